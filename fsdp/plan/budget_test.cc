@@ -40,7 +40,7 @@ Violations Check(const v1::JobSpec& job) {
   return CheckBudget(job, planned.spec, planned.memory);
 }
 
-// On one node with 8 GPUs; recompute is written, so that nothing is chosen.
+// One node with 8 GPUs; recompute is explicit, so that nothing is chosen.
 v1::JobSpec Llama8b() {
   v1::JobSpec job;
   job.set_name("llama");
@@ -59,7 +59,7 @@ v1::JobSpec WithFullRecompute(v1::JobSpec job) {
   return job;
 }
 
-// The advice for `job` when a device has just what `fitting` needs.
+// The fix for `job` if a device has just the memory that `fitting` needs.
 std::string AdviceToFit(v1::JobSpec job, const v1::JobSpec& fitting) {
   job.mutable_resources()->set_memory_budget_bytes(PeakOf(fitting));
   const Violations faults = Check(job);
@@ -67,7 +67,7 @@ std::string AdviceToFit(v1::JobSpec job, const v1::JobSpec& fitting) {
   return faults.empty() ? "" : faults[0].fix;
 }
 
-// Of advice that leaves a choice.
+// The alternatives of a fix.
 std::vector<std::string> WaysOf(const std::string& advice) {
   std::vector<std::string> ways;
   for (size_t at = 0; at != std::string::npos;) {
@@ -78,14 +78,14 @@ std::vector<std::string> WaysOf(const std::string& advice) {
   return ways;
 }
 
-// Whether one of the ways begins so.
+// Whether an alternative starts with this text.
 MATCHER_P(OffersWay, text, "") {
   const std::vector<std::string> ways = WaysOf(arg.substr(arg.find("use ") == 0 ? 4 : 0));
   return std::any_of(ways.begin(), ways.end(),
                      [&](const std::string& way) { return way.rfind(text, 0) == 0; });
 }
 
-// Writes "fsdp.outer.size" = "1" into the job, as a person would.
+// Sets "fsdp.outer.size" = "1" in the job, as a user would.
 void Write(const std::string& path, const std::string& value, google::protobuf::Message* message) {
   const size_t dot = path.find('.');
   const auto* field = message->GetDescriptor()->FindFieldByName(path.substr(0, dot));
@@ -119,8 +119,8 @@ v1::JobSpec Applied(v1::JobSpec job, const std::string& advice) {
   return job;
 }
 
-// Does what it is told and looks: the job fits, with the peak that was told, on the samples it had or was
-// told.
+// Applies the fix and checks that the job fits, with the stated peak, on the same global batch or the stated
+// one.
 void ExpectAdviceHolds(const v1::JobSpec& job) {
   const Violations faults = Check(job);
   if (faults.empty() || faults[0].fix.rfind("no change", 0) == 0) return;
@@ -137,7 +137,7 @@ void ExpectAdviceHolds(const v1::JobSpec& job) {
   }
 }
 
-TEST(Budget, AcceptsWhatFitsAndWhatHasNoBudget) {
+TEST(Budget, AcceptsFittingJobAndJobWithoutBudget) {
   v1::JobSpec job = Llama8b();
   const int64_t peak = PeakOf(job);
   EXPECT_TRUE(Check(job).empty());
@@ -147,7 +147,7 @@ TEST(Budget, AcceptsWhatFitsAndWhatHasNoBudget) {
   EXPECT_EQ(Check(job).size(), 1u);
 }
 
-TEST(Budget, NamesWhatOverflowsAndWhatIsLargest) {
+TEST(Budget, NamesOverflowingAndLargestComponent) {
   v1::JobSpec job = Llama8b();
   job.mutable_resources()->set_memory_budget_bytes(kGiB);
   const Violations faults = Check(job);
@@ -158,7 +158,7 @@ TEST(Budget, NamesWhatOverflowsAndWhatIsLargest) {
   EXPECT_NE(faults[0].reason.find("largest part is activations"), std::string::npos) << faults[0].reason;
 }
 
-TEST(Budget, OffersASmallerMicroBatchFirst) {
+TEST(Budget, SuggestsSmallerMicroBatchFirst) {
   v1::JobSpec job = Llama8b();
   job.mutable_train()->set_micro_batch(4);
   v1::JobSpec fitting = job;
@@ -166,8 +166,8 @@ TEST(Budget, OffersASmallerMicroBatchFirst) {
   EXPECT_EQ(AdviceToFit(job, fitting).find("use train.micro_batch: 2: the peak becomes "), 0u);
 }
 
-// micro_batch: 1 alone made the default global batch of 32 one of 8.
-TEST(Budget, ASmallerMicroBatchKeepsTheGlobalBatchThatNobodyWrote) {
+// Regression test: micro_batch: 1 changed the default global batch from 32 to 8.
+TEST(Budget, SmallerMicroBatchKeepsDefaultGlobalBatch) {
   v1::JobSpec job = Llama8b();
   job.mutable_train()->set_micro_batch(4);
   job.mutable_train()->clear_global_batch();
@@ -177,22 +177,21 @@ TEST(Budget, ASmallerMicroBatchKeepsTheGlobalBatchThatNobodyWrote) {
   EXPECT_EQ(AdviceToFit(job, fitting).find("use train.micro_batch: 1 with train.global_batch: 32: "), 0u);
 }
 
-TEST(Budget, OffersTheLeastRecomputeThatIsEnough) {
+TEST(Budget, SuggestsLeastSufficientRecompute) {
   v1::JobSpec job = Llama8b();
-  job.mutable_resources()->set_ranks_per_node(1);  // No ranks to share samples or matrices with.
+  job.mutable_resources()->set_ranks_per_node(1);  // No context or tensor parallelism possible.
   job.mutable_resources()->set_nodes(8);
   v1::JobSpec fitting = job;
   fitting.mutable_fsdp()->set_recompute(v1::RECOMPUTE_SELECTIVE);
   fitting.mutable_fsdp()->set_recompute_layers(9);
   EXPECT_THAT(AdviceToFit(job, fitting),
               OffersWay("fsdp.recompute: selective with fsdp.recompute_layers: 9: "));
-  // The last layer may keep more: the peak is the backward of a layer, and what it keeps itself is there
-  // then.
+  // The last layer may save more: at the peak, the backward of a layer, its own activations exist anyway.
   EXPECT_THAT(AdviceToFit(job, WithFullRecompute(job)),
               OffersWay("fsdp.recompute: full with fsdp.recompute_layers: 31: "));
 }
 
-TEST(Budget, OffersToShardMoreWhereSomethingIsWhole) {
+TEST(Budget, SuggestsMoreSharding) {
   v1::JobSpec job = WithFullRecompute(Llama8b());
   v1::JobSpec fitting = job;
   job.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
@@ -204,7 +203,7 @@ TEST(Budget, OffersToShardMoreWhereSomethingIsWhole) {
   EXPECT_EQ(AdviceToFit(job, fitting).find("use fsdp.keep_gathered: false: "), 0u);
 }
 
-TEST(Budget, OffersToShardOverReplicas) {
+TEST(Budget, SuggestsShardingOverReplicas) {
   v1::JobSpec job = WithFullRecompute(Llama8b());
   job.mutable_fsdp()->mutable_outer()->set_size(2);
   v1::JobSpec fitting = job;
@@ -215,7 +214,7 @@ TEST(Budget, OffersToShardOverReplicas) {
   EXPECT_EQ(AdviceToFit(job, fitting).find("use fsdp.outer.size: 1: "), 0u);
 }
 
-TEST(Budget, OffersExpertsAmongRanksBeforeNarrowMoments) {
+TEST(Budget, SuggestsExpertParallelBeforeNarrowMoments) {
   v1::JobSpec job = WithFullRecompute(Llama8b());
   job.mutable_data()->set_sequence_length(2048);
   job.mutable_fsdp()->set_keep_gathered(false);
@@ -232,7 +231,7 @@ TEST(Budget, OffersExpertsAmongRanksBeforeNarrowMoments) {
   EXPECT_THAT(AdviceToFit(job, among), ::testing::HasSubstr("use parallel.expert: 4: the peak becomes"));
 }
 
-TEST(Budget, OffersNarrowMomentsBeforeMoreRanks) {
+TEST(Budget, SuggestsNarrowMomentsBeforeMoreRanks) {
   const v1::JobSpec job = WithFullRecompute(Llama8b());
   v1::JobSpec fitting = job;
   fitting.mutable_precision()->set_moments(v1::DTYPE_BF16);
@@ -244,8 +243,8 @@ TEST(Budget, OffersNarrowMomentsBeforeMoreRanks) {
   EXPECT_THAT(AdviceToFit(clipped, fitting), OffersWay("precision.moments: fp8: "));
 }
 
-// Ranks were doubled: 32 were told where 24 fit, 128 where 72 did.
-TEST(Budget, OffersTheFewestNodesThatFit) {
+// Regression test: ranks were doubled, so 32 were suggested although 24 fit, 128 instead of 72.
+TEST(Budget, SuggestsFewestNodes) {
   v1::JobSpec job = WithFullRecompute(Llama8b());
   job.mutable_precision()->set_moments(v1::DTYPE_BF16);
   job.mutable_precision()->set_main_grads(v1::DTYPE_BF16);
@@ -263,17 +262,17 @@ TEST(Budget, OffersTheFewestNodesThatFit) {
   expect("24 (24 ranks instead of 8, samples a step 24 instead of 8): ");
   fitting.mutable_resources()->set_nodes(72);
   expect("72 (72 ranks");
-  // A batch that somebody wrote stays, where it splits among some number of nodes that fits ...
+  // An explicit batch stays if it divides over a fitting number of nodes ...
   job.mutable_train()->set_global_batch(64);
   fitting.mutable_resources()->set_nodes(24);
   fitting.mutable_train()->set_global_batch(72);
   expect("32 (32 ranks instead of 8): ");
-  // ... and changes by name where it does not.
+  // ... and is changed explicitly if not.
   job.mutable_train()->set_global_batch(8);
   expect("11 (11 ranks instead of 8) with train.global_batch: 11 instead of 8: ");
 }
 
-TEST(Budget, PutsChangesTogetherAndLeavesOutThoseThatAreNotNeeded) {
+TEST(Budget, CombinesOnlyNecessaryChanges) {
   v1::JobSpec job = Llama8b();
   job.mutable_train()->set_micro_batch(2);
   v1::JobSpec fitting = WithFullRecompute(job);
@@ -287,7 +286,7 @@ TEST(Budget, PutsChangesTogetherAndLeavesOutThoseThatAreNotNeeded) {
       << advice;
 }
 
-TEST(Budget, OffersMoreRanksBesideWhatSeveralChangesDoOnThoseThereAre) {
+TEST(Budget, SuggestsMoreRanksInAdditionToCombination) {
   v1::JobSpec job = WithFullRecompute(Llama8b());
   job.mutable_resources()->set_ranks_per_node(2);
   job.mutable_train()->set_global_batch(2);
@@ -308,8 +307,8 @@ TEST(Budget, OffersMoreRanksBesideWhatSeveralChangesDoOnThoseThereAre) {
       << ways[1];
 }
 
-// Experts among ranks are none of the changes of a model without, or where the rules refuse them.
-TEST(Budget, OffersAModelThatIsSpelledOutWhatItOffersAPreset) {
+// Expert parallelism is not suggested for dense models, or if the rules reject it.
+TEST(Budget, TreatsExplicitModelLikePreset) {
   v1::JobSpec job = WithFullRecompute(Llama8b());
   job.mutable_resources()->set_ranks_per_node(2);
   job.mutable_train()->set_global_batch(2);
@@ -332,8 +331,8 @@ TEST(Budget, OffersAModelThatIsSpelledOutWhatItOffersAPreset) {
   EXPECT_EQ(AdviceToFit(job, fitting), of_preset);
 }
 
-// 109 nodes were told where five are enough with other changes.
-TEST(Budget, OffersWhatElseHelpsWhereRanksAloneWouldBeVeryMany) {
+// Regression test: 109 nodes were suggested although five suffice with other changes.
+TEST(Budget, SuggestsAlternativesToVeryManyRanks) {
   v1::JobSpec job = Llama8b();
   job.mutable_model()->set_preset("llama3-70b");
   job.mutable_fsdp()->clear_recompute();
@@ -348,7 +347,7 @@ TEST(Budget, OffersWhatElseHelpsWhereRanksAloneWouldBeVeryMany) {
   ExpectAdviceHolds(job);
 }
 
-TEST(Budget, OffersNarrowGradientsBeforeMoreRanks) {
+TEST(Budget, SuggestsNarrowGradientsBeforeMoreRanks) {
   v1::JobSpec job = WithFullRecompute(Llama8b());
   job.mutable_precision()->set_moments(v1::DTYPE_BF16);
   v1::JobSpec fitting = job;
@@ -356,8 +355,8 @@ TEST(Budget, OffersNarrowGradientsBeforeMoreRanks) {
   EXPECT_THAT(AdviceToFit(job, fitting), OffersWay("precision.main_grads: bf16: "));
 }
 
-// Activation offload was offered by itself where a mesh fits without, and whichever is faster.
-TEST(Budget, OffersTheFastestFirstAndAMeshThatFits) {
+// Regression test: only activation offload was suggested although a mesh without it fits.
+TEST(Budget, SuggestsFastestFirstAndFittingMesh) {
   v1::JobSpec job = Llama8b();
   job.mutable_model()->set_preset("llama3-70b");
   job.mutable_fsdp()->clear_recompute();
@@ -382,7 +381,7 @@ TEST(Budget, OffersTheFastestFirstAndAMeshThatFits) {
   ExpectAdviceHolds(job);
 }
 
-TEST(Budget, SaysWhenNothingHelps) {
+TEST(Budget, ReportsThatNothingHelps) {
   v1::JobSpec job = Llama8b();
   job.mutable_resources()->set_memory_budget_bytes(kGiB);
   const Violations faults = Check(job);
@@ -390,8 +389,9 @@ TEST(Budget, SaysWhenNothingHelps) {
   EXPECT_NE(faults[0].fix.find("no change"), std::string::npos) << faults[0].fix;
 }
 
-// 122.1 GiB were told and 136.9 planned: `auto` recompute fills what a change has freed.
-TEST(Budget, ToldPeaksAreThoseThatAutoLeaves) {
+// Regression test: a peak of 122.1 GiB was stated but 136.9 planned, because `auto` recompute used what the
+// change had freed.
+TEST(Budget, PredictedPeaksIncludeAutoChoices) {
   v1::JobSpec job = Llama8b();
   job.mutable_model()->set_preset("llama3-70b");
   job.mutable_fsdp()->clear_recompute();
@@ -440,7 +440,7 @@ v1::JobSpec RandomJob(uint32_t seed) {
   return job;
 }
 
-TEST(Budget, AdviceHoldsOnRandomSpecs) {
+TEST(Budget, SuggestedFixesWorkOnRandomSpecs) {
   for (int seed = 1; seed <= Seeds(60); ++seed) {
     const v1::JobSpec job = RandomJob(seed);
     ASSERT_FALSE(HasErrors(CheckJob(job))) << CheckJob(job)[0].reason << " in " << job.DebugString();

@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-// Eight layers of Llama 3 8B's shape, with samples so long that activations are most of it.
+// Eight layers of Llama 3 8B's shape; samples so long that activations dominate.
 Spec LongSpec() {
   Spec spec;
   LlamaConfig llama;
@@ -38,7 +38,7 @@ int64_t PeakWith(Spec spec, Recompute recompute, int64_t offloaded) {
   return PlanMemory(spec, model, layout, CompileProgram(spec, model, layout)).peak_bytes;
 }
 
-TEST(MemoryStrategies, WhatFitsIsLeftAsItIs) {
+TEST(MemoryStrategies, KeepsFittingSpec) {
   Spec spec = LongSpec();
   spec.memory_budget_bytes = int64_t{1} << 50;
   const auto ways = MemoryStrategies(spec, {}, 1);
@@ -48,8 +48,8 @@ TEST(MemoryStrategies, WhatFitsIsLeftAsItIs) {
   EXPECT_EQ(ways[0].step_seconds, 0);
 }
 
-// At a budget that full recompute just fits there are faster ones, and all that are told fit.
-TEST(MemoryStrategies, OffloadIsFasterThanRecomputeWhereTheLinkKeepsUp) {
+// At the budget of full recompute there are faster strategies, and every strategy returned fits.
+TEST(MemoryStrategies, PrefersOffloadWithFastLink) {
   Spec spec = LongSpec();
   spec.memory_budget_bytes = PeakWith(spec, Recompute::kFull, 0);
   const auto ways = MemoryStrategies(spec, {}, 1);
@@ -68,7 +68,7 @@ TEST(MemoryStrategies, OffloadIsFasterThanRecomputeWhereTheLinkKeepsUp) {
   EXPECT_GT(on_device->step_seconds, 1.05 * ways.front().step_seconds);
 }
 
-TEST(MemoryStrategies, LayersThatAreOffloadedMayRecomputeForTheLink) {
+TEST(MemoryStrategies, OffloadedLayersMayRecompute) {
   Spec spec = LongSpec();
   spec.memory_budget_bytes = PeakWith(spec, Recompute::kFull, 0);
   const auto ways = MemoryStrategies(spec, {}, 1);
@@ -76,7 +76,7 @@ TEST(MemoryStrategies, LayersThatAreOffloadedMayRecomputeForTheLink) {
       << "all that is kept is more than the link carries";
 }
 
-TEST(MemoryStrategies, WhatIsHeldStays) {
+TEST(MemoryStrategies, KeepsHeldFields) {
   Spec spec = LongSpec();
   spec.memory_budget_bytes = PeakWith(spec, Recompute::kFull, 0);
   for (const MemoryWay& way : MemoryStrategies(spec, {Recompute::kFull, 5}, 1)) {
@@ -86,7 +86,7 @@ TEST(MemoryStrategies, WhatIsHeldStays) {
   }
 }
 
-TEST(MemoryStrategies, WhereNoneFitsItIsTheOneThatNeedsLeast) {
+TEST(MemoryStrategies, ReturnsLowestPeakIfNoneFits) {
   Spec spec = LongSpec();
   spec.memory_budget_bytes = 1;
   const auto ways = MemoryStrategies(spec, {}, 1);
@@ -95,7 +95,7 @@ TEST(MemoryStrategies, WhereNoneFitsItIsTheOneThatNeedsLeast) {
   EXPECT_LE(ways[0].peak_bytes, PeakWith(spec, Recompute::kFull, 8));
 }
 
-TEST(MemoryStrategies, MoreMicroBatchesTakeAsMuchLonger) {
+TEST(MemoryStrategies, TimeGrowsWithMicroBatches) {
   Spec spec = LongSpec();
   spec.memory_budget_bytes = PeakWith(spec, Recompute::kFull, 0);
   spec.global_batch = 3;
@@ -105,7 +105,7 @@ TEST(MemoryStrategies, MoreMicroBatchesTakeAsMuchLonger) {
   EXPECT_NEAR(many, 100 * three, 0.05 * many);
 }
 
-TEST(MemoryStrategies, AChoiceIsDescribed) {
+TEST(MemoryStrategies, DescribesChoice) {
   EXPECT_EQ(Describe({Recompute::kNone, 3}), "none");
   EXPECT_EQ(Describe({Recompute::kSelective, 1}), "selective on 1 layer");
   EXPECT_EQ(Describe({Recompute::kSelective, 0}), "selective on 0 layers");

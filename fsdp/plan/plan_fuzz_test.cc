@@ -1,5 +1,5 @@
-// Random job specs, sensible and not, through the whole of MakePlan(): each is planned or refused with faults
-// of the rules. A fault `compiler_bug` is one of ours; the seed that is printed brings it back.
+// Fuzz test of MakePlan(): random job specs, valid or not, are planned or rejected by rules. A violation
+// `compiler_bug` is a bug in fsdpd; the printed seed reproduces it.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -25,7 +25,7 @@ class Dice {
   T Of(std::initializer_list<T> values) {
     return *(values.begin() + Pick(0, static_cast<int64_t>(values.size()) - 1));
   }
-  // A size that fits mostly, and sometimes what nobody should write.
+  // A size that is usually valid, sometimes extreme.
   int64_t Size(std::initializer_list<int64_t> values) {
     return OneIn(40) ? Of<int64_t>({-1, 0, 3, 1'000'003, int64_t{1} << 40}) : Of(values);
   }
@@ -157,7 +157,7 @@ v1::JobSpec RandomJob(Dice* dice) {
   return job;
 }
 
-TEST(PlanFuzz, EverySpecIsPlannedOrRefusedByARule) {
+TEST(PlanFuzz, EverySpecIsPlannedOrRejected) {
   int accepted = 0;
   for (int seed = 0; seed < kSeeds; ++seed) {
     Dice dice(seed);
@@ -169,7 +169,7 @@ TEST(PlanFuzz, EverySpecIsPlannedOrRefusedByARule) {
                                             << job.DebugString();
     }
   }
-  EXPECT_GT(accepted, kSeeds / 20);  // Or the dice roll nonsense only.
+  EXPECT_GT(accepted, kSeeds / 20);  // Otherwise the generator produces only invalid specs.
 }
 
 }  // namespace

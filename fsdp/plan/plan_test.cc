@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-// The job of README's example, after the client made the path absolute.
+// The job of the README's example, after the client made the path absolute.
 v1::JobSpec TinyJob() {
   v1::JobSpec job;
   job.set_name("tiny-llama");
@@ -65,7 +65,7 @@ std::map<std::string, int64_t> Components(const Plan& plan) {
   return bytes;
 }
 
-TEST(Plan, AFaultOfTheCompilerRefusesTheJobAndIsNotBlamedOnIt) {
+TEST(Plan, CompilerBugRejectsJob) {
   const absl::Status failed =
       GuardChecks([] { FSDPD_CHECK_OK(absl::InternalError("rule 3: read before it came")); });
   const Violation bug = CompilerBug(TinyJob(), failed);
@@ -75,7 +75,7 @@ TEST(Plan, AFaultOfTheCompilerRefusesTheJobAndIsNotBlamedOnIt) {
   EXPECT_NE(bug.reason.find("not of yours"), std::string::npos) << bug.reason;
 }
 
-TEST(Plan, AcceptsTheExampleAndSaysWhatItChose) {
+TEST(Plan, AcceptsExampleAndReportsChoices) {
   const Plan plan = MakePlan(TinyJob(), 0);
   ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
   EXPECT_TRUE(plan.faults.empty()) << Text(plan.faults);
@@ -90,12 +90,12 @@ TEST(Plan, AcceptsTheExampleAndSaysWhatItChose) {
   for (const Choice& choice : plan.choices) {
     EXPECT_FALSE(choice.field.empty() || choice.value.empty() || choice.reason.empty()) << choice.field;
   }
-  // What the person set is not a choice.
+  // Explicit values are not choices.
   EXPECT_EQ(Find(plan, "train.micro_batch"), nullptr);
   EXPECT_EQ(Find(plan, "optimizer.adamw.lr"), nullptr);
 }
 
-TEST(Plan, RefusesWithEveryFaultAndNothingElse) {
+TEST(Plan, RejectsWithAllViolations) {
   v1::JobSpec job = TinyJob();
   job.set_name("Tiny Llama");
   job.mutable_train()->set_global_batch(15);
@@ -115,7 +115,7 @@ v1::JobSpec Staged(int64_t stages) {
   return job;
 }
 
-TEST(Plan, OfStagesIsThatOfTheOneThatNeedsMost) {
+TEST(Plan, ShowsStageWithHighestPeak) {
   const Plan plan = MakePlan(Staged(2), 0);
   ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
   ASSERT_NE(plan.stages, nullptr);
@@ -143,8 +143,8 @@ TEST(Plan, OfStagesIsThatOfTheOneThatNeedsMost) {
   EXPECT_TRUE(again.choices.empty());
 }
 
-// What two stages have counts where it is saved.
-TEST(Plan, TiedEmbeddingsCountOnceAmongStages) {
+// Tied-embedding replicas count in the stage that saves them.
+TEST(Plan, CountsTiedEmbeddingsOnceOverStages) {
   v1::JobSpec job = Staged(2);
   v1::Llama* llama = job.mutable_model()->mutable_llama();
   llama->set_vocab_size(256);
@@ -163,8 +163,8 @@ TEST(Plan, TiedEmbeddingsCountOnceAmongStages) {
   EXPECT_EQ(of_units, proto.parameters());
 }
 
-// The last stage has what all others' micro-batches are put off with.
-TEST(Plan, WhatIsPutOffIsMemory) {
+// The last stage defers the most micro-batches.
+TEST(Plan, CountsMemoryOfDeferredGradients) {
   v1::JobSpec job = Staged(2);
   job.mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM);
   job.mutable_train()->set_global_batch(4 * job.resources().nodes() * job.resources().ranks_per_node());
@@ -182,7 +182,7 @@ TEST(Plan, WhatIsPutOffIsMemory) {
   EXPECT_EQ((*plan.stages)[0].memory.Of("optimizer"), (*plain.stages)[0].memory.Of("optimizer"));
 }
 
-TEST(Plan, OfStagesWithChunksHasUnitsInTheModelsOrder) {
+TEST(Plan, InterleavedStagesListUnitsInModelOrder) {
   v1::JobSpec job = Staged(2);
   const int64_t ranks = job.resources().nodes() * job.resources().ranks_per_node();
   job.mutable_train()->set_global_batch(2 * job.train().micro_batch() * ranks);
@@ -201,7 +201,7 @@ TEST(Plan, OfStagesWithChunksHasUnitsInTheModelsOrder) {
   EXPECT_EQ(HashText(MakePlan(plan.resolved, 0)), HashText(plan));
 }
 
-TEST(Plan, RanksOfOneStageRunOneProgramAndAllCompareAllStages) {
+TEST(Plan, FingerprintCoversAllStages) {
   const Plan plan = MakePlan(Staged(2), 0);
   const int64_t world = plan.spec.mesh.world();
   const Plan first = PlanOfRank(plan, 0), last = PlanOfRank(plan, world - 1);
@@ -214,7 +214,7 @@ TEST(Plan, RanksOfOneStageRunOneProgramAndAllCompareAllStages) {
   EXPECT_EQ(FirstElements(plan, world - 1)[0][0], first.layout.elements());
 }
 
-TEST(Plan, StagesRecomputeAllOrNothingAsTheBudgetDemands) {
+TEST(Plan, StagesRecomputeAllOrNone) {
   v1::JobSpec job = Staged(2);
   job.mutable_train()->set_global_batch(4 * job.train().global_batch());
   const Plan roomy = MakePlan(job, int64_t{16} << 30);
@@ -226,7 +226,7 @@ TEST(Plan, StagesRecomputeAllOrNothingAsTheBudgetDemands) {
   EXPECT_LT(tight.memory.peak_bytes, roomy.memory.peak_bytes);
 }
 
-TEST(Plan, IsTheSameFromTheResolvedSpec) {
+TEST(Plan, IsEqualForResolvedSpec) {
   for (const v1::JobSpec& job : {TinyJob(), Llama8b(1), Llama8b(8)}) {
     const Plan first = MakePlan(job, int64_t{70} << 30);
     ASSERT_FALSE(first.layout.units.empty());
@@ -268,10 +268,10 @@ TEST(Plan, CountsLlama8bAt8And64Ranks) {
   }
 }
 
-// Offers to resolve: what the nodes report, so that a rank may use `bytes`.
+// The memory that nodes must report so that a rank may use `bytes`.
 int64_t FreeFor(int64_t bytes) { return bytes + (int64_t{2} << 30); }
 
-TEST(Plan, RecomputesOnlyWhatTheBudgetDemands) {
+TEST(Plan, RecomputesOnlyAsNeeded) {
   const Plan roomy = MakePlan(Llama8b(8), int64_t{130} << 30);
   ASSERT_TRUE(roomy.accepted()) << Text(roomy.faults);
   EXPECT_EQ(roomy.spec.recompute, Recompute::kNone);
@@ -290,7 +290,7 @@ TEST(Plan, RecomputesOnlyWhatTheBudgetDemands) {
   }
 }
 
-TEST(Plan, OverBudgetIsRefusedWithItsMemoryTable) {
+TEST(Plan, OverBudgetPlanHasMemoryTable) {
   v1::JobSpec job = Llama8b(1);
   const Plan plan = MakePlan(job, int64_t{8} << 30);
   ASSERT_FALSE(plan.accepted());
@@ -299,8 +299,8 @@ TEST(Plan, OverBudgetIsRefusedWithItsMemoryTable) {
   EXPECT_EQ(ToProto(plan).memory().components_size(), 10);
 }
 
-// Rules hid memory, and a person mended a spec twice.
-TEST(Plan, TellsOfMemoryBesideFaultsThatDoNotBearOnIt) {
+// Regression test: rule violations hid the memory violation, so users fixed a spec twice.
+TEST(Plan, ReportsMemoryWithUnrelatedViolations) {
   v1::JobSpec job = Llama8b(1);
   job.set_name("Llama");
   job.mutable_optimizer()->mutable_adamw()->set_lr(-1);
@@ -312,7 +312,7 @@ TEST(Plan, TellsOfMemoryBesideFaultsThatDoNotBearOnIt) {
   EXPECT_EQ(MakePlan(job, int64_t{8} << 30).faults.size(), 3u) << "memory cannot be judged";
 }
 
-TEST(Plan, WarnsOfABudgetThatNoDeviceOffers) {
+TEST(Plan, WarnsOfBudgetAboveAllDevices) {
   v1::JobSpec job = TinyJob();
   job.mutable_resources()->set_memory_budget_bytes(int64_t{2} << 30);
   EXPECT_TRUE(MakePlan(job, int64_t{2} << 30).faults.empty());
@@ -322,7 +322,7 @@ TEST(Plan, WarnsOfABudgetThatNoDeviceOffers) {
   EXPECT_EQ(plan.faults[0].rule, "budget_above_offer");
 }
 
-TEST(Plan, JudgesWhatIsLeftOfASpecThatCouldNotBeReadWhole) {
+TEST(Plan, ChecksReadableRestOfSpec) {
   v1::JobSpec job = Llama8b(1);
   job.mutable_train()->clear_steps();
   const Plan plan = MakePlan(job, int64_t{8} << 30, {"train.steps"});
@@ -331,7 +331,7 @@ TEST(Plan, JudgesWhatIsLeftOfASpecThatCouldNotBeReadWhole) {
   EXPECT_TRUE(MakePlan(job, int64_t{8} << 30, {"train.steps", "fsdp.strategy"}).faults.empty());
 }
 
-TEST(Plan, HasAnEvaluationInTheSameArena) {
+TEST(Plan, EvaluationSharesArena) {
   v1::JobSpec job = TinyJob();
   for (const bool asked : {false, true}) {
     if (asked) {
@@ -348,7 +348,7 @@ TEST(Plan, HasAnEvaluationInTheSameArena) {
   }
 }
 
-TEST(Plan, EveryStrategyAndMeshIsAccepted) {
+TEST(Plan, AcceptsEveryStrategyAndMesh) {
   for (const v1::Strategy strategy : {v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM, v1::STRATEGY_OPTIM_GRADS,
                                       v1::STRATEGY_OPTIM_GRADS_PARAMS}) {
     v1::JobSpec job = TinyJob();
@@ -365,7 +365,7 @@ TEST(Plan, EveryStrategyAndMeshIsAccepted) {
   }
 }
 
-TEST(Plan, AdjustsPrefetchAndSaysSo) {
+TEST(Plan, ReportsAdjustedPrefetch) {
   v1::JobSpec job = TinyJob();
   job.mutable_fsdp()->set_prefetch_bytes(int64_t{1} << 40);
   const Plan plan = MakePlan(job, 0);
@@ -375,7 +375,7 @@ TEST(Plan, AdjustsPrefetchAndSaysSo) {
   EXPECT_EQ(std::to_string(plan.spec.prefetch_bytes), plan.faults[0].after);
 }
 
-TEST(Plan, PutsEveryInstructionInTheMessage) {
+TEST(Plan, MessageHasEveryInstruction) {
   const Plan plan = MakePlan(TinyJob(), 0);
   const v1::Plan proto = ToProto(plan);
   ASSERT_EQ(proto.instructions_size(), static_cast<int>(plan.program.instructions.size()));
@@ -385,7 +385,7 @@ TEST(Plan, PutsEveryInstructionInTheMessage) {
   EXPECT_EQ(first.lane(), "gather");
 }
 
-TEST(Plan, TheMeshOfTheMessageHasEveryAxis) {
+TEST(Plan, MessageHasEveryMeshAxis) {
   const v1::Mesh mesh = ToProto(Mesh::DataParallel(2, 120).WithExpert(4).WithContext(3).WithTensor(5));
   EXPECT_EQ(mesh.replicate(), 2);
   EXPECT_EQ(mesh.shard(), 2);
@@ -394,7 +394,7 @@ TEST(Plan, TheMeshOfTheMessageHasEveryAxis) {
   EXPECT_EQ(mesh.tensor(), 5);
 }
 
-TEST(AcceptedPlan, ARefusalNamesWhatRefusesAlone) {
+TEST(AcceptedPlan, RejectionListsOnlyErrors) {
   v1::JobSpec job;
   job.set_name("Not A Name");
   job.mutable_model()->set_preset("tiny");

@@ -19,7 +19,7 @@ v1::JobSpec TinyJob() {
   return job;
 }
 
-TEST(Prediction, TheMessageHasEveryKeyOfAProfile) {
+TEST(Prediction, MessageHasEveryProfileKey) {
   EXPECT_EQ(v1::DeviceProfile::descriptor()->field_count(), static_cast<int>(ProfileFields().size()) + 1);
   for (const std::string& name : ProfileNames()) {
     const DeviceProfile& profile = *FindProfile(name);
@@ -29,7 +29,7 @@ TEST(Prediction, TheMessageHasEveryKeyOfAProfile) {
   }
 }
 
-TEST(Prediction, AProfileOfAnOlderClientHasDefaultsWhereItHasNoField) {
+TEST(Prediction, FillsDefaultsForOlderClientProfile) {
   v1::DeviceProfile older = ToProto(*FindProfile("h200"));
   older.clear_deterministic_forward_slowdown();
   older.clear_deterministic_backward_slowdown();
@@ -41,8 +41,8 @@ TEST(Prediction, AProfileOfAnOlderClientHasDefaultsWhereItHasNoField) {
   EXPECT_EQ(profile.kernel_seconds, 0);
 }
 
-// Of docs/bench, on H200s of one node: Llama's shape, two or four ranks.
-TEST(Prediction, IsNearWhatWasMeasured) {
+// Measurements of docs/bench on H200s of one node: Llama-shaped, two or four ranks.
+TEST(Prediction, MatchesMeasurements) {
   struct Measured {
     int64_t vocab, hidden, intermediate, layers, heads, kv_heads, sequence, micro_batch, ranks;
     double milliseconds;
@@ -81,7 +81,7 @@ const v1::Prediction::GroupTraffic* GroupNamed(const v1::Prediction& prediction,
   return nullptr;
 }
 
-TEST(Prediction, SaysWhoTalksToWhom) {
+TEST(Prediction, ListsGroupMembers) {
   v1::JobSpec job = TinyJob();
   job.mutable_resources()->set_nodes(4);
   job.mutable_fsdp()->mutable_outer()->set_size(2);
@@ -113,7 +113,7 @@ TEST(Prediction, SaysWhoTalksToWhom) {
   EXPECT_EQ(GroupNamed(proto.prediction(), "context"), nullptr);
 }
 
-TEST(Prediction, ExposedTimeOfOperationsAndExchangesAddsUpToTheTotal) {
+TEST(Prediction, ExposedTimesSumToTotal) {
   v1::JobSpec experts = TinyJob();
   experts.mutable_model()->set_preset("deepseek-v3");
   experts.mutable_data()->set_sequence_length(4096);
@@ -145,7 +145,7 @@ TEST(Prediction, ExposedTimeOfOperationsAndExchangesAddsUpToTheTotal) {
   }
 }
 
-TEST(Prediction, OfStagesHasABubbleThatMoreMicroBatchesMakeSmaller) {
+TEST(Prediction, BubbleShrinksWithMicroBatches) {
   double bubble = 1;
   for (const int64_t micro_batches : {1, 4, 16}) {
     v1::JobSpec job = TinyJob();
@@ -168,7 +168,7 @@ TEST(Prediction, OfStagesHasABubbleThatMoreMicroBatchesMakeSmaller) {
   }
 }
 
-TEST(Prediction, CountsOnlyCommunicationAndEachKindOnce) {
+TEST(Prediction, CountsEachCommunicationOnce) {
   const Plan plan = MakePlan(TinyJob(), 0);
   ASSERT_TRUE(plan.accepted());
   v1::Plan proto = ToProto(plan);
@@ -186,7 +186,7 @@ TEST(Prediction, CountsOnlyCommunicationAndEachKindOnce) {
   EXPECT_FALSE(prediction.has_timeline());
 }
 
-TEST(Prediction, SaysHowLongACheckpointIsCopiedOut) {
+TEST(Prediction, ReportsSnapshotTime) {
   for (const bool saves : {false, true}) {
     v1::JobSpec job = TinyJob();
     if (saves) job.mutable_checkpoint()->set_dir("/runs/1");
@@ -200,7 +200,7 @@ TEST(Prediction, SaysHowLongACheckpointIsCopiedOut) {
   }
 }
 
-TEST(Prediction, ATimelineHasASpanForEachInstruction) {
+TEST(Prediction, TimelineHasOneSpanPerInstruction) {
   const Plan plan = MakePlan(TinyJob(), 0);
   v1::Plan proto = ToProto(plan);
   AddPrediction(plan, *FindProfile("cpu"), /*timeline=*/true, &proto);

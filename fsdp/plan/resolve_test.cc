@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-// The least that a job must say.
+// The minimal job.
 v1::JobSpec LeastJob() {
   v1::JobSpec job;
   job.set_name("least");
@@ -58,7 +58,7 @@ TEST(Resolve, FillsEveryDefault) {
   EXPECT_EQ(ValueOf(choices, "fsdp.recompute"), "none");
 }
 
-TEST(Resolve, KeepsAZeroThatSomebodyWrote) {
+TEST(Resolve, KeepsExplicitZero) {
   v1::JobSpec job = LeastJob();
   job.mutable_optimizer()->mutable_adamw()->set_weight_decay(0);
   job.mutable_fsdp()->set_prefetch_bytes(0);
@@ -69,7 +69,7 @@ TEST(Resolve, KeepsAZeroThatSomebodyWrote) {
   EXPECT_EQ(ValueOf(choices, "fsdp.prefetch_bytes"), "(not chosen)");
 }
 
-TEST(Resolve, PrefetchIsTheLargestUnitInComputePrecision) {
+TEST(Resolve, DefaultPrefetchIsLargestUnit) {
   v1::JobSpec job = LeastJob();
   const int64_t layer_elements = 2 * 128 + 128 * 128 * 2 + 64 * 128 * 2 + 3 * 128 * 384;
   EXPECT_EQ(ToSpec(Resolve(job, 0, nullptr)).prefetch_bytes, layer_elements * 2);
@@ -79,7 +79,7 @@ TEST(Resolve, PrefetchIsTheLargestUnitInComputePrecision) {
   EXPECT_EQ(ToSpec(Resolve(job, 0, nullptr)).prefetch_bytes, 0);
 }
 
-TEST(Resolve, ASetBudgetWinsOverWhatNodesReport) {
+TEST(Resolve, ExplicitBudgetOverridesNodes) {
   v1::JobSpec job = LeastJob();
   job.mutable_resources()->set_device(v1::DEVICE_CPU);
   EXPECT_EQ(ToSpec(Resolve(job, 1 << 30, nullptr)).memory_budget_bytes, 1 << 30);
@@ -87,9 +87,9 @@ TEST(Resolve, ASetBudgetWinsOverWhatNodesReport) {
   EXPECT_EQ(ToSpec(Resolve(job, 1 << 30, nullptr)).memory_budget_bytes, 1 << 29);
 }
 
-// Context and communicators are in no plan; a budget without them would be promised twice. And a plan of 76.3
-// GiB was said to fit 77.0, though steps were seen to take 0.7% more than their plan.
-TEST(Resolve, AGpusProcessAndAMarginAreTakenOffWhatIsFree) {
+// Regression test: budgets counted the memory of CUDA context and communicators twice; and a plan of 76.3 GiB
+// was accepted for 77.0 although measured steps took 0.7% more than planned.
+TEST(Resolve, SubtractsProcessMemoryAndMargin) {
   v1::JobSpec job = LeastJob();
   const int64_t free = int64_t{80} << 30, beside_process = free - (int64_t{2} << 30);
   const int64_t budget = ToSpec(Resolve(job, free, nullptr)).memory_budget_bytes;
@@ -98,7 +98,7 @@ TEST(Resolve, AGpusProcessAndAMarginAreTakenOffWhatIsFree) {
   EXPECT_EQ(ToSpec(Resolve(job, 1000, nullptr)).memory_budget_bytes, 1) << "never `not known`";
 }
 
-TEST(Resolve, APlanThatFitsTheBudgetFitsTheOfferThatItCameFrom) {
+TEST(Resolve, OfferNeededInvertsBudget) {
   const v1::JobSpec job = LeastJob();
   for (int64_t free = int64_t{40} << 30; free < (int64_t{40} << 30) + 1000; free += 7) {
     const v1::JobSpec resolved = Resolve(job, free, nullptr);
@@ -108,7 +108,7 @@ TEST(Resolve, APlanThatFitsTheBudgetFitsTheOfferThatItCameFrom) {
   }
 }
 
-TEST(Resolve, TakesTokenFilesAsTheyAre) {
+TEST(Resolve, KeepsTokenFiles) {
   v1::JobSpec job = LeastJob();
   job.mutable_data()->clear_synthetic();
   job.mutable_data()->add_tokens()->set_path("/a");
@@ -124,7 +124,7 @@ TEST(Resolve, TakesTokenFilesAsTheyAre) {
   EXPECT_EQ(data.tokens[1].type, TokenType::kU32);
 }
 
-TEST(Resolve, SchedulesKeepTheirNumbers) {
+TEST(Resolve, KeepsScheduleValues) {
   v1::JobSpec job = LeastJob();
   job.mutable_schedule()->mutable_linear()->set_warmup_steps(3);
   job.mutable_schedule()->mutable_linear()->set_min_lr_ratio(0.25);
@@ -143,7 +143,7 @@ TEST(Resolve, WsdKeepsItsDecay) {
   EXPECT_EQ(schedule.decay_steps, 4);
 }
 
-TEST(Resolve, FillsTheSizesOfBothFamilies) {
+TEST(Resolve, FillsSizesOfBothFamilies) {
   v1::JobSpec job = LeastJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
   llama->set_vocab_size(64);
@@ -170,7 +170,7 @@ TEST(Resolve, FillsTheSizesOfBothFamilies) {
   EXPECT_EQ(Resolve(job, 0, nullptr).model().gpt2().norm_epsilon(), 1e-5);
 }
 
-TEST(Resolve, SgdStandsAlone) {
+TEST(Resolve, SgdHasNoAdamWFields) {
   v1::JobSpec job = LeastJob();
   job.mutable_optimizer()->mutable_sgd()->set_lr(0.1);
   std::vector<Choice> choices;
@@ -180,7 +180,7 @@ TEST(Resolve, SgdStandsAlone) {
   EXPECT_EQ(ValueOf(choices, "optimizer.adamw.lr"), "(not chosen)");
 }
 
-TEST(Resolve, LossScaleIsForFp16Alone) {
+TEST(Resolve, SetsLossScaleOnlyForFp16) {
   v1::JobSpec job = LeastJob();
   EXPECT_FALSE(Resolve(job, 0, nullptr).precision().has_loss_scale());
   job.mutable_precision()->set_compute(v1::DTYPE_FP16);
@@ -190,8 +190,8 @@ TEST(Resolve, LossScaleIsForFp16Alone) {
   EXPECT_EQ(spec.loss_scale.growth_interval, 2000);
 }
 
-// Each layer has seven that could be: queries, keys and values are one product, gate and up another.
-TEST(Resolve, SaysHowManyMatricesAreInFp8) {
+// Each layer has seven FP8 matrices: query, key and value are one product, gate and up another.
+TEST(Resolve, ReportsNumberOfFp8Matrices) {
   v1::JobSpec job = LeastJob();
   job.mutable_precision()->set_compute(v1::DTYPE_FP8);
   const int64_t layers = std::get<LlamaConfig>(ToModelConfig(job.model())).layers;
@@ -211,7 +211,7 @@ TEST(Resolve, SaysHowManyMatricesAreInFp8) {
   EXPECT_EQ(told(), "(not chosen)");
 }
 
-TEST(Resolve, KeepsAnOuterAxisThatSomebodyChose) {
+TEST(Resolve, KeepsExplicitOuterAxis) {
   v1::JobSpec job = LeastJob();
   job.mutable_resources()->set_nodes(2);
   job.mutable_resources()->set_ranks_per_node(2);
@@ -223,7 +223,7 @@ TEST(Resolve, KeepsAnOuterAxisThatSomebodyChose) {
   EXPECT_TRUE(ToSpec(Resolve(job, 0, nullptr)).shards_over_outer());
 }
 
-TEST(Resolve, ExplicitRecomputeIsOnAllLayersUnlessSaid) {
+TEST(Resolve, ExplicitRecomputeDefaultsToAllLayers) {
   v1::JobSpec job = LeastJob();
   job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_SELECTIVE);
   EXPECT_EQ(ToSpec(Resolve(job, 0, nullptr)).recompute_layers, 4);
@@ -234,8 +234,8 @@ TEST(Resolve, ExplicitRecomputeIsOnAllLayersUnlessSaid) {
   EXPECT_FALSE(Resolve(job, 0, nullptr).fsdp().has_recompute_layers());
 }
 
-// They were dropped without a word.
-TEST(Resolve, SaysThatLayersOfNoRecomputeAreWithoutEffect) {
+// Regression test: they were silently ignored.
+TEST(Resolve, ReportsUnusedRecomputeLayers) {
   v1::JobSpec job = LeastJob();
   const auto why = [&](int64_t budget_bytes) {
     std::vector<Choice> choices;
@@ -251,14 +251,14 @@ TEST(Resolve, SaysThatLayersOfNoRecomputeAreWithoutEffect) {
   EXPECT_NE(why(int64_t{1} << 50).find("; recompute_layers is without effect"), std::string::npos);
 }
 
-TEST(Resolve, WhatStaysGatheredHasNothingToPrefetch) {
+TEST(Resolve, KeepGatheredHasNoPrefetch) {
   v1::JobSpec job = LeastJob();
   job.mutable_resources()->set_ranks_per_node(2);
   job.mutable_fsdp()->set_keep_gathered(true);
   EXPECT_EQ(ToSpec(Resolve(job, 0, nullptr)).prefetch_bytes, 0);
 }
 
-TEST(Resolve, ResolvingAgainChangesNothing) {
+TEST(Resolve, IsIdempotent) {
   v1::JobSpec job = LeastJob();
   job.mutable_data()->add_validation()->set_path("/v");
   job.mutable_precision()->set_compute(v1::DTYPE_FP16);
@@ -271,7 +271,7 @@ TEST(Resolve, ResolvingAgainChangesNothing) {
 
 // ---- fsdp.memory: recompute_or_offload.
 
-// Long samples and little else, on a device whose link is as fast as a GPU's.
+// Long samples on a device with a GPU-like host link.
 v1::JobSpec LongJob(int64_t budget) {
   v1::JobSpec job = LeastJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
@@ -294,7 +294,7 @@ int64_t PeakOf(const v1::JobSpec& resolved) {
   return PlanMemory(spec, model, layout, CompileProgram(spec, model, layout)).peak_bytes;
 }
 
-TEST(Resolve, OffloadsActivationsWhereThatIsFasterThanRecompute) {
+TEST(Resolve, PrefersOffloadOverSlowerRecompute) {
   v1::JobSpec least = LongJob(int64_t{1} << 50);
   const v1::JobSpec roomy = Resolve(least, 0, nullptr);
   EXPECT_EQ(roomy.fsdp().offload().activation_layers(), 0);
@@ -313,7 +313,7 @@ TEST(Resolve, OffloadsActivationsWhereThatIsFasterThanRecompute) {
   EXPECT_EQ(again.SerializeAsString(), tight.SerializeAsString());
 }
 
-TEST(Resolve, SaysWhyActivationsStay) {
+TEST(Resolve, ReportsWhyActivationsAreNotOffloaded) {
   std::vector<Choice> choices;
   v1::JobSpec job = LongJob(int64_t{1} << 50);
   job.mutable_model()->clear_llama();

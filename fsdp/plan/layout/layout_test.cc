@@ -43,14 +43,14 @@ LayoutOptions Options(int64_t shards, DType compute = DType::kFp32, Quantum quan
   return options;
 }
 
-// Elements between the places where a parameter may be cut.
+// Elements between possible split points.
 int64_t CutStep(const ParamSlot& param, Quantum quantum) {
   if (param.shape.size() < 2 || quantum == Quantum::kElement) return 1;
   if (quantum == Quantum::kWhole) return param.elements;
   return param.elements / param.shape[0] * (quantum == Quantum::kRow ? 1 : 128);
 }
 
-// Every element has exactly one owner, cuts fall where the quantum lets them, everything is aligned.
+// Every element has exactly one owner, boundaries respect the quantum, everything is aligned.
 void ExpectSound(const Layout& layout, const LayoutOptions& options) {
   for (const Bucket& bucket : layout.buckets) {
     ASSERT_EQ(bucket.shard_elements, bucket.main_elements * bucket.pieces);
@@ -86,7 +86,7 @@ void ExpectSound(const Layout& layout, const LayoutOptions& options) {
   }
 }
 
-// What the units say of places and what the buckets hold are the same, in both directions.
+// ParamPlace and Bucket::params agree in both directions.
 void ExpectEachParamOnce(const Layout& layout, const ModelFacts& model) {
   ASSERT_EQ(layout.units.size(), model.units.size());
   size_t slots = 0, params = 0;
@@ -111,7 +111,7 @@ void ExpectEachParamOnce(const Layout& layout, const ModelFacts& model) {
   EXPECT_EQ(slots, params);
 }
 
-TEST(Layout, EveryElementHasOneOwnerAndCutsFallOnTheQuantum) {
+TEST(Layout, AssignsEveryElementOnceAtQuantumBoundaries) {
   const std::vector<Shapes> models = {{{1}},
                                       {{3}},
                                       {{}},
@@ -141,7 +141,7 @@ TEST(Layout, EveryElementHasOneOwnerAndCutsFallOnTheQuantum) {
   }
 }
 
-TEST(Layout, RandomModelsAreSound) {
+TEST(Layout, RandomModelsHaveValidLayouts) {
   std::mt19937 random(7);
   const auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
@@ -163,7 +163,7 @@ TEST(Layout, RandomModelsAreSound) {
   }
 }
 
-TEST(Layout, AParameterSmallerThanTheShardsLeavesMostOfThemEmpty) {
+TEST(Layout, SmallParameterLeavesShardsEmpty) {
   const Layout layout = MakeLayout(OneUnit({{3}}), Options(8));
   const Bucket& bucket = layout.buckets[0];
   EXPECT_EQ(PiecesOf(bucket, ShardRange(bucket, 0)).size(), 1u);
@@ -172,7 +172,7 @@ TEST(Layout, AParameterSmallerThanTheShardsLeavesMostOfThemEmpty) {
   }
 }
 
-TEST(Layout, FrozenParametersHaveABucketOfTheirOwn) {
+TEST(Layout, FrozenParametersHaveOwnBucket) {
   ModelFacts model = OneUnit({{8, 8}, {8}, {16, 8}});
   model.units[0].params[1].trainable = false;
   const Layout layout = MakeLayout(model, Options(2));
@@ -183,7 +183,7 @@ TEST(Layout, FrozenParametersHaveABucketOfTheirOwn) {
   EXPECT_EQ(layout.units[0].params[1].bucket, 1);
 }
 
-TEST(Layout, WhatBalancesHasABucketOfItsOwnGatheredInFp32) {
+TEST(Layout, SelectionBiasHasOwnFp32Bucket) {
   ModelFacts model = OneUnit({{8, 8}, {6}, {16, 8}, {8}});
   for (const int fixed : {1, 3}) model.units[0].params[fixed].trainable = false;
   model.units[0].params[1].choices_begin = 12;
@@ -205,8 +205,8 @@ TEST(Layout, WhatBalancesHasABucketOfItsOwnGatheredInFp32) {
   EXPECT_EQ(layout.units[0].params[1].bucket, 2);
 }
 
-// Rows of one length in a bucket, whole on one rank, a scale for each behind them, in the slots' order.
-TEST(Layout, WhatTravelsInFp8HasBucketsByTheLengthOfARow) {
+// A bucket has rows of one length, each whole on one rank; scales follow, in slot order.
+TEST(Layout, Fp8BucketsAreByRowLength) {
   ModelFacts model = OneUnit({{48, 32}, {32}, {16, 32}, {32, 48}, {16, 32}});
   for (const int fp8 : {0, 2, 3}) model.units[0].params[fp8].fp8 = true;
   LayoutOptions options = Options(3, DType::kBf16, Quantum::kElement, 2);
@@ -229,12 +229,12 @@ TEST(Layout, WhatTravelsInFp8HasBucketsByTheLengthOfARow) {
     EXPECT_EQ(bucket->gathered_bytes(), bucket->scales_begin() + 4 * bucket->scales());
     EXPECT_GE(bucket->scales_begin(), bucket->bucket_elements);
   }
-  EXPECT_EQ(narrow.params[1].offset, 48 * 32);  // Neighbours: products of both are one.
+  EXPECT_EQ(narrow.params[1].offset, 48 * 32);  // Adjacent, so they run as one product.
   EXPECT_EQ(narrow.main_elements, 11 * 32);     // 64 rows over six.
 }
 
-// Llama 8B's layer: rows of one length share no bucket with others that would fill up its shards.
-TEST(Layout, WhatTravelsInFp8IsPaddedWhereRowsDoNotShareOut) {
+// Llama 8B layer: rows of different lengths do not share a bucket.
+TEST(Layout, Fp8BucketsArePaddedToWholeRows) {
   ModelFacts model = OneUnit({{4096}, {6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}});
   for (size_t i = 1; i < model.units[0].params.size(); ++i) model.units[0].params[i].fp8 = true;
   for (const int64_t shards : {2, 8, 64, 512, 1024})
@@ -242,8 +242,8 @@ TEST(Layout, WhatTravelsInFp8IsPaddedWhereRowsDoNotShareOut) {
   EXPECT_NEAR(MakeLayout(model, Options(768, DType::kBf16)).padding_ratio(), 0.038, 0.001);
 }
 
-// It is rounded before it is read.
-TEST(Layout, WhatTravelsInFp8IsNotReadInPlaceByOneRank) {
+// It is quantized before it is read.
+TEST(Layout, Fp8IsNotReadInPlaceOnOneRank) {
   ModelFacts model = OneUnit({{48, 32}, {16, 16}});
   model.units[0].params[0].fp8 = true;
   LayoutOptions options = Options(1, DType::kBf16);
@@ -254,13 +254,13 @@ TEST(Layout, WhatTravelsInFp8IsNotReadInPlaceByOneRank) {
   EXPECT_TRUE(layout.buckets[1].read_in_place());
 }
 
-TEST(Layout, AtTheElementQuantumAUnitsParametersStayInOrderInOneBucket) {
+TEST(Layout, ElementQuantumKeepsOrderInOneBucket) {
   const Layout layout = MakeLayout(OneUnit({{3}, {8, 8}, {}, {4, 2}}), Options(4, DType::kBf16));
   ASSERT_EQ(layout.buckets.size(), 1u);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(layout.buckets[0].params[i].param, i);
 }
 
-TEST(Layout, OneRankPadsOnlyBetweenParameters) {
+TEST(Layout, SingleRankPadsOnlyBetweenParameters) {
   for (const Quantum quantum : kQuanta) {
     const Layout layout = MakeLayout(OneUnit({{128, 3}, {128, 5}}), Options(1, DType::kFp32, quantum));
     ASSERT_EQ(layout.buckets.size(), 1u);
@@ -268,24 +268,24 @@ TEST(Layout, OneRankPadsOnlyBetweenParameters) {
   }
 }
 
-TEST(Layout, UnitsKeepWhatTheyBorrow) {
+TEST(Layout, UnitsKeepBorrowedParameters) {
   ModelFacts model;
   model.units.resize(2);
   model.units[1].borrows = 0;
   const Layout layout = MakeLayout(model, Options(2));
   EXPECT_EQ(layout.units[0].borrows, -1);
   EXPECT_EQ(layout.units[1].borrows, 0);
-  EXPECT_TRUE(layout.buckets.empty());  // Nothing of its own: no bucket.
+  EXPECT_TRUE(layout.buckets.empty());  // No own parameters, no bucket.
 }
 
-TEST(Layout, WholeMatricesAreSpreadEvenly) {
+TEST(Layout, WholeQuantumBalancesMatrices) {
   const Shapes layer = {{4096, 4096}, {1024, 4096}, {1024, 4096}, {4096, 4096}, {2048, 4096}, {2048, 4096}};
   const Layout layout = MakeLayout(OneUnit(layer), Options(2, DType::kBf16, Quantum::kWhole));
   ASSERT_EQ(layout.buckets.size(), 1u);
   EXPECT_EQ(layout.padding_ratio(), 0.0);  // 4096 + 2048 + 1024 rows each.
 }
 
-TEST(Layout, FollowsTheMeshOfTheSpec) {
+TEST(Layout, UsesMeshOfSpec) {
   Spec spec;
   spec.mesh = Mesh::DataParallel(1, 8);
   spec.mesh = spec.mesh.WithReplicas(2);
@@ -301,7 +301,7 @@ TEST(Layout, FollowsTheMeshOfTheSpec) {
   EXPECT_EQ(LayoutOptionsOf(spec).shards, 1);
 }
 
-TEST(Layout, KeepsHalvesWhereOurKernelUpdatesWhatIsSentInBf16) {
+TEST(Layout, UsesSplitFp32ForBf16GatherOnCuda) {
   Spec spec;
   spec.precision.compute = DType::kBf16;
   EXPECT_FALSE(LayoutOptionsOf(spec).types.halves);
@@ -316,7 +316,7 @@ TEST(Layout, KeepsHalvesWhereOurKernelUpdatesWhatIsSentInBf16) {
   EXPECT_FALSE(LayoutOptionsOf(spec).types.halves);
 }
 
-TEST(Layout, SquaresComeWithTheSumsOfANarrowWireThatAreFinal) {
+TEST(Layout, FusesSquaresWithFinalNarrowSums) {
   Spec spec;
   spec.mesh = Mesh::DataParallel(1, 4);
   spec.device = DeviceKind::kCuda;
@@ -336,7 +336,7 @@ TEST(Layout, SquaresComeWithTheSumsOfANarrowWireThatAreFinal) {
   EXPECT_FALSE(squares(DType::kBf16));
 }
 
-// Matrices of one layer, as their model cards say.
+// Matrices of one layer, from the model cards.
 
 Shapes Qwen3MoeLayer() {  // Qwen3-30B-A3B.
   Shapes shapes = {{2048}, {4096, 2048}, {512, 2048}, {512, 2048}, {128},
@@ -367,7 +367,7 @@ Shapes DeepSeekMoeLayer() {
   return shapes;
 }
 
-// What a unit pads when its shards are cut at a common multiple of all of its rows.
+// Padding of a unit whose shards are split at a common multiple of all row lengths.
 double OneMultiplePadding(const Layout& layout, const UnitFacts& unit) {
   int64_t multiple = 8, end = 0;
   for (const ParamFacts& param : unit.params) {
@@ -410,7 +410,7 @@ TEST(Layout, PadsRealModelsByLessThanOnePercent) {
       EXPECT_GE(element.padding_ratio(), 0);
       EXPECT_LE(element.padding_ratio(), 0.01) << model.name << " over " << shards;
       EXPECT_LE(row.padding_ratio(), 0.01) << model.name << " over " << shards;
-      // Only shown: there are fewer blocks than 1,024 in most layers.
+      // Only printed: most layers have fewer than 1,024 blocks.
       const Layout rows128 = MakeLayout(model.facts, Options(shards, DType::kBf16, Quantum::kRows128));
       const size_t middle = model.facts.units.size() / 2;
       std::printf("%-24s %6lld  %8.4f%% %8.4f%% %8.2f%% %8zu  %.2f%%\n", model.name,
@@ -421,7 +421,7 @@ TEST(Layout, PadsRealModelsByLessThanOnePercent) {
   }
 }
 
-// Half of a matrix's rows and half of another's columns; norms whole.
+// Half of one matrix's rows and half of another's columns; norms whole.
 ModelFacts ModelOfSlices() {
   UnitFacts unit{"layer.0", UnitKind::kBlock, {}};
   unit.params.push_back({"rows", {4, 8}});
@@ -432,7 +432,7 @@ ModelFacts ModelOfSlices() {
   return {{unit}};
 }
 
-TEST(Layout, SlicesAreShardedBesideEachOtherAndWhatIsWholeOverAllOfThem) {
+TEST(Layout, ShardsTensorParallelShardsSeparately) {
   Spec spec;
   spec.strategy = Strategy::kOptimGradsParams;
   spec.mesh = Mesh::DataParallel(2, 12).WithContext(3).WithTensor(2);
@@ -463,7 +463,7 @@ TEST(Layout, SlicesAreShardedBesideEachOtherAndWhatIsWholeOverAllOfThem) {
   }
 }
 
-TEST(Layout, WhereNothingIsShardedEachSliceHasOneOwnerAndWhatIsWholeOneOfAll) {
+TEST(Layout, NoShardHasOneOwnerPerTensorParallelShard) {
   Spec spec;
   spec.strategy = Strategy::kNoShard;
   spec.mesh = Mesh::DataParallel(1, 4).WithTensor(2);

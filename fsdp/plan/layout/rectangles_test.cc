@@ -23,7 +23,7 @@ int64_t Elements(const std::vector<int64_t>& shape) {
   return product;
 }
 
-TEST(Rectangles, CoverEveryRangeOfEveryShapeInOrder) {
+TEST(Rectangles, CoversEveryRangeInOrder) {
   const std::vector<std::vector<int64_t>> shapes = {
       {},        {1},       {7},       {1, 1},       {4, 5},    {5, 1},         {1, 5},
       {2, 3, 4}, {3, 1, 4}, {1, 3, 1}, {2, 2, 3, 2}, {4, 3, 0}, {2, 1, 3, 2, 2}};
@@ -50,7 +50,7 @@ TEST(Rectangles, CoverEveryRangeOfEveryShapeInOrder) {
   }
 }
 
-TEST(Rectangles, OfAMatrixAreTheEndOfARowWholeRowsAndTheStartOfARow) {
+TEST(Rectangles, SplitsMatrixRangeIntoThreeRectangles) {
   const std::vector<Rectangle> rectangles = RectanglesOf({10, 4}, 6, 13);
   ASSERT_EQ(rectangles.size(), 3u);
   EXPECT_EQ(rectangles[0].offsets, (std::vector<int64_t>{1, 2}));
@@ -61,22 +61,20 @@ TEST(Rectangles, OfAMatrixAreTheEndOfARowWholeRowsAndTheStartOfARow) {
   EXPECT_EQ(rectangles[2].sizes, (std::vector<int64_t>{1, 3}));
 }
 
-TEST(Rectangles, OfWholeRowsAreOne) {
+TEST(Rectangles, WholeRowsAreOneRectangle) {
   EXPECT_EQ(RectanglesOf({10, 4}, 0, 40).size(), 1u);
   EXPECT_EQ(RectanglesOf({10, 4}, 8, 20).size(), 1u);
   EXPECT_EQ(RectanglesOf({10, 4, 3}, 12, 24).size(), 1u);
 }
 
-TEST(Rectangles, OfAScalarIsTheScalar) {
+TEST(Rectangles, ScalarIsOneRectangle) {
   const std::vector<Rectangle> rectangles = RectanglesOf({}, 0, 1);
   ASSERT_EQ(rectangles.size(), 1u);
   EXPECT_TRUE(rectangles[0].sizes.empty());
   EXPECT_EQ(rectangles[0].elements(), 1);
 }
 
-TEST(RectanglesDeathTest, RefusesARangeBeyondTheParameter) {
-  EXPECT_DEATH(RectanglesOf({2, 3}, 4, 3), "begin");
-}
+TEST(RectanglesDeathTest, RejectsRangeBeyondParameter) { EXPECT_DEATH(RectanglesOf({2, 3}, 4, 3), "begin"); }
 
 }  // namespace
 }  // namespace fsdpd

@@ -51,7 +51,7 @@ std::string PartsOf(const std::vector<SnapshotPlace>& places, int bucket) {
   return parts;
 }
 
-TEST(HostMemory, IsNothingWhereNothingIsSaved) {
+TEST(HostMemory, IsEmptyWithoutCheckpoints) {
   Spec spec = Saving(Strategy::kOptimGradsParams, 2);
   EXPECT_GT(LaidOut(spec).Bytes(0), 0);
   spec.checkpoint.every_steps = 0;
@@ -59,7 +59,7 @@ TEST(HostMemory, IsNothingWhereNothingIsSaved) {
   EXPECT_TRUE(LaidOut(spec).Places(0).empty());
 }
 
-TEST(HostMemory, HasParametersAndMomentsOneAfterTheOther) {
+TEST(HostMemory, ListsParametersThenMoments) {
   for (const int64_t world : {1, 3}) {
     const LaidOut made(Saving(Strategy::kOptimGradsParams, world));
     const std::vector<SnapshotPlace> places = made.Places(0);
@@ -78,8 +78,8 @@ TEST(HostMemory, HasParametersAndMomentsOneAfterTheOther) {
   }
 }
 
-// The last part too: the next thing in the same memory starts aligned.
-TEST(HostMemory, APartThatEndsWithinABlockIsRoundedUp) {
+// The last part too, so that whatever follows in the same memory is aligned.
+TEST(HostMemory, RoundsPartsUpToAlignment) {
   LaidOut made(Saving(Strategy::kOptimGradsParams, 2));
   for (Bucket& bucket : made.layout.buckets) bucket.main_elements = 65;  // 260 bytes.
   EXPECT_EQ(made.Places(0)[1].offset, 512);
@@ -87,7 +87,7 @@ TEST(HostMemory, APartThatEndsWithinABlockIsRoundedUp) {
   EXPECT_EQ(made.Bytes(0), 512 * 3 * static_cast<int64_t>(made.layout.buckets.size()));
 }
 
-TEST(HostMemory, WhatIsFrozenHasNoMoments) {
+TEST(HostMemory, FrozenBucketsHaveNoMoments) {
   Spec spec = Saving(Strategy::kOptimGradsParams, 2);
   spec.frozen = {"embedding.*"};
   const LaidOut made(spec);
@@ -95,7 +95,7 @@ TEST(HostMemory, WhatIsFrozenHasNoMoments) {
   EXPECT_EQ(PartsOf(made.Places(1), 1), "main moment0 moment1 ");
 }
 
-TEST(HostMemory, FollowsTheOptimizerAndItsType) {
+TEST(HostMemory, DependsOnOptimizerAndMomentType) {
   Spec spec = Saving(Strategy::kOptimGradsParams, 2);
   spec.precision.moments = DType::kBf16;
   LaidOut made(spec);
@@ -107,7 +107,7 @@ TEST(HostMemory, FollowsTheOptimizerAndItsType) {
   EXPECT_EQ(PartsOf(made.Places(0), 0), "main moment0 ");
 }
 
-TEST(HostMemory, HalvesAreCopiedAsTheyLie) {
+TEST(HostMemory, CopiesSplitFp32Parts) {
   Spec spec = Saving(Strategy::kOptimGradsParams, 2);
   spec.device = DeviceKind::kCuda;
   spec.precision.compute = DType::kBf16;
@@ -119,8 +119,8 @@ TEST(HostMemory, HalvesAreCopiedAsTheyLie) {
   EXPECT_EQ(places[1].bytes, made.layout.buckets[0].main_elements * 2);
 }
 
-// Together all ranks copy everything once, whatever is replicated, and none more than rank 0.
-TEST(HostMemory, OnlyFirstCopiesAreTaken) {
+// All ranks together copy everything once, regardless of replication, and none copies more than rank 0.
+TEST(HostMemory, CopiesOnlyFirstOwners) {
   for (const Strategy strategy : kStrategies) {
     for (const Strategy outer : {Strategy::kNoShard, Strategy::kOptim}) {
       Spec spec = Saving(strategy, 4);

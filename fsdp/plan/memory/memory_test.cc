@@ -32,7 +32,7 @@ Planned PlanOf(const Spec& spec) {
   return p;
 }
 
-TEST(Memory, ShardsStateAndKeepsTheArena) {
+TEST(Memory, DividesStateButNotArena) {
   const Planned p = PlanOf(Llama8b(8));
   EXPECT_EQ(p.memory.Of("main_params"), p.main_elements() * 4);
   EXPECT_EQ(p.memory.Of("optimizer"), p.main_elements() * 8);
@@ -45,7 +45,7 @@ TEST(Memory, ShardsStateAndKeepsTheArena) {
   EXPECT_EQ(p.memory.peak_bytes, sum);
 }
 
-TEST(Memory, PinnedHostMemoryIsBesideThePeak) {
+TEST(Memory, ExcludesPinnedHostMemoryFromPeak) {
   Spec spec = Llama8b(8);
   const Planned plain = PlanOf(spec);
   EXPECT_EQ(plain.memory.host_bytes, 0);
@@ -57,7 +57,7 @@ TEST(Memory, PinnedHostMemoryIsBesideThePeak) {
             saving.memory.Of("main_params") + saving.memory.Of("optimizer") + (1 << 20));
 }
 
-TEST(Memory, WholeGradientsAreGradients) {
+TEST(Memory, CountsWholeGradientsAsGradients) {
   Spec spec = Llama8b(8);
   spec.strategy = Strategy::kNoShard;
   const Planned whole = PlanOf(spec);
@@ -75,7 +75,7 @@ TEST(Memory, WholeGradientsAreGradients) {
   EXPECT_EQ(optim.memory.Of("gather_buffers"), shard * 8 * 2);
 }
 
-TEST(Memory, CountsMomentsAndGradientsInTheirTypes) {
+TEST(Memory, CountsMomentAndGradientTypes) {
   Spec spec = Llama8b(8);
   const int64_t main = PlanOf(spec).main_elements();
   spec.precision.moments = DType::kBf16;
@@ -88,7 +88,7 @@ TEST(Memory, CountsMomentsAndGradientsInTheirTypes) {
   EXPECT_EQ(PlanOf(spec).memory.Of("optimizer"), main * 2);
 }
 
-TEST(Memory, FrozenParametersHaveNeitherGradientNorMoments) {
+TEST(Memory, FrozenParametersHaveNoGradientOrMoments) {
   Spec spec = Llama8b(8);
   spec.frozen = {"*"};
   const int64_t main = PlanOf(spec).main_elements();
@@ -101,7 +101,7 @@ TEST(Memory, FrozenParametersHaveNeitherGradientNorMoments) {
   EXPECT_EQ(p.memory.Of("gradients") * 2, p.memory.Of("optimizer"));
 }
 
-TEST(Memory, HfsdpKeepsAReplicaAndSmallerState) {
+TEST(Memory, HfsdpAddsReplicaAndShrinksState) {
   Spec spec = Llama8b(8);
   spec.mesh = spec.mesh.WithReplicas(2);
   const Planned hsdp = PlanOf(spec);
@@ -114,7 +114,7 @@ TEST(Memory, HfsdpKeepsAReplicaAndSmallerState) {
   EXPECT_EQ(hfsdp.memory.Of("replica"), hfsdp.memory.Of("gradients") / 2);
 }
 
-TEST(Memory, ANarrowWireIsReceivedBesideWhatIsSent) {
+TEST(Memory, NarrowGradCommAddsReceiveBuffer) {
   Spec spec = Llama8b(8);
   spec.global_batch = 8;
   const int64_t wide = PlanOf(spec).memory.Of("reduce_buffers");
@@ -127,7 +127,7 @@ TEST(Memory, ANarrowWireIsReceivedBesideWhatIsSent) {
   EXPECT_GT(PlanOf(spec).memory.Of("reduce_buffers"), wide) << "sums that are added have a place too";
 }
 
-TEST(Memory, CudaTakesMoreThanTheStep) {
+TEST(Memory, CudaAddsLibraryMemory) {
   Spec spec = Llama8b(8);
   EXPECT_EQ(PlanOf(spec).memory.Of("fragmentation"), 0);
   spec.device = DeviceKind::kCuda;
@@ -135,9 +135,9 @@ TEST(Memory, CudaTakesMoreThanTheStep) {
   EXPECT_GT(PlanOf(spec).memory.Of("fragmentation"), 0);
 }
 
-TEST(Memory, OnCpuCollectivesReceiveABucketOrAsMuchOfItAsItTakesAtOnce) {
+TEST(Memory, CpuCollectivesAddReceiveBuffers) {
   const Planned small = PlanOf(SmallSpec(Strategy::kOptimGradsParams));
-  const int64_t bucket = FindLargestUnit(small.layout).bytes;  // One bucket each.
+  const int64_t bucket = FindLargestUnit(small.layout).bytes;  // One bucket per unit.
   EXPECT_LT(bucket, kMaxTcpReceivedBytes);
   EXPECT_EQ(small.memory.Of("library"), bucket);
   Spec spec = Llama8b(8);
@@ -148,14 +148,14 @@ TEST(Memory, OnCpuCollectivesReceiveABucketOrAsMuchOfItAsItTakesAtOnce) {
   EXPECT_EQ(PlanOf(spec).memory.Of("library"), 2 * kMaxTcpReceivedBytes) << "and of a shard";
 }
 
-TEST(Memory, EveryComponentSaysHowItWasComputed) {
+TEST(Memory, EveryComponentHasNote) {
   for (const MemoryComponent& component : PlanOf(Llama8b(8)).memory.components) {
     EXPECT_FALSE(component.note.empty()) << component.name;
   }
 }
 
-// The peak of activations, by hand: all that comes before the last block, then that block at its backward.
-TEST(Memory, ActivationsPeakWhereBackwardBegins) {
+// Activation peak computed by hand: everything before the last layer, then that layer at its backward.
+TEST(Memory, ActivationsPeakAtStartOfBackward) {
   Spec spec = Llama8b(8);
   const Planned p = PlanOf(spec);
   int64_t kept = 0;
@@ -167,7 +167,7 @@ TEST(Memory, ActivationsPeakWhereBackwardBegins) {
   EXPECT_EQ(p.memory.Of("workspace"), at_head ? head.workspace_bytes : block.workspace_bytes);
 }
 
-TEST(Memory, EachKindOfRecomputeKeepsLess) {
+TEST(Memory, RecomputeReducesActivations) {
   Spec spec = Llama8b(8);
   spec.recompute_layers = 32;
   int64_t last = PlanOf(spec).memory.Of("activations");
@@ -180,8 +180,8 @@ TEST(Memory, EachKindOfRecomputeKeepsLess) {
   EXPECT_GT(last, 32 * int64_t{8192} * 4096 * 2);
 }
 
-// What CheckBudget relies on when it tries changes.
-TEST(Memory, DoesNotGrowWithTheThirdMicroBatch) {
+// CheckBudget relies on this.
+TEST(Memory, DoesNotGrowAfterSecondMicroBatch) {
   for (const int64_t prefetch : {int64_t{0}, kGiB, 20 * kGiB}) {
     Spec spec = Llama8b(8);
     spec.prefetch_bytes = prefetch;
@@ -203,8 +203,8 @@ int64_t PeakWith(Spec spec, Recompute recompute, int64_t layers) {
   return PlanOf(spec).memory.peak_bytes;
 }
 
-// One byte less than a policy needs gives the next one.
-TEST(CheapestRecompute, TakesNoMoreThanItMust) {
+// With one byte less than a policy needs, the next one is chosen.
+TEST(CheapestRecompute, ChoosesCheapestThatFits) {
   Spec spec = Llama8b(8);
   const auto choose = [&](int64_t budget) {
     spec.memory_budget_bytes = budget;
@@ -224,7 +224,7 @@ TEST(CheapestRecompute, TakesNoMoreThanItMust) {
   EXPECT_FALSE(choose(PeakWith(spec, Recompute::kFull, 32) - 1).has_value());
 }
 
-TEST(CheapestRecompute, KeepsToTheLayersThatSomebodyChose) {
+TEST(CheapestRecompute, RespectsFixedLayers) {
   Spec spec = Llama8b(8);
   spec.memory_budget_bytes = PeakWith(spec, Recompute::kFull, 20);
   EXPECT_EQ(CheapestOf(spec, 20)->recompute, Recompute::kFull);

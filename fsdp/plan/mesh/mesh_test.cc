@@ -13,7 +13,7 @@ constexpr Group kAll[] = {Group::kSelf,    Group::kShard,  Group::kReplicate,   
                           Group::kTensor,  Group::kExpert, Group::kExpertShard, Group::kSample,
                           Group::kReplica, Group::kWorld};
 
-TEST(Mesh, NeighboursInTheInnermostAxisAreNeighboursInNumber) {
+TEST(Mesh, InnermostAxisHasConsecutiveRanks) {
   const Mesh mesh = Mesh::DataParallel(/*replicate=*/2, /*shard=*/3);
   EXPECT_EQ(mesh.world(), 6);
   for (int64_t rank = 0; rank < 6; ++rank) {
@@ -29,12 +29,12 @@ TEST(Mesh, NeighboursInTheInnermostAxisAreNeighboursInNumber) {
   }
 }
 
-TEST(Mesh, GroupsOfOneKindPartTheRanks) {
+TEST(Mesh, GroupsPartitionTheWorld) {
   for (int64_t replicate = 1; replicate <= 4; ++replicate) {
     for (int64_t shard = 1; shard <= 4; ++shard) {
       const Mesh mesh = Mesh::DataParallel(replicate, shard * 12).WithExpert(2).WithContext(3).WithTensor(2);
       for (const Group group : kAll) {
-        std::map<int64_t, std::set<int64_t>> indices;  // By the group's number.
+        std::map<int64_t, std::set<int64_t>> indices;  // By group number.
         for (int64_t rank = 0; rank < mesh.world(); ++rank) {
           EXPECT_TRUE(indices[mesh.NumberOf(group, rank)].insert(mesh.IndexIn(group, rank)).second);
         }
@@ -48,35 +48,36 @@ TEST(Mesh, GroupsOfOneKindPartTheRanks) {
   }
 }
 
-TEST(Mesh, RanksThatShareASampleAreNeighbours) {
+TEST(Mesh, ContextParallelRanksAreConsecutive) {
   const Mesh mesh = Mesh::DataParallel(1, 12).WithContext(3).WithReplicas(2);
   EXPECT_EQ(mesh, Mesh::DataParallel(1, 12).WithReplicas(2).WithContext(3));
   EXPECT_EQ(mesh.data_ranks(), 4);
   for (int64_t rank = 0; rank < 12; ++rank) {
     EXPECT_EQ(mesh.DataRank(rank), rank / 3);
     EXPECT_EQ(mesh.IndexIn(Group::kContext, rank), rank % 3);
-    EXPECT_EQ(mesh.IndexIn(Group::kShard, rank), rank % 6);  // Shards are cut over them too.
+    EXPECT_EQ(mesh.IndexIn(Group::kShard, rank), rank % 6);  // They are part of the shard group.
     EXPECT_EQ(mesh.NumberOf(Group::kShard, rank), rank / 6);
   }
 }
 
-TEST(Mesh, RanksThatHoldSlicesAreTheNearestNeighbours) {
+TEST(Mesh, TensorParallelRanksAreInnermost) {
   const Mesh mesh = Mesh::DataParallel(1, 24).WithTensor(2).WithContext(3).WithReplicas(2);
   EXPECT_EQ(mesh, Mesh::DataParallel(1, 24).WithReplicas(2).WithContext(3).WithTensor(2));
   EXPECT_EQ(mesh.data_ranks(), 4);
   for (int64_t rank = 0; rank < 24; ++rank) {
-    EXPECT_EQ(mesh.DataRank(rank), rank / 6);  // Of both axes all read the same samples.
+    EXPECT_EQ(mesh.DataRank(rank), rank / 6);  // All ranks along both axes read the same samples.
     EXPECT_EQ(mesh.IndexIn(Group::kTensor, rank), rank % 2);
     EXPECT_EQ(mesh.IndexIn(Group::kContext, rank), rank / 2 % 3);
-    EXPECT_EQ(mesh.IndexIn(Group::kShard, rank), rank / 2 % 6);  // A slice has shards of its own.
+    // Each tensor-parallel shard is sharded separately.
+    EXPECT_EQ(mesh.IndexIn(Group::kShard, rank), rank / 2 % 6);
     EXPECT_EQ(mesh.IndexIn(Group::kReplica, rank), rank % 12);
   }
 }
 
-TEST(Mesh, RanksThatShareExpertsAreAmongThoseThatShardEverythingElse) {
+TEST(Mesh, ExpertGroupsAreWithinShardGroups) {
   const Mesh mesh = Mesh::DataParallel(1, 24).WithContext(2).WithExpert(3).WithReplicas(2);
   EXPECT_EQ(mesh, Mesh::DataParallel(1, 24).WithReplicas(2).WithExpert(3).WithContext(2));
-  EXPECT_EQ(mesh.data_ranks(), 12);  // Each reads samples of its own.
+  EXPECT_EQ(mesh.data_ranks(), 12);  // Each reads its own samples.
   for (int64_t rank = 0; rank < 24; ++rank) {
     EXPECT_EQ(mesh.DataRank(rank), rank / 2);
     EXPECT_EQ(mesh.IndexIn(Group::kExpert, rank), rank / 2 % 3);
@@ -86,7 +87,7 @@ TEST(Mesh, RanksThatShareExpertsAreAmongThoseThatShardEverythingElse) {
   }
 }
 
-TEST(Mesh, AGroupSpansTheRanksBetweenItsMembersToo) {
+TEST(Mesh, SpanIncludesRanksBetweenMembers) {
   const Mesh mesh = Mesh::DataParallel(2, 12).WithContext(3).WithTensor(2);
   EXPECT_EQ(mesh.SpanOf(Group::kTensor), 2);
   EXPECT_EQ(mesh.SpanOf(Group::kContext), 6);
@@ -95,7 +96,7 @@ TEST(Mesh, AGroupSpansTheRanksBetweenItsMembersToo) {
   EXPECT_EQ(mesh.SpanOf(Group::kSelf), 1);
 }
 
-TEST(Mesh, AnAxisOfOneTellsNoGroupsApart) {
+TEST(Mesh, AxisOfSizeOneIsIgnored) {
   const Mesh flat = Mesh::DataParallel(1, 4), both = Mesh::DataParallel(2, 2);
   EXPECT_TRUE(flat.SameMembers(Group::kWorld, Group::kShard));
   EXPECT_TRUE(flat.SameMembers(Group::kSelf, Group::kReplicate));

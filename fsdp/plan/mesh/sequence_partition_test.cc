@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(SequencePartition, EachTokenIsOneRanks) {
+TEST(SequencePartition, AssignsEachTokenToOneRank) {
   for (int64_t ranks = 1; ranks <= 5; ++ranks) {
     std::set<int64_t> positions;
     for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -20,7 +20,7 @@ TEST(SequencePartition, EachTokenIsOneRanks) {
   }
 }
 
-TEST(SequencePartition, PairsOfChunksAreTheSameWorkForAll) {
+TEST(SequencePartition, BalancesCausalWork) {
   for (int64_t rank = 0; rank < 4; ++rank) {
     const SequencePartition cut{80, 4, rank};
     int64_t keys = 0;
@@ -29,7 +29,7 @@ TEST(SequencePartition, PairsOfChunksAreTheSameWorkForAll) {
   }
 }
 
-TEST(SequencePartition, AChunkIsWhereItsRankHasIt) {
+TEST(SequencePartition, MapsChunkToRankAndHalf) {
   for (int64_t rank = 0; rank < 3; ++rank) {
     const SequencePartition cut{18, 3, rank};
     for (int half = 0; half < SequencePartition::kSplitFp32; ++half) {
@@ -41,7 +41,7 @@ TEST(SequencePartition, AChunkIsWhereItsRankHasIt) {
   }
 }
 
-TEST(SequencePartition, OneRankHasASampleOfAnyLength) {
+TEST(SequencePartition, SingleRankSupportsAnyLength) {
   const SequencePartition cut{7, 1, 0};
   for (int64_t t = 0; t < 7; ++t) EXPECT_EQ(cut.PositionOf(t), t);
 }

@@ -26,8 +26,8 @@ Spec SpecOf(int64_t layers, int64_t offloaded, Recompute recompute, int64_t reco
   return spec;
 }
 
-// By layer: o where it is offloaded, else n, s or f by what it recomputes; in upper case what an offloaded
-// one recomputes, where that is anything.
+// One character per layer: o if offloaded, else n, s or f by recompute kind; upper case for an offloaded
+// layer that recomputes.
 std::string Kept(int64_t layers, int64_t offloaded, Recompute recompute, int64_t recompute_layers) {
   const Spec spec = SpecOf(layers, offloaded, recompute, recompute_layers);
   const ModelFacts model = DescribeSpec(spec);
@@ -47,7 +47,7 @@ std::string Kept(int64_t layers, int64_t offloaded, Recompute recompute, int64_t
   return kept;
 }
 
-TEST(KeptPolicy, SpreadsWhatIsOffloadedAndLeavesTheLastLayer) {
+TEST(ActivationPolicy, SpreadsOffloadedLayersExceptLast) {
   EXPECT_EQ(Kept(8, 0, Recompute::kNone, 0), "nnnnnnnn");
   EXPECT_EQ(Kept(8, 1, Recompute::kNone, 0), "onnnnnnn");
   EXPECT_EQ(Kept(8, 3, Recompute::kNone, 0), "onnononn");
@@ -56,7 +56,7 @@ TEST(KeptPolicy, SpreadsWhatIsOffloadedAndLeavesTheLastLayer) {
   EXPECT_EQ(Kept(1, 1, Recompute::kNone, 0), "o");
 }
 
-TEST(KeptPolicy, OffloadsAsManyAsAreAskedFor) {
+TEST(ActivationPolicy, OffloadsRequestedNumberOfLayers) {
   for (int64_t layers = 1; layers <= 20; ++layers) {
     for (int64_t offloaded = 0; offloaded <= layers; ++offloaded) {
       const std::string kept = Kept(layers, offloaded, Recompute::kNone, 0);
@@ -70,7 +70,7 @@ TEST(KeptPolicy, OffloadsAsManyAsAreAskedFor) {
   }
 }
 
-TEST(KeptPolicy, OffloadedLayersRecomputeSelectivelyAtMost) {
+TEST(ActivationPolicy, LimitsOffloadedLayersToSelectiveRecompute) {
   EXPECT_EQ(Kept(8, 3, Recompute::kFull, 3), "SffSfSss");
   EXPECT_EQ(Kept(8, 3, Recompute::kFull, 8), "SffSfSff");
   EXPECT_EQ(Kept(8, 3, Recompute::kSelective, 2), "SssSnSnn");

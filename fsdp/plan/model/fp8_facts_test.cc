@@ -29,7 +29,7 @@ std::set<std::string> Fp8Names(const UnitFacts& unit) {
 const std::set<std::string> kAll = {"attention.wq", "attention.wk", "attention.wv", "attention.wo",
                                     "ffn.w1",       "ffn.w3",       "ffn.w2"};
 
-TEST(Fp8Facts, AllMatricesOfLayersAreInFp8AndNothingElse) {
+TEST(Fp8Facts, QuantizesOnlyLayerMatrices) {
   const ModelFacts facts = DescribeSpec(SpecOf("llama3-8b"));
   EXPECT_TRUE(Fp8Names(facts.units.front()).empty());
   EXPECT_TRUE(Fp8Names(facts.units.back()).empty());
@@ -39,7 +39,7 @@ TEST(Fp8Facts, AllMatricesOfLayersAreInFp8AndNothingElse) {
   }
 }
 
-TEST(Fp8Facts, AMatrixThatIsKeptKeepsThoseOfItsProduct) {
+TEST(Fp8Facts, KeepsWholeProductInBf16) {
   Spec spec = SpecOf("llama3-8b");
   spec.precision.keep_bf16 = {"layer.0.*", "*.attention.wk", "layer.2.ffn.w3", "layer.3.ffn.w2"};
   const ModelFacts facts = DescribeSpec(spec);
@@ -60,14 +60,14 @@ Spec SpecOfExperts() {
   return spec;
 }
 
-TEST(Fp8Facts, ExpertsAndTheLayerBesideThemAreTooAndTheirRouterIsNot) {
+TEST(Fp8Facts, QuantizesExpertsAndSharedExpertButNotRouter) {
   EXPECT_EQ(Fp8Names(DescribeSpec(SpecOfExperts()).units[1]),
             (std::set<std::string>{"attention.wq", "attention.wk", "attention.wv", "attention.wo",
                                    "ffn.experts.w1", "ffn.experts.w3", "ffn.experts.w2", "ffn.shared.w1",
                                    "ffn.shared.w3", "ffn.shared.w2"}));
 }
 
-TEST(Fp8Facts, OfLatentAttentionTheOutputAloneIs) {
+TEST(Fp8Facts, QuantizesOnlyOutputOfLatentAttention) {
   Spec spec = SpecOf("llama3-8b");
   LlamaConfig& model = std::get<LlamaConfig>(spec.model);
   model.kv_heads = model.heads;
@@ -92,27 +92,27 @@ UnitFacts Added(const Spec& with_fp8) {
   return added;
 }
 
-TEST(Fp8Facts, WhatIsRoundedMovesAndTakesRoom) {
+TEST(Fp8Facts, CountsTrafficAndWorkspaceOfQuantization) {
   const UnitFacts added = Added(SpecOf("llama3-8b"));
-  // Norms and SwiGLU write a byte where they wrote two; attention's output is read again.
+  // Norms and SwiGLU write one byte instead of two; attention's output is read again.
   EXPECT_EQ(added.forward_bytes, 3 * kTokens * kHidden - kTokens * (2 * kHidden + kWide));
-  // Rows of the gradients of qkv, of attention's output and of the layer's; columns of these, of both norms'
-  // outputs and of attention's; SwiGLU; and matrices are turned.
+  // Rows of the gradients of qkv, attention's output and the layer's output; columns of these, of both norms'
+  // outputs and of attention's; SwiGLU; weight transposes.
   constexpr int64_t kGrads = 6144 + 2 * kHidden;
   EXPECT_EQ(added.backward_bytes,
             kTokens * (3 * kGrads + 5 * (kGrads + 3 * kHidden) + 5 * kWide) + 2 * kMatrices);
-  // The gradients of gate and up by row and by column, and the product by column.
+  // Gradients of gate and up by row and by column, and SwiGLU's output by column.
   EXPECT_EQ(added.workspace_bytes, 5 * kTokens * kWide + 4 * (kTokens + 3 * kWide));
 }
 
-TEST(Fp8Facts, WhatGoesToOtherRanksFirstIsRoundedAfterwards) {
+TEST(Fp8Facts, QuantizesAfterTensorParallelGather) {
   Spec spec = SpecOf("llama3-8b");
   spec.mesh = Mesh::DataParallel(1, 2).WithTensor(2);
   const UnitFacts added = Added(spec);
   EXPECT_EQ(added.forward_bytes, 3 * kTokens * (2 * kHidden + kHidden / 2 + kWide / 2));
 }
 
-TEST(Fp8Facts, BesideAProductInBf16SwigluWritesBf16) {
+TEST(Fp8Facts, SwigluWritesBf16NextToBf16Product) {
   Spec spec = SpecOf("llama3-8b");
   spec.precision.keep_bf16 = {"*.ffn.w1"};
   const UnitFacts added = Added(spec);
@@ -121,9 +121,9 @@ TEST(Fp8Facts, BesideAProductInBf16SwigluWritesBf16) {
             kTokens * (8 * kGrads + 5 * kInputs) + 2 * (kMatrices - 2 * kHidden * kWide));
 }
 
-// Beside attention's, as above: tokens are rounded, copied into rows in half the bytes, and products' inputs
-// rounded; back the gradients by row, both by column, and matrices are turned.
-TEST(Fp8Facts, WhatExpertsRoundMovesAndTakesRoom) {
+// In addition to attention's (above): tokens are quantized, copied into rows at half the bytes, and inputs of
+// products quantized. Backward: gradients by row, both by column, weight transposes.
+TEST(Fp8Facts, CountsTrafficAndWorkspaceOfExpertQuantization) {
   Spec spec = SpecOfExperts();
   const UnitFacts all = Added(spec);
   spec.precision.keep_bf16 = {"*.experts.*"};
@@ -135,12 +135,12 @@ TEST(Fp8Facts, WhatExpertsRoundMovesAndTakesRoom) {
             kRows * (3 * (2 * kWidth + kHidden) + 5 * (3 * kWidth + 2 * kHidden)) +
                 2 * 3 * kExperts * kWidth * kHidden - 2 * 4 * kRows * kHidden);
   EXPECT_EQ(all.fp8_flops - without.fp8_flops, 2.0 * 3 * kRows * kWidth * kHidden);
-  // Rows as they were received and by expert, with room for rows of no token.
+  // Rows as received and by expert, including padding rows.
   EXPECT_EQ(all.workspace_bytes, 2 * (kRows + 16 * kExperts) * (kHidden + 4));
 }
 
-// Rows go to other ranks' experts in half the bytes, and their scales with them.
-TEST(Fp8Facts, DispatchesRoundedRows) {
+// Rows are sent to other ranks' experts at half the bytes, with their scales.
+TEST(Fp8Facts, DispatchesQuantizedRows) {
   Spec spec = SpecOfExperts();
   spec.mesh = Mesh::DataParallel(1, 8).WithExpert(8);
   int64_t bf16 = 0, fp32 = 0;
@@ -149,13 +149,13 @@ TEST(Fp8Facts, DispatchesRoundedRows) {
     ASSERT_EQ(exchange.what, Exchange::kSend);
     (exchange.type == DType::kFp32 ? fp32 : bf16) += exchange.forward_elements;
   }
-  constexpr int64_t kRoom = 8 * (2 * kTokens / 8 * 5 / 4 + 1);  // In parts for eight ranks.
+  constexpr int64_t kRoom = 8 * (2 * kTokens / 8 * 5 / 4 + 1);  // Buffer parts for eight ranks.
   EXPECT_EQ(bf16, kRoom * kHidden * 3 / 2);
-  EXPECT_EQ(fp32, 3 * kRoom);  // Experts, how much they count, scales.
+  EXPECT_EQ(fp32, 3 * kRoom);  // Expert indices, weights, scales.
 }
 
-// Tokens of all ranks are rounded here, and rows are read from where they are.
-TEST(Fp8Facts, TokensTravelAsTheyAre) {
+// Tokens of all ranks are quantized here, and rows are read in place.
+TEST(Fp8Facts, AllGathersUnquantizedTokens) {
   Spec spec = SpecOfExperts();
   spec.mesh = Mesh::DataParallel(1, 2).WithExpert(2);
   int64_t bf16 = 0;
@@ -171,10 +171,10 @@ TEST(Fp8Facts, TokensTravelAsTheyAre) {
             3 * 2 * kTokens * kHidden - 2 * kRows * kHidden + 3 * kRows * kWidth);
 }
 
-TEST(Fp8Facts, ThereIsRoomForTheTokensOfAllRanksBesideRows) {
+TEST(Fp8Facts, CountsWorkspaceForTokensOfAllRanks) {
   Spec spec = SpecOfExperts();
   spec.mesh = Mesh::DataParallel(1, 4).WithExpert(4);
-  constexpr int64_t kRows = 2 * kTokens * 5 / 4 + 1, kFilling = 16 * 2;  // A quarter of eight experts.
+  constexpr int64_t kRows = 2 * kTokens * 5 / 4 + 1, kFilling = 16 * 2;  // 2 of 8 experts.
   static_assert(4 * kTokens > kRows + kFilling);
   EXPECT_EQ(Added(spec).workspace_bytes, (kRows + kFilling + 4 * kTokens) * (kHidden + 4));
 }

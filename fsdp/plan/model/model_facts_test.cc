@@ -33,7 +33,7 @@ const ParamFacts& Param(const ModelFacts& facts, int unit, const std::string& na
   return *std::find_if(params.begin(), params.end(), [&](const ParamFacts& p) { return p.name == name; });
 }
 
-// The published sizes; llama3-1b has its output matrix of its own here.
+// Published sizes; llama3-1b has an untied output matrix here.
 TEST(ModelFacts, CountsParametersExactly) {
   EXPECT_EQ(Describe("llama3-8b").elements(), 8030261248);
   EXPECT_EQ(Describe("llama3-70b").elements(), 70553706496);
@@ -56,7 +56,7 @@ TEST(ModelFacts, NamesUnitsAndParametersInOrder) {
   EXPECT_EQ(facts.units[1].params[2].shape, (std::vector<int64_t>{64, 128}));
 }
 
-TEST(ModelFacts, OptionsOfTheLlamaFamilyAddTheirParameters) {
+TEST(ModelFacts, AddsParametersOfLlamaOptions) {
   LlamaConfig config = std::get<LlamaConfig>(*FindPreset("tiny"));
   config.qk_norm = true;
   config.attention_bias = true;
@@ -100,7 +100,7 @@ TEST(ModelFacts, CountsDeepSeekV3) {
     flops += unit.forward_flops;
     attention += unit.attention_flops;
   }
-  // Of a token's 37 billion parameters the embedding's are no product's.
+  // Of the 37 billion active parameters, those of the embedding take no matrix product.
   EXPECT_NEAR((flops - attention) / 2 / kTokens, 36.6e9, 0.1e9);
   EXPECT_EQ(attention, 61.0 * kTokens * kTokens * 128 * (192 + 128));
   std::vector<std::string> names;
@@ -109,13 +109,13 @@ TEST(ModelFacts, CountsDeepSeekV3) {
                                              "attention.q_a_norm", "attention.wq_b", "attention.kv_a_norm",
                                              "attention.wkv_b", "attention.wo", "ffn_norm", "ffn.w1",
                                              "ffn.w3", "ffn.w2"}));
-  // What is made of latents is most of what is kept, and not with selective recompute.
+  // Projections of latents are most of the saved activations, and selective recompute drops them.
   const SavedBytes& kept = facts.units[1].saved_bytes;
   const int64_t heads = 128 * 192 + 128 * 256, gates = 2 * 18432, statistics = 4 * (2 + 1);
   EXPECT_EQ(kept.none - kept.selective, kTokens * (2 * (heads + gates) + statistics));
 }
 
-TEST(ModelFacts, ATiedHeadBorrowsTheEmbedding) {
+TEST(ModelFacts, TiedHeadBorrowsEmbedding) {
   EXPECT_EQ(Describe("gpt2").units.back().borrows, 0);
   EXPECT_EQ(NamesOf(Describe("gpt2").units.back()), (std::vector<std::string>{"norm.weight", "norm.bias"}));
   EXPECT_EQ(Describe("tiny").units.back().borrows, -1);
@@ -152,19 +152,19 @@ TEST(ModelFacts, ActivationsScaleWithTokensAndPrecision) {
     }
     EXPECT_EQ(one.units[1].saved_bytes.full, one.units[0].output_bytes);
   }
-  // Korthikanti et al. count 34 bytes per token and hidden element for a GPT block; SwiGLU's wider layer
-  // adds.
+  // Korthikanti et al. count 34 bytes per token and hidden element for a GPT layer; SwiGLU's wider layer adds
+  // to it.
   const double kept = static_cast<double>(Describe("llama3-8b", 1, 1024).units[1].saved_bytes.none);
   EXPECT_GT(kept / (1024.0 * 4096), 20);
   EXPECT_LT(kept / (1024.0 * 4096), 60);
 }
 
-TEST(ModelFacts, TheHeadNeverHoldsAllLogits) {
+TEST(ModelFacts, HeadWorkspaceIsBoundedByChunk) {
   const UnitFacts few = Describe("llama3-8b", 1, kLossChunkTokens).units.back();
   const UnitFacts many = Describe("llama3-8b", 1, 8 * kLossChunkTokens).units.back();
   const int64_t hidden_bytes = kLossChunkTokens * 4096 * 2;
   EXPECT_LE(many.workspace_bytes - few.workspace_bytes, 7 * 2 * hidden_bytes);
-  EXPECT_LT(many.saved_bytes.none, 8 * kLossChunkTokens * 128256);  // Logits would be two bytes each.
+  EXPECT_LT(many.saved_bytes.none, 8 * kLossChunkTokens * 128256);  // Logits take two bytes each.
 }
 
 TEST(ModelFacts, CountsCausalAttentionHalf) {
@@ -173,10 +173,10 @@ TEST(ModelFacts, CountsCausalAttentionHalf) {
   EXPECT_DOUBLE_EQ(layer.attention_flops, 4 * tokens * tokens * 4096 / 2);
   EXPECT_DOUBLE_EQ(layer.forward_flops, 2 * tokens * matrices + layer.attention_flops);
   EXPECT_DOUBLE_EQ(Describe("gpt2", 1, 8).units.back().forward_flops,
-                   2.0 * 8 * 50257 * 768);  // Tied, yet computed.
+                   2.0 * 8 * 50257 * 768);  // Tied, but still computed.
 }
 
-TEST(DescribeSpec, MatricesDecayUnlessAGroupSaysOtherwise) {
+TEST(DescribeSpec, AppliesWeightDecayPerGroup) {
   Spec spec = TinySpec();
   spec.optimizer.weight_decay = 0.25;
   const ModelFacts facts = DescribeSpec(spec);
@@ -185,14 +185,14 @@ TEST(DescribeSpec, MatricesDecayUnlessAGroupSaysOtherwise) {
   EXPECT_EQ(Param(facts, 1, "ffn.w1").lr_scale, 1);
 }
 
-TEST(DescribeSpec, TheFirstGroupThatMatchesCounts) {
+TEST(DescribeSpec, UsesFirstMatchingGroup) {
   Spec spec = TinySpec();
   spec.optimizer.weight_decay = 0.25;
   spec.optimizer.groups = {{{"nothing", "layer.1.*"}, std::nullopt, 0.5},
                            {{"layer.*norm", "head.*"}, 0.125, 2}};
   const ModelFacts facts = DescribeSpec(spec);
   EXPECT_EQ(Param(facts, 2, "ffn_norm").lr_scale, 0.5);
-  EXPECT_EQ(Param(facts, 2, "ffn_norm").weight_decay, 0);  // The group leaves it.
+  EXPECT_EQ(Param(facts, 2, "ffn_norm").weight_decay, 0);  // Not set by the group.
   EXPECT_EQ(Param(facts, 2, "ffn.w2").weight_decay, 0.25);
   EXPECT_EQ(Param(facts, 1, "ffn_norm").weight_decay, 0.125);
   EXPECT_EQ(Param(facts, 1, "ffn_norm").lr_scale, 2);
@@ -200,7 +200,7 @@ TEST(DescribeSpec, TheFirstGroupThatMatchesCounts) {
   EXPECT_EQ(Param(facts, 5, "output").weight_decay, 0.125);
 }
 
-TEST(DescribeSpec, FrozenPatternsNameUnitAndParameter) {
+TEST(DescribeSpec, FreezesParametersByPattern) {
   Spec spec = TinySpec();
   spec.frozen = {"embedding.*", "layer.0.attention.w*"};
   const ModelFacts facts = DescribeSpec(spec);
@@ -210,7 +210,7 @@ TEST(DescribeSpec, FrozenPatternsNameUnitAndParameter) {
   EXPECT_TRUE(Param(facts, 2, "attention.wo").trainable);
 }
 
-TEST(DescribeSpec, SelectionBiasesThatMoveHaveTheirPlacesAmongTheStepsChoices) {
+TEST(DescribeSpec, AssignsChoiceCountsToSelectionBiases) {
   Spec spec = TinySpec();  // Four layers.
   ExpertsConfig& experts = std::get<LlamaConfig>(spec.model).experts;
   experts = {8, 2, 64};
@@ -229,7 +229,7 @@ TEST(DescribeSpec, SelectionBiasesThatMoveHaveTheirPlacesAmongTheStepsChoices) {
   EXPECT_FALSE(Param(facts, 4, "ffn.router_bias").trainable);
 }
 
-TEST(DescribeSpec, MatricesBeginAsTheSpecSays) {
+TEST(DescribeSpec, SetsInitialDeviation) {
   Spec spec = TinySpec();  // Four layers.
   EXPECT_EQ(Param(DescribeSpec(spec), 1, "attention.wo").deviation, 0.02);
   spec.initial = {0.0134, 0.5, true};
@@ -241,7 +241,7 @@ TEST(DescribeSpec, MatricesBeginAsTheSpecSays) {
   EXPECT_EQ(Param(facts, 4, "ffn.w2").deviation, 0.0134 / std::sqrt(8.0));
   spec.initial.embedding_deviation.reset();
   EXPECT_EQ(Param(DescribeSpec(spec), 0, "weight").deviation, 0.0134);
-  // GPT-2 scales by itself, unless told otherwise.
+  // GPT-2 scales by default, unless the spec says otherwise.
   spec.model = Gpt2Config{256, 64, 96, 2, 4, 64};
   spec.initial = {};
   EXPECT_EQ(Param(DescribeSpec(spec), 1, "ffn.w2").deviation, 0.02 / 2);
@@ -249,7 +249,7 @@ TEST(DescribeSpec, MatricesBeginAsTheSpecSays) {
   EXPECT_EQ(Param(DescribeSpec(spec), 1, "ffn.w2").deviation, 0.02);
 }
 
-TEST(MatchesPattern, StarIsAnyText) {
+TEST(MatchesPattern, StarMatchesAnyText) {
   for (const char* pattern : {"layer.10.ffn.w1", "*", "layer.*", "*w1", "layer.*.ffn.w1", "l*r.1*0*.*", "**1",
                               "layer.10.ffn.w1*", "*layer.10.ffn.w1"}) {
     EXPECT_TRUE(MatchesPattern("layer.10.ffn.w1", pattern)) << pattern;
@@ -259,10 +259,10 @@ TEST(MatchesPattern, StarIsAnyText) {
     EXPECT_FALSE(MatchesPattern("layer.10.ffn.w1", pattern)) << pattern;
   }
   EXPECT_TRUE(MatchesPattern("", "*"));
-  EXPECT_TRUE(MatchesPattern("aaab", "*ab"));  // A star takes back what it took too early.
+  EXPECT_TRUE(MatchesPattern("aaab", "*ab"));  // Backtracking.
 }
 
-TEST(RecomputeOf, TheFirstLayersRecomputeAndTheRestTheNextCheaper) {
+TEST(RecomputeOf, UsesSpecOnFirstLayersAndNextCheaperOnRest) {
   Spec spec = TinySpec();
   const ModelFacts facts = DescribeSpec(spec);
   const auto all = [&] {
@@ -283,7 +283,7 @@ TEST(RecomputeOf, TheFirstLayersRecomputeAndTheRestTheNextCheaper) {
   EXPECT_EQ(all(), (std::vector<Recompute>(6, none)));
 }
 
-TEST(ModelFacts, TakesAPluginsNumbersPerToken) {
+TEST(ModelFacts, UsesPluginNumbersPerToken) {
   PluginConfig model;
   model.vocab_size = 10;
   model.units = {{"in", {{"weight", {10, 4}}}, "", 0, 0, 0, 4},
@@ -308,8 +308,8 @@ TEST(ModelFacts, TakesAPluginsNumbersPerToken) {
   EXPECT_EQ(facts.units[2].saved_bytes.none, 16 * 4 * 2);  // At least the input.
 }
 
-// Padding of samples made each token a document, and 2 GiB that no plan counted.
-TEST(DescribeSpec, DocumentsOnGpusHaveTheirRoomBesideTheFeedForward) {
+// Regression test: padding made each token a document, which used 2 GiB that the plan did not count.
+TEST(DescribeSpec, CountsDocumentAttentionWorkspaceOnCuda) {
   Spec spec = TinySpec();
   spec.device = DeviceKind::kCuda;
   spec.precision.compute = DType::kBf16;
@@ -329,9 +329,9 @@ TEST(DescribeSpec, DocumentsOnGpusHaveTheirRoomBesideTheFeedForward) {
   EXPECT_EQ(workspace(true), workspace(false)) << "there they are attended to one by one";
 }
 
-// Of llama3-8b to 8192 tokens flash attention has five sums of queries' gradients, each of 128 MiB, with a
-// number a row and head, and keys' and values' gradients for each of 32 heads.
-TEST(DescribeSpec, AttentionThatKeepsAnOrderHasRoomForItsSums) {
+// llama3-8b at 8192 tokens: flash attention has five query-gradient accumulators of 128 MiB each, one number
+// per row and head, and key and value gradients for each of 32 heads.
+TEST(DescribeSpec, CountsDeterministicAttentionWorkspace) {
   Spec spec;
   spec.model = *FindPreset("llama3-8b");
   spec.data.sequence_length = 8192;
@@ -345,7 +345,7 @@ TEST(DescribeSpec, AttentionThatKeepsAnOrderHasRoomForItsSums) {
   const int64_t gone = (2 * 224 + 64) * kMiB;
   EXPECT_EQ(workspace(), sums + gradients - gone);
   EXPECT_GT(workspace(), without);
-  spec.micro_batch = 8;  // Heads are enough for all multiprocessors: a sum each.
+  spec.micro_batch = 8;  // Enough heads for all multiprocessors: one accumulator each.
   EXPECT_EQ(workspace(), 8 * without);
   spec.micro_batch = 1;
   spec.precision.compute = DType::kFp32;
@@ -354,7 +354,7 @@ TEST(DescribeSpec, AttentionThatKeepsAnOrderHasRoomForItsSums) {
   EXPECT_EQ(workspace(), wide);
 }
 
-TEST(DescribeSpec, OnGpusExpertsHaveRoomForRowsOfNoChoice) {
+TEST(DescribeSpec, CountsExpertPaddingRowsOnCuda) {
   Spec spec = TinySpec();
   spec.precision.compute = DType::kBf16;
   auto& llama = std::get<LlamaConfig>(spec.model);
@@ -365,14 +365,14 @@ TEST(DescribeSpec, OnGpusExpertsHaveRoomForRowsOfNoChoice) {
     spec.device = device;
     return DescribeSpec(spec).units[1].saved_bytes.none;
   };
-  // Gate and up of each in bf16; of which choice it is, and how much it counts.
+  // Gate and up per row in bf16; the row's choice and its weight.
   EXPECT_EQ(kept(DeviceKind::kCuda) - kept(DeviceKind::kCpu), 32 * kExpertRowStep * (2 * 24 * 2 + 4 + 4));
-  // As much as on the CPU where there is no row to fill up to.
+  // Equal to the CPU without padding rows.
   llama.experts.count = 0;
   EXPECT_EQ(kept(DeviceKind::kCuda), kept(DeviceKind::kCpu));
 }
 
-TEST(DescribeSpec, OnGpusExpertsHaveRoomForAMatrixsGradient) {
+TEST(DescribeSpec, CountsExpertWeightGradientOnCuda) {
   Spec spec = TinySpec();
   spec.device = DeviceKind::kCuda;
   spec.precision.compute = DType::kBf16;

@@ -20,24 +20,24 @@ ModelFacts Chain(const std::vector<double>& work) {
   return model;
 }
 
-TEST(StagePartition, TheStageWithMostWorkHasAsLittleAsCanBe) {
+TEST(StagePartition, MinimizesWorkOfLargestStage) {
   EXPECT_EQ(BalancedRuns(Chain({0, 1, 1, 1, 1, 0}), 2), (std::vector<int64_t>{3, 3}));
   EXPECT_EQ(BalancedRuns(Chain({0, 1, 1, 1, 1, 2}), 2), (std::vector<int64_t>{4, 2}));
   EXPECT_EQ(BalancedRuns(Chain({5, 1, 1, 1, 1, 1}), 2), (std::vector<int64_t>{1, 5}));
 }
 
-TEST(StagePartition, TheOthersAreAsEvenAsThatLeavesThem) {
+TEST(StagePartition, BalancesRemainingStages) {
   EXPECT_EQ(BalancedRuns(Chain({9, 1, 1, 1, 1, 1, 1}), 4), (std::vector<int64_t>{1, 2, 2, 2}));
   EXPECT_EQ(BalancedRuns(Chain({1, 1, 1, 1, 1, 1, 9}), 4), (std::vector<int64_t>{2, 2, 2, 1}));
 }
 
-TEST(StagePartition, AsManyStagesAsUnitsAndOne) {
+TEST(StagePartition, SupportsOneStageAndOneUnitPerStage) {
   EXPECT_EQ(BalancedRuns(Chain({0, 3, 1}), 3), (std::vector<int64_t>{1, 1, 1}));
   EXPECT_EQ(BalancedRuns(Chain({0, 3, 1}), 1), (std::vector<int64_t>{3}));
 }
 
-// Eighty equal layers: the head's product of a large vocabulary is worth more than one of them.
-TEST(StagePartition, EmbeddingAndHeadCount) {
+// 80 equal layers; the head with a large vocabulary costs more than one of them.
+TEST(StagePartition, CountsEmbeddingAndHead) {
   Spec spec;
   spec.model = *FindPreset("llama3-70b");
   spec.data.sequence_length = 8192;
@@ -48,8 +48,8 @@ TEST(StagePartition, EmbeddingAndHeadCount) {
   EXPECT_LT(stages.back(), stages.front());
 }
 
-// The head stays in bf16, so beside layers in half the time it weighs twice.
-TEST(StagePartition, LayersInFp8AreLessWork) {
+// The head stays in bf16, so relative to FP8 layers in half the time it counts twice.
+TEST(StagePartition, CountsFp8LayersAsLessWork) {
   Spec spec;
   spec.model = *FindPreset("llama3-8b");
   spec.data.sequence_length = 8192;
@@ -60,15 +60,15 @@ TEST(StagePartition, LayersInFp8AreLessWork) {
   EXPECT_LT(fp8.back(), bf16.back());
 }
 
-TEST(StagePartition, AThousandLayersInHundredsOfRunsAreCutAtOnce) {
+TEST(StagePartition, PartitionsThousandLayersQuickly) {
   std::vector<double> work(1026, 7);
   work.back() = 50;
   const std::vector<int64_t> runs = BalancedRuns(Chain(work), 512);
   EXPECT_EQ(std::accumulate(runs.begin(), runs.end(), int64_t{0}), 1026);
-  EXPECT_LE(*std::max_element(runs.begin(), runs.end()), 7);  // The head alone is as much.
+  EXPECT_LE(*std::max_element(runs.begin(), runs.end()), 7);  // The head costs as much by itself.
 }
 
-TEST(StagePartition, StagesKnowWhereTheyAreAndWhatTheyHandOn) {
+TEST(StagePartition, SetsStagePlaceAndOutputSize) {
   const std::vector<ModelFacts> stages = CutIntoStages(Chain({0, 1, 1, 1, 2}), {2, 2, 1}, 3, DType::kBf16);
   ASSERT_EQ(stages.size(), 3u);
   EXPECT_TRUE(stages[0].stage.first() && !stages[0].stage.last());
@@ -82,13 +82,13 @@ TEST(StagePartition, StagesKnowWhereTheyAreAndWhatTheyHandOn) {
   EXPECT_EQ(stages[2].stage.InFlight(8), 1);
 }
 
-TEST(StagePartition, EachStageSumsTheChoicesOfAll) {
+TEST(StagePartition, CountsExpertChoicesOfAllStages) {
   ModelFacts model = Chain({0, 1, 1, 2});
   model.choices = 16;
   for (const ModelFacts& stage : CutIntoStages(model, {2, 2}, 2, DType::kBf16)) EXPECT_EQ(stage.choices, 16);
 }
 
-TEST(StagePartition, RunsGoToStagesByTurns) {
+TEST(StagePartition, AssignsRunsRoundRobin) {
   const std::vector<ModelFacts> stages =
       CutIntoStages(Chain({1, 2, 3, 4, 5, 6, 7}), {2, 1, 1, 3}, 2, DType::kFp32);
   ASSERT_EQ(stages.size(), 2u);

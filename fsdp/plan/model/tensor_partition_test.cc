@@ -9,7 +9,7 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-// The whole parameter's elements are their own numbers: what a slice has of them, by its runs.
+// A shard's elements by its runs, if each element's value is its index in the whole parameter.
 Numbers SliceByRuns(const Numbers& shape, const TensorPartition& cut, int64_t part, int64_t begin,
                     int64_t elements) {
   Numbers found;
@@ -19,8 +19,8 @@ Numbers SliceByRuns(const Numbers& shape, const TensorPartition& cut, int64_t pa
   return found;
 }
 
-TEST(TensorPartition, RowsOfAMatrixStayTogether) {
-  const TensorPartition rows{0, 2};  // Of a [4 x 3].
+TEST(TensorPartition, RowShardIsOneRun) {
+  const TensorPartition rows{0, 2};  // [4 x 3].
   EXPECT_EQ(WholeShape({2, 3}, rows), (Numbers{4, 3}));
   EXPECT_EQ(WholeRuns({2, 3}, rows, 1, 0, 6).size(), 1u);
   EXPECT_EQ(SliceByRuns({2, 3}, rows, 1, 0, 6), (Numbers{6, 7, 8, 9, 10, 11}));
@@ -28,8 +28,8 @@ TEST(TensorPartition, RowsOfAMatrixStayTogether) {
   EXPECT_EQ(WholeOffsets({1, 2}, {2, 3}, rows, 1), (Numbers{3, 2}));
 }
 
-TEST(TensorPartition, ColumnsOfAMatrixAreARunARow) {
-  const TensorPartition columns{1, 3};  // Of a [2 x 6].
+TEST(TensorPartition, ColumnShardIsOneRunPerRow) {
+  const TensorPartition columns{1, 3};  // [2 x 6].
   EXPECT_EQ(WholeShape({2, 2}, columns), (Numbers{2, 6}));
   EXPECT_EQ(SliceByRuns({2, 2}, columns, 0, 0, 4), (Numbers{0, 1, 6, 7}));
   EXPECT_EQ(SliceByRuns({2, 2}, columns, 2, 0, 4), (Numbers{4, 5, 10, 11}));
@@ -37,7 +37,7 @@ TEST(TensorPartition, ColumnsOfAMatrixAreARunARow) {
   EXPECT_EQ(WholeOffsets({1, 1}, {2, 2}, columns, 2), (Numbers{1, 5}));
 }
 
-TEST(TensorPartition, SlicesHaveEachElementOnce) {
+TEST(TensorPartition, ShardsCoverEachElementOnce) {
   for (const Numbers& shape : {Numbers{4}, Numbers{2, 3}, Numbers{3, 2, 2}}) {
     for (int dim = 0; dim < static_cast<int>(shape.size()); ++dim) {
       const TensorPartition cut{dim, 3};
@@ -52,7 +52,7 @@ TEST(TensorPartition, SlicesHaveEachElementOnce) {
   }
 }
 
-TEST(TensorPartition, WhatIsNotCutIsItself) {
+TEST(TensorPartition, UnpartitionedShardIsIdentity) {
   EXPECT_EQ(WholeShape({2, 3}, {}), (Numbers{2, 3}));
   EXPECT_EQ(SliceByRuns({2, 3}, {}, 0, 1, 4), (Numbers{1, 2, 3, 4}));
   EXPECT_EQ(WholeOffsets({1, 2}, {2, 3}, {}, 0), (Numbers{1, 2}));

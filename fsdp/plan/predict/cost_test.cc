@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-// Every rate is a power of two of its own, so that sums show what was counted.
+// Every rate is a distinct power of two, so that sums show what was counted.
 DeviceProfile Round() {
   DeviceProfile p;
   p.fp32_matmul_flops = 1;
@@ -70,14 +70,14 @@ struct Case {
   }
 };
 
-TEST(Cost, ForwardIsProductsAttentionAndMemory) {
+TEST(Cost, ForwardSumsProductsAttentionAndMemory) {
   Case c;
   EXPECT_EQ(c.SecondsOf(Op::kForward), 60 / 1. + 40 / 4. + 160 / 16.);
   c.spec.precision.compute = DType::kBf16;
   EXPECT_EQ(c.SecondsOf(Op::kForward), 60 / 2. + 40 / 4. + 160 / 16.);
 }
 
-TEST(Cost, AttentionToFewTokensTakesLongerThanItsShare) {
+TEST(Cost, ShortAttentionIsLessEfficient) {
   const Case c;
   DeviceProfile profile = Round();
   profile.attention_overhead_tokens = 16;
@@ -93,7 +93,7 @@ TEST(Cost, AttentionToFewTokensTakesLongerThanItsShare) {
   }
 }
 
-TEST(Cost, AttentionThatKeepsAnOrderIsSlowerInTypesOf16Bits) {
+TEST(Cost, DeterministicAttentionIsSlowerIn16Bits) {
   Case c;
   DeviceProfile profile = Round();
   profile.deterministic_forward_slowdown = 2;
@@ -113,8 +113,8 @@ TEST(Cost, AttentionThatKeepsAnOrderIsSlowerInTypesOf16Bits) {
   EXPECT_EQ(seconds(), (std::vector<double>{30 + 40 / 4. + 10, 60 + 2.5 * 40 / 8 + 30}));
 }
 
-// Forward by the kernel that deterministic jobs take, backward by a faster one than theirs.
-TEST(Cost, AttentionThatFlashAttentionAloneTakesIsSlowerAndDoesWhatItIsFilledUpTo) {
+// Forward uses the kernel of deterministic jobs, backward a faster one.
+TEST(Cost, PaddedFlashAttentionIsSlower) {
   Case c;
   c.spec.precision.compute = DType::kBf16;
   c.model.units[0].flash_work = 1.5;
@@ -134,8 +134,8 @@ TEST(Cost, AttentionThatFlashAttentionAloneTakesIsSlowerAndDoesWhatItIsFilledUpT
   EXPECT_DOUBLE_EQ(seconds()[1], 60 + 4 * 1.5 * 2.5 * 40 / 8 + 30);
 }
 
-// What ranks compute twice is none of the model's.
-TEST(Cost, StepFlopsAreWithoutWhatRanksRepeat) {
+// Repeated work does not count toward the model's FLOPs.
+TEST(Cost, StepFlopsExcludeRepeatedWork) {
   Case c;
   c.model.units[0].repeated_flops = 25;
   const double with = StepFlops(c.spec, c.model);
@@ -143,7 +143,7 @@ TEST(Cost, StepFlopsAreWithoutWhatRanksRepeat) {
   EXPECT_LT(with, StepFlops(c.spec, c.model));
 }
 
-TEST(Cost, WhatHasLittleToDoTakesAsLongAsItsKernels) {
+TEST(Cost, SmallUnitsAreBoundByKernelLaunches) {
   Case c;
   DeviceProfile profile = Round();
   profile.instruction_seconds = 1000;
@@ -164,7 +164,7 @@ TEST(Cost, WhatHasLittleToDoTakesAsLongAsItsKernels) {
   EXPECT_EQ(seconds(), unknown);
 }
 
-TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
+TEST(Cost, BackwardIsTwiceForwardPlusRecompute) {
   Case c;
   const double backward = 2 * 60 / 1. + 2.5 * 40 / 8. + 480 / 16.;
   EXPECT_EQ(c.SecondsOf(Op::kBackward), backward);
@@ -177,8 +177,8 @@ TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
   EXPECT_EQ(c.SecondsOf(i), backward + c.SecondsOf(Op::kForward));
 }
 
-// As autograd's units do, which keep what their operators save.
-TEST(Cost, AUnitThatKeepsAllRunsNothingAgain) {
+// Like autograd units, which save what their operators save.
+TEST(Cost, UnitThatSavesAllRecomputesNothing) {
   Case c;
   c.model.units[0].saved_bytes.selective = c.model.units[0].saved_bytes.none;
   Instruction i;
@@ -189,12 +189,12 @@ TEST(Cost, AUnitThatKeepsAllRunsNothingAgain) {
   EXPECT_EQ(c.SecondsOf(i), backward);
 }
 
-TEST(Cost, ForwardBackwardIsBoth) {
+TEST(Cost, ForwardBackwardSumsBoth) {
   const Case c;
   EXPECT_EQ(c.SecondsOf(Op::kForwardBackward), c.SecondsOf(Op::kForward) + c.SecondsOf(Op::kBackward));
 }
 
-TEST(Cost, WhatAUnitExchangesTakesTheLinkOfItsGroup) {
+TEST(Cost, UnitExchangesUseLinkOfTheirGroup) {
   Case c;
   c.spec.mesh = Mesh::DataParallel(2, 4);
   const double forward = c.SecondsOf(Op::kForward), backward = c.SecondsOf(Op::kBackward);
@@ -209,7 +209,7 @@ TEST(Cost, WhatAUnitExchangesTakesTheLinkOfItsGroup) {
   EXPECT_EQ(c.SecondsOf(Op::kForwardBackward), c.SecondsOf(Op::kForward) + c.SecondsOf(Op::kBackward));
 }
 
-TEST(Cost, SelectiveRecomputeExchangesAgainWhatTheUnitSays) {
+TEST(Cost, SelectiveRecomputeRepeatsExchanges) {
   Case c;
   c.spec.mesh = Mesh::DataParallel(2, 4);
   Instruction i;
@@ -221,14 +221,14 @@ TEST(Cost, SelectiveRecomputeExchangesAgainWhatTheUnitSays) {
   EXPECT_EQ(c.SecondsOf(i), backward + kLatency + 2 * 32 * 4 * 3 / 4. / 64);
 }
 
-TEST(Cost, FrozenParametersSaveTheirHalfOfBackward) {
+TEST(Cost, FrozenParametersHalveBackward) {
   Case c;
   const double all = c.SecondsOf(Op::kBackward);
   c.model.units[0].params[1].trainable = false;
   EXPECT_EQ(c.SecondsOf(Op::kBackward), all - 60 / 2);
 }
 
-TEST(Cost, CollectivesMoveWhatOthersHave) {
+TEST(Cost, CollectivesReceiveRemoteParts) {
   Case c;
   const int64_t bucket = c.layout().buckets[0].bucket_elements;
   EXPECT_EQ(bucket, 128);
@@ -237,20 +237,20 @@ TEST(Cost, CollectivesMoveWhatOthersHave) {
   EXPECT_EQ(c.SecondsOf(Op::kReduce, /*accumulate=*/true), kLatency + 96 * 4 / 64. + 32 * 12 / 16.);
 }
 
-TEST(Cost, GroupsThatSpanNodesUseTheNetwork) {
+TEST(Cost, GroupsAcrossNodesUseNetwork) {
   Case c;
   c.placement.ranks_per_node = 2;
   EXPECT_EQ(c.SecondsOf(Op::kGather), 32 * 8 / 16. + kLatency + 96 * 4 / 128.);
   EXPECT_EQ(c.SecondsOf(Op::kReduce), kLatency + 96 * 4 / 256.);
 }
 
-TEST(Cost, AnAllReduceGoesRoundTwice) {
+TEST(Cost, AllReduceCountsTwice) {
   Case c;
   c.spec.strategy = Strategy::kNoShard;
   EXPECT_EQ(c.SecondsOf(Op::kReduce), kLatency + 2 * 96 * 4 / 64.);
 }
 
-TEST(Cost, AGatherOfWhatARankHasAllOfIsACastOrNothing) {
+TEST(Cost, LocalGatherIsCastOrNothing) {
   Case c;
   c.spec.strategy = Strategy::kNoShard;
   EXPECT_EQ(c.SecondsOf(Op::kGather), 0) << "read in place";
@@ -261,13 +261,13 @@ TEST(Cost, AGatherOfWhatARankHasAllOfIsACastOrNothing) {
   EXPECT_EQ(c.SecondsOf(Op::kGather), 0) << "the upper halves are read in place";
 }
 
-TEST(Cost, ANarrowWireIsHalfTheBytesAndOneLocalSum) {
+TEST(Cost, NarrowGradCommHalvesBytesAndAddsLocalSum) {
   Case c;
   c.spec.precision.grad_comm = DType::kBf16;
   EXPECT_EQ(c.SecondsOf(Op::kReduce), kLatency + 96 * 2 / 64. + (128 * 2 + 32 * 4) / 16.);
 }
 
-TEST(Cost, OnGpusANarrowWireIsAddedInOnePassWithItsSquaresAndHalvesAreCopied) {
+TEST(Cost, CudaFusesSumsWithSquares) {
   Case c;
   c.spec.precision.compute = c.spec.precision.grad_comm = DType::kBf16;
   const auto shard = static_cast<double>(c.layout().buckets[0].shard_elements);
@@ -282,7 +282,7 @@ TEST(Cost, OnGpusANarrowWireIsAddedInOnePassWithItsSquaresAndHalvesAreCopied) {
   EXPECT_EQ(c.SecondsOf(Op::kGather), shard * 4 / 16. + kLatency + 3 * shard * 2 / 32.);
 }
 
-TEST(Cost, TheOuterAxisHasLinksOfItsOwn) {
+TEST(Cost, OuterAxisUsesOwnLinkRate) {
   Case c;
   c.spec.mesh = c.spec.mesh.WithReplicas(2);
   EXPECT_EQ(c.layout().buckets[0].shard_elements, 64);
@@ -292,7 +292,7 @@ TEST(Cost, TheOuterAxisHasLinksOfItsOwn) {
   EXPECT_EQ(c.SecondsOf(Op::kPublish), 32 * 8 / 16. + kLatency + 32 * 4 / 512.);
 }
 
-TEST(Cost, UpdatePassesOverTheOwnStateOnce) {
+TEST(Cost, UpdateReadsAndWritesStateOnce) {
   Case c;
   EXPECT_EQ(c.SecondsOf(Op::kUpdate), 32 * (8 + 4 + 16) / 16.);
   c.spec.precision.moments = DType::kBf16;
@@ -301,7 +301,7 @@ TEST(Cost, UpdatePassesOverTheOwnStateOnce) {
   EXPECT_EQ(c.SecondsOf(Op::kUpdate), 32 * (8 + 4) / 16.);
 }
 
-TEST(Cost, ASnapshotTakesItsBytesOverTheLinkToTheHostInStepsThatSave) {
+TEST(Cost, SnapshotUsesHostLinkInStepsThatSave) {
   Case c;
   c.spec.checkpoint.dir = "/runs/1";
   c.spec.checkpoint.every_steps = 1;
@@ -321,7 +321,7 @@ TEST(Cost, ASnapshotTakesItsBytesOverTheLinkToTheHostInStepsThatSave) {
   EXPECT_EQ(SnapshotSeconds(c.spec, c.layout(), program, Round()), (Seconds{0, 0}));
 }
 
-TEST(Cost, ARankAloneCommunicatesNothing) {
+TEST(Cost, SingleRankDoesNotCommunicate) {
   Case c;
   c.spec.mesh = Mesh::DataParallel(1, 1);
   EXPECT_EQ(c.SecondsOf(Op::kReduce), 0);
@@ -330,7 +330,7 @@ TEST(Cost, ARankAloneCommunicatesNothing) {
   EXPECT_EQ(c.SecondsOf(Op::kNorm), 128 * 4 / 16.);
 }
 
-TEST(Cost, StepFlopsAreOfAllRanksAndMicroBatches) {
+TEST(Cost, StepFlopsSumRanksAndMicroBatches) {
   Case c;
   c.spec.global_batch = 12;
   EXPECT_EQ(StepFlops(c.spec, c.model), 3 * 100 * 12);

@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(DeviceProfile, EveryShippedOneIsSound) {
+TEST(DeviceProfile, ShippedProfilesAreValid) {
   ASSERT_FALSE(ProfileNames().empty());
   for (const std::string& name : ProfileNames()) {
     ASSERT_NE(FindProfile(name), nullptr);
@@ -16,12 +16,12 @@ TEST(DeviceProfile, EveryShippedOneIsSound) {
   EXPECT_EQ(FindProfile("abacus"), nullptr);
 }
 
-// A value that somebody adds to the struct and not to the table would be read from no file.
-TEST(DeviceProfile, TheTableHasEveryNumber) {
+// A field that is missing in the table would not be read from a file.
+TEST(DeviceProfile, TableCoversEveryField) {
   EXPECT_EQ(sizeof(DeviceProfile), sizeof(std::string) + ProfileFields().size() * sizeof(double));
 }
 
-TEST(DeviceProfile, EveryBadValueIsNamedByItsKey) {
+TEST(DeviceProfile, ReportsInvalidValuesByKey) {
   DeviceProfile profile = *FindProfile("cpu");
   profile.memory_bytes_per_second = 0;
   profile.compute_slowdown = 0.5;

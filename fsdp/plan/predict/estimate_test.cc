@@ -59,7 +59,7 @@ Both SecondsOfStages(Spec spec, int64_t stages, int64_t chunks, const DeviceProf
 constexpr Strategy kStrategies[] = {Strategy::kNoShard, Strategy::kOptim, Strategy::kOptimGrads,
                                     Strategy::kOptimGradsParams};
 
-TEST(Estimate, IsNearTheSimulationOfEachStrategyAndAccumulation) {
+TEST(Estimate, IsNearSimulationForEachStrategy) {
   for (const Strategy strategy : kStrategies) {
     for (const int64_t micro_batches : {1, 2, 5}) {
       const Both both = SecondsOf(Small(strategy, micro_batches), *FindProfile("h200"));
@@ -68,7 +68,7 @@ TEST(Estimate, IsNearTheSimulationOfEachStrategyAndAccumulation) {
   }
 }
 
-TEST(Estimate, IsNearTheSimulationWhereStateComesFromHostMemory) {
+TEST(Estimate, IsNearSimulationWithOptimizerOffload) {
   for (const Strategy strategy : kStrategies) {
     for (const int64_t micro_batches : {1, 2, 5}) {
       Spec spec = Small(strategy, micro_batches);
@@ -81,7 +81,7 @@ TEST(Estimate, IsNearTheSimulationWhereStateComesFromHostMemory) {
   }
 }
 
-TEST(Estimate, IsNearTheSimulationOfStagesAndChunks) {
+TEST(Estimate, IsNearSimulationOfPipeline) {
   for (const Strategy strategy : kStrategies) {
     for (const auto& [stages, chunks] :
          {std::pair(2, 1), std::pair(4, 1), std::pair(4, 2), std::pair(2, 4)}) {
@@ -96,7 +96,7 @@ TEST(Estimate, IsNearTheSimulationOfStagesAndChunks) {
   }
 }
 
-TEST(Estimate, IsNearTheSimulationOfStagesThatPutGradientsOff) {
+TEST(Estimate, IsNearSimulationOfZeroBubble) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptim}) {
     for (const int stages : {2, 4}) {
       for (const int64_t micro_batches : {4, 12}) {
@@ -114,7 +114,7 @@ TEST(Estimate, IsNearTheSimulationOfStagesThatPutGradientsOff) {
   }
 }
 
-TEST(Estimate, IsNearTheSimulationWhereLinksDecide) {
+TEST(Estimate, IsNearSimulationIfCommunicationBound) {
   DeviceProfile slow = *FindProfile("h200");
   slow.node_gather_bytes_per_second /= 50;
   slow.node_reduce_bytes_per_second /= 50;
@@ -126,7 +126,7 @@ TEST(Estimate, IsNearTheSimulationWhereLinksDecide) {
   }
 }
 
-TEST(Estimate, CountsReplicasAndWhatRanksShare) {
+TEST(Estimate, CountsReplicasAndModelParallelAxes) {
   for (const Strategy outer : {Strategy::kNoShard, Strategy::kOptim}) {
     Spec spec = Small(Strategy::kOptimGradsParams, 2);
     spec.mesh = Mesh::DataParallel(2, 8);
@@ -143,7 +143,7 @@ TEST(Estimate, CountsReplicasAndWhatRanksShare) {
   EXPECT_GT(both.estimated, whole) << "a quarter of the ranks reads samples, and the batch is the same";
 }
 
-TEST(Estimate, KeptBucketsAreGatheredOnce) {
+TEST(Estimate, GathersKeptBucketsOnce) {
   DeviceProfile slow = *FindProfile("h200");
   slow.node_gather_bytes_per_second /= 50;
   Spec spec = Small(Strategy::kOptimGradsParams, 4);

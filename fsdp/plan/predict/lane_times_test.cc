@@ -19,7 +19,7 @@ Program Of(std::vector<Instruction> instructions) {
   return program;
 }
 
-TEST(LaneTimes, ALaneIsInOrderAndLanesAreBesideEachOther) {
+TEST(LaneTimes, LanesAreInOrderAndConcurrent) {
   const Program program = Of({On(LaneId::kCompute), On(LaneId::kGather), On(LaneId::kCompute)});
   const LaneTimes times = RunLanes(program, {2, 5, 1}, 1, {});
   EXPECT_EQ(times.steps[0][0].end, 2);
@@ -28,7 +28,7 @@ TEST(LaneTimes, ALaneIsInOrderAndLanesAreBesideEachOther) {
   EXPECT_EQ(times.steps[0][2].end, 3);
 }
 
-TEST(LaneTimes, WaitsForWhatItDependsOn) {
+TEST(LaneTimes, WaitsForDependencies) {
   const Program program = Of({On(LaneId::kGather), On(LaneId::kCompute, {0}), On(LaneId::kReduce, {1})});
   const LaneTimes times = RunLanes(program, {4, 3, 2}, 1, {});
   EXPECT_EQ(times.steps[0][1].start, 4);
@@ -38,7 +38,7 @@ TEST(LaneTimes, WaitsForWhatItDependsOn) {
   EXPECT_EQ(times.pieces[1].running[static_cast<size_t>(LaneId::kGather)], -1);
 }
 
-TEST(LaneTimes, TheNextStepStartsWhereThePreviousAllows) {
+TEST(LaneTimes, NextStepWaitsForAfterPrevious) {
   // The gather of the next step waits for this step's first compute and overlaps the second.
   const Program program = Of({On(LaneId::kGather, {}, {1}), On(LaneId::kCompute, {0}), On(LaneId::kCompute)});
   const LaneTimes times = RunLanes(program, {2, 3, 4}, 2, {});
@@ -47,7 +47,7 @@ TEST(LaneTimes, TheNextStepStartsWhereThePreviousAllows) {
   EXPECT_EQ(times.steps[1][2].end, 16);
 }
 
-TEST(LaneTimes, NothingTakesNoTime) {
+TEST(LaneTimes, EmptyInstructionTakesNoTime) {
   const Program program = Of(
       {On(LaneId::kCompute), On(LaneId::kGather, {0}), On(LaneId::kCompute, {1}), On(LaneId::kReduce, {2})});
   const LaneTimes times = RunLanes(program, {0, 0, 0, 0}, 3, {});
@@ -55,16 +55,16 @@ TEST(LaneTimes, NothingTakesNoTime) {
   EXPECT_TRUE(times.pieces.empty());
 }
 
-// 6 seconds of compute beside 4 of communication. Both are half as fast until the communication is done at 8;
-// 2 of the compute's seconds are left.
-TEST(LaneTimes, LanesSlowEachOtherOnlyWhileBothRun) {
+// 6 s of compute concurrent with 4 s of communication. Both run at half speed until the communication is done
+// at 8 s; 2 s of compute remain.
+TEST(LaneTimes, SlowdownAppliesWhileBothRun) {
   const Program program = Of({On(LaneId::kCompute), On(LaneId::kReduce)});
   const LaneTimes times = RunLanes(program, {6, 4}, 1, {2, 2});
   EXPECT_EQ(times.steps[0][1].end, 8);
   EXPECT_EQ(times.steps[0][0].end, 10);
 }
 
-TEST(LaneTimes, TwoCommunicationsSlowComputeOnceAndNotEachOther) {
+TEST(LaneTimes, ConcurrentCommunicationSlowsComputeOnce) {
   const Program program = Of({On(LaneId::kCompute), On(LaneId::kReduce), On(LaneId::kGather)});
   const LaneTimes times = RunLanes(program, {6, 3, 3}, 1, {2, 1});
   EXPECT_EQ(times.steps[0][1].end, 3);
@@ -72,14 +72,14 @@ TEST(LaneTimes, TwoCommunicationsSlowComputeOnceAndNotEachOther) {
   EXPECT_EQ(times.steps[0][0].end, 7.5);
 }
 
-TEST(LaneTimes, CopiesIntoHostMemorySlowNothingDown) {
+TEST(LaneTimes, HostCopiesSlowNothingDown) {
   const Program program = Of({On(LaneId::kCompute), On(LaneId::kCopy)});
   const LaneTimes times = RunLanes(program, {6, 4}, 1, {2, 2});
   EXPECT_EQ(times.steps[0][1].end, 4);
   EXPECT_EQ(times.steps[0][0].end, 6);
 }
 
-TEST(LaneTimesDeathTest, ACycleIsAMistakeOfTheProgrammer) {
+TEST(LaneTimesDeathTest, CycleAborts) {
   const Program program = Of({On(LaneId::kCompute, {1}), On(LaneId::kGather, {0})});
   EXPECT_DEATH(RunLanes(program, {1, 1}, 1, {}), "check failed");
 }

@@ -65,7 +65,7 @@ DeviceProfile WithoutSlowdown() {
   return profile;
 }
 
-TEST(Simulate, AStepIsNeverShorterThanAnyOfItsLanes) {
+TEST(Simulate, StepIsAtLeastAsLongAsEachLane) {
   for (const Spec& spec : Specs()) {
     const Simulated s = SimulatedOf(spec, WithoutSlowdown());
     std::array<double, kLanes> busy{};
@@ -77,8 +77,8 @@ TEST(Simulate, AStepIsNeverShorterThanAnyOfItsLanes) {
   }
 }
 
-// What depends on each other within a step cannot be faster than one after the other.
-TEST(Simulate, EveryInstructionWaitsForWhatItDependsOn) {
+// Instructions never overlap their dependencies.
+TEST(Simulate, InstructionsWaitForDependencies) {
   for (const Spec& spec : Specs()) {
     const Simulated s = SimulatedOf(spec, *FindProfile("cpu"));
     for (size_t i = 0; i < s.program.instructions.size(); ++i) {
@@ -90,7 +90,7 @@ TEST(Simulate, EveryInstructionWaitsForWhatItDependsOn) {
   }
 }
 
-TEST(Simulate, TimeIsComputeOrExposedOrIdle) {
+TEST(Simulate, StepTimeIsComputeExposedAndIdle) {
   for (const Spec& spec : Specs()) {
     const Simulation r = SimulatedOf(spec, *FindProfile("cpu")).result;
     EXPECT_GT(r.compute_seconds, 0);
@@ -103,7 +103,7 @@ TEST(Simulate, TimeIsComputeOrExposedOrIdle) {
   }
 }
 
-TEST(Simulate, CommunicationThatCostsNothingLeavesComputeAlone) {
+TEST(Simulate, FreeCommunicationLeavesOnlyCompute) {
   DeviceProfile profile = *FindProfile("cpu");
   for (double DeviceProfile::*rate :
        {&DeviceProfile::node_gather_bytes_per_second, &DeviceProfile::node_reduce_bytes_per_second,
@@ -119,7 +119,7 @@ TEST(Simulate, CommunicationThatCostsNothingLeavesComputeAlone) {
   }
 }
 
-TEST(Simulate, SlowLinksMakeTheStepCommunication) {
+TEST(Simulate, SlowLinksDominateStep) {
   DeviceProfile profile = WithoutSlowdown();
   profile.node_gather_bytes_per_second = 1e3;
   const Simulated s = SimulatedOf(Small(4, Strategy::kOptimGradsParams), profile);
@@ -131,7 +131,7 @@ TEST(Simulate, SlowLinksMakeTheStepCommunication) {
   EXPECT_GT(s.result.exposed_seconds, 0.98 * s.result.step_seconds);
 }
 
-TEST(Simulate, PrefetchOfMoreBytesIsNeverSlower) {
+TEST(Simulate, MorePrefetchIsNeverSlower) {
   DeviceProfile profile = WithoutSlowdown();
   for (const double rate : {1e7, 1e8, 1e9, 1e10}) {
     profile.node_gather_bytes_per_second = rate;
@@ -146,7 +146,7 @@ TEST(Simulate, PrefetchOfMoreBytesIsNeverSlower) {
   }
 }
 
-TEST(Simulate, CountsAndBytesAreTheProgramsOwn) {
+TEST(Simulate, CountsAndBytesMatchProgram) {
   const Spec spec = Small(4, Strategy::kOptimGradsParams);
   const Simulated s = SimulatedOf(spec, *FindProfile("cpu"));
   for (const SimulatedOp& op : s.result.ops) {
@@ -161,7 +161,7 @@ TEST(Simulate, CountsAndBytesAreTheProgramsOwn) {
   EXPECT_EQ(reduce->bytes, 2 * bytes) << "two micro-batches";
 }
 
-TEST(Simulate, GroupsHaveWhatOperationsAndUnitsSendBetweenThem) {
+TEST(Simulate, GroupsSumOperationsAndExchanges) {
   std::vector<Spec> specs = Specs();
   specs.push_back(Small(4, Strategy::kOptimGradsParams));
   specs.back().mesh = specs.back().mesh.WithContext(2).WithTensor(2);
@@ -185,7 +185,7 @@ TEST(Simulate, GroupsHaveWhatOperationsAndUnitsSendBetweenThem) {
   }
 }
 
-TEST(Simulate, RatesFollowFromTheStepsTime) {
+TEST(Simulate, DerivesRatesFromStepTime) {
   const Spec spec = Small(4, Strategy::kOptimGradsParams);
   const DeviceProfile& profile = *FindProfile("cpu");
   const Simulated s = SimulatedOf(spec, profile);
@@ -199,7 +199,7 @@ void Save(Spec* spec) {
   spec->checkpoint.every_steps = 10;
 }
 
-TEST(Simulate, AStepThatSavesNothingIsAsOfAJobThatNeverDoes) {
+TEST(Simulate, StepWithoutSaveIsUnaffectedBySnapshots) {
   for (Spec spec : Specs()) {
     const Simulated plain = SimulatedOf(spec, *FindProfile("cpu"));
     Save(&spec);
@@ -216,12 +216,12 @@ TEST(Simulate, AStepThatSavesNothingIsAsOfAJobThatNeverDoes) {
   }
 }
 
-// The next step's passes run beside the copies; its Updates wait for what is left of them.
-TEST(Simulate, CopiesThatOutlastTheStepMakeTheNextOneLonger) {
+// The next step's passes overlap the copies; its Updates wait for the rest.
+TEST(Simulate, LongSnapshotsStallNextStep) {
   Spec spec = Small(4, Strategy::kOptimGradsParams);
   spec.device = DeviceKind::kCuda;
   Save(&spec);
-  DeviceProfile profile = WithoutSlowdown();  // Products take time, nothing else does.
+  DeviceProfile profile = WithoutSlowdown();  // Only products take time.
   profile.attention_forward_flops = profile.attention_backward_flops = 1e30;
   profile.node_gather_bytes_per_second = profile.node_reduce_bytes_per_second = 1e30;
   profile.memory_bytes_per_second = 1e30;
@@ -229,7 +229,7 @@ TEST(Simulate, CopiesThatOutlastTheStepMakeTheNextOneLonger) {
   profile.fp32_matmul_flops = 1e12;
   const Simulation first = SimulatedOf(spec, profile).result;
   const double copies = first.snapshot_seconds;
-  for (const double steps : {0.0001, 0.25, 0.5, 2.0}) {  // A step, in copies.
+  for (const double steps : {0.0001, 0.25, 0.5, 2.0}) {  // Duration of the copies, in steps.
     profile.fp32_matmul_flops = 1e12 * first.step_seconds / (steps * copies);
     const Simulation r = SimulatedOf(spec, profile).result;
     EXPECT_EQ(r.snapshot_seconds, copies);
@@ -238,8 +238,8 @@ TEST(Simulate, CopiesThatOutlastTheStepMakeTheNextOneLonger) {
   }
 }
 
-// Stages wait for each other too, and a stage's copies were compared with that longer step.
-TEST(Simulate, TheStallOfCopiesIsOfTheStageAlone) {
+// Regression test: a stage's copies were compared with a step time that included waiting for other stages.
+TEST(Simulate, SnapshotStallIsPerStage) {
   Spec spec = Small(4, Strategy::kOptimGradsParams);
   spec.device = DeviceKind::kCuda;
   Save(&spec);
@@ -256,8 +256,8 @@ TEST(Simulate, TheStallOfCopiesIsOfTheStageAlone) {
   EXPECT_EQ(in_stages.snapshot_stall_seconds, alone.result.snapshot_stall_seconds);
 }
 
-// What comes and goes is hidden by the next step's first forward at most, and nothing else of a step.
-TEST(Simulate, StateThatOutlastsTheFirstForwardMakesAStepLonger) {
+// State transfers are hidden by the next step's first forward only.
+TEST(Simulate, LongStateTransferStallsStep) {
   Spec spec = Small(4, Strategy::kOptimGradsParams);
   spec.device = DeviceKind::kCuda;
   const DeviceProfile profile = *FindProfile("h200");
@@ -271,9 +271,9 @@ TEST(Simulate, StateThatOutlastsTheFirstForwardMakesAStepLonger) {
   EXPECT_NEAR(r.step_seconds - r.offload_stall_seconds, plain.step_seconds, 0.05 * plain.step_seconds);
 }
 
-// The timeline's peaks are the plan's: nothing is live that was not planned, and the transient parts reach
-// what was.
-TEST(Simulate, MemoryOverTimeMeetsThePlan) {
+// Peaks of the timeline equal those of the plan: nothing unplanned is live, and the transient parts reach
+// their planned size.
+TEST(Simulate, MemoryTimelinePeakEqualsPlan) {
   for (const Spec& spec : Specs()) {
     const Simulated s = SimulatedOf(spec, *FindProfile("cpu"));
     const StepMemory planned = PlanMemory(spec, s.model, s.layout, s.program);
@@ -299,8 +299,9 @@ TEST(Simulate, MemoryOverTimeMeetsThePlan) {
   }
 }
 
-// With several micro-batches the table had 1.96 GiB of gather buffers for Llama 3 70B, and the picture 3.55.
-TEST(Simulate, PictureAndTableHaveTheSameGatherBuffers) {
+// Regression test: for Llama 3 70B with several micro-batches, the table had 1.96 GiB of gather buffers and
+// the picture 3.55.
+TEST(Simulate, TimelineAndTableAgreeOnGatherBuffers) {
   for (const int64_t micro_batches : {1, 4}) {
     Spec spec = Small(64, Strategy::kOptimGradsParams);
     LlamaConfig& llama = std::get<LlamaConfig>(spec.model);
@@ -324,9 +325,9 @@ TEST(Simulate, PictureAndTableHaveTheSameGatherBuffers) {
   }
 }
 
-// A link that is fast enough hides behind compute; one that is not makes the step as long as it takes twice,
-// once in the forward and once in the backward, of which some is beside compute.
-TEST(Simulate, WhatLayersKeepInHostMemoryTakesTheLinkTwice) {
+// A fast link is hidden by compute; with a slow one, the step takes two transfers, forward and backward,
+// partly hidden.
+TEST(Simulate, ActivationOffloadUsesLinkTwice) {
   Spec spec = Small(2, Strategy::kOptimGradsParams);
   spec.device = DeviceKind::kCuda;
   DeviceProfile profile = *FindProfile("h200");
@@ -336,7 +337,7 @@ TEST(Simulate, WhatLayersKeepInHostMemoryTakesTheLinkTwice) {
   EXPECT_GT(r.offload_seconds, 0);
   EXPECT_NEAR(r.step_seconds - r.offload_stall_seconds, plain.step_seconds, 1e-9);
   EXPECT_LE(r.offload_stall_seconds, 2 * r.offload_seconds);
-  profile.half_matmul_flops = profile.fp32_matmul_flops = 1e9;  // Compute takes for ever.
+  profile.half_matmul_flops = profile.fp32_matmul_flops = 1e9;  // Compute is very slow.
   const Simulation slow = SimulatedOf(spec, profile).result;
   EXPECT_LT(slow.offload_stall_seconds, 0.2 * slow.offload_seconds);
 }

@@ -15,8 +15,8 @@ struct Timed {
   std::vector<TimedStage> stages;
 };
 
-// Each stage computes a second forward and two back for each micro-batch, in runs of two units; nothing
-// else takes time.
+// Each stage takes one second forward and two backward per micro-batch, in runs of two units; nothing else
+// takes time.
 Timed Equal(int stages, int micro_batches, int runs = 1, bool zero_bubble = false) {
   Spec spec = PresetSpec("tiny", stages, 1);
   std::get<LlamaConfig>(spec.model).layers = 2 * stages * runs - 2;
@@ -42,8 +42,8 @@ Timed Equal(int stages, int micro_batches, int runs = 1, bool zero_bubble = fals
   return timed;
 }
 
-// The bubble of 1F1B: of each step, as long as the other stages compute one micro-batch.
-TEST(StageTimes, TheBubbleIsTheOtherStagesOfOneMicroBatch) {
+// Bubble of 1F1B per step: the time of one micro-batch in all other stages.
+TEST(StageTimes, BubbleOf1F1BIsOneMicroBatchOfOtherStages) {
   for (const int stages : {2, 3, 5}) {
     for (const int micro_batches : {1, 2, 4, 8}) {
       const Timed timed = Equal(stages, micro_batches);
@@ -55,7 +55,7 @@ TEST(StageTimes, TheBubbleIsTheOtherStagesOfOneMicroBatch) {
   }
 }
 
-TEST(StageTimes, TheBubbleOfStagesWithSeveralRunsIsThatPartOfIt) {
+TEST(StageTimes, InterleavingDividesBubble) {
   for (const int stages : {2, 3, 4}) {
     for (const int runs : {2, 4}) {
       for (const int micro_batches : {stages, 3 * stages}) {
@@ -68,9 +68,9 @@ TEST(StageTimes, TheBubbleOfStagesWithSeveralRunsIsThatPartOfIt) {
   }
 }
 
-// Of the other stages' micro-batch, the bubble of 1F1B, a third is left where forward, the input's gradient
-// and the matrices' take as long; a little more, as the head puts nothing off.
-TEST(StageTimes, WhatIsPutOffFillsTheBubble) {
+// Zero-bubble leaves a third of the 1F1B bubble if forward, input gradient and weight gradient take equal
+// time; slightly more, because the head defers nothing.
+TEST(StageTimes, DeferredGradientsFillBubble) {
   for (const int stages : {2, 3, 4}) {
     const int micro_batches = 3 * stages;
     const Timed plain = Equal(stages, micro_batches), timed = Equal(stages, micro_batches, 1, true);
@@ -84,7 +84,7 @@ TEST(StageTimes, WhatIsPutOffFillsTheBubble) {
   }
 }
 
-TEST(StageTimes, WhatCrossesDelaysThePipelineByItsTime) {
+TEST(StageTimes, TransfersDelayPipeline) {
   Timed timed = Equal(2, 1);
   for (TimedStage& stage : timed.stages) {
     for (size_t i = 0; i < stage.seconds.size(); ++i) {
@@ -94,7 +94,7 @@ TEST(StageTimes, WhatCrossesDelaysThePipelineByItsTime) {
   EXPECT_NEAR(BusyOf(timed.stages, RunStages(timed.stages, 3)).step_seconds, 3.0 * 2 + 2 * 0.25, 1e-9);
 }
 
-TEST(StageTimes, PiecesAddUpToWhatRuns) {
+TEST(StageTimes, PiecesSumToRunTimes) {
   const Timed timed = Equal(3, 4);
   const std::vector<LaneTimes> times = RunStages(timed.stages, 2);
   for (size_t s = 0; s < times.size(); ++s) {

@@ -43,7 +43,7 @@ v1::Plan SmallPlan() {
   return plan;
 }
 
-TEST(Timeline, TakesWhatTakesTime) {
+TEST(Timeline, OmitsEmptyInstructions) {
   const Timeline timeline = TimelineOf(SmallPlan());
   EXPECT_EQ(timeline.title, "job: one step on one of 2 ranks, cpu, predicted");
   ASSERT_EQ(timeline.slices.size(), 2u);
@@ -55,8 +55,8 @@ TEST(Timeline, TakesWhatTakesTime) {
   EXPECT_EQ(timeline.peak_bytes, 3000);
 }
 
-// Read by a parser that is none of ours: JSON is YAML.
-TEST(Timeline, TheTraceIsJsonWithLanesAndCounters) {
+// Parsed by an independent parser: JSON is YAML.
+TEST(Timeline, TraceHasLanesAndCounters) {
   Timeline timeline = TimelineOf(SmallPlan());
   timeline.title += " \"quoted\\\" \n";
   const YAML::Node trace = YAML::Load(TraceJson({timeline}));
@@ -76,7 +76,7 @@ TEST(Timeline, TheTraceIsJsonWithLanesAndCounters) {
   EXPECT_EQ(counters, (std::vector<double>{0, 2000, 0}));
 }
 
-TEST(Timeline, ATraceHasArgumentsAndArrows) {
+TEST(Timeline, TraceHasArgumentsAndFlows) {
   Timeline timeline = TimelineOf(SmallPlan());
   timeline.step = 7;
   timeline.slices[0].arguments = {{"unit", "a \"b\""}, {"bytes", int64_t{1} << 40}};
@@ -96,7 +96,7 @@ TEST(Timeline, ATraceHasArgumentsAndArrows) {
   EXPECT_EQ(events["s"]["tid"].as<int>(), 1);
 }
 
-TEST(Timeline, SlicesThatMeetDoNotOverlapWhenTheyAreRounded) {
+TEST(Timeline, RoundedAdjacentSlicesDoNotOverlap) {
   Timeline timeline;
   timeline.tracks = {"compute"};
   double start = 0;
@@ -114,7 +114,7 @@ TEST(Timeline, SlicesThatMeetDoNotOverlapWhenTheyAreRounded) {
   }
 }
 
-TEST(Timeline, FilesAreJoinedByWhenTheyBegan) {
+TEST(Timeline, MergesFilesByStartTime) {
   Timeline timeline = TimelineOf(SmallPlan());  // Its first slice begins at -0.25 s.
   timeline.begin_unix_nanos = 1'000'000'000'500'000'000;
   Timeline later = timeline;
@@ -132,7 +132,7 @@ TEST(Timeline, FilesAreJoinedByWhenTheyBegan) {
   EXPECT_EQ(*JoinedTrace({*joined}), *joined) << "what was joined is such a file again";
 }
 
-TEST(Timeline, WhatIsNoWholeTraceIsNotJoined) {
+TEST(Timeline, RejectsIncompleteTrace) {
   const std::string whole = TraceJson({TimelineOf(SmallPlan())});
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     ASSERT_EQ(JoinedTrace({whole, whole.substr(0, bytes)}).status().code(), absl::StatusCode::kDataLoss)
@@ -140,7 +140,7 @@ TEST(Timeline, WhatIsNoWholeTraceIsNotJoined) {
   EXPECT_TRUE(JoinedTrace({whole, whole}).ok());
 }
 
-TEST(Timeline, ThePictureNamesWhatItShowsAndEscapes) {
+TEST(Timeline, PictureLabelsAndEscapes) {
   Timeline timeline = TimelineOf(SmallPlan());
   timeline.title = "a<b & \"c\"";
   const std::string svg = Picture(timeline);
@@ -153,7 +153,7 @@ TEST(Timeline, ThePictureNamesWhatItShowsAndEscapes) {
   EXPECT_EQ(svg.find(">reduce<"), std::string::npos) << "an empty lane takes no room";
 }
 
-TEST(Timeline, APictureOfManyInstructionsStaysSmall) {
+TEST(Timeline, PictureOfManyInstructionsIsSmall) {
   Timeline timeline = TimelineOf(SmallPlan());
   timeline.seconds = 1;
   timeline.slices.clear();

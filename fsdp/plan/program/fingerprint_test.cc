@@ -53,7 +53,7 @@ bool Has(const std::vector<std::string>& lines, const std::string& line) {
   return std::find(lines.begin(), lines.end(), line) != lines.end();
 }
 
-TEST(Fingerprint, ReadsLikeASpecALayoutAndAProgram) {
+TEST(Fingerprint, ListsSpecLayoutAndProgram) {
   const std::vector<std::string> lines = SmallJob().Lines();
   for (const char* line :
        {"spec.global_batch = 64", "model.llama.hidden_size = 64", "data.tokens[1] = megatron weight 0.75",
@@ -69,7 +69,7 @@ TEST(Fingerprint, ReadsLikeASpecALayoutAndAProgram) {
   }
 }
 
-TEST(Fingerprint, IsTheSameForTheSameJob) {
+TEST(Fingerprint, IsEqualForSameJob) {
   EXPECT_EQ(SmallJob().Lines(), SmallJob().Lines());
   EXPECT_EQ(HashOf(SmallJob().Lines()), HashOf(SmallJob().Lines()));
   EXPECT_TRUE(FirstDifference(SmallJob().Lines(), SmallJob().Lines()).first.empty());
@@ -251,13 +251,13 @@ void ExpectEachShows(const Changes& changes) {
   }
 }
 
-TEST(Fingerprint, ForgetsNothingThatRanksMustAgreeOn) {
+TEST(Fingerprint, CoversEverythingRanksMustAgreeOn) {
   ExpectEachShows(ModelAndDataChanges());
   ExpectEachShows(TrainingChanges());
   ExpectEachShows(PlanChanges());
 }
 
-TEST(Fingerprint, LeavesOutWhatMayDifferWithoutHarm) {
+TEST(Fingerprint, OmitsSettingsThatMayDiffer) {
   Job job = SmallJob();
   job.spec.name = "other";
   job.spec.data.tokens[0].path = "/mnt/elsewhere/a.bin";
@@ -265,7 +265,7 @@ TEST(Fingerprint, LeavesOutWhatMayDifferWithoutHarm) {
   EXPECT_EQ(job.Lines(), SmallJob().Lines());
 }
 
-TEST(Fingerprint, HasWhatRanksSaveAndLoadWhereTheyDo) {
+TEST(Fingerprint, CoversCheckpointSettingsIfUsed) {
   const auto differs = [](const CheckpointConfig& a, const CheckpointConfig& b) {
     Job first = SmallJob(), second = SmallJob();
     first.spec.checkpoint = a;
@@ -305,7 +305,7 @@ TEST(Fingerprint, HasWhatRanksSaveAndLoadWhereTheyDo) {
   EXPECT_FALSE(differs({}, other)) << "nothing is saved or loaded";
 }
 
-TEST(Fingerprint, SaysWhatDiffersFirst) {
+TEST(Fingerprint, ReportsFirstDifference) {
   Job job = SmallJob();
   job.spec.global_batch = 32;
   job.program.arena_bytes = 0;
@@ -314,17 +314,17 @@ TEST(Fingerprint, SaysWhatDiffersFirst) {
   EXPECT_EQ(difference.second, "spec.global_batch = 32");
 }
 
-TEST(Fingerprint, AListThatEndsEarlierDiffersByALine) {
+TEST(Fingerprint, ShorterListDiffersByLine) {
   EXPECT_EQ(FirstDifference({"a", "b"}, {"a"}).first, "b");
   EXPECT_EQ(FirstDifference({"a", "b"}, {"a"}).second, "nothing");
   EXPECT_EQ(FirstDifference({}, {"a"}).second, "a");
   EXPECT_TRUE(FirstDifference({}, {}).first.empty());
 }
 
-TEST(Fingerprint, LinesAreKeptApart) {
+TEST(Fingerprint, HashSeparatesLines) {
   EXPECT_NE(HashOf({"ab", "c"}), HashOf({"a", "bc"}));
   EXPECT_NE(HashOf({"ab"}), HashOf({"ab", ""}));
-  EXPECT_EQ(HashOf({}), uint64_t{0xef46db3751d8e999});  // XXH64 of nothing: the same on every machine.
+  EXPECT_EQ(HashOf({}), uint64_t{0xef46db3751d8e999});  // XXH64 of the empty input; platform-independent.
 }
 
 }  // namespace

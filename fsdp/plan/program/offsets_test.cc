@@ -10,20 +10,20 @@
 namespace fsdpd {
 namespace {
 
-TEST(Offsets, SharesBytesOfBuffersThatNeverMeet) {
+TEST(Offsets, SharesBytesOfDisjointLifetimes) {
   const Offsets offsets = AssignOffsets({512, 512, 1024}, {{0, 0, 1}, {1, 2, 3}, {2, 0, 3}});
   EXPECT_EQ(offsets.offset[0], offsets.offset[1]);
   EXPECT_EQ(offsets.arena_bytes, 1536);
   EXPECT_EQ(offsets.live_peak_bytes, 1536);
 }
 
-TEST(Offsets, EndIsIncluded) {
+TEST(Offsets, IntervalEndIsInclusive) {
   EXPECT_EQ(AssignOffsets({256, 256}, {{0, 0, 1}, {1, 1, 2}}).arena_bytes, 512);
   EXPECT_EQ(AssignOffsets({256, 256}, {{0, 0, 1}, {1, 2, 2}}).arena_bytes, 256);
 }
 
-TEST(Offsets, KeepsOnePlaceOverSeveralOccupancies) {
-  // Buffer 0 meets 1 early and 2 late; 1 and 2 never meet.
+TEST(Offsets, KeepsOneOffsetOverSeveralOccupancies) {
+  // Buffer 0 overlaps 1 early and 2 late; 1 and 2 never overlap.
   const Offsets offsets = AssignOffsets({256, 512, 512}, {{0, 0, 2}, {1, 1, 3}, {2, 5, 8}, {0, 6, 7}});
   EXPECT_EQ(offsets.arena_bytes, 768);
   EXPECT_EQ(offsets.offset[1], offsets.offset[2]);
@@ -35,7 +35,7 @@ TEST(Offsets, RoundsUpTo256Bytes) {
   for (const int64_t offset : offsets.offset) EXPECT_EQ(offset % kBufferAlignBytes, 0);
 }
 
-TEST(Offsets, WhatIsAlwaysOccupiedSharesNothing) {
+TEST(Offsets, AlwaysOccupiedBufferSharesNothing) {
   const Offsets offsets = AssignOffsets({256, 512, 512}, {{1, 0, 1}, {0, 7, kAlways}, {2, 2, 3}});
   EXPECT_EQ(offsets.offset[0], 0);
   EXPECT_EQ(offsets.offset[1], 256);
@@ -44,8 +44,8 @@ TEST(Offsets, WhatIsAlwaysOccupiedSharesNothing) {
   EXPECT_EQ(AssignOffsets({256}, {{0, 0, kAlways}}).arena_bytes, 256);
 }
 
-TEST(Offsets, TheBoundKnowsThatABufferHasOnePlace) {
-  // Every two meet, and never all three.
+TEST(Offsets, BoundAccountsForFixedOffsets) {
+  // Each pair overlaps, but never all three.
   const std::vector<Occupancy> occupied = {{0, 0, 0}, {1, 0, 0}, {1, 1, 1}, {2, 1, 1}, {2, 2, 2}, {0, 2, 2}};
   const Offsets offsets = AssignOffsets({256, 256, 256}, occupied);
   EXPECT_EQ(offsets.live_peak_bytes, 512);
@@ -54,8 +54,8 @@ TEST(Offsets, TheBoundKnowsThatABufferHasOnePlace) {
   EXPECT_EQ(LivePeakBytes({256, 256, 256}, occupied), 512);
 }
 
-// Another thread remembers nothing of what this one has asked.
-TEST(Offsets, AreThoseOfASearchWhereTheyAreRemembered) {
+// The cache is per thread.
+TEST(Offsets, CachedResultEqualsSearch) {
   const auto ask = [](int round) {
     const int when = round / 2;
     return AssignOffsets({4096, 2048, 1024 << (round % 2), 512},
@@ -72,7 +72,7 @@ TEST(Offsets, AreThoseOfASearchWhereTheyAreRemembered) {
   }
 }
 
-TEST(Offsets, NeverOverlapWhatMeets) {
+TEST(Offsets, ConflictingBuffersNeverOverlap) {
   std::mt19937 random(7);
   for (int round = 0; round < Seeds(200); ++round) {
     const int count = 1 + static_cast<int>(random() % 12);

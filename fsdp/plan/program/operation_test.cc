@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(Operation, WhatWaitsForOtherRanksRunsOnLanesOfItsOwn) {
+TEST(Operation, CommunicationRunsOnOwnLanes) {
   for (const LaneId lane : {LaneId::kGather, LaneId::kReduce, LaneId::kOuter})
     EXPECT_TRUE(RunsExchanges(lane));
   for (const LaneId lane : {LaneId::kCompute, LaneId::kCopy}) EXPECT_FALSE(RunsExchanges(lane));

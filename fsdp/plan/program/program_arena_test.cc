@@ -16,7 +16,7 @@ double ArenaOverLivePeak(const Spec& spec) {
   return static_cast<double>(program.arena_bytes) / static_cast<double>(program.live_peak_bytes);
 }
 
-// The largest ratio over worlds, micro-batches, prefetch bounds and wires.
+// Largest ratio over world sizes, micro-batches, prefetch bounds and communication types.
 double WorstRatio(Spec base, const std::vector<double>& units_ahead) {
   double worst = 0;
   for (const int64_t world : {1, 8, 64}) {
@@ -37,7 +37,7 @@ double WorstRatio(Spec base, const std::vector<double>& units_ahead) {
   return worst;
 }
 
-TEST(Arena, IsNearItsLowerBoundForEveryStrategyAndMesh) {
+TEST(Arena, IsNearLowerBoundForEveryStrategyAndMesh) {
   for (const char* preset : {"llama3-1b", "llama3-8b", "llama3-70b", "qwen3-8b"}) {
     for (const Strategy strategy : kStrategies) {
       for (const int64_t outer : {1, 2}) {
@@ -60,7 +60,7 @@ TEST(Arena, IsNearItsLowerBoundForEveryStrategyAndMesh) {
   }
 }
 
-TEST(Arena, IsNearItsLowerBoundWithKeptAndFrozenBuckets) {
+TEST(Arena, IsNearLowerBoundWithKeptAndFrozenBuckets) {
   for (const char* preset : {"llama3-8b", "qwen3-8b"}) {
     Spec kept = PresetSpec(preset, 1, 1);
     kept.keep_gathered = true;
@@ -71,9 +71,9 @@ TEST(Arena, IsNearItsLowerBoundWithKeptAndFrozenBuckets) {
   }
 }
 
-// A lent embedding is there at the start, in the middle and at the end of a step, and whatever it meets at
-// one of these needs another place than it. These arenas are as small as Offsets::bound_bytes lets them be.
-TEST(Arena, TiedEmbeddingsCostOnePlaceForThreeTimes) {
+// A tied embedding is live at the start, in the middle and at the end of a step, so every buffer live at one
+// of these needs another offset. These arenas reach Offsets::bound_bytes.
+TEST(Arena, TiedEmbeddingsCostOneFixedOffset) {
   for (const char* preset : {"gpt2", "llama3-1b", "qwen3-8b"}) {
     for (const Strategy strategy : kStrategies) {
       Spec spec = PresetSpec(preset, 1, 1);
@@ -88,7 +88,7 @@ TEST(Arena, TiedEmbeddingsCostOnePlaceForThreeTimes) {
   }
 }
 
-TEST(Arena, MorePrefetchTakesMoreBytes) {
+TEST(Arena, GrowsWithPrefetch) {
   int64_t arena = 0;
   Spec spec = PresetSpec("llama3-8b", 8, 1);
   const int64_t largest = LargestGatheredBytes(spec);
@@ -100,7 +100,7 @@ TEST(Arena, MorePrefetchTakesMoreBytes) {
   }
 }
 
-TEST(Arena, ShardingMoreTakesNoMoreBytes) {
+TEST(Arena, DoesNotGrowWithSharding) {
   int64_t arena = std::numeric_limits<int64_t>::max();
   for (const Strategy strategy : kStrategies) {
     Spec spec = PresetSpec("llama3-8b", 8, 2);
@@ -111,7 +111,7 @@ TEST(Arena, ShardingMoreTakesNoMoreBytes) {
   }
 }
 
-TEST(Arena, WhileABucketIsReducedTheNextBackwardWritesElsewhere) {
+TEST(Arena, NextBackwardUsesOtherBufferDuringReduce) {
   Spec spec = PresetSpec("llama3-8b", 8, 2);
   spec.prefetch_bytes = LargestGatheredBytes(spec);
   const Program program = Compiled(spec).program;
@@ -127,8 +127,8 @@ TEST(Arena, WhileABucketIsReducedTheNextBackwardWritesElsewhere) {
   }
 }
 
-// Printed, and bounded only against what would make a submit hang.
-TEST(Arena, ProgramsOfDeepModelsAndManyMicroBatchesCompileQuickly) {
+// Printed; bounded only to catch times that would block a submit.
+TEST(Arena, CompilesLargeProgramsQuickly) {
   for (const Strategy strategy : kStrategies) {
     Spec spec = PresetSpec("llama3-70b", 64, 64);
     std::get<LlamaConfig>(spec.model).layers = 128;

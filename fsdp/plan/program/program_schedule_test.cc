@@ -1,4 +1,4 @@
-// What holds of every program, whatever the model, mesh and strategy: counted over many of them.
+// Invariants of programs, checked over many models, meshes and strategies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,9 +63,9 @@ std::set<int> BucketsOf(const Layout& layout, const Instruction& at) {
   return buckets;
 }
 
-// At each pass: what lies gathered for a pass that is still to come. Gathers may run as soon as what they
-// wait for is done, so everything listed before the pass counts.
-TEST(Schedule, NeverMoreThanThePrefetchBytesWait) {
+// At each pass: buckets gathered for a later pass. A gather may run as soon as its dependencies are done, so
+// everything listed before the pass counts.
+TEST(Schedule, RespectsPrefetchBytes) {
   int64_t bounded = 0;
   ForRandomPrograms(300, [&](const ProgramCase& made) {
     if (made.spec.keeps_gathered()) return;
@@ -94,11 +94,11 @@ TEST(Schedule, NeverMoreThanThePrefetchBytesWait) {
     ASSERT_LE(most, made.spec.prefetch_bytes);
     bounded += most;
   });
-  EXPECT_GT(bounded, 0);  // Something did wait.
+  EXPECT_GT(bounded, 0);  // The bound was reached.
 }
 
-// A Gather that could be listed one pass earlier, by its bytes and its buffer, is.
-TEST(Schedule, GathersStartAsEarlyAsTheBoundAllows) {
+// A Gather is listed as early as its bytes and its buffer allow.
+TEST(Schedule, GathersStartAsEarlyAsAllowed) {
   ForRandomPrograms(100, [](const ProgramCase& made) {
     const auto passes = TrainingSchedule(static_cast<int>(made.layout.units.size()),
                                          static_cast<int>(made.spec.micro_batches_per_step()));
@@ -127,7 +127,7 @@ TEST(Schedule, GathersStartAsEarlyAsTheBoundAllows) {
   });
 }
 
-TEST(Schedule, EveryGradientOfAStepIsReducedAndUpdatedOnce) {
+TEST(Schedule, ReducesAndUpdatesEveryGradientOnce) {
   ForRandomPrograms(200, [](const ProgramCase& made) {
     const auto micro_batches = static_cast<int>(made.spec.micro_batches_per_step());
     std::map<std::pair<Op, int>, int> count;  // By operation and bucket.
@@ -146,8 +146,7 @@ TEST(Schedule, EveryGradientOfAStepIsReducedAndUpdatedOnce) {
   });
 }
 
-// The order in which steps in a row run into each other: the lanes' order, the dependencies, and the edges
-// from the step before, followed over two steps.
+// Happens-before over two consecutive steps: lane order, dependencies, and dependencies on the previous step.
 class TwoSteps {
  public:
   explicit TwoSteps(const Program& program) : count_(static_cast<int>(program.instructions.size())) {
@@ -169,7 +168,7 @@ class TwoSteps {
     }
   }
 
-  // Instruction `first` of a step is complete before `second` of the next one starts.
+  // `first` of a step completes before `second` of the next step starts.
   bool Before(int first, int second) const { return before_[count_ + second][first]; }
 
  private:
@@ -181,7 +180,7 @@ bool Overlap(const Buffer& a, const Buffer& b) {
   return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-TEST(Schedule, NothingOfAStepTouchesWhatTheStepBeforeMayStillUse) {
+TEST(Schedule, WaitsForBuffersOfPreviousStep) {
   ForRandomPrograms(60, [](const ProgramCase& made) {
     const Program& program = made.program;
     const TwoSteps order(program);
@@ -215,7 +214,7 @@ TEST(Schedule, NothingOfAStepTouchesWhatTheStepBeforeMayStillUse) {
   });
 }
 
-TEST(Schedule, EvaluationFitsWhereTrainingPutItsBuffers) {
+TEST(Schedule, EvaluationFitsTrainingBuffers) {
   ForRandomPrograms(200, [](const ProgramCase& made) {
     const Program evaluation = CompileEvaluation(made.spec, made.model, made.layout, made.program);
     ASSERT_EQ(evaluation.arena_bytes, made.program.arena_bytes);
@@ -236,9 +235,9 @@ TEST(Schedule, EvaluationFitsWhereTrainingPutItsBuffers) {
   });
 }
 
-// FP8 gives each layer three buckets, of 58 and 160 million numbers and of a few thousand: counted in
-// buckets, a large one would wait until the large one before it is back.
-TEST(Schedule, StateComesAsSoonAsItsBytesAreFree) {
+// FP8 layers have three buckets: 58 and 160 million elements, and a few thousand. With a limit in buckets
+// instead of bytes, a large one would wait for the previous large one to be written back.
+TEST(Schedule, FetchesStateWhenBytesAreFree) {
   for (const bool fp8 : {false, true}) {
     Spec spec = Llama8b(4);
     spec.offload_optimizer = true;
@@ -247,7 +246,7 @@ TEST(Schedule, StateComesAsSoonAsItsBytesAreFree) {
     const int64_t room = StagedRoom(made.layout);
     int64_t there = 0;
     int offloads = 0, fetches = 0, last_offload = -1, waited = -1, large_together = 0;
-    std::map<int, bool> large;  // That are there.
+    std::map<int, bool> large;  // Buckets on the device.
     for (size_t i = 0; i < made.program.instructions.size(); ++i) {
       const Instruction& each = made.program.instructions[i];
       if (each.op != Op::kFetch && each.op != Op::kOffload) continue;
@@ -263,7 +262,7 @@ TEST(Schedule, StateComesAsSoonAsItsBytesAreFree) {
       if (bytes > room / 10) large[each.bucket] = true;
       if (large.size() >= 2) ++large_together;
       ++fetches;
-      if (!each.after.empty()) waited = each.after.back();  // And so do those behind it on its lane.
+      if (!each.after.empty()) waited = each.after.back();  // Later instructions of its lane wait too.
       EXPECT_EQ(waited, last_offload) << i;
     }
     EXPECT_EQ(fetches, offloads);

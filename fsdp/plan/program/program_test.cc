@@ -32,7 +32,7 @@ ProgramCase TiedEvaluationOverAnOuterAxis() {
   return CompiledEvaluation(spec);
 }
 
-TEST(NoShard, GathersByCastingAndReducesTheWholeSumOnce) {
+TEST(NoShard, CastsLocallyAndReducesWholeGradientOnce) {
   EXPECT_EQ(ThreeUnits(Strategy::kNoShard, TwoMicroBatches).Lines(),
             (Lines{
                 "#0 Gather embedding on compute",
@@ -58,7 +58,7 @@ TEST(NoShard, GathersByCastingAndReducesTheWholeSumOnce) {
             }));
 }
 
-TEST(Optim, GathersOnceAndReducesTheWholeSumOnce) {
+TEST(Optim, GathersOnceAndReducesWholeGradientOnce) {
   EXPECT_EQ(ThreeUnits(Strategy::kOptim, TwoMicroBatches).Lines(),
             (Lines{
                 "#0 Gather embedding on gather after previous #17",
@@ -84,7 +84,7 @@ TEST(Optim, GathersOnceAndReducesTheWholeSumOnce) {
             }));
 }
 
-TEST(OptimGrads, ReducesEveryMicroBatchWithTwoReducesInFlight) {
+TEST(OptimGrads, KeepsTwoReducesInFlight) {
   EXPECT_EQ(ThreeUnits(Strategy::kOptimGrads, TwoMicroBatches).Lines(),
             (Lines{
                 "#0 Gather embedding on gather after previous #20",
@@ -113,7 +113,7 @@ TEST(OptimGrads, ReducesEveryMicroBatchWithTwoReducesInFlight) {
             }));
 }
 
-TEST(OptimGradsParams, GathersForEachPassAndReleasesAfterIt) {
+TEST(OptimGradsParams, GathersAndReleasesPerPass) {
   EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams).Lines(),
             (Lines{
                 "#0 Gather embedding on gather after previous #17",
@@ -181,7 +181,7 @@ TEST(OptimGradsParams, AccumulatesOverMicroBatches) {
             }));
 }
 
-TEST(OptimGradsParams, GathersOneUnitAheadWhenItsBytesAreWithinTheBound) {
+TEST(OptimGradsParams, PrefetchesWithinBound) {
   EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams, PrefetchOneUnit).Lines(),
             (Lines{
                 "#0 Gather embedding on gather after previous #17",
@@ -207,7 +207,7 @@ TEST(OptimGradsParams, GathersOneUnitAheadWhenItsBytesAreWithinTheBound) {
             }));
 }
 
-TEST(OptimGradsParams, KeepsGatheredBucketsUntilTheLastUse) {
+TEST(OptimGradsParams, KeepGatheredReleasesAfterLastUse) {
   EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams,
                        [](Spec* spec) {
                          TwoMicroBatches(spec);
@@ -244,7 +244,7 @@ TEST(OptimGradsParams, KeepsGatheredBucketsUntilTheLastUse) {
             }));
 }
 
-TEST(Hsdp, ReducesOverTheOuterAxisAfterTheLastMicroBatch) {
+TEST(Hsdp, ReducesOverReplicasAfterLastMicroBatch) {
   EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams,
                        [](Spec* spec) {
                          TwoMicroBatches(spec);
@@ -294,7 +294,7 @@ TEST(Hsdp, ReducesOverTheOuterAxisAfterTheLastMicroBatch) {
             }));
 }
 
-TEST(Hfsdp, PublishesMainPiecesBeforeTheyAreGathered) {
+TEST(Hfsdp, PublishesMainPiecesBeforeGather) {
   EXPECT_EQ(
       ThreeUnits(Strategy::kOptimGradsParams, [](Spec* spec) { Outer(spec, Strategy::kOptim); }).Lines(),
       (Lines{
@@ -327,7 +327,7 @@ TEST(Hfsdp, PublishesMainPiecesBeforeTheyAreGathered) {
       }));
 }
 
-TEST(Tied, GathersTheLenderForItsBorrowerAndAddsInTheLender) {
+TEST(Tied, GathersLenderForBorrowerAndAccumulates) {
   EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams, Tie).Lines(),
             (Lines{
                 "#0 Gather embedding on gather after previous #19",
@@ -355,8 +355,8 @@ TEST(Tied, GathersTheLenderForItsBorrowerAndAddsInTheLender) {
             }));
 }
 
-// Both fill the lender's reduce buffer, so what the micro-batch before left there must have gone.
-TEST(Tied, TheBorrowerWaitsForTheLendersReduceOfTheMicroBatchBefore) {
+// Both write the lender's reduce buffer, so the previous micro-batch's Reduce must have completed.
+TEST(Tied, BorrowerWaitsForPreviousReduceOfLender) {
   const Lines lines = ThreeUnits(Strategy::kOptimGradsParams, [](Spec* spec) {
                         TwoMicroBatches(spec);
                         Tie(spec);
@@ -365,7 +365,7 @@ TEST(Tied, TheBorrowerWaitsForTheLendersReduceOfTheMicroBatchBefore) {
   EXPECT_EQ(lines[26], "#26 ForwardBackward head mb 1 on compute after #17, #25");
 }
 
-TEST(Tied, AddsInTheLenderWhereGradientsAreWhole) {
+TEST(Tied, AccumulatesUnshardedGradientsInLender) {
   EXPECT_EQ(ThreeUnits(Strategy::kNoShard, Tie).Lines(), (Lines{
                                                              "#0 Gather embedding on compute",
                                                              "#1 Gather layer.0 on compute",
@@ -385,7 +385,7 @@ TEST(Tied, AddsInTheLenderWhereGradientsAreWhole) {
                                                          }));
 }
 
-TEST(Frozen, BucketsAreGatheredAndNeverReducedOrUpdated) {
+TEST(Frozen, GathersButNeverReducesOrUpdates) {
   EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams,
                        [](Spec* spec) {
                          spec->frozen = {"embedding.*", "layer.0.attention*"};
@@ -422,8 +422,8 @@ void Balance(Spec* spec) {
   experts.bias_update_rate = 0.001;
 }
 
-// Of the layer the second bucket is its selection bias.
-TEST(Balancing, BucketsAreUpdatedWithoutAGradientAndCopiedOutAfterIt) {
+// The layer's second bucket is its selection bias.
+TEST(Balancing, UpdatesWithoutGradientThenSnapshots) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptimGradsParams}) {
     const ProgramCase made = ThreeUnits(strategy, [](Spec* spec) {
       Save(spec);
@@ -444,7 +444,7 @@ TEST(Balancing, BucketsAreUpdatedWithoutAGradientAndCopiedOutAfterIt) {
   }
 }
 
-TEST(Evaluation, IsOneForwardPassOfTheSameUnits) {
+TEST(Evaluation, RunsOneForwardPass) {
   EXPECT_EQ(CompiledEvaluation(SmallSpec(Strategy::kOptimGradsParams)).Lines(),
             (Lines{
                 "#0 Gather embedding on gather after previous #9",
@@ -460,7 +460,7 @@ TEST(Evaluation, IsOneForwardPassOfTheSameUnits) {
             }));
 }
 
-TEST(Evaluation, GathersOnTheLaneOfTheStrategy) {
+TEST(Evaluation, UsesGatherLaneOfStrategy) {
   EXPECT_EQ(CompiledEvaluation(SmallSpec(Strategy::kNoShard)).Lines(),
             (Lines{
                 "#0 Gather embedding on compute after previous #9",
@@ -476,7 +476,7 @@ TEST(Evaluation, GathersOnTheLaneOfTheStrategy) {
             }));
 }
 
-TEST(Evaluation, PublishesFirstWhereTheOuterAxisShards) {
+TEST(Evaluation, PublishesFirstWithHfsdp) {
   EXPECT_EQ(TiedEvaluationOverAnOuterAxis().Lines(), (Lines{
                                                          "#0 Publish embedding on outer after previous #14",
                                                          "#1 Publish layer.0 on outer",
@@ -496,7 +496,7 @@ TEST(Evaluation, PublishesFirstWhereTheOuterAxisShards) {
                                                      }));
 }
 
-TEST(Program, RunsBackwardWithWhatItsForwardKept) {
+TEST(Program, BackwardUsesRecomputeOfForward) {
   const ProgramCase made = Compiled([] {
     Spec spec = PresetSpec("tiny", 2, 1);
     spec.recompute = Recompute::kFull;
@@ -510,7 +510,7 @@ TEST(Program, RunsBackwardWithWhatItsForwardKept) {
   EXPECT_EQ(made.program.instructions[1].recompute, Recompute::kNone);  // Of the embedding.
 }
 
-TEST(Program, ABorrowerReadsAndFillsTheLendersBuffers) {
+TEST(Program, BorrowerUsesBuffersOfLender) {
   const ProgramCase made = ThreeUnits(Strategy::kOptimGradsParams, Tie);
   const auto uses = [&](int instruction) {
     std::string text;
@@ -534,7 +534,7 @@ TEST(Program, ABorrowerReadsAndFillsTheLendersBuffers) {
   }
 }
 
-TEST(Program, AWireBufferIsThereOnlyForReducesInLessThanFp32) {
+TEST(Program, WireBufferExistsOnlyBelowFp32) {
   for (const Strategy strategy : kStrategies) {
     for (const DType grad_comm : {DType::kFp32, DType::kBf16}) {
       const ProgramCase made =
@@ -559,7 +559,7 @@ TEST(Program, AWireBufferIsThereOnlyForReducesInLessThanFp32) {
   }
 }
 
-TEST(Program, UpdateReadsTheWholeGradientOnlyWhereThereIsNoOther) {
+TEST(Program, UpdateReadsWholeGradientOnlyWithNoShard) {
   for (const Strategy strategy : kStrategies) {
     const ProgramCase made = ThreeUnits(strategy);
     for (const Instruction& at : made.program.instructions) {
@@ -569,7 +569,7 @@ TEST(Program, UpdateReadsTheWholeGradientOnlyWhereThereIsNoOther) {
   }
 }
 
-TEST(Program, WhereTheJobSavesAStepEndsWithASnapshotOfEachBucket) {
+TEST(Program, StepEndsWithSnapshotsIfJobSaves) {
   const ProgramCase made = ThreeUnits(Strategy::kOptimGradsParams, [](Spec* spec) {
     Save(spec);
     spec->frozen = {"embedding.*"};
@@ -594,8 +594,8 @@ TEST(Program, WhereTheJobSavesAStepEndsWithASnapshotOfEachBucket) {
   }
 }
 
-// No byte of the arena, no order, no edge: a job that saves steps as one that does not.
-TEST(Program, SnapshotsComeAtTheEndAndChangeNothingBeforeThem) {
+// Arena, order and dependencies are those of a job that does not save.
+TEST(Program, SnapshotsDoNotChangeRestOfStep) {
   const std::function<void(Spec*)> changes[] = {
       [](Spec*) {}, Tie, TwoMicroBatches, [](Spec* spec) { spec->frozen = {"head.*"}; },
       [](Spec* spec) { spec->precision.compute = spec->precision.grad_comm = DType::kBf16; }};
@@ -625,7 +625,7 @@ TEST(Program, SnapshotsComeAtTheEndAndChangeNothingBeforeThem) {
   }
 }
 
-TEST(Program, AnEvaluationTakesNoSnapshots) {
+TEST(Program, EvaluationHasNoSnapshots) {
   Spec spec = SmallSpec(Strategy::kOptimGradsParams);
   const Lines without = CompiledEvaluation(spec).Lines();
   Save(&spec);

@@ -21,7 +21,7 @@ Layout Units(const std::vector<int>& buckets) {
   return layout;
 }
 
-// "unit first-last", one after the other.
+// "unit first-last", space-separated.
 std::string Text(const std::vector<Residency>& residencies) {
   std::string text;
   for (const Residency& r : residencies) {
@@ -39,19 +39,19 @@ std::string Text(const std::vector<PlannedGather>& gathers) {
   return text;
 }
 
-TEST(Residencies, AUnitStaysWhileTheNextPassNeedsIt) {
+TEST(Residencies, UnitStaysWhileNextPassNeedsIt) {
   // Passes of a micro-batch: forward 0 1, both of 2, backward 1 0.
   EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), TrainingSchedule(3, 2), false)),
             " 0:0-0 1:1-1 2:2-2 1:3-3 0:4-5 1:6-6 2:7-7 1:8-8 0:9-9");
   EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), EvaluationSchedule(3), false)), " 0:0-0 1:1-1 2:2-2");
 }
 
-TEST(Residencies, KeptUnitsStayFromFirstToLastUse) {
+TEST(Residencies, KeepGatheredStaysFromFirstToLastUse) {
   EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), TrainingSchedule(3, 2), true)), " 0:0-9 1:1-8 2:2-7");
 }
 
-// An embedding's: its parameters come for the forward of each micro-batch, and for a borrower.
-TEST(Residencies, AUnitDoesNotComeForABackwardThatDoesNotReadIt) {
+// Like an embedding: gathered for the forward of each micro-batch, and for a borrower.
+TEST(Residencies, OmitsBackwardThatDoesNotReadParameters) {
   Layout layout = Units({1, 1, 1});
   layout.units[0].backward_reads = false;
   EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 2), false)),
@@ -61,7 +61,7 @@ TEST(Residencies, AUnitDoesNotComeForABackwardThatDoesNotReadIt) {
   EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 1), false)), " 0:0-0 1:1-1 0:2-2 2:2-2 1:3-3");
 }
 
-TEST(Residencies, ALenderComesBackForItsBorrower) {
+TEST(Residencies, GathersLenderForBorrower) {
   Layout layout = Units({1, 1, 1});
   layout.units[2].borrows = 0;
   EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 1), false)),
@@ -69,23 +69,23 @@ TEST(Residencies, ALenderComesBackForItsBorrower) {
   EXPECT_EQ(Text(ListResidencies(layout, EvaluationSchedule(3), true)), " 0:0-2 1:1-1 2:2-2");
 }
 
-TEST(Residencies, ALenderNextToItsBorrowerIsNotGatheredTwice) {
+TEST(Residencies, MergesAdjacentLenderAndBorrower) {
   Layout layout = Units({1, 1});
   layout.units[1].borrows = 0;
   EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(2, 1), false)), " 0:0-2 1:1-1");
 }
 
-TEST(Residencies, GathersWaitUntilTheirBytesAreWithinTheBound) {
+TEST(Residencies, GathersWaitForPrefetchBound) {
   const Layout layout = Units({1, 1, 1});
   const auto residencies = ListResidencies(layout, TrainingSchedule(3, 1), false);
   EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 0)), " 0@0 1@1 2@2 1@3 0@4");
   EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 9)), " 0@0 1@1 2@2 1@3 0@4");
   EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 10)), " 0@0 1@0 2@1 1@2 0@3");
-  // Unit 1 is free again after pass 1, and unit 0 waits behind it though it would fit.
+  // Unit 1 is released after pass 1, and unit 0 waits behind it although it would fit.
   EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 100)), " 0@0 1@0 2@0 1@2 0@1");
 }
 
-TEST(Residencies, BucketsOfAUnitAreBoundedOneByOne) {
+TEST(Residencies, BoundsEachBucketSeparately) {
   const Layout layout = Units({1, 2});
   const auto residencies = ListResidencies(layout, EvaluationSchedule(2), false);
   EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 4, 6}, 4)), " 0@0 1@0 2@1");

@@ -9,7 +9,7 @@
 namespace fsdpd {
 namespace {
 
-// The traffic of the first instruction of each kind, of the bucket of the middle unit.
+// Traffic of the first instruction of each operation, for the bucket of the middle unit.
 std::map<Op, Traffic> TrafficByOp(const ProgramCase& made) {
   std::map<Op, Traffic> traffic;
   const int bucket = made.layout.units[1].buckets[0];
@@ -21,7 +21,7 @@ std::map<Op, Traffic> TrafficByOp(const ProgramCase& made) {
 
 const Bucket& Middle(const ProgramCase& made) { return made.layout.buckets[made.layout.units[1].buckets[0]]; }
 
-TEST(Traffic, AShardedBucketIsGatheredAndScattered) {
+TEST(Traffic, ShardedBucketUsesAllGatherAndReduceScatter) {
   const ProgramCase made = ThreeUnits(Strategy::kOptimGradsParams, [](Spec* spec) {
     spec->mesh = Mesh::DataParallel(1, 4);
     spec->global_batch = 4;
@@ -42,15 +42,15 @@ TEST(Traffic, AShardedBucketIsGatheredAndScattered) {
   }
 }
 
-TEST(Traffic, WholeGradientsGoRoundTwice) {
+TEST(Traffic, WholeGradientsUseAllReduce) {
   const std::map<Op, Traffic> traffic = TrafficByOp(ThreeUnits(Strategy::kNoShard));
   const Traffic& reduce = traffic.at(Op::kReduce);
   EXPECT_EQ(reduce.pattern, Pattern::kAllReduce);
-  EXPECT_EQ(reduce.received_bytes, 2 * (reduce.buffer_bytes / 2));  // Of two ranks.
-  EXPECT_FALSE(traffic.at(Op::kGather).travels());                  // Every rank has all of it.
+  EXPECT_EQ(reduce.received_bytes, 2 * (reduce.buffer_bytes / 2));  // Two ranks.
+  EXPECT_FALSE(traffic.at(Op::kGather).travels());                  // Every rank has all parameters.
 }
 
-TEST(Traffic, ReplicasSumShardsOrCutThemAgain) {
+TEST(Traffic, ReplicasAllReduceOrReduceScatterShards) {
   for (const Strategy outer : {Strategy::kNoShard, Strategy::kOptim}) {
     const ProgramCase made = ThreeUnits(Strategy::kOptimGradsParams, [outer](Spec* spec) {
       spec->mesh = Mesh::DataParallel(2, 2);
@@ -69,14 +69,14 @@ TEST(Traffic, ReplicasSumShardsOrCutThemAgain) {
   }
 }
 
-TEST(Traffic, ANormSumsChoicesBesideWhatEachStepSums) {
+TEST(Traffic, NormAlsoSumsExpertChoices) {
   ProgramCase made = ThreeUnits(Strategy::kOptimGradsParams);
   const int64_t before = TrafficByOp(made).at(Op::kNorm).buffer_bytes;
   made.layout.choices = 256;
   EXPECT_EQ(TrafficByOp(made).at(Op::kNorm).buffer_bytes, before + 4 * 256);
 }
 
-TEST(Traffic, NothingLeavesARankThatIsAlone) {
+TEST(Traffic, SingleRankHasNoTraffic) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptimGradsParams}) {
     const ProgramCase made = ThreeUnits(strategy, [](Spec* spec) { spec->mesh = Mesh::DataParallel(1, 1); });
     for (const auto& [op, traffic] : TrafficByOp(made)) EXPECT_FALSE(traffic.travels()) << NameOf(op);

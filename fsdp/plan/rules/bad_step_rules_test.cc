@@ -41,7 +41,7 @@ void Saves(v1::JobSpec* job, int64_t every_steps) {
 
 struct BadCase {
   const char* rule;
-  const char* field;  // Within train.
+  const char* field;  // Below train.
   std::function<void(v1::JobSpec*)> spoil;
 };
 
@@ -65,7 +65,7 @@ std::vector<BadCase> BadCases() {
       {"bad_step_nonfinite_rewind", "on_nonfinite.action",
        [](J* j) {
          Nonfinite(j, kRewind);
-         j->mutable_checkpoint()->set_dir("/runs/1");  // The one at the end helps nobody.
+         j->mutable_checkpoint()->set_dir("/runs/1");  // The final checkpoint is no rewind target.
        }},
       {"bad_step_spike_action", "on_spike.action", [](J* j) { j->mutable_train()->mutable_on_spike(); }},
       {"bad_step_spike_max", "on_spike.max", [](J* j) { Spike(j, kSkip)->set_max(0); }},
@@ -91,7 +91,7 @@ std::string Ids(const Violations& found) {
   return text;
 }
 
-TEST(BadStepRules, EachBadSpecBreaksExactlyItsRule) {
+TEST(BadStepRules, EachCaseViolatesOnlyItsRule) {
   std::set<std::string> broken;
   for (const BadCase& bad : BadCases()) {
     v1::JobSpec job = GoodJob();
@@ -112,7 +112,7 @@ TEST(BadStepRules, EachBadSpecBreaksExactlyItsRule) {
   }
 }
 
-TEST(BadStepRules, WhatCanBeDoneHasNoFault) {
+TEST(BadStepRules, AcceptsValidSpecs) {
   for (const v1::StepAction action : {v1::STEP_ACTION_STOP, v1::STEP_ACTION_SKIP, v1::STEP_ACTION_REWIND}) {
     v1::JobSpec job = GoodJob();
     Nonfinite(&job, action);
@@ -135,14 +135,14 @@ TEST(BadStepRules, WhatCanBeDoneHasNoFault) {
   v1::JobSpec job = GoodJob();
   Spike(&job, v1::STEP_ACTION_SKIP)->set_window(2);
   job.mutable_train()->mutable_on_spike()->set_grad_norm_factor(1.5);
-  job.mutable_precision()->set_compute(v1::DTYPE_FP16);  // Its scale says nothing of spikes.
+  job.mutable_precision()->set_compute(v1::DTYPE_FP16);  // Loss scaling does not handle spikes.
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
   job.mutable_train()->mutable_on_spike()->set_window(1024);
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
 }
 
-// An interval that is wrong or unread does not make a rewind wrong.
-TEST(BadStepRules, NoRewindIsJudgedByCheckpointsThatAreNotKnown) {
+// An invalid or unread interval does not make a rewind invalid.
+TEST(BadStepRules, IgnoresRewindIfCheckpointsAreUnknown) {
   v1::JobSpec job = GoodJob();
   Nonfinite(&job, v1::STEP_ACTION_REWIND);
   Saves(&job, -50);

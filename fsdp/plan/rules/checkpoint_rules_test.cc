@@ -23,7 +23,7 @@ v1::JobSpec GoodJob() {
 
 struct BadCase {
   const char* rule;
-  const char* field;  // Within checkpoint.
+  const char* field;  // Below checkpoint.
   std::function<void(v1::Checkpoint*)> write;
 };
 
@@ -110,7 +110,7 @@ std::string Ids(const Violations& found) {
   return text;
 }
 
-TEST(CheckpointRules, EachBadSpecBreaksExactlyItsRule) {
+TEST(CheckpointRules, EachCaseViolatesOnlyItsRule) {
   std::set<std::string> broken;
   for (const BadCase& bad : BadCases()) {
     v1::JobSpec job = GoodJob();
@@ -126,13 +126,13 @@ TEST(CheckpointRules, EachBadSpecBreaksExactlyItsRule) {
   }
   for (const RuleText& rule : AllRules()) {
     if (rule.id.rfind("checkpoint_", 0) != 0 || rule.id == "checkpoint_export_model") continue;
-    if (rule.id == "checkpoint_dir_taken") continue;  // A coordinator's, which knows other jobs.
+    if (rule.id == "checkpoint_dir_taken") continue;  // Checked by the coordinator, which knows other jobs.
     EXPECT_EQ(broken.count(rule.id), 1u) << rule.id << " has no test case";
     EXPECT_GT(rule.text.size(), 10u) << rule.id;
   }
 }
 
-TEST(CheckpointRules, ASpecThatSavesAndLoadsHasNoFault) {
+TEST(CheckpointRules, AcceptsSaveAndLoad) {
   v1::JobSpec job = GoodJob();
   v1::Checkpoint* checkpoint = Saving(job.mutable_checkpoint());
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
@@ -148,7 +148,7 @@ TEST(CheckpointRules, ASpecThatSavesAndLoadsHasNoFault) {
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
 }
 
-TEST(CheckpointRules, MinutesAloneAreEnough) {
+TEST(CheckpointRules, AcceptsMinutesOnly) {
   v1::JobSpec job = GoodJob();
   job.mutable_checkpoint()->set_dir("/runs/1");
   job.mutable_checkpoint()->set_every_minutes(30);
@@ -156,11 +156,11 @@ TEST(CheckpointRules, MinutesAloneAreEnough) {
   job.mutable_restart()->set_max_attempts(9);
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
   job.mutable_checkpoint()->set_on_end(true);
-  job.mutable_checkpoint()->set_every_steps(201);  // More than there are.
+  job.mutable_checkpoint()->set_every_steps(201);  // More than the job's steps.
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
 }
 
-TEST(CheckpointRules, WhatNoFamilyHasIsNotExported) {
+TEST(CheckpointRules, RejectsExportWithoutTransformersFamily) {
   v1::JobSpec job = GoodJob();
   Saving(job.mutable_checkpoint())->set_export_("hf");
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
@@ -194,8 +194,8 @@ TEST(CheckpointRules, WhatNoFamilyHasIsNotExported) {
   EXPECT_EQ(exported(), 1) << Ids(CheckJob(job));
 }
 
-// Steps that are wrong or unread do not make an interval wrong.
-TEST(CheckpointRules, NoIntervalOfCheckpointsIsJudgedByStepsThatAreNotKnown) {
+// Invalid or unread steps do not make an interval invalid.
+TEST(CheckpointRules, IgnoresIntervalIfStepsAreUnknown) {
   v1::JobSpec job = GoodJob();
   Saving(job.mutable_checkpoint())->set_on_end(false);
   job.mutable_train()->set_steps(-5);
@@ -205,8 +205,8 @@ TEST(CheckpointRules, NoIntervalOfCheckpointsIsJudgedByStepsThatAreNotKnown) {
   EXPECT_TRUE(CheckJob(job, {"train.steps"}).empty()) << Ids(CheckJob(job, {"train.steps"}));
 }
 
-// An export that nobody knows was told to need a checkpoint too.
-TEST(CheckpointRules, SayNothingThatFollowsFromAnUnknownExport) {
+// Regression test: an unknown export was also reported as needing a checkpoint.
+TEST(CheckpointRules, OmitsConsequencesOfUnknownExport) {
   v1::JobSpec job = GoodJob();
   job.mutable_checkpoint()->set_export_("hff");
   const Violations found = CheckJob(job);

@@ -32,7 +32,7 @@ std::string IdsOf(const v1::JobSpec& job) {
   return ids;
 }
 
-TEST(DeterministicRules, ThePriceIsToldWhereAttentionPaysIt) {
+TEST(DeterministicRules, ReportsCostOfDeterministicAttention) {
   EXPECT_EQ(IdsOf(DeterministicJob(v1::DEVICE_CPU)), "");
   EXPECT_EQ(IdsOf(DeterministicJob(v1::DEVICE_CUDA)), "deterministic_slows_attention ");
   v1::JobSpec job = DeterministicJob(v1::DEVICE_CUDA);
@@ -43,7 +43,7 @@ TEST(DeterministicRules, ThePriceIsToldWhereAttentionPaysIt) {
   EXPECT_EQ(IdsOf(job), "");
 }
 
-TEST(DeterministicRules, NothingIsPromisedOfAPluginsKernels) {
+TEST(DeterministicRules, WarnsOfPluginKernels) {
   v1::JobSpec job = DeterministicJob(v1::DEVICE_CPU);
   v1::Plugin* plugin = job.mutable_model()->mutable_plugin();
   plugin->set_path("/models/mine.so");
@@ -60,7 +60,7 @@ TEST(DeterministicRules, NothingIsPromisedOfAPluginsKernels) {
   EXPECT_EQ(IdsOf(job), "");
 }
 
-TEST(DeterministicRules, NothingIsPromisedOfFewerRanks) {
+TEST(DeterministicRules, WarnsOfElasticJobs) {
   v1::JobSpec job = DeterministicJob(v1::DEVICE_CPU);
   job.mutable_checkpoint()->set_dir("/runs/1");
   job.mutable_checkpoint()->set_every_steps(10);

@@ -1,4 +1,4 @@
-// Rules of data's documents and masks.
+// Tests of the rules of documents and masks in data.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-// Tokens and validation of ids up to 255, by a model of 512 words over two ranks.
+// Training and validation tokens with ids up to 255, a vocabulary of 512, two ranks.
 v1::JobSpec GoodJob() {
   v1::JobSpec job;
   job.set_name("packed");
@@ -111,7 +111,7 @@ std::string Ids(const Violations& found) {
   return text;
 }
 
-TEST(DocumentRules, EachBadSpecBreaksExactlyItsRule) {
+TEST(DocumentRules, EachCaseViolatesOnlyItsRule) {
   std::set<std::string> broken;
   for (const BadCase& bad : BadCases()) {
     v1::JobSpec job = GoodJob();
@@ -131,12 +131,12 @@ TEST(DocumentRules, EachBadSpecBreaksExactlyItsRule) {
   }
 }
 
-TEST(DocumentRules, WhatCanBeDoneHasNoFault) {
+TEST(DocumentRules, AcceptsValidSpecs) {
   v1::JobSpec job = GoodJob();
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
   job.mutable_parallel()->set_tensor(2);
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
-  for (const auto& model : {MakeGpt2, MakePlugin}) {  // A mask is of targets, and any model's.
+  for (const auto& model : {MakeGpt2, MakePlugin}) {  // Masks apply to targets, so any model supports them.
     v1::JobSpec masked = GoodJob();
     model(&masked);
     masked.mutable_data()->clear_document_end_token();

@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-// 2 nodes of 2 ranks, of which each takes 4 of 16 samples.
+// 2 nodes of 2 ranks; each rank takes 4 of 16 samples.
 v1::JobSpec Job(int64_t min_ranks) {
   v1::JobSpec job;
   job.set_name("tiny-llama");
@@ -33,7 +33,7 @@ std::string Broken(const v1::JobSpec& job) {
   return "";
 }
 
-TEST(ElasticRules, AJobMayShrinkToWhatItsBatchAndAxesDivideOver) {
+TEST(ElasticRules, AcceptsDivisibleSmallerWorlds) {
   v1::JobSpec job = Job(2);
   EXPECT_EQ(Broken(job), "");
   job.mutable_parallel()->set_tensor(2);
@@ -49,8 +49,8 @@ std::string FixOf(const v1::JobSpec& job) {
   return "";
 }
 
-// It told to write a smaller min_ranks where there was none.
-TEST(ElasticRules, WhatIsToBeWrittenInsteadIsWhatKeepsTheJobFromFewerRanks) {
+// Regression test: suggested a smaller min_ranks although there was none.
+TEST(ElasticRules, FixNamesObstacleToFewerRanks) {
   EXPECT_EQ(FixOf(Job(3)), "write min_ranks: 2 or fewer, or leave elastic out");
   v1::JobSpec job = Job(1);
   job.mutable_parallel()->set_tensor(2);
@@ -62,7 +62,7 @@ TEST(ElasticRules, WhatIsToBeWrittenInsteadIsWhatKeepsTheJobFromFewerRanks) {
   EXPECT_EQ(FixOf(job), "leave elastic out: a job of one rank has none to go on without");
 }
 
-TEST(ElasticRules, RanksAndSecondsAreWithinTheirBounds) {
+TEST(ElasticRules, RejectsOutOfRangeValues) {
   EXPECT_EQ(Broken(Job(0)), "elastic_min_ranks_range");
   v1::JobSpec job = Job(1);
   job.mutable_restart()->mutable_elastic()->clear_min_ranks();

@@ -1,4 +1,4 @@
-// The rules of env; their table is a part of the one in rules.h.
+// Tests of the rules of env.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,14 +24,14 @@ v1::JobSpec With(const std::vector<std::pair<std::string, std::string>>& env) {
   return job;
 }
 
-// The one fault of a job with this variable after a sound one.
+// The single violation of a job with this variable after a valid one.
 Violation FaultOf(const std::string& name, const std::string& value = "1") {
   const Violations found = CheckJob(With({{"NCCL_DEBUG", "INFO"}, {name, value}}));
   EXPECT_EQ(found.size(), 1u) << name;
   return found.empty() ? Violation() : found[0];
 }
 
-TEST(EnvRules, TakeWhatNcclCudaAndLibTorchRead) {
+TEST(EnvRules, AcceptsNcclCudaAndLibTorchVariables) {
   EXPECT_TRUE(CheckJob(With({{"NCCL_DEBUG", "INFO"},
                              {"NCCL_IB_HCA", "mlx5_0,mlx5_1"},
                              {"NCCL_SOCKET_IFNAME", "^lo"},
@@ -41,7 +41,7 @@ TEST(EnvRules, TakeWhatNcclCudaAndLibTorchRead) {
                   .empty());
 }
 
-TEST(EnvRules, SuggestTheNameThatNcclKnows) {
+TEST(EnvRules, SuggestsSimilarNcclVariable) {
   const Violation fault = FaultOf("NCCL_SOCKET_IFNAM");
   EXPECT_EQ(fault.rule, "env_nccl_unknown");
   EXPECT_EQ(fault.field, "env[1].name");
@@ -50,7 +50,7 @@ TEST(EnvRules, SuggestTheNameThatNcclKnows) {
   EXPECT_THAT(FaultOf("NCCL_OF_NOBODY_KNOWS_WHERE").fix, HasSubstr("leave it out"));
 }
 
-TEST(EnvRules, LeaveNamesThatAreNotKnownToBeHarmlessToAgents) {
+TEST(EnvRules, WarnsOfUnknownNames) {
   const Violation fault = FaultOf("LD_PRELOAD", "/tmp/x.so");
   EXPECT_EQ(fault.rule, kEnvNeedsPermission);
   EXPECT_EQ(fault.level, FaultLevel::kWarn);
@@ -58,7 +58,7 @@ TEST(EnvRules, LeaveNamesThatAreNotKnownToBeHarmlessToAgents) {
   EXPECT_THAT(fault.fix, HasSubstr("--allow-env LD_PRELOAD"));
 }
 
-TEST(EnvRules, LeaveNamesThatLoadALibraryToAgentsToo) {
+TEST(EnvRules, WarnsOfLibraryNames) {
   for (const char* name : {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN",
                            "CUDA_INJECTION64_PATH", "CUDA_INJECTION32_PATH", "NVTX_INJECTION64_PATH"}) {
     const Violation fault = FaultOf(name, "/tmp/x.so");
@@ -69,7 +69,7 @@ TEST(EnvRules, LeaveNamesThatLoadALibraryToAgentsToo) {
   }
 }
 
-TEST(EnvRules, RefuseWhatIsNoVariable) {
+TEST(EnvRules, RejectsInvalidNames) {
   EXPECT_EQ(FaultOf("").rule, "env_name");
   EXPECT_EQ(FaultOf("NCCL_DEBUG=INFO").rule, "env_name");
   EXPECT_THAT(FaultOf("NCCL_DEBUG=INFO").fix, HasSubstr("apart from the name"));
@@ -78,14 +78,14 @@ TEST(EnvRules, RefuseWhatIsNoVariable) {
   EXPECT_EQ(FaultOf("MY_X", std::string(5000, 'x')).field, "env[1].value");
 }
 
-TEST(EnvRules, RefuseWhatTheDaemonSets) {
+TEST(EnvRules, RejectsReservedNames) {
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "FSDPD_RANK"}) {
     EXPECT_EQ(FaultOf(name).rule, "env_of_the_daemon") << name;
     EXPECT_EQ(FaultOf(name).field, "env[1].name") << name;
   }
 }
 
-TEST(EnvRules, RefuseANameTwiceAndTooMany) {
+TEST(EnvRules, RejectsDuplicatesAndTooMany) {
   EXPECT_EQ(FaultOf("NCCL_DEBUG", "WARN").rule, "env_name_once");
   std::vector<std::pair<std::string, std::string>> many;
   for (int i = 0; i < 257; ++i) many.emplace_back("MY_X" + std::to_string(i), "");

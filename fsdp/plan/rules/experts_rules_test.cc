@@ -34,11 +34,11 @@ using Experts = v1::Llama::Experts;
 
 struct BadCase {
   const char* rule;
-  const char* field;  // Of experts; empty: experts itself.
+  const char* field;  // Below experts; empty: experts itself.
   std::function<void(v1::JobSpec*, Experts*)> spoil;
 };
 
-// In a model that has all else it takes.
+// In an otherwise valid model.
 std::function<void(v1::JobSpec*, Experts*)> WithRate(double rate) {
   return [rate](v1::JobSpec*, Experts* experts) {
     experts->set_bias_update_rate(rate);
@@ -116,7 +116,7 @@ std::vector<BadCase> BadCases() {
   };
 }
 
-TEST(ExpertsRules, EachIsBrokenByACaseAndByNothingElse) {
+TEST(ExpertsRules, EachCaseViolatesOnlyItsRule) {
   std::set<std::string> broken;
   for (const BadCase& bad : BadCases()) {
     v1::JobSpec job = GoodJob();
@@ -134,7 +134,7 @@ TEST(ExpertsRules, EachIsBrokenByACaseAndByNothingElse) {
   }
 }
 
-TEST(ExpertsRules, SlowProductsOfAPresetAreToldToo) {
+TEST(ExpertsRules, WarnsOfSlowProductsOfPreset) {
   v1::JobSpec job = GoodJob();
   job.mutable_model()->set_preset("mixtral-8x7b");
   job.mutable_resources()->set_device(v1::DEVICE_CUDA);
@@ -144,7 +144,7 @@ TEST(ExpertsRules, SlowProductsOfAPresetAreToldToo) {
                           [](const Violation& each) { return each.rule == "experts_slow_products"; }));
 }
 
-TEST(ExpertsRules, AModelWithExpertsHasNoFault) {
+TEST(ExpertsRules, AcceptsModelWithExperts) {
   v1::JobSpec job = GoodJob();
   EXPECT_FALSE(HasErrors(CheckJob(job)));
   Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
@@ -155,7 +155,7 @@ TEST(ExpertsRules, AModelWithExpertsHasNoFault) {
   EXPECT_FALSE(HasErrors(CheckJob(job)));
 }
 
-TEST(ExpertsRules, ScoresOfOneExpertAsTheyAreHaveNoFault) {
+TEST(ExpertsRules, AcceptsUnnormalizedTopOne) {
   v1::JobSpec job = GoodJob();
   Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
   experts->set_per_token(1);
@@ -163,7 +163,7 @@ TEST(ExpertsRules, ScoresOfOneExpertAsTheyAreHaveNoFault) {
   EXPECT_TRUE(CheckJob(job).empty());
 }
 
-TEST(ExpertsRules, ABiasThatMovesHasNoFault) {
+TEST(ExpertsRules, AcceptsSelectionBias) {
   for (const double rate : {0.0, 0.001, 1.0}) {
     v1::JobSpec job = GoodJob();
     WithRate(rate)(&job, job.mutable_model()->mutable_llama()->mutable_experts());
@@ -171,14 +171,14 @@ TEST(ExpertsRules, ABiasThatMovesHasNoFault) {
   }
 }
 
-TEST(ExpertsRules, OnGpusSizesInWholePacksHaveNoFault) {
+TEST(ExpertsRules, AcceptsAlignedSizesOnCuda) {
   v1::JobSpec job = GoodJob();
   job.mutable_resources()->set_device(v1::DEVICE_CUDA);
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   EXPECT_TRUE(CheckJob(job).empty());
 }
 
-TEST(ExpertsRules, RanksThatShareMatricesShareThoseOfEachExpert) {
+TEST(ExpertsRules, ChecksTensorParallelPerExpert) {
   v1::JobSpec job = GoodJob();
   job.mutable_resources()->set_ranks_per_node(2);
   job.mutable_parallel()->set_tensor(2);
@@ -190,7 +190,7 @@ TEST(ExpertsRules, RanksThatShareMatricesShareThoseOfEachExpert) {
   EXPECT_EQ(found[0].reason, "63 columns of an expert do not split into 2 equal parts");
 }
 
-TEST(ExpertsRules, AGroupMayBeOneExpertWhereOneScoreCounts) {
+TEST(ExpertsRules, AcceptsGroupOfOneExpertByBestScore) {
   v1::JobSpec job = GoodJob();
   v1::Llama::Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
   experts->set_groups(experts->count());
@@ -200,7 +200,7 @@ TEST(ExpertsRules, AGroupMayBeOneExpertWhereOneScoreCounts) {
   EXPECT_TRUE(CheckJob(job).empty());
 }
 
-TEST(ExpertsRules, OnlyWhatTransformersHaveAFamilyForIsExported) {
+TEST(ExpertsRules, ExportsOnlyTransformersFamilies) {
   const auto refused = [](const std::function<void(v1::Llama*)>& change) {
     v1::JobSpec job = GoodJob();
     job.mutable_checkpoint()->set_dir("/runs/1");

@@ -32,7 +32,7 @@ v1::JobSpec Job(v1::Device device, int64_t outer) {
   return job;
 }
 
-// The field at `path`, with the message that has it.
+// The field at `path`, and its message.
 const FieldDescriptor* Reach(const std::string& path, Message** message) {
   const FieldDescriptor* field = nullptr;
   for (const absl::string_view name : absl::StrSplit(path, '.')) {
@@ -55,7 +55,7 @@ bool SomeSpecMayHave(const std::string& path, int value) {
   return false;
 }
 
-TEST(FieldValues, AreThoseThatTheRulesAllowInSomeSpec) {
+TEST(FieldValues, ListsValuesThatSomeValidSpecHas) {
   for (const char* path :
        {"precision.compute", "precision.main_params", "precision.main_grads", "precision.grad_comm",
         "precision.moments", "fsdp.strategy", "fsdp.recompute", "fsdp.outer.strategy", "resources.device"}) {

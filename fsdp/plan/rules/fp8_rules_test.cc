@@ -64,7 +64,7 @@ std::vector<BadCase> BadCases() {
          j->mutable_model()->mutable_llama()->set_head_size(32);
        }},
       {"fp8_sizes", "precision.compute",
-       [](J* j) {  // 24 a rank.
+       [](J* j) {  // 24 per rank.
          j->mutable_model()->mutable_llama()->set_intermediate_size(48);
          j->mutable_resources()->set_ranks_per_node(2);
          j->mutable_parallel()->set_tensor(2);
@@ -116,7 +116,7 @@ std::vector<BadCase> BadCases() {
   };
 }
 
-TEST(Fp8Rules, EachFaultIsFoundAloneWithItsField) {
+TEST(Fp8Rules, ReportsEachViolationWithItsField) {
   EXPECT_TRUE(CheckJob(GoodJob()).empty());
   for (const BadCase& bad : BadCases()) {
     v1::JobSpec job = GoodJob();
@@ -130,7 +130,7 @@ TEST(Fp8Rules, EachFaultIsFoundAloneWithItsField) {
   }
 }
 
-TEST(Fp8Rules, EachIsBrokenBySomeCase) {
+TEST(Fp8Rules, CoversEveryRule) {
   std::set<std::string> broken;
   for (const BadCase& bad : BadCases()) broken.insert(bad.rule);
   for (const RuleText& rule : AllRules()) {
@@ -138,7 +138,7 @@ TEST(Fp8Rules, EachIsBrokenBySomeCase) {
   }
 }
 
-TEST(Fp8Rules, MomentsOfEightBitsAreForAnyOtherType) {
+TEST(Fp8Rules, SupportsFp8MomentsWithAnyComputeType) {
   v1::JobSpec job = GoodJob();
   job.mutable_precision()->set_moments(v1::DTYPE_FP8);
   job.mutable_optimizer()->set_clip_norm(kFp8MomentNorm);
@@ -148,8 +148,8 @@ TEST(Fp8Rules, MomentsOfEightBitsAreForAnyOtherType) {
   }
 }
 
-// Who had written fp16 to save memory was sent to bf16 alone.
-TEST(Fp8Rules, AreAmongWhatMomentsMayBeInPlaceOfFp16) {
+// Regression test: fp16 moments were only offered bf16 as a replacement.
+TEST(Fp8Rules, SuggestsFp8MomentsInsteadOfFp16) {
   v1::JobSpec job = GoodJob();
   job.mutable_precision()->set_moments(v1::DTYPE_FP16);
   const auto fix = [&] {
@@ -166,7 +166,7 @@ TEST(Fp8Rules, AreAmongWhatMomentsMayBeInPlaceOfFp16) {
   EXPECT_EQ(fix(), "write fp32 or bf16, or leave it out");
 }
 
-TEST(Fp8Rules, SizesOfAFeedForwardThatNoLayerHasAreNotAskedFor) {
+TEST(Fp8Rules, IgnoresUnusedFeedForwardSize) {
   v1::JobSpec job = GoodJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
   llama->set_intermediate_size(380);
@@ -176,7 +176,7 @@ TEST(Fp8Rules, SizesOfAFeedForwardThatNoLayerHasAreNotAskedFor) {
   EXPECT_TRUE(HasErrors(CheckJob(job)));
 }
 
-TEST(Fp8Rules, SizesOfWhatIsKeptAreNotAskedFor) {
+TEST(Fp8Rules, IgnoresSizesOfBf16Matrices) {
   v1::JobSpec job = GoodJob();
   AddExperts(1000, &job)->set_shared_intermediate_size(40);
   EXPECT_TRUE(HasErrors(CheckJob(job)));
@@ -185,14 +185,14 @@ TEST(Fp8Rules, SizesOfWhatIsKeptAreNotAskedFor) {
   EXPECT_TRUE(CheckJob(job).empty());
 }
 
-TEST(Fp8Rules, NarrowExpertsThatAreKeptAreNoFault) {
+TEST(Fp8Rules, AcceptsNarrowExpertsInBf16) {
   v1::JobSpec job = GoodJob();
   AddExperts(768, &job);
   job.mutable_precision()->mutable_fp8()->add_keep_bf16("*.experts.*");
   EXPECT_TRUE(CheckJob(job).empty());
 }
 
-TEST(Fp8Rules, TheNearestSizesThatFitAreNamed) {
+TEST(Fp8Rules, SuggestsNearestValidSizes) {
   v1::JobSpec job = GoodJob();
   job.mutable_model()->mutable_llama()->set_intermediate_size(380);
   EXPECT_EQ(CheckJob(job)[0].fix, "write intermediate_size 368 or 384, or precision.compute: bf16");
@@ -208,7 +208,7 @@ TEST(Fp8Rules, TheNearestSizesThatFitAreNamed) {
             "write kv_heads and a head_size with a product of 16 or 32, or precision.compute: bf16");
 }
 
-TEST(Fp8Rules, FirstAndLastLayersMayStayInBf16) {
+TEST(Fp8Rules, AcceptsFirstAndLastLayersInBf16) {
   v1::JobSpec job = GoodJob();
   for (const char* pattern : {"layer.0.*", "layer.3.*", "*.attention.wq"}) {
     job.mutable_precision()->mutable_fp8()->add_keep_bf16(pattern);

@@ -18,7 +18,7 @@ v1::JobSpec GoodJob() {
   job.set_name("tiny-latents");
   v1::Llama* llama = job.mutable_model()->mutable_llama();
   llama->set_vocab_size(512);
-  llama->set_hidden_size(129);  // Heads need not divide it.
+  llama->set_hidden_size(129);  // Need not be divisible by heads.
   llama->set_intermediate_size(384);
   llama->set_layers(4);
   llama->set_heads(4);
@@ -66,7 +66,7 @@ std::vector<BadCase> BadCases() {
   };
 }
 
-TEST(LatentRules, EachIsBrokenByACaseAndByNothingElse) {
+TEST(LatentRules, EachCaseViolatesOnlyItsRule) {
   std::set<std::string> broken;
   for (const BadCase& bad : BadCases()) {
     v1::JobSpec job = GoodJob();
@@ -88,17 +88,17 @@ TEST(LatentRules, EachIsBrokenByACaseAndByNothingElse) {
   }
 }
 
-TEST(LatentRules, AModelWithLatentsHasNoFault) {
+TEST(LatentRules, AcceptsLatentAttention) {
   v1::JobSpec job = GoodJob();
   EXPECT_TRUE(CheckJob(job).empty());
   v1::Llama* llama = job.mutable_model()->mutable_llama();
-  llama->set_kv_heads(4);  // As a resolved spec has them.
+  llama->set_kv_heads(4);  // As in a resolved spec.
   llama->set_head_size(48);
   llama->mutable_latent_attention()->clear_query_rank();
   EXPECT_TRUE(CheckJob(job).empty());
 }
 
-TEST(LatentRules, YarnsScalesAreNotNegative) {
+TEST(LatentRules, RejectsNegativeYarnScales) {
   v1::JobSpec job = GoodJob();
   v1::Llama::RopeScaling* scaling = job.mutable_model()->mutable_llama()->mutable_rope_scaling();
   scaling->set_factor(40);

@@ -33,7 +33,7 @@ std::string FoundIn(const v1::JobSpec& job) {
   return found;
 }
 
-TEST(OffloadRules, OnCpuNothingIsSaved) {
+TEST(OffloadRules, WarnsOfOffloadOnCpu) {
   EXPECT_EQ(FoundIn(OffloadingJob(v1::DEVICE_CPU)), "offload_on_cpu warns ");
   EXPECT_EQ(FoundIn(OffloadingJob(v1::DEVICE_CUDA)), "");
   v1::JobSpec job = OffloadingJob(v1::DEVICE_CPU);
@@ -44,8 +44,8 @@ TEST(OffloadRules, OnCpuNothingIsSaved) {
   EXPECT_EQ(FoundIn(job), "offload_without_state adjusts ");
 }
 
-// It was told of the group, and so at the line that begins it, whatever had set the field.
-TEST(OffloadRules, OnCpuTheFieldIsNamedThatOffloads) {
+// Regression test: the warning named the parent field, and so the wrong line.
+TEST(OffloadRules, WarningOnCpuNamesOffloadField) {
   const auto field = [](const v1::JobSpec& job) {
     const Violations found = CheckJob(job);
     EXPECT_EQ(found.size(), 1u);
@@ -61,7 +61,7 @@ TEST(OffloadRules, OnCpuTheFieldIsNamedThatOffloads) {
   EXPECT_EQ(field(job), "fsdp.memory");
 }
 
-TEST(OffloadRules, WhatIsNotThereIsNotOffloaded) {
+TEST(OffloadRules, RejectsOffloadOfMissingState) {
   v1::JobSpec job = OffloadingJob(v1::DEVICE_CUDA);
   job.mutable_optimizer()->mutable_sgd()->set_lr(0.1);
   EXPECT_EQ(FoundIn(job), "offload_without_state adjusts ");
@@ -76,7 +76,7 @@ v1::JobSpec KeepingJob(int64_t layers) {
   return job;
 }
 
-TEST(OffloadRules, LayersAreAsManyAsThereAre) {
+TEST(OffloadRules, RejectsMoreLayersThanModelHas) {
   EXPECT_EQ(FoundIn(KeepingJob(2)), "");
   EXPECT_EQ(FoundIn(KeepingJob(0)), "");
   EXPECT_EQ(FoundIn(KeepingJob(-1)), "offload_layers_range refuses ");
@@ -86,7 +86,7 @@ TEST(OffloadRules, LayersAreAsManyAsThereAre) {
   EXPECT_EQ(FoundIn(job), "offload_on_cpu warns ");
 }
 
-TEST(OffloadRules, LayersAreThoseWhoseTensorsAreKnown) {
+TEST(OffloadRules, RejectsActivationOffloadOfUnsupportedModel) {
   v1::JobSpec job = KeepingJob(2);
   job.mutable_model()->set_preset("gpt2");
   EXPECT_EQ(FoundIn(job), "offload_layers_of_llama refuses ");
@@ -98,7 +98,7 @@ TEST(OffloadRules, LayersAreThoseWhoseTensorsAreKnown) {
   EXPECT_EQ(FoundIn(job), "offload_layers_in_stages refuses ");
 }
 
-TEST(OffloadRules, MemoryIsOfAKnownKind) {
+TEST(OffloadRules, RejectsUnknownMemoryKind) {
   v1::JobSpec job = KeepingJob(0);
   job.mutable_fsdp()->set_memory(static_cast<v1::Memory>(7));
   EXPECT_EQ(FoundIn(job), "memory_known refuses ");

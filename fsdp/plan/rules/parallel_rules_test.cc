@@ -126,7 +126,7 @@ std::vector<BadCase> BadExpertCases() {
   return {
       {"parallel_expert_range", "parallel.expert", [](J* j) { j->mutable_parallel()->set_expert(0); }},
       {"parallel_expert_range", "parallel.expert", [](J* j) { j->mutable_parallel()->set_expert(-4); }},
-      {"parallel_expert_divides_experts", "parallel.expert",  // There are none.
+      {"parallel_expert_divides_experts", "parallel.expert",  // Dense model.
        [](J* j) { j->mutable_parallel()->set_expert(2); }},
       {"parallel_expert_divides_experts", "parallel.expert",
        [](J* j) {
@@ -153,8 +153,8 @@ std::vector<BadCase> BadExpertCases() {
   };
 }
 
-// What no number of ranks mends is told at once, and not after the number was mended.
-TEST(ParallelRules, AModelThatIsNotCutIsToldBesideGroupsThatDoNotFit) {
+// Errors that no number of ranks fixes are reported immediately, not only after the number was fixed.
+TEST(ParallelRules, ReportsUnsupportedModelWithInvalidGroups) {
   v1::JobSpec job = GoodJob();
   Gpt2(&job);
   job.mutable_parallel()->set_tensor(5);
@@ -169,7 +169,7 @@ v1::Parallel* Staged(v1::JobSpec* job, int64_t stages) {
   return job->mutable_parallel();
 }
 
-// Of six units.
+// Six units.
 std::vector<BadCase> BadPipelineCases() {
   using J = v1::JobSpec;
   return {
@@ -241,8 +241,8 @@ std::vector<BadCase> BadPipelineCases() {
   };
 }
 
-// `device: tpu` hid global_batch_divisible, and every other rule that counts ranks.
-TEST(ParallelRules, AnUnknownDeviceHidesNoRuleOfTheRanks) {
+// Regression test: `device: tpu` hid global_batch_divisible and every other rule that counts ranks.
+TEST(ParallelRules, UnknownDeviceHidesNoRankRule) {
   v1::JobSpec job = GoodJob();
   job.mutable_train()->set_global_batch(13);
   job.mutable_fsdp()->mutable_outer()->set_size(3);
@@ -253,7 +253,7 @@ TEST(ParallelRules, AnUnknownDeviceHidesNoRuleOfTheRanks) {
   for (const Violation& found : CheckJob(job, {"resources.device"})) EXPECT_EQ(found.rule, "nodes_range");
 }
 
-TEST(ParallelRules, StagesMayTrainPartsOfUnitsOrSomeOfTheirs) {
+TEST(ParallelRules, AcceptsStagesWithSomeTrainableParameters) {
   v1::JobSpec job = GoodJob();
   Staged(&job, 2);
   job.mutable_train()->add_frozen("*.attention.*");
@@ -264,7 +264,7 @@ TEST(ParallelRules, StagesMayTrainPartsOfUnitsOrSomeOfTheirs) {
   EXPECT_FALSE(HasErrors(CheckJob(job)));
 }
 
-TEST(ParallelRules, EachIsBrokenByACaseAndByNothingElse) {
+TEST(ParallelRules, EachCaseViolatesOnlyItsRule) {
   std::set<std::string> broken;
   std::vector<BadCase> cases = BadCases();
   for (const BadCase& of_experts : BadExpertCases()) cases.push_back(of_experts);
@@ -281,12 +281,12 @@ TEST(ParallelRules, EachIsBrokenByACaseAndByNothingElse) {
   }
   for (const RuleText& rule : AllRules()) {
     if (rule.id.find("parallel") == std::string::npos) continue;
-    if (rule.id == "parallel_pipeline_not_timed") continue;  // Of a search.
+    if (rule.id == "parallel_pipeline_not_timed") continue;  // Checked by the configuration search.
     EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
   }
 }
 
-TEST(ParallelRules, ALengthThatDoesNotSplitIsToldTheNextThatDo) {
+TEST(ParallelRules, SuggestsNearestDivisibleLengths) {
   v1::JobSpec job = GoodJob();
   job.mutable_parallel()->set_context(4);
   job.mutable_train()->set_global_batch(4);
@@ -303,13 +303,13 @@ TEST(ParallelRules, ALengthThatDoesNotSplitIsToldTheNextThatDo) {
   EXPECT_EQ(CheckJob(job)[0].fix, "write sequence_length: 56 or 64");
 }
 
-TEST(ParallelRules, AModelThatDoesNotSplitIsToldTheSizesThatDo) {
+TEST(ParallelRules, SuggestsValidTensorDegrees) {
   v1::JobSpec job = GoodJob();
   job.mutable_resources()->set_nodes(1);
   job.mutable_resources()->set_ranks_per_node(12);
   job.mutable_train()->set_global_batch(48);
   Llama(&job);
-  job.mutable_parallel()->set_tensor(4);  // Six key heads are no part of 4 and no multiple.
+  job.mutable_parallel()->set_tensor(4);  // Six key heads neither divide 4 nor are divisible by it.
   const Violations found = CheckJob(job);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].reason, "6 key heads do not split into 4 equal parts");
@@ -318,7 +318,7 @@ TEST(ParallelRules, AModelThatDoesNotSplitIsToldTheSizesThatDo) {
   EXPECT_EQ(CheckJob(job)[0].reason, "512 words do not split into 3 equal parts");
 }
 
-TEST(ParallelRules, KeyHeadsMayBeFewerThanRanks) {
+TEST(ParallelRules, AcceptsFewerKeyHeadsThanRanks) {
   v1::JobSpec job = GoodJob();
   job.mutable_resources()->set_nodes(1);
   job.mutable_resources()->set_ranks_per_node(4);
@@ -329,7 +329,7 @@ TEST(ParallelRules, KeyHeadsMayBeFewerThanRanks) {
   EXPECT_FALSE(HasErrors(CheckJob(job)));
 }
 
-TEST(ParallelRules, RanksThatShareSamplesPlanAsOthersDo) {
+TEST(ParallelRules, AcceptsContextParallel) {
   v1::JobSpec job = GoodJob();
   job.mutable_parallel()->set_context(2);
   EXPECT_FALSE(HasErrors(CheckJob(job)));
@@ -337,7 +337,7 @@ TEST(ParallelRules, RanksThatShareSamplesPlanAsOthersDo) {
   EXPECT_FALSE(HasErrors(CheckJob(job)));
 }
 
-TEST(ParallelRules, RanksThatTensorHasTakenAreSaidToBe) {
+TEST(ParallelRules, ReportsRanksUsedByTensor) {
   v1::JobSpec job = GoodJob();
   job.mutable_resources()->set_nodes(1);
   job.mutable_resources()->set_ranks_per_node(4);
@@ -354,7 +354,7 @@ TEST(ParallelRules, RanksThatTensorHasTakenAreSaidToBe) {
   EXPECT_EQ(fault->fix, "leave parallel.context out, or write a smaller parallel.tensor");
 }
 
-// The fix of a rule, of one that is broken.
+// The fix of a violated rule.
 std::string FixOf(const v1::JobSpec& job, const std::string& rule) {
   for (const Violation& each : CheckJob(job)) {
     if (each.rule == rule) return each.fix;
@@ -362,7 +362,7 @@ std::string FixOf(const v1::JobSpec& job, const std::string& rule) {
   return "";
 }
 
-TEST(ParallelRules, RanksThatStagesHaveTakenAreSaidToBe) {
+TEST(ParallelRules, ReportsRanksUsedByPipeline) {
   v1::JobSpec job = GoodJob();
   job.mutable_resources()->set_nodes(1);
   job.mutable_resources()->set_ranks_per_node(2);
@@ -375,8 +375,8 @@ TEST(ParallelRules, RanksThatStagesHaveTakenAreSaidToBe) {
             "leave parallel.context out, or write a smaller parallel.pipeline");
 }
 
-// 6 units were offered as 6 stages of 8 ranks, which was refused next.
-TEST(ParallelRules, OfStagesAreOfferedAsManyAsSplitTheRanks) {
+// Regression test: 6 stages were suggested for 8 ranks, which was rejected next.
+TEST(ParallelRules, SuggestsStagesThatDivideRanks) {
   v1::JobSpec job = GoodJob();
   job.mutable_resources()->set_nodes(1);
   job.mutable_resources()->set_ranks_per_node(8);
@@ -384,8 +384,8 @@ TEST(ParallelRules, OfStagesAreOfferedAsManyAsSplitTheRanks) {
   EXPECT_EQ(FixOf(job, "parallel_pipeline_has_units"), "write pipeline: 4");
 }
 
-// Without a word of the device it is CUDA, which a misspelt one was taken for.
-TEST(ParallelRules, SayNothingOfADeviceThatCouldNotBeRead) {
+// An unset device means CUDA; a misspelled one must not.
+TEST(ParallelRules, IgnoresUnreadDevice) {
   v1::JobSpec job = GoodJob();
   job.mutable_parallel()->set_pipeline(2);
   job.mutable_parallel()->set_pipeline_chunks(2);

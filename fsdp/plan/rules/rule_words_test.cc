@@ -1,5 +1,5 @@
-// What faults say to a person, over specs with numbers that nobody should write: a missing field is missing
-// and not a 0, and what is advised can be written.
+// Messages of violations over specs with extreme values: a missing field is reported as missing and not as 0,
+// and suggested values are valid.
 #include <absl/strings/str_cat.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
@@ -29,13 +29,13 @@ std::string ReasonAt(const Violations& found, const std::string& field) {
   return "";
 }
 
-TEST(RuleWords, IdsAreUnique) {
+TEST(RuleMessages, IdsAreUnique) {
   std::set<std::string> ids;
   for (const RuleText& rule : AllRules()) EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
   EXPECT_GE(ids.size(), 45u);
 }
 
-TEST(RuleWords, AnUnknownPresetIsAnsweredWithSimilarOnes) {
+TEST(RuleMessages, UnknownPresetSuggestsSimilarOnes) {
   const auto of_preset = [](const std::string& name) {
     v1::JobSpec job;
     job.mutable_model()->set_preset(name);
@@ -47,7 +47,7 @@ TEST(RuleWords, AnUnknownPresetIsAnsweredWithSimilarOnes) {
   EXPECT_EQ(of_preset("lama3-8b").fix, "write preset: llama3-8b, or run `fsdpctl explain model.preset`");
   EXPECT_EQ(of_preset("llama3-8c").reason,
             "unknown preset 'llama3-8c'; similar presets: llama3-8b, llama3-1b, llama3-70b");
-  // As Hugging Face writes them: nothing was suggested.
+  // Hugging Face spelling; nothing was suggested once.
   EXPECT_EQ(of_preset("Llama3-8B").fix, "write preset: llama3-8b, or run `fsdpctl explain model.preset`");
   EXPECT_EQ(of_preset("GPT2-XL").fix, "write preset: gpt2-xl, or run `fsdpctl explain model.preset`");
   EXPECT_EQ(of_preset("bert-base").reason, "unknown preset 'bert-base'");
@@ -57,7 +57,7 @@ TEST(RuleWords, AnUnknownPresetIsAnsweredWithSimilarOnes) {
 }
 
 // "over 1 ranks ...: use fewer ranks"
-TEST(RuleWords, OneRankIsNotToldToUseFewer) {
+TEST(RuleMessages, DoesNotSuggestFewerThanOneRank) {
   v1::JobSpec job;
   v1::Llama* llama = job.mutable_model()->mutable_llama();
   llama->set_vocab_size(32);
@@ -76,8 +76,8 @@ TEST(RuleWords, OneRankIsNotToldToUseFewer) {
   EXPECT_TRUE(warned());
 }
 
-// It said "steps is 0", which nobody had written.
-TEST(RuleWords, AMissingFieldIsToldFromAZero) {
+// Regression test: reported "steps is 0" for an unset field.
+TEST(RuleMessages, DistinguishesMissingFieldFromZero) {
   v1::JobSpec job;
   job.mutable_model()->mutable_llama()->mutable_rope_scaling();
   job.mutable_train()->mutable_evaluation();
@@ -105,7 +105,7 @@ TEST(RuleWords, AMissingFieldIsToldFromAZero) {
   EXPECT_NE(ReasonAt(of_missing, "name").find("the name is missing"), std::string::npos);
 }
 
-TEST(RuleWords, AMissingSizeOfTheOtherModelsIsMissingToo) {
+TEST(RuleMessages, ReportsMissingSizesOfEveryModel) {
   v1::JobSpec job;
   job.mutable_model()->mutable_gpt2();
   for (const char* name : {"vocab_size", "hidden_size", "layers", "heads", "positions"}) {
@@ -148,7 +148,7 @@ T Of(const T (&values)[n], std::mt19937* random) {
   return values[std::uniform_int_distribution<size_t>(0, n - 1)(*random)];
 }
 
-// Writes into some fields of every message of the spec, whatever it means.
+// Writes random values into some fields of every message of the spec.
 void Scribble(Message* message, std::mt19937* random) {
   const auto& reflection = *message->GetReflection();
   for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
@@ -169,7 +169,7 @@ void Scribble(Message* message, std::mt19937* random) {
   }
 }
 
-TEST(RuleWords, NoAdviceHasANegativeOrAnOverflowedNumber) {
+TEST(RuleMessages, SuggestedNumbersAreValid) {
   const std::regex negative("(^|[^\\w.])-[0-9]"), too_many("[0-9]{17}|[0-9]e\\+|\\binf\\b|\\bnan\\b");
   int advised = 0;
   for (int seed = 0; seed < kSeeds; ++seed) {

@@ -450,7 +450,7 @@ std::vector<BadCase> FsdpCases() {
        [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_size(3); }},
       {"outer_size_divides", "fsdp.outer.size",
        [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_size(-1); }},
-      // The prefetch's rule, which is asked first, once divided by what that left of the ranks: none.
+      // Regression test: the prefetch rule, which runs first, divided by zero ranks.
       {"outer_size_divides", "fsdp.outer.size",
        [](v1::JobSpec* j) {
          j->mutable_fsdp()->mutable_outer()->set_size(4096);
@@ -538,7 +538,7 @@ std::vector<BadCase> RuntimeCases() {
   };
 }
 
-// What is written counts: none of these became its default in silence.
+// Explicit values are checked; they were silently replaced by defaults once.
 std::vector<BadCase> ZeroCases() {
   return {
       {"kv_heads_positive", "model.llama.kv_heads", [](v1::JobSpec* j) { SpelledOut(j)->set_kv_heads(0); }},
@@ -590,7 +590,7 @@ std::string Ids(const Violations& found) {
   return text;
 }
 
-TEST(Rules, GoodSpecHasNoFault) {
+TEST(Rules, AcceptsValidSpec) {
   EXPECT_TRUE(CheckJob(GoodJob()).empty()) << Ids(CheckJob(GoodJob()));
   v1::JobSpec spelled = GoodJob();
   SpelledOut(&spelled);
@@ -615,7 +615,7 @@ TEST(Rules, GoodSpecHasNoFault) {
   EXPECT_TRUE(CheckJob(hfsdp).empty()) << Ids(CheckJob(hfsdp));
 }
 
-TEST(Rules, EachBadSpecBreaksExactlyItsRule) {
+TEST(Rules, EachCaseViolatesOnlyItsRule) {
   for (const BadCase& bad : AllCases()) {
     v1::JobSpec job = GoodJob();
     bad.spoil(&job);
@@ -629,16 +629,16 @@ TEST(Rules, EachBadSpecBreaksExactlyItsRule) {
   }
 }
 
-// First words of ids that <section>_rules_test has cases for.
+// First words of rule ids that are covered by <section>_rules_test.
 const std::set<std::string> kElsewhere = {"bad",  "deterministic", "document",   "documents",
                                           "mask", "env",           "checkpoint", "experts",
                                           "fp8",  "latent",        "offload",    "memory"};
 
-TEST(Rules, EveryRuleIsBrokenBySomeCase) {
+TEST(Rules, CoversEveryRule) {
   std::set<std::string> broken;
   for (const BadCase& bad : AllCases()) broken.insert(bad.rule);
   for (const RuleText& rule : AllRules()) {
-    if (rule.id == "memory_over_budget") break;  // What comes from there on, docs/rules.py looks after.
+    if (rule.id == "memory_over_budget") break;  // Rows from here on are checked by docs/rules.py.
     if (kElsewhere.count(rule.id.substr(0, rule.id.find('_'))) > 0) continue;
     if (rule.id.find("parallel") != std::string::npos) continue;  // parallel_rules_test
     EXPECT_EQ(broken.count(rule.id), 1u) << rule.id << " has no test case";
@@ -646,14 +646,14 @@ TEST(Rules, EveryRuleIsBrokenBySomeCase) {
   }
 }
 
-TEST(Rules, ReportsEverythingAtOnce) {
+TEST(Rules, ReportsAllViolations) {
   std::set<std::string> ids;
   for (const Violation& v : CheckJob(v1::JobSpec())) ids.insert(v.rule);
   EXPECT_EQ(ids, (std::set<std::string>{"name_is_label", "model_required", "data_required",
                                         "sequence_length_range", "steps_range"}));
 }
 
-TEST(Rules, NamesTheTwoNearestLegalBatches) {
+TEST(Rules, SuggestsTwoNearestValidBatches) {
   v1::JobSpec job = GoodJob();
   job.mutable_train()->set_global_batch(24);
   EXPECT_EQ(CheckJob(job)[0].fix, "write global_batch: 16 or 32");
@@ -661,29 +661,29 @@ TEST(Rules, NamesTheTwoNearestLegalBatches) {
   EXPECT_EQ(CheckJob(job)[0].fix, "write global_batch: 16, or use fewer ranks");
 }
 
-TEST(Rules, StaySilentOnConsequences) {
+TEST(Rules, OmitsConsequences) {
   v1::JobSpec job = GoodJob();
   job.mutable_resources()->set_nodes(-3);
-  job.mutable_train()->set_global_batch(17);  // Cannot be judged without the ranks.
+  job.mutable_train()->set_global_batch(17);  // Not checkable without the ranks.
   const Violations found = CheckJob(job);
   ASSERT_EQ(found.size(), 1u) << Ids(found);
   EXPECT_EQ(found[0].rule, "nodes_range");
 }
 
-TEST(Rules, ASeedOfZeroIsASeed) {
+TEST(Rules, AcceptsSeedZero) {
   v1::JobSpec job = GoodJob();
   job.mutable_train()->set_seed(0);
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
 }
 
-// Every field of the least job, unread: what would be missing without it is not told as missing.
-TEST(Rules, SayNothingOfWhatCouldNotBeRead) {
+// Every required field is unread; none is reported as missing.
+TEST(Rules, IgnoresUnreadFields) {
   const Violations none = CheckJob(
       v1::JobSpec(), {"name", "model.presett", "data.tokens", "data.sequence_length", "train.steps"});
   EXPECT_TRUE(none.empty()) << Ids(none);
   v1::JobSpec job = GoodJob();
   job.mutable_train()->clear_micro_batch();
-  job.mutable_train()->set_global_batch(18);  // Cannot be judged without micro_batch.
+  job.mutable_train()->set_global_batch(18);  // Not checkable without micro_batch.
   job.mutable_optimizer()->mutable_adamw()->set_lr(-1);
   const Violations found = CheckJob(job, {"train.micro_batch", "resources.device"});
   ASSERT_EQ(found.size(), 1u) << Ids(found);

@@ -17,7 +17,7 @@ v1::JobSpec TinyJob() {
   return job;
 }
 
-TEST(SizedJob, HasNoneOfTheFaultsThatNeedNoMemory) {
+TEST(SizedJob, DropsViolationsUnrelatedToMemory) {
   v1::JobSpec job = TinyJob();
   job.set_name("Tiny");
   job.mutable_data()->clear_synthetic();
@@ -34,7 +34,7 @@ TEST(SizedJob, HasNoneOfTheFaultsThatNeedNoMemory) {
   EXPECT_TRUE(CheckJob(*sized).empty());
 }
 
-TEST(SizedJob, HasAsManyRanksToASample) {
+TEST(SizedJob, KeepsRanksPerSample) {
   v1::JobSpec job = TinyJob();
   job.mutable_parallel()->set_context(2);
   EXPECT_EQ(SizedJob(job, {"name"})->parallel().context(), 2);
@@ -43,7 +43,7 @@ TEST(SizedJob, HasAsManyRanksToASample) {
   EXPECT_FALSE(SizedJob(job, {"parallel.tensor"}).has_value());
 }
 
-TEST(SizedJob, IsNoneWhereAFaultBearsOnMemory) {
+TEST(SizedJob, IsEmptyIfViolationAffectsMemory) {
   for (const char* field : {"model.preset", "data.sequence_length", "train.micro_batch", "resources",
                             "optimizer", "optimizer.sgd.momentum", "precision.moments", "fsdp.outer.size",
                             "train.frozen[0]", "parallel.context"}) {

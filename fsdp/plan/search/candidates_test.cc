@@ -31,7 +31,7 @@ std::vector<v1::JobSpec> All(const v1::JobSpec& job, const std::vector<std::stri
   return ways;
 }
 
-TEST(Candidates, HaveEveryAxisOnceAndNoWayTwice) {
+TEST(Candidates, CoversEveryAxisWithoutDuplicates) {
   std::set<std::string> seen;
   std::set<int64_t> tensors, contexts, outers;
   std::set<v1::Strategy> strategies;
@@ -42,13 +42,13 @@ TEST(Candidates, HaveEveryAxisOnceAndNoWayTwice) {
     outers.insert(way.fsdp().outer().size());
     strategies.insert(way.fsdp().strategy());
   }
-  EXPECT_EQ(tensors, (std::set<int64_t>{0, 2, 4}));  // 0: left out, and so 1.
+  EXPECT_EQ(tensors, (std::set<int64_t>{0, 2, 4}));  // 0: unset, i.e. 1.
   EXPECT_EQ(contexts, (std::set<int64_t>{0, 2, 4, 8}));
   EXPECT_EQ(outers, (std::set<int64_t>{0, 2, 4, 8}));
   EXPECT_EQ(strategies.size(), 4u);
 }
 
-TEST(Candidates, HaveRanksThatShareExpertsWhereThereAreSome) {
+TEST(Candidates, VariesExpertParallelWithExperts) {
   v1::JobSpec job = Job(2, 4, 16);
   const auto experts_of = [&](int64_t tensor) {
     std::set<int64_t> found;
@@ -61,7 +61,7 @@ TEST(Candidates, HaveRanksThatShareExpertsWhereThereAreSome) {
   job.mutable_model()->mutable_llama()->mutable_experts()->set_count(8);
   EXPECT_EQ(experts_of(0), (std::set<int64_t>{0, 2, 4}));
   EXPECT_EQ(experts_of(2), (std::set<int64_t>{0}));
-  job.mutable_parallel()->set_expert(8);  // Of both nodes.
+  job.mutable_parallel()->set_expert(8);  // Spans both nodes.
   EXPECT_EQ(experts_of(0), (std::set<int64_t>{0, 2, 4, 8}));
   job.mutable_resources()->set_ranks_per_node(6);
   EXPECT_EQ(experts_of(0), (std::set<int64_t>{0, 2, 8}));
@@ -69,7 +69,7 @@ TEST(Candidates, HaveRanksThatShareExpertsWhereThereAreSome) {
   for (const v1::JobSpec& way : All(job, {"parallel.expert"})) EXPECT_EQ(way.parallel().expert(), 8);
 }
 
-TEST(Candidates, HaveStagesAndChunksWhereTheRulesAllowThem) {
+TEST(Candidates, VariesStagesAndChunksIfAllowed) {
   v1::JobSpec job = Job(2, 4, 32);
   EXPECT_EQ(WhyNoStages(job)->rule, "parallel_pipeline_not_timed");
   job.mutable_resources()->set_device(v1::DEVICE_CPU);
@@ -86,7 +86,7 @@ TEST(Candidates, HaveStagesAndChunksWhereTheRulesAllowThem) {
       EXPECT_NE(fault.rule, "parallel_pipeline_chunks_micro_batches") << fault.reason;
     }
   }
-  // Of 34 units; 0 is left out.
+  // 34 units; 0: unset.
   EXPECT_EQ(stages, (std::set<std::pair<int64_t, int64_t>>{{0, 0},
                                                            {2, 0},
                                                            {2, 2},
@@ -102,7 +102,7 @@ TEST(Candidates, HaveStagesAndChunksWhereTheRulesAllowThem) {
                                                            {8, 4}}));
 }
 
-TEST(Candidates, PutGradientsOffWhereTheyAreWholeAndStagesHaveOneChunk) {
+TEST(Candidates, VariesZeroBubbleIfAllowed) {
   v1::JobSpec job = Job(1, 8, 32);
   job.mutable_resources()->set_device(v1::DEVICE_CPU);
   job.mutable_parallel()->set_pipeline(4);
@@ -127,7 +127,7 @@ TEST(Candidates, PutGradientsOffWhereTheyAreWholeAndStagesHaveOneChunk) {
   }
 }
 
-TEST(Candidates, UnitsThatAreWrittenAreOfTheStagesThatAreWritten) {
+TEST(Candidates, KeepsStageUnitsOnlyForTheirStages) {
   v1::JobSpec job = Job(1, 8, 32);
   job.mutable_resources()->set_device(v1::DEVICE_CPU);
   job.mutable_parallel()->set_pipeline(2);
@@ -143,7 +143,7 @@ TEST(Candidates, UnitsThatAreWrittenAreOfTheStagesThatAreWritten) {
     EXPECT_EQ(way.parallel().SerializeAsString(), job.parallel().SerializeAsString());
 }
 
-TEST(Candidates, OfOneShapeDifferInTheirMicroBatchAloneAndItGrows) {
+TEST(Candidates, VisitsMicroBatchesInIncreasingOrder) {
   v1::JobSpec before;
   for (const v1::JobSpec& way : All(Job(1, 8, 64))) {
     v1::JobSpec shape = way, last = before;
@@ -156,7 +156,7 @@ TEST(Candidates, OfOneShapeDifferInTheirMicroBatchAloneAndItGrows) {
   }
 }
 
-TEST(Candidates, LargerMicroBatchesAreLeftOutWhenOneIsTooLarge) {
+TEST(Candidates, SkipsLargerMicroBatchesOnRequest) {
   int ways = 0;
   VisitCandidates(Job(1, 8, 64), {}, [&](const v1::JobSpec& way) {
     EXPECT_EQ(way.train().micro_batch(), 1);
@@ -166,7 +166,7 @@ TEST(Candidates, LargerMicroBatchesAreLeftOutWhenOneIsTooLarge) {
   EXPECT_GT(ways, 10);
 }
 
-TEST(Candidates, KeepTheBatchInMicroBatchesThatDivideIt) {
+TEST(Candidates, MicroBatchesDivideGlobalBatch) {
   for (const v1::JobSpec& way : All(Job(2, 8, 48))) {
     EXPECT_EQ(way.train().global_batch(), 48);
     for (const Violation& fault : CheckJob(way))
@@ -174,7 +174,7 @@ TEST(Candidates, KeepTheBatchInMicroBatchesThatDivideIt) {
   }
 }
 
-TEST(Candidates, WhatIsHeldIsAsItIsWritten) {
+TEST(Candidates, KeepsHeldFieldsAsWritten) {
   v1::JobSpec job = Job(1, 8, 64);
   job.mutable_train()->set_micro_batch(4);
   job.mutable_parallel()->set_tensor(2);
@@ -188,7 +188,7 @@ TEST(Candidates, WhatIsHeldIsAsItIsWritten) {
   for (const v1::JobSpec& way : All(job)) EXPECT_EQ(way.fsdp().recompute(), v1::RECOMPUTE_UNSPECIFIED);
 }
 
-TEST(Candidates, SixRanksANodeAreSplitAsNodesAre) {
+TEST(Candidates, SplitsSixRanksPerNode) {
   for (const v1::JobSpec& way : All(Job(4, 6, 96))) {
     const int64_t context = std::max<int64_t>(way.parallel().context(), 1);
     const int64_t together = context * std::max<int64_t>(way.parallel().tensor(), 1);

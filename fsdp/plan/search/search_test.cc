@@ -42,7 +42,7 @@ Searched SearchedOf(const v1::JobSpec& job, SearchOptions options = {}, const ch
   return SearchPlans(job, device, options);
 }
 
-// Without what a search may change.
+// The job without searched fields.
 v1::JobSpec Bare(v1::JobSpec job) {
   job.mutable_train()->set_global_batch(GlobalBatchOf(job));
   job.mutable_train()->clear_micro_batch();
@@ -51,7 +51,7 @@ v1::JobSpec Bare(v1::JobSpec job) {
   return job;
 }
 
-TEST(Search, FindsWaysThatFitTheFastestFirst) {
+TEST(Search, ListsFittingConfigurationsFastestFirst) {
   const v1::PlanSearch search = SearchedOf(Preset("llama3-8b", 1, 32)).search;
   ASSERT_EQ(search.found_size(), 5);
   EXPECT_TRUE(search.complete());
@@ -76,8 +76,8 @@ TEST(Search, FindsWaysThatFitTheFastestFirst) {
   EXPECT_FALSE(search.has_closest());
 }
 
-// On one rank all strategies are one, and filled the list.
-TEST(Search, ShowsWhatIsOneAndTheSameWayOnce) {
+// Regression test: on one rank all strategies are equivalent, and filled the list.
+TEST(Search, RemovesEquivalentConfigurations) {
   v1::JobSpec job = Preset("tiny", 1, 1);
   job.mutable_resources()->set_ranks_per_node(1);
   job.mutable_data()->set_sequence_length(8);
@@ -93,7 +93,7 @@ TEST(Search, ShowsWhatIsOneAndTheSameWayOnce) {
   }
 }
 
-TEST(Search, ChangesNothingThatIsTrained) {
+TEST(Search, KeepsTrainingSettings) {
   v1::JobSpec job = Preset("llama3-8b", 1, 16);
   job.mutable_train()->set_micro_batch(2);
   job.mutable_parallel()->set_tensor(2);
@@ -106,8 +106,8 @@ TEST(Search, ChangesNothingThatIsTrained) {
   }
 }
 
-// A batch that nobody wrote follows the micro-batch, and would be another one in each way.
-TEST(Search, WritesTheBatchThatTheSpecLeftToItsRanks) {
+// A default global batch follows the micro-batch, and would differ between configurations.
+TEST(Search, WritesDefaultGlobalBatch) {
   v1::JobSpec job = Preset("llama3-8b", 1, 0);
   job.mutable_train()->clear_global_batch();
   job.mutable_train()->set_micro_batch(2);
@@ -117,7 +117,7 @@ TEST(Search, WritesTheBatchThatTheSpecLeftToItsRanks) {
   for (const v1::PlanSearch::Way& way : search.found()) EXPECT_EQ(way.spec().train().global_batch(), 16);
 }
 
-TEST(Search, AWayIsPlannedAsItWasFound) {
+TEST(Search, PlanMatchesSearchResult) {
   const v1::PlanSearch search = SearchedOf(Preset("llama3-70b", 8, 64)).search;
   ASSERT_GT(search.found_size(), 0);
   for (const v1::PlanSearch::Way& way : search.found()) {
@@ -129,7 +129,7 @@ TEST(Search, AWayIsPlannedAsItWasFound) {
   }
 }
 
-TEST(Search, WhatIsHeldStays) {
+TEST(Search, KeepsHeldFields) {
   v1::JobSpec job = Preset("llama3-8b", 1, 32);
   job.mutable_parallel()->set_context(2);
   job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
@@ -144,8 +144,8 @@ TEST(Search, WhatIsHeldStays) {
   }
 }
 
-// CPU ranks that share little memory, on links that cost more than a bubble.
-TEST(Search, FindsStagesWhereTheyAreAllowedAndFaster) {
+// CPU ranks with little memory, on links slower than a bubble.
+TEST(Search, FindsPipelineIfFaster) {
   v1::JobSpec job = Preset("llama3-8b", 8, 512);
   job.mutable_resources()->set_device(v1::DEVICE_CPU);
   DeviceProfile slow = *FindProfile("h200");
@@ -166,7 +166,7 @@ TEST(Search, FindsStagesWhereTheyAreAllowedAndFaster) {
   EXPECT_EQ(HashText(plan), fastest.program_hash());
 }
 
-TEST(Search, ExpertsOfAPresetAreDistributedAsThoseOfAModelWrittenOut) {
+TEST(Search, SearchesExpertParallelForPresets) {
   v1::JobSpec job = Preset("qwen3-30b-a3b", 1, 8);
   job.mutable_data()->set_sequence_length(4096);
   bool tried = false;
@@ -177,7 +177,7 @@ TEST(Search, ExpertsOfAPresetAreDistributedAsThoseOfAModelWrittenOut) {
   EXPECT_TRUE(tried);
 }
 
-TEST(Search, WaysThatFitOnlyWithOffloadAreFound) {
+TEST(Search, FindsConfigurationsThatNeedOffload) {
   v1::JobSpec job = Preset("llama3.1-8b", 1, 8);
   job.mutable_data()->set_sequence_length(32768);
   job.mutable_resources()->set_ranks_per_node(2);
@@ -195,7 +195,7 @@ TEST(Search, WaysThatFitOnlyWithOffloadAreFound) {
   EXPECT_GT(search.found(0).spec().fsdp().offload().activation_layers(), 0);
 }
 
-TEST(Search, SaysWhyNoStagesAreTried) {
+TEST(Search, ReportsWhyPipelineIsNotSearched) {
   const v1::PlanSearch search = SearchedOf(Preset("llama3-8b", 1, 32)).search;
   ASSERT_EQ(search.not_tried_size(), 1);
   EXPECT_EQ(search.not_tried(0).rule(), "parallel_pipeline_not_timed");
@@ -204,7 +204,7 @@ TEST(Search, SaysWhyNoStagesAreTried) {
   EXPECT_EQ(SearchedOf(Preset("llama3-8b", 1, 32), held).search.not_tried_size(), 0);
 }
 
-TEST(Search, WhereNothingFitsTheClosestIsShown) {
+TEST(Search, ReportsClosestIfNothingFits) {
   SearchOptions options;
   options.budget_bytes_per_rank = 40 * kGiB;
   const v1::PlanSearch search = SearchedOf(Preset("llama3-70b", 1, 8), options).search;
@@ -215,7 +215,7 @@ TEST(Search, WhereNothingFitsTheClosestIsShown) {
   EXPECT_TRUE(search.complete());
 }
 
-TEST(Search, ASpecThatIsRefusedHoweverItIsRunTellsItsFaults) {
+TEST(Search, ReportsViolationsIfEveryConfigurationIsRejected) {
   v1::JobSpec job = Preset("llama3-8b", 1, 32);
   job.mutable_model()->set_preset("llama3-9b");
   const Searched searched = SearchedOf(job);
@@ -228,8 +228,8 @@ TEST(Search, ASpecThatIsRefusedHoweverItIsRunTellsItsFaults) {
   }
 }
 
-// Eight samples do not split among sixteen ranks that read samples of their own.
-TEST(Search, ASpecThatIsRefusedAsItIsWrittenMayStillHaveWays) {
+// Eight samples do not divide over sixteen data-parallel ranks.
+TEST(Search, FindsConfigurationsForRejectedSpec) {
   const Searched searched = SearchedOf(Preset("llama3-8b", 2, 8));
   ASSERT_GT(searched.search.found_size(), 0);
   EXPECT_FALSE(searched.search.has_as_written());
@@ -238,7 +238,7 @@ TEST(Search, ASpecThatIsRefusedAsItIsWrittenMayStillHaveWays) {
   EXPECT_GT(searched.search.found(0).mesh().context() * searched.search.found(0).mesh().tensor(), 1);
 }
 
-TEST(Search, HasFoundSomethingWhenItsTimeIsUp) {
+TEST(Search, ReturnsResultAfterTimeLimit) {
   int asked = 0;
   SearchOptions options;
   options.spent = [&asked] { return ++asked > 30 ? 1.5 : 0; };
@@ -250,7 +250,7 @@ TEST(Search, HasFoundSomethingWhenItsTimeIsUp) {
   EXPECT_FALSE(search.has_as_written());
 }
 
-TEST(Search, LeavesTimeToSimulateWhatItHasRanked) {
+TEST(Search, ReservesTimeForSimulation) {
   int asked = 0;
   SearchOptions options;
   options.spent = [&asked] { return ++asked > 250 ? 0.8 : 0; };
@@ -260,7 +260,7 @@ TEST(Search, LeavesTimeToSimulateWhatItHasRanked) {
   EXPECT_EQ(search.simulated(), 20);
 }
 
-TEST(Search, EndsWhenNobodyWaitsForIt) {
+TEST(Search, StopsWhenCancelled) {
   int asked = 0;
   SearchOptions options;
   options.spent = [&asked] { return ++asked > 30 ? kCancelled : 0; };
@@ -270,8 +270,8 @@ TEST(Search, EndsWhenNobodyWaitsForIt) {
   EXPECT_FALSE(search.has_as_written());
 }
 
-// Nothing divides 7919 samples, and all that is walked are ways that are not there.
-TEST(Search, EndsInTimeWhereItFindsNoWayToAskBefore) {
+// 7919 is prime, so no configuration exists.
+TEST(Search, PollsTimeLimitWithoutCandidates) {
   int asked = 0;
   SearchOptions options;
   options.spent = [&asked] { return ++asked > 30 ? 0.8 : 0; };
@@ -281,7 +281,7 @@ TEST(Search, EndsInTimeWhereItFindsNoWayToAskBefore) {
   EXPECT_TRUE(HasErrors(searched.faults));
 }
 
-TEST(Search, SaysThatThereWasNoTimeRatherThanNothing) {
+TEST(Search, ReportsTimeLimitWithoutResult) {
   SearchOptions options;
   options.spent = [] { return 0.8; };
   const Searched searched = SearchedOf(Preset("llama3-8b", 1, 32), options);
@@ -290,7 +290,7 @@ TEST(Search, SaysThatThereWasNoTimeRatherThanNothing) {
   EXPECT_EQ(searched.search.world(), 8);
 }
 
-TEST(Search, MoreRanksThanAJobMayHaveAreNotDivided) {
+TEST(Search, RejectsTooManyRanks) {
   v1::JobSpec job = Preset("llama3-8b", 2049, 16);
   SearchOptions options;
   options.spent = []() -> double {
@@ -300,7 +300,7 @@ TEST(Search, MoreRanksThanAJobMayHaveAreNotDivided) {
   EXPECT_TRUE(HasErrors(SearchedOf(job, options).faults));
 }
 
-TEST(Search, FieldsThatAreNotSearchedCannotBeHeld) {
+TEST(Search, RejectsHoldingUnsearchedField) {
   EXPECT_TRUE(CheckHeld({"parallel", "fsdp.outer", "train.micro_batch", "fsdp"}).empty());
   const Violations faults = CheckHeld({"fsdp.outr", "train.steps", ""});
   ASSERT_EQ(faults.size(), 3);
@@ -364,7 +364,7 @@ struct Fastest {
   int ways = 0;
 };
 
-// By simulation of every way that there is.
+// By exhaustive simulation.
 Fastest FastestOfAll(const v1::JobSpec& job, const DeviceProfile& profile) {
   Fastest fastest;
   VisitCandidates(job, {}, [&](const v1::JobSpec& way) {
@@ -386,8 +386,8 @@ double RatioOf(int64_t estimate, int64_t planned) {
   return static_cast<double>(estimate) / static_cast<double>(planned);
 }
 
-// What it says does not fit nobody looks at.
-TEST(Search, TheMemoryOfTheClosedFormIsNearThePlans) {
+// Configurations rejected by the estimate are not simulated.
+TEST(Search, MemoryEstimateIsNearPlan) {
   int ways = 0, off = 0;
   for (int seed = 0; seed < Seeds(5); ++seed) {
     Dice dice(seed);
@@ -408,8 +408,8 @@ TEST(Search, TheMemoryOfTheClosedFormIsNearThePlans) {
   EXPECT_LT(off, ways / 4);
 }
 
-// The closed form ranks, and what it ranks low nobody looks at.
-TEST(Search, TheFastestOfAllWaysIsAmongThoseThatAreSimulated) {
+// Configurations ranked low by the estimate are not simulated.
+TEST(Search, SimulatesFastestConfiguration) {
   const int seeds = Seeds(10);
   int large = 0, missed = 0;
   for (int seed = 0; seed < seeds; ++seed) {
@@ -429,8 +429,8 @@ TEST(Search, TheFastestOfAllWaysIsAmongThoseThatAreSimulated) {
                                              << fastest.way.ShortDebugString() << "\n"
                                              << search.found(0).spec().ShortDebugString();
   }
-  EXPECT_LE(missed, seeds / 100);  // None at a commit.
-  EXPECT_GT(large, seeds / 4);     // Or there is nothing to choose from.
+  EXPECT_LE(missed, seeds / 100);  // None in the commit tier.
+  EXPECT_GT(large, seeds / 4);     // Otherwise there is little to choose from.
 }
 
 }  // namespace

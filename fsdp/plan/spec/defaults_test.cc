@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(Defaults, KeepEveryZeroThatSomebodyWrote) {
+TEST(Defaults, KeepsExplicitZeros) {
   v1::JobSpec job;
   job.mutable_model()->mutable_llama()->set_rope_theta(0);
   job.mutable_model()->mutable_llama()->set_norm_epsilon(0);
@@ -45,7 +45,7 @@ TEST(Defaults, KeepEveryZeroThatSomebodyWrote) {
   EXPECT_FALSE(filled.checkpoint().load_optimizer());
 }
 
-TEST(Defaults, SendGradientsInTheBackwardsOwnTypeWhereTheyAreSharded) {
+TEST(Defaults, UsesComputeTypeForShardedGradComm) {
   for (const v1::DType compute : {v1::DTYPE_FP32, v1::DTYPE_BF16, v1::DTYPE_FP16}) {
     for (const v1::Strategy strategy : {v1::STRATEGY_UNSPECIFIED, v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM,
                                         v1::STRATEGY_OPTIM_GRADS, v1::STRATEGY_OPTIM_GRADS_PARAMS}) {
@@ -62,7 +62,7 @@ TEST(Defaults, SendGradientsInTheBackwardsOwnTypeWhereTheyAreSharded) {
   }
 }
 
-TEST(Defaults, StayAsExactOnTheWireInAnotherStrategy) {
+TEST(Defaults, KeepsGradCommInAnotherStrategy) {
   v1::JobSpec job;
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   job.mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM);
@@ -77,7 +77,7 @@ TEST(Defaults, StayAsExactOnTheWireInAnotherStrategy) {
             v1::DTYPE_FP32);
 }
 
-TEST(Defaults, TellThatTheLastStepOfASchedulesFallHasRateZero) {
+TEST(Defaults, ReportsZeroFinalLearningRate) {
   for (const char* shape : {"cosine", "linear", "wsd"}) {
     v1::JobSpec job;
     job.mutable_train()->set_steps(40);
@@ -98,7 +98,7 @@ TEST(Defaults, TellThatTheLastStepOfASchedulesFallHasRateZero) {
   }
 }
 
-TEST(Defaults, AreTheSameTheSecondTime) {
+TEST(Defaults, IsIdempotent) {
   v1::JobSpec job;
   job.mutable_model()->mutable_gpt2();
   job.mutable_precision()->set_compute(v1::DTYPE_FP16);
@@ -117,7 +117,7 @@ std::string ReasonOf(const std::vector<Choice>& choices, const std::string& fiel
   return "";
 }
 
-TEST(Defaults, OfExpertsAreThereWhereThereAreSuch) {
+TEST(Defaults, SetsExpertDefaultsOnlyWithExperts) {
   v1::JobSpec job;
   v1::Llama::Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
   experts->set_groups(4);
@@ -140,7 +140,7 @@ TEST(Defaults, OfExpertsAreThereWhereThereAreSuch) {
   EXPECT_FALSE(WithDefaults(job, nullptr).model().llama().has_experts());
 }
 
-TEST(Defaults, OfCheckpointsAreThereWhereThereAreSuch) {
+TEST(Defaults, SetsCheckpointDefaultsOnlyWithCheckpoints) {
   v1::JobSpec job;
   job.mutable_checkpoint()->set_dir("/runs/1");
   job.mutable_checkpoint()->set_every_steps(10);
@@ -164,7 +164,7 @@ TEST(Defaults, OfCheckpointsAreThereWhereThereAreSuch) {
   EXPECT_TRUE(choices.empty());
 }
 
-TEST(Defaults, OfBadStepsAreThereWhereSomebodyAsks) {
+TEST(Defaults, SetsBadStepDefaultsOnlyIfEnabled) {
   v1::JobSpec job;
   EXPECT_FALSE(WithDefaults(job, nullptr).train().has_on_nonfinite());
   EXPECT_FALSE(WithDefaults(job, nullptr).train().has_on_spike());
@@ -179,11 +179,11 @@ TEST(Defaults, OfBadStepsAreThereWhereSomebodyAsks) {
   EXPECT_EQ(filled.on_spike().window(), 128);
   EXPECT_EQ(ReasonOf(choices, "train.on_nonfinite.action"), "stop: default: the attempt fails");
   EXPECT_EQ(ReasonOf(choices, "train.on_spike.window"), "128: default");
-  job.mutable_train()->mutable_on_spike()->set_grad_norm_factor(0);  // What is written stays.
+  job.mutable_train()->mutable_on_spike()->set_grad_norm_factor(0);  // An explicit value stays.
   EXPECT_EQ(WithDefaults(job, nullptr).train().on_spike().grad_norm_factor(), 0);
 }
 
-TEST(Defaults, OfCheckpointsAreAbsentWhereThereAreNone) {
+TEST(Defaults, OmitsCheckpointDefaultsWithoutCheckpoints) {
   const v1::JobSpec filled = WithDefaults(v1::JobSpec(), nullptr);
   EXPECT_FALSE(filled.checkpoint().has_on_end());
   EXPECT_FALSE(filled.checkpoint().has_keep_last());
@@ -191,15 +191,15 @@ TEST(Defaults, OfCheckpointsAreAbsentWhereThereAreNone) {
   EXPECT_EQ(filled.restart().max_attempts(), 1);
 }
 
-// An attempt that follows would find nothing to go on from.
-TEST(Defaults, ACheckpointAtTheEndAloneBringsNoMoreAttempts) {
+// A later attempt would have no checkpoint to resume from.
+TEST(Defaults, FinalCheckpointOnlyKeepsOneAttempt) {
   v1::JobSpec job;
   job.mutable_checkpoint()->set_dir("/runs/1");
   EXPECT_EQ(WithDefaults(job, nullptr).restart().max_attempts(), 1);
 }
 
-// Proto3 without presence left zeros off the wire: bytes of then mean "not set" now, as they did.
-TEST(Defaults, ReachSpecsThatWereStoredBeforeZerosCounted) {
+// Proto3 fields without presence do not serialize zeros: such old bytes must still mean "not set".
+TEST(Defaults, AppliesToSpecsStoredWithoutPresence) {
   v1::JobSpec stored;
   ASSERT_TRUE(
       stored.ParseFromString(std::string("\x0a\x01x\x22\x02\x08\x05", 7)));  // name: x, train: {steps: 5}

@@ -19,7 +19,7 @@ std::vector<std::string> OfLlama(const std::function<void(LlamaConfig*)>& change
   return ModelDifferences(SmallLlama(), theirs);
 }
 
-TEST(ModelDifference, NamesEachFieldThatMakesAnotherModel) {
+TEST(ModelDifference, ListsEachDifferingField) {
   EXPECT_THAT(OfLlama([](LlamaConfig*) {}), IsEmpty());
   const std::vector<std::pair<std::string, std::function<void(LlamaConfig*)>>> changes = {
       {"vocab_size: 17 there, and 32 in this job", [](LlamaConfig* c) { c->vocab_size = 17; }},
@@ -41,7 +41,7 @@ TEST(ModelDifference, NamesEachFieldThatMakesAnotherModel) {
   EXPECT_THAT(OfLlama([](LlamaConfig* c) { c->positions = 77; }), IsEmpty()) << "a limit, and no number";
 }
 
-TEST(ModelDifference, OfScalingIsOneWhereBothScale) {
+TEST(ModelDifference, ComparesRopeScalingIfBothScale) {
   LlamaConfig job = SmallLlama(), theirs = SmallLlama();
   job.rope_scaling.low_freq_factor = 2;
   EXPECT_THAT(ModelDifferences(job, theirs), IsEmpty()) << "of a scaling that is not";
@@ -53,7 +53,7 @@ TEST(ModelDifference, OfScalingIsOneWhereBothScale) {
                           "rope_scaling.original_positions: 4096 there, and 8192 in this job"));
 }
 
-TEST(ModelDifference, OfLatentsAndYarnIsOneWhereBothHaveThem) {
+TEST(ModelDifference, ComparesLatentAttentionAndYarnIfBothUseThem) {
   LlamaConfig job = SmallDeepSeek(), theirs = SmallDeepSeek();
   EXPECT_THAT(ModelDifferences(job, theirs), IsEmpty());
   job.rope_scaling = {8, 1, 4, 8192, /*yarn=*/true};
@@ -71,7 +71,7 @@ TEST(ModelDifference, OfLatentsAndYarnIsOneWhereBothHaveThem) {
               ElementsAre("latent_attention.rank: 0 there, and 6 in this job"));
 }
 
-TEST(ModelDifference, OfGpt2AndOfFamilies) {
+TEST(ModelDifference, ComparesGpt2AndFamilies) {
   const Gpt2Config job = SmallGpt2();
   EXPECT_THAT(ModelDifferences(job, job), IsEmpty());
   Gpt2Config theirs = job;
@@ -87,7 +87,7 @@ TEST(ModelDifference, OfGpt2AndOfFamilies) {
               ElementsAre("model: 'llama' there, and 'gpt2' in this job"));
 }
 
-TEST(ModelDifference, OfAPluginIsInItsArguments) {
+TEST(ModelDifference, ComparesPluginArguments) {
   PluginConfig job, theirs;
   job.path = "/here.so";
   theirs.path = "/there.so";

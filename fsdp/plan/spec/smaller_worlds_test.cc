@@ -27,14 +27,14 @@ std::vector<std::string> Names(const v1::JobSpec& job) {
   return names;
 }
 
-TEST(SmallerWorlds, AreThoseThatDivideTheBatchWithTheMostRanksFirst) {
+TEST(SmallerWorlds, ListsDivisorsWithMostRanksFirst) {
   EXPECT_THAT(Names(Job(2, 2, 1)), ElementsAre("1x2", "2x1", "1x1"));
   EXPECT_THAT(Names(Job(4, 1, 1)), ElementsAre("2x1", "1x1")) << "3 ranks do not divide 4 samples";
   EXPECT_THAT(Names(Job(4, 1, 2, 12)), ElementsAre("3x1", "2x1"));
   EXPECT_THAT(Names(Job(3, 1, 2)), IsEmpty());
 }
 
-TEST(SmallerWorlds, KeepTheAxesThatCutTheModel) {
+TEST(SmallerWorlds, KeepsModelParallelAxes) {
   v1::JobSpec job = Job(2, 4, 1);
   job.mutable_parallel()->set_tensor(2);
   EXPECT_THAT(Names(job), ElementsAre("1x4", "2x2", "1x2"));
@@ -44,7 +44,7 @@ TEST(SmallerWorlds, KeepTheAxesThatCutTheModel) {
   EXPECT_THAT(Names(job), ElementsAre("1x4", "2x2"));
 }
 
-TEST(SmallerWorlds, HaveTheSameSamplesAStep) {
+TEST(SmallerWorlds, KeepsGlobalBatch) {
   v1::JobSpec job = Job(2, 4, 2);
   job.mutable_train()->set_micro_batch(3);
   const v1::JobSpec smaller = InWorld(job, {1, 2});
@@ -55,7 +55,7 @@ TEST(SmallerWorlds, HaveTheSameSamplesAStep) {
   EXPECT_FALSE(smaller.restart().has_elastic());
 }
 
-TEST(SmallerWorlds, GiveUpReplicasBeforeTheyCutAReplicaFurther) {
+TEST(SmallerWorlds, DropsReplicasBeforeResharding) {
   v1::JobSpec job = Job(4, 2, 1);
   job.mutable_fsdp()->mutable_outer()->set_size(4);
   EXPECT_EQ(InWorld(job, {2, 2}).fsdp().outer().size(), 2);
@@ -63,9 +63,9 @@ TEST(SmallerWorlds, GiveUpReplicasBeforeTheyCutAReplicaFurther) {
   EXPECT_FALSE(InWorld(job, {1, 1}).fsdp().has_outer());
 }
 
-TEST(SmallerWorlds, LeaveNoRankMoreOfAReplicaWhereWholeOnesAreLeft) {
+TEST(SmallerWorlds, KeepsShardSizeWhileReplicasRemain) {
   v1::JobSpec job = Job(4, 8, 1);
-  job.mutable_fsdp()->mutable_outer()->set_size(4);  // Of 8 ranks each.
+  job.mutable_fsdp()->mutable_outer()->set_size(4);  // 8 ranks each.
   EXPECT_FALSE(InWorld(job, {3, 4}).fsdp().has_outer());
   EXPECT_EQ(InWorld(job, {2, 8}).fsdp().outer().size(), 2);
   EXPECT_EQ(InWorld(job, {3, 8}).fsdp().outer().size(), 3);

@@ -40,7 +40,7 @@ TEST(Spec, SavesAfterEachIntervalAndAtTheEnd) {
   EXPECT_EQ(StepsSaved(spec), (std::vector<int64_t>{5, 10})) << "the last one once";
 }
 
-TEST(Spec, HasWhatTheJobSaysOfCheckpoints) {
+TEST(Spec, ConvertsCheckpointSettings) {
   v1::JobSpec job;
   job.mutable_model()->set_preset("tiny");
   job.mutable_data()->mutable_synthetic();

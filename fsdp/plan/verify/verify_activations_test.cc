@@ -1,5 +1,4 @@
-// Rule 12, and that the compiler's programs keep it: what layers keep in host memory between forward and
-// backward.
+// Tests of rule 12 (activation offload), and that compiled programs satisfy it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,8 +29,8 @@ struct Compiled {
   }
 };
 
-// Embedding (unit 0), six layers of which the first, the third and the fifth keep all in host memory, head
-// (unit 7); two micro-batches on two ranks.
+// Embedding (unit 0), six layers (the first, third and fifth offloaded), head (unit 7); two micro-batches on
+// two ranks.
 Compiled Compile(int64_t offloaded = 3) {
   Compiled c;
   LlamaConfig llama;
@@ -66,7 +65,7 @@ void ExpectCaught(const std::string& names, const std::function<void(Compiled*)>
   EXPECT_NE(std::string(status.message()).find(names), std::string::npos) << status;
 }
 
-TEST(VerifyActivations, AsManyLayersAsThereAreMayKeepAllInHostMemory) {
+TEST(VerifyActivations, AcceptsAnyNumberOfOffloadedLayers) {
   for (int64_t offloaded = 0; offloaded <= 6; ++offloaded) {
     const Compiled c = Compile(offloaded);
     EXPECT_TRUE(Verify(c.program, c.layout, c.spec).ok()) << Verify(c.program, c.layout, c.spec);
@@ -77,7 +76,7 @@ TEST(VerifyActivations, AsManyLayersAsThereAreMayKeepAllInHostMemory) {
   }
 }
 
-TEST(VerifyActivations, EachIsPutThereDroppedAndBroughtBack) {
+TEST(VerifyActivations, RejectsMissingOffloadDropOrFetch) {
   for (const Op op : {Op::kOffloadActivations, Op::kDropActivations, Op::kFetchActivations}) {
     ExpectCaught("layer.2", [op](Compiled* c) { RemoveInstruction(&c->program, c->Find(op, 3)); });
     ExpectCaught("layer.2", [op](Compiled* c) {
@@ -88,7 +87,7 @@ TEST(VerifyActivations, EachIsPutThereDroppedAndBroughtBack) {
   ExpectCaught("what is kept of layer.3", [](Compiled* c) { c->At(Op::kOffloadActivations, 3).unit = 4; });
 }
 
-TEST(VerifyActivations, NothingIsUsedBeforeItIsThere) {
+TEST(VerifyActivations, RejectsUseBeforeCopyCompletes) {
   ExpectCaught("what is kept of layer.2",
                [](Compiled* c) { c->At(Op::kOffloadActivations, 3).after.clear(); });
   ExpectCaught("what is kept of layer.2", [](Compiled* c) { c->At(Op::kDropActivations, 3).after.clear(); });
@@ -101,17 +100,17 @@ TEST(VerifyActivations, NothingIsUsedBeforeItIsThere) {
   });
 }
 
-// Bytes that compute was given before may still be in use; but for those the first one to come back has
-// waited for its own Drop.
-TEST(VerifyActivations, WhatComesBackWaitsForAllOfComputeBeforeIt) {
+// Bytes may still be in use by earlier compute, except those that the first fetched layer freed with its own
+// DropKept.
+TEST(VerifyActivations, FetchWaitsForEarlierCompute) {
   ExpectCaught("does not wait for #", [](Compiled* c) {
     c->At(Op::kFetchActivations, 1).after = {c->Find(Op::kDropActivations, 1)};
   });
 }
 
-TEST(VerifyActivations, NoMoreAreOnTheirWayThanThePlanHasRoomFor) {
+TEST(VerifyActivations, RejectsTooManyInFlight) {
   ExpectCaught("one layer more than may be on its way", [](Compiled* c) {
-    // The first one's bytes are kept until the third has run.
+    // The first layer's bytes stay until the third has run.
     const int drop = c->Find(Op::kDropActivations, 1), forward = c->Find(Op::kForward, 5);
     ASSERT_LT(drop, forward);
     const Instruction dropped = c->program.instructions[drop];

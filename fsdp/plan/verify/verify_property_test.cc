@@ -1,5 +1,5 @@
-// The compiler against the verifier: random models, meshes and strategies compile to programs that verify,
-// and programs with a random fault do not. A failure prints the seed that brings it back.
+// Property tests of compiler and verifier: programs of random models, meshes and strategies verify, and
+// randomly broken programs do not. A failure prints the seed that reproduces it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ UnitFacts RandomUnit(Dice* dice, int index) {
   return unit;
 }
 
-// At least one parameter is trained: a job without any is refused before it is compiled.
+// At least one parameter is trained: the rules reject other jobs before they are compiled.
 ModelFacts RandomModel(Dice* dice) {
   ModelFacts model;
   const auto units = static_cast<int>(dice->Pick(1, 12));
@@ -123,7 +123,7 @@ struct Case {
   Program program;
 };
 
-// Slices of some parameters, or experts; others all ranks have whole.
+// Partitions some parameters, or experts; others are replicated.
 void CutSome(const Spec& spec, Dice* dice, ModelFacts* model) {
   const Group over = spec.mesh.size(Axis::kExpert) > 1 ? Group::kExpert : Group::kTensor;
   const int64_t parts = spec.mesh.SizeOf(over);
@@ -135,7 +135,7 @@ void CutSome(const Spec& spec, Dice* dice, ModelFacts* model) {
   }
 }
 
-// Some matrices travel in FP8, where that is of bf16.
+// Gathers some matrices in FP8 if the compute type is bf16.
 void RoundSome(const Spec& spec, Dice* dice, ModelFacts* model) {
   if (spec.precision.compute != DType::kBf16) return;
   for (UnitFacts& unit : model->units) {
@@ -146,7 +146,7 @@ void RoundSome(const Spec& spec, Dice* dice, ModelFacts* model) {
   }
 }
 
-// Selection biases that move without a gradient, of some units.
+// Selection biases of some units, updated without a gradient.
 void BalanceSome(Dice* dice, ModelFacts* model) {
   for (UnitFacts& unit : model->units) {
     if (!dice->OneIn(4)) continue;
@@ -174,7 +174,7 @@ Case RandomCase(uint32_t seed) {
   return random;
 }
 
-TEST(VerifyProperty, EveryProgramOfTheCompilerVerifies) {
+TEST(VerifyProperty, EveryCompiledProgramVerifies) {
   for (int seed = 0; seed < Seeds(3000); ++seed) {
     const Case random = RandomCase(seed);
     const absl::Status training = Verify(random.program, random.layout, random.spec);
@@ -185,9 +185,8 @@ TEST(VerifyProperty, EveryProgramOfTheCompilerVerifies) {
   }
 }
 
-// The compiler's programs give the numbers of training by the book, whichever lane is slow. Were it not so,
-// the comparisons below would mean nothing.
-TEST(VerifyProperty, VerifiedProgramsTrainByTheBookWhicheverLaneIsSlow) {
+// Compiled programs give the results of the reference at any lane speed. The comparisons below rely on this.
+TEST(VerifyProperty, VerifiedProgramsMatchReferenceAtAnyLaneSpeed) {
   for (int seed = 0; seed < Seeds(300); ++seed) {
     const Case random = RandomCase(seed);
     const Outcome wanted = ByTheBook(random.layout, random.spec, ProgramKind::kTraining, kSteps);
@@ -202,7 +201,7 @@ TEST(VerifyProperty, VerifiedProgramsTrainByTheBookWhicheverLaneIsSlow) {
   }
 }
 
-// What an instruction does changes place with another's; lanes and edges stay.
+// Swaps the operations of two instructions; lanes and dependencies stay.
 void Swap(Instruction* a, Instruction* b) {
   std::swap(*a, *b);
   std::swap(a->after, b->after);
@@ -228,10 +227,10 @@ bool Trains(const Case& random, int unit) {
   return trains(unit) || (lender >= 0 && trains(lender));
 }
 
-// A fault: breaks the case's program, or returns false when there is nothing to break.
+// A mutation: breaks the case's program, or returns false if it does not apply.
 struct Fault {
   const char* name;
-  bool always_wrong;  // By what it does, so it must be caught each time.
+  bool always_wrong;  // Always wrong, so the verifier must reject it every time.
   std::function<bool(Case*, Dice*)> apply;
 };
 
@@ -254,7 +253,7 @@ bool MoveABuffer(Case* random, Dice* dice) {
   return moved;
 }
 
-// Onto bytes of another one that lives at the same time.
+// Onto the bytes of another buffer that is live at the same time.
 bool StackTwoBuffers(Case* random, Dice* dice) {
   std::vector<Buffer>& buffers = random->program.buffers;
   const auto count = static_cast<int64_t>(buffers.size());
@@ -332,9 +331,8 @@ bool TakeASnapshotThatNobodyAskedFor(Case* random, Dice* dice) {
   return true;
 }
 
-// An Update's wait for the last step's copy, or a copy's wait for its Update: there is no other order of
-// them. But where layers keep in host memory what they need: that goes there behind the last step's copies,
-// and their backward waits for it.
+// Removes an Update's dependency on the previous snapshot, or a snapshot's on its Update. Nothing else orders
+// them, except with activation offload, whose copies follow the previous step's snapshots.
 bool LoseTheOrderOfACopy(bool of_update, Case* random, Dice* dice) {
   if (of_update && random->spec.offloaded_layers > 0) return false;
   const int i = RandomInstruction(dice, random->program, [&](const Instruction& at) {
@@ -404,7 +402,7 @@ std::vector<Fault> Faults() {
   return faults;
 }
 
-// Whether some order of lanes shows a wrong number.
+// Whether some interleaving of lanes gives a wrong result.
 bool GoesWrong(const Case& random, int runs) {
   const Outcome wanted = ByTheBook(random.layout, random.spec, ProgramKind::kTraining, kSteps);
   for (int run = 0; run < runs; ++run) {
@@ -414,10 +412,10 @@ bool GoesWrong(const Case& random, int runs) {
   return false;
 }
 
-// Nothing that goes wrong when it runs gets past the verifier, and nothing that is wrong by what it is. What
-// is caught and was not seen to go wrong needs a rarer order of lanes, or breaks a rule that is no matter of
-// numbers: a lifetime, or a gather too many.
-TEST(VerifyProperty, NoFaultThatChangesTheResultGetsPast) {
+// The verifier rejects every mutation that gives a wrong result in a run, and every one that is always wrong.
+// A rejected mutation without a wrong result needs a rarer interleaving, or breaks a rule that does not
+// affect results: a lifetime, or a redundant gather.
+TEST(VerifyProperty, RejectsEveryMutationThatChangesResult) {
   std::printf("%-32s %8s %8s %12s %8s\n", "fault", "broken", "caught", "seen wrong", "passed");
   for (const Fault& fault : Faults()) {
     int broken = 0, caught = 0, wrong = 0;

@@ -21,7 +21,7 @@ struct Staged {
   std::vector<Layout> layouts;
   std::vector<Program> programs;
   std::vector<Program> evaluations;
-  bool load_kernels = true;  // Chunks do not bear it.
+  bool load_kernels = true;  // Interleaved stages do not support it.
 
   absl::Status Verify() const { return VerifyOf(programs); }
   absl::Status VerifyOf(const std::vector<Program>& of) const {
@@ -42,7 +42,7 @@ struct Staged {
   }
 };
 
-// Embedding, four layers, head: two ranks to a stage.
+// Embedding, four layers, head; two ranks per stage.
 Staged Compile(Strategy strategy, int stages, int micro_batches,
                const std::function<void(Spec*)>& change = nullptr, int chunks = 1) {
   Staged staged;
@@ -76,7 +76,7 @@ void ExpectSameAtAnySpeed(const Staged& staged) {
   }
 }
 
-TEST(VerifyStages, ProvesEveryNumberOfStagesAndMicroBatches) {
+TEST(VerifyStages, AcceptsEveryNumberOfStagesAndMicroBatches) {
   for (const Strategy strategy : kStrategies) {
     for (const int stages : {2, 3, 4, 6}) {
       for (const int micro_batches : {1, 2, 3, 4, 7}) {
@@ -93,7 +93,7 @@ TEST(VerifyStages, ProvesEveryNumberOfStagesAndMicroBatches) {
   }
 }
 
-TEST(VerifyStages, ProvesStagesOfSeveralRuns) {
+TEST(VerifyStages, AcceptsInterleavedStages) {
   for (const Strategy strategy : kStrategies) {
     for (const int stages : {2, 3, 4}) {
       for (const int runs : {2, 3}) {
@@ -116,7 +116,7 @@ void PutOff(Spec* spec) { spec->zero_bubble = true; }
 
 constexpr Strategy kWholeGrads[] = {Strategy::kNoShard, Strategy::kOptim};
 
-TEST(VerifyStages, ProvesStagesThatPutOffGradientsOfMatrices) {
+TEST(VerifyStages, AcceptsZeroBubbleStages) {
   for (const Strategy strategy : kWholeGrads) {
     for (const int stages : {2, 3, 4, 6}) {
       for (const int micro_batches : {1, 2, 3, 4, 7}) {
@@ -133,8 +133,8 @@ TEST(VerifyStages, ProvesStagesThatPutOffGradientsOfMatrices) {
   }
 }
 
-// The first stage computes them at once, and each behind it a micro-batch later than the one before.
-TEST(VerifyStages, AStagePutsOffAsManyMicroBatchesAsThereAreStagesBeforeIt) {
+// The first stage computes them immediately, each later stage one micro-batch later than the previous one.
+TEST(VerifyStages, DefersOneMicroBatchPerEarlierStage) {
   const Staged staged = Compile(Strategy::kOptim, 4, 8, PutOff);
   for (int s = 0; s < 3; ++s) {
     int back = 0, whole = 0, most = 0;
@@ -149,7 +149,7 @@ TEST(VerifyStages, AStagePutsOffAsManyMicroBatchesAsThereAreStagesBeforeIt) {
   }
 }
 
-TEST(VerifyStages, AStageComputesTheSameAtAnySpeedOfItsLanes) {
+TEST(VerifyStages, ResultIsIndependentOfLaneSpeed) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptimGradsParams}) {
     for (const int runs : {1, 2}) ExpectSameAtAnySpeed(Compile(strategy, 3, 6, nullptr, runs));
   }
@@ -157,7 +157,7 @@ TEST(VerifyStages, AStageComputesTheSameAtAnySpeedOfItsLanes) {
 
 void Tie(Spec* spec) { std::get<LlamaConfig>(spec->model).tied_embeddings = true; }
 
-TEST(VerifyStages, ProvesThatTwoStagesSumWhatBothHave) {
+TEST(VerifyStages, AcceptsTiedEmbeddingsOverTwoStages) {
   for (const Strategy strategy : kStrategies) {
     for (const int stages : {2, 3}) {
       for (const int runs : {1, 2}) {
@@ -172,7 +172,7 @@ TEST(VerifyStages, ProvesThatTwoStagesSumWhatBothHave) {
   }
 }
 
-TEST(VerifyStages, KeepsAsManyMicroBatchesAsThereAreStagesBehind) {
+TEST(VerifyStages, KeepsOneMicroBatchPerLaterStage) {
   const Staged staged = Compile(Strategy::kOptimGrads, 3, 7);
   for (int s = 0; s < 3; ++s) {
     int now = 0, most = 0;
@@ -192,7 +192,7 @@ void ExpectBroken(const absl::Status& status, const std::string& rule, const std
   EXPECT_NE(status.message().find(names), std::string::npos) << status;
 }
 
-TEST(VerifyStages, CatchesASendThatIsMissing) {
+TEST(VerifyStages, RejectsMissingSend) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
   RemoveInstruction(&staged.programs[0], staged.Find(0, Op::kSend, 1));
   ExpectBroken(staged.Verify(), "11", "stage 0's");
@@ -202,20 +202,20 @@ TEST(VerifyStages, CatchesASendThatIsMissing) {
   ExpectBroken(staged.Verify(), "11", "nobody sends what stage 0's");
 }
 
-TEST(VerifyStages, CatchesAReceiveThatIsMissing) {
+TEST(VerifyStages, RejectsMissingReceive) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kReceive, 2));
   ExpectBroken(staged.Verify(), "11", "is received by nobody");
   ExpectBroken(Verify(staged.programs[1], staged.layouts[1], staged.spec), "10", "comes before its Receive");
 }
 
-TEST(VerifyStages, CatchesAnotherOrder) {
+TEST(VerifyStages, RejectsOtherOrder) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
   std::swap(staged.At(0, Op::kSend, 0).micro_batch, staged.At(0, Op::kSend, 2).micro_batch);
   ExpectBroken(staged.Verify(), "11", "meets stage 1's");
 }
 
-TEST(VerifyStages, CatchesAnotherSize) {
+TEST(VerifyStages, RejectsOtherSize) {
   Staged staged = Compile(Strategy::kOptimGrads, 3, 2);
   staged.layouts[1].stage.hidden_elements += 1;
   ExpectBroken(staged.Verify(), "11", "and stage 1's");
@@ -224,13 +224,13 @@ TEST(VerifyStages, CatchesAnotherSize) {
   ExpectBroken(staged.Verify(), "11", "expects");
 }
 
-TEST(VerifyStages, CatchesWhatNotAllTakePartIn) {
+TEST(VerifyStages, RejectsCollectiveWithoutAllStages) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 2);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kNorm, -1));
   ExpectBroken(staged.Verify(), "11", "goes over all ranks");
 }
 
-TEST(VerifyStages, CatchesWhatIsPutOffAndNeverMadeUp) {
+TEST(VerifyStages, RejectsDeferredGradientsNeverComputed) {
   Staged staged = Compile(Strategy::kOptim, 3, 3, PutOff);
   for (const int micro_batch : {0, 2}) {
     Staged broken = staged;
@@ -248,15 +248,15 @@ TEST(VerifyStages, CatchesWhatIsPutOffAndNeverMadeUp) {
   ExpectBroken(Verify(now.programs[1], now.layouts[1], now.spec), "4", "does not put off");
 }
 
-// Each keeps what its gradients are made of.
-TEST(VerifyStages, CatchesMoreThatIsPutOffThanThereAreStagesBefore) {
+// Each deferred micro-batch holds memory.
+TEST(VerifyStages, RejectsTooManyDeferredGradients) {
   const Staged staged = Compile(Strategy::kOptim, 4, 6, PutOff);
   Layout layout = staged.layouts[2];
   layout.stage.number = 1;
   ExpectBroken(Verify(staged.programs[2], layout, staged.spec), "4", "begins with 2 micro-batches put off");
 }
 
-// Stage 0's Receive of the first gradient, before the instruction that is at `index`.
+// Moves stage 0's Receive of the first gradient before the instruction at `index`.
 void ReceiveEarly(Staged* staged, int index) {
   Program& program = staged->programs[0];
   const int old = staged->Find(0, Op::kReceiveGrad, 0);
@@ -267,8 +267,8 @@ void ReceiveEarly(Staged* staged, int index) {
   back.after.insert(back.after.begin(), index);
 }
 
-// Each program by itself is in order.
-TEST(VerifyStages, CatchesACircle) {
+// Each program by itself verifies.
+TEST(VerifyStages, RejectsDeadlock) {
   Staged staged = Compile(Strategy::kOptimGrads, 3, 2);
   const int send = staged.Find(0, Op::kSend, 0);
   ReceiveEarly(&staged, send);
@@ -281,9 +281,9 @@ TEST(VerifyStages, CatchesACircle) {
   }
 }
 
-// A kernel of the second micro-batch that is launched for the first time waits for it, and the stage behind
-// for what that makes.
-TEST(VerifyStages, CatchesAReceiveThatKernelsWouldBeLoadedBehind) {
+// A kernel of the second micro-batch, launched for the first time, waits for the Receive, and the next stage
+// waits for that kernel's output.
+TEST(VerifyStages, RejectsReceiveBeforeLazyKernelLoad) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 2);
   EXPECT_EQ(staged.Verify(), absl::OkStatus());
   ReceiveEarly(&staged, staged.Find(0, Op::kForward, 0));
@@ -292,8 +292,8 @@ TEST(VerifyStages, CatchesAReceiveThatKernelsWouldBeLoadedBehind) {
   EXPECT_EQ(staged.Verify(), absl::OkStatus());
 }
 
-// A rank whose compute waits where its list says, and sends afterwards, keeps the one behind it for ever.
-TEST(VerifyStages, CatchesASendThatIsSubmittedTooLate) {
+// A rank whose compute waits in list order and sends afterwards blocks the next stage forever.
+TEST(VerifyStages, RejectsLateSend) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 1);
   Program& program = staged.programs[0];
   const Instruction send = staged.At(0, Op::kSend, 0);
@@ -307,13 +307,13 @@ TEST(VerifyStages, CatchesASendThatIsSubmittedTooLate) {
   ExpectBroken(staged.Verify(), "12", "these wait for each other: ");
 }
 
-TEST(VerifyStages, CatchesMoreInFlightThanThereAreStagesBehind) {
+TEST(VerifyStages, RejectsTooManyMicroBatchesInFlight) {
   Staged staged = Compile(Strategy::kOptimGrads, 3, 4);
   staged.layouts[0].stage.count = 2;
   ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "4", "is due");
 }
 
-TEST(VerifyStages, CatchesWhatIsNotSummedOverItsStages) {
+TEST(VerifyStages, RejectsUnsummedTiedGradients) {
   Staged staged = Compile(Strategy::kOptim, 2, 2, Tie);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kSendTwin, -1));
   ExpectBroken(staged.Verify(), "11", "nobody sends what stage 0's");
@@ -327,7 +327,7 @@ TEST(VerifyStages, CatchesWhatIsNotSummedOverItsStages) {
   EXPECT_FALSE(Verify(staged.programs[0], staged.layouts[0], staged.spec).ok());
 }
 
-TEST(VerifyStages, CatchesASumThatIsSentBeforeItIsOne) {
+TEST(VerifyStages, RejectsTiedGradientSentBeforeSum) {
   Staged staged = Compile(Strategy::kOptim, 2, 2, Tie);
   Instruction& sum = staged.At(0, Op::kSendTwin, -1);
   ASSERT_FALSE(sum.after.empty());
@@ -335,7 +335,7 @@ TEST(VerifyStages, CatchesASumThatIsSentBeforeItIsOne) {
   ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "5", "the gradient shard of");
 }
 
-TEST(VerifyStages, CatchesAReceiveBeforeThereIsRoom) {
+TEST(VerifyStages, RejectsReceiveIntoOccupiedSlot) {
   Staged staged = Compile(Strategy::kOptimGrads, 3, 6);
   Instruction& third = staged.At(2, Op::kReceive, 2);
   ASSERT_FALSE(third.after.empty());
@@ -344,7 +344,7 @@ TEST(VerifyStages, CatchesAReceiveBeforeThereIsRoom) {
                "what crosses between stages");
 }
 
-TEST(VerifyStages, CatchesAPassThatMakesWhatThereIsNoRoomFor) {
+TEST(VerifyStages, RejectsOutputIntoOccupiedSlot) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 6);
   Program& program = staged.programs[0];
   const int first = staged.Find(0, Op::kSend, 0);
@@ -359,8 +359,8 @@ TEST(VerifyStages, CatchesAPassThatMakesWhatThereIsNoRoomFor) {
   ExpectBroken(Verify(program, staged.layouts[0], staged.spec), "10", "what crosses between stages");
 }
 
-// Of the same kind and micro-batch, for another of the stage's runs.
-TEST(VerifyStages, CatchesWhatGoesToAnotherRun) {
+// Same kind and micro-batch, another run of the stage.
+TEST(VerifyStages, RejectsTransferToOtherRun) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 2, nullptr, 2);
   std::vector<Instruction*> receives;
   for (Instruction& i : staged.programs[1].instructions) {
@@ -371,7 +371,7 @@ TEST(VerifyStages, CatchesWhatGoesToAnotherRun) {
   ExpectBroken(staged.Verify(), "11", "meets stage 1's");
 }
 
-TEST(VerifyStages, CatchesStagesOfAnotherCut) {
+TEST(VerifyStages, RejectsStagesOfOtherPartition) {
   Staged staged = Compile(Strategy::kOptimGrads, 3, 2);
   staged.layouts.pop_back();
   staged.programs.pop_back();

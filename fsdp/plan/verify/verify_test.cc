@@ -116,7 +116,7 @@ void ExpectBroken(const Compiled& c, const std::string& rule, const std::string&
   EXPECT_NE(message.find(names), std::string::npos) << message;
 }
 
-// Breaks a good program and expects the verifier to say which rule, and which instruction.
+// Breaks a valid program and expects an error that names the rule and the instruction.
 void ExpectCaught(Strategy strategy, const Change& change, const std::string& rule, const std::string& names,
                   const Hurt& hurt) {
   Compiled c = Compile(strategy, change);
@@ -129,27 +129,27 @@ void ExpectCaught(const std::string& rule, const std::string& names, const Hurt&
   ExpectCaught(kSharded, nullptr, rule, names, hurt);
 }
 
-TEST(Verify, Rule1CatchesADependencyOnLaterWork) {
+TEST(Verify, Rule1RejectsForwardDependency) {
   ExpectCaught("1", "#1 ", [](Compiled* c) { c->program.instructions[1].after.push_back(5); });
 }
 
-TEST(Verify, Rule1CatchesADependencyOnItself) {
+TEST(Verify, Rule1RejectsSelfDependency) {
   ExpectCaught("1", "#1 ", [](Compiled* c) { c->program.instructions[1].after.push_back(1); });
 }
 
-TEST(Verify, Rule1CatchesADependencyOnItsOwnLane) {
+TEST(Verify, Rule1RejectsSameLaneDependency) {
   ExpectCaught("1", "Release embedding", [](Compiled* c) {
     At(c, Op::kRelease, 0).after.push_back(Find(c->program, Op::kForward, 0, 0));
   });
 }
 
-TEST(Verify, Rule1CatchesAStepBeforeThatHasNoSuchInstruction) {
+TEST(Verify, Rule1RejectsUnknownPreviousInstruction) {
   ExpectCaught("1", "#0 ", [](Compiled* c) {
     c->program.instructions[0].after_previous.push_back(static_cast<int>(c->program.instructions.size()));
   });
 }
 
-TEST(Verify, Rule4CatchesAnUnknownLane) {
+TEST(Verify, Rule4RejectsUnknownLane) {
   ExpectCaught("4", "Norm", [](Compiled* c) { At(c, Op::kNorm, -1).lane = static_cast<LaneId>(kLanes); });
   ExpectCaught("4", "over shard instead of world",
                [](Compiled* c) { At(c, Op::kNorm, -1).group = Group::kShard; });
@@ -159,12 +159,12 @@ TEST(Verify, Rule4CatchesAnUnknownLane) {
                [](Compiled* c) { At(c, Op::kGather, 0).role = Role::kReduce; });
 }
 
-TEST(Verify, Rule2CatchesAForwardThatDoesNotWaitForItsGather) {
+TEST(Verify, Rule2RejectsForwardBeforeGather) {
   ExpectCaught("2", "Forward layer.0 mb 0", [](Compiled* c) { At(c, Op::kForward, 1, 0).after.clear(); });
 }
 
-TEST(Verify, Rule2CatchesAGatherIntoBytesStillRead) {
-  // Each unit is gathered again while nothing says that its first use is over.
+TEST(Verify, Rule2RejectsGatherIntoBytesInUse) {
+  // Each unit is gathered again without waiting for its first use.
   ExpectCaught("2", "Gather", [](Compiled* c) {
     for (Instruction& at : c->program.instructions) {
       if (at.op == Op::kGather) at.after.clear();
@@ -172,7 +172,7 @@ TEST(Verify, Rule2CatchesAGatherIntoBytesStillRead) {
   });
 }
 
-TEST(Verify, Rule2CatchesAUseAfterRelease) {
+TEST(Verify, Rule2RejectsUseAfterRelease) {
   ExpectCaught("2", "Forward layer.0 mb 0", [](Compiled* c) {
     Instruction& forward = At(c, Op::kForward, 1, 0);
     Instruction& release = At(c, Op::kRelease, 1);
@@ -182,33 +182,33 @@ TEST(Verify, Rule2CatchesAUseAfterRelease) {
   });
 }
 
-TEST(Verify, Rule2CatchesAnUndeclaredUse) {
+TEST(Verify, Rule2RejectsUndeclaredUse) {
   ExpectCaught("2", "Backward layer.1 mb 1", [](Compiled* c) { At(c, Op::kBackward, 2, 1).uses.pop_back(); });
 }
 
-TEST(Verify, Rule2CatchesAUseOfABufferThatDoesNotExist) {
+TEST(Verify, Rule2RejectsUnknownBuffer) {
   ExpectCaught("2", "Forward layer.1 mb 0", [](Compiled* c) {
     At(c, Op::kForward, 2, 0).uses.push_back({99, Access::kRead});
   });
 }
 
-TEST(Verify, Rule2CatchesALifetimeThatEndsBeforeTheLastUse) {
+TEST(Verify, Rule2RejectsLifetimeEndingBeforeLastUse) {
   ExpectCaught("2", "outside of its lifetime",
                [](Compiled* c) { BufferOf(c, BufferKind::kReduce, 2).live[1].dies--; });
 }
 
-TEST(Verify, Rule2CatchesLifetimesThatAreNoRanges) {
+TEST(Verify, Rule2RejectsInvalidLifetimes) {
   ExpectCaught("2", "gathered buffer of layer.0", [](Compiled* c) {
     std::swap(BufferOf(c, BufferKind::kGathered, 1).live[0], BufferOf(c, BufferKind::kGathered, 1).live[1]);
   });
 }
 
-TEST(Verify, Rule2CatchesAGatherThatDoesNotWaitForItsPublish) {
+TEST(Verify, Rule2RejectsGatherBeforePublish) {
   ExpectCaught(kSharded, Hfsdp, "2", "Gather embedding",
                [](Compiled* c) { At(c, Op::kGather, 0).after.clear(); });
 }
 
-TEST(Verify, Rule2CatchesAWireThatReceivesWhileTheLastReduceStillReadsIt) {
+TEST(Verify, Rule2RejectsOverlappingWireUse) {
   ExpectCaught(kSharded, WireInBf16, "2", "wire buffer of layer.0", [](Compiled* c) {
     Instruction& reduce = At(c, Op::kReduce, 1, 0);
     const auto wire = std::find_if(reduce.uses.begin(), reduce.uses.end(), [&](const BufferUse& use) {
@@ -219,7 +219,7 @@ TEST(Verify, Rule2CatchesAWireThatReceivesWhileTheLastReduceStillReadsIt) {
   });
 }
 
-TEST(Verify, Rule3CatchesAWireBufferWithoutRoomForItsSums) {
+TEST(Verify, Rule3RejectsWireBufferWithoutSums) {
   ExpectCaught(kSharded, WireInBf16, "3", "wire buffer of layer.0", [](Compiled* c) {
     const int64_t sums = SumBytes(c->spec, c->layout.buckets[1]);
     ASSERT_GT(sums, 0);
@@ -227,23 +227,23 @@ TEST(Verify, Rule3CatchesAWireBufferWithoutRoomForItsSums) {
   });
 }
 
-TEST(Verify, Rule3CatchesTwoLiveBuffersAtOnePlace) {
+TEST(Verify, Rule3RejectsOverlappingLiveBuffers) {
   const auto cast = [](Spec* spec) { spec->precision.compute = DType::kBf16; };
   ExpectCaught(Strategy::kNoShard, cast, "3", "gathered buffer of", [](Compiled* c) {
     BufferOf(c, BufferKind::kGathered, 2).offset = BufferOf(c, BufferKind::kGathered, 1).offset;
   });
 }
 
-TEST(Verify, Rule3CatchesAReduceBufferThatIsOverwrittenBeforeItsReduce) {
+TEST(Verify, Rule3RejectsReduceBufferOverwrite) {
   ExpectCaught("3", "reduce buffer of", [](Compiled* c) {
-    // All gradients in one place, as if no Reduce were in flight beside the next Backward.
+    // All gradients share bytes, as if no Reduce overlapped the next Backward.
     for (int unit : {2, 3}) {
       BufferOf(c, BufferKind::kReduce, unit).offset = BufferOf(c, BufferKind::kReduce, 1).offset;
     }
   });
 }
 
-TEST(Verify, Rule3CatchesBytesThatTheStepBeforeStillUses) {
+TEST(Verify, Rule3RejectsBytesUsedByPreviousStep) {
   Compiled c = Compile(kSharded, nullptr);
   int caught = 0;
   for (size_t i = 0; i < c.program.instructions.size(); ++i) {
@@ -258,7 +258,7 @@ TEST(Verify, Rule3CatchesBytesThatTheStepBeforeStillUses) {
   EXPECT_GT(caught, 0);
 }
 
-TEST(Verify, Rule3CatchesABufferOutsideOfTheArena) {
+TEST(Verify, Rule3RejectsBufferOutsideArena) {
   ExpectCaught("3", "leaves the arena", [](Compiled* c) {
     c->program.arena_bytes -= 256;
     c->program.live_peak_bytes = 0;
@@ -266,11 +266,11 @@ TEST(Verify, Rule3CatchesABufferOutsideOfTheArena) {
   ExpectCaught("3", "not aligned", [](Compiled* c) { c->program.buffers[1].offset += 4; });
 }
 
-TEST(Verify, Rule3CatchesABufferTooSmall) {
+TEST(Verify, Rule3RejectsTooSmallBuffer) {
   ExpectCaught("3", "gathered buffer of embedding", [](Compiled* c) { c->program.buffers[0].bytes -= 1; });
 }
 
-TEST(Verify, Rule3CatchesBuffersMissingTwiceThereOrWithoutUse) {
+TEST(Verify, Rule3RejectsMissingDuplicateOrUnusedBuffers) {
   ExpectCaught("3", "exists twice",
                [](Compiled* c) { c->program.buffers.push_back(BufferOf(c, BufferKind::kReduce, 1)); });
   ExpectCaught("3", "is missing", [](Compiled* c) { c->program.buffers.clear(); });
@@ -280,26 +280,26 @@ TEST(Verify, Rule3CatchesBuffersMissingTwiceThereOrWithoutUse) {
   });
 }
 
-TEST(Verify, Rule4CatchesAMissingForward) {
+TEST(Verify, Rule4RejectsMissingForward) {
   ExpectCaught(Strategy::kNoShard, nullptr, "4", "where Forward layer.1 mb 1 is due",
                [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kForward, 2, 1)); });
 }
 
-TEST(Verify, Rule4CatchesARepeatedForward) {
+TEST(Verify, Rule4RejectsRepeatedForward) {
   ExpectCaught("4", "Forward layer.1 mb 0", [](Compiled* c) { At(c, Op::kForward, 2, 1).micro_batch = 0; });
 }
 
-TEST(Verify, Rule4CatchesForwardsOutOfChainOrder) {
+TEST(Verify, Rule4RejectsForwardsOutOfOrder) {
   ExpectCaught(Strategy::kOptim, nullptr, "4", "Forward layer.1 mb 1",
                [](Compiled* c) { std::swap(At(c, Op::kForward, 1, 1), At(c, Op::kForward, 2, 1)); });
 }
 
-TEST(Verify, Rule4CatchesAWrongLane) {
+TEST(Verify, Rule4RejectsWrongLane) {
   ExpectCaught(Strategy::kNoShard, nullptr, "4", "Update embedding",
                [](Compiled* c) { At(c, Op::kUpdate, 0).lane = LaneId::kGather; });
 }
 
-TEST(Verify, Rule4CatchesUnitsBucketsAndMicroBatchesThatDoNotExist) {
+TEST(Verify, Rule4RejectsUnknownOperands) {
   ExpectCaught("4", "names unit 5 of 5", [](Compiled* c) { At(c, Op::kRelease, 3).unit = 5; });
   ExpectCaught("4", "names bucket 3, which is not its unit's",
                [](Compiled* c) { At(c, Op::kGather, 1).bucket = 3; });
@@ -307,7 +307,7 @@ TEST(Verify, Rule4CatchesUnitsBucketsAndMicroBatchesThatDoNotExist) {
                [](Compiled* c) { At(c, Op::kBackward, 1, 1).micro_batch = 2; });
 }
 
-TEST(Verify, Rule4CatchesABackwardThatRecomputesWhatWasKept) {
+TEST(Verify, Rule4RejectsRecomputeMismatch) {
   const auto full = [](Spec* spec) {
     spec->recompute = Recompute::kFull;
     spec->recompute_layers = 3;
@@ -320,12 +320,12 @@ TEST(Verify, Rule4CatchesABackwardThatRecomputesWhatWasKept) {
                [](Compiled* c) { At(c, Op::kForwardBackward, 4, 0).recompute = Recompute::kFull; });
 }
 
-TEST(Verify, Rule4CatchesALastUnitInTwoParts) {
+TEST(Verify, Rule4RejectsSplitLastUnit) {
   ExpectCaught("4", "where ForwardBackward head mb 0 is due",
                [](Compiled* c) { At(c, Op::kForwardBackward, 4, 0).op = Op::kForward; });
 }
 
-TEST(Verify, Rule4CatchesAHeadWithoutItsLendersParameters) {
+TEST(Verify, Rule4RejectsBorrowerWithoutLender) {
   ExpectCaught(kSharded, Tie, "2", "ForwardBackward head", [](Compiled* c) {
     Instruction& both = At(c, Op::kForwardBackward, 4, 0);
     const int lent = c->layout.units[0].buckets[0];
@@ -342,7 +342,7 @@ TEST(Verify, Rule4CatchesAHeadWithoutItsLendersParameters) {
   });
 }
 
-TEST(Verify, Rule4CatchesAGatherOfWhatIsThere) {
+TEST(Verify, Rule4RejectsRedundantGather) {
   for (const Strategy strategy : {Strategy::kOptim, kSharded}) {
     ExpectCaught(strategy, nullptr, "4", "Gather layer.0", [](Compiled* c) {
       const int gather = Find(c->program, Op::kGather, 1);
@@ -356,7 +356,7 @@ TEST(Verify, Rule4CatchesAGatherOfWhatIsThere) {
   }
 }
 
-TEST(Verify, Rule4CatchesParametersThatStayGatheredOrGoTwice) {
+TEST(Verify, Rule4RejectsMissingOrDoubleRelease) {
   ExpectCaught("2", "Release layer.0 is missing", [](Compiled* c) {
     int last = 0;
     for (size_t i = 0; i < c->program.instructions.size(); ++i) {
@@ -372,45 +372,45 @@ TEST(Verify, Rule4CatchesParametersThatStayGatheredOrGoTwice) {
   });
 }
 
-TEST(Verify, Rule5CatchesAFirstReduceThatAdds) {
+TEST(Verify, Rule5RejectsFirstReduceThatAdds) {
   ExpectCaught("5", "Reduce layer.2 mb 0", [](Compiled* c) { At(c, Op::kReduce, 3, 0).accumulate = true; });
 }
 
-TEST(Verify, Rule5CatchesALaterReduceThatSets) {
+TEST(Verify, Rule5RejectsLaterReduceThatSets) {
   ExpectCaught("5", "Reduce layer.2 mb 1", [](Compiled* c) { At(c, Op::kReduce, 3, 1).accumulate = false; });
 }
 
-TEST(Verify, Rule5CatchesABackwardThatForgetsTheFirstMicroBatch) {
+TEST(Verify, Rule5RejectsBackwardThatOverwrites) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptim}) {
     ExpectCaught(strategy, nullptr, "5", "Backward layer.0 mb 1",
                  [](Compiled* c) { At(c, Op::kBackward, 1, 1).accumulate = false; });
   }
 }
 
-TEST(Verify, Rule5CatchesALenderThatForgetsItsBorrowersGradient) {
+TEST(Verify, Rule5RejectsLenderThatOverwrites) {
   ExpectCaught(kSharded, Tie, "5", "Backward embedding mb 0",
                [](Compiled* c) { At(c, Op::kBackward, 0, 0).accumulate = false; });
 }
 
-TEST(Verify, Rule5CatchesAReduceOfAnEarlierMicroBatch) {
+TEST(Verify, Rule5RejectsReduceOfEarlierMicroBatch) {
   ExpectCaught(Strategy::kOptim, nullptr, "5", "Reduce layer.0 mb 0",
                [](Compiled* c) { At(c, Op::kReduce, 1).micro_batch = 0; });
 }
 
-TEST(Verify, Rule5CatchesAMissingReduce) {
+TEST(Verify, Rule5RejectsMissingReduce) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptim}) {
     ExpectCaught(strategy, nullptr, "5", "comes without Reduce layer.1 mb 1",
                  [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kReduce, 2)); });
   }
 }
 
-TEST(Verify, Rule5CatchesAReduceThatDoesNotWaitForItsBackward) {
+TEST(Verify, Rule5RejectsReduceBeforeBackward) {
   ExpectCaught(Strategy::kOptim, nullptr, "2", "Reduce", [](Compiled* c) {
     for (int unit = 0; unit < 5; ++unit) At(c, Op::kReduce, unit).after.clear();
   });
 }
 
-TEST(Verify, Rule5CatchesAGradientThatIsNotReducedOverTheOuterAxis) {
+TEST(Verify, Rule5RejectsMissingReduceOuter) {
   for (const Strategy outer : {Strategy::kNoShard, Strategy::kOptim}) {
     const auto two_axes = [outer](Spec* spec) {
       Hfsdp(spec);
@@ -423,7 +423,7 @@ TEST(Verify, Rule5CatchesAGradientThatIsNotReducedOverTheOuterAxis) {
   }
 }
 
-TEST(Verify, Rule5CatchesAReduceOfWhatIsFrozen) {
+TEST(Verify, Rule5RejectsReduceOfFrozenBucket) {
   ExpectCaught(kSharded, FreezeEmbedding, "5", "Reduce embedding mb 1", [](Compiled* c) {
     Instruction& reduce = At(c, Op::kReduce, 1, 1);
     reduce.unit = 0;
@@ -431,9 +431,9 @@ TEST(Verify, Rule5CatchesAReduceOfWhatIsFrozen) {
   });
 }
 
-TEST(Verify, Rule6CatchesAnUpdateThatDoesNotWaitForTheNorm) {
+TEST(Verify, Rule6RejectsUpdateBeforeNorm) {
   ExpectCaught("6", "Update", [](Compiled* c) {
-    // For the last reduction instead, so that its gradient is there.
+    // Waits for the last reduction instead, so that its gradient is complete.
     const int norm = Find(c->program, Op::kNorm, -1);
     for (Instruction& at : c->program.instructions) {
       std::replace(at.after.begin(), at.after.end(), norm, norm - 1);
@@ -442,12 +442,12 @@ TEST(Verify, Rule6CatchesAnUpdateThatDoesNotWaitForTheNorm) {
   });
 }
 
-TEST(Verify, Rule6CatchesAMissingUpdate) {
+TEST(Verify, Rule6RejectsMissingUpdate) {
   ExpectCaught("6", "Update layer.1 is missing",
                [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kUpdate, 2)); });
 }
 
-TEST(Verify, Rule6CatchesASecondUpdate) {
+TEST(Verify, Rule6RejectsSecondUpdate) {
   ExpectCaught("6", "Update layer.2", [](Compiled* c) {
     Instruction& update = At(c, Op::kUpdate, 2);
     update.unit = 3;
@@ -455,7 +455,7 @@ TEST(Verify, Rule6CatchesASecondUpdate) {
   });
 }
 
-TEST(Verify, Rule6CatchesAnUpdateOfWhatIsFrozen) {
+TEST(Verify, Rule6RejectsUpdateOfFrozenBucket) {
   ExpectCaught(kSharded, FreezeEmbedding, "6", "Update embedding", [](Compiled* c) {
     Instruction& update = At(c, Op::kUpdate, 1);
     update.unit = 0;
@@ -470,7 +470,7 @@ void Balance(Spec* spec) {
   experts.bias_update_rate = 0.001;
 }
 
-// Of a layer the last bucket.
+// The last bucket of a layer.
 int BiasOf(const Compiled& c, int unit) {
   const int bucket = c.layout.units[unit].buckets.back();
   EXPECT_TRUE(c.layout.buckets[bucket].balances());
@@ -486,26 +486,26 @@ int FindUpdateOf(const Compiled& c, int bucket) {
   return 0;
 }
 
-TEST(Verify, Rule6CatchesASelectionBiasThatIsNotUpdated) {
+TEST(Verify, Rule6RejectsMissingSelectionBiasUpdate) {
   ExpectCaught(kSharded, Balance, "6", "Update layer.1 is missing",
                [](Compiled* c) { RemoveInstruction(&c->program, FindUpdateOf(*c, BiasOf(*c, 2))); });
 }
 
-TEST(Verify, Rule6CatchesASelectionBiasThatMovesByAnothersChoices) {
+TEST(Verify, Rule6RejectsSelectionBiasWithForeignChoices) {
   ExpectCaught(kSharded, Balance, "6", "which is another's or nobody's",
                [](Compiled* c) { c->layout.buckets[BiasOf(*c, 2)].choices_begin -= 4; });
   ExpectCaught(kSharded, Balance, "6", "which is another's or nobody's",
                [](Compiled* c) { c->layout.choices -= 1; });
 }
 
-TEST(Verify, Rule6CatchesWhatIsTrainedAndBalances) {
+TEST(Verify, Rule6RejectsTrainedSelectionBias) {
   ExpectCaught(kSharded, Balance, "6", "is not a selection bias alone", [](Compiled* c) {
     Bucket& bucket = c->layout.buckets[BiasOf(*c, 2)];
     bucket.trainable = true;
   });
 }
 
-TEST(Verify, Rule3CatchesASelectionBiasWithRoomForBf16) {
+TEST(Verify, Rule3RejectsBf16SelectionBias) {
   const auto narrow = [](Spec* spec) {
     Balance(spec);
     WireInBf16(spec);
@@ -517,22 +517,22 @@ TEST(Verify, Rule3CatchesASelectionBiasWithRoomForBf16) {
   });
 }
 
-TEST(Verify, Rule6CatchesAMissingNorm) {
+TEST(Verify, Rule6RejectsMissingNorm) {
   ExpectCaught(Strategy::kOptimGrads, nullptr, "6", "Update",
                [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kNorm, -1)); });
 }
 
-TEST(Verify, Rule6CatchesANormThatDoesNotWaitForTheOuterReductions) {
+TEST(Verify, Rule6RejectsNormBeforeReduceOuter) {
   ExpectCaught(kSharded, Hfsdp, "5", "Norm", [](Compiled* c) { At(c, Op::kNorm, -1).after.clear(); });
 }
 
-TEST(Verify, Rule6CatchesAGatherOfParametersThatTheStepBeforeStillUpdates) {
+TEST(Verify, Rule6RejectsGatherDuringPreviousUpdate) {
   ExpectCaught("6", "of the step after uses the main parameters of", [](Compiled* c) {
     for (Instruction& at : c->program.instructions) at.after_previous.clear();
   });
 }
 
-TEST(Verify, Rule6CatchesAPublishThatReadsWhatTheStepBeforeStillUpdates) {
+TEST(Verify, Rule6RejectsPublishDuringPreviousUpdate) {
   ExpectCaught(kSharded, Hfsdp, "6", "Publish", [](Compiled* c) {
     for (Instruction& at : c->program.instructions) {
       if (at.op == Op::kPublish) at.after_previous.clear();
@@ -540,14 +540,14 @@ TEST(Verify, Rule6CatchesAPublishThatReadsWhatTheStepBeforeStillUpdates) {
   });
 }
 
-TEST(Verify, Rule7CatchesAnArenaOverTheBudget) {
+TEST(Verify, Rule7RejectsArenaOverBudget) {
   ExpectCaught("7", "budget", [](Compiled* c) { c->spec.memory_budget_bytes = c->program.arena_bytes - 1; });
   Compiled c = Compile(kSharded, nullptr);
   c.spec.memory_budget_bytes = c.program.arena_bytes;
   EXPECT_TRUE(Verify(c.program, c.layout, c.spec).ok());
 }
 
-TEST(Verify, Rule7CatchesALivePeakThatIsNot) {
+TEST(Verify, Rule7RejectsWrongLivePeak) {
   ExpectCaught("7", "live peak", [](Compiled* c) { c->program.live_peak_bytes = 1; });
   ExpectCaught("7", "live peak",
                [](Compiled* c) { c->program.live_peak_bytes = c->program.arena_bytes + 256; });
@@ -561,7 +561,7 @@ void ExpectCaughtInEvaluation(const Change& change, const std::string& rule, con
   ExpectBroken(c, rule, names);
 }
 
-TEST(Verify, Rule8CatchesAnEvaluationThatTrains) {
+TEST(Verify, Rule8RejectsEvaluationThatTrains) {
   ExpectCaughtInEvaluation(nullptr, "8", "Update layer.1", [](Compiled* c) {
     Instruction& release = At(c, Op::kRelease, 2);
     release.op = Op::kUpdate;
@@ -569,11 +569,11 @@ TEST(Verify, Rule8CatchesAnEvaluationThatTrains) {
   });
 }
 
-TEST(Verify, Rule8CatchesATrainingStepThatEndsLikeAnEvaluation) {
+TEST(Verify, Rule8RejectsTrainingStepWithLoss) {
   ExpectCaught("8", "Loss", [](Compiled* c) { At(c, Op::kNorm, -1).op = Op::kLoss; });
 }
 
-TEST(Verify, Rule8CatchesAnEvaluationWithoutItsLossOrWithMoreAfterIt) {
+TEST(Verify, Rule8RejectsEvaluationNotEndingWithLoss) {
   ExpectCaughtInEvaluation(nullptr, "8", "Loss is missing", [](Compiled* c) {
     RemoveInstruction(&c->program, static_cast<int>(c->program.instructions.size()) - 1);
   });
@@ -582,11 +582,11 @@ TEST(Verify, Rule8CatchesAnEvaluationWithoutItsLossOrWithMoreAfterIt) {
   });
 }
 
-TEST(Verify, Rule8CatchesALossThatDoesNotWaitForTheLastForward) {
+TEST(Verify, Rule8RejectsLossBeforeLastForward) {
   ExpectCaughtInEvaluation(nullptr, "6", "Loss", [](Compiled* c) { At(c, Op::kLoss, -1).after.clear(); });
 }
 
-TEST(Verify, Rule8CatchesAnEvaluationThatCopiesOut) {
+TEST(Verify, Rule8RejectsSnapshotInEvaluation) {
   ExpectCaughtInEvaluation(Save, "8", "Snapshot layer.1", [](Compiled* c) {
     Instruction& release = At(c, Op::kRelease, 2);
     release.op = Op::kSnapshot;
@@ -595,27 +595,27 @@ TEST(Verify, Rule8CatchesAnEvaluationThatCopiesOut) {
   });
 }
 
-TEST(Verify, Rule9CatchesAMissingSnapshot) {
+TEST(Verify, Rule9RejectsMissingSnapshot) {
   ExpectCaught(kSharded, Save, "9", "Snapshot layer.1 is missing",
                [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kSnapshot, 2)); });
   ExpectCaught(kSharded, SaveFrozen, "9", "Snapshot embedding is missing",
                [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kSnapshot, 0)); });
 }
 
-TEST(Verify, Rule9CatchesASecondSnapshot) {
+TEST(Verify, Rule9RejectsSecondSnapshot) {
   ExpectCaught(kSharded, Save, "9", "Snapshot head", [](Compiled* c) {
     const int at = Find(c->program, Op::kSnapshot, 4);
     InsertInstruction(&c->program, at, Instruction(c->program.instructions[at]));
   });
 }
 
-TEST(Verify, Rule9CatchesASnapshotOfAJobThatWritesNoCheckpoints) {
+TEST(Verify, Rule9RejectsSnapshotWithoutCheckpoints) {
   ExpectCaught(kSharded, Save, "9", "Snapshot embedding",
                [](Compiled* c) { c->spec.checkpoint.every_steps = 0; });
 }
 
-// In order with its Update, but before it: the parameters of the step before.
-TEST(Verify, Rule9CatchesASnapshotThatIsAStepLate) {
+// Ordered with its Update, but before it: copies the parameters of the previous step.
+TEST(Verify, Rule9RejectsSnapshotBeforeUpdate) {
   ExpectCaught(kSharded, Save, "9", "comes before its Update", [](Compiled* c) {
     const int old = Find(c->program, Op::kSnapshot, 0);
     Instruction early = c->program.instructions[old];
@@ -632,7 +632,7 @@ TEST(Verify, Rule9CatchesASnapshotThatIsAStepLate) {
   });
 }
 
-TEST(Verify, Rule11CatchesStateThatIsNotPutBackOrComesForNobody) {
+TEST(Verify, Rule11RejectsUnpairedFetchAndOffload) {
   ExpectCaught(kSharded, Offload, "11", "Offload head is missing", [](Compiled* c) {
     RemoveInstruction(&c->program, Find(c->program, Op::kOffload, 4));
     At(c, Op::kFetch, 0).after_previous = {Find(c->program, Op::kOffload, 3),
@@ -646,41 +646,41 @@ TEST(Verify, Rule11CatchesStateThatIsNotPutBackOrComesForNobody) {
   });
 }
 
-TEST(Verify, Rule2CatchesAnUpdateOfStateThatHasNotCome) {
+TEST(Verify, Rule2RejectsUpdateBeforeFetch) {
   ExpectCaught(kSharded, Offload, "2", "Update layer.1",
                [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kFetch, 2)); });
 }
 
-TEST(Verify, Rule3CatchesAFetchThatOvertakesTheLastStepsOffload) {
+TEST(Verify, Rule3RejectsFetchBeforePreviousOffload) {
   ExpectCaught(kSharded, Offload, "3", "Fetch layer.0",
                [](Compiled* c) { At(c, Op::kFetch, 0).after_previous.clear(); });
 }
 
-TEST(Verify, Rule3CatchesStateThatTakesAnothersPlaceTooEarly) {
+TEST(Verify, Rule3RejectsOverlappingState) {
   ExpectCaught(kSharded, Offload, "3", "Fetch layer.1",
                [](Compiled* c) { At(c, Op::kFetch, 2).after.clear(); });
 }
 
-TEST(Verify, Rule6CatchesAnUpdateThatOvertakesTheLastStepsSnapshot) {
+TEST(Verify, Rule6RejectsUpdateBeforePreviousSnapshot) {
   ExpectCaught(kSharded, Save, "6", "Update layer.1", [](Compiled* c) {
     ASSERT_EQ(At(c, Op::kUpdate, 2).after_previous.size(), 1u);
     At(c, Op::kUpdate, 2).after_previous.clear();
   });
 }
 
-TEST(Verify, Rule6CatchesASnapshotThatDoesNotWaitForItsUpdate) {
+TEST(Verify, Rule6RejectsSnapshotDuringUpdate) {
   ExpectCaught(kSharded, Save, "6", "Snapshot layer.1",
                [](Compiled* c) { At(c, Op::kSnapshot, 2).after.clear(); });
 }
 
-TEST(Verify, Rule4CatchesWholeParametersBesideSlices) {
+TEST(Verify, Rule4RejectsReplicatedNextToPartitionedParameters) {
   ExpectCaught("4", "bucket 1 has slices of parameters beside whole ones", [](Compiled* c) {
     ASSERT_GT(c->layout.buckets[1].params.size(), 1u);
     c->layout.buckets[1].params[0].cut = {0, 2};
   });
 }
 
-TEST(Verify, Rule4CatchesASnapshotOnAnotherLane) {
+TEST(Verify, Rule4RejectsSnapshotOnOtherLane) {
   ExpectCaught(kSharded, Save, "4", "belongs on the copy lane",
                [](Compiled* c) { At(c, Op::kSnapshot, 1).lane = LaneId::kGather; });
   ExpectCaught(kSharded, Save, "4", "over world instead of self",
@@ -689,7 +689,7 @@ TEST(Verify, Rule4CatchesASnapshotOnAnotherLane) {
                [](Compiled* c) { At(c, Op::kSnapshot, 1).bucket = 3; });
 }
 
-TEST(Verify, Rule8CatchesAnEvaluationWithStaleReplicas) {
+TEST(Verify, Rule8RejectsStaleReplicasInEvaluation) {
   ExpectCaughtInEvaluation(Hfsdp, "2", "Gather layer.1", [](Compiled* c) {
     RemoveInstruction(&c->program, Find(c->program, Op::kPublish, 2));
   });
