@@ -30,7 +30,7 @@ namespace {
 struct Option {
   v1::JobSpec job;
   std::string text;
-  // Also sets train.global_batch; the text omits it, because Together() appends the final value.
+  // Also sets train.global_batch; the text omits it, because ApplyChanges() appends the final value.
   bool sets_batch = false;
 };
 
@@ -394,7 +394,7 @@ struct Fix {
 
 // Applies all changes, with the mildest option of the last one that fits. Empty if none fits, or if `milder`
 // exceeds a change's options.
-std::optional<Fix> Together(const v1::JobSpec& job, const std::vector<Change>& changes, Peaks* peaks) {
+std::optional<Fix> ApplyChanges(const v1::JobSpec& job, const std::vector<Change>& changes, Peaks* peaks) {
   Fix fix{job, {}};
   int sets_batch = -1;  // Index of the last text that sets the global batch.
   for (size_t i = 0; i < changes.size(); ++i) {
@@ -420,9 +420,9 @@ std::optional<Fix> Together(const v1::JobSpec& job, const std::vector<Change>& c
 }
 
 // Weakens or drops each change except the last, as long as the last need not grow.
-Fix Lessened(const v1::JobSpec& job, std::vector<Change> changes, Fix fix, Peaks* peaks) {
+Fix Minimize(const v1::JobSpec& job, std::vector<Change> changes, Fix fix, Peaks* peaks) {
   const auto take = [&](const std::vector<Change>& fewer) {
-    std::optional<Fix> smaller = Together(job, fewer, peaks);
+    std::optional<Fix> smaller = ApplyChanges(job, fewer, peaks);
     if (!smaller.has_value() || smaller->texts.back() != fix.texts.back()) return false;
     changes = fewer;
     fix = *std::move(smaller);
@@ -459,7 +459,7 @@ double StepSecondsOf(const v1::JobSpec& job) {
 std::vector<Fix> SingleFixes(const v1::JobSpec& job, Peaks* peaks) {
   std::vector<Fix> fixes, rounding;
   const auto look = [&](Kind kind) {
-    std::optional<Fix> fix = Together(job, {{kind}}, peaks);
+    std::optional<Fix> fix = ApplyChanges(job, {{kind}}, peaks);
     if (!fix.has_value()) return;
     fix->step_seconds = StepSecondsOf(fix->job);
     (ChangesRounding(kind) ? rounding : fixes).push_back(*std::move(fix));
@@ -485,41 +485,41 @@ std::vector<Fix> SmallestFixes(const v1::JobSpec& job, Peaks* peaks) {
   std::vector<Change> changes;
   for (const Kind kind : kKinds) {
     changes.push_back({kind});
-    if (std::optional<Fix> fix = Together(job, changes, peaks); fix.has_value()) {
-      fixes.push_back(Lessened(job, changes, *std::move(fix), peaks));
+    if (std::optional<Fix> fix = ApplyChanges(job, changes, peaks); fix.has_value()) {
+      fixes.push_back(Minimize(job, changes, *std::move(fix), peaks));
       break;
     }
   }
   const bool has_enough = !fixes.empty();  // The given ranks are enough.
   int64_t alone = 0;                       // World size if only the number of ranks changes.
-  if (std::optional<Fix> fix = Together(job, {{MoreRanks}}, peaks); fix.has_value()) {
+  if (std::optional<Fix> fix = ApplyChanges(job, {{MoreRanks}}, peaks); fix.has_value()) {
     alone = BatchOf(fix->job).world;
     fixes.push_back(*std::move(fix));
   }
   if (has_enough || (alone > 0 && alone <= kManyTimes * BatchOf(job).world)) return fixes;
   changes.push_back({MoreRanks});
-  if (std::optional<Fix> fix = Together(job, changes, peaks); fix.has_value()) {
-    Fix least = Lessened(job, changes, *std::move(fix), peaks);
+  if (std::optional<Fix> fix = ApplyChanges(job, changes, peaks); fix.has_value()) {
+    Fix least = Minimize(job, changes, *std::move(fix), peaks);
     if (alone == 0 || BatchOf(least.job).world < alone) fixes.insert(fixes.begin(), std::move(least));
   }
   return fixes;
 }
 
-std::string FindAdvice(const v1::JobSpec& job) {
+std::string FindFix(const v1::JobSpec& job) {
   Peaks peaks;
-  std::vector<std::string> ways;
+  std::vector<std::string> alternatives;
   for (const Fix& fix : SmallestFixes(job, &peaks)) {
-    ways.push_back(absl::StrCat(absl::StrJoin(fix.texts, " and "), ": the peak becomes ",
-                                HumanBytes(*peaks.Of(fix.job)), " per rank"));
+    alternatives.push_back(absl::StrCat(absl::StrJoin(fix.texts, " and "), ": the peak becomes ",
+                                        HumanBytes(*peaks.Of(fix.job)), " per rank"));
     if (fix.step_seconds > 0)
-      absl::StrAppend(&ways.back(), absl::StrFormat(", a step about %.3g s", fix.step_seconds));
+      absl::StrAppend(&alternatives.back(), absl::StrFormat(", a step about %.3g s", fix.step_seconds));
   }
-  if (ways.empty()) {
+  if (alternatives.empty()) {
     return "no change of recompute, micro_batch, sharding, mesh, ranks or offload makes it fit: "
            "`fsdpctl plan --search` tries several axes of the mesh at a time; "
            "else use a smaller model or sequence_length, or devices with more memory";
   }
-  return absl::StrCat("use ", absl::StrJoin(ways, "; or "));
+  return absl::StrCat("use ", absl::StrJoin(alternatives, "; or "));
 }
 
 // Serializes and caches searches for a fix. Otherwise concurrent requests would use all of the coordinator's
@@ -533,7 +533,7 @@ class Adviser {
     const auto known =
         std::find_if(recent_.begin(), recent_.end(), [&](const auto& each) { return each.first == key; });
     if (known != recent_.end()) return known->second;
-    recent_.emplace_front(key, FindAdvice(job));
+    recent_.emplace_front(key, FindFix(job));
     if (recent_.size() > kRemembered) recent_.pop_back();
     return recent_.front().second;
   }

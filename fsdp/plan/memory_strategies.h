@@ -15,7 +15,7 @@
 
 namespace fsdpd {
 
-struct MemoryWay {
+struct MemoryStrategy {
   int64_t offloaded_layers = 0;
   RecomputeChoice recompute;
   int64_t peak_bytes = 0;
@@ -23,14 +23,15 @@ struct MemoryWay {
 };
 
 // Recompute settings that the spec fixes.
-struct HeldRecompute {
+struct FixedRecompute {
   std::optional<Recompute> kind;
   std::optional<int64_t> layers;
 };
 
 // Strategies that fit the spec's budget, fastest first. Returns only the strategy that saves nothing if none
 // is needed, and only the one with the lowest peak if none fits. REQUIRES: a budget, and one pipeline stage.
-std::vector<MemoryWay> MemoryStrategies(const Spec& spec, const HeldRecompute& held, int64_t ranks_per_node);
+std::vector<MemoryStrategy> MemoryStrategies(const Spec& spec, const FixedRecompute& held,
+                                             int64_t ranks_per_node);
 
 // Numbers of offloaded layers to try, for a model with `blocks` layers: 0, about ten values in between, and
 // all.

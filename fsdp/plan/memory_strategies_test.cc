@@ -56,13 +56,13 @@ TEST(MemoryStrategies, PrefersOffloadWithFastLink) {
   ASSERT_GT(ways.size(), 1u);
   EXPECT_GT(ways.front().offloaded_layers, 0);
   double before = 0;
-  for (const MemoryWay& way : ways) {
+  for (const MemoryStrategy& way : ways) {
     EXPECT_LE(way.peak_bytes, spec.memory_budget_bytes);
     EXPECT_GE(way.step_seconds, before);
     before = way.step_seconds;
   }
-  const auto on_device =
-      std::find_if(ways.begin(), ways.end(), [](const MemoryWay& way) { return way.offloaded_layers == 0; });
+  const auto on_device = std::find_if(ways.begin(), ways.end(),
+                                      [](const MemoryStrategy& way) { return way.offloaded_layers == 0; });
   ASSERT_NE(on_device, ways.end());
   EXPECT_EQ(on_device->recompute.recompute, Recompute::kFull);
   EXPECT_GT(on_device->step_seconds, 1.05 * ways.front().step_seconds);
@@ -79,7 +79,7 @@ TEST(MemoryStrategies, OffloadedLayersMayRecompute) {
 TEST(MemoryStrategies, KeepsHeldFields) {
   Spec spec = LongSpec();
   spec.memory_budget_bytes = PeakWith(spec, Recompute::kFull, 0);
-  for (const MemoryWay& way : MemoryStrategies(spec, {Recompute::kFull, 5}, 1)) {
+  for (const MemoryStrategy& way : MemoryStrategies(spec, {Recompute::kFull, 5}, 1)) {
     EXPECT_EQ(way.recompute.recompute, Recompute::kFull);
     EXPECT_EQ(way.recompute.layers, 5);
     EXPECT_GT(way.offloaded_layers, 0) << "five layers are too few by themselves";

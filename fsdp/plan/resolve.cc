@@ -195,10 +195,10 @@ class Resolver {
     if (job_.parallel().pipeline() > 1)
       return choose(0, "with parallel.pipeline layers keep all on the device");
     if (spec.memory_budget_bytes <= 0) return choose(0, "no memory budget is known");
-    HeldRecompute held;
+    FixedRecompute held;
     if (fsdp->recompute() != v1::RECOMPUTE_UNSPECIFIED) held.kind = spec.recompute;
     if (fsdp->has_recompute_layers()) held.layers = fsdp->recompute_layers();
-    const std::vector<MemoryWay> ways = MemoryStrategies(spec, held, job_.resources().ranks_per_node());
+    const std::vector<MemoryStrategy> ways = MemoryStrategies(spec, held, job_.resources().ranks_per_node());
     choose(ways.front().offloaded_layers, WhyOf(ways, spec));
     if (!held.kind.has_value())
       SetRecompute(ways.front().recompute, held.layers.has_value(),
@@ -206,7 +206,7 @@ class Resolver {
   }
 
   // Step times of the alternatives, independent of the device that the job is planned for.
-  static std::string WhyOf(const std::vector<MemoryWay>& ways, const Spec& spec) {
+  static std::string WhyOf(const std::vector<MemoryStrategy>& ways, const Spec& spec) {
     const int64_t budget_bytes = spec.memory_budget_bytes;
     if (ways.front().peak_bytes > budget_bytes)
       return absl::StrCat("a step needs ", HumanBytes(ways.front().peak_bytes), " of ",

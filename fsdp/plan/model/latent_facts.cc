@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "fsdp/plan/model/attention_room.h"
+#include "fsdp/plan/model/attention_workspace.h"
 
 namespace fsdpd {
 namespace {

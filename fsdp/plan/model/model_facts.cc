@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/plan/model/attention_room.h"
+#include "fsdp/plan/model/attention_workspace.h"
 #include "fsdp/plan/model/fp8_facts.h"
 #include "fsdp/plan/model/latent_facts.h"
 #include "fsdp/plan/model/llama_exchanges.h"

@@ -77,7 +77,7 @@ bool FollowsNorm(Op op) {
   return op == Op::kUpdate || op == Op::kSnapshot || op == Op::kFetch || op == Op::kOffload;
 }
 
-bool GoesBackAlone(Op op) { return op == Op::kBackward || op == Op::kBackwardWeights; }
+bool IsBackwardOnly(Op op) { return op == Op::kBackward || op == Op::kBackwardWeights; }
 
 bool GivesInputGrad(Op op) { return op == Op::kBackward || op == Op::kForwardBackward; }
 

@@ -70,7 +70,7 @@ Group GroupOf(Op op, const Bucket* bucket);
 bool FollowsNorm(Op op);
 
 // Whether the operation is a pure backward of a unit, which may not need what the forward reads.
-bool GoesBackAlone(Op op);
+bool IsBackwardOnly(Op op);
 
 // Whether the operation produces the gradient of a unit's input, which earlier units wait for.
 bool GivesInputGrad(Op op);

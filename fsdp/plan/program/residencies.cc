@@ -15,7 +15,7 @@ std::vector<int> UnitsUsedBy(const Layout& layout, int unit) {
 
 std::vector<int> UnitsReadBy(const Layout& layout, const Pass& pass) {
   std::vector<int> units = UnitsUsedBy(layout, pass.unit);
-  if (GoesBackAlone(pass.op) && !layout.units[pass.unit].backward_reads) units.pop_back();
+  if (IsBackwardOnly(pass.op) && !layout.units[pass.unit].backward_reads) units.pop_back();
   return units;
 }
 

@@ -31,10 +31,10 @@ class StagedActivations {
   void Fetch(int micro_batch);
 
   ProgramWriter* const writer_;
-  std::vector<bool> away_;      // By unit: offloads its activations.
-  std::vector<int> moved_;      // By unit: its OffloadKept, later its FetchKept.
-  std::deque<int> leaving_;     // Units being offloaded, oldest first.
-  std::vector<int> returning_;  // Units offloaded, to be fetched from the back.
+  std::vector<bool> offloaded_;  // By unit: offloads its activations.
+  std::vector<int> moved_;       // By unit: its OffloadKept, later its FetchKept.
+  std::deque<int> in_flight_;    // Units being offloaded, oldest first.
+  std::vector<int> to_fetch_;    // Units offloaded, to be fetched from the back.
 };
 
 }  // namespace fsdpd

@@ -6,7 +6,7 @@
 namespace fsdpd {
 
 StagedState::StagedState(const Layout& layout, ProgramWriter* writer)
-    : layout_(layout), writer_(writer), room_(StagedRoom(layout)), fetch_(layout.buckets.size(), -1) {
+    : layout_(layout), writer_(writer), free_bytes_(StagedRoom(layout)), fetch_(layout.buckets.size(), -1) {
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     if (!layout.buckets[b].offloaded.empty()) buckets_.push_back(static_cast<int>(b));
   }
@@ -18,8 +18,8 @@ void StagedState::Begin() { FetchWhatFits(); }
 void StagedState::FetchWhatFits() {
   for (; next_ < buckets_.size(); ++next_) {
     const int64_t bytes = layout_.buckets[buckets_[next_]].offloaded_bytes();
-    if (bytes > room_) return;
-    room_ -= bytes;
+    if (bytes > free_bytes_) return;
+    free_bytes_ -= bytes;
     Fetch(buckets_[next_]);
   }
 }
@@ -31,7 +31,7 @@ void StagedState::Fetch(int bucket) {
   fetch.bucket = bucket;
   fetch.uses = {{writer_->Find(BufferKind::kState, bucket), Access::kWrite}};
   fetch_[bucket] = writer_->Append(std::move(fetch), {last_use_});
-  freed_.resize(gone_, fetch_[bucket]);
+  freed_.resize(written_back_, fetch_[bucket]);
 }
 
 // Offloads and Snapshots share a lane, so after the later one both have completed.
@@ -44,8 +44,8 @@ void StagedState::Updated(int bucket, int update, int snapshot) {
   offload.uses = {{state, Access::kRead}};
   last_use_ = writer_->Append(std::move(offload), {update, snapshot});
   writer_->Live(state, fetch_[bucket], last_use_);
-  ++gone_;
-  room_ += layout_.buckets[bucket].offloaded_bytes();
+  ++written_back_;
+  free_bytes_ += layout_.buckets[bucket].offloaded_bytes();
   FetchWhatFits();
 }
 

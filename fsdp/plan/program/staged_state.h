@@ -39,8 +39,8 @@ class StagedState {
   ProgramWriter* const writer_;
   std::vector<int> buckets_;  // Buckets with offloaded state.
   size_t next_ = 0;           // Index in buckets_ of the next Fetch.
-  size_t gone_ = 0;           // Number of buckets_ written back.
-  int64_t room_;              // Free bytes of StagedRoom.
+  size_t written_back_ = 0;   // Number of buckets_ written back.
+  int64_t free_bytes_;        // Free bytes of StagedRoom.
   std::vector<int> freed_;    // By index in buckets_: the Fetch that may overwrite its bytes.
   std::vector<int> fetch_;    // By bucket; -1: none yet.
   int last_use_ = -1;

@@ -31,14 +31,14 @@ Findings ChecksMax(const OnBadStep& on) {
 
 template <typename OnBadStep>
 Findings ChecksUnusedMax(const Facts& f, const OnBadStep& on, const char* action_field) {
-  if (!on.has_max() || IsBounded(on.action()) || !f.Sound({action_field})) return {};
+  if (!on.has_max() || IsBounded(on.action()) || !f.IsValid({action_field})) return {};
   return {{"the first such step fails the attempt, so there is nothing to bound",
            "leave it out, or write action: skip or action: rewind", "", absl::StrCat(on.max()), "none"}};
 }
 
 Findings ChecksRewind(const Facts& f, v1::StepAction action) {
   if (action != v1::STEP_ACTION_REWIND) return {};
-  if (!f.Sound({"checkpoint.dir", "checkpoint.every_steps", "checkpoint.every_minutes", "train.steps"}))
+  if (!f.IsValid({"checkpoint.dir", "checkpoint.every_steps", "checkpoint.every_minutes", "train.steps"}))
     return {};
   const v1::Checkpoint& checkpoint = f.job.checkpoint();
   const int64_t every = checkpoint.every_steps();
@@ -53,13 +53,13 @@ const Rule kRules[] = {
      [](const Facts& f) { return ChecksMax(Nonfinite(f)); }},
     {"bad_step_nonfinite_max_unused", kAdjust, "train.on_nonfinite.max", "max goes with skip or rewind",
      [](const Facts& f) {
-       if (!f.Sound({"train.on_nonfinite.max"})) return Findings();
+       if (!f.IsValid({"train.on_nonfinite.max"})) return Findings();
        return ChecksUnusedMax(f, Nonfinite(f), "train.on_nonfinite.action");
      }},
     {"bad_step_skip_with_loss_scale", kError, "train.on_nonfinite.action",
      "with fp16 the loss scale skips steps that are not finite",
      [](const Facts& f) -> Findings {
-       if (Nonfinite(f).action() != v1::STEP_ACTION_SKIP || !f.Sound({"precision"})) return {};
+       if (Nonfinite(f).action() != v1::STEP_ACTION_SKIP || !f.IsValid({"precision"})) return {};
        if (f.compute() != DType::kFp16) return {};
        return {
            {"fp16 skips such steps by itself and makes the loss scale smaller; what is not finite at a "
@@ -77,7 +77,7 @@ const Rule kRules[] = {
      [](const Facts& f) { return ChecksMax(Spike(f)); }},
     {"bad_step_spike_max_unused", kAdjust, "train.on_spike.max", "max goes with skip or rewind",
      [](const Facts& f) {
-       if (!f.Sound({"train.on_spike.max"})) return Findings();
+       if (!f.IsValid({"train.on_spike.max"})) return Findings();
        return ChecksUnusedMax(f, Spike(f), "train.on_spike.action");
      }},
     {"bad_step_spike_factor", kError, "train.on_spike.grad_norm_factor", "grad_norm_factor is above 1",

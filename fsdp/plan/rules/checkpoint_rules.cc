@@ -33,7 +33,7 @@ Findings ChecksPath(const std::string& path) {
     return {{absl::StrCat("the path has ", path.size(), " bytes, and files in it need names too"),
              absl::StrCat("use a path of at most ", kMaxPathBytes, " bytes")}};
   }
-  return ChecksWhole(path);
+  return CheckPath(path);
 }
 
 Findings ChecksFormat(const Facts& f) {
@@ -92,7 +92,7 @@ std::string NearestFamily(const LlamaConfig& llama) {
 
 Findings ChecksExportedModel(const Facts& f) {
   const v1::Model& model = f.job.model();
-  if (f.job.checkpoint().export_().empty() || !f.Sound({"model", "checkpoint.export"})) return {};
+  if (f.job.checkpoint().export_().empty() || !f.IsValid({"model", "checkpoint.export"})) return {};
   const char* fix = "leave export out";
   if (model.has_plugin()) return {{"a plug-in's model has names of its own, which no family has", fix}};
   const ModelConfig config = f.model();
@@ -104,8 +104,8 @@ Findings ChecksExportedModel(const Facts& f) {
 }
 
 // Intervals are checked even if no checkpoints are written.
-bool IntervalsAreSound(const Facts& f) {
-  return f.Sound(
+bool IntervalsAreValid(const Facts& f) {
+  return f.IsValid(
       {"checkpoint.every_steps", "checkpoint.every_minutes", "checkpoint.keep_every", "train.steps"});
 }
 
@@ -132,7 +132,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.every_steps() <= 0 || !checkpoint.dir().empty()) return {};
-       if (!f.Sound({"checkpoint.dir"})) return {};
+       if (!f.IsValid({"checkpoint.dir"})) return {};
        return {{absl::StrCat("every_steps is ", checkpoint.every_steps(),
                              " and there is no checkpoint.dir to write to"),
                 "write checkpoint.dir, or leave every_steps out"}};
@@ -148,7 +148,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.every_minutes() <= 0 || !checkpoint.dir().empty()) return {};
-       if (!f.Sound({"checkpoint.dir"})) return {};
+       if (!f.IsValid({"checkpoint.dir"})) return {};
        return {{absl::StrCat("every_minutes is ", checkpoint.every_minutes(),
                              " and there is no checkpoint.dir to write to"),
                 "write checkpoint.dir, or leave every_minutes out"}};
@@ -156,7 +156,7 @@ const Rule kRules[] = {
     {"checkpoint_on_end_without_dir", kError, "checkpoint.on_end", "on_end goes with a dir",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (!checkpoint.on_end() || !checkpoint.dir().empty() || !f.Sound({"checkpoint.dir"})) return {};
+       if (!checkpoint.on_end() || !checkpoint.dir().empty() || !f.IsValid({"checkpoint.dir"})) return {};
        return {{"on_end asks for a checkpoint and there is no checkpoint.dir to write to",
                 "write checkpoint.dir, or leave on_end out"}};
      }},
@@ -164,7 +164,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.dir().empty() || checkpoint.on_end() || SavesWithin(f)) return {};
-       if (!IntervalsAreSound(f) || !f.Sound({"checkpoint.on_end"})) return {};
+       if (!IntervalsAreValid(f) || !f.IsValid({"checkpoint.on_end"})) return {};
        const std::string why =
            checkpoint.every_steps() > 0
                ? absl::StrCat("every_steps, ", checkpoint.every_steps(), ", is above the ",
@@ -178,7 +178,7 @@ const Rule kRules[] = {
      "every_steps is at most the steps of the job",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (!checkpoint.on_end() || checkpoint.every_minutes() > 0 || !IntervalsAreSound(f)) return {};
+       if (!checkpoint.on_end() || checkpoint.every_minutes() > 0 || !IntervalsAreValid(f)) return {};
        if (checkpoint.every_steps() <= f.job.train().steps() || checkpoint.dir().empty()) return {};
        return {{absl::StrCat("the job has ", f.job.train().steps(), " steps and every_steps is ",
                              checkpoint.every_steps(), ": only the one at the end is written"),
@@ -195,7 +195,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.has_keep_last() || !checkpoint.dir().empty()) return {};
-       if (!f.Sound({"checkpoint.dir", "checkpoint.keep_last"})) return {};
+       if (!f.IsValid({"checkpoint.dir", "checkpoint.keep_last"})) return {};
        return {{"there is no checkpoint.dir: nothing is written and nothing removed",
                 "leave it out, or write checkpoint.dir", "", absl::StrCat(checkpoint.keep_last()), "none"}};
      }},
@@ -209,7 +209,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.keep_every() <= 0 || !checkpoint.dir().empty()) return {};
-       if (!f.Sound({"checkpoint.dir"})) return {};
+       if (!f.IsValid({"checkpoint.dir"})) return {};
        return {{"there is no checkpoint.dir: nothing is written and nothing removed",
                 "leave it out, or write checkpoint.dir", "", absl::StrCat(checkpoint.keep_every()), "0"}};
      }},
@@ -218,7 +218,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        const int64_t every = checkpoint.every_steps(), keep = checkpoint.keep_every();
-       if (checkpoint.dir().empty() || keep <= 0 || !IntervalsAreSound(f)) return {};
+       if (checkpoint.dir().empty() || keep <= 0 || !IntervalsAreValid(f)) return {};
        if (every > 0 && keep % every == 0) return {};
        if (every == 0 && checkpoint.every_minutes() > 0) {
          return {{absl::StrCat("checkpoints are written by the clock, and a step that ", keep,
@@ -238,7 +238,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.has_load_optimizer()) return {};
-       if (!checkpoint.load().empty() || !f.Sound({"checkpoint.load"})) return {};
+       if (!checkpoint.load().empty() || !f.IsValid({"checkpoint.load"})) return {};
        return {{"nothing is loaded: the job starts fresh, and later attempts go on with all of their own",
                 "leave it out, or write checkpoint.load", "", checkpoint.load_optimizer() ? "true" : "false",
                 "none"}};
@@ -249,7 +249,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.export_().empty() ||
-           !f.Sound({"checkpoint.dir", "checkpoint.on_end", "checkpoint.export"}))
+           !f.IsValid({"checkpoint.dir", "checkpoint.on_end", "checkpoint.export"}))
          return {};
        if (!checkpoint.dir().empty() && checkpoint.on_end()) return {};
        return {{checkpoint.dir().empty() ? "there is no checkpoint.dir to write to"

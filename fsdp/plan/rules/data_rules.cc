@@ -59,7 +59,7 @@ Findings FewFiles(const Facts& f) {
 Findings DocumentsEnd(const Facts& f) {
   const v1::Data& data = f.job.data();
   if (!data.has_document_end_token() ||
-      !f.Sound({"data.document_end_token", "data.tokens", "data.synthetic"}))
+      !f.IsValid({"data.document_end_token", "data.tokens", "data.synthetic"}))
     return {};
   const int64_t token = data.document_end_token();
   const auto never = [token](const std::string& what, int64_t below) -> Findings {
@@ -83,7 +83,7 @@ const Rule kRules[] = {
     {"data_required", kError, "data", "exactly one of tokens and synthetic is set",
      [](const Facts& f) -> Findings {
        const v1::Data& data = f.job.data();
-       if (!f.Sound({"data.tokens", "data.synthetic"})) return {};
+       if (!f.IsValid({"data.tokens", "data.synthetic"})) return {};
        if ((data.tokens_size() > 0) != data.has_synthetic()) return {};
        return {{data.has_synthetic() ? "both tokens and synthetic are set, and a job trains on one of them"
                                      : "neither tokens nor synthetic is set, so there is nothing to train on",
@@ -107,7 +107,7 @@ const Rule kRules[] = {
     {"token_path_absolute", kError, "data.tokens", "each token file's path is absolute, without ..",
      [](const Facts& f) {
        return EachFile(f, "path",
-                       [](const v1::TokenFile& file) -> Findings { return ChecksWhole(file.path()); });
+                       [](const v1::TokenFile& file) -> Findings { return CheckPath(file.path()); });
      }},
     {"token_weight_positive", kError, "data.tokens", "each token file's weight is positive and finite",
      [](const Facts& f) {
@@ -164,7 +164,7 @@ const Rule kRules[] = {
     {"sequence_within_positions", kError, "data.sequence_length",
      "a sample is not longer than the model takes",
      [](const Facts& f) -> Findings {
-       if (!f.ModelIsKnown() || !f.Sound({"data.sequence_length"})) return {};
+       if (!f.ModelIsKnown() || !f.IsValid({"data.sequence_length"})) return {};
        const int64_t most = MaxSequenceLength(f.model());
        if (most == 0 || f.job.data().sequence_length() <= most) return {};
        // An error for learned positions, which end there; a warning for rotary ones, which are defined beyond
@@ -189,7 +189,7 @@ const Rule kRules[] = {
     {"mask_path_absolute", kError, "data.tokens", "each mask's path is absolute, without ..",
      [](const Facts& f) {
        return EachFile(f, "mask",
-                       [](const v1::TokenFile& file) -> Findings { return ChecksWhole(file.mask()); });
+                       [](const v1::TokenFile& file) -> Findings { return CheckPath(file.mask()); });
      }},
     {"mask_is_not_tokens", kError, "data.tokens", "a mask is another file than the tokens",
      [](const Facts& f) {
@@ -215,7 +215,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Data& data = f.job.data();
        if (!data.has_document_end_token() || !data.has_ignored_token()) return {};
-       if (!f.Sound({"data.document_end_token", "data.ignored_token"})) return {};
+       if (!f.IsValid({"data.document_end_token", "data.ignored_token"})) return {};
        if (data.document_end_token() != data.ignored_token()) return {};
        return {{absl::StrCat("token ", data.ignored_token(),
                              " is ignored_token too, so that no model learns where a document ends"),
@@ -232,7 +232,7 @@ const Rule kRules[] = {
     {"documents_need_whole_samples", kError, "data.document_end_token",
      "samples that ranks share are one document each",
      [](const Facts& f) -> Findings {
-       if (!f.job.data().has_document_end_token() || !f.Sound({"parallel.context"})) return {};
+       if (!f.job.data().has_document_end_token() || !f.IsValid({"parallel.context"})) return {};
        if (f.job.parallel().context() <= 1) return {};
        return {{"ranks that share a sample (parallel.context) attend to chunks of it, and not to documents",
                 "leave parallel.context out, or document_end_token: a sample is one document"}};
@@ -240,7 +240,7 @@ const Rule kRules[] = {
     {"validation_without_evaluation", kWarn, "data.validation", "validation data is evaluated",
      [](const Facts& f) -> Findings {
        if (f.job.data().validation().empty() || f.job.train().has_evaluation()) return {};
-       if (!f.Sound({"train.evaluation"})) return {};
+       if (!f.IsValid({"train.evaluation"})) return {};
        return {{"there are validation files, and no evaluation reads them",
                 "write train: {evaluation: {every_steps: N}}"}};
      }},

@@ -13,7 +13,7 @@ const Rule kRules[] = {
      "on GPUs the same bits on every run have their price",
      [](const Facts& f) -> Findings {
        if (!IsDeterministic(f) || f.job.resources().device() == v1::DEVICE_CPU) return {};
-       if (!f.Sound({"precision.compute", "resources.device"}) || f.compute() == DType::kFp32) return {};
+       if (!f.IsValid({"precision.compute", "resources.device"}) || f.compute() == DType::kFp32) return {};
        return {
            {"attention keeps an order in its sums, which takes longer, and more memory in backward",
             "nothing has to be done: `fsdpctl plan` says what a step takes; without it two runs part ways "

@@ -16,7 +16,7 @@ constexpr int64_t kLongestWaitSeconds = 86400;
 const v1::Elastic& ElasticOf(const Facts& f) { return f.job.restart().elastic(); }
 bool IsElastic(const Facts& f) { return f.job.restart().has_elastic(); }
 
-int64_t RanksTogether(const Facts& f) {
+int64_t RanksPerSample(const Facts& f) {
   const v1::Parallel& parallel = f.job.parallel();
   return parallel.pipeline() * parallel.context() * parallel.tensor();
 }
@@ -37,8 +37,8 @@ std::string HowToShrink(const Facts& f) {
   any.mutable_restart()->mutable_elastic()->set_min_ranks(1);
   if (const int64_t ranks = RanksOfSmaller(f, any); ranks > 0)
     return absl::StrCat("write min_ranks: ", ranks, " or fewer, or leave elastic out");
-  if (const int64_t together = RanksTogether(f); together >= f.world()) {
-    return absl::StrCat("the axes of parallel take all ", together,
+  if (const int64_t per_sample = RanksPerSample(f); per_sample >= f.world()) {
+    return absl::StrCat("the axes of parallel take all ", per_sample,
                         " ranks: write smaller ones, or leave elastic out");
   }
   return "write a global_batch that fewer ranks divide, or leave elastic out";
@@ -69,7 +69,7 @@ const Rule kRules[] = {
     {"elastic_without_checkpoint", kError, "restart.elastic",
      "a job that goes on with fewer ranks has checkpoints between steps",
      [](const Facts& f) -> Findings {
-       if (!IsElastic(f) || !f.Sound({"checkpoint"})) return {};
+       if (!IsElastic(f) || !f.IsValid({"checkpoint"})) return {};
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.dir().empty() && (checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0))
          return {};
@@ -80,7 +80,7 @@ const Rule kRules[] = {
      "some world of min_ranks or more, and less than all, takes the job",
      [](const Facts& f) -> Findings {
        // Not checked while other errors exist, because every world size would then be rejected.
-       if (!IsElastic(f) || !f.ModelIsKnown() || !f.AllSound()) return {};
+       if (!IsElastic(f) || !f.ModelIsKnown() || !f.AllValid()) return {};
        if (RanksOfSmaller(f, f.job) > 0) return {};
        return {{absl::StrCat("the same samples a step (", f.global_batch(), ", ", f.job.train().micro_batch(),
                              " at once) and the axes of parallel divide over no world of ",

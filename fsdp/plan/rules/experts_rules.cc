@@ -63,7 +63,7 @@ const Rule kRules[] = {
     {"experts_per_token_range", kError, "model.llama.experts.per_token",
      "per_token is positive and at most count",
      [](const Facts& f) -> Findings {
-       if (!HasExperts(f) || !f.Sound({"model.llama.experts.count"})) return {};
+       if (!HasExperts(f) || !f.IsValid({"model.llama.experts.count"})) return {};
        const char* fix = "write for example per_token: 2, at most the number of experts";
        return Experts(f).has_per_token()
                   ? Between(Experts(f).per_token(), Experts(f).count(), "per_token", fix)
@@ -72,7 +72,7 @@ const Rule kRules[] = {
     {"experts_top_1_normalized", kWarn, "model.llama.experts.normalized",
      "with per_token 1 the weights of experts are not normalized: else the loss does not train the router",
      [](const Facts& f) -> Findings {
-       if (!HasExperts(f) || !f.Sound({"model.llama.experts"})) return {};
+       if (!HasExperts(f) || !f.IsValid({"model.llama.experts"})) return {};
        const bool normalized = !Experts(f).has_normalized() || Experts(f).normalized();
        if (Experts(f).per_token() != 1 || !normalized) return {};
        return {
@@ -91,7 +91,7 @@ const Rule kRules[] = {
     {"experts_dense_layers_range", kError, "model.llama.experts.dense_layers",
      "dense_layers is not negative and below the number of layers",
      [](const Facts& f) -> Findings {
-       if (!HasExperts(f) || !f.Sound({"model.llama.layers"})) return {};
+       if (!HasExperts(f) || !f.IsValid({"model.llama.layers"})) return {};
        const int64_t dense = Experts(f).dense_layers(), layers = f.job.model().llama().layers();
        if (dense >= 0 && dense < layers) return {};
        return {{absl::StrCat("dense_layers is ", dense, " and at least one of the ", layers,
@@ -113,7 +113,7 @@ const Rule kRules[] = {
      "groups are equal, of two experts or more where two_best chooses, and a token's have as many as it goes "
      "to",
      [](const Facts& f) -> Findings {
-       if (!HasExperts(f) || !f.Sound({"model.llama.experts"})) return {};
+       if (!HasExperts(f) || !f.IsValid({"model.llama.experts"})) return {};
        const int64_t count = Experts(f).count();
        if (!Experts(f).has_groups() && !Experts(f).has_groups_per_token()) return {};
        const int64_t groups = Experts(f).has_groups() ? Experts(f).groups() : 1;
@@ -165,7 +165,7 @@ const Rule kRules[] = {
      "on GPUs experts have bf16 and sizes that are multiples of 8",
      [](const Facts& f) -> Findings {
        if (ExpertsOf(f.job.model()) == 0 || f.job.resources().device() == v1::DEVICE_CPU) return {};
-       if (!f.ModelIsKnown() || !f.Sound({"parallel.tensor", "precision", "resources.device"})) return {};
+       if (!f.ModelIsKnown() || !f.IsValid({"parallel.tensor", "precision", "resources.device"})) return {};
        const char* slow =
            ": their products run in a plain kernel, many times as slow as in bf16 with whole packs";
        if (f.compute() != DType::kBf16)

@@ -83,7 +83,7 @@ std::set<std::string> ProductsInFp8(const Facts& f) {
 
 Findings ChecksSizes(const Facts& f) {
   const std::optional<LlamaConfig> llama = LlamaOf(f);
-  if (!IsFp8(f) || !llama.has_value() || !f.Sound({"parallel.tensor", "parallel.pipeline"})) return {};
+  if (!IsFp8(f) || !llama.has_value() || !f.IsValid({"parallel.tensor", "parallel.pipeline"})) return {};
   const LlamaConfig& model = *llama;
   const ExpertsConfig& experts = model.experts;
   const int64_t tensor = std::max<int64_t>(1, f.job.parallel().tensor());
@@ -130,7 +130,7 @@ Findings ChecksSizes(const Facts& f) {
 // Patterns that keep only some matrices of a fused product in bf16; the whole product then stays in bf16.
 Findings ChecksProducts(const Facts& f) {
   if (!IsFp8(f) || f.job.precision().fp8().keep_bf16().empty() || !LlamaOf(f).has_value()) return {};
-  if (!f.Sound({"precision.fp8.keep_bf16"}) || !ProductsInFp8(f).empty()) return {};
+  if (!f.IsValid({"precision.fp8.keep_bf16"}) || !ProductsInFp8(f).empty()) return {};
   return {
       {"of each product a matrix is kept in bf16, and with it those that are multiplied as one with it "
        "(queries, keys and values; gate and up), so nothing is multiplied in FP8",
@@ -143,7 +143,7 @@ constexpr int64_t kNarrowExperts = 1024;
 Findings ChecksExperts(const Facts& f) {
   const std::optional<LlamaConfig> llama = LlamaOf(f);
   if (!IsFp8(f) || !llama.has_value() || f.job.resources().device() == v1::DEVICE_CPU) return {};
-  if (!f.Sound({"precision.fp8.keep_bf16", "parallel.tensor"})) return {};
+  if (!f.IsValid({"precision.fp8.keep_bf16", "parallel.tensor"})) return {};
   const std::set<std::string> in_fp8 = ProductsInFp8(f);
   if (in_fp8.count("ffn.experts.w1") + in_fp8.count("ffn.experts.w2") == 0) return {};
   const int64_t width = llama->experts.intermediate_size / std::max<int64_t>(1, f.job.parallel().tensor());
@@ -159,7 +159,7 @@ constexpr int64_t kMostFp8Experts = 1023;
 Findings ChecksExpertCount(const Facts& f) {
   const std::optional<LlamaConfig> llama = LlamaOf(f);
   if (!IsFp8(f) || !llama.has_value() || f.job.resources().device() == v1::DEVICE_CPU) return {};
-  if (!f.Sound({"precision.fp8.keep_bf16", "parallel.expert"})) return {};
+  if (!f.IsValid({"precision.fp8.keep_bf16", "parallel.expert"})) return {};
   const std::set<std::string> in_fp8 = ProductsInFp8(f);
   if (in_fp8.count("ffn.experts.w1") + in_fp8.count("ffn.experts.w2") == 0) return {};
   const int64_t count = llama->experts.count / std::max<int64_t>(1, f.job.parallel().expert());
@@ -192,7 +192,7 @@ const Rule kRules[] = {
      }},
     {"fp8_without_compute", kWarn, "precision.fp8", "precision.fp8 goes with compute: fp8",
      [](const Facts& f) -> Findings {
-       if (!f.job.precision().has_fp8() || IsFp8(f) || !f.Sound({"precision.compute"})) return {};
+       if (!f.job.precision().has_fp8() || IsFp8(f) || !f.IsValid({"precision.compute"})) return {};
        return {{"nothing is multiplied in FP8, so there is nothing to keep from it",
                 "write compute: fp8, or leave precision.fp8 out"}};
      }},

@@ -64,7 +64,7 @@ Findings ChecksHeadSizes(const Facts& f) {
 
 // For fields that a resolved spec always has: the required value.
 Findings ChecksHeads(const Facts& f) {
-  if (!HasLatent(f) || !f.Sound({"model.llama.heads", "model.llama.latent_attention"})) return {};
+  if (!HasLatent(f) || !f.IsValid({"model.llama.heads", "model.llama.latent_attention"})) return {};
   const v1::Llama& llama = f.job.model().llama();
   const int64_t size = Latent(f).plain_head_size() + Latent(f).rotary_head_size();
   Findings findings;

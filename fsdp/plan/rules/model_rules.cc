@@ -142,7 +142,7 @@ const Rule kRules[] = {
      }},
     {"model_required", kError, "model", "exactly one model source is set",
      [](const Facts& f) -> Findings {
-       if (f.job.model().source_case() != v1::Model::SOURCE_NOT_SET || !f.Sound({"model"})) return {};
+       if (f.job.model().source_case() != v1::Model::SOURCE_NOT_SET || !f.IsValid({"model"})) return {};
        return {{"no model is named, so there is nothing to train",
                 absl::StrCat("write model: {preset: NAME}, model: {hf_config: PATH}, model: {llama: {...}}, "
                              "model: {gpt2: {...}} or model: {plugin: {...}}; for the presets, ",
@@ -219,14 +219,14 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
        if (!HasLlama(f) || llama.has_head_size() || llama.has_latent_attention()) return {};
-       if (!f.Sound({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"})) return {};
+       if (!f.IsValid({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"})) return {};
        return HeadsDivide(llama.hidden_size(), llama.heads());
      }},
     {"head_size_even", kError, "model.llama.heads", "a head has an even number of elements",
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
        if (!HasLlama(f) || llama.has_latent_attention()) return {};
-       if (!f.Sound({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"})) return {};
+       if (!f.IsValid({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"})) return {};
        const int64_t head = llama.has_head_size() ? llama.head_size() : llama.hidden_size() / llama.heads();
        if (head % 2 == 0) return {};
        return {{absl::StrCat("a head has ", head, " elements, and rotary positions turn them in pairs"),
@@ -236,7 +236,7 @@ const Rule kRules[] = {
     {"kv_heads_divide_heads", kError, "model.llama.kv_heads", "kv_heads divides heads",
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
-       if (!HasLlama(f) || !f.Sound({"model.llama.heads", "model.llama.kv_heads"})) return {};
+       if (!HasLlama(f) || !f.IsValid({"model.llama.heads", "model.llama.kv_heads"})) return {};
        if (!llama.has_kv_heads() || llama.heads() % llama.kv_heads() == 0) return {};
        return {{absl::StrCat("each of ", llama.kv_heads(), " key-value heads must serve equally many of the ",
                              llama.heads(), " query heads"),
@@ -292,7 +292,7 @@ const Rule kRules[] = {
     {"gpt2_heads_divide_hidden", kError, "model.gpt2.heads", "heads divides hidden_size",
      [](const Facts& f) -> Findings {
        const v1::Gpt2& gpt2 = f.job.model().gpt2();
-       if (!HasGpt2(f) || !f.Sound({"model.gpt2.hidden_size", "model.gpt2.heads"})) return {};
+       if (!HasGpt2(f) || !f.IsValid({"model.gpt2.hidden_size", "model.gpt2.heads"})) return {};
        return HeadsDivide(gpt2.hidden_size(), gpt2.heads());
      }},
     {"gpt2_norm_epsilon_positive", kError, "model.gpt2.norm_epsilon", "norm_epsilon is positive and finite",

@@ -60,7 +60,7 @@ const Rule kRules[] = {
      }},
     {"betas_are_two", kError, "optimizer.adamw.betas", "betas are exactly two",
      [](const Facts& f) -> Findings {
-       if (!f.Sound({"optimizer.adamw.betas"})) return {};
+       if (!f.IsValid({"optimizer.adamw.betas"})) return {};
        const int count = f.job.optimizer().adamw().betas_size();
        if (count == 0 || count == 2) return {};
        return {{absl::StrCat("AdamW has two decay rates and ", count, count == 1 ? " is" : " are", " given"),
@@ -113,7 +113,7 @@ const Rule kRules[] = {
     {"nesterov_needs_momentum", kError, "optimizer.sgd.nesterov", "nesterov goes with momentum",
      [](const Facts& f) -> Findings {
        const v1::Sgd& sgd = f.job.optimizer().sgd();
-       if (!sgd.nesterov() || sgd.momentum() != 0 || !f.Sound({"optimizer.sgd.momentum"})) return {};
+       if (!sgd.nesterov() || sgd.momentum() != 0 || !f.IsValid({"optimizer.sgd.momentum"})) return {};
        return {{"Nesterov's step looks ahead along the momentum, and there is none", "write momentum: 0.9"}};
      }},
     {"sgd_weight_decay_not_negative", kError, "optimizer.sgd.weight_decay", "weight_decay is not negative",
@@ -126,7 +126,7 @@ const Rule kRules[] = {
     {"lr_is_large", kWarn, "optimizer.adamw.lr", "the learning rate is at most 0.1",
      [](const Facts& f) -> Findings {
        const double lr = f.job.optimizer().adamw().lr();
-       if (!f.Sound({"optimizer.adamw.lr"}) || lr <= 0.1) return {};
+       if (!f.IsValid({"optimizer.adamw.lr"}) || lr <= 0.1) return {};
        return {{absl::StrCat("lr is ", lr,
                              ": AdamW moves each parameter by about lr a step, and this usually diverges"),
                 "language models use 1e-5 to 1e-2"}};

@@ -22,7 +22,7 @@ std::string Ranks(int64_t count, const char* of_what) {
   return absl::StrCat(count, count == 1 ? " rank" : " ranks", of_what);
 }
 
-bool HasStages(const Facts& f) { return f.Sound({"parallel.pipeline"}) && f.job.parallel().pipeline() > 1; }
+bool HasStages(const Facts& f) { return f.IsValid({"parallel.pipeline"}) && f.job.parallel().pipeline() > 1; }
 
 // Describes Facts::replica_ranks() in words.
 const char* OfReplica(const Facts& f) {
@@ -50,7 +50,7 @@ bool WantsToCutMatrices(const Facts& f) {
   return f.job.parallel().tensor() > 1 && f.job.parallel().tensor() <= kMaxWorld;
 }
 
-bool CutsMatrices(const Facts& f) { return f.Sound({"parallel.tensor"}) && WantsToCutMatrices(f); }
+bool CutsMatrices(const Facts& f) { return f.IsValid({"parallel.tensor"}) && WantsToCutMatrices(f); }
 
 // Null for another model family.
 std::optional<LlamaConfig> LlamaOf(const Facts& f) {
@@ -107,7 +107,7 @@ Findings CutsModel(const Facts& f) {
 
 // Sequence parallelism: the tokens of a micro-batch are sharded over the tensor-parallel ranks.
 Findings CutsTokens(const Facts& f) {
-  if (!CutsMatrices(f) || !f.Sound({"parallel.context", "data.sequence_length", "train.micro_batch"}))
+  if (!CutsMatrices(f) || !f.IsValid({"parallel.context", "data.sequence_length", "train.micro_batch"}))
     return {};
   const int64_t tensor = f.job.parallel().tensor(), length = f.job.data().sequence_length();
   const int64_t micro_batch = f.job.train().micro_batch(), context = f.job.parallel().context();
@@ -122,12 +122,12 @@ Findings CutsTokens(const Facts& f) {
        absl::StrCat("write sequence_length: ", below > 0 ? absl::StrCat(below, " or ") : "", below + step)}};
 }
 
-bool SharesExperts(const Facts& f) { return f.Sound({"parallel.expert"}) && f.job.parallel().expert() > 1; }
+bool SharesExperts(const Facts& f) { return f.IsValid({"parallel.expert"}) && f.job.parallel().expert() > 1; }
 
 // Ranks of a replica, in groups that work on one sample.
 Findings ExpertDividesRanks(const Facts& f) {
   if (!SharesExperts(f) || !f.WorldIsKnown()) return {};
-  if (!f.Sound({"fsdp.outer", "parallel.tensor", "parallel.context"})) return {};
+  if (!f.IsValid({"fsdp.outer", "parallel.tensor", "parallel.context"})) return {};
   const int64_t together = f.job.parallel().context() * f.job.parallel().tensor();
   const int64_t expert = f.job.parallel().expert(), groups = f.replica_ranks() / together;
   if (groups > 0 && groups % expert == 0) return {};
@@ -140,7 +140,7 @@ bool WantsToCutSamples(const Facts& f) {
   return f.job.parallel().context() > 1 && f.job.parallel().context() <= kMaxWorld;
 }
 
-bool CutsSamples(const Facts& f) { return f.Sound({"parallel.context"}) && WantsToCutSamples(f); }
+bool CutsSamples(const Facts& f) { return f.IsValid({"parallel.context"}) && WantsToCutSamples(f); }
 
 const Rule kRules[] = {
     {"parallel_tensor_range", kError, "parallel.tensor", "parallel.tensor is positive and at most 16384",
@@ -150,7 +150,7 @@ const Rule kRules[] = {
     {"parallel_tensor_within_node", kError, "parallel.tensor",
      "each node's ranks, and each replica's, split into groups that share matrices",
      [](const Facts& f) -> Findings {
-       if (!CutsMatrices(f) || !f.WorldIsKnown() || !f.Sound({"fsdp.outer"})) return {};
+       if (!CutsMatrices(f) || !f.WorldIsKnown() || !f.IsValid({"fsdp.outer"})) return {};
        const int64_t tensor = f.job.parallel().tensor(), ranks = f.job.resources().ranks_per_node();
        if (ranks % tensor != 0) {
          return {{absl::StrCat(tensor, " ranks would exchange every layer's activations between nodes: the ",
@@ -180,8 +180,8 @@ const Rule kRules[] = {
     {"parallel_context_divides_ranks", kError, "parallel.context",
      "ranks split into replicas, and those into groups that share a sample",
      [](const Facts& f) -> Findings {
-       if (!CutsSamples(f) || !f.WorldIsKnown() || !f.Sound({"fsdp.outer"})) return {};
-       const int64_t tensor = f.Sound({"parallel.tensor"}) ? f.job.parallel().tensor() : 1;
+       if (!CutsSamples(f) || !f.WorldIsKnown() || !f.IsValid({"fsdp.outer"})) return {};
+       const int64_t tensor = f.IsValid({"parallel.tensor"}) ? f.job.parallel().tensor() : 1;
        const int64_t context = f.job.parallel().context(), ranks = f.replica_ranks() / tensor;
        if (ranks > 0 && ranks % context == 0) return {};
        const std::string all = Ranks(f.replica_ranks(), OfReplica(f));
@@ -213,7 +213,7 @@ const Rule kRules[] = {
     {"parallel_context_cuts_sequence", kError, "data.sequence_length",
      "sequence_length is a multiple of 2 x parallel.context",
      [](const Facts& f) -> Findings {
-       if (!CutsSamples(f) || !f.Sound({"data.sequence_length"})) return {};
+       if (!CutsSamples(f) || !f.IsValid({"data.sequence_length"})) return {};
        const int64_t chunks = SequencePartition::kSplitFp32 * f.job.parallel().context();
        const int64_t length = f.job.data().sequence_length(), below = length / chunks * chunks;
        if (length == below) return {};

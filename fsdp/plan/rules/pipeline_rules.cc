@@ -17,7 +17,7 @@ namespace {
 
 constexpr FaultLevel kError = FaultLevel::kError;
 
-bool HasStages(const Facts& f) { return f.Sound({"parallel.pipeline"}) && f.job.parallel().pipeline() > 1; }
+bool HasStages(const Facts& f) { return f.IsValid({"parallel.pipeline"}) && f.job.parallel().pipeline() > 1; }
 
 int64_t Chunks(const Facts& f) {
   return f.job.parallel().has_pipeline_chunks() ? f.job.parallel().pipeline_chunks() : 1;
@@ -34,7 +34,7 @@ std::optional<LlamaConfig> LlamaOf(const Facts& f) {
 int64_t UnitsOf(const Facts& f) { return f.layers() + 2; }
 
 Findings DividesRanks(const Facts& f) {
-  if (!HasStages(f) || !f.WorldIsKnown() || !f.Sound({"fsdp.outer"})) return {};
+  if (!HasStages(f) || !f.WorldIsKnown() || !f.IsValid({"fsdp.outer"})) return {};
   const int64_t stages = f.job.parallel().pipeline(), outer = f.outer_size();
   if (f.world() % (stages * outer) == 0) return {};
   const std::string of_replica = outer > 1 ? absl::StrCat(" in ", outer, " replicas") : "";
@@ -45,7 +45,7 @@ Findings DividesRanks(const Facts& f) {
 // The largest number of stages with at least one unit each that divides the ranks, if they are known.
 std::string MostStages(const Facts& f) {
   int64_t most = UnitsOf(f);
-  if (!f.WorldIsKnown() || !f.Sound({"fsdp.outer"}))
+  if (!f.WorldIsKnown() || !f.IsValid({"fsdp.outer"}))
     return absl::StrCat("write pipeline: ", most, " or less");
   while (most > 1 && f.world() % (most * f.outer_size()) != 0) --most;
   return most > 1 ? absl::StrCat("write pipeline: ", most) : "leave parallel.pipeline out";
@@ -53,7 +53,7 @@ std::string MostStages(const Facts& f) {
 
 Findings SumsUp(const Facts& f) {
   const auto& given = f.job.parallel().stage_units();
-  if (given.empty() || !f.Sound({"parallel.pipeline", "parallel.pipeline_chunks"})) return {};
+  if (given.empty() || !f.IsValid({"parallel.pipeline", "parallel.pipeline_chunks"})) return {};
   const int64_t stages = f.job.parallel().pipeline(), chunks = Chunks(f);
   if (stages == 1) {
     return {{"there are no stages that units could be spread over", "leave it out, or write pipeline"}};
@@ -101,7 +101,7 @@ std::vector<bool> TrainedUnits(const Facts& f) {
 // unit may become its own stage.
 Findings TrainsEverywhere(const Facts& f) {
   if (!HasStages(f) || f.job.train().frozen().empty() || !LlamaOf(f).has_value()) return {};
-  if (!f.Sound({"parallel.stage_units"})) return {};
+  if (!f.IsValid({"parallel.stage_units"})) return {};
   const std::vector<bool> trained = TrainedUnits(f);
   std::vector<int64_t> runs(f.job.parallel().stage_units().begin(), f.job.parallel().stage_units().end());
   const auto stages = runs.empty() ? trained.size() : static_cast<size_t>(f.job.parallel().pipeline());
@@ -126,7 +126,7 @@ Findings TrainsEverywhere(const Facts& f) {
 
 Findings HaveMicroBatches(const Facts& f) {
   if (!HasStages(f) || !f.WorldIsKnown() || Chunks(f) == 1) return {};
-  if (!f.Sound({"parallel", "train.micro_batch", "train.global_batch"})) return {};
+  if (!f.IsValid({"parallel", "train.micro_batch", "train.global_batch"})) return {};
   const int64_t at_a_time = f.job.train().micro_batch() * f.data_ranks(),
                 stages = f.job.parallel().pipeline();
   const int64_t count = f.global_batch() / at_a_time;
@@ -144,7 +144,7 @@ bool IsZeroBubble(const Facts& f) {
 // With sharded gradients, the next unit's backward reuses the buffer that deferred weight gradients would
 // occupy.
 Findings WholeGradients(const Facts& f) {
-  if (!HasStages(f) || !IsZeroBubble(f) || !f.Sound({"fsdp.strategy"})) return {};
+  if (!HasStages(f) || !IsZeroBubble(f) || !f.IsValid({"fsdp.strategy"})) return {};
   const v1::Strategy strategy = f.job.fsdp().strategy();
   if (strategy == v1::STRATEGY_NO_SHARD || strategy == v1::STRATEGY_OPTIM) return {};
   return {
@@ -178,7 +178,7 @@ const Rule kRules[] = {
      "parallel.pipeline_chunks is positive and at most 16384, and 1 without stages",
      [](const Facts& f) -> Findings {
        const int64_t chunks = Chunks(f);
-       if (chunks == 1 || !f.Sound({"parallel.pipeline"})) return {};
+       if (chunks == 1 || !f.IsValid({"parallel.pipeline"})) return {};
        if (chunks > 1 && f.job.parallel().pipeline() == 1)
          return {{"there are no stages that could have chunks", "leave it out, or write pipeline"}};
        return Between(chunks, kMaxWorld, "pipeline_chunks", "leave it out for 1");
@@ -186,7 +186,7 @@ const Rule kRules[] = {
     {"parallel_pipeline_chunks_on_cpu", kError, "parallel.pipeline_chunks",
      "chunks of stages are on CPU ranks",
      [](const Facts& f) -> Findings {
-       if (!HasStages(f) || Chunks(f) == 1 || !f.Sound({"resources.device"}) ||
+       if (!HasStages(f) || Chunks(f) == 1 || !f.IsValid({"resources.device"}) ||
            f.job.resources().device() != v1::DEVICE_CUDA)
          return {};
        return {
@@ -197,7 +197,7 @@ const Rule kRules[] = {
      }},
     {"parallel_pipeline_chunks_have_units", kError, "parallel.pipeline_chunks", "each chunk has a unit",
      [](const Facts& f) -> Findings {
-       if (!HasStages(f) || !f.Sound({"parallel.pipeline_chunks"}) || !LlamaOf(f).has_value()) return {};
+       if (!HasStages(f) || !f.IsValid({"parallel.pipeline_chunks"}) || !LlamaOf(f).has_value()) return {};
        const int64_t most = UnitsOf(f) / f.job.parallel().pipeline();
        if (most == 0 || Chunks(f) <= most) return {};
        return {{absl::StrCat("the model has ", UnitsOf(f), " units (embedding, layers and head) for ",
@@ -219,7 +219,7 @@ const Rule kRules[] = {
     {"parallel_zero_bubble_has_stages", kError, "parallel.pipeline_schedule",
      "zero_bubble is for stages that have one chunk each",
      [](const Facts& f) -> Findings {
-       if (!IsZeroBubble(f) || !f.Sound({"parallel.pipeline", "parallel.pipeline_chunks"})) return {};
+       if (!IsZeroBubble(f) || !f.IsValid({"parallel.pipeline", "parallel.pipeline_chunks"})) return {};
        if (f.job.parallel().pipeline() == 1)
          return {{"there are no stages that wait for each other", "leave it out, or write pipeline"}};
        if (Chunks(f) == 1) return {};

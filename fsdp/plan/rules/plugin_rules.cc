@@ -30,7 +30,7 @@ const v1::Plugin& PluginOf(const Facts& f) { return f.job.model().plugin(); }
 
 // The units are present, or the client will read them from the plug-in.
 bool IsDescribed(const Facts& f) {
-  return f.job.model().has_plugin() && PluginOf(f).description().empty() && f.Sound({"model.plugin.units"});
+  return f.job.model().has_plugin() && PluginOf(f).description().empty() && f.IsValid({"model.plugin.units"});
 }
 
 std::string UnitField(int unit, const char* name) {
@@ -175,7 +175,7 @@ const Rule kRules[] = {
     {"plugin_path_absolute", kError, "model.plugin.path", "the plug-in's path is absolute, without ..",
      [](const Facts& f) -> Findings {
        if (!f.job.model().has_plugin()) return {};
-       if (absl::StartsWith(PluginOf(f).path(), "/")) return ChecksWhole(PluginOf(f).path());
+       if (absl::StartsWith(PluginOf(f).path(), "/")) return CheckPath(PluginOf(f).path());
        return {{absl::StrCat("'", PluginOf(f).path(),
                              "' is not the absolute path of a shared object on the nodes"),
                 "write path: /where/the/nodes/have/it.so"}};

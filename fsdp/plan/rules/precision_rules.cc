@@ -39,7 +39,7 @@ Findings ChecksFp8Moments(const Facts& f) {
     return {
         {"SGD's momentum grows beyond the gradients that it sums, and eight bits have a range for AdamW's",
          kWiderTypes}};
-  if (!f.Sound({"optimizer.clip_norm"}) || MomentsMayBeFp8(f.job.optimizer())) return {};
+  if (!f.IsValid({"optimizer.clip_norm"}) || MomentsMayBeFp8(f.job.optimizer())) return {};
   const double clip = f.job.optimizer().clip_norm();
   const std::string what = clip == 0 ? "gradients are not clipped" : absl::StrCat("clip_norm is ", clip);
   return {{absl::StrCat(what, ", and moments of eight bits hold gradients of norms up to ", kFp8MomentNorm),
@@ -51,7 +51,7 @@ Findings ChecksFp8Moments(const Facts& f) {
 Findings ChecksFp8MomentsForget(const Facts& f) {
   constexpr double kMostBeta = 0.99;
   const v1::AdamW& adamw = f.job.optimizer().adamw();
-  if (f.job.precision().moments() != v1::DTYPE_FP8 || !f.Sound({"optimizer.adamw.betas"})) return {};
+  if (f.job.precision().moments() != v1::DTYPE_FP8 || !f.IsValid({"optimizer.adamw.betas"})) return {};
   if (adamw.betas_size() < 2 || adamw.betas(1) <= kMostBeta || adamw.betas(1) >= 1) return {};
   return {{absl::StrCat("what a step's rounding does to the second moment lasts for ",
                         std::lround(1 / (1 - adamw.betas(1))), " steps at a second beta of ", adamw.betas(1),
@@ -136,7 +136,7 @@ const Rule kRules[] = {
     {"loss_scale_without_fp16", kWarn, "precision.loss_scale", "a loss scale goes with fp16",
      [](const Facts& f) -> Findings {
        if (!f.job.precision().has_loss_scale() || f.compute() == DType::kFp16) return {};
-       if (!f.Sound({"precision.compute"})) return {};
+       if (!f.IsValid({"precision.compute"})) return {};
        return {{"only fp16 loses small gradients; the scale is not used", "leave loss_scale out"}};
      }},
 };

@@ -1,7 +1,7 @@
 // Rule table: the type of a rule and the sections of the table. Internal to rules.h.
 //
 // A check is a pure function of the job and of earlier violations. Rules run in table order. A check that
-// needs valid inputs calls Facts::Sound() first and returns nothing if they are invalid, so that only root
+// needs valid inputs calls Facts::IsValid() first and returns nothing if they are invalid, so that only root
 // causes are reported.
 #pragma once
 
@@ -23,8 +23,8 @@ class Facts {
 
   // No error so far in these fields or their subfields, and none of them is unread, e.g. {"model",
   // "data.sequence_length"}.
-  bool Sound(const std::vector<std::string>& fields) const;
-  bool AllSound() const;  // No error in any field.
+  bool IsValid(const std::vector<std::string>& fields) const;
+  bool AllValid() const;  // No error in any field.
 
   // The field or one of its parents could not be parsed.
   bool Unread(const std::string& field) const;
@@ -40,13 +40,13 @@ class Facts {
   // Full names, as patterns match them: "layer.0.attention.wq".
   std::vector<std::string> param_names() const;
   int64_t world() const;         // REQUIRES: WorldIsKnown().
-  int64_t data_ranks() const;    // Data-parallel groups. REQUIRES: WorldIsKnown(), Sound({"parallel"}).
-  int64_t global_batch() const;  // REQUIRES: as data_ranks(), and Sound({"train.micro_batch"}).
+  int64_t data_ranks() const;    // Data-parallel groups. REQUIRES: WorldIsKnown(), IsValid({"parallel"}).
+  int64_t global_batch() const;  // REQUIRES: as data_ranks(), and IsValid({"train.micro_batch"}).
   DType compute() const;
   v1::Strategy strategy() const;
   bool shards_grads() const;
   int64_t outer_size() const;
-  // Ranks of one replica in one stage. REQUIRES: WorldIsKnown(), Sound({"fsdp.outer"}).
+  // Ranks of one replica in one stage. REQUIRES: WorldIsKnown(), IsValid({"fsdp.outer"}).
   int64_t replica_ranks() const;
 
   const v1::JobSpec job;  // Constant defaults filled in (defaults.h).
@@ -100,6 +100,6 @@ Findings Between(int64_t value, int64_t most, const char* name, const std::strin
 // For a required field that is not set, which is reported differently from a 0.
 Findings Missing(const char* name, const std::string& fix);
 // Checks a path that ranks on any node open: rejects a relative path or one with `..`. Empty: valid.
-Findings ChecksWhole(const std::string& path);
+Findings CheckPath(const std::string& path);
 
 }  // namespace fsdpd

@@ -97,7 +97,7 @@ bool IsWithin(const std::string& field, const std::string& parent) {
   return field.size() == parent.size() || field[parent.size()] == '.' || field[parent.size()] == '[';
 }
 
-bool Facts::Sound(const std::vector<std::string>& fields) const {
+bool Facts::IsValid(const std::vector<std::string>& fields) const {
   for (const std::string& field : fields) {
     const auto is_within = [&](const std::string& fault) { return IsWithin(fault, field); };
     if (Unread(field) || std::any_of(unread_.begin(), unread_.end(), is_within)) return false;
@@ -108,7 +108,7 @@ bool Facts::Sound(const std::vector<std::string>& fields) const {
   return true;
 }
 
-bool Facts::AllSound() const {
+bool Facts::AllValid() const {
   return unread_.empty() && std::none_of(found_.begin(), found_.end(), [](const Violation& violation) {
            return violation.level == FaultLevel::kError;
          });
@@ -120,11 +120,11 @@ bool Facts::Unread(const std::string& field) const {
 }
 
 bool Facts::ModelIsKnown() const {
-  return job.model().source_case() != v1::Model::SOURCE_NOT_SET && Sound({"model"});
+  return job.model().source_case() != v1::Model::SOURCE_NOT_SET && IsValid({"model"});
 }
 
 bool Facts::WorldIsKnown() const {
-  return Sound({"resources.nodes", "resources.ranks_per_node"}) && world() <= kMaxWorld;
+  return IsValid({"resources.nodes", "resources.ranks_per_node"}) && world() <= kMaxWorld;
 }
 
 ModelConfig Facts::model() const { return ToModelConfig(job.model()); }
@@ -163,7 +163,7 @@ bool Facts::shards_grads() const {
 }
 
 int64_t Facts::replica_ranks() const {
-  return world() / outer_size() / (Sound({"parallel.pipeline"}) ? job.parallel().pipeline() : 1);
+  return world() / outer_size() / (IsValid({"parallel.pipeline"}) ? job.parallel().pipeline() : 1);
 }
 
 int64_t Facts::outer_size() const { return std::max<int64_t>(1, job.fsdp().outer().size()); }
@@ -183,7 +183,7 @@ Findings Between(int64_t value, int64_t most, const char* name, const std::strin
   return {{absl::StrCat(name, " is ", value, " and must be between 1 and ", most), fix}};
 }
 
-Findings ChecksWhole(const std::string& path) {
+Findings CheckPath(const std::string& path) {
   if (path.empty()) return {};
   if (path[0] != '/') {
     return {{absl::StrCat("'", path, "' is relative, and ranks run in directories of their own"),

@@ -43,7 +43,7 @@ int64_t GatheredBytes(const Facts& f) {
 
 // Safe for rules that run before the one that checks fsdp.outer.
 bool ShardingIsKnown(const Facts& f) {
-  return f.ModelIsKnown() && f.WorldIsKnown() && f.Sound({"fsdp.outer"}) && f.world() % f.outer_size() == 0;
+  return f.ModelIsKnown() && f.WorldIsKnown() && f.IsValid({"fsdp.outer"}) && f.world() % f.outer_size() == 0;
 }
 
 bool GathersEachPass(const Facts& f) {
@@ -60,7 +60,7 @@ const Rule kRules[] = {
      [](const Facts& f) { return Count(f.job.resources().ranks_per_node(), "ranks_per_node"); }},
     {"world_bounded", kError, "resources", "nodes x ranks_per_node is at most 16384",
      [](const Facts& f) -> Findings {
-       if (!f.Sound({"resources.nodes", "resources.ranks_per_node"}) || f.world() <= kMaxWorld) return {};
+       if (!f.IsValid({"resources.nodes", "resources.ranks_per_node"}) || f.world() <= kMaxWorld) return {};
        return {{absl::StrCat(f.job.resources().nodes(), " nodes x ", f.job.resources().ranks_per_node(),
                              " ranks are ", f.world(), " ranks; a job has at most ", kMaxWorld),
                 "use fewer nodes or fewer ranks per node"}};
@@ -220,7 +220,7 @@ const Rule kRules[] = {
     {"restart_without_checkpoint", kWarn, "restart.max_attempts", "a job that restarts has checkpoints",
      [](const Facts& f) -> Findings {
        const int64_t attempts = f.job.restart().max_attempts();
-       if (attempts <= 1 || !f.Sound({"restart", "checkpoint"})) return {};
+       if (attempts <= 1 || !f.IsValid({"restart", "checkpoint"})) return {};
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        const bool between = checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0;
        if (!checkpoint.dir().empty() && between) return {};
@@ -239,7 +239,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const int64_t steps = f.job.train().steps();
        Findings findings;
-       if (steps < 1 || !f.Sound({"train.steps"})) return findings;
+       if (steps < 1 || !f.IsValid({"train.steps"})) return findings;
        for (int i = 0; i < f.job.telemetry().trace_steps_size(); ++i) {
          const int64_t step = f.job.telemetry().trace_steps(i);
          if (step >= 1 && step <= steps) continue;

@@ -82,7 +82,7 @@ const Rule kRules[] = {
     {"micro_batch_tokens", kError, "train.micro_batch",
      "micro_batch x sequence_length is at most 2^24 tokens",
      [](const Facts& f) -> Findings {
-       if (!f.Sound({"train.micro_batch", "data.sequence_length", "parallel"})) return {};
+       if (!f.IsValid({"train.micro_batch", "data.sequence_length", "parallel"})) return {};
        const int64_t context = f.job.parallel().context();
        const int64_t each = std::max<int64_t>(1, f.job.data().sequence_length() / context);
        const int64_t tokens = f.job.train().micro_batch() * each;
@@ -101,7 +101,8 @@ const Rule kRules[] = {
     {"global_batch_divisible", kError, "train.global_batch",
      "global_batch is a multiple of micro_batch x ranks",
      [](const Facts& f) -> Findings {
-       if (!f.WorldIsKnown() || !f.Sound({"train.micro_batch", "train.global_batch", "parallel"})) return {};
+       if (!f.WorldIsKnown() || !f.IsValid({"train.micro_batch", "train.global_batch", "parallel"}))
+         return {};
        const int64_t ranks = f.data_ranks();
        const int64_t unit = f.job.train().micro_batch() * ranks;
        const int64_t batch = f.global_batch();
@@ -116,7 +117,7 @@ const Rule kRules[] = {
      }},
     {"accumulation_bounded", kError, "train.global_batch", "micro-batches per step x units is at most 32768",
      [](const Facts& f) -> Findings {
-       if (!f.WorldIsKnown() || !f.Sound({"train", "parallel"}) || !f.ModelIsKnown()) return {};
+       if (!f.WorldIsKnown() || !f.IsValid({"train", "parallel"}) || !f.ModelIsKnown()) return {};
        const int64_t count = f.global_batch() / (f.job.train().micro_batch() * f.data_ranks());
        const int64_t units = f.layers() + 2;
        if (count * units <= kMaxUnitRuns) return {};
@@ -169,7 +170,7 @@ const Rule kRules[] = {
     {"evaluation_without_data", kError, "train.evaluation", "evaluation has validation data",
      [](const Facts& f) -> Findings {
        if (!f.job.train().has_evaluation() || !f.job.data().validation().empty()) return {};
-       if (!f.Sound({"data.validation"})) return {};
+       if (!f.IsValid({"data.validation"})) return {};
        return {
            {"there is nothing to evaluate on", "write data: {validation: [{path: FILE}]}, or leave it out"}};
      }},
@@ -185,7 +186,7 @@ const Rule kRules[] = {
     {"warmup_below_steps", kError, "schedule", "warmup_steps is below steps",
      [](const Facts& f) -> Findings {
        const Shape shape = ShapeOf(f.job.schedule());
-       if (!f.Sound({"train.steps"}) || shape.warmup_steps < f.job.train().steps()) return {};
+       if (!f.IsValid({"train.steps"}) || shape.warmup_steps < f.job.train().steps()) return {};
        return {{absl::StrCat("the warm-up takes ", shape.warmup_steps, " steps and the job ends after ",
                              f.job.train().steps(), ": the peak learning rate would never be reached"),
                 absl::StrCat("write warmup_steps: ", f.job.train().steps() / 10, ", or train for more steps"),
@@ -195,7 +196,7 @@ const Rule kRules[] = {
      "decay_steps is positive and fits after the warm-up",
      [](const Facts& f) -> Findings {
        const v1::Schedule::Wsd& wsd = f.job.schedule().wsd();
-       if (!f.job.schedule().has_wsd() || !f.Sound({"train.steps", "schedule"})) return {};
+       if (!f.job.schedule().has_wsd() || !f.IsValid({"train.steps", "schedule"})) return {};
        const int64_t most = f.job.train().steps() - wsd.warmup_steps();
        if (wsd.decay_steps() >= 1 && wsd.decay_steps() <= most) return {};
        const std::string fix =

@@ -244,9 +244,9 @@ class Walk {
     for (const v1::JobSpec& each : jobs) {
       const Visit visit = From(dimension + 1, each);
       if (visit == Visit::kStop) return visit;
-      if (visit == Visit::kNoMore && dimension == kLast) break;
+      if (visit == Visit::kSkipLarger && dimension == kLast) break;
     }
-    return Visit::kGoOn;
+    return Visit::kContinue;
   }
 
  private:
@@ -317,18 +317,18 @@ void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& hel
   Walk(fixed, held, visit, is_over).From(0, open);
 }
 
-Way WayOf(const v1::JobSpec& job) {
-  Way way{job.parallel(), job.fsdp(), std::nullopt, std::nullopt};
-  if (job.train().has_micro_batch()) way.micro_batch = job.train().micro_batch();
-  if (job.train().has_global_batch()) way.global_batch = job.train().global_batch();
-  return way;
+Candidate CandidateOf(const v1::JobSpec& job) {
+  Candidate candidate{job.parallel(), job.fsdp(), std::nullopt, std::nullopt};
+  if (job.train().has_micro_batch()) candidate.micro_batch = job.train().micro_batch();
+  if (job.train().has_global_batch()) candidate.global_batch = job.train().global_batch();
+  return candidate;
 }
 
-v1::JobSpec AsWay(v1::JobSpec job, const Way& way) {
-  *job.mutable_parallel() = way.parallel;
-  *job.mutable_fsdp() = way.fsdp;
-  if (way.micro_batch.has_value()) job.mutable_train()->set_micro_batch(*way.micro_batch);
-  if (way.global_batch.has_value()) job.mutable_train()->set_global_batch(*way.global_batch);
+v1::JobSpec ApplyCandidate(v1::JobSpec job, const Candidate& candidate) {
+  *job.mutable_parallel() = candidate.parallel;
+  *job.mutable_fsdp() = candidate.fsdp;
+  if (candidate.micro_batch.has_value()) job.mutable_train()->set_micro_batch(*candidate.micro_batch);
+  if (candidate.global_batch.has_value()) job.mutable_train()->set_global_batch(*candidate.global_batch);
   return job;
 }
 

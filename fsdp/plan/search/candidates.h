@@ -38,8 +38,8 @@ int64_t GlobalBatchOf(const v1::JobSpec& job);
 std::optional<Violation> WhyNoStages(const v1::JobSpec& job);
 
 enum class Visit {
-  kGoOn,
-  kNoMore,  // Skip larger micro-batches of this configuration.
+  kContinue,
+  kSkipLarger,  // Skip larger micro-batches of this configuration.
   kStop,
 };
 
@@ -53,14 +53,14 @@ void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& hel
 
 // The fields in which configurations differ. Compact, because a job spec can be a MiB and a search can visit
 // 20,000 configurations.
-struct Way {
+struct Candidate {
   v1::Parallel parallel;
   v1::Fsdp fsdp;
   std::optional<int64_t> micro_batch;
   std::optional<int64_t> global_batch;
 };
-Way WayOf(const v1::JobSpec& job);
+Candidate CandidateOf(const v1::JobSpec& job);
 // Applies `way` to the job that was visited.
-v1::JobSpec AsWay(v1::JobSpec job, const Way& way);
+v1::JobSpec ApplyCandidate(v1::JobSpec job, const Candidate& candidate);
 
 }  // namespace fsdpd

@@ -26,7 +26,7 @@ std::vector<v1::JobSpec> All(const v1::JobSpec& job, const std::vector<std::stri
   std::vector<v1::JobSpec> ways;
   VisitCandidates(job, held, [&](const v1::JobSpec& way) {
     ways.push_back(way);
-    return Visit::kGoOn;
+    return Visit::kContinue;
   });
   return ways;
 }
@@ -161,7 +161,7 @@ TEST(Candidates, SkipsLargerMicroBatchesOnRequest) {
   VisitCandidates(Job(1, 8, 64), {}, [&](const v1::JobSpec& way) {
     EXPECT_EQ(way.train().micro_batch(), 1);
     ++ways;
-    return Visit::kNoMore;
+    return Visit::kSkipLarger;
   });
   EXPECT_GT(ways, 10);
 }

@@ -32,7 +32,7 @@ constexpr int kMaxSimulated = 100;
 constexpr size_t kSimulatedLate = 3;
 
 struct Ranked {
-  Way way;
+  Candidate candidate;
   double seconds = 0;      // Estimated.
   int64_t peak_bytes = 0;  // Estimated, with the chosen recompute.
 };
@@ -80,7 +80,7 @@ class Search {
     if (Spent() >= kCancelled || searched_.search.found_size() > 0) return std::move(searched_);
     if (!HasErrors(written) && !searched_.search.has_as_written()) PlanAsWritten();
     if (closest_.has_value()) {
-      std::optional<v1::PlanSearch::Way> way = Planned(AsWay(job_, closest_->way), 0);
+      std::optional<v1::PlanSearch::Way> way = Planned(ApplyCandidate(job_, closest_->candidate), 0);
       if (way.has_value()) *searched_.search.mutable_closest() = *std::move(way);
     }
     return std::move(searched_);
@@ -118,7 +118,7 @@ class Search {
         return fsdpd::Visit::kStop;
       }
       search.set_tried(search.tried() + 1);
-      fsdpd::Visit next = fsdpd::Visit::kGoOn;
+      fsdpd::Visit next = fsdpd::Visit::kContinue;
       const absl::Status guarded = GuardChecks([&] { next = Rank(way); });
       if (!guarded.ok()) NoteBug(way, guarded);
       return next;
@@ -130,17 +130,17 @@ class Search {
   }
 
   fsdpd::Visit Rank(const v1::JobSpec& way) {
-    if (HasErrors(CheckJob(way))) return fsdpd::Visit::kGoOn;
+    if (HasErrors(CheckJob(way))) return fsdpd::Visit::kContinue;
     const Estimated estimated = EstimateOf(way);
     searched_.search.set_allowed(searched_.search.allowed() + 1);
     if (estimated.fits) {
-      ranked_.push_back({WayOf(way), estimated.seconds, estimated.peak_bytes});
-      return fsdpd::Visit::kGoOn;
+      ranked_.push_back({CandidateOf(way), estimated.seconds, estimated.peak_bytes});
+      return fsdpd::Visit::kContinue;
     }
     if (!closest_.has_value() || estimated.peak_bytes < closest_->peak_bytes) {
-      closest_ = Ranked{WayOf(way), 0, estimated.peak_bytes};
+      closest_ = Ranked{CandidateOf(way), 0, estimated.peak_bytes};
     }
-    return fsdpd::Visit::kNoMore;
+    return fsdpd::Visit::kSkipLarger;
   }
 
   // Logs once: the same bug can affect thousands of configurations.
@@ -257,14 +257,15 @@ class Search {
         searched_.search.set_complete(false);
         if (spent >= kCancelled || fitting > 0 || i >= kSimulatedLate) break;
       }
-      std::optional<v1::PlanSearch::Way> way = Planned(AsWay(job_, ranked_[i].way), ranked_[i].seconds);
+      std::optional<v1::PlanSearch::Way> way =
+          Planned(ApplyCandidate(job_, ranked_[i].candidate), ranked_[i].seconds);
       searched_.search.set_simulated(searched_.search.simulated() + 1);
       if (!way.has_value()) continue;
       if (way->fits()) {
         ++fitting;
         ways.push_back(*std::move(way));
       } else if (!closest_.has_value() || way->memory().peak_bytes() < closest_->peak_bytes) {
-        closest_ = Ranked{ranked_[i].way, ranked_[i].seconds, way->memory().peak_bytes()};
+        closest_ = Ranked{ranked_[i].candidate, ranked_[i].seconds, way->memory().peak_bytes()};
       }
     }
     searched_.search.set_simulated_fitting(fitting);

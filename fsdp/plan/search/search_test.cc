@@ -172,7 +172,7 @@ TEST(Search, SearchesExpertParallelForPresets) {
   bool tried = false;
   VisitCandidates(job, {}, [&](const v1::JobSpec& way) {
     tried |= way.parallel().expert() == 8;
-    return Visit::kGoOn;
+    return Visit::kContinue;
   });
   EXPECT_TRUE(tried);
 }
@@ -369,15 +369,15 @@ Fastest FastestOfAll(const v1::JobSpec& job, const DeviceProfile& profile) {
   Fastest fastest;
   VisitCandidates(job, {}, [&](const v1::JobSpec& way) {
     const Plan plan = PlanWithoutAdvice(way, profile.budget_bytes());
-    if (!plan.accepted()) return Visit::kGoOn;
+    if (!plan.accepted()) return Visit::kContinue;
     ++fastest.ways;
     v1::Plan proto;
     AddPrediction(plan, profile, /*timeline=*/false, &proto);
     const double seconds = proto.prediction().step_seconds();
-    if (seconds >= fastest.seconds) return Visit::kGoOn;
+    if (seconds >= fastest.seconds) return Visit::kContinue;
     fastest.seconds = seconds;
     fastest.way = way;
-    return Visit::kGoOn;
+    return Visit::kContinue;
   });
   return fastest;
 }
@@ -394,14 +394,14 @@ TEST(Search, MemoryEstimateIsNearPlan) {
     const v1::JobSpec job = RandomJob(&dice);
     VisitCandidates(job, {}, [&](const v1::JobSpec& way) {
       const Plan plan = PlanWithoutAdvice(way, /*budget_bytes_per_rank=*/0);
-      if (!plan.accepted()) return Visit::kGoOn;
+      if (!plan.accepted()) return Visit::kContinue;
       const StepMemory estimate = EstimateMemory(plan.spec, plan.model, plan.layout);
       const double ratio = RatioOf(estimate.peak_bytes, plan.memory.peak_bytes);
       EXPECT_LT(ratio, 1.09) << "seed " << seed << ": " << way.ShortDebugString();
       EXPECT_GT(ratio, 0.85) << "seed " << seed << ": " << way.ShortDebugString();
       ++ways;
       off += ratio < 0.98 || ratio > 1.02 ? 1 : 0;
-      return Visit::kGoOn;
+      return Visit::kContinue;
     });
   }
   EXPECT_GT(ways, 100);

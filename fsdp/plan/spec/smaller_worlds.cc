@@ -14,7 +14,7 @@ int64_t RanksOf(const v1::JobSpec& filled) {
 }
 
 // Ranks that work on the same sample.
-int64_t Together(const v1::JobSpec& filled) {
+int64_t RanksPerSample(const v1::JobSpec& filled) {
   const v1::Parallel& parallel = filled.parallel();
   return parallel.pipeline() * parallel.context() * parallel.tensor();
 }
@@ -22,7 +22,7 @@ int64_t Together(const v1::JobSpec& filled) {
 int64_t BatchOf(const v1::JobSpec& filled) {
   const v1::Train& train = filled.train();
   return train.has_global_batch() ? train.global_batch()
-                                  : train.micro_batch() * RanksOf(filled) / Together(filled);
+                                  : train.micro_batch() * RanksOf(filled) / RanksPerSample(filled);
 }
 
 // Drops replicas first, so that no rank holds a larger shard: keeps as many replicas as still have their old
@@ -40,15 +40,15 @@ void ShrinkOuter(int64_t ranks_before, int64_t ranks, v1::Fsdp* fsdp) {
 
 std::vector<World> SmallerWorlds(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
-  const int64_t together = Together(filled), batch = GlobalBatchOf(filled), all = RanksOf(filled);
+  const int64_t per_sample = RanksPerSample(filled), batch = BatchOf(filled), all = RanksOf(filled);
   const int64_t least = std::max<int64_t>(1, filled.restart().elastic().min_ranks());
   std::vector<World> worlds;
   for (int64_t nodes = 1; nodes <= filled.resources().nodes(); ++nodes) {
     for (int64_t each = 1; each <= filled.resources().ranks_per_node(); ++each) {
       const World world = {nodes, each};
       if (world.ranks() < least || world.ranks() >= all) continue;
-      if (world.ranks() % together != 0 || each % filled.parallel().tensor() != 0) continue;
-      if (batch % (filled.train().micro_batch() * (world.ranks() / together)) == 0) worlds.push_back(world);
+      if (world.ranks() % per_sample != 0 || each % filled.parallel().tensor() != 0) continue;
+      if (batch % (filled.train().micro_batch() * (world.ranks() / per_sample)) == 0) worlds.push_back(world);
     }
   }
   std::sort(worlds.begin(), worlds.end(), [](const World& a, const World& b) {

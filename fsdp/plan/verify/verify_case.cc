@@ -21,7 +21,7 @@ int64_t VerifyCase::OffloadedBytes(int bucket) const {
 
 // Offloaded layer k of N is the first layer at or after fraction k/N of the layers: of all layers if all are
 // offloaded, else of all but the last.
-bool VerifyCase::KeepsAway(int unit) const {
+bool VerifyCase::OffloadsActivationsOf(int unit) const {
   const int64_t layers = units() - 2, layer = unit - 1;
   const int64_t away = std::min<int64_t>(spec.offloaded_layers, layers);
   if (!training() || layer < 0 || layer >= layers) return false;
@@ -43,7 +43,7 @@ std::vector<int> VerifyCase::BucketsOf(int unit) const {
 
 bool VerifyCase::ReadsParams(const Instruction& pass, int bucket) const {
   const bool own = layout.buckets[bucket].unit == pass.unit;
-  return !own || !GoesBackAlone(pass.op) || layout.units[pass.unit].backward_reads;
+  return !own || !IsBackwardOnly(pass.op) || layout.units[pass.unit].backward_reads;
 }
 
 std::vector<int> VerifyCase::UsersOf(int bucket) const {
@@ -71,7 +71,7 @@ std::string VerifyCase::Name(const Buffer& buffer) const {
   return absl::StrCat(NameOf(buffer.kind), " buffer of ", BucketName(buffer.bucket));
 }
 
-absl::Status Broken(int rule, const std::string& what) {
+absl::Status RuleError(int rule, const std::string& what) {
   return absl::InternalError(absl::StrCat("program breaks rule ", rule, ": ", what));
 }
 

@@ -35,10 +35,10 @@ struct VerifyCase {
   // Offloaded bytes of the bucket's state on this rank; 0: on the device. Only Updates of offloaded state are
   // staged.
   int64_t OffloadedBytes(int bucket) const;
-  bool Stages(int bucket) const { return OffloadedBytes(bucket) > 0; }
+  bool OffloadsState(int bucket) const { return OffloadedBytes(bucket) > 0; }
 
   // Whether the unit offloads its saved activations. Offloaded layers are spread as evenly as possible.
-  bool KeepsAway(int unit) const;
+  bool OffloadsActivationsOf(int unit) const;
 
   int runs() const { return static_cast<int>(layout.stage.runs.size()); }
   // The units of a run: [RunBegin, RunEnd). With one stage: all units.
@@ -46,8 +46,8 @@ struct VerifyCase {
   int RunEnd(int run) const { return layout.stage.count == 1 ? units() : layout.stage.runs[run].end; }
   int RunOf(int unit) const;
   // A run's input comes from another stage; its output goes to another stage.
-  bool TakesHidden(int run) const { return layout.stage.number > 0 || run > 0; }
-  bool GivesHidden(int run) const { return layout.stage.number + 1 < layout.stage.count || run + 1 < runs(); }
+  bool ReceivesInput(int run) const { return layout.stage.number > 0 || run > 0; }
+  bool SendsOutput(int run) const { return layout.stage.number + 1 < layout.stage.count || run + 1 < runs(); }
 
   // The buckets that a unit uses: its own and its lender's.
   std::vector<int> BucketsOf(int unit) const;
@@ -62,7 +62,7 @@ struct VerifyCase {
   std::string BucketName(int bucket) const;
 };
 
-absl::Status Broken(int rule, const std::string& what);
+absl::Status RuleError(int rule, const std::string& what);
 
 // Name of a missing instruction: "Reduce layer.2 mb 1".
 std::string NameOf(const VerifyCase& verified, Op op, int unit, int micro_batch);

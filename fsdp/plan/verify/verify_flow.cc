@@ -54,18 +54,18 @@ struct Crossed {
 // State of one run of the stage.
 struct RunState {
   explicit RunState(int micro_batches)
-      : passed(micro_batches, 0), made_up(micro_batches, 0), crossed(micro_batches) {}
+      : passed(micro_batches, 0), weights_done(micro_batches, 0), crossed(micro_batches) {}
 
-  std::vector<int> passed;       // By micro-batch: number of passes executed.
-  std::vector<int> made_up;      // By micro-batch: units whose deferred gradients are done.
-  std::vector<Crossed> crossed;  // By micro-batch.
-  int begun = 0;                 // Number of micro-batches, like the next two.
+  std::vector<int> passed;        // By micro-batch: number of passes executed.
+  std::vector<int> weights_done;  // By micro-batch: units whose deferred gradients are done.
+  std::vector<Crossed> crossed;   // By micro-batch.
+  int begun = 0;                  // Number of micro-batches, like the next two.
   int done = 0;
   int whole = 0;  // Number of micro-batches with no deferred gradients left.
 };
 
 // Location of an offloaded layer's saved activations.
-enum class KeptIn { kNowhere, kDevice, kBoth, kHost, kBack };
+enum class SavedIn { kNowhere, kDevice, kBoth, kHost, kBack };
 
 class Flow {
  public:
@@ -121,21 +121,21 @@ class Flow {
       case Op::kOffload:
         return Offload(i);
       case Op::kOffloadActivations:
-        return MoveActivations(i, KeptIn::kDevice, KeptIn::kBoth);
+        return MoveActivations(i, SavedIn::kDevice, SavedIn::kBoth);
       case Op::kDropActivations:
-        return MoveActivations(i, KeptIn::kBoth, KeptIn::kHost);
+        return MoveActivations(i, SavedIn::kBoth, SavedIn::kHost);
       case Op::kFetchActivations:
         return FetchKept(i);
       case Op::kLoss:
         return Loss(i);
       case Op::kSend:
-        return Send(i, case_.GivesHidden(RunOf(i)), CrossedOf(i).hidden_out, ForwardPasses(RunOf(i)));
+        return Send(i, case_.SendsOutput(RunOf(i)), CrossedOf(i).hidden_out, ForwardPasses(RunOf(i)));
       case Op::kSendGrad:
-        return Send(i, case_.TakesHidden(RunOf(i)), CrossedOf(i).grad_out, Passes(RunOf(i)));
+        return Send(i, case_.ReceivesInput(RunOf(i)), CrossedOf(i).grad_out, Passes(RunOf(i)));
       case Op::kReceive:
-        return Receive(i, case_.TakesHidden(RunOf(i)), CrossedOf(i).hidden_in);
+        return Receive(i, case_.ReceivesInput(RunOf(i)), CrossedOf(i).hidden_in);
       case Op::kReceiveGrad:
-        return Receive(i, case_.GivesHidden(RunOf(i)), CrossedOf(i).grad_in);
+        return Receive(i, case_.SendsOutput(RunOf(i)), CrossedOf(i).grad_in);
       case Op::kSendTwin:
       case Op::kReceiveTwin:
         return CrossTwin(i);
@@ -154,26 +154,27 @@ class Flow {
   absl::Status Publish(int i) {
     BucketState& state = StateOf(i);
     if (!case_.publishes()) {
-      return Broken(4, absl::StrCat(case_.Name(i), " has no replicas to gather from"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " has no replicas to gather from"));
     }
-    if (state.replica >= 0) return Broken(4, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (state.replica >= 0) return RuleError(4, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     if (state.main != Current(case_.At(i).bucket)) return ReadsUpdated(i);
     state.replica = state.main;
     return absl::OkStatus();
   }
 
   absl::Status ReadsUpdated(int i) const {
-    return Broken(6, absl::StrCat(case_.Name(i), " reads main parameters after their Update"));
+    return RuleError(6, absl::StrCat(case_.Name(i), " reads main parameters after their Update"));
   }
 
   absl::Status Gather(int i) {
     BucketState& state = StateOf(i);
     const int source = case_.publishes() ? state.replica : state.main;
-    if (source < 0) return Broken(2, absl::StrCat(case_.Name(i), " comes before its Publish"));
+    if (source < 0) return RuleError(2, absl::StrCat(case_.Name(i), " comes before its Publish"));
     if (source != Current(case_.At(i).bucket)) return ReadsUpdated(i);
-    if (state.gathered >= 0) return Broken(4, absl::StrCat(case_.Name(i), " gathers what is there already"));
+    if (state.gathered >= 0)
+      return RuleError(4, absl::StrCat(case_.Name(i), " gathers what is there already"));
     if (++state.gathers > 1 && case_.training() && case_.spec.keeps_gathered()) {
-      return Broken(4, absl::StrCat(case_.Name(i), " gathers again what the step keeps"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " gathers again what the step keeps"));
     }
     state.gathered = source;
     return absl::OkStatus();
@@ -239,13 +240,13 @@ class Flow {
     const int m = at.micro_batch, unit = at.unit, run = RunOf(i);
     RunState& state = runs_[run];
     if (state.done == case_.micro_batches()) {
-      return Broken(4, absl::StrCat(case_.Name(i), " comes after all that was to be run"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " comes after all that was to be run"));
     }
     const int place = state.passed[m];
     if (!MayGoOn(run, m) || at.op != OpAt(run, place) || unit != UnitAt(run, place)) {
       const int due = state.begun > state.done ? state.done : state.begun, next = state.passed[due];
       const std::string name = NameOf(case_, OpAt(run, next), UnitAt(run, next), due);
-      return Broken(4, absl::StrCat(case_.Name(i), " runs where ", name, " is due"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " runs where ", name, " is due"));
     }
     FSDPD_RETURN_IF_ERROR(CheckReceived(i, place));
     FSDPD_RETURN_IF_ERROR(CheckPutOff(i, place));
@@ -254,7 +255,8 @@ class Flow {
     for (const int b : case_.BucketsOf(unit)) {
       if (buckets_[b].gathered >= 0 || !case_.ReadsParams(at, b)) continue;
       const bool own = case_.layout.buckets[b].unit == unit;
-      return Broken(own ? 2 : 4, absl::StrCat(case_.Name(i), " has no parameters of ", case_.BucketName(b)));
+      return RuleError(own ? 2 : 4,
+                       absl::StrCat(case_.Name(i), " has no parameters of ", case_.BucketName(b)));
     }
     return absl::OkStatus();
   }
@@ -273,12 +275,12 @@ class Flow {
     const Instruction& at = case_.At(i);
     const RunState& state = runs_[RunOf(i)];
     if (at.puts_off != (case_.puts_off() && at.op == Op::kBackward))
-      return Broken(4, absl::StrCat(case_.Name(i), at.puts_off ? " puts off" : " does not put off",
-                                    " gradients of matrices"));
+      return RuleError(4, absl::StrCat(case_.Name(i), at.puts_off ? " puts off" : " does not put off",
+                                       " gradients of matrices"));
     if (PuttingOff(RunOf(i)) == 0 || place != ForwardPasses(RunOf(i)) ||
         state.done - state.whole <= case_.layout.stage.number)
       return absl::OkStatus();
-    return Broken(
+    return RuleError(
         4, absl::StrCat(case_.Name(i), " begins with ", state.done - state.whole, " micro-batches put off"));
   }
 
@@ -287,10 +289,10 @@ class Flow {
     const Instruction& at = case_.At(i);
     const int run = RunOf(i);
     RunState& state = runs_[run];
-    const int due = case_.RunBegin(run) + PuttingOff(run) - 1 - state.made_up[at.micro_batch];
+    const int due = case_.RunBegin(run) + PuttingOff(run) - 1 - state.weights_done[at.micro_batch];
     if (at.micro_batch != state.whole || at.micro_batch >= state.done || at.unit != due)
-      return Broken(4, absl::StrCat(case_.Name(i), " comes where nothing of it is put off"));
-    state.whole += ++state.made_up[at.micro_batch] == PuttingOff(run) ? 1 : 0;
+      return RuleError(4, absl::StrCat(case_.Name(i), " comes where nothing of it is put off"));
+    state.whole += ++state.weights_done[at.micro_batch] == PuttingOff(run) ? 1 : 0;
     return AddToGradients(i);
   }
 
@@ -298,22 +300,22 @@ class Flow {
   absl::Status CheckReceived(int i, int place) const {
     const int run = RunOf(i);
     const Crossed& crossed = runs_[run].crossed[case_.At(i).micro_batch];
-    if (place == 0 && case_.TakesHidden(run) && !crossed.hidden_in)
-      return Broken(10, absl::StrCat(case_.Name(i), " comes before its Receive"));
-    if (place == ForwardPasses(run) && case_.GivesHidden(run) && !crossed.grad_in)
-      return Broken(10, absl::StrCat(case_.Name(i), " comes before its ReceiveGrad"));
+    if (place == 0 && case_.ReceivesInput(run) && !crossed.hidden_in)
+      return RuleError(10, absl::StrCat(case_.Name(i), " comes before its Receive"));
+    if (place == ForwardPasses(run) && case_.SendsOutput(run) && !crossed.grad_in)
+      return RuleError(10, absl::StrCat(case_.Name(i), " comes before its ReceiveGrad"));
     return absl::OkStatus();
   }
 
   absl::Status Send(int i, bool goes, bool& done, int passes) {
     const Instruction& at = case_.At(i);
     const int run = RunOf(i);
-    if (!goes) return Broken(10, absl::StrCat(case_.Name(i), " has no stage to send to"));
-    if (done) return Broken(10, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (!goes) return RuleError(10, absl::StrCat(case_.Name(i), " has no stage to send to"));
+    if (done) return RuleError(10, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     if (runs_[run].passed[at.micro_batch] < passes)
-      return Broken(10, absl::StrCat(case_.Name(i), " comes before what it sends"));
+      return RuleError(10, absl::StrCat(case_.Name(i), " comes before what it sends"));
     if (at.unit != (at.op == Op::kSend ? case_.RunEnd(run) - 1 : case_.RunBegin(run)))
-      return Broken(10, absl::StrCat(case_.Name(i), " is of a unit within the stage"));
+      return RuleError(10, absl::StrCat(case_.Name(i), " is of a unit within the stage"));
     done = true;
     return absl::OkStatus();
   }
@@ -321,10 +323,10 @@ class Flow {
   absl::Status Receive(int i, bool comes, bool& done) {
     const Instruction& at = case_.At(i);
     const int run = RunOf(i);
-    if (!comes) return Broken(10, absl::StrCat(case_.Name(i), " has no stage to receive from"));
-    if (done) return Broken(10, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (!comes) return RuleError(10, absl::StrCat(case_.Name(i), " has no stage to receive from"));
+    if (done) return RuleError(10, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     if (at.unit != (at.op == Op::kReceive ? case_.RunBegin(run) : case_.RunEnd(run) - 1))
-      return Broken(10, absl::StrCat(case_.Name(i), " is of a unit within the stage"));
+      return RuleError(10, absl::StrCat(case_.Name(i), " is of a unit within the stage"));
     done = true;
     return absl::OkStatus();
   }
@@ -334,12 +336,12 @@ class Flow {
     for (int run = 0; run < case_.runs(); ++run) {
       for (int m = 0; m < case_.micro_batches(); ++m) {
         const Crossed& crossed = runs_[run].crossed[m];
-        if (case_.GivesHidden(run) && !crossed.hidden_out)
-          return Broken(10, absl::StrCat(case_.Name(i), " comes without ",
-                                         NameOf(case_, Op::kSend, case_.RunEnd(run) - 1, m)));
-        if (case_.training() && case_.TakesHidden(run) && !crossed.grad_out)
-          return Broken(10, absl::StrCat(case_.Name(i), " comes without ",
-                                         NameOf(case_, Op::kSendGrad, case_.RunBegin(run), m)));
+        if (case_.SendsOutput(run) && !crossed.hidden_out)
+          return RuleError(10, absl::StrCat(case_.Name(i), " comes without ",
+                                            NameOf(case_, Op::kSend, case_.RunEnd(run) - 1, m)));
+        if (case_.training() && case_.ReceivesInput(run) && !crossed.grad_out)
+          return RuleError(10, absl::StrCat(case_.Name(i), " comes without ",
+                                            NameOf(case_, Op::kSendGrad, case_.RunBegin(run), m)));
       }
     }
     return absl::OkStatus();
@@ -347,17 +349,17 @@ class Flow {
 
   absl::Status Forward(int i) {
     FSDPD_RETURN_IF_ERROR(Advance(i));
-    if (case_.KeepsAway(case_.At(i).unit))
-      FSDPD_RETURN_IF_ERROR(MoveActivations(i, KeptIn::kNowhere, KeptIn::kDevice));
+    if (case_.OffloadsActivationsOf(case_.At(i).unit))
+      FSDPD_RETURN_IF_ERROR(MoveActivations(i, SavedIn::kNowhere, SavedIn::kDevice));
     recompute_[case_.At(i).unit] = case_.At(i).recompute;
     if (case_.At(i).recompute <= case_.spec.recompute) return absl::OkStatus();
-    return Broken(4, absl::StrCat(case_.Name(i), " keeps less than the spec's recompute asks"));
+    return RuleError(4, absl::StrCat(case_.Name(i), " keeps less than the spec's recompute asks"));
   }
 
   absl::Status Release(int i) {
     for (const int b : case_.layout.units[case_.At(i).unit].buckets) {
       if (buckets_[b].gathered < 0)
-        return Broken(2, absl::StrCat(case_.Name(i), " releases what is not there"));
+        return RuleError(2, absl::StrCat(case_.Name(i), " releases what is not there"));
       buckets_[b].gathered = -1;
     }
     return absl::OkStatus();
@@ -367,16 +369,17 @@ class Flow {
     FSDPD_RETURN_IF_ERROR(Advance(i));
     const Instruction& at = case_.At(i);
     if (at.recompute != recompute_[at.unit]) {
-      return Broken(4, absl::StrCat(case_.Name(i), " recomputes other things than its Forward left out"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " recomputes other things than its Forward left out"));
     }
-    if (case_.KeepsAway(at.unit)) FSDPD_RETURN_IF_ERROR(MoveActivations(i, KeptIn::kBack, KeptIn::kNowhere));
+    if (case_.OffloadsActivationsOf(at.unit))
+      FSDPD_RETURN_IF_ERROR(MoveActivations(i, SavedIn::kBack, SavedIn::kNowhere));
     return AddToGradients(i);
   }
 
   absl::Status ForwardBackward(int i) {
     FSDPD_RETURN_IF_ERROR(Advance(i));
     if (case_.At(i).recompute != Recompute::kNone) {
-      return Broken(4, absl::StrCat(case_.Name(i), " recomputes what it has just computed"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " recomputes what it has just computed"));
     }
     return AddToGradients(i);
   }
@@ -397,19 +400,20 @@ class Flow {
   }
 
   absl::Status WrongAccumulate(int i, const std::string& bucket) const {
-    return Broken(5, absl::StrCat(case_.Name(i),
-                                  case_.At(i).accumulate ? " adds to a gradient that is not there, of "
-                                                         : " overwrites what it must add to, of ",
-                                  bucket));
+    return RuleError(5, absl::StrCat(case_.Name(i),
+                                     case_.At(i).accumulate ? " adds to a gradient that is not there, of "
+                                                            : " overwrites what it must add to, of ",
+                                     bucket));
   }
 
   // Rule 5: the sum has every required contribution exactly once, and no other.
   absl::Status Reduce(int i) {
     const Instruction& at = case_.At(i);
     BucketState& state = StateOf(i);
-    if (!Trainable(at.bucket)) return Broken(5, absl::StrCat(case_.Name(i), " reduces what is not trained"));
+    if (!Trainable(at.bucket))
+      return RuleError(5, absl::StrCat(case_.Name(i), " reduces what is not trained"));
     if (case_.whole_grads() && at.micro_batch != case_.micro_batches() - 1) {
-      return Broken(5, absl::StrCat(case_.Name(i), " comes before the last micro-batch"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " comes before the last micro-batch"));
     }
     size_t due = 0;
     for (int m = case_.whole_grads() ? 0 : at.micro_batch; m <= at.micro_batch; ++m) {
@@ -417,12 +421,12 @@ class Flow {
         for (const Part& part : PartsOf(unit, m)) {
           ++due;
           if (std::count(state.summed.begin(), state.summed.end(), part) == 1) continue;
-          return Broken(5, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, part.op, unit, m)));
+          return RuleError(5, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, part.op, unit, m)));
         }
       }
     }
     if (state.summed.size() != due) {
-      return Broken(5, absl::StrCat(case_.Name(i), " has more in it than its micro-batch"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " has more in it than its micro-batch"));
     }
     if (at.accumulate != !state.reduced.empty()) return WrongAccumulate(i, case_.BucketName(at.bucket));
     state.reduced.insert(state.reduced.end(), state.summed.begin(), state.summed.end());
@@ -440,8 +444,8 @@ class Flow {
             }))
           continue;
         const int at = case_.whole_grads() ? case_.micro_batches() - 1 : m;
-        return Broken(5, absl::StrCat(case_.Name(i), " comes without ",
-                                      NameOf(case_, Op::kReduce, case_.layout.buckets[bucket].unit, at)));
+        return RuleError(5, absl::StrCat(case_.Name(i), " comes without ",
+                                         NameOf(case_, Op::kReduce, case_.layout.buckets[bucket].unit, at)));
       }
     }
     return absl::OkStatus();
@@ -450,10 +454,10 @@ class Flow {
   absl::Status ReduceOuter(int i) {
     BucketState& state = StateOf(i);
     if (!case_.has_replicas() || !Trainable(case_.At(i).bucket)) {
-      return Broken(5, absl::StrCat(case_.Name(i), " has nothing to reduce"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " has nothing to reduce"));
     }
     FSDPD_RETURN_IF_ERROR(CheckReduced(i, case_.At(i).bucket));
-    if (state.outer) return Broken(5, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (state.outer) return RuleError(5, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     state.outer = true;
     return absl::OkStatus();
   }
@@ -465,15 +469,15 @@ class Flow {
     const Twin twin = case_.layout.buckets[case_.At(i).bucket].twin;
     const bool sends = case_.At(i).op == Op::kSendTwin, lends = twin == Twin::kOriginal;
     if (twin == Twin::kNone || !Trainable(case_.At(i).bucket))
-      return Broken(5, absl::StrCat(case_.Name(i), " is of what no other stage trains"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " is of what no other stage trains"));
     FSDPD_RETURN_IF_ERROR(CheckReduced(i, case_.At(i).bucket));
     if (case_.has_replicas() && !state.outer)
-      return Broken(5, absl::StrCat(case_.Name(i), " comes before its ReduceOuter"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " comes before its ReduceOuter"));
     if (sends ? state.twin_sent : state.twin_received)
-      return Broken(5, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     // The second operation of each.
     if (sends == lends && !(sends ? state.twin_received : state.twin_sent))
-      return Broken(5, absl::StrCat(case_.Name(i), " comes before its counterpart"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " comes before its counterpart"));
     if (!sends && case_.At(i).accumulate != lends)
       return WrongAccumulate(i, case_.BucketName(case_.At(i).bucket));
     (sends ? state.twin_sent : state.twin_received) = true;
@@ -482,19 +486,19 @@ class Flow {
 
   // Rule 6: Norm.
   absl::Status Norm(int i) {
-    if (ended_) return Broken(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
-    if (!ChainDone()) return Broken(6, absl::StrCat(case_.Name(i), " comes before the last Backward"));
+    if (ended_) return RuleError(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (!ChainDone()) return RuleError(6, absl::StrCat(case_.Name(i), " comes before the last Backward"));
     FSDPD_RETURN_IF_ERROR(CheckSent(i));
     for (int b = 0; b < case_.buckets(); ++b) {
       if (!Trainable(b)) continue;
       FSDPD_RETURN_IF_ERROR(CheckReduced(i, b));
       if (case_.layout.buckets[b].twin != Twin::kNone &&
           !(buckets_[b].twin_sent && buckets_[b].twin_received))
-        return Broken(5, absl::StrCat(case_.Name(i), " comes before the gradients of ", case_.BucketName(b),
-                                      " are summed over its stages"));
+        return RuleError(5, absl::StrCat(case_.Name(i), " comes before the gradients of ",
+                                         case_.BucketName(b), " are summed over its stages"));
       if (!case_.has_replicas() || buckets_[b].outer) continue;
-      return Broken(5, absl::StrCat(case_.Name(i), " comes without ",
-                                    NameOf(case_, Op::kReduceOuter, case_.layout.buckets[b].unit, -1)));
+      return RuleError(5, absl::StrCat(case_.Name(i), " comes without ",
+                                       NameOf(case_, Op::kReduceOuter, case_.layout.buckets[b].unit, -1)));
     }
     ended_ = true;
     return absl::OkStatus();
@@ -503,12 +507,12 @@ class Flow {
   absl::Status Update(int i) {
     BucketState& state = StateOf(i);
     if (!Changes(case_.At(i).bucket)) {
-      return Broken(6, absl::StrCat(case_.Name(i), " changes what is not trained"));
+      return RuleError(6, absl::StrCat(case_.Name(i), " changes what is not trained"));
     }
-    if (!ended_) return Broken(6, absl::StrCat(case_.Name(i), " comes before Norm"));
-    if (state.updated) return Broken(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
-    if (case_.Stages(case_.At(i).bucket) && !state.fetched)
-      return Broken(11, absl::StrCat(case_.Name(i), " comes before its Fetch"));
+    if (!ended_) return RuleError(6, absl::StrCat(case_.Name(i), " comes before Norm"));
+    if (state.updated) return RuleError(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (case_.OffloadsState(case_.At(i).bucket) && !state.fetched)
+      return RuleError(11, absl::StrCat(case_.Name(i), " comes before its Fetch"));
     state.updated = true;
     ++state.main;
     return absl::OkStatus();
@@ -518,12 +522,12 @@ class Flow {
   absl::Status Snapshot(int i) {
     BucketState& state = StateOf(i);
     if (!case_.spec.checkpoint.saves()) {
-      return Broken(9, absl::StrCat(case_.Name(i), " is of a job that writes no checkpoints"));
+      return RuleError(9, absl::StrCat(case_.Name(i), " is of a job that writes no checkpoints"));
     }
     if (Changes(case_.At(i).bucket) && !state.updated) {
-      return Broken(9, absl::StrCat(case_.Name(i), " comes before its Update"));
+      return RuleError(9, absl::StrCat(case_.Name(i), " comes before its Update"));
     }
-    if (state.copied) return Broken(9, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (state.copied) return RuleError(9, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     state.copied = true;
     return absl::OkStatus();
   }
@@ -531,70 +535,71 @@ class Flow {
   // Rule 11.
   absl::Status Fetch(int i) {
     BucketState& state = StateOf(i);
-    if (!case_.Stages(case_.At(i).bucket))
-      return Broken(11, absl::StrCat(case_.Name(i), " brings what is not in host memory"));
-    if (state.fetched) return Broken(11, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (!case_.OffloadsState(case_.At(i).bucket))
+      return RuleError(11, absl::StrCat(case_.Name(i), " brings what is not in host memory"));
+    if (state.fetched) return RuleError(11, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     state.fetched = true;
     return absl::OkStatus();
   }
 
   absl::Status Offload(int i) {
     BucketState& state = StateOf(i);
-    if (!case_.Stages(case_.At(i).bucket))
-      return Broken(11, absl::StrCat(case_.Name(i), " puts back what is not of host memory"));
-    if (!state.updated) return Broken(11, absl::StrCat(case_.Name(i), " comes before its Update"));
-    if (state.offloaded) return Broken(11, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (!case_.OffloadsState(case_.At(i).bucket))
+      return RuleError(11, absl::StrCat(case_.Name(i), " puts back what is not of host memory"));
+    if (!state.updated) return RuleError(11, absl::StrCat(case_.Name(i), " comes before its Update"));
+    if (state.offloaded) return RuleError(11, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     state.offloaded = true;
     return absl::OkStatus();
   }
 
   // Rule 12.
-  absl::Status MoveActivations(int i, KeptIn from, KeptIn to) {
+  absl::Status MoveActivations(int i, SavedIn from, SavedIn to) {
     const int unit = case_.At(i).unit;
-    if (!case_.KeepsAway(unit))
-      return Broken(12, absl::StrCat(case_.Name(i), " is of what the device keeps"));
+    if (!case_.OffloadsActivationsOf(unit))
+      return RuleError(12, absl::StrCat(case_.Name(i), " is of what the device keeps"));
     if (kept_[unit] != from)
-      return Broken(12, absl::StrCat(case_.Name(i), " comes where what the layer keeps is not"));
+      return RuleError(12, absl::StrCat(case_.Name(i), " comes where what the layer keeps is not"));
     kept_[unit] = to;
-    const auto on_device = [](KeptIn in) { return in != KeptIn::kNowhere && in != KeptIn::kHost; };
+    const auto on_device = [](SavedIn in) { return in != SavedIn::kNowhere && in != SavedIn::kHost; };
     if (std::count_if(kept_.begin(), kept_.end(), on_device) <= static_cast<int>(kStagedLayers))
       return absl::OkStatus();
-    return Broken(12, absl::StrCat(case_.Name(i), " is of one layer more than may be on its way"));
+    return RuleError(12, absl::StrCat(case_.Name(i), " is of one layer more than may be on its way"));
   }
 
   // It writes bytes that compute instructions listed earlier may still use.
   absl::Status FetchKept(int i) {
-    FSDPD_RETURN_IF_ERROR(MoveActivations(i, KeptIn::kHost, KeptIn::kBack));
+    FSDPD_RETURN_IF_ERROR(MoveActivations(i, SavedIn::kHost, SavedIn::kBack));
     int last = i;
     while (last >= 0 && case_.At(last).lane != LaneId::kCompute) --last;
     if (last < 0 || order_.Before(last, i)) return absl::OkStatus();
-    return Broken(12, absl::StrCat(case_.Name(i), " does not wait for ", case_.Name(last)));
+    return RuleError(12, absl::StrCat(case_.Name(i), " does not wait for ", case_.Name(last)));
   }
 
   absl::Status Loss(int i) {
-    if (!ChainDone()) return Broken(8, absl::StrCat(case_.Name(i), " comes before the last Forward"));
+    if (!ChainDone()) return RuleError(8, absl::StrCat(case_.Name(i), " comes before the last Forward"));
     FSDPD_RETURN_IF_ERROR(CheckSent(i));
-    if (i != case_.count() - 1) return Broken(8, absl::StrCat(case_.Name(i), " is not the last instruction"));
+    if (i != case_.count() - 1)
+      return RuleError(8, absl::StrCat(case_.Name(i), " is not the last instruction"));
     ended_ = true;
     return absl::OkStatus();
   }
 
   absl::Status EndStep() const {
     if (!ended_)
-      return Broken(case_.training() ? 6 : 8, case_.training() ? "Norm is missing" : "Loss is missing");
+      return RuleError(case_.training() ? 6 : 8, case_.training() ? "Norm is missing" : "Loss is missing");
     for (int b = 0; b < case_.buckets(); ++b) {
       const int unit = case_.layout.buckets[b].unit;
       if (case_.training() && Changes(b) && !buckets_[b].updated) {
-        return Broken(6, absl::StrCat(NameOf(case_, Op::kUpdate, unit, -1), " is missing"));
+        return RuleError(6, absl::StrCat(NameOf(case_, Op::kUpdate, unit, -1), " is missing"));
       }
       if (case_.training() && case_.spec.checkpoint.saves() && !buckets_[b].copied) {
-        return Broken(9, absl::StrCat(NameOf(case_, Op::kSnapshot, unit, -1), " is missing"));
+        return RuleError(9, absl::StrCat(NameOf(case_, Op::kSnapshot, unit, -1), " is missing"));
       }
-      if (case_.training() && case_.Stages(b) && !buckets_[b].offloaded) {
-        return Broken(11, absl::StrCat(NameOf(case_, Op::kOffload, unit, -1), " is missing"));
+      if (case_.training() && case_.OffloadsState(b) && !buckets_[b].offloaded) {
+        return RuleError(11, absl::StrCat(NameOf(case_, Op::kOffload, unit, -1), " is missing"));
       }
       if (case_.spec.shards_params() && buckets_[b].gathered >= 0) {
-        return Broken(2, absl::StrCat(NameOf(case_, Op::kRelease, unit, -1), " is missing"));
+        return RuleError(2, absl::StrCat(NameOf(case_, Op::kRelease, unit, -1), " is missing"));
       }
     }
     return absl::OkStatus();
@@ -603,7 +608,7 @@ class Flow {
   const VerifyCase& case_;
   const StepOrder& order_;
   std::vector<BucketState> buckets_;
-  std::vector<KeptIn> kept_;             // By unit.
+  std::vector<SavedIn> kept_;            // By unit.
   std::vector<std::vector<int>> users_;  // By bucket.
   std::vector<Recompute> recompute_;     // By unit: recompute of its last Forward.
   int step_ = 0;

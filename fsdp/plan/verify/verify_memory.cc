@@ -66,7 +66,7 @@ Wanted IsWanted(const VerifyCase& verified, BufferKind kind, int index) {
   if (kind == BufferKind::kReplica) return verified.publishes() ? Wanted::kYes : Wanted::kNo;
   // Evaluation has the training program's buffers but uses none of these kinds.
   if (!verified.training()) return Wanted::kEither;
-  if (kind == BufferKind::kState) return verified.Stages(index) ? Wanted::kYes : Wanted::kNo;
+  if (kind == BufferKind::kState) return verified.OffloadsState(index) ? Wanted::kYes : Wanted::kNo;
   if (!bucket.trainable) return Wanted::kNo;
   if (kind == BufferKind::kReduce) return Wanted::kYes;
   return verified.grad_type() == DType::kFp32 ? Wanted::kNo : Wanted::kYes;
@@ -76,25 +76,26 @@ absl::Status CheckOne(const VerifyCase& verified, int index) {
   const Buffer& buffer = verified.program.buffers[index];
   const auto kind = static_cast<int>(buffer.kind);
   if (kind < 0 || kind >= kBufferKinds || buffer.bucket < 0 || buffer.bucket >= verified.buckets()) {
-    return Broken(3, absl::StrCat("buffer ", index, " is of no known kind or bucket"));
+    return RuleError(3, absl::StrCat("buffer ", index, " is of no known kind or bucket"));
   }
   if (IsWanted(verified, buffer.kind, buffer.bucket) == Wanted::kNo) {
-    return Broken(3, absl::StrCat(verified.Name(buffer), " has no use"));
+    return RuleError(3, absl::StrCat(verified.Name(buffer), " has no use"));
   }
   const int64_t needs = BytesNeeded(verified, buffer);
   if (buffer.bytes < needs) {
-    return Broken(3, absl::StrCat(verified.Name(buffer), " has ", buffer.bytes, " bytes and needs ", needs));
+    return RuleError(3,
+                     absl::StrCat(verified.Name(buffer), " has ", buffer.bytes, " bytes and needs ", needs));
   }
   const int64_t arena = verified.program.arena_bytes;
   if (buffer.offset < 0 || buffer.offset % 256 != 0 || buffer.bytes > arena - buffer.offset) {
-    return Broken(3, absl::StrCat(verified.Name(buffer), " at offset ", buffer.offset, " with ", buffer.bytes,
-                                  " bytes is not aligned or leaves the arena of ", arena));
+    return RuleError(3, absl::StrCat(verified.Name(buffer), " at offset ", buffer.offset, " with ",
+                                     buffer.bytes, " bytes is not aligned or leaves the arena of ", arena));
   }
   int last = -1;
   for (const Buffer::Interval& live : buffer.live) {
     if (live.born <= last || live.dies < live.born || live.dies >= verified.count()) {
-      return Broken(2, absl::StrCat(verified.Name(buffer), " lives from #", live.born, " to #", live.dies,
-                                    ", which is no range or not after the one before"));
+      return RuleError(2, absl::StrCat(verified.Name(buffer), " lives from #", live.born, " to #", live.dies,
+                                       ", which is no range or not after the one before"));
     }
     last = live.dies;
   }
@@ -118,18 +119,18 @@ int64_t DeclaredPeak(const Program& program) {
 absl::Status CheckSizes(const VerifyCase& verified) {
   const Program& program = verified.program;
   if (program.live_peak_bytes > program.arena_bytes) {
-    return Broken(7, absl::StrCat("the arena of ", program.arena_bytes, " bytes is below its live peak of ",
-                                  program.live_peak_bytes));
+    return RuleError(7, absl::StrCat("the arena of ", program.arena_bytes,
+                                     " bytes is below its live peak of ", program.live_peak_bytes));
   }
   const int64_t peak = DeclaredPeak(program);
   if (verified.training() && peak > program.live_peak_bytes) {
-    return Broken(7, absl::StrCat("lifetimes add up to ", peak, " bytes, more than the live peak of ",
-                                  program.live_peak_bytes));
+    return RuleError(7, absl::StrCat("lifetimes add up to ", peak, " bytes, more than the live peak of ",
+                                     program.live_peak_bytes));
   }
   const int64_t budget = verified.spec.memory_budget_bytes;
   if (budget <= 0 || program.arena_bytes <= budget) return absl::OkStatus();
-  return Broken(7,
-                absl::StrCat("the arena of ", program.arena_bytes, " bytes is over the budget of ", budget));
+  return RuleError(
+      7, absl::StrCat("the arena of ", program.arena_bytes, " bytes is over the budget of ", budget));
 }
 
 // One access of an instruction. Resources are numbered: buffers; per bucket main parameters (with moments),
@@ -203,10 +204,10 @@ class MemoryCheck {
     const bool forward = at.op != Op::kBackward, back = at.op != Op::kForward;
     const int run = case_.RunOf(at.unit);
     const bool first = at.unit == case_.RunBegin(run), last = at.unit == case_.RunEnd(run) - 1;
-    if (forward && first && case_.TakesHidden(run)) TakesIn(i, Op::kReceive);
-    if (forward && last && case_.GivesHidden(run)) Writes(i, Place(kHiddenOut, NumberOf(Op::kSend, at)));
-    if (back && last && case_.GivesHidden(run)) TakesIn(i, Op::kReceiveGrad);
-    if (back && first && case_.TakesHidden(run)) Writes(i, Place(kGradOut, NumberOf(Op::kSendGrad, at)));
+    if (forward && first && case_.ReceivesInput(run)) TakesIn(i, Op::kReceive);
+    if (forward && last && case_.SendsOutput(run)) Writes(i, Place(kHiddenOut, NumberOf(Op::kSend, at)));
+    if (back && last && case_.SendsOutput(run)) TakesIn(i, Op::kReceiveGrad);
+    if (back && first && case_.ReceivesInput(run)) Writes(i, Place(kGradOut, NumberOf(Op::kSendGrad, at)));
   }
 
   // Slot index of a transfer by `op`, by order of first use; both kinds of receives share one order.
@@ -282,7 +283,7 @@ class MemoryCheck {
         return AddUpdate(i);
       case Op::kSnapshot:
         Reads(i, Main(at.bucket));
-        if (case_.Stages(at.bucket)) Reads(i, BufferOf(BufferKind::kState, at.bucket));
+        if (case_.OffloadsState(at.bucket)) Reads(i, BufferOf(BufferKind::kState, at.bucket));
         return;
       case Op::kFetch:
       case Op::kOffload:
@@ -313,13 +314,13 @@ class MemoryCheck {
     if (case_.layout.buckets[bucket].trainable) Reads(i, ReducedGrad(bucket));
     Reads(i, NormResult());
     Add(i, Main(bucket), true, true);
-    if (case_.Stages(bucket)) Add(i, BufferOf(BufferKind::kState, bucket), true, true);
+    if (case_.OffloadsState(bucket)) Add(i, BufferOf(BufferKind::kState, bucket), true, true);
   }
 
   // If the bucket has no offloaded state, CheckFlow rejects it.
   void AddStaging(int i) {
     const Instruction& at = case_.At(i);
-    if (!case_.Stages(at.bucket)) return;
+    if (!case_.OffloadsState(at.bucket)) return;
     const int home = Home(at.bucket), state = BufferOf(BufferKind::kState, at.bucket);
     const bool brings = StagingOf(at.op) == Staging::kBrings;
     Reads(i, brings ? home : state);
@@ -362,7 +363,8 @@ class MemoryCheck {
     const Instruction& at = case_.At(i);
     for (const BufferUse& use : at.uses) {
       if (use.buffer < 0 || use.buffer >= buffers_) {
-        return Broken(2, absl::StrCat(case_.Name(i), " uses buffer ", use.buffer, ", which does not exist"));
+        return RuleError(2,
+                         absl::StrCat(case_.Name(i), " uses buffer ", use.buffer, ", which does not exist"));
       }
     }
     if (at.op != Op::kNorm && at.op != Op::kRelease) {
@@ -384,8 +386,8 @@ class MemoryCheck {
   }
 
   absl::Status Unsaid(int i, const Touch& touch, const char* does) const {
-    return Broken(2, absl::StrCat(case_.Name(i), " does not declare that it ", does, " the ",
-                                  case_.Name(case_.program.buffers[touch.resource])));
+    return RuleError(2, absl::StrCat(case_.Name(i), " does not declare that it ", does, " the ",
+                                     case_.Name(case_.program.buffers[touch.resource])));
   }
 
   // Rule 2: every access is within a lifetime, and the first access of a lifetime writes.
@@ -404,13 +406,14 @@ class MemoryCheck {
         Tenancy* tenancy = TenancyAt(touch.resource, i);
         const std::string name = case_.Name(case_.program.buffers[touch.resource]);
         if (tenancy == nullptr) {
-          return Broken(2, absl::StrCat(case_.Name(i), " uses the ", name, " outside of its lifetime"));
+          return RuleError(2, absl::StrCat(case_.Name(i), " uses the ", name, " outside of its lifetime"));
         }
         if (tenancy->first < 0) {
           // A wire buffer is written and read by the same Reduce; all others are read by later instructions.
           const bool wire = case_.program.buffers[touch.resource].kind == BufferKind::kWire;
           if (!touch.writes || (touch.reads && !wire) || case_.At(i).op == Op::kRelease) {
-            return Broken(2, absl::StrCat(case_.Name(i), " uses the ", name, ", which nothing has filled"));
+            return RuleError(2,
+                             absl::StrCat(case_.Name(i), " uses the ", name, ", which nothing has filled"));
           }
           tenancy->first = i;
         }
@@ -483,8 +486,8 @@ class MemoryCheck {
                                      : "the norm";
       if (resource > LossSum()) rule = 10;
     }
-    return Broken(rule, absl::StrCat(order_.Name(second, first), " uses ", what, " while ",
-                                     case_.Name(order_.IndexOf(first)), " may still run"));
+    return RuleError(rule, absl::StrCat(order_.Name(second, first), " uses ", what, " while ",
+                                        case_.Name(order_.IndexOf(first)), " may still run"));
   }
 
   // Rule 3: overlapping buffers overlap at the start of one of them, so it is enough to check there that the
@@ -532,9 +535,9 @@ class MemoryCheck {
   absl::Status Overlap(int64_t offset, const Tenancy& before, const Tenancy& after, Moment fills) const {
     const std::vector<Buffer>& buffers = case_.program.buffers;
     const Moment last = *std::max_element(before.last.begin(), before.last.end());
-    return Broken(3, absl::StrCat(order_.Name(fills, 0), " fills the ", case_.Name(buffers[after.buffer]),
-                                  " at offset ", offset, " while the ", case_.Name(buffers[before.buffer]),
-                                  " lives there until ", case_.Name(last)));
+    return RuleError(3, absl::StrCat(order_.Name(fills, 0), " fills the ", case_.Name(buffers[after.buffer]),
+                                     " at offset ", offset, " while the ", case_.Name(buffers[before.buffer]),
+                                     " lives there until ", case_.Name(last)));
   }
 
   const VerifyCase& case_;
@@ -556,7 +559,7 @@ absl::Status CheckBuffers(const VerifyCase& verified) {
     FSDPD_RETURN_IF_ERROR(CheckOne(verified, static_cast<int>(i)));
     const Buffer& buffer = verified.program.buffers[i];
     std::vector<bool>& of_kind = seen[static_cast<size_t>(buffer.kind)];
-    if (of_kind[buffer.bucket]) return Broken(3, absl::StrCat(verified.Name(buffer), " exists twice"));
+    if (of_kind[buffer.bucket]) return RuleError(3, absl::StrCat(verified.Name(buffer), " exists twice"));
     of_kind[buffer.bucket] = true;
   }
   for (int b = 0; b < verified.buckets(); ++b) {
@@ -565,7 +568,7 @@ absl::Status CheckBuffers(const VerifyCase& verified) {
       absent.kind = static_cast<BufferKind>(kind);
       absent.bucket = b;
       if (seen[kind][b] || IsWanted(verified, absent.kind, b) != Wanted::kYes) continue;
-      return Broken(3, absl::StrCat(verified.Name(absent), " is missing"));
+      return RuleError(3, absl::StrCat(verified.Name(absent), " is missing"));
     }
   }
   return CheckSizes(verified);

@@ -189,13 +189,13 @@ TEST(VerifyProperty, EveryCompiledProgramVerifies) {
 TEST(VerifyProperty, VerifiedProgramsMatchReferenceAtAnyLaneSpeed) {
   for (int seed = 0; seed < Seeds(300); ++seed) {
     const Case random = RandomCase(seed);
-    const Outcome wanted = ByTheBook(random.layout, random.spec, ProgramKind::kTraining, kSteps);
+    const Outcome wanted = RunReference(random.layout, random.spec, ProgramKind::kTraining, kSteps);
     for (uint32_t run = 0; run < 4; ++run) {
       ASSERT_TRUE(Rehearse(random.program, random.layout, random.spec, kSteps, run) == wanted)
           << "seed " << seed;
     }
     const Program evaluation = CompileEvaluation(random.spec, random.model, random.layout, random.program);
-    const Outcome evaluated = ByTheBook(random.layout, random.spec, ProgramKind::kEvaluation, kSteps);
+    const Outcome evaluated = RunReference(random.layout, random.spec, ProgramKind::kEvaluation, kSteps);
     ASSERT_TRUE(Rehearse(evaluation, random.layout, random.spec, kSteps, seed) == evaluated)
         << "seed " << seed;
   }
@@ -404,7 +404,7 @@ std::vector<Fault> Faults() {
 
 // Whether some interleaving of lanes gives a wrong result.
 bool GoesWrong(const Case& random, int runs) {
-  const Outcome wanted = ByTheBook(random.layout, random.spec, ProgramKind::kTraining, kSteps);
+  const Outcome wanted = RunReference(random.layout, random.spec, ProgramKind::kTraining, kSteps);
   for (int run = 0; run < runs; ++run) {
     const auto seed = static_cast<uint32_t>(run);
     if (!(Rehearse(random.program, random.layout, random.spec, kSteps, seed) == wanted)) return true;

@@ -28,7 +28,7 @@ LaneId LaneFor(const VerifyCase& verified, const Instruction& at) {
     case Op::kFetchActivations:
       return LaneId::kFetch;
     case Op::kUpdate:
-      return verified.Stages(at.bucket) ? LaneId::kUpdate : LaneId::kCompute;
+      return verified.OffloadsState(at.bucket) ? LaneId::kUpdate : LaneId::kCompute;
     case Op::kSend:
     case Op::kSendGrad:
     case Op::kSendTwin:
@@ -115,13 +115,13 @@ absl::Status CheckGroup(const VerifyCase& verified, int i) {
   const Instruction& at = verified.At(i);
   const Group group = GroupFor(verified, at);
   if (at.group != group) {
-    return Broken(
+    return RuleError(
         4, absl::StrCat(verified.Name(i), " runs over ", NameOf(at.group), " instead of ", NameOf(group)));
   }
   const Role role = RoleFor(at.lane);
   if (group == Group::kSelf || at.role == role) return absl::OkStatus();
-  return Broken(4, absl::StrCat(verified.Name(i), " uses the communicator for ", NameOf(at.role),
-                                " instead of ", NameOf(role)));
+  return RuleError(4, absl::StrCat(verified.Name(i), " uses the communicator for ", NameOf(at.role),
+                                   " instead of ", NameOf(role)));
 }
 
 // A stage's units are those of its runs, concatenated.
@@ -129,12 +129,12 @@ absl::Status CheckRuns(const VerifyCase& verified) {
   int next = 0;
   for (int run = 0; run < verified.runs(); ++run) {
     if (verified.RunBegin(run) != next || verified.RunEnd(run) <= next)
-      return Broken(4, absl::StrCat("run ", run, " of the stage has units ", verified.RunBegin(run), " to ",
-                                    verified.RunEnd(run), ", behind ", next));
+      return RuleError(4, absl::StrCat("run ", run, " of the stage has units ", verified.RunBegin(run),
+                                       " to ", verified.RunEnd(run), ", behind ", next));
     next = verified.RunEnd(run);
   }
   if (next == verified.units()) return absl::OkStatus();
-  return Broken(4, absl::StrCat("the stage's runs have ", next, " units of ", verified.units()));
+  return RuleError(4, absl::StrCat("the stage's runs have ", next, " units of ", verified.units()));
 }
 
 // Replicated parameters are reduced over other ranks than partitioned ones.
@@ -143,7 +143,7 @@ absl::Status CheckSlices(const VerifyCase& verified) {
     const std::vector<ParamSlot>& params = verified.layout.buckets[b].params;
     const auto alike = [&params](const ParamSlot& p) { return p.cut.over() == params[0].cut.over(); };
     if (!std::all_of(params.begin(), params.end(), alike))
-      return Broken(4, absl::StrCat("bucket ", b, " has slices of parameters beside whole ones"));
+      return RuleError(4, absl::StrCat("bucket ", b, " has slices of parameters beside whole ones"));
   }
   return absl::OkStatus();
 }
@@ -155,11 +155,11 @@ absl::Status CheckChoices(const VerifyCase& verified) {
     const Bucket& bucket = verified.layout.buckets[b];
     if (bucket.choices_begin < 0) continue;
     if (bucket.trainable || bucket.params.size() != 1)
-      return Broken(6, absl::StrCat("bucket ", b, " balances and is not a selection bias alone"));
+      return RuleError(6, absl::StrCat("bucket ", b, " balances and is not a selection bias alone"));
     for (int64_t i = bucket.choices_begin; i < bucket.choices_begin + bucket.elements; ++i) {
       if (i >= verified.layout.choices || taken[i])
-        return Broken(6, absl::StrCat("bucket ", b, " balances by choice ", i, " of ",
-                                      verified.layout.choices, ", which is another's or nobody's"));
+        return RuleError(6, absl::StrCat("bucket ", b, " balances by choice ", i, " of ",
+                                         verified.layout.choices, ", which is another's or nobody's"));
       taken[i] = true;
     }
   }
@@ -175,24 +175,24 @@ absl::Status CheckShape(const VerifyCase& verified) {
   for (int i = 0; i < verified.count(); ++i) {
     const Instruction& at = verified.At(i);
     if (!Belongs(verified, at.op)) {
-      return Broken(8, absl::StrCat(verified.Name(i), " does not belong into ",
-                                    verified.training() ? "training" : "evaluation"));
+      return RuleError(8, absl::StrCat(verified.Name(i), " does not belong into ",
+                                       verified.training() ? "training" : "evaluation"));
     }
     const bool global = at.op == Op::kNorm || at.op == Op::kLoss;
     if (!global && (at.unit < 0 || at.unit >= verified.units())) {
-      return Broken(4, absl::StrCat(verified.Name(i), " names unit ", at.unit, " of ", verified.units()));
+      return RuleError(4, absl::StrCat(verified.Name(i), " names unit ", at.unit, " of ", verified.units()));
     }
     if (OfBucket(at.op) && (at.bucket < 0 || at.bucket >= verified.buckets() ||
                             verified.layout.buckets[at.bucket].unit != at.unit)) {
-      return Broken(4,
-                    absl::StrCat(verified.Name(i), " names bucket ", at.bucket, ", which is not its unit's"));
+      return RuleError(
+          4, absl::StrCat(verified.Name(i), " names bucket ", at.bucket, ", which is not its unit's"));
     }
     if (OfMicroBatch(at.op) && (at.micro_batch < 0 || at.micro_batch >= verified.micro_batches())) {
-      return Broken(4, absl::StrCat(verified.Name(i), " names micro-batch ", at.micro_batch, " of ",
-                                    verified.micro_batches()));
+      return RuleError(4, absl::StrCat(verified.Name(i), " names micro-batch ", at.micro_batch, " of ",
+                                       verified.micro_batches()));
     }
     if (at.lane != LaneFor(verified, at)) {
-      return Broken(
+      return RuleError(
           4, absl::StrCat(verified.Name(i), " belongs on the ", NameOf(LaneFor(verified, at)), " lane"));
     }
     FSDPD_RETURN_IF_ERROR(CheckGroup(verified, i));

@@ -35,9 +35,9 @@ class StagesCheck {
       if (place.number == static_cast<int>(s) && place.count == static_cast<int>(stages_.size()) &&
           place.runs.size() == stages_[0].layout->stage.runs.size())
         continue;
-      return Broken(11,
-                    absl::StrCat("stage ", s, " of ", stages_.size(), " is compiled as stage ", place.number,
-                                 " of ", place.count, ", with ", place.runs.size(), " runs"));
+      return RuleError(
+          11, absl::StrCat("stage ", s, " of ", stages_.size(), " is compiled as stage ", place.number,
+                           " of ", place.count, ", with ", place.runs.size(), " runs"));
     }
     const auto count = static_cast<int>(stages_.size());
     for (int s = 0; s < count; ++s) {
@@ -115,18 +115,18 @@ class StagesCheck {
     const std::vector<int> sent = StageTransfers(from, true, to), received = StageTransfers(to, false, from);
     for (size_t k = 0; k < std::min(sent.size(), received.size()); ++k) {
       if (!Meet(sent[k], received[k]))
-        return Broken(11, absl::StrCat(Name(sent[k]), " meets ", Name(received[k])));
+        return RuleError(11, absl::StrCat(Name(sent[k]), " meets ", Name(received[k])));
       if (a.hidden_elements != b.hidden_elements || a.hidden_type != b.hidden_type)
-        return Broken(11, absl::StrCat(Name(sent[k]), " sends ", a.hidden_elements, " ",
-                                       NameOf(a.hidden_type), ", and ", Name(received[k]), " expects ",
-                                       b.hidden_elements, " ", NameOf(b.hidden_type)));
+        return RuleError(11, absl::StrCat(Name(sent[k]), " sends ", a.hidden_elements, " ",
+                                          NameOf(a.hidden_type), ", and ", Name(received[k]), " expects ",
+                                          b.hidden_elements, " ", NameOf(b.hidden_type)));
       meets_[sent[k]] = received[k];
       meets_[received[k]] = sent[k];
     }
     if (sent.size() > received.size())
-      return Broken(11, absl::StrCat(Name(sent[received.size()]), " is received by nobody"));
+      return RuleError(11, absl::StrCat(Name(sent[received.size()]), " is received by nobody"));
     if (sent.size() < received.size())
-      return Broken(11, absl::StrCat("nobody sends what ", Name(received[sent.size()]), " waits for"));
+      return RuleError(11, absl::StrCat("nobody sends what ", Name(received[sent.size()]), " waits for"));
     return absl::OkStatus();
   }
 
@@ -140,7 +140,7 @@ class StagesCheck {
         continue;
       }
       const int lone = k < own.size() ? own[k] : first[k];
-      return Broken(11, absl::StrCat(Name(lone), " goes over all ranks, and not all stages take part"));
+      return RuleError(11, absl::StrCat(Name(lone), " goes over all ranks, and not all stages take part"));
     }
     return absl::OkStatus();
   }
@@ -215,8 +215,8 @@ class StagesCheck {
       if (names.size() < kMaxNamed) names.push_back(Name(each));
     }
     if (path.size() > kMaxNamed) names.push_back("...");
-    return Broken(12,
-                  absl::StrCat("these wait for each other: ", absl::StrJoin(names, ", which waits for ")));
+    return RuleError(12,
+                     absl::StrCat("these wait for each other: ", absl::StrJoin(names, ", which waits for ")));
   }
 
   const std::vector<StageProgram>& stages_;

@@ -69,7 +69,7 @@ constexpr Strategy kStrategies[] = {Strategy::kNoShard, Strategy::kOptim, Strate
 
 void ExpectSameAtAnySpeed(const Staged& staged) {
   for (size_t s = 0; s < staged.programs.size(); ++s) {
-    const Outcome right = ByTheBook(staged.layouts[s], staged.spec, ProgramKind::kTraining, 3);
+    const Outcome right = RunReference(staged.layouts[s], staged.spec, ProgramKind::kTraining, 3);
     for (uint32_t seed = 0; seed < 20; ++seed)
       EXPECT_TRUE(Rehearse(staged.programs[s], staged.layouts[s], staged.spec, 3, seed) == right)
           << "stage " << s << " seed " << seed;

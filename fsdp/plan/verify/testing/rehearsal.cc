@@ -44,7 +44,7 @@ enum Tag : Value {
   kKeptTag
 };
 
-// Values computed by operations. Used by both Rehearse and ByTheBook, so equal inputs give equal results.
+// Values computed by operations. Used by both Rehearse and RunReference, so equal inputs give equal results.
 Value Hidden(int unit, int micro_batch, Value input, Value params) {
   return Mix({kForwardTag, Value(unit), Value(micro_batch), input, params});
 }
@@ -73,7 +73,7 @@ std::vector<int> BucketsOf(const Layout& layout, int unit) {
 
 // Whether a pass of the unit reads any of these buckets.
 bool Reads(const Layout& layout, Op pass, int unit, int bucket) {
-  return !GoesBackAlone(pass) || layout.units[unit].backward_reads || layout.buckets[bucket].unit != unit;
+  return !IsBackwardOnly(pass) || layout.units[unit].backward_reads || layout.buckets[bucket].unit != unit;
 }
 
 std::vector<Value> InitialMain(const Layout& layout) {
@@ -137,18 +137,18 @@ class Places {
   explicit Places(const Program& program) {
     for (const Instruction& i : program.instructions) {
       if (StageTransferOf(i.op) == StageTransfer::kNone || i.micro_batch < 0) continue;
-      const auto next = counts_[WayOf(i.op)]++;
+      const auto next = counts_[CandidateOf(i.op)]++;
       number_[{i.op, i.unit, i.micro_batch}] = next;
     }
   }
 
   // Slot of a transfer by that operation from or to a pass.
   Value& At(Op op, const Instruction& of) {
-    return values_[WayOf(op)][number_[{op, of.unit, of.micro_batch}] % kStageTransferSlots];
+    return values_[CandidateOf(op)][number_[{op, of.unit, of.micro_batch}] % kStageTransferSlots];
   }
 
  private:
-  static int WayOf(Op op) { return op == Op::kSend ? 0 : op == Op::kSendGrad ? 1 : 2; }
+  static int CandidateOf(Op op) { return op == Op::kSend ? 0 : op == Op::kSendGrad ? 1 : 2; }
 
   std::array<int, 3> counts_{};
   std::map<std::tuple<Op, int, int>, int> number_;  // Key: operation, unit, micro-batch.
@@ -595,7 +595,7 @@ Outcome Rehearse(const Program& program, const Layout& layout, const Spec& spec,
   return Run(program, layout, spec, steps, seed).Finish();
 }
 
-Outcome ByTheBook(const Layout& layout, const Spec& spec, ProgramKind kind, int steps) {
+Outcome RunReference(const Layout& layout, const Spec& spec, ProgramKind kind, int steps) {
   const bool trains = kind == ProgramKind::kTraining;
   Outcome outcome;
   outcome.main = InitialMain(layout);

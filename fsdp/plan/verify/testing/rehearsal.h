@@ -2,7 +2,7 @@
 // at random speeds, and buffers have their real byte ranges. It knows what each operation does and none of
 // the verifier's rules: an instruction takes time, its output is garbage until it ends, and its inputs must
 // not change meanwhile. A program that is wrong or has a race therefore produces other numbers than the
-// reference (ByTheBook).
+// reference (RunReference).
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,6 @@ struct Outcome {
 Outcome Rehearse(const Program& program, const Layout& layout, const Spec& spec, int steps, uint32_t seed);
 
 // Reference: the same steps computed sequentially, without a program.
-Outcome ByTheBook(const Layout& layout, const Spec& spec, ProgramKind kind, int steps);
+Outcome RunReference(const Layout& layout, const Spec& spec, ProgramKind kind, int steps);
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-#include "fsdp/plan/model/attention_room.h"
+#include "fsdp/plan/model/attention_workspace.h"
 
 #include <algorithm>
 
