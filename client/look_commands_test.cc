@@ -344,7 +344,7 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
   EXPECT_EQ(Run({"explain", "train.micro_batch"}), kExitOk);
   EXPECT_EQ(out_.find("train.micro_batch  <integer>\n  "), 0u) << out_;
   EXPECT_EQ(Run({"explain", "precision.main_grads"}), kExitOk);
-  EXPECT_NE(out_.find("\nrules:\n  main_grads_not_fp16\n    main gradients are fp32 or bf16\n"),
+  EXPECT_NE(out_.find("\nrules:\n  main_grads_not_fp16\n    main_grads must be fp32 or bf16\n"),
             std::string::npos)
       << "its type has values that are refused: " << out_;
   EXPECT_EQ(Run({"explain", "model.preset"}), kExitOk);
@@ -354,10 +354,11 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
   EXPECT_EQ(Run({"explain", "parallel"}), kExitOk);
   EXPECT_NE(out_.find("\n  tensor  <integer>\n"), std::string::npos) << out_;
   EXPECT_EQ(Run({"explain", "preset_unknown"}), kExitOk) << "a rule: " << err_;
-  EXPECT_EQ(out_,
-            "preset_unknown  <rule>\n  What must hold: the preset is a built-in one\n  Field: model.preset\n "
-            " Where it does not: an error: the "
-            "job is refused\n");
+  EXPECT_EQ(
+      out_,
+      "preset_unknown  <rule>\n  What must hold: the preset must be a built-in one\n  Field: model.preset\n "
+      " Where it does not: an error: the "
+      "job is refused\n");
   EXPECT_EQ(Run({"explain", "budget_above_offer"}), kExitOk) << "one that the plan finds: " << err_;
   EXPECT_NE(out_.find("Field: resources.memory_budget_bytes\n  Where it does not: a warning\n"),
             std::string::npos)

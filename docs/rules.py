@@ -118,7 +118,7 @@ def parts():
         # A row is the one place where a level stands before a field.
         levels = len(re.findall(r",\s*(?:FaultLevel::)?k(?:Error|Warn|Adjust),", source))
         assert len(rows) == levels > 0, f"{file}: {levels} rules, and {len(rows)} of them are read"
-        said = re.match(r"// (.*?)(?:\.\n|: )", source)
+        said = re.match(r"// (?:Rules of )?(.*?)(?:\.\n|: )", source)
         made.append((said[1] if said else rows[0]["field"], rows))
     elsewhere = rows_of(table, constants)
     known = {row["id"]: row for row in elsewhere}

@@ -32,8 +32,8 @@ Findings ChecksMax(const OnBadStep& on) {
 template <typename OnBadStep>
 Findings ChecksUnusedMax(const Facts& f, const OnBadStep& on, const char* action_field) {
   if (!on.has_max() || IsBounded(on.action()) || !f.IsValid({action_field})) return {};
-  return {{"the first such step fails the attempt, so there is nothing to bound",
-           "leave it out, or write action: skip or action: rewind", "", absl::StrCat(on.max()), "none"}};
+  return {{"the first such step fails the attempt", "leave it out, or write action: skip or action: rewind",
+           "", absl::StrCat(on.max()), "none"}};
 }
 
 Findings ChecksRewind(const Facts& f, v1::StepAction action) {
@@ -44,58 +44,61 @@ Findings ChecksRewind(const Facts& f, v1::StepAction action) {
   const int64_t every = checkpoint.every_steps();
   const bool between = checkpoint.every_minutes() > 0 || (every > 0 && every <= f.job.train().steps());
   if (!checkpoint.dir().empty() && between) return {};
-  return {{"the job writes no checkpoint between its steps, and would go back to its first",
-           "write checkpoint.dir and every_steps or every_minutes there, or use action: skip"}};
+  return {{"the job writes no periodic checkpoints, so it would rewind to step 1",
+           "write checkpoint.dir and checkpoint.every_steps or every_minutes, or use action: skip"}};
 }
 
 const Rule kRules[] = {
-    {"bad_step_nonfinite_max", kError, "train.on_nonfinite.max", "max is from 1 to 1000",
+    {"bad_step_nonfinite_max", kError, "train.on_nonfinite.max", "max must be between 1 and 1000",
      [](const Facts& f) { return ChecksMax(Nonfinite(f)); }},
-    {"bad_step_nonfinite_max_unused", kAdjust, "train.on_nonfinite.max", "max goes with skip or rewind",
+    {"bad_step_nonfinite_max_unused", kAdjust, "train.on_nonfinite.max",
+     "max has no effect unless action is skip or rewind",
      [](const Facts& f) {
        if (!f.IsValid({"train.on_nonfinite.max"})) return Findings();
        return ChecksUnusedMax(f, Nonfinite(f), "train.on_nonfinite.action");
      }},
     {"bad_step_skip_with_loss_scale", kError, "train.on_nonfinite.action",
-     "with fp16 the loss scale skips steps that are not finite",
+     "action: skip is not supported with fp16, whose loss scaling already skips non-finite steps",
      [](const Facts& f) -> Findings {
        if (Nonfinite(f).action() != v1::STEP_ACTION_SKIP || !f.IsValid({"precision"})) return {};
        if (f.compute() != DType::kFp16) return {};
        return {
-           {"fp16 skips such steps by itself and makes the loss scale smaller; what is not finite at a "
-            "scale below 1 would be so for ever",
+           {"loss scaling already skips such steps and lowers the scale; a step that is not finite at a "
+            "scale below 1 never will be",
             "write action: rewind or action: stop, or leave on_nonfinite out"}};
      }},
-    {"bad_step_nonfinite_rewind", kError, "train.on_nonfinite.action", "rewind goes with checkpoints",
+    {"bad_step_nonfinite_rewind", kError, "train.on_nonfinite.action",
+     "action: rewind requires periodic checkpoints",
      [](const Facts& f) { return ChecksRewind(f, Nonfinite(f).action()); }},
-    {"bad_step_spike_action", kError, "train.on_spike.action", "on_spike says what is done",
+    {"bad_step_spike_action", kError, "train.on_spike.action", "on_spike requires an action",
      [](const Facts& f) -> Findings {
        if (!f.job.train().has_on_spike() || Spike(f).action() != v1::STEP_ACTION_UNSPECIFIED) return {};
        return Missing("action", "write action: skip, action: rewind or action: stop, or leave on_spike out");
      }},
-    {"bad_step_spike_max", kError, "train.on_spike.max", "max is from 1 to 1000",
+    {"bad_step_spike_max", kError, "train.on_spike.max", "max must be between 1 and 1000",
      [](const Facts& f) { return ChecksMax(Spike(f)); }},
-    {"bad_step_spike_max_unused", kAdjust, "train.on_spike.max", "max goes with skip or rewind",
+    {"bad_step_spike_max_unused", kAdjust, "train.on_spike.max",
+     "max has no effect unless action is skip or rewind",
      [](const Facts& f) {
        if (!f.IsValid({"train.on_spike.max"})) return Findings();
        return ChecksUnusedMax(f, Spike(f), "train.on_spike.action");
      }},
-    {"bad_step_spike_factor", kError, "train.on_spike.grad_norm_factor", "grad_norm_factor is above 1",
+    {"bad_step_spike_factor", kError, "train.on_spike.grad_norm_factor", "grad_norm_factor must be above 1",
      [](const Facts& f) -> Findings {
        const double factor = Spike(f).grad_norm_factor();
        if (!f.job.train().has_on_spike() || (factor > 1 && std::isfinite(factor))) return {};
        return {{absl::StrCat("grad_norm_factor is ", factor,
-                             ", and half of all steps are above the median of those before"),
+                             " and must be above 1 (half of all steps exceed the median)"),
                 "write a number above 1, or leave it out for 10"}};
      }},
-    {"bad_step_spike_window", kError, "train.on_spike.window", "window is from 2 to 1024",
+    {"bad_step_spike_window", kError, "train.on_spike.window", "window must be between 2 and 1024",
      [](const Facts& f) -> Findings {
        const int64_t window = Spike(f).window();
        if (!f.job.train().has_on_spike() || (window >= 2 && window <= kMostWindow)) return {};
        return {{absl::StrCat("window is ", window, " and must be between 2 and ", kMostWindow),
-                "write for example window: 128, or leave it out for that"}};
+                "write for example window: 128 (the default)"}};
      }},
-    {"bad_step_spike_rewind", kError, "train.on_spike.action", "rewind goes with checkpoints",
+    {"bad_step_spike_rewind", kError, "train.on_spike.action", "action: rewind requires periodic checkpoints",
      [](const Facts& f) { return ChecksRewind(f, Spike(f).action()); }},
 };
 

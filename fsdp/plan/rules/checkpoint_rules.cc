@@ -27,10 +27,10 @@ bool HasControlCharacter(const std::string& text) {
 Findings ChecksPath(const std::string& path) {
   if (path.empty()) return {};
   if (HasControlCharacter(path)) {
-    return {{"the path holds a NUL, a line break or another control character", "leave that out of it"}};
+    return {{"the path contains a control character", "remove the control characters"}};
   }
   if (path.size() > kMaxPathBytes) {
-    return {{absl::StrCat("the path has ", path.size(), " bytes, and files in it need names too"),
+    return {{absl::StrCat("the path has ", path.size(), " bytes"),
              absl::StrCat("use a path of at most ", kMaxPathBytes, " bytes")}};
   }
   return CheckPath(path);
@@ -40,18 +40,18 @@ Findings ChecksFormat(const Facts& f) {
   const std::string& format = f.job.checkpoint().format();
   if (format.empty() || format == "fsdp_dtensor") return {};
   const bool megatron = format == "torch_dist" || format == "zarr" || format == "torch";
-  return {{megatron ? absl::StrCat(
-                          "'", format,
-                          "' stores each rank's tensors as the tensor-parallel layout cuts them; FSDP cuts "
-                          "flat buckets that start and end inside rows, which only fsdp_dtensor describes")
-                    : absl::StrCat("'", format, "' is no known checkpoint format"),
+  return {{megatron ? absl::StrCat("'", format,
+                                   "' stores tensor-parallel shards; FSDP shards start and end inside rows, "
+                                   "which only fsdp_dtensor can describe")
+                    : absl::StrCat("'", format, "' is not a supported checkpoint format"),
            "write format: fsdp_dtensor, or leave it out"}};
 }
 
 Findings ChecksExport(const Facts& f) {
   const std::string& format = f.job.checkpoint().export_();
   if (format.empty() || format == "hf") return {};
-  return {{absl::StrCat("'", format, "' is not what a job can export"), "write export: hf, or leave it out"}};
+  return {
+      {absl::StrCat("'", format, "' is not a supported export format"), "write export: hf, or leave it out"}};
 }
 
 // For a mixture-of-experts model: the nearest Transformers family, and the differences from it.
@@ -77,30 +77,30 @@ std::string NearestFamily(const LlamaConfig& llama) {
     const char* family = !experts.sigmoid ? "DeepSeek-V2, which has latent attention and softmax scores,"
                          : llama.latent   ? "DeepSeek-V3, which has latent attention,"
                                           : "dots1, which has sigmoid scores,";
-    return absl::StrCat(family, " is nearest, and has ", absl::StrJoin(others, ", "));
+    return absl::StrCat(family, " is nearest, but has ", absl::StrJoin(others, ", "));
   }
   unless(!experts.selection_bias, "no selection_bias");
   unless(experts.groups == 1, "no groups");
   unless(experts.weight_scale == 1, "no weight_scale");
   unless(shared == 0, "no shared_intermediate_size");
   if (llama.qk_norm)
-    return absl::StrCat("Qwen3-MoE, which has qk_norm, is nearest, and has ", absl::StrJoin(others, ", "));
+    return absl::StrCat("Qwen3-MoE, which has qk_norm, is nearest, but has ", absl::StrJoin(others, ", "));
   unless(experts.normalized, "normalized weights (Qwen3-MoE, with qk_norm, may do without)");
   unless(experts.dense_layers == 0, "no dense_layers (Qwen3-MoE, with qk_norm, may)");
-  return absl::StrCat("Mixtral is nearest, and has ", absl::StrJoin(others, ", "));
+  return absl::StrCat("Mixtral is nearest, but has ", absl::StrJoin(others, ", "));
 }
 
 Findings ChecksExportedModel(const Facts& f) {
   const v1::Model& model = f.job.model();
   if (f.job.checkpoint().export_().empty() || !f.IsValid({"model", "checkpoint.export"})) return {};
   const char* fix = "leave export out";
-  if (model.has_plugin()) return {{"a plug-in's model has names of its own, which no family has", fix}};
+  if (model.has_plugin()) return {{"export does not support plug-in models", fix}};
   const ModelConfig config = f.model();
   const auto* llama = std::get_if<LlamaConfig>(&config);
   if (llama == nullptr || !TransformersType(*llama).empty()) return {};
   if (llama->qk_norm && llama->attention_bias)
-    return {{"the model has both norms and biases of queries and keys, and no family has", fix}};
-  return {{absl::StrCat("no family has such experts: ", NearestFamily(*llama)), fix}};
+    return {{"no Transformers family has both qk_norm and attention_bias", fix}};
+  return {{absl::StrCat("no Transformers family has these expert settings: ", NearestFamily(*llama)), fix}};
 }
 
 // Intervals are checked even if no checkpoints are written.
@@ -116,19 +116,18 @@ bool SavesWithin(const Facts& f) {
 
 const Rule kRules[] = {
     {"checkpoint_dir_path", kError, "checkpoint.dir",
-     "the directory for checkpoints is an absolute path without .. and control characters, of at most 3840 "
-     "bytes",
+     "dir must be an absolute path without .. or control characters, of at most 3840 bytes",
      [](const Facts& f) { return ChecksPath(f.job.checkpoint().dir()); }},
     {"checkpoint_load_path", kError, "checkpoint.load",
-     "what is loaded is an absolute path without .. and control characters, of at most 3840 bytes",
+     "load must be an absolute path without .. or control characters, of at most 3840 bytes",
      [](const Facts& f) { return ChecksPath(f.job.checkpoint().load()); }},
-    {"checkpoint_every_not_negative", kError, "checkpoint.every_steps", "every_steps is not negative",
+    {"checkpoint_every_not_negative", kError, "checkpoint.every_steps", "every_steps must not be negative",
      [](const Facts& f) -> Findings {
        if (f.job.checkpoint().every_steps() >= 0) return {};
        return {{absl::StrCat("every_steps is ", f.job.checkpoint().every_steps(), " and cannot be negative"),
                 "write for example every_steps: 1000, or leave it out for none before the end"}};
      }},
-    {"checkpoint_every_without_dir", kError, "checkpoint.every_steps", "every_steps goes with a dir",
+    {"checkpoint_every_without_dir", kError, "checkpoint.every_steps", "every_steps requires checkpoint.dir",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.every_steps() <= 0 || !checkpoint.dir().empty()) return {};
@@ -137,14 +136,16 @@ const Rule kRules[] = {
                              " and there is no checkpoint.dir to write to"),
                 "write checkpoint.dir, or leave every_steps out"}};
      }},
-    {"checkpoint_minutes_not_negative", kError, "checkpoint.every_minutes", "every_minutes is not negative",
+    {"checkpoint_minutes_not_negative", kError, "checkpoint.every_minutes",
+     "every_minutes must not be negative",
      [](const Facts& f) -> Findings {
        if (f.job.checkpoint().every_minutes() >= 0) return {};
        return {
            {absl::StrCat("every_minutes is ", f.job.checkpoint().every_minutes(), " and cannot be negative"),
             "write for example every_minutes: 30, or leave it out"}};
      }},
-    {"checkpoint_minutes_without_dir", kError, "checkpoint.every_minutes", "every_minutes goes with a dir",
+    {"checkpoint_minutes_without_dir", kError, "checkpoint.every_minutes",
+     "every_minutes requires checkpoint.dir",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.every_minutes() <= 0 || !checkpoint.dir().empty()) return {};
@@ -153,14 +154,15 @@ const Rule kRules[] = {
                              " and there is no checkpoint.dir to write to"),
                 "write checkpoint.dir, or leave every_minutes out"}};
      }},
-    {"checkpoint_on_end_without_dir", kError, "checkpoint.on_end", "on_end goes with a dir",
+    {"checkpoint_on_end_without_dir", kError, "checkpoint.on_end", "on_end requires checkpoint.dir",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.on_end() || !checkpoint.dir().empty() || !f.IsValid({"checkpoint.dir"})) return {};
        return {{"on_end asks for a checkpoint and there is no checkpoint.dir to write to",
                 "write checkpoint.dir, or leave on_end out"}};
      }},
-    {"checkpoint_never_saved", kError, "checkpoint.dir", "where there is a dir, something is saved",
+    {"checkpoint_never_saved", kError, "checkpoint.dir",
+     "checkpoint.dir requires an interval within the job, or on_end",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.dir().empty() || checkpoint.on_end() || SavesWithin(f)) return {};
@@ -170,82 +172,83 @@ const Rule kRules[] = {
                ? absl::StrCat("every_steps, ", checkpoint.every_steps(), ", is above the ",
                               f.job.train().steps(), " steps of the job")
                : "neither every_steps nor every_minutes is given";
-       return {{absl::StrCat(why, " and on_end is false: a job that seems to save would lose its work"),
+       return {{absl::StrCat(why, " and on_end is false, so no checkpoint would be written"),
                 "leave on_end out, or write every_minutes, or every_steps within the job's steps, or leave "
                 "checkpoint out"}};
      }},
     {"checkpoint_every_above_steps", kWarn, "checkpoint.every_steps",
-     "every_steps is at most the steps of the job",
+     "every_steps above train.steps has no effect",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.on_end() || checkpoint.every_minutes() > 0 || !IntervalsAreValid(f)) return {};
        if (checkpoint.every_steps() <= f.job.train().steps() || checkpoint.dir().empty()) return {};
        return {{absl::StrCat("the job has ", f.job.train().steps(), " steps and every_steps is ",
-                             checkpoint.every_steps(), ": only the one at the end is written"),
-                "write fewer, or leave it out for the one at the end"}};
+                             checkpoint.every_steps(), ": only the final checkpoint is written"),
+                "write a smaller every_steps, or leave it out for only the final checkpoint"}};
      }},
-    {"checkpoint_keep_last_positive", kError, "checkpoint.keep_last", "keep_last is positive",
+    {"checkpoint_keep_last_positive", kError, "checkpoint.keep_last", "keep_last must be positive",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.has_keep_last() || checkpoint.keep_last() >= 1) return {};
        return {{absl::StrCat("keep_last is ", checkpoint.keep_last(), " and at least one must be kept"),
                 "write 1 or more, or leave it out for 3"}};
      }},
-    {"checkpoint_keep_last_without_dir", kAdjust, "checkpoint.keep_last", "keep_last goes with a dir",
+    {"checkpoint_keep_last_without_dir", kAdjust, "checkpoint.keep_last",
+     "keep_last has no effect without checkpoint.dir",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.has_keep_last() || !checkpoint.dir().empty()) return {};
        if (!f.IsValid({"checkpoint.dir", "checkpoint.keep_last"})) return {};
-       return {{"there is no checkpoint.dir: nothing is written and nothing removed",
+       return {{"there is no checkpoint.dir, so nothing is written or removed",
                 "leave it out, or write checkpoint.dir", "", absl::StrCat(checkpoint.keep_last()), "none"}};
      }},
-    {"checkpoint_keep_every_not_negative", kError, "checkpoint.keep_every", "keep_every is not negative",
+    {"checkpoint_keep_every_not_negative", kError, "checkpoint.keep_every", "keep_every must not be negative",
      [](const Facts& f) -> Findings {
        if (f.job.checkpoint().keep_every() >= 0) return {};
        return {{absl::StrCat("keep_every is ", f.job.checkpoint().keep_every(), " and cannot be negative"),
-                "write a multiple of every_steps, or leave it out to spare none"}};
+                "write a multiple of every_steps, or leave it out"}};
      }},
-    {"checkpoint_keep_every_without_dir", kAdjust, "checkpoint.keep_every", "keep_every goes with a dir",
+    {"checkpoint_keep_every_without_dir", kAdjust, "checkpoint.keep_every",
+     "keep_every has no effect without checkpoint.dir",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.keep_every() <= 0 || !checkpoint.dir().empty()) return {};
        if (!f.IsValid({"checkpoint.dir"})) return {};
-       return {{"there is no checkpoint.dir: nothing is written and nothing removed",
+       return {{"there is no checkpoint.dir, so nothing is written or removed",
                 "leave it out, or write checkpoint.dir", "", absl::StrCat(checkpoint.keep_every()), "0"}};
      }},
     {"checkpoint_keep_every_divides", kWarn, "checkpoint.keep_every",
-     "keep_every is a multiple of every_steps",
+     "keep_every should be a multiple of every_steps",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        const int64_t every = checkpoint.every_steps(), keep = checkpoint.keep_every();
        if (checkpoint.dir().empty() || keep <= 0 || !IntervalsAreValid(f)) return {};
        if (every > 0 && keep % every == 0) return {};
        if (every == 0 && checkpoint.every_minutes() > 0) {
-         return {{absl::StrCat("checkpoints are written by the clock, and a step that ", keep,
-                               " divides is seldom one of them"),
-                  "write every_steps too, or leave it out to spare none"}};
+         return {
+             {absl::StrCat("checkpoints are written by time, so few are at a multiple of ", keep, " steps"),
+              "write every_steps too, or leave it out"}};
        }
        if (every == 0) {
-         return {{absl::StrCat("keep_every is ", keep, " and only the one at the end is written"),
+         return {{absl::StrCat("keep_every is ", keep, " and only the final checkpoint is written"),
                   "leave it out, or write every_steps too"}};
        }
-       return {{absl::StrCat("checkpoints are written after each ", every, " steps, and a step that ", keep,
-                             " divides is seldom one of them"),
-                "write a multiple of every_steps, or leave it out to spare none"}};
+       return {{absl::StrCat("checkpoints are written every ", every, " steps, so few are at a multiple of ",
+                             keep, " steps"),
+                "write a multiple of every_steps, or leave it out"}};
      }},
     {"checkpoint_load_optimizer_without_load", kAdjust, "checkpoint.load_optimizer",
-     "load_optimizer goes with load",
+     "load_optimizer has no effect without load",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.has_load_optimizer()) return {};
        if (!checkpoint.load().empty() || !f.IsValid({"checkpoint.load"})) return {};
-       return {{"nothing is loaded: the job starts fresh, and later attempts go on with all of their own",
+       return {{"nothing is loaded; later attempts resume from the job's own checkpoints",
                 "leave it out, or write checkpoint.load", "", checkpoint.load_optimizer() ? "true" : "false",
                 "none"}};
      }},
-    {"checkpoint_export_known", kError, "checkpoint.export", "what is exported is hf", ChecksExport},
-    {"checkpoint_export_of_the_end", kError, "checkpoint.export",
-     "what is exported is made of the checkpoint after the last step",
+    {"checkpoint_export_known", kError, "checkpoint.export", "export must be hf", ChecksExport},
+    {"checkpoint_export_of_the_end", kError, "checkpoint.export", "export requires checkpoint.dir and on_end",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.export_().empty() ||
@@ -253,13 +256,12 @@ const Rule kRules[] = {
          return {};
        if (!checkpoint.dir().empty() && checkpoint.on_end()) return {};
        return {{checkpoint.dir().empty() ? "there is no checkpoint.dir to write to"
-                                         : "on_end is false, and there is no checkpoint to make it of",
+                                         : "on_end is false, so there is no final checkpoint to export",
                 "write checkpoint.dir and leave on_end out, or leave export out"}};
      }},
     {"checkpoint_export_model", kError, "checkpoint.export",
-     "transformers have a family for what is exported", ChecksExportedModel},
-    {"checkpoint_format_known", kError, "checkpoint.format", "the checkpoint format is fsdp_dtensor",
-     ChecksFormat},
+     "export requires a model with a Transformers family", ChecksExportedModel},
+    {"checkpoint_format_known", kError, "checkpoint.format", "format must be fsdp_dtensor", ChecksFormat},
 };
 
 }  // namespace

@@ -45,9 +45,9 @@ Findings FewFiles(const Facts& f) {
     const int64_t masks = std::count_if(files->begin(), files->end(), has_mask);
     if (files->size() + masks <= static_cast<int64_t>(kMaxTokenFiles)) continue;
     const std::string with_masks = masks > 0 ? absl::StrCat(" and ", masks, " masks") : "";
-    Finding finding = {absl::StrCat("it names ", files->size(), " files", with_masks,
-                                    ", and a rank holds at most ", kMaxTokenFiles, " open"),
-                       "join files: one may hold any number of documents"};
+    Finding finding = {absl::StrCat("it lists ", files->size(), " files", with_masks,
+                                    ", and a rank can hold at most ", kMaxTokenFiles, " open"),
+                       "merge files; one file can hold any number of documents"};
     finding.field = field;
     findings.push_back(std::move(finding));
   }
@@ -64,8 +64,8 @@ Findings DocumentsEnd(const Facts& f) {
   const int64_t token = data.document_end_token();
   const auto never = [token](const std::string& what, int64_t below) -> Findings {
     if (token < below) return {};
-    return {{absl::StrCat(what, " below ", below, ", so that no document ever ends with token ", token),
-             "write the id that documents end with in this data, or leave it out"}};
+    return {{absl::StrCat(what, " below ", below, ", so no document ends with token ", token),
+             "write the end-of-document id of this data, or leave it out"}};
   };
   if (data.has_synthetic())
     return data.synthetic().has_vocab() ? never("random tokens are", data.synthetic().vocab()) : Findings();
@@ -80,12 +80,12 @@ Findings DocumentsEnd(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"data_required", kError, "data", "exactly one of tokens and synthetic is set",
+    {"data_required", kError, "data", "exactly one of tokens and synthetic must be set",
      [](const Facts& f) -> Findings {
        const v1::Data& data = f.job.data();
        if (!f.IsValid({"data.tokens", "data.synthetic"})) return {};
        if ((data.tokens_size() > 0) != data.has_synthetic()) return {};
-       return {{data.has_synthetic() ? "both tokens and synthetic are set, and a job trains on one of them"
+       return {{data.has_synthetic() ? "both tokens and synthetic are set"
                                      : "neither tokens nor synthetic is set, so there is nothing to train on",
                 "write data: {tokens: [{path: FILE}], ...} or data: {synthetic: {}, ...}"}};
      }},
@@ -95,59 +95,59 @@ const Rule kRules[] = {
        if (!f.job.data().has_sequence_length()) return Missing("sequence_length", fix);
        return Between(f.job.data().sequence_length(), kMaxSequence, "sequence_length", fix);
      }},
-    {"token_files_few", kError, "data.tokens", "a list of token files names 1024 at most, masks among them",
+    {"token_files_few", kError, "data.tokens", "a list of token files has at most 1024 files, masks included",
      FewFiles},
-    {"token_path_required", kError, "data.tokens", "each token file has a path",
+    {"token_path_required", kError, "data.tokens", "each token file needs a path",
      [](const Facts& f) {
        return EachFile(f, "path", [](const v1::TokenFile& file) -> Findings {
          if (!file.path().empty()) return {};
          return {{"the path is empty", "write the file's path on the nodes that run ranks"}};
        });
      }},
-    {"token_path_absolute", kError, "data.tokens", "each token file's path is absolute, without ..",
+    {"token_path_absolute", kError, "data.tokens", "token file paths must be absolute, without ..",
      [](const Facts& f) {
        return EachFile(f, "path",
                        [](const v1::TokenFile& file) -> Findings { return CheckPath(file.path()); });
      }},
-    {"token_weight_positive", kError, "data.tokens", "each token file's weight is positive and finite",
+    {"token_weight_positive", kError, "data.tokens", "token file weights must be positive and finite",
      [](const Facts& f) {
        return EachFile(f, "weight", [](const v1::TokenFile& file) -> Findings {
          return Positive(file.weight(), "the weight, a share of the samples,",
                          "write a positive number, leave it out for 1, or leave the file out");
        });
      }},
-    {"token_type_known", kError, "data.tokens", "each token file's type is u8, u16, u32 or megatron",
+    {"token_type_known", kError, "data.tokens", "token file types must be u8, u16, u32 or megatron",
      [](const Facts& f) {
        return EachFile(f, "type", [](const v1::TokenFile& file) -> Findings {
          if (v1::TokenType_IsValid(file.type())) return {};
-         return {{absl::StrCat("token type ", static_cast<int>(file.type()), " is not known"),
+         return {{absl::StrCat("token type ", static_cast<int>(file.type()), " is not supported"),
                   "write type: u8, u16, u32 or megatron"}};
        });
      }},
-    {"text_fits_vocab", kError, "data.tokens", "a model that reads u8 text has at least 256 tokens",
+    {"text_fits_vocab", kError, "data.tokens", "type: u8 requires vocab_size of at least 256",
      [](const Facts& f) -> Findings {
        if (!f.ModelIsKnown()) return {};
        const int64_t vocab = VocabSize(f.model());
        return EachFile(f, "type", [vocab](const v1::TokenFile& file) -> Findings {
          if (file.type() != v1::TOKEN_TYPE_U8 || vocab >= 256) return {};
-         return {
-             {absl::StrCat("u8 reads each byte as a token, 0 to 255, and the model knows ", vocab, " tokens"),
-              "use a model with vocab_size of at least 256, or tokenised files of type u16 or u32"}};
+         return {{absl::StrCat("u8 reads each byte as a token id from 0 to 255, and the vocabulary has ",
+                               vocab, " tokens"),
+                  "use a model with vocab_size of at least 256, or tokenized files of type u16 or u32"}};
        });
      }},
-    {"u16_below_vocab", kWarn, "data.tokens", "u16 files can hold every token of the model",
+    {"u16_below_vocab", kWarn, "data.tokens", "u16 files cannot hold every id of a vocabulary above 65536",
      [](const Facts& f) -> Findings {
        if (!f.ModelIsKnown()) return {};
        const int64_t vocab = VocabSize(f.model());
        return EachFile(f, "type", [vocab](const v1::TokenFile& file) -> Findings {
          if (file.type() != v1::TOKEN_TYPE_U16 || vocab <= 65536) return {};
-         return {{absl::StrCat("u16 holds ids below 65536 and the model has ", vocab,
-                               " tokens: files of such a tokenizer are usually u32"),
+         return {{absl::StrCat("u16 holds ids below 65536, and the vocabulary has ", vocab,
+                               " tokens; such tokenizers usually write u32"),
                   "write type: u32 if the file holds 4-byte ids"}};
        });
      }},
     {"synthetic_vocab_range", kError, "data.synthetic.vocab",
-     "synthetic tokens are within the model's vocabulary",
+     "synthetic.vocab must not exceed the model's vocabulary",
      [](const Facts& f) -> Findings {
        if (!f.job.data().synthetic().has_vocab()) return {};
        const int64_t vocab = f.job.data().synthetic().vocab();
@@ -157,12 +157,12 @@ const Rule kRules[] = {
        }
        if (!f.ModelIsKnown()) return {};
        if (vocab <= VocabSize(f.model())) return {};
-       return {{absl::StrCat("tokens up to ", vocab - 1, " would be drawn and the model knows ",
+       return {{absl::StrCat("ids up to ", vocab - 1, " would be drawn, and the vocabulary has ",
                              VocabSize(f.model())),
                 absl::StrCat("write at most ", VocabSize(f.model()), ", or leave it out")}};
      }},
     {"sequence_within_positions", kError, "data.sequence_length",
-     "a sample is not longer than the model takes",
+     "sequence_length must not exceed the model's maximum sequence length",
      [](const Facts& f) -> Findings {
        if (!f.ModelIsKnown() || !f.IsValid({"data.sequence_length"})) return {};
        const int64_t most = MaxSequenceLength(f.model());
@@ -170,78 +170,80 @@ const Rule kRules[] = {
        // An error for learned positions, which end there; a warning for rotary ones, which are defined beyond
        // the trained length.
        const char* longer = f.job.model().has_llama()
-                                ? "; or model.llama.positions, to train it for longer ones"
+                                ? "; or raise model.llama.positions to train on longer sequences"
                             : std::holds_alternative<LlamaConfig>(f.model())
-                                ? "; or spell the sizes out in model.llama, to train it for longer ones"
+                                ? "; or write the sizes in model.llama to train on longer sequences"
                                 : "";
        return {{absl::StrCat("samples have ", f.job.data().sequence_length(),
-                             " tokens and the model is for at most ", most),
+                             " tokens, and the model supports at most ", most),
                 absl::StrCat("write sequence_length: ", most, " or less", longer)}};
      }},
-    {"ignored_token_range", kError, "data.ignored_token", "the ignored token is one of the vocabulary",
+    {"ignored_token_range", kError, "data.ignored_token", "ignored_token must be an id of the vocabulary",
      [](const Facts& f) -> Findings {
        if (!f.job.data().has_ignored_token() || !f.ModelIsKnown()) return {};
        const int64_t token = f.job.data().ignored_token();
        if (token >= 0 && token < VocabSize(f.model())) return {};
-       return {{absl::StrCat("token ", token, " is not one of the model's ", VocabSize(f.model())),
-                "write the id of the padding token, or leave it out: every target counts"}};
+       return {{absl::StrCat("token ", token, " is not in the vocabulary of ", VocabSize(f.model())),
+                "write the id of the padding token, or leave it out to count every target"}};
      }},
-    {"mask_path_absolute", kError, "data.tokens", "each mask's path is absolute, without ..",
+    {"mask_path_absolute", kError, "data.tokens", "mask paths must be absolute, without ..",
      [](const Facts& f) {
        return EachFile(f, "mask",
                        [](const v1::TokenFile& file) -> Findings { return CheckPath(file.mask()); });
      }},
-    {"mask_is_not_tokens", kError, "data.tokens", "a mask is another file than the tokens",
+    {"mask_is_not_tokens", kError, "data.tokens", "a mask must be another file than its tokens",
      [](const Facts& f) {
        return EachFile(f, "mask", [](const v1::TokenFile& file) -> Findings {
          if (file.mask().empty() || file.mask() != file.path()) return {};
-         return {{"the mask is the file of tokens itself",
-                  "name a file with one byte for each token, 1 where it counts as a target and 0 where not"}};
+         return {{"the mask is the token file itself",
+                  "write a file with one byte per token: 1 if it is a target, else 0"}};
        });
      }},
     {"document_end_token_range", kError, "data.document_end_token",
-     "the token that ends documents is one of the vocabulary",
+     "document_end_token must be an id of the vocabulary",
      [](const Facts& f) -> Findings {
        if (!f.job.data().has_document_end_token() || !f.ModelIsKnown()) return {};
        const int64_t token = f.job.data().document_end_token();
        if (token >= 0 && token < VocabSize(f.model())) return {};
-       return {{absl::StrCat("token ", token, " is not one of the model's ", VocabSize(f.model())),
-                "write the id that the tokenizer ends documents with, or leave it out: a sample is one "
-                "document"}};
+       return {
+           {absl::StrCat("token ", token, " is not in the vocabulary of ", VocabSize(f.model())),
+            "write the tokenizer's end-of-document id, or leave it out to treat a sample as one document"}};
      }},
     {"document_end_token_occurs", kWarn, "data.document_end_token",
-     "the data can hold the token that ends documents", DocumentsEnd},
-    {"document_end_is_learnt", kWarn, "data.document_end_token", "the token that ends documents counts",
+     "document_end_token must be an id that the data can contain", DocumentsEnd},
+    {"document_end_is_learnt", kWarn, "data.document_end_token",
+     "document_end_token should not be ignored_token",
      [](const Facts& f) -> Findings {
        const v1::Data& data = f.job.data();
        if (!data.has_document_end_token() || !data.has_ignored_token()) return {};
        if (!f.IsValid({"data.document_end_token", "data.ignored_token"})) return {};
        if (data.document_end_token() != data.ignored_token()) return {};
        return {{absl::StrCat("token ", data.ignored_token(),
-                             " is ignored_token too, so that no model learns where a document ends"),
-                "pad with another token, or leave ignored_token out: a mask can leave padding out"}};
+                             " is also ignored_token, so the model is not trained to end documents"),
+                "pad with another token, or use a mask instead of ignored_token"}};
      }},
     {"documents_need_llama", kError, "data.document_end_token",
-     "documents within samples are kept apart by models of the llama family",
+     "document_end_token supports only models of the Llama family",
      [](const Facts& f) -> Findings {
        if (!f.job.data().has_document_end_token() || !f.ModelIsKnown()) return {};
        if (std::holds_alternative<LlamaConfig>(f.model())) return {};
-       return {{"attention of this model sees all tokens of a sample before its own",
-                "leave document_end_token out: a sample is one document"}};
+       return {{"document masking does not support this model",
+                "leave document_end_token out; a sample is then one document"}};
      }},
     {"documents_need_whole_samples", kError, "data.document_end_token",
-     "samples that ranks share are one document each",
+     "document_end_token is not supported with parallel.context",
      [](const Facts& f) -> Findings {
        if (!f.job.data().has_document_end_token() || !f.IsValid({"parallel.context"})) return {};
        if (f.job.parallel().context() <= 1) return {};
-       return {{"ranks that share a sample (parallel.context) attend to chunks of it, and not to documents",
-                "leave parallel.context out, or document_end_token: a sample is one document"}};
+       return {{"context-parallel attention does not support document masks",
+                "leave out parallel.context or document_end_token"}};
      }},
-    {"validation_without_evaluation", kWarn, "data.validation", "validation data is evaluated",
+    {"validation_without_evaluation", kWarn, "data.validation",
+     "data.validation has no effect without train.evaluation",
      [](const Facts& f) -> Findings {
        if (f.job.data().validation().empty() || f.job.train().has_evaluation()) return {};
        if (!f.IsValid({"train.evaluation"})) return {};
-       return {{"there are validation files, and no evaluation reads them",
+       return {{"there are validation files, but evaluation is off",
                 "write train: {evaluation: {every_steps: N}}"}};
      }},
 };

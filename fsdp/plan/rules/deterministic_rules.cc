@@ -10,30 +10,25 @@ bool IsDeterministic(const Facts& f) { return f.job.train().deterministic(); }
 
 const Rule kRules[] = {
     {"deterministic_slows_attention", kWarn, "train.deterministic",
-     "on GPUs the same bits on every run have their price",
+     "deterministic attention is slower and needs more memory on GPUs",
      [](const Facts& f) -> Findings {
        if (!IsDeterministic(f) || f.job.resources().device() == v1::DEVICE_CPU) return {};
        if (!f.IsValid({"precision.compute", "resources.device"}) || f.compute() == DType::kFp32) return {};
-       return {
-           {"attention keeps an order in its sums, which takes longer, and more memory in backward",
-            "nothing has to be done: `fsdpctl plan` says what a step takes; without it two runs part ways "
-            "in their last bits"}};
+       return {{"deterministic attention takes longer, and more memory in backward",
+                "no action is needed; `fsdpctl plan` predicts the step time"}};
      }},
-    {"deterministic_plugin", kWarn, "train.deterministic", "the model's kernels are known to keep an order",
+    {"deterministic_plugin", kWarn, "train.deterministic", "the determinism of plug-in kernels is unknown",
      [](const Facts& f) -> Findings {
        if (!IsDeterministic(f) || !f.job.model().has_plugin()) return {};
-       return {
-           {"LibTorch's operators keep an order in their sums, or fail where they have none; whether the "
-            "plug-in's own kernels do is not known",
-            "run the job twice, and compare losses and gradient norms"}};
+       return {{"LibTorch operators are deterministic or fail, but the plug-in's own kernels may not be",
+                "run the job twice and compare losses and gradient norms"}};
      }},
-    {"deterministic_elastic", kWarn, "train.deterministic", "the job keeps its number of ranks",
+    {"deterministic_elastic", kWarn, "train.deterministic",
+     "results depend on the number of ranks, which restart.elastic changes",
      [](const Facts& f) -> Findings {
        if (!IsDeterministic(f) || !f.job.restart().has_elastic()) return {};
-       return {
-           {"fewer ranks add up in another order: the bits are those of a run that lost as many after the "
-            "same step",
-            "leave restart.elastic out where bits have to be the same"}};
+       return {{"fewer ranks sum in another order, so results match only runs that shrank at the same step",
+                "leave restart.elastic out if results must be bitwise reproducible"}};
      }},
 };
 

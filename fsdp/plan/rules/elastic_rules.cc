@@ -36,29 +36,29 @@ std::string HowToShrink(const Facts& f) {
   v1::JobSpec any = f.job;
   any.mutable_restart()->mutable_elastic()->set_min_ranks(1);
   if (const int64_t ranks = RanksOfSmaller(f, any); ranks > 0)
-    return absl::StrCat("write min_ranks: ", ranks, " or fewer, or leave elastic out");
+    return absl::StrCat("write min_ranks: ", ranks, " or less, or leave elastic out");
   if (const int64_t per_sample = RanksPerSample(f); per_sample >= f.world()) {
-    return absl::StrCat("the axes of parallel take all ", per_sample,
+    return absl::StrCat("the axes of parallel use all ", per_sample,
                         " ranks: write smaller ones, or leave elastic out");
   }
-  return "write a global_batch that fewer ranks divide, or leave elastic out";
+  return "write a global_batch that divides over fewer ranks, or leave elastic out";
 }
 
 const Rule kRules[] = {
     {"elastic_min_ranks_range", kError, "restart.elastic.min_ranks",
-     "min_ranks is at least 1, and less than nodes x ranks_per_node",
+     "min_ranks must be at least 1 and below nodes x ranks_per_node",
      [](const Facts& f) -> Findings {
        if (!IsElastic(f)) return {};
-       const char* fix = "write the fewest ranks that the job may go on with";
+       const char* fix = "write the smallest number of ranks that the job can continue with";
        if (!ElasticOf(f).has_min_ranks()) return Missing("min_ranks", fix);
        const int64_t least = ElasticOf(f).min_ranks();
        if (least < 1) return {{absl::StrCat("min_ranks is ", least, " and must be 1 or more"), fix}};
        if (!f.WorldIsKnown() || least < f.world()) return {};
-       return {{absl::StrCat("min_ranks is ", least, ", and the job has ", f.world(), " ranks in all"),
+       return {{absl::StrCat("min_ranks is ", least, ", which is not below the job's ", f.world(), " ranks"),
                 f.world() > 1 ? "write fewer, or leave elastic out"
-                              : "leave elastic out: a job of one rank has none to go on without"}};
+                              : "leave elastic out: a job of one rank cannot shrink"}};
      }},
-    {"elastic_wait_range", kError, "restart.elastic.wait_seconds", "wait_seconds is between 0 and 86400",
+    {"elastic_wait_range", kError, "restart.elastic.wait_seconds", "wait_seconds must be between 0 and 86400",
      [](const Facts& f) -> Findings {
        const int64_t seconds = ElasticOf(f).wait_seconds();
        if (seconds >= 0 && seconds <= kLongestWaitSeconds) return {};
@@ -66,26 +66,26 @@ const Rule kRules[] = {
            {absl::StrCat("wait_seconds is ", seconds),
             absl::StrCat("write 0 for no wait, up to ", kLongestWaitSeconds, ", or leave it out for 60")}};
      }},
-    {"elastic_without_checkpoint", kError, "restart.elastic",
-     "a job that goes on with fewer ranks has checkpoints between steps",
+    {"elastic_without_checkpoint", kError, "restart.elastic", "restart.elastic requires periodic checkpoints",
      [](const Facts& f) -> Findings {
        if (!IsElastic(f) || !f.IsValid({"checkpoint"})) return {};
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.dir().empty() && (checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0))
          return {};
-       return {{"what all ranks have trained reaches fewer of them by a checkpoint",
+       return {{"an elastic restart resumes from a checkpoint, and the job writes none",
                 "write checkpoint: {dir: DIR, every_steps: N}, or leave elastic out"}};
      }},
     {"elastic_nothing_smaller", kError, "restart.elastic.min_ranks",
-     "some world of min_ranks or more, and less than all, takes the job",
+     "some world size from min_ranks to below the full one must be able to run the job",
      [](const Facts& f) -> Findings {
        // Not checked while other errors exist, because every world size would then be rejected.
        if (!IsElastic(f) || !f.ModelIsKnown() || !f.AllValid()) return {};
        if (RanksOfSmaller(f, f.job) > 0) return {};
-       return {{absl::StrCat("the same samples a step (", f.global_batch(), ", ", f.job.train().micro_batch(),
-                             " at once) and the axes of parallel divide over no world of ",
-                             ElasticOf(f).min_ranks(), " to ", f.world() - 1, " ranks"),
-                HowToShrink(f)}};
+       return {
+           {absl::StrCat("the global batch (", f.global_batch(), ", ", f.job.train().micro_batch(),
+                         " per micro-batch) and the axes of parallel do not divide over any world size from ",
+                         ElasticOf(f).min_ranks(), " to ", f.world() - 1, " ranks"),
+            HowToShrink(f)}};
      }},
 };
 

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -6,6 +7,8 @@
 
 namespace fsdpd {
 namespace {
+
+using testing::HasSubstr;
 
 // 2 nodes of 2 ranks; each rank takes 4 of 16 samples.
 v1::JobSpec Job(int64_t min_ranks) {
@@ -51,15 +54,15 @@ std::string FixOf(const v1::JobSpec& job) {
 
 // Regression test: suggested a smaller min_ranks although there was none.
 TEST(ElasticRules, FixNamesObstacleToFewerRanks) {
-  EXPECT_EQ(FixOf(Job(3)), "write min_ranks: 2 or fewer, or leave elastic out");
+  EXPECT_THAT(FixOf(Job(3)), HasSubstr("min_ranks: 2 or less"));
   v1::JobSpec job = Job(1);
   job.mutable_parallel()->set_tensor(2);
   job.mutable_parallel()->set_context(2);
-  EXPECT_EQ(FixOf(job), "the axes of parallel take all 4 ranks: write smaller ones, or leave elastic out");
+  EXPECT_THAT(FixOf(job), HasSubstr("parallel use all 4 ranks"));
   job = Job(2);
   job.mutable_resources()->set_nodes(1);
   job.mutable_resources()->set_ranks_per_node(1);
-  EXPECT_EQ(FixOf(job), "leave elastic out: a job of one rank has none to go on without");
+  EXPECT_THAT(FixOf(job), HasSubstr("one rank cannot shrink"));
 }
 
 TEST(ElasticRules, RejectsOutOfRangeValues) {

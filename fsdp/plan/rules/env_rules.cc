@@ -50,7 +50,7 @@ Finding ValueIsOne(const v1::Variable& variable) {
 Finding NotTheDaemons(const v1::Variable& variable) {
   const std::string why = WhyTheDaemons(variable.name(), variable.value());
   if (why.empty()) return {};
-  return {absl::StrCat(variable.name(), " is not for a job to set: ", why), "leave it out"};
+  return {absl::StrCat(variable.name(), " is reserved: ", why), "leave it out"};
 }
 
 Finding NcclKnowsIt(const v1::Variable& variable) {
@@ -59,7 +59,7 @@ Finding NcclKnowsIt(const v1::Variable& variable) {
   const std::vector<std::string> names(NcclEnvNames().begin(), NcclEnvNames().end());
   if (std::find(names.begin(), names.end(), name) != names.end()) return {};
   const std::string nearest = Nearest(name, names);
-  return {absl::StrCat("NCCL 2.28 knows no ", name, " and would ignore it"),
+  return {absl::StrCat("NCCL 2.28 does not know ", name, " and would ignore it"),
           nearest.empty() ? "look it up in NCCL's list of environment variables, or leave it out"
                           : absl::StrCat("write ", nearest)};
 }
@@ -79,8 +79,7 @@ Findings Once(const Facts& f) {
   for (int i = 0; i < f.job.env_size(); ++i) {
     const std::string& name = f.job.env(i).name();
     if (names.insert(name).second) continue;
-    findings.push_back(
-        {absl::StrCat(name, " is there twice"), "leave all but one of them out", At(i, "name")});
+    findings.push_back({absl::StrCat(name, " is set twice"), "keep one of them", At(i, "name")});
   }
   return findings;
 }
@@ -89,22 +88,24 @@ Findings NotTooMany(const Facts& f) {
   if (f.job.env_size() <= kMaxRankEnvVariables) return {};
   return {
       {absl::StrCat("has ", f.job.env_size(), " variables; at most ", kMaxRankEnvVariables, " are allowed"),
-       "leave out what the ranks do not read"}};
+       "leave out variables that the ranks do not read"}};
 }
 
 const Rule kRules[] = {
     {"env_variables", FaultLevel::kError, "env", "env has at most 256 variables", NotTooMany},
-    {"env_name", FaultLevel::kError, "env", "names in env are names of variables",
+    {"env_name", FaultLevel::kError, "env", "names in env must be valid variable names",
      [](const Facts& f) { return Each(f, "name", NameIsOne); }},
-    {"env_name_once", FaultLevel::kError, "env", "a name is in env once", Once},
-    {"env_value", FaultLevel::kError, "env", "values in env have no NUL and at most 4096 bytes",
+    {"env_name_once", FaultLevel::kError, "env", "a name can be set only once", Once},
+    {"env_value", FaultLevel::kError, "env", "values in env must not contain NUL and have at most 4096 bytes",
      [](const Facts& f) { return Each(f, "value", ValueIsOne); }},
-    {"env_of_the_daemon", FaultLevel::kError, "env", "env has no variable that the daemon sets",
+    {"env_of_the_daemon", FaultLevel::kError, "env", "env cannot set variables that fsdpd sets",
      [](const Facts& f) { return Each(f, "name", NotTheDaemons); }},
-    {"env_nccl_unknown", FaultLevel::kError, "env", "NCCL knows the names in env that begin with NCCL_",
+    {"env_nccl_unknown", FaultLevel::kError, "env",
+     "names in env that start with NCCL_ must be NCCL variables",
      [](const Facts& f) { return Each(f, "name", NcclKnowsIt); }},
     {kEnvNeedsPermission, FaultLevel::kWarn, "env",
-     "names in env load no library, write no file, and with a library's prefix are known to be harmless",
+     "variables that load a library, write a file or are not known to be harmless need an agent that allows "
+     "them",
      [](const Facts& f) { return Each(f, "name", Allowed); }},
 };
 

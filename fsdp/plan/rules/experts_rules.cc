@@ -41,15 +41,15 @@ Findings ChecksBiasUpdateRate(const Facts& f) {
   if (!HasExperts(f)) return {};
   const double rate = Experts(f).bias_update_rate();
   if (rate == 0) return {};
-  const char* fix = "write for example 0.001, or leave it out for a bias that stays";
+  const char* fix = "write for example 0.001, or leave it out for a fixed bias";
   if (!(rate <= kMaxRate) && rate > 0)
     return {{absl::StrCat("bias_update_rate is ", rate, " and must be at most ", kMaxRate), fix}};
   if (Findings negative = NotNegative(rate, "bias_update_rate", fix); !negative.empty()) return negative;
   if (Experts(f).scores() != v1::Llama::Experts::SCORES_SIGMOID)
-    return {{"a bias is weighed against scores that stand each for itself, and these are softmax",
-             "write scores: sigmoid, or balance_loss: 0.01 in the place of bias_update_rate"}};
+    return {{"selection bias updates are not supported with softmax scores",
+             "write scores: sigmoid, or balance_loss: 0.01 instead of bias_update_rate"}};
   if (Experts(f).selection_bias()) return {};
-  return {{"there is no bias that it would move", "write selection_bias: true, or leave it out"}};
+  return {{"there is no selection bias to update", "write selection_bias: true, or leave it out"}};
 }
 
 const Rule kRules[] = {
@@ -70,7 +70,7 @@ const Rule kRules[] = {
                   : Missing("per_token", fix);
      }},
     {"experts_top_1_normalized", kWarn, "model.llama.experts.normalized",
-     "with per_token 1 the weights of experts are not normalized: else the loss does not train the router",
+     "per_token: 1 with normalized weights gives the router no gradient from the loss",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !f.IsValid({"model.llama.experts"})) return {};
        const bool normalized = !Experts(f).has_normalized() || Experts(f).normalized();
@@ -89,13 +89,13 @@ const Rule kRules[] = {
                       "leave it out for the model's intermediate_size");
      }},
     {"experts_dense_layers_range", kError, "model.llama.experts.dense_layers",
-     "dense_layers is not negative and below the number of layers",
+     "dense_layers must be at least 0 and below the number of layers",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !f.IsValid({"model.llama.layers"})) return {};
        const int64_t dense = Experts(f).dense_layers(), layers = f.job.model().llama().layers();
        if (dense >= 0 && dense < layers) return {};
-       return {{absl::StrCat("dense_layers is ", dense, " and at least one of the ", layers,
-                             " layers has experts"),
+       return {{absl::StrCat("dense_layers is ", dense, " and must be at least 0 and below the ", layers,
+                             " layers"),
                 "leave it out for 0, or leave experts out"}};
      }},
     {"experts_losses_not_negative", kError, "model.llama.experts.balance_loss",
@@ -110,8 +110,8 @@ const Rule kRules[] = {
        return findings;
      }},
     {"experts_groups_range", kError, "model.llama.experts.groups",
-     "groups are equal, of two experts or more where two_best chooses, and a token's have as many as it goes "
-     "to",
+     "groups must have equal size (at least 2 with group_scores: two_best), and groups_per_token groups must "
+     "hold at least per_token experts",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !f.IsValid({"model.llama.experts"})) return {};
        const int64_t count = Experts(f).count();
@@ -120,27 +120,26 @@ const Rule kRules[] = {
        const bool by_best = Experts(f).group_scores() == v1::Llama::Experts::GROUP_SCORES_BEST;
        if (groups < 1 || count % groups != 0 || (groups > 1 && !by_best && count / groups < 2)) {
          const bool of_one = groups == count && !by_best;
-         return {{absl::StrCat(count, " experts do not split into ", groups, " equal groups",
-                               by_best ? "" : " of two or more, whose two best scores choose them"),
+         return {{absl::StrCat(count, " experts do not split into ", groups, "equal groups",
+                               by_best ? "" : " of at least 2 (group_scores: two_best)"),
                   absl::StrCat("choose a divisor of count", by_best ? "" : ", at most its half",
                                of_one ? ", or write group_scores: best" : "", ", or leave groups out")}};
        }
        const int64_t of_token = Experts(f).has_groups_per_token() ? Experts(f).groups_per_token() : groups;
        if (of_token >= 1 && of_token <= groups && Experts(f).per_token() <= of_token * (count / groups))
          return {};
-       return {{absl::StrCat("a token goes to ", Experts(f).per_token(), " experts of ", of_token, " of ",
-                             groups, " groups of ", count / groups),
-                "choose groups_per_token up to groups, with experts enough",
+       return {{absl::StrCat("a token is routed to ", Experts(f).per_token(), " experts from ", of_token,
+                             " of ", groups, " groups of ", count / groups),
+                "choose a groups_per_token of at most groups with enough experts",
                 "model.llama.experts.groups_per_token"}};
      }},
     {"experts_group_scores_of_groups", kWarn, "model.llama.experts.group_scores",
-     "what groups are chosen by goes with groups",
+     "group_scores has no effect without groups",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || Experts(f).group_scores() == v1::Llama::Experts::GROUP_SCORES_UNSPECIFIED)
          return {};
        if (Experts(f).groups() > 1) return {};
-       return {
-           {"there are no groups that could be chosen", "set groups and groups_per_token, or leave it out"}};
+       return {{"the model has no expert groups", "set groups and groups_per_token, or leave it out"}};
      }},
     {"experts_weight_scale_positive", kError, "model.llama.experts.weight_scale",
      "weight_scale is positive, from 1e-6 to 1e6",
@@ -157,25 +156,28 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !Experts(f).has_shared_intermediate_size()) return {};
        return Between(Experts(f).shared_intermediate_size(), kMaxShared, "shared_intermediate_size",
-                      "leave it out where there is no such layer");
+                      "leave it out for no shared expert");
      }},
     {"experts_bias_update_rate", kError, "model.llama.experts.bias_update_rate",
-     "bias_update_rate is from 0 to 1, with sigmoid scores and a selection_bias", ChecksBiasUpdateRate},
+     "bias_update_rate must be between 0 and 1, and requires sigmoid scores and selection_bias",
+     ChecksBiasUpdateRate},
     {"experts_slow_products", kWarn, "model.llama.experts",
-     "on GPUs experts have bf16 and sizes that are multiples of 8",
+     "on GPUs, experts are slow unless they use bf16 and sizes that are multiples of 8",
      [](const Facts& f) -> Findings {
        if (ExpertsOf(f.job.model()) == 0 || f.job.resources().device() == v1::DEVICE_CPU) return {};
        if (!f.ModelIsKnown() || !f.IsValid({"parallel.tensor", "precision", "resources.device"})) return {};
        const char* slow =
-           ": their products run in a plain kernel, many times as slow as in bf16 with whole packs";
+           ": their products use a fallback kernel, many times slower than bf16 with sizes that are "
+           "multiples of 8";
        if (f.compute() != DType::kBf16)
          return {{absl::StrCat("experts compute in ", NameOf(f.compute()), slow),
                   "write precision.compute: bf16"}};
        const auto llama = std::get<LlamaConfig>(f.model());
        const int64_t width = llama.experts.intermediate_size / f.job.parallel().tensor();
        if (llama.hidden_size % kPack == 0 && width % kPack == 0) return {};
-       return {{absl::StrCat("matrices of ", llama.hidden_size, " x ", width, " numbers", slow),
-                "choose hidden_size and intermediate_size (of a tensor rank's slice) that 8 divides"}};
+       return {
+           {absl::StrCat("matrices of ", llama.hidden_size, " x ", width, " numbers", slow),
+            "choose hidden_size and intermediate_size (of a tensor-parallel shard) that are multiples of 8"}};
      }},
 };
 

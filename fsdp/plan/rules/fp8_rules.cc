@@ -49,14 +49,14 @@ Findings ChecksKept(const Facts& f) {
       if (MatchesPattern(names[n], patterns[i])) found = kept[n] = true;
     }
     if (found) continue;
-    findings.push_back({absl::StrCat("'", patterns[i], "' matches no matrix of a layer; names are such as ",
+    findings.push_back({absl::StrCat("'", patterns[i], "' matches no matrix of a layer; examples of names: ",
                                      names.front(), " and ", names.back()),
-                        "write a name, or a part of one with *: layer.0.*",
+                        "write a full name or a pattern with *, e.g. layer.0.*",
                         absl::StrCat("precision.fp8.keep_bf16[", i, "]")});
   }
   if (findings.empty() && std::count(kept.begin(), kept.end(), false) == 0) {
-    findings.push_back({"every matrix is kept in bf16, so nothing is multiplied in FP8",
-                        "write precision.compute: bf16, or leave some out"});
+    findings.push_back({"all matrices stay in bf16, so nothing runs in FP8",
+                        "write precision.compute: bf16, or keep fewer"});
   }
   return findings;
 }
@@ -120,7 +120,7 @@ Findings ChecksSizes(const Facts& f) {
     const int64_t below = size.of_rank / kFp8Step * kFp8Step;
     const std::string smaller = below > 0 ? absl::StrCat(below * size.ranks, " or ") : "";
     findings.push_back({absl::StrCat(size.what, " is ", size.of_rank, tensor > 1 ? " on a rank" : "",
-                                     ", and sizes of FP8 products are multiples of ", kFp8Step),
+                                     ", and sizes of FP8 products must be multiples of ", kFp8Step),
                         absl::StrCat("write ", size.made_of, " ", smaller, (below + kFp8Step) * size.ranks,
                                      ", or precision.compute: bf16")});
   }
@@ -132,9 +132,9 @@ Findings ChecksProducts(const Facts& f) {
   if (!IsFp8(f) || f.job.precision().fp8().keep_bf16().empty() || !LlamaOf(f).has_value()) return {};
   if (!f.IsValid({"precision.fp8.keep_bf16"}) || !ProductsInFp8(f).empty()) return {};
   return {
-      {"of each product a matrix is kept in bf16, and with it those that are multiplied as one with it "
-       "(queries, keys and values; gate and up), so nothing is multiplied in FP8",
-       "write precision.compute: bf16, or leave some out"}};
+      {"every product has a matrix that stays in bf16, and products are fused (queries, keys and values; "
+       "gate and up), so nothing runs in FP8",
+       "write precision.compute: bf16, or keep fewer"}};
 }
 
 // For narrower experts, FP8 saves less time than quantization costs (docs/fp8.md has measurements).
@@ -148,9 +148,9 @@ Findings ChecksExperts(const Facts& f) {
   if (in_fp8.count("ffn.experts.w1") + in_fp8.count("ffn.experts.w2") == 0) return {};
   const int64_t width = llama->experts.intermediate_size / std::max<int64_t>(1, f.job.parallel().tensor());
   if (width >= kNarrowExperts) return {};
-  return {{absl::StrCat("experts are ", width, " wide, and what products of fewer than ", kNarrowExperts,
-                        " spare in FP8 rounding takes again"),
-           "write precision.fp8.keep_bf16: [\"*.experts.*\"], or leave it for the energy that it saves"}};
+  return {{absl::StrCat("experts are ", width, " wide; below ", kNarrowExperts,
+                        ", quantization takes as long as FP8 saves"),
+           "write precision.fp8.keep_bf16: [\"*.experts.*\"], or keep it to save energy"}};
 }
 
 // Limit of one grouped FP8 product on a GPU.
@@ -164,37 +164,35 @@ Findings ChecksExpertCount(const Facts& f) {
   if (in_fp8.count("ffn.experts.w1") + in_fp8.count("ffn.experts.w2") == 0) return {};
   const int64_t count = llama->experts.count / std::max<int64_t>(1, f.job.parallel().expert());
   if (count <= kMostFp8Experts) return {};
-  return {{absl::StrCat("a rank has ", count, " experts of a layer, and a GPU multiplies at most ",
-                        kMostFp8Experts, " in FP8 at once"),
+  return {{absl::StrCat("a rank has ", count, " experts of a layer, and FP8 supports at most ",
+                        kMostFp8Experts, " per rank"),
            "set parallel.expert, or write precision.fp8.keep_bf16: [\"*.experts.*\"]"}};
 }
 
 const Rule kRules[] = {
-    {"fp8_needs_llama", kError, "precision.compute", "fp8 is for models of Llama's family",
+    {"fp8_needs_llama", kError, "precision.compute", "compute: fp8 supports only models of the Llama family",
      [](const Facts& f) -> Findings {
        if (!IsFp8(f) || !f.ModelIsKnown() || std::holds_alternative<LlamaConfig>(f.model())) return {};
-       return {{"layers of this model multiply their matrices themselves, in the type that they compute in",
-                "write bf16"}};
+       return {{"FP8 does not support this model", "write bf16"}};
      }},
-    {"fp8_sizes", kError, "precision.compute", "sizes of FP8 products are multiples of 16", ChecksSizes},
+    {"fp8_sizes", kError, "precision.compute", "sizes of FP8 products must be multiples of 16", ChecksSizes},
     {"fp8_keep_matches", kError, "precision.fp8.keep_bf16",
-     "each pattern matches a matrix, and not all are kept", ChecksKept},
-    {"fp8_keep_leaves_some", kWarn, "precision.fp8.keep_bf16", "a product is left of which no matrix is kept",
-     ChecksProducts},
+     "each keep_bf16 pattern must match a matrix, and some matrix must run in FP8", ChecksKept},
+    {"fp8_keep_leaves_some", kWarn, "precision.fp8.keep_bf16",
+     "keep_bf16 should leave some product completely in FP8", ChecksProducts},
     {"fp8_most_experts", kError, "model.llama.experts.count",
-     "a rank has at most 1023 experts of a layer that are multiplied in FP8", ChecksExpertCount},
+     "FP8 supports at most 1023 experts of a layer per rank", ChecksExpertCount},
     {"fp8_narrow_experts", kWarn, "precision.fp8.keep_bf16",
-     "experts that are multiplied in FP8 are 1024 wide at least", ChecksExperts},
-    {"fp8_on_cpu_is_slow", kWarn, "precision.compute", "fp8 is for GPUs",
+     "FP8 is not faster for experts narrower than 1024", ChecksExperts},
+    {"fp8_on_cpu_is_slow", kWarn, "precision.compute", "fp8 is slow on CPU",
      [](const Facts& f) -> Findings {
        if (!IsFp8(f) || f.job.resources().device() != v1::DEVICE_CPU) return {};
-       return {{"CPUs round to FP8 and multiply in fp32", "fine for a test; else use fp32"}};
+       return {{"CPUs quantize to FP8 and multiply in fp32", "fine for a test; else use fp32"}};
      }},
-    {"fp8_without_compute", kWarn, "precision.fp8", "precision.fp8 goes with compute: fp8",
+    {"fp8_without_compute", kWarn, "precision.fp8", "precision.fp8 has no effect unless compute is fp8",
      [](const Facts& f) -> Findings {
        if (!f.job.precision().has_fp8() || IsFp8(f) || !f.IsValid({"precision.compute"})) return {};
-       return {{"nothing is multiplied in FP8, so there is nothing to keep from it",
-                "write compute: fp8, or leave precision.fp8 out"}};
+       return {{"nothing runs in FP8", "write compute: fp8, or leave precision.fp8 out"}};
      }},
 };
 

@@ -25,7 +25,7 @@ Findings ChecksRank(const Facts& f) {
 Findings ChecksQueryRank(const Facts& f) {
   if (!HasLatent(f) || !Latent(f).has_query_rank()) return {};
   return Between(Latent(f).query_rank(), kMaxRank, "query_rank",
-                 "leave it out where queries are made of the token itself");
+                 "leave it out to project queries directly from the hidden state");
 }
 
 Findings ChecksHeadSizes(const Facts& f) {
@@ -52,8 +52,8 @@ Findings ChecksHeadSizes(const Facts& f) {
   }
   if (!findings.empty()) return findings;
   if (latent.rotary_head_size() % 2 != 0) {
-    return {{absl::StrCat("the rotated part of a head has ", latent.rotary_head_size(),
-                          " elements, and rotary positions turn them in pairs"),
+    return {{absl::StrCat("the rotary part of a head has ", latent.rotary_head_size(),
+                          " elements (want an even number: rotary embeddings rotate pairs)"),
              "choose an even number", "model.llama.latent_attention.rotary_head_size"}};
   }
   if (latent.plain_head_size() + latent.rotary_head_size() <= kMaxHeadSize) return {};
@@ -69,14 +69,14 @@ Findings ChecksHeads(const Facts& f) {
   const int64_t size = Latent(f).plain_head_size() + Latent(f).rotary_head_size();
   Findings findings;
   if (llama.has_kv_heads() && llama.kv_heads() != llama.heads()) {
-    findings.push_back({absl::StrCat("kv_heads is ", llama.kv_heads(), ", and each of ", llama.heads(),
-                                     " heads has keys and values of its own, made of the latent"),
-                        "leave kv_heads out", "model.llama.kv_heads"});
+    findings.push_back(
+        {absl::StrCat("kv_heads is ", llama.kv_heads(), " and must equal heads (", llama.heads(), ")"),
+         "leave kv_heads out", "model.llama.kv_heads"});
   }
   if (llama.has_head_size() && llama.head_size() != size) {
-    findings.push_back(
-        {absl::StrCat("head_size is ", llama.head_size(), ", and a query's two parts come to ", size),
-         "leave head_size out", "model.llama.head_size"});
+    findings.push_back({absl::StrCat("head_size is ", llama.head_size(),
+                                     ", and plain_head_size + rotary_head_size is ", size),
+                        "leave head_size out", "model.llama.head_size"});
   }
   return findings;
 }
@@ -85,11 +85,11 @@ Findings ChecksNorms(const Facts& f) {
   if (!HasLatent(f)) return {};
   Findings findings;
   if (f.job.model().llama().qk_norm()) {
-    findings.push_back({"latents have norms, and queries and keys that are made of them have none",
+    findings.push_back({"qk_norm is not supported with latent attention, which normalizes the latents",
                         "leave qk_norm out", "model.llama.qk_norm"});
   }
   if (f.job.model().llama().attention_bias()) {
-    findings.push_back({"projections of latent attention have no biases here", "leave attention_bias out",
+    findings.push_back({"attention_bias is not supported with latent attention", "leave attention_bias out",
                         "model.llama.attention_bias"});
   }
   return findings;
@@ -101,12 +101,13 @@ const Rule kRules[] = {
     {"latent_query_rank_range", kError, "model.llama.latent_attention.query_rank",
      "query_rank is positive and at most 2^17", ChecksQueryRank},
     {"latent_head_sizes", kError, "model.llama.latent_attention",
-     "a head's three sizes are positive, the rotated one even, and a query at most 1024 wide",
-     ChecksHeadSizes},
+     "head sizes must be positive, rotary_head_size even, and plain + rotary at most 1024", ChecksHeadSizes},
     {"latent_has_its_heads", kError, "model.llama.latent_attention",
-     "with latent attention kv_heads is heads, and head_size what a query's two parts come to", ChecksHeads},
+     "with latent attention, kv_heads must equal heads, and head_size must equal plain_head_size + "
+     "rotary_head_size",
+     ChecksHeads},
     {"latent_has_its_norms", kError, "model.llama.latent_attention",
-     "latent attention goes without qk_norm and attention_bias", ChecksNorms},
+     "latent attention is not supported with qk_norm or attention_bias", ChecksNorms},
 };
 
 }  // namespace

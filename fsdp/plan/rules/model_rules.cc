@@ -72,17 +72,16 @@ Findings ChecksRopeScaling(const Facts& f) {
   Findings findings;
   if (!std::isfinite(scaling.factor()) || scaling.factor() < 1) {
     findings.push_back({scaling.has_factor() ? absl::StrCat("factor is ", scaling.factor(),
-                                                            " and stretches wavelengths, so it is at least 1")
+                                                            " (want at least 1: it stretches wavelengths)")
                                              : "factor is missing, and it has no default",
                         "write for example factor: 8, or leave rope_scaling out", field("factor")});
   }
   const double low = scaling.low_freq_factor(), high = scaling.high_freq_factor();
   if (!std::isfinite(low) || !std::isfinite(high) || low <= 0 || high <= low) {
-    findings.push_back(
-        {absl::StrCat("frequencies are interpolated between low_freq_factor ", low, " and high_freq_factor ",
-                      high, "; both are above 0, and the second is the larger one"),
-         scaling.has_yarn() ? "leave both out for 1 and 32" : "leave both out for 1 and 4",
-         field("high_freq_factor")});
+    findings.push_back({absl::StrCat("low_freq_factor is ", low, " and high_freq_factor is ", high,
+                                     " (want 0 < low_freq_factor < high_freq_factor)"),
+                        scaling.has_yarn() ? "leave both out for 1 and 32" : "leave both out for 1 and 4",
+                        field("high_freq_factor")});
   }
   for (Finding& finding :
        Between(scaling.original_positions(), kMaxPositions, "original_positions", "leave it out for 8192")) {
@@ -128,27 +127,27 @@ std::string MeantPreset(const std::string& name) {
 }
 
 const Rule kRules[] = {
-    {"name_is_label", kError, "name", "the name is a DNS label of at most 40 characters",
+    {"name_is_label", kError, "name", "name must be a DNS label of at most 40 characters",
      [](const Facts& f) -> Findings {
        const absl::Status status = CheckName(f.job.name());
        if (status.ok()) return {};
        const char* fix = "write lower-case letters, digits and '-', for example: tiny-llama";
        if (f.job.name().empty()) {
-         return {{"the name is missing; the job's id, directories and metric labels are made from it", fix}};
+         return {{"the name is missing; it is part of the job's id, directories and metric labels", fix}};
        }
        return {{absl::StrCat("'", f.job.name(), "' ", status.message(),
-                             "; the job's id, directories and metric labels are made from it"),
+                             "; it is part of the job's id, directories and metric labels"),
                 fix}};
      }},
-    {"model_required", kError, "model", "exactly one model source is set",
+    {"model_required", kError, "model", "exactly one model source must be set",
      [](const Facts& f) -> Findings {
        if (f.job.model().source_case() != v1::Model::SOURCE_NOT_SET || !f.IsValid({"model"})) return {};
-       return {{"no model is named, so there is nothing to train",
+       return {{"no model is set, so there is nothing to train",
                 absl::StrCat("write model: {preset: NAME}, model: {hf_config: PATH}, model: {llama: {...}}, "
                              "model: {gpt2: {...}} or model: {plugin: {...}}; for the presets, ",
                              kListPresets)}};
      }},
-    {"preset_unknown", kError, "model.preset", "the preset is a built-in one",
+    {"preset_unknown", kError, "model.preset", "the preset must be a built-in one",
      [](const Facts& f) -> Findings {
        const v1::Model& model = f.job.model();
        if (model.source_case() != v1::Model::kPreset || FindPreset(model.preset()) != nullptr) return {};
@@ -160,7 +159,8 @@ const Rule kRules[] = {
                 absl::StrCat(nearest.empty() ? "" : absl::StrCat("write preset: ", nearest, ", or "),
                              kListPresets)}};
      }},
-    {"hf_config_unresolved", kError, "model.hf_config", "hf_config is read by the client",
+    {"hf_config_unresolved", kError, "model.hf_config",
+     "hf_config must be resolved by the client before submit",
      [](const Facts& f) -> Findings {
        if (f.job.model().source_case() != v1::Model::kHfConfig) return {};
        return {{absl::StrCat("'", f.job.model().hf_config(),
@@ -213,27 +213,29 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        if (!f.job.model().llama().has_positions()) return {};
        return Between(f.job.model().llama().positions(), kMaxPositions, "positions",
-                      "leave it out where any length is meant");
+                      "leave it out for any length");
      }},
-    {"heads_divide_hidden", kError, "model.llama.heads", "without head_size, heads divides hidden_size",
+    {"heads_divide_hidden", kError, "model.llama.heads",
+     "hidden_size must be a multiple of heads unless head_size is set",
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
        if (!HasLlama(f) || llama.has_head_size() || llama.has_latent_attention()) return {};
        if (!f.IsValid({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"})) return {};
        return HeadsDivide(llama.hidden_size(), llama.heads());
      }},
-    {"head_size_even", kError, "model.llama.heads", "a head has an even number of elements",
+    {"head_size_even", kError, "model.llama.heads", "head_size must be even",
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
        if (!HasLlama(f) || llama.has_latent_attention()) return {};
        if (!f.IsValid({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"})) return {};
        const int64_t head = llama.has_head_size() ? llama.head_size() : llama.hidden_size() / llama.heads();
        if (head % 2 == 0) return {};
-       return {{absl::StrCat("a head has ", head, " elements, and rotary positions turn them in pairs"),
-                "choose heads, or head_size, so that it is even",
+       return {{absl::StrCat("a head has ", head,
+                             " elements (want an even number: rotary embeddings rotate pairs)"),
+                "choose heads or head_size so that the head size is even",
                 llama.has_head_size() ? "model.llama.head_size" : ""}};
      }},
-    {"kv_heads_divide_heads", kError, "model.llama.kv_heads", "kv_heads divides heads",
+    {"kv_heads_divide_heads", kError, "model.llama.kv_heads", "heads must be a multiple of kv_heads",
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
        if (!HasLlama(f) || !f.IsValid({"model.llama.heads", "model.llama.kv_heads"})) return {};
@@ -253,7 +255,7 @@ const Rule kRules[] = {
        return Positive(f.job.model().llama().norm_epsilon(), "norm_epsilon", "leave it out for 1e-5");
      }},
     {"rope_scaling_range", kError, "model.llama.rope_scaling",
-     "rope_scaling stretches, between two frequencies", ChecksRopeScaling},
+     "rope_scaling needs factor of at least 1 and 0 < low_freq_factor < high_freq_factor", ChecksRopeScaling},
     {"gpt2_vocab_size_range", kError, "model.gpt2.vocab_size", "vocab_size is positive and at most 2^24",
      [](const Facts& f) {
        return Gpt2Size(f, "vocab_size",
@@ -289,7 +291,7 @@ const Rule kRules[] = {
        return Between(f.job.model().gpt2().intermediate_size(), kMaxIntermediate, "intermediate_size",
                       "leave it out for 4 x hidden_size");
      }},
-    {"gpt2_heads_divide_hidden", kError, "model.gpt2.heads", "heads divides hidden_size",
+    {"gpt2_heads_divide_hidden", kError, "model.gpt2.heads", "hidden_size must be a multiple of heads",
      [](const Facts& f) -> Findings {
        const v1::Gpt2& gpt2 = f.job.model().gpt2();
        if (!HasGpt2(f) || !f.IsValid({"model.gpt2.hidden_size", "model.gpt2.heads"})) return {};

@@ -19,60 +19,61 @@ bool HasState(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"offload_on_cpu", kWarn, "fsdp.offload", "what is offloaded leaves a device",
+    {"offload_on_cpu", kWarn, "fsdp.offload", "offload has no effect on CPU ranks",
      [](const Facts& f) -> Findings {
        const bool of_state = f.job.fsdp().offload().optimizer() && HasState(f);
        const bool may = f.job.fsdp().memory() == v1::MEMORY_RECOMPUTE_OR_OFFLOAD;
        if (!of_state && LayersOf(f) <= 0 && !may) return {};
        if (f.job.resources().device() != v1::DEVICE_CPU) return {};
        return {
-           {"ranks on CPU have all in host memory: nothing is saved, and the peak that is planned leaves out "
-            "what it calls the host's",
-            "leave it out, but to try on CPU what is to run on GPUs",
+           {"on CPU everything is in host memory, so offload saves nothing, and the planned peak excludes "
+            "offloaded bytes",
+            "leave it out, except to test a GPU job on CPU",
             of_state          ? "fsdp.offload.optimizer"
             : LayersOf(f) > 0 ? "fsdp.offload.activation_layers"
                               : "fsdp.memory"}};
      }},
-    {"offload_without_state", kAdjust, "fsdp.offload.optimizer", "what is offloaded is there",
+    {"offload_without_state", kAdjust, "fsdp.offload.optimizer",
+     "offload.optimizer has no effect without optimizer state",
      [](const Facts& f) -> Findings {
        if (!f.job.fsdp().offload().optimizer() || HasState(f)) return {};
-       return {{"SGD without momentum keeps no state", "leave it out", "", "true", "false"}};
+       return {{"SGD without momentum has no state", "leave it out", "", "true", "false"}};
      }},
-    {"offload_layers_range", kError, "fsdp.offload.activation_layers", "activation_layers is not negative",
+    {"offload_layers_range", kError, "fsdp.offload.activation_layers",
+     "activation_layers must not be negative",
      [](const Facts& f) -> Findings {
        if (LayersOf(f) >= 0) return {};
        return {{absl::StrCat("activation_layers is ", LayersOf(f), " and cannot be negative"),
                 "leave it out to offload none"}};
      }},
     {"offload_layers_above_model", kAdjust, "fsdp.offload.activation_layers",
-     "activation_layers is at most the layers",
+     "activation_layers above the number of layers has no effect",
      [](const Facts& f) -> Findings {
        if (!f.ModelIsKnown() || LayersOf(f) <= f.layers()) return {};
        return {{absl::StrCat("the model has ", f.layers(), " layers"), "write as many or fewer", "",
                 absl::StrCat(LayersOf(f)), absl::StrCat(f.layers())}};
      }},
     {"offload_layers_of_llama", kError, "fsdp.offload.activation_layers",
-     "layers that are offloaded are a Llama's without experts",
+     "activation offload supports only dense models of the Llama family",
      [](const Facts& f) -> Findings {
        if (LayersOf(f) <= 0 || !f.ModelIsKnown()) return {};
        const std::string why = WhyLayersStay(f.model());
        if (why.empty()) return {};
-       return {{why, "leave it out; fsdp.recompute: full keeps least on the device"}};
+       return {{why, "leave it out; fsdp.recompute: full saves the most device memory"}};
      }},
     {"offload_layers_in_stages", kError, "fsdp.offload.activation_layers",
-     "layers that are offloaded are all in one stage",
+     "activation offload is not supported with parallel.pipeline",
      [](const Facts& f) -> Findings {
        if (LayersOf(f) <= 0 || f.job.parallel().pipeline() <= 1) return {};
        return {
-           {"with parallel.pipeline several micro-batches are under way in a stage, and what they keep is "
-            "brought back "
-            "in another order",
-            "leave one of the two out"}};
+           {"a pipeline stage has several micro-batches in flight, whose activations are needed in another "
+            "order",
+            "leave out parallel.pipeline or activation_layers"}};
      }},
-    {"memory_known", kError, "fsdp.memory", "memory is recompute or recompute_or_offload",
+    {"memory_known", kError, "fsdp.memory", "memory must be recompute or recompute_or_offload",
      [](const Facts& f) -> Findings {
        if (v1::Memory_IsValid(f.job.fsdp().memory())) return {};
-       return {{absl::StrCat("memory number ", static_cast<int>(f.job.fsdp().memory()), " is not known"),
+       return {{absl::StrCat("memory number ", static_cast<int>(f.job.fsdp().memory()), " is not supported"),
                 "write memory: recompute or recompute_or_offload"}};
      }},
 };

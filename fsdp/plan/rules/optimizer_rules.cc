@@ -27,13 +27,13 @@ Findings ChecksGroups(const Facts& f) {
     const v1::ParamGroup& group = f.job.optimizer().groups(i);
     const std::string field = absl::StrCat("optimizer.groups[", i, "]");
     if (group.params().empty()) {
-      findings.push_back({"the group names no parameters", "write params: [PATTERN]", field + ".params"});
+      findings.push_back({"the group lists no parameters", "write params: [PATTERN]", field + ".params"});
     }
     for (int p = 0; p < group.params_size() && !names.empty(); ++p) {
       if (MatchesAny(names, group.params(p))) continue;
-      findings.push_back({absl::StrCat("'", group.params(p), "' matches no parameter; names are such as ",
+      findings.push_back({absl::StrCat("'", group.params(p), "' matches no parameter; examples of names: ",
                                        names.front(), " and ", names[names.size() / 2]),
-                          "write a name, or a part of one with *: *.attention.*",
+                          "write a full name or a pattern with *, e.g. *.attention.*",
                           absl::StrCat(field, ".params[", p, "]")});
     }
     for (const auto& [name, value] :
@@ -48,17 +48,17 @@ Findings ChecksGroups(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"one_optimizer", kError, "optimizer", "at most one of adamw and sgd is set",
+    {"one_optimizer", kError, "optimizer", "at most one of adamw and sgd can be set",
      [](const Facts& f) -> Findings {
        if (!f.job.optimizer().has_adamw() || !f.job.optimizer().has_sgd()) return {};
-       return {{"both adamw and sgd are set, and a job has one optimizer", "leave one out"}};
+       return {{"both adamw and sgd are set", "leave one out"}};
      }},
     {"lr_positive", kError, "optimizer.adamw.lr", "the learning rate is positive and finite",
      [](const Facts& f) -> Findings {
        if (!f.job.optimizer().adamw().has_lr()) return {};
        return Positive(f.job.optimizer().adamw().lr(), "lr", "leave it out for 3e-4");
      }},
-    {"betas_are_two", kError, "optimizer.adamw.betas", "betas are exactly two",
+    {"betas_are_two", kError, "optimizer.adamw.betas", "betas must have exactly two entries",
      [](const Facts& f) -> Findings {
        if (!f.IsValid({"optimizer.adamw.betas"})) return {};
        const int count = f.job.optimizer().adamw().betas_size();
@@ -66,7 +66,7 @@ const Rule kRules[] = {
        return {{absl::StrCat("AdamW has two decay rates and ", count, count == 1 ? " is" : " are", " given"),
                 "write betas: [0.9, 0.95], or leave it out"}};
      }},
-    {"betas_range", kError, "optimizer.adamw.betas", "each beta is at least 0 and below 1",
+    {"betas_range", kError, "optimizer.adamw.betas", "each beta must be at least 0 and below 1",
      [](const Facts& f) -> Findings {
        Findings findings;
        const auto& betas = f.job.optimizer().adamw().betas();
@@ -103,33 +103,34 @@ const Rule kRules[] = {
        return {{absl::StrCat("lr is ", lr, " and must be a positive, finite number; SGD has no usual one"),
                 "write for example lr: 0.1"}};
      }},
-    {"momentum_range", kError, "optimizer.sgd.momentum", "momentum is at least 0 and below 1",
+    {"momentum_range", kError, "optimizer.sgd.momentum", "momentum must be at least 0 and below 1",
      [](const Facts& f) -> Findings {
        const double momentum = f.job.optimizer().sgd().momentum();
        if (momentum >= 0 && momentum < 1) return {};
        return {{absl::StrCat("momentum is ", momentum, " and must be at least 0 and below 1"),
                 "write for example 0.9, or leave it out for none"}};
      }},
-    {"nesterov_needs_momentum", kError, "optimizer.sgd.nesterov", "nesterov goes with momentum",
+    {"nesterov_needs_momentum", kError, "optimizer.sgd.nesterov", "nesterov requires momentum",
      [](const Facts& f) -> Findings {
        const v1::Sgd& sgd = f.job.optimizer().sgd();
        if (!sgd.nesterov() || sgd.momentum() != 0 || !f.IsValid({"optimizer.sgd.momentum"})) return {};
-       return {{"Nesterov's step looks ahead along the momentum, and there is none", "write momentum: 0.9"}};
+       return {{"Nesterov momentum needs momentum above 0", "write momentum: 0.9"}};
      }},
     {"sgd_weight_decay_not_negative", kError, "optimizer.sgd.weight_decay", "weight_decay is not negative",
      [](const Facts& f) {
        return NotNegative(f.job.optimizer().sgd().weight_decay(), "weight_decay",
                           "leave it out for no decay");
      }},
-    {"groups_sound", kError, "optimizer.groups",
-     "each group matches parameters and has values that make sense", ChecksGroups},
-    {"lr_is_large", kWarn, "optimizer.adamw.lr", "the learning rate is at most 0.1",
+    {"groups_sound", kError, "optimizer.groups", "each group must match parameters and have valid values",
+     ChecksGroups},
+    {"lr_is_large", kWarn, "optimizer.adamw.lr", "a learning rate above 0.1 usually diverges",
      [](const Facts& f) -> Findings {
        const double lr = f.job.optimizer().adamw().lr();
        if (!f.IsValid({"optimizer.adamw.lr"}) || lr <= 0.1) return {};
-       return {{absl::StrCat("lr is ", lr,
-                             ": AdamW moves each parameter by about lr a step, and this usually diverges"),
-                "language models use 1e-5 to 1e-2"}};
+       return {
+           {absl::StrCat("lr is ", lr,
+                         "; AdamW changes each parameter by about lr per step, so training usually diverges"),
+            "use 1e-5 to 1e-2 for language models"}};
      }},
 };
 

@@ -99,8 +99,8 @@ Findings CutsModel(const Facts& f) {
   if (!SplitsKeys(llama->kv_heads, tensor)) check(llama->kv_heads, "key heads");
   check(llama->intermediate_size, "columns of the FFN");
   check(llama->experts.intermediate_size, "columns of an expert");
-  check(llama->experts.shared_intermediate_size, "columns of the layer beside experts");
-  check(llama->vocab_size, "words");
+  check(llama->experts.shared_intermediate_size, "columns of the shared expert");
+  check(llama->vocab_size, "vocabulary entries");
   return {{absl::StrCat(absl::StrJoin(uneven, ", "), " do not split into ", tensor, " equal parts"),
            TensorSizes(f, *llama)}};
 }
@@ -117,8 +117,8 @@ Findings CutsTokens(const Facts& f) {
                                 context * (tensor / std::gcd(tensor, micro_batch)));
   const int64_t below = length / step * step;
   return {
-      {absl::StrCat(tensor, " ranks part ", micro_batch, " x ", length / context,
-                    " tokens of a micro-batch between them, which do not split so"),
+      {absl::StrCat(tensor, " tensor-parallel ranks cannot shard ", micro_batch, " x ", length / context,
+                    " tokens of a micro-batch evenly"),
        absl::StrCat("write sequence_length: ", below > 0 ? absl::StrCat(below, " or ") : "", below + step)}};
 }
 
@@ -148,13 +148,13 @@ const Rule kRules[] = {
        return Between(f.job.parallel().tensor(), kMaxWorld, "tensor", "leave it out for 1");
      }},
     {"parallel_tensor_within_node", kError, "parallel.tensor",
-     "each node's ranks, and each replica's, split into groups that share matrices",
+     "ranks_per_node, and the ranks of a replica, must be multiples of parallel.tensor",
      [](const Facts& f) -> Findings {
        if (!CutsMatrices(f) || !f.WorldIsKnown() || !f.IsValid({"fsdp.outer"})) return {};
        const int64_t tensor = f.job.parallel().tensor(), ranks = f.job.resources().ranks_per_node();
        if (ranks % tensor != 0) {
-         return {{absl::StrCat(tensor, " ranks would exchange every layer's activations between nodes: the ",
-                               ranks, " ranks of one do not split into groups of ", tensor),
+         return {{absl::StrCat(ranks, " ranks per node do not split into tensor-parallel groups of ", tensor,
+                               "; a group must not span nodes"),
                   "choose a divisor of resources.ranks_per_node"}};
        }
        const int64_t of_replica = f.replica_ranks();
@@ -164,21 +164,22 @@ const Rule kRules[] = {
                                 : absl::StrCat("choose a divisor of ", of_replica)}};
      }},
     {"parallel_tensor_needs_llama", kError, "parallel.tensor",
-     "matrices are cut for models of the llama family",
+     "parallel.tensor supports only models of the Llama family",
      [](const Facts& f) -> Findings {
        if (!WantsToCutMatrices(f) || !f.ModelIsKnown() || LlamaOf(f).has_value()) return {};
-       return {{"how the matrices of this model would be cut is not known",
-                "leave parallel.tensor out; parameters are sharded over all ranks anyway"}};
+       return {{"tensor parallelism does not support this model",
+                "leave parallel.tensor out; FSDP shards the parameters anyway"}};
      }},
     {"parallel_tensor_cuts_model", kError, "parallel.tensor",
-     "heads, FFN and vocabulary are multiples of parallel.tensor; key heads too, or they divide it",
+     "heads, FFN sizes and vocab_size must be multiples of parallel.tensor; kv_heads must divide it or be a "
+     "multiple",
      CutsModel},
     {"parallel_context_range", kError, "parallel.context", "parallel.context is positive and at most 16384",
      [](const Facts& f) {
        return Between(f.job.parallel().context(), kMaxWorld, "context", "leave it out for 1");
      }},
     {"parallel_context_divides_ranks", kError, "parallel.context",
-     "ranks split into replicas, and those into groups that share a sample",
+     "the ranks of a replica must be a multiple of parallel.context x parallel.tensor",
      [](const Facts& f) -> Findings {
        if (!CutsSamples(f) || !f.WorldIsKnown() || !f.IsValid({"fsdp.outer"})) return {};
        const int64_t tensor = f.IsValid({"parallel.tensor"}) ? f.job.parallel().tensor() : 1;
@@ -190,8 +191,7 @@ const Rule kRules[] = {
          if (tensor > 1) takers.push_back("parallel.tensor");
          return {
              {absl::StrCat(
-                  all,
-                  tensor > 1 ? absl::StrCat(", which parallel.tensor ", tensor, " takes as one group,") : "",
+                  all, tensor > 1 ? absl::StrCat(" (all in one parallel.tensor group of ", tensor, ")") : "",
                   " cannot be split into groups of ", context),
               LeaveOut("parallel.context", takers)}};
        }
@@ -203,33 +203,32 @@ const Rule kRules[] = {
             absl::StrCat("choose a divisor of ", ranks)}};
      }},
     {"parallel_context_needs_llama", kError, "parallel.context",
-     "samples are cut for models of the llama family",
+     "parallel.context supports only models of the Llama family",
      [](const Facts& f) -> Findings {
        if (!WantsToCutSamples(f) || !f.ModelIsKnown() || std::holds_alternative<LlamaConfig>(f.model()))
          return {};
-       return {{"attention of this model sees the tokens of its own rank alone",
-                "leave parallel.context out; ranks then read samples of their own"}};
+       return {{"context parallelism does not support this model", "leave parallel.context out"}};
      }},
     {"parallel_context_cuts_sequence", kError, "data.sequence_length",
-     "sequence_length is a multiple of 2 x parallel.context",
+     "sequence_length must be a multiple of 2 x parallel.context",
      [](const Facts& f) -> Findings {
        if (!CutsSamples(f) || !f.IsValid({"data.sequence_length"})) return {};
        const int64_t chunks = SequencePartition::kSplitFp32 * f.job.parallel().context();
        const int64_t length = f.job.data().sequence_length(), below = length / chunks * chunks;
        if (length == below) return {};
        const std::string or_less = below > 0 ? absl::StrCat(below, " or ") : "";
-       return {{absl::StrCat(f.job.parallel().context(), " ranks share a sample in ", chunks,
-                             " equal chunks, and ", length, " tokens do not split so"),
+       return {{absl::StrCat(f.job.parallel().context(), " context-parallel ranks need ", chunks,
+                             " equal chunks, but ", length, " tokens do not divide evenly"),
                 absl::StrCat("write sequence_length: ", or_less, below + chunks)}};
      }},
     {"parallel_tensor_cuts_tokens", kError, "data.sequence_length",
-     "micro_batch x sequence_length / parallel.context is a multiple of parallel.tensor", CutsTokens},
+     "micro_batch x sequence_length / parallel.context must be a multiple of parallel.tensor", CutsTokens},
     {"parallel_expert_range", kError, "parallel.expert", "parallel.expert is positive and at most 16384",
      [](const Facts& f) {
        return Between(f.job.parallel().expert(), kMaxWorld, "expert", "leave it out for 1");
      }},
     {"parallel_expert_divides_experts", kError, "parallel.expert",
-     "the model has experts, a multiple of parallel.expert",
+     "model.llama.experts.count must be a multiple of parallel.expert",
      [](const Facts& f) -> Findings {
        if (!SharesExperts(f)) return {};
        const bool none = f.job.model().has_llama() && !f.job.model().llama().has_experts();
@@ -237,21 +236,19 @@ const Rule kRules[] = {
        const std::optional<LlamaConfig> llama = LlamaOf(f);
        const int64_t count = llama.has_value() ? llama->experts.count : 0, expert = f.job.parallel().expert();
        if (count == 0) {
-         return {{"the model has no experts that ranks could have among them",
-                  "leave parallel.expert out, or write model.llama.experts"}};
+         return {{"the model has no experts", "leave parallel.expert out, or write model.llama.experts"}};
        }
        if (count % expert == 0) return {};
        return {{absl::StrCat(count, " experts do not split into ", expert, " equal parts"),
                 "choose a divisor of model.llama.experts.count"}};
      }},
     {"parallel_expert_divides_ranks", kError, "parallel.expert",
-     "a replica's ranks, those of a sample together, split into groups that have the experts among them",
-     ExpertDividesRanks},
+     "ranks of a replica / (context x tensor) must be a multiple of parallel.expert", ExpertDividesRanks},
     {"parallel_expert_or_tensor", kError, "parallel.expert",
-     "of parallel.expert and parallel.tensor one is 1",
+     "parallel.expert is not supported with parallel.tensor",
      [](const Facts& f) -> Findings {
        if (!SharesExperts(f) || !CutsMatrices(f)) return {};
-       return {{"experts that ranks have among them and cut too are not supported yet",
+       return {{"expert parallelism is not yet supported with tensor parallelism",
                 "leave parallel.tensor out, or parallel.expert"}};
      }},
 };

@@ -315,7 +315,7 @@ TEST(ParallelRules, SuggestsValidTensorDegrees) {
   EXPECT_EQ(found[0].reason, "6 key heads do not split into 4 equal parts");
   EXPECT_EQ(found[0].fix, "write tensor: 1 or 2");
   job.mutable_parallel()->set_tensor(3);
-  EXPECT_EQ(CheckJob(job)[0].reason, "512 words do not split into 3 equal parts");
+  EXPECT_EQ(CheckJob(job)[0].reason, "512 vocabulary entries do not split into 3 equal parts");
 }
 
 TEST(ParallelRules, AcceptsFewerKeyHeadsThanRanks) {
@@ -350,7 +350,7 @@ TEST(ParallelRules, ReportsRanksUsedByTensor) {
   });
   ASSERT_NE(fault, found.end());
   EXPECT_EQ(fault->reason,
-            "4 ranks, which parallel.tensor 4 takes as one group, cannot be split into groups of 4");
+            "4 ranks (all in one parallel.tensor group of 4) cannot be split into groups of 4");
   EXPECT_EQ(fault->fix, "leave parallel.context out, or write a smaller parallel.tensor");
 }
 

@@ -1,4 +1,4 @@
-// Rules of parallel.pipeline, parallel.pipeline_chunks, parallel.pipeline_schedule and parallel.stage_units.
+// Rules of parallel.pipeline, parallel.pipeline_chunks, parallel.pipeline_schedule, parallel.stage_units.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -56,26 +56,26 @@ Findings SumsUp(const Facts& f) {
   if (given.empty() || !f.IsValid({"parallel.pipeline", "parallel.pipeline_chunks"})) return {};
   const int64_t stages = f.job.parallel().pipeline(), chunks = Chunks(f);
   if (stages == 1) {
-    return {{"there are no stages that units could be spread over", "leave it out, or write pipeline"}};
+    return {{"there is only one stage", "leave it out, or write pipeline"}};
   }
   if (given.size() != stages * chunks && chunks > 1) {
-    return {{absl::StrCat("it says the units of ", given.size(), " chunks, and ", stages, " stages of ",
-                          chunks, " have ", stages * chunks),
+    return {{absl::StrCat("it lists ", given.size(), " entries, and ", stages, " stages of ", chunks,
+                          " chunks need ", stages * chunks),
              "write one number for each chunk, or leave it out"}};
   }
   if (given.size() != stages * chunks) {
-    return {{absl::StrCat("it says the units of ", given.size(), " stages, and pipeline is ", stages),
+    return {{absl::StrCat("it lists ", given.size(), " entries, and parallel.pipeline is ", stages),
              "write one number for each stage, or leave it out"}};
   }
   if (!std::all_of(given.begin(), given.end(), [](int64_t units) { return units > 0 && units <= kMaxWorld; }))
-    return {{absl::StrCat("each has one unit or more, and at most ", kMaxWorld),
-             "leave it out for stages of equal work"}};
+    return {{absl::StrCat("each entry must be between 1 and ", kMaxWorld),
+             "leave it out for a balanced partition"}};
   if (!f.ModelIsKnown()) return {};
   const int64_t sum = std::accumulate(given.begin(), given.end(), int64_t{0});
   if (sum == UnitsOf(f)) return {};
-  return {{absl::StrCat("it sums up to ", sum, ", and the model has ", UnitsOf(f),
+  return {{absl::StrCat("it sums to ", sum, ", and the model has ", UnitsOf(f),
                         " units: embedding, layers and head"),
-           "leave it out for stages of equal work"}};
+           "leave it out for a balanced partition"}};
 }
 
 // By unit: whether it has trainable parameters.
@@ -115,13 +115,10 @@ Findings TrainsEverywhere(const Facts& f) {
   }
   if (std::find(trains.begin(), trains.end(), false) == trains.end()) return {};
   if (f.job.parallel().stage_units().empty())
-    return {
-        {"all of a unit is frozen, and without parallel.stage_units it may become a stage of its own, in "
-         "which "
-         "nothing is trained",
-         "write parallel.stage_units so that each stage has a unit that is trained"}};
-  return {{"all units of a stage are frozen, and each stage has something to train",
-           "write parallel.stage_units so that each stage has a unit that is trained, or freeze less"}};
+    return {{"a unit is completely frozen and could become a stage without trainable parameters",
+             "write parallel.stage_units so that each stage has trainable parameters"}};
+  return {{"all units of a stage are frozen; each stage needs trainable parameters",
+           "write parallel.stage_units so that each stage has trainable parameters, or freeze fewer"}};
 }
 
 Findings HaveMicroBatches(const Facts& f) {
@@ -132,7 +129,7 @@ Findings HaveMicroBatches(const Facts& f) {
   const int64_t count = f.global_batch() / at_a_time;
   if (f.global_batch() % at_a_time != 0 || count % stages == 0) return {};
   return {{absl::StrCat("a step has ", count, " micro-batches of ", at_a_time,
-                        " samples, and stages take them through each of their chunks in turns of ", stages),
+                        " samples; interleaved stages need a multiple of ", stages),
            absl::StrCat("write global_batch: ", (count / stages + 1) * stages * at_a_time,
                         ", or leave parallel.pipeline_chunks out")}};
 }
@@ -147,10 +144,8 @@ Findings WholeGradients(const Facts& f) {
   if (!HasStages(f) || !IsZeroBubble(f) || !f.IsValid({"fsdp.strategy"})) return {};
   const v1::Strategy strategy = f.job.fsdp().strategy();
   if (strategy == v1::STRATEGY_NO_SHARD || strategy == v1::STRATEGY_OPTIM) return {};
-  return {
-      {"gradients of matrices that are put off need a place of their own, and sharded ones have it for a "
-       "unit at a time",
-       "write fsdp.strategy: optim, or pipeline_schedule: 1f1b"}};
+  return {{"deferred weight gradients need whole gradient buffers, which sharded gradients do not have",
+           "write fsdp.strategy: optim, or pipeline_schedule: 1f1b"}};
 }
 
 const Rule kRules[] = {
@@ -160,15 +155,16 @@ const Rule kRules[] = {
        return Between(f.job.parallel().pipeline(), kMaxWorld, "pipeline", "leave it out for 1");
      }},
     {"parallel_pipeline_divides_ranks", kError, "parallel.pipeline",
-     "ranks split into stages, and each stage's into replicas", DividesRanks},
+     "the number of ranks must be a multiple of parallel.pipeline x fsdp.outer.size", DividesRanks},
     {"parallel_pipeline_needs_llama", kError, "parallel.pipeline",
-     "stages are cut of models of the llama family",
+     "parallel.pipeline supports only models of the Llama family",
      [](const Facts& f) -> Findings {
        if (!HasStages(f) || !f.ModelIsKnown() || LlamaOf(f).has_value()) return {};
-       return {{"what units of this model hand on to each other is not known",
-                "leave parallel.pipeline out; parameters are sharded over all ranks anyway"}};
+       return {{"pipeline parallelism does not support this model",
+                "leave parallel.pipeline out; FSDP shards the parameters anyway"}};
      }},
-    {"parallel_pipeline_has_units", kError, "parallel.pipeline", "each stage has a unit",
+    {"parallel_pipeline_has_units", kError, "parallel.pipeline",
+     "each pipeline stage needs at least one unit",
      [](const Facts& f) -> Findings {
        if (!HasStages(f) || !LlamaOf(f).has_value() || f.job.parallel().pipeline() <= UnitsOf(f)) return {};
        return {
@@ -180,22 +176,21 @@ const Rule kRules[] = {
        const int64_t chunks = Chunks(f);
        if (chunks == 1 || !f.IsValid({"parallel.pipeline"})) return {};
        if (chunks > 1 && f.job.parallel().pipeline() == 1)
-         return {{"there are no stages that could have chunks", "leave it out, or write pipeline"}};
+         return {{"pipeline_chunks needs parallel.pipeline above 1", "leave it out, or write pipeline"}};
        return Between(chunks, kMaxWorld, "pipeline_chunks", "leave it out for 1");
      }},
     {"parallel_pipeline_chunks_on_cpu", kError, "parallel.pipeline_chunks",
-     "chunks of stages are on CPU ranks",
+     "parallel.pipeline_chunks is supported only on CPU ranks",
      [](const Facts& f) -> Findings {
        if (!HasStages(f) || Chunks(f) == 1 || !f.IsValid({"resources.device"}) ||
            f.job.resources().device() != v1::DEVICE_CUDA)
          return {};
        return {
-           {"CUDA loads a kernel when it is first launched, which waits for all that the device has been "
-            "given; with "
-            "chunks stages would then wait for each other",
+           {"interleaved stages can deadlock on CUDA, whose lazy kernel loading waits for all queued work",
             "leave parallel.pipeline_chunks out"}};
      }},
-    {"parallel_pipeline_chunks_have_units", kError, "parallel.pipeline_chunks", "each chunk has a unit",
+    {"parallel_pipeline_chunks_have_units", kError, "parallel.pipeline_chunks",
+     "each pipeline chunk needs at least one unit",
      [](const Facts& f) -> Findings {
        if (!HasStages(f) || !f.IsValid({"parallel.pipeline_chunks"}) || !LlamaOf(f).has_value()) return {};
        const int64_t most = UnitsOf(f) / f.job.parallel().pipeline();
@@ -206,33 +201,32 @@ const Rule kRules[] = {
                           : absl::StrCat("write pipeline_chunks: ", most, " or less")}};
      }},
     {"parallel_pipeline_chunks_micro_batches", kError, "train.global_batch",
-     "stages of several chunks have a multiple of as many micro-batches as there are stages",
+     "with pipeline_chunks, micro-batches per step must be a multiple of parallel.pipeline",
      HaveMicroBatches},
     {"parallel_pipeline_schedule_known", kError, "parallel.pipeline_schedule",
-     "pipeline_schedule is 1f1b or zero_bubble",
+     "pipeline_schedule must be 1f1b or zero_bubble",
      [](const Facts& f) -> Findings {
        if (v1::PipelineSchedule_IsValid(f.job.parallel().pipeline_schedule())) return {};
        return {{absl::StrCat("pipeline_schedule number ",
-                             static_cast<int>(f.job.parallel().pipeline_schedule()), " is not known"),
+                             static_cast<int>(f.job.parallel().pipeline_schedule()), " is not supported"),
                 "write pipeline_schedule: 1f1b or zero_bubble"}};
      }},
     {"parallel_zero_bubble_has_stages", kError, "parallel.pipeline_schedule",
-     "zero_bubble is for stages that have one chunk each",
+     "zero_bubble needs parallel.pipeline above 1 and is not supported with pipeline_chunks",
      [](const Facts& f) -> Findings {
        if (!IsZeroBubble(f) || !f.IsValid({"parallel.pipeline", "parallel.pipeline_chunks"})) return {};
        if (f.job.parallel().pipeline() == 1)
-         return {{"there are no stages that wait for each other", "leave it out, or write pipeline"}};
+         return {{"there is only one stage, so there is no bubble", "leave it out, or write pipeline"}};
        if (Chunks(f) == 1) return {};
-       return {{absl::StrCat("stages have ", Chunks(f),
-                             " chunks each, which are taken by turns (interleaved 1F1B)"),
+       return {{absl::StrCat("stages have ", Chunks(f), " chunks each (interleaved 1F1B)"),
                 "leave out one of pipeline_schedule and pipeline_chunks"}};
      }},
     {"parallel_zero_bubble_whole_gradients", kError, "parallel.pipeline_schedule",
-     "zero_bubble is for gradients that are not sharded", WholeGradients},
+     "zero_bubble is not supported with sharded gradients", WholeGradients},
     {"parallel_stage_units_sum", kError, "parallel.stage_units",
-     "stage_units has a positive number for each stage or chunk, and they sum up to the model's units",
+     "stage_units needs one positive number per stage or chunk, and they must sum to the model's units",
      SumsUp},
-    {"parallel_pipeline_trains", kError, "train.frozen", "each stage has something to train",
+    {"parallel_pipeline_trains", kError, "train.frozen", "each pipeline stage needs trainable parameters",
      TrainsEverywhere},
 };
 

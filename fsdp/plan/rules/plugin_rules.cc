@@ -54,10 +54,10 @@ bool CheckNameIn(const std::string& name, const std::string& full, const std::st
                  std::set<std::string>* taken, Findings* findings) {
   if (!IsName(name)) {
     findings->push_back(
-        {absl::StrCat("'", name, "' is no name"),
+        {absl::StrCat("'", name, "' is not a valid name"),
          absl::StrCat("use letters, digits, '.', '_' and '-', at most ", kMaxNameBytes, " in all"), field});
   } else if (!taken->insert(full).second) {
-    findings->push_back({absl::StrCat("'", full, "' is there twice"), "give each a name of its own", field});
+    findings->push_back({absl::StrCat("'", full, "' is not unique"), "give each a unique name", field});
   } else {
     return true;
   }
@@ -107,7 +107,7 @@ Findings ChecksParams(const Facts& f) {
     if (unit.params_size() < 1 || unit.params_size() > kMaxParams) {
       findings.push_back({absl::StrCat("unit ", unit.name(), " has ", unit.params_size(),
                                        " parameters and must have 1 to ", kMaxParams),
-                          "join it with its neighbour", UnitField(u, "params")});
+                          "merge it with its neighbor", UnitField(u, "params")});
     }
     for (int p = 0; p < unit.params_size(); ++p) {
       const v1::Plugin::Param& param = unit.params(p);
@@ -133,7 +133,7 @@ Findings ChecksBorrows(const Facts& f) {
     const v1::Plugin::Unit& unit = PluginOf(f).units(u);
     if (!unit.borrows().empty() && earlier.count(unit.borrows()) == 0) {
       findings.push_back({absl::StrCat("unit ", unit.name(), " borrows from '", unit.borrows(),
-                                       "', which is no unit before it"),
+                                       "', which is not an earlier unit"),
                           "name an earlier unit", UnitField(u, "borrows")});
     } else if (!unit.borrows().empty() && !lent.insert(unit.borrows()).second) {
       findings.push_back({absl::StrCat("unit ", unit.borrows(), " is borrowed twice"),
@@ -172,7 +172,7 @@ Findings ChecksNumbers(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"plugin_path_absolute", kError, "model.plugin.path", "the plug-in's path is absolute, without ..",
+    {"plugin_path_absolute", kError, "model.plugin.path", "the plug-in's path must be absolute, without ..",
      [](const Facts& f) -> Findings {
        if (!f.job.model().has_plugin()) return {};
        if (absl::StartsWith(PluginOf(f).path(), "/")) return CheckPath(PluginOf(f).path());
@@ -181,7 +181,7 @@ const Rule kRules[] = {
                 "write path: /where/the/nodes/have/it.so"}};
      }},
     {"plugin_description_unresolved", kError, "model.plugin.description",
-     "the plug-in's description is read by the client",
+     "the plug-in's description must be resolved by the client before submit",
      [](const Facts& f) -> Findings {
        if (PluginOf(f).description().empty()) return {};
        return {{absl::StrCat("'", PluginOf(f).description(),
@@ -201,15 +201,16 @@ const Rule kRules[] = {
        if (PluginOf(f).max_sequence_length() >= 0) return {};
        return {{absl::StrCat("max_sequence_length is ", PluginOf(f).max_sequence_length()), kDescribeAgain}};
      }},
-    {"plugin_units_count", kError, "model.plugin.units", "a plug-in's model has 2 to 1026 units",
+    {"plugin_units_count", kError, "model.plugin.units", "a plug-in model must have 2 to 1026 units",
      ChecksUnits},
-    {"plugin_names", kError, "model.plugin.units", "names of units and of parameters are unique",
-     ChecksNames},
-    {"plugin_params", kError, "model.plugin.units", "parameters have positive shapes, 2^40 elements in all",
-     ChecksParams},
-    {"plugin_borrows", kError, "model.plugin.units", "a unit borrows from an earlier one, which lends once",
-     ChecksBorrows},
-    {"plugin_numbers", kError, "model.plugin.units", "sizes and costs of units are in range", ChecksNumbers},
+    {"plugin_names", kError, "model.plugin.units",
+     "names of units and of parameters must be valid and unique", ChecksNames},
+    {"plugin_params", kError, "model.plugin.units",
+     "parameter shapes must be positive, with at most 2^40 elements in total", ChecksParams},
+    {"plugin_borrows", kError, "model.plugin.units",
+     "a unit can borrow only from an earlier unit, which can lend once", ChecksBorrows},
+    {"plugin_numbers", kError, "model.plugin.units", "sizes and costs of units must be in range",
+     ChecksNumbers},
 };
 
 }  // namespace

@@ -14,35 +14,32 @@ constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 Findings KnownDType(v1::DType dtype, const char* name) {
   if (v1::DType_IsValid(dtype)) return {};
-  return {{absl::StrCat("number ", static_cast<int>(dtype), " is no known type"), "write fp32 or bf16",
+  return {{absl::StrCat("number ", static_cast<int>(dtype), " is not a supported type"), "write fp32 or bf16",
            absl::StrCat("precision.", name)}};
 }
 
 constexpr char kWiderTypes[] = "write fp32 or bf16, or leave it out";
 
 Findings NotFp16(v1::DType dtype, const char* why) {
-  if (dtype == v1::DTYPE_FP8)
-    return {{"fp8 is what matrices are multiplied in, and no gradient is kept in it", kWiderTypes}};
+  if (dtype == v1::DTYPE_FP8) return {{"gradients in fp8 are not supported", kWiderTypes}};
   if (dtype != v1::DTYPE_FP16) return {};
   return {{why, kWiderTypes}};
 }
 
 Findings ChecksFp16Moments(const Facts& f) {
   if (f.job.precision().moments() != v1::DTYPE_FP16) return {};
-  return {{"squares of small gradients are below fp16's range",
+  return {{"squares of small gradients underflow in fp16",
            MomentsMayBeFp8(f.job.optimizer()) ? "write fp32, bf16 or fp8, or leave it out" : kWiderTypes}};
 }
 
 Findings ChecksFp8Moments(const Facts& f) {
   if (f.job.precision().moments() != v1::DTYPE_FP8) return {};
   if (f.job.optimizer().has_sgd())
-    return {
-        {"SGD's momentum grows beyond the gradients that it sums, and eight bits have a range for AdamW's",
-         kWiderTypes}};
+    return {{"fp8 moments are not supported with SGD, whose momentum can exceed their range", kWiderTypes}};
   if (!f.IsValid({"optimizer.clip_norm"}) || MomentsMayBeFp8(f.job.optimizer())) return {};
   const double clip = f.job.optimizer().clip_norm();
   const std::string what = clip == 0 ? "gradients are not clipped" : absl::StrCat("clip_norm is ", clip);
-  return {{absl::StrCat(what, ", and moments of eight bits hold gradients of norms up to ", kFp8MomentNorm),
+  return {{absl::StrCat(what, ", and fp8 moments support gradient norms up to ", kFp8MomentNorm),
            "write optimizer.clip_norm: 1.0, or precision.moments: bf16"}};
 }
 
@@ -53,14 +50,14 @@ Findings ChecksFp8MomentsForget(const Facts& f) {
   const v1::AdamW& adamw = f.job.optimizer().adamw();
   if (f.job.precision().moments() != v1::DTYPE_FP8 || !f.IsValid({"optimizer.adamw.betas"})) return {};
   if (adamw.betas_size() < 2 || adamw.betas(1) <= kMostBeta || adamw.betas(1) >= 1) return {};
-  return {{absl::StrCat("what a step's rounding does to the second moment lasts for ",
-                        std::lround(1 / (1 - adamw.betas(1))), " steps at a second beta of ", adamw.betas(1),
-                        ", and steps are a few percent longer for it, more where gradients become smaller"),
+  return {{absl::StrCat("rounding errors of the second moment persist for ",
+                        std::lround(1 / (1 - adamw.betas(1))), " steps at beta2 ", adamw.betas(1),
+                        ", which makes updates a few percent larger, more if gradients shrink"),
            "write optimizer.adamw.betas: [0.9, 0.95], or precision.moments: bf16"}};
 }
 
 const Rule kRules[] = {
-    {"dtype_known", kError, "precision", "every precision is a known type",
+    {"dtype_known", kError, "precision", "precisions must be supported types",
      [](const Facts& f) -> Findings {
        const v1::Precision& precision = f.job.precision();
        Findings findings;
@@ -72,59 +69,58 @@ const Rule kRules[] = {
        }
        return findings;
      }},
-    {"main_params_fp32", kError, "precision.main_params", "main parameters are fp32",
+    {"main_params_fp32", kError, "precision.main_params", "main_params must be fp32",
      [](const Facts& f) -> Findings {
        const v1::DType dtype = f.job.precision().main_params();
        if (dtype != v1::DTYPE_BF16 && dtype != v1::DTYPE_FP16 && dtype != v1::DTYPE_FP8) return {};
-       return {
-           {"updates of a small learning rate vanish in 3, 8 or 11 bits, so main parameters are fp32 only",
-            "write fp32, or leave it out"}};
+       return {{"only fp32 is supported: small updates would vanish in the rounding of a narrower type",
+                "write fp32, or leave it out"}};
      }},
-    {"main_grads_not_fp16", kError, "precision.main_grads", "main gradients are fp32 or bf16",
+    {"main_grads_not_fp16", kError, "precision.main_grads", "main_grads must be fp32 or bf16",
      [](const Facts& f) {
-       return NotFp16(f.job.precision().main_grads(), "sums of gradients leave fp16's range of 65504");
+       return NotFp16(f.job.precision().main_grads(), "sums of gradients can exceed fp16's range of 65504");
      }},
-    {"grad_comm_not_fp16", kError, "precision.grad_comm", "gradients cross the wire in fp32 or bf16",
+    {"grad_comm_not_fp16", kError, "precision.grad_comm", "grad_comm must be fp32 or bf16",
      [](const Facts& f) {
-       return NotFp16(f.job.precision().grad_comm(), "scaled gradients leave fp16's range of 65504");
+       return NotFp16(f.job.precision().grad_comm(), "scaled gradients can exceed fp16's range of 65504");
      }},
-    {"moments_not_fp16", kError, "precision.moments", "moments are fp32, bf16 or fp8", ChecksFp16Moments},
+    {"moments_not_fp16", kError, "precision.moments", "moments must be fp32, bf16 or fp8", ChecksFp16Moments},
     {"fp8_moments_clipped", kError, "precision.moments",
-     "moments in fp8 are AdamW's, with clip_norm at most 4", ChecksFp8Moments},
-    {"fp8_moments_forget", kWarn, "precision.moments", "with moments in fp8 the second beta is at most 0.99",
+     "fp8 moments require AdamW and clip_norm of at most 4", ChecksFp8Moments},
+    {"fp8_moments_forget", kWarn, "precision.moments", "fp8 moments are inaccurate with beta2 above 0.99",
      ChecksFp8MomentsForget},
-    {"main_grads_bf16_needs_shards", kError, "precision.main_grads", "bf16 main gradients are sharded ones",
+    {"main_grads_bf16_needs_shards", kError, "precision.main_grads",
+     "bf16 main_grads require sharded gradients",
      [](const Facts& f) -> Findings {
        if (f.job.precision().main_grads() != v1::DTYPE_BF16 || f.shards_grads()) return {};
-       return {{"this strategy sums whole gradients where the backward writes them, in fp32",
+       return {{"this strategy accumulates unsharded gradients in fp32",
                 "write fp32, or use strategy: optim_grads or optim_grads_params"}};
      }},
     {"main_grads_bf16_without_outer", kError, "precision.main_grads",
-     "with an outer axis main gradients are fp32",
+     "bf16 main_grads are not supported with fsdp.outer",
      [](const Facts& f) -> Findings {
        if (f.job.precision().main_grads() != v1::DTYPE_BF16 || f.outer_size() == 1) return {};
-       return {{"gradient shards are summed again over the outer axis, where they lie and in fp32",
-                "write fp32, or leave fsdp.outer out"}};
+       return {{"gradient shards are reduced over replicas in fp32", "write fp32, or leave fsdp.outer out"}};
      }},
     {"grad_comm_bf16_needs_shards", kError, "precision.grad_comm",
-     "bf16 crosses the wire with sharded gradients",
+     "bf16 grad_comm requires sharded gradients",
      [](const Facts& f) -> Findings {
        if (f.job.precision().grad_comm() != v1::DTYPE_BF16 || f.shards_grads()) return {};
-       return {
-           {"this strategy sends the gradients that were summed over the micro-batches, as they are, in fp32",
-            "write fp32, or use strategy: optim_grads or optim_grads_params"}};
+       return {{"this strategy reduces accumulated gradients in fp32",
+                "write fp32, or use strategy: optim_grads or optim_grads_params"}};
      }},
-    {"fp16_on_cpu_is_slow", kWarn, "precision.compute", "fp16 is for GPUs",
+    {"fp16_on_cpu_is_slow", kWarn, "precision.compute", "fp16 is slow on CPU",
      [](const Facts& f) -> Findings {
        if (f.compute() != DType::kFp16 || f.job.resources().device() != v1::DEVICE_CPU) return {};
-       return {{"CPUs convert fp16 for every product", "fine for a test; else use fp32"}};
+       return {{"CPUs convert fp16 to fp32 for every product", "fine for a test; else use fp32"}};
      }},
-    {"loss_scale_range", kError, "precision.loss_scale", "the loss scale and its interval are positive",
+    {"loss_scale_range", kError, "precision.loss_scale",
+     "the loss scale and its growth interval must be positive",
      [](const Facts& f) -> Findings {
        const v1::Precision::LossScale& scale = f.job.precision().loss_scale();
        Findings findings;
        if (scale.has_initial() && (!std::isfinite(scale.initial()) || scale.initial() <= 0)) {
-         findings.push_back({absl::StrCat("initial is ", scale.initial(), " and multiplies the loss"),
+         findings.push_back({absl::StrCat("initial is ", scale.initial(), " and must be positive"),
                              "leave it out for 65536", "precision.loss_scale.initial"});
        }
        if (scale.has_growth_interval() && scale.growth_interval() < 1) {
@@ -133,11 +129,12 @@ const Rule kRules[] = {
        }
        return findings;
      }},
-    {"loss_scale_without_fp16", kWarn, "precision.loss_scale", "a loss scale goes with fp16",
+    {"loss_scale_without_fp16", kWarn, "precision.loss_scale",
+     "loss_scale has no effect unless compute is fp16",
      [](const Facts& f) -> Findings {
        if (!f.job.precision().has_loss_scale() || f.compute() == DType::kFp16) return {};
        if (!f.IsValid({"precision.compute"})) return {};
-       return {{"only fp16 loses small gradients; the scale is not used", "leave loss_scale out"}};
+       return {{"only fp16 needs loss scaling; the scale is not used", "leave loss_scale out"}};
      }},
 };
 

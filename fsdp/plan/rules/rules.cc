@@ -38,30 +38,31 @@ constexpr FaultLevel kWarn = FaultLevel::kWarn;
 // rows against the places that detect them.
 constexpr Rule kFoundElsewhere[] = {
     {"memory_over_budget", kError, "resources.memory_budget_bytes",
-     "a step's planned memory fits the budget per rank", nullptr},
+     "a step's planned memory must fit the memory budget per rank", nullptr},
     {"budget_above_offer", kWarn, "resources.memory_budget_bytes",
-     "the memory budget is one that nodes offer", nullptr},
+     "the memory budget is above what nodes offer", nullptr},
     {"host_memory_over_offer", kError, "fsdp.offload",
-     "nodes have the memory of their own that ranks keep what is offloaded, and snapshots, in", nullptr},
-    {"node_selector_meets_nodes", kWarn, "resources.node_selector",
-     "as many ready nodes as the job needs have the labels that it asks for", nullptr},
-    {"no_node_could_take_it", kWarn, "resources", "the ready nodes could take the job, were they idle",
+     "nodes must have enough host memory for offloaded state, offloaded activations and snapshots", nullptr},
+    {"node_selector_meets_nodes", kWarn, "resources.node_selector", "too few ready nodes match node_selector",
+     nullptr},
+    {"no_node_could_take_it", kWarn, "resources", "the ready nodes could not run the job even if idle",
      nullptr},
     {"plugin_needs_permission", kError, "model.plugin.path",
-     "some connected agent of the job's device loads plug-ins", nullptr},
+     "plug-ins need a connected agent of the job's device that allows them", nullptr},
     {"checkpoint_dir_taken", kError, "checkpoint.dir",
-     "no other job that has not ended saves to the directory", nullptr},
-    {"job_fits_store", kError, "spec", "the job, with its plan, is no larger than the store takes", nullptr},
-    {"unknown_field", kError, "spec", "client and coordinator know every field that is written", nullptr},
-    {"unknown_enum", kError, "spec", "the coordinator knows every value of an enum that is written", nullptr},
+     "two unfinished jobs must not save to the same directory", nullptr},
+    {"job_fits_store", kError, "spec", "the job with its plan must fit the size limit of the store", nullptr},
+    {"unknown_field", kError, "spec", "a field must be known to both client and coordinator", nullptr},
+    {"unknown_enum", kError, "spec", "an enum value must be known to the coordinator", nullptr},
     {"parallel_pipeline_not_timed", kError, "parallel.pipeline",
      "a search does not vary pipeline stages on GPUs: their step time is not predicted", nullptr},
-    {"hold_many", kError, "spec", "a search holds no more fields than there may be", nullptr},
-    {"hold_unknown", kError, "spec", "a search holds fields that it varies", nullptr},
-    {"search_found_none", kError, "spec", "a search finds a valid configuration in its time", nullptr},
-    {"profile_value", kError, "spec", "numbers of a device profile are finite and in their range", nullptr},
-    {"compiler_bug", kError, "spec",
-     "fsdpd plans what its rules accept: where it cannot, the fault is fsdpd's", nullptr},
+    {"hold_many", kError, "spec", "a search supports a limited number of held fields", nullptr},
+    {"hold_unknown", kError, "spec", "a search can hold only fields that it varies", nullptr},
+    {"search_found_none", kError, "spec", "a search must find a valid configuration within its time limit",
+     nullptr},
+    {"profile_value", kError, "spec", "numbers of a device profile must be finite and in range", nullptr},
+    {"compiler_bug", kError, "spec", "internal error: fsdpd could not plan a spec that its rules accept",
+     nullptr},
 };
 
 struct Named {
@@ -186,11 +187,13 @@ Findings Between(int64_t value, int64_t most, const char* name, const std::strin
 Findings CheckPath(const std::string& path) {
   if (path.empty()) return {};
   if (path[0] != '/') {
-    return {{absl::StrCat("'", path, "' is relative, and ranks run in directories of their own"),
-             absl::StrCat("write the whole path, /.../", path, " (fsdpctl does this by itself)")}};
+    return {
+        {absl::StrCat("'", path,
+                      "' is a relative path (want an absolute one: each rank has its own working directory)"),
+         absl::StrCat("write the whole path, /.../", path, " (fsdpctl does this by itself)")}};
   }
   if (!HasDotDot(path)) return {};
-  return {{absl::StrCat("'", path, "' goes up with .., which links lead to another place on each node"),
+  return {{absl::StrCat("'", path, "' contains .. (links can resolve it differently on each node)"),
            "write the path without .."}};
 }
 

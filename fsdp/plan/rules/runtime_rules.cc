@@ -58,72 +58,78 @@ const Rule kRules[] = {
     {"ranks_per_node_range", kError, "resources.ranks_per_node",
      "ranks_per_node is positive and at most 16384",
      [](const Facts& f) { return Count(f.job.resources().ranks_per_node(), "ranks_per_node"); }},
-    {"world_bounded", kError, "resources", "nodes x ranks_per_node is at most 16384",
+    {"world_bounded", kError, "resources", "nodes x ranks_per_node must be at most 16384",
      [](const Facts& f) -> Findings {
        if (!f.IsValid({"resources.nodes", "resources.ranks_per_node"}) || f.world() <= kMaxWorld) return {};
        return {{absl::StrCat(f.job.resources().nodes(), " nodes x ", f.job.resources().ranks_per_node(),
                              " ranks are ", f.world(), " ranks; a job has at most ", kMaxWorld),
                 "use fewer nodes or fewer ranks per node"}};
      }},
-    {"device_known", kError, "resources.device", "the device is cpu or cuda",
+    {"device_known", kError, "resources.device", "device must be cpu or cuda",
      [](const Facts& f) -> Findings {
        if (v1::Device_IsValid(f.job.resources().device())) return {};
-       return {{absl::StrCat("device number ", static_cast<int>(f.job.resources().device()), " is not known"),
-                "write device: cpu or device: cuda"}};
+       return {
+           {absl::StrCat("device number ", static_cast<int>(f.job.resources().device()), " is not supported"),
+            "write device: cpu or device: cuda"}};
      }},
-    {"memory_budget_positive", kError, "resources.memory_budget_bytes", "the memory budget is positive",
+    {"memory_budget_positive", kError, "resources.memory_budget_bytes",
+     "memory_budget_bytes must be positive",
      [](const Facts& f) -> Findings {
        const v1::Resources& resources = f.job.resources();
        if (!resources.has_memory_budget_bytes() || resources.memory_budget_bytes() >= 1) return {};
        return {{absl::StrCat("the budget is ", f.job.resources().memory_budget_bytes(), " bytes"),
                 "write for example 70GiB, or leave it out for what the nodes offer"}};
      }},
-    {"node_selector_is_one", kError, "resources.node_selector", "node_selector is made of labels' rules",
+    {"node_selector_is_one", kError, "resources.node_selector",
+     "node_selector must be a valid label selector",
      [](const Facts& f) -> Findings {
        const absl::Status parsed = ParseSelector(f.job.resources().node_selector()).status();
        if (parsed.ok()) return {};
-       return {{absl::StrCat("the selector cannot be read: ", parsed.message()),
-                "write rules such as gpu=h200, zone!=b, fast or !shared, with commas between them"}};
+       return {{absl::StrCat("invalid label selector: ", parsed.message()),
+                "write comma-separated requirements such as gpu=h200, zone!=b, fast or !shared"}};
      }},
-    {"strategy_known", kError, "fsdp.strategy", "the strategy is a known one",
+    {"strategy_known", kError, "fsdp.strategy",
+     "strategy must be no_shard, optim, optim_grads or optim_grads_params",
      [](const Facts& f) -> Findings {
        if (v1::Strategy_IsValid(f.job.fsdp().strategy())) return {};
-       return {{absl::StrCat("strategy number ", static_cast<int>(f.job.fsdp().strategy()), " is not known"),
-                "write no_shard, optim, optim_grads or optim_grads_params"}};
+       return {
+           {absl::StrCat("strategy number ", static_cast<int>(f.job.fsdp().strategy()), " is not supported"),
+            "write no_shard, optim, optim_grads or optim_grads_params"}};
      }},
-    {"prefetch_not_negative", kError, "fsdp.prefetch_bytes", "prefetch_bytes is not negative",
+    {"prefetch_not_negative", kError, "fsdp.prefetch_bytes", "prefetch_bytes must not be negative",
      [](const Facts& f) -> Findings {
        if (f.job.fsdp().prefetch_bytes() >= 0) return {};
        return {{absl::StrCat("prefetch_bytes is ", f.job.fsdp().prefetch_bytes(), " and cannot be negative"),
                 "write 0 to gather each unit only when it is needed, or leave it out for the largest unit"}};
      }},
     {"prefetch_without_gathers", kAdjust, "fsdp.prefetch_bytes",
-     "prefetch_bytes goes with parameters that are gathered for each pass",
+     "prefetch_bytes has no effect unless parameters are gathered per pass",
      [](const Facts& f) -> Findings {
        if (GathersEachPass(f) || f.job.fsdp().prefetch_bytes() <= 0) return {};
-       return {{"parameters stay gathered for the whole step: nothing is prefetched",
+       return {{"parameters stay gathered for the whole step, so nothing is prefetched",
                 "leave it out, or use strategy: optim_grads_params without keep_gathered", "",
                 absl::StrCat(f.job.fsdp().prefetch_bytes()), "0"}};
      }},
-    {"prefetch_above_model", kAdjust, "fsdp.prefetch_bytes", "prefetch_bytes is at most the gathered model",
+    {"prefetch_above_model", kAdjust, "fsdp.prefetch_bytes",
+     "prefetch_bytes above the size of the gathered model has no effect",
      [](const Facts& f) -> Findings {
        if (!GathersEachPass(f) || !f.job.fsdp().has_prefetch_bytes() || !ShardingIsKnown(f)) return {};
        const int64_t all = GatheredBytes(f);
        if (f.job.fsdp().prefetch_bytes() <= all) return {};
        const bool rounded = f.job.precision().compute() == v1::DTYPE_FP8;
        return {{absl::StrCat("the whole model is ", rounded ? "at most " : "", HumanBytes(all),
-                             " when gathered: more can never wait"),
+                             " when gathered; more can never be prefetched"),
                 "leave it out for the largest unit", "", absl::StrCat(f.job.fsdp().prefetch_bytes()),
                 absl::StrCat(all)}};
      }},
-    {"recompute_known", kError, "fsdp.recompute", "recompute is auto, none, selective or full",
+    {"recompute_known", kError, "fsdp.recompute", "recompute must be auto, none, selective or full",
      [](const Facts& f) -> Findings {
        if (v1::Recompute_IsValid(f.job.fsdp().recompute())) return {};
-       return {
-           {absl::StrCat("recompute number ", static_cast<int>(f.job.fsdp().recompute()), " is not known"),
-            "write recompute: none, selective, full or auto"}};
+       return {{absl::StrCat("recompute number ", static_cast<int>(f.job.fsdp().recompute()),
+                             " is not supported"),
+                "write recompute: none, selective, full or auto"}};
      }},
-    {"recompute_layers_range", kError, "fsdp.recompute_layers", "recompute_layers is not negative",
+    {"recompute_layers_range", kError, "fsdp.recompute_layers", "recompute_layers must not be negative",
      [](const Facts& f) -> Findings {
        if (f.job.fsdp().recompute_layers() >= 0) return {};
        return {
@@ -131,43 +137,44 @@ const Rule kRules[] = {
             "leave it out for all layers"}};
      }},
     {"recompute_layers_above_model", kAdjust, "fsdp.recompute_layers",
-     "recompute_layers is at most the layers",
+     "recompute_layers above the number of layers has no effect",
      [](const Facts& f) -> Findings {
        const int64_t layers = f.job.fsdp().recompute_layers();
        if (!f.ModelIsKnown() || layers <= f.layers()) return {};
        return {{absl::StrCat("the model has ", f.layers(), " layers"), "leave it out for all layers", "",
                 absl::StrCat(layers), absl::StrCat(f.layers())}};
      }},
-    {"recompute_layers_of_none", kWarn, "fsdp.recompute_layers", "recompute_layers goes with a recompute",
+    {"recompute_layers_of_none", kWarn, "fsdp.recompute_layers",
+     "recompute_layers has no effect with recompute: none",
      [](const Facts& f) -> Findings {
        const int64_t layers = f.job.fsdp().recompute_layers();
        if (f.job.fsdp().recompute() != v1::RECOMPUTE_NONE || layers <= 0) return {};
-       return {
-           {absl::StrCat("recompute_layers is ", layers, " and is without effect, as fsdp.recompute is none"),
-            "leave it out, or write recompute: full, selective or auto"}};
+       return {{absl::StrCat("recompute_layers is ", layers,
+                             " and has no effect, because fsdp.recompute is none"),
+                "leave it out, or write recompute: full, selective or auto"}};
      }},
     {"keep_gathered_without_params", kAdjust, "fsdp.keep_gathered",
-     "keep_gathered goes with sharded parameters",
+     "keep_gathered has no effect unless parameters are sharded",
      [](const Facts& f) -> Findings {
        if (!f.job.fsdp().keep_gathered() || f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) return {};
-       return {{"this strategy has whole parameters throughout", "leave it out", "", "true", "false"}};
+       return {{"this strategy does not shard parameters", "leave it out", "", "true", "false"}};
      }},
-    {"outer_size_divides", kError, "fsdp.outer.size", "the outer axis divides the ranks",
+    {"outer_size_divides", kError, "fsdp.outer.size", "the number of ranks must be a multiple of outer.size",
      [](const Facts& f) -> Findings {
        const int64_t size = f.job.fsdp().outer().size();
        if (size < 1)
          return {{absl::StrCat("size is ", size, " and must be 1 or more"), "leave it out for 1"}};
        if (size == 1 || !f.WorldIsKnown() || f.world() % size == 0) return {};
-       return {{absl::StrCat(f.world(), " ranks do not split into ", size, " equal groups"),
+       return {{absl::StrCat(f.world(), " ranks do not split into ", size, "equal groups"),
                 "choose a divisor of the number of ranks, usually the number of nodes"}};
      }},
-    {"outer_without_shards", kError, "fsdp.outer.size", "an outer axis replicates something that is sharded",
+    {"outer_without_shards", kError, "fsdp.outer.size", "fsdp.outer is not supported with strategy: no_shard",
      [](const Facts& f) -> Findings {
        if (f.outer_size() == 1 || !IsWhole(f)) return {};
-       return {{"no_shard has everything on every rank: there is no group to replicate",
+       return {{"with no_shard every rank already holds a full replica",
                 "leave fsdp.outer out, or use a strategy that shards"}};
      }},
-    {"outer_strategy_known", kError, "fsdp.outer.strategy", "the outer strategy is no_shard or optim",
+    {"outer_strategy_known", kError, "fsdp.outer.strategy", "outer.strategy must be no_shard or optim",
      [](const Facts& f) -> Findings {
        const v1::Strategy strategy = f.job.fsdp().outer().strategy();
        if (strategy == v1::STRATEGY_UNSPECIFIED || strategy == v1::STRATEGY_NO_SHARD ||
@@ -175,67 +182,69 @@ const Rule kRules[] = {
          return {};
        }
        return {
-           {"the outer axis may be no_shard or optim: gradients and parameters are sharded by the inner one",
+           {"only no_shard and optim are supported over the outer axis (gradients and parameters are sharded "
+            "within a replica)",
             "write strategy: no_shard (HSDP) or strategy: optim (HFSDP)"}};
      }},
     {"outer_optim_needs_params", kError, "fsdp.outer.strategy",
-     "an outer axis that shards goes with optim_grads_params",
+     "outer.strategy: optim requires strategy: optim_grads_params",
      [](const Facts& f) -> Findings {
        if (f.job.fsdp().outer().strategy() != v1::STRATEGY_OPTIM || f.outer_size() == 1) return {};
        if (f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) return {};
-       return {
-           {"the optimizer's state can be sharded over the outer axis only where the inner one shards all",
-            "write fsdp.strategy: optim_grads_params, or outer: {strategy: no_shard}"}};
+       return {{"optimizer state can be sharded over replicas only with fsdp.strategy: optim_grads_params",
+                "write fsdp.strategy: optim_grads_params, or outer: {strategy: no_shard}"}};
      }},
     {"outer_strategy_without_axis", kAdjust, "fsdp.outer.strategy",
-     "an outer strategy goes with an outer axis",
+     "outer.strategy has no effect without an outer axis",
      [](const Facts& f) -> Findings {
        if (f.job.fsdp().outer().strategy() != v1::STRATEGY_OPTIM || f.outer_size() != 1) return {};
        return {{"the outer axis has size 1: there are no replicas to shard over",
                 "set outer.size, or leave it out", "", "optim", "no_shard"}};
      }},
-    {"max_attempts_range", kError, "restart.max_attempts", "max_attempts is between 1 and 100",
+    {"max_attempts_range", kError, "restart.max_attempts", "max_attempts must be between 1 and 100",
      [](const Facts& f) {
        return Between(f.job.restart().max_attempts(), kMaxAttempts, "max_attempts",
-                      "leave it out for 1, or for 3 where checkpoints are written between steps");
+                      "leave it out for 1, or for 3 if the job writes periodic checkpoints");
      }},
-    {"hang_seconds_range", kError, "restart.hang_seconds", "hang_seconds is 0, or between 5 and 86400",
+    {"hang_seconds_range", kError, "restart.hang_seconds",
+     "hang_seconds must be 0 (off) or between 5 and 86400",
      [](const Facts& f) -> Findings {
        const int64_t seconds = f.job.restart().hang_seconds();
        if (seconds == 0 || (seconds >= kMinHangSeconds && seconds <= kMaxHangSeconds)) return {};
        return {
-           {absl::StrCat("hang_seconds is ", seconds, ": agents look once a second, and a machine may be ",
-                         "busy for longer with something else"),
+           {absl::StrCat("hang_seconds is ", seconds, " (agents check once per second, and a loaded machine ",
+                         "can pause for seconds)"),
             absl::StrCat("write between ", kMinHangSeconds, " and ", kMaxHangSeconds,
-                         ", 0 to leave a job alone that hangs, or leave it out for 30")}};
+                         ", 0 to disable hang detection, or leave it out for 30")}};
      }},
-    {"priority_range", kError, "priority", "the priority is between -1000 and 1000",
+    {"priority_range", kError, "priority", "priority must be between -1000 and 1000",
      [](const Facts& f) -> Findings {
        const int64_t priority = f.job.priority();
        if (priority >= -kMaxPriority && priority <= kMaxPriority) return {};
-       return {{absl::StrCat("priority is ", priority, ", and jobs are ordered between -", kMaxPriority,
-                             " and ", kMaxPriority),
-                "write a number between them: a higher one goes first, and 0 is what others have"}};
+       return {{absl::StrCat("priority is ", priority, " and must be between -", kMaxPriority, " and ",
+                             kMaxPriority),
+                "write a number in this range; higher runs first, the default is 0"}};
      }},
-    {"restart_without_checkpoint", kWarn, "restart.max_attempts", "a job that restarts has checkpoints",
+    {"restart_without_checkpoint", kWarn, "restart.max_attempts",
+     "max_attempts above 1 without periodic checkpoints restarts from step 1",
      [](const Facts& f) -> Findings {
        const int64_t attempts = f.job.restart().max_attempts();
        if (attempts <= 1 || !f.IsValid({"restart", "checkpoint"})) return {};
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        const bool between = checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0;
        if (!checkpoint.dir().empty() && between) return {};
-       return {{"without checkpoints between steps each attempt starts again from step 1",
-                "write checkpoint: {dir: DIR, every_steps: N}; fine as it is for short jobs"}};
+       return {{"without periodic checkpoints each attempt restarts from step 1",
+                "write checkpoint: {dir: DIR, every_steps: N}; ignore this for short jobs"}};
      }},
-    {"trace_steps_count", kError, "telemetry.trace_steps", "at most 16 steps are traced",
+    {"trace_steps_count", kError, "telemetry.trace_steps", "trace_steps has at most 16 entries",
      [](const Facts& f) -> Findings {
        const int steps = f.job.telemetry().trace_steps_size();
        if (steps <= kMaxTracedSteps) return {};
-       return {{absl::StrCat(steps, " steps are named, and at most ", kMaxTracedSteps,
-                             " are written: every rank writes a file of each"),
-                "name fewer; fsdpctl trace JOB has more traced while the job runs"}};
+       return {{absl::StrCat(steps, " steps are listed, and at most ", kMaxTracedSteps,
+                             " are supported: every rank writes a file per step"),
+                "list fewer; use `fsdpctl trace JOB` to trace more while the job runs"}};
      }},
-    {"trace_steps_range", kError, "telemetry.trace_steps", "each traced step is one of the job's",
+    {"trace_steps_range", kError, "telemetry.trace_steps", "trace_steps must be between 1 and train.steps",
      [](const Facts& f) -> Findings {
        const int64_t steps = f.job.train().steps();
        Findings findings;
@@ -244,30 +253,30 @@ const Rule kRules[] = {
          const int64_t step = f.job.telemetry().trace_steps(i);
          if (step >= 1 && step <= steps) continue;
          findings.push_back({absl::StrCat("the job has no step ", step),
-                             absl::StrCat("name steps from 1 to train.steps, which is ", steps),
+                             absl::StrCat("list steps from 1 to train.steps, which is ", steps),
                              absl::StrCat("telemetry.trace_steps[", i, "]")});
        }
        return findings;
      }},
-    {"trace_steps_ascend", kError, "telemetry.trace_steps", "traced steps ascend",
+    {"trace_steps_ascend", kError, "telemetry.trace_steps", "trace_steps must be in ascending order",
      [](const Facts& f) -> Findings {
        const auto& steps = f.job.telemetry().trace_steps();
        for (int i = 1; i < steps.size(); ++i) {
          if (steps[i] > steps[i - 1]) continue;
          return {{absl::StrCat("step ", steps[i], " comes after ", steps[i - 1]),
-                  "name each step once, in order", absl::StrCat("telemetry.trace_steps[", i, "]")}};
+                  "list each step once, in order", absl::StrCat("telemetry.trace_steps[", i, "]")}};
        }
        return {};
      }},
-    {"few_parameters_per_rank", kWarn, "resources", "each rank owns at least 16384 parameters",
+    {"few_parameters_per_rank", kWarn, "resources",
+     "fewer than 16384 parameters per rank make collectives latency-bound",
      [](const Facts& f) -> Findings {
        if (IsWhole(f) || !ShardingIsKnown(f) || f.world() == 1) return {};
        const int64_t parameters = DescribeModel(f.model(), 1, 1, DType::kFp32).elements();
        if (parameters / f.world() >= kFewParametersPerRank) return {};
-       return {
-           {absl::StrCat(parameters, " parameters over ", f.world(), " ranks are ", parameters / f.world(),
-                         " each: collectives will cost more time than they save memory"),
-            "use fewer ranks, or strategy: no_shard"}};
+       return {{absl::StrCat(parameters, " parameters over ", f.world(), " ranks are ",
+                             parameters / f.world(), " each; collectives will be latency-bound"),
+                "use fewer ranks, or strategy: no_shard"}};
      }},
 };
 

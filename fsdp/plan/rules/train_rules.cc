@@ -57,13 +57,13 @@ Findings ChecksFrozen(const Facts& f) {
       found = frozen[n] = true;
     }
     if (found) continue;
-    findings.push_back({absl::StrCat("'", pattern, "' matches no parameter; names are such as ",
-                                     names.front(), " and ", names[names.size() / 2]),
-                        "write a name, or a part of one with *: layer.0.*",
-                        absl::StrCat("train.frozen[", i, "]")});
+    findings.push_back(
+        {absl::StrCat("'", pattern, "' matches no parameter; examples of names: ", names.front(), " and ",
+                      names[names.size() / 2]),
+         "write a full name or a pattern with *, e.g. layer.0.*", absl::StrCat("train.frozen[", i, "]")});
   }
   if (findings.empty() && std::count(frozen.begin(), frozen.end(), false) == 0) {
-    findings.push_back({"every parameter is frozen, so there is nothing to train", "leave some out"});
+    findings.push_back({"all parameters are frozen, so there is nothing to train", "freeze fewer"});
   }
   return findings;
 }
@@ -87,10 +87,10 @@ const Rule kRules[] = {
        const int64_t each = std::max<int64_t>(1, f.job.data().sequence_length() / context);
        const int64_t tokens = f.job.train().micro_batch() * each;
        if (tokens <= kMaxMicroBatchTokens) return {};
-       return {{absl::StrCat("one rank would pass ", tokens, " tokens through the model at once; at most ",
-                             kMaxMicroBatchTokens, " are allowed"),
+       return {{absl::StrCat("a micro-batch has ", tokens, " tokens per rank; at most ", kMaxMicroBatchTokens,
+                             " are allowed"),
                 absl::StrCat("write micro_batch: ", std::max<int64_t>(1, kMaxMicroBatchTokens / each),
-                             " or less; global_batch keeps its size by accumulation")}};
+                             " or less; gradient accumulation keeps global_batch")}};
      }},
     {"global_batch_range", kError, "train.global_batch", "global_batch is positive and at most 2^31",
      [](const Facts& f) -> Findings {
@@ -109,7 +109,7 @@ const Rule kRules[] = {
        if (batch % unit == 0) return {};
        const int64_t below = batch / unit * unit;
        const char* who = ranks == f.world() ? " ranks x " : " groups of ranks x ";
-       return {{absl::StrCat("every rank must run equally many micro-batches: ", batch,
+       return {{absl::StrCat("every rank must run the same number of micro-batches: ", batch,
                              " samples do not split into ", ranks, who, f.job.train().micro_batch(),
                              " samples (", unit, " at a time)"),
                 below == 0 ? absl::StrCat("write global_batch: ", unit, ", or use fewer ranks")
@@ -126,19 +126,19 @@ const Rule kRules[] = {
                 absl::StrCat("use a larger micro_batch or more ranks, so that a step has at most ",
                              kMaxUnitRuns / units, " micro-batches")}};
      }},
-    {"seed_not_negative", kError, "train.seed", "the seed is not negative",
+    {"seed_not_negative", kError, "train.seed", "seed must not be negative",
      [](const Facts& f) -> Findings {
        if (f.job.train().seed() >= 0) return {};
        return {{absl::StrCat("the seed is ", f.job.train().seed(), " and cannot be negative"),
                 "write a positive number, or leave it out for 1"}};
      }},
-    {"initial_deviation_positive", kError, "train.initial", "initial deviations are above 0",
+    {"initial_deviation_positive", kError, "train.initial", "initial deviations must be above 0",
      [](const Facts& f) -> Findings {
        const v1::InitialValues& initial = f.job.train().initial();
        Findings findings;
        const auto check = [&](bool written, double value, const char* field) {
          if (!written || (value > 0 && std::isfinite(value))) return;
-         findings.push_back({absl::StrCat(field, " is ", value, ": matrices that begin as 0 stay it"),
+         findings.push_back({absl::StrCat(field, " is ", value, ": matrices initialized to 0 do not train"),
                              "write a number above 0, or leave it out for 0.02",
                              absl::StrCat("train.initial.", field)});
        };
@@ -146,11 +146,11 @@ const Rule kRules[] = {
        check(initial.has_embedding_deviation(), initial.embedding_deviation(), "embedding_deviation");
        return findings;
      }},
-    {"initial_not_for_plugins", kError, "train.initial", "a plug-in says itself how it begins",
+    {"initial_not_for_plugins", kError, "train.initial", "train.initial is not supported with plug-in models",
      [](const Facts& f) -> Findings {
        if (!f.job.model().has_plugin() || !f.job.train().has_initial()) return {};
-       return {{"a plug-in's units draw their own initial values",
-                "leave it out, or give it to model.plugin.args"}};
+       return {{"plug-in models initialize their own parameters",
+                "leave it out, or pass it in model.plugin.args"}};
      }},
     {"evaluation_interval_positive", kError, "train.evaluation.every_steps", "every_steps is positive",
      [](const Facts& f) -> Findings {
@@ -167,15 +167,14 @@ const Rule kRules[] = {
        return {{absl::StrCat("samples is ", evaluation.samples(), " and must be at least 1"),
                 "leave it out for all of the validation data"}};
      }},
-    {"evaluation_without_data", kError, "train.evaluation", "evaluation has validation data",
+    {"evaluation_without_data", kError, "train.evaluation", "train.evaluation requires data.validation",
      [](const Facts& f) -> Findings {
        if (!f.job.train().has_evaluation() || !f.job.data().validation().empty()) return {};
        if (!f.IsValid({"data.validation"})) return {};
-       return {
-           {"there is nothing to evaluate on", "write data: {validation: [{path: FILE}]}, or leave it out"}};
+       return {{"there is no validation data", "write data: {validation: [{path: FILE}]}, or leave it out"}};
      }},
     {"frozen_matches", kError, "train.frozen",
-     "each pattern matches a parameter, and some parameter is trained", ChecksFrozen},
+     "each pattern must match a parameter, and some parameter must be trainable", ChecksFrozen},
     {"warmup_not_negative", kError, "schedule", "warmup_steps is not negative",
      [](const Facts& f) -> Findings {
        const Shape shape = ShapeOf(f.job.schedule());
@@ -183,17 +182,17 @@ const Rule kRules[] = {
        return {{absl::StrCat("warmup_steps is ", shape.warmup_steps, " and cannot be negative"),
                 "leave it out for no warm-up", shape.Field("warmup_steps")}};
      }},
-    {"warmup_below_steps", kError, "schedule", "warmup_steps is below steps",
+    {"warmup_below_steps", kError, "schedule", "warmup_steps must be below train.steps",
      [](const Facts& f) -> Findings {
        const Shape shape = ShapeOf(f.job.schedule());
        if (!f.IsValid({"train.steps"}) || shape.warmup_steps < f.job.train().steps()) return {};
-       return {{absl::StrCat("the warm-up takes ", shape.warmup_steps, " steps and the job ends after ",
+       return {{absl::StrCat("warm-up takes ", shape.warmup_steps, " steps and the job ends after ",
                              f.job.train().steps(), ": the peak learning rate would never be reached"),
                 absl::StrCat("write warmup_steps: ", f.job.train().steps() / 10, ", or train for more steps"),
                 shape.Field("warmup_steps")}};
      }},
     {"decay_steps_range", kError, "schedule.wsd.decay_steps",
-     "decay_steps is positive and fits after the warm-up",
+     "decay_steps must be positive and fit after the warm-up",
      [](const Facts& f) -> Findings {
        const v1::Schedule::Wsd& wsd = f.job.schedule().wsd();
        if (!f.job.schedule().has_wsd() || !f.IsValid({"train.steps", "schedule"})) return {};
