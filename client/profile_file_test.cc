@@ -65,7 +65,7 @@ TEST(ProfileFile, EveryFaultIsToldAtItsPlace) {
       "p:3:19: error: compute_slowdown: is 'fast'; write a number, such as 700e12 [wrong_type]\n"
       "p:5:1: error: name is written twice; keep one [duplicate_field]\n");
   EXPECT_EQ(Told(ParseProfile("base: cpu\ncompute_slowdown: 0.5\n", "p").faults),
-            "p:2:19: error: compute_slowdown: is 0.5 and has to be at least 1; write a number of at least 1 "
+            "p:2:19: error: compute_slowdown: is 0.5 and must be at least 1; write a number of at least 1 "
             "[profile_value]\n");
 }
 

@@ -322,7 +322,7 @@ TEST_F(SearchCommandTest, TheTimeoutIsTheTimeThatACoordinatorGets) {
 
 TEST_F(SearchCommandTest, RefusesFlagsThatMeanNothing) {
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--hold", "train.steps"}), kExitUsage);
-  EXPECT_NE(err_.find("--hold: 'train.steps' is nothing that is searched; hold parallel.pipeline, "),
+  EXPECT_NE(err_.find("--hold: 'train.steps' is not a searched field; hold parallel.pipeline, "),
             std::string::npos)
       << err_;
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--hold", "fsdp"}), kExitUsage);

@@ -313,12 +313,12 @@ Option OnNodes(const v1::JobSpec& job, int64_t nodes) {
   const int64_t world = nodes * now.ranks_per_node();
   const bool may_be_one = now.nodes() == 1 && world <= kUsualDevices;
   Option option{job, absl::StrCat("resources.nodes: ", nodes, " (", world, " ranks instead of ", batch.world,
-                                  may_be_one ? ", of one node where it has as many" : "")};
+                                  may_be_one ? ", on one node if it has enough" : "")};
   option.job.mutable_resources()->set_nodes(nodes);
   const int64_t each = batch.Each(world);
   const int64_t global = (batch.global + each - 1) / each * each;
   if (!job.train().has_global_batch()) {
-    absl::StrAppend(&option.text, ", samples a step ", global, " instead of ", batch.global, ")");
+    absl::StrAppend(&option.text, ", global batch ", global, " instead of ", batch.global, ")");
     return option;
   }
   option.text += ")";
@@ -515,9 +515,9 @@ std::string FindFix(const v1::JobSpec& job) {
       absl::StrAppend(&alternatives.back(), absl::StrFormat(", a step about %.3g s", fix.step_seconds));
   }
   if (alternatives.empty()) {
-    return "no change of recompute, micro_batch, sharding, mesh, ranks or offload makes it fit: "
-           "`fsdpctl plan --search` tries several axes of the mesh at a time; "
-           "else use a smaller model or sequence_length, or devices with more memory";
+    return "no change of recompute, micro_batch, sharding, mesh, ranks or offload makes it fit; try `fsdpctl "
+           "plan --search`, which changes several mesh axes together, or use a smaller model or "
+           "sequence_length, or devices with more memory";
   }
   return absl::StrCat("use ", absl::StrJoin(alternatives, "; or "));
 }
@@ -568,12 +568,12 @@ std::optional<Violation> OverBudget(const Spec& spec, const StepMemory& memory) 
   Violation fault;
   fault.rule = kMemoryOverBudget;
   fault.field = "resources.memory_budget_bytes";
-  fault.reason =
-      absl::StrCat("a step needs ", HumanBytes(memory.peak_bytes), " per rank and the budget is ",
-                   HumanBytes(spec.memory_budget_bytes), ": over by ",
-                   HumanBytes(memory.peak_bytes - spec.memory_budget_bytes), ". Adding up, ", overflows->name,
-                   " (", HumanBytes(overflows->bytes), ") is what no longer fits; the largest part is ",
-                   largest.name, " (", HumanBytes(largest.bytes), ")");
+  fault.reason = absl::StrCat("a step needs ", HumanBytes(memory.peak_bytes),
+                              " per rank, over the budget of ", HumanBytes(spec.memory_budget_bytes), " by ",
+                              HumanBytes(memory.peak_bytes - spec.memory_budget_bytes), "; in table order, ",
+                              overflows->name, " (", HumanBytes(overflows->bytes),
+                              ") is the first component that does not fit; the largest is ", largest.name,
+                              " (", HumanBytes(largest.bytes), ")");
   return fault;
 }
 

@@ -154,8 +154,8 @@ TEST(Budget, NamesOverflowingAndLargestComponent) {
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0].rule, "memory_over_budget");
   EXPECT_EQ(faults[0].field, "resources.memory_budget_bytes");
-  EXPECT_NE(faults[0].reason.find("Adding up, main_params"), std::string::npos) << faults[0].reason;
-  EXPECT_NE(faults[0].reason.find("largest part is activations"), std::string::npos) << faults[0].reason;
+  EXPECT_NE(faults[0].reason.find("in table order, main_params"), std::string::npos) << faults[0].reason;
+  EXPECT_NE(faults[0].reason.find("the largest is activations"), std::string::npos) << faults[0].reason;
 }
 
 TEST(Budget, SuggestsSmallerMicroBatchFirst) {
@@ -259,7 +259,7 @@ TEST(Budget, SuggestsFewestNodes) {
     EXPECT_NE(last.find("resources.nodes: " + told), std::string::npos) << last;
   };
   fitting.mutable_resources()->set_nodes(24);
-  expect("24 (24 ranks instead of 8, samples a step 24 instead of 8): ");
+  expect("24 (24 ranks instead of 8, global batch 24 instead of 8): ");
   fitting.mutable_resources()->set_nodes(72);
   expect("72 (72 ranks");
   // An explicit batch stays if it divides over a fitting number of nodes ...
@@ -301,7 +301,7 @@ TEST(Budget, SuggestsMoreRanksInAdditionToCombination) {
                          "fsdp.offload.optimizer: true: "),
             0u)
       << ways[0];
-  EXPECT_EQ(ways[1].find("resources.nodes: 4 (8 ranks instead of 2, of one node where it has as many) with "
+  EXPECT_EQ(ways[1].find("resources.nodes: 4 (8 ranks instead of 2, on one node if it has enough) with "
                          "train.global_batch: 8 instead of 2: "),
             0u)
       << ways[1];

@@ -121,9 +121,8 @@ void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations
   if (offered_bytes <= 0 || budget <= offered_bytes) return;
   faults->push_back(
       {"budget_above_offer", FaultLevel::kWarn, "resources.memory_budget_bytes",
-       absl::StrCat("the budget is ", HumanBytes(budget), " and what is offered is ",
-                    HumanBytes(offered_bytes),
-                    " per rank: a step that needs more than that is not launched on such nodes"),
+       absl::StrCat("the budget is ", HumanBytes(budget), " and nodes offer ", HumanBytes(offered_bytes),
+                    " per rank; a step that needs more cannot run on these nodes"),
        "leave it out for what the nodes offer", "", ""});
 }
 
@@ -231,8 +230,8 @@ Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why) {
   Violation bug;
   bug.rule = "compiler_bug";
   bug.field = "spec";
-  bug.reason = absl::StrCat("cannot be planned because of a fault of fsdpd, not of yours: ", why.message());
-  bug.fix = "Report it with the spec. Another strategy, mesh or batch may avoid it.";
+  bug.reason = absl::StrCat("internal error of fsdpd while planning: ", why.message());
+  bug.fix = "report it with the spec; another strategy, mesh or batch size may avoid it";
   return bug;
 }
 

@@ -77,7 +77,7 @@ class Resolver {
   void ResolveLlama(v1::Llama* llama) {
     if (!llama->has_kv_heads()) {
       llama->set_kv_heads(llama->heads());
-      Chose("model.llama.kv_heads", absl::StrCat(llama->heads()), "as many as query heads (no grouping)");
+      Chose("model.llama.kv_heads", absl::StrCat(llama->heads()), "equal to heads (no grouping)");
     }
     if (!llama->has_head_size() && llama->has_latent_attention()) {
       const v1::Llama::LatentAttention& latent = llama->latent_attention();
@@ -100,11 +100,11 @@ class Resolver {
     const int64_t world = job_.resources().nodes() * job_.resources().ranks_per_node();
     const v1::Parallel& parallel = job_.parallel();
     const int64_t together = parallel.pipeline() * parallel.context() * parallel.tensor();
-    train->set_global_batch(GlobalBatchOf(job_));
-    const std::string sharing = together > 1 ? absl::StrCat(" / ", together, " that share a sample") : "";
+    train->set_global_batch(train->micro_batch() * world / together);
+    const std::string sharing = together > 1 ? absl::StrCat(" / ", together, " ranks per sample") : "";
     Chose("train.global_batch", absl::StrCat(train->global_batch()),
           absl::StrCat("micro_batch ", train->micro_batch(), " x ", world, " ranks", sharing,
-                       ": no accumulation"));
+                       ", no gradient accumulation"));
   }
 
   void ResolveStages() {
@@ -114,22 +114,22 @@ class Resolver {
     job_.mutable_parallel()->mutable_stage_units()->Add(units.begin(), units.end());
     Chose("parallel.stage_units", absl::StrCat("[", absl::StrJoin(units, ", "), "]"),
           absl::StrCat("the ", chunks > 1 ? "chunk" : "stage",
-                       " with most work has as little as can be, embedding and head counted"));
+                       " with the most work is minimized, embedding and head included"));
   }
 
   void ResolveBudget(v1::Resources* resources) {
     if (resources->device() != v1::DEVICE_CUDA) {
       resources->set_memory_budget_bytes(budget_bytes_);
       Chose("resources.memory_budget_bytes", HumanBytes(budget_bytes_),
-            "what a rank has, by the nodes or by the profile");
+            "memory per rank, from the nodes or the device profile");
       return;
     }
     const int64_t beside_process = budget_bytes_ - ProcessBytes(job_);
     const int64_t usable = std::max<int64_t>(beside_process / 100 * (100 - kMarginPercent), 1);
     resources->set_memory_budget_bytes(usable);
     Chose("resources.memory_budget_bytes", HumanBytes(usable),
-          absl::StrCat("what a device has free, less ", HumanBytes(ProcessBytes(job_)),
-                       " for CUDA's context and NCCL's buffers, less a margin of ", kMarginPercent, "%"));
+          absl::StrCat("free device memory, minus ", HumanBytes(ProcessBytes(job_)),
+                       " for the CUDA context and NCCL buffers, minus a margin of ", kMarginPercent, "%"));
   }
 
   void ResolveFsdp() {
@@ -156,8 +156,8 @@ class Resolver {
       }
     }
     Chose("precision.fp8", absl::StrCat("fp8 for ", in_fp8, " matrices"),
-          absl::StrCat("of the ", all, " of layers that could be",
-                       in_fp8 < all ? "; the others are kept by precision.fp8.keep_bf16" : ""));
+          absl::StrCat("out of ", all, " that support FP8",
+                       in_fp8 < all ? "; the rest stay in bf16 (precision.fp8.keep_bf16)" : ""));
   }
 
   void ResolvePrefetch() {
@@ -170,7 +170,7 @@ class Resolver {
     }
     if (!fsdp->has_prefetch_bytes() && spec.keeps_gathered()) {
       fsdp->set_prefetch_bytes(0);
-      Chose("fsdp.prefetch_bytes", "0", "buckets are gathered once and stay: there is nothing to bound");
+      Chose("fsdp.prefetch_bytes", "0", "buckets stay gathered, so nothing is prefetched");
       return;
     }
     const Layout layout = MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec));
@@ -178,7 +178,7 @@ class Resolver {
     if (!fsdp->has_prefetch_bytes()) {
       fsdp->set_prefetch_bytes(largest.bytes);
       Chose("fsdp.prefetch_bytes", HumanBytes(largest.bytes),
-            absl::StrCat("the largest unit (", largest.name, ") waits gathered while another computes"));
+            absl::StrCat("one unit ahead: the largest unit (", largest.name, ")"));
     }
     fsdp->set_prefetch_bytes(std::min<int64_t>(fsdp->prefetch_bytes(), largest.all_bytes));
   }
@@ -192,17 +192,15 @@ class Resolver {
     const Spec spec = ToSpec(job_);
     const std::string why = WhyLayersStay(spec.model);
     if (!why.empty()) return choose(0, why);
-    if (job_.parallel().pipeline() > 1)
-      return choose(0, "with parallel.pipeline layers keep all on the device");
-    if (spec.memory_budget_bytes <= 0) return choose(0, "no memory budget is known");
+    if (job_.parallel().pipeline() > 1) return choose(0, "not supported with parallel.pipeline");
+    if (spec.memory_budget_bytes <= 0) return choose(0, "the memory budget is unknown");
     FixedRecompute held;
     if (fsdp->recompute() != v1::RECOMPUTE_UNSPECIFIED) held.kind = spec.recompute;
     if (fsdp->has_recompute_layers()) held.layers = fsdp->recompute_layers();
     const std::vector<MemoryStrategy> ways = MemoryStrategies(spec, held, job_.resources().ranks_per_node());
     choose(ways.front().offloaded_layers, WhyOf(ways, spec));
     if (!held.kind.has_value())
-      SetRecompute(ways.front().recompute, held.layers.has_value(),
-                   "the least that fits beside what is offloaded");
+      SetRecompute(ways.front().recompute, held.layers.has_value(), "the least that fits with this offload");
   }
 
   // Step times of the alternatives, independent of the device that the job is planned for.
@@ -210,14 +208,13 @@ class Resolver {
     const int64_t budget_bytes = spec.memory_budget_bytes;
     if (ways.front().peak_bytes > budget_bytes)
       return absl::StrCat("a step needs ", HumanBytes(ways.front().peak_bytes), " of ",
-                          HumanBytes(budget_bytes),
-                          " per rank with it, and no number of layers makes it fit");
-    if (ways.front().step_seconds == 0) return "a step fits without";
+                          HumanBytes(budget_bytes), " per rank, and offloading more layers does not help");
+    if (ways.front().step_seconds == 0) return "a step fits without offload";
     std::vector<std::string> others;
     for (size_t w = 1; w < ways.size(); ++w)
       others.push_back(absl::StrFormat("%.0f ms with %d (recompute %s)", ways[w].step_seconds * 1e3,
                                        ways[w].offloaded_layers, Describe(ways[w].recompute)));
-    std::string why = absl::StrFormat("by the profile shipped for %s a step takes %.0f ms",
+    std::string why = absl::StrFormat("predicted step time with profile %s: %.0f ms",
                                       DefaultProfile(spec.device).name, ways.front().step_seconds * 1e3);
     if (!others.empty()) absl::StrAppend(&why, "; ", absl::StrJoin(others, ", "));
     return why;
@@ -228,7 +225,7 @@ class Resolver {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(v1::RECOMPUTE_NONE);
     Chose("fsdp.recompute", "none",
-          absl::StrCat(why, fsdp->recompute_layers() > 0 ? "; recompute_layers is without effect" : ""));
+          absl::StrCat(why, fsdp->recompute_layers() > 0 ? "; recompute_layers has no effect" : ""));
     fsdp->clear_recompute_layers();
   }
 
@@ -242,14 +239,14 @@ class Resolver {
     if (layers_held) return;
     fsdp->set_recompute_layers(chosen.layers);
     Chose("fsdp.recompute_layers", absl::StrCat(chosen.layers),
-          full ? "the fewest that fit; layers after them recompute selectively" : "the fewest that fit");
+          full ? "the fewest that fit; later layers use selective" : "the fewest that fit");
   }
 
   void ChooseRecompute() {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(v1::RECOMPUTE_NONE);
     const Spec spec = ToSpec(job_);
-    if (spec.memory_budget_bytes <= 0) return RecomputeNothing("fastest; no memory budget is known");
+    if (spec.memory_budget_bytes <= 0) return RecomputeNothing("fastest; the memory budget is unknown");
     const ModelFacts model = DescribeSpec(spec);
     std::optional<int64_t> only_layers;
     if (fsdp->has_recompute_layers()) only_layers = fsdp->recompute_layers();
@@ -268,7 +265,7 @@ class Resolver {
     }
     const std::string needs = absl::StrCat(
         "without it a step needs ", HumanBytes(peak), " of ", HumanBytes(spec.memory_budget_bytes),
-        " per rank", choice.has_value() ? "" : ", and it is still too much with it on all layers");
+        " per rank", choice.has_value() ? "" : ", and does not fit even with full recompute on all layers");
     // If nothing fits, plan with the least memory; the budget check then rejects the job.
     const RecomputeChoice chosen =
         choice.value_or(RecomputeChoice{Recompute::kFull, only_layers.value_or(BlocksOf(model))});

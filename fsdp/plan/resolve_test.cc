@@ -245,10 +245,10 @@ TEST(Resolve, ReportsUnusedRecomputeLayers) {
     }
     return std::string();
   };
-  EXPECT_EQ(why(0), "fastest; no memory budget is known");
+  EXPECT_EQ(why(0), "fastest; the memory budget is unknown");
   job.mutable_fsdp()->set_recompute_layers(2);
-  EXPECT_EQ(why(0), "fastest; no memory budget is known; recompute_layers is without effect");
-  EXPECT_NE(why(int64_t{1} << 50).find("; recompute_layers is without effect"), std::string::npos);
+  EXPECT_EQ(why(0), "fastest; the memory budget is unknown; recompute_layers has no effect");
+  EXPECT_NE(why(int64_t{1} << 50).find("; recompute_layers has no effect"), std::string::npos);
 }
 
 TEST(Resolve, KeepGatheredHasNoPrefetch) {

@@ -54,7 +54,7 @@ def test_a_job_with_state_and_activations_in_host_memory_is_the_same_job_killed_
     checkpoints.assert_whole(tmp_path / "run")
     host = job.memory_plan.host_bytes
     assert host > next(c.bytes for c in job.memory_plan.components if c.name == "optimizer"), job.memory_plan
-    assert "lie in host memory" in cluster.ctl("describe", job_id).expect(0).out
+    assert "in host memory; device buffers" in cluster.ctl("describe", job_id).expect(0).out
 
 
 def test_screens_say_where_a_job_went_on_and_what_it_has_saved(cluster, tmp_path):

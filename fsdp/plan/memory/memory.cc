@@ -272,18 +272,16 @@ OwnedBytes OwnedBy(const Spec& spec, const Layout& layout) {
 std::string OptimizerNote(const Spec& spec, int64_t offloaded_bytes) {
   const int moments = spec.optimizer.moments();
   if (offloaded_bytes > 0)
-    return absl::StrCat(HumanBytes(offloaded_bytes),
-                        " lie in host memory; here are the bytes of two buckets at a time");
-  if (moments == 0) return "SGD without momentum keeps nothing";
+    return absl::StrCat(HumanBytes(offloaded_bytes), " in host memory; device buffers for two buckets");
+  if (moments == 0) return "SGD without momentum has no state";
   const char* what = moments == 2 ? "AdamW's two moments" : "SGD's momentum";
-  return absl::StrCat(what, " in ", NameOf(spec.precision.moments), ", of what is trained");
+  return absl::StrCat(what, " in ", NameOf(spec.precision.moments), ", trainable parameters only");
 }
 
 std::string MainNote(const OwnedBytes& owned, bool halves) {
   const std::string part = owned.parts == 1 ? "the model" : absl::StrCat("1/", owned.parts, " of the model");
-  return absl::StrCat(part, halves
-                                ? " in bf16; what fp32 has beyond it lies in host memory, of what is trained"
-                                : " in fp32");
+  return absl::StrCat(
+      part, halves ? " in bf16; the low 16 bits of trainable parameters are in host memory" : " in fp32");
 }
 
 // no_shard updates from the whole gradients; `optim` reduces them into a separate shard.
@@ -298,9 +296,9 @@ MemoryComponent Gradients(const Spec& spec, const OwnedBytes& owned, int64_t who
 }
 
 std::string ActivationNote(const Spec& spec, const ModelFacts& model, const std::string& unit) {
-  std::string text = absl::StrCat("kept for backward, at ", unit);
+  std::string text = absl::StrCat("saved for backward, peak at ", unit);
   const int64_t blocks = BlocksOf(model), away = std::min(spec.offloaded_layers, blocks);
-  if (away > 0) absl::StrAppend(&text, "; ", away, " of ", blocks, " layers keep it in host memory");
+  if (away > 0) absl::StrAppend(&text, "; ", away, " of ", blocks, " layers offloaded to host memory");
   if (spec.recompute == Recompute::kNone) return text;
   int64_t layers = 0;
   for (size_t u = 0; u < model.units.size(); ++u)
@@ -309,7 +307,7 @@ std::string ActivationNote(const Spec& spec, const ModelFacts& model, const std:
   const char* kind = full ? "full" : "selective";
   if (layers == blocks) return absl::StrCat(text, "; recompute ", kind, " on all layers");
   return absl::StrCat(text, "; recompute ", kind, " on ", layers, " of ", blocks, " layers",
-                      full ? ", selective on the others" : "");
+                      full ? ", selective on the rest" : "");
 }
 
 StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFacts& model,
@@ -326,14 +324,14 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
       {"main_params", owned.main, MainNote(owned, owned.offloaded > 0 && LayoutOptionsOf(spec).types.halves)},
       {"optimizer", owned.moments + arena.state, OptimizerNote(spec, owned.offloaded)},
       gradients,
-      {"replica", arena.replica, "arena: shards in compute precision, gathered over the outer axis"},
-      {"gather_buffers", arena.gather, "arena: the most that is gathered at a time"},
+      {"replica", arena.replica, "arena: shards in compute precision, gathered between replicas"},
+      {"gather_buffers", arena.gather, "arena: maximum gathered at one time"},
       {"reduce_buffers", whole ? 0 : arena.reduce,
-       whole ? "none: gradients are whole" : "arena: the rest, for gradients on their way"},
+       whole ? "none: gradients are unsharded" : "arena: gradients being reduced"},
       {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
       {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
       {"library", cuda ? kCudaLibraryBytes : TcpBytes(layout),
-       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "receive buffers of fp32 sums"},
+       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "receive buffers for fp32 sums"},
       {"fragmentation", cuda ? transient / kFragmentationDivisor : 0,
        cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
   };

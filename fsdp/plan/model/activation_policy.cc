@@ -66,9 +66,10 @@ int64_t OffloadedBytes(const Spec& spec, const ModelFacts& model, int unit) {
 std::string WhyLayersStay(const ModelConfig& model) {
   const auto* llama = std::get_if<LlamaConfig>(&model);
   if (llama == nullptr)
-    return "how much this model's layers keep is an estimate, and room for it is planned to the byte";
+    return "activation offload does not support this model: its saved activations are only estimated";
   if (llama->experts.count > 0)
-    return "what layers with experts keep depends on which tokens their routers send where";
+    return "activation offload does not support mixture-of-experts layers: their saved activations depend on "
+           "routing";
   return "";
 }
 

@@ -162,7 +162,7 @@ Violations CheckProfile(const DeviceProfile& profile) {
     if (std::isfinite(value) && high_enough) continue;
     const char* bound = field.least_is_legal ? "at least " : "more than ";
     faults.push_back({"profile_value", FaultLevel::kError, field.key,
-                      absl::StrCat("is ", value, " and has to be ", bound, field.least),
+                      absl::StrCat("is ", value, " and must be ", bound, field.least),
                       absl::StrCat("write a number of ", bound, field.least), "", ""});
   }
   return faults;

@@ -32,7 +32,7 @@ TEST(DeviceProfile, ReportsInvalidValuesByKey) {
   EXPECT_EQ(faults[0].field, "fp32_matmul_flops");
   EXPECT_EQ(faults[1].field, "memory_bytes_per_second");
   EXPECT_EQ(faults[2].field, "compute_slowdown");
-  EXPECT_EQ(faults[2].reason, "is 0.5 and has to be at least 1");
+  EXPECT_EQ(faults[2].reason, "is 0.5 and must be at least 1");
 }
 
 }  // namespace

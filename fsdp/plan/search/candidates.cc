@@ -86,10 +86,9 @@ Violations FaultsOfStages(const v1::JobSpec& job, int64_t stages) {
   bare.mutable_fsdp()->clear_outer();
   Violations faults = CheckJob(bare);
   if (WithDefaults(job, nullptr).resources().device() == v1::DEVICE_CUDA) {
-    faults.push_back(
-        {"parallel_pipeline_not_timed", FaultLevel::kError, kPipeline,
-         "stages train on GPUs, and how long they take there has not been held to what is predicted",
-         "plan a spec with parallel.pipeline without --search", "", ""});
+    faults.push_back({"parallel_pipeline_not_timed", FaultLevel::kError, kPipeline,
+                      "step-time prediction is not validated for pipeline stages on GPUs",
+                      "to use stages, set parallel.pipeline and plan without --search", "", ""});
   }
   return faults;
 }
@@ -268,8 +267,8 @@ std::vector<std::string> SearchedFields() {
 Violations CheckHeld(const std::vector<std::string>& held) {
   if (held.size() > kMaxHeld) {
     return {{"hold_many", FaultLevel::kError, "hold",
-             absl::StrCat("has ", held.size(), " entries; ", kMaxHeld, " are the most"),
-             "name each field once, or what is above several", "", ""}};
+             absl::StrCat("has ", held.size(), " entries; ", kMaxHeld, " is the maximum"),
+             "list each field once, or a parent of several", "", ""}};
   }
   Violations faults;
   const std::vector<std::string> fields = SearchedFields();
@@ -277,8 +276,8 @@ Violations CheckHeld(const std::vector<std::string>& held) {
     const auto holds = [&](const std::string& searched) { return IsWithin(searched, field); };
     if (std::any_of(fields.begin(), fields.end(), holds)) continue;
     faults.push_back({"hold_unknown", FaultLevel::kError, "hold",
-                      absl::StrCat("'", field, "' is nothing that is searched"),
-                      absl::StrCat("hold ", absl::StrJoin(fields, ", "), ", or what is above them"), "", ""});
+                      absl::StrCat("'", field, "' is not a searched field"),
+                      absl::StrCat("hold ", absl::StrJoin(fields, ", "), ", or a parent of these"), "", ""});
   }
   return faults;
 }

@@ -156,10 +156,10 @@ class Search {
     none.field = "spec";
     const v1::PlanSearch& search = searched_.search;
     none.reason = search.tried() == 0 && !search.complete()
-                      ? "there was no time to try any way to run it"
-                      : absl::StrCat("the rules allow none of the ", search.tried(), " ways ",
-                                     search.complete() ? "to run it" : "that there was time for");
-    none.fix = search.complete() ? "hold less" : options_.fix_of_no_time;
+                      ? "the time limit ended before any configuration was tried"
+                      : absl::StrCat("none of the ", search.tried(), " configurations ",
+                                     search.complete() ? "is valid" : "tried within the time limit is valid");
+    none.fix = search.complete() ? "hold fewer fields" : "hold more fields, or search with fsdpctl --offline";
     return none;
   }
 

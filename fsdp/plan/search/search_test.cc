@@ -286,7 +286,7 @@ TEST(Search, ReportsTimeLimitWithoutResult) {
   options.spent = [] { return 0.8; };
   const Searched searched = SearchedOf(Preset("llama3-8b", 1, 32), options);
   ASSERT_EQ(searched.faults.size(), 1);
-  EXPECT_EQ(searched.faults[0].reason, "there was no time to try any way to run it");
+  EXPECT_EQ(searched.faults[0].reason, "the time limit ended before any configuration was tried");
   EXPECT_EQ(searched.search.world(), 8);
 }
 

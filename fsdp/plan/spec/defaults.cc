@@ -45,7 +45,7 @@ class Filler {
     }
     if (!experts->has_groups_per_token()) {
       experts->set_groups_per_token(experts->groups());
-      Chose("model.llama.experts.groups_per_token", absl::StrCat(experts->groups()), "all of them");
+      Chose("model.llama.experts.groups_per_token", absl::StrCat(experts->groups()), "all groups");
     }
     if (experts->group_scores() == v1::Llama::Experts::GROUP_SCORES_UNSPECIFIED && experts->groups() > 1) {
       experts->set_group_scores(v1::Llama::Experts::GROUP_SCORES_TWO_BEST);
@@ -120,7 +120,7 @@ class Filler {
     }
     if (job_.restart().has_hang_seconds()) return;
     job_.mutable_restart()->set_hang_seconds(30);
-    Chose("restart.hang_seconds", "30", "default: an attempt of which nothing moves for so long fails");
+    Chose("restart.hang_seconds", "30", "default: an attempt without progress for this long fails");
   }
 
   // A checkpoint only at the end gives a later attempt nothing to resume from.
@@ -131,8 +131,8 @@ class Filler {
         !checkpoint.dir().empty() && (checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0);
     job_.mutable_restart()->set_max_attempts(resumes ? 3 : 1);
     Chose("restart.max_attempts", resumes ? "3" : "1",
-          resumes ? "default: a failed job goes on from its newest checkpoint"
-                  : "default: a failed job is not launched again");
+          resumes ? "default: a failed job resumes from its newest checkpoint"
+                  : "default: a failed job is not restarted");
   }
 
   void FillFiles(const std::string& list, google::protobuf::RepeatedPtrField<v1::TokenFile>* files) {
@@ -222,7 +222,7 @@ class Filler {
     shape->set_min_lr_ratio(0);
     Chose(field + ".min_lr_ratio", "0",
           absl::StrCat("default: the last step, ", job_.train().steps(),
-                       ", has rate 0 and changes nothing; 0.1 is usual"));
+                       ", has learning rate 0 and changes nothing; 0.1 is common"));
   }
 
   void FillAdamW(v1::AdamW* adamw) {
@@ -258,7 +258,7 @@ class Filler {
       const bool cuda = job_.resources().device() == v1::DEVICE_CUDA;
       p->set_compute(cuda ? v1::DTYPE_BF16 : v1::DTYPE_FP32);
       Chose("precision.compute", cuda ? "bf16" : "fp32",
-            cuda ? "GPUs multiply bf16 on tensor cores" : "CPUs gain nothing from bf16");
+            cuda ? "GPUs multiply bf16 on tensor cores" : "CPUs do not benefit from bf16");
     }
     if (IsFp32Now(p->main_params(), &v1::Precision::set_main_params, p)) {
       Chose("precision.main_params", "fp32");
@@ -289,7 +289,7 @@ class Filler {
     if (!outer->has_size()) outer->set_size(1);
     if (outer->strategy() != v1::STRATEGY_UNSPECIFIED) return;
     outer->set_strategy(v1::STRATEGY_NO_SHARD);
-    if (outer->size() > 1) Chose("fsdp.outer.strategy", "no_shard", "default: replicas of everything (HSDP)");
+    if (outer->size() > 1) Chose("fsdp.outer.strategy", "no_shard", "default: full replicas (HSDP)");
   }
 
   void FillGradComm() {
@@ -299,7 +299,7 @@ class Filler {
     const bool computes_bf16 = p->compute() == v1::DTYPE_BF16 || p->compute() == v1::DTYPE_FP8;
     if (p->grad_comm() == v1::DTYPE_UNSPECIFIED && sharded && computes_bf16) {
       p->set_grad_comm(v1::DTYPE_BF16);
-      Chose("precision.grad_comm", "bf16", "default: the backward's own type; sums are fp32");
+      Chose("precision.grad_comm", "bf16", "default: the compute type; accumulation is in fp32");
     }
     if (IsFp32Now(p->grad_comm(), &v1::Precision::set_grad_comm, p)) Chose("precision.grad_comm", "fp32");
   }
@@ -309,7 +309,7 @@ class Filler {
   void FillCheckpoint(v1::Checkpoint* checkpoint) {
     if (!checkpoint->dir().empty() && !checkpoint->has_on_end()) {
       checkpoint->set_on_end(true);
-      Chose("checkpoint.on_end", "true", "default: what was trained is kept");
+      Chose("checkpoint.on_end", "true", "default: the final model is saved");
     }
     if (!checkpoint->dir().empty() && !checkpoint->has_keep_last()) {
       checkpoint->set_keep_last(3);

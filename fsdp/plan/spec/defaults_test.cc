@@ -91,7 +91,7 @@ TEST(Defaults, ReportsZeroFinalLearningRate) {
     });
     ASSERT_NE(told, choices.end()) << shape;
     EXPECT_EQ(told->value, "0");
-    EXPECT_NE(told->reason.find("the last step, 40, has rate 0"), std::string::npos) << told->reason;
+    EXPECT_NE(told->reason.find("the last step, 40, has learning rate 0"), std::string::npos) << told->reason;
     choices.clear();
     EXPECT_EQ(WithDefaults(filled, &choices).SerializeAsString(), filled.SerializeAsString());
     EXPECT_TRUE(choices.empty()) << "a ratio that is written, 0 too, is no default";
@@ -151,10 +151,10 @@ TEST(Defaults, SetsCheckpointDefaultsOnlyWithCheckpoints) {
   EXPECT_EQ(filled.checkpoint().keep_last(), 3);
   EXPECT_FALSE(filled.checkpoint().has_load_optimizer()) << "ranks look at what there is";
   EXPECT_EQ(filled.restart().max_attempts(), 3);
-  EXPECT_EQ(ReasonOf(choices, "checkpoint.on_end"), "true: default: what was trained is kept");
+  EXPECT_EQ(ReasonOf(choices, "checkpoint.on_end"), "true: default: the final model is saved");
   EXPECT_EQ(ReasonOf(choices, "checkpoint.keep_last"), "3: default: older ones are removed");
   EXPECT_EQ(ReasonOf(choices, "restart.max_attempts"),
-            "3: default: a failed job goes on from its newest checkpoint");
+            "3: default: a failed job resumes from its newest checkpoint");
   job.mutable_checkpoint()->clear_every_steps();
   EXPECT_EQ(WithDefaults(job, nullptr).restart().max_attempts(), 1);
   job.mutable_checkpoint()->set_every_minutes(30);

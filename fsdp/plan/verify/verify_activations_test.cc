@@ -84,15 +84,18 @@ TEST(VerifyActivations, RejectsMissingOffloadDropOrFetch) {
       InsertInstruction(&c->program, at + 1, Instruction(c->program.instructions[at]));
     });
   }
-  ExpectCaught("what is kept of layer.3", [](Compiled* c) { c->At(Op::kOffloadActivations, 3).unit = 4; });
+  ExpectCaught("the saved activations of layer.3",
+               [](Compiled* c) { c->At(Op::kOffloadActivations, 3).unit = 4; });
 }
 
 TEST(VerifyActivations, RejectsUseBeforeCopyCompletes) {
-  ExpectCaught("what is kept of layer.2",
+  ExpectCaught("the saved activations of layer.2",
                [](Compiled* c) { c->At(Op::kOffloadActivations, 3).after.clear(); });
-  ExpectCaught("what is kept of layer.2", [](Compiled* c) { c->At(Op::kDropActivations, 3).after.clear(); });
-  ExpectCaught("what is kept of layer.4", [](Compiled* c) { c->At(Op::kFetchActivations, 5).after.clear(); });
-  ExpectCaught("what is kept of layer.2", [](Compiled* c) {
+  ExpectCaught("the saved activations of layer.2",
+               [](Compiled* c) { c->At(Op::kDropActivations, 3).after.clear(); });
+  ExpectCaught("the saved activations of layer.4",
+               [](Compiled* c) { c->At(Op::kFetchActivations, 5).after.clear(); });
+  ExpectCaught("the saved activations of layer.2", [](Compiled* c) {
     std::vector<int>& after = c->At(Op::kBackward, 3).after;
     const auto fetch = std::find(after.begin(), after.end(), c->Find(Op::kFetchActivations, 3));
     ASSERT_NE(fetch, after.end());
@@ -109,7 +112,7 @@ TEST(VerifyActivations, FetchWaitsForEarlierCompute) {
 }
 
 TEST(VerifyActivations, RejectsTooManyInFlight) {
-  ExpectCaught("one layer more than may be on its way", [](Compiled* c) {
+  ExpectCaught("exceeds the layers in flight", [](Compiled* c) {
     // The first layer's bytes stay until the third has run.
     const int drop = c->Find(Op::kDropActivations, 1), forward = c->Find(Op::kForward, 5);
     ASSERT_LT(drop, forward);

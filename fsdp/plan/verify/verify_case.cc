@@ -72,7 +72,7 @@ std::string VerifyCase::Name(const Buffer& buffer) const {
 }
 
 absl::Status RuleError(int rule, const std::string& what) {
-  return absl::InternalError(absl::StrCat("program breaks rule ", rule, ": ", what));
+  return absl::InternalError(absl::StrCat("program violates rule ", rule, ": ", what));
 }
 
 std::string NameOf(const VerifyCase& verified, Op op, int unit, int micro_batch) {

@@ -154,9 +154,9 @@ class Flow {
   absl::Status Publish(int i) {
     BucketState& state = StateOf(i);
     if (!case_.publishes()) {
-      return RuleError(4, absl::StrCat(case_.Name(i), " has no replicas to gather from"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " has no replica axis to gather over"));
     }
-    if (state.replica >= 0) return RuleError(4, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (state.replica >= 0) return RuleError(4, absl::StrCat(case_.Name(i), " is a duplicate"));
     if (state.main != Current(case_.At(i).bucket)) return ReadsUpdated(i);
     state.replica = state.main;
     return absl::OkStatus();
@@ -169,12 +169,12 @@ class Flow {
   absl::Status Gather(int i) {
     BucketState& state = StateOf(i);
     const int source = case_.publishes() ? state.replica : state.main;
-    if (source < 0) return RuleError(2, absl::StrCat(case_.Name(i), " comes before its Publish"));
+    if (source < 0) return RuleError(2, absl::StrCat(case_.Name(i), " precedes its Publish"));
     if (source != Current(case_.At(i).bucket)) return ReadsUpdated(i);
     if (state.gathered >= 0)
-      return RuleError(4, absl::StrCat(case_.Name(i), " gathers what is there already"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " gathers a bucket that is already gathered"));
     if (++state.gathers > 1 && case_.training() && case_.spec.keeps_gathered()) {
-      return RuleError(4, absl::StrCat(case_.Name(i), " gathers again what the step keeps"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " gathers again a bucket that stays for the step"));
     }
     state.gathered = source;
     return absl::OkStatus();
@@ -240,13 +240,13 @@ class Flow {
     const int m = at.micro_batch, unit = at.unit, run = RunOf(i);
     RunState& state = runs_[run];
     if (state.done == case_.micro_batches()) {
-      return RuleError(4, absl::StrCat(case_.Name(i), " comes after all that was to be run"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " follows the last scheduled pass"));
     }
     const int place = state.passed[m];
     if (!MayGoOn(run, m) || at.op != OpAt(run, place) || unit != UnitAt(run, place)) {
       const int due = state.begun > state.done ? state.done : state.begun, next = state.passed[due];
       const std::string name = NameOf(case_, OpAt(run, next), UnitAt(run, next), due);
-      return RuleError(4, absl::StrCat(case_.Name(i), " runs where ", name, " is due"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " runs where ", name, " is expected"));
     }
     FSDPD_RETURN_IF_ERROR(CheckReceived(i, place));
     FSDPD_RETURN_IF_ERROR(CheckPutOff(i, place));
@@ -256,7 +256,7 @@ class Flow {
       if (buckets_[b].gathered >= 0 || !case_.ReadsParams(at, b)) continue;
       const bool own = case_.layout.buckets[b].unit == unit;
       return RuleError(own ? 2 : 4,
-                       absl::StrCat(case_.Name(i), " has no parameters of ", case_.BucketName(b)));
+                       absl::StrCat(case_.Name(i), " runs without the parameters of ", case_.BucketName(b)));
     }
     return absl::OkStatus();
   }
@@ -275,13 +275,13 @@ class Flow {
     const Instruction& at = case_.At(i);
     const RunState& state = runs_[RunOf(i)];
     if (at.puts_off != (case_.puts_off() && at.op == Op::kBackward))
-      return RuleError(4, absl::StrCat(case_.Name(i), at.puts_off ? " puts off" : " does not put off",
-                                       " gradients of matrices"));
+      return RuleError(
+          4, absl::StrCat(case_.Name(i), at.puts_off ? " defers" : " does not defer", " weight gradients"));
     if (PuttingOff(RunOf(i)) == 0 || place != ForwardPasses(RunOf(i)) ||
         state.done - state.whole <= case_.layout.stage.number)
       return absl::OkStatus();
     return RuleError(
-        4, absl::StrCat(case_.Name(i), " begins with ", state.done - state.whole, " micro-batches put off"));
+        4, absl::StrCat(case_.Name(i), " begins with ", state.done - state.whole, " micro-batches deferred"));
   }
 
   // Rule 4: deferred weight gradients follow the micro-batch's backward, in the same order of units.
@@ -291,7 +291,7 @@ class Flow {
     RunState& state = runs_[run];
     const int due = case_.RunBegin(run) + PuttingOff(run) - 1 - state.weights_done[at.micro_batch];
     if (at.micro_batch != state.whole || at.micro_batch >= state.done || at.unit != due)
-      return RuleError(4, absl::StrCat(case_.Name(i), " comes where nothing of it is put off"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " has no deferred weight gradients"));
     state.whole += ++state.weights_done[at.micro_batch] == PuttingOff(run) ? 1 : 0;
     return AddToGradients(i);
   }
@@ -301,9 +301,9 @@ class Flow {
     const int run = RunOf(i);
     const Crossed& crossed = runs_[run].crossed[case_.At(i).micro_batch];
     if (place == 0 && case_.ReceivesInput(run) && !crossed.hidden_in)
-      return RuleError(10, absl::StrCat(case_.Name(i), " comes before its Receive"));
+      return RuleError(10, absl::StrCat(case_.Name(i), " precedes its Receive"));
     if (place == ForwardPasses(run) && case_.SendsOutput(run) && !crossed.grad_in)
-      return RuleError(10, absl::StrCat(case_.Name(i), " comes before its ReceiveGrad"));
+      return RuleError(10, absl::StrCat(case_.Name(i), " precedes its ReceiveGrad"));
     return absl::OkStatus();
   }
 
@@ -311,11 +311,11 @@ class Flow {
     const Instruction& at = case_.At(i);
     const int run = RunOf(i);
     if (!goes) return RuleError(10, absl::StrCat(case_.Name(i), " has no stage to send to"));
-    if (done) return RuleError(10, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (done) return RuleError(10, absl::StrCat(case_.Name(i), " is a duplicate"));
     if (runs_[run].passed[at.micro_batch] < passes)
-      return RuleError(10, absl::StrCat(case_.Name(i), " comes before what it sends"));
+      return RuleError(10, absl::StrCat(case_.Name(i), " precedes the output that it sends"));
     if (at.unit != (at.op == Op::kSend ? case_.RunEnd(run) - 1 : case_.RunBegin(run)))
-      return RuleError(10, absl::StrCat(case_.Name(i), " is of a unit within the stage"));
+      return RuleError(10, absl::StrCat(case_.Name(i), " is for a unit inside the stage"));
     done = true;
     return absl::OkStatus();
   }
@@ -324,9 +324,9 @@ class Flow {
     const Instruction& at = case_.At(i);
     const int run = RunOf(i);
     if (!comes) return RuleError(10, absl::StrCat(case_.Name(i), " has no stage to receive from"));
-    if (done) return RuleError(10, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (done) return RuleError(10, absl::StrCat(case_.Name(i), " is a duplicate"));
     if (at.unit != (at.op == Op::kReceive ? case_.RunBegin(run) : case_.RunEnd(run) - 1))
-      return RuleError(10, absl::StrCat(case_.Name(i), " is of a unit within the stage"));
+      return RuleError(10, absl::StrCat(case_.Name(i), " is for a unit inside the stage"));
     done = true;
     return absl::OkStatus();
   }
@@ -337,10 +337,10 @@ class Flow {
       for (int m = 0; m < case_.micro_batches(); ++m) {
         const Crossed& crossed = runs_[run].crossed[m];
         if (case_.SendsOutput(run) && !crossed.hidden_out)
-          return RuleError(10, absl::StrCat(case_.Name(i), " comes without ",
-                                            NameOf(case_, Op::kSend, case_.RunEnd(run) - 1, m)));
+          return RuleError(
+              10, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, Op::kSend, case_.RunEnd(run) - 1, m)));
         if (case_.training() && case_.ReceivesInput(run) && !crossed.grad_out)
-          return RuleError(10, absl::StrCat(case_.Name(i), " comes without ",
+          return RuleError(10, absl::StrCat(case_.Name(i), " lacks ",
                                             NameOf(case_, Op::kSendGrad, case_.RunBegin(run), m)));
       }
     }
@@ -353,13 +353,13 @@ class Flow {
       FSDPD_RETURN_IF_ERROR(MoveActivations(i, SavedIn::kNowhere, SavedIn::kDevice));
     recompute_[case_.At(i).unit] = case_.At(i).recompute;
     if (case_.At(i).recompute <= case_.spec.recompute) return absl::OkStatus();
-    return RuleError(4, absl::StrCat(case_.Name(i), " keeps less than the spec's recompute asks"));
+    return RuleError(4, absl::StrCat(case_.Name(i), " saves less than the spec's recompute requires"));
   }
 
   absl::Status Release(int i) {
     for (const int b : case_.layout.units[case_.At(i).unit].buckets) {
       if (buckets_[b].gathered < 0)
-        return RuleError(2, absl::StrCat(case_.Name(i), " releases what is not there"));
+        return RuleError(2, absl::StrCat(case_.Name(i), " releases a bucket that is not gathered"));
       buckets_[b].gathered = -1;
     }
     return absl::OkStatus();
@@ -369,7 +369,7 @@ class Flow {
     FSDPD_RETURN_IF_ERROR(Advance(i));
     const Instruction& at = case_.At(i);
     if (at.recompute != recompute_[at.unit]) {
-      return RuleError(4, absl::StrCat(case_.Name(i), " recomputes other things than its Forward left out"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " does not match the recompute of its Forward"));
     }
     if (case_.OffloadsActivationsOf(at.unit))
       FSDPD_RETURN_IF_ERROR(MoveActivations(i, SavedIn::kBack, SavedIn::kNowhere));
@@ -379,7 +379,7 @@ class Flow {
   absl::Status ForwardBackward(int i) {
     FSDPD_RETURN_IF_ERROR(Advance(i));
     if (case_.At(i).recompute != Recompute::kNone) {
-      return RuleError(4, absl::StrCat(case_.Name(i), " recomputes what it has just computed"));
+      return RuleError(4, absl::StrCat(case_.Name(i), " recomputes its own forward"));
     }
     return AddToGradients(i);
   }
@@ -401,8 +401,8 @@ class Flow {
 
   absl::Status WrongAccumulate(int i, const std::string& bucket) const {
     return RuleError(5, absl::StrCat(case_.Name(i),
-                                     case_.At(i).accumulate ? " adds to a gradient that is not there, of "
-                                                            : " overwrites what it must add to, of ",
+                                     case_.At(i).accumulate ? " adds to an unset gradient of "
+                                                            : " overwrites instead of adding to ",
                                      bucket));
   }
 
@@ -410,10 +410,9 @@ class Flow {
   absl::Status Reduce(int i) {
     const Instruction& at = case_.At(i);
     BucketState& state = StateOf(i);
-    if (!Trainable(at.bucket))
-      return RuleError(5, absl::StrCat(case_.Name(i), " reduces what is not trained"));
+    if (!Trainable(at.bucket)) return RuleError(5, absl::StrCat(case_.Name(i), " reduces a frozen bucket"));
     if (case_.whole_grads() && at.micro_batch != case_.micro_batches() - 1) {
-      return RuleError(5, absl::StrCat(case_.Name(i), " comes before the last micro-batch"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " precedes the last micro-batch"));
     }
     size_t due = 0;
     for (int m = case_.whole_grads() ? 0 : at.micro_batch; m <= at.micro_batch; ++m) {
@@ -426,7 +425,7 @@ class Flow {
       }
     }
     if (state.summed.size() != due) {
-      return RuleError(5, absl::StrCat(case_.Name(i), " has more in it than its micro-batch"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " includes other micro-batches"));
     }
     if (at.accumulate != !state.reduced.empty()) return WrongAccumulate(i, case_.BucketName(at.bucket));
     state.reduced.insert(state.reduced.end(), state.summed.begin(), state.summed.end());
@@ -444,7 +443,7 @@ class Flow {
             }))
           continue;
         const int at = case_.whole_grads() ? case_.micro_batches() - 1 : m;
-        return RuleError(5, absl::StrCat(case_.Name(i), " comes without ",
+        return RuleError(5, absl::StrCat(case_.Name(i), " lacks ",
                                          NameOf(case_, Op::kReduce, case_.layout.buckets[bucket].unit, at)));
       }
     }
@@ -457,7 +456,7 @@ class Flow {
       return RuleError(5, absl::StrCat(case_.Name(i), " has nothing to reduce"));
     }
     FSDPD_RETURN_IF_ERROR(CheckReduced(i, case_.At(i).bucket));
-    if (state.outer) return RuleError(5, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (state.outer) return RuleError(5, absl::StrCat(case_.Name(i), " is a duplicate"));
     state.outer = true;
     return absl::OkStatus();
   }
@@ -469,15 +468,15 @@ class Flow {
     const Twin twin = case_.layout.buckets[case_.At(i).bucket].twin;
     const bool sends = case_.At(i).op == Op::kSendTwin, lends = twin == Twin::kOriginal;
     if (twin == Twin::kNone || !Trainable(case_.At(i).bucket))
-      return RuleError(5, absl::StrCat(case_.Name(i), " is of what no other stage trains"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " is for a bucket that no other stage trains"));
     FSDPD_RETURN_IF_ERROR(CheckReduced(i, case_.At(i).bucket));
     if (case_.has_replicas() && !state.outer)
-      return RuleError(5, absl::StrCat(case_.Name(i), " comes before its ReduceOuter"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " precedes its ReduceOuter"));
     if (sends ? state.twin_sent : state.twin_received)
-      return RuleError(5, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " is a duplicate"));
     // The second operation of each.
     if (sends == lends && !(sends ? state.twin_received : state.twin_sent))
-      return RuleError(5, absl::StrCat(case_.Name(i), " comes before its counterpart"));
+      return RuleError(5, absl::StrCat(case_.Name(i), " precedes its counterpart"));
     if (!sends && case_.At(i).accumulate != lends)
       return WrongAccumulate(i, case_.BucketName(case_.At(i).bucket));
     (sends ? state.twin_sent : state.twin_received) = true;
@@ -486,18 +485,18 @@ class Flow {
 
   // Rule 6: Norm.
   absl::Status Norm(int i) {
-    if (ended_) return RuleError(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
-    if (!ChainDone()) return RuleError(6, absl::StrCat(case_.Name(i), " comes before the last Backward"));
+    if (ended_) return RuleError(6, absl::StrCat(case_.Name(i), " is a duplicate"));
+    if (!ChainDone()) return RuleError(6, absl::StrCat(case_.Name(i), " precedes the last Backward"));
     FSDPD_RETURN_IF_ERROR(CheckSent(i));
     for (int b = 0; b < case_.buckets(); ++b) {
       if (!Trainable(b)) continue;
       FSDPD_RETURN_IF_ERROR(CheckReduced(i, b));
       if (case_.layout.buckets[b].twin != Twin::kNone &&
           !(buckets_[b].twin_sent && buckets_[b].twin_received))
-        return RuleError(5, absl::StrCat(case_.Name(i), " comes before the gradients of ",
-                                         case_.BucketName(b), " are summed over its stages"));
+        return RuleError(5, absl::StrCat(case_.Name(i), " runs before the gradients of ", case_.BucketName(b),
+                                         " are summed over its stages"));
       if (!case_.has_replicas() || buckets_[b].outer) continue;
-      return RuleError(5, absl::StrCat(case_.Name(i), " comes without ",
+      return RuleError(5, absl::StrCat(case_.Name(i), " lacks ",
                                        NameOf(case_, Op::kReduceOuter, case_.layout.buckets[b].unit, -1)));
     }
     ended_ = true;
@@ -507,12 +506,12 @@ class Flow {
   absl::Status Update(int i) {
     BucketState& state = StateOf(i);
     if (!Changes(case_.At(i).bucket)) {
-      return RuleError(6, absl::StrCat(case_.Name(i), " changes what is not trained"));
+      return RuleError(6, absl::StrCat(case_.Name(i), " changes a frozen bucket"));
     }
-    if (!ended_) return RuleError(6, absl::StrCat(case_.Name(i), " comes before Norm"));
-    if (state.updated) return RuleError(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (!ended_) return RuleError(6, absl::StrCat(case_.Name(i), " precedes Norm"));
+    if (state.updated) return RuleError(6, absl::StrCat(case_.Name(i), " is a duplicate"));
     if (case_.OffloadsState(case_.At(i).bucket) && !state.fetched)
-      return RuleError(11, absl::StrCat(case_.Name(i), " comes before its Fetch"));
+      return RuleError(11, absl::StrCat(case_.Name(i), " precedes its Fetch"));
     state.updated = true;
     ++state.main;
     return absl::OkStatus();
@@ -522,12 +521,12 @@ class Flow {
   absl::Status Snapshot(int i) {
     BucketState& state = StateOf(i);
     if (!case_.spec.checkpoint.saves()) {
-      return RuleError(9, absl::StrCat(case_.Name(i), " is of a job that writes no checkpoints"));
+      return RuleError(9, absl::StrCat(case_.Name(i), " is in a job without checkpoints"));
     }
     if (Changes(case_.At(i).bucket) && !state.updated) {
-      return RuleError(9, absl::StrCat(case_.Name(i), " comes before its Update"));
+      return RuleError(9, absl::StrCat(case_.Name(i), " precedes its Update"));
     }
-    if (state.copied) return RuleError(9, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (state.copied) return RuleError(9, absl::StrCat(case_.Name(i), " is a duplicate"));
     state.copied = true;
     return absl::OkStatus();
   }
@@ -536,8 +535,8 @@ class Flow {
   absl::Status Fetch(int i) {
     BucketState& state = StateOf(i);
     if (!case_.OffloadsState(case_.At(i).bucket))
-      return RuleError(11, absl::StrCat(case_.Name(i), " brings what is not in host memory"));
-    if (state.fetched) return RuleError(11, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+      return RuleError(11, absl::StrCat(case_.Name(i), " fetches state that is not offloaded"));
+    if (state.fetched) return RuleError(11, absl::StrCat(case_.Name(i), " is a duplicate"));
     state.fetched = true;
     return absl::OkStatus();
   }
@@ -545,9 +544,9 @@ class Flow {
   absl::Status Offload(int i) {
     BucketState& state = StateOf(i);
     if (!case_.OffloadsState(case_.At(i).bucket))
-      return RuleError(11, absl::StrCat(case_.Name(i), " puts back what is not of host memory"));
-    if (!state.updated) return RuleError(11, absl::StrCat(case_.Name(i), " comes before its Update"));
-    if (state.offloaded) return RuleError(11, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+      return RuleError(11, absl::StrCat(case_.Name(i), " writes back state that is not offloaded"));
+    if (!state.updated) return RuleError(11, absl::StrCat(case_.Name(i), " precedes its Update"));
+    if (state.offloaded) return RuleError(11, absl::StrCat(case_.Name(i), " is a duplicate"));
     state.offloaded = true;
     return absl::OkStatus();
   }
@@ -556,14 +555,14 @@ class Flow {
   absl::Status MoveActivations(int i, SavedIn from, SavedIn to) {
     const int unit = case_.At(i).unit;
     if (!case_.OffloadsActivationsOf(unit))
-      return RuleError(12, absl::StrCat(case_.Name(i), " is of what the device keeps"));
+      return RuleError(12, absl::StrCat(case_.Name(i), " is for a layer that is not offloaded"));
     if (kept_[unit] != from)
-      return RuleError(12, absl::StrCat(case_.Name(i), " comes where what the layer keeps is not"));
+      return RuleError(12, absl::StrCat(case_.Name(i), " runs while the layer's activations are elsewhere"));
     kept_[unit] = to;
     const auto on_device = [](SavedIn in) { return in != SavedIn::kNowhere && in != SavedIn::kHost; };
     if (std::count_if(kept_.begin(), kept_.end(), on_device) <= static_cast<int>(kStagedLayers))
       return absl::OkStatus();
-    return RuleError(12, absl::StrCat(case_.Name(i), " is of one layer more than may be on its way"));
+    return RuleError(12, absl::StrCat(case_.Name(i), " exceeds the layers in flight"));
   }
 
   // It writes bytes that compute instructions listed earlier may still use.
@@ -576,7 +575,7 @@ class Flow {
   }
 
   absl::Status Loss(int i) {
-    if (!ChainDone()) return RuleError(8, absl::StrCat(case_.Name(i), " comes before the last Forward"));
+    if (!ChainDone()) return RuleError(8, absl::StrCat(case_.Name(i), " precedes the last Forward"));
     FSDPD_RETURN_IF_ERROR(CheckSent(i));
     if (i != case_.count() - 1)
       return RuleError(8, absl::StrCat(case_.Name(i), " is not the last instruction"));

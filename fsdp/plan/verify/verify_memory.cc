@@ -76,10 +76,10 @@ absl::Status CheckOne(const VerifyCase& verified, int index) {
   const Buffer& buffer = verified.program.buffers[index];
   const auto kind = static_cast<int>(buffer.kind);
   if (kind < 0 || kind >= kBufferKinds || buffer.bucket < 0 || buffer.bucket >= verified.buckets()) {
-    return RuleError(3, absl::StrCat("buffer ", index, " is of no known kind or bucket"));
+    return RuleError(3, absl::StrCat("buffer ", index, " has an unknown kind or bucket"));
   }
   if (IsWanted(verified, buffer.kind, buffer.bucket) == Wanted::kNo) {
-    return RuleError(3, absl::StrCat(verified.Name(buffer), " has no use"));
+    return RuleError(3, absl::StrCat(verified.Name(buffer), " is unused"));
   }
   const int64_t needs = BytesNeeded(verified, buffer);
   if (buffer.bytes < needs) {
@@ -95,7 +95,7 @@ absl::Status CheckOne(const VerifyCase& verified, int index) {
   for (const Buffer::Interval& live : buffer.live) {
     if (live.born <= last || live.dies < live.born || live.dies >= verified.count()) {
       return RuleError(2, absl::StrCat(verified.Name(buffer), " lives from #", live.born, " to #", live.dies,
-                                       ", which is no range or not after the one before"));
+                                       ", which is empty or overlaps the previous interval"));
     }
     last = live.dies;
   }
@@ -412,8 +412,7 @@ class MemoryCheck {
           // A wire buffer is written and read by the same Reduce; all others are read by later instructions.
           const bool wire = case_.program.buffers[touch.resource].kind == BufferKind::kWire;
           if (!touch.writes || (touch.reads && !wire) || case_.At(i).op == Op::kRelease) {
-            return RuleError(2,
-                             absl::StrCat(case_.Name(i), " uses the ", name, ", which nothing has filled"));
+            return RuleError(2, absl::StrCat(case_.Name(i), " uses the ", name, ", which was not written"));
           }
           tenancy->first = i;
         }
@@ -472,18 +471,17 @@ class MemoryCheck {
     } else if (resource < Home(0)) {
       what = absl::StrCat("the main parameters of ", case_.BucketName(resource - Main(0)));
     } else if (resource < Grad(0)) {
-      what = absl::StrCat("what host memory has of ", case_.BucketName(resource - Home(0)));
+      what = absl::StrCat("the offloaded state of ", case_.BucketName(resource - Home(0)));
       rule = 11;
     } else if (resource < NormResult()) {
       what = absl::StrCat("the gradient shard of ", case_.BucketName(resource - Grad(0)));
       rule = 5;
     } else if (resource >= Kept(0)) {
-      what = absl::StrCat("what is kept of ", case_.layout.units[(resource - Kept(0)) % case_.units()].name);
+      what = absl::StrCat("the saved activations of ",
+                          case_.layout.units[(resource - Kept(0)) % case_.units()].name);
       rule = 12;
     } else {
-      what = resource > LossSum()    ? "what crosses between stages"
-             : resource == LossSum() ? "the loss"
-                                     : "the norm";
+      what = resource > LossSum() ? "the stage transfers" : resource == LossSum() ? "the loss" : "the norm";
       if (resource > LossSum()) rule = 10;
     }
     return RuleError(rule, absl::StrCat(order_.Name(second, first), " uses ", what, " while ",
@@ -537,7 +535,7 @@ class MemoryCheck {
     const Moment last = *std::max_element(before.last.begin(), before.last.end());
     return RuleError(3, absl::StrCat(order_.Name(fills, 0), " fills the ", case_.Name(buffers[after.buffer]),
                                      " at offset ", offset, " while the ", case_.Name(buffers[before.buffer]),
-                                     " lives there until ", case_.Name(last)));
+                                     " is live there until ", case_.Name(last)));
   }
 
   const VerifyCase& case_;
@@ -559,7 +557,7 @@ absl::Status CheckBuffers(const VerifyCase& verified) {
     FSDPD_RETURN_IF_ERROR(CheckOne(verified, static_cast<int>(i)));
     const Buffer& buffer = verified.program.buffers[i];
     std::vector<bool>& of_kind = seen[static_cast<size_t>(buffer.kind)];
-    if (of_kind[buffer.bucket]) return RuleError(3, absl::StrCat(verified.Name(buffer), " exists twice"));
+    if (of_kind[buffer.bucket]) return RuleError(3, absl::StrCat(verified.Name(buffer), " is duplicated"));
     of_kind[buffer.bucket] = true;
   }
   for (int b = 0; b < verified.buckets(); ++b) {

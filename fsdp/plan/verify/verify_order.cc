@@ -14,20 +14,20 @@ absl::Status CheckEdges(const VerifyCase& verified, int i) {
   const Instruction& at = verified.At(i);
   for (const int other : at.after) {
     if (other < 0 || other >= i) {
-      return RuleError(1, absl::StrCat(verified.Name(i), " waits for #", other, ", which is not before it"));
+      return RuleError(1, absl::StrCat(verified.Name(i), " waits for #", other, ", which is not earlier"));
     }
     if (verified.At(other).lane == at.lane) {
-      return RuleError(1, absl::StrCat(verified.Name(i), " waits for #", other, " of its own lane"));
+      return RuleError(1, absl::StrCat(verified.Name(i), " waits for #", other, " on its own lane"));
     }
   }
   for (const int other : at.after_previous) {
     if (other < 0 || other >= verified.count()) {
       return RuleError(1, absl::StrCat(verified.Name(i), " waits for #", other,
-                                       " of the step before, which does not exist"));
+                                       " of the previous step, which does not exist"));
     }
     if (verified.At(other).lane == at.lane) {
       return RuleError(1, absl::StrCat(verified.Name(i), " waits for #", other,
-                                       " of the step before, which is on its own lane"));
+                                       " of the previous step, which is on its own lane"));
     }
   }
   return absl::OkStatus();

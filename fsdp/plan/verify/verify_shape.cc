@@ -143,7 +143,7 @@ absl::Status CheckSlices(const VerifyCase& verified) {
     const std::vector<ParamSlot>& params = verified.layout.buckets[b].params;
     const auto alike = [&params](const ParamSlot& p) { return p.cut.over() == params[0].cut.over(); };
     if (!std::all_of(params.begin(), params.end(), alike))
-      return RuleError(4, absl::StrCat("bucket ", b, " has slices of parameters beside whole ones"));
+      return RuleError(4, absl::StrCat("bucket ", b, " mixes partitioned and replicated parameters"));
   }
   return absl::OkStatus();
 }
@@ -155,11 +155,12 @@ absl::Status CheckChoices(const VerifyCase& verified) {
     const Bucket& bucket = verified.layout.buckets[b];
     if (bucket.choices_begin < 0) continue;
     if (bucket.trainable || bucket.params.size() != 1)
-      return RuleError(6, absl::StrCat("bucket ", b, " balances and is not a selection bias alone"));
+      return RuleError(6,
+                       absl::StrCat("bucket ", b, " has choice counts but is not a single selection bias"));
     for (int64_t i = bucket.choices_begin; i < bucket.choices_begin + bucket.elements; ++i) {
       if (i >= verified.layout.choices || taken[i])
         return RuleError(6, absl::StrCat("bucket ", b, " balances by choice ", i, " of ",
-                                         verified.layout.choices, ", which is another's or nobody's"));
+                                         verified.layout.choices, ", which is out of range or already used"));
       taken[i] = true;
     }
   }
@@ -175,7 +176,7 @@ absl::Status CheckShape(const VerifyCase& verified) {
   for (int i = 0; i < verified.count(); ++i) {
     const Instruction& at = verified.At(i);
     if (!Belongs(verified, at.op)) {
-      return RuleError(8, absl::StrCat(verified.Name(i), " does not belong into ",
+      return RuleError(8, absl::StrCat(verified.Name(i), " is not allowed in ",
                                        verified.training() ? "training" : "evaluation"));
     }
     const bool global = at.op == Op::kNorm || at.op == Op::kLoss;

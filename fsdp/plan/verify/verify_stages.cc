@@ -124,9 +124,9 @@ class StagesCheck {
       meets_[received[k]] = sent[k];
     }
     if (sent.size() > received.size())
-      return RuleError(11, absl::StrCat(Name(sent[received.size()]), " is received by nobody"));
+      return RuleError(11, absl::StrCat(Name(sent[received.size()]), " is never received"));
     if (sent.size() < received.size())
-      return RuleError(11, absl::StrCat("nobody sends what ", Name(received[sent.size()]), " waits for"));
+      return RuleError(11, absl::StrCat("there is no send for ", Name(received[sent.size()])));
     return absl::OkStatus();
   }
 
@@ -140,7 +140,8 @@ class StagesCheck {
         continue;
       }
       const int lone = k < own.size() ? own[k] : first[k];
-      return RuleError(11, absl::StrCat(Name(lone), " goes over all ranks, and not all stages take part"));
+      return RuleError(
+          11, absl::StrCat(Name(lone), " is a collective over all ranks that some stages do not join"));
     }
     return absl::OkStatus();
   }
@@ -215,8 +216,7 @@ class StagesCheck {
       if (names.size() < kMaxNamed) names.push_back(Name(each));
     }
     if (path.size() > kMaxNamed) names.push_back("...");
-    return RuleError(12,
-                     absl::StrCat("these wait for each other: ", absl::StrJoin(names, ", which waits for ")));
+    return RuleError(12, absl::StrCat("deadlock: ", absl::StrJoin(names, ", which waits for ")));
   }
 
   const std::vector<StageProgram>& stages_;

@@ -196,17 +196,17 @@ TEST(VerifyStages, RejectsMissingSend) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
   RemoveInstruction(&staged.programs[0], staged.Find(0, Op::kSend, 1));
   ExpectBroken(staged.Verify(), "11", "stage 0's");
-  ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "10", "comes without Send");
+  ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "10", "lacks Send");
   staged = Compile(Strategy::kOptimGrads, 2, 3);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kSendGrad, 2));
-  ExpectBroken(staged.Verify(), "11", "nobody sends what stage 0's");
+  ExpectBroken(staged.Verify(), "11", "there is no send for stage 0's");
 }
 
 TEST(VerifyStages, RejectsMissingReceive) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kReceive, 2));
-  ExpectBroken(staged.Verify(), "11", "is received by nobody");
-  ExpectBroken(Verify(staged.programs[1], staged.layouts[1], staged.spec), "10", "comes before its Receive");
+  ExpectBroken(staged.Verify(), "11", "is never received");
+  ExpectBroken(Verify(staged.programs[1], staged.layouts[1], staged.spec), "10", "precedes its Receive");
 }
 
 TEST(VerifyStages, RejectsOtherOrder) {
@@ -227,7 +227,7 @@ TEST(VerifyStages, RejectsOtherSize) {
 TEST(VerifyStages, RejectsCollectiveWithoutAllStages) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 2);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kNorm, -1));
-  ExpectBroken(staged.Verify(), "11", "goes over all ranks");
+  ExpectBroken(staged.Verify(), "11", "collective over all ranks");
 }
 
 TEST(VerifyStages, RejectsDeferredGradientsNeverComputed) {
@@ -239,13 +239,13 @@ TEST(VerifyStages, RejectsDeferredGradientsNeverComputed) {
   }
   Staged early = staged;
   early.At(1, Op::kBackwardWeights, 0).micro_batch = 2;
-  ExpectBroken(Verify(early.programs[1], early.layouts[1], early.spec), "4", "nothing of it is put off");
+  ExpectBroken(Verify(early.programs[1], early.layouts[1], early.spec), "4", "no deferred weight gradients");
   Staged sets = staged;
   sets.At(1, Op::kBackwardWeights, 1).accumulate = false;
-  ExpectBroken(Verify(sets.programs[1], sets.layouts[1], sets.spec), "5", "overwrites what it must add to");
+  ExpectBroken(Verify(sets.programs[1], sets.layouts[1], sets.spec), "5", "overwrites instead of adding to");
   Staged now = staged;
   now.At(1, Op::kBackward, 1).puts_off = false;
-  ExpectBroken(Verify(now.programs[1], now.layouts[1], now.spec), "4", "does not put off");
+  ExpectBroken(Verify(now.programs[1], now.layouts[1], now.spec), "4", "does not defer");
 }
 
 // Each deferred micro-batch holds memory.
@@ -253,7 +253,7 @@ TEST(VerifyStages, RejectsTooManyDeferredGradients) {
   const Staged staged = Compile(Strategy::kOptim, 4, 6, PutOff);
   Layout layout = staged.layouts[2];
   layout.stage.number = 1;
-  ExpectBroken(Verify(staged.programs[2], layout, staged.spec), "4", "begins with 2 micro-batches put off");
+  ExpectBroken(Verify(staged.programs[2], layout, staged.spec), "4", "begins with 2 micro-batches deferred");
 }
 
 // Moves stage 0's Receive of the first gradient before the instruction at `index`.
@@ -277,7 +277,7 @@ TEST(VerifyStages, RejectsDeadlock) {
   std::sort(sends.after.begin(), sends.after.end());
   for (const bool load_kernels : {false, true}) {
     staged.load_kernels = load_kernels;
-    ExpectBroken(staged.Verify(), "12", "these wait for each other: ");
+    ExpectBroken(staged.Verify(), "12", "deadlock: ");
   }
 }
 
@@ -287,7 +287,7 @@ TEST(VerifyStages, RejectsReceiveBeforeLazyKernelLoad) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 2);
   EXPECT_EQ(staged.Verify(), absl::OkStatus());
   ReceiveEarly(&staged, staged.Find(0, Op::kForward, 0));
-  ExpectBroken(staged.Verify(), "12", "these wait for each other: ");
+  ExpectBroken(staged.Verify(), "12", "deadlock: ");
   staged.load_kernels = false;
   EXPECT_EQ(staged.Verify(), absl::OkStatus());
 }
@@ -304,19 +304,19 @@ TEST(VerifyStages, RejectsLateSend) {
   Instruction late = send;
   late.after = {needs};
   InsertInstruction(&program, static_cast<int>(program.instructions.rend() - last), late);
-  ExpectBroken(staged.Verify(), "12", "these wait for each other: ");
+  ExpectBroken(staged.Verify(), "12", "deadlock: ");
 }
 
 TEST(VerifyStages, RejectsTooManyMicroBatchesInFlight) {
   Staged staged = Compile(Strategy::kOptimGrads, 3, 4);
   staged.layouts[0].stage.count = 2;
-  ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "4", "is due");
+  ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "4", "is expected");
 }
 
 TEST(VerifyStages, RejectsUnsummedTiedGradients) {
   Staged staged = Compile(Strategy::kOptim, 2, 2, Tie);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kSendTwin, -1));
-  ExpectBroken(staged.Verify(), "11", "nobody sends what stage 0's");
+  ExpectBroken(staged.Verify(), "11", "there is no send for stage 0's");
   EXPECT_FALSE(Verify(staged.programs[1], staged.layouts[1], staged.spec).ok());
   staged = Compile(Strategy::kOptim, 2, 2, Tie);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kReceiveTwin, -1));
@@ -340,8 +340,7 @@ TEST(VerifyStages, RejectsReceiveIntoOccupiedSlot) {
   Instruction& third = staged.At(2, Op::kReceive, 2);
   ASSERT_FALSE(third.after.empty());
   third.after.clear();
-  ExpectBroken(Verify(staged.programs[2], staged.layouts[2], staged.spec), "10",
-               "what crosses between stages");
+  ExpectBroken(Verify(staged.programs[2], staged.layouts[2], staged.spec), "10", "the stage transfers");
 }
 
 TEST(VerifyStages, RejectsOutputIntoOccupiedSlot) {
@@ -356,7 +355,7 @@ TEST(VerifyStages, RejectsOutputIntoOccupiedSlot) {
     ++waits;
   }
   ASSERT_EQ(waits, 1);
-  ExpectBroken(Verify(program, staged.layouts[0], staged.spec), "10", "what crosses between stages");
+  ExpectBroken(Verify(program, staged.layouts[0], staged.spec), "10", "the stage transfers");
 }
 
 // Same kind and micro-batch, another run of the stage.

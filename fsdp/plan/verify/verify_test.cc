@@ -271,17 +271,17 @@ TEST(Verify, Rule3RejectsTooSmallBuffer) {
 }
 
 TEST(Verify, Rule3RejectsMissingDuplicateOrUnusedBuffers) {
-  ExpectCaught("3", "exists twice",
+  ExpectCaught("3", "is duplicated",
                [](Compiled* c) { c->program.buffers.push_back(BufferOf(c, BufferKind::kReduce, 1)); });
   ExpectCaught("3", "is missing", [](Compiled* c) { c->program.buffers.clear(); });
-  ExpectCaught(kSharded, FreezeEmbedding, "3", "reduce buffer of embedding has no use", [](Compiled* c) {
+  ExpectCaught(kSharded, FreezeEmbedding, "3", "reduce buffer of embedding is unused", [](Compiled* c) {
     c->program.buffers.push_back(BufferOf(c, BufferKind::kGathered, 0));
     c->program.buffers.back().kind = BufferKind::kReduce;
   });
 }
 
 TEST(Verify, Rule4RejectsMissingForward) {
-  ExpectCaught(Strategy::kNoShard, nullptr, "4", "where Forward layer.1 mb 1 is due",
+  ExpectCaught(Strategy::kNoShard, nullptr, "4", "where Forward layer.1 mb 1 is expected",
                [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kForward, 2, 1)); });
 }
 
@@ -316,12 +316,12 @@ TEST(Verify, Rule4RejectsRecomputeMismatch) {
                [](Compiled* c) { At(c, Op::kBackward, 2, 1).recompute = Recompute::kNone; });
   ExpectCaught("4", "Forward layer.1 mb 0",
                [](Compiled* c) { At(c, Op::kForward, 2, 0).recompute = Recompute::kFull; });
-  ExpectCaught("4", "recomputes what it has just computed",
+  ExpectCaught("4", "recomputes its own forward",
                [](Compiled* c) { At(c, Op::kForwardBackward, 4, 0).recompute = Recompute::kFull; });
 }
 
 TEST(Verify, Rule4RejectsSplitLastUnit) {
-  ExpectCaught("4", "where ForwardBackward head mb 0 is due",
+  ExpectCaught("4", "where ForwardBackward head mb 0 is expected",
                [](Compiled* c) { At(c, Op::kForwardBackward, 4, 0).op = Op::kForward; });
 }
 
@@ -399,7 +399,7 @@ TEST(Verify, Rule5RejectsReduceOfEarlierMicroBatch) {
 
 TEST(Verify, Rule5RejectsMissingReduce) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptim}) {
-    ExpectCaught(strategy, nullptr, "5", "comes without Reduce layer.1 mb 1",
+    ExpectCaught(strategy, nullptr, "5", "lacks Reduce layer.1 mb 1",
                  [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kReduce, 2)); });
   }
 }
@@ -416,7 +416,7 @@ TEST(Verify, Rule5RejectsMissingReduceOuter) {
       Hfsdp(spec);
       spec->outer_strategy = outer;
     };
-    ExpectCaught(kSharded, two_axes, "5", "comes without ReduceOuter layer.1",
+    ExpectCaught(kSharded, two_axes, "5", "lacks ReduceOuter layer.1",
                  [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kReduceOuter, 2)); });
     ExpectCaught(kSharded, two_axes, "5", "ReduceOuter layer.1",
                  [](Compiled* c) { At(c, Op::kReduceOuter, 2).after.clear(); });
@@ -492,14 +492,14 @@ TEST(Verify, Rule6RejectsMissingSelectionBiasUpdate) {
 }
 
 TEST(Verify, Rule6RejectsSelectionBiasWithForeignChoices) {
-  ExpectCaught(kSharded, Balance, "6", "which is another's or nobody's",
+  ExpectCaught(kSharded, Balance, "6", "out of range or already used",
                [](Compiled* c) { c->layout.buckets[BiasOf(*c, 2)].choices_begin -= 4; });
-  ExpectCaught(kSharded, Balance, "6", "which is another's or nobody's",
+  ExpectCaught(kSharded, Balance, "6", "out of range or already used",
                [](Compiled* c) { c->layout.choices -= 1; });
 }
 
 TEST(Verify, Rule6RejectsTrainedSelectionBias) {
-  ExpectCaught(kSharded, Balance, "6", "is not a selection bias alone", [](Compiled* c) {
+  ExpectCaught(kSharded, Balance, "6", "is not a single selection bias", [](Compiled* c) {
     Bucket& bucket = c->layout.buckets[BiasOf(*c, 2)];
     bucket.trainable = true;
   });
@@ -616,7 +616,7 @@ TEST(Verify, Rule9RejectsSnapshotWithoutCheckpoints) {
 
 // Ordered with its Update, but before it: copies the parameters of the previous step.
 TEST(Verify, Rule9RejectsSnapshotBeforeUpdate) {
-  ExpectCaught(kSharded, Save, "9", "comes before its Update", [](Compiled* c) {
+  ExpectCaught(kSharded, Save, "9", "precedes its Update", [](Compiled* c) {
     const int old = Find(c->program, Op::kSnapshot, 0);
     Instruction early = c->program.instructions[old];
     RemoveInstruction(&c->program, old);
@@ -674,7 +674,7 @@ TEST(Verify, Rule6RejectsSnapshotDuringUpdate) {
 }
 
 TEST(Verify, Rule4RejectsReplicatedNextToPartitionedParameters) {
-  ExpectCaught("4", "bucket 1 has slices of parameters beside whole ones", [](Compiled* c) {
+  ExpectCaught("4", "bucket 1 mixes partitioned and replicated parameters", [](Compiled* c) {
     ASSERT_GT(c->layout.buckets[1].params.size(), 1u);
     c->layout.buckets[1].params[0].cut = {0, 2};
   });
