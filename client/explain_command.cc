@@ -74,13 +74,13 @@ std::string ExplainRule(const std::string& name, int width) {
     if (!absl::EqualsIgnoreCase(rule.id, name)) continue;
     const char* const kind = rule.level == FaultLevel::kWarn ? "a warning"
                              : rule.level == FaultLevel::kAdjust
-                                 ? "an adjustment: the job runs with another value"
-                                 : "an error: the job is refused";
+                                 ? "an adjustment; the job runs with another value"
+                                 : "an error; the job is rejected";
     absl::StrAppend(
-        &text, rule.id, "  <rule>\n", Wrapped(absl::StrCat("What must hold: ", rule.text), 2, width),
+        &text, rule.id, "  <rule>\n", Wrapped(absl::StrCat("Rule: ", rule.text), 2, width),
         Wrapped(rule.field.empty() ? "Reported by: fsdpctl migrate" : absl::StrCat("Field: ", rule.field), 2,
                 width),
-        Wrapped(absl::StrCat("Where it does not: ", kind), 2, width));
+        Wrapped(absl::StrCat("If violated: ", kind), 2, width));
   }
   return text;
 }

@@ -354,17 +354,14 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
   EXPECT_EQ(Run({"explain", "parallel"}), kExitOk);
   EXPECT_NE(out_.find("\n  tensor  <integer>\n"), std::string::npos) << out_;
   EXPECT_EQ(Run({"explain", "preset_unknown"}), kExitOk) << "a rule: " << err_;
-  EXPECT_EQ(
-      out_,
-      "preset_unknown  <rule>\n  What must hold: the preset must be a built-in one\n  Field: model.preset\n "
-      " Where it does not: an error: the "
-      "job is refused\n");
+  EXPECT_EQ(out_,
+            "preset_unknown  <rule>\n  Rule: the preset must be a built-in one\n  Field: model.preset\n"
+            "  If violated: an error; the job is rejected\n");
   EXPECT_EQ(Run({"explain", "budget_above_offer"}), kExitOk) << "one that the plan finds: " << err_;
-  EXPECT_NE(out_.find("Field: resources.memory_budget_bytes\n  Where it does not: a warning\n"),
-            std::string::npos)
+  EXPECT_NE(out_.find("Field: resources.memory_budget_bytes\n  If violated: a warning\n"), std::string::npos)
       << out_;
   EXPECT_EQ(Run({"explain", "node_selector_meets_nodes"}), kExitOk) << "one of the coordinator's: " << err_;
-  EXPECT_NE(out_.find("Field: resources.node_selector\n  Where it does not: a warning\n"), std::string::npos)
+  EXPECT_NE(out_.find("Field: resources.node_selector\n  If violated: a warning\n"), std::string::npos)
       << out_;
   EXPECT_EQ(Run({"explain", "two_of_oneof"}), kExitOk) << "one of the text: " << err_;
   EXPECT_EQ(Run({"explain", "token_file_here"}), kExitOk) << "one that validate finds: " << err_;
@@ -400,8 +397,8 @@ TEST_F(LookCommandsTest, ExplainKnowsTheRulesOfMigrate) {
   }
   EXPECT_EQ(Run({"explain", "dropout"}), kExitOk);
   EXPECT_EQ(out_,
-            "dropout  <rule>\n  What must hold: dropout is 0: dropout is not supported\n"
-            "  Reported by: fsdpctl migrate\n  Where it does not: a warning\n");
+            "dropout  <rule>\n  Rule: dropout is 0: dropout is not supported\n"
+            "  Reported by: fsdpctl migrate\n  If violated: a warning\n");
 }
 
 // tests/tidy/test_proto.py compares reason.proto with the reasons in the coordinator's code.
