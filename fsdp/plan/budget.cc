@@ -478,7 +478,7 @@ std::vector<Fix> SingleFixes(const v1::JobSpec& job, Peaks* peaks) {
 }
 
 // Tries a single change on the given ranks; then accumulates changes; then adds ranks. Combines changes with
-// more ranks if either alone is not enough or needs very many ranks.
+// more ranks if neither is enough, or if the number of ranks needed is very large.
 std::vector<Fix> SmallestFixes(const v1::JobSpec& job, Peaks* peaks) {
   std::vector<Fix> fixes = SingleFixes(job, peaks);
   if (!fixes.empty()) return fixes;

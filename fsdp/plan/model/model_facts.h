@@ -181,8 +181,10 @@ struct StagePlace {
   bool Leaves(int unit) const {
     return count > 1 && !(last() && unit + 1 == runs.back().end) && runs[RunOf(unit)].end == unit + 1;
   }
-  // Maximum number of forwards through this stage's runs whose backward has not run: enough for the last
-  // stage to start its last run, plus one.
+  // Maximum number of forwards through this stage's runs whose backward has not run: the warmup forwards plus
+  // one. 1F1B warms up with one forward per later stage. Interleaved 1F1B with R runs needs 2 * (later
+  // stages) + (R - 1) * (stages), as in Megatron: the last stage can start its last run only after all stages
+  // ran the earlier ones.
   int InFlight(int micro_batches) const {
     const int others = static_cast<int>(runs.size()) - 1, behind = count - 1 - number;
     const int ahead = others == 0 ? behind : 2 * behind + others * count;

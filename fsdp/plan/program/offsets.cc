@@ -76,8 +76,8 @@ int64_t BoundBytes(const std::vector<int>& by_size, const std::vector<int64_t>& 
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
-// The lowest gap between conflicting buffers that already have an offset. `taken`: scratch memory, reused
-// between calls.
+// First fit: the lowest gap between conflicting buffers that already have an offset. `taken`: scratch memory,
+// reused between calls.
 int64_t LowestGap(int64_t bytes, const std::vector<int>& neighbours, const std::vector<int64_t>& all_bytes,
                   const std::vector<int64_t>& offset, Ranges* taken) {
   taken->clear();

@@ -65,7 +65,7 @@ std::vector<BadCase> BadCases() {
       {"bad_step_nonfinite_rewind", "on_nonfinite.action",
        [](J* j) {
          Nonfinite(j, kRewind);
-         j->mutable_checkpoint()->set_dir("/runs/1");  // The final checkpoint is no rewind target.
+         j->mutable_checkpoint()->set_dir("/runs/1");  // A final checkpoint cannot be a rewind target.
        }},
       {"bad_step_spike_action", "on_spike.action", [](J* j) { j->mutable_train()->mutable_on_spike(); }},
       {"bad_step_spike_max", "on_spike.max", [](J* j) { Spike(j, kSkip)->set_max(0); }},
