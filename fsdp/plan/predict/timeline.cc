@@ -110,7 +110,7 @@ struct TraceFile {
 
 absl::StatusOr<TraceFile> Parted(absl::string_view file) {
   TraceFile parts;
-  const absl::Status bad = absl::DataLossError("is no whole trace");
+  const absl::Status bad = absl::DataLossError("is not a complete trace");
   const size_t end = file.rfind(kTail);
   if (!absl::ConsumePrefix(&file, kHead) || end == absl::string_view::npos || end < sizeof(kHead) - 1)
     return bad;
