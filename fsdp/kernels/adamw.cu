@@ -9,11 +9,11 @@ namespace fsdpd::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-// Of a thread at a time: enough bytes under way, of moments of eight bits too.
+// Parameters that a thread updates at a time: enough bytes in flight, for 8-bit moments too.
 template <typename M>
 constexpr int kParams = sizeof(M) == 1 ? 8 : 4;
-// Eight blocks for each multiprocessor of an H100. A block computes the two powers of the step once, in
-// double precision, which would cost more than the memory if each thread did.
+// Eight blocks per multiprocessor of an H100. Each block computes the bias corrections once: two powers in
+// double precision, which would take longer than the memory traffic if every thread computed them.
 constexpr unsigned kMaxBlocks = 132 * 8;
 
 struct Factors {
@@ -34,7 +34,7 @@ __device__ Factors MakeFactors(const AdamWArgs& args) {
           static_cast<uint32_t>(steps)};
 }
 
-// A moment as it is stored: eight bits are fp8_moments.h's.
+// Conversions between fp32 and the stored moment; 8-bit moments use fp8_moments.h.
 template <int kMoment, typename M>
 __device__ float WideMoment(M stored) {
   if constexpr (std::is_same_v<M, uint8_t>) {
@@ -81,7 +81,8 @@ __device__ void StoreParam(const AdamWArgs& args, int64_t i, const Pack<float, N
   }
 }
 
-// Roundings are spelt out: those that a compiler chooses differ between types of storage.
+// Roundings are explicit: the compiler's choice of FMA contraction differs between storage types, and the
+// results must not.
 template <typename G, typename M, int N, bool kSplitFp32>
 __device__ void UpdatePack(const AdamWArgs& args, const Factors& f, int64_t i) {
   auto param = LoadParam<N, kSplitFp32>(args, i);
@@ -117,7 +118,7 @@ __global__ void Update(AdamWArgs args) {
   }
 }
 
-// Whether packs of `params` numbers of any of the types are whole at these addresses.
+// Whether all arrays can be accessed `params` elements at a time: alignment and size.
 bool PacksOf(const AdamWArgs& args, int params) {
   const auto aligned = [params](const void* address, DType type) {
     return reinterpret_cast<uintptr_t>(address) % (params * BytesOf(type)) == 0;

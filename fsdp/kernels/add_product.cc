@@ -8,7 +8,7 @@
 namespace fsdpd::kernels {
 namespace {
 
-constexpr double kLargeFlops = 4e11;  // Of the smallest that was measured.
+constexpr double kLargeFlops = 4e11;  // The smallest product that was measured to be limited by power.
 
 LtProduct ProductOf(const AddProductArgs& args, uint32_t alignment) {
   LtProduct product = ProductInFp32();
@@ -32,7 +32,7 @@ bool AddProduct(const AddProductArgs& args, Stream stream) {
   const bool adds = args.residual != nullptr;
   const void* addend = adds ? args.residual : args.sum;
   const uint32_t alignment = AlignmentOf({addend, args.x, args.weight, args.sum});
-  // As many as a model's blocks have shapes, and its head.
+  // Bounded by the number of product shapes in the model's layers and head.
   thread_local std::map<std::tuple<int64_t, int64_t, int64_t, DType, uint32_t>, LtProduct> products;
   const auto key = std::make_tuple(args.rows, args.outputs, args.inputs, args.type, alignment);
   auto found = products.find(key);

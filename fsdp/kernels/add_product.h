@@ -1,8 +1,9 @@
-// sum = residual + x weight^T, added up in fp32 and rounded once. cuBLASLt reads the residual where it lies;
-// LibTorch's addmm copies it first, which is twice its bytes (an 8B layer at 8192 tokens: 134 MB, twice).
+// sum = residual + x weight^T, accumulated in fp32 and rounded once (a fused residual add). cuBLASLt reads
+// the residual in place; LibTorch's addmm first copies it, which costs twice its size in memory traffic (an
+// 8B layer at 8192 tokens: 134 MB, twice).
 //
-// Which of cuBLASLt's algorithms serves a shape is asked once a thread and shape, see lt_product.h.
-// Memory: LibTorch's workspace of the stream.
+// The cuBLASLt algorithm is looked up once per thread and shape, see lt_product.h. Memory: LibTorch's
+// cuBLASLt workspace of the stream.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,17 @@
 namespace fsdpd::kernels {
 
 struct AddProductArgs {
-  const void* residual;  // [rows x outputs], as sum. Null: nothing is added.
+  const void* residual;  // [rows x outputs], like sum. Null: plain product.
   const void* x;         // [rows x inputs]
   const void* weight;    // [outputs x inputs]
-  void* sum;             // Not residual's place.
+  void* sum;             // Must not alias residual.
   int64_t rows;
   int64_t outputs;
   int64_t inputs;
   DType type;
 };
 
-// False, and nothing is done, where cuBLASLt has no algorithm for the shape.
+// Returns false, without doing anything, if cuBLASLt has no algorithm for the shape.
 bool AddProduct(const AddProductArgs& args, Stream stream);
 
 }  // namespace fsdpd::kernels

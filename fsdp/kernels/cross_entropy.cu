@@ -8,14 +8,15 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kUnroll = 4;  // Loads that a thread has in flight.
+constexpr int kUnroll = 4;  // Loads in flight per thread.
 
-// The sum of exp(x - largest) so far, kept relative to the largest x seen. An empty one is {-inf, 0}.
+// Online softmax state: the sum of exp(x - largest), relative to the largest x seen so far. Initially {-inf,
+// 0}.
 struct Running {
   float largest = -INFINITY;
   float sum = 0;
 
-  // Not a number or infinite anywhere makes the sum so: a step that is not finite must be seen.
+  // A NaN or infinity in any element propagates into the sum, so that non-finite steps are detected.
   template <int N>
   __device__ void AddAll(const float (&x)[N]) {
     float top = largest;
@@ -73,7 +74,7 @@ __global__ void Forward(CrossEntropyArgs args, float* losses) {
   losses[blockIdx.x] = target < 0 ? 0.0f : log_sum_exp - Wide(row[target]);
 }
 
-// Grid: rows x pieces of a row.
+// Grid: rows x chunks of a row.
 template <typename T, int N>
 __global__ void Backward(CrossEntropyArgs args, const float* scale) {
   const int64_t pack = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;

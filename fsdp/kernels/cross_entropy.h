@@ -1,7 +1,8 @@
-// Cross-entropy of rows of logits: the loss in one pass over them, and their gradient in place in another.
-// Everything is in fp32; a row whose target is kNoTarget loses nothing and has a gradient of zero.
+// Cross-entropy over rows of logits: one pass computes the loss, a second one overwrites the logits with
+// their gradient. All arithmetic is in fp32. A row whose target is kNoTarget has a loss and a gradient of
+// zero (PyTorch's ignore_index).
 //
-// Bytes that must move: the logits once forward, twice backward.
+// Minimum memory traffic: the logits once in forward, twice in backward.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,10 @@ struct CrossEntropyArgs {
   DType type;
 };
 
-// Writes log_sum_exp and each row's loss.
+// Writes log_sum_exp and the loss of each row.
 void CrossEntropyForward(const CrossEntropyArgs& args, float* losses, Stream stream);
 
-// Overwrites the logits with (softmax - one at the target) * *scale.
+// Overwrites the logits with (softmax - onehot(target)) * *scale.
 void CrossEntropyBackward(const CrossEntropyArgs& args, const float* scale, Stream stream);
 
 }  // namespace fsdpd::kernels

@@ -10,13 +10,13 @@ constexpr int kThreads = 256;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// Of those that have rows here, counted from the first; else -1.
+// The local index of the chosen expert, or -1 if its rows are not here.
 __device__ int OwnExpert(const PlaceRowsArgs& args, int64_t choice) {
   const int64_t expert = args.chosen[choice] - args.first;
   return expert >= 0 && expert < args.experts ? static_cast<int>(expert) : -1;
 }
 
-// One warp a block: how many of the block's choices fell on each expert.
+// One warp per block: counts the choices of each expert among the block's choices.
 __global__ void Count(PlaceRowsArgs args) {
   extern __shared__ int32_t of_expert[];
   for (int e = threadIdx.x; e < args.experts; e += kWarp) of_expert[e] = 0;
@@ -31,7 +31,8 @@ __global__ void Count(PlaceRowsArgs args) {
     args.counts[static_cast<int64_t>(blockIdx.x) * args.experts + e] = of_expert[e];
 }
 
-// One block, a thread for each expert: counts become how many of the expert's choices earlier blocks have.
+// One block, one thread per expert: replaces each block's count with the number of choices in earlier blocks
+// (an exclusive prefix sum per expert), then computes `ends` by a prefix sum over experts.
 __global__ void Offsets(PlaceRowsArgs args, int64_t blocks) {
   __shared__ int32_t sums[kMostExperts];
   const int e = static_cast<int>(threadIdx.x);
@@ -62,8 +63,8 @@ __global__ void Offsets(PlaceRowsArgs args, int64_t blocks) {
   if (e == args.experts - 1 && sums[e] > room) *args.lacking += static_cast<float>(sums[e] - room);
 }
 
-// One warp a block, 32 choices at a time, in order: a choice's row is after those of the lanes before it that
-// chose the same.
+// One warp per block, 32 choices at a time, in order: a choice's row follows those of lower lanes with the
+// same expert. This keeps the order of choices, and therefore the bits of later sums, deterministic.
 __global__ void Place(PlaceRowsArgs args) {
   extern __shared__ int32_t next[];
   for (int e = threadIdx.x; e < args.experts; e += kWarp) {
@@ -88,7 +89,7 @@ __global__ void Place(PlaceRowsArgs args) {
   }
 }
 
-// Columns are threads' along x, rows along y, so that narrow rows fill a block too.
+// Threads along x cover columns, along y rows, so that narrow rows fill a block too.
 struct Launch {
   dim3 blocks;
   dim3 threads;
@@ -103,7 +104,7 @@ Launch LaunchOf(int64_t rows, int64_t packs) {
 __device__ int64_t Row() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
 __device__ int64_t Column() { return static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; }
 
-// So many rows a thread, all of them on their way at once.
+// Rows per thread, all loaded before the first store.
 constexpr int kGathered = 4;
 
 template <typename T, int N>
@@ -149,7 +150,7 @@ __global__ void Sum(SumRowsArgs args, int64_t packs) {
   Store(static_cast<S*>(args.sum), token * packs + column, out);
 }
 
-// Of both types so many numbers are at most 16 bytes.
+// Four elements are at most 16 bytes for both types.
 constexpr int kNumbers = 4;
 
 template <typename T, typename S>

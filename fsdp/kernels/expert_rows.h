@@ -1,13 +1,15 @@
-// The way from tokens to rows of experts and back (fsdp/model/native/native_experts.h): where each
-// choice's row lies, rows gathered from elsewhere, and a token's rows added up.
+// Permutation between tokens and rows of experts, for mixture-of-experts layers
+// (fsdp/model/native/native_experts.h): computes the row of each routing choice, gathers rows, and sums the
+// rows of each token. A "choice" is one (token, k-th expert) pair of top-k routing.
 //
-// An expert's rows follow each other, in the choices' order, and begin at a multiple of `step`; what
-// fills them up to the next expert's is of no choice. How many rows an expert has is known to the device
-// alone: buffers have room for the most there can be, or for less, and then what is lacking is counted.
-// Nothing here depends on what was chosen but what is written.
+// The rows of an expert are contiguous, in the order of the choices, and start at a multiple of `step`;
+// padding rows between experts belong to no choice. Only the device knows how many rows each expert has.
+// Buffers hold either the maximum number of rows or fewer; rows that exceed the capacity are counted, not
+// written. Kernel launches do not depend on the routing, only the data they write does, so they can be
+// captured in a CUDA graph.
 //
-// Bytes that must move: 2 rows x width x c to gather, per_token + 1 of each token's to add up (of two parts 2
-// per_token + 1).
+// Minimum memory traffic for elements of c bytes: 2 rows x width x c to gather; per_token + 1 rows for each
+// token to sum (2 per_token + 1 with `second`).
 #pragma once
 
 #include <cstdint>
@@ -17,36 +19,36 @@
 
 namespace fsdpd::kernels {
 
-constexpr int64_t kMostExperts = 1024;  // As many as a block has threads.
+constexpr int64_t kMostExperts = 1024;  // One thread of a block per expert.
 constexpr int64_t kChoicesOfBlock = 1024;
 
-// Of PlaceRows: so many numbers for each expert.
+// Number of blocks of PlaceRows(); it needs one scratch counter per block and expert.
 constexpr int64_t PlaceRowsBlocks(int64_t choices) {
   return (choices + kChoicesOfBlock - 1) / kChoicesOfBlock;
 }
 
 struct PlaceRowsArgs {
-  const int64_t* chosen;  // [choices]: an expert's number.
-  int32_t* order;         // [rows]: of which choice each row is; -1: of none.
-  int32_t* of_choice;     // [choices]: the row of each; -1: it has none here.
-  int32_t* ends;          // [experts]: where each one's rows end, with what fills them up.
+  const int64_t* chosen;  // [choices]: the index of the expert.
+  int32_t* order;         // [rows]: the choice that each row belongs to; -1: padding.
+  int32_t* of_choice;     // [choices]: the row of each choice; -1: no row here.
+  int32_t* ends;          // [experts]: where the rows of each expert end, padding included.
   int32_t* counts;        // [PlaceRowsBlocks(choices) x experts]: scratch.
-  float* lacking;         // Rows that there is no room for are added to it. Null: there is.
+  float* lacking;         // Incremented by the number of rows over capacity. Null: capacity suffices.
   int64_t choices;
-  int64_t rows;  // With room for all: experts x step more than choices, where the step is above 1.
-  int first;     // Choices of `experts` from this one on have rows, others none.
+  int64_t rows;  // Full capacity is `choices`, plus experts x step if step is above 1.
+  int first;     // Only experts [first, first + experts) have rows here.
   int experts;   // At most kMostExperts.
-  int step;      // 1: nothing is filled up. Above it an expert has at least so many rows.
-  int64_t each;  // Where not 0, each has room for so many by itself, and the next one's begin behind it.
+  int step;      // 1: no padding. Above 1, each expert has at least `step` rows.
+  int64_t each;  // If not 0: the capacity of each expert, at a fixed offset e x each.
 };
 
 void PlaceRows(const PlaceRowsArgs& args, Stream stream);
 
 struct GatherRowsArgs {
   const void* from;       // [any x width]
-  const int32_t* places;  // [rows]: each row is from[place / divisor]; of a place below 0 it is zero.
+  const int32_t* places;  // [rows]: row r is from[places[r] / divisor]; zero if places[r] < 0.
   void* to;               // [rows x width]
-  const int32_t* used;    // Rows from this number on are not written. Null: all are.
+  const int32_t* used;    // *used: rows from this one on are not written. Null: all are written.
   int64_t rows;
   int64_t width;
   int divisor;
@@ -57,14 +59,14 @@ void GatherRows(const GatherRowsArgs& args, Stream stream);
 
 struct SumRowsArgs {
   const void* rows;          // [any x width]
-  const void* second;        // Likewise, added to `rows`; null: nothing is.
-  const int32_t* of_choice;  // [tokens x per_token]; below 0: nothing is added.
-  const void* addend;        // [tokens x width] of `sum_type`; may be `sum`. Null: none.
-  void* sum;                 // [tokens x width]: in the choices' order, in fp32, rounded once.
+  const void* second;        // Like `rows`, added to it. Null: not used.
+  const int32_t* of_choice;  // [tokens x per_token]; negative: no contribution.
+  const void* addend;        // [tokens x width] of `sum_type`; may alias `sum`. Null: not used.
+  void* sum;                 // [tokens x width]: summed in the order of choices, in fp32, rounded once.
   int64_t tokens;
   int64_t width;
   int per_token;
-  DType type;  // Of rows.
+  DType type;  // Element type of rows and second.
   DType sum_type;
 };
 

@@ -7,11 +7,12 @@ namespace fsdpd::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-// Sixteen blocks for each multiprocessor of an H100.
+// Sixteen blocks per multiprocessor of an H100.
 constexpr unsigned kMaxBlocks = 132 * 16;
 
-// A thread draws one number at a time. That computes each pair twice and each Philox counter four times, and
-// a GPU still draws 8 G numbers in a small part of a second; stores are coalesced for any begin and slice.
+// Each thread draws one number at a time. That computes every Box-Muller pair twice and every Philox counter
+// four times, yet a GPU draws 8e9 numbers in a fraction of a second; stores are coalesced for any begin and
+// shard.
 template <bool kSplitFp32>
 __global__ void Fill(FillNormalsArgs args) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;

@@ -1,8 +1,8 @@
-// Writes initial values where they are kept: numbers of normal_numbers.h, into fp32 or into halves
-// (halves.h). The bits are those of the CPU (fsdp/model/unit/draw_normals.h), which
-// fsdp/optimizer:sharded_params_cuda_test compares.
+// Initializes parameters on the device with the normal numbers of normal_numbers.h, as fp32 or split fp32
+// (split_fp32.h). The bits equal those of the CPU implementation (fsdp/model/unit/draw_normals.h);
+// fsdp/optimizer:sharded_params_cuda_test compares the two.
 //
-// Bytes that must move for n numbers: 4 n.
+// Minimum memory traffic for n numbers: 4 n bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@
 
 namespace fsdpd::kernels {
 
-// A slice of a parameter: of each `parts` stretches that follow each other in the whole parameter, the one of
-// number `part`. Example: columns 4 to 7 of a matrix with 12 columns are stretch 4, parts 3, part 1.
+// A tensor-parallel shard of a parameter. The whole parameter is a sequence of groups of `parts` consecutive
+// stretches; the shard is stretch number `part` of each group. Example: columns 4 to 7 of a matrix with 12
+// columns are stretch 4, parts 3, part 1.
 struct ParamSlice {
   int64_t stretch;
-  int64_t parts;  // 1: the slice is the whole parameter.
+  int64_t parts;  // 1: not sharded.
   int64_t part;
 };
 
-// The number in the whole parameter of the slice's element i.
+// Maps element i of the shard to its index in the whole parameter.
 FSDPD_HOST_DEVICE inline int64_t WholeElement(const ParamSlice& slice, int64_t i) {
   if (slice.parts == 1) return i;
   const int64_t row = i / slice.stretch;
@@ -31,10 +32,10 @@ FSDPD_HOST_DEVICE inline int64_t WholeElement(const ParamSlice& slice, int64_t i
 struct FillNormalsArgs {
   NormalNumbers numbers;
   ParamSlice slice;
-  int64_t begin;  // Of the slice's elements.
+  int64_t begin;  // First element, counted in the shard.
   int64_t elements;
-  float* values;   // [elements]; null where there are halves.
-  uint16_t* high;  // Instead of values.
+  float* values;   // [elements]; null for split fp32.
+  uint16_t* high;  // Split fp32, instead of values.
   uint16_t* low;
 };
 

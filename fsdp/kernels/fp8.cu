@@ -17,14 +17,14 @@ __device__ auto LoadPack(const T* from, int64_t pack) {
   }
 }
 
-// Whose row it is, by a whole warp; `experts` beyond the last end.
+// The expert that a row belongs to, computed by a whole warp; `experts` for rows past the last end.
 __device__ int ExpertOf(const int32_t* ends, int experts, int64_t row) {
   int before = 0;
   for (int e = static_cast<int>(threadIdx.x) % 32; e < experts; e += 32) before += ends[e] <= row ? 1 : 0;
   return __reduce_add_sync(0xffffffffu, before);
 }
 
-// Which of from's rows it is; -1: none, and zero.
+// The row of `from` to read; -1: a zero row.
 template <typename Args>
 __device__ int PlaceOf(const Args& args, int64_t row) {
   if (args.places == nullptr) return static_cast<int>(row);
@@ -32,7 +32,7 @@ __device__ int PlaceOf(const Args& args, int64_t row) {
   return place < 0 ? -1 : place / args.divisor;
 }
 
-// A block has a row.
+// One block per row.
 template <int N, bool kByColumn>
 __global__ void Rows(Fp8RowsArgs args) {
   const int64_t row = blockIdx.x;
@@ -66,16 +66,17 @@ __global__ void Weights(Fp8WeightsArgs args) {
                        static_cast<unsigned char*>(args.to) + row * args.width, args.scales + row, args.seen);
 }
 
-// ---- Columns. First the largest of each, by blocks of kPacks packs of columns and kRowsTogether rows, of
-// which each warp has a part; a maximum is the same in whatever order.
+// ---- Column-wise quantization, pass 1: column maxima. A block covers kPacks packs of columns and
+// kRowsTogether rows, divided among its warps. The order of atomics does not matter, since a maximum is
+// order-independent.
 
 constexpr int kPacks = 32;
 constexpr int kWarps = 8;
 constexpr int64_t kRowsTogether = 256;
-constexpr int kUnderWay = 4;  // Rows that a thread reads at once.
+constexpr int kUnderWay = 4;  // Rows that a thread loads at once.
 
-// Of experts' rows a warp takes those that follow each other, kFp8Step by kFp8Step, which are one
-// expert's each.
+// A warp takes consecutive rows in steps of kFp8Step, each of which belongs to a single expert, so that it
+// flushes its maxima only when the expert changes.
 template <int N, bool kPlaced>
 __global__ void ExpertColumnMax(Fp8ColumnsArgs args) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -107,7 +108,7 @@ __global__ void ExpertColumnMax(Fp8ColumnsArgs args) {
         if constexpr (kPlaced) at[r] = __shfl_sync(0xffffffffu, own_place, static_cast<int>(at[r] - first));
       }
       if (!has) continue;
-      Pack<Number, N> x[kUnderWay];  // Of none the first row, without a branch.
+      Pack<Number, N> x[kUnderWay];  // Places below 0 load row 0 instead, to avoid a branch.
       for (int r = 0; r < kUnderWay; ++r)
         x[r] = Load<Number, N>(from + max(at[r], int64_t{0}) * args.stride, pack);
       for (int r = 0; r < kUnderWay; ++r) {
@@ -142,13 +143,14 @@ __global__ void ColumnMax(Fp8ColumnsArgs args) {
   }
 }
 
-// Then tiles of kTileRows x kTileColumns are turned in shared memory, four rows of a column as one word.
+// ---- Pass 2: transposes tiles of kTileRows x kTileColumns in shared memory, with four rows of a column
+// packed into a word.
 constexpr int kTileRows = 128;
 constexpr int kTileColumns = 64;
 constexpr int kTileWords = kTileRows / 4;
 constexpr int kTurnWarps = 8;
 
-// Stretches of a tile's rows whose columns have scales of their own.
+// Groups of kFp8Step rows in a tile; each group has the scales of one expert.
 constexpr int kTileSteps = kTileRows / kFp8Step;
 static_assert(kTileSteps == kTurnWarps);
 
@@ -217,17 +219,17 @@ __global__ void __launch_bounds__(kTurnWarps * 32) Turn(Fp8ColumnsArgs args) {
   }
 }
 
-// ---- What is in FP8, turned: tiles of which a thread takes eight columns of four rows at a time, and writes
-// eight rows of a column. Words lie in shared memory so that neither those of a row nor those of a column
-// share a bank, and two that are neighbours stay so.
+// ---- Transpose of a matrix that is already FP8. Each thread reads tiles of four rows x eight columns and
+// writes eight rows of a column. Words are swizzled in shared memory: neither a row nor a column of words has
+// bank conflicts, and pairs of neighbors stay adjacent for 8-byte accesses.
 
 constexpr int kSide = 128;
 constexpr int kSideWords = kSide / 4;
 constexpr int kSideTwos = kSideWords / 2;
 constexpr int kTurnThreads = 256;
-constexpr int kTurnBlocks = 6;  // On a multiprocessor.
+constexpr int kTurnBlocks = 6;  // Per multiprocessor.
 
-// 8 numbers.
+// 8 FP8 elements.
 struct alignas(8) TwoWords {
   unsigned at[2];
 };
@@ -236,7 +238,7 @@ struct Words {
   unsigned at[4];
 };
 
-// Byte k of each of the rows' words, as the k-th word.
+// 4x4 byte transpose: byte k of each row becomes word k.
 __device__ Words TurnedWords(const Words& rows) {
   const unsigned low = __byte_perm(rows.at[0], rows.at[1], 0x5140),
                  low_next = __byte_perm(rows.at[2], rows.at[3], 0x5140),
@@ -290,7 +292,7 @@ __global__ void __launch_bounds__(kTurnThreads, kTurnBlocks) TurnBytes(Fp8TurnAr
     args.ones[matrix * args.width + first_column + c] = 1;
 }
 
-// Whether rows can be read whole packs at a time.
+// Whether rows can be read in whole packs.
 bool WholePacks(const void* from, int64_t width, int64_t stride) {
   return Packs<Number>(width, {from}) && stride % kPack<Number> == 0;
 }

@@ -1,4 +1,4 @@
-// Rounding to FP8, as fp8.h says it is done, for kernels that round what they have just made.
+// Device code for FP8 quantization as fp8.h describes it, for kernels that quantize their own output.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -10,13 +10,13 @@
 
 namespace fsdpd::kernels {
 
-constexpr float kFp8Largest = 448.0f;  // Of e4m3.
+constexpr float kFp8Largest = 448.0f;  // The largest e4m3 number.
 constexpr float kFp8Least = 0x1p-100f;
 
-// As bits: an infinity is above all numbers, and a NaN above that.
+// |x| as bits: they sort like the magnitudes, with infinity above all numbers and NaN above infinity.
 __device__ inline unsigned Magnitude(__nv_bfloat16 x) { return __bfloat16_as_ushort(x) & 0x7fffu; }
 
-// NaN is not less than anything, and stays.
+// A NaN compares false with everything, so it is returned unchanged.
 __device__ inline float LargestOf(unsigned magnitude) {
   const float x = __uint_as_float(magnitude << 16);
   return x < kFp8Least ? kFp8Least : x;
@@ -24,13 +24,13 @@ __device__ inline float LargestOf(unsigned magnitude) {
 __device__ inline float ScaleOf(unsigned magnitude) { return LargestOf(magnitude) / kFp8Largest; }
 __device__ inline float FactorOf(unsigned magnitude) { return kFp8Largest / LargestOf(magnitude); }
 
-// What a row's numbers are multiplied with when they are read, and when they are rounded.
+// The scale of a row multiplies its elements to dequantize them, the factor to quantize them.
 struct FullScale {
   static __device__ float Scale(unsigned magnitude) { return ScaleOf(magnitude); }
   static __device__ float Factor(unsigned magnitude) { return FactorOf(magnitude); }
 };
 
-// 448 is 1.75 x 2^8. What is not finite stays.
+// Power-of-two scales. 448 is 1.75 x 2^8. Non-finite magnitudes become the scale themselves.
 struct PowerScale {
   static __device__ float Scale(unsigned magnitude) {
     constexpr unsigned kBelowOne = 0x007fffffu, kThreeQuarters = 0x00600000u;
@@ -41,12 +41,12 @@ struct PowerScale {
   static __device__ float Factor(unsigned magnitude) { return 1 / Scale(magnitude); }
 };
 
-// Two at a time, as one instruction does; the first is the lower byte.
+// Quantizes two numbers with one instruction; the first goes into the lower byte.
 __device__ inline unsigned Rounded(float first, float second) {
   return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, __NV_E4M3);
 }
 
-// Four neighbours as one word: on what has FP8 by two instructions, without a 16-bit register between.
+// Quantizes four numbers into one word; where the hardware has FP8, without going through 16-bit registers.
 __device__ inline unsigned RoundedWord(float first, float second, float third, float fourth) {
 #if __CUDA_ARCH__ >= 890
   unsigned word;
@@ -62,33 +62,33 @@ __device__ inline unsigned RoundedWord(float first, float second, float third, f
 #endif
 }
 
-// Two bf16 as one word, the first in its lower half: to take apart what is in one register as numbers of 16
-// bits costs more than all arithmetic here.
+// Two bf16 packed into a word, the first in its lower half. Extracting 16-bit numbers from registers would
+// cost more than all the arithmetic here.
 __device__ inline float FirstOf(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ inline float SecondOf(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 __device__ inline unsigned PairOf(float first, float second) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
   return *reinterpret_cast<const unsigned*>(&pair);
 }
-// Of each half, as bits.
+// |x| of both halves, as bits.
 __device__ inline unsigned Magnitudes(unsigned pair) { return pair & 0x7fff7fffu; }
 __device__ inline unsigned LargerHalf(unsigned pair) { return max(pair & 0xffffu, pair >> 16); }
 
 constexpr int kPairs = kPack<__nv_bfloat16> / 2;
-using Pairs = Pack<unsigned, kPairs>;  // 16 bytes of bf16.
+using Pairs = Pack<unsigned, kPairs>;  // bf16 elements in 16 bytes.
 using One = Pack<__nv_bfloat16, 1>;
 
 __device__ inline Pairs LoadPairs(const __nv_bfloat16* from, int64_t pack) {
   return Load<unsigned, kPairs>(reinterpret_cast<const unsigned*>(from), pack);
 }
 
-// The k-th number of a pack.
+// Element k of a pack.
 __device__ inline float At(const Pairs& pairs, int k) {
   return k % 2 == 0 ? FirstOf(pairs.at[k / 2]) : SecondOf(pairs.at[k / 2]);
 }
 __device__ inline float At(const One& one, int) { return Wide(one.at[0]); }
 
-// The products of two by two; exact where one of them is a power of two.
+// Elementwise products; exact if one factor is a power of two.
 __device__ inline unsigned ProductOf(unsigned a, unsigned b) {
   const __nv_bfloat162 product =
       __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
@@ -104,7 +104,7 @@ __device__ inline One ProductOf(const One& a, const One& b) {
   return {{Narrow<__nv_bfloat16>(Wide(a.at[0]) * Wide(b.at[0]))}};
 }
 
-// fp32 as bf16.
+// Loads fp32 and converts it to bf16.
 __device__ inline Pairs LoadPairs(const float* from, int64_t pack) {
   constexpr int kFloats = kPack<float>;
   Pairs pairs;
@@ -136,7 +136,7 @@ __device__ inline void StoreRounded(const One& from, float factor, unsigned char
   to[pack] = static_cast<unsigned char>(Rounded(At(from, 0) * factor, 0));
 }
 
-// In all threads of a block, of which there are whole warps. Once in a kernel.
+// Block-wide maximum, returned to all threads. Blocks consist of whole warps. Use it once per kernel.
 __device__ inline unsigned BlockMax(unsigned x) {
   __shared__ unsigned of_warp[32];
   x = __reduce_max_sync(0xffffffffu, x);
@@ -146,7 +146,8 @@ __device__ inline unsigned BlockMax(unsigned x) {
   return __reduce_max_sync(0xffffffffu, threadIdx.x % 32 < warps ? of_warp[threadIdx.x % 32] : 0);
 }
 
-// What a thread sees of a row. Half of the least number that is not zero is rounded to zero, as that is even.
+// FP8 statistics of a thread's part of a row. Values up to half of the least nonzero FP8 number are flushed
+// to zero (ties go to even).
 class SeenRow {
  public:
   explicit __device__ SeenRow(float factor) : factor_(factor) {}
@@ -156,7 +157,7 @@ class SeenRow {
   }
   __device__ void Add(const One& one) { AddNumber(At(one, 0)); }
 
-  // By whole warps.
+  // Called by whole warps.
   __device__ void AddTo(Fp8Seen* seen) const {
     const unsigned numbers = __reduce_add_sync(0xffffffffu, numbers_),
                    flushed = __reduce_add_sync(0xffffffffu, flushed_);
@@ -177,30 +178,31 @@ class SeenRow {
   unsigned numbers_ = 0, flushed_ = 0;
 };
 
-// A row's scale among those of all rows. Most change neither bound, so they need no atomic. Called by one
-// thread, last: reading the bounds before the row costs registers, and SwiGLU 20% of its time.
+// Merges a row's scale into the range of all scales. Most rows change neither bound, so they need no atomic.
+// Called by one thread, and last: reading the bounds before the row costs registers, and 20% of SwiGLU's
+// time.
 __device__ inline void AddScale(Fp8Seen* seen, unsigned largest_number, float scale) {
-  if (largest_number == 0) return;  // A row of zeros has no scale.
+  if (largest_number == 0) return;  // A zero row has no scale.
   const unsigned long long bits = __float_as_uint(scale);
   if (bits < __ldcg(&seen->least_scale)) atomicMin(&seen->least_scale, bits);
   if (bits > __ldcg(&seen->largest_scale)) atomicMax(&seen->largest_scale, bits);
 }
 
-// So many packs of a row a thread keeps until the row's largest number is known; others it makes again.
+// Packs of a row that a thread holds in registers until the row's maximum is known; it recomputes the others.
 constexpr int kFp8Saved = 4;
 
-// A block's row, of packs that source(i) reads or makes: Pairs, or one number each.
+// Quantizes a block's row, whose packs source(i) loads or computes: Pairs, or one number each.
 template <typename Scaling = FullScale, typename Source>
 __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to, float* scale,
                          Fp8Seen* seen) {
-  decltype(source(0)) kept[kFp8Saved];
+  decltype(source(0)) saved[kFp8Saved];
   unsigned largest = 0;
 #pragma unroll
   for (int j = 0; j < kFp8Saved; ++j) {
     const int64_t i = threadIdx.x + static_cast<int64_t>(j) * blockDim.x;
     if (i >= packs) break;
-    kept[j] = source(i);
-    largest = max(largest, LargestIn(kept[j]));
+    saved[j] = source(i);
+    largest = max(largest, LargestIn(saved[j]));
   }
   const int64_t beyond = threadIdx.x + static_cast<int64_t>(kFp8Saved) * blockDim.x;
   for (int64_t i = beyond; i < packs; i += blockDim.x) largest = max(largest, LargestIn(source(i)));
@@ -211,13 +213,13 @@ __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to,
   for (int j = 0; j < kFp8Saved; ++j) {
     const int64_t i = threadIdx.x + static_cast<int64_t>(j) * blockDim.x;
     if (i >= packs) break;
-    StoreRounded(kept[j], factor, to, i);
+    StoreRounded(saved[j], factor, to, i);
   }
   for (int64_t i = beyond; i < packs; i += blockDim.x) StoreRounded(source(i), factor, to, i);
   if (seen == nullptr) return;
   if (threadIdx.x == 0) AddScale(seen, largest, Scaling::Scale(largest));
   if (blockIdx.x % kFp8Watched != 0) return;
-  // Read again: nothing is to be kept in registers for it.
+  // Reads the row again, so that statistics cost no registers.
   SeenRow row(factor);
   for (int64_t i = threadIdx.x; i < packs; i += blockDim.x) row.Add(source(i));
   row.AddTo(seen);

@@ -1,24 +1,26 @@
-// A matrix in FP8 (e4m3) with a scale a row, from bf16: as it is, or turned, which is what the next product's
-// backward reads, since Hopper multiplies FP8 only along rows of both operands.
+// Quantization of bf16 matrices to FP8 (e4m3) with one scale per row, either row-wise or transposed. Backward
+// products read transposed operands, because Hopper multiplies FP8 only if both operands are contiguous along
+// the dimension that is summed over.
 //
-// A row's scale is its largest magnitude over 448, FP8's largest number, or that of 2^-100 in a row of less;
-// a number is multiplied with 448 over that magnitude in fp32 and rounded to the nearest, ties to even. A row
-// with an infinity or a NaN gets such a scale, so that all that is multiplied with it is NaN.
+// scale = amax(row) / 448 (448 is the largest e4m3 number); a row with an amax below 2^-100 uses the scale of
+// 2^-100. Elements are multiplied by 448 / amax in fp32 and rounded to nearest even. A row with an infinity
+// or NaN gets a scale that turns every product with it into NaN.
 //
-// What norms and SwiGLU make is rounded by their own kernels (rms_norm.h, fp8_swiglu.h).
+// Outputs of RMSNorm and SwiGLU are quantized by their own kernels (rms_norm.h, fp8_swiglu.h).
 //
-// Weights are rounded once for all products that read them. Their scale is a power of two, the least with
-// which no number of the row is above 448: a gradient that is multiplied with it keeps its bits, so that the
-// scales of the rows that the input's gradient adds up go into that product's other operand (`by_column`),
-// and what was rounded need only be turned.
+// Weights are quantized once for all products that read them, with power-of-two scales: the smallest one with
+// which no element of the row exceeds 448. Multiplying a gradient by a power of two is exact, so the backward
+// product folds the scales of the weight's rows, which it sums over, into its other operand (`by_column`),
+// and the quantized weight only needs to be transposed (Fp8Turn).
 //
-// Rows of experts (expert_rows.h) are rounded all at once, of whom only the device knows how many rows each
-// has: `ends`. Columns are then of an expert's rows, and each has scales of its own. What is copied into such
-// rows from tokens need not be: row r is from's row places[r] / divisor, and zero where that is below 0.
+// Rows of experts (expert_rows.h) are quantized by one launch; only the device knows how many rows each
+// expert has (`ends`). Columns are then columns of one expert's rows, each with its own scale. Rows that are
+// copies of tokens need not be materialized first: row r is row places[r] / divisor of `from`, and zero if
+// places[r] is negative.
 //
-// Bytes that must move for n numbers: 3 n, and turned 5 n, as the scales of columns take a reading of their
-// own (an 8B layer's 8192 tokens of gate and up: 0.70 and 1.17 GB); of what is in FP8 already, 2 n. (By
-// strips of columns that a card's cache holds between the two readings it was slower: docs/bench.)
+// Minimum memory traffic for n elements: 3 n bytes row-wise; 5 n transposed, since the column scales take a
+// read of their own (an 8B layer's 8192 tokens of gate and up: 0.70 and 1.17 GB); 2 n if the input is already
+// FP8. Keeping strips of columns in L2 between the two reads was slower: docs/bench.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +30,9 @@
 
 namespace fsdpd::kernels {
 
-// What a kernel that is given a place for it adds there. Scales, of all rows, as bits of fp32, which are in
-// the order of positive numbers; numbers, and of them those that become zero, of one row in kFp8Watched.
+// FP8 statistics, accumulated by kernels that get a pointer to them. Scales are fp32 bit patterns, which sort
+// like the positive numbers they encode, and cover all rows. The element counts (nonzero elements, and those
+// that are flushed to zero) sample one row in kFp8Watched.
 struct Fp8Seen {
   unsigned long long numbers;
   unsigned long long flushed;
@@ -44,21 +47,22 @@ struct Fp8RowsArgs {
   int64_t width;
   int64_t stride;
   void* to;       // [rows x width]
-  float* scales;  // [rows]: what its numbers are multiplied with.
-  // [width] powers of two that the numbers are multiplied with before; null: nothing.
+  float* scales;  // [rows]: multiply the FP8 elements by it to dequantize.
+  // [width] powers of two that multiply the elements before quantization; null: none.
   const float* by_column = nullptr;
-  const int32_t* ends = nullptr;  // [experts]: by_column is [experts x width]. Rows beyond the last are left.
+  // [experts]: by_column is [experts x width]; rows past the last are not written.
+  const int32_t* ends = nullptr;
   int experts = 0;
-  const int32_t* places = nullptr;  // [rows]; with ends and by_column alone.
+  const int32_t* places = nullptr;  // [rows]; only with ends and by_column.
   int divisor = 1;
   Fp8Seen* seen = nullptr;
 };
 void Fp8Rows(const Fp8RowsArgs& args, Stream stream);
 
-// With scales that are powers of two.
+// Quantizes with power-of-two scales.
 struct Fp8WeightsArgs {
-  const void* from;  // [rows x width], contiguous, rounded to bf16 before anything else.
-  DType type;        // Of those: bf16 or fp32.
+  const void* from;  // [rows x width], contiguous, rounded to bf16 first.
+  DType type;        // Of from: bf16 or fp32.
   int64_t rows;
   int64_t width;
   void* to;       // [rows x width]
@@ -68,31 +72,33 @@ struct Fp8WeightsArgs {
 void Fp8Weights(const Fp8WeightsArgs& args, Stream stream);
 
 struct Fp8TurnArgs {
-  const void* from;  // [matrices x rows x width] FP8, contiguous; 8 divides sizes, strides and addresses.
+  const void*
+      from;  // [matrices x rows x width] FP8, contiguous; sizes, strides and addresses are multiples of 8.
   int64_t rows;
   int64_t width;
-  void* to;     // [matrices x width x rows], rows `stride` numbers apart.
-  float* ones;  // [matrices x width]: scales, for those of `from` belong to no row here.
+  void* to;     // [matrices x width x rows], rows `stride` elements apart.
+  float* ones;  // [matrices x width]: set to 1; the scales of `from` go into the other operand.
   int64_t stride;
   int64_t matrices = 1;
 };
 void Fp8Turn(const Fp8TurnArgs& args, Stream stream);
 
 struct Fp8ColumnsArgs {
-  const void* from;  // As above.
+  const void* from;  // Like Fp8RowsArgs::from.
   int64_t rows;
   int64_t width;
   int64_t stride;
-  void* to;           // [width x padded]: zero from `rows` on, or NaN in a column that has one.
-  int64_t padded;     // A multiple of 4.
-  float* scales;      // [width]
-  uint32_t* largest;  // [width]: room for magnitudes meanwhile.
-  // [experts], multiples of kFp8Step: scales and room are [experts x width]. Nothing is written beyond.
+  void* to;        // [width x padded]: zero from column `rows` on, or NaN if the matrix column contains one.
+  int64_t padded;  // A multiple of 4.
+  float* scales;   // [width]
+  uint32_t* largest;  // [width]: scratch for column maxima.
+  // [experts], multiples of kFp8Step: scales and largest are [experts x width]. Nothing is written past the
+  // last.
   const int32_t* ends = nullptr;
   int experts = 1;
-  const int32_t* places = nullptr;  // [rows]; with ends alone.
+  const int32_t* places = nullptr;  // [rows]; only with ends.
   int divisor = 1;
-  bool found = false;  // Whether who made x has left magnitudes in `largest`; without ends alone.
+  bool found = false;  // `largest` has the column maxima already; not with ends.
 };
 void Fp8Columns(const Fp8ColumnsArgs& args, Stream stream);
 

@@ -1,19 +1,20 @@
-// AdamW's moments in eight bits each, for `precision.moments: fp8`: floating-point numbers with two bits of
-// mantissa and no scale beside them.
+// 8-bit storage of AdamW's moments, for `precision.moments: fp8`: floating point with two mantissa bits and
+// no scale factor.
 //
-//   the first   a sign, five bits of exponent:  0, and 2^-30 to 7
-//   the second  no sign, six bits of exponent:  0, and 2^-60 to 28
+//   exp_avg     1 sign bit, 5 exponent bits:   0, and 2^-30 to 7
+//   exp_avg_sq  no sign bit, 6 exponent bits:  0, and 2^-60 to 28
 //
-// so the second holds the squares of the first's numbers up to 5, and where gradients are clipped to a norm
-// of kFp8MomentNorm neither's range is left. What is smaller than the smallest is dithered as all is; but a
-// second moment that is not zero never becomes zero, as a step is divided by its root.
+// exp_avg_sq can hold the squares of exp_avg's range up to 5. If gradients are clipped to a norm of
+// kFp8MomentNorm, neither range overflows. Values below the smallest number are rounded stochastically like
+// all others, except that a nonzero exp_avg_sq never becomes zero, because the update is divided by its
+// square root.
 //
-// A number becomes one of its two neighbours, with the probability that makes it right in the mean: the
-// nearest would stand still, as a step changes a moment by less than half of what its last bit is worth. What
-// decides is a hash of the numbers themselves and of the step, not of where they lie: ranks that have the
-// same parameter round it alike, and any cut of a model into shards gives the same.
+// Rounding is stochastic, to one of the two neighbors, and unbiased. Rounding to nearest would freeze the
+// moments: one step changes a moment by less than half a unit in the last place. The random bits are a hash
+// of the values and the step, not of the position: ranks that hold the same parameter round it the same way,
+// and the result does not depend on how the model is sharded.
 //
-// For CPU and device code, with the same bits.
+// For CPU and device code; both give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,9 @@
 namespace fsdpd::kernels {
 
 struct MomentFormat {
-  int32_t least_exponent;  // Of numbers with a leading one; those below are as far apart as there.
-  uint32_t most;           // The largest magnitude's code.
+  int32_t
+      least_exponent;  // Of normal numbers; below it, numbers are spaced as at this exponent (subnormals).
+  uint32_t most;       // Code of the largest magnitude.
   bool keeps_from_zero;
 };
 
@@ -34,8 +36,8 @@ FSDPD_HOST_DEVICE constexpr MomentFormat MomentFormatOf(int moment) {
   return moment == 0 ? MomentFormat{-28, 127, false} : MomentFormat{-58, 255, true};
 }
 
-constexpr uint8_t kMomentSign = 0x80;  // Of the first.
-// What is dropped of fp32's mantissa.
+constexpr uint8_t kMomentSign = 0x80;  // In codes of exp_avg.
+// Bits of the fp32 mantissa that are dropped.
 constexpr int kMomentDrops = 21;
 constexpr uint32_t kMomentNearest = 1u << (kMomentDrops - 1);
 
@@ -59,12 +61,12 @@ FSDPD_HOST_DEVICE inline float FloatOf(uint32_t bits) {
 #endif
 }
 
-// Both moments' dither, as MomentHash has it: kMomentDrops bits, each as likely 0 as 1.
+// The dither of a moment, taken from MomentHash(): kMomentDrops uniform bits.
 FSDPD_HOST_DEVICE inline uint32_t MomentDither(uint32_t hash, int moment) {
   return moment == 0 ? hash >> (32 - kMomentDrops) : hash & ((1u << kMomentDrops) - 1);
 }
 
-// `exp_avg`: the first moment. All after the step.
+// Arguments are the values after the step; `exp_avg` is the unrounded first moment.
 FSDPD_HOST_DEVICE inline uint32_t MomentHash(float param, float exp_avg, uint32_t step) {
   uint32_t hash = FloatBits(param) * 0x9e3779b1u ^ (FloatBits(exp_avg) + step * 0x85ebca6bu);
   hash = (hash ^ (hash >> 16)) * 0x85ebca6bu;
@@ -72,8 +74,9 @@ FSDPD_HOST_DEVICE inline uint32_t MomentHash(float param, float exp_avg, uint32_
   return hash ^ (hash >> 16);
 }
 
-// A code is the upper bits of an fp32 number without its sign, whose least exponent with a leading one is
-// brought to format.least_exponent: below it fp32 has the same steps as is wanted there.
+// A code is the top bits (without sign) of an fp32 number that was multiplied by a power of two, such that
+// format.least_exponent maps to the least normal exponent of fp32. Subnormal codes are then subnormal fp32
+// numbers, which have exactly the spacing that is wanted.
 FSDPD_HOST_DEVICE inline float PowerOfTwo(int32_t exponent) {
   return FloatOf(static_cast<uint32_t>(exponent + 127) << 23);
 }
@@ -86,8 +89,8 @@ FSDPD_HOST_DEVICE inline float WidenMoment(uint8_t stored, MomentFormat format) 
   return FloatOf(code << kMomentDrops | sign) * PowerOfTwo(format.least_exponent - kLeastFp32Exponent);
 }
 
-// `dither` of kMomentDrops bits; kMomentNearest rounds to the nearest. What is beyond the largest number, NaN
-// among it, becomes that.
+// `dither` has kMomentDrops bits; kMomentNearest rounds to nearest. Values beyond the largest number,
+// including NaN, saturate to it.
 FSDPD_HOST_DEVICE inline uint8_t NarrowMoment(float x, uint32_t dither, MomentFormat format) {
   constexpr uint32_t kMagnitude = 0x7fffffff;
   const uint32_t bits = FloatBits(x * PowerOfTwo(kLeastFp32Exponent - format.least_exponent)) & kMagnitude;

@@ -10,7 +10,7 @@ namespace {
 using Number = __nv_bfloat16;
 constexpr int N = kPack<Number>;
 
-// A block has a row.
+// One block per row.
 __global__ void Forward(Fp8SwigluArgs args) {
   const int64_t row = blockIdx.x, packs = args.width / N;
   const Number* const gates = static_cast<const Number*>(args.gate_up) + row * 2 * args.width;
@@ -30,7 +30,7 @@ __global__ void Forward(Fp8SwigluArgs args) {
 // ---- Backward.
 
 struct Made {
-  Pairs product, gate, up;  // Of gate and up the gradients.
+  Pairs product, gate, up;  // product, and the gradients of gate and up.
 };
 
 __device__ Made MadeOf(const Fp8SwigluBackwardArgs& args, int64_t row, int64_t pack) {
@@ -51,7 +51,7 @@ __device__ Made MadeOf(const Fp8SwigluBackwardArgs& args, int64_t row, int64_t p
   return made;
 }
 
-// The largest of each row, then those of the columns of gates, of ups and of the product.
+// Scratch for maxima: one per row, then one per column of gates, ups and product.
 struct Largest {
   __device__ explicit Largest(const Fp8SwigluBackwardArgs& args)
       : of_rows(args.largest), of_columns(args.largest + args.rows) {}
@@ -60,14 +60,14 @@ struct Largest {
   uint32_t* of_columns;
 };
 
-// Blocks of 32 packs of columns and kRowsTogether rows, of which each warp has a part; a maximum is the same
-// in whatever order.
+// Pass 1 of the backward: row and column maxima. A block covers 32 packs of columns and kRowsTogether rows,
+// divided among its warps. A maximum is order-independent, so atomics are deterministic.
 constexpr int kWarps = 8;
 constexpr int64_t kRowsTogether = 256;
 constexpr int kColumnsTogether = 32 * N;
 
-// Arithmetic takes as long as the memory here, so what counts is how many warps are there to cover for it:
-// four blocks on a multiprocessor with a row a thread are faster than two with four.
+// Arithmetic takes as long as memory traffic here, so occupancy decides: four blocks per multiprocessor with
+// one row per thread are faster than two blocks with four rows.
 __global__ void __launch_bounds__(kWarps * 32, 4) FindLargest(Fp8SwigluBackwardArgs args) {
   __shared__ unsigned of_warp[kWarps][kColumnsTogether / 2];
   const Largest largest(args);
@@ -113,15 +113,16 @@ __global__ void __launch_bounds__(kWarps * 32, 4) FindLargest(Fp8SwigluBackwardA
   }
 }
 
-// Tiles of kTileRows x kTileColumns, which are turned in shared memory, four rows of a column as one word.
+// Pass 2: recomputes the gradients and transposes tiles of kTileRows x kTileColumns in shared memory, with
+// four rows of a column packed into a word.
 constexpr int kTileRows = 128;
 constexpr int kTileColumns = 64;
 constexpr int kTileWords = kTileRows / 4;
 constexpr int kTilePacks = kTileColumns / N;
-constexpr int kTileThreads = kTilePacks * kTileWords;  // Each has a pack of columns of four rows.
+constexpr int kTileThreads = kTilePacks * kTileWords;  // One pack of columns and four rows each.
 
 struct Tile {
-  unsigned words[3][kTileColumns][kTileWords + 1];  // Of gates, of ups, of the product.
+  unsigned words[3][kTileColumns][kTileWords + 1];  // Gates, ups, product.
   float of_columns[3][kTileColumns];
   float of_rows[kTileRows];
 };
@@ -146,7 +147,7 @@ __device__ void LoadFactors(const Fp8SwigluBackwardArgs& args, int64_t first_row
   }
 }
 
-// One part of what a thread has made of four rows, by column.
+// Writes one output of four rows to the tile, transposed.
 __device__ void PutWords(const Pairs& first, const Pairs& second, const Pairs& third, const Pairs& fourth,
                          int part, Tile* tile) {
   const int begin = threadIdx.x % kTilePacks * N, word = threadIdx.x / kTilePacks;

@@ -44,7 +44,7 @@ void GroupedProduct(GroupedForm form, const GroupedProductArgs& args, Stream str
                          {args.outputs * args.inputs, args.inputs, 1});
   const at::Tensor ends = at::from_blob(const_cast<int32_t*>(args.ends), {args.experts},
                                         at::TensorOptions(at::kInt).device(device));
-  // The function behind at::_grouped_mm, which would make a result of its own.
+  // Calls the function behind at::_grouped_mm directly, as that one would allocate a result of its own.
   switch (form) {
     case GroupedForm::kForward:
       return at::cuda::detail::bf16bf16_grouped_mm(x, matrix.transpose(1, 2), ends, std::nullopt, y);

@@ -1,24 +1,24 @@
-// Products of many experts' matrices, each with its own rows, of which only the device knows how many
-// there are.
+// Grouped matrix product: one product per expert, each over its own rows, with row counts that only the
+// device knows.
 //
-// bf16 on Hopper and Blackwell: LibTorch's grouped product, which is CUTLASS's, where widths are
-// multiples of 8 and what it reads and writes begins at multiples of 16 bytes. All else:
-// plain_grouped_product.h, many times as slow. Neither waits for the device, and both can be
-// recorded; LibTorch's takes its tables from its allocator.
+// bf16 on Hopper and Blackwell uses LibTorch's grouped GEMM (CUTLASS), which needs widths that are multiples
+// of 8 and 16-byte aligned operands. All other cases fall back to plain_grouped_product.h, which is many
+// times slower. Neither synchronizes with the device, and both can be captured in a CUDA graph; LibTorch's
+// allocates its tables from the caching allocator.
 #pragma once
 
 #include "fsdp/kernels/plain_grouped_product.h"
 
 namespace fsdpd::kernels {
 
-// Numbers of bf16 in 16 bytes.
+// bf16 elements in 16 bytes.
 constexpr int kGroupedStep = 8;
 
-// REQUIRES: each expert's rows begin at a multiple of kGroupedStep, and are so many at least. `stream` is
-// LibTorch's current one.
+// REQUIRES: the rows of each expert start at a multiple of kGroupedStep and number at least kGroupedStep.
+// `stream` is LibTorch's current stream.
 void GroupedProduct(GroupedForm form, const GroupedProductArgs& args, Stream stream);
 
-// Whether it is LibTorch's.
+// Whether the product uses LibTorch's grouped GEMM.
 bool IsFastGroupedProduct(const GroupedProductArgs& args);
 
 }  // namespace fsdpd::kernels

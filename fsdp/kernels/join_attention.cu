@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread has N numbers of a head.
+// Each thread merges N elements of a head.
 template <typename T, int N>
 __global__ void Join(JoinAttentionArgs args) {
   const int64_t packs = args.head_size / N;

@@ -1,11 +1,11 @@
-// Attention over two sets of keys from the attention over each: outputs weighted by their shares of the sum,
-// and its logarithm,
+// Merges attention over two sets of keys into attention over their union. Outputs are weighted by their share
+// of the softmax denominator (l is the log-sum-exp):
 //
 //   l = log(e^l1 + e^l2),  out = e^(l1 - l) out1 + e^(l2 - l) out2
 //
-// in fp32 and rounded once.
+// in fp32, rounded once.
 //
-// Bytes that must move for outputs of n numbers of c bytes, and r rows: 3 c n + 12 r.
+// Minimum memory traffic for outputs of n elements of c bytes, and r rows: 3 c n + 12 r bytes.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 namespace fsdpd::kernels {
 
 struct JoinAttentionArgs {
-  const void* first;  // [samples x tokens x heads x head_size], as second.
+  const void* first;  // [samples x tokens x heads x head_size], like second.
   const void* second;
-  const float* first_log_sum_exp;  // [samples x heads x tokens], as second's.
+  const float* first_log_sum_exp;  // [samples x heads x tokens], like second_log_sum_exp.
   const float* second_log_sum_exp;
-  void* out;           // As first, but samples lie `out_stride` numbers apart.
-  float* log_sum_exp;  // As first's; overlaps neither.
+  void* out;           // Like first, but samples are `out_stride` elements apart.
+  float* log_sum_exp;  // Like first_log_sum_exp; must not overlap either input.
   int64_t samples;
   int64_t tokens;
   int64_t heads;

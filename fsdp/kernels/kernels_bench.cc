@@ -1,10 +1,10 @@
-// Each kernel at the sizes of an 8B step (8192 tokens, bf16), verified against the same mathematics in fp32,
-// then timed on a hot card: milliseconds, bytes that must move over that time, and the ratio to what a copy
-// on the same device reaches in the same run. Needs a GPU:
+// Benchmark of each kernel at the sizes of an 8B step (8192 tokens, bf16). Verifies it against the same
+// mathematics in fp32, then times it on a hot GPU: milliseconds, minimum memory traffic over that time, and
+// the ratio to the bandwidth of a copy on the same device in the same run. Needs a GPU:
 //
 //   bazel build --config=cuda //fsdp/kernels:kernels_bench && .build/bin/fsdp/kernels/kernels_bench
 //
-// Prints one line of JSON a kernel. Exit code 1 when a kernel computes something else.
+// Prints one line of JSON per kernel. Exits with 1 if a kernel's result is wrong.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/arange.h>
@@ -48,8 +48,8 @@ namespace fsdpd::kernels {
 namespace {
 
 constexpr int64_t kTokens = 8192, kHidden = 4096, kIntermediate = 14336, kVocabulary = 128256;
-constexpr int64_t kLogitRows = 1024;         // A chunk of the head.
-constexpr int64_t kShard = 218'112'000 / 4;  // A layer's parameters on four ranks.
+constexpr int64_t kLogitRows = 1024;         // One chunk of the language model head.
+constexpr int64_t kShard = 218'112'000 / 4;  // Parameters of a layer on one of four ranks.
 constexpr int kHeads = 32, kKvHeads = 8, kHalf = 64;
 constexpr int kWarmUp = 30, kRounds = 50;
 
@@ -64,7 +64,7 @@ double Difference(const at::Tensor& got, const at::Tensor& want) {
   return ((Wide(got) - want).norm() / want.norm()).item<double>();
 }
 
-// The median of kRounds, in milliseconds.
+// The median time of kRounds runs, in milliseconds.
 double Time(const std::function<void()>& run) {
   for (int i = 0; i < kWarmUp; ++i) run();
   std::vector<cudaEvent_t> marks(kRounds + 1);
@@ -91,7 +91,7 @@ class Bench {
     std::printf("{\"kernel\": \"copy\", \"tb_per_second\": %.2f}\n", copy_rate_ / 1e9);
   }
 
-  // `difference`: relative, of the kernel's result to the same in fp32.
+  // `difference`: relative error of the kernel's result against fp32.
   void Measure(const std::string& kernel, double bytes, double difference, const std::function<void()>& run) {
     constexpr double kBound = 5e-3;  // bf16 rounds to 2^-9.
     const bool right = difference < kBound;
@@ -108,11 +108,11 @@ class Bench {
   bool ok() const { return ok_; }
 
  private:
-  double copy_rate_ = 0;  // Bytes in a millisecond.
+  double copy_rate_ = 0;  // Bytes per millisecond.
   bool ok_ = true;
 };
 
-// The product after SwiGLU. Its time is that of the multiplication; LibTorch's is beside it.
+// The product after SwiGLU, timed next to LibTorch's addmm.
 void BenchAddProduct(Bench* bench) {
   const at::Tensor x = at::randn({kTokens, kIntermediate}, kBf16),
                    weight = at::randn({kHidden, kIntermediate}, kBf16) * 0.02,
@@ -188,7 +188,7 @@ void BenchRotary(Bench* bench) {
   bench->Measure("rotary", 2.0 * (q.nbytes() + k.nbytes()), Difference(q.narrow(2, 0, kHalf), want), run);
 }
 
-// From a packed product's rows, as queries and keys stand there, and back into it.
+// Reads queries and keys from the rows of a packed QKV product; the backward writes into it.
 void BenchNormedHeads(Bench* bench) {
   constexpr int64_t kHead = 2 * kHalf, kAll = kHeads + 2 * kKvHeads;
   const at::Tensor qkv = at::randn({kTokens, kAll, kHead}, kBf16), into = at::empty_like(qkv);
@@ -330,7 +330,8 @@ void BenchAdamW(Bench* bench) {
   const auto run = [&] { AdamWUpdate(args, CurrentStream()); };
   run();
   bench->Measure("adamw", 7.0 * param.nbytes(), Difference(param, want), run);
-  const at::Tensor high = at::randn({kShard}, kBf16), low = at::zeros({kShard}, kBf16);  // For its bits.
+  const at::Tensor high = at::randn({kShard}, kBf16),
+                   low = at::zeros({kShard}, kBf16);  // Holds 16-bit words, not bf16 numbers.
   const at::Tensor want_high = Wide(high) * (1 - 0.01 * 0.1) - 0.01 * grad / (grad.abs() + 1e-8);
   args.param = nullptr;
   args.high = static_cast<uint16_t*>(high.data_ptr());
@@ -366,8 +367,7 @@ void BenchSumParts(Bench* bench) {
                  Difference(sum, want * 2), run);
 }
 
-// Their time is the multiplication's: beside it LibTorch's dense product of as many rows. `expert` has the
-// row `row`.
+// Timed next to LibTorch's dense product of as many rows. Row `row` belongs to expert `expert`.
 void BenchGroupedProducts(const at::Tensor& rows, const at::Tensor& ends, int64_t expert, int64_t row,
                           Bench* bench) {
   constexpr int64_t kWidth = 768;
@@ -397,7 +397,7 @@ void BenchGroupedProducts(const at::Tensor& rows, const at::Tensor& ends, int64_
   bench->Measure("grouped product of weights", moved, off, [&] { product(GroupedForm::kWeights); });
 }
 
-// Qwen3-30B-A3B's: 8192 tokens that go to 8 of 128 experts each, evenly.
+// Qwen3-30B-A3B: 8192 tokens, each routed evenly to 8 of 128 experts.
 void BenchExperts(Bench* bench) {
   constexpr int64_t kExperts = 128, kPerToken = 8, kInner = 2048;
   constexpr int64_t kChoices = kTokens * kPerToken, kRows = kChoices + kExperts * kGroupedStep;
@@ -453,7 +453,7 @@ struct Fp8Matrix {
   at::Tensor Exact() const { return Wide(values) * scales.unsqueeze(1); }
 };
 
-// By LibTorch's cast, along the rows of x.
+// Reference: LibTorch's cast, by rows of x.
 at::Tensor RoundedAsExact(const at::Tensor& x) {
   const at::Tensor largest = Wide(x).abs().amax({1}, /*keepdim=*/true);
   const at::Tensor factor = at::full_like(largest, 448.0f) / largest;
@@ -497,7 +497,8 @@ void BenchFp8Columns(Bench* bench, const std::string& name, const at::Tensor& x)
   bench->Measure("fp8 columns of " + name, bytes, Difference(to.Exact(), RoundedAsExact(x.t())), run);
 }
 
-// A power of two may stand up to twice above what LibTorch rounds by: what is turned is held to the rows.
+// A power-of-two scale may be up to twice LibTorch's, so the transposed weight is compared with the quantized
+// rows.
 Fp8Matrix BenchFp8Weights(Bench* bench, const at::Tensor& x) {
   const int64_t rows = x.size(0), width = x.size(1);
   Fp8Matrix to = {at::empty({rows, width}, kFp32.dtype(at::kFloat8_e4m3fn)), at::empty({rows}, kFp32)},
@@ -519,7 +520,7 @@ Fp8Matrix BenchFp8Weights(Bench* bench, const at::Tensor& x) {
   return to;
 }
 
-// A layer's gate and up. The product's time is the multiplication's: beside it LibTorch's in bf16.
+// Gate and up of a layer, timed next to LibTorch's bf16 product.
 void BenchFp8(Bench* bench) {
   constexpr int64_t kGateUp = 2 * kIntermediate;
   const at::Tensor x = at::randn({kTokens, kHidden}, kBf16), grad = at::randn({kTokens, kGateUp}, kBf16),
@@ -549,7 +550,7 @@ void BenchFp8(Bench* bench) {
   bench->Measure("LibTorch's in bf16", bytes, difference, [&] { at::mm(x, weight.t()); });
 }
 
-// SwiGLU that writes FP8, as an 8B layer has it, against roundings of what it would write in bf16.
+// SwiGLU that writes FP8, at the size of an 8B layer, compared with quantizing its bf16 output.
 void BenchFp8Swiglu(Bench* bench) {
   const int64_t rows = kTokens, width = kIntermediate;
   const auto fp8 = [](int64_t of, int64_t wide) {

@@ -1,4 +1,5 @@
-// A binary built without --config=cuda: its tensors are all on the CPU, so nobody comes here.
+// CHECK-failing launchers for builds without --config=cuda: all tensors are on the CPU, so none is ever
+// called.
 #include "base/check.h"
 #include "fsdp/kernels/adamw.h"
 #include "fsdp/kernels/add_product.h"

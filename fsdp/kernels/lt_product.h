@@ -1,8 +1,8 @@
-// What products by cuBLASLt share: handles that are freed, layouts of our matrices, and the choice among what
-// its heuristic offers. For .cc files of CUDA builds alone.
+// Shared parts of the cuBLASLt products: owning handles, matrix layouts and algorithm selection. Include it
+// only from .cc files of CUDA builds.
 //
-// cuBLAS reads column by column: our rows are its columns, so of result = x weight^T it computes the turned
-// one, where `weight` is what it must transpose.
+// cuBLAS is column-major and our matrices are row-major, so our rows are its columns. To get result = x
+// weight^T we ask it for result^T = weight x^T, with `weight` as the transposed operand.
 #pragma once
 
 #include <ATen/cuda/CUDAContextLight.h>
@@ -35,7 +35,7 @@ inline cudaDataType_t CudaTypeOf(DType type) {
   FSDPD_CHECK(false);
 }
 
-// The largest power of two that divides all, at most the 256 that cuBLASLt takes for granted.
+// The largest power of two that divides all addresses, up to cuBLASLt's default assumption of 256.
 inline uint32_t AlignmentOf(std::initializer_list<const void*> addresses) {
   uintptr_t bits = 256;
   for (const void* address : addresses) bits |= reinterpret_cast<uintptr_t>(address);
@@ -50,11 +50,11 @@ struct LtDeleter {
 template <typename Handle>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, LtDeleter>;
 
-// Of one shape.
+// The descriptors and the algorithm for one shape.
 struct LtProduct {
   Owned<cublasLtMatmulDesc_t> what;
   Owned<cublasLtMatrixLayout_t> weight, x, addend, result;
-  std::optional<cublasLtMatmulAlgo_t> algorithm;  // None: cuBLASLt has none for it.
+  std::optional<cublasLtMatmulAlgo_t> algorithm;  // Nullopt: cuBLASLt does not support the shape.
 
   template <typename Value>
   void Set(cublasLtMatmulDescAttributes_t attribute, const Value& value) const {
@@ -62,7 +62,7 @@ struct LtProduct {
   }
 };
 
-// [rows x width] of ours, whose rows are `stride` numbers apart.
+// Layout of a row-major [rows x width] matrix whose rows are `stride` elements apart.
 inline Owned<cublasLtMatrixLayout_t> LayoutOf(cudaDataType_t type, int64_t rows, int64_t width,
                                               int64_t stride) {
   cublasLtMatrixLayout_t layout = nullptr;
@@ -70,7 +70,7 @@ inline Owned<cublasLtMatrixLayout_t> LayoutOf(cudaDataType_t type, int64_t rows,
   return Owned<cublasLtMatrixLayout_t>(layout);
 }
 
-// Accumulates in fp32; the weight is transposed.
+// A product that accumulates in fp32; the weight operand is transposed.
 inline LtProduct ProductInFp32() {
   LtProduct product;
   cublasLtMatmulDesc_t what = nullptr;
@@ -80,14 +80,15 @@ inline LtProduct ProductInFp32() {
   return product;
 }
 
-// Which products are held to the limit of power, and how many outputs they have; 0: no such.
+// Marks a product as limited by the GPU's power cap; `outputs` is its output width, 0 for all other products.
 struct LargeProduct {
   int64_t outputs = 0;
 };
 
-// The heuristic orders by time on a cool card; large products in bf16 run at the card's limit of power, where
-// the least energy is fastest. One kernel takes 1.5 to 4% less than the first choice there, unless it covers
-// more outputs than there are, which it computes as well (docs/bench/2026-11-28-products-by-joules.md).
+// The heuristic sorts algorithms by their time on a cool GPU. Large bf16 products run at the power cap, where
+// the algorithm that uses the least energy is fastest: the 176x128 tile takes 1.5 to 4% less time than the
+// first choice, unless it pads the outputs, which it would compute as well
+// (docs/bench/2026-11-28-products-by-joules.md).
 inline const cublasLtMatmulHeuristicResult_t& BestOf(const cublasLtMatmulHeuristicResult_t* offered,
                                                      int count, LargeProduct large) {
   constexpr int64_t kTileOutputs = 176;
@@ -103,7 +104,7 @@ inline const cublasLtMatmulHeuristicResult_t& BestOf(const cublasLtMatmulHeurist
   return offered[0];
 }
 
-// Once all else is set.
+// Call it last, after all descriptors and layouts are set.
 inline void ChooseAlgorithm(uint32_t alignment, LargeProduct large, LtProduct* product) {
   cublasLtMatmulPreference_t preference = nullptr;
   TORCH_CUDABLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
@@ -131,7 +132,7 @@ inline void ChooseAlgorithm(uint32_t alignment, LargeProduct large, LtProduct* p
 struct LtOperands {
   const void* weight;
   const void* x;
-  const void* addend;  // Times `of_addend`, 0 or 1.
+  const void* addend;  // Multiplied by `of_addend` (0 or 1).
   void* result;
   float of_addend = 1;
 };

@@ -1,12 +1,12 @@
-// Normal(mean, deviation) numbers as a function of a key and a position: numbers 4g .. 4g + 3 are made
-// (Box-Muller) from the four words of Philox4x32-10 at counter g.
+// Counter-based Normal(mean, deviation) numbers: number i depends only on the key and on i. Numbers 4g .. 4g
+// + 3 are computed (Box-Muller) from the four words of Philox4x32-10 at counter g.
 //
-// The arithmetic is additions, products, divisions and square roots only, each rounded separately, which
-// IEEE 754 defines to the bit: scalar, vector and device code give the same numbers. libm's logarithm differs
-// between processors in the last bit.
+// The arithmetic uses only additions, products, divisions and square roots, each rounded separately, which
+// IEEE 754 defines to the bit: scalar, vector and device code produce the same numbers. libm's logarithm, by
+// contrast, differs between processors in the last bit.
 //
-// For CPU and device code. REQUIRES: compiled without contraction to FMA (clang -ffp-contract=off,
-// nvcc -fmad=false).
+// For CPU and device code. REQUIRES: compilation without FMA contraction (clang -ffp-contract=off, nvcc
+// -fmad=false).
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@
 
 #include "fsdp/kernels/split_fp32.h"
 
-// Inlined into functions for other instruction sets than the file's, too.
+// Always inlined, also into functions that are compiled for another instruction set than the file.
 #define FSDPD_NORMAL_INLINE FSDPD_HOST_DEVICE inline __attribute__((always_inline))
 
 namespace fsdpd::kernels {
@@ -30,7 +30,7 @@ struct PhiloxWords {
   uint32_t at[4];
 };
 
-// Philox4x32-10 at counter (group, 0), as at::philox_engine with subsequence 0.
+// Philox4x32-10 at counter (group, 0), like at::philox_engine with subsequence 0.
 FSDPD_NORMAL_INLINE PhiloxWords PhiloxAt(uint64_t key, uint64_t group) {
   uint32_t c0 = static_cast<uint32_t>(group), c1 = static_cast<uint32_t>(group >> 32), c2 = 0, c3 = 0;
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
@@ -46,12 +46,11 @@ FSDPD_NORMAL_INLINE PhiloxWords PhiloxAt(uint64_t key, uint64_t group) {
   return {{c0, c1, c2, c3}};
 }
 
-// Natural logarithm of 0 < u <= 1, to float precision.
+// Natural logarithm of u, 0 < u <= 1, to float precision.
 FSDPD_NORMAL_INLINE float LogOfUnit(float u) {
   int32_t bits;
   memcpy(&bits, &u, sizeof(bits));
-  const int32_t exponent =
-      (bits - 0x3f3504f3) >> 23;  // So that the mantissa lies about 1: sqrt(1/2) .. sqrt(2).
+  const int32_t exponent = (bits - 0x3f3504f3) >> 23;  // Puts the mantissa in [sqrt(1/2), sqrt(2)).
   bits -= exponent * (1 << 23);
   float mantissa;
   memcpy(&mantissa, &bits, sizeof(mantissa));
@@ -61,7 +60,7 @@ FSDPD_NORMAL_INLINE float LogOfUnit(float u) {
   return static_cast<float>(exponent) * 0.69314718f + 2 * s * series;
 }
 
-// -2 log(u) for the u of a word's upper 24 bits: the square of the pair's distance from the origin.
+// -2 log(u), where u in (0, 1) is made of the upper 24 bits of the word: the squared Box-Muller radius.
 FSDPD_NORMAL_INLINE float SquaredRadius(uint32_t word) {
   return -2 * LogOfUnit((static_cast<float>(static_cast<int32_t>(word >> 8)) + 0.5f) * 0x1p-24f);
 }
@@ -71,8 +70,8 @@ struct NormalPair {
   float second;
 };
 
-// A point of the unit circle by a word's upper 24 bits: a quadrant, and a rest within an eighth of a turn
-// about its middle, where the series are short.
+// A point of the unit circle, from the upper 24 bits of a word: two bits select the quadrant, the rest an
+// angle within an eighth of a turn of its middle, where the Taylor series converge fast.
 FSDPD_NORMAL_INLINE NormalPair PointOnCircle(uint32_t word) {
   const int32_t rest = static_cast<int32_t>((word >> 8) & 0x3fffff) - 0x200000;
   const float a = (static_cast<float>(rest) + 0.5f) * (1.57079633f * 0x1p-22f);
@@ -85,7 +84,7 @@ FSDPD_NORMAL_INLINE NormalPair PointOnCircle(uint32_t word) {
   return {half_turn ? -x : x, half_turn ? -y : y};
 }
 
-// One number. A run of them is made faster side by side (fsdp/model/unit/draw_normals.h).
+// One number. For a contiguous run, the vectorized fsdp/model/unit/draw_normals.h is faster.
 FSDPD_NORMAL_INLINE float NumberAt(const NormalNumbers& numbers, uint64_t i) {
   const PhiloxWords words = PhiloxAt(numbers.key, i / 4);
   const bool late = (i & 2) != 0;

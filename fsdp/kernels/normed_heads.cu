@@ -11,26 +11,26 @@ namespace {
 constexpr int kForwardMostThreads = 512;
 constexpr int kBackwardThreads = 256;
 
-// What a lane has of a head: a pack of its first half, and the one that this turns with.
+// A lane's part of a head: a pack of the first half, and the pack of the second half that it is rotated with.
 template <typename T>
-struct SplitFp32 {
+struct HeadHalves {
   Pack<T, kPack<T>> first, second;
 };
 
 template <typename T>
-__device__ SplitFp32<T> LoadSplitFp32(const void* from, int64_t begin, int pack, int packs) {
+__device__ HeadHalves<T> LoadHalves(const void* from, int64_t begin, int pack, int packs) {
   const T* const head = static_cast<const T*>(from) + begin;
   return {Load<T, kPack<T>>(head, pack), Load<T, kPack<T>>(head, packs + pack)};
 }
 
 template <typename T>
-__device__ void StoreSplitFp32(void* to, int64_t begin, int pack, int packs, const SplitFp32<T>& values) {
+__device__ void StoreHalves(void* to, int64_t begin, int pack, int packs, const HeadHalves<T>& values) {
   T* const head = static_cast<T*>(to) + begin;
   Store(head, pack, values.first);
   Store(head, packs + pack, values.second);
 }
 
-// One pack of a token's row of the tables.
+// One pack of the cosine and sine tables, at a token's position.
 template <int N>
 struct Turn {
   float cos[N], sin[N];
@@ -51,7 +51,7 @@ __device__ Turn<N> LoadTurn(const HeadAngles& angles, int64_t token, int pack) {
   return turn;
 }
 
-// A block is a token, whose heads share a row of the tables; a head is kLanes lanes'.
+// One block per token, whose heads share a row of the tables; kLanes lanes per head.
 template <typename T, int kLanes>
 __global__ void Forward(NormedHeadsArgs args) {
   constexpr int N = kPack<T>;
@@ -60,17 +60,17 @@ __global__ void Forward(NormedHeadsArgs args) {
   const int64_t token = blockIdx.x;
   Turn<N> turn;
   if (pack < packs) turn = LoadTurn<N>(args.angles, token, pack);
-  const int first =
-      static_cast<int>(threadIdx.x) / 32 * 32 / kLanes;  // The warp's, which all its lanes go by.
+  const int first = static_cast<int>(threadIdx.x) / 32 * 32 /
+                    kLanes;  // Per warp, so that all of its lanes loop equally often.
   for (int begin = first; begin < heads; begin += stride) {
     const int number = begin + static_cast<int>(threadIdx.x) % 32 / kLanes;
     const bool has = number < heads && pack < packs, is_q = number < args.q.rows.heads;
     const NormedHeads& of = is_q ? args.q : args.k;
     const int head = is_q ? number : number - args.q.rows.heads;
-    SplitFp32<T> x;
+    HeadHalves<T> x;
     float squares = 0;
     if (has) {
-      x = LoadSplitFp32<T>(of.rows.from, token * of.rows.from_row + head * 2 * args.angles.half, pack, packs);
+      x = LoadHalves<T>(of.rows.from, token * of.rows.from_row + head * 2 * args.angles.half, pack, packs);
       for (int n = 0; n < N; ++n) {
         squares += Wide(x.first.at[n]) * Wide(x.first.at[n]) + Wide(x.second.at[n]) * Wide(x.second.at[n]);
       }
@@ -79,21 +79,21 @@ __global__ void Forward(NormedHeadsArgs args) {
     const float rstd = rsqrtf(mean + static_cast<float>(args.epsilon));
     if (!has) continue;
     if (pack == 0) of.rstd[token * of.rows.heads + head] = rstd;
-    const auto weight = LoadSplitFp32<T>(of.weight, 0, pack, packs);
+    const auto weight = LoadHalves<T>(of.weight, 0, pack, packs);
     for (int n = 0; n < N; ++n) {
       const float a = Wide(x.first.at[n]) * rstd * Wide(weight.first.at[n]);
       const float b = Wide(x.second.at[n]) * rstd * Wide(weight.second.at[n]);
       x.first.at[n] = Narrow<T>(a * turn.cos[n] - b * turn.sin[n]);
       x.second.at[n] = Narrow<T>(b * turn.cos[n] + a * turn.sin[n]);
     }
-    StoreSplitFp32<T>(of.rows.to, token * of.rows.to_row + head * 2 * args.angles.half, pack, packs, x);
+    StoreHalves<T>(of.rows.to, token * of.rows.to_row + head * 2 * args.angles.half, pack, packs, x);
   }
 }
 
-// What a lane reads of a head on the way back.
+// What a lane reads of a head in the backward.
 template <typename T>
 struct HeadPart {
-  SplitFp32<T> grad, x;
+  HeadHalves<T> grad, x;
   float rstd;
 };
 
@@ -101,17 +101,17 @@ template <typename T>
 __device__ HeadPart<T> LoadPart(const NormedHeadsGrad& of, int half, unsigned item, int pack, int packs) {
   const unsigned heads = of.grad.heads, token = item / heads, head = item % heads;
   const int64_t in_row = static_cast<int64_t>(head) * 2 * half;
-  return {LoadSplitFp32<T>(of.grad.from, token * of.grad.from_row + in_row, pack, packs),
-          LoadSplitFp32<T>(of.x, token * of.grad.to_row + in_row, pack, packs), of.rstd[item]};
+  return {LoadHalves<T>(of.grad.from, token * of.grad.from_row + in_row, pack, packs),
+          LoadHalves<T>(of.x, token * of.grad.to_row + in_row, pack, packs), of.rstd[item]};
 }
 
-// What blocks add to the weight's gradient: a lane's numbers, of all heads that it had.
+// A lane's part of the weight's gradient, summed over all heads it has processed.
 template <int N>
 struct WeightSums {
   float first[N] = {}, second[N] = {};
 };
 
-// Lanes that have the same pack of other heads, in their order.
+// Sums over the lanes that hold the same pack of other heads, in lane order.
 template <int N, int kLanes>
 __device__ void StoreWeightSums(const WeightSums<N>& sums, int packs, int half, float* part) {
   __shared__ float of_thread[kBackwardThreads][N];
@@ -132,8 +132,8 @@ __device__ void StoreWeightSums(const WeightSums<N>& sums, int packs, int half, 
   add_up(sums.second, part + half);
 }
 
-// Blocks in the first row take queries, those in the second keys, every so many-th head of all tokens each.
-// The next head is on its way while this one is computed.
+// Blocks with y = 0 process queries, those with y = 1 keys; heads of all tokens are distributed cyclically.
+// The next head is loaded while the current one is computed.
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kBackwardThreads, 2) Backward(NormedHeadsBackwardArgs args) {
   constexpr int N = kPack<T>;
@@ -141,13 +141,13 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) Backward(NormedHeadsBackw
   const int half = args.angles.half, packs = half / N, pack = static_cast<int>(threadIdx.x) % kLanes;
   const unsigned items = static_cast<unsigned>(args.angles.tokens) * of.grad.heads;
   const unsigned stride = gridDim.x * (kBackwardThreads / kLanes);
-  SplitFp32<T> weight;
-  if (pack < packs) weight = LoadSplitFp32<T>(of.weight, 0, pack, packs);
+  HeadHalves<T> weight;
+  if (pack < packs) weight = LoadHalves<T>(of.weight, 0, pack, packs);
   WeightSums<N> sums;
   HeadPart<T> next;
   unsigned item = blockIdx.x * (kBackwardThreads / kLanes) + threadIdx.x / kLanes;
   if (item < items && pack < packs) next = LoadPart<T>(of, half, item, pack, packs);
-  // All lanes of a warp go round as often as the first, which has the first head.
+  // All lanes of a warp loop as often as the lane with the lowest item, since the shuffles need all of them.
   for (unsigned first = item - threadIdx.x % 32 / kLanes; first < items; first += stride, item += stride) {
     const bool has = item < items && pack < packs;
     HeadPart<T> part = next;
@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) Backward(NormedHeadsBackw
       part.grad.second.at[n] = Narrow<T>(part.rstd * (b[n] - unit_s * mean));
     }
     const unsigned token = item / of.grad.heads, head = item % of.grad.heads;
-    StoreSplitFp32<T>(of.grad.to, token * of.grad.to_row + static_cast<int64_t>(head) * 2 * half, pack, packs,
-                      part.grad);
+    StoreHalves<T>(of.grad.to, token * of.grad.to_row + static_cast<int64_t>(head) * 2 * half, pack, packs,
+                   part.grad);
   }
   if (of.parts != nullptr)
     StoreWeightSums<N, kLanes>(sums, packs, half, of.parts + static_cast<int64_t>(blockIdx.x) * 2 * half);

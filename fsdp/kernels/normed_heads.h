@@ -1,9 +1,10 @@
-// Heads of queries and keys, each normed (rms_norm.h, a row is a head) and then turned (rotary.h), in one
-// pass: in fp32 and rounded once. And its backward, with the weights' gradients: sums over tokens and heads,
-// first in kNormedHeadsBlocks parts and then over those, in an order that shapes alone decide.
+// QK-norm fused with rotary embedding: each head of queries and keys is normalized (rms_norm.h, a row is a
+// head) and then rotated (rotary.h) in one pass, in fp32, rounded once. The backward also computes the
+// gradients of the norm weights: sums over tokens and heads, first into kNormedHeadsBlocks partial sums and
+// then over those, in an order that depends only on shapes.
 //
-// Bytes that must move: forward each element read and written; backward gradient and input read, and the
-// input's gradient written.
+// Minimum memory traffic: forward reads and writes each element once; backward reads gradient and input and
+// writes the input's gradient.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace fsdpd::kernels {
 
-// Also the number of rows that `parts` needs.
+// The grid size, and the number of rows of `parts`.
 constexpr int64_t kNormedHeadsBlocks = 264;
 
 struct NormedHeads {
@@ -31,8 +32,8 @@ struct NormedHeadsArgs {
 };
 
 struct NormedHeadsGrad {
-  HeadRows grad;  // From that of the turned heads to that of what was normed,
-  const void* x;  // which is this, with a token's row as grad.to has it; may be grad.to.
+  HeadRows grad;  // from: gradient of the rotated heads; to: gradient of the norm's input.
+  const void* x;  // The norm's input, with the row stride of grad.to; may alias grad.to.
   const void* weight;
   const float* rstd;
   float* parts;       // [kNormedHeadsBlocks x 2 half]: scratch. Null: the weight is frozen.
@@ -44,10 +45,11 @@ struct NormedHeadsBackwardArgs {
   NormedHeadsGrad k;
   HeadAngles angles;
   DType weight_grad;
-  bool accumulate;  // Whether weights' gradients are added to what is there or replace it.
+  bool accumulate;  // Add to weight_grad instead of overwriting it.
 };
 
-// Whether the kernels take these: whole 16-byte packs in each half of a head, few enough for a warp.
+// Whether the kernels support these shapes: each half of a head is whole 16-byte packs, few enough for one
+// warp.
 bool TakesNormedHeads(const NormedHeadsArgs& args);
 bool TakesNormedHeads(const NormedHeadsBackwardArgs& args);
 

@@ -1,4 +1,4 @@
-// What device code shares: 16 bytes of any type at a time, arithmetic in fp32, launches that are checked.
+// Shared device code: vectorized access of 16 bytes of any type, conversion to fp32, and checked launches.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,7 +15,7 @@
 
 namespace fsdpd::kernels {
 
-// N numbers side by side. What has 16 bytes or less one instruction loads or stores.
+// N adjacent elements. Up to 16 bytes are loaded or stored with one instruction.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T at[N];
@@ -52,7 +52,7 @@ __device__ void Store(T* to, int64_t pack, const Pack<T, N>& value) {
   reinterpret_cast<Pack<T, N>*>(to)[pack] = value;
 }
 
-// Calls run(T()) with the device's type for `dtype`.
+// Calls run(T()) with the device type for `dtype`.
 template <typename Run>
 void WithType(DType dtype, Run run) {
   switch (dtype) {
@@ -63,11 +63,11 @@ void WithType(DType dtype, Run run) {
     case DType::kFp16:
       return run(__half());
     case DType::kFp8:
-      throw std::logic_error("no kernel takes numbers of FP8 so");
+      throw std::logic_error("DType: FP8 is not supported by this kernel");
   }
 }
 
-// Whether rows of `width` numbers of type T that start at these addresses can be read 16 bytes at a time.
+// Whether rows of `width` elements of type T at these addresses can be accessed 16 bytes at a time.
 template <typename T>
 bool Packs(int64_t width, std::initializer_list<const void*> addresses) {
   bool aligned = width % kPack<T> == 0;
@@ -79,7 +79,7 @@ inline unsigned BlocksOf(int64_t items, int64_t block) {
   return static_cast<unsigned>((items + block - 1) / block);
 }
 
-// After each launch.
+// Call it after each launch.
 inline void CheckLaunch(const char* kernel) {
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) {
@@ -87,7 +87,7 @@ inline void CheckLaunch(const char* kernel) {
   }
 }
 
-// The sum over kLanes neighbours, a power of two of them, in each.
+// Sum over kLanes neighboring lanes (a power of two), returned to each of them.
 template <int kLanes>
 __device__ float LanesSum(float x) {
   for (int step = kLanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
@@ -96,8 +96,8 @@ __device__ float LanesSum(float x) {
 
 __device__ inline float WarpSum(float x) { return LanesSum<32>(x); }
 
-// Calls run(kLanes) with the fewest lanes that have `packs` among them, a pack each, or wide() where a warp
-// has too few.
+// Calls run(kLanes) with the smallest number of lanes that covers `packs` at one pack per lane, or wide() if
+// a warp is too small.
 template <typename Run, typename Wide>
 void WithLanes(int64_t packs, Run run, Wide wide) {
   if (packs <= 4) return run(std::integral_constant<int, 4>());

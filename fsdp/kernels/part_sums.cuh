@@ -1,5 +1,5 @@
-// The second pass of a sum over many rows: a kernel's blocks have left a part each, which are added up in an
-// order that shapes alone decide.
+// The second pass of a sum over many rows: adds the partial sums that the blocks of a kernel have written, in
+// an order that depends only on shapes.
 #pragma once
 
 #include "fsdp/kernels/pack.cuh"
@@ -10,12 +10,12 @@ struct PartsArgs {
   const float* parts;  // [rows x width]
   int64_t rows;
   int64_t width;
-  void* into;  // [width] in type `type`, as is:
+  void* into;  // [width] of type `type`.
   DType type;
-  bool accumulate;  // whether the sum is added to what is there or replaces it.
+  bool accumulate;  // Add to `into` instead of overwriting it.
 };
 
-// A block has kPartColumns columns and cuts the rows into kPartSlices.
+// A block sums kPartColumns columns, with the rows divided into kPartSlices.
 constexpr int kPartColumns = 32;
 constexpr int kPartSlices = 16;
 

@@ -4,14 +4,14 @@
 namespace fsdpd::kernels {
 namespace {
 
-constexpr int kTile = 64;     // Rows and columns of the result that a block makes.
-constexpr int kDepth = 16;    // Of the sum, at a time.
-constexpr int kOfThread = 4;  // Rows and columns that a thread makes.
+constexpr int kTile = 64;     // Rows and columns of the result per block.
+constexpr int kDepth = 16;    // Elements of the summed dimension at a time.
+constexpr int kOfThread = 4;  // Rows and columns of the result per thread.
 constexpr int kSide = kTile / kOfThread;
 constexpr int kThreads = kSide * kSide;
 
-// A tile of left right, `depth` products a number: left(row, d) and right(d, column) give numbers in
-// fp32, and store(row, column, sum) takes the results. All zero outside of their matrices.
+// Computes one tile of left x right, summed over `depth`: left(row, d) and right(d, column) return fp32
+// elements (zero outside of their matrices), and store(row, column, sum) takes the results.
 template <typename Left, typename Right, typename Keep>
 __device__ void MakeTile(int64_t depth, bool depth_is_inner, Left left, Right right, Keep store) {
   __shared__ float of_left[kDepth][kTile + 1], of_right[kDepth][kTile + 1];
@@ -19,7 +19,7 @@ __device__ void MakeTile(int64_t depth, bool depth_is_inner, Left left, Right ri
   float sums[kOfThread][kOfThread] = {};
   for (int64_t begin = 0; begin < depth; begin += kDepth) {
     for (int i = thread; i < kDepth * kTile; i += kThreads) {
-      // Neighbours in memory by neighbouring threads.
+      // Neighboring threads load neighboring addresses.
       const int d = depth_is_inner ? i % kDepth : i / kTile, m = depth_is_inner ? i / kDepth : i % kTile;
       of_left[d][m] = begin + d < depth ? left(m, begin + d) : 0.0f;
       of_right[d][m] = begin + d < depth ? right(begin + d, m) : 0.0f;
@@ -41,10 +41,10 @@ __device__ void MakeTile(int64_t depth, bool depth_is_inner, Left left, Right ri
 struct RowTile {
   int expert;
   int64_t first;
-  int64_t end;  // Of the expert's rows.
+  int64_t end;  // End of the expert's rows.
 };
 
-// The n-th tile of rows, of experts one after the other. Beyond the last it has no rows.
+// The n-th row tile, over all experts in order. Past the last one it is empty.
 __device__ RowTile FindTile(const GroupedProductArgs& args, int64_t n) {
   int64_t begin = 0;
   for (int e = 0; e < args.experts; ++e) {
@@ -56,7 +56,7 @@ __device__ RowTile FindTile(const GroupedProductArgs& args, int64_t n) {
   return {0, 0, 0};
 }
 
-// Forward: of rows and outputs. Backward: of rows and inputs.
+// Forward: tiles of rows x outputs. Backward: tiles of rows x inputs.
 template <typename T, bool is_forward>
 __global__ void ByRow(GroupedProductArgs args) {
   __shared__ RowTile tile;
@@ -117,7 +117,7 @@ __global__ void ByExpert(GroupedProductArgs args) {
 
 void PlainGroupedProduct(GroupedForm form, const GroupedProductArgs& args, Stream stream) {
   if (args.experts == 0 || args.inputs == 0 || args.outputs == 0) return;
-  // Each expert's last tile may be a part of one.
+  // Each expert may end with a partial tile.
   const unsigned row_tiles = BlocksOf(args.rows, kTile) + static_cast<unsigned>(args.experts);
   const unsigned of_inputs = BlocksOf(args.inputs, kTile), of_outputs = BlocksOf(args.outputs, kTile);
   WithType(args.type, [&](auto of_type) {

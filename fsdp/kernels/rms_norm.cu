@@ -10,13 +10,13 @@
 namespace fsdpd::kernels {
 namespace {
 
-constexpr int kMaxRowPacks = 1024;  // 8192 numbers of 16 bits, 4096 of 32.
+constexpr int kMaxRowPacks = 1024;  // 8192 16-bit elements, 4096 fp32 elements.
 constexpr int kForwardThreads = 256;
-// Twice as many: a thread holds a part of two rows.
+// Twice as many as forward, as each thread holds parts of two rows.
 constexpr int kBackwardThreads = 512;
 
-// The same value in every thread of a block of 32 * kWarps. `scratch`: its two calls in a row take another
-// one.
+// Block-wide sum, returned to every thread of a block of 32 * kWarps. It has a single barrier, so two
+// consecutive calls must use different `scratch`.
 template <int kWarps>
 __device__ float BlockSum(float x, float (&scratch)[kWarps]) {
   x = WarpSum(x);
@@ -27,7 +27,7 @@ __device__ float BlockSum(float x, float (&scratch)[kWarps]) {
   return sum;
 }
 
-// A block is a row, which it reads once: the part of it that a thread has, normed.
+// One block per row, which is read once. `x` receives the thread's part of the normalized row.
 template <typename T, int K>
 __device__ void NormRow(const RmsNormArgs& args, Pack<T, kPack<T>> (&x)[K]) {
   constexpr int N = kPack<T>;
@@ -67,7 +67,7 @@ __device__ Pairs PairsOf(const Pack<__nv_bfloat16, kPack<__nv_bfloat16>>& pack) 
   return *reinterpret_cast<const Pairs*>(&pack);
 }
 
-// Rounded once more, to FP8, before it is written.
+// Quantizes the normalized row to FP8 before writing it.
 template <int K>
 __global__ void Fp8Forward(RmsNormArgs args) {
   using T = __nv_bfloat16;
@@ -94,8 +94,8 @@ __global__ void Fp8Forward(RmsNormArgs args) {
   row.AddTo(args.seen);
 }
 
-// Of narrow rows, as tiny models have and heads that normed_heads does not take: each is a few lanes', which
-// have a pack of it each.
+// For narrow rows, as in tiny models and heads that normed_heads does not support: kLanes lanes per row, one
+// pack per lane.
 template <typename T, int kLanes>
 __global__ void NarrowForward(RmsNormArgs args) {
   constexpr int N = kPack<T>;
@@ -117,7 +117,7 @@ __global__ void NarrowForward(RmsNormArgs args) {
   Store(static_cast<T*>(args.y), row * packs + pack, x);
 }
 
-// What a thread has of a row: packs threadIdx.x + k * kBackwardThreads.
+// A thread's part of a row: packs threadIdx.x + k * kBackwardThreads.
 template <typename T, int K>
 struct RowPart {
   Pack<T, kPack<T>> grad[K], x[K], residual[K];
@@ -146,7 +146,8 @@ __device__ void LoadRow(const RmsNormBackwardArgs& args, int64_t row, RowPart<T,
   }
 }
 
-// What the pack adds to the mean over its row, and to the weight's gradient.
+// Returns the pack's contribution to the row's mean(g * unit); adds its contribution to the weight's
+// gradient.
 template <typename T, int K>
 __device__ float Radial(const RowPart<T, K>& of, const Pack<T, kPack<T>>& weight, int k, float* sums) {
   float radial = 0;
@@ -158,7 +159,7 @@ __device__ float Radial(const RowPart<T, K>& of, const Pack<T, kPack<T>>& weight
   return radial;
 }
 
-// Returns what it has stored of y.
+// Returns the pack of y.
 template <typename T, int K>
 __device__ Pack<T, kPack<T>> StorePack(const RmsNormBackwardArgs& args, int64_t row, int64_t pack,
                                        const RowPart<T, K>& of, const Pack<T, kPack<T>>& weight, float mean,
@@ -176,7 +177,7 @@ __device__ Pack<T, kPack<T>> StorePack(const RmsNormBackwardArgs& args, int64_t 
   return y;
 }
 
-// The largest magnitudes of columns, two by two, as far as a thread has seen them.
+// Column maxima of |y|, two columns per word, over the rows that a thread has processed.
 template <int K>
 class ColumnsSeen {
  public:
@@ -184,7 +185,7 @@ class ColumnsSeen {
     for (int pair = 0; pair < kPairs; ++pair)
       largest_[k][pair] = __vmaxu2(largest_[k][pair], Magnitudes(y.at[pair]));
   }
-  // Most blocks find that another's are larger.
+  // In most blocks the stored maximum is already larger, so reading it first saves most of the atomics.
   __device__ void AddTo(uint32_t* to, int k) const {
     for (int n = 0; n < 2 * kPairs; ++n) {
       const unsigned own = n % 2 == 0 ? largest_[k][n / 2] & 0xffffu : largest_[k][n / 2] >> 16;
@@ -196,12 +197,13 @@ class ColumnsSeen {
   unsigned largest_[K][kPairs] = {};
 };
 
-// A block takes every gridDim.x-th row and keeps its sums for the weight in registers. The next row is on its
-// way while the threads of a block wait for each other at this one: without that the memory idles.
+// Each block processes every gridDim.x-th row and accumulates the weight's gradient in registers. The next
+// row is loaded while the threads of the block wait for each other on the current one; without that prefetch
+// the memory idles.
 template <typename T, int K, bool kLargest>
 __global__ void __launch_bounds__(kBackwardThreads, K == 1 ? 2 : 1) Rows(RmsNormBackwardArgs args) {
   constexpr int N = kPack<T>;
-  __shared__ float scratch[2][kBackwardThreads / 32];  // In turns: one barrier a row is enough.
+  __shared__ float scratch[2][kBackwardThreads / 32];  // Alternating, so that one barrier per row is enough.
   const int64_t packs = args.width / N;
   Pack<T, N> weight[K];
   for (int k = 0; k < K; ++k) {
@@ -241,8 +243,7 @@ __global__ void __launch_bounds__(kBackwardThreads, K == 1 ? 2 : 1) Rows(RmsNorm
   }
 }
 
-// Of narrow rows: a few lanes take every so many-th of them. Their sums for the weight are added up in the
-// order of lanes.
+// For narrow rows: kLanes lanes process rows cyclically. Sums for the weight are added in lane order.
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kBackwardThreads, 2) NarrowRows(RmsNormBackwardArgs args) {
   constexpr int N = kPack<T>, kTogether = kBackwardThreads / kLanes;
@@ -260,7 +261,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) NarrowRows(RmsNormBackwar
   };
   int64_t row = blockIdx.x * static_cast<int64_t>(kTogether) + threadIdx.x / kLanes;
   load(row);
-  // All lanes of a warp go round as often as the first, which has the first row.
+  // All lanes of a warp loop as often as the first one, which has the lowest row, since the shuffles need all
+  // of them.
   for (int64_t first = row - threadIdx.x % 32 / kLanes; first < args.rows; first += stride, row += stride) {
     const bool has = row < args.rows && pack < packs;
     of = next;
@@ -278,7 +280,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) NarrowRows(RmsNormBackwar
   for (int n = 0; n < N; ++n) args.parts[blockIdx.x * args.width + threadIdx.x * N + n] = sums[n];
 }
 
-// Calls run(K) with how many packs of a row each of a block's threads has, rounded up to a power of two.
+// Calls run(K) with the number of row packs per thread, rounded up to a power of two.
 template <typename T, int kThreads, typename Run>
 void WithPacks(int64_t width, Run run) {
   const unsigned packs = BlocksOf(width / kPack<T>, kThreads);
@@ -328,7 +330,7 @@ void RmsNormForward(const RmsNormArgs& args, Stream stream) {
 }
 
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream stream) {
-  // Without a row one block still writes the sum over none.
+  // Without rows, one block still writes a weight gradient of zero.
   const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(args.rows, 1, kRmsNormBlocks));
   if (args.largest != nullptr) {
     const cudaError_t error = cudaMemsetAsync(args.largest, 0, args.width * sizeof(uint32_t), stream);

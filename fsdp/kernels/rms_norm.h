@@ -1,13 +1,14 @@
-// RMSNorm: rstd = 1 / sqrt(mean(x^2) + epsilon), y = x * rstd * weight, in fp32 and rounded once. And its
-// backward, with the sum that follows it in a residual block:
+// RMSNorm: rstd = 1 / sqrt(mean(x^2) + epsilon), y = x * rstd * weight, in fp32, rounded once. The backward
+// is fused with the gradient addition of a residual block:
 //
 //   unit = x * rstd,  g = grad_y * weight,  grad_x = rstd * (g - unit * mean(g * unit)) + residual
 //
-// and the weight's gradient, the sum over rows of grad_y * unit, first in kRmsNormBlocks parts and then over
-// those, both in an order that shapes alone decide.
+// The gradient of the weight is the sum of grad_y * unit over rows, first into kRmsNormBlocks partial sums
+// and then over those, both in an order that depends only on shapes.
 //
-// Bytes that must move for rows x width numbers of c bytes: forward 2 of them, backward 4 (x, grad_y and
-// residual read, grad_x written), 5 where y is written again, and the parts twice (4 MB at 4096).
+// Minimum memory traffic for m = rows x width elements of c bytes: forward 2 m c, backward 4 m c (reads x,
+// grad_y and residual, writes grad_x), 5 m c if y is recomputed, plus the partial sums twice (4 MB at width
+// 4096).
 #pragma once
 
 #include <cstdint>
@@ -19,19 +20,20 @@
 
 namespace fsdpd::kernels {
 
-// Also the number of rows that `parts` needs. Not the device's number of multiprocessors: sums would then
-// differ between devices.
+// The backward's grid size, and the number of rows of `parts`. A constant rather than the device's
+// multiprocessor count, so that the order of sums is the same on all devices.
 constexpr int64_t kRmsNormBlocks = 264;
 
-// Whether the kernels take rows of this shape at these addresses (null: none): whole 16-byte packs, few
-// enough for registers.
+// Whether the kernels support rows of this shape at these addresses (null addresses are ignored): whole
+// 16-byte packs, few enough for the registers of a block.
 bool TakesRmsNorm(int64_t width, DType type, std::initializer_list<const void*> addresses);
 
-// Whether they also round bf16 rows of this shape to FP8 (fp8.h): those that whole blocks have.
+// Whether they can also quantize bf16 rows of this shape to FP8 (fp8.h): only rows wide enough for a whole
+// block.
 bool TakesFp8RmsNorm(int64_t width, std::initializer_list<const void*> addresses);
 
 struct RmsNormArgs {
-  const void* x;       // [rows x width], as y.
+  const void* x;       // [rows x width], like y.
   const void* weight;  // [width]
   void* y;
   float* rstd;  // [rows]
@@ -39,29 +41,29 @@ struct RmsNormArgs {
   int64_t width;
   double epsilon;
   DType type;
-  float* scales = nullptr;  // [rows]. Given: y is rounded a second time, to FP8 with a scale a row.
-  Fp8Seen* seen = nullptr;  // Then as in fp8.h.
+  float* scales = nullptr;  // [rows]. If set: y is then quantized to FP8 with a scale per row.
+  Fp8Seen* seen = nullptr;  // FP8 statistics, see fp8.h; only with scales.
 };
 
-// REQUIRES: TakesRmsNorm(); also for the backward. With scales: TakesFp8RmsNorm() and bf16.
+// REQUIRES: TakesRmsNorm(), for the backward too. With scales: TakesFp8RmsNorm() and bf16.
 void RmsNormForward(const RmsNormArgs& args, Stream stream);
 
 struct RmsNormBackwardArgs {
-  const void* grad_y;  // [rows x width], as x, residual and grad_x.
+  const void* grad_y;  // [rows x width], like x, residual and grad_x.
   const void* x;
   const float* rstd;     // [rows]
   const void* weight;    // [width]
-  const void* residual;  // Null: nothing is added.
+  const void* residual;  // Null: nothing is added to grad_x.
   void* grad_x;
-  void* y;            // Forward's result again, bit for bit; may be grad_y's place. Null: nobody needs it.
+  void* y;            // Recomputed forward output, bit for bit; may alias grad_y. Null: not needed.
   float* parts;       // [kRmsNormBlocks x width]: scratch. Null: the weight is frozen.
-  void* weight_grad;  // [width] in type `grad`, as is:
-  bool accumulate;    // whether the sum is added to what is there or replaces it.
+  void* weight_grad;  // [width] of type `grad`.
+  bool accumulate;    // Add to weight_grad instead of overwriting it.
   int64_t rows;
   int64_t width;
   DType type;
   DType grad;
-  uint32_t* largest = nullptr;  // [width]. Given, with y: the largest magnitudes of its columns (fp8.h).
+  uint32_t* largest = nullptr;  // [width]. If set, with y: the column maxima of |y| (fp8.h).
 };
 
 // REQUIRES, with `largest`: TakesFp8RmsNorm() and bf16.

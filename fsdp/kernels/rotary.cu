@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kMaxThreads = 512;
 
-// A block is a token: its heads share a row of the tables. A thread takes a pack of the first half and the
-// one that it turns with.
+// One block per token, whose heads share a row of the tables. Each thread rotates a pack of the first half
+// with its counterpart of the second half.
 template <typename T, int N>
 __global__ void RotateTokens(RotaryArgs args, float direction) {
   const int64_t token = blockIdx.x;

@@ -1,7 +1,8 @@
-// Rotary positions on queries and keys, in one pass. The pair (x[i], x[i + half]) of each head turns by the
-// angle whose cosine and sine stand in row `position` and column i of the tables, in fp32 and rounded once.
+// Rotary position embedding of queries and keys, in one pass. The pair (x[i], x[i + half]) of each head is
+// rotated by the angle whose cosine and sine are at row `position`, column i of the tables; in fp32, rounded
+// once.
 //
-// Bytes that must move: each element read and written, and the tables once (they stay in L2).
+// Minimum memory traffic: each element read and written once, and the tables once (they stay in L2).
 #pragma once
 
 #include <cstdint>
@@ -11,24 +12,24 @@
 
 namespace fsdpd::kernels {
 
-// Heads of one token, one after the other; `row` elements from one token to the next.
+// The heads of each token are contiguous; tokens are `from_row` (or `to_row`) elements apart.
 struct HeadRows {
   const void* from;
   int64_t from_row;
-  void* to;  // May be `from`.
+  void* to;  // May alias `from`.
   int64_t to_row;
   int heads;
 };
 
-// By which heads of tokens turn.
+// Rotation angles of the heads of each token.
 struct HeadAngles {
   const float* cos;  // [positions x half]
   const float* sin;
-  const int64_t* positions;  // Of each token; null: token t is at t % sequence.
+  const int64_t* positions;  // Position of each token; null: token t is at position t % sequence.
   int64_t tokens;
   int64_t sequence;
   int half;
-  DType type;  // Of heads.
+  DType type;  // Element type of the heads.
 };
 
 struct RotaryArgs {
@@ -37,7 +38,8 @@ struct RotaryArgs {
   HeadAngles angles;
 };
 
-// `direction` 1 turns forward, -1 back: the inverse, which is also the transpose that gradients need.
+// `direction` 1 rotates forward; -1 rotates back, which is the inverse and also the transpose that backward
+// needs.
 void Rotate(const RotaryArgs& args, float direction, Stream stream);
 
 }  // namespace fsdpd::kernels

@@ -19,7 +19,7 @@ at::Tensor Ends(const int32_t* ends, int experts) {
   return Of(const_cast<int32_t*>(ends), {experts}, {1}, at::kInt);
 }
 
-// The function behind at::_scaled_grouped_mm, which would make a result of its own.
+// Calls the function behind at::_scaled_grouped_mm directly, as that one would allocate a result of its own.
 void Multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a_scales,
               const at::Tensor& b_scales, const at::Tensor& ends, at::Tensor result) {
   at::cuda::detail::f8f8bf16_grouped_mm(a, b, a_scales, b_scales, ends, /*bias=*/std::nullopt,

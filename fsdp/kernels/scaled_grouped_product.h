@@ -1,13 +1,13 @@
-// grouped_product.h of matrices in FP8 (e4m3) with a scale a row (fp8.h): added up in fp32 as
-// scaled_product.h has it, and rounded once, to bf16. By LibTorch's grouped product, which is CUTLASS's, on
-// cards of compute capability 9.0. It waits for nothing and can be recorded; its tables come from LibTorch's
-// allocator.
+// Grouped matrix product (grouped_product.h) of FP8 (e4m3) matrices with one scale per row (fp8.h),
+// accumulated in fp32 as described in scaled_product.h and rounded once, to bf16. It uses LibTorch's grouped
+// GEMM (CUTLASS) and needs compute capability 9.0. It does not synchronize and can be captured in a CUDA
+// graph; its tables come from LibTorch's caching allocator.
 //
-// Both operands have in a row what is added up: rows by an expert's matrix, or, for the gradient of one, the
-// columns of an expert's rows, which lie beside each other in what is turned.
+// Both operands are contiguous along the dimension that is summed over: rows times an expert's matrix, or,
+// for the gradient of a matrix, columns of an expert's rows, which are adjacent in the transposed operands.
 //
-// REQUIRES: sizes and `ends` are multiples of kFp8Step, addresses too, and experts below 1024. `stream` is
-// LibTorch's current one.
+// REQUIRES: sizes, `ends` and addresses are multiples of kFp8Step; fewer than 1024 experts. `stream` is
+// LibTorch's current stream.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct ScaledRowsArgs {
   float* x_scales;      // [rows]
   void* matrix;         // [experts x outputs x inputs] FP8
   float* scales;        // [experts x outputs]
-  const int32_t* ends;  // [experts]: rows beyond the last are neither read nor written.
+  const int32_t* ends;  // [experts]: rows past the last end are neither read nor written.
   void* y;              // [rows x outputs] bf16
-  int64_t y_stride;     // From row to row, in numbers.
+  int64_t y_stride;     // Elements from one row to the next.
   int64_t rows;
   int64_t inputs;
   int64_t outputs;

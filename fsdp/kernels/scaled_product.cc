@@ -13,7 +13,7 @@ LtProduct ProductOf(const ScaledProductArgs& args, uint32_t alignment) {
   product.Set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
   product.Set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
   product.Set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
-  // Heuristics ask whether there are any.
+  // The heuristic only checks that the pointers are set.
   product.Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.weight_scales);
   product.Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.x_scales);
   const cudaDataType_t result = CudaTypeOf(args.type);
@@ -30,7 +30,7 @@ LtProduct ProductOf(const ScaledProductArgs& args, uint32_t alignment) {
 bool ScaledProduct(const ScaledProductArgs& args, Stream stream) {
   if (args.rows == 0 || args.outputs == 0) return true;
   const uint32_t alignment = AlignmentOf({args.x, args.weight, args.addend, args.result});
-  // As many as a model's blocks have shapes, in three directions.
+  // Bounded by the number of product shapes in the model's layers, in three directions.
   thread_local std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, DType, uint32_t>, LtProduct> products;
   const auto key = std::make_tuple(args.rows, args.outputs, args.inputs, args.stride, args.type, alignment);
   auto found = products.find(key);

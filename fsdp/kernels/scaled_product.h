@@ -1,12 +1,12 @@
-// result = (x scaled)(weight scaled)^T, and an addend to it, of matrices in FP8 (e4m3) with a scale a row
-// (fp8.h): added up in fp32, and rounded once. By cuBLASLt, on cards of compute capability 9.0.
+// result = dequantize(x) dequantize(weight)^T + addend, for FP8 (e4m3) matrices with one scale per row
+// (fp8.h): accumulated in fp32 and rounded once. Uses cuBLASLt and needs compute capability 9.0.
 //
-// Hopper adds FP8 products up in fewer bits than fp32 has, and with fast accumulation, as here, never moves
-// such sums to full ones: what that changes is a hundredth of what rounding to FP8 does
-// (docs/bench/2026-11-24-fp8-products-alone.md), and it is a twelfth faster.
+// Hopper accumulates FP8 products with fewer bits than fp32 has. With fast accumulation, used here, it never
+// promotes partial sums to full fp32. The error of that is 1% of the FP8 rounding error
+// (docs/bench/2026-11-24-fp8-products-alone.md), and it is 8% faster.
 //
-// Which of cuBLASLt's algorithms serves a shape is its heuristic's choice, asked once a thread and shape.
-// Memory: LibTorch's workspace of the stream.
+// The cuBLASLt algorithm is looked up once per thread and shape, see lt_product.h. Memory: LibTorch's
+// cuBLASLt workspace of the stream.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ struct ScaledProductArgs {
   const float* x_scales;
   const void* weight;  // [outputs x inputs] FP8
   const float* weight_scales;
-  const void* addend;  // As result, or null: nothing is added. May be the result's place.
-  void* result;        // [rows x outputs], rows `stride` numbers apart.
+  const void* addend;  // Like result, may alias it. Null: nothing is added.
+  void* result;        // [rows x outputs], rows `stride` elements apart.
   int64_t rows;
   int64_t outputs;
   int64_t inputs;
   int64_t stride;
-  DType type;  // Of result.
+  DType type;  // Type of result and addend.
 };
 
-// False, and nothing is done, where cuBLASLt has no algorithm for it.
+// Returns false, without doing anything, if cuBLASLt has no algorithm for the shape.
 bool ScaledProduct(const ScaledProductArgs& args, Stream stream);
 
 }  // namespace fsdpd::kernels

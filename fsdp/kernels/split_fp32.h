@@ -1,11 +1,12 @@
-// An fp32 number as two halves of 16 bits, so that its bf16 need not be made when it is sent: `high` is the
-// nearest bf16 (ties to even: what a cast gives), `low` the number's own lower half.
+// Split fp32: an fp32 number stored as two 16-bit words, so that its bf16 value can be sent without a
+// conversion. `high` is the number rounded to bf16 (to nearest even, like a cast), `low` the lower 16 bits of
+// the fp32 number.
 //
-// The nearest bf16 is the upper half, or one more where the lower half is above 0x8000. At 0x8000 it is the
-// even one of the two, so 65537 numbers round to each even bf16: one more than 16 bits can tell apart. The
-// one too many, a tie that rounds up, is stored as its neighbour away from zero: of 131072 numbers one moves
-// by its last bit. All others come back bit for bit, what was stored once always, infinities too; a NaN comes
-// back as the one that casts give.
+// `high` is the upper half of the number, or one more if the lower half is above 0x8000. At exactly 0x8000
+// the tie rounds to even, so 65537 fp32 numbers round to each even bf16: one more than 16 bits can
+// distinguish. The one too many, a tie that rounds up, is stored as its neighbor away from zero: of 131072
+// numbers, one changes by its last bit. All other numbers round-trip exactly, including infinities and every
+// number that was split before; a NaN becomes the canonical NaN of casts.
 //
 // For CPU and device code.
 #pragma once

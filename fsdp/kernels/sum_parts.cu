@@ -6,9 +6,9 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kNumbers = 4;  // As fp32 a whole pack of 16 bytes.
+constexpr int kNumbers = 4;  // A 16-byte pack of fp32.
 
-// Thread 0 writes the sum over the block, in an order that is always the same.
+// Thread 0 stores the block-wide sum, computed in a fixed order.
 __device__ void StoreBlockSum(float x, float* to) {
   __shared__ float of_warp[kWarps];
   x = WarpSum(x);
@@ -19,7 +19,7 @@ __device__ void StoreBlockSum(float x, float* to) {
   *to = x;
 }
 
-// A block has kSquaredTogether numbers.
+// Each block sums kSquaredTogether elements.
 template <typename T, typename S, int N>
 __global__ void Sum(SumPartsArgs args) {
   constexpr int64_t kPacks = kSquaredTogether / N;

@@ -1,8 +1,8 @@
-// The local half of a reduce-scatter with a narrow wire: adds up the parts that ranks sent, in rank order and
-// in fp32, and an addend to them. The squares for the gradient's norm are taken in the same pass.
+// The local half of a reduce-scatter in a 16-bit wire type: sums the parts that ranks sent, in rank order and
+// in fp32, plus an addend. The same pass computes the squares for the gradient norm.
 //
-// Bytes that must move for `ranks` parts of n numbers of c bytes, and sums of s bytes: ranks n c + s n, and
-// s n more for an addend.
+// Minimum memory traffic for `ranks` parts of n elements of c bytes, and sums of s bytes: ranks n c + s n,
+// and s n more for an addend.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace fsdpd::kernels {
 
-// Sums whose squares are added up together.
+// Number of sums whose squares make one partial sum.
 constexpr int64_t kSquaredTogether = 4096;
 
 constexpr int64_t SquaresOf(int64_t count) { return (count + kSquaredTogether - 1) / kSquaredTogether; }
 
 struct SumPartsArgs {
-  const void* parts;   // [ranks x count], one after the other.
-  const void* own;     // [count]: in place of the `rank`-th of them, which is not read. Null: it is.
-  const void* addend;  // [count] of `sum_type`; may be `sum`. Null: none.
+  const void* parts;   // [ranks x count], contiguous.
+  const void* own;     // [count]: replaces part number `rank`, which is then not read. Null: not used.
+  const void* addend;  // [count] of `sum_type`; may alias `sum`. Null: not used.
   void* sum;           // [count], each rounded once.
-  float* squares;      // [SquaresOf(count)]: of what `sum` is in the end. Null when nobody asks.
+  float* squares;      // [SquaresOf(count)]: sums of squares of the final `sum`. Null: not needed.
   int64_t count;
   int ranks;
   int rank;
-  DType type;  // Of parts.
+  DType type;  // Element type of parts.
   DType sum_type;
 };
 

@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A block's row and, one pack a thread, its column: enough independent loads in flight without a loop.
+// The row is the block's x index; each thread has one pack of columns, which keeps enough independent loads
+// in flight without a loop.
 __device__ int64_t Column() { return static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; }
 
 template <typename T, int N>
@@ -40,7 +41,7 @@ __global__ void Backward(T* grad_product, T* gate_up, int64_t packs) {
   Store(gate_up, up, u);
 }
 
-// Rows are as many as tokens, which only a grid's first axis has room for.
+// Rows go along x because only the first grid dimension is large enough for the number of tokens.
 struct Launch {
   dim3 blocks;
   unsigned threads;

@@ -1,12 +1,12 @@
-// SwiGLU of numbers, as swiglu.h says it is computed, for kernels that do more with it.
+// SwiGLU of single numbers, computed as swiglu.h describes, for kernels that fuse it with other work.
 #pragma once
 
 #include "fsdp/kernels/pack.cuh"
 
 namespace fsdpd::kernels {
 
-// By the two approximations that the hardware has, to a few units in the last place of fp32: bf16 keeps the
-// first 8 bits of 24. Divisions and powers that are exact take longer than all else that SwiGLU is made of.
+// Uses two hardware approximations, accurate to a few units in the last place of fp32, while bf16 keeps 8 of
+// its 24 bits. Exact exponentials and divisions would take longer than the rest of SwiGLU.
 __device__ inline float Sigmoid(float x) {
   constexpr float kLog2OfE = 1.44269504f;
   float power, sigmoid;
@@ -18,7 +18,7 @@ __device__ inline float Sigmoid(float x) {
 __device__ inline float SwigluOf(float gate, float up) { return gate * Sigmoid(gate) * up; }
 
 struct SwigluMade {
-  float product, gate, up;  // Of gate and up the gradients.
+  float product, gate, up;  // product, and the gradients of gate and up.
 };
 
 // silu'(x) = s + x s (1 - s), s = sigmoid(x).

@@ -1,8 +1,8 @@
-// silu(gate) * up, computed in fp32 and rounded once. A row has its gates and then its ups, as one product
-// with both matrices leaves them.
+// SwiGLU: silu(gate) * up, computed in fp32 and rounded once. A row is all gates followed by all ups, the
+// output of one product with both matrices.
 //
-// Bytes that must move for n numbers of c bytes: 3 n c forward, 6 n c backward (an 8B layer at 8192 tokens:
-// 0.70 and 1.41 GB).
+// Minimum memory traffic for n elements of c bytes: 3 n c forward, 6 n c backward (an 8B layer at 8192
+// tokens: 0.70 and 1.41 GB).
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace fsdpd::kernels {
 void SwigluForward(const void* gate_up, void* product, int64_t rows, int64_t width, DType type,
                    Stream stream);
 
-// Overwrites gates and ups with their gradients, and the product's gradient with the product: what was read
-// for the one is all that the other needs.
+// Overwrites gate_up with its gradient, and grad_product with the recomputed product, which needs no further
+// memory reads.
 void SwigluBackward(void* grad_product, void* gate_up, int64_t rows, int64_t width, DType type,
                     Stream stream);
 

@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// A block's row, its packs by its threads in turn.
+// One block per row; its threads take packs cyclically.
 template <typename T, int N>
 __global__ void Forward(WeighedSwigluArgs args, int64_t packs) {
   const T* const gate_up = static_cast<const T*>(args.gate_up);

@@ -1,7 +1,7 @@
-// SwiGLU of rows that count each as much as its weight: silu(gate) * up * weight, in fp32 and rounded once. A
-// row has its gates and then its ups.
+// SwiGLU scaled by a weight per row (the routing weight of an expert): silu(gate) * up * weight, in fp32,
+// rounded once. A row is all gates followed by all ups.
 //
-// Bytes that must move for n numbers of c bytes: 3 n c forward, 6 n c backward.
+// Minimum memory traffic for n elements of c bytes: 3 n c forward, 6 n c backward.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct WeighedSwigluArgs {
   void* gate_up;         // [rows x 2 width]
   const float* weights;  // [rows]
   void* product;         // [rows x width]
-  float* grad_weights;   // [rows]: of backward.
-  const int32_t* used;   // Rows from this number on are neither read nor written. Null: all are.
+  float* grad_weights;   // [rows]: output of the backward.
+  const int32_t* used;  // *used: rows from this one on are neither read nor written. Null: all rows are used.
   int64_t rows;
   int64_t width;
   DType type;
@@ -24,7 +24,7 @@ struct WeighedSwigluArgs {
 
 void WeighedSwigluForward(const WeighedSwigluArgs& args, Stream stream);
 
-// `product` has its gradient and gets the product, gates and ups get their gradients.
+// On entry `product` is its gradient; on return it is the product, and gate_up is its own gradient.
 void WeighedSwigluBackward(const WeighedSwigluArgs& args, Stream stream);
 
 }  // namespace fsdpd::kernels
