@@ -1,4 +1,4 @@
-// Which units run a job's model: the one place that knows every family.
+// Model factory: maps the model section of a spec to units. The only place that knows every model family.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -10,12 +10,12 @@
 
 namespace fsdpd {
 
-// The units of `facts`, in order: native ones for the Llama family, autograd ones for GPT-2. `device` is
-// where the parameters that they are bound to will be. REQUIRES: `facts` is DescribeSpec(spec), and the model
-// is no plug-in's. LibTorch's exceptions pass through.
+// Makes the units of `facts`, in order: native units for the Llama family, autograd units for GPT-2. `device`
+// is where their parameters will be. REQUIRES: `facts` is DescribeSpec(spec), and the model is not a plug-in.
+// LibTorch's exceptions pass through.
 std::vector<std::unique_ptr<Unit>> MakeUnits(const Spec& spec, const ModelFacts& facts, at::Device device);
 
-// The same for every spec, a plug-in's included. Errors: plugin.h's, and LibTorch's as a Status.
+// The same for any spec, including plug-ins. Errors: those of plugin.h, and LibTorch's exceptions as Status.
 absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakeModel(const Spec& spec, const ModelFacts& facts,
                                                              at::Device device);
 

@@ -1,12 +1,12 @@
-// The model of a shared object (plugin_entry.h says what that exports). It is loaded once a process and stays
-// until the process ends: units are its code.
+// Loader for user models in shared objects (plug-ins; plugin_entry.h defines what a shared object exports).
+// Each is loaded once per process and never unloaded, since its units run its code.
 //
-// A job's spec carries what the plug-in said of itself when the job was written. A rank asks the shared
-// object again and compares, so an old file on one node is an error message, not another model.
+// The spec of a job contains the plug-in's description from the time of submission. A rank describes the
+// shared object again and compares, so a stale file on one node is an error rather than a different model.
 //
-// Thread-safe. Errors, all naming the file: NOT_FOUND when it cannot be loaded; FAILED_PRECONDITION when it
-// is no plug-in, was built for another version, or describes another model than `config`; INTERNAL with what
-// its code threw.
+// Thread-safe. Errors name the file: NOT_FOUND if it cannot be loaded; FAILED_PRECONDITION if it is not a
+// plug-in, was built for another version, or its description differs from `config`; INTERNAL with the
+// exception that its code threw.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -21,7 +21,7 @@ namespace fsdpd {
 
 absl::StatusOr<std::unique_ptr<UserModel>> LoadPlugin(const std::string& path, const std::string& args);
 
-// What `fsdpd-rank --describe-plugin` prints: v1::Plugin in JSON, without the path.
+// Output of `fsdpd-rank --describe-plugin`: v1::Plugin in JSON, without the path.
 absl::StatusOr<std::string> DescribePlugin(const std::string& path, const std::string& args);
 
 absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakePluginUnits(const PluginConfig& config,

@@ -1,14 +1,14 @@
-// What a plug-in exports: one symbol, from which fsdpd-rank learns whether it can use the plug-in before it
-// calls anything else of it. A plug-in's source ends with
+// Entry point of a plug-in: the one exported symbol, from which fsdpd-rank determines compatibility before it
+// calls anything else in the shared object. A plug-in's source ends with
 //
 //   FSDPD_PLUGIN(MakeMyModel)
 //
-// where `std::unique_ptr<fsdpd::UserModel> MakeMyModel(const std::string& args)` reads `args` (what the job's
-// spec has in model.plugin.args, usually JSON) and throws std::exception when it cannot use it.
+// where `std::unique_ptr<fsdpd::UserModel> MakeMyModel(const std::string& args)` parses `args`
+// (model.plugin.args of the spec, usually JSON) and throws a std::exception if they are invalid.
 //
-// Units are C++ objects, so both sides must have been compiled from the same version of these headers and
-// against the same LibTorch, which the rank has loaded already. fsdpd's own code that a plug-in links
-// (AutogradUnit) is a copy of its own: nothing in it is shared by address.
+// Units are C++ objects, so fsdpd and the plug-in must be compiled from the same version of these headers and
+// against the same LibTorch, which the rank has already loaded. fsdpd code that is linked into a plug-in
+// (AutogradUnit) is a separate copy; it shares no global state with the rank.
 #pragma once
 
 #include <torch/headeronly/version.h>
@@ -22,12 +22,12 @@
 
 namespace fsdpd {
 
-// Changes when unit.h, user_model.h, or what they use of the plan, does.
+// Incremented when unit.h, user_model.h, or the plan types they use change.
 constexpr int32_t kPluginAbi = 2;
 constexpr char kPluginSymbol[] = "fsdpd_plugin";
 
 struct PluginEntry {
-  int32_t abi;  // First, for ever: what follows is as this says.
+  int32_t abi;  // Always the first field; it determines the layout of the rest.
   const char* version;
   const char* torch_version;
   UserModel* (*make)(const std::string& args);  // The caller owns the result.

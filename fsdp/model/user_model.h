@@ -1,9 +1,9 @@
-// A model that is not one of ours: it says what the plan must know, and makes the units that the engine runs.
-// Plug-ins (plugin.h) and programs that use the library (fsdp/fsdp.h) give one.
+// Interface of a user-defined model: describes itself for the plan and makes the units that the engine runs.
+// Implemented by plug-ins (plugin.h) and by programs that use the library (fsdp/fsdp.h).
 //
-// Call order: Describe, then MakeUnits once for each rank. Thread safety: both may be called from several
-// threads at once (ranks are threads of one process in local_job.h). Errors: exceptions, LibTorch's and
-// std::exception, become the job's error at MakeUserUnits().
+// Call order: Describe, then MakeUnits once per rank. Thread safety: both must be thread-safe, since ranks
+// may be threads of one process (local_job.h). Errors: exceptions (c10::Error and std::exception) become the
+// job's error in MakeUserUnits().
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -19,16 +19,17 @@ class UserModel {
  public:
   virtual ~UserModel() = default;
 
-  // The same each time, on every machine: ranks and coordinator plan with it.
+  // Must be deterministic across calls and machines: the coordinator and all ranks plan with it.
   virtual ModelDescription Describe() const = 0;
 
-  // One unit for each described, in order. `facts` is what the plan made of the description, with what the
-  // spec says of the parameters (frozen ones). Initial values must depend on nothing but the seed (unit.h).
-  // The units may outlive the model.
+  // Returns one unit per described unit, in order. `facts` is the description as the plan completed it,
+  // including settings of the spec for its parameters (frozen ones). Initial values may depend only on the
+  // seed (unit.h). The units may outlive the model.
   virtual std::vector<std::unique_ptr<Unit>> MakeUnits(const ModelFacts& facts, at::Device device) const = 0;
 };
 
-// The model's units. INTERNAL with what the model threw; INVALID_ARGUMENT when it made another number.
+// Makes the model's units. INTERNAL with the exception that the model threw; INVALID_ARGUMENT if their number
+// differs from the facts.
 absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakeUserUnits(const UserModel& model,
                                                                  const ModelFacts& facts, at::Device device);
 

@@ -1,20 +1,19 @@
-// A unit whose backward is LibTorch's autograd, run inside the unit only: any differentiable forward becomes
-// a unit. It is the way for a model that has no hand-written backward, and the oracle for those that have
-// one.
+// A unit whose backward is LibTorch's autograd, confined to the unit: it turns any differentiable forward
+// into a unit. Use it for models without a hand-written backward; it is also the reference implementation for
+// native units.
 //
-// How it meets unit.h's contract:
-//   - Leaves are the bound views themselves. The gather writes their bytes through other tensors, so
-//     autograd's version counters never move; what autograd saved is an address, and the plan keeps the
-//     address.
-//   - Gradients leave autograd's graph through sinks that write straight into the bucket, each as soon as it
-//     is computed: no second copy of a unit's gradients exists, and the cast costs no pass of its own.
-//   - What is kept is the graph, with what its operators saved; the output itself is not.
-//   - A frozen parameter needs no gradient, so autograd neither computes one nor saves anything for it.
-//   - Autograd saves what its operators save: Keep::kSelective is Keep::kAll. With kInput only the input is
-//     kept, and Backward runs the forward again on the same bytes.
+// How it satisfies the contract of unit.h:
+// - The leaves are the bound views themselves. The all-gather writes their bytes through other tensors, so
+// autograd's version counters never change. What autograd saves is an address, which the plan keeps stable.
+// - Gradients leave the graph through sinks that write them into the bucket as soon as each is computed:
+// there is no second copy of a unit's gradients, and the cast needs no pass of its own.
+// - The saved activations are the graph and what its operators saved; the output is not saved.
+// - A frozen parameter requires no gradient, so autograd neither computes one nor saves anything for it.
+// - Autograd saves what its operators save: Keep::kSelective equals Keep::kAll. With kInput only the input is
+// saved, and Backward reruns the forward (activation checkpointing).
 //
-// On CUDA, Bind, Forward and Backward must run with the same stream current: autograd runs a node's backward
-// on the stream of its forward.
+// On CUDA, Bind, Forward and Backward must be called with the same current stream: autograd runs the backward
+// of a node on the stream of its forward.
 #pragma once
 
 #include <functional>
@@ -28,21 +27,22 @@
 
 namespace fsdpd {
 
-// The differentiable computation; called with gradient mode on or off. `params` are Bind's, in its order.
+// A differentiable computation, called with gradient mode on or off. `params` are the tensors of Bind, in
+// order.
 using UnitForward = std::function<UnitOutput(const UnitInput& input, const std::vector<at::Tensor>& params)>;
 
 class AutogradUnit : public Unit {
  public:
-  // `inits`: one for each of the facts' parameters.
+  // `inits`: one per parameter of the facts.
   AutogradUnit(UnitFacts facts, std::vector<ParamInit> inits, UnitForward forward);
   ~AutogradUnit() override;
 
   void Bind(const std::vector<BoundParam>& params, UnitContext* context) override;
   UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
-  // Autograd computes all gradients at once: nothing is put off.
+  // Autograd computes all gradients together; `when` has no effect, and nothing is deferred.
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;
-  // The input where it is all that is kept: what the graph saved belongs to the graph.
+  // Visits the input if it is all that is saved (kInput). Tensors in the graph belong to autograd.
   void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) override;
   at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const override;
   std::optional<kernels::NormalNumbers> InitialNumbers(int index, uint64_t seed) const override;
@@ -51,9 +51,9 @@ class AutogradUnit : public Unit {
   struct Leaves;
   struct Saved;
 
-  // The tensor that `forward` reads parameter `index` from: it must share `bound`'s bytes, need no gradient
-  // yet, and have a version counter of its own, since the gather writes through tensors that may share the
-  // view's.
+  // Returns the tensor that `forward` reads parameter `index` from. It must share storage with `bound`, not
+  // yet require a gradient, and have its own version counter, since the all-gather writes through tensors
+  // that may share the counter of the view.
   virtual at::Tensor MakeLeaf(int index, const at::Tensor& bound);
 
   UnitOutput RunWithGraph(Saved* saved) const;

@@ -1,5 +1,5 @@
-// Any torch::nn::Module as a unit: the module's parameters become the bound views, its forward is a
-// UnitForward, and autograd_unit.h does the rest.
+// Adapts any torch::nn::Module to a unit: the module's parameters become the bound views, its forward becomes
+// a UnitForward, and autograd_unit.h does the rest.
 //
 //   struct BlockImpl : torch::nn::Module { ... torch::Tensor forward(const torch::Tensor& x); };
 //   auto block = std::make_shared<BlockImpl>(...);
@@ -8,13 +8,14 @@
 //     return UnitOutput{block->forward(in.hidden), {}};
 //   });
 //
-// How: a module holds its parameters as tensors of its own and uses them by name, so Bind exchanges what
-// these tensors point to (set_data) and nothing in the module has to know. The module's own values are given
-// up when the unit is made: initial values come from the facts (initial_values.h), so that they do not depend
-// on the number of ranks, and a model built unit by unit never holds more than one unit whole.
+// A module owns its parameter tensors and accesses them by name, so Bind swaps their storage (set_data)
+// without the module's cooperation. The module's own values are discarded when the unit is made; initial
+// values come from the facts (initial_values.h). They therefore do not depend on the number of ranks, and a
+// model that is built unit by unit never holds more than one full unit.
 //
-// Not for modules whose forward changes state (batch norm's running averages, dropout's random numbers): with
-// recompute it runs twice. Buffers, such as tables, go along to the parameters' device and keep their type.
+// Not supported: modules whose forward changes state (running averages of batch norm, random numbers of
+// dropout), since activation checkpointing runs forward twice. Buffers move to the parameters' device and
+// keep their type.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -33,17 +34,18 @@ class Module;
 
 namespace fsdpd {
 
-// Names (dotted, as named_parameters() gives them), shapes and order of the module's parameters; parameters
-// that need no gradient are frozen. Bytes and FLOPs stay 0: only the module's author knows them.
-// INVALID_ARGUMENT for a module without parameters, with a parameter under two names, or with one that is not
-// a plain floating-point tensor.
+// Describes names (dotted, as in named_parameters()), shapes and order of the module's parameters. Parameters
+// that do not require a gradient are frozen. Bytes and FLOPs stay 0: only the author of the module knows
+// them. INVALID_ARGUMENT for a module without parameters, with a parameter under two names, or with a
+// parameter that is not a plain floating-point tensor.
 absl::StatusOr<UnitFacts> DescribeModule(const std::string& name, UnitKind kind,
                                          const torch::nn::Module& module);
 
 using ModuleForward = std::function<UnitOutput(const UnitInput& input)>;
 
-// `facts`: DescribeModule's of this module, bytes and FLOPs filled in as known; `inits`: one for each
-// parameter, by default DefaultInits'. `forward` runs the module, which nobody else uses from here on.
+// `facts`: from DescribeModule for this module, with bytes and FLOPs filled in if known. `inits`: one per
+// parameter, by default DefaultInits(). `forward` runs the module, which must not be used elsewhere from here
+// on.
 std::unique_ptr<Unit> MakeModuleUnit(UnitFacts facts, std::shared_ptr<torch::nn::Module> module,
                                      ModuleForward forward);
 std::unique_ptr<Unit> MakeModuleUnit(UnitFacts facts, std::shared_ptr<torch::nn::Module> module,

@@ -1,14 +1,14 @@
-// Causal attention to samples that the ranks of a context group share: each has two chunks of every sequence
-// (fsdp/plan/mesh/sequence_partition.h), with their queries, keys and values. Keys and values of all are
-// gathered, which is little where query heads share them, and a rank's chunk of queries attends to its own
-// keys, causally, and to all those before it, whole. What the two give is joined by their log-sum-exp in
-// fp32: the result of one kernel over all keys, rounded once more.
+// Context-parallel causal attention: each rank of the context group holds two chunks of every sequence
+// (fsdp/plan/mesh/sequence_partition.h), with their queries, keys and values. Keys and values are
+// all-gathered, which is cheap with grouped-query attention. Each chunk of queries attends causally to its
+// own chunk of keys and fully to all earlier chunks; the two results are merged by their log-sum-exp in fp32.
+// The result equals one kernel over all keys, up to one more rounding.
 //
-// Where keys and values of whole samples are there already, in their order, nothing is sent.
+// If keys and values of whole samples are already present, in order, nothing is sent.
 //
-// Backward gathers again, so that no rank keeps whole samples from forward to backward. Gradients of keys and
-// values travel in the compute type, a rank's own chunks' added up and rounded to it first, and are added in
-// fp32 between ranks.
+// Backward gathers again, so that no rank holds whole samples between forward and backward. Gradients of keys
+// and values are sent in the compute type (after summing and rounding the contributions of a rank's own
+// chunks) and summed over ranks in fp32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,10 +19,10 @@
 
 namespace fsdpd {
 
-// `input`: of this rank's tokens, chunk by chunk. The unit's facts say the exchanges over Group::kContext.
+// `input`: this rank's tokens, chunk by chunk. The unit's facts list these exchanges over Group::kContext.
 AttentionOutput CutAttentionForward(const AttentionInput& input, UnitContext* context);
 
-// As AttentionBackward, of the same tokens.
+// Backward of CutAttentionForward; arguments as for AttentionBackward.
 AttentionInput CutAttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
                                     const AttentionOutput& output, UnitContext* context);
 
@@ -31,7 +31,7 @@ using KernelChoice = AttentionKernel (*)(const AttentionInput&);
 AttentionOutput AttendToSamples(const AttentionInput& input, const SequencePartition& cut,
                                 KernelChoice choose);
 
-// Keys' and values' gradients are by this rank's queries, of whole samples.
+// Returns the gradients of keys and values for whole samples, as contributed by this rank's queries.
 AttentionInput AttendToSamplesBackward(const at::Tensor& grad_out, const AttentionInput& input,
                                        const AttentionOutput& output, const SequencePartition& cut);
 

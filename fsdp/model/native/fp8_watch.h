@@ -1,10 +1,10 @@
-// What rounding to FP8 (native_fp8.h) does to numbers, by what they are: the least and the largest scale of
-// all rows, so that no outlier is missed; of one row in kernels::kFp8Watched how many numbers there are and
-// how many become zero. No number is ever cut off at 448, as scales are those of the numbers. What is rounded
-// along columns is not watched: they are the same numbers.
+// FP8 quantization statistics (native_fp8.h) by class of tensor: the smallest and largest scale over all
+// rows, so that no outlier is missed; and, for one row in kernels::kFp8Watched, how many elements there are
+// and how many are flushed to zero. Elements never saturate at 448, since scales are computed from the
+// elements. Column-wise quantization is not recorded: it sees the same elements.
 //
-// Thread safety: safe on the CPU; on CUDA kernels add atomically, and nothing may be rounded between Told and
-// Reset.
+// Thread safety: thread-safe on the CPU. On CUDA, kernels add atomically, and nothing may be quantized
+// between Told and Reset.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,11 +24,11 @@ class Fp8Watch {
 
   void Reset();
 
-  // [kFp8Told] fp32, on the device: by class numbers, those that became zero, the least scale and the
-  // largest; infinity and 0 where nothing was seen.
+  // [kFp8Told] fp32, on the device. Per class: elements, flushed elements, smallest scale, largest scale;
+  // infinity and 0 if nothing was recorded.
   at::Tensor Told();
 
-  // While it exists, `watch` sees what this thread rounds; null: nobody does.
+  // While it exists, `watch` records what this thread quantizes; null: nothing is recorded.
   class Scope {
    public:
     explicit Scope(Fp8Watch* watch);
@@ -40,16 +40,16 @@ class Fp8Watch {
     Fp8Watch* const before_;
   };
 
-  // Where kernels add what they see; null: nowhere.
+  // Where kernels accumulate their statistics; null: recording is off.
   static kernels::Fp8Seen* PlaceOf(Fp8Class kind);
 
-  // The host's: `x` in fp32 became `values`, by factors 1 / `scales`.
+  // For the CPU: records that `x` (fp32) was quantized to `values` by factors 1 / `scales`.
   static void Add(Fp8Class kind, const at::Tensor& x, const at::Tensor& values, const at::Tensor& scales);
 
  private:
   Mutex mutex_;
-  at::Tensor seen_;        // [kFp8Classes x 4] int64, as kernels::Fp8Seen has them.
-  const at::Tensor none_;  // The same before anything was seen.
+  at::Tensor seen_;        // [kFp8Classes x 4] int64, in the layout of kernels::Fp8Seen.
+  const at::Tensor none_;  // The initial value of seen_.
 };
 
 }  // namespace fsdpd

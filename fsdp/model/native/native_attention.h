@@ -1,20 +1,20 @@
-// Attention with an explicit backward, by the fastest kernel that takes the tensors.
+// Attention with an explicit backward, by the fastest kernel that supports the tensors.
 //
-// On one H200 (bf16, head size 128, sequence 8192) cuDNN runs at 623 TFLOP/s forward and 496 backward, flash
-// attention at 318 and 277; LibTorch's own order puts cuDNN first there, from cuDNN 9.15 on (the
-// environment's TORCH_CUDNN_SDPA_DEPRIORITIZED=1 turns that off), and so does this. All of them keep one fp32
-// number per row and head instead of the [sequence x sequence] weights, and take fewer key and value heads
-// than query heads, apart from:
-//   kEfficient   CUDA's kernel for fp32: key and value heads are repeated for it and their gradients summed.
-//   kComposed    for what no kernel takes (odd head sizes on CUDA): holds the weights of one whole
-//                micro-batch in fp32.
+// On one H200 (bf16, head size 128, sequence 8192) cuDNN reaches 623 TFLOP/s forward and 496 backward, flash
+// attention 318 and 277. LibTorch's order of preference puts cuDNN first there, from cuDNN 9.15 on
+// (TORCH_CUDNN_SDPA_DEPRIORITIZED=1 in the environment disables that), and so does this. All kernels save one
+// fp32 number per row and head instead of the [sequence x sequence] weights, and support grouped-query
+// attention, except for:
+//   kEfficient   CUDA's kernel for fp32: key and value heads are repeated, and their gradients summed.
+//   kComposed    for shapes without a kernel (odd head sizes on CUDA): materializes the fp32 weights of one
+//                whole micro-batch.
 //
-// Documents are one call each, but where flash attention takes them all at once, by its form for sequences of
-// several lengths: on CUDA in 16-bit types, where their bounds are on the device.
+// Packed documents take one call each, except with flash attention's variable-length form, which processes
+// all documents together: on CUDA in 16-bit types, if the document bounds are on the device.
 //
-// On CUDA, backward's sums run in any order and two runs differ in their last bits, unless LibTorch's
-// deterministic algorithms are on (fsdp/torch/deterministic.h): these rule cuDNN out, and flash attention's
-// backward keeps an order, slower and in more memory. Forward is the same bits each time.
+// On CUDA, the order of sums in backward is unspecified, so two runs differ in their last bits unless
+// LibTorch's deterministic algorithms are on (fsdp/torch/deterministic.h). These exclude cuDNN, and make
+// flash attention's backward deterministic, but slower and with more memory. Forward is always deterministic.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,14 +28,13 @@ namespace fsdpd {
 
 enum class AttentionKernel { kHost, kCudnn, kFlash, kFlashOfDocuments, kEfficient, kComposed };
 
-// q: [batch, sequence, heads, head_size]; k, v: [batch, sequence, kv_heads, head_size]. Tokens may lie
-// further apart than their heads take, as where q, k and v stand side by side in a row. REQUIRES: kv_heads
-// divides heads.
+// q: [batch, sequence, heads, head_size]; k, v: [batch, sequence, kv_heads, head_size]. Tokens may be
+// strided, as in a packed QKV row. REQUIRES: kv_heads divides heads.
 //
-// Causal: a token sees those up to its own number, and there are as many queries as keys. Otherwise every
-// query sees every key, of which there may be more or fewer.
+// Causal: a token attends to positions up to its own, and the numbers of queries and keys are equal.
+// Otherwise every query attends to every key, and the numbers may differ.
 //
-// `scale`: of scores. None: 1 / sqrt(head_size).
+// `scale`: multiplies the scores. Nullopt: 1 / sqrt(head_size).
 struct AttentionInput {
   at::Tensor q;
   at::Tensor k;
@@ -44,15 +43,16 @@ struct AttentionInput {
   std::optional<double> scale = std::nullopt;
 };
 
-// The forward's result, and what backward needs of it.
+// The result of forward, and what backward needs from it.
 struct AttentionOutput {
   AttentionKernel kernel = AttentionKernel::kHost;
   at::Tensor out;          // [batch, sequence, heads, head_size]
-  at::Tensor log_sum_exp;  // fp32, one a row and head, in the kernel's own shape.
-  at::Tensor seed;         // Random state that CUDA's kernels hand to their backward; some bytes.
+  at::Tensor log_sum_exp;  // fp32, one per row and head, in the kernel's own shape.
+  at::Tensor seed;         // Random state that CUDA's kernels pass to their backward; a few bytes.
   at::Tensor offset;
-  // Of documents, or of a cut sample's chunks (cut_attention.h: for each its own keys and those before):
-  // without `out`, in place of all but `out` here. Rows of documents lie in one tensor where that can be.
+  // One part per document, or two per chunk of a context-parallel sample (cut_attention.h: its own keys,
+  // earlier keys). Parts replace all fields except `out`, and have no `out` themselves. Rows of documents are
+  // in one tensor if possible.
   std::vector<AttentionOutput> parts;
 };
 
@@ -60,16 +60,16 @@ AttentionKernel ChooseAttentionKernel(const AttentionInput& input);
 
 AttentionOutput AttentionForward(const AttentionInput& input, AttentionKernel kernel);
 
-// The same for tokens of several documents, all by the kernel that takes them at once or one after the other,
-// each by the kernel that takes it.
+// The same for packed documents: with one kernel call for all of them, or one call per document with the
+// kernel that supports it.
 AttentionOutput AttentionForward(const AttentionInput& input, const Documents& documents);
 
-// `out`: what the queries of both, which are the same, give attending to the keys of both; samples of it may
-// lie apart. The log-sum-exp of each becomes that over all keys, as the backwards of both want it, beside the
-// joint result.
+// Merges attention of the same queries over two sets of keys. `out` receives the output over both sets (its
+// samples may be strided). The log-sum-exp of both inputs becomes that over all keys, which is what the
+// backward of each needs together with the merged output.
 void JoinAttention(AttentionOutput* first, AttentionOutput* second, const at::Tensor& out);
 
-// The gradients of q, k and v, contiguous and in their shapes. `documents`: the forward's.
+// Returns the gradients of q, k and v, contiguous and in their shapes. `documents`: those of forward.
 AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
                                  const AttentionOutput& output, const Documents& documents = {});
 

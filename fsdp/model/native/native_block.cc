@@ -412,10 +412,10 @@ void NativeBlock::Add(MatrixGrads product, BackwardCall* call) const {
   call->later.push_back(std::move(product));
 }
 
-void NativeBlock::AddBeside(MatrixGrads product, BackwardCall* call) const {
+void NativeBlock::AddOverlapped(MatrixGrads product, BackwardCall* call) const {
   const bool nothing_travels = TokenParts(&context()).ranks() == 1;
   if (nothing_travels || call->when == WeightGrads::kLater) return Add(std::move(product), call);
-  call->beside.push_back(std::move(product));
+  call->overlapped.push_back(std::move(product));
 }
 
 at::Tensor NativeBlock::Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
@@ -529,7 +529,7 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call,
   at::Tensor product = ProductBackward(grad_sum, p_.w2);  // Its gradient, until SwigluBackward.
   at::Tensor gate_up = std::move(saved->gate_up);         // Their gradients after it.
   SwigluBackward(product, gate_up);
-  AddBeside({std::move(grad_sum), std::move(product), {p_.w2}, {}}, call);
+  AddOverlapped({std::move(grad_sum), std::move(product), {p_.w2}, {}}, call);
   at::Tensor grad_middle = NormedBackward(grad, {std::move(gate_up)}, saved->middle, saved->ffn_rstd,
                                           {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
   saved->middle = saved->ffn_rstd = at::Tensor();
@@ -540,7 +540,7 @@ at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCa
                                               SavedActivations* saved) const {
   at::Tensor grad_sum = TokenParts(&context()).RoomWith(grad);
   at::Tensor grad_out = ProductBackward(grad_sum, p_.wo).view(saved->attended.out.sizes());
-  AddBeside({std::move(grad_sum), FlatTokens(saved->attended.out), {p_.wo}, {}}, call);
+  AddOverlapped({std::move(grad_sum), FlatTokens(saved->attended.out), {p_.wo}, {}}, call);
   FillQk(saved);
   AttentionInput of = AttendBackward(std::move(grad_out), *saved);
   saved->attended = {};
@@ -570,8 +570,8 @@ at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, OutputGrads grad_
                                       call->grads.accumulate, call->Into(params.norm), parts.Own(all),
                                       ReadsRounded(params.matrices) ? &largest : nullptr);
   parts.GatherWhile(all, [&] {
-    for (MatrixGrads& product : call->beside) Compute(product, call->grads);
-    call->beside.clear();
+    for (MatrixGrads& product : call->overlapped) Compute(product, call->grads);
+    call->overlapped.clear();
   });
   Add({std::move(grad_outputs.plain),
        std::move(all),

@@ -1,41 +1,41 @@
-// A decoder block of the Llama family: x + attention(norm(x)), then the same with SwiGLU.
+// Decoder block of the Llama family: x + attention(norm(x)), followed by the same with SwiGLU (or experts).
 //
-// What Forward keeps, for T tokens, widths hidden H, query Q, key K, intermediate I, c bytes an element in
-// the compute type, h query heads and g key heads (the memory plan, fsdp/plan/model/model_facts.cc, says the
-// same):
+// Saved activations, for T tokens, widths hidden H, query Q, key K, intermediate I, c bytes per element of
+// the compute type, h query heads and g key heads (fsdp/plan/model/model_facts.cc, the memory plan, computes
+// the same):
 //
 //   kAll        T c (2 H + 2 Q + 2 K + 2 I) + 4 T (2 + h)    [qk_norm: + T c (Q + K) + 4 T (h + g)]
-//               x, q, k, v, attention's output, the residual sum, gate, up; 1/rms of two norms, attention's
-//               log-sum-exp. With qk_norm also q and k before their norms.
+//               x, q, k, v, attention output, residual sum, gate, up; 1/rms of two norms, log-sum-exp of
+//               attention. With qk_norm also q and k before their norms.
 //   kSelective  T c (2 H + 2 Q + 2 K) + 4 T (1 + h)
-//               without gate and up, whose product runs again, and with qk_norm q and k before their norms
-//               alone.
+//               without gate and up, whose product is recomputed; with qk_norm, q and k are saved only before
+//               their norms.
 //   kInput      T c H
-//               x. Everything runs again, apart from the last product, which only the next unit needed.
+//               x. Everything is recomputed, except for the last product, which only the next unit needs.
 //
-// Ranks that share matrices have a slice each of heads and intermediate, whole heads, and between the
-// matrices a part of the tokens (token_parts.h): above, x and the residual sum are then of that part, as are
-// the norms' 1/rms, and Q, K, I, h and g of the slice. Of key heads there may be fewer than ranks: then each
-// computes the one that its query heads read, from matrices that all of them have whole.
+// Tensor parallelism: each rank has a shard of the heads (whole heads) and of the intermediate width. Between
+// the sharded matrices each rank has a part of the tokens (sequence parallelism, token_parts.h). In the
+// formulas, x, the residual sum and 1/rms are then of that part of the tokens, and Q, K, I, h and g are of
+// the shard. With fewer key heads than ranks, K and V matrices are replicated, and each rank computes only
+// the head that its query heads read.
 //
-// In a layer with experts the FFN's rows are not tokens but choices, per_token of them for each (see
-// native_router.h), and beside gate and up it keeps 4 T experts + 20 T per_token bytes of the routing, as
-// long as those. SwiGLU's product is multiplied with how much the choice counts before the last matrix. Of
-// ranks that have the experts among them, tokens or rows go to who has their expert, and what comes of them
-// back (native_dispatch.h): then gate and up are of all rows that there is room for here, and of the routing
-// 4 T experts + 8 T per_token bytes are kept, 8 for each of those rows, and 4 for each choice of all ranks,
-// or where rows travel for each of its own and 8 for each that there is room for on its way. Backward sends
-// the norm's output again.
+// Experts: the rows of the FFN are choices rather than tokens, per_token of them for each token
+// (native_router.h). In addition to gate and up, the block saves 4 T experts + 20 T per_token bytes of
+// routing state, for as long as those. The product of SwiGLU is multiplied by the routing weight before the
+// last matrix. With expert parallelism (native_dispatch.h) gate and up cover this rank's expert capacity. The
+// routing state is 4 T experts + 8 T per_token bytes, plus 8 bytes per row of capacity, plus 4 bytes per
+// choice of all ranks; or, with all-to-all dispatch, 4 bytes per own choice and 8 per row of send capacity.
+// Backward dispatches the norm's output again.
 //
-// Attention by way of latents has no heads of its own here but in native_latent_attention.h, which says what
-// it keeps.
+// Multi-head latent attention is implemented in native_latent_attention.h, which states what it saves.
 //
-// Outputs of the two norms and SwiGLU's product are never kept: the kernels of their backward read all that
-// they are made of, and write them where their gradients were, for the gradients of the matrices after them.
+// Outputs of the two norms and the product of SwiGLU are never saved: their backward kernels read everything
+// needed to recompute them, and write them over their gradients, where the gradients of the following
+// matrices read them.
 //
-// CUDA's attention kernels add a few bytes of random state. What runs again runs with the same operators on
-// the same bits, so gradients are the same bits for all three (on CUDA as far as attention's backward itself
-// is: native_attention.h).
+// CUDA's attention kernels add a few bytes of random state. Recomputation runs the same operators on the same
+// bits, so gradients are bitwise equal for all three modes (on CUDA to the extent that attention's backward
+// is deterministic: native_attention.h).
 #pragma once
 
 #include <array>
@@ -63,8 +63,8 @@ class NativeBlock : public NativeUnit {
   UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;
-  // Puts off every product with a matrix's gradient but experts' and their router's; those of norms come with
-  // their input's.
+  // Defers all products for matrix gradients except those of experts and their router. The gradients of norms
+  // are computed together with the gradient of their input.
   void BackwardWeights(int slot, const ParamGrads& grads) override;
   void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) override;
   void Forget() override {
@@ -73,80 +73,81 @@ class NativeBlock : public NativeUnit {
   }
 
  private:
-  // The parameters' numbers, -1 for those that the configuration lacks.
+  // Indices of the parameters, -1 for those that the configuration does not have.
   struct Params {
     int attention_norm, wq, bq, wk, bk, wv, bv, q_norm, k_norm, wo, ffn_norm, router, router_bias, w1, w3, w2,
         shared_w1, shared_w3, shared_w2, wq_a, q_a_norm, wq_b, wkv_a, kv_a_norm, wkv_b;
   };
 
-  // What forward computes, in order. What is undefined was dropped, and backward computes it again.
+  // What forward computes, in order. Undefined tensors were dropped, and backward recomputes them.
   struct SavedActivations {
     at::Tensor x;                             // [micro_batch x sequence x hidden], as UnitInput has it.
-    std::array<int64_t, 2> micro_batch = {};  // Samples, and tokens of each that attention is about.
+    std::array<int64_t, 2> micro_batch = {};  // Samples, and tokens per sample that attention covers.
     at::Tensor positions;
     Documents documents;
-    at::Tensor targets;         // Of routers' losses: which of a sample's tokens count.
-    at::Tensor attention_rstd;  // Of the norm before attention: [tokens x 1] fp32.
-    at::Tensor qkv;  // Side by side in a row: v, and q and k after rotation; with qk_norm before their norms.
-                     // With latents LatentRows'.
-    at::Tensor samples;  // With latents, LatentRows', where ranks share samples; until attention is done.
-    at::Tensor q;        // [micro_batch x sequence x heads x head_size]: normed and rotated, with qk_norm.
-    at::Tensor k;        // With latents LatentHeads' q and kv, as the next two.
+    at::Tensor targets;         // For router losses: which tokens of a sample count.
+    at::Tensor attention_rstd;  // 1/rms of the norm before attention: [tokens x 1] fp32.
+    // Packed rows: v, and q and k after rotation (with qk_norm: before their norms). With latents, LatentRows.
+    at::Tensor qkv;
+    at::Tensor samples;  // LatentRows::samples: latents with context parallelism; until attention is done.
+    at::Tensor q;        // [micro_batch x sequence x heads x head_size], normed and rotated; with qk_norm.
+    at::Tensor k;        // With latents, q and kv of LatentHeads; likewise the next two.
     at::Tensor q_rstd;   // [tokens * heads x 1] fp32; undefined without qk_norm.
     at::Tensor k_rstd;
     AttentionOutput attended;
-    at::Tensor middle;  // After attention's residual: [tokens x hidden].
+    at::Tensor middle;  // After the attention residual: [tokens x hidden].
     at::Tensor ffn_rstd;
-    // With experts.
+    // Only with experts.
     Routing routing;
     TokenDispatch dispatch;
-    at::Tensor shared_gate_up;  // Of the layer beside them, [tokens x 2 of its width].
-    at::Tensor gate_up;         // [tokens, or rows, x 2 intermediate]
+    at::Tensor shared_gate_up;  // Of the shared expert, [tokens x 2 of its width].
+    at::Tensor gate_up;         // [tokens (with experts: rows) x 2 intermediate]
   };
 
-  // A product whose result is the gradient of matrices that read the same input.
+  // A product for the gradients of matrices that read the same input.
   struct MatrixGrads {
     at::Tensor grad_out;
     at::Tensor x;
-    std::vector<int> matrices;  // Numbers of parameters, as `biases`.
+    std::vector<int> matrices;  // Parameter indices, like biases.
     std::vector<int> biases;
-    Fp8 grad_out_columns = {};  // In place of grad_out or x, what was rounded when it was made.
+    Fp8 grad_out_columns = {};  // Already quantized operands, in place of grad_out or x.
     Fp8 x_columns = {};
-    at::Tensor x_largest = {};  // RmsNormBackward's.
+    at::Tensor x_largest = {};  // From RmsNormBackward.
   };
 
-  // One call of Backward.
+  // State of one call of Backward.
   struct BackwardCall {
     const ParamGrads& grads;
     WeightGrads when;
     std::vector<MatrixGrads> later;
-    std::vector<MatrixGrads> beside = {};  // Put off until something travels.
+    std::vector<MatrixGrads> overlapped = {};  // Deferred until they can overlap with communication.
 
     at::Tensor Into(int index) const { return index < 0 ? at::Tensor() : grads.into[index]; }
   };
 
   static Params Find(const NativeBlock& block);
-  // The matrices that read the norm before attention, and their biases.
+  // The matrices that read the norm before attention (Q, K, V), and their biases.
   std::vector<int> Qkv() const;
   std::vector<int> QkvBiases() const;
   std::vector<int> GateUp() const { return {p_.w1, p_.w3}; }
   std::vector<int> SharedGateUp() const { return {p_.shared_w1, p_.shared_w3}; }
-  // What this rank reads of a parameter, or writes of its gradient: of keys and values whose matrices all
-  // ranks that share matrices have whole, its head's rows.
+  // The rows of a parameter that this rank reads, or of its gradient that it writes: the rows of its own head
+  // for K and V matrices that are replicated across the tensor-parallel group; otherwise all rows.
   at::Tensor OwnRows(int index, const at::Tensor& of) const;
   bool HasOthersRows(int index) const;
   std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
 
-  // What these matrices multiply, which are all in FP8 or none is.
+  // Operands for a product with these matrices, of which either all or none are FP8.
   Weights WeightsOf(const std::vector<int>& matrices) const;
   std::vector<Fp8> Fp8Of(const std::vector<int>& matrices) const;
-  at::Tensor ScalesOf(const std::vector<int>& matrices) const;  // Of their rows, one after the other.
+  at::Tensor ScalesOf(const std::vector<int>& matrices) const;  // Row scales, concatenated.
   bool InFp8(const std::vector<int>& matrices) const { return facts().params[matrices.front()].fp8; }
-  // Whether what these read is rounded to FP8 where it is made: nothing of it goes to other ranks.
+  // Whether the input of these matrices is quantized to FP8 where it is produced: only if it is not sent to
+  // other ranks.
   bool ReadsRounded(const std::vector<int>& matrices) const;
 
   bool HasExperts() const { return p_.router >= 0; }
-  bool HasShared() const { return p_.shared_w1 >= 0; }  // A layer beside them.
+  bool HasShared() const { return p_.shared_w1 >= 0; }  // A shared expert.
   bool HasLatents() const { return p_.wkv_b >= 0; }
   LatentParams LatentParamsOf() const {
     return {param(p_.q_a_norm), param(p_.wq_b), param(p_.kv_a_norm), param(p_.wkv_b)};
@@ -158,25 +159,25 @@ class NativeBlock : public NativeUnit {
     return {saved.q, saved.k, saved.q_rstd, saved.k_rstd};
   }
 
-  // The matrices' outputs for all tokens, from the norm of x, this rank's tokens.
+  // The outputs of the matrices for all tokens, from the norm of x, this rank's tokens.
   at::Tensor NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd, const std::vector<int>& matrices,
                            const std::vector<int>& biases) const;
-  // residual + x matrix^T, of all ranks' slices of both.
+  // residual + x matrix^T, summed over the tensor-parallel shards of both.
   at::Tensor AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const;
 
-  // The parts of qkv's rows, by head.
+  // Views of q, k and v in packed rows, by head.
   AttentionInput Heads(const at::Tensor& qkv, at::IntArrayRef micro_batch) const;
   AttentionInput AttentionInputOf(const SavedActivations& saved) const;
 
-  // Of this rank's tokens, to whole samples.
+  // Attention of this rank's tokens to whole samples.
   AttentionOutput Attend(const SavedActivations& saved) const;
   bool SharesSamples() const { return context().SizeOf(Group::kContext) > 1; }
   AttentionInput AttendBackward(at::Tensor grad, const SavedActivations& saved) const;
 
-  // Tokens' rows for products with these matrices' gradients.
+  // The token rows for products with the gradients of these matrices.
   ExpertRows RowsFor(const at::Tensor& tokens, const Routing& routing, const TokenDispatch& dispatch,
                      const std::vector<int>& matrices) const;
-  // native_experts.h's three products, in FP8 where these matrices are; forward of tokens' rows, or of rows.
+  // The three products of native_experts.h, in FP8 if these matrices are; the forward takes tokens or rows.
   at::Tensor ExpertsOfTokens(const at::Tensor& tokens, const SavedActivations& saved,
                              const std::vector<int>& matrices) const;
   at::Tensor ExpertsOfRows(const at::Tensor& rows, const at::Tensor& ends, int matrix) const;
@@ -185,22 +186,23 @@ class NativeBlock : public NativeUnit {
   void ExpertsMatrixGrads(const ExpertRows& grad_out, const ExpertRows& rows, const at::Tensor& ends,
                           const std::vector<int>& matrices, const BackwardCall& call) const;
 
-  // Each fills in what it is named after from what comes before it in `kept`.
+  // Each computes the field in its name from the fields before it in `saved`.
   void FillQk(SavedActivations* saved) const;
   void FillLatentHeads(SavedActivations* saved) const;
-  void FillMiddle(SavedActivations* saved) const;  // Attention whole.
+  void FillMiddle(SavedActivations* saved) const;  // The whole attention half.
   void FillGateUp(SavedActivations* saved) const;
-  at::Tensor FfnOutput(const SavedActivations& saved) const;  // With the residual.
+  at::Tensor FfnOutput(const SavedActivations& saved) const;  // Including the residual.
 
-  // Drop what `keep` computes again.
+  // Drop the fields that `keep` recomputes.
   void DropAttention(Keep keep, SavedActivations* saved) const;
   void DropFfn(Keep keep, SavedActivations* saved) const;
 
-  // From the gradient of the output to that of `middle`, and from that to x's. Free in `kept` what they used.
+  // Backward of the FFN half (output to `middle`) and of the attention half (`middle` to x). They free the
+  // fields of `saved` after the last use.
   at::Tensor FfnBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;
   at::Tensor Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;
   at::Tensor ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;
-  // Of the layer beside experts: its output, and from that's gradient to that of gate and up.
+  // The shared expert: its output, and the backward from its output to gate and up.
   at::Tensor SharedOutput(const at::Tensor& gate_up) const;
   at::Tensor SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call,
                             SavedActivations* saved) const;
@@ -211,32 +213,33 @@ class NativeBlock : public NativeUnit {
     std::vector<int> matrices;
     std::vector<int> biases;
   };
-  // The gradient of the matrices' outputs: as it is, or in FP8 already.
+  // The gradient of the matrices' outputs: plain, or already FP8.
   struct OutputGrads {
     at::Tensor plain;
-    Fp8 rows = {};  // Multiplied with the weights' scales.
+    Fp8 rows = {};  // Multiplied by the scales of the weights.
     Fp8 columns = {};
   };
-  // From that to the gradient of the norm's input x, which also went past both: `grad` is what comes back
-  // that way.
+  // From the gradient of the matrices' outputs to the gradient of the norm's input x. `grad` is the gradient
+  // that reaches x over the residual connection.
   at::Tensor NormedBackward(const at::Tensor& grad, OutputGrads grad_outputs, const at::Tensor& x,
                             const at::Tensor& rstd, const NormedParams& params, BackwardCall* call) const;
-  // The gradient of x matrix^T's x, all tokens', of which `grad_sum` has this rank's and then has everyone's.
+  // The gradient of x of the product x matrix^T, for all tokens. `grad_sum` initially has this rank's tokens.
   at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix) const;
   HeadNorms HeadNormsOf() const { return {param(p_.q_norm), param(p_.k_norm), config_.norm_epsilon}; }
 
-  // From the gradients of q, k and v to those of qkv's rows.
+  // From the gradients of q, k and v to the gradient of the packed rows.
   at::Tensor QkvBackward(AttentionInput grad, const BackwardCall& call, SavedActivations* saved) const;
   at::Tensor LatentBackward(AttentionInput grad, BackwardCall* call, SavedActivations* saved) const;
 
-  void Add(MatrixGrads product, BackwardCall* call) const;        // Now or later.
-  void AddBeside(MatrixGrads product, BackwardCall* call) const;  // When something travels, or later.
+  void Add(MatrixGrads product, BackwardCall* call) const;  // Now or deferred.
+  // Overlapped with the next communication, or deferred.
+  void AddOverlapped(MatrixGrads product, BackwardCall* call) const;
   void Compute(const MatrixGrads& product, const ParamGrads& grads) const;
 
-  const LlamaConfig config_;  // With the rank's own heads.
+  const LlamaConfig config_;  // With this rank's number of heads.
   const Rotary rotary_;
   const Params p_;
-  const LatentAttention latent_;  // Of a configuration that has it.
+  const LatentAttention latent_;  // Used only if the configuration has it.
   SavedSlots<SavedActivations> saved_;
   SavedSlots<std::vector<MatrixGrads>> later_;
 };

@@ -1,17 +1,17 @@
-// The way of tokens to the ranks that have their experts, and back. Of the ranks of Group::kExpert the r-th
-// has the r-th of as many equal parts of a layer's experts, and works on the rows (native_rows.h) of all of
-// them.
+// Expert-parallel token dispatch: moves tokens to the ranks that hold their experts, and results back. Of the
+// ranks of Group::kExpert, rank r holds the r-th of equal parts of a layer's experts and computes their rows
+// (native_rows.h) for tokens of all ranks.
 //
-// Where the ranks are few for a token's experts (TokensTravel), each rank gets all tokens and which experts
-// they go to, and what they came to is summed, in the compute type on the way and in fp32 at its end.
-// Elsewhere rows travel, one for each expert of a token, in a part for each rank.
+// With few ranks relative to the experts per token (TokensTravel), dispatch is an all-gather of all tokens
+// and their routing; results are summed over ranks, sent in the compute type and added in fp32. Otherwise it
+// is an all-to-all of rows, one per choice, with a fixed part for each rank.
 //
-// How many rows an expert gets is different each time and known to devices alone: nobody waits for it, as
-// shapes are always the same. A rank has room for so many rows, or of each other rank's, as the context says;
-// where that is too little it says so, and results are of no use.
+// The number of rows per expert varies with the data and is known only to devices. The host never waits for
+// it, since all shapes are fixed: each rank (or each pair of ranks, for all-to-all) has a capacity that the
+// context states. On overflow the context is notified, and the results are unusable.
 //
-// Of a rank that has all experts itself nothing is moved. Call with gradient mode off, on all ranks of the
-// group in the same order.
+// On a rank that holds all experts nothing is moved. Call with gradient mode off, on all ranks of the group
+// in the same order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,37 +26,39 @@
 namespace fsdpd {
 
 struct TokenDispatch {
-  at::Tensor weights;  // [rows here x 1] fp32: how much each counts.
-  // Where there are others: of all ranks' choices, one rank's after the other, or of what they sent.
+  at::Tensor weights;  // [rows here x 1] fp32: the routing weight of each row.
+  // With several ranks: rows of this rank's experts, placed from the choices of all ranks (concatenated in
+  // rank order), or from the rows that they sent.
   RowPlaces here;
-  // Where rows travel: those for each rank, one rank's after the other.
+  // All-to-all only: the rows to send, grouped by destination rank.
   RowPlaces sent;
 };
 
-// What experts read of `tokens`, this rank's, or of their gradient: theirs and the others' where tokens
-// travel, beside `work`.
+// The input of the experts, from this rank's `tokens` (or their gradient): with the all-gather, the tokens of
+// all ranks. `work` overlaps with it.
 at::Tensor ForExperts(const at::Tensor& tokens, int64_t per_token, UnitContext* context,
                       const std::function<void()>& work);
 
-// `weights`: ChoiceWeights.
+// `weights`: from ChoiceWeights.
 TokenDispatch MakeTokenDispatch(const Routing& routing, const at::Tensor& weights, UnitContext* context);
 
-// Of which of ForExperts' tokens, times a token's experts, each row here is a copy; undefined where rows are
-// copied before they travel.
+// For each row here, its index in the choices of ForExperts' tokens (token * per_token + k); undefined if
+// rows are copied before they are sent (all-to-all).
 at::Tensor OrderHere(const Routing& routing, const TokenDispatch& dispatch);
-// Where the rows of this rank's experts end.
+// The ends of the rows of this rank's experts.
 const at::Tensor& EndsHere(const Routing& routing, const TokenDispatch& dispatch);
 
-// What ForExperts gave as rows: [rows here x width].
+// The output of ForExperts expanded to rows: [rows here x width].
 at::Tensor ToRows(const at::Tensor& tokens, const Routing& routing, const TokenDispatch& dispatch,
                   UnitContext* context);
 
-// What this rank's choices have of `values`, [rows here x 1] fp32: [choices x 1].
+// `values`, [rows here x 1] fp32, returned to this rank's choices: [choices x 1].
 at::Tensor AtChoices(const at::Tensor& values, const Routing& routing, const TokenDispatch& dispatch,
                      UnitContext* context);
 
-// What this rank's tokens have of rows, which are the sums of their `parts`, added up in fp32 with what `add`
-// adds (empty: nothing) and with `addend` (undefined: nothing): [tokens x width] in the rows' type.
+// Combines rows into this rank's tokens: [tokens x width] in the rows' type. Rows are the sums of `parts`;
+// the rows of a token are added in fp32, together with what `add` adds (empty: nothing) and `addend`
+// (undefined: nothing).
 at::Tensor AtTokens(std::vector<at::Tensor> parts, const Routing& routing, const TokenDispatch& dispatch,
                     UnitContext* context, const std::function<void(at::Tensor* sum)>& add,
                     const at::Tensor& addend);

@@ -1,8 +1,7 @@
-// The embedding of the native models: one row of the matrix for each token. Keeps the tokens alone, whatever
-// the policy.
+// Token embedding of the native models. Saves only the tokens, for every activation checkpointing mode.
 //
-// Of ranks that share matrices each has the rows of a part of the vocabulary, and looks up those of all
-// tokens; what it gives is of its part of the tokens (token_parts.h).
+// Tensor parallelism: each rank has the rows of a part of the vocabulary and looks up all tokens in them; the
+// output is the rank's part of the tokens (token_parts.h).
 #pragma once
 
 #include "fsdp/model/native/native_unit.h"

@@ -1,7 +1,7 @@
-// Products of many experts' matrices in FP8, each with its own rows (native_experts.h): of each expert
-// native_linear's, and its numbers to the bit on the CPU. On CUDA all of them at once, without waiting.
+// Expert FFN in FP8 (native_experts.h): for each expert the product of native_linear, with the same bits on
+// the CPU. On CUDA one grouped product without synchronization.
 //
-// REQUIRES: widths that 16 divides, and on CUDA ends as well.
+// REQUIRES: widths are multiples of 16; on CUDA ends too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,9 +14,10 @@
 
 namespace fsdpd {
 
-// Rows as they are, or with `places` those of tokens that GatherRows would copy (native_rows.h).
+// Rows, either materialized or, with `places`, as indices of the tokens that GatherRows would copy
+// (native_rows.h).
 struct ExpertRows {
-  ExpertRows(at::Tensor rows) : from(std::move(rows)) {}  // NOLINT: stands for them.
+  ExpertRows(at::Tensor rows) : from(std::move(rows)) {}  // NOLINT: implicit by design.
   ExpertRows(at::Tensor tokens, at::Tensor of, int64_t per_token)
       : from(std::move(tokens)), places(std::move(of)), divisor(per_token) {}
 
@@ -31,7 +32,7 @@ struct ExpertRows {
 // `matrices`: numbers [experts x outputs x inputs] and scales [experts x outputs].
 at::Tensor Fp8ExpertsForward(const Fp8& rows, const at::Tensor& ends, const std::vector<Fp8>& matrices);
 
-// All of the rows' gradient.
+// The complete gradient of the rows.
 at::Tensor Fp8ExpertsBackward(const ExpertRows& grad_out, const at::Tensor& ends,
                               const std::vector<Fp8>& matrices);
 

@@ -1,5 +1,5 @@
-// Norms and SwiGLU of native_ops whose results are in FP8 (native_fp8.h) when they are written: the same bits
-// as those functions and a rounding of what they return. bf16 in.
+// RMSNorm and SwiGLU fused with FP8 quantization of their output (native_fp8.h): bitwise equal to quantizing
+// the results of native_ops. Inputs are bf16.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,14 +16,15 @@ Fp8Normed Fp8RmsNormForward(const at::Tensor& x, const at::Tensor& weight, doubl
 
 Fp8 Fp8SwigluForward(const at::Tensor& gate_up);
 
-// What products read of SwiGLU's backward: the input's gradient rows, those of matrices columns.
+// Backward of SwiGLU in the form that the next products read: by row for the input's gradient, by column for
+// the gradients of matrices.
 struct Fp8SwigluGrads {
-  Fp8 gate_up;          // The gradients of gate and up, multiplied with `scales`.
-  Fp8 gate_up_columns;  // Turned, as Fp8Columns has them.
-  Fp8 product_columns;  // SwiGLU's product again, turned.
+  Fp8 gate_up;          // Gradients of gate and up, multiplied by `scales`.
+  Fp8 gate_up_columns;  // The gradients without `scales`, transposed as by Fp8Columns.
+  Fp8 product_columns;  // The recomputed product of SwiGLU, transposed.
 };
 
-// `scales`: of the rows of the weights that gate and up are products with. May overwrite the others.
+// `scales`: row scales of the weights that produced gate_up. May overwrite the other arguments.
 Fp8SwigluGrads Fp8SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up,
                                  const at::Tensor& scales);
 

@@ -1,5 +1,5 @@
-// Heads of queries and keys: rotary positions, and RMSNorm of each head before them. By LibTorch's operators
-// on the CPU, by one kernel of ours each on CUDA (fsdp/kernels). Call with gradient mode off.
+// Rotary embedding of query and key heads, and QK-norm (RMSNorm of each head) before it. Uses LibTorch's
+// operators on the CPU, and one fused kernel each on CUDA (fsdp/kernels). Call with gradient mode off.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,8 @@
 
 namespace fsdpd {
 
-// ---- Rotary positions: the pair (x[i], x[i + half]) of each head turns by position * frequency[i], in fp32
-// and rounded once. YaRN's tables have its scale in them.
+// ---- Rotary embedding: the pair (x[i], x[i + half]) of each head is rotated by position * frequency[i], in
+// fp32, rounded once. YaRN's attention scale is folded into the tables.
 
 struct Rotary {
   at::Tensor cos;  // [sequence x 1 x half] fp32.
@@ -20,8 +20,8 @@ struct Rotary {
 
 Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device device);
 
-// [micro_batch, sequence, heads, head_size], each with heads of its own. Tokens may lie further apart than
-// their heads take, as where queries, keys and values stand side by side in a row.
+// [micro_batch, sequence, heads, head_size], each with its own number of heads. Tokens may be strided, as in
+// a packed QKV row.
 struct QueriesAndKeys {
   at::Tensor q;
   at::Tensor k;
@@ -29,17 +29,17 @@ struct QueriesAndKeys {
 
 // In place. `positions`: UnitInput's.
 void RotateForward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& heads);
-// The rotation's inverse, which is its transpose. `into` may be `grads`.
+// The inverse of the rotation, which is its transpose. `into` may alias `grads`.
 void RotateBackward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& grads,
                     const QueriesAndKeys& into);
 
-// In place, of heads of which a part is rotated: that part, [micro_batch, sequence, heads, 2 half], anywhere
-// in memory. `direction`: 1, or -1 for the inverse. `interleaved`: pairs are neighbours. By LibTorch's
-// operators on CUDA too.
+// In-place rotation for heads that are rotated only in part: `part` is that part, [micro_batch, sequence,
+// heads, 2 half], with any strides. `direction`: 1, or -1 for the inverse. `interleaved`: pairs are
+// neighbors. Uses LibTorch's operators on CUDA too.
 void RotatePart(const Rotary& rotary, const at::Tensor& positions, double direction, bool interleaved,
                 const at::Tensor& part);
 
-// ---- RMSNorm over each head, and the rotation of what comes of it: on CUDA in one pass, rounded once.
+// ---- QK-norm followed by the rotation: on CUDA one pass, rounded once.
 
 // Weights, [head_size] each.
 struct HeadNorms {
@@ -49,7 +49,7 @@ struct HeadNorms {
 };
 
 struct NormedHeads {
-  QueriesAndKeys turned;  // Tokens one after the other.
+  QueriesAndKeys turned;  // Contiguous.
   at::Tensor q_rstd;      // [tokens * heads x 1] fp32: 1 / rms of each.
   at::Tensor k_rstd;
 };
@@ -57,15 +57,15 @@ struct NormedHeads {
 NormedHeads NormAndRotate(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& heads,
                           const HeadNorms& norms);
 
-// Where the weights' gradients go, as GradInto (native_ops.h) takes them.
+// Destinations of the weights' gradients, with the semantics of GradInto (native_ops.h).
 struct HeadNormGrads {
   at::Tensor q;
   at::Tensor k;
   bool accumulate = false;
 };
 
-// From the gradients of `of.turned`, which may be overwritten; `of` has both 1 / rms. What NormAndRotate took
-// as `heads` is overwritten with its gradients.
+// Backward from the gradients of `of.turned`, which may be overwritten; `of` supplies both 1/rms. `heads`,
+// the input of NormAndRotate, is overwritten with its gradients.
 void NormAndRotateBackward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& grads,
                            const NormedHeads& of, const HeadNorms& norms, const HeadNormGrads& into,
                            const QueriesAndKeys& heads);

@@ -1,14 +1,14 @@
-// Several matrices that read the same input, as one: the outputs stand side by side in a row, in the order of
-// the matrices. Queries, keys and values are such a product, and so are SwiGLU's gates and ups.
+// Fused linear layer: several matrices that read the same input, as one product. Outputs are concatenated in
+// each row, in the order of the matrices. Examples: queries, keys and values; gates and ups of SwiGLU.
 //
-// Where the matrices are neighbours in memory, as parameters of one bucket that follow each other without
-// padding are, it is one product: larger ones run at a higher rate, and the input's gradient is summed in the
-// product's accumulators rather than in memory. Where something parts them (padding, a bias, a bucket), it is
-// one product for each, into the same rows. The same holds for the buffers that their gradients go to.
+// Matrices that are adjacent in memory, like consecutive parameters of a bucket without padding between them,
+// are one product: larger products reach higher rates, and the input's gradient is summed in the product's
+// accumulators rather than in memory. If something separates them (padding, a bias, a bucket boundary), there
+// is one product per matrix, into the same rows. The same holds for gradient buffers.
 //
-// Weights that are in FP8 are one product always; they are copied beside each other where something parts
-// them. The other operand is rounded first, along what the product adds up: of the matrices' gradients these
-// are columns of what is in memory, and both operands are rounded. Biases and addends are not.
+// FP8 weights are always one product; they are copied next to each other if necessary. The other operand is
+// quantized along the dimension that is summed over: for matrix gradients that means columns, of both
+// operands. Biases and addends are not quantized.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,36 +21,36 @@ namespace fsdpd {
 
 using Matrices = std::vector<at::Tensor>;  // [outputs x inputs] each.
 
-// Matrices that read the same input: as they are, or in FP8, as one.
+// Matrices that read the same input: plain, or concatenated in FP8.
 struct Weights {
-  Weights(Matrices matrices);                 // NOLINT: stands for them.
+  Weights(Matrices matrices);                 // NOLINT: implicit by design.
   Weights(const std::vector<Fp8>& matrices);  // NOLINT
 
   Matrices plain;
   Fp8 fp8;
-  Fp8 turned;                    // What LinearBackwardInto reads of fp8.
-  std::vector<int64_t> outputs;  // Of each matrix.
+  Fp8 turned;                    // Transpose of fp8, which LinearBackwardInto reads.
+  std::vector<int64_t> outputs;  // Per matrix.
 
   bool in_fp8() const { return fp8.defined(); }
   int64_t all_outputs() const;
   int64_t inputs() const { return in_fp8() ? fp8.values.size(1) : plain[0].size(1); }
 };
 
-// Scales of several matrices' rows as those of one.
+// Concatenates the row scales of several matrices.
 at::Tensor JoinedScales(const std::vector<at::Tensor>& scales);
 
-// With `turned`, where there is FP8.
+// Fills in `turned` if the weights are FP8.
 Weights Turned(Weights weights);
 
 enum class Operands { kAsTheyAre, kFp8 };
 
-// The matrices' rows as one matrix; undefined where they are no neighbours.
+// A view of adjacent matrices as one matrix; undefined if they are not adjacent.
 at::Tensor AsOne(const Matrices& matrices);
 
-// `into`: the result, [rows x outputs] of all matrices, contiguous. x: [rows x inputs]. `biases`: one for
-// each matrix, undefined where it has none; or nothing at all.
+// `into`: [rows x outputs of all matrices], contiguous. x: [rows x inputs]. `biases`: one per matrix,
+// undefined for a matrix without; or empty.
 void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matrices& biases, at::Tensor into);
-// Of x that is in FP8 already, as all of the following that take Fp8: then weights are too.
+// With x already in FP8 (like all overloads below that take Fp8): the weights must be FP8 too.
 void LinearForwardInto(const Fp8& x, const Weights& weights, const Matrices& biases, at::Tensor into);
 
 int64_t OutputsOf(const Matrices& matrices);
@@ -61,18 +61,19 @@ at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matr
 at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& matrix);
 at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& matrix);
 
-// The gradient of x. `grad_out`: LinearForward's result's; in FP8, multiplied with the weights' scales.
-// REQUIRES: the weights are Turned.
+// The gradient of x. `grad_out`: gradient of LinearForward's result; if FP8, multiplied by the weights'
+// scales. REQUIRES: the weights are Turned.
 void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into);
 void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor into);
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights);
 
-// Gradients of matrices and biases as native_ops' WeightGradInto and BiasGradInto have it. `outputs`: of each
-// matrix, also of those that are frozen, whose place in `into` is undefined. `x_largest`: Fp8Columns'.
+// Gradients of matrices and biases, with the semantics of WeightGradInto and BiasGradInto (native_ops.h).
+// `outputs`: per matrix, including frozen ones, which are undefined in `into`. `x_largest`: as for
+// Fp8Columns.
 void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
                      bool accumulate, const Matrices& into, const Matrices& biases_into = {},
                      Operands operands = Operands::kAsTheyAre, const at::Tensor& x_largest = {});
-// Of the matrices, from Fp8Columns of both.
+// Gradients of the matrices, from the Fp8Columns of both operands.
 void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,
                      const Matrices& into);
 

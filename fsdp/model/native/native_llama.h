@@ -1,9 +1,9 @@
-// A decoder of the Llama family (Llama, Mistral, Qwen2, Qwen3) as a chain of native units: the same model as
-// llama.h, whose autograd units are this one's oracle, with a backward written by hand. One code path for CPU
-// and CUDA.
+// Llama-family decoder (Llama, Mistral, Qwen2, Qwen3) as a chain of native units: the same model as llama.h,
+// with a hand-written backward. The autograd units of llama.h are its reference implementation. One code path
+// for CPU and CUDA.
 //
-// What a unit keeps between forward and backward stands, as formulas, at the top of native_block.h,
-// native_head.h and native_embedding.h; the memory plan counts with the same numbers.
+// native_block.h, native_head.h and native_embedding.h state the saved activations of each unit as formulas;
+// the memory plan uses the same ones.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace fsdpd {
 
-// The units of `facts`, made by DescribeModel(config, ...) or DescribeSpec, in order. `device` is where the
-// parameters that they are bound to will be, `compute` their type.
+// Makes the units of `facts` (from DescribeModel(config, ...) or DescribeSpec), in order. `device` is where
+// their parameters will be, `compute` the parameters' type.
 std::vector<std::unique_ptr<Unit>> MakeNativeLlama(const LlamaConfig& config, const ModelFacts& facts,
                                                    int64_t sequence_length, at::Device device, DType compute);
 

@@ -1,14 +1,12 @@
-// What the native units share: parameters by number, initial values, and what a forward leaves for its
-// backward.
+// Common base of native units: parameters by index, initial values, and the saved activations of each slot.
 //
-// A native unit's forward and backward are written by hand on LibTorch's operators, without autograd: it
-// decides what is kept, writes gradients straight into the buckets, and frees each tensor after its last use.
-// The same code runs on the CPU and on CUDA; where the fastest operator differs, native_ops and
-// native_attention choose.
+// Native units implement forward and backward by hand on LibTorch's operators, without autograd: they decide
+// what is saved, write gradients directly into the buckets, and free each tensor after its last use. The same
+// code runs on CPU and CUDA; where the fastest operator differs, native_ops and native_attention choose.
 //
-// REQUIRES: parameters and hidden states are in one type, the compute type, but for selection biases that
-// move, which are fp32 (ParamFacts::balances), and matrices in FP8, which have a scale a row; gradients may
-// be in any.
+// REQUIRES: parameters and hidden states have one type, the compute type, except for selection biases that
+// are updated by load balancing, which are fp32 (ParamFacts::balances), and FP8 matrices, which have one
+// scale per row. Gradients may have any type.
 #pragma once
 
 #include <map>
@@ -30,21 +28,21 @@ class NativeUnit : public Unit {
   bool Recordable() const override { return true; }
 
  protected:
-  // `borrowed`: how many parameters Bind adds to the unit's own.
+  // `borrowed`: the number of parameters in Bind that follow the unit's own.
   NativeUnit(UnitFacts facts, at::ScalarType compute, int borrowed);
 
   const UnitFacts& facts() const { return facts_; }
 
-  // The own parameter with this name; -1 where the configuration has none.
+  // Index of the unit's own parameter with this name; -1 if the configuration does not have it.
   int IndexOf(const std::string& name) const;
 
   UnitContext& context() const { return *context_; }
 
-  // The bound parameter; undefined for -1. Of one in FP8 its values, and its scales.
+  // The bound parameter; undefined for -1. For FP8 parameters, the values; scales() has their scales.
   at::Tensor param(int index) const;
   at::Tensor scales(int index) const { return scales_.at(index); }
 
-  // REQUIRES: Bind was called, and there is a gradient, or an undefined tensor, for each of its parameters.
+  // REQUIRES: Bind was called, and `grads` has a tensor (possibly undefined) for each of its parameters.
   void CheckGrads(const ParamGrads& grads) const;
 
  private:
@@ -52,11 +50,11 @@ class NativeUnit : public Unit {
   const at::ScalarType compute_;
   const size_t borrowed_;
   std::vector<at::Tensor> params_;
-  std::vector<at::Tensor> scales_;  // Undefined but of those in FP8.
+  std::vector<at::Tensor> scales_;  // Undefined except for FP8 parameters.
   UnitContext* context_ = nullptr;
 };
 
-// What forwards left for their backwards, by slot.
+// Saved activations by slot, between a forward and its backward.
 template <typename Saved>
 class SavedSlots {
  public:

@@ -1,16 +1,16 @@
-// Sequence parallelism of the ranks that share matrices (Group::kTensor). Within attention and FFN all of
-// them work on all tokens of a micro-batch, each with its slice of the matrices; between, on the residual
-// stream and in its norms, each has a part of the tokens: in the micro-batch's order, the i-th of as many
-// equal parts. So what is kept of the stream, and the work of norms, is parted too, and a gather before and a
-// sum after take the place of the sum of everything that unparted tokens would need.
+// Sequence parallelism within the tensor-parallel group (Group::kTensor). Inside attention and FFN each rank
+// processes all tokens of a micro-batch with its shard of the matrices. In between, on the residual stream
+// and in norms, rank i has the i-th of equal parts of the tokens. That divides the saved activations of the
+// residual stream and the work of norms; an all-gather before and a reduce-scatter after each half replace
+// the all-reduce that replicated tokens would need.
 //
-// What is gathered and summed has the compute type, sums are made in fp32. The unit's facts say the
-// exchanges. They travel beside work that does not need them: of a product over all tokens the rank makes its
-// own tokens' rows while the others' come, and the others' first where they are sent.
+// Tensors are sent in the compute type and summed in fp32. The unit's facts list the exchanges. Communication
+// overlaps with independent work: a product over all tokens computes this rank's rows while the other rows
+// arrive, and computes the other ranks' rows first where they are sent.
 //
-// Of a rank that shares matrices with nobody every part is the whole, and nothing is copied.
+// With a single rank every part is the whole, and nothing is copied.
 //
-// Ranks of another group part and join tokens alike (native_dispatch.h).
+// Other groups use it for the same split and merge (native_dispatch.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@ namespace fsdpd {
 
 class TokenParts {
  public:
-  // Makes `rows` of all tokens from row `begin` on.
+  // Computes `rows` rows starting at `begin`, of all tokens.
   using MakeRows = std::function<void(int64_t begin, int64_t rows)>;
 
   explicit TokenParts(UnitContext* context, Group group = Group::kTensor);
@@ -31,25 +31,25 @@ class TokenParts {
   int64_t ranks() const { return ranks_; }
   int64_t rank() const { return rank_; }
 
-  // For all tokens' rows like `own`, which are this rank's. Undefined contents.
+  // An uninitialized tensor for all tokens' rows, given this rank's rows `own`.
   at::Tensor RoomFor(const at::Tensor& own) const;
-  // With them in it. Of one rank: `own`.
+  // The same, with `own` copied into place. With one rank: `own` itself.
   at::Tensor RoomWith(const at::Tensor& own) const;
-  // This rank's rows of all.
+  // View of this rank's rows.
   at::Tensor Own(const at::Tensor& all) const;
 
-  // Gets the others' rows of `all`, whose own are there, and calls `make` for all rows, each when it is
-  // there.
+  // Gathers the other ranks' rows into `all`, which has this rank's, and calls `make` for all rows as they
+  // arrive.
   void Gather(const at::Tensor& all, const MakeRows& make) const;
-  // The same, beside `work`.
+  // The same, overlapped with `work`.
   void GatherWhile(const at::Tensor& all, const std::function<void()>& work) const;
-  // All rows, of which `own` are this rank's.
+  // Gathers all rows, given this rank's `own`.
   at::Tensor Gather(const at::Tensor& own) const;
 
-  // This rank's rows of the sum over ranks of `parts`, all tokens' rows, which `make` makes, and of `addend`.
-  // REQUIRES: `addend` only where there are several ranks.
+  // Reduce-scatter of `parts` (rows of all tokens, which `make` computes), plus `addend`: returns this rank's
+  // rows. REQUIRES: `addend` is defined only with several ranks.
   at::Tensor Sum(const at::Tensor& parts, const MakeRows& make, const at::Tensor& addend = {}) const;
-  // Of `parts` that are there.
+  // The same for `parts` that are already computed.
   at::Tensor Sum(const at::Tensor& parts, const at::Tensor& addend = {}) const;
 
  private:

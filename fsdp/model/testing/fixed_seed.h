@@ -1,5 +1,5 @@
-// Include this in a test that draws random tensors: LibTorch's generator starts from another number in every
-// process, and this sets it before each test, so that a failure comes again.
+// Test listener that seeds LibTorch's generator before each test. LibTorch seeds it differently in every
+// process; with this header included, failures of tests with random tensors are reproducible.
 #pragma once
 
 #include <ATen/Context.h>

@@ -1,5 +1,5 @@
-// The ends that tests' own models share: an embedding before, and behind a loss that is summed over the
-// tokens that count, of a small vocabulary. What lies between is the test's.
+// Embedding and loss for the models of tests: a token embedding, and a cross-entropy summed over the targets
+// that count, with a tiny vocabulary. The test supplies the units between.
 #pragma once
 
 #include <ATen/ops/cross_entropy_loss.h>
@@ -19,7 +19,7 @@ inline UnitOutput PlainEmbedding(const UnitInput& input, const std::vector<at::T
   return {at::embedding(params[0], input.tokens), {}};
 }
 
-// `logits`: kPlainVocab of each token.
+// `logits`: kPlainVocab per token.
 inline UnitOutput PlainLoss(const UnitInput& input, const at::Tensor& logits) {
   return {{},
           at::cross_entropy_loss(logits.view({-1, kPlainVocab}), input.targets.view({-1}), {},

@@ -1,4 +1,4 @@
-// A unit by itself: parameters that are nothing but tensors, on a rank that shares its model with nobody.
+// Binds a unit to plain tensors on a single rank, for tests.
 #pragma once
 
 #include <vector>

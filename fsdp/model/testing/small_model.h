@@ -1,5 +1,4 @@
-// The model of plug-ins for tests: embedding, one layer and head, and what the plug-in does in its layer's
-// passes.
+// Model of the test plug-ins: embedding, one layer and head, with a hook in the layer's forward.
 #pragma once
 
 #include <ATen/ops/embedding.h>
@@ -19,7 +18,7 @@ namespace fsdpd {
 
 class SmallModel : public UserModel {
  public:
-  // `in_layer`: at the beginning of each forward of the layer.
+  // `in_layer`: called at the start of each forward of the layer.
   explicit SmallModel(std::function<void()> in_layer) : in_layer_(std::move(in_layer)) {}
 
   ModelDescription Describe() const override {

@@ -1,4 +1,4 @@
-// For tests: a model's units run one after the other as the executor does it, on plain tensors of one rank.
+// Test driver that runs a model's units in sequence like the executor, on plain tensors of one rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,23 +12,23 @@ namespace fsdpd {
 
 using TensorsByUnit = std::vector<std::vector<at::Tensor>>;  // Own parameters in the facts' order.
 
-// Gives every parameter a value that leaves the linear range of attention, gates and norms: matrices `scale`
-// times their initial values, vectors shifted by 0.1 times the element's number.
+// Parameter values that leave the linear range of attention, gates and norms: matrices are `scale` times
+// their initial values, vectors are shifted by 0.1 times the element's index.
 TensorsByUnit TestParams(const ModelFacts& facts, const std::vector<std::unique_ptr<Unit>>& units,
                          double scale);
 
 class UnitChain {
  public:
-  // Binds the units to copies of `params`; gradients are of type `grads`. As in a bucket, a unit's parameters
-  // follow each other, and so do their gradients.
+  // Binds the units to copies of `params`; gradients are of type `grads`. As in a bucket, the parameters of a
+  // unit are adjacent in memory, and so are their gradients.
   UnitChain(ModelFacts facts, std::vector<std::unique_ptr<Unit>> units, TensorsByUnit params,
             at::ScalarType grads = at::kFloat);
 
   // `batch`: without hidden states.
   at::Tensor Loss(const UnitInput& batch);
 
-  // Forward and backward; grads() hold the gradients of grad_loss times the loss. A frozen parameter's stay
-  // NaN.
+  // Runs forward and backward; grads() are then the gradients of grad_loss times the loss. Those of frozen
+  // parameters stay NaN.
   at::Tensor LossAndGradients(const UnitInput& batch, Keep keep, double grad_loss = 1,
                               WeightGrads when = WeightGrads::kNow);
 
@@ -36,11 +36,11 @@ class UnitChain {
   const TensorsByUnit& params() const { return params_; }
   const TensorsByUnit& grads() const { return grads_; }
 
-  // Fails the test unless each gradient is within `relative` of `expected` by norm.
+  // Fails the test unless each gradient is within `relative` of `expected`, by norm.
   void ExpectGradients(const TensorsByUnit& expected, double relative) const;
 
  private:
-  // In Bind's order: own ones, then those of the lender.
+  // In the order of Bind: the unit's own parameters, then those of the lender.
   std::vector<at::Tensor> WithBorrowed(const TensorsByUnit& own, size_t unit) const;
   bool IsLender(size_t unit) const;
 
@@ -50,7 +50,7 @@ class UnitChain {
   TensorsByUnit grads_;
 };
 
-// Leaves in double with the same values, for a reference as one graph.
+// Leaves in double precision with the same values, for a reference computed as one graph.
 TensorsByUnit DoubleLeaves(const TensorsByUnit& params);
 TensorsByUnit GradsOf(const TensorsByUnit& leaves);
 

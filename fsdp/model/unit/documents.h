@@ -1,4 +1,5 @@
-// How a micro-batch's tokens fall into documents, which do not see each other.
+// Packed documents: how the tokens of a micro-batch are divided into documents that do not attend to each
+// other.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,26 +11,26 @@
 namespace fsdpd {
 
 struct Documents {
-  // With which tokens they begin: ascending numbers of the micro-batch's tokens, row after row, every row's
-  // first among them. Empty: each row is one document.
+  // Index of the first token of each document: ascending indices into the micro-batch's tokens, row by row,
+  // including the first of every row. Empty: each row is one document.
   std::vector<int64_t> starts = {};
-  // int32: the same and, behind them, how many tokens there are, for kernels that take all documents at once.
-  // Where the tokens are; undefined where no kernel reads it.
+  // int32: starts followed by the number of tokens (cumulative sequence lengths), on the device of the
+  // tokens, for kernels that process all documents together; undefined if no kernel reads it.
   at::Tensor bounds = {};
 
   bool empty() const { return starts.empty(); }
 };
 
-// Documents in a row, and their tokens.
+// Consecutive documents, and their tokens.
 struct DocumentGroup {
   size_t first = 0;
   int64_t documents = 0;
   int64_t begin = 0;
   int64_t tokens = 0;
-  int64_t longest = 0;  // Of one document.
+  int64_t longest = 0;  // Tokens of the longest document.
 };
 
-// All of a micro-batch of so many tokens, in order: as many at a time as its plan has room for
+// Divides a micro-batch of `tokens` tokens into groups, in order, each as large as the plan allows
 // (MostDocumentRows).
 std::vector<DocumentGroup> GroupsOf(const std::vector<int64_t>& starts, int64_t tokens);
 

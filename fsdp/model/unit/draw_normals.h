@@ -1,5 +1,5 @@
-// Runs of the numbers of fsdp/kernels/normal_numbers.h on the CPU, with the widest vectors that the processor
-// has. Every instruction set gives the same bits.
+// Vectorized CPU implementation of fsdp/kernels/normal_numbers.h for contiguous runs, with the widest vectors
+// that the processor supports. Every instruction set produces the same bits.
 //
 // Thread-safe: pure functions.
 #pragma once
@@ -12,11 +12,11 @@ namespace fsdpd {
 
 enum class VectorSet { kBaseline, kAvx2, kAvx512 };
 
-// Whether this build and this processor have it.
+// Whether this build and this processor support the set.
 bool HasVectorSet(VectorSet set);
 VectorSet WidestVectorSet();
 
-// Numbers [begin, begin + elements) to `values`. REQUIRES: HasVectorSet(set).
+// Writes numbers [begin, begin + elements) to `values`. REQUIRES: HasVectorSet(set).
 void DrawNormals(VectorSet set, const kernels::NormalNumbers& numbers, int64_t begin, int64_t elements,
                  float* values);
 

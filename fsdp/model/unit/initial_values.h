@@ -1,8 +1,8 @@
-// Initial values of parameters. A value is a function of the seed, the names of the unit and the parameter,
-// and the element's number only: any rank draws any range on any number of threads, and no rank ever holds a
-// whole parameter to start training.
+// Initial values of parameters. Each value is a function of the seed, the unit and parameter names, and the
+// element's index: any rank can compute any range with any number of threads, and no rank ever needs a whole
+// parameter to start training.
 //
-// Element i is number i of fsdp/kernels/normal_numbers.h under a key that is a hash of seed and names.
+// Element i is number i of fsdp/kernels/normal_numbers.h, with a hash of seed and names as the key.
 //
 // Thread-safe: pure functions.
 #pragma once
@@ -24,16 +24,16 @@ struct ParamInit {
   double mean = 0;
 };
 
-// By shape and name: matrices normal(0, the facts' deviation), biases zero (names that end in "bias" or in a
-// part that begins with b, such as "ffn.b1"), other vectors (the weights of norms) one.
+// Default by shape and name: matrices are normal(0, the facts' deviation); biases are zero (names that end in
+// "bias" or in a component that starts with b, such as "ffn.b1"); other vectors (norm weights) are one.
 ParamInit DefaultInit(const ParamFacts& param);
 std::vector<ParamInit> DefaultInits(const UnitFacts& unit);
 
-// The numbers of parameter `param` of unit `unit`.
+// The numbers of parameter `param` in unit `unit`.
 kernels::NormalNumbers NumbersOf(const std::string& unit, const std::string& param, const ParamInit& init,
                                  uint64_t seed);
 
-// Numbers [begin, begin + elements), flat fp32 on the CPU.
+// Values [begin, begin + elements) as flat fp32 on the CPU.
 at::Tensor DrawInitialValue(const kernels::NormalNumbers& numbers, int64_t begin, int64_t elements);
 
 }  // namespace fsdpd

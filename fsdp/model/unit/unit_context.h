@@ -1,10 +1,10 @@
-// What a unit may use beside its parameters: the ranks that it shares a model with. It is the only way out of
-// its rank, so that the plan knows what a unit sends: which groups it sums over, and how much, stands in its
-// facts (UnitFacts::exchanges), and what does not stand there is refused. A plug-in's description cannot say
-// that its units exchange anything. Here too is what a unit has to do with the step's loss, where it is not
-// the last one: what it adds to it, and what it tells of its routers.
+// A unit's access to the other ranks of its model, and to the loss. It is a unit's only way to communicate,
+// so the plan knows what a unit sends: UnitFacts::exchanges lists the groups and sizes, and the context
+// rejects anything that is not listed. A plug-in's description cannot declare exchanges. The context also
+// lets units other than the last one add to the loss and report routing statistics.
 //
-// Call order: within a call of the unit, the same on all ranks of the group. Thread safety: that of the unit.
+// Call order: within a call of the unit, in the same order on all ranks of the group. Thread safety: that of
+// the unit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,45 +22,46 @@ class UnitContext {
   virtual ~UnitContext() = default;
 
   virtual int64_t SizeOf(Group group) const = 0;
-  // This rank's number in it.
+  // This rank's index in the group.
   virtual int64_t IndexIn(Group group) const = 0;
 
-  // These run in the order of the lane that the call runs on, on contiguous tensors. An error stays with the
-  // context and ends the step after the call; until then values are undefined.
+  // Collectives are ordered with the lane that the unit's call runs on and take contiguous tensors. An error
+  // is recorded in the context and fails the step after the call; results are undefined until then.
   //
   // Sums `values`, fp32, over the group in place.
   virtual void AllReduce(Group group, at::Tensor values) = 0;
-  // `parts`: [SizeOf(group), ...], of which this rank has filled in its own, gets everyone's.
+  // `parts`: [SizeOf(group), ...], where this rank has filled in its own part; receives all other parts.
   virtual void AllGather(Group group, at::Tensor parts) = 0;
-  // `sent`: [SizeOf(group), ...], a part for each rank. `received`, of that shape, gets what others sent this
-  // one, each in its place; the own part stays where it is, in `sent`. For sums over ranks, of which the
-  // facts say that each gets a part (SumOfParts adds them up).
+  // All-to-all for reductions, for exchanges whose facts declare a sum over ranks: `sent` is [SizeOf(group),
+  // ...], one part per destination rank. `received`, of the same shape, receives the other ranks' parts by
+  // source rank; the rank's own part is not copied and stays in `sent`. SumOfParts adds them.
   virtual void SendParts(Group group, at::Tensor sent, at::Tensor received) = 0;
 
-  // The same of what is not summed, and the own part is copied too.
+  // Plain all-to-all: like SendParts, but the rank's own part is copied too.
   virtual void AllToAll(Group group, at::Tensor sent, at::Tensor received) = 0;
 
-  // `exchanges`, calls of what sends, run beside what the unit gives the lane from now on, until Await: then
-  // their results are there, and what they read may be written. They make no tensors.
+  // Runs `exchanges` (calls of the collectives above) concurrently with what the unit enqueues from now on,
+  // until Await. After Await, their results are available and their inputs may be overwritten. They must not
+  // allocate tensors.
   virtual void Start(std::function<void()> exchanges) = 0;
   virtual void Await() = 0;
 
-  // The gradient of the loss, a sum over targets, by itself: a scalar fp32 on the device, which a unit
-  // multiplies the gradient with of what it adds to the loss. Undefined: it adds nothing.
+  // The gradient of the loss (a sum over targets) as an fp32 scalar on the device. A unit that adds to the
+  // loss multiplies its own gradients by it. Undefined: the unit adds nothing.
   virtual at::Tensor GradLoss() const = 0;
-  // Where ranks have experts among them there is room for so many times the rows of even routing
-  // (fsdp/plan/model/expert_capacity.h). What is lacking a unit adds to ExpertOverflow, an fp32 scalar: then
-  // the step is run again with more, so what it gives is of no use.
+  // With expert parallelism, the capacity for rows as a multiple of even routing
+  // (fsdp/plan/model/expert_capacity.h). A unit adds the number of rows beyond that to ExpertOverflow, an
+  // fp32 scalar; the step is then replayed with a higher capacity, and its results are discarded.
   virtual double ExpertCapacity() const = 0;
   virtual at::Tensor ExpertOverflow() const = 0;
 
-  // In forward, and not where a backward runs it again, of all of the rank's tokens at once: kRoutingSums
-  // numbers, and how many choices fell on each expert, all fp32. Where ranks have the same tokens the first
-  // of them calls it.
+  // Reports routing statistics of all of the rank's tokens: kRoutingSums numbers, and the number of choices
+  // per expert, all fp32. Called in forward, but not when a backward reruns it; if several ranks have the
+  // same tokens, only by the first of them.
   virtual void AddRouting(const at::Tensor& sums, const at::Tensor& choices) = 0;
 };
 
-// Of a rank that shares its model with nobody.
+// Context of a rank that shares its model with no other rank.
 class LoneContext : public UnitContext {
  public:
   int64_t SizeOf(Group /*group*/) const override { return 1; }
