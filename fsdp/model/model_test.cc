@@ -14,7 +14,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr double kSmallBytes = 8192;  // Scalars and size classes.
+constexpr double kSmallBytes = 8192;  // For scalars and size-class rounding.
 
 Spec SpecOf(const ModelConfig& model, int64_t sequence, DType compute = DType::kFp32) {
   Spec spec;
@@ -31,7 +31,7 @@ LlamaConfig AllOptions() {
   return config;
 }
 
-// Queries with a latent and values narrower than they are, or none and all of one width.
+// Latent attention whose values are narrower than queries, with or without a query latent.
 LlamaConfig WithLatents(bool of_queries) {
   auto config = std::get<LlamaConfig>(*FindPreset("tiny"));
   config.latent = of_queries ? LatentConfig{96, 128, 32, 32, 32} : LatentConfig{96, 0, 32, 32, 64};
@@ -53,7 +53,7 @@ struct Case {
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 };
 
-// A unit on tensors of its own.
+// A unit bound to its own tensors.
 struct Bound {
   std::vector<at::Tensor> params, grads;
 
@@ -78,7 +78,8 @@ class ModelTest : public ::testing::TestWithParam<Case> {
     int64_t peak = 0;
   };
 
-  // Of one forward and backward, inputs and incoming gradient included, parameters and their gradients not.
+  // Memory of one forward and backward: includes inputs and the incoming gradient, excludes parameters and
+  // their gradients.
   Measured Measure(size_t u, const Bound& bound) {
     HostCachingAllocator& counter = ProcessHostAllocator();
     const bool last = u + 1 == units_.size();
@@ -93,7 +94,7 @@ class ModelTest : public ::testing::TestWithParam<Case> {
     if (last) {
       units_[u]->ForwardBackward(0, input, at::full({}, 1.0), {bound.grads});
     } else {
-      units_[u]->Forward(0, input, Keep::kAll);  // Its output is gone with the statement.
+      units_[u]->Forward(0, input, Keep::kAll);  // The output is freed at the end of the statement.
       measured.kept = counter.Read().allocated_bytes - before;
       const at::Tensor grad = at::randn(sizes, type());
       input = {};
@@ -110,7 +111,7 @@ class ModelTest : public ::testing::TestWithParam<Case> {
   const std::vector<std::unique_ptr<Unit>> units_ = MakeUnits(spec_, facts_, at::kCPU);
 };
 
-TEST_P(ModelTest, UnitsBindAndBeginTheParametersThatTheFactsList) {
+TEST_P(ModelTest, BoundShapesAndInitialValuesMatchFacts) {
   ASSERT_EQ(units_.size(), facts_.units.size());
   for (size_t u = 0; u < units_.size(); ++u) {
     BindAlone(units_[u].get(), Bound(facts_, u, type()).params);  // Checks every shape.
@@ -124,24 +125,24 @@ TEST_P(ModelTest, UnitsBindAndBeginTheParametersThatTheFactsList) {
   }
 }
 
-// What the plan counts for a unit: kept, and beside it the peak of its forward and backward.
-TEST_P(ModelTest, MemoryOfEveryUnitIsWhatTheFactsSay) {
+// The plan's numbers for a unit: saved activations, and the peak of its forward and backward.
+TEST_P(ModelTest, UnitMemoryMatchesFacts) {
   InstallHostCachingAllocator();
   for (size_t u = 0; u < units_.size(); ++u) {
     const Bound bound(facts_, u, type());
     BindAlone(units_[u].get(), bound.params);
-    Measure(u, bound);  // Once before it counts, so that what libraries keep is there.
+    Measure(u, bound);  // Warm-up: libraries allocate their workspaces.
     const Measured measured = Measure(u, bound);
     const UnitFacts& unit = facts_.units[u];
     const auto kept = static_cast<double>(unit.saved_bytes.none);
-    if (u + 1 < units_.size()) {  // The last unit keeps nothing between two calls.
+    if (u + 1 < units_.size()) {  // The last unit saves nothing between calls.
       EXPECT_NEAR(static_cast<double>(measured.kept), kept, 0.01 * kept) << unit.name;
     }
     const double peak = kept + static_cast<double>(unit.workspace_bytes);
     const bool narrow = spec_.precision.compute != DType::kFp32;
     const double slack = narrow ? 0.04 : 0.02;
     const auto seen = static_cast<double>(measured.peak);
-    if (narrow) {  // 16-bit kernels of some CPUs pack matrices, those of others do not.
+    if (narrow) {  // Some CPUs' 16-bit kernels pack matrices, others do not.
       EXPECT_LE(seen, (1 + slack) * peak + kSmallBytes) << unit.name;
       EXPECT_GE(seen, 0.65 * peak - kSmallBytes) << unit.name;
     } else {

@@ -40,7 +40,8 @@ absl::Status CheckVersions(const PluginEntry& entry) {
 }
 
 absl::StatusOr<const PluginEntry*> EntryOf(const std::string& path) {
-  // Every symbol now: a missing one would end the process at its first call.
+  // RTLD_NOW: a missing symbol is an error here; with lazy binding it would end the process at its first
+  // call.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return In(path, absl::NotFoundError(dlerror()));
   void* symbol = dlsym(library, kPluginSymbol);
@@ -63,7 +64,8 @@ absl::StatusOr<ModelDescription> DescriptionOf(const UserModel& model, const std
   return description;
 }
 
-// "modified: units[1].params[0].shape[0]: 64 -> 32", or nothing.
+// Returns the first difference, such as "modified: units[1].params[0].shape[0]: 64 -> 32", or an empty
+// string.
 std::string FirstDifference(const ModelDescription& spec, const ModelDescription& actual) {
   google::protobuf::util::MessageDifferencer differencer;
   std::string differences;

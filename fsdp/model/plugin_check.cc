@@ -1,5 +1,5 @@
-// FSDPD_CHECK's end inside a plug-in: base/check.cc without the log, which would bring Abseil's static
-// archives into a shared object that they are not built for.
+// FSDPD_CHECK failure handler for plug-ins: base/check.cc without logging, as Abseil's static archives are
+// not built for shared objects.
 #include <cstdio>
 #include <cstdlib>
 

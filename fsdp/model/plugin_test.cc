@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr char kPath[] = "fsdp/model/testing/test_plugin.so";
 
-// The test plug-in with this wrong.
+// The error of loading the test plug-in with one defect.
 std::string ErrorOf(const char* wrong, const std::string& args = "4") {
   setenv("FSDPD_TEST_PLUGIN", wrong, 1);
   const std::string error = LoadPlugin(kPath, args).status().ToString();
@@ -36,15 +36,15 @@ PluginConfig Config(int64_t width) {
   return config;
 }
 
-TEST(Plugin, DescribesItself) {
+TEST(Plugin, DescribesModel) {
   const auto json = DescribePlugin(kPath, "4");
   ASSERT_TRUE(json.ok()) << json.status();
   EXPECT_THAT(*json, AllOf(HasSubstr(R"("vocab_size": "8")"), HasSubstr(R"("name": "embedding")"),
                            HasSubstr(R"("args": "4")"), HasSubstr(R"("kept_values": "12")")));
 }
 
-// Bound, run and differentiated by code of the plug-in on tensors of this binary.
-TEST(Plugin, ItsUnitsComputeGradients) {
+// Binds, runs and differentiates units of the plug-in on tensors of this binary.
+TEST(Plugin, UnitsComputeGradients) {
   const PluginConfig config = Config(4);
   const auto units = MakePluginUnits(config, DescribeModel(config, 1, 3, DType::kFp32), at::kCPU);
   ASSERT_TRUE(units.ok()) << units.status();
@@ -61,7 +61,7 @@ TEST(Plugin, ItsUnitsComputeGradients) {
   EXPECT_NEAR(grads[0][1][0].item<double>(), 3.0 / 8 - 3, 1e-6);
 }
 
-TEST(Plugin, NamesWhatCannotBeLoaded) {
+TEST(Plugin, RejectsUnloadableFiles) {
   TempDir dir;
   const absl::Status missing = LoadPlugin(dir.File("no.so"), "").status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
@@ -71,13 +71,13 @@ TEST(Plugin, NamesWhatCannotBeLoaded) {
   EXPECT_THAT(LoadPlugin("libm.so.6", "").status().ToString(), HasSubstr("exports no fsdpd_plugin()"));
 }
 
-TEST(Plugin, RefusesOtherVersions) {
+TEST(Plugin, RejectsOtherVersions) {
   EXPECT_THAT(ErrorOf("abi"), HasSubstr("built for plug-in interface 7, this rank has 2"));
   EXPECT_THAT(ErrorOf("version"), HasSubstr("built for fsdpd 0.0.9, this rank is"));
   EXPECT_THAT(ErrorOf("torch"), HasSubstr("built against LibTorch 1.13.0, this rank has 2."));
 }
 
-TEST(Plugin, PassesOnWhatItsFactoryThrows) {
+TEST(Plugin, ReturnsFactoryExceptions) {
   EXPECT_THAT(ErrorOf("", "many"), AllOf(HasSubstr(kPath), HasSubstr("args 'many' is no width")));
   EXPECT_THAT(ErrorOf("null"), HasSubstr("its factory gave no model"));
   const PluginConfig config = Config(4);
@@ -87,7 +87,7 @@ TEST(Plugin, PassesOnWhatItsFactoryThrows) {
   EXPECT_THAT(units.status().ToString(), AllOf(HasSubstr(kPath), HasSubstr("mat1 and mat2")));
 }
 
-TEST(Plugin, NamesTheFirstDifferenceToTheSpec) {
+TEST(Plugin, NamesFirstDifferenceToSpec) {
   PluginConfig config = Config(4);
   config.args = "6";
   const auto units = MakePluginUnits(config, DescribeModel(config, 1, 3, DType::kFp32), at::kCPU);

@@ -28,13 +28,13 @@ ModelFacts TwoUnits() {
   return facts;
 }
 
-TEST(UserModel, WhatItThrowsIsAStatus) {
+TEST(UserModel, ConvertsExceptionToStatus) {
   const auto units = MakeUserUnits(Model([]() -> Units { throw std::invalid_argument("layers is 0"); }),
                                    TwoUnits(), at::kCPU);
   EXPECT_THAT(units.status().ToString(), HasSubstr("layers is 0"));
 }
 
-TEST(UserModel, MakesAsManyUnitsAsItDescribes) {
+TEST(UserModel, RejectsWrongNumberOfUnits) {
   const auto units = MakeUserUnits(Model([] { return Units(); }), TwoUnits(), at::kCPU);
   EXPECT_EQ(units.status().message(), "the model made 0 units and describes 2");
   EXPECT_EQ(MakeUserUnits(Model([] { return Units(2); }), TwoUnits(), at::kCPU).status().message(),

@@ -14,27 +14,27 @@
 namespace fsdpd {
 namespace {
 
-// Where a leaf's gradient leaves the graph. Autograd gives it once per backward, already summed over all
-// uses.
+// Sink that takes a leaf's gradient out of the graph. Autograd calls it once per backward, with the sum over
+// all uses.
 class GradientSink : public torch::autograd::Node {
  public:
   explicit GradientSink(const at::Tensor& leaf)
-      : Node(/*sequence_nr=*/UINT64_MAX) {  // As soon as it is there.
+      : Node(/*sequence_nr=*/UINT64_MAX) {  // Highest priority: runs as soon as the gradient is ready.
     add_input_metadata(leaf);
   }
 
-  // The next gradient goes into `into`; undefined: nowhere.
+  // Writes the next gradient to `into`; undefined: drops it.
   void Arm(at::Tensor into, bool accumulate) {
     into_ = std::move(into);
     accumulate_ = accumulate;
     arrived_ = false;
   }
 
-  // The next gradient is kept for Take().
+  // Holds the next gradient for Take().
   void ArmToTake() { take_ = true; }
   at::Tensor Take() { return std::exchange(taken_, at::Tensor()); }
 
-  // A leaf that the forward did not use has gradient zero.
+  // A leaf that the forward did not use has a gradient of zero.
   void Finish() {
     if (!arrived_ && !accumulate_ && into_.defined()) into_.zero_();
     into_ = at::Tensor();
@@ -71,8 +71,8 @@ std::shared_ptr<GradientSink> AttachSink(const at::Tensor& leaf) {
 
 }  // namespace
 
-// The parameters as autograd sees them, and the way out for their gradients (null where frozen). The hidden
-// input has a leaf of its own for each forward, made with the graph.
+// Parameters as autograd leaves, and the sinks of their gradients (null if frozen). The hidden input gets a
+// new leaf for each forward, made together with the graph.
 struct AutogradUnit::Leaves {
   std::vector<at::Tensor> params;
   std::vector<std::shared_ptr<GradientSink>> sinks;
@@ -96,19 +96,19 @@ void AutogradUnit::Bind(const std::vector<BoundParam>& params, UnitContext* /*co
     FSDPD_CHECK(!own || params[i].data.sizes() == at::IntArrayRef(facts_.params[i].shape));
     FSDPD_CHECK(!params[i].scales.defined());
     at::Tensor leaf = MakeLeaf(static_cast<int>(i), params[i].data);
-    const bool trainable = !own || facts_.params[i].trainable;  // Of a borrowed one only its lender knows.
+    const bool trainable = !own || facts_.params[i].trainable;  // Borrowed: decided by its lender.
     leaf.set_requires_grad(trainable);
     leaves_->sinks.push_back(trainable ? AttachSink(leaf) : nullptr);
     leaves_->params.push_back(std::move(leaf));
   }
 }
 
-// What one forward left for its backward.
+// Saved activations of one forward.
 struct AutogradUnit::Saved {
   UnitInput input;
-  bool has_graph = false;  // False: nothing but the input was kept.
+  bool has_graph = false;  // False: only the input was saved.
   torch::autograd::Edge
-      root;  // Of the graph, which does not hold the output itself; none: nothing is trained.
+      root;  // Root of the graph, which does not hold the output itself; none if nothing is trained.
   std::shared_ptr<GradientSink> hidden_sink;
 };
 
@@ -116,14 +116,14 @@ UnitOutput AutogradUnit::RunWithGraph(Saved* saved) const {
   at::AutoGradMode mode(true);
   if (saved->input.hidden.defined()) {
     saved->input.hidden = saved->input.hidden.detach().set_requires_grad(true);
-    saved->hidden_sink = AttachSink(saved->input.hidden);  // Before the forward, whose graph ends in it.
+    saved->hidden_sink = AttachSink(saved->input.hidden);  // Before the forward.
     saved->hidden_sink->ArmToTake();
   }
   const UnitOutput output = forward_(saved->input, leaves_->params);
   const at::Tensor& end = output.loss.defined() ? output.loss : output.hidden;
   if (end.requires_grad()) saved->root = torch::autograd::impl::gradient_edge(end);
   saved->has_graph = true;
-  // Detached, so that no graph reaches across units.
+  // Detaches tensors so that no graph spans units.
   const auto detached = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.detach() : tensor; };
   return {detached(output.hidden), detached(output.loss)};
 }
@@ -162,7 +162,7 @@ at::Tensor AutogradUnit::Backward(int slot, const at::Tensor& grad_out, const Pa
   if (saved->hidden_sink == nullptr) return at::Tensor();
   const at::Tensor grad = saved->hidden_sink->Take();
   return grad.defined() ? grad
-                        : at::zeros_like(saved->input.hidden);  // The output may not depend on the input.
+                        : at::zeros_like(saved->input.hidden);  // If the output is independent of the input.
 }
 
 void AutogradUnit::VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) {

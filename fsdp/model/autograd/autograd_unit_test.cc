@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kWidth = 4;
 
-// y = tanh(x W^T) * g, with a second use of W; `unused` has no part in it.
+// y = tanh(x W^T) * g, with a second use of W; `unused` does not contribute.
 UnitFacts TestFacts() {
   UnitFacts facts;
   facts.name = "test";
@@ -34,7 +34,7 @@ UnitOutput TestForward(const UnitInput& input, const std::vector<at::Tensor>& pa
 
 AutogradUnit TestUnit() { return AutogradUnit(TestFacts(), {{}, {}, {}}, TestForward); }
 
-// A bucket as the engine has it: the gather writes through the flat tensor, the unit gets views of the same.
+// A bucket as in the engine: the all-gather writes through the flat tensor, the unit has views of it.
 struct Bucket {
   at::Tensor flat = at::zeros({kWidth * kWidth + kWidth + 3});
   std::vector<at::Tensor> Views() const {
@@ -55,7 +55,7 @@ class AutogradUnitTest : public ::testing::Test {
   void Gather() { params_.flat.copy_(values_); }
   UnitInput Input() const { return {at::Tensor(), at::Tensor(), x_}; }
 
-  // The same by plain autograd on tensors of its own: gradients of w, g and x.
+  // The same computed by plain autograd on separate tensors: gradients of w, g and x.
   std::vector<at::Tensor> Expected() const {
     at::Tensor w =
         values_.narrow(0, 0, kWidth * kWidth).view({kWidth, kWidth}).clone().set_requires_grad(true);
@@ -73,7 +73,7 @@ class AutogradUnitTest : public ::testing::Test {
   AutogradUnit unit_ = TestUnit();
 };
 
-TEST_F(AutogradUnitTest, GradientsEqualPlainAutogradAlthoughTheBucketWasOverwrittenBetween) {
+TEST_F(AutogradUnitTest, GradientsEqualPlainAutogradAfterBucketReuse) {
   for (Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
     unit_.Forward(0, Input(), keep);
     Poison();
@@ -86,14 +86,14 @@ TEST_F(AutogradUnitTest, GradientsEqualPlainAutogradAlthoughTheBucketWasOverwrit
   }
 }
 
-TEST_F(AutogradUnitTest, BackwardReadsParametersFromTheirAddress) {
+TEST_F(AutogradUnitTest, BackwardReadsParametersInPlace) {
   unit_.Forward(0, Input(), Keep::kAll);
   Poison();
   const at::Tensor dx = unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
-  EXPECT_TRUE(dx.isnan().any().item<bool>());  // No hidden copy: what is not gathered again is seen.
+  EXPECT_TRUE(dx.isnan().any().item<bool>());  // No hidden copy exists.
 }
 
-TEST_F(AutogradUnitTest, AccumulatesOverSlotsInFlightTogether) {
+TEST_F(AutogradUnitTest, AccumulatesOverSlotsInFlight) {
   unit_.Forward(0, Input(), Keep::kAll);
   unit_.Forward(1, Input(), Keep::kInput);
   unit_.Backward(1, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
@@ -101,7 +101,7 @@ TEST_F(AutogradUnitTest, AccumulatesOverSlotsInFlightTogether) {
   EXPECT_TRUE(grads_.Views()[0].equal(Expected()[0] * 2));
 }
 
-TEST_F(AutogradUnitTest, AParameterWithoutUseHasGradientZero) {
+TEST_F(AutogradUnitTest, UnusedParameterHasZeroGradient) {
   unit_.Forward(0, Input(), Keep::kAll);
   unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(grads_.Views()[2].equal(at::zeros({3})));
@@ -111,19 +111,19 @@ TEST_F(AutogradUnitTest, AParameterWithoutUseHasGradientZero) {
   EXPECT_TRUE(grads_.Views()[2].equal(at::full({3}, 5.0)));
 }
 
-TEST_F(AutogradUnitTest, OutputsCarryNoGraph) {
+TEST_F(AutogradUnitTest, OutputsAreDetached) {
   EXPECT_FALSE(unit_.Forward(0, Input(), Keep::kAll).hidden.requires_grad());
   EXPECT_FALSE(unit_.Forward(1, Input(), Keep::kInput).hidden.requires_grad());
 }
 
-TEST_F(AutogradUnitTest, KeepsNothingForAForwardWithoutBackward) {
+TEST_F(AutogradUnitTest, KeepNothingSavesNothing) {
   const at::Tensor kept = unit_.Forward(0, Input(), Keep::kAll).hidden;
   unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(unit_.Forward(0, Input(), Keep::kNothing).hidden.equal(kept));
   EXPECT_TRUE(unit_.Forward(0, Input(), Keep::kNothing).hidden.equal(kept));  // The slot is still free.
 }
 
-TEST_F(AutogradUnitTest, GradientsAreCastIntoTheTypeOfTheirBucket) {
+TEST_F(AutogradUnitTest, CastsGradientsToBucketType) {
   for (const at::ScalarType type : {at::kBFloat16, at::kDouble}) {
     Bucket grads;
     grads.flat = grads.flat.to(type);
@@ -136,7 +136,7 @@ TEST_F(AutogradUnitTest, GradientsAreCastIntoTheTypeOfTheirBucket) {
   }
 }
 
-TEST_F(AutogradUnitTest, AFrozenParameterHasNoGradientAndCostsNone) {
+TEST_F(AutogradUnitTest, FrozenParameterHasNoGradient) {
   UnitFacts facts = TestFacts();
   facts.params[0].trainable = false;
   AutogradUnit unit(facts, {{}, {}, {}}, TestForward);
@@ -150,7 +150,7 @@ TEST_F(AutogradUnitTest, AFrozenParameterHasNoGradientAndCostsNone) {
   EXPECT_TRUE(grads_.Views()[0].isnan().all().item<bool>());
 }
 
-TEST_F(AutogradUnitTest, AFullyFrozenFirstUnitHasABackwardThatDoesNothing) {
+TEST_F(AutogradUnitTest, FullyFrozenFirstUnitSkipsBackward) {
   UnitFacts facts = TestFacts();
   for (ParamFacts& param : facts.params) param.trainable = false;
   AutogradUnit unit(facts, {{}, {}, {}}, [](const UnitInput& input, const std::vector<at::Tensor>& params) {
@@ -163,7 +163,7 @@ TEST_F(AutogradUnitTest, AFullyFrozenFirstUnitHasABackwardThatDoesNothing) {
       unit.Backward(0, dy_, {std::vector<at::Tensor>(3), /*accumulate=*/false}, WeightGrads::kNow).defined());
 }
 
-TEST_F(AutogradUnitTest, BorrowedParametersFollowItsOwnAndGetTheirGradients) {
+TEST_F(AutogradUnitTest, BindsBorrowedParametersAfterOwn) {
   UnitFacts facts = TestFacts();
   facts.params = {facts.params[1]};  // g; w and `unused` belong to the lender.
   facts.borrows = 0;
@@ -180,7 +180,7 @@ TEST_F(AutogradUnitTest, BorrowedParametersFollowItsOwnAndGetTheirGradients) {
   EXPECT_TRUE(grads[2].equal(at::zeros({3})));
 }
 
-TEST_F(AutogradUnitTest, TheLossIsScaledByATensor) {
+TEST_F(AutogradUnitTest, ScalesLossByTensor) {
   AutogradUnit unit(TestFacts(), {{}, {}, {}},
                     [this](const UnitInput& input, const std::vector<at::Tensor>& params) {
                       return UnitOutput{at::Tensor(), (TestForward(input, params).hidden * dy_).sum()};
@@ -193,7 +193,7 @@ TEST_F(AutogradUnitTest, TheLossIsScaledByATensor) {
   EXPECT_TRUE(grads_.Views()[0].equal(Expected()[0] * 4));
 }
 
-TEST_F(AutogradUnitTest, InitialValuesAreThoseOfItsNames) {
+TEST_F(AutogradUnitTest, InitialValuesDependOnNames) {
   EXPECT_TRUE(unit_.InitialValue(0, 1, 3, 9).equal(DrawInitialValue(NumbersOf("test", "w", {}, 1), 3, 9)));
 }
 

@@ -49,7 +49,7 @@ UnitForward BlockForward(const Gpt2Config& config) {
   };
 }
 
-// params[2] is the head's own output matrix, or the embedding's, borrowed with the positions after it.
+// params[2] is the head's own output matrix, or the borrowed embedding's, followed by its positions.
 UnitForward HeadForward(const Gpt2Config& config) {
   return [config](const UnitInput& input, const std::vector<at::Tensor>& params) {
     const at::Tensor normed = Norm(input.hidden, params[0], params[1], config);

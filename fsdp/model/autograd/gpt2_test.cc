@@ -32,7 +32,8 @@ Gpt2Config SmallConfig(bool tied) {
   return config;
 }
 
-// The same model as one graph in double, from the formulas. Parameters by number, in model_facts.h's order.
+// The same model as one graph in double precision, from the formulas. Parameters by index, in the order of
+// model_facts.h.
 class Reference {
  public:
   explicit Reference(const Gpt2Config& config) : config_(config) {}
@@ -83,7 +84,7 @@ UnitChain MakeChain(const Gpt2Config& config) {
   return UnitChain(facts, std::move(units), std::move(params));
 }
 
-class Gpt2Test : public ::testing::TestWithParam<bool> {  // Tied.
+class Gpt2Test : public ::testing::TestWithParam<bool> {  // Whether embeddings are tied.
  protected:
   const Gpt2Config config_ = SmallConfig(GetParam());
   UnitChain chain_ = MakeChain(config_);
@@ -91,7 +92,7 @@ class Gpt2Test : public ::testing::TestWithParam<bool> {  // Tied.
   const at::Tensor targets_ = at::randint(config_.vocab_size, {kBatch, kSequence}, at::kLong);
 };
 
-TEST_P(Gpt2Test, LossAndEveryGradientEqualTheFormulasAsOneGraph) {
+TEST_P(Gpt2Test, LossAndGradientsEqualReference) {
   for (Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
     const at::Tensor loss = chain_.LossAndGradients({tokens_, targets_}, keep);
     const TensorsByUnit leaves = DoubleLeaves(chain_.params());
@@ -102,7 +103,7 @@ TEST_P(Gpt2Test, LossAndEveryGradientEqualTheFormulasAsOneGraph) {
   }
 }
 
-TEST_P(Gpt2Test, PositionsBeyondTheSequenceHaveGradientZero) {
+TEST_P(Gpt2Test, PositionsBeyondSequenceHaveZeroGradient) {
   chain_.LossAndGradients({tokens_, targets_}, Keep::kAll);
   const at::Tensor& positions = chain_.grads()[0][1];
   EXPECT_GT(positions.narrow(0, 0, kSequence).abs().min().item<float>(), 0);
@@ -111,7 +112,7 @@ TEST_P(Gpt2Test, PositionsBeyondTheSequenceHaveGradientZero) {
 
 INSTANTIATE_TEST_SUITE_P(Tied, Gpt2Test, ::testing::Bool());
 
-TEST(Gpt2, ResidualProjectionsBeginSmallerWithDepth) {
+TEST(Gpt2, ResidualProjectionsInitializeByDepth) {
   Gpt2Config config = SmallConfig(true);
   config.hidden_size = 64;
   config.layers = 8;  // A quarter: 1/sqrt(2 x 8).

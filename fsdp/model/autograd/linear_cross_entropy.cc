@@ -22,7 +22,7 @@ using torch::autograd::variable_list;
 struct Chunk {
   at::Tensor hidden;   // [rows, hidden]
   at::Tensor counts;   // [rows, 1] bool
-  at::Tensor targets;  // [rows, 1]; 0 where nothing counts.
+  at::Tensor targets;  // [rows, 1]; 0 for targets that do not count.
 
   Chunk(const at::Tensor& all_hidden, const at::Tensor& all_targets, int64_t begin, int64_t rows)
       : hidden(all_hidden.narrow(0, begin, rows)) {
@@ -67,7 +67,7 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     for (int64_t begin = 0; begin < tokens; begin += chunk_tokens) {
       const int64_t rows = std::min(chunk_tokens, tokens - begin);
       const Chunk chunk(hidden, targets, begin, rows);
-      // Softmax less one at the target, in place of the logits.
+      // Softmax minus the one-hot target, in place of the logits.
       at::Tensor grad_logits = chunk.Logits(weight).sub_(log_sums.narrow(0, begin, rows)).exp_();
       grad_logits.scatter_add_(1, chunk.targets, at::full_like(chunk.targets, -1, grad_logits.options()));
       grad_logits.mul_(chunk.counts.to(at::kFloat) * grads[0]);
@@ -81,7 +81,7 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
   }
 
  private:
-  // Summed over chunks in fp32: the gradient of a row that many tokens use is a long sum.
+  // Summed over chunks in fp32, since the gradient of a common token's row is a long sum.
   static void AddWeightGradient(const at::Tensor& grad_logits, const at::Tensor& hidden, bool chunks,
                                 at::Tensor* sum) {
     const at::Tensor product = at::mm(grad_logits.t(), hidden);

@@ -18,7 +18,7 @@ struct Result {
   at::Tensor loss, grad_hidden, grad_weight;
 };
 
-class LinearCrossEntropyTest : public ::testing::TestWithParam<int64_t> {  // Tokens of a chunk.
+class LinearCrossEntropyTest : public ::testing::TestWithParam<int64_t> {  // Tokens per chunk.
  protected:
   Result Chunked() const {
     const at::Tensor h = hidden_.clone().set_requires_grad(true), w = weight_.clone().set_requires_grad(true);
@@ -27,7 +27,7 @@ class LinearCrossEntropyTest : public ::testing::TestWithParam<int64_t> {  // To
     return {loss.detach(), h.grad(), w.grad()};
   }
 
-  // From the formula, in double, one token after the other.
+  // Reference: the formula in double precision, token by token.
   Result Expected() const {
     const at::Tensor h = hidden_.to(at::kDouble).set_requires_grad(true);
     const at::Tensor w = weight_.to(at::kDouble).set_requires_grad(true);
@@ -58,12 +58,12 @@ class LinearCrossEntropyTest : public ::testing::TestWithParam<int64_t> {  // To
   const at::Tensor targets_ = at::randint(kVocab, {kTokens}, at::kLong);
 };
 
-TEST_P(LinearCrossEntropyTest, EqualsTheFormula) { ExpectEqualsTheFormula(); }
+TEST_P(LinearCrossEntropyTest, EqualsFormula) { ExpectEqualsTheFormula(); }
 
 TEST_P(LinearCrossEntropyTest, IgnoredTargetsDoNotCount) {
-  at::Tensor targets = targets_;  // Shares the bytes.
+  at::Tensor targets = targets_;  // Shares the storage.
   targets[0].fill_(kIgnoredTarget);
-  targets.narrow(0, 4, 4).fill_(kIgnoredTarget);  // A whole chunk of three among them.
+  targets.narrow(0, 4, 4).fill_(kIgnoredTarget);  // Including a whole chunk of three.
   ExpectEqualsTheFormula();
   targets.fill_(kIgnoredTarget);
   const Result nothing = Chunked();
@@ -72,7 +72,7 @@ TEST_P(LinearCrossEntropyTest, IgnoredTargetsDoNotCount) {
   EXPECT_EQ(nothing.grad_weight.abs().max().item<float>(), 0);
 }
 
-TEST_P(LinearCrossEntropyTest, AFrozenMatrixHasNoGradient) {
+TEST_P(LinearCrossEntropyTest, FrozenMatrixHasNoGradient) {
   const at::Tensor h = hidden_.clone().set_requires_grad(true);
   LinearCrossEntropy(h, weight_, targets_, GetParam()).backward();
   EXPECT_TRUE(h.grad().defined());
@@ -81,7 +81,7 @@ TEST_P(LinearCrossEntropyTest, AFrozenMatrixHasNoGradient) {
 
 INSTANTIATE_TEST_SUITE_P(Chunks, LinearCrossEntropyTest, ::testing::Values(1, 3, 5, 10, 1024));
 
-TEST(LinearCrossEntropy, TakesBf16) {
+TEST(LinearCrossEntropy, SupportsBf16) {
   const at::Tensor h = at::randn({4, 8}).to(at::kBFloat16).set_requires_grad(true);
   const at::Tensor w = at::randn({5, 8}).to(at::kBFloat16).set_requires_grad(true);
   const at::Tensor loss = LinearCrossEntropy(h, w, at::randint(5, {4}, at::kLong), 2);

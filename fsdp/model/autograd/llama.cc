@@ -28,12 +28,12 @@
 namespace fsdpd {
 namespace {
 
-// cos and sin of every position and frequency, [1, sequence, 1, head_size] fp32; shared by all blocks.
+// cos and sin for every position and frequency, [1, sequence, 1, head_size] fp32; shared by all blocks.
 struct Rotary {
   at::Tensor cos;
   at::Tensor sin;
 
-  // Of each token, [micro_batch, sequence, 1, head_size].
+  // Rows for each token's position, [micro_batch, sequence, 1, head_size].
   Rotary At(const at::Tensor& positions) const {
     if (!positions.defined()) return *this;
     const auto rows = [&](const at::Tensor& table) {
@@ -43,7 +43,8 @@ struct Rotary {
   }
 };
 
-// Long wavelengths are stretched, short ones stay, and between the two it is interpolated (Llama 3.1).
+// Llama 3.1 scaling: long wavelengths are divided by the factor, short ones unchanged, with interpolation in
+// between.
 at::Tensor Stretch(const at::Tensor& frequencies, const RopeScaling& scaling) {
   if (scaling.factor == 1) return frequencies;
   constexpr double kTurn = 6.283185307179586;
@@ -53,8 +54,8 @@ at::Tensor Stretch(const at::Tensor& frequencies, const RopeScaling& scaling) {
   return frequencies * (kept + (1 - kept) / scaling.factor);
 }
 
-// What each pair of a head keeps of its frequency with YaRN, as its paper has it: all of it before pair
-// `low`, none from `high` on.
+// The fraction of each pair's frequency that YaRN leaves unscaled, as in its paper: 1 before pair `low`, 0
+// from pair `high` on.
 at::Tensor YarnShare(const LlamaConfig& config, const at::TensorOptions& fp32) {
   const RopeScaling& scaling = config.rope_scaling;
   constexpr double kTurn = 6.283185307179586;
@@ -92,7 +93,7 @@ at::Tensor Rotate(const at::Tensor& x, const Rotary& rotary) {
   return (x.to(at::kFloat) * rotary.cos + turned.to(at::kFloat) * rotary.sin).to(x.scalar_type());
 }
 
-// The parameters of a block; undefined where the configuration has none.
+// The parameters of a block; undefined if the configuration does not have them.
 struct BlockParams {
   at::Tensor attention_norm, wq, bq, wk, bk, wv, bv, q_norm, k_norm, wo, ffn_norm, router, router_bias, w1,
       w3, w2, shared_w1, shared_w3, shared_w2, wq_a, q_a_norm, wq_b, wkv_a, kv_a_norm, wkv_b;
@@ -153,7 +154,7 @@ at::Tensor Attention(const at::Tensor& x, const BlockParams& p, const LlamaConfi
   return at::linear(mixed.transpose(1, 2).reshape({batch, sequence, -1}), p.wo);
 }
 
-// Neighbours turn together: brought to where the halves of a head are.
+// Interleaved pairs are first moved to where the halves of a head are.
 at::Tensor RotatePairs(const at::Tensor& x, const Rotary& rotary, bool interleaved) {
   return Rotate(interleaved ? x.unflatten(-1, {-1, 2}).transpose(-1, -2).flatten(-2) : x, rotary);
 }
@@ -196,7 +197,7 @@ at::Tensor FeedForward(const at::Tensor& x, const at::Tensor& w1, const at::Tens
   return at::linear(at::silu(at::linear(x, w1)) * at::linear(x, w3), w2);
 }
 
-// Every expert works on every token, and counts nothing where the token does not go to it.
+// Computes every expert for every token, with a weight of zero where the token is not routed to it.
 at::Tensor AllExperts(const at::Tensor& x, const BlockParams& p, const ExpertsConfig& config) {
   const at::Tensor products = at::linear(x, p.router);
   const at::Tensor scores = config.sigmoid ? products.sigmoid() : at::softmax(products, -1);
@@ -232,7 +233,7 @@ UnitForward BlockForward(const LlamaConfig& config, const Rotary& rotary, bool e
   };
 }
 
-// params[1] is the head's own output matrix, or the embedding's, borrowed.
+// params[1] is the head's own output matrix, or the borrowed embedding's.
 UnitForward HeadForward(const LlamaConfig& config) {
   return [config](const UnitInput& input, const std::vector<at::Tensor>& params) {
     const at::Tensor normed = Norm(input.hidden, params[0], config);

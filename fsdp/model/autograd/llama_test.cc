@@ -41,7 +41,7 @@ LlamaConfig SmallConfig(int64_t kv_heads = 2) {
 
 LlamaConfig Stretched() {
   LlamaConfig config = SmallConfig();
-  config.head_size = 12;  // Six frequencies: kept, interpolated and divided ones are among them.
+  config.head_size = 12;  // Six frequencies: unscaled, interpolated and divided.
   config.rope_scaling = {/*factor=*/8, /*low=*/1, /*high=*/4, /*original=*/32};
   return config;
 }
@@ -54,7 +54,8 @@ LlamaConfig With(LlamaConfig config, bool tied, bool qk_norm, bool bias, int64_t
   return config;
 }
 
-// The same model as one graph in double, from the formulas and without LibTorch's composed operations.
+// Reference: the same model as one graph in double precision, from the formulas, without LibTorch's composed
+// operations.
 class Reference {
  public:
   Reference(const LlamaConfig& config, const ModelFacts& facts) : config_(config), facts_(facts) {}
@@ -83,7 +84,7 @@ class Reference {
     return x * (x.square().mean(-1, /*keepdim=*/true) + config_.norm_epsilon).rsqrt() * weight;
   }
 
-  // By wavelength, as Llama 3.1's authors wrote it down.
+  // By wavelength, as in Llama 3.1's code.
   double Frequency(int64_t i) const {
     const double frequency = std::pow(config_.rope_theta, -2.0 * static_cast<double>(i) / config_.head_size);
     const RopeScaling& s = config_.rope_scaling;
@@ -96,7 +97,7 @@ class Reference {
     return (1 - smooth) * frequency / s.factor + smooth * frequency;
   }
 
-  // Positions turn the pairs (x[i], x[i + half]).
+  // Rotates the pairs (x[i], x[i + half]).
   at::Tensor Turn(const at::Tensor& x) const {  // [batch, head, sequence, head_size]
     const int64_t half = config_.head_size / 2;
     const at::Tensor angle = at::zeros({kSequence, half}, at::kDouble);
@@ -156,7 +157,7 @@ class LlamaTest : public ::testing::TestWithParam<Case> {
   const at::Tensor targets_ = SomeTokens();
 };
 
-TEST_P(LlamaTest, LossAndEveryGradientEqualTheFormulasAsOneGraph) {
+TEST_P(LlamaTest, LossAndGradientsEqualReference) {
   targets_.narrow(1, 2, 2).fill_(kIgnoredTarget);
   for (Keep keep : {Keep::kAll, Keep::kInput}) {
     const at::Tensor loss = chain_.LossAndGradients({tokens_, targets_}, keep, /*grad_loss=*/2);
@@ -165,11 +166,11 @@ TEST_P(LlamaTest, LossAndEveryGradientEqualTheFormulasAsOneGraph) {
     (expected * 2).backward();
     EXPECT_EQ(loss.scalar_type(), at::kFloat);
     EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-6 * expected.item<double>());
-    chain_.ExpectGradients(GradsOf(leaves), 1e-3);  // 60 other seeds: 5e-5 at most.
+    chain_.ExpectGradients(GradsOf(leaves), 1e-3);  // 60 other seeds: at most 5e-5.
   }
 }
 
-TEST_P(LlamaTest, RecomputeGivesTheSameBits) {
+TEST_P(LlamaTest, RecomputationIsBitwiseEqual) {
   const at::Tensor loss = chain_.LossAndGradients({tokens_, targets_}, Keep::kAll);
   TensorsByUnit kept;
   for (const auto& unit : chain_.grads()) {
@@ -195,8 +196,8 @@ INSTANTIATE_TEST_SUITE_P(Options, LlamaTest,
                                            Case{"All", With(Stretched(), true, true, true, 12)}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// A gradient's worth by differences, once, so that the reference's own autograd is not taken on trust.
-TEST(Llama, GradientsEqualFiniteDifferencesOfTheLoss) {
+// Finite differences, once, as an independent check of the reference's autograd.
+TEST(Llama, GradientsEqualFiniteDifferences) {
   const LlamaConfig config = With(SmallConfig(), true, true, true, 4);
   UnitChain chain = MakeChain(config);
   const at::Tensor tokens = SomeTokens(), targets = SomeTokens();
@@ -222,7 +223,7 @@ TEST(Llama, GradientsEqualFiniteDifferencesOfTheLoss) {
   }
 }
 
-TEST(Llama, AFrozenParameterGetsNoGradientAndTheOthersKeepTheirs) {
+TEST(Llama, FreezingLeavesOtherGradientsUnchanged) {
   const LlamaConfig config = SmallConfig();
   ModelFacts facts = DescribeModel(config, kBatch, kSequence, DType::kFp32);
   UnitChain all = MakeChain(config);
@@ -237,7 +238,7 @@ TEST(Llama, AFrozenParameterGetsNoGradientAndTheOthersKeepTheirs) {
   EXPECT_TRUE(chain.grads()[1][2].equal(all.grads()[1][2]));
 }
 
-TEST(Llama, Bf16UnitsGiveFp32GradientsNearThoseOfFp32) {
+TEST(Llama, Bf16UnitsGiveFp32GradientsNearFp32) {
   const LlamaConfig config = SmallConfig();
   UnitChain exact = MakeChain(config);
   TensorsByUnit params = exact.params();

@@ -24,7 +24,7 @@ class ModuleUnit : public AutogradUnit {
                        return forward(input);
                      }),
         module_(std::move(module)) {
-    FSDPD_CHECK(facts.borrows < 0);  // A module has no tensors that another unit's parameters could go into.
+    FSDPD_CHECK(facts.borrows < 0);  // A module has no tensors that another unit's parameters could replace.
     for (const auto& item : module_->named_parameters()) params_.push_back(item.value());
     FSDPD_CHECK(params_.size() == facts.params.size());
     for (at::Tensor& param : params_) param.set_data(at::empty({0}, param.options().requires_grad(false)));
@@ -34,8 +34,7 @@ class ModuleUnit : public AutogradUnit {
   at::Tensor MakeLeaf(int index, const at::Tensor& bound) override {
     if (index == 0) MoveBuffers(bound.device());
     at::Tensor param = params_[index];
-    param.set_requires_grad(
-        false);  // Until the base class says otherwise; what is bound may be another type.
+    param.set_requires_grad(false);  // The base class sets it; the bound tensor may have another type.
     param.set_data(bound.variable_data());
     return param;
   }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kWidth = 6;
 
-// Nested, with a buffer, and with members that name their parameters as every module does.
+// Nested, with a buffer, and with members that register parameters by name as usual.
 struct BlockImpl : torch::nn::Module {
   BlockImpl()
       : norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})))),
@@ -65,7 +65,7 @@ class ModuleUnitTest : public ::testing::Test {
   const at::Tensor x_ = at::randn({2, 3, kWidth}), dy_ = at::randn({2, 3, kWidth});
 };
 
-TEST_F(ModuleUnitTest, FactsAreTheModulesNamesAndShapesInOrder) {
+TEST_F(ModuleUnitTest, FactsMatchNamedParameters) {
   std::vector<std::string> names;
   for (const ParamFacts& param : facts_.params) names.push_back(param.name);
   EXPECT_EQ(names, (std::vector<std::string>{"norm.weight", "norm.bias", "up.weight", "up.bias",
@@ -75,7 +75,7 @@ TEST_F(ModuleUnitTest, FactsAreTheModulesNamesAndShapesInOrder) {
   EXPECT_FALSE(facts_.params[3].decay);
 }
 
-TEST_F(ModuleUnitTest, ForwardAndGradientsEqualTheModulesOwn) {
+TEST_F(ModuleUnitTest, ForwardAndGradientsEqualModule) {
   at::Tensor x = x_.clone().set_requires_grad(true);
   const at::Tensor y = block_->forward(x);
   y.backward(dy_);
@@ -95,7 +95,7 @@ TEST_F(ModuleUnitTest, ForwardAndGradientsEqualTheModulesOwn) {
   }
 }
 
-TEST_F(ModuleUnitTest, TheModuleReadsWhatTheGatherWrote) {
+TEST_F(ModuleUnitTest, ReadsGatheredParameters) {
   const std::unique_ptr<Unit> unit = Make();
   BindAlone(unit.get(), params_);
   const UnitInput input{at::Tensor(), at::Tensor(), x_};
@@ -104,10 +104,10 @@ TEST_F(ModuleUnitTest, TheModuleReadsWhatTheGatherWrote) {
   EXPECT_TRUE(unit->Forward(1, input, Keep::kNothing).hidden.allclose(before + 1));
   params_[5].sub_(1);
   unit->Backward(0, dy_, {grads_, /*accumulate=*/false},
-                 WeightGrads::kNow);  // Autograd saw no change in place.
+                 WeightGrads::kNow);  // Autograd detected no in-place change.
 }
 
-TEST_F(ModuleUnitTest, ParametersMayBeBoundInAnotherType) {
+TEST_F(ModuleUnitTest, BindsParametersOfAnotherType) {
   const std::unique_ptr<Unit> unit = Make();
   for (at::Tensor& param : params_) param = param.to(at::kBFloat16);
   BindAlone(unit.get(), params_);
@@ -118,7 +118,7 @@ TEST_F(ModuleUnitTest, ParametersMayBeBoundInAnotherType) {
   EXPECT_FALSE(grads_[2].isnan().any().item<bool>());
 }
 
-TEST_F(ModuleUnitTest, GivesUpTheModulesOwnValuesAndStartsFromTheNames) {
+TEST_F(ModuleUnitTest, InitialValuesComeFromNames) {
   const std::unique_ptr<Unit> unit = Make();
   EXPECT_EQ(block_->up->weight.numel(), 0);
   EXPECT_TRUE(
@@ -127,7 +127,7 @@ TEST_F(ModuleUnitTest, GivesUpTheModulesOwnValuesAndStartsFromTheNames) {
   EXPECT_TRUE(unit->InitialValue(1, 7, 0, 3).equal(at::full({3}, 0.0)));
 }
 
-TEST_F(ModuleUnitTest, AFrozenParameterOfTheModuleIsFrozenInTheUnit) {
+TEST_F(ModuleUnitTest, FreezesParametersWithoutGradient) {
   block_->up->weight.set_requires_grad(false);
   facts_ = *DescribeModule("layer.0", UnitKind::kBlock, *block_);
   EXPECT_FALSE(facts_.params[2].trainable);
@@ -141,7 +141,7 @@ TEST_F(ModuleUnitTest, AFrozenParameterOfTheModuleIsFrozenInTheUnit) {
   EXPECT_FALSE(grads_[3].isnan().any().item<bool>());
 }
 
-TEST(DescribeModule, RefusesWhatCannotBeAUnit) {
+TEST(DescribeModule, RejectsUnsupportedModules) {
   const auto refusal = [](const torch::nn::Module& module) {
     return std::string(DescribeModule("head", UnitKind::kHead, module).status().message());
   };

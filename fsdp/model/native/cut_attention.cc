@@ -19,8 +19,8 @@ at::Tensor HalfOf(const at::Tensor& x, int64_t half, const SequencePartition& cu
   return x.narrow(1, half * cut.chunk_tokens(), cut.chunk_tokens());
 }
 
-// What the rank's chunks of queries give: `own`, over their own keys, joined with what `before` makes of
-// those before them. `out`: a tensor for all.
+// Attention of this rank's chunks of queries: `own`, over their own keys, merged with `before`, over earlier
+// keys. `out` receives the result.
 template <typename Before>
 AttentionOutput JoinSplitFp32(std::vector<AttentionOutput> own, const SequencePartition& cut, at::Tensor out,
                               const Before& before) {
@@ -41,7 +41,7 @@ AttentionOutput JoinSplitFp32(std::vector<AttentionOutput> own, const SequencePa
   return output;
 }
 
-// Of a half of the queries over a part of its keys: its own, or those before.
+// Backward of one half (chunk) of the queries over one set of keys: its own, or the earlier ones.
 AttentionInput BackwardOf(const AttentionInput& of, const at::Tensor& grad_out, const AttentionOutput& output,
                           const SequencePartition& cut, int64_t half, int64_t part) {
   AttentionOutput attended = output.parts.at(SequencePartition::kSplitFp32 * half + part);
@@ -49,8 +49,8 @@ AttentionInput BackwardOf(const AttentionInput& of, const at::Tensor& grad_out, 
   return AttentionBackward(HalfOf(grad_out, half, cut), of, attended);
 }
 
-// Tensors with tokens first: [micro_batch, tokens, heads, head_size]. Keys and values are sent side by side,
-// by rank: [ranks, micro_batch, half, chunk's tokens, 2 kv_heads, head_size].
+// Tensors are tokens first: [micro_batch, tokens, heads, head_size]. Keys and values are sent packed, by
+// rank: [ranks, micro_batch, half, chunk's tokens, 2 kv_heads, head_size].
 class CutAttention {
  public:
   CutAttention(const AttentionInput& input, UnitContext* context)
@@ -58,7 +58,7 @@ class CutAttention {
     FSDPD_CHECK(input.causal);
   }
 
-  // Keys travel while the rank's own chunks attend to themselves.
+  // The all-gather of keys overlaps with attention of the rank's chunks to themselves.
   AttentionOutput Forward() const {
     at::Tensor parts = OwnKeys();
     context_->Start([&] { context_->AllGather(Group::kContext, parts); });
@@ -70,8 +70,8 @@ class CutAttention {
                          [&](int64_t half) { return Attend(Before(all, half)); });
   }
 
-  // Keys travel beside the first chunk's own backward, what others are sent of their gradients beside the
-  // last's.
+  // The all-gather of keys overlaps with the first chunk's backward over its own keys, the reduce-scatter of
+  // their gradients with the last chunk's.
   AttentionInput Backward(const at::Tensor& grad_out, const AttentionOutput& output) const {
     const auto backward = [&](const AttentionInput& of, int64_t half, int64_t part) {
       return BackwardOf(of, grad_out, output, cut_, half, part);
@@ -111,7 +111,7 @@ class CutAttention {
     return {cut_.ranks,          input_.k.size(0), SequencePartition::kSplitFp32,
             cut_.chunk_tokens(), 2 * kv_heads_,    input_.k.size(3)};
   }
-  // A chunk's place among them.
+  // View of a chunk.
   at::Tensor ChunkOf(const at::Tensor& parts, int64_t chunk) const {
     return parts[cut_.RankOf(chunk)].select(1, cut_.HalfOf(chunk));
   }
@@ -120,7 +120,7 @@ class CutAttention {
 
   at::Tensor HalfOf(const at::Tensor& x, int64_t half) const { return fsdpd::HalfOf(x, half, cut_); }
 
-  // Everyone's, of which the own are there.
+  // The gather buffer, with this rank's part filled in.
   at::Tensor OwnKeys() const {
     at::Tensor parts = at::empty(PartsShape(), input_.k.options());
     const at::Tensor own = parts[cut_.rank].flatten(1, 2);
@@ -140,7 +140,7 @@ class CutAttention {
     return AttentionForward(input, ChooseAttentionKernel(input));
   }
 
-  // A chunk's gradients by its own queries, to where their sums over all queries are made.
+  // Stores a chunk's gradients from its own queries where the sums over all queries are accumulated.
   void Put(const AttentionInput& grad, int64_t half, const at::Tensor& grad_q,
            const at::Tensor& own_grads) const {
     HalfOf(grad_q, half).copy_(grad.q);
@@ -148,7 +148,7 @@ class CutAttention {
     ValuesOf(own_grads.select(1, half)).copy_(grad.v);
   }
 
-  // Of the keys and values of the first so many chunks.
+  // Accumulates gradients of the keys and values of the first `chunks` chunks.
   void AddGrads(const AttentionInput& grad, int64_t chunks, const at::Tensor& into) const {
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       const at::Tensor to = ChunkOf(into, chunk);
@@ -163,7 +163,7 @@ class CutAttention {
   const int64_t kv_heads_;
 };
 
-// A half of the queries, and of samples' keys and values so many tokens from one on.
+// One half of the queries, with a range of tokens of the samples' keys and values.
 AttentionInput KeysFrom(const AttentionInput& input, const SequencePartition& cut, int64_t half,
                         int64_t begin, int64_t count, bool causal) {
   return {HalfOf(input.q, half, cut), input.k.narrow(1, begin, count), input.v.narrow(1, begin, count),

@@ -47,7 +47,7 @@ void Fp8Watch::Add(Fp8Class kind, const at::Tensor& x, const at::Tensor& values,
   if (current == nullptr || x.size(0) == 0) return;
   const auto watched = [](const at::Tensor& of) { return of.slice(0, 0, of.size(0), kernels::kFp8Watched); };
   const at::Tensor is_number = watched(x).abs().gt(0);
-  // A row of zeros has no scale.
+  // Zero rows have no scale.
   const at::Tensor bits = scales.view(at::kInt).masked_select(x.eq(0).all(1).logical_not());
   const at::Tensor flushed = is_number.logical_and(watched(values).to(at::kFloat).eq(0));
   MutexLock lock(&current->mutex_);

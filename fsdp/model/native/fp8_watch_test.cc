@@ -14,23 +14,23 @@
 namespace fsdpd {
 namespace {
 
-// By class: numbers, flushed, least and largest scale.
+// Statistics of a class: elements, flushed, smallest and largest scale.
 std::vector<float> Of(const at::Tensor& told, Fp8Class kind) {
   const float* const from = told.const_data_ptr<float>() + 4 * static_cast<int>(kind);
   return {from, from + 4};
 }
 
-// Rows 0 and 64 are watched of 70. In the first half is 2^-20 of the largest, which is nothing beside it.
+// Of 70 rows, 0 and 64 are sampled. Half of their elements are 2^-20 of the largest, and are flushed.
 at::Tensor Rows() {
   at::Tensor x = at::ones({70, 32}).to(at::kBFloat16);
   x[0].narrow(0, 0, 16).fill_(0x1p-20);
   x[0][31] = 0;
   x[64].mul_(448);
-  x[1].fill_(0x1p-20)[0] = 448 * 16;  // An outlier, of a row whose numbers are not counted.
+  x[1].fill_(0x1p-20)[0] = 448 * 16;  // An outlier, in a row whose elements are not sampled.
   return x;
 }
 
-TEST(Fp8Watch, CountsWhatBecomesZeroInWatchedRowsAndSeesTheScalesOfAll) {
+TEST(Fp8Watch, CountsFlushedInSampledRowsAndScalesOfAll) {
   Fp8Watch watch(at::kCPU);
   {
     const Fp8Watch::Scope scope(&watch);
@@ -45,7 +45,7 @@ TEST(Fp8Watch, CountsWhatBecomesZeroInWatchedRowsAndSeesTheScalesOfAll) {
   EXPECT_EQ(Of(told, Fp8Class::kWeights), (std::vector<float>{63, 16, 0x1p-8f, 16}));
 }
 
-TEST(Fp8Watch, ARowOfZerosHasNoScaleAndOneThatIsNotFiniteShowsIt) {
+TEST(Fp8Watch, ZeroRowHasNoScaleAndNonFiniteRowShows) {
   Fp8Watch watch(at::kCPU);
   const Fp8Watch::Scope scope(&watch);
   Fp8Rows(at::zeros({70, 32}).to(at::kBFloat16));
@@ -57,7 +57,7 @@ TEST(Fp8Watch, ARowOfZerosHasNoScaleAndOneThatIsNotFiniteShowsIt) {
   EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs)[3], std::numeric_limits<float>::infinity());
 }
 
-TEST(Fp8Watch, BeginsAnewAndSaysThatItSawNothing) {
+TEST(Fp8Watch, ResetReportsNothingSeen) {
   Fp8Watch watch(at::kCPU);
   const std::vector<float> nothing = {0, 0, std::numeric_limits<float>::infinity(), 0};
   EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs), nothing);
@@ -72,8 +72,8 @@ TEST(Fp8Watch, BeginsAnewAndSaysThatItSawNothing) {
   EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs), nothing);
 }
 
-// As gathers round weights on a lane of their own.
-TEST(Fp8Watch, ThreadsAddWithoutLosingAny) {
+// All-gathers quantize weights on a lane of their own.
+TEST(Fp8Watch, IsThreadSafe) {
   Fp8Watch watch(at::kCPU);
   const auto round = [&watch](Fp8Class kind) {
     const Fp8Watch::Scope scope(&watch);

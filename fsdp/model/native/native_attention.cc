@@ -35,7 +35,7 @@ namespace {
 
 constexpr double kNoDropout = 0;
 
-// Between [batch, tokens, heads, head_size] and what kernels want, [batch, heads, tokens, head_size]: a view.
+// View that swaps [batch, tokens, heads, head_size] and the kernels' [batch, heads, tokens, head_size].
 at::Tensor Swapped(const at::Tensor& x) { return x.transpose(1, 2); }
 at::Tensor TokensFirst(const at::Tensor& x) { return Swapped(x).contiguous(); }
 
@@ -43,7 +43,7 @@ AttentionInput HeadsFirst(const AttentionInput& input) {
   return {Swapped(input.q), Swapped(input.k), Swapped(input.v), input.causal, input.scale};
 }
 
-// Key or value heads, [batch, kv_heads, ...], once for each query head that reads them, and the way back.
+// Repeats key or value heads, [batch, kv_heads, ...], for each query head that reads them; and its backward.
 at::Tensor RepeatHeads(const at::Tensor& x, int64_t heads) {
   return x.size(1) == heads ? x : x.repeat_interleave(heads / x.size(1), 1);
 }
@@ -56,7 +56,7 @@ double Scale(const AttentionInput& x) {
   return x.scale.value_or(1 / std::sqrt(static_cast<double>(x.q.size(-1))));
 }
 
-// The masked scores, in fp32. For tensors with heads first; k: repeated.
+// Masked scores in fp32, for tensors with heads first; k is repeated already.
 at::Tensor Scores(const AttentionInput& x, const at::Tensor& k) {
   const int64_t sequence = x.q.size(2);
   at::Tensor scores = at::matmul(x.q.to(at::kFloat), k.to(at::kFloat).transpose(-2, -1)).mul_(Scale(x));
@@ -82,7 +82,7 @@ AttentionInput ComposedBackward(const at::Tensor& grad_out, const AttentionInput
   const at::Tensor weights = Scores(x, k).sub_(log_sum_exp).exp_();
   const at::Tensor grad_v = at::matmul(weights.transpose(-2, -1), grad);
   at::Tensor grad_scores =
-      at::matmul(grad, RepeatHeads(x.v, heads).to(at::kFloat).transpose(-2, -1));  // Of the weights, so far.
+      at::matmul(grad, RepeatHeads(x.v, heads).to(at::kFloat).transpose(-2, -1));  // Gradient of the weights.
   grad_scores.sub_((grad * out).sum(-1, /*keepdim=*/true)).mul_(weights).mul_(Scale(x));
   const at::Tensor grad_q = at::matmul(grad_scores, k.to(at::kFloat));
   const at::Tensor grad_k = at::matmul(grad_scores.transpose(-2, -1), x.q.to(at::kFloat));
@@ -145,10 +145,10 @@ AttentionOutput RunForward(const AttentionInput& x, AttentionKernel kernel) {
     case AttentionKernel::kFlashOfDocuments:
       break;
   }
-  FSDPD_CHECK(false);  // It takes tokens of all samples in a row, and not heads first.
+  FSDPD_CHECK(false);  // It takes packed tokens of all samples, without a batch dimension.
 }
 
-// With heads first.
+// For tensors with heads first.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> RunBackward(const at::Tensor& grad, const AttentionInput& x,
                                                            const AttentionOutput& y) {
   const at::Tensor out = Swapped(y.out), none;
@@ -191,11 +191,11 @@ AttentionInput TokensOf(const AttentionInput& x, int64_t begin, int64_t count) {
           x.scale};
 }
 
-// Calls run(number, first token, tokens) for each document of x's micro-batch.
+// Calls run(index, first token, tokens) for each document of x's micro-batch.
 template <typename Run>
 void ForEachDocument(const std::vector<int64_t>& starts, const at::Tensor& x, Run run) {
   const int64_t tokens = x.size(0) * x.size(1);
-  for (int64_t row = 0; row < x.size(0); ++row) {  // None goes on into the next row, which is another sample.
+  for (int64_t row = 0; row < x.size(0); ++row) {  // No document spans two rows, which are different samples.
     FSDPD_CHECK(std::binary_search(starts.begin(), starts.end(), row * x.size(1)));
   }
   for (size_t d = 0; d < starts.size(); ++d) {
@@ -205,7 +205,7 @@ void ForEachDocument(const std::vector<int64_t>& starts, const at::Tensor& x, Ru
   }
 }
 
-// [micro_batch, heads, tokens], whatever shape the kernel has it in; one pads its rows.
+// The log-sum-exp as [micro_batch, heads, tokens], whatever the kernel's shape; one kernel pads its rows.
 at::Tensor LogSumExpOf(const AttentionOutput& of, int64_t tokens) {
   const at::Tensor rows = of.log_sum_exp.dim() == 4 ? of.log_sum_exp.squeeze(-1) : of.log_sum_exp;
   return rows.narrow(2, 0, tokens);
@@ -223,8 +223,8 @@ void JoinByOperators(AttentionOutput* first, AttentionOutput* second, const at::
   of_second.copy_(both);
 }
 
-// Of sequences of one token LibTorch lays queries out in a way of its own for forward, which the backward
-// does not know: it is told of two.
+// For documents of a single token, LibTorch's forward uses another layout of queries than its backward
+// expects, so a maximum length of at least two is passed.
 constexpr int64_t kLeastLongest = 2;
 
 int64_t LongestOf(const Documents& documents, const at::Tensor& x) {
@@ -235,8 +235,8 @@ int64_t LongestOf(const Documents& documents, const at::Tensor& x) {
   return longest;
 }
 
-// cuDNN has such a form too, for which LibTorch makes a plan with each new number of documents and each new
-// longest one: with about every micro-batch.
+// cuDNN has a variable-length form too, but LibTorch builds a new plan for every number of documents and
+// longest document: for almost every micro-batch.
 bool TakesDocumentsAtOnce(const AttentionInput& input, const Documents& documents) {
   if (!documents.bounds.defined() || !input.causal) return false;
   const AttentionKernel choice = ChooseAttentionKernel(input);
@@ -259,7 +259,7 @@ AttentionOutput DocumentsForward(const AttentionInput& x, const Documents& docum
           {}};
 }
 
-// The gradients of a group's documents, tokens of all rows in a row.
+// Gradients of a group's documents, with the tokens of all rows concatenated.
 AttentionInput GroupBackward(const at::Tensor& grad_out, const AttentionInput& x, const AttentionOutput& y,
                              const at::Tensor& all_bounds, const DocumentGroup& group) {
   const auto of = [&](const at::Tensor& rows) {
@@ -276,8 +276,8 @@ AttentionInput GroupBackward(const at::Tensor& grad_out, const AttentionInput& x
   return {std::move(q), std::move(k), std::move(v)};
 }
 
-// In groups, as LibTorch pads each document's fp32 gradients: padding of samples, which is documents of one
-// token, would take more memory than all else.
+// Processes groups of documents, because LibTorch pads the fp32 gradients of each document: padding tokens,
+// which are documents of one token, would need more memory than everything else.
 AttentionInput DocumentsBackward(const at::Tensor& grad_out, const AttentionInput& x,
                                  const AttentionOutput& y, const Documents& documents) {
   const std::vector<DocumentGroup> groups = GroupsOf(documents.starts, x.q.size(0) * x.q.size(1));
@@ -302,8 +302,9 @@ AttentionInput DocumentsBackward(const at::Tensor& grad_out, const AttentionInpu
   return all;
 }
 
-// Moves a document's rows into those of all, [tokens, heads], where its kernel packs them: as many tensors as
-// there are documents would be others in each step. In the kernel's order, as its backward wants them.
+// Moves a document's log-sum-exp into one tensor for all, [tokens, heads], if its kernel stores it densely:
+// one tensor per document would vary in number from step to step. In the kernel's order, as its backward
+// expects.
 void PackRows(int64_t begin, int64_t count, const at::Tensor& all, AttentionOutput* own) {
   const at::Tensor& rows = own->log_sum_exp;
   if (!rows.is_non_overlapping_and_dense() || rows.numel() != count * all.size(1)) return;
@@ -319,7 +320,7 @@ AttentionKernel ChooseAttentionKernel(const AttentionInput& input) {
   const auto choice = static_cast<at::SDPBackend>(
       at::_fused_sdp_choice(x.q, x.k, x.v, /*attn_mask=*/{}, kNoDropout, x.causal, /*scale=*/std::nullopt,
                             /*enable_gqa=*/x.q.size(1) != x.k.size(1)));
-  // Kernels that the choice takes only with padded heads are left to kComposed.
+  // Kernels that would need padded heads are not used; kComposed handles those heads.
   const bool whole_heads = x.q.size(-1) % 8 == 0;
   if (choice == at::SDPBackend::cudnn_attention) return AttentionKernel::kCudnn;
   if (choice == at::SDPBackend::flash_attention && whole_heads) return AttentionKernel::kFlash;

@@ -16,7 +16,7 @@
 namespace fsdpd {
 namespace {
 
-// From the formula, in double, by autograd. [batch, sequence, heads, head_size]
+// Reference: the formula in double precision, with autograd. [batch, sequence, heads, head_size]
 at::Tensor Reference(const AttentionInput& x) {
   const int64_t sequence = x.q.size(1), group = x.q.size(2) / x.k.size(2);
   const at::Tensor q = x.q.transpose(1, 2), k = x.k.transpose(1, 2).repeat_interleave(group, 1),
@@ -43,7 +43,7 @@ using Param = std::tuple<AttentionKernel, Sizes, at::ScalarType>;
 
 class AttentionTest : public ::testing::TestWithParam<Param> {};
 
-TEST_P(AttentionTest, OutputAndGradientsEqualTheFormula) {
+TEST_P(AttentionTest, OutputAndGradientsEqualReference) {
   const auto [kernel, s, type] = GetParam();
   const auto heads = [&, s = s, type = type](int64_t count) {
     return at::randn({s.batch, s.sequence, count, s.head_size}).to(type);
@@ -61,7 +61,7 @@ TEST_P(AttentionTest, OutputAndGradientsEqualTheFormula) {
   const double tolerance = type == at::kFloat ? 1e-5 : 0.02;
   EXPECT_LT(RelativeError(output.out, expected), tolerance);
   EXPECT_LT(RelativeError(grads.v, leaves.v.grad()), tolerance);
-  if (s.sequence > 1) {  // The gradients of one score's query and key are zero.
+  if (s.sequence > 1) {  // With one score, the gradients of query and key are zero.
     EXPECT_LT(RelativeError(grads.q, leaves.q.grad()), tolerance);
     EXPECT_LT(RelativeError(grads.k, leaves.k.grad()), tolerance);
   }
@@ -78,8 +78,8 @@ INSTANTIATE_TEST_SUITE_P(Kernels, AttentionTest,
                                                               Sizes{1, 130, 8, 1, 16}, Sizes{2, 1, 4, 2, 6}),
                                             ::testing::Values(at::kFloat, at::kBFloat16)));
 
-// As a chunk of a cut sequence does: causal over its own keys, and over all keys before them.
-TEST(Attention, JoinedOverTwoSetsOfKeysIsAttentionOverAll) {
+// Like a context-parallel chunk: causal over its own keys, and full over all earlier keys.
+TEST(Attention, MergedKeySetsEqualFullAttention) {
   const int64_t chunk = 5;
   const auto heads = [](int64_t count) { return at::randn({2, 2 * chunk, count, 8}); };
   const AttentionInput all{heads(4), heads(2), heads(2)};
@@ -97,7 +97,7 @@ TEST(Attention, JoinedOverTwoSetsOfKeysIsAttentionOverAll) {
   EXPECT_TRUE(first.log_sum_exp.allclose(whole.log_sum_exp.narrow(2, chunk, chunk)));
 }
 
-TEST(Attention, TensorsOnTheCpuGoToTheHostKernel) {
+TEST(Attention, CpuTensorsUseHostKernel) {
   const at::Tensor x = at::randn({1, 4, 2, 8});
   EXPECT_EQ(ChooseAttentionKernel({x, x, x}), AttentionKernel::kHost);
 }

@@ -13,14 +13,15 @@ namespace {
 
 at::Tensor FlatTokens(const at::Tensor& x) { return x.flatten(0, 1).flatten(1); }
 
-// Numbers and scales, each the way that `move` goes with a row; numbers by two, as LibTorch moves no FP8.
+// Applies `move` to values and scales by row; the FP8 values as 16-bit pairs, since LibTorch does not move
+// FP8.
 template <typename Move>
 Fp8 MovedRows(const Fp8& from, Move move) {
   return {move(from.values.view(at::kBFloat16)).view(at::kFloat8_e4m3fn),
           move(from.scales.unsqueeze(1)).squeeze(1)};
 }
 
-// Of the model's, the heads whose queries the unit has the matrix of.
+// The model's configuration with the heads of this rank's shard of the query matrix.
 LlamaConfig WithOwnHeads(LlamaConfig config, const UnitFacts& facts) {
   for (const ParamFacts& param : facts.params) {
     if ((param.name != "attention.wq" && param.name != "attention.wq_b") || !param.cut.cuts()) continue;
@@ -88,7 +89,7 @@ bool NativeBlock::HasOthersRows(int index) const {
   return of_keys && param(index).size(0) > config_.kv_heads * config_.head_size;
 }
 
-// Ranks in a row have the query heads that read one key head.
+// Adjacent ranks have the query heads that read the same key head.
 at::Tensor NativeBlock::OwnRows(int index, const at::Tensor& of) const {
   if (!HasOthersRows(index) || !of.defined()) return of;
   const int64_t rows = config_.head_size, heads = of.size(0) / rows;
@@ -260,7 +261,7 @@ void NativeBlock::FillGateUp(SavedActivations* saved) const {
   saved->gate_up = ExpertsOfTokens(read, *saved, GateUp());
 }
 
-// Rows are copies of tokens, and what is rounded once is moved in half the bytes.
+// Rows are copies of tokens, so quantizing before the copy halves its memory traffic.
 at::Tensor NativeBlock::ExpertsOfTokens(const at::Tensor& tokens, const SavedActivations& saved,
                                         const std::vector<int>& matrices) const {
   const at::Tensor& ends = EndsHere(saved.routing, saved.dispatch);
@@ -276,7 +277,7 @@ at::Tensor NativeBlock::ExpertsOfRows(const at::Tensor& rows, const at::Tensor& 
   return Fp8ExpertsForward(Fp8Rows(rows, /*by_column=*/{}, ends), ends, Fp8Of({matrix}));
 }
 
-// Rows that are rounded where they are read are not copied, but where they go to others.
+// Rows that are quantized where they are read need no copy, unless they are sent to other ranks.
 ExpertRows NativeBlock::RowsFor(const at::Tensor& tokens, const Routing& routing,
                                 const TokenDispatch& dispatch, const std::vector<int>& matrices) const {
   const at::Tensor order = OrderHere(routing, dispatch);
@@ -437,7 +438,7 @@ void NativeBlock::BackwardWeights(int slot, const ParamGrads& grads) {
   CheckGrads(grads);
   for (MatrixGrads& product : later_.Take(slot)) {
     Compute(product, grads);
-    product = {};  // Its tensors go before the next product's.
+    product = {};  // Frees its tensors before the next product allocates.
   }
 }
 
@@ -459,8 +460,8 @@ at::Tensor NativeBlock::SharedBackward(const at::Tensor& grad_sum, const Backwar
   return gate_up;
 }
 
-// Everything of experts is by row up to their inputs' gradients, which are added up by token. The norm's
-// output, which router and experts read, is made again as in NormedBackward.
+// All expert gradients are per row; the gradients of their inputs are then summed by token. The norm's
+// output, which router and experts read, is recomputed as in NormedBackward.
 at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call,
                                            SavedActivations* saved) const {
   const TokenParts parts(&context());
@@ -471,7 +472,7 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
   const auto for_experts = [&](const at::Tensor& of, const std::function<void()>& work) {
     return ForExperts(of, config_.experts.per_token, &context(), work);
   };
-  at::Tensor gate_up = std::move(saved->gate_up);  // Their gradients after SwigluBackward.
+  at::Tensor gate_up = std::move(saved->gate_up);  // Gradients of gate and up after SwigluBackward.
   at::Tensor grad_logits, shared_gate_up;
   {
     const at::Tensor grad_sum = parts.Gather(grad);
@@ -492,7 +493,7 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
                  if (HasShared()) of->add_(LinearBackward(shared_gate_up, Turned(WeightsOf(SharedGateUp()))));
                },
                /*addend=*/{});
-  at::Tensor normed = parts.Sum(sum);  // Its gradient.
+  at::Tensor normed = parts.Sum(sum);  // The gradient of the normed tokens.
   at::Tensor grad_middle =
       RmsNormBackward(normed, saved->middle, saved->ffn_rstd, param(p_.ffn_norm), /*residual=*/grad,
                       accumulate, call->Into(p_.ffn_norm), /*y_into=*/normed);
@@ -527,7 +528,7 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call,
   if (ReadsRounded({p_.w2}) && ReadsRounded(GateUp())) return Fp8FfnBackward(grad, call, saved);
   at::Tensor grad_sum = TokenParts(&context()).RoomWith(grad);
   at::Tensor product = ProductBackward(grad_sum, p_.w2);  // Its gradient, until SwigluBackward.
-  at::Tensor gate_up = std::move(saved->gate_up);         // Their gradients after it.
+  at::Tensor gate_up = std::move(saved->gate_up);         // Gradients after it.
   SwigluBackward(product, gate_up);
   AddOverlapped({std::move(grad_sum), std::move(product), {p_.w2}, {}}, call);
   at::Tensor grad_middle = NormedBackward(grad, {std::move(gate_up)}, saved->middle, saved->ffn_rstd,
@@ -550,7 +551,7 @@ at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCa
                         {p_.attention_norm, Qkv(), QkvBiases()}, call);
 }
 
-// The norm's output, which the matrices' gradients need, is made again where its gradient was.
+// The norm's output, which the gradients of the matrices need, is recomputed in the memory of its gradient.
 at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, OutputGrads grad_outputs, const at::Tensor& x,
                                        const at::Tensor& rstd, const NormedParams& params,
                                        BackwardCall* call) const {
@@ -584,7 +585,7 @@ at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, OutputGrads grad_
   return grad_x;
 }
 
-// Of each product the gradients of all before it are gone when the next one's are made.
+// Frees the gradients before each product when the next product has been computed.
 at::Tensor NativeBlock::LatentBackward(AttentionInput grad, BackwardCall* call,
                                        SavedActivations* saved) const {
   const bool accumulate = call->grads.accumulate;
@@ -604,7 +605,8 @@ at::Tensor NativeBlock::LatentBackward(AttentionInput grad, BackwardCall* call,
   return std::move(saved->qkv);
 }
 
-// The rows of qkv have been read for the last time (but by the norms of q and k) and take the gradients.
+// The rows of qkv are no longer needed (except by the norms of q and k) and are overwritten with the
+// gradients.
 at::Tensor NativeBlock::QkvBackward(AttentionInput grad, const BackwardCall& call,
                                     SavedActivations* saved) const {
   const AttentionInput rows = Heads(saved->qkv, saved->micro_batch);

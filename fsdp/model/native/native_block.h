@@ -87,7 +87,7 @@ class NativeBlock : public NativeUnit {
     Documents documents;
     at::Tensor targets;         // For router losses: which tokens of a sample count.
     at::Tensor attention_rstd;  // 1/rms of the norm before attention: [tokens x 1] fp32.
-    // Packed rows: v, and q and k after rotation (with qk_norm: before their norms). With latents, LatentRows.
+    // Packed rows: v, and q and k after rotation (with qk_norm: before norms). With latents, LatentRows.
     at::Tensor qkv;
     at::Tensor samples;  // LatentRows::samples: latents with context parallelism; until attention is done.
     at::Tensor q;        // [micro_batch x sequence x heads x head_size], normed and rotated; with qk_norm.

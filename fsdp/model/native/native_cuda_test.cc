@@ -1,5 +1,4 @@
-// The native units on CUDA against themselves on the CPU, through each attention kernel. Skipped without a
-// GPU.
+// Native units on CUDA compared with the CPU, through each attention kernel. Skipped without a GPU.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -31,15 +30,15 @@ struct Case {
   DType compute;
   int64_t head_size;
   int64_t kv_heads;
-  bool everything;  // Norms of q and k, biases, stretched positions, tied embeddings.
+  bool everything;  // QK-norm, biases, scaled positions, tied embeddings.
   ExpertsConfig experts = {};
   LatentConfig latent = {};
 
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 };
 
-// Some of each token's, all of them, and as DeepSeek routes, with a layer beside them and sizes that are no
-// whole packs.
+// A subset of the experts per token, all of them, and DeepSeek's routing with a shared expert and sizes that
+// are not multiples of a pack.
 std::vector<std::pair<std::string, ExpertsConfig>> Experts() {
   ExpertsConfig some;
   some.count = 8;
@@ -76,7 +75,7 @@ std::vector<Case> Cases() {
   for (const DType compute : {DType::kFp32, DType::kBf16, DType::kFp16}) {
     for (const auto& [name, experts] : Experts())
       cases.push_back({std::string(NameOf(compute)) + name, compute, 64, 4, true, experts});
-    // As DeepSeek-V3's heads, whose values are smaller than keys, and with queries made of the token itself.
+    // Like DeepSeek-V3's heads, whose values are narrower than keys, with queries without a latent.
     cases.push_back(
         {std::string(NameOf(compute)) + "Latents", compute, 0, 0, false, {}, {32, 64, 128, 64, 128}});
     cases.push_back(
@@ -85,7 +84,7 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-constexpr int64_t kBatch = 2, kSequence = 200;  // Not whole tiles of any kernel.
+constexpr int64_t kBatch = 2, kSequence = 200;  // Not a multiple of any kernel's tile.
 
 LlamaConfig ConfigOf(const Case& c) {
   LlamaConfig config;
@@ -114,7 +113,7 @@ UnitChain MakeChain(const Case& c, at::Device device, DType compute) {
   TensorsByUnit params = TestParams(facts, units, 3);
   for (auto& unit : params) {
     for (at::Tensor& param : unit) {
-      // Norms of some hundred elements would reach 10 and more: back to near one.
+      // Norm weights of hundreds of elements would reach 10 and more; moves them close to one.
       if (param.dim() == 1) param = param.sub(1).mul(0.05).add(1);
       param = param.to(at::TensorOptions().device(device).dtype(TypeOf(compute)));
     }
@@ -124,7 +123,7 @@ UnitChain MakeChain(const Case& c, at::Device device, DType compute) {
 
 constexpr int64_t kTokens = kBatch * kSequence;
 
-// As the engine hands them out: on CUDA with their bounds.
+// Documents as the engine passes them: on CUDA with bounds.
 Documents DocumentsOf(const std::vector<int64_t>& starts, at::Device device) {
   Documents documents{starts};
   if (!device.is_cuda()) return documents;
@@ -143,7 +142,7 @@ at::Tensor PositionsOf(const std::vector<int64_t>& starts) {
   return positions.view({kBatch, kSequence});
 }
 
-// Of one token, of a whole tile and one more or less, in each row others.
+// Documents of one token, of one tile, and of one more or less; different in each row.
 const std::vector<int64_t> kDocumentStarts = {0, 1, 2, 66, 130, 193, 200, 263, 391};
 
 // Mean relative error over all parameters, on the CPU.
@@ -180,8 +179,8 @@ class NativeCudaTest : public ::testing::TestWithParam<Case> {
     return chain->LossAndGradients(input, keep).item<double>();
   }
 
-  // The mean over draws: of attention that is almost uniform queries and keys have gradients so small that of
-  // one draw of 16 bits chance makes their error twice or half as large.
+  // Averages over random draws: with nearly uniform attention, gradients of queries and keys are so small
+  // that the error of a single 16-bit draw varies by a factor of two.
   void ExpectAsExactAsOnTheCpu() {
     const bool rounds = GetParam().compute != DType::kFp32;
     const int draws = rounds ? 12 : 1;
@@ -209,9 +208,9 @@ class NativeCudaTest : public ::testing::TestWithParam<Case> {
   std::vector<int64_t> starts_;  // Of documents; empty: each row is one.
 };
 
-TEST_P(NativeCudaTest, LossAndGradientsAreAsExactAsOnTheCpu) { ExpectAsExactAsOnTheCpu(); }
+TEST_P(NativeCudaTest, LossAndGradientsAreAsExactAsOnCpu) { ExpectAsExactAsOnTheCpu(); }
 
-TEST_P(NativeCudaTest, OfDocumentsTheyAreAsExactToo) {
+TEST_P(NativeCudaTest, PackedDocumentsAreAsExactAsOnCpu) {
   UnitChain exact = MakeChain(GetParam(), at::kCPU, DType::kFp32);
   const double whole = Run(&exact, at::kCPU, Keep::kAll);
   starts_ = kDocumentStarts;
@@ -222,7 +221,7 @@ TEST_P(NativeCudaTest, OfDocumentsTheyAreAsExactToo) {
 INSTANTIATE_TEST_SUITE_P(Models, NativeCudaTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(NativeCuda, EachKindOfHeadsGetsItsKernel) {
+TEST(NativeCuda, ChoosesAttentionKernelByShape) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   const auto choice = [](int64_t kv_heads, int64_t head_size, at::ScalarType type) {
     const auto options = at::TensorOptions().device(at::kCUDA).dtype(type);
@@ -240,7 +239,7 @@ TEST(NativeCuda, EachKindOfHeadsGetsItsKernel) {
   }
 }
 
-// q, k and v as they stand side by side in a row of a block's product.
+// q, k and v packed in the rows of a block's product.
 AttentionInput QkvOf(const at::Tensor& rows, int64_t heads, int64_t kv_heads, int64_t head_size) {
   const auto part = [&](int64_t first, int64_t count) {
     return rows.narrow(2, first * head_size, count * head_size).unflatten(2, {count, head_size});
@@ -250,7 +249,7 @@ AttentionInput QkvOf(const at::Tensor& rows, int64_t heads, int64_t kv_heads, in
 
 struct Attended {
   AttentionKernel kernel;
-  std::vector<at::Tensor> all;  // The result, and the gradients of q, k and v, in fp32 on the CPU.
+  std::vector<at::Tensor> all;  // The output, and the gradients of q, k and v, in fp32 on the CPU.
 };
 
 Attended AttendTo(const AttentionInput& input, const at::Tensor& grad, const Documents& documents) {
@@ -264,7 +263,7 @@ Attended AttendTo(const AttentionInput& input, const at::Tensor& grad, const Doc
   return attended;
 }
 
-TEST(NativeCuda, DocumentsAttendedToAtOnceAreDocumentsOneByOne) {
+TEST(NativeCuda, PackedDocumentsEqualSeparateDocuments) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   std::vector<int64_t> ones(kTokens);
   std::iota(ones.begin(), ones.end(), 0);
@@ -282,7 +281,8 @@ TEST(NativeCuda, DocumentsAttendedToAtOnceAreDocumentsOneByOne) {
           const Attended at_once = AttendTo(input, grad.cuda(), DocumentsOf(starts, at::kCUDA));
           EXPECT_NE(one_by_one.kernel, AttentionKernel::kFlashOfDocuments);
           EXPECT_EQ(at_once.kernel, AttentionKernel::kFlashOfDocuments);
-          const double scale = exact.all[3].norm().item<double>();  // Of one token, q's and k's are zero.
+          // For one token, the gradients of q and k are zero.
+          const double scale = exact.all[3].norm().item<double>();
           for (size_t i = 0; i < exact.all.size(); ++i) {
             const auto error = [&](const Attended& of) {
               return (of.all[i] - exact.all[i]).norm().item<double>() / scale;
@@ -296,8 +296,8 @@ TEST(NativeCuda, DocumentsAttendedToAtOnceAreDocumentsOneByOne) {
   }
 }
 
-// Bits of one document's result hang on no other's tokens.
-TEST(NativeCuda, DocumentsAttendedToAtOnceDoNotSeeEachOther) {
+// The bits of a document's result do not depend on other documents' tokens.
+TEST(NativeCuda, PackedDocumentsAreIndependent) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   const Documents documents = DocumentsOf(kDocumentStarts, at::kCUDA);
   const at::Tensor rows = at::randn({kBatch, kSequence, 8 * 64}).to(at::kBFloat16).cuda();
@@ -311,8 +311,8 @@ TEST(NativeCuda, DocumentsAttendedToAtOnceDoNotSeeEachOther) {
   EXPECT_FALSE(after[0].narrow(0, kFirst, kEnd - kFirst).equal(before[0].narrow(0, kFirst, kEnd - kFirst)));
 }
 
-// Small integers are exact in every type here, and so are their sums.
-TEST(NativeCuda, WeightGradientsAreExactInEveryTypeOfBuffer) {
+// Small integers and their sums are exact in every type used here.
+TEST(NativeCuda, WeightGradientsAreExactInEveryBufferType) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   const at::Tensor grad_out = at::randint(-2, 3, {64, 24}, at::kFloat).cuda(),
                    x = at::randint(-2, 3, {64, 40}, at::kFloat).cuda();
@@ -328,7 +328,7 @@ TEST(NativeCuda, WeightGradientsAreExactInEveryTypeOfBuffer) {
   }
 }
 
-TEST(NativeCuda, EmbeddingGradientsAreTheSameBitsEachTime) {
+TEST(NativeCuda, EmbeddingGradientsAreDeterministic) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   const at::Tensor tokens = at::randint(5, {4000}, at::kLong).cuda();
   const at::Tensor grad = at::randn({4000, 48}).cuda().to(at::kBFloat16);

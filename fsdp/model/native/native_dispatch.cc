@@ -24,7 +24,7 @@ bool DispatchesTokens(const TokenDispatch& dispatch) {
 
 int64_t StepOf(const at::Tensor& like) { return like.is_cuda() ? kExpertRowStep : 1; }
 
-// Experts' numbers travel as fp32 beside how much they count.
+// Expert indices are sent as fp32, packed with the routing weights.
 TokenDispatch DispatchOfTokens(const Routing& routing, const at::Tensor& weights, UnitContext* context) {
   const int64_t ranks = context->SizeOf(Group::kExpert), rank = context->IndexIn(Group::kExpert),
                 choices = routing.experts.numel(), experts = routing.counts.size(0) / ranks;
@@ -40,7 +40,7 @@ TokenDispatch DispatchOfTokens(const Routing& routing, const at::Tensor& weights
   return dispatch;
 }
 
-// A part for each rank, [ranks x any], to it, and theirs for this one.
+// All-to-all: `parts` is [ranks x any], one part per destination; returns the parts for this rank.
 at::Tensor Exchanged(const at::Tensor& parts, UnitContext* context) {
   at::Tensor received = at::empty_like(parts);
   const int64_t ranks = context->SizeOf(Group::kExpert);
@@ -48,7 +48,7 @@ at::Tensor Exchanged(const at::Tensor& parts, UnitContext* context) {
   return received;
 }
 
-// Of what has no row, zero travels, and so experts' numbers go from one on.
+// Empty rows are sent as zero, so expert indices are sent plus one.
 TokenDispatch DispatchOfRows(const Routing& routing, const at::Tensor& weights, UnitContext* context) {
   const int64_t ranks = context->SizeOf(Group::kExpert), rank = context->IndexIn(Group::kExpert),
                 choices = routing.experts.numel(), experts = routing.counts.size(0) / ranks;
@@ -63,12 +63,12 @@ TokenDispatch DispatchOfRows(const Routing& routing, const at::Tensor& weights, 
   return dispatch;
 }
 
-// Rows of experts, or what they say of them, to where they came from.
+// Returns rows of experts (or per-row values) to the ranks they came from.
 at::Tensor Back(const at::Tensor& rows, const TokenDispatch& dispatch, UnitContext* context) {
   return Exchanged(GatherRows(rows, dispatch.here.of_choice), context);
 }
 
-// The others' tokens first, which are sent, and the own beside that.
+// Computes the other ranks' tokens first, since they are sent, and this rank's during the exchange.
 at::Tensor SumOverRanks(const std::vector<at::Tensor>& parts, const Routing& routing,
                         const TokenDispatch& dispatch, UnitContext* context,
                         const std::function<void(at::Tensor* sum)>& add, const at::Tensor& addend) {
@@ -126,7 +126,7 @@ at::Tensor ToRows(const at::Tensor& tokens, const Routing& routing, const TokenD
   return GatherRows(received, dispatch.here.order, /*divisor=*/1, ends);
 }
 
-// Where tokens travel one rank has a choice's value, and others zero.
+// With the all-gather, one rank has the value of a choice and the others have zero.
 at::Tensor AtChoices(const at::Tensor& values, const Routing& routing, const TokenDispatch& dispatch,
                      UnitContext* context) {
   if (DispatchesRows(dispatch)) return GatherRows(Back(values, dispatch, context), dispatch.sent.of_choice);

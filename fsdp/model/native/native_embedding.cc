@@ -19,7 +19,7 @@ UnitOutput NativeEmbedding::Forward(int slot, const UnitInput& input, Keep keep)
   if (parts.ranks() == 1) return {at::embedding(param(0), input.tokens), at::Tensor()};
   const OwnWords own = OwnWordsOf(input.tokens.flatten(), param(0).size(0), parts.rank());
   const at::Tensor rows = at::embedding(param(0), own.words).masked_fill_(own.elsewhere.unsqueeze(-1), 0);
-  // All but one of the addends are zero: the sum is exact in any type.
+  // At most one addend is nonzero: the sum is exact in any type.
   return {parts.Sum(rows).unsqueeze(0), at::Tensor()};
 }
 

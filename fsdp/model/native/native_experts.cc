@@ -19,12 +19,12 @@ static_assert(kExpertRowStep % kernels::kGroupedStep == 0);
 
 kernels::Stream StreamOf(const at::Tensor& x) { return kernels::CurrentStream(x.get_device()); }
 
-// Of the m-th matrix in a row of several.
+// Columns of the m-th matrix in rows of several.
 at::Tensor OutputsOf(const at::Tensor& rows, size_t m, int64_t outputs) {
   return rows.narrow(1, static_cast<int64_t>(m) * outputs, outputs);
 }
 
-// x: [rows x inputs], y: [rows x outputs], one of which, or the matrix, is made.
+// x: [rows x inputs], y: [rows x outputs]; computes one of x, y and the matrix from the other two.
 void GroupedProduct(kernels::GroupedForm form, const at::Tensor& x, const at::Tensor& y,
                     const at::Tensor& matrix, const at::Tensor& ends) {
   FSDPD_CHECK(x.stride(1) == 1 && y.stride(1) == 1 && matrix.is_contiguous() && ends.is_contiguous());

@@ -1,6 +1,6 @@
-// Each kernel of experts on CUDA against its CPU twin in double precision, in every type: products by
-// LibTorch's grouped product and by the plain kernel, with experts that have no rows, all rows or all
-// tokens. Skipped without a GPU.
+// CUDA kernels of experts compared with the CPU implementation in double precision, in every type: LibTorch's
+// grouped product and the plain kernel, with experts that have no rows, all rows or all tokens. Skipped
+// without a GPU.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -31,7 +31,7 @@ struct Chosen {
   int64_t experts;
 };
 
-// Every token goes to all.
+// Routes every token to all experts.
 at::Tensor All(int64_t tokens, int64_t experts) {
   return at::arange(experts).repeat({tokens, 1}).contiguous();
 }
@@ -39,8 +39,8 @@ at::Tensor All(int64_t tokens, int64_t experts) {
 std::vector<Chosen> Choices() {
   return {{at::randint(7, {61, 3}, at::kLong), 7},
           {at::randint(128, {3000, 8}, at::kLong), 128},  // Several blocks of choices.
-          {at::randint(100, {5, 2}, at::kLong), 300},     // Most experts have none.
-          {at::full({77, 1}, 4, at::kLong), 6},           // One has all.
+          {at::randint(100, {5, 2}, at::kLong), 300},     // Most experts have no choice.
+          {at::full({77, 1}, 4, at::kLong), 6},           // One expert has all choices.
           {All(33, 5), 5},
           {at::randint(2, {1, 1}, at::kLong), 2}};
 }
@@ -63,7 +63,7 @@ class NativeExpertsCuda : public ::testing::TestWithParam<at::ScalarType> {
   }
 };
 
-TEST_P(NativeExpertsCuda, PlacesAreItsTwins) {
+TEST_P(NativeExpertsCuda, PlacesEqualCpu) {
   for (const Chosen& chosen : Choices()) {
     for (const int64_t step : {int64_t{1}, kExpertRowStep}) {
       const RowPlaces cpu = PlaceRows(chosen.choices, chosen.experts, step);
@@ -75,13 +75,14 @@ TEST_P(NativeExpertsCuda, PlacesAreItsTwins) {
   }
 }
 
-// Of some experts alone; then with too little room, which says how much is lacking and writes nothing beyond.
-TEST_P(NativeExpertsCuda, PlacesOfSomeExpertsAreItsTwins) {
+// A subset of the experts; then with too little capacity, which must count the overflow and write nothing
+// past it.
+TEST_P(NativeExpertsCuda, PlacesOfExpertSubsetEqualCpu) {
   for (const Chosen& chosen : Choices()) {
     for (const int64_t experts : {int64_t{1}, chosen.experts / 2 + 1}) {
       RowsHere here = {chosen.experts - experts, experts, kExpertRowStep, chosen.choices.numel(),
                        at::zeros({}, at::kFloat)};
-      here.room = chosen.choices.ge(here.first).sum().item<int64_t>();  // As many as there are.
+      here.room = chosen.choices.ge(here.first).sum().item<int64_t>();  // Exactly enough.
       const RowPlaces cpu = PlaceRows(chosen.choices, here);
       const at::Tensor lacking = here.lacking = here.lacking.cuda();
       const RowPlaces cuda = PlaceRows(chosen.choices.cuda(), here);
@@ -109,8 +110,8 @@ TEST_P(NativeExpertsCuda, PlacesOfSomeExpertsAreItsTwins) {
   }
 }
 
-// With room for all, for as many as there are of each where all have equally many, and for one.
-TEST_P(NativeExpertsCuda, PlacesInPartsAreItsTwins) {
+// Capacity for all choices, for an even distribution, and for one row.
+TEST_P(NativeExpertsCuda, PlacesInPartsEqualCpu) {
   for (const Chosen& chosen : Choices()) {
     const int64_t all = chosen.choices.numel();
     for (const int64_t room : {all + 1, std::max<int64_t>(1, all / chosen.experts), int64_t{1}}) {
@@ -126,7 +127,7 @@ TEST_P(NativeExpertsCuda, PlacesInPartsAreItsTwins) {
   }
 }
 
-TEST_P(NativeExpertsCuda, RowsAreGatheredAndAddedUpAsByItsTwin) {
+TEST_P(NativeExpertsCuda, GatheredAndSummedRowsEqualCpu) {
   for (const Chosen& chosen : Choices()) {
     const int64_t tokens = chosen.choices.size(0), per_token = chosen.choices.size(1);
     for (const int64_t width : {1, 12, 100, 1024}) {
@@ -149,7 +150,7 @@ TEST_P(NativeExpertsCuda, RowsAreGatheredAndAddedUpAsByItsTwin) {
   }
 }
 
-TEST_P(NativeExpertsCuda, WeighedSwigluEqualsItsTwinBothWays) {
+TEST_P(NativeExpertsCuda, WeighedSwigluEqualsCpu) {
   for (const std::vector<int64_t>& shape :
        std::vector<std::vector<int64_t>>{{0, 8}, {1, 1}, {7, 13}, {64, 768}, {5, 5000}}) {
     const at::Tensor gate_up = Random({shape[0], 2 * shape[1]}) * 2, grad = Random(shape);
@@ -165,8 +166,8 @@ TEST_P(NativeExpertsCuda, WeighedSwigluEqualsItsTwinBothWays) {
   }
 }
 
-TEST_P(NativeExpertsCuda, ProductsEqualTheirTwins) {
-  // In whole packs, and not.
+TEST_P(NativeExpertsCuda, ProductsEqualCpu) {
+  // With sizes that are multiples of a pack, and others.
   for (const auto& [inputs, outputs] :
        {std::pair(64, 48), std::pair(256, 136), std::pair(13, 7), std::pair(72, 65)}) {
     for (const Chosen& chosen : Choices()) {
@@ -174,7 +175,7 @@ TEST_P(NativeExpertsCuda, ProductsEqualTheirTwins) {
       const at::Tensor ends = places.ends, cuda_ends = ends.cuda();
       const at::Tensor x = Random({chosen.choices.numel(), inputs}),
                        grad = Random({chosen.choices.numel(), 2 * outputs});
-      // Zero where they are of no choice, but for those after the last expert's, which nobody reads.
+      // Padding rows are zero, except for those after the last expert's, which are not read.
       at::Tensor rows = GatherRows(x, places.order), grad_rows = GatherRows(grad, places.order);
       const auto end = ends[chosen.experts - 1].item<int64_t>();
       const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -208,7 +209,7 @@ TEST_P(NativeExpertsCuda, ProductsEqualTheirTwins) {
 INSTANTIATE_TEST_SUITE_P(Types, NativeExpertsCuda, ::testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
-// With losses of its own.
+// Context with router losses.
 class LossContext : public LoneContext {
  public:
   explicit LossContext(at::Device device) : grad_loss_(at::full({}, 0.25, at::TensorOptions(device))) {}
@@ -218,7 +219,7 @@ class LossContext : public LoneContext {
   const at::Tensor grad_loss_;
 };
 
-TEST(NativeRouterCuda, RoutersChooseAndCountAsOnTheCpu) {
+TEST(NativeRouterCuda, RouterEqualsCpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   for (const bool sigmoid : {false, true}) {
     for (const int64_t groups : {1, 4}) {
@@ -246,7 +247,7 @@ TEST(NativeRouterCuda, RoutersChooseAndCountAsOnTheCpu) {
       EXPECT_TRUE(cuda.loads.cpu().equal(cpu.loads));
       EXPECT_TRUE(cuda.counts.cpu().equal(cpu.counts));
       near(RoutingSums(cuda, config), RoutingSums(cpu, config));
-      // By choice: rows are filled up on CUDA.
+      // By choice, since rows are padded on CUDA.
       const at::Tensor weights = ChoiceWeights(cuda, config);
       near(weights, ChoiceWeights(cpu, config));
       const at::Tensor grad = at::randn({kTokens * 3, 1});
@@ -256,8 +257,8 @@ TEST(NativeRouterCuda, RoutersChooseAndCountAsOnTheCpu) {
   }
 }
 
-// Rounding on the device is not the CPU's: 0 is exact only if chosen / sum is exactly 1 there too.
-TEST(NativeRouterCuda, NormalizedTop1HasAGradientOfExactlyZero) {
+// The device rounds differently from the CPU: the result is 0 only if chosen / sum is exactly 1 there too.
+TEST(NativeRouterCuda, NormalizedTop1HasZeroGradient) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const bool sigmoid : {false, true}) {

@@ -22,7 +22,7 @@ constexpr int64_t kInputs = 5, kOutputs = 3;
 
 using RowCounts = std::vector<int64_t>;
 
-// With experts that have no row, in front, between and at the end, and with one that has all.
+// Experts without rows at the start, in the middle and at the end, and an expert that has all rows.
 const std::vector<RowCounts> kCounts = {{0, 4, 0, 1, 2, 0}, {0, 0, 7, 0, 0, 0}, {2, 1, 1, 1, 1, 1}};
 
 void ExpectNear(const at::Tensor& got, const at::Tensor& want) {
@@ -30,7 +30,7 @@ void ExpectNear(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_LT((got - want).abs().max().item<double>(), 1e-5);
 }
 
-// Which expert each row is of.
+// The expert of each row.
 std::vector<int64_t> ExpertsOf(const RowCounts& counts) {
   std::vector<int64_t> experts;
   for (size_t e = 0; e < counts.size(); ++e)
@@ -40,7 +40,7 @@ std::vector<int64_t> ExpertsOf(const RowCounts& counts) {
 
 at::Tensor EndsOf(const RowCounts& counts) { return at::tensor(counts).cumsum(0).to(at::kInt); }
 
-TEST(NativeExperts, EachRowMeetsTheMatricesOfItsExpert) {
+TEST(NativeExperts, RowsMultiplyTheirExpertsMatrices) {
   for (const RowCounts& counts : kCounts) {
     const std::vector<int64_t> experts = ExpertsOf(counts);
     const at::Tensor ends = EndsOf(counts);
@@ -61,13 +61,13 @@ TEST(NativeExperts, EachRowMeetsTheMatricesOfItsExpert) {
       want_a[experts[r]] += at::outer(grad[r].narrow(0, 0, kOutputs), rows[r]);
       want_b[experts[r]] += at::outer(grad[r].narrow(0, kOutputs, kOutputs), rows[r]);
     }
-    ExpectNear(into_a, want_a);  // Zero where an expert had no row.
+    ExpectNear(into_a, want_a);  // Zero for experts without rows.
     ExpectNear(into_b, 2 * want_b);
   }
 }
 
-// Against the same with each row's weight taken in afterwards, spelt out for autograd.
-TEST(NativeExperts, WeighedSwigluIsAutogradsBothWays) {
+// Reference: autograd, with the weight applied afterwards.
+TEST(NativeExperts, WeighedSwigluEqualsAutograd) {
   const at::Tensor gate_up = at::randn({7, 10}).set_requires_grad(true);
   const at::Tensor weights = at::randn({7, 1}).set_requires_grad(true);
   const at::Tensor grad = at::randn({7, 5});

@@ -32,7 +32,7 @@ at::Tensor LargestOfRows(const at::Tensor& x) {
   return at::amax(at::abs(x), {1}, /*keepdim=*/true).clamp_min(kLeast);
 }
 
-// Rows of `width` numbers, of which those of x are the first. x: fp32.
+// Quantizes rows of x (fp32) on the CPU; the result has `width` columns, of which x fills the first.
 Fp8 RowsOnHost(const at::Tensor& x, int64_t width) {
   const at::Tensor largest = LargestOfRows(x);
   const at::Tensor factor = at::empty_like(largest).fill_(kLargest).div_(largest);
@@ -41,9 +41,9 @@ Fp8 RowsOnHost(const at::Tensor& x, int64_t width) {
   return {values, (largest / kLargest).flatten()};
 }
 
-// The least power of two with which none is above 448; what is not finite stays.
+// The smallest power-of-two scale with which no element exceeds 448; non-finite values are unchanged.
 at::Tensor PowersOnHost(const at::Tensor& largest) {
-  const auto [mantissa, exponent] = at::frexp(largest / kLargest);  // Exact but for its last bits.
+  const auto [mantissa, exponent] = at::frexp(largest / kLargest);  // Exact except for its last bits.
   const at::Tensor low = at::ldexp(at::ones_like(largest), exponent - 1);
   const at::Tensor scale = at::where(low * kLargest >= largest, low, low * 2);
   return at::where(largest.isfinite(), scale, largest);

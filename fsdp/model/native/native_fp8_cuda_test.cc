@@ -1,6 +1,6 @@
-// Rounding to FP8 on CUDA against its CPU twin, to the bit; products and the three directions of a linear
-// layer near the twin's, whose sums go in another order. At sizes that fill whole tiles and at sizes that do
-// not. Skipped without a GPU, and for products without one that multiplies FP8.
+// FP8 quantization on CUDA compared with the CPU implementation, bitwise; products and the three directions
+// of a linear layer within a tolerance, since sums have another order. Sizes with and without partial tiles.
+// Skipped without a GPU; products need a GPU with FP8.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -41,7 +41,7 @@ class NativeFp8Cuda : public ::testing::Test {
 
   static at::Tensor Random(int64_t rows, int64_t width) { return at::randn({rows, width}).to(at::kBFloat16); }
 
-  // But for rows that are not finite, whose NaNs may have another sign.
+  // Except for non-finite rows, whose NaNs may differ in sign.
   static void ExpectSameBits(const Fp8& cuda, const Fp8& host) {
     ASSERT_EQ(cuda.values.sizes(), host.values.sizes());
     const at::Tensor finite = host.scales.isfinite();
@@ -62,7 +62,7 @@ class NativeFp8Cuda : public ::testing::Test {
   }
 };
 
-TEST_F(NativeFp8Cuda, RoundsToTheBitsOfTheHost) {
+TEST_F(NativeFp8Cuda, RowsEqualCpuBits) {
   const std::vector<std::vector<int64_t>> shapes = {{0, 16},   {1, 16},     {7, 48},     {130, 80},
                                                     {129, 64}, {256, 4096}, {33, 14336}, {5, 40960}};
   for (const std::vector<int64_t>& shape : shapes) {
@@ -82,7 +82,7 @@ TEST_F(NativeFp8Cuda, RoundsToTheBitsOfTheHost) {
   }
 }
 
-TEST_F(NativeFp8Cuda, ReadsRowsThatAreApartAndNumbersAtOddAddresses) {
+TEST_F(NativeFp8Cuda, ReadsStridedAndUnalignedRows) {
   const at::Tensor wide = Random(37, 200);
   for (const int64_t begin : {0, 8, 3}) {
     const at::Tensor part = wide.narrow(1, begin, 96), cuda = wide.cuda().narrow(1, begin, 96);
@@ -91,8 +91,8 @@ TEST_F(NativeFp8Cuda, ReadsRowsThatAreApartAndNumbersAtOddAddresses) {
   }
 }
 
-// fp32 is rounded to bf16 first; scales at an edge; tiles that are cut in both directions.
-TEST_F(NativeFp8Cuda, WeightsAreRoundedAndTurnedToTheBitsOfTheHost) {
+// fp32 is rounded to bf16 first; scales at a boundary; partial tiles in both dimensions.
+TEST_F(NativeFp8Cuda, WeightsAndTransposeEqualCpuBits) {
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
            {16, 16}, {48, 80}, {128, 128}, {144, 4096}, {4096, 272}, {32, 40960}}) {
     at::Tensor x = at::randn({shape[0], shape[1]}) * 0.02;
@@ -105,7 +105,7 @@ TEST_F(NativeFp8Cuda, WeightsAreRoundedAndTurnedToTheBitsOfTheHost) {
   }
 }
 
-TEST_F(NativeFp8Cuda, WhatIsNotFiniteStaysSo) {
+TEST_F(NativeFp8Cuda, NonFiniteValuesPropagate) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     at::Tensor x = Random(40, 64);
     x[5][9] = bad;
@@ -120,7 +120,7 @@ TEST_F(NativeFp8Cuda, WhatIsNotFiniteStaysSo) {
   }
 }
 
-TEST_F(NativeFp8Cuda, NormsRoundTheBitsThatTheyWouldWrite) {
+TEST_F(NativeFp8Cuda, FusedNormEqualsSeparateRounding) {
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
            {0, 512}, {1, 512}, {7, 64}, {33, 4096}, {5, 8192}, {130, 1040}, {3, 9216}}) {
     const at::Tensor x = Random(shape[0], shape[1]).cuda(), weight = Random(1, shape[1]).cuda()[0];
@@ -135,7 +135,7 @@ TEST_F(NativeFp8Cuda, NormsRoundTheBitsThatTheyWouldWrite) {
   }
 }
 
-TEST_F(NativeFp8Cuda, NormsFindTheLargestOfTheColumnsThatTheyWriteAgain) {
+TEST_F(NativeFp8Cuda, NormBackwardFindsColumnMaxima) {
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
            {1, 512}, {7, 64}, {601, 4096}, {33, 4096}, {5, 8192}, {130, 1040}, {3, 9216}}) {
     const at::Tensor x = Random(shape[0], shape[1]).cuda(), weight = Random(1, shape[1]).cuda()[0];
@@ -154,8 +154,8 @@ TEST_F(NativeFp8Cuda, NormsFindTheLargestOfTheColumnsThatTheyWriteAgain) {
   }
 }
 
-// Against the kernels that it takes the place of; tiles and parts of rows are cut in both directions.
-TEST_F(NativeFp8Cuda, SwigluRoundsTheBitsThatItWouldWrite) {
+// Compared with the kernels it replaces; partial tiles and rows in both dimensions.
+TEST_F(NativeFp8Cuda, FusedSwigluEqualsSeparateRounding) {
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
            {0, 16}, {1, 16}, {7, 48}, {130, 80}, {300, 304}, {257, 14336}, {3, 40960}}) {
     const at::Tensor gate_up = Random(shape[0], 2 * shape[1]).cuda(),
@@ -179,15 +179,15 @@ TEST_F(NativeFp8Cuda, SwigluRoundsTheBitsThatItWouldWrite) {
   }
 }
 
-// By rows, weights, norms and SwiGLU, of which some packs are beyond what a thread keeps; a row that is not
-// finite, and numbers at the edge of becoming zero.
-TEST_F(NativeFp8Cuda, SeesWhatTheHostSees) {
+// Through rows, weights, norms and SwiGLU, with rows larger than a thread's registers hold; a non-finite row,
+// and elements at the boundary of being flushed.
+TEST_F(NativeFp8Cuda, StatisticsEqualCpu) {
   for (const int64_t width : {int64_t{1024}, int64_t{48}, int64_t{40960}}) {
     at::Tensor x = Random(200, width);
     x[64].mul_(1e-9)[5] = 1;
     x[128].fill_(0x1p-10)[3] = 448;
     x[128][4] = 0x1.02p-10;
-    x[77][9] = 1e4;  // The largest scale, of a row whose numbers are not counted.
+    x[77][9] = 1e4;  // The largest scale, in a row whose elements are not sampled.
     at::Tensor infinite = x.clone();
     infinite[192].fill_(std::numeric_limits<float>::infinity());
     const at::Tensor weight = Random(1, width)[0], powers = Fp8Weights(Random(width, 16)).scales;
@@ -199,7 +199,7 @@ TEST_F(NativeFp8Cuda, SeesWhatTheHostSees) {
       Fp8Rows(there(infinite));
       Fp8Rows(there(x), there(powers));
       Fp8Weights(there(x));
-      // Of the same bits: the host's kernels would round others.
+      // Uses the same bits, since the CPU's kernels would round differently.
       if (device.is_cuda()) {
         Fp8RmsNormForward(there(x), there(weight), 1e-5);
         Fp8SwigluForward(there(gate_up));
@@ -226,7 +226,7 @@ class NativeFp8CudaProduct : public NativeFp8Cuda {
   }
 };
 
-TEST_F(NativeFp8CudaProduct, IsNearItsTwinInBothTypesWithAndWithoutAddend) {
+TEST_F(NativeFp8CudaProduct, IsNearCpuWithAndWithoutAddend) {
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
            {1, 16, 16}, {7, 48, 32}, {130, 80, 4096}, {512, 1024, 768}, {1024, 384, 208}}) {
     const Fp8 x = Fp8Rows(Random(shape[0], shape[2])), w = Fp8Rows(Random(shape[1], shape[2]));
@@ -244,7 +244,7 @@ TEST_F(NativeFp8CudaProduct, IsNearItsTwinInBothTypesWithAndWithoutAddend) {
   }
 }
 
-TEST_F(NativeFp8CudaProduct, AllDirectionsOfALinearLayerAreNearTheirTwins) {
+TEST_F(NativeFp8CudaProduct, LinearLayerIsNearCpuInAllDirections) {
   const std::vector<int64_t> outputs = {64, 32, 32};
   for (const int64_t tokens : {16, 77}) {
     const at::Tensor x = Random(tokens, 48), grad = Random(tokens, 128), residual = Random(tokens, 64);
@@ -290,8 +290,8 @@ TEST_F(NativeFp8CudaProduct, AllDirectionsOfALinearLayerAreNearTheirTwins) {
   }
 }
 
-// Experts with few rows, with none of their own, with many; what is beyond the last one's is not read.
-TEST_F(NativeFp8CudaProduct, ProductsOfExpertsAreNearTheirTwins) {
+// Experts with few rows, none, and many; rows past the last end are not read.
+TEST_F(NativeFp8CudaProduct, ExpertProductsAreNearCpu) {
   const std::vector<std::vector<int64_t>> counts = {
       {16}, {16, 32, 16, 400, 16, 16, 2048}, std::vector<int64_t>(130, 16), {1008, 16}};
   for (const std::vector<int64_t>& of : counts) {
@@ -302,7 +302,7 @@ TEST_F(NativeFp8CudaProduct, ProductsOfExpertsAreNearTheirTwins) {
       const auto rows_of = [&](int64_t width) {
         at::Tensor rows = Random(room, width);
         rows.narrow(0, end, room - end).fill_(std::numeric_limits<float>::quiet_NaN());
-        rows.narrow(0, end - 5, 5).zero_();  // Of no choice.
+        rows.narrow(0, end - 5, 5).zero_();  // Padding.
         return rows;
       };
       const at::Tensor rows = rows_of(inputs), grad = rows_of(2 * outputs);
@@ -336,15 +336,15 @@ TEST_F(NativeFp8CudaProduct, ProductsOfExpertsAreNearTheirTwins) {
   }
 }
 
-// To the bit what copying the rows first gives, those of no choice too.
-TEST_F(NativeFp8CudaProduct, RowsOfExpertsNeedNotBeCopied) {
+// Bitwise equal to copying the rows first, including padding rows.
+TEST_F(NativeFp8CudaProduct, ExpertRowsByIndexEqualCopiedRows) {
   const std::vector<int64_t> counts = {16, 48, 1024, 16, 160};
   const at::Tensor ends = at::tensor(counts).cumsum(0).to(at::kInt).cuda();
   const int64_t end = ends[4].item<int>(), room = end + 48, tokens = 333, per_token = 4;
   for (const auto& [inputs, outputs] : {std::pair(48, 80), std::pair(528, 272)}) {
     const at::Tensor x = Random(tokens, inputs).cuda(), grad = Random(tokens, outputs).cuda();
     at::Tensor places = at::randint(-300, tokens * per_token, {room}, at::kInt).clamp_min(-1).cuda();
-    places.narrow(0, 60, 20).fill_(-1);  // A watched row among them, which is an expert's first.
+    places.narrow(0, 60, 20).fill_(-1);  // Including a sampled row, which is an expert's first.
     const Fp8 weights = Fp8Weights(Random(5 * outputs, inputs).cuda());
     const std::vector<Fp8> matrices = {
         {weights.values.view({5, outputs, inputs}), weights.scales.view({5, outputs})}};

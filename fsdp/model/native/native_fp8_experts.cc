@@ -60,7 +60,7 @@ void SetPlaces(const ExpertRows& rows, Args* args) {
   args->divisor = static_cast<int>(rows.divisor);
 }
 
-// As rows, with the matrices' scales in them.
+// Quantizes by row, with the scales of the matrices folded in.
 Fp8 ScaledRows(const ExpertRows& grad_out, const at::Tensor& ends, const std::vector<Fp8>& matrices) {
   std::vector<at::Tensor> of;
   for (const Fp8& matrix : matrices) of.push_back(matrix.scales);
@@ -83,7 +83,8 @@ Fp8 ScaledRows(const ExpertRows& grad_out, const at::Tensor& ends, const std::ve
   return rows;
 }
 
-// Of each expert all matrices' outputs in a row, so that they are added up by one product.
+// Transposes the matrices and concatenates their outputs per expert, so that one product sums over all of
+// them.
 Fp8 AllTurned(const std::vector<Fp8>& matrices) {
   const at::Tensor& first = matrices[0].values;
   const int64_t experts = first.size(0), outputs = first.size(1), inputs = first.size(2),
@@ -100,7 +101,7 @@ Fp8 AllTurned(const std::vector<Fp8>& matrices) {
   return turned;
 }
 
-// Turned, with scales [experts x width].
+// Quantizes transposed, with scales [experts x width].
 Fp8 ColumnsOnCuda(const ExpertRows& of, const at::Tensor& ends) {
   const at::Tensor& x = of.from;
   const int64_t experts = ends.size(0), width = of.width(), rows = of.rows();

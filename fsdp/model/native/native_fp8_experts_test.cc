@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kExperts = 5, kInputs = 48, kOutputs = 32, kRows = 41;
 
-// One has no rows, and one a single row, whose columns' scales are its own numbers'.
+// One expert without rows, and one with a single row, whose column scales are its own elements.
 const std::vector<int64_t> kCounts = {3, 0, 1, 20, 17};
 
 at::Tensor Random(at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16); }
@@ -40,7 +40,7 @@ Fp8 RandomMatrices() {
 at::Tensor Exact(const Fp8& of) {
   return of.values.to(at::kFloat).to(at::kDouble) * of.scales.to(at::kDouble).unsqueeze(-1);
 }
-// What is left of x's rows, or of its columns.
+// x after quantization by row, or by column.
 at::Tensor Rounded(const at::Tensor& x) { return Exact(Fp8Rows(x)); }
 at::Tensor RoundedColumns(const at::Tensor& x) { return Exact(Fp8Columns(x)).narrow(1, 0, x.size(0)).t(); }
 
@@ -49,7 +49,7 @@ void ExpectNear(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_LE((got.to(at::kDouble) - want).abs().max().item<double>(), want.abs().max().item<double>() / 200);
 }
 
-// Each expert's rows by themselves, in double precision, of what is left after rounding.
+// Reference: each expert's rows separately, in double precision, from the quantized values.
 class NativeFp8Experts : public ::testing::Test {
  protected:
   template <typename Check>
@@ -66,7 +66,7 @@ class NativeFp8Experts : public ::testing::Test {
   const Fp8 a_ = RandomMatrices(), b_ = RandomMatrices();
 };
 
-TEST_F(NativeFp8Experts, EachRowMeetsTheMatricesOfItsExpert) {
+TEST_F(NativeFp8Experts, RowsMultiplyTheirExpertsMatrices) {
   const at::Tensor out = Fp8ExpertsForward(Fp8Rows(rows_), ends_, {a_, b_});
   OfEach([&](int64_t e, const auto& own) {
     const at::Tensor both = at::cat({Exact(a_)[e], Exact(b_)[e]});
@@ -74,8 +74,8 @@ TEST_F(NativeFp8Experts, EachRowMeetsTheMatricesOfItsExpert) {
   });
 }
 
-// Scales of matrices are in what is rounded.
-TEST_F(NativeFp8Experts, GradientsGoBackThroughTheSameNumbers) {
+// The scales of matrices are folded into the quantized operand.
+TEST_F(NativeFp8Experts, InputGradientsUseQuantizedWeights) {
   const at::Tensor back = Fp8ExpertsBackward(grad_, ends_, {a_, b_});
   OfEach([&](int64_t e, const auto& own) {
     if (own(grad_).size(0) == 0) return;
@@ -87,7 +87,7 @@ TEST_F(NativeFp8Experts, GradientsGoBackThroughTheSameNumbers) {
   });
 }
 
-TEST_F(NativeFp8Experts, MatricesGetTheGradientOfTheirRowsRoundedByColumns) {
+TEST_F(NativeFp8Experts, MatrixGradientsUseColumnScales) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const at::Tensor first = at::full({kExperts, kOutputs, kInputs}, nan, type),
@@ -107,7 +107,7 @@ TEST_F(NativeFp8Experts, MatricesGetTheGradientOfTheirRowsRoundedByColumns) {
   }
 }
 
-TEST_F(NativeFp8Experts, TokensRowsAreThoseThatWereCopied) {
+TEST_F(NativeFp8Experts, RowsByIndexEqualCopiedRows) {
   const at::Tensor tokens = Random({9, kInputs}), grads = Random({9, kOutputs});
   const at::Tensor places = at::randint(-4, 9 * 3, {kRows}, at::kInt).clamp_min(-1);
   const auto copied = [&](const at::Tensor& of) { return GatherRows(of, places, 3); };

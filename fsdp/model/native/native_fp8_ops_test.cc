@@ -1,5 +1,5 @@
-// On the CPU they are made of native_ops and native_fp8, so what is tested is that nothing is lost between:
-// shapes, padding, and which of SwiGLU's tensors is which. On CUDA: native_fp8_cuda_test.
+// The CPU path is composed of native_ops and native_fp8, so this tests the composition: shapes, padding, and
+// which tensor of SwiGLU is which. For CUDA see native_fp8_cuda_test.
 #include "fsdp/model/native/native_fp8_ops.h"
 
 #include <ATen/TensorOperators.h>
@@ -17,14 +17,14 @@ at::Tensor Random(int64_t rows, int64_t width) { return at::randn({rows, width})
 
 at::Tensor Exact(const Fp8& of) { return of.values.to(at::kFloat) * of.scales.unsqueeze(1); }
 
-// e4m3 has three bits behind the point: 1/16 of a number at most, beside what is near zero.
+// e4m3 has three mantissa bits: a relative error of at most 1/16, except near zero.
 void ExpectNear(const Fp8& got, const at::Tensor& want) {
   ASSERT_EQ(Exact(got).sizes(), want.sizes());
   const at::Tensor off = (Exact(got) - want).norm(), size = want.norm();
   EXPECT_LT(off.item<float>(), 0.04f * size.item<float>());
 }
 
-TEST(NativeFp8Ops, ANormIsRounded) {
+TEST(NativeFp8Ops, NormIsQuantized) {
   const at::Tensor x = Random(21, 48) * 7, weight = Random(1, 48)[0];
   const at::Tensor rstd = (x.to(at::kFloat).square().mean(1, true) + 1e-5).rsqrt();
   const Fp8Normed got = Fp8RmsNormForward(x, weight, 1e-5);
@@ -32,7 +32,7 @@ TEST(NativeFp8Ops, ANormIsRounded) {
   ExpectNear(got.y, x.to(at::kFloat) * rstd * weight.to(at::kFloat));
 }
 
-TEST(NativeFp8Ops, SwigluAndItsGradientsAreRoundedAlongWhatProductsAddUp) {
+TEST(NativeFp8Ops, SwigluGradientsAreQuantizedAlongSummedDimension) {
   constexpr int64_t kRows = 21, kWidth = 32;
   const at::Tensor gate_up = Random(kRows, 2 * kWidth), grad = Random(kRows, kWidth);
   const at::Tensor gate = gate_up.narrow(1, 0, kWidth).to(at::kFloat), sigmoid = at::sigmoid(gate);

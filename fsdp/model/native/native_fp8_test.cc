@@ -19,7 +19,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// Every number that e4m3 has from 0 up, by its bits: from its definition, and not by LibTorch's casts.
+// Every nonnegative e4m3 number by its bits, from the format's definition rather than LibTorch's casts.
 std::vector<double> Numbers() {
   std::vector<double> numbers;
   for (int bits = 0; bits < 0x7f; ++bits) {
@@ -29,7 +29,7 @@ std::vector<double> Numbers() {
   return numbers;
 }
 
-// The nearest of them, of two as near the one whose last bit is 0.
+// The nearest of them; ties go to the one whose last bit is 0.
 double Nearest(double x) {
   static const std::vector<double> numbers = Numbers();
   size_t best = 0;
@@ -58,15 +58,15 @@ void ExpectRounded(const at::Tensor& x, const Fp8& fp8) {
   }
 }
 
-TEST(NativeFp8, ARowIsRoundedToTheNearestByItsLargestNumber) {
+TEST(NativeFp8, QuantizesRowsByTheirMaximum) {
   at::Tensor x = Random(5, 48);
   x[1].mul_(1e4);
   x[2].mul_(1e-4);
-  x[3][7] = 3e4;  // Beside it the others lose bits, or become 0.
+  x[3][7] = 3e4;  // Makes the others lose bits, or flushes them.
   ExpectRounded(x, Fp8Rows(x));
 }
 
-TEST(NativeFp8, ColumnsAreTheRowsOfWhatIsTurnedAndZerosBehind) {
+TEST(NativeFp8, ColumnsEqualRowsOfPaddedTranspose) {
   const at::Tensor x = Random(21, 32);
   const Fp8 columns = Fp8Columns(x);
   EXPECT_EQ(columns.values.sizes(), at::IntArrayRef({32, 32}));
@@ -74,18 +74,18 @@ TEST(NativeFp8, ColumnsAreTheRowsOfWhatIsTurnedAndZerosBehind) {
   EXPECT_EQ(columns.values.narrow(1, 21, 11).to(at::kFloat).abs().max().item<float>(), 0);
 }
 
-TEST(NativeFp8, APartOfWiderRowsIsRead) {
+TEST(NativeFp8, ReadsStridedRows) {
   const at::Tensor x = Random(6, 64), part = x.narrow(1, 16, 32);
   EXPECT_TRUE(Fp8Rows(part).values.to(at::kFloat).equal(Fp8Rows(part.contiguous()).values.to(at::kFloat)));
   EXPECT_TRUE(
       Fp8Columns(part).values.to(at::kFloat).equal(Fp8Columns(part.contiguous()).values.to(at::kFloat)));
 }
 
-// A power of two that brings no number above 448, where half of it would.
-TEST(NativeFp8, WeightsHaveTheLeastPowerOfTwo) {
+// The smallest power of two with which no element exceeds 448.
+TEST(NativeFp8, WeightsHaveSmallestPowerOfTwoScale) {
   at::Tensor x = Random(40, 48);
   for (int row = 0; row < 40; ++row) x[row].mul_(std::ldexp(1.0, row % 30 - 15) * (1 + row / 40.0));
-  x[7].clamp_(-0.5, 0.5)[3] = 448;  // Right at an edge, and right behind it.
+  x[7].clamp_(-0.5, 0.5)[3] = 448;  // Exactly at the boundary, and just past it.
   x[8].clamp_(-0.5, 0.5)[3] = 450;
   for (const at::Tensor& from : {x, x.to(at::kFloat)}) {
     const Fp8 weights = Fp8Weights(from);
@@ -105,21 +105,21 @@ TEST(NativeFp8, WeightsHaveTheLeastPowerOfTwo) {
   EXPECT_EQ(Fp8Weights(x).scales[8].item<float>(), 2);
 }
 
-TEST(NativeFp8, WhatIsMultipliedWithWeightsScalesKeepsItsBits) {
+TEST(NativeFp8, MultiplyingByWeightScalesIsExact) {
   const at::Tensor x = Random(21, 48), scales = Fp8Weights(Random(48, 16) * 3e-3).scales;
   const Fp8 rows = Fp8Rows(x, scales), of_product = Fp8Rows(x * scales.to(at::kBFloat16));
   EXPECT_TRUE(rows.scales.equal(of_product.scales));
   EXPECT_TRUE(rows.values.to(at::kFloat).equal(of_product.values.to(at::kFloat)));
 }
 
-TEST(NativeFp8, TurnedWeightsAreTheSameNumbers) {
+TEST(NativeFp8, TransposeKeepsWeightValues) {
   const Fp8 weights = Fp8Weights(Random(48, 32)), turned = Fp8Turned(weights);
   EXPECT_TRUE(turned.values.is_contiguous());
   EXPECT_TRUE(turned.values.to(at::kFloat).equal(weights.values.to(at::kFloat).t()));
   EXPECT_TRUE(turned.scales.equal(at::ones({32})));
 }
 
-TEST(NativeFp8, ZerosAndTinyRowsStayFinite) {
+TEST(NativeFp8, ZeroAndTinyRowsStayFinite) {
   at::Tensor x = at::zeros({3, 16}, at::kBFloat16);
   x[1].fill_(std::ldexp(1.0, -126));
   x[2].fill_(-0.0);
@@ -130,7 +130,7 @@ TEST(NativeFp8, ZerosAndTinyRowsStayFinite) {
   }
 }
 
-TEST(NativeFp8, WhatIsNotFiniteIsNotHiddenByAScale) {
+TEST(NativeFp8, NonFiniteValuesPropagate) {
   for (const float bad : {kInf, -kInf, std::numeric_limits<float>::quiet_NaN()}) {
     at::Tensor x = Random(4, 16), w = Random(16, 16);
     x[2][3] = bad;
@@ -144,8 +144,8 @@ TEST(NativeFp8, WhatIsNotFiniteIsNotHiddenByAScale) {
   }
 }
 
-// Beside sums in double precision of what is left after rounding.
-TEST(NativeFp8, AProductIsThatOfTheRoundedNumbers) {
+// Reference: sums in double precision of the quantized values.
+TEST(NativeFp8, ProductUsesQuantizedValues) {
   const at::Tensor x = Random(21, 32), w = Random(48, 32) * 7;
   const Fp8 a = Fp8Rows(x), b = Fp8Rows(w);
   const auto wide = [](const Fp8& of) {
@@ -166,7 +166,7 @@ TEST(NativeFp8, AProductIsThatOfTheRoundedNumbers) {
   }
 }
 
-TEST(NativeFp8, APartOfTheRowsIsTheirProduct) {
+TEST(NativeFp8, PartOfRowsMultipliesSeparately) {
   const Fp8 a = Fp8Rows(Random(21, 32)), b = Fp8Rows(Random(48, 32));
   at::Tensor all = at::empty({21, 48}, at::kFloat), part = at::empty({5, 48}, at::kFloat);
   Fp8ProductInto(a, b, {}, all);

@@ -49,7 +49,7 @@ NativeHead::Loss NativeHead::LossOf(const at::Tensor& logits, const at::Tensor& 
   of_ranks.select(0, parts.rank()).copy_(here.log_sum_exp.squeeze(-1));
   context().AllGather(Group::kTensor, of_ranks);
   at::Tensor all = at::logsumexp(of_ranks, {0}).unsqueeze(-1);
-  // What the words of others add to the loss of the targets that are here.
+  // The contribution of other ranks' vocabulary to the loss of the targets in this rank's part.
   const at::Tensor added = (all - here.log_sum_exp).squeeze(-1).masked_fill_(own.elsewhere, 0).sum();
   return {here.loss + added, std::move(all), std::move(own.words)};
 }

@@ -26,8 +26,8 @@ constexpr double kTwoPi = 6.283185307179586;
 
 kernels::Stream StreamOf(const at::Tensor& x) { return kernels::CurrentStream(x.get_device()); }
 
-// YaRN's share of each frequency that stays: linear in its number, between those that turn high_freq_factor
-// and low_freq_factor times within the original positions.
+// The fraction of each frequency that YaRN leaves unscaled: a linear ramp over the frequency index, between
+// those that make high_freq_factor and low_freq_factor rotations within the original context length.
 at::Tensor KeptByYarn(const LlamaConfig& config) {
   const RopeScaling& scaling = config.rope_scaling;
   const auto size = static_cast<double>(config.rotary_size());
@@ -41,8 +41,9 @@ at::Tensor KeptByYarn(const LlamaConfig& config) {
   return 1 - at::arange(config.rotary_size() / 2, at::kFloat).sub(first).div(between).clamp(0, 1);
 }
 
-// [1 x half of what is rotated] fp32 on the CPU. Long wavelengths are stretched by scaling.factor, short ones
-// stay, and `kept`, the share that stays, is linear between the two: in the frequency, but for YaRN's.
+// [1 x half of the rotated part] fp32 on the CPU. Long wavelengths are divided by scaling.factor, short ones
+// are unchanged. The unchanged fraction (`kept`) is linear in between: in the frequency, or for YaRN in its
+// index.
 at::Tensor Frequencies(const LlamaConfig& config) {
   const at::Tensor exponents =
       at::arange(0, config.rotary_size(), 2, at::kFloat).div(static_cast<double>(config.rotary_size()));
@@ -59,7 +60,7 @@ at::Tensor Frequencies(const LlamaConfig& config) {
   return frequencies * (saved + (1 - saved) / scaling.factor);
 }
 
-// From token to token, as the kernel walks. The stride of an axis with one member says nothing.
+// The stride between tokens. The stride of a dimension of size one is meaningless.
 int64_t RowOf(const at::Tensor& x) {
   FSDPD_CHECK(x.stride(3) == 1 && (x.size(2) == 1 || x.stride(2) == x.size(3)));
   if (x.size(1) == 1) return x.size(0) == 1 ? x.size(2) * x.size(3) : x.stride(0);
@@ -71,7 +72,7 @@ kernels::HeadRows HeadRowsOf(const at::Tensor& from, const at::Tensor& to) {
   return {from.const_data_ptr(), RowOf(from), to.data_ptr(), RowOf(to), static_cast<int>(from.size(2))};
 }
 
-// The kernels' arguments for q and k of [micro_batch, sequence, heads, head_size].
+// Kernel arguments for q and k of [micro_batch, sequence, heads, head_size].
 kernels::HeadAngles AnglesOf(const Rotary& rotary, const at::Tensor& positions, const at::Tensor& q) {
   FSDPD_CHECK(positions.defined() || rotary.cos.size(0) == q.size(1));
   kernels::HeadAngles angles = {};
@@ -95,19 +96,19 @@ void RotateOnCuda(const Rotary& rotary, const at::Tensor& positions, float direc
                   direction, StreamOf(from.q));
 }
 
-// Both halves are computed in fp32 and rounded as they are written; `to` may be `from`.
+// Computes both halves in fp32 and rounds when writing; `to` may alias `from`.
 void RotateOnCpu(const Rotary& angles, double direction, const at::Tensor& from, const at::Tensor& to) {
   const int64_t half = from.size(-1) / 2;
   const at::Tensor scaled = at::mul(from.unflatten(-1, {2, half}), angles.cos.unsqueeze(-2));
   const at::Tensor second = from.narrow(-1, half, half);
   at::Tensor first = from.narrow(-1, 0, half), to_first = to.narrow(-1, 0, half),
              to_second = to.narrow(-1, half, half);
-  if (from.is_alias_of(to)) first = first.clone();  // The second half still needs it.
+  if (from.is_alias_of(to)) first = first.clone();  // The second half still reads it.
   at::addcmul_out(to_first, scaled.select(-2, 0), second, angles.sin, -direction);
   at::addcmul_out(to_second, scaled.select(-2, 1), first, angles.sin, direction);
 }
 
-// The tables' rows for each token: [micro_batch x sequence x 1 x half].
+// Table rows for each token: [micro_batch x sequence x 1 x half].
 Rotary At(const Rotary& rotary, const at::Tensor& positions) {
   if (!positions.defined()) return rotary;
   const auto rows = [&](const at::Tensor& table) {
@@ -128,7 +129,7 @@ at::Tensor RstdOf(const at::Tensor& heads) {
   return at::empty({heads.size(0) * heads.size(1) * heads.size(2), 1}, heads.options().dtype(at::kFloat));
 }
 
-// Nothing where the kernel does not take such heads.
+// Nullopt if the kernel does not support these heads.
 std::optional<NormedHeads> NormAndRotateByKernel(const Rotary& rotary, const at::Tensor& positions,
                                                  const QueriesAndKeys& heads, const HeadNorms& norms) {
   const auto like = [](const at::Tensor& of) { return at::empty(of.sizes(), of.options()); };

@@ -37,7 +37,7 @@ LlamaConfig RotaryConfig(double factor) {
   return config;
 }
 
-TEST(Rotate, TurnsEachPairByPositionTimesFrequency) {
+TEST(Rotate, RotatesPairsByPositionTimesFrequency) {
   const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
   const at::Tensor x = at::randn({1, 5, 1, 8}), y = Turned(x, rotary);
   for (int64_t position = 0; position < 5; ++position) {
@@ -50,17 +50,17 @@ TEST(Rotate, TurnsEachPairByPositionTimesFrequency) {
   }
 }
 
-// Wavelengths are 2 pi times 1, 3.16, 10, 31.6: of 64 positions 10.2, 3.2, 1.02 and 0.32 turns.
-TEST(Rotate, StretchesLongWavelengthsOnly) {
+// Wavelengths are 2 pi times 1, 3.16, 10, 31.6: over 64 positions 10.2, 3.2, 1.02 and 0.32 rotations.
+TEST(Rotate, ScalesOnlyLongWavelengths) {
   const double position = 3;
   const at::Tensor angles = MakeRotary(RotaryConfig(8), 4, at::kCPU).sin[3].view({-1}).asin();
   const double turns = 64 / (2 * M_PI) * std::pow(10, -0.5), saved = (turns - 1) / 3;
-  EXPECT_NEAR(std::sin(angles[0].item<double>()), std::sin(position), 1e-6);  // More than 4 turns: stays.
+  EXPECT_NEAR(std::sin(angles[0].item<double>()), std::sin(position), 1e-6);  // > 4 turns: unchanged.
   EXPECT_NEAR(angles[1].item<double>(), position * std::pow(10, -0.5) * (saved + (1 - saved) / 8), 1e-6);
-  EXPECT_NEAR(angles[3].item<double>(), position * std::pow(10, -1.5) / 8, 1e-7);  // Less than 1: stretched.
+  EXPECT_NEAR(angles[3].item<double>(), position * std::pow(10, -1.5) / 8, 1e-7);  // < 1 turn: scaled.
 }
 
-TEST(Rotate, BackwardTurnsBack) {
+TEST(Rotate, BackwardIsInverse) {
   const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
   const at::Tensor x = at::randn({2, 5, 3, 8});
   const at::Tensor q = Turned(x, rotary), k = Turned(x, rotary);
@@ -72,7 +72,7 @@ TEST(Rotate, BackwardTurnsBack) {
   EXPECT_TRUE(k.equal(k_into));
 }
 
-TEST(Rotate, ReadsEachTokensPosition) {
+TEST(Rotate, ReadsPositionOfEachToken) {
   const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
   const at::Tensor x = at::randn({2, 5, 3, 8});
   const at::Tensor positions = at::tensor({0, 1, 2, 3, 4, 0, 1, 0, 1, 2}, at::kLong).view({2, 5});
@@ -93,9 +93,9 @@ TEST(Rotate, RoundsBf16Once) {
   EXPECT_TRUE(Turned(x, rotary).equal(Turned(x.to(at::kFloat), rotary).to(at::kBFloat16)));
 }
 
-// Against LibTorch's norm and autograd, the rotation by its formula: out of rows that have more than heads,
-// and back into them.
-TEST(NormedHeads, EqualLibTorchsNormAndTheRotationBothWays) {
+// Compared with LibTorch's norm and autograd, and the rotation formula: reads heads from wider packed rows,
+// and writes back into them.
+TEST(NormedHeads, EqualNormAndRotation) {
   const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
   at::Tensor row = at::randn({2, 5, 7, 8});
   const at::Tensor weight = at::randn({8}), grad = at::randn({2, 5, 4, 8});

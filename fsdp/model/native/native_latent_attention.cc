@@ -15,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-// A copy with zeros beside it.
+// A zero-padded copy.
 at::Tensor Padded(const at::Tensor& heads, int64_t width) {
   std::vector<int64_t> shape = heads.sizes().vec();
   const int64_t own = std::exchange(shape.back(), width);
@@ -36,8 +36,7 @@ at::Tensor Narrowed(const at::Tensor& heads, int64_t width) {
 // [tokens x all heads]
 at::Tensor FlatTokens(const at::Tensor& heads) { return heads.flatten(0, 1).flatten(1); }
 
-// Backward through heads wider than 128 is newer versions' of cuDNN alone; flash attention has them up to
-// 256.
+// Only newer versions of cuDNN have a backward for heads wider than 128; flash attention supports up to 256.
 AttentionKernel ChooseKernel(const AttentionInput& input) {
   const AttentionKernel kernel = ChooseAttentionKernel(input);
   return kernel == AttentionKernel::kCudnn ? AttentionKernel::kFlash : kernel;
@@ -164,7 +163,7 @@ LatentProduct LatentAttention::KeysBackward(const at::Tensor& grad_k, const at::
   heads.kv.narrow(-1, 0, plain).copy_(grad_k.narrow(-1, 0, plain));
   heads.kv.narrow(-1, plain, value).copy_(grad_v.narrow(-1, 0, value));
   const at::Tensor rotated = RotatedPart(grad_k).sum({2}, /*keepdim=*/true, at::kFloat);
-  // Tokens of whole samples stand in their order.
+  // Tokens of whole samples are in order.
   const at::Tensor positions = of.samples.defined() ? at::Tensor() : of.positions;
   RotatePart(rotary_, positions, -1, latent_.interleaved, rotated);
   RotatedKey(of).copy_(rotated);

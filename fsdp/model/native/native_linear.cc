@@ -28,14 +28,15 @@ bool AnyDefined(const Matrices& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.defined(); });
 }
 
-// Of bytes, as LibTorch joins nothing in FP8.
+// Concatenates as bytes, since LibTorch does not concatenate FP8.
 at::Tensor Joined(const Matrices& matrices) {
   Matrices bytes;
   for (const at::Tensor& matrix : matrices) bytes.push_back(matrix.view(at::kByte));
   return at::cat(bytes).view(at::kFloat8_e4m3fn);
 }
 
-// residual + x matrix^T, or without an undefined residual. False, and nothing is done, where LibTorch must.
+// residual + x matrix^T (residual may be undefined). Returns false, without doing anything, if LibTorch must
+// compute it.
 bool ProductInto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix, at::Tensor into) {
   if (!x.is_cuda() || !x.is_contiguous()) return false;
   const auto fits = [&](const at::Tensor& of, int64_t rows, int64_t width) {

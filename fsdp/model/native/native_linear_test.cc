@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kInputs = 5;
 const std::vector<int64_t> kOutputs = {4, 3, 1};
 
-// Matrices as parameters of a bucket, with `padding` elements after each.
+// Matrices like parameters in a bucket, with `padding` elements after each.
 Matrices InARow(int64_t padding) {
   const at::Tensor flat = at::randn({100});
   Matrices matrices;
@@ -35,7 +35,7 @@ void ExpectNear(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_LT((got - want).abs().max().item<double>(), 1e-5);
 }
 
-TEST(AsOne, OnlyNeighboursInOrderOfOneType) {
+TEST(AsOne, RequiresAdjacentMatricesOfOneType) {
   const Matrices near = InARow(0), far = InARow(1);
   EXPECT_TRUE(AsOne(near).equal(at::cat(near)));
   EXPECT_EQ(AsOne(near).data_ptr(), near[0].data_ptr());  // A view.
@@ -43,11 +43,11 @@ TEST(AsOne, OnlyNeighboursInOrderOfOneType) {
   EXPECT_FALSE(AsOne(far).defined());
   EXPECT_FALSE(AsOne({near[1], near[0]}).defined());
   EXPECT_FALSE(AsOne({near[0], near[1].clone()}).defined());
-  EXPECT_FALSE(AsOne({near[0], at::Tensor(), near[2]}).defined());  // A frozen one.
+  EXPECT_FALSE(AsOne({near[0], at::Tensor(), near[2]}).defined());  // A frozen matrix.
   EXPECT_FALSE(AsOne({at::Tensor(), near[1]}).defined());
 }
 
-TEST(NativeLinear, NeighboursAndOthersGiveTheSame) {
+TEST(NativeLinear, AdjacentAndSeparateMatricesGiveEqualResults) {
   const at::Tensor x = at::randn({6, kInputs}), grad = at::randn({6, 8});
   for (const int64_t padding : {0, 3}) {
     const Matrices matrices = InARow(padding);
@@ -63,7 +63,7 @@ TEST(NativeLinear, NeighboursAndOthersGiveTheSame) {
   }
 }
 
-TEST(NativeLinear, BiasesGoWithTheirMatrices) {
+TEST(NativeLinear, AppliesBiases) {
   const at::Tensor x = at::randn({6, kInputs}), grad = at::randn({6, 8});
   const Matrices matrices = InARow(0), biases = {at::randn({4}), at::Tensor(), at::randn({1})};
   at::Tensor want = at::matmul(x, at::cat(matrices).t());
@@ -77,7 +77,7 @@ TEST(NativeLinear, BiasesGoWithTheirMatrices) {
   ExpectNear(biases_into[2], grad.narrow(1, 7, 1).sum(0));
 }
 
-TEST(NativeLinear, AFrozenMatrixIsLeftOut) {
+TEST(NativeLinear, SkipsFrozenMatrix) {
   const at::Tensor x = at::randn({6, kInputs}), grad = at::randn({6, 8});
   Matrices into = InARow(0);
   const at::Tensor frozen = into[1].clone(), place = into[1];
@@ -89,7 +89,8 @@ TEST(NativeLinear, AFrozenMatrixIsLeftOut) {
   ExpectNear(into[2], all.narrow(0, 7, 1));
 }
 
-// ---- In FP8, beside products in double precision of operands that are rounded here, along what is added up.
+// ---- FP8, compared with double-precision products of operands that are quantized here along the summed
+// dimension.
 
 at::Tensor RoundedRows(const at::Tensor& x) {
   const at::Tensor wide = x.to(at::kFloat), largest = std::get<0>(wide.abs().max(1, /*keepdim=*/true));
@@ -97,7 +98,7 @@ at::Tensor RoundedRows(const at::Tensor& x) {
   return fp8.to(at::kDouble) * (largest / 448.0f).to(at::kDouble);
 }
 
-// By the least power of two.
+// With power-of-two scales.
 at::Tensor RoundedWeights(const at::Tensor& x) {
   const at::Tensor wide = x.to(at::kDouble), largest = std::get<0>(wide.abs().max(1, /*keepdim=*/true));
   const at::Tensor scales = (largest / 448).log2().ceil().exp2();
@@ -108,7 +109,7 @@ at::Tensor ForwardOf(const at::Tensor& x, const at::Tensor& matrix) {
   return at::matmul(RoundedRows(x), RoundedWeights(matrix).t());
 }
 
-// The gradient is rounded with the rows' scales in it.
+// The gradient is quantized after multiplication with the row scales.
 at::Tensor BackwardOf(const at::Tensor& grad, const at::Tensor& matrix) {
   const at::Tensor largest = std::get<0>(matrix.to(at::kDouble).abs().max(1));
   const at::Tensor scales = (largest / 448).log2().ceil().exp2();
@@ -125,7 +126,7 @@ void ExpectRoundedTo(const at::Tensor& got, const at::Tensor& want) {
   EXPECT_LT((got.to(at::kDouble) - want).norm().item<double>(), off * want.norm().item<double>());
 }
 
-// The same in one place, one after the other.
+// The same, adjacent in memory.
 std::vector<Fp8> NeighboursOf(const std::vector<Fp8>& matrices) {
   const Fp8 one = Weights(matrices).fp8;
   std::vector<Fp8> found;
@@ -137,7 +138,7 @@ std::vector<Fp8> NeighboursOf(const std::vector<Fp8>& matrices) {
   return found;
 }
 
-TEST(NativeLinear, InFp8OperandsAreRoundedAlongWhatIsAddedUp) {
+TEST(NativeLinear, Fp8OperandsAreQuantizedAlongSummedDimension) {
   const std::vector<int64_t> outputs = {32, 16, 16};
   const at::Tensor x = (at::randn({21, 48}) * 3).to(at::kBFloat16),
                    grad = at::randn({21, 64}).to(at::kBFloat16);
@@ -175,7 +176,7 @@ TEST(NativeLinear, InFp8OperandsAreRoundedAlongWhatIsAddedUp) {
   }
 }
 
-TEST(NativeLinear, InFp8BiasesAreAddedAndFrozenMatricesLeftOut) {
+TEST(NativeLinear, Fp8AddsBiasesAndSkipsFrozenMatrices) {
   const at::Tensor x = at::randn({21, 48}).to(at::kBFloat16), grad = at::randn({21, 64}).to(at::kBFloat16);
   const Matrices matrices = {at::randn({32, 48}).to(at::kBFloat16), at::randn({32, 48}).to(at::kBFloat16)};
   const Matrices biases = {at::randn({32}).to(at::kBFloat16) * 9, at::Tensor()};

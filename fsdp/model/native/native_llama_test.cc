@@ -21,7 +21,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr double kScale = 10;  // Of test parameters: see TestParams.
+constexpr double kScale = 10;  // Of test parameters, see TestParams.
 
 struct Case {
   const char* name;
@@ -51,7 +51,7 @@ LlamaConfig With(LlamaConfig config, Change change) {
   return config;
 }
 
-// The families, and what is odd about them.
+// All model families and their special cases.
 std::vector<Case> Cases() {
   return {
       {"Llama", Small(4), 2, 6},
@@ -69,7 +69,7 @@ std::vector<Case> Cases() {
        With(Small(2),
             [](LlamaConfig* c) {
               c->qk_norm = true;
-              c->head_size = 10;  // heads * head_size is not hidden_size.
+              c->head_size = 10;  // heads * head_size differs from hidden_size.
               c->tied_embeddings = true;
             }),
        2, 9},
@@ -199,7 +199,7 @@ struct Batch {
 };
 
 Batch RandomBatch(const LlamaConfig& config, int64_t micro_batch, int64_t sequence) {
-  at::manual_seed(1);  // The same tensors whichever tests ran before.
+  at::manual_seed(1);  // Independent of the order of tests.
   Batch batch{at::randint(config.vocab_size, {micro_batch, sequence}, at::kLong),
               at::randint(config.vocab_size, {micro_batch, sequence}, at::kLong)};
   if (sequence > 2) batch.targets.select(1, 1).fill_(kIgnoredTarget);
@@ -221,7 +221,7 @@ void ExpectSameBits(const TensorsByUnit& a, const TensorsByUnit& b) {
   }
 }
 
-// Of one token alone, the gradients of queries and keys are nothing but rounding: hence `largest`.
+// For sequences of one token, gradients of queries and keys are pure rounding error: hence `largest`.
 void ExpectNear(const UnitChain& got, const TensorsByUnit& expected) {
   double largest = 0;
   for (const auto& unit : expected) {
@@ -261,7 +261,7 @@ class NativeLlamaTest : public ::testing::TestWithParam<Case> {
   const Batch batch_;
 };
 
-TEST_P(NativeLlamaTest, LossAndEveryGradientEqualThoseOfTheAutogradUnits) {
+TEST_P(NativeLlamaTest, LossAndGradientsEqualAutogradUnits) {
   UnitChain native = MakeChain(Kind::kNative, GetParam()), oracle = MakeChain(Kind::kAutograd, GetParam());
   const double loss = Run(&native, Keep::kAll, 3).item<double>();
   EXPECT_NEAR(loss, Run(&oracle, Keep::kAll, 3).item<double>(), 1e-5 * loss);
@@ -270,7 +270,7 @@ TEST_P(NativeLlamaTest, LossAndEveryGradientEqualThoseOfTheAutogradUnits) {
   ExpectNear(native, oracle.grads());
 }
 
-TEST_P(NativeLlamaTest, WhatRunsAgainGivesTheSameBits) {
+TEST_P(NativeLlamaTest, RecomputationIsBitwiseEqual) {
   UnitChain chain = MakeChain(Kind::kNative, GetParam());
   const at::Tensor loss = Run(&chain, Keep::kAll);
   const TensorsByUnit all = Copies(chain.grads());
@@ -281,8 +281,8 @@ TEST_P(NativeLlamaTest, WhatRunsAgainGivesTheSameBits) {
   EXPECT_TRUE(chain.Loss({batch_.tokens, batch_.targets}).equal(loss));
 }
 
-TEST_P(NativeLlamaTest, Bf16GradientsAreAsNearToFp32AsThoseOfTheAutogradUnits) {
-  // Rounded scores choose other experts, and then gradients are others'.
+TEST_P(NativeLlamaTest, Bf16GradientsAreAsExactAsAutogradUnits) {
+  // Rounded scores would select other experts, and gradients would not be comparable.
   const ExpertsConfig& experts = GetParam().config.experts;
   if (experts.per_token < experts.count) GTEST_SKIP() << "tokens go to some of many experts";
   UnitChain exact = MakeChain(Kind::kNative, GetParam());
@@ -291,7 +291,7 @@ TEST_P(NativeLlamaTest, Bf16GradientsAreAsNearToFp32AsThoseOfTheAutogradUnits) {
             oracle = MakeChain(Kind::kAutograd, GetParam(), DType::kBf16);
   Run(&native, Keep::kSelective);
   Run(&oracle, Keep::kAll);
-  // Mean relative error: a single parameter's is as much luck as rounding.
+  // The mean, since the relative error of a single parameter is dominated by chance.
   const auto error = [&](const UnitChain& chain) {
     double sum = 0, count = 0;
     for (size_t u = 0; u < exact.grads().size(); ++u) {
@@ -324,7 +324,7 @@ const Case& BiggestWithLatents() {
   return c;
 }
 
-TEST(NativeLlama, GradientBuffersOf16BitsHoldTheRoundedGradients) {
+TEST(NativeLlama, SixteenBitBuffersHoldRoundedGradients) {
   const Batch batch = RandomBatch(Biggest().config, 2, 16);
   UnitChain wide = MakeChain(Kind::kNative, Biggest()),
             narrow = MakeChain(Kind::kNative, Biggest(), DType::kFp32, at::kBFloat16);
@@ -333,7 +333,7 @@ TEST(NativeLlama, GradientBuffersOf16BitsHoldTheRoundedGradients) {
   ExpectSameBits(narrow.grads(), Copies(wide.grads(), at::kBFloat16));
 }
 
-TEST(NativeLlama, LossScaleReachesFp16GradientsBeforeTheyAreRounded) {
+TEST(NativeLlama, AppliesLossScaleBeforeRoundingToFp16) {
   const Batch batch = RandomBatch(Biggest().config, 2, 16);
   UnitChain exact = MakeChain(Kind::kNative, Biggest()),
             half = MakeChain(Kind::kNative, Biggest(), DType::kFp16);
@@ -346,7 +346,7 @@ TEST(NativeLlama, LossScaleReachesFp16GradientsBeforeTheyAreRounded) {
   half.ExpectGradients(expected, 0.02);
 }
 
-TEST(NativeLlama, TwoRunsOnSeveralThreadsGiveTheSameBits) {
+TEST(NativeLlama, IsDeterministicWithSeveralThreads) {
   const int threads = at::get_num_threads();
   at::set_num_threads(4);
   const Batch batch = RandomBatch(Biggest().config, 2, 16);
@@ -358,7 +358,7 @@ TEST(NativeLlama, TwoRunsOnSeveralThreadsGiveTheSameBits) {
   at::set_num_threads(threads);
 }
 
-TEST(NativeLlama, InitialValuesAreThoseOfTheAutogradUnits) {
+TEST(NativeLlama, InitialValuesEqualAutogradUnits) {
   const ModelFacts facts = DescribeModel(Biggest().config, 2, 16, DType::kFp32);
   const auto native = MakeNativeLlama(Biggest().config, facts, 16, at::kCPU, DType::kFp32);
   const auto oracle = MakeLlama(Biggest().config, facts, 16, at::kCPU);
@@ -369,7 +369,7 @@ TEST(NativeLlama, InitialValuesAreThoseOfTheAutogradUnits) {
   }
 }
 
-// ---- One block by itself: with key heads, and with latents.
+// ---- A single block: with key heads, and with latents.
 
 std::vector<LlamaConfig> Blocks() { return {Biggest().config, BiggestWithLatents().config}; }
 
@@ -402,7 +402,7 @@ class NativeBlock : public ::testing::TestWithParam<LlamaConfig> {};
 INSTANTIATE_TEST_SUITE_P(Attention, NativeBlock, ::testing::ValuesIn(Blocks()),
                          [](const auto& info) { return info.param.latent ? "Latents" : "KeyHeads"; });
 
-TEST_P(NativeBlock, AccumulateAddsToWhatTheBuffersHold) {
+TEST_P(NativeBlock, AccumulateAddsToBuffers) {
   OneBlock block(GetParam(), 2, 16);
   std::vector<at::Tensor> once = block.grads;
   for (at::Tensor& grad : once) grad = at::full_like(grad, 0);
@@ -416,7 +416,7 @@ TEST_P(NativeBlock, AccumulateAddsToWhatTheBuffersHold) {
   }
 }
 
-TEST_P(NativeBlock, FrozenParametersChangeNoOtherGradient) {
+TEST_P(NativeBlock, FreezingLeavesOtherGradientsUnchanged) {
   OneBlock block(GetParam(), 2, 16);
   block.unit->Forward(0, block.input, Keep::kAll);
   const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
@@ -434,7 +434,7 @@ TEST_P(NativeBlock, FrozenParametersChangeNoOtherGradient) {
   }
 }
 
-TEST_P(NativeBlock, SlotsKeepMicroBatchesApart) {
+TEST_P(NativeBlock, KeepsSlotsSeparate) {
   OneBlock block(GetParam(), 2, 16);
   const UnitInput other{{}, {}, at::randn_like(block.input.hidden)};
   block.unit->Forward(0, block.input, Keep::kAll);
@@ -445,7 +445,7 @@ TEST_P(NativeBlock, SlotsKeepMicroBatchesApart) {
   EXPECT_TRUE(block.Backward(0, /*accumulate=*/false, block.grads).equal(alone));
 }
 
-TEST_P(NativeBlock, WeightGradientsPutOffAreTheSameBits) {
+TEST_P(NativeBlock, DeferredWeightGradientsAreBitwiseEqual) {
   for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
     OneBlock block(GetParam(), 2, 16);
     block.unit->Forward(0, block.input, keep);
@@ -463,7 +463,7 @@ TEST_P(NativeBlock, WeightGradientsPutOffAreTheSameBits) {
   }
 }
 
-TEST_P(NativeBlock, WhatIsKeptMayBeTakenAwayAndPutBack) {
+TEST_P(NativeBlock, SavedActivationsCanBeReplaced) {
   for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
     OneBlock block(GetParam(), 2, 16);
     block.unit->Forward(0, block.input, keep);
@@ -485,8 +485,8 @@ TEST_P(NativeBlock, WhatIsKeptMayBeTakenAwayAndPutBack) {
   }
 }
 
-// Two documents in one row of the first sequence, against each in a micro-batch of its own.
-TEST_P(NativeBlock, DocumentsOfOneRowDoNotSeeEachOther) {
+// Two documents in one row of the first sequence, compared with each in its own micro-batch.
+TEST_P(NativeBlock, DocumentsInOneRowAreIndependent) {
   constexpr int64_t kFirst = 5, kSequence = 16;
   OneBlock block(GetParam(), 2, kSequence), alone(GetParam(), 1, kSequence);
   UnitInput packed = block.input;
@@ -496,8 +496,7 @@ TEST_P(NativeBlock, DocumentsOfOneRowDoNotSeeEachOther) {
   for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
     const at::Tensor out = block.unit->Forward(0, packed, keep).hidden;
     const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
-    // The second document where it would stand by itself: at the row's start. What follows it does not reach
-    // it.
+    // The second document by itself, at the start of the row. The tokens after it do not affect it.
     const at::Tensor own = at::zeros({1, kSequence, block.input.hidden.size(2)}),
                      own_grad = at::zeros_like(own);
     const int64_t count = kSequence - kFirst;
@@ -518,7 +517,7 @@ TEST_P(NativeBlock, DocumentsOfOneRowDoNotSeeEachOther) {
 
 // ---- Memory.
 
-// Sizes whose tensors are whole size classes, so that the allocator's count is exact.
+// Sizes whose tensors are whole size classes, so that the allocator's numbers are exact.
 enum class Heads { kPlain, kNormed, kOfLatents, kOfOneLatent };
 
 LlamaConfig WholeClasses(Heads heads) {
@@ -535,7 +534,7 @@ LlamaConfig WholeClasses(Heads heads) {
 
 int64_t Allocated() { return ProcessHostAllocator().Read().allocated_bytes; }
 
-TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThem) {
+TEST(NativeLlamaMemory, SavedActivationsMatchPlanAndAreFreed) {
   InstallHostCachingAllocator();
   constexpr int64_t kBatch = 2, kSequence = 128;
   for (const Heads heads : {Heads::kPlain, Heads::kNormed, Heads::kOfLatents, Heads::kOfOneLatent}) {
@@ -545,7 +544,7 @@ TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThe
     auto units = MakeNativeLlama(config, facts, kSequence, at::kCPU, DType::kFp32);
     const Batch batch = RandomBatch(config, kBatch, kSequence);
     const at::Tensor hidden = at::randn({kBatch, kSequence, config.hidden_size});
-    for (size_t u = 0; u + 1 < units.size(); ++u) {  // The last unit keeps nothing between two calls.
+    for (size_t u = 0; u + 1 < units.size(); ++u) {  // The last unit saves nothing between calls.
       BindAlone(units[u].get(), chain.params()[u]);
       const int64_t input_bytes = u == 0 ? batch.tokens.nbytes() : hidden.nbytes();
       const std::pair<Keep, int64_t> modes[] = {{Keep::kAll, facts.units[u].saved_bytes.none},
@@ -564,7 +563,7 @@ TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThe
         int64_t handed_out = 0;
         units[u]->VisitSavedActivations(
             0, [&](at::Tensor* saved) { handed_out += static_cast<int64_t>(saved->nbytes()); });
-        EXPECT_EQ(handed_out, u == 0 ? 0 : expected);  // Tokens are the batch's.
+        EXPECT_EQ(handed_out, u == 0 ? 0 : expected);  // The tokens belong to the batch.
         units[u]->Backward(0, hidden, {chain.grads()[u]}, WeightGrads::kNow);
         EXPECT_EQ(Allocated(), before);
       }
@@ -572,7 +571,7 @@ TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThe
   }
 }
 
-TEST(NativeLlamaMemory, TheHeadNeverHoldsMoreLogitsThanOneChunk) {
+TEST(NativeLlamaMemory, HeadHoldsOneChunkOfLogits) {
   InstallHostCachingAllocator();
   LlamaConfig config = Small(2);
   config.hidden_size = 8;
@@ -588,12 +587,12 @@ TEST(NativeLlamaMemory, TheHeadNeverHoldsMoreLogitsThanOneChunk) {
   const int64_t before = Allocated();
   ProcessHostAllocator().ResetPeak();
   units.back()->ForwardBackward(0, {batch.tokens, batch.targets, hidden}, at::full({}, 1.0), {grads});
-  // Logits, their fp32 twin, and as much again for what is small; all logits in fp32 would be 4.
+  // Logits, their fp32 probabilities, and as much again for small tensors; all logits in fp32 would take 4.
   const int64_t chunk = kLossChunkTokens * config.vocab_size * 4;
   EXPECT_LE(ProcessHostAllocator().Read().peak_bytes - before, 5 * chunk / 2);
 }
 
-TEST(NativeHead, ChunksGiveTheLossAndGradientsOfOneProduct) {
+TEST(NativeHead, ChunksEqualOneProduct) {
   LlamaConfig config = Small(2);
   config.layers = 0;
   const int64_t sequence = 2 * kLossChunkTokens + 3;

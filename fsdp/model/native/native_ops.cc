@@ -69,7 +69,7 @@ Normed RmsNormForwardOnCuda(const at::Tensor& x, const at::Tensor& weight, doubl
   return normed;
 }
 
-// Undefined where the kernel does not take rows of this shape.
+// Undefined if the kernel does not support rows of this shape.
 at::Tensor RmsNormBackwardByKernel(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
                                    const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
                                    const at::Tensor& weight_grad_into, const at::Tensor& y_into,
@@ -109,7 +109,7 @@ at::Tensor RmsNormBackwardByKernel(const at::Tensor& grad_y, const at::Tensor& x
   return grad_x;
 }
 
-// The logits' rows are contiguous: a chunk's product, or the first rows of its buffer.
+// The rows of the logits are contiguous: the product of a chunk, or the first rows of its buffer.
 kernels::CrossEntropyArgs CrossEntropyArgsOf(const at::Tensor& logits, const at::Tensor& targets,
                                              const at::Tensor& log_sum_exp) {
   FSDPD_CHECK(logits.is_contiguous() && targets.is_contiguous() && log_sum_exp.is_contiguous());
@@ -151,7 +151,7 @@ void EmbeddingGradInto(const at::Tensor& grad, const at::Tensor& tokens, bool ac
   if (!into.defined()) return;
   if (!accumulate) into.zero_();
   if (into.is_cuda()) {
-    // Sorts the tokens and adds each one's rows in order, where index_add_ would add in any order.
+    // Sorts tokens and adds the rows of each in order; index_add_ would add in unspecified order.
     into.index_put_({tokens}, grad.to(into.scalar_type()), /*accumulate=*/true);
   } else if (into.scalar_type() == at::kFloat) {
     into.index_add_(0, tokens, grad.to(at::kFloat));
@@ -267,8 +267,8 @@ void CrossEntropyBackward(const at::Tensor& log_sum_exp, const at::Tensor& targe
     return kernels::CrossEntropyBackward(CrossEntropyArgsOf(*logits, targets, log_sum_exp),
                                          grad_loss.const_data_ptr<float>(), StreamOf(*logits));
   }
-  // Probabilities less one at the target, in fp32: rounded first, one that is nearly sure would lose its
-  // rest.
+  // Probabilities minus the one-hot target, in fp32: if the probability were rounded first, the difference of
+  // a nearly certain target would be lost.
   at::Tensor grad = at::sub(*logits, log_sum_exp).exp_();
   const at::Tensor rows = targets.clamp_min(0).unsqueeze(-1);
   grad.scatter_add_(-1, rows, (targets >= 0).to(grad.scalar_type()).neg_().unsqueeze(-1));

@@ -1,5 +1,5 @@
-// Each operation's kernel on CUDA against its CPU twin in double precision, in every type, at sizes that fill
-// whole packs and at sizes that do not. Skipped without a GPU.
+// CUDA kernels of native_ops compared with the CPU implementation in double precision, in every type, at
+// sizes with and without partial packs. Skipped without a GPU.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
@@ -43,8 +43,8 @@ class NativeOpsCuda : public ::testing::TestWithParam<at::ScalarType> {
   static at::Tensor Exact(const at::Tensor& x) { return x.to(at::kDouble); }
 };
 
-// Also at addresses that no pack of 16 bytes begins at, and of no rows.
-TEST_P(NativeOpsCuda, LinearForwardAndAddLinearEqualTheirTwins) {
+// Including unaligned addresses and zero rows.
+TEST_P(NativeOpsCuda, LinearForwardAndAddLinearEqualCpu) {
   const Shape shapes[] = {{0, 8, 8}, {1, 1, 1}, {7, 13, 5}, {256, 512, 384}};
   for (const Shape& shape : shapes) {
     for (const int64_t offset : {0, 1}) {
@@ -63,7 +63,7 @@ TEST_P(NativeOpsCuda, LinearForwardAndAddLinearEqualTheirTwins) {
   }
 }
 
-TEST_P(NativeOpsCuda, SwigluEqualsItsTwin) {
+TEST_P(NativeOpsCuda, SwigluEqualsCpu) {
   for (const Shape& shape : {Shape{0, 8}, Shape{1, 1}, Shape{7, 13}, Shape{64, 1000}}) {
     const at::Tensor gate_up = Random({shape[0], 2 * shape[1]}) * 2, grad = Random(shape);
     const at::Tensor cuda = gate_up.cuda(), exact = Exact(gate_up);
@@ -76,7 +76,7 @@ TEST_P(NativeOpsCuda, SwigluEqualsItsTwin) {
   }
 }
 
-TEST_P(NativeOpsCuda, SwigluOfAVeryNegativeGateIsZeroAndNotNan) {
+TEST_P(NativeOpsCuda, SwigluOfVeryNegativeGateIsZero) {
   const at::Tensor gate_up = at::full({1, 32}, 3.0, GetParam()).cuda();
   gate_up.narrow(1, 0, 16).fill_(-200.0);
   EXPECT_TRUE(SwigluForward(gate_up).eq(0).all().item<bool>());
@@ -84,13 +84,13 @@ TEST_P(NativeOpsCuda, SwigluOfAVeryNegativeGateIsZeroAndNotNan) {
   EXPECT_TRUE(gate_up.eq(0).all().item<bool>());
 }
 
-TEST_P(NativeOpsCuda, RotationEqualsItsTwinBothWays) {
+TEST_P(NativeOpsCuda, RotationEqualsCpu) {
   for (const int64_t head_size : {2, 6, 64, 128}) {
     LlamaConfig config;
     config.head_size = head_size;
     const Rotary cpu = MakeRotary(config, 37, at::kCPU), cuda = MakeRotary(config, 37, at::kCUDA);
     const at::Tensor q = Random({2, 37, 6, head_size}), k = Random({2, 37, 3, head_size});
-    // Side by side in a row of the product, with values after them.
+    // Packed in the row of a product, followed by values.
     const at::Tensor row = at::zeros({2, 37, 12, head_size}, GetParam()).cuda();
     const at::Tensor positions = at::randint(37, {2, 37}, at::kLong);
     for (const at::Tensor& at_positions : {at::Tensor(), positions}) {
@@ -111,9 +111,9 @@ TEST_P(NativeOpsCuda, RotationEqualsItsTwinBothWays) {
   }
 }
 
-// As a gradient that was summed over the query heads of one key head comes: its axis of one has another
+// Like a gradient that was summed over the query heads of one key head: its dimension of size one has another
 // stride.
-TEST_P(NativeOpsCuda, RotationTakesOneKeyHead) {
+TEST_P(NativeOpsCuda, RotationSupportsSingleKeyHead) {
   LlamaConfig config;
   config.head_size = 16;
   const Rotary cpu = MakeRotary(config, 5, at::kCPU), cuda = MakeRotary(config, 5, at::kCUDA);
@@ -126,8 +126,8 @@ TEST_P(NativeOpsCuda, RotationTakesOneKeyHead) {
   ExpectNear(cuda_k, exact_k);
 }
 
-// Heads of which each lane of a few has a part, of which some lanes have none, and that no pack fits.
-TEST_P(NativeOpsCuda, NormedHeadsEqualTheirTwinBothWays) {
+// Heads that occupy some or all lanes, and heads that are not a multiple of a pack.
+TEST_P(NativeOpsCuda, NormedHeadsEqualCpu) {
   for (const int64_t head_size : {6, 16, 32, 48, 64, 96, 128, 256}) {
     for (const int64_t tokens : {1, 37}) {
       LlamaConfig config;
@@ -166,7 +166,7 @@ TEST_P(NativeOpsCuda, NormedHeadsEqualTheirTwinBothWays) {
   }
 }
 
-TEST_P(NativeOpsCuda, RmsNormForwardEqualsItsTwin) {
+TEST_P(NativeOpsCuda, RmsNormForwardEqualsCpu) {
   for (const Shape& shape : {Shape{0, 8}, Shape{1, 8}, Shape{5, 4096}, Shape{3, 8192}, Shape{70, 1032},
                              Shape{5, 7}, Shape{2, 16384}, Shape{20001, 128}, Shape{77, 96}, Shape{9, 40}}) {
     const at::Tensor x = Random(shape) * 3, weight = Random({shape[1]});
@@ -183,9 +183,9 @@ TEST_P(NativeOpsCuda, RmsNormForwardEqualsItsTwin) {
   }
 }
 
-// More rows than blocks, fewer, one; widths for one, two and four packs a thread, for rows that a few lanes
-// have, and one that no kernel of ours takes.
-TEST_P(NativeOpsCuda, RmsNormBackwardEqualsItsTwin) {
+// More rows than blocks, fewer, and one; widths of one, two and four packs per thread, narrow rows, and one
+// width that the kernels do not support.
+TEST_P(NativeOpsCuda, RmsNormBackwardEqualsCpu) {
   const Shape shapes[] = {{1, 8},  {3, 4096},  {700, 256},   {1100, 1032}, {40, 8192}, {5, 7},
                           {9, 40}, {9, 16384}, {20001, 128}, {77, 96},     {4500, 64}};
   for (const Shape& shape : shapes) {
@@ -199,7 +199,7 @@ TEST_P(NativeOpsCuda, RmsNormBackwardEqualsItsTwin) {
       const bool accumulate = also.defined();
       const at::Tensor cuda = RmsNormBackward(grad.cuda(), x.cuda(), rstd, weight.cuda(),
                                               also.defined() ? also.cuda() : also, accumulate, into);
-      // The CPU's arithmetic is fp32 whatever it is given: as exact as the bound for fp32 asks.
+      // The CPU computes in fp32 for every type, so the tolerance is that of fp32.
       const at::Tensor exact = RmsNormBackward(Exact(grad), Exact(x), exact_rstd, Exact(weight),
                                                also.defined() ? Exact(also) : also, accumulate, exact_into);
       ExpectNear(cuda, exact);
@@ -209,7 +209,7 @@ TEST_P(NativeOpsCuda, RmsNormBackwardEqualsItsTwin) {
   }
 }
 
-TEST_P(NativeOpsCuda, RmsNormWritesAWeightsGradientInTheTypeOfItsBuffer) {
+TEST_P(NativeOpsCuda, RmsNormWritesWeightGradientInBufferType) {
   const at::Tensor x = at::full({1000, 64}, 1, GetParam()).cuda(), weight = x[0].clone();
   const at::Tensor rstd = at::full({1000, 1}, 1, at::kFloat).cuda();
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -219,7 +219,7 @@ TEST_P(NativeOpsCuda, RmsNormWritesAWeightsGradientInTheTypeOfItsBuffer) {
   }
 }
 
-TEST_P(NativeOpsCuda, RmsNormsGradientsAreTheSameBitsEachTime) {
+TEST_P(NativeOpsCuda, RmsNormGradientsAreDeterministic) {
   const at::Tensor x = Random({3000, 512}).cuda(), grad = Random({3000, 512}).cuda();
   const at::Tensor weight = Random({512}).cuda(), rstd = at::full({3000, 1}, 1, at::kFloat).cuda();
   const at::Tensor first = at::full({512}, 0, at::kFloat).cuda(), second = first.clone();
@@ -229,7 +229,7 @@ TEST_P(NativeOpsCuda, RmsNormsGradientsAreTheSameBitsEachTime) {
   EXPECT_TRUE(first.equal(second));
 }
 
-TEST_P(NativeOpsCuda, CrossEntropyEqualsItsTwin) {
+TEST_P(NativeOpsCuda, CrossEntropyEqualsCpu) {
   for (const int64_t vocabulary : {1, 9, 1000, 40'000}) {
     at::Tensor logits = Random({6, vocabulary}) * 5;
     at::Tensor targets = at::randint(vocabulary, {6}, at::kLong);
@@ -249,8 +249,8 @@ TEST_P(NativeOpsCuda, CrossEntropyEqualsItsTwin) {
   }
 }
 
-// A step that is not finite is skipped by what its loss and gradients say.
-TEST_P(NativeOpsCuda, CrossEntropyDoesNotHideWhatIsNotFinite) {
+// Non-finite loss and gradients are how a step is detected as invalid and skipped.
+TEST_P(NativeOpsCuda, CrossEntropyPropagatesNonFiniteLogits) {
   for (const double bad :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     at::Tensor logits = Random({2, 3000});
@@ -261,8 +261,8 @@ TEST_P(NativeOpsCuda, CrossEntropyDoesNotHideWhatIsNotFinite) {
   }
 }
 
-// The own part from what is sent, not from what is received.
-TEST_P(NativeOpsCuda, SumOfPartsEqualsItsTwin) {
+// The rank's own part must come from `sent`, not from `received`.
+TEST_P(NativeOpsCuda, SumOfPartsEqualsCpu) {
   for (const Shape& shape : {Shape{2, 0}, Shape{1, 5}, Shape{2, 513}, Shape{4, 3, 4096}}) {
     for (const bool adds : {false, true}) {
       const at::Tensor sent = Random(shape), received = Random(shape);
@@ -274,8 +274,8 @@ TEST_P(NativeOpsCuda, SumOfPartsEqualsItsTwin) {
   }
 }
 
-// Outputs of two kernels' shapes of log-sum-exp, into samples that lie apart.
-TEST_P(NativeOpsCuda, JoinAttentionEqualsItsTwin) {
+// Log-sum-exp in the shapes of two kernels, and strided output samples.
+TEST_P(NativeOpsCuda, JoinAttentionEqualsCpu) {
   for (const int64_t head_size : {3, 8, 128}) {
     const int64_t samples = 2, tokens = 37, heads = 3;
     const auto attended = [&](bool column) {

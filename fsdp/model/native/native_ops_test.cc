@@ -29,8 +29,8 @@ void ExpectNear(const at::Tensor& got, const at::Tensor& want, double relative =
   EXPECT_LE((got.to(at::kDouble) - want).norm().item<double>(), relative * want.norm().item<double>());
 }
 
-// Small integers are exact in every type here, and so are their sums.
-TEST(WeightGradInto, IsExactInEveryTypeOfBuffer) {
+// Small integers and their sums are exact in every type used here.
+TEST(WeightGradInto, IsExactInEveryBufferType) {
   const at::Tensor grad_out = SmallIntegers({6, 3}), x = SmallIntegers({6, 5});
   const at::Tensor expected = at::matmul(grad_out.t(), x);
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -44,7 +44,7 @@ TEST(WeightGradInto, IsExactInEveryTypeOfBuffer) {
   }
 }
 
-TEST(WeightGradInto, WritesThroughAViewOfABucketAndNothingElse) {
+TEST(WeightGradInto, WritesOnlyItsViewOfBucket) {
   const at::Tensor bucket = at::full({4 + 15 + 4}, 7.0);
   const at::Tensor grad_out = SmallIntegers({6, 3}), x = SmallIntegers({6, 5});
   WeightGradInto(grad_out, x, /*accumulate=*/false, bucket.narrow(0, 4, 15).view({3, 5}));
@@ -53,13 +53,13 @@ TEST(WeightGradInto, WritesThroughAViewOfABucketAndNothingElse) {
   EXPECT_TRUE(bucket.narrow(0, 19, 4).eq(7).all().item<bool>());
 }
 
-TEST(BiasGradInto, SumsIn32Bits) {
+TEST(BiasGradInto, SumsInFp32) {
   const at::Tensor into = at::zeros({2});
   BiasGradInto(at::full({1000, 2}, 1.0, at::kBFloat16), /*accumulate=*/false, into);
   EXPECT_TRUE(into.equal(at::full({2}, 1000.0)));  // bf16 would stop at 256.
 }
 
-TEST(EmbeddingGradInto, AddsRowsByTokenIn32Bits) {
+TEST(EmbeddingGradInto, AddsRowsByTokenInFp32) {
   const at::Tensor tokens = at::zeros({1000}, at::kLong);
   tokens[0] = 2;
   for (const at::ScalarType buffer : {at::kFloat, at::kBFloat16}) {
@@ -74,7 +74,7 @@ TEST(EmbeddingGradInto, AddsRowsByTokenIn32Bits) {
   }
 }
 
-TEST(Gradients, OfFrozenParametersGoNowhere) {
+TEST(Gradients, SkipFrozenParameters) {
   const at::Tensor x = SmallIntegers({3, 2}), none;
   WeightGradInto(x, x, false, none);
   BiasGradInto(x, false, none);
@@ -82,7 +82,7 @@ TEST(Gradients, OfFrozenParametersGoNowhere) {
   GradInto(x, true, none);
 }
 
-TEST(RmsNorm, EqualsLibTorchsForwardAndAutograd) {
+TEST(RmsNorm, EqualsLibTorch) {
   const at::Tensor x = at::randn({5, 7}), weight = at::randn({7}), grad = at::randn({5, 7});
   const Normed normed = RmsNormForward(x, weight, 1e-3);
   const at::Tensor weight_grad = at::full({7}, 1.0);
@@ -97,7 +97,7 @@ TEST(RmsNorm, EqualsLibTorchsForwardAndAutograd) {
   ExpectNear(weight_grad, weight_leaf.grad() + 1);
 }
 
-TEST(RmsNorm, BackwardMakesTheOutputAgainInItsGradientsPlace) {
+TEST(RmsNorm, BackwardRecomputesOutputInPlace) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor x = at::randn({5, 7}).to(type), weight = at::randn({7}).to(type);
     const at::Tensor grad = at::randn({5, 7}).to(type), none;
@@ -109,7 +109,7 @@ TEST(RmsNorm, BackwardMakesTheOutputAgainInItsGradientsPlace) {
   }
 }
 
-TEST(Swiglu, EqualsTheFormulaAndItsAutograd) {
+TEST(Swiglu, EqualsFormulaAndAutograd) {
   const at::Tensor gate_up = at::randn({5, 14}), grad = at::randn({5, 7});
   const at::Tensor gate = gate_up.narrow(1, 0, 7), up = gate_up.narrow(1, 7, 7);
   const at::Tensor gate_leaf = Leaf(gate), up_leaf = Leaf(up);
@@ -123,7 +123,7 @@ TEST(Swiglu, EqualsTheFormulaAndItsAutograd) {
   EXPECT_TRUE(grad.equal(product));
 }
 
-TEST(CrossEntropy, EqualsLibTorchsForwardAndAutograd) {
+TEST(CrossEntropy, EqualsLibTorch) {
   at::Tensor logits = at::randn({6, 9}) * 5;
   at::Tensor targets = at::randint(9, {6}, at::kLong);
   targets[2] = kIgnoredTarget;
@@ -137,7 +137,7 @@ TEST(CrossEntropy, EqualsLibTorchsForwardAndAutograd) {
   EXPECT_TRUE(logits[2].eq(0).all().item<bool>());
 }
 
-TEST(OwnWords, AreThoseOfOnePartAndNoIgnoredTarget) {
+TEST(OwnWords, ExcludesOtherPartsAndIgnoredTargets) {
   const at::Tensor tokens = at::arange(12, at::kLong);
   for (int64_t rank = 0; rank < 3; ++rank) {
     const OwnWords own = OwnWordsOf(tokens, 4, rank);
@@ -147,9 +147,9 @@ TEST(OwnWords, AreThoseOfOnePartAndNoIgnoredTarget) {
   }
 }
 
-// Three parts of nine words: each gives the loss of its own targets, and of all rows the gradient of its
-// words.
-TEST(CrossEntropy, OfPartsOfTheWordsIsThatOfAllOfThem) {
+// Three parts of a nine-token vocabulary: each rank computes the loss of its own targets, and the gradient of
+// its part of the vocabulary for all rows.
+TEST(CrossEntropy, ShardedVocabularyEqualsFull) {
   const at::Tensor logits = at::randn({6, 9}) * 5;
   at::Tensor targets = at::randint(9, {6}, at::kLong);
   targets[2] = kIgnoredTarget;
@@ -171,8 +171,8 @@ TEST(CrossEntropy, OfPartsOfTheWordsIsThatOfAllOfThem) {
   EXPECT_NEAR(loss, whole.loss.item<double>(), 1e-5 * whole.loss.item<double>());
 }
 
-// p - 1 at the target is -4.5e-5, which bf16 arithmetic would give as 0 or -0.0039.
-TEST(CrossEntropy, KeepsASureTokensGradientInBf16) {
+// p - 1 at the target is -4.5e-5; bf16 arithmetic would give 0 or -0.0039.
+TEST(CrossEntropy, KeepsGradientOfNearlyCertainTarget) {
   at::Tensor logits = at::zeros({1, 2}, at::kBFloat16);
   logits[0][0] = 10;
   const at::Tensor targets = at::zeros({1}, at::kLong);
@@ -183,7 +183,7 @@ TEST(CrossEntropy, KeepsASureTokensGradientInBf16) {
   EXPECT_NEAR(logits[0][1].item<double>(), rest, 0.01 * rest);
 }
 
-TEST(CrossEntropy, OfIgnoredTargetsAloneIsZero) {
+TEST(CrossEntropy, IgnoredTargetsHaveZeroLoss) {
   at::Tensor logits = at::randn({3, 4});
   const at::Tensor targets = at::full({3}, kIgnoredTarget, at::kLong);
   const ChunkLoss chunk = CrossEntropyForward(logits, targets);

@@ -34,7 +34,7 @@ bool HasTensorCores(const at::Tensor& factor) {
   return factor.is_cuda() && factor.scalar_type() == at::kBFloat16;
 }
 
-// Each number of x, fp32, as two of bf16 whose sum is within 2^-16 of it: [rows x 2 width].
+// Splits each fp32 number of x into two bf16 numbers whose sum is within 2^-16 of it: [rows x 2 width].
 at::Tensor InTwo(const at::Tensor& x) {
   const at::Tensor most = x.to(at::kBFloat16);
   return at::cat({most, x.sub(most).to(at::kBFloat16)}, 1);
@@ -44,12 +44,12 @@ at::Tensor ScoresOf(const Routing& routing, const ExpertsConfig& config) {
   return config.sigmoid ? routing.logits.sigmoid() : at::softmax(routing.logits, -1, at::kFloat);
 }
 
-// What of a token's scores each is.
+// Each score as a fraction of the sum of a token's scores.
 at::Tensor SharesOf(const at::Tensor& scores, const ExpertsConfig& config) {
   return config.sigmoid ? scores / scores.sum(-1, /*keepdim=*/true) : scores;
 }
 
-// Of the groups whose experts a token does not go to, nothing is chosen.
+// Group-limited routing: masks the experts of groups that a token does not use.
 at::Tensor WithoutOtherGroups(const at::Tensor& scores, const ExpertsConfig& config) {
   if (config.groups_per_token == config.groups) return scores;
   const at::Tensor grouped = scores.unflatten(-1, {config.groups, -1});
@@ -67,8 +67,8 @@ at::Tensor ChooseExperts(const at::Tensor& scores, const at::Tensor& bias, const
 
 int64_t SamplesOf(const Routing& routing) { return routing.loads.size(0); }
 
-// What a token's scores are multiplied with and summed up to what it adds to the balance loss: for each
-// sample and expert, experts x the share of the sample's choices that fell on it x the sample's weight.
+// Coefficients of the balance loss, by which a token's scores are multiplied and summed: for each sample and
+// expert, experts x the fraction of the sample's choices routed to it x the sample's weight.
 at::Tensor BalanceOf(const Routing& routing, const ExpertsConfig& config) {
   const at::Tensor choices = routing.loads.sum(-1, /*keepdim=*/true);
   return routing.loads.mul(static_cast<double>(config.count))
@@ -77,17 +77,17 @@ at::Tensor BalanceOf(const Routing& routing, const ExpertsConfig& config) {
       .unsqueeze(1);
 }
 
-// [samples x tokens of one x experts]
+// [samples x tokens per sample x experts]
 at::Tensor BySample(const at::Tensor& of_tokens, const Routing& routing) {
   return of_tokens.unflatten(0, {SamplesOf(routing), -1});
 }
 
-// `of_tokens`, [tokens x 1], each times the weight of its sample.
+// Multiplies `of_tokens`, [tokens x 1], by the weight of each token's sample.
 at::Tensor Weighed(const at::Tensor& of_tokens, const Routing& routing) {
   return BySample(of_tokens, routing).mul(routing.counted.view({-1, 1, 1})).flatten(0, 1);
 }
 
-// From that of how much each choice counts.
+// The gradient of the scores, from that of the choice weights.
 at::Tensor GradOfScores(const Routing& routing, const ExpertsConfig& config, const at::Tensor& scores,
                         at::Tensor grad_chosen) {
   if (config.weight_scale != 1) grad_chosen.mul_(config.weight_scale);
@@ -102,7 +102,7 @@ at::Tensor GradOfScores(const Routing& routing, const ExpertsConfig& config, con
   return at::zeros_like(scores).scatter_(1, routing.experts, grad_chosen);
 }
 
-// Of the balance loss, before it is multiplied.
+// The gradient of the balance loss, before scaling.
 at::Tensor BalanceBackward(const Routing& routing, const ExpertsConfig& config, const at::Tensor& scores) {
   const at::Tensor of_shares =
       BalanceOf(routing, config).expand_as(BySample(scores, routing)).reshape(scores.sizes());
@@ -123,7 +123,7 @@ Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& co
     routing.rows = PlaceRows(routing.experts, config.count, x.is_cuda() ? kExpertRowStep : 1);
   const at::Tensor sample = at::arange(samples, routing.experts.options()).mul_(config.count);
   const at::Tensor of_samples = routing.experts.view({samples, -1}).add(sample.unsqueeze(-1)).flatten();
-  // In any order the same: whole numbers, which fp32 has all of up to 2^24.
+  // Exact in any order: counts are integers, which fp32 represents up to 2^24.
   routing.loads = at::zeros({samples * config.count}, routing.logits.options())
                       .scatter_add_(0, of_samples, at::ones(of_samples.sizes(), routing.logits.options()))
                       .view({samples, config.count});

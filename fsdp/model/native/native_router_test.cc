@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kSamples = 3, kTokens = 12, kHidden = 5;
 constexpr double kGradLoss = 0.25;
 
-// With a loss of its own; `tensor_rank`: of ranks that share matrices.
+// Context with a loss gradient; `tensor_rank`: index in the tensor-parallel group.
 class LossContext : public LoneContext {
  public:
   explicit LossContext(int64_t tensor_rank = 0) : tensor_rank_(tensor_rank) {}
@@ -65,10 +65,10 @@ std::vector<int64_t> RowsOf(const Routing& routing) {
   return {counts.const_data_ptr<int64_t>(), counts.const_data_ptr<int64_t>() + counts.numel()};
 }
 
-TEST(NativeRouter, EveryChoiceIsARowOfItsExpert) {
+TEST(NativeRouter, EveryChoiceHasRowOfItsExpert) {
   const Input in;
   const Routing routing = in.Routed(Config(true));
-  ASSERT_EQ(routing.rows.order.size(0), kTokens * 2);  // None is dropped, and none filled up.
+  ASSERT_EQ(routing.rows.order.size(0), kTokens * 2);  // Nothing dropped, no padding.
   const std::vector<int64_t> counts = RowsOf(routing);
   int64_t end = 0;
   for (int64_t e = 0; e < 6; ++e) {
@@ -80,7 +80,7 @@ TEST(NativeRouter, EveryChoiceIsARowOfItsExpert) {
   EXPECT_EQ(end, kTokens * 2);
 }
 
-TEST(NativeRouter, NormalizedWeightsOfATokenAddUpToOne) {
+TEST(NativeRouter, NormalizedWeightsSumToOne) {
   const Input in;
   for (const bool normalized : {true, false}) {
     const ExpertsConfig config = Config(normalized);
@@ -94,8 +94,8 @@ TEST(NativeRouter, NormalizedWeightsOfATokenAddUpToOne) {
   }
 }
 
-// Which the rule experts_top_1_normalized warns of: chosen / sum is 1, whatever the scores.
-TEST(NativeRouter, WithOneExpertPerTokenOnlyRawScoresHaveAGradient) {
+// The rule experts_top_1_normalized warns about this: chosen / sum is 1 for any score.
+TEST(NativeRouter, Top1NeedsRawScoresForGradient) {
   const Input in;
   for (const bool normalized : {true, false}) {
     ExpertsConfig config = Config(normalized);
@@ -106,7 +106,7 @@ TEST(NativeRouter, WithOneExpertPerTokenOnlyRawScoresHaveAGradient) {
   }
 }
 
-// What the header says, spelt out for autograd.
+// Reference: the formulas of the header, with autograd.
 struct Reference {
   at::Tensor weights;  // By choice.
   at::Tensor balance, z;
@@ -121,7 +121,7 @@ struct Reference {
     const auto by_sample = [](const at::Tensor& t) { return t.unflatten(0, {kSamples, -1}); };
     const at::Tensor share =
         by_sample(choices).sum(1) / by_sample(choices).sum(at::IntArrayRef({1, 2})).unsqueeze(-1);
-    // A sample's loss weighs as much as its cross entropy: by its targets that count.
+    // A sample's router loss is weighted like its cross-entropy: by the fraction of targets that count.
     const at::Tensor counted = (targets != kIgnoredTarget).sum(-1).to(at::kFloat);
     balance =
         ((share * by_sample(scores).mean(1)).sum(-1) * counted).sum() * static_cast<double>(config.count);
@@ -129,11 +129,11 @@ struct Reference {
   }
 };
 
-// Of a sample of four tokens: all targets count, one does, and none does.
+// Samples of four tokens: all targets count, one does, none does.
 const at::Tensor kMasked = at::tensor({0, 0, 0, 0, -100, -100, 0, -100, -100, -100, -100, -100}, at::kLong)
                                .view({kSamples, kTokens / kSamples});
 
-TEST(NativeRouter, GradientsAreAutogradsWithBothLosses) {
+TEST(NativeRouter, GradientsEqualAutogradWithBothLosses) {
   for (const auto& [normalized, sigmoid, masked] :
        {std::tuple(true, false, false), std::tuple(false, false, true), std::tuple(true, true, true),
         std::tuple(false, true, false)}) {
@@ -159,9 +159,10 @@ TEST(NativeRouter, GradientsAreAutogradsWithBothLosses) {
   }
 }
 
-// The normalized weight of one expert is 1 whatever its score is. The optimizer scales small gradients up, so
-// rounding error here moved routers, and runs that differ in rounding routed tokens differently.
-TEST(NativeRouter, NormalizedTop1HasAGradientOfExactlyZero) {
+// The normalized weight of a single expert is always 1. Regression test: rounding error in its gradient,
+// which the optimizer scales up, moved routers, so that runs that differed in rounding routed tokens
+// differently.
+TEST(NativeRouter, NormalizedTop1HasZeroGradient) {
   for (const bool sigmoid : {false, true}) {
     const Input in;
     ExpertsConfig config = Config(/*normalized=*/true);
@@ -174,7 +175,7 @@ TEST(NativeRouter, NormalizedTop1HasAGradientOfExactlyZero) {
   }
 }
 
-TEST(NativeRouter, ABiasChoosesAndDoesNotWeigh) {
+TEST(NativeRouter, BiasAffectsSelectionOnly) {
   Input in;
   ExpertsConfig config = Config(false);
   config.sigmoid = true;
@@ -184,18 +185,18 @@ TEST(NativeRouter, ABiasChoosesAndDoesNotWeigh) {
   EXPECT_LT(ChoiceWeights(routing, config).max().item<double>(), 1);
 }
 
-TEST(NativeRouter, TokensGoToTheGroupsWhoseTwoBestAreBest) {
+TEST(NativeRouter, SelectsGroupsByTheirTwoBestScores) {
   Input in;
   ExpertsConfig config = Config(true);
   config.sigmoid = true;
   config.groups = 3;
   config.groups_per_token = 1;
-  // The first expert is the best of all, and the last group has the best two.
+  // The first expert is the best of all, but the last group has the two best.
   in.bias = at::tensor({9.0F, -9.0F, 0.0F, 0.0F, 5.0F, 5.0F});
   EXPECT_EQ(RowsOf(in.Routed(config)), (std::vector<int64_t>{0, 0, 0, 0, kTokens, kTokens}));
 }
 
-TEST(NativeRouter, TokensGoToTheGroupsWhoseBestIsBestWhereOneCounts) {
+TEST(NativeRouter, SelectsGroupsByBestScoreWithTop1) {
   Input in;
   ExpertsConfig config = Config(true);
   config.sigmoid = true;
@@ -206,7 +207,7 @@ TEST(NativeRouter, TokensGoToTheGroupsWhoseBestIsBestWhereOneCounts) {
   EXPECT_EQ(RowsOf(in.Routed(config)), (std::vector<int64_t>{kTokens, kTokens, 0, 0, 0, 0}));
 }
 
-TEST(NativeRouter, OfRanksThatShareMatricesTheFirstAddsTheLosses) {
+TEST(NativeRouter, FirstTensorParallelRankAddsLosses) {
   const Input in;
   const ExpertsConfig config = Config(true, 0.5, 0.5);
   const Routing routing = in.Routed(config);
@@ -215,7 +216,7 @@ TEST(NativeRouter, OfRanksThatShareMatricesTheFirstAddsTheLosses) {
   EXPECT_EQ(RouterBackward(routing, config, nothing, LossContext(1)).abs().max().item<double>(), 0);
 }
 
-TEST(NativeRouter, TellsWhatItDid) {
+TEST(NativeRouter, ReportsStatistics) {
   Input in;
   in.targets = kMasked;
   const ExpertsConfig config = Config(true);
@@ -230,14 +231,15 @@ TEST(NativeRouter, TellsWhatItDid) {
   EXPECT_NEAR(sums[3].item<double>(), reference.z.item<double>(), 1e-3);
 }
 
-TEST(NativeRouter, EvenScoresHaveABalanceOfOneAndTheLargestEntropy) {
+TEST(NativeRouter, UniformScoresHaveBalanceOneAndMaximalEntropy) {
   const ExpertsConfig config = Config(true);
   Input in;
   in.router.zero_();
   const at::Tensor sums = RoutingSums(in.Routed(config), config);
   EXPECT_NEAR(sums[2].item<double>(), kTokens, 1e-4);
   EXPECT_NEAR(sums[1].item<double>(), kTokens * std::log(6.0), 1e-4);
-  EXPECT_NEAR(sums[0].item<double>(), kTokens * 3.0, 1e-4);  // Ties: all tokens go to the same two of six.
+  EXPECT_NEAR(sums[0].item<double>(), kTokens * 3.0,
+              1e-4);  // Ties: all tokens are routed to the same two of six experts.
 }
 
 }  // namespace

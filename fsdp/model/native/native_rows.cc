@@ -18,24 +18,24 @@ int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step 
 
 kernels::Stream StreamOf(const at::Tensor& x) { return kernels::CurrentStream(x.get_device()); }
 
-// An expert without a choice has `step` rows, any other less than that beyond its own.
+// An expert without a choice has `step` rows; any other has fewer than `step` rows of padding.
 int64_t MostRows(int64_t choices, int64_t experts, int64_t step) {
   return step == 1 ? choices : RoundUp(choices + experts * step, step);
 }
 
-// With what fills them up.
+// Including padding.
 int64_t RowsOfExpert(int64_t choices, int64_t step) {
   return step == 1 ? choices : std::max(step, RoundUp(choices, step));
 }
 
-// `each`: PlaceRowsArgs'.
+// `each`: see PlaceRowsArgs.
 RowPlaces PlaceRowsOnCpu(const at::Tensor& chosen, const RowsHere& here, int64_t each) {
   const int64_t* expert = chosen.const_data_ptr<int64_t>();
   const int64_t choices = chosen.numel();
   const auto own = [&](int64_t i) {
     return expert[i] >= here.first && expert[i] < here.first + here.experts ? expert[i] - here.first : -1;
   };
-  std::vector<int64_t> next(here.experts + 1);  // Counts, then where each expert's next row goes.
+  std::vector<int64_t> next(here.experts + 1);  // Counts, then the next row of each expert.
   int64_t all = 0;
   for (int64_t i = 0; i < choices; ++i) {
     if (own(i) < 0) continue;

@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-// By rank, of what is [micro_batch, tokens, ...].
+// An uninitialized tensor of parts by rank, for `of` of [micro_batch, tokens, ...].
 at::Tensor RoomFor(const at::Tensor& of, const SequencePartition& cut) {
   std::vector<int64_t> shape = of.sizes().vec();
   shape[1] = cut.chunk_tokens();
@@ -20,7 +20,7 @@ at::Tensor RoomFor(const at::Tensor& of, const SequencePartition& cut) {
   return at::empty(shape, of.options());
 }
 
-// A chunk's place among parts.
+// View of a chunk in parts by rank.
 at::Tensor ChunkOf(const at::Tensor& parts, int64_t chunk, const SequencePartition& cut) {
   return parts[cut.RankOf(chunk)].select(1, cut.HalfOf(chunk));
 }

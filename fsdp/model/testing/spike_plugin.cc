@@ -1,6 +1,5 @@
-// A plug-in for tests of memory spikes: every few steps its layer takes much more memory than in all others,
-// and gives it back at once, for as long as a test wants that. `args` is a directory, and a file `spikes`
-// there is the wish.
+// Plug-in for tests of memory spikes: every kEvery steps its layer briefly allocates much more memory than in
+// other steps. `args` is a directory; spikes occur while it contains a file named `spikes`.
 #include <ATen/ops/empty.h>
 
 #include <filesystem>
@@ -11,7 +10,7 @@
 
 namespace {
 
-constexpr int kEvery = 8;  // Few enough that a step's usual peak stays what it is.
+constexpr int kEvery = 8;  // Rare enough that the usual peak of a step is unaffected.
 constexpr int64_t kBytes = 64 << 20;
 
 std::unique_ptr<fsdpd::UserModel> Make(const std::string& args) {

@@ -1,6 +1,6 @@
-// A plug-in for tests of hangs: its forward stands still on the ranks that a test names, and nothing else of
-// them does, so that their processes live and stand where they need nobody. `args` is a directory: a rank
-// whose process id is the name of a file there stands still in its layer, for as long as that is so.
+// Plug-in for tests of hangs: its forward blocks on selected ranks, while their processes otherwise stay
+// alive. `args` is a directory; a rank blocks in its layer while the directory contains a file named after
+// its process id.
 #include <unistd.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// A plug-in for plugin_test, which says through FSDPD_TEST_PLUGIN what should be wrong with it.
+// Plug-in for plugin_test; the environment variable FSDPD_TEST_PLUGIN selects a defect.
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
@@ -22,7 +22,7 @@ bool Wrong(const char* what) {
   return asked != nullptr && std::string(asked) == what;
 }
 
-// Logits are the embedding's product with the head's matrix. `args` is the width.
+// Logits are the product of embedding and head matrix. `args` is the width.
 class Bigram : public fsdpd::UserModel {
  public:
   explicit Bigram(int64_t width) : width_(width) {}
@@ -37,7 +37,7 @@ class Bigram : public fsdpd::UserModel {
 
   std::vector<std::unique_ptr<fsdpd::Unit>> MakeUnits(const fsdpd::ModelFacts& facts,
                                                       at::Device /*device*/) const override {
-    if (Wrong("units")) at::linear(at::empty({2, 3}), at::empty({2, 2}));  // c10::Error.
+    if (Wrong("units")) at::linear(at::empty({2, 3}), at::empty({2, 2}));  // Throws c10::Error.
     const auto embed = [](const UnitInput& in, const Tensors& p) {
       return UnitOutput{at::embedding(p[0], in.tokens), {}};
     };

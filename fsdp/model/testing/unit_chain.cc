@@ -99,7 +99,7 @@ at::Tensor UnitChain::LossAndGradients(const UnitInput& batch, Keep keep, double
   const Unit::LossAndGrad end = units_[last]->ForwardBackward(0, input, of_loss, {WithBorrowed(into, last)});
   at::Tensor grad = end.grad_hidden;
   for (size_t u = last; u-- > 0;) {
-    // A lender adds to what its borrower, later in the chain, has written.
+    // A lender adds to the gradient that its borrower, later in the chain, has written.
     const std::vector<at::Tensor> own = WithBorrowed(into, u);
     const ParamGrads grads{own, /*accumulate=*/IsLender(u)};
     grad = units_[u]->Backward(0, grad, grads, when);

@@ -24,7 +24,7 @@ void ExpectAllWithinBound(const std::vector<int64_t>& starts, int64_t tokens) {
   EXPECT_EQ(end, tokens);
 }
 
-TEST(Documents, FewAreOneGroup) {
+TEST(Documents, GroupsFewDocumentsTogether) {
   const std::vector<DocumentGroup> groups = GroupsOf({0, 1000, 1024, 4000}, 8192);
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0].documents, 4);
@@ -32,17 +32,17 @@ TEST(Documents, FewAreOneGroup) {
   EXPECT_EQ(groups[0].longest, 4192);
 }
 
-TEST(Documents, PaddingOfOneTokenEachIsParted) {
+TEST(Documents, SplitsOneTokenDocuments) {
   std::vector<int64_t> starts(8192);
   std::iota(starts.begin(), starts.end(), 0);
   ExpectAllWithinBound(starts, 8192);
   EXPECT_EQ(GroupsOf(starts, 8192).front().documents, (2 * 8192 + 128) / 129);
   EXPECT_EQ(GroupsOf(starts, 8192).front().longest, 1);
-  starts.resize(4096);  // Half of it is one document.
+  starts.resize(4096);  // The second half is one document.
   ExpectAllWithinBound(starts, 8192);
 }
 
-TEST(Documents, OneOfAllTokensFits) {
+TEST(Documents, AcceptsOneToken) {
   ExpectAllWithinBound({0}, 1);
   ExpectAllWithinBound({0}, 100);
   ExpectAllWithinBound({0, 1, 2}, 200);

@@ -13,12 +13,12 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kGroup = 4;  // Numbers of one Philox counter.
-// Groups drawn side by side: several of the widest vectors, within the L1 cache.
+constexpr int64_t kGroup = 4;  // Numbers per Philox counter.
+// Groups computed side by side: several of the widest vectors, and within the L1 cache.
 constexpr int64_t kLanes = 64;
 constexpr int64_t kBlock = kLanes * kGroup;
 
-// std::sqrt may set errno, so compilers do not vectorize a loop of it.
+// std::sqrt may set errno, so compilers do not vectorize loops with it.
 inline __attribute__((always_inline)) void SquareRoots(float* numbers) {
 #ifdef __x86_64__
   for (int i = 0; i < kLanes; i += 4) _mm_storeu_ps(numbers + i, _mm_sqrt_ps(_mm_loadu_ps(numbers + i)));
@@ -44,7 +44,7 @@ inline __attribute__((always_inline)) void BoxMuller(const uint32_t* words0, con
   }
 }
 
-// Loops over lanes, which compilers vectorize for the instruction set of the function that this is part of.
+// Loops over lanes, which compilers vectorize for the instruction set of the enclosing function.
 inline __attribute__((always_inline)) void DrawLanes(const kernels::NormalNumbers& numbers, uint64_t group,
                                                      float* values) {
   uint32_t words[kGroup][kLanes];
@@ -67,7 +67,7 @@ inline __attribute__((always_inline)) void DrawLanes(const kernels::NormalNumber
   }
 }
 
-// Numbers [begin, end) to values[0 .. end - begin).
+// Writes numbers [begin, end) to values[0 .. end - begin).
 inline __attribute__((always_inline)) void DrawRange(const kernels::NormalNumbers& numbers, int64_t begin,
                                                      int64_t end, float* values) {
   for (int64_t first = begin / kGroup * kGroup; first < end; first += kBlock) {

@@ -12,7 +12,7 @@ constexpr kernels::NormalNumbers kNumbers = {0xfedcba9876543210, 0.02f, 0.25f};
 
 class DrawNormalsTest : public testing::TestWithParam<VectorSet> {};
 
-TEST_P(DrawNormalsTest, EveryVectorSetDrawsTheBitsOfOneNumberAtATime) {
+TEST_P(DrawNormalsTest, EveryVectorSetMatchesScalarBits) {
   if (!HasVectorSet(GetParam())) GTEST_SKIP() << "not on this processor";
   constexpr int64_t kFar = int64_t{1} << 35;  // Counters that need more than 32 bits.
   for (const int64_t begin : {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{1022}, kFar - 514, kFar + 3}) {

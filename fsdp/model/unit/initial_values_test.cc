@@ -18,8 +18,8 @@ at::Tensor Draw(int64_t begin, int64_t elements, uint64_t seed = 1) {
   return DrawInitialValue(NumbersOf("layer.0", "attention.wq", {1, 0}, seed), begin, elements);
 }
 
-TEST(InitialValues, ARangeHoldsTheSameValuesAsTheWhole) {
-  const at::Tensor whole = Draw(0, 300000);  // More than a thread's share and a block's.
+TEST(InitialValues, RangeEqualsPartOfWhole) {
+  const at::Tensor whole = Draw(0, 300000);  // More than one thread's share and one block.
   for (const int64_t begin : {0, 1, 2, 3, 4, 5, 1023, 1024, 65537, 299999}) {
     for (const int64_t elements : {0, 1, 2, 3, 5, 1021, 1024, 150001}) {
       if (begin + elements > 300000) continue;
@@ -29,8 +29,8 @@ TEST(InitialValues, ARangeHoldsTheSameValuesAsTheWhole) {
   EXPECT_TRUE(at::cat({Draw(0, 7), Draw(7, 10), Draw(17, 3)}).equal(whole.narrow(0, 0, 20)));
 }
 
-// A job that starts with one release and is compared with another, or grows, must meet the same model.
-TEST(InitialValues, AreThoseOfEveryReleaseBefore) {
+// Jobs that start with one release and grow or are compared with another must get the same initial values.
+TEST(InitialValues, UnchangedSinceFirstRelease) {
   const at::Tensor values = DrawInitialValue(NumbersOf("layer.0", "attention.wq", {}, 1), 5, 1000003);
   EXPECT_EQ(XXH64(values.const_data_ptr(), values.nbytes(), 0), 0xd013925291e8a963u);
 }
@@ -42,8 +42,8 @@ TEST(InitialValues, DependOnSeedAndBothNames) {
   EXPECT_FALSE(values.equal(DrawInitialValue(NumbersOf("layer.0", "attention.wk", {1, 0}, 1), 0, 8)));
 }
 
-// The formula with libm's functions in double.
-TEST(InitialValues, AreBoxMullerOfPhilox) {
+// Reference: the formula with libm's functions in double.
+TEST(InitialValues, EqualBoxMullerOfPhilox) {
   constexpr double kTurn = 6.283185307179586;
   at::philox_engine engine(XXH64("layer.0/attention.wq", 20, 1), 0, 0);
   const at::Tensor values = Draw(0, 4096);
@@ -56,7 +56,7 @@ TEST(InitialValues, AreBoxMullerOfPhilox) {
   }
 }
 
-TEST(InitialValues, AreNormal) {
+TEST(InitialValues, AreNormallyDistributed) {
   const at::Tensor values = Draw(0, kMany).to(at::kDouble);
   const double n = kMany;
   EXPECT_NEAR(values.mean().item<double>(), 0, 4 / std::sqrt(n));
@@ -69,13 +69,13 @@ TEST(InitialValues, AreNormal) {
   EXPECT_NEAR(next.mean().item<double>(), 0, 4 / std::sqrt(n));
 }
 
-TEST(InitialValues, DeviationAndMeanScaleAndShift) {
+TEST(InitialValues, ApplyDeviationAndMean) {
   const at::Tensor scaled = DrawInitialValue(NumbersOf("layer.0", "attention.wq", {0.5, 2}, 1), 3, 8);
   EXPECT_TRUE(scaled.equal(Draw(3, 8) * 0.5 + 2));
   EXPECT_TRUE(DrawInitialValue(NumbersOf("u", "p", {0, 3}, 1), 5, 2).equal(at::full({2}, 3.0)));
 }
 
-TEST(InitialValues, MatricesAreNormalNormsOneAndBiasesZero) {
+TEST(InitialValues, DefaultsByShapeAndName) {
   const auto init = [](const char* name, std::vector<int64_t> shape) {
     return DefaultInit({name, std::move(shape)});
   };
