@@ -1,14 +1,14 @@
-// In what two checkpoints differ: names, shapes, types, and numbers. They may be of different formats.
+// Comparison of two checkpoints, possibly of different formats: names, shapes, types and numbers.
 //
-// Tensors are read whole, two at a time on each thread. What is no tensor is compared by what is shown of it
-// (DescribePickled): a number or a text, and of others the kind. Zeros of both signs are equal, and so are
-// two numbers that are both NaN.
+// Tensors are read completely, two at a time per thread. Entries that are not tensors are compared by their
+// description (DescribePickled): the value of a number or text, the kind of anything else. 0 and -0 are
+// equal, and so are two NaNs.
 //
-// Where the model is known, and the two have other names for it (param_match.h), its parameters are compared
-// instead, by our names and in our shapes, as float32: how they lie, what they are called, and of which type
-// they are is no difference then. What else there is, is listed.
+// If the model is known and the two checkpoints name its parameters differently (param_match.h), the
+// parameters are compared instead, under our names, in our shapes and as float32: differences in layout, name
+// and type do not count then. All other entries are listed.
 //
-// Errors are those of the readers, and CANCELLED.
+// Errors: those of the readers, and CANCELLED.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -27,25 +27,25 @@ namespace fsdpd {
 
 struct Difference {
   std::string name;
-  // What each has: "float32 [2, 3]", or what a value is; empty: it has nothing of that name.
+  // Description on each side: "float32 [2, 3]", or a value; empty: absent.
   std::string first, second;
-  // Where both are tensors of one shape, of types that can be compared:
-  std::optional<double> largest;  // Of the absolute differences; infinite where one is NaN.
-  // That differ; -1: bytes do, of a type whose numbers are not compared.
+  // Set if both are tensors of one shape, with types that can be compared:
+  std::optional<double> largest;  // Largest absolute difference; infinite if one is NaN.
+  // Number of differing elements; -1: bytes differ, in a type whose numbers are not compared.
   int64_t numbers = 0;
 };
 
 struct Comparison {
-  std::vector<Difference> differences;  // By name; of a model's parameters in the model's order.
-  int64_t equal = 0;                    // Tensors and values that do not differ.
-  bool of_parameters = false;           // Of a model, and of nothing else.
-  // Of parameters: tensors and values that are none of the model, which were not compared.
+  std::vector<Difference> differences;  // By name; parameters in the order of the model.
+  int64_t equal = 0;                    // Tensors and values that are equal.
+  bool of_parameters = false;           // Only the parameters of the model were compared.
+  // If of_parameters: tensors and values outside of the model, which were not compared.
   std::vector<std::string> left_out_first, left_out_second;
-  // Why parameters were not compared though the names are different: what the model lacks in one.
+  // Why parameters were not compared despite different names: what one side lacks of the model.
   std::string not_of_model;
 };
 
-// A directory, open.
+// An opened directory.
 struct StoreToCompare {
   std::string directory;
   std::shared_ptr<const TensorReader> reader;

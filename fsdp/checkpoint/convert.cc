@@ -28,9 +28,9 @@ namespace fsdpd {
 namespace {
 
 // One tensor on its way: read, rounded, turned.
-class TokenDispatch {
+class TensorConverter {
  public:
-  TokenDispatch(const TensorReader& source, const TensorType& type, int64_t head_rows)
+  TensorConverter(const TensorReader& source, const TensorType& type, int64_t head_rows)
       : source_(source), type_(type), head_rows_(head_rows) {}
 
   // `from` and `to`: the same parameter in both namings. The numbers, in its order where it is a part of a
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const Conversion& conve
   return MakeDcpWriter(directory, pieces, conversion.file_bytes, plan.values, whole);
 }
 
-absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TokenDispatch* dispatch,
+absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TensorConverter* dispatch,
                    TensorWriter* writer, size_t number) {
   if (target.ways.empty()) return writer->Write(number, &target.number);
   const ConvertWay& first = target.ways[0];
@@ -219,7 +219,7 @@ absl::Status Fill(const Conversion& conversion, const ConvertPlan& plan, const T
   const std::vector<size_t> missing = MissingTargets(plan, *writer, progress);
   return ParallelFor(missing.size(), threads, stopped, [&](size_t i) -> absl::Status {
     const ConvertTarget& target = plan.targets[missing[i]];
-    TokenDispatch dispatch(source, *target.piece.type, HeadRows(conversion.model));
+    TensorConverter dispatch(source, *target.piece.type, HeadRows(conversion.model));
     FSDPD_RETURN_IF_ERROR(Carry(plan, target, &dispatch, writer, missing[i]));
     progress->bytes += target.bytes();
     ++progress->tensors;

@@ -1,18 +1,19 @@
-// A model's parameters, and its optimizer's state, from one checkpoint into another: native, Hugging Face's,
-// Megatron-Core's torch_dist, and what PyTorch's FSDP2 and torchtitan save, into one of the first three.
+// Checkpoint conversion: copies a model's parameters and optimizer state. Sources: native, Hugging Face,
+// Megatron-Core torch_dist, and the DCP checkpoints of PyTorch FSDP2 and torchtitan. Targets: native, Hugging
+// Face and torch_dist.
 //
-// What is written has all parameters of `model`. Between native checkpoints and torch_dist go the optimizer's
-// moments, counts and place in the data too, bit by bit, where the source has them; what else it has is named
-// in the result. A source that has not all of it, or others, or other shapes, is refused with every fault,
-// and nothing is written. The target is there whole or not at all (part_directory.h). Who is interrupted
-// leaves nothing, or with `resumes` files that are whole, from which the same conversion goes on and makes
-// the same bytes (convert_journal.h).
+// The result has all parameters of `model`. Between native and torch_dist, it also has the optimizer's
+// moments and step counts and the position in the data, bit for bit, if the source has them; other source
+// entries are listed in the result. A source with missing, extra or differently shaped parameters is rejected
+// with all violations, and nothing is written. The target is complete or absent (part_directory.h). An
+// interrupted conversion leaves nothing or, with `resumes`, its complete files, from which the same
+// conversion resumes and produces the same bytes (convert_journal.h).
 //
-// Tensors stream through: a thread holds one at a time, twice where rows and columns change places or several
-// become one.
+// Tensors are streamed: a thread holds one at a time, or twice that for tensors that are transposed or
+// merged.
 //
-// Errors: those of the source's reader; ALREADY_EXISTS and FAILED_PRECONDITION where the target cannot be
-// (part_directory.h, convert_journal.h); UNAVAILABLE for a disk that is full or would be; CANCELLED.
+// Errors: those of the source's reader; ALREADY_EXISTS and FAILED_PRECONDITION if the target cannot be
+// created (part_directory.h, convert_journal.h); UNAVAILABLE if the disk is or would become full; CANCELLED.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -28,21 +29,21 @@
 
 namespace fsdpd {
 
-// Read by another thread while Convert() runs.
+// Updated while Convert() runs; read it from another thread.
 struct ConversionProgress {
   std::atomic<int64_t> tensors = 0, of_tensors = 0;
   std::atomic<int64_t> bytes = 0, of_bytes = 0;  // Written.
 };
 
 struct ConversionResult {
-  DcpFaults faults;  // Some: nothing was written.
+  DcpFaults faults;  // If not empty, nothing was written.
   int64_t tensors = 0;
-  int64_t bytes = 0;  // Of their numbers.
+  int64_t bytes = 0;  // Size of the tensors' data.
   int64_t files = 0;
-  std::vector<std::string> left_out;  // Of the source's tensors, and of what it knows of its optimizer.
-  int64_t overflowed = 0;             // Numbers that were finite and are not in the new type.
-  int64_t files_found = 0;            // Of `files`, that an interrupted one had written.
-  int64_t bytes_found = 0;            // In them.
+  std::vector<std::string> left_out;  // Tensors and optimizer settings of the source that were not converted.
+  int64_t overflowed = 0;             // Elements that are finite in the source and infinite in the new type.
+  int64_t files_found = 0;            // Complete files of an interrupted conversion, included in `files`.
+  int64_t bytes_found = 0;            // Bytes of these files.
 };
 
 absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threads,

@@ -1,17 +1,17 @@
-// What a conversion has done so far, in a file of the directory that it makes: `.fsdpd_conversion`. Who is
-// interrupted, killed or finds the disk full goes on from it.
+// Progress journal of a conversion, stored as `.fsdpd_conversion` in the directory being written. An
+// interrupted, killed or out-of-space conversion resumes from it.
 //
-// It says what the conversion was asked for, and which files are whole, each with its sum. A file is written
-// into it when it is complete and on disk under its name; so what it names is whole, unless somebody else was
-// there since, which the sums show. What it does not name is written anew.
+// The journal has the conversion's arguments and the complete files, each with its checksum. A file is added
+// once it is complete and on disk under its final name, so listed files are complete unless something else
+// modified them, which checksums detect. Files that are not listed are written again.
 //
-//   Open()    reads what an interrupted one left in `directory`, and removes all that is not whole. Refused
-//             where that one was asked for something else (FAILED_PRECONDITION, with each difference), and
-//             then nothing is removed; unless `anew`, which begins from nothing.
-//   Add()     when a file is whole. On any thread.
-//   Remove()  when all is done, before the directory gets its name.
+//   Open()    reads the journal of an interrupted conversion in `directory` and removes incomplete files.
+//             Rejects a journal with other arguments (FAILED_PRECONDITION, with each difference) without
+//             removing anything, unless `anew`, which starts over.
+//   Add()     records a complete file. Thread-safe.
+//   Remove()  deletes the journal when all is done, before the directory gets its final name.
 //
-// Other errors: ErrnoStatus's; CANCELLED while sums are compared.
+// Other errors: ErrnoStatus's; CANCELLED while checksums are verified.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -30,13 +30,12 @@ namespace fsdpd {
 
 inline constexpr char kJournalName[] = ".fsdpd_conversion";
 
-// What a conversion was asked for, each with a name for people: two that have all the same make the same
-// bytes.
+// Arguments of a conversion with readable names. Conversions with equal arguments produce the same bytes.
 using ConversionArguments = std::vector<std::pair<std::string, std::string>>;
 
 struct JournaledFile {
   WholeFile file;
-  int64_t overflowed = 0;  // Of its numbers.
+  int64_t overflowed = 0;  // Elements that overflowed in the new type.
 };
 
 class ConversionJournal {
@@ -47,7 +46,7 @@ class ConversionJournal {
                                                                  int threads,
                                                                  const std::function<bool()>& stopped);
 
-  // What is whole since before Open().
+  // Files that were already complete at Open().
   std::vector<JournaledFile> found() const { return found_; }
 
   absl::Status Add(const JournaledFile& file);
@@ -62,10 +61,11 @@ class ConversionJournal {
   std::vector<JournaledFile> found_;
   Mutex mutex_;
   std::vector<JournaledFile> files_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;  // Some thread; no lock is held meanwhile.
+  // A thread is writing the journal; mutex_ is not held meanwhile.
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Which files of a checkpoint there are, how long and since when: another text where one was replaced.
+// Names, sizes and modification times of a checkpoint's files: the text changes if any file is replaced.
 absl::StatusOr<std::string> FilesText(const std::string& directory);
 
 }  // namespace fsdpd

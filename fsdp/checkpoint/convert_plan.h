@@ -1,8 +1,8 @@
-// What a conversion is told, what it writes, and from which numbers of the source: all of it known before a
-// byte is moved. convert.h does it.
+// Conversion plan: from a conversion's arguments to everything that is written and the source data it is read
+// from, before a byte is copied. convert.h executes it.
 //
-// Not pure: of the source, what is no tensor is read. Errors: the reader's; what is wrong with the source is
-// a fault, all of them at once.
+// Not pure: reads the source's entries that are not tensors. Errors: the reader's. Problems of the source are
+// returned as violations, all of them.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -27,51 +27,52 @@ struct Conversion {
   std::string source, target;          // Directories.
   ModelConfig model;                   // Llama or GPT-2.
   StoreFormat to = StoreFormat::kDcp;  // kDcp: native.
-  const TensorType* type = nullptr;    // Of what is written; CanCast().
-  int64_t file_bytes = 0;              // Of each file at most, unless one tensor is larger.
-  std::string config;                  // kHf: the text of config.json.
-  // kDcp and kTorchDist: the spec of a job with the model, as JSON, for a source that has none in it. May be
+  const TensorType* type = nullptr;    // Element type of the result; CanCast().
+  int64_t file_bytes = 0;              // Maximum size of a file, unless a single tensor is larger.
+  std::string config;                  // kHf: content of config.json.
+  // kDcp and kTorchDist: spec (JSON) of a job with the model, for sources that do not contain one. May be
   // empty.
   std::string spec = {};
-  bool optimizer = true;                  // Its state too, where the source has it and the target can.
-  std::optional<AdamSettings> adam = {};  // kTorchDist: which no step can be made without there.
+  bool optimizer = true;  // Convert optimizer state if the source has it and the target supports it.
+  std::optional<AdamSettings> adam = {};  // kTorchDist: settings that torch_dist stores with optimizer state.
   bool resumes = false;
-  bool anew = false;  // With `resumes`: what an interrupted one left is thrown away.
-  // Of an owner that has looked at what is at the target: it is replaced, and this file, with this text, says
-  // whose the new one is. Empty: there is nothing at the target, and nothing more is written.
+  bool anew = false;  // With `resumes`: discard the files of an interrupted conversion.
+  // For an owner that has checked the target: replace it, and put a file with this name and content into the
+  // new one to identify the owner. Empty: the target must not exist, and no such file is written.
   std::string mark_name = {}, mark = {};
-  // Of a job's export: part_directory.h, and whether this attempt may still replace what is at the target.
+  // For exports of jobs: see part_directory.h, and whether this attempt may still replace the target.
   int attempt = 0;
   std::function<absl::Status()> may_commit = {};
 };
 
-// The numbers of one parameter, or of one of its moments, in a tensor of the source.
+// Source of a parameter, or of one of its moments: the index of a tensor.
 struct ConvertWay {
   size_t param = 0;
   size_t tensor = 0;
 };
 
-// What is written at once: a tensor, or the part of one that is of one layer, with all parameters in it.
+// Unit of work: a tensor, or the part of a stacked tensor that belongs to one layer, with all parameters in
+// it.
 struct ConvertTarget {
   DcpPiece piece;
-  std::vector<ConvertWay> ways;  // None: `number` is all of it.
-  int64_t begin = 0;             // The piece's first number, in the flattened tensor.
+  std::vector<ConvertWay> ways;  // If empty, `number` fills the piece.
+  int64_t begin = 0;             // First element of the piece in the flattened tensor.
   float number = 0;
 
   int64_t bytes() const { return piece.at.elements() * piece.type->bytes; }
 };
 
 struct ConvertPlan {
-  std::vector<NamedParam> from, to;  // Of each parameter.
+  std::vector<NamedParam> from, to;  // By parameter.
   std::vector<ConvertTarget> targets;
-  std::vector<DcpSmall> values;       // Native: what is no tensor.
-  MegatronCommon common;              // torch_dist: likewise.
-  std::optional<AdamSettings> adam;   // torch_dist: where the optimizer's state goes over.
-  DcpFaults faults;                   // Some: the rest says nothing.
-  std::vector<std::string> left_out;  // As ConversionResult's.
+  std::vector<DcpSmall> values;       // Native: values that are not tensors.
+  MegatronCommon common;              // torch_dist: the same.
+  std::optional<AdamSettings> adam;   // torch_dist: set if optimizer state is converted.
+  DcpFaults faults;                   // If not empty, the other fields are unspecified.
+  std::vector<std::string> left_out;  // See ConversionResult.
 
-  int64_t bytes() const;    // Of the numbers of all targets.
-  int64_t tensors() const;  // That the targets are parts of.
+  int64_t bytes() const;    // Data size of all targets.
+  int64_t tensors() const;  // Number of tensors that the targets belong to.
 };
 
 absl::StatusOr<ConvertPlan> PlanConversion(const TensorReader& source, const Conversion& conversion);

@@ -1,12 +1,12 @@
-// Which tensors of a checkpoint are the optimizer's state of a model: moments, main parameters and counts of
-// steps, beside the parameters that param_match.h found.
+// Finds the optimizer state of a model among a checkpoint's tensors: moments, main parameters and step
+// counts, in addition to the parameters that param_match.h finds.
 //
-// Ours stand under names of their own for each parameter. Megatron-Core's stand under the name of the model's
-// tensor and lie as it does, in what it calls fully_reshardable (main parameters: `param`) and in what it
-// wrote without its distributed optimizer (`fp32_param`). What it keeps in buckets of the run that wrote it
-// (dp_reshardable, and dp_zero_gather_scatter) cannot be told apart from outside, and is a fault.
+// Native state has a name per parameter. Megatron-Core's has the name and layout of the model's tensor: in
+// fully_reshardable checkpoints (main parameters: `param`) and in those without the distributed optimizer
+// (`fp32_param`). State in the buckets of the run that wrote it (dp_reshardable, dp_zero_gather_scatter)
+// cannot be separated by parameter, and is a violation.
 //
-// Not pure: counts of steps are read. Errors: the reader's.
+// Not pure: reads step counts. Errors: the reader's.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -23,18 +23,18 @@
 namespace fsdpd {
 
 struct StateMatch {
-  std::vector<std::string> moments;           // As torch names them: "exp_avg".
-  std::vector<std::vector<int64_t>> tensors;  // Of each moment and parameter; -1: a frozen one has none.
-  std::vector<int64_t> main;     // Of each parameter; -1: the model's own tensor is all there is.
-  std::vector<bool> counted;     // Of each parameter: whether it has a count of steps.
-  std::optional<int64_t> steps;  // Which all parameters have made, where each has a count.
-  std::set<std::string> names;   // Of all tensors that were found.
+  std::vector<std::string> moments;           // Torch's names: "exp_avg".
+  std::vector<std::vector<int64_t>> tensors;  // By moment and parameter; -1: a frozen parameter has none.
+  std::vector<int64_t> main;                  // By parameter; -1: only the model's own tensor exists.
+  std::vector<bool> counted;                  // By parameter: whether it has a step count.
+  std::optional<int64_t> steps;               // Common step count of all parameters, if each has one.
+  std::set<std::string> names;                // Of all tensors that were found.
   DcpFaults faults;
 
-  bool IsTrained(size_t param) const;  // It has moments, or a count where nothing has moments.
+  bool IsTrained(size_t param) const;  // It has moments, or a step count if no parameter has moments.
 };
 
-// `naming`: of `match`, which has no faults. Without `optimizer` main parameters alone are looked for.
+// `naming`: that of `match`, which must not have violations. Without `optimizer`, finds only main parameters.
 absl::StatusOr<StateMatch> MatchState(const DcpTensorReader& source, Naming naming, const ParamMatch& match,
                                       bool optimizer);
 

@@ -1,6 +1,5 @@
-// What a directory with a checkpoint is found to hold: its index, and all that is wrong with it short of
-// reading its numbers. For who restores a fault is a refusal (dcp_reader.h); for who looks (`fsdpctl ckpt`)
-// it is what to show.
+// Contents of a DCP checkpoint directory: its index, and all violations that can be found without reading
+// tensor data. Restoring rejects a checkpoint with violations (dcp_reader.h); `fsdpctl ckpt` shows them.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,20 +16,20 @@ namespace fsdpd {
 
 struct DcpContents {
   DcpIndex index;
-  std::vector<int64_t> file_bytes;  // Of each of index.files; -1: not there.
-  std::optional<DcpSums> sums;      // Where we wrote it, and they are whole.
+  std::vector<int64_t> file_bytes;  // By index.files; -1: the file does not exist.
+  std::optional<DcpSums> sums;      // If fsdpd wrote the checkpoint, and the checksum file is intact.
   DcpFaults faults;
 };
 
-// Whether it tells of a checkpoint what is wrong with it; or else of a machine or a right that it could not
-// be read, which is no fault of the checkpoint's.
+// Whether the status describes a defect of the checkpoint, rather than a machine or permission problem that
+// prevented reading it.
 bool IsFaultOfFile(const absl::Status& status);
 
-// What an InputFile says, for a fault that names the file already.
+// The message of an InputFile error without the path, for a violation that names the file itself.
 std::string WithoutPath(const absl::Status& status, const std::string& path);
 
-// An error where there is no `.metadata` (NOT_FOUND), it cannot be read at all (DATA_LOSS), or a file could
-// not be opened or read for a reason that is none of the checkpoint's (INTERNAL, PERMISSION_DENIED).
+// Errors: NOT_FOUND without `.metadata`; DATA_LOSS if it is unreadable; INTERNAL or PERMISSION_DENIED if a
+// file could not be opened or read for reasons outside of the checkpoint.
 absl::StatusOr<DcpContents> LoadContents(const std::string& directory);
 
 }  // namespace fsdpd

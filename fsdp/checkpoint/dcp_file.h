@@ -1,6 +1,6 @@
-// One file of a checkpoint, laid out before a byte of it is there: where each piece of a rank goes follows
-// from names, types and shapes alone. So every rank can compute the layout of every other, and the one who
-// commits has to be told no more than that a file is complete, and its sum (CommitDcp).
+// Layout of one checkpoint file, computed before any of it is written: the position of each piece follows
+// from names, types and shapes only. Each rank can therefore compute the layout of every other rank's file,
+// and the committing rank only needs to know that a file is complete, and its checksum (CommitDcp).
 //
 // Thread safety: plain data.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace fsdpd {
 
-// A rectangle of a tensor, whose numbers lie in memory in row-major order.
+// A rectangle of a tensor, stored in row-major order.
 struct DcpPiece {
   std::string name;
   const TensorType* type = nullptr;
@@ -23,35 +23,35 @@ struct DcpPiece {
   Rectangle at;
 };
 
-// Numbers [begin, begin + elements) of a flattened tensor, as a shard has them, as pieces: in order, so that
-// in memory one begins where the other ends. REQUIRES: they are within `shape`.
+// Elements [begin, begin + elements) of a flattened tensor, as in an FSDP shard, as pieces. Pieces are in
+// order and adjacent in memory. REQUIRES: the range is within `shape`.
 std::vector<DcpPiece> PiecesOfRun(const std::string& name, const TensorType* type,
                                   const std::vector<int64_t>& shape, int64_t begin, int64_t elements);
 
-// Something small that is no tensor.
+// A small entry that is not a tensor.
 struct DcpSmall {
   std::string name;
-  std::string record;  // What torch.save writes (TorchSaved).
+  std::string record;  // As written by torch.save (TorchSaved).
 };
 
 struct DcpFile {
   std::string name;
   std::vector<DcpPiece> pieces;
-  std::vector<int64_t> piece_begins;  // Of each one's record.
+  std::vector<int64_t> piece_begins;  // Position of each piece's record.
   std::vector<int64_t> piece_bytes;
   std::vector<DcpSmall> values;
   std::vector<int64_t> value_begins;
   int64_t bytes = 0;
 };
 
-// As torch names the file `number` of a rank: "__3_0.distcp". A rank that writes with several files at once
-// has several.
+// Torch's name for file `number` of a rank: "__3_0.distcp". A rank that writes several files in parallel uses
+// several numbers.
 std::string DcpFileName(int rank, int number = 0);
 
 DcpFile LayOut(std::string name, std::vector<DcpPiece> pieces, std::vector<DcpSmall> values = {});
 
-// What a checkpoint of these files holds. INVALID_ARGUMENT where two of them contradict each other about a
-// tensor, or have a name in common. CheckIndex() tells the rest.
+// The index of a checkpoint of these files. INVALID_ARGUMENT if two of them contradict each other about a
+// tensor, or share a name. CheckIndex() finds all other problems.
 absl::StatusOr<DcpIndex> IndexOf(const std::vector<const DcpFile*>& files);
 
 }  // namespace fsdpd

@@ -1,10 +1,10 @@
-// What is in a checkpoint of torch.distributed.checkpoint (DCP), and where: plain data, as its `.metadata`
-// says it and as the layouts of its files make it (dcp_file.h).
+// Index of a torch.distributed.checkpoint (DCP) checkpoint: which tensors and values it has and where, as
+// plain data; read from `.metadata` or computed from file layouts (dcp_file.h).
 //
-// A checkpoint is a directory. Each chunk of a tensor, and each value that is no tensor, is a record of a
-// file of it: what torch.save writes (torch_save.h). CheckIndex() owns what makes an index whole: chunks
-// within their tensor, each number in exactly one, records apart from each other. What an index says may be
-// damaged or hostile until then.
+// A checkpoint is a directory. Each chunk of a tensor, and each value that is not a tensor, is a record in
+// one of its files, in the format of torch.save (torch_save.h). CheckIndex() decides whether an index is
+// valid: chunks are within their tensor, each element is in exactly one chunk, and records do not overlap. An
+// index may be corrupt or hostile until it has been checked.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,28 @@
 namespace fsdpd {
 
 struct DcpPlace {
-  int file = -1;  // Of DcpIndex::files; -1: nothing says where it is.
+  int file = -1;  // Index into DcpIndex::files; -1: unknown.
   int64_t begin = 0;
   int64_t bytes = 0;
-  std::string transform;  // What its writer passed it through ("zstd"); we read only what is empty.
+  std::string transform;  // Compression by the writer ("zstd"); only an empty one is supported.
 
   bool operator==(const DcpPlace& other) const;
 };
 
 struct DcpChunk {
-  Rectangle
-      at;  // Of the tensor. Where a shard has no numbers torch writes empty chunks, several at one place.
+  Rectangle at;  // Rectangle of the tensor. Torch writes empty chunks for empty shards.
   DcpPlace place;
 };
 
 struct DcpTensor {
   std::string name;
-  std::string type_name;             // torch's.
-  const TensorType* type = nullptr;  // Null: one that is not read.
+  std::string type_name;             // Torch's name.
+  const TensorType* type = nullptr;  // Null: the type is not supported.
   std::vector<int64_t> shape;
   std::vector<DcpChunk> chunks;
 };
 
-// Something that is no tensor: a number, a text, a state of some class. It is pickled, and only looked into
-// when asked.
+// An entry that is not a tensor: a number, a text, or an object. It is pickled, and parsed only on request.
 struct DcpValue {
   std::string name;
   DcpPlace place;
@@ -52,25 +50,25 @@ struct DcpIndex {
   std::vector<DcpValue> values;
 };
 
-// What is wrong with a checkpoint, for people.
+// A violation in a checkpoint, as shown to users.
 struct DcpFault {
   std::string where;  // A tensor, a value or a file.
   std::string what;
 };
 
-// The first thousand, and how many more there were: an index can have a fault for each few bytes of it, and
-// nobody reads more.
+// The first thousand violations, and the number of all others. Bounded, because a corrupt index can have one
+// for every few bytes.
 class DcpFaults {
  public:
   void Add(const std::string& where, std::string what);
-  void Add(const DcpFaults& others);  // But for those that are told already.
+  void Add(const DcpFaults& others);  // Skips those that are already present.
 
   bool empty() const { return told_.empty(); }
   size_t size() const { return told_.size(); }
   const DcpFault& operator[](size_t i) const { return told_[i]; }
   std::vector<DcpFault>::const_iterator begin() const { return told_.begin(); }
   std::vector<DcpFault>::const_iterator end() const { return told_.end(); }
-  int64_t left_out() const { return left_out_; }  // 0 where fewer than a thousand are told.
+  int64_t left_out() const { return left_out_; }  // 0 up to a thousand.
   int64_t count() const { return static_cast<int64_t>(told_.size()) + left_out_; }
 
  private:
@@ -78,15 +76,16 @@ class DcpFaults {
   int64_t left_out_ = 0;
 };
 
-// What is wrong; none for an index whose every tensor can be read as far as the index knows. Takes n log n
-// for chunks that are runs of numbers, as ours are; where others are too many to be compared with each other,
-// that is a fault too.
+// All violations; empty if every tensor can be read as far as the index shows. Takes O(n log n) for chunks
+// that are contiguous runs, such as ours; other chunks that are too many for pairwise comparison are a
+// violation too.
 DcpFaults CheckIndex(const DcpIndex& index);
 
-// That it is one name in a directory, and no way out of it.
+// Whether the name is a single path component that stays within the directory.
 bool IsPlainFileName(const std::string& name);
 
-// Has no numbers. (Rectangle::elements() multiplies, which the sizes of a damaged index may not bear.)
+// Whether it has no elements. (Rectangle::elements() multiplies sizes, which may overflow in a corrupt
+// index.)
 bool IsEmpty(const Rectangle& at);
 
 // For messages and keys: "[2, 3]".

@@ -1,8 +1,8 @@
-// A checkpoint's `.metadata`: the pickle of torch.distributed.checkpoint's Metadata, to and from an index.
+// Reads and writes a checkpoint's `.metadata`: the pickled Metadata object of torch.distributed.checkpoint.
 //
-// Of what torch writes there, the index is read: tensors, values, where their records are. The rest (how
-// names were nested, who saved it) is passed over. What we write has all that torch's readers ask for, also
-// those that make one torch.save file of a checkpoint: a name is one key there and not nested.
+// Reading extracts the index: tensors, values and the positions of their records. The rest (nesting of names,
+// who saved it) is ignored. Writing produces everything that torch's readers need, including the tool that
+// converts a checkpoint to a single torch.save file; names are flat keys.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,8 +17,8 @@ inline constexpr char kDcpMetadataName[] = ".metadata";
 
 std::string MetadataOf(const DcpIndex& index);
 
-// DATA_LOSS for what is no such pickle. What it says is not checked further: CheckIndex(). Tensors and values
-// are in the order of their names.
+// DATA_LOSS if it is not such a pickle. Contents are not validated further: see CheckIndex(). Tensors and
+// values are sorted by name.
 absl::StatusOr<DcpIndex> ReadMetadata(std::string bytes);
 
 }  // namespace fsdpd

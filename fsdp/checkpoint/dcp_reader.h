@@ -1,11 +1,11 @@
-// Reads a checkpoint: any rectangle of its tensors, whatever chunks they lie in, and values.
+// Reader for DCP checkpoints: any rectangle of a tensor, regardless of how it is chunked, and values.
 //
-// Open() refuses a directory with any fault that shows without reading numbers (dcp_contents.h), so a tensor
-// that is in index() is whole. Numbers that are read with all of their chunk are compared with the chunk's
-// checksum; others are not, and `VerifyDcp` is for who wants to know first.
+// Open() rejects a directory with any violation that can be found without reading tensor data
+// (dcp_contents.h), so all tensors in index() are complete. A read that covers a whole chunk verifies the
+// chunk's checksum; partial reads do not. Use VerifyDcp to check everything first.
 //
-// Thread safety: const methods may run on any number of threads. Errors: DATA_LOSS and UNIMPLEMENTED name
-// file and byte; NOT_FOUND where there is no checkpoint.
+// Thread safety: const methods are thread-safe. Errors: DATA_LOSS and UNIMPLEMENTED name file and byte;
+// NOT_FOUND if there is no checkpoint.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -26,14 +26,14 @@ class DcpReader {
   static absl::StatusOr<std::unique_ptr<DcpReader>> Open(const std::string& directory);
 
   const DcpIndex& index() const { return contents_.index; }
-  const DcpTensor* FindTensor(const std::string& name) const;  // Null: there is none.
+  const DcpTensor* FindTensor(const std::string& name) const;  // Null if not found.
   const DcpValue* FindValue(const std::string& name) const;
 
-  // The numbers of `part` into `out`, in row-major order. REQUIRES: it is within the tensor, which is one of
-  // index()'s.
+  // Copies the elements of `part` to `out`, in row-major order. REQUIRES: the tensor is in index() and
+  // contains `part`.
   absl::Status Read(const DcpTensor& tensor, const Rectangle& part, void* out) const;
 
-  // Numbers [begin, begin + elements) of the flattened tensor, as a shard wants them. REQUIRES: likewise.
+  // Copies elements [begin, begin + elements) of the flattened tensor (an FSDP shard). REQUIRES: likewise.
   absl::Status ReadRun(const DcpTensor& tensor, int64_t begin, int64_t elements, void* out) const;
 
   absl::StatusOr<Pickle> ReadValue(const DcpValue& value) const;

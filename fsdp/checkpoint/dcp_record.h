@@ -1,8 +1,7 @@
-// One record of a checkpoint's file, read where it lies: its frame in few reads, and the numbers of its
-// tensor.
+// One record of a checkpoint file, read in place: its framing with few reads, and the data of its tensor.
 //
-// Thread safety: const. Errors: DATA_LOSS with file, byte of the record and what is wrong; UNIMPLEMENTED for
-// what torch.save can write and is not read (torch_save.h).
+// Thread safety: const methods are thread-safe. Errors: DATA_LOSS with file, byte of the record and the
+// problem; UNIMPLEMENTED for torch.save features that are not supported (torch_save.h).
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -22,18 +21,18 @@ class DcpRecord {
   // REQUIRES: `place` is within the file.
   static absl::StatusOr<DcpRecord> Open(std::shared_ptr<const InputFile> file, const DcpPlace& place);
 
-  // The tensor of this chunk, compared with what the index says of it.
+  // Opens the tensor of this chunk and checks it against the index.
   absl::StatusOr<SavedTensor> OpenChunk(const DcpTensor& tensor, const DcpChunk& chunk) const;
 
   absl::StatusOr<Pickle> ReadValue() const;
 
-  // The part of a chunk that lies within `wanted`, a rectangle of the same tensor, to its places in `out`,
-  // which has the numbers of `wanted` in row-major order. A chunk that is read whole is compared with its
-  // checksum, where it has one. REQUIRES: `saved` is from OpenChunk().
+  // Copies the part of a chunk that is within `wanted`, a rectangle of the same tensor, to its position in
+  // `out`, which holds `wanted` in row-major order. A chunk that is read completely is verified with its
+  // checksum if it has one. REQUIRES: `saved` is from OpenChunk().
   absl::Status ReadPart(const SavedTensor& saved, const Rectangle& chunk, const Rectangle& wanted,
                         char* out) const;
 
-  // Every member against its checksum. False: there are none to compare with, and nothing was read.
+  // Verifies the checksum of every member. Returns false, without reading, if the record has no checksums.
   absl::StatusOr<bool> CheckMembers() const;
 
  private:
@@ -49,7 +48,7 @@ class DcpRecord {
 
   std::shared_ptr<const InputFile> file_;
   DcpPlace place_;
-  std::string head_, tail_;  // Both ends, where all but the numbers is.
+  std::string head_, tail_;  // Start and end of the record: everything except the data.
 };
 
 }  // namespace fsdpd

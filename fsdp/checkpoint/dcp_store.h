@@ -1,5 +1,4 @@
-// Checkpoints in PyTorch's distributed format as tensors by name (tensor_store.h), each read and written
-// whole.
+// TensorReader and TensorWriter (tensor_store.h) for DCP checkpoints; tensors are written as a whole.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -14,7 +13,7 @@
 
 namespace fsdpd {
 
-// What is no tensor is not among them: `dcp()` has it.
+// Has only tensors; use dcp() for other values.
 class DcpTensorReader : public TensorReader {
  public:
   static absl::StatusOr<std::unique_ptr<DcpTensorReader>> Open(const std::string& directory);
@@ -28,19 +27,19 @@ class DcpTensorReader : public TensorReader {
   explicit DcpTensorReader(std::unique_ptr<DcpReader> dcp);
 
   const std::unique_ptr<DcpReader> dcp_;
-  std::vector<const DcpTensor*> found_;  // Of each of tensors().
+  std::vector<const DcpTensor*> found_;  // By index in tensors().
 };
 
-// Files of one rank, `file_bytes` each, the first one with `values` too. What Write() counts are the pieces.
-// `whole`: of a writer before, for the same pieces and values. REQUIRES: the directory exists and has no
-// checkpoint.
+// A writer for files of a single rank, `file_bytes` each, the first one also with `values`. Write()'s index
+// counts pieces. `whole`: complete files of an earlier writer for the same pieces and values. REQUIRES: the
+// directory exists and does not contain a checkpoint.
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& directory,
                                                             const std::vector<DcpPiece>& pieces,
                                                             int64_t file_bytes,
                                                             const std::vector<DcpSmall>& values = {},
                                                             const std::vector<WholeFile>& whole = {});
 
-// A tensor as one piece.
+// A whole tensor as one piece.
 DcpPiece WholePiece(const StoredTensor& tensor);
 
 }  // namespace fsdpd

@@ -1,12 +1,12 @@
-// Checksums of a checkpoint's files, `.metadata` among them, in a file of ours beside them: `.fsdpd_sums`.
+// Checksums of a checkpoint's files, including `.metadata`, stored in an additional file `.fsdpd_sums`.
 //
-// Why a file: torch's readers open what `.metadata` names and nothing else, so it does not disturb them; and
-// torch.save's own checksums, which our records have too, cover neither `.metadata` nor what stands around a
-// tensor's numbers. Why CRC-32, as zip has it: a file's sum is then made of its tensors' (Crc32Joined), and
-// every byte is read once.
+// A separate file does not affect torch's readers, which open only what `.metadata` names. torch.save's own
+// checksums, which our records also have, cover neither `.metadata` nor the framing of tensor data. CRC-32,
+// as in zip, so that a file's checksum can be combined from its tensors' (Crc32Joined) and every byte is read
+// only once.
 //
-// A text: "fsdpd sums 1", a line "CRC32 BYTES NAME" for each file, and last "CRC32 end" over the lines
-// before.
+// Text format: "fsdpd sums 1", one line "CRC32 BYTES NAME" per file, and finally "CRC32 end" over the
+// preceding lines.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -27,6 +27,6 @@ struct DcpSum {
 using DcpSums = std::map<std::string, DcpSum>;  // By name.
 
 std::string SumsText(const DcpSums& sums);
-absl::StatusOr<DcpSums> ParseSums(const std::string& text);  // DATA_LOSS where it is not as it was written.
+absl::StatusOr<DcpSums> ParseSums(const std::string& text);  // DATA_LOSS if it was modified.
 
 }  // namespace fsdpd

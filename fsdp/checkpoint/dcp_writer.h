@@ -1,27 +1,26 @@
-// Writes one file of a checkpoint, as dcp_file.h laid it out, and commits a checkpoint when all of its files
-// are there.
+// Writer for one file of a checkpoint, in the layout of dcp_file.h; and the commit of a checkpoint once all
+// of its files are complete.
 //
-//   Create()     makes the file and reserves its bytes on disk, so that a full disk is known before the first
-//                one.
-//   Write()      once for each piece, in any order, from any number of threads at once: the numbers are
-//                written from where they lie and are not copied. They must stay as they are until it returns.
-//   Finish()     when every Write() has returned: all is on disk, and this is its sum.
-//   CommitDcp()  on one rank, with the layouts of all files (each rank can make all of them) and their sums
-//                (which have to be sent): writes `.metadata` last, by a rename. Until then no reader takes
-//                the directory for a checkpoint.
+//   Create()     creates the file and reserves its bytes on disk, so that a full disk is detected up front.
+//   Write()      writes a piece; once per piece, in any order, from any number of threads. Data is written in
+//                place without a copy and must not change until it returns.
+//   Finish()     after every Write() has returned: syncs the file to disk and returns its checksum.
+//   CommitDcp()  on one rank, with the layouts of all files (each rank can compute all of them) and their
+//                checksums (which must be sent): writes `.metadata` last, by a rename. Until then no reader
+//                recognizes the directory as a checkpoint.
 //
-// Until Finish() a file has another name, "NAME.TOKEN.part", so what has its name is complete. A writer that
-// is destroyed without a Finish() that succeeded takes its part away.
+// Until Finish() a file is named "NAME.TOKEN.part", so a file with its final name is complete. A writer that
+// is destroyed without a successful Finish() removes its .part file.
 //
-// Attempts at one directory follow each other, and whoever starts one ends the one before; nothing here keeps
-// two apart. What is done against a process of an attempt before that is late: Create() removes all parts of
-// the file's name, so the Finish() of whoever made them before fails (NOT_FOUND). Create(), Finish() and
-// CommitDcp() refuse a directory that has a `.metadata`: FAILED_PRECONDITION. What is left: a late process
-// that calls Create() after the new attempt did may replace the file until the commit, and one whose Finish()
-// looks for `.metadata` before the commit and renames after it replaces a committed file. VerifyDcp tells
-// both, unless the bytes are the same.
+// Attempts that use one directory are sequential, and the caller that starts an attempt ends the previous
+// one; nothing here excludes two. Protection against a late process of an earlier attempt: Create() removes
+// all .part files of its name, so that the earlier writer's Finish() fails (NOT_FOUND). Create(), Finish()
+// and CommitDcp() reject a directory with a `.metadata` (FAILED_PRECONDITION). Two races remain: a late
+// process that calls Create() after the new attempt did may replace the file until the commit; and one whose
+// Finish() checks for `.metadata` before the commit and renames after it replaces a committed file. VerifyDcp
+// detects both, unless the bytes are equal.
 //
-// Other errors: what the system answered, with the path (UNAVAILABLE: a full disk is one).
+// Other errors: system errors with the path (a full disk is UNAVAILABLE).
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -45,11 +44,11 @@ class DcpWriter {
   DcpWriter(const DcpWriter&) = delete;
   DcpWriter& operator=(const DcpWriter&) = delete;
 
-  // The numbers of layout.pieces[piece].
+  // Writes the data of layout.pieces[piece].
   absl::Status Write(size_t piece, const void* numbers);
 
-  // The same of numbers that have to be made: `bytes` bytes of them from byte `begin` on, in ascending order;
-  // what is returned must stay until the next call.
+  // The same for data that is generated: `numbers` returns `bytes` bytes starting at `begin`, is called in
+  // ascending order, and its result must stay valid until the next call.
   using MakeNumbers = std::function<const void*(int64_t begin, int64_t bytes)>;
   absl::Status Write(size_t piece, const MakeNumbers& numbers);
 
@@ -72,12 +71,12 @@ class DcpWriter {
   const DcpFile& layout_;
   const int fd_;
   bool finished_ = false;
-  std::vector<Record> pieces_, values_;  // Each touched by the one thread that writes it.
+  std::vector<Record> pieces_, values_;  // Each is accessed by the one thread that writes it.
 };
 
-// Refused with every fault, and the directory left as it was, where the files together are no whole
-// checkpoint (FAILED_PRECONDITION), or one of them is not there with its bytes (DATA_LOSS). Files of other
-// ranks go: they are of an attempt that was not committed.
+// Rejects files that do not form a complete checkpoint (FAILED_PRECONDITION, with all violations) or whose
+// size on disk is wrong (DATA_LOSS); the directory is then unchanged. Removes other files of ranks, which
+// belong to an attempt that was not committed.
 absl::Status CommitDcp(const std::string& directory, const std::vector<const DcpFile*>& files,
                        const std::vector<DcpSum>& sums);
 

@@ -1,8 +1,7 @@
-// An error about a directory that somebody wrote into a spec, by what it is the fault of: the path (a file
-// stands in its way, nobody may write there), which is another error code than that of a disk or a server
-// that fails and may come back.
+// Error status for a directory named in a spec. Errors of the path itself (a file is in its way, no write
+// permission) get other codes than those of a failing disk or server, which may recover.
 //
-// Thread safety: all functions.
+// Thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
@@ -12,11 +11,11 @@
 
 namespace fsdpd {
 
-// `doing`: "make /runs/7". Of the path: NOT_FOUND, INVALID_ARGUMENT or PERMISSION_DENIED, with what to do;
-// else UNAVAILABLE, as ErrnoStatus() has it.
+// `doing`: "make /runs/7". Path errors: NOT_FOUND, INVALID_ARGUMENT or PERMISSION_DENIED, with a fix; others:
+// UNAVAILABLE, like ErrnoStatus().
 absl::Status DirectoryFault(absl::string_view doing, int error);
 
-// Makes the directory at `path`, and those that it lies in.
+// Creates the directory at `path` and its parents.
 absl::Status MakeDirectory(const std::string& path);
 
 }  // namespace fsdpd

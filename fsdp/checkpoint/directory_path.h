@@ -1,4 +1,4 @@
-// How people write the path of a directory, and what it is.
+// Normalization of user-supplied directory paths.
 //
 // Pure functions.
 #pragma once
@@ -9,10 +9,10 @@
 
 namespace fsdpd {
 
-// "/runs/7" of "/runs/7/": names are appended to it, and paths compared. "/" stays.
+// "/runs/7" for "/runs/7/", so that names can be appended and paths compared. "/" is unchanged.
 std::string WithoutSlash(absl::string_view path);
 
-// The last word of it: "iter_0000200".
+// The last component: "iter_0000200".
 std::string DirectoryName(absl::string_view path);
 
 }  // namespace fsdpd

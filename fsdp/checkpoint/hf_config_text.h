@@ -1,5 +1,5 @@
-// A model's sizes as a Hugging Face config.json, the way back from fsdp/checkpoint/hf_config.h: what a
-// conversion writes beside weights.
+// Writes a Hugging Face config.json for a model, the inverse of fsdp/checkpoint/hf_config.h: conversions put
+// it next to the weights.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,12 +11,12 @@
 
 namespace fsdpd {
 
-// The text of a config.json again, every field of it, with the type of the weights as given ("bfloat16").
-// INVALID_ARGUMENT where it is no object.
+// Rewrites the text of a config.json with all of its fields, and with `dtype` as the weights' type
+// ("bfloat16"). INVALID_ARGUMENT if it is not a JSON object.
 absl::StatusOr<std::string> RewriteHfConfig(absl::string_view text, absl::string_view dtype);
 
-// Of a model that has no such file, with InitialConfig.deviation as initializer_range. INVALID_ARGUMENT where
-// no family of transformers is that model.
+// For a model without such a file, with InitialConfig.deviation as initializer_range. INVALID_ARGUMENT if no
+// transformers family matches the model.
 absl::StatusOr<std::string> MakeHfConfig(const ModelConfig& model, absl::string_view dtype, double deviation);
 
 }  // namespace fsdpd

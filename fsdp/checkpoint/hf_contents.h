@@ -1,11 +1,11 @@
-// What lies in a directory of safetensors, one or several with an index, and all that is wrong with it short
-// of reading its numbers. For who reads a fault is a refusal (hf_store.h); for who looks (`fsdpctl ckpt`) it
-// is what to show.
+// Contents of a safetensors directory (one file, or several with an index), and all violations that can be
+// found without reading tensor data. Reading rejects a directory with violations (hf_store.h); `fsdpctl ckpt`
+// shows them.
 //
-// Faults are: an index that is none, or names files or tensors that are not there; a tensor in two files; a
-// head that is none, with holes, overlaps, or numbers beyond the file's end; types that are not read, and
-// bytes that are not type and shape. What a file has beside what the index names is none. config.json is not
-// looked into.
+// Violations: an invalid index, or one that names missing files or tensors; a tensor in two files; a header
+// that is invalid, has gaps or overlaps, or points past the end of the file; unsupported types; sizes that do
+// not match type and shape. Tensors that the index does not name are not violations. config.json is not
+// examined.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -27,29 +27,29 @@ inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
 
 struct HfFile {
   std::string name;
-  std::shared_ptr<const InputFile> input;  // Open; null: it cannot be.
-  int64_t head_bytes = 0;                  // Before the first number.
+  std::shared_ptr<const InputFile> input;  // Open; null: cannot be opened.
+  int64_t head_bytes = 0;                  // Position of the tensor data.
 };
 
 struct HfTensor {
   SafetensorsEntry entry;
-  size_t file = 0;  // Of HfContents::files.
+  size_t file = 0;  // Index into HfContents::files.
 };
 
 struct HfContents {
   std::vector<HfFile> files;      // By name.
-  std::vector<HfTensor> tensors;  // By name; one that is there twice is so here.
+  std::vector<HfTensor> tensors;  // By name; may contain duplicates.
   DcpFaults faults;
-  absl::Status first;  // The first of them as an error, with the path; OK: there are none.
+  absl::Status first;  // The first violation as an error, with the path; OK if there are none.
 };
 
-// An error where there are no safetensors (NOT_FOUND), or a file could not be opened or read for a reason
-// that is none of the directory's (INTERNAL, PERMISSION_DENIED).
+// Errors: NOT_FOUND without safetensors files; INTERNAL or PERMISSION_DENIED if a file could not be opened or
+// read for reasons outside of the directory.
 absl::StatusOr<HfContents> LoadHfContents(const std::string& directory);
 
-// Reads every byte, each file on one of `threads`: one that is shorter by now is a fault. There are no
-// checksums: a number that was damaged is not seen. CANCELLED when `stopped`, which is asked now and then;
-// else what a disk that fails answers.
+// Reads every byte, one file per thread; a file that has become shorter is a violation. The format has no
+// checksums, so damaged numbers are not detected. CANCELLED if `stopped`, which is polled; otherwise disk
+// errors.
 absl::Status ReadAllOf(HfContents* contents, int threads, const std::function<bool()>& stopped);
 
 }  // namespace fsdpd

@@ -1,15 +1,15 @@
-// The Hugging Face directory that a job leaves when it has ended (checkpoint.export): the parameters of its
-// last checkpoint in DIR/hf, made beside it as DIR/hf.ATTEMPT.part and renamed when it is whole. An earlier
-// attempt that is late neither writes into that directory nor replaces DIR/hf.
+// Hugging Face export of a finished job (checkpoint.export): the parameters of its last checkpoint in DIR/hf,
+// written to DIR/hf.ATTEMPT.part and renamed when complete. A late earlier attempt neither writes into that
+// directory nor replaces DIR/hf.
 //
-// Numbers are bfloat16 where the job computed in that, else float32. config.json is the one of the directory
-// that the job started from, where it says this model, so that token ids and the family's name stay; else it
-// is made from the spec. fsdpd.json says which job's directory it is: what an attempt or a run before left
-// there (the directory of checkpoints is one run's at a time) is replaced at once when the new one is
-// complete, and never mixed with it; what has no such file is somebody's, and stays.
+// Numbers are bfloat16 if the job computed in bfloat16, else float32. config.json is that of the directory
+// the job started from, if it describes this model, which preserves token ids and the family's name;
+// otherwise it is generated from the spec. fsdpd.json identifies the job: the export of an earlier attempt or
+// run (a checkpoint directory belongs to one run at a time) is replaced atomically and never mixed; a
+// directory without that file is not ours and is not touched.
 //
-// Errors: ALREADY_EXISTS for somebody else's directory; those of a conversion (convert.h). Thread safety: one
-// at a time for each directory.
+// Errors: ALREADY_EXISTS for a directory that is not ours; those of a conversion (convert.h). Thread safety:
+// one call at a time per directory.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -25,15 +25,15 @@ namespace fsdpd {
 std::string HfExportPath(const std::string& dir);
 
 struct HfExport {
-  std::string job;         // Its id, or empty.
+  std::string job;         // Job id, or empty.
   int attempt = 1;         // Of the job.
-  std::string checkpoint;  // A native one of the spec's model.
+  std::string checkpoint;  // A native checkpoint of the spec's model.
   std::function<bool()> stopped;
-  // Asked right before DIR/hf is replaced: an error where a later attempt has the directory's lock.
+  // Called right before DIR/hf is replaced; returns an error if a later attempt holds the directory's lock.
   std::function<absl::Status()> may_commit;
 };
 
-// Returns how many bytes of numbers were written.
+// Returns the number of bytes of tensor data.
 absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Reads fields of a Hugging Face config.json by key, collects faults, and records which fields were read:
-// the others are judged by hf_fields.h.
+// Field reader for a Hugging Face config.json: reads fields by key, collects violations, and records which
+// fields were read; hf_fields.h judges the rest.
 #pragma once
 
 #include <absl/strings/numbers.h>
@@ -20,7 +20,7 @@ namespace fsdpd {
 
 class HfReader {
  public:
-  static constexpr size_t kShown = 80;  // Of a wrong value, in a message.
+  static constexpr size_t kShown = 80;  // Maximum length of an invalid value in a message.
 
   explicit HfReader(const TextNode& root) : root_(root) {
     for (const SpecFault& twice : KeysWrittenTwice(root))
@@ -37,8 +37,8 @@ class HfReader {
                        {std::move(rule), FaultLevel::kError, "model.hf_config", std::move(reason),
                         std::move(fix), "", ""}});
   }
-  // Rates that are trained with there and not here, in one warning; `otherwise` is the family's own where the
-  // file says nothing.
+  // Warns of nonzero dropout rates, which are not supported, in one warning. `otherwise` is the family's
+  // default.
   void TellDropout(std::initializer_list<const char*> keys, double otherwise) {
     std::string rates;
     const TextNode* first = nullptr;
@@ -63,7 +63,7 @@ class HfReader {
     Fault(node.key_place, std::move(rule), std::move(reason), std::move(fix));
     faults_.back().violation.level = FaultLevel::kWarn;
   }
-  // A rate that must be 0, as it is where it is absent.
+  // A rate that must be 0 (the default).
   void TellNoise(absl::string_view key, absl::string_view what) {
     const TextNode* node = Present(key);
     double rate = 0;
@@ -75,25 +75,25 @@ class HfReader {
           absl::StrCat(what, " is not supported"), std::move(fix));
   }
 
-  // Null when absent.
+  // Null if absent.
   const TextNode* Find(const TextNode& parent, absl::string_view key) {
     read_.insert(PathOf(parent, key));
     return parent.kind == TextNode::Kind::kMap ? parent.Find(key) : nullptr;
   }
   const TextNode* Find(absl::string_view key) { return Find(root_, key); }
-  // Null when absent or null, which mean the same but for mistral's sliding_window.
+  // Null if absent or null, which are equivalent except for mistral's sliding_window.
   const TextNode* Present(const TextNode& parent, absl::string_view key) {
     const TextNode* node = Find(parent, key);
     return node == nullptr || node->kind == TextNode::Kind::kNull ? nullptr : node;
   }
   const TextNode* Present(absl::string_view key) { return Present(root_, key); }
-  // Fields of the family that have no effect on this model, whatever their values.
+  // Marks fields that have no effect on this model, whatever their values.
   void Skip(std::initializer_list<const char*> keys) { read_.insert(keys.begin(), keys.end()); }
   bool HasRead(const TextNode& parent, absl::string_view key) const {
     return read_.count(PathOf(parent, key)) > 0;
   }
 
-  // A positive integer; `otherwise` 0: the field is required.
+  // A positive integer; `otherwise` 0: required.
   int64_t Integer(const TextNode& parent, absl::string_view key, int64_t otherwise = 0) {
     const TextNode* node = Present(parent, key);
     int64_t value = 0;
@@ -107,7 +107,7 @@ class HfReader {
   }
   int64_t Integer(absl::string_view key, int64_t otherwise = 0) { return Integer(root_, key, otherwise); }
 
-  // A number above 0; `otherwise` 0: the field is required.
+  // A positive number; `otherwise` 0: required.
   double Number(const TextNode& parent, absl::string_view key, double otherwise = 0) {
     const TextNode* node = Present(parent, key);
     double value = 0;
@@ -121,7 +121,7 @@ class HfReader {
     return otherwise == 0 ? 1 : otherwise;
   }
 
-  // 0 or more, or none after a fault.
+  // A nonnegative number; nullopt after a violation.
   std::optional<double> Weight(absl::string_view key, double otherwise) {
     const TextNode* node = Present(key);
     double value = 0;
@@ -142,7 +142,7 @@ class HfReader {
     return node->text == "true";
   }
 
-  // A name; `otherwise` when absent.
+  // A name; `otherwise` if absent.
   std::string Text(const TextNode& parent, absl::string_view key, absl::string_view otherwise) {
     const TextNode* node = Present(parent, key);
     if (node == nullptr) return std::string(otherwise);
@@ -151,7 +151,7 @@ class HfReader {
     return std::string(otherwise);
   }
 
-  // The field must be absent, or have this value.
+  // The field must be absent or have this value.
   void Only(absl::string_view key, bool value, absl::string_view what) {
     if (Flag(key, value) != value)
       NotSupported(*Find(key), absl::StrCat(key, value ? " false: " : " true: ", what));
@@ -165,7 +165,7 @@ class HfReader {
   }
 
  private:
-  // JSON's numbers and flags are not in quotes.
+  // JSON numbers and booleans are not quoted.
   static bool IsPlain(const TextNode& node) { return node.kind == TextNode::Kind::kScalar && !node.quoted; }
 
   std::string PathOf(const TextNode& parent, absl::string_view key) const {

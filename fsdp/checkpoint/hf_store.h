@@ -1,10 +1,10 @@
-// A directory as Hugging Face's transformers save a model: safetensors, one or several with an index, and
-// config.json (tensor_store.h says what reader and writer are).
+// TensorReader and TensorWriter (tensor_store.h) for Hugging Face model directories: safetensors, one file or
+// several with an index, and config.json.
 //
-// Of the reader: every byte of a file is some tensor's, and what the index names is where it says; else
-// DATA_LOSS. The format has no checksums: a number that was damaged is not seen, and that two opened the same
-// files only by Traits() and CheckUnchanged(). NOT_FOUND where there are no safetensors, UNIMPLEMENTED where
-// there are weights in another form.
+// The reader requires that every byte of a file belongs to a tensor and that the index is correct; otherwise
+// DATA_LOSS. The format has no checksums: damaged numbers are not detected, and only Traits() and
+// CheckUnchanged() can tell whether two readers opened the same files. NOT_FOUND without safetensors,
+// UNIMPLEMENTED if the weights have another format.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -21,14 +21,13 @@ inline constexpr char kHfConfigName[] = "config.json";
 
 absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfDirectory(const std::string& directory);
 
-// Whether it has weights in whatever form: then OpenHfDirectory() tells what is wrong with them.
+// Whether it has weights in any format; if so, OpenHfDirectory() reports what is wrong with them.
 bool HasHfWeights(const std::string& directory);
 
-// "model.safetensors" where all fits into `file_bytes`, else "model-00001-of-00002.safetensors" and so on
-// with model.safetensors.index.json. `config` is the text of config.json. `whole`: of a writer before, for
-// the same tensors.
-// REQUIRES: the directory exists and has no more than `whole`; HasSafetensorsName() of every type; names
-// differ.
+// Writes "model.safetensors" if everything fits into `file_bytes`, else "model-00001-of-00002.safetensors"
+// and so on, with model.safetensors.index.json. `config` is the content of config.json. `whole`: complete
+// files of an earlier writer for the same tensors. REQUIRES: the directory exists and has nothing but
+// `whole`; HasSafetensorsName() for every type; names are unique.
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& directory,
                                                            const std::vector<StoredTensor>& tensors,
                                                            int64_t file_bytes, const std::string& config,

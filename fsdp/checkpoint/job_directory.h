@@ -1,8 +1,7 @@
-// The checkpoints of a job in its directory: DIR/iter_0000200 for each, and beside them
-// latest_checkpointed_iteration.txt with the newest one's number, which other tools read and we do not: what
-// is there counts.
+// Checkpoints in a job's directory: DIR/iter_0000200 for each, and latest_checkpointed_iteration.txt with the
+// number of the newest, which is for other tools; we list the directory instead.
 //
-// Thread safety: none between calls on one directory. Errors: what the system answered, with the path.
+// Thread safety: calls for one directory must not overlap. Errors: system errors with the path.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -15,49 +14,49 @@
 
 namespace fsdpd {
 
-// For what another rank says of files: a disk may be slow, and an agent ends a job long before, of which a
-// rank is gone. Without agents it is less (fsdp.h: file_timeout).
+// Timeout for other ranks' file operations: disks may be slow, and an agent ends a job with a lost rank long
+// before that. Shorter without agents (fsdp.h: file_timeout).
 inline constexpr absl::Duration kLongestFileWait = absl::Hours(24);
 
 struct FoundCheckpoint {
   int64_t step = 0;
   std::string path;
-  bool committed = false;  // Others are being written, or were left half by an attempt that ended.
+  bool committed = false;  // False: being written, or left incomplete by an earlier attempt.
 };
 
 std::string CheckpointPath(const std::string& dir, int64_t step);
 
-// Of what a job exports (hf_export.h): DIR/hf, and DIR/hf.ATTEMPT.part until that is whole.
+// The export of a job (hf_export.h): DIR/hf, and DIR/hf.ATTEMPT.part until it is complete.
 inline constexpr char kExportName[] = "hf";
 
-// Has been committed, as far as one can tell: only where the system says that its .metadata is not there it
-// has not. A server that does not answer must not make an old checkpoint look like something to be removed.
+// Whether it is committed. False only if the system reports that its .metadata does not exist: a server that
+// does not respond must not make an old checkpoint look like one to remove.
 bool IsCheckpoint(const std::string& path);
 
-// The newest first. None in a directory that is not there.
+// Newest first. Empty if the directory does not exist.
 absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& dir);
 
-// After the commit of `step`.
+// Call it after the commit of `step`.
 absl::Status RecordNewest(const std::string& dir, int64_t step);
 
-// Removes what is older than `newest` and the job's own (a path is asked for; what is not committed is
-// nobody's) but the last `keep_last` committed ones, `newest` among them, and those whose step `keep_every`
-// divides (0: none). First goes what makes a checkpoint of it. Of a directory that holds
-// more than a checkpoint does, the rest stays. Tells the first that could not be removed, after all the
+// Removes this job's committed checkpoints that are older than `newest` (`is_own` decides by path;
+// uncommitted ones have no owner), except the last `keep_last` committed ones including `newest`, and those
+// whose step is a multiple of `keep_every` (0: none). Removes first the file that makes the directory a
+// checkpoint, and leaves files that are not part of a checkpoint. Returns the first failure, after trying all
 // others.
 absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every,
                        const std::function<bool(const std::string& path)>& is_own);
 
-// For who holds the directory's lock, before it writes there:
+// For the holder of the directory's lock, before it writes:
 
-// Removes the files that saves were writing when they were killed (__R_N.distcp.*.part, and what a commit
-// wrote beside), and directories of checkpoints that nothing else is in. Returns how many files. What another
-// rank has written whole stays, for RemoveOld(). Also removes unfinished exports of earlier attempts, so that
-// late writes of such an attempt are discarded.
+// Removes files of interrupted saves (__R_N.distcp.*.part, and temporary files of a commit), and checkpoint
+// directories that are empty then. Returns the number of files. Complete files of other ranks are left to
+// RemoveOld(). Also removes unfinished exports of earlier attempts, so that late writes of such an attempt
+// are discarded.
 absl::StatusOr<int64_t> RemoveUnfinished(const std::string& dir);
 
-// A damaged one is kept as "iter_0000200.damaged", in the place of the last that was, since the job will
-// come to that step again.
+// Renames a damaged checkpoint to "iter_0000200.damaged", replacing an earlier one of that name, since the
+// job will reach that step again.
 absl::Status SetAside(const std::string& path);
 
 }  // namespace fsdpd

@@ -1,10 +1,11 @@
-// What a job keeps in a checkpoint: which numbers of a rank, under which names (job_keys.h), in which file of
-// it.
+// Contents of a job's checkpoint: which data of a rank is stored, under which names (job_keys.h), in which
+// file.
 //
-// Each rank writes what it owns, of what several ranks own the first; rank 0 what is no shard. Everything
-// follows from the plan: any rank can lay out the file of any other.
+// Each rank writes what it owns; replicated data is written by the first of its ranks, and values that are
+// not sharded by rank 0. Everything follows from the plan, so any rank can compute the layout of any other
+// rank's file.
 //
-// Pure, but for ReadState.
+// Pure, except for ReadState.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -21,26 +22,26 @@
 
 namespace fsdpd {
 
-// By moment, as torch names them.
+// By moment; torch's names.
 std::vector<std::string> MomentNames(const OptimizerConfig& optimizer);
 // "layer.0.attention.wq".
 std::string ParamName(const Layout& layout, const Bucket& bucket, int slot);
 
-// Whose checkpoint it is.
+// Identity of the job that writes a checkpoint.
 struct JobLabel {
-  std::string job;                     // The job's id; empty outside of a service.
+  std::string job;                     // Job id; empty outside of a service.
   std::string spec;                    // The job's spec as JSON; may be empty.
-  int attempt = 1;                     // Part of file names: each attempt has its own.
+  int attempt = 1;                     // Part of file names, so that attempts do not share files.
   std::vector<std::string> data = {};  // RankData::Traits(): its token files.
 };
 
-// Where the numbers of a piece lie on the rank that writes it.
+// Where the data of a piece is on the rank that writes it.
 struct StoredRun {
   enum class What { kMain, kMoment, kStepsTaken };
   What what = What::kMain;
   int moment = 0;
   int bucket = 0;
-  int64_t begin = 0;  // Of the bucket's main piece, in elements.
+  int64_t begin = 0;  // Within the bucket's main shard, in elements.
 };
 
 struct JobFile {
@@ -50,23 +51,25 @@ struct JobFile {
   bool empty() const { return file.pieces.empty() && file.values.empty(); }
 };
 
-// `layout`: of the rank's stage; `whole`: of all of the model, of which rank 0 writes what is there once.
+// `layout`: of the rank's stage; `whole`: of the whole model, of which rank 0 writes the values that exist
+// once.
 JobFile JobFileOf(const Spec& spec, const Layout& layout, const Layout& whole, const MeshPosition& position,
                   const TrainingState& state, const JobLabel& label);
 
-// What of a job of this spec and layout the checkpoint lacks, has in another shape, or has too much, one a
-// line; none where it can be loaded. Parameters alone where `optimizer` is false.
+// What a checkpoint lacks, has in another shape or has in addition, compared with a job of this spec and
+// layout, one per line; empty if it can be loaded. Only parameters if `optimizer` is false.
 std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, const DcpIndex& index,
                                        bool optimizer);
 
-// What a checkpoint that is not ours does not say follows from its iteration: samples by the spec's batch.
+// Values that a checkpoint of another program does not have are derived from its iteration: samples by the
+// spec's batch.
 absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spec);
 
-// What of the optimizer's state a job of this spec has no use for, by name ("exp_avg"), where its optimizer
-// is another one than wrote it.
+// Optimizer state in the checkpoint that a job of this spec does not use because its optimizer differs, by
+// name ("exp_avg").
 std::vector<std::string> UnreadState(const Spec& spec, const DcpIndex& index);
 
-// The job that wrote it, and its spec as JSON; empty where it does not say.
+// The id and the spec (JSON) of the job that wrote it; empty if it does not say.
 absl::StatusOr<std::string> ReadJobId(const DcpReader& reader);
 absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader);
 // JobLabel::data.

@@ -1,11 +1,11 @@
-// JSON that comes with a checkpoint: read strictly, as RFC 8259 has it, with bounds on bytes, values and
-// depth, since it may be damaged or hostile. A key that is there twice is refused: readers differ in which
-// one they take.
+// JSON parser for files of a checkpoint, which may be corrupt or hostile: strict (RFC 8259), with bounds on
+// bytes, values and depth. A duplicate key is rejected, since readers differ in which one they use.
 //
-// Why not protobuf's Struct: it takes more than JSON, numbers only as doubles, and its map cannot be looked
-// into by code that ThreadSanitizer instruments (its header then has another layout than the library).
+// protobuf's Struct is not used because it accepts more than JSON, has numbers only as doubles, and its map
+// cannot be accessed from code built with ThreadSanitizer (its header then has another layout than the
+// library).
 //
-// Pure. Errors: DATA_LOSS with the byte and what is wrong there.
+// Pure. Errors: DATA_LOSS with the byte and the problem.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -26,11 +26,11 @@ struct JsonLimits {
 struct JsonValue {
   enum class Kind { kNull, kFlag, kNumber, kText, kList, kObject };
   Kind kind = Kind::kNull;
-  std::string text;               // kText: in UTF-8. kNumber: as it is written. kFlag: "true" or "false".
-  std::vector<JsonValue> items;   // kList, and kObject: of each key.
+  std::string text;               // kText: UTF-8. kNumber: as written. kFlag: "true" or "false".
+  std::vector<JsonValue> items;   // kList; for kObject, by key.
   std::vector<std::string> keys;  // kObject, in the order of the text.
 
-  const JsonValue* Find(absl::string_view key) const;  // Null when there is none, or this is no object.
+  const JsonValue* Find(absl::string_view key) const;  // Null if absent, or if this is not an object.
 };
 
 absl::StatusOr<JsonValue> ParseJson(absl::string_view text, const JsonLimits& limits = {});

@@ -1,5 +1,5 @@
-// What a checkpoint holds beside tensors and means the same in any format: numbers, texts and lists of them,
-// by name. A conversion carries them as they are, so that what went there and back is what it was.
+// Checkpoint values other than tensors that mean the same in any format: numbers, texts and lists of them, by
+// name. Conversions copy them unchanged, so that a round trip preserves them.
 //
 // Pure.
 #pragma once
@@ -22,14 +22,14 @@ struct KeptValue {
 
 using KeptValues = std::map<std::string, KeptValue>;
 
-// None for what is of another kind (a class, bytes, a text that is no UTF-8), and for what is larger than
-// anything that a job keeps: a list of a million.
+// Nullopt for other kinds (a class, bytes, text that is not UTF-8), and for values larger than any of a job
+// (a list of a million).
 std::optional<KeptValue> KeptOf(const PickleValue& value);
 
-// As torch.save would pickle it.
+// Pickles it like torch.save.
 void WriteKept(const KeptValue& kept, PickleWriter* writer);
 
-// Where it is a text, and a number that is no less than 0; none otherwise, or where there is none.
+// The value if it is a text, or a nonnegative number; otherwise nullopt.
 std::optional<std::string> KeptText(const KeptValues& values, const std::string& name);
 std::optional<int64_t> KeptCount(const KeptValues& values, const std::string& name);
 

@@ -1,7 +1,6 @@
-// Numbers of one type as numbers of another, on the CPU: what a conversion between checkpoints rounds, and as
-// what two checkpoints are compared.
+// Number type conversion on the CPU, for checkpoint conversions and comparisons.
 //
-// Rounding is to the nearest, ties to even, as torch's `to()` has it. Pure functions.
+// Rounds to nearest even, like torch's `to()`. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +12,11 @@ namespace fsdpd {
 // float32, bfloat16, float16, float64.
 bool CanCast(const TensorType& type);
 
-// `count` numbers at `numbers`, in place: there must be room for the wider of both. Returns how many finite
-// ones became infinite. REQUIRES: CanCast() of both.
+// Converts `count` numbers in place; the buffer must be large enough for the wider type. Returns the number
+// of finite values that became infinite. REQUIRES: CanCast() of both.
 int64_t CastNumbers(const TensorType& from, const TensorType& to, int64_t count, void* numbers);
 
-// Integers, floats and bool; exact but for integers beyond 2^53.
+// Integers, floats and bool; exact except for integers beyond 2^53.
 bool CanCompare(const TensorType& type);
 double NumberAt(const TensorType& type, const void* numbers, int64_t index);  // REQUIRES: CanCompare().
 

@@ -1,5 +1,5 @@
-// Opens what can be converted or compared, by what lies in the directory: `.metadata` is DCP's, with
-// `metadata.json` beside it Megatron-Core's, and safetensors are Hugging Face's.
+// Opens a checkpoint for conversion or comparison, by the files in its directory: `.metadata` is DCP, with an
+// additional `metadata.json` Megatron-Core, and safetensors are Hugging Face.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -15,7 +15,7 @@ enum class StoreFormat { kDcp, kHf, kTorchDist };
 
 StoreFormat FormatOf(const std::string& directory);
 
-// NOT_FOUND where there is neither.
+// NOT_FOUND if it is none of them.
 absl::StatusOr<std::unique_ptr<TensorReader>> OpenStore(const std::string& directory);
 
 }  // namespace fsdpd

@@ -1,11 +1,11 @@
-// What a checkpoint says of where it comes from, held against the job that shall start from it: the spec of
-// the job that wrote it (fsdpd.spec), or the config.json beside somebody's weights.
+// Compares the origin of a checkpoint with the job that starts from it: the spec of the job that wrote it
+// (fsdpd.spec), or the config.json next to imported weights.
 //
-// Shapes do not tell everything. With other heads, or positions that turn otherwise, the same numbers are
-// another model, and the job would train from nonsense without a word. Other data or another optimizer is
-// what people start from checkpoints for: it is told, no more.
+// Matching shapes are not sufficient. With another number of heads or another rotary embedding the same
+// numbers are another model, and training would silently continue from nonsense. Other data or another
+// optimizer are legitimate reasons to start from a checkpoint, so these are only reported.
 //
-// Pure, but for those that read a directory.
+// Pure, except for functions that read a directory.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -20,29 +20,29 @@
 namespace fsdpd {
 
 struct OriginDifferences {
-  std::vector<std::string> model;  // Each makes another model of the same numbers.
-  std::vector<std::string> run;    // Each makes another run of the same model.
+  std::vector<std::string> model;  // Each makes the same numbers another model.
+  std::vector<std::string> run;    // Each makes it another run of the same model.
 };
 
-// `json` is the spec as a checkpoint holds it. What is no spec, or one of a time that this build does not
-// know, is told among the run's; an empty one says nothing.
+// `json` is the spec as stored in the checkpoint. An invalid spec, or one from a version that this build does
+// not know, is reported as a run difference; an empty one yields nothing.
 OriginDifferences CompareSpec(const std::string& json, const Spec& job);
 
-// Of token files, as RankData::Traits() has them: those that have the same name and are others now.
+// Token files (RankData::Traits()) whose names are equal but whose contents have changed.
 std::vector<std::string> CompareData(const std::vector<std::string>& there,
                                      const std::vector<std::string>& here);
 
-// None where the directory has no config.json. What is in it and not trained here is a difference too. An
-// error where it cannot be read: INTERNAL and the like, as of any file.
+// Nullopt if the directory has no config.json. Unsupported fields are differences too. INTERNAL and similar
+// errors if it cannot be read.
 absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& directory,
                                                                         const ModelConfig& job);
 
-// The spec of the job that wrote a checkpoint, as JSON: in fsdpd.spec, of torch_dist in its common.pt. Empty
-// where it does not say. `reader` is of the directory.
+// The spec (JSON) of the job that wrote a checkpoint: fsdpd.spec, or for torch_dist from its common.pt. Empty
+// if absent. `reader` must be of the directory.
 absl::StatusOr<std::string> SpecInside(const std::string& directory, const TensorReader& reader);
 
-// The model that a directory itself says it is: in the spec inside, or in the config.json beside the weights.
-// None where it says nothing, or what is none of today's models. An error where it cannot be read.
+// The model that the directory itself describes: in the stored spec, or in config.json. Nullopt if it has
+// neither, or a model that is not supported. An error if it cannot be read.
 absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& directory,
                                                        const TensorReader& reader);
 

@@ -1,14 +1,14 @@
-// Which tensors of a checkpoint are the parameters of a model, whoever named them (tensor_names.h).
+// Finds a model's parameters among a checkpoint's tensors, under any supported naming (tensor_names.h).
 //
-// A checkpoint has the names of one naming, below whatever name a whole training state gave the model. What
-// it lacks of the model, has in another shape or as other than floating-point numbers, and has too much
-// inside of the model is a fault, all of them at once.
+// A checkpoint uses one naming, below an arbitrary prefix for the model within a training state. Missing
+// parameters, wrong shapes, types that are not floating point, and extra tensors inside of the model are
+// violations, all reported.
 //
-// Where a state holds several models, the one under no name or under "model", "state_dict" and the like is
-// taken, and else the only complete one. Of two that are complete with equal right none is: a fault names
-// both.
+// If a state has several models, the one without a prefix or under "model", "state_dict" or similar is
+// chosen, else the only complete one. If two complete ones qualify equally, none is chosen, and a violation
+// names both.
 //
-// Pure functions of what the reader lists.
+// Pure functions of the reader's list.
 #pragma once
 
 #include <optional>
@@ -21,19 +21,20 @@
 
 namespace fsdpd {
 
-// None where none of the names are those of this model's family.
+// Nullopt if no names belong to this model's family.
 std::optional<Naming> NamingOf(const TensorReader& source, const ModelConfig& model);
 
 struct ParamMatch {
   std::vector<NamedParam> params;  // Every parameter of the model, in our order.
-  std::vector<size_t> tensors;     // Of each, where there are no faults: its number in the source.
+  std::vector<size_t> tensors;     // By parameter, if there are no violations: its index in the source.
   DcpFaults faults;
-  std::vector<std::string> left_out;  // Of the source's tensors: the optimizer's, and what is computed.
-  // The head's tensor in the source, where the model ties it to the embedding (params[0]); -1: there is none.
+  std::vector<std::string>
+      left_out;  // Tensors of the source that are not used: optimizer state and computed buffers.
+  // The head's own tensor, if the model ties it to the embedding (params[0]); -1: none.
   int64_t tied_copy = -1;
 };
 
-// `only_model`: nothing but the model is expected in the source, as in a Hugging Face directory.
+// `only_model`: the source must not have anything except the model, like a Hugging Face directory.
 ParamMatch MatchParams(const TensorReader& source, const ModelConfig& model, bool only_model);
 
 }  // namespace fsdpd

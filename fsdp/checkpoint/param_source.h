@@ -1,16 +1,15 @@
-// A model's parameters in a checkpoint that is not ours, read in parts: what a job starts from without a
-// conversion. A Hugging Face directory, and DCP of a transformers model, of torchtitan's llama or of
+// Reads a model's parameters in parts from a checkpoint of another program, so that a job can start without a
+// conversion: a Hugging Face directory, or DCP of a transformers model, of torchtitan's llama or of
 // Megatron-Core.
 //
-// Where the optimizer's state of Megatron-Core is there too, the numbers are its main parameters, as in a
-// conversion: the model's are those rounded.
+// If Megatron-Core's optimizer state is present, the main parameters are used, as in a conversion; the
+// model's own tensors are rounded copies of these.
 //
-// Each part costs the bytes that it has in the file and no more, also where the other side has rows as
-// columns or in another order. Numbers come as float32, whatever they are there; of float64, what is too
-// large for it is infinite.
+// A part costs only its own bytes in the file, even if the source has it transposed or in another order.
+// Numbers are returned as float32; float64 values out of its range become infinite.
 //
-// Call order: Open, faults(); where there are none, ReadRun. Thread safety: const. Errors: the reader's,
-// which name file or tensor.
+// Call order: Open, faults(); if empty, ReadRun. Thread safety: const methods are thread-safe. Errors: the
+// reader's, which name the file or tensor.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -30,28 +29,27 @@ class ParamSource {
   // `model` is Llama or GPT-2.
   static absl::StatusOr<std::unique_ptr<ParamSource>> Open(const std::string& directory,
                                                            const ModelConfig& model);
-  // Of a directory that is open.
+  // For a directory that is already open.
   static absl::StatusOr<std::unique_ptr<ParamSource>> Of(std::shared_ptr<const TensorReader> reader,
                                                          const ModelConfig& model);
 
-  // What of the model is not there, is there in another way, or is there too much.
+  // Parameters that are missing, have another shape, or are unexpected.
   const DcpFaults& faults() const { return match_.faults; }
   const std::vector<std::string>& left_out() const { return match_.left_out; }
-  // Why the optimizer's main parameters are not taken though there are some; empty: they are, or there are
-  // none.
+  // Why existing main parameters of the optimizer are not used; empty: they are used, or do not exist.
   const std::string& no_main() const { return no_main_; }
 
   const TensorReader& reader() const { return *reader_; }
 
-  // Of the files, as TensorReader has them.
+  // Of the files, see TensorReader.
   absl::StatusOr<std::vector<std::string>> Traits() const { return reader_->Traits(); }
   absl::Status CheckUnchanged() const { return reader_->CheckUnchanged(); }
 
-  // Of which type its numbers are there. REQUIRES: as ReadRun.
+  // The type in the source. REQUIRES: as ReadRun.
   const TensorType& TypeOf(const std::string& ours) const;
 
-  // Elements [begin, begin + elements) of the flattened parameter, `ours` being its name here. REQUIRES:
-  // faults() is empty, and the model has the parameter and so many elements of it.
+  // Elements [begin, begin + elements) of the flattened parameter with our name `ours`. REQUIRES: faults() is
+  // empty, and the model has the parameter and these elements.
   absl::Status ReadRun(const std::string& ours, int64_t begin, int64_t elements, float* out) const;
 
  private:
@@ -59,7 +57,7 @@ class ParamSource {
 
   absl::Status TakeMain(const ModelConfig& model);
 
-  // Of a parameter by its number in the match, and of numbers within it.
+  // `param`: index in the match; elements are counted within it.
   absl::Status ReadFloats(size_t param, int64_t begin, int64_t elements, float* out) const;
   // In the source's type.
   absl::Status ReadNumbers(size_t param, int64_t begin, int64_t elements, char* out) const;
@@ -69,7 +67,7 @@ class ParamSource {
   ParamMatch match_;
   std::string no_main_;
   const int64_t head_rows_;
-  std::map<std::string, size_t> numbers_;  // By our name; of experts' the first one's.
+  std::map<std::string, size_t> numbers_;  // By our name; for experts, the index of the first one.
 };
 
 }  // namespace fsdpd

@@ -1,21 +1,20 @@
-// A directory that is there whole or not at all: it is made under another name, TARGET.part, beside where it
-// shall be, and renamed when it is complete. A job's attempts have a name each, TARGET.ATTEMPT.part.
+// Atomic creation of a directory: it is built as TARGET.part next to its destination and renamed when
+// complete. Attempts of a job use separate names, TARGET.ATTEMPT.part.
 //
-//   Create()    TARGET is not there, or an empty directory, which is removed; or what the caller wants
-//               replaced, which stays until Commit(). What an interrupted one left under the other name
-//               is still there.
-//               Two at one target: the second is refused.
-//   KeepOnly()  removes what an interrupted one left, but for these files.
-//   Keep()      one more that is worth keeping.
-//   Commit()    when all is in it and on disk. What is replaced and the new one change places at once, where
-//               the file system can do that; the old one is removed when the new one is on disk at its place.
+//   Create()    TARGET must not exist, or be empty (it is removed), or be replaceable by the caller (it stays
+//               until Commit()). Contents of an interrupted build are still present. A second concurrent
+//               Create() for the same target is rejected.
+//   KeepOnly()  removes the contents of an interrupted build, except for these files.
+//   Keep()      marks another file to keep if the build is interrupted.
+//   Commit()    when everything is written and synced. Replacement is an atomic exchange if the file system
+//               supports it; the old directory is removed when the new one is durable.
 //
-// Destroyed without a Commit() that succeeded, it takes away all but what is kept, and the directory where
-// that is nothing; before KeepOnly() it takes away nothing. A process that is killed leaves all of it for the
-// next Create().
+// Destruction without a successful Commit() removes everything except kept files, and the directory if
+// nothing is kept; before KeepOnly() it removes nothing. A killed process leaves everything for the next
+// Create().
 //
-// Not thread-safe. Errors: ALREADY_EXISTS where something is at TARGET, FAILED_PRECONDITION where another
-// process is at work or TARGET.part holds what no conversion makes, else ErrnoStatus's.
+// Not thread-safe. Errors: ALREADY_EXISTS if TARGET exists; FAILED_PRECONDITION if another process is active
+// or TARGET.part has unexpected contents; else ErrnoStatus's.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -29,9 +28,9 @@ namespace fsdpd {
 
 class PartDirectory {
  public:
-  // `mark`: what is at TARGET goes, all of it, once there is something else, which the caller puts a file of
-  // this name into before Commit(). Empty: nothing is replaced. `attempt`: number of the
-  // exporting attempt, which has a directory of its own. 0: not an attempt's.
+  // `mark`: if not empty, an existing TARGET is replaced as a whole; the caller must write a file of this
+  // name before Commit(). `attempt`: number of the exporting attempt, which has its own directory; 0: not an
+  // attempt.
   static absl::StatusOr<std::unique_ptr<PartDirectory>> Create(const std::string& target,
                                                                const std::string& mark = "", int attempt = 0);
   ~PartDirectory();
@@ -40,7 +39,7 @@ class PartDirectory {
 
   const std::string& path() const { return part_; }
 
-  // Removes nothing where something is no conversion's.
+  // Removes nothing if there are unexpected files.
   absl::Status KeepOnly(std::set<std::string> names);
   void Keep(const std::string& name) { kept_.insert(name); }
 
@@ -53,14 +52,14 @@ class PartDirectory {
   absl::Status Replace();
 
   const std::string target_, part_;
-  const int fd_;  // Of the directory, and locked.
+  const int fd_;  // Of the directory, locked.
   const bool replaces_;
   std::set<std::string> kept_;
   bool cleared_ = false;
   bool committed_ = false;
 };
 
-// UNAVAILABLE where the disk that a directory of this name would be on has less free.
+// UNAVAILABLE if the disk for a directory at this path has less free space.
 absl::Status CheckFreeSpace(const std::string& target, int64_t bytes);
 
 }  // namespace fsdpd

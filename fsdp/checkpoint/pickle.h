@@ -1,17 +1,16 @@
-// Python's pickles as plain values: the part of the format that torch.save and torch.distributed.checkpoint
-// write.
+// Parser for Python pickles, for the subset that torch.save and torch.distributed.checkpoint write; produces
+// plain values.
 //
-// Nothing is ever run. A class is its two names; an object is the class that would be called, the arguments
-// of the call, the state and items that it would be given. Whoever reads a pickle asks for the classes that
-// it knows, and passes over the rest. Opcodes are protocol 2 to 5 without extension codes, out-of-band
-// buffers and the text forms of protocol 0; any other is refused by name.
+// Nothing is executed. A class is represented by its two names; an object by the class that would be called,
+// the arguments, and the state and items that it would receive. Callers look for the classes they know and
+// ignore the rest. Supported opcodes: protocol 2 to 5 without extension codes, out-of-band buffers and the
+// text forms of protocol 0; any other is rejected by name.
 //
-// Values form a tree in which parts may be shared, and never a circle: what was fetched from the memo cannot
-// change any more. Texts are views of the bytes that were parsed. Every count is bounded (PickleLimits), and
-// memory is at most a constant times the bytes; a walk over shared parts is not bounded by that, so a reader
-// counts what it visits.
+// Values form a DAG without cycles: a value that was fetched from the memo cannot change any more. Texts are
+// views of the parsed bytes. All counts are bounded (PickleLimits), and memory is at most a constant factor
+// of the input. Walking over shared parts is not bounded, so callers must count what they visit.
 //
-// Thread safety: const. Errors: DATA_LOSS with the byte, for all that is wrong with the bytes.
+// Thread safety: const methods are thread-safe. Errors: DATA_LOSS with the byte.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -36,16 +35,16 @@ enum class PickleKind : uint8_t {
   kList,     // items
   kTuple,    // items
   kSet,      // items
-  kDict,     // items: key, value, key, value ...; a repeated key is kept
+  kDict,     // items: key, value, key, value ...; duplicate keys are retained
   kClass,    // text: module, name
   kObject,   // items: class, arguments, state (or null), then what was appended or set, as of a list or dict
-  kOutside,  // items: the name under which it is kept elsewhere (torch.save's storages)
+  kOutside,  // items: the id of data stored elsewhere (torch.save's storages)
 };
 
 struct PickleValue {
   PickleKind kind = PickleKind::kNone;
   bool fixed = false;  // Fetched from the memo.
-  int depth = 1;       // Of the tree below it, itself included.
+  int depth = 1;       // Of the tree below it, including itself.
   union {
     int64_t integer = 0;
     double real;
@@ -55,7 +54,7 @@ struct PickleValue {
   std::vector<const PickleValue*> items;
 
   bool IsClass(absl::string_view module, absl::string_view class_name) const;
-  // An object of this class, however it is made.
+  // Whether it is an object of this class, however constructed.
   bool IsObject(absl::string_view module, absl::string_view class_name) const;
 
   // REQUIRES: kObject.
@@ -63,8 +62,7 @@ struct PickleValue {
   const PickleValue& arguments() const { return *items[1]; }  // A tuple.
   const PickleValue* state() const { return items[2]; }
 
-  // The value of a text key, as Python would find it: the last one. Null when it is not there, or this is no
-  // dict.
+  // The value of a text key, with Python's semantics: the last one. Null if absent, or if this is not a dict.
   const PickleValue* Find(absl::string_view key) const;
 };
 
@@ -83,13 +81,13 @@ class Pickle {
  private:
   Pickle() = default;
 
-  // Behind pointers, so that views and addresses stay when a Pickle moves.
+  // Behind pointers, so that views and addresses stay valid when a Pickle is moved.
   std::unique_ptr<std::string> bytes_;
   std::unique_ptr<std::deque<PickleValue>> values_;
   const PickleValue* root_ = nullptr;
 };
 
-// No overlong form, no surrogate, nothing beyond U+10FFFF: what may be shown and put into a message.
+// Strict UTF-8: no overlong forms, surrogates or code points beyond U+10FFFF. Safe to show in messages.
 bool IsUtf8(absl::string_view text);
 
 // "collections.OrderedDict", "a list", "text": for messages.

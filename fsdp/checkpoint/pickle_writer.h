@@ -1,11 +1,11 @@
-// Writes pickles that Python reads, one opcode at a call, in protocol 2 as torch.save does: the opcodes are
-// those that torch's weights_only reader knows too.
+// Writer for Python pickles, one opcode per call, in protocol 2 like torch.save: only opcodes that torch's
+// weights_only reader supports.
 //
-// Containers are written as Python writes them: EmptyDict(); Mark(); key; value; ...; SetItems(). An object
-// is a Class(), its argument tuple and NewObject() or Reduce(), then its state and Build(). Texts and classes
-// that come again are fetched from the memo. Take() ends the pickle.
+// Containers are written as Python does: EmptyDict(); Mark(); key; value; ...; SetItems(). An object is a
+// Class(), its argument tuple and NewObject() or Reduce(), then its state and Build(). Repeated texts and
+// classes are fetched from the memo. Take() ends the pickle.
 //
-// Thread safety: none. No errors: what is called is what is written.
+// Not thread-safe. No errors: calls are written as they come.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -29,7 +29,7 @@ class PickleWriter {
 
   void Mark() { bytes_ += '('; }
   void EmptyTuple() { bytes_ += ')'; }
-  void Tuple() { bytes_ += 't'; }                                         // Of what lies above the mark.
+  void Tuple() { bytes_ += 't'; }                                         // Of everything above the mark.
   void TupleOf(int count) { bytes_ += static_cast<char>(0x84 + count); }  // Of the last 1 to 3.
   void EmptyList() { bytes_ += ']'; }
   void Appends() { bytes_ += 'e'; }
@@ -39,13 +39,13 @@ class PickleWriter {
   void NewObject() { bytes_ += '\x81'; }  // Class, tuple: cls.__new__(cls, *tuple).
   void Reduce() { bytes_ += 'R'; }        // Class, tuple: cls(*tuple).
   void Build() { bytes_ += 'b'; }         // Object, state.
-  void Outside() { bytes_ += 'Q'; }       // The name of something that is kept elsewhere.
+  void Outside() { bytes_ += 'Q'; }       // The id of data stored elsewhere.
 
-  // The number under which what was written last can be had again.
+  // Memoizes what was written last and returns its memo index.
   int64_t Remember();
   void Again(int64_t remembered);
 
-  std::string Take();  // What was written, and nothing may follow.
+  std::string Take();  // Ends the pickle and returns it.
 
  private:
   void AppendUnsigned(uint64_t value, int width);

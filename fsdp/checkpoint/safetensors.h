@@ -1,11 +1,11 @@
-// The head of a safetensors file: which tensors it has and where their numbers are.
+// Header of a safetensors file: its tensors and their positions.
 //
-// A file is 8 bytes with the head's length, the head (JSON), and numbers without gaps. What is read may be
-// damaged or hostile: the head is bounded in bytes, and every tensor's place must fit its type and shape, one
-// after the other to the last byte of the file.
+// A file is the header's length (8 bytes), the header (JSON), and the data without gaps. Input may be corrupt
+// or hostile: the header's size is bounded, and the position of every tensor must match its type and shape,
+// consecutively up to the last byte of the file.
 //
-// Pure functions. Errors: DATA_LOSS for what is no such file, UNIMPLEMENTED for a type of numbers that is not
-// read, each with what was found; or what `read` returned. For who looks, they are faults, all at once.
+// Pure functions. Errors: DATA_LOSS for an invalid file, UNIMPLEMENTED for an unsupported type, with what was
+// found; or the error of `read`. LookIntoSafetensors() returns all of them as violations instead.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -20,33 +20,33 @@
 
 namespace fsdpd {
 
-// A hundred thousand tensors. (The format's own bound is 100 MB: gigabytes, as values.)
+// A hundred thousand tensors. (The format's own bound is 100 MB: gigabytes when parsed.)
 inline constexpr int64_t kMaxSafetensorsHeadBytes = 16 << 20;
 
 struct SafetensorsEntry {
   std::string name;
-  const TensorType* type = nullptr;  // Null, of LookIntoSafetensors(): one that is not read.
+  const TensorType* type = nullptr;  // Null in LookIntoSafetensors(): not supported.
   std::vector<int64_t> shape;
-  int64_t begin = 0;  // In the file.
+  int64_t begin = 0;  // Position in the file.
   int64_t bytes = 0;
-  std::string type_name = {};  // As the head has it: "BF16".
+  std::string type_name = {};  // As in the header: "BF16".
 };
 
 struct SafetensorsContents {
-  std::vector<SafetensorsEntry> entries;  // That have a shape and a place within the file; as they lie there.
-  int64_t head_bytes = 0;                 // Before the first number.
-  DcpFaults faults;                       // Of a tensor by its name, or of the file by none.
-  absl::Status first;                     // The first of them as an error; OK: there are none.
+  std::vector<SafetensorsEntry> entries;  // With a valid shape and position; in file order.
+  int64_t head_bytes = 0;                 // Position of the data.
+  DcpFaults faults;                       // Of a tensor by its name, or of the file with an empty name.
+  absl::Status first;                     // The first violation as an error; OK: none.
 };
 
-// All that is wrong with the head of a file of `size` bytes. An error is `read`'s.
+// All violations of the header of a file of `size` bytes. Errors: those of `read`.
 absl::StatusOr<SafetensorsContents> LookIntoSafetensors(int64_t size, const ReadAt& read);
 
-// In the order in which they lie in the file of `size` bytes.
+// The tensors in file order, for a file of `size` bytes.
 absl::StatusOr<std::vector<SafetensorsEntry>> ReadSafetensors(int64_t size, const ReadAt& read);
 
-// Gives each of `tensors` its place, one after the other, and returns what stands before them. REQUIRES:
-// HasSafetensorsName() of their types, BytesOf() of each is `bytes`, names differ.
+// Assigns each of `tensors` its position, consecutively, and returns the header. REQUIRES:
+// HasSafetensorsName() of their types, BytesOf() of each is `bytes`, names are unique.
 std::string LayOutSafetensors(std::vector<SafetensorsEntry>* tensors);
 
 bool HasSafetensorsName(const TensorType& type);

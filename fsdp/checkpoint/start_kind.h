@@ -1,6 +1,6 @@
-// What a job can take from a checkpoint that it did not write itself.
+// What a job can take over from a checkpoint that it did not write itself.
 //
-// Pure, but for reading what lies in the directory. Errors: the reader's.
+// Pure, except for reading the directory. Errors: the reader's.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -12,16 +12,16 @@
 namespace fsdpd {
 
 enum class StartKind {
-  kTraining,  // A native one, of a job: parameters, the optimizer's state, step and place in the data.
-  kNative,    // Parameters under our names and no step: what a conversion made.
-  kForeign,   // Parameters under others' names: a Hugging Face directory, or DCP (param_source.h).
+  kTraining,  // A job's native checkpoint: parameters, optimizer state, step, data position.
+  kNative,    // Parameters under our names, without a step: the result of a conversion.
+  kForeign,   // Parameters under other names: a Hugging Face directory, or DCP (param_source.h).
 };
 
-// By names alone. What is nobody's is native, for the restore to say what it lacks.
+// Decided by names only. An unrecognized checkpoint is kNative, so that the restore reports what is missing.
 absl::StatusOr<StartKind> KindOfStart(const std::string& path, const ModelConfig& model);
 
-// Whether training begins at step 1 with the parameters. FAILED_PRECONDITION where the spec asks for more
-// than there is.
+// Whether training starts at step 1 with only the parameters. FAILED_PRECONDITION if the spec requires more
+// than the checkpoint has.
 absl::StatusOr<bool> TakesParametersOnly(const CheckpointConfig& checkpoint, const std::string& path,
                                          StartKind kind);
 

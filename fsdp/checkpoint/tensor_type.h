@@ -1,6 +1,6 @@
-// The types of numbers that checkpoints hold: PyTorch's, with the names that its formats have for them. What
-// a plan computes with (fsdp/plan/spec/dtype.h) is a few of these; a checkpoint has step counters and masks
-// as well.
+// Element types of checkpoint tensors: PyTorch's types, with their names in each format. A superset of the
+// types that a plan computes with (fsdp/plan/spec/dtype.h), since checkpoints also have step counters and
+// masks.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -10,13 +10,13 @@
 namespace fsdpd {
 
 struct TensorType {
-  absl::string_view name;     // torch's: "bfloat16".
-  absl::string_view storage;  // Of the class in a torch.save file: "BFloat16Storage"; empty: none of its own.
-  int64_t bytes = 0;          // Of one number.
-  absl::string_view safetensors;  // In the head of such a file: "BF16"; empty: it has none of these.
+  absl::string_view name;         // Torch's: "bfloat16".
+  absl::string_view storage;      // Class in torch.save files: "BFloat16Storage"; empty: none.
+  int64_t bytes = 0;              // Per element.
+  absl::string_view safetensors;  // In safetensors headers: "BF16"; empty: not supported there.
 };
 
-// Null when there is none. There is one object for each type, so pointers can be compared.
+// Null if unknown. There is one object per type, so pointers can be compared.
 const TensorType* FindTensorType(absl::string_view name);
 const TensorType* FindTensorTypeOfStorage(absl::string_view storage);
 const TensorType* FindTensorTypeOfSafetensors(absl::string_view name);

@@ -9,8 +9,8 @@
 
 namespace fsdpd {
 
-// Adds a fault to `match` where the copy differs in shape, dtype or any number. Reads both matrices, once, in
-// pieces of 8 MB; nothing where there is no copy. Errors: the reader's. REQUIRES: `match` has no faults.
+// Adds a violation to `match` if the copy differs in shape, dtype or any number. Reads both matrices once, in
+// pieces of 8 MB; does nothing without a copy. Errors: the reader's. REQUIRES: `match` has no violations.
 absl::Status CheckTiedCopy(const TensorReader& source, ParamMatch* match);
 
 }  // namespace fsdpd

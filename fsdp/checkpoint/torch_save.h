@@ -1,12 +1,12 @@
-// The file that torch.save makes of one tensor, and of one value: what torch.distributed.checkpoint keeps for
-// each chunk of a tensor and for each thing that is none.
+// The torch.save format for a single tensor or value: the records of torch.distributed.checkpoint, one per
+// chunk of a tensor and one per value that is not a tensor.
 //
-// A tensor's is written around data that stays where it is: head, the numbers in row-major order, tail. It is
-// what torch 2.11 would write, byte for byte, except the 40 digits of `serialization_id`, which nothing
-// reads. Its length follows from type and shape, so places in a file are known before a number is.
+// A tensor is written around data that stays in place: head, elements in row-major order, tail. The result is
+// byte for byte what torch 2.11 writes, except for the 40 digits of `serialization_id`, which nothing reads.
+// The length depends only on type and shape, so file positions are known in advance.
 //
-// Thread safety: const. Errors: DATA_LOSS for what is no such file, UNIMPLEMENTED for a tensor of a kind that
-// is not read (sparse, quantized, of a type without a name here) and for a value whose pickle is not read,
+// Thread safety: const. Errors: DATA_LOSS for an invalid file; UNIMPLEMENTED for an unsupported kind of
+// tensor (sparse, quantized, or of a type without a name here) and for a value whose pickle is not supported;
 // each with what was found, in UTF-8.
 #pragma once
 
@@ -33,27 +33,27 @@ struct TorchSaveFrame {
 TorchSaveFrame FrameOf(const TensorType& type, const std::vector<int64_t>& shape);
 std::string TailOf(const TensorType& type, const std::vector<int64_t>& shape, uint32_t data_crc32);
 
-// Of a value: `pickle` as PickleWriter makes it.
+// Record of a value; `pickle` is from PickleWriter.
 std::string TorchSaved(const std::string& pickle);
 
 struct SavedTensor {
   const TensorType* type = nullptr;
   std::vector<int64_t> shape;
-  std::vector<int64_t> strides;  // In numbers, as `first`.
-  int64_t first = 0;             // Of the numbers of the storage.
-  ZipMember storage;             // Where in the file its bytes are.
+  std::vector<int64_t> strides;  // In elements, like `first`.
+  int64_t first = 0;             // Index of the first element in the storage.
+  ZipMember storage;             // Position of its bytes in the file.
 
-  bool row_major() const;  // Its numbers are the storage from `first` on, in order.
+  bool row_major() const;  // The elements are contiguous in the storage, starting at `first`.
 };
 
-// All that is told is within the file, and every number of the tensor within its storage.
+// The result is validated: it is within the file, and every element is within its storage.
 absl::StatusOr<SavedTensor> ReadSavedTensor(int64_t size, const ReadAt& read);
 
-// The pickle of a value; tensors in it are kOutside and stay where they are. UNIMPLEMENTED where it is what
-// its checksum says and is not read: torch loads more kinds than are (pickle.h), and large ones.
+// The pickle of a value; tensors in it are kOutside and not read. UNIMPLEMENTED if its checksum is correct
+// but the pickle is not supported: torch loads more kinds (pickle.h), and larger ones.
 absl::StatusOr<Pickle> ReadSavedValue(int64_t size, const ReadAt& read);
 
-// The bytes of a shape's numbers; DATA_LOSS when they do not fit in 63 bits or a size is negative.
+// Data size of a shape; DATA_LOSS if it does not fit in 63 bits or a dimension is negative.
 absl::StatusOr<int64_t> BytesOf(const TensorType& type, const std::vector<int64_t>& shape);
 
 }  // namespace fsdpd

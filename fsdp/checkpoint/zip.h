@@ -1,12 +1,12 @@
-// Zip archives as torch.save writes them: members stored as they are, with names in UTF-8, and zip64 where 4
-// GiB are not enough. Compression, encryption, several disks and comments are refused.
+// Zip archives in the form that torch.save writes: stored members with UTF-8 names, and zip64 beyond 4 GiB.
+// Compression, encryption, multiple disks and comments are rejected.
 //
-// The writer makes what stands around the data of members, byte for byte as torch does: data begins at
-// multiples of 64 bytes from the archive's start, and a member's checksum follows it. So a caller can write
-// tensors from where they lie, in pieces, and never has them here.
+// The writer produces everything around the members' data, byte for byte like torch: data starts at multiples
+// of 64 bytes from the start of the archive, and is followed by its checksum. Callers write tensor data in
+// place, in pieces, without passing it through the writer.
 //
-// Thread safety: none for the writer. Errors of the reader: DATA_LOSS, with the byte within the archive, or
-// what `read` returned.
+// The writer is not thread-safe. Errors of the reader: DATA_LOSS with the byte in the archive, or the error
+// of `read`.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -21,15 +21,15 @@ namespace fsdpd {
 
 class ZipWriter {
  public:
-  // For each member: Begin(), then its bytes in the file, then End(); or Add(), for one whose bytes are here.
+  // For each member: Begin(), then its bytes in the file, then End(); or Add() for content in memory.
   void Begin(absl::string_view name, int64_t size);
   void End(uint32_t crc32);
   void Add(absl::string_view name, absl::string_view content);
-  void Finish();  // The directory of members; nothing may follow.
+  void Finish();  // Writes the central directory; nothing may follow.
 
-  // What was made since the last Take(): all but the bytes of members that were begun.
+  // Output since the last Take(): everything except the data of members that were begun.
   std::string Take();
-  // Bytes of the archive up to here, those of members among them.
+  // Size of the archive so far, including the members' data.
   int64_t position() const { return position_; }
 
  private:
@@ -53,22 +53,22 @@ class ZipWriter {
 
 struct ZipMember {
   std::string name;
-  int64_t begin = 0;  // Of its bytes, from the archive's start.
+  int64_t begin = 0;  // Of its data, from the start of the archive.
   int64_t size = 0;
   uint32_t crc32 = 0;
-  bool summed = true;  // False: the archive has no checksums, and `crc32` says nothing.
+  bool summed = true;  // False: the archive has no checksums, and `crc32` is unspecified.
 };
 
-// Bytes [begin, begin + size) of the archive into `out`, all or an error.
+// Reads bytes [begin, begin + size) of the archive into `out`, all or an error.
 using ReadAt = std::function<absl::Status(int64_t begin, int64_t size, void* out)>;
-ReadAt ReadAtOf(absl::string_view bytes);  // Which must outlive it.
+ReadAt ReadAtOf(absl::string_view bytes);  // `bytes` must outlive it.
 
-// The members of an archive of `size` bytes, each within it and none over another, with names in UTF-8; their
-// contents are not read. torch.serialization.set_crc32_options(False) makes archives in which every checksum
-// is 0.
+// The members of an archive of `size` bytes, validated: within the archive, not overlapping, with UTF-8
+// names. Contents are not read. torch.serialization.set_crc32_options(False) produces archives in which every
+// checksum is 0.
 absl::StatusOr<std::vector<ZipMember>> ReadZip(int64_t size, const ReadAt& read);
 
-// The content of a member of at most `limit` bytes, compared with its checksum where it has one. REQUIRES:
+// The content of a member of at most `limit` bytes, verified with its checksum if it has one. REQUIRES:
 // `member` is of the archive.
 absl::StatusOr<std::string> ReadZipMember(const ZipMember& member, const ReadAt& read, int64_t limit);
 

@@ -1,6 +1,6 @@
-// What the fuzzers share. Each parser of a checkpoint has one: bytes that libFuzzer makes up, guided by which
-// code they reach, are read or refused and nothing else. `tests/run fuzz` runs them, with address and
-// undefined-behaviour sanitizers; checkpoint_fuzz_test.cc is their small twin in the tests of each commit.
+// Shared parts of the fuzzers. Each parser of a checkpoint has one: inputs that libFuzzer generates, guided
+// by coverage, must be parsed or rejected without any other effect. `tests/run fuzz` runs them with address
+// and undefined-behavior sanitizers; checkpoint_fuzz_test.cc is a small version that runs with every commit.
 #pragma once
 
 #include <absl/status/status.h>
@@ -21,7 +21,7 @@ inline std::string BytesOf(const uint8_t* data, size_t size) {
   return std::string(reinterpret_cast<const char*>(data), size);
 }
 
-// A message goes into JSON and onto a screen, whatever bytes brought it about.
+// Messages are put into JSON and shown on screens, whatever the input was.
 inline void CheckShown(const absl::Status& status) { FSDPD_CHECK(IsUtf8(status.message())); }
 
 }  // namespace fsdpd

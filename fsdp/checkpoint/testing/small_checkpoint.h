@@ -1,5 +1,5 @@
-// A checkpoint of two files for tests: what a shard cut at any number looks like, in types and shapes of all
-// kinds.
+// Small test checkpoint of several files: shards that are split at arbitrary elements, with all kinds of
+// types and shapes.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ struct TestTensor {
   std::string numbers;  // All of them, as bytes.
 };
 
-// With numbers that differ.
+// With distinct numbers.
 TestTensor MakeTestTensor(const std::string& name, const char* type, const std::vector<int64_t>& shape);
 
-// Of float32, with small whole numbers, which every type has.
+// float32 with small integers, which every type can represent.
 TestTensor MakeSmallNumbers(const std::string& name, const std::vector<int64_t>& shape);
 
-// Of one to three dimensions, a scalar, an empty one, and of several types.
+// One to three dimensions, a scalar, an empty one, and several types.
 std::vector<TestTensor> SmallTensors();
 
-// Writes the tensors, each flattened and cut at `cuts` parts' bounds, to as many files, and the value
-// "iteration" = 7. Files are written by several threads. Does not commit.
+// Writes the tensors, each flattened and split into `cuts` equal parts, to as many files, and the value
+// "iteration" = 7. Uses several threads. Does not commit.
 struct WrittenFiles {
   std::vector<DcpFile> files;
   std::vector<DcpSum> sums;
@@ -37,8 +37,7 @@ WrittenFiles WriteTestFiles(const std::string& directory, const std::vector<Test
 
 absl::Status CommitTestFiles(const std::string& directory, const WrittenFiles& written);
 
-// Reads all tensors whole, and compares. An error of the reader's, or OK; a difference is a failed
-// expectation.
+// Reads and compares all tensors. Returns the reader's error, or OK; a difference fails the test.
 absl::Status ReadBack(const std::string& directory, const std::vector<TestTensor>& tensors);
 
 std::string ReadFileOf(const std::string& path);
