@@ -1,10 +1,10 @@
-// Which cores are near a GPU: those of the NUMA node that it is wired to, as far as this process may use
-// them. A rank that runs there has its memory there too, pinned memory among it, since the kernel gives a
-// thread pages of the node that it runs on; what it copies to its GPU and what it starts there takes no way
-// through the other processor.
+// CPU affinity for a GPU: the cores of the NUMA node that the GPU is attached to, restricted to what this
+// process may use. The kernel allocates memory, pinned memory included, on the node of the thread that asks,
+// so a rank that is bound to these cores copies to its GPU and launches kernels without crossing the
+// interconnect of the processors.
 //
-// Where the machine says nothing of it, or has one node, or the process was given other cores alone or for
-// the most part, nothing is bound: who chose cores for it knows better.
+// Nothing is bound if the machine does not provide the topology or has one node, or if the process is already
+// restricted to (mostly) other cores: its owner's choice takes precedence.
 #pragma once
 
 #include <absl/status/status.h>
@@ -16,8 +16,8 @@ namespace fsdpd {
 
 struct NearCores {
   int node = -1;
-  std::vector<int> cores;  // Ascending; empty: nothing is to be bound.
-  std::string why_not;     // Then; for people.
+  std::vector<int> cores;  // Ascending; empty: do not bind.
+  std::string why_not;     // If empty, the reason, for users.
 };
 
 // `pci_bus_id`: "0000:18:00.0". `allowed`: AllowedCores(). Reads the kernel's files below `sysfs`.
@@ -27,7 +27,7 @@ NearCores FindNearCores(const std::string& sysfs, const std::string& pci_bus_id,
 // Of the calling thread.
 std::vector<int> AllowedCores();
 
-// The calling thread, and those that it starts from then on.
+// Binds the calling thread, and the threads it starts afterwards.
 absl::Status RunOn(const std::vector<int>& cores);
 
 }  // namespace fsdpd

@@ -1,16 +1,15 @@
-// A rank's line to its agent: the socket that it inherits as descriptor 3. Reads the launch, writes reports,
-// and is the rank's rendezvous store, which the agent relays to the coordinator.
+// A rank's connection to its agent: the socket that it inherits as descriptor 3. Reads the launch message,
+// sends reports, and implements the rank's rendezvous store, which the agent relays to the coordinator.
 //
-// Call order: ReadLaunch once, then StartReading once, then anything.
-// When the agent closes its end, or sends what does not parse, `on_lost` runs on the reader's thread: a rank
-// must not outlive its agent, so the program exits there at once. When the agent says that another rank has
-// failed, `on_peer_failed` runs there, `on_leave` when it tells the rank to leave, and `on_trace` when steps
-// are to be traced. None is called after Close().
+// Call order: ReadLaunch once, then StartReading once, then anything. Callbacks run on the reader's thread:
+// `on_lost` if the agent closes its end or sends an invalid message (a rank must not outlive its agent, so
+// the program exits immediately); `on_peer_failed` if another rank has failed; `on_leave` if the agent tells
+// the rank to leave; `on_trace` if steps are to be traced. None is called after Close().
 //
-// A Get whose time is over leaves its request open, and the next one of that key waits for the same: asking
-// again and again costs the agent nothing.
+// A Get that times out leaves its request open, and the next Get of that key waits for the same request, so
+// polling does not load the agent.
 //
-// Thread safety: Set, Get and Send may be called from any thread. Errors: UNAVAILABLE when the agent is gone,
+// Thread safety: Set, Get and Send are thread-safe. Errors: UNAVAILABLE if the agent is gone,
 // DEADLINE_EXCEEDED from Get.
 #pragma once
 
@@ -29,7 +28,7 @@ namespace fsdpd {
 
 class RankChannel : public Store {
  public:
-  explicit RankChannel(int fd) : fd_(fd) {}  // Takes the descriptor.
+  explicit RankChannel(int fd) : fd_(fd) {}  // Takes ownership of the descriptor.
   ~RankChannel() override;
 
   absl::StatusOr<v1::RankLaunch> ReadLaunch();
@@ -43,14 +42,14 @@ class RankChannel : public Store {
 
   absl::Status Send(const v1::RankToAgent& message);
 
-  // After the last message: the agent may close its end now.
+  // Call it after the last message: the agent may then close its end.
   void Close();
-  bool closed();  // Gets fail since then, and not because anything is wrong.
+  bool closed();  // If true, Gets fail because of Close().
 
  private:
   void ReadLoop();
   absl::Status Take(v1::AgentToRank message);
-  absl::StatusOr<int64_t> Ask(const std::string& key);  // The number of the request.
+  absl::StatusOr<int64_t> Ask(const std::string& key);  // Returns the request number.
 
   const int fd_;
   std::function<void(const absl::Status&)> on_lost_;  // All set before the reader starts.
@@ -62,11 +61,11 @@ class RankChannel : public Store {
   Mutex mutex_;
   CondVar changed_;
   std::map<int64_t, std::string> values_ ABSL_GUARDED_BY(mutex_);  // Answers, by request.
-  std::map<std::string, int64_t> open_ ABSL_GUARDED_BY(mutex_);    // Requests that nobody waits for, by key.
+  std::map<std::string, int64_t> open_ ABSL_GUARDED_BY(mutex_);    // Requests without a waiter, by key.
   int64_t last_request_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // Held across the write of one frame, against the rule of base/mutex.h: what it guards is the descriptor.
+  // Held while a frame is written, as an exception to the rule of base/mutex.h: it guards the descriptor.
   Mutex write_mutex_;
 };
 

@@ -1,5 +1,5 @@
-// What a rank writes to its log for people: the resolved configuration as one aligned table at the start, and
-// every step as one line whose fields keep their places. Pure text.
+// Log output of a rank for users: the resolved configuration as one aligned table at the start, and one line
+// per step with fields in fixed columns. Pure functions.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace fsdpd {
 
-// One row a line, names padded to one width.
+// One row per line, with aligned values.
 std::vector<std::string> ConfigTable(const Plan& plan, const v1::RankLaunch& launch);
 
-// "step    12/200  loss 3.1416  norm 0.97  lr 1.00e-03   0.250 s    8192 tok/s  overlap  97%  peak 1.2 GiB",
-// with fp16 followed by the loss scale, and by "skipped" and why where nothing was updated.
+// "step    12/200  loss 3.1416  norm 0.97  lr 1.00e-03   0.250 s    8192 tok/s  overlap  97%  peak 1.2 GiB";
+// with fp16 followed by the loss scale, and by "skipped" with the reason for a skipped step.
 std::string StepLine(const v1::StepReport& report, int64_t steps);
 
 // "eval    12/200  loss 3.2719  over 65536 tokens  1.204 s". REQUIRES: report.has_evaluation().

@@ -1,15 +1,15 @@
-// How a rank is told to leave, and its way out when it cannot get there because it waits in a collective
-// whose peers are gone or hang.
+// Termination of a rank, including when it is blocked in a collective whose peers are gone or hang.
 //
-//   at once        requested() turns true: the trainer leaves at its next instruction
-//   after 250 ms   `abort`, which wakes the lanes from their collectives
-//   after 500 ms   the process exits with exit_code(), whatever it is doing, and tears nothing down
+//   immediately    requested() becomes true: the trainer leaves at its next instruction
+//   after 250 ms   calls `abort`, which unblocks the lanes from their collectives
+//   after 500 ms   the process exits with exit_code(), whatever it is doing, without any cleanup
 //
-// No rung waits for the one before: on a GPU an abort may hang as the collective does, and so may the release
-// of what the device still uses.
+// No stage waits for the previous one: on a GPU an abort may hang like the collective does, and so may
+// releasing memory that the device still uses.
 //
-// Call order: BlockStopSignal first thing in main, before any thread starts (threads inherit the mask); then
-// one StopSignal for the life of the process, which is never destroyed. Thread safety: all methods.
+// Call order: BlockStopSignal at the start of main, before any thread is started (threads inherit the mask);
+// then create one StopSignal for the life of the process, which is never destroyed. Thread safety: all
+// methods are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -27,11 +27,11 @@ class StopSignal {
  public:
   StopSignal();  // Starts the thread that waits for SIGTERM, which requests the end with kStoppedExitCode.
 
-  // Begins the end; `why` is logged. The first request counts, later ones change nothing.
+  // Starts termination and logs `why`. Only the first request counts.
   void Request(int exit_code, const std::string& why);
 
   const std::atomic<bool>& requested() const { return requested_; }
-  // Of the request; 0 as long as there is none.
+  // Exit code of the request; 0 if there is none.
   int exit_code() const { return exit_code_; }
 
   // `abort` must be callable from any thread until it is replaced or cleared with nullptr.

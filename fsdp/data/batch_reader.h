@@ -1,17 +1,17 @@
-// Reads a rank's batches before its steps ask for them, on a thread of its own and into host memory that is
-// there from the start, pinned where the device is CUDA: a share that pauses holds no step up for as long as
-// what was read ahead lasts. How long a step did wait goes with its batches.
+// Prefetching batch reader: reads a rank's batches ahead of its steps, on its own thread, into preallocated
+// host memory that is pinned if the device is CUDA. A pause of the file system delays steps only once the
+// prefetched batches are used up. The time a step waited is returned with its batches.
 //
-// Steps are read in order, first to last and none beyond. An error comes to the step that it belongs to,
-// after all before it were handed out, and to every later Next.
+// Steps are read in order, from first to last. An error is returned for the step it belongs to, after all
+// earlier steps were returned, and by every later Next.
 //
-// Call order: Make, which begins to read; Next for each step in order; a StepBatches goes when nothing reads
-// it any more, and its memory is written anew. Thread safety: one thread calls Next; a StepBatches may go on
-// any, and may outlive the reader.
+// Call order: Make, which starts reading; Next for each step in order; destroy a StepBatches when nothing
+// reads it any more, since its memory is then reused. Thread safety: one thread calls Next; a StepBatches may
+// be destroyed on any thread, and may outlive the reader.
 //
-// A read that does not end, of a share that is gone, ends with nothing that this process can do. So a reader
-// that is destroyed meanwhile leaves its thread to itself after kPatience: it keeps what it writes to alive,
-// and is over with that read.
+// A read that never returns, such as from an unreachable file server, cannot be interrupted. A reader that is
+// destroyed during one detaches its thread after kPatience; the thread keeps its buffers alive and ends after
+// that read.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -29,37 +29,38 @@
 namespace fsdpd {
 
 struct BatchReaderOptions {
-  // Of step and micro-batch into `to`. On the reader's thread, which may outlive the reader.
+  // Reads one micro-batch of a step into `to`. Called on the reader's thread, which may outlive the reader.
   std::function<absl::Status(int64_t step, int64_t micro_batch, Batch* to)> read;
-  int64_t first = 1;  // Step.
-  int64_t last = 0;   // Below `first`: none is read.
+  int64_t first = 1;  // First step.
+  int64_t last = 0;   // Last step; below `first`: nothing is read.
   int64_t micro_batches = 1;
-  int64_t rows = 0;  // Of a micro-batch.
+  int64_t rows = 0;  // Per micro-batch.
   int64_t sequence = 0;
-  bool documents = false;  // Samples are made of documents.
-  int64_t held = 1;        // StepBatches that its user has at a time, at most.
+  bool documents = false;  // Whether samples consist of packed documents.
+  int64_t held = 1;        // Maximum number of StepBatches that the user holds at a time.
   DeviceKind device = DeviceKind::kCpu;
-  Clock* clock = Clock::Real();  // For how long a step waited. Outlives the reader.
+  Clock* clock = Clock::Real();  // Measures how long a step waited. Must outlive the reader.
 };
 
 class StepBatches;
 
 class BatchReader {
  public:
-  // At most so many steps are there that nobody has asked for: a pause of eight steps' time passes unseen.
+  // Maximum number of prefetched steps: hides a pause of eight steps.
   static constexpr int64_t kMostAhead = 8;
-  // ... and no more than fit here, but for one: steps of so many tokens take long, and a node has many ranks.
+  // Memory limit for prefetched steps; at least one is always prefetched. Steps with so many tokens take
+  // long, and a node may have many ranks.
   static constexpr int64_t kAheadBytes = int64_t{64} << 20;
 
   static constexpr absl::Duration kPatience = absl::Milliseconds(250);
 
-  // Errors: host_arena.h's.
+  // Errors: those of host_arena.h.
   static absl::StatusOr<std::unique_ptr<BatchReader>> Make(BatchReaderOptions options);
   ~BatchReader();
 
-  // While it has to wait, `interrupted` is asked again and again, at least once and without a lock, and an
-  // error from it ends the wait: Next may then be called again. REQUIRES: `step` is the one after the last
-  // call's, or `first`, and not beyond `last`; fewer than `held` StepBatches are there.
+  // While waiting, polls `interrupted` (at least once, without holding a lock) and returns its error; Next
+  // may then be called again. REQUIRES: `step` follows that of the last call (or is `first`) and is at most
+  // `last`; fewer than `held` StepBatches exist.
   absl::StatusOr<StepBatches> Next(int64_t step, const std::function<absl::Status()>& interrupted);
 
  private:
@@ -73,10 +74,10 @@ class BatchReader {
   std::thread thread_;
 };
 
-// A step's batches, by micro-batch.
+// The batches of a step, by micro-batch.
 class StepBatches {
  public:
-  StepBatches() = default;  // None.
+  StepBatches() = default;  // Empty.
   StepBatches(StepBatches&& other) noexcept { *this = std::move(other); }
   StepBatches& operator=(StepBatches&& other) noexcept;
   ~StepBatches();

@@ -1,20 +1,19 @@
-// Which tokens a rank trains on: a pure function of seed, step and the sample's number within the global
-// batch. Worlds of every size see the same global batches, and a run resumes from numbers alone.
+// Data sampling: which tokens a rank trains on, as a pure function of seed, step and the sample's index in
+// the global batch. Global batches do not depend on the world size, and a run resumes from numbers only.
 //
-// Sample i of step s is number g = (s - 1) x global_batch + i of the run, or counts on from where a run
-// before it ended (DataOrigin). A run that passes over some samples takes those that are left instead
-// (sample_order.h). Numbers go in blocks of 4096; within a block every source has its weight's share of the
-// places (so shares are exact, not drawn), spread by the seed and the same in each block. A source gives its
-// windows in its own order (token_source.h), so an epoch of a file takes each window once before any comes
-// again. Of n samples and w groups of ranks that read their own (Mesh::DataRank), group r takes samples [r x
-// n/w, (r+1) x n/w) in micro-batches, and each of its ranks its part of all of them
-// (fsdp/plan/mesh/sequence_partition.h).
+// Sample i of step s has number g = (s - 1) x global_batch + i, or continues from where an earlier run ended
+// (DataOrigin). A run that skips samples takes the remaining ones instead (sample_order.h). Numbers are
+// divided into blocks of 4096. Within a block every source has a number of places that is exactly
+// proportional to its weight, spread by the seed, the same in each block. A source returns its windows in its
+// own order (token_source.h), so an epoch of a file uses each window once. Of n samples and w data-parallel
+// groups (Mesh::DataRank), group r takes samples [r x n/w, (r+1) x n/w) in micro-batches; with context
+// parallelism each rank of the group takes its part of every sample (fsdp/plan/mesh/sequence_partition.h).
 //
-// Where the spec names the token with which documents end, a sample is the documents that its window happens
-// to hold: a first that may have begun before it, a last that may go on behind. What follows an end is no
-// target, since the model does not see what it would be told from.
+// If the spec has an end-of-document token, a sample consists of the documents in its window: the first may
+// have started before it, the last may continue after it. The token after a document's end is not a target,
+// since the model does not see the document it belongs to.
 //
-// Thread safety: const, several threads may read. Errors: those of token_source.h.
+// Thread safety: const methods are thread-safe. Errors: those of token_source.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,56 +30,55 @@
 
 namespace fsdpd {
 
-// Who reads one has its memory before: MakeBatch, or a batch_reader.h.
+// The caller allocates it before reading: MakeBatch, or batch_reader.h.
 struct Batch {
-  at::Tensor tokens;  // [micro_batch, this rank's part of a sequence] int64, on the CPU.
-  at::Tensor
-      targets;  // The same moved on by one token; kIgnoredTarget (unit.h) where a target does not count.
-  int64_t counted = 0;        // Targets that count.
-  int64_t document_ends = 0;  // Tokens that documents end with.
-  // Where samples are made of documents, else undefined: where each token stands within its own, and which
-  // token documents begin with. As UnitInput's, but that `bounds` has room for a document a token.
+  at::Tensor tokens;    // [micro_batch, this rank's part of a sequence] int64, on the CPU.
+  at::Tensor targets;   // The next token of each; kIgnoredTarget (unit.h) for targets that do not count.
+  int64_t counted = 0;  // Number of targets that count.
+  int64_t document_ends = 0;  // Number of end-of-document tokens.
+  // Only for packed documents: the position of each token in its document, and the first tokens of documents.
+  // As in UnitInput, except that `bounds` has capacity for one document per token.
   at::Tensor positions = {};
   Documents documents = {};
 };
 
-// How many entries Batch::documents.bounds has room for.
+// Capacity of Batch::documents.bounds.
 int64_t BoundsRoom(int64_t rows, int64_t sequence);
 
 Batch MakeBatch(const Spec& spec);
 
-// After `step`, `samples` of the run's had been consumed: with another batch size than this run's, too.
+// State of a previous run: `samples` samples were consumed up to `step`, possibly with another batch size.
 struct DataOrigin {
   int64_t step = 0;
-  int64_t samples = 0;                        // Those among them that were passed over count.
-  std::vector<SampleRange> passed_over = {};  // As Merged() gives it.
+  int64_t samples = 0;                        // Including those that were skipped.
+  std::vector<SampleRange> passed_over = {};  // Skipped samples, as returned by Merged().
 };
 
 class Batches {
  public:
-  // Opens every source. REQUIRES: 0 <= rank < spec.mesh.world(), and spec's batch sizes divide.
+  // Opens every source. REQUIRES: 0 <= rank < spec.mesh.world(), and batch sizes are divisible.
   static absl::StatusOr<Batches> Open(const Spec& spec, int rank, DataOrigin origin = {});
 
-  // `step` counts from 1 and is after the origin's; `micro_batch` counts from 0. After an error `to` holds
-  // what it happens to.
+  // `step` is 1-based and after the origin's; `micro_batch` is 0-based. After an error the contents of `to`
+  // are unspecified.
   absl::Status Read(int64_t step, int64_t micro_batch, Batch* to) const;
 
-  // Of each file and mask: "data.tokens[0].path PATH = 640 bytes, ..." (TokenFile::Traits). Reads a little of
-  // each.
+  // One line per file and mask: "data.tokens[0].path PATH = 640 bytes, ..." (TokenFile::Traits). Reads a
+  // small part of each.
   absl::StatusOr<std::vector<std::string>> Traits() const;
 
-  // What the step takes over all ranks: from the first sample of it to behind the last, with those between
-  // them that are passed over. Its end is DataOrigin::samples of a run that goes on after it.
+  // The samples that the step takes over all ranks: from its first sample to one past the last, including
+  // skipped ones in between. Its end is DataOrigin::samples of a run that continues after it.
   SampleRange SamplesOf(int64_t step) const;
 
  private:
   struct Source {
     std::unique_ptr<TokenReader> reader;
-    int64_t places = 0;  // Of a block's.
+    int64_t places = 0;  // Number of places in a block.
   };
   struct Place {
     int64_t source = 0;
-    int64_t ordinal = 0;  // Among the source's places of the block.
+    int64_t ordinal = 0;  // Index among the source's places of the block.
   };
 
   Batches(const Spec& spec, int rank, DataOrigin origin);
@@ -96,15 +94,15 @@ class Batches {
   std::vector<Place> block_;
 };
 
-// The validation data, cut into samples in file order, the same each time. Sample k of a file starts at token
-// k x sequence_length and takes one token more for its last target, so each token but a file's first is a
-// target once. A file's last sample may be short: targets beyond its end are ignored ones.
+// Validation data, divided into samples in file order, always the same. Sample k of a file starts at token k
+// x sequence_length and reads one token more for its last target, so each token except for a file's first is
+// a target once. A file's last sample may be short: targets past its end are kIgnoredTarget.
 //
-// Round k holds samples [k x data ranks x micro_batch, ...), of which each takes micro_batch neighbours.
-// Every rank runs every round: samples beyond the last are rows of ignored targets, so uneven ends need no
-// agreement.
+// Round k holds samples [k x data ranks x micro_batch, ...), of which each data rank takes micro_batch
+// consecutive ones. Every rank runs every round: past the last sample, rows have only ignored targets, so
+// uneven ends need no coordination.
 //
-// Thread safety and errors as above; a file without a single target is INVALID_ARGUMENT.
+// Thread safety and errors as above; a file without targets is INVALID_ARGUMENT.
 class EvaluationBatches {
  public:
   // REQUIRES: 0 <= rank < spec.mesh.world(), and the spec has evaluation and validation files.
@@ -131,8 +129,8 @@ class EvaluationBatches {
   int64_t rounds_ = 0;
 };
 
-// Places of a block for each weight: in proportion, at least one each, summing to `block`.
-// REQUIRES: weights are positive and no more than `block`.
+// Number of a block's places per weight: proportional, at least one each, with a sum of `block`. REQUIRES:
+// weights are positive, and there are at most `block` of them.
 std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t block);
 
 }  // namespace fsdpd

@@ -1,12 +1,12 @@
-// A file of a job's data, read at byte offsets.
+// A read-only data file with positional reads.
 //
-// Read with pread and not mapped: a file that shrinks or a disk that fails is then an error with its offset
-// instead of a SIGBUS, at one system call a read.
+// Uses pread rather than mmap: if a file shrinks or a disk fails, the result is an error with its offset
+// instead of a SIGBUS, for one system call per read.
 //
-// Thread safety: const methods may run on several threads. Errors: NOT_FOUND, PERMISSION_DENIED,
-// INVALID_ARGUMENT (not a regular file) and DATA_LOSS (shorter than it was) name the file, and the byte where
-// there is one; they are the user's to repair and are not worth a retry. INTERNAL is the machine's fault (too
-// many open files, a disk or a file server that fails) and says nothing of the file.
+// Thread safety: const methods are thread-safe. Errors: NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT (not a
+// regular file) and DATA_LOSS (shorter than at Open) name the file and, if applicable, the byte; they are the
+// user's to fix and must not be retried. INTERNAL is a machine problem (too many open files, a failing disk
+// or file server).
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -26,13 +26,13 @@ class InputFile {
   InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
-  int64_t size() const { return size_; }  // In bytes, when it was opened.
+  int64_t size() const { return size_; }  // In bytes, at Open.
 
-  // Bytes [begin, begin + size) into `out`; all of them, or an error. REQUIRES: they lie within size().
+  // Reads bytes [begin, begin + size) into `out`, all or an error. REQUIRES: they are within size().
   absl::Status Read(int64_t begin, int64_t size, void* out) const;
 
-  // That nobody wrote to it since it was opened, and that its path still names it: what several opened one
-  // after the other was one file. DATA_LOSS with what was and what is.
+  // Fails if the file was written to or its path replaced since Open, so that several files that were opened
+  // one after the other are known to be consistent. DATA_LOSS with the old and the new state.
   absl::Status CheckUnchanged() const;
 
  private:

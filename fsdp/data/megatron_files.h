@@ -1,4 +1,4 @@
-// For tests: Megatron's pair of files, written as its builder writes them.
+// Test writer for Megatron's indexed datasets (.bin and .idx), in the format of Megatron's builder.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct MegatronTables {
   }
 };
 
-// One sequence after the other, each a document.
+// Consecutive sequences, each its own document.
 inline MegatronTables TablesOf(const std::vector<int32_t>& sizes, uint8_t type, int64_t width) {
   MegatronTables tables{type, sizes, {}, {0}};
   int64_t end = 0;

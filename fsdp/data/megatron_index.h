@@ -1,5 +1,5 @@
-// Megatron's indexed dataset: tokens in PATH.bin, and PATH.idx, which says how ids are stored and where each
-// sequence of the stream lies. Little-endian:
+// Parser for the index of Megatron's indexed dataset: tokens are in PATH.bin; PATH.idx has the type of token
+// ids and the position of each sequence. Little-endian:
 //
 //   byte 0   9 bytes "MMIDIDX\0\0"
 //        9   u64     version, 1
@@ -11,13 +11,13 @@
 //            i64     documents: 0, then the number of sequences up to the end of each document
 //            i8      mode of each sequence, in multimodal data only; not used here
 //
-// Every writer puts sequences one after the other, so a checked index is no more than a type and a number of
-// tokens: the file is then read as a flat one. A gap is refused, since it is more likely a damaged pointer
-// than a choice, and the wrong tokens would train without a word. A PATH.bin that is longer than the index
-// says is allowed, as Megatron does.
+// All writers store sequences contiguously, so a validated index reduces to a type and a number of tokens,
+// and PATH.bin is then read as a flat file. A gap is rejected: it is more likely a corrupt pointer than
+// intended, and the wrong tokens would be trained on silently. As in Megatron, PATH.bin may be longer than
+// the index says.
 //
-// The whole index is checked when it is opened, in pieces of constant size: 12 bytes a sequence are read,
-// none are kept. Errors: INVALID_ARGUMENT, and those of input_file.h; each names the file and the byte.
+// The whole index is validated when it is opened, in pieces of constant size: it reads 12 bytes per sequence
+// and keeps none. Errors: INVALID_ARGUMENT, and those of input_file.h; each names the file and the byte.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -1,7 +1,7 @@
-// In which order a run takes samples, which are numbers from 0, when some of them are passed over: those that
-// are left, ascending. So where a run stands is one number, the first sample that it has not looked at, and
-// what comes next follows from that and the ranges alone: any later run, over any world and batch, that knows
-// the same ranges takes the same samples. A run that stands behind a range needs to know nothing of it.
+// Sample numbering when some samples are skipped: the remaining ones, in ascending order. The position of a
+// run is a single number, the first sample that it has not examined; everything after it follows from that
+// and the ranges. A later run that knows the same ranges takes the same samples, with any world and batch
+// size. A run whose position is past a range does not need to know it.
 //
 // Pure.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace fsdpd {
 
-// first .. end - 1.
+// Samples first .. end - 1.
 struct SampleRange {
   int64_t first = 0;
   int64_t end = 0;
@@ -21,11 +21,11 @@ struct SampleRange {
   }
 };
 
-// Ascending, and apart from each other. Empty ranges among `ranges` are dropped.
+// Sorts and merges the ranges; drops empty ones.
 std::vector<SampleRange> Merged(std::vector<SampleRange> ranges);
 
-// The number of the sample that is `ordinal`, from 0, among those from `origin` on that are not passed over.
-// REQUIRES: `passed_over` as Merged() gives it; origin and ordinal are not negative.
+// The number of the sample with 0-based index `ordinal` among the samples from `origin` on that are not
+// skipped. REQUIRES: `passed_over` is from Merged(); origin and ordinal are not negative.
 int64_t SampleNumber(const std::vector<SampleRange>& passed_over, int64_t origin, int64_t ordinal);
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// What a CUDA device says of itself.
+// Properties of a CUDA device.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -9,10 +9,10 @@ namespace fsdpd {
 
 struct DeviceFacts {
   std::string name;
-  double memory_bytes = 0;  // Free now: what a job may use.
+  double memory_bytes = 0;  // Free at the time of the call: what a job can use.
 };
 
-// FAILED_PRECONDITION when there is no such device, and in a binary built without --config=cuda.
+// FAILED_PRECONDITION if there is no such device, and in builds without --config=cuda.
 absl::StatusOr<DeviceFacts> DescribeCudaDevice(int index);
 
 }  // namespace fsdpd

@@ -1,10 +1,11 @@
-// How fast ranks of one node exchange a bucket, and what computing and communicating cost each other.
+// Collective bandwidth and latency between ranks of one node, and the mutual slowdown of compute and
+// communication.
 //
-// "Per rank" as DeviceProfile has it: bytes that one rank receives in a gather, or sends in a reduction, per
-// second, beyond a latency that a collective has whatever its size. The sum that a narrow wire needs is
-// memory traffic and left out of its rate, as fsdp/plan/predict/cost.h counts it.
+// Rates are per rank as in DeviceProfile: bytes per second that one rank receives in an all-gather, or sends
+// in a reduce-scatter, after subtracting the latency. The local sum of a 16-bit reduce-scatter is memory
+// traffic and excluded from its rate, like in fsdp/plan/predict/cost.h.
 //
-// Results of collectives are verified before they are timed: INTERNAL when one is wrong.
+// Results of collectives are verified before they are timed: INTERNAL if one is wrong.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -15,7 +16,7 @@
 namespace fsdpd {
 
 struct LinkSizes {
-  int64_t large_elements = 0;  // Of each rank's part.
+  int64_t large_elements = 0;  // Elements of each rank's part.
   int64_t small_elements = 0;
 };
 
@@ -24,17 +25,17 @@ struct LinkRates {
   double reduce_bytes_per_second = 0;
 };
 
-// REQUIRES: two ranks or more. Collective, as are the others.
+// REQUIRES: at least two ranks. Collective, like all functions here.
 absl::StatusOr<double> MeasureLatency(RankBench* rank, const LinkSizes& sizes, DType wire);
 
 absl::StatusOr<LinkRates> MeasureLinks(RankBench* rank, const LinkSizes& sizes, DType wire,
                                        double latency_seconds, double memory_bytes_per_second);
 
-// An all-gather over `group` that can be run again and again, its buffer already on the device. Verified.
-// Collective over the group, which outlives it.
+// Makes a repeatable all-gather over `group` whose buffer is already on the device. Verified. Collective over
+// the group, which must outlive it.
 absl::StatusOr<Work> MakeGather(RankBench* rank, Communicator* group, int64_t elements, DType wire);
 
-// Factors of at least 1, of a product and of an all-gather beside each other.
+// Slowdown factors (at least 1) of a product and an all-gather that run concurrently.
 struct Slowdowns {
   double compute = 1;
   double communication = 1;

@@ -1,4 +1,4 @@
-// Ranks as threads that meet in memory, for this directory's tests.
+// Ranks as threads with in-memory communication, for the tests of this directory.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@ namespace fsdpd {
 
 RankBench LocalBench(ConnectedMesh mesh);
 
-// Calls `body` for each rank on a thread of its own.
+// Calls `body` for each rank, each on its own thread.
 void OnLocalBenches(int ranks, const std::function<void(RankBench*)>& body);
 
 }  // namespace fsdpd

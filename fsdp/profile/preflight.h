@@ -1,14 +1,14 @@
-// What a node's devices are worth, before a job meets them: each is measured by a rank of its own, all at
-// once and the same, as in training. What is enough is not said here (coordinator/preflight_floors.h).
+// Preflight: measures a node's devices before a job runs on them. Each device is measured by its own rank,
+// all at the same time, as in training. Thresholds are not defined here (coordinator/preflight_floors.h).
 //
-//   products  after running hot for a while: a card that is throttled shows it only then
+//   products  after a warm-up: throttling shows only on a hot GPU
 //   memory    a copy and a sum
-//   ring      an all-gather of all devices
-//   pairs     an all-gather of each two devices, in rounds in which every device has one partner: a link that
-//             is slow or down is in one pair, where the ring would show it on all
+//   ring      an all-gather over all devices
+//   pairs     an all-gather between each two devices, in rounds in which every device has one partner: a
+//             slow or broken link shows in one pair, while the ring would show it on all devices
 //
-// Unlike a device profile (profile_device.h), numbers are each device's own: a mean would hide the one that
-// is slow. Results are verified, as there.
+// Unlike a device profile (profile_device.h), results are per device: a mean would hide a slow one. Results
+// are verified in the same way.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -23,20 +23,21 @@
 namespace fsdpd {
 
 struct PreflightOptions {
-  CommunicatorOptions world;  // Names of groups are made here.
+  CommunicatorOptions world;  // Names of groups are derived from it.
   ComputeSizes compute;
-  int64_t part_elements = 0;  // That each rank brings to a gather.
-  absl::Duration hot;         // For how long products run before they are timed.
-  int runs = 0;               // Of which the median counts.
+  int64_t part_elements = 0;  // Each rank's part of an all-gather.
+  absl::Duration hot;         // Duration of the warm-up.
+  int runs = 0;               // The median counts.
 };
 
-// Sizes that take some ten seconds on eight GPUs, and tenths of one on CPU.
+// Sizes that take about ten seconds on eight GPUs, and tenths of a second on a CPU.
 PreflightOptions DefaultPreflightOptions(DeviceKind device);
 
-// Blocks until all ranks have measured. An error is one of this rank, or that another one is lost.
+// Blocks until all ranks have measured. Errors: this rank's own, or that another rank was lost.
 absl::StatusOr<v1::PreflightDevice> MeasureDevice(const PreflightOptions& options, Store* store);
 
-// With whom a rank is in a round, of PairRounds(ranks): each two ranks meet once. -1: with nobody.
+// Schedule of pairs: in PairRounds(ranks) rounds every two ranks meet once. PartnerOf is -1 for a rank
+// without a partner.
 int PairRounds(int ranks);
 int PartnerOf(int rank, int ranks, int round);
 

@@ -1,6 +1,6 @@
-// `fsdpd-rank --profile-device cpu|cuda [--ranks N]`, which fsdpctl profile-device runs: the profile as JSON
-// on `out`, everything else on `err`: "measuring 3/9: what" before each part (client/stage_screen.h reads
-// it), and notes.
+// `fsdpd-rank --profile-device cpu|cuda [--ranks N]`, which fsdpctl profile-device runs. Prints the profile
+// as JSON to `out`, and everything else to `err`: notes, and "measuring 3/9: what" before each stage (parsed
+// by client/stage_screen.h).
 #pragma once
 
 #include <ostream>
@@ -9,10 +9,10 @@
 
 namespace fsdpd {
 
-// `arguments` without the program's name; true when they begin with the flag.
+// `arguments` without the program's name; true if they start with the flag.
 bool IsProfileCommand(const std::vector<std::string>& arguments);
 
-// The exit code: 0, 1 when it could not be measured, 2 for wrong use.
+// Returns the exit code: 0, 1 if the measurement failed, 2 for invalid usage.
 int RunProfileCommand(const std::vector<std::string>& arguments, std::ostream* out, std::ostream* err);
 
 }  // namespace fsdpd

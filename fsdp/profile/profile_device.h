@@ -1,9 +1,9 @@
-// Measures the device profile that predictions are made from (fsdp/plan/predict/device_profile.h), on this
-// node: ranks as threads, each on a device of its own or on a share of the CPU, over the transport that jobs
-// use (NCCL; TCP over loopback).
+// Measures the device profile that predictions are based on (fsdp/plan/predict/device_profile.h), on this
+// node: ranks are threads, each with its own device or a part of the CPU, over the transport that jobs use
+// (NCCL; TCP over loopback).
 //
-// What cannot be measured on one node comes from the shipped profile of the device and is named in `notes`:
-// links between nodes, peaks, and with one rank all links.
+// Values that cannot be measured on one node are taken from the shipped profile of the device and listed in
+// `notes`: links between nodes, peak rates, and with a single rank all links.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -19,7 +19,7 @@
 namespace fsdpd {
 
 struct Stage {
-  int number = 0;  // From 1.
+  int number = 0;  // 1-based.
   int of = 0;
   std::string what;
 };
@@ -30,20 +30,20 @@ struct ProfileOptions {
   ComputeSizes compute;
   LinkSizes links;
   int runs = 0;
-  // Called before each stage, in order and by one thread at a time; none by default.
+  // Called before each stage, in order, by one thread at a time; may be empty.
   std::function<void(const Stage&)> on_stage = {};
 };
 
-// Sizes that take a few seconds in all. Two ranks on CPU; every device on CUDA.
+// Sizes that take a few seconds in total. Two ranks on a CPU; all devices with CUDA.
 ProfileOptions DefaultProfileOptions(DeviceKind device);
 
 struct MeasuredProfile {
   DeviceProfile profile;
-  std::vector<std::string> notes;  // For whoever reads it.
+  std::vector<std::string> notes;  // Notes for users.
 };
 
-// REQUIRES: sizes and runs above 0. FAILED_PRECONDITION when there are fewer devices than ranks; INTERNAL
-// when a result was wrong; RESOURCE_EXHAUSTED when memory was not enough.
+// REQUIRES: sizes and runs are positive. FAILED_PRECONDITION if there are fewer devices than ranks; INTERNAL
+// if a result was wrong; RESOURCE_EXHAUSTED if memory was insufficient.
 absl::StatusOr<MeasuredProfile> ProfileDevice(const ProfileOptions& options);
 
 }  // namespace fsdpd

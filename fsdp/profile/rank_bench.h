@@ -1,10 +1,10 @@
-// One of the ranks that a device is profiled with: what it computes and communicates on, and a stopwatch.
+// One rank of a device measurement: its lanes, communicators and timing.
 //
-// All ranks measure the same thing at the same moment, as in training: on a CPU they share cores and memory,
-// and a node's GPUs share links and power. A result is the mean over ranks of each rank's median, and the
-// same number on every rank, so counts that are derived from it agree.
+// All ranks measure the same thing at the same time, as in training, since ranks share cores and memory of a
+// CPU, and links and power of a node's GPUs. A result is the mean over ranks of each rank's median, and equal
+// on all ranks, so decisions that are derived from it agree.
 //
-// Thread safety: one thread per rank. Errors: the lanes' and the communicators'.
+// Thread safety: one thread per rank. Errors: those of lanes and communicators.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,8 +24,8 @@ struct RankBench {
   ConnectedMesh mesh;
   std::unique_ptr<Lane> compute;
   std::unique_ptr<Lane> communication;
-  int runs = 1;  // Of which the median counts.
-  // Told what is measured from now on: "matrix products in fp32". On one rank, or on none.
+  int runs = 1;  // The median counts.
+  // Called with what is measured next: "matrix products in fp32". Set on one rank, or on none.
   std::function<void(const std::string& what)> on_stage;
 
   void Begin(const std::string& what) const {
@@ -35,19 +35,19 @@ struct RankBench {
 
 using Work = std::function<absl::Status()>;
 
-// Runs `work` on the lane once and waits for it: for what prepares and what verifies.
+// Runs `work` on the lane once and waits for it, for preparation and verification.
 absl::Status RunOn(Lane* lane, const Work& work);
 
-// Seconds of one `work` on a lane of `rank`, with nothing beside it. Collective.
+// Seconds of one `work` on a lane of `rank`, with nothing else running. Collective.
 absl::StatusOr<double> MedianSeconds(RankBench* rank, Lane* lane, const Work& work);
 
 struct TimedWork {
   Lane* lane = nullptr;
   Work work;
-  double seconds_alone = 0;  // As MedianSeconds() says.
+  double seconds_alone = 0;  // From MedianSeconds().
 };
 
-// Seconds of one `work` while `other` runs again and again on its own lane, at least as long. Collective.
+// Seconds of one `work` while `other` repeats on its own lane, for at least as long. Collective.
 absl::StatusOr<double> SecondsBeside(RankBench* rank, const TimedWork& work, const TimedWork& other);
 
 }  // namespace fsdpd

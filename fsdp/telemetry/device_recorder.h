@@ -1,9 +1,9 @@
-// What a rank's GPU itself does while steps are traced, for their traces: kernels and copies by CUPTI, and by
-// NVML, a hundred times a second, its power, its clock and what of its memory is in use. Nothing of it runs
-// at other times. What the machine does not tell is left out of traces, and said once in the log.
+// GPU activity recorder for step traces: kernels and copies from CUPTI; and power, clock and memory use from
+// NVML, at 100 Hz. Active only while steps are traced. Data that the machine does not provide is omitted from
+// traces and logged once.
 //
 // Record(true) before a traced step is submitted -> AddTo its timeline, on the thread that writes it ->
-// Record(false). Thread-safe; Record() waits for nothing but CUPTI's own switch.
+// Record(false). Thread-safe; Record() blocks only for CUPTI's own activation.
 #pragma once
 
 #include <absl/time/time.h>
@@ -25,13 +25,13 @@ class DeviceRecorder {
  public:
   static constexpr absl::Duration kPeriod = absl::Milliseconds(10);
 
-  // `bus_id`: of the GPU that is CUDA's `device_index`.
+  // `bus_id`: PCI bus id of CUDA device `device_index`.
   DeviceRecorder(int device_index, std::string bus_id);
   ~DeviceRecorder();
 
   void Record(bool on);
 
-  // Waits until CUPTI has told of all of it, at most two seconds.
+  // Waits until CUPTI has delivered all activity of the timeline, at most two seconds.
   void AddTo(Timeline* timeline);
 
  private:
@@ -45,7 +45,7 @@ class DeviceRecorder {
 
   const int device_index_;
   const std::string bus_id_;
-  bool records_kernels_ = false;  // The trainer's.
+  bool records_kernels_ = false;  // Accessed by the trainer's thread.
   bool refused_kernels_ = false;
 
   Mutex mutex_;
@@ -53,7 +53,7 @@ class DeviceRecorder {
   bool on_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Sample> samples_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;  // Once something is recorded.
+  std::thread thread_;  // Started with the first recording.
 };
 
 }  // namespace fsdpd

@@ -1,10 +1,10 @@
-// Kernels and copies of this process's GPUs, as CUPTI tells of them: only while somebody records, as it costs
-// each launch about a microsecond. CUPTI is found at run time: LibTorch for CUDA brings it, and a program
-// without it traces all the same.
+// Recorder of GPU kernels and copies of this process, using CUPTI. Records only on request, since it costs
+// about a microsecond per launch. CUPTI is loaded at run time: LibTorch for CUDA includes it, and tracing
+// works without it.
 //
-// CUPTI is one for a process, so this is too. Times are the host's clock, as CUPTI has them.
+// CUPTI is process-wide, so this class is a singleton. Timestamps are on the host's clock.
 //
-// Start -> Take, as often as wanted -> Stop. Thread-safe.
+// Start -> Take, repeatedly -> Stop. Thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
@@ -24,32 +24,32 @@ namespace fsdpd {
 struct DeviceActivity {
   enum class Kind { kKernel, kCopy, kFill };
   Kind kind = Kind::kKernel;
-  std::string name;  // Of a kernel as its source has it, the first of it; of others what they do.
+  std::string name;  // Kernel name as in the source, shortened; for others the operation.
   uint32_t stream = 0;
   int64_t begin_unix_nanos = 0;
   int64_t end_unix_nanos = 0;
-  int64_t bytes = 0;  // Of a copy or fill.
+  int64_t bytes = 0;  // Of copies and fills.
 };
 
 class KernelRecorder {
  public:
-  // Of a device: some steps of a large model. The oldest go first, so that what nobody took, as after the
-  // last traced step, is in nobody's way; that a step lost some is said once in the log.
+  // Per device: a few steps of a large model. The oldest are dropped first, so that records that were never
+  // taken, as after the last traced step, do not accumulate. Dropped records of a step are logged once.
   static constexpr size_t kMostRecords = 500'000;
 
   static KernelRecorder& Process();
 
-  // Recorders are counted. UNAVAILABLE: there is no CUPTI, or it refuses; the message says which.
+  // Reference-counted. UNAVAILABLE if CUPTI is missing or fails; the message says which.
   absl::Status Start();
   void Stop();
 
-  // What began on a device within these times, in order. CUPTI hands over what is done bit by bit: waits
-  // until it has told of something later, at most for `longest`. What is older is forgotten.
+  // Activities that started on a device in this interval, in order. CUPTI delivers activities with delay:
+  // waits until it has delivered a later one, at most for `longest`. Older records are dropped.
   std::vector<DeviceActivity> Take(int device, int64_t begin_unix_nanos, int64_t end_unix_nanos,
                                    absl::Duration longest);
 
  private:
-  // As CUPTI tells it; the name is kept once.
+  // As delivered by CUPTI; names are interned.
   struct Record {
     DeviceActivity::Kind kind;
     const std::string* name;
@@ -60,7 +60,7 @@ class KernelRecorder {
   };
   struct Records {
     std::deque<Record> kept;
-    int64_t forgotten_until_unix_nanos = 0;  // When the latest began of those that there was no room for.
+    int64_t forgotten_until_unix_nanos = 0;  // Latest start of a record that was dropped for capacity.
   };
   struct Cupti;
   friend struct Cupti;
@@ -69,7 +69,7 @@ class KernelRecorder {
   absl::Status Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cupti_mutex_);
   void Add(int device, const std::string& name, Record record);
 
-  Mutex cupti_mutex_;  // Held across calls of CUPTI's that call nobody back.
+  Mutex cupti_mutex_;                                     // Held across CUPTI calls that do not call back.
   Cupti* cupti_ ABSL_GUARDED_BY(cupti_mutex_) = nullptr;  // Never freed.
   int users_ ABSL_GUARDED_BY(cupti_mutex_) = 0;
 

@@ -1,8 +1,8 @@
-// A measured step as a timeline for people (fsdp/plan/predict/timeline.h): what a prediction is drawn like,
-// with the times that were measured. A track per lane, a slice per instruction.
+// Trace timeline of a measured step (fsdp/plan/predict/timeline.h), drawn like a prediction but with measured
+// times: one track per lane, one slice per instruction.
 //
-// A rank's times count from its own step's begin: what ranks did at the same moment is alike to within how
-// far apart they began. Gathers that began in the step before have times below 0. Pure.
+// Times of a rank are relative to the start of its own step, so ranks are aligned only up to the difference
+// of their starts. All-gathers that started in the previous step have negative times. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,29 @@
 
 namespace fsdpd {
 
-// `spans`: one per instruction. Instructions that take no time (Release) are left out, and those that were
-// not measured. A slice says what its instruction is of, and what it waited for on another lane.
+// `spans`: one per instruction. Omits instructions that take no time (Release) or were not measured. A slice
+// has the subject of its instruction, and what it waited for on another lane.
 Timeline StepTimeline(const Program& program, const Layout& layout, const std::vector<Span>& spans,
                       int64_t step, const std::string& title);
 
-// For a trace: the step as a slice on a track of its own, and what the rank's memory holds. How much of the
-// arena is in use follows from when instructions ran, so it is not shown of a step whose updates ran with
-// another one.
+// For a trace: the step as a slice on its own track, and the rank's memory. Arena usage is derived from the
+// times of instructions, so it is omitted if the step's updates ran with another step.
 void AddStep(const Program& program, const std::vector<Span>& spans, const v1::MemoryReport& memory,
              Timeline* timeline);
 
-// For a trace: what the device itself says. A track for each of its streams, and up to three more for what
-// runs beside others there; what finds all of them busy is drawn from when one is free. Of what began outside
-// of the timeline's own slices nothing is shown. REQUIRES: the timeline knows when it began.
+// For a trace: device activities. One track per stream, plus up to three more for concurrent activities on a
+// stream; one that finds all of them busy is drawn from when a track becomes free. Activities that started
+// outside of the timeline's own slices are omitted. REQUIRES: the timeline has a start time.
 void AddActivities(const std::vector<DeviceActivity>& activities, Timeline* timeline);
 
-// Of one counter, by the host's clock; the last value before the timeline holds at its begin.
+// Adds a counter, on the host's clock; the last value before the timeline's start applies at its start.
 void AddCounter(const std::string& name, const std::string& unit,
                 const std::vector<std::pair<int64_t, double>>& values, Timeline* timeline);
 
-// By the host's clock: the first slice's begin and the last one's end.
+// On the host's clock: the start of the first slice and the end of the last.
 std::pair<int64_t, int64_t> UnixNanosOf(const Timeline& timeline);
 
-// "Backward layer.3 mb 0": an instruction as people know it who see its lane and its place among others.
+// "Backward layer.3 mb 0": the display name of an instruction, without its lane.
 std::string NameOfInstruction(const Program& program, const Layout& layout, int index);
 
 }  // namespace fsdpd

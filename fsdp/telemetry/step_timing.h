@@ -1,11 +1,11 @@
-// From when each instruction ran to what a step report says: communication by operation, how much of it the
-// compute lane did not hide, and how busy that lane was. A pure function over intervals.
+// Step timing: computes a step report's communication time by operation, its exposed part, and the
+// utilization of the compute lane from the intervals of instructions. A pure function.
 //
-// Exposed time of a collective is the part of its interval in which the compute lane ran nothing. Waiting for
-// a peer that is late counts as communication: seen from this rank it is. Collectives of two lanes may be
-// exposed at once; the step's own exposed time counts that moment once.
+// The exposed time of a collective is the part of its interval in which the compute lane was idle. Waiting
+// for a late peer counts as communication. Collectives of two lanes may be exposed simultaneously; the step's
+// exposed time counts such a moment once.
 //
-// What runs on lanes beside steps (RunsBesideSteps) counts in none of these.
+// Lanes that run concurrently with steps (RunsBesideSteps) are not counted.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,24 @@ namespace fsdpd {
 
 struct Span {
   LaneId lane = LaneId::kCompute;
-  // Since the step before left the compute lane. The first gathers of a step run beside the last updates of
-  // the one before, and so start before 0.
+  // Relative to when the previous step left the compute lane. The first all-gathers of a step overlap with
+  // the last updates of the previous one, so they start below 0.
   double start_seconds = 0;
   double end_seconds = 0;
   v1::CommOp op = v1::COMM_OP_UNSPECIFIED;  // UNSPECIFIED: not communication.
   int64_t received_bytes = 0;
-  // Of a launched step (fsdp/engine/executor.h): its updates went with the step after, and the times in their
-  // places are those of the step before, or there are none.
+  // For a graph-launched step (fsdp/engine/executor.h): its updates ran with the next step, and these times
+  // are those of the previous step's updates, or absent.
   bool of_step_before = false;
   bool measured = true;
 };
 
 struct StepTiming {
-  double step_seconds = 0;  // From 0, or the first start after it, to the last end: steps add up to the time.
-  double compute_seconds = 0;   // Compute lane busy, communication on it left out.
-  double exposed_seconds = 0;   // Any communication under way after 0 and compute idle.
-  std::vector<v1::OpTime> ops;  // One for each operation that occurred, in the enum's order.
+  double step_seconds =
+      0;  // From 0 (or a later first start) to the last end: steps add up to the total time.
+  double compute_seconds = 0;   // Compute lane busy, excluding communication on it.
+  double exposed_seconds = 0;   // Any communication after 0 while compute is idle.
+  std::vector<v1::OpTime> ops;  // One per operation that occurred, in the order of the enum.
 };
 
 StepTiming SummariseStep(const std::vector<Span>& spans);

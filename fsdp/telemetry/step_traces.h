@@ -1,19 +1,20 @@
-// A rank's traces: which of its steps are written down, and the files that they come to, in the attempt's
-// directory on its node (base/trace_file.h). Beside a trace, or without one, goes what the allocator holds
-// after the step (memory_file.h), where that was asked for.
+// Trace writer of a rank: decides which steps are traced and writes the files into the attempt's directory on
+// its node (base/trace_file.h). Optionally, with or without a trace, it writes a snapshot of the allocator
+// after the step (memory_file.h).
 //
-// The steps of a spec are known from the start. More are asked for while the job runs, by step number, so
-// that all ranks trace the same; a rank that hears of a step too late says so, and writes the others.
+// Steps in the spec are known from the start. More can be requested while the job runs, by step number, so
+// that all ranks trace the same steps; a rank that receives a request too late for a step reports that, and
+// writes the others.
 //
-// Files are written by a thread of its own, whole or not at all. A disk that is full or slow costs traces and
-// nothing else: what waits to be written is bounded, and so is all that is written.
+// Files are written atomically by a separate thread. A full or slow disk only loses traces: both the queue
+// and the total number of files are bounded.
 //
 //   RecordsMemory -> (TakesMemory)   as a step is submitted
 //   Takes(step) -> Write             as it is collected, for each step in order
 //   Ask at any time;   AwaitWritten at the end
 //
 // Thread safety: Ask from any thread; the rest from the trainer's. `on_written` is called on this object's
-// thread or on the trainer's, once for each step that was to be traced and has been submitted since.
+// thread or on the trainer's, once per step that was to be traced and has been submitted since.
 #pragma once
 
 #include <absl/status/status.h>
@@ -36,13 +37,13 @@ namespace fsdpd {
 struct WrittenFile {
   std::string path;
   int64_t bytes = 0;
-  std::string error;  // Empty: the file is there.
+  std::string error;  // Empty: success.
 };
 
-struct WrittenTrace : WrittenFile {  // Without path and error: only its memory was to be written.
+struct WrittenTrace : WrittenFile {  // Without path and error: only a memory snapshot was requested.
   int64_t step = 0;
-  bool asked = false;                 // While the job ran.
-  std::optional<WrittenFile> memory;  // Where a snapshot was to be written.
+  bool asked = false;                 // Requested while the job ran.
+  std::optional<WrittenFile> memory;  // If a snapshot was requested.
 };
 
 class StepTraces {
@@ -50,35 +51,35 @@ class StepTraces {
   struct Options {
     std::string directory;  // Empty: the agent named none, and nothing is written.
     int rank = 0;
-    std::set<int64_t> steps;  // Of the spec.
-    bool memory = false;      // Allocations are recorded from the start, and the first spikes are written.
-    std::set<int64_t> memory_steps;  // After which a snapshot is written, by the spec.
+    std::set<int64_t> steps;  // From the spec.
+    bool memory = false;      // Record allocations from the start, and write snapshots of the first spikes.
+    std::set<int64_t> memory_steps;  // From the spec: steps after which a snapshot is written.
     std::function<void(const WrittenTrace&)> on_written;
   };
 
   explicit StepTraces(Options options);
-  ~StepTraces();  // Ends after the file that is being written.
+  ~StepTraces();  // Finishes the file that is being written.
 
-  // At most kMaxTracedSteps from `first` on, with their memory or without.
+  // Requests at most kMaxTracedSteps from `first` on, optionally with memory snapshots.
   void Ask(int64_t first, int64_t steps, bool memory = false);
 
-  // Whether allocations are to be recorded now: somebody wants a snapshot sooner or later.
+  // Whether allocations must be recorded now, because a snapshot may be taken later.
   bool RecordsMemory() const;
-  // Whether a snapshot is to be taken of what the step that was just submitted has left. `spike`: it had one.
+  // Whether to take a snapshot after the step that was just submitted. `spike`: its memory spiked.
   bool TakesMemory(int64_t step, bool spike);
 
-  // Whether a step from `oldest`, which was not collected yet, to the one after `newest` is traced, or any
-  // was asked for: what is recorded for traces alone is to be on.
+  // Whether any step from `oldest` (not yet collected) to the one after `newest` is traced, or any was
+  // requested; data that is only recorded for traces must then be on.
   bool Expects(int64_t oldest, int64_t newest) const;
 
-  // Whether the step that was just collected is traced: then Write it.
+  // Whether the step that was just collected is traced: if so, Write it.
   bool Takes(int64_t step);
-  // `memory_file`: makes the file of a step that TakesMemory(), on the writing thread; null: it did not.
-  // `complete`, there too: adds what is known later; null: nothing is. Slices that it adds, and their tracks,
-  // are left out again where the file would be too large with them; its title then says so.
+  // `memory_file`: makes the snapshot file of a step for which TakesMemory() was true, on the writer thread;
+  // else null. `complete`, on the same thread: adds data that becomes known later; may be null. If the file
+  // would be too large with the slices it adds, these and their tracks are dropped and the title says so.
   void Write(Timeline timeline, std::function<std::string()> memory_file = nullptr,
              std::function<void(Timeline*)> complete = nullptr);
-  // Of a step that is not traced.
+  // For a step that is not traced.
   void WriteMemory(int64_t step, std::function<std::string()> memory_file);
 
   // False: something was not written in time. Nothing is written afterwards.
@@ -101,18 +102,18 @@ class StepTraces {
   void Tell(const WrittenTrace& written) const;
 
   const Options options_;
-  int files_ = 0;  // The thread's.
+  int files_ = 0;  // Accessed by the writer thread.
 
   mutable Mutex mutex_;
   CondVar changed_;
-  // Steps, and whether with their memory.
-  std::map<int64_t, bool> asked_ ABSL_GUARDED_BY(mutex_);  // And not come to yet.
-  std::map<int64_t, bool> taken_ ABSL_GUARDED_BY(mutex_);  // Of those that were asked for: not written yet.
-  int spikes_ ABSL_GUARDED_BY(mutex_) = 0;                 // Whose snapshots were taken.
+  // Steps, and whether with memory snapshots.
+  std::map<int64_t, bool> asked_ ABSL_GUARDED_BY(mutex_);  // Requested, in the future.
+  std::map<int64_t, bool> taken_ ABSL_GUARDED_BY(mutex_);  // Requested and reached, not yet written.
+  int spikes_ ABSL_GUARDED_BY(mutex_) = 0;                 // Number of snapshots taken for spikes.
   std::deque<Record> waiting_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // Once there is something to write.
+  std::thread thread_;  // Started with the first file.
 };
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// What this process can see of CUDA. The answers of a binary built without --config=cuda, and of one that
-// finds no driver, are the same: no devices.
+// CUDA devices visible to this process. Builds without --config=cuda behave like machines without a driver:
+// no devices.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,19 +11,18 @@ namespace fsdpd {
 int CudaDeviceCount();
 inline bool CudaAvailable() { return CudaDeviceCount() > 0; }
 
-// Before ranks become threads of one process, each with a GPU. FAILED_PRECONDITION where LibTorch's allocator
-// is told to use expandable segments: with several GPUs in one process its first collective then never ends
-// (LibTorch 2.11). Ranks in processes of their own may have them.
+// Call it before ranks become threads of one process with a GPU each. FAILED_PRECONDITION if LibTorch's
+// allocator is configured for expandable segments: with several GPUs in one process, the first collective
+// then hangs (LibTorch 2.11). Ranks in separate processes are not affected.
 absl::Status CheckGpusMayShareProcess();
 
-// "0000:18:00.0", as the kernel names the slot that it is in. FAILED_PRECONDITION when there is no such
-// device.
+// PCI bus id in the kernel's format: "0000:18:00.0". FAILED_PRECONDITION if there is no such device.
 absl::StatusOr<std::string> CudaBusId(int index);
 
-// FAILED_PRECONDITION where its tensor cores do not multiply FP8 with a scale a row.
+// FAILED_PRECONDITION if its tensor cores do not support FP8 products with per-row scales.
 absl::Status CheckMultipliesFp8(int index);
 
-// Makes the device current on the calling thread. FAILED_PRECONDITION when there is no such device.
+// Makes the device current on the calling thread. FAILED_PRECONDITION if there is no such device.
 absl::Status SetCudaDevice(int index);
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// A plan's precision as LibTorch names it, and back.
+// Conversion between DType and LibTorch's scalar types.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -22,7 +22,7 @@ inline at::ScalarType ScalarTypeOf(DType dtype) {
   return at::kFloat;
 }
 
-// REQUIRES: one of the three.
+// REQUIRES: fp32, bf16 or fp16.
 inline DType DTypeOf(at::ScalarType type) {
   FSDPD_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
   return type == at::kFloat ? DType::kFp32 : type == at::kBFloat16 ? DType::kBf16 : DType::kFp16;

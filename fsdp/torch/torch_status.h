@@ -1,9 +1,9 @@
-// LibTorch throws; everything else here returns absl::Status. This is the seam between the two: code that
-// calls LibTorch runs inside CatchTorch(), or inside a lane, which does the same.
+// Conversion of LibTorch's exceptions to absl::Status. Code that calls LibTorch runs inside CatchTorch(), or
+// on a lane, which does the same.
 //
-//   RESOURCE_EXHAUSTED  the device or the host has not enough memory, or the host no thread
-//   UNAVAILABLE         a peer or the transport to it is gone
-//   INTERNAL            anything else: a shape that does not fit, a kernel that failed
+//   RESOURCE_EXHAUSTED  out of device memory, host memory or threads
+//   UNAVAILABLE         a peer or the transport to it was lost
+//   INTERNAL            anything else: mismatched shapes, a failed kernel
 #pragma once
 
 #include <absl/status/status.h>
@@ -13,14 +13,14 @@
 
 namespace fsdpd {
 
-// The exception's words without LibTorch's C++ stack, which would fill the log line of a user.
-// The host's is told with the limits of the process.
+// The exception's message without LibTorch's C++ stack trace, which would flood the user's log. For host
+// memory and threads, includes the limits of the process.
 absl::Status StatusOf(const std::exception& error);
 
-// Whether it is StatusOf()'s of a thread that a limit of threads did not allow.
+// Whether StatusOf() returned it because a thread could not be created.
 bool IsOfThreads(const absl::Status& status);
 
-// Runs `body`, which returns absl::Status, and turns what it throws into one.
+// Runs `body`, which returns absl::Status, and converts an exception to a Status.
 template <typename Body>
 absl::Status CatchTorch(Body&& body) {
   try {
