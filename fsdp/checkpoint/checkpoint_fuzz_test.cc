@@ -1,6 +1,6 @@
-// Damaged and made-up bytes through every parser of a checkpoint: each is read or refused, and nothing else
-// happens (the sanitizers of a night see to that). What can be read is walked. The seed that is printed
-// brings a case back.
+// Fuzz test of every parser of a checkpoint with damaged and random bytes: each must be parsed or rejected,
+// without any other effect (nightly runs add sanitizers). Parsed results are traversed. The printed seed
+// reproduces a case.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -22,7 +22,7 @@
 namespace fsdpd {
 namespace {
 
-// Bytes that mean something to the parsers, so that chance does not have to find them.
+// Tokens of the formats, so that random inputs reach deeper.
 constexpr char kOpcodes[] =
     "(.012GJKMNQRXabcd}ehjl]qrst)"
     "uBC\x80\x81\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91\x92\x93\x94\x95\x96";
@@ -50,7 +50,7 @@ class Dice {
         case 3:
           bytes.resize(at);
           break;
-        case 4:  // A stretch from elsewhere, in its place or between.
+        case 4:  // A stretch from elsewhere, overwriting or inserted.
           bytes.replace(at, Below(2) * 8, bytes.substr(Below(bytes.size()), Below(40)));
           break;
         default:
@@ -73,7 +73,7 @@ class Dice {
   std::mt19937 random_;
 };
 
-// Every value that can be reached, counted only to a bound: parts may be shared.
+// Visits every reachable value, up to a bound, since parts may be shared.
 int64_t Walk(const PickleValue& value, int64_t seen = 0) {
   if (++seen > 10000) return seen;
   EXPECT_LE(value.depth, PickleLimits().depth);
@@ -86,7 +86,7 @@ int64_t Walk(const PickleValue& value, int64_t seen = 0) {
   return seen;
 }
 
-// A message goes into JSON and onto a screen, whatever bytes brought it about.
+// Messages are put into JSON and shown on screens, whatever the input was.
 void ExpectShown(const absl::Status& status) { EXPECT_TRUE(IsUtf8(status.message())) << status; }
 
 DcpIndex SomeIndex() {
@@ -103,7 +103,7 @@ DcpIndex SomeIndex() {
   return index;
 }
 
-TEST(CheckpointFuzz, DamagedMetadataIsReadOrRefused) {
+TEST(CheckpointFuzz, ParsesOrRejectsDamagedMetadata) {
   const std::string good = MetadataOf(SomeIndex());
   ASSERT_TRUE(CheckIndex(*ReadMetadata(good)).empty());
   int read = 0;
@@ -122,7 +122,7 @@ TEST(CheckpointFuzz, DamagedMetadataIsReadOrRefused) {
   EXPECT_GT(read, 0) << "damage in a name, for one, can be read";
 }
 
-TEST(CheckpointFuzz, RandomProgramsAreReadOrRefused) {
+TEST(CheckpointFuzz, ParsesOrRejectsRandomPrograms) {
   int read = 0;
   for (int seed = 0; seed < Seeds(50000); ++seed) {
     SCOPED_TRACE(seed);
@@ -134,7 +134,7 @@ TEST(CheckpointFuzz, RandomProgramsAreReadOrRefused) {
   EXPECT_GT(read, 0);
 }
 
-TEST(CheckpointFuzz, DamagedRecordsAreReadOrRefused) {
+TEST(CheckpointFuzz, ParsesOrRejectsDamagedRecords) {
   const TensorType& type = *FindTensorType("float32");
   const TorchSaveFrame frame = FrameOf(type, {3, 5});
   const std::string good =
@@ -144,7 +144,7 @@ TEST(CheckpointFuzz, DamagedRecordsAreReadOrRefused) {
     SCOPED_TRACE(seed);
     const std::string bytes = Dice(seed).Damaged(good);
     const auto size = static_cast<int64_t>(bytes.size());
-    // What is asked to be read lies within the bytes: ReadAtOf() checks it.
+    // Reads are within the bytes: ReadAtOf() checks that.
     const absl::StatusOr<std::vector<ZipMember>> members = ReadZip(size, ReadAtOf(bytes));
     if (members.ok()) {
       for (const ZipMember& member : *members) {
@@ -161,8 +161,8 @@ TEST(CheckpointFuzz, DamagedRecordsAreReadOrRefused) {
   }
 }
 
-// With a checksum that is right again, so that damage gets past it.
-TEST(CheckpointFuzz, DamagedPicklesInIntactRecordsAreReadOrRefused) {
+// With corrected checksums, so that the damage passes them.
+TEST(CheckpointFuzz, ParsesOrRejectsDamagedPicklesInIntactRecords) {
   const TorchSaveFrame frame = FrameOf(*FindTensorType("bfloat16"), {2, 3, 4});
   const auto members = ReadZip(frame.bytes(), [&](int64_t begin, int64_t size, void* out) {
     const std::string bytes =
@@ -184,7 +184,7 @@ TEST(CheckpointFuzz, DamagedPicklesInIntactRecordsAreReadOrRefused) {
         << tensor.status();
     ExpectShown(tensor.status());
     if (!tensor.ok()) continue;
-    // Every number that it has lies in its storage.
+    // Every element is within the storage.
     int64_t last = tensor->first;
     bool empty = false;
     for (size_t d = 0; d < tensor->shape.size(); ++d) {
@@ -195,8 +195,8 @@ TEST(CheckpointFuzz, DamagedPicklesInIntactRecordsAreReadOrRefused) {
   }
 }
 
-// Likewise with names and texts of members: nothing stands between them and a message but the reader.
-TEST(CheckpointFuzz, NoBytesThatAreNoTextComeOutOfIntactRecords) {
+// Likewise with member names and texts, which only the reader checks before they get into a message.
+TEST(CheckpointFuzz, MessagesAreUtf8ForIntactRecords) {
   const std::string order = "little";
   for (int seed = 0; seed < Seeds(20000); ++seed) {
     SCOPED_TRACE(seed);
@@ -217,7 +217,7 @@ TEST(CheckpointFuzz, NoBytesThatAreNoTextComeOutOfIntactRecords) {
   }
 }
 
-TEST(CheckpointFuzz, RandomJsonIsReadOrRefused) {
+TEST(CheckpointFuzz, ParsesOrRejectsRandomJson) {
   constexpr char kMeaning[] = "{}[]\":,0123456789-+.eEtruefalsn\\ud8\x01 ";
   int read = 0;
   for (int seed = 0; seed < Seeds(50000); ++seed) {
@@ -240,8 +240,9 @@ TEST(CheckpointFuzz, RandomJsonIsReadOrRefused) {
   EXPECT_GT(read, 0);
 }
 
-// What is read of a damaged head is a file that could be: each byte of it after the head is one tensor's.
-TEST(CheckpointFuzz, DamagedSafetensorsAreReadOrRefused) {
+// A damaged header that is accepted must describe a valid file: every byte after the header belongs to one
+// tensor.
+TEST(CheckpointFuzz, ParsesOrRejectsDamagedSafetensors) {
   std::vector<SafetensorsEntry> tensors = {{"model.embed.weight", FindTensorType("float32"), {3, 5}, 0, 60},
                                            {"norm", FindTensorType("bfloat16"), {7}, 0, 14},
                                            {"none", FindTensorType("int64"), {0, 4}, 0, 0}};
@@ -251,7 +252,7 @@ TEST(CheckpointFuzz, DamagedSafetensorsAreReadOrRefused) {
   for (int seed = 0; seed < Seeds(20000); ++seed) {
     SCOPED_TRACE(seed);
     Dice dice(seed);
-    // Damage in the numbers would not be seen.
+    // Only the header: damage in the data is not detectable.
     std::string bytes = dice.Damaged(good.substr(8, head.size() - 8));
     const uint64_t length = dice.Below(8) == 0 ? dice.Below(200) : bytes.size();
     bytes.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
@@ -274,7 +275,7 @@ TEST(CheckpointFuzz, DamagedSafetensorsAreReadOrRefused) {
   EXPECT_GT(read, 0) << "damage in a name, for one, can be read";
 }
 
-TEST(CheckpointFuzz, DamagedSumsAreRefused) {
+TEST(CheckpointFuzz, RejectsDamagedSums) {
   const std::string good = SumsText({{".metadata", {100, 0x12345678}}, {"__0_0.distcp", {1 << 30, 7}}});
   EXPECT_EQ(ParseSums(good)->at("__0_0.distcp").bytes, 1 << 30);
   for (int seed = 0; seed < Seeds(5000); ++seed) {

@@ -27,7 +27,7 @@ std::string TextOf(const StoredTensor& tensor) {
   return absl::StrCat(tensor.type->name, " ", ShapeText(tensor.shape));
 }
 
-// What each side has under a name; -1: no tensor.
+// Index of a name on each side; -1: not a tensor there.
 struct Pair {
   int64_t first = -1, second = -1;
   std::string first_value, second_value;
@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<char[]>> Numbers(const TensorReader& reader, int6
   return numbers;
 }
 
-// One more pair of numbers.
+// Accounts for one pair of elements.
 void CountPair(double x, double y, double* largest, int64_t* numbers) {
   if (x == y || (std::isnan(x) && std::isnan(y))) return;
   const double apart = std::abs(x - y);
@@ -95,13 +95,13 @@ absl::Status Compare(const TensorReader& first, const TensorReader& second, cons
   return absl::OkStatus();
 }
 
-// ---- Of different formats: by parameter.
+// ---- Comparison by parameter, for different formats.
 
 struct Sources {
   std::unique_ptr<ParamSource> first, second;
 };
 
-// Null where the names are not those of the model, or the same on both sides; `why` says what lacks.
+// Null if the names are not those of the model, or equal on both sides; `why` receives what is missing.
 absl::StatusOr<Sources> SourcesOf(const StoreToCompare& a, const StoreToCompare& b, const ModelConfig& model,
                                   std::string* why) {
   const std::optional<Naming> naming_a = NamingOf(*a.reader, model), naming_b = NamingOf(*b.reader, model);
@@ -120,7 +120,7 @@ absl::StatusOr<Sources> SourcesOf(const StoreToCompare& a, const StoreToCompare&
 }
 
 absl::Status CompareParam(const Sources& sources, const NamedParam& param, Difference* difference) {
-  const std::vector<int64_t> shape = param.TheirShape();  // Of all experts.
+  const std::vector<int64_t> shape = param.TheirShape();  // For experts, of all of them.
   int64_t elements = 1;
   for (const int64_t size : shape) elements *= size;
   std::vector<float> x(std::min(elements, kChunkElements)), y(x.size());

@@ -61,20 +61,20 @@ class CompareTest : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(CompareTest, ChunksDoNotMatter) {
+TEST_F(CompareTest, IgnoresChunking) {
   const Comparison same = Compared(Write("a", SmallTensors(), 1), Write("b", SmallTensors(), 3));
   EXPECT_TRUE(same.differences.empty());
   EXPECT_EQ(same.equal, 6) << "five tensors and the iteration";
 }
 
-TEST_F(CompareTest, TheLargestDifferenceIsTold) {
+TEST_F(CompareTest, ReportsLargestDifference) {
   const Difference found = OnlyDifference({Floats("w", {1, 2, 3, -4})}, {Floats("w", {1, 2.5, 3, 4})});
   EXPECT_EQ(found.name, "w");
   EXPECT_EQ(found.largest, 8);
   EXPECT_EQ(found.numbers, 2);
 }
 
-TEST_F(CompareTest, WhatIsNoNumberEqualsItself) {
+TEST_F(CompareTest, NansAreEqual) {
   const float nan = std::nanf(""), infinite = std::numeric_limits<float>::infinity();
   EXPECT_TRUE(Compared(Write("a", {Floats("w", {nan, infinite, 0.0f})}),
                        Write("b", {Floats("w", {nan, infinite, -0.0f})}))
@@ -83,7 +83,7 @@ TEST_F(CompareTest, WhatIsNoNumberEqualsItself) {
   EXPECT_EQ(OnlyDifference({Floats("w", {infinite})}, {Floats("w", {-infinite})}).largest, kInfinity);
 }
 
-TEST_F(CompareTest, NamesShapesAndTypesAreTold) {
+TEST_F(CompareTest, ReportsNamesShapesAndTypes) {
   Difference found = OnlyDifference({MakeTestTensor("w", "int64", {2, 3})}, {});
   EXPECT_EQ(found.first, "int64 [2, 3]");
   EXPECT_EQ(found.second, "");
@@ -94,14 +94,14 @@ TEST_F(CompareTest, NamesShapesAndTypesAreTold) {
   found = OnlyDifference({Floats("w", {1, 2})}, {MakeTestTensor("w", "int8", {2})});
   EXPECT_EQ(found.first, "float32 [2]");
   EXPECT_TRUE(found.largest.has_value());
-  // Which have no numbers that we compare.
+  // A type whose numbers are not compared.
   TestTensor other = MakeTestTensor("w", "float8_e5m2", {2});
   other.numbers[0] = static_cast<char>(other.numbers[0] ^ 1);
   found = OnlyDifference({MakeTestTensor("w", "float8_e5m2", {2})}, {other});
   EXPECT_FALSE(found.largest.has_value());
 }
 
-TEST_F(CompareTest, OfAnotherFormatToo) {
+TEST_F(CompareTest, ComparesDifferentFormats) {
   const std::vector<TestTensor> tensors = {Floats("v", {5}), Floats("w", {1, 2, 3})};
   const std::string dcp = Write("dcp", tensors), hf = dir_.File("hf");
   std::filesystem::create_directory(hf);
@@ -118,7 +118,7 @@ TEST_F(CompareTest, OfAnotherFormatToo) {
   EXPECT_EQ(comparison.equal, 2);
 }
 
-// One model under the names and in the layouts of several, each number of a parameter 0, 1, 2 ...
+// One model with the names and layouts of several programs; the elements of each parameter are 0, 1, 2 ...
 class CompareModelTest : public CompareTest {
  protected:
   std::vector<TestTensor> Of(const ModelConfig& model, Naming naming, const std::string& before = "") {
@@ -163,7 +163,7 @@ class CompareModelTest : public CompareTest {
   }
 };
 
-TEST_F(CompareModelTest, NamesAndLayoutsOfAModelAreNoDifference) {
+TEST_F(CompareModelTest, IgnoresNamesAndLayoutsOfModel) {
   const std::string native = Write("native", Of(OddGpt2(), Naming::kOurs, kNativePrefix), 2);
   const std::string hf = WriteHf("hf", Of(OddGpt2(), Naming::kTransformers));
   const Comparison same = Compared(native, hf, OddGpt2());
@@ -175,7 +175,7 @@ TEST_F(CompareModelTest, NamesAndLayoutsOfAModelAreNoDifference) {
   EXPECT_FALSE(Compared(native, hf).differences.empty()) << "where nobody knows which model it is";
 }
 
-TEST_F(CompareModelTest, PartsOfMegatronsTensorsAreComparedToo) {
+TEST_F(CompareModelTest, ComparesPartsOfMegatronTensors) {
   const std::string hf = WriteHf("hf", Of(OddLlama(), Naming::kTransformers));
   for (const Naming naming : {Naming::kMegatron, Naming::kMegatronLayers, Naming::kTorchtitan}) {
     const std::string name = std::to_string(static_cast<int>(naming));
@@ -185,13 +185,13 @@ TEST_F(CompareModelTest, PartsOfMegatronsTensorsAreComparedToo) {
   }
 }
 
-TEST_F(CompareModelTest, AParameterThatDiffersIsNamedInOurWords) {
+TEST_F(CompareModelTest, NamesParametersInOurNaming) {
   std::vector<TestTensor> native = Of(OddLlama(), Naming::kOurs, kNativePrefix);
   native.push_back(MakeTestTensor("optimizer.state.exp_avg", "float32", {3}));
   auto* numbers = reinterpret_cast<float*>(native[0].numbers.data());
   numbers[2] += 8, numbers[3] -= 0.5;
   std::vector<TestTensor> theirs = Of(OddLlama(), Naming::kTransformers);
-  for (TestTensor& tensor : theirs) {  // Small whole numbers, which the upper half has.
+  for (TestTensor& tensor : theirs) {  // Small integers, which bf16 (the upper half) represents.
     std::string halves;
     for (size_t i = 2; i < tensor.numbers.size(); i += 4) halves.append(tensor.numbers, i, 2);
     tensor.numbers = halves;
@@ -208,7 +208,7 @@ TEST_F(CompareModelTest, AParameterThatDiffersIsNamedInOurWords) {
   EXPECT_THAT(found.left_out_first, ElementsAre("optimizer.state.exp_avg", "iteration"));
 }
 
-TEST_F(CompareModelTest, WhatIsNotOfTheModelIsComparedByNameAndToldWhy) {
+TEST_F(CompareModelTest, ComparesIncompleteModelByName) {
   std::vector<TestTensor> theirs = Of(OddLlama(), Naming::kTransformers);
   theirs.erase(theirs.begin());
   const Comparison found = Compared(Write("native", Of(OddLlama(), Naming::kOurs, kNativePrefix)),

@@ -27,14 +27,14 @@
 namespace fsdpd {
 namespace {
 
-// One tensor on its way: read, rounded, turned.
+// Converts one tensor at a time: reads, casts and transposes it.
 class TensorConverter {
  public:
   TensorConverter(const TensorReader& source, const TensorType& type, int64_t head_rows)
       : source_(source), type_(type), head_rows_(head_rows) {}
 
-  // `from` and `to`: the same parameter in both namings. The numbers, in its order where it is a part of a
-  // tensor; until the next call.
+  // `from` and `to`: the same parameter in both namings. Returns its elements (for a part of a tensor, in the
+  // parameter's order), valid until the next call.
   absl::StatusOr<const char*> Bring(size_t tensor, const NamedParam& from, const NamedParam& to) {
     const StoredTensor& stored = source_.tensors()[tensor];
     int64_t numbers = 1;
@@ -110,7 +110,7 @@ absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TensorC
   return writer->Write(number, all.get());
 }
 
-// All that the bytes of the target follow from, beside the source.
+// Everything besides the source that determines the bytes of the target.
 std::string WrittenText(const Conversion& conversion, const ConvertPlan& plan) {
   uint32_t crc32 = Crc32(conversion.config.data(), static_cast<int64_t>(conversion.config.size()));
   const auto add = [&crc32](const std::string& text) {
@@ -135,12 +135,12 @@ std::string WrittenText(const Conversion& conversion, const ConvertPlan& plan) {
   return absl::StrFormat("%d tensors of %d bytes (%08x)", plan.tensors(), plan.bytes(), crc32);
 }
 
-// It would be part of another checkpoint, and go with it.
+// A target inside the source would become part of that checkpoint, and be removed with it.
 absl::Status CheckTargetIsOutside(const Conversion& conversion) {
   std::error_code error;
   const std::filesystem::path source = std::filesystem::canonical(conversion.source, error);
   std::filesystem::path target = std::filesystem::weakly_canonical(conversion.target, error);
-  if (error) return absl::OkStatus();  // Who opens them says it better.
+  if (error) return absl::OkStatus();  // Opening them reports a better error.
   for (target = target.parent_path(); target.has_relative_path(); target = target.parent_path()) {
     if (target == source) {
       return absl::FailedPreconditionError(absl::StrCat(conversion.target, ": lies in ", conversion.source,
@@ -164,7 +164,7 @@ absl::StatusOr<ConversionArguments> ArgumentsOf(const Conversion& conversion, co
                              {"what is made of it", WrittenText(conversion, plan)}};
 }
 
-// The files of one conversion, while threads fill them.
+// The files of one conversion, filled by several threads.
 class Files {
  public:
   Files(TensorWriter* writer, const ConvertPlan& plan, ConversionJournal* journal)
@@ -172,7 +172,8 @@ class Files {
     for (size_t i = 0; i < plan.targets.size(); ++i) ++files_[writer->FileOf(i)].missing;
   }
 
-  // On any thread, after a target was written. Who writes a file's last one completes the file.
+  // Called on any thread after a target was written. The thread that writes the last target of a file
+  // finishes it.
   absl::Status Wrote(size_t target, int64_t overflowed) {
     const size_t number = writer_.FileOf(target);
     File& file = files_[number];
@@ -194,11 +195,11 @@ class Files {
   };
 
   TensorWriter& writer_;
-  ConversionJournal* const journal_;  // Null: nobody goes on from it.
+  ConversionJournal* const journal_;  // Null: not resumable.
   std::vector<File> files_;
 };
 
-// What is whole already counts as done.
+// Complete files count as done.
 std::vector<size_t> MissingTargets(const ConvertPlan& plan, const TensorWriter& writer,
                                    ConversionProgress* progress) {
   std::vector<size_t> missing;
@@ -227,7 +228,7 @@ absl::Status Fill(const Conversion& conversion, const ConvertPlan& plan, const T
   });
 }
 
-// Whose the new one is, where somebody asked for that; the last file before the directory gets its name.
+// Writes the owner's file if requested, as the last file before the directory is renamed.
 absl::Status Mark(const Conversion& conversion, const PartDirectory& directory) {
   if (conversion.mark_name.empty()) return absl::OkStatus();
   return ReplaceFile(directory.path(), conversion.mark_name, conversion.mark);

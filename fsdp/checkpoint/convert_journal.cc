@@ -30,7 +30,7 @@ namespace {
 
 constexpr char kVersion[] = "1";
 constexpr int64_t kStretch = 1 << 20;
-// What of a checkpoint's directory a conversion reads.
+// Suffixes of the files in a checkpoint directory that a conversion reads.
 constexpr absl::string_view kRead[] = {".distcp", ".metadata", ".safetensors", ".index.json", "common.pt"};
 
 struct Journal {
@@ -57,7 +57,7 @@ bool ReadCount(const JsonValue& of, const char* key, int64_t* count) {
          absl::SimpleAtoi(value->text, count) && *count >= 0;
 }
 
-// None where it is no journal that this build wrote.
+// Nullopt if it is not a journal written by this build.
 std::optional<Journal> Parse(absl::string_view text) {
   const absl::StatusOr<JsonValue> root = ParseJson(text);
   if (!root.ok()) return std::nullopt;
@@ -84,7 +84,7 @@ std::optional<Journal> Parse(absl::string_view text) {
   return journal;
 }
 
-// None where there is none. A damaged one is as none: what lies beside it cannot be told from ruins.
+// Nullopt if there is none. A corrupt journal counts as none: the files next to it cannot be trusted.
 absl::StatusOr<std::optional<Journal>> Read(const std::string& directory) {
   const absl::StatusOr<std::unique_ptr<InputFile>> file =
       InputFile::Open(absl::StrCat(directory, "/", kJournalName));
@@ -137,7 +137,7 @@ absl::StatusOr<std::unique_ptr<ConversionJournal>> ConversionJournal::Open(
   std::set<std::string> names;
   if (left.has_value() && !anew) {
     FSDPD_RETURN_IF_ERROR(CheckSame(directory->path(), left->arguments, journal->arguments_));
-    // Bytes beside each other: a bit of a vector<bool> is not a thread's own.
+    // char rather than vector<bool>, whose bits cannot be written by different threads.
     std::vector<char> whole(left->files.size());
     FSDPD_RETURN_IF_ERROR(ParallelFor(whole.size(), threads, stopped, [&](size_t i) -> absl::Status {
       FSDPD_ASSIGN_OR_RETURN(whole[i], IsWhole(directory->path(), left->files[i].file));
@@ -162,7 +162,7 @@ absl::Status ConversionJournal::Add(const JournaledFile& file) {
   {
     MutexLock lock(&mutex_);
     files_.push_back(file);
-    if (writing_) return absl::OkStatus();  // Who is writing sees it when done.
+    if (writing_) return absl::OkStatus();  // The writing thread notices the addition.
     writing_ = true;
   }
   std::vector<JournaledFile> written;
@@ -175,7 +175,7 @@ absl::Status ConversionJournal::Add(const JournaledFile& file) {
       if (!writing_) return absl::OkStatus();
       written = files_;
     }
-    // The file's name first: the journal must not outlive what it names.
+    // Make the file's name durable first: the journal must not list a file that a crash removes.
     absl::Status status = SyncDirectory(directory_.path());
     if (status.ok()) status = ReplaceFile(directory_.path(), kJournalName, TextOf(arguments_, written));
     if (status.ok()) continue;
@@ -204,7 +204,7 @@ absl::StatusOr<std::string> FilesText(const std::string& directory) {
     struct stat info;
     if (stat(entry->path().c_str(), &info) != 0)
       return ErrnoStatus(absl::StrCat("stat ", entry->path().string()));
-    // Who copies with times (cp -p, rsync -t) sets the one that others see; the kernel's own nobody sets.
+    // Copies with preserved times (cp -p, rsync -t) keep mtime, but the kernel always sets ctime.
     lines.push_back(absl::StrCat(name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec,
                                  " ", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec));
     bytes += info.st_size;

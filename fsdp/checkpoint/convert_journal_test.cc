@@ -47,7 +47,7 @@ class ConversionJournalTest : public ::testing::Test {
     return names;
   }
 
-  // Three whole files and one that is not, of a conversion that was interrupted.
+  // An interrupted conversion with three complete files and an incomplete one.
   void Interrupt() {
     const Opened opened = Open(kArguments);
     ASSERT_TRUE(opened.status.ok()) << opened.status;
@@ -61,7 +61,7 @@ class ConversionJournalTest : public ::testing::Test {
   const std::string target_ = dir_.File("out"), part_ = target_ + ".part";
 };
 
-TEST_F(ConversionJournalTest, WhatIsWholeIsFoundAgainAndNothingElse) {
+TEST_F(ConversionJournalTest, FindsOnlyCompleteFiles) {
   Interrupt();
   EXPECT_FALSE(fs::exists(part_ + "/__0_1.distcp.x.part"));
   const Opened opened = Open(kArguments);
@@ -70,8 +70,8 @@ TEST_F(ConversionJournalTest, WhatIsWholeIsFoundAgainAndNothingElse) {
   EXPECT_EQ(opened.journal->found()[0].overflowed, 2);
 }
 
-// What was added counts after a second interrupt too.
-TEST_F(ConversionJournalTest, AnotherInterruptKeepsBoth) {
+// Added files survive a second interruption.
+TEST_F(ConversionJournalTest, KeepsFilesOfBothInterruptions) {
   Interrupt();
   {
     const Opened opened = Open(kArguments);
@@ -80,7 +80,7 @@ TEST_F(ConversionJournalTest, AnotherInterruptKeepsBoth) {
   EXPECT_EQ(NamesOf(Open(kArguments)).size(), 4u);
 }
 
-TEST_F(ConversionJournalTest, AFileThatIsNoLongerWholeIsRemoved) {
+TEST_F(ConversionJournalTest, RemovesModifiedFile) {
   Interrupt();
   WriteFileOf(part_ + "/__0_0.distcp", "__0_0.distcp numberz");
   WriteFileOf(part_ + "/__0_2.distcp", "short");
@@ -93,7 +93,7 @@ TEST_F(ConversionJournalTest, AFileThatIsNoLongerWholeIsRemoved) {
     EXPECT_FALSE(fs::exists(part_ + "/" + name)) << name;
 }
 
-TEST_F(ConversionJournalTest, AnotherConversionIsRefusedAndNothingIsRemoved) {
+TEST_F(ConversionJournalTest, RejectsOtherConversionWithoutRemovingFiles) {
   Interrupt();
   {
     const Opened other = Open({{"SOURCE", "/b"}, {"--to", "hf"}, {"--dtype", "float32"}});
@@ -106,7 +106,7 @@ TEST_F(ConversionJournalTest, AnotherConversionIsRefusedAndNothingIsRemoved) {
   EXPECT_FALSE(fs::exists(part_)) << "there was nothing to keep";
 }
 
-TEST_F(ConversionJournalTest, ADamagedOneIsNone) {
+TEST_F(ConversionJournalTest, IgnoresDamagedJournal) {
   for (const char* text : {"", "{", "[]", R"({"version": 2, "begun": {}, "files": []})",
                            R"({"version": 1, "begun": {}, "files": [{"name": "../x", "bytes": 1}]})"}) {
     Interrupt();
@@ -117,7 +117,7 @@ TEST_F(ConversionJournalTest, ADamagedOneIsNone) {
   }
 }
 
-TEST_F(ConversionJournalTest, AReplacedFileIsAnotherSource) {
+TEST_F(ConversionJournalTest, ReplacedFileChangesSource) {
   fs::create_directory(dir_.File("source"));
   const std::string file = dir_.File("source") + "/model.safetensors";
   WriteFileOf(file, "numbers");

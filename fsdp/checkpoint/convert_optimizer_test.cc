@@ -1,5 +1,5 @@
-// The optimizer's state in conversions, between native checkpoints and torch_dist. What Megatron-Core itself
-// wrote and reads is shown in tests/parity.
+// Conversion of optimizer state between native checkpoints and torch_dist. tests/parity covers compatibility
+// with Megatron-Core itself.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
@@ -44,7 +44,7 @@ DcpSmall Value(const std::string& name, const KeptValue& value) {
   return {name, TorchSaved(writer.Take())};
 }
 
-// A tensor's type, shape and numbers, and what is pickled of a value, by name.
+// By name: type, shape and data of tensors, and the pickle of values.
 std::map<std::string, std::string> ContentsOf(const std::string& directory) {
   std::map<std::string, std::string> contents;
   const auto reader = DcpTensorReader::Open(directory);
@@ -125,7 +125,7 @@ class ConvertOptimizerTest : public ::testing::Test {
         conversion_, 2, [] { return false; }, &progress);
   }
 
-  // "WHERE WHAT" of each; a conversion that had none failed.
+  // "WHERE WHAT" for each violation; fails if there are none.
   std::vector<std::string> FaultsOf(const std::string& source, StoreFormat to) {
     const auto done = Run(source, "refused", to);
     EXPECT_TRUE(done.ok()) << done.status();
@@ -135,7 +135,7 @@ class ConvertOptimizerTest : public ::testing::Test {
     return told;
   }
 
-  // torch_dist of the native one's tensors, by Megatron-Core's rule. `type`: of the model's.
+  // The torch_dist form of the native tensors, by Megatron-Core's rules. `type`: of the model's tensors.
   std::vector<TestTensor> MegatronsOf(const char* main) {
     std::map<std::string, TestTensor> made;
     const std::vector<NamedParam> ours = ParamsOf(SmallLlamaWithAll(), Naming::kOurs);
@@ -163,7 +163,7 @@ class ConvertOptimizerTest : public ::testing::Test {
     return tensors;
   }
 
-  // As Megatron-Core leaves it: a checkpoint and the two files.
+  // Writes a checkpoint like Megatron-Core: DCP and its two additional files.
   void WriteMegatrons(const std::string& directory, const char* main, const MegatronCommon& common) {
     Write(directory, MegatronsOf(main), {});
     ASSERT_TRUE(WriteMegatronFiles(directory, common, Adam()).ok());
@@ -183,7 +183,7 @@ class ConvertOptimizerTest : public ::testing::Test {
   }();
 };
 
-TEST_F(ConvertOptimizerTest, ThereAndBackNotABitIsLost) {
+TEST_F(ConvertOptimizerTest, RoundTripPreservesAllBits) {
   Write(dir_.File("native"), tensors_, values_);
   const auto there = Run("native", "megatrons", StoreFormat::kTorchDist);
   ASSERT_TRUE(there.ok()) << there.status();
@@ -196,15 +196,15 @@ TEST_F(ConvertOptimizerTest, ThereAndBackNotABitIsLost) {
   EXPECT_THAT(NamesThatDiffer(ContentsOf(dir_.File("native")), ContentsOf(dir_.File("back"))), IsEmpty());
 }
 
-// A model in bfloat16 is what Megatron-Core computes with: what it trains lies beside.
-TEST_F(ConvertOptimizerTest, MainParametersCountBesideRoundedOnes) {
+// Megatron-Core computes with a bf16 model, but trains the main parameters next to it.
+TEST_F(ConvertOptimizerTest, PrefersMainParametersToRoundedOnes) {
   Write(dir_.File("native"), tensors_, values_);
   conversion_.type = FindTensorType("bfloat16");
   ASSERT_TRUE(Run("native", "megatrons", StoreFormat::kTorchDist).ok());
   conversion_.type = FindTensorType("float32");
   ASSERT_TRUE(Run("megatrons", "back", StoreFormat::kDcp).ok());
   EXPECT_THAT(NamesThatDiffer(ContentsOf(dir_.File("native")), ContentsOf(dir_.File("back"))), IsEmpty());
-  // Without the optimizer's state too.
+  // Also without optimizer state.
   conversion_.optimizer = false;
   const auto alone = Run("megatrons", "alone", StoreFormat::kDcp);
   ASSERT_TRUE(alone.ok()) << alone.status();
@@ -216,7 +216,7 @@ TEST_F(ConvertOptimizerTest, MainParametersCountBesideRoundedOnes) {
   EXPECT_EQ(parameters.size(), ParamsOf(SmallLlamaWithAll(), Naming::kOurs).size() + 1) << "and the spec";
 }
 
-TEST_F(ConvertOptimizerTest, WhatMegatronsOptimizersWriteIsRead) {
+TEST_F(ConvertOptimizerTest, ReadsStateOfMegatronOptimizers) {
   for (const char* main : {"param", "fp32_param"}) {
     const std::string directory = absl::StrCat("megatrons.", main), out = absl::StrCat("out.", main);
     WriteMegatrons(dir_.File(directory), main, {9, 72, 8, {}});
@@ -242,7 +242,7 @@ TEST_F(ConvertOptimizerTest, WhatMegatronsOptimizersWriteIsRead) {
   }
 }
 
-TEST_F(ConvertOptimizerTest, StateInBucketsIsRefusedByNameAndNotMissed) {
+TEST_F(ConvertOptimizerTest, RejectsBucketedState) {
   std::vector<TestTensor> tensors = MegatronsOf("param");
   tensors.erase(
       std::remove_if(tensors.begin(), tensors.end(),
@@ -259,7 +259,7 @@ TEST_F(ConvertOptimizerTest, StateInBucketsIsRefusedByNameAndNotMissed) {
       FaultsOf("buckets", StoreFormat::kDcp),
       ElementsAre(::testing::AllOf(HasSubstr(bucket), HasSubstr("--dist-ckpt-optim-fully-reshardable"),
                                    HasSubstr("--no-optimizer"))));
-  // Of the older form there is no tensor.
+  // The older form has no tensor for it.
   Write(dir_.File("gathered"), model,
         {{"optimizer.distributed.dp_group_idx_0.param_state/shard_0_1", {int64_t{1}}}});
   ASSERT_TRUE(WriteMegatronFiles(dir_.File("gathered"), {}, std::nullopt).ok());
@@ -273,7 +273,7 @@ TEST_F(ConvertOptimizerTest, StateInBucketsIsRefusedByNameAndNotMissed) {
   EXPECT_TRUE(Run("buckets", "hf", StoreFormat::kHf).ok()) << "which has no place for it anyway";
 }
 
-TEST_F(ConvertOptimizerTest, HalfAStateIsAFault) {
+TEST_F(ConvertOptimizerTest, RejectsPartialState) {
   std::vector<TestTensor> tensors = tensors_;
   const auto find = [&](const std::string& name) {
     return std::find_if(tensors.begin(), tensors.end(),
@@ -293,7 +293,7 @@ TEST_F(ConvertOptimizerTest, HalfAStateIsAFault) {
           HasSubstr("step is 40, and another parameter's is 39")));
 }
 
-TEST_F(ConvertOptimizerTest, WhatMegatronCannotGoOnWithIsRefused) {
+TEST_F(ConvertOptimizerTest, RejectsStateThatMegatronCannotResume) {
   Write(dir_.File("native"), tensors_, values_);
   conversion_.adam.reset();
   EXPECT_THAT(FaultsOf("native", StoreFormat::kTorchDist), ElementsAre(HasSubstr("add --spec JOB.YAML")));
@@ -308,7 +308,7 @@ TEST_F(ConvertOptimizerTest, WhatMegatronCannotGoOnWithIsRefused) {
   EXPECT_THAT(FaultsOf("sgd", StoreFormat::kTorchDist), ElementsAre(HasSubstr("is of SGD")));
   ASSERT_TRUE(Run("sgd", "sgd.out", StoreFormat::kDcp).ok());
   EXPECT_THAT(NamesThatDiffer(ContentsOf(dir_.File("sgd")), ContentsOf(dir_.File("sgd.out"))), IsEmpty());
-  // One tensor of all layers cannot have moments of some.
+  // A stacked tensor of all layers cannot have moments for only some.
   Write(dir_.File("frozen"), frozen, values_);
   EXPECT_THAT(FaultsOf("frozen", StoreFormat::kTorchDist),
               Contains(HasSubstr(
@@ -318,7 +318,7 @@ TEST_F(ConvertOptimizerTest, WhatMegatronCannotGoOnWithIsRefused) {
               IsEmpty());
 }
 
-TEST_F(ConvertOptimizerTest, MomentsKeepTheirType) {
+TEST_F(ConvertOptimizerTest, PreservesTypeOfMoments) {
   for (TestTensor& tensor : tensors_) {
     if (absl::StrContains(tensor.name, "exp_avg"))
       tensor = MakeTestTensor(tensor.name, "bfloat16", tensor.shape);

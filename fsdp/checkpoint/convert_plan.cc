@@ -19,7 +19,7 @@
 namespace fsdpd {
 namespace {
 
-// Under the name of the model's tensor; `param` holds main parameters.
+// Prefix for state under the name of the model's tensor; `param` has the main parameters.
 constexpr char kMegatronState[] = "optimizer.state.";
 constexpr char kMegatronMain[] = "param";
 
@@ -35,7 +35,7 @@ Naming NamingIn(StoreFormat format) {
   return Naming::kOurs;
 }
 
-// Makes the targets of one conversion.
+// Builds the targets of one conversion.
 class Planner {
  public:
   Planner(const TensorReader& source, const Conversion& conversion)
@@ -85,7 +85,7 @@ class Planner {
     const bool counted =
         std::find(state_.counted.begin(), state_.counted.end(), true) != state_.counted.end();
     carries_ = wanted && (!state_.moments.empty() || (counted && native_));
-    if (!carries_ && wanted) state_.names.clear();  // Counts alone are of no use to Megatron-Core.
+    if (!carries_ && wanted) state_.names.clear();  // Megatron-Core has no use for step counts alone.
     if (carries_) CheckState();
     return absl::OkStatus();
   }
@@ -130,12 +130,12 @@ class Planner {
     return target;
   }
 
-  // `tensor` says where the numbers of a parameter are. `what`: which of the optimizer's; empty: the model's.
+  // `tensor` locates the data of a parameter. `what`: which optimizer state; empty: the parameter itself.
   template <typename TensorOf>
   void AddTargets(const std::string& what, TensorOf tensor) {
     std::map<std::pair<std::string, int64_t>, size_t> numbers;
     std::map<std::string, const TensorType*> types;
-    std::map<std::string, int64_t> frozen;  // Of each tensor, how many of its parameters.
+    std::map<std::string, int64_t> frozen;  // By tensor: the number of its frozen parameters.
     for (size_t i = 0; i < plan_.to.size(); ++i) {
       const NamedParam& param = plan_.to[i];
       if (!what.empty() && !state_.IsTrained(i)) {
@@ -143,7 +143,7 @@ class Planner {
         continue;
       }
       const size_t at = tensor(i);
-      // Moments keep their type, bit by bit; several that become one and differ take the widest of ours.
+      // Moments keep their type bit for bit; if several with different types are merged, the widest is used.
       const TensorType* own = !what.empty()   ? source_.tensors()[at].type
                               : param.in_fp32 ? FindTensorType("float32")
                                               : conversion_.type;
@@ -178,14 +178,15 @@ class Planner {
     }
   }
 
-  // What the source knows that is no tensor, into `common`, which has what common.pt says.
+  // Reads the source's values into `common`, which already has those of common.pt.
   absl::Status ReadValues() {
     MegatronCommon& common = plan_.common;
     if (conversion_.to == StoreFormat::kHf) return absl::OkStatus();
     for (size_t i = 0; dcp_ != nullptr && i < dcp_->dcp().index().values.size(); ++i) {
       const DcpValue& value = dcp_->dcp().index().values[i];
       const absl::StatusOr<Pickle> pickle = dcp_->dcp().ReadValue(value);
-      // What is not read (a class, an archive of many values) is left out; what is damaged is an error.
+      // Values that are not supported (a class, archives with many entries) are skipped; corrupt ones are an
+      // error.
       if (!pickle.ok() && !absl::IsUnimplemented(pickle.status())) return pickle.status();
       std::optional<KeptValue> kept = pickle.ok() ? KeptOf(pickle->root()) : std::nullopt;
       if (kept.has_value() && !absl::StrContains(value.name, "/shard_")) {
@@ -212,7 +213,7 @@ class Planner {
     if (KeptText(common.kept, kSpecKey).value_or("").empty() && !conversion_.spec.empty())
       common.kept[kSpecKey] = KeptValue{conversion_.spec};
     if (carries_) return absl::OkStatus();
-    // Which model it is, is known of parameters alone too.
+    // The model is also known for sources that have only parameters.
     KeptValues spec;
     if (const auto found = common.kept.find(kSpecKey); found != common.kept.end()) spec.insert(*found);
     common.kept = std::move(spec);
@@ -239,10 +240,10 @@ class Planner {
   }
 
   const TensorReader& source_;
-  const DcpTensorReader* const dcp_;  // Null: Hugging Face's.
+  const DcpTensorReader* const dcp_;  // Null for Hugging Face.
   const Conversion& conversion_;
   const bool native_;
-  bool carries_ = false;  // The optimizer's state.
+  bool carries_ = false;  // Converts optimizer state.
   ParamMatch match_;
   StateMatch state_;
   ConvertPlan plan_;

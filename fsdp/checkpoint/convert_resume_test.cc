@@ -1,4 +1,4 @@
-// Conversions that are interrupted: what they leave, and that who goes on ends with the same bytes.
+// Interrupted conversions: what they leave, and that resuming produces the same bytes.
 #include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ class ConvertResumeTest : public ::testing::Test {
     return conversion;
   }
 
-  // One thread, so that it is known what is whole when.
+  // Single-threaded, so that the set of complete files is deterministic.
   static absl::StatusOr<ConversionResult> Run(
       const Conversion& conversion, const std::function<bool()>& stopped = [] { return false; }) {
     ConversionProgress progress;
@@ -81,7 +81,7 @@ class ConvertResumeTest : public ::testing::Test {
     return done;
   }
 
-  // In a process of its own. False: it was done before.
+  // Runs it in a child process that is killed. False: it finished before.
   static bool KilledAfter(int tensors, const Conversion& conversion) {
     const pid_t child = fork();
     if (child == 0) {
@@ -102,7 +102,7 @@ class ConvertResumeTest : public ::testing::Test {
   const std::string native_ = dir_.File("native"), out_ = dir_.File("out"), part_ = out_ + ".part";
 };
 
-TEST_F(ConvertResumeTest, KilledAnywhereItGoesOnAndEndsWithTheSameBytes) {
+TEST_F(ConvertResumeTest, ResumesWithSameBytesAfterKill) {
   for (const StoreFormat to : {StoreFormat::kHf, StoreFormat::kDcp, StoreFormat::kTorchDist}) {
     const std::string whole = dir_.File(absl::StrCat("whole", static_cast<int>(to)));
     const auto uninterrupted = Run(ConversionOf(native_, whole, to));
@@ -131,7 +131,7 @@ TEST_F(ConvertResumeTest, KilledAnywhereItGoesOnAndEndsWithTheSameBytes) {
   }
 }
 
-TEST_F(ConvertResumeTest, AnInterruptLeavesWhatIsWholeAndNothingElse) {
+TEST_F(ConvertResumeTest, InterruptLeavesOnlyCompleteFiles) {
   for (const StoreFormat to : {StoreFormat::kHf, StoreFormat::kDcp}) {
     const Conversion conversion = ConversionOf(native_, out_, to);
     int asked = 0;
@@ -151,7 +151,7 @@ TEST_F(ConvertResumeTest, AnInterruptLeavesWhatIsWholeAndNothingElse) {
   }
 }
 
-TEST_F(ConvertResumeTest, AFullDiskCostsNoMoreThanTheFileThatDidNotFit) {
+TEST_F(ConvertResumeTest, FullDiskLosesOnlyUnfinishedFile) {
   signal(SIGXFSZ, SIG_IGN);
   rlimit before;
   getrlimit(RLIMIT_FSIZE, &before);
@@ -178,8 +178,8 @@ TEST_F(ConvertResumeTest, AFullDiskCostsNoMoreThanTheFileThatDidNotFit) {
   }
 }
 
-// Between the last file and the name of the directory: a crash then, and power that fails.
-TEST_F(ConvertResumeTest, WhatTheJournalDoesNotKnowIsWrittenAgain) {
+// A crash or power failure between the last file and the rename of the directory.
+TEST_F(ConvertResumeTest, RewritesFilesMissingFromJournal) {
   const std::string whole = dir_.File("whole");
   ASSERT_TRUE(Run(ConversionOf(native_, whole, StoreFormat::kTorchDist)).ok());
   const Conversion conversion = ConversionOf(native_, out_, StoreFormat::kTorchDist);
@@ -200,7 +200,7 @@ TEST_F(ConvertResumeTest, WhatTheJournalDoesNotKnowIsWrittenAgain) {
   EXPECT_EQ(FilesOf(out_), FilesOf(whole));
 }
 
-TEST_F(ConvertResumeTest, AnotherConversionDoesNotGoOnFromIt) {
+TEST_F(ConvertResumeTest, OtherConversionDoesNotResume) {
   const Conversion begun = ConversionOf(native_, out_, StoreFormat::kDcp);
   int asked = 0;
   ASSERT_TRUE(absl::IsCancelled(Run(begun, [&] { return ++asked > 20; }).status()));

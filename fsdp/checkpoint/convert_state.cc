@@ -19,7 +19,7 @@ constexpr char kMegatronState[] = "optimizer.state.";
 constexpr char kInBuckets[] = "optimizer.distributed.dp_group_idx_";
 constexpr const char* kMoments[] = {"exp_avg", "exp_avg_sq", "momentum_buffer"};
 constexpr const char* kMains[] = {"param", "fp32_param"};
-constexpr double kMostSteps = 1 << 24;  // Which float32, as torch keeps it, counts exactly.
+constexpr double kMostSteps = 1 << 24;  // float32, which torch uses for step counts, is exact up to it.
 
 class Matcher {
  public:
@@ -57,7 +57,7 @@ class Matcher {
     for (const DcpValue& value : source_.dcp().index().values) refuse(value.name);
   }
 
-  // Its tensor in the source, or -1. One of another shape is a fault, told once of those that share it.
+  // The index of a state tensor in the source, or -1. A wrong shape is a violation, reported once per tensor.
   int64_t Find(size_t param, const char* what) {
     const std::string name = KeyOf(param, what);
     const int64_t at = source_.Find(name);
@@ -84,7 +84,7 @@ class Matcher {
     found_.tensors.push_back(std::move(tensors));
   }
 
-  // A parameter has all moments or, frozen, none; and moments are those of one optimizer.
+  // A parameter has all moments or, if frozen, none; and moments belong to one optimizer.
   void CheckWhole() {
     const std::string moments = absl::StrJoin(found_.moments, ", ");
     if (!moments.empty() && moments != "exp_avg, exp_avg_sq" && moments != "momentum_buffer") {
@@ -115,9 +115,9 @@ class Matcher {
     }
   }
 
-  // Ours and Megatron-FSDP's: one for each parameter. Megatron-Core has one for all, in common.pt.
+  // fsdpd and Megatron-FSDP have one count per parameter; Megatron-Core has one for all, in common.pt.
   absl::Status ReadSteps() {
-    bool steps_differ = false;  // Told once, and not for each of hundreds.
+    bool steps_differ = false;  // Reported once, not for hundreds of parameters.
     for (size_t param = 0; naming_ == Naming::kOurs && param < match_.params.size(); ++param) {
       const std::string name = KeyOf(param, kStepKey);
       const int64_t at = source_.Find(name);
@@ -128,7 +128,7 @@ class Matcher {
         found_.faults.Add(name, "is no count of steps");
         continue;
       }
-      char number[8];  // Of the widest type.
+      char number[8];  // Large enough for the widest type.
       FSDPD_RETURN_IF_ERROR(source_.Read(at, number));
       const double steps = NumberAt(*tensor.type, number, 0);
       found_.counted[param] = true;

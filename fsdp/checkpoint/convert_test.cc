@@ -1,5 +1,4 @@
-// Conversions of a small model. That others read what is written, and that it computes the same, is shown in
-// tests/parity.
+// Conversions of a small model. tests/parity shows that other programs read the results and compute the same.
 #include "fsdp/checkpoint/convert.h"
 
 #include <absl/strings/match.h>
@@ -37,7 +36,7 @@ class ConvertTest : public ::testing::Test {
     WriteNative(tensors_);
   }
 
-  // With an entry that is no parameter, as a job's has.
+  // Includes an entry that is not a parameter, like a job's checkpoint.
   void WriteNative(const std::vector<TestTensor>& tensors) {
     fs::remove_all(native_);
     fs::create_directory(native_);
@@ -60,7 +59,7 @@ class ConvertTest : public ::testing::Test {
     return Convert(conversion, 2, stopped, &progress_);
   }
 
-  // What Megatron-Core has of the parameters, by its rule: each is a part of a tensor.
+  // The parameters in Megatron-Core's form, by its rules: each is a part of a tensor.
   std::vector<TestTensor> MegatronsOf(Naming naming) const {
     std::map<std::string, TestTensor> made;
     const std::vector<NamedParam> params = ParamsOf(model_, naming);
@@ -96,7 +95,7 @@ class ConvertTest : public ::testing::Test {
   ConversionProgress progress_;
 };
 
-TEST_F(ConvertTest, ThereAndBackIsTheSame) {
+TEST_F(ConvertTest, RoundTripIsIdentical) {
   for (const char* type : {"float32", "bfloat16", "float16"}) {
     const auto there = Run(native_, std::string("hf.") + type, StoreFormat::kHf, type);
     ASSERT_TRUE(there.ok()) << there.status();
@@ -117,7 +116,7 @@ TEST_F(ConvertTest, ThereAndBackIsTheSame) {
   }
 }
 
-TEST_F(ConvertTest, MegatronsTensorsAreMadeOfOursAndOursOfThem) {
+TEST_F(ConvertTest, ConvertsToAndFromMegatronTensors) {
   int number = 0;
   for (const ModelConfig& model : std::vector<ModelConfig>{SmallLlamaWithAll(), SmallGpt2()}) {
     SetModel(model);
@@ -133,7 +132,7 @@ TEST_F(ConvertTest, MegatronsTensorsAreMadeOfOursAndOursOfThem) {
   }
 }
 
-TEST_F(ConvertTest, ExpertsAreATensorEachThereAndOneHere) {
+TEST_F(ConvertTest, SplitsAndMergesExperts) {
   int number = 0;
   for (const LlamaConfig& model : {SmallMixtral(), SmallQwen3Moe(), SmallDots1(), SmallDeepSeek()}) {
     SetModel(model);
@@ -152,8 +151,8 @@ TEST_F(ConvertTest, ExpertsAreATensorEachThereAndOneHere) {
   }
 }
 
-// What moves by a thousandth is lost in bf16.
-TEST_F(ConvertTest, SelectionBiasesStayInFp32) {
+// Updates of a thousandth would be lost in bf16.
+TEST_F(ConvertTest, KeepsSelectionBiasesInFp32) {
   SetModel(SmallDots1());
   for (TestTensor& tensor : tensors_) {
     if (!absl::EndsWith(tensor.name, "router_bias")) continue;
@@ -173,10 +172,10 @@ TEST_F(ConvertTest, SelectionBiasesStayInFp32) {
   }
   EXPECT_EQ(biases, std::get<LlamaConfig>(model_).expert_layers());
   ASSERT_TRUE(Run(dir_.File("narrow"), "wide", StoreFormat::kDcp).ok());
-  EXPECT_TRUE(ReadBack(dir_.File("wide"), tensors_).ok());  // The other numbers are whole, and small.
+  EXPECT_TRUE(ReadBack(dir_.File("wide"), tensors_).ok());  // All other numbers are small integers.
 }
 
-TEST_F(ConvertTest, MegatronsLayersAreReadOneByOneToo) {
+TEST_F(ConvertTest, ReadsMegatronPerLayerTensors) {
   fs::create_directory(dir_.File("layers"));
   std::vector<TestTensor> tensors = MegatronsOf(Naming::kMegatronLayers);
   tensors.push_back(MakeSmallNumbers("optimizer.state.sketch.embedding.word_embeddings.weight", {32, 8}));
@@ -187,8 +186,8 @@ TEST_F(ConvertTest, MegatronsLayersAreReadOneByOneToo) {
   EXPECT_TRUE(ReadBack(dir_.File("out"), tensors_).ok());
 }
 
-// Which three parameters have in common.
-TEST_F(ConvertTest, ATensorOfMegatronsThatIsNotThereIsToldOnce) {
+// A tensor that three parameters share.
+TEST_F(ConvertTest, ReportsMissingMegatronTensorOnce) {
   fs::create_directory(dir_.File("layers"));
   std::vector<TestTensor> tensors = MegatronsOf(Naming::kMegatron);
   for (TestTensor& tensor : tensors) {
@@ -208,7 +207,7 @@ TEST_F(ConvertTest, ATensorOfMegatronsThatIsNotThereIsToldOnce) {
   EXPECT_FALSE(fs::exists(dir_.File("out")));
 }
 
-TEST_F(ConvertTest, ANumberThatDoesNotFitIsCounted) {
+TEST_F(ConvertTest, CountsOverflowedNumbers) {
   reinterpret_cast<float*>(tensors_[0].numbers.data())[5] = 1e6f;
   WriteNative(tensors_);
   const auto done = Run(native_, "hf", StoreFormat::kHf, "float16");
@@ -216,7 +215,7 @@ TEST_F(ConvertTest, ANumberThatDoesNotFitIsCounted) {
   EXPECT_EQ(done->overflowed, 1);
 }
 
-TEST_F(ConvertTest, EveryFaultIsToldAndNothingIsWritten) {
+TEST_F(ConvertTest, ReportsAllViolationsWithoutWriting) {
   std::vector<TestTensor> wrong = tensors_;
   wrong[0] = MakeSmallNumbers("model.module.embedding.weight", {32, 9});
   wrong[1].name = "model.module.embedding.locations";
@@ -233,8 +232,8 @@ TEST_F(ConvertTest, EveryFaultIsToldAndNothingIsWritten) {
   EXPECT_FALSE(fs::exists(dir_.File("hf.part")));
 }
 
-// The model that is told ties it: what was trained would be lost.
-TEST_F(ConvertTest, AHeadOfItsOwnIsNotDropped) {
+// The specified model ties the head: a separate head would be lost.
+TEST_F(ConvertTest, RejectsSeparateHeadForTiedModel) {
   std::vector<TestTensor> untied = tensors_;
   untied.push_back(MakeSmallNumbers("model.module.head.output", {32, 8}));
   WriteNative(untied);
@@ -244,8 +243,8 @@ TEST_F(ConvertTest, AHeadOfItsOwnIsNotDropped) {
   EXPECT_EQ(done->faults[0].where, "model.module.head.output");
 }
 
-// Of a checkpoint that has both names: a copy of the embedding may be left out, another matrix may not.
-TEST_F(ConvertTest, ATiedHeadThatDiffersFromTheEmbeddingIsRefused) {
+// A checkpoint may have both names; a copy of the embedding may be dropped, another matrix may not.
+TEST_F(ConvertTest, RejectsTiedHeadThatDiffersFromEmbedding) {
   std::vector<TestTensor> theirs;
   for (const NamedParam& param : ParamsOf(SmallGpt2(), Naming::kTransformers))
     theirs.push_back(MakeSmallNumbers(param.theirs, param.TheirShape()));
@@ -265,7 +264,7 @@ TEST_F(ConvertTest, ATiedHeadThatDiffersFromTheEmbeddingIsRefused) {
   EXPECT_EQ(other[0].where, "lm_head.weight");
 }
 
-TEST_F(ConvertTest, AnotherFamilysNamesAreTold) {
+TEST_F(ConvertTest, ReportsOtherFamily) {
   fs::create_directory(dir_.File("other"));
   ASSERT_TRUE(
       CommitTestFiles(dir_.File("other"), WriteTestFiles(dir_.File("other"), SmallTensors(), 1)).ok());
@@ -275,8 +274,8 @@ TEST_F(ConvertTest, AnotherFamilysNamesAreTold) {
   EXPECT_TRUE(absl::IsNotFound(Run(dir_.path(), "hf", StoreFormat::kHf).status()));
 }
 
-TEST_F(ConvertTest, ADamagedNumberIsNotCarriedOver) {
-  // Of one chunk each, whose checksum is then compared.
+TEST_F(ConvertTest, DetectsDamagedNumbers) {
+  // Single chunks, so that checksums are verified.
   fs::remove_all(native_);
   fs::create_directory(native_);
   ASSERT_TRUE(CommitTestFiles(native_, WriteTestFiles(native_, tensors_, 1)).ok());
@@ -290,7 +289,7 @@ TEST_F(ConvertTest, ADamagedNumberIsNotCarriedOver) {
   EXPECT_FALSE(fs::exists(dir_.File("hf")));
 }
 
-TEST_F(ConvertTest, AnInterruptLeavesNothing) {
+TEST_F(ConvertTest, InterruptLeavesNothing) {
   for (const StoreFormat to : {StoreFormat::kHf, StoreFormat::kDcp}) {
     std::atomic<int> asked = 0;
     const auto done = Run(native_, "out", to, "float32", [&asked] { return ++asked > 5; });
@@ -300,7 +299,7 @@ TEST_F(ConvertTest, AnInterruptLeavesNothing) {
   }
 }
 
-TEST_F(ConvertTest, AFullDiskLeavesNothing) {
+TEST_F(ConvertTest, FullDiskLeavesNothing) {
   signal(SIGXFSZ, SIG_IGN);
   rlimit before;
   getrlimit(RLIMIT_FSIZE, &before);
@@ -320,8 +319,8 @@ TEST_F(ConvertTest, AFullDiskLeavesNothing) {
 
 using ConvertDeathTest = ConvertTest;
 
-TEST_F(ConvertDeathTest, WhoWasKilledCanBeRunAgain) {
-  testing::FLAGS_gtest_death_test_style = "fast";  // The child has this one's directory.
+TEST_F(ConvertDeathTest, KilledConversionCanBeRestarted) {
+  testing::FLAGS_gtest_death_test_style = "fast";  // The child uses this process's directory.
   std::atomic<int> asked = 0;
   EXPECT_EXIT(Run(native_, "out", StoreFormat::kDcp, "float32",
                   [&asked] {
@@ -338,7 +337,7 @@ TEST_F(ConvertDeathTest, WhoWasKilledCanBeRunAgain) {
   EXPECT_FALSE(fs::exists(dir_.File("out.part")));
 }
 
-TEST_F(ConvertTest, WhatIsThereIsNotReplaced) {
+TEST_F(ConvertTest, KeepsExistingTarget) {
   ASSERT_TRUE(Run(native_, "out", StoreFormat::kHf).ok());
   EXPECT_TRUE(absl::IsAlreadyExists(Run(native_, "out", StoreFormat::kDcp).status()));
   EXPECT_TRUE(absl::IsAlreadyExists(Run(native_, "native", StoreFormat::kHf).status()))

@@ -17,23 +17,23 @@ uint32_t ZlibCrc32(uint32_t before, const std::byte* bytes, int64_t size) {
 
 #ifdef __x86_64__
 
-// x^n modulo the polynomial of CRC-32, with the coefficient of x^0 in the highest bit.
+// x^n modulo the CRC-32 polynomial, with the coefficient of x^0 in the highest bit.
 constexpr uint32_t PowerOfX(int n) {
   uint32_t power = 0x80000000;
   for (int i = 0; i < n; ++i) power = (power >> 1) ^ ((power & 1) != 0 ? 0xEDB88320 : 0);
   return power;
 }
 
-// Factors that move the first and the second 8 bytes of a 16-byte block kBits bits ahead: x^(kBits + 64) and
-// x^kBits. The exponents are 1 smaller because a product of two bit-reversed polynomials is the bit-reversed
-// product times x.
+// Factors that shift the first and the second 8 bytes of a 16-byte block by kBits bits: x^(kBits + 64) and
+// x^kBits. The exponents are smaller by 1 because the product of two bit-reversed polynomials is the
+// bit-reversed product times x.
 template <int kBits>
 struct Advance {
   static constexpr uint64_t kFirst = uint64_t{PowerOfX(kBits + 64 - 1)} << 32;
   static constexpr uint64_t kSecond = uint64_t{PowerOfX(kBits - 1)} << 32;
 };
 
-// Returns 16 bytes that have the same CRC as `block`, kBits - 128 zero bits and `next`.
+// Returns 16 bytes with the same CRC as `block`, kBits - 128 zero bits and `next`.
 template <int kBits>
 __attribute__((target("pclmul"))) __m128i Fold(__m128i block, __m128i next) {
   const __m128i factors = _mm_set_epi64x(static_cast<int64_t>(Advance<kBits>::kSecond),
@@ -44,7 +44,7 @@ __attribute__((target("pclmul"))) __m128i Fold(__m128i block, __m128i next) {
 }
 
 constexpr int kBlockBytes = 16;
-constexpr int kLanes = 8;  // Independent products hide the latency of one.
+constexpr int kLanes = 8;  // Independent products, to hide their latency.
 constexpr int64_t kRowBytes = int64_t{kLanes} * kBlockBytes;
 
 __m128i Load(const std::byte* bytes) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)); }
@@ -54,7 +54,7 @@ __attribute__((target("pclmul"))) uint32_t FoldedCrc32(uint32_t before, const st
                                                        int64_t size) {
   std::array<__m128i, kLanes> lanes;
   for (int i = 0; i < kLanes; ++i) lanes[i] = Load(bytes + static_cast<ptrdiff_t>(i) * kBlockBytes);
-  // The register's initial value is added to the first 4 bytes; zip stores it inverted.
+  // The initial value of the register is added to the first 4 bytes; zip stores it inverted.
   lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128(static_cast<int>(~before)));
   for (int64_t row = kRowBytes; row < size; row += kRowBytes) {
     for (int i = 0; i < kLanes; ++i)
@@ -64,7 +64,7 @@ __attribute__((target("pclmul"))) uint32_t FoldedCrc32(uint32_t before, const st
   for (int i = 1; i < kLanes; ++i) sum = Fold<8 * kBlockBytes>(sum, lanes[i]);
   std::array<std::byte, kBlockBytes> rest;
   _mm_storeu_si128(reinterpret_cast<__m128i*>(rest.data()), sum);
-  return ZlibCrc32(~uint32_t{0}, rest.data(), kBlockBytes);  // From an initial value of 0.
+  return ZlibCrc32(~uint32_t{0}, rest.data(), kBlockBytes);  // With an initial value of 0.
 }
 
 #endif

@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-// By the definition, bit by bit.
+// Reference: the definition, bit by bit.
 uint32_t SlowCrc32(const std::string& bytes, uint32_t before) {
   uint32_t crc = ~before;
   for (const char c : bytes) {
@@ -23,13 +23,13 @@ std::string MixedBytes(size_t size) {
   return bytes;
 }
 
-TEST(Crc32, HasTheCheckValue) {
+TEST(Crc32, MatchesCheckValue) {
   EXPECT_EQ(Crc32("123456789", 9), 0xcbf43926u);
   EXPECT_EQ(Crc32(nullptr, 0), 0u);
 }
 
-// Below, at and above each multiple of the bytes that are folded together, at addresses that are not aligned.
-TEST(Crc32, EqualsItsDefinitionAtEverySize) {
+// Sizes around each multiple of the folded block, at unaligned addresses.
+TEST(Crc32, EqualsDefinitionForAllSizes) {
   const std::string bytes = MixedBytes(1300);
   for (size_t size = 0; size < 1200; ++size) {
     const size_t begin = size % 17;
@@ -40,14 +40,14 @@ TEST(Crc32, EqualsItsDefinitionAtEverySize) {
   }
 }
 
-TEST(Crc32, OfManyRowsIsThatOfTheirBytes) {
+TEST(Crc32, EqualsDefinitionForManyRows) {
   for (const size_t size : {size_t{1} << 20, (size_t{1} << 20) + 77}) {
     const std::string bytes = MixedBytes(size);
     EXPECT_EQ(Crc32(bytes.data(), static_cast<int64_t>(size)), SlowCrc32(bytes, 0));
   }
 }
 
-TEST(Crc32, OfPiecesJoins) {
+TEST(Crc32, JoinsPieces) {
   const std::string first = "first", second(70000, 's');
   const std::string both = first + second;
   const uint32_t one = Crc32(first.data(), 5);

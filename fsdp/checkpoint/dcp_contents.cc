@@ -15,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kMaxSumsBytes = 64 << 20;  // A line for each file.
+constexpr int64_t kMaxSumsBytes = 64 << 20;  // One line per file.
 
 absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t limit) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path));
@@ -29,7 +29,7 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t limit) {
 absl::Status LoadSums(const std::string& directory, DcpContents* contents) {
   const absl::StatusOr<std::string> text =
       ReadWhole(absl::StrCat(directory, "/", kDcpSumsName), kMaxSumsBytes);
-  if (absl::IsNotFound(text.status())) return absl::OkStatus();  // Somebody else's checkpoint.
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();  // Not written by fsdpd.
   if (!text.ok() && !IsFaultOfFile(text.status())) return text.status();
   const absl::StatusOr<DcpSums> sums = text.ok() ? ParseSums(*text) : text.status();
   if (sums.ok()) {
@@ -42,7 +42,7 @@ absl::Status LoadSums(const std::string& directory, DcpContents* contents) {
 
 absl::Status CheckFile(const std::string& directory, size_t number, DcpContents* contents) {
   const std::string& name = contents->index.files[number];
-  if (!IsPlainFileName(name)) return absl::OkStatus();  // CheckIndex() says so.
+  if (!IsPlainFileName(name)) return absl::OkStatus();  // CheckIndex() reports it.
   const std::string path = absl::StrCat(directory, "/", name);
   const absl::StatusOr<std::unique_ptr<InputFile>> file = InputFile::Open(path);
   if (!file.ok()) {
@@ -63,7 +63,7 @@ absl::Status CheckFile(const std::string& directory, size_t number, DcpContents*
 }
 
 void CheckEnd(const std::string& name, const DcpPlace& place, DcpContents* contents) {
-  if (place.file < 0 || place.begin < 0 || place.bytes <= 0) return;  // CheckIndex() says so.
+  if (place.file < 0 || place.begin < 0 || place.bytes <= 0) return;  // CheckIndex() reports it.
   const int64_t there = contents->file_bytes[place.file];
   if (there < 0 || (place.begin <= there && place.bytes <= there - place.begin)) return;
   contents->faults.Add(

@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-// Data begins at multiples of 64 bytes of its record, and so of its file.
+// Alignment of data within its record, and therefore within its file.
 constexpr int64_t kAlignment = 64;
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -51,7 +51,7 @@ DcpFile LayOut(std::string name, std::vector<DcpPiece> pieces, std::vector<DcpSm
     file.value_begins.push_back(Aligned(end));
     end = Aligned(end) + static_cast<int64_t>(value.record.size());
   }
-  // Layers are alike: of thousands of pieces few differ in size, and one rank lays out the files of all.
+  // Layers are alike, so few of thousands of pieces differ in size, and one rank computes the layouts of all.
   std::map<std::pair<const TensorType*, std::vector<int64_t>>, int64_t> known_bytes;
   for (const DcpPiece& piece : file.pieces) {
     int64_t& bytes = known_bytes[{piece.type, piece.at.sizes}];

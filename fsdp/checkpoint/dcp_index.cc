@@ -12,8 +12,8 @@
 namespace fsdpd {
 namespace {
 
-// Pairs of chunks that are compared, of all tensors together: seconds. Chunks that are no runs come from
-// tensor parallelism.
+// Limit on compared pairs of chunks over all tensors: takes seconds. Chunks that are not contiguous runs come
+// from tensor parallelism.
 constexpr int64_t kMaxPairs = 400'000'000;
 constexpr size_t kMaxTold = 1000;
 
@@ -28,7 +28,8 @@ bool Within(const Rectangle& chunk, const std::vector<int64_t>& shape) {
   return true;
 }
 
-// Numbers that follow each other in the tensor: one row of one dimension, whole in those after it.
+// Whether its elements are contiguous in the tensor: a range of one dimension, with all later dimensions
+// complete.
 bool IsRun(const Rectangle& chunk, const std::vector<int64_t>& shape) {
   size_t d = 0;
   while (d < shape.size() && chunk.sizes[d] == 1) ++d;
@@ -59,7 +60,7 @@ std::string OverlapText(const Rectangle& a, const Rectangle& b) {
   return absl::StrCat("the chunks ", RectangleText(a), " and ", RectangleText(b), " lie over each other");
 }
 
-// What is wrong between the chunks of a tensor, which are all within it; empty when they are apart.
+// The first problem among the chunks of a tensor, which are all within it; empty if they are disjoint.
 std::string OverlapIn(const std::vector<int64_t>& shape, std::vector<const Rectangle*> chunks,
                       int64_t* pairs_left) {
   const bool runs =
@@ -75,7 +76,7 @@ std::string OverlapIn(const std::vector<int64_t>& shape, std::vector<const Recta
     }
     return "";
   }
-  // Those that have rows in common: of slices of columns, one from each rank that has a slice.
+  // Groups chunks with common rows; for column shards, one from each rank with a shard.
   const auto row = [](const Rectangle* chunk) { return chunk->offsets[0]; };
   std::sort(chunks.begin(), chunks.end(),
             [&](const Rectangle* a, const Rectangle* b) { return row(a) < row(b); });
@@ -134,7 +135,7 @@ class Checker {
       } else if (!IsEmpty(chunk.at)) {
         CheckPlace(tensor.name, chunk.place);
         filled.push_back(&chunk.at);
-        // Overlapping chunks could have more numbers than 63 bits count.
+        // Overlapping chunks could have more elements in total than 63 bits can count.
         if (__builtin_add_overflow(stored, chunk.at.elements(), &stored))
           return Fault(tensor.name, "has too many chunks");
       }
@@ -164,7 +165,7 @@ class Checker {
     std::sort(places_.begin(), places_.end(), [](const Placed& a, const Placed& b) {
       return std::tie(a.place->file, a.place->begin) < std::tie(b.place->file, b.place->begin);
     });
-    const Placed* last = nullptr;  // Of those before, the one that goes on furthest.
+    const Placed* last = nullptr;  // Of the earlier records, the one that ends last.
     for (const Placed& placed : places_) {
       const DcpPlace& place = *placed.place;
       if (last == nullptr || place.file != last->place->file) {

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 using Sizes = std::vector<int64_t>;
 
-// A tensor of fp32 with these chunks, records one after the other in one file.
+// An fp32 tensor with these chunks, whose records are consecutive in one file.
 DcpIndex IndexWith(Sizes shape, const std::vector<Rectangle>& chunks) {
   DcpIndex index;
   index.files = {"__0_0.distcp"};
@@ -24,7 +24,7 @@ DcpIndex IndexWith(Sizes shape, const std::vector<Rectangle>& chunks) {
   return index;
 }
 
-// What is wrong, with one fault; empty: nothing.
+// The single violation of an index; empty: none.
 std::string FaultOf(const DcpIndex& index) {
   const DcpFaults faults = CheckIndex(index);
   if (faults.empty()) return "";
@@ -36,21 +36,21 @@ std::string FaultOf(const Sizes& shape, const std::vector<Rectangle>& chunks) {
   return FaultOf(IndexWith(shape, chunks));
 }
 
-TEST(DcpIndex, WholeTensorsHaveNoFault) {
+TEST(DcpIndex, AcceptsCompleteTensors) {
   EXPECT_EQ(FaultOf({}, {{{}, {}}}), "");
   EXPECT_EQ(FaultOf({0, 4}, {{{0, 0}, {0, 4}}}), "");
   EXPECT_EQ(FaultOf({0, 4}, {}), "");
   EXPECT_EQ(FaultOf({4, 4}, {{{0, 0}, {4, 1}}, {{0, 1}, {4, 3}}}), "");
-  // As a shard cuts it, in any order.
+  // Split like FSDP shards, in any order.
   EXPECT_EQ(FaultOf({3, 4}, {{{1, 2}, {1, 2}}, {{0, 0}, {1, 4}}, {{2, 0}, {1, 4}}, {{1, 0}, {1, 2}}}), "");
-  // No cut goes through: a pinwheel.
+  // A pinwheel, which no straight line divides.
   EXPECT_EQ(
       FaultOf({3, 3},
               {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}}),
       "");
 }
 
-TEST(DcpIndex, EmptyChunksMayShareAPlaceOrHaveNone) {
+TEST(DcpIndex, EmptyChunksMayShareOrOmitPlace) {
   DcpIndex index = IndexWith({2, 4}, {{{0, 0}, {2, 4}}, {{2, 0}, {0, 4}}, {{2, 0}, {0, 4}}});
   index.tensors[0].chunks[2].place = index.tensors[0].chunks[1].place;
   EXPECT_EQ(FaultOf(index), "");
@@ -58,16 +58,16 @@ TEST(DcpIndex, EmptyChunksMayShareAPlaceOrHaveNone) {
   EXPECT_EQ(FaultOf(index), "");
 }
 
-TEST(DcpIndex, HolesAndOverlapsAreTold) {
+TEST(DcpIndex, ReportsHolesAndOverlaps) {
   EXPECT_EQ(FaultOf({4, 4}, {{{0, 0}, {2, 4}}}), "w: has a hole: 8 of its 16 numbers are in no chunk");
   EXPECT_EQ(FaultOf({4, 4}, {}), "w: has a hole: 16 of its 16 numbers are in no chunk");
   EXPECT_EQ(FaultOf({4, 4}, {{{0, 0}, {3, 4}}, {{2, 0}, {1, 4}}, {{3, 0}, {1, 4}}}),
             "w: the chunks [3, 4] at [0, 0] and [1, 4] at [2, 0] lie over each other");
-  // As many numbers as the tensor has, and yet a hole.
+  // As many elements as the tensor, but with a hole.
   EXPECT_THAT(FaultOf({4, 4}, {{{0, 0}, {4, 2}}, {{0, 1}, {4, 2}}}), HasSubstr("lie over each other"));
 }
 
-TEST(DcpIndex, ChunksOutsideOfTheirTensorAreTold) {
+TEST(DcpIndex, ReportsChunksOutsideTensor) {
   constexpr int64_t kHuge = INT64_MAX;
   for (const Rectangle& chunk : std::vector<Rectangle>{{{1, 0}, {4, 4}},
                                                        {{0}, {16}},
@@ -82,7 +82,7 @@ TEST(DcpIndex, ChunksOutsideOfTheirTensorAreTold) {
   EXPECT_EQ(FaultOf({-1}, {}), "w: has the shape [-1]");
 }
 
-TEST(DcpIndex, PlacesAreJudged) {
+TEST(DcpIndex, ValidatesPlaces) {
   const auto with_place = [](const DcpPlace& place) {
     DcpIndex index = IndexWith({4}, {{{0}, {2}}, {{2}, {2}}});
     index.tensors[0].chunks[1].place = place;
@@ -96,7 +96,7 @@ TEST(DcpIndex, PlacesAreJudged) {
   EXPECT_THAT(with_place({0, INT64_MAX, INT64_MAX, ""}), HasSubstr("is said to be"));
 }
 
-TEST(DcpIndex, NoFileOutsideOfTheDirectoryIsNamed) {
+TEST(DcpIndex, RejectsFilesOutsideDirectory) {
   for (const char* name : {"../secret", "/etc/passwd", "a/b", "..", ".", ""}) {
     DcpIndex index = IndexWith({4}, {{{0}, {4}}});
     index.files[0] = name;
@@ -104,7 +104,7 @@ TEST(DcpIndex, NoFileOutsideOfTheDirectoryIsNamed) {
   }
 }
 
-TEST(DcpIndex, AThousandFaultsAreToldAndTheRestCounted) {
+TEST(DcpIndex, ReportsAThousandViolationsAndCountsTheRest) {
   const DcpFaults faults = CheckIndex(IndexWith({4}, std::vector<Rectangle>(5000, {{9}, {9}})));
   EXPECT_EQ(faults.size(), 1000u);
   EXPECT_EQ(faults.left_out(), 4000);
@@ -115,22 +115,22 @@ TEST(DcpIndex, AThousandFaultsAreToldAndTheRestCounted) {
   EXPECT_EQ(twice.count(), 9000) << "those that were told are known";
 }
 
-TEST(DcpIndex, EveryRecordWithinAnotherIsTold) {
+TEST(DcpIndex, ReportsNestedRecords) {
   DcpIndex index = IndexWith({4}, {{{0}, {2}}, {{2}, {1}}, {{3}, {1}}});
   index.tensors[0].chunks[1].place = {0, 10, 10, ""};
   index.tensors[0].chunks[2].place = {0, 50, 10, ""};
   EXPECT_EQ(CheckIndex(index).size(), 2u);
 }
 
-// Or a hostile index would be compared for hours.
-TEST(DcpIndex, ChunksThatAreTooManyToBeComparedAreTold) {
+// A hostile index must not take hours to check.
+TEST(DcpIndex, ReportsTooManyChunksToCompare) {
   std::vector<Rectangle> columns;
   for (int64_t column = 0; column < 40000; ++column) columns.push_back({{0, column}, {2, 1}});
   EXPECT_EQ(FaultOf({2, 40000}, columns),
             "w: has 40000 chunks that are no runs of numbers: too many to be compared");
   columns.resize(2000);
   EXPECT_EQ(FaultOf({2, 2000}, columns), "");
-  // As thousands of ranks write them: slices of columns, cut into rows again.
+  // A legitimate case with thousands of ranks: column shards that are split by row again.
   columns.clear();
   for (int64_t row = 0; row < 40000; ++row) {
     for (const int64_t column : {0, 4}) columns.push_back({{row, column}, {1, 4}});
@@ -141,7 +141,7 @@ TEST(DcpIndex, ChunksThatAreTooManyToBeComparedAreTold) {
   EXPECT_THAT(FaultOf({40000, 8}, columns), HasSubstr("lie over each other"));
 }
 
-TEST(DcpIndex, AnUnknownTypeIsTold) {
+TEST(DcpIndex, ReportsUnknownType) {
   DcpIndex index = IndexWith({4}, {{{0}, {4}}});
   index.tensors[0].type_name = "qint8";
   index.tensors[0].type = nullptr;

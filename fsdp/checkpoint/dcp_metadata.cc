@@ -14,10 +14,10 @@
 namespace fsdpd {
 namespace {
 
-// Five times those of 80 layers with two moments each, cut for 4096 ranks.
+// Five times the chunks of 80 layers with two moments each, sharded over 4096 ranks.
 constexpr int64_t kMaxChunks = 16 << 20;
-// Values of a pickle can be shared, so what is looked at for each entry is small: fields of an object
-// (torch's have 5), dimensions (torch's own limit), bytes of a name.
+// Bounds per entry, because values of a pickle can be shared: fields of an object (torch's have 5),
+// dimensions (torch's own limit), bytes of a name.
 constexpr size_t kMaxFields = 32, kMaxDimensions = 64, kMaxNameBytes = 4096, kMaxTypeBytes = 64;
 
 constexpr char kModule[] = "torch.distributed.checkpoint.metadata";
@@ -46,7 +46,7 @@ class MetadataWriter {
   }
 
  private:
-  // An object whose state is a dict, between Begin() and End().
+  // Begin() and End() enclose an object whose state is a dict.
   void Begin(const char* module, const char* name) {
     writer_.Class(module, name);
     writer_.EmptyTuple();
@@ -63,7 +63,7 @@ class MetadataWriter {
   }
   void Key(absl::string_view key) { writer_.Text(key); }
 
-  // What is the same each time, from the memo after the first.
+  // Writes repeated content once, and then fetches it from the memo.
   template <typename Write>
   void Once(std::optional<int64_t>* remembered, Write write) {
     if (remembered->has_value()) return writer_.Again(**remembered);
@@ -142,7 +142,7 @@ class MetadataWriter {
     writer_.SetItems();
   }
 
-  // By which keys a name is found in a nested dict: by itself.
+  // Maps each name to its keys in a nested dict: to itself only.
   void WriteNames() {
     BeginDict();
     const auto write = [&](const std::string& name) {
@@ -210,14 +210,14 @@ absl::Status Bad(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("not the metadata of a checkpoint: ", what));
 }
 
-// A text that can be shown; null where it is none.
+// A text that is valid UTF-8; null otherwise.
 const PickleValue* TextOnly(const PickleValue* value) {
   const bool is_text = value != nullptr && value->kind == PickleKind::kString &&
                        value->text.size() <= kMaxNameBytes && IsUtf8(value->text);
   return is_text ? value : nullptr;
 }
 
-// What a key of an object's state holds; null when it has none.
+// The value of a field in an object's state; null if absent.
 const PickleValue* Field(const PickleValue& object, absl::string_view key) {
   if (object.kind != PickleKind::kObject || object.state() == nullptr) return nullptr;
   return object.state()->items.size() <= 2 * kMaxFields ? object.state()->Find(key) : nullptr;
@@ -228,7 +228,7 @@ const PickleValue* FieldOf(const PickleValue& object, absl::string_view key, Pic
   return field != nullptr && field->kind == kind ? field : nullptr;
 }
 
-// torch.Size((2, 3)), or any tuple or list of numbers. Their range is CheckIndex's.
+// torch.Size((2, 3)), or any tuple or list of integers. CheckIndex validates their range.
 bool ReadSize(const PickleValue* value, std::vector<int64_t>* size) {
   if (value == nullptr) return false;
   if (value->IsObject("torch", "Size") && value->arguments().items.size() == 1)
@@ -249,7 +249,7 @@ std::string PlaceKey(absl::string_view name, const std::vector<int64_t>& offsets
 
 class MetadataReader {
  public:
-  // `bytes`: of the pickle.
+  // `bytes`: size of the pickle.
   explicit MetadataReader(int64_t bytes) : numbers_left_(bytes) {}
 
   absl::StatusOr<DcpIndex> Read(const PickleValue& root) {
@@ -306,7 +306,7 @@ class MetadataReader {
   absl::Status ReadEntry(const std::string& name, const PickleValue& entry) {
     if (!names_.emplace(name, 0).second) return Bad(absl::StrCat("two entries of the name ", name));
     if (!entry.IsObject(kModule, "TensorStorageMetadata")) {
-      // BytesStorageMetadata says nothing; of another class, it is no more to us.
+      // BytesStorageMetadata has no fields; other classes are treated the same way.
       index_.values.push_back({name, TakePlace(PlaceKey(name, {}))});
       return absl::OkStatus();
     }
@@ -344,8 +344,8 @@ class MetadataReader {
     return absl::OkStatus();
   }
 
-  // A list of chunks that many tensors share would be numbers without end. One that is written once for each
-  // tensor has several bytes for each.
+  // Bounds the total: a list of chunks shared by many tensors would expand without limit. A list that is
+  // written once per tensor takes several bytes per number.
   absl::Status Count(const std::vector<int64_t>& size) {
     numbers_left_ -= 1 + static_cast<int64_t>(size.size());
     return numbers_left_ >= 0 ? absl::OkStatus() : Bad("more numbers of shapes and chunks than it has bytes");

@@ -1,5 +1,4 @@
-// That what is written is read again, and by torch, is shown by dcp_writer_test and tests/parity; here is
-// what is refused.
+// What ReadMetadata rejects. dcp_writer_test and tests/parity cover round trips and torch.
 #include "fsdp/checkpoint/dcp_metadata.h"
 
 #include <absl/strings/str_cat.h>
@@ -17,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr char kModule[] = "torch.distributed.checkpoint.metadata";
 
-// A Metadata with these dicts, each written between its braces.
+// A Metadata object with these dicts.
 std::string Metadata(const std::function<void(PickleWriter*)>& entries,
                      const std::function<void(PickleWriter*)>& places) {
   PickleWriter writer;
@@ -78,7 +77,7 @@ std::string ErrorOf(const std::string& bytes) {
   return std::string(index.status().message());
 }
 
-TEST(DcpMetadata, EntriesAndPlacesAreMatchedByName) {
+TEST(DcpMetadata, MatchesEntriesAndPlacesByName) {
   const auto index = ReadMetadata(Metadata(
       [](PickleWriter* writer) {
         Value(writer, "b");
@@ -92,7 +91,7 @@ TEST(DcpMetadata, EntriesAndPlacesAreMatchedByName) {
   EXPECT_EQ(index->values[1].place, DcpPlace()) << "which CheckIndex tells";
 }
 
-TEST(DcpMetadata, OtherPicklesAreRefused) {
+TEST(DcpMetadata, RejectsOtherPickles) {
   EXPECT_THAT(ErrorOf("\x80\x02}."), HasSubstr("it is a dict"));
   EXPECT_THAT(ErrorOf("\x80\x02"
                       "cos\nsystem\n)R."),
@@ -103,7 +102,7 @@ TEST(DcpMetadata, OtherPicklesAreRefused) {
               HasSubstr("nothing about entries"));
 }
 
-TEST(DcpMetadata, WhatContradictsItselfIsRefused) {
+TEST(DcpMetadata, RejectsContradictions) {
   const auto twice = [](PickleWriter* writer) {
     Place(writer, "a");
     Place(writer, "a", "g");
@@ -116,7 +115,7 @@ TEST(DcpMetadata, WhatContradictsItselfIsRefused) {
   EXPECT_THAT(ErrorOf(Metadata(same_name, kNone)), HasSubstr("two entries of the name a"));
 }
 
-TEST(DcpMetadata, NamesThatCannotBeShownAreRefused) {
+TEST(DcpMetadata, RejectsNamesThatAreNotUtf8) {
   EXPECT_THAT(ErrorOf(Metadata([](PickleWriter* writer) { Value(writer, "\xff"); }, kNone)),
               HasSubstr("a name that is no text"));
   EXPECT_THAT(ErrorOf(Metadata([](PickleWriter* writer) { Value(writer, std::string(5000, 'n')); }, kNone)),
@@ -125,7 +124,7 @@ TEST(DcpMetadata, NamesThatCannotBeShownAreRefused) {
               HasSubstr("a place without name, file"));
 }
 
-// A tensor of 200 chunks under as many names as asked: all share it.
+// A tensor of 200 chunks under `names` names, which share it.
 std::string SharedChunks(int names) {
   const auto size = [](PickleWriter* writer, const char* key, int64_t number) {
     writer->Text(key);
@@ -167,22 +166,22 @@ std::string SharedChunks(int names) {
   return Metadata(entries, kNone);
 }
 
-// Or a few kilobytes would be gigabytes of chunks.
-TEST(DcpMetadata, ChunksThatTensorsShareHaveABound) {
+// A few kilobytes must not expand to gigabytes of chunks.
+TEST(DcpMetadata, LimitsSharedChunks) {
   const auto one = ReadMetadata(SharedChunks(1));
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ(one->tensors[0].chunks.size(), 200u);
   EXPECT_THAT(ErrorOf(SharedChunks(1000)), HasSubstr("more numbers of shapes and chunks than it has bytes"));
 }
 
-TEST(DcpMetadata, ATypeWithALongNameIsRefused) {
+TEST(DcpMetadata, RejectsLongTypeName) {
   std::string bytes = SharedChunks(1);
   bytes.replace(bytes.find("float32"), 7, std::string(5000, 'f'));
   EXPECT_THAT(ErrorOf(bytes), HasSubstr("the type of 0"));
 }
 
-// Shared by as many objects it would be a search without end.
-TEST(DcpMetadata, AStateOfManyFieldsIsNotSearched) {
+// Searching it for many objects would take very long.
+TEST(DcpMetadata, RejectsStateWithManyFields) {
   const auto many = [](PickleWriter* writer) {
     Object(writer, "MetadataIndex", [&] {
       writer->Text("fqn");

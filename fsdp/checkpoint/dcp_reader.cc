@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxOpenFiles = 64;  // Of a checkpoint of thousands; a process may have 1024.
+constexpr size_t kMaxOpenFiles = 64;  // Of thousands; processes often have a limit of 1024.
 
 template <typename Entry>
 const Entry* FindByName(const std::vector<Entry>& entries, const std::string& name) {
@@ -89,7 +89,7 @@ absl::StatusOr<std::shared_ptr<const InputFile>> DcpReader::OpenFile(int number)
                                             contents_.file_bytes[number], " when the checkpoint was opened"));
   }
   MutexLock lock(&mutex_);
-  if (open_.size() >= kMaxOpenFiles) open_.clear();  // Those in use stay open.
+  if (open_.size() >= kMaxOpenFiles) open_.clear();  // Files in use stay open.
   open_[number] = file;
   return file;
 }

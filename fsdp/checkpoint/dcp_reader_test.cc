@@ -15,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-// The numbers of `part` of a whole tensor, one by one.
+// Reference: the elements of `part`, one by one.
 std::string Expected(const TestTensor& tensor, const Rectangle& part) {
   std::string numbers;
   std::vector<int64_t> at = part.offsets;
@@ -41,7 +41,7 @@ Rectangle RandomPart(const std::vector<int64_t>& shape, std::mt19937* random) {
   return part;
 }
 
-TEST(DcpReader, AnyRectangleOfAnyCutIsRead) {
+TEST(DcpReader, ReadsAnyRectangleOfAnyPartition) {
   std::mt19937 random(1);
   const std::vector<TestTensor> tensors = {
       MakeTestTensor("line", "int16", {97}), MakeTestTensor("matrix", "float32", {13, 17}),
@@ -68,7 +68,7 @@ TEST(DcpReader, AnyRectangleOfAnyCutIsRead) {
   }
 }
 
-TEST(DcpReader, AnyRunIsRead) {
+TEST(DcpReader, ReadsAnyRun) {
   TempDir dir;
   const TestTensor tensor = MakeTestTensor("w", "float32", {7, 11});
   ASSERT_TRUE(CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), {tensor}, 3)).ok());
@@ -83,7 +83,7 @@ TEST(DcpReader, AnyRunIsRead) {
   }
 }
 
-TEST(DcpReader, SeveralThreadsRead) {
+TEST(DcpReader, IsThreadSafe) {
   TempDir dir;
   const std::vector<TestTensor> tensors = SmallTensors();
   ASSERT_TRUE(CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), tensors, 4)).ok());
@@ -105,7 +105,7 @@ TEST(DcpReader, SeveralThreadsRead) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(DcpReader, ValuesAreReadAndNamesThatAreNotThereAreNull) {
+TEST(DcpReader, ReadsValuesAndFindsNullForUnknownNames) {
   TempDir dir;
   ASSERT_TRUE(CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), SmallTensors(), 2)).ok());
   const auto reader = DcpReader::Open(dir.path());
@@ -118,7 +118,7 @@ TEST(DcpReader, ValuesAreReadAndNamesThatAreNotThereAreNull) {
   EXPECT_EQ((*reader)->FindValue("model.w"), nullptr);
 }
 
-TEST(DcpReader, AFileIsNamedOnceInWhatIsToldOfIt) {
+TEST(DcpReader, ErrorNamesFileOnce) {
   TempDir dir;
   const TestTensor tensor = MakeTestTensor("w", "float32", {4096});
   ASSERT_TRUE(CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), {tensor}, 1)).ok());

@@ -14,13 +14,13 @@
 namespace fsdpd {
 namespace {
 
-// What stands before and after a tensor's numbers, for all but the longest names, is less than this.
+// Covers what precedes and follows a tensor's data, except with extremely long names.
 constexpr int64_t kEndBytes = 4096;
-// Bytes between two runs that are cheaper read than passed over, and the most that are read at once to be
-// handed out.
+// A gap between two runs up to kMaxGap is cheaper to read than to skip; kMaxSpan is the most to read at a
+// time.
 constexpr int64_t kMaxGap = 32 << 10, kMaxSpan = 8 << 20;
 
-// The rectangle in which two meet, empty in some dimension where they do not.
+// The intersection of two rectangles, empty in some dimension if they do not intersect.
 Rectangle Common(const Rectangle& a, const Rectangle& b) {
   Rectangle common;
   for (size_t d = 0; d < a.sizes.size(); ++d) {
@@ -32,14 +32,14 @@ Rectangle Common(const Rectangle& a, const Rectangle& b) {
   return common;
 }
 
-// Where in row-major `whole` the number `at` lies, both of the same tensor.
+// Index of element `at` in row-major `whole`; both refer to the same tensor.
 int64_t NumberIn(const Rectangle& whole, const std::vector<int64_t>& at) {
   int64_t number = 0;
   for (size_t d = 0; d < at.size(); ++d) number = number * whole.sizes[d] + (at[d] - whole.offsets[d]);
   return number;
 }
 
-// Visits the runs of `part`, numbers that follow each other in both `chunk` and `wanted`, in order.
+// Visits the runs of `part` (elements that are contiguous in both `chunk` and `wanted`), in order.
 class Runs {
  public:
   Runs(const Rectangle& part, const Rectangle& chunk, const Rectangle& wanted)
@@ -68,7 +68,7 @@ class Runs {
   const Rectangle& chunk_;
   const Rectangle& wanted_;
   std::vector<int64_t> at_;
-  size_t outer_;  // Dimensions that are stepped through.
+  size_t outer_;  // Number of dimensions that are iterated.
   int64_t length_ = 1;
 };
 
@@ -104,7 +104,7 @@ ReadAt DcpRecord::Reader() const {
 
 absl::Status DcpRecord::Located(const absl::Status& status) const {
   if (status.ok()) return status;
-  // What the file says of a read has its path in front.
+  // Read errors of the file start with its path.
   const absl::string_view what = absl::StripPrefix(status.message(), absl::StrCat(file_->path(), ": "));
   return absl::Status(status.code(),
                       absl::StrCat(file_->path(), ": record at byte ", place_.begin, ": ", what));
@@ -140,7 +140,7 @@ absl::Status DcpRecord::ReadRuns(const SavedTensor& saved, const Rectangle& chun
   uint32_t crc32 = 0;
   std::vector<char> scratch;
   struct Run {
-    int64_t from, to;  // Bytes.
+    int64_t from, to;  // Byte range.
   };
   std::vector<Run> span;
   Runs runs(part, chunk, wanted);

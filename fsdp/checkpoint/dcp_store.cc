@@ -17,7 +17,7 @@ class DcpTensorWriter : public TensorWriter {
 
   absl::Status Create(const std::vector<DcpPiece>& pieces, const std::vector<DcpSmall>& values,
                       const std::vector<WholeFile>& whole) {
-    // A checkpoint of values alone is a file too.
+    // A checkpoint with only values still needs a file.
     if (begins_.empty() && !values.empty()) begins_.push_back(0);
     sums_.resize(begins_.size());
     for (size_t file = 0; file < begins_.size(); ++file) {
@@ -71,8 +71,8 @@ class DcpTensorWriter : public TensorWriter {
  private:
   const std::string directory_;
   std::vector<size_t> begins_;
-  std::vector<std::unique_ptr<DcpFile>> layouts_;    // Which the writers refer to.
-  std::vector<std::unique_ptr<DcpWriter>> writers_;  // Null: the file is whole.
+  std::vector<std::unique_ptr<DcpFile>> layouts_;    // Referenced by the writers.
+  std::vector<std::unique_ptr<DcpWriter>> writers_;  // Null: the file was complete before.
   std::vector<DcpSum> sums_;
 };
 
@@ -81,7 +81,7 @@ class DcpTensorWriter : public TensorWriter {
 DcpTensorReader::DcpTensorReader(std::unique_ptr<DcpReader> dcp) : dcp_(std::move(dcp)) {
   std::vector<StoredTensor> tensors;
   for (const DcpTensor& tensor : dcp_->index().tensors) {
-    // What Open() let through has a type, and bytes that can be counted.
+    // Open() has checked that the type is known and the size does not overflow.
     tensors.push_back({tensor.name, tensor.type, tensor.shape, *BytesOf(*tensor.type, tensor.shape)});
   }
   SetTensors(std::move(tensors));

@@ -17,10 +17,10 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kRead = 4 << 20;
-// Threads share files in stretches of this size: a rank's share may be one large file.
+// Threads divide files into stretches of this size, since a rank's data may be one large file.
 constexpr int64_t kStretch = 16 * kRead;
 
-// A record of a file: a chunk of a tensor, or a value (no tensor).
+// A record of a file: a chunk of a tensor, or a value (null tensor).
 struct Stored {
   const DcpTensor* tensor = nullptr;
   const DcpChunk* chunk = nullptr;
@@ -30,7 +30,7 @@ struct Stored {
   const std::string& name() const { return tensor != nullptr ? tensor->name : value->name; }
 };
 
-// The checks of one file. Call order: SumStretch() for each stretch, by several threads, then Run().
+// Verifies one file. Call order: SumStretch() for each stretch, on several threads, then Run().
 class FileCheck {
  public:
   FileCheck(const std::string& directory, const DcpContents& contents, size_t number,
@@ -41,7 +41,7 @@ class FileCheck {
         stopped_(stopped) {
     if (!contents.sums.has_value()) return;
     const auto sum = contents.sums->find(name_);
-    if (sum == contents.sums->end() || sum->second.bytes != bytes_) return;  // Among contents.faults.
+    if (sum == contents.sums->end() || sum->second.bytes != bytes_) return;  // Reported in contents.faults.
     crc32_ = sum->second.crc32;
     sums_.resize((bytes_ + kStretch - 1) / kStretch);
   }
@@ -52,7 +52,7 @@ class FileCheck {
 
   size_t stretches() const { return sums_.size(); }
 
-  // An error only if it is not a fault of the file.
+  // Returns only errors that are not defects of the file.
   absl::Status SumStretch(size_t stretch) {
     absl::StatusOr<uint32_t>& sum = sums_[stretch];
     sum = Crc32Of(static_cast<int64_t>(stretch) * kStretch);
@@ -60,20 +60,20 @@ class FileCheck {
   }
 
   absl::Status Run() {
-    if (bytes_ < 0) return absl::OkStatus();  // Missing: among contents.faults.
+    if (bytes_ < 0) return absl::OkStatus();  // Missing: reported in contents.faults.
     absl::StatusOr<std::unique_ptr<InputFile>> opened = InputFile::Open(path_);
     if (!opened.ok()) return Tell(name_, opened.status());
     const std::shared_ptr<const InputFile> file = *std::move(opened);
     FSDPD_ASSIGN_OR_RETURN(const bool intact, CompareSum());
     std::stable_sort(records.begin(), records.end(),
                      [](const Stored& a, const Stored& b) { return a.place().begin < b.place().begin; });
-    int64_t end = 0;  // Of the records that were looked into.
+    int64_t end = 0;  // End of the records examined so far.
     for (const Stored& record : records) {
       if (stopped_()) break;
       const DcpPlace& place = record.place();
       if (place.begin < end || place.bytes <= 0 || place.begin > file->size() ||
           place.bytes > file->size() - place.begin || !place.transform.empty()) {
-        continue;  // Told already; many could share one, and it would be read for each.
+        continue;  // Reported already; examining it could be quadratic if many overlap.
       }
       end = place.begin + place.bytes;
       FSDPD_RETURN_IF_ERROR(Tell(record.name(), CheckRecord(file, record, intact)));
@@ -82,14 +82,14 @@ class FileCheck {
   }
 
  private:
-  // Returns what is not a fault of the file.
+  // Records a defect of the file; returns any other error.
   absl::Status Tell(const std::string& where, const absl::Status& status) {
     if (status.ok() || !IsFaultOfFile(status)) return status;
     faults.Add(where, std::string(status.message()));
     return absl::OkStatus();
   }
 
-  // Each stretch opens the file: a checkpoint may have more files than a process may have open.
+  // Opens the file per stretch: a checkpoint may have more files than the process may open.
   absl::StatusOr<uint32_t> Crc32Of(int64_t begin) const {
     FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path_));
     const int64_t end = std::min(begin + kStretch, bytes_);
@@ -104,7 +104,7 @@ class FileCheck {
     return crc32;
   }
 
-  // Whether all its bytes are those that were committed.
+  // Whether all bytes are as committed.
   absl::StatusOr<bool> CompareSum() {
     if (!crc32_.has_value()) return false;
     uint32_t crc32 = 0;
@@ -133,7 +133,7 @@ class FileCheck {
   const std::string path_, name_;
   const int64_t bytes_;
   const std::function<bool()>& stopped_;
-  std::optional<uint32_t> crc32_;  // As committed. Missing: the file has no checksum that applies to it.
+  std::optional<uint32_t> crc32_;  // As committed; nullopt: no checksum for this file.
   std::vector<absl::StatusOr<uint32_t>> sums_;
 };
 

@@ -24,13 +24,14 @@ class DcpVerifyTest : public ::testing::Test {
     EXPECT_TRUE(CommitTestFiles(dir_.path(), WriteTestFiles(dir_.path(), SmallTensors(), 2)).ok());
   }
 
-  // With `bytes` as this file: whether it was told. What is read must be right or an error, told or not.
+  // Whether replacing this file's content is reported. Reads must return correct data or an error in any
+  // case.
   bool Told(const std::string& file, const std::string& bytes) {
     const std::string path = dir_.File(file);
     const std::string good = ReadFileOf(path);
     WriteFileOf(path, bytes);
     const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 1);
-    ReadBack(dir_.path(), SmallTensors()).IgnoreError();  // A wrong number is a failed expectation.
+    ReadBack(dir_.path(), SmallTensors()).IgnoreError();  // Wrong data fails an expectation.
     WriteFileOf(path, good);
     return !verdict.ok() || !verdict->faults.empty();
   }
@@ -39,14 +40,14 @@ class DcpVerifyTest : public ::testing::Test {
   std::mt19937 random_{1};
 };
 
-TEST_F(DcpVerifyTest, AWholeCheckpointHasNoFault) {
+TEST_F(DcpVerifyTest, AcceptsIntactCheckpoint) {
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 3);
   ASSERT_TRUE(verdict.ok()) << verdict.status();
   EXPECT_TRUE(verdict->faults.empty()) << verdict->faults[0].where << verdict->faults[0].what;
   EXPECT_EQ(verdict->unsummed_records, 0);
 }
 
-TEST_F(DcpVerifyTest, EveryFlippedByteIsToldAndNeverReadAsAnotherNumber) {
+TEST_F(DcpVerifyTest, ReportsEveryFlippedByte) {
   for (const char* file : {kDcpMetadataName, kDcpSumsName, "__0_0.distcp", "__1_0.distcp"}) {
     const std::string good = ReadFileOf(dir_.File(file));
     ASSERT_GT(good.size(), 100u);
@@ -59,13 +60,13 @@ TEST_F(DcpVerifyTest, EveryFlippedByteIsToldAndNeverReadAsAnotherNumber) {
   }
 }
 
-TEST_F(DcpVerifyTest, EveryTornFileIsTold) {
+TEST_F(DcpVerifyTest, ReportsEveryTruncatedFile) {
   for (const char* file : {kDcpMetadataName, kDcpSumsName, "__0_0.distcp", "__1_0.distcp"}) {
     const std::string good = ReadFileOf(dir_.File(file));
     for (int i = 0; i < Seeds(30); ++i) {
       const size_t size = random_() % good.size();
       EXPECT_TRUE(Told(file, good.substr(0, size))) << file << ", " << size << " bytes";
-      // The length is there, the end was never written.
+      // Full length, but the end was never written.
       std::string zeros = good;
       std::fill(zeros.begin() + static_cast<int64_t>(size), zeros.end(), '\0');
       EXPECT_TRUE(zeros == good || Told(file, zeros)) << file << ", zeros from byte " << size;
@@ -73,8 +74,8 @@ TEST_F(DcpVerifyTest, EveryTornFileIsTold) {
   }
 }
 
-// Several threads read it, a part each.
-TEST(DcpVerify, AFileLongerThanAStretchIsComparedWhole) {
+// Several threads read it in parts.
+TEST(DcpVerify, ComparesFilesLongerThanAStretch) {
   const TempDir dir;
   constexpr int64_t kNumbers = (70 << 20) / sizeof(float);
   CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), {MakeTestTensor("long", "float32", {kNumbers})}, 1))
@@ -96,8 +97,8 @@ TEST(DcpVerify, AFileLongerThanAStretchIsComparedWhole) {
   EXPECT_TRUE(VerifyDcp(dir.path(), 3)->faults.empty());
 }
 
-// As if torch had written it: no checksums of ours.
-TEST_F(DcpVerifyTest, WithoutSumsTheRecordsOwnChecksumsSayWhichTensorIsDamaged) {
+// Like a checkpoint written by torch, without our checksums.
+TEST_F(DcpVerifyTest, RecordChecksumsNameDamagedTensor) {
   std::filesystem::remove(dir_.File(kDcpSumsName));
   EXPECT_TRUE(VerifyDcp(dir_.path(), 1)->faults.empty());
   const absl::StatusOr<DcpContents> contents = LoadContents(dir_.path());
@@ -107,7 +108,7 @@ TEST_F(DcpVerifyTest, WithoutSumsTheRecordsOwnChecksumsSayWhichTensorIsDamaged) 
       const std::string path = dir_.File(contents->index.files[chunk.place.file]);
       const std::string good = ReadFileOf(path);
       std::string bad = good;
-      // The first of the numbers: the record's only data that is long enough to be no name.
+      // The first record data that is too long to be a name.
       const size_t data = bad.find("data/0FB", chunk.place.begin);
       ASSERT_NE(data, std::string::npos);
       const auto number =
@@ -124,7 +125,7 @@ TEST_F(DcpVerifyTest, WithoutSumsTheRecordsOwnChecksumsSayWhichTensorIsDamaged) 
   }
 }
 
-TEST_F(DcpVerifyTest, WithoutSumsDamageAnywhereNeverCrashesAndIsNeverAnotherNumber) {
+TEST_F(DcpVerifyTest, DamageWithoutSumsNeverYieldsWrongNumbers) {
   std::filesystem::remove(dir_.File(kDcpSumsName));
   for (const char* file : {kDcpMetadataName, "__0_0.distcp", "__1_0.distcp"}) {
     const std::string good = ReadFileOf(dir_.File(file));
@@ -137,7 +138,7 @@ TEST_F(DcpVerifyTest, WithoutSumsDamageAnywhereNeverCrashesAndIsNeverAnotherNumb
   }
 }
 
-TEST_F(DcpVerifyTest, AllFaultsAreToldAtOnce) {
+TEST_F(DcpVerifyTest, ReportsAllViolations) {
   std::filesystem::remove(dir_.File("__0_0.distcp"));
   std::filesystem::resize_file(dir_.File("__1_0.distcp"), 700);
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 2);
@@ -147,8 +148,8 @@ TEST_F(DcpVerifyTest, AllFaultsAreToldAtOnce) {
   EXPECT_THAT(where, ::testing::IsSupersetOf({"__0_0.distcp", "__1_0.distcp", "model.w", "model.c"}));
 }
 
-// A hostile index could name one large record a million times.
-TEST_F(DcpVerifyTest, ARecordThatManyNameIsReadOnce) {
+// A hostile index could refer to one large record a million times.
+TEST_F(DcpVerifyTest, ReadsSharedRecordOnce) {
   std::filesystem::remove(dir_.File(kDcpSumsName));
   DcpIndex index = LoadContents(dir_.path())->index;
   const DcpValue value = index.values[0];
@@ -168,8 +169,8 @@ TEST_F(DcpVerifyTest, ARecordThatManyNameIsReadOnce) {
                                                     HasSubstr("is not what was written")));
 }
 
-// As torch writes it with set_crc32_options(False).
-TEST_F(DcpVerifyTest, RecordsWithoutChecksumsAreCountedAndNoFault) {
+// Like torch with set_crc32_options(False).
+TEST_F(DcpVerifyTest, CountsRecordsWithoutChecksums) {
   std::filesystem::remove(dir_.File(kDcpSumsName));
   for (const char* file : {"__0_0.distcp", "__1_0.distcp"}) {
     std::string bytes = ReadFileOf(dir_.File(file));
@@ -183,7 +184,7 @@ TEST_F(DcpVerifyTest, RecordsWithoutChecksumsAreCountedAndNoFault) {
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 2);
   ASSERT_TRUE(verdict.ok()) << verdict.status();
   EXPECT_TRUE(verdict->faults.empty()) << verdict->faults[0].where << verdict->faults[0].what;
-  int64_t records = 1;  // The value.
+  int64_t records = 1;  // Including the value.
   for (const DcpTensor& tensor : verdict->contents.index.tensors) {
     for (const DcpChunk& chunk : tensor.chunks) records += IsEmpty(chunk.at) ? 0 : 1;
   }
@@ -192,12 +193,12 @@ TEST_F(DcpVerifyTest, RecordsWithoutChecksumsAreCountedAndNoFault) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(DcpVerifyTest, AMachineThatCannotOpenFilesFindsNoFault) {
+TEST_F(DcpVerifyTest, OpenFileLimitIsNotAViolation) {
   rlimit before;
   getrlimit(RLIMIT_NOFILE, &before);
   rlimit none = before;
   none.rlim_cur = 0;
-  // It is called once the contents are loaded, before a file is read.
+  // Called after the contents are loaded and before a file is read.
   const absl::Status status = VerifyDcp(dir_.path(), 1, [&] {
                                 setrlimit(RLIMIT_NOFILE, &none);
                                 return false;
@@ -207,7 +208,7 @@ TEST_F(DcpVerifyTest, AMachineThatCannotOpenFilesFindsNoFault) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("Too many open files"));
 }
 
-TEST_F(DcpVerifyTest, AnInterruptEndsIt) {
+TEST_F(DcpVerifyTest, StopsOnCancellation) {
   EXPECT_TRUE(absl::IsCancelled(VerifyDcp(dir_.path(), 2, [] { return true; }).status()));
 }
 

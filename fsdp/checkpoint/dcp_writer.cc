@@ -26,7 +26,7 @@
 namespace fsdpd {
 namespace {
 
-// Summed, then written while it is still in the cache.
+// Checksummed and then written while still in the cache.
 constexpr int64_t kStretch = 1 << 20;
 constexpr size_t kMaxFaultsTold = 5;
 constexpr char kPart[] = ".part";
@@ -39,7 +39,7 @@ iovec PieceOf(const std::string& bytes) { return PieceOf(bytes.data(), static_ca
 absl::Status CheckOpen(const std::string& directory) {
   const std::string metadata = absl::StrCat(directory, "/", kDcpMetadataName);
   if (access(metadata.c_str(), F_OK) != 0) {
-    // Only what is not there is not committed; a server that does not answer says nothing of it.
+    // Only a missing file means not committed; an unresponsive server does not.
     return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(absl::StrCat("look for ", metadata));
   }
   return absl::FailedPreconditionError(absl::StrCat(directory, " has a committed checkpoint already"));
@@ -58,14 +58,14 @@ absl::Status RemoveWhere(const std::string& directory,
   return error ? ErrnoStatus(absl::StrCat("list ", directory), error.value()) : absl::OkStatus();
 }
 
-// What an attempt before left of this file.
+// Removes .part files that earlier attempts left for this file.
 absl::Status RemoveParts(const std::string& directory, const std::string& name) {
   return RemoveWhere(directory, [&](const std::string& found) {
     return absl::StartsWith(found, name + ".") && absl::EndsWith(found, kPart);
   });
 }
 
-// Files of an earlier attempt, complete or not, which have other names.
+// Removes files of earlier attempts, complete or not, that are not part of this checkpoint.
 absl::Status RemoveFilesBeside(const std::string& directory, const DcpSums& named) {
   return RemoveWhere(directory, [&](const std::string& found) {
     const bool of_a_rank =
@@ -86,8 +86,7 @@ DcpWriter::DcpWriter(std::string directory, std::string part_path, const DcpFile
       values_(layout.values.size()) {}
 
 DcpWriter::~DcpWriter() {
-  // Its bytes are reserved: what nobody finishes must not fill the disk. That of a process that was killed
-  // is left, and removed by the next Create().
+  // Frees the reserved space of an unfinished file. A killed process leaves its file to the next Create().
   if (!finished_) unlink(part_path_.c_str());
   close(fd_);
 }
@@ -134,7 +133,7 @@ absl::Status DcpWriter::Write(size_t piece, const MakeNumbers& numbers) {
     data_crc32 = Crc32(bytes, stretch, data_crc32);
     pending.push_back(PieceOf(bytes, stretch));
     done += stretch;
-    if (done == frame.data_bytes) break;  // With the tail.
+    if (done == frame.data_bytes) break;  // Together with the tail.
     const int64_t next = layout_.piece_begins[piece] + head_bytes + done;
     FSDPD_RETURN_IF_ERROR(WriteAt(fd_, part_path_, at, std::move(pending)));
     pending.clear();
@@ -194,17 +193,18 @@ absl::Status CommitDcp(const std::string& directory, const std::vector<const Dcp
     named[files[i]->name] = sums[i];
   }
   if (const absl::Status left = RemoveFilesBeside(directory, named); !left.ok())
-    LogWarning("%s", left.message());  // They are in nobody's way.
+    LogWarning("%s", left.message());  // They do no harm.
   const std::string metadata = MetadataOf(index);
   const auto bytes = static_cast<int64_t>(metadata.size());
   named[kDcpMetadataName] = {bytes, Crc32(metadata.data(), bytes)};
   FSDPD_RETURN_IF_ERROR(ReplaceFile(directory, kDcpSumsName, SumsText(named)));
-  // The names of all files, before the one that makes a checkpoint of them.
+  // Make the names of all files durable before the one that makes them a checkpoint.
   FSDPD_RETURN_IF_ERROR(SyncDirectory(directory));
   FSDPD_RETURN_IF_ERROR(ReplaceFile(directory, kDcpMetadataName, metadata));
   const absl::Status synced = SyncDirectory(directory);
   if (synced.ok()) return synced;
-  // Whether the rename outlives the machine is not known: who is told so must not find it there.
+  // Durability of the rename is unknown: remove the file, so that a reported failure never leaves a
+  // checkpoint.
   const std::string path = absl::StrCat(directory, "/", kDcpMetadataName);
   if (unlink(path.c_str()) == 0) return synced;
   return absl::Status(synced.code(), absl::StrCat(synced.message(), "; it is a checkpoint all the same, as ",

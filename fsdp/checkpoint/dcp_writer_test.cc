@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(DcpWriter, WhatIsWrittenIsReadBackHoweverItIsCut) {
+TEST(DcpWriter, RoundTripsAnyPartition) {
   for (const int cuts : {1, 2, 3, 5, 13}) {
     TempDir dir;
     const WrittenFiles written = WriteTestFiles(dir.path(), SmallTensors(), cuts);
@@ -27,7 +27,7 @@ TEST(DcpWriter, WhatIsWrittenIsReadBackHoweverItIsCut) {
   }
 }
 
-TEST(DcpWriter, LargePiecesAreWrittenInStretches) {
+TEST(DcpWriter, WritesLargePiecesInStretches) {
   TempDir dir;
   const std::vector<TestTensor> tensors = {MakeTestTensor("large", "float32", {1000, 1111})};
   ASSERT_TRUE(CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), tensors, 2)).ok());
@@ -35,7 +35,7 @@ TEST(DcpWriter, LargePiecesAreWrittenInStretches) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST(DcpWriter, TheIndexComesBackFromTheMetadata) {
+TEST(DcpWriter, MetadataRestoresIndex) {
   TempDir dir;
   const WrittenFiles written = WriteTestFiles(dir.path(), SmallTensors(), 3);
   const absl::StatusOr<DcpIndex> made = IndexOf({&written.files[0], &written.files[1], &written.files[2]});
@@ -57,7 +57,7 @@ TEST(DcpWriter, TheIndexComesBackFromTheMetadata) {
   }
 }
 
-TEST(DcpWriter, FilesOfAnAttemptBeforeAreReplaced) {
+TEST(DcpWriter, ReplacesFilesOfEarlierAttempt) {
   TempDir dir;
   WriteTestFiles(dir.path(), SmallTensors(), 5);  // Never committed.
   const std::string old_file = dir.File("__1_0.distcp");
@@ -71,11 +71,11 @@ TEST(DcpWriter, FilesOfAnAttemptBeforeAreReplaced) {
   }
 }
 
-TEST(DcpWriter, AFileHasItsNameWhenItIsComplete) {
+TEST(DcpWriter, RenamesFileWhenComplete) {
   TempDir dir;
   const TestTensor tensor = MakeTestTensor("w", "float32", {9});
   const DcpFile layout = LayOut("__0_0.distcp", PiecesOfRun("w", tensor.type, {9}, 0, 9));
-  const auto before = DcpWriter::Create(dir.path(), layout);  // A process that does not know that it is late.
+  const auto before = DcpWriter::Create(dir.path(), layout);  // A late process of an earlier attempt.
   ASSERT_TRUE(before.ok()) << before.status();
   const auto writer = DcpWriter::Create(dir.path(), layout);
   ASSERT_TRUE((*before)->Write(0, tensor.numbers.data()).ok());
@@ -86,11 +86,11 @@ TEST(DcpWriter, AFileHasItsNameWhenItIsComplete) {
   ASSERT_TRUE(sum.ok()) << sum.status();
   ASSERT_TRUE(CommitDcp(dir.path(), {&layout}, {*sum}).ok());
   EXPECT_TRUE(ReadBack(dir.path(), {tensor}).ok());
-  // The file, .metadata and the sums, and nothing else.
+  // Only the file, .metadata and the checksums.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 3);
 }
 
-TEST(DcpWriter, ACommittedCheckpointIsNotWrittenTo) {
+TEST(DcpWriter, RejectsCommittedCheckpoint) {
   TempDir dir;
   const WrittenFiles written = WriteTestFiles(dir.path(), SmallTensors(), 1);
   ASSERT_TRUE(CommitTestFiles(dir.path(), written).ok());
@@ -99,7 +99,7 @@ TEST(DcpWriter, ACommittedCheckpointIsNotWrittenTo) {
   EXPECT_TRUE(ReadBack(dir.path(), SmallTensors()).ok());
 }
 
-TEST(DcpWriter, WhatIsNotWholeIsNotCommitted) {
+TEST(DcpWriter, RejectsIncompleteCommit) {
   TempDir dir;
   WrittenFiles written = WriteTestFiles(dir.path(), SmallTensors(), 3);
   const auto commit = [&](const std::vector<const DcpFile*>& files, const std::vector<DcpSum>& sums) {
@@ -111,11 +111,11 @@ TEST(DcpWriter, WhatIsNotWholeIsNotCommitted) {
       commit({&written.files[0], &written.files[2]}, {written.sums[0], written.sums[2]});
   EXPECT_TRUE(absl::IsFailedPrecondition(hole));
   EXPECT_THAT(std::string(hole.message()), HasSubstr("model.w: has a hole"));
-  // A rank that laid out another model.
+  // A rank with the layout of another model.
   DcpFile other = LayOut("__9_0.distcp", {{"model.w", FindTensorType("float32"), {5, 8}, {{0, 0}, {5, 8}}}});
   EXPECT_THAT(std::string(commit({&written.files[0], &other}, {written.sums[0], {}}).message()),
               HasSubstr("float32 [5, 7] for one file and float32 [5, 8] for another"));
-  // A file that is shorter than its rank said, and one that is gone.
+  // A file that is shorter than reported, and one that is missing.
   std::filesystem::resize_file(dir.File("__1_0.distcp"), 100);
   EXPECT_TRUE(absl::IsDataLoss(CommitTestFiles(dir.path(), written)));
   std::filesystem::remove(dir.File("__1_0.distcp"));
@@ -123,7 +123,7 @@ TEST(DcpWriter, WhatIsNotWholeIsNotCommitted) {
   EXPECT_FALSE(std::filesystem::exists(dir.File(kDcpMetadataName)));
 }
 
-TEST(DcpWriter, ADiskWithoutRoomIsToldBeforeTheFirstByte) {
+TEST(DcpWriter, DetectsFullDiskBeforeWriting) {
   TempDir dir;
   const DcpFile layout =
       LayOut("__0_0.distcp", {{"w", FindTensorType("float32"), {100000}, {{0}, {100000}}}});
@@ -140,7 +140,7 @@ TEST(DcpWriter, ADiskWithoutRoomIsToldBeforeTheFirstByte) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "the part that could not be reserved is gone";
 }
 
-TEST(DcpWriter, AFileThatIsNotFinishedTakesNoRoom) {
+TEST(DcpWriter, UnfinishedFileFreesSpace) {
   TempDir dir;
   const DcpFile layout =
       LayOut("__0_0.distcp", {{"w", FindTensorType("float32"), {100000}, {{0}, {100000}}}});
@@ -151,8 +151,8 @@ TEST(DcpWriter, AFileThatIsNotFinishedTakesNoRoom) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
-// A process of an attempt before made its part after the new attempt's, and is done after the commit.
-TEST(DcpWriter, ALateFileDoesNotReplaceACommittedOne) {
+// A process of an earlier attempt creates its file after the new attempt's, and finishes after the commit.
+TEST(DcpWriter, LateFileDoesNotReplaceCommittedFile) {
   TempDir dir;
   const TestTensor tensor = MakeTestTensor("w", "float32", {9});
   const DcpFile layout = LayOut("__0_0.distcp", PiecesOfRun("w", tensor.type, {9}, 0, 9));
@@ -170,11 +170,12 @@ TEST(DcpWriter, ALateFileDoesNotReplaceACommittedOne) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-// Only "there is none" means that nothing is committed.
-TEST(DcpWriter, ADirectoryThatCannotBeAskedIsNotWrittenTo) {
+// Only "not found" means not committed.
+TEST(DcpWriter, RejectsUnreadableDirectory) {
   TempDir dir;
   const WrittenFiles written = WriteTestFiles(dir.path(), SmallTensors(), 1);
-  std::filesystem::create_symlink(kDcpMetadataName, dir.File(kDcpMetadataName));  // Which has no end.
+  std::filesystem::create_symlink(kDcpMetadataName,
+                                  dir.File(kDcpMetadataName));  // A symbolic link to itself.
   const absl::Status created = DcpWriter::Create(dir.path(), written.files[0]).status();
   EXPECT_TRUE(absl::IsUnavailable(created)) << created;
   EXPECT_TRUE(absl::IsUnavailable(CommitTestFiles(dir.path(), written)));

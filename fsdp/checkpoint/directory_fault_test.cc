@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(DirectoryFault, OfThePathSaysWhatToWriteAndOfADiskWhatItSaid) {
+TEST(DirectoryFault, SeparatesPathErrorsFromDiskErrors) {
   EXPECT_EQ(DirectoryFault("make /proc/x", ENOENT).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(DirectoryFault("list /etc/hostname/x", ENOTDIR).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(DirectoryFault("list /etc/hostname/x", ENOTDIR).message(),

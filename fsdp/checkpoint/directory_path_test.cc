@@ -5,14 +5,14 @@
 namespace fsdpd {
 namespace {
 
-TEST(DirectoryPath, ASlashAtTheEndIsNoPartOfIt) {
+TEST(DirectoryPath, RemovesTrailingSlash) {
   EXPECT_EQ(WithoutSlash("/runs/7"), "/runs/7");
   EXPECT_EQ(WithoutSlash("/runs/7//"), "/runs/7");
   EXPECT_EQ(WithoutSlash("//"), "/");
   EXPECT_EQ(WithoutSlash(""), "");
 }
 
-TEST(DirectoryPath, TheNameIsItsLastWord) {
+TEST(DirectoryPath, NameIsLastComponent) {
   EXPECT_EQ(DirectoryName("/runs/7/"), "7");
   EXPECT_EQ(DirectoryName("7"), "7");
 }

@@ -44,7 +44,7 @@ absl::Status ReserveBytes(int fd, const std::string& path, int64_t bytes) {
   do {
     result = fallocate(fd, 0, 0, bytes);
   } while (result != 0 && errno == EINTR);
-  // Without the file system's help the disk may turn out to be full later.
+  // Without support by the file system, a full disk is detected only when writing.
   if (result != 0 && errno == EOPNOTSUPP) result = ftruncate(fd, bytes);
   return result == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("reserve ", bytes, " bytes of ", path));
 }

@@ -17,10 +17,10 @@
 namespace fsdpd {
 namespace {
 
-// What a family's configuration class says where a file says nothing, and what its layers always have.
+// Defaults of a family's configuration class, and fixed properties of its layers.
 struct LlamaFamily {
   const char* model_type;
-  int64_t kv_heads;  // 0: as many as heads.
+  int64_t kv_heads;  // 0: same as heads.
   int64_t head_dim;  // 0: hidden_size / num_attention_heads.
   bool qk_norm;
   bool qkv_bias;
@@ -56,8 +56,8 @@ void ReadLlama3Scaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScalin
   }
 }
 
-// There mscale and mscale_all_dim count where both are written; otherwise rotated parts have the scale of 1
-// and 0, and scores that of mscale_all_dim alone.
+// transformers uses mscale and mscale_all_dim together if both are present; otherwise the rotated parts use
+// the scale of 1 and 0, and scores use mscale_all_dim only.
 void ReadMscale(HfReader* in, const TextNode& rope, v1::Llama::Yarn* yarn) {
   const TextNode* all_dim = in->Present(rope, "mscale_all_dim");
   const TextNode* mscale = in->Present(rope, "mscale");
@@ -89,7 +89,7 @@ void ReadYarnScaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling*
   }
 }
 
-// At the top in most files; newer ones group it with its kind under rope_parameters.
+// rope_theta is a top-level field in most files; newer ones have it in rope_parameters.
 void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   llama->set_rope_theta(in->Number(in->root(), "rope_theta", family.rope_theta));
   bool has_theta = in->Present("rope_theta") != nullptr;
@@ -128,7 +128,7 @@ void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   }
 }
 
-// A window at least as long as the longest sequence cuts nothing.
+// A window at least as long as the longest sequence has no effect.
 void CheckWindowCutsNothing(HfReader* in, const LlamaFamily& family, int64_t window,
                             const TextNode& said_by) {
   const int64_t positions = in->Integer("max_position_embeddings", family.positions);
@@ -139,7 +139,7 @@ void CheckWindowCutsNothing(HfReader* in, const LlamaFamily& family, int64_t win
                    "write null when sequences are trained no longer than the window");
 }
 
-// `layer_types` of newer files says for each layer what older ones say by rules.
+// `layer_types` of newer files lists per layer what older files express by rules.
 bool CheckLayerTypes(HfReader* in, int64_t layers) {
   const TextNode* types = in->Present("layer_types");
   if (types == nullptr) return false;
@@ -174,7 +174,7 @@ void CheckWindow(HfReader* in, const LlamaFamily& family, int64_t layers) {
                          window == nullptr ? in->root() : *window);
 }
 
-// Layers without experts: Qwen3-MoE's file names them, or says of which so many each is the only one with.
+// Layers without experts: Qwen3-MoE's file lists them, or gives the interval between layers with experts.
 void ReadDenseLayers(HfReader* in, int64_t layers, v1::Llama::Experts* experts) {
   if (const TextNode* step = in->Present("decoder_sparse_step");
       step != nullptr && in->Integer("decoder_sparse_step") > 1) {
@@ -188,14 +188,15 @@ void ReadDenseLayers(HfReader* in, int64_t layers, v1::Llama::Experts* experts) 
     int64_t number = -1;
     if (!absl::SimpleAtoi(layer.text, &number) || number < 0)
       return in->WrongType(in->root(), *dense, "does not list layers by their numbers");
-    if (number < layers) named.insert(number);  // As there, where a layer looks for its own number.
+    if (number < layers) named.insert(number);  // As in transformers, which looks up the layer's own number.
   }
   if (!named.empty() && *named.rbegin() >= static_cast<int64_t>(named.size()))
     return in->NotSupported(*dense, "a list of mlp_only_layers other than the first ones");
   experts->set_dense_layers(static_cast<int64_t>(named.size()));
 }
 
-// There one number of a batch's tokens and of all layers together; of routers that are alike, this much.
+// transformers computes one loss over a batch's tokens of all layers; for identical routers, this is the
+// equivalent.
 void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
   in->Skip({"router_aux_loss_coef"});
   if (!in->Flag("output_router_logits")) return;
@@ -215,14 +216,14 @@ void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
 
 bool IsNull(const TextNode* node) { return node != nullptr && node->kind == TextNode::Kind::kNull; }
 
-// The first so many, or the family's own number where the file says nothing.
+// The number of leading dense layers, or the family's default.
 int64_t DenseLayers(HfReader* in, const LlamaFamily& family) {
   const TextNode* dense = in->Present("first_k_dense_replace");
   if (dense == nullptr) return Is(family, kDeepSeekV3) ? 3 : 0;
   return dense->text == "0" ? 0 : in->Integer("first_k_dense_replace");
 }
 
-// DeepSeek-V3's routing. Its router's loss is none of transformers'.
+// DeepSeek-V3's routing. transformers does not implement its router loss.
 void ReadDots1(HfReader* in, const LlamaFamily& family, v1::Llama::Experts* experts) {
   const bool deepseek = Is(family, kDeepSeekV3);
   experts->set_count(in->Integer("n_routed_experts"));
@@ -236,10 +237,10 @@ void ReadDots1(HfReader* in, const LlamaFamily& family, v1::Llama::Experts* expe
   experts->set_groups_per_token(in->Integer("topk_group", deepseek ? 4 : 1));
   experts->set_weight_scale(in->Number(in->root(), "routed_scaling_factor", deepseek ? 2.5 : 1));
   experts->set_dense_layers(DenseLayers(in, family));
-  if (!deepseek) in->Skip({"scoring_func", "topk_method"});  // transformers has one of each.
+  if (!deepseek) in->Skip({"scoring_func", "topk_method"});  // transformers supports only one of each.
 }
 
-// DeepSeek-V2's. Its method "greedy" leaves no group out, whatever the file says of groups.
+// DeepSeek-V2's routing. Its method "greedy" ignores groups, whatever the file contains.
 void ReadDeepSeekV2Experts(HfReader* in, v1::Llama::Experts* experts) {
   experts->set_count(in->Integer("n_routed_experts", 64));
   experts->set_per_token(in->Integer("num_experts_per_tok"));
@@ -263,7 +264,7 @@ void ReadDeepSeekV2Experts(HfReader* in, v1::Llama::Experts* experts) {
   experts->set_group_scores(v1::Llama::Experts::GROUP_SCORES_BEST);
 }
 
-// The file has one name for it, which is also all of the family's.
+// A field that must have the family's only supported value.
 void CheckName(HfReader* in, const char* key, absl::string_view only) {
   const std::string name = in->Text(in->root(), key, only);
   if (name == only) return;
@@ -271,7 +272,7 @@ void CheckName(HfReader* in, const char* key, absl::string_view only) {
                    absl::StrCat("only ", only, " is"));
 }
 
-// What the file of DeepSeek-V2 or V3 has beside experts and their numbers.
+// Fields of DeepSeek-V2 and V3 other than experts and sizes.
 void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
   latent->set_rank(in->Integer("kv_lora_rank", 512));
@@ -302,7 +303,7 @@ void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
            "write 0 in the file to say that none are meant");
 }
 
-// Transformers computes none for these families.
+// transformers computes no router loss for these families.
 void TellDeepSeekLoss(HfReader* in, const LlamaFamily& family) {
   const TextNode* loss = in->Present("aux_loss_alpha");
   if (!IsDeepSeek(family) || loss == nullptr || in->Weight("aux_loss_alpha", 0).value_or(0) == 0) return;
@@ -313,7 +314,7 @@ void TellDeepSeekLoss(HfReader* in, const LlamaFamily& family) {
 }
 
 void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
-  if (IsDeepSeek(family)) {  // All of these are without effect in a model whose layers are all dense.
+  if (IsDeepSeek(family)) {  // These fields have no effect if all layers are dense.
     in->Skip({"first_k_dense_replace", "moe_intermediate_size", "n_group", "n_routed_experts",
               "n_shared_experts", "norm_topk_prob", "num_experts_per_tok", "routed_scaling_factor",
               "topk_group", "topk_method", "aux_loss_alpha"});
@@ -345,14 +346,14 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   llama->set_intermediate_size(in->Integer("intermediate_size"));
   llama->set_layers(in->Integer("num_hidden_layers"));
   llama->set_heads(in->Integer("num_attention_heads"));
-  // Absent is the family's own number, null is as many as heads.
+  // Absent means the family's default, null means as many as heads.
   const bool written = in->Find("num_key_value_heads") != nullptr;
   const int64_t kv_heads = written || family.kv_heads == 0 ? llama->heads() : family.kv_heads;
   if (llama->heads() > 0) llama->set_kv_heads(in->Integer("num_key_value_heads", kv_heads));
   if (in->Present("head_dim") != nullptr || family.head_dim > 0) {
     llama->set_head_size(in->Integer("head_dim", family.head_dim));
   } else if (llama->heads() > 0 && llama->hidden_size() % llama->heads() == 0) {
-    llama->set_head_size(llama->hidden_size() / llama->heads());  // Else the rules say why not.
+    llama->set_head_size(llama->hidden_size() / llama->heads());  // Otherwise the rules explain why not.
   }
   llama->set_norm_epsilon(in->Number(in->root(), "rms_norm_eps", family.norm_epsilon));
   if (in->Present("max_position_embeddings") != nullptr) {
@@ -362,11 +363,12 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   llama->set_tied_embeddings(in->Flag("tie_word_embeddings"));
   llama->set_qk_norm(family.qk_norm);
   llama->set_attention_bias(family.qkv_bias);
-  if (family.qk_norm) in->Skip({"qk_norm", "use_qk_norm"});  // Their classes decide: files may repeat it.
+  if (family.qk_norm) in->Skip({"qk_norm", "use_qk_norm"});  // Determined by the class; files may repeat it.
   if (family.qkv_bias) in->Skip({"qkv_bias"});
   ReadRope(in, family, llama);
   CheckWindow(in, family, llama->layers());
-  // Of qwen2 and mixtral the class itself decides. The others' flag gives the output projection a bias too.
+  // Determined by the class for qwen2 and mixtral. For others the flag adds a bias to the output projection
+  // too.
   if (family.qkv_bias || Is(family, kMixtral)) {
     in->Skip({"attention_bias"});
   } else {
@@ -408,7 +410,7 @@ void ReadGpt2(HfReader* in, v1::Gpt2* gpt2) {
 
 struct Architecture {
   const char* model_type;
-  const char* name;          // Among `architectures`.
+  const char* name;          // As in `architectures`.
   const LlamaFamily* llama;  // Null: gpt2.
 };
 
@@ -430,7 +432,7 @@ std::string KnownTypes() {
   return absl::StrCat("known are ", known);
 }
 
-// Null after a fault.
+// Null after a violation.
 const Architecture* FindArchitecture(HfReader* in) {
   const char* fix = "give the file that lies beside the weights";
   if (in->root().kind != TextNode::Kind::kMap) {
@@ -464,7 +466,7 @@ const Architecture* FindArchitecture(HfReader* in) {
   return nullptr;
 }
 
-// Sizes say nothing of it, and weights that are not bf16, fp16 or fp32 are refused where they are loaded.
+// Sizes do not show quantization; weights other than bf16, fp16 or fp32 are rejected when loaded.
 void TellQuantized(HfReader* in) {
   const TextNode* quantized = in->Present("quantization_config");
   if (quantized == nullptr) return;
@@ -472,7 +474,7 @@ void TellQuantized(HfReader* in) {
            "make them bf16 first, or start from other weights; precision.compute: fp8 is what trains in FP8");
 }
 
-// Of model.llama or model.gpt2, and what may say it, of which a file has one.
+// A field of model.llama or model.gpt2, and its alternative keys, of which a file has one.
 struct FieldKeys {
   const char* field;
   std::vector<const char*> keys;

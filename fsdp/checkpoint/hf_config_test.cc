@@ -74,7 +74,7 @@ constexpr char kDeepSeekV3[] = R"({
   "topk_group": 4, "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 129280
 })";
 
-// Of DeepSeek-V2 what is other than that: 160 experts in eight groups.
+// What differs in DeepSeek-V2: 160 experts in eight groups.
 constexpr char kDeepSeekV2[] = R"({
   "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "aux_loss_alpha": 0.001,
   "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 5120, "intermediate_size": 12288,
@@ -128,7 +128,7 @@ std::string FaultsOf(const std::string& text) {
   return faults;
 }
 
-// The faults of the good file with one piece of text exchanged.
+// Violations of the valid file with one piece of text replaced.
 std::string FaultsWith(const std::string& piece, const std::string& instead) {
   return FaultsOf(With(kLlama, piece, instead));
 }
@@ -150,7 +150,7 @@ TEST(HfConfig, ReadsLlama3) {
   EXPECT_FALSE(llama.has_rope_scaling());
 }
 
-TEST(HfConfig, ReadsTheScalingOfLlama31) {
+TEST(HfConfig, ReadsLlama31Scaling) {
   const v1::Llama llama = Read(With(kLlama, "\"rope_scaling\": null", kLlama3Scaling)).llama();
   EXPECT_EQ(llama.rope_scaling().factor(), 8);
   EXPECT_EQ(llama.rope_scaling().low_freq_factor(), 1);
@@ -158,8 +158,8 @@ TEST(HfConfig, ReadsTheScalingOfLlama31) {
   EXPECT_EQ(llama.rope_scaling().original_positions(), 8192);
 }
 
-// The second one was taken without a word.
-TEST(HfConfig, TwoValuesOfRopeThetaAreRefused) {
+// Regression test: the second value was used silently.
+TEST(HfConfig, RejectsDuplicateRopeTheta) {
   const std::string piece = "\"rope_theta\": 500000.0";
   EXPECT_TRUE(absl::StrContains(
       FaultsWith(piece, R"("rope_theta": 10000.0, "rope_parameters": {"rope_theta": 500000.0})"),
@@ -178,7 +178,7 @@ TEST(HfConfig, ReadsRopeParametersOfNewerFiles) {
   EXPECT_EQ(Read(With(kLlama, "\"rope_scaling\": null", scaled)).llama().rope_scaling().factor(), 8);
 }
 
-TEST(HfConfig, ReadsMistralWithHeadsNarrowerThanTheModel) {
+TEST(HfConfig, ReadsMistralWithNarrowHeads) {
   const v1::Llama llama = Read(kMistral).llama();
   EXPECT_EQ(llama.head_size(), 128);
   EXPECT_EQ(llama.hidden_size(), 5120);
@@ -186,7 +186,7 @@ TEST(HfConfig, ReadsMistralWithHeadsNarrowerThanTheModel) {
   EXPECT_FALSE(llama.qk_norm());
 }
 
-TEST(HfConfig, Qwen2HasBiasesAndQwen3HasNormsOfItsHeads) {
+TEST(HfConfig, ReadsQwen2BiasesAndQwen3HeadNorms) {
   const v1::Llama qwen2 = Read(kQwen2).llama();
   EXPECT_TRUE(qwen2.attention_bias());
   EXPECT_FALSE(qwen2.qk_norm());
@@ -202,7 +202,7 @@ TEST(HfConfig, ReadsMixtralAndQwen3Moe) {
   const v1::Llama mixtral = Read(kMixtral).llama();
   EXPECT_EQ(mixtral.experts().count(), 8);
   EXPECT_EQ(mixtral.experts().per_token(), 2);
-  EXPECT_FALSE(mixtral.experts().has_intermediate_size());  // The model's.
+  EXPECT_FALSE(mixtral.experts().has_intermediate_size());  // That of the model.
   EXPECT_TRUE(mixtral.experts().normalized());
   EXPECT_EQ(mixtral.experts().balance_loss(), 0);
   EXPECT_FALSE(mixtral.qk_norm());
@@ -218,7 +218,7 @@ TEST(HfConfig, ReadsMixtralAndQwen3Moe) {
   EXPECT_EQ(qwen.head_size(), 128);
 }
 
-TEST(HfConfig, OfLayersWithoutExpertsTheFirstOnesAreKnown) {
+TEST(HfConfig, SupportsLeadingDenseLayersOnly) {
   const auto with = [](const char* layers) {
     return With(kQwen3Moe, R"("mlp_only_layers": [])", absl::StrCat(R"("mlp_only_layers": )", layers));
   };
@@ -235,8 +235,8 @@ TEST(HfConfig, OfLayersWithoutExpertsTheFirstOnesAreKnown) {
             "c.json:3:26: error: model.hf_config: decoder_sparse_step '0' is not a size [wrong_type]\n");
 }
 
-// A spec's fault had line 1, and names that the file does not have.
-TEST(HfConfig, SaysWhereTheFileHasEachField) {
+// Regression test: violations of the spec had line 1, and names that the file does not contain.
+TEST(HfConfig, ReportsPositionOfEachField) {
   v1::Model model;
   FieldPlaces places;
   EXPECT_TRUE(ReadHfConfig(kMixtral, "c.json", &model, &places).empty());
@@ -248,7 +248,7 @@ TEST(HfConfig, SaysWhereTheFileHasEachField) {
   EXPECT_EQ(Render(Locate(absent, places)), "c.json:1:1: error: model.llama.experts.groups: is wrong [r]");
 }
 
-TEST(HfConfig, TheRoutersLossIsCarriedOverAndItsNoiseIsNot) {
+TEST(HfConfig, KeepsRouterLossAndDropsNoise) {
   const std::string with =
       With(kMixtral, R"("output_router_logits": false)", R"("output_router_logits": true)");
   EXPECT_DOUBLE_EQ(Read(with).llama().experts().balance_loss(), 0.02 * 2 / 32);
@@ -267,12 +267,12 @@ TEST(HfConfig, TheRoutersLossIsCarriedOverAndItsNoiseIsNot) {
   EXPECT_TRUE(absl::StrContains(FaultsOf(noise), "router_jitter_noise"));
 }
 
-// transformers' Mixtral has no such field, and files may.
-TEST(HfConfig, MixtralHasNoBiasesWhateverItsFileSays) {
+// transformers' Mixtral class has no such field, but files may contain it.
+TEST(HfConfig, IgnoresMixtralBiases) {
   EXPECT_EQ(FaultsOf(With(kMixtral, "\"vocab_size\"", "\"attention_bias\": true, \"vocab_size\"")), "");
 }
 
-// The file of DeepSeek-V3 itself, but for its tokens and types.
+// The published file of DeepSeek-V3, except for tokens and types.
 TEST(HfConfig, ReadsDeepSeekV3) {
   const v1::Llama llama = Read(kDeepSeekV3).llama();
   EXPECT_EQ(llama.heads(), 128);
@@ -309,7 +309,7 @@ TEST(HfConfig, ReadsDeepSeekV3) {
   EXPECT_FALSE(Read(dense).llama().has_experts());
 }
 
-TEST(HfConfig, TellsWhatDeepSeeksFileHasMore) {
+TEST(HfConfig, ReportsUnsupportedFieldsOfDeepSeek) {
   EXPECT_EQ(FaultsOf(kDeepSeekV3), "");
   const std::string quantized =
       FaultsOf(With(kDeepSeekV3, R"("moe_layer_freq": 1)",
@@ -332,7 +332,7 @@ TEST(HfConfig, TellsWhatDeepSeeksFileHasMore) {
   }
 }
 
-// The file of DeepSeek-V2 itself, but for its tokens and types; and its method that knows no groups.
+// The published file of DeepSeek-V2, except for tokens and types; and its method without groups.
 TEST(HfConfig, ReadsDeepSeekV2) {
   EXPECT_TRUE(absl::StrContains(FaultsOf(kDeepSeekV2), "[hf_score_scale]"));
   EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeekV2, "\"rope_scaling\"", "\"rope_parameters\"")),
@@ -387,7 +387,7 @@ TEST(HfConfig, ReadsGpt2) {
   EXPECT_TRUE(wide.gpt2().untied_embeddings());
 }
 
-TEST(HfConfig, FillsTheFamilysOwnDefaults) {
+TEST(HfConfig, AppliesDefaultsOfFamily) {
   const auto of = [](const char* type) {
     return Read(absl::StrCat(
                     R"({"vocab_size": 8, "hidden_size": 640, "intermediate_size": 4, "sliding_window": null,
@@ -407,7 +407,7 @@ TEST(HfConfig, FillsTheFamilysOwnDefaults) {
       32);
 }
 
-TEST(HfConfig, NamesTheKnownArchitecturesToWhoBringsAnother) {
+TEST(HfConfig, NamesSupportedArchitectures) {
   EXPECT_EQ(FaultsWith("\"model_type\": \"llama\"", "\"model_type\": \"qwen3_next\""),
             "c.json:9:3: error: model.hf_config: model_type 'qwen3_next' is not supported; known are llama, "
             "mistral, "
@@ -420,7 +420,7 @@ TEST(HfConfig, NamesTheKnownArchitecturesToWhoBringsAnother) {
       "c.json:2:20: error: model.hf_config: architectures 'LlamaForCausalLM' is not a list [wrong_type]\n");
 }
 
-TEST(HfConfig, RefusesWhatWouldBeAnotherModel) {
+TEST(HfConfig, RejectsUnsupportedFields) {
   EXPECT_EQ(FaultsWith("\"attention_bias\": false", "\"attention_bias\": true"),
             "c.json:3:3: error: model.hf_config: attention_bias true: a bias of the attention's output "
             "projection is "
@@ -445,7 +445,7 @@ TEST(HfConfig, RefusesWhatWouldBeAnotherModel) {
   }
 }
 
-TEST(HfConfig, RefusesASlidingWindowThatCutsSequencesShort) {
+TEST(HfConfig, RejectsShortSlidingWindow) {
   const std::string fault = FaultsOf(With(kMistral, "\"sliding_window\": null", "\"sliding_window\": 4096"));
   EXPECT_EQ(
       fault,
@@ -453,7 +453,7 @@ TEST(HfConfig, RefusesASlidingWindowThatCutsSequencesShort) {
       "attention over a part of the sequence is not supported; write null when sequences are trained no "
       "longer "
       "than the window [hf_not_supported]\n");
-  // Where mistral's file says nothing, its class says 4096.
+  // mistral's class defaults to 4096.
   EXPECT_TRUE(absl::StartsWith(FaultsOf(With(kMistral, "\"sliding_window\": null,", "")),
                                "c.json:1:1: error: model.hf_config: sliding_window 4096, less than"));
   EXPECT_EQ(FaultsOf(With(kMistral, "\"sliding_window\": null", "\"sliding_window\": 131072")), "");
@@ -461,7 +461,7 @@ TEST(HfConfig, RefusesASlidingWindowThatCutsSequencesShort) {
   const char* on = "\"use_sliding_window\": true";
   EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen2, off, on)), "sliding_window 4096, less than"));
   const std::string layers = With(kQwen2, "\"max_window_layers\": 21", "\"max_window_layers\": 24");
-  EXPECT_EQ(FaultsOf(With(layers.c_str(), off, on)), "");  // Layers from 24 on, of 24.
+  EXPECT_EQ(FaultsOf(With(layers.c_str(), off, on)), "");  // Layers 24 and up, of 24.
   const std::string none = With(kQwen2, "\"max_window_layers\": 21", "\"max_window_layers\": 0");
   EXPECT_TRUE(absl::StrContains(FaultsOf(With(none.c_str(), off, on)), "sliding_window 4096, less than"));
   const char* types = R"("layer_types": ["full_attention", "sliding_attention"])";
@@ -469,7 +469,7 @@ TEST(HfConfig, RefusesASlidingWindowThatCutsSequencesShort) {
   EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen3, off, types)), "has 2 entries for 36 layers"));
 }
 
-TEST(HfConfig, NamesEveryFaultOfTheFile) {
+TEST(HfConfig, ReportsAllViolations) {
   EXPECT_EQ(FaultsWith("\"hidden_size\": 4096", "\"hidden_size\": \"wide\", \"rms_norm_eps\": 1"),
             "c.json:13:3: error: model.hf_config: rms_norm_eps is written twice; keep one [duplicate_field]\n"
             "c.json:7:18: error: model.hf_config: hidden_size 'wide' is not a size [wrong_type]\n");
@@ -497,7 +497,7 @@ TEST(HfConfig, NamesEveryFaultOfTheFile) {
       "c.json:16:26: error: model.hf_config: tie_word_embeddings '0' is not true or false [wrong_type]\n");
 }
 
-TEST(HfConfig, SaysWhatIsNoConfigAtAll) {
+TEST(HfConfig, RejectsInvalidFile) {
   EXPECT_EQ(FaultsWith("{\n", "[").substr(0, 7), "c.json:");
   EXPECT_EQ(
       FaultsOf("[]"),
@@ -509,8 +509,8 @@ TEST(HfConfig, SaysWhatIsNoConfigAtAll) {
       "[hf_no_config]\n");
 }
 
-// Dropout went without a word.
-TEST(HfConfig, WarnsOfTheDropoutThatItDrops) {
+// Regression test: dropout was ignored silently.
+TEST(HfConfig, WarnsOfDropout) {
   EXPECT_EQ(FaultsOf(kLlama), "");
   EXPECT_EQ(FaultsWith("\"attention_dropout\": 0.0", "\"attention_dropout\": 0.2"),
             "c.json:4:3: warning: model.hf_config: dropout is not supported and is ignored: "
@@ -521,13 +521,13 @@ TEST(HfConfig, WarnsOfTheDropoutThatItDrops) {
       << "the family's own where the file says nothing";
 }
 
-TEST(HfConfig, TakesTheLongestSequenceOver) {
+TEST(HfConfig, ReadsMaximumSequenceLength) {
   EXPECT_EQ(Read(kMistral).llama().positions(), 131072);
   EXPECT_FALSE(Read(kLlama).llama().has_positions());
 }
 
-// "a field's name is a group of fields" was said of a file that a copy had cut off.
-TEST(HfConfig, SaysThatAFileIsCutOff) {
+// Regression test: a truncated file was reported as a field that is a group of fields.
+TEST(HfConfig, ReportsTruncatedFile) {
   const std::string whole(kLlama);
   for (size_t size = 1; size + 1 < whole.size(); ++size) {
     EXPECT_TRUE(absl::StrContains(FaultsOf(whole.substr(0, size)),

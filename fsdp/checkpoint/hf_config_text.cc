@@ -44,7 +44,7 @@ std::string Json(const TextNode& node, int indent) {
   return absl::StrCat(is_map ? "{" : "[", absl::StrJoin(parts, ","), pad, is_map ? "}" : "]");
 }
 
-// Lines of an object.
+// The lines of a JSON object.
 class Fields {
  public:
   void Json(absl::string_view key, absl::string_view json) {
@@ -55,7 +55,7 @@ class Fields {
   void Number(absl::string_view key, double number) { Json(key, NumberText(number)); }
   void Flag(absl::string_view key, bool flag) { Json(key, flag ? "true" : "false"); }
 
-  // What a person would write: all digits that were given, and no more.
+  // Shortest text with up to 15 digits.
   static std::string NumberText(double number) { return absl::StrFormat("%.15g", number); }
 
   std::string Object() const { return absl::StrCat("{\n", absl::StrJoin(lines_, ",\n"), "\n}\n"); }
@@ -152,7 +152,7 @@ absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dty
   fields.Text("model_type", type);
   fields.Size("vocab_size", model.vocab_size);
   fields.Size("hidden_size", model.hidden_size);
-  // Mixtral's is that of its experts.
+  // Mixtral's intermediate_size is that of its experts.
   fields.Size("intermediate_size",
               type == "mixtral" ? model.experts.intermediate_size : model.intermediate_size);
   fields.Size("num_hidden_layers", model.layers);

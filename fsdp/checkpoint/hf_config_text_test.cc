@@ -1,4 +1,4 @@
-// What is written is read again by fsdp/checkpoint/hf_config.h, into the same sizes.
+// Round trips through fsdp/checkpoint/hf_config.h, with equal sizes.
 #include "fsdp/checkpoint/hf_config_text.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ void ExpectComesBack(const LlamaConfig& llama) {
   EXPECT_EQ(read.experts.shared_intermediate_size, llama.experts.shared_intermediate_size);
 }
 
-TEST(HfConfigText, EachFamilyOfOursComesBack) {
+TEST(HfConfigText, RoundTripsLlamaFamilies) {
   LlamaConfig llama = SomeLlama();
   ExpectComesBack(llama);
   llama.rope_scaling.factor = 8;
@@ -86,7 +86,7 @@ TEST(HfConfigText, EachFamilyOfOursComesBack) {
   EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "no family has both";
 }
 
-TEST(HfConfigText, ModelsWithExpertsComeBack) {
+TEST(HfConfigText, RoundTripsExperts) {
   for (LlamaConfig llama : {SmallMixtral(), SmallQwen3Moe(), SmallDots1()}) {
     llama.head_size = 6;
     ExpectComesBack(llama);
@@ -98,7 +98,7 @@ TEST(HfConfigText, ModelsWithExpertsComeBack) {
   EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "Mixtral's are";
 }
 
-TEST(HfConfigText, ModelsWithLatentsComeBackWithExpertsAndWithout) {
+TEST(HfConfigText, RoundTripsLatentAttention) {
   LlamaConfig llama = SmallDeepSeek();
   ExpectComesBack(llama);
   llama.rope_scaling = {40, 1, 32, 4096, /*yarn=*/true, /*mscale=*/0.7, /*mscale_all_dim=*/1.2};
@@ -123,7 +123,7 @@ TEST(HfConfigText, ModelsWithLatentsComeBackWithExpertsAndWithout) {
   ExpectComesBack(llama);
 }
 
-TEST(HfConfigText, Gpt2ComesBack) {
+TEST(HfConfigText, RoundTripsGpt2) {
   Gpt2Config gpt2 = SmallGpt2();
   gpt2.layers = 3;
   gpt2.intermediate_size = 24;
@@ -142,8 +142,8 @@ TEST(HfConfigText, Gpt2ComesBack) {
   EXPECT_FALSE(read.tied_embeddings);
 }
 
-// It was left out: a reader took the default of 0.02.
-TEST(HfConfigText, TheDeviationOfInitialValuesComesBack) {
+// Regression test: it was omitted, and readers used the default of 0.02.
+TEST(HfConfigText, RoundTripsInitialDeviation) {
   for (const ModelConfig& config : {ModelConfig(SomeLlama()), ModelConfig(SmallGpt2())}) {
     const auto text = MakeHfConfig(config, "float32", 0.05);
     ASSERT_TRUE(text.ok()) << text.status();
@@ -154,7 +154,7 @@ TEST(HfConfigText, TheDeviationOfInitialValuesComesBack) {
   }
 }
 
-TEST(HfConfigText, EveryFieldIsWrittenAgainInItsPlace) {
+TEST(HfConfigText, RewriteKeepsFieldsInOrder) {
   const auto text = RewriteHfConfig(
       R"({"b": [1, -2.5e-07, true, null, "1", {}, []], "a": {"x": "é \" \n"}, "dtype": "float32", "z": "true"})",
       "bfloat16");

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kMaxIndexBytes = JsonLimits().bytes;
 constexpr int64_t kStretch = 4 << 20;
 
-// Of each file those tensors that the index says it has.
+// By file: the tensors that the index assigns to it.
 using Named = std::map<std::string, std::set<std::string>>;
 
 class Look {
@@ -47,7 +47,7 @@ class Look {
  private:
   std::string PathOf(const std::string& name) const { return absl::StrCat(directory_, "/", name); }
 
-  // `file`: of the directory; `where`: of the file, or empty.
+  // `file`: in the directory; `where`: within the file, or empty.
   void Fault(const std::string& file, const std::string& where, const std::string& what,
              absl::StatusCode code = absl::StatusCode::kDataLoss) {
     const std::string in_file = where.empty() ? what : absl::StrCat(where, ": ", what);
@@ -80,7 +80,7 @@ class Look {
     return absl::OkStatus();
   }
 
-  // `named`: what the file must have; null: whatever is there.
+  // `named`: the tensors that the file must have; null: any.
   absl::Status AddFile(const std::string& name, const std::set<std::string>* named) {
     contents_.files.push_back({name, nullptr, 0});
     absl::StatusOr<std::unique_ptr<InputFile>> opened = InputFile::Open(PathOf(name));
@@ -109,7 +109,7 @@ class Look {
       if (!is_new) Fault(name, entry.name, absl::StrCat("is in another file too: ", first->second));
       contents_.tensors.push_back({std::move(entry), contents_.files.size() - 1});
     }
-    // Where the head is not whole what it lacks is told.
+    // Do not report missing tensors if the header is incomplete.
     if (named == nullptr || !head.first.ok()) return absl::OkStatus();
     for (const std::string& tensor : *named) {
       if (found.count(tensor) == 0)
@@ -119,7 +119,7 @@ class Look {
   }
 
   const std::string directory_;
-  std::map<std::string, std::string> file_of_;  // By tensor: the first that has it.
+  std::map<std::string, std::string> file_of_;  // By tensor: the first file that has it.
   HfContents contents_;
 };
 

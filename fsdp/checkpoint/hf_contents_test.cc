@@ -1,5 +1,5 @@
-// Directories as we write them, damaged in every way that shows without checksums. Those of transformers are
-// in tests/parity.
+// Directories written by fsdpd, with every kind of damage that is detectable without checksums. tests/parity
+// covers those of transformers.
 #include "fsdp/checkpoint/hf_contents.h"
 
 #include <absl/strings/str_cat.h>
@@ -24,7 +24,7 @@ using ::testing::StartsWith;
 
 class HfContentsTest : public ::testing::Test {
  protected:
-  // Three files: model.w; model.b; the rest.
+  // Three files: model.w; model.b; everything else.
   HfContentsTest() {
     std::vector<StoredTensor> stored;
     const std::vector<TestTensor> tensors = SmallTensors();
@@ -67,7 +67,7 @@ class HfContentsTest : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(HfContentsTest, SaysWhereEachTensorIs) {
+TEST_F(HfContentsTest, LocatesEachTensor) {
   EXPECT_THAT(Faults(), IsEmpty());
   const HfContents contents = Load();
   ASSERT_THAT(contents.files, SizeIs(3));
@@ -77,7 +77,7 @@ TEST_F(HfContentsTest, SaysWhereEachTensorIs) {
   EXPECT_EQ(contents.files[contents.tensors[0].file].name, Part(1));
 }
 
-TEST_F(HfContentsTest, EveryFaultOfEveryFileIsTold) {
+TEST_F(HfContentsTest, ReportsAllViolationsOfAllFiles) {
   std::filesystem::remove(dir_.File(Part(1)));
   Replace(Part(2), "I64", "I32");
   std::filesystem::resize_file(dir_.File(Part(3)), std::filesystem::file_size(dir_.File(Part(3))) - 1);
@@ -90,27 +90,27 @@ TEST_F(HfContentsTest, EveryFaultOfEveryFileIsTold) {
                           StartsWith(Part(3) + ": none: its numbers end at byte 4 ")));
 }
 
-TEST_F(HfContentsTest, ATensorInTwoFilesIsTold) {
+TEST_F(HfContentsTest, ReportsTensorInTwoFiles) {
   WriteFileOf(dir_.File(Part(3)), ReadFileOf(dir_.File(Part(2))));
   EXPECT_THAT(Faults(), ElementsAre(absl::StrCat(Part(3), ": model.c: is in another file too: ", Part(2)),
                                     Part(3) + ": has no none, which the index says",
                                     Part(3) + ": has no step, which the index says"));
 }
 
-TEST_F(HfContentsTest, WhatTheIndexDoesNotNameIsNoFault) {
+TEST_F(HfContentsTest, AllowsTensorsMissingFromIndex) {
   Replace(kHfIndexName, absl::StrCat("    \"none\": \"", Part(3), "\",\n"), "");
   EXPECT_THAT(Faults(), IsEmpty());
   EXPECT_THAT(Load().tensors, SizeIs(5));
 }
 
-TEST_F(HfContentsTest, AnIndexThatIsNoneIsTold) {
+TEST_F(HfContentsTest, RejectsInvalidIndex) {
   WriteFileOf(dir_.File(kHfIndexName), "{}");
   EXPECT_THAT(Faults(), ElementsAre(absl::StrCat(kHfIndexName, ": has no weight_map")));
   WriteFileOf(dir_.File(kHfIndexName), R"({"weight_map": {"a": "x", "a": "y"}})");
   EXPECT_THAT(Faults(), ElementsAre(HasSubstr("a key is there twice")));
 }
 
-TEST_F(HfContentsTest, ReadingAllSaysWhatIsShorterByNow) {
+TEST_F(HfContentsTest, ReadingAllReportsTruncatedFile) {
   HfContents contents = Load();
   ASSERT_TRUE(ReadAllOf(&contents, 2, [] { return false; }).ok());
   EXPECT_THAT(contents.faults, IsEmpty());
@@ -123,7 +123,7 @@ TEST_F(HfContentsTest, ReadingAllSaysWhatIsShorterByNow) {
   EXPECT_TRUE(absl::IsCancelled(ReadAllOf(&contents, 2, [] { return true; })));
 }
 
-TEST_F(HfContentsTest, WithoutSafetensorsThereIsNothing) {
+TEST_F(HfContentsTest, EmptyDirectoryIsNotFound) {
   TempDir empty;
   EXPECT_TRUE(absl::IsNotFound(LoadHfContents(empty.path()).status()));
 }

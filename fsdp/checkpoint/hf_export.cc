@@ -24,8 +24,8 @@ namespace {
 
 constexpr char kMarkName[] = "fsdpd.json";
 constexpr int64_t kMaxMarkBytes = 1 << 16;
-constexpr int64_t kFileBytes = 5'000'000'000;  // As transformers cut them.
-constexpr int kMaxThreads = 8;                 // Disks are not faster with more.
+constexpr int64_t kFileBytes = 5'000'000'000;  // The default of transformers.
+constexpr int kMaxThreads = 8;                 // More threads do not make disks faster.
 
 absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t most) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path));
@@ -35,7 +35,7 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t most) {
   return text;
 }
 
-// By a job of this service, this one or another.
+// Whether a job of fsdpd wrote it, this one or another.
 bool IsExport(const std::string& directory) {
   const absl::StatusOr<std::string> text = ReadWhole(absl::StrCat(directory, "/", kMarkName), kMaxMarkBytes);
   const absl::StatusOr<JsonValue> mark = text.ok() ? ParseJson(*text) : text.status();
@@ -51,7 +51,7 @@ absl::Status CheckMayReplace(const std::string& directory) {
       absl::StrCat(directory, ": is there already and is no job's export; move it away"));
 }
 
-// None where the job did not start from a directory that has one of this model.
+// Nullopt if the job did not start from a directory with a config.json of this model.
 std::optional<std::string> ConfigOfStart(const Spec& spec) {
   const std::string& load = spec.checkpoint.load;
   if (load.empty()) return std::nullopt;

@@ -1,5 +1,4 @@
-// What a job leaves as a Hugging Face directory. That transformers compute the same with it is shown in
-// tests/parity.
+// Hugging Face exports of jobs. tests/parity shows that transformers computes the same with them.
 #include "fsdp/checkpoint/hf_export.h"
 
 #include <absl/strings/str_cat.h>
@@ -63,7 +62,7 @@ class HfExportTest : public ::testing::Test {
   Spec spec_;
 };
 
-TEST_F(HfExportTest, HasTheTypeThatTheJobComputedIn) {
+TEST_F(HfExportTest, UsesComputeType) {
   const absl::StatusOr<int64_t> wide = Export("job-1");
   ASSERT_TRUE(wide.ok()) << wide.status();
   EXPECT_EQ(TypeOfAll(), "float32");
@@ -74,20 +73,20 @@ TEST_F(HfExportTest, HasTheTypeThatTheJobComputedIn) {
   ASSERT_TRUE(narrow.ok()) << narrow.status();
   EXPECT_EQ(TypeOfAll(), "bfloat16");
   EXPECT_EQ(*wide, 2 * *narrow);
-  spec_.precision.compute = DType::kFp16;  // Which has no room for what parameters may have become.
+  spec_.precision.compute = DType::kFp16;  // Out of range for values that parameters may have reached.
   ASSERT_TRUE(Export("job-1").ok());
   EXPECT_EQ(TypeOfAll(), "float32");
   EXPECT_FALSE(fs::exists(hf_ + ".1.part"));
   EXPECT_FALSE(fs::exists(hf_ + ".replaced"));
 }
 
-TEST_F(HfExportTest, HasTheDeviationThatTheJobsParametersBeganWith) {
+TEST_F(HfExportTest, WritesInitialDeviation) {
   spec_.initial.deviation = 0.05;
   ASSERT_TRUE(Export("job-1").ok());
   EXPECT_THAT(Read("config.json"), HasSubstr("\"initializer_range\": 0.05"));
 }
 
-TEST_F(HfExportTest, KeepsWhatTheStartsConfigSaysBesides) {
+TEST_F(HfExportTest, KeepsOtherFieldsOfStartConfig) {
   fs::create_directories(dir_.File("start"));
   const std::string config =
       R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16,
@@ -97,15 +96,15 @@ TEST_F(HfExportTest, KeepsWhatTheStartsConfigSaysBesides) {
   ASSERT_TRUE(Export("job-1").ok());
   EXPECT_THAT(Read("config.json"), HasSubstr("\"eos_token_id\": 31"));
   EXPECT_THAT(Read("config.json"), HasSubstr("\"dtype\": \"float32\""));
-  // Of another model it says nothing here.
+  // The config of another model is not used.
   std::get<Gpt2Config>(spec_.model).norm_epsilon = 1e-6;
   ASSERT_TRUE(Export("job-1").ok());
   EXPECT_THAT(Read("config.json"), Not(HasSubstr("eos_token_id")));
   EXPECT_THAT(Read("config.json"), HasSubstr("\"layer_norm_epsilon\": 1e-06"));
 }
 
-// What a job that goes on in the directory of an earlier one has learnt belongs at that place.
-TEST_F(HfExportTest, ReplacesWhatAJobLeftAndNothingElse) {
+// A job that continues in the directory of an earlier one replaces its export.
+TEST_F(HfExportTest, ReplacesOnlyExportsOfJobs) {
   ASSERT_TRUE(Export("job-1").ok());
   for (const char* job : {"job-1", "job-2", ""}) {
     WriteFileOf(hf_ + "/left.txt", "of the one before");
@@ -116,12 +115,12 @@ TEST_F(HfExportTest, ReplacesWhatAJobLeftAndNothingElse) {
     EXPECT_FALSE(fs::exists(hf_ + "/model-00001-of-00002.safetensors"));
     EXPECT_THAT(Read("fsdpd.json"), HasSubstr(absl::StrCat("{\"job\": \"", job, "\"")));
   }
-  fs::remove(hf_ + "/fsdpd.json");  // As somebody's own directory.
+  fs::remove(hf_ + "/fsdpd.json");  // Like a directory that is not ours.
   EXPECT_TRUE(absl::IsAlreadyExists(Export("job-2").status()));
   EXPECT_EQ(TypeOfAll(), "float32");
 }
 
-TEST_F(HfExportTest, MayReplaceWhatTheJobStartedFrom) {
+TEST_F(HfExportTest, MayReplaceStartDirectory) {
   ASSERT_TRUE(Export("job-1").ok());
   WriteFileOf(hf_ + "/config.json",
               absl::StrReplaceAll(Read("config.json"), {{"{", "{\n  \"eos_token_id\": 31,"}}));
@@ -132,9 +131,9 @@ TEST_F(HfExportTest, MayReplaceWhatTheJobStartedFrom) {
   EXPECT_THAT(Read("config.json"), HasSubstr("\"eos_token_id\": 31"));
 }
 
-// Rank 0 of attempt 1 is stopped, its node is lost with its locks, and it continues while attempt 2 exports,
-// or after that.
-TEST_F(HfExportTest, ALateRank0OfAnEarlierAttemptChangesNothing) {
+// Rank 0 of attempt 1 is stopped and its node lost with its locks; it continues during or after the export of
+// attempt 2.
+TEST_F(HfExportTest, LateRankOfEarlierAttemptChangesNothing) {
   for (const bool second_is_done : {false, true}) {
     fs::remove_all(hf_);
     struct stat before = {}, after = {};
@@ -143,7 +142,7 @@ TEST_F(HfExportTest, ALateRank0OfAnEarlierAttemptChangesNothing) {
       return attempt == newest ? absl::OkStatus() : absl::FailedPreconditionError("taken by a later attempt");
     };
     std::atomic<bool> asked{false};
-    const auto second = [&] {  // The first's threads ask whether they are to stop.
+    const auto second = [&] {  // Polled by the first export's threads.
       if (asked.exchange(true)) return false;
       newest = 2;
       EXPECT_EQ(*RemoveUnfinished(spec_.checkpoint.dir), 1) << "as attempt 2 does at its start";
@@ -154,14 +153,14 @@ TEST_F(HfExportTest, ALateRank0OfAnEarlierAttemptChangesNothing) {
       return false;
     };
     Spec narrow = spec_;
-    narrow.precision.compute = DType::kBf16;  // So that its numbers would show.
+    narrow.precision.compute = DType::kBf16;  // To distinguish its numbers.
     const auto first = ExportHf(narrow, {"job-1", 1, native_, second, [&] { return may_commit(1); }});
     EXPECT_TRUE(asked);
     EXPECT_FALSE(first.ok()) << "it would have replaced what attempt 2 has made";
     EXPECT_EQ(stat(hf_.c_str(), &after) == 0, second_is_done);
     EXPECT_EQ(before.st_ino, after.st_ino);
     if (second_is_done) EXPECT_EQ(TypeOfAll(), "float32");
-    // It comes to its export only now.
+    // Starts its export only now.
     const auto later =
         ExportHf(narrow, {"job-1", 1, native_, [] { return false; }, [&] { return may_commit(1); }});
     EXPECT_EQ(later.status().message(), "taken by a later attempt");
@@ -171,7 +170,7 @@ TEST_F(HfExportTest, ALateRank0OfAnEarlierAttemptChangesNothing) {
   }
 }
 
-TEST_F(HfExportTest, WhatFailsLeavesTheOneBefore) {
+TEST_F(HfExportTest, FailureKeepsPreviousExport) {
   ASSERT_TRUE(Export("job-1").ok());
   spec_.precision.compute = DType::kBf16;
   EXPECT_TRUE(absl::IsCancelled(Export("job-1", /*stopped=*/true).status()));

@@ -13,17 +13,17 @@ namespace {
 constexpr absl::string_view kWithoutEffect[] = {
     // clang-format off
 
-    // Tokens and tokenizers: token files have them already.
+    // Tokens and tokenizers: token files already contain ids.
     "add_bos_token", "add_eos_token", "bos_token_id", "cls_token_id", "decoder_start_token_id",
     "eos_token_id", "pad_token_id", "sep_token_id", "tokenizer_class", "unk_token_id",
-    // Types of the stored weights and of transformers' own arithmetic, versions, and where the file is from.
+    // Types of the stored weights and of transformers' arithmetic, versions, and origin.
     "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "unsloth_fixed",
     "unsloth_version", "use_bfloat16",
-    // How transformers runs the same arithmetic.
+    // How transformers executes the same arithmetic.
     "attn_implementation", "chunk_size_feed_forward", "ep_size", "gradient_checkpointing",
     "pretraining_tp", "reorder_and_upcast_attn", "torchscript", "use_cache", "use_flash_attn",
     "use_flash_attention",
-    // What a forward pass returns.
+    // Return values of a forward pass.
     "keys_to_ignore_at_inference", "output_past", "output_attentions", "output_hidden_states", "return_dict",
     // Generation.
     "bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping",
@@ -39,15 +39,15 @@ constexpr absl::string_view kWithoutEffect[] = {
     "tf_legacy_loss", "tie_encoder_decoder",
     // Repeats of other fields.
     "n_ctx", "n_special", "predict_special_tokens", "qk_head_dim",
-    // DeepSeek's router loss, whose weight hf_loss_left_out is about.
+    // DeepSeek's router loss, whose weight hf_loss_left_out reports.
     "seq_aux",
     // clang-format on
 };
 
-// Other models, or custom code next to the weights, compute with these.
+// Fields that other models, or custom code next to the weights, compute with.
 struct Computed {
   absl::string_view key;
-  absl::string_view neutral;  // The value with which it changes nothing; empty: none is known.
+  absl::string_view neutral;  // Value without any effect; empty: unknown.
   const char* what;
 };
 
@@ -123,7 +123,7 @@ void TellUnreadOf(const TextNode& parent, HfReader* in, std::vector<const TextNo
 }  // namespace
 
 void TellUnread(HfReader* in) {
-  // A model whose heads were removed: an empty map has none.
+  // Removed attention heads; an empty map removes none.
   const TextNode* pruned = in->Present("pruned_heads");
   if (pruned != nullptr && !pruned->children.empty()) in->NotSupported(*pruned, "pruned_heads");
   std::vector<const TextNode*> unknown;
@@ -132,7 +132,7 @@ void TellUnread(HfReader* in) {
     const TextNode* rope = in->Present(group);
     if (rope != nullptr && rope->kind == TextNode::Kind::kMap) TellUnreadOf(*rope, in, &unknown);
   }
-  if (unknown.empty() || in->has_errors()) return;  // Of a file that is refused, errors are enough.
+  if (unknown.empty() || in->has_errors()) return;  // For a rejected file, errors suffice.
   const std::string names = absl::StrJoin(unknown, ", ", [](std::string* out, const TextNode* node) {
     absl::StrAppend(out, node->key.substr(0, HfReader::kShown));
   });

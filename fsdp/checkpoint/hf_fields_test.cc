@@ -9,7 +9,7 @@
 namespace fsdpd {
 namespace {
 
-// Of a small llama with these fields more; one line for each fault.
+// Violations of a small llama with these additional fields, one per line.
 std::string FaultsWith(const std::string& fields) {
   const std::string text = absl::StrCat(
       R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64,
@@ -21,7 +21,7 @@ std::string FaultsWith(const std::string& fields) {
   return faults;
 }
 
-TEST(HfFields, AFieldThatScalesOrCapsIsRefusedByName) {
+TEST(HfFields, RejectsFieldsThatScaleOrCap) {
   EXPECT_EQ(FaultsWith(R"("embedding_multiplier": 12.0)"),
             "c.json:3:1: error: model.hf_config: embedding_multiplier 12.0: a scale of embeddings is not "
             "supported [hf_not_supported]\n");
@@ -34,7 +34,7 @@ TEST(HfFields, AFieldThatScalesOrCapsIsRefusedByName) {
   }
 }
 
-TEST(HfFields, AValueThatChangesNothingIsNoFault) {
+TEST(HfFields, AcceptsNeutralValues) {
   EXPECT_EQ(FaultsWith(""), "");
   EXPECT_EQ(FaultsWith(R"("embedding_multiplier": 1.0, "logits_scaling": 1, "final_logit_softcapping": null,
     "qk_norm": false, "num_local_experts": 0, "pruned_heads": {}, "brand_new": null)"),
@@ -45,7 +45,7 @@ TEST(HfFields, AValueThatChangesNothingIsNoFault) {
 }
 
 // As in the published files of Qwen3-Coder and Qwen2.5.
-TEST(HfFields, AFieldThatRepeatsWhatAFamilyHasIsNoFault) {
+TEST(HfFields, AcceptsFieldsImpliedByFamily) {
   const auto faults = [](const char* type, const char* field) {
     v1::Model model;
     std::string told;
@@ -61,14 +61,14 @@ TEST(HfFields, AFieldThatRepeatsWhatAFamilyHasIsNoFault) {
   EXPECT_TRUE(absl::StrContains(faults("qwen2", R"("use_qk_norm": true)"), "hf_not_supported"));
 }
 
-TEST(HfFields, AFieldThatNobodyKnowsIsNamed) {
+TEST(HfFields, WarnsOfUnknownFields) {
   EXPECT_EQ(FaultsWith("\"brand_new\": 3, \"top_k\": 5,\n\"another\": false"),
             "c.json:3:1: warning: model.hf_config: 2 fields are not known and left out: brand_new, another; "
             "check whether the model computes with them [hf_not_known]\n");
 }
 
-// Each is read for another kind of scaling, or at the top.
-TEST(HfFields, FieldsOfRotaryPositionsAreJudgedToo) {
+// Each is read for another kind of scaling, or at the top level.
+TEST(HfFields, ChecksRotaryFields) {
   EXPECT_TRUE(absl::StrContains(
       FaultsWith(R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})"),
       "partial_rotary_factor 0.5: a rotation of a part of each head is not supported"));
@@ -84,7 +84,7 @@ TEST(HfFields, FieldsOfRotaryPositionsAreJudgedToo) {
       "attention_factor 1.2: a scale of rotary positions is not supported"));
 }
 
-TEST(HfFields, InitializerRangeIsHandedOn) {
+TEST(HfFields, ReturnsInitializerRange) {
   const auto range = [](const std::string& field) {
     v1::Model model;
     double read = 0;

@@ -25,16 +25,16 @@
 namespace fsdpd {
 namespace {
 
-// Of each file, in blocks: milliseconds for a model of hundreds of files.
+// Sampled blocks per file: milliseconds for a model with hundreds of files.
 constexpr int64_t kSamples = 8, kSampleBytes = 4096;
 
 // ---- Reading.
 
-// The numbers of a rectangle as they lie one after the other in the whole tensor.
+// Calls `function` for the contiguous runs of a rectangle in the whole tensor.
 template <typename Function>
 absl::Status ForEachRun(const std::vector<int64_t>& shape, const Rectangle& part, const Function& function) {
   if (IsEmpty(part)) return absl::OkStatus();
-  size_t outer = shape.size();  // Dimensions before the first whose rows lie side by side.
+  size_t outer = shape.size();  // Dimensions before the contiguous ones.
   int64_t elements = 1;
   while (outer > 0) {
     --outer;
@@ -61,7 +61,7 @@ absl::Status AddSum(const InputFile& file, const std::string& what, int64_t begi
   return absl::OkStatus();
 }
 
-// Weights of another training have the same size and head: blocks from the first number to the last.
+// Weights of another training run have equal sizes and headers, so blocks of the data are sampled.
 absl::Status AddTraits(const HfFile& file, std::vector<std::string>* lines) {
   const InputFile& input = *file.input;
   const auto add_sum = [&](const std::string& what, int64_t begin, int64_t bytes) {
@@ -81,14 +81,14 @@ absl::Status AddTraits(const HfFile& file, std::vector<std::string>* lines) {
 
 class HfTensorReader : public TensorReader {
  public:
-  // REQUIRES: they have no faults.
+  // REQUIRES: `contents` has no violations.
   explicit HfTensorReader(HfContents contents) : contents_(std::move(contents)) {
     std::vector<StoredTensor> stored;
     for (const HfTensor& tensor : contents_.tensors) {
       const SafetensorsEntry& entry = tensor.entry;
       stored.push_back({entry.name, entry.type, entry.shape, entry.bytes});
     }
-    SetTensors(std::move(stored));  // In the order of the contents: by name.
+    SetTensors(std::move(stored));  // Already sorted by name.
   }
 
   absl::Status ReadRun(size_t tensor, int64_t begin, int64_t count, void* out) const override {
@@ -189,7 +189,7 @@ class HfTensorWriter : public TensorWriter {
       return ErrnoStatus(absl::StrCat("rename ", file.part_path));
     close(file.fd);
     file.fd = -1;
-    // Every byte is the head's or a tensor's.
+    // Every byte belongs to the header or to a tensor.
     uint32_t crc32 = Crc32(file.head.data(), static_cast<int64_t>(file.head.size()));
     for (size_t tensor = begins_[number]; tensor < EndOf(number); ++tensor)
       crc32 = Crc32Joined(crc32, crc32_[tensor], entries_[tensor].bytes);
@@ -211,7 +211,7 @@ class HfTensorWriter : public TensorWriter {
   struct File {
     std::string name, part_path, head;
     int64_t bytes = 0;
-    int fd = -1;  // -1: it is whole.
+    int fd = -1;  // -1: it is complete.
   };
 
   absl::Status Begin(File* file) {
@@ -221,7 +221,7 @@ class HfTensorWriter : public TensorWriter {
     return WriteAt(file->fd, file->part_path, 0, {{const_cast<char*>(file->head.data()), file->head.size()}});
   }
 
-  // Of its tensors; one more than the last.
+  // One past the file's last tensor.
   size_t EndOf(size_t file) const { return file + 1 < begins_.size() ? begins_[file + 1] : entries_.size(); }
 
   std::string NameOf(size_t number) const {
@@ -231,7 +231,7 @@ class HfTensorWriter : public TensorWriter {
   }
 
   std::string IndexText() const {
-    std::map<std::string, std::string> lines;  // By name, as theirs are.
+    std::map<std::string, std::string> lines;  // By name, as transformers sorts them.
     for (size_t i = 0; i < entries_.size(); ++i) {
       lines[entries_[i].name] =
           absl::StrCat("    ", JsonQuoted(entries_[i].name), ": ", JsonQuoted(files_[FileOf(i)].name));
@@ -248,7 +248,7 @@ class HfTensorWriter : public TensorWriter {
   const std::vector<size_t> begins_;
   const std::string config_;
   std::vector<SafetensorsEntry> entries_;
-  std::vector<uint32_t> crc32_;  // Of each entry that was written.
+  std::vector<uint32_t> crc32_;  // By entry, for those that were written.
   std::vector<File> files_;
   int64_t bytes_ = 0, numbers_ = 0;
 };

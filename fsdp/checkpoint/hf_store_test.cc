@@ -1,4 +1,4 @@
-// Directories as we write them, whole and damaged. Those of transformers are in tests/parity.
+// Directories written by fsdpd, intact and damaged. tests/parity covers those of transformers.
 #include "fsdp/checkpoint/hf_store.h"
 
 #include <absl/strings/str_cat.h>
@@ -47,7 +47,7 @@ class HfStoreTest : public ::testing::Test {
   const std::string index_ = "model.safetensors.index.json", first_ = "model-00001-of-00003.safetensors";
 };
 
-TEST_F(HfStoreTest, WhatIsWrittenIsRead) {
+TEST_F(HfStoreTest, RoundTripsTensors) {
   for (const int64_t file_bytes : {1000, 100, 1}) {
     SCOPED_TRACE(file_bytes);
     for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) std::filesystem::remove(entry);
@@ -70,7 +70,7 @@ TEST_F(HfStoreTest, WhatIsWrittenIsRead) {
   }
 }
 
-TEST_F(HfStoreTest, AnIndexThatSaysWhatIsNotThereIsRefused) {
+TEST_F(HfStoreTest, RejectsIndexWithMissingEntries) {
   Write(170);
   ASSERT_TRUE(std::filesystem::exists(dir_.File(first_)));
   Replace(index_, "model.w", "model.v");
@@ -83,21 +83,21 @@ TEST_F(HfStoreTest, AnIndexThatSaysWhatIsNotThereIsRefused) {
   EXPECT_THAT(ErrorOf(), HasSubstr("JSON, byte "));
 }
 
-TEST_F(HfStoreTest, ATensorInTwoFilesIsRefused) {
+TEST_F(HfStoreTest, RejectsTensorInTwoFiles) {
   Write(170);
   WriteFileOf(dir_.File("model-00002-of-00003.safetensors"), ReadFileOf(dir_.File(first_)));
   EXPECT_THAT(ErrorOf(), HasSubstr("is in another file too"));
 }
 
-TEST_F(HfStoreTest, ATornFileIsRefused) {
+TEST_F(HfStoreTest, RejectsTruncatedFile) {
   Write(1000);
   const std::string bytes = ReadFileOf(dir_.File("model.safetensors"));
   WriteFileOf(dir_.File("model.safetensors"), bytes.substr(0, bytes.size() - 1));
   EXPECT_THAT(ErrorOf(), HasSubstr("model.safetensors: step: its numbers end at byte "));
 }
 
-// Size and head are those of every training of the model.
-TEST_F(HfStoreTest, TraitsTellFilesOfOtherNumbersAndNotCopies) {
+// Size and header are equal for all training runs of a model.
+TEST_F(HfStoreTest, TraitsDependOnNumbersOnly) {
   Write(170);
   const auto traits = [this] {
     const auto reader = OpenHfDirectory(dir_.path());
@@ -121,7 +121,7 @@ TEST_F(HfStoreTest, TraitsTellFilesOfOtherNumbersAndNotCopies) {
   }
 }
 
-TEST_F(HfStoreTest, BlocksOfALargeFileAreFromItsFirstNumberToItsLast) {
+TEST_F(HfStoreTest, SamplesSpanWholeFile) {
   const TensorType* type = FindTensorType("uint8");
   const auto writer = MakeHfWriter(dir_.path(), {{"w", type, {100'003}, 100'003}}, 1 << 20, "{}");
   ASSERT_TRUE(writer.ok()) << writer.status();
@@ -136,7 +136,7 @@ TEST_F(HfStoreTest, BlocksOfALargeFileAreFromItsFirstNumberToItsLast) {
   EXPECT_THAT(traits[9], HasSubstr(absl::StrCat(" to ", size - 1, " = ")));
 }
 
-TEST_F(HfStoreTest, AFileThatChangesAfterItWasOpenedIsTold) {
+TEST_F(HfStoreTest, DetectsModifiedFile) {
   Write(170);
   const auto reader = OpenHfDirectory(dir_.path());
   ASSERT_TRUE(reader.ok()) << reader.status();
@@ -148,7 +148,7 @@ TEST_F(HfStoreTest, AFileThatChangesAfterItWasOpenedIsTold) {
   EXPECT_THAT(replaced.message(), HasSubstr(first_ + ": was replaced while it was read: it was inode "));
 }
 
-TEST_F(HfStoreTest, WeightsInAnotherFormAreNamed) {
+TEST_F(HfStoreTest, NamesUnsupportedWeightFormat) {
   EXPECT_TRUE(absl::IsNotFound(OpenHfDirectory(dir_.path()).status()));
   WriteFileOf(dir_.File("pytorch_model.bin"), "x");
   const auto reader = OpenHfDirectory(dir_.path());

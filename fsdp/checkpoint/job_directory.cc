@@ -27,7 +27,7 @@ namespace {
 constexpr char kPrefix[] = "iter_";
 constexpr char kNewest[] = "latest_checkpointed_iteration.txt";
 
-// -1: none of ours.
+// -1: not a checkpoint of ours.
 int64_t StepOf(const std::string& dir, const std::string& name) {
   absl::string_view digits = name;
   int64_t step = -1;
@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   return names;
 }
 
-// Of a save or a commit that was killed.
+// Whether a killed save or commit may have left it.
 bool IsUnfinished(const std::string& name) {
   if (absl::StartsWith(name, "__")) return absl::EndsWith(name, ".part");
   return absl::EndsWith(name, kTemporarySuffix) &&
@@ -60,7 +60,7 @@ bool IsUnfinishedExport(absl::string_view name) {
          !name.empty() && std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
 }
 
-// Of any; .metadata is dealt with first.
+// Whether it is a checkpoint file, except for .metadata, which is removed first.
 bool IsOfCheckpoint(const std::string& name) {
   return IsUnfinished(name) || (absl::StartsWith(name, "__") && absl::EndsWith(name, ".distcp"));
 }
@@ -128,7 +128,7 @@ absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last
       continue;
     }
     if (each.committed && keep_every > 0 && each.step % keep_every == 0) continue;
-    status.Update(RemoveCheckpoint(each.path));  // One that stays must not keep the others.
+    status.Update(RemoveCheckpoint(each.path));  // Continue after a failure.
   }
   return status;
 }
@@ -147,7 +147,7 @@ absl::StatusOr<int64_t> RemoveUnfinished(const std::string& dir) {
       status.Update(gone);
       removed += gone.ok() ? 1 : 0;
     }
-    if (!each.committed) rmdir(each.path.c_str());  // Where nothing is left in it.
+    if (!each.committed) rmdir(each.path.c_str());  // Removes it if it is empty.
   }
   FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(dir));
   for (const std::string& name : names) {

@@ -34,7 +34,7 @@ std::vector<int64_t> StepsIn(const std::string& dir) {
 
 bool AllOwn(const std::string&) { return true; }
 
-TEST(JobDirectory, ListsTheNewestFirstAndSaysWhichAreCommitted) {
+TEST(JobDirectory, ListsNewestFirstWithCommitState) {
   const TempDir dir;
   for (const int64_t step : {5, 20, 100}) MakeCheckpoint(dir.path(), step, step != 20);
   for (const char* other : {"iter_5", "iter_0000005.damaged", "iter_00000x5", "iter_-000005", "notes"})
@@ -42,7 +42,7 @@ TEST(JobDirectory, ListsTheNewestFirstAndSaysWhichAreCommitted) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(100, -20, 5));
 }
 
-TEST(JobDirectory, OfStepsBeyondSevenDigitsIsFoundAgain) {
+TEST(JobDirectory, FindsStepsBeyondSevenDigits) {
   const TempDir dir;
   EXPECT_EQ(CheckpointPath("/runs", 7), "/runs/iter_0000007");
   EXPECT_EQ(CheckpointPath("/runs", 123456789), "/runs/iter_123456789");
@@ -50,22 +50,22 @@ TEST(JobDirectory, OfStepsBeyondSevenDigitsIsFoundAgain) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(123456789));
 }
 
-TEST(JobDirectory, ThatIsNotThereHoldsNone) {
+TEST(JobDirectory, MissingDirectoryIsEmpty) {
   const TempDir dir;
   EXPECT_THAT(StepsIn(dir.File("none")), ElementsAre());
 }
 
-TEST(JobDirectory, RemovesWhatIsOlderAndKeepsWhatIsAskedFor) {
+TEST(JobDirectory, RemovesOldAndKeepsRequested) {
   const TempDir dir;
   for (int64_t step = 10; step <= 60; step += 10) MakeCheckpoint(dir.path(), step, step != 30);
-  MakeCheckpoint(dir.path(), 70, /*committed=*/false);  // Of the next save.
+  MakeCheckpoint(dir.path(), 70, /*committed=*/false);  // The next save.
   const absl::Status status = RemoveOld(dir.path(), 60, /*keep_last=*/2, /*keep_every=*/20, AllOwn);
   ASSERT_TRUE(status.ok()) << status;
-  // 30 was left half by an attempt that ended.
+  // 30 was left incomplete by an earlier attempt.
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(-70, 60, 50, 40, 20));
 }
 
-TEST(JobDirectory, NeitherRemovesNorCountsWhatIsAnotherRuns) {
+TEST(JobDirectory, IgnoresCheckpointsOfOtherRuns) {
   const TempDir dir;
   for (int64_t step = 1; step <= 6; ++step) MakeCheckpoint(dir.path(), step);
   const auto is_own = [&](const std::string& path) { return path > CheckpointPath(dir.path(), 3); };
@@ -73,7 +73,7 @@ TEST(JobDirectory, NeitherRemovesNorCountsWhatIsAnotherRuns) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 5, 3, 2, 1));
 }
 
-TEST(JobDirectory, RemovesOnlyWhatACheckpointHas) {
+TEST(JobDirectory, RemovesOnlyCheckpointFiles) {
   const TempDir dir;
   for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step);
   const std::string notes = CheckpointPath(dir.path(), 1) + "/notes.txt";
@@ -84,7 +84,7 @@ TEST(JobDirectory, RemovesOnlyWhatACheckpointHas) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
 }
 
-TEST(JobDirectory, RemovesWhatAKilledCommitLeft) {
+TEST(JobDirectory, RemovesLeftoversOfKilledCommit) {
   const TempDir dir;
   for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step, step == 2);
   for (const char* name :
@@ -94,7 +94,7 @@ TEST(JobDirectory, RemovesWhatAKilledCommitLeft) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1)));
 }
 
-TEST(JobDirectory, RemovesTheOthersWhereOneCannotBeRemoved) {
+TEST(JobDirectory, ContinuesAfterFailedRemoval) {
   const TempDir dir;
   for (const int64_t step : {1, 2, 3}) MakeCheckpoint(dir.path(), step);
   fs::create_directories(CheckpointPath(dir.path(), 2) + "/__1_0.distcp");
@@ -103,8 +103,8 @@ TEST(JobDirectory, RemovesTheOthersWhereOneCannotBeRemoved) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3, -2));
 }
 
-// As a server that does not answer: looking for .metadata fails, and not since it is not there.
-TEST(JobDirectory, TakesWhatCannotBeSeenForCommitted) {
+// Like an unresponsive server: looking for .metadata fails with an error other than "not found".
+TEST(JobDirectory, TreatsUnreadableCheckpointAsCommitted) {
   const TempDir dir;
   for (const int64_t step : {1, 2, 3}) MakeCheckpoint(dir.path(), step, step != 1);
   fs::create_symlink(".metadata", CheckpointPath(dir.path(), 1) + "/.metadata");  // A link to itself.
@@ -113,7 +113,7 @@ TEST(JobDirectory, TakesWhatCannotBeSeenForCommitted) {
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
 }
 
-TEST(JobDirectory, WhatKilledSavesWereWritingIsRemovedAndNothingElse) {
+TEST(JobDirectory, RemovesOnlyUnfinishedFiles) {
   const TempDir dir;
   for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step, step == 1);
   for (const int64_t step : {1, 2, 3}) {
@@ -139,7 +139,7 @@ TEST(JobDirectory, WhatKilledSavesWereWritingIsRemovedAndNothingElse) {
   EXPECT_EQ(*RemoveUnfinished(dir.File("absent")), 0);
 }
 
-TEST(JobDirectory, ADamagedOneIsKeptInThePlaceOfTheLast) {
+TEST(JobDirectory, SetAsideReplacesEarlierDamagedCheckpoint) {
   const TempDir dir;
   MakeCheckpoint(dir.path(), 1);
   const std::string path = CheckpointPath(dir.path(), 1);
@@ -152,14 +152,15 @@ TEST(JobDirectory, ADamagedOneIsKeptInThePlaceOfTheLast) {
   EXPECT_THAT(SetAside(path).message(), ::testing::HasSubstr("rename " + path));
 }
 
-TEST(JobDirectory, HasNothingOfARecordThatFailed) {
+TEST(JobDirectory, FailedRecordLeavesNothing) {
   const TempDir dir;
-  fs::create_directories(dir.File("latest_checkpointed_iteration.txt"));  // Which no rename replaces.
+  fs::create_directories(
+      dir.File("latest_checkpointed_iteration.txt"));  // A directory, which a rename cannot replace.
   EXPECT_FALSE(RecordNewest(dir.path(), 90).ok());
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 1);
 }
 
-TEST(JobDirectory, RecordsTheNewestWhereOtherToolsLook) {
+TEST(JobDirectory, RecordsNewestForOtherTools) {
   const TempDir dir;
   ASSERT_TRUE(RecordNewest(dir.path(), 90).ok());
   ASSERT_TRUE(RecordNewest(dir.path(), 100).ok());

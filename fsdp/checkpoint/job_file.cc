@@ -18,7 +18,7 @@
 namespace fsdpd {
 namespace {
 
-// More than a window of norms, or the steps that may be skipped, can be.
+// Larger than the window of norms and the number of steps that may be skipped.
 constexpr size_t kMaxItems = 4096;
 
 const TensorType* TypeOf(DType dtype) {
@@ -65,7 +65,7 @@ DcpSmall List(std::string name, const Items& items, Write write) {
   return Small(std::move(name), std::move(writer));
 }
 
-// Of jobs that have such: others' checkpoints are as they always were.
+// Written only for jobs with such steps, so that other checkpoints keep their format.
 void AddBadSteps(const TrainingState& state, std::vector<DcpSmall>* values) {
   const auto write_norm = [](const std::optional<float>& norm, PickleWriter* writer) {
     norm.has_value() ? writer->Float(*norm) : writer->None();
@@ -111,7 +111,7 @@ struct Pieces {
   std::vector<DcpPiece> pieces;
   std::vector<StoredRun> runs;
 
-  // `run.begin`: of the first of them.
+  // `run.begin`: of the first piece.
   void Add(std::vector<DcpPiece> of_run, StoredRun run) {
     for (DcpPiece& piece : of_run) {
       runs.push_back(run);
@@ -183,7 +183,7 @@ bool IsFloating(const DcpTensor& tensor) {
           tensor.type == TypeOf(DType::kFp16));
 }
 
-// Null where there is none.
+// Null if absent.
 absl::StatusOr<std::unique_ptr<Pickle>> Find(const DcpReader& reader, const std::string& name) {
   const DcpValue* value = reader.FindValue(name);
   if (value == nullptr) return nullptr;
@@ -219,7 +219,7 @@ absl::Status BadItem(const std::string& name, const PickleValue& value, const ch
       absl::StrCat(name, " has ", DescribePickled(value), " and should be a list of ", wanted));
 }
 
-// None where there is no such list. `read` returns false for what is no item of it.
+// Nullopt if there is no such list. `read` returns false for an invalid item.
 template <typename Read>
 absl::Status ReadList(const DcpReader& reader, const std::string& name, const char* wanted, Read read) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
@@ -237,7 +237,7 @@ absl::Status ReadBadSteps(const DcpReader& reader, TrainingState* state) {
     const bool known = item.kind == PickleKind::kFloat;
     if (!known && item.kind != PickleKind::kNone) return false;
     if (known && !(item.real >= 0 && std::isfinite(item.real))) return false;
-    // One a step: their places in the window are counted back from the last.
+    // At most one per step: positions in the window are counted back from the last.
     if (static_cast<int64_t>(state->grad_norms.size()) == state->step) return false;
     state->grad_norms.push_back(known ? std::optional<float>(static_cast<float>(item.real)) : std::nullopt);
     return true;
@@ -254,7 +254,7 @@ absl::Status ReadBadSteps(const DcpReader& reader, TrainingState* state) {
   return ReadList(reader, kSkippedSpikesKey, "steps", into(&state->skipped_spikes));
 }
 
-// Empty where there is none.
+// Empty if absent.
 absl::StatusOr<std::string> ReadText(const DcpReader& reader, const std::string& name) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
   if (pickle == nullptr || pickle->root().kind != PickleKind::kString) return std::string();
@@ -313,7 +313,7 @@ std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, c
           absl::StrCat(wanted.key, " is of type ", tensor->second->type_name, ", which is no parameter's"));
     }
   }
-  // The optimizer's state of frozen parameters is passed over: they may have been trained before.
+  // Optimizer state of frozen parameters is ignored: they may have been trained before.
   for (const DcpTensor& tensor : index.tensors) {
     if (absl::StartsWith(tensor.name, kNativePrefix) && !known.contains(tensor.name)) {
       differences.push_back(absl::StrCat(tensor.name, " is not in the job's model"));
@@ -340,8 +340,8 @@ absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spe
   FSDPD_RETURN_IF_ERROR(ReadNumber(reader, kGoodStepsKey, &state.good_steps));
   double loss_scale = 0;
   FSDPD_RETURN_IF_ERROR(ReadReal(reader, kLossScaleKey, &loss_scale));
-  // One that did not train in fp16 has 1, which would be a start from below; its steps were at no scale.
-  // Checkpoints of before do not say it: theirs counts where it is above 1.
+  // A job without fp16 has a scale of 1, which would be a poor start for fp16. Older checkpoints do not
+  // record whether the loss was scaled; for these, a scale above 1 counts.
   const bool scaled = reader.FindValue(kScalesLossKey) != nullptr || loss_scale > 1;
   if (spec.scales_loss() && scaled && loss_scale > 0) {
     state.loss_scale = loss_scale;

@@ -59,7 +59,7 @@ DcpIndex IndexOfFiles(const std::vector<JobFile>& files) {
   return *std::move(index);
 }
 
-TEST(JobFile, AllFilesTogetherHoldEveryNumberOnce) {
+TEST(JobFile, FilesHoldEveryElementOnce) {
   for (
       const char* fsdp :
       {R"({"strategy": "STRATEGY_NO_SHARD"})", R"({"strategy": "STRATEGY_OPTIM_GRADS_PARAMS"})",
@@ -73,8 +73,8 @@ TEST(JobFile, AllFilesTogetherHoldEveryNumberOnce) {
   }
 }
 
-// Steps taken and what rank 0 alone writes are of all stages' parameters.
-TEST(JobFile, StagesTogetherWriteWhatOneRankWrites) {
+// Step counts and rank 0's values cover the parameters of all stages.
+TEST(JobFile, StagesWriteSameEntriesAsSingleRank) {
   const auto names = [](const Plan& plan) {
     std::set<std::string> all;
     const DcpIndex index = IndexOfFiles(FilesOf(plan));
@@ -85,7 +85,7 @@ TEST(JobFile, StagesTogetherWriteWhatOneRankWrites) {
   EXPECT_EQ(names(PlanOf(4, "{}", R"(, "parallel": {"pipeline": 2})")), names(PlanOf(1, "{}")));
 }
 
-TEST(JobFile, NamesTensorsAsMegatronFsdpDoes) {
+TEST(JobFile, UsesMegatronFsdpNames) {
   const Plan plan = PlanOf(2, "{}", R"(, "precision": {"moments": "DTYPE_BF16"})");
   std::map<std::string, std::string> types;
   for (const DcpTensor& tensor : IndexOfFiles(FilesOf(plan)).tensors) {
@@ -109,14 +109,14 @@ TEST(JobFile, FrozenParametersHaveNoOptimizerState) {
   EXPECT_THAT(names, Contains("model.module.layer.0.attention.wq"));
   EXPECT_THAT(names, Contains("optimizer.state.module.module.module.layer.1.attention.wq.momentum_buffer"));
   EXPECT_THAT(names, ::testing::Not(Contains(HasSubstr("module.module.module.layer.0."))));
-  // What was frozen lacks what is trained now; what is frozen now may have been trained.
+  // A parameter that was frozen lacks state that is needed now; one that is frozen now may have state.
   EXPECT_THAT(
       DifferencesOf(plan.spec, plan.layout, IndexOfFiles(FilesOf(*other)), true),
       Contains("optimizer.state.module.module.module.layer.0.attention.wq.momentum_buffer is missing"));
   EXPECT_THAT(DifferencesOf(other->spec, other->layout, IndexOfFiles(FilesOf(plan)), true), IsEmpty());
 }
 
-TEST(JobFile, TellsEveryDifference) {
+TEST(JobFile, ReportsAllDifferences) {
   const Plan plan = PlanOf(1, "{}");
   DcpIndex index = IndexOfFiles(FilesOf(plan));
   std::map<std::string, DcpTensor*> named;
@@ -132,7 +132,7 @@ TEST(JobFile, TellsEveryDifference) {
                           "model.module.layer.9.attention.wq is not in the job's model"));
 }
 
-TEST(JobFile, NamesTheStateThatAnotherOptimizerLeavesUnread) {
+TEST(JobFile, NamesUnreadStateOfOtherOptimizer) {
   const Plan adamw = PlanOf(1, "{}"), sgd = PlanOf(1, "{}", R"(, "optimizer": {"sgd": {"lr": 1}})"),
              momentum = PlanOf(1, "{}", R"(, "optimizer": {"sgd": {"lr": 1, "momentum": 0.9}})");
   const DcpIndex index = IndexOfFiles(FilesOf(adamw));
@@ -141,7 +141,7 @@ TEST(JobFile, NamesTheStateThatAnotherOptimizerLeavesUnread) {
   EXPECT_THAT(UnreadState(sgd.spec, IndexOfFiles(FilesOf(momentum))), ElementsAre("momentum_buffer"));
 }
 
-// A checkpoint whose numbers are all zeros.
+// Writes a checkpoint of zeros.
 absl::Status Write(const std::string& directory, const std::vector<JobFile>& files) {
   const std::string zeros(1 << 20, '\0');
   std::vector<const DcpFile*> layouts;
@@ -158,7 +158,7 @@ absl::Status Write(const std::string& directory, const std::vector<JobFile>& fil
   return CommitDcp(directory, layouts, sums);
 }
 
-// Of rank 0 of a job of this layout; `reads`: the spec that goes on from it.
+// Rank 0 of a job with this layout; `reads`: the spec that resumes from it.
 absl::StatusOr<TrainingState> WrittenAndRead(const Spec& spec, const Layout& layout,
                                              const TrainingState& state, const Spec& reads) {
   const TempDir dir;
@@ -168,7 +168,7 @@ absl::StatusOr<TrainingState> WrittenAndRead(const Spec& spec, const Layout& lay
   return ReadState(*reader, reads);
 }
 
-TEST(JobFile, StateComesBack) {
+TEST(JobFile, RoundTripsState) {
   const TempDir dir;
   const Plan plan = PlanOf(2, "{}");
   ASSERT_TRUE(Write(dir.path(), FilesOf(plan)).ok());
@@ -180,17 +180,17 @@ TEST(JobFile, StateComesBack) {
   EXPECT_EQ(state->samples, 36);
   EXPECT_EQ(state->steps_taken, 2);
   EXPECT_EQ(state->good_steps, 0);
-  EXPECT_EQ(state->loss_scale, 1);  // No scale in fp32,
+  EXPECT_EQ(state->loss_scale, 1);  // No loss scale in fp32.
   Spec fp16 = plan.spec;
   fp16.precision.compute = DType::kFp16;
-  EXPECT_EQ(ReadState(**reader, fp16)->loss_scale, 512);  // and there is one in fp16.
+  EXPECT_EQ(ReadState(**reader, fp16)->loss_scale, 512);  // Restored for fp16.
   EXPECT_EQ(ReadState(**reader, fp16)->good_steps, 1);
   EXPECT_EQ(*ReadJobId(**reader), "test-1");
   EXPECT_EQ(*ReadJobSpec(**reader), "{}");
 }
 
-// What has fallen to 1 or below is a scale too, if the job had one at all.
-TEST(JobFile, AScaleGoesOnWhereTheCheckpointHadOne) {
+// A scale that has decreased to 1 or below counts too, if the job used one.
+TEST(JobFile, RestoresLossScaleIfCheckpointHasOne) {
   const Plan plan = PlanOf(1, "{}");
   Spec fp16 = plan.spec;
   fp16.precision.compute = DType::kFp16;
@@ -209,7 +209,7 @@ TEST(JobFile, AScaleGoesOnWhereTheCheckpointHadOne) {
   EXPECT_EQ(of_fp32->good_steps, 0);
 }
 
-TEST(JobFile, KeepsNormsAndSkippedStepsToTheLastBit) {
+TEST(JobFile, RoundTripsNormsAndSkippedSteps) {
   const Plan plan = PlanOf(1, "{}");
   TrainingState kept = {4, 48, 2, 1, 0};
   kept.grad_norms = {0.1f, std::nullopt, 3e38f, 0.0f};
@@ -222,7 +222,7 @@ TEST(JobFile, KeepsNormsAndSkippedStepsToTheLastBit) {
   EXPECT_EQ(state->skipped_spikes, kept.skipped_spikes);
 }
 
-TEST(JobFile, RefusesListsThatNoRunKeeps) {
+TEST(JobFile, RejectsInvalidLists) {
   const Plan plan = PlanOf(1, "{}");
   TrainingState negative = {3, 36, 2, 1, 0}, descending = negative, later = negative, infinite = negative,
                 more = negative;
@@ -230,7 +230,7 @@ TEST(JobFile, RefusesListsThatNoRunKeeps) {
   infinite.grad_norms = {std::numeric_limits<float>::infinity()};
   descending.skipped_spikes = {3, 1};
   later.skipped_nonfinite = {4};
-  more.grad_norms = {1.0f, std::nullopt, 1.0f, 1.0f};  // Than steps: one would be of a step before the first.
+  more.grad_norms = {1.0f, std::nullopt, 1.0f, 1.0f};  // More than steps.
   for (const TrainingState& state : {negative, infinite, descending, later, more}) {
     const absl::Status status = WrittenAndRead(plan.spec, plan.layout, state, plan.spec).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
@@ -238,8 +238,8 @@ TEST(JobFile, RefusesListsThatNoRunKeeps) {
   }
 }
 
-// They become places in the data, which must not overflow.
-TEST(JobFile, RefusesCountsThatNoRunReaches) {
+// They become positions in the data, which must not overflow.
+TEST(JobFile, RejectsExcessiveCounts) {
   const Plan plan = PlanOf(1, "{}");
   for (const TrainingState& state : {TrainingState{int64_t{1} << 60, 0, 0, 1, 0},
                                      TrainingState{int64_t{1} << 47, 0, 0, 1, 0},  // Times 12 samples.
@@ -249,7 +249,7 @@ TEST(JobFile, RefusesCountsThatNoRunReaches) {
   }
 }
 
-TEST(JobFile, OfAnotherEngineSaysWhatItCan) {
+TEST(JobFile, DerivesStateOfOtherPrograms) {
   const TempDir dir;
   const Plan plan = PlanOf(1, "{}");
   std::vector<JobFile> files = FilesOf(plan);

@@ -143,7 +143,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // After its first quote.
+  // Called after the opening quote.
   absl::Status Text(std::string* text) {
     while (at_ < text_.size() && text_[at_] != '"') {
       const char c = text_[at_++];
@@ -168,7 +168,7 @@ class Reader {
     }
     uint32_t code = 0, low = 0;
     if (!Hex(&code)) return Wrong("an unknown escape");
-    // Characters beyond 16 bits are two escapes; one of a pair alone is no character.
+    // Characters beyond 16 bits are surrogate pairs; a single surrogate is invalid.
     if (code >= 0xD800 && code < 0xDC00) {
       if (!TakeWord("\\u") || !Hex(&low) || low < 0xDC00 || low > 0xDFFF) return Wrong("half a character");
       code = 0x10000 + (code - 0xD800) * 0x400 + (low - 0xDC00);

@@ -15,7 +15,7 @@ std::string ErrorOf(const std::string& text) {
   return std::string(value.status().message());
 }
 
-TEST(Json, ReadsEveryKindOfValue) {
+TEST(Json, ParsesEveryKindOfValue) {
   const auto value =
       ParseJson(" {\"a\" : [1, -2.5e-07 ,true,false,null,\"x\", {}, []] ,\n\t\"b\":{\"c\":0}}\r\n");
   ASSERT_TRUE(value.ok()) << value.status();
@@ -37,7 +37,7 @@ TEST(Json, ReadsEveryKindOfValue) {
   EXPECT_EQ(list->Find("a"), nullptr);
 }
 
-TEST(Json, ReadsEscapes) {
+TEST(Json, ParsesEscapes) {
   const auto value = ParseJson(R"("\"\\\/\b\f\n\r\té\u00e9\u20AC\ud83d\ude00\u0000.")");
   ASSERT_TRUE(value.ok()) << value.status();
   EXPECT_EQ(value->text, std::string("\"\\/\b\f\n\r\téé€😀\0.", 21));
@@ -48,7 +48,7 @@ TEST(Json, ReadsEscapes) {
   EXPECT_THAT(ErrorOf(R"("\x41")"), HasSubstr("an unknown escape"));
 }
 
-TEST(Json, TakesNothingElse) {
+TEST(Json, RejectsInvalidJson) {
   for (const char* text : {"",         " ",        "{",          "[",        "\"",
                            "{}x",      "[1,]",     "{\"a\":1,}", "{a:1}",    "{'a':1}",
                            "{\"a\"}",  "{\"a\":}", "[1 2]",      "nul",      "NaN",
@@ -59,12 +59,12 @@ TEST(Json, TakesNothingElse) {
   }
 }
 
-TEST(Json, AKeyIsThereOnce) {
+TEST(Json, RejectsDuplicateKey) {
   EXPECT_THAT(ErrorOf(R"({"a":1,"b":2,"\u0061":3})"), HasSubstr("a key is there twice"));
   EXPECT_TRUE(ParseJson(R"({"a":{"a":1},"b":{"a":2}})").ok());
 }
 
-TEST(Json, HasBounds) {
+TEST(Json, EnforcesLimits) {
   JsonLimits limits;
   limits.bytes = 7;
   limits.values = 3;

@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-// Of one value: parts of a pickle may be shared, so a small one can be a tree of any size.
+// Limit per value: parts of a pickle may be shared, so a small pickle can be a tree of any size.
 constexpr int64_t kMaxItems = 1 << 20;
 constexpr int kMaxDepth = 8;
 

@@ -16,7 +16,7 @@ Pickle PickledBy(const std::function<void(PickleWriter*)>& write) {
   return *std::move(pickle);
 }
 
-TEST(KeptValues, AreWrittenAsTheyWereRead) {
+TEST(KeptValues, RoundTrip) {
   const auto write = [](PickleWriter* writer) {
     writer->EmptyList();
     writer->Mark();
@@ -39,7 +39,7 @@ TEST(KeptValues, AreWrittenAsTheyWereRead) {
   EXPECT_EQ(again.Take(), expected.Take());
 }
 
-TEST(KeptValues, WhatIsOfAnotherKindIsNone) {
+TEST(KeptValues, OtherKindsAreNullopt) {
   EXPECT_FALSE(KeptOf(PickledBy([](PickleWriter* writer) { writer->Class("os", "system"); }).root()));
   EXPECT_FALSE(KeptOf(PickledBy([](PickleWriter* writer) { writer->EmptyDict(); }).root()));
   PickleValue text;
@@ -48,8 +48,8 @@ TEST(KeptValues, WhatIsOfAnotherKindIsNone) {
   EXPECT_FALSE(KeptOf(text)) << "no UTF-8";
 }
 
-// A few values, and a tree of 10^7.
-TEST(KeptValues, ATreeThatIsSharedIsNotWalkedForEver) {
+// A few values that expand to a tree of 10^7.
+TEST(KeptValues, LimitsSharedTree) {
   PickleValue lists[8];
   for (int depth = 0; depth < 8; ++depth) {
     lists[depth].kind = PickleKind::kList;
@@ -59,7 +59,7 @@ TEST(KeptValues, ATreeThatIsSharedIsNotWalkedForEver) {
   EXPECT_TRUE(KeptOf(lists[3]));
 }
 
-TEST(KeptValues, CountsAndTextsAreFoundByName) {
+TEST(KeptValues, FindsCountsAndTextsByName) {
   const KeptValues values = {{"a", {int64_t{3}}}, {"b", {std::string("x")}}, {"c", {int64_t{-1}}}};
   EXPECT_EQ(KeptCount(values, "a"), 3);
   EXPECT_EQ(KeptText(values, "b"), "x");

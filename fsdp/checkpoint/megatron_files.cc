@@ -23,11 +23,11 @@ namespace {
 constexpr char kMetadata[] =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", )"
     R"("common_backend_version": 1})";
-// Each of its parameters as it is, over any number of ranks.
+// Format with each parameter as a whole tensor, independent of the number of ranks.
 constexpr char kFullyReshardable[] = "fully_reshardable";
 constexpr char kKept[] = "fsdpd";
 
-// A dict, key by key.
+// A dict, written key by key.
 class Dict {
  public:
   explicit Dict(PickleWriter* writer) : writer_(*writer) {
@@ -66,8 +66,8 @@ void WriteGroup(const AdamSettings& adam, double decays, int64_t steps, PickleWr
   group.Key("step")->Int(steps);
 }
 
-// Megatron-Core finds its groups by wd_mult, lr_mult and two flags: those that it makes where nobody asks for
-// others are norms and biases, which do not decay, and the rest.
+// Megatron-Core identifies its groups by wd_mult, lr_mult and two flags. Its default groups are norms and
+// biases, without weight decay, and everything else.
 void WriteOptimizer(const AdamSettings& adam, int64_t steps, PickleWriter* writer) {
   Dict outer(writer);
   outer.Key("optimizer");
@@ -96,7 +96,7 @@ void WriteScheduler(const AdamSettings& adam, int64_t samples, PickleWriter* wri
   scheduler.Key("wd_incr_steps")->Int(adam.samples);
 }
 
-// Whoever loads asks for tensors as this says that they are.
+// The loader requests tensors according to these entries.
 void WriteContent(bool optimizer, PickleWriter* writer) {
   Dict content(writer);
   content.Key("singleton_local_shards")->Bool(false);
@@ -126,7 +126,7 @@ std::string CommonOf(const MegatronCommon& common, const std::optional<AdamSetti
   return TorchSaved(writer.Take());
 }
 
-// The value at a path of keys; null where there is none.
+// The value at a path of keys; null if absent.
 const PickleValue* FindIn(const PickleValue& root, const std::vector<absl::string_view>& keys) {
   const PickleValue* value = &root;
   for (const absl::string_view key : keys) {
@@ -135,7 +135,7 @@ const PickleValue* FindIn(const PickleValue& root, const std::vector<absl::strin
   return value;
 }
 
-// An integer, or a float that is one: torch's optimizers count steps so.
+// An integer, or a float with an integer value, as torch's optimizers count steps.
 std::optional<int64_t> CountOf(const PickleValue* value) {
   if (value == nullptr) return std::nullopt;
   int64_t count = -1;
@@ -147,7 +147,7 @@ std::optional<int64_t> CountOf(const PickleValue* value) {
   return count < 0 || count > kMaxCount ? std::nullopt : std::optional<int64_t>(count);
 }
 
-// The number of a tensor that has one, in float32: it lies beside the pickle.
+// The element of a scalar float32 tensor, whose data is stored next to the pickle.
 std::optional<int64_t> ScalarOf(const PickleValue* value, const InputFile& file) {
   if (value == nullptr || !value->IsObject("torch._utils", "_rebuild_tensor_v2")) return std::nullopt;
   const PickleValue& arguments = value->arguments();
@@ -175,7 +175,7 @@ std::optional<int64_t> ScalarOf(const PickleValue* value, const InputFile& file)
   return std::nullopt;
 }
 
-// Of the groups, which all say the same: Megatron-Core's optimizers have one count.
+// The step count of the groups, which must agree: Megatron-Core's optimizers have one count.
 std::optional<int64_t> StepsOfGroups(const PickleValue* groups) {
   if (groups == nullptr || groups->kind != PickleKind::kList) return std::nullopt;
   std::optional<int64_t> steps;
@@ -189,7 +189,7 @@ std::optional<int64_t> StepsOfGroups(const PickleValue* groups) {
 }
 
 std::optional<int64_t> StepsOf(const PickleValue& root, const InputFile& file) {
-  // A mixed-precision optimizer has torch's inside, one in float32 is torch's itself.
+  // A mixed-precision optimizer contains torch's; an fp32 optimizer is torch's.
   for (const std::vector<absl::string_view>& inner :
        {std::vector<absl::string_view>{"optimizer", "optimizer"}, {"optimizer"}}) {
     const PickleValue* optimizer = FindIn(root, inner);

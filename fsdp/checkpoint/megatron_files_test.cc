@@ -1,4 +1,4 @@
-// That Megatron-Core's own readers take them is for tests/parity to say where the package is.
+// tests/parity covers Megatron-Core's own readers if the package is installed.
 #include "fsdp/checkpoint/megatron_files.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(MegatronFiles, SayTheFormatAndTheStep) {
+TEST(MegatronFiles, ContainFormatAndStep) {
   const TempDir dir;
   MegatronCommon common;
   common.iteration = 42;
@@ -34,7 +34,7 @@ TEST(MegatronFiles, SayTheFormatAndTheStep) {
   EXPECT_EQ(root.Find("content_metadata")->Find("distrib_optim_sharding_type"), nullptr);
 }
 
-TEST(MegatronFiles, AreReadAsTheyWereWritten) {
+TEST(MegatronFiles, RoundTrip) {
   const TempDir dir;
   const MegatronCommon common = {
       42, 336, 40, {{"fsdpd.job", {std::string("7")}}, {"fsdpd.seed", {int64_t{3}}}}};
@@ -49,7 +49,7 @@ TEST(MegatronFiles, AreReadAsTheyWereWritten) {
   EXPECT_EQ(KeptCount(read->kept, "fsdpd.seed"), 3);
 }
 
-TEST(MegatronFiles, WhatIsNotThereSaysNothingAndADamagedOneIsAnError) {
+TEST(MegatronFiles, MissingIsEmptyAndDamagedIsAnError) {
   const TempDir dir;
   const auto none = ReadMegatronCommon(dir.path());
   ASSERT_TRUE(none.ok()) << none.status();
@@ -63,15 +63,15 @@ std::string CommonWith(const std::function<void(PickleWriter*)>& optimizer) {
   writer.EmptyDict();
   writer.Mark();
   writer.Text("iteration");
-  writer.Float(12.5);  // No step.
+  writer.Float(12.5);  // Not a step number.
   writer.Text("optimizer");
   optimizer(&writer);
   writer.SetItems();
   return TorchSaved(writer.Take());
 }
 
-// Groups of one optimizer: as torch counts, in floats, and only where all say the same.
-TEST(MegatronFiles, StepsAreThoseOfEveryGroup) {
+// Groups of one optimizer: torch counts in floats; the count is valid only if all groups agree.
+TEST(MegatronFiles, StepsMustAgreeInAllGroups) {
   const TempDir dir;
   const auto steps_of = [&](double first, double second) {
     const auto write = [&](PickleWriter* writer) {

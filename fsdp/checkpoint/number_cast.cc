@@ -35,7 +35,7 @@ struct Bf16 {
   static float ToFloat(uint16_t value) { return OfBits(static_cast<uint32_t>(value) << 16); }
   static uint16_t Of(float value) {
     const uint32_t bits = BitsOf(value);
-    if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);  // Cut, it could become infinite.
+    if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);  // Stays a NaN.
     return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
   }
 };
@@ -57,8 +57,8 @@ struct Fp16 {
     const uint32_t bits = BitsOf(value), magnitude = bits & 0x7FFFFFFF;
     const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
     if (magnitude > 0x7F800000) return static_cast<uint16_t>(sign | 0x7E00 | (magnitude >> 13 & 0x1FF));
-    if (magnitude >= 0x477FF000) return static_cast<uint16_t>(sign | 0x7C00);  // From 65520 on.
-    // Below the least normal one the grid is 2^-24, which float32 has at 0.5: the sum rounds.
+    if (magnitude >= 0x477FF000) return static_cast<uint16_t>(sign | 0x7C00);  // 65520 and above.
+    // Below the smallest normal number the spacing is 2^-24, which float32 has at 0.5: adding 0.5 rounds.
     if (magnitude < 0x38800000) {
       return static_cast<uint16_t>(sign | (BitsOf(OfBits(magnitude) + 0.5f) - BitsOf(0.5f)));
     }
@@ -81,11 +81,11 @@ int64_t Cast(int64_t count, void* numbers) {
     const typename To::Stored after = To::Of(value);
     Store(numbers, i, after);
     if (!std::isinf(To::ToFloat(after))) return;
-    // Through the source's own type: a float64 may be finite where the float is not.
+    // Checked in the source's type: a float64 may be finite although the float is not.
     const bool was = std::is_same_v<From, Fp64> ? std::isinf(Load<double>(&before, 0)) : std::isinf(value);
     overflowed += was ? 0 : 1;
   };
-  // In place: what widens would overwrite what was not read yet, from the front.
+  // In place: a widening cast runs backward, so that it does not overwrite unread elements.
   if (sizeof(typename To::Stored) <= sizeof(typename From::Stored)) {
     for (int64_t i = 0; i < count; ++i) one(i);
   } else {

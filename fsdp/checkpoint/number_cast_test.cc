@@ -12,7 +12,7 @@ namespace {
 
 const TensorType& Type(const char* name) { return *FindTensorType(name); }
 
-// The bits of one number after a cast.
+// The bits of a number after the cast.
 uint32_t Cast(float value, const char* to, int64_t* overflowed = nullptr) {
   char bytes[8] = {};
   std::memcpy(bytes, &value, 4);
@@ -23,7 +23,7 @@ uint32_t Cast(float value, const char* to, int64_t* overflowed = nullptr) {
   return bits;
 }
 
-TEST(NumberCast, EveryHalfIsItselfAgain) {
+TEST(NumberCast, SixteenBitNumbersRoundTrip) {
   for (const char* type : {"float16", "bfloat16"}) {
     for (uint32_t bits = 0; bits < 0x10000; ++bits) {
       const double value = NumberAt(Type(type), &bits, 0);
@@ -36,14 +36,14 @@ TEST(NumberCast, EveryHalfIsItselfAgain) {
   }
 }
 
-// Against the two neighbours: the nearer one, of two that are as near the even one.
-TEST(NumberCast, RoundsToTheNearestTiesToEven) {
+// Compared with both neighbors: the nearer one, or the even one of two equally near.
+TEST(NumberCast, RoundsToNearestEven) {
   for (const char* type : {"float16", "bfloat16"}) {
     const uint32_t infinite = type == std::string("float16") ? 0x7C00 : 0x7F80;
     for (uint32_t bits = 0; bits + 1 < infinite; ++bits) {
       const uint32_t next = bits + 1;
       const double low = NumberAt(Type(type), &bits, 0), high = NumberAt(Type(type), &next, 0);
-      const auto middle = static_cast<float>((low + high) / 2);  // Which float32 has.
+      const auto middle = static_cast<float>((low + high) / 2);  // Exact in float32.
       ASSERT_EQ(Cast(middle, type), bits % 2 == 0 ? bits : next) << type << " " << bits;
       ASSERT_EQ(Cast(std::nextafter(middle, 0.0f), type), bits) << type << " " << bits;
       ASSERT_EQ(Cast(std::nextafter(middle, std::numeric_limits<float>::infinity()), type), next)
@@ -53,7 +53,7 @@ TEST(NumberCast, RoundsToTheNearestTiesToEven) {
   }
 }
 
-TEST(NumberCast, WhatDoesNotFitIsCounted) {
+TEST(NumberCast, CountsOverflow) {
   int64_t overflowed = 0;
   EXPECT_EQ(Cast(65504, "float16", &overflowed), 0x7BFFu);
   EXPECT_EQ(overflowed, 0);
@@ -68,7 +68,7 @@ TEST(NumberCast, WhatDoesNotFitIsCounted) {
   EXPECT_EQ(CastNumbers(Type("float64"), Type("float32"), 1, &large), 1);
 }
 
-TEST(NumberCast, NoNumberStaysNoNumber) {
+TEST(NumberCast, NanStaysNan) {
   for (const uint32_t bits : {0x7FC00000u, 0x7F800001u, 0xFF80FFFFu}) {
     float value;
     std::memcpy(&value, &bits, 4);

@@ -26,13 +26,13 @@
 namespace fsdpd {
 namespace {
 
-constexpr char kIs[] = " = ";  // Between a file's name and what it is.
+constexpr char kIs[] = " = ";  // Between a file's name and its traits.
 
-// Where a spec's model breaks a rule its sizes cannot be computed with.
+// Whether the model of a spec satisfies the rules; otherwise its sizes cannot be computed.
 bool IsSound(const v1::Model& model) {
   v1::JobSpec job;
   *job.mutable_model() = model;
-  job.mutable_resources()->set_device(v1::DEVICE_CPU);  // What GPUs lack is no fault of its sizes.
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);  // Avoids violations about missing GPUs.
   for (const Violation& violation : CheckJob(job)) {
     if (violation.level == FaultLevel::kError && IsWithin(violation.field, "model")) return false;
   }
@@ -71,11 +71,11 @@ absl::StatusOr<std::string> ReadConfig(const std::string& directory) {
   return text;
 }
 
-// What of it is not trained here; nothing where `model` is one of ours.
+// What is not supported in the file; empty if `model` is one of ours.
 std::vector<std::string> ConfigFaults(const std::string& text, v1::Model* model) {
   std::vector<std::string> faults;
   for (const SpecFault& fault : ReadHfConfig(text, kHfConfigName, model)) {
-    // What is warned of is how it was trained there.
+    // Warnings concern how it was trained elsewhere.
     if (fault.violation.level == FaultLevel::kError) faults.push_back(Render(fault));
   }
   if (faults.empty() && !IsSound(*model)) faults.push_back("its sizes are no model's");
@@ -98,7 +98,7 @@ OriginDifferences CompareSpec(const std::string& json, const Spec& job) {
     differences.run.push_back("the spec in it cannot be read, and is not compared");
     return differences;
   }
-  // As a conversion writes it, which knows no more; every job trains on something.
+  // Specs that a conversion writes have only a model; every job has data or training settings.
   const bool only_model = !spec.has_train() && !spec.has_data();
   spec = WithDefaults(spec, nullptr);
   if (!IsSound(spec.model())) {
@@ -113,7 +113,7 @@ OriginDifferences CompareSpec(const std::string& json, const Spec& job) {
 
 std::vector<std::string> CompareData(const std::vector<std::string>& there,
                                      const std::vector<std::string>& here) {
-  // The name is behind the field, which has its number in the list.
+  // The name follows the field, which contains the index in the list.
   const auto parse = [](const std::string& line) {
     const std::pair<std::string, std::string> field = absl::StrSplit(line, absl::MaxSplits(' ', 1));
     return std::pair<std::string, std::string>(absl::StrSplit(field.second, absl::MaxSplits(kIs, 1)));

@@ -34,13 +34,13 @@ OriginDifferences Of(const std::string& from, const std::string& to) {
   return CompareSpec(absl::StrReplaceAll(kJob, {{from, to}}), SpecOf(kJob));
 }
 
-TEST(OriginCheck, OfTheSameSpecNothingDiffers) {
+TEST(OriginCheck, SameSpecHasNoDifferences) {
   EXPECT_THAT(Of("", "").model, IsEmpty());
   EXPECT_THAT(Of("", "").run, IsEmpty());
   EXPECT_THAT(CompareSpec("", SpecOf(kJob)).run, IsEmpty());
 }
 
-TEST(OriginCheck, AnotherModelIsNoOtherRun) {
+TEST(OriginCheck, ModelDifferenceIsNotRunDifference) {
   const OriginDifferences differences = Of(R"("heads": 2)", R"("heads": 4, "rope_theta": 500000)");
   EXPECT_THAT(differences.model,
               ElementsAre("heads: 4 there, and 2 in this job", "kv_heads: 4 there, and 2 in this job",
@@ -49,7 +49,7 @@ TEST(OriginCheck, AnotherModelIsNoOtherRun) {
   EXPECT_THAT(differences.run, IsEmpty());
 }
 
-TEST(OriginCheck, TokenFilesOfOneNameAreCompared) {
+TEST(OriginCheck, ComparesTokenFilesByName) {
   EXPECT_THAT(CompareData({"data.tokens[0].path /a = 8 bytes, hash 1", "data.tokens[1].path /b = 9 bytes"},
                           {"data.tokens[0].path /c = 1 bytes", "data.tokens[1].path /a = 8 bytes, hash 2",
                            "data.tokens[2].path /b = 9 bytes"}),
@@ -57,7 +57,7 @@ TEST(OriginCheck, TokenFilesOfOneNameAreCompared) {
   EXPECT_THAT(CompareData({}, {"data.tokens[0].path /a = 8 bytes"}), IsEmpty());
 }
 
-TEST(OriginCheck, AnotherRunIsNoOtherModel) {
+TEST(OriginCheck, RunDifferenceIsNotModelDifference) {
   EXPECT_THAT(Of(R"("seed": 5)", R"("seed": 6)").run, ElementsAre("train.seed: 6 there, and 5 here"));
   EXPECT_THAT(Of(R"("synthetic": {})", R"("tokens": [{"path": "/a"}, {"path": "/b"}])").run,
               ElementsAre("data: /a, /b there, and synthetic tokens here"));
@@ -68,8 +68,9 @@ TEST(OriginCheck, AnotherRunIsNoOtherModel) {
   EXPECT_THAT(sgd.model, IsEmpty());
 }
 
-// What a conversion writes: it knows nothing of data, seeds and optimizers, and defaults are not its word.
-TEST(OriginCheck, ASpecOfAModelAloneSaysNothingOfTheRun) {
+// A conversion knows only the model, so its spec says nothing of data, seeds and optimizers, not even by
+// defaults.
+TEST(OriginCheck, SpecWithOnlyModelHasNoRunDifferences) {
   constexpr char kModel[] = R"({"model": {"llama": {"vocab_size": 16, "hidden_size": 8,
       "intermediate_size": 12, "layers": 1, "heads": 4}}})";
   const OriginDifferences differences = CompareSpec(kModel, SpecOf(kJob));
@@ -77,8 +78,8 @@ TEST(OriginCheck, ASpecOfAModelAloneSaysNothingOfTheRun) {
   EXPECT_THAT(differences.model, ::testing::Contains("heads: 4 there, and 2 in this job"));
 }
 
-// It was written by a newer build, or by somebody else.
-TEST(OriginCheck, ASpecThatCannotBeReadIsTold) {
+// Written by a newer build, or by another program.
+TEST(OriginCheck, ReportsUnreadableSpec) {
   EXPECT_THAT(CompareSpec("{", SpecOf(kJob)).run, ElementsAre(HasSubstr("cannot be read")));
   EXPECT_THAT(Of(R"("name": "test")", R"("name": "test", "new_field": {"a": [1]})").run, IsEmpty());
   for (const char* model : {R"("heads": 0)", R"("heads": -3)", R"("heads": 3)"}) {
@@ -93,7 +94,7 @@ constexpr char kConfig[] = R"({"model_type": "llama", "hidden_size": 8, "interme
   "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 16, "rms_norm_eps": 1e-5,
   "max_position_embeddings": 77, "eos_token_id": 3})";
 
-TEST(OriginCheck, AConfigThatSaysAnotherModelIsNamedByField) {
+TEST(OriginCheck, NamesDifferingFieldsOfConfig) {
   const TempDir dir;
   const ModelConfig job = SpecOf(kJob).model;
   const auto of = [&](const std::string& from, const std::string& to) {

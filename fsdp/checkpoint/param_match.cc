@@ -16,11 +16,11 @@
 namespace fsdpd {
 namespace {
 
-// How the source's names are made of those of a naming.
+// How the source's names relate to those of a naming.
 struct Prefix {
-  std::string outer;   // Before every name: "model.", where a whole training state was saved.
-  std::string body;    // BodyPrefix(), where it was left out.
-  std::string before;  // The embedding's name: `outer`, and the body's where that is there.
+  std::string outer;   // Prefix of every name: "model." if a whole training state was saved.
+  std::string body;    // BodyPrefix(), if it was omitted.
+  std::string before;  // Before the embedding's name: `outer`, and the body's if present.
 
   std::string NameOf(const std::string& theirs) const {
     return absl::StrCat(outer, absl::StripPrefix(theirs, body));
@@ -31,10 +31,10 @@ struct Found {
   Naming naming = Naming::kOurs;
   std::vector<NamedParam> params;
   Prefix prefix = {};
-  std::string rival = {};  // Prefix::before of another one that has as much right; empty: there is none.
+  std::string rival = {};  // Prefix::before of an equally good candidate; empty: none.
 };
 
-// What stands before the embedding, wherever a name ends as its does.
+// The prefixes of all names that end like the embedding's.
 std::vector<Prefix> PrefixesIn(const TensorReader& source, const std::string& embedding,
                                const std::string& body) {
   std::vector<Prefix> prefixes;
@@ -49,8 +49,8 @@ std::vector<Prefix> PrefixesIn(const TensorReader& source, const std::string& em
   return prefixes;
 }
 
-// Made of such words alone it is the model that is trained. An average of its weights, a teacher or a frozen
-// reference has a name of its own.
+// A prefix of only these words is the trained model. Averages of its weights, teachers and frozen references
+// have other names.
 bool IsOfTheModel(const Prefix& prefix) {
   static constexpr absl::string_view kWords[] = {"app",    "model", "model_state", "model_state_dict",
                                                  "module", "state", "state_dict",  "_orig_mod"};
@@ -60,12 +60,12 @@ bool IsOfTheModel(const Prefix& prefix) {
   return true;
 }
 
-// Of several models in one state: what is called the model goes before what is called otherwise, complete or
-// not, since an average in the place of a model that lacks something would be loaded without a word. Of those
-// the complete one; where there is none, the shortest name, for what it lacks to be told.
+// Chooses among several models in a state: one that is named as the model precedes others, complete or not,
+// because loading an average in place of an incomplete model would be a silent error. Among equals, the
+// complete one; if there is none, the shortest name, so that what it lacks is reported.
 bool Choose(const TensorReader& source, std::vector<Prefix> prefixes, Found* found) {
   if (prefixes.empty()) return false;
-  // By length, so that what is told is the same wherever the names lie.
+  // By length, so that the report does not depend on the order of names.
   std::stable_sort(prefixes.begin(), prefixes.end(),
                    [](const Prefix& a, const Prefix& b) { return a.before.size() < b.before.size(); });
   const auto others = std::stable_partition(prefixes.begin(), prefixes.end(), IsOfTheModel);
@@ -81,14 +81,14 @@ bool Choose(const TensorReader& source, std::vector<Prefix> prefixes, Found* fou
   return true;
 }
 
-// Whether any layer's tensor has the name that layers have together.
+// Whether any layer tensor has the common name of stacked layers.
 bool HasStackedLayers(const TensorReader& source, const Found& found) {
   return std::any_of(found.params.begin(), found.params.end(), [&](const NamedParam& param) {
     return param.layer >= 0 && source.Find(found.prefix.NameOf(param.theirs)) >= 0;
   });
 }
 
-// By the embedding, which every model has.
+// Identified by the embedding, which every model has.
 std::optional<Found> FindNaming(const TensorReader& source, const ModelConfig& model) {
   for (const Naming naming : {Naming::kOurs, Naming::kTransformers, Naming::kTorchtitan, Naming::kMegatron,
                               Naming::kMegatronLayers}) {
@@ -109,7 +109,7 @@ std::optional<Found> FindNaming(const TensorReader& source, const ModelConfig& m
 
 std::string FirstWord(absl::string_view name) { return std::string(name.substr(0, name.find('.'))); }
 
-// Which of the source's tensors each parameter is; what is wrong, and what is left out, into the match.
+// Fills the match: the source tensor of each parameter, violations, and unused tensors.
 void MatchFound(const TensorReader& source, const Found& found, const ModelConfig& model, bool only_model,
                 ParamMatch* match) {
   std::set<std::string> names, roots;
@@ -119,7 +119,7 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
     roots.insert(FirstWord(name));
     const int64_t at = source.Find(name);
     match->tensors.push_back(std::max<int64_t>(at, 0));
-    if (!is_new) continue;  // Of several in one tensor, the first tells what is wrong with it.
+    if (!is_new) continue;  // Parameters of one tensor report its problems once.
     if (at < 0) {
       match->faults.Add(name, "is not there, and the model has it");
       continue;
@@ -133,7 +133,8 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
                                            ", and parameters are floating-point numbers"));
     }
   }
-  // Of the others' state both names may be there. A native checkpoint has the head's only if it is another.
+  // In other programs' states both names may exist. A native checkpoint has the head's name only if it is
+  // untied.
   const std::optional<std::string> tied =
       found.naming == Naming::kOurs ? std::nullopt : TiedName(model, found.naming);
   for (const StoredTensor& tensor : source.tensors()) {

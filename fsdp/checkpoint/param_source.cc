@@ -74,7 +74,7 @@ absl::Status ParamSource::ReadRun(const std::string& ours, int64_t begin, int64_
                                   float* out) const {
   const auto found = numbers_.find(ours);
   FSDPD_CHECK(faults().empty() && found != numbers_.end());
-  // Experts follow each other.
+  // Experts are consecutive.
   const auto& params = match_.params;
   for (size_t param = found->second; param < params.size() && params[param].ours == ours; ++param) {
     const int64_t own = params[param].ours_begin, numbers = NumbersOf(params[param]);
@@ -86,7 +86,7 @@ absl::Status ParamSource::ReadRun(const std::string& ours, int64_t begin, int64_
 
 absl::Status ParamSource::ReadFloats(size_t param, int64_t begin, int64_t elements, float* out) const {
   const TensorType& type = *reader_->tensors()[match_.tensors[param]].type;
-  std::vector<char> wide;  // What has no room in `out` before it is rounded.
+  std::vector<char> wide;  // For types that are wider than `out`.
   if (type.bytes > static_cast<int64_t>(sizeof(float))) wide.resize(elements * type.bytes);
   char* const numbers = wide.empty() ? reinterpret_cast<char*>(out) : wide.data();
   FSDPD_RETURN_IF_ERROR(ReadNumbers(param, begin, elements, numbers));
@@ -112,7 +112,7 @@ absl::Status ParamSource::ReadNumbers(size_t param, int64_t begin, int64_t eleme
   return absl::OkStatus();
 }
 
-// `part` is of ours.
+// `part` is in our layout.
 absl::Status ParamSource::ReadPart(size_t param, const Rectangle& part, char* out) const {
   const size_t tensor = match_.tensors[param];
   const int64_t width = reader_->tensors()[tensor].type->bytes;

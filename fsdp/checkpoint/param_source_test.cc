@@ -1,4 +1,5 @@
-// Parameters in others' names and layouts, read in parts. That others write them so is shown in tests/parity.
+// Reads parameters in parts from other namings and layouts. tests/parity shows that other programs write them
+// so.
 #include "fsdp/checkpoint/param_source.h"
 
 #include <absl/strings/str_cat.h>
@@ -27,7 +28,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// Each parameter as it is there, with the numbers 0, 1, 2 ... here.
+// A parameter in its stored form; in our layout its elements are 0, 1, 2 ...
 TestTensor MakeTheirs(const ModelConfig& model, const NamedParam& param, const char* type) {
   TestTensor tensor = MakeTestTensor(param.theirs, "float32", param.TheirShape());
   const int64_t count = static_cast<int64_t>(tensor.numbers.size() / sizeof(float));
@@ -46,7 +47,8 @@ TestTensor MakeTheirs(const ModelConfig& model, const NamedParam& param, const c
     tensor.numbers.assign(reinterpret_cast<const char*>(wide.data()), count * sizeof(double));
   } else if (std::string(type) == "bfloat16") {
     std::string halves;
-    for (int64_t i = 0; i < count; ++i) halves.append(tensor.numbers, 4 * i + 2, 2);  // Small numbers' upper.
+    for (int64_t i = 0; i < count; ++i)
+      halves.append(tensor.numbers, 4 * i + 2, 2);  // bf16: the upper halves.
     tensor.numbers = halves;
   }
   tensor.type = FindTensorType(type);
@@ -74,7 +76,7 @@ class ParamSourceTest : public ::testing::Test {
     ASSERT_TRUE((*writer)->Finish().ok());
   }
 
-  // OddLlama's.
+  // The tensors of OddLlama.
   static std::vector<TestTensor> Megatrons(Naming naming) {
     std::map<std::string, TestTensor> tensors;
     for (const NamedParam& param : ParamsOf(OddLlama(), naming)) {
@@ -102,7 +104,7 @@ class ParamSourceTest : public ::testing::Test {
     ASSERT_TRUE(CommitTestFiles(dir_.path(), WriteTestFiles(dir_.path(), tensors, 3)).ok());
   }
 
-  // Every run of every parameter.
+  // Compares every run of every parameter.
   void ExpectRuns(const ModelConfig& model) {
     const auto source = ParamSource::Open(dir_.path(), model);
     ASSERT_TRUE(source.ok()) << source.status();
@@ -125,18 +127,18 @@ class ParamSourceTest : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(ParamSourceTest, TransposedMatricesAreReadByColumns) {
+TEST_F(ParamSourceTest, ReadsTransposedMatrices) {
   WriteHf(Theirs(OddGpt2(), Naming::kTransformers));
   ExpectRuns(OddGpt2());
 }
 
-TEST_F(ParamSourceTest, RowsThatLieInPairsAreFound) {
+TEST_F(ParamSourceTest, ReadsPairedRows) {
   WriteDcp(Theirs(OddLlama(), Naming::kTorchtitan));
   ExpectRuns(OddLlama());
 }
 
-// A tensor of theirs for each expert, and runs that end in another one than they begin in.
-TEST_F(ParamSourceTest, ExpertsThatAreATensorEachAreFound) {
+// One stored tensor per expert, and runs that span several experts.
+TEST_F(ParamSourceTest, ReadsPerExpertTensors) {
   for (const LlamaConfig& model : {SmallMixtral(), SmallQwen3Moe()}) {
     std::vector<TestTensor> tensors;
     for (const NamedParam& param : ParamsOf(model, Naming::kTransformers)) {
@@ -152,16 +154,16 @@ TEST_F(ParamSourceTest, ExpertsThatAreATensorEachAreFound) {
   }
 }
 
-// Queries, keys and values in one tensor, gates and ups in another, and layers along an axis or by number.
-TEST_F(ParamSourceTest, PartsOfMegatronsTensorsAreFound) {
+// Queries, keys and values in one tensor, gates and ups in another, and layers stacked or by number.
+TEST_F(ParamSourceTest, ReadsPartsOfMegatronTensors) {
   for (const Naming naming : {Naming::kMegatron, Naming::kMegatronLayers}) {
     Rewrite(Megatrons(naming));
     ExpectRuns(OddLlama());
   }
 }
 
-// Of Megatron-Core with its distributed optimizer and without. The model's are those in bf16.
-TEST_F(ParamSourceTest, MainParametersGoBeforeTheModelsRoundedOnes) {
+// Megatron-Core with and without its distributed optimizer. The model's tensors are in bf16.
+TEST_F(ParamSourceTest, PrefersMainParameters) {
   for (const char* main : {"param", "fp32_param"}) {
     std::vector<TestTensor> written = Megatrons(Naming::kMegatron);
     const size_t count = written.size();
@@ -179,7 +181,7 @@ TEST_F(ParamSourceTest, MainParametersGoBeforeTheModelsRoundedOnes) {
   }
 }
 
-TEST_F(ParamSourceTest, MainParametersThatAreNotTheModelsAreLeftAndTold) {
+TEST_F(ParamSourceTest, SkipsUnusableMainParameters) {
   std::vector<TestTensor> written = Megatrons(Naming::kMegatron);
   written.push_back(MakeTestTensor("optimizer.state.param." + written[0].name, "float32", {3}));
   Rewrite(written);
@@ -189,12 +191,12 @@ TEST_F(ParamSourceTest, MainParametersThatAreNotTheModelsAreLeftAndTold) {
   EXPECT_THAT((*source)->no_main(), AllOf(StartsWith("optimizer.state.param."), HasSubstr("float32 [3]")));
 }
 
-TEST_F(ParamSourceTest, EveryTypeBecomesFloat32) {
+TEST_F(ParamSourceTest, ConvertsEveryTypeToFloat32) {
   WriteHf(Theirs(OddGpt2(), Naming::kTransformers, "float64"));
   ExpectRuns(OddGpt2());
 }
 
-TEST_F(ParamSourceTest, HalvesOfDcpToo) {
+TEST_F(ParamSourceTest, ConvertsBf16OfDcp) {
   WriteDcp(Theirs(OddLlama(), Naming::kTransformers, "bfloat16"));
   ExpectRuns(OddLlama());
 }
@@ -207,14 +209,14 @@ int64_t BytesRead() {
   return bytes;
 }
 
-TEST_F(ParamSourceTest, ReadsNoByteThatIsNotAskedFor) {
+TEST_F(ParamSourceTest, ReadsOnlyRequestedBytes) {
   Gpt2Config large = OddGpt2();
   large.hidden_size = 64, large.intermediate_size = 256;
   WriteHf(Theirs(large, Naming::kTransformers));
   const auto source = ParamSource::Open(dir_.path(), large);
   ASSERT_TRUE(source.ok()) << source.status();
   BytesRead();
-  const int64_t first = BytesRead(), alone = BytesRead() - first;  // What the looking costs.
+  const int64_t first = BytesRead(), alone = BytesRead() - first;  // The overhead of the measurement.
   for (const char* param : {"embedding.weight", "layer.1.ffn.w1", "layer.0.attention.wqkv"}) {
     for (const int64_t elements : {1, 64, 100}) {
       std::vector<float> numbers(elements);
@@ -226,7 +228,7 @@ TEST_F(ParamSourceTest, ReadsNoByteThatIsNotAskedFor) {
   }
 }
 
-TEST_F(ParamSourceTest, TellsAllThatDoesNotFit) {
+TEST_F(ParamSourceTest, ReportsAllMismatches) {
   std::vector<TestTensor> theirs = Theirs(OddLlama(), Naming::kTransformers);
   theirs[1] = MakeTestTensor(theirs[1].name, "float32", {4});
   theirs[2].name = "model.layers.0.other.weight";
@@ -241,8 +243,8 @@ TEST_F(ParamSourceTest, TellsAllThatDoesNotFit) {
                           "model.layers.0.other.weight is not in the model"));
 }
 
-// The head was dropped without a word.
-TEST_F(ParamSourceTest, ATiedHeadThatDiffersFromTheEmbeddingIsRefused) {
+// Regression test: the head was dropped silently.
+TEST_F(ParamSourceTest, RejectsTiedHeadThatDiffersFromEmbedding) {
   std::vector<TestTensor> theirs = Theirs(OddGpt2(), Naming::kTransformers);
   ASSERT_EQ(theirs[0].name, "transformer.wte.weight");
   theirs.push_back(theirs[0]);
@@ -264,14 +266,14 @@ TEST_F(ParamSourceTest, ATiedHeadThatDiffersFromTheEmbeddingIsRefused) {
   EXPECT_THAT(fault_of(), StartsWith("lm_head.weight differs"));
 }
 
-TEST_F(ParamSourceTest, OfAnotherFamilyNothingIsThere) {
+TEST_F(ParamSourceTest, OtherFamilyHasNoParameters) {
   WriteHf(Theirs(OddGpt2(), Naming::kTransformers));
   const auto source = ParamSource::Open(dir_.path(), OddLlama());
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_THAT((*source)->faults(), SizeIs(1));
 }
 
-TEST_F(ParamSourceTest, NamesSayWhoseTheyAre) {
+TEST_F(ParamSourceTest, IdentifiesNaming) {
   WriteDcp(Theirs(OddLlama(), Naming::kTorchtitan));
   const auto reader = OpenStore(dir_.path());
   ASSERT_TRUE(reader.ok()) << reader.status();
@@ -280,7 +282,7 @@ TEST_F(ParamSourceTest, NamesSayWhoseTheyAre) {
   EXPECT_EQ(NamingOf(**reader, PluginConfig()), std::nullopt);
 }
 
-// Whole models, or what is named of them, each under its own name; of the number of the name.
+// Several models in one state, complete or not, each under its own prefix, filled with the prefix's index.
 class SeveralModelsTest : public ParamSourceTest {
  protected:
   void Write(const std::vector<std::string>& before, size_t first_lacks = 0) {
@@ -300,7 +302,7 @@ class SeveralModelsTest : public ParamSourceTest {
     WriteDcp(tensors);
   }
 
-  // The number of the one that is read, or what is wrong.
+  // The index of the model that was chosen, or the violation.
   std::string Taken() {
     const auto source = ParamSource::Open(dir_.path(), OddLlama());
     EXPECT_TRUE(source.ok()) << source.status();
@@ -312,7 +314,7 @@ class SeveralModelsTest : public ParamSourceTest {
   }
 };
 
-TEST_F(SeveralModelsTest, TheModelGoesBeforeItsAverageWhateverIsShorter) {
+TEST_F(SeveralModelsTest, PrefersModelToItsAverage) {
   for (const char* model :
        {"model.", "", "state_dict.", "app.model.", "model_state_dict.", "state.model._orig_mod."}) {
     for (const char* other : {"ema.", "e.", "model_ema.", "teacher.model.", "ema.module."}) {
@@ -322,23 +324,23 @@ TEST_F(SeveralModelsTest, TheModelGoesBeforeItsAverageWhateverIsShorter) {
   }
 }
 
-TEST_F(SeveralModelsTest, AnyNameServesAModelThatIsAlone) {
+TEST_F(SeveralModelsTest, AcceptsAnyNameOfASingleModel) {
   Write({"ema."});
   EXPECT_EQ(Taken(), "0");
 }
 
-TEST_F(SeveralModelsTest, OfTwoTheWholeOneIsTaken) {
+TEST_F(SeveralModelsTest, PrefersCompleteModel) {
   Write({"a.", "teacher."}, /*first_lacks=*/1);
   EXPECT_EQ(Taken(), "1");
 }
 
-// It would train on from an average, and nobody would know.
-TEST_F(SeveralModelsTest, AModelThatLacksSomethingIsNotTheAverage) {
+// Training would silently continue from an average.
+TEST_F(SeveralModelsTest, IncompleteModelIsNotReplacedByAverage) {
   Write({"model.", "ema."}, /*first_lacks=*/1);
   EXPECT_THAT(Taken(), AllOf(StartsWith("model."), EndsWith(" is not there, and the model has it")));
 }
 
-TEST_F(SeveralModelsTest, OfTwoWithEqualRightNoneIsTaken) {
+TEST_F(SeveralModelsTest, RejectsAmbiguousModels) {
   for (const char* second : {"teacher.", "student."}) {
     Write({"ema.", second});
     EXPECT_THAT(Taken(), AllOf(StartsWith(absl::StrCat("'ema.model.' and '", second, "model.' are before")),

@@ -27,7 +27,7 @@ namespace {
 
 constexpr absl::string_view kSuffix = ".part";
 constexpr absl::string_view kReplaced = ".replaced";
-// How what a conversion writes ends: anything else in a directory of that name is somebody's.
+// Suffixes of files that a conversion writes; a directory with anything else is not ours.
 constexpr absl::string_view kOurs[] = {".distcp",
                                        ".part",
                                        ".metadata",
@@ -57,7 +57,7 @@ bool IsOurs(const std::filesystem::directory_entry& entry) {
   return false;
 }
 
-// Removes nothing where something is no conversion's.
+// Removes nothing if there is a file that no conversion writes.
 absl::Status Clear(const std::string& directory, const std::set<std::string>& kept) {
   std::vector<std::string> files;
   std::error_code error;
@@ -81,7 +81,7 @@ absl::Status Rename(const std::string& from, const std::string& to) {
   return ErrnoStatus(absl::StrCat("rename ", from, " to ", to));
 }
 
-// The directory at `path` is the open one: it was not renamed between opening and locking.
+// Whether `path` is still the open directory: it was not renamed between opening and locking.
 bool IsAt(int fd, const std::string& path) {
   struct stat here, there;
   return fstat(fd, &here) == 0 && stat(path.c_str(), &there) == 0 && here.st_ino == there.st_ino &&
@@ -92,7 +92,7 @@ absl::Status CheckTargetIsFree(const std::string& target) {
   if (rmdir(target.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
   const bool below_a_file = errno == ENOTDIR && access(target.c_str(), F_OK) != 0;
   if (below_a_file) return ErrnoStatus(absl::StrCat("make ", target), ENOTDIR);
-  // EINVAL: it ends in a dot, which is the directory that somebody is in.
+  // EINVAL: the path ends in a dot, i.e. the current directory.
   if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR || errno == EINVAL) {
     return absl::AlreadyExistsError(
         absl::StrCat(target, ": is there already; name a directory that is not, or remove it"));
@@ -103,7 +103,8 @@ absl::Status CheckTargetIsFree(const std::string& target) {
 
 std::string ReplacedBy(const std::string& target) { return absl::StrCat(target, kReplaced); }
 
-// Where two renames replace one, a crash between them leaves what was at the target under the other name.
+// If two renames replace one exchange, a crash between them leaves the old directory under the temporary
+// name.
 absl::Status BringBack(const std::string& target) {
   if (access(target.c_str(), F_OK) == 0 || rename(ReplacedBy(target).c_str(), target.c_str()) == 0 ||
       errno == ENOENT)
@@ -111,14 +112,14 @@ absl::Status BringBack(const std::string& target) {
   return ErrnoStatus(absl::StrCat("rename ", ReplacedBy(target), " to ", target));
 }
 
-// What was at the target, whole, and has changed places with the new one; or a new one that has not yet.
-// Either may go, with whatever was put into it.
+// Removes a directory with the mark: either the old one after the exchange, or a new one before it, including
+// files that other programs put into it.
 absl::Status EmptyMarked(const std::string& part, const std::string& mark) {
   if (access(absl::StrCat(part, "/", mark).c_str(), F_OK) != 0) return absl::OkStatus();
   std::error_code error;
   std::filesystem::directory_iterator entry(part, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    // The mark is last: killed meanwhile, the rest goes the next time.
+    // Removes the mark last: if interrupted, the next call continues.
     if (entry->path().filename() != mark) std::filesystem::remove_all(entry->path(), error);
     if (error) break;
   }
@@ -151,7 +152,7 @@ absl::StatusOr<std::unique_ptr<PartDirectory>> PartDirectory::Create(const std::
 }
 
 PartDirectory::~PartDirectory() {
-  // Where something is kept the directory is not empty, and stays.
+  // If files are kept, the directory is not empty, and rmdir fails as intended.
   if (!committed_ && (!cleared_ || Clear(part_, kept_).ok())) rmdir(part_.c_str());
   close(fd_);
 }
@@ -171,21 +172,20 @@ absl::Status PartDirectory::Commit() {
   return SyncDirectory(ParentOf(target_));
 }
 
-// Whoever looks sees the one or the other, whole. What was there goes when a crash can no longer bring it
-// back.
+// Readers see either directory, complete. The old one is removed when a crash can no longer restore it.
 absl::Status PartDirectory::Replace() {
   std::string old = ReplacedBy(target_);
   std::error_code error;
   std::filesystem::remove_all(old, error);
   if (renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
     committed_ = true;
-    // By a name that says what it is, should it stay.
+    // Under a descriptive name, in case it remains.
     if (rename(part_.c_str(), old.c_str()) != 0) old = part_;
   } else if (errno == ENOENT) {
     FSDPD_RETURN_IF_ERROR(Rename(part_, target_));
     committed_ = true;
   } else {
-    // A file system that cannot exchange two: for a moment there is neither.
+    // The file system has no exchange: for a moment there is neither.
     FSDPD_RETURN_IF_ERROR(Rename(target_, old));
     if (const absl::Status failed = Rename(part_, target_); !failed.ok()) {
       rename(old.c_str(), target_.c_str());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kMark[] = "mark.json";
 
-// As who begins anew.
+// Starts without files of an interrupted build.
 absl::StatusOr<std::unique_ptr<PartDirectory>> Begin(const std::string& target,
                                                      const std::string& mark = "") {
   absl::StatusOr<std::unique_ptr<PartDirectory>> directory = PartDirectory::Create(target, mark);
@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<PartDirectory>> Begin(const std::string& target,
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-TEST(PartDirectory, IsThereWhenItIsCommitted) {
+TEST(PartDirectory, AppearsOnCommit) {
   TempDir dir;
   const std::string target = dir.File("out");
   {
@@ -42,7 +42,7 @@ TEST(PartDirectory, IsThereWhenItIsCommitted) {
   EXPECT_FALSE(fs::exists(target + ".part"));
 }
 
-TEST(PartDirectory, WhatIsReplacedStaysUntilThen) {
+TEST(PartDirectory, KeepsReplacedDirectoryUntilCommit) {
   TempDir dir;
   const std::string target = dir.File("out");
   fs::create_directories(target);
@@ -62,7 +62,7 @@ TEST(PartDirectory, WhatIsReplacedStaysUntilThen) {
   EXPECT_FALSE(fs::exists(target + ".part"));
 }
 
-// What the kernel tells of names in a directory, one after the other: "from out.part", "to out".
+// The renames that the kernel reports for a directory, in order: "from out.part", "to out".
 std::string MovesIn(int inotify) {
   std::string moves;
   alignas(inotify_event) char events[4096];
@@ -75,8 +75,8 @@ std::string MovesIn(int inotify) {
   return moves;
 }
 
-// Readers see the one or the other whenever they look: one call moves both.
-TEST(PartDirectory, WhatIsReplacedAndTheNewOneChangePlacesAtOnce) {
+// Readers always see one or the other: a single call exchanges both.
+TEST(PartDirectory, ReplacesByAtomicExchange) {
   TempDir dir;
   const std::string target = dir.File("out");
   fs::create_directories(target);
@@ -95,8 +95,8 @@ TEST(PartDirectory, WhatIsReplacedAndTheNewOneChangePlacesAtOnce) {
   EXPECT_FALSE(fs::exists(target + "/old"));
 }
 
-// Where the file system could not exchange both, and the machine went down between two renames.
-TEST(PartDirectory, WhatWasReplacedComesBackWhenTheNewOneDidNot) {
+// A file system without exchange, and a crash between two renames.
+TEST(PartDirectory, RestoresOldDirectoryAfterCrash) {
   TempDir dir;
   const std::string target = dir.File("out");
   fs::create_directories(target + ".replaced");
@@ -108,7 +108,7 @@ TEST(PartDirectory, WhatWasReplacedComesBackWhenTheNewOneDidNot) {
   EXPECT_FALSE(fs::exists(target + ".part"));
 }
 
-TEST(PartDirectory, WhatWasReplacedByOneThatWasKilledGoesWithAllThatWasPutIntoIt) {
+TEST(PartDirectory, RemovesReplacedDirectoryOfKilledProcess) {
   TempDir dir;
   const std::string target = dir.File("out"), part = target + ".part";
   fs::create_directories(target);
@@ -123,7 +123,7 @@ TEST(PartDirectory, WhatWasReplacedByOneThatWasKilledGoesWithAllThatWasPutIntoIt
   EXPECT_EQ(ReadFileOf(target + "/mark.json"), "new");
 }
 
-TEST(PartDirectory, TheDirectoryThatSomebodyIsInIsThereAlready) {
+TEST(PartDirectory, RejectsCurrentDirectory) {
   TempDir dir;
   fs::create_directories(dir.File("here"));
   const absl::Status here = PartDirectory::Create(dir.File("here/.")).status();
@@ -131,7 +131,7 @@ TEST(PartDirectory, TheDirectoryThatSomebodyIsInIsThereAlready) {
   EXPECT_TRUE(fs::exists(dir.File("here")));
 }
 
-TEST(PartDirectory, WithoutACommitNothingIsLeft) {
+TEST(PartDirectory, DestructionWithoutCommitLeavesNothing) {
   TempDir dir;
   {
     const auto directory = Begin(dir.File("out"));
@@ -141,7 +141,7 @@ TEST(PartDirectory, WithoutACommitNothingIsLeft) {
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
-TEST(PartDirectory, WhatAKilledOneLeftIsNotUsed) {
+TEST(PartDirectory, DiscardsFilesOfKilledProcess) {
   TempDir dir;
   fs::create_directory(dir.File("out.part"));
   for (const char* name : {".metadata", "__0_0.distcp.x.part", "model.safetensors", "config.json.tmp"}) {
@@ -152,7 +152,7 @@ TEST(PartDirectory, WhatAKilledOneLeftIsNotUsed) {
   EXPECT_TRUE(fs::is_empty((*directory)->path()));
 }
 
-TEST(PartDirectory, WhatIsKeptOutlivesIt) {
+TEST(PartDirectory, KeptFilesSurvive) {
   TempDir dir;
   const std::string part = dir.File("out.part");
   {
@@ -179,8 +179,8 @@ TEST(PartDirectory, WhatIsKeptOutlivesIt) {
   EXPECT_EQ(ReadFileOf(dir.File("out") + "/__0_0.distcp"), "__0_0.distcp");
 }
 
-// A directory may happen to have that name.
-TEST(PartDirectory, FilesOfSomebodyElseAreNotRemoved) {
+// A directory of other files may have that name.
+TEST(PartDirectory, KeepsUnexpectedFiles) {
   TempDir dir;
   fs::create_directory(dir.File("out.part"));
   WriteFileOf(dir.File("out.part") + "/__0_0.distcp", "old");
@@ -192,7 +192,7 @@ TEST(PartDirectory, FilesOfSomebodyElseAreNotRemoved) {
   EXPECT_EQ(ReadFileOf(dir.File("out.part") + "/__0_0.distcp"), "old");
 }
 
-TEST(PartDirectory, TwoAtOneTargetAreKeptApart) {
+TEST(PartDirectory, RejectsConcurrentBuild) {
   TempDir dir;
   const auto first = Begin(dir.File("out"));
   ASSERT_TRUE(first.ok());
@@ -202,7 +202,7 @@ TEST(PartDirectory, TwoAtOneTargetAreKeptApart) {
   EXPECT_EQ(ReadFileOf((*first)->path() + "/model.safetensors"), "x");
 }
 
-TEST(PartDirectory, WhatIsThereIsKept) {
+TEST(PartDirectory, KeepsExistingTarget) {
   TempDir dir;
   fs::create_directory(dir.File("empty"));
   fs::create_directory(dir.File("full"));
@@ -216,7 +216,7 @@ TEST(PartDirectory, WhatIsThereIsKept) {
   EXPECT_FALSE(Begin(dir.File("absent/out")).ok());
 }
 
-TEST(PartDirectory, ADiskWithoutRoomIsToldBefore) {
+TEST(PartDirectory, DetectsInsufficientSpace) {
   TempDir dir;
   EXPECT_TRUE(CheckFreeSpace(dir.File("out"), 1).ok());
   const absl::Status full = CheckFreeSpace(dir.File("out"), int64_t{1} << 60);
@@ -224,7 +224,7 @@ TEST(PartDirectory, ADiskWithoutRoomIsToldBefore) {
   EXPECT_THAT(full.message(), HasSubstr("are needed, and "));
 }
 
-TEST(PartDirectory, BelowAFileIsSaidToBeThat) {
+TEST(PartDirectory, RejectsPathBelowFile) {
   TempDir dir;
   WriteFileOf(dir.File("file"), "x");
   const absl::Status below = PartDirectory::Create(dir.File("file/out")).status();

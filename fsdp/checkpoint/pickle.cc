@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kStateItem = 2;
 constexpr size_t kMaxShownName = 1000;
 
-// The opcodes that are read, by the names of Python's pickletools.
+// The supported opcodes, with the names of Python's pickletools.
 enum Opcode : uint8_t {
   kMark = '(',
   kStop = '.',
@@ -165,7 +165,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // --- The stack. A MARK is a floor: nothing below it is reached until it is taken away. ---
+  // --- The stack. Values below the topmost MARK are inaccessible until it is popped. ---
 
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
@@ -189,7 +189,7 @@ class Parser {
     return value;
   }
 
-  // What lies above the topmost MARK; both are taken away.
+  // Pops the values above the topmost MARK, and the MARK.
   absl::StatusOr<std::vector<PickleValue*>> PopToMark() {
     if (marks_.empty()) return Bad("no MARK on the stack");
     std::vector<PickleValue*> above(stack_.begin() + static_cast<int64_t>(marks_.back()), stack_.end());
@@ -198,7 +198,7 @@ class Parser {
     return above;
   }
 
-  // A child cannot change any more: it has left the stack, and comes back fixed if at all.
+  // A child is immutable from here on: it has left the stack, and is fixed if it comes back from the memo.
   absl::Status Add(PickleValue* parent, const PickleValue* child) {
     parent->items.push_back(child);
     parent->depth = std::max(parent->depth, child->depth + 1);
@@ -226,7 +226,7 @@ class Parser {
         FSDPD_RETURN_IF_ERROR(TakeUnsigned(1, &number));
         return number <= 5 ? absl::OkStatus() : Bad(absl::StrCat("protocol ", number));
       case kFrame:
-        // A hint for those that read ahead.
+        // A hint for readers that prefetch.
         return TakeUnsigned(8, &number);
       case kMark:
         marks_.push_back(stack_.size());
@@ -261,7 +261,7 @@ class Parser {
       return absl::OkStatus();
     }
     FSDPD_RETURN_IF_ERROR(Need(1));
-    // Pickles number their memo from 0 on: a larger number than bytes is damage, not a reason for gigabytes.
+    // Memo indices are consecutive from 0: one beyond the byte count is damage, and must not allocate memory.
     if (index > opcode_at_) return Bad(absl::StrCat("memo ", index, " is out of order"));
     if (index >= memo_.size()) memo_.resize(index + 1, nullptr);
     memo_[index] = stack_.back();
@@ -445,7 +445,7 @@ class Parser {
     return AddAll(value, items);
   }
 
-  // Items for the container of this kind that lies on the stack, or for an object that is like one.
+  // Adds items to the container of this kind on the stack, or to an object that acts like one.
   absl::Status Extend(PickleKind kind, const std::vector<PickleValue*>& items) {
     FSDPD_RETURN_IF_ERROR(Need(1));
     PickleValue* value = stack_.back();
@@ -529,7 +529,7 @@ std::string DescribePickled(const PickleValue& value) {
     case PickleKind::kBigInt:
       return "an integer of more than 64 bits";
     case PickleKind::kFloat:
-      // Its sign says nothing, and differs between machines.
+      // The sign of a NaN has no meaning, and differs between machines.
       return std::isnan(value.real) ? "nan" : absl::StrCat(value.real);
     case PickleKind::kString:
       return "a text";

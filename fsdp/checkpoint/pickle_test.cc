@@ -25,7 +25,7 @@ Pickle Parsed(const std::string& bytes) {
   return pickle.ok() ? *std::move(pickle) : *Pickle::Parse("N.");
 }
 
-TEST(Pickle, ReadsWhatTheWriterWrites) {
+TEST(Pickle, ParsesWriterOutput) {
   const std::vector<int64_t> numbers = {0,
                                         255,
                                         256,
@@ -71,8 +71,8 @@ TEST(Pickle, ReadsWhatTheWriterWrites) {
   EXPECT_EQ(pickle.root().Find("no"), nullptr);
 }
 
-TEST(Pickle, ObjectsAreNamedAndNeverMade) {
-  // What would be os.system("true").
+TEST(Pickle, DescribesObjectsWithoutExecution) {
+  // Would be os.system("true").
   const Pickle call = Parsed("\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.");
   ASSERT_TRUE(call.root().IsObject("posix", "system"));
   EXPECT_EQ(call.root().arguments().items[0]->text, "true");
@@ -86,13 +86,13 @@ TEST(Pickle, ObjectsAreNamedAndNeverMade) {
   EXPECT_EQ(dict.root().items.size(), 5u);
   EXPECT_EQ(dict.root().items[4]->integer, 2);
   EXPECT_EQ(dict.root().state()->kind, PickleKind::kDict);
-  // What torch.save keeps beside the pickle.
+  // A reference to data that torch.save stores elsewhere.
   const Pickle outside = Parsed("\x80\x02K\x07Q.");
   EXPECT_EQ(outside.root().kind, PickleKind::kOutside);
   EXPECT_EQ(outside.root().items[0]->integer, 7);
 }
 
-TEST(Pickle, ReadsProtocol4AsPythonWritesIt) {
+TEST(Pickle, ParsesProtocol4OfPython) {
   // {"a": [1, (2, 3, 4, 5)], "b": {6}, "c": b"x", "d": 2**70} with frames and MEMOIZE.
   const std::string bytes(
       "\x80\x04\x95;\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01"
@@ -110,11 +110,11 @@ TEST(Pickle, ReadsProtocol4AsPythonWritesIt) {
   EXPECT_EQ(pickle.root().Find("d")->kind, PickleKind::kBigInt);
 }
 
-TEST(Pickle, TheLastOfRepeatedKeysCounts) {
+TEST(Pickle, LastDuplicateKeyWins) {
   EXPECT_EQ(Parsed("\x80\x02}(\x8c\x01xK\x01\x8c\x01xK\x02u.").root().Find("x")->integer, 2);
 }
 
-TEST(Pickle, SaysTheByteOfWhatIsWrong) {
+TEST(Pickle, ReportsByteOfError) {
   EXPECT_EQ(ErrorOf(""), "pickle, byte 0: the pickle ends without its STOP");
   EXPECT_EQ(ErrorOf("\x80\x02K\x01K\x02."), "pickle, byte 6: STOP with other than one value on the stack");
   EXPECT_EQ(ErrorOf("\x80\x02K"), "pickle, byte 2: the pickle ends within it");
@@ -137,8 +137,8 @@ TEST(Pickle, SaysTheByteOfWhatIsWrong) {
   EXPECT_EQ(ErrorOf("\x80\x02X\xff\xff\xff\xffx."), "pickle, byte 2: the pickle ends within it");
 }
 
-TEST(Pickle, ACircleIsRefused) {
-  // A list that is to hold itself, a list of a list that is to hold the first, and a dict likewise.
+TEST(Pickle, RejectsCycles) {
+  // A list that would contain itself, a list of a list that would contain the first, and a dict likewise.
   EXPECT_THAT(ErrorOf("\x80\x04]\x94h" + std::string(1, '\0') + "a."), HasSubstr("used elsewhere already"));
   EXPECT_THAT(ErrorOf("\x80\x04]\x94]\x94h" + std::string(1, '\0') + "aa."),
               HasSubstr("used elsewhere already"));
@@ -147,7 +147,7 @@ TEST(Pickle, ACircleIsRefused) {
               HasSubstr("used elsewhere already"));
 }
 
-TEST(Pickle, NamesOfClassesAreShownWhereTheyAreText) {
+TEST(Pickle, ShowsClassNamesOnlyIfUtf8) {
   EXPECT_EQ(DescribePickled(Parsed("\x80\x02"
                                    "cgr\xc3\xb6sse\nK\n.")
                                 .root()),
@@ -166,7 +166,7 @@ TEST(Pickle, NamesOfClassesAreShownWhereTheyAreText) {
   }
 }
 
-TEST(Pickle, EveryLimitHolds) {
+TEST(Pickle, EnforcesLimits) {
   PickleLimits limits;
   limits.bytes = 8;
   EXPECT_EQ(ErrorOf("\x80\x02NNNNNNNN.", limits), "pickle of 11 bytes; at most 8 are read");
@@ -179,7 +179,7 @@ TEST(Pickle, EveryLimitHolds) {
   EXPECT_THAT(ErrorOf("\x80\x02N" + std::string(10, '\x85') + ".", limits), HasSubstr("more than 10 deep"));
 }
 
-TEST(Pickle, ANanIsShownWithoutASign) {
+TEST(Pickle, ShowsNanWithoutSign) {
   PickleWriter writer;
   writer.Float(-std::nan(""));
   EXPECT_EQ(DescribePickled(Parsed(writer.Take()).root()), "nan");

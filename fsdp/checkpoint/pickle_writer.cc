@@ -29,7 +29,7 @@ void PickleWriter::Int(int64_t value) {
     bytes_ += 'J';
     return AppendUnsigned(bits, 4);
   }
-  // As few bytes as hold the value and its sign.
+  // The fewest bytes that hold the value and its sign.
   int width = 8;
   const auto fits = [&](int bytes) {
     return value == static_cast<int64_t>(bits << (64 - 8 * bytes)) >> (64 - 8 * bytes);
@@ -61,7 +61,7 @@ void PickleWriter::Class(absl::string_view module, absl::string_view name) {
   Remember();
 }
 
-// Fetches it; or notes that the next Remember() is its number.
+// Fetches a memoized value; otherwise reserves the next Remember() for it.
 bool PickleWriter::Known(const std::string& key) {
   const auto [found, is_new] = known_.emplace(key, remembered_);
   if (!is_new) Again(found->second);

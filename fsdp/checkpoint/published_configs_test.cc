@@ -1,5 +1,5 @@
-// Presets against the published config.json of each model, from copies in public repositories: a preset is
-// equal to what model.hf_config makes of that file.
+// Compares presets with the published config.json of each model, from copies in public repositories: a preset
+// must equal the result of model.hf_config for that file.
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 struct Published {
   const char* preset;
-  const char* config;  // The fields that a model is made of.
+  const char* config;  // The fields that define the model.
 };
 
 constexpr Published kPublished[] = {
@@ -184,7 +184,7 @@ constexpr Published kPublished[] = {
       "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps":
       1e-05, "rope_theta": 1000000, "vocab_size": 32768, "tie_word_embeddings": false, "sliding_window":
       null})"},
-    // Numbers of karpathy/nanoGPT, model.py, at 3adf61e154c3fe3fca428ad6bc3818b27a3b8291.
+    // Numbers from karpathy/nanoGPT, model.py, at 3adf61e154c3fe3fca428ad6bc3818b27a3b8291.
     {"gpt2", R"(
       {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new",
       "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "layer_norm_epsilon": 1e-05, "n_embd":
@@ -210,7 +210,7 @@ std::string ConfigOf(const ModelConfig& model) {
   return text.value_or("");
 }
 
-TEST(PublishedConfigs, EachPresetIsThePublishedModel) {
+TEST(PublishedConfigs, PresetsEqualPublishedModels) {
   for (const Published& published : kPublished) {
     v1::Model model;
     for (const SpecFault& fault : ReadHfConfig(published.config, published.preset, &model))
@@ -221,7 +221,7 @@ TEST(PublishedConfigs, EachPresetIsThePublishedModel) {
   }
 }
 
-TEST(PublishedConfigs, EachPresetButOursIsCompared) {
+TEST(PublishedConfigs, CoversEveryPreset) {
   std::set<std::string> compared = {"tiny", "llama3-1b"};
   for (const Published& published : kPublished) compared.insert(published.preset);
   for (const std::string& name : PresetNames()) EXPECT_EQ(compared.count(name), 1u) << name;

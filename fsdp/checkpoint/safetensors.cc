@@ -20,14 +20,14 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kAlignment = 8;  // Of the first number.
-// Readers of PyTorch's world look for it.
+constexpr int64_t kAlignment = 8;  // Of the first element.
+// PyTorch programs check for it.
 constexpr char kNotes[] = "\"__metadata__\":{\"format\":\"pt\"}";
-constexpr size_t kMaxDimensions = 64;  // As many as torch has.
+constexpr size_t kMaxDimensions = 64;  // Torch's limit.
 
 std::string BytesText(int64_t bytes) { return absl::StrCat(bytes, bytes == 1 ? " byte" : " bytes"); }
 
-// Of one file.
+// The header of one file.
 class Head {
  public:
   explicit Head(int64_t size) : size_(size) {}
@@ -48,7 +48,7 @@ class Head {
     contents_.faults.Add(where, what);
   }
 
-  // Leaves `object_` null where there is none.
+  // Leaves `object_` null if it is invalid.
   absl::Status ReadObject(const ReadAt& read) {
     const auto wrong = [this](const std::string& what) {
       Fault("", what);
@@ -67,7 +67,7 @@ class Head {
     contents_.head_bytes = kLengthBytes + static_cast<int64_t>(length);
     std::string head(length, '\0');
     FSDPD_RETURN_IF_ERROR(read(kLengthBytes, static_cast<int64_t>(length), head.data()));
-    // The format's own rule: nothing stands before the object.
+    // Required by the format: the object starts at the first byte.
     if (head.empty() || head[0] != '{') return wrong("its head is no JSON object");
     JsonLimits limits;
     limits.bytes = kMaxSafetensorsHeadBytes;
@@ -77,7 +77,7 @@ class Head {
     return absl::OkStatus();
   }
 
-  // None, and a fault, where it is no short list of whole numbers.
+  // Nullopt, with a violation, if it is not a short list of integers.
   std::optional<std::vector<int64_t>> WholeNumbers(const std::string& name, const JsonValue& entry,
                                                    const std::string& key, size_t most) {
     const JsonValue* list = entry.Find(key);
@@ -97,7 +97,7 @@ class Head {
     return numbers;
   }
 
-  // Its place is one among the numbers, for CheckPlaces().
+  // The entry's position is within the data; CheckPlaces() does the rest.
   void AddEntry(const std::string& name, const JsonValue& object) {
     if (object.kind != JsonValue::Kind::kObject) return Fault(name, "is not an object");
     const JsonValue* type = object.Find("dtype");
@@ -122,7 +122,7 @@ class Head {
     contents_.entries.push_back(std::move(entry));
   }
 
-  // Each number is one tensor's, and each tensor's are there.
+  // Every byte of data belongs to exactly one tensor, and tensors are complete.
   void CheckPlaces() {
     const int64_t numbers = size_ - contents_.head_bytes;
     std::vector<SafetensorsEntry> entries = std::move(contents_.entries);
@@ -130,7 +130,7 @@ class Head {
     std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
       return std::tie(a.begin, a.bytes, a.name) < std::tie(b.begin, b.bytes, b.name);
     });
-    int64_t end = 0;  // Of those before.
+    int64_t end = 0;  // End of the preceding ones.
     std::string before;
     for (SafetensorsEntry& entry : entries) {
       if (entry.begin > end) {
@@ -143,7 +143,7 @@ class Head {
                                        " of its numbers are those of ", before, " too"));
       }
       if (entry.begin + entry.bytes > end) before = entry.name;
-      end = std::max(end, entry.begin + entry.bytes);  // What an offset was, so it fits.
+      end = std::max(end, entry.begin + entry.bytes);  // Was an offset, so it does not overflow.
       if (entry.begin + entry.bytes > numbers) {
         Fault(entry.name, absl::StrCat("its numbers end at byte ", entry.begin + entry.bytes,
                                        " after the head, and the file at ", numbers));

@@ -29,7 +29,7 @@ std::string ErrorOf(const std::string& head, const std::string& numbers = "") {
   return std::string(read.status().message());
 }
 
-TEST(Safetensors, WhatIsLaidOutIsRead) {
+TEST(Safetensors, RoundTripsLayout) {
   std::vector<SafetensorsEntry> tensors = {{"w", FindTensorType("float32"), {2, 3}, 0, 24},
                                            {"a \"quoted\" name", FindTensorType("bfloat16"), {5}, 0, 10},
                                            {"none", FindTensorType("int64"), {0, 4}, 0, 0},
@@ -52,7 +52,7 @@ TEST(Safetensors, WhatIsLaidOutIsRead) {
   }
 }
 
-TEST(Safetensors, AHeadThatIsNotWithinTheFileIsRefused) {
+TEST(Safetensors, RejectsHeaderBeyondFile) {
   EXPECT_FALSE(Read("1234567").ok());
   std::string file = FileOf("{}", "");
   EXPECT_TRUE(Read(file).ok()) << "a file without tensors";
@@ -64,7 +64,7 @@ TEST(Safetensors, AHeadThatIsNotWithinTheFileIsRefused) {
   EXPECT_THAT(ErrorOf(large), HasSubstr("too many"));
 }
 
-TEST(Safetensors, EveryByteBelongsToOneTensor) {
+TEST(Safetensors, RequiresEveryByteInOneTensor) {
   const auto entry = [](int begin, int end) {
     return absl::StrCat(R"({"dtype":"U8","shape":[)", end - begin, R"(],"data_offsets":[)", begin, ",", end,
                         "]}");
@@ -83,7 +83,7 @@ TEST(Safetensors, EveryByteBelongsToOneTensor) {
             "b: its numbers end at byte 5 after the head, and the file at 4");
 }
 
-TEST(Safetensors, ShapeAndBytesMustAgree) {
+TEST(Safetensors, RequiresMatchingShapeAndBytes) {
   const auto head = [](const char* dtype, const char* shape, const char* offsets) {
     return absl::StrCat(R"({"w":{"dtype":)", dtype, R"(,"shape":)", shape, R"(,"data_offsets":)", offsets,
                         "}}");
@@ -102,7 +102,7 @@ TEST(Safetensors, ShapeAndBytesMustAgree) {
   EXPECT_THAT(ErrorOf(R"({"w":{}})", four), HasSubstr("w: has no dtype"));
 }
 
-TEST(Safetensors, WhoLooksIsToldAllThatIsWrong) {
+TEST(Safetensors, LookIntoReportsAllViolations) {
   const std::string head =
       R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"F4","shape":[4],"data_offsets":[3,5]},)"
       R"("c":{"dtype":"U8","shape":[7],"data_offsets":[4,6]},"d":{"dtype":"U8","shape":[9],"data_offsets":[6,15]},)"
@@ -123,7 +123,7 @@ TEST(Safetensors, WhoLooksIsToldAllThatIsWrong) {
   EXPECT_EQ(found->entries[1].begin, found->head_bytes + 3);
 }
 
-TEST(Safetensors, WhatIsNoObjectIsRefused) {
+TEST(Safetensors, RejectsInvalidHeader) {
   for (const char* head : {"", "[]", "{", " {}", "null", "{\"a\":}", "{\"\xff\":1}"}) {
     EXPECT_THAT(ErrorOf(head), HasSubstr("no JSON object")) << head;
   }
@@ -132,8 +132,8 @@ TEST(Safetensors, WhatIsNoObjectIsRefused) {
   EXPECT_THAT(ErrorOf(deep), HasSubstr("no JSON object"));
 }
 
-// One name in two places would be read in one of them.
-TEST(Safetensors, ANameThatIsThereTwiceIsRefused) {
+// A name with two positions would be ambiguous.
+TEST(Safetensors, RejectsDuplicateName) {
   const std::string one = R"("w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
   const std::string two = R"("w":{"dtype":"U8","shape":[2],"data_offsets":[2,4]})";
   EXPECT_THAT(ErrorOf(absl::StrCat("{", one, ",", two, "}"), "1234"), HasSubstr("a key is there twice"));

@@ -19,7 +19,7 @@ ModelConfig Model() {
   return llama;
 }
 
-// Of one tensor; a job's has a step too.
+// A checkpoint with one tensor; a job's also has a step.
 std::string Made(const TempDir& dir, const std::string& name, bool with_step) {
   const std::vector<TestTensor> tensors = {MakeTestTensor(name, "float32", {4})};
   if (with_step) {
@@ -33,7 +33,7 @@ std::string Made(const TempDir& dir, const std::string& name, bool with_step) {
   return dir.path();
 }
 
-TEST(StartKind, IsSeenByNames) {
+TEST(StartKind, IsDecidedByNames) {
   const TempDir job, made, fsdp2, titan, other, hf;
   EXPECT_EQ(*KindOfStart(Made(job, "model.module.embedding.weight", true), Model()), StartKind::kTraining);
   EXPECT_EQ(*KindOfStart(Made(made, "model.module.embedding.weight", false), Model()), StartKind::kNative);
@@ -43,7 +43,7 @@ TEST(StartKind, IsSeenByNames) {
   EXPECT_EQ(*KindOfStart(hf.path(), Model()), StartKind::kForeign);
 }
 
-TEST(StartKind, WhatIsWrittenIsAskedFor) {
+TEST(StartKind, RejectsRequestForMissingState) {
   CheckpointConfig checkpoint;
   const auto only = [&](StartKind kind) { return TakesParametersOnly(checkpoint, "/x", kind); };
   EXPECT_FALSE(*only(StartKind::kTraining));

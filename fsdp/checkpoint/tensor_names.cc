@@ -17,11 +17,11 @@
 namespace fsdpd {
 namespace {
 
-// Which part of a layer's tensor of Megatron-Core's a parameter is.
+// Which part of a Megatron-Core layer tensor a parameter is.
 enum class Part { kWhole, kQueries, kKeys, kValues, kQueriesKeysValues, kGates, kUps };
 
-// `#` is the layer's number; of Megatron-Core's it stands where a layer is a tensor of its own. Of theirs:
-// null where it has none. `@`: an expert's.
+// `#` is the layer index; for Megatron-Core it applies if each layer has its own tensor. `@` is an expert's
+// index. Null if the naming does not have the parameter.
 struct Row {
   const char* ours;
   const char* transformers;
@@ -68,7 +68,7 @@ constexpr Row kLlama[] = {
     {"head.output", "lm_head.weight", "output.weight", "output_layer.weight"},
 };
 
-// Beside those of kLlama, in the place of its queries, keys and values.
+// Additional rows for latent attention, in place of queries, keys and values.
 constexpr Row kLatent[] = {
     {"layer.#.attention.wq_a", "model.layers.#.self_attn.q_a_proj.weight", nullptr, nullptr},
     {"layer.#.attention.q_a_norm", "model.layers.#.self_attn.q_a_layernorm.weight", nullptr, nullptr},
@@ -78,7 +78,7 @@ constexpr Row kLatent[] = {
     {"layer.#.attention.wkv_b", "model.layers.#.self_attn.kv_b_proj.weight", nullptr, nullptr},
 };
 
-// Beside those of kLlama. Qwen3-MoE's, with what dots1 has more, and, where they are others, Mixtral's.
+// Additional rows for experts: Qwen3-MoE's, those of dots1, and Mixtral's where they differ.
 constexpr Row kExperts[] = {
     {"layer.#.ffn.router", "model.layers.#.mlp.gate.weight", nullptr, nullptr},
     {"layer.#.ffn.router_bias", "model.layers.#.mlp.gate.e_score_correction_bias", nullptr, nullptr,
@@ -129,7 +129,7 @@ constexpr Row kGpt2[] = {
 };
 
 constexpr absl::string_view kLayer = "layer.";
-// Ends of names.
+// Suffixes.
 constexpr absl::string_view kComputed[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
                                            "freqs_cis"};
 
@@ -170,7 +170,7 @@ const Row* FindRow(const Table& table, const std::string& ours) {
   return found == table.end ? nullptr : found;
 }
 
-// Null where nobody has such a parameter.
+// Null if no table has such a parameter.
 const Row* RowOf(const ModelConfig& model, const std::string& ours) {
   const auto* llama = std::get_if<LlamaConfig>(&model);
   if (llama != nullptr && llama->experts.count > 0) {
@@ -197,13 +197,13 @@ int64_t LayersOf(const ModelConfig& model) {
   return llama != nullptr ? llama->layers : gpt2 != nullptr ? gpt2->layers : 0;
 }
 
-// Heads of a model as Megatron-Core groups them: queries of a group, then its key and its value.
+// Head groups of Megatron-Core: the queries of a group, then its key and its value.
 struct HeadGroups {
   int64_t groups = 1;
-  int64_t queries = 1;  // Of a group, in heads.
+  int64_t queries = 1;  // Heads per group.
   int64_t head_rows = 1;
 
-  int64_t rows() const { return (queries + 2) * head_rows; }  // Of a group.
+  int64_t rows() const { return (queries + 2) * head_rows; }  // Per group.
 };
 
 HeadGroups HeadGroupsOf(const ModelConfig& model) {
@@ -215,13 +215,13 @@ HeadGroups HeadGroupsOf(const ModelConfig& model) {
   return {gpt2->heads, 1, gpt2->head_size()};
 }
 
-// In rows, within one layer's tensor.
+// In rows, within a single layer's tensor.
 std::vector<SharedRun> RunsOf(Part part, const HeadGroups& heads, int64_t rows) {
   if (part == Part::kWhole || part == Part::kGates) return {{0, 0, rows}};
   if (part == Part::kUps) return {{0, rows, rows}};
   const int64_t queries = heads.queries * heads.head_rows;
   std::vector<SharedRun> runs;
-  const auto add = [&](int64_t ours, int64_t within, int64_t count) {  // One after the other in ours.
+  const auto add = [&](int64_t ours, int64_t within, int64_t count) {  // Consecutive in ours.
     for (int64_t group = 0; group < heads.groups; ++group) {
       runs.push_back({ours + group * count, group * heads.rows() + within, count});
     }
@@ -240,8 +240,8 @@ int64_t RowsOfTensor(Part part, const HeadGroups& heads, int64_t rows) {
   return part == Part::kGates || part == Part::kUps ? 2 * rows : heads.groups * heads.rows();
 }
 
-// Makes of `param`, whose name still has its `#`, the part that it is of Megatron-Core's tensor. `layer`: -1
-// where it is of no layer.
+// Makes `param`, whose name still contains `#`, a part of Megatron-Core's tensor. `layer`: -1 if it is
+// outside of layers.
 void PlaceInMegatron(const ModelConfig& model, Part part, int64_t layer, int64_t layers, NamedParam* param) {
   const HeadGroups heads = HeadGroupsOf(model);
   int64_t columns = 1;
@@ -261,7 +261,7 @@ void PlaceInMegatron(const ModelConfig& model, Part part, int64_t layer, int64_t
   }
 }
 
-// Of `all`, whose name has its `@`, every expert's matrix.
+// Adds the matrix of each expert, for `all`, whose name contains `@`.
 void AddExperts(const NamedParam& all, Naming naming, std::vector<NamedParam>* params) {
   NamedParam param = all;
   param.shape.erase(param.shape.begin());
@@ -279,7 +279,7 @@ void AddExperts(const NamedParam& all, Naming naming, std::vector<NamedParam>* p
 }
 
 void Transpose(int64_t rows, int64_t columns, int64_t bytes, const char* in, char* out) {
-  // In squares, so that both sides stay in the cache.
+  // In blocks, so that both sides stay in the cache.
   constexpr int64_t kSide = 32;
   for (int64_t r = 0; r < rows; r += kSide) {
     for (int64_t c = 0; c < columns; c += kSide) {

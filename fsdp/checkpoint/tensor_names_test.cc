@@ -1,4 +1,4 @@
-// That the names are those that transformers has is for tests/parity to say.
+// tests/parity shows that the names are those of transformers.
 #include "fsdp/checkpoint/tensor_names.h"
 
 #include <gtest/gtest.h>
@@ -22,12 +22,13 @@ std::vector<ModelConfig> Models() {
   return {SmallLlama(), with_all, SmallGpt2(), untied};
 }
 
-// A parameter that a model gains and the table has not would leave the model without names.
-TEST(TensorNames, EveryParameterHasOneNameOfEachNaming) {
+// Fails if a parameter is added to a model but not to the table.
+TEST(TensorNames, EveryParameterHasOneNamePerNaming) {
   for (const ModelConfig& model : Models()) {
     size_t count = 0;
     for (const UnitFacts& unit : DescribeModel(model, 1, 1, DType::kFp32).units) count += unit.params.size();
-    for (const Naming naming : {Naming::kOurs, Naming::kTransformers}) {  // Megatron-Core's hold several.
+    for (const Naming naming :
+         {Naming::kOurs, Naming::kTransformers}) {  // Megatron-Core's tensors have several.
       std::set<std::string> theirs;
       for (const NamedParam& param : ParamsOf(model, naming)) theirs.insert(param.theirs);
       EXPECT_EQ(theirs.size(), count);
@@ -35,14 +36,14 @@ TEST(TensorNames, EveryParameterHasOneNameOfEachNaming) {
   }
 }
 
-TEST(TensorNames, TorchtitanHasPlainLlamasOnly) {
+TEST(TensorNames, TorchtitanSupportsPlainLlamaOnly) {
   const std::vector<ModelConfig> models = Models();
   EXPECT_FALSE(ParamsOf(models[0], Naming::kTorchtitan).empty());
   EXPECT_TRUE(ParamsOf(models[1], Naming::kTorchtitan).empty());
   EXPECT_TRUE(ParamsOf(models[2], Naming::kTorchtitan).empty());
 }
 
-TEST(TensorNames, ATiedHeadHasANameAndIsNoParameter) {
+TEST(TensorNames, TiedHeadHasNameButIsNotAParameter) {
   EXPECT_EQ(TiedName(SmallLlama(), Naming::kTransformers), std::nullopt);
   EXPECT_EQ(TiedName(SmallGpt2(), Naming::kTransformers), "lm_head.weight");
   for (const NamedParam& param : ParamsOf(SmallGpt2(), Naming::kTransformers)) {
@@ -50,7 +51,7 @@ TEST(TensorNames, ATiedHeadHasANameAndIsNoParameter) {
   }
 }
 
-TEST(TensorNames, BuffersAreNoParameters) {
+TEST(TensorNames, ComputedBuffersAreNotParameters) {
   EXPECT_TRUE(IsComputed("model.layers.0.self_attn.rotary_emb.inv_freq"));
   EXPECT_TRUE(IsComputed("h.11.attn.masked_bias"));
   for (const ModelConfig& model : Models()) {
@@ -60,7 +61,7 @@ TEST(TensorNames, BuffersAreNoParameters) {
   }
 }
 
-// Of one naming, and of each of its tensors: how often each number of it is some parameter's.
+// For a naming, by tensor: how often each element belongs to a parameter.
 std::map<std::string, std::vector<int>> Covered(const std::vector<NamedParam>& params) {
   std::map<std::string, std::vector<int>> covered;
   for (const NamedParam& param : params) {
@@ -84,7 +85,7 @@ std::map<std::string, std::vector<int>> Covered(const std::vector<NamedParam>& p
   return covered;
 }
 
-TEST(TensorNames, ParametersOfOneTensorAreAllOfItAndDoNotOverlap) {
+TEST(TensorNames, ParametersCoverSharedTensorsOnce) {
   for (const ModelConfig& model : Models()) {
     for (const Naming naming : {Naming::kMegatron, Naming::kMegatronLayers}) {
       const auto covered = Covered(ParamsOf(model, naming));
@@ -96,7 +97,7 @@ TEST(TensorNames, ParametersOfOneTensorAreAllOfItAndDoNotOverlap) {
   }
 }
 
-TEST(TensorNames, EveryExpertHasANameInTransformersAndAPartOfOurTensor) {
+TEST(TensorNames, ExpertsMapToPartsOfOurTensor) {
   for (const LlamaConfig& model : {SmallMixtral(), SmallQwen3Moe(), SmallDots1(), SmallDeepSeek()}) {
     const std::vector<NamedParam> ours = ParamsOf(model, Naming::kOurs);
     const std::vector<NamedParam> theirs = ParamsOf(model, Naming::kTransformers);
@@ -130,7 +131,7 @@ TEST(TensorNames, EveryExpertHasANameInTransformersAndAPartOfOurTensor) {
   EXPECT_EQ(theirs_of(SmallQwen3Moe(), "layer.0.ffn.w1", 0), "model.layers.0.mlp.gate_proj.weight");
 }
 
-TEST(TensorNames, LatentsHaveThoseOfDeepSeek) {
+TEST(TensorNames, LatentsHaveDeepSeekNames) {
   std::map<std::string, std::string> theirs;
   for (const NamedParam& param : ParamsOf(SmallDeepSeek(), Naming::kTransformers))
     theirs[param.ours] = param.theirs;
@@ -146,7 +147,7 @@ TEST(TensorNames, LatentsHaveThoseOfDeepSeek) {
   EXPECT_EQ(ParamsOf(direct, Naming::kTransformers)[2].theirs, "model.layers.0.self_attn.q_proj.weight");
 }
 
-TEST(TensorNames, LayersBeyondDeepSeeksArePredictions) {
+TEST(TensorNames, ExtraDeepSeekLayersPredictMoreTokens) {
   EXPECT_TRUE(IsOfMoreTokens(SmallDeepSeek(), "model.layers.2.eh_proj.weight"));
   EXPECT_FALSE(IsOfMoreTokens(SmallDeepSeek(), "model.layers.1.self_attn.q_a_proj.weight"));
   EXPECT_FALSE(IsOfMoreTokens(SmallDeepSeek(), "model.layers"));
@@ -157,8 +158,8 @@ const NamedParam& Find(const std::vector<NamedParam>& params, const std::string&
   return *std::find_if(params.begin(), params.end(), [&](const NamedParam& p) { return p.ours == ours; });
 }
 
-// Queries of a group, its key and its value, then the next group's; gates before ups; layers along an axis.
-TEST(TensorNames, MegatronHasHeadsByGroupAndLayersTogether) {
+// Queries of a group, its key and its value, then the next group's; gates before ups; stacked layers.
+TEST(TensorNames, MegatronGroupsHeadsAndStacksLayers) {
   LlamaConfig llama = SmallLlama();
   llama.heads = 4;
   llama.kv_heads = 2;
@@ -184,19 +185,19 @@ std::string Turned(bool to_ours, Turn turn, const std::string& in, int64_t rows,
   return out;
 }
 
-TEST(TensorNames, RowsBecomeColumns) {
+TEST(TensorNames, TransposesMatrices) {
   EXPECT_EQ(Turned(false, Turn::kTransposed, "abcdef", 2, 3), "adbecf");
   EXPECT_EQ(Turned(true, Turn::kTransposed, "adbecf", 2, 3), "abcdef");
 }
 
-// Two heads of four rows: halves here, neighbours there.
-TEST(TensorNames, HalvesBecomePairsWithinEachHead) {
+// Two heads of four rows: halves in ours, pairs when stored.
+TEST(TensorNames, ConvertsHalvesToPairsPerHead) {
   EXPECT_EQ(Turned(false, Turn::kPairs, "ABabCDcd", 8, 1), "AaBbCcDd");
   EXPECT_EQ(Turned(true, Turn::kPairs, "AaBbCcDd", 8, 1), "ABabCDcd");
   EXPECT_EQ(Turned(false, Turn::kPairs, "A1B2a3b4", 4, 2), "A1a3B2b4") << "rows stay whole";
 }
 
-TEST(TensorNames, TurnsOfAnySizeComeBack) {
+TEST(TensorNames, ConversionsRoundTripForAnySize) {
   for (const int64_t rows : {4, 36, 64}) {
     for (const int64_t columns : {1, 31, 33, 70}) {
       std::string numbers(rows * columns, '\0');

@@ -15,13 +15,14 @@
 namespace fsdpd {
 namespace {
 
-// What torch calls an archive that is written to a stream.
+// Torch's name for an archive that is written to a stream.
 constexpr char kRoot[] = "archive/";
-constexpr size_t kMaxDimensions = 64;  // torch's own limit.
+constexpr size_t kMaxDimensions = 64;  // Torch's limit.
 constexpr int64_t kMaxOrderBytes = 16;
-// A tensor's pickle has some 200 bytes, and ten for a dimension; there may be hooks, which are empty.
+// A tensor's pickle has about 200 bytes, plus ten per dimension; it may have (empty) hooks.
 constexpr PickleLimits kTensorLimits = {64 << 10, 4096, 16};
-// A value may be a data loader's state, with a list of what is left. Only looked at: to be told or a number.
+// A value may be the state of a data loader with a list of remaining samples. It is parsed only to display
+// it.
 constexpr PickleLimits kValueLimits = {64 << 20, 1 << 20, 64};
 
 int64_t NumbersOf(const std::vector<int64_t>& shape) {
@@ -46,7 +47,7 @@ std::vector<int64_t> StridesOf(const std::vector<int64_t>& shape) {
   return strides;
 }
 
-// As torch._utils pickles a tensor on the CPU without gradient.
+// The pickle that torch._utils writes for a CPU tensor without gradient.
 std::string PickleOf(const TensorType& type, const std::vector<int64_t>& shape) {
   const bool typed = !type.storage.empty();
   PickleWriter writer;
@@ -90,7 +91,7 @@ void EndArchive(uint32_t crc32, ZipWriter* zip) {
   zip->Finish();
 }
 
-// Head and, with the checksum, tail.
+// The head, and with the checksum the tail.
 std::pair<std::string, std::string> Around(const TensorType& type, const std::vector<int64_t>& shape,
                                            uint32_t crc32) {
   ZipWriter zip;
@@ -110,7 +111,7 @@ absl::Status Bad(absl::string_view what) {
 
 struct Archive {
   std::vector<ZipMember> members;
-  std::string root;  // What stands before each name.
+  std::string root;  // Prefix of each member's name.
 
   const ZipMember* Find(absl::string_view name) const {
     for (const ZipMember& member : members) {
@@ -165,7 +166,7 @@ absl::StatusOr<const PickleValue*> FindRebuild(const PickleValue* value) {
   return absl::UnimplementedError(absl::StrCat("a tensor is expected, found ", DescribePickled(*value)));
 }
 
-// The type, of the storage or of the tensor itself; the storage's member too.
+// Reads the type of the storage or of the tensor, and the storage's member.
 absl::Status ReadStorage(const Archive& archive, const std::vector<const PickleValue*>& arguments,
                          SavedTensor* tensor) {
   const PickleValue& outside = *arguments[0];
@@ -190,7 +191,7 @@ absl::Status ReadStorage(const Archive& archive, const std::vector<const PickleV
   return absl::OkStatus();
 }
 
-// Every number lies within the storage; computed without overflow.
+// Every element is within the storage; computed without overflow.
 absl::Status CheckWithin(const SavedTensor& tensor) {
   const int64_t room = tensor.storage.size / tensor.type->bytes;
   if (tensor.strides.size() != tensor.shape.size()) return Bad("as many strides as sizes are expected");
@@ -237,7 +238,7 @@ std::string TorchSaved(const std::string& pickle) {
 
 absl::StatusOr<int64_t> BytesOf(const TensorType& type, const std::vector<int64_t>& shape) {
   int64_t bytes = type.bytes;
-  // As if no size were 0, so that the bytes of every part of it are numbers too.
+  // Treats a size of 0 as 1, so that the bytes of all partial products fit too.
   for (const int64_t size : shape) {
     if (size < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) {
       return absl::DataLossError(absl::StrCat("a tensor of [", absl::StrJoin(shape, ", "), "]"));

@@ -1,4 +1,4 @@
-// That torch reads and would write these bytes is shown by tests/parity/test_checkpoint.py.
+// tests/parity/test_checkpoint.py shows that torch reads, and would write, these bytes.
 #include "fsdp/checkpoint/torch_save.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ absl::StatusOr<SavedTensor> Read(const std::string& bytes) {
   return ReadSavedTensor(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
 }
 
-TEST(TorchSave, EveryTypeAndShapeComesBack) {
+TEST(TorchSave, RoundTripsAllTypesAndShapes) {
   for (const char* name :
        {"float32", "bfloat16", "float16", "float64", "int64", "uint8", "bool", "float8_e4m3fn", "uint16"}) {
     const TensorType& type = *FindTensorType(name);
@@ -42,16 +42,16 @@ TEST(TorchSave, EveryTypeAndShapeComesBack) {
   }
 }
 
-TEST(TorchSave, ATensorLargerThanItsStorageIsRefused) {
+TEST(TorchSave, RejectsTensorBeyondStorage) {
   std::string bytes = Saved(*FindTensorType("float32"), {2, 3});
-  // The first size in the pickle, and its checksums: [9, 3] of 24 bytes.
+  // Changes the first size in the pickle, and its checksums: [9, 3] of 24 bytes.
   const size_t at = bytes.find("K\x02K\x03\x86");
   ASSERT_NE(at, std::string::npos);
   bytes[at + 1] = 9;
   EXPECT_THAT(std::string(Read(bytes).status().message()), HasSubstr("checksum of archive/data.pkl"));
 }
 
-TEST(TorchSave, AValueComesBackAndIsNoTensor) {
+TEST(TorchSave, RoundTripsValue) {
   PickleWriter writer;
   writer.Int(42);
   const std::string bytes = TorchSaved(writer.Take());
@@ -62,7 +62,7 @@ TEST(TorchSave, AValueComesBackAndIsNoTensor) {
   EXPECT_THAT(std::string(Read(bytes).status().message()), HasSubstr("a tensor is expected, found 42"));
 }
 
-// A file that says of its tensor what cannot be: the pickle is made as torch's is, with other numbers.
+// A file with impossible tensor metadata: torch's pickle with other numbers.
 std::string WithNumbers(int64_t first, std::vector<int64_t> shape, std::vector<int64_t> strides) {
   PickleWriter writer;
   writer.Class("torch._utils", "_rebuild_tensor_v2");
@@ -102,15 +102,15 @@ absl::Status ValueErrorOf(const std::string& bytes) {
   return ReadSavedValue(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes)).status();
 }
 
-// `count` values that are made and thrown away, and a 7.
+// `count` values that are popped again, and a 7.
 std::string LongPickle(size_t count) {
   std::string pickle = "\x80\x02";
   for (size_t i = 0; i < count; ++i) pickle += "N0";
   return pickle + "K\x07.";
 }
 
-// Or 40 MB on disk would be gigabytes here.
-TEST(TorchSave, ATensorsPickleIsSmall) {
+// 40 MB on disk must not become gigabytes in memory.
+TEST(TorchSave, LimitsTensorPickle) {
   EXPECT_THAT(std::string(Read(WithPickle(LongPickle(40000))).status().message()),
               HasSubstr("x/data.pkl has 80005 bytes; at most 65536 are read"));
   EXPECT_THAT(std::string(Read(WithPickle(LongPickle(5000))).status().message()),
@@ -118,8 +118,8 @@ TEST(TorchSave, ATensorsPickleIsSmall) {
   EXPECT_TRUE(ValueErrorOf(WithPickle(LongPickle(40000))).ok()) << "which may be larger";
 }
 
-// What torch loads, and what is too large to be looked at: nothing is wrong with it.
-TEST(TorchSave, AValueThatIsNotReadIsNotDamaged) {
+// Pickles that torch can load, and large ones: not supported, but not damaged.
+TEST(TorchSave, UnsupportedValueIsNotDamaged) {
   const std::string itself = std::string("\x80\x02}q\0", 5) + std::string("K\1h\0s.", 6);
   for (const std::string& pickle : {std::string("I7\n."), itself, LongPickle(1 << 20)}) {
     const absl::Status status = ValueErrorOf(WithPickle(pickle));
@@ -130,7 +130,7 @@ TEST(TorchSave, AValueThatIsNotReadIsNotDamaged) {
   EXPECT_TRUE(absl::IsDataLoss(ValueErrorOf(bytes))) << "of which its checksum is another";
 }
 
-TEST(TorchSave, NoBytesOfAFileThatAreNoTextReachAMessage) {
+TEST(TorchSave, MessagesAreUtf8) {
   const auto of_storage = [](const std::string& name, const std::string& key) {
     const auto text = [](const std::string& of) {
       return "X" + std::string(1, static_cast<char>(of.size())) + std::string(3, '\0') + of;
@@ -147,7 +147,7 @@ TEST(TorchSave, NoBytesOfAFileThatAreNoTextReachAMessage) {
   }
 }
 
-TEST(TorchSave, NoNumberLiesOutsideOfTheStorage) {
+TEST(TorchSave, RejectsElementsOutsideStorage) {
   EXPECT_TRUE(Read(WithNumbers(0, {2, 3}, {3, 1})).ok());
   const auto transposed = Read(WithNumbers(0, {3, 2}, {1, 3}));
   ASSERT_TRUE(transposed.ok()) << transposed.status();

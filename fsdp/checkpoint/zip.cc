@@ -17,10 +17,10 @@ constexpr uint32_t kHeaderMark = 0x04034b50, kDescriptorMark = 0x08074b50, kEntr
 constexpr uint32_t kEnd64Mark = 0x06064b50, kLocatorMark = 0x07064b50, kEndMark = 0x06054b50;
 constexpr int64_t kHeaderBytes = 30, kEntryBytes = 46, kEnd64Bytes = 56, kLocatorBytes = 20, kEndBytes = 22;
 constexpr uint16_t kSizesFollow = 1 << 3, kUtf8 = 1 << 11;
-constexpr uint64_t kNarrow = 0xffffffff;  // A 32-bit field whose number stands in the zip64 field.
+constexpr uint64_t kNarrow = 0xffffffff;  // Marks a 32-bit field whose value is in the zip64 field.
 constexpr uint16_t kZip64Field = 1;
 constexpr int64_t kAlignment = 64;
-// torch.save keeps each storage of what is saved in a member; a model in one file has thousands.
+// torch.save writes one member per storage; a model in one file has thousands.
 constexpr int64_t kMaxMembers = 1 << 20, kMaxDirectoryBytes = 256 << 20;
 
 uint64_t Load(absl::string_view bytes, size_t at, int width) {
@@ -72,7 +72,7 @@ void ZipWriter::Begin(absl::string_view name, int64_t size) {
   Append(kUtf8 | (size > 0 ? kSizesFollow : 0), 2);
   Append(0, 2);  // Stored.
   Append(0, 4);  // No date.
-  Append(0, 8);  // Checksum and size: they follow the data.
+  Append(0, 8);  // Checksum and size follow the data.
   Append(0, 4);
   Append(name.size(), 2);
   Append(zip64_bytes + 4 + padding, 2);
@@ -125,8 +125,8 @@ void ZipWriter::Finish() {
   const int64_t size = position_ - begin, end = position_;
   Append(kEnd64Mark, 4);
   Append(kEnd64Bytes - 12, 8);
-  Append(0x031e, 2);  // Written on Unix, by version 3.0.
-  Append(0x002d, 2);  // Read by version 4.5: zip64.
+  Append(0x031e, 2);  // Created on Unix, version 3.0.
+  Append(0x002d, 2);  // Requires version 4.5: zip64.
   Append(0, 8);
   Append(members_.size(), 8);
   Append(members_.size(), 8);
@@ -192,7 +192,7 @@ absl::StatusOr<Directory> FindDirectory(int64_t size, const ReadAt& read) {
   return directory;
 }
 
-// A number of an entry that may stand in its zip64 field instead; `wide` is what of that field is left.
+// A field of an entry whose value may be in the zip64 field; `wide` is the unread part of that field.
 absl::Status Widen(int64_t at, absl::string_view* wide, int64_t* number) {
   if (static_cast<uint64_t>(*number) != kNarrow) return absl::OkStatus();
   if (wide->size() < 8) return Bad(at, "a number is missing in the zip64 field");
@@ -201,7 +201,7 @@ absl::Status Widen(int64_t at, absl::string_view* wide, int64_t* number) {
   return *number >= 0 ? absl::OkStatus() : Bad(at, "a size or place out of range");
 }
 
-// The content of the zip64 field, or nothing.
+// The content of the zip64 field, or empty.
 absl::StatusOr<absl::string_view> FindZip64(int64_t at, absl::string_view fields) {
   while (fields.size() >= 4) {
     const uint64_t size = Load(fields, 2, 2);
@@ -212,7 +212,7 @@ absl::StatusOr<absl::string_view> FindZip64(int64_t at, absl::string_view fields
   return absl::string_view();
 }
 
-// The entry at the front of `rest`, which is taken away; `begin` is then that of its header.
+// Pops the entry at the front of `rest`; `begin` is then the position of its header.
 absl::StatusOr<ZipMember> TakeEntry(int64_t at, absl::string_view* rest) {
   if (rest->size() < kEntryBytes || Load(*rest, 0, 4) != kEntryMark) return Bad(at, "no entry of a member");
   const size_t name_size = Load(*rest, 28, 2), fields_size = Load(*rest, 30, 2);
@@ -238,7 +238,7 @@ absl::StatusOr<ZipMember> TakeEntry(int64_t at, absl::string_view* rest) {
   return member;
 }
 
-// From the place of a member's header to that of its bytes. `limit`: where the directory begins.
+// Replaces the position of a member's header by that of its data. `limit`: start of the central directory.
 absl::Status FindBytes(const ReadAt& read, int64_t limit, ZipMember* member) {
   const int64_t at = member->begin;
   if (at > limit - kHeaderBytes) return Bad(at, absl::StrCat(member->name, " lies beyond the members"));

@@ -28,7 +28,7 @@ std::string ErrorOf(const std::string& bytes) {
   return std::string(members.status().message());
 }
 
-TEST(Zip, ReadsWhatTheWriterWrites) {
+TEST(Zip, ReadsWriterOutput) {
   const std::string bytes = SmallArchive();
   const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
   ASSERT_TRUE(members.ok()) << members.status();
@@ -40,8 +40,8 @@ TEST(Zip, ReadsWhatTheWriterWrites) {
   for (const ZipMember& member : *members) EXPECT_EQ(member.begin % 64, 0) << member.name;
 }
 
-// An archive of more than 4 GiB, whose large member is nowhere: reads of it are zeros.
-TEST(Zip, KnowsSizesAndPlacesBeyond32Bits) {
+// An archive of more than 4 GiB whose large member is virtual: it reads as zeros.
+TEST(Zip, SupportsZip64) {
   constexpr int64_t kLarge = int64_t{5} << 30;
   ZipWriter writer;
   writer.Begin("large", kLarge);
@@ -70,12 +70,12 @@ TEST(Zip, KnowsSizesAndPlacesBeyond32Bits) {
   EXPECT_EQ(*ReadZipMember((*members)[1], read, 4), "here");
 }
 
-TEST(Zip, EveryPrefixIsRefused) {
+TEST(Zip, RejectsEveryPrefix) {
   const std::string bytes = SmallArchive();
   for (size_t size = 0; size < bytes.size(); ++size) EXPECT_NE(ErrorOf(bytes.substr(0, size)), "") << size;
 }
 
-TEST(Zip, SaysWhatItDoesNotRead) {
+TEST(Zip, RejectsUnsupportedFeatures) {
   const std::string good = SmallArchive();
   const size_t entry = good.find("PK\x01\x02");
   const auto changed = [&](size_t at, char to) {
@@ -92,7 +92,7 @@ TEST(Zip, SaysWhatItDoesNotRead) {
   EXPECT_THAT(ErrorOf(good + "x"), HasSubstr("no end of an archive"));
 }
 
-TEST(Zip, ADamagedMemberIsTold) {
+TEST(Zip, DetectsDamagedMember) {
   std::string bytes = SmallArchive();
   bytes[bytes.find("nnnn")] = 'm';
   const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
@@ -101,7 +101,7 @@ TEST(Zip, ADamagedMemberIsTold) {
               HasSubstr("the checksum of a/numbers is another"));
 }
 
-TEST(Zip, AMemberLargerThanIsAskedForIsNotRead) {
+TEST(Zip, RejectsMemberLargerThanLimit) {
   const std::string bytes = SmallArchive();
   const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
   ASSERT_TRUE(members.ok());
@@ -109,7 +109,7 @@ TEST(Zip, AMemberLargerThanIsAskedForIsNotRead) {
               HasSubstr("a/numbers has 1000 bytes; at most 999 are read"));
 }
 
-// As torch writes it with set_crc32_options(False), but for a checksum of the last member.
+// Like torch with set_crc32_options(False), except for the checksum of the last member.
 std::string ArchiveWithoutSums(uint32_t last) {
   ZipWriter writer;
   std::string bytes;
@@ -122,7 +122,7 @@ std::string ArchiveWithoutSums(uint32_t last) {
   return bytes + writer.Take();
 }
 
-TEST(Zip, AnArchiveWithoutChecksumsIsReadAndSaysSo) {
+TEST(Zip, ReadsArchiveWithoutChecksums) {
   const std::string bytes = ArchiveWithoutSums(0);
   const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
   ASSERT_TRUE(members.ok()) << members.status();
@@ -132,7 +132,7 @@ TEST(Zip, AnArchiveWithoutChecksumsIsReadAndSaysSo) {
   }
 }
 
-TEST(Zip, AZeroAmongChecksumsIsOne) {
+TEST(Zip, ZeroChecksumAmongOthersCounts) {
   const std::string bytes = ArchiveWithoutSums(Crc32("abc", 3));
   const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
   ASSERT_TRUE(members.ok()) << members.status();
@@ -140,7 +140,7 @@ TEST(Zip, AZeroAmongChecksumsIsOne) {
   EXPECT_TRUE(absl::IsDataLoss(ReadZipMember((*members)[0], ReadAtOf(bytes), 3).status()));
 }
 
-TEST(Zip, ANameThatIsNoTextIsRefused) {
+TEST(Zip, RejectsNameThatIsNotUtf8) {
   ZipWriter writer;
   writer.Add("a/\xff", "1");
   writer.Finish();

@@ -1,7 +1,7 @@
 #include "fsdp/checkpoint/fuzz/fuzz.h"
 #include "fsdp/checkpoint/torch_save.h"
 
-// A record, as a zip whose sums hold, and as a tensor or a value.
+// Parses a record as a zip with valid checksums, and as a tensor or a value.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes = fsdpd::BytesOf(data, size);
   const auto length = static_cast<int64_t>(size);

@@ -1,13 +1,13 @@
-// Reads and writes checkpoints for tests in Python, which hold them against torch's.
+// Reads and writes checkpoints for tests in Python, which compare them with torch's.
 //
-//   write DIR < lines    "file NAME", then for it "run NAME TYPE SHAPE BEGIN COUNT PATH": numbers
+//   write DIR < lines    "file NAME", then for it "run NAME TYPE SHAPE BEGIN COUNT PATH": elements
 //                           [BEGIN, BEGIN + COUNT) of a tensor, whose bytes are in the file PATH;
 //                           "part NAME TYPE SHAPE OFFSETS SIZES PATH"; "number NAME INTEGER". Commits. Sizes
 //                           are "2,3", and "-" for none.
-//   read DIR OUT         Every tensor's bytes to OUT/NAME, and a line "NAME TYPE SHAPE" for each;
+//   read DIR OUT         Writes every tensor's bytes to OUT/NAME, and prints "NAME TYPE SHAPE" for each;
 //                           "NAME value TEXT".
-//   part DIR NAME OFFSETS SIZES   The bytes of a rectangle to stdout.
-//   frame TYPE SHAPE        What torch.save would write of a tensor of zeros, to stdout.
+//   part DIR NAME OFFSETS SIZES   Writes the bytes of a rectangle to stdout.
+//   frame TYPE SHAPE        Writes torch.save's output for a tensor of zeros to stdout.
 //   sparse TYPE SHAPE PATH  The same into a file, with a hole for the zeros.
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -55,11 +55,11 @@ std::string Content(const std::string& path) {
   return bytes.str();
 }
 
-// A file that is being described: its pieces, and where the numbers of each lie.
+// A file under construction: its pieces, and where the data of each is.
 struct Described {
   std::string name;
   std::vector<DcpPiece> pieces;
-  std::vector<std::pair<size_t, int64_t>> numbers;  // Of `contents`; from this byte on.
+  std::vector<std::pair<size_t, int64_t>> numbers;  // Index into `contents`; from this byte on.
   std::vector<std::string> contents;
   std::vector<DcpSmall> values;
 };
