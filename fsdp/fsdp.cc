@@ -22,10 +22,10 @@
 namespace fsdpd {
 namespace {
 
-// Where the plan's model comes from when it is the program's own.
+// Plugin path of a model that the program itself provides.
 constexpr char kThisProgram[] = "/proc/self/exe";
 
-// A collective of the weights moves so much at a time; CUDA ranks stage it on the device.
+// Elements per collective when weights are collected; CUDA ranks stage them on the device.
 constexpr int64_t kCollectElements = 1 << 24;
 
 absl::Status CheckModel(const Plan& plan, const UserModel* model) {
@@ -37,8 +37,8 @@ absl::Status CheckModel(const Plan& plan, const UserModel* model) {
                                         : "TrainOptions.model: the plan's spec names another model");
 }
 
-// A value that only this launch can have: a directory that was used before is found before anybody is waited
-// for.
+// Writes a value that is unique to this launch, so that a directory of an earlier launch is detected before
+// any rank waits.
 absl::Status Join(Store* store, int rank) {
   const std::string self = absl::StrCat(getpid(), " at ", absl::GetCurrentTimeNanos());
   const absl::Status status = store->Set(absl::StrCat("rank/", rank), self);
@@ -53,7 +53,7 @@ at::Device DeviceOf(const Spec& spec, int device_index) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device_index));
 }
 
-// Every rank adds its pieces to zeros, which is exact.
+// Every rank adds its shards to zeros, which is exact.
 absl::StatusOr<Weights> Collect(const Plan& plan, const Trainer& trainer, at::Device device) {
   Weights weights(plan.whole_layout().elements());
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
@@ -62,7 +62,7 @@ absl::StatusOr<Weights> Collect(const Plan& plan, const Trainer& trainer, at::De
     for (int64_t begin = 0; begin < elements; begin += kCollectElements) {
       const int64_t count = std::min(kCollectElements, elements - begin);
       const at::Tensor host = at::from_blob(weights.data() + begin, {count}, at::kFloat);
-      const at::Tensor staged = host.to(device);  // On CPU the same bytes.
+      const at::Tensor staged = host.to(device);  // No copy on a CPU.
       FSDPD_RETURN_IF_ERROR(trainer.mesh().all()->AllReduce(staged.mutable_data_ptr<float>(), count));
       if (device.is_cuda()) host.copy_(staged);  // Waits for the collective: same stream.
     }
@@ -104,7 +104,7 @@ std::string PlanText(const Plan& plan) {
   for (const Choice& choice : plan.choices) {
     absl::StrAppendFormat(&text, "%-30s %-20s %s\n", choice.field, choice.value, choice.reason);
   }
-  for (const Violation& fault : plan.faults) {  // Of an accepted plan: warnings and adjustments.
+  for (const Violation& fault : plan.faults) {  // In an accepted plan: warnings and adjustments.
     absl::StrAppend(&text, fault.field, ": ", fault.reason, "; ", fault.fix, "\n");
   }
   return text;
@@ -161,7 +161,7 @@ absl::StatusOr<Weights> TrainRank(const Plan& plan, const RankOptions& rank, con
         absl::StrFormat("rank is %d, but the spec has %d ranks", rank.rank, plan.spec.mesh.world()));
   }
   if (rank.rendezvous.empty()) return absl::InvalidArgumentError("rendezvous: no directory is named");
-  // Before the directory knows of this rank, so that a wrong index can be mended and tried again.
+  // Before joining the rendezvous, so that a wrong device index can be fixed and retried.
   if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank.device_index));
   FSDPD_ASSIGN_OR_RETURN(
       const std::unique_ptr<FileStore> store,
@@ -186,7 +186,7 @@ absl::StatusOr<Weights> TrainRank(const Plan& plan, const RankOptions& rank, con
     if (collected.ok()) weights = *std::move(collected);
     return collected.status();
   };
-  // What an error carries for agents is nothing to print.
+  // Payloads of the status are for agents only.
   if (const absl::Status trained = RunRank(std::move(run)); !trained.ok())
     return absl::Status(trained.code(), trained.message());
   return weights;

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A head that borrows the embedding, so that a user's model has all that ours have.
+// A model with tied embeddings, so that a user model covers what built-in models have.
 class Chain : public UserModel {
  public:
   ModelDescription Describe() const override {
@@ -63,7 +63,7 @@ std::string Job(int ranks, const std::string& strategy = "OPTIM_GRADS_PARAMS", c
          std::to_string(ranks) + "}" + more + "}";
 }
 
-TEST(Library, TrainsTheProgramsOwnModel) {
+TEST(Library, TrainsUserModel) {
   const Chain model;
   const auto plan = PlanJson(Job(2), model);
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -86,7 +86,7 @@ TEST(Library, TrainsTheProgramsOwnModel) {
   EXPECT_EQ(named[3].second.data_ptr<float>(), weights->data() + weights->size() - kPlainVocab);
 }
 
-TEST(Library, ShardedIsUnsharded) {
+TEST(Library, ShardedEqualsUnsharded) {
   const Chain model;
   TrainOptions options;
   options.model = &model;
@@ -117,8 +117,8 @@ std::vector<absl::StatusOr<Weights>> TrainRanks(const std::vector<const Plan*>& 
   return results;
 }
 
-// TCP and the directory, as in processes.
-TEST(Library, RanksThatMeetInADirectoryTrainLikeThreads) {
+// Over TCP and a rendezvous directory, as with processes.
+TEST(Library, RanksInProcessesEqualThreads) {
   TempDir dir;
   const Chain model;
   TrainOptions options;
@@ -134,7 +134,7 @@ TEST(Library, RanksThatMeetInADirectoryTrainLikeThreads) {
   }
 }
 
-TEST(Library, ADirectoryOfAnEarlierLaunchIsRefused) {
+TEST(Library, RejectsDirectoryOfEarlierLaunch) {
   TempDir dir;
   const auto plan = PlanJson(Job(1, "NO_SHARD", R"(, "model": {"gpt2": {"vocab_size": 8, "hidden_size": 8,
       "layers": 1, "heads": 1, "positions": 8}})"));
@@ -145,7 +145,7 @@ TEST(Library, ADirectoryOfAnEarlierLaunchIsRefused) {
   EXPECT_THAT(again[0].status().ToString(), HasSubstr("rendezvous directory of its own"));
 }
 
-TEST(Library, RanksWithOtherPlansSayWhatDiffers) {
+TEST(Library, RejectsDifferentPlans) {
   TempDir dir;
   const Chain model;
   TrainOptions options;
@@ -158,7 +158,7 @@ TEST(Library, RanksWithOtherPlansSayWhatDiffers) {
   }
 }
 
-TEST(Library, AnErrorOfTheCallbackEndsTheJob) {
+TEST(Library, CallbackErrorEndsJob) {
   const Chain model;
   const auto plan = PlanJson(Job(2), model);
   TrainOptions options;
@@ -169,7 +169,7 @@ TEST(Library, AnErrorOfTheCallbackEndsTheJob) {
   EXPECT_EQ(TrainThreads(*plan, options).status(), absl::DataLossError("step 2: disk full"));
 }
 
-TEST(Library, ARunThatIsStartedAgainGoesOnFromItsCheckpoint) {
+TEST(Library, RestartedRunResumesFromCheckpoint) {
   const TempDir dir;
   const Chain model;
   const std::string saving = R"(, "checkpoint": {"dir": ")" + dir.File("runs") + R"(", "every_steps": 2})";
@@ -197,7 +197,7 @@ TEST(Library, ARunThatIsStartedAgainGoesOnFromItsCheckpoint) {
   EXPECT_EQ(*resumed, *whole);
 }
 
-TEST(Library, AStopEndsTheJob) {
+TEST(Library, StopFlagEndsJob) {
   const Chain model;
   const auto plan = PlanJson(Job(2), model);
   std::atomic<bool> stop{false};
@@ -211,7 +211,7 @@ TEST(Library, AStopEndsTheJob) {
   EXPECT_EQ(TrainThreads(*plan, options).status().code(), absl::StatusCode::kCancelled);
 }
 
-TEST(Library, SaysWhatIsWrongWithASpec) {
+TEST(Library, ReportsViolationsOfSpec) {
   EXPECT_THAT(PlanJson("{").status().ToString(), HasSubstr("job spec"));
   EXPECT_THAT(PlanJson(R"({"name": "a", "modle": {}})").status().ToString(), HasSubstr("modle"));
   EXPECT_THAT(PlanJson(Job(2)).status().ToString(), HasSubstr("model: no model is named"));
@@ -222,7 +222,7 @@ TEST(Library, SaysWhatIsWrongWithASpec) {
   EXPECT_THAT(TrainThreads(*plan).status().ToString(), HasSubstr("TrainOptions.model"));
 }
 
-TEST(Library, TakesTheRankFromTheEnvironment) {
+TEST(Library, ReadsRankFromEnvironment) {
   const Chain model;
   const auto plan = PlanJson(Job(2), model);
   setenv("RANK", "1", 1);

@@ -17,11 +17,11 @@
 namespace fsdpd {
 namespace {
 
-// As many as the largest kernels are built for; cpu_set_t alone has 1024.
+// The largest number that kernels support; cpu_set_t has only 1024.
 constexpr int kMostCores = 8192;
 using CoreMask = std::array<cpu_set_t, kMostCores / CPU_SETSIZE>;
 
-// "" where there is no such file.
+// "" if the file does not exist.
 std::string ReadLine(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -29,7 +29,7 @@ std::string ReadLine(const std::string& path) {
   return std::string(absl::StripAsciiWhitespace(line));
 }
 
-// "0-3,8" as the kernel writes sets of cores and of nodes; nothing of what is none.
+// Parses "0-3,8", the kernel's format for sets of cores and nodes; empty if invalid.
 std::vector<int> ParseList(const std::string& text) {
   std::vector<int> numbers;
   for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty())) {

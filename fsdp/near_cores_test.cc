@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// What the kernel of a machine says.
+// A fake sysfs of a machine.
 class Machine {
  public:
   Machine& File(const std::string& path, const std::string& text) {
@@ -25,7 +25,7 @@ class Machine {
     return *this;
   }
   Machine& Gpu(const std::string& node) { return File("bus/pci/devices/0000:9a:00.0/numa_node", node); }
-  // Two processors of four cores with two threads each.
+  // Two processors with four cores of two threads each.
   Machine& TwoNodes() {
     File("devices/system/node/online", "0-1");
     File("devices/system/node/node0/cpulist", "0-3,8-11");
@@ -46,7 +46,7 @@ std::vector<int> Cores(int end) {
   return cores;
 }
 
-TEST(NearCores, AreThoseOfTheNodeThatTheGpuIsAt) {
+TEST(NearCores, ReturnsCoresOfGpusNode) {
   Machine machine;
   const NearCores near = machine.TwoNodes().Gpu("1").Near(Cores(16));
   EXPECT_EQ(near.node, 1);
@@ -54,19 +54,19 @@ TEST(NearCores, AreThoseOfTheNodeThatTheGpuIsAt) {
   EXPECT_EQ(near.why_not, "");
 }
 
-TEST(NearCores, AreNoneThatTheProcessWasNotGiven) {
+TEST(NearCores, ExcludesDisallowedCores) {
   Machine machine;
   EXPECT_THAT(machine.TwoNodes().Gpu("1").Near({0, 1, 5, 13}).cores, ElementsAre(5, 13));
 }
 
-TEST(NearCores, OfAProcessThatWasGivenOthersAreNone) {
+TEST(NearCores, IsEmptyIfProcessHasOtherCores) {
   Machine machine;
   const NearCores near = machine.TwoNodes().Gpu("1").Near({0, 1, 2});
   EXPECT_THAT(near.cores, IsEmpty());
   EXPECT_EQ(near.why_not, "this process may use no core of NUMA node 1, which GPU 0000:9a:00.0 is near");
 }
 
-TEST(NearCores, OfAProcessThatWasGivenFewOfThemAreNone) {
+TEST(NearCores, IsEmptyIfProcessHasFewOfThem) {
   Machine machine;
   machine.TwoNodes().Gpu("1");
   const NearCores near = machine.Near({0, 1, 2, 3, 4, 8, 9});
@@ -76,15 +76,15 @@ TEST(NearCores, OfAProcessThatWasGivenFewOfThemAreNone) {
       "of the 7 cores that this process may use, only 1 are of NUMA node 1, which GPU 0000:9a:00.0 is near");
 }
 
-TEST(NearCores, AreNoneWhereThereIsOneNode) {
+TEST(NearCores, IsEmptyWithSingleNode) {
   Machine machine;
   machine.File("devices/system/node/online", "0").File("devices/system/node/node0/cpulist", "0-15");
   EXPECT_THAT(machine.Gpu("0").Near(Cores(16)).cores, IsEmpty());
   EXPECT_EQ(machine.Near(Cores(16)).why_not, "the machine has one NUMA node");
-  EXPECT_EQ(Machine().Near(Cores(16)).why_not, "the machine has one NUMA node");  // Says nothing at all.
+  EXPECT_EQ(Machine().Near(Cores(16)).why_not, "the machine has one NUMA node");  // No topology at all.
 }
 
-TEST(NearCores, AreNoneWhereTheMachineDoesNotKnow) {
+TEST(NearCores, IsEmptyWithoutTopology) {
   for (const char* node : {"-1", "", "x"}) {
     Machine machine;
     const NearCores near = machine.TwoNodes().Gpu(node).Near(Cores(16));
@@ -94,7 +94,7 @@ TEST(NearCores, AreNoneWhereTheMachineDoesNotKnow) {
   EXPECT_THAT(Machine().TwoNodes().Near(Cores(16)).cores, IsEmpty()) << "no such GPU";
 }
 
-TEST(NearCores, OfAListThatIsNoneAreNone) {
+TEST(NearCores, IsEmptyForInvalidList) {
   for (const char* list : {"", "4-", "a", "4-5-6", "4-99999999", "-4"}) {
     Machine machine;
     machine.TwoNodes().File("devices/system/node/node1/cpulist", list);
@@ -102,7 +102,7 @@ TEST(NearCores, OfAListThatIsNoneAreNone) {
   }
 }
 
-TEST(NearCores, AreWhereLaterThreadsRun) {
+TEST(NearCores, RunOnAppliesToLaterThreads) {
   std::vector<int> before, after;
   std::thread([&] {
     before = AllowedCores();

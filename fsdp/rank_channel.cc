@@ -13,8 +13,8 @@
 namespace fsdpd {
 namespace {
 
-// At a time: a wait without an end would overflow the clock, return at once and keep the lock from who sets
-// the value.
+// Maximum of a single wait: an infinite one would overflow the clock, return immediately, and starve the
+// thread that sets the value.
 constexpr absl::Duration kLongestWait = absl::Hours(1);
 
 }  // namespace

@@ -58,7 +58,7 @@ class RankChannelTest : public ::testing::Test {
   std::promise<int64_t> traced_step_;
 };
 
-TEST_F(RankChannelTest, ReadsTheLaunchFirst) {
+TEST_F(RankChannelTest, ReadsLaunchFirst) {
   v1::AgentToRank message;
   message.mutable_launch()->set_rank(3);
   FSDPD_CHECK_OK(WriteFrame(agent_, message));
@@ -67,19 +67,19 @@ TEST_F(RankChannelTest, ReadsTheLaunchFirst) {
   EXPECT_EQ(launch->rank(), 3);
 }
 
-TEST_F(RankChannelTest, RefusesAnotherFirstMessage) {
+TEST_F(RankChannelTest, RejectsOtherFirstMessage) {
   Answer(1, "early");
   EXPECT_EQ(channel_->ReadLaunch().status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(RankChannelTest, SetIsOneFrame) {
+TEST_F(RankChannelTest, SetSendsOneFrame) {
   ASSERT_TRUE(channel_->Set("key", std::string("a\0b", 3)).ok());
   const v1::RankToAgent message = Received();
   EXPECT_EQ(message.store_set().key(), "key");
   EXPECT_EQ(message.store_set().value(), std::string("a\0b", 3));
 }
 
-TEST_F(RankChannelTest, AnswersReachTheirRequestsInAnyOrder) {
+TEST_F(RankChannelTest, MatchesAnswersToRequests) {
   Start();
   auto first = std::async(std::launch::async, [&] { return *channel_->Get("one", absl::Seconds(30)); });
   const v1::RankToAgent one = Received();
@@ -92,14 +92,14 @@ TEST_F(RankChannelTest, AnswersReachTheirRequestsInAnyOrder) {
   EXPECT_EQ(first.get(), "1");
 }
 
-TEST_F(RankChannelTest, GetNamesTheKeyThatDidNotCome) {
+TEST_F(RankChannelTest, TimeoutNamesKey) {
   Start();
   const absl::Status status = channel_->Get("address/7", absl::Milliseconds(1)).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status));
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("address/7"));
 }
 
-TEST_F(RankChannelTest, ALostAgentIsToldAndEndsWaits) {
+TEST_F(RankChannelTest, LostAgentEndsWaits) {
   Start();
   auto get = std::async(std::launch::async, [&] { return channel_->Get("key", absl::Seconds(30)).status(); });
   Received();
@@ -108,13 +108,13 @@ TEST_F(RankChannelTest, ALostAgentIsToldAndEndsWaits) {
   EXPECT_TRUE(absl::IsUnavailable(get.get()));
 }
 
-TEST_F(RankChannelTest, GarbageFromTheAgentIsALostAgent) {
+TEST_F(RankChannelTest, InvalidMessageCountsAsLostAgent) {
   Start();
   ASSERT_EQ(write(agent_, "\xff\xff\xff\xff", 4), 4);
   EXPECT_EQ(lost_.get_future().get().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(RankChannelTest, ARankLearnsThatAnotherHasFailedAndReadsOn) {
+TEST_F(RankChannelTest, ReportsFailedPeerAndContinues) {
   Start();
   v1::AgentToRank message;
   message.mutable_peer_failed()->set_rank(3);
@@ -125,7 +125,7 @@ TEST_F(RankChannelTest, ARankLearnsThatAnotherHasFailedAndReadsOn) {
   EXPECT_EQ(get.get(), "value");
 }
 
-TEST_F(RankChannelTest, ARankLearnsThatItIsToLeaveAndReadsOn) {
+TEST_F(RankChannelTest, ReportsLeaveOrderAndContinues) {
   Start();
   v1::AgentToRank message;
   message.mutable_leave()->set_within_ms(4200);
@@ -136,7 +136,7 @@ TEST_F(RankChannelTest, ARankLearnsThatItIsToLeaveAndReadsOn) {
   EXPECT_EQ(get.get(), "value");
 }
 
-TEST_F(RankChannelTest, AfterCloseTheAgentMayGo) {
+TEST_F(RankChannelTest, AgentMayCloseAfterClose) {
   Start();
   EXPECT_FALSE(channel_->closed());
   channel_->Close();
@@ -146,7 +146,7 @@ TEST_F(RankChannelTest, AfterCloseTheAgentMayGo) {
   EXPECT_EQ(lost_.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
 }
 
-TEST_F(RankChannelTest, HandsOnWhichStepsAreTraced) {
+TEST_F(RankChannelTest, ReportsTraceOrder) {
   Start();
   v1::AgentToRank message;
   message.mutable_trace()->set_first_step(12);
@@ -154,8 +154,8 @@ TEST_F(RankChannelTest, HandsOnWhichStepsAreTraced) {
   EXPECT_EQ(traced_step_.get_future().get(), 12);
 }
 
-// Who asks every second while the coordinator is away would use up what a rank may have open.
-TEST_F(RankChannelTest, AskingAgainWaitsForTheSameRequest) {
+// Polling while the coordinator is away must not exhaust a rank's open requests.
+TEST_F(RankChannelTest, RepeatedGetReusesRequest) {
   Start();
   EXPECT_EQ(channel_->Get("k", absl::ZeroDuration()).status().code(), absl::StatusCode::kDeadlineExceeded);
   const int64_t request = Received().store_get().request();

@@ -171,7 +171,7 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
   };
 }
 
-// Below it a wait for data is nobody's concern.
+// Shorter waits for data are not shown.
 constexpr double kToldSeconds = 1e-3;
 
 std::string WhySkipped(const v1::StepReport& report) {
@@ -197,7 +197,7 @@ std::vector<std::string> ConfigTable(const Plan& plan, const v1::RankLaunch& lau
 std::string StepLine(const v1::StepReport& report, int64_t steps) {
   double comm = 0;
   for (const v1::OpTime& op : report.ops()) comm += op.seconds();
-  const std::string overlap =  // As fsdpctl shows it.
+  const std::string overlap =  // Same as fsdpctl.
       comm > 0 ? absl::StrFormat("%.0f%%", 100 * std::clamp(1 - report.exposed_seconds() / comm, 0.0, 1.0))
                : "-";
   const double seconds = std::max(report.step_seconds(), 1e-9);

@@ -13,7 +13,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(RankLog, TableIsAlignedAndNamesWhatTheSpecResolvedTo) {
+TEST(RankLog, TableIsAlignedAndShowsResolvedSpec) {
   v1::JobSpec job;
   job.set_name("test");
   job.mutable_model()->set_preset("tiny");
@@ -40,7 +40,7 @@ TEST(RankLog, TableIsAlignedAndNamesWhatTheSpecResolvedTo) {
   }
 }
 
-TEST(RankLog, TableNamesBothAxesOfTheMesh) {
+TEST(RankLog, TableShowsBothMeshAxes) {
   v1::JobSpec job;
   job.set_name("test");
   job.mutable_model()->set_preset("tiny");
@@ -61,7 +61,7 @@ TEST(RankLog, TableNamesBothAxesOfTheMesh) {
   EXPECT_THAT(table, Contains("optimizer        sgd: lr 0.5, momentum 0, weight decay 0"));
 }
 
-TEST(RankLog, TableSaysWhichTargetsCount) {
+TEST(RankLog, TableShowsWhichTargetsCount) {
   v1::JobSpec job;
   job.set_name("test");
   job.mutable_model()->set_preset("tiny");
@@ -80,7 +80,7 @@ TEST(RankLog, TableSaysWhichTargetsCount) {
                     Contains("documents        end with token 7")));
 }
 
-TEST(RankLog, TableSaysWhatIsInHostMemory) {
+TEST(RankLog, TableShowsOffloadedState) {
   v1::JobSpec job;
   job.set_name("test");
   job.mutable_model()->set_preset("tiny");
@@ -96,7 +96,7 @@ TEST(RankLog, TableSaysWhatIsInHostMemory) {
                     Contains("offload          the optimizer's state, what 1 layer keeps")));
 }
 
-TEST(RankLog, StepLineKeepsItsPlaces) {
+TEST(RankLog, StepLineHasFixedColumns) {
   v1::StepReport report;
   report.set_step(12);
   report.set_loss(3.14159);
@@ -118,7 +118,7 @@ TEST(RankLog, StepLineKeepsItsPlaces) {
   EXPECT_THAT(StepLine(report, 200), HasSubstr("step   100/200  loss  10.5000  norm"));
 }
 
-TEST(RankLog, StepLineSaysHowLongAStepWaitedForData) {
+TEST(RankLog, StepLineShowsDataWait) {
   v1::StepReport report;
   report.set_data_wait_seconds(0.0009);
   EXPECT_THAT(StepLine(report, 2), Not(HasSubstr("waited")));
@@ -126,7 +126,7 @@ TEST(RankLog, StepLineSaysHowLongAStepWaitedForData) {
   EXPECT_THAT(StepLine(report, 2), EndsWith("  waited 2 s for data"));
 }
 
-TEST(RankLog, StepLineSaysWhatFp16Skipped) {
+TEST(RankLog, StepLineShowsSkippedFp16Step) {
   v1::StepReport report;
   report.set_loss_scale(32768);
   EXPECT_THAT(StepLine(report, 2), EndsWith("scale 32768"));
@@ -142,7 +142,7 @@ TEST(RankLog, StepLineSaysWhatFp16Skipped) {
   EXPECT_THAT(StepLine(report, 2), EndsWith("  skipped: norm above 2.500, samples 24 to 35"));
 }
 
-TEST(RankLog, EvaluationHasALineOfItsOwn) {
+TEST(RankLog, EvaluationHasItsOwnLine) {
   v1::StepReport report;
   report.set_step(12);
   report.mutable_evaluation()->set_loss(3.25);
@@ -151,7 +151,7 @@ TEST(RankLog, EvaluationHasALineOfItsOwn) {
   EXPECT_EQ(EvaluationLine(report, 200), "eval    12/200  loss   3.2500  over 65536 tokens  1.250 s");
 }
 
-TEST(RankLog, SavedLineSaysWhatItCostOrWhyThereIsNone) {
+TEST(RankLog, SavedLineShowsCostOrError) {
   v1::SavedCheckpoint saved;
   saved.set_step(200);
   saved.set_path("/runs/7/iter_0000200");
@@ -166,7 +166,7 @@ TEST(RankLog, SavedLineSaysWhatItCostOrWhyThereIsNone) {
   EXPECT_EQ(SavedLine(saved, 200), "save   200/200  no checkpoint at /runs/7/iter_0000200: the disk is full");
 }
 
-TEST(RankLog, AnExportIsNoCheckpoint) {
+TEST(RankLog, ExportIsNotShownAsCheckpoint) {
   v1::SavedCheckpoint exported;
   exported.set_format("hf");
   exported.set_step(1000);
@@ -180,7 +180,7 @@ TEST(RankLog, AnExportIsNoCheckpoint) {
       "export hf  nothing at /runs/7/hf: the disk is full; fsdpctl ckpt convert makes it of the checkpoint");
 }
 
-TEST(RankLog, RestoredLinesNameWhatWasPassedOver) {
+TEST(RankLog, RestoredLinesNameSkippedCheckpoints) {
   v1::RestoredCheckpoint restored;
   restored.set_step(200);
   restored.set_path("/runs/7/iter_0000200");
@@ -195,7 +195,7 @@ TEST(RankLog, RestoredLinesNameWhatWasPassedOver) {
               ElementsAre("starts with the parameters of /runs/7/iter_0000200, read in 2 s"));
 }
 
-TEST(RankLog, ATraceIsALineWithItsFileOrWhyThereIsNone) {
+TEST(RankLog, TraceLineShowsFileOrError) {
   v1::StepTraced traced;
   traced.set_step(20);
   traced.set_bytes(3 << 10);
@@ -216,7 +216,7 @@ TEST(RankLog, ATraceIsALineWithItsFileOrWhyThereIsNone) {
       << "of a step that is not traced";
 }
 
-TEST(RankLog, ASpikeIsNamedByItsInstructionAndByWhatItIsAbove) {
+TEST(RankLog, SpikeLineNamesInstructionAndBaseline) {
   v1::StepReport report;
   report.set_step(12);
   report.mutable_memory()->set_peak_bytes(int64_t{6} << 30);

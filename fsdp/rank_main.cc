@@ -1,12 +1,13 @@
-// fsdpd-rank: one device's part of one job. Started by fsdpd-agent only; rank.proto is its whole interface.
+// fsdpd-rank: trains one device's part of one job. Started only by fsdpd-agent; rank.proto defines its
+// interface.
 //
-// Exit codes: 0 success, 1 error (RankFinished.error and the log say which), 2 wrong use, 3 left because
-// another rank of the job had failed, 143 stopped by SIGTERM or told by its agent to leave. 3, and 143 after
-// a SIGTERM, come within half a second of the cause, whatever the rank waits for (stop_signal.h); a rank that
-// its agent tells to leave saves first where there is time (engine/departure.h). A rank whose agent goes away
-// exits with 1 at once, in whatever state it is: it must not outlive its agent. Its agent may have it measure
-// its device in place of a job (RankLaunch.preflight); without one it measures for fsdpctl
-// (--profile-device, fsdp/profile).
+// Exit codes: 0 success, 1 error (see RankFinished.error and the log), 2 invalid usage, 3 left because
+// another rank of the job had failed, 143 stopped by SIGTERM or by its agent's order to leave. 3, and 143
+// after a SIGTERM, follow within half a second, whatever the rank is blocked in (stop_signal.h); a rank that
+// is ordered to leave saves first if there is time (engine/departure.h). If its agent disappears, the rank
+// exits with 1 immediately in any state: it must not outlive its agent. Instead of a job, an agent can
+// request a device measurement (RankLaunch.preflight); without an agent, the program measures the device for
+// fsdpctl (--profile-device, fsdp/profile).
 #include <ATen/Parallel.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -61,16 +62,16 @@ namespace {
 
 constexpr int kAgentFd = 3;
 
-// Ranks of one attempt start within seconds of each other; a cold page cache on one node may take minutes.
+// Ranks of one attempt start within seconds of each other, but a cold page cache on a node may take minutes.
 constexpr absl::Duration kRendezvousTimeout = absl::Minutes(5);
 
-// At a job's end: a disk that is slower costs the trace.
+// At the end of a job: a slower disk loses the trace.
 constexpr absl::Duration kLongestTraceWait = absl::Seconds(10);
 
 absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
   absl::StatusOr<Plan> plan = AcceptedPlan(launch.spec());
   if (!plan.ok()) {
-    const absl::string_view faults = plan.status().message();  // A line each.
+    const absl::string_view faults = plan.status().message();  // One per line.
     return absl::InvalidArgumentError(
         absl::StrContains(faults, '\n')
             ? absl::StrCat("the job's spec is refused:\n  ", absl::StrReplaceAll(faults, {{"\n", "\n  "}}))
@@ -83,13 +84,13 @@ absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
                                                     launch.rank(), launch.world(), world));
 }
 
-// Before LibTorch starts threads, which run where the one does that starts them.
+// Call it before LibTorch starts threads, since these inherit the affinity.
 void RunNearGpu(int device) {
   const char* const asked = std::getenv(kRankCoresVariable);
   if (asked != nullptr && std::strcmp(asked, kAllCores) == 0)
     return LogInfo("runs on any core, as its agent was told");
   const absl::StatusOr<std::string> bus_id = CudaBusId(device);
-  if (!bus_id.ok()) return;  // Which ends the rank where the device is needed.
+  if (!bus_id.ok()) return;  // Reported later, where the device is needed.
   const NearCores near = FindNearCores("/sys", *bus_id, AllowedCores());
   if (near.cores.empty()) return LogInfo("runs on any core: %s", near.why_not);
   const absl::Status bound = RunOn(near.cores);
@@ -98,11 +99,11 @@ void RunNearGpu(int device) {
           *bus_id);
 }
 
-// Before LibTorch allocates anything.
+// Call it before LibTorch allocates anything.
 void PrepareHost(DeviceKind kind, int device) {
   if (kind == DeviceKind::kCuda) return RunNearGpu(device);
   InstallHostCachingAllocator();
-  // Ranks share a node's cores, so one thread each unless somebody knows better.
+  // Ranks share the cores of a node, so the default is one thread each.
   if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
 }
 
@@ -122,7 +123,7 @@ std::string JsonOf(const v1::JobSpec& spec) {
 }
 
 void LogEnd(const absl::Status& status) {
-  // Without its payloads, which are bytes.
+  // Without payloads, which are binary.
   const std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
   for (const absl::string_view line : absl::StrSplit(text, '\n')) Log(Severity::kError, line);
 }
@@ -134,11 +135,11 @@ void SendFinished(const absl::Status& status, RankChannel* channel) {
   if (const auto bad = BadStepOf(status)) *finished->mutable_bad_step() = *bad;
   if (const auto fault = FaultOf(status)) *finished->mutable_fault() = *fault;
   channel->Close();
-  channel->Send(message).IgnoreError();  // The agent may be gone; the exit code says the same.
+  channel->Send(message).IgnoreError();  // The agent may be gone; the exit code has the same information.
   std::fflush(nullptr);
 }
 
-// A lost peer may have been stopped, with this rank's own stop still on its way, or killed, with its agent's
+// A lost peer may have been stopped, with this rank's own stop still on the way, or killed, with its agent's
 // report on the way. Waiting makes this rank's exit part of the stop, and keeps the reports in order.
 constexpr auto kReasonWait = std::chrono::milliseconds(500);
 
@@ -148,7 +149,7 @@ void AwaitReason(const StopSignal& stop, const Departure& departure) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-// Without static destructors: threads of LibTorch and the stop signal still run.
+// Exits without static destructors, since threads of LibTorch and the stop signal are still running.
 [[noreturn]] void Leave(const absl::Status& status, RankChannel* channel, const StopSignal& stop,
                         const Departure& departure) {
   if (IsPeerLost(status)) AwaitReason(stop, departure);
@@ -167,7 +168,7 @@ void AwaitReason(const StopSignal& stop, const Departure& departure) {
   _exit(IsPeerLost(status) ? kPeerFailedExitCode : 1);
 }
 
-// Null when it was started without one.
+// Null if it was started without one.
 std::unique_ptr<FlightRecorder> TakeFlightRecorder() {
   absl::StatusOr<std::unique_ptr<FlightRecorder>> page = FlightRecorder::Map(kFlightRecorderFd);
   if (!page.ok()) {
@@ -178,7 +179,7 @@ std::unique_ptr<FlightRecorder> TakeFlightRecorder() {
   return *std::move(page);
 }
 
-// A rank that does not train yet has nothing to save, and may wait for others that never come.
+// A rank that does not train yet has nothing to save, and may be waiting for others that never arrive.
 struct Ending {
   StopSignal stop;
   Departure departure;
@@ -199,7 +200,7 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
   options.steps = {spec.telemetry().trace_steps().begin(), spec.telemetry().trace_steps().end()};
   options.memory = spec.telemetry().memory_snapshot();
   if (options.memory) options.memory_steps = options.steps;
-  // The attempt's first step takes what later ones reuse.
+  // The first step of the attempt allocates what later steps reuse.
   if (options.memory && options.steps.empty())
     options.memory_steps = {std::min<int64_t>(launch.checkpoint_step() + 2, spec.train().steps())};
   options.on_written = [channel, steps = spec.train().steps()](const WrittenTrace& written) {
@@ -220,7 +221,7 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
     }
     for (const std::string& line : TracedLines(*traced, steps))
       Log(all ? Severity::kInfo : Severity::kWarning, line);
-    channel->Send(message).IgnoreError();  // Who reads the channel knows when the agent is gone.
+    channel->Send(message).IgnoreError();  // The channel's reader detects a lost agent.
   };
   return options;
 }
@@ -235,11 +236,11 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
                     RankChannel* channel, Ending* ending) {
   StopSignal* const stop = &ending->stop;
   const absl::StatusOr<Plan> accepted = PlanLaunch(launch);
-  // The coordinator has accepted it: this program is of another version, as perhaps no other node's is.
+  // The coordinator has accepted the spec, so this node runs another version, possibly the only one.
   FSDPD_RETURN_IF_ERROR(RefusedByNode(v1::RankFault::KIND_CONFIGURATION, accepted.status()));
   const Plan& plan = *accepted;
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
-  RaiseOpenFiles();  // Two connections to each peer in each group of CPU ranks.
+  RaiseOpenFiles();  // CPU ranks have two connections to each peer in each group.
   PrepareHost(plan.spec.device, launch.device());
   RankRun run;
   run.plan = &plan;
@@ -282,12 +283,12 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
   };
   run.on_course = [&](const v1::StepCourse& course) { return SendCourse(course, channel); };
   run.on_saved = [&](const v1::SavedCheckpoint& saved) {
-    // What the rank leaves for is told, and not that a save under way ends with it.
+    // Report the reason for leaving rather than the save that was aborted by it.
     if (!saved.error().empty() && channel->closed()) return;
     Log(saved.error().empty() ? Severity::kInfo : Severity::kError, SavedLine(saved, plan.spec.steps));
     v1::RankToAgent message;
     *message.mutable_saved() = saved;
-    channel->Send(message).IgnoreError();  // Who reads the channel knows when the agent is gone.
+    channel->Send(message).IgnoreError();  // The channel's reader detects a lost agent.
   };
   run.on_trained = [&](Trainer*) {
     const PhaseScope saving(flight, FlightPhase::kSaving);
@@ -295,13 +296,13 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
     return absl::OkStatus();
   };
   run.on_leaving = [&] { stop->SetAbort(nullptr); };
-  // Groups and devices may wait for what the run failed by, or take their time, while the agent waits for the
-  // word.
+  // Report the failure before groups and devices are released: they may be blocked by what the run failed
+  // with, or be slow, while the agent waits for the report.
   run.on_failed = [&](const absl::Status& status) { Leave(status, channel, *stop, ending->departure); };
   return RunRank(std::move(run));
 }
 
-// Instead of a job.
+// Runs a preflight measurement instead of a job.
 absl::Status RunPreflight(const v1::RankLaunch& launch, RankChannel* channel) {
   const bool cuda = launch.spec().resources().device() == v1::DEVICE_CUDA;
   PreflightOptions options = DefaultPreflightOptions(cuda ? DeviceKind::kCuda : DeviceKind::kCpu);
@@ -319,8 +320,8 @@ absl::Status RunPreflight(const v1::RankLaunch& launch, RankChannel* channel) {
   return channel->Send(message);
 }
 
-// A rank that somebody stopped, or a debugger holds, cannot see that its agent is gone: it would keep its
-// device and the lock of its checkpoint directory. The kernel sees it.
+// A rank that is stopped (SIGSTOP or a debugger) cannot notice that its agent is gone, and would keep its
+// device and the lock of its checkpoint directory. The kernel ends it instead.
 void EndWithAgent() {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) LogWarning("%s", ErrnoText("prctl(PR_SET_PDEATHSIG)"));
 }
@@ -329,8 +330,9 @@ void EndWithAgent() {
   EndWithAgent();
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
   const std::unique_ptr<FlightRecorder> flight = TakeFlightRecorder();
-  const PhaseScope begun(flight.get(), FlightPhase::kLoading);  // Its agent reads that its own code runs.
-  SetLogName("");  // Its file says which rank it is, and readers of several get that before each line.
+  const PhaseScope begun(flight.get(),
+                         FlightPhase::kLoading);  // Tells the agent that the program has started.
+  SetLogName("");  // Log files are per rank, and readers of several add the rank to each line.
   RankChannel channel(kAgentFd);
   EndOnUncaught([&channel](const std::exception& error) {
     const absl::Status status = StatusOf(error);
@@ -365,12 +367,12 @@ void EndWithAgent() {
 int Profile(const std::vector<std::string>& arguments) {
   const int code = RunProfileCommand(arguments, &std::cout, &std::cerr);
   std::cout.flush();
-  _exit(std::cout ? code : 1);  // As Main() does.
+  _exit(std::cout ? code : 1);  // Same as in Main().
 }
 
-// --describe-plugin PATH [--args TEXT]: what goes into a spec's model.plugin.description.
+// --describe-plugin PATH [--args TEXT]: prints model.plugin.description of a spec.
 int PrintDescription(const std::string& path, const std::string& args) {
-  // Without a directory dlopen() would look where the system's libraries are.
+  // Without a directory dlopen() would search the system's libraries.
   const bool has_directory = path.find('/') != std::string::npos;
   const absl::StatusOr<std::string> json = DescribePlugin(has_directory ? path : "./" + path, args);
   if (json.ok()) return std::printf("%s", json->c_str()) < 0 ? 1 : 0;
@@ -385,7 +387,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (fsdpd::IsProfileCommand(arguments)) return fsdpd::Profile(arguments);
   fsdpd::BlockStopSignal();
-  signal(SIGXFSZ, SIG_IGN);  // A file that a limit cuts off is an error of who writes it.
+  signal(SIGXFSZ, SIG_IGN);  // Exceeding a file size limit becomes a write error.
   if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
     std::printf("fsdpd-rank %s\n", fsdpd::kVersion);
     return 0;

@@ -1,5 +1,5 @@
-// fsdpd-rank as real processes, with the test in the agent's place: it launches ranks, relays their store,
-// and reads what they report.
+// Runs fsdpd-rank as real processes, with the test as their agent: it launches ranks, relays their store, and
+// reads their reports.
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -38,13 +38,13 @@ struct Exit {
   std::string output;  // stdout and stderr.
 };
 
-// A child with `fd` as its descriptor 3 (-1: none) and its output in a pipe.
+// A child process with `fd` as descriptor 3 (-1: none), whose output is captured through a pipe.
 class Child {
  public:
   Child(std::vector<std::string> args, int fd) {
     int out[2];
     FSDPD_CHECK(pipe2(out, O_CLOEXEC) == 0);
-    pid_ = fork();  // The test has no threads yet when it forks.
+    pid_ = fork();  // No threads exist yet.
     if (pid_ == 0) {
       dup2(out[1], 1);
       dup2(out[1], 2);
@@ -65,10 +65,10 @@ class Child {
 
   void Signal(int signal) { kill(pid_, signal); }
 
-  // Lets it map so much more than it has when it waits for its launch.
+  // Limits its address space to the size at launch plus `bytes`.
   void AllowMoreMemory(rlim_t bytes) {
     siginfo_t ended{};
-    while (StatusNumber("Threads:") < 2) {  // The one that waits for SIGTERM.
+    while (StatusNumber("Threads:") < 2) {  // Including the one that waits for SIGTERM.
       FSDPD_CHECK(waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0);
       FSDPD_CHECK(ended.si_pid == 0);
       sched_yield();
@@ -89,7 +89,7 @@ class Child {
   }
 
  private:
-  // Of "VmSize:  123 kB" in its /proc/PID/status; 0 where there is none yet.
+  // A field such as "VmSize:  123 kB" of /proc/PID/status; 0 if absent.
   rlim_t StatusNumber(const std::string& name) const {
     std::ifstream file(absl::StrCat("/proc/", pid_, "/status"));
     rlim_t number = 0;
@@ -153,7 +153,7 @@ class Job {
     }
   }
 
-  // Blocks until rank 0 reported its first step, or ended.
+  // Blocks until rank 0 has reported its first step, or ended.
   void AwaitFirstStep() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return !reports_[0].empty() || ended_ > 0; });
@@ -172,7 +172,7 @@ class Job {
   }
   Child& child(int rank) { return *children_[rank]; }
 
-  // After the children ended and Drain() returned.
+  // Call it after the children have ended and Drain() has returned.
   void Drain() {
     for (std::thread& reader : readers_) reader.join();
     readers_.clear();
@@ -235,13 +235,13 @@ class Job {
   int ended_ = 0;
 };
 
-TEST(RankMain, SaysItsVersion) {
+TEST(RankMain, PrintsVersion) {
   const Exit exit = Child({"--version"}, -1).Wait();
   EXPECT_EQ(exit.code, 0);
   EXPECT_EQ(exit.output, std::string("fsdpd-rank ") + kVersion + "\n");
 }
 
-TEST(RankMain, DescribesAPlugin) {
+TEST(RankMain, DescribesPlugin) {
   const Exit exit =
       Child({"--describe-plugin", "fsdp/model/testing/test_plugin.so", "--args", "4"}, -1).Wait();
   EXPECT_EQ(exit.code, 0);
@@ -251,26 +251,26 @@ TEST(RankMain, DescribesAPlugin) {
   EXPECT_THAT(missing.output, HasSubstr("plug-in ./no.so: "));
 }
 
-TEST(RankMain, ProfilesTheDevice) {
+TEST(RankMain, ProfilesDevice) {
   const Exit exit = Child({"--profile-device", "cpu", "--ranks", "1"}, -1).Wait();
   EXPECT_EQ(exit.code, 0);
   EXPECT_THAT(exit.output, HasSubstr("{\n  \"name\": \"measured cpu x1\",\n"));
   EXPECT_EQ(Child({"--profile-device", "abacus"}, -1).Wait().code, 2);
 }
 
-TEST(RankMain, WithoutAnAgentSaysWhoStartsIt) {
+TEST(RankMain, ExplainsStartWithoutAgent) {
   const Exit exit = Child({}, -1).Wait();
   EXPECT_EQ(exit.code, 2);
   EXPECT_THAT(exit.output, HasSubstr("started by fsdpd-agent"));
 }
 
-TEST(RankMain, RefusesADescriptor3ThatIsNoSocket) {
+TEST(RankMain, RejectsDescriptor3ThatIsNotASocket) {
   const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
   EXPECT_EQ(Child({}, file).Wait().code, 2);
   close(file);
 }
 
-TEST(RankMain, RanksTrainTogetherAndReportTheSameLosses) {
+TEST(RankMain, RanksReportEqualLosses) {
   std::vector<double> alone;
   for (int world : {1, 2}) {
     Job job(world);
@@ -278,7 +278,7 @@ TEST(RankMain, RanksTrainTogetherAndReportTheSameLosses) {
     for (int rank = 0; rank < world; ++rank) {
       const Exit exit = job.child(rank).Wait();
       EXPECT_EQ(exit.code, 0) << exit.output;
-      EXPECT_THAT(exit.output, HasSubstr("optim_grads_params"));  // The table of the configuration.
+      EXPECT_THAT(exit.output, HasSubstr("optim_grads_params"));  // The configuration table.
       EXPECT_THAT(exit.output, HasSubstr(" I step     3/3"));     // Without the rank, which readers add.
     }
     job.Drain();
@@ -296,7 +296,7 @@ TEST(RankMain, RanksTrainTogetherAndReportTheSameLosses) {
   }
 }
 
-TEST(RankMain, ARefusedSpecIsAnErrorInBothPlaces) {
+TEST(RankMain, RejectedSpecIsReportedAndLogged) {
   Job job(1);
   v1::JobSpec spec = TinyJob(1, 3);
   spec.mutable_model()->mutable_llama()->set_heads(3);  // Does not divide 16.
@@ -308,7 +308,7 @@ TEST(RankMain, ARefusedSpecIsAnErrorInBothPlaces) {
   EXPECT_THAT(exit.output, HasSubstr("heads"));
 }
 
-TEST(RankMain, RefusesAWorldThatTheSpecDoesNotHave) {
+TEST(RankMain, RejectsWorldSizeMismatch) {
   Job job(1);
   job.Launch(TinyJob(2, 3));
   EXPECT_EQ(job.child(0).Wait().code, 1);
@@ -316,10 +316,10 @@ TEST(RankMain, RefusesAWorldThatTheSpecDoesNotHave) {
   EXPECT_THAT(job.error(0), HasSubstr("launched as rank 0 of 1, but the spec has 2 ranks"));
 }
 
-// Before it can serve its agent's channel: nobody catches that.
-TEST(RankMain, ARankWhoseThreadGetsNoStackTellsItsAgentAndNamesTheLimit) {
+// Happens before it can read its agent's channel, outside of any handler.
+TEST(RankMain, ThreadStackLimitIsReported) {
   Job job(1);
-  job.child(0).AllowMoreMemory(1 << 20);  // A thread's stack takes 8 MiB.
+  job.child(0).AllowMoreMemory(1 << 20);  // The stack of a thread takes 8 MiB.
   job.Launch(TinyJob(1, 3));
   const Exit exit = job.child(0).Wait();
   EXPECT_EQ(exit.code, 1) << exit.output;
@@ -332,10 +332,10 @@ TEST(RankMain, ARankWhoseThreadGetsNoStackTellsItsAgentAndNamesTheLimit) {
   EXPECT_EQ(job.fault(0).kind(), v1::RankFault::KIND_MEMORY);
 }
 
-TEST(RankMain, ARankThatGetsTooLittleMemoryTellsItsAgentAndNamesTheLimit) {
+TEST(RankMain, MemoryLimitIsReported) {
   Job job(1);
   v1::JobSpec spec = TinyJob(1, 3);
-  spec.mutable_model()->mutable_llama()->set_vocab_size(8'000'000);  // 512 MB of fp32 in a matrix.
+  spec.mutable_model()->mutable_llama()->set_vocab_size(8'000'000);  // One matrix takes 512 MB of fp32.
   job.child(0).AllowMoreMemory(300 << 20);
   job.Launch(spec);
   const Exit exit = job.child(0).Wait();
@@ -346,7 +346,7 @@ TEST(RankMain, ARankThatGetsTooLittleMemoryTellsItsAgentAndNamesTheLimit) {
   EXPECT_EQ(job.fault(0).kind(), v1::RankFault::KIND_MEMORY);
 }
 
-TEST(RankMain, SigtermStopsATrainingRankWith143) {
+TEST(RankMain, SigtermStopsTrainingRankWith143) {
   Job job(1);
   job.Launch(TinyJob(1, 10'000'000));
   job.AwaitFirstStep();
@@ -357,8 +357,8 @@ TEST(RankMain, SigtermStopsATrainingRankWith143) {
   EXPECT_THAT(job.error(0), HasSubstr("stopped at step"));
 }
 
-// One of two: both save, and it alone leaves, whose peer cannot go on.
-TEST(RankMain, ARankThatIsToldToLeaveSavesAndLeavesWith143) {
+// One of two ranks is ordered to leave: both save, and only that one leaves, after which its peer fails.
+TEST(RankMain, LeaveOrderSavesAndExitsWith143) {
   const TempDir dir;
   Job job(2);
   v1::JobSpec spec = TinyJob(2, 10'000'000);
@@ -378,7 +378,7 @@ TEST(RankMain, ARankThatIsToldToLeaveSavesAndLeavesWith143) {
   EXPECT_THAT(job.error(1), HasSubstr(absl::StrCat("left after step ", found->front().step, ", ")));
 }
 
-TEST(RankMain, ARankThatIsToldToLeaveBeforeItTrainsLeavesAtOnce) {
+TEST(RankMain, LeaveOrderBeforeTrainingExitsImmediately) {
   Job job(2);
   job.child(1).Signal(SIGSTOP);  // The other waits for it.
   job.Launch(TinyJob(2, 10));
@@ -388,7 +388,7 @@ TEST(RankMain, ARankThatIsToldToLeaveBeforeItTrainsLeavesAtOnce) {
   job.child(1).Wait();
 }
 
-TEST(RankMain, ALostAgentEndsTheRankAtOnce) {
+TEST(RankMain, LostAgentEndsRankImmediately) {
   Job job(1);
   job.Launch(TinyJob(1, 10'000'000));
   job.AwaitFirstStep();
@@ -397,7 +397,7 @@ TEST(RankMain, ALostAgentEndsTheRankAtOnce) {
   EXPECT_EQ(exit.code, 1);
 }
 
-TEST(RankMain, ARankWhosePeerIsKilledFailsAndNamesTheOperation) {
+TEST(RankMain, KilledPeerFailsRankWithOperation) {
   Job job(2);
   job.Launch(TinyJob(2, 10'000'000));
   job.AwaitFirstStep();
@@ -409,8 +409,8 @@ TEST(RankMain, ARankWhosePeerIsKilledFailsAndNamesTheOperation) {
   EXPECT_THAT(job.error(0), HasSubstr("step "));
 }
 
-// As where one node hears of a cancel before the other: both were stopped, and none failed.
-TEST(RankMain, ARankWhosePeerIsStoppedBeforeItIsStoppedItselfHasNotFailed) {
+// As when one node receives a cancel before the other: both were stopped, neither failed.
+TEST(RankMain, StoppedPeerIsNotAFailure) {
   Job job(2);
   job.Launch(TinyJob(2, 10'000'000));
   job.AwaitFirstStep();
@@ -422,7 +422,7 @@ TEST(RankMain, ARankWhosePeerIsStoppedBeforeItIsStoppedItselfHasNotFailed) {
   EXPECT_EQ(exit.code, kStoppedExitCode) << exit.output;
 }
 
-TEST(RankMain, SigtermFreesARankThatWaitsForAPeerThatHangs) {
+TEST(RankMain, SigtermEndsRankBlockedByHangingPeer) {
   Job job(2);
   job.Launch(TinyJob(2, 10'000'000));
   job.AwaitFirstStep();
@@ -434,8 +434,8 @@ TEST(RankMain, SigtermFreesARankThatWaitsForAPeerThatHangs) {
   job.child(1).Wait();
 }
 
-// As NCCL does on one host: its peer is gone, and no transport says so.
-TEST(RankMain, ARankThatIsToldOfAFailedPeerLeavesThoughItWaitsForAnother) {
+// Like NCCL on a single host: the peer is gone, and no transport reports it.
+TEST(RankMain, FailedPeerReportEndsBlockedRank) {
   Job job(2);
   job.Launch(TinyJob(2, 10'000'000));
   job.AwaitFirstStep();

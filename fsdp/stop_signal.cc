@@ -11,8 +11,8 @@
 namespace fsdpd {
 namespace {
 
-// Together the half second that a healthy rank has for the instruction it is in. What waits longer waits for
-// a peer; nothing is lost with it, as a step that is not finished is of no use.
+// Together the half second in which a healthy rank finishes its current instruction. A longer wait is a wait
+// for a peer; ending it loses nothing, since an incomplete step is of no use.
 constexpr auto kUntilAbort = std::chrono::milliseconds(250);
 constexpr auto kUntilExit = std::chrono::milliseconds(250);  // After the abort.
 
@@ -59,7 +59,7 @@ void StopSignal::SetAbort(std::function<void()> abort) {
 }
 
 void StopSignal::Abort() {
-  // Held across the call, so that what `abort` acts on cannot go away meanwhile.
+  // Held across the call, so that `abort` cannot be replaced while it runs.
   MutexLock lock(&mutex_);
   if (!abort_) return;
   LogWarning("a collective does not end: leaving it");

@@ -9,12 +9,12 @@
 namespace fsdpd {
 namespace {
 
-// Each runs in a process of its own, which ends with it.
+// Each test runs in a process of its own, which ends with it.
 [[noreturn]] void Hang() {
   for (;;) pause();
 }
 
-TEST(StopSignal, AnAbortThatHangsKeepsNobodyFromLeaving) {
+TEST(StopSignal, HangingAbortDoesNotPreventExit) {
   const auto leave = [] {
     StopSignal stop;
     stop.SetAbort(Hang);
@@ -24,7 +24,7 @@ TEST(StopSignal, AnAbortThatHangsKeepsNobodyFromLeaving) {
   EXPECT_EXIT(leave(), testing::ExitedWithCode(kPeerFailedExitCode), "a collective does not end");
 }
 
-TEST(StopSignal, SigtermEndsARankThatWaitsForEver) {
+TEST(StopSignal, SigtermEndsBlockedRank) {
   const auto leave = [] {
     BlockStopSignal();
     StopSignal stop;
@@ -34,7 +34,7 @@ TEST(StopSignal, SigtermEndsARankThatWaitsForEver) {
   EXPECT_EXIT(leave(), testing::ExitedWithCode(kStoppedExitCode), "SIGTERM: leaving");
 }
 
-TEST(StopSignal, ARankThatIsWokenByTheAbortLeavesInItsOwnWay) {
+TEST(StopSignal, RankUnblockedByAbortExitsNormally) {
   const auto leave = [] {
     StopSignal stop;
     std::promise<void> woken;
@@ -45,7 +45,7 @@ TEST(StopSignal, ARankThatIsWokenByTheAbortLeavesInItsOwnWay) {
     stop.SetAbort(nullptr);
     _exit(stop.requested() && stop.exit_code() == kPeerFailedExitCode ? 0 : 1);
   };
-  // On a machine so busy that its half second passes first it is made to leave, for the same reason.
+  // On a very busy machine, its half second may pass first, and it is ended for the same reason.
   const auto left = [](int status) {
     return testing::ExitedWithCode(0)(status) || testing::ExitedWithCode(kPeerFailedExitCode)(status);
   };

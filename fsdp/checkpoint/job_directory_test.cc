@@ -154,8 +154,8 @@ TEST(JobDirectory, SetAsideReplacesEarlierDamagedCheckpoint) {
 
 TEST(JobDirectory, FailedRecordLeavesNothing) {
   const TempDir dir;
-  fs::create_directories(
-      dir.File("latest_checkpointed_iteration.txt"));  // A directory, which a rename cannot replace.
+  // A directory, which a rename cannot replace.
+  fs::create_directories(dir.File("latest_checkpointed_iteration.txt"));
   EXPECT_FALSE(RecordNewest(dir.path(), 90).ok());
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 1);
 }

@@ -13,8 +13,8 @@ constexpr int64_t kBadStepsWithin = 1000;
 
 struct TrainingState {
   int64_t step = 0;  // Last completed step; the next is one more.
-  int64_t samples =
-      0;  // Consumed, so that a job with another batch size resumes at the right place in the data.
+  // Consumed, so that a job with another batch size resumes at the right place in the data.
+  int64_t samples = 0;
   int64_t steps_taken = 0;  // Optimizer updates: less than `step` if steps were skipped.
   // fp16: loss scale of the next step, and the number of consecutive finite steps at this scale.
   double loss_scale = 1;

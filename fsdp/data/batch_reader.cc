@@ -17,18 +17,18 @@
 namespace fsdpd {
 namespace {
 
-// So soon a rank that waits for its data leaves when it is told to.
+// Interval at which a rank that waits for data polls for its stop signal.
 constexpr auto kAskEvery = std::chrono::milliseconds(20);
 
-// Nobody else says what a job stands still for then: no lane has anything to do.
+// Logs a longer wait. No lane is active then, so nothing else would show what the job waits for.
 constexpr absl::Duration kTellAfter = absl::Seconds(10);
 
-// Of a micro-batch's tokens, or of its targets, or positions.
+// Size of a micro-batch's tokens, targets or positions.
 int64_t PartBytes(const BatchReaderOptions& options) {
   return options.rows * options.sequence * static_cast<int64_t>(sizeof(int64_t));
 }
 
-// Half a part would do for all bounds but one.
+// Bounds need half a part plus one element.
 int64_t PartsOf(const BatchReaderOptions& options) { return options.documents ? 4 : 2; }
 
 int64_t StepBytes(const BatchReaderOptions& options) {
@@ -41,7 +41,7 @@ int64_t PlacesFor(const BatchReaderOptions& options) {
   return std::min(options.held + ahead, options.last - options.first + 1);
 }
 
-// The places of a step's batches, one step after the other.
+// The buffers of each step's batches.
 std::vector<std::vector<Batch>> PlacesIn(const HostArena& arena, const BatchReaderOptions& options) {
   std::vector<std::vector<Batch>> places;
   std::byte* next = arena.data();
@@ -68,7 +68,7 @@ std::vector<std::vector<Batch>> PlacesIn(const HostArena& arena, const BatchRead
 
 }  // namespace
 
-// What the thread shares with who takes from it.
+// State shared between the reader's thread and its user.
 struct BatchReader::Shelf {
   Shelf(BatchReaderOptions given, std::unique_ptr<HostArena> memory)
       : options(std::move(given)), arena(std::move(memory)), places(PlacesIn(*arena, options)) {
@@ -77,20 +77,21 @@ struct BatchReader::Shelf {
 
   const BatchReaderOptions options;
   const std::unique_ptr<HostArena> arena;
-  std::vector<std::vector<Batch>> places;  // Each is the thread's, or of whoever took it.
+  std::vector<std::vector<Batch>>
+      places;  // Each is owned by the thread, or by the StepBatches that holds it.
 
   Mutex mutex;
   CondVar changed;
   std::deque<size_t> free ABSL_GUARDED_BY(mutex);
-  std::deque<size_t> ready ABSL_GUARDED_BY(mutex);  // In the order of steps.
+  std::deque<size_t> ready ABSL_GUARDED_BY(mutex);  // In step order.
   absl::Status error ABSL_GUARDED_BY(mutex);        // Of the step after those.
   bool leaving ABSL_GUARDED_BY(mutex) = false;
-  bool ended ABSL_GUARDED_BY(mutex) = false;  // The thread touches nothing any more.
+  bool ended ABSL_GUARDED_BY(mutex) = false;  // The thread accesses nothing any more.
 
   void ReadAll();
   absl::Status ReadStep(int64_t step, std::vector<Batch>* to);
   bool AwaitPlace(size_t* place);
-  // Of the next step, or its error; nothing where neither comes within `patience`.
+  // The place of the next step, or its error; nullopt if neither arrives within `patience`.
   std::optional<absl::StatusOr<size_t>> Take(std::chrono::nanoseconds patience);
   bool Leaving();
 };
@@ -121,7 +122,7 @@ absl::Status BatchReader::Shelf::ReadStep(int64_t step, std::vector<Batch>* to) 
   return absl::OkStatus();
 }
 
-// False: nobody will ask any more.
+// False: the reader is being destroyed.
 bool BatchReader::Shelf::AwaitPlace(size_t* place) {
   MutexLock lock(&mutex);
   while (free.empty() && !leaving) changed.Wait(&mutex);

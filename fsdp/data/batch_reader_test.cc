@@ -22,14 +22,14 @@ using ::testing::HasSubstr;
 constexpr int64_t kRows = 2, kSequence = 3, kMicroBatches = 2;
 
 void Fill(const at::Tensor& tensor, int64_t value) {
-  // No more than is looked at: one test has large ones.
+  // Only the elements that are compared: one test has large tensors.
   std::fill_n(tensor.mutable_data_ptr<int64_t>(), kRows * kSequence, value);
 }
 
 // Token of a step and a micro-batch; its target is one more.
 int64_t TokenOf(int64_t step, int64_t micro_batch) { return 10 * step + micro_batch; }
 
-// What a reader reads from, held before any step that a test wants held. Its thread may outlive a test.
+// A source of batches that can be blocked before any step. Its thread may outlive a test.
 class Source : public std::enable_shared_from_this<Source> {
  public:
   BatchReaderOptions Options(int64_t first, int64_t last, int64_t held = 1) {
@@ -56,7 +56,7 @@ class Source : public std::enable_shared_from_this<Source> {
     changed_.SignalAll();
   }
 
-  // Blocks until the reader has come to it.
+  // Blocks until the reader has started the step.
   void AwaitBegun(int64_t step) {
     MutexLock lock(&mutex_);
     while (begun_ < step) changed_.Wait(&mutex_);
@@ -110,7 +110,7 @@ void ExpectStep(const StepBatches& batches, int64_t step) {
   }
 }
 
-TEST(BatchReader, GivesEachStepItsBatchesInOrder) {
+TEST(BatchReader, ReturnsBatchesInOrder) {
   const auto source = std::make_shared<Source>();
   const auto reader = Start(source->Options(5, 40));
   for (int64_t step = 5; step <= 40; ++step) {
@@ -121,7 +121,7 @@ TEST(BatchReader, GivesEachStepItsBatchesInOrder) {
   EXPECT_EQ(source->begun(), 40);
 }
 
-TEST(BatchReader, HasRoomForEachTokensPositionAndForADocumentAToken) {
+TEST(BatchReader, AllocatesPositionsAndBoundsForDocuments) {
   const auto source = std::make_shared<Source>();
   BatchReaderOptions options = source->Options(1, 20, /*held=*/2);
   options.documents = true;
@@ -148,14 +148,14 @@ TEST(BatchReader, HasRoomForEachTokensPositionAndForADocumentAToken) {
   }
 }
 
-TEST(BatchReader, OfNoStepsReadsNothing) {
+TEST(BatchReader, ReadsNothingWithoutSteps) {
   const auto source = std::make_shared<Source>();
   Start(source->Options(5, 4)).reset();
   EXPECT_EQ(source->begun(), 0);
 }
 
-// Were what a step holds written anew, these would have another step's numbers by then.
-TEST(BatchReader, WhatIsHeldIsNotReadInto) {
+// If held memory were reused, these batches would have another step's numbers by then.
+TEST(BatchReader, DoesNotReuseHeldBatches) {
   constexpr int64_t kHeld = 3, kPlaces = kHeld + BatchReader::kMostAhead;
   const auto source = std::make_shared<Source>();
   const auto reader = Start(source->Options(1, 100, kHeld));
@@ -163,7 +163,7 @@ TEST(BatchReader, WhatIsHeldIsNotReadInto) {
   for (int64_t step = 1; step <= kHeld; ++step) held.push_back(*reader->Next(step, NeverInterrupted));
   source->AwaitBegun(kPlaces);
   for (int64_t step = 1; step <= kHeld; ++step) ExpectStep(held[step - 1], step);
-  // As many as there are places, and one more for the one that came back.
+  // As many as there are places, plus one for the one that was returned.
   held.erase(held.begin());
   source->AwaitBegun(kPlaces + 1);
   for (int64_t step = 2; step <= kHeld; ++step) ExpectStep(held[step - 2], step);
@@ -175,7 +175,7 @@ TEST(BatchReader, WhatIsHeldIsNotReadInto) {
   }
 }
 
-TEST(BatchReader, ReadsNoFurtherAheadThanItHasPlaces) {
+TEST(BatchReader, LimitsPrefetchedSteps) {
   const auto source = std::make_shared<Source>();
   const auto reader = Start(source->Options(1, 100, /*held=*/1));
   constexpr int64_t kPlaces = 1 + BatchReader::kMostAhead;
@@ -186,7 +186,7 @@ TEST(BatchReader, ReadsNoFurtherAheadThanItHasPlaces) {
   }
 }
 
-TEST(BatchReader, OfSoManyTokensThatFewStepsFitReadsOneAhead) {
+TEST(BatchReader, PrefetchesOneStepIfBatchesAreLarge) {
   const auto source = std::make_shared<Source>();
   BatchReaderOptions options = source->Options(1, 4);
   options.sequence = BatchReader::kAheadBytes / (2 * kRows * kMicroBatches * 8) + 1;
@@ -198,7 +198,7 @@ TEST(BatchReader, OfSoManyTokensThatFewStepsFitReadsOneAhead) {
   EXPECT_EQ(batches->batches()[1].targets.const_data_ptr<int64_t>()[0], TokenOf(1, 1) + 1);
 }
 
-TEST(BatchReader, AnErrorComesToItsStepAndNotBefore) {
+TEST(BatchReader, ReturnsErrorForItsStep) {
   const auto source = std::make_shared<Source>();
   source->fails_at = 4;
   const auto reader = Start(source->Options(1, 9));
@@ -209,7 +209,7 @@ TEST(BatchReader, AnErrorComesToItsStepAndNotBefore) {
   EXPECT_EQ(source->begun(), 4);
 }
 
-TEST(BatchReader, SaysHowLongAStepWaited) {
+TEST(BatchReader, ReportsWaitTime) {
   const auto source = std::make_shared<Source>();
   source->HoldBefore(3);
   const auto reader = Start(source->Options(1, 9));
@@ -229,7 +229,7 @@ TEST(BatchReader, SaysHowLongAStepWaited) {
   ExpectStep(*batches, 3);
 }
 
-TEST(BatchReader, AStepThatWaitsForLongSaysSoOnce) {
+TEST(BatchReader, LogsLongWaitOnce) {
   const auto source = std::make_shared<Source>();
   source->HoldBefore(1);
   const auto reader = Start(source->Options(1, 9));
@@ -246,7 +246,7 @@ TEST(BatchReader, AStepThatWaitsForLongSaysSoOnce) {
   EXPECT_TRUE(batches.ok());
 }
 
-TEST(BatchReader, AWaitThatIsInterruptedCanBeTakenUpAgain) {
+TEST(BatchReader, NextCanBeRetriedAfterInterruption) {
   const auto source = std::make_shared<Source>();
   source->HoldBefore(1);
   const auto reader = Start(source->Options(1, 9));
@@ -256,7 +256,7 @@ TEST(BatchReader, AWaitThatIsInterruptedCanBeTakenUpAgain) {
   ExpectStep(*reader->Next(1, NeverInterrupted), 1);
 }
 
-TEST(BatchReader, CanGoAtAnyMoment) {
+TEST(BatchReader, CanBeDestroyedAtAnyTime) {
   for (int64_t step = 0; step <= 20; ++step) {
     const auto source = std::make_shared<Source>();
     std::optional<StepBatches> last;
@@ -264,14 +264,15 @@ TEST(BatchReader, CanGoAtAnyMoment) {
       const auto reader = Start(source->Options(1, 1000));
       for (int64_t s = 1; s <= step; ++s) last = *reader->Next(s, NeverInterrupted);
     }
-    if (step > 0) ExpectStep(*last, step);  // Outlives it.
+    if (step > 0) ExpectStep(*last, step);  // Outlives the reader.
   }
 }
 
-// As a share that is gone does: nobody can end such a read, and a rank must be able to leave all the same.
-TEST(BatchReader, AReadThatDoesNotEndHoldsNobodyWhoLeaves) {
+// Like an unreachable file server: such a read cannot be interrupted, but the rank must still be able to
+// exit.
+TEST(BatchReader, BlockedReadDoesNotBlockDestruction) {
   std::promise<void> begun, go_on;
-  auto over = std::make_shared<std::promise<void>>();  // Broken when its last owner goes.
+  auto over = std::make_shared<std::promise<void>>();  // Broken when its last owner is destroyed.
   std::future<void> is_over = over->get_future();
   const auto source = std::make_shared<Source>();
   BatchReaderOptions options = source->Options(1, 9);
@@ -288,7 +289,7 @@ TEST(BatchReader, AReadThatDoesNotEndHoldsNobodyWhoLeaves) {
   reader.reset();
   EXPECT_EQ(is_over.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   go_on.set_value();
-  is_over.wait();  // It wrote to what was still there, and has let go of it.
+  is_over.wait();  // The thread wrote to valid memory, and has released it.
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ absl::Status CheckFileCount(const char* field, const std::vector<TokenSource>& s
       absl::StrFormat("%s names %d files%s; at most %d", field, sources.size(), with_masks, kMaxTokenFiles));
 }
 
-// Names the field of the spec: whoever wrote it reads this in the job's failure.
+// Prefixes the field of the spec, since users see this error as the job's failure.
 absl::Status OfFile(const char* field, size_t index, const absl::Status& status, const char* which = "path") {
   return absl::Status(status.code(), absl::StrFormat("%s[%d].%s: %s", field, index, which, status.message()));
 }
@@ -53,7 +53,7 @@ absl::Status AddTraits(const char* field, size_t index, const TokenFile& file,
   return absl::OkStatus();
 }
 
-// Rows of token 0 and ignored targets, one document each.
+// Fills rows with token 0 and ignored targets, one document per row.
 void Clear(Batch* batch) {
   std::fill_n(batch->tokens.mutable_data_ptr<int64_t>(), batch->tokens.numel(), 0);
   std::fill_n(batch->targets.mutable_data_ptr<int64_t>(), batch->targets.numel(), kIgnoredTarget);
@@ -65,7 +65,7 @@ void Clear(Batch* batch) {
   for (int64_t i = 0; i < batch->positions.numel(); ++i) positions[i] = i % sequence;
 }
 
-// Which tokens of a sample there are, and what they are to each other.
+// The tokens of a sample and its documents.
 class SampleText {
  public:
   SampleText(const DataConfig& data, const TokenWindow& window) : data_(data), window_(window) {}
@@ -76,7 +76,7 @@ class SampleText {
   bool EndsDocument(int64_t t) const {
     return data_.document_end_token.has_value() && id(t) == *data_.document_end_token;
   }
-  // Another document than the token before it.
+  // Whether the token starts another document than the one before it.
   bool Begins(int64_t t) const {
     if (!data_.document_end_token.has_value()) return false;
     return t > 0 && (EndsDocument(t - 1) || t == window_.file_end);
@@ -90,7 +90,7 @@ class SampleText {
   const TokenWindow& window_;
 };
 
-// Of a sample's tokens, this rank's: inputs, and as targets the same moved on by one.
+// Copies this rank's part of a sample: inputs, and as targets the next tokens.
 void SetRow(const SequencePartition& cut, const SampleText& sample, int64_t row, Batch* batch) {
   int64_t* tokens = batch->tokens.mutable_data_ptr<int64_t>() + row * cut.tokens();
   int64_t* targets = batch->targets.mutable_data_ptr<int64_t>() + row * cut.tokens();
@@ -110,7 +110,7 @@ void SetRow(const SequencePartition& cut, const SampleText& sample, int64_t row,
     positions[t] = t < sample.tokens() && sample.Begins(t) ? 0 : positions[t - 1] + 1;
 }
 
-// From the positions.
+// Derives documents from positions.
 void SetDocuments(Batch* batch) {
   if (!batch->positions.defined()) return;
   const int64_t* const positions = batch->positions.const_data_ptr<int64_t>();
@@ -141,7 +141,7 @@ std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t blo
   FSDPD_CHECK(!weights.empty() && static_cast<int64_t>(weights.size()) <= block);
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<int64_t> places;
-  std::vector<double> missing;  // Of each source's share.
+  std::vector<double> missing;  // Rounding remainders, by source.
   for (double weight : weights) {
     FSDPD_CHECK(weight > 0);
     const double share = weight / total * static_cast<double>(block);
@@ -154,7 +154,7 @@ std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t blo
     ++places[neediest - missing.begin()];
     *neediest -= 1;
   }
-  // The sources that got a whole place for less than one take from the largest, where it matters least.
+  // Sources that were raised to one place take it from the largest, where it matters least.
   for (; left < 0; ++left) --*std::max_element(places.begin(), places.end());
   return places;
 }
@@ -193,7 +193,7 @@ absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank, DataOrigin ori
 }
 
 void Batches::SpreadPlaces() {
-  std::vector<int64_t> owners;  // By source, before they are spread.
+  std::vector<int64_t> owners;  // Source of each place, before they are spread.
   for (size_t i = 0; i < sources_.size(); ++i) {
     owners.insert(owners.end(), sources_[i].places, static_cast<int64_t>(i));
   }
@@ -211,7 +211,7 @@ absl::Status Batches::ReadSample(int64_t number, TokenWindow* out) const {
   return source.reader->Read(number / kBlock * source.places + place.ordinal, out);
 }
 
-// `sample`: of the step's, over all ranks.
+// `sample`: index within the step, over all ranks.
 int64_t Batches::NumberOf(int64_t step, int64_t sample) const {
   FSDPD_CHECK(step > origin_.step);
   return SampleNumber(origin_.passed_over, origin_.samples,
@@ -294,14 +294,14 @@ absl::Status EvaluationBatches::ReadSample(int64_t sample, int64_t row, Batch* b
     SetRow(cut_, {spec_.data, window}, row, batch);
     return absl::OkStatus();
   }
-  FSDPD_CHECK(false);  // The files' samples sum to samples_ or more.
+  FSDPD_CHECK(false);  // The files' samples sum to at least samples_.
   return absl::OkStatus();
 }
 
 absl::Status EvaluationBatches::Read(int64_t round, Batch* to) const {
   FSDPD_CHECK(round >= 0 && round < rounds_);
   const int64_t first = (round * spec_.mesh.data_ranks() + data_rank_) * spec_.micro_batch;
-  const int64_t rows = std::min(spec_.micro_batch, samples_ - first);  // Negative beyond the last.
+  const int64_t rows = std::min(spec_.micro_batch, samples_ - first);  // Negative past the last sample.
   Clear(to);
   for (int64_t row = 0; row < rows; ++row) FSDPD_RETURN_IF_ERROR(ReadSample(first + row, row, to));
   SetDocuments(to);

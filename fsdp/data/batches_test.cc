@@ -48,7 +48,7 @@ absl::StatusOr<Batch> Read(const Spec& spec, const From& from, Where... where) {
   return batch;
 }
 
-// Appends each row's inputs and targets to `rows`.
+// Appends the inputs and targets of each row to `rows`.
 void AddRows(const absl::StatusOr<Batch>& batch, Rows* rows) {
   ASSERT_TRUE(batch.ok()) << batch.status();
   const int64_t sequence = batch->tokens.size(1);
@@ -76,7 +76,7 @@ Rows GlobalBatch(const Spec& spec, int64_t step, const DataOrigin& origin = {}) 
 
 class FileBatches : public ::testing::Test {
  protected:
-  // A u8 file that repeats the ids 0 .. ids-1 from `first` on.
+  // A u8 file that repeats the ids 0 .. ids-1, starting at `first`.
   TokenSource Write(const std::string& name, int64_t tokens, int first = 0, int ids = 1, double weight = 1) {
     std::ofstream out(dir_.File(name), std::ios::binary);
     for (int64_t i = 0; i < tokens; ++i) out.put(static_cast<char>(first + i % ids));
@@ -88,7 +88,7 @@ class FileBatches : public ::testing::Test {
 
 using EvaluationTest = FileBatches;
 
-TEST(Batches, GiveEveryWorldTheSameGlobalBatch) {
+TEST(Batches, GlobalBatchIsEqualForAllWorlds) {
   for (int64_t step : {1, 2, 1000}) {
     const auto alone = GlobalBatch(SyntheticSpec(1, 8), step);
     ASSERT_EQ(alone.size(), 8u);
@@ -99,14 +99,14 @@ TEST(Batches, GiveEveryWorldTheSameGlobalBatch) {
   }
 }
 
-TEST(Batches, TargetsAreTheNextTokens) {
+TEST(Batches, TargetsAreNextTokens) {
   for (const auto& sample : GlobalBatch(SyntheticSpec(2, 2), 3)) {
     for (int k = 0; k < 5; ++k) EXPECT_EQ(sample[6 + k], sample[k + 1]);
   }
 }
 
-// Samples 10 to 20 of batches of 8 are passed over: from the second step on all move up by eleven.
-TEST(Batches, PassOverSamplesAndKeepTheOrderOfTheRest) {
+// Skips samples 10 to 20 of batches of 8: from the second step on all indices shift by eleven.
+TEST(Batches, SkipSamplesInOrder) {
   Rows whole;
   for (int64_t step = 1; step <= 6; ++step) {
     for (auto& row : GlobalBatch(SyntheticSpec(1, 8), step)) whole.push_back(row);
@@ -124,7 +124,8 @@ TEST(Batches, PassOverSamplesAndKeepTheOrderOfTheRest) {
   const auto batches = Batches::Open(SyntheticSpec(1, 8), 0, origin);
   EXPECT_EQ(batches->SamplesOf(1), (SampleRange{0, 8}));
   EXPECT_EQ(batches->SamplesOf(2), (SampleRange{8, 27}));
-  // Who goes on behind the range needs not to know of it, who goes on before or within it does.
+  // A run that continues after the range does not need to know it; one that continues before or within it
+  // does.
   EXPECT_EQ(GlobalBatch(SyntheticSpec(2, 2), 3, {2, 27, {}}), GlobalBatch(SyntheticSpec(1, 8), 3, origin));
   EXPECT_EQ(GlobalBatch(SyntheticSpec(2, 2), 2, {1, 8, {{10, 21}}}),
             GlobalBatch(SyntheticSpec(1, 8), 2, origin));
@@ -136,18 +137,18 @@ TEST(Batches, StepsDiffer) {
   EXPECT_NE(GlobalBatch(SyntheticSpec(1, 8), 1), GlobalBatch(SyntheticSpec(1, 8), 2));
 }
 
-TEST_F(FileBatches, TakeFromEachFileByItsWeightWhateverItsSize) {
+TEST_F(FileBatches, SampleFilesByWeight) {
   Spec spec = BaseSpec(1, 8);
   spec.data.tokens = {Write("large", 70000, 0, 1, 3.0), Write("small", 7, 1, 1, 1.0),
                       Write("two", 999, 2, 1, 4.0)};
   std::map<int64_t, int> from;
-  for (int64_t step = 1; step <= 512; ++step) {  // One block of 4096 samples: shares are exact.
+  for (int64_t step = 1; step <= 512; ++step) {  // One block of 4096 samples, in which proportions are exact.
     for (const auto& sample : GlobalBatch(spec, step)) ++from[sample[0]];
   }
   EXPECT_EQ(from, (std::map<int64_t, int>{{0, 1536}, {1, 512}, {2, 2048}}));
 }
 
-TEST_F(FileBatches, AnyStepCanBeTheFirstAfterARestart) {
+TEST_F(FileBatches, ResumeAtAnyStep) {
   Spec spec = BaseSpec(2, 2);
   spec.data.tokens = {Write("a", 400, 0, 97, 3.0), Write("b", 100, 100, 89, 1.0)};
   const auto straight = Batches::Open(spec, 1);
@@ -162,7 +163,7 @@ TEST_F(FileBatches, AnyStepCanBeTheFirstAfterARestart) {
   }
 }
 
-TEST_F(FileBatches, GoOnWithAnotherBatchWhereARunEnded) {
+TEST_F(FileBatches, ResumeWithAnotherBatchSize) {
   Spec before = BaseSpec(2, 2);
   before.data.tokens = {Write("a", 400, 0, 97)};
   Spec after = before;
@@ -181,8 +182,8 @@ TEST_F(FileBatches, GoOnWithAnotherBatchWhereARunEnded) {
   EXPECT_EQ(resumed, expected);
 }
 
-// Once, samples were drawn from all of a block's epochs at a time.
-TEST_F(FileBatches, AnEpochTakesEveryWindowOnceAndEachInAnotherOrder) {
+// Regression test: samples were drawn from all epochs of a block.
+TEST_F(FileBatches, EpochUsesEachWindowOnceInItsOwnOrder) {
   Spec spec = BaseSpec(2, 1);
   spec.data.tokens = {Write("a", 224, 0, 224)};  // 32 windows of 7 tokens: four steps of 8 samples.
   std::set<Rows> orders;
@@ -205,7 +206,7 @@ TEST_F(FileBatches, AnEpochTakesEveryWindowOnceAndEachInAnotherOrder) {
   EXPECT_EQ(orders.size(), 3u);
 }
 
-TEST_F(FileBatches, AFilesWindowsKeepTheirOrderBesideOtherFiles) {
+TEST_F(FileBatches, FileOrderIsIndependentOfOtherFiles) {
   Spec alone = BaseSpec(1, 8);
   alone.data.tokens = {Write("a", 140, 0, 140)};
   Spec mixed = alone;
@@ -223,14 +224,14 @@ TEST_F(FileBatches, AFilesWindowsKeepTheirOrderBesideOtherFiles) {
   EXPECT_EQ(from_first, expected);
 }
 
-TEST_F(FileBatches, TargetsEqualToTheIgnoredTokenDoNotCount) {
+TEST_F(FileBatches, IgnoredTokenIsNotATarget) {
   Spec spec = BaseSpec(1, 8);
   spec.data.tokens = {Write("a", 700, 0, 3)};  // 0 1 2 0 1 2 ...
   spec.data.ignored_token = 2;
   const auto batches = Batches::Open(spec, 0);
   const auto batch = Read(spec, *batches, 1, 0);
   ASSERT_TRUE(batch.ok()) << batch.status();
-  EXPECT_EQ(batch->counted, 8 * 4);  // A third of six targets each.
+  EXPECT_EQ(batch->counted, 8 * 4);  // Four of six targets per sample count.
   Rows rows;
   AddRows(batch, &rows);
   for (const auto& row : rows) {
@@ -254,7 +255,7 @@ std::vector<Row> RowsOf(const Batch& batch) {
   return rows;
 }
 
-// Numbers of the micro-batch's tokens whose position is 0, and that the bounds are those.
+// Compares the tokens whose position is 0, and the bounds, with `starts`.
 void ExpectDocuments(const Batch& batch, const std::vector<int64_t>& starts) {
   EXPECT_EQ(batch.documents.starts, starts);
   const int32_t* const bounds = batch.documents.bounds.const_data_ptr<int32_t>();
@@ -264,9 +265,9 @@ void ExpectDocuments(const Batch& batch, const std::vector<int64_t>& starts) {
   EXPECT_EQ(got, expected);
 }
 
-TEST_F(FileBatches, DocumentsEndWithTheirToken) {
+TEST_F(FileBatches, EndTokenEndsDocument) {
   Spec spec = BaseSpec(1, 8);
-  spec.data.tokens = {Write("a", 7 * 11 + 5, 5, 11)};  // 5 to 15, again and again, and up to 9.
+  spec.data.tokens = {Write("a", 7 * 11 + 5, 5, 11)};  // Repeats 5 to 15, ends with 9.
   spec.data.document_end_token = 9;
   const auto batches = Batches::Open(spec, 0);
   ASSERT_TRUE(batches.ok()) << batches.status();
@@ -297,9 +298,9 @@ TEST_F(FileBatches, DocumentsEndWithTheirToken) {
   EXPECT_GT(ends, 50);
 }
 
-TEST_F(FileBatches, AFilesEndEndsADocumentThatHasNoToken) {
+TEST_F(FileBatches, FileEndEndsDocument) {
   Spec spec = BaseSpec(1, 8);
-  spec.data.tokens = {Write("a", 20, 30, 20)};  // 30 to 49, whose seam is 49, 30.
+  spec.data.tokens = {Write("a", 20, 30, 20)};  // 30 to 49; the ring's seam is 49, 30.
   spec.data.document_end_token = 200;
   const auto batches = Batches::Open(spec, 0);
   int64_t seams = 0;
@@ -316,14 +317,14 @@ TEST_F(FileBatches, AFilesEndEndsADocumentThatHasNoToken) {
     }
   }
   EXPECT_GT(seams, 3);
-  spec.data.document_end_token.reset();  // Then a file is the ring that it was.
+  spec.data.document_end_token.reset();  // Without an end token, a file is a ring.
   const auto whole = Batches::Open(spec, 0);
   const auto batch = Read(spec, *whole, 1, 0);
   EXPECT_EQ(batch->counted, 8 * kSequence);
   EXPECT_FALSE(batch->positions.defined());
 }
 
-TEST_F(FileBatches, DocumentsAreTheSameForEveryWorldAndAfterARestart) {
+TEST_F(FileBatches, DocumentsAreIndependentOfWorldAndRestart) {
   Spec alone = BaseSpec(1, 8);
   alone.data.tokens = {Write("a", 400, 0, 5, 3.0), Write("b", 100, 3, 7, 1.0)};
   alone.data.document_end_token = 4;
@@ -347,7 +348,7 @@ TEST_F(FileBatches, DocumentsAreTheSameForEveryWorldAndAfterARestart) {
   }
 }
 
-TEST_F(FileBatches, TargetsThatTheMaskLeavesOutDoNotCount) {
+TEST_F(FileBatches, MaskedTargetsDoNotCount) {
   Spec spec = BaseSpec(1, 8);
   spec.data.tokens = {Write("a", 210, 0, 210)};
   std::ofstream mask(dir_.File("mask"), std::ios::binary);
@@ -369,7 +370,7 @@ TEST_F(FileBatches, TargetsThatTheMaskLeavesOutDoNotCount) {
   }
 }
 
-TEST_F(FileBatches, NameTheMaskThatIsMissingOrShort) {
+TEST_F(FileBatches, NameMissingOrShortMask) {
   Spec spec = BaseSpec(1, 8);
   spec.data.tokens = {Write("a", 100), Write("b", 50)};
   spec.data.tokens[1].mask = "/nonexistent/b.mask";
@@ -380,14 +381,14 @@ TEST_F(FileBatches, NameTheMaskThatIsMissingOrShort) {
               AllOf(HasSubstr("data.tokens[1].mask: "), HasSubstr("mask: has 49 bytes")));
 }
 
-TEST_F(FileBatches, NameTheFileThatIsMissing) {
+TEST_F(FileBatches, NameMissingFile) {
   Spec spec = BaseSpec(1, 8);
   spec.data.tokens = {Write("there", 100), {"/nonexistent/corpus.bin", 1, TokenType::kU8}};
   EXPECT_THAT(Batches::Open(spec, 0).status().ToString(),
               HasSubstr("data.tokens[1].path: /nonexistent/corpus.bin: open: No such file"));
 }
 
-TEST_F(FileBatches, TraitsNameEachFileByItsField) {
+TEST_F(FileBatches, TraitsNameFilesByField) {
   Spec spec = BaseSpec(1, 8);
   spec.data.tokens = {Write("a", 100), Write("b", 50)};
   const auto batches = Batches::Open(spec, 0);
@@ -432,11 +433,11 @@ constexpr int64_t kX = kIgnoredTarget;
 const Rows kElevenTokens = {
     {0, 1, 2, 3, 1, 2, 3, 4}, {4, 5, 6, 7, 5, 6, 7, 8}, {8, 9, 10, 0, 9, 10, kX, kX}};  // The tail is padded.
 
-TEST_F(EvaluationTest, EachTokenButAFilesFirstIsATargetOnce) {
+TEST_F(EvaluationTest, EachTokenIsATargetOnce) {
   EXPECT_EQ(Evaluate(EvaluationSpec(1, 1, {Write("a", 11, 0, 11)})), kElevenTokens);
 }
 
-TEST_F(EvaluationTest, AFileWhoseLastTargetFillsASampleHasNoShortOne) {
+TEST_F(EvaluationTest, FullLastSampleIsNotSplit) {
   EXPECT_EQ(Evaluate(EvaluationSpec(1, 1, {Write("a", 9, 0, 9)})),
             (Rows{kElevenTokens[0], kElevenTokens[1]}));
   const Rows one_more = Evaluate(EvaluationSpec(1, 1, {Write("a", 10, 0, 10)}));
@@ -444,7 +445,7 @@ TEST_F(EvaluationTest, AFileWhoseLastTargetFillsASampleHasNoShortOne) {
   EXPECT_EQ(one_more[2], (std::vector<int64_t>{8, 9, 0, 0, 9, kX, kX, kX}));
 }
 
-TEST_F(EvaluationTest, FilesFollowEachOtherAndDoNotMix) {
+TEST_F(EvaluationTest, FilesAreSeparateAndInOrder) {
   const Spec spec =
       EvaluationSpec(1, 1, {Write("a", 11, 0, 11), Write("b", 2, 50, 2), Write("c", 5, 100, 5)});
   Rows expected = kElevenTokens;
@@ -453,7 +454,7 @@ TEST_F(EvaluationTest, FilesFollowEachOtherAndDoNotMix) {
   EXPECT_EQ(Evaluate(spec), expected);
 }
 
-TEST_F(EvaluationTest, EveryWorldSeesTheSameSamplesAndThenRowsThatDoNotCount) {
+TEST_F(EvaluationTest, SamplesAreEqualForAllWorlds) {
   for (int64_t world : {1, 2, 3, 4, 8}) {
     for (int64_t micro_batch : {1, 2, 5}) {
       const Rows rows = Evaluate(EvaluationSpec(world, micro_batch, {Write("a", 11, 0, 11)}));
@@ -467,7 +468,7 @@ TEST_F(EvaluationTest, EveryWorldSeesTheSameSamplesAndThenRowsThatDoNotCount) {
   }
 }
 
-TEST_F(EvaluationTest, TheSpecBoundsTheSamples) {
+TEST_F(EvaluationTest, SpecLimitsSamples) {
   Spec spec = EvaluationSpec(1, 1, {Write("a", 11, 0, 11)});
   spec.evaluation.samples = 2;
   EXPECT_EQ(Evaluate(spec), (Rows{kElevenTokens[0], kElevenTokens[1]}));
@@ -484,7 +485,7 @@ TEST_F(EvaluationTest, IgnoredTokensDoNotCount) {
   EXPECT_EQ(Evaluate(spec), (Rows{{0, 1, 2, 3, 1, 2, kX, 4}}));
 }
 
-TEST_F(EvaluationTest, DocumentsAndMasksAreThoseOfTraining) {
+TEST_F(EvaluationTest, SupportsDocumentsAndMasks) {
   TokenSource file = Write("a", 11, 0, 11);
   std::ofstream(dir_.File("mask"), std::ios::binary) << std::string("\1\1\1\1\1\1\0\1\1\1\1", 11);
   file.mask = dir_.File("mask");
@@ -502,20 +503,20 @@ TEST_F(EvaluationTest, DocumentsAndMasksAreThoseOfTraining) {
   EXPECT_EQ(RowsOf(*last)[1].positions, (std::vector<int64_t>{0, 1, 2, 3}));
 }
 
-TEST_F(EvaluationTest, TraitsNameEachFileByItsField) {
+TEST_F(EvaluationTest, TraitsNameFilesByField) {
   const auto batches = EvaluationBatches::Open(EvaluationSpec(1, 1, {Write("a", 11)}), 0);
   ASSERT_TRUE(batches.ok());
   EXPECT_THAT(*batches->Traits(),
               ElementsAre(AllOf(HasSubstr("data.validation[0].path "), HasSubstr("a = 11 bytes, "))));
 }
 
-TEST_F(EvaluationTest, AFileWithoutATargetIsAnErrorWithItsName) {
+TEST_F(EvaluationTest, FileWithoutTargetsIsRejected) {
   const Spec spec = EvaluationSpec(1, 1, {Write("a", 11), Write("short", 1)});
   EXPECT_THAT(EvaluationBatches::Open(spec, 0).status().ToString(),
               AllOf(HasSubstr("data.validation[1].path: "), HasSubstr("short: holds 1 tokens")));
 }
 
-TEST_F(EvaluationTest, ATokenOutsideTheVocabularyIsAnErrorWithItsPlace) {
+TEST_F(EvaluationTest, TokenOutsideVocabularyIsRejected) {
   LlamaConfig model;
   model.vocab_size = 8;
   Spec spec = EvaluationSpec(1, 1, {Write("a", 11, 0, 11)});
@@ -526,8 +527,8 @@ TEST_F(EvaluationTest, ATokenOutsideTheVocabularyIsAnErrorWithItsPlace) {
               HasSubstr("a: token 8 at byte 8 is not below vocab_size 8"));
 }
 
-// With a mask each they are twice as many open files.
-TEST(Batches, FilesAndMasksAreCountedTogether) {
+// A mask for each file doubles the number of open files.
+TEST(Batches, CountsFilesAndMasks) {
   Spec spec = BaseSpec(1, 8);
   spec.data.tokens.assign(513, {"/nowhere/tokens"});
   EXPECT_THAT(Batches::Open(spec, 0).status().ToString(), HasSubstr("/nowhere/tokens"));
@@ -536,15 +537,15 @@ TEST(Batches, FilesAndMasksAreCountedTogether) {
               HasSubstr("data.tokens names 513 files and 513 masks; at most 1024"));
 }
 
-TEST(SharePlaces, AreProportionalAndNeverZero) {
+TEST(SharePlaces, IsProportionalAndNeverZero) {
   EXPECT_EQ(SharePlaces({3, 1}, 4096), (std::vector<int64_t>{3072, 1024}));
   EXPECT_EQ(SharePlaces({1, 1, 1}, 10), (std::vector<int64_t>{4, 3, 3}));
   EXPECT_EQ(SharePlaces({1e9, 1}, 4096), (std::vector<int64_t>{4095, 1}));
   EXPECT_EQ(SharePlaces({1, 1e-9, 1, 1e-9}, 4), (std::vector<int64_t>{1, 1, 1, 1}));
 }
 
-// What rounding left over once went to the largest source, here 96 places beside the 4 of each.
-TEST(SharePlaces, OfAThousandEqualSourcesDifferByOne) {
+// Regression test: the rounding remainder went to the largest source, here 96 places instead of 4.
+TEST(SharePlaces, EqualWeightsDifferByAtMostOne) {
   const std::vector<int64_t> places = SharePlaces(std::vector<double>(1000, 1), 4096);
   EXPECT_EQ(std::accumulate(places.begin(), places.end(), int64_t{0}), 4096);
   for (int64_t source_places : places) EXPECT_TRUE(source_places == 4 || source_places == 5) << source_places;

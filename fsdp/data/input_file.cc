@@ -20,7 +20,7 @@ absl::Status ErrnoStatus(const std::string& path, const std::string& what) {
   const std::string message = absl::StrCat(path, ": ", what, ": ", strerror(error));
   if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
   if (error == EACCES || error == EPERM) return absl::PermissionDeniedError(message);
-  // Of the path itself, which may stand in a file that somebody made up.
+  // Errors of the path, which users may have mistyped.
   if (error == ENAMETOOLONG || error == ELOOP || error == EISDIR || error == ENXIO) {
     return absl::InvalidArgumentError(message);
   }
@@ -40,7 +40,7 @@ std::string InodeText(const struct stat& info) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& path) {
-  // O_NONBLOCK: a named pipe would otherwise wait for its writer before it could be refused.
+  // O_NONBLOCK: opening a named pipe would otherwise block until it has a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ErrnoStatus(path, "open");
   std::unique_ptr<InputFile> file(new InputFile(path, fd));
@@ -77,7 +77,7 @@ absl::Status InputFile::Read(int64_t begin, int64_t size, void* out) const {
 absl::Status InputFile::CheckUnchanged() const {
   struct stat now;
   if (fstat(fd_, &now) != 0) return ErrnoStatus(path_, "stat");
-  // Not by its time of change: a link that a backup makes of it is none of its content.
+  // ctime is not compared: creating a hard link, as backups do, changes it.
   if (ContentText(now) != ContentText(opened_)) {
     return absl::DataLossError(absl::StrFormat("%s: changed while it was read: it had %s, and has %s", path_,
                                                ContentText(opened_), ContentText(now)));

@@ -36,20 +36,20 @@ TEST_F(InputFileTest, ReadsAnyRange) {
   EXPECT_TRUE((*file)->Read(10, 0, nullptr).ok());
 }
 
-TEST_F(InputFileTest, NamesAMissingFile) {
+TEST_F(InputFileTest, NamesMissingFile) {
   const absl::Status status = InputFile::Open(dir_.File("absent")).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(status.ToString(), HasSubstr("absent: open: No such"));
 }
 
-TEST_F(InputFileTest, RefusesADirectoryAndAPipeWithoutWaiting) {
+TEST_F(InputFileTest, RejectsDirectoryAndPipeWithoutBlocking) {
   EXPECT_THAT(InputFile::Open(dir_.path()).status().ToString(), HasSubstr("not a regular file"));
   ASSERT_EQ(mkfifo(dir_.File("pipe").c_str(), 0600), 0);
   EXPECT_THAT(InputFile::Open(dir_.File("pipe")).status().ToString(), HasSubstr("not a regular file"));
 }
 
-// A path may stand in a file that somebody made up; files that are open are the machine's.
-TEST_F(InputFileTest, TellsTheMachinesFaultsFromThoseOfThePath) {
+// A path may be invalid; the limit of open files is a machine problem.
+TEST_F(InputFileTest, SeparatesMachineErrorsFromPathErrors) {
   const std::string path = Write("0123456789");
   EXPECT_TRUE(absl::IsInvalidArgument(InputFile::Open(dir_.File(std::string(300, 'n'))).status()));
   rlimit before;
@@ -62,7 +62,7 @@ TEST_F(InputFileTest, TellsTheMachinesFaultsFromThoseOfThePath) {
   EXPECT_TRUE(absl::IsInternal(status)) << status;
 }
 
-TEST_F(InputFileTest, SaysWhereAFileThatShrankEnds) {
+TEST_F(InputFileTest, ReportsByteOfTruncation) {
   const auto file = InputFile::Open(Write("0123456789"));
   ASSERT_EQ(truncate((*file)->path().c_str(), 7), 0);
   char text[10];
@@ -73,7 +73,7 @@ TEST_F(InputFileTest, SaysWhereAFileThatShrankEnds) {
   EXPECT_THAT((*file)->Read(9, 1, text).ToString(), HasSubstr("ends at byte 7")) << "far before what is read";
 }
 
-TEST_F(InputFileTest, KnowsWhenItIsNoLongerWhatWasOpened) {
+TEST_F(InputFileTest, DetectsModification) {
   const auto open = [this] { return *InputFile::Open(Write("0123456789")); };
   auto file = open();
   EXPECT_TRUE(file->CheckUnchanged().ok());

@@ -17,7 +17,7 @@ constexpr int64_t kTypeByte = 17;
 constexpr int64_t kSequencesByte = 18;
 constexpr int64_t kDocumentsByte = 26;
 constexpr int64_t kHeaderBytes = 34;
-constexpr int64_t kChunk = 8192;  // Entries read at once.
+constexpr int64_t kChunk = 8192;  // Entries read at a time.
 
 struct Header {
   StoredId type = StoredId::kI32;
@@ -44,7 +44,7 @@ T Load(const char* bytes) {
   return value;
 }
 
-// Megatron's numbers of types. False for those that are no type of a token.
+// Converts Megatron's type code. False for types that cannot store token ids.
 bool ToStoredId(uint8_t code, StoredId* type) {
   constexpr StoredId kByCode[] = {StoredId::kU8, StoredId::kI8, StoredId::kI16, StoredId::kI32,
                                   StoredId::kI64};
@@ -71,7 +71,7 @@ absl::StatusOr<Header> ReadHeader(const InputFile& idx) {
     return Bad(idx, "type at byte %d is %d, which is %s", kTypeByte, code,
                code == 6 || code == 7 ? "floating point and no token" : "none of Megatron's");
   }
-  // Divided, not multiplied: a damaged count must not overflow.
+  // By division: a corrupt count could overflow a product.
   const auto sequences = Load<uint64_t>(bytes + kSequencesByte);
   const auto room = static_cast<uint64_t>(idx.size() - kHeaderBytes);
   if (sequences > room / 12) {
@@ -93,12 +93,12 @@ absl::StatusOr<Header> ReadHeader(const InputFile& idx) {
   return header;
 }
 
-// Sizes and pointers of all sequences; gives the tokens of all.
+// Validates sizes and pointers of all sequences; returns their total number of tokens.
 absl::StatusOr<int64_t> CheckSequences(const InputFile& idx, const InputFile& bin, const Header& header) {
   const int64_t width = BytesOf(header.type);
   std::vector<int32_t> sizes(kChunk);
   std::vector<int64_t> pointers(kChunk);
-  int64_t end = 0;  // In the .bin, of the sequence before.
+  int64_t end = 0;  // End of the previous sequence in the .bin file.
   for (int64_t first = 0; first < header.sequences; first += kChunk) {
     const int64_t count = std::min(kChunk, header.sequences - first);
     const int64_t sizes_byte = header.sizes_begin() + first * 4;

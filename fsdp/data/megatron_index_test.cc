@@ -25,8 +25,8 @@ class MegatronIndexTest : public ::testing::Test {
     return ReadMegatronIndex(**idx, **bin);
   }
 
-  // Three sequences of 3, 0 and 5 tokens of 4 bytes each, changed. Sizes are at byte 34, pointers at 46, the
-  // four document entries at 70, and the end is at 102.
+  // The error for a modified index of three sequences with 3, 0 and 5 tokens of 4 bytes. Sizes are at byte
+  // 34, pointers at 46, the four document entries at 70; the end is at 102.
   std::string ErrorOf(const std::function<void(MegatronTables*)>& change, int64_t bin_bytes = 32) {
     MegatronTables tables = TablesOf({3, 0, 5}, 4, 4);
     change(&tables);
@@ -45,10 +45,10 @@ class MegatronIndexTest : public ::testing::Test {
   }
 
   TempDir dir_;
-  int64_t bin_bytes_ = -1;  // What is on disk.
+  int64_t bin_bytes_ = -1;  // Size on disk.
 };
 
-TEST_F(MegatronIndexTest, GivesTheTypeAndTheTokensOfAllSequences) {
+TEST_F(MegatronIndexTest, ReturnsTypeAndTotalTokens) {
   const auto index = Read(TablesOf({3, 0, 5}, 4, 4).Bytes(), 32);
   ASSERT_TRUE(index.ok()) << index.status();
   EXPECT_EQ(index->type, StoredId::kI32);
@@ -57,7 +57,7 @@ TEST_F(MegatronIndexTest, GivesTheTypeAndTheTokensOfAllSequences) {
   EXPECT_EQ(index->documents, 3);
 }
 
-TEST_F(MegatronIndexTest, KnowsEveryIntegerType) {
+TEST_F(MegatronIndexTest, SupportsEveryIntegerType) {
   const std::vector<std::pair<uint8_t, StoredId>> types = {{1, StoredId::kU8},  {2, StoredId::kI8},
                                                            {3, StoredId::kI16}, {4, StoredId::kI32},
                                                            {5, StoredId::kI64}, {8, StoredId::kU16}};
@@ -69,13 +69,13 @@ TEST_F(MegatronIndexTest, KnowsEveryIntegerType) {
   }
 }
 
-TEST_F(MegatronIndexTest, AllowsModesALongerBinAndNoSequenceAtAll) {
+TEST_F(MegatronIndexTest, AllowsModesLongerBinAndEmptyIndex) {
   EXPECT_TRUE(Read(TablesOf({3, 0, 5}, 4, 4).Bytes() + std::string(3, '\0'), 32).ok());
   EXPECT_EQ(Read(TablesOf({3, 0, 5}, 4, 4).Bytes(), 100)->tokens, 8);
   EXPECT_EQ(Read(TablesOf({}, 4, 4).Bytes(), 0)->tokens, 0);
 }
 
-TEST_F(MegatronIndexTest, ChecksEveryPieceOfALongIndex) {
+TEST_F(MegatronIndexTest, ValidatesLongIndex) {
   const std::vector<int32_t> sizes(20000, 1);
   EXPECT_EQ(Read(TablesOf(sizes, 8, 2).Bytes(), 40000)->tokens, 20000);
   MegatronTables tables = TablesOf(sizes, 8, 2);
@@ -88,7 +88,7 @@ TEST_F(MegatronIndexTest, ChecksEveryPieceOfALongIndex) {
               HasSubstr("document entry 19000 at byte 392034 is 18998, which is not between 18999 and"));
 }
 
-TEST_F(MegatronIndexTest, RefusesAWrongHeader) {
+TEST_F(MegatronIndexTest, RejectsInvalidHeader) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("ends at byte 0, within the 34 bytes of the header"));
   EXPECT_THAT(ErrorOf("TNTIDX\0\0 and so on"), HasSubstr("byte 0 does not start an index"));
   EXPECT_THAT(ErrorOfBytes(9, std::string(1, 2)), HasSubstr("version at byte 9 is 2"));
@@ -97,7 +97,7 @@ TEST_F(MegatronIndexTest, RefusesAWrongHeader) {
   EXPECT_THAT(ErrorOfBytes(17, std::string(1, 9)), HasSubstr("type at byte 17 is 9, which is none"));
 }
 
-TEST_F(MegatronIndexTest, RefusesCountsThatTheFileCannotHold) {
+TEST_F(MegatronIndexTest, RejectsCountsBeyondFile) {
   EXPECT_THAT(ErrorOfBytes(18, std::string(8, '\xff')),
               HasSubstr("ends at byte 102, but byte 18 says that there are 18446744073709551615 sequences"));
   EXPECT_THAT(ErrorOfBytes(26, std::string(8, '\x7f')), HasSubstr("byte 26 says that there are"));
@@ -109,7 +109,7 @@ TEST_F(MegatronIndexTest, RefusesCountsThatTheFileCannotHold) {
   EXPECT_THAT(ErrorOf(bytes + "x"), HasSubstr("1 bytes follow the last table at byte 102"));
 }
 
-TEST_F(MegatronIndexTest, RefusesSizesAndPointersThatDoNotFollowEachOther) {
+TEST_F(MegatronIndexTest, RejectsNonContiguousSequences) {
   EXPECT_THAT(ErrorOf([](MegatronTables* t) { t->sizes[1] = -1; }),
               HasSubstr("a.idx: sequence 1 at byte 38 has -1 tokens"));
   EXPECT_THAT(
@@ -123,12 +123,12 @@ TEST_F(MegatronIndexTest, RefusesSizesAndPointersThatDoNotFollowEachOther) {
               HasSubstr("sequence 1 at byte 54 starts at byte 9223372036854775807"));
 }
 
-TEST_F(MegatronIndexTest, RefusesABinThatEndsBeforeTheLastSequence) {
+TEST_F(MegatronIndexTest, RejectsTruncatedBin) {
   EXPECT_THAT(ErrorOf([](MegatronTables*) {}, 31),
               HasSubstr("a.bin: ends at byte 31, but sequence 2 of the index (byte 42 of "));
 }
 
-TEST_F(MegatronIndexTest, RefusesDocumentsOutOfOrder) {
+TEST_F(MegatronIndexTest, RejectsUnorderedDocuments) {
   EXPECT_THAT(ErrorOf([](MegatronTables* t) { t->documents = {}; }),
               HasSubstr("byte 26 says that the document"));
   EXPECT_THAT(ErrorOf([](MegatronTables* t) { t->documents[0] = 1; }),
@@ -162,8 +162,8 @@ TEST_F(MegatronIndexTest, SurvivesEveryDamagedByte) {
       EXPECT_LE(index->tokens * BytesOf(index->type), 32) << i << " " << mask;
     }
   }
-  // What is as good an index: a last sequence of 4 or of 1 token, a second or third document that starts one
-  // sequence to the side.
+  // Valid modifications: a last sequence of 4 or of 1 token, a second or third document that starts one
+  // sequence earlier or later.
   EXPECT_EQ(let_through, 4);
 }
 

@@ -13,7 +13,7 @@ uint64_t Mix(uint64_t value) {
 
 namespace {
 
-// Bits of each half: the smallest that make two halves cover `size`.
+// Bits per half: the fewest with which two halves cover `size`.
 int HalfBits(int64_t size) {
   int half_bits = 1;
   while ((uint64_t{1} << (2 * half_bits)) < static_cast<uint64_t>(size)) ++half_bits;

@@ -17,27 +17,27 @@ std::vector<int64_t> Order(const Ranges& passed_over, int64_t origin, int64_t co
   return numbers;
 }
 
-TEST(SampleOrder, IsEverySampleWhereNothingIsPassedOver) {
+TEST(SampleOrder, IsIdentityWithoutSkippedSamples) {
   EXPECT_THAT(Order({}, 0, 4), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(Order({}, 5, 3), ElementsAre(5, 6, 7));
 }
 
-TEST(SampleOrder, LeavesOutWhatIsPassedOver) {
+TEST(SampleOrder, ExcludesSkippedSamples) {
   const Ranges ranges = {{2, 4}, {5, 8}};
   EXPECT_THAT(Order(ranges, 0, 6), ElementsAre(0, 1, 4, 8, 9, 10));
   EXPECT_THAT(Order(ranges, 3, 3), ElementsAre(4, 8, 9)) << "from within a range";
   EXPECT_THAT(Order(ranges, 8, 2), ElementsAre(8, 9)) << "from behind all of them";
 }
 
-TEST(SampleOrder, MergesWhatTouches) {
+TEST(SampleOrder, MergesAdjacentRanges) {
   EXPECT_THAT(Merged({{5, 8}, {0, 2}, {2, 3}, {7, 7}, {6, 7}}),
               ElementsAre(SampleRange{0, 3}, SampleRange{5, 8}));
   EXPECT_THAT(Merged({{4, 4}, {9, 3}}), IsEmpty());
 }
 
-// A run that stops anywhere and goes on from the one number that it keeps takes what one without a break
-// takes.
-TEST(SampleOrder, IsTheSameFromWhereverARunGoesOn) {
+// A run that stops anywhere and resumes from its single number takes the same samples as one without
+// interruption.
+TEST(SampleOrder, ResumesAnywhere) {
   int64_t state = 7;
   const auto next = [&state] { return (state = (state * 48271) % 2147483647) / 16; };
   for (int round = 0; round < 200; ++round) {

@@ -11,7 +11,7 @@ template <typename T>
 void WidenFrom(const void* bytes, int64_t count, int64_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     T id;
-    // Files are little-endian, as the machines are.
+    // Files and supported machines are little-endian.
     memcpy(&id, static_cast<const char*>(bytes) + i * sizeof(T), sizeof(T));
     out[i] = id;
   }

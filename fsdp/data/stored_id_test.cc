@@ -8,7 +8,7 @@
 namespace fsdpd {
 namespace {
 
-// The ends of T's range as it stores them, one byte off any alignment.
+// Both ends of the range of T, stored with a misalignment of one byte.
 template <typename T>
 void ExpectKept(StoredId type) {
   const T ends[] = {std::numeric_limits<T>::min(), 7, std::numeric_limits<T>::max()};
@@ -20,7 +20,7 @@ void ExpectKept(StoredId type) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(ids[i], static_cast<int64_t>(ends[i]));
 }
 
-TEST(StoredId, EveryTypeKeepsItsWholeRange) {
+TEST(StoredId, WidensFullRangeOfEveryType) {
   ExpectKept<uint8_t>(StoredId::kU8);
   ExpectKept<int8_t>(StoredId::kI8);
   ExpectKept<uint16_t>(StoredId::kU16);

@@ -14,11 +14,11 @@
 namespace fsdpd {
 namespace {
 
-// Of a page each: eight reads of a share, for each of up to a thousand files and on every rank.
+// Samples of one page each: few enough reads for up to a thousand files on every rank.
 constexpr int64_t kSamples = 8;
 constexpr int64_t kSampleBytes = 4096;
 
-// Its header would be tokens, or answers to which tokens count. REQUIRES: `file` is a flat one.
+// Rejects .npy, whose header would be read as tokens or mask bytes. REQUIRES: `file` is a flat file.
 absl::Status RefuseNumpyHeader(const InputFile& file, const char* written_with) {
   constexpr absl::string_view kMagic = "\x93NUMPY";
   char begin[kMagic.size()];
@@ -41,7 +41,7 @@ StoredId FlatIdOf(TokenType type) {
     case TokenType::kMegatron:
       break;
   }
-  FSDPD_CHECK(false);  // The index says.
+  FSDPD_CHECK(false);  // Determined by the index.
   return StoredId::kU16;
 }
 
@@ -49,7 +49,7 @@ absl::StatusOr<uint64_t> HashOfSample(const InputFile& file) {
   const int64_t bytes = std::min(kSampleBytes, file.size());
   std::vector<char> sample(kSamples * bytes);
   for (int64_t i = 0; i < kSamples; ++i) {
-    // Divided first: a file may be large.
+    // Divides first to avoid overflow with large files.
     const int64_t begin =
         i == kSamples - 1 ? file.size() - bytes : (file.size() - bytes) / (kSamples - 1) * i;
     FSDPD_RETURN_IF_ERROR(file.Read(begin, bytes, sample.data() + i * bytes));
@@ -57,7 +57,7 @@ absl::StatusOr<uint64_t> HashOfSample(const InputFile& file) {
   return XXH64(sample.data(), sample.size(), /*seed=*/0);
 }
 
-// Half of a Megatron pair, with a hint for who named one of the two files.
+// Opens one file of a Megatron pair, with a hint for users who named only one of the two.
 absl::StatusOr<std::unique_ptr<InputFile>> OpenHalf(const std::string& path, const char* extension) {
   auto file = InputFile::Open(path + extension);
   const bool names_one = absl::EndsWith(path, ".bin") || absl::EndsWith(path, ".idx");

@@ -46,8 +46,9 @@ TEST_F(TokenFileTest, ReadsFlatFilesOfAllWidths) {
   EXPECT_EQ(ReadAll(**TokenFile::Open(Write<uint32_t>({1, 200, 3}, TokenType::kU32), 1000)), ids);
 }
 
-// numpy.save was taken for tokens, of which the first happened to be out of range.
-TEST_F(TokenFileTest, RefusesNumpysFilesWhichBeginWithAHeader) {
+// Regression test: the header of numpy.save was read as tokens, the first of which was out of range by
+// chance.
+TEST_F(TokenFileTest, RejectsNumpyFiles) {
   const std::string magic = "\x93NUMPY", header = magic + std::string(122, ' ');
   WriteBytes(dir_.File("a.npy"), header);
   EXPECT_THAT(OpenError({dir_.File("a.npy"), 1, TokenType::kU16}),
@@ -68,7 +69,7 @@ std::string TraitsOf(const TokenSource& source) {
   return *traits;
 }
 
-TEST_F(TokenFileTest, TraitsTellFilesApartThatDifferAtTheirEndsOrInPlacesBetween) {
+TEST_F(TokenFileTest, TraitsDependOnSampledContent) {
   std::vector<uint16_t> ids(100'003, 7);
   const std::string usual = TraitsOf(Write(ids, TokenType::kU16));
   EXPECT_THAT(usual,
@@ -83,18 +84,18 @@ TEST_F(TokenFileTest, TraitsTellFilesApartThatDifferAtTheirEndsOrInPlacesBetween
   EXPECT_THAT(TraitsOf(Write(ids, TokenType::kU16)), HasSubstr("200004 bytes"));
 }
 
-TEST_F(TokenFileTest, TraitsAreOfShortFilesAndOfMegatronsToo) {
+TEST_F(TokenFileTest, TraitsOfShortAndMegatronFiles) {
   EXPECT_THAT(TraitsOf(Write<uint8_t>({}, TokenType::kU8)), HasSubstr("= 0 bytes, 0 of them"));
   EXPECT_NE(TraitsOf(Write<uint8_t>({1, 2, 3}, TokenType::kU8)),
             TraitsOf(Write<uint8_t>({1, 2, 4}, TokenType::kU8)));
-  // Bytes behind the index's end are none of the data's, but tell another file.
+  // Bytes past the index's end are not data, but distinguish the file.
   WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {2, 0, 3}, {1, 2, 3, 4, 5});
   EXPECT_THAT(TraitsOf(Megatron()), HasSubstr("corpus.bin = 10 bytes, 10 of them tokens of 2 bytes"));
   WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {2, 0}, {1, 2, 3, 4, 5});
   EXPECT_THAT(TraitsOf(Megatron()), HasSubstr("corpus.bin = 10 bytes, 4 of them tokens of 2 bytes"));
 }
 
-TEST_F(TokenFileTest, ReadsARange) {
+TEST_F(TokenFileTest, ReadsRange) {
   const auto file = TokenFile::Open(Write<uint16_t>({10, 11, 12, 13}, TokenType::kU16), 100);
   int64_t ids[2];
   ASSERT_TRUE((*file)->Read(1, 2, ids).ok());
@@ -103,7 +104,7 @@ TEST_F(TokenFileTest, ReadsARange) {
   EXPECT_TRUE((*file)->Read(4, 0, nullptr).ok());
 }
 
-TEST_F(TokenFileTest, ReadsMegatronsDocumentsAsOneStream) {
+TEST_F(TokenFileTest, ReadsMegatronDocumentsAsOneStream) {
   WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {2, 0, 3}, {1, 2, 3, 4, 5});
   const auto file = TokenFile::Open(Megatron(), 100);
   ASSERT_TRUE(file.ok()) << file.status();
@@ -112,7 +113,7 @@ TEST_F(TokenFileTest, ReadsMegatronsDocumentsAsOneStream) {
   EXPECT_EQ(ReadAll(**TokenFile::Open(Megatron(), 100)), (std::vector<int64_t>{1, 2, 3, 4, 99}));
 }
 
-TEST_F(TokenFileTest, NamesTheHalfOfAMegatronPairThatIsMissing) {
+TEST_F(TokenFileTest, NamesMissingHalfOfMegatronPair) {
   EXPECT_THAT(OpenError(Megatron()), HasSubstr("corpus.idx: open: No such"));
   WriteBytes(dir_.File("corpus.idx"), "");
   EXPECT_THAT(OpenError(Megatron()), HasSubstr("corpus.bin: open: No such"));
@@ -123,12 +124,12 @@ TEST_F(TokenFileTest, NamesTheHalfOfAMegatronPairThatIsMissing) {
       HasSubstr("corpus.bin.idx: open: No such file or directory (type megatron: the path goes without"));
 }
 
-TEST_F(TokenFileTest, RefusesATornLastTokenWithItsOffset) {
+TEST_F(TokenFileTest, RejectsIncompleteLastToken) {
   EXPECT_THAT(OpenError(Write(std::vector<uint8_t>(23, 0), TokenType::kU32)),
               HasSubstr("byte 20 starts a torn one"));
 }
 
-TEST_F(TokenFileTest, NamesATokenOutsideTheVocabularyByItsOffset) {
+TEST_F(TokenFileTest, RejectsTokenOutsideVocabulary) {
   const auto flat = TokenFile::Open(Write<uint16_t>({1, 2, 3, 100, 4}, TokenType::kU16), 100);
   int64_t ids[5];
   EXPECT_TRUE((*flat)->Read(0, 3, ids).ok());
@@ -144,7 +145,7 @@ TEST_F(TokenFileTest, NamesATokenOutsideTheVocabularyByItsOffset) {
               HasSubstr("token 1099511627776 at byte 24 is not below"));
 }
 
-TEST_F(TokenFileTest, AMaskSaysWhichTokensCount) {
+TEST_F(TokenFileTest, ReadsMask) {
   const auto file = TokenFile::Open(Write<uint16_t>({10, 11, 12, 13}, TokenType::kU16), 100);
   uint8_t counts[3];
   ASSERT_TRUE((*file)->ReadMask(0, 3, counts).ok());
@@ -157,7 +158,7 @@ TEST_F(TokenFileTest, AMaskSaysWhichTokensCount) {
   EXPECT_THAT(*(*file)->MaskTraits(), HasSubstr("mask = 4 bytes, hash of a sample "));
 }
 
-TEST_F(TokenFileTest, RefusesAMaskThatIsNoneOfItsTokens) {
+TEST_F(TokenFileTest, RejectsMismatchedMask) {
   const auto file = TokenFile::Open(Write<uint16_t>({10, 11, 12, 13}, TokenType::kU16), 100);
   EXPECT_THAT((*file)->OpenMask(dir_.File("mask")).ToString(), HasSubstr("mask: open: No such file"));
   for (const size_t bytes : {0, 3, 5, 8}) {
@@ -174,7 +175,7 @@ TEST_F(TokenFileTest, RefusesAMaskThatIsNoneOfItsTokens) {
   EXPECT_THAT((*file)->ReadMask(1, 3, counts).ToString(), HasSubstr("mask: byte 2 is 48, and a mask has 1"));
 }
 
-TEST_F(TokenFileTest, AMaskIsAsLongAsMegatronsIndexSays) {
+TEST_F(TokenFileTest, MaskLengthMatchesMegatronIndex) {
   WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {2, 0}, {1, 2, 3, 4, 5});
   const auto file = TokenFile::Open(Megatron(), 100);
   WriteBytes(dir_.File("mask"), std::string(5, '\1'));
@@ -183,7 +184,7 @@ TEST_F(TokenFileTest, AMaskIsAsLongAsMegatronsIndexSays) {
   EXPECT_TRUE((*file)->OpenMask(dir_.File("mask")).ok());
 }
 
-TEST_F(TokenFileTest, SaysWhereAFileThatShrankEnds) {
+TEST_F(TokenFileTest, ReportsByteOfTruncation) {
   const TokenSource source = Write(std::vector<uint16_t>(50, 0), TokenType::kU16);
   const auto file = TokenFile::Open(source, 100);
   ASSERT_EQ(truncate(source.path.c_str(), 10), 0);

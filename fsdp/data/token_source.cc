@@ -33,7 +33,7 @@ class FileWindows : public TokenReader {
   const TokenFile* file() const override { return file_.get(); }
 
  private:
-  // The file's tokens from `begin` on, as the window's [first, end).
+  // Reads the file's tokens starting at `begin` into [first, end) of the window.
   absl::Status ReadPart(int64_t begin, int64_t first, int64_t end, TokenWindow* out) const {
     FSDPD_RETURN_IF_ERROR(file_->Read(begin, end - first, out->ids.data() + first));
     return file_->ReadMask(begin, end - first, out->counts.data() + first);

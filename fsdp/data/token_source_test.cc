@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 class TokenSourceTest : public ::testing::Test {
  protected:
-  // Ids 0, 1, 2, ...
+  // A file with ids 0, 1, 2, ...
   TokenSource Write(int tokens) {
     std::string bytes;
     for (int i = 0; i < tokens; ++i) Append(static_cast<uint16_t>(i), &bytes);
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<TokenReader>> Windows(const TokenSource& source,
   return MakeFileWindows(std::move(file), options);
 }
 
-// First tokens of windows [begin, end) of a source.
+// The first tokens of windows [begin, end) of a source.
 std::vector<int64_t> Starts(const TokenReader& reader, int64_t begin, int64_t end) {
   std::vector<int64_t> starts;
   TokenWindow window;
@@ -47,12 +47,12 @@ std::vector<int64_t> Starts(const TokenReader& reader, int64_t begin, int64_t en
   return starts;
 }
 
-TEST_F(TokenSourceTest, AnEpochReadsEveryWindowOnceAndConsecutively) {
+TEST_F(TokenSourceTest, EpochReadsEachWindowOnce) {
   const auto file = Windows(Write(23), {5, 100, 1});
   ASSERT_TRUE(file.ok());
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     std::set<int64_t> seen;
-    for (int64_t i = 0; i < 4; ++i) {  // 23 tokens hold 4 windows of 5.
+    for (int64_t i = 0; i < 4; ++i) {  // 23 tokens contain 4 windows of 5.
       TokenWindow window;
       ASSERT_TRUE((*file)->Read(epoch * 4 + i, &window).ok());
       const std::vector<int64_t>& ids = window.ids;
@@ -64,11 +64,11 @@ TEST_F(TokenSourceTest, AnEpochReadsEveryWindowOnceAndConsecutively) {
   }
 }
 
-TEST_F(TokenSourceTest, EveryEpochHasAnOrderOfItsOwn) {
+TEST_F(TokenSourceTest, OrderDiffersBetweenEpochs) {
   const auto file = Windows(Write(500), {5, 1000, 1});
   ASSERT_TRUE(file.ok());
-  const auto place_in_file =
-      [](std::vector<int64_t> starts) {  // Which window, whatever the epoch's offset is.
+  // The index of the window, independent of the epoch's offset.
+  const auto place_in_file = [](std::vector<int64_t> starts) {
         const int64_t offset = *std::min_element(starts.begin(), starts.end());
         for (int64_t& start : starts) start = (start - offset) / 5;
         return starts;
@@ -80,12 +80,12 @@ TEST_F(TokenSourceTest, EveryEpochHasAnOrderOfItsOwn) {
   EXPECT_FALSE(std::is_sorted(first.begin(), first.end()));
 }
 
-TEST_F(TokenSourceTest, AnotherSeedIsAnotherOrder) {
+TEST_F(TokenSourceTest, OrderDependsOnSeed) {
   const TokenSource source = Write(500);
   EXPECT_NE(Starts(**Windows(source, {5, 1000, 1}), 0, 100), Starts(**Windows(source, {5, 1000, 2}), 0, 100));
 }
 
-TEST_F(TokenSourceTest, MegatronsDocumentsGiveTheWindowsOfAFlatFile) {
+TEST_F(TokenSourceTest, MegatronFilesGiveWindowsOfFlatFiles) {
   std::vector<uint16_t> ids(50);
   std::iota(ids.begin(), ids.end(), 0);
   WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {7, 0, 13, 30}, ids);
@@ -94,7 +94,7 @@ TEST_F(TokenSourceTest, MegatronsDocumentsGiveTheWindowsOfAFlatFile) {
   EXPECT_EQ(Starts(**megatron, 0, 30), Starts(**Windows(Write(50), {5, 100, 1}), 0, 30));
 }
 
-TEST_F(TokenSourceTest, AMaskGoesWithItsTokensAroundTheRing) {
+TEST_F(TokenSourceTest, MaskFollowsTokensAroundTheRing) {
   TokenSource source = Write(23);
   std::string mask;
   for (int i = 0; i < 23; ++i) mask.push_back(static_cast<char>(i % 3 == 0));
@@ -109,13 +109,13 @@ TEST_F(TokenSourceTest, AMaskGoesWithItsTokensAroundTheRing) {
   }
 }
 
-TEST_F(TokenSourceTest, RefusesAnEmptyOrShortFileWithItsSize) {
+TEST_F(TokenSourceTest, RejectsShortFile) {
   EXPECT_THAT(Windows(Write(0), {5, 100, 1}).status().ToString(), HasSubstr("holds 0 tokens"));
   EXPECT_THAT(Windows(Write(4), {5, 100, 1}).status().ToString(),
               HasSubstr("tokens.bin: holds 4 tokens, but one sample takes 5"));
 }
 
-TEST(SyntheticTokens, RepeatForTheSameSeedAndStayInTheVocabulary) {
+TEST(SyntheticTokens, AreDeterministicAndWithinVocabulary) {
   const TokenReaderOptions options{65, 11, 42};
   TokenWindow a, b, other;
   ASSERT_TRUE(MakeSyntheticTokens(options)->Read(9, &a).ok());
@@ -123,7 +123,7 @@ TEST(SyntheticTokens, RepeatForTheSameSeedAndStayInTheVocabulary) {
   ASSERT_TRUE(MakeSyntheticTokens({65, 11, 43})->Read(9, &other).ok());
   EXPECT_EQ(a.ids, b.ids);
   EXPECT_NE(a.ids, other.ids);
-  EXPECT_EQ(std::set<int64_t>(a.ids.begin(), a.ids.end()).size(), 11u);  // All of a small vocabulary.
+  EXPECT_EQ(std::set<int64_t>(a.ids.begin(), a.ids.end()).size(), 11u);  // All ids of a small vocabulary.
   EXPECT_LT(*std::max_element(a.ids.begin(), a.ids.end()), 11);
   EXPECT_EQ(a.counts, std::vector<uint8_t>(65, 1));
 }

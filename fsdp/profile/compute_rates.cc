@@ -23,11 +23,11 @@
 namespace fsdpd {
 namespace {
 
-// Rows and columns of a product that are computed again: enough for a wrong layout or a stale result.
+// Verified rows and columns of a product: enough to detect a wrong layout or a stale result.
 constexpr int64_t kCorner = 8;
-// As DeviceProfile counts it: backward has five products where forward has two.
+// As in DeviceProfile: backward has five products, forward two.
 constexpr double kBackwardWork = 2.5;
-constexpr double kTolerance = 2e-2;  // Of bf16.
+constexpr double kTolerance = 2e-2;  // For bf16.
 
 double D(int64_t value) { return static_cast<double>(value); }
 
@@ -86,8 +86,8 @@ struct Attention {
   void Forward() { output = AttentionForward(input, ChooseAttentionKernel(input)); }
   void Backward() { grads = AttentionBackward(grad_out, input, output); }
 
-  // REQUIRES: q is zero, so each row is the mean of the values so far; and grad_out is one, so the first
-  // value's gradient is what all those means give it: 1 + 1/2 + 1/3 + ...
+  // REQUIRES: q is zero, so each output row is the mean of the values so far; and grad_out is one, so the
+  // gradient of the first value is the sum of its weights in these means: 1 + 1/2 + 1/3 + ...
   bool IsRight() const {
     const int64_t last = input.v.size(1) - 1;
     const at::Tensor values = input.v.to(at::kFloat);
@@ -108,7 +108,7 @@ absl::StatusOr<double> MeasureProduct(RankBench* rank, const ComputeSizes& sizes
   return ProductFlops(sizes) / seconds;
 }
 
-// The CPU's is a test of numbers, and no faster than what it is made of.
+// On a CPU this tests correctness only; it has no fast FP8 product.
 absl::StatusOr<double> MeasureFp8Product(RankBench* rank, const ComputeSizes& sizes) {
   if (!rank->device.is_cuda() || !CheckMultipliesFp8(rank->device.index()).ok()) return 0;
   rank->Begin("matrix products in FP8");
@@ -132,7 +132,7 @@ absl::StatusOr<std::shared_ptr<Attention>> MakeAttention(RankBench* rank, const 
     attention->Forward();
     attention->Backward();
     FSDPD_RETURN_IF_ERROR(Expect(attention->IsRight(), "attention"));
-    in.q.copy_(random);  // What is all zeros draws less power, and runs faster than any model would.
+    in.q.copy_(random);  // All zeros would draw less power and run faster than any model.
     attention->grad_out.normal_();
     return absl::OkStatus();
   }));
@@ -159,10 +159,11 @@ absl::StatusOr<AttentionSeconds> TimeAttention(RankBench* rank, const ComputeSiz
   return all;
 }
 
-// What n x (n + overhead) tokens take, from two lengths. Where noise would make it less than none, or more
-// than the shorter length explains, it is the nearest that can be.
+// Solves for the overhead in time ~ n x (n + overhead), given two lengths, and clamps the result to the
+// feasible range if noise puts it outside.
 double OverheadTokens(double tokens, double seconds, double fewer, double seconds_of_fewer) {
-  const double ratio = seconds / seconds_of_fewer * fewer / tokens;  // (tokens + it) / (fewer + it).
+  // (tokens + overhead) / (fewer + overhead).
+  const double ratio = seconds / seconds_of_fewer * fewer / tokens;
   if (ratio <= 1) return fewer;
   return std::clamp((tokens - ratio * fewer) / (ratio - 1), 0.0, fewer);
 }
@@ -192,7 +193,7 @@ absl::StatusOr<double> MeasureMemory(RankBench* rank, int64_t elements) {
 }  // namespace
 
 double TrafficBytes(int64_t elements) {
-  constexpr int kPasses = 5;  // The copy reads and writes, the sum reads twice and writes.
+  constexpr int kPasses = 5;  // The copy reads and writes; the sum reads twice and writes.
   return kPasses * D(elements) * D(BytesOf(DType::kFp32));
 }
 
@@ -222,7 +223,7 @@ absl::StatusOr<Work> MakeProduct(RankBench* rank, const ComputeSizes& sizes, DTy
     const at::NoGradGuard no_grad;
     const at::TensorOptions options = Options(*rank, dtype);
     product->a = SmallIntegers({sizes.rows, sizes.inner}, options);
-    // Weights are [out x in], and the product takes their transpose.
+    // Weights are [out x in]; the product uses their transpose.
     product->b = SmallIntegers({sizes.columns, sizes.inner}, options).t();
     product->out = at::empty({sizes.rows, sizes.columns}, options);
     at::mm_out(product->out, product->a, product->b);

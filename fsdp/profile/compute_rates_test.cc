@@ -7,11 +7,11 @@
 namespace fsdpd {
 namespace {
 
-// Nothing divides anything else.
+// No size divides another.
 constexpr ComputeSizes kSmall = {
     13, 24, 17, /*sequence=*/11, /*heads=*/2, /*head_size=*/8, /*elements=*/1001};
 
-TEST(ComputeRates, EveryRateIsMeasuredInBothTypesOfAttention) {
+TEST(ComputeRates, MeasuresAllRatesForBothAttentionTypes) {
   for (const DType attention : {DType::kFp32, DType::kBf16}) {
     OnLocalBenches(2, [&](RankBench* bench) {
       const auto rates = MeasureCompute(bench, kSmall, attention);
@@ -28,7 +28,7 @@ TEST(ComputeRates, EveryRateIsMeasuredInBothTypesOfAttention) {
   }
 }
 
-TEST(ComputeRates, AProductCanRunAgain) {
+TEST(ComputeRates, ProductIsRepeatable) {
   EXPECT_EQ(ProductFlops(kSmall), 2 * 13 * 24 * 17);
   OnLocalBenches(1, [&](RankBench* bench) {
     const auto product = MakeProduct(bench, kSmall, DType::kFp32);
@@ -37,8 +37,8 @@ TEST(ComputeRates, AProductCanRunAgain) {
   });
 }
 
-// The CPU's is no rate that a profile has, and right all the same.
-TEST(ComputeRates, AProductInFp8IsVerified) {
+// A CPU's FP8 rate is not part of any profile, but it must be correct.
+TEST(ComputeRates, VerifiesFp8Product) {
   ComputeSizes sizes = kSmall;
   sizes.inner = 32;
   OnLocalBenches(1, [&](RankBench* bench) {

@@ -13,8 +13,8 @@
 namespace fsdpd {
 namespace {
 
-// A transfer is never taken for more than this many times its share of the time: noise in the latency must
-// not make a link infinitely fast.
+// A transfer counts as at least this fraction of its measured time, so that noise in the latency cannot make
+// a link infinitely fast.
 constexpr double kLeastShare = 0.1;
 
 double D(int64_t value) { return static_cast<double>(value); }
@@ -43,7 +43,7 @@ absl::StatusOr<Work> MakeReduce(RankBench* rank, int64_t elements, DType wire) {
                                                sum.mutable_data_ptr<float>(), elements, wire));
     const int ranks = group->size();
     FSDPD_RETURN_IF_ERROR(Expect(sum.eq(ranks * (ranks + 1) / 2).all().item<bool>(), "reduce-scatter", wire));
-    all.zero_();  // What is summed again and again in place stays small.
+    all.zero_();  // Repeated sums in place stay small.
     return absl::OkStatus();
   }));
   return Work([group, all, scratch, sum, elements, wire] {

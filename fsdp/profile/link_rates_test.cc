@@ -10,7 +10,7 @@ namespace {
 constexpr ComputeSizes kProduct = {13, 24, 17, 0, 0, 0, 0};
 constexpr LinkSizes kLinks = {/*large_elements=*/4099, /*small_elements=*/1};
 
-TEST(LinkRates, EveryRateIsMeasuredOnBothWires) {
+TEST(LinkRates, MeasuresAllRatesOnBothWires) {
   for (const int ranks : {2, 3}) {
     for (const DType wire : {DType::kFp32, DType::kBf16}) {
       OnLocalBenches(ranks, [&](RankBench* bench) {
@@ -27,7 +27,7 @@ TEST(LinkRates, EveryRateIsMeasuredOnBothWires) {
   }
 }
 
-TEST(LinkRates, ALatencyAboveTheWholeTimeIsNoise) {
+TEST(LinkRates, TreatsExcessiveLatencyAsNoise) {
   OnLocalBenches(2, [&](RankBench* bench) {
     const auto rates = MeasureLinks(bench, kLinks, DType::kFp32, /*latency_seconds=*/100, 1e12);
     ASSERT_TRUE(rates.ok()) << rates.status();
@@ -35,7 +35,7 @@ TEST(LinkRates, ALatencyAboveTheWholeTimeIsNoise) {
   });
 }
 
-TEST(LinkRates, NothingIsFasterBesideSomethingElse) {
+TEST(LinkRates, SlowdownsAreAtLeastOne) {
   OnLocalBenches(2, [&](RankBench* bench) {
     const auto slowdowns = MeasureSlowdowns(bench, kProduct, kLinks, DType::kFp32);
     ASSERT_TRUE(slowdowns.ok()) << slowdowns.status();
@@ -44,7 +44,7 @@ TEST(LinkRates, NothingIsFasterBesideSomethingElse) {
   });
 }
 
-// Says that it worked.
+// Reports success without doing anything.
 class IdleCommunicator : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -61,7 +61,7 @@ class IdleCommunicator : public Communicator {
   void Abort() override {}
 };
 
-TEST(LinkRates, AWrongResultIsNotTimed) {
+TEST(LinkRates, RejectsWrongResult) {
   ConnectedMesh idle;
   idle.Add(Group::kShard, Role::kGather, std::make_unique<IdleCommunicator>());
   idle.Add(Group::kShard, Role::kReduce, std::make_unique<IdleCommunicator>());

@@ -16,9 +16,9 @@
 namespace fsdpd {
 namespace {
 
-// The first runs choose kernels and connect what the transport connects late.
+// The first runs select kernels and establish lazy connections.
 constexpr int kWarmUps = 3;
-// Submitted together while a device runs hot: a queue that is never empty, and soon is.
+// Products submitted together during warm-up: keeps the queue filled, but drains it quickly at the end.
 constexpr int kHotRuns = 8;
 
 class Measurement {
@@ -33,7 +33,7 @@ class Measurement {
     FSDPD_ASSIGN_OR_RETURN(const double ring, GatherRate(world_.get()));
     device_.set_ring_bytes_per_second(ring);
     for (int round = 0; round < PairRounds(ranks()); ++round) FSDPD_RETURN_IF_ERROR(TimePair(round));
-    // Who leaves first would take the others' connections along.
+    // A rank that exits first would close connections the others still use.
     FSDPD_RETURN_IF_ERROR(Meet());
     return std::move(device_);
   }
@@ -42,7 +42,7 @@ class Measurement {
   int rank() const { return options_.world.rank; }
   int ranks() const { return options_.world.size; }
   bool cuda() const { return options_.world.device == DeviceKind::kCuda; }
-  // What jobs mostly compute in, and send.
+  // The usual compute and wire type of jobs on this device.
   DType type() const { return cuda() ? DType::kBf16 : DType::kFp32; }
 
   absl::Status Prepare() {
@@ -57,7 +57,7 @@ class Measurement {
     }
     bench_.compute = cuda() ? MakeStreamLane(index, /*high_priority=*/false) : MakeThreadLane();
     bench_.communication = cuda() ? MakeStreamLane(index, /*high_priority=*/true) : MakeThreadLane();
-    // How many threads a product takes is asked of the thread that it runs on, which knows it from here.
+    // The number of threads of a product is read on the thread that runs it.
     FSDPD_RETURN_IF_ERROR(RunOn(bench_.compute.get(), [] {
       at::init_num_threads();
       return absl::OkStatus();
@@ -69,7 +69,7 @@ class Measurement {
     return absl::OkStatus();
   }
 
-  // All ranks have come here.
+  // Barrier over all ranks.
   absl::Status Meet() {
     if (world_ == nullptr) return absl::OkStatus();
     return RunOn(bench_.communication.get(), [this] { return world_->Barrier(); });
@@ -114,7 +114,7 @@ class Measurement {
     return absl::OkStatus();
   }
 
-  // Bytes that this rank receives in an all-gather over `group`, per second.
+  // Bytes per second that this rank receives in an all-gather over `group`.
   absl::StatusOr<double> GatherRate(Communicator* group) {
     FSDPD_ASSIGN_OR_RETURN(const Work gather, MakeGather(&bench_, group, options_.part_elements, type()));
     FSDPD_RETURN_IF_ERROR(Meet());
@@ -125,7 +125,7 @@ class Measurement {
 
   absl::Status TimePair(int round) {
     const int partner = PartnerOf(rank(), ranks(), round);
-    if (partner < 0) return Meet();  // As the pairs do, once.
+    if (partner < 0) return Meet();  // Participates in the barriers of the pairs.
     const int low = std::min(rank(), partner), high = std::max(rank(), partner);
     CommunicatorOptions group = options_.world;
     group.name = absl::StrCat("preflight/pair/", low, "-", high);
@@ -134,7 +134,7 @@ class Measurement {
     FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> pair, MakeCommunicator(group, store_));
     FSDPD_ASSIGN_OR_RETURN(const double rate, GatherRate(pair.get()));
     v1::PreflightDevice::Pair* const told = device_.add_pairs();
-    // Ranks are devices, in their order.
+    // Ranks correspond to devices, in order.
     told->set_device(options_.world.device_index + partner - rank());
     told->set_bytes_per_second(rate);
     return absl::OkStatus();
@@ -143,7 +143,7 @@ class Measurement {
   const PreflightOptions options_;
   Store* const store_;
   RankBench bench_;
-  std::unique_ptr<Communicator> world_;  // Null for a rank that is alone.
+  std::unique_ptr<Communicator> world_;  // Null for a single rank.
   v1::PreflightDevice device_;
 };
 
@@ -170,14 +170,15 @@ absl::StatusOr<v1::PreflightDevice> MeasureDevice(const PreflightOptions& option
   return Measurement(options, store).Run();
 }
 
-// The circle method: one place stays, the others go round it. An odd number gets a place that nobody has.
+// The circle method of round-robin tournaments: one place is fixed, the others rotate. An odd number of ranks
+// gets an empty place.
 int PairRounds(int ranks) { return ranks < 2 ? 0 : ranks + ranks % 2 - 1; }
 
 int PartnerOf(int rank, int ranks, int round) {
   const int places = ranks + ranks % 2, circle = places - 1;
   int partner = 0;
   if (rank == circle) {
-    // Whose place in the circle is its own mirror: 2 x it = round.
+    // The rank at the place that is its own mirror: 2 x place = round.
     partner = round % 2 == 0 ? round / 2 : (round + circle) / 2;
   } else {
     partner = (round - rank + circle) % circle;

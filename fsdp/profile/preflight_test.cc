@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(Preflight, EachTwoRanksMeetOnceAndNobodyHasTwoPartners) {
+TEST(Preflight, PairsEachTwoRanksOnce) {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     std::set<std::pair<int, int>> met;
     for (int round = 0; round < PairRounds(ranks); ++round) {
@@ -44,7 +44,7 @@ std::vector<absl::StatusOr<v1::PreflightDevice>> Measure(int ranks) {
   return devices;
 }
 
-TEST(Preflight, EveryRankMeasuresItselfTheRingAndEachPair) {
+TEST(Preflight, MeasuresDevicesRingAndPairs) {
   const auto devices = Measure(3);
   for (int rank = 0; rank < 3; ++rank) {
     ASSERT_TRUE(devices[rank].ok()) << devices[rank].status();
@@ -65,7 +65,7 @@ TEST(Preflight, EveryRankMeasuresItselfTheRingAndEachPair) {
   }
 }
 
-TEST(Preflight, ARankThatIsAloneHasNoLinks) {
+TEST(Preflight, SingleRankHasNoLinks) {
   const auto devices = Measure(1);
   ASSERT_TRUE(devices[0].ok()) << devices[0].status();
   EXPECT_GT(devices[0]->product_flops(), 0);

@@ -27,7 +27,7 @@ std::optional<ProfileOptions> Parse(const std::vector<std::string>& arguments) {
   return options;
 }
 
-// As a rank does (rank_main.cc), so that it measures what a rank will do.
+// Same as in a rank (rank_main.cc), so that it measures what a rank would achieve.
 void PrepareCpu() {
   InstallHostCachingAllocator();
   if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);

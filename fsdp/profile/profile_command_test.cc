@@ -20,7 +20,7 @@ Result Profile(const std::vector<std::string>& arguments) {
   return {code, out.str(), err.str()};
 }
 
-TEST(ProfileCommand, PrintsTheProfileAloneOnStdout) {
+TEST(ProfileCommand, PrintsOnlyProfileToStdout) {
   const Result result = Profile({"--profile-device", "cpu", "--ranks", "2"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out.find("{\n  \"name\": \"measured cpu x2\",\n  \"fp32_matmul_flops\": "), 0u)
@@ -31,7 +31,7 @@ TEST(ProfileCommand, PrintsTheProfileAloneOnStdout) {
   EXPECT_NE(result.err.find("\nnote: "), std::string::npos);
 }
 
-TEST(ProfileCommand, WrongUseIsTold) {
+TEST(ProfileCommand, RejectsInvalidUsage) {
   EXPECT_TRUE(IsProfileCommand({"--profile-device"}));
   EXPECT_FALSE(IsProfileCommand({}));
   EXPECT_FALSE(IsProfileCommand({"--version"}));
@@ -48,7 +48,7 @@ TEST(ProfileCommand, WrongUseIsTold) {
   }
 }
 
-TEST(ProfileCommand, WithoutADeviceItSaysSo) {
+TEST(ProfileCommand, ReportsMissingDevice) {
   if (CudaAvailable()) GTEST_SKIP() << "there is one";
   const Result result = Profile({"--profile-device", "cuda"});
   EXPECT_EQ(result.code, 1);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr absl::Duration kRendezvousTimeout = absl::Minutes(1);
 constexpr int kCpuRanks = 2;
-// That ranks begin, what a device computes, and what ranks exchange.
+// Stages: start of ranks, compute measurements, and communication measurements.
 constexpr int kStagesOfOneRank = 1 + 4, kStages = kStagesOfOneRank + 4;
 
 struct Rates {
@@ -32,7 +32,7 @@ struct Rates {
   Slowdowns slowdowns;
 };
 
-// What jobs on such a device mostly compute in, and send.
+// The usual compute and wire type of jobs on this device.
 DType UsualType(DeviceKind device) { return device == DeviceKind::kCpu ? DType::kFp32 : DType::kBf16; }
 
 absl::Status ConnectRank(const ProfileOptions& options, int rank, Store* store, RankBench* bench) {
@@ -47,7 +47,7 @@ absl::Status ConnectRank(const ProfileOptions& options, int rank, Store* store, 
   bench->runs = options.runs;
   bench->compute = lane(false);
   bench->communication = lane(true);
-  // How many threads a product takes is asked of the thread that it runs on, which knows it from here.
+  // The number of threads of a product is read on the thread that runs it.
   FSDPD_RETURN_IF_ERROR(RunOn(bench->compute.get(), [] {
     at::init_num_threads();
     return absl::OkStatus();
@@ -64,7 +64,7 @@ absl::Status ConnectRank(const ProfileOptions& options, int rank, Store* store, 
 }
 
 absl::Status MeasureRank(const ProfileOptions& options, int rank, RankBench* bench, Rates* rates) {
-  if (options.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank));  // Of this thread.
+  if (options.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank));  // Per thread.
   const DType type = UsualType(options.device);
   FSDPD_ASSIGN_OR_RETURN(rates->compute, MeasureCompute(bench, options.compute, type));
   if (options.ranks == 1) return absl::OkStatus();
@@ -81,7 +81,7 @@ absl::Status MeasureRank(const ProfileOptions& options, int rank, RankBench* ben
   return absl::OkStatus();
 }
 
-// The first error of the lowest rank; one that others caused counts last.
+// The first error, in rank order; errors that other ranks caused come last.
 absl::Status OnEachRank(int ranks, const std::function<absl::Status(int rank)>& body) {
   std::vector<absl::Status> statuses(ranks);
   std::vector<std::thread> threads;
@@ -114,7 +114,7 @@ absl::StatusOr<Rates> MeasureRanks(const ProfileOptions& options) {
       options.ranks, [&](int rank) { return ConnectRank(options, rank, &store, &benches[rank]); }));
   FSDPD_RETURN_IF_ERROR(OnEachRank(options.ranks, [&](int rank) {
     const absl::Status status = MeasureRank(options, rank, &benches[rank], &rates[rank]);
-    // The others wait for this rank, and not all transports tell them.
+    // The other ranks wait for this one, and not all transports detect that it is gone.
     for (const RankBench& bench : benches) {
       if (!status.ok()) bench.mesh.Abort();
     }
@@ -129,7 +129,7 @@ absl::StatusOr<DeviceFacts> DescribeDevice(const ProfileOptions& options) {
   return DeviceFacts{"cpu", std::floor(memory / options.ranks)};
 }
 
-// The shipped profile with the device's name; else the kind's default.
+// The shipped profile with the device's name; otherwise the default of its kind.
 const DeviceProfile& NearestProfile(DeviceKind device, const std::string& name) {
   for (const std::string& shipped : ProfileNames()) {
     if (absl::StrContains(absl::AsciiStrToLower(name), shipped)) return *FindProfile(shipped);
@@ -157,7 +157,7 @@ void SetLinkRates(const Rates& rates, DeviceProfile* profile) {
   profile->communication_slowdown = rates.slowdowns.communication;
 }
 
-// Four digits say all that was measured.
+// Measurements are not accurate beyond four digits.
 void RoundRates(DeviceProfile* profile) {
   for (const ProfileField& field : ProfileFields()) {
     double& value = profile->*field.value;

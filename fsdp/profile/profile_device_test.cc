@@ -16,7 +16,7 @@ ProfileOptions Small(int ranks) {
   return options;
 }
 
-TEST(ProfileDevice, TwoRanksGiveAProfileThatPredictionsTake) {
+TEST(ProfileDevice, TwoRanksYieldUsableProfile) {
   const auto measured = ProfileDevice(Small(2));
   ASSERT_TRUE(measured.ok()) << measured.status();
   const DeviceProfile& profile = measured->profile;
@@ -31,8 +31,8 @@ TEST(ProfileDevice, TwoRanksGiveAProfileThatPredictionsTake) {
   EXPECT_NE(measured->notes[0].find("profile cpu"), std::string::npos);
 }
 
-// It said nothing for as long as it took.
-TEST(ProfileDevice, EachStageIsToldBeforeItBegins) {
+// Regression test: it printed nothing until it was done.
+TEST(ProfileDevice, ReportsStagesBeforeTheyStart) {
   for (const int ranks : {1, 2}) {
     ProfileOptions options = Small(ranks);
     std::vector<Stage> stages;
@@ -48,7 +48,7 @@ TEST(ProfileDevice, EachStageIsToldBeforeItBegins) {
   }
 }
 
-TEST(ProfileDevice, OneRankHasNoLinksToMeasure) {
+TEST(ProfileDevice, OneRankMeasuresNoLinks) {
   const auto measured = ProfileDevice(Small(1));
   ASSERT_TRUE(measured.ok()) << measured.status();
   EXPECT_EQ(CheckProfile(measured->profile).size(), 0u);
@@ -56,13 +56,13 @@ TEST(ProfileDevice, OneRankHasNoLinksToMeasure) {
   EXPECT_EQ(measured->notes.size(), 2u);
 }
 
-TEST(ProfileDevice, MoreRanksThanDevicesAreRefused) {
+TEST(ProfileDevice, RejectsMoreRanksThanDevices) {
   ProfileOptions options = Small(CudaDeviceCount() + 1);
   options.device = DeviceKind::kCuda;
   EXPECT_TRUE(absl::IsFailedPrecondition(ProfileDevice(options).status()));
 }
 
-TEST(ProfileDevice, DefaultsAreWhole) {
+TEST(ProfileDevice, DefaultsAreComplete) {
   const ProfileOptions options = DefaultProfileOptions(DeviceKind::kCpu);
   EXPECT_EQ(options.ranks, 2);
   EXPECT_EQ(DefaultProfileOptions(DeviceKind::kCuda).ranks, CudaDeviceCount());

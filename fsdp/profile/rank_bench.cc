@@ -12,12 +12,12 @@
 namespace fsdpd {
 namespace {
 
-// The first runs choose kernels, fill caches and raise clocks.
+// The first runs select kernels, fill caches and raise clocks.
 constexpr int kWarmUps = 3;
 
-// `other` outlasts what is measured beside it even if that becomes this much slower ...
+// `other` outlasts the measured work even if that becomes this much slower,
 constexpr double kLongest = 3;
-// ... unless that takes more runs than a CUDA stream's queue has room for.
+// unless that takes more runs than fit into the queue of a CUDA stream.
 constexpr int kMostFillers = 800;
 
 absl::Status AwaitRanks(RankBench* rank) {

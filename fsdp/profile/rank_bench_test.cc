@@ -17,7 +17,7 @@ Work Counting(std::atomic<int>* runs) {
   };
 }
 
-TEST(RankBench, EveryRankRunsTheWorkAndGetsTheSameNumber) {
+TEST(RankBench, AllRanksGetSameResult) {
   for (const int ranks : {1, 2, 3}) {
     std::atomic<int> runs{0};
     std::vector<double> seconds(ranks, -1);
@@ -32,7 +32,7 @@ TEST(RankBench, EveryRankRunsTheWorkAndGetsTheSameNumber) {
   }
 }
 
-TEST(RankBench, WhatRunsBesideOutlastsWhatIsMeasured) {
+TEST(RankBench, OtherWorkOutlastsMeasuredWork) {
   std::atomic<int> measured{0}, beside{0};
   OnLocalBenches(1, [&](RankBench* bench) {
     const TimedWork work{bench->compute.get(), Counting(&measured), 1.0};
@@ -43,7 +43,7 @@ TEST(RankBench, WhatRunsBesideOutlastsWhatIsMeasured) {
   EXPECT_GE(beside.load(), 2 * 3) << "half as long, so twice as many at least";
 }
 
-TEST(RankBench, AnErrorOfTheWorkIsTheResult) {
+TEST(RankBench, ReturnsErrorOfWork) {
   OnLocalBenches(1, [&](RankBench* bench) {
     const auto failing = [] { return absl::ResourceExhaustedError("full"); };
     EXPECT_TRUE(absl::IsResourceExhausted(MedianSeconds(bench, bench->compute.get(), failing).status()));

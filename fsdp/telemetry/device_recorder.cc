@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-// Ten minutes: of a trace that is never written.
+// Ten minutes, in case a trace is never written.
 constexpr size_t kMostSamples = 60'000;
 
 constexpr absl::Duration kLongestWait = absl::Seconds(2);

@@ -24,7 +24,7 @@ class DeviceRecorderTest : public ::testing::Test {
     reinterpret_cast<Function*>(dlsym(library_, "FakeKernel"))("gemm", 0, 7, static_cast<uint64_t>(begin),
                                                                static_cast<uint64_t>(end));
   }
-  // From `begin` to now, with a slice that fills it.
+  // A timeline from `begin` to now, with one slice that fills it.
   static Timeline Since(int64_t begin) {
     Timeline timeline;
     timeline.tracks = {"compute"};
@@ -41,14 +41,14 @@ class DeviceRecorderTest : public ::testing::Test {
 void* DeviceRecorderTest::library_ = nullptr;
 FakeGpu* DeviceRecorderTest::gpus_ = nullptr;
 
-TEST_F(DeviceRecorderTest, AddsKernelsAndCountersOfTheStepsTime) {
+TEST_F(DeviceRecorderTest, AddsKernelsAndCountersOfStep) {
   gpus_[1].power_milliwatts = 690'000;
   DeviceRecorder recorder(0, kSecondGpu);
   recorder.Record(true);
   const int64_t begin = absl::GetCurrentTimeNanos();
   Timeline timeline;
   Kernel(begin + 1000, begin + 2000);
-  while (timeline.counters.size() < 3) {  // Until the thread has read the card.
+  while (timeline.counters.size() < 3) {  // Until the thread has sampled the GPU.
     Kernel(absl::GetCurrentTimeNanos() + 1'000'000'000, absl::GetCurrentTimeNanos() + 1'000'000'001);
     timeline = Since(begin);
     recorder.AddTo(&timeline);
@@ -70,7 +70,7 @@ TEST_F(DeviceRecorderTest, AddsKernelsAndCountersOfTheStepsTime) {
   EXPECT_NE(json.find(R"("args":{"watts":690})"), std::string::npos) << json;
 }
 
-TEST_F(DeviceRecorderTest, NothingIsRecordedBeforeOrAfter) {
+TEST_F(DeviceRecorderTest, RecordsOnlyWhileOn) {
   DeviceRecorder recorder(0, kSecondGpu);
   const int64_t begin = absl::GetCurrentTimeNanos();
   Kernel(begin + 10, begin + 20);
@@ -83,7 +83,7 @@ TEST_F(DeviceRecorderTest, NothingIsRecordedBeforeOrAfter) {
   EXPECT_EQ(timeline.tracks.size(), 1u);
 }
 
-TEST_F(DeviceRecorderTest, AGpuThatNvmlDoesNotKnowHasNoCounters) {
+TEST_F(DeviceRecorderTest, UnknownGpuHasNoCounters) {
   DeviceRecorder recorder(0, "0000:ff:00.0");
   recorder.Record(true);
   Timeline timeline = Since(absl::GetCurrentTimeNanos());

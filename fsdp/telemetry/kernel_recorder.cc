@@ -19,10 +19,10 @@ namespace {
 
 constexpr char kLibrary[] = "libcupti.so.13";
 
-// CUPTI hands a buffer over when it is full: some hundred kernels.
+// CUPTI delivers a buffer when it is full: some hundred kernels.
 constexpr size_t kBufferBytes = 128 << 10;
 
-// Kernels of templates have names of kilobytes, which differ at their begin.
+// Kernels of templates have names of kilobytes, which differ near the start.
 constexpr size_t kMostNameBytes = 120;
 
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
@@ -124,7 +124,8 @@ struct KernelRecorder::Cupti {
 KernelRecorder::Cupti* KernelRecorder::Cupti::the_one = nullptr;
 
 KernelRecorder& KernelRecorder::Process() {
-  static auto* const recorder = new KernelRecorder();  // CUPTI may call back while the process ends.
+  // Never destroyed: CUPTI may call back while the process exits.
+  static auto* const recorder = new KernelRecorder();
   return *recorder;
 }
 
@@ -175,7 +176,8 @@ void KernelRecorder::Stop() {
 }
 
 void KernelRecorder::Add(int device, const std::string& name, Record record) {
-  if (record.begin_unix_nanos <= 0 || record.end_unix_nanos < record.begin_unix_nanos) return;  // Not done.
+  if (record.begin_unix_nanos <= 0 || record.end_unix_nanos < record.begin_unix_nanos)
+    return;  // Not complete.
   MutexLock lock(&mutex_);
   Records& of = records_[device];
   if (of.kept.size() >= kMostRecords) {

@@ -31,7 +31,7 @@ class KernelRecorderTest : public ::testing::Test {
 
 void* KernelRecorderTest::library_ = nullptr;
 
-TEST_F(KernelRecorderTest, TellsWhatBeganWithinTheTimesInOrderAndByDevice) {
+TEST_F(KernelRecorderTest, ReturnsActivitiesOfIntervalByDevice) {
   ASSERT_TRUE(recorder_.Start().ok());
   Kernel("_Z4normPf", 0, 7, 120, 130);
   Kernel("gemm", 0, 9, 110, 150);
@@ -56,7 +56,7 @@ TEST_F(KernelRecorderTest, TellsWhatBeganWithinTheTimesInOrderAndByDevice) {
   recorder_.Stop();
 }
 
-TEST_F(KernelRecorderTest, RecordsWhileAnybodyDoes) {
+TEST_F(KernelRecorderTest, RecordsWhileAnyUserIsActive) {
   ASSERT_TRUE(recorder_.Start().ok());
   ASSERT_TRUE(recorder_.Start().ok());
   recorder_.Stop();
@@ -66,8 +66,9 @@ TEST_F(KernelRecorderTest, RecordsWhileAnybodyDoes) {
   EXPECT_EQ(recorder_.Take(2, 0, 100, absl::ZeroDuration()).size(), 1u);
 }
 
-// It lost each kernel of later steps, and waited in vain for them, once old ones nobody took were that many.
-TEST_F(KernelRecorderTest, TheOldestMakeRoomForTheNewest) {
+// Regression test: once the limit of old records was reached, kernels of later steps were lost and waited for
+// in vain.
+TEST_F(KernelRecorderTest, DropsOldestRecords) {
   constexpr int64_t kMost = KernelRecorder::kMostRecords;
   ASSERT_TRUE(recorder_.Start().ok());
   for (int64_t i = 1; i <= kMost + 100; ++i) {
@@ -80,8 +81,8 @@ TEST_F(KernelRecorderTest, TheOldestMakeRoomForTheNewest) {
   recorder_.Stop();
 }
 
-// With names of templates whole, a large step's trace was larger than a trace may be.
-TEST_F(KernelRecorderTest, LongNamesAreCut) {
+// Regression test: with full names of template kernels, the trace of a large step exceeded the limit.
+TEST_F(KernelRecorderTest, ShortensLongNames) {
   ASSERT_TRUE(recorder_.Start().ok());
   const std::string name(5000, 'k');
   Kernel(name.c_str(), 4, 7, 10, 20);

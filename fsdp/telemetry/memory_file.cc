@@ -72,7 +72,7 @@ class Writer {
     pickle_.Text(value);
   }
 
-  // Who was there, as a stack of one frame; what many share is written once.
+  // The origin as a stack of one frame; shared ones are written once.
   void PutFrames(const MemoryPlace& place) {
     pickle_.Text("frames");
     const auto known = frames_.find(place);
@@ -129,7 +129,7 @@ class Writer {
     End();
   }
 
-  // A list for each device up to this one.
+  // One list per device, up to this one.
   void AddTraces() {
     pickle_.EmptyList();
     pickle_.Mark();
@@ -139,7 +139,7 @@ class Writer {
     for (const MemorySnapshot::Event& event : snapshot_.events) {
       Begin();
       Put("action", std::string(NameOf(event.action)));
-      // Of this one it is what was free.
+      // For this action it is the free memory.
       Put(event.action == Action::kOutOfMemory ? "device_free" : "addr", event.address);
       Put("size", event.bytes);
       Put("stream", event.stream);
@@ -154,7 +154,7 @@ class Writer {
   const MemorySnapshot& snapshot_;
   const std::function<std::string(int)>& name_of_;
   PickleWriter pickle_;
-  std::map<MemoryPlace, int64_t> frames_;  // As remembered.
+  std::map<MemoryPlace, int64_t> frames_;  // By memo index.
 };
 
 }  // namespace

@@ -30,8 +30,8 @@ MemorySnapshot Example() {
 int64_t Number(const PickleValue& value, const char* key) { return value.Find(key)->integer; }
 std::string Text(const PickleValue& value, const char* key) { return std::string(value.Find(key)->text); }
 
-// What the viewer itself makes of such a file: tests/integration/test_traces.py.
-TEST(MemoryFile, HasWhatPyTorchsSnapshotsHave) {
+// tests/integration/test_traces.py opens such a file with the viewer itself.
+TEST(MemoryFile, HasFieldsOfPyTorchSnapshots) {
   const auto pickle = Pickle::Parse(MemoryFile(Example(), NameOf));
   ASSERT_TRUE(pickle.ok()) << pickle.status();
   const PickleValue& root = pickle->root();
@@ -61,7 +61,7 @@ TEST(MemoryFile, HasWhatPyTorchsSnapshotsHave) {
   EXPECT_EQ(traces[1]->items[2]->Find("addr"), nullptr);
 }
 
-TEST(MemoryFile, AnInstructionStandsWhereAStackWould) {
+TEST(MemoryFile, UsesInstructionAsStackFrame) {
   const auto pickle = Pickle::Parse(MemoryFile(Example(), NameOf));
   ASSERT_TRUE(pickle.ok()) << pickle.status();
   const auto& blocks = pickle->root().Find("segments")->items[0]->Find("blocks")->items;
@@ -74,7 +74,7 @@ TEST(MemoryFile, AnInstructionStandsWhereAStackWould) {
   EXPECT_TRUE(frames(2).empty()) << "nobody knows";
 }
 
-TEST(MemoryFile, OfNothingIsAFileToo) {
+TEST(MemoryFile, SupportsEmptySnapshot) {
   const auto pickle = Pickle::Parse(MemoryFile(MemorySnapshot(), NameOf));
   ASSERT_TRUE(pickle.ok()) << pickle.status();
   EXPECT_TRUE(pickle->root().Find("segments")->items.empty());

@@ -19,7 +19,7 @@ using Bytes = std::array<int64_t, kCourseComponents.size()>;
 struct Change {
   double at = 0;
   Component component = kRest;
-  int64_t bytes = 0;  // More than before.
+  int64_t bytes = 0;  // Change in bytes.
 };
 
 struct Sample {
@@ -39,12 +39,12 @@ Component ComponentOf(BufferKind kind, bool whole_gradients) {
     case BufferKind::kWire:
       return whole_gradients ? kGradients : kReduce;
     case BufferKind::kState:
-      return kOptimizer;  // Its places are, all the time.
+      return kOptimizer;  // Allocated all the time.
   }
   return kGather;
 }
 
-// Of what is the step's own.
+// End of the step's own spans.
 double EndOf(const std::vector<Span>& spans) {
   double end = 0;
   for (const Span& span : spans) {
@@ -73,7 +73,7 @@ std::vector<Change> ChangesOfArena(const Program& program, const std::vector<Spa
   return changes;
 }
 
-// While an instruction runs, the most that was held; then what it left.
+// While an instruction runs, its peak; afterwards what it left allocated.
 void AddChangesOfRest(const std::vector<Span>& spans, const HeldBytes& held, std::vector<Change>* changes) {
   int64_t before = held.at_begin;
   const auto become = [&](double at, int64_t bytes) {
@@ -88,7 +88,7 @@ void AddChangesOfRest(const std::vector<Span>& spans, const HeldBytes& held, std
   }
 }
 
-// What is known of a moment is what holds after all that changes then.
+// The value at a time includes all changes at that time.
 std::vector<Sample> SamplesOf(Bytes bytes, std::vector<Change> changes) {
   std::stable_sort(changes.begin(), changes.end(),
                    [](const Change& a, const Change& b) { return a.at < b.at; });
@@ -105,7 +105,7 @@ int64_t SumOf(const Sample& sample) {
   return std::accumulate(sample.bytes.begin(), sample.bytes.end(), int64_t{0});
 }
 
-// How many are one, and these.
+// Merges samples to reach the limit; returns how many were merged into each.
 int64_t Join(std::vector<Sample>* samples) {
   if (samples->size() <= kMaxCourseSamples) return 0;
   const size_t together = (samples->size() + kMaxCourseSamples - 1) / kMaxCourseSamples;

@@ -33,7 +33,7 @@ struct SmallStep {
     program.buffers[1].bytes = 700;
     program.buffers[1].live = {{2, 4}};
     standing = {1000, 2000, 500, 4000};
-    held.at_begin = 7510;  // Ten more than what stands.
+    held.at_begin = 7510;  // Ten more than the persistent memory.
     held.by_instruction.resize(4);
     held.by_instruction[1] = {7900, 7800};
     held.by_instruction[2] = {8600, 7510};
@@ -58,7 +58,7 @@ struct SmallStep {
     return StepCourses(program, layout, standing, whole_gradients).Of(7, spans, held);
   }
 
-  // What a component holds at a time.
+  // The bytes of a component at a time.
   static int64_t At(const v1::StepCourse& course, double seconds, const std::string& component) {
     int index = 0;
     while (course.components(index) != component) ++index;
@@ -76,7 +76,7 @@ struct SmallStep {
   HeldBytes held;
 };
 
-TEST(StepCourses, HaveARunForEveryInstructionThatTakesTime) {
+TEST(StepCourses, HasRunForEveryTimedInstruction) {
   SmallStep step;
   step.spans[4].measured = false;
   const v1::StepCourse course = step.Course();
@@ -90,7 +90,7 @@ TEST(StepCourses, HaveARunForEveryInstructionThatTakesTime) {
   EXPECT_EQ(course.runs_left_out(), 0);
 }
 
-TEST(StepCourses, BuffersAreCountedWhileTheyAreLive) {
+TEST(StepCourses, CountsLiveBuffers) {
   const v1::StepCourse course = SmallStep().Course();
   EXPECT_EQ(SmallStep::At(course, 0, "gather_buffers"), 300) << "it was gathered beside the step before";
   EXPECT_EQ(SmallStep::At(course, 7.4, "gather_buffers"), 300);
@@ -102,7 +102,7 @@ TEST(StepCourses, BuffersAreCountedWhileTheyAreLive) {
   EXPECT_EQ(SmallStep::At(course, 9, "arena_unused"), 4000);
 }
 
-TEST(StepCourses, AnInstructionCountsWithItsHeightAndThenWithWhatItLeaves) {
+TEST(StepCourses, CountsPeakThenRemainderOfInstruction) {
   const v1::StepCourse course = SmallStep().Course();
   EXPECT_EQ(SmallStep::At(course, 0.5, "activations_and_workspace"), 10);
   EXPECT_EQ(SmallStep::At(course, 1, "activations_and_workspace"), 400);
@@ -110,7 +110,7 @@ TEST(StepCourses, AnInstructionCountsWithItsHeightAndThenWithWhatItLeaves) {
   EXPECT_EQ(SmallStep::At(course, 7, "activations_and_workspace"), 10);
 }
 
-TEST(StepCourses, ASamplesSumIsWhatIsAllocated) {
+TEST(StepCourses, SampleSumEqualsAllocatedBytes) {
   const v1::StepCourse course = SmallStep().Course();
   int64_t highest = 0;
   double before = -1;
@@ -125,20 +125,20 @@ TEST(StepCourses, ASamplesSumIsWhatIsAllocated) {
   EXPECT_EQ(highest, 8600);
 }
 
-TEST(StepCourses, NamesComponentsAsThePlanDoes) {
+TEST(StepCourses, UsesComponentNamesOfPlan) {
   const v1::StepCourse course = SmallStep().Course();
   const std::vector<std::string>& planned = SimulatedComponents();
   for (int i = 0; i < 6; ++i) EXPECT_EQ(course.components(i), planned[static_cast<size_t>(i)]);
 }
 
-TEST(StepCourses, WhereNothingShardsGradientsReduceBuffersAreThem) {
+TEST(StepCourses, CountsReduceBuffersAsGradientsIfUnsharded) {
   const v1::StepCourse course = SmallStep().Course(/*whole_gradients=*/true);
   EXPECT_EQ(SmallStep::At(course, 3, "gradients"), 500 + 700);
   EXPECT_EQ(SmallStep::At(course, 3, "reduce_buffers"), 0);
 }
 
-// Their updates are those of the step before, and its own come with the next.
-TEST(StepCourses, OfALaunchedStepWhatUpdatesReadIsLiveToTheEnd) {
+// The updates shown are those of the previous step; its own run with the next one.
+TEST(StepCourses, LaunchedStepKeepsUpdateInputsLive) {
   SmallStep step;
   step.Add(Op::kUpdate, LaneId::kCompute, 0.1, 0.4);
   step.spans.back().of_step_before = true;
@@ -150,7 +150,7 @@ TEST(StepCourses, OfALaunchedStepWhatUpdatesReadIsLiveToTheEnd) {
   EXPECT_EQ(SmallStep::At(course, 9, "reduce_buffers"), 0);
 }
 
-TEST(StepCourses, WithoutAnAllocatorThatCountsNothingIsSaidOfMemory) {
+TEST(StepCourses, OmitsMemoryWithoutInstrumentedAllocator) {
   SmallStep step;
   step.held = {};
   const v1::StepCourse course = step.Course();
@@ -159,7 +159,7 @@ TEST(StepCourses, WithoutAnAllocatorThatCountsNothingIsSaidOfMemory) {
   EXPECT_EQ(course.runs_size(), 4);
 }
 
-TEST(StepCourses, OfMoreThanIsToldTheShortestRunsAreLeftOutAndSamplesKeepTheirPeak) {
+TEST(StepCourses, LimitsRunsAndSamples) {
   SmallStep step;
   for (int i = 0; i < 5000; ++i) {
     step.Add(Op::kForward, LaneId::kCompute, 10 + i, 10.25 + i + (i % 2 == 0 ? 0.5 : 0));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kNone = -1;
 
-// Of a stream of the device: of what runs at once there, as in a graph, more is seldom seen.
+// Tracks per stream of the device: more concurrency, as in a graph, is rare.
 constexpr size_t kMostTracks = 4;
 
 Timeline::Arguments ArgumentsOf(const Program& program, const Layout& layout, const Span& span, int index,
@@ -28,7 +28,7 @@ Timeline::Arguments ArgumentsOf(const Program& program, const Layout& layout, co
   return arguments;
 }
 
-// What stands for an instruction that has no slice: the one before it on its lane, which is in order.
+// The slice that represents an instruction without its own: the preceding one on its lane.
 int SliceAt(const Program& program, const std::vector<int>& slices, int index) {
   const LaneId lane = program.instructions[index].lane;
   for (int i = index; i >= 0; --i) {
@@ -48,13 +48,13 @@ void AddFlows(const Program& program, const std::vector<Span>& spans, const std:
   for (const int earlier : instruction.after) {
     if (spans[earlier].of_step_before == before) add(SliceAt(program, slices, earlier));
   }
-  // Updates that a launch began with, and what waited for them.
+  // Updates that a graph launch started with, and what waited for them.
   for (const int earlier : instruction.after_previous) {
     if (!before && spans[earlier].of_step_before) add(slices[earlier]);
   }
 }
 
-// Bytes of the arena that hold something, each time that changes.
+// Live bytes of the arena, whenever that changes.
 std::vector<Timeline::Sample> ArenaSamples(const Program& program, const std::vector<Span>& spans) {
   std::map<double, int64_t> changes = {{0, 0}};
   for (const Buffer& buffer : program.buffers) {
@@ -69,8 +69,8 @@ std::vector<Timeline::Sample> ArenaSamples(const Program& program, const std::ve
   return samples;
 }
 
-// Adds the lanes that every step has, and of the others, which come last, those that this one uses. By lane,
-// its track.
+// Adds the lanes that every step has, followed by other lanes that this one uses. Returns the track of each
+// lane.
 std::vector<int> TracksOf(const Program& program, Timeline* timeline) {
   std::vector<int> tracks(kLanes, kNone);
   for (int l = 0; l < kLanes; ++l) {
@@ -87,7 +87,7 @@ std::vector<int> TracksOf(const Program& program, Timeline* timeline) {
 
 }  // namespace
 
-// "#12 Backward layer.3 mb 0 on compute after #9" without what the lane and the order say.
+// "#12 Backward layer.3 mb 0 on compute after #9" without what lane and order already show.
 std::string NameOfInstruction(const Program& program, const Layout& layout, int index) {
   std::string text = Describe(program, layout, index);
   const std::string lane = absl::StrCat(" on ", NameOf(program.instructions[index].lane));

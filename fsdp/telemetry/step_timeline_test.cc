@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(StepTimeline, HasASliceForEveryInstructionThatTakesTime) {
+TEST(StepTimeline, HasSliceForEveryTimedInstruction) {
   Layout layout;
   layout.units.resize(2);
   layout.units[1].name = "layer.0";
@@ -43,7 +43,7 @@ TEST(StepTimeline, HasASliceForEveryInstructionThatTakesTime) {
   EXPECT_EQ(timeline.seconds, 2) << "copies run beside the next step";
 }
 
-// A gather of a bucket, the forward that waits for it, a release, and a gather that waits for that.
+// An all-gather of a bucket, a forward that waits for it, a release, and an all-gather that waits for that.
 struct SmallStep {
   SmallStep() {
     layout.units.resize(1);
@@ -86,7 +86,7 @@ int64_t NumberOf(const Timeline::Slice& slice, const std::string& name) {
   return -1;
 }
 
-TEST(StepTimeline, ASliceSaysWhatItIsOf) {
+TEST(StepTimeline, SliceShowsItsSubject) {
   const Timeline timeline = SmallStep().timeline();
   EXPECT_EQ(timeline.step, 7);
   const Timeline::Slice& gather = timeline.slices[0];
@@ -97,7 +97,7 @@ TEST(StepTimeline, ASliceSaysWhatItIsOf) {
   EXPECT_EQ(NumberOf(timeline.slices[1], "bucket"), -1) << "it acts on a unit";
 }
 
-TEST(StepTimeline, AnArrowLeadsFromWhatWasWaitedFor) {
+TEST(StepTimeline, FlowLeadsFromAwaitedInstruction) {
   const Timeline timeline = SmallStep().timeline();
   ASSERT_EQ(timeline.slices.size(), 3u);
   ASSERT_EQ(timeline.flows.size(), 2u);
@@ -107,7 +107,7 @@ TEST(StepTimeline, AnArrowLeadsFromWhatWasWaitedFor) {
   EXPECT_EQ(timeline.flows[1].to, 2);
 }
 
-TEST(StepTimeline, UpdatesThatRanWithAnotherStepAreThatStepsOrNotThere) {
+TEST(StepTimeline, UpdatesOfOtherStepsAreOmitted) {
   SmallStep made;
   made.spans[1].of_step_before = true;
   made.spans[3].measured = false;
@@ -119,7 +119,7 @@ TEST(StepTimeline, UpdatesThatRanWithAnotherStepAreThatStepsOrNotThere) {
   EXPECT_EQ(timeline.components, (std::vector<std::string>{"allocated", "reserved"}));
 }
 
-TEST(StepTimeline, ATraceShowsTheStepAndWhatMemoryHolds) {
+TEST(StepTimeline, TraceHasStepAndMemory) {
   SmallStep made;
   v1::MemoryReport memory;
   memory.set_allocated_bytes(10);
@@ -137,8 +137,8 @@ TEST(StepTimeline, ATraceShowsTheStepAndWhatMemoryHolds) {
   EXPECT_EQ(timeline.samples[1].bytes, (std::vector<int64_t>{10, 20, 0}));
 }
 
-// It was left out.
-TEST(StepTimeline, WhatRunsBesideAnotherOnItsStreamHasATrackOfItsOwn) {
+// Regression test: it was omitted.
+TEST(StepTimeline, ConcurrentActivityHasItsOwnTrack) {
   Timeline timeline;
   timeline.seconds = 1e-6;
   timeline.begin_unix_nanos = 1000;

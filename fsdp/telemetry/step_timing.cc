@@ -34,7 +34,7 @@ double Overlap(const Interval& interval, const std::vector<Interval>& busy) {
   return seconds;
 }
 
-// What of a span is in this step and not in the one before.
+// The part of a span that is within this step.
 Interval Within(const Span& span) {
   return {std::max(span.start_seconds, 0.0), std::max(span.end_seconds, 0.0)};
 }

@@ -32,8 +32,8 @@ struct Span {
 };
 
 struct StepTiming {
-  double step_seconds =
-      0;  // From 0 (or a later first start) to the last end: steps add up to the total time.
+  // From 0 (or a later first start) to the last end: steps add up to the total time.
+  double step_seconds = 0;
   double compute_seconds = 0;   // Compute lane busy, excluding communication on it.
   double exposed_seconds = 0;   // Any communication after 0 while compute is idle.
   std::vector<v1::OpTime> ops;  // One per operation that occurred, in the order of the enum.

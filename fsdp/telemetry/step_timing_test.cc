@@ -9,7 +9,7 @@ constexpr v1::CommOp kNone = v1::COMM_OP_UNSPECIFIED;
 constexpr v1::CommOp kAllGather = v1::COMM_OP_ALL_GATHER;
 constexpr v1::CommOp kReduceScatter = v1::COMM_OP_REDUCE_SCATTER;
 
-TEST(StepTiming, CommunicationUnderComputeIsHidden) {
+TEST(StepTiming, OverlappedCommunicationIsHidden) {
   const StepTiming timing =
       SummariseStep({{LaneId::kCompute, 0, 10, kNone, 0}, {LaneId::kGather, 2, 5, kAllGather, 7}});
   ASSERT_EQ(timing.ops.size(), 1u);
@@ -21,7 +21,7 @@ TEST(StepTiming, CommunicationUnderComputeIsHidden) {
   EXPECT_DOUBLE_EQ(timing.step_seconds, 10);
 }
 
-TEST(StepTiming, WhatReachesIntoGapsIsExposed) {
+TEST(StepTiming, CommunicationInGapsIsExposed) {
   const StepTiming timing = SummariseStep({
       {LaneId::kCompute, 0, 2, kNone, 0},
       {LaneId::kCompute, 4, 6, kNone, 0},
@@ -33,8 +33,9 @@ TEST(StepTiming, WhatReachesIntoGapsIsExposed) {
   EXPECT_DOUBLE_EQ(timing.compute_seconds, 5);
 }
 
-// With steps that overlap, the sum of their seconds was more than the time they took (5% of an 8B step).
-TEST(StepTiming, WhatRanBesideTheStepBeforeIsNotThisStepsTime) {
+// Regression test: for overlapping steps, the sum of step times exceeded the elapsed time (by 5% for an 8B
+// step).
+TEST(StepTiming, TimeBeforeStepIsNotCounted) {
   const StepTiming timing = SummariseStep({
       {LaneId::kGather, -4, -3, kAllGather, 1},
       {LaneId::kGather, -3, 1, kAllGather, 1},
@@ -46,7 +47,7 @@ TEST(StepTiming, WhatRanBesideTheStepBeforeIsNotThisStepsTime) {
   EXPECT_DOUBLE_EQ(timing.ops[0].seconds(), 5);
 }
 
-TEST(StepTiming, AMomentExposedOnTwoLanesCountsOnce) {
+TEST(StepTiming, ConcurrentExposureCountsOnce) {
   const StepTiming timing = SummariseStep({
       {LaneId::kCompute, 0, 2, kNone, 0},
       {LaneId::kReduce, 1, 5, kReduceScatter, 0},
@@ -68,20 +69,20 @@ TEST(StepTiming, SumsByOperationInEnumOrder) {
   ASSERT_EQ(timing.ops.size(), 2u);
   EXPECT_EQ(timing.ops[0].op(), kAllGather);
   EXPECT_DOUBLE_EQ(timing.ops[0].seconds(), 3);
-  EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 3);  // Nothing computes.
+  EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 3);  // No compute.
   EXPECT_EQ(timing.ops[0].bytes(), 50);
   EXPECT_EQ(timing.ops[0].count(), 2);
   EXPECT_EQ(timing.ops[1].op(), kReduceScatter);
   EXPECT_DOUBLE_EQ(timing.step_seconds, 4);
 }
 
-TEST(StepTiming, CommunicationOnTheComputeLaneHidesNothing) {
+TEST(StepTiming, CommunicationOnComputeLaneIsExposed) {
   const StepTiming timing = SummariseStep({{LaneId::kCompute, 0, 4, kAllGather, 0}});
   EXPECT_DOUBLE_EQ(timing.compute_seconds, 0);
   EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 4);
 }
 
-TEST(StepTiming, TouchingIntervalsDoNotCountTwice) {
+TEST(StepTiming, AdjacentIntervalsCountOnce) {
   const StepTiming timing = SummariseStep({{LaneId::kCompute, 0, 2, kNone, 0},
                                            {LaneId::kCompute, 2, 3, kNone, 0},
                                            {LaneId::kGather, 1, 3, kAllGather, 0}});
@@ -89,8 +90,8 @@ TEST(StepTiming, TouchingIntervalsDoNotCountTwice) {
   EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 0);
 }
 
-// The copies of a step that saves last into the step after it.
-TEST(StepTiming, CopiesIntoHostMemoryAreNoPartOfTheStep) {
+// The copies of a checkpoint extend into the next step.
+TEST(StepTiming, ExcludesCopiesToHostMemory) {
   const std::vector<Span> spans = {{LaneId::kCompute, 0, 2, kNone, 0},
                                    {LaneId::kGather, 1, 3, kAllGather, 7},
                                    {LaneId::kCompute, 3, 4, kNone, 0}};

@@ -15,13 +15,13 @@
 namespace fsdpd {
 namespace {
 
-// Timelines that the disk is behind with: those of one ask.
+// Timelines that wait for the disk: those of one request.
 constexpr size_t kMostWaiting = kMaxTracedSteps;
 
-// Steps that were asked for and are not there yet, whoever asked.
+// Requested future steps, over all requests.
 constexpr size_t kMostAsked = 4 * kMaxTracedSteps;
 
-// Spikes whose memory is written down: the first ones, of which one looks at one.
+// Spikes with a snapshot: the first ones; usually one is enough.
 constexpr int kMostSpikes = 4;
 
 }  // namespace
@@ -168,8 +168,8 @@ void StepTraces::Serve() {
   }
 }
 
-// With what is known later, unless that is more than a trace may be: a step without its kernels is worth more
-// than none.
+// Includes what is known later, unless that exceeds the size limit: a step without its kernels is better than
+// none.
 std::string StepTraces::TextOf(Record* record) const {
   Timeline& timeline = *record->timeline;
   const size_t slices = timeline.slices.size(), tracks = timeline.tracks.size();

@@ -44,7 +44,7 @@ class StepTracesTest : public ::testing::Test {
   std::vector<WrittenTrace> written_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_F(StepTracesTest, WritesTheStepsOfTheSpecAndNoOther) {
+TEST_F(StepTracesTest, WritesOnlyStepsOfSpec) {
   StepTraces traces(Options({2, 4}));
   for (int64_t step = 1; step <= 5; ++step) {
     EXPECT_EQ(traces.Takes(step), step == 2 || step == 4);
@@ -66,7 +66,7 @@ TEST_F(StepTracesTest, WritesTheStepsOfTheSpecAndNoOther) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 2) << "nothing else is left there";
 }
 
-TEST_F(StepTracesTest, StepsThatAreAskedForComeToo) {
+TEST_F(StepTracesTest, WritesRequestedSteps) {
   StepTraces traces(Options({}));
   EXPECT_FALSE(traces.Takes(1));
   traces.Ask(3, 2);
@@ -82,7 +82,7 @@ TEST_F(StepTracesTest, StepsThatAreAskedForComeToo) {
   EXPECT_EQ(Written()[1].step, 4);
 }
 
-TEST_F(StepTracesTest, AStepThatIsOverWhenItIsAskedForIsToldSo) {
+TEST_F(StepTracesTest, ReportsRequestForPastStep) {
   StepTraces traces(Options({}));
   EXPECT_FALSE(traces.Takes(5));
   traces.Ask(4, 3);
@@ -95,7 +95,7 @@ TEST_F(StepTracesTest, AStepThatIsOverWhenItIsAskedForIsToldSo) {
   }
 }
 
-TEST_F(StepTracesTest, MemoryIsWrittenBesideATraceAndWithoutOne) {
+TEST_F(StepTracesTest, WritesMemoryWithAndWithoutTrace) {
   StepTraces::Options options = Options({4});
   options.memory = true;
   options.memory_steps = {2, 4};
@@ -117,7 +117,7 @@ TEST_F(StepTracesTest, MemoryIsWrittenBesideATraceAndWithoutOne) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "four");
 }
 
-TEST_F(StepTracesTest, MemoryThatIsAskedForIsRecordedUntilItIsTaken) {
+TEST_F(StepTracesTest, RecordsMemoryUntilRequestIsDone) {
   StepTraces traces(Options({}));
   EXPECT_FALSE(traces.RecordsMemory());
   traces.Ask(3, 1);
@@ -138,7 +138,7 @@ TEST_F(StepTracesTest, MemoryThatIsAskedForIsRecordedUntilItIsTaken) {
   EXPECT_EQ(Written()[1].memory->error, "the step was under way when the rank heard of it");
 }
 
-TEST_F(StepTracesTest, OfSpikesTheFirstFewAreTakenWhereMemoryIsRecorded) {
+TEST_F(StepTracesTest, TakesFirstSpikesIfMemoryIsRecorded) {
   StepTraces plain(Options({}));
   EXPECT_FALSE(plain.TakesMemory(1, /*spike=*/true));
   StepTraces::Options options = Options({});
@@ -147,7 +147,7 @@ TEST_F(StepTracesTest, OfSpikesTheFirstFewAreTakenWhereMemoryIsRecorded) {
   for (int64_t step = 1; step <= 5; ++step) EXPECT_EQ(traces.TakesMemory(step, /*spike=*/true), step <= 4);
 }
 
-TEST_F(StepTracesTest, SaysAStepAheadThatATraceIsToCome) {
+TEST_F(StepTracesTest, ExpectsTraceOneStepAhead) {
   StepTraces traces(Options({5}));
   EXPECT_FALSE(traces.Expects(3, 3));
   EXPECT_TRUE(traces.Expects(4, 4)) << "it is the next";
@@ -159,7 +159,7 @@ TEST_F(StepTracesTest, SaysAStepAheadThatATraceIsToCome) {
   EXPECT_FALSE(traces.Expects(101, 101));
 }
 
-TEST_F(StepTracesTest, WhatIsKnownLaterIsAddedBeforeItIsWritten) {
+TEST_F(StepTracesTest, AddsLateDataBeforeWriting) {
   StepTraces traces(Options({1}));
   ASSERT_TRUE(traces.Takes(1));
   traces.Write(Step(1), nullptr, [](Timeline* timeline) { timeline->title = "completed"; });
@@ -169,8 +169,8 @@ TEST_F(StepTracesTest, WhatIsKnownLaterIsAddedBeforeItIsWritten) {
   EXPECT_NE(text.find("completed"), std::string::npos);
 }
 
-// It was lost whole.
-TEST_F(StepTracesTest, ATraceThatWouldBeTooLargeIsWrittenWithoutActivities) {
+// Regression test: the whole trace was lost.
+TEST_F(StepTracesTest, DropsActivitiesOfOversizedTrace) {
   StepTraces traces(Options({1}));
   ASSERT_TRUE(traces.Takes(1));
   traces.Write(Step(1), nullptr, [](Timeline* timeline) {
@@ -189,14 +189,14 @@ TEST_F(StepTracesTest, ATraceThatWouldBeTooLargeIsWrittenWithoutActivities) {
   EXPECT_NE(text.find("without the device's activities"), std::string::npos) << text;
 }
 
-TEST_F(StepTracesTest, AnAskIsBounded) {
+TEST_F(StepTracesTest, LimitsRequests) {
   StepTraces traces(Options({}));
   traces.Ask(1, int64_t{1} << 60);
   EXPECT_TRUE(traces.Takes(kMaxTracedSteps));
   EXPECT_FALSE(traces.Takes(kMaxTracedSteps + 1));
 }
 
-TEST_F(StepTracesTest, WhatCannotBeWrittenIsTold) {
+TEST_F(StepTracesTest, ReportsWriteError) {
   StepTraces::Options options = Options({1});
   options.directory = dir_.File("gone");
   StepTraces traces(std::move(options));
@@ -206,7 +206,7 @@ TEST_F(StepTracesTest, WhatCannotBeWrittenIsTold) {
   EXPECT_NE(Written()[0].error.find("No such file or directory"), std::string::npos) << Written()[0].error;
 }
 
-TEST_F(StepTracesTest, AnAgentThatNamesNoDirectoryGetsNoFile) {
+TEST_F(StepTracesTest, WritesNothingWithoutDirectory) {
   StepTraces::Options options = Options({1});
   options.directory = "";
   StepTraces traces(std::move(options));
@@ -216,8 +216,8 @@ TEST_F(StepTracesTest, AnAgentThatNamesNoDirectoryGetsNoFile) {
   EXPECT_EQ(Written()[0].error, "its agent is of a release that names no directory for it");
 }
 
-// Who is told of the first stands for a disk that hangs: both hold the thread.
-TEST_F(StepTracesTest, ADiskThatHangsCostsTracesAndHoldsNobodyForLong) {
+// A blocked on_written callback stands in for a hanging disk: both block the thread.
+TEST_F(StepTracesTest, HangingDiskOnlyLosesTraces) {
   StepTraces::Options options = Options({});
   Mutex mutex;
   CondVar changed;
@@ -264,7 +264,7 @@ TEST_F(StepTracesTest, ADiskThatHangsCostsTracesAndHoldsNobodyForLong) {
   EXPECT_EQ(Written().size(), 4u);
 }
 
-TEST_F(StepTracesTest, ARankWritesSoManyFilesAndNoMore) {
+TEST_F(StepTracesTest, LimitsNumberOfFiles) {
   StepTraces traces(Options({}));
   for (int64_t step = 1; step <= kMaxTraceFiles + 1; ++step) {
     traces.Write(Step(step));

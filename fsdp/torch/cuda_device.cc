@@ -23,7 +23,7 @@ absl::Status Checked(int index, cudaError_t error) {
 int CudaDeviceCount() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    cudaGetLastError();  // No driver is an answer, not an error for the next call to find.
+    cudaGetLastError();  // Clears the error of a missing driver for the next CUDA call.
     return 0;
   }
   return count;

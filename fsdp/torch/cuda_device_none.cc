@@ -1,4 +1,4 @@
-// cuda_device.h in a binary built without --config=cuda.
+// Implementation of cuda_device.h for builds without --config=cuda.
 #include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {

@@ -17,8 +17,9 @@ struct Switches {
   bool mkldnn;
 };
 
-// Not only warned of: LibTorch's flash attention takes the ordered way only then. What is not yet written
-// need not be filled with NaN, which LibTorch does beside: everything here is written before it is read.
+// Error rather than warning: only then does LibTorch's flash attention use its deterministic variant. Filling
+// uninitialized memory with NaN, which LibTorch also enables, is off: everything here is written before it is
+// read.
 constexpr Switches kOrdered = {true, false, false, true, false, true};
 
 Switches Current() {

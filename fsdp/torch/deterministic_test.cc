@@ -15,7 +15,7 @@ bool IsOrdered() {
          !at::globalContext().benchmarkCuDNN();
 }
 
-TEST(Deterministic, LastsForAsLongAsSomebodyHoldsIt) {
+TEST(Deterministic, LastsUntilLastInstanceIsDestroyed) {
   std::optional<Deterministic> first, second;
   EXPECT_FALSE(IsOrdered());
   first.emplace();
@@ -26,7 +26,7 @@ TEST(Deterministic, LastsForAsLongAsSomebodyHoldsIt) {
   EXPECT_FALSE(IsOrdered());
 }
 
-TEST(Deterministic, PutsBackWhatWasThere) {
+TEST(Deterministic, RestoresPreviousState) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
   at::globalContext().setBenchmarkCuDNN(true);
   {
@@ -38,8 +38,8 @@ TEST(Deterministic, PutsBackWhatWasThere) {
   at::globalContext().setDeterministicAlgorithms(false, false);
 }
 
-// NCCL and cuBLAS read it once, when they are first called.
-TEST(Deterministic, TellsLibrariesByTheirVariables) {
+// NCCL and cuBLAS read these variables once, at their first use.
+TEST(Deterministic, SetsEnvironmentForLibraries) {
   setenv("NCCL_NVLS_ENABLE", "1", /*replace=*/1);
   const Deterministic ordered;
   EXPECT_STREQ(getenv("NCCL_NVLS_ENABLE"), "0");

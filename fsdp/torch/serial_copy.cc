@@ -26,14 +26,14 @@ at::Tensor CastAs(const at::Tensor& values, at::ScalarType type) {
   return cast;
 }
 
-// To a device through pinned memory, in parts: the thread fills one half while the device reads the other.
-// Copies of pageable memory share one staging buffer of the driver's. Not thread-local: LibTorch's own
-// thread-locals, which freeing needs, are destroyed first.
+// Copies to a device through pinned memory, in parts: the thread fills one half while the device reads the
+// other. Copies of pageable memory would share one staging buffer of the driver. The buffer is not
+// thread-local: LibTorch's own thread-locals, which freeing needs, are destroyed first.
 void CopyThroughPinned(const at::Tensor& values, const at::Tensor& to) {
   constexpr int64_t kPart = int64_t{4} << 20;
   struct Half {
     at::Tensor memory;
-    std::optional<c10::Event> read;  // That the device has read it.
+    std::optional<c10::Event> read;  // Recorded when the device has read it.
   };
   std::array<Half, 2> halves;
   size_t next = 0;

@@ -8,8 +8,8 @@
 namespace fsdpd {
 namespace {
 
-// More than two parts, the last of them short, into the middle of what is there.
-TEST(SerialCopyCuda, CopiesToADevice) {
+// More than two parts, with a short last one, into the middle of a tensor.
+TEST(SerialCopyCuda, CopiesToDevice) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   const int64_t count = (int64_t{9} << 20) / 4 + 1;
   const at::Tensor values = at::arange(count, at::kInt), to = at::zeros({count + 10}, at::kInt).cuda();

@@ -11,10 +11,10 @@
 namespace fsdpd {
 namespace {
 
-// Every bf16 and fp16, NaNs and infinities too, and fp32 between any two.
+// All bf16 and fp16 bit patterns including NaN and infinity, and fp32 between any two.
 at::Tensor AllOf(at::ScalarType type) { return at::arange(1 << 16, at::kInt).to(at::kShort).view(type); }
 
-TEST(SerialCopy, CastsAsLibTorchDoes) {
+TEST(SerialCopy, CastsEqualLibTorch) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     const at::Tensor narrow = AllOf(type), wide = narrow.to(at::kFloat);
     EXPECT_TRUE(SerialCast(narrow, at::kFloat).view(at::kInt).equal(wide.view(at::kInt)));
@@ -25,7 +25,7 @@ TEST(SerialCopy, CastsAsLibTorchDoes) {
   EXPECT_TRUE(SerialCast(same, at::kFloat).is_same(same));
 }
 
-TEST(SerialCopy, CopiesIntoAPart) {
+TEST(SerialCopy, CopiesIntoView) {
   const at::Tensor to = at::zeros({10}, at::kFloat);
   SerialCopy(at::arange(1, 4, at::kFloat), to.narrow(0, 5, 3));
   EXPECT_EQ(to.sum().item<float>(), 6);

@@ -13,12 +13,12 @@
 namespace fsdpd {
 namespace {
 
-TEST(TorchStatus, LeavesAStatusAsItIs) {
+TEST(TorchStatus, ReturnsStatusUnchanged) {
   EXPECT_TRUE(CatchTorch([] { return absl::OkStatus(); }).ok());
   EXPECT_EQ(CatchTorch([] { return absl::NotFoundError("x"); }).code(), absl::StatusCode::kNotFound);
 }
 
-TEST(TorchStatus, KeepsTheWordsOfACheckAndDropsItsStack) {
+TEST(TorchStatus, KeepsMessageWithoutStackTrace) {
   const absl::Status status = CatchTorch([]() -> absl::Status {
     TORCH_CHECK(false, "rows ", 3);
     return absl::OkStatus();
@@ -27,7 +27,7 @@ TEST(TorchStatus, KeepsTheWordsOfACheckAndDropsItsStack) {
   EXPECT_EQ(status.message(), "rows 3");
 }
 
-TEST(TorchStatus, TellsOutOfMemoryAndLostPeersApart) {
+TEST(TorchStatus, MapsOutOfMemoryAndLostPeers) {
   const auto out_of_memory = []() -> absl::Status {
     TORCH_CHECK_WITH(OutOfMemoryError, false, "GPU 0");
     return absl::OkStatus();
@@ -44,7 +44,7 @@ TEST(TorchStatus, TellsOutOfMemoryAndLostPeersApart) {
             absl::StatusCode::kInternal);
 }
 
-TEST(TorchStatus, OfAThreadThatIsNotStartedSaysSo) {
+TEST(TorchStatus, IdentifiesThreadCreationFailure) {
   const absl::Status status = CatchTorch([]() -> absl::Status {
     throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
   });

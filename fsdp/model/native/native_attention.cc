@@ -81,8 +81,8 @@ AttentionInput ComposedBackward(const at::Tensor& grad_out, const AttentionInput
   const at::Tensor k = RepeatHeads(x.k, heads), grad = grad_out.to(at::kFloat);
   const at::Tensor weights = Scores(x, k).sub_(log_sum_exp).exp_();
   const at::Tensor grad_v = at::matmul(weights.transpose(-2, -1), grad);
-  at::Tensor grad_scores =
-      at::matmul(grad, RepeatHeads(x.v, heads).to(at::kFloat).transpose(-2, -1));  // Gradient of the weights.
+  // Gradient of the weights.
+  at::Tensor grad_scores = at::matmul(grad, RepeatHeads(x.v, heads).to(at::kFloat).transpose(-2, -1));
   grad_scores.sub_((grad * out).sum(-1, /*keepdim=*/true)).mul_(weights).mul_(Scale(x));
   const at::Tensor grad_q = at::matmul(grad_scores, k.to(at::kFloat));
   const at::Tensor grad_k = at::matmul(grad_scores.transpose(-2, -1), x.q.to(at::kFloat));

@@ -116,8 +116,8 @@ struct Reference {
     const auto [chosen, experts] = at::topk(raw, config.per_token);
     const at::Tensor scores = raw / raw.sum(-1, true);
     weights = (config.normalized ? chosen / chosen.sum(-1, true) : chosen) * config.weight_scale;
-    const at::Tensor choices =
-        at::one_hot(experts, config.count).sum(1).to(at::kFloat);  // [tokens x experts]
+    // [tokens x experts]
+    const at::Tensor choices = at::one_hot(experts, config.count).sum(1).to(at::kFloat);
     const auto by_sample = [](const at::Tensor& t) { return t.unflatten(0, {kSamples, -1}); };
     const at::Tensor share =
         by_sample(choices).sum(1) / by_sample(choices).sum(at::IntArrayRef({1, 2})).unsqueeze(-1);

@@ -1,4 +1,4 @@
-// A libcupti.so.13 that tells of what a test adds, when it is flushed, while the kind is enabled.
+// Fake libcupti.so.13 that delivers a test's activities on flush, while their kind is enabled.
 #include <cupti.h>
 
 #include <cstring>
