@@ -118,7 +118,8 @@ TEST_F(HfContentsTest, ReadingAllReportsTruncatedFile) {
   ASSERT_TRUE(ReadAllOf(&contents, 2, [] { return false; }).ok());
   ASSERT_THAT(contents.faults, SizeIs(1));
   EXPECT_EQ(contents.faults[0].where, Part(2));
-  EXPECT_THAT(contents.faults[0].what, StartsWith("ends at byte 100, but had "));
+  EXPECT_THAT(contents.faults[0].what,
+              StartsWith("file was truncated while it was read (ends at byte 100, "));
   EXPECT_TRUE(absl::IsDataLoss(contents.first));
   EXPECT_TRUE(absl::IsCancelled(ReadAllOf(&contents, 2, [] { return true; })));
 }

@@ -116,7 +116,7 @@ void BatchReader::Shelf::ReadAll() {
 
 absl::Status BatchReader::Shelf::ReadStep(int64_t step, std::vector<Batch>* to) {
   for (size_t m = 0; m < to->size(); ++m) {
-    if (Leaving()) return absl::CancelledError("nobody wants it any more");
+    if (Leaving()) return absl::CancelledError("the batch reader was destroyed");
     FSDPD_RETURN_IF_ERROR(options.read(step, static_cast<int64_t>(m), &(*to)[m]));
   }
   return absl::OkStatus();
@@ -176,7 +176,7 @@ BatchReader::~BatchReader() {
     thread_.join();
     return;
   }
-  LogWarning("a read of the job's data does not end: it is left to itself");
+  LogWarning("data read did not return: detached its thread");
   thread_.detach();
 }
 
@@ -192,7 +192,7 @@ absl::StatusOr<StepBatches> BatchReader::Next(int64_t step,
       FSDPD_RETURN_IF_ERROR(interrupted());
       if (told || clock->Now() - begin < kTellAfter) continue;
       told = true;
-      LogWarning("step %d waits for its data, for more than %s", step, absl::FormatDuration(kTellAfter));
+      LogWarning("step waited for data: step=%d longer_than=%s", step, absl::FormatDuration(kTellAfter));
     }
     waited = clock->Now() - begin;
   }

@@ -259,9 +259,9 @@ absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int 
     const int64_t targets = file->tokens() - 1;
     if (targets < 1) {
       return OfFile("data.validation", i,
-                    absl::InvalidArgumentError(
-                        absl::StrFormat("%s: holds %d tokens, but evaluation needs a token and the next",
-                                        file->path(), file->tokens())));
+                    absl::InvalidArgumentError(absl::StrFormat(
+                        "%s: file is too short for evaluation (got %d tokens, want at least 2)", file->path(),
+                        file->tokens())));
     }
     const int64_t samples = CeilDivide(targets, spec.data.sequence_length);
     batches.files_.push_back({std::move(file), samples});

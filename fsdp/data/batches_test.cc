@@ -513,7 +513,7 @@ TEST_F(EvaluationTest, TraitsNameFilesByField) {
 TEST_F(EvaluationTest, FileWithoutTargetsIsRejected) {
   const Spec spec = EvaluationSpec(1, 1, {Write("a", 11), Write("short", 1)});
   EXPECT_THAT(EvaluationBatches::Open(spec, 0).status().ToString(),
-              AllOf(HasSubstr("data.validation[1].path: "), HasSubstr("short: holds 1 tokens")));
+              AllOf(HasSubstr("data.validation[1].path: "), HasSubstr("got 1 tokens")));
 }
 
 TEST_F(EvaluationTest, TokenOutsideVocabularyIsRejected) {

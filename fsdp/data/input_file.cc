@@ -66,8 +66,8 @@ absl::Status InputFile::Read(int64_t begin, int64_t size, void* out) const {
     if (got == 0) {
       struct stat now;
       const int64_t end = fstat(fd_, &now) == 0 ? std::min<int64_t>(now.st_size, begin + done) : begin + done;
-      return absl::DataLossError(
-          absl::StrFormat("%s: ends at byte %d, but had %d bytes when it was opened", path_, end, size_));
+      return absl::DataLossError(absl::StrFormat(
+          "%s: file was truncated while it was read (ends at byte %d, had %d bytes)", path_, end, size_));
     }
     done += got;
   }
@@ -79,8 +79,8 @@ absl::Status InputFile::CheckUnchanged() const {
   if (fstat(fd_, &now) != 0) return ErrnoStatus(path_, "stat");
   // ctime is not compared: creating a hard link, as backups do, changes it.
   if (ContentText(now) != ContentText(opened_)) {
-    return absl::DataLossError(absl::StrFormat("%s: changed while it was read: it had %s, and has %s", path_,
-                                               ContentText(opened_), ContentText(now)));
+    return absl::DataLossError(absl::StrFormat("%s: file was modified while it was read (was %s; now %s)",
+                                               path_, ContentText(opened_), ContentText(now)));
   }
   if (stat(path_.c_str(), &now) != 0) return ErrnoStatus(path_, "is no longer there");
   if (InodeText(now) != InodeText(opened_)) {

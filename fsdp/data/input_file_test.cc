@@ -69,7 +69,7 @@ TEST_F(InputFileTest, ReportsByteOfTruncation) {
   EXPECT_TRUE((*file)->Read(0, 7, text).ok());
   const absl::Status status = (*file)->Read(2, 8, text);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status.ToString(), HasSubstr("data: ends at byte 7, but had 10 bytes when it was opened"));
+  EXPECT_THAT(status.ToString(), HasSubstr("(ends at byte 7, had 10 bytes)"));
   EXPECT_THAT((*file)->Read(9, 1, text).ToString(), HasSubstr("ends at byte 7")) << "far before what is read";
 }
 
@@ -81,12 +81,12 @@ TEST_F(InputFileTest, DetectsModification) {
   EXPECT_TRUE(file->CheckUnchanged().ok()) << "another name is none of its content";
   const timespec times[2] = {{1, 0}, {1, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, file->path().c_str(), times, 0), 0);
-  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("changed while it was read: it had 10 bytes, "));
-  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("and has 10 bytes, written to at 1.000000000"));
+  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("modified while it was read (was 10 bytes, "));
+  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("now 10 bytes, written to at 1.000000000"));
   file = open();
   ASSERT_EQ(truncate(file->path().c_str(), 9), 0);
   EXPECT_TRUE(absl::IsDataLoss(file->CheckUnchanged())) << file->CheckUnchanged();
-  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("and has 9 bytes"));
+  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("now 9 bytes"));
   file = open();
   std::ofstream(dir_.File("new")) << "0123456789";
   ASSERT_EQ(rename(dir_.File("new").c_str(), file->path().c_str()), 0);

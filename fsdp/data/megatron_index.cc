@@ -61,15 +61,15 @@ absl::StatusOr<Header> ReadHeader(const InputFile& idx) {
   if (memcmp(bytes, kMagic, magic_size) != 0) {
     return Bad(idx, "byte 0 does not start an index of Megatron's mmap format (MMIDIDX)");
   }
-  if (size < kHeaderBytes)
-    return Bad(idx, "ends at byte %d, within the %d bytes of the header", size, kHeaderBytes);
+  if (size < kHeaderBytes) return Bad(idx, "header is truncated (got %d bytes, want %d)", size, kHeaderBytes);
   const auto version = Load<uint64_t>(bytes + kVersionByte);
-  if (version != 1) return Bad(idx, "version at byte %d is %d, and 1 is the only one", kVersionByte, version);
+  if (version != 1)
+    return Bad(idx, "version at byte %d is not supported (got %d, want 1)", kVersionByte, version);
   Header header;
   const auto code = Load<uint8_t>(bytes + kTypeByte);
   if (!ToStoredId(code, &header.type)) {
-    return Bad(idx, "type at byte %d is %d, which is %s", kTypeByte, code,
-               code == 6 || code == 7 ? "floating point and no token" : "none of Megatron's");
+    return Bad(idx, "type at byte %d is not supported (got %d: %s)", kTypeByte, code,
+               code == 6 || code == 7 ? "floating point" : "unknown");
   }
   // By division: a corrupt count could overflow a product.
   const auto sequences = Load<uint64_t>(bytes + kSequencesByte);
@@ -87,7 +87,8 @@ absl::StatusOr<Header> ReadHeader(const InputFile& idx) {
   header.document_entries = static_cast<int64_t>(documents);
   const int64_t rest = idx.size() - header.end();
   if (rest != 0 && rest != header.sequences) {
-    return Bad(idx, "%d bytes follow the last table at byte %d; only one mode for each of %d sequences may",
+    return Bad(idx,
+               "%d bytes follow the last table at byte %d (want none, or one mode for each of %d sequences)",
                rest, header.end(), header.sequences);
   }
   return header;

@@ -89,12 +89,13 @@ TEST_F(MegatronIndexTest, ValidatesLongIndex) {
 }
 
 TEST_F(MegatronIndexTest, RejectsInvalidHeader) {
-  EXPECT_THAT(ErrorOf(""), HasSubstr("ends at byte 0, within the 34 bytes of the header"));
+  EXPECT_THAT(ErrorOf(""), HasSubstr("got 0 bytes, want 34"));
   EXPECT_THAT(ErrorOf("TNTIDX\0\0 and so on"), HasSubstr("byte 0 does not start an index"));
-  EXPECT_THAT(ErrorOfBytes(9, std::string(1, 2)), HasSubstr("version at byte 9 is 2"));
+  EXPECT_THAT(ErrorOfBytes(9, std::string(1, 2)), HasSubstr("version at byte 9 is not supported (got 2"));
   EXPECT_THAT(ErrorOfBytes(17, std::string(1, 7)),
-              HasSubstr("type at byte 17 is 7, which is floating point"));
-  EXPECT_THAT(ErrorOfBytes(17, std::string(1, 9)), HasSubstr("type at byte 17 is 9, which is none"));
+              HasSubstr("type at byte 17 is not supported (got 7: floating point"));
+  EXPECT_THAT(ErrorOfBytes(17, std::string(1, 9)),
+              HasSubstr("type at byte 17 is not supported (got 9: unknown"));
 }
 
 TEST_F(MegatronIndexTest, RejectsCountsBeyondFile) {

@@ -71,8 +71,8 @@ absl::StatusOr<std::unique_ptr<TokenReader>> MakeFileWindows(std::unique_ptr<Tok
   FSDPD_CHECK(options.window_tokens > 1);
   if (file->tokens() < options.window_tokens) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: holds %d tokens, but one sample takes %d (sequence_length + 1)", file->path(),
-                        file->tokens(), options.window_tokens));
+        absl::StrFormat("%s: file is too short (got %d tokens, want at least %d: sequence_length + 1)",
+                        file->path(), file->tokens(), options.window_tokens));
   }
   return std::make_unique<FileWindows>(std::move(file), options);
 }

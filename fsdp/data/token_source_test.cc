@@ -69,10 +69,10 @@ TEST_F(TokenSourceTest, OrderDiffersBetweenEpochs) {
   ASSERT_TRUE(file.ok());
   // The index of the window, independent of the epoch's offset.
   const auto place_in_file = [](std::vector<int64_t> starts) {
-        const int64_t offset = *std::min_element(starts.begin(), starts.end());
-        for (int64_t& start : starts) start = (start - offset) / 5;
-        return starts;
-      };
+    const int64_t offset = *std::min_element(starts.begin(), starts.end());
+    for (int64_t& start : starts) start = (start - offset) / 5;
+    return starts;
+  };
   const auto first = Starts(**file, 0, 100);
   const auto second = Starts(**file, 100, 200);
   EXPECT_NE(place_in_file(first), place_in_file(second));
@@ -110,9 +110,9 @@ TEST_F(TokenSourceTest, MaskFollowsTokensAroundTheRing) {
 }
 
 TEST_F(TokenSourceTest, RejectsShortFile) {
-  EXPECT_THAT(Windows(Write(0), {5, 100, 1}).status().ToString(), HasSubstr("holds 0 tokens"));
+  EXPECT_THAT(Windows(Write(0), {5, 100, 1}).status().ToString(), HasSubstr("got 0 tokens"));
   EXPECT_THAT(Windows(Write(4), {5, 100, 1}).status().ToString(),
-              HasSubstr("tokens.bin: holds 4 tokens, but one sample takes 5"));
+              HasSubstr("tokens.bin: file is too short (got 4 tokens, want at least 5"));
 }
 
 TEST(SyntheticTokens, AreDeterministicAndWithinVocabulary) {
