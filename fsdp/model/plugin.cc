@@ -26,15 +26,16 @@ absl::Status Unusable(const std::string& path, const std::string& reason) {
 absl::Status CheckVersions(const PluginEntry& entry) {
   if (entry.abi != kPluginAbi) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "built for plug-in interface %d, this rank has %d: build it again", entry.abi, kPluginAbi));
+        "plug-in interface does not match (got %d, want %d); rebuild the plug-in", entry.abi, kPluginAbi));
   }
   if (entry.version != absl::string_view(kVersion)) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("built for fsdpd %s, this rank is %s: build it again", entry.version, kVersion));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "fsdpd version does not match (got %s, want %s); rebuild the plug-in", entry.version, kVersion));
   }
   if (entry.torch_version != absl::string_view(TORCH_VERSION)) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "built against LibTorch %s, this rank has %s: build it again", entry.torch_version, TORCH_VERSION));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("LibTorch version does not match (got %s, want %s); rebuild the plug-in",
+                        entry.torch_version, TORCH_VERSION));
   }
   return absl::OkStatus();
 }
@@ -84,7 +85,7 @@ absl::StatusOr<std::unique_ptr<UserModel>> LoadPlugin(const std::string& path, c
     return absl::OkStatus();
   });
   if (!status.ok()) return In(path, status);
-  if (model == nullptr) return Unusable(path, "its factory gave no model");
+  if (model == nullptr) return Unusable(path, "factory returned null");
   return model;
 }
 
@@ -110,7 +111,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakePluginUnits(const PluginC
   const std::string difference = FirstDifference(config, actual);
   if (!difference.empty()) {
     return Unusable(config.path, absl::StrCat("describes another model than the job's spec (spec -> file): ",
-                                              difference, "; make the description again"));
+                                              difference, "; regenerate the description"));
   }
   auto units = MakeUserUnits(*model, facts, device);
   if (!units.ok()) return In(config.path, units.status());

@@ -72,14 +72,14 @@ TEST(Plugin, RejectsUnloadableFiles) {
 }
 
 TEST(Plugin, RejectsOtherVersions) {
-  EXPECT_THAT(ErrorOf("abi"), HasSubstr("built for plug-in interface 7, this rank has 2"));
-  EXPECT_THAT(ErrorOf("version"), HasSubstr("built for fsdpd 0.0.9, this rank is"));
-  EXPECT_THAT(ErrorOf("torch"), HasSubstr("built against LibTorch 1.13.0, this rank has 2."));
+  EXPECT_THAT(ErrorOf("abi"), HasSubstr("interface does not match (got 7, want 2)"));
+  EXPECT_THAT(ErrorOf("version"), HasSubstr("fsdpd version does not match (got 0.0.9, want "));
+  EXPECT_THAT(ErrorOf("torch"), HasSubstr("LibTorch version does not match (got 1.13.0, want 2."));
 }
 
 TEST(Plugin, ReturnsFactoryExceptions) {
-  EXPECT_THAT(ErrorOf("", "many"), AllOf(HasSubstr(kPath), HasSubstr("args 'many' is no width")));
-  EXPECT_THAT(ErrorOf("null"), HasSubstr("its factory gave no model"));
+  EXPECT_THAT(ErrorOf("", "many"), AllOf(HasSubstr(kPath), HasSubstr("args: invalid width (got 'many')")));
+  EXPECT_THAT(ErrorOf("null"), HasSubstr("factory returned null"));
   const PluginConfig config = Config(4);
   setenv("FSDPD_TEST_PLUGIN", "units", 1);
   const auto units = MakePluginUnits(config, DescribeModel(config, 1, 3, DType::kFp32), at::kCPU);

@@ -19,8 +19,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakeUserUnits(const UserModel
   }));
   const auto null = std::find(units.begin(), units.end(), nullptr);
   if (units.size() != facts.units.size() || null != units.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the model made ", null - units.begin(), " units and describes ", facts.units.size()));
+    return absl::InvalidArgumentError(absl::StrCat("MakeUnits: wrong number of units (got ",
+                                                   null - units.begin(), ", want ", facts.units.size(), ")"));
   }
   return units;
 }

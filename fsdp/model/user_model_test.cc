@@ -36,9 +36,9 @@ TEST(UserModel, ConvertsExceptionToStatus) {
 
 TEST(UserModel, RejectsWrongNumberOfUnits) {
   const auto units = MakeUserUnits(Model([] { return Units(); }), TwoUnits(), at::kCPU);
-  EXPECT_EQ(units.status().message(), "the model made 0 units and describes 2");
+  EXPECT_EQ(units.status().message(), "MakeUnits: wrong number of units (got 0, want 2)");
   EXPECT_EQ(MakeUserUnits(Model([] { return Units(2); }), TwoUnits(), at::kCPU).status().message(),
-            "the model made 0 units and describes 2");
+            "MakeUnits: wrong number of units (got 0, want 2)");
 }
 
 }  // namespace

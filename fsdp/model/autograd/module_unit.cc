@@ -63,7 +63,8 @@ absl::StatusOr<UnitFacts> DescribeModule(const std::string& name, UnitKind kind,
     };
     if (!param.defined()) return refuse("is undefined");
     const auto [first, is_new] = seen.emplace(param.unsafeGetTensorImpl(), item.key());
-    if (!is_new) return refuse(absl::StrCat("is ", first->second, " once more; use one name for both"));
+    if (!is_new)
+      return refuse(absl::StrCat("is the same tensor as ", first->second, "; use one name for both"));
     if (!param.is_floating_point() || param.layout() != at::kStrided) {
       return refuse("is not a plain floating-point tensor");
     }

@@ -149,7 +149,8 @@ TEST(DescribeModule, RejectsUnsupportedModules) {
   EXPECT_EQ(refusal(module), "unit head: the module has no parameters");
   const at::Tensor shared = module.register_parameter("first", at::full({2}, 1.0));
   module.register_parameter("second", shared);
-  EXPECT_EQ(refusal(module), "unit head: parameter second is first once more; use one name for both");
+  EXPECT_EQ(refusal(module),
+            "unit head: parameter second is the same tensor as first; use one name for both");
   torch::nn::Module whole;
   whole.register_parameter("table", at::arange(3), /*requires_grad=*/false);
   EXPECT_EQ(refusal(whole), "unit head: parameter table is not a plain floating-point tensor");

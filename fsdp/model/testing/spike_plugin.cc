@@ -14,7 +14,7 @@ constexpr int kEvery = 8;  // Rare enough that the usual peak of a step is unaff
 constexpr int64_t kBytes = 64 << 20;
 
 std::unique_ptr<fsdpd::UserModel> Make(const std::string& args) {
-  if (args.empty()) throw std::invalid_argument("args are to be a directory");
+  if (args.empty()) throw std::invalid_argument("args: want a directory");
   return std::make_unique<fsdpd::SmallModel>(
       [wish = std::filesystem::path(args) / "spikes", passes = 0]() mutable {
         if (++passes % kEvery == 0 && std::filesystem::exists(wish)) at::empty({kBytes}, at::kByte);

@@ -16,7 +16,7 @@ namespace {
 constexpr auto kLookEvery = std::chrono::milliseconds(10);
 
 std::unique_ptr<fsdpd::UserModel> Make(const std::string& args) {
-  if (args.empty()) throw std::invalid_argument("args are to be a directory");
+  if (args.empty()) throw std::invalid_argument("args: want a directory");
   return std::make_unique<fsdpd::SmallModel>([mine = std::filesystem::path(args) / std::to_string(getpid())] {
     while (std::filesystem::exists(mine)) std::this_thread::sleep_for(kLookEvery);
   });

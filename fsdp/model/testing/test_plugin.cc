@@ -61,7 +61,7 @@ class Bigram : public fsdpd::UserModel {
 fsdpd::UserModel* Make(const std::string& args) {
   if (Wrong("null")) return nullptr;
   const int width = std::atoi(args.c_str());
-  if (width <= 0) throw std::invalid_argument("args '" + args + "' is no width");
+  if (width <= 0) throw std::invalid_argument("args: invalid width (got '" + args + "')");
   return new Bigram(width);
 }
 
