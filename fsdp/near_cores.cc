@@ -56,7 +56,7 @@ NearCores FindNearCores(const std::string& sysfs, const std::string& pci_bus_id,
   const std::string device = absl::AsciiStrToLower(pci_bus_id);
   const std::string node = ReadLine(absl::StrCat(sysfs, "/bus/pci/devices/", device, "/numa_node"));
   if (!absl::SimpleAtoi(node, &near.node) || near.node < 0) {
-    near.why_not = absl::StrCat("the machine does not say which NUMA node GPU ", device, " is near");
+    near.why_not = absl::StrCat("the NUMA node of GPU ", device, " is unknown");
     return near;
   }
   const std::vector<int> there =
@@ -64,12 +64,10 @@ NearCores FindNearCores(const std::string& sysfs, const std::string& pci_bus_id,
   std::set_intersection(there.begin(), there.end(), allowed.begin(), allowed.end(),
                         std::back_inserter(near.cores));
   if (near.cores.empty()) {
-    near.why_not = absl::StrCat("this process may use no core of NUMA node ", near.node, ", which GPU ",
-                                device, " is near");
+    near.why_not = absl::StrCat("the process has no core of NUMA node ", near.node, " (GPU ", device, ")");
   } else if (near.cores.size() * nodes < allowed.size()) {
-    near.why_not =
-        absl::StrCat("of the ", allowed.size(), " cores that this process may use, only ", near.cores.size(),
-                     " are of NUMA node ", near.node, ", which GPU ", device, " is near");
+    near.why_not = absl::StrCat("only ", near.cores.size(), " of the process's ", allowed.size(),
+                                " cores are on NUMA node ", near.node, " (GPU ", device, ")");
     near.cores.clear();
   }
   return near;

@@ -63,7 +63,7 @@ TEST(NearCores, IsEmptyIfProcessHasOtherCores) {
   Machine machine;
   const NearCores near = machine.TwoNodes().Gpu("1").Near({0, 1, 2});
   EXPECT_THAT(near.cores, IsEmpty());
-  EXPECT_EQ(near.why_not, "this process may use no core of NUMA node 1, which GPU 0000:9a:00.0 is near");
+  EXPECT_EQ(near.why_not, "the process has no core of NUMA node 1 (GPU 0000:9a:00.0)");
 }
 
 TEST(NearCores, IsEmptyIfProcessHasFewOfThem) {
@@ -71,9 +71,7 @@ TEST(NearCores, IsEmptyIfProcessHasFewOfThem) {
   machine.TwoNodes().Gpu("1");
   const NearCores near = machine.Near({0, 1, 2, 3, 4, 8, 9});
   EXPECT_THAT(near.cores, IsEmpty()) << "one core for all of a rank's threads";
-  EXPECT_EQ(
-      near.why_not,
-      "of the 7 cores that this process may use, only 1 are of NUMA node 1, which GPU 0000:9a:00.0 is near");
+  EXPECT_EQ(near.why_not, "only 1 of the process's 7 cores are on NUMA node 1 (GPU 0000:9a:00.0)");
 }
 
 TEST(NearCores, IsEmptyWithSingleNode) {
@@ -89,7 +87,7 @@ TEST(NearCores, IsEmptyWithoutTopology) {
     Machine machine;
     const NearCores near = machine.TwoNodes().Gpu(node).Near(Cores(16));
     EXPECT_THAT(near.cores, IsEmpty());
-    EXPECT_EQ(near.why_not, "the machine does not say which NUMA node GPU 0000:9a:00.0 is near");
+    EXPECT_EQ(near.why_not, "the NUMA node of GPU 0000:9a:00.0 is unknown");
   }
   EXPECT_THAT(Machine().TwoNodes().Near(Cores(16)).cores, IsEmpty()) << "no such GPU";
 }

@@ -50,7 +50,7 @@ void StopSignal::Request(int exit_code, const std::string& why) {
     std::this_thread::sleep_for(kUntilExit);
     _exit(exit_code);
   }).detach();
-  LogInfo("%s: leaving at the next instruction, or as I am in half a second", why);
+  LogInfo("%s: leaving at the next instruction, or exiting in 500 ms", why);
 }
 
 void StopSignal::SetAbort(std::function<void()> abort) {
@@ -62,7 +62,7 @@ void StopSignal::Abort() {
   // Held across the call, so that `abort` cannot be replaced while it runs.
   MutexLock lock(&mutex_);
   if (!abort_) return;
-  LogWarning("a collective does not end: leaving it");
+  LogWarning("aborted a blocked collective");
   abort_();
 }
 

@@ -21,7 +21,7 @@ TEST(StopSignal, HangingAbortDoesNotPreventExit) {
     stop.Request(kPeerFailedExitCode, "test");
     Hang();
   };
-  EXPECT_EXIT(leave(), testing::ExitedWithCode(kPeerFailedExitCode), "a collective does not end");
+  EXPECT_EXIT(leave(), testing::ExitedWithCode(kPeerFailedExitCode), "aborted a blocked collective");
 }
 
 TEST(StopSignal, SigtermEndsBlockedRank) {

@@ -85,7 +85,7 @@ bool StepTraces::Takes(int64_t step) {
     WrittenTrace written;
     written.step = over;
     written.asked = true;
-    written.error = "it was over when the rank heard that it was to be traced";
+    written.error = "the request arrived after the step had ended";
     Tell(written);
   }
   return takes;
@@ -127,7 +127,7 @@ void StepTraces::Queue(Record record) {
       return;
     }
   }
-  const std::string error = absl::StrCat("the disk is behind with ", kMostWaiting, " traces before it");
+  const std::string error = absl::StrCat("the disk is too slow: ", kMostWaiting, " traces are queued");
   if (has_timeline) refused.error = error;
   if (has_memory) refused.memory.emplace().error = error;
   Tell(refused);
@@ -176,11 +176,11 @@ std::string StepTraces::TextOf(Record* record) const {
   if (record->complete != nullptr) record->complete(&timeline);
   std::string text = TraceJson({timeline}, options_.rank);
   if (static_cast<int64_t>(text.size()) <= kMaxTraceBytes || timeline.slices.size() == slices) return text;
-  LogWarning("the trace of step %d is written without the device's own activities: with them it has %d bytes",
+  LogWarning("wrote a trace without device activities, which exceeded its size limit: step=%d bytes=%d",
              record->step, text.size());
   timeline.slices.resize(slices);
   timeline.tracks.resize(tracks);
-  absl::StrAppend(&timeline.title, ", without the device's activities, which are too many for a trace");
+  absl::StrAppend(&timeline.title, ", without the device's activities (too large)");
   return TraceJson({timeline}, options_.rank);
 }
 
@@ -195,23 +195,23 @@ void StepTraces::WriteFiles(Record* record, WrittenTrace* written) {
   if (record->memory_file != nullptr) {
     write(MemoryFileName(record->step, options_.rank), record->memory_file(), &memory);
   } else {
-    memory.error = "the step was under way when the rank heard of it";
+    memory.error = "the request arrived while the step was running";
   }
 }
 
 absl::Status StepTraces::WriteFile(const std::string& name, const std::string& text, WrittenFile* written) {
   if (options_.directory.empty()) {
-    return absl::FailedPreconditionError("its agent is of a release that names no directory for it");
+    return absl::FailedPreconditionError("the agent did not provide a directory; upgrade the agent");
   }
   if (files_ >= kMaxTraceFiles) {
-    return absl::ResourceExhaustedError(absl::StrCat("the rank has written ", kMaxTraceFiles,
-                                                     " traces in this attempt, which is all it may"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the limit of ", kMaxTraceFiles, " traces per rank and attempt is reached"));
   }
   written->path = absl::StrCat(options_.directory, "/", name);
   written->bytes = static_cast<int64_t>(text.size());
   if (written->bytes > kMaxTraceBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("it would have ", written->bytes, " bytes, and a trace may have ", kMaxTraceBytes));
+    return absl::ResourceExhaustedError(absl::StrCat("trace is too large (got ", written->bytes,
+                                                     " bytes, want at most ", kMaxTraceBytes, ")"));
   }
   FSDPD_RETURN_IF_ERROR(ReplaceFile(options_.directory, name, text));
   ++files_;

@@ -91,7 +91,7 @@ TEST_F(StepTracesTest, ReportsRequestForPastStep) {
   for (const WrittenTrace& trace : Written()) {
     EXPECT_LT(trace.step, 6);
     EXPECT_TRUE(trace.asked);
-    EXPECT_EQ(trace.error, "it was over when the rank heard that it was to be traced");
+    EXPECT_EQ(trace.error, "the request arrived after the step had ended");
   }
 }
 
@@ -135,7 +135,7 @@ TEST_F(StepTracesTest, RecordsMemoryUntilRequestIsDone) {
   ASSERT_EQ(Written().size(), 2u);
   EXPECT_EQ(Written()[0].memory->error, "");
   EXPECT_EQ(Written()[1].error, "");
-  EXPECT_EQ(Written()[1].memory->error, "the step was under way when the rank heard of it");
+  EXPECT_EQ(Written()[1].memory->error, "the request arrived while the step was running");
 }
 
 TEST_F(StepTracesTest, TakesFirstSpikesIfMemoryIsRecorded) {
@@ -213,7 +213,7 @@ TEST_F(StepTracesTest, WritesNothingWithoutDirectory) {
   traces.Write(Step(1));
   EXPECT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
   ASSERT_EQ(Written().size(), 1u);
-  EXPECT_EQ(Written()[0].error, "its agent is of a release that names no directory for it");
+  EXPECT_EQ(Written()[0].error, "the agent did not provide a directory; upgrade the agent");
 }
 
 // A blocked on_written callback stands in for a hanging disk: both block the thread.
@@ -247,7 +247,7 @@ TEST_F(StepTracesTest, HangingDiskOnlyLosesTraces) {
   traces.Write(Step(101), [] { return "and of one that is"; });
   ASSERT_EQ(Written().size(), 3u);
   EXPECT_EQ(Written()[0].step, kMaxTracedSteps + 2);
-  EXPECT_EQ(Written()[0].error, "the disk is behind with 16 traces before it");
+  EXPECT_EQ(Written()[0].error, "the disk is too slow: 16 traces are queued");
   EXPECT_TRUE(Written()[0].asked);
   EXPECT_FALSE(Written()[0].memory.has_value());
   EXPECT_EQ(Written()[1].error, "") << "no trace of it was to be written";
@@ -272,8 +272,7 @@ TEST_F(StepTracesTest, LimitsNumberOfFiles) {
   }
   ASSERT_EQ(Written().size(), static_cast<size_t>(kMaxTraceFiles + 1));
   EXPECT_EQ(Written()[kMaxTraceFiles - 1].error, "");
-  EXPECT_EQ(Written()[kMaxTraceFiles].error,
-            "the rank has written 256 traces in this attempt, which is all it may");
+  EXPECT_EQ(Written()[kMaxTraceFiles].error, "the limit of 256 traces per rank and attempt is reached");
 }
 
 }  // namespace
