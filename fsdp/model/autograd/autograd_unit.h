@@ -3,14 +3,15 @@
 // native units.
 //
 // How it satisfies the contract of unit.h:
-// - The leaves are the bound views themselves. The all-gather writes their bytes through other tensors, so
-// autograd's version counters never change. What autograd saves is an address, which the plan keeps stable.
-// - Gradients leave the graph through sinks that write them into the bucket as soon as each is computed:
-// there is no second copy of a unit's gradients, and the cast needs no pass of its own.
-// - The saved activations are the graph and what its operators saved; the output is not saved.
-// - A frozen parameter requires no gradient, so autograd neither computes one nor saves anything for it.
-// - Autograd saves what its operators save: Keep::kSelective equals Keep::kAll. With kInput only the input is
-// saved, and Backward reruns the forward (activation checkpointing).
+//   - The leaves are the bound views themselves. The all-gather writes their bytes through other tensors, so
+//     autograd's version counters never change. What autograd saves is an address, which the plan keeps
+//     stable.
+//   - Gradients leave the graph through sinks that write them into the bucket as soon as each is computed:
+//     there is no second copy of a unit's gradients, and the cast needs no pass of its own.
+//   - The saved activations are the graph and what its operators saved; the output is not saved.
+//   - A frozen parameter requires no gradient, so autograd neither computes one nor saves anything for it.
+//   - Autograd saves what its operators save: Keep::kSelective equals Keep::kAll. With kInput only the input
+//     is saved, and Backward reruns the forward (activation checkpointing).
 //
 // On CUDA, Bind, Forward and Backward must be called with the same current stream: autograd runs the backward
 // of a node on the stream of its forward.
