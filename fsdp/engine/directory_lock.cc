@@ -149,7 +149,7 @@ absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
   if (lock_ < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
   const absl::Time begin = options_.clock->Now();
-  bool reported = false;
+  std::string logged;  // The holder.
   // EWOULDBLOCK only: without lock support in the file system the loop ends unlocked.
   while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
     const Holder holder = HolderOf(path);
@@ -162,10 +162,11 @@ absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
                                          : has_job ? holder.job
                                                    : "another run",
                                          holder.Where());
-    if ((own || !alive) && !std::exchange(reported, true)) {
-      LogInfo("waiting for the lock of checkpoint.dir path=%s holder=%s seconds=%d", path, who,
-              absl::ToInt64Seconds(longest));
-      if (options_.on_wait) options_.on_wait(absl::StrCat(path, " is locked by ", who));
+    const absl::Duration waited = options_.clock->Now() - begin;
+    if ((own || !alive) && waited < longest && logged != who) {
+      LogInfo("waiting for the lock of checkpoint.dir path=%s holder=%s seconds_left=%d", path, who,
+              absl::ToInt64Seconds(longest - waited));
+      logged = who;
     }
     if (waited < longest && !options_.stop->load()) {
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));

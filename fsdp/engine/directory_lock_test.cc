@@ -144,6 +144,26 @@ TEST(DirectoryLock, WaitsForAHolderThatMayBeGone) {
   }
 }
 
+// Regression: it was logged as 180 whatever had passed, and the time waited was not logged.
+TEST(DirectoryLock, LogsTheRemainingAndTheTotalWait) {
+  const TempDir dir;
+  LockedElsewhere gone(dir, "first token lost-node\n");
+  LocalStore store;
+  FakeClock clock;
+  DirectoryLock::Options options = Of(dir.path(), &store, 0, "third");
+  options.clock = &clock;
+  int holders = 0;
+  LockLog log([&] {
+    clock.Advance(absl::Seconds(100) / ++holders);
+    if (holders == 1) gone.Sign("second token lost-node\n");
+    if (holders == 2) gone.Release();
+  });
+  EXPECT_TRUE(Take(options).ok());
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("holder=first on host lost-node seconds_left=180"),
+                                       HasSubstr("holder=second on host lost-node seconds_left=80"),
+                                       HasSubstr("waited_seconds=150")));
+}
+
 // A file server drops the locks of a lost node, whose rank 0 may still be alive.
 TEST(DirectoryLock, KeepFailsAfterLosingTheLock) {
   const TempDir dir;

@@ -100,7 +100,7 @@ class Resolver {
     const int64_t world = job_.resources().nodes() * job_.resources().ranks_per_node();
     const v1::Parallel& parallel = job_.parallel();
     const int64_t together = parallel.pipeline() * parallel.context() * parallel.tensor();
-    train->set_global_batch(train->micro_batch() * world / together);
+    train->set_global_batch(GlobalBatchOf(job_));
     const std::string sharing = together > 1 ? absl::StrCat(" / ", together, " ranks per sample") : "";
     Chose("train.global_batch", absl::StrCat(train->global_batch()),
           absl::StrCat("micro_batch ", train->micro_batch(), " x ", world, " ranks", sharing,

@@ -32,7 +32,7 @@ EMITTERS = {
 # Of one operation each, by what it means to them: kept activations. What crosses between stages has its counterpart in another program.
 ONE_OF_THEM = {
     "fsdp/engine/stage_buffers.cc": {"kForward", "kForwardBackward", "kSend", "kReceive", "kSendGrad", "kReceiveGrad"},
-    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward", "kBackwardWeights", "kDropKept", "kFetchKept"},
+    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward", "kBackwardWeights", "kDropActivations", "kFetchActivations"},
     "fsdp/plan/predict/simulate.h": {"kForward"},
     "fsdp/plan/program/program.h": {"kForward"},
     "fsdp/plan/program/schedule.h": {"kForward"},

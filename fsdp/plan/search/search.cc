@@ -159,7 +159,7 @@ class Search {
                       ? "the time limit ended before any configuration was tried"
                       : absl::StrCat("none of the ", search.tried(), " configurations ",
                                      search.complete() ? "is valid" : "tried within the time limit is valid");
-    none.fix = search.complete() ? "hold fewer fields" : "hold more fields, or search with fsdpctl --offline";
+    none.fix = search.complete() ? "hold fewer fields" : options_.fix_of_no_time;
     return none;
   }
 

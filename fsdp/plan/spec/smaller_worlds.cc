@@ -19,12 +19,6 @@ int64_t RanksPerSample(const v1::JobSpec& filled) {
   return parallel.pipeline() * parallel.context() * parallel.tensor();
 }
 
-int64_t BatchOf(const v1::JobSpec& filled) {
-  const v1::Train& train = filled.train();
-  return train.has_global_batch() ? train.global_batch()
-                                  : train.micro_batch() * RanksOf(filled) / RanksPerSample(filled);
-}
-
 // Drops replicas first, so that no rank holds a larger shard: keeps as many replicas as still have their old
 // size or more. If not even one fits, that replica is sharded over fewer ranks.
 void ShrinkOuter(int64_t ranks_before, int64_t ranks, v1::Fsdp* fsdp) {
@@ -40,7 +34,7 @@ void ShrinkOuter(int64_t ranks_before, int64_t ranks, v1::Fsdp* fsdp) {
 
 std::vector<World> SmallerWorlds(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
-  const int64_t per_sample = RanksPerSample(filled), batch = BatchOf(filled), all = RanksOf(filled);
+  const int64_t per_sample = RanksPerSample(filled), batch = GlobalBatchOf(filled), all = RanksOf(filled);
   const int64_t least = std::max<int64_t>(1, filled.restart().elastic().min_ranks());
   std::vector<World> worlds;
   for (int64_t nodes = 1; nodes <= filled.resources().nodes(); ++nodes) {
