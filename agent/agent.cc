@@ -17,7 +17,7 @@
 namespace fsdpd {
 namespace {
 
-// Where others reach what listens on `endpoint`: a wildcard address is no address.
+// Replaces a wildcard host in `endpoint` by the bind address: other nodes cannot connect to a wildcard.
 std::string Advertised(const std::string& endpoint, const std::string& bind_address) {
   for (const char* wildcard : {"0.0.0.0:", "[::]:"}) {
     if (absl::StartsWith(endpoint, wildcard))
@@ -51,7 +51,8 @@ Agent::Agent(AgentOptions options, std::function<void(const absl::Status&)> refu
       metrics_(std::make_shared<MetricsExporter>(options_.node, options_.offer.slots, Clock::Real())) {}
 
 Agent::~Agent() {
-  // The link's threads call the others and the others call the link, so it ends first and is destroyed last.
+  // The threads of the link call the other components and these call the link: stop it first, destroy it
+  // last.
   if (link_ != nullptr) link_->Shutdown(absl::ZeroDuration());
   if (gpus_ != nullptr) gpus_->Stop();
 }
@@ -63,7 +64,8 @@ absl::Status Agent::StartParts() {
   FSDPD_ASSIGN_OR_RETURN(work_dir_lock_, LogKeeper::Prepare(options_.work_dir));
   FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
   if (options_.tls.given()) {
-    // The channel reads the files, and logs a fault, only when it connects, which may be weeks later.
+    // The channel reads these files only when it connects, which may be weeks from now. Check them at every
+    // scrape, so that an expired or invalid file is visible before the agent has to reconnect.
     metrics_->WatchFiles([tls = options_.tls, last_fault = std::string()]() mutable {
       std::string fault(ReadTlsFiles(tls, Clock::Real()->Wall()).status().message());
       if (fault != last_fault && !fault.empty())

@@ -1,6 +1,7 @@
-// The agent of one node: its parts, from start to end. What flows between them is agent_flow.h's:
+// The agent of one node: owns the agent's components and their order of construction and destruction. The
+// data flow between them is in agent_flow.h:
 //
-//   coordinator --Launch, Stop, Trace, values, ReadLogs--> CoordinatorLink
+//   coordinator --Launch, Stop, Trace, rendezvous values, ReadLogs--> CoordinatorLink
 //     --> RankSupervisor, LogKeeper
 //   ranks --started, steps, saved, traced, finished, store--> RankSupervisor
 //     --> MetricsExporter, CoordinatorLink
@@ -33,45 +34,49 @@
 namespace fsdpd {
 
 struct AgentOptions {
-  std::string coordinator;  // HOST:PORT, or several with commas
+  std::string coordinator;  // HOST:PORT, or a comma-separated list.
   std::string node;         // Unique among the coordinator's nodes.
-  TlsFiles tls;             // Of the way to the coordinator; not given: plaintext.
+  TlsFiles tls;             // TLS files for the coordinator connection; not given: plaintext.
   DeviceOffer offer;
-  // Asked for the memory at every registration; without it, and where it fails, the offer's stands.
+  // Called at every registration to probe the memory again. Without it, or if it fails, the memory of `offer`
+  // is registered.
   std::function<absl::StatusOr<DeviceOffer>()> probe;
   std::string metrics_listen = "127.0.0.1:0";
-  std::string work_dir;  // Made when it is not there.
+  std::string work_dir;  // Created if it does not exist.
   std::string rank_binary;
-  std::string bind_address = "127.0.0.1";     // Where peers on other nodes reach this one's ranks.
-  absl::Duration grace = absl::Seconds(5);    // What ranks have to leave, when a Stop names no time.
+  // Address at which ranks on other nodes reach the ranks of this node.
+  std::string bind_address = "127.0.0.1";
+  absl::Duration grace = absl::Seconds(5);    // Time for ranks to exit, for a Stop without a grace period.
   std::set<std::string> allowed_env;          // Patterns of --allow-env (base/rank_env.h).
-  std::vector<std::string> plugin_dirs;       // Of which jobs' plug-ins are loaded; none: no plug-in is.
-  std::vector<std::string> path_roots;        // Below which jobs' paths lie; none: wherever they are.
-  std::map<std::string, std::string> labels;  // What jobs choose nodes by.
-  std::string nvlink_domain;                  // Whose nodes reach each other's GPUs by NVLink; "": none.
-  JobDirectoriesOptions directories;          // Which logs of jobs stay.
-  int64_t max_log_bytes = kMaxLogBytes;       // Of a rank's log of an attempt.
+  std::vector<std::string> plugin_dirs;       // Directories from which plug-ins may be loaded; empty: none.
+  std::vector<std::string> path_roots;  // Directories that must contain the paths of jobs; empty: anywhere.
+  std::map<std::string, std::string> labels;  // Matched by resources.node_selector.
+  std::string nvlink_domain;                  // Nodes of one domain share NVLink; "": none.
+  JobDirectoriesOptions directories;          // Retention of job directories.
+  int64_t max_log_bytes = kMaxLogBytes;       // Limit per rank log of one attempt.
 };
 
 class Agent {
  public:
-  // `refused`: the coordinator does not want this node, for the reason given; the agent is of no use.
+  // `refused`: the coordinator rejected this node for the given reason; the caller should exit.
   static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options,
                                                       std::function<void(const absl::Status&)> refused);
-  ~Agent();  // Kills what still runs.
+  ~Agent();  // Kills all remaining ranks.
 
   const std::string& metrics_endpoint() const { return metrics_server_->endpoint(); }
 
-  // Stops all ranks; Stopped() says when nothing is left of them. A second call with a shorter grace shortens
-  // it.
+  // Stops all ranks; Stopped() returns true once all of their processes are gone. A second call with a
+  // shorter grace period shortens it.
   void StopRanks(absl::Duration grace) { supervisor_->StopAll(grace); }
   bool Stopped() { return supervisor_->Idle(); }
 
-  // Nothing is left that the coordinator should know: it may be away. Then what is left is on disk when this
-  // returns, for the next agent of the work dir to tell (undelivered.h): who ends this one may not wait.
+  // Returns whether every message that must reach the coordinator was delivered. If the coordinator is away,
+  // the undelivered messages are on disk when this returns (undelivered.h), and the next agent with this work
+  // directory sends them: the process may be killed before the coordinator comes back.
   bool Told() { return flow_->Told(); }
 
-  // Tells the coordinator what is still to be told, keeps the rest for the next agent, and leaves.
+  // Flushes the remaining messages to the coordinator, stores the undelivered ones for the next agent, and
+  // disconnects.
   void Detach();
 
  private:
@@ -87,8 +92,8 @@ class Agent {
   UniqueFd work_dir_lock_;
   std::vector<PathRoot> plugin_dirs_, path_roots_;
   const std::shared_ptr<MetricsExporter> metrics_;
-  std::shared_ptr<GpuWatch> gpus_;  // Null: no GPUs are offered.
-  // In the order in which they may call each other; the last goes first.
+  std::shared_ptr<GpuWatch> gpus_;  // Null if this node offers no GPUs.
+  // Declared in the order in which they may call each other, so the last is destroyed first.
   std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<AgentFlow> flow_;
   std::unique_ptr<CoordinatorLink> link_;

@@ -1,6 +1,5 @@
-// What flows between an agent's parts: Received() gives launches and stops to the supervisor; RankReady,
-// RankStepped, RankCourse, CheckpointSaved, RankStill and RankExited take what it says of ranks to /metrics
-// and to the coordinator.
+// Implementation of the routing: Received() for messages of the coordinator, RankX() for events of the
+// supervisor.
 #include "agent/agent_flow.h"
 
 #include <absl/strings/str_cat.h>
@@ -42,7 +41,7 @@ void AgentFlow::TellWhatWasKept() {
 
 void AgentFlow::Keep(const std::vector<v1::AgentMessage>& undelivered) {
   const absl::Status kept = KeepUndelivered(options_.work_dir, options_.node, undelivered);
-  kept_ = !undelivered.empty();  // Once, also where it fails.
+  kept_ = !undelivered.empty();  // Try once, even if it fails.
   if (!kept.ok()) {
     LogWarning("what the coordinator was not told is lost with this agent: %s", kept.message());
   } else if (kept_) {
@@ -121,14 +120,14 @@ void AgentFlow::RankCourse(const RankId& id, const v1::StepCourse& course) {
   parts_.link->SendStep(std::move(message));
 }
 
-// A rank that is alone is not slower than another.
+// Compute times find stragglers by comparing ranks, so a job of one rank sends none.
 void AgentFlow::TellComputeTimes(const RankId& id, int world, const v1::StepReport& report) {
   if (world < 2) return;
   std::optional<v1::ComputeTimes> times = compute_times_.Take(id, report, options_.clock->Now());
   if (!times.has_value()) return;
   v1::AgentMessage message;
   *message.mutable_heartbeat()->add_compute_times() = *std::move(times);
-  parts_.link->SendStep(std::move(message));  // Like one, it is worth nothing later.
+  parts_.link->SendStep(std::move(message));  // Dropped like a step: stale by then.
 }
 
 void AgentFlow::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) {
@@ -142,8 +141,8 @@ void AgentFlow::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& sav
   parts_.link->SendSaved(std::move(message));
 }
 
-// Who asked is told, and nobody is told of what the spec alone asked for: a coordinator of an older release
-// would not know the word.
+// Reports only requested traces to the coordinator. Traces that only the spec asked for are not reported: a
+// coordinator of an older release does not know this message.
 void AgentFlow::RankTraced(const RankId& id, const v1::StepTraced& traced) {
   if (!traced.error().empty())
     LogWarning("%s: step %d is not traced: %s", ToString(id), traced.step(), traced.error());
@@ -157,7 +156,7 @@ void AgentFlow::RankTraced(const RankId& id, const v1::StepTraced& traced) {
   told->set_attempt(id.of.attempt);
   told->set_rank(id.rank);
   *told->mutable_trace() = traced;
-  parts_.link->SendStep(std::move(message));  // Like one, it is worth nothing later.
+  parts_.link->SendStep(std::move(message));  // Dropped like a step: stale by then.
 }
 
 void AgentFlow::RankMeasured(const RankId& id, const v1::PreflightDevice& device) {
@@ -167,13 +166,14 @@ void AgentFlow::RankMeasured(const RankId& id, const v1::PreflightDevice& device
 void AgentFlow::RankStood(const RankId& id, const std::string& where) {
   v1::AgentMessage message = UpdateOf(id);
   message.mutable_rank()->mutable_stand()->set_where(where);
-  parts_.link->SendStep(std::move(message));  // Like one, it is worth nothing later.
+  parts_.link->SendStep(std::move(message));  // Dropped like a step: stale by then.
 }
 
 void AgentFlow::RankStill(const RankId& id, const v1::RankStill& still) {
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_still() = still;
-  parts_.link->SendStep(std::move(message));  // It is told again while it lasts.
+  // Sent as a step: it is repeated while the rank makes no progress.
+  parts_.link->SendStep(std::move(message));
 }
 
 void AgentFlow::AttemptHung(const AttemptId&) { parts_.metrics->AddHang(); }

@@ -1,11 +1,11 @@
-// What flows between the parts of an agent, and nothing else: it starts no part and owns none. Down:
-// Received() gives launches and stops to the supervisor. Up: what the supervisor says of ranks goes to
-// /metrics and to the coordinator. It also owns what becomes of what an agent that ends could not tell
-// (undelivered.h). Of ranks that measure the node nothing goes either way: that is agent/preflight.h's.
+// Routes messages between the components of an agent. It starts and owns no component. Downward, Received()
+// passes launches and stops to the supervisor. Upward, events of ranks go to /metrics and to the coordinator.
+// It also stores messages that could not be delivered before the agent exits (undelivered.h). Events of
+// preflight ranks are not sent to the coordinator; they go to agent/preflight.h.
 //
-// Which parts there are, and their order of life, is agent.h's; the simulation of tests/sim has some of them.
+// agent.h defines the components and their lifetimes; the simulation in tests/sim uses a subset.
 //
-// Thread safety: as of the interfaces it implements; Told() and Leave() from one thread.
+// Thread safety: as for the implemented interfaces; AllDelivered() and Leave() from one thread.
 #pragma once
 
 #include <functional>
@@ -31,11 +31,12 @@ class AgentFlow : public RankEvents, public UplinkHandler {
     std::string node;
     std::string work_dir;
     v1::Device device = v1::DEVICE_CPU;
-    std::function<v1::Register()> about;  // The node as it is now, without what it hosts.
+    // Describes the node as it is now, without the attempts that it hosts.
+    std::function<v1::Register()> about;
     std::function<void(const absl::Status&)> refused;
     Clock* clock = Clock::Real();
   };
-  // All but the link, the supervisor and the metrics may be null: then there is nothing of the kind.
+  // `link`, `supervisor` and `metrics` are required. The others may be null, which disables them.
   struct Parts {
     Uplink* link = nullptr;
     RankSupervisor* supervisor = nullptr;
@@ -49,15 +50,16 @@ class AgentFlow : public RankEvents, public UplinkHandler {
 
   explicit AgentFlow(Options options) : options_(std::move(options)) {}
 
-  // Before anything flows.
+  // Call before any event or message arrives.
   void Connect(const Parts& parts) { parts_ = parts; }
-  // What an agent before left in the work dir is handed to the link.
+  // Queues the messages that an earlier agent left in the work directory.
   void TellWhatWasKept();
 
-  // Nothing is left that the coordinator should know: it may be away. Then what is left is on disk when this
-  // returns, for the next agent of the work dir to tell: who ends this one may not wait.
+  // Returns whether every message that must reach the coordinator was delivered. If the coordinator is away,
+  // the undelivered messages are on disk when this returns, and the next agent with this work directory sends
+  // them: the process may be killed before the coordinator comes back.
   bool Told();
-  // The link has ended: the rest is kept for the next agent.
+  // Call after the link was shut down: stores the undelivered messages for the next agent.
   void Leave();
 
  private:
@@ -90,9 +92,9 @@ class AgentFlow : public RankEvents, public UplinkHandler {
 
   const Options options_;
   Parts parts_;
-  bool kept_ = false;  // In the work dir: what is undelivered.
-  // The supervisor's thread's.
-  std::map<RankId, int> rank_devices_;  // Of those that run.
+  bool kept_ = false;  // The undelivered messages are in the work directory.
+  // Used on the thread of the supervisor only.
+  std::map<RankId, int> rank_devices_;  // CUDA device of each running rank.
   ComputeTimes compute_times_;
 };
 

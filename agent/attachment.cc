@@ -87,10 +87,11 @@ bool Attachment::Next(v1::AgentMessage* message, int64_t* ticket) {
 
 void Attachment::Written(int64_t ticket) {
   const absl::Time now = clock_->Now();
-  lapsed_ = LapsedBy(now);  // Where it stood still while this was written, nobody knows when it was heard.
+  // The process may have been suspended during the write: the coordinator may have received it much later.
+  lapsed_ = LapsedBy(now);
   said_ = saying_;
   due_ = now + heartbeat_interval_;
-  outbox_.Settle(now);  // First: it knows an outage by the time since it was asked last.
+  outbox_.Settle(now);  // Before Sent(): Settle() detects a suspension by the time since its last call.
   if (ticket >= 0) outbox_.Sent(ticket, now);
 }
 

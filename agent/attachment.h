@@ -1,15 +1,17 @@
-// The agent's end of the protocol with its coordinator, without the stream and its threads: what a stream
-// begins with, which messages of the coordinator it takes, what it says next and when, and what its loss
-// means. What carries the messages is its owner's: gRPC in coordinator_link.h, a simulated network in
-// tests/sim.
+// State machine of the agent's side of the coordinator protocol, without the stream and its threads: the
+// first message of a stream, which messages of the coordinator are accepted, which message is sent next and
+// when, and what happens when the stream is lost. The owner moves the messages: gRPC in coordinator_link.h, a
+// simulated network in tests/sim.
 //
-//   Begin -> write what it gives -> { Check -> Welcome, once, or Take ... | Next -> write it -> Written }
+//   Begin -> write its result -> { Check -> Welcome, once, or Take ... | Next -> write its result -> Written }
 //         -> End
 //
-// An agent that stood still may find orders that its coordinator has given up since, and forgotten where it
-// was started again: that holds an agent lost which it has not heard for its lease. So a stream on which
-// nothing was said for so long is over, with all that waits in it, whoever was away (Lapsed). The next one
-// tells what is hosted, and what the coordinator still wants it says again.
+// An agent that was suspended may find messages in its socket that the coordinator no longer stands behind.
+// For example: the agent is stopped for a minute, the coordinator declares it lost after kAgentLostAfterMs
+// and moves its jobs to another node; then the agent wakes up and reads a Launch from before. So a stream on
+// which nothing was sent for kLease has lapsed (Lapsed), and all messages still unread on it are discarded,
+// whichever side was suspended. The next stream registers what this agent hosts, and the coordinator sends
+// its orders again.
 //
 // Thread safety: none; the owner locks.
 #pragma once
@@ -29,55 +31,57 @@ namespace fsdpd {
 
 class Attachment {
  public:
-  // `clock` outlives it. `fenced`: there are several coordinators of one state, whose epochs never go back.
-  // Those of one coordinator may, with a state that was put back by other means than its own.
+  // `clock` must outlive this object. `fenced`: several coordinators share one state, so epochs never
+  // decrease. The epoch of a single coordinator may decrease, for example if its state was restored from a
+  // backup.
   explicit Attachment(Clock* clock, int max_lifecycle = Outbox::kMaxLifecycle, bool fenced = false)
       : clock_(clock), fenced_(fenced), outbox_(kMaxBufferedReports, max_lifecycle) {}
 
-  // How long nothing may be said on a stream: no longer than AgentLease::kLostAfter, which a coordinator
-  // counts from when it heard, and that is later. One that asks for rarer heartbeats awaits three of them.
+  // Longest time without a message sent on a stream. It is below AgentLease::kLostAfter, and the coordinator
+  // starts counting later, when it receives a message. If a coordinator asks for less frequent heartbeats,
+  // the lease is three of its intervals.
   static constexpr absl::Duration kLease = absl::Milliseconds(kAgentLostAfterMs - 500);
   static constexpr char kLapsedWords[] =
       "nothing was said for so long that the coordinator may hold this agent lost";
 
   Outbox& outbox() { return outbox_; }
 
-  // A new stream, and its first message: `registration` with the ranks whose exits are on their way. They
-  // count as hosted, since it is the exit that must tell of their end.
+  // Starts a new stream and returns its first message: `registration`, with the ranks added whose exits are
+  // still queued. They count as hosted, because their exit message must be what ends them.
   v1::AgentMessage Begin(v1::Register registration);
 
-  // Whether the coordinator keeps to the protocol with it: Welcome with an epoch comes first, and the rest
-  // bears that. One of several coordinators that led before the one that was heard last is not obeyed, and
-  // nothing of a stream that has lapsed. After an error the stream ends.
+  // Checks `message` against the protocol: the first message is a Welcome with an epoch, and all others carry
+  // this epoch. If fenced, rejects a coordinator with an older epoch than one seen before. CANCELLED if the
+  // stream has lapsed. After an error, end the stream.
   absl::Status Check(const v1::CoordinatorMessage& message) const;
-  // REQUIRES: Check() was OK. Welcome is the first message; Take is for each other one, before it is acted
-  // upon.
+  // REQUIRES: Check() was OK. Call Welcome for the first message and Take for every other one, before acting
+  // on it.
   void Welcome(const v1::CoordinatorMessage& message);
   void Take(const v1::CoordinatorMessage& message);
-  // False while what earlier orders led to has not been told: the next one waits.
+  // Orders must wait while MayTakeOrders() is false: the outbox is full of results of earlier orders.
   static bool IsOrder(const v1::CoordinatorMessage& message) {
     return message.has_launch() || message.has_stop();
   }
   bool MayTakeOrders() const { return outbox_.has_room(); }
 
-  // The message to write now, with the ticket for Written; -1 is a heartbeat's. False when there is none
-  // until something is added, or it is due().
+  // Returns the message to write now and its ticket for Written (-1: a heartbeat). False if there is nothing
+  // to write until a message is added or due() is reached.
   bool Next(v1::AgentMessage* message, int64_t* ticket);
   void Written(int64_t ticket);
-  absl::Time due() const { return due_; }  // Of the next heartbeat; of the Welcome while that has not come.
+  absl::Time due() const { return due_; }  // Next heartbeat, or the Welcome deadline.
   bool Overdue() const { return !welcomed_ && clock_->Now() >= due_; }
-  // Whether nothing was said on the stream for kLease, and the coordinator may hold this agent lost. It stays
-  // so: the stream is to end. Who takes an order that had to wait asks again.
+  // Whether no message was sent on the stream for kLease, so that the coordinator may have declared this
+  // agent lost. It stays true until End(). After waiting to take an order, check it again.
   bool Lapsed() const { return LapsedBy(clock_->Now()); }
 
-  // The stream has ended. `in_order`: the coordinator has read all that was written.
+  // The stream has ended. `in_order`: the coordinator has read everything that was written.
   void End(bool in_order);
 
-  bool welcomed() const { return welcomed_; }  // By the present stream.
+  bool welcomed() const { return welcomed_; }  // On the current stream.
   bool ever_welcomed() const { return ever_welcomed_; }
   int64_t epoch() const { return epoch_; }
-  // Whether a stream that ended so leaves no hope: a first attach that is refused, not for want of room or
-  // time.
+  // Whether `status` makes retries useless: the first registration was rejected, and not for lack of capacity
+  // or time.
   bool RefusedForGood(const absl::Status& status) const;
 
  private:
@@ -89,14 +93,15 @@ class Attachment {
   const bool fenced_;
   Outbox outbox_;
   int64_t epoch_ = 0;
-  int64_t newest_epoch_ = 0;  // Of all streams that were welcomed.
+  int64_t newest_epoch_ = 0;  // Highest epoch of any Welcome.
   bool welcomed_ = false;
   bool ever_welcomed_ = false;
   absl::Duration heartbeat_interval_ = absl::Milliseconds(kHeartbeatIntervalMs);
   absl::Time due_ = absl::InfiniteFuture();
-  // When the newest message that was written was handed out: it was heard then at the earliest.
+  // When Next() returned the newest message that was written: the coordinator cannot have received it
+  // earlier.
   absl::Time said_ = absl::InfiniteFuture();
-  absl::Time saying_ = absl::InfiniteFuture();  // Likewise, of the one that is being written.
+  absl::Time saying_ = absl::InfiniteFuture();  // The same for the message that is being written.
   bool lapsed_ = false;
 };
 

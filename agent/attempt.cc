@@ -6,7 +6,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxJobId = 63;  // A DNS label's.
+constexpr size_t kMaxJobId = 63;  // Limit of a DNS label.
 
 }  // namespace
 

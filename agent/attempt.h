@@ -1,4 +1,5 @@
-// Names of what an agent hosts: an attempt of a job, and one rank of it. Values; compare by all fields.
+// Identifiers of what an agent hosts: an attempt of a job, and one rank of it. Values; all fields are
+// compared.
 #pragma once
 
 #include <absl/status/status.h>
@@ -31,15 +32,17 @@ struct RankId {
   }
 };
 
-// An attempt of no job, in which the node is measured (preflight.h): jobs' ids end in a word of their own.
+// Job id of preflight attempts, which measure the node (preflight.h). The ids of jobs cannot collide with it:
+// they end in a random suffix.
 constexpr char kPreflightJob[] = "preflight";
 inline bool IsPreflight(const AttemptId& id) { return id.job_id == kPreflightJob; }
 
 std::string ToString(const AttemptId& id);  // "job=tiny-k3x9q2 attempt=1"
 std::string ToString(const RankId& id);     // "job=tiny-k3x9q2 attempt=1 rank=0"
 
-// A job id becomes a directory's name, a metric label and part of a rank's environment: lower-case letters,
-// digits and '-', starting with a letter, at most 63 characters. INVALID_ARGUMENT says what is wrong with it.
+// Checks that `job_id` can be a directory name, a metric label and part of an environment variable:
+// lower-case letters, digits and '-', starting with a letter, at most 63 characters. INVALID_ARGUMENT with
+// the reason.
 absl::Status CheckJobId(absl::string_view job_id);
 
 }  // namespace fsdpd

@@ -1,5 +1,6 @@
-// Which attempts of which jobs have been here, so that a launch that comes late or twice starts nothing. It
-// keeps a bounded number of jobs: the oldest is forgotten first, but none that still runs.
+// Newest attempt of each job that was launched on this node, so that a late or repeated launch starts
+// nothing. The number of jobs is bounded: the oldest entries are dropped first, except for jobs that are
+// running.
 //
 // Thread safety: none.
 #pragma once
@@ -18,15 +19,16 @@ namespace fsdpd {
 
 class AttemptHistory {
  public:
-  // `runs`: whether a job has a live attempt here. More jobs than `max_jobs` are kept only while they run.
+  // `runs`: returns whether the job has a live attempt here. Entries beyond `max_jobs` remain only while
+  // their jobs run.
   AttemptHistory(size_t max_jobs, std::function<bool(const std::string& job_id)> runs)
       : max_jobs_(max_jobs), runs_(std::move(runs)) {}
 
-  // An attempt was launched, or is not to be any more.
+  // Records that the attempt was launched, or that it must not be launched any more.
   void Take(const AttemptId& id);
-  // Of the job; empty when it is not known.
+  // Newest attempt of the job; empty if the job is unknown.
   std::optional<int> Newest(const std::string& job_id) const;
-  // Likewise, of as many jobs at most: those that were taken last, newest first.
+  // The same for up to `max_jobs` jobs, most recently recorded first.
   std::vector<AttemptId> Last(size_t max_jobs) const;
 
  private:

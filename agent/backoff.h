@@ -1,5 +1,6 @@
-// Waiting times between attempts to reach the coordinator: they double from the first to the last, each drawn
-// between half and all of it, so that the agents of a cluster do not come back in one instant.
+// Jittered exponential backoff between attempts to reach the coordinator. The wait doubles from `first` up to
+// `last`; each is drawn uniformly from [0.5, 1] of it, so that the agents of a cluster do not reconnect
+// simultaneously.
 //
 // Thread safety: none.
 #pragma once

@@ -1,8 +1,9 @@
-// How long the ranks of this agent compute, added up until the coordinator is told: a word for each attempt
-// every few seconds and not for each step, so that thousands of agents cost it next to nothing. What slow is,
-// it alone can say: it knows the others (coordinator/compute_scores.h).
+// Compute time per rank, accumulated until it is sent to the coordinator: one message per attempt every few
+// seconds instead of one per step, so that thousands of agents cost the coordinator little. The coordinator
+// compares ranks across nodes and decides which of them are slow (coordinator/compute_scores.h).
 //
-// A word goes out with a report, so that a rank that stands still is not told of; that is no_progress.h's.
+// Messages are sent only with step reports: a rank that makes no progress is reported by no_progress.h
+// instead.
 //
 // Thread safety: none.
 #pragma once
@@ -22,8 +23,8 @@ constexpr absl::Duration kComputeTimesEvery = absl::Seconds(5);
 
 class ComputeTimes {
  public:
-  // The word that is due with this report, if one is. The first is due a while after an attempt's first
-  // report.
+  // Adds `report`, and returns the accumulated message if one is due. The first one is due kComputeTimesEvery
+  // after the first report of an attempt.
   std::optional<v1::ComputeTimes> Take(const RankId& id, const v1::StepReport& report, absl::Time now);
   void Forget(const AttemptId& attempt);
 

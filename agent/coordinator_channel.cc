@@ -10,11 +10,11 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kKeepaliveMs = 3000;  // Finds a dead coordinator, or a dead network, within two of them.
-// A coordinator to which thousands come back at once answers the last of them after seconds. Who gives up
-// before only makes it start anew.
+constexpr int kKeepaliveMs = 3000;  // A dead coordinator or network is detected within two intervals.
+// When thousands of agents reconnect simultaneously, the last handshakes take seconds; a shorter timeout
+// would only restart them.
 constexpr int kConnectMs = 5000;
-constexpr int kMaxMetadataBytes = 64 << 10;  // Of an error's details.
+constexpr int kMaxMetadataBytes = 64 << 10;  // Allows for the details of an error status.
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address,
                                        const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
@@ -26,7 +26,8 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address,
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Between connects the channel waits by itself, with jitter too; the link waits between streams.
+  // The channel has its own jittered backoff between connection attempts; CoordinatorLink has one between
+  // streams.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);

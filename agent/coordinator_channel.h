@@ -1,9 +1,9 @@
-// The way to the coordinator: one channel, and another in its place when the files of the agent's TLS have
-// been replaced. A channel that is in use stays as it is; who opens the next stream asks for the current one.
+// The gRPC channel to one coordinator. It is replaced by a new channel when the TLS files of the agent
+// change; streams that are open keep the old one. Call Current() before each new stream.
 //
-// A set of files that cannot work is said in the log, once, and the channel before it stays.
+// Invalid TLS files are logged once and the previous channel remains in use.
 //
-// One thread.
+// Thread safety: none; one thread owns it.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -24,11 +24,11 @@ class CoordinatorChannel {
   CoordinatorChannel(std::string address, TlsFiles tls, Clock* clock)
       : address_(std::move(address)), tls_(std::move(tls)), clock_(clock) {}
 
-  // An error, that of the files, only while there never was a channel.
+  // Fails only if the TLS files are invalid and no channel was ever created.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Current();
 
-  // To this one the name was unknown: Current() is to make another, which asks for it at once. It would ask
-  // again after up to two minutes, and gRPC takes no other bound.
+  // Call after a DNS failure: makes Current() create a new channel, which resolves the name immediately. The
+  // old channel would wait for up to two minutes, and gRPC has no setting for this.
   void Renew() { channel_ = nullptr; }
 
  private:

@@ -18,14 +18,14 @@ namespace {
 
 constexpr absl::Duration kFirstRetry = absl::Milliseconds(100);
 constexpr absl::Duration kLastRetry = absl::Seconds(3);
-constexpr absl::Duration kLastRetryOfSeveral = absl::Seconds(1);  // One of them leads soon.
+constexpr absl::Duration kLastRetryOfSeveral = absl::Seconds(1);  // A new leader is elected soon.
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
-constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // How late a shutdown may be seen.
+constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // Upper bound of the delay of a shutdown.
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
-// Reason of the ErrorInfo in the status's details (coordinator/authorizer.h).
+// ErrorInfo.reason in the details of the status (coordinator/authorizer.h).
 constexpr char kRevokedReason[] = "REVOKED_CERTIFICATE";
 constexpr char kRevokedPayload[] = "fsdpd/revoked";
-constexpr int kMaxWaitingLogs = 16;  // Messages of a quarter MiB.
+constexpr int kMaxWaitingLogs = 16;  // Messages of up to 256 KiB.
 
 std::chrono::nanoseconds UntilFrom(absl::Time when, absl::Time now) {
   return absl::ToChronoNanoseconds(std::clamp(when - now, absl::ZeroDuration(), absl::Seconds(1)));
@@ -33,12 +33,13 @@ std::chrono::nanoseconds UntilFrom(absl::Time when, absl::Time now) {
 
 }  // namespace
 
-// One stream. Guarded by the link's mutex, but for `context` and `stream`, which lock for themselves.
+// State of one stream. Guarded by the mutex of the link, except `context` and `stream`, which are
+// thread-safe.
 struct CoordinatorLink::Session {
   std::string address;
   grpc::ClientContext context;
   std::unique_ptr<Stream> stream;
-  bool registered = false;  // Write() of the registration has returned: the stream can be ended in order.
+  bool registered = false;  // Write() of the registration has returned, so WritesDone() may be called.
   bool read_ended = false;
   bool write_ended = false;
 };
@@ -68,7 +69,8 @@ void CoordinatorLink::Shutdown(absl::Duration flush) {
     stopping_ = true;
     flush_until_ = clock_->Now() + flush;
     changed_.SignalAll();
-    // A registration takes moments. If it is stuck, so would be WritesDone().
+    // Writing a registration is fast. If it is stuck, WritesDone() would be too, so cancel the stream
+    // instead.
     const absl::Time until = clock_->Now() + kEndTimeout;
     for (absl::Time now = clock_->Now(); IsRegistering() && now < until; now = clock_->Now())
       changed_.WaitFor(&mutex_, UntilFrom(until, now));
@@ -134,7 +136,9 @@ bool CoordinatorLink::attached() {
 void CoordinatorLink::Run() {
   Backoff backoff(kFirstRetry, kLastRetry, std::random_device()());
   absl::Duration wait = absl::ZeroDuration();
-  size_t first = 0;  // Where a round of the coordinators begins.
+  size_t first = 0;  // Coordinator at which the current round started.
+  // Each iteration is one attempt to reach one coordinator. With several of them, `continue` skips the wait
+  // (the loop condition then waits for zero) until a whole round has failed.
   do {
     bool reached = false;
     const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = places_[asked_].channel.Current();
@@ -159,23 +163,23 @@ void CoordinatorLink::Run() {
     if (!reached && IsUnknownName(status.message())) places_[asked_].channel.Renew();
     asked_ = (asked_ + 1) % places_.size();
     if (places_.size() > 1 && asked_ != first) continue;
-    wait = reached ? backoff.Next() : kFirstRetry;  // One that is not there was waited for already.
+    wait = reached ? backoff.Next() : kFirstRetry;  // AwaitChannel() has waited for an unreachable one.
     if (places_.size() > 1) wait = std::min(wait, kLastRetryOfSeveral);
   } while (WaitBeforeRetry(std::exchange(wait, absl::ZeroDuration())));
   handler_->Connected(false);
 }
 
-// Once per reason: a coordinator that is away for an hour is one line.
+// Logs each reason once: a coordinator that is away for an hour costs one line.
 void CoordinatorLink::SayWhy(const absl::Status& status, bool attached) {
   std::string words = status.ToString();
-  // Why nobody is reached may be guessed; of a stream that breaks nothing is.
+  // A likely cause is added to a failed connection, but not to a stream that broke.
   if (absl::IsUnavailable(status))
     words = attached ? std::string(status.message()) : WordsOfConnectFault(status.message(), own_tls_);
   if (places_.size() == 1 && absl::StrContains(words, "stands by"))
     absl::StrAppend(&words, "; --coordinator is to name all of them, HOST:PORT,HOST:PORT: it asks no other");
   Place& place = places_[asked_];
   if (std::exchange(place.last_reason, words) == words) return;
-  // One that is there and does not fit stays so until somebody does something.
+  // A server that answers but does not match (TLS, protocol) needs a change by the user.
   if (attached || NobodyIsThere(words) || !absl::IsUnavailable(status)) {
     LogWarning("coordinator %s is away, will retry: %s", place.address, words);
   } else {
@@ -192,8 +196,8 @@ bool CoordinatorLink::WaitBeforeRetry(absl::Duration wait) {
   return !stopping_;
 }
 
-// A call on a channel that is between two connects would fail at once and cost a whole back-off, so wait for
-// the channel first. When it does not connect in time, the call that follows says why.
+// An RPC on a channel in TRANSIENT_FAILURE fails immediately and costs a whole backoff, so wait for the
+// channel first. If it does not connect in time, the RPC that follows returns the reason.
 bool CoordinatorLink::AwaitChannel(grpc::Channel* channel) {
   const absl::Time until = clock_->Now() + kConnectTimeout;
   while (clock_->Now() < until) {
@@ -217,8 +221,8 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
     ++streams_;
     registration = attachment_.Begin(std::move(info));
   }
-  session.stream = stub->Attach(&session.context);  // Waits for the connection.
-  // When it fails, the read fails too, and Finish says why.
+  session.stream = stub->Attach(&session.context);  // Blocks until connected.
+  // If this fails, Read() fails too and Finish() returns the reason.
   session.stream->Write(registration);
   {
     MutexLock lock(&mutex_);
@@ -258,7 +262,7 @@ void CoordinatorLink::ReadAll(Session* session) {
   changed_.SignalAll();
 }
 
-// False when the coordinator does not keep to the protocol, or the stream has lapsed.
+// False if the coordinator violated the protocol or the stream has lapsed.
 bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& message) {
   bool first = false;
   absl::Status checked;
@@ -286,7 +290,7 @@ bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& messa
   return true;
 }
 
-// False when the stream ended meanwhile; what the coordinator ordered on it, it decides anew on the next.
+// False if the stream ended meanwhile: the coordinator decides about its orders again on the next stream.
 bool CoordinatorLink::AwaitRoom(Session* session) {
   MutexLock lock(&mutex_);
   if (attachment_.MayTakeOrders()) return true;
@@ -302,12 +306,12 @@ void CoordinatorLink::WriteAll(Session* session) {
     if (!session->stream->Write(message)) return;
     MutexLock lock(&mutex_);
     attachment_.Written(ticket);
-    changed_.SignalAll();  // Whoever waits to send logs.
+    changed_.SignalAll();  // Wakes SendLogs().
   }
 }
 
-// Waits for a message of the outbox or for the next heartbeat (ticket -1). False when there is nothing more
-// to write.
+// Waits for a message of the outbox or for the next heartbeat (ticket -1). False if there is nothing more to
+// write.
 bool CoordinatorLink::NextToWrite(Session* session, v1::AgentMessage* message, int64_t* ticket) {
   MutexLock lock(&mutex_);
   while (!session->read_ended) {
@@ -331,7 +335,7 @@ bool CoordinatorLink::NextToWrite(Session* session, v1::AgentMessage* message, i
   return false;
 }
 
-// Until the reader has seen the end; a coordinator that does not end its side is cut off.
+// Waits for the reader to see the end of the stream; cancels the stream if the coordinator does not end it.
 void CoordinatorLink::AwaitEnd(Session* session) {
   bool leaving = false;
   {

@@ -1,22 +1,22 @@
-// The agent's stream to the coordinator, over gRPC: its threads, and coming back for ever with back-off after
-// whatever went wrong. What is said on it is attachment.h's.
+// The agent's gRPC stream to the coordinator: its threads, and reconnecting forever with backoff.
+// attachment.h implements the protocol on it.
 //
 //   Start -> { Registration -> Register -> Welcome -> Connected(true) -> messages both ways
 //              -> Connected(false) }
-//   ... Shutdown: sends what is waiting, for at most `flush`, and ends.
+//   ... Shutdown: flushes queued messages for at most `flush`, then ends.
 //
-// What the agent has to say is queued in an Outbox, whose contract says what survives the loss of a stream.
-// When it has no room, the coordinator is not read: its orders wait until what they led to so far has been
-// told. A first attach that is refused for good (ALREADY_EXISTS: the node's name is taken; INVALID_ARGUMENT;
-// UNAUTHENTICATED and PERMISSION_DENIED: its certificate is not this node's) goes to Refused and is not tried
-// again; later refusals are retried, as a coordinator may still hold the old stream, and files be replaced.
-// A revoked certificate goes to Revoked each time.
-// A stream on which this agent could say nothing for its lease is given up, with what waits to be read.
+// Outgoing messages are queued in an Outbox, whose contract defines what survives the loss of a stream. When
+// it is full, the link stops reading orders of the coordinator until the results of earlier orders were sent.
+// A first registration that is rejected permanently (ALREADY_EXISTS: the node name is taken;
+// INVALID_ARGUMENT; UNAUTHENTICATED or PERMISSION_DENIED: the certificate does not match this node) is passed
+// to Refused and not retried. Later rejections are retried: the coordinator may still hold the old stream,
+// and certificate files may be replaced. A revoked certificate is passed to Revoked every time. A stream on
+// which this agent could not send for its lease is abandoned, with all unread messages.
 //
-// Of several coordinators one leads; the others refuse the stream. They are asked one after the other, and
-// the wait is after all of them.
+// Several coordinators: one is the leader, the others reject the stream. The link tries each in turn and
+// waits only after it has tried all of them.
 //
-// Two threads per stream: one reads, one writes; `handler` is called by one of them at a time and must not
+// Two threads per stream, a reader and a writer. `handler` is called by one of them at a time and must not
 // block on the link. Thread safety: all methods.
 #pragma once
 
@@ -42,7 +42,8 @@ class CoordinatorLink : public Uplink {
  public:
   using Handler = UplinkHandler;
 
-  // `addresses`: as ParseAddresses() reads them; REQUIRES that it can. Both pointers outlive the link.
+  // `addresses`: parsed by ParseAddresses(). REQUIRES: they are valid. `handler` and `clock` must outlive the
+  // link.
   CoordinatorLink(const std::string& addresses, Handler* handler, Clock* clock, TlsFiles tls = {},
                   int max_lifecycle = Outbox::kMaxLifecycle);
   ~CoordinatorLink() override;
@@ -54,7 +55,7 @@ class CoordinatorLink : public Uplink {
   void SendSaved(v1::AgentMessage message) override;
   void SendStep(v1::AgentMessage message) override;
   void SendRendezvous(v1::AgentMessage message) override;
-  // Waits while the stream is behind with logs; false when it has gone.
+  // Blocks while too many log messages are queued; false if the stream has ended.
   bool SendLogs(v1::LogLines lines);
   void ForgetRendezvous(const AttemptId& attempt) override;
   std::vector<v1::AgentMessage> Undelivered() override;
@@ -77,7 +78,7 @@ class CoordinatorLink : public Uplink {
   bool WaitBeforeRetry(absl::Duration wait);
   void SayWhy(const absl::Status& status, bool attached);
 
-  // One of the coordinators; the link's thread's own, once there is one.
+  // One coordinator of the list. Used on the thread of the link once that runs.
   struct Place {
     std::string address;
     CoordinatorChannel channel;
@@ -88,14 +89,15 @@ class CoordinatorLink : public Uplink {
   Handler* const handler_;
   Clock* const clock_;
   std::vector<Place> places_;
-  size_t asked_ = 0;  // Which of them.
+  size_t asked_ = 0;  // Index of the coordinator to try.
 
   Mutex mutex_;
   CondVar changed_;
   Attachment attachment_ ABSL_GUARDED_BY(mutex_);
   Session* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  int64_t streams_ ABSL_GUARDED_BY(mutex_) = 0;    // So far: the number of the present one, or of the last.
-  bool attached_ ABSL_GUARDED_BY(mutex_) = false;  // The present stream was welcomed.
+  // Number of streams so far, which identifies the current one.
+  int64_t streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool attached_ ABSL_GUARDED_BY(mutex_) = false;  // The current stream was welcomed.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time flush_until_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;

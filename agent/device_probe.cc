@@ -19,7 +19,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kMaxSlots = 1024;  // Above any node; a typing mistake.
+constexpr int kMaxSlots = 1024;  // More than any node has; catches typing errors.
 constexpr int64_t kMostReserved = int64_t{4} << 30;
 
 std::string ReadText(const std::string& path) {
@@ -100,10 +100,10 @@ int ReadGpusOffered(absl::string_view work_dir) {
 
 int CountGpusOnBus(const std::string& devices) {
   int gpus = 0;
-  std::error_code none;  // Machines without PCI have no such directory.
+  std::error_code none;  // Ignored: machines without PCI lack this directory.
   for (const auto& device : std::filesystem::directory_iterator(devices, none)) {
     const std::string directory = device.path().string();
-    // PCI class 03 is of what draws or computes; a bridge between cards (NVSwitch) has another.
+    // PCI class 03 is display and 3D controllers; an NVSwitch bridge has another class.
     gpus += absl::StartsWith(ReadText(directory + "/vendor"), "0x10de") &&
             absl::StartsWith(ReadText(directory + "/class"), "0x03");
   }

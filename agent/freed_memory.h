@@ -1,8 +1,9 @@
-// Whether the memory of a rank's GPU is free again once its processes are gone: the driver gives it back when
-// it comes to it, and a process that escaped (process_tree.h) may hold it. It is free when the card has no
-// more in use than before the launch, as read afterwards.
+// Check that the GPU memory of a rank is free again after its processes are gone. The driver frees memory
+// asynchronously, and a process that escaped the process tree (process_tree.h) may hold some. The memory
+// counts as freed when the GPU has at most kNoise more in use than before the launch, as read after the
+// processes were gone.
 //
-//   FreedMemory(before the launch) -> Gone, once -> Look, until it is settled -> AddTo
+//   FreedMemory(used before the launch) -> Gone, once -> Look, until settled() -> AddTo
 //
 // Thread safety: none.
 #pragma once
@@ -17,32 +18,32 @@
 
 namespace fsdpd {
 
-// In use on a GPU, as read after a time; empty where it was not, or cannot be.
+// Returns the bytes in use on a GPU as read after `since`; empty if they were not read since, or cannot be.
 using ReadUsedBytes = std::function<std::optional<int64_t>(int device, absl::Time since)>;
 
 class FreedMemory {
  public:
-  // For how long a rank that is gone still takes up its slot.
+  // Longest time that a rank keeps its slot after its processes are gone.
   static constexpr absl::Duration kLongest = absl::Seconds(5);
-  // More or less than that is the driver's, or a process of somebody who only looks.
+  // Tolerance for the driver and for short-lived processes of other users, such as nvidia-smi.
   static constexpr int64_t kNoise = int64_t{256} << 20;
 
-  FreedMemory() = default;  // Of no GPU: settled once it is gone.
+  FreedMemory() = default;  // No GPU: settled once the rank is gone.
   FreedMemory(int device, std::optional<int64_t> before) : device_(device), before_(before) {}
 
-  // Its last process is gone, as of `now`.
+  // The last process of the rank is gone as of `now`.
   void Gone(absl::Time now) { gone_ = now; }
   void Look(const ReadUsedBytes& used, absl::Time now);
   bool settled() const { return settled_; }
 
-  // Nothing, where nothing is known of before. REQUIRES: settled.
+  // Adds the result. No-op if the use before the launch is unknown. REQUIRES: settled().
   void AddTo(v1::FreedMemory* told) const;
 
  private:
   int device_ = 0;
   std::optional<int64_t> before_;
   absl::Time gone_ = absl::InfiniteFuture();
-  std::optional<int64_t> more_;  // In use now than before.
+  std::optional<int64_t> more_;  // Increase in use since before the launch.
   bool settled_ = false;
 };
 

@@ -18,13 +18,13 @@ namespace {
 
 using prometheus::MetricFamily;
 
-// For which a card is taken to go on as it did: a step is told of before the next reading.
+// How far the last reading is extrapolated: a step is reported before the next reading.
 constexpr absl::Duration kAhead = absl::Seconds(1);
 
-// Links go down seldom, and to ask takes a call for each.
+// Links rarely fail, and reading them takes one NVML call per link.
 constexpr absl::Duration kLinksPeriod = absl::Seconds(10);
 
-// A thread that was held up for longer does not know what was meanwhile, nor what is.
+// After a longer gap between samples, neither the interval nor the last reading is used.
 constexpr absl::Duration kLongestGap = absl::Seconds(2);
 
 }  // namespace
@@ -67,7 +67,7 @@ absl::Status GpuWatch::Open() {
   return absl::OkStatus();
 }
 
-// A node whose driver tells nothing trains all the same.
+// Training does not depend on NVML: without it, only the series are missing.
 void GpuWatch::Serve() {
   const absl::Status opened = Open();
   if (!opened.ok()) LogWarning("power, clocks and errors of GPUs are not exported: %s", opened.message());
@@ -76,7 +76,7 @@ void GpuWatch::Serve() {
     MutexLock lock(&mutex_);
     if (!ending_) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kPeriod));
   }
-  nvml_.reset();  // While Stop() waits: once it is done, the process may end.
+  nvml_.reset();  // Before `serving_` is cleared: after Stop() returns, the process may exit.
   MutexLock lock(&mutex_);
   serving_ = false;
   changed_.SignalAll();
@@ -107,7 +107,8 @@ void GpuWatch::Sample() {
 }
 
 void GpuWatch::Take(const GpuReading& reading, absl::Time now, Gpu* gpu) {
-  // Between two steps of the card's own counter it stands still, which the card does not.
+  // The energy counter of the GPU is updated less often than it is read. Add only changed values, so that
+  // interpolation is between updates and not flat.
   if (reading.energy_joules.has_value() && reading.energy_joules != gpu->last.energy_joules)
     gpu->totals.joules.Add(now, *reading.energy_joules);
   const absl::Duration since = now - gpu->read_at;
@@ -125,7 +126,7 @@ void GpuWatch::Take(const GpuReading& reading, absl::Time now, Gpu* gpu) {
   gpu->read_at = now;
 }
 
-// Empty: how much energy it took is not known.
+// Empty if the energy is unknown.
 std::optional<v1::StepPower> GpuWatch::PowerOf(const Gpu& gpu, absl::Time begin, absl::Time end) {
   const std::optional<double> joules = gpu.totals.joules.Between(begin, end, kAhead);
   const double seconds = absl::ToDoubleSeconds(end - begin);
@@ -204,7 +205,7 @@ std::optional<int64_t> GpuWatch::UsedBytes(int device, absl::Time since) const {
   return gpus_[device].last.used_bytes;
 }
 
-// Families in order; one without a series is left out.
+// Metric families in a fixed order; families without a series are left out.
 class GpuTable {
  public:
   using Gpu = GpuWatch::Gpu;
@@ -232,13 +233,13 @@ class GpuTable {
   }
 
   static MetricFamily Family(const char* name) { return FamilyOf(AgentMetrics(), name); }
-  // Of the card itself.
+  // Series of the GPU itself.
   void Each(const char* name, Value value) {
     MetricFamily family = Family(name);
     for (size_t i = 0; i < gpus_.size(); ++i) Add(&family, i, value(gpus_[i]));
     Keep(std::move(family));
   }
-  // With who runs there.
+  // Series with the job and rank on the GPU.
   void EachRank(const char* name, Value value) {
     MetricFamily family = Family(name);
     for (size_t i = 0; i < gpus_.size(); ++i) {

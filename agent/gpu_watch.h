@@ -1,13 +1,14 @@
-// What the GPUs of this node's ranks do, by NVML: read ten times a second by a thread of its own, so that
-// neither a rank nor the agent waits for a driver. It gives steps their energy and clock, and /metrics a
-// card's series. Where NVML tells nothing there is no series, rather than a zero; nor is there one of a card
-// whose driver hangs, which would tell what was for ever.
+// Monitor of the GPUs of this node through NVML, sampled ten times per second on its own thread, so that
+// neither a rank nor the agent waits for the driver. It adds energy and clock rate to step reports and
+// exports per-GPU series in /metrics. Values that NVML does not provide have no series, rather than zero. A
+// GPU whose driver hangs has none either: its last values would be exported forever.
 //
 //   make_shared -> Start -> Stop;  Launched, Stepped, Ended and Collect at any time
 //
-// Series are a card's: `device` is as fsdpd_rank_info has it ("cuda:3"). What is asked of a job also has the
-// job and rank that run there, both empty while nobody does. Not so what is counted of the card itself, which
-// goes on whoever uses it.
+// `device` in a series is the label that fsdpd_rank_info has ("cuda:3"). Series about jobs also have the
+// labels of the job and rank on this GPU, both empty while none runs. Counters of the GPU itself do not: they
+// continue across jobs.
+//
 // Thread safety: all methods.
 #pragma once
 
@@ -37,48 +38,47 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
  public:
   static constexpr absl::Duration kPeriod = absl::Milliseconds(100);
 
-  // For how long Stop() waits.
+  // Upper bound of Stop().
   static constexpr absl::Duration kLongestStop = absl::Seconds(1);
 
-  // `clock` outlives it, and the thread that a driver keeps.
+  // `clock` must outlive this object and a sampling thread that is blocked in the driver.
   GpuWatch(std::string node, Clock* clock) : node_(std::move(node)), clock_(clock) {}
 
-  // The thread opens, and samples until Stop(); it logs why there is nothing to read. Once.
+  // Starts the sampling thread, which runs until Stop() and logs why GPUs cannot be read. Call once.
   void Start();
-  // Waits for the thread, but not for a driver that hangs: what hangs there is left behind. Idempotent.
+  // Stops the sampling thread. A thread that is blocked in the driver is abandoned. Idempotent.
   void Stop();
 
-  // What the thread does. Opens the GPUs that CUDA shows this process, which are those of its ranks. Errors:
-  // Nvml::Open's and VisibleGpus'.
+  // Called by the thread; public for tests. Opens the GPUs that CUDA_VISIBLE_DEVICES shows to this process,
+  // which are those of its ranks. Errors: those of Nvml::Open and VisibleGpus.
   absl::Status Open();
-  // One reading of each. REQUIRES: Open() was OK.
+  // Reads each GPU once. REQUIRES: Open() was OK.
   void Sample();
 
-  // The rank has CUDA device `device` from now on.
+  // Assigns CUDA device `device` to the rank.
   void Launched(int device, const RankId& id);
-  // Of CUDA device `device` while a step ran, which its rank reports now: into the report. Nothing where it
-  // is not known.
+  // Adds energy and clock rate of the step that `report` describes. No-op if they are unknown.
   void Stepped(int device, v1::StepReport* report);
-  // What is known of the device itself, and what it did from `begin` to `end`, which are dates. Nothing where
-  // that is not known.
+  // Adds the state of the device, and what it did from `begin` to `end` (wall time). No-op where that is
+  // unknown.
   void Describe(int device, v1::PreflightDevice* described) const;
   void Ran(int device, absl::Time begin, absl::Time end, v1::PreflightDevice* described) const;
-  // The rank of the device has ended; unless another is there already.
+  // Removes the rank from the device, unless another one was assigned since.
   void Ended(int device, const RankId& id);
-  // Memory in use by all processes there, as read after `since` (of the clock's Now()). Empty: it was not.
+  // Memory in use by all processes, as read after `since` (of Clock::Now()). Empty: not read since.
   std::optional<int64_t> UsedBytes(int device, absl::Time since) const;
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
-  // What a card's steps are told from. Clock: cycles.
+  // Running totals from which the energy and clock rate of a step are interpolated.
   struct Totals {
     RunningTotal joules;
     RunningTotal cycles;
     std::array<RunningTotal, kGpuSlowdowns> slow_seconds;
   };
   struct Gpu {
-    int index = 0;  // NVML's.
+    int index = 0;  // NVML index.
     std::optional<int64_t> memory_bytes;
     std::optional<int> nvlinks_up;
     GpuReading last;
@@ -87,9 +87,9 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
     double cycles = 0;
     std::array<double, kGpuSlowdowns> slow_seconds = {};
     std::optional<int64_t> xids;
-    std::optional<RankId> rank;              // That runs there.
-    std::optional<v1::MemoryReport> memory;  // Of that rank.
-    std::optional<v1::StepPower> step;       // The last one that was told.
+    std::optional<RankId> rank;              // Rank on this GPU.
+    std::optional<v1::MemoryReport> memory;  // Latest report of that rank.
+    std::optional<v1::StepPower> step;       // Power of its last step.
   };
 
   void Serve();
@@ -99,13 +99,13 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
 
   const std::string node_;
   Clock* const clock_;
-  std::unique_ptr<Nvml> nvml_;  // The sampling thread's.
+  std::unique_ptr<Nvml> nvml_;  // Used on the sampling thread only.
   mutable Mutex mutex_;
   CondVar changed_;
-  absl::Time links_read_ = absl::InfinitePast();  // The sampling thread's.
+  absl::Time links_read_ = absl::InfinitePast();  // Used on the sampling thread only.
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<Gpu> gpus_ ABSL_GUARDED_BY(mutex_);  // By CUDA device.
+  std::vector<Gpu> gpus_ ABSL_GUARDED_BY(mutex_);  // By CUDA device index.
 
   friend class GpuTable;
 };

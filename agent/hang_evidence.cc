@@ -15,15 +15,16 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kMaxWriters = 16;  // Twice the ranks of a common node.
+constexpr int kMaxWriters = 16;  // Twice the ranks of a typical node.
 
 std::atomic<int>* Writers() {
-  static auto* const writers = new std::atomic<int>(0);  // Of threads that may outlive statics.
+  // Leaked: detached threads may outlive static objects.
+  static auto* const writers = new std::atomic<int>(0);
   return writers;
 }
 
 bool Write(const std::string& path, pid_t pid, const std::string& text) {
-  // Under its name once it is whole.
+  // Renamed when complete, so that readers never see a partial file.
   const std::string begun = path + ".part";
   std::ofstream file(begun, std::ios::binary | std::ios::trunc);
   file << text << std::flush << ThreadsText(pid);

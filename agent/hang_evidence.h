@@ -1,9 +1,10 @@
-// A file beside a rank's log that keeps what can be seen of a rank that stands still: PathOf() of its log,
-// with kEvidenceSuffix in the place of ".log". The newest stillness of an attempt has it.
+// Evidence of a hang: a file next to the log of a rank with what can be observed of it while it makes no
+// progress. Its path is that of the log with kEvidenceSuffix instead of ".log". A later hang of the same
+// attempt overwrites it.
 //
-// What a process shows may not be read in time (thread_stacks.h), so a thread of its own writes the file, and
-// it has copies alone, and ends with the process at the latest. There are few at once; beyond them nothing is
-// written. Who promises the file to others asks first whether it is there: a disk may be full.
+// Reading /proc may block (thread_stacks.h), so a detached thread writes the file; it uses copies only and
+// ends with the process at the latest. The number of these threads is bounded; beyond it no evidence is
+// written. Check that the file exists before referring to it: the disk may be full.
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +21,8 @@ std::string EvidencePath(const std::string& log_path);
 enum class EvidenceState { kBegun, kWritten, kFailed };
 using Evidence = std::shared_ptr<const std::atomic<EvidenceState>>;
 
-// Begins to write `text`, and what the threads of `pid` show. Null when too many are under way, as they are
-// where many ranks cannot be read.
+// Starts to write `text` and the stacks of the threads of `pid`. Null if too many writers are active, which
+// happens when many processes cannot be read.
 Evidence WriteEvidence(const std::string& path, pid_t pid, const std::string& text);
 
 }  // namespace fsdpd

@@ -16,14 +16,14 @@
 namespace fsdpd {
 namespace {
 
-// What is seen of a rank that stands still is kept one look before it is told of: that may end it.
+// Evidence is written one look before the hang is reported: the report may end the attempt.
 constexpr absl::Duration kBeforeTold = absl::Seconds(1);
-constexpr absl::Duration kForEvidence = absl::Seconds(1);  // That what is told waits for the file.
+constexpr absl::Duration kForEvidence = absl::Seconds(1);  // How long the report waits for the evidence file.
 
-// Each look at a tree goes through all of /proc.
+// Reading a process tree scans all of /proc.
 constexpr absl::Duration kStuckLookEvery = absl::Seconds(1);
 
-// A rank without a page trains all the same.
+// Training does not depend on the flight recorder.
 UniqueFd NewFlightRecorder(const RankId& id) {
   const absl::StatusOr<int> page = MakeFlightRecorder();
   if (page.ok()) return UniqueFd(*page);
@@ -46,7 +46,7 @@ absl::Status HostedRank::Start(const v1::RankLaunch& start, const std::string& b
   command.log_fd = log->get();
   flight = NewFlightRecorder(id);
   command.flight_fd = flight.get();
-  // One thread per rank, unless the node's owner knows better: ranks already share the cores.
+  // Ranks share the cores, so one OpenMP thread each, unless the environment of the agent says otherwise.
   if (kind == v1::DEVICE_CPU) command.defaults = {{"OMP_NUM_THREADS", "1"}};
   for (const v1::Variable& variable : start.spec().env())
     command.variables[variable.name()] = variable.value();
@@ -67,7 +67,7 @@ void HostedRank::EndLink(const absl::Status& status) {
   if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status)) {
     last_word = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
     LogError("%s: %s", ToString(id), last_word);
-    process->SignalTree(SIGKILL);  // Before its descriptor closes, at which it would exit by itself.
+    process->SignalTree(SIGKILL);  // Before the socket closes, which would make it exit by itself.
   }
   link.reset();
 }
@@ -100,7 +100,8 @@ std::optional<v1::RankStill> HostedRank::Look(const std::string& evidence_path, 
     evidence = process->WriteEvidence(evidence_path, text);
   }
   if (!soon_told) evidence = nullptr;
-  // What is told first may end the attempt, and names the file: of that nobody hears again.
+  // The first report may end the attempt and is the only one that names the evidence file, so wait a bounded
+  // time for the file.
   const bool begun = evidence != nullptr && *evidence == EvidenceState::kBegun;
   if (begun && stillness->still(now) <= stillness->limit() + kForEvidence) return std::nullopt;
   std::optional<v1::RankStill> news = stillness->News(now);
@@ -135,12 +136,12 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end, std::vector<std::string> 
   exit.set_first_counted_step(first_counted_step);
   if (bad_step.has_value()) *exit.mutable_bad_step() = *bad_step;
   if (fault.has_value()) *exit.mutable_fault() = *fault;
-  // Something in its process ended it: a library that calls exit() must not pass for a job that was trained.
+  // A library called exit(): this must not count as a completed job.
   if (end.exit_code == 0 && end.signal == 0 && !finished && exit.error().empty()) {
     exit.set_error("left with exit code 0 before it had said that it was done");
   }
   const auto line = std::find_if(log_tail.rbegin(), log_tail.rend(), [](const std::string& each) {
-    return !absl::StartsWith(each, "[fsdpd-agent");  // Which says that lines are missing.
+    return !absl::StartsWith(each, "[fsdpd-agent");  // A notice of the agent, such as about missing lines.
   });
   const bool by_itself = end.signal == 0 || end.signal == SIGABRT;
   const bool failed = end.exit_code != 0 || end.signal != 0;

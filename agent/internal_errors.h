@@ -1,6 +1,6 @@
-// Exceptions while the agent handles one rank: Catch logs each with its rank and counts it
+// Exception boundary for work on one rank. Catch logs an exception with the rank and counts it
 // (fsdpd_agent_internal_errors_total), and the agent continues with the other ranks. The caller decides when
-// it asks for the rank's state again.
+// to look at this rank again.
 //
 // Thread safety: all methods, if `count` is thread-safe.
 #pragma once

@@ -23,7 +23,8 @@ struct Directory {
   fs::file_time_type written;
 };
 
-// When a file of the directory was written last, or `written`. A file that goes meanwhile is passed over.
+// Returns the latest write time of the files in `directory`, or `written` if that is later. Skips files that
+// are removed meanwhile.
 fs::file_time_type NewestIn(const fs::path& directory, fs::file_time_type written, bool* any) {
   std::error_code error;
   for (fs::directory_iterator file(directory, error), end; !error && file != end; file.increment(error)) {
@@ -36,8 +37,8 @@ fs::file_time_type NewestIn(const fs::path& directory, fs::file_time_type writte
   return written;
 }
 
-// When something was written there last; nothing for what is no directory of a job's. Steps make it one too:
-// what was written of them after the logs had gone would stay for good.
+// Sets the id and last write time of a job directory; false for other entries. A directory that contains only
+// step records counts too: it would otherwise stay forever if steps were written after its logs were removed.
 bool Look(const fs::directory_entry& entry, Directory* directory) {
   std::error_code error;
   directory->job_id = entry.path().filename().string();
@@ -68,17 +69,17 @@ std::vector<Directory> NewestFirst(const std::string& work_dir) {
   return directories;
 }
 
-// Blocks and not sizes: the front of a log that was dropped is a hole (log_bound.h).
+// Counts allocated blocks, not file sizes: dropped log data is a hole in its file (log_bound.h).
 int64_t BytesOnDisk(const fs::path& path) {
   struct stat facts = {};
   return lstat(path.c_str(), &facts) == 0 ? int64_t{512} * facts.st_blocks : 0;
 }
 
-// Of one attempt: its directory, and its segments of steps (step_records.h).
+// Files of one attempt: its directory and its segments of step records (step_records.h).
 struct AttemptFiles {
   fs::path job;
   int number = 0;
-  bool newest = false;  // Of its job.
+  bool newest = false;  // The newest attempt of its job.
   fs::file_time_type written = fs::file_time_type::min();
   int64_t bytes = 0;
   std::vector<fs::path> paths;
@@ -94,7 +95,7 @@ void AddPath(const fs::directory_entry& entry, AttemptFiles* files) {
     files->bytes += BytesOnDisk(file->path());
 }
 
-// By number.
+// Attempts of a job, by number.
 std::vector<AttemptFiles> AttemptsOf(const fs::path& job) {
   std::map<int, AttemptFiles> by_number;
   for (const fs::path& directory : {job, job / "steps"}) {
@@ -159,7 +160,7 @@ std::vector<std::string> JobDirectories::Prune(fs::file_time_type now) {
     left_.clear();
   }
   const std::vector<Directory> directories = NewestFirst(work_dir_);
-  // After the directories were looked at: what is launched since has a newer one.
+  // Read after the directories, so that a job launched in between is not removed.
   const std::map<std::string, std::set<int>> hosted = hosted_();
   std::vector<std::string> removed;
   std::set<std::string> left;
@@ -169,7 +170,8 @@ std::vector<std::string> JobDirectories::Prune(fs::file_time_type now) {
     const bool old = options_.keep_for != absl::InfiniteDuration() &&
                      now - directory.written > absl::ToChronoNanoseconds(options_.keep_for);
     const bool expires = told || old || kept >= options_.keep_jobs;
-    // Asked again before each removal: those before may have taken minutes, and a job was launched meanwhile.
+    // Read again before each removal: earlier removals may have taken minutes, and the job may have been
+    // launched meanwhile.
     if (!expires || hosted.count(directory.job_id) != 0 || hosted_().count(directory.job_id) != 0) {
       ++kept;
       if (told) left.insert(directory.job_id);
@@ -222,7 +224,7 @@ void JobDirectories::KeepWithinBytes() {
                  failed.message());
       continue;
     }
-    // Those that are empty now.
+    // Removes the directories that are empty now; fails for the others.
     for (const fs::path& directory : {attempt.job / "steps", attempt.job}) fs::remove(directory, error);
     // The directory's age decides which jobs are kept. It stays the age that Look() saw: the newest file was
     // often the log that is gone now.

@@ -1,15 +1,14 @@
-// Directories that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs,
-// steps, traces and evidence of hangs: how many stay, and for how long. The oldest go first, by what was
-// written there last; a job of which something runs here keeps its own whatever its age. One that the
-// coordinator was told to delete is removed immediately. If the rest takes more than max_bytes, the attempts
-// written to least recently are removed, but no attempt that runs and not the newest one of a running job.
-// Their logs and evidence stay recorded (removed_files.h).
+// Retention of job directories in the work directory of the agent (WORK_DIR/JOB, log_keeper.h): logs, step
+// records, traces and hang evidence. Directories are removed oldest first, by their last write; a job that
+// has an attempt on this node keeps its directory at any age. A job that the coordinator deleted is removed
+// immediately. If the rest exceeds max_bytes, the least recently written attempts are removed, except for
+// running attempts and the newest attempt of a running job.
 //
-// A thread of its own removes, so that a slow disk keeps nobody waiting: at its start, every kPruneEvery, and
-// when it is told to. What cannot be removed is a warning, and is tried again. Other files of the work dir,
-// and what is no directory of a job's, stay.
+// A dedicated thread removes files, so that a slow disk blocks no caller: at startup, every kPruneEvery, and
+// after Forget. A directory that cannot be removed is logged and tried again. Other files in the work
+// directory are not touched.
 //
-// Thread safety: all methods. `hosted` is called on that thread and may wait.
+// Thread safety: all methods. `hosted` is called on that thread and may block.
 #pragma once
 
 #include <absl/time/time.h>
@@ -28,21 +27,23 @@ namespace fsdpd {
 
 struct JobDirectoriesOptions {
   int64_t keep_jobs = 1000;
-  absl::Duration keep_for = absl::InfiniteDuration();  // Since something was written there last.
-  int64_t max_bytes = 0;                               // On the disk, of all jobs; 0: no bound.
+  absl::Duration keep_for = absl::InfiniteDuration();  // Since the last write.
+  int64_t max_bytes = 0;                               // Disk usage of all jobs; 0: no limit.
 };
 
 class JobDirectories {
  public:
-  using Hosted = std::function<std::map<std::string, std::set<int>>()>;  // Attempts that run here, by job.
+  using Hosted = std::function<std::map<std::string, std::set<int>>()>;  // Running attempts by job.
 
   static constexpr absl::Duration kPruneEvery = absl::Minutes(10);
 
   JobDirectories(std::string work_dir, JobDirectoriesOptions options, Hosted hosted);
   ~JobDirectories();
 
+  // Removes the directory of the job, as soon as no attempt of it runs here.
   void Forget(const std::string& job_id);
-  // One round, with what it was told to forget; the ids of what was removed. For the thread, and for tests.
+  // Runs one round, including forgotten jobs; returns the ids of removed jobs. Called by the thread and by
+  // tests.
   std::vector<std::string> Prune(std::filesystem::file_time_type now);
 
  private:
@@ -56,7 +57,7 @@ class JobDirectories {
   Mutex mutex_;
   CondVar changed_;
   std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::string> left_ ABSL_GUARDED_BY(mutex_);  // Of those before, for the next round.
+  std::set<std::string> left_ ABSL_GUARDED_BY(mutex_);  // Forgotten jobs of earlier rounds, to try again.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // Last: it uses all of the above.
 };

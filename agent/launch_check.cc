@@ -24,7 +24,8 @@ std::string WhyNoDevices(const v1::Launch& launch, const NodeUse& use) {
   return "";
 }
 
-// Judged at submit too, but by what agents said then; and who may set what is for the node's owner to say.
+// Submit checks this too, but against what agents reported at that time; the owner of the node decides which
+// variables are allowed.
 std::string WhyNoEnv(const v1::JobSpec& spec, const std::set<std::string>& allowed) {
   for (int i = 0; i < spec.env_size(); ++i) {
     const v1::Variable& variable = spec.env(i);

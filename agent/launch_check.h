@@ -1,5 +1,5 @@
-// Whether this node can take a launch: the coordinator decided on what it knew, and the agent knows what is
-// so. Pure.
+// Validation of a launch against the state of this node. The coordinator decided on what it knew at that
+// time, the agent checks the current state. Pure.
 #pragma once
 
 #include <optional>
@@ -14,12 +14,12 @@ namespace fsdpd {
 struct NodeUse {
   v1::Device device = v1::DEVICE_CPU;
   int slots = 1;
-  std::vector<int> devices;           // Of the ranks of which something is left, one each.
-  std::optional<int> newest_attempt;  // Of the launch's job.
+  std::vector<int> devices;           // Device of each rank that still occupies a slot.
+  std::optional<int> newest_attempt;  // Newest attempt of the job of the launch.
   std::set<std::string> allowed_env;  // Patterns of --allow-env (base/rank_env.h).
 };
 
-// Why not, in words; "" when it can.
+// Returns the reason to refuse the launch; "" to accept it.
 std::string WhyRefused(const v1::Launch& launch, const NodeUse& use);
 
 }  // namespace fsdpd

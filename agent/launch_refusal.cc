@@ -9,7 +9,7 @@ namespace fsdpd {
 v1::RankFault FaultOf(const LaunchRefusal& refusal) {
   v1::RankFault fault;
   fault.set_kind(refusal.fault);
-  // The directories that the node's owner allows are the same for the next attempt.
+  // The next attempt would find the same --plugin-dir and --path-root.
   fault.set_permanent(refusal.fault == v1::RankFault::KIND_CONFIGURATION);
   // Another node may resolve the path.
   fault.set_node_only(refusal.fault == v1::RankFault::KIND_DATA);
@@ -28,7 +28,7 @@ LaunchRefusal RefusalOf(const v1::Launch& launch, const NodeUse& use, const std:
     if (!no_plugin.empty()) return {no_plugin, v1::RankFault::KIND_CONFIGURATION};
   }
   const absl::Status paths = CheckPaths(launch.spec(), path_roots);
-  // A path that cannot be followed may be there later, which is not the node's fault.
+  // A path that cannot be resolved now may exist later, so this is not a configuration error.
   return {std::string(paths.message()),
           absl::IsPermissionDenied(paths) ? v1::RankFault::KIND_CONFIGURATION : v1::RankFault::KIND_DATA};
 }

@@ -1,5 +1,5 @@
-// Why this node does not take a launch, with what the reason is the fault of: the node's rank binary and
-// directories, on top of what launch_check.h decides from the launch.
+// Decision whether this node accepts a launch, with the kind of failure to report: checks the rank binary and
+// the paths of the job on this node, in addition to launch_check.h.
 //
 // Thread safety: all functions; they read the file system.
 #pragma once
@@ -14,15 +14,17 @@
 namespace fsdpd {
 
 struct LaunchRefusal {
-  std::string why;  // "": the node takes it.
+  std::string why;  // "": the launch is accepted.
   v1::RankFault::Kind fault = v1::RankFault::KIND_UNSPECIFIED;
-  bool begun = false;  // It was taken, and failed before its ranks ran: its number is not an older one.
+  // The launch was accepted and failed before its ranks ran, so its attempt number is not stale.
+  bool begun = false;
 };
 
-// What the exits of a launch that is refused by a known fault say of it.
+// The fault that the exits of the refused launch carry.
 v1::RankFault FaultOf(const LaunchRefusal& refusal);
 
-// `plugin_dirs`: from which plug-ins are loaded. `path_roots`: below which a job's other paths lie, if any.
+// `plugin_dirs`: directories of allowed plug-ins. `path_roots`: directories that must contain all other paths
+// of the job; empty: no restriction.
 LaunchRefusal RefusalOf(const v1::Launch& launch, const NodeUse& use, const std::string& rank_binary,
                         const std::vector<PathRoot>& plugin_dirs, const std::vector<PathRoot>& path_roots);
 

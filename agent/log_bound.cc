@@ -22,9 +22,9 @@ namespace fsdpd {
 namespace {
 
 constexpr auto kLookInterval = std::chrono::milliseconds(200);
-constexpr int kParts = 8;  // Of the bound, of which one is cut off at once: not each page is a cut.
+constexpr int kParts = 8;  // Each cut frees 1/8 of the limit, so that cuts are rare.
 constexpr int64_t kBlockBytes = 256 << 10;
-constexpr int64_t kStatBlockBytes = 512;  // Of st_blocks.
+constexpr int64_t kStatBlockBytes = 512;  // Unit of st_blocks.
 constexpr int64_t kFarBehind = int64_t{1} << 30;
 
 std::string FrontPath(const std::string& log) { return log + ".front"; }
@@ -40,8 +40,8 @@ absl::Status WriteFront(const std::string& log, const LogFront& front) {
   return ErrnoStatus(path);
 }
 
-// The last line that begins in `from` .. `to`, and how many end before it; `to` itself where that one is as
-// long as what is read at once.
+// Start of the last line that begins in [from.bytes, to], and the number of lines before it. `to` itself if
+// the last line is longer than one block.
 absl::StatusOr<LogFront> FrontAt(int log, LogFront from, int64_t to) {
   std::string block(kBlockBytes, '\0');
   LogFront front = from;
@@ -49,7 +49,7 @@ absl::StatusOr<LogFront> FrontAt(int log, LogFront from, int64_t to) {
     const ssize_t got =
         pread(log, block.data(), static_cast<size_t>(std::min(kBlockBytes, to - begin)), begin);
     if (got < 0) return ErrnoStatus("read");
-    if (got == 0) break;  // Somebody made it shorter.
+    if (got == 0) break;  // The file was truncated meanwhile.
     for (ssize_t i = 0; i < got; ++i) {
       if (block[static_cast<size_t>(i)] != '\n') continue;
       ++front.lines;
@@ -61,8 +61,8 @@ absl::StatusOr<LogFront> FrontAt(int log, LogFront from, int64_t to) {
   return front;
 }
 
-// A hole reads as zeros. A log that is shorter than its hole was truncated; one whose first byte is text was
-// truncated and written again.
+// Whether the log still begins with the hole of [0, bytes). A hole reads as zeros, so a log that begins with
+// text was truncated and written again, and a log shorter than its hole was truncated.
 bool StartsWithHole(const std::string& log, int64_t bytes) {
   const UniqueFd fd(open(log.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts = {};
@@ -78,14 +78,16 @@ UniqueFd OpenLog(const std::string& path) {
 constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 
 absl::Status Cut(const std::string& log, int fd, int64_t to) {
-  // Behind its end it changes nothing, and says whether holes are known here.
+  // Punching a hole far beyond the end changes nothing and tests whether the file system supports holes,
+  // before WriteFront() announces one.
   if (fallocate(fd, kHole, lseek(fd, 0, SEEK_END) + kFarBehind, kBlockBytes) != 0) return ErrnoStatus(log);
   FSDPD_ASSIGN_OR_RETURN(const LogFront front, FrontAt(fd, FrontOf(log), to));
   FSDPD_RETURN_IF_ERROR(WriteFront(log, front));
   return fallocate(fd, kHole, 0, front.bytes) == 0 ? absl::OkStatus() : ErrnoStatus(log);
 }
 
-// The .front file at the path describes another file: new readers do not reach this one.
+// The .front file belongs to the new file at this path, so it is not written: readers cannot open the
+// unlinked file.
 absl::Status CutRemoved(const std::string& log, int fd, int64_t to) {
   return fallocate(fd, kHole, 0, to) == 0 ? absl::OkStatus() : ErrnoStatus(log);
 }
@@ -160,7 +162,7 @@ void LogBound::Look(const std::string& path, const Watched& watched) {
   const bool found = stat(path.c_str(), &there) == 0, gone = !found && errno == ENOENT;
   const bool other = found && (held.st_dev != there.st_dev || held.st_ino != there.st_ino);
   const bool was_removed = std::exchange(log.removed, gone || other);
-  // The logs of a rank that has ended may go with their job.
+  // Logs of a rank that has ended may be removed together with their job.
   if (watched.written && removed_ && (gone || (other && !was_removed))) removed_(path);
   Bound(path, log);
 }

@@ -1,16 +1,20 @@
-// Keeps the logs of ranks within a bound while they are written. A rank holds its file itself, so nothing can
-// be put in the file's place: what is oldest in it is given back to the disk and leaves a hole, and all
-// offsets stay what they were. Where the log begins from then on, a line where there is one, is said by a
-// small file beside it before the hole is made, so whoever has read bytes that LogFront does not pass over
-// has read what was written.
+// Size limit for logs of ranks that are being written. The rank holds the descriptor of its log, so the file
+// cannot be replaced (rotated). Instead, the oldest part is deallocated with a hole (FALLOC_FL_PUNCH_HOLE)
+// and all offsets stay the same:
 //
-// The bound also holds for a log that somebody removes or replaces while its rank writes: the descriptor that
-// is opened by Watch reaches the file without a name, and `removed` is called.
+//   rank-0.log        |<--- hole: front.bytes --->|<--- at most max_bytes --->|
+//   rank-0.log.front  "front.bytes front.lines"
 //
-// A thread looks a few times a second, so that much more than the bound may be there for a moment. On a file
-// system without holes logs grow, which is said once.
+// The .front file names the first remaining line. It is written before the hole is punched, so bytes that
+// were read at or after FrontOf() are what the rank wrote.
 //
-//   Watch when a rank begins to write, Unwatch when nobody can write any more
+// The limit also applies if someone removes or replaces a log while its rank writes: the descriptor opened by
+// Watch still reaches the unlinked file, and `removed` is called.
+//
+// A thread checks the sizes a few times per second, so a log may exceed the limit briefly. On file systems
+// without holes logs grow; this is logged once.
+//
+//   Watch when a rank begins to write, Unwatch when no process can write any more
 //
 // Thread safety: all methods.
 #pragma once
@@ -29,38 +33,39 @@
 
 namespace fsdpd {
 
-// Of a rank's log of an attempt, where nobody says otherwise: a day of a rank that writes 3 KB a second.
+// Default limit for the log of a rank in one attempt: one day at 3 KB/s.
 constexpr int64_t kMaxLogBytes = int64_t{256} << 20;
 
 struct LogFront {
-  int64_t bytes = 0;  // Before the log's first line that is still there.
+  int64_t bytes = 0;  // Offset of the first remaining line.
+  // Number of dropped lines.
   int64_t lines = 0;
 };
 
-// Zero after somebody else truncated the log (logrotate, a plug-in): its writer starts again at offset 0,
-// where no hole is.
+// Position of the first remaining line. Zero if the log was truncated by others (logrotate, a plug-in): its
+// writer then starts at offset 0, before the hole.
 LogFront FrontOf(const std::string& log);
 
 class LogBound {
  public:
-  // `removed` is called on the thread of this object, with the path of a watched log: once when another file
-  // is there, and in each look while none is.
+  // `removed` is called on the thread of this object with the path of a watched log: once if another file has
+  // taken its place, and at every check while no file is there.
   explicit LogBound(int64_t max_bytes, std::function<void(const std::string&)> removed = nullptr);
   ~LogBound();
 
   void Watch(const std::string& log);
-  void Unwatch(const std::string& log);  // It is looked at once more.
+  void Unwatch(const std::string& log);  // The log is checked one last time.
 
-  // "[fsdpd-agent: ...]", of what a reader misses. Lines: -1 where they were not counted.
+  // The notice "[fsdpd-agent: ...]" about data that a reader missed. `lines`: -1 if they were not counted.
   std::string Notice(int64_t bytes, int64_t lines) const;
 
  private:
   struct Log {
-    UniqueFd fd;           // Invalid until the file can be opened.
-    bool removed = false;  // The path leads to another file, or to none.
+    UniqueFd fd;           // Invalid until the file was opened.
+    bool removed = false;  // The path is missing or leads to another file.
   };
   struct Watched {
-    std::shared_ptr<Log> log;  // The thread's own, once it is watched.
+    std::shared_ptr<Log> log;  // Used on the thread only, once it is watched.
     bool written = true;
   };
 
@@ -70,8 +75,8 @@ class LogBound {
 
   const int64_t max_bytes_;
   const std::function<void(const std::string&)> removed_;
-  // The thread's own.
-  bool told_ = false;  // That something cannot be cut.
+  // Used on the thread only: a failure was logged.
+  bool told_ = false;
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

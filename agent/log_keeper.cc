@@ -31,9 +31,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kReadBytes = 256 << 10;  // One message's worth; well under kMaxRpcBytes when escaped.
-// Of a log as it was read: its first bytes tell what is still the same after a truncation, those before the
-// offset whether it has outgrown the offset since.
+constexpr int64_t kReadBytes = 256 << 10;  // One message; well below kMaxRpcBytes even when escaped.
+// Content remembered of a log: its first bytes, to find what is unchanged after a truncation, and the bytes
+// before the offset, to detect that it was truncated and has since grown beyond the offset.
 constexpr size_t kHeadBytes = 4 << 10, kLastBytes = 64;
 constexpr auto kFollowInterval = std::chrono::milliseconds(100);
 
@@ -42,7 +42,7 @@ int64_t SizeOf(int fd) {
   return fstat(fd, &facts) == 0 ? facts.st_size : 0;
 }
 
-// At most `size` bytes; fewer at the end of the file, or where it cannot be read.
+// Reads up to `size` bytes; fewer at the end of the file or after an error.
 std::string BytesAt(int fd, int64_t begin, size_t size) {
   std::string bytes(size, '\0');
   const ssize_t got = pread(fd, bytes.data(), size, begin);
@@ -54,7 +54,7 @@ std::string AttemptDirectory(const std::string& work_dir, const AttemptId& id) {
   return absl::StrCat(work_dir, "/", id.job_id, "/attempt-", id.attempt);
 }
 
-// As the holder of a work directory's lock has written it there.
+// The process that holds the lock, as it has written into the lock file.
 std::string HolderOf(int lock) {
   char text[16] = {};
   int pid = 0;
@@ -62,10 +62,10 @@ std::string HolderOf(int lock) {
   return absl::StrCat("pid ", pid);
 }
 
-// The rank that an ask is for; -1: all of its attempt.
+// The rank of the request; -1: all ranks of its attempt.
 RankId IdOf(const v1::ReadLogs& ask) { return {{ask.job_id(), ask.attempt()}, ask.rank()}; }
 
-// The names of what is in `directory`; none when there is no such directory.
+// Names of the entries of `directory`; empty if it does not exist.
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   return names;
 }
 
-// The ranks that have a file rank-R`suffix` in `directory`, in order.
+// Ranks with a file rank-R`suffix` in `directory`, ascending.
 absl::StatusOr<std::vector<int>> RanksIn(const std::string& directory, absl::string_view suffix) {
   FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
   std::vector<int> ranks;
@@ -98,7 +98,7 @@ struct TraceOf {
   int rank = 0;
 };
 
-// The traces in `directory`, by step.
+// Traces in `directory`, by step and rank.
 absl::StatusOr<std::vector<TraceOf>> TracesIn(const std::string& directory) {
   FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
   std::vector<TraceOf> traces;
@@ -118,20 +118,20 @@ struct LogKeeper::LogFile {
   struct Waiting {
     std::string line;
     bool notice = false;
-    int64_t step = 0;  // Of a record of a step.
+    int64_t step = 0;  // Step of a step record.
   };
   RankId id;
-  int64_t step = 0;  // Of a trace; 0: it is a log.
+  int64_t step = 0;  // Step of a trace; 0 for a log.
   std::string path;
-  UniqueFd fd;  // Of what was written whole only while it is read.
+  UniqueFd fd;  // Opened only while reading, for files that were written completely.
   int64_t offset = 0;
-  std::string head;  // The first bytes of a log, as far as it was read.
-  std::string last;  // Those before `offset`.
+  std::string head;  // First bytes of the log, up to kHeadBytes of what was read.
+  std::string last;  // Last bytes before `offset`.
   LineSplitter splitter;
-  std::deque<Waiting> lines;  // Of one read, not sent yet.
-  int64_t taken = 0;          // Lines before `offset`; -1: it was not read from the beginning.
-  bool told_of_loss = false;  // That lines are lost from here on; once is enough.
-  bool finished = false;      // Nothing more is to be read.
+  std::deque<Waiting> lines;  // Read but not sent.
+  int64_t taken = 0;          // Lines before `offset`; -1 if not read from the beginning.
+  bool told_of_loss = false;  // A loss notice was sent for the current loss.
+  bool finished = false;      // No more to read.
 
   void Pass(absl::string_view bytes) {
     if (static_cast<int64_t>(head.size()) == offset)
@@ -148,15 +148,16 @@ struct LogKeeper::LogFile {
 
 struct LogKeeper::Request {
   v1::ReadLogs ask;
-  int64_t credit = 0;  // Of bytes that may be sent, where the ask has a window.
-  size_t first = 0;    // The file that the next turn begins with: after the one that used up the credit.
+  int64_t credit = 0;  // Bytes that may be sent, for a request with a window.
+  size_t first = 0;    // Index of the file to serve first: the one after that which used up the credit.
   bool progress = false;
   std::vector<LogFile> files;
 
   bool has_window() const { return ask.window_bytes() > 0; }
   bool of_whole_files() const { return ask.has_traces() || ask.evidence(); }
   bool may_send() const { return !has_window() || credit > 0; }
-  // About what may be sent: what its reader does not take stays in the file. A line fits in.
+  // How much to read at once. With a window, about its size, and at least one line: data that is not taken
+  // stays in the file.
   size_t ReadBytes() const {
     if (!has_window()) return kReadBytes;
     return static_cast<size_t>(std::clamp<int64_t>(credit, kMaxLogLineBytes, kReadBytes));
@@ -189,7 +190,8 @@ absl::StatusOr<UniqueFd> LogKeeper::Prepare(const std::string& work_dir) {
     return absl::PermissionDeniedError(absl::StrCat("cannot make ", work_dir, ": ", error.message()));
   const std::string path = absl::StrCat(work_dir, "/LOCK");
   UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  const std::string probe = absl::StrCat(work_dir, "/.write-probe");  // The lock may be there already.
+  // LOCK may exist, so opening it does not prove that files can be created.
+  const std::string probe = absl::StrCat(work_dir, "/.write-probe");
   const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!lock.valid() || !fd.valid())
     return absl::PermissionDeniedError(absl::StrCat("cannot write in ", ErrnoText(work_dir)));
@@ -200,7 +202,7 @@ absl::StatusOr<UniqueFd> LogKeeper::Prepare(const std::string& work_dir) {
                                                       ", keeps its ranks' logs in ", work_dir,
                                                       ": give this one another --work-dir"));
   }
-  // For people; the lock is the kernel's. A full disk leaves it out.
+  // The pid is for the error message only; the lock is held in the kernel. A full disk omits it.
   const std::string pid = absl::StrCat(getpid(), "\n");
   if (ftruncate(lock.get(), 0) != 0 ||
       pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
@@ -227,7 +229,7 @@ void LogKeeper::AddNotice(const RankId& id, const std::string& words) {
 
 absl::StatusOr<UniqueFd> LogKeeper::OpenForRank(const RankId& id) {
   const std::string path = PathOf(id);
-  std::error_code ignored;  // The open that follows says it better.
+  std::error_code ignored;  // Ignored: open() reports a better error.
   std::filesystem::create_directories(AttemptDirectory(work_dir_, id.of), ignored);
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd.valid()) LogWarning("nothing that %s logs is kept: %s", ToString(id), ErrnoText(path));
@@ -337,7 +339,9 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
     if (ask.tail_lines() > 0) {
       const int64_t size = SizeOf(file.fd.get()), front = FrontOf(file.path).bytes;
       file.offset = TailOffset(file.fd.get(), size, ask.tail_lines(), size - front);
-      if (file.offset == front) file.offset = 0;  // There may be fewer than were asked for, which is told.
+      // Fewer lines than requested may remain; start at 0, so that the reader gets the notice about dropped
+      // ones.
+      if (file.offset == front) file.offset = 0;
       if (file.offset > 0) file.taken = -1;
       file.head = BytesAt(file.fd.get(), 0, std::min<size_t>(kHeadBytes, file.offset));
     }
@@ -349,23 +353,7 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
   return absl::NotFoundError(absl::StrCat("this node has no log of ", who));
 }
 
-// A notice in place of each file that was asked for and removed.
-void LogKeeper::AddRemoved(Request* request, absl::string_view what, absl::string_view suffix) const {
-  const v1::ReadLogs& ask = request->ask;
-  const AttemptId attempt{ask.job_id(), ask.attempt()};
-  for (const int rank : RanksRemoved(work_dir_, attempt, suffix)) {
-    const auto is_of_rank = [rank](const LogFile& file) { return file.id.rank == rank; };
-    if (ask.rank() >= 0 && ask.rank() != rank) continue;
-    if (std::any_of(request->files.begin(), request->files.end(), is_of_rank)) continue;
-    LogFile file;
-    file.id = {attempt, rank};
-    file.finished = true;
-    file.lines.push_back({RemovalNotice(what, file.id), /*notice=*/true});
-    request->files.push_back(std::move(file));
-  }
-}
-
-// Of what the ask names, which was written whole: nothing more comes to these files.
+// Finds the requested traces. They were written completely, so nothing is appended.
 absl::Status LogKeeper::FindTraces(Request* request) const {
   const v1::ReadLogs& ask = request->ask;
   const AttemptId attempt{ask.job_id(), ask.attempt()};
@@ -384,7 +372,7 @@ absl::Status LogKeeper::FindTraces(Request* request) const {
   return absl::NotFoundError(absl::StrCat("this node has no such trace of ", ToString(attempt)));
 }
 
-// Each has its name once it is whole, and another file has it when its rank stands still again.
+// Finds hang evidence. Each file is renamed when complete and replaced by a later hang.
 absl::Status LogKeeper::FindEvidence(Request* request) const {
   const v1::ReadLogs& ask = request->ask;
   const AttemptId attempt{ask.job_id(), ask.attempt()};
@@ -403,7 +391,7 @@ absl::Status LogKeeper::FindEvidence(Request* request) const {
       absl::StrCat("this node keeps nothing of a rank of ", ToString(attempt), " that stood still"));
 }
 
-// A page of them, read at once: it fits in memory.
+// Reads one page of step records, which fits in memory.
 absl::Status LogKeeper::FindSteps(Request* request) const {
   const v1::ReadLogs& ask = request->ask;
   if (steps_ == nullptr) return absl::NotFoundError("this node keeps no steps");
@@ -418,11 +406,12 @@ absl::Status LogKeeper::FindSteps(Request* request) const {
   return absl::OkStatus();
 }
 
-// Of a trace or evidence, the next bytes; its descriptor is held while there are more.
+// Reads the next bytes of a trace or evidence file, which stays open while there are more.
 absl::Status LogKeeper::ReadWhole(Request* request, LogFile* file) {
   if (file->finished || !file->lines.empty()) return absl::OkStatus();
   if (!file->fd.valid()) file->fd = UniqueFd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  // It was there when the request began: not to be taken for a node that has none.
+  // The file existed when the request began, so this is not NOT_FOUND, which would mean that the node never
+  // had it.
   if (!file->fd.valid()) return absl::UnavailableError(ErrnoText(absl::StrCat("cannot read ", file->path)));
   std::string bytes(request->ReadBytes(), '\0');
   const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
@@ -438,7 +427,8 @@ absl::Status LogKeeper::ReadWhole(Request* request, LogFile* file) {
   return absl::OkStatus();
 }
 
-// Where lines are gone, a word on them in their place; behind them it goes on. False where none are.
+// If the lines at `offset` were dropped, adds a notice and moves on to the first remaining line. False if
+// none were dropped.
 bool LogKeeper::PassGap(LogFile* file) const {
   const LogFront front = FrontOf(file->path);
   if (file->offset >= front.bytes) return false;
@@ -453,18 +443,19 @@ bool LogKeeper::PassGap(LogFile* file) const {
   return true;
 }
 
-// The log was truncated, and has grown beyond what was read of it since: other bytes are before the offset.
+// Whether the log was truncated and has grown beyond `offset` again: the bytes before `offset` differ.
 bool LogKeeper::WasRewritten(const LogFile& file) {
   const int64_t begin = file.offset - static_cast<int64_t>(file.last.size());
   const std::string bytes = BytesAt(file.fd.get(), begin, file.last.size());
   if (bytes == file.last) return false;
-  // What was dropped reads as zeros.
+  // Dropped bytes read as zeros; compare only the others.
   const size_t dropped = std::clamp<int64_t>(FrontOf(file.path).bytes - begin, 0, bytes.size());
   return bytes.substr(dropped) != file.last.substr(dropped);
 }
 
-// The log was truncated. What is still the same at its beginning was delivered before; its rank may have
-// written behind that already, in the middle of a line or with a line that begins as another did.
+// Restarts reading after a truncation. The unchanged beginning was delivered before; the rank may already
+// have appended to it, in the middle of a line or with a line that begins like an earlier one, so only whole
+// lines of it count as delivered.
 void LogKeeper::StartAgain(LogFile* file) {
   std::vector<std::string> torn;
   file->splitter.Finish(&torn);
@@ -480,15 +471,16 @@ void LogKeeper::StartAgain(LogFile* file) {
   file->last.clear();
 }
 
-// What the file has next, when nothing of it waits any more; and a word on what is lost, after its end.
+// Reads the next data of a log once all earlier lines were sent; at its end, adds a notice if lines are being
+// lost.
 absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   if (file->finished || !file->lines.empty()) return absl::OkStatus();
-  // Asked before the read: a rank that ends in between has written all that this read or the next one finds.
+  // Before the read: if the rank ends in between, this read or the next one finds all it wrote.
   const bool live = IsLive(file->id);
   std::string bytes(request->ReadBytes(), '\0');
   const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
   if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
-  // Asked after the read: what was dropped before it ended is known by now.
+  // After the read: data that was dropped before it ended is known by now.
   if (got > 0 && PassGap(file)) {
     request->progress = true;
     return absl::OkStatus();
@@ -513,7 +505,7 @@ absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   return absl::OkStatus();
 }
 
-// One message of what waits, as far as the window reaches. Empty when nothing may be sent.
+// Builds one message of the waiting lines, up to the window. Empty if nothing may be sent.
 v1::LogLines LogKeeper::NextLines(Request* request, LogFile* file) {
   v1::LogLines message;
   message.set_request(request->ask.request());
@@ -531,8 +523,8 @@ v1::LogLines LogKeeper::NextLines(Request* request, LogFile* file) {
   return message;
 }
 
-// Delivers what there is and the window allows, at most one message per file. False when the stream has gone;
-// `*done` when nothing more will come.
+// Delivers what is available within the window, at most one message per file. False if the stream has ended;
+// sets `*done` if no more data will come.
 bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
   request->progress = *done = false;
   const size_t files = request->files.size(), first = request->first;
@@ -571,7 +563,7 @@ absl::Status LogKeeper::Begin(const v1::ReadLogs& ask, int64_t drops) {
     FSDPD_ASSIGN_OR_RETURN(opened, Open(ask));
   }
   MutexLock lock(&mutex_);
-  if (drops != drops_) return absl::OkStatus();  // Its asker has gone while it was opened.
+  if (drops != drops_) return absl::OkStatus();  // The stream was lost while the files were opened.
   requests_.erase(ask.request());
   if (opened == nullptr) return absl::OkStatus();
   if (requests_.size() >= kMaxNodeReaders) {
@@ -582,7 +574,7 @@ absl::Status LogKeeper::Begin(const v1::ReadLogs& ask, int64_t drops) {
   return absl::OkStatus();
 }
 
-// Takes in what was asked since the last turn; false when it is time to stop.
+// Starts the requests and applies the grants that arrived since the last turn; false if it is time to stop.
 bool LogKeeper::Admit(bool idle) {
   std::vector<v1::ReadLogs> asked;
   int64_t drops = 0;

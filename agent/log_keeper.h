@@ -1,25 +1,24 @@
-// Logs of the ranks of this node: WORK_DIR/JOB_ID/attempt-N/rank-R.log. It owns where they are, and reading
-// them back: a failure's tail, from the beginning, the last lines, and following what is still written.
-// Traces that ranks wrote beside them (base/trace_file.h) and evidence of hangs (hang_evidence.h) are read
-// back in the same way, one file after the other, and so is what is kept of a job's steps (step_records.h).
+// Logs of the ranks on this node: WORK_DIR/JOB_ID/attempt-N/rank-R.log. It owns their paths and reading them:
+// the tail for a failure report, whole logs, the last lines, and following a log that is being written.
+// Traces (base/trace_file.h), hang evidence (hang_evidence.h) and step records (step_records.h) are read with
+// the same requests, one file after the other.
 //
-// Ranks write to their files themselves, so that neither a slow reader nor a dead agent stands in their way
-// and no line is lost between them. A disk that is full or broken costs log lines, never a rank, and readers
-// are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null. Of a file that outgrows
-// its bound the beginning is dropped (log_bound.h): a reader who is not past it is told how much, and goes on
-// behind. After somebody truncates a log, readers get a notice, and then what is new in it: of a part that is
-// still there more than its first 4 KiB are delivered again. A notice replaces a log or
-// evidence that was removed to stay within --work-mib (removed_files.h).
+// Ranks write to their log files directly, so neither a slow reader nor a crashed agent blocks them or loses
+// a line. A full or broken disk costs log lines, never a rank, and readers get a notice (log_loss.h): if the
+// log cannot be opened, the rank writes to /dev/null. The beginning of a log that exceeds its limit is
+// dropped (log_bound.h); a reader that has not passed it gets a notice with the amount and continues after
+// it. After a truncation by others, readers get a notice and then the new content; beyond its first 4 KiB,
+// unchanged content is delivered again.
 //
-//   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
-//   Read answers through `deliver`, on a thread of the keeper's own, and Grant lets one with a window go on;
-//   DropAll when the asker has gone: nothing that was asked before it begins after it.
+//   OpenForRank at launch, RankEnded when no process can write any more, which ends a follow.
+//   Read answers through `deliver` on a thread of this object. Grant extends the window of a request.
+//   DropAll when the stream is lost: requests from before it are not served after it.
 //
-// An ask with a window is answered as far as that reaches, and goes on with each grant of more, its ranks in
-// turn: what its reader has not taken stays in the files. A file that cannot be read ends the request, with
-// the reason.
+// A request with a window is served until the window is used up and continues with each Grant, with its ranks
+// in turn; data that its reader has not taken stays in the files. A file that cannot be read ends the request
+// with an error.
 //
-// Thread safety: all methods. `deliver` may block and returns false when the stream has gone, which ends the
+// Thread safety: all methods. `deliver` may block, and returns false if the stream has ended, which ends the
 // request.
 #pragma once
 
@@ -52,15 +51,16 @@ class LogKeeper : public RankLogs {
  public:
   using Deliver = std::function<bool(v1::LogLines)>;
 
-  // `lost` gets the time in which logs were lost, as it passes. `steps`: null where none are recorded.
+  // `lost` is called with the time in which logs were lost, as it passes. `steps`: null if steps are not
+  // recorded.
   LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost = nullptr,
             StepRecords* steps = nullptr, int64_t max_log_bytes = kMaxLogBytes,
             InternalErrors errors = InternalErrors());
   ~LogKeeper() override;  // Ends all requests.
 
-  // Creates the work directory, proves that it can be written, and takes it for this process for as long as
-  // what it returns lives: two agents would write the same logs, and read each other's. FAILED_PRECONDITION
-  // names the process that has it.
+  // Creates the work directory, checks that it is writable, and locks it for as long as the returned
+  // descriptor is open: two agents would write to the same logs. FAILED_PRECONDITION names the process that
+  // holds the lock.
   static absl::StatusOr<UniqueFd> Prepare(const std::string& work_dir);
 
   std::string PathOf(const RankId& id) const override;
@@ -71,12 +71,12 @@ class LogKeeper : public RankLogs {
   std::vector<std::string> Tail(const RankId& id, int lines) const override;
 
   void Read(const v1::ReadLogs& ask);
-  void Grant(const v1::LogGrant& grant);  // For a request that has ended it is nothing.
+  void Grant(const v1::LogGrant& grant);  // No-op for a request that has ended.
   void DropAll();
 
  private:
-  struct LogFile;  // What was read of one rank's log.
-  struct Request;  // What one ReadLogs has read so far.
+  struct LogFile;  // Read state of one file.
+  struct Request;  // Read state of one ReadLogs request.
 
   void Serve();
   bool Admit(bool idle);
@@ -108,7 +108,8 @@ class LogKeeper : public RankLogs {
   std::set<RankId> live_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ReadLogs> asked_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LogGrant> granted_ ABSL_GUARDED_BY(mutex_);
-  int64_t drops_ ABSL_GUARDED_BY(mutex_) = 0;  // Of DropAll(): an ask of before one begins nothing.
+  // Calls of DropAll(): requests from before one are not started.
+  int64_t drops_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, std::shared_ptr<Request>> requests_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // Last: it uses all of the above.
 };

@@ -18,8 +18,8 @@ namespace {
 constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD.
 constexpr int64_t kBlockBytes = 64 << 10;
 
-// Bytes of the UTF-8 character at the front of `bytes`, or 0 when it is invalid: overlong forms, surrogates
-// and what lies beyond U+10FFFF included, as protobuf refuses them too.
+// Length of the UTF-8 character at the front of `bytes`; 0 if invalid. Like protobuf, it rejects overlong
+// forms, surrogates and code points above U+10FFFF.
 size_t CharacterBytes(absl::string_view bytes) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const unsigned char lead = at(0);
@@ -81,15 +81,15 @@ std::string LineSplitter::TakeLine() {
 }
 
 int64_t TailOffset(int fd, int64_t size, int lines, int64_t max_bytes) {
-  // max_bytes is negative where the log was truncated after its front was read.
+  // max_bytes is negative if the log was truncated after its front was read.
   const int64_t first = size - std::clamp<int64_t>(max_bytes, 0, size);
   std::string block(kBlockBytes, '\0');
   for (int64_t end = size; end > first;) {
     const int64_t begin = std::max(first, end - kBlockBytes);
     const ssize_t got = pread(fd, block.data(), static_cast<size_t>(end - begin), begin);
-    if (got < end - begin) return begin;  // It shrank or cannot be read; the reader will see the same.
+    if (got < end - begin) return begin;  // Truncated or unreadable; the reader will find out too.
     for (int64_t i = end - 1; i >= begin; --i) {
-      // The line end that closes the file opens no further line.
+      // A line end at the end of the file starts no further line.
       if (block[static_cast<size_t>(i - begin)] == '\n' && i + 1 < size && --lines == 0) return i + 1;
     }
     end = begin;

@@ -22,14 +22,15 @@ constexpr auto kLookInterval = std::chrono::seconds(1);
 constexpr char kRemovedNotice[] =
     "the log file was removed or replaced while the rank wrote to it; its earlier lines are gone, and its "
     "output is lost until its next attempt";
-constexpr size_t kPageBytes = 4096;  // What a log's next block takes.
-constexpr size_t kMaxGaps = 4096;    // Logs that get a line about it; more in one loss are a crash loop's.
+constexpr size_t kPageBytes = 4096;  // Like the next block of a log.
+// Limit of logs that get a notice; more in one loss come from a crash loop.
+constexpr size_t kMaxGaps = 4096;
 
-// What a write to the directory's disk fails with; 0 when it takes a page.
+// Writes a page to the disk of the work directory; returns the errno, 0 if it succeeded.
 int TryDisk(const std::string& work_dir) {
   const std::string path = work_dir + "/.write-probe";
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  // That this process has no descriptor or memory left says nothing of the disk that ranks write to.
+  // If this process lacks descriptors or memory, the disk may still accept writes of ranks.
   const bool own_want = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
   if (!fd.valid()) return own_want ? 0 : errno;
   const std::string page(kPageBytes, '\0');
@@ -74,7 +75,7 @@ void LogLoss::Removed(const std::string& log) {
     if (removed_.insert(log).second)
       LogWarning("a rank's log was removed or replaced, its output is lost path=%s", log);
   }
-  // The whole directory may be gone. A disk that does not take the file is tried again in the next look.
+  // The whole directory may have been removed. If the notice cannot be written, the next check tries again.
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(log).parent_path(), ignored);
   AppendNotice(log, kRemovedNotice).IgnoreError();
@@ -89,7 +90,8 @@ void LogLoss::Run() {
   while (AwaitNextLook()) Look();
 }
 
-// False when it is time to end. Without ranks there is nothing to lose, and an idle node's disk sleeps.
+// Waits for the next check; false if it is time to stop. Without ranks the disk is not touched, so that idle
+// nodes let it sleep.
 bool LogLoss::AwaitNextLook() {
   MutexLock lock(&mutex_);
   if (!stopping_ && !watched_.empty()) changed_.WaitFor(&mutex_, kLookInterval);

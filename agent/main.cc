@@ -1,5 +1,5 @@
-// fsdpd-agent: hosts the ranks of one node. Exit 0 after SIGTERM or SIGINT and a clean stop, 1 for what the
-// machine or the coordinator refuses, 2 for a wrong command line.
+// fsdpd-agent: hosts the ranks of one node. Exit status: --stopped-exit-code (0) after SIGTERM or SIGINT and
+// a clean stop, 1 if the machine or the coordinator rejects it, 2 for invalid flags.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/time/time.h>
@@ -48,8 +48,8 @@ namespace fsdpd {
 namespace {
 
 constexpr int kRuntimeError = 1;
-// A process in uninterruptible sleep outlives SIGKILL; the agent does not wait for it for ever.
-constexpr absl::Duration kStopLimit = absl::Seconds(30);  // After the grace.
+// A process in uninterruptible sleep survives SIGKILL; limits how long the agent waits for it.
+constexpr absl::Duration kStopLimit = absl::Seconds(30);  // After the grace period.
 constexpr int kStopPollMs = 20;
 
 struct Flags {
@@ -67,7 +67,7 @@ struct Flags {
   bool insecure = false;
 };
 
-// Checks say what is wrong, or "".
+// Validators for CLI11: the error, or "".
 std::string CheckListen(const std::string& address) {
   return std::string(ParseHostPort(address).status().message());
 }
@@ -112,7 +112,7 @@ std::string CheckLabel(const std::string& text) {
 
 std::string CheckDomain(const std::string& name) { return std::string(CheckLabelValue(name).message()); }
 
-// What the labels are together; what is wrong with that, or "".
+// Parses all labels; returns the error, or "".
 std::string TakeLabels(const std::vector<std::string>& texts, std::map<std::string, std::string>* labels) {
   for (const std::string& text : texts) {
     const std::string key = text.substr(0, text.find('='));
@@ -127,7 +127,7 @@ std::string CheckDirectory(const std::string& dir) {
   return std::string(ResolvePathRoot(dir).status().message());
 }
 
-// "" when the host's name cannot be read.
+// The host name as a node name; "" if it cannot be read.
 std::string DefaultNode() {
   char name[HOST_NAME_MAX + 1] = {};
   return gethostname(name, sizeof name - 1) == 0 ? NodeNameOf(name) : "";
@@ -146,7 +146,7 @@ void DeclareSecurity(CLI::App* app, Flags* flags) {
   file("--tls-key", &tls.key, "Key of --tls-cert; these three are read again when the agent connects");
 }
 
-// What the flags lack together, or "".
+// Checks the combination of security flags; returns the error, or "".
 std::string WhyNotSecure(const Flags& flags) {
   const TlsFiles& tls = flags.agent.tls;
   if (flags.insecure) {
@@ -167,7 +167,8 @@ std::string WhyNotSecure(const Flags& flags) {
   return "";
 }
 
-// Before anybody is asked: what the coordinator would refuse, with the reason that it would give.
+// Checks the certificate of this node before connecting, with the same error that the coordinator would
+// return.
 absl::Status CheckCertificate(const AgentOptions& options) {
   if (!options.tls.given()) return absl::OkStatus();
   FSDPD_ASSIGN_OR_RETURN(const TlsIdentity own, ReadTlsFiles(options.tls, Clock::Real()->Wall()));
@@ -176,7 +177,7 @@ absl::Status CheckCertificate(const AgentOptions& options) {
   return absl::PermissionDeniedError(absl::StrCat(options.tls.certificate, ": ", named.message()));
 }
 
-// What jobs choose nodes by, and are placed by.
+// Flags for job placement.
 void DeclarePlace(CLI::App* app, Flags* flags) {
   app->add_option("--label", flags->labels,
                   "What jobs choose this node by (resources.node_selector), as Kubernetes has labels; may be "
@@ -193,7 +194,7 @@ void DeclarePlace(CLI::App* app, Flags* flags) {
       ->type_name("NAME");
 }
 
-// What jobs may do here besides computing.
+// Flags for what jobs may do on this node, other than compute.
 void DeclarePermissions(CLI::App* app, Flags* flags) {
   app->add_option("--allow-env", flags->agent.allowed_env,
                   "Allow jobs to set a variable that is refused by default (" + CheckedEnvPrefixes() +
@@ -291,7 +292,7 @@ std::string DefaultRankBinary() {
   return (directory.parent_path() / "fsdp" / "fsdpd-rank").string();
 }
 
-// Readers never see half of it.
+// Writes a file atomically: readers never see partial content.
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string half = path + ".tmp";
   std::ofstream file(half);
@@ -303,8 +304,8 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   return failed;
 }
 
-// For the next start. Called once the work dir is this agent's alone; a disk that takes nothing costs that
-// start its check, and no rank.
+// Stores the number of GPUs for the next start. Called when this agent holds the lock of the work directory.
+// If it cannot be written, the next start skips its check.
 void RememberGpus(const Flags& flags, const DeviceOffer& offer, const MachineFacts& machine) {
   const int gpus = offer.device == v1::DEVICE_CUDA ? offer.slots : 0;
   if (gpus == 0 && machine.gpus_on_bus > 0 && flags.device == "auto") {
@@ -326,7 +327,7 @@ int FailOfFile(const std::vector<FileFlag>& files, const absl::Status& status) {
   return IsWrongPath(files, status) ? kUsageError : kRuntimeError;
 }
 
-// Waits for a signal, or for a refusal. The signal; 0 for a refusal, and when the time is over.
+// Waits for a signal or a refusal. Returns the signal; 0 for a refusal or a timeout.
 int AwaitSignal(int signals, int refusal, int timeout_ms) {
   pollfd fds[] = {{signals, POLLIN, 0}, {refusal, POLLIN, 0}};
   int ready = 0;
@@ -340,9 +341,9 @@ int AwaitSignal(int signals, int refusal, int timeout_ms) {
   return static_cast<int>(info.ssi_signo);
 }
 
-// Somebody at a terminal who interrupts again waits for nothing. A second SIGTERM changes nothing: Slurm
-// sends one more when the time is over, as hooks beside a kubelet do, and ranks may be in the middle of a
-// save. Who sent it kills when it has waited enough.
+// Stops all ranks and delivers the remaining messages. A second SIGINT (Ctrl-C at a terminal) skips the grace
+// period. A second SIGTERM does not: Slurm sends another one at the end of its time limit, as preStop hooks
+// do in Kubernetes, and ranks may be writing a checkpoint. Their sender follows with SIGKILL.
 int StopCleanly(Agent* agent, absl::Duration grace, int signals) {
   agent->StopRanks(grace);
   const absl::Time grace_end = Clock::Real()->Now() + grace;
@@ -356,7 +357,7 @@ int StopCleanly(Agent* agent, absl::Duration grace, int signals) {
     LogError("ranks are left that even SIGKILL does not end (a device or a file system hangs?)");
     return kRuntimeError;
   }
-  // A coordinator that is back within the grace hears from this agent how its ranks ended.
+  // If the coordinator comes back within the grace period, this agent reports how its ranks ended.
   while (!agent->Told() && !hurries && Clock::Real()->Now() < grace_end) {
     hurries = AwaitSignal(signals, -1, kStopPollMs) != 0;
   }
@@ -365,7 +366,7 @@ int StopCleanly(Agent* agent, absl::Duration grace, int signals) {
   return 0;
 }
 
-// On one machine loopback is enough.
+// Warns about a loopback bind address, unless the coordinator is on this machine too.
 void WarnOfLoopback(const AgentOptions& agent) {
   if (!IsLoopback({agent.bind_address, 0})) return;
   const std::vector<std::string> coordinators = *ParseAddresses(agent.coordinator);
@@ -381,9 +382,11 @@ void WarnOfLoopback(const AgentOptions& agent) {
 
 int Serve(Flags flags, int signals) {
   std::error_code
-      unknown;  // A working directory that is gone: the path stays, and opening it says what is wrong.
+      // If the working directory was removed, the path stays relative, and opening it reports the error.
+      unknown;
   const std::filesystem::path work_dir = std::filesystem::absolute(flags.agent.work_dir, unknown);
-  if (!unknown) flags.agent.work_dir = work_dir.lexically_normal().string();  // Coordinators tell it people.
+  // The coordinator shows this path to users.
+  if (!unknown) flags.agent.work_dir = work_dir.lexically_normal().string();
   if (const absl::Status own = CheckOwnAddress(flags.agent.bind_address); !own.ok()) {
     return Fail(absl::InvalidArgumentError(absl::StrCat("--bind-address: ", own.message())));
   }
@@ -442,7 +445,7 @@ int Main(int argc, char** argv) {
       MakeApp("Hosts the ranks of one node for fsdpd-coordinator.", "fsdpd-agent");
   Declare(app.get(), &flags);
   if (const std::optional<int> code = ParseArguments(app.get(), argc, argv); code.has_value()) return *code;
-  // Before any thread exists; ranks have this program's environment.
+  // Before any thread exists: setenv is not thread-safe. Ranks inherit this variable.
   setenv(kRankCoresVariable, flags.rank_cores.c_str(), /*overwrite=*/1);
   if (flags.agent.node.empty()) flags.agent.node = DefaultNode();
   if (const std::string wrong = CheckNode(flags.agent.node); !wrong.empty()) {
@@ -467,7 +470,8 @@ int Main(int argc, char** argv) {
   sigaddset(&handled, SIGINT);
   FSDPD_CHECK(pthread_sigmask(SIG_BLOCK, &handled, nullptr) == 0);
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // A file that a limit cuts off is an error of who writes it.
+  // A write beyond RLIMIT_FSIZE then fails with EFBIG instead of killing the process.
+  signal(SIGXFSZ, SIG_IGN);
   QuietGrpc();
   const UniqueFd signals(signalfd(-1, &handled, SFD_CLOEXEC));
   FSDPD_CHECK(signals.valid());

@@ -6,7 +6,7 @@ namespace {
 constexpr MetricKind kCounter = MetricKind::kCounter, kGauge = MetricKind::kGauge;
 
 constexpr Metric kTable[] = {
-    // Of a rank that runs here, or ended a while ago.
+    // Per rank, while it runs and for some time after it ended.
     {"fsdpd_steps_total", kCounter, "", "fsdpd_job, rank", "Optimizer steps done in this attempt."},
     {"fsdpd_step_seconds_total", kCounter, "seconds", "fsdpd_job, rank",
      "Wall time of all steps of this attempt."},
@@ -109,7 +109,7 @@ constexpr Metric kTable[] = {
     {"fsdpd_rank_info", kGauge, "", "fsdpd_job, rank, attempt, fsdpd_node, device",
      "Where a rank runs, and in which attempt; always 1."},
 
-    // Of the agent.
+    // Of the agent itself.
     {"fsdpd_agent_slots", kGauge, "", "", "Ranks that this node can run at once."},
     {"fsdpd_agent_ranks", kGauge, "", "", "Rank processes that run on this node."},
     {"fsdpd_agent_connected", kGauge, "", "", "1 while the agent is attached to its coordinator."},
@@ -139,7 +139,8 @@ constexpr Metric kTable[] = {
      "Ranks that failed here, none of their attempt's here before them, by what they or the "
      "agent say of it: process where neither knows more."},
 
-    // Of a GPU that the agent offers, as its driver tells. While no rank runs there, job and rank are empty.
+    // Per GPU that the agent offers, as its driver reports. While no rank runs on it, fsdpd_job and rank are
+    // empty.
     {"fsdpd_gpu_power_watts", kGauge, "watts", "fsdpd_node, device, fsdpd_job, rank",
      "Power of the whole card, over the last second or less."},
     {"fsdpd_gpu_energy_joules_total", kCounter, "joules", "fsdpd_node, device",

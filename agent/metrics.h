@@ -1,5 +1,5 @@
-// What an agent exports: name, kind, unit, labels and help of each metric; none of them is a histogram, as a
-// rank has few series. docs/metrics.md is made of this (docs/metrics.py).
+// Table of the metrics that an agent exports: name, kind, unit, labels and help of each. None is a histogram,
+// to keep the number of series per rank low. docs/metrics.py generates docs/metrics.md from it.
 #pragma once
 
 #include <absl/types/span.h>

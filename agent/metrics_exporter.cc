@@ -22,7 +22,7 @@ MetricFamily Single(const char* name, double value, MetricLabels labels = {}) {
   return family;
 }
 
-// As the coordinator calls what follows from it (FailureCause). What a newer rank knows is not told apart.
+// Names match FailureCause of the coordinator. Kinds of newer ranks count as "process".
 const char* CauseOf(v1::RankFault::Kind fault) {
   switch (fault) {
     case v1::RankFault::KIND_CONFIGURATION:
@@ -42,7 +42,7 @@ const char* CauseOf(v1::RankFault::Kind fault) {
 
 MetricsExporter::MetricsExporter(std::string node, int slots, Clock* clock)
     : node_(std::move(node)), slots_(slots), clock_(clock) {
-  // From zero, so that the first one is an increase.
+  // Export zeros from the start, so that rate() sees the first failure.
   for (const auto fault : {v1::RankFault::KIND_UNSPECIFIED, v1::RankFault::KIND_CONFIGURATION,
                            v1::RankFault::KIND_DATA, v1::RankFault::KIND_NODE, v1::RankFault::KIND_DISK})
     failures_[CauseOf(fault)] = 0;
@@ -51,7 +51,7 @@ MetricsExporter::MetricsExporter(std::string node, int slots, Clock* clock)
 void MetricsExporter::RankLaunched(const RankId& id, const std::string& device) {
   MutexLock lock(&mutex_);
   Job& job = jobs_[id.of.job_id];
-  if (job.attempt != id.of.attempt) {  // Counters start again.
+  if (job.attempt != id.of.attempt) {  // A new attempt: its counters start at zero.
     job.attempt = id.of.attempt;
     job.live_ranks = 0;
     job.ranks.clear();
@@ -165,7 +165,8 @@ void MetricsExporter::WatchFiles(std::function<std::map<std::string, FileState>(
 
 void MetricsExporter::AddFiles(std::vector<MetricFamily>* families) const {
   if (!read_files_) return;
-  const std::map<std::string, FileState> files = read_files_();  // Without the lock: a disk may be slow.
+  // Without holding the lock: the disk may be slow.
+  const std::map<std::string, FileState> files = read_files_();
   MetricFamily stale = Family("fsdpd_agent_file_stale");
   MetricFamily expiries = Family("fsdpd_agent_certificate_expiry_timestamp_seconds");
   MutexLock lock(&mutex_);

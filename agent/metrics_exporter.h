@@ -1,9 +1,10 @@
-// This agent's /metrics: the series of its ranks and of itself. It owns the life of a series: it appears with
-// the rank, stays for kSeriesLinger after the job's last rank on this node has ended, so that the last values
-// are scraped, and goes then, whether anybody scrapes or not; of more than kMaxEndedJobs that are to stay the
-// oldest go before. So a node that runs a thousand jobs exports and keeps no thousand jobs.
+// /metrics of this agent: the series of its ranks and of the agent itself. It owns the lifetime of series:
+// they appear with the rank and remain for kSeriesLinger after the last rank of the job on this node has
+// ended, so that the final values are scraped; then they are dropped, whether anything scrapes or not. At
+// most kMaxEndedJobs ended jobs remain, the newest ones, so a node that has run a thousand jobs does not
+// export all of them.
 //
-// Thread safety: all methods; scrapes come on the server's thread (metrics_server.h).
+// Thread safety: all methods; scrapes arrive on the thread of the server (metrics_server.h).
 #pragma once
 
 #include <absl/time/time.h>
@@ -25,7 +26,7 @@ namespace fsdpd {
 
 constexpr absl::Duration kSeriesLinger = absl::Minutes(5);
 constexpr size_t kMaxEndedJobs =
-    16;  // Jobs of a few seconds, one after the other, are mostly of one program.
+    16;  // Many jobs of a few seconds usually come from one script, so few of them matter.
 
 class MetricsExporter {
  public:
@@ -36,31 +37,31 @@ class MetricsExporter {
   void RankPlanned(const RankId& id, const v1::MemoryPlan& plan, int64_t steps);  // `steps`: train.steps.
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
   void RankCourse(const RankId& id, const v1::StepCourse& course);
-  void RankSaves(const RankId& id);  // Its job has checkpoints.
+  void RankSaves(const RankId& id);  // The job has checkpoints.
   void RankRoundsToFp8(const RankId& id);
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved);
-  // `by`: the step that it ended by; null where it was none.
+  // `by`: the bad step at which it ended; null if there was none.
   void RankEnded(const RankId& id, bool failed, const v1::BadStep* by = nullptr);
   void SetConnected(bool connected);
   void AddLogLoss(absl::Duration time);
   void AddUnrecordedStep();
   void AddInternalError();
   void AddHang();
-  void AddFailure(v1::RankFault::Kind fault);  // Of a rank that failed by itself.
-  // A file that the agent rereads when it connects.
+  void AddFailure(v1::RankFault::Kind fault);  // A rank failed on its own, not because of a peer or a stop.
+  // A TLS file, which is read again when the agent connects.
   struct FileState {
-    bool stale = false;                   // The file is refused; the previous version is in use.
-    std::optional<absl::Time> not_after;  // Of the certificate in it.
+    bool stale = false;                   // The file is invalid; the previous version is in use.
+    std::optional<absl::Time> not_after;  // Expiry of the certificate in it.
   };
-  // `read` returns the files by flag; it is called now and at each scrape. The last expiry of a file stays
-  // once it has no certificate any more. REQUIRES: nothing scrapes yet.
+  // `read` returns the files by flag; it is called now and at each scrape. The last known expiry is exported
+  // if a file no longer has a certificate. REQUIRES: no scrape was started.
   void WatchFiles(std::function<std::map<std::string, FileState>()> read);
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
   struct Job {
-    std::map<int, RankSeries> ranks;  // By rank number; the newest attempt's.
+    std::map<int, RankSeries> ranks;  // By rank number, of the newest attempt.
     int live_ranks = 0;
     int attempt = 0;
     absl::Time ended;  // When live_ranks became 0.
@@ -73,7 +74,8 @@ class MetricsExporter {
   const int slots_;
   Clock* const clock_;
   mutable Mutex mutex_;
-  mutable std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // Scrapes too drop what is over.
+  // Mutable: a scrape drops ended jobs too.
+  mutable std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration log_loss_ ABSL_GUARDED_BY(mutex_);
   int64_t unrecorded_steps_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -13,20 +13,20 @@
 namespace fsdpd {
 namespace {
 
-// Specs of an older coordinator do not name it.
+// Default for specs of older coordinators, which do not set restart.hang_seconds.
 constexpr absl::Duration kStep = absl::Seconds(30);
-constexpr int kSteps = 3;  // So many median steps without any movement.
+constexpr int kSteps = 3;  // Limit of a step, in median step times.
 constexpr size_t kStepsKept = 31;
-// A rank waits so long by itself for others to start, and says then who is missing; and libraries are read
-// from a cold disk before that.
+// A rank itself waits this long for its peers to start and then reports which are missing; before that,
+// libraries are loaded from a cold disk.
 constexpr absl::Duration kStarting = absl::Minutes(10);
-// Kernels are chosen and graphs captured in the first steps, on a host that others use too.
+// The first steps select kernels and capture CUDA graphs, on a host that may be shared.
 constexpr absl::Duration kFirstSteps = absl::Minutes(10);
-constexpr size_t kWarm = 5;  // So many steps; two graphs are captured before.
-// Files are opened, and a data set's other part is read from a cold disk.
+constexpr size_t kWarm = 5;  // Steps until the median is used; two graphs are captured before.
+// The first evaluation opens files and reads the validation data from a cold disk.
 constexpr absl::Duration kEvaluation = absl::Minutes(2);
-// Servers of files stand still for minutes when they fail over; and less than this of a checkpoint each
-// second is no speed at which anybody trains.
+// File servers may block for minutes during a failover. The rate is a lower bound at which training with
+// checkpoints is still practical.
 constexpr absl::Duration kFiles = absl::Minutes(10);
 constexpr int64_t kSlowestFileBytesPerSecond = 20'000'000;
 constexpr absl::Duration kTellEvery = absl::Milliseconds(kStillToldEveryMs);
@@ -81,7 +81,7 @@ std::optional<StillBudget> StillBudgetOf(const v1::Launch& launch) {
   if (restart.has_hang_seconds() && restart.hang_seconds() == 0) return std::nullopt;
   StillBudget budget;
   budget.step = restart.has_hang_seconds() ? absl::Seconds(restart.hang_seconds()) : kStep;
-  // What is loaded and saved is a part of these.
+  // Checkpoints contain a subset of these components.
   for (const v1::MemoryPlan::Component& component : launch.memory_plan().components()) {
     if (component.name() == "main_params" || component.name() == "optimizer")
       budget.rank_bytes += component.bytes();
@@ -128,7 +128,7 @@ absl::Duration NoProgress::StepLimit() const {
 }
 
 absl::Duration NoProgress::limit() const {
-  // Whatever it was in the middle of, it does not do it.
+  // A process stopped by a signal does not get the longer limit of its phase.
   if (process_ == v1::PROCESS_STATE_STOPPED) return budget_.step;
   switch (shown_.phase) {
     case FlightPhase::kTraining:

@@ -1,13 +1,13 @@
-// Since when nothing of a rank moves, and whether that is longer than what it is in the middle of may take. A
-// pure count over what its agent sees from outside: its flight recorder, its messages and its process. It
-// says that a rank stands still and not why: most that do wait for another one, and which is to blame is
-// judged over all ranks of the attempt, by the coordinator.
+// Detection of ranks that make no progress: for how long nothing in a rank has moved, and whether that
+// exceeds the limit for what it is doing. A pure function of what the agent observes: the flight recorder,
+// messages and process state. It detects that a rank is blocked, not why: most blocked ranks wait for another
+// one, and the coordinator decides over all ranks of the attempt which one is to blame.
 //
-// A rank moves when a lane begins or ends an instruction, when its phase changes, and when it says something.
-// So a slow step is no stillness: some lane of it moves. What may take long without any of it has a limit by
-// phase (limit(), below).
+// A rank makes progress when a lane begins or ends an instruction, when its phase changes, and when it sends
+// a message. So a slow step is not a hang: some lane moves. Operations that may take long without any of
+// these have a limit per phase, see limit().
 //
-//   BeginAgain -> { Look, once a second; Heard and Take as messages come } -> Told, when that is told
+//   BeginAgain -> { Look, once a second; Heard and Take as messages arrive; News }
 //
 // Thread safety: none; the supervisor's thread owns it.
 #pragma once
@@ -26,34 +26,35 @@
 
 namespace fsdpd {
 
-// Of a job, for each of its ranks.
+// Parameters of the limits, for the ranks of one job.
 struct StillBudget {
   absl::Duration step;       // restart.hang_seconds.
-  int64_t rank_bytes = 0;    // That a rank reads when it loads, and writes when it saves.
-  int64_t export_bytes = 0;  // That rank 0 writes when all is done.
+  int64_t rank_bytes = 0;    // Bytes that a rank reads when loading and writes when saving.
+  int64_t export_bytes = 0;  // Bytes that rank 0 writes for the final export.
 };
-// By what a launch says. Not set where the job is to be left alone.
+// From the spec of the launch. Empty if hang detection is off.
 std::optional<StillBudget> StillBudgetOf(const v1::Launch& launch);
 
 class NoProgress {
  public:
   explicit NoProgress(StillBudget budget) : budget_(budget) {}
 
-  // Counts from `now` on: at the start, and when this process, or what the rank may wait for, stood still.
+  // Restarts the clock: at the start, and after this process, or the coordinator that the rank may wait for,
+  // was suspended or away.
   void BeginAgain(absl::Time now);
   void Heard(absl::Time now) { moved_ = now; }
   void Take(const v1::StepReport& report);
-  // `page` is an error where it shows nothing: then messages alone count.
+  // If `page` is an error (no flight recorder), only messages count as progress.
   void Look(const absl::StatusOr<FlightState>& page, v1::ProcessState process, absl::Time now);
 
   absl::Duration still(absl::Time now) const { return now - moved_; }
   absl::Duration limit() const;
 
-  // What the coordinator is to be told of now, without evidence; nothing while all is well, and between two
-  // tellings.
+  // Returns a report for the coordinator if one is due, without evidence. Reports repeat while there is no
+  // progress; a last one follows when there is progress again.
   std::optional<v1::RankStill> News(absl::Time now);
 
-  // Each lane with how long it has been there, a line each. For people.
+  // One line per lane with its position and for how long; for users.
   std::string Text(absl::Time now) const;
 
  private:
@@ -63,11 +64,11 @@ class NoProgress {
   absl::Time moved_ = absl::InfiniteFuture();
   FlightState shown_;
   v1::ProcessState process_ = v1::PROCESS_STATE_UNSPECIFIED;
-  std::map<int, absl::Time> since_;         // By lane.
-  std::deque<double> step_seconds_;         // Of the newest steps.
-  absl::Time told_ = absl::InfinitePast();  // InfinitePast: not, or that it is over.
+  std::map<int, absl::Time> since_;         // When each lane moved last.
+  std::deque<double> step_seconds_;         // Times of the newest steps.
+  absl::Time told_ = absl::InfinitePast();  // Last report; InfinitePast: none, or progress was reported.
 };
 
-v1::ProcessState ProcessStateOf(char state);  // As in /proc/PID/stat.
+v1::ProcessState ProcessStateOf(char state);  // `state` as in /proc/PID/stat.
 
 }  // namespace fsdpd

@@ -6,7 +6,7 @@
 namespace fsdpd {
 namespace {
 
-// Longer than any tick or transaction of the coordinator, short enough to keep few.
+// Longer than any tick or transaction of the coordinator, and short enough to retain few messages.
 constexpr absl::Duration kSettleTime = absl::Seconds(30);
 
 }  // namespace
@@ -99,7 +99,7 @@ bool Outbox::Next(v1::AgentMessage* message, int64_t* ticket) const {
 void Outbox::Sent(int64_t ticket, absl::Time now) {
   cursor_ = ticket + 1;
   const auto it = entries_.find(ticket);
-  if (it == entries_.end()) return;  // Forgotten or dropped while it was being written.
+  if (it == entries_.end()) return;  // Forgotten or dropped during the write.
   const bool once = it->second.kind == Kind::kStep || it->second.kind == Kind::kLogs;
   if (once) {
     Erase(it);
@@ -117,7 +117,7 @@ void Outbox::NewStream() {
 }
 
 void Outbox::Settle(absl::Time now) {
-  // While this process stood still nobody saw whether the stream lived on.
+  // While this process was suspended, it could not observe whether the stream was up.
   const absl::Duration unseen = own_time_.StoodStill(now);
   for (auto it = entries_.begin(); it != entries_.end();) {
     it->second.sent += unseen;

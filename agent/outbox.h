@@ -1,23 +1,22 @@
-// What the agent still has to tell the coordinator, in order, across streams. It owns the decision what is
-// kept when the coordinator is away and what a new stream carries again.
+// Queue of messages from the agent to the coordinator, in order, across streams. It owns which messages are
+// retained while the coordinator is away and which of them a new stream carries again:
 //
-//   lifecycle   ready, exit, stopped   never dropped; sent again on every new stream until it has settled: 30
-//                                      s on a stream that lived on while this process ran. A coordinator that
-//                                      dies after it read an exit and before it stored it gets it again, so
-//                                      receivers must take repeats. Its bound is has_room(): the owner takes
-//                                      no new orders without it, and it is orders that it grows with.
-//   saved       checkpoints            sent again like lifecycle: attempts are counted from the newest commit
-//                                      that the coordinator has heard of. Of an attempt the newest
-//                                      kMaxKnownCheckpoints of each kind, committed or failed, are kept, so
-//                                      that training bounds them and failures push no commit out.
-//   rendezvous  sets and gets          sent again on every new stream until forgotten; bounded per rank where
-//                                      they come from (rendezvous_relay.h)
-//   steps       reports, stands,       sent once; beyond `max_steps` the oldest are dropped and counted. A
-//               words on traces,       course takes the place of one of its job that still waits: of 100 KB
-//               courses                each, a stream that is away for long would leave too many
-//   logs        log lines              belong to one stream and go with it
+//   lifecycle   ready, exit, stopped   Never dropped. Resent on every new stream until settled: 30 s after it was sent on a
+//                                      stream that stayed up while this process was running. A coordinator that reads an
+//                                      exit and crashes before storing it gets it again, so receivers must handle
+//                                      duplicates. Bounded by has_room(): while it is false, the owner accepts no new
+//                                      orders, which are what lifecycle messages result from.
+//   saved       checkpoints            Resent like lifecycle: the coordinator counts attempts from the newest committed
+//                                      checkpoint that it knows of. Per attempt, the newest kMaxKnownCheckpoints of each
+//                                      kind (committed, failed) are retained, so that failures do not displace commits.
+//   rendezvous  sets and gets          Resent on every new stream until forgotten. Bounded per rank by their source
+//                                      (rendezvous_relay.h).
+//   steps       reports, positions,    Sent once. Beyond `max_steps` the oldest are dropped and counted. A step timeline
+//               trace results,         replaces a waiting one of the same job: they have about 100 KB each.
+//               step timelines
+//   logs        log lines              Belong to one stream and are dropped with it.
 //
-//   per stream: NewStream, then { Next -> write it -> Sent } until Next has nothing
+//   per stream: NewStream, then { Next -> write it -> Sent } until Next returns false
 //
 // Thread safety: none; the owner locks.
 #pragma once
@@ -37,7 +36,7 @@ namespace fsdpd {
 
 class Outbox {
  public:
-  // Two rounds of the largest order: to refuse a launch of kMaxWorld ranks is as many exits.
+  // Results of two of the largest orders: refusing a launch of kMaxWorld ranks creates that many exits.
   static constexpr int kMaxLifecycle = 2 * kMaxWorld;
 
   explicit Outbox(int max_steps = kMaxBufferedReports, int max_lifecycle = kMaxLifecycle)
@@ -49,39 +48,39 @@ class Outbox {
   void AddStep(v1::AgentMessage message);
   void AddLogs(v1::AgentMessage message);
 
-  void ForgetGet(int64_t request);                  // Its value has come.
-  void ForgetRendezvous(const AttemptId& attempt);  // Nobody is left to use it.
+  void ForgetGet(int64_t request);                  // The value has arrived.
+  void ForgetRendezvous(const AttemptId& attempt);  // All ranks of the attempt are gone.
 
-  // The next message that this stream has not carried, with the ticket for Sent; false when there is none.
+  // Returns the next message that this stream has not carried, with its ticket for Sent; false if there is
+  // none.
   bool Next(v1::AgentMessage* message, int64_t* ticket) const;
   void Sent(int64_t ticket, absl::Time now);
 
   void NewStream();
-  void Settle(absl::Time now);  // Call at least every few seconds while the stream lives.
+  void Settle(absl::Time now);  // Call at least every few seconds while the stream is up.
 
-  // Lifecycle and checkpoints that no stream has carried, but for one that was lost. Without what the node
-  // was measured to be: the coordinator would date it when it is told, and the next agent may have other
-  // devices.
+  // Lifecycle and checkpoint messages that no stream has carried, or only a lost one. Excludes preflight
+  // results: the coordinator would date them at their arrival, and the next agent may have other devices.
   std::vector<v1::AgentMessage> Undelivered() const;
 
-  // Ranks whose exit a new stream will carry: the coordinator may not know yet that they are gone.
+  // Ranks whose exit the new stream will carry: the coordinator may still consider them running.
   std::vector<RankId> KeptExits() const;
 
-  // Whether an order of the coordinator may be taken: its answers will be lifecycle messages.
+  // Whether another order may be accepted; its results will be lifecycle messages.
   bool has_room() const { return waiting_lifecycle_ < max_lifecycle_; }
 
   int64_t dropped_steps() const { return dropped_steps_; }
   int waiting_logs() const { return waiting_logs_; }
 
  private:
-  // Between two calls of Settle, which every heartbeat is.
+  // Longest expected time between two calls of Settle(), which every heartbeat makes.
   static constexpr absl::Duration kLongestTurn = absl::Milliseconds(kAgentLostAfterMs);
 
   enum class Kind { kLifecycle, kSaved, kRendezvous, kStep, kLogs };
   struct Entry {
     Kind kind;
     v1::AgentMessage message;
-    absl::Time sent = absl::InfiniteFuture();  // On the present stream.
+    absl::Time sent = absl::InfiniteFuture();  // On the current stream.
   };
   using Entries = std::map<int64_t, Entry>;
 
@@ -92,9 +91,9 @@ class Outbox {
   const int max_steps_;
   const int max_lifecycle_;
   OwnTime own_time_{kLongestTurn};
-  Entries entries_;  // By ticket, which is the order of arrival.
+  Entries entries_;  // By ticket, in order of arrival.
   int64_t next_ticket_ = 0;
-  int64_t cursor_ = 0;  // Everything before it has been carried by this stream.
+  int64_t cursor_ = 0;  // Tickets below were carried by this stream.
   int waiting_lifecycle_ = 0;
   int waiting_steps_ = 0;
   int waiting_logs_ = 0;
