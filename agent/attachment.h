@@ -3,15 +3,15 @@
 // when, and what happens when the stream is lost. The owner moves the messages: gRPC in coordinator_link.h, a
 // simulated network in tests/sim.
 //
-//   Begin -> write its result -> { Check -> Welcome, once, or Take ... | Next -> write its result -> Written }
+//   Begin -> write its result
+//         -> { Check -> Welcome, once, or Take ... | Next -> write its result -> Written }
 //         -> End
 //
-// An agent that was suspended may find messages in its socket that the coordinator no longer stands behind.
-// For example: the agent is stopped for a minute, the coordinator declares it lost after kAgentLostAfterMs
-// and moves its jobs to another node; then the agent wakes up and reads a Launch from before. So a stream on
-// which nothing was sent for kLease has lapsed (Lapsed), and all messages still unread on it are discarded,
-// whichever side was suspended. The next stream registers what this agent hosts, and the coordinator sends
-// its orders again.
+// An agent that was suspended may find orders in its socket that are no longer valid. For example: the agent
+// is stopped for a minute, the coordinator declares it lost after kAgentLostAfterMs and moves its jobs to
+// another node; then the agent resumes and reads a Launch from before. So a stream on which nothing was sent
+// for kLease has lapsed (Lapsed), and all messages still unread on it are discarded, whichever side was
+// suspended. The next stream registers what this agent hosts, and the coordinator sends its orders again.
 //
 // Thread safety: none; the owner locks.
 #pragma once

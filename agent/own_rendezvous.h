@@ -1,12 +1,13 @@
-// The rendezvous of an attempt all of whose ranks are on this node: the agent answers them itself, so that
-// such a job starts, saves, commits and leaves whether the coordinator is there or not. Of an attempt that
-// spans nodes the coordinator holds it (coordinator/rendezvous.h). Who waits is rendezvous_relay.h's to know.
+// Rendezvous store of an attempt whose ranks are all on this node. The agent answers them itself, so such a
+// job starts, saves, commits and exits even if the coordinator is away. For attempts that span nodes, the
+// coordinator holds the store (coordinator/rendezvous.h). Which rank waits for a request is known to
+// rendezvous_relay.h.
 //
-// It lives with its attempt, as values that were relayed would (outbox.h). A coordinator that restarts needs
-// none of it: no other node asks for a key.
+// It lives as long as its attempt, like relayed values (outbox.h). A coordinator that restarts does not need
+// its content: no other node requests these keys.
 //
-// Thread safety: none. Errors are a rank's own fault: INVALID_ARGUMENT for a key that is set twice with
-// different values, RESOURCE_EXHAUSTED beyond kMaxRendezvousKeys. Sizes are the relay's to refuse.
+// Thread safety: none. Errors are violations by a rank: INVALID_ARGUMENT for a key that is set twice with
+// different values, RESOURCE_EXHAUSTED beyond kMaxRendezvousKeys. The relay checks sizes.
 #pragma once
 
 #include <absl/status/status.h>
@@ -21,9 +22,10 @@ namespace fsdpd {
 
 class OwnRendezvous {
  public:
-  // The requests that have waited for it: each is to be answered with `value`.
+  // Returns the requests that waited for this key; answer each of them with `value`.
   absl::StatusOr<std::vector<int64_t>> Set(const std::string& key, const std::string& value);
-  // Null: `request` waits for it. Valid until this goes.
+  // Returns null if the key is not set: `request` then waits for it. The pointer is valid until this object
+  // is destroyed.
   absl::StatusOr<const std::string*> Get(const std::string& key, int64_t request);
 
  private:

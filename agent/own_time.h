@@ -1,6 +1,6 @@
-// Tells a loop how long its process stood still: stopped by a signal, throttled, or on a machine that was
-// moved. What others owe this process is then late through no fault of theirs, so whoever judges them by a
-// deadline first gives them that time.
+// Detector of suspensions of this process: SIGSTOP, CPU throttling, a migrated or suspended machine. During a
+// suspension messages of others arrive on time but are read late. So before a loop enforces a deadline, it
+// extends the deadline by the time that StoodStill returns.
 //
 // Thread safety: none; one loop owns it.
 #pragma once
@@ -13,10 +13,11 @@ namespace fsdpd {
 
 class OwnTime {
  public:
-  // `longest_turn`: what one turn of the loop may take when all is well.
+  // `longest_turn`: longest duration of one iteration of the loop under normal conditions.
   explicit OwnTime(absl::Duration longest_turn) : longest_turn_(longest_turn) {}
 
-  // Call once a turn, with Clock::Now(). How much longer than a turn may take the last one took; mostly zero.
+  // Call once per iteration with Clock::Now(). Returns by how much the last iteration exceeded
+  // `longest_turn`; usually zero.
   absl::Duration StoodStill(absl::Time now) {
     const absl::Duration took = now - std::min(now, last_turn_);
     last_turn_ = now;

@@ -13,12 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Name by name; `dir` has no slash at its end.
+// Compares by path component. `dir` must not end with a slash.
 bool IsIn(const fs::path& path, const fs::path& dir) {
   return std::mismatch(dir.begin(), dir.end(), path.begin(), path.end()).first == dir.end();
 }
 
-// The part of it that is there, be it a link that leads nowhere: what would be made there has no links.
+// The nearest existing ancestor of `path`, which may be a dangling symlink. Components below it do not exist,
+// so they contain no symlinks.
 fs::path NearestOf(fs::path path, std::error_code* error) {
   while (fs::symlink_status(path, *error).type() == fs::file_type::not_found && path.has_relative_path())
     path = path.parent_path();
@@ -33,7 +34,7 @@ absl::StatusOr<PathRoot> ResolvePathRoot(const std::string& dir) {
   if (error) return absl::InvalidArgumentError(absl::StrCat(dir, ": ", error.message()));
   if (!fs::is_directory(resolved, error))
     return absl::InvalidArgumentError(absl::StrCat(dir, " is no directory"));
-  // With a "..", what is written and where it leads may differ.
+  // With "..", the text and the target may differ.
   fs::path given = HasDotDot(dir) ? resolved : fs::absolute(dir, error).lexically_normal();
   if (!given.has_filename() && given != given.root_path()) given = given.parent_path();  // "/models/"
   return PathRoot{error ? resolved.string() : given.string(), resolved.string()};

@@ -1,10 +1,10 @@
-// Directories of this node that its owner named, and whether a path leads below one of them. A path lies
-// there when it does as it is written, without "..", and the file that it leads to does too; what is not
-// there yet lies where its nearest directory does. A link elsewhere that leads below one is refused, as it
-// could lead away again between this look and the use; whoever may write below one may turn links there all
-// the same, so that is for those who are trusted with it.
+// Directories of this node that its owner allowed, and whether a path is below one of them. A path is below a
+// root if both its text, without "..", and the file that it resolves to are. A path that does not exist yet
+// is judged by its nearest existing parent. A symlink outside of the roots that points into one is rejected:
+// it could be changed between this check and the use. Anyone with write access below a root can still change
+// symlinks there, so grant it to trusted users only.
 //
-// A path that does not lie there as it is written is never looked at: it may hang on a dead mount.
+// A path whose text is outside of all roots is not accessed at all: it may hang on a dead mount.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -15,17 +15,17 @@
 namespace fsdpd {
 
 struct PathRoot {
-  std::string given;     // As its owner named it, absolute; equal to `resolved` where that holds a "..".
-  std::string resolved;  // Without links.
+  std::string given;     // As the owner wrote it, absolute; equal to `resolved` if it contains "..".
+  std::string resolved;  // Without symlinks.
 };
 
-// INVALID_ARGUMENT when it is no directory.
+// INVALID_ARGUMENT if `dir` is not a directory.
 absl::StatusOr<PathRoot> ResolvePathRoot(const std::string& dir);
 
-// As their owner named them, for people.
+// Comma-separated `given` paths, for messages.
 std::string NamesOf(const std::vector<PathRoot>& roots);
 
-// UNAVAILABLE when it cannot be known where the path leads.
+// UNAVAILABLE if the path cannot be resolved.
 absl::StatusOr<bool> LiesBelow(const std::string& path, const std::vector<PathRoot>& roots);
 
 }  // namespace fsdpd

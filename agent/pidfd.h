@@ -1,5 +1,5 @@
-// pidfd system calls by number: glibc 2.36's own header forgets extern "C", so its functions do not link from
-// C++.
+// Wrappers of the pidfd system calls. The header of glibc 2.36 lacks extern "C", so its functions do not link
+// from C++.
 #pragma once
 
 #include <signal.h>

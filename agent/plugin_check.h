@@ -1,7 +1,7 @@
-// Whether a job's plug-in may be loaded on this node. A shared object runs its submitter's code as the
-// agent's user, which is as much as an account there: so an agent loads none unless its owner named
-// directories (--plugin-dir), and then what lies in one of them (path_roots.h). Whoever may write into these
-// directories decides what runs.
+// Check whether the plug-in of a job may be loaded on this node. A shared object runs code of the submitter
+// as the user of the agent, which amounts to an account on the node. So an agent loads none unless its owner
+// set directories (--plugin-dir), and then only files below them (path_roots.h). Anyone with write access to
+// these directories decides what runs.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace fsdpd {
 
-// Why not, in words; "" when it may.
+// Returns the reason to refuse the plug-in; "" to accept it.
 std::string WhyNoPlugin(const std::string& path, const std::vector<PathRoot>& dirs);
 
 }  // namespace fsdpd

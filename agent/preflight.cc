@@ -21,7 +21,7 @@ v1::Launch Preflight::LaunchFor(int attempt) const {
   launch.set_job_id(kPreflightJob);
   launch.set_attempt(attempt);
   launch.mutable_spec()->mutable_resources()->set_device(options_.device);
-  launch.mutable_spec()->mutable_restart()->set_hang_seconds(0);  // The limit ends what hangs.
+  launch.mutable_spec()->mutable_restart()->set_hang_seconds(0);  // The time limit ends hangs.
   launch.set_world(Ranks());
   launch.set_ranks(Ranks());
   for (int device = 0; device < Ranks(); ++device) launch.add_devices(device);
@@ -36,7 +36,7 @@ void Preflight::Begin(const v1::PreflightOrder& order) {
   running_ = true;
   begun_ = clock_->Now();
   limit_ = limit;
-  ++attempt_.attempt;  // From 1 in each life of the agent: logs of another one's are written on.
+  ++attempt_.attempt;  // Numbered from 1 in each run of the agent: logs of an earlier run are appended to.
   for (int device = 0; device < Ranks() && gpus_ != nullptr; ++device)
     gpus_->Describe(device, &described_[device]);
   LogInfo("the node is measured number=%d ranks=%d", order.number(), Ranks());
@@ -67,7 +67,7 @@ void Preflight::Exited(const RankId& id, const v1::RankExit& exit) {
                                                   : absl::StrCat("exit code ", exit.exit_code());
     result_.set_error(absl::StrCat("device ", id.rank, ": ", how));
   }
-  // Of a launch that was refused nothing is there that could go.
+  // A refused launch has no processes, so Gone() does not follow.
   refused_ranks_ += exit.exit_code() == kRefusedExitCode ? 1 : 0;
   if (refused_ranks_ == Ranks()) Finish();
 }

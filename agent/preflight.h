@@ -1,11 +1,12 @@
-// The node measures its devices because its coordinator asks: a rank on each of them, launched as a job's are
-// and in nobody's way, as the coordinator asks only while nothing runs here. What the driver says of the
-// devices is added (gpu_watch.h). On CPU as many ranks as there are slots, kMostCpuRanks at most.
+// Preflight of the node: measures its devices when the coordinator requests it. It launches one rank per
+// device like a job; the coordinator requests it only while the node is idle. Readings of the driver are
+// added (gpu_watch.h). On CPU nodes the number of ranks is that of the slots, at most kMostCpuRanks.
 //
 //   Begin -> the supervisor launches the attempt -> Measured ..., Exited ... -> Gone -> `send`, once
 //
-// What is not done when its time is over is ended by the supervisor, and has failed. An attempt that somebody
-// stops, as this agent does when it ends, has no result. A second order takes over what the first one began.
+// The supervisor ends ranks that exceed the time limit, and their preflight has failed. An attempt that is
+// stopped, for example because the agent exits, has no result. A second order while one is running takes over
+// the running attempt.
 //
 // Thread safety: all methods.
 #pragma once
@@ -27,7 +28,7 @@ namespace fsdpd {
 
 class Preflight {
  public:
-  // Pairs of many ranks on few cores measure the scheduler.
+  // With more ranks on few cores, pairwise bandwidth would measure the scheduler.
   static constexpr int kMostCpuRanks = 4;
 
   struct Options {
@@ -36,13 +37,13 @@ class Preflight {
   };
   using Send = std::function<void(v1::PreflightResult)>;
 
-  // `gpus` may be null. All outlive it.
+  // `gpus` may be null. All pointers must outlive this object.
   Preflight(Options options, RankSupervisor* supervisor, const GpuWatch* gpus, Clock* clock, Send send)
       : options_(options), supervisor_(supervisor), gpus_(gpus), clock_(clock), send_(std::move(send)) {}
 
   void Begin(const v1::PreflightOrder& order);
 
-  // What the supervisor says of ranks of an attempt that IsPreflight().
+  // Events of the supervisor for attempts with IsPreflight().
   void Measured(const RankId& id, const v1::PreflightDevice& device);
   void Exited(const RankId& id, const v1::RankExit& exit);
   void Gone(const AttemptId& id, bool stopped);
@@ -60,10 +61,10 @@ class Preflight {
 
   Mutex mutex_;
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
-  AttemptId attempt_ ABSL_GUARDED_BY(mutex_) = {kPreflightJob, 0};  // The newest.
+  AttemptId attempt_ ABSL_GUARDED_BY(mutex_) = {kPreflightJob, 0};  // The newest attempt.
   absl::Time begun_ ABSL_GUARDED_BY(mutex_);
   absl::Duration limit_ ABSL_GUARDED_BY(mutex_);
-  std::map<int, v1::PreflightDevice> described_ ABSL_GUARDED_BY(mutex_);  // By device, before it began.
+  std::map<int, v1::PreflightDevice> described_ ABSL_GUARDED_BY(mutex_);  // By device, read before the start.
   std::map<int, v1::PreflightDevice> measured_ ABSL_GUARDED_BY(mutex_);   // By rank.
   int refused_ranks_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::PreflightResult result_ ABSL_GUARDED_BY(mutex_);

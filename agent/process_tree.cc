@@ -26,7 +26,8 @@
 namespace fsdpd {
 namespace {
 
-// Of the part in which a process has no environment: it reads the new program's first pages.
+// Longest time of the part of execve in which a process has no environment: it reads the first pages of the
+// new program.
 constexpr absl::Duration kLongestExec = absl::Seconds(1);
 
 std::string ReadSmallFile(const std::string& path) {
@@ -36,17 +37,17 @@ std::string ReadSmallFile(const std::string& path) {
   return bytes.str();
 }
 
-// In the middle of execve a process has no environment; it is asked again until it has one.
+// Reads the environment. It is empty during execve, so an empty result is read again.
 std::string ReadEnvironment(pid_t pid) {
   const std::string directory = absl::StrCat("/proc/", pid);
   const absl::Time deadline = Clock::Real()->Now() + kLongestExec;
   for (int seen_empty = 0;;) {
     std::string environment = ReadSmallFile(directory + "/environ");
-    char image;  // A zombie, the kernel's and who is gone have none.
+    char image;  // Zombies, kernel threads and exited processes have no executable.
     if (!environment.empty() || readlink((directory + "/exe").c_str(), &image, 1) < 0) return environment;
     ProcessFacts facts;
     seen_empty = ReadProcessFacts(pid, &facts) && facts.empty_environment ? seen_empty + 1 : 0;
-    // Once may be the moment in which the kernel fills a new one.
+    // A single empty result may be the moment in which the kernel fills a new environment.
     if (seen_empty == 2 || Clock::Real()->Now() > deadline) return environment;
     absl::SleepFor(absl::Microseconds(200));
   }
@@ -57,12 +58,12 @@ std::string ReadEnvironment(pid_t pid) {
 const char kRankMark[] = "FSDPD_RANK";
 
 bool ParseProcStat(absl::string_view line, ProcessFacts* facts) {
-  // "PID (name) STATE PPID PGRP SESSION ...": the name may hold spaces and brackets, so it ends at the last
-  // one.
+  // "PID (name) STATE PPID PGRP SESSION ...": the name may contain spaces and parentheses, so it ends at the
+  // last ") ".
   const size_t open = line.find(" ("), close = line.rfind(") ");
   if (open == absl::string_view::npos || close == absl::string_view::npos || close < open) return false;
   const std::vector<absl::string_view> fields = absl::StrSplit(line.substr(close + 2), ' ');
-  // Fields 20, 22, 50 and 51 of the man page; the first here is 3.
+  // Fields 20, 22, 50 and 51 of proc(5), whose field 3 is fields[0].
   constexpr size_t kThreads = 17, kStartTicks = 19, kEnvironmentBegin = 47, kEnvironmentEnd = 48;
   if (fields.size() <= kStartTicks || fields[0].size() != 1) return false;
   facts->state = fields[0][0];
@@ -136,9 +137,9 @@ absl::StatusOr<std::vector<ProcessFacts>> ReadTree(pid_t root, absl::string_view
 
 void SignalProcess(const ProcessFacts& process, int signal) {
   const UniqueFd pidfd(PidfdOpen(process.pid));
-  if (!pidfd.valid()) return;  // Gone.
-  // The descriptor pins whoever has the number now; the start time says whether that is the one that was
-  // meant.
+  if (!pidfd.valid()) return;  // Exited.
+  // The pidfd refers to the current owner of the pid; the start time shows whether that is the intended
+  // process.
   ProcessFacts now;
   if (!ReadProcessFacts(process.pid, &now) || now.start_ticks != process.start_ticks) return;
   PidfdSendSignal(pidfd.get(), signal);

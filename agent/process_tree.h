@@ -1,16 +1,17 @@
-// Who belongs to a rank's process tree, read from /proc. It owns one decision: which processes of this
-// machine may be signalled on behalf of a rank.
+// The process tree of a rank, read from /proc. It owns one decision: which processes of this machine may be
+// signalled on behalf of a rank.
 //
-// A process belongs to the tree of a rank when one of these holds:
-//   1. its session or process group is the rank's (the rank leads both);
+// A process belongs to the tree of a rank if one of these holds:
+//   1. its session or process group is that of the rank (the rank leads both);
 //   2. its parent belongs to the tree;
-//   3. this process adopted it (as child subreaper) and its environment still carries the rank's mark:
-//      that is how a grandchild is found that called setsid and whose parent is gone.
-// What escapes: a process that called setsid, outlived its parent and wiped its own environment. Only a
-// cgroup would hold it, and those need rights that an agent does not always have.
+//   3. this process adopted it (as child subreaper) and its environment still contains the mark of the rank:
+//      this finds a grandchild that called setsid and whose parent has exited;
+//   4. an earlier call found it in the tree.
+// Not found: a process that called setsid, outlived its parent and cleared its environment before the tree
+// was read. Only a cgroup would contain it, which needs privileges that an agent does not always have.
 //
-// The rank must be alive or an unreaped zombie while its tree is read: only then can its number not have been
-// given to another process, group or session.
+// The rank must be alive or an unreaped zombie while its tree is read: only then can its pid not have been
+// reused for another process, group or session.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -30,37 +31,37 @@ struct ProcessFacts {
   pid_t session = 0;
   char state = '?';  // As in /proc/PID/stat; 'Z' is a zombie.
   int threads = 0;
-  uint64_t start_ticks = 0;  // With pid, names a process for all time.
-  // It was given no variables. In the middle of execve a process has none either, and this is false.
+  uint64_t start_ticks = 0;  // Identifies a process together with its pid.
+  // It was started with an empty environment. False during execve, when the environment is temporarily empty.
   bool empty_environment = false;
 
-  // Its first thread may be a zombie while others still hold memory and devices.
+  // The main thread may be a zombie while other threads still hold memory and devices.
   bool alive() const { return state != 'Z' || threads > 1; }
 };
 
-// One line of /proc/PID/stat. False when it is not one.
+// Parses /proc/PID/stat; false if `line` is malformed.
 bool ParseProcStat(absl::string_view line, ProcessFacts* facts);
-// False when there is no such process.
+// False if there is no such process.
 bool ReadProcessFacts(pid_t pid, ProcessFacts* facts);
 
-// All processes that can be seen. Those that end meanwhile are left out.
+// All visible processes, except those that exit meanwhile.
 absl::StatusOr<std::vector<ProcessFacts>> ReadProcessTable();
 
-// The environment variable that marks all descendants of a rank, and its value in a process's environment
-// ("" when it has none or may not be read). Waits for an execve that is under way.
+// The environment variable that marks all descendants of a rank, and its value for a process ("" if it has
+// none or it cannot be read). Waits for a pending execve.
 extern const char kRankMark[];
 std::string ReadRankMark(pid_t pid);
 
-// The tree of `root`, root included, zombies too. `adopted` are those of rules 3 and 4.
+// The tree of `root`, including root and zombies. `adopted`: processes found by rules 3 and 4.
 std::vector<ProcessFacts> SelectTree(const std::vector<ProcessFacts>& table, pid_t root,
                                      const std::vector<pid_t>& adopted);
 
-// Reads the table and applies rules 1-4; `mark` is the value that the rank was started with, `before` what an
-// earlier call gave.
+// Reads the process table and applies rules 1-4. `mark`: value with which the rank was started. `before`:
+// result of an earlier call.
 absl::StatusOr<std::vector<ProcessFacts>> ReadTree(pid_t root, absl::string_view mark,
                                                    const std::vector<ProcessFacts>& before);
 
-// Signals exactly this process: a later one of the same number is left alone.
+// Signals exactly this process, never a later one with the same pid.
 void SignalProcess(const ProcessFacts& process, int signal);
 
 }  // namespace fsdpd

@@ -12,7 +12,8 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
-constexpr int kReadsPerTurn = 4;  // A rank that floods its socket does not starve the others.
+// Bounded, so that a rank that floods its socket does not starve the others.
+constexpr int kReadsPerTurn = 4;
 
 }  // namespace
 

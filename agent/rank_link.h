@@ -1,12 +1,12 @@
-// The agent's end of one rank's socket: frames of rank.proto, never blocking. It owns the bytes, not their
-// meaning; the supervisor's loop says when to read and when to write.
+// The agent's end of the socket to one rank: frames of rank.proto, non-blocking. It owns the bytes, not their
+// meaning; the loop of the supervisor decides when to read and write.
 //
-// A rank that ended before it read everything is no error of Send or Flush: what it does not take is dropped,
-// and Receive still has its last words and then says how it ended.
+// A rank that exits before reading everything is not an error of Send or Flush: unread data is dropped, and
+// Receive still returns the final messages of the rank and then how the stream ended.
 //
-// Thread safety: none; one thread owns it. Errors: OUT_OF_RANGE when the rank closed its end in order,
-// ABORTED when it broke off inside a frame (it died while it wrote), DATA_LOSS when it sent what is no frame,
-// UNAVAILABLE for an errno. After an error the link is of no more use.
+// Thread safety: none; one thread owns it. Errors: OUT_OF_RANGE if the rank closed its end in order, ABORTED
+// if the stream ended inside a frame (the rank died while writing), DATA_LOSS for an invalid frame,
+// UNAVAILABLE for an errno. After an error the link must not be used.
 #pragma once
 
 #include <absl/status/status.h>
@@ -27,12 +27,12 @@ class RankLink {
   int fd() const { return socket_.get(); }
   bool wants_write() const { return !unsent_.empty(); }
 
-  // Queues and sends as much as the socket takes; Flush sends the rest when poll says so.
+  // Queues the message and sends as much as the socket accepts; call Flush when poll reports POLLOUT.
   absl::Status Send(const v1::AgentToRank& message);
   absl::Status Flush();
 
-  // Appends the whole messages among at most 256 KiB of what has arrived. `*drained` says that nothing was
-  // left.
+  // Appends the complete messages of at most 256 KiB of received data. Sets `*drained` if nothing is left to
+  // read.
   absl::Status Receive(std::vector<v1::RankToAgent>* messages, bool* drained);
 
  private:

@@ -1,5 +1,4 @@
-// Where ranks of this node write what they say, as far as the supervisor knows: log_keeper.h keeps it in
-// files.
+// Interface of the log storage of ranks, as the supervisor uses it; log_keeper.h stores logs in files.
 //
 // Thread safety: all methods.
 #pragma once
@@ -20,11 +19,11 @@ class RankLogs {
 
   virtual std::string PathOf(const RankId& id) const = 0;
   virtual std::string DirectoryOf(
-      const AttemptId& id) const = 0;  // Absolute: ranks leave their traces there too.
-  // An error when not even /dev/null can be had: the agent is out of descriptors.
+      const AttemptId& id) const = 0;  // Absolute path; ranks write their traces there too.
+  // Fails only if /dev/null cannot be opened either: the agent is out of file descriptors.
   virtual absl::StatusOr<UniqueFd> OpenForRank(const RankId& id) = 0;
   virtual void RankEnded(const RankId& id) = 0;
-  // The agent's own, into the rank's log.
+  // Appends a notice of the agent to the log of the rank.
   virtual void AddNotice(const RankId& id, const std::string& words) = 0;
   virtual std::vector<std::string> Tail(const RankId& id, int lines) const = 0;
 };

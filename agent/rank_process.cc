@@ -25,11 +25,12 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kRankSocket = 3;  // What the rank finds its agent at.
+constexpr int kRankSocket = 3;  // Descriptor of the socket to the agent in the rank.
 static_assert(kFlightRecorderFd == kRankSocket + 1);
-constexpr int kAboveTargets = 10;  // Sources of dup2 are moved here, so that no target overwrites one.
+// Sources of dup2 are moved above the targets, so that no target overwrites one.
+constexpr int kAboveTargets = 10;
 
-// People set it for other trainers. On this one's ranks it would put gathers, reductions and compute into one
+// Users set it for other trainers. Here it would put all-gathers, reductions and compute into one hardware
 // queue, where nothing overlaps.
 constexpr char kOneConnection[] = "CUDA_DEVICE_MAX_CONNECTIONS=1";
 
@@ -39,8 +40,8 @@ absl::StatusOr<UniqueFd> MoveUp(int fd) {
   return moved;
 }
 
-// The agent's environment without what harms a rank and what the job sets, the job's variables, the mark, and
-// those defaults that nobody has set.
+// The environment of the rank: that of the agent without harmful variables, then the variables of the job,
+// the mark, and the defaults that neither sets.
 std::vector<std::string> Environment(const RankCommand& command) {
   std::map<std::string, std::string> set = command.defaults;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -62,7 +63,7 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
   return pointers;
 }
 
-// posix_spawn's two option objects, with the rank's settings.
+// The two option objects of posix_spawn, with the settings of a rank.
 struct SpawnSettings {
   SpawnSettings(int socket, int log, int flight) {
     posix_spawn_file_actions_init(&actions);
@@ -73,7 +74,7 @@ struct SpawnSettings {
     if (flight >= 0) posix_spawn_file_actions_adddup2(&actions, flight, kFlightRecorderFd);
     posix_spawn_file_actions_addclosefrom_np(&actions, flight >= 0 ? kFlightRecorderFd + 1 : kRankSocket + 1);
 
-    // The agent blocks signals to read them in one place, and ignores some; a rank starts with neither.
+    // The agent blocks and ignores some signals; a rank starts with the defaults.
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
@@ -105,7 +106,7 @@ absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Spawn(const RankComman
     FSDPD_ASSIGN_OR_RETURN(flight, MoveUp(command.flight_fd));
   }
   SpawnSettings settings(socket.get(), log.get(), flight.get());
-  // What `ps` shows. The mark says whose it is: JOB/ATTEMPT/RANK.
+  // argv[0] as shown by ps: the mark is JOB/ATTEMPT/RANK.
   std::vector<std::string> arguments = {absl::StrCat("fsdpd-rank ", command.mark)};
   std::vector<std::string> environment = Environment(command);
   pid_t pid = 0;
@@ -118,7 +119,7 @@ absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Spawn(const RankComman
                           : absl::Status(failed.code(), absl::StrCat(failed.message(), "; ", limits));
   }
 
-  UniqueFd pidfd(PidfdOpen(pid));  // Ours and not reaped, so the number is still the rank's.
+  UniqueFd pidfd(PidfdOpen(pid));  // Our child and not reaped, so the pid still refers to the rank.
   if (!pidfd.valid()) {
     const int open_error = errno;
     kill(-pid, SIGKILL);
@@ -170,8 +171,8 @@ bool RankProcess::ReadMembers() {
 
 void RankProcess::SignalTree(int signal) {
   FSDPD_CHECK(!reaped_);
-  ReadMembers();        // If it fails, those known from before are better than nobody.
-  kill(-pid_, signal);  // All at once, so that nobody of the group forks away between two signals.
+  ReadMembers();        // If this fails, use the processes known from before.
+  kill(-pid_, signal);  // One kill of the whole group, so that no process forks between two signals.
   for (const ProcessFacts& process : members_) {
     if (process.group != pid_ && process.alive()) SignalProcess(process, signal);
   }
@@ -181,7 +182,7 @@ bool RankProcess::TreeGone() {
   if (reaped_) return true;
   if (!Exited().has_value() || !ReadMembers()) return false;
   for (const ProcessFacts& process : members_) {
-    // A zombie holds no memory and no device; it goes when its parent does, or when it is ours.
+    // A zombie holds no memory and no device; its parent reaps it, or this process if it is the parent.
     if (process.alive()) return false;
   }
   for (const ProcessFacts& process : members_) {
@@ -213,8 +214,8 @@ void ReapOrphans(const std::vector<pid_t>& ranks) {
   while (true) {
     siginfo_t info = {};
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    // A dead rank is kept for its owner and would come up again and again; the orphans wait until it is
-    // reaped.
+    // A dead rank is left to its owner, and waitid() would return it again and again; orphans wait until it
+    // is reaped.
     if (std::binary_search(ranks.begin(), ranks.end(), info.si_pid)) return;
     waitpid(info.si_pid, nullptr, WNOHANG);
   }

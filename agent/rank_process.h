@@ -1,18 +1,18 @@
-// One rank's process and everything that it started. It owns how a rank is spawned, how its end is seen and
-// how its tree is proven gone.
+// The process of one rank and all of its descendants. It owns how a rank is spawned, how its exit is observed
+// and how its process tree is proven gone.
 //
 //   Spawn -> Exited (poll pidfd()) ... SignalTree ... -> TreeGone() == true -> destroy
 //
-// Spawned with posix_spawn, never fork: threads of gRPC are running. The rank leads a session and a process
-// group of its own, has /dev/null as stdin, its log as stdout and stderr, its end of the socket pair as
-// descriptor 3, its flight recorder (base/flight_recorder.h) as descriptor 4 and nothing else open. It must
-// exit by itself when descriptor 3 closes: that covers an agent that was killed.
+// Uses posix_spawn, never fork, because gRPC threads are running. The rank leads its own session and process
+// group, has /dev/null as stdin, its log as stdout and stderr, its end of the socket pair as descriptor 3,
+// its flight recorder (base/flight_recorder.h) as descriptor 4, and no other open descriptors. It must exit
+// on its own when descriptor 3 closes, which handles an agent that was killed.
 //
-// The dead rank stays a zombie until its whole tree is gone, so that its number, and with it the group and
-// the session, cannot be given to somebody else in between.
+// A dead rank remains a zombie until its whole tree is gone, so that its pid, and with it the group and
+// session id, cannot be reused in between.
 //
-// REQUIRES: BecomeSubreaper() before the first Spawn; nobody else in this process waits for children.
-// Thread safety: none; one thread owns it. Errors: NOT_FOUND when the binary is missing, else UNAVAILABLE.
+// REQUIRES: BecomeSubreaper() before the first Spawn; no other code of this process waits for children.
+// Thread safety: none; one thread owns it. Errors: NOT_FOUND if the binary is missing, else UNAVAILABLE.
 #pragma once
 
 #include <absl/status/status.h>
@@ -58,18 +58,18 @@ class RankProcess final : public RankBody {
   UniqueFd pidfd_;
   UniqueFd socket_;
   const std::string mark_;
-  std::vector<ProcessFacts> members_;      // Of the tree, as last read.
-  mutable std::optional<ProcessEnd> end_;  // Once it was seen; the process itself may be reaped since.
+  std::vector<ProcessFacts> members_;      // Processes of the tree, as last read.
+  mutable std::optional<ProcessEnd> end_;  // Set once observed; remains after the process was reaped.
   bool reaped_ = false;
 };
 
-// NOT_FOUND when there is no such file, FAILED_PRECONDITION when it is none that can be run.
+// NOT_FOUND if there is no such file, FAILED_PRECONDITION if it is not executable.
 absl::Status CheckRankBinary(const std::string& binary);
 
-// Orphans of ranks become children of this process instead of init's. Once per process.
+// Makes orphans of ranks children of this process instead of init. Once per process.
 absl::Status BecomeSubreaper();
 
-// Collects orphans that have ended; `ranks` (sorted) are left to their owners.
+// Reaps orphans that have exited; `ranks` (sorted) are left to their owners.
 void ReapOrphans(const std::vector<pid_t>& ranks);
 
 }  // namespace fsdpd

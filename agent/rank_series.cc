@@ -19,7 +19,7 @@ using prometheus::MetricFamily;
 struct OpName {
   v1::CommOp op;
   const char* name;
-  // From the start on, so that rates are right; the others are for jobs with replicas or stages.
+  // Exported from the start, so that rate() is right. The others exist only in jobs with replicas or stages.
   bool always;
 };
 constexpr OpName kOps[] = {
@@ -66,7 +66,7 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
   if (report.has_bad_step()) Add(report.bad_step());
   if (report.has_evaluation()) validation_loss_ = report.evaluation().loss();
   for (const v1::OpTime& time : report.ops()) {
-    if (!v1::CommOp_IsValid(time.op())) continue;  // From a newer rank.
+    if (!v1::CommOp_IsValid(time.op())) continue;  // Unknown: from a newer rank.
     OpTotals& totals = ops_[static_cast<size_t>(time.op())];
     totals.seconds += time.seconds();
     totals.exposed_seconds += time.exposed_seconds();
@@ -91,7 +91,7 @@ void RankSeries::Add(const v1::StepCourse& course) {
                        [&](const auto& one, const auto& other) { return sum(one) < sum(other); });
   if (highest == course.memory().end()) return;
   held_.clear();
-  // A rank has few series, whatever a newer one tells of.
+  // Bounds the series per rank, whatever a newer rank reports.
   constexpr int kMost = kCourseComponents.size();
   for (int i = 0; i < std::min({course.components_size(), highest->bytes_size(), kMost}); ++i)
     held_.emplace_back(course.components(i), static_cast<double>(highest->bytes(i)));
@@ -102,7 +102,7 @@ void RankSeries::Add(const v1::BadStep& bad) {
 }
 
 void RankSeries::Add(const v1::SavedCheckpoint& saved) {
-  if (!saved.format().empty()) return;  // What was made of one that is counted.
+  if (!saved.format().empty()) return;  // An export of a checkpoint that was counted already.
   saves_ = true;
   checkpoint_stall_seconds_ += saved.stall_seconds();
   if (!saved.error().empty()) {
@@ -162,7 +162,7 @@ class SeriesTable {
     Keep(std::move(family));
   }
 
-  // For what only some jobs have.
+  // A gauge that only some jobs have.
   void MaybeGauge(const char* name, MaybeValue value) {
     MetricFamily family = Family(name);
     for (const RankSeries* rank : ranks_) {
@@ -171,7 +171,7 @@ class SeriesTable {
     Keep(std::move(family));
   }
 
-  // Only of ranks that save. From the start on, so that the first failure is an increase.
+  // Counter of ranks that save, exported from the start, so that rate() sees the first failure.
   void CheckpointCounter(const char* name, Value value) {
     MetricFamily family = Family(name);
     for (const RankSeries* rank : ranks_) {
@@ -215,7 +215,8 @@ class SeriesTable {
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocations()); });
   }
 
-  // What the loss scale of fp16 skips is none of these. All ranks judge a step alike: rank 0's are enough.
+  // Steps skipped by fp16 loss scaling do not count. All ranks reach the same decision, so rank 0 is
+  // sufficient.
   void BadSteps() {
     MetricFamily family = Family("fsdpd_bad_steps_total");
     for (const RankSeries* rank : ranks_) {
@@ -244,19 +245,19 @@ class SeriesTable {
     StepGauge("fsdpd_step_seconds", [](const RankSeries& r) { return r.last_.step_seconds(); });
     StepGauge("fsdpd_loss", [](const RankSeries& r) { return r.last_.loss(); });
     StepGauge("fsdpd_grad_norm", [](const RankSeries& r) { return r.last_.grad_norm(); });
-    // The same on all ranks, by the job's spec: rank 0's is enough, as a rank has few series.
+    // The learning rate is the same on all ranks; export it for rank 0 only, to limit the series per rank.
     MaybeGauge("fsdpd_learning_rate", [](const RankSeries& r) {
       return r.id_.rank == 0 && r.steps_ > 0 ? std::optional(r.last_.learning_rate()) : std::nullopt;
     });
     MaybeGauge("fsdpd_loss_scale", [](const RankSeries& r) {
       return r.last_.has_loss_scale() ? std::optional(r.last_.loss_scale()) : std::nullopt;
     });
-    // Likewise.
+    // Rank 0 only, like the learning rate.
     MaybeGauge("fsdpd_validation_loss",
                [](const RankSeries& r) { return r.id_.rank == 0 ? r.validation_loss_ : std::nullopt; });
     StepGauge("fsdpd_last_step_timestamp_seconds",
               [](const RankSeries& r) { return static_cast<double>(r.last_.unix_nanos()) * 1e-9; });
-    // Not before the end: a rank has few series.
+    // Exported only at the end (value 0), to limit the series per rank.
     MaybeGauge("fsdpd_steps_left", [](const RankSeries& r) {
       const double left = r.goal_steps_ - static_cast<double>(r.last_.step());
       return r.last_.step() > 0 && left == 0 ? std::optional(left) : std::nullopt;
@@ -269,7 +270,7 @@ class SeriesTable {
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().peak_bytes()); });
   }
 
-  // Rank 0's are enough, as of the next: a rank has few series.
+  // Rank 0 only, like Routers(), to limit the series per rank.
   void Fp8() {
     MetricFamily numbers = Family("fsdpd_fp8_numbers_total"), flushed = Family("fsdpd_fp8_flushed_total"),
                  scales = Family("fsdpd_fp8_scale");
@@ -316,7 +317,7 @@ class SeriesTable {
     Keep(std::move(room));
   }
 
-  // One series at most: the newest takes the place of the one before.
+  // At most one series: that of the newest spike.
   void Spikes() {
     MetricFamily family = Family("fsdpd_memory_spike_excess_bytes");
     for (const RankSeries* rank : ranks_) {

@@ -1,9 +1,11 @@
-// What one rank has reported, added up for Prometheus, and the table that says under which names. The table
-// is the only place where a metric of a rank is named: dashboards, alerts and docs follow it.
+// Totals of the reports of one rank, and their conversion to Prometheus metrics. The conversion (SeriesTable)
+// is the only place that maps values of a rank to metric names.
 //
-// Counters start again with every attempt (Prometheus sees a reset). Gauges of a step exist from the first
-// step on. Checkpoints are rank 0's to tell: their counters exist where the job saves, their gauges from the
-// first commit on. Thread safety: none.
+// Counters restart at zero with every attempt (Prometheus handles it as a reset). Gauges about steps exist
+// from the first step on. Only rank 0 reports checkpoints: their counters exist if the job saves, their
+// gauges from the first commit on.
+//
+// Thread safety: none.
 #pragma once
 
 #include <prometheus/metric_family.h>
@@ -21,9 +23,9 @@
 
 namespace fsdpd {
 
-// The job's id. Not "job", which is the label of Prometheus' own scrape jobs: theirs would overwrite it.
+// Label of the job id. Not "job", which Prometheus sets to the name of its scrape job.
 constexpr char kJobLabel[] = "fsdpd_job";
-// The node's name. Not "node", which scrapes of pods set.
+// Label of the node name. Not "node", which scrape configs of pods set.
 constexpr char kNodeLabel[] = "fsdpd_node";
 
 class RankSeries {
@@ -31,16 +33,16 @@ class RankSeries {
   RankSeries(RankId id, std::string node, std::string device);
 
   void Add(const v1::StepReport& report, int world);
-  // What each component held when the step's memory was highest.
+  // Memory of each component at the highest sample of the step timeline.
   void Add(const v1::StepCourse& course);
   void SetSaves() { saves_ = true; }
   void SetRoundsToFp8() { rounds_to_fp8_ = true; }
   void Add(const v1::SavedCheckpoint& saved);
-  // One that was skipped, which a report says too, or that the rank ended by.
+  // Counts a bad step: one that was skipped (also in a report), or at which the rank ended.
   void Add(const v1::BadStep& bad);
   void SetPlan(const v1::MemoryPlan& plan) { plan_ = plan; }
   void SetGoal(int64_t steps) { goal_steps_ = static_cast<double>(steps); }  // train.steps.
-  // `failed`: otherwise than by exit code 0, and nobody asked for it.
+  // `failed`: it ended with an error or a signal, not because of a stop.
   void End(bool failed) {
     up_ = false;
     failed_ = failed;
@@ -75,22 +77,22 @@ class RankSeries {
   double data_wait_seconds_ = 0;
   double skipped_steps_ = 0;
   std::array<double, v1::BadStepKind_ARRAYSIZE> bad_steps_ = {};
-  std::optional<double> validation_loss_;  // Of the last evaluation.
+  std::optional<double> validation_loss_;  // From the last evaluation.
   std::array<OpTotals, v1::CommOp_ARRAYSIZE> ops_ = {};
   std::array<Fp8Totals, v1::Fp8Class_ARRAYSIZE> fp8_ = {};
   v1::StepReport last_;
-  std::optional<v1::MemoryReport> spike_;             // Of the last step that had one.
-  std::vector<std::pair<std::string, double>> held_;  // Of the last course, by component.
+  std::optional<v1::MemoryReport> spike_;             // Of the last step with a spike.
+  std::vector<std::pair<std::string, double>> held_;  // From the last step timeline, by component.
   bool saves_ = false;
   bool rounds_to_fp8_ = false;
   double checkpoints_ = 0;
   double failed_checkpoints_ = 0;
   double checkpoint_stall_seconds_ = 0;
-  std::optional<v1::SavedCheckpoint> last_checkpoint_;  // Of those that were committed.
+  std::optional<v1::SavedCheckpoint> last_checkpoint_;  // The last committed one.
   v1::MemoryPlan plan_;
 };
 
-// The families of all ranks' series, in the table's order; a family without a series is left out.
+// Metric families of all ranks in a fixed order; families without a series are left out.
 std::vector<prometheus::MetricFamily> CollectSeries(const std::vector<const RankSeries*>& ranks);
 
 }  // namespace fsdpd

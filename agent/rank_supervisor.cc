@@ -24,22 +24,23 @@ namespace {
 
 constexpr absl::Duration kAloneTime = absl::Seconds(30);
 constexpr absl::Duration kRetryDelay = absl::Seconds(1);
-constexpr int kAllRanks = -1;        // Of an attempt, for internal errors.
-constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orphans.
-constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
-// A launch that may have been lost is of the last.
+constexpr int kAllRanks = -1;        // Rank number of an error that concerns the whole attempt.
+constexpr int kTickMs = 1000;        // Tick while nothing is stopping: reaps orphans and checks progress.
+constexpr int kStoppingTickMs = 20;  // Tick while a process tree is stopping; each scans /proc once.
+// Jobs in Register.had: a launch that may have been lost is among the most recent ones.
 constexpr size_t kMaxHadJobs = 64;
 constexpr size_t kMaxKnownJobs = 10000;
-// Ranks of a refused launch that are reported: as many as a coordinator believes of a node.
+// Limit of reported ranks of a refused launch: the most that a coordinator accepts for a node.
 constexpr int kMostRefused = 1024;
-// Of a grace, for what a rank does after SIGTERM: half a second, and some more for a machine that is busy.
+// Part of the grace period for a rank to exit after SIGTERM: half a second, plus some for a busy machine.
 constexpr absl::Duration kWayOut = absl::Milliseconds(800);
-// When one rank has saved and left, the others know as much as it, or will never leave by themselves.
+// Once one rank has saved and left, the others have the same information; those that remain after this time
+// will not leave on their own.
 constexpr absl::Duration kTogether = absl::Seconds(2);
-// A card is read ten times a second.
+// Age of the reading before the launch; GPUs are read ten times a second.
 constexpr absl::Duration kReadBefore = absl::Seconds(2);
 
-// As a rank does that is told to.
+// Whether the exit is that of a rank that followed a stop.
 bool Left(const v1::RankExit& exit) {
   return exit.signal() == SIGTERM || (exit.signal() == 0 && exit.exit_code() == kStoppedExitCode);
 }
@@ -51,16 +52,16 @@ struct RankSupervisor::Attempt {
   int world = 0;
   v1::MemoryPlan planned;
   std::vector<Rank> ranks;
-  bool saves = false;                                // It has checkpoints.
+  bool saves = false;                                // The job has checkpoints.
   absl::Time retry_at = absl::InfinitePast();        // After an internal error.
-  bool stopping = false;                             // Asked for, by the coordinator or from here.
-  std::optional<OwnRendezvous> own;                  // Where all its ranks are here.
-  std::optional<int> failed_rank;                    // The first that did not end well,
-  bool cause_seen = false;                           // or the first that did not leave for a lost peer.
-  absl::Time terminate_at = absl::InfiniteFuture();  // Not after kill_at.
+  bool stopping = false;                             // Stop requested by the coordinator or locally.
+  std::optional<OwnRendezvous> own;                  // Set if all ranks of the attempt are on this node.
+  std::optional<int> failed_rank;                    // First rank that failed,
+  bool cause_seen = false;                           // or the first that failed without having lost a peer.
+  absl::Time terminate_at = absl::InfiniteFuture();  // At most kill_at.
   absl::Time kill_at = absl::InfiniteFuture();
 
-  // REQUIRES: all have left.
+  // REQUIRES: all ranks have left.
   v1::FreedMemory Freed() const {
     v1::FreedMemory freed;
     for (const Rank& rank : ranks) rank.memory.AddTo(&freed);
@@ -69,7 +70,7 @@ struct RankSupervisor::Attempt {
     return freed;
   }
 
-  // For how long its ranks have stood still.
+  // Restarts the progress clocks of its ranks.
   void CountAgain(absl::Time now) {
     for (Rank& rank : ranks) {
       if (rank.stillness.has_value()) rank.stillness->BeginAgain(now);
@@ -172,20 +173,20 @@ void RankSupervisor::PostFor(const AttemptId& id, std::function<void()> task) {
   Post([this, id, task = std::move(task)] { Insist(id, task); });
 }
 
-// Until it does not throw: the coordinator waits for what comes of it.
+// Repeats `task` until it does not throw: the coordinator waits for its result.
 void RankSupervisor::Insist(const AttemptId& id, const std::function<void()>& task) {
   if (options_.errors.Catch({id, kAllRanks}, task).ok()) return;
   retries_.emplace(clock_->Now() + kRetryDelay, [this, id, task] { Insist(id, task); });
 }
 
-// After an exception the attempt's ranks are looked at again after kRetryDelay.
+// Runs `step`; after an exception, the ranks of the attempt are handled again after kRetryDelay.
 void RankSupervisor::Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step) {
   if (!options_.errors.Catch({attempt->id, rank}, step).ok()) attempt->retry_at = clock_->Now() + kRetryDelay;
 }
 
 void RankSupervisor::Run() {
   while (!quit_) TurnOnce(TurnMs());
-  attempts_.clear();  // ~RankBody kills.
+  attempts_.clear();  // ~RankBody kills the processes.
 }
 
 absl::Duration RankSupervisor::Turn() {
@@ -195,7 +196,7 @@ absl::Duration RankSupervisor::Turn() {
 
 void RankSupervisor::TurnOnce(int timeout_ms) {
   PollOnce(timeout_ms);
-  // One time for the whole turn: deadlines are not judged by a later one than they were extended by.
+  // One timestamp per iteration: a deadline must not be checked against a later time than it was extended by.
   const absl::Time now = clock_->Now();
   ExtendDeadlines(now);
   RunPosted();
@@ -222,7 +223,7 @@ void RankSupervisor::RunPosted() {
   for (const auto& task : tasks) task();
 }
 
-// Waits for something to happen and handles what ranks sent and how they ended.
+// Polls and handles messages and exits of ranks.
 void RankSupervisor::PollOnce(int timeout_ms) {
   struct Source {
     Attempt* attempt;
@@ -262,8 +263,8 @@ void RankSupervisor::PollOnce(int timeout_ms) {
       ended.push_back(sources[i]);
     }
   }
-  // Of ranks that were found dead together, one that was killed, or told to end, took those with it that
-  // failed by themselves.
+  // Among ranks that exited in the same poll, handle those first that were killed or told to stop: they made
+  // the others fail.
   std::stable_partition(ended.begin(), ended.end(), [](const Source& source) {
     const std::optional<ProcessEnd> end = source.rank->process->Exited();
     return end.has_value() && (end->signal != 0 || end->exit_code == kStoppedExitCode);
@@ -272,7 +273,7 @@ void RankSupervisor::PollOnce(int timeout_ms) {
     Guard(source.attempt, source.rank->id.rank, [&] { CheckExit(source.attempt, source.rank); });
 }
 
-// While this process stood still, ranks could not be seen to follow a stop, nor the coordinator to be there.
+// While this process was suspended, it could not observe ranks that followed a stop, nor the coordinator.
 void RankSupervisor::ExtendDeadlines(absl::Time now) {
   const absl::Duration unseen = own_time_.StoodStill(now);
   connected_until_ += unseen;
@@ -313,7 +314,7 @@ void RankSupervisor::Tick(absl::Time now) {
   ReapOrphans(pids);
 }
 
-// One that leaves is judged by the time that it was given.
+// Skips attempts that are stopping: their grace period applies.
 void RankSupervisor::LookAtRanks(absl::Time now) {
   next_look_ = now + absl::Milliseconds(kTickMs);
   for (auto& [id, attempt] : attempts_) {
@@ -328,7 +329,7 @@ void RankSupervisor::LookAtRanks(absl::Time now) {
   }
 }
 
-// The kill ladder, one look at a time.
+// Advances the escalation of a stop by one step.
 void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
   if (attempt->failed_rank.has_value() && !attempt->stopping && now - connected_until_ > kAloneTime) {
     BeginStop(attempt, options_.grace, /*may_save=*/false, "a rank has died and the coordinator is away");
@@ -388,7 +389,7 @@ LaunchRefusal RankSupervisor::WhyNot(const v1::Launch& launch) const {
                    options_.rank_binary, options_.plugin_dirs, options_.path_roots);
 }
 
-// After an exception nothing of the launch is left, which its ranks' exits say.
+// After an exception, nothing of the launch is left and the exits of its ranks report the error.
 void RankSupervisor::AcceptOrGiveUp(const v1::Launch& launch, absl::Duration limit) {
   const AttemptId id{launch.job_id(), launch.attempt()};
   const absl::Status caught = options_.errors.Catch({id, kAllRanks}, [&] { Accept(launch, limit); });
@@ -399,7 +400,7 @@ void RankSupervisor::AcceptOrGiveUp(const v1::Launch& launch, absl::Duration lim
 
 void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
   const AttemptId id{launch.job_id(), launch.attempt()};
-  // Of an attempt that has ended, the exits of its ranks were reported.
+  // The exits of an attempt that has ended were reported.
   if (Find(id) != nullptr || (launch.resent() && history_.Newest(id.job_id) == id.attempt)) {
     LogInfo("repeated launch was ignored %s", ToString(id));
     return events_->LaunchAcknowledged({id, launch.first_rank()});
@@ -412,7 +413,8 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
   attempt->id = id;
   attempt->world = launch.world();
   attempt->planned = launch.memory_plan();
-  attempt->saves = !launch.spec().checkpoint().dir().empty();  // The rules refuse one that is not written to.
+  // Validation rejects checkpoint.dir without saving.
+  attempt->saves = !launch.spec().checkpoint().dir().empty();
   if (launch.ranks() == launch.world()) attempt->own.emplace();
   attempt->terminate_at = clock_->Now() + limit;
   attempt->kill_at = attempt->terminate_at + kWayOut;
@@ -466,14 +468,14 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
     rank->stillness->BeginAgain(clock_->Now());
   }
   events_->RankLaunched(rank->id, start, attempt->planned);
-  TellOfFailedPeer(*attempt, rank);  // One that could not be started.
+  TellOfFailedPeer(*attempt, rank);  // An earlier rank of this launch may have failed to start.
 }
 
 void RankSupervisor::HandleStop(const v1::Stop& stop) {
   const AttemptId id{stop.job_id(), stop.attempt()};
   Attempt* attempt = Find(id);
   if (attempt == nullptr) {
-    // Nothing of it is here; and a launch of it that is still under way must not start it.
+    // Not hosted here. Record it, so that a launch of it that is still under way is refused.
     history_.Take(id);
     events_->AttemptGone(id, /*stopped=*/true, v1::FreedMemory());
     return;
@@ -511,7 +513,7 @@ void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, bool may_
       v1::AgentToRank message;
       message.mutable_leave()->set_within_ms(absl::ToInt64Milliseconds(attempt->terminate_at - now));
       rank.Send(message);
-      rank.process->SignalTree(SIGCONT);  // One that somebody stopped could not follow it.
+      rank.process->SignalTree(SIGCONT);  // A rank stopped by SIGSTOP could not follow the order.
     }
   }
 }
@@ -620,7 +622,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       rank->EndLink(TakeGet(attempt, *rank, message.store_get()));
       break;
     case v1::RankToAgent::BODY_NOT_SET:
-      break;  // From a newer rank; nothing that this agent must know.
+      break;  // From a newer rank; safe to ignore.
   }
 }
 
@@ -650,9 +652,9 @@ void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
   const std::optional<ProcessEnd> end = rank->process->Exited();
   if (!end.has_value()) return;
   if (rank->link != nullptr)
-    ReadRank(attempt, rank, /*to_the_end=*/true);  // Its last words may still be there.
+    ReadRank(attempt, rank, /*to_the_end=*/true);  // Its final messages may still be unread.
   rank->link.reset();
-  // Before the report, so that the slot is usually free by then.
+  // Before the report, so that the slot is usually free when the coordinator reads it.
   rank->gone = rank->process->TreeGone();
   if (rank->gone) RankLeft(rank, clock_->Now());
   ReportExit(attempt, rank, rank->ExitOf(*end, logs_->Tail(rank->id, kLogTailLines)));
@@ -673,8 +675,8 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   LogInfo("exit %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);
   rank->exit_reported = true;
-  // One that has finished leaves the others what they were given: rank 0 may be exporting. Without one that
-  // died nothing will be committed.
+  // A rank that has finished does not shorten the time of the others: rank 0 may be exporting. If a rank
+  // died, no checkpoint can be committed any more.
   if (attempt->stopping && failed) {
     const absl::Time now = clock_->Now();
     attempt->terminate_at = std::min(attempt->terminate_at, died ? now : now + kTogether);
@@ -686,7 +688,7 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   for (Rank& peer : attempt->ranks) TellOfFailedPeer(*attempt, &peer);
 }
 
-// One that does not hear it, because it stands still, is left to the kill ladder.
+// A rank that is blocked and does not read it is stopped by the coordinator later.
 void RankSupervisor::TellOfFailedPeer(const Attempt& attempt, Rank* rank) {
   if (!attempt.failed_rank.has_value() || attempt.stopping || rank->process == nullptr || rank->exit_reported)
     return;

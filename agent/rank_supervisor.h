@@ -1,45 +1,50 @@
-// The ranks of this node: starts them, sees them end, stops them. It owns which launch is accepted, when a
-// rank counts as gone, and the kill ladder (SIGTERM to the tree, SIGKILL after the grace, proof that nobody
-// is left, nor what they held of a GPU's memory: freed_memory.h). What one rank is, is hosted_rank.h.
+// The ranks of this node: starts them, observes their exits, stops them. It owns which launch is accepted,
+// when a rank counts as gone, and the escalation of a stop: SIGTERM to the process tree, SIGKILL after the
+// grace period, then proof that no process and no GPU memory of the rank is left (freed_memory.h).
+// hosted_rank.h is one rank.
 //
-// Ranks of a job with checkpoints are told to leave before they get SIGTERM (LeaveOrder), so that they save
-// within the grace: when the agent stops, and when a Stop allows it. SIGTERM follows when the grace is nearly
-// over, soon after the first of them has left, and at once when one has died, as none can save without it.
-// One that died so was not stopped, though it had been told to leave: its exit is not `cancelled`.
+// Stopping a job with checkpoints: when the agent stops, and for a Stop with `save`, ranks first get a
+// LeaveOrder, so that they can save within the grace period.
+//
+//   LeaveOrder ----------------- terminate_at: SIGTERM ----- kill_at: SIGKILL
+//              rank saves, exits               kWayOut
+//
+// terminate_at moves forward to kTogether after the first rank has left, and to now if a rank died, since the
+// others cannot save without it. A rank that died on its own was not stopped, although it had a LeaveOrder:
+// its exit is not `cancelled`.
 //
 //   Launch -> RankLaunched per rank -> LaunchAcknowledged
 //          -> RankReady, RankStepped ..., CheckpointSaved ..., RankExited per rank -> AttemptGone
 //   A repeated Launch -> LaunchAcknowledged; a refused one -> RankExited per rank
-//   Stop   -> the same end, with RankExit.cancelled; AttemptGone says that it was stopped
+//   Stop   -> the same end, with RankExit.cancelled; AttemptGone has stopped=true
 //
-// An exception while a rank is handled is an internal error (internal_errors.h): its attempt's ranks are
-// looked at again a second later, and the others are not touched.
+// An exception while a rank is handled is an internal error (internal_errors.h): the ranks of its attempt are
+// handled again a second later, and other attempts are not affected.
 //
-// One thread runs a poll loop over the ranks' sockets and pidfds and over what is posted to it; everything
-// else is that thread's alone. A rank's end wakes the loop, so it is reported at once. What a dead rank
-// leaves behind is killed without grace, as nobody is left to clean up after it.
+// One thread runs a poll loop over the sockets and pidfds of the ranks and over posted tasks; all other state
+// belongs to this thread. The exit of a rank wakes the loop and is reported immediately. Processes that a
+// dead rank leaves behind are killed without a grace period, since nothing will clean up after it.
 //
-// When a rank fails, the others of its attempt here are told at once (PeerFailed), as they may wait for it
-// for ever, and leave by themselves; their exits say so (RankExit.peer_failed), so that the first keeps the
-// blame. A rank that leaves because it lost a peer (kPeerFailedExitCode) is not the cause: the next that
-// fails otherwise, here or on another node, is. The rest is the coordinator's, which sends Stop. When the
-// coordinator has been away for kAloneTime, what is left is stopped here: a collective without one of its
-// ranks would only hold the devices.
+// When a rank fails, the other ranks of its attempt on this node get PeerFailed immediately, because they may
+// wait for it forever, and exit on their own. Their exits have RankExit.peer_failed, so that the first
+// failure remains the cause. A rank that exits because it lost a peer (kPeerFailedExitCode) is not the cause:
+// that is the next rank that fails differently, here or on another node. The coordinator then sends Stop. If
+// it has been away for kAloneTime, the rest of the attempt is stopped here: a collective that misses a rank
+// would only hold its devices.
 //
-// Where a rank stands is read from its flight recorder (base/flight_recorder.h): when it is asked for
-// (Locate), and for its exit just before the rank is told to leave or when it has ended, whichever is first.
-// What leaves runs on.
+// The position of a rank is read from its flight recorder (base/flight_recorder.h) for Locate, and for its
+// exit message just before it is asked to leave or after it ended, whichever is first: after an abort, lanes
+// continue past the instruction at which they were blocked.
 //
-// Once a second each rank is looked at, and one that stands still for longer than it may (no_progress.h)
-// is told of again and again until it moves. While this process, or the coordinator over which ranks of
-// several nodes meet, was not there, they could not be seen to move: they are given that time again.
+// Every second each rank is checked for progress. One without progress for longer than its limit
+// (no_progress.h) is reported repeatedly until it moves again. After this process was suspended, or the
+// coordinator was away that relays the rendezvous between nodes, the clock restarts.
 //
-// Ranks of an attempt that is all on this node find each other, and say what of a checkpoint is on disk, here
-// (own_rendezvous.h); of others that goes to the coordinator and back (StoreSet, StoreGet, StoreValue).
+// Ranks of an attempt that is entirely on this node use a local rendezvous (own_rendezvous.h); for others,
+// requests go to the coordinator and back (StoreSet, StoreGet, StoreValue).
 //
-// REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
-// Thread safety: all public methods. Launch, Stop, Locate, Trace and StoreValue do not wait; their answers
-// are events.
+// REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it. Thread safety: all
+// public methods. Launch, Stop, Locate, Trace and StoreValue do not block; their results are events.
 #pragma once
 
 #include <absl/time/time.h>
@@ -71,29 +76,30 @@
 
 namespace fsdpd {
 
-// What happens to ranks. Called on the supervisor's thread, in order; must not wait.
+// Events of ranks. Called in order on the thread of the supervisor; implementations must not block.
 class RankEvents {
  public:
   virtual ~RankEvents() = default;
-  // `planned`: the job's memory plan; what the rank makes of its spec itself is the same, or the versions
-  // differ.
+  // `planned`: the memory plan of the job. The rank computes its own plan from the spec; it is the same
+  // unless versions differ.
   virtual void RankLaunched(const RankId& id, const v1::RankLaunch& launch,
                             const v1::MemoryPlan& planned) = 0;
-  // The launch of which `first` is the first rank here was carried out, now or before.
+  // The launch whose first rank here is `first` was carried out, now or before.
   virtual void LaunchAcknowledged(const RankId& first) = 0;
   virtual void RankReady(const RankId& id, const v1::RankStarted& started) = 0;
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
-  virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;  // Or failed to be.
-  virtual void RankCourse(const RankId& id, const v1::StepCourse& course) = 0;           // Rank 0's.
-  virtual void RankTraced(const RankId& id, const v1::StepTraced& traced) = 0;           // Or could not.
+  // Committed or failed.
+  virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;
+  virtual void RankCourse(const RankId& id, const v1::StepCourse& course) = 0;  // Rank 0 only.
+  virtual void RankTraced(const RankId& id, const v1::StepTraced& traced) = 0;  // Succeeded or failed.
   virtual void RankMeasured(const RankId& id, const v1::PreflightDevice& device) = 0;
   virtual void RankStood(const RankId& id, const std::string& where) = 0;
   virtual void RankStill(const RankId& id, const v1::RankStill& still) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
-  // The attempt is ended since it hangs, and the rank that is to blame is here; or rank 0, where none is.
+  // The attempt is stopped because it hangs, and the rank to blame is here; rank 0 if no rank is to blame.
   virtual void AttemptHung(const AttemptId& id) = 0;
   virtual void AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMemory& memory) = 0;
-  // Of attempts that span nodes.
+  // Only for attempts that span nodes.
   virtual void StoreSet(const AttemptId& id, const v1::StoreSet& set) = 0;
   virtual void StoreGet(const AttemptId& id, const std::string& key, int64_t request) = 0;
 };
@@ -105,20 +111,21 @@ class RankSupervisor {
     int slots = 1;
     v1::Device device = v1::DEVICE_CPU;
     std::string bind_address = "127.0.0.1";
-    absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
+    absl::Duration grace = absl::Seconds(5);  // For a Stop without a grace period.
     std::set<std::string> allowed_env;        // Patterns of --allow-env (base/rank_env.h).
-    std::vector<PathRoot> plugin_dirs;        // Of which jobs' plug-ins are loaded.
-    std::vector<PathRoot> path_roots;         // Below which jobs' other paths lie, where there are any.
+    std::vector<PathRoot> plugin_dirs;        // Directories of allowed plug-ins.
+    // Directories that must contain all other paths; empty: no restriction.
+    std::vector<PathRoot> path_roots;
     SpawnRank spawn = RankProcess::Spawn;
-    ReadUsedBytes used_bytes;  // Of GPUs; null: nobody can say.
+    ReadUsedBytes used_bytes;  // GPU memory in use; null: unknown.
     InternalErrors errors;
-    bool own_thread = true;  // False: its owner calls everything, and Turn() in place of the loop.
+    bool own_thread = true;  // False: the owner makes all calls and calls Turn() instead of the loop.
   };
 
   RankSupervisor(Options options, RankLogs* logs, RankEvents* events, Clock* clock);
-  ~RankSupervisor();  // Kills what is left without grace.
+  ~RankSupervisor();  // Kills remaining ranks without a grace period.
 
-  // What is left of its ranks after `limit` is ended, and has failed.
+  // Ranks that still run after `limit` are stopped and count as failed.
   void Launch(v1::Launch launch, absl::Duration limit = absl::InfiniteDuration());
   void Stop(v1::Stop stop);
   void Locate(v1::Locate locate);
@@ -126,23 +133,23 @@ class RankSupervisor {
   void StoreValue(v1::RendezvousValue value);
   void SetConnected(bool connected);
 
-  // Stops everything and accepts nothing any more. A second call with a shorter grace shortens it.
+  // Stops all ranks and refuses further launches. A second call with a shorter grace period shortens it.
   void StopAll(absl::Duration grace);
-  // The coordinator has refused this node: its jobs continue elsewhere, so nothing here may save any more.
+  // The coordinator revoked this node: its jobs continue elsewhere, so ranks here must not save any more.
   void StopRevoked() { StopEach(options_.grace, /*may_save=*/false, "the node's certificate is revoked"); }
-  bool Idle();  // Nothing of any rank is left.
+  bool Idle();  // No process or GPU memory of any rank is left.
 
-  // One turn of the loop; after how long the next one is due, if nothing happens before. REQUIRES: no thread
-  // of its own.
+  // Runs one iteration of the loop; returns when the next one is due if nothing happens before. REQUIRES:
+  // own_thread is false.
   absl::Duration Turn();
 
-  // Ranks that are alive, after everything posted before this call was done. Waits for the loop.
+  // Live ranks, after all tasks posted before this call. Waits for the loop.
   std::vector<v1::HostedAttempt> Hosted();
-  // Register.had, likewise. What is launched after this call and before Hosted() is hosted.
+  // Register.had, in the same way. Attempts launched after this call and before Hosted() are in Hosted().
   std::vector<AttemptId> Had();
 
  private:
-  static constexpr absl::Duration kLongestTurn = absl::Seconds(3);  // It turns once a second at least.
+  static constexpr absl::Duration kLongestTurn = absl::Seconds(3);  // The loop runs at least once a second.
 
   using Rank = HostedRank;
   struct Attempt;
@@ -155,7 +162,7 @@ class RankSupervisor {
   void RunPosted();
   void PollOnce(int timeout_ms);
   void TurnOnce(int timeout_ms);
-  int TurnMs() const;  // How long nothing need be looked at.
+  int TurnMs() const;  // Time until the loop must run again.
   void ExtendDeadlines(absl::Time now);
   void Tick(absl::Time now);
   void LookAtRanks(absl::Time now);
@@ -183,7 +190,7 @@ class RankSupervisor {
   void CheckExit(Attempt* attempt, Rank* rank);
   void Advance(Attempt* attempt, absl::Time now);
   Attempt* Find(const AttemptId& id);
-  std::vector<int> UsedDevices() const;  // One for each used slot.
+  std::vector<int> UsedDevices() const;  // One entry per used slot.
   std::vector<v1::HostedAttempt> ListHosted() const;
 
   const Options options_;
@@ -191,21 +198,22 @@ class RankSupervisor {
   RankEvents* const events_;
   Clock* const clock_;
 
-  // The loop's own.
+  // Used on the thread of the loop only.
   std::map<AttemptId, std::unique_ptr<Attempt>> attempts_;
-  AttemptHistory history_;  // Bounds what may still be launched.
+  AttemptHistory history_;  // Rejects stale launches.
   RendezvousRelay relay_;
   bool draining_ = false;
   OwnTime own_time_{kLongestTurn};
-  absl::Time connected_until_ = absl::InfiniteFuture();  // When the coordinator was last there.
+  absl::Time connected_until_ = absl::InfiniteFuture();  // End of the last connection to the coordinator.
   absl::Time next_reap_ = absl::InfinitePast();
   absl::Time next_look_ = absl::InfinitePast();
-  std::multimap<absl::Time, std::function<void()>> retries_;  // After internal errors, by when they are due.
+  // Tasks to retry after internal errors, by due time.
+  std::multimap<absl::Time, std::function<void()>> retries_;
 
   UniqueFd wake_;
   Mutex mutex_;
   std::vector<std::function<void()>> posted_ ABSL_GUARDED_BY(mutex_);
-  bool quit_ = false;   // The loop's own, set by a posted task.
+  bool quit_ = false;   // Used on the thread of the loop only; set by a posted task.
   std::thread thread_;  // Last: it uses all of the above.
 };
 

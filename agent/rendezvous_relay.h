@@ -1,12 +1,12 @@
-// Which rank waits for which rendezvous value. Ranks choose request numbers each for themselves; here, and on
-// the way to the coordinator, they get numbers that are unique in this agent's life, so that a value that
-// comes twice or late (after a reconnect) finds either its rank or nobody.
+// Mapping of rendezvous requests to ranks. Each rank numbers its requests itself; toward the coordinator they
+// get numbers that are unique in this run of the agent, so that a value that arrives twice or late (after a
+// reconnect) finds either its rank or no entry.
 //
-// It also owns how much a rank may leave with its agent, which keeps all of it until the attempt has ended,
-// as a new stream must carry it again (outbox.h), or as it answers by itself (own_rendezvous.h).
+// It also limits how much a rank may leave with the agent, which retains it until the attempt has ended: a
+// new stream must carry it again (outbox.h), or the agent answers from it (own_rendezvous.h).
 //
-// Thread safety: none. Errors are a rank's own fault: INVALID_ARGUMENT for an empty key or one or a value
-// over its bound, RESOURCE_EXHAUSTED for more than a rank's share.
+// Thread safety: none. Errors are violations by a rank: INVALID_ARGUMENT for an empty key, or a key or value
+// over its size limit; RESOURCE_EXHAUSTED beyond the limits per rank.
 #pragma once
 
 #include <absl/status/status.h>
@@ -26,16 +26,17 @@ class RendezvousRelay {
  public:
   struct Waiter {
     RankId rank;
-    int64_t request = 0;  // The rank's own number.
+    int64_t request = 0;  // Number that the rank chose.
   };
 
-  // What a rank sets in one attempt: many times its addresses.
+  // Limit of keys and values that a rank sets in one attempt: many times its addresses.
   static constexpr int64_t kMaxRankBytes = 32 << 20;
-  // A rank asks for one key at a time in each communicator; those that it gave up stay open.
+  // Limit of open requests. A rank requests one key at a time per communicator; abandoned requests remain
+  // open.
   static constexpr int kMaxOpenGets = 1 << 14;
 
   absl::Status Set(const RankId& rank, const v1::StoreSet& set);
-  absl::StatusOr<int64_t> Ask(const RankId& rank, const v1::StoreGet& get);  // The number on the way.
+  absl::StatusOr<int64_t> Ask(const RankId& rank, const v1::StoreGet& get);  // Returns the number to send.
   std::optional<Waiter> Answer(int64_t relayed);                             // Once per Ask.
   void Forget(const RankId& rank);
 

@@ -6,12 +6,12 @@ namespace fsdpd {
 
 void RunningTotal::Add(absl::Time at, double total) {
   if (!readings_.empty() && total < readings_.back().total) readings_.clear();
-  // A total that stands still for two readings needs their ends only.
+  // For a total that does not change, keep only the first and last sample.
   const size_t count = readings_.size();
   if (count >= 2 && readings_[count - 2].total == total && readings_[count - 1].total == total)
     readings_.pop_back();
   readings_.push_back({at, total});
-  // One that is older stays: what came after it is known from there on.
+  // Keep one sample older than kKept: it is needed to interpolate up to the next.
   while (readings_.size() > 2 && readings_[1].at < at - kKept) readings_.pop_front();
 }
 

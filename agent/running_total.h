@@ -1,5 +1,5 @@
-// A quantity that only grows (joules, seconds of something), as it was read from time to time, and what it
-// was at any moment between: even between two readings. Keeps kKept of the past. Thread safety: none.
+// History of a monotonically increasing quantity (joules, seconds), sampled from time to time, with linear
+// interpolation between samples. Keeps the last kKept. Thread safety: none.
 #pragma once
 
 #include <absl/time/time.h>
@@ -13,11 +13,11 @@ class RunningTotal {
  public:
   static constexpr absl::Duration kKept = absl::Minutes(5);
 
-  // REQUIRES: times ascend. One below the last begins anew: a driver was loaded again.
+  // REQUIRES: times ascend. A total below the last one restarts the history: the driver was reloaded.
   void Add(absl::Time at, double total);
 
-  // What it grew by from `begin` to `end`. After the last reading it goes on growing as it last did, for
-  // `ahead`. Empty: not known of that time.
+  // Increase from `begin` to `end`. After the last sample, extrapolates for up to `ahead`. Empty if the
+  // interval is not covered.
   std::optional<double> Between(absl::Time begin, absl::Time end, absl::Duration ahead) const;
 
  private:

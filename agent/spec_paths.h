@@ -1,8 +1,8 @@
-// Whether a job's ranks may open what its spec names on this node. They run as the agent's user, so a spec's
-// paths reach what that user does, unless the agent's owner named directories (--path-root): then all of them
-// lie below these (path_roots.h). A plug-in's has directories of its own (plugin_check.h).
+// Check whether ranks may open the paths in a spec on this node. Ranks run as the user of the agent, so a
+// spec can name whatever that user can access, unless the owner of the agent set directories (--path-root):
+// then all paths must be below them (path_roots.h). Plug-ins have directories of their own (plugin_check.h).
 //
-// Looks at the disk, for as long as that takes.
+// Accesses the file system and blocks as long as that takes.
 #pragma once
 
 #include <absl/status/status.h>
@@ -17,13 +17,14 @@ namespace fsdpd {
 
 struct SpecPath {
   std::string field;  // "data.tokens[0].path"
-  std::string path;   // Of the file or directory that is opened.
+  std::string path;   // File or directory that is opened.
 };
 
-// All that ranks open or make; those that the spec leaves out are not among them.
+// All paths that ranks open or create; without fields that the spec leaves out.
 std::vector<SpecPath> PathsOf(const v1::JobSpec& spec);
 
-// Without roots all may be opened. PERMISSION_DENIED when one may not; UNAVAILABLE when it cannot be known.
+// Without roots, all paths are allowed. PERMISSION_DENIED if one is not, UNAVAILABLE if one cannot be
+// resolved.
 absl::Status CheckPaths(const v1::JobSpec& spec, const std::vector<PathRoot>& roots);
 
 }  // namespace fsdpd

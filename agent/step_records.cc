@@ -29,12 +29,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxLineBytes = 4 << 10;  // Some 350 are used.
+constexpr size_t kMaxLineBytes = 4 << 10;  // About 350 are used.
 constexpr int64_t kBlockBytes = 64 << 10;
-constexpr int64_t kSeekFrom = 2048;  // Of `every`: below, less is read by reading on.
+// Smallest `every` for which reading seeks to the next step instead of scanning.
+constexpr int64_t kSeekFrom = 2048;
 constexpr auto kWritePatience = std::chrono::seconds(2);
 
-// As protobuf's JSON has it: the shortest text that is the same number.
+// Formats like protobuf JSON: the shortest text that parses to the same number.
 void AppendNumber(std::string* line, absl::string_view name, double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
@@ -72,7 +73,7 @@ std::string LineOf(int attempt, const v1::StepReport& report) {
   return line + "}\n";
 }
 
-// 0 for what is no whole line of a step's.
+// Step of a line; 0 if the line is not a complete record.
 int64_t StepOf(absl::string_view line) {
   int64_t step = 0;
   if (!absl::ConsumePrefix(&line, "{\"step\":") || !absl::EndsWith(line, "}")) return 0;
@@ -83,7 +84,7 @@ struct Segment {
   int attempt = 0;
   int64_t began = 0;
   int64_t first = 0;
-  int64_t last = 0;  // Once it was looked at.
+  int64_t last = 0;  // Set by LastStepOf().
   int64_t bytes = 0;
   std::string path;
 };
@@ -107,7 +108,7 @@ bool ParseName(const std::string& name, Segment* segment) {
          number(2, "from-", &segment->first);
 }
 
-// By attempt and step; of one attempt, or (0) of all.
+// Segments of one attempt, or of all (0), sorted by attempt and step.
 absl::StatusOr<std::vector<Segment>> SegmentsIn(const std::string& directory, int attempt) {
   std::vector<Segment> segments;
   std::error_code error;
@@ -130,7 +131,7 @@ absl::StatusOr<std::vector<Segment>> SegmentsIn(const std::string& directory, in
   return segments;
 }
 
-// Whole lines of a file, from where it was sent to on.
+// Reader of complete lines, from the last Seek on.
 class Lines {
  public:
   static absl::StatusOr<Lines> OpenFile(const std::string& path) {
@@ -150,7 +151,7 @@ class Lines {
     buffer_.clear();
     taken_ = 0;
   }
-  // False at the end, where a torn line may be. The text is good until the next call.
+  // False at the end, where an incomplete line may remain. `*line` is valid until the next call.
   absl::StatusOr<bool> Next(absl::string_view* line) {
     for (;;) {
       const size_t end = buffer_.find('\n', taken_);
@@ -171,7 +172,7 @@ class Lines {
       buffer_.append(block, 0, static_cast<size_t>(got));
     }
   }
-  // Goes to the first line that begins behind `offset`, or at 0.
+  // Seeks to the first line that begins after `offset`, or to 0.
   absl::Status SeekLine(int64_t offset) {
     Seek(offset);
     if (offset == 0) return absl::OkStatus();
@@ -190,10 +191,10 @@ class Lines {
   UniqueFd fd_;
   int64_t size_ = 0, offset_ = 0;
   std::string buffer_;
-  size_t taken_ = 0;  // Of the buffer.
+  size_t taken_ = 0;  // Consumed bytes of buffer_.
 };
 
-// Goes to a line that is not behind the one of `step`, and at most a block before it.
+// Binary search: seeks to a line at or before that of `step`, by at most one block.
 absl::Status SeekStep(Lines* lines, int64_t step) {
   int64_t low = 0, high = lines->size();
   while (high - low > kBlockBytes) {
@@ -205,7 +206,7 @@ absl::Status SeekStep(Lines* lines, int64_t step) {
   return lines->SeekLine(low);
 }
 
-// Of a segment whose steps are one after the other; 0 where it has none.
+// Last step of a segment; 0 if it has none.
 absl::StatusOr<int64_t> LastStepOf(const Segment& segment) {
   FSDPD_ASSIGN_OR_RETURN(Lines lines, Lines::OpenFile(segment.path));
   FSDPD_RETURN_IF_ERROR(lines.SeekLine(std::max<int64_t>(0, lines.size() - 2 * kMaxLineBytes)));
@@ -222,7 +223,10 @@ struct Span {
   int64_t first = 0, last = 0;
 };
 
-// What is to be read of each: of a step that several attempts have made, the newest attempt's.
+// The range to read of each segment. If several attempts made the same step, the newest attempt counts:
+//
+//   attempt 1   began-1:  steps 1..300   -> read 1..250
+//   attempt 2   began-251: steps 251..   -> read 251..
 std::vector<Span> SpansOf(const std::vector<Segment>& segments, const v1::RecordedSteps& ask) {
   std::vector<Span> spans;
   for (const Segment& segment : segments) {
@@ -256,14 +260,15 @@ absl::Status ReadSpan(const Span& span, const v1::RecordedSteps& ask, size_t mos
   return absl::OkStatus();
 }
 
-// False after the file was removed or renamed: what is written to it is found by no reader.
+// Whether `path` still refers to the open file. After it was removed or renamed, readers do not find what is
+// written to it.
 bool IsAt(int fd, const std::string& path) {
   struct stat held = {}, there = {};
   if (stat(path.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
   return fstat(fd, &held) == 0 && held.st_dev == there.st_dev && held.st_ino == there.st_ino;
 }
 
-// The oldest go until the attempt's new segment fits.
+// Removes the oldest segments until a new one fits the limits.
 void Prune(const std::string& directory, int attempt, const StepRecordLimits& limits) {
   const absl::StatusOr<std::vector<Segment>> segments = SegmentsIn(directory, attempt);
   if (!segments.ok()) return;
@@ -272,7 +277,7 @@ void Prune(const std::string& directory, int attempt, const StepRecordLimits& li
   size_t count = segments->size() + 1;
   for (const Segment& segment : *segments) {
     if (bytes <= limits.attempt_bytes && count <= limits.attempt_segments) return;
-    std::error_code ignored;  // It is tried again with the next segment.
+    std::error_code ignored;  // Ignored: the next segment tries again.
     fs::remove(segment.path, ignored);
     bytes -= segment.bytes;
     --count;
@@ -317,7 +322,7 @@ void StepRecords::Add(const AttemptId& id, const v1::StepReport& report) {
 void StepRecords::Ended(const AttemptId& id) {
   {
     MutexLock lock(&mutex_);
-    waiting_.push_back({id, 0, ""});  // As many as there are attempts.
+    waiting_.push_back({id, 0, ""});  // Not limited: at most one per attempt.
     ++added_;
   }
   changed_.SignalAll();
@@ -374,7 +379,7 @@ absl::Status StepRecords::Append(Open* open, const Waiting& next) {
   }
   const absl::Status failed =
       wrote < 0 ? ErrnoStatus("cannot write") : absl::ResourceExhaustedError("the disk is full");
-  // A torn line at a segment's end is none; segments without a line would push out those that have some.
+  // Drop the incomplete line. Remove a segment without lines: empty ones would displace others at the limit.
   (void)!ftruncate(open->fd.get(), open->bytes);
   if (open->bytes == 0) unlink(open->path.c_str());
   open->fd = UniqueFd();
@@ -383,11 +388,11 @@ absl::Status StepRecords::Append(Open* open, const Waiting& next) {
 
 absl::Status StepRecords::Begin(Open* open, const Waiting& next) {
   const std::string directory = DirectoryOf(work_dir_, next.id.job_id);
-  std::error_code ignored;  // The open that follows says it better.
+  std::error_code ignored;  // Ignored: open() reports a better error.
   fs::create_directories(directory, ignored);
   if (open->began == 0) open->began = next.step;
   if (!open->looked) {
-    // An attempt has one agent, but what is there is not made shorter by another.
+    // Another agent may have recorded earlier steps of the attempt: keep the `began` of its segments.
     FSDPD_ASSIGN_OR_RETURN(const std::vector<Segment> before, SegmentsIn(directory, next.id.attempt));
     if (!before.empty()) open->began = before.front().began;
     open->looked = true;
@@ -412,7 +417,7 @@ absl::StatusOr<std::vector<StepRecords::Line>> StepRecords::Read(const std::stri
   std::vector<Line> lines;
   absl::Status unread;
   for (Segment& segment : segments) {
-    // One that is gone by now, or cannot be read, is a hole among the others.
+    // A segment that was removed meanwhile, or is unreadable, is a gap.
     const absl::StatusOr<int64_t> last = LastStepOf(segment);
     if (!last.ok() && !absl::IsNotFound(last.status())) unread = last.status();
     segment.last = last.value_or(0);

@@ -1,21 +1,24 @@
-// What is kept of each step that a job's rank 0 reports:
-// WORK_DIR/JOB_ID/steps/attempt-2.began-11.from-251.jsonl, a line of JSON a step, whose fields are
-// StepRecord's (proto/fsdpd/v1/steps.proto). It owns the names of these files, how many stay, and reading
-// them back. They go with the job's logs (job_directories.h).
+// Records of the steps that rank 0 of a job reports: WORK_DIR/JOB_ID/steps/attempt-2.began-11.from-251.jsonl,
+// one line of JSON per step with the fields of StepRecord (proto/fsdpd/v1/steps.proto). It owns the names of
+// these files, their retention, and reading them. They are removed together with the logs of the job
+// (job_directories.h).
 //
-// A file is a segment: consecutive steps of an attempt, from the one in its name, without a hole. A segment
-// is ended by its size, and by a step that could not be written or did not come; then the next step begins
-// another. So what is missing is what no segment covers, after a full disk too. A line that a crash has torn
-// is the last of its segment, and is not counted.
+// A file is a segment: consecutive steps of one attempt without gaps, starting at the step in its name. A
+// segment ends at its size limit, or at a step that could not be written or was not reported; the next step
+// starts a new segment. So a step is missing exactly if no segment covers it, even after a full disk:
 //
-// Of an attempt the newest segments stay, as many as fit in attempt_bytes: with the default, of a million
-// steps at least. A step has some 380 bytes.
+//   attempt-2.began-11.from-11.jsonl    steps 11..250
+//   attempt-2.began-11.from-253.jsonl   steps 253..    (251 and 252 are missing)
 //
-// Writing has a thread of its own: a disk that hangs keeps no rank waiting. Steps for which there is no room
-// meanwhile are missing. Of these, and of those that could not be written, the agent's log tells the first,
-// and `missed` counts each.
+// A line that was torn by a crash is the last of its segment and is ignored.
 //
-// Thread safety: all methods; `missed` is called on any thread. Add() and Ended() do not wait; Read() waits
+// Per attempt, the newest segments up to attempt_bytes are retained: by default at least a million steps of
+// about 380 bytes.
+//
+// A dedicated thread writes, so that a disk that hangs blocks no rank. Steps beyond the queue limit are lost.
+// For these and for steps that could not be written, the first is logged and `missed` is called for each.
+//
+// Thread safety: all methods; `missed` is called on any thread. Add() and Ended() do not block; Read() waits
 // for what was added before it.
 #pragma once
 
@@ -42,25 +45,25 @@ namespace fsdpd {
 struct StepRecordLimits {
   int64_t segment_bytes = 32 << 20;
   int64_t attempt_bytes = 512 << 20;
-  size_t attempt_segments = 512;  // A disk that is full now and then makes small ones.
+  size_t attempt_segments = 512;  // A disk that is full intermittently creates short segments.
   size_t waiting = kMaxBufferedReports;
 };
 
 class StepRecords {
  public:
   struct Line {
-    int64_t step = 0;  // 0: a StepSegment.
+    int64_t step = 0;  // 0: the line is a StepSegment.
     std::string json;
   };
 
-  // `missed`: a step is not recorded.
+  // `missed`: called for each step that is not recorded.
   StepRecords(std::string work_dir, std::function<void()> missed, StepRecordLimits limits = {});
-  ~StepRecords();  // Writes what waits.
+  ~StepRecords();  // Writes queued steps.
 
   void Add(const AttemptId& id, const v1::StepReport& report);
-  void Ended(const AttemptId& id);  // No step of it comes any more.
+  void Ended(const AttemptId& id);  // No more steps follow.
 
-  // As ReadLogs.steps says. NOT_FOUND where nothing is kept of the job, or of the attempt. REQUIRES:
+  // Reads as documented for ReadLogs.steps. NOT_FOUND if nothing is recorded of the job or attempt. REQUIRES:
   // CheckJobId(job_id).
   absl::StatusOr<std::vector<Line>> Read(const std::string& job_id, int attempt,
                                          const v1::RecordedSteps& ask);
@@ -71,11 +74,11 @@ class StepRecords {
     int64_t step = 0;  // 0: the attempt has ended.
     std::string line;
   };
-  struct Open {  // The segment that an attempt writes to.
+  struct Open {  // The open segment of an attempt.
     UniqueFd fd;
     std::string path;
     int64_t began = 0;
-    bool looked = false;  // For what is there of it already.
+    bool looked = false;  // Existing segments of the attempt were searched.
     int64_t next_step = 0;
     int64_t bytes = 0;
   };
@@ -88,14 +91,14 @@ class StepRecords {
   const std::string work_dir_;
   const std::function<void()> missed_;
   const StepRecordLimits limits_;
-  std::map<AttemptId, Open> open_;  // The thread's own, as the next.
+  std::map<AttemptId, Open> open_;  // Used on the thread only, like failing_.
   std::map<AttemptId, bool> failing_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   int64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t written_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool overrun_ ABSL_GUARDED_BY(mutex_) = false;  // Steps are missing; said once.
+  bool overrun_ ABSL_GUARDED_BY(mutex_) = false;  // The queue is full; logged once.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // Last: it uses all of the above.
 };

@@ -20,7 +20,8 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kMaxThreads = 256;
-constexpr size_t kStackBytes = 16 << 10;  // From its top: deeper calls are those that began the thread.
+// From the top of the stack: deeper frames are those that started the thread.
+constexpr size_t kStackBytes = 16 << 10;
 constexpr size_t kMaxCalls = 32;
 
 std::string ReadText(const std::string& path) {
@@ -32,11 +33,11 @@ std::string ReadText(const std::string& path) {
 
 struct CodeRange {
   uint64_t begin = 0, end = 0;
-  uint64_t base = 0;  // Where its module begins.
+  uint64_t base = 0;  // Load address of the module.
   std::string module;
 };
 
-// Mapped files that may be run, ascending.
+// Executable mappings of files, ascending.
 std::vector<CodeRange> ReadCode(pid_t pid) {
   std::vector<CodeRange> code;
   std::map<std::string, uint64_t> bases;
@@ -58,7 +59,7 @@ std::vector<CodeRange> ReadCode(pid_t pid) {
   return code;
 }
 
-// "" for what is no address of code.
+// MODULE+0xOFFSET of the address; "" if it is not in code.
 std::string NameOfCode(const std::vector<CodeRange>& code, uint64_t address) {
   const auto after = std::upper_bound(code.begin(), code.end(), address,
                                       [](uint64_t at, const CodeRange& each) { return at < each.begin; });
@@ -70,7 +71,7 @@ std::string NameOfCode(const std::vector<CodeRange>& code, uint64_t address) {
 std::vector<std::string> CallsOnStack(pid_t pid, const std::vector<CodeRange>& code, uint64_t stack) {
   std::vector<uint64_t> words(kStackBytes / sizeof(uint64_t));
   iovec here = {words.data(), kStackBytes};
-  // What follows a page that is not there is left out.
+  // The read fails at an unmapped page: retry with shorter lengths.
   iovec there = {reinterpret_cast<void*>(stack), kStackBytes};
   ssize_t n = process_vm_readv(pid, &here, 1, &there, 1, 0);
   for (size_t bytes = 4096 - stack % 4096; n < 0 && bytes >= sizeof(uint64_t); bytes /= 2) {

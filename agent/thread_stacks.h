@@ -1,14 +1,13 @@
-// What the kernel shows of a process's threads, for people who ask why it stands still: also of one that is
-// stopped, and without its help. Of each thread: its name and state, what it waits for in the kernel (wchan,
-// the number of its system call, its kernel stack where this process may read that), and where its code is.
+// Kernel view of the threads of a process, to diagnose hangs. Works without cooperation of the process, also
+// if it is stopped. Per thread: name, state, what it waits for in the kernel (wchan, system call number,
+// kernel stack if readable) and its position in user code.
 //
-// Where its code is, is two things. `at` is the next instruction of its program. `calls` are words of its
-// stack that point into code, the innermost first: among them are the addresses to which its calls return,
-// and also some of calls that have returned. Both are MODULE+0xOFFSET, which `addr2line -Cfe MODULE 0xOFFSET`
-// names. A thread that is running shows neither.
+// The position has two parts. `at` is the next instruction of the program. `calls` are the words on its stack
+// that point into code, innermost first: return addresses of active calls, and some stale ones. Both are
+// MODULE+0xOFFSET; resolve them with `addr2line -Cfe MODULE 0xOFFSET`. A running thread has neither.
 //
-// A process that does not leave the kernel may hold locks that its memory map is read under, so reading may
-// wait for as long as it does: never call it on a thread that others wait for.
+// A process that is blocked in the kernel may hold the lock of its memory map, and reading then blocks for as
+// long: never call this on a thread that others wait for.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +16,9 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxThreadsText = 256 << 10;  // What is longer is cut.
+constexpr size_t kMaxThreadsText = 256 << 10;  // Longer texts are truncated.
 
-// A line that says so for a process that is gone.
+// One line if the process is gone.
 std::string ThreadsText(pid_t pid);
 
 }  // namespace fsdpd

@@ -1,12 +1,12 @@
-// What an agent that ends could not tell the coordinator, which is away: how its ranks ended and what they
-// saved. The next agent of the work dir tells it. A node that left in order would else look like one that
-// crashed, and its jobs would pay with an attempt.
+// Messages that an agent could not deliver before it exited because the coordinator was away: exits of its
+// ranks and saved checkpoints. The next agent with this work directory sends them. Otherwise a node that shut
+// down in order would look like a crash, and its jobs would lose an attempt.
 //
-// One file of the work dir, WORK_DIR/undelivered: the node's name, then each message as a frame. It is on
-// disk when KeepUndelivered returns. Messages are those that a broken stream would carry again (outbox.h); of
-// an attempt that is long over the coordinator ignores them.
+// One file, WORK_DIR/undelivered: the node name, then each message as a frame. It is on disk when
+// KeepUndelivered returns. The messages are those that a new stream would carry again (outbox.h); the
+// coordinator ignores those of old attempts.
 //
-// REQUIRES: the lock of the work dir (log_keeper.h). Thread safety: none.
+// REQUIRES: the lock of the work directory (log_keeper.h). Thread safety: none.
 #pragma once
 
 #include <absl/status/status.h>
@@ -18,13 +18,12 @@
 
 namespace fsdpd {
 
-// In the place of what is there; of no messages the file goes. Errors: UNAVAILABLE with the file and the
-// system's words.
+// Replaces the file; removes it if `messages` is empty. UNAVAILABLE with the path and the system error.
 absl::Status KeepUndelivered(const std::string& work_dir, const std::string& node,
                              const std::vector<v1::AgentMessage>& messages);
 
-// They are the caller's then, and the file is gone. None where nothing was kept; what cannot be read, and
-// what an agent of another node kept, is left out, which the log says.
+// Removes the file and returns its messages; empty if there is none. A file that is unreadable or of another
+// node is skipped with a warning.
 std::vector<v1::AgentMessage> TakeUndelivered(const std::string& work_dir, const std::string& node);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// What the agent's parts know of the way to the coordinator: what they hand to it, and what it hands to them.
-// It is a gRPC stream (coordinator_link.h), or a simulated one (tests/sim).
+// Interface between the components of an agent and its connection to the coordinator, in both directions.
+// Implemented by a gRPC stream (coordinator_link.h) and a simulation (tests/sim).
 #pragma once
 
 #include <absl/status/status.h>
@@ -11,7 +11,7 @@
 
 namespace fsdpd {
 
-// outbox.h says what a lost stream does to each kind.
+// outbox.h defines what happens to each kind of message when a stream is lost.
 class Uplink {
  public:
   virtual ~Uplink() = default;
@@ -21,7 +21,7 @@ class Uplink {
   virtual void SendRendezvous(v1::AgentMessage message) = 0;
   virtual void ForgetRendezvous(const AttemptId& attempt) = 0;
 
-  // Of what was sent as lifecycle or saved: what the coordinator has not read, as far as is known.
+  // Lifecycle and checkpoint messages that the coordinator has not read, as far as known.
   virtual std::vector<v1::AgentMessage> Undelivered() = 0;
   virtual bool attached() = 0;
 };
@@ -30,11 +30,12 @@ class Uplink {
 class UplinkHandler {
  public:
   virtual ~UplinkHandler() = default;
-  virtual v1::Register Registration() = 0;  // As things are now.
+  virtual v1::Register Registration() = 0;  // The current state.
   virtual void Connected(bool connected) = 0;
-  virtual void Received(const v1::CoordinatorMessage& message) = 0;  // All but Welcome.
+  virtual void Received(const v1::CoordinatorMessage& message) = 0;  // All messages but Welcome.
   virtual void Refused(const absl::Status& why) = 0;
-  // The coordinator refused or ended a stream because this node's certificate is revoked; also repeatedly.
+  // The coordinator rejected or ended a stream because the certificate of this node is revoked. May be called
+  // repeatedly.
   virtual void Revoked() = 0;
 };
 

@@ -1,5 +1,5 @@
-// A rank for tests: speaks rank.proto over descriptor 3 like fsdpd-rank, but trains nothing. The job's name
-// says how it behaves (kBehaviours, below).
+// Fake rank for tests: speaks rank.proto on descriptor 3 like fsdpd-rank, but does not train. The name of the
+// job selects its behavior (kBehaviours, below).
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ void Started(const v1::RestoredCheckpoint* restored = nullptr) {
   Send(message);
 }
 
-// Figures that a test can add up: step n takes n seconds.
+// Numbers that are easy to sum: step n takes n seconds.
 void Step(int64_t step) {
   v1::RankToAgent message;
   v1::StepReport* report = message.mutable_step();
@@ -74,7 +74,7 @@ int Finish(const std::string& error = "", int code = 0) {
   return code;
 }
 
-// Until the agent goes away or a signal ends this process.
+// Blocks until the agent closes the socket or a signal ends this process.
 int Wait() {
   char byte;
   while (recv(kAgent, &byte, 1, 0) > 0) {
@@ -103,7 +103,7 @@ void Saved(int64_t step, const std::string& error = "") {
   Send(message);
 }
 
-// Goes on after step 4, commits one checkpoint and fails to write another.
+// Resumes after step 4, commits one checkpoint and fails to write another.
 int Save(const v1::RankLaunch& launch) {
   v1::RestoredCheckpoint restored;
   restored.set_step(4);
@@ -127,13 +127,13 @@ int Segv(const v1::RankLaunch&) {
   return 0;
 }
 
-// Rank 0 dies at once, the others wait for it.
+// Rank 0 dies immediately, the others wait for it.
 int FirstDies(const v1::RankLaunch& launch) {
   Started();
   return launch.rank() == 0 ? Finish("first", 1) : Wait();
 }
 
-// As if a library had called exit().
+// Like a library that calls exit().
 int LeavesWithoutAWord(const v1::RankLaunch&) {
   Started();
   return 0;
@@ -150,8 +150,8 @@ int Stubborn(const v1::RankLaunch&) {
   return Wait();
 }
 
-// A child in a session of its own whose parent is gone, and one in the rank's group.
-// The first orphan says when it is in a session of its own; until then the rank has not started.
+// A child in its own session whose parent has exited, and one in the group of the rank. The first orphan
+// reports when it is in its own session; the rank does not start before.
 int Orphans(const v1::RankLaunch&) {
   if (system("(setsid sh -c 'echo; exec sleep 1000 >/dev/null' & sleep 1001 >/dev/null &) | head -n 1 "
              ">/dev/null") != 0) {
@@ -177,7 +177,7 @@ int Flood(const v1::RankLaunch&) {
   return Finish();
 }
 
-// Each rank gives its number to the next and expects the number of the one before. What went wrong.
+// Each rank sets its number and expects the number of the previous rank. Returns the error, or "".
 std::string PassOn(const v1::RankLaunch& launch) {
   const int before = (launch.rank() + launch.world() - 1) % launch.world();
   v1::RankToAgent message;
@@ -199,7 +199,7 @@ int Exchange(const v1::RankLaunch& launch) {
   return Finish();
 }
 
-// As one that saves and leaves.
+// Like a rank that saves and leaves.
 int ExchangeWhenTold(const v1::RankLaunch& launch) {
   Started();
   if (!Receive().has_leave()) return Finish("not told", 1);
@@ -207,7 +207,7 @@ int ExchangeWhenTold(const v1::RankLaunch& launch) {
   return wrong.empty() ? Finish("exchanged", 143) : Finish(wrong, 1);
 }
 
-// A key twice, with two values.
+// Sets a key to two different values.
 int SetTwice(const v1::RankLaunch&) {
   v1::RankToAgent message;
   message.mutable_store_set()->set_key("k");
@@ -218,7 +218,7 @@ int SetTwice(const v1::RankLaunch&) {
   return Wait();
 }
 
-// Prints what it was started with.
+// Prints its environment.
 int Surroundings(const v1::RankLaunch& launch) {
   const char* threads = getenv("OMP_NUM_THREADS");
   printf("omp=%s\n", threads == nullptr ? "" : threads);
@@ -234,7 +234,7 @@ int Surroundings(const v1::RankLaunch& launch) {
   return Finish();
 }
 
-// Rank 0 dies by itself, the others wait for it until the agent says that it is gone.
+// Rank 0 dies on its own; the others wait until they get PeerFailed.
 int PeerDies(const v1::RankLaunch& launch) {
   Started();
   if (launch.rank() == 0) return Finish("first", 1);
@@ -243,7 +243,7 @@ int PeerDies(const v1::RankLaunch& launch) {
   return Finish("told", kPeerFailedExitCode);
 }
 
-// Rank 0 leaves because it lost a peer, before the peer's end is seen: rank 1 dies on PeerFailed.
+// Rank 0 exits because it lost a peer, before the exit of the peer is observed: rank 1 dies on PeerFailed.
 int PeerIsLost(const v1::RankLaunch& launch) {
   Started();
   if (launch.rank() == 0) return Finish("lost", kPeerFailedExitCode);
@@ -251,7 +251,7 @@ int PeerIsLost(const v1::RankLaunch& launch) {
   return raise(SIGKILL);
 }
 
-// In a collective, as its flight recorder says.
+// Shows a position inside of a collective in its flight recorder.
 std::unique_ptr<FlightRecorder> StandInReduce() {
   absl::StatusOr<std::unique_ptr<FlightRecorder>> page = FlightRecorder::Map(kFlightRecorderFd);
   if (!page.ok()) exit(8);
@@ -264,13 +264,13 @@ std::unique_ptr<FlightRecorder> StandInReduce() {
 
 int Stands(const v1::RankLaunch&) {
   const auto page = StandInReduce();
-  printf("stands");  // And no end of the line.
+  printf("stands");  // Without a line end.
   fflush(stdout);
   Started();
   return Wait();
 }
 
-// As streams do after an abort: what came after the collective runs.
+// Like streams after an abort: instructions after the collective run.
 int RunsOnWhenTold(const v1::RankLaunch&) {
   const auto page = StandInReduce();
   Started();
@@ -279,7 +279,7 @@ int RunsOnWhenTold(const v1::RankLaunch&) {
   return Finish("told", kPeerFailedExitCode);
 }
 
-// Leaves when its agent tells it to, as one that has saved. "One": rank 0 alone, the others do not hear it.
+// Leaves on LeaveOrder, like a rank that has saved. "One": only rank 0 does, the others ignore it.
 int LeaveWhenTold(const v1::RankLaunch&) {
   Started();
   const v1::AgentToRank message = Receive();
@@ -294,14 +294,14 @@ int OneLeavesWhenTold(const v1::RankLaunch& launch) {
   return Wait();
 }
 
-// Rank 0 dies of what it is told, the others do not hear it.
+// Rank 0 dies on LeaveOrder, the others ignore it.
 int OneDiesWhenTold(const v1::RankLaunch& launch) {
   Started();
   if (launch.rank() != 0) return Wait();
   return Receive().has_leave() ? Segv(launch) : Finish("not told", 1);
 }
 
-// Says of one step more than it is told that it is traced.
+// Reports one more traced step than was requested.
 int TraceWhenTold(const v1::RankLaunch& launch) {
   Started();
   const v1::TraceOrder order = Receive().trace();
@@ -315,7 +315,7 @@ int TraceWhenTold(const v1::RankLaunch& launch) {
   return Finish();
 }
 
-// Steps 3 and 4 of five are not skipped.
+// Five steps, of which only 3 and 4 are not skipped.
 int Skip(const v1::RankLaunch&) {
   Started();
   for (int64_t step = 1; step <= 5; ++step) {
@@ -327,7 +327,7 @@ int Skip(const v1::RankLaunch&) {
   return Finish();
 }
 
-// The node's rank 1 does what the variable says: "hangs", "fails", or all is well.
+// Rank 1 follows the variable: "hangs", "fails", or succeeds.
 int Measure(const v1::RankLaunch& launch) {
   const char* const asked = getenv("FSDPD_FAKE_PREFLIGHT");
   const std::string behaviour = asked == nullptr || launch.rank() != 1 ? "" : asked;

@@ -1,7 +1,7 @@
-// A coordinator for tests: a real gRPC server on loopback whose agent stream the test drives by hand. It
-// answers Register with Welcome and serves rendezvous by itself; everything else the test sends and awaits.
+// Coordinator for tests: a gRPC server on loopback whose agent stream is driven by the test. It answers
+// Register with Welcome and serves rendezvous itself; all other messages are sent and awaited by the test.
 //
-// Thread safety: all methods. Waits give up after kPatience with a test failure, so that a hang has a name.
+// Thread safety: all methods. Waits fail the test after kPatience, so that a hang has a cause.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -26,26 +26,26 @@ class ScriptedCoordinator : public v1::AgentLink::Service {
 
   const std::string& address() const { return address_; }
 
-  void Refuse(grpc::Status status);  // Every Attach from now on; OK ends that.
+  void Refuse(grpc::Status status);  // Rejects every Attach from now on; OK ends it.
   void WithholdWelcome();            // From the next Attach on.
-  void HoldRendezvous(bool hold);    // Gets stay unanswered while held.
-  void ForgetRendezvous();           // As a coordinator that was restarted.
-  void SetRendezvous(const std::string& key, const std::string& value);  // As a rank of another node.
+  void HoldRendezvous(bool hold);    // Gets are not answered while held.
+  void ForgetRendezvous();           // Like a restarted coordinator.
+  void SetRendezvous(const std::string& key, const std::string& value);  // Like a rank of another node.
 
-  // Ends the stream, as a coordinator that dies; Attach is refused until Resume.
+  // Ends the stream like a coordinator that crashes; Attach is rejected until Resume.
   void Cut();
   void Resume();
 
-  void Send(v1::CoordinatorMessage message);  // On the present stream, with its epoch.
+  void Send(v1::CoordinatorMessage message);  // On the current stream, with its epoch.
   void SendWithEpoch(v1::CoordinatorMessage message, int64_t epoch);
 
-  // The first message, from all that came so far on, that matches. Await does not consume.
+  // The first matching message of all received so far and later. Does not consume it.
   v1::AgentMessage Await(const Matcher& matches);
-  v1::Register AwaitRegister(int count);  // The count-th since the start, from 1.
+  v1::Register AwaitRegister(int count);  // The count-th one since the start, from 1.
   v1::RankUpdate AwaitExit(const std::string& job, int attempt, int rank);
   v1::RankUpdate AwaitReady(const std::string& job, int attempt, int rank);
   void AwaitStopped(const std::string& job, int attempt);
-  bool AwaitEnd();  // Of the first stream; false: it was cancelled.
+  bool AwaitEnd();  // End of the first stream; false if it was cancelled.
   int Count(const Matcher& matches);
   std::vector<v1::AgentMessage> Received();
 
@@ -63,9 +63,10 @@ class ScriptedCoordinator : public v1::AgentLink::Service {
   grpc::Status refusal_ ABSL_GUARDED_BY(mutex_);
   bool hold_rendezvous_ ABSL_GUARDED_BY(mutex_) = false;
   bool withhold_welcome_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<bool> ended_in_order_ ABSL_GUARDED_BY(mutex_);  // For each stream that has ended.
+  std::vector<bool> ended_in_order_ ABSL_GUARDED_BY(mutex_);  // One entry per ended stream.
   int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
-  Stream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Writes happen under the lock: it is a test.
+  // Written under the lock, which is acceptable in a test.
+  Stream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;
   grpc::ServerContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::vector<v1::AgentMessage> received_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> store_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// For tests of the supervisor: fake ranks as real processes, a fake clock, and what the supervisor says of
-// them in words.
+// Fixture for tests of the supervisor: fake ranks as real processes, a fake clock, and events of the
+// supervisor as text.
 #pragma once
 
 #include <absl/strings/str_cat.h>
@@ -22,12 +22,12 @@
 
 namespace fsdpd {
 
-// Where the rank "stands" does.
+// Position of the rank with behavior "stands".
 constexpr char kInReduce[] = "step 12: compute after Backward layer.2 mb 0, reduce in Reduce layer.2 mb 0";
 
 constexpr auto kPatience = std::chrono::seconds(10);
 
-// Keeps what happened, in words, and lets the test wait for it.
+// Records events as text and lets the test wait for them.
 class Recorder : public RankEvents {
  public:
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan&) override {
@@ -123,7 +123,7 @@ class SupervisorCase : public testing::Test {
     return launch;
   }
 
-  // Of a job with checkpoints.
+  // A launch of a job with checkpoints.
   v1::Launch SavingLaunch(const std::string& behaviour, std::vector<int> devices) {
     v1::Launch launch = Launch(behaviour, 1, std::move(devices));
     launch.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
@@ -144,7 +144,7 @@ class SupervisorCase : public testing::Test {
     return stop;
   }
 
-  // What is running of rank `rank` of attempt 1.
+  // The process of rank `rank` of attempt 1.
   ProcessFacts FactsOf(int rank) {
     const absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
     EXPECT_TRUE(table.ok());
@@ -164,7 +164,7 @@ class SupervisorCase : public testing::Test {
     while (FactsOf(rank).state == 'T') std::this_thread::yield();
   }
 
-  // Ranks that stand in a reduction, of a job with this restart.hang_seconds.
+  // Starts ranks that block in a reduction, of a job with this restart.hang_seconds.
   void StartStanding(int64_t hang_seconds, const std::vector<int>& devices) {
     Start();
     v1::Launch launch = Launch("stands", 1, devices);
@@ -181,7 +181,7 @@ class SupervisorCase : public testing::Test {
     return locate;
   }
 
-  // Time in which the supervisor's loop goes round.
+  // Advances the clock while the loop of the supervisor runs.
   void Pass(absl::Duration time) {
     for (absl::Duration passed; passed < time; passed += absl::Seconds(1)) {
       clock_.Advance(absl::Seconds(1));
