@@ -1,4 +1,5 @@
-// The whole agent against a scripted coordinator over real gRPC, with real rank processes (fake_rank).
+// Tests of a complete agent against a scripted coordinator over real gRPC, with real rank processes
+// (fake_rank).
 #include "agent/agent.h"
 
 #include <absl/strings/match.h>
@@ -44,7 +45,7 @@ struct Node {
     Start();
   }
   void Start() {
-    agent.reset();  // It holds the work dir.
+    agent.reset();  // It holds the lock of the work directory.
     absl::StatusOr<std::unique_ptr<Agent>> started =
         Agent::Start(options, [this](const absl::Status& why) { refused.set_value(why); });
     EXPECT_TRUE(started.ok()) << started.status();
@@ -66,7 +67,7 @@ v1::CoordinatorMessage Launch(const std::string& behaviour, int attempt = 1, int
   launch->set_world(world == 0 ? ranks : world);
   launch->set_ranks(ranks);
   for (int i = 0; i < ranks; ++i) launch->add_devices(i);
-  launch->mutable_memory_plan()->set_peak_bytes(400);  // Not what fake_rank says.
+  launch->mutable_memory_plan()->set_peak_bytes(400);  // Differs from what fake_rank reports.
   launch->mutable_memory_plan()->add_components()->set_name("optimizer");
   launch->mutable_memory_plan()->mutable_components(0)->set_bytes(400);
   return message;
@@ -81,7 +82,7 @@ v1::CoordinatorMessage Stop(const std::string& job, int attempt, int64_t grace_m
   return message;
 }
 
-// Live processes that carry the marks of `job`'s ranks, wherever they are in the tree of processes.
+// Live processes with the mark of a rank of `job`, anywhere in the process tree.
 std::vector<pid_t> MarkedProcesses(const std::string& job) {
   std::vector<pid_t> pids;
   const absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
@@ -111,7 +112,7 @@ std::string Fetch(const std::string& endpoint) {
   return body == std::string::npos ? "" : answer.substr(body + 4);
 }
 
-// The lines of one log request, and its error.
+// Lines of one log request, and its error.
 std::vector<std::string> LinesOf(ScriptedCoordinator* coordinator, int64_t request,
                                  std::string* error = nullptr) {
   const v1::AgentMessage end = coordinator->Await([&](const v1::AgentMessage& m) {
@@ -139,7 +140,7 @@ v1::CoordinatorMessage ReadLogs(int64_t request, const std::string& job, int ran
   return message;
 }
 
-TEST(Agent, RegistersAndKeepsTheStreamAliveWithHeartbeats) {
+TEST(Agent, RegistersAndSendsHeartbeats) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   const v1::Register registration = coordinator.AwaitRegister(1);
@@ -156,7 +157,7 @@ TEST(Agent, RegistersAndKeepsTheStreamAliveWithHeartbeats) {
   coordinator.Await([&beats](const v1::AgentMessage& m) { return m.has_heartbeat() && ++beats == 3; });
 }
 
-TEST(Agent, OffersTheMemoryThatIsThereWhenItRegisters) {
+TEST(Agent, ProbesMemoryAtRegistration) {
   ScriptedCoordinator coordinator;
   std::atomic<int64_t> memory{4000};
   Node node(&coordinator, /*slots=*/4, [&memory]() -> absl::StatusOr<DeviceOffer> {
@@ -201,7 +202,7 @@ TEST(Agent, RunsRanksFromLaunchToExit) {
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3}));
 }
 
-TEST(Agent, ReportsAFailedRankWithItsLastWordAndItsLogsEnd) {
+TEST(Agent, ReportsErrorAndLogTailOfAFailedRank) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -216,7 +217,7 @@ TEST(Agent, ReportsAFailedRankWithItsLastWordAndItsLogsEnd) {
   EXPECT_EQ(coordinator.AwaitExit("segv-k3x9q2", 1, 0).exit().signal(), SIGSEGV);
 }
 
-TEST(Agent, SeesAKilledRankAndLeavesTheOthersToTheCoordinator) {
+TEST(Agent, KilledRankLeavesOthersToTheCoordinator) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -239,7 +240,7 @@ TEST(Agent, SeesAKilledRankAndLeavesTheOthersToTheCoordinator) {
   EXPECT_TRUE(other.cancelled());
 }
 
-TEST(Agent, StopsTheWholeTreeBeforeItSaysStopped) {
+TEST(Agent, StopsTheWholeTreeBeforeStopped) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -252,13 +253,13 @@ TEST(Agent, StopsTheWholeTreeBeforeItSaysStopped) {
   EXPECT_EQ(MarkedProcesses("orphans-k3x9q2"), std::vector<pid_t>{});
 }
 
-TEST(Agent, StopsWhatItDoesNotHostAtOnce) {
+TEST(Agent, StopOfAnUnknownAttemptIsAnsweredImmediately) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
   coordinator.Send(Stop("train-k3x9q2", 4, 5000));
   coordinator.AwaitStopped("train-k3x9q2", 4);
-  coordinator.Send(Launch("train", 4));  // Late: it was stopped already.
+  coordinator.Send(Launch("train", 4));  // Late: the attempt was stopped.
   EXPECT_TRUE(absl::StrContains(coordinator.AwaitExit("train-k3x9q2", 4, 0).exit().error(), "stale"));
 }
 
@@ -278,7 +279,7 @@ bool IsOfRendezvous(const v1::AgentMessage& message) {
   return message.has_rendezvous_get() || message.has_rendezvous_set();
 }
 
-TEST(Agent, AnswersRanksThatAreAllItsOwnByItself) {
+TEST(Agent, AnswersRendezvousOfLocalAttempts) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -290,7 +291,7 @@ TEST(Agent, AnswersRanksThatAreAllItsOwnByItself) {
   EXPECT_EQ(coordinator.Count(IsOfRendezvous), 0);
 }
 
-// Two ranks are told to leave while the coordinator is away, and are gone. They could save first.
+// Two ranks get a LeaveOrder while the coordinator is away, and exit after saving.
 void LeaveAlone(ScriptedCoordinator* coordinator, Node* node) {
   coordinator->AwaitRegister(1);
   v1::CoordinatorMessage launch = Launch("exchange-when-told", 1, 2);
@@ -302,7 +303,7 @@ void LeaveAlone(ScriptedCoordinator* coordinator, Node* node) {
   while (!node->agent->Stopped()) std::this_thread::yield();
 }
 
-TEST(Agent, RanksOfOneNodeSaveAndLeaveWhileTheCoordinatorIsAway) {
+TEST(Agent, LocalRanksSaveAndLeaveWhileDisconnected) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   LeaveAlone(&coordinator, &node);
@@ -314,11 +315,11 @@ TEST(Agent, RanksOfOneNodeSaveAndLeaveWhileTheCoordinatorIsAway) {
   }
 }
 
-TEST(Agent, HowRanksLeftWhileTheCoordinatorWasAwayIsTheNextAgentsToTell) {
+TEST(Agent, NextAgentDeliversUndeliveredExits) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   LeaveAlone(&coordinator, &node);
-  while (node.agent->Told()) std::this_thread::yield();  // Until the cut is noticed.
+  while (node.agent->Told()) std::this_thread::yield();  // Until the disconnect is noticed.
   node.agent->Detach();
   node.Start();
   coordinator.Resume();
@@ -333,7 +334,7 @@ TEST(Agent, HowRanksLeftWhileTheCoordinatorWasAwayIsTheNextAgentsToTell) {
   coordinator.AwaitStopped("exchange-when-told-k3x9q2", 1);
 }
 
-TEST(Agent, LeavesNothingToTheNextWhenTheCoordinatorHasHeardIt) {
+TEST(Agent, StoresNothingIfAllWasDelivered) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -342,8 +343,8 @@ TEST(Agent, LeavesNothingToTheNextWhenTheCoordinatorHasHeardIt) {
   coordinator.Cut();
   node.agent->StopRanks(absl::Minutes(1));
   while (!node.agent->Stopped()) std::this_thread::yield();
-  while (node.agent->Told()) std::this_thread::yield();  // Until the cut is noticed.
-  coordinator.Resume();                                  // Within the grace.
+  while (node.agent->Told()) std::this_thread::yield();  // Until the disconnect is noticed.
+  coordinator.Resume();                                  // Within the grace period.
   while (!node.agent->Told()) std::this_thread::yield();
   coordinator.AwaitStopped("stay-k3x9q2", 1);
   node.agent->Detach();
@@ -351,7 +352,7 @@ TEST(Agent, LeavesNothingToTheNextWhenTheCoordinatorHasHeardIt) {
   EXPECT_EQ(coordinator.AwaitRegister(3).hosted_size(), 0);
 }
 
-TEST(Agent, ARankThatSetsAKeyTwiceIsToldFromOneThatRepeatsItself) {
+TEST(Agent, RejectsARankThatSetsAKeyToTwoValues) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -360,7 +361,7 @@ TEST(Agent, ARankThatSetsAKeyTwiceIsToldFromOneThatRepeatsItself) {
   EXPECT_TRUE(absl::StrContains(exit.error(), "key 'k' was set twice with different values")) << exit.error();
 }
 
-TEST(Agent, AsksForRendezvousAgainWhenTheCoordinatorHasForgotten) {
+TEST(Agent, RepeatsGetsAfterACoordinatorRestart) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -373,7 +374,7 @@ TEST(Agent, AsksForRendezvousAgainWhenTheCoordinatorHasForgotten) {
   coordinator.Await([&](const v1::AgentMessage& m) { return is_set(m) && ++sets == 2; });
   coordinator.Cut();
   coordinator.ForgetRendezvous();
-  coordinator.SetRendezvous("addr/2", "rank 2");  // By its agent, which is back.
+  coordinator.SetRendezvous("addr/2", "rank 2");  // Set by the agent of rank 2, which has reconnected.
   coordinator.HoldRendezvous(false);
   coordinator.Resume();
   EXPECT_EQ(coordinator.AwaitExit("exchange-k3x9q2", 1, 0).exit().exit_code(), 0);
@@ -381,7 +382,7 @@ TEST(Agent, AsksForRendezvousAgainWhenTheCoordinatorHasForgotten) {
   EXPECT_EQ(coordinator.Count(is_get), 4);
 }
 
-TEST(Agent, KeepsRanksRunningWhileTheCoordinatorIsAwayAndTellsWhatHappened) {
+TEST(Agent, KeepsRanksRunningWhileDisconnected) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -397,13 +398,13 @@ TEST(Agent, KeepsRanksRunningWhileTheCoordinatorIsAwayAndTellsWhatHappened) {
   const v1::Register again = coordinator.AwaitRegister(2);
   ASSERT_EQ(again.hosted_size(), 1);
   EXPECT_EQ(again.hosted(0).job_id(), "stay-k3x9q2");
-  // The dead rank is still listed: its exit is what tells of its end.
+  // The dead rank is still hosted: its exit message ends it.
   EXPECT_EQ(again.hosted(0).ranks_size(), 2);
   EXPECT_EQ(coordinator.AwaitExit("stay-k3x9q2", 1, dead.back() - '0').exit().signal(), SIGKILL);
   EXPECT_EQ(MarkedProcesses("stay-k3x9q2").size(), 1u);
 }
 
-TEST(Agent, TellsAnExitAgainToACoordinatorThatMayHaveLostIt) {
+TEST(Agent, ResendsUnsettledExits) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -417,7 +418,7 @@ TEST(Agent, TellsAnExitAgainToACoordinatorThatMayHaveLostIt) {
   EXPECT_EQ(coordinator.Count([](const v1::AgentMessage& m) { return m.rank().has_step(); }), 3);
 }
 
-TEST(Agent, TellsWhatARankStartedFromAndItsCheckpointsAlsoToACoordinatorThatMayHaveLostThem) {
+TEST(Agent, ResendsRestoredAndSavedCheckpoints) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -448,7 +449,7 @@ TEST(Agent, TellsWhatARankStartedFromAndItsCheckpointsAlsoToACoordinatorThatMayH
   }
 }
 
-TEST(Agent, RefusesStaleAttemptsAndLaunchesWithoutFreeSlots) {
+TEST(Agent, RejectsStaleAttemptsAndLaunchesWithoutFreeSlots) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator, /*slots=*/2);
   EXPECT_TRUE(coordinator.AwaitRegister(1).acknowledges_launches());
@@ -473,7 +474,7 @@ TEST(Agent, EndsAStreamThatMixesEpochs) {
   EXPECT_EQ(coordinator.Count([](const v1::AgentMessage& m) { return m.rank().has_exit(); }), 0);
 }
 
-TEST(Agent, GivesUpWhenItsNameIsTakenAtTheFirstAttach) {
+TEST(Agent, StopsIfItsNameIsTakenAtFirstRegistration) {
   ScriptedCoordinator coordinator;
   coordinator.Refuse(grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "node node-0 is attached"));
   Node node(&coordinator);
@@ -482,7 +483,7 @@ TEST(Agent, GivesUpWhenItsNameIsTakenAtTheFirstAttach) {
   EXPECT_EQ(why.message(), "node node-0 is attached");
 }
 
-TEST(Agent, RetriesWhenItsOldStreamStillHoldsTheName) {
+TEST(Agent, RetriesIfItsOldStreamHoldsTheName) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -492,7 +493,7 @@ TEST(Agent, RetriesWhenItsOldStreamStillHoldsTheName) {
   coordinator.AwaitRegister(2);
 }
 
-TEST(Agent, ReadsLogsFromTheBeginningAndTheirEnd) {
+TEST(Agent, ReadsWholeLogsAndTails) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -516,7 +517,7 @@ TEST(Agent, ReadsLogsFromTheBeginningAndTheirEnd) {
   EXPECT_TRUE(absl::StrContains(error, "job_id")) << error;
 }
 
-TEST(Agent, ALogWithAWindowGoesOnWithAGrant) {
+TEST(Agent, LogWithAWindowContinuesAfterAGrant) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -533,7 +534,7 @@ TEST(Agent, ALogWithAWindowGoesOnWithAGrant) {
   EXPECT_EQ(LinesOf(&coordinator, 1).size(), 20002u);
 }
 
-TEST(Agent, FollowsALogUntilItsRankHasEnded) {
+TEST(Agent, FollowsALogUntilItsRankEnds) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -543,7 +544,7 @@ TEST(Agent, FollowsALogUntilItsRankHasEnded) {
   coordinator.Await([](const v1::AgentMessage& m) {
     return m.logs().request() == 5 && m.logs().lines_size() > 0 && m.logs().lines(0).line() == "orphaned";
   });
-  // What is written from now on comes too, a last line without an end included.
+  // Data written from now on is delivered too, including an incomplete last line.
   std::ofstream(node.work.File("ranks/orphans-k3x9q2/attempt-1/rank-0.log"), std::ios::app)
       << "later\nunfinished";
   coordinator.Await([](const v1::AgentMessage& m) {
@@ -554,7 +555,7 @@ TEST(Agent, FollowsALogUntilItsRankHasEnded) {
   EXPECT_EQ(LinesOf(&coordinator, 5), (std::vector<std::string>{"orphaned", "later", "unfinished"}));
 }
 
-// The value of a series in Prometheus' text; "" when it is not there.
+// Value of a series in the Prometheus text; "" if it is missing.
 std::string Value(const std::string& metrics, const std::string& series) {
   for (const std::string& line : std::vector<std::string>(absl::StrSplit(metrics, '\n'))) {
     if (absl::StartsWith(line, series + " ")) return line.substr(series.size() + 1);
@@ -562,7 +563,7 @@ std::string Value(const std::string& metrics, const std::string& series) {
   return "";
 }
 
-TEST(Agent, MetricsTellARankThatFailedFromOneThatWasStopped) {
+TEST(Agent, MetricsDistinguishFailedFromStoppedRanks) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -577,7 +578,7 @@ TEST(Agent, MetricsTellARankThatFailedFromOneThatWasStopped) {
   EXPECT_EQ(Value(metrics, "fsdpd_rank_failed{fsdpd_job=\"stay-k3x9q2\",rank=\"0\"}"), "");
 }
 
-TEST(Agent, MetricsTellOfRankZerosCheckpoints) {
+TEST(Agent, ExportsCheckpointMetricsOfRank0) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -596,7 +597,7 @@ TEST(Agent, MetricsTellOfRankZerosCheckpoints) {
   EXPECT_EQ(Value(metrics, "fsdpd_checkpoint_failures_total" + none_yet), "0");
 }
 
-TEST(Agent, ServesTheMetricsOfItsRanksInAFormThatPromtoolAccepts) {
+TEST(Agent, ServesMetricsThatPromtoolAccepts) {
   ScriptedCoordinator coordinator;
   TempDir dir;
   {
@@ -625,7 +626,7 @@ TEST(Agent, ServesTheMetricsOfItsRanksInAFormThatPromtoolAccepts) {
     EXPECT_EQ(Value(metrics, "fsdpd_build_info{version=\"0.1.0\"}"), "1");
     std::ofstream(dir.File("metrics")) << metrics;
   }
-  // Once the agent is gone: a subreaper would collect the shell.
+  // After the agent has exited: a subreaper would reap the shell.
   const std::string check =
       "promtool check metrics < " + dir.File("metrics") + " > " + dir.File("verdict") + " 2>&1";
   const int verdict = system(check.c_str());
@@ -633,7 +634,7 @@ TEST(Agent, ServesTheMetricsOfItsRanksInAFormThatPromtoolAccepts) {
   EXPECT_EQ(verdict, 0) << std::string(std::istreambuf_iterator<char>(said), {});
 }
 
-TEST(Agent, ServesWhatItsGpusTellWhereItOffersThem) {
+TEST(Agent, ServesGpuMetrics) {
   ASSERT_NE(FakeNvml::Load("base/testing/libfake-nvidia-ml.so"), nullptr);
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
@@ -650,13 +651,13 @@ TEST(Agent, ServesWhatItsGpusTellWhereItOffersThem) {
   };
   await("\"cuda:0\",fsdpd_job=\"\",rank=\"\"}");
   coordinator.Send(Stop("train-k3x9q2", 1, 0));
-  coordinator.AwaitStopped("train-k3x9q2", 1);  // Its memory is seen free with the next reading.
+  coordinator.AwaitStopped("train-k3x9q2", 1);  // The next reading shows that its memory is free.
   coordinator.Send(Launch("stay"));
   await("\"cuda:0\",fsdpd_job=\"stay-k3x9q2\",rank=\"0\"}");
   await("\"cuda:1\",fsdpd_job=\"\",rank=\"\"}");
 }
 
-TEST(Agent, StopsItsRanksAndReportsThemWhenItIsToldToEnd) {
+TEST(Agent, StopsRanksAndReportsThemOnShutdown) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
@@ -664,7 +665,7 @@ TEST(Agent, StopsItsRanksAndReportsThemWhenItIsToldToEnd) {
   coordinator.AwaitReady("stubborn-k3x9q2", 1, 0);
   node.agent->StopRanks(absl::Hours(1));
   EXPECT_FALSE(node.agent->Stopped());
-  node.agent->StopRanks(absl::ZeroDuration());  // As a second SIGINT does.
+  node.agent->StopRanks(absl::ZeroDuration());  // Like a second SIGINT.
   const v1::RankExit exit = coordinator.AwaitExit("stubborn-k3x9q2", 1, 0).exit();
   EXPECT_EQ(exit.signal(), SIGKILL);
   EXPECT_TRUE(exit.cancelled());
@@ -674,7 +675,7 @@ TEST(Agent, StopsItsRanksAndReportsThemWhenItIsToldToEnd) {
   EXPECT_EQ(MarkedProcesses("stubborn-k3x9q2"), std::vector<pid_t>{});
 }
 
-TEST(Agent, SaysWhatIsWrongWithItsMachine) {
+TEST(Agent, ReportsStartupErrors) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   AgentOptions options;

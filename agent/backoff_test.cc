@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(Backoff, DoublesWithJitterUpToTheLastAndStartsAgainAfterReset) {
+TEST(Backoff, DoublesWithJitterAndResets) {
   Backoff backoff(absl::Milliseconds(100), absl::Seconds(3), 1);
   absl::Duration full = absl::Milliseconds(100);
   for (int i = 0; i < 10; ++i) {

@@ -17,7 +17,7 @@ class ComputeTimesTest : public ::testing::Test {
   absl::Time now_ = absl::UnixEpoch();
 };
 
-TEST_F(ComputeTimesTest, AWordHasAllStepsSinceTheOneBeforeAndNoneTwice) {
+TEST_F(ComputeTimesTest, ReportsEachStepOnce) {
   for (int step = 0; step < 4; ++step) {
     EXPECT_FALSE(Step(0, 1).has_value());
     EXPECT_FALSE(Step(1, 3).has_value());
@@ -40,7 +40,7 @@ TEST_F(ComputeTimesTest, AWordHasAllStepsSinceTheOneBeforeAndNoneTwice) {
   EXPECT_EQ(next->ranks(0).seconds(), 2);
 }
 
-TEST_F(ComputeTimesTest, AttemptsAreToldApartAndForgotten) {
+TEST_F(ComputeTimesTest, SeparatesAndForgetsAttempts) {
   EXPECT_FALSE(Step(0, 1).has_value());
   EXPECT_FALSE(Step(0, 2, "other").has_value());
   times_.Forget({"j", 1});

@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(CoordinatorChannel, ItIsTheSameUntilItReachedNobody) {
+TEST(CoordinatorChannel, CurrentReturnsTheSameChannelUntilRenew) {
   CoordinatorChannel places("127.0.0.1:1", TlsFiles{}, Clock::Real());
   const std::shared_ptr<grpc::Channel> first = *places.Current();
   EXPECT_EQ(*places.Current(), first);

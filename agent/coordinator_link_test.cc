@@ -1,4 +1,4 @@
-// What agent_test cannot reach: bounds and time that a test moves. The stream is real.
+// Tests of limits and of times that a fake clock controls. The stream is real.
 #include "agent/coordinator_link.h"
 
 #include <absl/strings/str_cat.h>
@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-// Half a second passes with every look at it.
+// Advances by half a second whenever it is read.
 class HurriedClock : public Clock {
  public:
   absl::Time Now() const override {
@@ -26,7 +26,7 @@ class HurriedClock : public Clock {
   mutable FakeClock clock_;
 };
 
-// Answers each order at once, as a supervisor does that hosts nothing of it.
+// Answers each order immediately, like a supervisor that does not host the attempt.
 class Answering : public CoordinatorLink::Handler {
  public:
   explicit Answering(Clock* clock) : clock_(clock) {}
@@ -52,7 +52,7 @@ class Answering : public CoordinatorLink::Handler {
   std::promise<void> revoked;
 
   CoordinatorLink* link = nullptr;
-  std::vector<absl::Time> orders;  // When they came; read once the link has ended.
+  std::vector<absl::Time> orders;  // Arrival times; read after the link has ended.
 
  private:
   Clock* const clock_;
@@ -66,7 +66,7 @@ v1::CoordinatorMessage Stop(int attempt) {
   return message;
 }
 
-// A link that keeps two answers at a time and is sent three orders, which lead to one each.
+// A link that retains two results at a time, with three orders that lead to one result each.
 template <typename LinkClock>
 struct ThreeOrders {
   ThreeOrders() {
@@ -75,7 +75,7 @@ struct ThreeOrders {
     coordinator.AwaitRegister(1);
     for (int attempt = 1; attempt <= 3; ++attempt) coordinator.Send(Stop(attempt));
   }
-  // Returns the times at which orders came, until the answer to `attempt` was seen and the link was ended.
+  // Returns the arrival times of orders, until the result of `attempt` was seen and the link has ended.
   std::vector<absl::Time> UntilAnswerTo(int attempt) {
     coordinator.AwaitStopped("job", attempt);
     link.Shutdown(absl::ZeroDuration());
@@ -88,36 +88,36 @@ struct ThreeOrders {
   CoordinatorLink link{coordinator.address(), &handler, &clock, /*tls=*/{}, /*max_lifecycle=*/2};
 };
 
-TEST(CoordinatorLink, OrdersWaitUntilWhatTheyLedToHasSettledAndNothingIsLost) {
+TEST(CoordinatorLink, OrdersWaitUntilResultsSettle) {
   const std::vector<absl::Time> orders = ThreeOrders<HurriedClock>().UntilAnswerTo(3);
   ASSERT_EQ(orders.size(), 3u);
   EXPECT_GE(orders[2] - orders[0], absl::Seconds(30)) << "what the first led to settles";
 }
 
-TEST(CoordinatorLink, AnOrderThatWaitsDoesNotKeepItFromEnding) {
+TEST(CoordinatorLink, WaitingOrderDoesNotBlockShutdown) {
   EXPECT_EQ(ThreeOrders<FakeClock>().UntilAnswerTo(2).size(), 2u);
 }
 
-TEST(CoordinatorLink, OfSeveralCoordinatorsItIsAttachedToTheOneThatLeads) {
+TEST(CoordinatorLink, AttachesToTheLeader) {
   ScriptedCoordinator standby, leader;
   standby.Refuse(grpc::Status(grpc::StatusCode::UNAVAILABLE, "stands by"));
   FakeClock clock;
   Answering handler(&clock);
-  // At the first nobody is.
+  // The first address is unreachable.
   CoordinatorLink link(absl::StrCat("127.0.0.1:1,", standby.address(), ",", leader.address()), &handler,
                        Clock::Real());
   handler.link = &link;
   link.Start();
   leader.AwaitRegister(1);
-  // The leader dies, and the one that stood by leads.
+  // The leader dies and the standby takes over.
   standby.Refuse(grpc::Status::OK);
   leader.Cut();
   standby.AwaitRegister(1);
   link.Shutdown(absl::ZeroDuration());
 }
 
-// Its ranks trained on next to those of the next attempt.
-TEST(CoordinatorLink, ARevokedCertificateIsReported) {
+// Regression: ranks of a revoked node kept training next to those of the next attempt.
+TEST(CoordinatorLink, ReportsARevokedCertificate) {
   ScriptedCoordinator coordinator;
   Answering handler(Clock::Real());
   CoordinatorLink link(coordinator.address(), &handler, Clock::Real());
@@ -130,8 +130,9 @@ TEST(CoordinatorLink, ARevokedCertificateIsReported) {
   link.Shutdown(absl::ZeroDuration());
 }
 
-// Its stream was cancelled, so the coordinator took its node for lost, with ranks that may still run.
-TEST(CoordinatorLink, AnAgentThatStopsBeforeItsWelcomeLeavesInOrder) {
+// Regression: the stream was cancelled, so the coordinator declared the node lost, with ranks that might
+// still run.
+TEST(CoordinatorLink, StopsInOrderBeforeWelcome) {
   ScriptedCoordinator coordinator;
   coordinator.WithholdWelcome();
   Answering handler(Clock::Real());
@@ -149,7 +150,7 @@ v1::CoordinatorMessage Welcome(int64_t epoch) {
   return message;
 }
 
-TEST(Attachment, OfSeveralCoordinatorsOneThatLedBeforeAnotherIsNotObeyed) {
+TEST(Attachment, RejectsAFormerLeader) {
   FakeClock clock;
   for (const bool several : {true, false}) {
     Attachment attachment(&clock, Outbox::kMaxLifecycle, several);
@@ -158,14 +159,15 @@ TEST(Attachment, OfSeveralCoordinatorsOneThatLedBeforeAnotherIsNotObeyed) {
     attachment.Welcome(Welcome(7));
     attachment.End(false);
     attachment.Begin({});
-    // One alone, whose state was put back from a copy, is.
+    // A single coordinator whose state was restored from a backup is accepted.
     EXPECT_EQ(attachment.Check(Welcome(6)).ok(), !several);
     EXPECT_TRUE(attachment.Check(Welcome(8)).ok());
   }
 }
 
-// A rank's long lines grew the job's record: the coordinator keeps no more than this of them.
-TEST(Attachment, LongTextsOfARankAreCutBeforeTheyAreSent) {
+// Regression: long log lines of ranks increased the size of the job record. The coordinator stores no more
+// than this of them.
+TEST(Attachment, TruncatesLongTexts) {
   FakeClock clock;
   Attachment attachment(&clock);
   attachment.Begin({});
@@ -211,7 +213,7 @@ class LapsingTest : public testing::Test {
   Attachment attachment_{&clock_};
 };
 
-TEST_F(LapsingTest, ALaunchIsObeyedForAsLongAsThisAgentIsNotHeldLost) {
+TEST_F(LapsingTest, AcceptsLaunchWithinTheLease) {
   clock_.Advance(Attachment::kLease);
   EXPECT_TRUE(Obeys(7)) << "it stood still for less than a lease";
   ASSERT_TRUE(Says());
@@ -219,7 +221,7 @@ TEST_F(LapsingTest, ALaunchIsObeyedForAsLongAsThisAgentIsNotHeldLost) {
   EXPECT_TRUE(Obeys(7));
 }
 
-TEST_F(LapsingTest, AnAgentThatStoodStillForALeaseObeysNothingOfTheStreamFromBefore) {
+TEST_F(LapsingTest, RejectsMessagesAfterTheLease) {
   clock_.Advance(Attachment::kLease + absl::Milliseconds(1));
   EXPECT_TRUE(absl::IsCancelled(attachment_.Check(Launch(7))));
   EXPECT_FALSE(Says()) << "what is said now would hide it";
@@ -230,7 +232,7 @@ TEST_F(LapsingTest, AnAgentThatStoodStillForALeaseObeysNothingOfTheStreamFromBef
   EXPECT_TRUE(attachment_.welcomed() && !attachment_.Lapsed());
 }
 
-TEST_F(LapsingTest, WhatWasBeingWrittenMeanwhileHidesNothing) {
+TEST_F(LapsingTest, PendingWriteDoesNotExtendTheLease) {
   clock_.Advance(absl::Seconds(3));
   ASSERT_TRUE(Says(/*writing=*/Attachment::kLease));
   EXPECT_FALSE(Obeys(7));
@@ -238,7 +240,7 @@ TEST_F(LapsingTest, WhatWasBeingWrittenMeanwhileHidesNothing) {
   EXPECT_FALSE(Obeys(7));
 }
 
-TEST_F(LapsingTest, WhatIsWrittenCountsFromBeforeItsWriting) {
+TEST_F(LapsingTest, LeaseCountsFromBeforeTheWrite) {
   clock_.Advance(absl::Seconds(3));
   ASSERT_TRUE(Says(/*writing=*/absl::Seconds(5)));
   EXPECT_TRUE(Obeys(7));
@@ -246,7 +248,7 @@ TEST_F(LapsingTest, WhatIsWrittenCountsFromBeforeItsWriting) {
   EXPECT_FALSE(Obeys(7));
 }
 
-// A process that was stopped, as it sees time when it goes on.
+// Clock of a process that was suspended and resumes.
 class LeapingClock : public Clock {
  public:
   absl::Time Now() const override { return Clock::Real()->Now() + absl::Seconds(leapt_.load()); }
@@ -257,7 +259,7 @@ class LeapingClock : public Clock {
   std::atomic<int> leapt_ = 0;
 };
 
-// Stands still after it was given its first order, while others wait to be read.
+// Suspends the process after its first order, while others are unread.
 class StandingStill : public Answering {
  public:
   explicit StandingStill(LeapingClock* clock) : Answering(clock), clock_(clock) {}
@@ -272,7 +274,7 @@ class StandingStill : public Answering {
 
   int seconds = 0;
   std::promise<void> all_sent;
-  std::vector<int> attempts;  // Read once the link has ended.
+  std::vector<int> attempts;  // Read after the link has ended.
 
  private:
   LeapingClock* const clock_;
@@ -297,11 +299,11 @@ std::vector<int> ObeyedAfterStandingStill(int seconds) {
   return handler.attempts;
 }
 
-TEST(CoordinatorLink, WhoStoodStillForALeaseAttachesAnewAndObeysNothingFromBefore) {
+TEST(CoordinatorLink, ReconnectsAfterASuspensionBeyondTheLease) {
   EXPECT_EQ(ObeyedAfterStandingStill(20), (std::vector<int>{1, 3}));
 }
 
-TEST(CoordinatorLink, WhoStoodStillForLessGoesOn) {
+TEST(CoordinatorLink, ContinuesAfterAShorterSuspension) {
   EXPECT_EQ(ObeyedAfterStandingStill(5), (std::vector<int>{1, 2, 3}));
 }
 

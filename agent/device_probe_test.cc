@@ -18,7 +18,7 @@ MachineFacts Machine(std::vector<GpuMemory> gpus) {
   return machine;
 }
 
-TEST(DecideOffer, OffersCoresAndSharesTheMemory) {
+TEST(DecideOffer, OffersCoresAndDividesMemory) {
   const auto all = DecideOffer("cpu", 0, Machine({}));
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(all->slots, 8);
@@ -29,7 +29,7 @@ TEST(DecideOffer, OffersCoresAndSharesTheMemory) {
   EXPECT_EQ(DecideOffer("cpu", 2, small)->memory_bytes_per_slot, 450);
 }
 
-TEST(DecideOffer, AutoTakesGpusWhenThereAreAnyAndTheSmallestOne) {
+TEST(DecideOffer, AutoUsesGpusAndTheSmallestMemory) {
   const auto offer = DecideOffer("auto", 0, Machine({{100, 10}, {100, 30}, {80, 70}}));
   ASSERT_TRUE(offer.ok());
   EXPECT_EQ(offer->device, v1::DEVICE_CUDA);
@@ -41,7 +41,7 @@ TEST(DecideOffer, AutoTakesGpusWhenThereAreAnyAndTheSmallestOne) {
   EXPECT_EQ(DecideOffer("cpu", 0, Machine({{100, 90}}))->device, v1::DEVICE_CPU);
 }
 
-TEST(DecideOffer, RefusesWhatTheMachineCannotOffer) {
+TEST(DecideOffer, RejectsWhatTheMachineLacks) {
   MachineFacts no_driver = Machine({});
   no_driver.gpus = absl::UnavailableError("no NVIDIA driver: libnvidia-ml.so.1");
   EXPECT_EQ(DecideOffer("cuda", 0, no_driver).status().message(), "no NVIDIA driver: libnvidia-ml.so.1");
@@ -51,7 +51,7 @@ TEST(DecideOffer, RefusesWhatTheMachineCannotOffer) {
   EXPECT_EQ(DecideOffer("cpu", -1, Machine({})).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(DecideOffer, ANodeThatHadGpusIsNotOfferedWithoutThem) {
+TEST(DecideOffer, RejectsCpuOnANodeThatHadGpus) {
   MachineFacts booted = Machine({});
   booted.gpus = absl::UnavailableError("no NVIDIA driver");
   booted.gpus_offered = 8;
@@ -66,7 +66,7 @@ TEST(DecideOffer, ANodeThatHadGpusIsNotOfferedWithoutThem) {
   EXPECT_EQ(DecideOffer("auto", 0, booted)->device, v1::DEVICE_CPU) << "it never had any";
 }
 
-TEST(DecideOffer, ANodeThatLostAGpuIsOfferedWithFewerOnlyWhereSomebodySaysHowMany) {
+TEST(DecideOffer, RejectsFewerGpusWithoutSlots) {
   MachineFacts fewer = Machine({{100, 10}, {100, 10}});
   fewer.gpus_offered = 3;
   for (const char* asked : {"auto", "cuda"}) {
@@ -80,7 +80,7 @@ TEST(DecideOffer, ANodeThatLostAGpuIsOfferedWithFewerOnlyWhereSomebodySaysHowMan
   EXPECT_EQ(DecideOffer("auto", 0, fewer)->slots, 2) << "a GPU more is no fault";
 }
 
-TEST(GpusOffered, AreReadAsWrittenAndNoneWhereTheFileSaysNothing) {
+TEST(GpusOffered, RoundTripsAndDefaultsToZero) {
   const TempDir dir;
   EXPECT_EQ(ReadGpusOffered(dir.path()), 0);
   for (const auto& [text, gpus] :
@@ -90,7 +90,7 @@ TEST(GpusOffered, AreReadAsWrittenAndNoneWhereTheFileSaysNothing) {
   }
 }
 
-TEST(GpusOnBus, AreCardsOfNvidiaAndNeitherItsBridgesNorOthersCards) {
+TEST(GpusOnBus, CountsNvidiaDevicesOnly) {
   const TempDir dir;
   EXPECT_EQ(CountGpusOnBus(dir.File("none")), 0);
   const auto device = [&](const std::string& name, const char* vendor, const char* kind) {
@@ -106,7 +106,7 @@ TEST(GpusOnBus, AreCardsOfNvidiaAndNeitherItsBridgesNorOthersCards) {
   EXPECT_EQ(CountGpusOnBus(dir.path()), 2);
 }
 
-TEST(ParseMemTotal, ReadsTheKernelsText) {
+TEST(ParseMemTotal, ReadsMeminfo) {
   EXPECT_EQ(ParseMemTotal("MemTotal:  100 kB\nMemAvailable:     42 kB\nCached: 1 kB\n"), 100 << 10);
   EXPECT_EQ(ParseMemTotal("MemAvailable: 100 kB\n"), 0);
 }

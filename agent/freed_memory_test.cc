@@ -14,7 +14,7 @@ v1::FreedMemory Told(const FreedMemory& memory) {
   return told;
 }
 
-// What is read after a time: nothing before `read_at`.
+// A reading at `read_at`: empty for callers that need a later one.
 ReadUsedBytes Reads(int64_t bytes, absl::Time read_at) {
   return [=](int device, absl::Time since) {
     EXPECT_EQ(device, 3);
@@ -22,7 +22,7 @@ ReadUsedBytes Reads(int64_t bytes, absl::Time read_at) {
   };
 }
 
-TEST(FreedMemory, WhatWasReadBeforeTheEndProvesNothing) {
+TEST(FreedMemory, IgnoresReadingsBeforeTheEnd) {
   FreedMemory memory(3, kGiB);
   memory.Look(Reads(kGiB, kGone), kGone);
   EXPECT_FALSE(memory.settled()) << "it is not gone";
@@ -35,7 +35,7 @@ TEST(FreedMemory, WhatWasReadBeforeTheEndProvesNothing) {
   EXPECT_EQ(Told(memory).held_size(), 0);
 }
 
-TEST(FreedMemory, WhatIsNotFreedIsWaitedForAndTold) {
+TEST(FreedMemory, ReportsHeldMemoryAfterTheTimeout) {
   FreedMemory memory(3, kGiB);
   memory.Gone(kGone);
   const ReadUsedBytes held = Reads(4 * kGiB, absl::InfiniteFuture());
@@ -49,7 +49,7 @@ TEST(FreedMemory, WhatIsNotFreedIsWaitedForAndTold) {
   EXPECT_EQ(Told(memory).gpus(), 0);
 }
 
-TEST(FreedMemory, OneThatIsFreedLateIsFree) {
+TEST(FreedMemory, MemoryFreedLateIsFree) {
   FreedMemory memory(3, kGiB);
   memory.Gone(kGone);
   memory.Look(Reads(4 * kGiB, absl::InfiniteFuture()), kGone + absl::Seconds(1));
@@ -58,7 +58,7 @@ TEST(FreedMemory, OneThatIsFreedLateIsFree) {
   EXPECT_EQ(Told(memory).gpus(), 1);
 }
 
-TEST(FreedMemory, ADriverThatHangsHoldsASlotForAWhileAndNoLonger) {
+TEST(FreedMemory, HangingDriverHoldsTheSlotUntilTheTimeout) {
   FreedMemory memory(3, kGiB);
   memory.Gone(kGone);
   const ReadUsedBytes nothing = Reads(0, absl::InfinitePast());
@@ -70,7 +70,7 @@ TEST(FreedMemory, ADriverThatHangsHoldsASlotForAWhileAndNoLonger) {
   EXPECT_EQ(Told(memory).held(0).bytes(), 0);
 }
 
-TEST(FreedMemory, WithoutAReadingOfBeforeNothingIsTold) {
+TEST(FreedMemory, ReportsNothingWithoutAReadingBefore) {
   for (FreedMemory memory : {FreedMemory(), FreedMemory(3, std::nullopt)}) {
     memory.Gone(kGone);
     memory.Look(Reads(9 * kGiB, absl::InfiniteFuture()), kGone);

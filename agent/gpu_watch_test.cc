@@ -26,7 +26,7 @@ class GpuWatchTest : public testing::Test {
     ASSERT_TRUE(watch_->Open().ok());
   }
 
-  // A reading each eighth of a second, of `watts` of the first card.
+  // Samples every 1/8 s, with `watts` for the first GPU.
   void RunFor(int eighths, int watts) {
     for (int i = 0; i < eighths; ++i) {
       clock_.Advance(absl::Milliseconds(125));
@@ -53,7 +53,7 @@ class GpuWatchTest : public testing::Test {
   std::shared_ptr<GpuWatch> watch_;
 };
 
-TEST_F(GpuWatchTest, APreflightHasWhatTheCardIsAndWhatHeldItsClockDownMeanwhile) {
+TEST_F(GpuWatchTest, PreflightHasDeviceStateAndSlowdowns) {
   gpus_[0].uncorrected_ecc_errors = 2;
   gpus_[0].nvlinks_down = 1;
   watch_->Sample();
@@ -76,7 +76,7 @@ TEST_F(GpuWatchTest, APreflightHasWhatTheCardIsAndWhatHeldItsClockDownMeanwhile)
   EXPECT_EQ(unknown.ByteSizeLong(), 0u);
 }
 
-TEST_F(GpuWatchTest, AStepHasTheEnergyOfItsTimeAndNoOther) {
+TEST_F(GpuWatchTest, StepHasItsEnergyOnly) {
   watch_->Sample();
   RunFor(8, 100);
   RunFor(4, 700);
@@ -90,7 +90,7 @@ TEST_F(GpuWatchTest, AStepHasTheEnergyOfItsTimeAndNoOther) {
   EXPECT_FALSE(Mentions("fsdpd_gpu_step_energy_joules{fsdpd_node=\"node-0\",device=\"cuda:1\""));
 }
 
-TEST_F(GpuWatchTest, AnEvaluationAfterTheStepIsNoPartOfIt) {
+TEST_F(GpuWatchTest, StepExcludesTheEvaluation) {
   watch_->Sample();
   RunFor(8, 700);
   RunFor(8, 100);
@@ -100,7 +100,7 @@ TEST_F(GpuWatchTest, AnEvaluationAfterTheStepIsNoPartOfIt) {
   EXPECT_NEAR(report.power().energy_joules(), 700, 1e-6);
 }
 
-TEST_F(GpuWatchTest, SaysForHowLongTheClockWasHeldDownAndByWhat) {
+TEST_F(GpuWatchTest, CountsSlowdownSecondsByReason) {
   watch_->Sample();
   RunFor(8, 100);
   gpus_[0].slowdown_bits = 0x4;
@@ -118,8 +118,8 @@ TEST_F(GpuWatchTest, SaysForHowLongTheClockWasHeldDownAndByWhat) {
   EXPECT_TRUE(Mentions("device=\"cuda:0\",reason=\"hardware_thermal\"} 0"));
 }
 
-// The counters of cards stand still for 100 ms, so that a reading may find what the one before found.
-TEST_F(GpuWatchTest, ACounterThatMovesNowAndThenIsTakenToBeEven) {
+// The energy counter is updated every 100 ms, so a reading may equal the previous one.
+TEST_F(GpuWatchTest, InterpolatesInfrequentCounterUpdates) {
   watch_->Sample();
   for (int i = 0; i < 5; ++i) {
     clock_.Advance(absl::Milliseconds(100));
@@ -133,7 +133,7 @@ TEST_F(GpuWatchTest, ACounterThatMovesNowAndThenIsTakenToBeEven) {
   EXPECT_NEAR(report.power().energy_joules(), 50, 1e-6);
 }
 
-TEST_F(GpuWatchTest, MemoryOfOthersIsWhatTheRankDoesNotHold) {
+TEST_F(GpuWatchTest, OutsideMemoryExcludesTheRank) {
   watch_->Sample();
   EXPECT_TRUE(
       Mentions("fsdpd_gpu_memory_used_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\",fsdpd_job=\"\",rank=\"\"}"
@@ -160,7 +160,7 @@ TEST_F(GpuWatchTest, MemoryOfOthersIsWhatTheRankDoesNotHold) {
   EXPECT_FALSE(Mentions("fsdpd_gpu_memory_outside_bytes")) << "and none is there";
 }
 
-TEST_F(GpuWatchTest, WhatIsAskedOfAJobNamesTheRankThatRunsThereAndWhatIsTheCardsOwnNobody) {
+TEST_F(GpuWatchTest, JobSeriesNameTheRankAndDeviceSeriesDoNot) {
   RunFor(8, 100);
   const std::string card = "{fsdpd_node=\"node-0\",device=\"cuda:0\"";
   EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts" + card + ",fsdpd_job=\"\",rank=\"\"} 100")) << "idle";
@@ -184,7 +184,7 @@ TEST_F(GpuWatchTest, WhatIsAskedOfAJobNamesTheRankThatRunsThereAndWhatIsTheCards
   EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts" + card + ",fsdpd_job=\"\",rank=\"\"} 100"));
 }
 
-TEST_F(GpuWatchTest, WhatACardDoesNotTellHasNoSeries) {
+TEST_F(GpuWatchTest, MissingReadingsHaveNoSeries) {
   gpus_[1].tells = false;
   gpus_[0].xids = 2;
   gpus_[0].uncorrected_ecc_errors = 1;
@@ -202,11 +202,11 @@ TEST_F(GpuWatchTest, WhatACardDoesNotTellHasNoSeries) {
   v1::StepReport report = StepOf(0.1);
   watch_->Stepped(1, &report);
   EXPECT_FALSE(report.has_power());
-  watch_->Stepped(2, &report);  // No such device: as of an agent that was given more slots than CUDA shows.
+  watch_->Stepped(2, &report);  // No such device: the agent was given more slots than CUDA shows.
   EXPECT_FALSE(report.has_power());
 }
 
-TEST_F(GpuWatchTest, ACardThatIsNotReadAnyMoreHasNoSeries) {
+TEST_F(GpuWatchTest, StaleReadingsHaveNoSeries) {
   watch_->Sample();
   clock_.Advance(absl::Seconds(2));
   EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts{"));
@@ -216,7 +216,7 @@ TEST_F(GpuWatchTest, ACardThatIsNotReadAnyMoreHasNoSeries) {
   EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts{"));
 }
 
-TEST_F(GpuWatchTest, ReadsByItselfOnceStarted) {
+TEST_F(GpuWatchTest, SamplesOnceStarted) {
   watch_ = std::make_shared<GpuWatch>("node-0", &clock_);
   watch_->Start();
   while (!Mentions("fsdpd_gpu_power_watts{")) std::this_thread::yield();
@@ -224,7 +224,7 @@ TEST_F(GpuWatchTest, ReadsByItselfOnceStarted) {
   watch_->Stop();
 }
 
-TEST_F(GpuWatchTest, ADriverThatHangsHoldsUpNobody) {
+TEST_F(GpuWatchTest, HangingDriverBlocksNothing) {
   driver_->hangs = true;
   watch_ = std::make_shared<GpuWatch>("node-0", &clock_);
   watch_->Start();

@@ -17,12 +17,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(HangEvidence, HasItsPlaceBesideTheLog) {
+TEST(HangEvidence, PathIsNextToTheLog) {
   EXPECT_EQ(EvidencePath("/var/lib/fsdpd/job/attempt-1/rank-3.log"),
             "/var/lib/fsdpd/job/attempt-1/rank-3.hang.txt");
 }
 
-TEST(HangEvidence, IsWrittenByAThreadOfItsOwnWholeOrNotAtAll) {
+TEST(HangEvidence, IsWrittenAtomicallyOnItsOwnThread) {
   const TempDir dir;
   const std::string path = dir.path() + "/rank-3.hang.txt";
   const Evidence evidence = WriteEvidence(path, getpid(), "nothing has moved\n");
@@ -35,7 +35,7 @@ TEST(HangEvidence, IsWrittenByAThreadOfItsOwnWholeOrNotAtAll) {
                                 HasSubstr(absl::StrCat("thread ", getpid(), " hang_evidence_"))));
 }
 
-TEST(HangEvidence, WhatCannotBeWrittenIsSaid) {
+TEST(HangEvidence, ReportsWriteFailure) {
   const Evidence evidence = WriteEvidence("/dev/full/rank-3.hang.txt", getpid(), "nothing has moved\n");
   ASSERT_NE(evidence, nullptr);
   while (*evidence == EvidenceState::kBegun) std::this_thread::yield();

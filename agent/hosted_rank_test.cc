@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(HostedRank, EachRankOfALaunchIsToldItsOwnPlace) {
+TEST(HostedRank, LaunchOfSetsRankAndDevice) {
   v1::Launch launch;
   launch.set_job_id("job");
   launch.set_attempt(2);
@@ -38,7 +38,7 @@ TEST(HostedRank, EachRankOfALaunchIsToldItsOwnPlace) {
   EXPECT_EQ(LaunchOf(launch, 1, "").device(), 1) << "nobody chose one";
 }
 
-TEST(HostedRank, AnExitWithZeroIsASuccessOnlyAfterTheRankSaidThatItWasDone) {
+TEST(HostedRank, ExitZeroWithoutFinishedIsAnError) {
   HostedRank rank;
   EXPECT_EQ(rank.ExitOf({}, {}).error(), "left with exit code 0 before it had said that it was done");
   rank.finished = true;
@@ -52,7 +52,7 @@ TEST(HostedRank, AnExitWithZeroIsASuccessOnlyAfterTheRankSaidThatItWasDone) {
   EXPECT_EQ(rank.ExitOf({}, {}).error(), "out of memory");
 }
 
-TEST(HostedRank, AnExitSaysByWhichStepTheRankFailed) {
+TEST(HostedRank, ExitHasTheBadStep) {
   HostedRank rank;
   EXPECT_FALSE(rank.ExitOf({}, {}).has_bad_step());
   rank.bad_step.emplace().set_step(7);
@@ -61,8 +61,8 @@ TEST(HostedRank, AnExitSaysByWhichStepTheRankFailed) {
   EXPECT_EQ(rank.ExitOf(failed, {}).bad_step().step(), 7);
 }
 
-// Where a library could not be loaded, or found no memory when it was.
-TEST(HostedRank, TheLogsLastLineIsTheWordOfARankThatEndedBeforeItBegan) {
+// A library could not be loaded, or could not allocate memory.
+TEST(HostedRank, LastLogLineIsTheErrorOfARankThatDidNotStart) {
   HostedRank rank;
   const absl::StatusOr<int> fd = MakeFlightRecorder();
   ASSERT_TRUE(fd.ok()) << fd.status();
@@ -78,7 +78,7 @@ TEST(HostedRank, TheLogsLastLineIsTheWordOfARankThatEndedBeforeItBegan) {
   end.signal = SIGABRT;
   EXPECT_EQ(rank.ExitOf(end, tail).error(),
             "it ended before it began, by signal 6: cannot load libtorch_cpu.so");
-  end.signal = SIGKILL;  // By somebody else, of whom the log knows nothing.
+  end.signal = SIGKILL;  // Sent by another process, so the log does not explain it.
   EXPECT_EQ(rank.ExitOf(end, tail).error(), "");
   const auto page = FlightRecorder::Map(rank.flight.get());
   ASSERT_TRUE(page.ok()) << page.status();
@@ -87,13 +87,13 @@ TEST(HostedRank, TheLogsLastLineIsTheWordOfARankThatEndedBeforeItBegan) {
   EXPECT_EQ(rank.ExitOf(end, tail).error(), "") << "what it says now may be of another matter";
 }
 
-TEST(HostedRank, WithoutALogToWriteItIsNotStarted) {
+TEST(HostedRank, IsNotStartedWithoutALog) {
   HostedRank rank;
   const absl::Status started = rank.Start({}, "/bin/true", nullptr, v1::DEVICE_CPU,
                                           absl::UnavailableError("/dev/null: Too many open files"));
   EXPECT_EQ(std::string(started.message()), "/dev/null: Too many open files");
   EXPECT_EQ(rank.process, nullptr);
-  rank.Send({});  // Nobody is there.
+  rank.Send({});  // No process.
 }
 
 }  // namespace

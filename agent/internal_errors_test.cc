@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(InternalErrorsTest, AnExceptionBecomesAStatusAndIsCounted) {
+TEST(InternalErrorsTest, CatchReturnsInternalAndCounts) {
   int count = 0;
   const InternalErrors errors([&count] { ++count; });
   const RankId rank{{"job", 1}, 0};

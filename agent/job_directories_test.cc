@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 
 class JobDirectoriesTest : public ::testing::Test {
  protected:
-  // A log of a job, written so many hours ago.
+  // Writes a log of a job with a write time this many hours ago.
   void Write(const std::string& job_id, int hours_ago, int attempt = 1) {
     const fs::path directory = fs::path(dir_.path()) / job_id / ("attempt-" + std::to_string(attempt));
     fs::create_directories(directory);
@@ -30,7 +30,7 @@ class JobDirectoriesTest : public ::testing::Test {
     const fs::file_time_type when = now_ - std::chrono::hours(hours_ago);
     for (const fs::path& path : {log, directory, directory.parent_path()}) fs::last_write_time(path, when);
   }
-  // A segment of a job's steps (step_records.h), written so many hours ago.
+  // Writes a segment of step records with a write time this many hours ago (step_records.h).
   void WriteSteps(const std::string& job_id, int hours_ago) {
     const fs::path directory = fs::path(dir_.path()) / job_id / "steps";
     fs::create_directories(directory);
@@ -41,7 +41,7 @@ class JobDirectoriesTest : public ::testing::Test {
       fs::last_write_time(path, when);
   }
   bool Has(const std::string& job_id) { return fs::exists(fs::path(dir_.path()) / job_id); }
-  // Its thread's first round is over before a file is written.
+  // The first round of its thread is over before a file is written.
   std::unique_ptr<JobDirectories> Keep(int64_t jobs, absl::Duration time = absl::InfiniteDuration()) {
     auto directories =
         std::make_unique<JobDirectories>(dir_.path(), JobDirectoriesOptions{jobs, time}, [this] {
@@ -60,7 +60,7 @@ class JobDirectoriesTest : public ::testing::Test {
   std::atomic<int> rounds_{0};
 };
 
-TEST_F(JobDirectoriesTest, TheOldestGoWhenThereAreTooMany) {
+TEST_F(JobDirectoriesTest, RemovesOldestBeyondKeepJobs) {
   const auto directories = Keep(2);
   Write("old", 3);
   Write("new", 1);
@@ -71,8 +71,9 @@ TEST_F(JobDirectoriesTest, TheOldestGoWhenThereAreTooMany) {
   EXPECT_FALSE(Has("old"));
 }
 
-// Its logs were removed under its ranks: what runs was asked once, before the first removal.
-TEST_F(JobDirectoriesTest, AJobThatIsLaunchedWhileOthersAreRemovedKeepsItsDirectory) {
+// Regression: logs of running ranks were removed, because running jobs were read once, before the first
+// removal.
+TEST_F(JobDirectoriesTest, KeepsAJobLaunchedDuringRemoval) {
   std::atomic<int> asked{0};
   JobDirectories directories(dir_.path(), {/*keep_jobs=*/1}, [this, &asked] {
     ++asked;
@@ -88,8 +89,9 @@ TEST_F(JobDirectoriesTest, AJobThatIsLaunchedWhileOthersAreRemovedKeepsItsDirect
   EXPECT_TRUE(Has("old"));
 }
 
-// A job that fails again and again filled the disk: attempts of a running job were never removed.
-TEST_F(JobDirectoriesTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndItsNewestStays) {
+// Regression: a job that failed repeatedly filled the disk, because attempts of a running job were never
+// removed.
+TEST_F(JobDirectoriesTest, RemovesOldAttemptsOfARunningJobBeyondMaxBytes) {
   hosted_ = {{"runs", {3}}};
   const auto has = [this](const std::string& path) { return fs::exists(fs::path(dir_.path()) / path); };
   for (int attempt = 1; attempt <= 3; ++attempt) {
@@ -102,7 +104,7 @@ TEST_F(JobDirectoriesTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndIts
   WriteSteps("runs", 9);
   Write("ended", 5);
   JobDirectoriesOptions options;
-  options.max_bytes = 5 << 19;  // Of 2.5 attempts.
+  options.max_bytes = 5 << 19;  // Size of 2.5 attempts.
   {
     const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
     while (has("runs/attempt-1")) std::this_thread::yield();
@@ -126,75 +128,7 @@ TEST_F(JobDirectoriesTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndIts
   EXPECT_TRUE(has("runs/attempt-3"));
 }
 
-// Writing the record must not make its job the newest: a whole job would be removed in its place.
-TEST_F(JobDirectoriesTest, AJobIsNoYoungerForTheRecordOfWhatWasRemovedAndGoesByAge) {
-  Write("old", 3);
-  Write("new", 1);
-  JobDirectoriesOptions options;
-  options.max_bytes = 1;
-  hosted_ = {{"new", {1}}};
-  {
-    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
-    while (fs::exists(fs::path(dir_.path()) / "old/attempt-1")) std::this_thread::yield();
-  }
-  EXPECT_TRUE(Has("old/removed"));
-  hosted_.clear();
-  const JobDirectories directories(dir_.path(), {/*keep_jobs=*/1}, [&] { return hosted_; });
-  while (Has("old") && Has("new")) std::this_thread::yield();
-  EXPECT_TRUE(Has("new/attempt-1"));
-}
-
-// The job directory is as old as its last attempt's start, and the log that made the job young was removed.
-TEST_F(JobDirectoriesTest, ARecordIsNotRemovedBecauseTheNewestLogIsGone) {
-  const std::vector<std::string> jobs = {"logs-only", "with-steps"};
-  for (const std::string& job : jobs) Write(job, 1);
-  WriteSteps("with-steps", 1);
-  for (const std::string& job : jobs)
-    fs::last_write_time(fs::path(dir_.path()) / job, now_ - std::chrono::hours(50));
-  JobDirectoriesOptions options;
-  options.max_bytes = 1;
-  {
-    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
-    for (const std::string& job : jobs) {
-      while (Has(job + "/attempt-1")) std::this_thread::yield();
-    }
-  }
-  EXPECT_FALSE(Has("with-steps/steps"));
-  EXPECT_THAT(Keep(10, absl::Hours(24))->Prune(now_), IsEmpty());
-  for (const std::string& job : jobs) {
-    ASSERT_TRUE(Has(job + "/removed")) << job;
-    EXPECT_LE(fs::last_write_time(fs::path(dir_.path()) / job), now_ - std::chrono::hours(1)) << job;
-  }
-}
-
-// For this thread and those that it starts: root writes into each directory otherwise.
-void RespectFileModes() {
-  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-  struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
-  ASSERT_EQ(syscall(SYS_capget, &header, sets), 0);
-  sets[0].effective &= ~(1U << CAP_DAC_OVERRIDE);
-  ASSERT_EQ(syscall(SYS_capset, &header, sets), 0);
-}
-
-// A segment of steps that could not be removed left the removed logs out of the record.
-TEST_F(JobDirectoriesTest, RemovedLogsAreRecordedWhenTheStepsCannotBeRemoved) {
-  Write("a-job", 1);
-  WriteSteps("a-job", 1);
-  const fs::path steps = fs::path(dir_.path()) / "a-job" / "steps";
-  fs::permissions(steps, fs::perms::owner_write, fs::perm_options::remove);
-  JobDirectoriesOptions options;
-  options.max_bytes = 1;
-  std::thread([&] {
-    RespectFileModes();
-    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
-    while (Has("a-job/attempt-1")) std::this_thread::yield();
-  }).join();
-  EXPECT_TRUE(Has("a-job/steps/attempt-1.began-1.from-1.jsonl"));
-  EXPECT_THAT(RanksRemoved(dir_.path(), {"a-job", 1}, ".log"), ElementsAre(0));
-  fs::permissions(steps, fs::perms::owner_write, fs::perm_options::add);
-}
-
-TEST_F(JobDirectoriesTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {
+TEST_F(JobDirectoriesTest, OrdersByLastWrite) {
   const auto directories = Keep(1);
   Write("long-ago", 50);
   Write("recent", 5);
@@ -203,14 +137,14 @@ TEST_F(JobDirectoriesTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {
   EXPECT_THAT(directories->Prune(now_), ElementsAre("recent"));
 }
 
-TEST_F(JobDirectoriesTest, WhatIsTooOldGoesHoweverFewThereAre) {
+TEST_F(JobDirectoriesTest, RemovesExpiredJobs) {
   const auto directories = Keep(10, absl::Hours(24));
   Write("old", 25);
   Write("new", 23);
   EXPECT_THAT(directories->Prune(now_), ElementsAre("old"));
 }
 
-TEST_F(JobDirectoriesTest, StepsGoWithTheLogsOfTheirJob) {
+TEST_F(JobDirectoriesTest, RemovesStepsWithLogs) {
   const auto directories = Keep(10, absl::Hours(24));
   Write("old", 25);
   WriteSteps("old", 25);
@@ -222,8 +156,8 @@ TEST_F(JobDirectoriesTest, StepsGoWithTheLogsOfTheirJob) {
   EXPECT_THAT(directories->Prune(now_ + std::chrono::hours(2)), ElementsAre("steps-are-new"));
 }
 
-// They were without an end: a directory with no attempt's logs was taken for nobody's.
-TEST_F(JobDirectoriesTest, StepsOfWhichNoLogsAreLeftGoAfterTheSameTime) {
+// Regression: step records stayed forever, because a directory without logs did not count as that of a job.
+TEST_F(JobDirectoriesTest, RemovesExpiredStepsWithoutLogs) {
   const auto directories = Keep(10, absl::Hours(24));
   WriteSteps("old", 25);
   WriteSteps("new", 23);
@@ -234,7 +168,7 @@ TEST_F(JobDirectoriesTest, StepsOfWhichNoLogsAreLeftGoAfterTheSameTime) {
   while (Has("new")) std::this_thread::yield();
 }
 
-TEST_F(JobDirectoriesTest, WhatRunsStaysWhateverIsTold) {
+TEST_F(JobDirectoriesTest, KeepsRunningJobs) {
   hosted_ = {{"runs", {1}}};
   const auto directories = Keep(1, absl::Hours(1));
   Write("runs", 30);
@@ -244,18 +178,18 @@ TEST_F(JobDirectoriesTest, WhatRunsStaysWhateverIsTold) {
   EXPECT_TRUE(Has("runs"));
 }
 
-TEST_F(JobDirectoriesTest, ADeletedJobGoesAtOnce) {
+TEST_F(JobDirectoriesTest, RemovesForgottenJobsImmediately) {
   const auto directories = Keep(10);
   Write("deleted", 0);
   Write("other", 0);
   directories->Forget("deleted");
-  // By its thread or by this round, whichever is first.
+  // Removed by its thread or by this round.
   directories->Prune(now_);
   while (Has("deleted")) std::this_thread::yield();
   EXPECT_TRUE(Has("other"));
 }
 
-TEST_F(JobDirectoriesTest, OneThatStillRunsWhenItIsDeletedGoesLater) {
+TEST_F(JobDirectoriesTest, RemovesForgottenRunningJobsLater) {
   const auto directories = Keep(9);
   Write("stops", 1);
   {
@@ -269,10 +203,10 @@ TEST_F(JobDirectoriesTest, OneThatStillRunsWhenItIsDeletedGoesLater) {
     const std::lock_guard<std::mutex> lock(hosting_);
     hosted_.clear();
   }
-  while (Has("stops")) directories->Prune(now_);  // Its thread may be in a round of before.
+  while (Has("stops")) directories->Prune(now_);  // Its thread may still run an earlier round.
 }
 
-TEST_F(JobDirectoriesTest, NothingElseIsTouched) {
+TEST_F(JobDirectoriesTest, KeepsOtherFiles) {
   const auto directories = Keep(0);
   fs::create_directories(fs::path(dir_.path()) / "no-job");
   fs::create_directories(fs::path(dir_.path()) / "no-steps" / "steps");

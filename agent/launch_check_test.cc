@@ -26,7 +26,7 @@ NodeUse Idle() {
   return use;
 }
 
-TEST(LaunchCheck, TakesWhatFits) {
+TEST(LaunchCheck, AcceptsAValidLaunch) {
   EXPECT_EQ(WhyRefused(TwoRanks(), Idle()), "");
   NodeUse use = Idle();
   use.devices = {2, 3};
@@ -34,7 +34,7 @@ TEST(LaunchCheck, TakesWhatFits) {
   EXPECT_EQ(WhyRefused(TwoRanks(), use), "");
 }
 
-TEST(LaunchCheck, RefusesWhatIsStaleOrTooMuchOrTaken) {
+TEST(LaunchCheck, RejectsStaleLaunchesAndUsedSlots) {
   NodeUse use = Idle();
   use.newest_attempt = 3;
   EXPECT_EQ(WhyRefused(TwoRanks(), use), "attempt 3 is stale: attempt 3 was already here");
@@ -47,7 +47,7 @@ TEST(LaunchCheck, RefusesWhatIsStaleOrTooMuchOrTaken) {
   EXPECT_EQ(WhyRefused(TwoRanks(), use), "") << "devices are no matter of CPU ranks";
 }
 
-TEST(LaunchCheck, RefusesVariablesThatThisNodeDoesNotAllow) {
+TEST(LaunchCheck, RejectsVariablesThatTheNodeDoesNotAllow) {
   v1::Launch launch = TwoRanks();
   const auto set = [&](const std::string& name, const std::string& value) {
     launch.mutable_spec()->clear_env();

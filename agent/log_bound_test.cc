@@ -29,7 +29,7 @@ class LogBoundTest : public testing::Test {
     for (int i = 0; i < count; ++i) absl::StrAppend(&text, "line ", lines_++, "\n");
     Write(text);
   }
-  // Once the look that drops what is there too much has been.
+  // Waits for the check that drops the excess.
   LogFront AwaitFront(int64_t least_bytes) {
     while (FrontOf(path_).bytes < least_bytes) std::this_thread::yield();
     return FrontOf(path_);
@@ -44,7 +44,7 @@ class LogBoundTest : public testing::Test {
     EXPECT_EQ(pread(log_.get(), text.data(), bytes, offset), static_cast<ssize_t>(bytes));
     return text;
   }
-  // The front is said before what is in front of it is given back.
+  // The .front file is written before the hole is punched.
   void AwaitHole(int64_t bytes) {
     while (lseek(log_.get(), 0, SEEK_DATA) < bytes / 4096 * 4096) std::this_thread::yield();
   }
@@ -57,7 +57,7 @@ class LogBoundTest : public testing::Test {
   LogBound bound_{kBound, [this](const std::string& path) { removed_ += path == path_ ? 1 : 0; }};
 };
 
-TEST_F(LogBoundTest, TheOldestLinesAreGivenBackToTheDiskWhereTheyStand) {
+TEST_F(LogBoundTest, DropsOldestLinesInPlace) {
   bound_.Watch(path_);
   WriteLines(400000);
   const int64_t size = Facts().st_size;
@@ -72,7 +72,7 @@ TEST_F(LogBoundTest, TheOldestLinesAreGivenBackToTheDiskWhereTheyStand) {
   EXPECT_GE(size - front.bytes, kBound / 2) << "and no more of them than must be";
 }
 
-TEST_F(LogBoundTest, ItIsDroppedAgainAndAgain) {
+TEST_F(LogBoundTest, DropsRepeatedly) {
   bound_.Watch(path_);
   for (int turn = 0; turn < 3; ++turn) {
     WriteLines(100000);
@@ -83,21 +83,21 @@ TEST_F(LogBoundTest, ItIsDroppedAgainAndAgain) {
   EXPECT_EQ(ReadAt(front.bytes, first.size()), first);
 }
 
-TEST_F(LogBoundTest, ALineWithoutAnEndIsDroppedToo) {
+TEST_F(LogBoundTest, DropsALineWithoutEnd) {
   bound_.Watch(path_);
   Write("a line\n");
   Write(std::string(3 * kBound, '.'));
   EXPECT_EQ(AwaitFront(kBound).lines, 1);
 }
 
-TEST_F(LogBoundTest, WhatARankWroteLastIsLookedAtOnceMore) {
+TEST_F(LogBoundTest, ChecksOnceMoreAfterUnwatch) {
   WriteLines(400000);
   bound_.Watch(path_);
   bound_.Unwatch(path_);
   AwaitFront(kBound);
 }
 
-TEST_F(LogBoundTest, ALogWithinItsBoundIsWhole) {
+TEST_F(LogBoundTest, KeepsLogWithinTheLimit) {
   WriteLines(10);
   bound_.Watch(path_);
   EXPECT_EQ(FrontOf(path_).bytes, 0);
@@ -105,8 +105,8 @@ TEST_F(LogBoundTest, ALogWithinItsBoundIsWhole) {
   EXPECT_EQ(FrontOf(path_).bytes, 0);
 }
 
-// The file without a name grew until the disk was full, without a log line or a metric.
-TEST_F(LogBoundTest, ARemovedLogStaysWithinItsBoundAndIsReported) {
+// Regression: the unlinked file grew until the disk was full, without a log line or a metric.
+TEST_F(LogBoundTest, LimitsAndReportsARemovedLog) {
   bound_.Watch(path_);
   WriteLines(400000);
   AwaitHole(AwaitFront(1).bytes);
@@ -123,12 +123,12 @@ TEST_F(LogBoundTest, ARemovedLogStaysWithinItsBoundAndIsReported) {
   EXPECT_EQ(ReadAt(lseek(log_.get(), 0, SEEK_END) - static_cast<int64_t>(last.size()), last.size()), last);
 }
 
-TEST_F(LogBoundTest, AFileInTheLogsPlaceIsReportedOnceAndLeftAlone) {
+TEST_F(LogBoundTest, ReportsAReplacedLogOnce) {
   bound_.Watch(path_);
   std::filesystem::rename(path_, path_ + ".1");
   std::ofstream(path_) << std::string(2 * kBound, 'x');
   while (removed_ == 0) std::this_thread::yield();
-  const int reported = removed_;  // More than once where a look met the moment without a file.
+  const int reported = removed_;  // More than once if a check saw the moment without a file.
   WriteLines(400000);
   struct stat facts = {};
   do {
@@ -138,7 +138,7 @@ TEST_F(LogBoundTest, AFileInTheLogsPlaceIsReportedOnceAndLeftAlone) {
   EXPECT_GT(Facts().st_blocks * 512, kBound);
 }
 
-TEST_F(LogBoundTest, ATruncatedLogHasNoFront) {
+TEST_F(LogBoundTest, TruncatedLogHasNoFront) {
   bound_.Watch(path_);
   WriteLines(400000);
   AwaitHole(AwaitFront(1).bytes);
@@ -146,11 +146,11 @@ TEST_F(LogBoundTest, ATruncatedLogHasNoFront) {
   EXPECT_EQ(FrontOf(path_).bytes, 0);
   WriteLines(10);
   EXPECT_EQ(FrontOf(path_).bytes, 0) << "shorter than the old front";
-  WriteLines(100000);  // At least as long as the old front, and within the bound of the new log.
+  WriteLines(100000);  // At least as long as the old front, and within the limit of the new log.
   EXPECT_EQ(FrontOf(path_).lines, 0);
 }
 
-TEST_F(LogBoundTest, ATruncatedLogIsBoundedAgain) {
+TEST_F(LogBoundTest, LimitsATruncatedLog) {
   bound_.Watch(path_);
   WriteLines(400000);
   AwaitHole(AwaitFront(1).bytes);

@@ -22,7 +22,7 @@
 
 namespace {
 
-// After how many entries listing a directory fails, as on a network's file system; < 0: it does not.
+// Number of entries after which listing a directory fails, as on a network file system; < 0: never.
 std::atomic<int> listing_fails_after{-1};
 
 }  // namespace
@@ -39,7 +39,7 @@ namespace {
 
 const RankId kRank{{"job", 2}, 3};
 
-// What was delivered; `Release` lets a slow reader go on.
+// Delivered messages; `Release` unblocks a slow reader.
 class Reader {
  public:
   bool Take(v1::LogLines lines) {
@@ -112,11 +112,11 @@ class Reader {
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   int ended_ ABSL_GUARDED_BY(mutex_) = 0;
-  int refused_ ABSL_GUARDED_BY(mutex_) = 0;  // Messages that came when it had gone.
+  int refused_ ABSL_GUARDED_BY(mutex_) = 0;  // Messages after the stream had ended.
   std::string error_ ABSL_GUARDED_BY(mutex_);
   bool no_such_log_ ABSL_GUARDED_BY(mutex_) = false;
   std::string text_ ABSL_GUARDED_BY(mutex_);
-  std::vector<int64_t> steps_ ABSL_GUARDED_BY(mutex_);  // Of each line.
+  std::vector<int64_t> steps_ ABSL_GUARDED_BY(mutex_);  // Step of each line.
 };
 
 void Write(const UniqueFd& log, const std::string& text) {
@@ -148,7 +148,7 @@ class LogKeeperTest : public testing::Test {
                     [this](absl::Duration lost) { lost_ns_ += absl::ToInt64Nanoseconds(lost); }};
 };
 
-TEST_F(LogKeeperTest, KeepsLogsByJobAttemptAndRank) {
+TEST_F(LogKeeperTest, StoresLogsByJobAttemptAndRank) {
   const UniqueFd log = Open(kRank);
   Write(log, "hello\n");
   EXPECT_EQ(keeper_.PathOf(kRank), dir_.path() + "/job/attempt-2/rank-3.log");
@@ -167,7 +167,7 @@ TEST_F(LogKeeperTest, ReadsAllRanksInOrder) {
   EXPECT_EQ(reader_.AwaitEnd(), "2:a\n10:a\n2:b\n10:b\n");
 }
 
-TEST_F(LogKeeperTest, AFollowSeesWhatIsWrittenUntilTheRankHasEnded) {
+TEST_F(LogKeeperTest, FollowEndsWithTheRank) {
   const UniqueFd log = Open(kRank);
   Write(log, "one\n");
   keeper_.Read(Ask(3, /*follow=*/true));
@@ -177,8 +177,8 @@ TEST_F(LogKeeperTest, AFollowSeesWhatIsWrittenUntilTheRankHasEnded) {
   EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n3:three\n");
 }
 
-TEST_F(LogKeeperTest, AFullDiskIsToldToReadersMarkedInTheLogAndCounted) {
-  // What the disk is tried with; full, as far as a write to it can tell.
+TEST_F(LogKeeperTest, FullDiskIsReportedMarkedAndCounted) {
+  // The write probe, replaced so that writes to it fail like on a full disk.
   std::filesystem::create_symlink("/dev/full", dir_.File(".write-probe"));
   const UniqueFd log = Open(kRank);
   Write(log, "one\n");
@@ -195,8 +195,8 @@ TEST_F(LogKeeperTest, AFullDiskIsToldToReadersMarkedInTheLogAndCounted) {
   EXPECT_EQ(text.substr(text.size() - 6), "3:two\n");
 }
 
-// The loss was neither counted nor logged, and readers were told that the node has no such log.
-TEST_F(LogKeeperTest, ALogThatIsRemovedWhileItsRankWritesIsToldToReadersAndCounted) {
+// Regression: the loss was neither counted nor logged, and readers got NOT_FOUND.
+TEST_F(LogKeeperTest, RemovedLogIsReportedAndCounted) {
   const UniqueFd log = Open(kRank);
   Write(log, "one\n");
   std::filesystem::remove_all(dir_.path() + "/job");
@@ -218,10 +218,10 @@ v1::ReadLogs AskForTraces(int64_t first, int64_t last, int rank = -1) {
   return ask;
 }
 
-// Of each log the newest MiB.
+// Limits each log to its newest MiB.
 class BoundedLogKeeperTest : public testing::Test {
  protected:
-  // Returns once what is there too much of it has been dropped.
+  // Returns once the excess was dropped.
   void WriteAndAwaitDrop(int lines) {
     std::string text;
     for (int i = 0; i < lines; ++i) text += "line " + std::to_string(lines_++) + std::string(90, '.') + "\n";
@@ -229,7 +229,7 @@ class BoundedLogKeeperTest : public testing::Test {
     written_ += static_cast<int64_t>(text.size());
     while (FrontOf(keeper_.PathOf(kRank)).bytes < written_ - kBound) std::this_thread::yield();
   }
-  // Lines that were delivered or told to be gone; each is where it belongs.
+  // Number of lines that were delivered or reported as dropped; checks the position of each.
   int64_t Account(const std::string& delivered) {
     int64_t next = 0;
     std::istringstream text(delivered);
@@ -238,7 +238,7 @@ class BoundedLogKeeperTest : public testing::Test {
         EXPECT_GT(LinesOfLogGap(line.substr(2)), 0) << line;
         next += LinesOfLogGap(line.substr(2));
       } else {
-        // One whose end is gone may have come to its reader torn.
+        // A line may be delivered incomplete if its end was dropped.
         if (line != "3:line") {
           EXPECT_EQ(line.substr(0, line.find('.')), "3:line " + std::to_string(next));
         }
@@ -258,7 +258,7 @@ class BoundedLogKeeperTest : public testing::Test {
   int64_t written_ = 0;
 };
 
-TEST_F(BoundedLogKeeperTest, WhatWasDroppedIsToldInFrontOfTheRest) {
+TEST_F(BoundedLogKeeperTest, NoticeOfDroppedDataPrecedesTheRest) {
   WriteAndAwaitDrop(40000);
   keeper_.RankEnded(kRank);
   keeper_.Read(Ask(3));
@@ -268,7 +268,7 @@ TEST_F(BoundedLogKeeperTest, WhatWasDroppedIsToldInFrontOfTheRest) {
   EXPECT_EQ(Account(text), 40000);
 }
 
-TEST_F(BoundedLogKeeperTest, AFollowerWhoIsOvertakenIsToldWhatItMissesAndGoesOn) {
+TEST_F(BoundedLogKeeperTest, OvertakenFollowerGetsANoticeAndContinues) {
   keeper_.Read(Ask(3, /*follow=*/true));
   Write(log_, "line 0.\nline");
   reader_.AwaitText("3:line 0.");
@@ -284,7 +284,7 @@ TEST_F(BoundedLogKeeperTest, AFollowerWhoIsOvertakenIsToldWhatItMissesAndGoesOn)
   EXPECT_EQ(Account(text), 60002);
 }
 
-TEST_F(BoundedLogKeeperTest, TheLastLinesAreThereAndThatThereAreFewerIsTold) {
+TEST_F(BoundedLogKeeperTest, TailWithFewerLinesHasANotice) {
   WriteAndAwaitDrop(40000);
   keeper_.RankEnded(kRank);
   EXPECT_EQ(keeper_.Tail(kRank, 1), std::vector<std::string>{"line 39999" + std::string(90, '.')});
@@ -301,7 +301,7 @@ TEST_F(BoundedLogKeeperTest, TheLastLinesAreThereAndThatThereAreFewerIsTold) {
   EXPECT_EQ(Account(all), 40000);
 }
 
-TEST_F(BoundedLogKeeperTest, ATruncatedLogThatWasDroppedBeforeHasATail) {
+TEST_F(BoundedLogKeeperTest, TruncatedLogAfterADropHasATail) {
   WriteAndAwaitDrop(40000);
   ASSERT_EQ(ftruncate(log_.get(), 0), 0);
   EXPECT_TRUE(keeper_.Tail(kRank, 40).empty());
@@ -312,7 +312,7 @@ TEST_F(BoundedLogKeeperTest, ATruncatedLogThatWasDroppedBeforeHasATail) {
   EXPECT_EQ(reader_.AwaitEnd(), "3:after\n");
 }
 
-TEST_F(BoundedLogKeeperTest, AFollowerOfATruncatedLogGetsTheLinesWrittenAfterwards) {
+TEST_F(BoundedLogKeeperTest, FollowContinuesAfterTruncation) {
   keeper_.Read(Ask(3, /*follow=*/true));
   WriteAndAwaitDrop(40000);
   reader_.AwaitText("line 39999");
@@ -324,8 +324,8 @@ TEST_F(BoundedLogKeeperTest, AFollowerOfATruncatedLogGetsTheLinesWrittenAfterwar
   reader_.AwaitEnd();
 }
 
-// Its first line and a half were delivered again, the half one with the next line behind it.
-TEST_F(LogKeeperTest, AFollowerOfALogThatWasTruncatedInPartGetsWhatIsNew) {
+// Regression: the first line and a half were delivered again, the half one joined with the next line.
+TEST_F(LogKeeperTest, FollowOfAPartlyTruncatedLogGetsNewContent) {
   const UniqueFd log = Open(kRank);
   keeper_.Read(Ask(3, /*follow=*/true));
   Write(log, "one\ntwo\nthree\n");
@@ -338,12 +338,12 @@ TEST_F(LogKeeperTest, AFollowerOfALogThatWasTruncatedInPartGetsWhatIsNew) {
             "3:one\n3:two\n3:three\n3![fsdpd-agent: the log was truncated here]\n3:after\n");
 }
 
-// No notice came, and the rest of a line where the reader was before.
-TEST_F(LogKeeperTest, AFollowerIsToldOfATruncationThoughTheLogIsLongerAgain) {
+// Regression: no notice was sent, and then the rest of a line from the middle.
+TEST_F(LogKeeperTest, FollowDetectsTruncationOfALogThatGrewAgain) {
   const UniqueFd log = Open(kRank);
   Write(log, "one\ntwo\nthree\n");
   v1::ReadLogs ask = Ask(3, /*follow=*/true);
-  ask.set_window_bytes(LogLineCost(3) + LogLineCost(3) + 1);  // The third line uses it up.
+  ask.set_window_bytes(LogLineCost(3) + LogLineCost(3) + 1);  // Used up by the third line.
   keeper_.Read(ask);
   reader_.AwaitText("three\n");
   ASSERT_EQ(ftruncate(log.get(), 6), 0);
@@ -358,8 +358,8 @@ TEST_F(LogKeeperTest, AFollowerIsToldOfATruncationThoughTheLogIsLongerAgain) {
             "3:this is longer than what was there\n");
 }
 
-// As long as it was again, up to the same place in a line.
-TEST_F(LogKeeperTest, ALogThatWasTruncatedAndWrittenAnewIsReadFromItsBeginning) {
+// Grew to its earlier size again, up to the same place in a line.
+TEST_F(LogKeeperTest, RewrittenLogIsReadFromItsBeginning) {
   const UniqueFd log = Open(kRank);
   keeper_.Read(Ask(3, /*follow=*/true));
   Write(log, "one\ntwo\n");
@@ -371,7 +371,7 @@ TEST_F(LogKeeperTest, ALogThatWasTruncatedAndWrittenAnewIsReadFromItsBeginning) 
   EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n3![fsdpd-agent: the log was truncated here]\n3:one more\n");
 }
 
-TEST_F(LogKeeperTest, ReadsTracesOneFileAfterTheOther) {
+TEST_F(LogKeeperTest, ReadsTracesInOrder) {
   const UniqueFd log = Open(kRank);
   const std::string directory = keeper_.DirectoryOf(kRank.of);
   for (const char* name :
@@ -386,7 +386,7 @@ TEST_F(LogKeeperTest, ReadsTracesOneFileAfterTheOther) {
 }
 
 // The window is used up within the first file, and again within the second.
-TEST_F(LogKeeperTest, ATraceWaitsForItsReader) {
+TEST_F(LogKeeperTest, TraceWaitsForItsReader) {
   const UniqueFd log = Open(kRank);
   const std::string line(1000, 'x');
   for (const int step : {1, 2}) {
@@ -409,8 +409,8 @@ TEST_F(LogKeeperTest, ATraceWaitsForItsReader) {
   EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end())) << "one file after the other";
 }
 
-// What is read to its half is no whole, and the node is none that has nothing.
-TEST_F(LogKeeperTest, AFileThatGoesBeforeItsTurnIsAnError) {
+// A partly read file is an error, not NOT_FOUND.
+TEST_F(LogKeeperTest, FileRemovedBeforeItsTurnIsAnError) {
   const UniqueFd log = Open(kRank);
   const std::string directory = keeper_.DirectoryOf(kRank.of) + "/", line(1000, 'x');
   std::ofstream(directory + TraceFileName(1, 3)) << line << "\n" << line << "\n";
@@ -430,14 +430,14 @@ TEST_F(LogKeeperTest, AFileThatGoesBeforeItsTurnIsAnError) {
   EXPECT_FALSE(reader_.no_such_log());
 }
 
-TEST_F(LogKeeperTest, SaysThatThereIsNoSuchTrace) {
+TEST_F(LogKeeperTest, MissingTraceIsNotFound) {
   const UniqueFd log = Open(kRank);
   keeper_.Read(AskForTraces(1, 100));
   reader_.AwaitEnd();
   EXPECT_EQ(reader_.error(), "this node has no such trace of job=job attempt=2");
 }
 
-TEST_F(LogKeeperTest, ReadsWhatIsKeptOfRanksThatStoodStill) {
+TEST_F(LogKeeperTest, ReadsHangEvidence) {
   const UniqueFd log = Open(kRank);
   v1::ReadLogs ask = Ask(-1);
   ask.set_evidence(true);
@@ -455,51 +455,17 @@ TEST_F(LogKeeperTest, ReadsWhatIsKeptOfRanksThatStoodStill) {
             "2:rank-2.hang.txt\n2:end\n3:rank-3.hang.txt\n3:end\n3:rank-3.hang.txt\n3:end\n");
 }
 
-// Of a job on two nodes the ranks of one were left out of `logs`, and nothing said why.
-TEST_F(LogKeeperTest, ALogRemovedByTheWorkBoundIsANoticeAndNotNothing) {
-  for (const int rank : {2, 3}) {
-    Write(Open({kRank.of, rank}), "a line\n");
-    keeper_.RankEnded({kRank.of, rank});
-  }
-  std::ofstream(keeper_.DirectoryOf(kRank.of) + "/rank-3.hang.txt") << "its threads\n";
-  {
-    JobDirectoriesOptions options;
-    options.max_bytes = 1;
-    const JobDirectories directories(dir_.path(), options,
-                                     [] { return std::map<std::string, std::set<int>>(); });
-    while (std::filesystem::exists(keeper_.DirectoryOf(kRank.of))) std::this_thread::yield();
-  }
-  const std::string of_log =
-      "3![fsdpd-agent: the log of rank 3 of attempt 2 was removed: files of jobs on this node exceeded "
-      "--work-mib]\n";
-  keeper_.Read(Ask(3));
-  EXPECT_EQ(reader_.AwaitEnd(), of_log);
-  keeper_.Read(Ask(-1, /*follow=*/true));
-  std::string both = of_log;
-  both[0] = '2';
-  both.replace(both.find("rank 3"), 6, "rank 2");
-  EXPECT_EQ(reader_.AwaitEnds(2), of_log + both + of_log);
-  v1::ReadLogs evidence = Ask(-1);
-  evidence.set_evidence(true);
-  keeper_.Read(evidence);
-  EXPECT_EQ(
-      reader_.AwaitEnds(3).substr(2 * of_log.size() + both.size()),
-      "3![fsdpd-agent: the hang evidence of rank 3 of attempt 2 was removed: files of jobs on this node "
-      "exceeded --work-mib]\n");
-  EXPECT_EQ(reader_.error(), "");
-}
-
-TEST_F(LogKeeperTest, SaysWhatItCannotRead) {
+TEST_F(LogKeeperTest, ReportsMissingLogs) {
   keeper_.Read(Ask(3));
   reader_.AwaitEnd();
   EXPECT_EQ(reader_.error(), "this node has no log of job=job attempt=2 rank=3");
 }
 
-TEST_F(LogKeeperTest, SaysWhyItCannotReadALogThatIsThere) {
+TEST_F(LogKeeperTest, ReportsUnreadableLogs) {
   const UniqueFd log = Open(kRank);
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none = {3, before.rlim_max};  // All are in use.
+  const rlimit none = {3, before.rlim_max};  // All descriptors are in use.
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   keeper_.Read(Ask(3));
   reader_.AwaitEnd();
@@ -515,15 +481,15 @@ TEST_F(LogKeeperTest, SaysWhyItCannotReadALogThatIsThere) {
   EXPECT_EQ(std::string(unopened.message()), "/dev/null" + why);
 }
 
-TEST_F(LogKeeperTest, SendsNoMoreThanTheWindowUntilMoreIsGranted) {
+TEST_F(LogKeeperTest, SendsNoMoreThanTheWindow) {
   const UniqueFd log = Open(kRank);
   for (const char* line : {"one\n", "two\n", "three\n", "four\n"}) Write(log, line);
   keeper_.RankEnded(kRank);
   v1::ReadLogs ask = Ask(3);
-  ask.set_window_bytes(LogLineCost(3) + 1);  // The second line uses it up, and is sent.
+  ask.set_window_bytes(LogLineCost(3) + 1);  // Used up by the second line, which is sent.
   keeper_.Read(ask);
   reader_.AwaitText("3:two\n");
-  // Another request is answered to its end after what the first may send: it holds up nobody.
+  // Another request is served to its end meanwhile: the first one does not block it.
   v1::ReadLogs other = Ask(3);
   other.set_request(2);
   keeper_.Read(other);
@@ -533,7 +499,7 @@ TEST_F(LogKeeperTest, SendsNoMoreThanTheWindowUntilMoreIsGranted) {
   grant.set_bytes(10 * LogLineCost(5));
   keeper_.Grant(grant);
   EXPECT_EQ(reader_.AwaitEnds(2), "3:one\n3:two\n3:one\n3:two\n3:three\n3:four\n3:three\n3:four\n");
-  // A grant that comes too late begins nothing.
+  // A grant for an ended request is ignored.
   keeper_.Grant(grant);
   other.set_request(3);
   keeper_.Read(other);
@@ -541,7 +507,7 @@ TEST_F(LogKeeperTest, SendsNoMoreThanTheWindowUntilMoreIsGranted) {
   EXPECT_EQ(reader_.error(), "");
 }
 
-TEST_F(LogKeeperTest, RanksTakeTurnsAtAWindowThatIsSmallerThanWhatTheyHave) {
+TEST_F(LogKeeperTest, RanksTakeTurnsInASmallWindow) {
   for (const int rank : {1, 2, 3}) {
     const UniqueFd log = Open({{"job", 2}, rank});
     Write(log, "a\nb\n");
@@ -564,8 +530,8 @@ TEST_F(LogKeeperTest, RanksTakeTurnsAtAWindowThatIsSmallerThanWhatTheyHave) {
   EXPECT_EQ(reader_.AwaitEnd(), expected);
 }
 
-// Seen by what a file says only after its reader could have been ahead.
-TEST_F(LogKeeperTest, WhatTheWindowDoesNotReachIsReadOnlyOnceItDoes) {
+// The files are changed after the point to which a reader with a window may read ahead.
+TEST_F(LogKeeperTest, ReadsNoMoreThanTheWindow) {
   const std::string lines(1000, 'x');
   std::string before;
   for (int line = 0; line < 100; ++line) before += lines + "\n";
@@ -578,7 +544,7 @@ TEST_F(LogKeeperTest, WhatTheWindowDoesNotReachIsReadOnlyOnceItDoes) {
   ask.set_window_bytes(LogLineCost(1000));
   keeper_.Read(ask);
   reader_.AwaitText("1:x");
-  // Once this is answered, the first request has had its turn at both files.
+  // When this is answered, the first request has had its turn at both files.
   v1::ReadLogs other = Ask(1);
   other.set_request(2);
   other.set_tail_lines(1);
@@ -598,26 +564,27 @@ TEST_F(LogKeeperTest, WhatTheWindowDoesNotReachIsReadOnlyOnceItDoes) {
   EXPECT_NE(text.find("xnewx"), std::string::npos) << "rank 1 was read beyond its window";
 }
 
-TEST_F(LogKeeperTest, ALogThatBreaksOffWhereItCannotBeReadSaysSo) {
-  std::filesystem::create_directories(keeper_.PathOf(kRank));  // Opens, and reads as an error.
+TEST_F(LogKeeperTest, ReportsReadErrorInALog) {
+  // A directory: open() succeeds and read() fails.
+  std::filesystem::create_directories(keeper_.PathOf(kRank));
   keeper_.Read(Ask(3));
   reader_.AwaitEnd();
   EXPECT_EQ(reader_.error(), "cannot read " + keeper_.PathOf(kRank) + ": Is a directory");
 }
 
-TEST_F(LogKeeperTest, ADirectoryWhoseListingBreaksOffEndsTheAskAndNotTheAgent) {
+TEST_F(LogKeeperTest, ListingErrorEndsTheRequestOnly) {
   for (const int rank : {1, 2, 3}) Write(Open({{"job", 2}, rank}), "one\n");
-  listing_fails_after = 3;  // Of five, with "." and "..".
+  listing_fails_after = 3;  // Of five entries, with "." and "..".
   keeper_.Read(Ask(-1));
   reader_.AwaitEnd();
   listing_fails_after = -1;
   EXPECT_EQ(reader_.error(), "cannot look into " + dir_.path() + "/job/attempt-2: Input/output error");
 }
 
-TEST_F(LogKeeperTest, AnAskThatIsBeingOpenedWhenAllAreDroppedBeginsNothing) {
+TEST_F(LogKeeperTest, DropAllCancelsRequestsBeingOpened) {
   Write(Open(kRank), "one\n");
   keeper_.RankEnded(kRank);
-  // Asks for rank 9 fail, which calls back between the asks that are taken in together.
+  // Requests for rank 9 fail, which calls back while requests of the same turn are being opened.
   const auto ask_for = [](int64_t request, int rank) {
     v1::ReadLogs ask = Ask(rank);
     ask.set_request(request);
@@ -641,12 +608,12 @@ TEST_F(LogKeeperTest, AnAskThatIsBeingOpenedWhenAllAreDroppedBeginsNothing) {
   EXPECT_EQ(reader.AwaitEnds(3), "");
 }
 
-TEST_F(LogKeeperTest, AReaderThatHasGoneEndsItsRequestAndHoldsUpNobody) {
+TEST_F(LogKeeperTest, LostReaderEndsItsRequestOnly) {
   const UniqueFd log = Open(kRank);
   Write(log, "one\n");
   reader_.Hold(/*held=*/true, /*gone=*/false);
   keeper_.Read(Ask(3, /*follow=*/true));
-  Write(log, "two\n");  // A rank does not wait for readers.
+  Write(log, "two\n");  // Ranks do not wait for readers.
   reader_.Hold(/*held=*/false, /*gone=*/true);
   reader_.AwaitRefused();
   reader_.Hold(/*held=*/false, /*gone=*/false);
@@ -657,14 +624,14 @@ TEST_F(LogKeeperTest, AReaderThatHasGoneEndsItsRequestAndHoldsUpNobody) {
   EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n") << "lines of the first request are not sent again";
 }
 
-TEST_F(LogKeeperTest, PreparesItsDirectoryOrSaysWhyNot) {
+TEST_F(LogKeeperTest, PrepareCreatesTheDirectoryOrFails) {
   EXPECT_TRUE(LogKeeper::Prepare(dir_.File("new/deep")).ok());
   const absl::Status status = LogKeeper::Prepare("/proc/new").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(std::string(status.message()).rfind("cannot make /proc/new: ", 0), 0u) << status;
 }
 
-TEST_F(LogKeeperTest, ADirectoryIsOneAgentsAndSaysWhose) {
+TEST_F(LogKeeperTest, PrepareFailsIfAnotherAgentHoldsTheLock) {
   const std::string directory = dir_.File("work");
   {
     const absl::StatusOr<UniqueFd> first = LogKeeper::Prepare(directory);

@@ -25,7 +25,7 @@ Lines Split(const std::string& bytes, size_t piece) {
   return lines;
 }
 
-TEST(LineSplitter, FindsLinesHoweverTheBytesArrive) {
+TEST(LineSplitter, SplitsAcrossReads) {
   for (size_t piece : {1, 2, 3, 100}) {
     EXPECT_EQ(Split("one\n\ntwo\r\nthree", piece), (Lines{"one", "", "two", "three"})) << piece;
   }
@@ -33,7 +33,7 @@ TEST(LineSplitter, FindsLinesHoweverTheBytesArrive) {
   EXPECT_EQ(Split("\n", 1), Lines{""});
 }
 
-TEST(LineSplitter, CutsALongLineAndSaysHowMuch) {
+TEST(LineSplitter, TruncatesLongLines) {
   const Lines lines = Split(std::string(kMaxLogLineBytes + 5, 'x') + "\nnext\n", 1000);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0], std::string(kMaxLogLineBytes, 'x') + " [5 bytes cut]");
@@ -41,9 +41,9 @@ TEST(LineSplitter, CutsALongLineAndSaysHowMuch) {
   EXPECT_EQ(Split(std::string(kMaxLogLineBytes, 'x'), 77), Lines{std::string(kMaxLogLineBytes, 'x')});
 }
 
-TEST(LineSplitter, ACharacterSplitBetweenTwoReadsStaysWhole) { EXPECT_EQ(Split("Ω€😀\n", 1), Lines{"Ω€😀"}); }
+TEST(LineSplitter, KeepsACharacterSplitBetweenReads) { EXPECT_EQ(Split("Ω€😀\n", 1), Lines{"Ω€😀"}); }
 
-TEST(ValidUtf8, ReplacesEveryInvalidByteAndKeepsTheRest) {
+TEST(ValidUtf8, ReplacesInvalidBytes) {
   const std::string bad = "\xEF\xBF\xBD";
   EXPECT_EQ(ValidUtf8("plain Ω"), "plain Ω");
   EXPECT_EQ(ValidUtf8("a\xff"
@@ -55,7 +55,7 @@ TEST(ValidUtf8, ReplacesEveryInvalidByteAndKeepsTheRest) {
   EXPECT_EQ(ValidUtf8("\xf4\x90\x80\x80"), bad + bad + bad + bad);  // beyond U+10FFFF
 }
 
-// The lines from the offset on.
+// Lines from the offset on.
 std::string Tail(const std::string& content, int lines, int64_t max_bytes = 1 << 20) {
   TempDir dir;
   std::ofstream(dir.File("log")) << content;
@@ -65,7 +65,7 @@ std::string Tail(const std::string& content, int lines, int64_t max_bytes = 1 <<
   return content.substr(static_cast<size_t>(offset));
 }
 
-TEST(TailOffset, FindsTheLastLines) {
+TEST(TailOffset, FindsLastLines) {
   EXPECT_EQ(Tail("a\nb\nc\n", 2), "b\nc\n");
   EXPECT_EQ(Tail("a\nb\nc", 2), "b\nc");
   EXPECT_EQ(Tail("a\nb\n", 9), "a\nb\n");
@@ -73,7 +73,7 @@ TEST(TailOffset, FindsTheLastLines) {
   EXPECT_EQ(Tail("\n\n\n", 2), "\n\n");
 }
 
-TEST(TailOffset, LooksBackAcrossBlocksAndStopsAtTheByteLimit) {
+TEST(TailOffset, CrossesBlocksAndStopsAtTheByteLimit) {
   std::string content;
   for (int i = 0; i < 50000; ++i) content += "line " + std::to_string(i) + "\n";
   const std::string tail = Tail(content, 10000, 1 << 30);
@@ -89,7 +89,7 @@ std::string WithNotice(const std::string& content) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-TEST(AppendNotice, HasALineOfItsOwnAlsoAfterATornOne) {
+TEST(AppendNotice, StartsANewLineAfterATornOne) {
   EXPECT_EQ(WithNotice(""), "[fsdpd-agent: words]\n");
   EXPECT_EQ(WithNotice("a\n"), "a\n[fsdpd-agent: words]\n");
   EXPECT_EQ(WithNotice("a\nb"), "a\nb\n[fsdpd-agent: words]\n");

@@ -46,7 +46,7 @@ v1::StepReport WithFp8AndExperts(v1::StepReport report) {
 
 class MetricsExporterTest : public testing::Test {
  protected:
-  // The series, as Prometheus reads them.
+  // Series as Prometheus reads them.
   std::set<std::string> Scrape() {
     const std::string text = prometheus::TextSerializer().Serialize(exporter_.Collect());
     std::set<std::string> lines;
@@ -69,7 +69,7 @@ class MetricsExporterTest : public testing::Test {
   MetricsExporter exporter_{"node-0", 2, &clock_};
 };
 
-TEST_F(MetricsExporterTest, CountersStartAtZeroAndGaugesWithTheFirstStep) {
+TEST_F(MetricsExporterTest, CountersStartAtZeroAndGaugesAtTheFirstStep) {
   exporter_.RankLaunched(kFirst, "cpu");
   for (const char* op : {"all_gather", "reduce_scatter", "all_reduce"}) {
     for (const char* name :
@@ -86,12 +86,12 @@ TEST_F(MetricsExporterTest, CountersStartAtZeroAndGaugesWithTheFirstStep) {
   EXPECT_TRUE(Has("fsdpd_loss{fsdpd_job=\"job\",rank=\"0\"} 2.5"));
 }
 
-TEST_F(MetricsExporterTest, SaysWhenAJobHasNoStepLeftAndIsOnlyWriting) {
+TEST_F(MetricsExporterTest, ExportsStepsLeftOnlyAtTheEnd) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankPlanned(kFirst, v1::MemoryPlan(), /*steps=*/7);
   EXPECT_FALSE(Mentions("fsdpd_steps_left")) << "it has begun with none";
   v1::StepReport report = Step(1);
-  report.set_step(6);  // It goes on after step 4.
+  report.set_step(6);  // Resumes after step 4.
   exporter_.RankStepped(kFirst, 4, report);
   EXPECT_FALSE(Mentions("fsdpd_steps_left"));
   report.set_step(7);
@@ -99,7 +99,7 @@ TEST_F(MetricsExporterTest, SaysWhenAJobHasNoStepLeftAndIsOnlyWriting) {
   EXPECT_TRUE(Has("fsdpd_steps_left{fsdpd_job=\"job\",rank=\"0\"} 0"));
 }
 
-TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
+TEST_F(MetricsExporterTest, OptionalSeriesAppearWithTheirFirstValue) {
   exporter_.RankLaunched(kFirst, "cpu");
   v1::StepReport report = Step(1);
   exporter_.RankStepped(kFirst, 4, report);
@@ -131,7 +131,7 @@ TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
   EXPECT_TRUE(Has("fsdpd_data_wait_seconds_total{fsdpd_job=\"job\",rank=\"0\"} 0.5"));
 }
 
-TEST_F(MetricsExporterTest, WhatIsTheSameOnAllRanksByTheSpecIsRank0sToTell) {
+TEST_F(MetricsExporterTest, ExportsCommonValuesForRank0Only) {
   for (const RankId& id : {kFirst, kSecond}) {
     exporter_.RankLaunched(id, "cpu");
     v1::StepReport report = Step(1);
@@ -142,7 +142,7 @@ TEST_F(MetricsExporterTest, WhatIsTheSameOnAllRanksByTheSpecIsRank0sToTell) {
   EXPECT_FALSE(Mentions("fsdpd_learning_rate{fsdpd_job=\"job\",rank=\"1\"}"));
 }
 
-TEST_F(MetricsExporterTest, ASpikeIsOneSeriesByItsInstructionUntilTheNext) {
+TEST_F(MetricsExporterTest, ExportsOneSeriesPerMemorySpike) {
   exporter_.RankLaunched(kFirst, "cpu");
   v1::StepReport report = Step(1);
   report.mutable_memory()->set_peak_bytes(1000);
@@ -162,7 +162,7 @@ TEST_F(MetricsExporterTest, ASpikeIsOneSeriesByItsInstructionUntilTheNext) {
   EXPECT_FALSE(Mentions("Forward head"));
 }
 
-TEST_F(MetricsExporterTest, ComponentsAreThoseOfTheMomentThatHeldMost) {
+TEST_F(MetricsExporterTest, ComponentsAreOfTheHighestMemorySample) {
   exporter_.RankLaunched(kFirst, "cpu");
   v1::StepCourse course;
   exporter_.RankCourse(kFirst, course);
@@ -179,8 +179,8 @@ TEST_F(MetricsExporterTest, ComponentsAreThoseOfTheMomentThatHeldMost) {
   EXPECT_TRUE(Has(series + "\"activations_and_workspace\"} 400"));
 }
 
-// docs/metrics.md says so (its text is in docs/metrics.py).
-TEST_F(MetricsExporterTest, ARankHasFewSeriesAndRankZeroTheJobsTo) {
+// Documented in docs/metrics.md (text in docs/metrics.py).
+TEST_F(MetricsExporterTest, LimitsSeriesPerRank) {
   const auto series_of = [this](const char* rank) {
     const std::set<std::string> lines = Scrape();
     return std::count_if(lines.begin(), lines.end(), [&](const std::string& line) {
@@ -231,25 +231,25 @@ TEST_F(MetricsExporterTest, ARankHasFewSeriesAndRankZeroTheJobsTo) {
   EXPECT_EQ(series_of("0"), 50 + 19 + 12 + 4) << "three classes in FP8, and routers";
 }
 
-TEST_F(MetricsExporterTest, StepsThatAreNotRecordedAreCountedFromZero) {
+TEST_F(MetricsExporterTest, CountsUnrecordedStepsFromZero) {
   EXPECT_TRUE(Has("fsdpd_unrecorded_steps_total 0"));
   exporter_.AddUnrecordedStep();
   EXPECT_TRUE(Has("fsdpd_unrecorded_steps_total 1"));
 }
 
-TEST_F(MetricsExporterTest, InternalErrorsAreCountedFromZero) {
+TEST_F(MetricsExporterTest, CountsInternalErrorsFromZero) {
   EXPECT_TRUE(Has("fsdpd_agent_internal_errors_total 0"));
   exporter_.AddInternalError();
   EXPECT_TRUE(Has("fsdpd_agent_internal_errors_total 1"));
 }
 
-TEST_F(MetricsExporterTest, HangsAreCountedFromZero) {
+TEST_F(MetricsExporterTest, CountsHangsFromZero) {
   EXPECT_TRUE(Has("fsdpd_hangs_total 0"));
   exporter_.AddHang();
   EXPECT_TRUE(Has("fsdpd_hangs_total 1"));
 }
 
-TEST_F(MetricsExporterTest, FailuresAreCountedByCauseFromZero) {
+TEST_F(MetricsExporterTest, CountsFailuresByCauseFromZero) {
   for (const char* cause : {"process", "configuration", "data", "node", "disk"})
     EXPECT_TRUE(Has("fsdpd_rank_failures_total{cause=\"" + std::string(cause) + "\"} 0")) << cause;
   exporter_.AddFailure(v1::RankFault::KIND_DATA);
@@ -259,7 +259,7 @@ TEST_F(MetricsExporterTest, FailuresAreCountedByCauseFromZero) {
   EXPECT_TRUE(Has("fsdpd_rank_failures_total{cause=\"process\"} 2"));
 }
 
-TEST_F(MetricsExporterTest, BadStepsAreCountedByKindThoseThatWereSkippedAndTheOneThatEndsTheRank) {
+TEST_F(MetricsExporterTest, CountsBadStepsByKind) {
   const auto named = [](const std::string& kind, const std::string& value) {
     return "fsdpd_bad_steps_total{fsdpd_job=\"job\",rank=\"0\",kind=\"" + kind + "\"} " + value;
   };
@@ -276,7 +276,7 @@ TEST_F(MetricsExporterTest, BadStepsAreCountedByKindThoseThatWereSkippedAndTheOn
   EXPECT_TRUE(Has(named("spike", "1")));
 }
 
-TEST_F(MetricsExporterTest, CheckpointsAreCountedFromZeroAndTheNewestCommittedOneIsShown) {
+TEST_F(MetricsExporterTest, CountsCheckpointsAndShowsTheNewestCommit) {
   const auto named = [](const std::string& name, const std::string& value) {
     return "fsdpd_checkpoint" + name + "{fsdpd_job=\"job\",rank=\"0\"} " + value;
   };
@@ -299,7 +299,7 @@ TEST_F(MetricsExporterTest, CheckpointsAreCountedFromZeroAndTheNewestCommittedOn
   saved.set_error("No space left on device");
   saved.set_bytes(0);
   exporter_.CheckpointSaved(kFirst, saved);
-  saved.set_format("hf");  // An export, and no checkpoint.
+  saved.set_format("hf");  // An export does not count as a checkpoint.
   exporter_.CheckpointSaved(kFirst, saved);
   EXPECT_TRUE(Has(named("s_total", "1")));
   EXPECT_TRUE(Has(named("_failures_total", "1")));
@@ -311,7 +311,7 @@ TEST_F(MetricsExporterTest, CheckpointsAreCountedFromZeroAndTheNewestCommittedOn
   EXPECT_FALSE(Mentions("fsdpd_checkpoints_total{fsdpd_job=\"job\",rank=\"1\"")) << "rank 0's to tell";
 }
 
-TEST_F(MetricsExporterTest, AddsStepsUpAndCountsThisRanksShareOfTokens) {
+TEST_F(MetricsExporterTest, SumsStepsAndTokensPerRank) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankStepped(kFirst, 4, Step(1));
   exporter_.RankStepped(kFirst, 4, Step(2));
@@ -324,7 +324,7 @@ TEST_F(MetricsExporterTest, AddsStepsUpAndCountsThisRanksShareOfTokens) {
       << "counted by the rank since its start";
 }
 
-TEST_F(MetricsExporterTest, WhatRoundingToFp8DidIsAddedUpAndRoutersAndScalesAreTheLastSteps) {
+TEST_F(MetricsExporterTest, SumsFp8NumbersAndShowsLastRouting) {
   exporter_.RankLaunched(kFirst, "cpu");
   EXPECT_FALSE(Mentions("fsdpd_fp8") || Mentions("fsdpd_router") || Mentions("fsdpd_expert"));
   exporter_.RankRoundsToFp8(kFirst);
@@ -352,7 +352,7 @@ TEST_F(MetricsExporterTest, WhatRoundingToFp8DidIsAddedUpAndRoutersAndScalesAreT
   EXPECT_TRUE(Has("fsdpd_expert_room" + rank + "} 1.875"));
 }
 
-TEST_F(MetricsExporterTest, IgnoresOperationsItDoesNotKnow) {
+TEST_F(MetricsExporterTest, IgnoresUnknownOperations) {
   exporter_.RankLaunched(kFirst, "cpu");
   v1::StepReport report = Step(1);
   report.mutable_ops(0)->set_op(static_cast<v1::CommOp>(99));
@@ -360,7 +360,7 @@ TEST_F(MetricsExporterTest, IgnoresOperationsItDoesNotKnow) {
   EXPECT_TRUE(Has("fsdpd_comm_seconds_total{fsdpd_job=\"job\",rank=\"0\",op=\"all_reduce\"} 0"));
 }
 
-TEST_F(MetricsExporterTest, RemovesAJobsSeriesFiveMinutesAfterItsLastRankHere) {
+TEST_F(MetricsExporterTest, DropsSeriesFiveMinutesAfterTheLastRank) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankLaunched(kSecond, "cpu");
   exporter_.RankEnded(kFirst, /*failed=*/false);
@@ -375,7 +375,7 @@ TEST_F(MetricsExporterTest, RemovesAJobsSeriesFiveMinutesAfterItsLastRankHere) {
   EXPECT_TRUE(Has("fsdpd_agent_ranks 0"));
 }
 
-TEST_F(MetricsExporterTest, TwoThousandJobsLeaveFewSeriesAlsoWhereNobodyScrapes) {
+TEST_F(MetricsExporterTest, LimitsEndedJobsWithoutScrapes) {
   for (int i = 0; i < 2000; ++i) {
     const RankId id{{"job-" + std::to_string(i), 1}, 0};
     exporter_.RankLaunched(id, "cpu");
@@ -397,7 +397,7 @@ TEST_F(MetricsExporterTest, TwoThousandJobsLeaveFewSeriesAlsoWhereNobodyScrapes)
   EXPECT_LE(Scrape().size(), (kMaxEndedJobs + 1) * 40 + 20);
 }
 
-TEST_F(MetricsExporterTest, WhatIsExportedIsInTheTable) {
+TEST_F(MetricsExporterTest, ExportsOnlyMetricsInTheTable) {
   std::set<std::string> rows;
   for (const Metric& row : AgentMetrics()) EXPECT_TRUE(rows.insert(row.name).second) << row.name;
   for (const Metric& row : ProcessMetrics()) EXPECT_TRUE(rows.insert(row.name).second) << row.name;
@@ -407,14 +407,14 @@ TEST_F(MetricsExporterTest, WhatIsExportedIsInTheTable) {
     EXPECT_EQ(rows.count(family.name), 1u) << family.name;
 }
 
-TEST_F(MetricsExporterTest, ANewAttemptStartsCountersAgainAndCountsARestart) {
+TEST_F(MetricsExporterTest, NewAttemptResetsCountersAndCountsARestart) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankStepped(kFirst, 1, Step(1));
   exporter_.RankEnded(kFirst, /*failed=*/false);
   clock_.Advance(kSeriesLinger - absl::Seconds(1));
   const RankId again{{"job", 2}, 0};
   exporter_.RankLaunched(again, "cuda:3");
-  exporter_.RankStepped(kFirst, 1, Step(1));  // Late, of the old attempt.
+  exporter_.RankStepped(kFirst, 1, Step(1));  // Late report of the old attempt.
   clock_.Advance(absl::Hours(1));
   EXPECT_TRUE(Has("fsdpd_steps_total{fsdpd_job=\"job\",rank=\"0\"} 0"));
   EXPECT_TRUE(Has("fsdpd_restarts_total{fsdpd_job=\"job\"} 1"));
@@ -423,7 +423,7 @@ TEST_F(MetricsExporterTest, ANewAttemptStartsCountersAgainAndCountsARestart) {
           "3\"} 1"));
 }
 
-TEST_F(MetricsExporterTest, ARankThatFailedSaysSoUntilItsNextAttempt) {
+TEST_F(MetricsExporterTest, FailedRankIsShownUntilTheNextAttempt) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankLaunched(kSecond, "cpu");
   exporter_.RankEnded(kFirst, /*failed=*/true);
@@ -434,8 +434,8 @@ TEST_F(MetricsExporterTest, ARankThatFailedSaysSoUntilItsNextAttempt) {
   EXPECT_FALSE(Mentions("fsdpd_rank_failed"));
 }
 
-// The expiry was gone if the file was broken before the first scrape, and nothing else was exported.
-TEST_F(MetricsExporterTest, ABrokenCertificateFileIsStaleAndItsExpiryStays) {
+// Regression: if the file was invalid before the first scrape, the expiry and all other values were missing.
+TEST_F(MetricsExporterTest, InvalidCertificateFileIsStaleAndKeepsItsExpiry) {
   const std::string own = "fsdpd_agent_certificate_expiry_timestamp_seconds{file=\"--tls-cert\"} ";
   const std::string stale = "fsdpd_agent_file_stale{file=\"--tls-cert\"} ";
   EXPECT_FALSE(Mentions("{file=")) << "without TLS";
@@ -453,8 +453,8 @@ TEST_F(MetricsExporterTest, ABrokenCertificateFileIsStaleAndItsExpiryStays) {
   EXPECT_TRUE(Has(stale + "0"));
 }
 
-TEST_F(MetricsExporterTest, KnowsOnlyRanksThatWereLaunched) {
-  exporter_.RankEnded(kFirst, /*failed=*/false);  // Of a launch that was refused.
+TEST_F(MetricsExporterTest, IgnoresRanksThatWereNotLaunched) {
+  exporter_.RankEnded(kFirst, /*failed=*/false);  // Exit of a refused launch.
   exporter_.RankStepped(kFirst, 1, Step(1));
   EXPECT_FALSE(Mentions("job=\"job\""));
   EXPECT_TRUE(Has("fsdpd_agent_connected 0"));

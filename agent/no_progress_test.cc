@@ -21,13 +21,13 @@ class NoProgressTest : public testing::Test {
  protected:
   NoProgressTest() { stillness_.BeginAgain(now_); }
 
-  // A second passes, and the rank is looked at.
+  // Advances by one second and looks at the rank.
   std::optional<v1::RankStill> Second(v1::ProcessState process = v1::PROCESS_STATE_LIVE) {
     now_ += absl::Seconds(1);
     stillness_.Look(page_, process, now_);
     return stillness_.News(now_);
   }
-  // So many seconds in which nothing is told.
+  // Expects no report for this many seconds.
   void Quiet(int seconds) {
     for (int i = 0; i < seconds; ++i) ASSERT_FALSE(Second().has_value()) << "after " << i << " s";
   }
@@ -45,7 +45,7 @@ class NoProgressTest : public testing::Test {
   NoProgress stillness_{{absl::Seconds(30), /*rank_bytes=*/12 * kGigabyte, /*export_bytes=*/96 * kGigabyte}};
 };
 
-TEST_F(NoProgressTest, AStepOfWhichNothingMovesIsToldAfterThirtySecondsAndAgainEveryFive) {
+TEST_F(NoProgressTest, ReportsABlockedStepAfter30SecondsAndThenEvery5) {
   Trains(0.2);
   Quiet(30);
   const std::optional<v1::RankStill> news = Second();
@@ -62,7 +62,7 @@ TEST_F(NoProgressTest, AStepOfWhichNothingMovesIsToldAfterThirtySecondsAndAgainE
   EXPECT_EQ(Second()->still_ms(), 36000);
 }
 
-TEST_F(NoProgressTest, ASlowStepIsNoHangWhileAnyLaneOfItMoves) {
+TEST_F(NoProgressTest, SlowStepIsNotReportedWhileALaneMoves) {
   Trains(0.2);
   for (int instruction = 4; instruction < 20; ++instruction) {
     Quiet(29);
@@ -71,7 +71,7 @@ TEST_F(NoProgressTest, ASlowStepIsNoHangWhileAnyLaneOfItMoves) {
   }
 }
 
-TEST_F(NoProgressTest, AnInstructionThatEndsIsAMoveAndSoIsAMessage) {
+TEST_F(NoProgressTest, InstructionEndsAndMessagesAreProgress) {
   Trains(0.2);
   Quiet(29);
   page_.lanes = {At(7, 3, /*inside=*/false)};
@@ -81,7 +81,7 @@ TEST_F(NoProgressTest, AnInstructionThatEndsIsAMoveAndSoIsAMessage) {
   EXPECT_TRUE(Second().has_value());
 }
 
-TEST_F(NoProgressTest, ThatItMovesAgainIsToldOnce) {
+TEST_F(NoProgressTest, ReportsResumedProgressOnce) {
   Trains(0.2);
   Quiet(30);
   ASSERT_TRUE(Second().has_value());
@@ -90,13 +90,13 @@ TEST_F(NoProgressTest, ThatItMovesAgainIsToldOnce) {
   Quiet(30);
 }
 
-TEST_F(NoProgressTest, LongStepsMayTakeThreeTimesTheirMedian) {
+TEST_F(NoProgressTest, LimitIsThreeMedianStepTimes) {
   Trains(20);
   Quiet(60);
   EXPECT_TRUE(Second().has_value());
 }
 
-TEST_F(NoProgressTest, OneSlowStepAmongManyDoesNotMoveTheLimit) {
+TEST_F(NoProgressTest, OneSlowStepDoesNotChangeTheLimit) {
   Trains(1);
   v1::StepReport slow;
   slow.set_step_seconds(1000);
@@ -104,8 +104,8 @@ TEST_F(NoProgressTest, OneSlowStepAmongManyDoesNotMoveTheLimit) {
   EXPECT_EQ(stillness_.limit(), absl::Seconds(30));
 }
 
-TEST_F(NoProgressTest, WhatIsBeforeTheFirstStepAndBesideStepsHasLimitsOfItsOwn) {
-  EXPECT_EQ(stillness_.limit(), absl::Minutes(10));  // It starts.
+TEST_F(NoProgressTest, PhasesHaveTheirOwnLimits) {
+  EXPECT_EQ(stillness_.limit(), absl::Minutes(10));  // Starting.
   const auto limit_in = [&](FlightPhase phase) {
     page_.phase = phase;
     Second();
@@ -122,7 +122,7 @@ TEST_F(NoProgressTest, WhatIsBeforeTheFirstStepAndBesideStepsHasLimitsOfItsOwn) 
   EXPECT_EQ(limit_in(FlightPhase::kTraining), absl::Minutes(2));
 }
 
-TEST_F(NoProgressTest, ARankThatSomebodyStoppedIsNotSavingWhateverItsPhase) {
+TEST_F(NoProgressTest, StoppedProcessIgnoresThePhaseLimit) {
   page_.phase = FlightPhase::kSaving;
   Quiet(1);
   for (int i = 0; i < 30; ++i) EXPECT_FALSE(Second(v1::PROCESS_STATE_STOPPED).has_value());
@@ -130,7 +130,7 @@ TEST_F(NoProgressTest, ARankThatSomebodyStoppedIsNotSavingWhateverItsPhase) {
   EXPECT_EQ(Second()->still_ms(), 0) << "it was continued, and has its phase's time";
 }
 
-TEST_F(NoProgressTest, WhoStoodStillItselfCountsAgain) {
+TEST_F(NoProgressTest, SuspensionOfTheAgentRestartsTheClock) {
   Trains(0.2);
   Quiet(20);
   now_ += absl::Hours(1);
@@ -139,7 +139,7 @@ TEST_F(NoProgressTest, WhoStoodStillItselfCountsAgain) {
   EXPECT_TRUE(Second().has_value());
 }
 
-TEST_F(NoProgressTest, WithoutAPageMessagesAloneCount) {
+TEST_F(NoProgressTest, WithoutFlightRecorderOnlyMessagesCount) {
   for (int i = 0; i < 600; ++i) {
     now_ += absl::Seconds(1);
     stillness_.Look(absl::NotFoundError("it has no page"), v1::PROCESS_STATE_LIVE, now_);
@@ -149,7 +149,7 @@ TEST_F(NoProgressTest, WithoutAPageMessagesAloneCount) {
   EXPECT_EQ(stillness_.News(now_)->phase(), v1::RANK_PHASE_STARTING);
 }
 
-TEST_F(NoProgressTest, TheEvidenceSaysForHowLongEachLaneHasBeenThere) {
+TEST_F(NoProgressTest, TextShowsTimePerLane) {
   Trains(0.2);
   Quiet(12);
   EXPECT_EQ(stillness_.Text(now_),
@@ -157,7 +157,7 @@ TEST_F(NoProgressTest, TheEvidenceSaysForHowLongEachLaneHasBeenThere) {
             "lane gather in Gather layer.3 of step 7, instruction 3, for 12s\n");
 }
 
-TEST(StillBudget, FollowsTheSpecAndThePlan) {
+TEST(StillBudget, FollowsSpecAndMemoryPlan) {
   v1::Launch launch;
   launch.set_world(4);
   for (const char* name : {"main_params", "optimizer", "activations"}) {
@@ -174,7 +174,7 @@ TEST(StillBudget, FollowsTheSpecAndThePlan) {
   EXPECT_FALSE(StillBudgetOf(launch).has_value());
 }
 
-TEST(ProcessStateOf, ReadsTheKernelsLetters) {
+TEST(ProcessStateOf, MapsKernelStates) {
   for (const char state : {'R', 'S', 'I'}) EXPECT_EQ(ProcessStateOf(state), v1::PROCESS_STATE_LIVE);
   for (const char state : {'T', 't'}) EXPECT_EQ(ProcessStateOf(state), v1::PROCESS_STATE_STOPPED);
   EXPECT_EQ(ProcessStateOf('D'), v1::PROCESS_STATE_BLOCKED);

@@ -3,15 +3,15 @@
 //
 //   lifecycle   ready, exit, stopped  Never dropped. Resent on every new stream until settled: 30 s after it was
 //                                     sent on a stream that stayed up while this process was running. A
-//                                     coordinator that reads an exit and crashes before storing it gets it again,
-//                                     so receivers must handle duplicates. Bounded by has_room(): while it is
-//                                     false, the owner accepts no new orders, the source of these messages.
+//                                     coordinator that reads an exit and crashes before storing it gets it
+//                                     again, so receivers must handle duplicates. Bounded by has_room(): while
+//                                     it is false, the owner accepts no new orders, the source of these.
 //   saved       checkpoints           Resent like lifecycle: the coordinator counts attempts from the newest
 //                                     committed checkpoint that it knows of. Per attempt, the newest
-//                                     kMaxKnownCheckpoints of each kind (committed, failed) are retained, so that
-//                                     failures do not displace commits.
-//   rendezvous  sets and gets         Resent on every new stream until forgotten. Bounded per rank by their source
-//                                     (rendezvous_relay.h).
+//                                     kMaxKnownCheckpoints of each kind (committed, failed) are retained, so
+//                                     that failures do not displace commits.
+//   rendezvous  sets and gets         Resent on every new stream until forgotten. Bounded per rank by their
+//                                     source (rendezvous_relay.h).
 //   steps       reports, positions,   Sent once. Beyond `max_steps` the oldest are dropped and counted. A step
 //               trace results,        timeline replaces a waiting one of the same job: they have about 100 KB
 //               step timelines        each.

@@ -76,14 +76,14 @@ std::vector<std::string> Drain(Outbox* outbox, absl::Time now = kStart) {
   return names;
 }
 
-// As a stream with its heartbeats does.
+// Settles every second, like the heartbeats of a stream.
 void LiveOn(Outbox* outbox, absl::Time since, absl::Duration time) {
   for (absl::Duration passed; passed <= time; passed += absl::Seconds(1)) outbox->Settle(since + passed);
 }
 
 using Names = std::vector<std::string>;
 
-TEST(Outbox, ACheckpointIsToldAgainUntilItHasSettled) {
+TEST(Outbox, ResendsCheckpointUntilSettled) {
   Outbox outbox;
   outbox.AddSaved(Saved(100));
   outbox.AddStep(Step(101));
@@ -95,7 +95,7 @@ TEST(Outbox, ACheckpointIsToldAgainUntilItHasSettled) {
   EXPECT_EQ(Drain(&outbox), Names{});
 }
 
-TEST(Outbox, WhileTheCoordinatorIsAwayTheNewestCheckpointsAreKeptAndFailuresPushNoCommitOut) {
+TEST(Outbox, KeepsNewestCheckpointsPerKindWhileDisconnected) {
   Outbox outbox(/*max_steps=*/1, /*max_lifecycle=*/1);
   outbox.AddSaved(Saved(7, "", /*attempt=*/2));
   for (int step = 1; step <= kMaxKnownCheckpoints + 1; ++step) outbox.AddSaved(Saved(step));
@@ -109,7 +109,7 @@ TEST(Outbox, WhileTheCoordinatorIsAwayTheNewestCheckpointsAreKeptAndFailuresPush
   EXPECT_EQ(Drain(&outbox), expected);
 }
 
-TEST(Outbox, SendsInOrderAndLifecycleAndRendezvousAgainOnANewStream) {
+TEST(Outbox, SendsInOrderAndResendsOnANewStream) {
   Outbox outbox;
   outbox.AddRendezvous(Set("job"));
   outbox.AddStep(Step(1));
@@ -121,15 +121,16 @@ TEST(Outbox, SendsInOrderAndLifecycleAndRendezvousAgainOnANewStream) {
   EXPECT_EQ(Drain(&outbox), (Names{"set job", "exit 0"}));
 }
 
-TEST(Outbox, KeepsALifecycleMessageUntilItsStreamHasLivedOn) {
+TEST(Outbox, KeepsLifecycleUntilSettled) {
   Outbox outbox;
   outbox.AddLifecycle(Exit(3));
-  LiveOn(&outbox, kStart - absl::Hours(1), absl::Hours(1));  // Not sent yet: its coordinator is away.
+  LiveOn(&outbox, kStart - absl::Hours(1), absl::Hours(1));  // Not sent: the coordinator is away.
   Drain(&outbox, kStart);
   LiveOn(&outbox, kStart, absl::Seconds(29));
   EXPECT_EQ(outbox.KeptExits(), (std::vector<RankId>{{{"job", 1}, 3}}));
   outbox.NewStream();
-  LiveOn(&outbox, kStart + absl::Seconds(29), absl::Seconds(31));  // What carried it did not live for 30 s.
+  // The stream that carried it lasted less than 30 s.
+  LiveOn(&outbox, kStart + absl::Seconds(29), absl::Seconds(31));
   EXPECT_EQ(Drain(&outbox, kStart + absl::Seconds(60)), Names{"exit 3"});
   LiveOn(&outbox, kStart + absl::Seconds(60), absl::Seconds(30));
   outbox.NewStream();
@@ -137,30 +138,31 @@ TEST(Outbox, KeepsALifecycleMessageUntilItsStreamHasLivedOn) {
   EXPECT_TRUE(outbox.KeptExits().empty());
 }
 
-TEST(Outbox, AnExitDoesNotSettleWhileItsAgentStandsStill) {
+TEST(Outbox, SuspensionDoesNotSettleMessages) {
   Outbox outbox;
   outbox.AddLifecycle(Exit(3));
   Drain(&outbox, kStart);
   outbox.Settle(kStart);
-  outbox.Settle(kStart + absl::Minutes(5));  // Woken up; the coordinator may have died meanwhile.
+  // Resumed after a suspension; the coordinator may have crashed meanwhile.
+  outbox.Settle(kStart + absl::Minutes(5));
   outbox.NewStream();
   EXPECT_EQ(Drain(&outbox, kStart + absl::Minutes(5)), Names{"exit 3"});
 }
 
-TEST(Outbox, HasNoRoomForOrdersUntilEnoughOfWhatItTellsHasSettled) {
+TEST(Outbox, HasNoRoomUntilMessagesSettle) {
   Outbox outbox(/*max_steps=*/3, /*max_lifecycle=*/2);
   outbox.AddLifecycle(Exit(0));
   EXPECT_TRUE(outbox.has_room());
   outbox.AddLifecycle(Exit(1));
   EXPECT_FALSE(outbox.has_room());
-  outbox.AddLifecycle(Exit(2));  // Of a rank that runs: kept all the same.
+  outbox.AddLifecycle(Exit(2));  // For a running rank: accepted beyond the limit.
   EXPECT_EQ(Drain(&outbox), (Names{"exit 0", "exit 1", "exit 2"}));
   EXPECT_FALSE(outbox.has_room()) << "a new stream must carry them again";
   LiveOn(&outbox, kStart, absl::Seconds(30));
   EXPECT_TRUE(outbox.has_room());
 }
 
-TEST(Outbox, DropsTheOldestStepsBeyondTheBoundAndCountsThem) {
+TEST(Outbox, DropsOldestStepsAndCountsThem) {
   Outbox outbox(/*max_steps=*/3);
   outbox.AddLifecycle(Exit(0));
   for (int step = 1; step <= 5; ++step) outbox.AddStep(Step(step));
@@ -168,7 +170,7 @@ TEST(Outbox, DropsTheOldestStepsBeyondTheBoundAndCountsThem) {
   EXPECT_EQ(Drain(&outbox), (Names{"exit 0", "step 3", "step 4", "step 5"}));
 }
 
-TEST(Outbox, ACourseTakesThePlaceOfOneOfItsJobThatStillWaits) {
+TEST(Outbox, TimelineReplacesAWaitingOneOfItsJob) {
   Outbox outbox(/*max_steps=*/3);
   outbox.AddStep(Course("a", 1));
   outbox.AddStep(Course("b", 1));
@@ -193,7 +195,7 @@ TEST(Outbox, ForgetsAnsweredGetsAndEndedAttempts) {
   EXPECT_EQ(Drain(&outbox), Names{"set other"});
 }
 
-TEST(Outbox, LogsGoWithTheirStream) {
+TEST(Outbox, DropsLogsWithTheStream) {
   Outbox outbox;
   outbox.AddLogs(Logs());
   outbox.AddLogs(Logs());
@@ -203,7 +205,7 @@ TEST(Outbox, LogsGoWithTheirStream) {
   EXPECT_EQ(Drain(&outbox), Names{});
 }
 
-TEST(Outbox, AMessageForgottenWhileItIsWrittenDoesNotConfuseTheCursor) {
+TEST(Outbox, ForgettingDuringAWriteKeepsTheCursor) {
   Outbox outbox;
   outbox.AddRendezvous(Get(7));
   outbox.AddLifecycle(Exit(0));
@@ -215,7 +217,7 @@ TEST(Outbox, AMessageForgottenWhileItIsWrittenDoesNotConfuseTheCursor) {
   EXPECT_EQ(Drain(&outbox), Names{"exit 0"});
 }
 
-TEST(Outbox, WhatTheNodeWasMeasuredToBeIsOfThisAgentAlone) {
+TEST(Outbox, UndeliveredExcludesPreflightResults) {
   Outbox outbox;
   v1::AgentMessage measured;
   measured.mutable_preflight()->set_number(1);
@@ -229,7 +231,7 @@ TEST(Outbox, WhatTheNodeWasMeasuredToBeIsOfThisAgentAlone) {
   EXPECT_TRUE(message.has_preflight()) << "its own streams carry it";
 }
 
-TEST(Outbox, UndeliveredIsWhatNoStreamHasCarried) {
+TEST(Outbox, UndeliveredIsWhatNoStreamCarried) {
   Outbox outbox;
   outbox.AddLifecycle(Exit(0));
   outbox.AddStep(Step(1));

@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(OwnRendezvous, WhoAsksBeforeAKeyIsSetIsAnsweredWhenItIs) {
+TEST(OwnRendezvous, AnswersRequestsWhenTheKeyIsSet) {
   OwnRendezvous own;
   EXPECT_EQ(own.Get("k", 1).value(), nullptr);
   EXPECT_EQ(own.Get("k", 2).value(), nullptr);
@@ -21,14 +21,14 @@ TEST(OwnRendezvous, WhoAsksBeforeAKeyIsSetIsAnsweredWhenItIs) {
   EXPECT_THAT(own.Set("k", "v").value(), IsEmpty()) << "each is answered once";
 }
 
-TEST(OwnRendezvous, AnEmptyValueIsOne) {
+TEST(OwnRendezvous, AcceptsEmptyValue) {
   OwnRendezvous own;
   EXPECT_THAT(own.Set("k", "").value(), IsEmpty());
   ASSERT_NE(own.Get("k", 1).value(), nullptr);
   EXPECT_EQ(*own.Get("k", 1).value(), "");
 }
 
-TEST(OwnRendezvous, AKeyIsSetOnce) {
+TEST(OwnRendezvous, RejectsADifferentValueForAKey) {
   OwnRendezvous own;
   ASSERT_TRUE(own.Set("k", "v").ok());
   const absl::Status twice = own.Set("k", "w").status();
@@ -37,7 +37,7 @@ TEST(OwnRendezvous, AKeyIsSetOnce) {
   EXPECT_EQ(*own.Get("k", 1).value(), "v");
 }
 
-TEST(OwnRendezvous, KeysAreBoundedWhetherTheyAreSetOrWaitedFor) {
+TEST(OwnRendezvous, LimitsTheNumberOfKeys) {
   OwnRendezvous own;
   for (int i = 0; i < kMaxRendezvousKeys; ++i) ASSERT_TRUE(own.Get(std::to_string(i), i).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(own.Get("more", 1).status()));

@@ -27,7 +27,7 @@ class PathRootsTest : public testing::Test {
   std::vector<PathRoot> roots_;
 };
 
-TEST_F(PathRootsTest, WhatLiesBelowADirectoryThatWasNamedDoesAndNothingElse) {
+TEST_F(PathRootsTest, AcceptsOnlyPathsBelowRoots) {
   EXPECT_TRUE(Below(dir_.File("data/a.bin")));
   EXPECT_TRUE(Below(dir_.File("data")));
   EXPECT_TRUE(Below(dir_.File("data/")));
@@ -39,30 +39,30 @@ TEST_F(PathRootsTest, WhatLiesBelowADirectoryThatWasNamedDoesAndNothingElse) {
   EXPECT_FALSE(LiesBelow(dir_.File("data/a.bin"), {}).value());
 }
 
-// A checkpoint's directory is made by the job.
-TEST_F(PathRootsTest, WhatIsNotThereYetLiesWhereItsNearestDirectoryDoes) {
+// The job creates the directory of its checkpoints.
+TEST_F(PathRootsTest, MissingPathFollowsItsNearestParent) {
   EXPECT_TRUE(Below(dir_.File("data/run/one")));
   EXPECT_FALSE(Below(dir_.File("data-not/run/one")));
   Link("data-not", "data/out");
   EXPECT_FALSE(Below(dir_.File("data/out/run/one")));
 }
 
-// Who owns the link, or what stands before a "..", could turn it elsewhere before the path is opened.
-TEST_F(PathRootsTest, APathThatLeadsInFromOutsideDoesNot) {
+// The owner of the link, or of the directory before "..", could change its target before the path is opened.
+TEST_F(PathRootsTest, RejectsOutsideLinksThatLeadIn) {
   Link("data/a.bin", "in.bin");
   Link("data", "link");
   for (const char* path : {"in.bin", "link/a.bin", "link/../data/a.bin"})
     EXPECT_FALSE(Below(dir_.File(path))) << path;
 }
 
-TEST_F(PathRootsTest, ALinkBelowThatLeadsOutDoesNotAndOneThatStaysDoes) {
+TEST_F(PathRootsTest, RejectsInsideLinksThatLeadOut) {
   Link("data-not/a.bin", "data/out.bin");
   EXPECT_FALSE(Below(dir_.File("data/out.bin")));
   Link("data/a.bin", "data/in.bin");
   EXPECT_TRUE(Below(dir_.File("data/in.bin")));
 }
 
-TEST_F(PathRootsTest, WhereALinkThatLeadsNowhereWillLeadIsNotKnown) {
+TEST_F(PathRootsTest, DanglingLinkIsUnavailable) {
   Link("data-not/later", "data/later");
   for (const char* path : {"data/later", "data/later/", "data/later/iter_0000001"}) {
     const absl::Status unknown = LiesBelow(dir_.File(path), roots_).status();
@@ -71,7 +71,7 @@ TEST_F(PathRootsTest, WhereALinkThatLeadsNowhereWillLeadIsNotKnown) {
   }
 }
 
-TEST_F(PathRootsTest, ADirectoryMayBeNamedByItsLinkOrWhereThatLeads) {
+TEST_F(PathRootsTest, RootMayBeALinkOrItsTarget) {
   Link("data", "link");
   const std::vector<PathRoot> linked = {ResolvePathRoot(dir_.File("link/")).value()};
   EXPECT_EQ(linked[0].given, dir_.File("link"));
@@ -82,20 +82,20 @@ TEST_F(PathRootsTest, ADirectoryMayBeNamedByItsLinkOrWhereThatLeads) {
   EXPECT_EQ(climbs.given, climbs.resolved);
 }
 
-TEST_F(PathRootsTest, TheRootOfAllHoldsAllThatDoesNotClimb) {
+TEST_F(PathRootsTest, FilesystemRootAcceptsAllWithoutDotDot) {
   const std::vector<PathRoot> all = {ResolvePathRoot("/").value()};
   EXPECT_TRUE(LiesBelow(dir_.File("data/a.bin"), all).value());
   EXPECT_TRUE(LiesBelow("/nowhere", all).value());
   EXPECT_FALSE(LiesBelow("/nowhere/..", all).value());
 }
 
-TEST_F(PathRootsTest, SaysThatThereIsNoSuchDirectory) {
+TEST_F(PathRootsTest, ReportsMissingDirectory) {
   EXPECT_EQ(ResolvePathRoot("/nowhere").status().message(), "/nowhere: No such file or directory");
   const std::string file = dir_.File("data/a.bin");
   EXPECT_EQ(ResolvePathRoot(file).status().message(), file + " is no directory");
 }
 
-TEST_F(PathRootsTest, TheyAreNamedAsTheirOwnerDoes) {
+TEST_F(PathRootsTest, NamesOfReturnsGivenPaths) {
   Link("data", "link");
   EXPECT_EQ(NamesOf({roots_[0], ResolvePathRoot(dir_.File("link")).value()}),
             dir_.File("data") + ", " + dir_.File("link"));

@@ -22,7 +22,7 @@ class PluginCheckTest : public testing::Test {
   std::vector<PathRoot> allowed_;
 };
 
-TEST_F(PluginCheckTest, TakesWhatLiesInADirectoryThatWasNamedAndNothingElse) {
+TEST_F(PluginCheckTest, AcceptsOnlyFilesBelowPluginDirs) {
   EXPECT_EQ(WhyNoPlugin(dir_.File("allowed/mine.so"), allowed_), "");
   const std::string beside = dir_.File("allowed-not/mine.so");
   const std::string outside = "' is not loaded on this node: it lies outside of its agent's --plugin-dir ";
@@ -32,13 +32,13 @@ TEST_F(PluginCheckTest, TakesWhatLiesInADirectoryThatWasNamedAndNothingElse) {
   EXPECT_EQ(WhyNoPlugin(out, allowed_), "model.plugin.path: '" + out + outside + allowed_[0].given);
 }
 
-TEST_F(PluginCheckTest, WithoutADirectoryNothingIsLoaded) {
+TEST_F(PluginCheckTest, RejectsAllWithoutPluginDirs) {
   const std::string path = dir_.File("allowed/mine.so");
   EXPECT_EQ(WhyNoPlugin(path, {}),
             "model.plugin.path: '" + path + "' is not loaded on this node: its agent has no --plugin-dir");
 }
 
-TEST_F(PluginCheckTest, SaysThatThereIsNoSuchFile) {
+TEST_F(PluginCheckTest, ReportsMissingFile) {
   const std::string absent = dir_.File("allowed/absent.so");
   const std::string no_file = "' cannot be loaded on this node: No such file or directory";
   EXPECT_EQ(WhyNoPlugin(absent, allowed_), "model.plugin.path: '" + absent + no_file);

@@ -1,4 +1,4 @@
-// With real rank processes (fake_rank), that measure what the test says.
+// Tests with real rank processes (fake_rank) that report what the test sets.
 #include "agent/preflight.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-// As AgentFlow does: what is said of the node's own attempt goes on.
+// Forwards events of preflight attempts, like AgentFlow.
 class Forwarder : public Recorder {
  public:
   void RankMeasured(const RankId& id, const v1::PreflightDevice& device) override {
@@ -43,7 +43,7 @@ class PreflightTest : public SupervisorCase {
     forwarder_.preflight = preflight_.get();
   }
   void TearDown() override {
-    supervisor_.reset();  // Before what it calls.
+    supervisor_.reset();  // Before the objects that it calls.
     unsetenv("FSDPD_FAKE_PREFLIGHT");
   }
 
@@ -70,7 +70,7 @@ class PreflightTest : public SupervisorCase {
   std::vector<v1::PreflightResult> results_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_F(PreflightTest, EveryDeviceTellsItsNumbersAndTheNextOneIsAnotherAttempt) {
+TEST_F(PreflightTest, ReportsEveryDeviceAndNumbersAttempts) {
   for (int64_t number = 1; number <= 2; ++number) {
     Begin(number);
     const v1::PreflightResult result = Await(static_cast<size_t>(number));
@@ -85,15 +85,15 @@ TEST_F(PreflightTest, EveryDeviceTellsItsNumbersAndTheNextOneIsAnotherAttempt) {
   }
 }
 
-TEST_F(PreflightTest, ADeviceThatHangsIsNamedWhenTheTimeIsOver) {
+TEST_F(PreflightTest, NamesADeviceThatHangs) {
   setenv("FSDPD_FAKE_PREFLIGHT", "hangs", 1);
   Begin(1);
   forwarder_.Await("measured 0");
   forwarder_.Await("measured 2");
   ASSERT_EQ(supervisor_->Hosted().size(), 1u);
-  // A large number would have the coordinator refuse the registration.
+  // A large number would make the coordinator reject the registration.
   EXPECT_EQ(supervisor_->Hosted()[0].attempt(), 1);
-  Begin(2);  // Takes over.
+  Begin(2);  // Takes over the running preflight.
   Pass(absl::Seconds(62));
   const v1::PreflightResult result = Await(1);
   EXPECT_EQ(result.number(), 2);
@@ -101,13 +101,13 @@ TEST_F(PreflightTest, ADeviceThatHangsIsNamedWhenTheTimeIsOver) {
   EXPECT_EQ(result.devices_size(), 2);
 }
 
-TEST_F(PreflightTest, ADeviceThatFailsSaysHow) {
+TEST_F(PreflightTest, ReportsTheErrorOfADevice) {
   setenv("FSDPD_FAKE_PREFLIGHT", "fails", 1);
   Begin(1);
   EXPECT_EQ(Await(1).error(), "device 1: no such device");
 }
 
-TEST_F(PreflightTest, WhereASlotIsInUseItCannotBegin) {
+TEST_F(PreflightTest, IsRefusedWhileASlotIsInUse) {
   supervisor_->Launch(Launch("stay", 1, {2}));
   forwarder_.Await("launched 0 device 2");
   Begin(1);
@@ -115,7 +115,7 @@ TEST_F(PreflightTest, WhereASlotIsInUseItCannotBegin) {
   EXPECT_EQ(Await(1).error(), "");
 }
 
-TEST_F(PreflightTest, WhoStopsItGetsNoVerdict) {
+TEST_F(PreflightTest, IsRefusedWhenStopped) {
   setenv("FSDPD_FAKE_PREFLIGHT", "hangs", 1);
   Begin(1);
   forwarder_.Await("measured 2");

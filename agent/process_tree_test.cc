@@ -26,7 +26,7 @@ std::vector<pid_t> Pids(const std::vector<ProcessFacts>& processes) {
   return pids;
 }
 
-TEST(ParseProcStat, ReadsANameWithSpacesAndBrackets) {
+TEST(ParseProcStat, AcceptsNamesWithSpacesAndParentheses) {
   ProcessFacts facts;
   ASSERT_TRUE(
       ParseProcStat("42 (a) b (c) S 7 41 40 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 6 0 98765 10 20 30", &facts));
@@ -39,7 +39,7 @@ TEST(ParseProcStat, ReadsANameWithSpacesAndBrackets) {
   EXPECT_EQ(facts.start_ticks, 98765u);
 }
 
-TEST(ParseProcStat, RefusesWhatIsNoStatLine) {
+TEST(ParseProcStat, RejectsMalformedLines) {
   ProcessFacts facts;
   for (const char* bad :
        {"", "42", "42 (x)", "42 (x) S 1 2", ") 42 (", "x (x) S 7 41 40 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 9"}) {
@@ -47,7 +47,7 @@ TEST(ParseProcStat, RefusesWhatIsNoStatLine) {
   }
 }
 
-TEST(ProcessFacts, AZombieLeaderWithOtherThreadsIsAlive) {
+TEST(ProcessFacts, ZombieLeaderWithThreadsIsAlive) {
   ProcessFacts facts;
   facts.state = 'Z';
   facts.threads = 2;
@@ -58,13 +58,13 @@ TEST(ProcessFacts, AZombieLeaderWithOtherThreadsIsAlive) {
 
 TEST(SelectTree, FindsGroupSessionDescendantsAndAdopted) {
   const std::vector<ProcessFacts> table = {
-      Process(20, 19, 20, 20),  // grandchild in a session of its own, listed before its parent
+      Process(20, 19, 20, 20),  // grandchild in its own session, listed before its parent
       Process(19, 10, 10, 10),  // child
       Process(10, 1, 10, 10),   // the rank
       Process(30, 1, 30, 10),   // same session, other group, orphaned
       Process(40, 1, 40, 40),   // adopted by mark
       Process(41, 40, 40, 40),  // child of the adopted one
-      Process(50, 1, 50, 50),   // a stranger
+      Process(50, 1, 50, 50),   // unrelated
   };
   EXPECT_EQ(Pids(SelectTree(table, 10, {40})), (std::vector<pid_t>{20, 19, 10, 30, 40, 41}));
   EXPECT_TRUE(SelectTree({Process(50, 1, 50, 50)}, 10, {}).empty());
@@ -78,7 +78,7 @@ TEST(ReadProcessTable, SeesThisProcess) {
   EXPECT_TRUE(found);
 }
 
-TEST(ReadRankMark, FindsTheMarkOfAProcessThatIsAlwaysInTheMiddleOfAnExecve) {
+TEST(ReadRankMark, WaitsForPendingExecve) {
   const pid_t child = fork();
   if (child == 0) {
     setenv(kRankMark, "job/1/0", 1);
@@ -87,13 +87,13 @@ TEST(ReadRankMark, FindsTheMarkOfAProcessThatIsAlwaysInTheMiddleOfAnExecve) {
     _exit(127);
   }
   ASSERT_GT(child, 0);
-  while (ReadRankMark(child).empty()) absl::SleepFor(absl::Milliseconds(1));  // Until its first execve.
+  while (ReadRankMark(child).empty()) absl::SleepFor(absl::Milliseconds(1));  // Waits for its first execve.
   for (int i = 0; i < 2000; ++i) ASSERT_EQ(ReadRankMark(child), "job/1/0") << "read " << i;
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
 }
 
-TEST(ReadRankMark, IsEmptyWithoutOneAndForTheDead) {
+TEST(ReadRankMark, IsEmptyWithoutMarkAndForExitedProcesses) {
   EXPECT_EQ(ReadRankMark(getpid()), "");
   const pid_t bare = fork();
   if (bare == 0) {

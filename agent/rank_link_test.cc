@@ -19,7 +19,7 @@ struct LinkedPair {
   UniqueFd rank;
 };
 
-TEST(RankLink, QueuesWhatTheSocketDoesNotTakeAndSendsItLater) {
+TEST(RankLink, QueuesUnsentData) {
   LinkedPair pair;
   v1::AgentToRank message;
   message.mutable_store_value()->set_value(std::string(3 << 20, 'v'));
@@ -32,7 +32,7 @@ TEST(RankLink, QueuesWhatTheSocketDoesNotTakeAndSendsItLater) {
   EXPECT_EQ(got.store_value().value(), message.store_value().value());
 }
 
-TEST(RankLink, ReceivesMessagesAndTheOrderlyEnd) {
+TEST(RankLink, ReceivesMessagesAndOrderlyEnd) {
   LinkedPair pair;
   v1::RankToAgent message;
   message.mutable_step()->set_step(1);
@@ -49,7 +49,7 @@ TEST(RankLink, ReceivesMessagesAndTheOrderlyEnd) {
   EXPECT_EQ(pair.link->Receive(&messages, &drained).code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST(RankLink, RefusesWhatIsNoFrameOrNoMessage) {
+TEST(RankLink, RejectsInvalidFramesAndMessages) {
   std::vector<v1::RankToAgent> messages;
   bool drained = false;
   for (const std::string& bytes :
@@ -60,7 +60,7 @@ TEST(RankLink, RefusesWhatIsNoFrameOrNoMessage) {
   }
 }
 
-TEST(RankLink, TellsARankThatDiedWhileItWroteFromOneThatWritesNonsense) {
+TEST(RankLink, DistinguishesTornFramesFromGarbage) {
   std::vector<v1::RankToAgent> messages;
   bool drained = false;
   LinkedPair torn;
@@ -69,7 +69,7 @@ TEST(RankLink, TellsARankThatDiedWhileItWroteFromOneThatWritesNonsense) {
   EXPECT_EQ(torn.link->Receive(&messages, &drained).code(), absl::StatusCode::kAborted);
 }
 
-TEST(RankLink, StillHasTheLastWordsOfARankThatDiedBeforeItReadEverything) {
+TEST(RankLink, ReceivesFinalMessagesOfADeadRank) {
   LinkedPair pair;
   v1::AgentToRank big;
   big.mutable_store_value()->set_value(std::string(512 << 10, 'v'));

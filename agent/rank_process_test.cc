@@ -40,7 +40,7 @@ class RankProcessTest : public testing::Test {
     return RankProcess::Spawn(command);
   }
 
-  // A rank that behaves as named, through its first frame.
+  // A fake rank with this behavior, up to its first frame.
   std::unique_ptr<RankProcess> Start(const std::string& behaviour, UniqueFd* socket) {
     std::unique_ptr<RankProcess> process = *Spawn("agent/testing/fake_rank");
     *socket = process->TakeSocket();
@@ -68,7 +68,7 @@ class RankProcessTest : public testing::Test {
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
 
-  // What the rank was started with, "NAME=VALUE" each.
+  // Environment of the rank, "NAME=VALUE" each.
   std::multiset<std::string> EnvironmentOf(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/environ");
     std::multiset<std::string> variables;
@@ -82,8 +82,8 @@ class RankProcessTest : public testing::Test {
   UniqueFd flight_;
 };
 
-TEST_F(RankProcessTest, StartsARankInASessionOfItsOwnWithNothingElseOpen) {
-  const UniqueFd leak(open("/dev/null", O_RDONLY));  // Without O_CLOEXEC, as careless libraries do.
+TEST_F(RankProcessTest, StartsInItsOwnSessionWithNoOtherDescriptors) {
+  const UniqueFd leak(open("/dev/null", O_RDONLY));  // Without O_CLOEXEC, like some libraries.
   UniqueFd socket;
   setenv("OMP_NUM_THREADS", "5", 1);
   const auto process = Start("surroundings", &socket);
@@ -93,7 +93,7 @@ TEST_F(RankProcessTest, StartsARankInASessionOfItsOwnWithNothingElseOpen) {
   EXPECT_TRUE(process->TreeGone());
 }
 
-TEST_F(RankProcessTest, GivesARankItsFlightRecorderAndNothingElse) {
+TEST_F(RankProcessTest, PassesOnlyTheFlightRecorder) {
   const UniqueFd leak(open("/dev/null", O_RDONLY));
   flight_ = UniqueFd(*MakeFlightRecorder());
   UniqueFd socket;
@@ -106,7 +106,7 @@ TEST_F(RankProcessTest, GivesARankItsFlightRecorderAndNothingElse) {
   EXPECT_THAT(Log(), testing::HasSubstr("highest_fd=4\n"));
 }
 
-TEST_F(RankProcessTest, DropsASettingUnderWhichNothingOverlaps) {
+TEST_F(RankProcessTest, DropsCudaDeviceMaxConnections) {
   const std::string script = dir_.File("rank");
   std::ofstream(script) << "#!/bin/sh\necho connections=$CUDA_DEVICE_MAX_CONNECTIONS\n";
   chmod(script.c_str(), 0755);
@@ -128,13 +128,13 @@ TEST_F(RankProcessTest, SetsDefaultsThatTheAgentDoesNotSet) {
   EXPECT_EQ(Log().substr(0, 6), "omp=1\n");
 }
 
-TEST_F(RankProcessTest, SaysThatABinaryIsMissingOrNoProgram) {
+TEST_F(RankProcessTest, ReportsMissingOrInvalidBinary) {
   EXPECT_EQ(Spawn(dir_.File("missing")).status().code(), absl::StatusCode::kNotFound);
   std::ofstream(dir_.File("text")) << "no program";
   EXPECT_EQ(Spawn(dir_.File("text")).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(RankProcessTest, TheRankEndsWhenItsAgentDies) {
+TEST_F(RankProcessTest, RankExitsWhenItsAgentDies) {
   UniqueFd socket;
   const auto process = Start("stay", &socket);
   EXPECT_FALSE(process->Exited().has_value());
@@ -142,7 +142,7 @@ TEST_F(RankProcessTest, TheRankEndsWhenItsAgentDies) {
   EXPECT_EQ(AwaitEnd(*process).exit_code, 9);
 }
 
-TEST_F(RankProcessTest, TheTreeIsGoneOnlyWhenAGrandchildInAnotherSessionIs) {
+TEST_F(RankProcessTest, TreeIsGoneAfterAGrandchildInAnotherSession) {
   UniqueFd socket;
   const auto process = Start("orphans", &socket);
   const pid_t rank = process->pid();
@@ -164,14 +164,14 @@ TEST_F(RankProcessTest, TheTreeIsGoneOnlyWhenAGrandchildInAnotherSessionIs) {
   for (const ProcessFacts& p : *left) EXPECT_EQ(kill(p.pid, 0), -1) << p.pid;
 }
 
-TEST_F(RankProcessTest, CollectsOrphansButLeavesDeadRanksToTheirOwners) {
+TEST_F(RankProcessTest, ReapsOrphansButNotDeadRanks) {
   UniqueFd socket;
   const auto process = Start("surroundings", &socket);
   AwaitEnd(*process);
   ReapOrphans({process->pid()});
   EXPECT_TRUE(process->Exited().has_value());
   EXPECT_TRUE(process->TreeGone());
-  // A child that nobody waits for.
+  // A child without a parent that waits for it.
   const pid_t child = fork();
   if (child == 0) _exit(0);
   siginfo_t info = {};
@@ -180,7 +180,7 @@ TEST_F(RankProcessTest, CollectsOrphansButLeavesDeadRanksToTheirOwners) {
   EXPECT_EQ(kill(child, 0), -1);
 }
 
-TEST_F(RankProcessTest, AJobsVariablesReplaceTheAgentsAndTheDefaultsAndNeverTheMark) {
+TEST_F(RankProcessTest, JobVariablesOverrideAllButTheMark) {
   setenv("NCCL_DEBUG", "of the agent", 1);
   variables_ = {{"NCCL_DEBUG", "INFO"}, {"OMP_NUM_THREADS", "4"}, {"EMPTY", ""}, {"FSDPD_RANK", "other/1/0"}};
   UniqueFd socket;

@@ -1,4 +1,4 @@
-// Ranks that stand still: which are told of, and when; what of them is kept.
+// Tests of hang detection: which ranks are reported, when, and with what evidence.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -10,16 +10,17 @@ namespace {
 
 class RankSupervisorHangTest : public SupervisorCase {};
 
-TEST_F(RankSupervisorHangTest, ARankThatIsStoppedForLongerThanItsJobAllowsIsToldOfUntilItGoesOn) {
+TEST_F(RankSupervisorHangTest, ReportsAStoppedRankUntilItResumes) {
   StartStanding(5, {0, 1});
   StopRank(1);
   Pass(absl::Seconds(4));
   const std::string told = absl::StrCat("still 1: PROCESS_STATE_STOPPED; ", kInReduce);
   EXPECT_FALSE(events_.Has(told));
-  Pass(absl::Seconds(6));  // A second more, for its file.
+  Pass(absl::Seconds(6));  // One more second for the evidence file.
   events_.Await(told);
   const std::string evidence = dir_.path() + "/job/attempt-1/rank-1.hang.txt";
-  while (!events_.Has("evidence 1")) Pass(absl::Seconds(1));  // Time passes faster than a file is written.
+  // The fake clock advances faster than the file is written.
+  while (!events_.Has("evidence 1")) Pass(absl::Seconds(1));
   EXPECT_TRUE(std::filesystem::exists(evidence));
   ContinueRank(1);
   Pass(absl::Seconds(2));
@@ -28,8 +29,8 @@ TEST_F(RankSupervisorHangTest, ARankThatIsStoppedForLongerThanItsJobAllowsIsTold
       << "it has made no step yet, and that may take its time";
 }
 
-// As on a full disk: the job's failure named a file that was not there.
-TEST_F(RankSupervisorHangTest, EvidenceThatCannotBeWrittenIsNotPromised) {
+// Regression, for example on a full disk: the failure of the job named a missing file.
+TEST_F(RankSupervisorHangTest, DoesNotNameEvidenceThatCannotBeWritten) {
   StartStanding(5, {0});
   std::filesystem::create_directory(dir_.path() + "/job/attempt-1/rank-0.hang.txt.part");
   StopRank(0);
@@ -39,19 +40,19 @@ TEST_F(RankSupervisorHangTest, EvidenceThatCannotBeWrittenIsNotPromised) {
   EXPECT_EQ(events_.Count("evidence 0"), 0);
 }
 
-TEST_F(RankSupervisorHangTest, AnAgentThatStoodStillGivesRanksTimeToMove) {
+TEST_F(RankSupervisorHangTest, SuspensionOfTheAgentRestartsTheClock) {
   StartStanding(5, {0});
   StopRank(0);
   Pass(absl::Seconds(2));
-  clock_.Advance(absl::Hours(1));  // In one turn of the loop.
+  clock_.Advance(absl::Hours(1));  // Within one iteration of the loop.
   Pass(absl::Seconds(3));
   const std::string told = absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce);
   EXPECT_FALSE(events_.Has(told));
-  Pass(absl::Seconds(6));  // A second more, for its file.
+  Pass(absl::Seconds(6));  // One more second for the evidence file.
   events_.Await(told);
 }
 
-TEST_F(RankSupervisorHangTest, RanksThatMeetOverTheCoordinatorHaveTheirTimeAgainWhenItIsBack) {
+TEST_F(RankSupervisorHangTest, ReconnectRestartsTheClockForJobsAcrossNodes) {
   Start();
   v1::Launch launch = Launch("stands", 1, {0});
   launch.set_world(2);
@@ -65,24 +66,24 @@ TEST_F(RankSupervisorHangTest, RanksThatMeetOverTheCoordinatorHaveTheirTimeAgain
   Pass(absl::Seconds(4));
   const std::string told = absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce);
   EXPECT_FALSE(events_.Has(told));
-  Pass(absl::Seconds(6));  // A second more, for its file.
+  Pass(absl::Seconds(6));  // One more second for the evidence file.
   events_.Await(told);
 }
 
-TEST_F(RankSupervisorHangTest, AJobThatIsToBeLeftAloneIsNotToldOf) {
+TEST_F(RankSupervisorHangTest, DoesNotReportWithoutHangDetection) {
   StartStanding(0, {0});
   StopRank(0);
   Pass(absl::Minutes(20));
   EXPECT_FALSE(events_.Has(absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce)));
 }
 
-TEST_F(RankSupervisorHangTest, AnAttemptThatEndsSinceItHangsSaysSoInEachLogAndIsCountedWhereTheRankIs) {
+TEST_F(RankSupervisorHangTest, HangIsLoggedForEachRankAndCountedOnItsNode) {
   StartStanding(30, {0, 1});
   v1::Stop stop = Stop(1, 60000);
   stop.mutable_hang()->set_rank(1);
   stop.mutable_hang()->set_verdict("no progress for 31 s");
   supervisor_->Stop(stop);
-  supervisor_->Stop(stop);  // As it is repeated.
+  supervisor_->Stop(stop);  // Repeated by the coordinator.
   events_.Await("hung 1");
   events_.AwaitExit(0);
   EXPECT_THAT(logs_.Tail({{"job", 1}, 0}, 9),

@@ -1,4 +1,4 @@
-// Launches that the coordinator sends again because no acknowledgement arrived.
+// Tests of launches that the coordinator sends again because no acknowledgement arrived.
 #include <absl/strings/match.h>
 
 #include "agent/testing/supervisor_case.h"
@@ -14,7 +14,7 @@ class RankSupervisorLaunchTest : public SupervisorCase {
   }
 };
 
-TEST_F(RankSupervisorLaunchTest, ALaunchIsAcknowledgedOnceItsRanksHaveStartedAndAgainWhenItIsRepeated) {
+TEST_F(RankSupervisorLaunchTest, AcknowledgesLaunchesAndRepeats) {
   Start();
   v1::Launch launch = Launch("stay", 1, {0, 1});
   launch.set_world(4);
@@ -28,7 +28,7 @@ TEST_F(RankSupervisorLaunchTest, ALaunchIsAcknowledgedOnceItsRanksHaveStartedAnd
   EXPECT_EQ(events_.Count("launched 2 device 0"), 1);
 }
 
-TEST_F(RankSupervisorLaunchTest, ARepeatedLaunchOfAnEndedAttemptIsAcknowledgedAndNotRefused) {
+TEST_F(RankSupervisorLaunchTest, AcknowledgesARepeatedLaunchOfAnEndedAttempt) {
   Start();
   const v1::Launch launch = Launch("train", 1, {0});
   supervisor_->Launch(launch);
@@ -41,14 +41,14 @@ TEST_F(RankSupervisorLaunchTest, ARepeatedLaunchOfAnEndedAttemptIsAcknowledgedAn
   EXPECT_EQ(events_.Count("launched 0 device 0"), 1);
 }
 
-TEST_F(RankSupervisorLaunchTest, AResentLaunchThatNeverArrivedBeforeStartsTheRanks) {
+TEST_F(RankSupervisorLaunchTest, StartsAResentLaunchThatNeverArrived) {
   Start();
   supervisor_->Launch(Resent(Launch("stay", 1, {0})));
   events_.Await("ready 0");
   EXPECT_EQ(events_.Count("acknowledged 0"), 1);
 }
 
-TEST_F(RankSupervisorLaunchTest, ARefusedLaunchIsNotAcknowledged) {
+TEST_F(RankSupervisorLaunchTest, DoesNotAcknowledgeARefusedLaunch) {
   Start();
   supervisor_->Launch(Launch("stay", 2, {0}));
   events_.Await("ready 0");

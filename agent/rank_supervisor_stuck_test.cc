@@ -1,5 +1,5 @@
-// Ranks that SIGKILL cannot end, such as one that is blocked on a file server that is gone. A test cannot
-// make such a process, so its body here takes signals and does nothing.
+// Tests of ranks that survive SIGKILL, such as one blocked on a file server that is gone. A test cannot
+// create such a process, so its RankBody ignores signals.
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -49,7 +49,7 @@ class RankSupervisorStuckTest : public SupervisorCase {
     options_.spawn = [this](const RankCommand&) { return std::make_unique<StuckBody>(&rank_); };
     Start();
   }
-  // Returns how many turns of the loop that takes.
+  // Returns the number of iterations of the loop that this takes.
   int PassInTurns(absl::Duration time) {
     int turns = 0;
     for (const absl::Time end = clock_.Now() + time; clock_.Now() < end; ++turns)
@@ -60,8 +60,8 @@ class RankSupervisorStuckTest : public SupervisorCase {
   StuckRank rank_;
 };
 
-// Each turn, 20 ms after the one before, looked through all of /proc twice.
-TEST_F(RankSupervisorStuckTest, ARankThatSigkillCannotEndIsLookedAtOnceASecond) {
+// Regression: every iteration, 20 ms apart, scanned /proc twice.
+TEST_F(RankSupervisorStuckTest, ChecksAnUnkillableRankOncePerSecond) {
   supervisor_->Launch(Launch("stay", 1, {0}));
   supervisor_->Stop(Stop(1, 1000));
   PassInTurns(absl::Seconds(3));

@@ -1,4 +1,4 @@
-// What agent_test cannot reach: time that a test moves, devices, and broken surroundings. Ranks are real.
+// Tests of times that a fake clock controls, devices, and broken environments. Ranks are real processes.
 #include "agent/rank_supervisor.h"
 
 #include <absl/strings/match.h>
@@ -23,12 +23,12 @@ namespace {
 
 class RankSupervisorTest : public SupervisorCase {};
 
-TEST_F(RankSupervisorTest, KillsARankThatIgnoresSigtermWhenItsGraceIsOverAndNotBefore) {
+TEST_F(RankSupervisorTest, KillsARankThatIgnoresSigtermAfterTheGracePeriod) {
   Start();
   supervisor_->Launch(Launch("stubborn", 1, {0}));
   events_.Await("ready 0");
   supervisor_->Stop(Stop(1, 60000));
-  supervisor_->Hosted();  // Answers once the stop was taken in.
+  supervisor_->Hosted();  // Returns after the stop was handled.
   Pass(absl::Seconds(59));
   EXPECT_FALSE(events_.Has("exit 0"));
   Pass(absl::Seconds(2));
@@ -38,7 +38,7 @@ TEST_F(RankSupervisorTest, KillsARankThatIgnoresSigtermWhenItsGraceIsOverAndNotB
   events_.Await("stopped");
 }
 
-TEST_F(RankSupervisorTest, SaysWhatItHasHadThoughThatIsOver) {
+TEST_F(RankSupervisorTest, HadListsEndedAttempts) {
   Start();
   EXPECT_TRUE(supervisor_->Had().empty());
   supervisor_->Launch(Launch("stubborn", 1, {0}));
@@ -46,15 +46,15 @@ TEST_F(RankSupervisorTest, SaysWhatItHasHadThoughThatIsOver) {
   EXPECT_EQ(first.attempt, 1);
   events_.Await("ready 0");
   supervisor_->Stop(Stop(1, 1));
-  supervisor_->Hosted();  // Answers once the stop was taken in.
+  supervisor_->Hosted();  // Returns after the stop was handled.
   Pass(absl::Seconds(1));
   events_.Await("stopped");
   EXPECT_TRUE(supervisor_->Hosted().empty());
   EXPECT_EQ(supervisor_->Had(), std::vector<AttemptId>{first});
 }
 
-// The card's memory is the test's; what the supervisor waits for is told only once it may be.
-TEST_F(RankSupervisorTest, AnAttemptIsGoneWhenItsGpusHoldNoMoreThanBefore) {
+// The test sets the GPU memory; readings are visible once they are recent enough.
+TEST_F(RankSupervisorTest, AttemptIsGoneWhenGpuMemoryIsFree) {
   std::atomic<int64_t> used{1 << 20};
   options_.device = v1::DEVICE_CUDA;
   options_.used_bytes = [&used](int, absl::Time) { return std::optional<int64_t>(used); };
@@ -64,7 +64,7 @@ TEST_F(RankSupervisorTest, AnAttemptIsGoneWhenItsGpusHoldNoMoreThanBefore) {
   events_.Await("ready 1");
   used = int64_t{8} << 30;
   supervisor_->Stop(Stop(1, 1));
-  supervisor_->Hosted();  // Answers once the stop was taken in.
+  supervisor_->Hosted();  // Returns after the stop was handled.
   Pass(absl::Seconds(1));
   events_.AwaitExit(0);
   events_.AwaitExit(1);
@@ -80,7 +80,7 @@ TEST_F(RankSupervisorTest, AnAttemptIsGoneWhenItsGpusHoldNoMoreThanBefore) {
   events_.Await("launched 0 device 2");
 }
 
-TEST_F(RankSupervisorTest, MemoryThatNobodyGivesBackIsToldAfterAWhile) {
+TEST_F(RankSupervisorTest, ReportsHeldGpuMemoryAfterTheTimeout) {
   std::atomic<int64_t> used{0};
   options_.used_bytes = [&used](int, absl::Time) { return std::optional<int64_t>(used); };
   Start();
@@ -88,7 +88,7 @@ TEST_F(RankSupervisorTest, MemoryThatNobodyGivesBackIsToldAfterAWhile) {
   events_.Await("ready 0");
   used = int64_t{2} << 30;
   supervisor_->Stop(Stop(1, 1));
-  supervisor_->Hosted();  // Answers once the stop was taken in.
+  supervisor_->Hosted();  // Returns after the stop was handled.
   Pass(absl::Seconds(1));
   events_.AwaitExit(0);
   Pass(FreedMemory::kLongest + absl::Seconds(1));
@@ -96,20 +96,20 @@ TEST_F(RankSupervisorTest, MemoryThatNobodyGivesBackIsToldAfterAWhile) {
   events_.Await("stopped");
 }
 
-TEST_F(RankSupervisorTest, AnAgentThatStoodStillGivesRanksTheirGraceAgain) {
+TEST_F(RankSupervisorTest, SuspensionOfTheAgentExtendsTheGracePeriod) {
   Start();
   supervisor_->Launch(Launch("stubborn", 1, {0}));
   events_.Await("ready 0");
   supervisor_->Stop(Stop(1, 60000));
   supervisor_->Hosted();
-  clock_.Advance(absl::Hours(1));  // In one turn of the loop.
+  clock_.Advance(absl::Hours(1));  // Within one iteration of the loop.
   for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
   EXPECT_FALSE(events_.Has("exit 0"));
   Pass(absl::Seconds(61));
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGKILL);
 }
 
-TEST_F(RankSupervisorTest, SettingTheMachinesTimeKillsNobody) {
+TEST_F(RankSupervisorTest, WallClockChangesDoNotAffectDeadlines) {
   Start();
   supervisor_->Launch(Launch("stubborn", 1, {0}));
   events_.Await("ready 0");
@@ -120,7 +120,7 @@ TEST_F(RankSupervisorTest, SettingTheMachinesTimeKillsNobody) {
   EXPECT_FALSE(events_.Has("exit 0"));
 }
 
-TEST_F(RankSupervisorTest, TellsTheOthersOfARankThatFailedAndLeavesTheBlameWithIt) {
+TEST_F(RankSupervisorTest, FirstFailureIsTheCauseAndPeersAreNotified) {
   Start();
   supervisor_->Launch(Launch("peer-dies", 1, {0, 1, 2}));
   const v1::RankExit first = events_.AwaitExit(0);
@@ -134,7 +134,7 @@ TEST_F(RankSupervisorTest, TellsTheOthersOfARankThatFailedAndLeavesTheBlameWithI
   events_.Await("gone");
 }
 
-TEST_F(RankSupervisorTest, ARankThatLeavesForALostPeerTakesNoBlameFromTheOneThatWasKilled) {
+TEST_F(RankSupervisorTest, RankThatLostAPeerIsNotTheCause) {
   Start();
   supervisor_->Launch(Launch("peer-is-lost", 1, {0, 1}));
   const v1::RankExit left = events_.AwaitExit(0), killed = events_.AwaitExit(1);
@@ -144,7 +144,7 @@ TEST_F(RankSupervisorTest, ARankThatLeavesForALostPeerTakesNoBlameFromTheOneThat
   events_.Await("gone");
 }
 
-TEST_F(RankSupervisorTest, ARankThatSomebodyStoppedFollowsAStopAllTheSame) {
+TEST_F(RankSupervisorTest, StopReachesARankInSigstop) {
   Start();
   supervisor_->Launch(Launch("stay", 1, {0}));
   events_.Await("ready 0");
@@ -153,7 +153,7 @@ TEST_F(RankSupervisorTest, ARankThatSomebodyStoppedFollowsAStopAllTheSame) {
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
 }
 
-TEST_F(RankSupervisorTest, ARankThatMaySaveIsToldToLeaveBeforeItGetsSigterm) {
+TEST_F(RankSupervisorTest, SavingRankGetsLeaveOrderBeforeSigterm) {
   Start();
   supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
   events_.Await("ready 0");
@@ -165,7 +165,7 @@ TEST_F(RankSupervisorTest, ARankThatMaySaveIsToldToLeaveBeforeItGetsSigterm) {
   events_.Await("stopped");
 }
 
-TEST_F(RankSupervisorTest, RanksOfAnAgentThatStopsSaveFirst) {
+TEST_F(RankSupervisorTest, RanksSaveWhenTheAgentStops) {
   Start();
   supervisor_->Launch(SavingLaunch("leave-when-told", {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
@@ -174,7 +174,7 @@ TEST_F(RankSupervisorTest, RanksOfAnAgentThatStopsSaveFirst) {
   events_.Await("stopped");
 }
 
-TEST_F(RankSupervisorTest, WhoHasNothingToSaveOrNoTimeForItGetsSigtermAtOnce) {
+TEST_F(RankSupervisorTest, SendsSigtermImmediatelyWithoutSaveOrTime) {
   struct Case {
     std::string name;
     bool has_checkpoints, may_save;
@@ -190,7 +190,7 @@ TEST_F(RankSupervisorTest, WhoHasNothingToSaveOrNoTimeForItGetsSigtermAtOnce) {
     launch.set_attempt(attempt);
     launch.set_job_id(absl::StrCat("job-", attempt));
     if (!each.has_checkpoints) launch.mutable_spec()->clear_checkpoint();
-    launch.set_first_rank(attempt);  // Events are told apart by it.
+    launch.set_first_rank(attempt);  // Distinguishes events.
     launch.set_world(attempt + 1);
     supervisor_->Launch(launch);
     events_.Await(absl::StrCat("ready ", attempt));
@@ -202,7 +202,7 @@ TEST_F(RankSupervisorTest, WhoHasNothingToSaveOrNoTimeForItGetsSigtermAtOnce) {
   }
 }
 
-TEST_F(RankSupervisorTest, ARankThatDoesNotLeaveWhenToldGetsSigtermBeforeItsGraceIsOver) {
+TEST_F(RankSupervisorTest, RankThatIgnoresLeaveOrderGetsSigtermInTime) {
   Start();
   supervisor_->Launch(SavingLaunch("stay", {0}));
   events_.Await("ready 0");
@@ -214,7 +214,7 @@ TEST_F(RankSupervisorTest, ARankThatDoesNotLeaveWhenToldGetsSigtermBeforeItsGrac
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
 }
 
-TEST_F(RankSupervisorTest, ARankThatStandsStillWhenItIsToldToLeaveIsKilledWhenItsGraceIsOver) {
+TEST_F(RankSupervisorTest, RankThatBlocksOnLeaveOrderIsKilled) {
   Start();
   supervisor_->Launch(SavingLaunch("stubborn", {0}));
   events_.Await("ready 0");
@@ -226,7 +226,7 @@ TEST_F(RankSupervisorTest, ARankThatStandsStillWhenItIsToldToLeaveIsKilledWhenIt
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGKILL);
 }
 
-TEST_F(RankSupervisorTest, ARankThatSomebodyStoppedIsToldToLeaveAllTheSame) {
+TEST_F(RankSupervisorTest, LeaveOrderReachesARankInSigstop) {
   Start();
   supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
   events_.Await("ready 0");
@@ -235,20 +235,20 @@ TEST_F(RankSupervisorTest, ARankThatSomebodyStoppedIsToldToLeaveAllTheSame) {
   EXPECT_EQ(events_.AwaitExit(0).error(), "left within 59200 ms");
 }
 
-TEST_F(RankSupervisorTest, WhenOneHasLeftTheOthersHaveAMoment) {
+TEST_F(RankSupervisorTest, PeersGetSigtermSoonAfterTheFirstRankLeft) {
   Start();
   supervisor_->Launch(SavingLaunch("one-leaves-when-told", {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   supervisor_->Stop(SavingStop(60000));
   EXPECT_EQ(events_.AwaitExit(0).exit_code(), 143);
-  supervisor_->Hosted();  // By now the moment has begun.
+  supervisor_->Hosted();  // kTogether has started.
   Pass(absl::Seconds(1));
   EXPECT_FALSE(events_.Has("exit 1"));
   Pass(absl::Seconds(1));
   EXPECT_EQ(events_.AwaitExit(1).signal(), SIGTERM);
 }
 
-TEST_F(RankSupervisorTest, WhenOneHasDiedTheOthersSaveInVainAndAreStoppedAtOnce) {
+TEST_F(RankSupervisorTest, PeersGetSigtermImmediatelyAfterADeath) {
   Start();
   supervisor_->Launch(SavingLaunch("one-dies-when-told", {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
@@ -257,12 +257,12 @@ TEST_F(RankSupervisorTest, WhenOneHasDiedTheOthersSaveInVainAndAreStoppedAtOnce)
   EXPECT_EQ(died.signal(), SIGSEGV);
   EXPECT_FALSE(died.cancelled()) << "nobody stopped it";
   EXPECT_FALSE(died.drained());
-  const v1::RankExit stopped = events_.AwaitExit(1);  // And no time has passed.
+  const v1::RankExit stopped = events_.AwaitExit(1);  // Without advancing the clock.
   EXPECT_EQ(stopped.signal(), SIGTERM);
   EXPECT_TRUE(stopped.cancelled());
 }
 
-TEST_F(RankSupervisorTest, RanksThatLeaveWithTheirAgentSayThatItIsTheNodeThatLeaves) {
+TEST_F(RankSupervisorTest, ExitsOnAgentShutdownAreDrained) {
   Start();
   supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
   events_.Await("ready 0");
@@ -281,7 +281,7 @@ TEST_F(RankSupervisorTest, RanksThatLeaveWithTheirAgentSayThatItIsTheNodeThatLea
   EXPECT_TRUE(killed.drained());
 }
 
-TEST_F(RankSupervisorTest, ARankThatIsStoppedForItsJobLeavesNoNode) {
+TEST_F(RankSupervisorTest, ExitsOnJobStopAreNotDrained) {
   Start();
   supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
   events_.Await("ready 0");
@@ -291,7 +291,7 @@ TEST_F(RankSupervisorTest, ARankThatIsStoppedForItsJobLeavesNoNode) {
   EXPECT_FALSE(exit.drained());
 }
 
-TEST_F(RankSupervisorTest, AnExitSaysWhichStepWasTheFirstThatCounted) {
+TEST_F(RankSupervisorTest, ExitHasTheFirstCountedStep) {
   Start();
   supervisor_->Launch(Launch("skip", 1, {0}));
   const v1::RankExit exit = events_.AwaitExit(0);
@@ -300,7 +300,7 @@ TEST_F(RankSupervisorTest, AnExitSaysWhichStepWasTheFirstThatCounted) {
   EXPECT_EQ(exit.last_report().step(), 5);
 }
 
-TEST_F(RankSupervisorTest, ASecondStopCutsTheTimeToSaveShort) {
+TEST_F(RankSupervisorTest, SecondStopShortensTheTimeToSave) {
   Start();
   supervisor_->Launch(SavingLaunch("stay", {0}));
   events_.Await("ready 0");
@@ -311,7 +311,7 @@ TEST_F(RankSupervisorTest, ASecondStopCutsTheTimeToSaveShort) {
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
 }
 
-TEST_F(RankSupervisorTest, WithoutOneOfItsRanksAnAttemptCannotSave) {
+TEST_F(RankSupervisorTest, FailedAttemptDoesNotSave) {
   Start();
   supervisor_->Launch(SavingLaunch("first-dies", {0, 1}));
   events_.AwaitExit(0);
@@ -319,7 +319,7 @@ TEST_F(RankSupervisorTest, WithoutOneOfItsRanksAnAttemptCannotSave) {
   EXPECT_EQ(events_.AwaitExit(1).signal(), SIGTERM);
 }
 
-TEST_F(RankSupervisorTest, SaysWhereARankStoodThatWasKilled) {
+TEST_F(RankSupervisorTest, ExitHasThePositionOfAKilledRank) {
   Start();
   supervisor_->Launch(Launch("stands", 1, {0}));
   events_.Await("ready 0");
@@ -329,12 +329,12 @@ TEST_F(RankSupervisorTest, SaysWhereARankStoodThatWasKilled) {
   EXPECT_EQ(exit.stood(), kInReduce);
 }
 
-TEST_F(RankSupervisorTest, SaysWhereARankStandsThatIsStopped) {
+TEST_F(RankSupervisorTest, LocateReportsAStoppedRank) {
   Start();
   supervisor_->Launch(Launch("stands", 1, {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   StopRank(1);
-  supervisor_->Locate(Locate(2));  // Of an attempt that is not here: nobody stands anywhere.
+  supervisor_->Locate(Locate(2));  // An attempt that is not hosted: no event.
   supervisor_->Locate(Locate(1));
   events_.Await(absl::StrCat("stood 0: ", kInReduce));
   events_.Await(absl::StrCat("stood 1: stopped by a signal; ", kInReduce));
@@ -343,13 +343,13 @@ TEST_F(RankSupervisorTest, SaysWhereARankStandsThatIsStopped) {
       logs_.Tail({{"job", 1}, 0}, 9),
       (std::vector<std::string>{
           "stands", absl::StrCat("[fsdpd-agent: no step for 11 s; the rank stands in ", kInReduce, "]")}));
-  // One that goes on is not stopped any more.
+  // A resumed rank is not reported as stopped.
   ContinueRank(1);
   supervisor_->Locate(Locate(1));
   events_.Await(absl::StrCat("stood 1: ", kInReduce));
 }
 
-TEST_F(RankSupervisorTest, TellsRanksWhichStepsAreTracedAndWhere) {
+TEST_F(RankSupervisorTest, TraceReachesAllRanks) {
   Start();
   supervisor_->Launch(Launch("trace-when-told", 1, {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
@@ -357,7 +357,7 @@ TEST_F(RankSupervisorTest, TellsRanksWhichStepsAreTracedAndWhere) {
   trace.set_job_id("job");
   trace.set_first_step(7);
   trace.set_steps(1);
-  for (const int attempt : {2, 1}) {  // Of one that is not here nobody is told.
+  for (const int attempt : {2, 1}) {  // An attempt that is not hosted: no order.
     trace.set_attempt(attempt);
     supervisor_->Trace(trace);
   }
@@ -367,7 +367,7 @@ TEST_F(RankSupervisorTest, TellsRanksWhichStepsAreTracedAndWhere) {
   }
 }
 
-TEST_F(RankSupervisorTest, ARankThatHasNotShownItsPageIsSaidToStandNobodyKnowsWhere) {
+TEST_F(RankSupervisorTest, LocateWithoutFlightRecorderReportsUnknown) {
   Start();
   supervisor_->Launch(Launch("stay", 1, {0}));
   events_.Await("ready 0");
@@ -377,7 +377,7 @@ TEST_F(RankSupervisorTest, ARankThatHasNotShownItsPageIsSaidToStandNobodyKnowsWh
   EXPECT_EQ(events_.AwaitExit(0).stood(), "");
 }
 
-TEST_F(RankSupervisorTest, ARankThatLeavesWithoutItsLastWordHasFailed) {
+TEST_F(RankSupervisorTest, ExitWithoutFinishedIsAFailure) {
   Start();
   supervisor_->Launch(Launch("leaves-without-a-word", 1, {0}));
   const v1::RankExit exit = events_.AwaitExit(0);
@@ -385,8 +385,8 @@ TEST_F(RankSupervisorTest, ARankThatLeavesWithoutItsLastWordHasFailed) {
   EXPECT_EQ(exit.error(), "left with exit code 0 before it had said that it was done");
 }
 
-// An abort ends the collective in which a rank stood, and its lanes go on to what comes after.
-TEST_F(RankSupervisorTest, ARankThatIsToldToLeaveStoodWhereItWasWhenItWasTold) {
+// An abort ends the collective in which a rank is blocked, and its lanes continue with later instructions.
+TEST_F(RankSupervisorTest, ExitHasThePositionBeforePeerFailed) {
   Start();
   supervisor_->Launch(Launch("runs-on-when-told", 1, {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
@@ -397,7 +397,7 @@ TEST_F(RankSupervisorTest, ARankThatIsToldToLeaveStoodWhereItWasWhenItWasTold) {
   EXPECT_EQ(exit.stood(), kInReduce);
 }
 
-TEST_F(RankSupervisorTest, ACancelledRankSaysWhereItStood) {
+TEST_F(RankSupervisorTest, CancelledExitHasThePosition) {
   Start();
   supervisor_->Launch(Launch("stands", 1, {0}));
   events_.Await("ready 0");
@@ -407,7 +407,7 @@ TEST_F(RankSupervisorTest, ACancelledRankSaysWhereItStood) {
   EXPECT_EQ(exit.stood(), kInReduce);
 }
 
-TEST_F(RankSupervisorTest, StopsTheRestOfAFailedAttemptWhenTheCoordinatorIsAwayForLong) {
+TEST_F(RankSupervisorTest, StopsAFailedAttemptAfterALongDisconnect) {
   Start();
   supervisor_->SetConnected(false);
   supervisor_->Hosted();
@@ -420,7 +420,7 @@ TEST_F(RankSupervisorTest, StopsTheRestOfAFailedAttemptWhenTheCoordinatorIsAwayF
   events_.Await("stopped");
 }
 
-TEST_F(RankSupervisorTest, KeepsAHealthyAttemptHoweverLongTheCoordinatorIsAway) {
+TEST_F(RankSupervisorTest, KeepsAHealthyAttemptDuringADisconnect) {
   Start();
   supervisor_->SetConnected(false);
   supervisor_->Launch(Launch("stay", 1, {0, 1}));
@@ -430,7 +430,7 @@ TEST_F(RankSupervisorTest, KeepsAHealthyAttemptHoweverLongTheCoordinatorIsAway) 
   EXPECT_FALSE(events_.Has("exit 0"));
 }
 
-TEST_F(RankSupervisorTest, KillsWhatADeadRankLeavesBehind) {
+TEST_F(RankSupervisorTest, KillsDescendantsOfADeadRank) {
   Start();
   supervisor_->Launch(Launch("orphans-then-exit", 1, {0}));
   EXPECT_EQ(events_.AwaitExit(0).exit_code(), 0);
@@ -440,7 +440,7 @@ TEST_F(RankSupervisorTest, KillsWhatADeadRankLeavesBehind) {
   for (const ProcessFacts& process : *table) EXPECT_NE(ReadRankMark(process.pid), "job/1/0");
 }
 
-TEST_F(RankSupervisorTest, RefusesDevicesThatAreNotThereOrNotFree) {
+TEST_F(RankSupervisorTest, RejectsUnknownOrUsedDevices) {
   options_.device = v1::DEVICE_CUDA;
   Start();
   supervisor_->Launch(Launch("stay", 1, {2}));
@@ -463,7 +463,7 @@ TEST_F(RankSupervisorTest, RefusesDevicesThatAreNotThereOrNotFree) {
   EXPECT_EQ(events_.AwaitExit(3).error(), "launch refused: there is no device 4");
 }
 
-TEST_F(RankSupervisorTest, RefusesALaunchThatMakesNoSense) {
+TEST_F(RankSupervisorTest, RejectsAnInvalidLaunch) {
   Start();
   v1::Launch outside = Launch("stay", 1, {0});
   outside.set_first_rank(7);
@@ -477,7 +477,7 @@ TEST_F(RankSupervisorTest, RefusesALaunchThatMakesNoSense) {
   EXPECT_TRUE(absl::StrContains(events_.AwaitExit(8).error(), "job_id may hold only"));
 }
 
-TEST_F(RankSupervisorTest, RefusesALaunchWithoutARankBinaryAndSaysWhy) {
+TEST_F(RankSupervisorTest, RejectsALaunchWithoutRankBinary) {
   options_.rank_binary = "/no/such/fsdpd-rank";
   Start();
   supervisor_->Launch(Launch("stay", 1, {0, 1}));
@@ -488,7 +488,7 @@ TEST_F(RankSupervisorTest, RefusesALaunchWithoutARankBinaryAndSaysWhy) {
   EXPECT_TRUE(supervisor_->Idle());
 }
 
-TEST_F(RankSupervisorTest, SaysWhatKeepsTheRankBinaryFromStarting) {
+TEST_F(RankSupervisorTest, ReportsWhyTheRankBinaryCannotStart) {
   options_.rank_binary = dir_.File("fsdpd-rank");
   std::ofstream(options_.rank_binary) << "#!/no/such/interpreter\n";
   std::filesystem::permissions(options_.rank_binary, std::filesystem::perms::owner_all);
@@ -501,11 +501,11 @@ TEST_F(RankSupervisorTest, SaysWhatKeepsTheRankBinaryFromStarting) {
   EXPECT_TRUE(supervisor_->Idle());
 }
 
-TEST_F(RankSupervisorTest, ARankThatDiesBeforeItHasReadALargeSpecTakesNobodyWithIt) {
+TEST_F(RankSupervisorTest, RankThatDiesBeforeReadingItsSpecAffectsNoOther) {
   options_.rank_binary = "/bin/false";
   Start();
   v1::Launch launch = Launch("false", 1, {0});
-  launch.mutable_spec()->set_name(std::string(512 << 10, 'x'));  // More than a socket holds.
+  launch.mutable_spec()->set_name(std::string(512 << 10, 'x'));  // Larger than a socket buffer.
   for (int rank = 0; rank < 20; ++rank) {
     launch.set_attempt(rank + 1);
     launch.set_world(20);
@@ -515,7 +515,7 @@ TEST_F(RankSupervisorTest, ARankThatDiesBeforeItHasReadALargeSpecTakesNobodyWith
   }
 }
 
-TEST_F(RankSupervisorTest, KillsARankThatBreaksItsProtocol) {
+TEST_F(RankSupervisorTest, KillsARankThatViolatesTheProtocol) {
   Start();
   supervisor_->Launch(Launch("garbage", 1, {0}));
   const v1::RankExit exit = events_.AwaitExit(0);
@@ -523,7 +523,7 @@ TEST_F(RankSupervisorTest, KillsARankThatBreaksItsProtocol) {
   EXPECT_TRUE(absl::StrContains(exit.error(), "broke its protocol")) << exit.error();
 }
 
-// Whose first read of a tail throws, as reading a truncated log once did, and each opening for a job.
+// Logs whose first Tail() throws, as reading a truncated log once did, and whose opening for a job throws.
 class ThrowingLogs : public LogKeeper {
  public:
   explicit ThrowingLogs(const std::string& dir) : LogKeeper(dir, [](v1::LogLines) { return true; }) {}
@@ -540,14 +540,14 @@ class ThrowingLogs : public LogKeeper {
   mutable std::atomic<bool> thrown_{false};
 };
 
-TEST_F(RankSupervisorTest, AnExceptionWhileARankIsHandledIsCountedAndItsEndIsReadAgain) {
+TEST_F(RankSupervisorTest, ExceptionInARankIsCountedAndItsExitIsReported) {
   std::atomic<int> errors{0};
   options_.errors = InternalErrors([&errors] { ++errors; });
   ThrowingLogs logs(dir_.path());
   supervisor_ = std::make_unique<RankSupervisor>(options_, &logs, &events_, &clock_);
   v1::Launch neighbor = Launch("stay", 1, {1});
   neighbor.set_job_id("neighbor");
-  neighbor.set_first_rank(1);  // Events are told apart by it.
+  neighbor.set_first_rank(1);  // Distinguishes events.
   neighbor.set_world(2);
   supervisor_->Launch(Launch("stay", 1, {0}));
   supervisor_->Launch(neighbor);
@@ -563,7 +563,7 @@ TEST_F(RankSupervisorTest, AnExceptionWhileARankIsHandledIsCountedAndItsEndIsRea
   supervisor_.reset();  // Before its logs.
 }
 
-TEST_F(RankSupervisorTest, ALaunchThatThrowsFailsAndAnEndIsReportedAgain) {
+TEST_F(RankSupervisorTest, LaunchThatThrowsFailsAndExitsAreRetried) {
   class ThrowingEvents : public Recorder {
    public:
     void AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMemory& memory) override {
@@ -586,18 +586,18 @@ TEST_F(RankSupervisorTest, ALaunchThatThrowsFailsAndAnEndIsReportedAgain) {
   EXPECT_EQ(refused.newer_attempt(), 0);
   EXPECT_TRUE(absl::StrContains(refused.error(), "internal error of the agent")) << refused.error();
   launch.set_job_id("job");
-  launch.set_first_rank(1);  // Events are told apart by it.
+  launch.set_first_rank(1);  // Distinguishes events.
   launch.set_world(2);
   supervisor_->Launch(launch);
   events.Await("ready 1");
   supervisor_->Stop(Stop(1, 1));
-  while (errors < 3) Pass(absl::Seconds(1));  // Its tail throws, too.
+  while (errors < 3) Pass(absl::Seconds(1));  // Tail() throws for it too.
   Pass(absl::Seconds(1));
   events.Await("stopped");
   supervisor_.reset();  // Before its logs and events.
 }
 
-TEST_F(RankSupervisorTest, AFullDiskCostsTheLogAndNotTheRank) {
+TEST_F(RankSupervisorTest, FullDiskCostsTheLogOnly) {
   std::filesystem::create_directories(dir_.File("job/attempt-1"));
   std::filesystem::create_symlink("/dev/full", dir_.File("job/attempt-1/rank-0.log"));
   std::ofstream(dir_.File("job/attempt-2")) << "a file where the directory should be";
@@ -612,7 +612,7 @@ TEST_F(RankSupervisorTest, AFullDiskCostsTheLogAndNotTheRank) {
   EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
 }
 
-TEST_F(RankSupervisorTest, StartsNothingOnceItStops) {
+TEST_F(RankSupervisorTest, RejectsLaunchesWhileStopping) {
   Start();
   supervisor_->StopAll(absl::Seconds(1));
   supervisor_->Launch(Launch("stay", 1, {0}));
@@ -621,14 +621,14 @@ TEST_F(RankSupervisorTest, StartsNothingOnceItStops) {
   EXPECT_TRUE(exit.agent_stopping());
 }
 
-TEST_F(RankSupervisorTest, WithoutDescriptorsALaunchFailsForThatReasonAndWhatRanIsStillSeenToEnd) {
+TEST_F(RankSupervisorTest, LaunchWithoutDescriptorsFailsAndOthersContinue) {
   Start();
   supervisor_->Launch(Launch("stay", 1, {0}));
   events_.Await("ready 0");
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const pid_t rank = FactsOf(0).pid;
-  const rlimit none = {3, before.rlim_max};  // All are in use.
+  const rlimit none = {3, before.rlim_max};  // All descriptors are in use.
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   v1::Launch second = Launch("train", 2, {1});
   second.set_world(2);
@@ -653,7 +653,7 @@ TEST_F(RankSupervisorTest, WithoutDescriptorsALaunchFailsForThatReasonAndWhatRan
   EXPECT_EQ(events_.AwaitExit(2).exit_code(), 0);
 }
 
-TEST_F(RankSupervisorTest, APlugInIsLoadedOnlyFromADirectoryThatWasNamed) {
+TEST_F(RankSupervisorTest, PluginMustBeBelowAPluginDir) {
   std::filesystem::create_directory(dir_.File("plugins"));
   std::ofstream(dir_.File("plugins/mine.so")) << "x";
   std::ofstream(dir_.File("theirs.so")) << "x";
@@ -674,7 +674,7 @@ TEST_F(RankSupervisorTest, APlugInIsLoadedOnlyFromADirectoryThatWasNamed) {
   EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
 }
 
-TEST_F(RankSupervisorTest, WhatAJobReadsAndWritesLiesBelowADirectoryThatWasNamed) {
+TEST_F(RankSupervisorTest, PathsMustBeBelowAPathRoot) {
   std::filesystem::create_directory(dir_.File("data"));
   options_.path_roots = {ResolvePathRoot(dir_.File("data")).value()};
   Start();

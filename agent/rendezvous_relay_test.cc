@@ -24,7 +24,7 @@ v1::StoreSet Set(const std::string& key, size_t bytes) {
   return set;
 }
 
-TEST(RendezvousRelay, TellsRanksApartThatChooseTheSameNumber) {
+TEST(RendezvousRelay, SeparatesEqualRequestNumbersOfRanks) {
   RendezvousRelay relay;
   const int64_t a = relay.Ask(kFirst, Get(1)).value(), b = relay.Ask(kSecond, Get(1)).value();
   ASSERT_NE(a, b);
@@ -32,7 +32,7 @@ TEST(RendezvousRelay, TellsRanksApartThatChooseTheSameNumber) {
   EXPECT_EQ(relay.Answer(a)->rank, kFirst);
 }
 
-TEST(RendezvousRelay, AnswersOnceAndNeverToARankThatIsGone) {
+TEST(RendezvousRelay, AnswersOnceAndNotAfterForget) {
   RendezvousRelay relay;
   const int64_t a = relay.Ask(kFirst, Get(5)).value(), b = relay.Ask(kSecond, Get(6)).value();
   relay.Forget(kFirst);
@@ -42,7 +42,7 @@ TEST(RendezvousRelay, AnswersOnceAndNeverToARankThatIsGone) {
   EXPECT_FALSE(relay.Answer(999).has_value());
 }
 
-TEST(RendezvousRelay, RefusesWhatTheCoordinatorWouldNotHold) {
+TEST(RendezvousRelay, RejectsInvalidKeysAndValues) {
   RendezvousRelay relay;
   EXPECT_FALSE(relay.Set(kFirst, Set("", 1)).ok());
   EXPECT_FALSE(relay.Set(kFirst, Set(std::string(257, 'k'), 1)).ok());
@@ -51,7 +51,7 @@ TEST(RendezvousRelay, RefusesWhatTheCoordinatorWouldNotHold) {
   EXPECT_FALSE(relay.Ask(kFirst, v1::StoreGet()).ok());
 }
 
-TEST(RendezvousRelay, ARankThatSetsWithoutEndFillsItsShareAndNotTheAgent) {
+TEST(RendezvousRelay, LimitsSetBytesPerRank) {
   RendezvousRelay relay;
   absl::Status status;
   int64_t bytes = 0;
@@ -64,7 +64,7 @@ TEST(RendezvousRelay, ARankThatSetsWithoutEndFillsItsShareAndNotTheAgent) {
   EXPECT_TRUE(relay.Set(kSecond, Set("key", 1)).ok());
 }
 
-TEST(RendezvousRelay, ARankThatAsksWithoutEndFillsItsShareUntilItIsAnswered) {
+TEST(RendezvousRelay, LimitsOpenGetsPerRank) {
   RendezvousRelay relay;
   int64_t last = 0;
   for (int i = 0; i < RendezvousRelay::kMaxOpenGets; ++i) last = relay.Ask(kFirst, Get(i)).value();

@@ -9,7 +9,7 @@ constexpr absl::Duration kAhead = absl::Seconds(1);
 
 absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
-TEST(RunningTotal, IsEvenBetweenTwoReadings) {
+TEST(RunningTotal, InterpolatesBetweenReadings) {
   RunningTotal total;
   total.Add(At(0), 100);
   total.Add(At(1), 200);
@@ -19,7 +19,7 @@ TEST(RunningTotal, IsEvenBetweenTwoReadings) {
   EXPECT_DOUBLE_EQ(total.Between(At(1.25), At(1.75), kAhead).value(), 150);
 }
 
-TEST(RunningTotal, GoesOnAsItLastDidForAWhile) {
+TEST(RunningTotal, ExtrapolatesForALimitedTime) {
   RunningTotal total;
   total.Add(At(0), 0);
   EXPECT_FALSE(total.Between(At(0), At(0.5), kAhead).has_value()) << "of one reading nothing follows";
@@ -28,7 +28,7 @@ TEST(RunningTotal, GoesOnAsItLastDidForAWhile) {
   EXPECT_FALSE(total.Between(At(1), At(2.5), kAhead).has_value());
 }
 
-TEST(RunningTotal, KnowsNothingOfWhatWasBeforeItAndForgetsTheOld) {
+TEST(RunningTotal, IsEmptyOutsideOfItsHistory) {
   RunningTotal total;
   for (int i = 0; i <= 1000; ++i) total.Add(At(i), i);
   EXPECT_FALSE(total.Between(At(-1), At(900), kAhead).has_value());
@@ -36,7 +36,7 @@ TEST(RunningTotal, KnowsNothingOfWhatWasBeforeItAndForgetsTheOld) {
   EXPECT_DOUBLE_EQ(total.Between(At(701), At(900), kAhead).value(), 199);
 }
 
-TEST(RunningTotal, ReadingsThatStandStillCostNothingAndSayAsMuch) {
+TEST(RunningTotal, CompactsConstantReadings) {
   RunningTotal total;
   for (int i = 0; i <= 9; ++i) total.Add(At(i), 5);
   total.Add(At(10), 15);
@@ -44,7 +44,7 @@ TEST(RunningTotal, ReadingsThatStandStillCostNothingAndSayAsMuch) {
   EXPECT_DOUBLE_EQ(total.Between(At(9), At(10), kAhead).value(), 10);
 }
 
-TEST(RunningTotal, BeginsAnewWhenADriverWasLoadedAgain) {
+TEST(RunningTotal, RestartsAfterADecrease) {
   RunningTotal total;
   total.Add(At(0), 1000);
   total.Add(At(1), 2000);

@@ -30,7 +30,7 @@ v1::JobSpec EveryPath() {
   return spec;
 }
 
-TEST(SpecPaths, AreThoseOfDataAndCheckpoints) {
+TEST(SpecPaths, PathsOfReturnsDataAndCheckpointPaths) {
   std::vector<std::string> paths;
   for (const auto& [field, path] : PathsOf(EveryPath())) paths.push_back(field + " " + path);
   EXPECT_THAT(paths, ElementsAre("data.tokens[0].path /data/a.bin", "data.tokens[1].path /data/b.bin",
@@ -50,8 +50,8 @@ void AddTexts(const google::protobuf::Descriptor* message, std::set<std::string>
   }
 }
 
-// A text of a spec that is new is a path, and belongs above, or belongs here.
-TEST(SpecPaths, ATextThatIsNoneOfThemIsNoPathOnTheNodes) {
+// Each new string field of a spec must be listed as a path above or as another text here.
+TEST(SpecPaths, PathsOfIgnoresOtherFields) {
   std::set<std::string> texts;
   AddTexts(v1::JobSpec::descriptor(), &texts);
   std::set<std::string> others;
@@ -87,7 +87,7 @@ class CheckPathsTest : public testing::Test {
   std::vector<PathRoot> roots_;
 };
 
-TEST_F(CheckPathsTest, TheFieldThePathAndTheDirectoriesAreNamed) {
+TEST_F(CheckPathsTest, ErrorNamesFieldPathAndDirectories) {
   EXPECT_TRUE(Check(dir_.File("data/a.bin"), dir_.File("ckpt/run")).ok());
   const absl::Status refused = Check(dir_.File("data/a.bin"), dir_.File("other"));
   EXPECT_TRUE(absl::IsPermissionDenied(refused));
@@ -98,8 +98,8 @@ TEST_F(CheckPathsTest, TheFieldThePathAndTheDirectoriesAreNamed) {
   EXPECT_TRUE(absl::IsPermissionDenied(Check("/etc/passwd", dir_.File("ckpt/run"))));
 }
 
-// It was said to lie outside.
-TEST_F(CheckPathsTest, APathThatGoesUpIsRefusedForThat) {
+// Regression: it was reported as outside of the roots.
+TEST_F(CheckPathsTest, RejectsDotDot) {
   const std::string path = dir_.File("data") + "/../data/a.bin";
   const absl::Status refused = Check(path, dir_.File("ckpt/run"));
   EXPECT_TRUE(absl::IsPermissionDenied(refused));
@@ -108,12 +108,12 @@ TEST_F(CheckPathsTest, APathThatGoesUpIsRefusedForThat) {
                                    "--path-root does not follow; write the path without ..");
 }
 
-TEST_F(CheckPathsTest, WithoutDirectoriesAllMayBeOpened) {
+TEST_F(CheckPathsTest, AllowsAllPathsWithoutRoots) {
   roots_.clear();
   EXPECT_TRUE(Check("/etc/passwd", "/nowhere").ok());
 }
 
-TEST_F(CheckPathsTest, WhatCannotBeFollowedMayLieElsewhereLater) {
+TEST_F(CheckPathsTest, UnresolvablePathIsUnavailable) {
   std::filesystem::create_symlink("/nowhere", dir_.File("data/a.bin"));
   const absl::Status unknown = Check(dir_.File("data/a.bin"), dir_.File("ckpt/run"));
   EXPECT_TRUE(absl::IsUnavailable(unknown));

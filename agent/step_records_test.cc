@@ -56,7 +56,7 @@ class StepRecordsTest : public ::testing::Test {
     for (int64_t step = first; step <= last; ++step)
       records_->Add({kJob, attempt}, Report(step, attempt + step / 1000.0));
   }
-  // "2:11" for step 11 of attempt 2, and "[2 began 11: 11-13]" for a segment.
+  // "2:11" is step 11 of attempt 2, "[2 began 11: 11-13]" is a segment.
   std::vector<std::string> Read(int attempt, const v1::RecordedSteps& ask) {
     const auto lines = records_->Read(kJob, attempt, ask);
     if (!lines.ok()) return {std::string(lines.status().message())};
@@ -80,7 +80,7 @@ class StepRecordsTest : public ::testing::Test {
   }
   std::string Directory() const { return dir_.path() + "/" + kJob + "/steps"; }
   std::vector<std::string> Names() {
-    (void)Read(0, Ask());  // What was added is written then.
+    (void)Read(0, Ask());  // Waits until all added steps are written.
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(Directory())) names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
@@ -92,7 +92,7 @@ class StepRecordsTest : public ::testing::Test {
   std::unique_ptr<StepRecords> records_;
 };
 
-TEST_F(StepRecordsTest, EveryNumberOfAStepComesBackAsItWas) {
+TEST_F(StepRecordsTest, RoundTripsEveryNumber) {
   v1::StepReport report = Report(7, 0.1 + 0.2);
   report.set_grad_norm(std::numeric_limits<double>::quiet_NaN());
   report.set_learning_rate(3e-5);
@@ -138,20 +138,20 @@ TEST_F(StepRecordsTest, EveryNumberOfAStepComesBackAsItWas) {
   EXPECT_EQ(record.SerializeAsString(), expected.SerializeAsString()) << record.DebugString();
 }
 
-TEST_F(StepRecordsTest, TheNewestAttemptThatMadeAStepCountsAndEachHasItsOwn) {
+TEST_F(StepRecordsTest, NewestAttemptOfAStepCounts) {
   Add(1, 1, 5);
   Add(2, 3, 4);
   Add(3, 4, 6);
   EXPECT_THAT(Read(0, Ask()), ElementsAre("[1 began 1: 1-5]", "[2 began 3: 3-4]", "[3 began 4: 4-6]", "1:1",
                                           "1:2", "2:3", "3:4", "3:5", "3:6"));
   EXPECT_THAT(Read(1, Ask(4)), ElementsAre("[1 began 1: 1-5]", "1:4", "1:5"));
-  // A step that was gone back behind and not made again is none of the run's.
+  // Steps that were rewound and not repeated are not part of the run.
   Add(4, 2, 2);
   EXPECT_THAT(Read(0, Ask(2, 9)), ElementsAre("[1 began 1: 1-5]", "[2 began 3: 3-4]", "[3 began 4: 4-6]",
                                               "[4 began 2: 2-2]", "4:2"));
 }
 
-TEST_F(StepRecordsTest, APageBeginsAndEndsAnywhereAndThins) {
+TEST_F(StepRecordsTest, ReadsPagesWithAStride) {
   Add(1, 1, 3000);
   EXPECT_THAT(Read(1, Ask(2998, 5000)), ElementsAre("[1 began 1: 1-3000]", "1:2998", "1:2999", "1:3000"));
   EXPECT_THAT(Read(1, Ask(10, 2000, 1, 2)), ElementsAre("[1 began 1: 1-3000]", "1:10", "1:11"));
@@ -160,13 +160,13 @@ TEST_F(StepRecordsTest, APageBeginsAndEndsAnywhereAndThins) {
   EXPECT_THAT(Read(1, Ask(4000)), ElementsAre("[1 began 1: 1-3000]"));
 }
 
-TEST_F(StepRecordsTest, AHoleBeginsAnotherSegment) {
+TEST_F(StepRecordsTest, GapStartsANewSegment) {
   Add(1, 1, 3);
   Add(1, 6, 7);
   EXPECT_THAT(Read(0, Ask(3)), ElementsAre("[1 began 1: 1-3]", "[1 began 1: 6-7]", "1:3", "1:6", "1:7"));
 }
 
-TEST_F(StepRecordsTest, TheOldestGoWhenAnAttemptHasTooMany) {
+TEST_F(StepRecordsTest, RemovesOldestSegmentsBeyondTheLimit) {
   StepRecordLimits limits;
   limits.segment_bytes = 1000;
   limits.attempt_bytes = 4000;
@@ -184,7 +184,7 @@ TEST_F(StepRecordsTest, TheOldestGoWhenAnAttemptHasTooMany) {
   EXPECT_THAT(read, ::testing::Not(::testing::Contains("1:1")));
 }
 
-TEST_F(StepRecordsTest, ATornLineIsNoStepAndAnotherAgentGoesOn) {
+TEST_F(StepRecordsTest, IgnoresATornLineAndContinues) {
   Add(1, 1, 3);
   EXPECT_THAT(Names(), ElementsAre("attempt-1.began-1.from-1.jsonl"));
   records_.reset();
@@ -197,7 +197,7 @@ TEST_F(StepRecordsTest, ATornLineIsNoStepAndAnotherAgentGoesOn) {
   EXPECT_THAT(Read(0, Ask(3)), ElementsAre("[1 began 1: 1-3]", "[1 began 1: 4-5]", "1:3", "1:4", "1:5"));
 }
 
-TEST_F(StepRecordsTest, WhatIsNoRecordIsToldOrPassedOver) {
+TEST_F(StepRecordsTest, ReportsOrSkipsInvalidFiles) {
   EXPECT_THAT(Read(0, Ask()), ElementsAre("this node has no steps of job=tiny-k3x9q2"));
   Add(2, 1, 2);
   EXPECT_THAT(Read(1, Ask()), ElementsAre("this node has no steps of job=tiny-k3x9q2 attempt=1"));
@@ -209,7 +209,7 @@ TEST_F(StepRecordsTest, WhatIsNoRecordIsToldOrPassedOver) {
   EXPECT_THAT(Read(1, Ask()), ElementsAre(HasSubstr("is no record of steps")));
 }
 
-TEST_F(StepRecordsTest, StepsThatCannotBeWrittenAreAHole) {
+TEST_F(StepRecordsTest, UnwritableStepsAreAGap) {
   fs::create_directories(dir_.path() + "/" + kJob);
   std::ofstream(Directory()) << "in its place";
   Add(1, 1, 2);
@@ -220,8 +220,8 @@ TEST_F(StepRecordsTest, StepsThatCannotBeWrittenAreAHole) {
   EXPECT_EQ(missed_, 2);
 }
 
-// They went on into a file without a name, and nothing said so.
-TEST_F(StepRecordsTest, StepsWhoseRecordIsRemovedAreCountedAndTheNextOneIsRecorded) {
+// Regression: steps were written to an unlinked file without a warning.
+TEST_F(StepRecordsTest, RemovedRecordsAreCountedAndRecordingContinues) {
   Add(1, 1, 3);
   (void)Read(0, Ask());
   fs::remove_all(dir_.path() + "/" + kJob);
@@ -230,7 +230,7 @@ TEST_F(StepRecordsTest, StepsWhoseRecordIsRemovedAreCountedAndTheNextOneIsRecord
   EXPECT_EQ(missed_, 3);
 }
 
-TEST_F(StepRecordsTest, StepsForWhichThereIsNoRoomAreCounted) {
+TEST_F(StepRecordsTest, CountsStepsBeyondTheQueueLimit) {
   StepRecordLimits limits;
   limits.waiting = 0;
   Open(limits);
@@ -238,8 +238,8 @@ TEST_F(StepRecordsTest, StepsForWhichThereIsNoRoomAreCounted) {
   EXPECT_EQ(missed_, 3);
 }
 
-// A file that takes no byte, as on a full disk: those would count among the segments, of which the oldest go.
-TEST_F(StepRecordsTest, ADiskThatTakesNothingLeavesNoSegmentBehind) {
+// Regression: on a full disk, empty files counted as segments and displaced old ones.
+TEST_F(StepRecordsTest, FullDiskLeavesNoEmptySegment) {
   Add(1, 1, 2);
   (void)Read(0, Ask());
   const auto handler = signal(SIGXFSZ, SIG_IGN);
@@ -256,7 +256,7 @@ TEST_F(StepRecordsTest, ADiskThatTakesNothingLeavesNoSegmentBehind) {
   EXPECT_THAT(Read(0, Ask()), ElementsAre("[1 began 1: 1-2]", "1:1", "1:2"));
 }
 
-TEST_F(StepRecordsTest, NothingIsWrittenForWhatIsNoJob) {
+TEST_F(StepRecordsTest, IgnoresInvalidJobIds) {
   records_->Add({"../../etc", 1}, Report(1));
   records_->Add({kJob, 1}, Report(0));
   records_.reset();

@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-// A child that was stopped by a signal, in the middle of waiting for one.
+// A child that was stopped by a signal while it waited for one.
 class StoppedChild {
  public:
   StoppedChild() : pid_(fork()) {
@@ -39,22 +39,22 @@ class StoppedChild {
   const pid_t pid_;
 };
 
-TEST(ThreadStacks, SaysOfAStoppedProcessWhereItsThreadsAre) {
+TEST(ThreadStacks, ShowsThreadsOfAStoppedProcess) {
   const StoppedChild child;
   const std::string text = ThreadsText(child.pid());
-  // One, and those that a sanitizer's runtime has.
+  // One thread, plus those of a sanitizer runtime.
   const std::filesystem::directory_iterator tasks("/proc/" + std::to_string(child.pid()) + "/task");
   const auto threads = std::distance(begin(tasks), end(tasks));
   ASSERT_GE(threads, 1);
   EXPECT_THAT(text, HasSubstr(", " + std::to_string(threads) + " threads\n"));
   EXPECT_THAT(text, ContainsRegex("thread [0-9]+ thread_stacks_.* state=T wchan="));
-  // Where the kernel lets a parent look, as it does under the usual settings.
+  // If ptrace access is allowed, which is the default for a parent.
   if (text.find("  at ") == std::string::npos) GTEST_SKIP() << "the kernel shows no more:\n" << text;
   EXPECT_THAT(text, AllOf(ContainsRegex("  at [^ ]+\\+0x[0-9a-f]+\n"),
                           ContainsRegex("  calls [^ ]*thread_stacks_test\\+0x[0-9a-f]+\n")));
 }
 
-TEST(ThreadStacks, AProcessThatIsGoneIsSaidToBe) {
+TEST(ThreadStacks, ReportsAnExitedProcess) {
   pid_t pid = 0;
   {
     const StoppedChild child;

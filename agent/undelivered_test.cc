@@ -45,19 +45,19 @@ TEST_F(UndeliveredTest, IsTakenOnceAndInOrder) {
   EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
 }
 
-TEST_F(UndeliveredTest, GoesWhenAllIsTold) {
+TEST_F(UndeliveredTest, EmptyListRemovesTheFile) {
   Keep({});
   Keep({ExitOf(1)});
   Keep({});
   EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
 }
 
-TEST_F(UndeliveredTest, OfAnotherNodeIsNobodysToTell) {
+TEST_F(UndeliveredTest, IgnoresMessagesOfAnotherNode) {
   Keep({ExitOf(1)});
   EXPECT_EQ(RanksTaken("node-1"), std::vector<int>{});
 }
 
-TEST_F(UndeliveredTest, WhatIsDamagedIsLeftOut) {
+TEST_F(UndeliveredTest, IgnoresDamagedFiles) {
   Keep({ExitOf(1), ExitOf(0)});
   const std::string path = dir_.File("undelivered");
   const auto size = std::filesystem::file_size(path);
@@ -71,7 +71,7 @@ TEST_F(UndeliveredTest, WhatIsDamagedIsLeftOut) {
   EXPECT_EQ(RanksTaken(), std::vector<int>{});
 }
 
-TEST_F(UndeliveredTest, ADirectoryThatCannotBeWrittenIsSaid) {
+TEST_F(UndeliveredTest, ReportsUnwritableDirectory) {
   const absl::Status kept = KeepUndelivered(dir_.File("absent"), "node-0", {ExitOf(1)});
   EXPECT_FALSE(kept.ok());
   EXPECT_NE(kept.message().find("absent/undelivered"), std::string::npos) << kept;
