@@ -122,7 +122,7 @@ absl::Status Agent::StartParts() {
                                            });
   flow_->Connect({link_.get(), supervisor_.get(), metrics_.get(), logs_.get(), steps_.get(),
                   directories_.get(), gpus_.get(), preflight_.get()});
-  flow_->TellWhatWasKept();
+  flow_->SendUndelivered();
   link_->Start();
   return absl::OkStatus();
 }
@@ -148,7 +148,7 @@ RankSupervisor::Options Agent::RankOptions(InternalErrors errors) const {
 
 void Agent::Detach() {
   link_->Shutdown(absl::Seconds(2));
-  flow_->Leave();
+  flow_->StoreRest();
 }
 
 DeviceOffer Agent::OfferNow() const {

@@ -46,9 +46,9 @@ struct AgentOptions {
   std::string rank_binary;
   // Address at which ranks on other nodes reach the ranks of this node.
   std::string bind_address = "127.0.0.1";
-  absl::Duration grace = absl::Seconds(5);    // Time for ranks to exit, for a Stop without a grace period.
-  std::set<std::string> allowed_env;          // Patterns of --allow-env (base/rank_env.h).
-  std::vector<std::string> plugin_dirs;       // Directories from which plug-ins may be loaded; empty: none.
+  absl::Duration grace = absl::Seconds(5);  // Time for ranks to exit, for a Stop without a grace period.
+  std::set<std::string> allowed_env;        // Patterns of --allow-env (base/rank_env.h).
+  std::vector<std::string> plugin_dirs;     // Directories from which plug-ins may be loaded; empty: none.
   std::vector<std::string> path_roots;  // Directories that must contain the paths of jobs; empty: anywhere.
   std::map<std::string, std::string> labels;  // Matched by resources.node_selector.
   std::string nvlink_domain;                  // Nodes of one domain share NVLink; "": none.
@@ -73,7 +73,7 @@ class Agent {
   // Returns whether every message that must reach the coordinator was delivered. If the coordinator is away,
   // the undelivered messages are on disk when this returns (undelivered.h), and the next agent with this work
   // directory sends them: the process may be killed before the coordinator comes back.
-  bool Told() { return flow_->Told(); }
+  bool AllDelivered() { return flow_->AllDelivered(); }
 
   // Flushes the remaining messages to the coordinator, stores the undelivered ones for the next agent, and
   // disconnects.

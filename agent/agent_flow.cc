@@ -29,7 +29,7 @@ std::string DeviceName(v1::Device device, int index) {
 
 }  // namespace
 
-void AgentFlow::TellWhatWasKept() {
+void AgentFlow::SendUndelivered() {
   std::vector<v1::AgentMessage> undelivered = TakeUndelivered(options_.work_dir, options_.node);
   if (!undelivered.empty())
     LogInfo("an agent before left messages to be told messages=%d", undelivered.size());
@@ -39,26 +39,26 @@ void AgentFlow::TellWhatWasKept() {
   }
 }
 
-void AgentFlow::Keep(const std::vector<v1::AgentMessage>& undelivered) {
-  const absl::Status kept = KeepUndelivered(options_.work_dir, options_.node, undelivered);
-  kept_ = !undelivered.empty();  // Try once, even if it fails.
-  if (!kept.ok()) {
-    LogWarning("what the coordinator was not told is lost with this agent: %s", kept.message());
-  } else if (kept_) {
+void AgentFlow::Store(const std::vector<v1::AgentMessage>& undelivered) {
+  const absl::Status stored = StoreUndelivered(options_.work_dir, options_.node, undelivered);
+  stored_ = !undelivered.empty();  // Try once, even if it fails.
+  if (!stored.ok()) {
+    LogWarning("what the coordinator was not told is lost with this agent: %s", stored.message());
+  } else if (stored_) {
     LogWarning("the coordinator is away; what it was not told is kept for the next agent in %s messages=%d",
                options_.work_dir, undelivered.size());
   }
 }
 
-bool AgentFlow::Told() {
+bool AgentFlow::AllDelivered() {
   const std::vector<v1::AgentMessage> undelivered = parts_.link->Undelivered();
-  if (!undelivered.empty() && !kept_ && !parts_.link->attached()) Keep(undelivered);
+  if (!undelivered.empty() && !stored_ && !parts_.link->attached()) Store(undelivered);
   return undelivered.empty();
 }
 
-void AgentFlow::Leave() {
+void AgentFlow::StoreRest() {
   const std::vector<v1::AgentMessage> undelivered = parts_.link->Undelivered();
-  if (kept_ || !undelivered.empty()) Keep(undelivered);
+  if (stored_ || !undelivered.empty()) Store(undelivered);
 }
 
 v1::Register AgentFlow::Registration() {
@@ -104,7 +104,7 @@ void AgentFlow::RankStepped(const RankId& id, int world, const v1::StepReport& t
   const auto device = rank_devices_.find(id);
   if (parts_.gpus != nullptr && device != rank_devices_.end()) parts_.gpus->Stepped(device->second, &report);
   parts_.metrics->RankStepped(id, world, report);
-  TellComputeTimes(id, world, report);
+  SendComputeTimes(id, world, report);
   if (id.rank != 0) return;
   if (parts_.steps != nullptr) parts_.steps->Add(id.of, report);
   v1::AgentMessage message = UpdateOf(id);
@@ -121,7 +121,7 @@ void AgentFlow::RankCourse(const RankId& id, const v1::StepCourse& course) {
 }
 
 // Compute times find stragglers by comparing ranks, so a job of one rank sends none.
-void AgentFlow::TellComputeTimes(const RankId& id, int world, const v1::StepReport& report) {
+void AgentFlow::SendComputeTimes(const RankId& id, int world, const v1::StepReport& report) {
   if (world < 2) return;
   std::optional<v1::ComputeTimes> times = compute_times_.Take(id, report, options_.clock->Now());
   if (!times.has_value()) return;

@@ -5,7 +5,7 @@
 //
 // agent.h defines the components and their lifetimes; the simulation in tests/sim uses a subset.
 //
-// Thread safety: as for the implemented interfaces; AllDelivered() and Leave() from one thread.
+// Thread safety: as for the implemented interfaces; AllDelivered() and StoreRest() from one thread.
 #pragma once
 
 #include <functional>
@@ -53,18 +53,18 @@ class AgentFlow : public RankEvents, public UplinkHandler {
   // Call before any event or message arrives.
   void Connect(const Parts& parts) { parts_ = parts; }
   // Queues the messages that an earlier agent left in the work directory.
-  void TellWhatWasKept();
+  void SendUndelivered();
 
   // Returns whether every message that must reach the coordinator was delivered. If the coordinator is away,
   // the undelivered messages are on disk when this returns, and the next agent with this work directory sends
   // them: the process may be killed before the coordinator comes back.
-  bool Told();
+  bool AllDelivered();
   // Call after the link was shut down: stores the undelivered messages for the next agent.
-  void Leave();
+  void StoreRest();
 
  private:
-  void Keep(const std::vector<v1::AgentMessage>& undelivered);
-  void TellComputeTimes(const RankId& id, int world, const v1::StepReport& report);
+  void Store(const std::vector<v1::AgentMessage>& undelivered);
+  void SendComputeTimes(const RankId& id, int world, const v1::StepReport& report);
 
   // RankEvents, on the supervisor's thread.
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) override;
@@ -92,7 +92,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
 
   const Options options_;
   Parts parts_;
-  bool kept_ = false;  // The undelivered messages are in the work directory.
+  bool stored_ = false;  // The undelivered messages are in the work directory.
   // Used on the thread of the supervisor only.
   std::map<RankId, int> rank_devices_;  // CUDA device of each running rank.
   ComputeTimes compute_times_;

@@ -294,10 +294,10 @@ TEST(Agent, AnswersRendezvousOfLocalAttempts) {
 // Two ranks get a LeaveOrder while the coordinator is away, and exit after saving.
 void LeaveAlone(ScriptedCoordinator* coordinator, Node* node) {
   coordinator->AwaitRegister(1);
-  v1::CoordinatorMessage launch = Launch("exchange-when-told", 1, 2);
+  v1::CoordinatorMessage launch = Launch("exchange-on-leave", 1, 2);
   launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
   coordinator->Send(launch);
-  for (int rank : {0, 1}) coordinator->AwaitReady("exchange-when-told-k3x9q2", 1, rank);
+  for (int rank : {0, 1}) coordinator->AwaitReady("exchange-on-leave-k3x9q2", 1, rank);
   coordinator->Cut();
   node->agent->StopRanks(absl::Minutes(1));
   while (!node->agent->Stopped()) std::this_thread::yield();
@@ -309,7 +309,7 @@ TEST(Agent, LocalRanksSaveAndLeaveWhileDisconnected) {
   LeaveAlone(&coordinator, &node);
   coordinator.Resume();
   for (int rank : {0, 1}) {
-    const v1::RankExit exit = coordinator.AwaitExit("exchange-when-told-k3x9q2", 1, rank).exit();
+    const v1::RankExit exit = coordinator.AwaitExit("exchange-on-leave-k3x9q2", 1, rank).exit();
     EXPECT_EQ(exit.error(), "exchanged") << exit.signal();
     EXPECT_TRUE(exit.drained());
   }
@@ -319,7 +319,7 @@ TEST(Agent, NextAgentDeliversUndeliveredExits) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   LeaveAlone(&coordinator, &node);
-  while (node.agent->Told()) std::this_thread::yield();  // Until the disconnect is noticed.
+  while (node.agent->AllDelivered()) std::this_thread::yield();  // Until the disconnect is noticed.
   node.agent->Detach();
   node.Start();
   coordinator.Resume();
@@ -327,11 +327,11 @@ TEST(Agent, NextAgentDeliversUndeliveredExits) {
   ASSERT_EQ(again.hosted_size(), 1) << "by their exits, which are on their way";
   EXPECT_EQ(again.hosted(0).ranks_size(), 2);
   for (int rank : {0, 1}) {
-    const v1::RankExit exit = coordinator.AwaitExit("exchange-when-told-k3x9q2", 1, rank).exit();
+    const v1::RankExit exit = coordinator.AwaitExit("exchange-on-leave-k3x9q2", 1, rank).exit();
     EXPECT_TRUE(exit.drained());
     EXPECT_EQ(exit.error(), "exchanged");
   }
-  coordinator.AwaitStopped("exchange-when-told-k3x9q2", 1);
+  coordinator.AwaitStopped("exchange-on-leave-k3x9q2", 1);
 }
 
 TEST(Agent, StoresNothingIfAllWasDelivered) {
@@ -343,9 +343,9 @@ TEST(Agent, StoresNothingIfAllWasDelivered) {
   coordinator.Cut();
   node.agent->StopRanks(absl::Minutes(1));
   while (!node.agent->Stopped()) std::this_thread::yield();
-  while (node.agent->Told()) std::this_thread::yield();  // Until the disconnect is noticed.
-  coordinator.Resume();                                  // Within the grace period.
-  while (!node.agent->Told()) std::this_thread::yield();
+  while (node.agent->AllDelivered()) std::this_thread::yield();  // Until the disconnect is noticed.
+  coordinator.Resume();                                          // Within the grace period.
+  while (!node.agent->AllDelivered()) std::this_thread::yield();
   coordinator.AwaitStopped("stay-k3x9q2", 1);
   node.agent->Detach();
   node.Start();

@@ -17,9 +17,9 @@ v1::AgentMessage Attachment::Begin(v1::Register registration) {
   welcomed_ = false;
   epoch_ = 0;
   heartbeat_interval_ = absl::Milliseconds(kHeartbeatIntervalMs);
-  said_ = saying_ = clock_->Now();
+  last_sent_ = sending_since_ = clock_->Now();
   lapsed_ = false;
-  due_ = said_ + kWelcomeTimeout;
+  due_ = last_sent_ + kWelcomeTimeout;
   outbox_.NewStream();
   v1::AgentMessage message;
   *message.mutable_register_() = std::move(registration);
@@ -72,7 +72,7 @@ void Attachment::Take(const v1::CoordinatorMessage& message) {
 bool Attachment::Next(v1::AgentMessage* message, int64_t* ticket) {
   const absl::Time now = clock_->Now();
   if (!welcomed_ || LapsedBy(now)) return false;
-  saying_ = now;
+  sending_since_ = now;
   if (!outbox_.Next(message, ticket)) {
     if (now < due_) return false;
     message->Clear();
@@ -89,7 +89,7 @@ void Attachment::Written(int64_t ticket) {
   const absl::Time now = clock_->Now();
   // The process may have been suspended during the write: the coordinator may have received it much later.
   lapsed_ = LapsedBy(now);
-  said_ = saying_;
+  last_sent_ = sending_since_;
   due_ = now + heartbeat_interval_;
   outbox_.Settle(now);  // Before Sent(): Settle() detects a suspension by the time since its last call.
   if (ticket >= 0) outbox_.Sent(ticket, now);
@@ -97,7 +97,7 @@ void Attachment::Written(int64_t ticket) {
 
 void Attachment::End(bool in_order) {
   welcomed_ = lapsed_ = false;
-  due_ = said_ = absl::InfiniteFuture();
+  due_ = last_sent_ = absl::InfiniteFuture();
   if (!in_order) outbox_.NewStream();
 }
 

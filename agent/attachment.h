@@ -86,7 +86,7 @@ class Attachment {
 
  private:
   bool LapsedBy(absl::Time now) const {
-    return lapsed_ || now - said_ > std::max(kLease, 3 * heartbeat_interval_);
+    return lapsed_ || now - last_sent_ > std::max(kLease, 3 * heartbeat_interval_);
   }
 
   Clock* const clock_;
@@ -100,8 +100,8 @@ class Attachment {
   absl::Time due_ = absl::InfiniteFuture();
   // When Next() returned the newest message that was written: the coordinator cannot have received it
   // earlier.
-  absl::Time said_ = absl::InfiniteFuture();
-  absl::Time saying_ = absl::InfiniteFuture();  // The same for the message that is being written.
+  absl::Time last_sent_ = absl::InfiniteFuture();
+  absl::Time sending_since_ = absl::InfiniteFuture();  // The same for the message that is being written.
   bool lapsed_ = false;
 };
 

@@ -29,11 +29,11 @@ class ComputeTimes {
   void Forget(const AttemptId& attempt);
 
  private:
-  struct Undelivered {
-    absl::Time told;
+  struct Unsent {
+    absl::Time sent;
     std::map<int, v1::ComputeTimes::Rank> ranks;
   };
-  std::map<AttemptId, Undelivered> attempts_;
+  std::map<AttemptId, Unsent> attempts_;
 };
 
 }  // namespace fsdpd

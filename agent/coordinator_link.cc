@@ -52,7 +52,7 @@ CoordinatorLink::CoordinatorLink(const std::string& addresses, Handler* handler,
       attachment_(clock_, max_lifecycle, /*fenced=*/ParseAddresses(addresses)->size() > 1) {
   const std::vector<std::string> parsed = *ParseAddresses(addresses);
   for (const std::string& address : parsed)
-    places_.push_back({address, CoordinatorChannel(address, tls, clock), ""});
+    coordinators_.push_back({address, CoordinatorChannel(address, tls, clock), ""});
 }
 
 CoordinatorLink::~CoordinatorLink() { Shutdown(absl::ZeroDuration()); }
@@ -106,11 +106,11 @@ void CoordinatorLink::SendRendezvous(v1::AgentMessage message) {
 bool CoordinatorLink::SendLogs(v1::LogLines lines) {
   MutexLock lock(&mutex_);
   const int64_t stream = streams_;
-  const auto goes_on = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  const auto is_streaming = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return attached_ && streams_ == stream && !stopping_;
   };
-  while (goes_on() && attachment_.outbox().waiting_logs() >= kMaxWaitingLogs) changed_.Wait(&mutex_);
-  if (!goes_on()) return false;
+  while (is_streaming() && attachment_.outbox().waiting_logs() >= kMaxWaitingLogs) changed_.Wait(&mutex_);
+  if (!is_streaming()) return false;
   v1::AgentMessage message;
   *message.mutable_logs() = std::move(lines);
   attachment_.outbox().AddLogs(std::move(message));
@@ -141,7 +141,7 @@ void CoordinatorLink::Run() {
   // (the loop condition then waits for zero) until a whole round has failed.
   do {
     bool reached = false;
-    const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = places_[asked_].channel.Current();
+    const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = coordinators_[current_].channel.Current();
     if (channel.ok()) reached = AwaitChannel(channel->get());
     const absl::Status status = channel.ok() ? RunStream(*channel) : channel.status();
     bool attached = false, refused = false;
@@ -154,36 +154,36 @@ void CoordinatorLink::Run() {
     if (attached) {
       handler_->Connected(false);
       backoff.Reset();
-      for (Place& place : places_) place.last_reason.clear();
-      first = asked_;
+      for (Coordinator& coordinator : coordinators_) coordinator.last_reason.clear();
+      first = current_;
     }
     if (refused) return handler_->Refused(status);
     if (status.GetPayload(kRevokedPayload).has_value()) handler_->Revoked();
-    SayWhy(status, attached);
-    if (!reached && IsUnknownName(status.message())) places_[asked_].channel.Renew();
-    asked_ = (asked_ + 1) % places_.size();
-    if (places_.size() > 1 && asked_ != first) continue;
+    LogReason(status, attached);
+    if (!reached && IsUnknownName(status.message())) coordinators_[current_].channel.Renew();
+    current_ = (current_ + 1) % coordinators_.size();
+    if (coordinators_.size() > 1 && current_ != first) continue;
     wait = reached ? backoff.Next() : kFirstRetry;  // AwaitChannel() has waited for an unreachable one.
-    if (places_.size() > 1) wait = std::min(wait, kLastRetryOfSeveral);
+    if (coordinators_.size() > 1) wait = std::min(wait, kLastRetryOfSeveral);
   } while (WaitBeforeRetry(std::exchange(wait, absl::ZeroDuration())));
   handler_->Connected(false);
 }
 
 // Logs each reason once: a coordinator that is away for an hour costs one line.
-void CoordinatorLink::SayWhy(const absl::Status& status, bool attached) {
+void CoordinatorLink::LogReason(const absl::Status& status, bool attached) {
   std::string words = status.ToString();
   // A likely cause is added to a failed connection, but not to a stream that broke.
   if (absl::IsUnavailable(status))
     words = attached ? std::string(status.message()) : WordsOfConnectFault(status.message(), own_tls_);
-  if (places_.size() == 1 && absl::StrContains(words, "stands by"))
+  if (coordinators_.size() == 1 && absl::StrContains(words, "stands by"))
     absl::StrAppend(&words, "; --coordinator is to name all of them, HOST:PORT,HOST:PORT: it asks no other");
-  Place& place = places_[asked_];
-  if (std::exchange(place.last_reason, words) == words) return;
+  Coordinator& coordinator = coordinators_[current_];
+  if (std::exchange(coordinator.last_reason, words) == words) return;
   // A server that answers but does not match (TLS, protocol) needs a change by the user.
   if (attached || NobodyIsThere(words) || !absl::IsUnavailable(status)) {
-    LogWarning("coordinator %s is away, will retry: %s", place.address, words);
+    LogWarning("coordinator %s is away, will retry: %s", coordinator.address, words);
   } else {
-    LogWarning("no connection to coordinator %s, will retry: %s", place.address, words);
+    LogWarning("no connection to coordinator %s, will retry: %s", coordinator.address, words);
   }
 }
 
@@ -213,7 +213,7 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
   v1::Register info = handler_->Registration();
   v1::AgentMessage registration;
   Session session;
-  session.address = places_[asked_].address;
+  session.address = coordinators_[current_].address;
   {
     MutexLock lock(&mutex_);
     if (stopping_) return absl::CancelledError("the agent stops");
@@ -285,13 +285,13 @@ bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& messa
     changed_.SignalAll();
     return true;
   }
-  if (Attachment::IsOrder(message) && !AwaitRoom(session)) return false;
+  if (Attachment::IsOrder(message) && !AwaitCapacity(session)) return false;
   handler_->Received(message);
   return true;
 }
 
 // False if the stream ended meanwhile: the coordinator decides about its orders again on the next stream.
-bool CoordinatorLink::AwaitRoom(Session* session) {
+bool CoordinatorLink::AwaitCapacity(Session* session) {
   MutexLock lock(&mutex_);
   if (attachment_.MayTakeOrders()) return true;
   LogWarning("the coordinator orders more than it reads the outcome of: its orders wait");

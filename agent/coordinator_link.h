@@ -70,16 +70,16 @@ class CoordinatorLink : public Uplink {
   absl::Status RunStream(const std::shared_ptr<grpc::Channel>& channel);
   void ReadAll(Session* session);
   bool Take(Session* session, const v1::CoordinatorMessage& message);
-  bool AwaitRoom(Session* session);
+  bool AwaitCapacity(Session* session);
   void WriteAll(Session* session);
   bool NextToWrite(Session* session, v1::AgentMessage* message, int64_t* ticket);
   void AwaitEnd(Session* session);
   bool IsRegistering() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool WaitBeforeRetry(absl::Duration wait);
-  void SayWhy(const absl::Status& status, bool attached);
+  void LogReason(const absl::Status& status, bool attached);
 
   // One coordinator of the list. Used on the thread of the link once that runs.
-  struct Place {
+  struct Coordinator {
     std::string address;
     CoordinatorChannel channel;
     std::string last_reason;
@@ -88,8 +88,8 @@ class CoordinatorLink : public Uplink {
   const OwnTls own_tls_;
   Handler* const handler_;
   Clock* const clock_;
-  std::vector<Place> places_;
-  size_t asked_ = 0;  // Index of the coordinator to try.
+  std::vector<Coordinator> coordinators_;
+  size_t current_ = 0;  // Index of the coordinator to try.
 
   Mutex mutex_;
   CondVar changed_;

@@ -20,7 +20,7 @@ namespace fsdpd {
 namespace {
 
 constexpr int kMaxSlots = 1024;  // More than any node has; catches typing errors.
-constexpr int64_t kMostReserved = int64_t{4} << 30;
+constexpr int64_t kMaxReserve = int64_t{4} << 30;
 
 std::string ReadText(const std::string& path) {
   std::ifstream file(path);
@@ -41,7 +41,7 @@ std::string WhyNoGpu(const MachineFacts& machine) {
 }
 
 int64_t MemoryForRanks(const MachineFacts& machine) {
-  return machine.memory_bytes - std::min(machine.memory_bytes / 10, kMostReserved);
+  return machine.memory_bytes - std::min(machine.memory_bytes / 10, kMaxReserve);
 }
 
 absl::StatusOr<DeviceOffer> OfferGpus(int slots, const MachineFacts& machine) {

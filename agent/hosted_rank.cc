@@ -17,8 +17,9 @@ namespace fsdpd {
 namespace {
 
 // Evidence is written one look before the hang is reported: the report may end the attempt.
-constexpr absl::Duration kBeforeTold = absl::Seconds(1);
-constexpr absl::Duration kForEvidence = absl::Seconds(1);  // How long the report waits for the evidence file.
+constexpr absl::Duration kBeforeReport = absl::Seconds(1);
+constexpr absl::Duration kEvidenceWait =
+    absl::Seconds(1);  // How long the report waits for the evidence file.
 
 // Reading a process tree scans all of /proc.
 constexpr absl::Duration kStuckLookEvery = absl::Seconds(1);
@@ -65,50 +66,50 @@ void HostedRank::Send(const v1::AgentToRank& message) {
 void HostedRank::EndLink(const absl::Status& status) {
   if (status.ok() || link == nullptr) return;
   if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status)) {
-    last_word = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
-    LogError("%s: %s", ToString(id), last_word);
+    final_error = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
+    LogError("%s: %s", ToString(id), final_error);
     process->SignalTree(SIGKILL);  // Before the socket closes, which would make it exit by itself.
   }
   link.reset();
 }
 
-absl::StatusOr<std::string> HostedRank::Where() const {
+absl::StatusOr<std::string> HostedRank::Position() const {
   if (!flight.valid()) return absl::NotFoundError("it has no page");
   return WhereLanesStand(flight.get());
 }
 
-void HostedRank::KeepWhere() {
-  if (stood.empty()) stood = Where().value_or("");
+void HostedRank::SavePosition() {
+  if (position.empty()) position = Position().value_or("");
 }
 
 void HostedRank::Take(const v1::StepReport& report) {
   last_step = report.step();
   if (id.rank == 0) last_report = report;
   if (first_counted_step == 0 && !report.has_bad_step()) first_counted_step = report.step();
-  if (stillness.has_value()) stillness->Take(report);
+  if (no_progress.has_value()) no_progress->AddStep(report);
 }
 
-std::optional<v1::RankStill> HostedRank::Look(const std::string& evidence_path, absl::Time now) {
-  if (!stillness.has_value()) return std::nullopt;
+std::optional<v1::RankStill> HostedRank::CheckProgress(const std::string& evidence_path, absl::Time now) {
+  if (!no_progress.has_value()) return std::nullopt;
   const absl::StatusOr<FlightState> page =
       flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("it has no page");
-  stillness->Look(page, ProcessStateOf(process->state()), now);
-  const bool soon_told = stillness->still(now) + kBeforeTold > stillness->limit();
-  if (soon_told && evidence == nullptr) {
+  no_progress->Look(page, ProcessStateOf(process->state()), now);
+  const bool almost_reported = no_progress->blocked_for(now) + kBeforeReport > no_progress->limit();
+  if (almost_reported && evidence == nullptr) {
     const std::string when = absl::FormatTime(absl::Now(), absl::UTCTimeZone());
-    const std::string text = absl::StrCat(ToString(id), " ", when, "\n", stillness->Text(now));
+    const std::string text = absl::StrCat(ToString(id), " ", when, "\n", no_progress->Text(now));
     evidence = process->WriteEvidence(evidence_path, text);
   }
-  if (!soon_told) evidence = nullptr;
+  if (!almost_reported) evidence = nullptr;
   // The first report may end the attempt and is the only one that names the evidence file, so wait a bounded
   // time for the file.
   const bool begun = evidence != nullptr && *evidence == EvidenceState::kBegun;
-  if (begun && stillness->still(now) <= stillness->limit() + kForEvidence) return std::nullopt;
-  std::optional<v1::RankStill> news = stillness->News(now);
+  if (begun && no_progress->blocked_for(now) <= no_progress->limit() + kEvidenceWait) return std::nullopt;
+  std::optional<v1::RankStill> news = no_progress->TakeReport(now);
   if (!news.has_value()) return news;
   const bool still = news->still_ms() > 0;
   if (still && evidence != nullptr && *evidence == EvidenceState::kWritten) news->set_evidence(evidence_path);
-  if (std::exchange(told_still, still) != still)
+  if (std::exchange(no_progress_logged, still) != still)
     LogWarning("%s: %s", ToString(id),
                still ? "nothing of it moves; it stands in " + news->where() : "it moves again");
   return news;
@@ -117,10 +118,10 @@ std::optional<v1::RankStill> HostedRank::Look(const std::string& evidence_path, 
 void HostedRank::Kill(absl::Time now) {
   process->SignalTree(SIGKILL);
   killed_at = std::min(killed_at, now);
-  if (IsStuck(now)) look_at = now + kStuckLookEvery;
+  if (IsStuck(now)) next_tree_read = now + kStuckLookEvery;
 }
 
-bool HostedRank::HasBegun() const {
+bool HostedRank::HasStarted() const {
   const absl::StatusOr<FlightState> page =
       flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("it has no page");
   return !page.ok() || page->phase != FlightPhase::kStarting;
@@ -130,7 +131,7 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end, std::vector<std::string> 
   v1::RankExit exit;
   exit.set_exit_code(end.exit_code);
   exit.set_signal(end.signal);
-  exit.set_error(last_word);
+  exit.set_error(final_error);
   exit.set_last_step(last_step);
   if (last_report.has_value()) *exit.mutable_last_report() = *last_report;
   exit.set_first_counted_step(first_counted_step);
@@ -145,7 +146,7 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end, std::vector<std::string> 
   });
   const bool by_itself = end.signal == 0 || end.signal == SIGABRT;
   const bool failed = end.exit_code != 0 || end.signal != 0;
-  if (failed && by_itself && exit.error().empty() && line != log_tail.rend() && !HasBegun()) {
+  if (failed && by_itself && exit.error().empty() && line != log_tail.rend() && !HasStarted()) {
     exit.set_error(
         absl::StrCat("it ended before it began, by ", EndText(end), ": ", absl::StripAsciiWhitespace(*line)));
   }

@@ -2,7 +2,7 @@
 // how a launch becomes a process, what the end of the socket means and how an exit is described. The
 // supervisor decides when these things happen and what follows for other ranks (rank_supervisor.h).
 //
-//   Start -> Send, link->Receive, Where, Look ... -> ExitOf, after the process has ended -> gone
+//   Start -> Send, link->Receive, Position, CheckProgress ... -> ExitOf, after the process has ended -> gone
 //
 // Thread safety: none; the supervisor's thread owns it.
 #pragma once
@@ -33,27 +33,27 @@ struct HostedRank {
 
   RankId id;
   int device = 0;
-  std::unique_ptr<RankBody> process;          // Null if it could not be started.
-  std::unique_ptr<RankLink> link;             // Null once either side has ended it.
-  UniqueFd flight;                            // Flight recorder; invalid if it could not be created.
-  std::string stood;  // Position when it was stopped, for RankExit.stood; "" if unknown.
-  std::string last_word;  // RankFinished.error, or the protocol violation for which the agent killed it.
+  std::unique_ptr<RankBody> process;  // Null if it could not be started.
+  std::unique_ptr<RankLink> link;     // Null once either side has ended it.
+  UniqueFd flight;                    // Flight recorder; invalid if it could not be created.
+  std::string position;               // Position when it was stopped, for RankExit.stood; "" if unknown.
+  std::string final_error;  // RankFinished.error, or the protocol violation for which the agent killed it.
   std::optional<v1::BadStep> bad_step;        // RankFinished.bad_step.
   std::optional<v1::RankFault> fault;         // RankFinished.fault.
   bool finished = false;                      // RankFinished was received.
   int64_t last_step = 0;                      // Of its step reports; 0: none.
   std::optional<v1::StepReport> last_report;  // Rank 0 only.
   int64_t first_counted_step = 0;             // First step that was not skipped as a bad step.
-  bool told_of_peer = false;                  // Was notified that another rank of the attempt failed.
+  bool peer_failure_sent = false;             // Was notified that another rank of the attempt failed.
   bool terminated = false;                    // SIGTERM was sent.
   bool exit_reported = false;
-  bool gone = false;                              // No process of its tree is left.
-  absl::Time killed_at = absl::InfiniteFuture();  // The first Kill().
-  absl::Time look_at = absl::InfinitePast();      // When its process tree is read next.
-  FreedMemory memory;                             // The slot is free once this is settled.
-  std::optional<NoProgress> stillness;            // Set if the job has hang detection.
-  Evidence evidence;                              // Evidence of the current hang; null: not started.
-  bool told_still = false;                        // The current hang was logged.
+  bool gone = false;                                 // No process of its tree is left.
+  absl::Time killed_at = absl::InfiniteFuture();     // The first Kill().
+  absl::Time next_tree_read = absl::InfinitePast();  // When its process tree is read next.
+  FreedMemory memory;                                // The slot is free once this is settled.
+  std::optional<NoProgress> no_progress;             // Set if the job has hang detection.
+  Evidence evidence;                                 // Evidence of the current hang; null: not started.
+  bool no_progress_logged = false;                   // The current hang was logged.
 
   bool left() const { return gone && memory.settled(); }
 
@@ -75,18 +75,18 @@ struct HostedRank {
 
   // Whether the flight recorder shows that the code of the rank is running, rather than the loading of
   // libraries. True without a flight recorder.
-  bool HasBegun() const;
+  bool HasStarted() const;
   // Position according to the flight recorder; "" if it has recorded no instruction.
-  absl::StatusOr<std::string> Where() const;
+  absl::StatusOr<std::string> Position() const;
   // Saves the position for the exit message before the rank is stopped: after an abort, lanes continue past
   // the instruction at which they were blocked.
-  void KeepWhere();
+  void SavePosition();
 
   void Take(const v1::StepReport& report);
 
   // Checks for progress. Returns a report if one is due; evidence then goes to the file `evidence_path`.
   // REQUIRES: it has a process.
-  std::optional<v1::RankStill> Look(const std::string& evidence_path, absl::Time now);
+  std::optional<v1::RankStill> CheckProgress(const std::string& evidence_path, absl::Time now);
 
   // Describes how the process ended, and its final message. REQUIRES: all of its messages were read.
   // `log_tail`: the last lines of its log. If it ended before it could send a message, the last line is used

@@ -48,7 +48,7 @@ TEST(HostedRank, ExitZeroWithoutFinishedIsAnError) {
   rank.finished = false;
   EXPECT_EQ(rank.ExitOf(killed, {}).error(), "");
   EXPECT_EQ(rank.ExitOf(killed, {}).signal(), SIGKILL);
-  rank.last_word = "out of memory";
+  rank.final_error = "out of memory";
   EXPECT_EQ(rank.ExitOf({}, {}).error(), "out of memory");
 }
 

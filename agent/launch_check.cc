@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-std::string WhyNoDevices(const v1::Launch& launch, const NodeUse& use) {
+std::string DevicesError(const v1::Launch& launch, const NodeUse& use) {
   if (launch.devices_size() != launch.ranks()) {
     return absl::StrFormat("%d devices are named for %d ranks", launch.devices_size(), launch.ranks());
   }
@@ -26,7 +26,7 @@ std::string WhyNoDevices(const v1::Launch& launch, const NodeUse& use) {
 
 // Submit checks this too, but against what agents reported at that time; the owner of the node decides which
 // variables are allowed.
-std::string WhyNoEnv(const v1::JobSpec& spec, const std::set<std::string>& allowed) {
+std::string EnvError(const v1::JobSpec& spec, const std::set<std::string>& allowed) {
   for (int i = 0; i < spec.env_size(); ++i) {
     const v1::Variable& variable = spec.env(i);
     std::string why = WhyNoEnvName(variable.name());
@@ -42,7 +42,7 @@ std::string WhyNoEnv(const v1::JobSpec& spec, const std::set<std::string>& allow
 
 }  // namespace
 
-std::string WhyRefused(const v1::Launch& launch, const NodeUse& use) {
+std::string LaunchError(const v1::Launch& launch, const NodeUse& use) {
   if (const absl::Status status = CheckJobId(launch.job_id()); !status.ok())
     return std::string(status.message());
   if (launch.attempt() < 0 || launch.first_rank() < 0 || launch.ranks() < 1 || launch.world() > kMaxWorld ||
@@ -59,8 +59,8 @@ std::string WhyRefused(const v1::Launch& launch, const NodeUse& use) {
     return absl::StrFormat("%d ranks need as many slots, and %d of %d are free", launch.ranks(), free,
                            use.slots);
   }
-  const std::string devices = use.device == v1::DEVICE_CUDA ? WhyNoDevices(launch, use) : "";
-  return devices.empty() ? WhyNoEnv(launch.spec(), use.allowed_env) : devices;
+  const std::string devices = use.device == v1::DEVICE_CUDA ? DevicesError(launch, use) : "";
+  return devices.empty() ? EnvError(launch.spec(), use.allowed_env) : devices;
 }
 
 }  // namespace fsdpd

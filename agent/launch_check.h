@@ -20,6 +20,6 @@ struct NodeUse {
 };
 
 // Returns the reason to refuse the launch; "" to accept it.
-std::string WhyRefused(const v1::Launch& launch, const NodeUse& use);
+std::string LaunchError(const v1::Launch& launch, const NodeUse& use);
 
 }  // namespace fsdpd

@@ -27,24 +27,24 @@ NodeUse Idle() {
 }
 
 TEST(LaunchCheck, AcceptsAValidLaunch) {
-  EXPECT_EQ(WhyRefused(TwoRanks(), Idle()), "");
+  EXPECT_EQ(LaunchError(TwoRanks(), Idle()), "");
   NodeUse use = Idle();
   use.devices = {2, 3};
   use.newest_attempt = 2;
-  EXPECT_EQ(WhyRefused(TwoRanks(), use), "");
+  EXPECT_EQ(LaunchError(TwoRanks(), use), "");
 }
 
 TEST(LaunchCheck, RejectsStaleLaunchesAndUsedSlots) {
   NodeUse use = Idle();
   use.newest_attempt = 3;
-  EXPECT_EQ(WhyRefused(TwoRanks(), use), "attempt 3 is stale: attempt 3 was already here");
+  EXPECT_EQ(LaunchError(TwoRanks(), use), "attempt 3 is stale: attempt 3 was already here");
   use = Idle();
   use.devices = {1, 2, 3};
-  EXPECT_EQ(WhyRefused(TwoRanks(), use), "2 ranks need as many slots, and 1 of 4 are free");
+  EXPECT_EQ(LaunchError(TwoRanks(), use), "2 ranks need as many slots, and 1 of 4 are free");
   use.devices = {1};
-  EXPECT_EQ(WhyRefused(TwoRanks(), use), "device 1 is not free");
+  EXPECT_EQ(LaunchError(TwoRanks(), use), "device 1 is not free");
   use.device = v1::DEVICE_CPU;
-  EXPECT_EQ(WhyRefused(TwoRanks(), use), "") << "devices are no matter of CPU ranks";
+  EXPECT_EQ(LaunchError(TwoRanks(), use), "") << "devices are no matter of CPU ranks";
 }
 
 TEST(LaunchCheck, RejectsVariablesThatTheNodeDoesNotAllow) {
@@ -59,17 +59,17 @@ TEST(LaunchCheck, RejectsVariablesThatTheNodeDoesNotAllow) {
   };
   NodeUse use = Idle();
   use.allowed_env = {"CUDA_CACHE_*"};
-  EXPECT_EQ(WhyRefused(set("MY_APP_MODE", "x"), use), "") << "no library of ours reads it";
-  EXPECT_EQ(WhyRefused(set("CUDA_CACHE_PATH", "/cache"), use), "");
-  EXPECT_EQ(WhyRefused(set("LD_PRELOAD", "/tmp/x.so"), use),
+  EXPECT_EQ(LaunchError(set("MY_APP_MODE", "x"), use), "") << "no library of ours reads it";
+  EXPECT_EQ(LaunchError(set("CUDA_CACHE_PATH", "/cache"), use), "");
+  EXPECT_EQ(LaunchError(set("LD_PRELOAD", "/tmp/x.so"), use),
             "env[1].name: 'LD_PRELOAD' is not allowed on this node: its agent has no --allow-env LD_PRELOAD");
-  EXPECT_THAT(WhyRefused(set("NCCL_NET_PLUGIN", "/tmp/x.so"), use),
+  EXPECT_THAT(LaunchError(set("NCCL_NET_PLUGIN", "/tmp/x.so"), use),
               HasSubstr("no --allow-env NCCL_NET_PLUGIN"));
   use.allowed_env = {"NCCL_NET_PLUGIN"};
-  EXPECT_EQ(WhyRefused(set("NCCL_NET_PLUGIN", "/tmp/x.so"), use), "");
-  EXPECT_THAT(WhyRefused(set("FSDPD_RANK", "other/1/0"), use), HasSubstr("env[1].name: 'FSDPD_RANK'"));
-  EXPECT_THAT(WhyRefused(set("NCCL_DEBUG=INFO", ""), use), HasSubstr("letters, digits"));
-  EXPECT_THAT(WhyRefused(set("NCCL_DEBUG", std::string(5000, 'x')), use), HasSubstr("env[1].value"));
+  EXPECT_EQ(LaunchError(set("NCCL_NET_PLUGIN", "/tmp/x.so"), use), "");
+  EXPECT_THAT(LaunchError(set("FSDPD_RANK", "other/1/0"), use), HasSubstr("env[1].name: 'FSDPD_RANK'"));
+  EXPECT_THAT(LaunchError(set("NCCL_DEBUG=INFO", ""), use), HasSubstr("letters, digits"));
+  EXPECT_THAT(LaunchError(set("NCCL_DEBUG", std::string(5000, 'x')), use), HasSubstr("env[1].value"));
 }
 
 }  // namespace

@@ -20,11 +20,11 @@ LaunchRefusal RefusalOf(const v1::Launch& launch, const NodeUse& use, const std:
                         const std::vector<PathRoot>& plugin_dirs, const std::vector<PathRoot>& path_roots) {
   if (const absl::Status status = CheckRankBinary(rank_binary); !status.ok())
     return {std::string(status.message()), v1::RankFault::KIND_NODE};
-  const std::string why = WhyRefused(launch, use);
+  const std::string why = LaunchError(launch, use);
   if (!why.empty()) return {why};
   const v1::Model& model = launch.spec().model();
   if (model.has_plugin()) {
-    const std::string no_plugin = WhyNoPlugin(model.plugin().path(), plugin_dirs);
+    const std::string no_plugin = PluginError(model.plugin().path(), plugin_dirs);
     if (!no_plugin.empty()) return {no_plugin, v1::RankFault::KIND_CONFIGURATION};
   }
   const absl::Status paths = CheckPaths(launch.spec(), path_roots);

@@ -14,10 +14,10 @@
 namespace fsdpd {
 
 struct LaunchRefusal {
-  std::string why;  // "": the launch is accepted.
+  std::string reason;  // "": the launch is accepted.
   v1::RankFault::Kind fault = v1::RankFault::KIND_UNSPECIFIED;
   // The launch was accepted and failed before its ranks ran, so its attempt number is not stale.
-  bool begun = false;
+  bool started = false;
 };
 
 // The fault that the exits of the refused launch carry.

@@ -76,7 +76,7 @@ class LogBound {
   const int64_t max_bytes_;
   const std::function<void(const std::string&)> removed_;
   // Used on the thread only: a failure was logged.
-  bool told_ = false;
+  bool failure_logged_ = false;
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

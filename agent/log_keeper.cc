@@ -130,7 +130,7 @@ struct LogKeeper::LogFile {
   LineSplitter splitter;
   std::deque<Waiting> lines;  // Read but not sent.
   int64_t taken = 0;          // Lines before `offset`; -1 if not read from the beginning.
-  bool told_of_loss = false;  // A loss notice was sent for the current loss.
+  bool loss_noticed = false;  // A loss notice was sent for the current loss.
   bool finished = false;      // No more to read.
 
   void Pass(absl::string_view bytes) {
@@ -429,7 +429,7 @@ absl::Status LogKeeper::ReadWhole(Request* request, LogFile* file) {
 
 // If the lines at `offset` were dropped, adds a notice and moves on to the first remaining line. False if
 // none were dropped.
-bool LogKeeper::PassGap(LogFile* file) const {
+bool LogKeeper::SkipDropped(LogFile* file) const {
   const LogFront front = FrontOf(file->path);
   if (file->offset >= front.bytes) return false;
   std::vector<std::string> torn;
@@ -456,7 +456,7 @@ bool LogKeeper::WasRewritten(const LogFile& file) {
 // Restarts reading after a truncation. The unchanged beginning was delivered before; the rank may already
 // have appended to it, in the middle of a line or with a line that begins like an earlier one, so only whole
 // lines of it count as delivered.
-void LogKeeper::StartAgain(LogFile* file) {
+void LogKeeper::RestartAfterTruncation(LogFile* file) {
   std::vector<std::string> torn;
   file->splitter.Finish(&torn);
   file->Take(std::move(torn));
@@ -481,12 +481,12 @@ absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
   if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
   // After the read: data that was dropped before it ended is known by now.
-  if (got > 0 && PassGap(file)) {
+  if (got > 0 && SkipDropped(file)) {
     request->progress = true;
     return absl::OkStatus();
   }
   if (got > 0 ? WasRewritten(*file) : SizeOf(file->fd.get()) < file->offset) {
-    StartAgain(file);
+    RestartAfterTruncation(file);
     request->progress = true;
     return absl::OkStatus();
   }
@@ -500,7 +500,7 @@ absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   file->Take(std::move(lines));
   if (got > 0 || !live) return absl::OkStatus();
   std::string notice = loss_.Notice();
-  const bool told = std::exchange(file->told_of_loss, !notice.empty());
+  const bool told = std::exchange(file->loss_noticed, !notice.empty());
   if (!notice.empty() && !told) file->lines.push_back({std::move(notice), /*notice=*/true});
   return absl::OkStatus();
 }

@@ -89,9 +89,9 @@ class LogKeeper : public RankLogs {
   absl::Status FindEvidence(Request* request) const;
   absl::Status ReadWhole(Request* request, LogFile* file);
   absl::Status ReadMore(Request* request, LogFile* file);
-  bool PassGap(LogFile* file) const;
+  bool SkipDropped(LogFile* file) const;
   static bool WasRewritten(const LogFile& file);
-  static void StartAgain(LogFile* file);
+  static void RestartAfterTruncation(LogFile* file);
   v1::LogLines NextLines(Request* request, LogFile* file);
   bool IsLive(const RankId& id) const;
   void Fail(int64_t request, const absl::Status& why);

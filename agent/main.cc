@@ -113,7 +113,7 @@ std::string CheckLabel(const std::string& text) {
 std::string CheckDomain(const std::string& name) { return std::string(CheckLabelValue(name).message()); }
 
 // Parses all labels; returns the error, or "".
-std::string TakeLabels(const std::vector<std::string>& texts, std::map<std::string, std::string>* labels) {
+std::string ParseLabels(const std::vector<std::string>& texts, std::map<std::string, std::string>* labels) {
   for (const std::string& text : texts) {
     const std::string key = text.substr(0, text.find('='));
     if (labels->emplace(key, text.substr(key.size() + 1)).second) continue;
@@ -147,7 +147,7 @@ void DeclareSecurity(CLI::App* app, Flags* flags) {
 }
 
 // Checks the combination of security flags; returns the error, or "".
-std::string WhyNotSecure(const Flags& flags) {
+std::string SecurityError(const Flags& flags) {
   const TlsFiles& tls = flags.agent.tls;
   if (flags.insecure) {
     const std::vector<std::string> coordinators = *ParseAddresses(flags.agent.coordinator);
@@ -178,7 +178,7 @@ absl::Status CheckCertificate(const AgentOptions& options) {
 }
 
 // Flags for job placement.
-void DeclarePlace(CLI::App* app, Flags* flags) {
+void DeclarePlacement(CLI::App* app, Flags* flags) {
   app->add_option("--label", flags->labels,
                   "What jobs choose this node by (resources.node_selector), as Kubernetes has labels; may be "
                   "repeated, or KEY=VALUE,KEY=VALUE")
@@ -249,7 +249,7 @@ void Declare(CLI::App* app, Flags* flags) {
                   "Cores of ranks on GPUs: near (those of the NUMA node that the GPU is at) or all")
       ->check(OneOf({kNearCores, kAllCores}))
       ->capture_default_str();
-  DeclarePlace(app, flags);
+  DeclarePlacement(app, flags);
   DeclarePermissions(app, flags);
   app->add_option("--keep-jobs", flags->agent.directories.keep_jobs,
                   "Jobs whose logs and traces are kept, newest first; running jobs always keep theirs")
@@ -358,7 +358,7 @@ int StopCleanly(Agent* agent, absl::Duration grace, int signals) {
     return kRuntimeError;
   }
   // If the coordinator comes back within the grace period, this agent reports how its ranks ended.
-  while (!agent->Told() && !hurries && Clock::Real()->Now() < grace_end) {
+  while (!agent->AllDelivered() && !hurries && Clock::Real()->Now() < grace_end) {
     hurries = AwaitSignal(signals, -1, kStopPollMs) != 0;
   }
   agent->Detach();
@@ -452,11 +452,11 @@ int Main(int argc, char** argv) {
     std::cerr << "--node is needed, as the host's name does not serve: " << wrong << "\n";
     return kUsageError;
   }
-  if (const std::string wrong = TakeLabels(flags.labels, &flags.agent.labels); !wrong.empty()) {
+  if (const std::string wrong = ParseLabels(flags.labels, &flags.agent.labels); !wrong.empty()) {
     std::cerr << wrong << "\n";
     return kUsageError;
   }
-  if (const std::string wrong = WhyNotSecure(flags); !wrong.empty()) {
+  if (const std::string wrong = SecurityError(flags); !wrong.empty()) {
     std::cerr << wrong << "\n";
     return kUsageError;
   }

@@ -29,7 +29,7 @@ constexpr absl::Duration kEvaluation = absl::Minutes(2);
 // checkpoints is still practical.
 constexpr absl::Duration kFiles = absl::Minutes(10);
 constexpr int64_t kSlowestFileBytesPerSecond = 20'000'000;
-constexpr absl::Duration kTellEvery = absl::Milliseconds(kStillToldEveryMs);
+constexpr absl::Duration kReportEvery = absl::Milliseconds(kStillToldEveryMs);
 
 auto Key(const LanePlace& place) {
   return std::make_tuple(place.at.step, place.at.evaluation, place.at.instruction, place.at.inside);
@@ -76,10 +76,10 @@ v1::ProcessState ProcessStateOf(char state) {
   }
 }
 
-std::optional<StillBudget> StillBudgetOf(const v1::Launch& launch) {
+std::optional<ProgressBudget> ProgressBudgetOf(const v1::Launch& launch) {
   const v1::Restart& restart = launch.spec().restart();
   if (restart.has_hang_seconds() && restart.hang_seconds() == 0) return std::nullopt;
-  StillBudget budget;
+  ProgressBudget budget;
   budget.step = restart.has_hang_seconds() ? absl::Seconds(restart.hang_seconds()) : kStep;
   // Checkpoints contain a subset of these components.
   for (const v1::MemoryPlan::Component& component : launch.memory_plan().components()) {
@@ -90,29 +90,29 @@ std::optional<StillBudget> StillBudgetOf(const v1::Launch& launch) {
   return budget;
 }
 
-void NoProgress::BeginAgain(absl::Time now) {
-  moved_ = now;
+void NoProgress::Restart(absl::Time now) {
+  last_progress_ = now;
   for (auto& [lane, since] : since_) since = now;
 }
 
-void NoProgress::Take(const v1::StepReport& report) {
-  step_seconds_.push_back(report.step_seconds());
+void NoProgress::AddStep(const v1::StepReport& step) {
+  step_seconds_.push_back(step.step_seconds());
   if (step_seconds_.size() > kStepsKept) step_seconds_.pop_front();
 }
 
 void NoProgress::Look(const absl::StatusOr<FlightState>& page, v1::ProcessState process, absl::Time now) {
   process_ = process;
   if (!page.ok()) return;
-  bool moved = page->phase != shown_.phase;
+  bool moved = page->phase != last_state_.phase;
   for (const LanePlace& place : page->lanes) {
-    const auto before = std::find_if(shown_.lanes.begin(), shown_.lanes.end(),
+    const auto before = std::find_if(last_state_.lanes.begin(), last_state_.lanes.end(),
                                      [&](const LanePlace& each) { return each.lane == place.lane; });
-    if (before != shown_.lanes.end() && Key(*before) == Key(place)) continue;
+    if (before != last_state_.lanes.end() && Key(*before) == Key(place)) continue;
     moved = true;
     since_[place.lane] = now;
   }
-  shown_ = *page;
-  if (moved) moved_ = now;
+  last_state_ = *page;
+  if (moved) last_progress_ = now;
 }
 
 absl::Duration NoProgress::StepLimit() const {
@@ -121,7 +121,7 @@ absl::Duration NoProgress::StepLimit() const {
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
   absl::Duration limit = std::max(budget_.step, kSteps * absl::Seconds(*middle));
-  const bool evaluates = std::any_of(shown_.lanes.begin(), shown_.lanes.end(),
+  const bool evaluates = std::any_of(last_state_.lanes.begin(), last_state_.lanes.end(),
                                      [](const LanePlace& place) { return place.at.evaluation; });
   if (evaluates) limit = std::max(limit, kEvaluation);
   return limit;
@@ -130,7 +130,7 @@ absl::Duration NoProgress::StepLimit() const {
 absl::Duration NoProgress::limit() const {
   // A process stopped by a signal does not get the longer limit of its phase.
   if (process_ == v1::PROCESS_STATE_STOPPED) return budget_.step;
-  switch (shown_.phase) {
+  switch (last_state_.phase) {
     case FlightPhase::kTraining:
       return StepLimit();
     case FlightPhase::kReading:
@@ -146,21 +146,21 @@ absl::Duration NoProgress::limit() const {
   return std::max(budget_.step, kStarting);
 }
 
-std::optional<v1::RankStill> NoProgress::News(absl::Time now) {
-  v1::RankStill news;
-  if (still(now) <= limit()) {
-    if (std::exchange(told_, absl::InfinitePast()) == absl::InfinitePast()) return std::nullopt;
-    return news;
+std::optional<v1::RankStill> NoProgress::TakeReport(absl::Time now) {
+  v1::RankStill report;
+  if (blocked_for(now) <= limit()) {
+    if (std::exchange(last_report_, absl::InfinitePast()) == absl::InfinitePast()) return std::nullopt;
+    return report;
   }
-  if (now - told_ < kTellEvery) return std::nullopt;
-  told_ = now;
-  news.set_still_ms(absl::ToInt64Milliseconds(still(now)));
-  news.set_limit_ms(absl::ToInt64Milliseconds(limit()));
-  news.set_phase(PhaseOf(shown_.phase));
-  news.set_process(process_);
-  news.set_where(TextOf(shown_.lanes));
-  for (const LanePlace& place : shown_.lanes) {
-    v1::LaneStand* lane = news.add_lanes();
+  if (now - last_report_ < kReportEvery) return std::nullopt;
+  last_report_ = now;
+  report.set_still_ms(absl::ToInt64Milliseconds(blocked_for(now)));
+  report.set_limit_ms(absl::ToInt64Milliseconds(limit()));
+  report.set_phase(PhaseOf(last_state_.phase));
+  report.set_process(process_);
+  report.set_where(TextOf(last_state_.lanes));
+  for (const LanePlace& place : last_state_.lanes) {
+    v1::LaneStand* lane = report.add_lanes();
     lane->set_lane(place.lane_name);
     lane->set_exchanges(place.exchanges);
     lane->set_step(place.at.step);
@@ -169,15 +169,15 @@ std::optional<v1::RankStill> NoProgress::News(absl::Time now) {
     lane->set_inside(place.at.inside);
     lane->set_name(place.instruction);
   }
-  return news;
+  return report;
 }
 
 std::string NoProgress::Text(absl::Time now) const {
-  std::string text =
-      absl::StrCat("nothing has moved for ", absl::FormatDuration(still(now)), "; ",
-                   absl::FormatDuration(limit()), " are allowed while ", ShortEnumName(PhaseOf(shown_.phase)),
-                   "; the process is ", ShortEnumName(process_), "\n");
-  for (const LanePlace& place : shown_.lanes) {
+  std::string text = absl::StrCat("nothing has moved for ", absl::FormatDuration(blocked_for(now)), "; ",
+                                  absl::FormatDuration(limit()), " are allowed while ",
+                                  ShortEnumName(PhaseOf(last_state_.phase)), "; the process is ",
+                                  ShortEnumName(process_), "\n");
+  for (const LanePlace& place : last_state_.lanes) {
     absl::StrAppend(&text, "lane ", place.lane_name, place.at.inside ? " in " : " after ", place.instruction,
                     place.at.evaluation ? " of the evaluation after step " : " of step ", place.at.step,
                     ", instruction ", place.at.instruction, ", for ",

@@ -7,7 +7,7 @@
 // a message. So a slow step is not a hang: some lane moves. Operations that may take long without any of
 // these have a limit per phase, see limit().
 //
-//   BeginAgain -> { Look, once a second; Heard and Take as messages arrive; News }
+//   Restart -> { Look, once a second; OnMessage and AddStep as messages arrive; TakeReport }
 //
 // Thread safety: none; the supervisor's thread owns it.
 #pragma once
@@ -27,32 +27,32 @@
 namespace fsdpd {
 
 // Parameters of the limits, for the ranks of one job.
-struct StillBudget {
+struct ProgressBudget {
   absl::Duration step;       // restart.hang_seconds.
   int64_t rank_bytes = 0;    // Bytes that a rank reads when loading and writes when saving.
   int64_t export_bytes = 0;  // Bytes that rank 0 writes for the final export.
 };
 // From the spec of the launch. Empty if hang detection is off.
-std::optional<StillBudget> StillBudgetOf(const v1::Launch& launch);
+std::optional<ProgressBudget> ProgressBudgetOf(const v1::Launch& launch);
 
 class NoProgress {
  public:
-  explicit NoProgress(StillBudget budget) : budget_(budget) {}
+  explicit NoProgress(ProgressBudget budget) : budget_(budget) {}
 
   // Restarts the clock: at the start, and after this process, or the coordinator that the rank may wait for,
   // was suspended or away.
-  void BeginAgain(absl::Time now);
-  void Heard(absl::Time now) { moved_ = now; }
-  void Take(const v1::StepReport& report);
+  void Restart(absl::Time now);
+  void OnMessage(absl::Time now) { last_progress_ = now; }
+  void AddStep(const v1::StepReport& step);
   // If `page` is an error (no flight recorder), only messages count as progress.
   void Look(const absl::StatusOr<FlightState>& page, v1::ProcessState process, absl::Time now);
 
-  absl::Duration still(absl::Time now) const { return now - moved_; }
+  absl::Duration blocked_for(absl::Time now) const { return now - last_progress_; }
   absl::Duration limit() const;
 
   // Returns a report for the coordinator if one is due, without evidence. Reports repeat while there is no
   // progress; a last one follows when there is progress again.
-  std::optional<v1::RankStill> News(absl::Time now);
+  std::optional<v1::RankStill> TakeReport(absl::Time now);
 
   // One line per lane with its position and for how long; for users.
   std::string Text(absl::Time now) const;
@@ -60,13 +60,14 @@ class NoProgress {
  private:
   absl::Duration StepLimit() const;
 
-  const StillBudget budget_;
-  absl::Time moved_ = absl::InfiniteFuture();
-  FlightState shown_;
+  const ProgressBudget budget_;
+  absl::Time last_progress_ = absl::InfiniteFuture();
+  FlightState last_state_;
   v1::ProcessState process_ = v1::PROCESS_STATE_UNSPECIFIED;
-  std::map<int, absl::Time> since_;         // When each lane moved last.
-  std::deque<double> step_seconds_;         // Times of the newest steps.
-  absl::Time told_ = absl::InfinitePast();  // Last report; InfinitePast: none, or progress was reported.
+  std::map<int, absl::Time> since_;  // When each lane moved last.
+  std::deque<double> step_seconds_;  // Times of the newest steps.
+  absl::Time last_report_ =
+      absl::InfinitePast();  // Last report; InfinitePast: none, or progress was reported.
 };
 
 v1::ProcessState ProcessStateOf(char state);  // `state` as in /proc/PID/stat.

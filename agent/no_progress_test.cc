@@ -19,13 +19,13 @@ LanePlace At(int64_t step, int64_t instruction, bool inside, bool evaluation = f
 
 class NoProgressTest : public testing::Test {
  protected:
-  NoProgressTest() { stillness_.BeginAgain(now_); }
+  NoProgressTest() { no_progress_.Restart(now_); }
 
   // Advances by one second and looks at the rank.
   std::optional<v1::RankStill> Second(v1::ProcessState process = v1::PROCESS_STATE_LIVE) {
     now_ += absl::Seconds(1);
-    stillness_.Look(page_, process, now_);
-    return stillness_.News(now_);
+    no_progress_.Look(page_, process, now_);
+    return no_progress_.TakeReport(now_);
   }
   // Expects no report for this many seconds.
   void Quiet(int seconds) {
@@ -36,13 +36,14 @@ class NoProgressTest : public testing::Test {
     page_.lanes = {At(7, 3, /*inside=*/true)};
     v1::StepReport report;
     report.set_step_seconds(step_seconds);
-    for (int i = 0; i < 5; ++i) stillness_.Take(report);
+    for (int i = 0; i < 5; ++i) no_progress_.AddStep(report);
     Quiet(1);
   }
 
   absl::Time now_ = absl::FromUnixSeconds(5000);
   FlightState page_;
-  NoProgress stillness_{{absl::Seconds(30), /*rank_bytes=*/12 * kGigabyte, /*export_bytes=*/96 * kGigabyte}};
+  NoProgress no_progress_{
+      {absl::Seconds(30), /*rank_bytes=*/12 * kGigabyte, /*export_bytes=*/96 * kGigabyte}};
 };
 
 TEST_F(NoProgressTest, ReportsABlockedStepAfter30SecondsAndThenEvery5) {
@@ -76,7 +77,7 @@ TEST_F(NoProgressTest, InstructionEndsAndMessagesAreProgress) {
   Quiet(29);
   page_.lanes = {At(7, 3, /*inside=*/false)};
   Quiet(30);
-  stillness_.Heard(now_);
+  no_progress_.OnMessage(now_);
   Quiet(30);
   EXPECT_TRUE(Second().has_value());
 }
@@ -100,16 +101,16 @@ TEST_F(NoProgressTest, OneSlowStepDoesNotChangeTheLimit) {
   Trains(1);
   v1::StepReport slow;
   slow.set_step_seconds(1000);
-  stillness_.Take(slow);
-  EXPECT_EQ(stillness_.limit(), absl::Seconds(30));
+  no_progress_.AddStep(slow);
+  EXPECT_EQ(no_progress_.limit(), absl::Seconds(30));
 }
 
 TEST_F(NoProgressTest, PhasesHaveTheirOwnLimits) {
-  EXPECT_EQ(stillness_.limit(), absl::Minutes(10));  // Starting.
+  EXPECT_EQ(no_progress_.limit(), absl::Minutes(10));  // Starting.
   const auto limit_in = [&](FlightPhase phase) {
     page_.phase = phase;
     Second();
-    return stillness_.limit();
+    return no_progress_.limit();
   };
   EXPECT_EQ(limit_in(FlightPhase::kTraining), absl::Minutes(10)) << "kernels are chosen, graphs are captured";
   EXPECT_EQ(limit_in(FlightPhase::kLoading), absl::Minutes(20)) << "12 GB at 20 MB/s, and what servers take";
@@ -134,7 +135,7 @@ TEST_F(NoProgressTest, SuspensionOfTheAgentRestartsTheClock) {
   Trains(0.2);
   Quiet(20);
   now_ += absl::Hours(1);
-  stillness_.BeginAgain(now_);
+  no_progress_.Restart(now_);
   Quiet(30);
   EXPECT_TRUE(Second().has_value());
 }
@@ -142,22 +143,22 @@ TEST_F(NoProgressTest, SuspensionOfTheAgentRestartsTheClock) {
 TEST_F(NoProgressTest, WithoutFlightRecorderOnlyMessagesCount) {
   for (int i = 0; i < 600; ++i) {
     now_ += absl::Seconds(1);
-    stillness_.Look(absl::NotFoundError("it has no page"), v1::PROCESS_STATE_LIVE, now_);
-    EXPECT_FALSE(stillness_.News(now_).has_value());
+    no_progress_.Look(absl::NotFoundError("it has no page"), v1::PROCESS_STATE_LIVE, now_);
+    EXPECT_FALSE(no_progress_.TakeReport(now_).has_value());
   }
   now_ += absl::Seconds(1);
-  EXPECT_EQ(stillness_.News(now_)->phase(), v1::RANK_PHASE_STARTING);
+  EXPECT_EQ(no_progress_.TakeReport(now_)->phase(), v1::RANK_PHASE_STARTING);
 }
 
 TEST_F(NoProgressTest, TextShowsTimePerLane) {
   Trains(0.2);
   Quiet(12);
-  EXPECT_EQ(stillness_.Text(now_),
+  EXPECT_EQ(no_progress_.Text(now_),
             "nothing has moved for 12s; 30s are allowed while training; the process is live\n"
             "lane gather in Gather layer.3 of step 7, instruction 3, for 12s\n");
 }
 
-TEST(StillBudget, FollowsSpecAndMemoryPlan) {
+TEST(ProgressBudget, FollowsSpecAndMemoryPlan) {
   v1::Launch launch;
   launch.set_world(4);
   for (const char* name : {"main_params", "optimizer", "activations"}) {
@@ -165,13 +166,13 @@ TEST(StillBudget, FollowsSpecAndMemoryPlan) {
     component->set_name(name);
     component->set_bytes(100);
   }
-  EXPECT_EQ(StillBudgetOf(launch)->step, absl::Seconds(30));
-  EXPECT_EQ(StillBudgetOf(launch)->rank_bytes, 200);
-  EXPECT_EQ(StillBudgetOf(launch)->export_bytes, 800);
+  EXPECT_EQ(ProgressBudgetOf(launch)->step, absl::Seconds(30));
+  EXPECT_EQ(ProgressBudgetOf(launch)->rank_bytes, 200);
+  EXPECT_EQ(ProgressBudgetOf(launch)->export_bytes, 800);
   launch.mutable_spec()->mutable_restart()->set_hang_seconds(7);
-  EXPECT_EQ(StillBudgetOf(launch)->step, absl::Seconds(7));
+  EXPECT_EQ(ProgressBudgetOf(launch)->step, absl::Seconds(7));
   launch.mutable_spec()->mutable_restart()->set_hang_seconds(0);
-  EXPECT_FALSE(StillBudgetOf(launch).has_value());
+  EXPECT_FALSE(ProgressBudgetOf(launch).has_value());
 }
 
 TEST(ProcessStateOf, MapsKernelStates) {

@@ -118,7 +118,7 @@ void Outbox::NewStream() {
 
 void Outbox::Settle(absl::Time now) {
   // While this process was suspended, it could not observe whether the stream was up.
-  const absl::Duration unseen = own_time_.StoodStill(now);
+  const absl::Duration unseen = suspensions_.SuspendedFor(now);
   for (auto it = entries_.begin(); it != entries_.end();) {
     it->second.sent += unseen;
     const bool settles = it->second.kind == Kind::kLifecycle || it->second.kind == Kind::kSaved;

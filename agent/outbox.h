@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "agent/attempt.h"
-#include "agent/own_time.h"
+#include "agent/suspension_watch.h"
 #include "base/limits.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 
@@ -75,7 +75,7 @@ class Outbox {
 
  private:
   // Longest expected time between two calls of Settle(), which every heartbeat makes.
-  static constexpr absl::Duration kLongestTurn = absl::Milliseconds(kAgentLostAfterMs);
+  static constexpr absl::Duration kMaxIteration = absl::Milliseconds(kAgentLostAfterMs);
 
   enum class Kind { kLifecycle, kSaved, kRendezvous, kStep, kLogs };
   struct Entry {
@@ -91,7 +91,7 @@ class Outbox {
 
   const int max_steps_;
   const int max_lifecycle_;
-  OwnTime own_time_{kLongestTurn};
+  SuspensionWatch suspensions_{kMaxIteration};
   Entries entries_;  // By ticket, in order of arrival.
   int64_t next_ticket_ = 0;
   int64_t cursor_ = 0;  // Tickets below were carried by this stream.

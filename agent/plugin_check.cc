@@ -7,7 +7,7 @@
 
 namespace fsdpd {
 
-std::string WhyNoPlugin(const std::string& path, const std::vector<PathRoot>& dirs) {
+std::string PluginError(const std::string& path, const std::vector<PathRoot>& dirs) {
   const std::string who = absl::StrCat("model.plugin.path: '", path, "' ");
   if (dirs.empty()) return who + "is not loaded on this node: its agent has no --plugin-dir";
   const absl::StatusOr<bool> below = LiesBelow(path, dirs);

@@ -12,6 +12,6 @@
 namespace fsdpd {
 
 // Returns the reason to refuse the plug-in; "" to accept it.
-std::string WhyNoPlugin(const std::string& path, const std::vector<PathRoot>& dirs);
+std::string PluginError(const std::string& path, const std::vector<PathRoot>& dirs);
 
 }  // namespace fsdpd

@@ -23,28 +23,28 @@ class PluginCheckTest : public testing::Test {
 };
 
 TEST_F(PluginCheckTest, AcceptsOnlyFilesBelowPluginDirs) {
-  EXPECT_EQ(WhyNoPlugin(dir_.File("allowed/mine.so"), allowed_), "");
+  EXPECT_EQ(PluginError(dir_.File("allowed/mine.so"), allowed_), "");
   const std::string beside = dir_.File("allowed-not/mine.so");
   const std::string outside = "' is not loaded on this node: it lies outside of its agent's --plugin-dir ";
-  EXPECT_EQ(WhyNoPlugin(beside, allowed_), "model.plugin.path: '" + beside + outside + allowed_[0].given);
+  EXPECT_EQ(PluginError(beside, allowed_), "model.plugin.path: '" + beside + outside + allowed_[0].given);
   const std::string out = dir_.File("allowed/out.so");
   std::filesystem::create_symlink(beside, out);
-  EXPECT_EQ(WhyNoPlugin(out, allowed_), "model.plugin.path: '" + out + outside + allowed_[0].given);
+  EXPECT_EQ(PluginError(out, allowed_), "model.plugin.path: '" + out + outside + allowed_[0].given);
 }
 
 TEST_F(PluginCheckTest, RejectsAllWithoutPluginDirs) {
   const std::string path = dir_.File("allowed/mine.so");
-  EXPECT_EQ(WhyNoPlugin(path, {}),
+  EXPECT_EQ(PluginError(path, {}),
             "model.plugin.path: '" + path + "' is not loaded on this node: its agent has no --plugin-dir");
 }
 
 TEST_F(PluginCheckTest, ReportsMissingFile) {
   const std::string absent = dir_.File("allowed/absent.so");
   const std::string no_file = "' cannot be loaded on this node: No such file or directory";
-  EXPECT_EQ(WhyNoPlugin(absent, allowed_), "model.plugin.path: '" + absent + no_file);
+  EXPECT_EQ(PluginError(absent, allowed_), "model.plugin.path: '" + absent + no_file);
   const std::string nowhere = dir_.File("allowed/nowhere.so");
   std::filesystem::create_symlink("/nowhere/mine.so", nowhere);
-  EXPECT_EQ(WhyNoPlugin(nowhere, allowed_), "model.plugin.path: '" + nowhere + no_file);
+  EXPECT_EQ(PluginError(nowhere, allowed_), "model.plugin.path: '" + nowhere + no_file);
 }
 
 }  // namespace

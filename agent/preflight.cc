@@ -13,7 +13,7 @@
 
 namespace fsdpd {
 int Preflight::Ranks() const {
-  return options_.device == v1::DEVICE_CPU ? std::min(options_.slots, kMostCpuRanks) : options_.slots;
+  return options_.device == v1::DEVICE_CPU ? std::min(options_.slots, kMaxCpuRanks) : options_.slots;
 }
 
 v1::Launch Preflight::LaunchFor(int attempt) const {

@@ -1,6 +1,6 @@
 // Preflight of the node: measures its devices when the coordinator requests it. It launches one rank per
 // device like a job; the coordinator requests it only while the node is idle. Readings of the driver are
-// added (gpu_watch.h). On CPU nodes the number of ranks is that of the slots, at most kMostCpuRanks.
+// added (gpu_watch.h). On CPU nodes the number of ranks is that of the slots, at most kMaxCpuRanks.
 //
 //   Begin -> the supervisor launches the attempt -> Measured ..., Exited ... -> Gone -> `send`, once
 //
@@ -29,7 +29,7 @@ namespace fsdpd {
 class Preflight {
  public:
   // With more ranks on few cores, pairwise bandwidth would measure the scheduler.
-  static constexpr int kMostCpuRanks = 4;
+  static constexpr int kMaxCpuRanks = 4;
 
   struct Options {
     v1::Device device = v1::DEVICE_CPU;

@@ -86,7 +86,7 @@ TEST_F(RankProcessTest, StartsInItsOwnSessionWithNoOtherDescriptors) {
   const UniqueFd leak(open("/dev/null", O_RDONLY));  // Without O_CLOEXEC, like some libraries.
   UniqueFd socket;
   setenv("OMP_NUM_THREADS", "5", 1);
-  const auto process = Start("surroundings", &socket);
+  const auto process = Start("environment", &socket);
   EXPECT_EQ(AwaitEnd(*process).exit_code, 0);
   EXPECT_EQ(Log(), "omp=5\ngroup=1 session=1\nstdin=/dev/null\nhighest_fd=3\nbind= device=0\n");
   unsetenv("OMP_NUM_THREADS");
@@ -97,11 +97,11 @@ TEST_F(RankProcessTest, PassesOnlyTheFlightRecorder) {
   const UniqueFd leak(open("/dev/null", O_RDONLY));
   flight_ = UniqueFd(*MakeFlightRecorder());
   UniqueFd socket;
-  const auto stands = Start("stands", &socket);
+  const auto blocked = Start("blocks-in-reduce", &socket);
   EXPECT_THAT(*WhereLanesStand(flight_.get()), testing::HasSubstr("reduce in Reduce layer.2 mb 0"));
-  EXPECT_FALSE(stands->Stopped());
+  EXPECT_FALSE(blocked->Stopped());
   UniqueFd other;
-  const auto process = Start("surroundings", &other);
+  const auto process = Start("environment", &other);
   EXPECT_EQ(AwaitEnd(*process).exit_code, 0);
   EXPECT_THAT(Log(), testing::HasSubstr("highest_fd=4\n"));
 }
@@ -123,7 +123,7 @@ TEST_F(RankProcessTest, DropsCudaDeviceMaxConnections) {
 TEST_F(RankProcessTest, SetsDefaultsThatTheAgentDoesNotSet) {
   unsetenv("OMP_NUM_THREADS");
   UniqueFd socket;
-  const auto process = Start("surroundings", &socket);
+  const auto process = Start("environment", &socket);
   AwaitEnd(*process);
   EXPECT_EQ(Log().substr(0, 6), "omp=1\n");
 }
@@ -166,7 +166,7 @@ TEST_F(RankProcessTest, TreeIsGoneAfterAGrandchildInAnotherSession) {
 
 TEST_F(RankProcessTest, ReapsOrphansButNotDeadRanks) {
   UniqueFd socket;
-  const auto process = Start("surroundings", &socket);
+  const auto process = Start("environment", &socket);
   AwaitEnd(*process);
   ReapOrphans({process->pid()});
   EXPECT_TRUE(process->Exited().has_value());

@@ -22,7 +22,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr absl::Duration kAloneTime = absl::Seconds(30);
+constexpr absl::Duration kDisconnectLimit = absl::Seconds(30);
 constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 constexpr int kAllRanks = -1;        // Rank number of an error that concerns the whole attempt.
 constexpr int kTickMs = 1000;        // Tick while nothing is stopping: reaps orphans and checks progress.
@@ -31,12 +31,12 @@ constexpr int kStoppingTickMs = 20;  // Tick while a process tree is stopping; e
 constexpr size_t kMaxHadJobs = 64;
 constexpr size_t kMaxKnownJobs = 10000;
 // Limit of reported ranks of a refused launch: the most that a coordinator accepts for a node.
-constexpr int kMostRefused = 1024;
+constexpr int kMaxRefusedRanks = 1024;
 // Part of the grace period for a rank to exit after SIGTERM: half a second, plus some for a busy machine.
-constexpr absl::Duration kWayOut = absl::Milliseconds(800);
+constexpr absl::Duration kExitTime = absl::Milliseconds(800);
 // Once one rank has saved and left, the others have the same information; those that remain after this time
 // will not leave on their own.
-constexpr absl::Duration kTogether = absl::Seconds(2);
+constexpr absl::Duration kPeerExitTime = absl::Seconds(2);
 // Age of the reading before the launch; GPUs are read ten times a second.
 constexpr absl::Duration kReadBefore = absl::Seconds(2);
 
@@ -55,7 +55,7 @@ struct RankSupervisor::Attempt {
   bool saves = false;                                // The job has checkpoints.
   absl::Time retry_at = absl::InfinitePast();        // After an internal error.
   bool stopping = false;                             // Stop requested by the coordinator or locally.
-  std::optional<OwnRendezvous> own;                  // Set if all ranks of the attempt are on this node.
+  std::optional<OwnRendezvous> local_store;          // Set if all ranks of the attempt are on this node.
   std::optional<int> failed_rank;                    // First rank that failed,
   bool cause_seen = false;                           // or the first that failed without having lost a peer.
   absl::Time terminate_at = absl::InfiniteFuture();  // At most kill_at.
@@ -71,9 +71,9 @@ struct RankSupervisor::Attempt {
   }
 
   // Restarts the progress clocks of its ranks.
-  void CountAgain(absl::Time now) {
+  void RestartProgressClocks(absl::Time now) {
     for (Rank& rank : ranks) {
-      if (rank.stillness.has_value()) rank.stillness->BeginAgain(now);
+      if (rank.no_progress.has_value()) rank.no_progress->Restart(now);
     }
   }
 };
@@ -123,7 +123,7 @@ void RankSupervisor::SetConnected(bool connected) {
   Post([this, connected] {
     connected_until_ = connected ? absl::InfiniteFuture() : clock_->Now();
     for (auto& [id, attempt] : attempts_) {
-      if (!attempt->own.has_value()) attempt->CountAgain(clock_->Now());
+      if (!attempt->local_store.has_value()) attempt->RestartProgressClocks(clock_->Now());
     }
   });
 }
@@ -170,13 +170,13 @@ void RankSupervisor::Post(std::function<void()> task) {
 }
 
 void RankSupervisor::PostFor(const AttemptId& id, std::function<void()> task) {
-  Post([this, id, task = std::move(task)] { Insist(id, task); });
+  Post([this, id, task = std::move(task)] { RunUntilSuccess(id, task); });
 }
 
 // Repeats `task` until it does not throw: the coordinator waits for its result.
-void RankSupervisor::Insist(const AttemptId& id, const std::function<void()>& task) {
+void RankSupervisor::RunUntilSuccess(const AttemptId& id, const std::function<void()>& task) {
   if (options_.errors.Catch({id, kAllRanks}, task).ok()) return;
-  retries_.emplace(clock_->Now() + kRetryDelay, [this, id, task] { Insist(id, task); });
+  retries_.emplace(clock_->Now() + kRetryDelay, [this, id, task] { RunUntilSuccess(id, task); });
 }
 
 // Runs `step`; after an exception, the ranks of the attempt are handled again after kRetryDelay.
@@ -275,12 +275,12 @@ void RankSupervisor::PollOnce(int timeout_ms) {
 
 // While this process was suspended, it could not observe ranks that followed a stop, nor the coordinator.
 void RankSupervisor::ExtendDeadlines(absl::Time now) {
-  const absl::Duration unseen = own_time_.StoodStill(now);
+  const absl::Duration unseen = suspensions_.SuspendedFor(now);
   connected_until_ += unseen;
   for (auto& [id, attempt] : attempts_) {
     attempt->terminate_at += unseen;
     attempt->kill_at += unseen;
-    if (unseen > absl::ZeroDuration()) attempt->CountAgain(now);
+    if (unseen > absl::ZeroDuration()) attempt->RestartProgressClocks(now);
   }
 }
 
@@ -299,9 +299,9 @@ void RankSupervisor::Tick(absl::Time now) {
     const bool stopped = attempt->stopping;
     const v1::FreedMemory memory = attempt->Freed();
     it = attempts_.erase(it);
-    Insist(id, [this, id, stopped, memory] { events_->AttemptGone(id, stopped, memory); });
+    RunUntilSuccess(id, [this, id, stopped, memory] { events_->AttemptGone(id, stopped, memory); });
   }
-  if (now >= next_look_) LookAtRanks(now);
+  if (now >= next_look_) CheckProgress(now);
   if (now < next_reap_) return;
   next_reap_ = now + absl::Milliseconds(kTickMs);
   std::vector<pid_t> pids;
@@ -315,14 +315,15 @@ void RankSupervisor::Tick(absl::Time now) {
 }
 
 // Skips attempts that are stopping: their grace period applies.
-void RankSupervisor::LookAtRanks(absl::Time now) {
+void RankSupervisor::CheckProgress(absl::Time now) {
   next_look_ = now + absl::Milliseconds(kTickMs);
   for (auto& [id, attempt] : attempts_) {
     if (attempt->stopping || attempt->failed_rank.has_value()) continue;
     for (Rank& rank : attempt->ranks) {
       if (rank.process == nullptr || rank.exit_reported) continue;
       Guard(attempt.get(), rank.id.rank, [&] {
-        const std::optional<v1::RankStill> news = rank.Look(EvidencePath(logs_->PathOf(rank.id)), now);
+        const std::optional<v1::RankStill> news =
+            rank.CheckProgress(EvidencePath(logs_->PathOf(rank.id)), now);
         if (news.has_value()) events_->RankStill(rank.id, *news);
       });
     }
@@ -331,12 +332,12 @@ void RankSupervisor::LookAtRanks(absl::Time now) {
 
 // Advances the escalation of a stop by one step.
 void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
-  if (attempt->failed_rank.has_value() && !attempt->stopping && now - connected_until_ > kAloneTime) {
+  if (attempt->failed_rank.has_value() && !attempt->stopping && now - connected_until_ > kDisconnectLimit) {
     BeginStop(attempt, options_.grace, /*may_save=*/false, "a rank has died and the coordinator is away");
   }
   for (Rank& rank : attempt->ranks) {
     rank.memory.Look(options_.used_bytes, now);
-    if (rank.gone || rank.process == nullptr || now < rank.look_at) continue;
+    if (rank.gone || rank.process == nullptr || now < rank.next_tree_read) continue;
     if (rank.exit_reported) rank.gone = rank.process->TreeGone();
     const bool lingers = rank.exit_reported && attempt->stopping;
     if (!rank.gone && !rank.terminated && (lingers || now >= attempt->terminate_at)) Terminate(&rank);
@@ -381,7 +382,7 @@ std::vector<v1::HostedAttempt> RankSupervisor::ListHosted() const {
   return hosted;
 }
 
-LaunchRefusal RankSupervisor::WhyNot(const v1::Launch& launch) const {
+LaunchRefusal RankSupervisor::CheckLaunch(const v1::Launch& launch) const {
   if (draining_) return {"the agent is stopping"};
   return RefusalOf(launch,
                    {options_.device, options_.slots, UsedDevices(), history_.Newest(launch.job_id()),
@@ -395,7 +396,7 @@ void RankSupervisor::AcceptOrGiveUp(const v1::Launch& launch, absl::Duration lim
   const absl::Status caught = options_.errors.Catch({id, kAllRanks}, [&] { Accept(launch, limit); });
   if (caught.ok()) return;
   for (int i = 0; i < launch.ranks(); ++i) logs_->RankEnded({id, launch.first_rank() + i});
-  Refuse(launch, {std::string(caught.message()), v1::RankFault::KIND_NODE, /*begun=*/true});
+  Refuse(launch, {std::string(caught.message()), v1::RankFault::KIND_NODE, /*started=*/true});
 }
 
 void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
@@ -405,8 +406,8 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
     LogInfo("repeated launch was ignored %s", ToString(id));
     return events_->LaunchAcknowledged({id, launch.first_rank()});
   }
-  const LaunchRefusal refusal = WhyNot(launch);
-  if (!refusal.why.empty()) return Refuse(launch, refusal);
+  const LaunchRefusal refusal = CheckLaunch(launch);
+  if (!refusal.reason.empty()) return Refuse(launch, refusal);
   history_.Take(id);
 
   auto attempt = std::make_unique<Attempt>();
@@ -415,9 +416,9 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
   attempt->planned = launch.memory_plan();
   // Validation rejects checkpoint.dir without saving.
   attempt->saves = !launch.spec().checkpoint().dir().empty();
-  if (launch.ranks() == launch.world()) attempt->own.emplace();
+  if (launch.ranks() == launch.world()) attempt->local_store.emplace();
   attempt->terminate_at = clock_->Now() + limit;
-  attempt->kill_at = attempt->terminate_at + kWayOut;
+  attempt->kill_at = attempt->terminate_at + kExitTime;
   attempt->ranks.resize(static_cast<size_t>(launch.ranks()));
   LogInfo("launch %s ranks=%d..%d world=%d", ToString(id), launch.first_rank(),
           launch.first_rank() + launch.ranks() - 1, launch.world());
@@ -428,17 +429,17 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
 
 void RankSupervisor::Refuse(const v1::Launch& launch, const LaunchRefusal& refusal) {
   const AttemptId id{launch.job_id(), launch.attempt()};
-  LogWarning("launch refused %s: %s", ToString(id), refusal.why);
-  const int ranks = std::min(launch.ranks(), kMostRefused);
+  LogWarning("launch refused %s: %s", ToString(id), refusal.reason);
+  const int ranks = std::min(launch.ranks(), kMaxRefusedRanks);
   const int newest = history_.Newest(launch.job_id()).value_or(0);
   for (int i = 0; i < ranks; ++i) {
     v1::RankExit exit;
     exit.set_rank(static_cast<int>(int64_t{launch.first_rank()} + i));
     exit.set_exit_code(kRefusedExitCode);
-    exit.set_error(absl::StrCat("launch refused: ", refusal.why));
+    exit.set_error(absl::StrCat("launch refused: ", refusal.reason));
     if (refusal.fault != v1::RankFault::KIND_UNSPECIFIED) *exit.mutable_fault() = FaultOf(refusal);
     exit.set_agent_stopping(draining_);
-    if (newest >= launch.attempt() && !refusal.begun) exit.set_newer_attempt(newest);
+    if (newest >= launch.attempt() && !refusal.started) exit.set_newer_attempt(newest);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
     events_->RankExited({id, exit.rank()}, exit);
   }
@@ -463,12 +464,12 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
     RankLeft(rank, clock_->Now());
     return ReportExit(attempt, rank, std::move(exit));
   }
-  if (const std::optional<StillBudget> budget = StillBudgetOf(launch)) {
-    rank->stillness.emplace(*budget);
-    rank->stillness->BeginAgain(clock_->Now());
+  if (const std::optional<ProgressBudget> budget = ProgressBudgetOf(launch)) {
+    rank->no_progress.emplace(*budget);
+    rank->no_progress->Restart(clock_->Now());
   }
   events_->RankLaunched(rank->id, start, attempt->planned);
-  TellOfFailedPeer(*attempt, rank);  // An earlier rank of this launch may have failed to start.
+  NotifyPeerFailed(*attempt, rank);  // An earlier rank of this launch may have failed to start.
 }
 
 void RankSupervisor::HandleStop(const v1::Stop& stop) {
@@ -480,12 +481,12 @@ void RankSupervisor::HandleStop(const v1::Stop& stop) {
     events_->AttemptGone(id, /*stopped=*/true, v1::FreedMemory());
     return;
   }
-  if (stop.has_hang() && !attempt->stopping) TellOfHang(*attempt, stop.hang());
+  if (stop.has_hang() && !attempt->stopping) ReportHang(*attempt, stop.hang());
   const absl::Duration grace = stop.grace_ms() > 0 ? absl::Milliseconds(stop.grace_ms()) : options_.grace;
   BeginStop(attempt, grace, stop.save(), stop.reason());
 }
 
-void RankSupervisor::TellOfHang(const Attempt& attempt, const v1::Stop::Hang& hang) {
+void RankSupervisor::ReportHang(const Attempt& attempt, const v1::Stop::Hang& hang) {
   for (const Rank& rank : attempt.ranks) {
     const std::string who = hang.rank() < 0 ? "the job" : absl::StrCat("rank ", hang.rank());
     logs_->AddNotice(rank.id, absl::StrCat(who, " hangs: ", hang.verdict()));
@@ -499,8 +500,8 @@ void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, bool may_
   const bool sooner = kill_at < attempt->kill_at;
   attempt->kill_at = kill_at;
   const bool saves =
-      may_save && attempt->saves && !attempt->failed_rank.has_value() && kill_at > now + kWayOut;
-  attempt->terminate_at = std::min(attempt->terminate_at, saves ? kill_at - kWayOut : now);
+      may_save && attempt->saves && !attempt->failed_rank.has_value() && kill_at > now + kExitTime;
+  attempt->terminate_at = std::min(attempt->terminate_at, saves ? kill_at - kExitTime : now);
   const bool first = !std::exchange(attempt->stopping, true);
   if (first)
     LogInfo("stop %s grace=%s saves=%d reason=%s", ToString(attempt->id), absl::FormatDuration(grace), saves,
@@ -520,7 +521,7 @@ void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, bool may_
 
 void RankSupervisor::Terminate(Rank* rank) {
   rank->terminated = true;
-  rank->KeepWhere();
+  rank->SavePosition();
   rank->process->SignalTree(SIGTERM);
   rank->process->SignalTree(SIGCONT);
 }
@@ -530,7 +531,7 @@ void RankSupervisor::HandleLocate(const v1::Locate& locate) {
   if (attempt == nullptr) return;
   for (Rank& rank : attempt->ranks) {
     if (rank.process == nullptr || rank.exit_reported) continue;
-    const absl::StatusOr<std::string> shown = rank.Where();
+    const absl::StatusOr<std::string> shown = rank.Position();
     std::string where = !shown.ok() ? absl::StrCat("a place that is not known: ", shown.status().message())
                         : shown->empty() ? "no instruction that it has shown"
                                          : *shown;
@@ -582,7 +583,7 @@ void RankSupervisor::ReadRank(Attempt* attempt, Rank* rank, bool to_the_end) {
 }
 
 void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message) {
-  if (rank->stillness.has_value()) rank->stillness->Heard(clock_->Now());
+  if (rank->no_progress.has_value()) rank->no_progress->OnMessage(clock_->Now());
   switch (message.body_case()) {
     case v1::RankToAgent::kStarted:
       if (attempt->planned.peak_bytes() > 0 &&
@@ -610,7 +611,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       events_->RankMeasured(rank->id, message.measured());
       break;
     case v1::RankToAgent::kFinished:
-      rank->last_word = message.finished().error();
+      rank->final_error = message.finished().error();
       if (message.finished().has_bad_step()) rank->bad_step = message.finished().bad_step();
       if (message.finished().has_fault()) rank->fault = message.finished().fault();
       rank->finished = true;
@@ -628,22 +629,23 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
 
 absl::Status RankSupervisor::TakeSet(Attempt* attempt, const Rank& rank, const v1::StoreSet& set) {
   FSDPD_RETURN_IF_ERROR(relay_.Set(rank.id, set));
-  if (!attempt->own.has_value()) {
+  if (!attempt->local_store.has_value()) {
     events_->StoreSet(attempt->id, set);
     return absl::OkStatus();
   }
-  FSDPD_ASSIGN_OR_RETURN(const std::vector<int64_t> waiting, attempt->own->Set(set.key(), set.value()));
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<int64_t> waiting,
+                         attempt->local_store->Set(set.key(), set.value()));
   for (const int64_t number : waiting) AnswerGet(number, set.value());
   return absl::OkStatus();
 }
 
 absl::Status RankSupervisor::TakeGet(Attempt* attempt, const Rank& rank, const v1::StoreGet& get) {
   FSDPD_ASSIGN_OR_RETURN(const int64_t number, relay_.Ask(rank.id, get));
-  if (!attempt->own.has_value()) {
+  if (!attempt->local_store.has_value()) {
     events_->StoreGet(attempt->id, get.key(), number);
     return absl::OkStatus();
   }
-  FSDPD_ASSIGN_OR_RETURN(const std::string* const value, attempt->own->Get(get.key(), number));
+  FSDPD_ASSIGN_OR_RETURN(const std::string* const value, attempt->local_store->Get(get.key(), number));
   if (value != nullptr) AnswerGet(number, *value);
   return absl::OkStatus();
 }
@@ -666,11 +668,11 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   const bool failed = exit.signal() != 0 || exit.exit_code() != 0 || !exit.error().empty();
   const bool died = failed && attempt->stopping && !rank->terminated && !Left(exit);
   exit.set_cancelled(attempt->stopping && !died);
-  exit.set_drained(draining_ && failed && exit.cancelled() && !rank->told_of_peer);
-  exit.set_peer_failed(rank->told_of_peer);
+  exit.set_drained(draining_ && failed && exit.cancelled() && !rank->peer_failure_sent);
+  exit.set_peer_failed(rank->peer_failure_sent);
   if (failed) {
-    rank->KeepWhere();
-    exit.set_stood(rank->stood);
+    rank->SavePosition();
+    exit.set_stood(rank->position);
   }
   LogInfo("exit %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);
@@ -679,21 +681,21 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   // died, no checkpoint can be committed any more.
   if (attempt->stopping && failed) {
     const absl::Time now = clock_->Now();
-    attempt->terminate_at = std::min(attempt->terminate_at, died ? now : now + kTogether);
+    attempt->terminate_at = std::min(attempt->terminate_at, died ? now : now + kPeerExitTime);
   }
   const bool left = exit.signal() == 0 && exit.exit_code() == kPeerFailedExitCode;
   if (!failed || attempt->cause_seen || (left && attempt->failed_rank.has_value())) return;
   attempt->failed_rank = exit.rank();
   attempt->cause_seen = !left;
-  for (Rank& peer : attempt->ranks) TellOfFailedPeer(*attempt, &peer);
+  for (Rank& peer : attempt->ranks) NotifyPeerFailed(*attempt, &peer);
 }
 
 // A rank that is blocked and does not read it is stopped by the coordinator later.
-void RankSupervisor::TellOfFailedPeer(const Attempt& attempt, Rank* rank) {
+void RankSupervisor::NotifyPeerFailed(const Attempt& attempt, Rank* rank) {
   if (!attempt.failed_rank.has_value() || attempt.stopping || rank->process == nullptr || rank->exit_reported)
     return;
-  rank->told_of_peer = attempt.cause_seen;
-  rank->KeepWhere();
+  rank->peer_failure_sent = attempt.cause_seen;
+  rank->SavePosition();
   v1::AgentToRank message;
   message.mutable_peer_failed()->set_rank(*attempt.failed_rank);
   rank->Send(message);

@@ -7,9 +7,9 @@
 // LeaveOrder, so that they can save within the grace period.
 //
 //   LeaveOrder ----------------- terminate_at: SIGTERM ----- kill_at: SIGKILL
-//              rank saves, exits               kWayOut
+//              rank saves, exits               kExitTime
 //
-// terminate_at moves forward to kTogether after the first rank has left, and to now if a rank died, since the
+// terminate_at moves forward to kPeerExitTime after the first rank has left, and to now if a rank died, since the
 // others cannot save without it. A rank that died on its own was not stopped, although it had a LeaveOrder:
 // its exit is not `cancelled`.
 //
@@ -29,7 +29,7 @@
 // wait for it forever, and exit on their own. Their exits have RankExit.peer_failed, so that the first
 // failure remains the cause. A rank that exits because it lost a peer (kPeerFailedExitCode) is not the cause:
 // that is the next rank that fails differently, here or on another node. The coordinator then sends Stop. If
-// it has been away for kAloneTime, the rest of the attempt is stopped here: a collective that misses a rank
+// it has been away for kDisconnectLimit, the rest of the attempt is stopped here: a collective that misses a rank
 // would only hold its devices.
 //
 // The position of a rank is read from its flight recorder (base/flight_recorder.h) for Locate, and for its
@@ -64,11 +64,11 @@
 #include "agent/hosted_rank.h"
 #include "agent/internal_errors.h"
 #include "agent/launch_refusal.h"
-#include "agent/own_time.h"
 #include "agent/path_roots.h"
 #include "agent/rank_logs.h"
 #include "agent/rank_process.h"
 #include "agent/rendezvous_relay.h"
+#include "agent/suspension_watch.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "proto/fsdpd/v1/agent.pb.h"
@@ -149,14 +149,14 @@ class RankSupervisor {
   std::vector<AttemptId> Had();
 
  private:
-  static constexpr absl::Duration kLongestTurn = absl::Seconds(3);  // The loop runs at least once a second.
+  static constexpr absl::Duration kMaxIteration = absl::Seconds(3);  // The loop runs at least once a second.
 
   using Rank = HostedRank;
   struct Attempt;
 
   void Post(std::function<void()> task);
   void PostFor(const AttemptId& id, std::function<void()> task);
-  void Insist(const AttemptId& id, const std::function<void()>& task);
+  void RunUntilSuccess(const AttemptId& id, const std::function<void()>& task);
   void Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step);
   void Run();
   void RunPosted();
@@ -165,12 +165,12 @@ class RankSupervisor {
   int TurnMs() const;  // Time until the loop must run again.
   void ExtendDeadlines(absl::Time now);
   void Tick(absl::Time now);
-  void LookAtRanks(absl::Time now);
-  void TellOfHang(const Attempt& attempt, const v1::Stop::Hang& hang);
+  void CheckProgress(absl::Time now);
+  void ReportHang(const Attempt& attempt, const v1::Stop::Hang& hang);
 
   void Accept(const v1::Launch& launch, absl::Duration limit);
   void AcceptOrGiveUp(const v1::Launch& launch, absl::Duration limit);
-  LaunchRefusal WhyNot(const v1::Launch& launch) const;
+  LaunchRefusal CheckLaunch(const v1::Launch& launch) const;
   void Refuse(const v1::Launch& launch, const LaunchRefusal& refusal);
   void Start(Attempt* attempt, const v1::Launch& launch, int index);
   void BeginStop(Attempt* attempt, absl::Duration grace, bool may_save, const std::string& reason);
@@ -185,7 +185,7 @@ class RankSupervisor {
   absl::Status TakeSet(Attempt* attempt, const Rank& rank, const v1::StoreSet& set);
   absl::Status TakeGet(Attempt* attempt, const Rank& rank, const v1::StoreGet& get);
   void AnswerGet(int64_t number, const std::string& value);
-  void TellOfFailedPeer(const Attempt& attempt, Rank* rank);
+  void NotifyPeerFailed(const Attempt& attempt, Rank* rank);
   void ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit);
   void CheckExit(Attempt* attempt, Rank* rank);
   void Advance(Attempt* attempt, absl::Time now);
@@ -203,7 +203,7 @@ class RankSupervisor {
   AttemptHistory history_;  // Rejects stale launches.
   RendezvousRelay relay_;
   bool draining_ = false;
-  OwnTime own_time_{kLongestTurn};
+  SuspensionWatch suspensions_{kMaxIteration};
   absl::Time connected_until_ = absl::InfiniteFuture();  // End of the last connection to the coordinator.
   absl::Time next_reap_ = absl::InfinitePast();
   absl::Time next_look_ = absl::InfinitePast();

@@ -11,7 +11,7 @@ namespace {
 class RankSupervisorHangTest : public SupervisorCase {};
 
 TEST_F(RankSupervisorHangTest, ReportsAStoppedRankUntilItResumes) {
-  StartStanding(5, {0, 1});
+  StartBlocked(5, {0, 1});
   StopRank(1);
   Pass(absl::Seconds(4));
   const std::string told = absl::StrCat("still 1: PROCESS_STATE_STOPPED; ", kInReduce);
@@ -31,7 +31,7 @@ TEST_F(RankSupervisorHangTest, ReportsAStoppedRankUntilItResumes) {
 
 // Regression, for example on a full disk: the failure of the job named a missing file.
 TEST_F(RankSupervisorHangTest, DoesNotNameEvidenceThatCannotBeWritten) {
-  StartStanding(5, {0});
+  StartBlocked(5, {0});
   std::filesystem::create_directory(dir_.path() + "/job/attempt-1/rank-0.hang.txt.part");
   StopRank(0);
   Pass(absl::Seconds(8));
@@ -41,7 +41,7 @@ TEST_F(RankSupervisorHangTest, DoesNotNameEvidenceThatCannotBeWritten) {
 }
 
 TEST_F(RankSupervisorHangTest, SuspensionOfTheAgentRestartsTheClock) {
-  StartStanding(5, {0});
+  StartBlocked(5, {0});
   StopRank(0);
   Pass(absl::Seconds(2));
   clock_.Advance(absl::Hours(1));  // Within one iteration of the loop.
@@ -54,7 +54,7 @@ TEST_F(RankSupervisorHangTest, SuspensionOfTheAgentRestartsTheClock) {
 
 TEST_F(RankSupervisorHangTest, ReconnectRestartsTheClockForJobsAcrossNodes) {
   Start();
-  v1::Launch launch = Launch("stands", 1, {0});
+  v1::Launch launch = Launch("blocks-in-reduce", 1, {0});
   launch.set_world(2);
   launch.mutable_spec()->mutable_restart()->set_hang_seconds(5);
   supervisor_->Launch(launch);
@@ -71,14 +71,14 @@ TEST_F(RankSupervisorHangTest, ReconnectRestartsTheClockForJobsAcrossNodes) {
 }
 
 TEST_F(RankSupervisorHangTest, DoesNotReportWithoutHangDetection) {
-  StartStanding(0, {0});
+  StartBlocked(0, {0});
   StopRank(0);
   Pass(absl::Minutes(20));
   EXPECT_FALSE(events_.Has(absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce)));
 }
 
 TEST_F(RankSupervisorHangTest, HangIsLoggedForEachRankAndCountedOnItsNode) {
-  StartStanding(30, {0, 1});
+  StartBlocked(30, {0, 1});
   v1::Stop stop = Stop(1, 60000);
   stop.mutable_hang()->set_rank(1);
   stop.mutable_hang()->set_verdict("no progress for 31 s");

@@ -136,7 +136,7 @@ TEST_F(RankSupervisorTest, FirstFailureIsTheCauseAndPeersAreNotified) {
 
 TEST_F(RankSupervisorTest, RankThatLostAPeerIsNotTheCause) {
   Start();
-  supervisor_->Launch(Launch("peer-is-lost", 1, {0, 1}));
+  supervisor_->Launch(Launch("loses-peer", 1, {0, 1}));
   const v1::RankExit left = events_.AwaitExit(0), killed = events_.AwaitExit(1);
   EXPECT_EQ(left.exit_code(), kPeerFailedExitCode);
   EXPECT_EQ(killed.signal(), SIGKILL);
@@ -155,7 +155,7 @@ TEST_F(RankSupervisorTest, StopReachesARankInSigstop) {
 
 TEST_F(RankSupervisorTest, SavingRankGetsLeaveOrderBeforeSigterm) {
   Start();
-  supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
+  supervisor_->Launch(SavingLaunch("leave-on-order", {0}));
   events_.Await("ready 0");
   supervisor_->Stop(SavingStop(60000));
   const v1::RankExit exit = events_.AwaitExit(0);
@@ -167,7 +167,7 @@ TEST_F(RankSupervisorTest, SavingRankGetsLeaveOrderBeforeSigterm) {
 
 TEST_F(RankSupervisorTest, RanksSaveWhenTheAgentStops) {
   Start();
-  supervisor_->Launch(SavingLaunch("leave-when-told", {0, 1}));
+  supervisor_->Launch(SavingLaunch("leave-on-order", {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   supervisor_->StopAll(absl::Seconds(60));
   for (const int rank : {0, 1}) EXPECT_EQ(events_.AwaitExit(rank).error(), "left within 59200 ms");
@@ -186,7 +186,7 @@ TEST_F(RankSupervisorTest, SendsSigtermImmediatelyWithoutSaveOrTime) {
                            Case{"too short", true, true, 800}}) {
     SCOPED_TRACE(each.name);
     ++attempt;
-    v1::Launch launch = SavingLaunch("leave-when-told", {0});
+    v1::Launch launch = SavingLaunch("leave-on-order", {0});
     launch.set_attempt(attempt);
     launch.set_job_id(absl::StrCat("job-", attempt));
     if (!each.has_checkpoints) launch.mutable_spec()->clear_checkpoint();
@@ -228,7 +228,7 @@ TEST_F(RankSupervisorTest, RankThatBlocksOnLeaveOrderIsKilled) {
 
 TEST_F(RankSupervisorTest, LeaveOrderReachesARankInSigstop) {
   Start();
-  supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
+  supervisor_->Launch(SavingLaunch("leave-on-order", {0}));
   events_.Await("ready 0");
   ASSERT_EQ(kill(FactsOf(0).pid, SIGSTOP), 0);
   supervisor_->Stop(SavingStop(60000));
@@ -237,11 +237,11 @@ TEST_F(RankSupervisorTest, LeaveOrderReachesARankInSigstop) {
 
 TEST_F(RankSupervisorTest, PeersGetSigtermSoonAfterTheFirstRankLeft) {
   Start();
-  supervisor_->Launch(SavingLaunch("one-leaves-when-told", {0, 1}));
+  supervisor_->Launch(SavingLaunch("one-leaves-on-order", {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   supervisor_->Stop(SavingStop(60000));
   EXPECT_EQ(events_.AwaitExit(0).exit_code(), 143);
-  supervisor_->Hosted();  // kTogether has started.
+  supervisor_->Hosted();  // kPeerExitTime has started.
   Pass(absl::Seconds(1));
   EXPECT_FALSE(events_.Has("exit 1"));
   Pass(absl::Seconds(1));
@@ -250,7 +250,7 @@ TEST_F(RankSupervisorTest, PeersGetSigtermSoonAfterTheFirstRankLeft) {
 
 TEST_F(RankSupervisorTest, PeersGetSigtermImmediatelyAfterADeath) {
   Start();
-  supervisor_->Launch(SavingLaunch("one-dies-when-told", {0, 1}));
+  supervisor_->Launch(SavingLaunch("one-dies-on-order", {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   supervisor_->StopAll(absl::Seconds(60));
   const v1::RankExit died = events_.AwaitExit(0);
@@ -264,7 +264,7 @@ TEST_F(RankSupervisorTest, PeersGetSigtermImmediatelyAfterADeath) {
 
 TEST_F(RankSupervisorTest, ExitsOnAgentShutdownAreDrained) {
   Start();
-  supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
+  supervisor_->Launch(SavingLaunch("leave-on-order", {0}));
   events_.Await("ready 0");
   v1::Launch stubborn = Launch("stubborn", 1, {1});
   stubborn.set_job_id("other");
@@ -283,7 +283,7 @@ TEST_F(RankSupervisorTest, ExitsOnAgentShutdownAreDrained) {
 
 TEST_F(RankSupervisorTest, ExitsOnJobStopAreNotDrained) {
   Start();
-  supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
+  supervisor_->Launch(SavingLaunch("leave-on-order", {0}));
   events_.Await("ready 0");
   supervisor_->Stop(SavingStop(60000));
   const v1::RankExit exit = events_.AwaitExit(0);
@@ -321,7 +321,7 @@ TEST_F(RankSupervisorTest, FailedAttemptDoesNotSave) {
 
 TEST_F(RankSupervisorTest, ExitHasThePositionOfAKilledRank) {
   Start();
-  supervisor_->Launch(Launch("stands", 1, {0}));
+  supervisor_->Launch(Launch("blocks-in-reduce", 1, {0}));
   events_.Await("ready 0");
   ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
   const v1::RankExit exit = events_.AwaitExit(0);
@@ -331,7 +331,7 @@ TEST_F(RankSupervisorTest, ExitHasThePositionOfAKilledRank) {
 
 TEST_F(RankSupervisorTest, LocateReportsAStoppedRank) {
   Start();
-  supervisor_->Launch(Launch("stands", 1, {0, 1}));
+  supervisor_->Launch(Launch("blocks-in-reduce", 1, {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   StopRank(1);
   supervisor_->Locate(Locate(2));  // An attempt that is not hosted: no event.
@@ -342,7 +342,7 @@ TEST_F(RankSupervisorTest, LocateReportsAStoppedRank) {
   EXPECT_EQ(
       logs_.Tail({{"job", 1}, 0}, 9),
       (std::vector<std::string>{
-          "stands", absl::StrCat("[fsdpd-agent: no step for 11 s; the rank stands in ", kInReduce, "]")}));
+          "blocked", absl::StrCat("[fsdpd-agent: no step for 11 s; the rank stands in ", kInReduce, "]")}));
   // A resumed rank is not reported as stopped.
   ContinueRank(1);
   supervisor_->Locate(Locate(1));
@@ -351,7 +351,7 @@ TEST_F(RankSupervisorTest, LocateReportsAStoppedRank) {
 
 TEST_F(RankSupervisorTest, TraceReachesAllRanks) {
   Start();
-  supervisor_->Launch(Launch("trace-when-told", 1, {0, 1}));
+  supervisor_->Launch(Launch("trace-on-order", 1, {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   v1::Trace trace;
   trace.set_job_id("job");
@@ -379,7 +379,7 @@ TEST_F(RankSupervisorTest, LocateWithoutFlightRecorderReportsUnknown) {
 
 TEST_F(RankSupervisorTest, ExitWithoutFinishedIsAFailure) {
   Start();
-  supervisor_->Launch(Launch("leaves-without-a-word", 1, {0}));
+  supervisor_->Launch(Launch("exits-without-finished", 1, {0}));
   const v1::RankExit exit = events_.AwaitExit(0);
   EXPECT_EQ(exit.exit_code(), 0);
   EXPECT_EQ(exit.error(), "left with exit code 0 before it had said that it was done");
@@ -388,7 +388,7 @@ TEST_F(RankSupervisorTest, ExitWithoutFinishedIsAFailure) {
 // An abort ends the collective in which a rank is blocked, and its lanes continue with later instructions.
 TEST_F(RankSupervisorTest, ExitHasThePositionBeforePeerFailed) {
   Start();
-  supervisor_->Launch(Launch("runs-on-when-told", 1, {0, 1}));
+  supervisor_->Launch(Launch("continues-after-abort", 1, {0, 1}));
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
   const v1::RankExit exit = events_.AwaitExit(1);
@@ -399,7 +399,7 @@ TEST_F(RankSupervisorTest, ExitHasThePositionBeforePeerFailed) {
 
 TEST_F(RankSupervisorTest, CancelledExitHasThePosition) {
   Start();
-  supervisor_->Launch(Launch("stands", 1, {0}));
+  supervisor_->Launch(Launch("blocks-in-reduce", 1, {0}));
   events_.Await("ready 0");
   supervisor_->Stop(Stop(1, 60000));
   const v1::RankExit exit = events_.AwaitExit(0);

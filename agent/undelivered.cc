@@ -53,8 +53,8 @@ absl::StatusOr<std::vector<v1::AgentMessage>> Parse(const std::string& bytes, co
 
 }  // namespace
 
-absl::Status KeepUndelivered(const std::string& work_dir, const std::string& node,
-                             const std::vector<v1::AgentMessage>& messages) {
+absl::Status StoreUndelivered(const std::string& work_dir, const std::string& node,
+                              const std::vector<v1::AgentMessage>& messages) {
   const std::string path = PathIn(work_dir), half = path + ".tmp";
   if (messages.empty()) {
     if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();

@@ -3,7 +3,7 @@
 // down in order would look like a crash, and its jobs would lose an attempt.
 //
 // One file, WORK_DIR/undelivered: the node name, then each message as a frame. It is on disk when
-// KeepUndelivered returns. The messages are those that a new stream would carry again (outbox.h); the
+// StoreUndelivered returns. The messages are those that a new stream would carry again (outbox.h); the
 // coordinator ignores those of old attempts.
 //
 // REQUIRES: the lock of the work directory (log_keeper.h). Thread safety: none.
@@ -19,8 +19,8 @@
 namespace fsdpd {
 
 // Replaces the file; removes it if `messages` is empty. UNAVAILABLE with the path and the system error.
-absl::Status KeepUndelivered(const std::string& work_dir, const std::string& node,
-                             const std::vector<v1::AgentMessage>& messages);
+absl::Status StoreUndelivered(const std::string& work_dir, const std::string& node,
+                              const std::vector<v1::AgentMessage>& messages);
 
 // Removes the file and returns its messages; empty if there is none. A file that is unreadable or of another
 // node is skipped with a warning.

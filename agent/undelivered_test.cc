@@ -29,7 +29,7 @@ class UndeliveredTest : public ::testing::Test {
     return ranks;
   }
   void Keep(const std::vector<v1::AgentMessage>& messages) {
-    const absl::Status kept = KeepUndelivered(dir_.path(), "node-0", messages);
+    const absl::Status kept = StoreUndelivered(dir_.path(), "node-0", messages);
     EXPECT_TRUE(kept.ok()) << kept;
   }
 
@@ -72,7 +72,7 @@ TEST_F(UndeliveredTest, IgnoresDamagedFiles) {
 }
 
 TEST_F(UndeliveredTest, ReportsUnwritableDirectory) {
-  const absl::Status kept = KeepUndelivered(dir_.File("absent"), "node-0", {ExitOf(1)});
+  const absl::Status kept = StoreUndelivered(dir_.File("absent"), "node-0", {ExitOf(1)});
   EXPECT_FALSE(kept.ok());
   EXPECT_NE(kept.message().find("absent/undelivered"), std::string::npos) << kept;
 }

@@ -134,7 +134,7 @@ int FirstDies(const v1::RankLaunch& launch) {
 }
 
 // Like a library that calls exit().
-int LeavesWithoutAWord(const v1::RankLaunch&) {
+int ExitsWithoutFinished(const v1::RankLaunch&) {
   Started();
   return 0;
 }
@@ -200,7 +200,7 @@ int Exchange(const v1::RankLaunch& launch) {
 }
 
 // Like a rank that saves and leaves.
-int ExchangeWhenTold(const v1::RankLaunch& launch) {
+int ExchangeOnLeave(const v1::RankLaunch& launch) {
   Started();
   if (!Receive().has_leave()) return Finish("not told", 1);
   const std::string wrong = PassOn(launch);
@@ -219,7 +219,7 @@ int SetTwice(const v1::RankLaunch&) {
 }
 
 // Prints its environment.
-int Surroundings(const v1::RankLaunch& launch) {
+int Environment(const v1::RankLaunch& launch) {
   const char* threads = getenv("OMP_NUM_THREADS");
   printf("omp=%s\n", threads == nullptr ? "" : threads);
   printf("group=%d session=%d\n", getpgid(0) == getpid(), getsid(0) == getpid());
@@ -244,7 +244,7 @@ int PeerDies(const v1::RankLaunch& launch) {
 }
 
 // Rank 0 exits because it lost a peer, before the exit of the peer is observed: rank 1 dies on PeerFailed.
-int PeerIsLost(const v1::RankLaunch& launch) {
+int LosesPeer(const v1::RankLaunch& launch) {
   Started();
   if (launch.rank() == 0) return Finish("lost", kPeerFailedExitCode);
   if (!Receive().has_peer_failed()) return Finish("not told", 1);
@@ -252,7 +252,7 @@ int PeerIsLost(const v1::RankLaunch& launch) {
 }
 
 // Shows a position inside of a collective in its flight recorder.
-std::unique_ptr<FlightRecorder> StandInReduce() {
+std::unique_ptr<FlightRecorder> BlockInReduce() {
   absl::StatusOr<std::unique_ptr<FlightRecorder>> page = FlightRecorder::Map(kFlightRecorderFd);
   if (!page.ok()) exit(8);
   (*page)->Describe({{"compute"}, {"reduce", /*exchanges=*/true}},
@@ -262,17 +262,17 @@ std::unique_ptr<FlightRecorder> StandInReduce() {
   return *std::move(page);
 }
 
-int Stands(const v1::RankLaunch&) {
-  const auto page = StandInReduce();
-  printf("stands");  // Without a line end.
+int BlocksInReduce(const v1::RankLaunch&) {
+  const auto page = BlockInReduce();
+  printf("blocked");  // Without a line end.
   fflush(stdout);
   Started();
   return Wait();
 }
 
 // Like streams after an abort: instructions after the collective run.
-int RunsOnWhenTold(const v1::RankLaunch&) {
-  const auto page = StandInReduce();
+int ContinuesAfterAbort(const v1::RankLaunch&) {
+  const auto page = BlockInReduce();
   Started();
   if (!Receive().has_peer_failed()) return Finish("not told", 1);
   page->word(1)->store(PackProgress({12, 2, /*evaluation=*/false, /*inside=*/true}));
@@ -280,7 +280,7 @@ int RunsOnWhenTold(const v1::RankLaunch&) {
 }
 
 // Leaves on LeaveOrder, like a rank that has saved. "One": only rank 0 does, the others ignore it.
-int LeaveWhenTold(const v1::RankLaunch&) {
+int LeaveOnOrder(const v1::RankLaunch&) {
   Started();
   const v1::AgentToRank message = Receive();
   if (!message.has_leave()) return Finish("not told", 1);
@@ -288,21 +288,21 @@ int LeaveWhenTold(const v1::RankLaunch&) {
   return Finish("left within " + std::to_string(message.leave().within_ms()) + " ms", 143);
 }
 
-int OneLeavesWhenTold(const v1::RankLaunch& launch) {
-  if (launch.rank() == 0) return LeaveWhenTold(launch);
+int OneLeavesOnOrder(const v1::RankLaunch& launch) {
+  if (launch.rank() == 0) return LeaveOnOrder(launch);
   Started();
   return Wait();
 }
 
 // Rank 0 dies on LeaveOrder, the others ignore it.
-int OneDiesWhenTold(const v1::RankLaunch& launch) {
+int OneDiesOnOrder(const v1::RankLaunch& launch) {
   Started();
   if (launch.rank() != 0) return Wait();
   return Receive().has_leave() ? Segv(launch) : Finish("not told", 1);
 }
 
 // Reports one more traced step than was requested.
-int TraceWhenTold(const v1::RankLaunch& launch) {
+int TraceOnOrder(const v1::RankLaunch& launch) {
   Started();
   const v1::TraceOrder order = Receive().trace();
   for (int64_t step = order.first_step(); step <= order.first_step() + order.steps(); ++step) {
@@ -352,25 +352,25 @@ const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviou
     {"fail", Fail},
     {"segv", Segv},
     {"first-dies", FirstDies},
-    {"leaves-without-a-word", LeavesWithoutAWord},
+    {"exits-without-finished", ExitsWithoutFinished},
     {"stay", Stay},
     {"stubborn", Stubborn},
     {"orphans", Orphans},
     {"orphans-then-exit", OrphansThenExit},
     {"flood", Flood},
     {"exchange", Exchange},
-    {"exchange-when-told", ExchangeWhenTold},
+    {"exchange-on-leave", ExchangeOnLeave},
     {"set-twice", SetTwice},
     {"garbage", Garbage},
-    {"surroundings", Surroundings},
+    {"environment", Environment},
     {"peer-dies", PeerDies},
-    {"peer-is-lost", PeerIsLost},
-    {"stands", Stands},
-    {"runs-on-when-told", RunsOnWhenTold},
-    {"leave-when-told", LeaveWhenTold},
-    {"one-leaves-when-told", OneLeavesWhenTold},
-    {"one-dies-when-told", OneDiesWhenTold},
-    {"trace-when-told", TraceWhenTold},
+    {"loses-peer", LosesPeer},
+    {"blocks-in-reduce", BlocksInReduce},
+    {"continues-after-abort", ContinuesAfterAbort},
+    {"leave-on-order", LeaveOnOrder},
+    {"one-leaves-on-order", OneLeavesOnOrder},
+    {"one-dies-on-order", OneDiesOnOrder},
+    {"trace-on-order", TraceOnOrder},
     {"skip", Skip},
 };
 

@@ -22,7 +22,7 @@
 
 namespace fsdpd {
 
-// Position of the rank with behavior "stands".
+// Position of the rank with behavior "blocks-in-reduce".
 constexpr char kInReduce[] = "step 12: compute after Backward layer.2 mb 0, reduce in Reduce layer.2 mb 0";
 
 constexpr auto kPatience = std::chrono::seconds(10);
@@ -165,9 +165,9 @@ class SupervisorCase : public testing::Test {
   }
 
   // Starts ranks that block in a reduction, of a job with this restart.hang_seconds.
-  void StartStanding(int64_t hang_seconds, const std::vector<int>& devices) {
+  void StartBlocked(int64_t hang_seconds, const std::vector<int>& devices) {
     Start();
-    v1::Launch launch = Launch("stands", 1, devices);
+    v1::Launch launch = Launch("blocks-in-reduce", 1, devices);
     launch.mutable_spec()->mutable_restart()->set_hang_seconds(hang_seconds);
     supervisor_->Launch(launch);
     for (size_t rank = 0; rank < devices.size(); ++rank) events_.Await(absl::StrCat("ready ", rank));

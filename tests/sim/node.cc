@@ -265,7 +265,7 @@ void AgentLife::Drain() {
 
 void AgentLife::AwaitEnd() {
   const absl::Duration taken = node->world_->now() - *draining;
-  const bool over = supervisor->Idle() && (flow.Told() || taken > kGrace);
+  const bool over = supervisor->Idle() && (flow.AllDelivered() || taken > kGrace);
   if (!over && taken < kGrace + kLongestDrain)
     return Later(absl::Milliseconds(100), [](AgentLife* life) { life->AwaitEnd(); });
   leaves = true;
@@ -286,7 +286,7 @@ void AgentLife::AwaitRead(const std::shared_ptr<Stream>& left, absl::Time until)
 
 void AgentLife::Leave() {
   const std::shared_ptr<AgentLife> self = shared_from_this();
-  flow.Leave();
+  flow.StoreRest();
   node->world_->Tell("the agent of ", node->name_, " has left");
   node->life_ = nullptr;
   node->StartLater(absl::Seconds(1), absl::Seconds(20));
@@ -336,7 +336,7 @@ void Node::Start() {
   parts.supervisor = life->supervisor.get();
   parts.metrics = &life->metrics;
   life->flow.Connect(parts);
-  life->flow.TellWhatWasKept();
+  life->flow.SendUndelivered();
   life_ = life;
   life->Connect();
   life->TurnSoon(absl::ZeroDuration());
