@@ -69,7 +69,7 @@ absl::Status Agent::StartParts() {
     metrics_->WatchFiles([tls = options_.tls, last_fault = std::string()]() mutable {
       std::string fault(ReadTlsFiles(tls, Clock::Real()->Wall()).status().message());
       if (fault != last_fault && !fault.empty())
-        LogError("TLS files cannot be used, the previous ones stay in use: %s", fault);
+        LogError("rejected TLS files; the previous ones stay in use error=%s", fault);
       const TlsExpiry expiry = ExpiryOf(tls);
       std::map<std::string, MetricsExporter::FileState> files;
       files["--coordinator-ca"] = {IsFaultOf(tls.trusted, fault), expiry.trusted};
@@ -154,7 +154,7 @@ void Agent::Detach() {
 DeviceOffer Agent::OfferNow() const {
   const absl::StatusOr<DeviceOffer> offer = options_.probe ? options_.probe() : options_.offer;
   if (offer.ok() && offer->device == options_.offer.device) return *offer;
-  LogWarning("memory cannot be probed again, so that of the start is offered: %s", offer.status().ToString());
+  LogWarning("memory probe failed; registering the memory of the start error=%s", offer.status().ToString());
   return options_.offer;
 }
 

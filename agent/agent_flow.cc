@@ -32,7 +32,7 @@ std::string DeviceName(v1::Device device, int index) {
 void AgentFlow::SendUndelivered() {
   std::vector<v1::AgentMessage> undelivered = TakeUndelivered(options_.work_dir, options_.node);
   if (!undelivered.empty())
-    LogInfo("an agent before left messages to be told messages=%d", undelivered.size());
+    LogInfo("queued undelivered messages of an earlier agent messages=%d", undelivered.size());
   for (v1::AgentMessage& message : undelivered) {
     message.rank().has_saved() ? parts_.link->SendSaved(std::move(message))
                                : parts_.link->SendLifecycle(std::move(message));
@@ -43,9 +43,9 @@ void AgentFlow::Store(const std::vector<v1::AgentMessage>& undelivered) {
   const absl::Status stored = StoreUndelivered(options_.work_dir, options_.node, undelivered);
   stored_ = !undelivered.empty();  // Try once, even if it fails.
   if (!stored.ok()) {
-    LogWarning("what the coordinator was not told is lost with this agent: %s", stored.message());
+    LogWarning("undelivered messages are lost error=%s", stored.message());
   } else if (stored_) {
-    LogWarning("the coordinator is away; what it was not told is kept for the next agent in %s messages=%d",
+    LogWarning("coordinator is away; stored undelivered messages for the next agent work_dir=%s messages=%d",
                options_.work_dir, undelivered.size());
   }
 }
@@ -99,8 +99,8 @@ void AgentFlow::RankReady(const RankId& id, const v1::RankStarted& started) {
   parts_.link->SendLifecycle(std::move(message));
 }
 
-void AgentFlow::RankStepped(const RankId& id, int world, const v1::StepReport& told) {
-  v1::StepReport report = told;
+void AgentFlow::RankStepped(const RankId& id, int world, const v1::StepReport& reported) {
+  v1::StepReport report = reported;
   const auto device = rank_devices_.find(id);
   if (parts_.gpus != nullptr && device != rank_devices_.end()) parts_.gpus->Stepped(device->second, &report);
   parts_.metrics->RankStepped(id, world, report);
@@ -132,8 +132,8 @@ void AgentFlow::SendComputeTimes(const RankId& id, int world, const v1::StepRepo
 
 void AgentFlow::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) {
   if (!saved.error().empty())
-    LogWarning("%s: %s of step %d could not be written: %s", ToString(id),
-               saved.format().empty() ? "checkpoint" : "export", saved.step(), saved.error());
+    LogWarning("%s was not written %s step=%d error=%s", saved.format().empty() ? "checkpoint" : "export",
+               ToString(id), saved.step(), saved.error());
   parts_.metrics->CheckpointSaved(id, saved);
   if (id.rank != 0) return;
   v1::AgentMessage message = UpdateOf(id);
@@ -145,17 +145,17 @@ void AgentFlow::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& sav
 // coordinator of an older release does not know this message.
 void AgentFlow::RankTraced(const RankId& id, const v1::StepTraced& traced) {
   if (!traced.error().empty())
-    LogWarning("%s: step %d is not traced: %s", ToString(id), traced.step(), traced.error());
+    LogWarning("step was not traced %s step=%d error=%s", ToString(id), traced.step(), traced.error());
   if (!traced.memory_snapshot().error().empty())
-    LogWarning("%s: the memory of step %d is not written: %s", ToString(id), traced.step(),
+    LogWarning("memory snapshot was not written %s step=%d error=%s", ToString(id), traced.step(),
                traced.memory_snapshot().error());
   if (!traced.asked()) return;
   v1::AgentMessage message;
-  v1::Traced* const told = message.mutable_traced();
-  told->set_job_id(id.of.job_id);
-  told->set_attempt(id.of.attempt);
-  told->set_rank(id.rank);
-  *told->mutable_trace() = traced;
+  v1::Traced* const result = message.mutable_traced();
+  result->set_job_id(id.of.job_id);
+  result->set_attempt(id.of.attempt);
+  result->set_rank(id.rank);
+  *result->mutable_trace() = traced;
   parts_.link->SendStep(std::move(message));  // Dropped like a step: stale by then.
 }
 
@@ -259,7 +259,7 @@ void AgentFlow::Received(const v1::CoordinatorMessage& message) {
       return;
     case v1::CoordinatorMessage::kWelcome:
     case v1::CoordinatorMessage::BODY_NOT_SET:
-      LogWarning("a message of the coordinator is not understood kind=%d",
+      LogWarning("ignored an unknown message of the coordinator kind=%d",
                  static_cast<int>(message.body_case()));
   }
 }

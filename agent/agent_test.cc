@@ -433,19 +433,19 @@ TEST(Agent, ResendsRestoredAndSavedCheckpoints) {
   coordinator.Cut();
   coordinator.Resume();
   coordinator.AwaitRegister(2);
-  std::vector<v1::RankUpdate> told;
+  std::vector<v1::RankUpdate> saved;
   coordinator.Await([&](const v1::AgentMessage& m) {
-    if (m.rank().has_saved()) told.push_back(m.rank());
-    return told.size() == 4;
+    if (m.rank().has_saved()) saved.push_back(m.rank());
+    return saved.size() == 4;
   });
   for (const size_t first : {0, 2}) {
-    EXPECT_EQ(told[first].rank(), 0);
-    EXPECT_EQ(told[first].attempt(), 2);
-    EXPECT_EQ(told[first].saved().step(), 6);
-    EXPECT_EQ(told[first].saved().path(), "/runs/7/iter_6");
-    EXPECT_EQ(told[first].saved().bytes(), 4096);
-    EXPECT_EQ(told[first + 1].saved().step(), 8);
-    EXPECT_EQ(told[first + 1].saved().error(), "No space left on device");
+    EXPECT_EQ(saved[first].rank(), 0);
+    EXPECT_EQ(saved[first].attempt(), 2);
+    EXPECT_EQ(saved[first].saved().step(), 6);
+    EXPECT_EQ(saved[first].saved().path(), "/runs/7/iter_6");
+    EXPECT_EQ(saved[first].saved().bytes(), 4096);
+    EXPECT_EQ(saved[first + 1].saved().step(), 8);
+    EXPECT_EQ(saved[first + 1].saved().error(), "No space left on device");
   }
 }
 

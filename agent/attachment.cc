@@ -41,19 +41,19 @@ v1::AgentMessage Attachment::Begin(v1::Register registration) {
 }
 
 absl::Status Attachment::Check(const v1::CoordinatorMessage& message) const {
-  if (Lapsed()) return absl::CancelledError(kLapsedWords);
+  if (Lapsed()) return absl::CancelledError(kLapsedMessage);
   if (!welcomed_) {
     if (fenced_ && message.epoch() != 0 && message.epoch() < newest_epoch_) {
-      return absl::FailedPreconditionError(absl::StrCat("the coordinator welcomes with epoch ",
-                                                        message.epoch(), " after ", newest_epoch_,
-                                                        ": another one leads since"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("coordinator is not the leader any more: stale epoch (got ", message.epoch(),
+                       ", want at least ", newest_epoch_, ")"));
     }
     if (message.has_welcome() && message.epoch() != 0) return absl::OkStatus();
-    return absl::InvalidArgumentError("the coordinator's first message is no Welcome with an epoch");
+    return absl::InvalidArgumentError("coordinator: first message is not a Welcome with an epoch");
   }
   if (message.epoch() == epoch_) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a message of epoch ", message.epoch(), " came on the stream of epoch ", epoch_));
+  return absl::InvalidArgumentError(absl::StrCat("coordinator: message has the wrong epoch (got ",
+                                                 message.epoch(), ", want ", epoch_, ")"));
 }
 
 void Attachment::Welcome(const v1::CoordinatorMessage& message) {

@@ -41,8 +41,7 @@ class Attachment {
   // starts counting later, when it receives a message. If a coordinator asks for less frequent heartbeats,
   // the lease is three of its intervals.
   static constexpr absl::Duration kLease = absl::Milliseconds(kAgentLostAfterMs - 500);
-  static constexpr char kLapsedWords[] =
-      "nothing was said for so long that the coordinator may hold this agent lost";
+  static constexpr char kLapsedMessage[] = "lease expired: the coordinator may have declared this agent lost";
 
   Outbox& outbox() { return outbox_; }
 

@@ -54,7 +54,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> CoordinatorChannel::Current() {
     if (!used_.has_value()) return read.status();
     std::string fault(read.status().message());
     if (std::exchange(last_fault_, fault) != fault) {
-      LogError("TLS files cannot be used, the previous ones stay in use: %s", fault);
+      LogError("rejected TLS files; the previous ones stay in use error=%s", fault);
     }
   } else {
     last_fault_.clear();

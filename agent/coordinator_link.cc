@@ -176,14 +176,15 @@ void CoordinatorLink::LogReason(const absl::Status& status, bool attached) {
   if (absl::IsUnavailable(status))
     words = attached ? std::string(status.message()) : WordsOfConnectFault(status.message(), own_tls_);
   if (coordinators_.size() == 1 && absl::StrContains(words, "stands by"))
-    absl::StrAppend(&words, "; --coordinator is to name all of them, HOST:PORT,HOST:PORT: it asks no other");
+    absl::StrAppend(&words, "; set --coordinator to the addresses of all coordinators (HOST:PORT,HOST:PORT)");
   Coordinator& coordinator = coordinators_[current_];
   if (std::exchange(coordinator.last_reason, words) == words) return;
   // A server that answers but does not match (TLS, protocol) needs a change by the user.
   if (attached || NobodyIsThere(words) || !absl::IsUnavailable(status)) {
-    LogWarning("coordinator %s is away, will retry: %s", coordinator.address, words);
+    LogWarning("coordinator is away, will retry coordinator=%s reason=%s", coordinator.address, words);
   } else {
-    LogWarning("no connection to coordinator %s, will retry: %s", coordinator.address, words);
+    LogWarning("cannot connect to coordinator, will retry coordinator=%s reason=%s", coordinator.address,
+               words);
   }
 }
 
@@ -216,7 +217,7 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
   session.address = coordinators_[current_].address;
   {
     MutexLock lock(&mutex_);
-    if (stopping_) return absl::CancelledError("the agent stops");
+    if (stopping_) return absl::CancelledError("the agent is stopping");
     session_ = &session;
     ++streams_;
     registration = attachment_.Begin(std::move(info));
@@ -242,7 +243,7 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
     attachment_.End(/*in_order=*/stopping_ && status.ok());
   }
   changed_.SignalAll();
-  if (lapsed) return absl::CancelledError(Attachment::kLapsedWords);
+  if (lapsed) return absl::CancelledError(Attachment::kLapsedMessage);
   if (status.ok()) return absl::UnavailableError("the coordinator ended the stream");
   absl::Status ended(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   if (absl::IsUnauthenticated(ended) && absl::StrContains(status.error_details(), kRevokedReason))
@@ -294,7 +295,7 @@ bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& messa
 bool CoordinatorLink::AwaitCapacity(Session* session) {
   MutexLock lock(&mutex_);
   if (attachment_.MayTakeOrders()) return true;
-  LogWarning("the coordinator orders more than it reads the outcome of: its orders wait");
+  LogWarning("outbox is full; paused reading orders of the coordinator");
   while (!attachment_.MayTakeOrders() && !session->write_ended) changed_.Wait(&mutex_);
   return !session->write_ended && !attachment_.Lapsed();
 }

@@ -48,13 +48,13 @@ absl::StatusOr<DeviceOffer> OfferGpus(int slots, const MachineFacts& machine) {
   const int count = machine.gpus.ok() ? static_cast<int>(machine.gpus->size()) : 0;
   if (count == 0) return absl::UnavailableError(WhyNoGpu(machine));
   if (slots == 0 && count < machine.gpus_offered) {
-    return absl::UnavailableError(absl::StrCat("this node offered ", machine.gpus_offered,
-                                               " GPUs when its agent started last, and the ", "driver lists ",
-                                               count, "; --slots ", count, " goes on without the others"));
+    return absl::UnavailableError(absl::StrCat("GPUs: some are missing (got ", count, ", want ",
+                                               machine.gpus_offered, " as at the last start); set --slots ",
+                                               count, " to continue without them"));
   }
   if (slots > count) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--slots ", slots, " is more than the ", count, " GPUs of this node"));
+        absl::StrCat("--slots: more than the GPUs of this node (got ", slots, ", want at most ", count, ")"));
   }
   DeviceOffer offer;
   offer.device = v1::DEVICE_CUDA;
@@ -112,17 +112,19 @@ int CountGpusOnBus(const std::string& devices) {
 
 absl::StatusOr<DeviceOffer> DecideOffer(absl::string_view asked, int slots, const MachineFacts& machine) {
   if (slots < 0 || slots > kMaxSlots) {
-    return absl::InvalidArgumentError(absl::StrCat("--slots ", slots, " is not within 0..", kMaxSlots));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--slots: out of range (got ", slots, ", want 0..", kMaxSlots, ")"));
   }
   if (asked != "cpu" && asked != "cuda" && asked != "auto") {
-    return absl::InvalidArgumentError(absl::StrCat("--device ", asked, " is none of cpu, cuda, auto"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device: invalid value (got ", asked, ", want cpu, cuda or auto)"));
   }
   const bool has_gpu = machine.gpus.ok() && !machine.gpus->empty();
   if (asked == "cuda" || (asked == "auto" && has_gpu)) return OfferGpus(slots, machine);
   if (asked == "auto" && machine.gpus_offered > 0) {
-    return absl::UnavailableError(absl::StrCat("this node offered ", machine.gpus_offered,
-                                               " GPUs when its agent started last, and now: ",
-                                               WhyNoGpu(machine), "; --device cpu goes on without them"));
+    return absl::UnavailableError(absl::StrCat("GPUs: all are missing (want ", machine.gpus_offered,
+                                               " as at the last start): ", WhyNoGpu(machine),
+                                               "; set --device cpu to continue without them"));
   }
   DeviceOffer offer;
   offer.slots = slots == 0 ? machine.cores : slots;

@@ -59,8 +59,8 @@ TEST(DecideOffer, RejectsCpuOnANodeThatHadGpus) {
   EXPECT_EQ(without.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(
       without.message(),
-      "this node offered 8 GPUs when its agent started last, and now: no NVIDIA driver; --device cpu goes "
-      "on without them");
+      "GPUs: all are missing (want 8 as at the last start): no NVIDIA driver; set --device cpu to continue "
+      "without them");
   EXPECT_EQ(DecideOffer("cpu", 0, booted)->slots, 8) << "somebody said so";
   booted.gpus_offered = 0;
   EXPECT_EQ(DecideOffer("auto", 0, booted)->device, v1::DEVICE_CPU) << "it never had any";
@@ -70,10 +70,9 @@ TEST(DecideOffer, RejectsFewerGpusWithoutSlots) {
   MachineFacts fewer = Machine({{100, 10}, {100, 10}});
   fewer.gpus_offered = 3;
   for (const char* asked : {"auto", "cuda"}) {
-    EXPECT_EQ(
-        DecideOffer(asked, 0, fewer).status().message(),
-        "this node offered 3 GPUs when its agent started last, and the driver lists 2; --slots 2 goes on "
-        "without the others");
+    EXPECT_EQ(DecideOffer(asked, 0, fewer).status().message(),
+              "GPUs: some are missing (got 2, want 3 as at the last start); set --slots 2 to continue "
+              "without them");
     EXPECT_EQ(DecideOffer(asked, 2, fewer)->slots, 2);
   }
   fewer.gpus_offered = 1;

@@ -10,10 +10,10 @@ void FreedMemory::Look(const ReadUsedBytes& used, absl::Time now) {
   settled_ = !before_.has_value() || (more_.has_value() && *more_ <= kNoise) || now - gone_ >= kLongest;
 }
 
-void FreedMemory::AddTo(v1::FreedMemory* told) const {
+void FreedMemory::AddTo(v1::FreedMemory* result) const {
   if (!before_.has_value()) return;
-  if (more_.has_value() && *more_ <= kNoise) return told->set_gpus(told->gpus() + 1);
-  v1::FreedMemory::Held* const held = told->add_held();
+  if (more_.has_value() && *more_ <= kNoise) return result->set_gpus(result->gpus() + 1);
+  v1::FreedMemory::Held* const held = result->add_held();
   held->set_device(device_);
   held->set_bytes(more_.value_or(0));
 }

@@ -37,7 +37,7 @@ class FreedMemory {
   bool settled() const { return settled_; }
 
   // Adds the result. No-op if the use before the launch is unknown. REQUIRES: settled().
-  void AddTo(v1::FreedMemory* told) const;
+  void AddTo(v1::FreedMemory* result) const;
 
  private:
   int device_ = 0;

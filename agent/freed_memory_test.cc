@@ -8,10 +8,10 @@ namespace {
 constexpr int64_t kGiB = int64_t{1} << 30;
 const absl::Time kGone = absl::UnixEpoch() + absl::Hours(1);
 
-v1::FreedMemory Told(const FreedMemory& memory) {
-  v1::FreedMemory told;
-  memory.AddTo(&told);
-  return told;
+v1::FreedMemory Result(const FreedMemory& memory) {
+  v1::FreedMemory result;
+  memory.AddTo(&result);
+  return result;
 }
 
 // A reading at `read_at`: empty for callers that need a later one.
@@ -31,8 +31,8 @@ TEST(FreedMemory, IgnoresReadingsBeforeTheEnd) {
   EXPECT_FALSE(memory.settled());
   memory.Look(Reads(kGiB + FreedMemory::kNoise, kGone + absl::Nanoseconds(1)), kGone);
   EXPECT_TRUE(memory.settled());
-  EXPECT_EQ(Told(memory).gpus(), 1);
-  EXPECT_EQ(Told(memory).held_size(), 0);
+  EXPECT_EQ(Result(memory).gpus(), 1);
+  EXPECT_EQ(Result(memory).held_size(), 0);
 }
 
 TEST(FreedMemory, ReportsHeldMemoryAfterTheTimeout) {
@@ -43,10 +43,10 @@ TEST(FreedMemory, ReportsHeldMemoryAfterTheTimeout) {
   EXPECT_FALSE(memory.settled());
   memory.Look(held, kGone + FreedMemory::kLongest);
   ASSERT_TRUE(memory.settled());
-  ASSERT_EQ(Told(memory).held_size(), 1);
-  EXPECT_EQ(Told(memory).held(0).device(), 3);
-  EXPECT_EQ(Told(memory).held(0).bytes(), 3 * kGiB);
-  EXPECT_EQ(Told(memory).gpus(), 0);
+  ASSERT_EQ(Result(memory).held_size(), 1);
+  EXPECT_EQ(Result(memory).held(0).device(), 3);
+  EXPECT_EQ(Result(memory).held(0).bytes(), 3 * kGiB);
+  EXPECT_EQ(Result(memory).gpus(), 0);
 }
 
 TEST(FreedMemory, MemoryFreedLateIsFree) {
@@ -55,7 +55,7 @@ TEST(FreedMemory, MemoryFreedLateIsFree) {
   memory.Look(Reads(4 * kGiB, absl::InfiniteFuture()), kGone + absl::Seconds(1));
   memory.Look(Reads(kGiB, absl::InfiniteFuture()), kGone + absl::Seconds(2));
   EXPECT_TRUE(memory.settled());
-  EXPECT_EQ(Told(memory).gpus(), 1);
+  EXPECT_EQ(Result(memory).gpus(), 1);
 }
 
 TEST(FreedMemory, HangingDriverHoldsTheSlotUntilTheTimeout) {
@@ -66,8 +66,8 @@ TEST(FreedMemory, HangingDriverHoldsTheSlotUntilTheTimeout) {
   EXPECT_FALSE(memory.settled());
   memory.Look(nothing, kGone + FreedMemory::kLongest);
   ASSERT_TRUE(memory.settled());
-  ASSERT_EQ(Told(memory).held_size(), 1);
-  EXPECT_EQ(Told(memory).held(0).bytes(), 0);
+  ASSERT_EQ(Result(memory).held_size(), 1);
+  EXPECT_EQ(Result(memory).held(0).bytes(), 0);
 }
 
 TEST(FreedMemory, ReportsNothingWithoutAReadingBefore) {
@@ -75,7 +75,7 @@ TEST(FreedMemory, ReportsNothingWithoutAReadingBefore) {
     memory.Gone(kGone);
     memory.Look(Reads(9 * kGiB, absl::InfiniteFuture()), kGone);
     EXPECT_TRUE(memory.settled());
-    EXPECT_EQ(Told(memory).ByteSizeLong(), 0U);
+    EXPECT_EQ(Result(memory).ByteSizeLong(), 0U);
   }
 }
 

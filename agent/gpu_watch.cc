@@ -70,7 +70,7 @@ absl::Status GpuWatch::Open() {
 // Training does not depend on NVML: without it, only the series are missing.
 void GpuWatch::Serve() {
   const absl::Status opened = Open();
-  if (!opened.ok()) LogWarning("power, clocks and errors of GPUs are not exported: %s", opened.message());
+  if (!opened.ok()) LogWarning("cannot read GPUs; their metrics are not exported error=%s", opened.message());
   while (opened.ok() && !IsEnding()) {
     Sample();
     MutexLock lock(&mutex_);
@@ -184,9 +184,9 @@ void GpuWatch::Ran(int device, absl::Time begin, absl::Time end, v1::PreflightDe
   if (!power.has_value()) return;
   described->set_sm_clock_hertz(power->sm_clock_hertz());
   for (const v1::StepPower::Slowdown& slowdown : power->slowdowns()) {
-    v1::PreflightDevice::Slowdown* const told = described->add_slowdowns();
-    told->set_reason(slowdown.reason());
-    told->set_seconds(slowdown.seconds());
+    v1::PreflightDevice::Slowdown* const added = described->add_slowdowns();
+    added->set_reason(slowdown.reason());
+    added->set_seconds(slowdown.seconds());
   }
 }
 

@@ -30,7 +30,7 @@ bool Write(const std::string& path, pid_t pid, const std::string& text) {
   file << text << std::flush << ThreadsText(pid);
   file.close();
   if (file && rename(begun.c_str(), path.c_str()) == 0) return true;
-  LogWarning("%s cannot be written", path);
+  LogWarning("hang evidence was not written path=%s", path);
   unlink(begun.c_str());
   return false;
 }

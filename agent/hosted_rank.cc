@@ -28,7 +28,8 @@ constexpr absl::Duration kStuckLookEvery = absl::Seconds(1);
 UniqueFd NewFlightRecorder(const RankId& id) {
   const absl::StatusOr<int> page = MakeFlightRecorder();
   if (page.ok()) return UniqueFd(*page);
-  LogWarning("%s: where it stands will not be known: %s", ToString(id), page.status().message());
+  LogWarning("no flight recorder; the position of the rank will be unknown %s error=%s", ToString(id),
+             page.status().message());
   return UniqueFd();
 }
 
@@ -66,15 +67,15 @@ void HostedRank::Send(const v1::AgentToRank& message) {
 void HostedRank::EndLink(const absl::Status& status) {
   if (status.ok() || link == nullptr) return;
   if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status)) {
-    final_error = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
-    LogError("%s: %s", ToString(id), final_error);
+    final_error = absl::StrCat("rank violated the agent protocol: ", status.message());
+    LogError("killed a rank that violated the protocol %s error=%s", ToString(id), final_error);
     process->SignalTree(SIGKILL);  // Before the socket closes, which would make it exit by itself.
   }
   link.reset();
 }
 
 absl::StatusOr<std::string> HostedRank::Position() const {
-  if (!flight.valid()) return absl::NotFoundError("it has no page");
+  if (!flight.valid()) return absl::NotFoundError("no flight recorder");
   return WhereLanesStand(flight.get());
 }
 
@@ -92,7 +93,7 @@ void HostedRank::Take(const v1::StepReport& report) {
 std::optional<v1::RankStill> HostedRank::CheckProgress(const std::string& evidence_path, absl::Time now) {
   if (!no_progress.has_value()) return std::nullopt;
   const absl::StatusOr<FlightState> page =
-      flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("it has no page");
+      flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("no flight recorder");
   no_progress->Look(page, ProcessStateOf(process->state()), now);
   const bool almost_reported = no_progress->blocked_for(now) + kBeforeReport > no_progress->limit();
   if (almost_reported && evidence == nullptr) {
@@ -109,9 +110,13 @@ std::optional<v1::RankStill> HostedRank::CheckProgress(const std::string& eviden
   if (!news.has_value()) return news;
   const bool still = news->still_ms() > 0;
   if (still && evidence != nullptr && *evidence == EvidenceState::kWritten) news->set_evidence(evidence_path);
-  if (std::exchange(no_progress_logged, still) != still)
-    LogWarning("%s: %s", ToString(id),
-               still ? "nothing of it moves; it stands in " + news->where() : "it moves again");
+  if (std::exchange(no_progress_logged, still) != still) {
+    if (still) {
+      LogWarning("rank makes no progress %s blocked_in=%s", ToString(id), news->where());
+    } else {
+      LogWarning("rank makes progress again %s", ToString(id));
+    }
+  }
   return news;
 }
 
@@ -123,7 +128,7 @@ void HostedRank::Kill(absl::Time now) {
 
 bool HostedRank::HasStarted() const {
   const absl::StatusOr<FlightState> page =
-      flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("it has no page");
+      flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("no flight recorder");
   return !page.ok() || page->phase != FlightPhase::kStarting;
 }
 
@@ -139,7 +144,7 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end, std::vector<std::string> 
   if (fault.has_value()) *exit.mutable_fault() = *fault;
   // A library called exit(): this must not count as a completed job.
   if (end.exit_code == 0 && end.signal == 0 && !finished && exit.error().empty()) {
-    exit.set_error("left with exit code 0 before it had said that it was done");
+    exit.set_error("exited with code 0 before it reported completion");
   }
   const auto line = std::find_if(log_tail.rbegin(), log_tail.rend(), [](const std::string& each) {
     return !absl::StartsWith(each, "[fsdpd-agent");  // A notice of the agent, such as about missing lines.
@@ -148,7 +153,7 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end, std::vector<std::string> 
   const bool failed = end.exit_code != 0 || end.signal != 0;
   if (failed && by_itself && exit.error().empty() && line != log_tail.rend() && !HasStarted()) {
     exit.set_error(
-        absl::StrCat("it ended before it began, by ", EndText(end), ": ", absl::StripAsciiWhitespace(*line)));
+        absl::StrCat("exited before it started (", EndText(end), "): ", absl::StripAsciiWhitespace(*line)));
   }
   for (std::string& line : log_tail) exit.add_log_tail(std::move(line));
   return exit;
@@ -175,7 +180,7 @@ std::string Describe(const v1::RankExit& exit) {
   if (!exit.error().empty()) absl::StrAppend(&text, " error=", exit.error());
   absl::StrAppend(&text, " cancelled=", exit.cancelled() ? 1 : 0,
                   " peer_failed=", exit.peer_failed() ? 1 : 0);
-  if (!exit.stood().empty()) absl::StrAppend(&text, " stood in ", exit.stood());
+  if (!exit.stood().empty()) absl::StrAppend(&text, " blocked_in=", exit.stood());
   return text;
 }
 

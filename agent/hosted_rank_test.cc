@@ -40,7 +40,7 @@ TEST(HostedRank, LaunchOfSetsRankAndDevice) {
 
 TEST(HostedRank, ExitZeroWithoutFinishedIsAnError) {
   HostedRank rank;
-  EXPECT_EQ(rank.ExitOf({}, {}).error(), "left with exit code 0 before it had said that it was done");
+  EXPECT_EQ(rank.ExitOf({}, {}).error(), "exited with code 0 before it reported completion");
   rank.finished = true;
   EXPECT_EQ(rank.ExitOf({}, {}).error(), "");
   ProcessEnd killed;
@@ -71,13 +71,13 @@ TEST(HostedRank, LastLogLineIsTheErrorOfARankThatDidNotStart) {
   ProcessEnd end;
   end.exit_code = 127;
   EXPECT_EQ(rank.ExitOf(end, tail).error(),
-            "it ended before it began, by exit code 127: cannot load libtorch_cpu.so");
+            "exited before it started (exit code 127): cannot load libtorch_cpu.so");
   EXPECT_EQ(rank.ExitOf(end, tail).log_tail_size(), 2);
   EXPECT_EQ(rank.ExitOf(end, {}).error(), "");
   end.exit_code = 0;
   end.signal = SIGABRT;
   EXPECT_EQ(rank.ExitOf(end, tail).error(),
-            "it ended before it began, by signal 6: cannot load libtorch_cpu.so");
+            "exited before it started (signal 6): cannot load libtorch_cpu.so");
   end.signal = SIGKILL;  // Sent by another process, so the log does not explain it.
   EXPECT_EQ(rank.ExitOf(end, tail).error(), "");
   const auto page = FlightRecorder::Map(rank.flight.get());

@@ -136,7 +136,8 @@ JobDirectories::~JobDirectories() {
 }
 
 void JobDirectories::Forget(const std::string& job_id) {
-  if (!CheckJobId(job_id).ok()) return LogWarning("told to forget a job whose id is none job=%s", job_id);
+  if (!CheckJobId(job_id).ok())
+    return LogWarning("ignored a request to remove a job with an invalid id job=%s", job_id);
   MutexLock lock(&mutex_);
   forgotten_.insert(job_id);
   changed_.Signal();
@@ -166,20 +167,20 @@ std::vector<std::string> JobDirectories::Prune(fs::file_time_type now) {
   std::set<std::string> left;
   int64_t kept = 0;
   for (const Directory& directory : directories) {
-    const bool told = forgotten.count(directory.job_id) != 0;
+    const bool deleted = forgotten.count(directory.job_id) != 0;
     const bool old = options_.keep_for != absl::InfiniteDuration() &&
                      now - directory.written > absl::ToChronoNanoseconds(options_.keep_for);
-    const bool expires = told || old || kept >= options_.keep_jobs;
+    const bool expires = deleted || old || kept >= options_.keep_jobs;
     // Read again before each removal: earlier removals may have taken minutes, and the job may have been
     // launched meanwhile.
     if (!expires || hosted.count(directory.job_id) != 0 || hosted_().count(directory.job_id) != 0) {
       ++kept;
-      if (told) left.insert(directory.job_id);
+      if (deleted) left.insert(directory.job_id);
       continue;
     }
-    if (Remove(directory.job_id, told ? "it was deleted" : old ? "it is old" : "there are newer ones")) {
+    if (Remove(directory.job_id, deleted ? "deleted" : old ? "expired" : "keep_jobs")) {
       removed.push_back(directory.job_id);
-    } else if (told) {
+    } else if (deleted) {
       left.insert(directory.job_id);
     }
   }
@@ -220,7 +221,7 @@ void JobDirectories::KeepWithinBytes() {
         rank_files.end());
     RecordRemoval(attempt.job, rank_files);
     if (failed) {
-      LogWarning("files of an attempt cannot be removed job=%s attempt=%d error=%s", job_id, attempt.number,
+      LogWarning("failed to remove attempt files job=%s attempt=%d error=%s", job_id, attempt.number,
                  failed.message());
       continue;
     }
@@ -230,11 +231,11 @@ void JobDirectories::KeepWithinBytes() {
     // often the log that is gone now.
     fs::last_write_time(attempt.job, std::max(written, attempt.written), error);
     bytes -= attempt.bytes;
-    LogInfo("files of an attempt were removed, as the work directory is full job=%s attempt=%d bytes=%d",
-            job_id, attempt.number, attempt.bytes);
+    LogInfo("removed attempt files, work directory was over its limit job=%s attempt=%d bytes=%d", job_id,
+            attempt.number, attempt.bytes);
   }
   if (bytes > options_.max_bytes)
-    LogWarning("work directory is over its bound, and nothing is left to remove bytes=%d max_bytes=%d", bytes,
+    LogWarning("work directory is over its limit and has no files to remove bytes=%d max_bytes=%d", bytes,
                options_.max_bytes);
 }
 
@@ -242,10 +243,10 @@ bool JobDirectories::Remove(const std::string& job_id, const char* why) {
   std::error_code error;
   fs::remove_all(fs::path(work_dir_) / job_id, error);
   if (error) {
-    LogWarning("the logs of a job cannot be removed job=%s error=%s", job_id, error.message());
+    LogWarning("failed to remove job directory job=%s error=%s", job_id, error.message());
     return false;
   }
-  LogInfo("the logs of a job are removed, as %s job=%s", why, job_id);
+  LogInfo("removed job directory job=%s reason=%s", job_id, why);
   return true;
 }
 

@@ -14,11 +14,13 @@ namespace {
 
 std::string DevicesError(const v1::Launch& launch, const NodeUse& use) {
   if (launch.devices_size() != launch.ranks()) {
-    return absl::StrFormat("%d devices are named for %d ranks", launch.devices_size(), launch.ranks());
+    return absl::StrFormat("devices: wrong number (got %d, want %d)", launch.devices_size(), launch.ranks());
   }
   std::set<int> busy(use.devices.begin(), use.devices.end());
   for (const int device : launch.devices()) {
-    if (device < 0 || device >= use.slots) return absl::StrFormat("there is no device %d", device);
+    if (device < 0 || device >= use.slots)
+      return absl::StrFormat("device %d: not on this node (got %d, want 0..%d)", device, device,
+                             use.slots - 1);
     if (!busy.insert(device).second) return absl::StrFormat("device %d is not free", device);
   }
   return "";
@@ -47,7 +49,7 @@ std::string LaunchError(const v1::Launch& launch, const NodeUse& use) {
     return std::string(status.message());
   if (launch.attempt() < 0 || launch.first_rank() < 0 || launch.ranks() < 1 || launch.world() > kMaxWorld ||
       launch.first_rank() > launch.world() - launch.ranks()) {
-    return absl::StrFormat("attempt %d, ranks %d + %d of world %d make no sense", launch.attempt(),
+    return absl::StrFormat("invalid launch (attempt %d, ranks %d + %d, world size %d)", launch.attempt(),
                            launch.first_rank(), launch.ranks(), launch.world());
   }
   if (launch.attempt() <= use.newest_attempt.value_or(-1)) {

@@ -175,7 +175,7 @@ void LogBound::Bound(const std::string& path, const Log& log) {
   const int64_t to = facts.st_size - max_bytes_ / kParts * (kParts - 1);
   const absl::Status cut = log.removed ? CutRemoved(path, log.fd.get(), to) : Cut(path, log.fd.get(), to);
   if (cut.ok() || std::exchange(failure_logged_, true)) return;
-  LogWarning("a log of more than %d bytes is not cut, and grows: %s", max_bytes_, cut.message());
+  LogWarning("log limit cannot be enforced, so logs grow max_bytes=%d error=%s", max_bytes_, cut.message());
 }
 
 }  // namespace fsdpd

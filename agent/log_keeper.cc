@@ -58,7 +58,7 @@ std::string AttemptDirectory(const std::string& work_dir, const AttemptId& id) {
 std::string HolderOf(int lock) {
   char text[16] = {};
   int pid = 0;
-  if (pread(lock, text, sizeof text - 1, 0) <= 0 || !absl::SimpleAtoi(text, &pid)) return "of unknown pid";
+  if (pread(lock, text, sizeof text - 1, 0) <= 0 || !absl::SimpleAtoi(text, &pid)) return "unknown pid";
   return absl::StrCat("pid ", pid);
 }
 
@@ -73,8 +73,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   if (error == std::errc::no_such_file_or_directory) return names;
   for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error))
     names.push_back(entry->path().filename());
-  if (error)
-    return absl::UnavailableError(ErrnoText(absl::StrCat("cannot look into ", directory), error.value()));
+  if (error) return absl::UnavailableError(ErrnoText(absl::StrCat("cannot list ", directory), error.value()));
   return names;
 }
 
@@ -187,26 +186,27 @@ absl::StatusOr<UniqueFd> LogKeeper::Prepare(const std::string& work_dir) {
   std::error_code error;
   std::filesystem::create_directories(work_dir, error);
   if (error)
-    return absl::PermissionDeniedError(absl::StrCat("cannot make ", work_dir, ": ", error.message()));
+    return absl::PermissionDeniedError(
+        absl::StrCat("--work-dir ", work_dir, ": cannot be created: ", error.message()));
   const std::string path = absl::StrCat(work_dir, "/LOCK");
   UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   // LOCK may exist, so opening it does not prove that files can be created.
   const std::string probe = absl::StrCat(work_dir, "/.write-probe");
   const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!lock.valid() || !fd.valid())
-    return absl::PermissionDeniedError(absl::StrCat("cannot write in ", ErrnoText(work_dir)));
+    return absl::PermissionDeniedError(
+        absl::StrCat("--work-dir ", work_dir, ": not writable: ", strerror(errno)));
   unlink(probe.c_str());
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return ErrnoStatus(absl::StrCat("cannot lock ", path));
-    return absl::FailedPreconditionError(absl::StrCat("another agent, ", HolderOf(lock.get()),
-                                                      ", keeps its ranks' logs in ", work_dir,
-                                                      ": give this one another --work-dir"));
+    return absl::FailedPreconditionError(absl::StrCat("--work-dir ", work_dir, ": locked by another agent (",
+                                                      HolderOf(lock.get()), "); use a different directory"));
   }
   // The pid is for the error message only; the lock is held in the kernel. A full disk omits it.
   const std::string pid = absl::StrCat(getpid(), "\n");
   if (ftruncate(lock.get(), 0) != 0 ||
       pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    LogWarning("%s does not say who holds it: %s", path, strerror(errno));
+    LogWarning("failed to write the pid into the lock file path=%s error=%s", path, strerror(errno));
   }
   return lock;
 }
@@ -224,7 +224,8 @@ std::string LogKeeper::DirectoryOf(const AttemptId& id) const {
 
 void LogKeeper::AddNotice(const RankId& id, const std::string& words) {
   const absl::Status added = AppendNotice(PathOf(id), words);
-  if (!added.ok()) LogWarning("%s: a notice is not in its log: %s", ToString(id), added.message());
+  if (!added.ok())
+    LogWarning("failed to append a notice to the log %s error=%s", ToString(id), added.message());
 }
 
 absl::StatusOr<UniqueFd> LogKeeper::OpenForRank(const RankId& id) {
@@ -232,7 +233,9 @@ absl::StatusOr<UniqueFd> LogKeeper::OpenForRank(const RankId& id) {
   std::error_code ignored;  // Ignored: open() reports a better error.
   std::filesystem::create_directories(AttemptDirectory(work_dir_, id.of), ignored);
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!fd.valid()) LogWarning("nothing that %s logs is kept: %s", ToString(id), ErrnoText(path));
+  if (!fd.valid())
+    LogWarning("cannot open the log; output of the rank is discarded %s error=%s", ToString(id),
+               ErrnoText(path));
   loss_.Watch(path);
   bound_.Watch(path);
   {
@@ -349,8 +352,8 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
   }
   AddRemoved(request.get(), "log", ".log");
   if (!request->files.empty()) return request;
-  const std::string who = ask.rank() < 0 ? ToString(attempt) : ToString(RankId{attempt, ask.rank()});
-  return absl::NotFoundError(absl::StrCat("this node has no log of ", who));
+  const std::string object = ask.rank() < 0 ? ToString(attempt) : ToString(RankId{attempt, ask.rank()});
+  return absl::NotFoundError(absl::StrCat("this node has no log of ", object));
 }
 
 // Finds the requested traces. They were written completely, so nothing is appended.
@@ -387,14 +390,13 @@ absl::Status LogKeeper::FindEvidence(Request* request) const {
   }
   AddRemoved(request, "hang evidence", kEvidenceSuffix);
   if (!request->files.empty()) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("this node keeps nothing of a rank of ", ToString(attempt), " that stood still"));
+  return absl::NotFoundError(absl::StrCat("this node has no hang evidence of ", ToString(attempt)));
 }
 
 // Reads one page of step records, which fits in memory.
 absl::Status LogKeeper::FindSteps(Request* request) const {
   const v1::ReadLogs& ask = request->ask;
-  if (steps_ == nullptr) return absl::NotFoundError("this node keeps no steps");
+  if (steps_ == nullptr) return absl::NotFoundError("this node does not record steps");
   FSDPD_ASSIGN_OR_RETURN(std::vector<StepRecords::Line> lines,
                          steps_->Read(ask.job_id(), ask.attempt(), ask.steps()));
   LogFile file;
@@ -500,8 +502,8 @@ absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   file->Take(std::move(lines));
   if (got > 0 || !live) return absl::OkStatus();
   std::string notice = loss_.Notice();
-  const bool told = std::exchange(file->loss_noticed, !notice.empty());
-  if (!notice.empty() && !told) file->lines.push_back({std::move(notice), /*notice=*/true});
+  const bool noticed = std::exchange(file->loss_noticed, !notice.empty());
+  if (!notice.empty() && !noticed) file->lines.push_back({std::move(notice), /*notice=*/true});
   return absl::OkStatus();
 }
 

@@ -183,11 +183,11 @@ TEST_F(LogKeeperTest, FullDiskIsReportedMarkedAndCounted) {
   const UniqueFd log = Open(kRank);
   Write(log, "one\n");
   keeper_.Read(Ask(3, /*follow=*/true));
-  reader_.AwaitText("3:one\n3![fsdpd-agent: what the rank logs now is lost: " + dir_.path() +
+  reader_.AwaitText("3:one\n3![fsdpd-agent: output of the rank is being lost: " + dir_.path() +
                     ": No space left on device]\n");
-  EXPECT_NE(keeper_.Tail(kRank, 5).back().find("is lost"), std::string::npos);
+  EXPECT_NE(keeper_.Tail(kRank, 5).back().find("is being lost"), std::string::npos);
   std::filesystem::remove(dir_.File(".write-probe"));
-  reader_.AwaitText("3:[fsdpd-agent: lines are missing here, of ");
+  reader_.AwaitText("3:[fsdpd-agent: lines are missing here, ");
   EXPECT_GT(lost_ns_, 0);
   Write(log, "two\n");
   keeper_.RankEnded(kRank);
@@ -443,7 +443,7 @@ TEST_F(LogKeeperTest, ReadsHangEvidence) {
   ask.set_evidence(true);
   keeper_.Read(ask);
   reader_.AwaitEnd();
-  EXPECT_EQ(reader_.error(), "this node keeps nothing of a rank of job=job attempt=2 that stood still");
+  EXPECT_EQ(reader_.error(), "this node has no hang evidence of job=job attempt=2");
   Write(log, "its log\n");
   for (const char* name : {"rank-3.hang.txt", "rank-2.hang.txt", "rank-4.hang.txt.part"})
     std::ofstream(keeper_.DirectoryOf(kRank.of) + "/" + name) << name << "\nend\n";
@@ -477,7 +477,7 @@ TEST_F(LogKeeperTest, ReportsUnreadableLogs) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   const std::string why = ": Too many open files, of 3 that this process may have open (ulimit -n)";
   EXPECT_EQ(one, "cannot read " + keeper_.PathOf(kRank) + why);
-  EXPECT_EQ(both, one + "cannot look into " + dir_.path() + "/job/attempt-2" + why);
+  EXPECT_EQ(both, one + "cannot list " + dir_.path() + "/job/attempt-2" + why);
   EXPECT_EQ(std::string(unopened.message()), "/dev/null" + why);
 }
 
@@ -578,7 +578,7 @@ TEST_F(LogKeeperTest, ListingErrorEndsTheRequestOnly) {
   keeper_.Read(Ask(-1));
   reader_.AwaitEnd();
   listing_fails_after = -1;
-  EXPECT_EQ(reader_.error(), "cannot look into " + dir_.path() + "/job/attempt-2: Input/output error");
+  EXPECT_EQ(reader_.error(), "cannot list " + dir_.path() + "/job/attempt-2: Input/output error");
 }
 
 TEST_F(LogKeeperTest, DropAllCancelsRequestsBeingOpened) {
@@ -628,7 +628,8 @@ TEST_F(LogKeeperTest, PrepareCreatesTheDirectoryOrFails) {
   EXPECT_TRUE(LogKeeper::Prepare(dir_.File("new/deep")).ok());
   const absl::Status status = LogKeeper::Prepare("/proc/new").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(std::string(status.message()).rfind("cannot make /proc/new: ", 0), 0u) << status;
+  EXPECT_EQ(std::string(status.message()).rfind("--work-dir /proc/new: cannot be created: ", 0), 0u)
+      << status;
 }
 
 TEST_F(LogKeeperTest, PrepareFailsIfAnotherAgentHoldsTheLock) {
@@ -638,9 +639,8 @@ TEST_F(LogKeeperTest, PrepareFailsIfAnotherAgentHoldsTheLock) {
     ASSERT_TRUE(first.ok()) << first.status();
     const absl::Status second = LogKeeper::Prepare(directory).status();
     EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_EQ(std::string(second.message()), "another agent, pid " + std::to_string(getpid()) +
-                                                 ", keeps its ranks' logs in " + directory +
-                                                 ": give this one another --work-dir");
+    EXPECT_EQ(std::string(second.message()), "--work-dir " + directory + ": locked by another agent (pid " +
+                                                 std::to_string(getpid()) + "); use a different directory");
   }
   EXPECT_TRUE(LogKeeper::Prepare(directory).ok()) << "it has ended";
 }

@@ -64,9 +64,9 @@ void LineSplitter::Finish(std::vector<std::string>* lines) {
 }
 
 void LineSplitter::AppendToLine(absl::string_view bytes) {
-  const size_t room = kMaxLogLineBytes - line_.size();
-  line_.append(bytes.data(), std::min(room, bytes.size()));
-  if (bytes.size() > room) cut_bytes_ += static_cast<int64_t>(bytes.size() - room);
+  const size_t free_bytes = kMaxLogLineBytes - line_.size();
+  line_.append(bytes.data(), std::min(free_bytes, bytes.size()));
+  if (bytes.size() > free_bytes) cut_bytes_ += static_cast<int64_t>(bytes.size() - free_bytes);
   started_ |= !bytes.empty();
 }
 

@@ -37,7 +37,8 @@ int TryDisk(const std::string& work_dir) {
   const ssize_t written = write(fd.get(), page.data(), page.size());
   if (written == static_cast<ssize_t>(page.size())) return unlink(path.c_str()) == 0 ? 0 : errno;
   const int error = written < 0 ? errno : ENOSPC;
-  if (ftruncate(fd.get(), 0) != 0) LogWarning("%s cannot be emptied: %s", path, strerror(errno));
+  if (ftruncate(fd.get(), 0) != 0)
+    LogWarning("failed to truncate the write probe path=%s error=%s", path, strerror(errno));
   return error;
 }
 
@@ -83,7 +84,7 @@ void LogLoss::Removed(const std::string& log) {
 
 std::string LogLoss::Notice() const {
   MutexLock lock(&mutex_);
-  return why_.empty() ? "" : absl::StrCat("[fsdpd-agent: what the rank logs now is lost: ", why_, "]");
+  return why_.empty() ? "" : absl::StrCat("[fsdpd-agent: output of the rank is being lost: ", why_, "]");
 }
 
 void LogLoss::Run() {
@@ -117,14 +118,14 @@ void LogLoss::Look() {
   if ((!was.empty() || removed) && lost_) lost_(passed);
   if (error != 0 && was.empty()) {
     since_ = now;
-    LogWarning("rank logs are lost from now on: %s: %s", work_dir_, strerror(error));
+    LogWarning("started to lose rank logs work_dir=%s error=%s", work_dir_, strerror(error));
   } else if (error == 0 && !was.empty()) {
     const std::string time = absl::FormatDuration(absl::Trunc(now - since_, absl::Seconds(1)));
-    LogInfo("rank logs are written again after %s; gaps are marked in %d logs", time, gaps.size());
+    LogInfo("rank logs are written again lost_for=%s marked_logs=%d", time, gaps.size());
     for (const std::string& log : gaps) {
       const absl::Status marked =
-          AppendNotice(log, absl::StrCat("lines are missing here, of ", time, ": ", was));
-      if (!marked.ok()) LogWarning("a gap could not be marked: %s", marked.message());
+          AppendNotice(log, absl::StrCat("lines are missing here, ", time, " of output: ", was));
+      if (!marked.ok()) LogWarning("failed to mark a gap in a log error=%s", marked.message());
     }
   }
 }

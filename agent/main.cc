@@ -75,7 +75,7 @@ std::string CheckListen(const std::string& address) {
 std::string CheckAddress(const std::string& address) {
   const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
   if (!parsed.ok()) return std::string(parsed.status().message());
-  return parsed->port > 0 ? "" : "nobody can be reached at port 0";
+  return parsed->port > 0 ? "" : "port: invalid (got 0, want 1..65535)";
 }
 
 std::string CheckAddresses(const std::string& text) {
@@ -117,10 +117,10 @@ std::string ParseLabels(const std::vector<std::string>& texts, std::map<std::str
   for (const std::string& text : texts) {
     const std::string key = text.substr(0, text.find('='));
     if (labels->emplace(key, text.substr(key.size() + 1)).second) continue;
-    return absl::StrCat("--label: the key '", key, "' is there twice");
+    return absl::StrCat("--label: duplicate key '", key, "'");
   }
   if (labels->size() <= kMaxLabels) return "";
-  return absl::StrCat("--label: ", labels->size(), " labels; at most ", kMaxLabels, " are allowed");
+  return absl::StrCat("--label: too many (got ", labels->size(), ", want at most ", kMaxLabels, ")");
 }
 
 std::string CheckDirectory(const std::string& dir) {
@@ -287,8 +287,8 @@ std::string DefaultRankBinary() {
   std::error_code error;
   const std::filesystem::path directory =
       std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  const std::filesystem::path beside = directory / "fsdpd-rank";
-  if (std::filesystem::exists(beside, error)) return beside;
+  const std::filesystem::path sibling = directory / "fsdpd-rank";
+  if (std::filesystem::exists(sibling, error)) return sibling;
   return (directory.parent_path() / "fsdp" / "fsdpd-rank").string();
 }
 
@@ -309,12 +309,14 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
 void RememberGpus(const Flags& flags, const DeviceOffer& offer, const MachineFacts& machine) {
   const int gpus = offer.device == v1::DEVICE_CUDA ? offer.slots : 0;
   if (gpus == 0 && machine.gpus_on_bus > 0 && flags.device == "auto") {
-    LogWarning("ranks run on CPU cores, though the bus has GPUs: %s",
+    LogWarning("running ranks on CPU cores although the PCI bus has GPUs reason=%s",
                machine.gpus.ok() ? "the NVIDIA driver lists none" : machine.gpus.status().message());
   }
   if (gpus == machine.gpus_offered) return;
   const absl::Status written = WriteWhole(GpusOfferedPath(flags.agent.work_dir), absl::StrCat(gpus, "\n"));
-  if (!written.ok()) LogWarning("cannot write %s: the next start will not miss GPUs", written.message());
+  if (!written.ok())
+    LogWarning("failed to store the number of GPUs; the next start will not detect missing ones error=%s",
+               written.message());
 }
 
 int Fail(const absl::Status& status) {
@@ -354,7 +356,7 @@ int StopCleanly(Agent* agent, absl::Duration grace, int signals) {
       agent->StopRanks(absl::ZeroDuration());
     }
     if (Clock::Real()->Now() < grace_end + kStopLimit) continue;
-    LogError("ranks are left that even SIGKILL does not end (a device or a file system hangs?)");
+    LogError("ranks survived SIGKILL; a device or a file system may hang");
     return kRuntimeError;
   }
   // If the coordinator comes back within the grace period, this agent reports how its ranks ended.
@@ -417,11 +419,12 @@ int Serve(Flags flags, int signals) {
   }
   const UniqueFd refusal(eventfd(0, EFD_CLOEXEC));
   FSDPD_CHECK(refusal.valid());
-  absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Start(flags.agent, [&refusal,
-                                                                            &flags](const absl::Status& why) {
-    LogError("coordinator %s refuses node %s: %s", flags.agent.coordinator, flags.agent.node, why.ToString());
-    eventfd_write(refusal.get(), 1);
-  });
+  absl::StatusOr<std::unique_ptr<Agent>> agent =
+      Agent::Start(flags.agent, [&refusal, &flags](const absl::Status& why) {
+        LogError("coordinator rejected this node coordinator=%s node=%s error=%s", flags.agent.coordinator,
+                 flags.agent.node, why.ToString());
+        eventfd_write(refusal.get(), 1);
+      });
   if (!agent.ok()) return Fail(agent.status());
   LogInfo(
       "serving node=%s coordinator=%s device=%s slots=%d memory_bytes_per_slot=%d metrics=%s work_dir=%s "
@@ -449,7 +452,7 @@ int Main(int argc, char** argv) {
   setenv(kRankCoresVariable, flags.rank_cores.c_str(), /*overwrite=*/1);
   if (flags.agent.node.empty()) flags.agent.node = DefaultNode();
   if (const std::string wrong = CheckNode(flags.agent.node); !wrong.empty()) {
-    std::cerr << "--node is needed, as the host's name does not serve: " << wrong << "\n";
+    std::cerr << "--node: required, since the host name is not a valid node name: " << wrong << "\n";
     return kUsageError;
   }
   if (const std::string wrong = ParseLabels(flags.labels, &flags.agent.labels); !wrong.empty()) {

@@ -173,10 +173,10 @@ std::optional<v1::RankStill> NoProgress::TakeReport(absl::Time now) {
 }
 
 std::string NoProgress::Text(absl::Time now) const {
-  std::string text = absl::StrCat("nothing has moved for ", absl::FormatDuration(blocked_for(now)), "; ",
-                                  absl::FormatDuration(limit()), " are allowed while ",
-                                  ShortEnumName(PhaseOf(last_state_.phase)), "; the process is ",
-                                  ShortEnumName(process_), "\n");
+  std::string text =
+      absl::StrCat("no progress for ", absl::FormatDuration(blocked_for(now)), " (limit ",
+                   absl::FormatDuration(limit()), " while ", ShortEnumName(PhaseOf(last_state_.phase)),
+                   "); the process is ", ShortEnumName(process_), "\n");
   for (const LanePlace& place : last_state_.lanes) {
     absl::StrAppend(&text, "lane ", place.lane_name, place.at.inside ? " in " : " after ", place.instruction,
                     place.at.evaluation ? " of the evaluation after step " : " of step ", place.at.step,

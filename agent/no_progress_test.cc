@@ -154,7 +154,7 @@ TEST_F(NoProgressTest, TextShowsTimePerLane) {
   Trains(0.2);
   Quiet(12);
   EXPECT_EQ(no_progress_.Text(now_),
-            "nothing has moved for 12s; 30s are allowed while training; the process is live\n"
+            "no progress for 12s (limit 30s while training); the process is live\n"
             "lane gather in Gather layer.3 of step 7, instruction 3, for 12s\n");
 }
 

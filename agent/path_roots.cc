@@ -33,7 +33,7 @@ absl::StatusOr<PathRoot> ResolvePathRoot(const std::string& dir) {
   const fs::path resolved = fs::canonical(dir, error);
   if (error) return absl::InvalidArgumentError(absl::StrCat(dir, ": ", error.message()));
   if (!fs::is_directory(resolved, error))
-    return absl::InvalidArgumentError(absl::StrCat(dir, " is no directory"));
+    return absl::InvalidArgumentError(absl::StrCat(dir, ": not a directory"));
   // With "..", the text and the target may differ.
   fs::path given = HasDotDot(dir) ? resolved : fs::absolute(dir, error).lexically_normal();
   if (!given.has_filename() && given != given.root_path()) given = given.parent_path();  // "/models/"

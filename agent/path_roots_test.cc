@@ -92,7 +92,7 @@ TEST_F(PathRootsTest, FilesystemRootAcceptsAllWithoutDotDot) {
 TEST_F(PathRootsTest, ReportsMissingDirectory) {
   EXPECT_EQ(ResolvePathRoot("/nowhere").status().message(), "/nowhere: No such file or directory");
   const std::string file = dir_.File("data/a.bin");
-  EXPECT_EQ(ResolvePathRoot(file).status().message(), file + " is no directory");
+  EXPECT_EQ(ResolvePathRoot(file).status().message(), file + ": not a directory");
 }
 
 TEST_F(PathRootsTest, NamesOfReturnsGivenPaths) {

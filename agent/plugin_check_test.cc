@@ -24,11 +24,11 @@ class PluginCheckTest : public testing::Test {
 
 TEST_F(PluginCheckTest, AcceptsOnlyFilesBelowPluginDirs) {
   EXPECT_EQ(PluginError(dir_.File("allowed/mine.so"), allowed_), "");
-  const std::string beside = dir_.File("allowed-not/mine.so");
-  const std::string outside = "' is not loaded on this node: it lies outside of its agent's --plugin-dir ";
-  EXPECT_EQ(PluginError(beside, allowed_), "model.plugin.path: '" + beside + outside + allowed_[0].given);
+  const std::string sibling = dir_.File("allowed-not/mine.so");
+  const std::string outside = "' is not loaded on this node: it is outside of --plugin-dir ";
+  EXPECT_EQ(PluginError(sibling, allowed_), "model.plugin.path: '" + sibling + outside + allowed_[0].given);
   const std::string out = dir_.File("allowed/out.so");
-  std::filesystem::create_symlink(beside, out);
+  std::filesystem::create_symlink(sibling, out);
   EXPECT_EQ(PluginError(out, allowed_), "model.plugin.path: '" + out + outside + allowed_[0].given);
 }
 

@@ -39,19 +39,19 @@ void Preflight::Begin(const v1::PreflightOrder& order) {
   ++attempt_.attempt;  // Numbered from 1 in each run of the agent: logs of an earlier run are appended to.
   for (int device = 0; device < Ranks() && gpus_ != nullptr; ++device)
     gpus_->Describe(device, &described_[device]);
-  LogInfo("the node is measured number=%d ranks=%d", order.number(), Ranks());
+  LogInfo("preflight started number=%d ranks=%d", order.number(), Ranks());
   supervisor_->Launch(LaunchFor(attempt_.attempt), limit);
 }
 
 void Preflight::Measured(const RankId& id, const v1::PreflightDevice& device) {
   MutexLock lock(&mutex_);
   if (!running_ || !(id.of == attempt_)) return;
-  v1::PreflightDevice told = device;
+  v1::PreflightDevice result = device;
   if (gpus_ != nullptr)
     gpus_->Ran(device.device(), absl::FromUnixNanos(device.begin_unix_nanos()),
-               absl::FromUnixNanos(device.end_unix_nanos()), &told);
-  told.MergeFrom(described_[device.device()]);
-  measured_[id.rank] = std::move(told);
+               absl::FromUnixNanos(device.end_unix_nanos()), &result);
+  result.MergeFrom(described_[device.device()]);
+  measured_[id.rank] = std::move(result);
 }
 
 void Preflight::Exited(const RankId& id, const v1::RankExit& exit) {
@@ -91,8 +91,8 @@ void Preflight::Finish() {
                                    missing.size() == 1 ? " was" : " were", " not done after ",
                                    HumanSeconds(absl::ToDoubleSeconds(took))));
   for (auto& [rank, device] : measured_) *result_.add_devices() = std::move(device);
-  LogInfo("the node was measured number=%d seconds=%.1f devices=%d error=%s%s", result_.number(),
-          result_.seconds(), result_.devices_size(), result_.error(), result_.refused());
+  LogInfo("preflight ended number=%d seconds=%.1f devices=%d error=%s%s", result_.number(), result_.seconds(),
+          result_.devices_size(), result_.error(), result_.refused());
   running_ = false;
   described_.clear();
   measured_.clear();

@@ -69,7 +69,8 @@ absl::Status RankLink::TakeFrames(std::vector<v1::RankToAgent>* messages) {
     if (!complete) return absl::OkStatus();
     v1::RankToAgent message;
     if (!message.ParseFromString(payload)) {
-      return absl::DataLossError(absl::StrCat("a frame of ", payload.size(), " bytes is no RankToAgent"));
+      return absl::DataLossError(
+          absl::StrCat("frame of ", payload.size(), " bytes is not a RankToAgent message"));
     }
     messages->push_back(std::move(message));
   }

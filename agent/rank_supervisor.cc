@@ -66,7 +66,7 @@ struct RankSupervisor::Attempt {
     v1::FreedMemory freed;
     for (const Rank& rank : ranks) rank.memory.AddTo(&freed);
     for (const v1::FreedMemory::Held& held : freed.held())
-      LogWarning("memory is not given back %s device=%d bytes=%d", ToString(id), held.device(), held.bytes());
+      LogWarning("GPU memory was not freed %s device=%d bytes=%d", ToString(id), held.device(), held.bytes());
     return freed;
   }
 
@@ -130,7 +130,7 @@ void RankSupervisor::SetConnected(bool connected) {
 
 void RankSupervisor::StopAll(absl::Duration grace) {
   Post([this] { draining_ = true; });
-  StopEach(grace, /*may_save=*/true, "the agent stops");
+  StopEach(grace, /*may_save=*/true, "the agent is stopping");
 }
 
 void RankSupervisor::StopEach(absl::Duration grace, bool may_save, const std::string& reason) {
@@ -263,7 +263,7 @@ void RankSupervisor::PollOnce(int timeout_ms) {
       ended.push_back(sources[i]);
     }
   }
-  // Among ranks that exited in the same poll, handle those first that were killed or told to stop: they made
+  // Among ranks that exited in the same poll, handle those first that were killed or stopped on request: they made
   // the others fail.
   std::stable_partition(ended.begin(), ended.end(), [](const Source& source) {
     const std::optional<ProcessEnd> end = source.rank->process->Exited();
@@ -333,7 +333,7 @@ void RankSupervisor::CheckProgress(absl::Time now) {
 // Advances the escalation of a stop by one step.
 void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
   if (attempt->failed_rank.has_value() && !attempt->stopping && now - connected_until_ > kDisconnectLimit) {
-    BeginStop(attempt, options_.grace, /*may_save=*/false, "a rank has died and the coordinator is away");
+    BeginStop(attempt, options_.grace, /*may_save=*/false, "a rank failed and the coordinator is away");
   }
   for (Rank& rank : attempt->ranks) {
     rank.memory.Look(options_.used_bytes, now);
@@ -403,7 +403,7 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
   const AttemptId id{launch.job_id(), launch.attempt()};
   // The exits of an attempt that has ended were reported.
   if (Find(id) != nullptr || (launch.resent() && history_.Newest(id.job_id) == id.attempt)) {
-    LogInfo("repeated launch was ignored %s", ToString(id));
+    LogInfo("ignored a repeated launch %s", ToString(id));
     return events_->LaunchAcknowledged({id, launch.first_rank()});
   }
   const LaunchRefusal refusal = CheckLaunch(launch);
@@ -488,8 +488,8 @@ void RankSupervisor::HandleStop(const v1::Stop& stop) {
 
 void RankSupervisor::ReportHang(const Attempt& attempt, const v1::Stop::Hang& hang) {
   for (const Rank& rank : attempt.ranks) {
-    const std::string who = hang.rank() < 0 ? "the job" : absl::StrCat("rank ", hang.rank());
-    logs_->AddNotice(rank.id, absl::StrCat(who, " hangs: ", hang.verdict()));
+    const std::string object = hang.rank() < 0 ? "the job" : absl::StrCat("rank ", hang.rank());
+    logs_->AddNotice(rank.id, absl::StrCat(object, " hangs: ", hang.verdict()));
     if (rank.id.rank == std::max(hang.rank(), 0)) events_->AttemptHung(attempt.id);
   }
 }
@@ -532,16 +532,15 @@ void RankSupervisor::HandleLocate(const v1::Locate& locate) {
   for (Rank& rank : attempt->ranks) {
     if (rank.process == nullptr || rank.exit_reported) continue;
     const absl::StatusOr<std::string> shown = rank.Position();
-    std::string where = !shown.ok() ? absl::StrCat("a place that is not known: ", shown.status().message())
-                        : shown->empty() ? "no instruction that it has shown"
+    std::string where = !shown.ok()      ? absl::StrCat("unknown position: ", shown.status().message())
+                        : shown->empty() ? "no recorded instruction"
                                          : *shown;
     const bool stopped = rank.process->Stopped();
-    const std::string words =
-        absl::StrCat(locate.reason(), stopped ? "; the rank was stopped by a signal" : "; the rank",
-                     stopped ? " and stands in " : " stands in ", where);
+    const std::string notice = absl::StrCat(
+        locate.reason(), stopped ? "; the rank was stopped by a signal in " : "; blocked in ", where);
     if (stopped) where = absl::StrCat("stopped by a signal; ", where);
-    LogWarning("%s: %s", ToString(rank.id), words);
-    logs_->AddNotice(rank.id, words);
+    LogWarning("rank makes no progress %s: %s", ToString(rank.id), notice);
+    logs_->AddNotice(rank.id, notice);
     events_->RankStood(rank.id, where);
   }
 }
@@ -589,7 +588,8 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       if (attempt->planned.peak_bytes() > 0 &&
           message.started().memory_plan().peak_bytes() > attempt->planned.peak_bytes()) {
         LogWarning(
-            "%s plans a peak of %d bytes and the coordinator no more than %d: are they of one version?",
+            "rank plans more memory than the coordinator; use the same version %s peak_bytes=%d "
+            "planned_bytes=%d",
             ToString(rank->id), message.started().memory_plan().peak_bytes(), attempt->planned.peak_bytes());
       }
       events_->RankReady(rank->id, message.started());

@@ -9,9 +9,9 @@
 //   LeaveOrder ----------------- terminate_at: SIGTERM ----- kill_at: SIGKILL
 //              rank saves, exits               kExitTime
 //
-// terminate_at moves forward to kPeerExitTime after the first rank has left, and to now if a rank died, since the
-// others cannot save without it. A rank that died on its own was not stopped, although it had a LeaveOrder:
-// its exit is not `cancelled`.
+// Once a rank has left, terminate_at is at most kPeerExitTime later. If a rank died, terminate_at is now,
+// since the others cannot save without it. A rank that died on its own was not stopped, although it had a
+// LeaveOrder: its exit is not `cancelled`.
 //
 //   Launch -> RankLaunched per rank -> LaunchAcknowledged
 //          -> RankReady, RankStepped ..., CheckpointSaved ..., RankExited per rank -> AttemptGone
@@ -29,22 +29,23 @@
 // wait for it forever, and exit on their own. Their exits have RankExit.peer_failed, so that the first
 // failure remains the cause. A rank that exits because it lost a peer (kPeerFailedExitCode) is not the cause:
 // that is the next rank that fails differently, here or on another node. The coordinator then sends Stop. If
-// it has been away for kDisconnectLimit, the rest of the attempt is stopped here: a collective that misses a rank
-// would only hold its devices.
+// it has been away for kDisconnectLimit, the rest of the attempt is stopped here: a collective that misses a
+// rank would only hold its devices.
 //
 // The position of a rank is read from its flight recorder (base/flight_recorder.h) for Locate, and for its
 // exit message just before it is asked to leave or after it ended, whichever is first: after an abort, lanes
 // continue past the instruction at which they were blocked.
 //
 // Every second each rank is checked for progress. One without progress for longer than its limit
-// (no_progress.h) is reported repeatedly until it moves again. After this process was suspended, or the
-// coordinator was away that relays the rendezvous between nodes, the clock restarts.
+// (no_progress.h) is reported repeatedly until it moves again. The clock restarts after this process was
+// suspended. It also restarts after the coordinator was away, for attempts whose ranks rendezvous through it.
 //
 // Ranks of an attempt that is entirely on this node use a local rendezvous (own_rendezvous.h); for others,
 // requests go to the coordinator and back (StoreSet, StoreGet, StoreValue).
 //
-// REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it. Thread safety: all
-// public methods. Launch, Stop, Locate, Trace and StoreValue do not block; their results are events.
+// REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
+// Thread safety: all public methods. Launch, Stop, Locate, Trace and StoreValue do not block; their results
+// are events.
 #pragma once
 
 #include <absl/time/time.h>

@@ -14,10 +14,10 @@ TEST_F(RankSupervisorHangTest, ReportsAStoppedRankUntilItResumes) {
   StartBlocked(5, {0, 1});
   StopRank(1);
   Pass(absl::Seconds(4));
-  const std::string told = absl::StrCat("still 1: PROCESS_STATE_STOPPED; ", kInReduce);
-  EXPECT_FALSE(events_.Has(told));
+  const std::string report = absl::StrCat("still 1: PROCESS_STATE_STOPPED; ", kInReduce);
+  EXPECT_FALSE(events_.Has(report));
   Pass(absl::Seconds(6));  // One more second for the evidence file.
-  events_.Await(told);
+  events_.Await(report);
   const std::string evidence = dir_.path() + "/job/attempt-1/rank-1.hang.txt";
   // The fake clock advances faster than the file is written.
   while (!events_.Has("evidence 1")) Pass(absl::Seconds(1));
@@ -46,10 +46,10 @@ TEST_F(RankSupervisorHangTest, SuspensionOfTheAgentRestartsTheClock) {
   Pass(absl::Seconds(2));
   clock_.Advance(absl::Hours(1));  // Within one iteration of the loop.
   Pass(absl::Seconds(3));
-  const std::string told = absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce);
-  EXPECT_FALSE(events_.Has(told));
+  const std::string report = absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce);
+  EXPECT_FALSE(events_.Has(report));
   Pass(absl::Seconds(6));  // One more second for the evidence file.
-  events_.Await(told);
+  events_.Await(report);
 }
 
 TEST_F(RankSupervisorHangTest, ReconnectRestartsTheClockForJobsAcrossNodes) {
@@ -64,10 +64,10 @@ TEST_F(RankSupervisorHangTest, ReconnectRestartsTheClockForJobsAcrossNodes) {
   supervisor_->SetConnected(false);
   supervisor_->SetConnected(true);
   Pass(absl::Seconds(4));
-  const std::string told = absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce);
-  EXPECT_FALSE(events_.Has(told));
+  const std::string report = absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce);
+  EXPECT_FALSE(events_.Has(report));
   Pass(absl::Seconds(6));  // One more second for the evidence file.
-  events_.Await(told);
+  events_.Await(report);
 }
 
 TEST_F(RankSupervisorHangTest, DoesNotReportWithoutHangDetection) {

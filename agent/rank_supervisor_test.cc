@@ -127,7 +127,7 @@ TEST_F(RankSupervisorTest, FirstFailureIsTheCauseAndPeersAreNotified) {
   EXPECT_FALSE(first.peer_failed());
   for (const int rank : {1, 2}) {
     const v1::RankExit exit = events_.AwaitExit(rank);
-    EXPECT_EQ(exit.error(), "told");
+    EXPECT_EQ(exit.error(), "notified");
     EXPECT_TRUE(exit.peer_failed());
     EXPECT_FALSE(exit.cancelled());
   }
@@ -339,10 +339,9 @@ TEST_F(RankSupervisorTest, LocateReportsAStoppedRank) {
   events_.Await(absl::StrCat("stood 0: ", kInReduce));
   events_.Await(absl::StrCat("stood 1: stopped by a signal; ", kInReduce));
   supervisor_->Hosted();
-  EXPECT_EQ(
-      logs_.Tail({{"job", 1}, 0}, 9),
-      (std::vector<std::string>{
-          "blocked", absl::StrCat("[fsdpd-agent: no step for 11 s; the rank stands in ", kInReduce, "]")}));
+  EXPECT_EQ(logs_.Tail({{"job", 1}, 0}, 9),
+            (std::vector<std::string>{
+                "blocked", absl::StrCat("[fsdpd-agent: no step for 11 s; blocked in ", kInReduce, "]")}));
   // A resumed rank is not reported as stopped.
   ContinueRank(1);
   supervisor_->Locate(Locate(1));
@@ -372,7 +371,7 @@ TEST_F(RankSupervisorTest, LocateWithoutFlightRecorderReportsUnknown) {
   supervisor_->Launch(Launch("stay", 1, {0}));
   events_.Await("ready 0");
   supervisor_->Locate(Locate(1));
-  events_.Await("stood 0: a place that is not known: nothing is shown yet");
+  events_.Await("stood 0: unknown position: nothing is shown yet");
   ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
   EXPECT_EQ(events_.AwaitExit(0).stood(), "");
 }
@@ -382,7 +381,7 @@ TEST_F(RankSupervisorTest, ExitWithoutFinishedIsAFailure) {
   supervisor_->Launch(Launch("exits-without-finished", 1, {0}));
   const v1::RankExit exit = events_.AwaitExit(0);
   EXPECT_EQ(exit.exit_code(), 0);
-  EXPECT_EQ(exit.error(), "left with exit code 0 before it had said that it was done");
+  EXPECT_EQ(exit.error(), "exited with code 0 before it reported completion");
 }
 
 // An abort ends the collective in which a rank is blocked, and its lanes continue with later instructions.
@@ -393,7 +392,7 @@ TEST_F(RankSupervisorTest, ExitHasThePositionBeforePeerFailed) {
   ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
   const v1::RankExit exit = events_.AwaitExit(1);
   EXPECT_TRUE(exit.peer_failed());
-  EXPECT_EQ(exit.error(), "told");
+  EXPECT_EQ(exit.error(), "notified");
   EXPECT_EQ(exit.stood(), kInReduce);
 }
 
@@ -460,7 +459,7 @@ TEST_F(RankSupervisorTest, RejectsUnknownOrUsedDevices) {
   busy.set_first_rank(3);
   busy.set_world(5);
   supervisor_->Launch(busy);
-  EXPECT_EQ(events_.AwaitExit(3).error(), "launch refused: there is no device 4");
+  EXPECT_EQ(events_.AwaitExit(3).error(), "launch refused: device 4: not on this node (got 4, want 0..3)");
 }
 
 TEST_F(RankSupervisorTest, RejectsAnInvalidLaunch) {
@@ -468,7 +467,7 @@ TEST_F(RankSupervisorTest, RejectsAnInvalidLaunch) {
   v1::Launch outside = Launch("stay", 1, {0});
   outside.set_first_rank(7);
   supervisor_->Launch(outside);
-  EXPECT_TRUE(absl::StrContains(events_.AwaitExit(7).error(), "make no sense"));
+  EXPECT_TRUE(absl::StrContains(events_.AwaitExit(7).error(), "invalid launch"));
   v1::Launch evil = Launch("stay", 1, {0});
   evil.set_job_id("../../etc");
   evil.set_world(9);
@@ -520,7 +519,7 @@ TEST_F(RankSupervisorTest, KillsARankThatViolatesTheProtocol) {
   supervisor_->Launch(Launch("garbage", 1, {0}));
   const v1::RankExit exit = events_.AwaitExit(0);
   EXPECT_EQ(exit.signal(), SIGKILL);
-  EXPECT_TRUE(absl::StrContains(exit.error(), "broke its protocol")) << exit.error();
+  EXPECT_TRUE(absl::StrContains(exit.error(), "violated the agent protocol")) << exit.error();
 }
 
 // Logs whose first Tail() throws, as reading a truncated log once did, and whose opening for a job throws.
@@ -664,8 +663,7 @@ TEST_F(RankSupervisorTest, PluginMustBeBelowAPluginDir) {
   supervisor_->Launch(launch);
   const v1::RankExit refused = events_.AwaitExit(0);
   EXPECT_EQ(refused.exit_code(), 126);
-  EXPECT_TRUE(absl::StrContains(refused.error(), "lies outside of its agent's --plugin-dir"))
-      << refused.error();
+  EXPECT_TRUE(absl::StrContains(refused.error(), "outside of --plugin-dir")) << refused.error();
   launch.mutable_spec()->mutable_model()->mutable_plugin()->set_path(dir_.File("plugins/mine.so"));
   launch.set_attempt(2);
   launch.set_world(2);
@@ -684,8 +682,7 @@ TEST_F(RankSupervisorTest, PathsMustBeBelowAPathRoot) {
   const v1::RankExit refused = events_.AwaitExit(0);
   EXPECT_EQ(refused.exit_code(), 126);
   EXPECT_EQ(refused.fault().kind(), v1::RankFault::KIND_CONFIGURATION);
-  EXPECT_TRUE(absl::StrContains(refused.error(), "lies outside of its agent's --path-root"))
-      << refused.error();
+  EXPECT_TRUE(absl::StrContains(refused.error(), "outside of --path-root")) << refused.error();
   launch.mutable_spec()->mutable_checkpoint()->set_dir(dir_.File("data/ckpt"));
   launch.set_attempt(2);
   launch.set_world(2);

@@ -13,10 +13,10 @@ namespace {
 constexpr size_t kMaxKeyBytes = 256;  // "gather/pair/12345-12346" and the like.
 
 absl::Status CheckKey(const std::string& key) {
-  if (key.empty()) return absl::InvalidArgumentError("a rendezvous key is empty");
+  if (key.empty()) return absl::InvalidArgumentError("rendezvous key: empty");
   if (key.size() <= kMaxKeyBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("a rendezvous key has ", key.size(), " bytes; at most ", kMaxKeyBytes, " are allowed"));
+      absl::StrCat("rendezvous key: too long (got ", key.size(), " bytes, want at most ", kMaxKeyBytes, ")"));
 }
 
 }  // namespace
@@ -31,8 +31,8 @@ absl::Status RendezvousRelay::Set(const RankId& rank, const v1::StoreSet& set) {
   Share& share = shares_[rank];
   const int64_t bytes = share.set_bytes + static_cast<int64_t>(set.key().size() + set.value().size());
   if (bytes > kMaxRankBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a rank may set ", kMaxRankBytes, " bytes of rendezvous, and key ", set.key(), " is over it"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rendezvous key ", set.key(), ": over the limit of ", kMaxRankBytes, " bytes per rank"));
   }
   share.set_bytes = bytes;
   return absl::OkStatus();
@@ -42,8 +42,8 @@ absl::StatusOr<int64_t> RendezvousRelay::Ask(const RankId& rank, const v1::Store
   FSDPD_RETURN_IF_ERROR(CheckKey(get.key()));
   Share& share = shares_[rank];
   if (share.open_gets == kMaxOpenGets) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a rank may wait for ", kMaxOpenGets, " keys of rendezvous, and key ", get.key(), " is over it"));
+    return absl::ResourceExhaustedError(absl::StrCat("rendezvous key ", get.key(), ": over the limit of ",
+                                                     kMaxOpenGets, " open requests per rank"));
   }
   ++share.open_gets;
   waiting_[next_] = {rank, get.request()};

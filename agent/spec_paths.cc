@@ -42,20 +42,20 @@ absl::Status CheckPaths(const v1::JobSpec& spec, const std::vector<PathRoot>& ro
   if (roots.empty()) return absl::OkStatus();
   for (const auto& [field, path] : PathsOf(spec)) {
     const absl::StatusOr<bool> below = LiesBelow(path, roots);
-    const std::string who = absl::StrCat(field, ": '", path, "' ");
+    const std::string object = absl::StrCat(field, ": '", path, "' ");
     if (!below.ok()) {
       return absl::UnavailableError(
-          absl::StrCat(who, "cannot be opened on this node: ", below.status().message()));
+          absl::StrCat(object, "cannot be opened on this node: ", below.status().message()));
     }
     if (*below) continue;
     if (HasDotDot(path)) {
-      return absl::PermissionDeniedError(absl::StrCat(
-          who,
-          "is not opened on this node: it goes up with .., which its agent's --path-root does not follow; "
-          "write the path without .."));
+      return absl::PermissionDeniedError(
+          absl::StrCat(object,
+                       "is not opened on this node: it contains .., which is not supported with --path-root; "
+                       "write the path without .."));
     }
-    return absl::PermissionDeniedError(absl::StrCat(
-        who, "is not opened on this node: it lies outside of its agent's --path-root ", NamesOf(roots)));
+    return absl::PermissionDeniedError(
+        absl::StrCat(object, "is not opened on this node: it is outside of --path-root ", NamesOf(roots)));
   }
   return absl::OkStatus();
 }

@@ -91,10 +91,9 @@ TEST_F(CheckPathsTest, ErrorNamesFieldPathAndDirectories) {
   EXPECT_TRUE(Check(dir_.File("data/a.bin"), dir_.File("ckpt/run")).ok());
   const absl::Status refused = Check(dir_.File("data/a.bin"), dir_.File("other"));
   EXPECT_TRUE(absl::IsPermissionDenied(refused));
-  EXPECT_EQ(refused.message(),
-            "checkpoint.dir: '" + dir_.File("other") +
-                "' is not opened on this node: it lies outside of its agent's --path-root " +
-                dir_.File("data") + ", " + dir_.File("ckpt"));
+  EXPECT_EQ(refused.message(), "checkpoint.dir: '" + dir_.File("other") +
+                                   "' is not opened on this node: it is outside of --path-root " +
+                                   dir_.File("data") + ", " + dir_.File("ckpt"));
   EXPECT_TRUE(absl::IsPermissionDenied(Check("/etc/passwd", dir_.File("ckpt/run"))));
 }
 
@@ -104,8 +103,8 @@ TEST_F(CheckPathsTest, RejectsDotDot) {
   const absl::Status refused = Check(path, dir_.File("ckpt/run"));
   EXPECT_TRUE(absl::IsPermissionDenied(refused));
   EXPECT_EQ(refused.message(), "data.tokens[0].path: '" + path +
-                                   "' is not opened on this node: it goes up with .., which its agent's "
-                                   "--path-root does not follow; write the path without ..");
+                                   "' is not opened on this node: it contains .., which is not supported "
+                                   "with --path-root; write the path without ..");
 }
 
 TEST_F(CheckPathsTest, AllowsAllPathsWithoutRoots) {

@@ -123,8 +123,7 @@ absl::StatusOr<std::vector<Segment>> SegmentsIn(const std::string& directory, in
     segment.bytes = static_cast<int64_t>(entry->file_size(gone));
     if (!gone) segments.push_back(std::move(segment));
   }
-  if (error)
-    return absl::UnavailableError(absl::StrCat("cannot look into ", directory, ": ", error.message()));
+  if (error) return absl::UnavailableError(absl::StrCat("cannot list ", directory, ": ", error.message()));
   std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
     return std::tie(a.attempt, a.first) < std::tie(b.attempt, b.first);
   });
@@ -161,7 +160,7 @@ class Lines {
         return true;
       }
       if (buffer_.size() - taken_ > kMaxLineBytes)
-        return absl::DataLossError(absl::StrCat(path_, " is no record of steps"));
+        return absl::DataLossError(absl::StrCat(path_, ": not a step record"));
       buffer_.erase(0, taken_);
       taken_ = 0;
       std::string block(kBlockBytes, '\0');
@@ -315,8 +314,7 @@ void StepRecords::Add(const AttemptId& id, const v1::StepReport& report) {
   changed_.SignalAll();
   if (!overrun) return;
   missed_();
-  if (!overrun_before)
-    LogWarning("%s: steps are not recorded, as the disk is too slow for them", ToString(id));
+  if (!overrun_before) LogWarning("steps are not recorded %s error=the disk is too slow", ToString(id));
 }
 
 void StepRecords::Ended(const AttemptId& id) {
@@ -357,7 +355,7 @@ void StepRecords::Write(const Waiting& next) {
   const bool failed_before = std::exchange(failing_[next.id], !appended.ok());
   if (appended.ok()) return;
   missed_();
-  if (!failed_before) LogWarning("%s: steps are not recorded: %s", ToString(next.id), appended.message());
+  if (!failed_before) LogWarning("steps are not recorded %s error=%s", ToString(next.id), appended.message());
 }
 
 absl::Status StepRecords::Append(Open* open, const Waiting& next) {

@@ -206,7 +206,7 @@ TEST_F(StepRecordsTest, ReportsOrSkipsInvalidFiles) {
   std::ofstream(Directory() + "/attempt-1.began-1.from-1.jsonl") << std::string(200, '\0') << "\n";
   EXPECT_THAT(Read(0, Ask()), ElementsAre("[2 began 1: 1-2]", "2:1", "2:2"));
   std::ofstream(Directory() + "/attempt-1.began-1.from-1.jsonl") << std::string(100'000, 'x');
-  EXPECT_THAT(Read(1, Ask()), ElementsAre(HasSubstr("is no record of steps")));
+  EXPECT_THAT(Read(1, Ask()), ElementsAre(HasSubstr("not a step record")));
 }
 
 TEST_F(StepRecordsTest, UnwritableStepsAreAGap) {

@@ -34,9 +34,9 @@ absl::Status WriteSynced(const std::string& path, const std::string& bytes) {
 
 absl::StatusOr<std::vector<v1::AgentMessage>> Parse(const std::string& bytes, const std::string& node) {
   const size_t line = bytes.find('\n');
-  if (line == std::string::npos) return absl::DataLossError("it is cut");
+  if (line == std::string::npos) return absl::DataLossError("file is truncated");
   if (bytes.substr(0, line) != node)
-    return absl::FailedPreconditionError(absl::StrCat("it is of node ", bytes.substr(0, line)));
+    return absl::FailedPreconditionError(absl::StrCat("file belongs to node ", bytes.substr(0, line)));
   FrameBuffer frames;
   frames.Append(bytes.data() + line + 1, bytes.size() - line - 1);
   std::vector<v1::AgentMessage> messages;
@@ -45,9 +45,10 @@ absl::StatusOr<std::vector<v1::AgentMessage>> Parse(const std::string& bytes, co
     bool complete = false;
     FSDPD_RETURN_IF_ERROR(frames.Next(&payload, &complete));
     if (!complete) break;
-    if (!messages.emplace_back().ParseFromString(payload)) return absl::DataLossError("it has no message");
+    if (!messages.emplace_back().ParseFromString(payload))
+      return absl::DataLossError("file contains an invalid message");
   }
-  if (frames.pending_bytes() > 0) return absl::DataLossError("it is cut");
+  if (frames.pending_bytes() > 0) return absl::DataLossError("file is truncated");
   return messages;
 }
 
@@ -77,7 +78,8 @@ std::vector<v1::AgentMessage> TakeUndelivered(const std::string& work_dir, const
   absl::StatusOr<std::vector<v1::AgentMessage>> messages = Parse(bytes, node);
   unlink(path.c_str());
   if (messages.ok()) return *std::move(messages);
-  LogWarning("%s, which an agent before left to be told, is not: %s", path, messages.status().message());
+  LogWarning("ignored undelivered messages of an earlier agent path=%s error=%s", path,
+             messages.status().message());
   return {};
 }
 

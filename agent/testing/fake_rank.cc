@@ -202,7 +202,7 @@ int Exchange(const v1::RankLaunch& launch) {
 // Like a rank that saves and leaves.
 int ExchangeOnLeave(const v1::RankLaunch& launch) {
   Started();
-  if (!Receive().has_leave()) return Finish("not told", 1);
+  if (!Receive().has_leave()) return Finish("unexpected message", 1);
   const std::string wrong = PassOn(launch);
   return wrong.empty() ? Finish("exchanged", 143) : Finish(wrong, 1);
 }
@@ -239,15 +239,15 @@ int PeerDies(const v1::RankLaunch& launch) {
   Started();
   if (launch.rank() == 0) return Finish("first", 1);
   const v1::AgentToRank message = Receive();
-  if (!message.has_peer_failed() || message.peer_failed().rank() != 0) return Finish("not told", 1);
-  return Finish("told", kPeerFailedExitCode);
+  if (!message.has_peer_failed() || message.peer_failed().rank() != 0) return Finish("unexpected message", 1);
+  return Finish("notified", kPeerFailedExitCode);
 }
 
 // Rank 0 exits because it lost a peer, before the exit of the peer is observed: rank 1 dies on PeerFailed.
 int LosesPeer(const v1::RankLaunch& launch) {
   Started();
   if (launch.rank() == 0) return Finish("lost", kPeerFailedExitCode);
-  if (!Receive().has_peer_failed()) return Finish("not told", 1);
+  if (!Receive().has_peer_failed()) return Finish("unexpected message", 1);
   return raise(SIGKILL);
 }
 
@@ -274,16 +274,16 @@ int BlocksInReduce(const v1::RankLaunch&) {
 int ContinuesAfterAbort(const v1::RankLaunch&) {
   const auto page = BlockInReduce();
   Started();
-  if (!Receive().has_peer_failed()) return Finish("not told", 1);
+  if (!Receive().has_peer_failed()) return Finish("unexpected message", 1);
   page->word(1)->store(PackProgress({12, 2, /*evaluation=*/false, /*inside=*/true}));
-  return Finish("told", kPeerFailedExitCode);
+  return Finish("notified", kPeerFailedExitCode);
 }
 
 // Leaves on LeaveOrder, like a rank that has saved. "One": only rank 0 does, the others ignore it.
 int LeaveOnOrder(const v1::RankLaunch&) {
   Started();
   const v1::AgentToRank message = Receive();
-  if (!message.has_leave()) return Finish("not told", 1);
+  if (!message.has_leave()) return Finish("unexpected message", 1);
   Saved(12);
   return Finish("left within " + std::to_string(message.leave().within_ms()) + " ms", 143);
 }
@@ -298,7 +298,7 @@ int OneLeavesOnOrder(const v1::RankLaunch& launch) {
 int OneDiesOnOrder(const v1::RankLaunch& launch) {
   Started();
   if (launch.rank() != 0) return Wait();
-  return Receive().has_leave() ? Segv(launch) : Finish("not told", 1);
+  return Receive().has_leave() ? Segv(launch) : Finish("unexpected message", 1);
 }
 
 // Reports one more traced step than was requested.

@@ -77,7 +77,7 @@ def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):
     for rank in set(range(4)) - {stopped}:
         assert re.search(r"^step \d+: .*" + IN_A_COLLECTIVE, stands()[rank]), stands()
     place = re.escape(stands()[stopped].removeprefix("stopped by a signal; "))
-    said = f"no step for .*; the rank was stopped by a signal and stands in {place}"
+    said = f"no step for .*; the rank was stopped by a signal in {place}"
     assert re.search(f"rank={stopped}: {said}", cluster.agents["node-1"].text())
     assert re.search(rf"\[fsdpd-agent: {said}\]", cluster.ctl("logs", job_id, "--rank", stopped).expect(0).out)
     described = cluster.ctl("describe", job_id).expect(0).out
@@ -190,7 +190,7 @@ def test_two_agents_do_not_share_a_work_dir(own):
         other = cluster.start_agent("other", work_dir=cluster.directory / "node-0.work", expect_serving=False)
         with measured("the other one has ended"):
             assert other.wait() == 1
-        assert f"another agent, pid {cluster.agents['node-0'].pid}, keeps its ranks' logs in" in other.text()
+        assert f"locked by another agent (pid {cluster.agents['node-0'].pid})" in other.text()
         assert [node.name for node in cluster.nodes()] == ["node-0"]
 
 

@@ -46,7 +46,7 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on_from_its_checkpoint(own, wh
         assert evidence == cluster.directory / "node-1.work" / job_id / "attempt-1" / "rank-2.hang.txt"
         wait_until("the evidence is written", evidence.exists)
         text = evidence.read_text()
-        assert re.search(r" are allowed while (training|reading|saving); the process is stopped\nlane compute ", text), text
+        assert re.search(r"\(limit .* while (training|reading|saving)\); the process is stopped\nlane compute ", text), text
         assert re.search(rf"^thread {victim.pid} fsdpd-rank state=T ", text, re.M), text
         job = cluster.wait_state(job_id, "SUCCEEDED")
         assert job.attempt == 2 and job.restored.step > 0, job

@@ -63,7 +63,7 @@ def test_what_lies_outside_ends_the_job_before_a_rank_starts(cluster, volume, tm
     job_id = cluster.submit(spec(restart={"max_attempts": 5}, **sections))
     job = cluster.wait_state(job_id, "FAILED")
     named = field if "." in field else "data.tokens[0].path"
-    refused = f"{named}: '{path}' is not opened on this node: it lies outside of its agent's --path-root {volume}"
+    refused = f"{named}: '{path}' is not opened on this node: it is outside of --path-root {volume}"
     assert refused in job.reason, job.reason
     assert (job.attempt, job.failure.cause) == (1, event.FAILURE_CAUSE_CONFIGURATION), job
     assert not list(cluster.directory.glob(f"node-*.work/{job_id}")), "a rank was started"
