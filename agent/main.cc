@@ -140,10 +140,10 @@ void DeclareSecurity(CLI::App* app, Flags* flags) {
   const auto file = [&](const char* name, std::string* path, const char* about) {
     app->add_option(name, *path, about)->type_name("FILE")->excludes(insecure);
   };
-  file("--coordinator-ca", &tls.trusted, "Authorities of the coordinator's certificate, in PEM");
+  file("--coordinator-ca", &tls.trusted, "Verify the coordinator with the CA certificates in this PEM file");
   file("--tls-cert", &tls.certificate,
-       "This node's certificate, which names the node, and those up to its authority");
-  file("--tls-key", &tls.key, "Key of --tls-cert; these three are read again when the agent connects");
+       "Set the certificate chain of this node (PEM); it must contain the node name");
+  file("--tls-key", &tls.key, "Set the private key of --tls-cert; TLS files are reread on each connect");
 }
 
 // Checks the combination of security flags; returns the error, or "".
@@ -180,16 +180,13 @@ absl::Status CheckCertificate(const AgentOptions& options) {
 // Flags for job placement.
 void DeclarePlacement(CLI::App* app, Flags* flags) {
   app->add_option("--label", flags->labels,
-                  "What jobs choose this node by (resources.node_selector), as Kubernetes has labels; may be "
-                  "repeated, or KEY=VALUE,KEY=VALUE")
+                  "Add labels for resources.node_selector; repeatable, or comma-separated")
       ->delimiter(',')
       ->check(CheckLabel)
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  app->add_option(
-         "--nvlink-domain", flags->agent.nvlink_domain,
-         "Nodes of one name reach each other's GPUs by NVLink: jobs of several nodes are placed within one "
-         "where it has room. Default: this node's reach none but their own")
+  app->add_option("--nvlink-domain", flags->agent.nvlink_domain,
+                  "Set the NVLink domain; jobs are placed within one domain if possible")
       ->check(CheckDomain)
       ->type_name("NAME");
 }
@@ -197,87 +194,80 @@ void DeclarePlacement(CLI::App* app, Flags* flags) {
 // Flags for what jobs may do on this node, other than compute.
 void DeclarePermissions(CLI::App* app, Flags* flags) {
   app->add_option("--allow-env", flags->agent.allowed_env,
-                  "Allow jobs to set a variable that is refused by default (" + CheckedEnvPrefixes() +
-                      " that are not known to be harmless); * stands for any characters; may be repeated")
+                  "Allow jobs to set these environment variables; * is a wildcard; repeatable. Needed for " +
+                      CheckedEnvPrefixes() + " unless known to be harmless")
       ->type_name("PATTERN")
       ->check(CheckAllowedEnv);
-  app->add_option(
-         "--plugin-dir", flags->agent.plugin_dirs,
-         "Directory of which ranks here load jobs' plug-ins (model.plugin); may be repeated. Without it "
-         "none is loaded: a plug-in runs as this program's user")
+  app->add_option("--plugin-dir", flags->agent.plugin_dirs,
+                  "Allow plug-ins (model.plugin) below this directory; repeatable")
       ->check(CheckDirectory);
-  app->add_option(
-         "--path-root", flags->agent.path_roots,
-         "Directory below which lies what jobs read and write here (data, checkpoints); may be repeated. "
-         "Without it that may lie wherever this program's user reaches")
+  app->add_option("--path-root", flags->agent.path_roots,
+                  "Restrict data and checkpoints to this directory; repeatable")
       ->check(CheckDirectory);
 }
 
 void Declare(CLI::App* app, Flags* flags) {
   app->set_version_flag("--version", std::string("fsdpd-agent ") + kVersion);
   app->add_option("--coordinator", flags->agent.coordinator,
-                  "HOST:PORT of fsdpd-coordinator; with commas where there are several")
+                  "Set the coordinator address HOST:PORT, or a comma-separated list")
       ->required()
       ->check(CheckAddresses);
   app->add_option("--node", flags->agent.node,
-                  "This node's name, unique at the coordinator: lower-case letters, digits, '-' and '.'")
+                  "Set the node name, unique in the cluster (an RFC 1123 subdomain)")
       ->default_str("the host's name")
       ->transform([](const std::string& name) { return NodeNameOf(name); })
       ->check(CheckNode);
-  app->add_option(
-         "--device", flags->device,
-         "What ranks run on; auto is cuda when there is a GPU, and an error when those are gone that the "
-         "last start had")
+  app->add_option("--device", flags->device,
+                  "Set the device of ranks; auto: cuda if available; fails if GPUs were lost")
       ->check(OneOf({"cpu", "cuda", "auto"}))
       ->capture_default_str();
-  app->add_option("--slots", flags->slots, "Ranks at once; 0 is one per GPU, or per core on cpu")
+  app->add_option("--slots", flags->slots,
+                  "Limit the ranks that run at a time; 0: one per GPU, or per core on cpu")
       ->check(InRange(0, 1024))
       ->capture_default_str();
-  app->add_option("--metrics-listen", flags->agent.metrics_listen, "HOST:PORT of /metrics; port 0 picks one")
+  app->add_option("--metrics-listen", flags->agent.metrics_listen,
+                  "Serve /metrics on HOST:PORT; port 0 picks a port")
       ->check(CheckListen)
       ->capture_default_str();
-  app->add_option("--port-file", flags->port_file, "Gets the HOST:PORT of /metrics once it is served");
-  app->add_option("--work-dir", flags->agent.work_dir, "Directory for rank logs")
+  app->add_option("--port-file", flags->port_file,
+                  "Write the HOST:PORT of /metrics to this file once it is served");
+  app->add_option("--work-dir", flags->agent.work_dir,
+                  "Store rank logs, traces and step records in this directory")
       ->required()
       ->check(CheckNotEmpty);
   app->add_option("--rank-binary", flags->agent.rank_binary,
-                  "Default: fsdpd-rank beside this program, else ../fsdp/fsdpd-rank");
+                  "Set the rank binary; default: fsdpd-rank next to fsdpd-agent");
   app->add_option("--bind-address", flags->agent.bind_address,
-                  "Address at which other nodes reach this one's ranks")
+                  "Set the address at which other nodes reach the ranks of this node")
       ->capture_default_str();
   app->add_option("--rank-cores", flags->rank_cores,
-                  "Cores of ranks on GPUs: near (those of the NUMA node that the GPU is at) or all")
+                  "Set the cores of GPU ranks; near: those of the NUMA node of the GPU")
       ->check(OneOf({kNearCores, kAllCores}))
       ->capture_default_str();
   DeclarePlacement(app, flags);
   DeclarePermissions(app, flags);
   app->add_option("--keep-jobs", flags->agent.directories.keep_jobs,
-                  "Jobs whose logs and traces are kept, newest first; running jobs always keep theirs")
+                  "Keep logs and traces of this many jobs; running jobs always keep theirs")
       ->check(InRange(int64_t{1}, int64_t{1000000}))
       ->capture_default_str();
   app->add_option("--keep-days", flags->keep_days,
-                  "Days to keep logs and traces after their last write; 0: limited only by --keep-jobs")
+                  "Remove logs and traces this many days after their last write; 0: never")
       ->check(InRange(int64_t{0}, int64_t{36500}))
       ->capture_default_str();
-  app->add_option(
-         "--log-mib", flags->log_mib,
-         "Of each rank's log of an attempt so many MiB are kept, the newest; what is dropped of it while "
-         "the rank runs is told to who reads it")
+  app->add_option("--log-mib", flags->log_mib,
+                  "Keep the newest MiB of each rank log; readers get a notice of the rest")
       ->check(InRange(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
   app->add_option("--work-mib", flags->work_mib,
-                  "MiB that jobs may use in --work-dir; above it the oldest attempts' files are removed, but "
-                  "not those of running attempts; 0: no limit")
+                  "Remove files of the oldest attempts above this many MiB; 0: no limit")
       ->check(InRange(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
   app->add_option("--grace-ms", flags->grace_ms,
-                  "What ranks have to leave when this agent is stopped (jobs with checkpoints save first), "
-                  "or a stop names no time")
+                  "Set the default grace period in which stopped ranks save and exit")
       ->check(InRange(int64_t{1}, int64_t{3600000}))
       ->capture_default_str();
   app->add_option("--stopped-exit-code", flags->stopped_exit_code,
-                  "What to exit with after SIGTERM or SIGINT. Not 0 where that reads as work that is done: a "
-                  "Kubernetes Job would not start another agent in its place")
+                  "Set the exit status after SIGTERM or SIGINT; 0 completes a Kubernetes Job")
       ->check(InRange(0, 255))
       ->capture_default_str();
   DeclareSecurity(app, flags);

@@ -14,33 +14,34 @@ constexpr Metric kTable[] = {
     {"fsdpd_compute_seconds_total", kCounter, "seconds", "fsdpd_job, rank",
      "Time that the compute lane was busy."},
     {"fsdpd_exposed_seconds_total", kCounter, "seconds", "fsdpd_job, rank",
-     "Time with the compute lane idle and any communication under way."},
+     "Time with communication in flight while the compute lane was idle."},
     {"fsdpd_data_wait_seconds_total", kCounter, "seconds", "fsdpd_job, rank",
-     "Time that the rank's host waited for the tokens of steps before it submitted them."},
+     "Time that the rank waited for the tokens of steps before it launched them."},
     {"fsdpd_skipped_steps_total", kCounter, "", "fsdpd_job, rank",
      "Steps without an update: a gradient was not finite, or a spike."},
     {"fsdpd_memory_spikes_total", kCounter, "", "fsdpd_job, rank",
-     "Steps whose peak was over 1.1 times the median of those before, or the plan and any step "
-     "before."},
+     "Steps whose peak exceeded 1.1 times the median of earlier steps, or both the plan and all "
+     "earlier steps."},
     {"fsdpd_device_mallocs_total", kCounter, "", "fsdpd_job, rank",
-     "Times that the rank's process asked its GPU for memory, whichever library did; malloc by "
-     "the allocator on CPU ranks."},
+     "Device memory allocations of the rank's process, by any library; calls of malloc by the "
+     "allocator on CPU ranks."},
     {"fsdpd_device_frees_total", kCounter, "", "fsdpd_job, rank",
-     "Times that the rank's process gave its GPU memory back; free by the allocator on CPU "
+     "Device memory deallocations of the rank's process; calls of free by the allocator on CPU "
      "ranks."},
     {"fsdpd_allocations_total", kCounter, "", "fsdpd_job, rank",
      "Allocator requests, served from the cache or not."},
     {"fsdpd_comm_seconds_total", kCounter, "seconds", "fsdpd_job, rank, op",
-     "Time that communication lanes were busy, by operation: all_gather, reduce_scatter, all_reduce, of "
-     "jobs with replicas outer_reduce and outer_gather, with stages stage."},
+     "Time that communication lanes were busy, by operation: all_gather, reduce_scatter, "
+     "all_reduce; outer_reduce and outer_gather in jobs with replicas; stage in jobs with pipeline "
+     "stages."},
     {"fsdpd_comm_exposed_seconds_total", kCounter, "seconds", "fsdpd_job, rank, op",
-     "Communication time with the compute lane idle, by operation; what is exposed at the same "
-     "time counts for each."},
+     "Communication time with the compute lane idle, by operation; concurrent operations count for "
+     "each."},
     {"fsdpd_comm_bytes_total", kCounter, "bytes", "fsdpd_job, rank, op",
      "Bytes that this rank received, by operation."},
     {"fsdpd_copy_engines", kGauge, "", "fsdpd_job, rank",
-     "1 where the rank's GPU and its peers' gather by copy engines; 0 where NCCL's kernels do, which "
-     "take multiprocessors from compute."},
+     "1 if all-gathers of the rank's GPU and its peers use copy engines; 0 if they use NCCL "
+     "kernels, which take multiprocessors from compute."},
     {"fsdpd_step_seconds", kGauge, "seconds", "fsdpd_job, rank", "Wall time of the last step."},
     {"fsdpd_loss", kGauge, "", "fsdpd_job, rank", "Mean loss of the last step's global batch."},
     {"fsdpd_grad_norm", kGauge, "", "fsdpd_job, rank",
@@ -50,20 +51,21 @@ constexpr Metric kTable[] = {
     {"fsdpd_validation_loss", kGauge, "", "fsdpd_job, rank",
      "Mean loss over the validation data, of the last evaluation."},
     {"fsdpd_fp8_numbers_total", kCounter, "", "fsdpd_job, rank, class",
-     "Numbers other than zero that rank 0 rounded to FP8, of one row in 64, by what they are: weights, "
+     "Nonzero values that rank 0 rounded to FP8, sampled from one row in 64, by class: weights, "
      "inputs, gradients."},
     {"fsdpd_fp8_flushed_total", kCounter, "", "fsdpd_job, rank, class",
-     "Of fsdpd_fp8_numbers_total those that became zero, as they were too small beside the largest of "
-     "their row."},
+     "Values of fsdpd_fp8_numbers_total that became zero because they were too small relative to "
+     "the largest of their row."},
     {"fsdpd_fp8_scale", kGauge, "", "fsdpd_job, rank, class, bound",
-     "Least and largest scale of all rows in the last step: the factor that turns FP8 numbers back."},
+     "Least and largest scale of all rows in the last step: the factor that converts FP8 values "
+     "back."},
     {"fsdpd_expert_imbalance", kGauge, "", "fsdpd_job, rank",
-     "Tokens of a layer's fullest expert over the mean, in the last step; mean over layers."},
+     "Tokens of a layer's busiest expert over the mean, in the last step; mean over layers."},
     {"fsdpd_expert_room", kGauge, "", "fsdpd_job, rank",
-     "Where ranks have experts among them, for so many times the rows of even routing each has room. It "
-     "grows when a step needs more, which is then run again."},
+     "Expert capacity with expert parallelism, as a multiple of the rows of even routing. It grows "
+     "if a step exceeds it, and the step is replayed."},
     {"fsdpd_router_entropy", kGauge, "", "fsdpd_job, rank",
-     "Entropy of a token's scores in nats, in the last step: mean over tokens and layers."},
+     "Entropy of a token's router scores in nats, in the last step; mean over tokens and layers."},
     {"fsdpd_router_balance_loss", kGauge, "", "fsdpd_job, rank",
      "Load-balancing loss of the last step before it is multiplied by balance_loss, mean over layers."},
     {"fsdpd_router_z_loss", kGauge, "", "fsdpd_job, rank",
@@ -71,7 +73,7 @@ constexpr Metric kTable[] = {
     {"fsdpd_last_step_timestamp_seconds", kGauge, "seconds", "fsdpd_job, rank",
      "When the last step ended, as Unix time."},
     {"fsdpd_steps_left", kGauge, "", "fsdpd_job, rank",
-     "0, once the job has made its last step and its results are being written."},
+     "0 once the job has completed its last step and writes its results."},
     {"fsdpd_memory_allocated_bytes", kGauge, "bytes", "fsdpd_job, rank",
      "Live tensors and arena at the end of the last step."},
     {"fsdpd_memory_reserved_bytes", kGauge, "bytes", "fsdpd_job, rank",
@@ -92,19 +94,19 @@ constexpr Metric kTable[] = {
     {"fsdpd_checkpoint_bytes", kGauge, "bytes", "fsdpd_job, rank",
      "Size of the newest committed checkpoint's files."},
     {"fsdpd_rank_failed", kGauge, "", "fsdpd_job, rank",
-     "1 once the rank's process has ended with an error or a signal, unasked."},
+     "1 once the rank's process ended with an error or a signal without having been stopped."},
     {"fsdpd_bad_steps_total", kCounter, "", "fsdpd_job, rank, kind",
-     "Steps that train.on_nonfinite or train.on_spike skipped, or that the attempt ended by, "
-     "by kind."},
+     "Steps that train.on_nonfinite or train.on_spike skipped, or at which the attempt ended, by "
+     "kind."},
     {"fsdpd_memory_spike_excess_bytes", kGauge, "bytes", "fsdpd_job, rank, instruction",
-     "How far the peak of the last memory spike was above the median of the steps before, or "
-     "above the plan where that is more, by the instruction that it was reached in."},
+     "Excess of the last memory spike over the median of earlier steps, or over the plan if that "
+     "is more, by the instruction of the peak."},
     {"fsdpd_memory_plan_bytes", kGauge, "bytes", "fsdpd_job, rank, component",
      "Planned memory at the step's peak, by component."},
     {"fsdpd_memory_component_bytes", kGauge, "bytes", "fsdpd_job, rank, component",
-     "What rank 0 held of each component when the memory of a step was highest, as measured at most "
-     "once a second; activations_and_workspace is what the plan calls activations, workspace, library "
-     "and fragmentation, and arena_unused what the arena holds of no live buffer."},
+     "Memory of each component on rank 0 at the highest sample of a step, measured at most once a "
+     "second; activations_and_workspace is the sum of activations, workspace, library and "
+     "fragmentation in the plan, arena_unused is arena memory without a live buffer."},
     {"fsdpd_rank_up", kGauge, "", "fsdpd_job, rank", "1 while the rank's process runs, then 0."},
     {"fsdpd_rank_info", kGauge, "", "fsdpd_job, rank, attempt, fsdpd_node, device",
      "Where a rank runs, and in which attempt; always 1."},
@@ -114,61 +116,63 @@ constexpr Metric kTable[] = {
     {"fsdpd_agent_ranks", kGauge, "", "", "Rank processes that run on this node."},
     {"fsdpd_agent_connected", kGauge, "", "", "1 while the agent is attached to its coordinator."},
     {"fsdpd_agent_file_stale", kGauge, "", "file",
-     "1 while the agent uses an older version of a file because the file is unreadable or invalid, so that "
-     "it would not start with it; by the file's flag (--coordinator-ca, --tls-cert, --tls-key)."},
+     "1 while the agent uses an older version of a TLS file because the current one is unreadable "
+     "or invalid, so that the agent would not start with it; by flag (--coordinator-ca, "
+     "--tls-cert, --tls-key)."},
     {"fsdpd_agent_certificate_expiry_timestamp_seconds", kGauge, "seconds", "file",
-     "When the certificate in the agent's file expires, or has expired, by the file's flag (--tls-cert, "
-     "--coordinator-ca); of authorities, the first that expires."},
+     "Expiry of the certificate in the agent's file, as Unix time, by flag (--tls-cert, "
+     "--coordinator-ca); of CAs, the first that expires."},
     {"fsdpd_log_loss_seconds_total", kCounter, "seconds", "",
      "Time in which output of ranks was lost: the disk of --work-dir refused writes, or a running rank's log "
      "was removed."},
     {"fsdpd_unrecorded_steps_total", kCounter, "", "",
-     "Steps that are missing from the record of their job (fsdpctl get --steps): the disk of --work-dir "
-     "refused them or was too slow, or the file was removed."},
+     "Steps that are missing from the step records of their job (fsdpctl get --steps): the disk of "
+     "--work-dir rejected them or was too slow, or the file was removed."},
     {"fsdpd_agent_internal_errors_total", kCounter, "", "",
      "Exceptions while the agent handled one rank. The agent logs each and continues; the rank's state is "
      "read again a second later."},
     {"fsdpd_hangs_total", kCounter, "", "",
-     "Attempts that were ended since nothing moved any more, with a rank of this node as the "
-     "cause (rank 0, where no rank was)."},
+     "Attempts that were stopped because they made no progress, with a rank of this node as the "
+     "cause (rank 0 if no rank was)."},
     {"fsdpd_build_info", kGauge, "", "version", "The agent's version; always 1."},
     {"fsdpd_restarts_total", kCounter, "", "fsdpd_job",
-     "Launches of the job after its first, whatever was the reason: its attempt number less one. Those "
-     "after failures, of all jobs by cause, are the coordinator's fsdpd_job_restarts_total."},
+     "Launches of the job after its first, for any reason: its attempt number minus one. The "
+     "coordinator's fsdpd_job_restarts_total counts those after failures, of all jobs by cause."},
     {"fsdpd_rank_failures_total", kCounter, "", "cause",
-     "Ranks that failed here, none of their attempt's here before them, by what they or the "
-     "agent say of it: process where neither knows more."},
+     "Ranks that failed here before any other rank of their attempt on this node, by cause as "
+     "reported by the rank or the agent; process if it is unknown."},
 
-    // Per GPU that the agent offers, as its driver reports. While no rank runs on it, fsdpd_job and rank are
-    // empty.
+    // Per GPU that the agent offers, by its driver. fsdpd_job and rank are empty while no rank runs on it.
     {"fsdpd_gpu_power_watts", kGauge, "watts", "fsdpd_node, device, fsdpd_job, rank",
-     "Power of the whole card, over the last second or less."},
+     "Power of the whole GPU board, averaged over the last second or less."},
     {"fsdpd_gpu_energy_joules_total", kCounter, "joules", "fsdpd_node, device",
-     "Energy of the whole card since its driver was loaded."},
+     "Energy of the whole GPU board since its driver was loaded."},
     {"fsdpd_gpu_sm_clock_hertz", kGauge, "hertz", "fsdpd_node, device, fsdpd_job, rank",
-     "Clock of the multiprocessors now."},
-    {"fsdpd_gpu_temperature_celsius", kGauge, "celsius", "fsdpd_node, device", "Temperature of the chip."},
+     "Current clock rate of the multiprocessors."},
+    {"fsdpd_gpu_temperature_celsius", kGauge, "celsius", "fsdpd_node, device",
+     "Temperature of the GPU chip."},
     {"fsdpd_gpu_xid_errors_total", kCounter, "", "fsdpd_node, device",
-     "Errors that the driver told of (XID) since the agent's start, but for those that "
-     "programs make."},
+     "XID errors that the driver reported since the agent's start, without those that programs "
+     "cause."},
     {"fsdpd_gpu_memory_used_bytes", kGauge, "bytes", "fsdpd_node, device, fsdpd_job, rank",
-     "Memory of the card in use, by all processes and the driver."},
+     "GPU memory in use, by all processes and the driver."},
     {"fsdpd_gpu_memory_outside_bytes", kGauge, "bytes", "fsdpd_node, device, fsdpd_job, rank",
-     "Memory in use beside what its rank's allocator and arena hold: CUDA, NCCL, the driver, "
-     "others."},
+     "GPU memory in use outside of its rank's allocator and arena: CUDA, NCCL, the driver, other "
+     "processes."},
     {"fsdpd_gpu_allocator_retries_total", kCounter, "", "fsdpd_node, device, fsdpd_job, rank",
-     "Times that its rank's allocator gave all it had back to the card and asked again."},
+     "Times that its rank's allocator returned all cached memory to the GPU and retried."},
     {"fsdpd_gpu_out_of_memory_total", kCounter, "", "fsdpd_node, device, fsdpd_job, rank",
-     "Requests of its rank that failed for lack of memory."},
+     "Allocations of its rank that failed for lack of memory."},
     {"fsdpd_gpu_step_energy_joules", kGauge, "joules", "fsdpd_node, device, fsdpd_job, rank",
-     "Energy of the whole card in its rank's last step."},
+     "Energy of the whole GPU board during its rank's last step."},
     {"fsdpd_gpu_step_sm_clock_hertz", kGauge, "hertz", "fsdpd_node, device, fsdpd_job, rank",
-     "Mean clock of the multiprocessors in its rank's last step."},
+     "Mean clock rate of the multiprocessors during its rank's last step."},
     {"fsdpd_gpu_slowdown_seconds_total", kCounter, "seconds", "fsdpd_node, device, reason",
-     "Time that the clock was held down since the agent's start, by what held it."},
+     "Time that the clock rate was reduced since the agent's start, by reason."},
     {"fsdpd_gpu_ecc_errors_total", kCounter, "", "fsdpd_node, device, kind",
-     "Errors of the card's memories since its driver was loaded, by kind."},
-    {"fsdpd_gpu_memory_bytes", kGauge, "bytes", "fsdpd_node, device, fsdpd_job, rank", "Memory of the card."},
+     "ECC errors of GPU memory since its driver was loaded, by kind."},
+    {"fsdpd_gpu_memory_bytes", kGauge, "bytes", "fsdpd_node, device, fsdpd_job, rank",
+     "Total memory of the GPU."},
 };
 
 }  // namespace
