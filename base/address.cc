@@ -72,7 +72,7 @@ bool IsWildcard(const sockaddr& address) {
 
 }  // namespace
 
-// By trying: a socket can be bound to an own address only.
+// Tries to bind a socket, which succeeds only for an address of this machine.
 absl::Status CheckOwnAddress(const std::string& host) {
   addrinfo hints = {}, *found = nullptr;
   hints.ai_socktype = SOCK_DGRAM;

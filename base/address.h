@@ -1,5 +1,5 @@
-// HOST:PORT as people write it in flags: one reading of it for all programs, so that none listens or connects
-// somewhere else than was written.
+// Parser of HOST:PORT as written in flags. All programs use it, so that none listens or connects somewhere
+// else than was written.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -15,23 +15,22 @@ struct HostPort {
   int port = 0;      // 0 .. 65535.
 };
 
-// INVALID_ARGUMENT says what is wrong. An IPv6 address stands in brackets; a host is required, and "0.0.0.0"
-// or "[::]" names all of a machine's. Names are not resolved.
+// INVALID_ARGUMENT with the reason. An IPv6 address must be in brackets. The host is required; "0.0.0.0" or
+// "[::]" means all addresses of this machine. Names are not resolved.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
-// "HOST:PORT", or several with commas between them: where to find one of several coordinators.
-// INVALID_ARGUMENT likewise.
+// "HOST:PORT", or a comma-separated list: the addresses of several coordinators. INVALID_ARGUMENT as above.
 absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text);
 
-// A name or an address that this machine has, as who is to be reached at it must. INVALID_ARGUMENT says why
-// not.
+// Checks that `host` is a name or address of this machine, as needed for an address that others connect to.
+// INVALID_ARGUMENT with the reason.
 absl::Status CheckOwnAddress(const std::string& host);
 
-// Whether only this machine reaches what listens there: 127.0.0.0/8, ::1, or the name localhost. Other names
-// count as reachable from elsewhere, whatever they resolve to today.
+// Whether `address` is reachable from this machine only: 127.0.0.0/8, ::1, or the name localhost. Other names
+// count as reachable from elsewhere, whatever they resolve to.
 bool IsLoopback(const HostPort& address);
 
-// As ParseHostPort reads it.
+// The format that ParseHostPort accepts.
 std::string ToString(const HostPort& address);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// The tokens by which people are known: 256 random bits each, so that a hash without salt or stretching says
-// nothing of them. What a coordinator keeps is the hash; the token itself is in its owner's file alone.
+// Bearer tokens of users: 256 random bits each, so an unsalted SHA-256 hash reveals nothing about them. A
+// coordinator stores the hash only; the token exists only in the file of its owner.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -8,16 +8,16 @@
 
 namespace fsdpd {
 
-// "fsdpd_" and 64 hex digits: secret scanners and people tell what it is.
+// "fsdpd_" and 64 hex digits: the prefix identifies it for secret scanners and users.
 std::string NewBearerToken();
 
 // "sha256:" and 64 hex digits.
 std::string HashOfToken(absl::string_view token);
 
-// What HashOfToken may have made.
+// Whether `text` has the format of HashOfToken().
 bool IsTokenHash(absl::string_view text);
 
-// In a time that does not hang on where they differ.
+// Compares in constant time.
 bool SameHash(absl::string_view a, absl::string_view b);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Bounds of what a call of the public API may ask: the coordinator refuses what is beyond, and fsdpctl says
-// so before it asks.
+// Limits of calls of the public API. The coordinator rejects calls beyond them, and fsdpctl reports that
+// before it makes the call.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxReasonBytes = 1024;  // A sentence, kept with a job's events or a node's cordon.
-constexpr int kMaxGraceSeconds = 3600;    // A save that takes longer is a fault of the disk.
-// Above it an agent searches its whole log for the beginning: without tail_lines it is sent as fast.
+constexpr size_t kMaxReasonBytes = 1024;  // Stored with events of a job or the cordon of a node.
+constexpr int kMaxGraceSeconds = 3600;    // A save that takes longer indicates a broken disk.
+// For more lines, an agent would search the whole log for the start: reading without tail_lines is as fast.
 constexpr int kMaxTailLines = 100'000;
 
 }  // namespace fsdpd

@@ -23,13 +23,13 @@ std::string ReadText(const std::string& path) {
 }
 
 std::optional<int64_t> NumberIn(const std::string& path) {
-  int64_t number = 0;  // "max" is none.
+  int64_t number = 0;  // "max" means no limit and does not parse.
   const std::string text = ReadText(path);
   if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &number)) return std::nullopt;
   return number;
 }
 
-// Of a file of lines "name number"; 0 where there is none.
+// Value of `name` in a file with lines "name number"; 0 if missing.
 int64_t FieldIn(const std::string& path, absl::string_view name) {
   const std::string text = ReadText(path);
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -40,7 +40,7 @@ int64_t FieldIn(const std::string& path, absl::string_view name) {
   return 0;
 }
 
-// How a version of the kernel's interface calls things.
+// File and field names of one cgroup version.
 struct Names {
   const char *limit, *usage, *active_file, *inactive_file;
 };
@@ -57,12 +57,12 @@ constexpr Controller kPids = {
 
 using Visit = std::function<void(const std::string& directory, const Names& names)>;
 
-// The directory of `group`, a path below `mount`, and all those above it. In a container the path may be the
-// host's and not be there: then the mount itself is the container's group.
+// Visits the directory of `group`, a path below `mount`, and all of its ancestors. In a container, the path
+// may be that of the host and not exist here; then the mount itself is the cgroup of the container.
 void VisitUpwards(const std::string& mount, absl::string_view group, const Names& of, const Visit& visit) {
   std::string directory = mount;
   std::vector<absl::string_view> names = absl::StrSplit(group, '/', absl::SkipEmpty());
-  // What lies outside of the container's view of the tree, where ".." would lead to.
+  // ".." refers to cgroups outside of the view of the container.
   names.erase(std::remove(names.begin(), names.end(), ".."), names.end());
   visit(directory, of);
   for (const absl::string_view part : names) {

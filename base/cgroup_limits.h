@@ -1,7 +1,6 @@
-// How much memory, and how many processes and threads, the control groups of this process allow it: among its
-// own group and those above, as each of them binds. Pods, systemd's MemoryMax and TasksMax, and Slurm set
-// limits at different depths, in both versions of the kernel's interface. `root` stands before /proc and
-// /sys, for tests.
+// Cgroup limits of this process: memory, and number of processes and threads. Considers the own cgroup and
+// all of its ancestors, since each of them applies: pods, MemoryMax and TasksMax of systemd, and Slurm set
+// limits at different depths, in cgroup v1 and v2. `root` is a prefix of /proc and /sys, for tests.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +9,24 @@
 
 namespace fsdpd {
 
-// The smallest; empty when nothing limits it.
+// The lowest limit; empty if there is none.
 std::optional<int64_t> CgroupMemoryLimit(const std::string& root = "");
 
 struct CgroupMemory {
   int64_t limit_bytes = 0;
-  int64_t left_bytes = 0;  // Below 0 for a moment, where a limit was lowered.
+  int64_t left_bytes = 0;  // Temporarily below 0 if a limit was lowered.
 };
 
-// Of the groups with a limit the one that has the least left; empty when there is none. What the kernel keeps
-// of files there is left: it is given back before a process is killed.
+// The cgroup with the least memory left among those with a limit; empty if there is none. Page cache counts
+// as left: it is reclaimed before a process is killed.
 std::optional<CgroupMemory> TightestCgroup(const std::string& root = "");
 
 struct CgroupTasks {
   int64_t limit = 0;
-  int64_t running = 0;  // Processes and threads, of all that are in the group.
+  int64_t running = 0;  // Processes and threads in the cgroup.
 };
 
-// As above.
+// The cgroup with the fewest tasks left.
 std::optional<CgroupTasks> TightestCgroupOfTasks(const std::string& root = "");
 
 }  // namespace fsdpd

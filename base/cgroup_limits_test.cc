@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-// What version 1 writes where nothing limits.
+// Value that cgroup v1 has without a limit.
 constexpr char kUnlimited[] = "9223372036854771712\n";
 
 class CgroupLimitsTest : public testing::Test {
@@ -25,35 +25,35 @@ class CgroupLimitsTest : public testing::Test {
   TempDir dir_;
 };
 
-TEST_F(CgroupLimitsTest, WithoutGroupsNothingLimits) { EXPECT_EQ(Limit(), std::nullopt); }
+TEST_F(CgroupLimitsTest, NoCgroupsNoLimit) { EXPECT_EQ(Limit(), std::nullopt); }
 
-TEST_F(CgroupLimitsTest, NoLimitIsNone) {
+TEST_F(CgroupLimitsTest, MaxIsNoLimit) {
   Write("proc/self/cgroup", "0::/user.slice\n");
   Write("sys/fs/cgroup/user.slice/memory.max", "max\n");
   EXPECT_EQ(Limit(), std::nullopt);
 }
 
-TEST_F(CgroupLimitsTest, OfAContainerIsAtTheRootThatItSees) {
+TEST_F(CgroupLimitsTest, ContainerLimitIsAtTheRoot) {
   Write("proc/self/cgroup", "0::/\n");
   Write("sys/fs/cgroup/memory.max", "4294967296\n");
   EXPECT_EQ(Limit(), int64_t{4} << 30);
 }
 
-TEST_F(CgroupLimitsTest, OfAServiceIsItsOwnMemoryMax) {
+TEST_F(CgroupLimitsTest, ServiceLimitIsMemoryMax) {
   Write("proc/self/cgroup", "0::/system.slice/fsdpd-agent.service\n");
   Write("sys/fs/cgroup/system.slice/memory.max", "max\n");
   Write("sys/fs/cgroup/system.slice/fsdpd-agent.service/memory.max", "8589934592\n");
   EXPECT_EQ(Limit(), int64_t{8} << 30);
 }
 
-TEST_F(CgroupLimitsTest, TheSmallestOfAllAboveBinds) {
+TEST_F(CgroupLimitsTest, LowestLimitOfAncestorsApplies) {
   Write("proc/self/cgroup", "0::/system.slice/slurmstepd.scope/job_7/step_0\n");
   Write("sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/memory.max", "1000\n");
   Write("sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/memory.max", "2000\n");
   EXPECT_EQ(Limit(), 1000);
 }
 
-TEST_F(CgroupLimitsTest, Version1OfAPodIsWhereItsMountIs) {
+TEST_F(CgroupLimitsTest, V1PodLimitIsAtTheMount) {
   Write("proc/self/cgroup",
         "12:pids:/kubepods/pod1/abc\n5:memory:/kubepods/pod1/abc\n1:name=systemd:/kubepods\n");
   Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "4294967296\n");
@@ -61,7 +61,7 @@ TEST_F(CgroupLimitsTest, Version1OfAPodIsWhereItsMountIs) {
   EXPECT_EQ(Limit(), int64_t{4} << 30);
 }
 
-TEST_F(CgroupLimitsTest, Version1OnAHostIsBelowTheMount) {
+TEST_F(CgroupLimitsTest, V1HostLimitIsBelowTheMount) {
   Write("proc/self/cgroup", "4:cpuset,memory:/slurm/uid_0/job_7\n0::/\n");
   Write("sys/fs/cgroup/memory/memory.limit_in_bytes", kUnlimited);
   Write("sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", kUnlimited);
@@ -69,14 +69,14 @@ TEST_F(CgroupLimitsTest, Version1OnAHostIsBelowTheMount) {
   EXPECT_EQ(Limit(), 3000);
 }
 
-TEST_F(CgroupLimitsTest, AGroupOutsideOfTheContainersViewLeadsNowhere) {
+TEST_F(CgroupLimitsTest, IgnoresPathsOutsideOfTheContainer) {
   Write("proc/self/cgroup", "0::/../../other\n");
   Write("sys/other/memory.max", "1\n");
   Write("other/memory.max", "1\n");
   EXPECT_EQ(Limit(), std::nullopt);
 }
 
-TEST_F(CgroupLimitsTest, WhatIsLeftDoesNotCountWhatIsKeptOfFiles) {
+TEST_F(CgroupLimitsTest, PageCacheCountsAsLeft) {
   EXPECT_FALSE(TightestCgroup(dir_.path()).has_value());
   Write("proc/self/cgroup", "0::/system.slice/fsdpd-agent.service\n");
   Write("sys/fs/cgroup/system.slice/memory.max", "max\n");
@@ -92,7 +92,7 @@ TEST_F(CgroupLimitsTest, WhatIsLeftDoesNotCountWhatIsKeptOfFiles) {
   EXPECT_EQ(tightest->left_bytes, 4000);
 }
 
-TEST_F(CgroupLimitsTest, TheGroupWithTheLeastLeftBinds) {
+TEST_F(CgroupLimitsTest, TightestCgroupHasTheLeastLeft) {
   Write("proc/self/cgroup", "4:cpuset,memory:/slurm/job_7\n0::/\n");
   Write("sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "9000\n");
   Write("sys/fs/cgroup/memory/slurm/memory.usage_in_bytes", "8000\n");
@@ -105,7 +105,7 @@ TEST_F(CgroupLimitsTest, TheGroupWithTheLeastLeftBinds) {
   EXPECT_EQ(tightest->left_bytes, 1110);
 }
 
-TEST_F(CgroupLimitsTest, OfTasksTheOneWithTheFewestLeftBinds) {
+TEST_F(CgroupLimitsTest, TightestTasksHasTheFewestLeft) {
   EXPECT_FALSE(TightestCgroupOfTasks(dir_.path()).has_value());
   Write("proc/self/cgroup", "0::/system.slice/fsdpd-agent.service\n");
   Write("sys/fs/cgroup/system.slice/pids.max", "40\n");
@@ -118,7 +118,7 @@ TEST_F(CgroupLimitsTest, OfTasksTheOneWithTheFewestLeftBinds) {
   EXPECT_EQ(tightest->running, 38);
 }
 
-TEST_F(CgroupLimitsTest, OfTasksInVersion1AreOfTheirOwnHierarchy) {
+TEST_F(CgroupLimitsTest, V1TasksUseTheirOwnHierarchy) {
   Write("proc/self/cgroup", "12:pids:/kubepods/pod1\n5:memory:/kubepods/pod1\n");
   Write("sys/fs/cgroup/pids/kubepods/pod1/pids.max", "100\n");
   Write("sys/fs/cgroup/pids/kubepods/pod1/pids.current", "100\n");

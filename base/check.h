@@ -1,5 +1,5 @@
-// A CHECK is for a programmer's mistake and stays on in release: it logs the place and the condition, then
-// aborts. What a user, a network, a disk or a GPU can cause is an absl::Status instead.
+// Assertions that stay enabled in release builds. A CHECK is for bugs: it logs the location and the
+// condition, then aborts. Errors that a user, network, disk or GPU can cause are an absl::Status instead.
 #pragma once
 
 #include <absl/status/status.h>

@@ -1,7 +1,7 @@
-// A boundary that a failed CHECK does not pass: within it, on its thread, FSDPD_CHECK unwinds instead of
-// ending the process. It is for pure work that a service does for somebody else, such as planning a job: our
-// mistake in it must cost that job and not all the others. Work that changes shared state is never guarded:
-// after a failed check nothing is known of it.
+// Boundary that contains a failed CHECK: within it, on its thread, FSDPD_CHECK throws instead of aborting the
+// process. Use it for pure work that a service does for one client, such as planning a job: a bug should fail
+// that job and not all others. Never guard work that changes shared state: after a failed check its state is
+// unknown.
 #pragma once
 
 #include <absl/status/status.h>
@@ -11,10 +11,10 @@
 
 namespace fsdpd {
 
-// INTERNAL with the place and the condition when a check failed within `work`.
+// INTERNAL with the location and the condition if a check failed within `work`.
 absl::Status GuardChecks(const std::function<void()>& work);
 
-// For check.cc: what a failed check throws where ChecksAreGuarded().
+// For check.cc: the exception of a failed check if ChecksAreGuarded().
 struct CheckFailure {
   std::string what;
 };

@@ -9,7 +9,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(CheckGuard, AFailedCheckWithinItIsAStatusThatNamesThePlace) {
+TEST(CheckGuard, FailedCheckIsAStatusWithItsLocation) {
   const absl::Status status = GuardChecks([] { FSDPD_CHECK(1 + 1 == 3); });
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_NE(status.message().find("check_guard_test.cc"), absl::string_view::npos) << status;
@@ -17,7 +17,7 @@ TEST(CheckGuard, AFailedCheckWithinItIsAStatusThatNamesThePlace) {
   EXPECT_TRUE(GuardChecks([] { FSDPD_CHECK(true); }).ok());
 }
 
-TEST(CheckGuard, OutsideACheckStillEndsTheProcess) {
+TEST(CheckGuard, UnguardedCheckAborts) {
   ASSERT_FALSE(GuardChecks([] { FSDPD_CHECK(false); }).ok());
   EXPECT_DEATH(FSDPD_CHECK(false), "check failed");
   const auto on_another_thread = [] {

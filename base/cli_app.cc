@@ -22,7 +22,7 @@ std::optional<int> ParseArguments(CLI::App* app, int argc, char** argv) {
 }
 
 void ParseWords(CLI::App* app, const std::vector<std::string>& words) {
-  // CLI11 takes them from the back.
+  // CLI11 consumes the vector from the back.
   app->parse(std::vector<std::string>(words.rbegin(), words.rend()));
 }
 

@@ -1,9 +1,8 @@
-// Time behind an interface, so that leases, ticks and back-off are tested without sleeping. It has two
-// readings, and a decision uses the first alone:
-//   Now()   only moves forward, however the machine's time is set. Leases, timeouts, back-offs and orders are
-//           judged by it. Its zero is arbitrary (the machine's start): compare it with itself, in one
-//           process.
-//   Wall()  the date that people read. It jumps when somebody, or NTP, sets it.
+// Time source, so that leases, ticks and backoff are tested without sleeping. It has two clocks, and
+// decisions use only the first:
+//   Now()   monotonic, for leases, timeouts, backoff and order of events. Its epoch is arbitrary (the start of the
+//           machine): compare values of one process only.
+//   Wall()  the date for users. It jumps when the system time is set, by a user or NTP.
 #pragma once
 
 #include <absl/time/time.h>
@@ -17,13 +16,13 @@ class Clock {
   virtual ~Clock() = default;
   virtual absl::Time Now() const = 0;
   virtual absl::Time Wall() const = 0;
-  // The date of a moment that Now() gave.
+  // The date of a value of Now().
   absl::Time WallOf(absl::Time moment) const { return Wall() - (Now() - moment); }
 
   static Clock* Real();  // Never deleted.
 };
 
-// Stands still until it is told. The readings are days apart, so that a mix-up of them shows.
+// Advances only when the test does so. The two clocks are days apart, so that mixing them up is noticed.
 class FakeClock : public Clock {
  public:
   absl::Time Now() const override {
@@ -39,7 +38,7 @@ class FakeClock : public Clock {
     now_ += by;
     wall_ += by;
   }
-  // Somebody sets the machine's time, forward or back.
+  // Simulates a change of the system time, forward or back.
   void StepWall(absl::Duration by) {
     MutexLock lock(&mutex_);
     wall_ += by;

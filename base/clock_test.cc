@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(FakeClock, SettingTheMachinesTimeMovesTheDateAlone) {
+TEST(FakeClock, StepWallChangesTheWallClockOnly) {
   FakeClock clock;
   const absl::Time now = clock.Now(), wall = clock.Wall();
   clock.StepWall(-absl::Seconds(40));
@@ -16,7 +16,7 @@ TEST(FakeClock, SettingTheMachinesTimeMovesTheDateAlone) {
   EXPECT_EQ(clock.WallOf(now), wall - absl::Seconds(40));
 }
 
-TEST(RealClock, NeverGoesBackAndKnowsTheDate) {
+TEST(RealClock, RealClockIsMonotonicAndHasTheDate) {
   const absl::Time before = Clock::Real()->Now();
   EXPECT_LE(before, Clock::Real()->Now());
   EXPECT_GT(Clock::Real()->Wall(), absl::FromCivil(absl::CivilDay(2024, 1, 1), absl::UTCTimeZone()));

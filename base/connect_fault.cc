@@ -8,7 +8,7 @@ namespace {
 
 constexpr char kUnknownName[] = "the host's name is unknown";
 
-// Where it was wrapped; else empty.
+// The innermost error of a wrapped message; else empty.
 absl::string_view LastError(absl::string_view message) {
   if (!absl::StrContains(message, "last error: ")) return "";
   return message.substr(message.rfind(": ") + 2);
@@ -44,7 +44,7 @@ std::string WordsOfConnectFault(absl::string_view message, OwnTls own) {
         LastError(message).empty() ? message : LastError(message),
         "): connect to a name that it has, or issue one with this name (deploy/certificates)");
   }
-  // While the connection is made; a stream that breaks says so without that.
+  // While connecting; an error of an established stream lacks this text.
   const bool connecting = absl::StrContains(message, "failed to connect");
   const bool closed =
       absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer");

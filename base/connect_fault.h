@@ -1,5 +1,5 @@
-// Why no connection to the coordinator came about, in words of who set it up. gRPC has one code for all of
-// it, UNAVAILABLE, and tells the cause by text, of which the end is what counts ("failed to connect to all
+// Explanation of a failed connection to the coordinator, with the flag to change. gRPC reports all causes as
+// UNAVAILABLE and differs only in the text, in which the last part is the cause ("failed to connect to all
 // addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Connection refused").
 //
 // Thread safety: pure.
@@ -11,16 +11,16 @@
 
 namespace fsdpd {
 
-// What this side brings: nothing, the authorities that it trusts (fsdpctl), or a certificate too (an agent).
+// TLS settings of this side: none, a CA (fsdpctl), or a CA and a certificate (agent).
 enum class OwnTls { kNone, kTrust, kCertificate };
 
-// `message`: gRPC's. What is not known comes back as it is, without what gRPC wrapped it in.
+// `message`: text of gRPC. Unknown causes are returned unchanged, without the text that gRPC wraps them in.
 std::string WordsOfConnectFault(absl::string_view message, OwnTls own);
 
-// Whether gRPC's message says that the coordinator's name is unknown.
+// Whether the message of gRPC is about an unknown host name.
 bool IsUnknownName(absl::string_view message);
 
-// Whether the words say that nobody is there, so that to start a coordinator would help.
+// Whether `words` mean that nothing listens at the address, so starting a coordinator would help.
 bool NobodyIsThere(absl::string_view words);
 
 }  // namespace fsdpd

@@ -11,12 +11,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// As gRPC 1.51 wraps it.
+// As wrapped by gRPC 1.51.
 std::string Wrapped(const std::string& what) {
   return absl::StrCat("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:7777: ", what);
 }
 
-TEST(ConnectFault, ThatNobodyListensIsToldAsItIs) {
+TEST(ConnectFault, KeepsConnectionRefused) {
   for (const OwnTls own : {OwnTls::kNone, OwnTls::kTrust, OwnTls::kCertificate}) {
     EXPECT_EQ(WordsOfConnectFault(Wrapped("Connection refused"), own), "Connection refused");
     EXPECT_TRUE(NobodyIsThere(WordsOfConnectFault(Wrapped("Connection refused"), own)));
@@ -24,7 +24,7 @@ TEST(ConnectFault, ThatNobodyListensIsToldAsItIs) {
   }
 }
 
-TEST(ConnectFault, WhoIsThereAndDoesNotFitIsToldWithTheFlagThatHelps) {
+TEST(ConnectFault, NamesTheFlagForMismatches) {
   struct {
     const char* what;
     OwnTls own;
@@ -50,7 +50,7 @@ TEST(ConnectFault, WhoIsThereAndDoesNotFitIsToldWithTheFlagThatHelps) {
   }
 }
 
-TEST(ConnectFault, OfAStreamThatBreaksNothingIsGuessed) {
+TEST(ConnectFault, DoesNotExplainBrokenStreams) {
   EXPECT_EQ(WordsOfConnectFault("Socket closed", OwnTls::kCertificate), "Socket closed");
 }
 

@@ -1,5 +1,5 @@
-// What the bytes of a StepCourse's samples are of (proto/fsdpd/v1/course.proto): ranks give them in this
-// order, and agents export that many.
+// Memory components of the samples of a step timeline (StepCourse in proto/fsdpd/v1/course.proto): ranks
+// report them in this order, and agents export that many.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
-// Whether a path goes up by a component `..`. Links make such a path lead to another place on each node, and
-// folding it by its text may name another file than the kernel opens: it is refused, and never rewritten.
+// Detection of `..` components in a path. With symlinks, such a path may lead to another place on each node,
+// and normalizing its text may name another file than the kernel opens: callers reject it and never rewrite
+// it.
 #pragma once
 
 #include <absl/strings/string_view.h>

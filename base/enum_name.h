@@ -1,5 +1,5 @@
-// A proto enum's value as people write and read it: DEVICE_CUDA is "cuda". What is cut off is the prefix that
-// the enum's zero shows, DEVICE_UNSPECIFIED.
+// Short names of proto enum values, as users write and read them: DEVICE_CUDA is "cuda". The prefix is that
+// of the zero value of the enum, DEVICE_UNSPECIFIED.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -9,9 +9,10 @@
 
 namespace fsdpd {
 
-std::string ShortEnumName(const google::protobuf::EnumValueDescriptor& value);  // The zero is "unspecified".
+// The zero value is "unspecified".
+std::string ShortEnumName(const google::protobuf::EnumValueDescriptor& value);
 
-// "#7" for a number that this build has no name for.
+// "#7" for a number unknown to this build.
 template <typename Enum>
 std::string ShortEnumName(Enum value) {
   const auto* known = google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(static_cast<int>(value));

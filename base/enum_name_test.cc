@@ -8,16 +8,16 @@
 namespace fsdpd {
 namespace {
 
-TEST(EnumName, IsWithoutThePrefixOfTheZero) {
+TEST(EnumName, RemovesThePrefix) {
   EXPECT_EQ(ShortEnumName(v1::STRATEGY_OPTIM_GRADS_PARAMS), "optim_grads_params");
   EXPECT_EQ(ShortEnumName(v1::DEVICE_UNSPECIFIED), "unspecified");
 }
 
-TEST(EnumName, IsWholeWhereTheZeroHasNoPrefix) {
+TEST(EnumName, KeepsNamesWithoutPrefix) {
   EXPECT_EQ(ShortEnumName(google::protobuf::Field::TYPE_DOUBLE), "type_double");
 }
 
-TEST(EnumName, OfANewerBuildIsANumber) { EXPECT_EQ(ShortEnumName(static_cast<v1::Device>(77)), "#77"); }
+TEST(EnumName, UnknownValueIsANumber) { EXPECT_EQ(ShortEnumName(static_cast<v1::Device>(77)), "#77"); }
 
 }  // namespace
 }  // namespace fsdpd

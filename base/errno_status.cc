@@ -17,7 +17,7 @@ constexpr char kNoDescriptors[] = "fsdpd/no-descriptors";
 
 }  // namespace
 
-// People look at the disk first, and it has room.
+// Names the limit: otherwise users look at the disk, which has free space.
 std::string ErrnoText(absl::string_view what, int error) {
   std::string text = absl::StrCat(what, ": ", strerror(error));
   rlimit limit = {};

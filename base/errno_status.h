@@ -1,4 +1,4 @@
-// What the system answered, as a Status or as words: "open /x: No such file or directory".
+// Conversion of errno to a Status or a text: "open /x: No such file or directory".
 #pragma once
 
 #include <absl/status/status.h>
@@ -9,15 +9,13 @@
 
 namespace fsdpd {
 
-// NOT_FOUND for what is not there, UNAVAILABLE for every other number: what a caller may do about it is the
-// same.
+// NOT_FOUND for ENOENT, UNAVAILABLE for all others: callers handle them in the same way.
 absl::Status ErrnoStatus(absl::string_view what, int error = errno);
 
-// Whether it is ErrnoStatus()'s of a disk, a quota or a limit of one file that is full: somebody has to make
-// room.
+// Whether `status` is from ErrnoStatus() for a full disk, quota or file size limit: a user has to free space.
 bool IsDiskFull(const absl::Status& status);
 
-// Whether it is ErrnoStatus()'s of a process or a system that may open no more files.
+// Whether `status` is from ErrnoStatus() for too many open files, of the process or the system.
 bool IsOutOfDescriptors(const absl::Status& status);
 
 std::string ErrnoText(absl::string_view what, int error = errno);

@@ -8,7 +8,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(ErrnoStatus, TellsWhatIsNotThereFromWhatCannotBeDone) {
+TEST(ErrnoStatus, DistinguishesNotFoundFromUnavailable) {
   ASSERT_EQ(open("/nowhere/at/all", O_RDONLY), -1);
   const absl::Status missing = ErrnoStatus("open /nowhere/at/all");
   EXPECT_EQ(missing, absl::NotFoundError("open /nowhere/at/all: No such file or directory"));
@@ -16,7 +16,7 @@ TEST(ErrnoStatus, TellsWhatIsNotThereFromWhatCannotBeDone) {
   EXPECT_FALSE(IsDiskFull(ErrnoStatus("send", EPIPE)));
 }
 
-TEST(ErrnoStatus, NamesTheLimitThatAFileHasMet) {
+TEST(ErrnoStatus, NamesTheFileSizeLimit) {
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit limit = {700 << 10, before.rlim_max};
@@ -27,7 +27,7 @@ TEST(ErrnoStatus, NamesTheLimitThatAFileHasMet) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
-TEST(ErrnoStatus, NamesTheLimitOfDescriptors) {
+TEST(ErrnoStatus, NamesTheDescriptorLimit) {
   rlimit limit = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const absl::Status status = ErrnoStatus("open /x", EMFILE);
@@ -37,10 +37,10 @@ TEST(ErrnoStatus, NamesTheLimitOfDescriptors) {
   EXPECT_FALSE(IsOutOfDescriptors(ErrnoStatus("open /x", ENOSPC)));
 }
 
-TEST(ErrnoStatus, KnowsAFullDiskByMoreThanItsWords) {
+TEST(ErrnoStatus, DetectsAFullDisk) {
   EXPECT_TRUE(IsDiskFull(ErrnoStatus("write /x", ENOSPC)));
   EXPECT_TRUE(IsDiskFull(ErrnoStatus("write /x", EDQUOT)));
-  EXPECT_TRUE(IsDiskFull(ErrnoStatus("write /x", EFBIG)));  // A limit of one file.
+  EXPECT_TRUE(IsDiskFull(ErrnoStatus("write /x", EFBIG)));  // RLIMIT_FSIZE.
   EXPECT_EQ(ErrnoStatus("write /x", ENOSPC).code(), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(IsDiskFull(absl::UnavailableError("write /x: No space left on device")));
 }

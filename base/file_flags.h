@@ -1,5 +1,5 @@
-// Files that a daemon's flags name, in what it says when one of them keeps it from starting: errors of files
-// begin with their path, and who reads them looks for a flag.
+// Names of flags in error messages about files: errors of files begin with the path, while users look for the
+// flag that keeps a daemon from starting.
 //
 // Pure.
 #pragma once
@@ -13,15 +13,15 @@ namespace fsdpd {
 
 struct FileFlag {
   const char* name;  // "--tls-cert"
-  std::string path;  // Empty where the flag is not given.
+  std::string path;  // Empty if the flag is not set.
 };
 
-// The error, with the flag whose file it is of before it.
+// The error, prefixed by the flag of its file.
 std::string WithFlag(const std::vector<FileFlag>& flags, const absl::Status& error);
 
-// Whether the error is of such a file and says that its path cannot be opened, as it does not exist, is a
-// directory, or is others': another start meets it again. What may pass by itself (a disk that is full, a
-// certificate that is replaced) is none.
+// Whether the error means that the path of a flag cannot be opened because it does not exist, is a directory,
+// or access is denied: restarting does not help. False for conditions that may pass (full disk, certificate
+// being replaced).
 bool IsWrongPath(const std::vector<FileFlag>& flags, const absl::Status& error);
 
 }  // namespace fsdpd

@@ -23,26 +23,26 @@ struct Name {
   char text[kMaxFlightNameBytes];
 };
 
-// Written once, `magic` last.
+// Written once by Describe(), `magic` last.
 struct Header {
   uint64_t magic;
   uint32_t version;
   uint32_t lanes;
-  uint32_t training;    // Names of the training program's instructions, which come first.
-  uint32_t evaluation;  // Names of the evaluation's.
-  uint32_t exchanging;  // A bit for each lane, from the low one.
+  uint32_t training;    // Number of names of the training program, which come first.
+  uint32_t evaluation;  // Number of names of the evaluation program.
+  uint32_t exchanging;  // One bit per lane, lowest first.
   Name lane_names[kMaxFlightLanes];
 };
 static_assert(sizeof(Header) <= kFlightWordBytes);
 
-constexpr uint32_t kLaunchedWord = kMaxFlightLanes;  // After those of lanes.
+constexpr uint32_t kLaunchedWord = kMaxFlightLanes;  // After the words of lanes.
 constexpr uint32_t kPhaseWord = kLaunchedWord + 1;
 constexpr size_t kWordsAt = kFlightWordBytes;
 constexpr size_t kNamesAt = kWordsAt + (kPhaseWord + 1) * kFlightWordBytes;
 constexpr size_t kPageBytes = kNamesAt + kMaxFlightNames * sizeof(Name);
 
-// A word, from its low bits: inside, after, evaluation, 29 bits of instruction, 31 of step, recorded. One
-// of the first two is set.
+// Bits of a word, lowest first: inside, after, evaluation, 29 of the instruction, 31 of the step, recorded.
+// Exactly one of the first two is set.
 constexpr uint64_t kInside = 1, kAfter = 2, kEvaluation = 4;
 constexpr uint64_t kRecorded = uint64_t{1} << 63;
 constexpr int kInstructionAt = 3, kInstructionBits = 29, kStepAt = kInstructionAt + kInstructionBits;
@@ -63,7 +63,7 @@ absl::Status ReadAt(int fd, size_t offset, T* value) {
   return absl::OkStatus();
 }
 
-// What is no text of ours shows as such, and a message of protobuf takes it.
+// Replaces unprintable bytes, so that a string field of protobuf accepts the text.
 std::string TextOf(const Name& name) {
   std::string text(name.text, strnlen(name.text, sizeof name.text - 1));
   for (char& c : text) c = absl::ascii_isprint(static_cast<unsigned char>(c)) ? c : '?';
@@ -77,15 +77,15 @@ absl::StatusOr<Header> ReadHeader(int fd) {
   if (header.magic != kMagic) return absl::InvalidArgumentError("no flight recorder");
   if (header.version != kVersion)
     return absl::InvalidArgumentError(absl::StrCat("a flight recorder of version ", header.version));
-  // One by one: their sum could be small again.
+  // Checked separately first: the sum may overflow.
   if (header.lanes > kMaxFlightLanes || header.training > kMaxFlightNames ||
       header.evaluation > kMaxFlightNames || header.training + header.evaluation > kMaxFlightNames)
     return absl::InvalidArgumentError("a flight recorder whose counts make no sense");
   return header;
 }
 
-// A kernel may copy eight bytes in two parts while they are stored to. What is seen twice was stored; a lane
-// that is faster than that stands nowhere, and its newest word is as good as any.
+// The kernel may copy eight bytes in two parts during a store. A value that is read twice was stored. A lane
+// that changes faster than that is not blocked, and any recent word will do.
 absl::StatusOr<uint64_t> ReadWord(int fd, uint32_t number) {
   constexpr int kTries = 100;
   uint64_t word = 0, again = 0;
@@ -154,7 +154,7 @@ LaneProgress UnpackProgress(uint64_t word) {
 absl::StatusOr<int> MakeFlightRecorder() {
   const int fd = memfd_create("fsdpd-flight-page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return ErrnoStatus("memfd_create");
-  // Reserved, so that no store finds the memory used up, which would be a SIGBUS.
+  // Allocated, so that no store fails for lack of memory, which would raise SIGBUS.
   int error = posix_fallocate(fd, 0, static_cast<off_t>(kPageBytes));
   if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) error = errno;
   if (error == 0) return fd;

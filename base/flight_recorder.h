@@ -1,25 +1,27 @@
-// The flight recorder: a page in memory that says in which phase a rank is and where each of its lanes
-// stands, so that an agent can read it while the rank is stopped, hangs or is dead. Instructions are named in
-// it, so that no plan is needed to read it.
+// Flight recorder: shared memory with the phase of a rank and the position of each of its lanes, which an
+// agent can read while the rank is stopped, hangs or is dead. It contains the names of instructions, so
+// reading it needs no plan.
 //
-//   agent: MakeFlightRecorder -> start the rank with it -> ReadFlight, WhereLanesStand, whenever it wants
+//   agent: MakeFlightRecorder -> start the rank with it -> ReadFlight, WhereLanesStand, at any time
 //   rank:  FlightRecorder::Map -> PhaseScope ... -> Describe, once -> lanes write PackProgress() to word()
 //
-// A word says all of its lane (step, instruction, inside or after it), so that one store changes it and
-// nothing has to be read together. It has kFlightWordBytes of its own: that much a CUDA stream registers with
-// its device, each stream for itself.
+// Layout: header | word of each lane | word of the launched step | word of the phase | instruction names
 //
-// A step that was recorded once and is launched again stores the same words each time: they count steps back
-// from a word of its own, the step that was launched last. Until a lane has begun with that one, its word of
-// the launch before is taken for it.
+// One word holds the whole position of a lane (step, instruction, inside or after it), so a single store
+// updates it and readers need no consistent view of several values. Each word has kFlightWordBytes of its
+// own: a CUDA stream registers that much with its device, each stream separately.
 //
-// To a reader a page is what a broken rank left: everything is checked, counts are bounded, text comes out as
-// printable ASCII of bounded length. It is read by pread and never mapped by the agent, since no read of a
-// file faults, whatever was done to it. The rank maps it, so its memory is reserved when it is made and the
-// size sealed: a store there needs nothing that could be used up. 1.06 MiB for each rank.
+// CUDA graphs: a recorded step that is launched again stores the same words each time, so it stores the step
+// relative to `launched`, the step that was launched last. For example, launched = 12 and a word with step 0
+// means step 12. Until a lane has begun with a new launch, its word of the previous launch is taken as part
+// of the new one.
 //
-// Thread safety: reading and stores to words from anywhere, at the same time; Describe once, before lanes
-// store.
+// Readers do not trust the content, which a broken rank may have written: everything is checked, counts are
+// bounded, and text becomes printable ASCII of bounded length. The agent reads with pread and never maps the
+// memory, since reading a file cannot fault. The rank maps it, so its memory is allocated when it is created
+// and its size is sealed: a store cannot fail. 1.06 MiB per rank.
+//
+// Thread safety: reads and stores to words from any thread, concurrently; Describe once, before lanes store.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -33,52 +35,51 @@
 
 namespace fsdpd {
 
-// A descriptor at which a rank finds its page; one that is started without has none.
+// Descriptor of the flight recorder in the rank, if it has one.
 constexpr int kFlightRecorderFd = 4;
 
-constexpr int kMaxFlightLanes = 12;  // More than there are: more of them are no other page.
+constexpr int kMaxFlightLanes = 12;  // More than are in use, so adding a lane does not change the format.
 constexpr size_t kFlightWordBytes = 4096;
-// About 7 instructions a layer and micro-batch: 200 layers with 11. Those beyond have their number for a
-// name.
+// About 7 instructions per layer and micro-batch: 200 layers with 11 micro-batches. Instructions beyond have
+// their number as name.
 constexpr size_t kMaxFlightNames = 16384;
-constexpr size_t kMaxFlightNameBytes = 64;  // With the zero at its end; longer ones are cut.
+constexpr size_t kMaxFlightNameBytes = 64;  // Including the terminating zero; longer names are truncated.
 
 struct LaneProgress {
   int64_t step = 0;         // Below 2^31; a job has at most 10^9.
-  int64_t instruction = 0;  // Below 2^29, by its place in its program.
-  bool evaluation = false;  // Of the evaluation's program, after that step.
-  bool inside = false;      // Begun and not ended; otherwise ended, and what is next has not begun.
-  bool recorded = false;    // `step` counts back from the step that was launched last.
+  int64_t instruction = 0;  // Below 2^29; its index in the program.
+  bool evaluation = false;  // Of the evaluation program, after that step.
+  bool inside = false;      // Begun and not ended. False: ended, and the next one has not begun.
+  bool recorded = false;    // `step` is relative to the step that was launched last.
 };
-uint64_t PackProgress(
-    const LaneProgress& progress);  // Never 0, which is the word of a lane that never began.
+uint64_t PackProgress(const LaneProgress& progress);  // Never 0, the word of a lane that has not begun.
 LaneProgress UnpackProgress(uint64_t word);
 
-// What a rank does as a whole. Steps and evaluations are kTraining, and lanes say where in them it is.
+// Phase of a rank. Steps and evaluations are kTraining; lanes show the position in them.
 enum class FlightPhase : uint64_t {
-  kStarting,  // Of a page that nobody has stored to: the rank's own code does not run yet.
-  kLoading,   // It finds the others and what it starts from.
+  kStarting,  // Initial value: the code of the rank is not running yet.
+  kLoading,   // Connecting to peers and loading its initial state.
   kTraining,
-  kReading,  // In the middle of training: its data.
-  kSaving,   // It waits until a checkpoint is written.
+  kReading,  // Waiting for data during training.
+  kSaving,   // Waiting until a checkpoint is written.
   kEnding,   // All steps are done.
 };
 
 struct FlightLane {
   std::string name;
-  bool exchanges = false;  // What it runs waits for other ranks.
+  bool exchanges = false;  // Its instructions wait for other ranks.
 };
 
-// The rank's side.
+// Used by the rank.
 class FlightRecorder {
  public:
-  // `fd` may be closed then. FAILED_PRECONDITION when it is no page.
+  // `fd` may be closed afterwards. FAILED_PRECONDITION if it is not a flight recorder.
   static absl::StatusOr<std::unique_ptr<FlightRecorder>> Map(int fd);
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  // Lanes, and names of each program's instructions.
+  // Sets the lanes and the names of the instructions of each program.
   void Describe(const std::vector<FlightLane>& lanes, const std::vector<std::string>& training,
                 const std::vector<std::string>& evaluation);
 
@@ -93,8 +94,8 @@ class FlightRecorder {
   std::byte* const memory_;
 };
 
-// The rank is in `phase` for as long as this lives, and afterwards in the one before. `page` may be null. One
-// thread, which is the only one that has them.
+// Sets the phase for the lifetime of this object, then restores the previous one. `page` may be null. Used on
+// one thread only.
 class PhaseScope {
  public:
   PhaseScope(FlightRecorder* page, FlightPhase phase)
@@ -110,31 +111,31 @@ class PhaseScope {
   const uint64_t before_;
 };
 
-// The agent's side. The descriptor is the caller's, closed at execve. RESOURCE_EXHAUSTED and others by errno.
+// Used by the agent. The caller owns the descriptor, which is closed at execve. RESOURCE_EXHAUSTED if there
+// is no memory, others by errno.
 absl::StatusOr<int> MakeFlightRecorder();
 
-// A lane that has begun.
+// Position of a lane that has begun.
 struct LanePlace {
   int lane = 0;
   std::string lane_name;
   bool exchanges = false;
-  LaneProgress at;  // Its step is a plain one, never counted back.
+  LaneProgress at;  // `step` is absolute and `recorded` is false.
   std::string instruction;
 };
 struct FlightState {
   FlightPhase phase = FlightPhase::kStarting;
   std::vector<LanePlace> lanes;
 };
-// Also of a page that is not described yet, which shows no lane. INVALID_ARGUMENT for what is no page that
-// this version wrote.
+// Works before Describe() too, then without lanes. INVALID_ARGUMENT if this version did not write it.
 absl::StatusOr<FlightState> ReadFlight(int fd);
 
-// "step 12: compute after Backward layer.2 mb 0, reduce in Reduce layer.3 mb 0": where the first lane stands
-// and what others are in; lanes between two instructions are named when there is nothing else to say. ""
-// before the first instruction; FAILED_PRECONDITION until the page is described; INVALID_ARGUMENT for what is
-// no page that this version wrote.
-constexpr size_t kMaxFlightText = 1024;  // What is longer is cut.
+// "step 12: compute after Backward layer.2 mb 0, reduce in Reduce layer.3 mb 0": position of the first lane,
+// and of others that are inside of an instruction; lanes between two instructions only if there are no
+// others. "" before the first instruction. FAILED_PRECONDITION before Describe(), INVALID_ARGUMENT if this
+// version did not write it.
+constexpr size_t kMaxFlightText = 1024;  // Longer texts are truncated.
 absl::StatusOr<std::string> WhereLanesStand(int fd);
-std::string TextOf(const std::vector<LanePlace>& lanes);  // Likewise, of what was read.
+std::string TextOf(const std::vector<LanePlace>& lanes);  // The same text for lanes that were read.
 
 }  // namespace fsdpd

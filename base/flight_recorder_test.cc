@@ -49,7 +49,7 @@ class FlightRecorderTest : public testing::Test {
   std::unique_ptr<FlightRecorder> page_;
 };
 
-TEST_F(FlightRecorderTest, AWordHoldsTheLargestJobAndIsNeverZero) {
+TEST_F(FlightRecorderTest, WordHoldsTheLargestJobAndIsNotZero) {
   for (const int64_t step : {int64_t{0}, int64_t{1}, int64_t{1000000000}, (int64_t{1} << 31) - 1}) {
     for (const int64_t instruction : {int64_t{0}, int64_t{1}, (int64_t{1} << 29) - 1}) {
       for (const int flags : {0, 1, 2, 3}) {
@@ -65,7 +65,7 @@ TEST_F(FlightRecorderTest, AWordHoldsTheLargestJobAndIsNeverZero) {
   }
 }
 
-TEST_F(FlightRecorderTest, SaysWhereTheFirstLaneStandsAndWhatOthersAreIn) {
+TEST_F(FlightRecorderTest, ShowsFirstLaneAndLanesInsideInstructions) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   EXPECT_EQ(Where(), "");
   Put(1, 1, 0, /*inside=*/false);
@@ -81,14 +81,14 @@ TEST_F(FlightRecorderTest, SaysWhereTheFirstLaneStandsAndWhatOthersAreIn) {
             "reduce in Reduce embedding mb 0");
 }
 
-TEST_F(FlightRecorderTest, TellsAnEvaluationFromTheStepBeforeIt) {
+TEST_F(FlightRecorderTest, DistinguishesEvaluationsFromSteps) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   Put(0, 12, 1, /*inside=*/false, /*evaluation=*/true);
   Put(2, 12, 2, /*inside=*/true, /*evaluation=*/true);
   EXPECT_EQ(Where(), "evaluation after step 12: compute after Forward embedding mb 0, reduce in Loss");
 }
 
-TEST_F(FlightRecorderTest, SaysInWhichPhaseTheRankIsBeforeItIsDescribedToo) {
+TEST_F(FlightRecorderTest, ShowsThePhaseBeforeDescribe) {
   EXPECT_EQ(ReadFlight(fd_)->phase, FlightPhase::kStarting);
   {
     const PhaseScope training(page_.get(), FlightPhase::kTraining);
@@ -100,12 +100,12 @@ TEST_F(FlightRecorderTest, SaysInWhichPhaseTheRankIsBeforeItIsDescribedToo) {
     EXPECT_TRUE(ReadFlight(fd_)->lanes.empty());
   }
   EXPECT_EQ(ReadFlight(fd_)->phase, FlightPhase::kStarting);
-  page_->phase()->store(77);  // As no rank of ours has it.
+  page_->phase()->store(77);  // Not a valid value.
   EXPECT_EQ(ReadFlight(fd_)->phase, FlightPhase::kStarting);
   const PhaseScope without_a_page(nullptr, FlightPhase::kSaving);
 }
 
-TEST_F(FlightRecorderTest, SaysOfEachLaneThatHasBegunWhereItStandsAndWhetherItExchanges) {
+TEST_F(FlightRecorderTest, ReadsEachLaneThatHasBegun) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   Put(0, 12, 2, /*inside=*/false);
   Put(2, 12, 3, /*inside=*/true);
@@ -119,7 +119,7 @@ TEST_F(FlightRecorderTest, SaysOfEachLaneThatHasBegunWhereItStandsAndWhetherItEx
   EXPECT_EQ(TextOf(lanes), Where());
 }
 
-TEST_F(FlightRecorderTest, CutsWhatIsTooLongAndNumbersWhatHasNoPlace) {
+TEST_F(FlightRecorderTest, TruncatesLongNamesAndNumbersOthers) {
   std::vector<std::string> many(kMaxFlightNames + 10, "Forward " + std::string(500, 'x'));
   page_->Describe(kLanes, many, {"Loss"});
   Put(0, 1, kMaxFlightNames - 1, true);
@@ -130,7 +130,7 @@ TEST_F(FlightRecorderTest, CutsWhatIsTooLongAndNumbersWhatHasNoPlace) {
   EXPECT_EQ(Where(), "evaluation after step 1: compute in #0");
 }
 
-TEST_F(FlightRecorderTest, OutlivesAWriterThatIsKilled) {
+TEST_F(FlightRecorderTest, SurvivesAKilledWriter) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   const pid_t child = fork();
   if (child == 0) {
@@ -143,23 +143,23 @@ TEST_F(FlightRecorderTest, OutlivesAWriterThatIsKilled) {
   EXPECT_EQ(Where(), "step 7: compute in Backward embedding mb 0");
 }
 
-TEST_F(FlightRecorderTest, ItsMemoryIsThereFromTheStartAndCannotBeTakenAway) {
+TEST_F(FlightRecorderTest, MemoryIsAllocatedAndSealed) {
   struct stat facts = {};
   ASSERT_EQ(fstat(fd_, &facts), 0);
-  EXPECT_GE(facts.st_blocks * 512, facts.st_size);  // Nothing of it waits for a first store.
+  EXPECT_GE(facts.st_blocks * 512, facts.st_size);  // All blocks are allocated.
   EXPECT_NE(ftruncate(fd_, 0), 0);
   EXPECT_NE(ftruncate(fd_, PageBytes() + 1), 0);
   EXPECT_NE(fcntl(fd_, F_ADD_SEALS, F_SEAL_WRITE), 0);
 }
 
-TEST_F(FlightRecorderTest, APageWithAHoleIsReadAsOneThatWasNeverDescribed) {
+TEST_F(FlightRecorderTest, PageWithAHoleIsNotDescribed) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   Put(0, 1, 1, true);
   ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PageBytes()), 0);
   EXPECT_EQ(WhereLanesStand(fd_).status(), absl::FailedPreconditionError("nothing is shown yet"));
 }
 
-TEST_F(FlightRecorderTest, RefusesWhatIsNoPage) {
+TEST_F(FlightRecorderTest, RejectsOtherFiles) {
   EXPECT_EQ(FlightRecorder::Map(-1).status().code(), absl::StatusCode::kFailedPrecondition);
   const int null = open("/dev/null", O_RDWR);
   EXPECT_EQ(FlightRecorder::Map(null).status().code(), absl::StatusCode::kFailedPrecondition);
@@ -169,20 +169,20 @@ TEST_F(FlightRecorderTest, RefusesWhatIsNoPage) {
   EXPECT_EQ(WhereLanesStand(fd_).status(), absl::FailedPreconditionError("nothing is shown yet"));
 }
 
-TEST_F(FlightRecorderTest, RefusesAnotherVersion) {
+TEST_F(FlightRecorderTest, RejectsAnotherVersion) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   const uint32_t next = 5;
   ASSERT_EQ(pwrite(fd_, &next, sizeof next, sizeof(uint64_t)), 4);
   EXPECT_EQ(WhereLanesStand(fd_).status(), absl::InvalidArgumentError("a flight recorder of version 5"));
 }
 
-// Whatever a broken rank left: an error, or text that a log and a message take.
-TEST_F(FlightRecorderTest, ReadsGarbageWithoutAFaultAndSaysOnlyPrintableThings) {
+// For any content: an error, or a text that logs and messages accept.
+TEST_F(FlightRecorderTest, ReadsGarbageSafely) {
   std::mt19937_64 random(1);
   std::vector<uint64_t> noise(static_cast<size_t>(PageBytes()) / sizeof(uint64_t));
   int read = 0;
   for (int round = 0; round < Seeds(300); ++round) {
-    // Names and words are noise; the header is whole, broken in one place, or noise too.
+    // Names and words are random; the header is valid, invalid in one field, or random too.
     const size_t from = round % 3 == 0 ? 0 : 3;
     for (size_t i = from; i < noise.size(); i += 1 + random() % 64) noise[i] = random();
     const auto bytes = static_cast<size_t>(PageBytes());
@@ -201,10 +201,10 @@ TEST_F(FlightRecorderTest, ReadsGarbageWithoutAFaultAndSaysOnlyPrintableThings) 
     EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](unsigned char c) { return absl::ascii_isprint(c); }))
         << text;
   }
-  EXPECT_GT(read, 0);  // Not all were refused at the door.
+  EXPECT_GT(read, 0);  // Not all were rejected by the header checks.
 }
 
-TEST_F(FlightRecorderTest, WordsOfARecordedStepCountBackFromTheOneThatWasLaunched) {
+TEST_F(FlightRecorderTest, RecordedStepsAreRelativeToTheLaunchedStep) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   const auto recorded = [](int64_t back, int64_t instruction) {
     return PackProgress({back, instruction, /*evaluation=*/false, /*inside=*/true, /*recorded=*/true});
@@ -213,18 +213,18 @@ TEST_F(FlightRecorderTest, WordsOfARecordedStepCountBackFromTheOneThatWasLaunche
   page_->word(0)->store(recorded(1, 2));
   page_->word(1)->store(recorded(0, 0));
   EXPECT_EQ(Where(), "step 39: compute in Backward embedding mb 0; step 40: gather in Gather embedding");
-  page_->launched()->store(0);  // As no rank of ours has it.
+  page_->launched()->store(0);  // Not a valid value.
   EXPECT_EQ(Where(), "step 0: compute in Backward embedding mb 0, gather in Gather embedding");
   page_->launched()->store(~uint64_t{0});
   EXPECT_NE(Where().find("compute in"), std::string::npos);
   EXPECT_TRUE(UnpackProgress(recorded(1, 2)).recorded);
 }
 
-TEST_F(FlightRecorderTest, AWordIsNeverTornWhileItIsWritten) {
+TEST_F(FlightRecorderTest, WordsAreNotTorn) {
   page_->Describe({{"compute"}}, {}, {});
   std::atomic<bool> stop{false};
   std::thread writer([&] {
-    // Each bit of step and instruction changes with every store.
+    // Every store changes all bits of step and instruction.
     for (bool odd = false; !stop.load(); odd = !odd)
       page_->word(0)->store(odd ? PackProgress({0x7fffffff, 0x1fffffff, false, true})
                                 : PackProgress({0, 0, false, true}));

@@ -1,5 +1,5 @@
-// FNV-1a of 64 bits: the same number for the same bytes in every build, and nothing that a stranger could not
-// make up.
+// 64-bit FNV-1a hash: the same value for the same bytes in every build. Not collision-resistant against an
+// attacker.
 //
 // Pure.
 #pragma once

@@ -5,8 +5,8 @@
 namespace fsdpd {
 namespace {
 
-// As its authors give them.
-TEST(Fnv1a, IsThatOfEverybodyElse) {
+// Test vectors of the authors.
+TEST(Fnv1a, MatchesTestVectors) {
   EXPECT_EQ(Fnv1a(""), 0xcbf29ce484222325u);
   EXPECT_EQ(Fnv1a("a"), 0xaf63dc4c8601ec8cu);
   EXPECT_EQ(Fnv1a("foobar"), 0x85944171f73967e8u);

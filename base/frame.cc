@@ -25,7 +25,7 @@ absl::Status CheckLength(uint32_t length) {
       absl::StrCat("frame of ", length, " bytes is over the limit of ", kMaxFrameBytes));
 }
 
-// `*got` < size only at the end of the stream.
+// `*got` < size at the end of the stream only.
 absl::Status ReadFully(int fd, char* data, size_t size, size_t* got) {
   *got = 0;
   while (*got < size) {

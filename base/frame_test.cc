@@ -31,7 +31,7 @@ BytesValue Message(size_t size) {
   return message;
 }
 
-TEST(Frame, CarriesMessagesOfEverySize) {
+TEST(Frame, RoundTripsMessagesOfAllSizes) {
   SocketPair pair;
   for (size_t size : {size_t{0}, size_t{1}, size_t{4095}, size_t{1} << 20}) {
     std::thread writer([&] { EXPECT_TRUE(WriteFrame(pair.fd[1], Message(size)).ok()); });
@@ -42,7 +42,7 @@ TEST(Frame, CarriesMessagesOfEverySize) {
   }
 }
 
-TEST(Frame, TellsAnOrderlyEndFromATornFrame) {
+TEST(Frame, DistinguishesOrderlyEndFromTornFrame) {
   SocketPair orderly;
   orderly.CloseWriter();
   BytesValue message;
@@ -54,7 +54,7 @@ TEST(Frame, TellsAnOrderlyEndFromATornFrame) {
   EXPECT_EQ(ReadFrame(torn.fd[0], &message).code(), absl::StatusCode::kDataLoss);
 }
 
-TEST(Frame, RefusesAnOversizedLengthBeforeAllocating) {
+TEST(Frame, RejectsOversizedLengthBeforeAllocating) {
   SocketPair pair;
   ASSERT_EQ(write(pair.fd[1], "\xff\xff\xff\xff", 4), 4);
   BytesValue message;
@@ -62,7 +62,7 @@ TEST(Frame, RefusesAnOversizedLengthBeforeAllocating) {
   EXPECT_EQ(WriteFrame(pair.fd[1], Message(5 << 20)).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(FrameBuffer, FindsFramesHoweverTheBytesArrive) {
+TEST(FrameBuffer, SplitsAcrossReads) {
   std::string stream;
   for (int i = 0; i < 3; ++i) stream += std::string("\x03\0\0\0", 4) + std::string(3, 'a' + i);
   FrameBuffer buffer;
@@ -77,7 +77,7 @@ TEST(FrameBuffer, FindsFramesHoweverTheBytesArrive) {
   EXPECT_EQ(buffer.pending_bytes(), 0u);
 }
 
-TEST(FrameBuffer, RefusesABadLength) {
+TEST(FrameBuffer, RejectsAnInvalidLength) {
   FrameBuffer buffer;
   buffer.Append("\xff\xff\xff\x7f", 4);
   std::string payload;

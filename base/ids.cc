@@ -9,10 +9,10 @@
 namespace fsdpd {
 namespace {
 
-// No vowels (no words), no 0/1/l (no confusion).
+// No vowels (no words) and no 0, 1, l (similar shapes).
 constexpr absl::string_view kAlphabet = "bcdfghjkmnpqrstvwxz23456789";
 constexpr size_t kMaxName = 40;
-// RFC 1035's limits of a label and of a whole name.
+// Limits of RFC 1035 for a label and a whole name.
 constexpr size_t kMaxLabel = 63;
 constexpr size_t kMaxNodeName = 253;
 

@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(JobId, CarriesTheNameAndDiffersEachTime) {
+TEST(JobId, HasTheNameAndIsUnique) {
   std::set<std::string> ids;
   for (int i = 0; i < 1000; ++i) {
     const std::string id = NewJobId("tiny-llama");
@@ -24,7 +24,7 @@ TEST(Name, AcceptsDnsLabelsOnly) {
   EXPECT_FALSE(CheckName(std::string(41, 'a')).ok());
 }
 
-TEST(NodeName, AcceptsWhatCloudsCallTheirNodes) {
+TEST(NodeName, AcceptsNodeNamesOfClouds) {
   for (const char* good : {
            "ip-10-0-113-7.eu-west-1.compute.internal",        // EKS
            "i-0a1b2c3d4e5f60718.us-west-2.compute.internal",  // EKS, resource names
@@ -33,14 +33,14 @@ TEST(NodeName, AcceptsWhatCloudsCallTheirNodes) {
            "10.0.10.21",                                      // OKE
            "cn-hangzhou.192.168.0.17",                        // ACK
            "dgx-01",                                          // Bare metal
-           "7",                                               // A digit may stand first.
+           "7",                                               // May start with a digit.
        }) {
     EXPECT_TRUE(CheckNodeName(good).ok()) << good << " " << CheckNodeName(good);
   }
   EXPECT_TRUE(CheckNodeName(std::string(63, 'a')).ok());
 }
 
-TEST(NodeName, RefusesWhatIsNoSubdomain) {
+TEST(NodeName, RejectsInvalidSubdomains) {
   for (const char* bad :
        {"", ".", "a.", ".a", "a..b", "-a", "a-", "a.-b", "a-.b", "a_b", "a b", "a/b", "\xc3\xa9"}) {
     EXPECT_FALSE(CheckNodeName(bad).ok()) << bad;
@@ -52,13 +52,13 @@ TEST(NodeName, RefusesWhatIsNoSubdomain) {
   EXPECT_FALSE(CheckNodeName(longest + ".a").ok());
 }
 
-// Agents name what they host while their node is measured so (HostedAttempt.job_id).
-TEST(NodeName, IsNotTheOneOfMeasurements) {
+// HostedAttempt.job_id of preflight attempts.
+TEST(NodeName, RejectsPreflight) {
   EXPECT_FALSE(CheckNodeName("preflight").ok());
   EXPECT_TRUE(CheckNodeName("preflight-0").ok());
 }
 
-TEST(NodeName, OfAHostIsItsNameInLowerCase) {
+TEST(NodeName, NodeNameOfIsLowerCase) {
   EXPECT_FALSE(CheckNodeName("DGX-01.Lab.example").ok());
   EXPECT_EQ(NodeNameOf("DGX-01.Lab.example"), "dgx-01.lab.example");
   EXPECT_TRUE(CheckNodeName(NodeNameOf("DGX-01.Lab.example")).ok());

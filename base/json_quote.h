@@ -1,10 +1,10 @@
-// A text as a JSON string, quotes included; it is a YAML double-quoted string too. Bytes above 0x7F pass as
-// they are: what we write is UTF-8, because what we read was checked to be.
+// Quoting of a text as a JSON string, including the quotes; the result is a YAML double-quoted string too.
+// Bytes above 0x7F are passed through: our texts are checked to be UTF-8 when they are read.
 //
-// Of JSON this is all that the project writes by hand. Messages are printed by descriptor
-// (client/spec_print), traces, profiles and what stands beside a model's weights are a few fixed lines. What
-// is read goes through protobuf's parser, yaml-cpp, which knows the place of every value, or
-// fsdp/checkpoint/json, which trusts nobody; a JSON library would bring 25,000 lines.
+// This is the only JSON that the project writes by hand, because a JSON library would add 25,000 lines.
+// Messages are printed by descriptor (client/spec_print); traces, profiles and files next to model weights
+// are a few fixed lines. JSON is read by the protobuf parser, by yaml-cpp (which knows positions), or by
+// fsdp/checkpoint/json (for untrusted files).
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -12,8 +12,8 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxName = 63;     // Of a value, and of a key without its prefix.
-constexpr size_t kMaxPrefix = 253;  // As a DNS name's.
+constexpr size_t kMaxName = 63;     // Of a value, and of a key without prefix.
+constexpr size_t kMaxPrefix = 253;  // Limit of a DNS name.
 
 bool IsName(absl::string_view text) {
   if (text.empty() || text.size() > kMaxName) return false;
@@ -47,7 +47,7 @@ absl::StatusOr<LabelRule> ParseRule(absl::string_view text) {
   } else {
     rule.kind = absl::ConsumeSuffix(&key, "!") ? LabelRule::Kind::kIsNot : LabelRule::Kind::kIs;
     absl::string_view value = text.substr(equals + 1);
-    absl::ConsumePrefix(&value, "=");  // "==" is Kubernetes' too.
+    absl::ConsumePrefix(&value, "=");  // "==" is valid in Kubernetes too.
     rule.value = std::string(absl::StripAsciiWhitespace(value));
   }
   rule.key = std::string(absl::StripAsciiWhitespace(key));

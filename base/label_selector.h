@@ -1,7 +1,7 @@
-// Selectors of labels, as Kubernetes has them: "team=a,stage!=test,owner,!old". The coordinator lists jobs by
-// them, which fsdpctl matches again before it acts on what is listed, and finds nodes for jobs by them.
+// Label selectors like those of Kubernetes: "team=a,stage!=test,owner,!old". The coordinator lists jobs by
+// them (fsdpctl matches again before it acts on the result) and selects nodes for jobs by them.
 //
-// Pure functions. Errors: INVALID_ARGUMENT, with words that go on after a field's name.
+// Pure functions. Errors: INVALID_ARGUMENT with a message that continues the name of a field.
 #pragma once
 
 #include <absl/status/status.h>
@@ -14,12 +14,12 @@
 
 namespace fsdpd {
 
-constexpr int kMaxLabels = 64;  // Of a job or a node.
+constexpr int kMaxLabels = 64;  // Per job or node.
 constexpr int kMaxLabelRules = 32;
 
-// One of a selector's, all of which have to hold.
+// One requirement of a selector; all of them must hold.
 struct LabelRule {
-  enum class Kind { kIs, kIsNot, kThere, kNotThere };  // A label that is not there is not this value either.
+  enum class Kind { kIs, kIsNot, kThere, kNotThere };  // kIsNot also holds if the label is missing.
   Kind kind = Kind::kIs;
   std::string key, value;
 };
@@ -30,15 +30,15 @@ absl::Status CheckLabelValue(absl::string_view value);
 
 absl::StatusOr<Selector> ParseSelector(const std::string& text);
 
-// `value`: of the label that has the rule's key, or null.
+// `value`: value of the label with the key of the rule, or null.
 bool Holds(const LabelRule& rule, const std::string* value);
 
-// As a selector has it: "team=a". And what has labels for which it does not hold: "is not team=a", "has no
-// label owner".
+// Text of the rule ("team=a"), and why it does not hold for some labels ("is not team=a", "has no label
+// owner").
 std::string TextOf(const LabelRule& rule);
 std::string WhyNot(const LabelRule& rule);
 
-// The first that does not hold, or null. `labels`: of any type whose elements have key() and value().
+// The first rule that does not hold, or null. `labels`: a range whose elements have key() and value().
 template <typename Labels>
 const LabelRule* FirstBroken(const Selector& selector, const Labels& labels) {
   const auto broken = std::find_if(selector.begin(), selector.end(), [&](const LabelRule& rule) {

@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-// As a message of the API has them.
+// Like a message of the API.
 struct Label {
   std::string the_key, the_value;
   const std::string& key() const { return the_key; }
@@ -18,7 +18,7 @@ bool Finds(const std::string& selector, const std::vector<Label>& labels) {
   return parsed.ok() && Matches(*parsed, labels);
 }
 
-TEST(LabelSelector, HoldsWhereAllOfItsRulesDo) {
+TEST(LabelSelector, MatchesIfAllRulesHold) {
   const std::vector<Label> labels = {{"team", "a"}, {"example.com/stage", "test"}};
   EXPECT_TRUE(Finds("", labels));
   EXPECT_TRUE(Finds("team=a", labels));
@@ -32,7 +32,7 @@ TEST(LabelSelector, HoldsWhereAllOfItsRulesDo) {
   EXPECT_FALSE(Finds("owner=", labels));
 }
 
-TEST(LabelSelector, SaysWhichRuleDoesNotHold) {
+TEST(LabelSelector, FirstBrokenReturnsTheRule) {
   const Selector selector = *ParseSelector("team==a, stage!=test,owner,!old");
   std::vector<Label> labels = {{"team", "b"}, {"stage", "test"}, {"old", ""}};
   std::string told, text;
@@ -54,7 +54,7 @@ TEST(LabelSelector, SaysWhichRuleDoesNotHold) {
   EXPECT_EQ(told, "is not team=a;is stage=test;has no label owner;has the label old;holds;");
 }
 
-TEST(LabelSelector, OneThatMeansNothingIsRefused) {
+TEST(LabelSelector, RejectsInvalidSelectors) {
   for (const char* text : {",", "team=a,", "=a", "!", "team in (a)", "a=b=c", "team=a;b"})
     EXPECT_TRUE(absl::IsInvalidArgument(ParseSelector(text).status())) << text;
 }

@@ -17,7 +17,7 @@
 namespace fsdpd {
 namespace {
 
-// At the same place in both families.
+// The port is at the same offset in sockaddr_in and sockaddr_in6.
 in_port_t* PortIn(sockaddr* address) { return &reinterpret_cast<sockaddr_in*>(address)->sin_port; }
 
 int PortOf(int fd) {
@@ -27,11 +27,11 @@ int PortOf(int fd) {
   return ntohs(*PortIn(reinterpret_cast<sockaddr*>(&address)));
 }
 
-// Invalid, with errno, on failure.
+// Invalid on failure, with errno set.
 UniqueFd ListenAt(const addrinfo& at) {
   UniqueFd fd(socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, at.ai_protocol));
   const int on = 1, off = 0;
-  // Whatever net.ipv6.bindv6only says.
+  // Independent of net.ipv6.bindv6only.
   if (at.ai_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (fd.valid() && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
       bind(fd.get(), at.ai_addr, at.ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0) {

@@ -1,4 +1,4 @@
-// A TCP socket that is listened on.
+// Listening TCP sockets.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -12,15 +12,15 @@
 namespace fsdpd {
 
 struct Listener {
-  UniqueFd fd;  // Does not block; gone with an exec.
+  UniqueFd fd;  // Non-blocking, close-on-exec.
   HostPort address;
 };
 
-// Port 0 picks one, which the result has. UNAVAILABLE, with `what` ("metrics") as what cannot be served
-// there.
+// Port 0 picks a port, which the result contains. UNAVAILABLE; `what` ("metrics") names the service in the
+// message.
 absl::StatusOr<Listener> Listen(const HostPort& address, absl::string_view what);
-// On every address that the host's name resolves to, at one port; 0.0.0.0 and [::] are both IPv4 and IPv6.
-// Fails where none can be listened on.
+// Listens on all addresses that the host name resolves to, at one port; 0.0.0.0 and [::] include IPv4 and
+// IPv6. Fails only if none of them works.
 absl::StatusOr<std::vector<Listener>> ListenOnAll(const HostPort& address, absl::string_view what);
 
 }  // namespace fsdpd

@@ -13,7 +13,7 @@ constexpr char kPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %L %n: %v";
 constexpr char kNamelessPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %L %v";
 
 std::shared_ptr<spdlog::logger>& Logger() {
-  // Leaked on purpose: static destructors of other files may still log.
+  // Leaked: static destructors of other files may still log.
   static auto& logger = *new std::shared_ptr<spdlog::logger>([] {
     auto made = std::make_shared<spdlog::logger>("fsdpd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern(kPattern, spdlog::pattern_time_type::utc);

@@ -1,5 +1,6 @@
-// One log line per event, to stderr: UTC time, severity, process name, message. A message states its facts as
-// key=value pairs after a short sentence. A reason is logged once, when it changes, by the code that owns it.
+// Logging to stderr, one line per event: UTC time, severity, process name, message. A message is a short
+// fixed phrase followed by key=value pairs. A reason is logged once, when it changes, by the code that owns
+// it.
 #pragma once
 
 #include <absl/strings/str_format.h>
@@ -12,15 +13,15 @@ namespace fsdpd {
 
 enum class Severity { kInfo, kWarning, kError };
 
-// Names the process in every line ("coordinator", "agent node-0"); empty leaves the name out, for a log that
-// is one process's own. Call once at start of main.
+// Sets the process name of every line ("coordinator", "agent node-0"); empty omits it, for a log of a single
+// process. Call once at the start of main.
 void SetLogName(absl::string_view name);
 
-// Thread-safe. Control characters in `message` are escaped, so a line stays a line.
+// Thread-safe. Control characters in `message` are escaped, so that it remains one line.
 void Log(Severity severity, absl::string_view message);
 
-// Lines go to `taker` instead, as they are; with none, to stderr again. For who runs many processes' code in
-// one thread and tells it himself. Not while other threads log.
+// Passes unformatted messages to `taker` instead of stderr; null restores stderr. For programs that run the
+// code of many processes in one thread. Not while other threads log.
 using LogTaker = std::function<void(Severity severity, absl::string_view message)>;
 void TakeLog(LogTaker taker);
 

@@ -1,5 +1,5 @@
-// The agent's word on lines of a rank's log that are there no more, in the place of them. Who reads a log
-// again after a lost connection, and counts off the lines that were shown, reads from it how many these are.
+// Notice of the agent in the place of dropped lines of a rank log. A client that reads a log again after a
+// lost connection skips the lines that it has shown, and reads from the notice how many lines were dropped.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -9,10 +9,10 @@
 
 namespace fsdpd {
 
-// `lines` < 0: it is not known how many.
+// `lines` < 0: unknown.
 std::string LogGapNotice(int64_t bytes, int64_t lines, int64_t max_bytes);
 
-// 0 of any other word, and where it is not known.
+// Number of lines in the notice; 0 if unknown, and for other texts.
 int64_t LinesOfLogGap(absl::string_view notice);
 
 }  // namespace fsdpd

@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(LogGap, SaysHowMuchIsGoneAndWhy) {
+TEST(LogGap, NoticeHasSizeAndReason) {
   EXPECT_EQ(
       LogGapNotice(1000, 7, 256 << 20),
       "[fsdpd-agent: 7 lines (1000 bytes) are gone here: of a rank's log the newest 256.0 MiB are kept]");
@@ -13,7 +13,7 @@ TEST(LogGap, SaysHowMuchIsGoneAndWhy) {
             "[fsdpd-agent: lines (1000 bytes) are gone here: of a rank's log the newest 1.00 MiB are kept]");
 }
 
-TEST(LogGap, WhoCountsLinesReadsHowMany) {
+TEST(LogGap, ParsesNumberOfLines) {
   EXPECT_EQ(LinesOfLogGap(LogGapNotice(1000, 7, 1 << 20)), 7);
   EXPECT_EQ(LinesOfLogGap(LogGapNotice(1000, -1, 1 << 20)), 0);
   for (const char* other :

@@ -1,5 +1,5 @@
-// How many readers of logs, traces and records of steps a node serves at once: each holds files open there.
-// Its coordinator, who alone asks, tells a client that there is no room; the agent's own bound is the same.
+// Number of readers of logs, traces and step records that a node serves concurrently: each holds open files.
+// The coordinator rejects clients beyond it; the agent enforces the same limit.
 #pragma once
 
 namespace fsdpd {

@@ -13,7 +13,7 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// What an element costs in addition to its text: without it a list of empty strings would have no bound.
+// Overhead per element: without it, a list of empty strings would be unbounded.
 constexpr size_t kElementBytes = 16;
 
 void Cut(size_t most, std::string* text) {

@@ -1,6 +1,6 @@
-// Bounds of the texts that ranks and agents report: paths, errors, log lines, positions. Agents cut before
-// they send, coordinators again when they receive, as an agent may be compromised: a job's record stays small
-// enough to be stored and listed.
+// Limits of texts that ranks and agents report: paths, errors, log lines, positions. Agents truncate before
+// sending, and coordinators again when receiving, since an agent may be compromised: the record of a job
+// stays small enough to be stored and listed.
 //
 // Thread-safe: a pure function of the message.
 #pragma once
@@ -11,12 +11,12 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxTextBytes = 4 << 10;      // PATH_MAX, or an error of a page.
+constexpr size_t kMaxTextBytes = 4 << 10;      // PATH_MAX, or an error of one page.
 constexpr size_t kMaxPositionBytes = 2 << 10;  // Fields `where` and `stood` (agent.proto, telemetry.proto).
 constexpr size_t kMaxTextListBytes = 64 << 10;
 
-// Cuts each string of `message` and of the messages within it between characters. Of a list of strings that
-// together exceed kMaxTextListBytes the first ones are removed: the end of a log says why a rank failed.
+// Truncates each string of `message` and of nested messages at a character boundary. Of a list of strings
+// that exceeds kMaxTextListBytes, the first elements are removed: the end of a log explains a failure.
 void CutTexts(google::protobuf::Message* message);
 
 }  // namespace fsdpd

@@ -9,8 +9,8 @@
 namespace fsdpd {
 namespace {
 
-// They were kept in the job's record, which was then too large to be listed.
-TEST(MessageTexts, EveryTextOfARankIsCut) {
+// Regression: they were stored in the record of the job, which became too large to be listed.
+TEST(MessageTexts, TruncatesEveryText) {
   const std::string large(1 << 20, 'x');
   v1::RankUpdate update;
   update.mutable_ready()->mutable_restored()->set_path(large);
@@ -33,7 +33,7 @@ TEST(MessageTexts, EveryTextOfARankIsCut) {
   EXPECT_EQ(exit->stood().size(), kMaxPositionBytes);
 }
 
-TEST(MessageTexts, TheEndOfALogIsKept) {
+TEST(MessageTexts, KeepsTheEndOfALog) {
   v1::RankExit exit;
   for (int i = 0; i < 40; ++i) exit.add_log_tail(std::string(15 << 10, 'x'));
   exit.add_log_tail("RuntimeError: the cause");
@@ -46,7 +46,7 @@ TEST(MessageTexts, TheEndOfALogIsKept) {
   EXPECT_EQ(exit.log_tail(0).size(), kMaxTextBytes);
 }
 
-TEST(MessageTexts, TextsWithinTheirBoundsAreKept) {
+TEST(MessageTexts, KeepsShortTexts) {
   v1::RankExit exit;
   for (int i = 0; i < 40; ++i) exit.add_log_tail(std::string(1000, 'x'));
   exit.set_error("why");
@@ -55,7 +55,7 @@ TEST(MessageTexts, TextsWithinTheirBoundsAreKept) {
   EXPECT_EQ(exit.SerializeAsString(), before.SerializeAsString());
 }
 
-TEST(MessageTexts, AListOfEmptyTextsIsBounded) {
+TEST(MessageTexts, LimitsListsOfEmptyTexts) {
   v1::RankExit exit;
   for (int i = 0; i < 1 << 20; ++i) exit.add_log_tail("");
   CutTexts(&exit);

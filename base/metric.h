@@ -1,5 +1,5 @@
-// What a metric is, said once: daemons keep a table of theirs, export by it, and docs/metrics.md is made of
-// it (docs/metrics.py reads the tables as they are written).
+// Definition of a metric. Each daemon has a table of its metrics, exports by it, and docs/metrics.py
+// generates docs/metrics.md from the tables in the source.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -17,20 +17,20 @@ enum class MetricKind { kCounter, kGauge, kHistogram };
 struct Metric {
   const char* name;
   MetricKind kind;
-  const char* unit;    // "seconds"; "" for a number of things.
+  const char* unit;    // "seconds"; "" for counts.
   const char* labels;  // "method, code"; "" for none.
   const char* help;    // Without line breaks.
 };
 
-// A family without samples. REQUIRES: `table` has one of that name.
+// A family without samples. REQUIRES: `table` contains `name`.
 prometheus::MetricFamily FamilyOf(absl::Span<const Metric> table, absl::string_view name);
 
 using MetricLabels = std::vector<prometheus::ClientMetric::Label>;
 
-// By the family's type, which is no histogram.
+// Adds a sample. REQUIRES: the family is not a histogram.
 void AddSample(prometheus::MetricFamily* family, MetricLabels labels, double value);
 
-// How often values up to each bound came. `bounds` ascend, and outlive it. Not thread-safe.
+// Counts values by bucket. `bounds` are ascending and must outlive it. Not thread-safe.
 class Histogram {
  public:
   explicit Histogram(absl::Span<const double> bounds) : bounds_(bounds), counts_(bounds.size() + 1) {}
@@ -39,7 +39,7 @@ class Histogram {
 
  private:
   const absl::Span<const double> bounds_;
-  std::vector<uint64_t> counts_;  // By bucket; the last has no bound.
+  std::vector<uint64_t> counts_;  // By bucket; the last one has no upper bound.
   double sum_ = 0;
 };
 

@@ -16,7 +16,7 @@ std::string TextOf(const prometheus::MetricFamily& family) {
   return prometheus::TextSerializer().Serialize({family});
 }
 
-TEST(Metric, IsExportedAsItsRowSays) {
+TEST(Metric, ExportsByItsTableRow) {
   prometheus::MetricFamily family = FamilyOf(kTable, "fsdpd_things_total");
   AddSample(&family, {{"kind", "small"}}, 3);
   EXPECT_EQ(TextOf(family),
@@ -24,7 +24,7 @@ TEST(Metric, IsExportedAsItsRowSays) {
             "fsdpd_things_total{kind=\"small\"} 3\n");
 }
 
-TEST(Metric, AHistogramCountsAValueInItsBucketAndAllAbove) {
+TEST(Metric, HistogramCountsBuckets) {
   Histogram histogram(kBounds);
   for (const double value : {0.05, 0.1, 0.5, 7.0}) histogram.Add(value);
   prometheus::MetricFamily family = FamilyOf(kTable, "fsdpd_wait_seconds");
@@ -37,9 +37,7 @@ TEST(Metric, AHistogramCountsAValueInItsBucketAndAllAbove) {
   EXPECT_NE(text.find("fsdpd_wait_seconds_sum 7.65"), std::string::npos) << text;
 }
 
-TEST(MetricDeathTest, OneThatTheTableLacksIsAProgrammersMistake) {
-  EXPECT_DEATH(FamilyOf(kTable, "fsdpd_none"), "");
-}
+TEST(MetricDeathTest, UnknownNameFailsACheck) { EXPECT_DEATH(FamilyOf(kTable, "fsdpd_none"), ""); }
 
 }  // namespace
 }  // namespace fsdpd

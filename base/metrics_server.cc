@@ -19,10 +19,10 @@
 namespace fsdpd {
 namespace {
 
-constexpr absl::Duration kExchangeTime = absl::Seconds(10);  // Prometheus' own default limit of a scrape.
-constexpr int kStarvedMs = 100;                              // Until the listener is asked again after that.
+constexpr absl::Duration kExchangeTime = absl::Seconds(10);  // Default scrape timeout of Prometheus.
+constexpr int kStarvedMs = 100;                              // Pause of the listener after such a failure.
 constexpr size_t kMaxConnections = 64;                       // A few scrapers and their retries.
-constexpr size_t kMaxRequestBytes = 8 << 10;                 // A scrape's head has some hundred.
+constexpr size_t kMaxRequestBytes = 8 << 10;                 // The header of a scrape has some hundred bytes.
 
 std::string Response(absl::string_view status, absl::string_view body, bool with_body) {
   return absl::StrCat("HTTP/1.1 ", status,
@@ -70,14 +70,14 @@ MetricsServer::~MetricsServer() {
 
 void MetricsServer::Run() {
   while (!stopping_) {
-    // A listener that cannot give a connection would be ready at every turn.
+    // While accept fails, the listener would be ready in every iteration.
     const short accepts = starved_ ? 0 : POLLIN;
     std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}, {listener_.get(), accepts, 0}};
     for (const Connection& connection : connections_) {
       const bool writes = connection.sent < connection.response.size();
       fds.push_back({connection.fd.get(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
     }
-    // The oldest has the earliest deadline.
+    // The oldest connection has the earliest deadline.
     int timeout_ms = -1;
     if (!connections_.empty()) {
       const absl::Duration left = connections_.front().until - Clock::Real()->Now();
@@ -99,7 +99,7 @@ void MetricsServer::Run() {
 void MetricsServer::Accept() {
   while (true) {
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    // Out of descriptors: the oldest gives up its own, or else the peer's wait would keep this loop busy.
+    // Out of descriptors: close the oldest connection, or else the pending one would keep this loop busy.
     const bool starved = !fd.valid() && errno == EMFILE && !connections_.empty();
     if (starved || connections_.size() == kMaxConnections) connections_.pop_front();
     if (starved) continue;
@@ -113,14 +113,14 @@ void MetricsServer::Accept() {
   }
 }
 
-// False when the connection is over.
+// False if the connection is done.
 bool MetricsServer::Serve(Connection* connection) {
   if (connection->response.empty() || connection->answered()) return Read(connection);
   const ssize_t n = send(connection->fd.get(), connection->response.data() + connection->sent,
                          connection->response.size() - connection->sent, MSG_NOSIGNAL);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   connection->sent += static_cast<size_t>(n);
-  // Closed by the peer, so that what it still sent does not make the kernel throw the answer away.
+  // Half-close, and let the peer close: closing with unread data would make the kernel discard the response.
   if (connection->answered()) shutdown(connection->fd.get(), SHUT_WR);
   return true;
 }

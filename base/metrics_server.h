@@ -1,8 +1,8 @@
-// Serves one page of text, /metrics, over HTTP/1.1. It owns who is served how long: a connection has
-// kExchangeTime from its first to its last byte, and when kMaxConnections are open the oldest makes room, so
-// that neither slow nor many peers keep a scrape waiting.
+// HTTP/1.1 server of one text page, /metrics. It limits connections: each has kExchangeTime from its first to
+// its last byte, and beyond kMaxConnections the oldest is closed, so that neither slow nor many clients block
+// a scrape.
 //
-// One thread runs a poll loop over all connections; `page` is called on it and must not wait.
+// One thread runs a poll loop over all connections; `page` is called on it and must not block.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -24,18 +24,18 @@ class MetricsServer {
  public:
   using Page = std::function<std::string()>;
 
-  // `listen` is HOST:PORT; port 0 picks one. INVALID_ARGUMENT for what is none, else UNAVAILABLE.
+  // `listen` is HOST:PORT; port 0 picks a port. INVALID_ARGUMENT if it does not parse, else UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen, Page page);
   ~MetricsServer();
 
-  const std::string& endpoint() const { return endpoint_; }  // HOST:PORT with the port that was picked.
+  const std::string& endpoint() const { return endpoint_; }  // HOST:PORT with the actual port.
 
  private:
   struct Connection {
     UniqueFd fd;
     absl::Time until;
-    std::string request;   // What has come of its head.
-    std::string response;  // Set once the request is complete.
+    std::string request;   // Received part of its header.
+    std::string response;  // Set when the request is complete.
     size_t sent = 0;
     bool answered() const { return !response.empty() && sent == response.size(); }
   };
@@ -51,9 +51,10 @@ class MetricsServer {
   const Page page_;
   const UniqueFd wake_;
   std::atomic<bool> stopping_{false};
-  std::list<Connection> connections_;  // The oldest first; the thread's own.
-  bool starved_ = false;  // The last accept failed for want of descriptors or memory; the thread's own.
-  std::thread thread_;    // Last: it uses all of the above.
+  std::list<Connection> connections_;  // Oldest first. Used on the thread only.
+  // The last accept failed for lack of descriptors or memory. Used on the thread only.
+  bool starved_ = false;
+  std::thread thread_;  // Last: it uses all of the above.
 };
 
 }  // namespace fsdpd

@@ -44,7 +44,7 @@ std::unique_ptr<MetricsServer> Serve(std::string page) {
   return MetricsServer::Start("127.0.0.1:0", [page = std::move(page)] { return page; }).value();
 }
 
-TEST(MetricsServer, AnswersAScrapeHoweverManySlowConnectionsThereAre) {
+TEST(MetricsServer, AnswersDespiteSlowConnections) {
   const auto server = Serve("fsdpd_up 1\n");
   std::vector<UniqueFd> slow;
   for (int i = 0; i < 200; ++i) {
@@ -57,7 +57,7 @@ TEST(MetricsServer, AnswersAScrapeHoweverManySlowConnectionsThereAre) {
   EXPECT_EQ(Hear(slow.front()), "") << "the oldest made room";
 }
 
-TEST(MetricsServer, SendsAPageThatNoSocketHoldsAtOnce) {
+TEST(MetricsServer, SendsLargePages) {
   const std::string page(16 << 20, 'x');
   const auto server = Serve(page);
   const UniqueFd never_reads = Connect(server->endpoint());
@@ -66,14 +66,14 @@ TEST(MetricsServer, SendsAPageThatNoSocketHoldsAtOnce) {
   EXPECT_TRUE(absl::EndsWith(answer, "\r\n\r\n" + page));
 }
 
-TEST(MetricsServer, TakesARequestByteByByte) {
+TEST(MetricsServer, ReadsRequestsByteByByte) {
   const auto server = Serve("page");
   const UniqueFd fd = Connect(server->endpoint());
   for (const char c : std::string("GET /metrics HTTP/1.0\r\n\r\n")) Say(fd, std::string(1, c));
   EXPECT_TRUE(absl::EndsWith(Hear(fd), "page"));
 }
 
-TEST(MetricsServer, SaysWhatIsNoRequestForItsPage) {
+TEST(MetricsServer, RejectsInvalidRequests) {
   const auto server = Serve("page");
   EXPECT_TRUE(absl::StartsWith(Ask(server->endpoint(), "GET / HTTP/1.1\r\n\r\n"), "HTTP/1.1 404 "));
   EXPECT_TRUE(absl::StartsWith(Ask(server->endpoint(), "POST /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 405 "));
@@ -83,7 +83,7 @@ TEST(MetricsServer, SaysWhatIsNoRequestForItsPage) {
   EXPECT_TRUE(absl::StrContains(head, "Content-Length: 4\r\n") && absl::EndsWith(head, "\r\n\r\n")) << head;
 }
 
-TEST(MetricsServer, SaysWhereItCannotListen) {
+TEST(MetricsServer, ReportsListenErrors) {
   const auto server = Serve("page");
   const absl::Status taken = MetricsServer::Start(server->endpoint(), [] { return ""; }).status();
   EXPECT_EQ(taken.code(), absl::StatusCode::kUnavailable);

@@ -1,8 +1,8 @@
-// A mutex that both checkers understand: clang's thread-safety analysis through its annotations, and
-// ThreadSanitizer because it is std::mutex underneath (TSan cannot see absl::Mutex, and the analysis cannot
-// see libstdc++'s lock_guard). All shared state in the project is guarded by this type.
+// Mutex that two checkers understand: the thread-safety analysis of clang through annotations, and
+// ThreadSanitizer because it wraps std::mutex (TSan does not support absl::Mutex, and the analysis does not
+// support std::lock_guard of libstdc++). All shared state in the project is guarded by this type.
 //
-// Rule for every holder: no lock is held across an RPC, a file, a CUDA or an NCCL call.
+// Rule: hold no lock across an RPC, file, CUDA or NCCL call.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -34,7 +34,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mutex_;
 };
 
-// Wait with a loop around it, as always with condition variables:
+// Wait in a loop, as with all condition variables:
 //   MutexLock lock(&mutex_);
 //   while (queue_.empty()) ready_.Wait(&mutex_);
 class CondVar {
@@ -45,7 +45,7 @@ class CondVar {
     lock.release();
   }
 
-  // False when the time ran out.
+  // False after a timeout.
   bool WaitFor(Mutex* mutex, std::chrono::nanoseconds timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     const bool notified = condition_.wait_for(lock, timeout) == std::cv_status::no_timeout;

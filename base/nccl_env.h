@@ -1,5 +1,5 @@
-// Environment variables that NCCL 2.28.9 reads: the names in its library, without those that are words of its
-// log. NCCL ignores an unknown name without a message.
+// Environment variables that NCCL 2.28.9 reads: the names in its library, without those that appear in its
+// log messages only. NCCL silently ignores unknown names.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kLibrary[] = "libnvidia-ml.so.1";
 
-// nvml.h's stable ABI, spelt out because Debian does not carry the header.
+// Declarations of the stable ABI of nvml.h, which Debian does not package.
 using Return = int;  // 0 is success.
 using Device = void*;
 using Count = unsigned long long;
@@ -52,18 +52,17 @@ constexpr int kSinceDriverLoad = 0;
 constexpr Count kXid = 8;
 constexpr unsigned kMostNvLinks = 18;  // NVML_NVLINK_MAX_LINKS.
 
-// What the driver tells of a program's own doing: a fault in its kernel (13) or of an address (31), that it
-// was stopped for one (43) or cleaned up behind, as of any that was killed (45), a video decoder's (68), a
-// context that would not yield (109).
+// XIDs caused by programs: exception in a kernel (13), illegal address (31), stopped after one (43), cleanup
+// after a killed process (45), video decoder (68), context switch timeout (109).
 constexpr Count kOfPrograms[] = {13, 31, 43, 45, 68, 109};
 
-// A library that tells of errors without end does not hold the caller.
+// Limits the loop if the library reports errors without end.
 constexpr int kMostXids = 64;
 
 struct SlowdownRow {
   GpuSlowdown slowdown;
   const char* name;
-  Count bit;  // Of nvmlDeviceGetCurrentClocksThrottleReasons.
+  Count bit;  // Bit in nvmlDeviceGetCurrentClocksThrottleReasons.
 };
 constexpr SlowdownRow kSlowdowns[kGpuSlowdowns] = {
     {GpuSlowdown::kPowerCap, "power_cap", 0x4},
@@ -77,7 +76,7 @@ absl::Status Failed(absl::string_view call, Return code) {
   return absl::UnavailableError(absl::StrCat(kLibrary, ": ", call, " failed with code ", code));
 }
 
-// The value that `read` fills in, times `unit`; empty where the library lacks the function or it fails.
+// The value that `function` returns; empty if the library lacks the function or it fails.
 template <typename Value, typename Function, typename... Arguments>
 std::optional<Value> Ask(Function* function, Device device, Arguments... arguments) {
   Value value = 0;
@@ -93,7 +92,7 @@ std::optional<To> Scaled(std::optional<From> value, double unit) {
 
 }  // namespace
 
-// Those from `get_power` on may be null.
+// Functions from `get_power` on may be null.
 struct Nvml::Functions {
   Return (*init)();
   Return (*shutdown)();
@@ -164,7 +163,7 @@ absl::Status Nvml::Load() {
   find(&call.watch_events, "nvmlDeviceRegisterEvents");
   find(&call.await_event, "nvmlEventSetWait_v2");
   find(&call.free_events, "nvmlEventSetFree");
-  // The name that replaced it.
+  // The newer name of the function.
   if (call.get_slowdowns == nullptr) find(&call.get_slowdowns, "nvmlDeviceGetCurrentClocksEventReasons");
   if (const Return code = call.init(); code != 0) return Failed("nvmlInit", code);
   initialised_ = true;

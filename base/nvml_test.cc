@@ -22,7 +22,7 @@ class NvmlTest : public testing::Test {
   std::unique_ptr<Nvml> nvml_;
 };
 
-TEST_F(NvmlTest, ReadsWhatTheCardTellsInWholeUnits) {
+TEST_F(NvmlTest, ReadsInSiUnits) {
   ASSERT_EQ(nvml_->gpus(), kFakeGpus);
   gpus_[1].power_milliwatts = 690'500;
   gpus_[1].energy_millijoules = 5'500;
@@ -42,7 +42,7 @@ TEST_F(NvmlTest, ReadsWhatTheCardTellsInWholeUnits) {
   EXPECT_FALSE((*reading.slowdowns)[static_cast<int>(GpuSlowdown::kHardware)]);
 }
 
-TEST_F(NvmlTest, WhatACardDoesNotTellIsEmptyAndNotZero) {
+TEST_F(NvmlTest, MissingReadingsAreEmpty) {
   gpus_[0].tells = false;
   const GpuReading reading = nvml_->Read(0);
   EXPECT_FALSE(reading.power_watts || reading.energy_joules || reading.sm_clock_hertz || reading.slowdowns ||
@@ -51,7 +51,7 @@ TEST_F(NvmlTest, WhatACardDoesNotTellIsEmptyAndNotZero) {
   EXPECT_TRUE(reading.used_bytes.has_value());
 }
 
-TEST_F(NvmlTest, CountsTheNvLinksThatAreUpAndKnowsACardWithoutAny) {
+TEST_F(NvmlTest, CountsActiveNvLinks) {
   gpus_[0].nvlinks_down = 3;
   EXPECT_EQ(nvml_->NvLinksUp(0), 15);
   EXPECT_EQ(nvml_->NvLinksUp(1), 18);
@@ -59,13 +59,13 @@ TEST_F(NvmlTest, CountsTheNvLinksThatAreUpAndKnowsACardWithoutAny) {
   EXPECT_EQ(nvml_->NvLinksUp(1), std::nullopt);
 }
 
-TEST_F(NvmlTest, CountsXidsOnceByGpu) {
+TEST_F(NvmlTest, CountsXidsOncePerGpu) {
   gpus_[1].xids = 3;
   EXPECT_EQ(nvml_->TakeXids().value(), (std::vector<int64_t>{0, 3}));
   EXPECT_EQ(nvml_->TakeXids().value(), (std::vector<int64_t>{0, 0}));
 }
 
-TEST_F(NvmlTest, FaultsOfProgramsAreNoneOfTheCards) {
+TEST_F(NvmlTest, IgnoresXidsOfPrograms) {
   for (const uint64_t xid : {13, 31, 43, 45, 68, 109}) {
     gpus_[0].xid = xid;
     gpus_[0].xids = 2;
@@ -76,7 +76,7 @@ TEST_F(NvmlTest, FaultsOfProgramsAreNoneOfTheCards) {
   EXPECT_EQ(nvml_->TakeXids().value(), (std::vector<int64_t>{2, 0}));
 }
 
-TEST_F(NvmlTest, FindsTheGpusThatCudaShows) {
+TEST_F(NvmlTest, FindsVisibleGpus) {
   EXPECT_EQ(VisibleGpus(*nvml_, nullptr).value(), (std::vector<int>{0, 1}));
   EXPECT_EQ(VisibleGpus(*nvml_, "1, 0").value(), (std::vector<int>{1, 0}));
   EXPECT_EQ(VisibleGpus(*nvml_, "GPU-second").value(), (std::vector<int>{1}));
@@ -89,7 +89,7 @@ TEST_F(NvmlTest, FindsTheGpusThatCudaShows) {
   EXPECT_EQ(nvml_->FindByBusId("0000:ff:00.0").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(NvmlTest, ReadsTheMemoryThatNodesOffer) {
+TEST_F(NvmlTest, ReadsMemory) {
   const auto memories = ReadGpus();
   ASSERT_TRUE(memories.ok());
   ASSERT_EQ(memories->size(), 2u);

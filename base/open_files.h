@@ -1,12 +1,12 @@
-// How many files and connections a process may have open. A shell gives it 1024 of some hundred thousands
-// that it may ask for.
+// Limit of open files and connections of this process. A shell sets a soft limit of 1024, while the hard
+// limit is some hundred thousands.
 #pragma once
 
 #include <cstdint>
 
 namespace fsdpd {
 
-// Raises the limit as far as this process may, and returns what it is then.
+// Raises the limit as far as this process may, and returns it.
 int64_t RaiseOpenFiles();
 
 }  // namespace fsdpd

@@ -6,7 +6,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(OpenFiles, AreAsManyAsTheProcessMayHave) {
+TEST(OpenFiles, RaisesToTheHardLimit) {
   rlimit limit = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   limit.rlim_cur = 64;

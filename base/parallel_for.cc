@@ -43,7 +43,7 @@ absl::Status ParallelFor(size_t count, int threads, const std::function<absl::St
   try {
     for (size_t i = 1; i < started; ++i) others.emplace_back(run);
   } catch (const std::system_error&) {
-    // A limit of threads: the ones that started do all items.
+    // Thread limit reached: the threads that started process all items.
   }
   run();
   for (std::thread& other : others) other.join();

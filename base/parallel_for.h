@@ -1,7 +1,7 @@
-// A loop over independent items on several threads, the caller's among them.
+// Parallel loop over independent items on several threads, including that of the caller.
 //
-// at::parallel_for is a serial loop in files that are compiled without OpenMP, as all are here: LibTorch's
-// OpenMP runtime would be in the process twice.
+// at::parallel_for is a serial loop in files that are compiled without OpenMP, like all files here: with
+// OpenMP, its runtime would be in the process twice.
 #pragma once
 
 #include <absl/status/status.h>

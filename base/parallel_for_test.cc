@@ -10,7 +10,7 @@ namespace {
 
 bool Never() { return false; }
 
-TEST(ParallelFor, DoesEachOnce) {
+TEST(ParallelFor, CallsEachItemOnce) {
   for (const int threads : {1, 3, 50}) {
     std::vector<std::atomic<int>> done(20);
     const absl::Status status = ParallelFor(done.size(), threads, Never, [&](size_t i) {
@@ -23,7 +23,7 @@ TEST(ParallelFor, DoesEachOnce) {
   EXPECT_TRUE(ParallelFor(0, 2, Never, [](size_t) { return absl::InternalError("none"); }).ok());
 }
 
-TEST(ParallelFor, AnErrorEndsIt) {
+TEST(ParallelFor, StopsAtTheFirstError) {
   std::atomic<int> done = 0;
   const absl::Status status = ParallelFor(1'000'000, 1, Never, [&](size_t i) {
     ++done;
@@ -33,7 +33,7 @@ TEST(ParallelFor, AnErrorEndsIt) {
   EXPECT_EQ(done, 3);
 }
 
-TEST(ParallelFor, IsStopped) {
+TEST(ParallelFor, StopsOnRequest) {
   int asked = 0, done = 0;
   const absl::Status status = ParallelFor(
       10, 1, [&] { return ++asked > 4; },

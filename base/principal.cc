@@ -7,7 +7,8 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxProject = 40;  // A token is longer, and no project where it stands in the wrong place.
+// Shorter than a token, so that a token in the place of a project is rejected.
+constexpr size_t kMaxProject = 40;
 constexpr size_t kMaxName = 64;
 
 bool MayStandInName(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '@' || c == '-'; }

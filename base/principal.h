@@ -1,4 +1,4 @@
-// Who people are to a coordinator: a name and a role, as a token file has them and a client writes them.
+// Users as a coordinator knows them: a name, a role and a project, as in a token file.
 #pragma once
 
 #include <absl/status/status.h>
@@ -9,11 +9,11 @@
 
 namespace fsdpd {
 
-// Each may do what those before it may.
+// Each role includes the permissions of those before it.
 enum class PrincipalRole {
-  kViewer,     // Sees jobs, nodes and logs.
-  kSubmitter,  // Runs jobs, and ends those that are its own.
-  kOperator,   // Ends anybody's, and says which nodes take jobs.
+  kViewer,     // Views jobs, nodes and logs.
+  kSubmitter,  // Runs jobs, and stops its own jobs.
+  kOperator,   // Stops all jobs, and cordons and drains nodes.
   kAdmin,      // Everything.
 };
 
@@ -26,12 +26,12 @@ std::optional<PrincipalRole> RoleNamed(absl::string_view name);
 struct Principal {
   std::string name;
   PrincipalRole role = PrincipalRole::kViewer;
-  std::string project = {};  // Whose quota its jobs count against; empty for none.
+  std::string project = {};  // Project whose quota its jobs count against; empty: none.
 };
 
-// A word that is safe in logs and files: 1-64 letters, digits, '.', '_', '@' and '-'.
+// Checks a name that is safe in logs and files: 1-64 letters, digits, '.', '_', '@' and '-'.
 absl::Status CheckPrincipalName(absl::string_view name);
-// A project's: 1-40 lower-case letters, digits, '.' and '-'.
+// Checks a project name: 1-40 lower-case letters, digits, '.' and '-'.
 absl::Status CheckProjectName(absl::string_view name);
 
 }  // namespace fsdpd

@@ -5,13 +5,13 @@
 namespace fsdpd {
 namespace {
 
-TEST(Principal, RolesAreNamedBothWays) {
+TEST(Principal, RolesRoundTrip) {
   for (const PrincipalRole role : kPrincipalRoles) EXPECT_EQ(RoleNamed(NameOf(role)), role);
   EXPECT_EQ(RoleNamed("root"), std::nullopt);
   EXPECT_EQ(RoleNamed(""), std::nullopt);
 }
 
-TEST(Principal, ANameIsOneWordThatIsSafeInLogs) {
+TEST(Principal, ChecksNames) {
   for (const char* name : {"alice", "a.b_c-d@example.org", "ci-7"})
     EXPECT_TRUE(CheckPrincipalName(name).ok()) << name;
   for (const std::string& name : {std::string(), std::string("a b"), std::string("a\"b"), std::string("#a"),

@@ -18,7 +18,7 @@ namespace {
 constexpr MetricKind kCounter = MetricKind::kCounter, kGauge = MetricKind::kGauge;
 
 constexpr Metric kTable[] = {
-    // An agent or a coordinator, under the names that Prometheus client libraries use.
+    // Metrics of an agent or coordinator process, with the names of Prometheus client libraries.
     {"process_cpu_seconds_total", kCounter, "seconds", "", "User and system CPU time of the process."},
     {"process_open_fds", kGauge, "", "", "Open file descriptors of the process."},
     {"process_max_fds", kGauge, "", "", "Limit of open file descriptors (soft RLIMIT_NOFILE)."},
@@ -39,7 +39,7 @@ std::optional<double> OpenFds() {
   int entries = 0;
   while (readdir(directory) != nullptr) ++entries;
   closedir(directory);
-  return entries - 3;  // Without ".", ".." and the directory's own descriptor.
+  return entries - 3;  // Without ".", ".." and the descriptor of the directory.
 }
 
 std::optional<double> ResidentBytes() {
@@ -62,7 +62,7 @@ std::optional<double> BootSeconds() {
 
 std::optional<double> StartSeconds() {
   std::ifstream file("/proc/self/stat");
-  // The program's name, field 2, may contain spaces; it ends with the last parenthesis.
+  // The program name, field 2, may contain spaces; it ends at the last parenthesis.
   file.ignore(std::numeric_limits<std::streamsize>::max(), ')');
   constexpr int kStartTime = 22;
   std::string field;

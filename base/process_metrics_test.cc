@@ -26,7 +26,7 @@ std::map<std::string, double> Values() {
   return values;
 }
 
-TEST(ProcessMetrics, AreAllThatTheTableLists) {
+TEST(ProcessMetrics, ExportsTheWholeTable) {
   const std::map<std::string, double> values = Values();
   EXPECT_EQ(values.size(), ProcessMetrics().size());
   const auto now = static_cast<double>(time(nullptr));
@@ -35,7 +35,7 @@ TEST(ProcessMetrics, AreAllThatTheTableLists) {
   EXPECT_GT(values.at("process_cpu_seconds_total"), 0);
 }
 
-TEST(ProcessMetrics, CountDescriptorsAlsoWhenNoneIsLeft) {
+TEST(ProcessMetrics, CountsDescriptorsAtTheLimit) {
   const double before = Values().at("process_open_fds");
   std::vector<UniqueFd> opened;
   opened.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -1,5 +1,5 @@
-// gRPC prints what it cannot do to stderr, in a form of its own, before it says so to its caller, who says it
-// better. GRPC_VERBOSITY brings its words back.
+// Suppression of the log output of gRPC: it prints errors to stderr in its own format before it returns them
+// to the caller, which reports them better. Setting GRPC_VERBOSITY enables it again.
 #pragma once
 
 #include <grpc/support/log.h>
@@ -8,7 +8,7 @@
 
 namespace fsdpd {
 
-// Before the first call of gRPC.
+// Call before using gRPC.
 inline void QuietGrpc() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }

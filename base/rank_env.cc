@@ -27,9 +27,9 @@ constexpr Ours kOurs[] = {
     {"NCCL_COMM_ID", "", "ranks find each other through the coordinator, and each has several communicators"},
 };
 
-// As good as LD_PRELOAD: NCCL's plug-ins, the tools that CUDA and NVTX inject, files that set variables or
-// name libraries, and, without a prefix, the directories that glibc, OpenSSL and the RDMA drivers load
-// code from.
+// Variables with the effect of LD_PRELOAD: plug-ins of NCCL, tools injected by CUDA and NVTX, files that set
+// variables or name libraries, and, without a checked prefix, directories from which glibc, OpenSSL and RDMA
+// drivers load code.
 constexpr absl::string_view kLoads[] = {
     "CUDA_INJECTION32_PATH",
     "CUDA_INJECTION64_PATH",
@@ -55,7 +55,7 @@ constexpr absl::string_view kLoads[] = {
     "UCX_MODULE_DIR",
 };
 
-// Files that are made or overwritten, wherever the agent's user may.
+// Variables that name files which are created or overwritten with the permissions of the agent.
 constexpr absl::string_view kWrites[] = {
     "CUBLASLT_LOG_FILE",
     "CUBLAS_LOGDEST_DBG",
@@ -76,12 +76,11 @@ constexpr absl::string_view kWrites[] = {
     "UCX_LOG_FILE",
 };
 
-// NCCL's own names are all harmless but for these, and those above: files that it reads, and a service that
-// listens.
+// All other names of NCCL are harmless except for these: files that it reads, and a service that listens.
 constexpr absl::string_view kNcclOthers[] = {"NCCL_GRAPH_FILE", "NCCL_RAS_ADDR", "NCCL_TOPO_FILE"};
 
-// Of the other prefixes: numbers, switches and levels of a log. CUDA_DEVICE_ORDER is left out, since devices
-// are handed out by number, and so are switches that make a rank write a file into its directory.
+// Harmless names with other prefixes: numbers, switches and log levels. CUDA_DEVICE_ORDER is not listed,
+// since devices are assigned by number, nor are switches that make a rank write a file into its directory.
 constexpr absl::string_view kHarmless[] = {
     "CUDA_AUTO_BOOST",
     "CUDA_BINARY_LOADER_THREAD_COUNT",
@@ -156,7 +155,7 @@ bool IsHarmless(absl::string_view name) {
   return Has(kHarmless, name);
 }
 
-// Backtracks to the last `*` alone, which is enough for patterns that have no other wildcard.
+// Backtracks only to the last `*`, which suffices for patterns without other wildcards.
 bool Matches(absl::string_view pattern, absl::string_view name) {
   size_t at = 0, star = absl::string_view::npos, resume = 0;
   for (size_t i = 0; i < name.size();) {

@@ -1,13 +1,12 @@
-// Which environment variables a job may set for its ranks, and their values: the same check at submit and in
-// the agent that starts the ranks.
+// Validation of environment variables that a job sets for its ranks, used at submit and by the agent that
+// starts the ranks.
 //
-// Ranks run as their agent's user, and the libraries that they load take paths from the environment: a
-// plug-in to load, or a file to write outside --path-root. A name that begins with one of those libraries'
-// prefixes is therefore refused, unless it is known to be harmless (rank_env.cc lists them). So are other
-// names that are known to do the same. Every other name passes. An agent's owner may allow more with
-// --allow-env.
+// Ranks run as the user of their agent, and the libraries that they load take paths from the environment: a
+// plug-in to load, or a file to write outside of --path-root. So a name with the prefix of one of these
+// libraries is rejected unless it is known to be harmless (listed in rank_env.cc), and so are other names
+// with such effects. All other names are accepted. The owner of an agent may allow more with --allow-env.
 //
-// Each Why...() returns the reason, or "".
+// Each Why...() returns the reason to reject, or "".
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -18,21 +17,22 @@
 namespace fsdpd {
 
 constexpr size_t kMaxRankEnvNameBytes = 128;
-constexpr size_t kMaxRankEnvValueBytes = 4096;  // The kernel takes 128 KiB a variable, and a path has 4.
+// The kernel allows 128 KiB per variable; a path has up to 4 KiB.
+constexpr size_t kMaxRankEnvValueBytes = 4096;
 constexpr int kMaxRankEnvVariables = 256;
 
-// As a name of any variable.
+// Syntax of a name, and of a value.
 std::string WhyNoEnvName(absl::string_view name);
 std::string WhyNoEnvValue(absl::string_view value);
-// Why its value is not for a job to choose: the daemon sets it, or relies on what it is.
+// Reserved names: the daemon sets the variable, or depends on its value.
 std::string WhyTheDaemons(absl::string_view name, absl::string_view value);
 
 // "CUDA_*, GLIBC_*, ..."
 std::string CheckedEnvPrefixes();
-// Why only an agent that allows the name starts a rank with it.
+// Names that need --allow-env on the agent.
 std::string WhyAskAgents(absl::string_view name);
 
-// Of --allow-env: a name in which each `*` stands for any characters, as in NCCL_IB_*.
+// Patterns of --allow-env: a name in which each `*` matches any characters, as in NCCL_IB_*.
 std::string WhyNoEnvPattern(absl::string_view pattern);
 bool AllowsEnv(const std::set<std::string>& patterns, absl::string_view name);
 

@@ -8,14 +8,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(RankEnv, LetsThroughWhatIsKnownToBeHarmlessAndWhatNoLibraryReads) {
+TEST(RankEnv, AcceptsHarmlessAndUnrelatedNames) {
   for (const char* name : {"NCCL_DEBUG", "NCCL_IB_HCA", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF",
                            "TORCH_NCCL_TRACE_BUFFER_SIZE", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX",
                            "MY_APP_MODE", "XNCCL_DEBUG", "NCCL", "HF_HOME", ""})
     EXPECT_EQ(WhyAskAgents(name), "") << name;
 }
 
-TEST(RankEnv, AsksForNamesWithALibrarysPrefixThatAreNotKnownToBeHarmless) {
+TEST(RankEnv, ChecksPrefixedNamesNotKnownToBeHarmless) {
   for (const char* name :
        {"CUDA_DEVICE_ORDER", "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "NCCL_NEW_IN_SOME_RELEASE",
         "NCCL_TOPO_FILE", "TORCH_NCCL_DUMP_ON_TIMEOUT", "PYTORCH_X", "LD_BIND_NOW", "GLIBC_TUNABLES",
@@ -23,15 +23,15 @@ TEST(RankEnv, AsksForNamesWithALibrarysPrefixThatAreNotKnownToBeHarmless) {
     EXPECT_THAT(WhyAskAgents(name), HasSubstr("not known to be harmless")) << name;
 }
 
-// They passed by their prefix, and named files outside --path-root.
-TEST(RankEnv, AsksForNamesThatWriteAFileWhateverTheirPrefix) {
+// Regression: their prefix was accepted, and they named files outside of --path-root.
+TEST(RankEnv, ChecksNamesThatWriteFilesWithoutPrefix) {
   for (const char* name :
        {"CUDA_CACHE_PATH", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
         "CUDA_LOG_FILE", "CUDA_COREDUMP_PIPE", "MALLOC_TRACE", "CUBLASLT_LOG_FILE"})
     EXPECT_THAT(WhyAskAgents(name), HasSubstr("write a file")) << name;
 }
 
-TEST(RankEnv, AnAgentAllowsNamesByPatterns) {
+TEST(RankEnv, AllowsNamesByPattern) {
   const std::set<std::string> patterns = {"NCCL_NET_PLUGIN", "CUDA_*_PATH", "OMP*"};
   for (const char* name : {"NCCL_NET_PLUGIN", "CUDA_CACHE_PATH", "CUDA_A_PATH_PATH", "OMP", "OMP_TOOL"})
     EXPECT_TRUE(AllowsEnv(patterns, name)) << name;
@@ -44,7 +44,7 @@ TEST(RankEnv, AnAgentAllowsNamesByPatterns) {
   EXPECT_NE(WhyNoEnvPattern(""), "");
 }
 
-TEST(RankEnv, AsksForNamesThatLoadALibraryWhateverTheirPrefix) {
+TEST(RankEnv, ChecksNamesThatLoadLibraries) {
   for (const char* name :
        {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_CONF_FILE",
         "CUDA_INJECTION64_PATH", "CUDA_INJECTION32_PATH", "NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH",
@@ -53,14 +53,14 @@ TEST(RankEnv, AsksForNamesThatLoadALibraryWhateverTheirPrefix) {
   EXPECT_EQ(WhyAskAgents("NCCL_NET_PLUGIN_REF_COUNT"), "") << "a number";
 }
 
-TEST(RankEnv, AsksForNamesThatWriteAFile) {
+TEST(RankEnv, ChecksNamesThatWriteFiles) {
   for (const char* name :
        {"NCCL_DEBUG_FILE", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE", "CUDA_COREDUMP_FILE"})
     EXPECT_THAT(WhyAskAgents(name), HasSubstr("write a file")) << name;
   EXPECT_EQ(WhyAskAgents("NCCL_DEBUG"), "");
 }
 
-TEST(RankEnv, SaysWhatIsWrongWithANameOrAValue) {
+TEST(RankEnv, RejectsInvalidNamesAndValues) {
   EXPECT_EQ(WhyNoEnvName("NCCL_IB_HCA"), "");
   EXPECT_EQ(WhyNoEnvName("_x9"), "");
   EXPECT_EQ(WhyNoEnvName(""), "is empty");
@@ -74,7 +74,7 @@ TEST(RankEnv, SaysWhatIsWrongWithANameOrAValue) {
   EXPECT_THAT(WhyNoEnvValue(std::string("a\0b", 3)), HasSubstr("NUL"));
 }
 
-TEST(RankEnv, KeepsWhatTheDaemonSetsItself) {
+TEST(RankEnv, RejectsReservedNames) {
   EXPECT_NE(WhyTheDaemons("FSDPD_RANK", "j/1/0"), "");
   EXPECT_NE(WhyTheDaemons("CUDA_VISIBLE_DEVICES", "0"), "");
   EXPECT_NE(WhyTheDaemons("CUDA_DEVICE_MAX_CONNECTIONS", "1"), "");

@@ -10,7 +10,7 @@ std::optional<int64_t> Repeats::Tell(const std::string& cause, absl::Time now) {
   const auto [it, first] = told_.try_emplace(known ? cause : "", Told{now});
   if (first) return 0;
   Told& told = it->second;
-  // Also where somebody has set the clock back: what is told too often is no harm.
+  // Also if the clock was set back: an additional message is harmless.
   if (now >= told.last && now - told.last < kToldEvery) {
     ++told.since;
     return std::nullopt;

@@ -1,5 +1,5 @@
-// How often what may come at any rate is told: the first of each cause at once, and then one a minute, with
-// how many others there were since.
+// Rate limit of log messages that may occur at any rate: the first of each cause immediately, then one per
+// minute with the number of suppressed ones.
 //
 // Thread-safe.
 #pragma once
@@ -16,13 +16,13 @@
 namespace fsdpd {
 
 constexpr absl::Duration kToldEvery = absl::Minutes(1);
-// Causes are of what strangers send: beyond these all are one.
+// Causes may contain data from the network: beyond this number, all others share one cause.
 constexpr size_t kMaxToldCauses = 64;
 
 class Repeats {
  public:
-  // How many of the cause were not told since the one that was told last; nothing where this one is not to be
-  // told either.
+  // Returns the number of suppressed messages of the cause since the last one; empty if this one is
+  // suppressed too.
   std::optional<int64_t> Tell(const std::string& cause, absl::Time now);
 
  private:

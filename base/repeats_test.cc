@@ -8,7 +8,7 @@ namespace {
 
 const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
 
-TEST(Repeats, TheFirstIsToldAtOnceAndOthersAreCountedForAMinute) {
+TEST(Repeats, ReportsFirstAndThenOncePerMinute) {
   Repeats repeats;
   EXPECT_EQ(repeats.Tell("a", kStart), 0);
   EXPECT_EQ(repeats.Tell("a", kStart), std::nullopt);
@@ -19,14 +19,14 @@ TEST(Repeats, TheFirstIsToldAtOnceAndOthersAreCountedForAMinute) {
   EXPECT_EQ(repeats.Tell("a", kStart + 2 * kToldEvery), 1);
 }
 
-TEST(Repeats, WhatStrangersMakeUpIsOneCauseInTheEnd) {
+TEST(Repeats, LimitsTheNumberOfCauses) {
   Repeats repeats;
   int told = 0;
   for (int i = 0; i < 1000; ++i) told += repeats.Tell(absl::StrCat(i), kStart).has_value() ? 1 : 0;
   EXPECT_EQ(told, static_cast<int>(kMaxToldCauses) + 1);
 }
 
-TEST(Repeats, AClockThatIsSetBackDoesNotSilenceIt) {
+TEST(Repeats, ClockSetBackDoesNotSuppress) {
   Repeats repeats;
   repeats.Tell("a", kStart);
   EXPECT_EQ(repeats.Tell("a", kStart - absl::Hours(1)), 0);

@@ -1,6 +1,6 @@
-// How many random cases a property test tries: what it says, times FSDPD_SEED_FACTOR (1 when unset), so that
-// a night tries more of them and a sanitizer fewer, in one place. A test that calls this has the tag `seeds`
-// in its BUILD file, by which `tests/run nightly` finds it.
+// Number of random cases of a property test: `at_commit` times FSDPD_SEED_FACTOR (default 1), so that nightly
+// runs try more and sanitizers fewer. A test that calls this has the tag `seeds` in its BUILD file, by which
+// `tests/run nightly` finds it.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ inline int Seeds(int at_commit) {
   if (text == nullptr) return at_commit;
   char* end = nullptr;
   const double factor = std::strtod(text, &end);
-  // A night that tested nothing because of a slip of the pen would look like a good one.
+  // A typo must not turn a nightly run into one without tests.
   FSDPD_CHECK(end != text && *end == '\0' && factor > 0 && factor <= 1e4);
   return std::max(1, static_cast<int>(std::lround(at_commit * factor)));
 }

@@ -16,15 +16,15 @@ class SeedsTest : public testing::Test {
   }
 };
 
-TEST_F(SeedsTest, AreWhatTheTestSaysUnlessAskedForMore) {
+TEST_F(SeedsTest, UseTheFactorOfTheEnvironment) {
   EXPECT_EQ(Seeds(300), 300);
   EXPECT_EQ(With("20", 300), 6000);
   EXPECT_EQ(With("0.1", 300), 30);
 }
 
-TEST_F(SeedsTest, AreNeverNone) { EXPECT_EQ(With("0.001", 60), 1); }
+TEST_F(SeedsTest, AreAtLeastOne) { EXPECT_EQ(With("0.001", 60), 1); }
 
-TEST_F(SeedsTest, AMisspeltFactorEndsTheTest) {
+TEST_F(SeedsTest, InvalidFactorFails) {
   for (const char* factor : {"", "many", "10x", "0", "-1", "nan", "1e9"}) {
     EXPECT_DEATH(With(factor, 300), "check failed") << factor;
   }

@@ -26,12 +26,12 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kUsualStack = int64_t{8} << 20;
-constexpr int64_t kBesideStack = int64_t{1} << 20;  // Guard pages, and what went meanwhile.
+constexpr int64_t kBesideStack = int64_t{1} << 20;  // Guard pages, and allocations since the failure.
 constexpr size_t kReserve = size_t{1} << 20;
 
 std::atomic<void*> reserve{nullptr};
 
-// Of "VmSize:  123 kB" in /proc/self/status; without memory, of which there may be none.
+// Value of "VmSize:  123 kB" in /proc/self/status. Does not allocate, since memory may be exhausted.
 int64_t OwnBytes(const char* name) {
   char text[4096];
   const int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -88,7 +88,7 @@ std::string OwnThreadLimits(const std::string& root) {
                                   " processes and threads that its control group may have (pids.max), ",
                                   tasks->running, " run"));
   }
-  // The kernel does not count those of root.
+  // The kernel does not enforce it for root.
   const std::optional<int64_t> of_user = LimitOf(RLIMIT_NPROC);
   if (of_user.has_value() && geteuid() != 0)
     limits.push_back(absl::StrCat("its user may have ", *of_user, " processes and threads (ulimit -u)"));
@@ -110,7 +110,7 @@ std::optional<Shortage> ShortageIn(const std::exception& error) {
   if (of_memory) ReleaseShortageReserve();
   if (of_memory) return Shortage{false, WithLimits("out of host memory", OwnMemoryLimits())};
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
-  // What std::thread throws where there is none.
+  // The error of std::thread if no thread can be started.
   if (system == nullptr || system->code() != std::errc::resource_unavailable_try_again) return std::nullopt;
   const int64_t stack = StackBytes();
   if (LacksRoomFor(stack + kBesideStack)) {

@@ -35,7 +35,7 @@ class Limit {
   rlimit before_{};
 };
 
-TEST(OwnLimits, OfMemoryAreThoseThatAreSet) {
+TEST(OwnLimits, MemoryLimitsAreThoseThatAreSet) {
   const Limit none(RLIMIT_AS, RLIM_INFINITY);
   EXPECT_EQ(OwnMemoryLimits(), "");
   const Limit mapped(RLIMIT_AS, rlim_t{1} << 46);  // Sanitizers map terabytes.
@@ -45,7 +45,7 @@ TEST(OwnLimits, OfMemoryAreThoseThatAreSet) {
   EXPECT_THAT(OwnMemoryLimits(), HasSubstr(", this process may have 64.0 TiB of data (ulimit -d) and has "));
 }
 
-TEST(OwnLimits, OfThreadsAreThoseOfItsGroup) {
+TEST(OwnLimits, ThreadLimitsAreThoseOfTheCgroup) {
   const TempDir root;
   EXPECT_EQ(OwnThreadLimits(root.path()), "");
   const auto write = [&](const std::string& path, const std::string& text) {
@@ -59,7 +59,7 @@ TEST(OwnLimits, OfThreadsAreThoseOfItsGroup) {
             "of 28 processes and threads that its control group may have (pids.max), 27 run");
 }
 
-TEST(ShortageIn, IsWordsOfMemory) {
+TEST(ShortageIn, ReportsOutOfMemory) {
   const Limit mapped(RLIMIT_AS, rlim_t{1} << 46);
   const auto memory = ShortageIn(std::bad_alloc());
   ASSERT_TRUE(memory.has_value());
@@ -67,8 +67,8 @@ TEST(ShortageIn, IsWordsOfMemory) {
   EXPECT_THAT(memory->text, StartsWith("out of host memory: this process may map 64.0 TiB"));
 }
 
-// A thread is not started for want of either.
-TEST(ShortageIn, OfAThreadIsOfMemoryWhereItsStackHasNoRoom) {
+// Starting a thread fails for lack of either.
+TEST(ShortageIn, ThreadWithoutStackMemoryIsOutOfMemory) {
   const std::system_error no_thread(std::make_error_code(std::errc::resource_unavailable_try_again));
   const auto threads = ShortageIn(no_thread);
   ASSERT_TRUE(threads.has_value());
@@ -82,7 +82,7 @@ TEST(ShortageIn, OfAThreadIsOfMemoryWhereItsStackHasNoRoom) {
                                  HasSubstr(" (ulimit -s): this process may have 4.00 KiB of data")));
 }
 
-TEST(ShortageIn, IsNoneInOtherErrors) {
+TEST(ShortageIn, IgnoresOtherErrors) {
   EXPECT_FALSE(ShortageIn(std::runtime_error("x")).has_value());
   EXPECT_FALSE(ShortageIn(std::system_error(std::make_error_code(std::errc::io_error))).has_value());
 }

@@ -27,7 +27,7 @@ const char* NameOf(FaultLevel level) {
   return "error";
 }
 
-// Longer than names and most paths are.
+// Longer than names and most paths.
 constexpr size_t kLongestWord = 300, kShownOfIt = 80;
 
 std::string WithoutLongWords(const std::string& text) {
@@ -38,7 +38,8 @@ std::string WithoutLongWords(const std::string& text) {
       out += text.substr(begin, end - begin);
     } else {
       size_t shown = kShownOfIt;
-      while ((static_cast<unsigned char>(text[begin + shown]) & 0xC0) == 0x80) --shown;  // Whole characters.
+      // At a character boundary.
+      while ((static_cast<unsigned char>(text[begin + shown]) & 0xC0) == 0x80) --shown;
       absl::StrAppend(&out, text.substr(begin, shown), "... (", end - begin, " bytes)");
     }
     if (end < text.size()) out += ' ';
@@ -66,7 +67,7 @@ std::string Escaped(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F, which terminals obey as they do C0, are C2 80 to C2 9F.
+    // U+0080 to U+009F (C1), which terminals interpret like C0, are encoded as C2 80 to C2 9F.
     const bool c1 =
         c == 0xC2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xE0) == 0x80;
     if (c == '\n') {

@@ -1,4 +1,4 @@
-// A fault of a job spec together with the place where a person wrote it, as a compiler would print it.
+// A violation of a job spec together with its position in the file, rendered like a compiler error.
 #pragma once
 
 #include <map>
@@ -10,10 +10,10 @@
 namespace fsdpd {
 
 struct Place {
-  std::string file;       // "job.yaml", or "--set train.steps=x" for a value of the command line.
-  int line = 0;           // From 1; 0 when the place is not known.
+  std::string file;       // "job.yaml", or "--set train.steps=x" for a command-line value.
+  int line = 0;           // From 1; 0 if unknown.
   int column = 0;         // From 1, in bytes.
-  std::string name = {};  // What the field is called there, where that is not the spec's name for it.
+  std::string name = {};  // Name of the field in that file, if it differs from the name in the spec.
 };
 
 struct SpecFault {
@@ -23,20 +23,20 @@ struct SpecFault {
 
 using SpecFaults = std::vector<SpecFault>;
 
-// Where each field of a spec was written, by field path.
+// Position of each field of a spec, by field path.
 using FieldPlaces = std::map<std::string, Place>;
 
-// The violation at the place of its field, or of the nearest enclosing field that was written.
+// The violation at the position of its field, or of the nearest enclosing field.
 SpecFault Locate(const Violation& violation, const FieldPlaces& places);
 
 bool HasErrors(const SpecFaults& faults);
 
-// One line, whatever stands in a spec: control characters are escaped ("\\x1b"), so that no name draws on a
-// terminal, and of a word that nobody would read to its end the beginning is shown.
-// "job.yaml:4:9: error: unknown field fsdp.stratgy; did you mean strategy? [unknown_field]"
+// Renders one line, whatever the spec contains: control characters are escaped ("\\x1b"), so that no name
+// controls a terminal, and long words are truncated. "job.yaml:4:9: error: unknown field fsdp.stratgy; did
+// you mean strategy? [unknown_field]"
 std::string Render(const SpecFault& fault);
 
-// The text with its control characters escaped; UTF-8 stays.
+// Escapes control characters; UTF-8 is unchanged.
 std::string Escaped(const std::string& text);
 
 }  // namespace fsdpd

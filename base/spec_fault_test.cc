@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(SpecFault, PointsAtTheFieldThatIsWrong) {
+TEST(SpecFault, PointsAtTheField) {
   const FieldPlaces places = {
       {"", {"job.yaml", 1, 1}}, {"train", {"job.yaml", 2, 1}}, {"train.steps", {"job.yaml", 3, 3}}};
   EXPECT_EQ(
@@ -14,14 +14,14 @@ TEST(SpecFault, PointsAtTheFieldThatIsWrong) {
       "job.yaml:3:3: error: train.steps: is 0; write at least 1 [steps_positive]");
 }
 
-TEST(SpecFault, PointsAtTheNearestWrittenParentOfAMissingField) {
+TEST(SpecFault, PointsAtTheNearestWrittenParent) {
   const FieldPlaces places = {{"", {"j", 1, 1}}, {"data", {"j", 2, 1}}, {"data.tokens", {"j", 3, 1}}};
   EXPECT_EQ(Locate({"", FaultLevel::kError, "data.tokens[1].path", "", "", "", ""}, places).place.line, 3);
   EXPECT_EQ(Locate({"", FaultLevel::kError, "data.sequence_length", "", "", "", ""}, places).place.line, 2);
   EXPECT_EQ(Locate({"", FaultLevel::kError, "train", "", "", "", ""}, places).place.line, 1);
 }
 
-TEST(SpecFault, SaysWhatAnAdjustmentChanged) {
+TEST(SpecFault, RendersAdjustments) {
   EXPECT_EQ(Render({{}, {"r", FaultLevel::kAdjust, "fsdp.prefetch_bytes", "is too small", "", "1", "4096"}}),
             "adjusted: fsdp.prefetch_bytes: is too small (1 -> 4096) [r]");
 }
@@ -32,14 +32,14 @@ TEST(SpecFault, DoesNotRepeatTheField) {
             "j:1:2: error: unknown field fsdp.x [unknown_field]");
 }
 
-TEST(SpecFault, NoNameDrawsOnATerminal) {
+TEST(SpecFault, EscapesControlCharacters) {
   SpecFault fault;
   fault.violation.reason = "'a\x1b[2J\nb\x7f\xc2\x9b' is no name, \xc3\xa4 is fine";
   EXPECT_EQ(Render(fault), "error: 'a\\x1b[2J\\nb\\x7f\\u009b' is no name, \xc3\xa4 is fine");
 }
 
-// A name of 5000 letters filled the screen.
-TEST(SpecFault, NoWordFillsTheScreen) {
+// Regression: a name of 5000 letters filled the screen.
+TEST(SpecFault, TruncatesLongWords) {
   const auto render = [](const std::string& reason) {
     return Render({{"f", 1, 1}, {"r", FaultLevel::kError, "name", reason, "mend it", "", ""}});
   };

@@ -1,4 +1,4 @@
-// A directory for one test, removed with everything in it.
+// Temporary directory of a test, removed with its content.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-// Optimal string alignment: a swap of two neighbours counts as one edit.
+// Optimal string alignment distance: a transposition of neighbors counts as one edit.
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> before(b.size() + 1), previous(b.size() + 1), row(b.size() + 1);
   std::iota(previous.begin(), previous.end(), 0);
@@ -40,13 +40,12 @@ constexpr Unit kByteUnits[] = {
     {"B", 1.0},
 };
 
-// The runs of digits in a name, each with the letters right before it if these are one or two: a model
-// number such as h100 is not a misspelt a100, while gtp2 is a misspelt gpt2. "llama3.1-8b": 3, 1, 8. A letter
-// O after a digit is a zero: "h2O0" is h200.
+// Numbers in a name, each with one or two letters directly before it: h100 is not a misspelled a100, while
+// gtp2 is a misspelled gpt2. "llama3.1-8b": 3, 1, 8. A letter O after a digit counts as zero: "h2O0" is h200.
 std::vector<std::string> NumbersIn(absl::string_view word) {
   std::vector<std::string> numbers;
   const auto is_zero = [](char c) { return c == '0' || c == 'o' || c == 'O'; };
-  size_t letters = 0;  // Right before this character.
+  size_t letters = 0;  // Number of letters directly before this character.
   for (size_t i = 0; i < word.size(); ++i) {
     if (!absl::ascii_isdigit(word[i])) {
       letters = absl::ascii_isalpha(word[i]) ? letters + 1 : 0;
@@ -93,7 +92,7 @@ std::string HumanBytes(int64_t bytes) {
 }
 
 std::string HumanSeconds(double seconds) {
-  constexpr double kMost = 3.6e12;  // What is longer, or no number, comes from a peer that is wrong.
+  constexpr double kMost = 3.6e12;  // Limits values from a faulty peer, including NaN.
   if (!(seconds >= 1)) return absl::StrFormat("%.0f ms", seconds * 1e3);
   if (seconds < 60) return absl::StrFormat("%.0f s", seconds);
   const auto whole = static_cast<int64_t>(std::min(seconds, kMost) + 0.5);

@@ -20,7 +20,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kMaxFileBytes = 1 << 20;  // All authorities that Debian ships have 220 KiB.
+constexpr int64_t kMaxFileBytes = 1 << 20;  // The CA bundle of Debian has 220 KiB.
 
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using X509Ptr = std::unique_ptr<X509, decltype(&X509_free)>;
@@ -63,7 +63,7 @@ Bio BioOf(absl::string_view text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free);
 }
 
-// OpenSSL keeps what went wrong for the thread's next caller, which here is gRPC.
+// Clears the error queue of OpenSSL: otherwise the next caller on this thread, gRPC, would see it.
 X509Ptr NextCertificate(BIO* bio) {
   X509Ptr certificate(PEM_read_bio_X509(bio, nullptr, nullptr, nullptr), X509_free);
   ERR_clear_error();
@@ -72,7 +72,7 @@ X509Ptr NextCertificate(BIO* bio) {
 
 X509Ptr FirstCertificate(absl::string_view pem) { return NextCertificate(BioOf(pem).get()); }
 
-// An encrypted key would have OpenSSL ask a terminal.
+// Without this callback, OpenSSL would prompt on the terminal for an encrypted key.
 int NoPassword(char*, int, int, void*) { return 0; }
 
 KeyPtr KeyOf(absl::string_view pem) {
@@ -115,7 +115,7 @@ std::vector<std::string> Addresses(X509* certificate) {
     if (name->type != GEN_IPADD) continue;
     char text[INET6_ADDRSTRLEN] = "";
     const int bytes = ASN1_STRING_length(name->d.iPAddress);
-    if (bytes != 4 && bytes != 16) continue;  // Whoever made it may have written anything.
+    if (bytes != 4 && bytes != 16) continue;  // The certificate may contain invalid data.
     const int family = bytes == 4 ? AF_INET : AF_INET6;
     if (inet_ntop(family, ASN1_STRING_get0_data(name->d.iPAddress), text, sizeof(text)) != nullptr)
       addresses.emplace_back(text);
@@ -133,7 +133,7 @@ std::string CommonName(X509* certificate) {
                                                  static_cast<size_t>(ASN1_STRING_length(text))));
 }
 
-// InfiniteFuture() without a certificate.
+// InfiniteFuture() if there is no certificate.
 absl::Time FirstExpiry(absl::string_view pem) {
   absl::Time first = absl::InfiniteFuture();
   const Bio bio = BioOf(pem);

@@ -1,9 +1,9 @@
-// What a process shows of itself and whom it trusts in TLS, as PEM files that an operator may replace at any
-// time. One reading of them for all programs: a set that cannot work (a key of another certificate, one that
-// has expired, half of a file) is refused as a whole, so that who rereads keeps the set before it.
+// TLS certificates and keys in PEM files, which an operator may replace at any time. All programs read them
+// through this file. A set that cannot work (a key of another certificate, an expired certificate, a
+// truncated file) is rejected as a whole, so that a program that rereads its files keeps the previous set.
 //
-// Files are replaced one after the other: a reader in between gets a refusal, and the new set at its next
-// reading. Thread-safe: pure functions of the files.
+// Files are replaced one after the other: a reader in between gets an error, and the new set at the next
+// attempt. Thread-safe: pure functions of the files.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -16,58 +16,58 @@
 
 namespace fsdpd {
 
-// Paths. Empty `certificate` and `key`: nothing is shown. All empty: no TLS.
+// Paths. Empty `certificate` and `key`: no certificate is presented. All empty: no TLS.
 struct TlsFiles {
-  std::string trusted;      // Certificates of the authorities that vouch for the other side.
-  std::string certificate;  // Own, followed by those between it and its authority.
+  std::string trusted;      // CA certificates to verify the other side.
+  std::string certificate;  // Own certificate, followed by intermediate ones.
   std::string key;          // Of `certificate`.
 
   bool given() const { return !trusted.empty(); }
 };
 
-// What the files hold; equal texts are the same set.
+// Contents of the files.
 struct TlsIdentity {
-  std::string trusted;  // PEM, as all three.
+  std::string trusted;  // PEM, like the next two.
   std::string certificate;
   std::string key;
   std::vector<std::string> names;                         // CertificateNames() of `certificate`.
-  std::vector<std::string> addresses;                     // IP addresses that it is for too.
-  bool serves = false;                                    // Whether it may be shown by a server.
+  std::vector<std::string> addresses;                     // IP addresses in the certificate.
+  bool serves = false;                                    // Whether a server may use it.
   absl::Time not_after = absl::InfiniteFuture();          // Of `certificate`.
-  absl::Time trusted_not_after = absl::InfiniteFuture();  // Of the authority in `trusted` that expires first.
+  absl::Time trusted_not_after = absl::InfiniteFuture();  // Earliest expiry in `trusted`.
 
   bool SameAs(const TlsIdentity& other) const {
     return trusted == other.trusted && certificate == other.certificate && key == other.key;
   }
 };
 
-// INVALID_ARGUMENT or an error of the system, with the path. REQUIRES: files.given().
+// INVALID_ARGUMENT or a system error, with the path. REQUIRES: files.given().
 absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now);
 
-// Whether the message of such an error is about the file at `path`.
+// Whether the message of such an error is about the file `path`.
 bool IsFaultOf(const std::string& path, absl::string_view message);
 
-// When the certificates in the files expire, also if they have. Nothing for a file that holds none.
+// Expiry of the certificates in the files, including expired ones. Empty for a file without certificates.
 struct TlsExpiry {
   std::optional<absl::Time> certificate;
-  std::optional<absl::Time> trusted;  // The authority that expires first.
+  std::optional<absl::Time> trusted;  // The CA that expires first.
 };
 TlsExpiry ExpiryOf(const TlsFiles& files);
 
-// A secret of one line (a token), without its end. FAILED_PRECONDITION where every user of the machine may
-// read the file.
+// Reads a secret of one line (a token), without its line end. FAILED_PRECONDITION if every user of the
+// machine may read the file.
 absl::StatusOr<std::string> ReadSecretLine(const std::string& path);
 
-// The DNS names that the first certificate of a chain is for, in lower case; its common name where it has no
-// DNS name at all. INVALID_ARGUMENT if it is not a certificate.
+// DNS names of the first certificate of a chain, in lower case; its common name if it has no DNS names.
+// INVALID_ARGUMENT if it is not a certificate.
 absl::StatusOr<std::vector<std::string>> CertificateNames(absl::string_view pem);
 
-// The serial number of the first certificate of a chain, as `openssl x509 -serial` prints it: upper-case hex,
-// two digits a byte. INVALID_ARGUMENT if it is not a certificate.
+// Serial number of the first certificate of a chain, as `openssl x509 -serial` prints it: upper-case hex, two
+// digits per byte. INVALID_ARGUMENT if it is not a certificate.
 absl::StatusOr<std::string> CertificateSerial(absl::string_view pem);
 
-// OK when one of `names` is `node`; PERMISSION_DENIED with both otherwise. No wildcards: a certificate is one
-// node's.
+// OK if `names` contains `node`; otherwise PERMISSION_DENIED with both. Wildcards are not supported: a
+// certificate belongs to one node.
 absl::Status CheckNodeInNames(absl::string_view node, const std::vector<std::string>& names);
 
 }  // namespace fsdpd

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 class TlsFilesTest : public ::testing::Test {
  protected:
-  // A certificate of its own authority.
+  // A self-signed certificate.
   void Make(const std::string& name, const std::string& subject, const std::string& more = "") {
     MakeCertificate(dir_.File(name), subject, more);
   }
@@ -33,11 +33,11 @@ class TlsFilesTest : public ::testing::Test {
   }
 
   const TempDir dir_;
-  // A certificate is made after this, and counts from its second on.
+  // The certificate is created after this, with a resolution of seconds.
   absl::Time now_ = absl::Now() + absl::Hours(1);
 };
 
-TEST_F(TlsFilesTest, ReadsWhatBelongsTogether) {
+TEST_F(TlsFilesTest, ReadsAValidSet) {
   Make("ca", "/CN=authority");
   Make("own", "/CN=other", "-addext subjectAltName=DNS:Node-0.Example,DNS:node-0,IP:10.0.0.1");
   const absl::StatusOr<TlsIdentity> read = Read("own", "own");
@@ -51,9 +51,9 @@ TEST_F(TlsFilesTest, ReadsWhatBelongsTogether) {
   EXPECT_THAT(read->key, HasSubstr("PRIVATE KEY"));
 }
 
-TEST_F(TlsFilesTest, AnAddressOfNoKnownLengthIsNone) {
+TEST_F(TlsFilesTest, IgnoresAddressesOfInvalidLength) {
   Make("ca", "/CN=authority");
-  // As DER: addresses of 3, 4 and 17 bytes.
+  // DER encoding: addresses of 3, 4 and 17 bytes.
   Make("own", "/CN=own",
        "-addext "
        "2.5.29.17=DER:30:1e:87:03:01:02:03:87:04:0a:00:00:01:87:11:00:00:00:00:00:00:00:00:00:00:00:00:00:"
@@ -63,7 +63,7 @@ TEST_F(TlsFilesTest, AnAddressOfNoKnownLengthIsNone) {
   EXPECT_THAT(read->addresses, ElementsAre("10.0.0.1"));
 }
 
-TEST_F(TlsFilesTest, ACertificateOfANodeServesNobody) {
+TEST_F(TlsFilesTest, NodeCertificateIsNotForServers) {
   Make("ca", "/CN=authority");
   Make("own", "/CN=node-0", "-addext extendedKeyUsage=clientAuth");
   const absl::StatusOr<TlsIdentity> read = Read("own", "own");
@@ -71,8 +71,9 @@ TEST_F(TlsFilesTest, ACertificateOfANodeServesNobody) {
   EXPECT_FALSE(read->serves);
 }
 
-// They were in lower case without leading zeros, so searching a log for openssl's number found nothing.
-TEST_F(TlsFilesTest, SerialNumbersAreAsOpensslPrintsThem) {
+// Regression: they were in lower case without leading zeros, so searching a log for the number of openssl
+// failed.
+TEST_F(TlsFilesTest, SerialMatchesOpenssl) {
   for (const char* number : {"0x5a0c", "0xaff", "0x80", "0"}) {
     Make("own", "/CN=node-0", std::string("-set_serial ") + number);
     std::string pem;
@@ -83,28 +84,28 @@ TEST_F(TlsFilesTest, SerialNumbersAreAsOpensslPrintsThem) {
   }
 }
 
-TEST_F(TlsFilesTest, ANameMayBeTheCommonNameWhereThereIsNoOther) {
+TEST_F(TlsFilesTest, FallsBackToCommonName) {
   Make("ca", "/CN=Node-7");
   const absl::StatusOr<TlsIdentity> read = Read("ca", "ca");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_THAT(read->names, ElementsAre("node-7"));
 }
 
-TEST_F(TlsFilesTest, TrustAloneNeedsNoCertificate) {
+TEST_F(TlsFilesTest, TrustOnlyNeedsNoCertificate) {
   Make("ca", "/CN=authority");
   const absl::StatusOr<TlsIdentity> read = ReadTlsFiles({dir_.File("ca.crt"), "", ""}, now_);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->certificate, "");
 }
 
-TEST_F(TlsFilesTest, RefusesTheKeyOfAnotherWithBothPaths) {
+TEST_F(TlsFilesTest, RejectsAMismatchedKey) {
   Make("ca", "/CN=authority");
   Make("own", "/CN=own");
   EXPECT_EQ(WhyNot("own", "ca"),
             dir_.File("ca.key") + ": is not the key of the certificate in " + dir_.File("own.crt"));
 }
 
-TEST_F(TlsFilesTest, RefusesWhatHasExpiredOrIsNotYetValidWithTheDate) {
+TEST_F(TlsFilesTest, RejectsExpiredAndFutureCertificates) {
   Make("ca", "/CN=authority");
   now_ += absl::Hours(24 * 31);
   EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("the certificate has expired, on 20"));
@@ -112,7 +113,7 @@ TEST_F(TlsFilesTest, RefusesWhatHasExpiredOrIsNotYetValidWithTheDate) {
   EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("the certificate is valid only from 20"));
 }
 
-TEST_F(TlsFilesTest, HasTheExpiryOfWhatHasExpired) {
+TEST_F(TlsFilesTest, ExpiryOfIncludesExpiredCertificates) {
   Make("ca", "/CN=authority");
   Make("own", "/CN=own");
   const TlsFiles files = {dir_.File("ca.crt"), dir_.File("own.crt"), dir_.File("own.key")};
@@ -126,7 +127,7 @@ TEST_F(TlsFilesTest, HasTheExpiryOfWhatHasExpired) {
   EXPECT_TRUE(ExpiryOf(files).trusted.has_value());
 }
 
-TEST_F(TlsFilesTest, AFaultIsOfOneFile) {
+TEST_F(TlsFilesTest, ErrorBelongsToOneFile) {
   Make("ca", "/CN=authority");
   Write("half.crt", "half");
   const auto blamed = [&](const std::string& message) {
@@ -141,7 +142,7 @@ TEST_F(TlsFilesTest, AFaultIsOfOneFile) {
   EXPECT_EQ(blamed(""), "");
 }
 
-TEST_F(TlsFilesTest, RefusesWhatIsNoCertificateOrKey) {
+TEST_F(TlsFilesTest, RejectsInvalidPem) {
   Make("ca", "/CN=authority");
   Write("half.crt", "-----BEGIN CERTIFICATE-----\nMIIB");
   Write("half.key", "");
@@ -150,13 +151,13 @@ TEST_F(TlsFilesTest, RefusesWhatIsNoCertificateOrKey) {
   EXPECT_THAT(WhyNot("missing", "ca"), HasSubstr("missing.crt: No such file"));
 }
 
-TEST_F(TlsFilesTest, RefusesAKeyThatEverybodyMayRead) {
+TEST_F(TlsFilesTest, RejectsAWorldReadableKey) {
   Make("ca", "/CN=authority");
   ASSERT_EQ(chmod(dir_.File("ca.key").c_str(), 0644), 0);
   EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("every user of this machine may read it"));
 }
 
-TEST_F(TlsFilesTest, ASecretIsOneLine) {
+TEST_F(TlsFilesTest, ReadSecretLineReturnsOneLine) {
   Write("token", "abc\n");
   EXPECT_EQ(*ReadSecretLine(dir_.File("token")), "abc");
   Write("token", "\n");
@@ -167,7 +168,7 @@ TEST_F(TlsFilesTest, ASecretIsOneLine) {
   EXPECT_THAT(std::string(ReadSecretLine(dir_.File("token")).status().message()), HasSubstr("chmod 600"));
 }
 
-TEST(CheckNodeInNames, SaysBothNames) {
+TEST(CheckNodeInNames, ErrorHasBothNames) {
   EXPECT_TRUE(CheckNodeInNames("node-0", {"node-1", "node-0"}).ok());
   EXPECT_EQ(CheckNodeInNames("node-0", {"node-1", "*.example"}).message(),
             "this node is 'node-0', and its certificate is for node-1, *.example");

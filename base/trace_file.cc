@@ -19,7 +19,7 @@ std::string MemoryFileName(int64_t step, int rank) {
 
 bool ParseTraceFileName(absl::string_view name, int64_t* step, int* rank) {
   const std::vector<absl::string_view> words = absl::StrSplit(name, '_');
-  // What the numbers say is the name again: "+1" and "01" are numbers too.
+  // Compare with the formatted name: "+1" and "01" parse too.
   return words.size() == 5 && absl::SimpleAtoi(words[2], step) &&
          absl::SimpleAtoi(absl::StripSuffix(words[4], ".json"), rank) && TraceFileName(*step, *rank) == name;
 }

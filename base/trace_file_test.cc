@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(TraceFile, ItsNameSaysStepAndRank) {
+TEST(TraceFile, NameHasStepAndRank) {
   int64_t step = 0;
   int rank = 0;
   EXPECT_EQ(TraceFileName(12, 3), "trace_step_12_rank_3.json");
@@ -14,14 +14,14 @@ TEST(TraceFile, ItsNameSaysStepAndRank) {
   EXPECT_EQ(rank, 16383);
 }
 
-TEST(TraceFile, AMemorySnapshotIsNoTrace) {
+TEST(TraceFile, MemorySnapshotIsNotATrace) {
   int64_t step = 0;
   int rank = 0;
   EXPECT_EQ(MemoryFileName(12, 3), "memory_step_12_rank_3.pickle");
   EXPECT_FALSE(ParseTraceFileName(MemoryFileName(12, 3), &step, &rank));
 }
 
-TEST(TraceFile, WhatIsNoTraceIsNone) {
+TEST(TraceFile, RejectsOtherNames) {
   int64_t step = 0;
   int rank = 0;
   for (const char* name :

@@ -19,10 +19,11 @@ constexpr unsigned kLongestTelling = 2;  // Seconds.
 
 using Tell = std::function<void(const std::exception&)>;
 
-// Never destroyed: threads run until the process is gone.
+// Never destroyed: threads run until the process exits.
 Tell* teller = nullptr;
 int ends_with = 1;
-std::terminate_handler otherwise = nullptr;  // The library's, which names the exception and aborts.
+// Handler of the standard library, which prints the type of the exception and aborts.
+std::terminate_handler otherwise = nullptr;
 
 void GiveUp(int /*signal*/) {
   constexpr char kWords[] = "an error that nobody caught could not be told\n";

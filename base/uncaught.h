@@ -1,9 +1,9 @@
-// How a program ends by an exception that nobody caught, on whichever thread: where the system gives no
-// memory or no thread that may be anywhere. It is told in words, and there is an exit code; without, it would
-// be SIGABRT and the exception's name.
+// Handling of uncaught exceptions on any thread, for example when the system has no memory or threads left:
+// reports the error and exits with a code. Without it, the process would abort with SIGABRT and the type of
+// the exception.
 //
-// Nothing is unwound: the thread may hold what telling needs, and telling may find no memory either. Then it
-// is SIGABRT after all, within two seconds.
+// Nothing is unwound: the thread may hold locks that reporting needs, and reporting may run out of memory
+// too. In that case the process aborts with SIGABRT within two seconds.
 #pragma once
 
 #include <exception>
@@ -12,13 +12,14 @@
 
 namespace fsdpd {
 
-// From now on. `tell` runs on the thread that threw; once, others that throw meanwhile wait for the end.
+// Installs the handler. `tell` runs once, on the thread that threw; other threads that throw meanwhile block
+// until the process exits.
 void EndOnUncaught(std::function<void(const std::exception&)> tell, int exit_code = 1);
 
-// In words, with the limit that was met where it is a shortage.
+// Message of the error, with the limit that was reached if it is a shortage.
 std::string UncaughtText(const std::exception& error);
 
-// For a program whose log is all it has.
+// Logs the error, for programs without other output.
 void LogUncaught();
 
 }  // namespace fsdpd

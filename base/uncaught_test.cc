@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(Uncaught, OfAnyThreadIsToldAndTheCodeIs1) {
+TEST(Uncaught, ExitsWith1FromAnyThread) {
   const auto end = [] {
     EndOnUncaught([](const std::exception& error) { std::fprintf(stderr, "told: %s\n", error.what()); });
     std::thread([] { throw std::runtime_error("of a thread"); }).join();
@@ -19,7 +19,7 @@ TEST(Uncaught, OfAnyThreadIsToldAndTheCodeIs1) {
   EXPECT_EXIT(end(), testing::ExitedWithCode(1), "told: of a thread");
 }
 
-TEST(Uncaught, EndsWithTheCodeThatWasAskedFor) {
+TEST(Uncaught, ExitsWithTheGivenCode) {
   const auto end = []() noexcept {
     EndOnUncaught([](const std::exception& error) { std::fputs(UncaughtText(error).c_str(), stderr); }, 7);
     throw std::runtime_error("first");
@@ -27,7 +27,7 @@ TEST(Uncaught, EndsWithTheCodeThatWasAskedFor) {
   EXPECT_EXIT(end(), testing::ExitedWithCode(7), "an error that nobody reckoned with: first");
 }
 
-TEST(Uncaught, InTheLogIsWordsOfWhatIsShort) {
+TEST(Uncaught, LogsShortagesWithLimits) {
   const auto end = []() noexcept {
     LogUncaught();
     throw std::bad_alloc();
@@ -35,7 +35,7 @@ TEST(Uncaught, InTheLogIsWordsOfWhatIsShort) {
   EXPECT_EXIT(end(), testing::ExitedWithCode(1), "ends: out of host memory");
 }
 
-TEST(Uncaught, ThatCannotBeToldIsSigabrt) {
+TEST(Uncaught, AbortsIfReportingFails) {
   const auto throws = []() noexcept {
     EndOnUncaught([](const std::exception&) { throw std::bad_alloc(); });
     throw std::runtime_error("first");

@@ -1,4 +1,4 @@
-// A descriptor that is closed when its owner goes.
+// Owner of a file descriptor, which it closes.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// The version of all programs of the project; they are built and deployed together.
+// Version of all programs of the project, which are built and deployed together.
 #pragma once
 
 namespace fsdpd {

@@ -1,5 +1,5 @@
-// One fault of a job spec, as people and programs need it: which field, what is wrong, why, and what to do.
-// Validation collects all of them; nothing stops at the first.
+// Violation of a validation rule by a job spec: the field, the reason and the fix. Validation collects all
+// violations and does not stop at the first.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 namespace fsdpd {
 
 enum class FaultLevel {
-  kError,   // The job is refused.
-  kAdjust,  // A value is changed; `before` and `after` say how.
-  kWarn,    // The job runs, and somebody should know.
+  kError,   // The job is rejected.
+  kAdjust,  // A value is changed from `before` to `after`.
+  kWarn,    // The job runs, but the user should know.
 };
 
 struct Violation {

@@ -23,7 +23,7 @@ SpecFault Fault(Place place, std::string rule, std::string reason, std::string f
           {std::move(rule), FaultLevel::kError, "", std::move(reason), std::move(fix), "", ""}};
 }
 
-// Leaves yaml-cpp from within an event.
+// Exception that leaves yaml-cpp from within an event.
 struct Refused {
   SpecFault fault;
 };
@@ -66,7 +66,7 @@ class TreeBuilder : public YAML::EventHandler {
  private:
   struct Frame {
     TextNode node;
-    bool has_key = false;  // Of a map: `key` waits for its value.
+    bool has_key = false;  // In a map: `key` waits for its value.
     std::string key;
     Place key_place;
   };
@@ -80,7 +80,7 @@ class TreeBuilder : public YAML::EventHandler {
     throw Refused{Fault(At(mark), std::move(rule), std::move(reason), std::move(fix))};
   }
 
-  // yaml-cpp takes the end of the text for the end of the quote, so that a truncated file would pass.
+  // yaml-cpp accepts the end of the text as the end of a quote, so a truncated file would pass.
   void CheckQuoteIsClosed(const YAML::Mark& mark) const {
     const auto start = static_cast<size_t>(mark.pos);
     if (start >= text_.size() || (text_[start] != '"' && text_[start] != '\'')) return;
@@ -160,8 +160,8 @@ class TreeBuilder : public YAML::EventHandler {
   int nodes_ = 0;
 };
 
-// Length of the valid UTF-8 sequence at the start of `text`, 0 when there is none. Refuses overlong forms,
-// surrogates and what lies beyond U+10FFFF, as RFC 3629 says.
+// Length of the valid UTF-8 sequence at the start of `text`; 0 if invalid. Rejects overlong forms, surrogates
+// and code points above U+10FFFF, as in RFC 3629.
 size_t Utf8Length(absl::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
@@ -199,8 +199,8 @@ SpecFaults CheckCharacters(absl::string_view text, const std::string& file) {
   return {};
 }
 
-// The column of the first tab in the indent of a line; 0 when there is none. The parser's own words for it
-// are about what follows.
+// Column of the first tab in the indentation of a line; 0 if none. The message of the parser would be about
+// what follows.
 int TabInIndent(absl::string_view text, int line) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   if (line > static_cast<int>(lines.size())) return 0;
@@ -209,8 +209,8 @@ int TabInIndent(absl::string_view text, int line) {
   return tab == absl::string_view::npos ? 0 : static_cast<int>(tab) + 1;
 }
 
-// Of a text in brackets, JSON or YAML: a fault that says so when it ends before they are closed. The parser's
-// own words are about what stands before the end ("a field's name is a group of fields").
+// For a text in brackets, JSON or YAML: a violation if it ends before they are closed. The message of the
+// parser would be about the text before the end ("a field's name is a group of fields").
 SpecFaults CutOff(absl::string_view text, const std::string& file) {
   const size_t start = text.find_first_not_of(" \t\r\n");
   if (start == absl::string_view::npos || (text[start] != '{' && text[start] != '[')) return {};

@@ -1,13 +1,13 @@
-// Text (YAML, or JSON as its subset) to a tree of nodes that know where they were written.
+// Parser of YAML, or JSON as its subset, into a tree of nodes with their positions.
 //
-// yaml-cpp reads the text; this file owns the limits in front of it, because a spec comes from people and
-// from other programs: size (kMaxJobSpecBytes), depth, number of nodes, no anchors or aliases (so no text
-// expands to more than its size), no tags, one document, UTF-8 without control characters. Keys are scalars;
-// that they are unique is for the reader of the tree to say, who knows which names are one field. Where each
-// key is its own, KeysWrittenTwice() says it.
+// yaml-cpp parses the text; this file enforces limits, since specs come from users and other programs: size
+// (kMaxJobSpecBytes), depth, number of nodes, no anchors or aliases (so no text expands beyond its size), no
+// tags, one document, UTF-8 without control characters. Keys are scalars. The reader of the tree checks that
+// keys are unique, because it knows which names are the same field; KeysWrittenTwice() checks it if all keys
+// are different fields.
 //
-// Events are read, not yaml-cpp's own Node: its graph costs 20 times the text and loses the places of keys.
-// yaml-cpp's exceptions end here.
+// It handles events of yaml-cpp instead of its Node, whose graph takes 20 times the size of the text and
+// lacks positions of keys. Exceptions of yaml-cpp do not leave this file.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -29,20 +29,20 @@ struct TextNode {
   bool quoted = false;  // kScalar only: written in quotes or as a block.
   std::vector<TextNode> children;
   Place place;
-  // Of a map's child:
+  // For children of a map:
   std::string key;
   Place key_place;
 
-  const TextNode* Find(absl::string_view child_key) const;  // Null when there is none. Of a map.
+  const TextNode* Find(absl::string_view child_key) const;  // Null if there is none. REQUIRES: a map.
 };
 
 const char* NameOf(TextNode::Kind kind);  // "a list", for messages.
 
-// An empty text is a null root. At most one fault, after which `*root` is not to be used.
+// An empty text has a null root. Returns at most one violation, after which `*root` is unspecified.
 SpecFaults ParseYaml(absl::string_view text, const std::string& file, TextNode* root);
 
-// An error (duplicate_field) at each key that its map has before already, with the path from the root as
-// field. To take one of the two would be to drop the other in silence.
+// An error (duplicate_field) at each repeated key of a map, with the path from the root as field. Accepting
+// one of the two would silently drop the other.
 SpecFaults KeysWrittenTwice(const TextNode& root);
 
 }  // namespace fsdpd

@@ -20,7 +20,7 @@ std::string Repeated(absl::string_view piece, int times) {
   return text;
 }
 
-TEST(YamlTree, KnowsWhereEachValueWasWritten) {
+TEST(YamlTree, RecordsPositions) {
   TextNode root;
   ASSERT_TRUE(ParseYaml("a: 1\nb:\n  - x\n  - {c: \"2\"}\n", "f", &root).empty());
   ASSERT_EQ(root.children.size(), 2u);
@@ -37,14 +37,14 @@ TEST(YamlTree, KnowsWhereEachValueWasWritten) {
   EXPECT_EQ(c->place.column, 9);
 }
 
-TEST(YamlTree, ReadsJsonWithTabsAndAByteOrderMark) {
+TEST(YamlTree, ReadsJsonWithTabsAndByteOrderMark) {
   TextNode root;
   ASSERT_TRUE(ParseYaml("\xEF\xBB\xBF{\n\t\"a\": [1,\n\t\t2],\n\t\"b\": null\n}\n", "f", &root).empty());
   EXPECT_EQ(root.Find("a")->children.size(), 2u);
   EXPECT_EQ(root.Find("b")->kind, TextNode::Kind::kNull);
 }
 
-TEST(YamlTree, AnEmptyTextIsANullRoot) {
+TEST(YamlTree, EmptyTextIsANullRoot) {
   for (const char* text : {"", "\n\n", "# only a comment\n"}) {
     TextNode root;
     EXPECT_TRUE(ParseYaml(text, "f", &root).empty()) << text;
@@ -52,7 +52,7 @@ TEST(YamlTree, AnEmptyTextIsANullRoot) {
   }
 }
 
-TEST(YamlTree, NamesEachKeyThatIsWrittenTwice) {
+TEST(YamlTree, ReportsDuplicateKeys) {
   TextNode root;
   ASSERT_TRUE(ParseYaml("a: {x: 1, y: 2}\nb:\n- {x: 1, x: 2}\n- {x: 1}\na: 3\n", "f", &root).empty());
   std::string told;
@@ -62,17 +62,17 @@ TEST(YamlTree, NamesEachKeyThatIsWrittenTwice) {
             "f:5:1: error: a is written twice; keep one [duplicate_field]\n");
 }
 
-TEST(YamlTree, SaysThatATabCannotIndent) {
+TEST(YamlTree, RejectsTabIndentation) {
   EXPECT_EQ(FirstFault("train:\n\tsteps: 5\n"),
             "f:2:1: error: a tab cannot indent in YAML; indent with spaces [syntax]");
 }
 
-TEST(YamlTree, RefusesWhatCanExpand) {
+TEST(YamlTree, RejectsAnchorsAndAliases) {
   EXPECT_EQ(FirstFault("a: &x [1]\nb: *x\n"),
             "f:1:4: error: anchors (&name) are not allowed; write the value out [alias]");
 }
 
-TEST(YamlTree, RefusesDeepNestingWithoutRecursingIntoIt) {
+TEST(YamlTree, RejectsDeepNesting) {
   const std::string too_deep = "error: nested deeper than 32 levels [too_deep]";
   EXPECT_EQ(FirstFault(Repeated("[", 33) + Repeated("]", 33)), "f:1:33: " + too_deep);
   EXPECT_EQ(FirstFault(Repeated("- ", 100'000)), "f:1:65: " + too_deep);
@@ -80,24 +80,24 @@ TEST(YamlTree, RefusesDeepNestingWithoutRecursingIntoIt) {
   EXPECT_EQ(FirstFault(Repeated("[", 32) + Repeated("]", 32)), "");
 }
 
-TEST(YamlTree, RefusesTooManyValues) {
+TEST(YamlTree, RejectsTooManyValues) {
   EXPECT_EQ(FirstFault("[" + Repeated("1,", 19'998) + "1]"), "");
   EXPECT_EQ(FirstFault("[" + Repeated("1,\n", 20'000) + "1]"),
             "f:20000:1: error: more than 20000 values; shorten the file [too_large]");
 }
 
-TEST(YamlTree, RefusesLargeFiles) {
+TEST(YamlTree, RejectsLargeFiles) {
   EXPECT_EQ(FirstFault(std::string(kMaxJobSpecBytes + 1, ' ')),
             "f:1:1: error: more than 1048576 bytes; is it the right file? [too_large]");
 }
 
-TEST(YamlTree, RefusesASecondDocument) {
+TEST(YamlTree, RejectsASecondDocument) {
   EXPECT_EQ(FirstFault("a: 1\n---\nb: 2\n"),
             "f:2:1: error: a second document starts here; write one spec per file [several_documents]");
   EXPECT_EQ(FirstFault("---\na: 1\n...\n"), "");
 }
 
-TEST(YamlTree, RefusesBytesThatAreNotText) {
+TEST(YamlTree, RejectsInvalidUtf8) {
   EXPECT_EQ(FirstFault("a: \xff"), "f:1:4: error: byte 0xff is not UTF-8; save the file as UTF-8 [not_utf8]");
   EXPECT_EQ(FirstFault("a\n \xC0\xAF"),
             "f:2:2: error: byte 0xc0 is not UTF-8; save the file as UTF-8 [not_utf8]");
@@ -106,7 +106,7 @@ TEST(YamlTree, RefusesBytesThatAreNotText) {
   EXPECT_EQ(FirstFault("name: \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"), "");
 }
 
-TEST(YamlTree, RefusesTagsAndKeysThatAreNotNames) {
+TEST(YamlTree, RejectsTagsAndInvalidKeys) {
   EXPECT_EQ(
       FirstFault("a: !!str 1"),
       "f:1:4: error: tags (!name) are not allowed; leave it out, or quote a value that begins with ! [tag]");
@@ -114,9 +114,11 @@ TEST(YamlTree, RefusesTagsAndKeysThatAreNotNames) {
   EXPECT_EQ(FirstFault("{~: 2}"), "f:1:2: error: a field has no name; write name: value [bad_key]");
 }
 
-TEST(YamlTree, SaysWhereTheSyntaxIsWrong) { EXPECT_EQ(FirstFault("a: [1, 2\nb: 3\n").substr(0, 4), "f:2:"); }
+TEST(YamlTree, ReportsPositionOfSyntaxErrors) {
+  EXPECT_EQ(FirstFault("a: [1, 2\nb: 3\n").substr(0, 4), "f:2:");
+}
 
-TEST(YamlTree, RefusesAQuoteThatATruncatedFileLeftOpen) {
+TEST(YamlTree, RejectsAnUnclosedQuote) {
   EXPECT_EQ(FirstFault("a: 'it''s open\n"), "f:1:4: error: this quote is not closed [syntax]");
   EXPECT_EQ(FirstFault("{\"a\": [\"x\", \"open\\\"]}"),
             "f:1:22: error: the text ends here and 2 brackets are still open; is the file cut off? [syntax]");

@@ -1,4 +1,4 @@
-// Self-signed certificates for tests. OpenSSL's own program makes them, as it does in an installation.
+// Self-signed certificates for tests, created with the openssl program as in an installation.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace fsdpd {
 
-// Writes `stem`.crt and `stem`.key. `flags` are more arguments of `openssl req`.
+// Writes `stem`.crt and `stem`.key. `flags`: additional arguments of `openssl req`.
 inline void MakeCertificate(const std::string& stem, const std::string& subject,
                             const std::string& flags = "") {
   const std::string command =

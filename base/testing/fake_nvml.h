@@ -1,5 +1,5 @@
-// A libnvidia-ml.so.1 of two GPUs that do what a test says. It is loaded as the real one is, by its name,
-// which the loader finds once the test has opened the file: FakeNvml::Load().
+// Fake libnvidia-ml.so.1 with two GPUs whose readings the test sets. It is loaded by its name like the real
+// one, which the loader finds after the test has opened the file with FakeNvml::Load().
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@ struct FakeGpu {
   uint64_t used_bytes = uint64_t{3} << 30;
   uint64_t corrected_ecc_errors = 0;
   uint64_t uncorrected_ecc_errors = 0;
-  int xids = 0;       // To be told of,
-  uint64_t xid = 79;  // ... each of this number.
+  int xids = 0;       // Number of XID events to report,
+  uint64_t xid = 79;  // each with this code.
   unsigned nvlinks = 18;
-  unsigned nvlinks_down = 0;  // Of them, the first ones.
-  bool tells = true;          // False: only its memory.
+  unsigned nvlinks_down = 0;  // The first ones of them.
+  bool tells = true;          // False: supports memory queries only.
 };
 constexpr int kFakeGpus = 2;
 constexpr uint64_t kFakeGpuBytes = uint64_t{80} << 30;
@@ -28,9 +28,10 @@ constexpr uint64_t kFakeReservedBytes = uint64_t{1} << 30;
 
 class FakeNvml {
  public:
-  // Those of the library at `path`, which stays loaded. Null: there is none.
+  // GPUs of the library at `path`, which stays loaded. Null: there is none.
   static FakeGpu* Load(const char* path);
-  // Of the same library, once it is loaded: how many calls for power wait, for as long as `hangs` is true.
+  // State of the same library, once it is loaded: power queries block while `hangs` is true, `waiting` is
+  // their number.
   struct Driver {
     std::atomic<bool> hangs{false};
     std::atomic<int> waiting{0};

@@ -1,4 +1,4 @@
-// The functions of fake_nvml.h's library. Signatures are nvml.h's.
+// Functions of the library of fake_nvml.h, with the signatures of nvml.h.
 #include <cstring>
 #include <thread>
 
