@@ -1,20 +1,20 @@
 // Queue of messages from the agent to the coordinator, in order, across streams. It owns which messages are
 // retained while the coordinator is away and which of them a new stream carries again:
 //
-//   lifecycle   ready, exit, stopped  Never dropped. Resent on every new stream until settled: 30 s after it was
-//                                     sent on a stream that stayed up while this process was running. A
+//   lifecycle   ready, exit, stopped  Never dropped. Resent on every new stream until settled: 30 s after it
+//                                     was sent on a stream that stayed up while this process was running. A
 //                                     coordinator that reads an exit and crashes before storing it gets it
-//                                     again, so receivers must handle duplicates. Bounded by has_room(): while
-//                                     it is false, the owner accepts no new orders, the source of these.
+//                                     again, so receivers must handle duplicates. Bounded by has_room(): if
+//                                     it is false, the owner accepts no new orders, their source.
 //   saved       checkpoints           Resent like lifecycle: the coordinator counts attempts from the newest
 //                                     committed checkpoint that it knows of. Per attempt, the newest
 //                                     kMaxKnownCheckpoints of each kind (committed, failed) are retained, so
 //                                     that failures do not displace commits.
 //   rendezvous  sets and gets         Resent on every new stream until forgotten. Bounded per rank by their
 //                                     source (rendezvous_relay.h).
-//   steps       reports, positions,   Sent once. Beyond `max_steps` the oldest are dropped and counted. A step
-//               trace results,        timeline replaces a waiting one of the same job: they have about 100 KB
-//               step timelines        each.
+//   steps       reports, positions,   Sent once. Beyond `max_steps` the oldest are dropped and counted. A
+//               trace results,        step timeline replaces a waiting one of the same job: they have
+//               step timelines        about 100 KB each.
 //   logs        log lines             Belong to one stream and are dropped with it.
 //
 //   per stream: NewStream, then { Next -> write it -> Sent } until Next returns false

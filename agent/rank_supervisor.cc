@@ -34,8 +34,7 @@ constexpr size_t kMaxKnownJobs = 10000;
 constexpr int kMaxRefusedRanks = 1024;
 // Part of the grace period for a rank to exit after SIGTERM: half a second, plus some for a busy machine.
 constexpr absl::Duration kExitTime = absl::Milliseconds(800);
-// Once one rank has saved and left, the others have the same information; those that remain after this time
-// will not leave on their own.
+// Once a rank has saved and left, others that remain after this time will not leave on their own.
 constexpr absl::Duration kPeerExitTime = absl::Seconds(2);
 // Age of the reading before the launch; GPUs are read ten times a second.
 constexpr absl::Duration kReadBefore = absl::Seconds(2);
@@ -55,7 +54,7 @@ struct RankSupervisor::Attempt {
   bool saves = false;                                // The job has checkpoints.
   absl::Time retry_at = absl::InfinitePast();        // After an internal error.
   bool stopping = false;                             // Stop requested by the coordinator or locally.
-  std::optional<OwnRendezvous> local_store;          // Set if all ranks of the attempt are on this node.
+  std::optional<OwnRendezvous> store;                // Set if all ranks of the attempt are on this node.
   std::optional<int> failed_rank;                    // First rank that failed,
   bool cause_seen = false;                           // or the first that failed without having lost a peer.
   absl::Time terminate_at = absl::InfiniteFuture();  // At most kill_at.
@@ -123,7 +122,7 @@ void RankSupervisor::SetConnected(bool connected) {
   Post([this, connected] {
     connected_until_ = connected ? absl::InfiniteFuture() : clock_->Now();
     for (auto& [id, attempt] : attempts_) {
-      if (!attempt->local_store.has_value()) attempt->RestartProgressClocks(clock_->Now());
+      if (!attempt->store.has_value()) attempt->RestartProgressClocks(clock_->Now());
     }
   });
 }
@@ -263,8 +262,7 @@ void RankSupervisor::PollOnce(int timeout_ms) {
       ended.push_back(sources[i]);
     }
   }
-  // Among ranks that exited in the same poll, handle those first that were killed or stopped on request: they made
-  // the others fail.
+  // Of ranks that exited together, handle killed and stopped ones first: they made the others fail.
   std::stable_partition(ended.begin(), ended.end(), [](const Source& source) {
     const std::optional<ProcessEnd> end = source.rank->process->Exited();
     return end.has_value() && (end->signal != 0 || end->exit_code == kStoppedExitCode);
@@ -322,9 +320,8 @@ void RankSupervisor::CheckProgress(absl::Time now) {
     for (Rank& rank : attempt->ranks) {
       if (rank.process == nullptr || rank.exit_reported) continue;
       Guard(attempt.get(), rank.id.rank, [&] {
-        const std::optional<v1::RankStill> news =
-            rank.CheckProgress(EvidencePath(logs_->PathOf(rank.id)), now);
-        if (news.has_value()) events_->RankStill(rank.id, *news);
+        const auto report = rank.CheckProgress(EvidencePath(logs_->PathOf(rank.id)), now);
+        if (report.has_value()) events_->RankStill(rank.id, *report);
       });
     }
   }
@@ -416,7 +413,7 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
   attempt->planned = launch.memory_plan();
   // Validation rejects checkpoint.dir without saving.
   attempt->saves = !launch.spec().checkpoint().dir().empty();
-  if (launch.ranks() == launch.world()) attempt->local_store.emplace();
+  if (launch.ranks() == launch.world()) attempt->store.emplace();
   attempt->terminate_at = clock_->Now() + limit;
   attempt->kill_at = attempt->terminate_at + kExitTime;
   attempt->ranks.resize(static_cast<size_t>(launch.ranks()));
@@ -629,23 +626,22 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
 
 absl::Status RankSupervisor::TakeSet(Attempt* attempt, const Rank& rank, const v1::StoreSet& set) {
   FSDPD_RETURN_IF_ERROR(relay_.Set(rank.id, set));
-  if (!attempt->local_store.has_value()) {
+  if (!attempt->store.has_value()) {
     events_->StoreSet(attempt->id, set);
     return absl::OkStatus();
   }
-  FSDPD_ASSIGN_OR_RETURN(const std::vector<int64_t> waiting,
-                         attempt->local_store->Set(set.key(), set.value()));
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<int64_t> waiting, attempt->store->Set(set.key(), set.value()));
   for (const int64_t number : waiting) AnswerGet(number, set.value());
   return absl::OkStatus();
 }
 
 absl::Status RankSupervisor::TakeGet(Attempt* attempt, const Rank& rank, const v1::StoreGet& get) {
   FSDPD_ASSIGN_OR_RETURN(const int64_t number, relay_.Ask(rank.id, get));
-  if (!attempt->local_store.has_value()) {
+  if (!attempt->store.has_value()) {
     events_->StoreGet(attempt->id, get.key(), number);
     return absl::OkStatus();
   }
-  FSDPD_ASSIGN_OR_RETURN(const std::string* const value, attempt->local_store->Get(get.key(), number));
+  FSDPD_ASSIGN_OR_RETURN(const std::string* const value, attempt->store->Get(get.key(), number));
   if (value != nullptr) AnswerGet(number, *value);
   return absl::OkStatus();
 }
