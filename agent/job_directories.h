@@ -1,8 +1,9 @@
-// Retention of job directories in the work directory of the agent (WORK_DIR/JOB, log_keeper.h): logs, step
-// records, traces and hang evidence. Directories are removed oldest first, by their last write; a job that
-// has an attempt on this node keeps its directory at any age. A job that the coordinator deleted is removed
-// immediately. If the rest exceeds max_bytes, the least recently written attempts are removed, except for
-// running attempts and the newest attempt of a running job.
+// Directories that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs,
+// steps, traces and evidence of hangs: how many stay, and for how long. The oldest go first, by what was
+// written there last; a job of which something runs here keeps its own whatever its age. One that the
+// coordinator was told to delete is removed immediately. If the rest takes more than max_bytes, the attempts
+// written to least recently are removed, but no attempt that runs and not the newest one of a running job.
+// Their logs and evidence stay recorded (removed_files.h).
 //
 // A dedicated thread removes files, so that a slow disk blocks no caller: at startup, every kPruneEvery, and
 // after Forget. A directory that cannot be removed is logged and tried again. Other files in the work

@@ -128,7 +128,75 @@ TEST_F(JobDirectoriesTest, RemovesOldAttemptsOfARunningJobBeyondMaxBytes) {
   EXPECT_TRUE(has("runs/attempt-3"));
 }
 
-TEST_F(JobDirectoriesTest, OrdersByLastWrite) {
+// Writing the record must not make its job the newest: a whole job would be removed in its place.
+TEST_F(JobDirectoriesTest, AJobIsNoYoungerForTheRecordOfWhatWasRemovedAndGoesByAge) {
+  Write("old", 3);
+  Write("new", 1);
+  JobDirectoriesOptions options;
+  options.max_bytes = 1;
+  hosted_ = {{"new", {1}}};
+  {
+    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
+    while (fs::exists(fs::path(dir_.path()) / "old/attempt-1")) std::this_thread::yield();
+  }
+  EXPECT_TRUE(Has("old/removed"));
+  hosted_.clear();
+  const JobDirectories directories(dir_.path(), {/*keep_jobs=*/1}, [&] { return hosted_; });
+  while (Has("old") && Has("new")) std::this_thread::yield();
+  EXPECT_TRUE(Has("new/attempt-1"));
+}
+
+// The job directory is as old as its last attempt's start, and the log that made the job young was removed.
+TEST_F(JobDirectoriesTest, ARecordIsNotRemovedBecauseTheNewestLogIsGone) {
+  const std::vector<std::string> jobs = {"logs-only", "with-steps"};
+  for (const std::string& job : jobs) Write(job, 1);
+  WriteSteps("with-steps", 1);
+  for (const std::string& job : jobs)
+    fs::last_write_time(fs::path(dir_.path()) / job, now_ - std::chrono::hours(50));
+  JobDirectoriesOptions options;
+  options.max_bytes = 1;
+  {
+    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
+    for (const std::string& job : jobs) {
+      while (Has(job + "/attempt-1")) std::this_thread::yield();
+    }
+  }
+  EXPECT_FALSE(Has("with-steps/steps"));
+  EXPECT_THAT(Keep(10, absl::Hours(24))->Prune(now_), IsEmpty());
+  for (const std::string& job : jobs) {
+    ASSERT_TRUE(Has(job + "/removed")) << job;
+    EXPECT_LE(fs::last_write_time(fs::path(dir_.path()) / job), now_ - std::chrono::hours(1)) << job;
+  }
+}
+
+// For this thread and those that it starts: root writes into each directory otherwise.
+void RespectFileModes() {
+  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
+  ASSERT_EQ(syscall(SYS_capget, &header, sets), 0);
+  sets[0].effective &= ~(1U << CAP_DAC_OVERRIDE);
+  ASSERT_EQ(syscall(SYS_capset, &header, sets), 0);
+}
+
+// A segment of steps that could not be removed left the removed logs out of the record.
+TEST_F(JobDirectoriesTest, RemovedLogsAreRecordedWhenTheStepsCannotBeRemoved) {
+  Write("a-job", 1);
+  WriteSteps("a-job", 1);
+  const fs::path steps = fs::path(dir_.path()) / "a-job" / "steps";
+  fs::permissions(steps, fs::perms::owner_write, fs::perm_options::remove);
+  JobDirectoriesOptions options;
+  options.max_bytes = 1;
+  std::thread([&] {
+    RespectFileModes();
+    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
+    while (Has("a-job/attempt-1")) std::this_thread::yield();
+  }).join();
+  EXPECT_TRUE(Has("a-job/steps/attempt-1.began-1.from-1.jsonl"));
+  EXPECT_THAT(RanksRemoved(dir_.path(), {"a-job", 1}, ".log"), ElementsAre(0));
+  fs::permissions(steps, fs::perms::owner_write, fs::perm_options::add);
+}
+
+TEST_F(JobDirectoriesTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {
   const auto directories = Keep(1);
   Write("long-ago", 50);
   Write("recent", 5);

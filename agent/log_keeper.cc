@@ -356,7 +356,23 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
   return absl::NotFoundError(absl::StrCat("this node has no log of ", object));
 }
 
-// Finds the requested traces. They were written completely, so nothing is appended.
+// A notice in place of each file that was asked for and removed.
+void LogKeeper::AddRemoved(Request* request, absl::string_view what, absl::string_view suffix) const {
+  const v1::ReadLogs& ask = request->ask;
+  const AttemptId attempt{ask.job_id(), ask.attempt()};
+  for (const int rank : RanksRemoved(work_dir_, attempt, suffix)) {
+    const auto is_of_rank = [rank](const LogFile& file) { return file.id.rank == rank; };
+    if (ask.rank() >= 0 && ask.rank() != rank) continue;
+    if (std::any_of(request->files.begin(), request->files.end(), is_of_rank)) continue;
+    LogFile file;
+    file.id = {attempt, rank};
+    file.finished = true;
+    file.lines.push_back({RemovalNotice(what, file.id), /*notice=*/true});
+    request->files.push_back(std::move(file));
+  }
+}
+
+// Of what the ask names, which was written whole: nothing more comes to these files.
 absl::Status LogKeeper::FindTraces(Request* request) const {
   const v1::ReadLogs& ask = request->ask;
   const AttemptId attempt{ask.job_id(), ask.attempt()};

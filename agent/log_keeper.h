@@ -3,12 +3,13 @@
 // Traces (base/trace_file.h), hang evidence (hang_evidence.h) and step records (step_records.h) are read with
 // the same requests, one file after the other.
 //
-// Ranks write to their log files directly, so neither a slow reader nor a crashed agent blocks them or loses
-// a line. A full or broken disk costs log lines, never a rank, and readers get a notice (log_loss.h): if the
-// log cannot be opened, the rank writes to /dev/null. The beginning of a log that exceeds its limit is
-// dropped (log_bound.h); a reader that has not passed it gets a notice with the amount and continues after
-// it. After a truncation by others, readers get a notice and then the new content; beyond its first 4 KiB,
-// unchanged content is delivered again.
+// Ranks write to their files themselves, so that neither a slow reader nor a dead agent stands in their way
+// and no line is lost between them. A disk that is full or broken costs log lines, never a rank, and readers
+// are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null. Of a file that outgrows
+// its bound the beginning is dropped (log_bound.h): a reader who is not past it is told how much, and goes on
+// behind. After somebody truncates a log, readers get a notice, and then what is new in it: of a part that is
+// still there more than its first 4 KiB are delivered again. A notice replaces a log or
+// evidence that was removed to stay within --work-mib (removed_files.h).
 //
 //   OpenForRank at launch, RankEnded when no process can write any more, which ends a follow.
 //   Read answers through `deliver` on a thread of this object. Grant extends the window of a request.

@@ -455,7 +455,41 @@ TEST_F(LogKeeperTest, ReadsHangEvidence) {
             "2:rank-2.hang.txt\n2:end\n3:rank-3.hang.txt\n3:end\n3:rank-3.hang.txt\n3:end\n");
 }
 
-TEST_F(LogKeeperTest, ReportsMissingLogs) {
+// Of a job on two nodes the ranks of one were left out of `logs`, and nothing said why.
+TEST_F(LogKeeperTest, ALogRemovedByTheWorkBoundIsANoticeAndNotNothing) {
+  for (const int rank : {2, 3}) {
+    Write(Open({kRank.of, rank}), "a line\n");
+    keeper_.RankEnded({kRank.of, rank});
+  }
+  std::ofstream(keeper_.DirectoryOf(kRank.of) + "/rank-3.hang.txt") << "its threads\n";
+  {
+    JobDirectoriesOptions options;
+    options.max_bytes = 1;
+    const JobDirectories directories(dir_.path(), options,
+                                     [] { return std::map<std::string, std::set<int>>(); });
+    while (std::filesystem::exists(keeper_.DirectoryOf(kRank.of))) std::this_thread::yield();
+  }
+  const std::string of_log =
+      "3![fsdpd-agent: the log of rank 3 of attempt 2 was removed: files of jobs on this node exceeded "
+      "--work-mib]\n";
+  keeper_.Read(Ask(3));
+  EXPECT_EQ(reader_.AwaitEnd(), of_log);
+  keeper_.Read(Ask(-1, /*follow=*/true));
+  std::string both = of_log;
+  both[0] = '2';
+  both.replace(both.find("rank 3"), 6, "rank 2");
+  EXPECT_EQ(reader_.AwaitEnds(2), of_log + both + of_log);
+  v1::ReadLogs evidence = Ask(-1);
+  evidence.set_evidence(true);
+  keeper_.Read(evidence);
+  EXPECT_EQ(
+      reader_.AwaitEnds(3).substr(2 * of_log.size() + both.size()),
+      "3![fsdpd-agent: the hang evidence of rank 3 of attempt 2 was removed: files of jobs on this node "
+      "exceeded --work-mib]\n");
+  EXPECT_EQ(reader_.error(), "");
+}
+
+TEST_F(LogKeeperTest, SaysWhatItCannotRead) {
   keeper_.Read(Ask(3));
   reader_.AwaitEnd();
   EXPECT_EQ(reader_.error(), "this node has no log of job=job attempt=2 rank=3");

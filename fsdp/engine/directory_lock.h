@@ -6,8 +6,8 @@
 // lost node may still commit one.
 //
 //   Take    on each rank, first. Rank 0 waits for the rank 0 of an earlier attempt, and for a holder that may
-//           be gone: a file server keeps the locks of a lost node for a while. It logs each holder and the time
-//           that it waited.
+//           be gone: a file server keeps the locks of a lost node for a while. It logs each holder and how
+//           long it waited.
 //   Clear   on rank 0, before any rank writes.
 //   Keep    before each checkpoint is written.
 //

@@ -27,7 +27,7 @@ def test_fsdpctl_has_the_same_numbers():
     assert CALLS["keepalive_seconds"] * 1000 == constant(client, "kKeepaliveMs")
     assert CALLS["keepalive_timeout_seconds"] * 1000 == constant(client, "kKeepaliveMs")
     assert CALLS["deadline_seconds"]["default"] == constant("client/coordinator_client.h", "call_timeout")
-    searches = constant("client/session.cc", "kSearchTimeouts") * CALLS["deadline_seconds"]["default"]
+    searches = constant("client/coordinator_client.h", "search_timeout")
     assert CALLS["deadline_seconds"] == {"default": CALLS["deadline_seconds"]["default"], "SearchPlans": searches}
     assert CALLS["follow_reconnect_for_seconds"] == constant("client/job_follow.h", "reconnect_for")
     assert CALLS["follow_pause_ms"] == constant("client/job_follow.h", "pause")

@@ -25,7 +25,7 @@ template <typename Before>
 AttentionOutput JoinSplitFp32(std::vector<AttentionOutput> own, const SequencePartition& cut, at::Tensor out,
                               const Before& before) {
   AttentionOutput output;
-  for (int64_t half = 0; half < SequencePartition::kSplitFp32; ++half) {
+  for (int64_t half = 0; half < SequencePartition::kChunksPerRank; ++half) {
     AttentionOutput earlier;
     if (cut.own_chunks()[half] > 0) {
       earlier = before(half);
@@ -44,7 +44,7 @@ AttentionOutput JoinSplitFp32(std::vector<AttentionOutput> own, const SequencePa
 // Backward of one half (chunk) of the queries over one set of keys: its own, or the earlier ones.
 AttentionInput BackwardOf(const AttentionInput& of, const at::Tensor& grad_out, const AttentionOutput& output,
                           const SequencePartition& cut, int64_t half, int64_t part) {
-  AttentionOutput attended = output.parts.at(SequencePartition::kSplitFp32 * half + part);
+  AttentionOutput attended = output.parts.at(SequencePartition::kChunksPerRank * half + part);
   attended.out = HalfOf(output.out, half, cut);
   return AttentionBackward(HalfOf(grad_out, half, cut), of, attended);
 }
@@ -63,7 +63,7 @@ class CutAttention {
     at::Tensor parts = OwnKeys();
     context_->Start([&] { context_->AllGather(Group::kContext, parts); });
     std::vector<AttentionOutput> own;
-    for (int64_t half = 0; half < SequencePartition::kSplitFp32; ++half) own.push_back(Attend(Own(half)));
+    for (int64_t half = 0; half < SequencePartition::kChunksPerRank; ++half) own.push_back(Attend(Own(half)));
     context_->Await();
     const at::Tensor all = InOrder(std::exchange(parts, {}), cut_);
     return JoinSplitFp32(std::move(own), cut_, at::empty(input_.q.sizes(), input_.q.options()),
@@ -76,7 +76,7 @@ class CutAttention {
     const auto backward = [&](const AttentionInput& of, int64_t half, int64_t part) {
       return BackwardOf(of, grad_out, output, cut_, half, part);
     };
-    const int64_t last = SequencePartition::kSplitFp32 - 1;
+    const int64_t last = SequencePartition::kChunksPerRank - 1;
     at::Tensor parts = OwnKeys();
     const at::Tensor grad_q = at::empty(input_.q.sizes(), input_.q.options());
     const at::Tensor own_grads = at::empty(parts[cut_.rank].sizes(), parts.options());
@@ -108,7 +108,7 @@ class CutAttention {
 
  private:
   std::vector<int64_t> PartsShape() const {
-    return {cut_.ranks,          input_.k.size(0), SequencePartition::kSplitFp32,
+    return {cut_.ranks,          input_.k.size(0), SequencePartition::kChunksPerRank,
             cut_.chunk_tokens(), 2 * kv_heads_,    input_.k.size(3)};
   }
   // View of a chunk.
@@ -194,7 +194,7 @@ AttentionOutput AttendToSamples(const AttentionInput& input, const SequenceParti
                                 KernelChoice choose) {
   const auto attend = [&](const AttentionInput& of) { return AttentionForward(of, choose(of)); };
   std::vector<AttentionOutput> own;
-  for (int64_t half = 0; half < SequencePartition::kSplitFp32; ++half)
+  for (int64_t half = 0; half < SequencePartition::kChunksPerRank; ++half)
     own.push_back(attend(OwnKeysOf(input, cut, half)));
   return JoinSplitFp32(std::move(own), cut, at::empty(input.q.sizes(), input.q.options()),
                        [&](int64_t half) { return attend(KeysBefore(input, cut, half)); });
@@ -208,7 +208,7 @@ AttentionInput AttendToSamplesBackward(const at::Tensor& grad_out, const Attenti
   const auto add_keys = [](const at::Tensor& all, int64_t begin, const at::Tensor& some) {
     all.narrow(1, begin, some.size(1)).add_(some);
   };
-  for (int64_t half = 0; half < SequencePartition::kSplitFp32; ++half) {
+  for (int64_t half = 0; half < SequencePartition::kChunksPerRank; ++half) {
     const int64_t chunk = cut.own_chunks()[half];
     const AttentionInput own = BackwardOf(OwnKeysOf(input, cut, half), grad_out, output, cut, half, 0);
     HalfOf(grads.q, half, cut).copy_(own.q);

@@ -15,7 +15,7 @@ namespace {
 at::Tensor RoomFor(const at::Tensor& of, const SequencePartition& cut) {
   std::vector<int64_t> shape = of.sizes().vec();
   shape[1] = cut.chunk_tokens();
-  shape.insert(shape.begin() + 1, SequencePartition::kSplitFp32);
+  shape.insert(shape.begin() + 1, SequencePartition::kChunksPerRank);
   shape.insert(shape.begin(), cut.ranks);
   return at::empty(shape, of.options());
 }
@@ -28,7 +28,7 @@ at::Tensor ChunkOf(const at::Tensor& parts, int64_t chunk, const SequencePartiti
 }  // namespace
 
 SequencePartition CutOf(int64_t tokens, const UnitContext& context) {
-  FSDPD_CHECK(tokens % SequencePartition::kSplitFp32 == 0);
+  FSDPD_CHECK(tokens % SequencePartition::kChunksPerRank == 0);
   const int64_t ranks = context.SizeOf(Group::kContext);
   return {tokens * ranks, ranks, context.IndexIn(Group::kContext)};
 }

@@ -16,12 +16,12 @@ struct SequencePartition {
   int64_t ranks = 1;
   int64_t rank = 0;
 
-  static constexpr int kSplitFp32 = 2;  // Chunks per rank.
-  int64_t chunks() const { return kSplitFp32 * ranks; }
+  static constexpr int kChunksPerRank = 2;  // Chunks per rank.
+  int64_t chunks() const { return kChunksPerRank * ranks; }
   int64_t chunk_tokens() const { return sequence / chunks(); }
   int64_t tokens() const { return sequence / ranks; }  // Tokens of this rank.
 
-  std::array<int64_t, kSplitFp32> own_chunks() const { return {rank, chunks() - 1 - rank}; }
+  std::array<int64_t, kChunksPerRank> own_chunks() const { return {rank, chunks() - 1 - rank}; }
 
   // The rank that holds a chunk, and its index (0 or 1) on that rank.
   int64_t RankOf(int64_t chunk) const { return chunk < ranks ? chunk : chunks() - 1 - chunk; }

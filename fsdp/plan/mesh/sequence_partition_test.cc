@@ -32,7 +32,7 @@ TEST(SequencePartition, BalancesCausalWork) {
 TEST(SequencePartition, MapsChunkToRankAndHalf) {
   for (int64_t rank = 0; rank < 3; ++rank) {
     const SequencePartition cut{18, 3, rank};
-    for (int half = 0; half < SequencePartition::kSplitFp32; ++half) {
+    for (int half = 0; half < SequencePartition::kChunksPerRank; ++half) {
       const int64_t chunk = cut.own_chunks()[half];
       EXPECT_EQ(cut.RankOf(chunk), rank);
       EXPECT_EQ(cut.HalfOf(chunk), half);

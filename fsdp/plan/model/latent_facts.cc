@@ -81,7 +81,7 @@ int64_t LatentWorkspace(const Shape& s) {
   // in addition to those of one chunk of queries.
   if (s.context > 1) {
     const int64_t samples = s.tokens * s.context / s.sequence;
-    const int64_t sums = s.host ? 0 : QuerySumBytes(s, samples, s.tokens / SequencePartition::kSplitFp32);
+    const int64_t sums = s.host ? 0 : QuerySumBytes(s, samples, s.tokens / SequencePartition::kChunksPerRank);
     const int64_t all = s.tokens * s.context;
     const int64_t keys = (SampleLatents(s) + all * widths.keys_and_values) * s.compute_bytes;
     const int64_t attention = made + s.Bytes(2 * s.query) + sums + keys + 3 * s.AllKeys() * s.compute_bytes;

@@ -148,7 +148,7 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   // of the queries.
   const int64_t samples = s.tokens * s.context / s.sequence;
   const int64_t sums =
-      s.ordered_attention ? QuerySumBytes(s, samples, s.tokens / SequencePartition::kSplitFp32) : 0;
+      s.ordered_attention ? QuerySumBytes(s, samples, s.tokens / SequencePartition::kChunksPerRank) : 0;
   return beside_ffn((3 * s.AllKeys() + s.AllKeys() / s.context) * s.compute_bytes + s.Bytes(3 * s.query) +
                     sums);
 }

@@ -113,7 +113,7 @@ Findings CutsTokens(const Facts& f) {
   const int64_t micro_batch = f.job.train().micro_batch(), context = f.job.parallel().context();
   if (micro_batch < 1 || length % context != 0) return {};  // Another rule reports it.
   if ((micro_batch % tensor) * (length / context % tensor) % tensor == 0) return {};
-  const int64_t step = std::lcm(context * (context > 1 ? SequencePartition::kSplitFp32 : 1),
+  const int64_t step = std::lcm(context * (context > 1 ? SequencePartition::kChunksPerRank : 1),
                                 context * (tensor / std::gcd(tensor, micro_batch)));
   const int64_t below = length / step * step;
   return {
@@ -213,7 +213,7 @@ const Rule kRules[] = {
      "sequence_length must be a multiple of 2 x parallel.context",
      [](const Facts& f) -> Findings {
        if (!CutsSamples(f) || !f.IsValid({"data.sequence_length"})) return {};
-       const int64_t chunks = SequencePartition::kSplitFp32 * f.job.parallel().context();
+       const int64_t chunks = SequencePartition::kChunksPerRank * f.job.parallel().context();
        const int64_t length = f.job.data().sequence_length(), below = length / chunks * chunks;
        if (length == below) return {};
        const std::string or_less = below > 0 ? absl::StrCat(below, " or ") : "";
