@@ -18,34 +18,34 @@ constexpr int kMaxPort = 65535;
 constexpr size_t kMaxPortDigits = 5;
 
 absl::Status Wrong(absl::string_view text, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no HOST:PORT: ", why));
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not HOST:PORT: ", why));
 }
 
-bool MayStandInHost(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_'; }
+bool IsHostChar(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_'; }
 // A zone follows '%', as in "fe80::1%eth0".
-bool MayStandInBrackets(char c) { return MayStandInHost(c) || c == ':' || c == '%'; }
+bool IsBracketedHostChar(char c) { return IsHostChar(c) || c == ':' || c == '%'; }
 
 }  // namespace
 
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   const size_t colon = text.rfind(':');
-  if (colon == absl::string_view::npos) return Wrong(text, "there is no ':'");
+  if (colon == absl::string_view::npos) return Wrong(text, "missing ':'");
   absl::string_view host = text.substr(0, colon);
   const absl::string_view digits = text.substr(colon + 1);
   HostPort address;
   const bool is_number = !digits.empty() && digits.size() <= kMaxPortDigits &&
                          std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit);
   if (!is_number || !absl::SimpleAtoi(digits, &address.port) || address.port > kMaxPort) {
-    return Wrong(text, absl::StrCat("the port is a number of 0 to ", kMaxPort));
+    return Wrong(text, absl::StrCat("invalid port (want 0..", kMaxPort, ")"));
   }
   const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
   if (host.empty()) return Wrong(text, "the host is missing (0.0.0.0 is every address of this machine)");
   if (!bracketed && host.find(':') != absl::string_view::npos) {
-    return Wrong(text, "an IPv6 address stands in brackets, as in [::1]:7777");
+    return Wrong(text, "IPv6 addresses need brackets, as in [::1]:7777");
   }
-  if (!std::all_of(host.begin(), host.end(), bracketed ? MayStandInBrackets : MayStandInHost)) {
-    return Wrong(text, "the host has a character that no host has");
+  if (!std::all_of(host.begin(), host.end(), bracketed ? IsBracketedHostChar : IsHostChar)) {
+    return Wrong(text, "invalid character in the host");
   }
   address.host = std::string(host);
   return address;

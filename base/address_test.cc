@@ -18,7 +18,7 @@ TEST(HostPort, RoundTripsAddresses) {
 
 TEST(HostPort, RejectsLargePorts) {
   EXPECT_EQ(ParseHostPort("127.0.0.1:99999").status().message(),
-            "'127.0.0.1:99999' is no HOST:PORT: the port is a number of 0 to 65535");
+            "'127.0.0.1:99999' is not HOST:PORT: invalid port (want 0..65535)");
 }
 
 TEST(HostPort, RejectsInvalidAddresses) {

@@ -1,7 +1,7 @@
 // Time source, so that leases, ticks and backoff are tested without sleeping. It has two clocks, and
 // decisions use only the first:
-//   Now()   monotonic, for leases, timeouts, backoff and order of events. Its epoch is arbitrary (the start
-//           of the machine): compare values of one process only.
+//   Now()   monotonic, for leases, timeouts, backoff and order of events. Its epoch is arbitrary (the boot
+//           time): compare values of one process only.
 //   Wall()  the date for users. It jumps when the system time is set, by a user or NTP.
 #pragma once
 

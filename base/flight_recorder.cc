@@ -58,8 +58,7 @@ template <typename T>
 absl::Status ReadAt(int fd, size_t offset, T* value) {
   const ssize_t n = pread(fd, value, sizeof(T), static_cast<off_t>(offset));
   if (n < 0) return ErrnoStatus("flight recorder");
-  if (n != static_cast<ssize_t>(sizeof(T)))
-    return absl::InvalidArgumentError("a flight recorder that is cut off");
+  if (n != static_cast<ssize_t>(sizeof(T))) return absl::InvalidArgumentError("flight recorder: truncated");
   return absl::OkStatus();
 }
 
@@ -74,13 +73,14 @@ absl::StatusOr<Header> ReadHeader(int fd) {
   Header header;
   FSDPD_RETURN_IF_ERROR(ReadAt(fd, 0, &header));
   if (header.magic == 0) return absl::FailedPreconditionError("nothing is shown yet");
-  if (header.magic != kMagic) return absl::InvalidArgumentError("no flight recorder");
+  if (header.magic != kMagic) return absl::InvalidArgumentError("flight recorder: invalid header");
   if (header.version != kVersion)
-    return absl::InvalidArgumentError(absl::StrCat("a flight recorder of version ", header.version));
+    return absl::InvalidArgumentError(
+        absl::StrCat("flight recorder: unsupported version (got ", header.version, ", want ", kVersion, ")"));
   // Checked separately first: the sum may overflow.
   if (header.lanes > kMaxFlightLanes || header.training > kMaxFlightNames ||
       header.evaluation > kMaxFlightNames || header.training + header.evaluation > kMaxFlightNames)
-    return absl::InvalidArgumentError("a flight recorder whose counts make no sense");
+    return absl::InvalidArgumentError("flight recorder: invalid counts");
   return header;
 }
 
@@ -169,7 +169,7 @@ absl::StatusOr<std::unique_ptr<FlightRecorder>> FlightRecorder::Map(int fd) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &facts) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
       facts.st_size != static_cast<off_t>(kPageBytes))
-    return absl::FailedPreconditionError(absl::StrCat("descriptor ", fd, " is no flight recorder"));
+    return absl::FailedPreconditionError(absl::StrCat("descriptor ", fd, " is not a flight recorder"));
   void* memory = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return ErrnoStatus("mmap of the flight recorder");
   return std::unique_ptr<FlightRecorder>(new FlightRecorder(static_cast<std::byte*>(memory)));

@@ -163,7 +163,7 @@ TEST_F(FlightRecorderTest, RejectsOtherFiles) {
   EXPECT_EQ(FlightRecorder::Map(-1).status().code(), absl::StatusCode::kFailedPrecondition);
   const int null = open("/dev/null", O_RDWR);
   EXPECT_EQ(FlightRecorder::Map(null).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(WhereLanesStand(null).status(), absl::InvalidArgumentError("a flight recorder that is cut off"));
+  EXPECT_EQ(WhereLanesStand(null).status(), absl::InvalidArgumentError("flight recorder: truncated"));
   close(null);
   EXPECT_FALSE(WhereLanesStand(-1).ok());
   EXPECT_EQ(WhereLanesStand(fd_).status(), absl::FailedPreconditionError("nothing is shown yet"));
@@ -173,7 +173,8 @@ TEST_F(FlightRecorderTest, RejectsAnotherVersion) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   const uint32_t next = 5;
   ASSERT_EQ(pwrite(fd_, &next, sizeof next, sizeof(uint64_t)), 4);
-  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::InvalidArgumentError("a flight recorder of version 5"));
+  EXPECT_EQ(WhereLanesStand(fd_).status(),
+            absl::InvalidArgumentError("flight recorder: unsupported version (got 5, want 4)"));
 }
 
 // For any content: an error, or a text that logs and messages accept.

@@ -83,7 +83,7 @@ absl::Status ReadFrame(int fd, google::protobuf::MessageLite* message) {
         absl::StrCat("the stream ended after ", got, " of a frame's ", length, " bytes"));
   }
   if (!message->ParseFromString(payload)) {
-    return absl::DataLossError(absl::StrCat("a frame of ", length, " bytes is no ", message->GetTypeName()));
+    return absl::DataLossError(absl::StrCat("frame of ", length, " bytes is not a ", message->GetTypeName()));
   }
   return absl::OkStatus();
 }

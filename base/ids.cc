@@ -75,7 +75,7 @@ absl::Status CheckName(absl::string_view name) {
 absl::Status CheckNodeName(absl::string_view name) {
   if (name.empty()) return absl::InvalidArgumentError("is empty");
   if (name.size() > kMaxNodeName) return TooLong(name.size(), kMaxNodeName);
-  if (name == "preflight") return absl::InvalidArgumentError("is reserved: agents name measurements so");
+  if (name == "preflight") return absl::InvalidArgumentError("is reserved for preflights");
   for (const absl::string_view label : absl::StrSplit(name, '.')) {
     if (const absl::Status status = CheckLabel(label); !status.ok()) return status;
   }

@@ -63,7 +63,7 @@ absl::Status CheckLabelKey(absl::string_view key) {
   const bool has_prefix = key.find('/') != absl::string_view::npos;
   if (has_prefix ? IsDnsName(cut.first) && IsName(cut.second) : IsName(key)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "'", key.substr(0, 80), "' is no key: write at most ", kMaxName,
+      "'", key.substr(0, 80), "' is not a label key: want at most ", kMaxName,
       " letters, digits, '-', '_' and '.', the first and last a letter or digit, after a DNS name "
       "and '/' where it needs one"));
 }
@@ -71,7 +71,7 @@ absl::Status CheckLabelKey(absl::string_view key) {
 absl::Status CheckLabelValue(absl::string_view value) {
   if (value.empty() || IsName(value)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("'", value.substr(0, 80), "' is no value: write at most ", kMaxName,
+      absl::StrCat("'", value.substr(0, 80), "' is not a label value: want at most ", kMaxName,
                    " letters, digits, '-', '_' and '.', the first and last a letter or digit"));
 }
 

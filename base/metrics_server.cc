@@ -34,12 +34,12 @@ std::string Answer(absl::string_view request, const MetricsServer::Page& page) {
   const std::vector<absl::string_view> line =
       absl::StrSplit(request.substr(0, request.find_first_of("\r\n")), ' ');
   if (line.size() != 3 || !absl::StartsWith(line[2], "HTTP/1.")) {
-    return Response("400 Bad Request", "this is no HTTP/1 request\n", true);
+    return Response("400 Bad Request", "not an HTTP/1 request\n", true);
   }
   const bool head = line[0] == "HEAD";
   if (!head && line[0] != "GET") return Response("405 Method Not Allowed", "GET only\n", true);
   if (line[1].substr(0, line[1].find('?')) != "/metrics") {
-    return Response("404 Not Found", "there is /metrics only\n", !head);
+    return Response("404 Not Found", "not found; use /metrics\n", !head);
   }
   return Response("200 OK", page(), !head);
 }
@@ -89,8 +89,8 @@ void MetricsServer::Run() {
     const absl::Time now = Clock::Real()->Now();
     size_t at = 2;
     for (auto it = connections_.begin(); it != connections_.end(); ++at) {
-      const bool goes_on = (fds[at].revents == 0 || Serve(&*it)) && now < it->until;
-      it = goes_on ? std::next(it) : connections_.erase(it);
+      const bool stays_open = (fds[at].revents == 0 || Serve(&*it)) && now < it->until;
+      it = stays_open ? std::next(it) : connections_.erase(it);
     }
     if (fds[1].revents != 0) Accept();
   }

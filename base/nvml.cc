@@ -50,14 +50,14 @@ constexpr int kGpuSensor = 0;
 constexpr int kCorrected = 0, kUncorrected = 1;
 constexpr int kSinceDriverLoad = 0;
 constexpr Count kXid = 8;
-constexpr unsigned kMostNvLinks = 18;  // NVML_NVLINK_MAX_LINKS.
+constexpr unsigned kMaxNvLinks = 18;  // NVML_NVLINK_MAX_LINKS.
 
 // XIDs caused by programs: exception in a kernel (13), illegal address (31), stopped after one (43), cleanup
 // after a killed process (45), video decoder (68), context switch timeout (109).
 constexpr Count kOfPrograms[] = {13, 31, 43, 45, 68, 109};
 
 // Limits the loop if the library reports errors without end.
-constexpr int kMostXids = 64;
+constexpr int kMaxXids = 64;
 
 struct SlowdownRow {
   GpuSlowdown slowdown;
@@ -121,7 +121,7 @@ Nvml::Nvml() : call_(std::make_unique<Functions>()) {}
 
 Nvml::~Nvml() {
   if (events_ != nullptr && call_->free_events != nullptr) call_->free_events(events_);
-  if (initialised_) call_->shutdown();
+  if (initialized_) call_->shutdown();
   if (library_ != nullptr) dlclose(library_);
 }
 
@@ -166,7 +166,7 @@ absl::Status Nvml::Load() {
   // The newer name of the function.
   if (call.get_slowdowns == nullptr) find(&call.get_slowdowns, "nvmlDeviceGetCurrentClocksEventReasons");
   if (const Return code = call.init(); code != 0) return Failed("nvmlInit", code);
-  initialised_ = true;
+  initialized_ = true;
   unsigned count = 0;
   if (const Return code = call.get_count(&count); code != 0) return Failed("nvmlDeviceGetCount", code);
   devices_.resize(count);
@@ -230,7 +230,7 @@ std::optional<int64_t> Nvml::UsedBytes(int gpu) const {
 
 std::optional<int> Nvml::NvLinksUp(int gpu) const {
   std::optional<int> up;
-  for (unsigned link = 0; link < kMostNvLinks; ++link) {
+  for (unsigned link = 0; link < kMaxNvLinks; ++link) {
     const std::optional<unsigned> state = Ask<unsigned>(call_->get_nvlink, devices_[gpu], link);
     if (state.has_value()) up = up.value_or(0) + (*state != 0 ? 1 : 0);
   }
@@ -253,7 +253,7 @@ absl::StatusOr<int> Nvml::FindByBusId(absl::string_view bus_id) const {
       if (devices_[gpu] == device) return gpu;
     }
   }
-  return absl::NotFoundError(absl::StrCat(kLibrary, " knows no GPU ", bus_id));
+  return absl::NotFoundError(absl::StrCat(kLibrary, ": unknown GPU ", bus_id));
 }
 
 absl::StatusOr<int> Nvml::FindByUuid(absl::string_view uuid) const {
@@ -263,14 +263,14 @@ absl::StatusOr<int> Nvml::FindByUuid(absl::string_view uuid) const {
       if (devices_[gpu] == device) return gpu;
     }
   }
-  return absl::NotFoundError(absl::StrCat(kLibrary, " knows no GPU ", uuid));
+  return absl::NotFoundError(absl::StrCat(kLibrary, ": unknown GPU ", uuid));
 }
 
 std::optional<std::vector<int64_t>> Nvml::TakeXids() {
   if (events_ == nullptr) return std::nullopt;
   std::vector<int64_t> xids(devices_.size());
   EventData event = {};
-  for (int i = 0; i < kMostXids && call_->await_event(events_, &event, /*timeout_ms=*/0) == 0; ++i) {
+  for (int i = 0; i < kMaxXids && call_->await_event(events_, &event, /*timeout_ms=*/0) == 0; ++i) {
     if (std::find(std::begin(kOfPrograms), std::end(kOfPrograms), event.data) != std::end(kOfPrograms))
       continue;
     for (int gpu = 0; gpu < gpus(); ++gpu) xids[gpu] += devices_[gpu] == event.device ? 1 : 0;
@@ -308,7 +308,7 @@ absl::StatusOr<std::vector<int>> VisibleGpus(const Nvml& nvml, const char* visib
       gpus.push_back(gpu);
     } else {
       return absl::InvalidArgumentError(
-          absl::StrCat("CUDA_VISIBLE_DEVICES=", visible, ": '", name, "' is no GPU of this node"));
+          absl::StrCat("CUDA_VISIBLE_DEVICES=", visible, ": '", name, "' is not a GPU of this node"));
     }
   }
   return gpus;

@@ -72,7 +72,7 @@ class Nvml {
 
   std::unique_ptr<Functions> call_;
   void* library_ = nullptr;
-  bool initialised_ = false;
+  bool initialized_ = false;
   std::vector<void*> devices_;
   void* events_ = nullptr;  // Null: XIDs are not supported.
 };

@@ -83,7 +83,7 @@ TEST_F(NvmlTest, FindsVisibleGpus) {
   EXPECT_TRUE(VisibleGpus(*nvml_, "")->empty());
   EXPECT_EQ(VisibleGpus(*nvml_, "2").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(VisibleGpus(*nvml_, "MIG-1").status().message(),
-            "CUDA_VISIBLE_DEVICES=MIG-1: 'MIG-1' is no GPU of this node");
+            "CUDA_VISIBLE_DEVICES=MIG-1: 'MIG-1' is not a GPU of this node");
   EXPECT_FALSE(VisibleGpus(*nvml_, "GPU-third").ok());
   EXPECT_EQ(nvml_->FindByBusId("0000:3b:00.0").value(), 1);
   EXPECT_EQ(nvml_->FindByBusId("0000:ff:00.0").status().code(), absl::StatusCode::kNotFound);

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMaxProject = 40;
 constexpr size_t kMaxName = 64;
 
-bool MayStandInName(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '@' || c == '-'; }
+bool IsNameChar(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '@' || c == '-'; }
 
 }  // namespace
 
@@ -37,17 +37,17 @@ std::optional<PrincipalRole> RoleNamed(absl::string_view name) {
 }
 
 absl::Status CheckPrincipalName(absl::string_view name) {
-  if (!name.empty() && name.size() <= kMaxName && std::all_of(name.begin(), name.end(), MayStandInName)) {
+  if (!name.empty() && name.size() <= kMaxName && std::all_of(name.begin(), name.end(), IsNameChar)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError("a name is 1 to 64 letters, digits, '.', '_', '@' and '-'");
 }
 
 absl::Status CheckProjectName(absl::string_view name) {
-  const auto may_stand = [](char c) {
+  const auto is_project_char = [](char c) {
     return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '.' || c == '-';
   };
-  if (!name.empty() && name.size() <= kMaxProject && std::all_of(name.begin(), name.end(), may_stand))
+  if (!name.empty() && name.size() <= kMaxProject && std::all_of(name.begin(), name.end(), is_project_char))
     return absl::OkStatus();
   return absl::InvalidArgumentError("a project is 1 to 40 lower-case letters, digits, '.' and '-'");
 }

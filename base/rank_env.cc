@@ -15,12 +15,12 @@ namespace {
 constexpr absl::string_view kPrefixes[] = {"CUDA_", "GLIBC_", "LD_",    "MALLOC_",  "NCCL_",
                                            "NVTX_", "OMP_",   "PYTHON", "PYTORCH_", "TORCH_"};
 
-struct Ours {
+struct ReservedVariable {
   absl::string_view name;
   absl::string_view value;  // Empty: any.
   absl::string_view why;
 };
-constexpr Ours kOurs[] = {
+constexpr ReservedVariable kReserved[] = {
     {"CUDA_VISIBLE_DEVICES", "", "the agent gives each rank its device, by its number among the node's"},
     {"CUDA_DEVICE_MAX_CONNECTIONS", "1",
      "one connection puts gathers, reductions and compute into one queue, where nothing overlaps"},
@@ -196,8 +196,9 @@ std::string WhyNoEnvValue(absl::string_view value) {
 
 std::string WhyTheDaemons(absl::string_view name, absl::string_view value) {
   if (absl::StartsWith(name, "FSDPD_")) return "the daemon tells its own processes by it";
-  for (const Ours& ours : kOurs) {
-    if (ours.name == name && (ours.value.empty() || ours.value == value)) return std::string(ours.why);
+  for (const ReservedVariable& reserved : kReserved) {
+    if (reserved.name == name && (reserved.value.empty() || reserved.value == value))
+      return std::string(reserved.why);
   }
   return "";
 }

@@ -26,7 +26,7 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kUsualStack = int64_t{8} << 20;
-constexpr int64_t kBesideStack = int64_t{1} << 20;  // Guard pages, and allocations since the failure.
+constexpr int64_t kStackOverhead = int64_t{1} << 20;  // Guard pages, and allocations since the failure.
 constexpr size_t kReserve = size_t{1} << 20;
 
 std::atomic<void*> reserve{nullptr};
@@ -67,7 +67,7 @@ int64_t StackBytes() {
   return known ? static_cast<int64_t>(stack.rlim_cur) : kUsualStack;
 }
 
-bool LacksRoomFor(int64_t bytes) {
+bool LacksMemoryFor(int64_t bytes) {
   const auto mapped = LimitOf(RLIMIT_AS), data = LimitOf(RLIMIT_DATA);
   return (mapped.has_value() && *mapped - OwnBytes("VmSize:") < bytes) ||
          (data.has_value() && *data - OwnBytes("VmData:") < bytes);
@@ -113,7 +113,7 @@ std::optional<Shortage> ShortageIn(const std::exception& error) {
   // The error of std::thread if no thread can be started.
   if (system == nullptr || system->code() != std::errc::resource_unavailable_try_again) return std::nullopt;
   const int64_t stack = StackBytes();
-  if (LacksRoomFor(stack + kBesideStack)) {
+  if (LacksMemoryFor(stack + kStackOverhead)) {
     const std::string what =
         absl::StrCat("out of host memory for a thread's stack of ", HumanBytes(stack), " (ulimit -s)");
     return Shortage{false, WithLimits(what, OwnMemoryLimits())};

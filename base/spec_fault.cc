@@ -28,16 +28,16 @@ const char* NameOf(FaultLevel level) {
 }
 
 // Longer than names and most paths.
-constexpr size_t kLongestWord = 300, kShownOfIt = 80;
+constexpr size_t kMaxWordBytes = 300, kShownBytes = 80;
 
 std::string WithoutLongWords(const std::string& text) {
   std::string out;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find(' ', begin), text.size());
-    if (end - begin <= kLongestWord) {
+    if (end - begin <= kMaxWordBytes) {
       out += text.substr(begin, end - begin);
     } else {
-      size_t shown = kShownOfIt;
+      size_t shown = kShownBytes;
       // At a character boundary.
       while ((static_cast<unsigned char>(text[begin + shown]) & 0xC0) == 0x80) --shown;
       absl::StrAppend(&out, text.substr(begin, shown), "... (", end - begin, " bytes)");

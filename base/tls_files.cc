@@ -212,7 +212,7 @@ absl::StatusOr<std::string> ReadSecretLine(const std::string& path) {
   const std::string line(absl::StripAsciiWhitespace(*text));
   if (line.empty()) return Wrong(path, "is empty");
   if (!std::all_of(line.begin(), line.end(), absl::ascii_isgraph)) {
-    return Wrong(path, "is to hold one line without spaces");
+    return Wrong(path, "must contain one line without spaces");
   }
   return line;
 }
@@ -239,7 +239,7 @@ absl::StatusOr<std::string> CertificateSerial(absl::string_view pem) {
 absl::Status CheckNodeInNames(absl::string_view node, const std::vector<std::string>& names) {
   if (std::find(names.begin(), names.end(), node) != names.end()) return absl::OkStatus();
   const std::string is_for =
-      names.empty() ? "nobody: it has neither a DNS name nor a common name" : absl::StrJoin(names, ", ");
+      names.empty() ? "no name: it has neither a DNS name nor a common name" : absl::StrJoin(names, ", ");
   return absl::PermissionDeniedError(
       absl::StrCat("this node is '", node, "', and its certificate is for ", is_for));
 }

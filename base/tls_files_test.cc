@@ -172,7 +172,7 @@ TEST(CheckNodeInNames, ErrorHasBothNames) {
   EXPECT_TRUE(CheckNodeInNames("node-0", {"node-1", "node-0"}).ok());
   EXPECT_EQ(CheckNodeInNames("node-0", {"node-1", "*.example"}).message(),
             "this node is 'node-0', and its certificate is for node-1, *.example");
-  EXPECT_THAT(std::string(CheckNodeInNames("node-0", {}).message()), HasSubstr("nobody"));
+  EXPECT_THAT(std::string(CheckNodeInNames("node-0", {}).message()), HasSubstr("no name"));
 }
 
 }  // namespace

@@ -15,18 +15,18 @@
 namespace fsdpd {
 namespace {
 
-constexpr unsigned kLongestTelling = 2;  // Seconds.
+constexpr unsigned kMaxReportSeconds = 2;  // Seconds.
 
 using Tell = std::function<void(const std::exception&)>;
 
 // Never destroyed: threads run until the process exits.
-Tell* teller = nullptr;
-int ends_with = 1;
+Tell* reporter = nullptr;
+int exit_status = 1;
 // Handler of the standard library, which prints the type of the exception and aborts.
-std::terminate_handler otherwise = nullptr;
+std::terminate_handler default_handler = nullptr;
 
 void GiveUp(int /*signal*/) {
-  constexpr char kWords[] = "an error that nobody caught could not be told\n";
+  constexpr char kWords[] = "uncaught exception could not be reported\n";
   (void)!write(STDERR_FILENO, kWords, sizeof(kWords) - 1);
   std::abort();
 }
@@ -39,43 +39,43 @@ void GiveUp(int /*signal*/) {
     for (;;) pause();
   }
   signal(SIGALRM, GiveUp);
-  alarm(kLongestTelling);
+  alarm(kMaxReportSeconds);
   ReleaseShortageReserve();
   const std::exception_ptr uncaught = std::current_exception();
-  if (uncaught == nullptr) otherwise();
+  if (uncaught == nullptr) default_handler();
   try {
     std::rethrow_exception(uncaught);
   } catch (const std::exception& error) {
     try {
-      (*teller)(error);
+      (*reporter)(error);
     } catch (...) {
-      otherwise();
+      default_handler();
     }
   } catch (...) {
-    otherwise();
+    default_handler();
   }
   std::fflush(nullptr);
-  _exit(ends_with);
+  _exit(exit_status);
 }
 
 }  // namespace
 
 void EndOnUncaught(Tell tell, int exit_code) {
   KeepShortageReserve();
-  ends_with = exit_code;
-  teller = new Tell(std::move(tell));
+  exit_status = exit_code;
+  reporter = new Tell(std::move(tell));
   const std::terminate_handler before = std::set_terminate(End);
-  if (before != End) otherwise = before;
+  if (before != End) default_handler = before;
 }
 
 std::string UncaughtText(const std::exception& error) {
   if (std::optional<Shortage> shortage = ShortageIn(error); shortage.has_value())
     return std::move(shortage->text);
-  return std::string("an error that nobody reckoned with: ") + error.what();
+  return std::string("unexpected error: ") + error.what();
 }
 
 void LogUncaught() {
-  EndOnUncaught([](const std::exception& error) { LogError("ends: %s", UncaughtText(error)); });
+  EndOnUncaught([](const std::exception& error) { LogError("exiting: %s", UncaughtText(error)); });
 }
 
 }  // namespace fsdpd

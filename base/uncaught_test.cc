@@ -24,7 +24,7 @@ TEST(Uncaught, ExitsWithTheGivenCode) {
     EndOnUncaught([](const std::exception& error) { std::fputs(UncaughtText(error).c_str(), stderr); }, 7);
     throw std::runtime_error("first");
   };
-  EXPECT_EXIT(end(), testing::ExitedWithCode(7), "an error that nobody reckoned with: first");
+  EXPECT_EXIT(end(), testing::ExitedWithCode(7), "unexpected error: first");
 }
 
 TEST(Uncaught, LogsShortagesWithLimits) {
@@ -32,7 +32,7 @@ TEST(Uncaught, LogsShortagesWithLimits) {
     LogUncaught();
     throw std::bad_alloc();
   };
-  EXPECT_EXIT(end(), testing::ExitedWithCode(1), "ends: out of host memory");
+  EXPECT_EXIT(end(), testing::ExitedWithCode(1), "exiting: out of host memory");
 }
 
 TEST(Uncaught, AbortsIfReportingFails) {
@@ -45,7 +45,7 @@ TEST(Uncaught, AbortsIfReportingFails) {
     EndOnUncaught([](const std::exception&) { std::this_thread::sleep_for(std::chrono::hours(1)); });
     throw std::runtime_error("first");
   };
-  EXPECT_EXIT(stands(), testing::KilledBySignal(SIGABRT), "could not be told");
+  EXPECT_EXIT(stands(), testing::KilledBySignal(SIGABRT), "could not be reported");
   const auto of_no_kind = []() noexcept {
     LogUncaught();
     throw 7;
