@@ -214,7 +214,7 @@ TEST(Library, StopFlagEndsJob) {
 TEST(Library, ReportsViolationsOfSpec) {
   EXPECT_THAT(PlanJson("{").status().ToString(), HasSubstr("job spec"));
   EXPECT_THAT(PlanJson(R"({"name": "a", "modle": {}})").status().ToString(), HasSubstr("modle"));
-  EXPECT_THAT(PlanJson(Job(2)).status().ToString(), HasSubstr("model: no model is named"));
+  EXPECT_THAT(PlanJson(Job(2)).status().ToString(), HasSubstr("model: no model is set"));
   const Chain model;
   EXPECT_THAT(PlanJson(Job(2, "NO_SHARD", R"(, "model": {"preset": "tiny"})"), model).status().ToString(),
               HasSubstr("leave it out"));

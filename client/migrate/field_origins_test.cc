@@ -130,10 +130,10 @@ TEST(FieldOrigins, AFaultOfTheSpecIsToldAtItsArgument) {
             std::string::npos)
       << all;
   EXPECT_NE(all.find(": error: --global-batch-size: becomes train.global_batch: "), std::string::npos) << all;
-  EXPECT_NE(all.find("in:3:1: error: --data-path: becomes data.tokens[0].path: 'a' is relative"),
+  EXPECT_NE(all.find("in:3:1: error: --data-path: becomes data.tokens[0].path: 'a' is a relative path"),
             std::string::npos)
       << all;
-  EXPECT_NE(all.find("in:4:1: error: --save: becomes checkpoint.dir: 'runs' is relative"), std::string::npos)
+  EXPECT_NE(all.find("in:4:1: error: --save: becomes checkpoint.dir: 'runs' is a relative path"), std::string::npos)
       << all;
 }
 

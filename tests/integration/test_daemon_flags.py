@@ -127,11 +127,11 @@ def test_a_directory_that_is_none_is_a_usage_error(tmp_path, flag):
 
 @pytest.mark.parametrize("flags, said", [
     (["--label", "gpu"], "'gpu' is not KEY=VALUE"),
-    (["--label=-x=1"], "'-x' is no key"),
-    (["--label", "gpu=h200;"], "'h200;' is no value"),
+    (["--label=-x=1"], "'-x' is not a label key"),
+    (["--label", "gpu=h200;"], "'h200;' is not a label value"),
     (["--label", "gpu=a", "--label", "gpu=b"], "--label: duplicate key 'gpu'"),
     (["--label", ",".join(f"k{each}=v" for each in range(65))], "--label: too many (got 65, want at most 64)"),
-    (["--nvlink-domain", "rack 7"], "'rack 7' is no value"),
+    (["--nvlink-domain", "rack 7"], "'rack 7' is not a label value"),
 ])
 def test_a_label_that_is_none_is_a_usage_error(tmp_path, flags, said):
     assert said in agent(tmp_path, "--node", "n", *flags, code=2)

@@ -104,7 +104,7 @@ def test_an_agent_that_leaves_while_the_coordinator_is_away_costs_no_attempt_and
         cluster.coordinator.kill()
         agent.process.send_signal(signal.SIGTERM)
         agent.process.send_signal(signal.SIGTERM)
-        wait_until("the agent keeps what it could not tell", lambda: "is kept for the next agent" in agent.text())
+        wait_until("the agent stores undelivered messages", lambda: "stored undelivered messages" in agent.text())
         step = checkpoints.assert_whole(tmp_path / "job" / "run")[-1]
         if agent_is_replaced:
             assert agent.stop() == 0, "one that has nothing left to do but wait"
@@ -130,7 +130,7 @@ def test_a_job_of_two_nodes_saves_and_leaves_while_the_coordinator_is_away(own, 
         wait_until("it saves alone", lambda: any(step > known + 20 for step in checkpoints.steps_in(directory)))
         agent = cluster.agents[node]
         agent.process.send_signal(signal.SIGTERM)
-        wait_until("the agent keeps what it could not tell", lambda: "is kept for the next agent" in agent.text())
+        wait_until("the agent stores undelivered messages", lambda: "stored undelivered messages" in agent.text())
         agent.process.send_signal(signal.SIGINT)
         assert agent.wait() == 0
         step = checkpoints.assert_whole(directory)[-1]
