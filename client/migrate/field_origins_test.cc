@@ -133,7 +133,8 @@ TEST(FieldOrigins, AFaultOfTheSpecIsToldAtItsArgument) {
   EXPECT_NE(all.find("in:3:1: error: --data-path: becomes data.tokens[0].path: 'a' is a relative path"),
             std::string::npos)
       << all;
-  EXPECT_NE(all.find("in:4:1: error: --save: becomes checkpoint.dir: 'runs' is a relative path"), std::string::npos)
+  EXPECT_NE(all.find("in:4:1: error: --save: becomes checkpoint.dir: 'runs' is a relative path"),
+            std::string::npos)
       << all;
 }
 
