@@ -1,5 +1,5 @@
-// Which checkpoint `submit --from JOB[@STEP]` means: of what a job has committed, its coordinator still knows
-// and its directory keeps. Pure.
+// Resolution of `submit --from JOB[@STEP]` to a checkpoint that the job committed, that its coordinator still
+// lists, and that keep_last has not deleted. Pure functions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -13,17 +13,17 @@ namespace fsdpd {
 
 struct CheckpointChoice {
   std::string job;
-  std::optional<int64_t> step;  // Empty: the newest.
+  std::optional<int64_t> step;  // Empty: the newest checkpoint.
 };
 
-// "tiny-k3x9q2" or "tiny-k3x9q2@200". INVALID_ARGUMENT says what is wrong.
+// Parses "tiny-k3x9q2" or "tiny-k3x9q2@200". Returns INVALID_ARGUMENT for anything else.
 absl::StatusOr<CheckpointChoice> ParseCheckpointChoice(const std::string& text);
 
-// Whether the job's directory still has its checkpoints(index), as the job's own keep them
-// (fsdp/checkpoint/job_directory.h). Of another job's there it may be fewer.
+// Whether job.checkpoints(index) survives the job's own keep_last (fsdp/checkpoint/job_directory.h). This is
+// an upper bound if other jobs write to the same directory, because their keep_last deletes checkpoints too.
 bool IsKept(const v1::Job& job, int index);
 
-// NOT_FOUND says what there is instead.
+// Returns NOT_FOUND with the steps that are available if the job has no such checkpoint.
 absl::StatusOr<v1::SavedCheckpoint> Choose(const CheckpointChoice& choice, const v1::Job& job);
 
 }  // namespace fsdpd

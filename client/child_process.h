@@ -1,6 +1,5 @@
-// Runs a program of this machine and waits for it: its stdout comes back as a string, its stderr is passed on
-// while it comes, in pieces that may end anywhere. It reads nothing, and ends with Ctrl-C as the command that
-// started it does.
+// A child process that runs to completion: stdout is returned as a string, stderr is forwarded as it arrives,
+// in chunks that may end anywhere. The child has no stdin. Ctrl-C ends it together with its parent.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -15,12 +14,12 @@
 namespace fsdpd {
 
 struct ChildResult {
-  int exit_code = 0;  // -N: ended by signal N.
+  int exit_code = 0;  // -N: killed by signal N.
   std::string output;
 };
 
-// `arguments` begin with the program's path. NOT_FOUND when it cannot be run. `interrupt` may be null; fired,
-// it ends the child, and the result is CANCELLED.
+// arguments[0] is the path of the program. Returns NOT_FOUND if it cannot be executed, and CANCELLED if
+// `interrupt` (may be null) fired, after the child has ended. `on_words` runs on the calling thread.
 absl::StatusOr<ChildResult> RunChild(std::vector<std::string> arguments, Interrupt* interrupt,
                                      const std::function<void(absl::string_view)>& on_words);
 

@@ -1,5 +1,5 @@
-// The commands of `fsdpctl ckpt`, one file each for what only looks, what converts and what compares, and how
-// they end.
+// Entry points of `fsdpctl ckpt`, and its error reporting: inspect and verify (ckpt_command.cc), convert and
+// diff each have a file.
 #pragma once
 
 #include <absl/status/status.h>
@@ -15,8 +15,7 @@ namespace fsdpd {
 int RunCkptConvert(const CommandLine& line, Console* console);
 int RunCkptDiff(const CommandLine& line, Console* console);
 
-// There is no checkpoint, or none that can be read at all; or this machine cannot read or write it now. Tells
-// it and returns the exit code.
+// Reports that a checkpoint is missing, unreadable, or temporarily not accessible. Returns the exit code.
 int FailCkpt(const absl::Status& status, Console* console);
 
 bool IsInterrupted(const Console& console);

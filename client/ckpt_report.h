@@ -1,5 +1,5 @@
-// What is in a checkpoint, of whichever format, and what is wrong with it, as `fsdpctl ckpt inspect` and
-// `verify` say it.
+// Report of a checkpoint's contents and defects, in any supported format, for `fsdpctl ckpt inspect` and
+// `verify`.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,16 +11,16 @@
 
 namespace fsdpd {
 
-// `verify`: all of it is read, and compared where it has checksums; CANCELLED when `stopped`. Else what is in
-// it and what shows without that. NOT_FOUND where there is none, DATA_LOSS where it cannot be read at all,
-// and what a machine answers that cannot read it now.
+// With `verify`, reads all data and compares its checksums if the format has them; otherwise reads metadata
+// only. Returns NOT_FOUND if there is no checkpoint, DATA_LOSS if it is unreadable, CANCELLED once
+// `stopped()` is true, and the operating system's error if the checkpoint cannot be read now.
 absl::StatusOr<v1::CheckpointReport> ReportOf(const std::string& directory, bool verify,
                                               const std::function<bool()>& stopped);
 
-// As a message can hold it: with other bytes than UTF-8, those of ASCII as they are.
+// `text` as valid UTF-8, which proto strings require: escapes non-ASCII bytes if `text` is not UTF-8.
 std::string ShownText(const std::string& text);
 
-// That read at once.
+// Number of threads that read a checkpoint in parallel.
 int CkptThreads();
 
 }  // namespace fsdpd

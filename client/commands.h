@@ -1,4 +1,5 @@
-// The commands of fsdpctl: each maps its flags to calls and the answers to text and an exit code.
+// Entry points of the fsdpctl commands. Each one maps flags to RPCs, and responses to text and an exit code
+// (client/outcome.h).
 #pragma once
 
 #include <optional>
@@ -14,75 +15,76 @@ namespace fsdpd {
 // Parses and runs one command line (without the program's name). Returns the exit code (client/outcome.h).
 int RunFsdpctl(const std::vector<std::string>& arguments, Console* console);
 
-// The program of PATH (client/plugin_verbs.h) that a command line is for; empty: fsdpctl itself.
+// Path of the plugin in PATH (client/plugin_verbs.h) that handles this command line; empty: fsdpctl itself.
 std::string ProgramOf(const std::vector<std::string>& arguments);
 
-// Becomes that program. Returns, with an exit code, only where that cannot be done.
+// Replaces this process by the plugin (execv). Returns only on failure, with an exit code.
 int RunInstead(const std::string& program, const std::vector<std::string>& arguments);
 
-// Those that read a spec: submit, validate, plan.
+// Commands that read a spec: submit, validate, plan.
 int RunSpecCommand(const CommandLine& line, Console* console);
 
-// From another system's configuration to a spec: migrate.
+// migrate: converts the configuration of another training system to a spec.
 int RunMigrateCommand(const CommandLine& line, Console* console);
 
-// Measures this node, in a process of its own: profile-device.
+// profile-device: measures the devices of this node in a child process.
 int RunProfileCommand(const CommandLine& line, Console* console);
 
-// Reads checkpoints, without a coordinator: ckpt.
+// ckpt: inspects, verifies, converts and compares checkpoints, without a coordinator.
 int RunCkptCommand(const CommandLine& line, Console* console);
 
-// Makes a token, without a coordinator: token.
+// token: creates a token, without a coordinator.
 int RunTokenCommand(const CommandLine& line, Console* console);
 
-// What a field means, without a coordinator: explain.
+// explain: prints the documentation of a field, without a coordinator.
 int RunExplain(const CommandLine& line, Console* console);
 
-// Named coordinators: context.
+// context: manages named coordinators.
 int RunContextCommand(const CommandLine& line, Console* console);
 
-// How two specs differ: diff. A coordinator is asked for jobs alone.
+// diff: compares two specs. Calls a coordinator only if one of them is a job.
 int RunDiff(const CommandLine& line, Console* console);
 
-// A shell's script: completion. What it calls, with the words so far.
+// completion: prints the completion script of a shell. RunComplete() prints the candidates for `words`; the
+// script calls it.
 int RunCompletion(const CommandLine& line, Console* console);
 int RunComplete(const std::vector<std::string>& words, Console* console);
 
-// What runs now: top.
+// top: shows running jobs.
 int RunTop(Session* session);
 
-// What ranks wrote: logs.
+// logs: prints the log lines of ranks.
 int RunLogs(Session* session);
 
-// Has a job's steps traced, and writes the traces as one: trace.
+// trace: records the next steps of a job, and merges the traces of its ranks into one file.
 int RunTrace(Session* session);
 
-// What becomes of a job: cancel, pause, resume, retry, delete. Empty for another command.
+// Job lifecycle: cancel, pause, resume, retry, delete. Returns nullopt for any other command.
 std::optional<int> RunLifeCommand(Session* session);
 
-// About one node: describe node, node delete, cordon, uncordon, preflight. Empty for another command.
+// Node commands: describe node, node delete, cordon, uncordon, preflight. Returns nullopt for any other
+// command.
 std::optional<int> RunNodeCommand(Session* session);
 
-// Jobs as a table, as data, or as they change: get.
+// get: lists jobs as a table or as data, or watches them.
 int RunGet(Session* session);
 
-// What is kept of a job's steps: get --steps. For other tools: export.
-int RunSteps(Session* session);
-int RunCourse(Session* session);  // How the newest one went: get --course.
-int RunExport(Session* session);
+int RunSteps(Session* session);   // get --steps: the step history.
+int RunCourse(Session* session);  // get --course: the timeline of the newest step.
+int RunExport(Session* session);  // export: the step history in the format of another tool.
 
-// Until jobs are as somebody wants them: wait.
+// wait: blocks until jobs reach a state or step.
 int RunWait(Session* session);
 
-// What has happened, and a node that is emptied: events, drain. Empty for another command.
+// events and drain. Returns nullopt for any other command.
 std::optional<int> RunEventCommand(Session* session);
 
-// The jobs that the flags of `get` and `cancel` ask for, of all pages.
+// Lists the jobs that the flags of `get` or `cancel` select, from all pages.
 absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session);
-// Says that --array names none; the exit code.
+// Reports that --array matches no job. Returns the exit code.
 int NoSuchArray(Session* session);
 
-// The rest.
+// Dispatches every command that needs a coordinator.
 int RunJobCommand(const CommandLine& line, Console* console);
 
 }  // namespace fsdpd

@@ -1,4 +1,5 @@
-// What a shell offers for the word that stands before the cursor.
+// Shell completion: candidates for the word at the cursor, and the scripts of bash, zsh and fish. Pure
+// functions.
 #pragma once
 
 #include <functional>
@@ -11,20 +12,20 @@ class App;
 
 namespace fsdpd {
 
-// What the shells' scripts call, with the words after the program's name up to the cursor.
+// The hidden command that the scripts call, with the words between the program's name and the cursor.
 constexpr char kCompleteCommand[] = "__complete";
-// Printed alone where a path stands: the shell knows those.
+// Printed as the only candidate if a path is expected: the shell completes paths itself.
 constexpr char kPathsInstead[] = ":files";
 
 enum class NameKind { kJobs, kNodes, kContexts, kPlugins };
-// Names that `command` takes; asked once at most.
+// Returns the names of `kind` that `command` accepts. Called at most once, because it may call a coordinator.
 using NameSource = std::function<std::vector<std::string>(NameKind kind, const std::string& command)>;
 
-// Those that begin as the last of `words` does, which may be empty.
+// Candidates that start with the last of `words`, which may be empty.
 std::vector<std::string> Candidates(const CLI::App& app, const std::vector<std::string>& words,
                                     const NameSource& names);
 
-// Of "bash", "zsh" or "fish".
+// `shell`: "bash", "zsh" or "fish".
 std::string CompletionScript(const std::string& shell);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Where a command reads and writes, and what it may assume of it. Tests pass strings; main() passes the
-// process's.
+// Console: the standard streams of a command, and their capabilities. main() passes the streams of the
+// process, and tests pass string streams.
 #pragma once
 
 #include <functional>
@@ -14,11 +14,13 @@ struct Console {
   std::istream& in;
   std::ostream& out;      // Data.
   std::ostream& err;      // Messages.
-  bool terminal = false;  // `out` is one: lines may be drawn over.
+  bool terminal = false;  // `out` is a terminal: lines may be redrawn.
   bool color = false;
-  std::function<int()> width = [] { return 0; };  // Columns now; 0 when `out` is no terminal: nothing is cut.
-  bool err_terminal = false;                      // `err` is one.
-  std::function<int()> err_width = [] { return 0; };  // Its columns now.
+  std::function<int()> width = [] {
+    return 0;
+  };                          // Current columns of `out`; 0 if not a terminal: no truncation.
+  bool err_terminal = false;  // `err` is a terminal.
+  std::function<int()> err_width = [] { return 0; };  // Current columns of `err`.
   Interrupt* interrupt = nullptr;
   Clock* clock = Clock::Real();
 };

@@ -1,16 +1,16 @@
-// Named coordinators, in a file of the person's own:
+// Contexts: named coordinators in a file of the user, like the contexts of a kubeconfig.
 //
 //   current: lab
 //   contexts:
 //     lab: {server: coordinator.example:7777, coordinator_ca: ca.crt, token_file: alice.token}
 //     here: {server: 127.0.0.1:7777}
 //
-// A relative path is relative to the file's directory. The file is written by hand; this code changes
-// `current` alone, and leaves the rest of the text as it is.
+// Relative paths are relative to the directory of the file. Users write the file; this code changes only
+// `current` and preserves the rest of the text.
 //
-// What a flag says counts before a variable, and a variable before the current context. A token is for the
-// coordinator that it was made for: who names a server gets nothing of a context, and who names a context by
-// a flag gets its server, and none of the variables that go with FSDPD_SERVER.
+// Precedence: flags, then environment variables, then the current context. A token must only reach the
+// coordinator that it was created for. Therefore --server ignores all of the context, and --context ignores
+// FSDPD_SERVER and the variables that belong to it.
 #pragma once
 
 #include <absl/status/status.h>
@@ -31,25 +31,26 @@ struct Context {
 };
 
 struct Contexts {
-  std::string path;     // Of the file, which may not be there.
-  std::string current;  // Empty where none is; may name one that is not there.
+  std::string path;     // The file, which may not exist.
+  std::string current;  // May be empty, or name a context that does not exist.
   std::vector<Context> all;
 
-  // INVALID_ARGUMENT with the nearest name.
+  // Returns INVALID_ARGUMENT with the most similar name if there is no such context.
   absl::StatusOr<Context> Find(const std::string& name) const;
 };
 
-// By FSDPD_CONFIG, XDG_CONFIG_HOME or HOME; empty where none is set.
+// Path of the contexts file, from FSDPD_CONFIG, XDG_CONFIG_HOME or HOME; empty if none of them is set.
 std::string ContextsPath();
 
-// A file that is not there has none. INVALID_ARGUMENT with the place of the first fault.
+// Returns no contexts for a file that does not exist, and INVALID_ARGUMENT with the position of the first
+// error.
 absl::StatusOr<Contexts> ReadContexts(const std::string& path);
 
-// Makes `name` the current one, in the file.
+// Sets `current` of the file to `name`.
 absl::Status UseContext(const std::string& path, const std::string& name);
 
-// Fills what `line` leaves open, from its context and from kDefaultServer. INVALID_ARGUMENT where a server
-// and a context are named by equal right.
+// Fills empty fields of `line` from its context and kDefaultServer. Returns INVALID_ARGUMENT if a server and
+// a context are given with equal precedence, such as two flags.
 absl::Status TakeContext(CommandLine* line);
 
 }  // namespace fsdpd

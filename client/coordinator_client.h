@@ -1,23 +1,24 @@
-// The C++ client of a coordinator: typed calls, deadlines, retries, and errors with their details decoded.
+// Client of the coordinator's gRPC API: typed calls with deadlines, retries, failover, and decoded error
+// details.
 //
 //   CoordinatorClient client("127.0.0.1:7777", {});
-//   FSDPD_RETURN_IF_ERROR(client.Connect());                  // optional: a quick and readable "not there"
+//   FSDPD_RETURN_IF_ERROR(client.Connect());                  // optional: fails fast if unreachable
 //   v1::SubmitJobRequest request;  request.set_request_id(NewToken());  ...
 //   absl::StatusOr<v1::SubmitJobResponse> response = client.SubmitJob(request);
 //
-// Of several coordinators ("HOST:PORT,HOST:PORT") one leads. What another one may not do itself it has not
-// done, and it says who leads: that one is asked then, also where it is not in the list. Who is gone, or says
-// nothing when Connect() asks, is passed over.
+// Failover: one of several coordinators ("HOST:PORT,HOST:PORT") is the leader. A follower rejects calls
+// without side effects and names the leader; the client then calls the leader, even if it is not in the list.
+// The client skips coordinators that do not respond.
 //
-// Unary calls have `call_timeout`, SearchPlans() has `search_timeout`. They are repeated on UNAVAILABLE
-// within it, by RetryInfo or with growing pauses: all but DeleteJob and DeleteNode are idempotent by contract
-// (coordinator.proto) as long as a submit carries a request_id; one without is tried once, and so is one with
-// an etag, which an answer that was lost has made old. Streams have no deadline and are not repeated
-// (client/job_follow.h does, by revision).
+// Retries: unary calls are retried on UNAVAILABLE until `call_timeout` (SearchPlans: `search_timeout`), after
+// the delay of RetryInfo or with exponential backoff. This is safe because all calls except DeleteJob and
+// DeleteNode are idempotent by contract (coordinator.proto). A submit without a request_id is not retried. A
+// call with an etag is not retried either: if only its response was lost, the job's etag has changed. Streams
+// have no deadline and are not retried; client/job_follow.h resumes them by revision.
 //
-// Errors: the code of the wire, the message of the server, and google.rpc details as payloads; ReasonOf() and
-// FieldViolationsOf() read them. UNAVAILABLE: no coordinator there, or it went away. DEADLINE_EXCEEDED: it is
-// there and did not answer in time.
+// Errors have the gRPC code, the message of the server, and google.rpc details as payloads, which ReasonOf()
+// and FieldViolationsOf() decode. UNAVAILABLE: no coordinator is reachable, or the connection broke.
+// DEADLINE_EXCEEDED: a coordinator is reachable, and did not respond in time.
 //
 // Thread-safe. Callbacks of streams run on the calling thread.
 #pragma once
@@ -38,10 +39,10 @@
 
 namespace fsdpd {
 
-// ErrorInfo's reason ("JOB_NOT_FOUND"), "" without one.
+// The reason of the ErrorInfo detail, such as "JOB_NOT_FOUND"; "" without one.
 std::string ReasonOf(const absl::Status& status);
 
-// BadRequest's field violations; empty without them.
+// The field violations of the BadRequest detail; empty without one.
 Violations FieldViolationsOf(const absl::Status& status);
 
 class CoordinatorClient {
@@ -49,20 +50,21 @@ class CoordinatorClient {
   struct Options {
     absl::Duration call_timeout = absl::Seconds(10);
     absl::Duration connect_timeout = absl::Milliseconds(2500);
-    std::string trusted = "";  // PEM of the authorities of the coordinator's certificate; empty: plaintext.
-    std::string token = "";    // Says who calls; goes over TLS only. May be empty.
-    // Whether a call on which nobody is there is made again within call_timeout. Else it fails at once, for a
-    // caller that looks again by itself and says meanwhile that the connection is lost.
+    std::string trusted = "";  // PEM certificates of the trusted CAs; empty: plaintext.
+    std::string token = "";    // Bearer token; sent over TLS only. May be empty.
+    // Whether calls are retried on UNAVAILABLE. False for a caller that polls, and that reports a lost
+    // connection meanwhile.
     bool repeats = true;
-    // Of SearchPlans(): a coordinator computes for most of the time that it is given.
+    // Deadline of SearchPlans(). A coordinator computes for most of the time that it is given.
     absl::Duration search_timeout = absl::Seconds(40);
   };
 
   CoordinatorClient(std::string addresses, Options options);
   ~CoordinatorClient();
 
-  // UNAVAILABLE, with the reason of the last attempt, when nobody could be reached for connect_timeout.
-  // DEADLINE_EXCEEDED when somebody may be there and said nothing for call_timeout.
+  // Returns UNAVAILABLE with the reason of the last attempt if no coordinator is reachable within
+  // connect_timeout, and DEADLINE_EXCEEDED if one accepts connections but does not respond within
+  // call_timeout.
   absl::Status Connect();
 
   absl::StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::SubmitJobRequest& request);
@@ -87,7 +89,7 @@ class CoordinatorClient {
   absl::StatusOr<v1::GetStepCourseResponse> GetStepCourse(const v1::GetStepCourseRequest& request);
   absl::StatusOr<v1::GetVersionResponse> GetVersion(const v1::GetVersionRequest& request);
 
-  // All return when the server ends the stream, with its status; CANCELLED when `interrupt` fired.
+  // Streams. They return the status with which the server ends the stream, or CANCELLED if `interrupt` fired.
   absl::Status WatchJob(const v1::WatchJobRequest& request, Interrupt* interrupt,
                         const std::function<void(const v1::WatchJobResponse&)>& on_update);
   absl::Status WatchEvents(const v1::WatchEventsRequest& request, Interrupt* interrupt,
@@ -97,15 +99,15 @@ class CoordinatorClient {
   absl::Status TraceJob(const v1::TraceJobRequest& request, Interrupt* interrupt,
                         const std::function<void(const v1::TraceJobResponse&)>& on_update);
 
-  const std::string& address() const { return address_; }  // As it was given.
+  const std::string& address() const { return address_; }  // As passed to the constructor.
 
  private:
   struct Place;
   absl::Status ConnectTo(Place* place, absl::Time until, absl::Time deadline);
   std::shared_ptr<Place> Asked();
-  // Asked(), after a bounded wait for its channel if the last connect failed.
+  // Like Asked(), after a bounded wait for its channel if the last connect failed.
   std::shared_ptr<Place> Reconnected(absl::Time deadline, Interrupt* interrupt);
-  // After `status` of `asked`: whether another one is to be asked, at once.
+  // Selects another coordinator if `status` of `asked` requires it. Returns whether to call it immediately.
   bool Move(const Place& asked, const absl::Status& status);
   template <typename Request, typename Response, typename Method>
   absl::StatusOr<Response> Call(Method method, const Request& request, bool idempotent = true) {

@@ -79,9 +79,9 @@ std::string MemoryText(const v1::StepCourse& course) {
 
 }  // namespace
 
-std::string CourseText(const v1::GetStepCourseResponse& told) {
-  const v1::StepCourse& course = told.course();
-  return absl::StrCat("step ", course.step(), " of attempt ", told.attempt(), ": ",
+std::string CourseText(const v1::GetStepCourseResponse& response) {
+  const v1::StepCourse& course = response.course();
+  return absl::StrCat("step ", course.step(), " of attempt ", response.attempt(), ": ",
                       Milliseconds(course.step_seconds()), "\n\n", LanesText(course), MemoryText(course));
 }
 

@@ -1,5 +1,5 @@
-// How a step went, as people read it: the longest runs of each lane, and what the memory held when it was
-// highest. All of it is for programs: -o json.
+// Text of a step timeline (`get JOB --course`): the longest instructions of each lane, and the memory by
+// component at its peak. -o json has the complete timeline.
 #pragma once
 
 #include <string>
@@ -8,6 +8,6 @@
 
 namespace fsdpd {
 
-std::string CourseText(const v1::GetStepCourseResponse& told);
+std::string CourseText(const v1::GetStepCourseResponse& response);
 
 }  // namespace fsdpd

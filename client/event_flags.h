@@ -1,4 +1,4 @@
-// The flags of events and of labels.
+// Flags of `events` and of labels.
 #pragma once
 
 #include "client/command_line.h"
@@ -9,10 +9,11 @@ class App;
 
 namespace fsdpd {
 
-// --label of submit, and --selector of the commands that act on jobs. REQUIRES: those are there.
+// Adds --label to submit, and --selector to the commands that act on jobs. REQUIRES: `app` has these
+// commands.
 void AddLabelFlags(CLI::App* app, CommandLine* line);
 
-// What to say where a command that acts on a job names none; "" where it does, or acts on none.
+// Error text if a command that acts on jobs was given neither a job nor a selector; "" otherwise.
 std::string MissingJob(const CommandLine& line);
 
 void AddEventCommands(CLI::App* app, CommandLine* line);

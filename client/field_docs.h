@@ -1,7 +1,8 @@
-// The protos' own comments on fields and error reasons, from descriptors that are built into the program.
+// Documentation of fields and error reasons for `explain`: the comments of the protos, from descriptors that
+// are embedded in the binary.
 //
-// Paths are those of a spec, "train.micro_batch"; after "job" or "node" those of what -o json prints. Case is
-// ignored.
+// A path names a field of a spec ("train.micro_batch"), or, after "job" or "node", a field of -o json. Case
+// is ignored.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -14,20 +15,20 @@ namespace fsdpd {
 struct FieldDoc {
   std::string name;
   std::string type;     // "integer", "list of Variable", "one of tiny, ..."
-  std::string comment;  // One paragraph a line.
+  std::string comment;  // One line per paragraph.
 };
 
 struct Explained {
-  FieldDoc field;                // `name` is the whole path, or "spec".
-  std::string message;           // What the comment of its message says; empty where it is none.
-  std::vector<FieldDoc> fields;  // Of its message.
-  std::vector<FieldDoc> values;  // Of its enum.
+  FieldDoc field;                // `name` is the complete path, or "spec".
+  std::string message;           // Comment of the field's message type; empty for scalars.
+  std::vector<FieldDoc> fields;  // Fields of the message type.
+  std::vector<FieldDoc> values;  // Values of the enum type.
 };
 
-// NOT_FOUND with the nearest name. "" is the spec itself.
+// Returns NOT_FOUND with the most similar name for an unknown path. "" is the spec itself.
 absl::StatusOr<Explained> ExplainField(const std::string& path);
 
-// Every reason that errors of the API have in brackets: NODE_NOT_IDLE, with its comment in reason.proto.
+// All error reasons of the API, such as NODE_NOT_IDLE, with their comments in reason.proto.
 std::vector<FieldDoc> ErrorReasons();
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// What flags of several commands share: how a command is made, and what its values may be. Each check's text
-// is what a person reads who wrote something else.
+// Shared pieces of flag definitions: creation of a command, and validators of values. A Check function
+// returns "" or the error text that the user reads, as CLI11 requires.
 #pragma once
 
 #include <limits>
@@ -15,19 +15,19 @@ namespace fsdpd {
 CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& about,
                      const std::string& examples);
 
-// `--file ""`, which a script with an unset variable says, is no file.
+// Rejects "", which a script passes for an unset variable: --file "$SPEC".
 CLI::Validator NotEmpty();
 
-// A whole number from `least`; in words, where CLI11's own check prints the largest double.
+// Accepts integers from `least` to `most`. CLI11's own range check prints the largest double as the bound.
 CLI::Validator WholeNumber(int least, int most = std::numeric_limits<int>::max());
 
-// Above 0, a day at most.
+// Accepts seconds above 0, up to one day.
 std::string CheckSeconds(std::string& text);
 
-// As CheckSeconds, of what a person waits for.
+// Like CheckSeconds, for how long a user waits.
 std::string CheckPatience(std::string& text);
 
-// As client/log_choice.h reads it.
+// Accepts the values of ParseSince() (client/log_choice.h).
 std::string CheckSince(std::string& text);
 
 }  // namespace fsdpd

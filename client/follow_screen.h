@@ -1,9 +1,10 @@
-// What `watch` and `submit --follow` show while a job runs: state changes and checkpoints as lines, steps as
-// one line that is drawn over itself on a terminal, or as plain lines elsewhere (at most one per 10 steps or
-// per second). As -o json or yaml: every update as it came. With a record, each StepReport as a JSON line;
-// steps that it lacks are told on stderr.
+// Display of `watch` and `submit --follow`. State changes and checkpoints are lines. Steps are one line that
+// is redrawn on a terminal, and plain lines otherwise, at most one per 10 steps or per second. With -o json
+// or yaml, every update is printed as it arrives. A record file gets each StepReport as a JSON line, and gaps
+// in it are reported on stderr.
 //
-// The cursor is hidden while a live line is drawn and shown again by every exit path, destruction included.
+// The cursor is hidden while a live line is drawn. Every exit path shows it again, including the destructor.
+// Not thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
@@ -23,7 +24,7 @@ class FollowScreen : public JobObserver {
   FollowScreen(Console* console, std::string output) : console_(*console), output_(std::move(output)) {}
   ~FollowScreen() override { EndLiveLine(); }
 
-  // Appends to `path` from now on. An error says why it cannot be written.
+  // Appends step reports to `path` from now on. Returns an error if it cannot be opened for writing.
   absl::Status Record(const std::string& path);
 
   void OnJob(const v1::Job& job) override;
@@ -31,19 +32,19 @@ class FollowScreen : public JobObserver {
   void OnConnectionLost(const absl::Status& why) override;
   void OnConnectionBack() override;
 
-  // What it was told to record is not all in its file, which was told; a hole in it is none of the file's.
+  // True if a write to the record file failed, which was reported. A gap in the reports is not a failure.
   bool record_failed() const { return record_failed_; }
 
-  void Leave() { EndLiveLine(); }  // What is printed next starts on a line of its own.
+  void Leave() { EndLiveLine(); }  // Later output starts on a new line.
 
-  // The summary, after the job has ended.
+  // Prints the summary. Call after the job has ended.
   void Finish(const v1::Job& job);
 
  private:
   void PrintState(const v1::Job& job);
   void PrintCheckpoints(const v1::Job& before);
   void RecordStep(const v1::StepReport& report);
-  void TellHole(int64_t next_step);  // Between the record's last step and this one.
+  void ReportGap(int64_t next_step);  // Between the last recorded step and this one.
   void DrawLive(const std::string& line);
   void EndLiveLine();
   void PrintUpdate(const google::protobuf::Message& message);

@@ -1,5 +1,5 @@
-// Ctrl-C as an object: what waits or reads a stream registers how it is to be ended, and tests interrupt it
-// without a signal. Fired once, it stays fired.
+// Interrupt: Ctrl-C as an object. Code that waits or reads a stream registers an action that ends it, and
+// tests fire the interrupt without a signal. Once fired, it stays fired.
 //
 // Thread-safe. Actions run on the thread that fires; they must not block.
 #pragma once
@@ -16,10 +16,11 @@ class Interrupt {
   void Fire();
   bool fired() const;
 
-  // Sleeps, at most until fired. True when fired.
+  // Sleeps for `time` or until fired. Returns whether it is fired.
   bool WaitFor(std::chrono::nanoseconds time);
 
-  // While it lives, Fire() runs `action`; at once when fired already. One at a time per Interrupt.
+  // Runs `action` on Fire() during the lifetime of the scope, or immediately if the interrupt has fired. An
+  // Interrupt has at most one Scope at a time.
   class Scope {
    public:
     Scope(Interrupt* interrupt, std::function<void()> action);

@@ -1,4 +1,4 @@
-// Which job a person means who writes the beginning of an id.
+// Lookup of jobs by id or by a unique prefix of an id, as Git resolves short commit ids.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -9,11 +9,11 @@
 
 namespace fsdpd {
 
-// The job of that id; where there is none, the one job whose id begins so, of whatever project. NOT_FOUND
-// where several do, with their ids.
+// Returns the job with this id, else the only job of any project whose id has this prefix. Returns NOT_FOUND
+// if several jobs match, with their ids.
 absl::StatusOr<v1::Job> FindJob(CoordinatorClient* client, const std::string& id);
 
-// Every job that `request` asks for, of all pages, `most` at most (0: no bound).
+// Lists the jobs that match `request`, from all pages, at most `most` (0: no limit).
 absl::StatusOr<v1::ListJobsResponse> ListAllJobs(CoordinatorClient* client, v1::ListJobsRequest request,
                                                  int most = 0);
 

@@ -1,5 +1,6 @@
-// Follows one job to its end, or to what else is waited for, across lost connections and coordinator
-// restarts: by revision, so that no change is seen twice, and by attempt and step, so that no step is.
+// Watch of one job until it ends or meets a condition, across lost connections and restarts of the
+// coordinator. It resumes by revision, so that no change is delivered twice, and by attempt and step for step
+// reports.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -13,36 +14,36 @@
 
 namespace fsdpd {
 
-// Called on the thread that follows, in the order in which things happened.
+// Receives updates in order, on the thread that called FollowJob().
 class JobObserver {
  public:
   virtual ~JobObserver() = default;
-  virtual void OnJob(const v1::Job& job) = 0;  // The job now, then each change of it.
-  // REQUIRES of the caller: OnJob() came first. Steps of an attempt only grow.
+  virtual void OnJob(const v1::Job& job) = 0;  // The current job first, then each change.
+  // Called after the first OnJob(). Steps of an attempt are strictly increasing.
   virtual void OnStep(const v1::StepReport& report) = 0;
   virtual void OnConnectionLost(const absl::Status& why) = 0;
   virtual void OnConnectionBack() = 0;
 };
 
 struct FollowOptions {
-  absl::Duration reconnect_for = absl::Seconds(60);  // From the last thing heard.
+  absl::Duration reconnect_for = absl::Seconds(60);  // Since the last message.
   absl::Duration pause = absl::Milliseconds(500);    // Between attempts to reconnect.
-  // Whether the job is as the caller wants it, which ends the following too. Default: only an end does.
+  // Also ends the watch when it returns true. Default: only the end of the job does.
   std::function<bool(const v1::Job&)> until = nullptr;
 };
 
 // Lets a polling loop tolerate a coordinator that does not answer, for as long as FollowJob() does.
 class Outage {
  public:
-  // `status`: of the newest call. True if it failed because nobody answered, and the next may succeed.
+  // `status`: of the newest call. True if no coordinator responded and a later call may succeed.
   bool IsTolerable(const absl::Status& status);
 
  private:
   absl::Time heard_ = absl::Now();
 };
 
-// The job as it was then. UNAVAILABLE: the connection stayed lost. CANCELLED: `interrupt` fired. Any other
-// error is the coordinator's.
+// Returns the job at that point. UNAVAILABLE: the connection could not be restored. CANCELLED: `interrupt`
+// fired. Any other error is from the coordinator.
 absl::StatusOr<v1::Job> FollowJob(CoordinatorClient* client, const std::string& id,
                                   const FollowOptions& options, Interrupt* interrupt, JobObserver* observer);
 

@@ -1,16 +1,16 @@
-// A part of kubectl's jsonpath, over the form that -o json prints: what stands in braces is replaced by what
-// it names, and the rest stays as it is.
+// JSONPath templates, a subset of kubectl's, over the data that -o json prints. An expression in braces is
+// replaced by its value; other text is copied.
 //
-//   {.state} {.jobs[*].id}           fields, by the names of -o json; one that is not set prints nothing
+//   {.state} {.jobs[*].id}           fields, by their names in -o json; an unset field prints nothing
 //   [0] [-1] [1:3] [*]               elements of a list, from 0 or from its end
-//   [?(@.state=="running")]          those for which it holds: == != < <= > >=, or that it is set
-//   {range .jobs[*]}...{end}         once for each
+//   [?(@.state=="running")]          filter: == != < <= > >=, or that the field is set
+//   {range .jobs[*]}...{end}         repeat for each element
 //   {"\n"} {'\t'}                    text
 //
-// Several values of one place stand with a blank between them. What -o json has not, a misspelt field among
-// it, is an error. Not taken: recursive descent (..), unions ([a,b]), functions.
+// Several values of one expression are separated by a space. A field that -o json does not have, such as a
+// misspelled one, is an error. Recursive descent (..), unions ([a,b]) and functions are not supported.
 //
-// Pure.
+// Pure functions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -24,12 +24,13 @@ namespace fsdpd {
 
 class JsonPath {
  public:
-  // INVALID_ARGUMENT says what cannot be read.
+  // Returns INVALID_ARGUMENT with the position of a syntax error.
   static absl::StatusOr<JsonPath> Parse(absl::string_view text);
-  // A path alone, with or without braces and the first point, as --sort-by takes it.
+  // Parses a single path, with or without braces and the leading dot, for --sort-by.
   static absl::StatusOr<JsonPath> ParsePath(absl::string_view text);
 
-  // INVALID_ARGUMENT names a field that `message` cannot have, with the nearest that it can.
+  // Returns INVALID_ARGUMENT for a field that the type of `message` does not have, with the most similar
+  // name.
   absl::StatusOr<std::string> Render(const google::protobuf::Message& message) const;
 
  private:
@@ -40,12 +41,12 @@ class JsonPath {
     enum class Kind { kField, kRange, kFilter };
     Kind kind = Kind::kField;
     std::string name;             // kField
-    int64_t first = 0, end = 0;   // kRange: negative from the list's end.
-    bool is_open = false;         // kRange: to the end.
+    int64_t first = 0, end = 0;   // kRange: negative values count from the end of the list.
+    bool is_open = false;         // kRange: up to the end of the list.
     std::vector<Step> condition;  // kFilter: a path from the element.
-    std::string relation;         // kFilter: "==", or empty: that it is set.
+    std::string relation;         // kFilter: "==", or empty: the field is set.
     std::string value;            // kFilter
-    bool is_number = false;       // kFilter: `value`.
+    bool is_number = false;       // kFilter: whether `value` is a number.
   };
   struct Piece {
     enum class Kind { kText, kPath, kLoop };

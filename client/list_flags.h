@@ -1,5 +1,4 @@
-// The flags by which the coordinator filters and orders its lists, and by which it is asked for something
-// only as long as a job is as it was seen.
+// Flags of list requests (--filter, --order-by), and of conditional requests (--etag).
 #pragma once
 
 #include "client/command_line.h"
@@ -10,7 +9,7 @@ class App;
 
 namespace fsdpd {
 
-// REQUIRES: the commands are there, and their --selector and JOB.
+// REQUIRES: `app` has the commands, with their --selector and JOB.
 void AddListFlags(CLI::App* app, CommandLine* line);
 
 }  // namespace fsdpd

@@ -1,7 +1,7 @@
-// Which lines of ranks' logs somebody wants, and in which order: by the time at which each was written.
+// Filter and merge of the log lines of several ranks, by time and pattern.
 //
-// A line of fsdpd's own begins with its time ("2026-11-23T10:48:59.123Z"); one that does not, of a library or
-// of Python, is of the time of the line before it of that rank.
+// A line of fsdpd starts with its time ("2026-11-23T10:48:59.123Z"). A line without one, such as a Python
+// traceback, has the time of the preceding line of its rank.
 #pragma once
 
 #include <absl/status/status.h>
@@ -19,11 +19,10 @@
 
 namespace fsdpd {
 
-// A moment: "90", "90s", "5m", "2h" or "1d" before `now`, or a time as lines begin with it.
+// Parses a duration before `now` ("90", "90s", "5m", "2h", "1d") or a timestamp in the format of log lines.
 absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now);
 
-// An extended regular expression, as `grep -E` reads it. One that holds, or may hold, is found anywhere in a
-// line.
+// A POSIX extended regular expression, like that of `grep -E`. It may match anywhere in a line.
 class LogPattern {
  public:
   static absl::StatusOr<LogPattern> Parse(const std::string& text);
@@ -37,18 +36,17 @@ class LogChoice {
  public:
   using Taker = std::function<void(const v1::TailLogsResponse&)>;
 
-  // Lines from `since` on. `pattern`: null for all.
+  // Selects lines written at or after `since` that match `pattern` (null: all lines).
   LogChoice(absl::Time since, const LogPattern* pattern, Taker taker)
       : since_(since), pattern_(pattern), taker_(std::move(taker)) {}
 
-  // Holds lines back from now on, until End(), to hand them on by time, and by rank where that is
-  // the same. What does not fit in `max_bytes` is handed on as it comes after those; true when that has
-  // happened.
+  // Buffers lines from now on, and passes them on in End(), ordered by time and then by rank. Once the buffer
+  // exceeds `max_bytes`, it is passed on and later lines are not sorted; overflowed() is then true.
   void Sort(size_t max_bytes) { max_bytes_ = max_bytes; }
   bool overflowed() const { return overflowed_; }
 
   void Take(const v1::TailLogsResponse& log);
-  void End();  // No line comes any more.
+  void End();  // Call after the last line.
 
  private:
   struct Held {

@@ -1,7 +1,9 @@
-// Follows a job's log lines to its end across lost connections and coordinator restarts. A log is read again
-// from its beginning then, and the lines that were shown are counted off, by attempt and rank; the agent's
-// word on lines that are gone (base/log_gap.h) counts as many. With tail_lines nobody knows where the first
-// line stood: what is written while the connection is lost is not shown, and that is told.
+// Stream of a job's log lines until it ends, across lost connections and restarts of the coordinator.
+//
+// After a reconnect, the log is read again from its beginning. Lines that were shown are skipped by their
+// count per attempt and rank; a gap notice of the agent (base/log_gap.h) counts as the lines that it
+// replaces. With tail_lines, the position of the first line is unknown, so lines written while disconnected
+// are lost. A notice reports that.
 #pragma once
 
 #include <absl/status/status.h>
@@ -15,11 +17,11 @@
 
 namespace fsdpd {
 
-// OK when the job has ended. UNAVAILABLE: the connection, or a node with a part of the log, stayed away.
-// CANCELLED: `interrupt` fired. Any other error is the coordinator's. Both functions run on the calling
-// thread.
+// Returns OK when the job has ended. UNAVAILABLE: the connection, or a node that has a part of the log, did
+// not come back. CANCELLED: `interrupt` fired. Any other error is from the coordinator. Both callbacks run on
+// the calling thread.
 absl::Status FollowLogs(CoordinatorClient* client, v1::TailLogsRequest request, const FollowOptions& options,
                         Interrupt* interrupt, const std::function<void(const v1::TailLogsResponse&)>& on_line,
-                        const std::function<void(const std::string&)>& tell);
+                        const std::function<void(const std::string&)>& on_notice);
 
 }  // namespace fsdpd

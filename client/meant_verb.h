@@ -1,4 +1,4 @@
-// The command that an unknown word stands for, for "did you mean X?".
+// Suggestion of a command for an unknown word, for "did you mean X?".
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -8,7 +8,8 @@
 
 namespace fsdpd {
 
-// By what other tools call it ("rm" is delete), else the nearest of `candidates`; "" where nothing is near.
+// Returns the command for a name that other tools use ("rm": delete), else the most similar of `candidates`,
+// or "" if none is similar.
 std::string MeantVerb(absl::string_view word, std::vector<std::string> candidates);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Messages for programs: -o json and -o yaml, one form in two notations (ToJsonData and ToYamlData of
-// client/spec_print.h).
+// Output of API messages for programs: -o json and -o yaml, with the same data in both (ToJsonData and
+// ToYamlData of client/spec_print.h).
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -8,13 +8,13 @@
 
 namespace fsdpd {
 
-// Of -o: "json" or "yaml", which every command has.
+// Whether a value of -o is "json" or "yaml", which every command supports.
 bool IsData(const std::string& output);
 
-// `output`: one of those.
+// REQUIRES: IsData(output).
 std::string Rendered(const google::protobuf::Message& message, const std::string& output);
 
-// Only the repeated fields of `message`, for a response that the caller composed.
+// Prints only the repeated fields of `message`, for a response that the caller assembled from several pages.
 std::string RenderedLists(const google::protobuf::Message& message, const std::string& output);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Which model a checkpoint is, as --config FILE or --spec FILE of `fsdpctl ckpt` say it. What is wrong with
-// the file is told, and the exit code returned; kExitOk where there is a model.
+// Model of a checkpoint, from --config FILE or --spec FILE of `fsdpctl ckpt`. The Read functions report the
+// errors of the file and return an exit code: kExitOk if the model was read.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace fsdpd {
 
-// `text`: of the file.
+// Stores the text of the file in `text`.
 int ReadConfigModel(const std::string& path, Console* console, v1::Model* model, std::string* text);
 
-// A spec whose model is sound; the rest of it matters to nobody here.
+// Reads a spec and validates only its model. `ckpt` uses no other field.
 int ReadSpecModel(const std::string& path, Console* console, v1::JobSpec* job);
 
-// As the rules say it.
+// Whether the model passes the validation rules.
 bool IsSoundModel(const v1::Model& model);
 
-// Wrong use, told in these words.
+// Reports a usage error. Returns the exit code.
 int RefuseUse(absl::string_view why, Console* console);
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// The flags of the commands on nodes: nodes, cordon, uncordon, preflight, drain, node delete.
+// Flags of the node commands: nodes, cordon, uncordon, preflight, drain, node delete.
 #pragma once
 
 #include "client/command_line.h"

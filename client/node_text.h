@@ -1,4 +1,4 @@
-// A node as people read it: pure functions from the API's message to text. The table of all is job_text.h's.
+// Text of one node. Pure functions of API messages. NodeTable() in job_text.h prints the table of all nodes.
 #pragma once
 
 #include <absl/time/time.h>
@@ -9,10 +9,10 @@
 
 namespace fsdpd {
 
-// What it was measured to be, a row for each device, and what of that is not enough.
+// The newest preflight result: a row for each device, and the measurements that are below the limits.
 std::string PreflightText(const v1::Node& node, absl::Time now);
 
-// The same below its row in the table of nodes.
+// The node's row of the table of nodes, followed by PreflightText().
 std::string DescribeNode(const v1::Node& node, absl::Time now);
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// How a command ends: exit codes, and the one way in which errors and faults are told.
+// Exit codes of fsdpctl, and the uniform format of its errors and spec violations.
 #pragma once
 
 #include <absl/status/status.h>
@@ -11,30 +11,31 @@
 
 namespace fsdpd {
 
-// docs/fsdpctl.md has them for people; a code means one thing.
+// Stable exit codes, documented in docs/fsdpctl.md.
 enum ExitCode {
   kExitOk = 0,
-  kExitJobFailed = 1,    // The job that was followed failed or was cancelled, or will not be as `wait` asks.
-  kExitSpecsDiffer = 1,  // As `diff` says it everywhere.
-  kExitUsage = 2,        // Or a file of the command line that cannot be read or written.
+  kExitJobFailed = 1,    // The job failed or was cancelled, or can no longer meet the condition of `wait`.
+  kExitSpecsDiffer = 1,  // Like diff(1).
+  kExitUsage = 2,        // Usage error, or a file on the command line cannot be read or written.
   kExitSpecRefused = 3,
   kExitNotFound = 4,
-  kExitUnavailable = 5,  // No coordinator, or it cannot answer now: a node is not ready.
-  kExitTimeout = 6,      // Somebody is there, and did not answer in time.
-  kExitFailed = 7,       // The coordinator refused or failed otherwise; or fsdpctl did, or measured nothing.
-  kExitNotWritten = 8,   // Stdout did not take what was asked for.
-  kExitDamaged = 9,      // A checkpoint has a fault.
-  kExitDiffers = 10,     // Two checkpoints that were compared.
+  kExitUnavailable = 5,  // No coordinator is reachable, or a node that it needs is not ready.
+  kExitTimeout = 6,      // The coordinator is reachable, and did not respond in time.
+  kExitFailed = 7,       // Any other failure of the coordinator or of fsdpctl.
+  kExitNotWritten = 8,   // A write to stdout failed.
+  kExitDamaged = 9,      // A checkpoint is corrupt.
+  kExitDiffers = 10,     // Two compared checkpoints differ.
   kExitInterrupted = 130,
 };
 
-// Prints "fsdpctl: ..." and says how to go on where that is known. `address`: the server that was asked.
+// Prints "fsdpctl: ..." and a hint if the fix is known. `address`: the server that was called. Returns the
+// exit code.
 int ReportError(const absl::Status& status, const std::string& address, Console* console);
 
-// Prints every fault; kExitSpecRefused when one is an error, kExitOk otherwise.
+// Prints all violations. Returns kExitSpecRefused if one of them is an error, otherwise kExitOk.
 int ReportFaults(const SpecFaults& faults, Console* console);
 
-// The same for programs, with `file`, `line` and `column` of each.
+// The same violations for programs, with `file`, `line` and `column`.
 v1::ValidateJobResponse ToProto(const SpecFaults& faults);
 
 Violation ToViolation(const v1::Fault& fault);

@@ -1,4 +1,4 @@
-// A file that a flag of the command line names, for what a command writes beside stdout.
+// Output file that a flag names, for data that a command writes in addition to stdout.
 #pragma once
 
 #include <absl/status/status.h>
@@ -7,11 +7,12 @@
 
 namespace fsdpd {
 
-// Before what is to be written is made: INVALID_ARGUMENT with `flag` where the file's directory is not there,
-// or the path is one.
+// Checks the path before the command produces its data. Returns INVALID_ARGUMENT with `flag` if the parent
+// directory does not exist or the path is a directory.
 absl::Status CheckOutput(const char* flag, const std::string& path);
 
-// INVALID_ARGUMENT with `flag` and the reason; what the file had may be gone then.
+// Replaces the contents of the file. Returns INVALID_ARGUMENT with `flag` and the reason on failure, after
+// which the old contents may be lost.
 absl::Status WriteOutput(const char* flag, const std::string& path, const std::string& text);
 
 }  // namespace fsdpd

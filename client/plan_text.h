@@ -1,4 +1,4 @@
-// A plan as people read it: what `auto` became, memory per rank by component, units, and the step's program.
+// Text of a plan: values chosen for `auto`, memory per rank by component, units, and the step program.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace fsdpd {
 
-// `program`: list every instruction instead of a count by kind.
+// `program`: lists every instruction instead of a count per kind.
 std::string PlanText(const v1::Plan& plan, bool program);
 
-// What pinned host memory of a rank is there for.
+// Describes the use of a rank's pinned host memory.
 std::string HostMemoryNote(const v1::JobSpec& spec);
 
 std::string Milliseconds(double seconds);    // "9.14 ms", "1250 ms"
-std::string MeshText(const v1::Mesh& mesh);  // "shard 64 x tensor 8": the axes that there are.
+std::string MeshText(const v1::Mesh& mesh);  // "shard 64 x tensor 8": the axes with a size above 1.
 
 }  // namespace fsdpd

@@ -1,10 +1,11 @@
-// Verbs that other programs add: `fsdpctl NAME ...`, of which fsdpctl has no command NAME, is the program
-// fsdpctl-NAME of PATH with the words after NAME. fsdpctl is replaced by it, so stdin, signals and the exit
-// code are the program's own; flags of fsdpctl before NAME are not taken, since they would be lost.
+// Plugins, like those of kubectl: if fsdpctl has no command NAME, `fsdpctl NAME ...` runs the program
+// fsdpctl-NAME from PATH with the words after NAME. The plugin replaces fsdpctl (execv), so stdin, signals
+// and the exit code are those of the plugin. Flags of fsdpctl before NAME are rejected, because the plugin
+// would not receive them.
 //
-// A directory of PATH that is relative is passed over: what a person's current directory happens to hold is
-// no command. Of programs with one name the first on PATH counts, as for a shell. Pure but for the
-// directories read.
+// Relative directories in PATH are skipped, so that a file in the current directory never becomes a command.
+// The first program of a name in PATH is used, as in a shell. No state; the functions read the directories of
+// PATH.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -19,16 +20,17 @@ struct PluginVerb {
   std::string program;  // "/usr/bin/fsdpctl-data"
 };
 
-// The program of one verb; empty where there is none, or `name` can be no verb's.
+// Path of the plugin `name`; empty if there is none, or if `name` is not a valid plugin name.
 std::string PluginProgram(absl::string_view name, absl::string_view path);
 
-// All of them, by name, without those of `commands`, which fsdpctl has itself.
+// All plugins in order of their names, without those that the built-in `commands` hide.
 std::vector<PluginVerb> PluginVerbs(const std::vector<std::string>& commands, absl::string_view path);
 
-// How a verb of ours is installed that comes as a program of its own; empty for any other.
+// Installation command of a plugin that this project ships separately; empty for any other name.
 std::string InstallHint(absl::string_view name);
 
-// For `fsdpctl --help`: one a line, those that are not installed too; empty where there is nothing to say.
+// The plugin section of `fsdpctl --help`: one line for each plugin, including those of this project that are
+// not installed; empty if there are none.
 std::string PluginHelp(const std::vector<PluginVerb>& verbs);
 
 }  // namespace fsdpd

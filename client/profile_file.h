@@ -1,7 +1,8 @@
-// What `--profile` means: the name of a shipped device profile, or a file with the keys of one (JSON or
-// YAML). A file may start from a shipped one ("base: h200") and name only what differs.
+// Device profile of `--profile`: the name of a shipped profile, or a JSON or YAML file. A file may inherit
+// from a shipped profile ("base: h200") and override some of its keys.
 //
-// Every fault of a file is told with its place and key, among them values that no device has.
+// Parsing collects all errors of a file, each with its position and key. Values outside the range of real
+// devices are errors too.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -14,14 +15,14 @@
 namespace fsdpd {
 
 struct ProfileText {
-  DeviceProfile profile;  // To be used when `faults` is empty.
+  DeviceProfile profile;  // Valid only if `faults` is empty.
   SpecFaults faults;
 };
 
-// NOT_FOUND when it is neither a shipped name nor a file that can be read; says which names there are.
+// Returns NOT_FOUND with the shipped names if the argument is neither one of them nor a readable file.
 absl::StatusOr<ProfileText> LoadProfile(const std::string& name_or_path);
 
-// `file` is the name that faults carry, and the profile's where the text gives none.
+// `file` is the file name in errors, and the name of the profile if the text has none.
 ProfileText ParseProfile(absl::string_view text, const std::string& file);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// A search of plans as people read it: the ways that were found, the spec as it is beside them, and of which
-// kind and how many there are.
+// Text of a plan search (`plan --search`): the best configurations, the spec for comparison, and the number
+// of configurations that were searched, valid, and estimated to fit.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fsdpd {
 
-// `name`: the job's.
+// `name`: name of the job.
 std::string SearchText(const v1::PlanSearch& search, const std::string& name);
 
 }  // namespace fsdpd

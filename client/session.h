@@ -1,4 +1,5 @@
-// What one command needs to talk to its coordinator: flags, console, client, and how to fail and to follow.
+// Session of one command with its coordinator: flags, console, client, error reporting, and following of a
+// job. Not thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
@@ -14,8 +15,8 @@
 
 namespace fsdpd {
 
-// Reads whom to call, who calls and whom to trust, from the context, the files and the environment that
-// `line` names.
+// Reads the server address, the token and the trusted CAs from the context, the files and the environment
+// variables that `line` names, and stores them in `line`.
 absl::Status ReadAccess(CommandLine* line);
 
 class Session {
@@ -26,20 +27,20 @@ class Session {
   const CommandLine& line() const { return line_; }
   Console& console() { return console_; }
 
-  // Tells the error; the exit code.
+  // Reports the error. Returns the exit code.
   int Fail(const absl::Status& status);
 
-  // `message` as -o json, yaml or jsonpath has it. INVALID_ARGUMENT where the jsonpath asks for what it has
-  // not.
+  // Formats `message` as -o json, yaml or jsonpath. Returns INVALID_ARGUMENT if the template names a field
+  // that the message does not have.
   absl::StatusOr<std::string> DataOf(const google::protobuf::Message& message) const;
-  // Prints that; the exit code.
+  // Prints DataOf(message). Returns the exit code.
   int Show(const google::protobuf::Message& message);
 
-  // Opens --record's file, once, for Follow(): before a job is submitted whose steps it is to hold. An error
-  // says why it cannot be written.
+  // Opens the file of --record for Follow(). Call before the job is submitted, so that an unwritable path is
+  // reported first. Call at most once.
   absl::Status OpenRecord();
-  // Shows a job until it has ended, and records its steps; the exit code. Once. Interrupted, it says how to
-  // find the job again.
+  // Shows a job until it ends, and records its steps. Returns the exit code. Call at most once. When
+  // interrupted, it prints the commands that find the job again.
   int Follow(const std::string& job_id, bool submitted_now);
 
  private:

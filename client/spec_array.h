@@ -1,6 +1,5 @@
-// `submit --array PATH=V1,V2`: which specs are made of one, as overrides for spec_text.h.
-//
-// Pure.
+// Job arrays (`submit --array PATH=V1,V2`): expansion of one spec into several, as overrides for spec_text.h.
+// Pure functions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,16 +10,16 @@
 namespace fsdpd {
 
 constexpr size_t kMaxArrayJobs = 256;
-// What joins an array's name and a job's number into the request id that the job is submitted with, by which
-// the jobs of one array are known.
+// Separator of the array id and the index of the job in a request id. The array id identifies the array's
+// jobs.
 constexpr char kArrayMark[] = "/";
 
-// `array`: empty for any job.
+// Whether the request id belongs to `array`. An empty `array` matches every job.
 bool IsOfArray(const std::string& request_id, const std::string& array);
 
-// Of each job its overrides, one for each of `arrays`: every combination, the last path's values first. A
-// comma within brackets or quotes parts nothing. INVALID_ARGUMENT says what is wrong; a value or a path that
-// is there twice is, as two jobs would be the same.
+// Returns the overrides of each job: the Cartesian product of `arrays`, with the last path varying fastest. A
+// comma in brackets or quotes does not separate values. Returns INVALID_ARGUMENT for a syntax error, and for
+// a duplicate value or path, because two jobs would be identical.
 absl::StatusOr<std::vector<std::vector<std::string>>> ArrayOverrides(const std::vector<std::string>& arrays);
 
 }  // namespace fsdpd

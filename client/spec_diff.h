@@ -1,6 +1,4 @@
-// Two messages of one type, compared field by field.
-//
-// Pure.
+// Field-by-field comparison of two messages of one type. Pure functions.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -12,15 +10,15 @@
 namespace fsdpd {
 
 struct FieldDifference {
-  std::string field;                 // Its path: "data.tokens[0].path".
-  std::optional<std::string> first;  // As -o json has it, without quotes; empty: it is not set.
+  std::string field;                 // Path, such as "data.tokens[0].path".
+  std::optional<std::string> first;  // The value in -o json, without quotes; empty: not set.
   std::optional<std::string> second;
-  bool is_literal = false;  // Numbers, true or false, or a list of them: JSON as they stand.
+  bool is_literal = false;  // Numbers, booleans, or lists of them: valid JSON without quotes.
 };
 
-// In the order of the fields' numbers. Of a group that only one of them has, those fields are told that
-// somebody wrote (`written_first`, `written_second`: the messages before defaults were filled in), and the
-// group itself, as {}, where nobody wrote one. REQUIRES: of one type.
+// Returns differences in order of field numbers. `written_first` and `written_second` are the messages before
+// defaults were filled in. If only one message has a submessage, only its explicitly written fields are
+// listed, or the submessage as {} if none of them was written. REQUIRES: all messages have the same type.
 std::vector<FieldDifference> DifferencesOf(const google::protobuf::Message& first,
                                            const google::protobuf::Message& second,
                                            const google::protobuf::Message& written_first,

@@ -1,10 +1,9 @@
-// The whole way from a file on this machine to a JobSpec that a coordinator can use: reads the text, applies
-// --set, turns model.hf_config into model.llama or model.gpt2, takes in model.plugin.description, and makes
-// its paths whole (spec_paths.h).
+// Loading of a spec file into a JobSpec that a coordinator accepts: reads the text, applies --set, converts
+// model.hf_config to model.llama or model.gpt2, embeds model.plugin.description, and makes paths absolute
+// (spec_paths.h).
 //
-// Token files are looked at where this machine has their directory: one that is missing, empty or unreadable
-// is a warning with its field, since the nodes may have another file there. Where the directory is not here
-// either, only the nodes can know, and nothing is said.
+// A token file that is missing, empty or unreadable is a warning, because the nodes may have a different file
+// at that path. If its directory does not exist on this machine either, the file is not checked.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,12 +16,12 @@
 
 namespace fsdpd {
 
-// `path` "-" reads `input`. A fault of the spec, or of a file it names, is in the result's faults; a
-// Status is for a spec file that cannot be read, and says which.
+// `path` "-" reads `input`. Errors of the spec, and of files that it names, are in the result's `faults`. The
+// Status is an error only if the spec file itself cannot be read.
 absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std::string>& sets,
                                   std::istream& input);
 
-// The text alone, at most one byte over kMaxJobSpecBytes.
+// Reads the text of the file, at most kMaxJobSpecBytes + 1 bytes.
 absl::StatusOr<std::string> ReadText(const std::string& path, std::istream& input);
 
 }  // namespace fsdpd

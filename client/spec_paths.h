@@ -1,9 +1,9 @@
-// The paths that a spec names, made whole. Ranks run in directories of their own, so a relative path means
-// something on this machine alone: it is relative to the directory of the file that has it, and to the
-// working directory for stdin. A coordinator takes whole ones only (checkpoint_dir_path, token_path_absolute
-// and others).
+// Conversion of a spec's relative paths to absolute ones. Ranks run in their own directories, so a relative
+// path is meaningful only on this machine: relative to the directory of the spec file, or to the working
+// directory for stdin. A coordinator accepts only absolute paths (rules checkpoint_dir_path,
+// token_path_absolute and others).
 //
-// What is on this machine alone, and read here, is not among them: model.hf_config, model.plugin.description.
+// model.hf_config and model.plugin.description are excluded: fsdpctl reads these files itself.
 #pragma once
 
 #include <filesystem>
@@ -14,14 +14,15 @@
 
 namespace fsdpd {
 
-// `file` as the command line has it: "-" is stdin.
+// `file`: as on the command line; "-" is stdin.
 std::filesystem::path DirectoryOf(const std::string& file);
 
-// Without `.`; an empty path stays so. A `..` stays too, for the rules to refuse (base/dot_dot.h).
+// Returns the absolute path, with `.` removed. An empty path stays empty. `..` is preserved, and validation
+// rejects it (base/dot_dot.h).
 std::string WholePath(const std::string& path, const std::filesystem::path& directory);
 
-// What a shell or a store would make of a relative path (~, s3://) is nothing that a node could open by that
-// name, and no path of this machine's either.
+// Whether the path needs expansion by a shell or access to an object store (~, s3://). Nodes cannot open such
+// a path, and it is not relative to a directory of this machine.
 bool IsOfShellOrStore(const std::string& path);
 
 struct RelativePath {
@@ -30,11 +31,12 @@ struct RelativePath {
   std::string whole;
 };
 
-// The fields of a spec that name paths, such as "checkpoint.load". Ranks open them on their nodes, so neither
-// this machine nor the coordinator knows what is there.
+// The fields of a spec that name paths on the nodes, such as "checkpoint.load". Only the ranks open them, so
+// neither fsdpctl nor the coordinator can check them.
 std::vector<std::string> NodePathFields(v1::JobSpec spec);
 
-// Of token files and their masks, of checkpoints and of a plug-in. Returns those that were relative.
+// Converts the paths of token files, their masks, checkpoints and a plug-in. Returns the paths that were
+// relative.
 std::vector<RelativePath> MakePathsWhole(const std::filesystem::path& directory, v1::JobSpec* spec);
 
 }  // namespace fsdpd

@@ -1,7 +1,9 @@
-// A message as people write it (the inverse of spec_text.h) and as programs read it. YAML in blocks, or JSON;
-// enums by short name, sizes as plain numbers, fields ordered by number. Any message of this project can be
-// printed. One walk writes both forms; yaml-cpp's emitter leaves the texts "no" and "123" without quotes, so
-// that they read back as something else, and writes 0.1 as 0.10000000000000001.
+// Printer of messages as block YAML or JSON, for users (the inverse of spec_text.h) and for programs (-o).
+// Enums have short names, sizes are plain numbers, and fields are ordered by number. Works for all messages
+// of this project. Pure functions.
+//
+// It does not use the emitter of yaml-cpp, which writes the strings "no" and "123" without quotes, so that
+// they would be read as other types, and 0.1 as 0.10000000000000001.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -11,25 +13,25 @@
 
 namespace fsdpd {
 
-// Without what is not set.
+// Omit fields that are not set.
 std::string ToYaml(const google::protobuf::Message& message);  // Ends with a newline.
 std::string ToJson(const google::protobuf::Message& message);  // Indented by two; ends with a newline.
 
-// For programs: a field that has a value always is there with it, zeros, empty text and empty lists too.
-// Absent are messages, `optional` fields and members of a oneof that are not set. What is no number is .nan
-// and .inf in YAML, "NaN" and "Infinity" in JSON.
+// For programs: fields without presence are always printed, including zeros, empty strings and empty lists.
+// Only unset messages, `optional` fields and oneof members are omitted. Non-finite numbers are .nan and .inf
+// in YAML, and "NaN" and "Infinity" in JSON.
 std::string ToYamlData(const google::protobuf::Message& message);
 std::string ToJsonData(const google::protobuf::Message& message);
-// The same, with only the repeated fields of `message`, for a response that the caller composed: its other
-// fields have no value.
+// The same for only the repeated fields of `message`, for a response that the caller assembled from several
+// pages: its other fields have no meaning.
 std::string ToYamlLists(const google::protobuf::Message& message);
 std::string ToJsonLists(const google::protobuf::Message& message);
 std::string ToJsonLine(const google::protobuf::Message& message);  // On one line, without a newline.
 
-// One value of ToJsonData's, without the quotes of text; `index` -1 where the field is no list.
+// One value as in ToJsonData(), without quotes around strings. `index`: -1 if the field is not repeated.
 std::string ScalarText(const google::protobuf::Message& message,
                        const google::protobuf::FieldDescriptor& field, int index);
-// A list of it, on one line.
+// A repeated field as in ToJsonData(), on one line.
 std::string ListLine(const google::protobuf::Message& message,
                      const google::protobuf::FieldDescriptor& field);
 

@@ -1,17 +1,16 @@
-// JobSpec as people write it: YAML or JSON to v1::JobSpec by reflection, so that a new proto field needs no
-// code.
+// Parser of job specs: YAML or JSON to v1::JobSpec by reflection, so that a new proto field needs no code.
 //
 //   names      as in the proto; camelCase of canonical proto JSON is accepted too
-//   enums      by short lower-case name (optim_grads_params) or full name; never by number
+//   enums      short lower-case name (optim_grads_params) or full name; never a number
 //   auto       leaves an `optional` scalar or an enum unset
-//   *_bytes    take sizes ("1.5GiB")
-//   numbers    1e4 is an integer where it is whole; NaN and infinity are refused; quoted numbers are
-//              accepted, because canonical proto JSON quotes 64-bit integers
+//   *_bytes    accept sizes ("1.5GiB")
+//   numbers    1e4 is a valid integer; NaN and infinity are rejected; quoted numbers are accepted, because
+//              canonical proto JSON quotes 64-bit integers
 //
-// All faults are collected, each with file, line, column and field path; what they leave of the spec can be
-// judged further. Rule ids: those of yaml_tree.h for text that is no tree, and unknown_field,
-// duplicate_field, wrong_type, unknown_value, out_of_range, two_of_oneof, no_value, bad_set. What values mean
-// together is judged elsewhere (fsdp/plan/rules/rules.h, by the coordinator).
+// The parser collects all errors, each with file, line, column and field path. The rest of the spec can still
+// be validated. Rule ids: those of yaml_tree.h for syntax errors, and unknown_field, duplicate_field,
+// wrong_type, unknown_value, out_of_range, two_of_oneof, no_value, bad_set. The coordinator validates the
+// values (fsdp/plan/rules/rules.h). Pure functions.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -25,18 +24,17 @@
 namespace fsdpd {
 
 struct SpecText {
-  v1::JobSpec spec;   // Complete when no fault is an error.
-  SpecFaults faults;  // At most 100. Warnings too, of a file that the spec names (spec_file.h).
-  // Fields that somebody wrote and that are not in `spec`, for CheckJob(): values of the wrong kind, and what
-  // a misspelt field was meant to be.
+  v1::JobSpec spec;   // Complete if no entry of `faults` is an error.
+  SpecFaults faults;  // At most 100. Includes warnings about files that the spec names (spec_file.h).
+  // Fields that the text has but `spec` lacks: values of a wrong type, and the likely targets of misspelled
+  // names. CheckJob() does not report them as missing.
   std::vector<std::string> unread;
-  bool is_tree = false;  // The text has fields at all; else there is nothing to judge.
-  FieldPlaces places;    // Of every field that was written; "" is the whole text.
+  bool is_tree = false;  // The text has fields; otherwise there is nothing to validate.
+  FieldPlaces places;    // Positions of all fields in the text; "" is the whole text.
 };
 
-// `file` is the name that faults carry. Each of `sets` is "path=value", applied over the text in order:
-// "train.steps=20", "data.tokens[0].path=x". The value is read as YAML; nothing after the "=" is an empty
-// string.
+// `file` is the file name in errors. Each of `sets` is "path=value" and overrides the text, in order:
+// "train.steps=20", "data.tokens[0].path=x". The value is YAML; "path=" sets an empty string.
 SpecText ParseSpec(absl::string_view text, const std::string& file,
                    const std::vector<std::string>& sets = {});
 

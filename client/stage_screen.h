@@ -1,6 +1,6 @@
-// What a program of ours says on stderr while it works through stages ("measuring 3/9: attention in fp32", as
-// fsdp/profile/profile_command.h writes it): as it comes, or where stderr is a terminal as one line that is
-// drawn over itself and gone at the end.
+// Display of a child's progress messages ("measuring 3/9: attention in fp32", written by
+// fsdp/profile/profile_command.h). On a terminal they are one line that is redrawn, and cleared at the end.
+// Otherwise they are copied to stderr.
 //
 // Take() any number of times, then End(). Not thread-safe.
 #pragma once
@@ -15,9 +15,9 @@ namespace fsdpd {
 
 class StageScreen {
  public:
-  explicit StageScreen(Console* console) : console_(*console) {}  // It must outlive the screen.
+  explicit StageScreen(Console* console) : console_(*console) {}  // `console` must outlive the screen.
 
-  void Take(absl::string_view words);  // Of any length, cut anywhere.
+  void Take(absl::string_view words);  // A chunk of the child's stderr, split anywhere.
   void End();
 
  private:
@@ -25,7 +25,7 @@ class StageScreen {
   void Clear();
 
   Console& console_;
-  std::string rest_;  // Of a line that has not ended.
+  std::string rest_;  // The incomplete last line.
   bool live_ = false;
 };
 

@@ -1,9 +1,9 @@
-// A job's steps in the forms of other tools. Pure: from a step to bytes.
+// Export formats of step records for TensorBoard and Weights & Biases. Pure functions from a step to bytes.
 //
-// TensorBoard reads event files: records of length, its checksum, data and the data's, whose data is a
-// message `Event` of TensorFlow. Of its fields these are four numbers and a text, and they have been the same
-// since 2015: they are written here without TensorFlow's protos. W&B's history is a line of JSON a step, with
-// `_step`, `_timestamp` and `_runtime` beside what was logged, as its own export has it.
+// A TensorBoard event file is a sequence of records: length, CRC of the length, data, CRC of the data. The
+// data is TensorFlow's message `Event`. This code writes only five of its fields, unchanged since 2015, and
+// so it does not need TensorFlow's protos. The W&B history is one line of JSON per step, with `_step`,
+// `_timestamp` and `_runtime` in addition to the metrics, like W&B's own export.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -15,14 +15,14 @@
 
 namespace fsdpd {
 
-// CRC-32C (Castagnoli), as event files have it; not masked.
+// CRC-32C (Castagnoli) of event files, before masking.
 uint32_t Crc32c(absl::string_view bytes);
 
-// What an event file begins with.
+// The first record of an event file, which holds the format version.
 std::string TensorBoardBegin(double unix_seconds);
 std::string TensorBoardStep(const v1::StepRecord& record);
 
-// With a newline. `begin_unix_nanos`: from when _runtime counts.
+// Ends with a newline. `begin_unix_nanos`: the start time of _runtime.
 std::string WandbStep(const v1::StepRecord& record, int64_t begin_unix_nanos);
 
 }  // namespace fsdpd

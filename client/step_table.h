@@ -1,4 +1,5 @@
-// What is shown and exported of a job's steps: one table of quantities, with a name for each form.
+// Table of the quantities of a step: names for CSV and TensorBoard, and functions that read them from a
+// record. Pure functions.
 #pragma once
 
 #include <optional>
@@ -10,25 +11,25 @@
 namespace fsdpd {
 
 struct StepQuantity {
-  const char* name;                                       // A column of CSV.
-  const char* tag;                                        // As TensorBoard and W&B group it: "train/loss".
-  std::optional<double> (*value)(const v1::StepRecord&);  // Nothing where the step has none.
+  const char* name;                                       // Column in CSV.
+  const char* tag;                                        // Name in TensorBoard and W&B: "train/loss".
+  std::optional<double> (*value)(const v1::StepRecord&);  // nullopt if the step lacks it.
 };
 
 const std::vector<StepQuantity>& StepQuantities();
 
-// Of communication's time, the share with compute beside it; nothing without communication.
+// The fraction of communication time that is overlapped with compute; nullopt without communication.
 std::optional<double> OverlapOf(const v1::StepRecord& record);
 double TokensPerSecond(const v1::StepRecord& record);
 
-// Lines with their newlines; times in seconds since 1970, numbers as they round-trip.
+// Lines end with a newline. Times are Unix seconds, and numbers have enough digits to round-trip.
 std::string StepCsvHeader();
 std::string StepCsvRow(const v1::StepRecord& record);
 
 std::vector<std::string> StepTableHeader();
 std::vector<std::string> StepTableRow(const v1::StepRecord& record);
 
-// The shortest text that is the same number: "nan" and "inf" where it is none.
+// The shortest text that parses to the same number; "nan" and "inf" for non-finite numbers.
 std::string NumberText(double value);
 
 }  // namespace fsdpd

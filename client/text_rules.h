@@ -1,6 +1,6 @@
-// What must hold of the text of a spec, and of the files that it names, before there is a spec to judge: as
-// rows of the rule table (fsdp/plan/rules), for `explain`. docs/rules.py holds them against the places that
-// find them.
+// Documentation of the rules that the spec parser checks: the text of a spec, and the files that it names.
+// They are rows like those of the validation rules (fsdp/plan/rules), for `explain`. docs/rules.py compares
+// them with the rule ids in the parser's code.
 #pragma once
 
 #include <vector>

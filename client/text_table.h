@@ -1,5 +1,5 @@
-// Columns for people: as wide as their widest cell, two spaces apart, no trailing blanks. A cell of several
-// lines stands in as many rows.
+// Plain-text table. Columns are as wide as their widest cell and two spaces apart, without trailing blanks. A
+// cell with several lines spans as many lines of output.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -17,25 +17,25 @@ class TextTable {
     rows_.push_back(std::move(row));
   }  // REQUIRES: as wide as the header.
 
-  // Lines that end with newlines; each starts with `indent` blanks and, where `width` > 0, is cut to it.
+  // Lines end with newlines and start with `indent` blanks. `width` > 0 truncates them to that many columns.
   std::string Render(int indent = 0, int width = 0) const;
-  // The same, each row by itself, the header first.
+  // The rows of Render(), with the header first.
   std::vector<std::string> Rows(int indent = 0, int width = 0) const;
 
  private:
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Columns that the text takes: one for each UTF-8 character.
+// Display width in columns: one for each UTF-8 character.
 int WidthOf(absl::string_view text);
 
-// The text, or its beginning and "..." where it is wider.
+// Truncates text wider than `width` to a prefix and "...".
 std::string Cut(absl::string_view text, int width);
 
-// Control characters become blanks: text of other processes cannot move the cursor.
+// Replaces control characters by blanks, so that text from other processes cannot move the cursor.
 std::string OneLine(absl::string_view text);
 
-// The same of each line; those that are empty are left out, and so is the newline of the last.
+// Applies OneLine() to each line. Removes empty lines and the final newline.
 std::string ManyLines(absl::string_view text);
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// What runs now, as `top` shows it: pure functions from the API's messages to text.
+// Text of `top`: a live overview of the cluster. Pure function of API messages.
 #pragma once
 
 #include <absl/time/time.h>
@@ -10,9 +10,9 @@
 
 namespace fsdpd {
 
-// How many nodes, slots and jobs there are, then a line for each job that has slots, the one of the most
-// ranks first: its newest step, its memory against the plan, and the watts of rank 0's card where NVML tells.
-// `width` 0: never cut.
+// The numbers of nodes, slots and jobs, then a line for each job that holds slots, in descending order of
+// ranks: its newest step, its memory compared with the plan, and the power draw of rank 0's GPU in watts if
+// NVML reports it. `width` 0: no truncation.
 std::string TopText(const std::vector<v1::Job>& jobs, const std::vector<v1::Node>& nodes, absl::Time now,
                     int width);
 

@@ -1,4 +1,5 @@
-// Flags of the commands that look, compare and explain, and what -o takes of which command.
+// Flags of get, logs, wait, top, diff, explain, context and completion, and the values of -o for each
+// command.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@ class App;
 namespace fsdpd {
 
 void AddOutputFlag(CLI::App* app, CommandLine* line);
-// Why the command's data cannot be had in line.output, or "".
+// Error text if the command does not support line.output; "" otherwise.
 std::string OutputFault(const CommandLine& line);
 
 void AddGetFlags(CLI::App* get, CommandLine* line);

@@ -1,11 +1,9 @@
-// What `wait --for` waits for, and whether a job is there yet.
+// Conditions of `wait --for`. Pure functions.
 //
-//   state=running[,paused]   in one of these
+//   state=running[,paused]   the job is in one of these states
 //   ended                    succeeded, failed or cancelled
-//   step=200                 rank 0 has reported that step, or a later one
-//   deleted                  it is forgotten
-//
-// Pure.
+//   step=200                 rank 0 has reported this step or a later one
+//   deleted                  the coordinator no longer has the job
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -27,13 +25,13 @@ struct WaitCondition {
 
 enum class WaitVerdict { kNotYet, kMet, kNever };
 
-// INVALID_ARGUMENT says what is taken.
+// Returns INVALID_ARGUMENT with the valid forms for anything else.
 absl::StatusOr<WaitCondition> ParseWaitCondition(absl::string_view text);
 
-// kNever: it has ended otherwise, or makes fewer steps.
+// kNever: the job ended in another state, or has fewer steps.
 WaitVerdict Judge(const WaitCondition& condition, const v1::Job& job);
 
-// The short names of all states, in the order of the proto.
+// Short names of all states, in the order of the proto.
 std::vector<std::string> StateNames();
 
 }  // namespace fsdpd

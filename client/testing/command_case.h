@@ -1,4 +1,4 @@
-// For tests: fsdpctl in this process, against nobody or a coordinator whose answers a test writes
+// Test fixture that runs fsdpctl in the test's process, without a coordinator or with a fake one
 // (scripted_api.h).
 #pragma once
 
@@ -15,7 +15,7 @@ namespace fsdpd {
 
 class CommandCase : public ::testing::Test {
  protected:
-  // Its exit code; what it printed is in `out_` and `err_`.
+  // Returns the exit code. `out_` and `err_` have the output.
   int RunCommand(const std::vector<std::string>& arguments, const std::string& input = "") {
     std::istringstream in(input);
     std::ostringstream out, err;
@@ -29,7 +29,8 @@ class CommandCase : public ::testing::Test {
     return code;
   }
 
-  // -o json of several: `name` is that of the list, and `documents` are what -o json prints of each.
+  // Expected -o json of a list. `name` is the field of the list, and `documents` has the -o json of each
+  // element.
   static std::string ListOf(const std::string& name, const std::vector<std::string>& documents) {
     std::string text = "{\n  \"" + name + "\": [";
     for (const std::string& document : documents) {

@@ -1,7 +1,8 @@
-// A real gRPC server on loopback whose answers a test writes beforehand: for what a coordinator must be told
-// to do wrong (refuse, vanish, stop in the middle of a stream) before a client can be seen to cope.
+// ScriptedApi: a fake coordinator on loopback with scripted responses, for tests of how clients handle
+// rejected calls, lost connections and broken streams.
 //
-// Each rpc calls its hook; an rpc without one answers UNIMPLEMENTED. Set hooks before the first call.
+// Each RPC calls its hook; an RPC without a hook returns UNIMPLEMENTED. Hooks run on threads of gRPC and may
+// be replaced at any time.
 #pragma once
 
 #include <absl/time/time.h>
@@ -18,7 +19,7 @@
 
 namespace fsdpd {
 
-// A grpc::Status with google.rpc details, as the coordinator makes them.
+// Makes a grpc::Status with the google.rpc details that the coordinator sends.
 struct FieldText {
   std::string field;
   std::string description;
@@ -28,8 +29,8 @@ grpc::Status RefusalWithDetails(grpc::StatusCode code, const std::string& messag
                                 const std::map<std::string, std::string>& metadata = {},
                                 absl::Duration retry_after = absl::ZeroDuration());
 
-// An answer that the test sets and gRPC's threads call. Locked, since gRPC is not instrumented: without it
-// ThreadSanitizer sees no order between the two.
+// A response that the test sets and gRPC's threads call. The lock is required for ThreadSanitizer: gRPC is
+// not instrumented, so its synchronization is invisible to it.
 template <typename... Args>
 class Answer {
  public:
@@ -93,9 +94,9 @@ class ScriptedApi : public v1::Coordinator::Service {
 
   ~ScriptedApi() override { Stop(); }
 
-  // Listens on 127.0.0.1: on a free port the first time, on the same one after a Stop().
+  // Listens on 127.0.0.1, on a free port the first time and on the same port after a Stop().
   void Start();
-  // Ends every call; the address then refuses connections.
+  // Ends all calls. The address then refuses connections.
   void Stop();
   std::string address() const;
 
