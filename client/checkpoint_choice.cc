@@ -22,13 +22,13 @@ absl::StatusOr<CheckpointChoice> ParseCheckpointChoice(const std::string& text) 
   return choice;
 }
 
-bool IsKept(const v1::Job& job, int index) {
+bool IsRetained(const v1::Job& job, int index) {
   const v1::Checkpoint& spec = job.resolved().checkpoint();
   const bool is_new = spec.keep_last() == 0 || job.checkpoints_size() - index <= spec.keep_last();
   return is_new || (spec.keep_every() > 0 && job.checkpoints(index).step() % spec.keep_every() == 0);
 }
 
-absl::StatusOr<v1::SavedCheckpoint> Choose(const CheckpointChoice& choice, const v1::Job& job) {
+absl::StatusOr<v1::SavedCheckpoint> ResolveCheckpoint(const CheckpointChoice& choice, const v1::Job& job) {
   if (job.checkpoints().empty()) {
     const bool saves = !job.spec().checkpoint().dir().empty();
     return absl::NotFoundError(
@@ -38,7 +38,7 @@ absl::StatusOr<v1::SavedCheckpoint> Choose(const CheckpointChoice& choice, const
   if (!choice.step.has_value()) return *job.checkpoints().rbegin();
   std::vector<int64_t> steps;
   for (int i = 0; i < job.checkpoints_size(); ++i) {
-    if (!IsKept(job, i)) continue;
+    if (!IsRetained(job, i)) continue;
     if (job.checkpoints(i).step() == *choice.step) return job.checkpoints(i);
     steps.push_back(job.checkpoints(i).step());
   }

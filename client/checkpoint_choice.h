@@ -21,9 +21,9 @@ absl::StatusOr<CheckpointChoice> ParseCheckpointChoice(const std::string& text);
 
 // Whether job.checkpoints(index) survives the job's own keep_last (fsdp/checkpoint/job_directory.h). This is
 // an upper bound if other jobs write to the same directory, because their keep_last deletes checkpoints too.
-bool IsKept(const v1::Job& job, int index);
+bool IsRetained(const v1::Job& job, int index);
 
 // Returns NOT_FOUND with the steps that are available if the job has no such checkpoint.
-absl::StatusOr<v1::SavedCheckpoint> Choose(const CheckpointChoice& choice, const v1::Job& job);
+absl::StatusOr<v1::SavedCheckpoint> ResolveCheckpoint(const CheckpointChoice& choice, const v1::Job& job);
 
 }  // namespace fsdpd

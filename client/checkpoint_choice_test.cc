@@ -28,8 +28,8 @@ TEST(CheckpointChoice, IsAJobAndMayBeAStep) {
 
 TEST(CheckpointChoice, TakesTheNewestOrTheOneOfThatStep) {
   const v1::Job job = JobWith({100, 200, 300});
-  EXPECT_EQ(Choose({"a-k3x9q2", {}}, job)->path(), "/runs/7/iter_300");
-  EXPECT_EQ(Choose({"a-k3x9q2", 200}, job)->path(), "/runs/7/iter_200");
+  EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", {}}, job)->path(), "/runs/7/iter_300");
+  EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", 200}, job)->path(), "/runs/7/iter_200");
 }
 
 TEST(CheckpointChoice, WhatTheJobHasRemovedIsNotOffered) {
@@ -37,20 +37,20 @@ TEST(CheckpointChoice, WhatTheJobHasRemovedIsNotOffered) {
   job.mutable_resolved()->mutable_checkpoint()->set_keep_last(2);
   job.mutable_resolved()->mutable_checkpoint()->set_keep_every(10);
   EXPECT_EQ(
-      Choose({"a-k3x9q2", 5}, job).status(),
+      ResolveCheckpoint({"a-k3x9q2", 5}, job).status(),
       absl::NotFoundError("a-k3x9q2 has no checkpoint of step 5 any more (checkpoint.keep_last), but of "
                           "10, 15, 20"));
-  EXPECT_EQ(Choose({"a-k3x9q2", 10}, job)->path(), "/runs/7/iter_10");
+  EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", 10}, job)->path(), "/runs/7/iter_10");
 }
 
 TEST(CheckpointChoice, SaysWhatThereIsInstead) {
-  EXPECT_EQ(Choose({"a-k3x9q2", 150}, JobWith({100, 200})).status(),
+  EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", 150}, JobWith({100, 200})).status(),
             absl::NotFoundError("a-k3x9q2 has no checkpoint of step 150, but of 100, 200"));
   v1::Job job = JobWith({});
-  EXPECT_EQ(Choose({"a-k3x9q2", {}}, job).status(),
+  EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", {}}, job).status(),
             absl::NotFoundError("a-k3x9q2 has committed no checkpoint"));
   job.mutable_spec()->clear_checkpoint();
-  EXPECT_EQ(Choose({"a-k3x9q2", {}}, job).status(),
+  EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", {}}, job).status(),
             absl::NotFoundError("a-k3x9q2 writes no checkpoints: its spec has no checkpoint.dir"));
 }
 

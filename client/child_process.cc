@@ -32,7 +32,7 @@ struct Pipe {
   std::array<int, 2> ends;
 };
 
-// The caller may have blocked the signals that end it (client/fsdpctl.cc); the child has not.
+// The child starts with an empty signal mask, because client/fsdpctl.cc blocks SIGINT and SIGTERM.
 pid_t Spawn(std::vector<std::string>* arguments, const Pipe& out, const Pipe& err, int* error) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -55,7 +55,7 @@ pid_t Spawn(std::vector<std::string>* arguments, const Pipe& out, const Pipe& er
   return child;
 }
 
-// False at the end.
+// Returns false at end of file.
 bool ReadSome(int fd, std::string* text) {
   char buffer[4096];
   const ssize_t n = read(fd, buffer, sizeof(buffer));
@@ -90,7 +90,8 @@ absl::StatusOr<ChildResult> RunChild(std::vector<std::string> arguments, Interru
   ChildResult result;
   int status = 0;
   {
-    // Until it is waited for, its number is nobody else's.
+    // The interrupt may only kill the child before waitpid() reaps it: afterwards its pid may be reused.
+    // Hence WNOWAIT inside the scope, and waitpid() after it.
     Interrupt never;
     const Interrupt::Scope scope(interrupt == nullptr ? &never : interrupt,
                                  [child] { kill(child, SIGKILL); });

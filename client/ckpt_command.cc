@@ -1,5 +1,5 @@
-// fsdpctl ckpt: what is in a checkpoint (inspect), and whether it is whole (verify); convert and diff have
-// files of their own. Reads directories itself; no coordinator is asked.
+// Commands `ckpt inspect` and `ckpt verify`, and dispatch of the other ckpt commands. They read checkpoint
+// directories on this machine, without a coordinator.
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -55,8 +55,8 @@ std::string ContentsText(const v1::CheckpointReport& checkpoint, int width) {
                       checkpoint.values_size() > 0 ? "\n" + values.Render(0, width) : "");
 }
 
-// To stderr: each fault, and what no checksum vouches for. The exit code.
-int TellFaults(const std::string& directory, const v1::CheckpointReport& checkpoint, Console* console) {
+// Prints all defects, and a note about data without checksums, to stderr. Returns the exit code.
+int ReportDefects(const std::string& directory, const v1::CheckpointReport& checkpoint, Console* console) {
   for (const v1::CheckpointFault& fault : checkpoint.faults()) {
     console->err << absl::StrCat(directory, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
                                  "\n");
@@ -81,8 +81,8 @@ int TellFaults(const std::string& directory, const v1::CheckpointReport& checkpo
   return checkpoint.faults().empty() ? kExitOk : kExitDamaged;
 }
 
-int Tell(const v1::CheckpointReport& checkpoint, const CommandLine& line, Console* console) {
-  const int code = TellFaults(line.file, checkpoint, console);
+int PrintReport(const v1::CheckpointReport& checkpoint, const CommandLine& line, Console* console) {
+  const int code = ReportDefects(line.file, checkpoint, console);
   if (line.output != "table") {
     console->out << Rendered(checkpoint, line.output);
   } else if (line.action == "inspect") {
@@ -93,7 +93,7 @@ int Tell(const v1::CheckpointReport& checkpoint, const CommandLine& line, Consol
   return code;
 }
 
-// Those in a directory of checkpoints, the newest first; none where it is one itself, or has something else.
+// The checkpoints in a directory, newest first; empty if the directory is itself a checkpoint or has none.
 std::vector<FoundCheckpoint> CheckpointsIn(const std::string& directory) {
   if (IsCheckpoint(directory)) return {};
   const absl::StatusOr<std::vector<FoundCheckpoint>> found = ListCheckpoints(WithoutSlash(directory));
@@ -102,7 +102,7 @@ std::vector<FoundCheckpoint> CheckpointsIn(const std::string& directory) {
   return any ? *found : std::vector<FoundCheckpoint>();
 }
 
-// One line for each, and its faults; for programs a document each.
+// Prints one line and the defects of each checkpoint, or one document each with -o json and yaml.
 int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& line, Console* console) {
   int code = kExitOk;
   for (const FoundCheckpoint& each : found) {
@@ -111,21 +111,20 @@ int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& lin
       continue;
     }
     const absl::StatusOr<v1::CheckpointReport> checkpoint =
-        ReportOf(each.path, /*verify=*/true, [console] { return IsInterrupted(*console); });
-    // Its job may go on meanwhile, and keep newer ones.
+        MakeReport(each.path, /*verify=*/true, [console] { return IsInterrupted(*console); });
+    // A running job may have deleted it meanwhile (keep_last).
     if ((!checkpoint.ok() || !checkpoint->faults().empty()) && !IsCheckpoint(each.path)) {
       console->err << absl::StrCat(each.path, ": note: was removed while it was read\n");
       continue;
     }
     if (!checkpoint.ok()) {
-      const int failed = FailCkpt(checkpoint.status(), console);
+      const int failed = ReportCkptError(checkpoint.status(), console);
       if (failed != kExitDamaged) return failed;
       code = failed;
       if (line.output == "table") console->out << each.path << ": cannot be read\n";
       continue;
     }
-    const int told = TellFaults(each.path, *checkpoint, console);
-    code = std::max(code, told);
+    code = std::max(code, ReportDefects(each.path, *checkpoint, console));
     if (line.output != "table") {
       console->out << (line.output == "yaml" ? "---\n" : "") << Rendered(*checkpoint, line.output);
     } else {
@@ -140,7 +139,7 @@ int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& lin
   return code;
 }
 
-// "meta-llama/Llama-3.1-8B": the name of a model on Hugging Face's hub.
+// Whether the path looks like the name of a model on the Hugging Face Hub: "meta-llama/Llama-3.1-8B".
 bool IsHubName(const std::string& path) {
   const std::vector<std::string> words = absl::StrSplit(path, '/');
   return words.size() == 2 && std::all_of(words.begin(), words.end(), [](const std::string& word) {
@@ -151,7 +150,8 @@ bool IsHubName(const std::string& path) {
          });
 }
 
-// The checkpoint that a path means: of a directory of them the newest, which is told. OK, or the exit code.
+// Replaces a directory of checkpoints by its newest checkpoint, and prints a note. Returns kExitOk or the
+// exit code of an error.
 int Resolve(std::string* path, Console* console) {
   struct stat info;
   if (stat(path->c_str(), &info) != 0 && errno == ENOENT && IsHubName(*path)) {
@@ -171,7 +171,8 @@ int Resolve(std::string* path, Console* console) {
   return kExitOk;
 }
 
-// Of a directory that is to be read. What else keeps from reading it is told by who reads.
+// Returns NOT_FOUND if the directory has no checkpoint. Other errors are left to the reader, which reports
+// them.
 absl::Status HasCheckpoint(const std::string& directory) {
   struct stat info;
   if (stat(absl::StrCat(directory, "/.metadata").c_str(), &info) == 0) return absl::OkStatus();
@@ -187,7 +188,7 @@ absl::Status HasCheckpoint(const std::string& directory) {
 
 }  // namespace
 
-int FailCkpt(const absl::Status& status, Console* console) {
+int ReportCkptError(const absl::Status& status, Console* console) {
   if (absl::IsCancelled(status)) return kExitInterrupted;
   console->err << "fsdpctl: " << Escaped(std::string(status.message())) << "\n";
   return absl::IsDataLoss(status) ? kExitDamaged : kExitUsage;
@@ -210,10 +211,11 @@ int RunCkptCommand(const CommandLine& given, Console* console) {
   }
   if (line.action == "convert") return RunCkptConvert(line, console);
   FSDPD_CHECK(line.action == "inspect" || line.action == "verify");
-  if (const absl::Status has = HasCheckpoint(line.file); !has.ok()) return FailCkpt(has, console);
+  if (const absl::Status has = HasCheckpoint(line.file); !has.ok()) return ReportCkptError(has, console);
   const absl::StatusOr<v1::CheckpointReport> checkpoint =
-      ReportOf(line.file, line.action == "verify", [console] { return IsInterrupted(*console); });
-  return checkpoint.ok() ? Tell(*checkpoint, line, console) : FailCkpt(checkpoint.status(), console);
+      MakeReport(line.file, line.action == "verify", [console] { return IsInterrupted(*console); });
+  return checkpoint.ok() ? PrintReport(*checkpoint, line, console)
+                         : ReportCkptError(checkpoint.status(), console);
 }
 
 }  // namespace fsdpd

@@ -16,7 +16,7 @@ int RunCkptConvert(const CommandLine& line, Console* console);
 int RunCkptDiff(const CommandLine& line, Console* console);
 
 // Reports that a checkpoint is missing, unreadable, or temporarily not accessible. Returns the exit code.
-int FailCkpt(const absl::Status& status, Console* console);
+int ReportCkptError(const absl::Status& status, Console* console);
 
 bool IsInterrupted(const Console& console);
 

@@ -1,5 +1,6 @@
-// fsdpctl ckpt convert: a model's parameters from one format into another. Which model it is says the
-// config.json beside the weights, the checkpoint of a job itself, --config or --spec.
+// Command `ckpt convert`: conversion of a model's parameters between checkpoint formats. The model is
+// determined by --spec or --config, else by config.json in the source directory, else by the spec that a
+// job's checkpoint contains.
 #include <absl/strings/str_cat.h>
 #include <absl/time/time.h>
 #include <google/protobuf/util/json_util.h>
@@ -34,9 +35,9 @@ namespace fsdpd {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw(200);
-constexpr size_t kLeftOutTold = 3;
+constexpr size_t kMaxOmittedNames = 3;
 
-// As a job's checkpoint has its spec. One of the model alone where nobody says more.
+// The JSON of a spec, as in a job's checkpoint. Without a job it is a spec with only a model.
 std::string JsonOf(const v1::JobSpec& job) {
   std::string json;
   google::protobuf::util::JsonPrintOptions options;
@@ -45,9 +46,10 @@ std::string JsonOf(const v1::JobSpec& job) {
   return json;
 }
 
-// None where the job's optimizer is another. Rates and steps are those of its schedule, in samples.
+// The job's AdamW settings; nullopt for another optimizer. Megatron-Core counts the schedule in samples, so
+// steps are multiplied by the global batch.
 std::optional<AdamSettings> AdamOf(const v1::JobSpec& spec) {
-  if (spec.name().empty() && !spec.has_train()) return std::nullopt;  // Of the model alone.
+  if (spec.name().empty() && !spec.has_train()) return std::nullopt;  // The spec has only a model.
   const v1::JobSpec job = WithDefaults(spec, nullptr);
   const v1::AdamW& adamw = job.optimizer().adamw();
   if (job.optimizer().has_sgd() || adamw.betas_size() != 2) return std::nullopt;
@@ -84,7 +86,8 @@ v1::JobSpec OfModel(const v1::Model& model) {
   return job;
 }
 
-// On the way the text that is written again.
+// Reads the model from a config.json. For Hugging Face output, the same file is written with the new data
+// type.
 int ReadConfig(const std::string& path, Conversion* conversion, Console* console) {
   v1::Model model;
   std::string text;
@@ -92,40 +95,40 @@ int ReadConfig(const std::string& path, Conversion* conversion, Console* console
   conversion->model = ToModelConfig(model);
   conversion->spec = JsonOf(OfModel(model));
   const absl::StatusOr<std::string> config = RewriteHfConfig(text, conversion->type->name);
-  if (!config.ok()) return RefuseUse(absl::StrCat(path, ": ", config.status().message()), console);
+  if (!config.ok()) return ReportUsageError(absl::StrCat(path, ": ", config.status().message()), console);
   conversion->config = *config;
   return kExitOk;
 }
 
-// What the job that wrote the checkpoint says of its model; no model where the source says nothing.
+// The spec of the job that wrote the checkpoint; without a model if the source does not contain a spec.
 absl::StatusOr<v1::JobSpec> JobInside(const std::string& directory) {
   v1::JobSpec job;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> reader, OpenStore(directory));
   FSDPD_ASSIGN_OR_RETURN(const std::string json, SpecInside(directory, *reader));
   if (json.empty()) return job;
   google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;  // Of a version to come.
-  if (!google::protobuf::util::JsonStringToMessage(json, &job, options).ok() || !IsSoundModel(job.model())) {
+  options.ignore_unknown_fields = true;  // A newer release may have added fields.
+  if (!google::protobuf::util::JsonStringToMessage(json, &job, options).ok() || !IsValidModel(job.model())) {
     return absl::DataLossError(absl::StrCat(directory, ": fsdpd.spec is not the spec of a job"));
   }
   return job;
 }
 
-// What `told` (a file) says must be what the checkpoint itself says, where it does.
-int RefuseContradictions(const v1::Model& inside, const std::string& told, const Conversion& conversion,
+// Rejects a model file that contradicts the spec inside the checkpoint, if there is one.
+int RejectContradictions(const v1::Model& inside, const std::string& file, const Conversion& conversion,
                          Console* console) {
   if (inside.source_case() == v1::Model::SOURCE_NOT_SET || inside.has_plugin()) return kExitOk;
   const std::vector<std::string> found =
       ModelDifferences(ToModelConfig(inside), conversion.model, "in the checkpoint");
-  for (const std::string& one : found) console->err << absl::StrCat(told, ": error: ", one, "\n");
+  for (const std::string& one : found) console->err << absl::StrCat(file, ": error: ", one, "\n");
   return found.empty() ? kExitOk : kExitSpecRefused;
 }
 
 int TakeJob(const std::string& from, const v1::JobSpec& job, Conversion* conversion, Console* console) {
   const v1::Model& model = job.model();
   if (model.has_plugin()) {
-    return RefuseUse(absl::StrCat(from, ": a plug-in's model has names of its own, which nobody else has"),
-                     console);
+    return ReportUsageError(
+        absl::StrCat(from, ": a plug-in's model has names of its own, which nobody else has"), console);
   }
   conversion->model = ToModelConfig(model);
   conversion->spec = JsonOf(job);
@@ -135,7 +138,7 @@ int TakeJob(const std::string& from, const v1::JobSpec& job, Conversion* convers
   const double deviation = initial.has_deviation() ? initial.deviation() : InitialConfig().deviation;
   const absl::StatusOr<std::string> config =
       MakeHfConfig(conversion->model, conversion->type->name, deviation);
-  if (!config.ok()) return RefuseUse(absl::StrCat(from, ": ", config.status().message()), console);
+  if (!config.ok()) return ReportUsageError(absl::StrCat(from, ": ", config.status().message()), console);
   conversion->config = *config;
   return kExitOk;
 }
@@ -148,25 +151,25 @@ int ReadSpec(const std::string& path, Conversion* conversion, Console* console) 
 
 int ReadModel(const CommandLine& line, Conversion* conversion, Console* console) {
   if (!line.spec.empty() && !line.config.empty()) {
-    return RefuseUse("--config and --spec both say which model it is; write one of them", console);
+    return ReportUsageError("--config and --spec both say which model it is; write one of them", console);
   }
   const absl::StatusOr<v1::JobSpec> inside = JobInside(line.file);
-  if (!inside.ok()) return FailCkpt(inside.status(), console);
-  std::string told = !line.spec.empty() ? line.spec : line.config;
-  const std::string beside = absl::StrCat(line.file, "/", kHfConfigName);
-  if (told.empty() && access(beside.c_str(), F_OK) == 0) told = beside;
-  if (!told.empty()) {
+  if (!inside.ok()) return ReportCkptError(inside.status(), console);
+  std::string file = !line.spec.empty() ? line.spec : line.config;
+  const std::string source_config = absl::StrCat(line.file, "/", kHfConfigName);
+  if (file.empty() && access(source_config.c_str(), F_OK) == 0) file = source_config;
+  if (!file.empty()) {
     const int code =
-        !line.spec.empty() ? ReadSpec(told, conversion, console) : ReadConfig(told, conversion, console);
+        !line.spec.empty() ? ReadSpec(file, conversion, console) : ReadConfig(file, conversion, console);
     if (code != kExitOk) return code;
-    // What wrote the moments knows best with which settings it did.
+    // The job that wrote the moments has the authoritative optimizer settings.
     if (const std::optional<AdamSettings> adam = AdamOf(*inside)) conversion->adam = adam;
-    return RefuseContradictions(inside->model(), told, *conversion, console);
+    return RejectContradictions(inside->model(), file, *conversion, console);
   }
   if (inside->model().source_case() != v1::Model::SOURCE_NOT_SET) {
     return TakeJob(line.file, *inside, conversion, console);
   }
-  return RefuseUse(
+  return ReportUsageError(
       absl::StrCat(
           line.file, ": which model it is cannot be told from shapes (heads, positions), and there is no ",
           kHfConfigName, " in it; add --config CONFIG.JSON, or --spec JOB.YAML of the job that wrote it"),
@@ -183,13 +186,13 @@ int ReadFlags(const CommandLine& line, Conversion* conversion, Console* console)
   const bool hf = conversion->to == StoreFormat::kHf;
   const std::string dtype = !line.dtype.empty() ? line.dtype : hf ? "bfloat16" : "float32";
   if (native && dtype != "float32") {
-    return RefuseUse("--dtype: a native checkpoint has main parameters, which are float32; leave it out",
-                     console);
+    return ReportUsageError(
+        "--dtype: a native checkpoint has main parameters, which are float32; leave it out", console);
   }
   conversion->type = FindTensorType(dtype);
   const absl::StatusOr<int64_t> bytes = ParseBytes(line.shard_bytes);
   if (!bytes.ok() || *bytes <= 0) {
-    return RefuseUse(
+    return ReportUsageError(
         absl::StrCat("--shard-bytes: '", line.shard_bytes, "' is not a size above 0; write for example 5GB"),
         console);
   }
@@ -200,7 +203,7 @@ int ReadFlags(const CommandLine& line, Conversion* conversion, Console* console)
   return ReadModel(line, conversion, console);
 }
 
-// Drawn over itself while Convert() runs on another thread.
+// Progress line that is redrawn while Convert() runs on another thread.
 class ProgressScreen {
  public:
   ProgressScreen(const ConversionProgress& progress, Console* console)
@@ -233,7 +236,7 @@ class ProgressScreen {
   bool live_ = false;
 };
 
-absl::StatusOr<ConversionResult> Watched(const Conversion& conversion, Console* console) {
+absl::StatusOr<ConversionResult> ConvertWithProgress(const Conversion& conversion, Console* console) {
   ConversionProgress progress;
   ProgressScreen screen(progress, console);
   std::future<absl::StatusOr<ConversionResult>> result = std::async(std::launch::async, [&] {
@@ -241,7 +244,7 @@ absl::StatusOr<ConversionResult> Watched(const Conversion& conversion, Console* 
         conversion, CkptThreads(), [console] { return IsInterrupted(*console); }, &progress);
   });
   while (result.wait_for(kRedraw) != std::future_status::ready) screen.Draw();
-  screen.Draw();  // What is short shows that it was there, too.
+  screen.Draw();  // Also draws once for a short conversion.
   screen.Clear();
   return result.get();
 }
@@ -249,19 +252,19 @@ absl::StatusOr<ConversionResult> Watched(const Conversion& conversion, Console* 
 v1::CheckpointConversion ToProto(const CommandLine& line, const Conversion& conversion,
                                  const ConversionResult& result) {
   v1::CheckpointConversion proto;
-  proto.set_source(ShownText(line.file));
-  proto.set_target(ShownText(line.target));
+  proto.set_source(ToUtf8(line.file));
+  proto.set_target(ToUtf8(line.target));
   proto.set_format(line.to);
   proto.set_type(std::string(conversion.type->name));
   proto.set_tensors(result.tensors);
   proto.set_bytes(result.bytes);
   proto.set_files(result.files);
-  for (const std::string& name : result.left_out) proto.add_left_out(ShownText(name));
+  for (const std::string& name : result.left_out) proto.add_left_out(ToUtf8(name));
   proto.set_overflowed(result.overflowed);
   for (const DcpFault& fault : result.faults) {
     v1::CheckpointFault* one = proto.add_faults();
-    one->set_where(ShownText(fault.where));
-    one->set_what(ShownText(fault.what));
+    one->set_where(ToUtf8(fault.where));
+    one->set_what(ToUtf8(fault.what));
   }
   proto.set_faults_left_out(result.faults.left_out());
   return proto;
@@ -270,14 +273,14 @@ v1::CheckpointConversion ToProto(const CommandLine& line, const Conversion& conv
 std::string LeftOutText(const v1::CheckpointConversion& result) {
   const int count = result.left_out_size();
   std::string text = absl::StrCat("note: left out, being no parameters of the model: ");
-  for (int i = 0; i < std::min<int>(count, kLeftOutTold); ++i) {
+  for (int i = 0; i < std::min<int>(count, kMaxOmittedNames); ++i) {
     absl::StrAppend(&text, i > 0 ? ", " : "", Escaped(result.left_out(i)));
   }
-  const int more = count - static_cast<int>(kLeftOutTold);
+  const int more = count - static_cast<int>(kMaxOmittedNames);
   return more > 0 ? absl::StrCat(text, " and ", more, " more") : text;
 }
 
-int Tell(const CommandLine& line, const v1::CheckpointConversion& result, Console* console) {
+int PrintResult(const CommandLine& line, const v1::CheckpointConversion& result, Console* console) {
   for (const v1::CheckpointFault& fault : result.faults()) {
     console->err << absl::StrCat(line.file, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
                                  "\n");
@@ -303,9 +306,9 @@ int Tell(const CommandLine& line, const v1::CheckpointConversion& result, Consol
 
 }  // namespace
 
-// What an interrupted one leaves, and one that goes on from it found.
-void TellWhatIsKept(const CommandLine& line, const absl::StatusOr<ConversionResult>& result,
-                    Console* console) {
+// Reports the files that an interrupted conversion left for the next run, or that this run reused.
+void ReportPartialFiles(const CommandLine& line, const absl::StatusOr<ConversionResult>& result,
+                        Console* console) {
   if (result.ok()) {
     if (result->files_found == 0) return;
     console->err << absl::StrCat(
@@ -316,8 +319,8 @@ void TellWhatIsKept(const CommandLine& line, const absl::StatusOr<ConversionResu
   std::string part = line.target;
   while (part.size() > 1 && part.back() == '/') part.pop_back();
   part += ".part";
-  const bool refused = absl::IsFailedPrecondition(result.status()) || absl::IsAlreadyExists(result.status());
-  if (refused || access(absl::StrCat(part, "/", kJournalName).c_str(), F_OK) != 0) return;
+  const bool rejected = absl::IsFailedPrecondition(result.status()) || absl::IsAlreadyExists(result.status());
+  if (rejected || access(absl::StrCat(part, "/", kJournalName).c_str(), F_OK) != 0) return;
   console->err << absl::StrCat(line.target, ": note: files that are whole stay in ", part,
                                ": the same command goes on from them\n");
 }
@@ -325,10 +328,10 @@ void TellWhatIsKept(const CommandLine& line, const absl::StatusOr<ConversionResu
 int RunCkptConvert(const CommandLine& line, Console* console) {
   Conversion conversion;
   if (const int code = ReadFlags(line, &conversion, console); code != kExitOk) return code;
-  const absl::StatusOr<ConversionResult> result = Watched(conversion, console);
-  TellWhatIsKept(line, result, console);
-  if (!result.ok()) return FailCkpt(result.status(), console);
-  return Tell(line, ToProto(line, conversion, *result), console);
+  const absl::StatusOr<ConversionResult> result = ConvertWithProgress(conversion, console);
+  ReportPartialFiles(line, result, console);
+  if (!result.ok()) return ReportCkptError(result.status(), console);
+  return PrintResult(line, ToProto(line, conversion, *result), console);
 }
 
 }  // namespace fsdpd

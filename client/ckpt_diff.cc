@@ -1,4 +1,4 @@
-// fsdpctl ckpt diff: in what two checkpoints differ.
+// Command `ckpt diff`: comparison of two checkpoints.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
@@ -21,12 +21,12 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kLeftOutTold = 8;
+constexpr size_t kMaxOmittedNames = 8;
 
 v1::CheckpointComparison ToProto(const CommandLine& line, const Comparison& comparison) {
   v1::CheckpointComparison proto;
-  proto.set_first(ShownText(line.file));
-  proto.set_second(ShownText(line.target));
+  proto.set_first(ToUtf8(line.file));
+  proto.set_second(ToUtf8(line.target));
   proto.set_equal(comparison.equal);
   for (const Difference& difference : comparison.differences) {
     v1::CheckpointDifference* one = proto.add_differences();
@@ -64,19 +64,19 @@ std::string Table(const v1::CheckpointComparison& comparison, bool of_parameters
                       comparison.equal() == 1 ? " is equal\n" : " are equal\n");
 }
 
-void TellLeftOut(const std::string& directory, const std::vector<std::string>& names, Console* console) {
+void ReportOmitted(const std::string& directory, const std::vector<std::string>& names, Console* console) {
   if (names.empty()) return;
-  const size_t told = std::min(names.size(), kLeftOutTold);
+  const size_t shown = std::min(names.size(), kMaxOmittedNames);
   console->err << absl::StrCat(
       directory, ": note: not compared, being no parameters of the model: ",
-      Escaped(absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(told), ", ")),
-      names.size() > told ? absl::StrCat(" and ", names.size() - told, " more") : "", "\n");
+      Escaped(absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", ")),
+      names.size() > shown ? absl::StrCat(" and ", names.size() - shown, " more") : "", "\n");
 }
 
-// By --config or --spec; none where there is neither.
-int ReadTold(const CommandLine& line, std::optional<ModelConfig>* told, Console* console) {
+// Reads the model of --config or --spec; leaves `model` empty if neither was given.
+int ReadModelFlag(const CommandLine& line, std::optional<ModelConfig>* model, Console* console) {
   if (!line.spec.empty() && !line.config.empty())
-    return RefuseUse("--config and --spec both say which model it is; write one of them", console);
+    return ReportUsageError("--config and --spec both say which model it is; write one of them", console);
   if (line.spec.empty() && line.config.empty()) return kExitOk;
   v1::JobSpec job;
   std::string text;
@@ -84,28 +84,30 @@ int ReadTold(const CommandLine& line, std::optional<ModelConfig>* told, Console*
                                      : ReadSpecModel(line.spec, console, &job);
   if (code != kExitOk) return code;
   if (job.model().has_plugin())
-    return RefuseUse(absl::StrCat(line.spec, ": a plug-in's model has one name for each parameter"), console);
-  *told = ToModelConfig(job.model());
+    return ReportUsageError(absl::StrCat(line.spec, ": a plug-in's model has one name for each parameter"),
+                            console);
+  *model = ToModelConfig(job.model());
   return kExitOk;
 }
 
-// What each says of itself in its own words, which no number shows, against the model that counts: the one
-// that is told, else the first that is said. None where nobody says any.
+// Returns the model of the comparison: the one of a flag, else the first that a checkpoint states; nullopt if
+// no source states one. Prints a note for each checkpoint that states a different model, because a setting
+// such as the RoPE base does not show in the parameters.
 absl::StatusOr<std::optional<ModelConfig>> ModelOfBoth(const CommandLine& line,
                                                        std::optional<ModelConfig> model,
                                                        const StoreToCompare& first,
                                                        const StoreToCompare& second, Console* console) {
   std::string from = absl::StrCat("in ", line.spec.empty() ? line.config : line.spec);
   for (const StoreToCompare* store : {&first, &second}) {
-    FSDPD_ASSIGN_OR_RETURN(const std::optional<ModelConfig> said,
+    FSDPD_ASSIGN_OR_RETURN(const std::optional<ModelConfig> stated,
                            StatedModel(store->directory, *store->reader));
-    if (!said.has_value()) continue;
+    if (!stated.has_value()) continue;
     if (!model.has_value()) {
-      model = said;
+      model = stated;
       from = absl::StrCat("in ", store->directory);
       continue;
     }
-    for (const std::string& each : ModelDifferences(*model, *said, from))
+    for (const std::string& each : ModelDifferences(*model, *stated, from))
       console->err << absl::StrCat(store->directory, ": note: says of its model ", each, "\n");
   }
   return model;
@@ -114,23 +116,23 @@ absl::StatusOr<std::optional<ModelConfig>> ModelOfBoth(const CommandLine& line,
 }  // namespace
 
 int RunCkptDiff(const CommandLine& line, Console* console) {
-  std::optional<ModelConfig> told;
-  if (const int code = ReadTold(line, &told, console); code != kExitOk) return code;
+  std::optional<ModelConfig> given;
+  if (const int code = ReadModelFlag(line, &given, console); code != kExitOk) return code;
   const absl::StatusOr<StoreToCompare> first = OpenToCompare(line.file);
-  if (!first.ok()) return FailCkpt(first.status(), console);
+  if (!first.ok()) return ReportCkptError(first.status(), console);
   const absl::StatusOr<StoreToCompare> second = OpenToCompare(line.target);
-  if (!second.ok()) return FailCkpt(second.status(), console);
-  const absl::StatusOr<std::optional<ModelConfig>> model = ModelOfBoth(line, told, *first, *second, console);
-  if (!model.ok()) return FailCkpt(model.status(), console);
+  if (!second.ok()) return ReportCkptError(second.status(), console);
+  const absl::StatusOr<std::optional<ModelConfig>> model = ModelOfBoth(line, given, *first, *second, console);
+  if (!model.ok()) return ReportCkptError(model.status(), console);
   const absl::StatusOr<Comparison> compared =
       CompareStores(*first, *second, *model, CkptThreads(), [console] { return IsInterrupted(*console); });
-  if (!compared.ok()) return FailCkpt(compared.status(), console);
+  if (!compared.ok()) return ReportCkptError(compared.status(), console);
   if (!compared->not_of_model.empty()) {
     console->err << "fsdpctl: note: compared by name, as one is not of the model that is said: "
                  << Escaped(compared->not_of_model) << "\n";
   }
-  TellLeftOut(line.file, compared->left_out_first, console);
-  TellLeftOut(line.target, compared->left_out_second, console);
+  ReportOmitted(line.file, compared->left_out_first, console);
+  ReportOmitted(line.target, compared->left_out_second, console);
   const v1::CheckpointComparison comparison = ToProto(line, *compared);
   console->out << (line.output == "table" ? Table(comparison, compared->of_parameters, console->width())
                                           : Rendered(comparison, line.output));

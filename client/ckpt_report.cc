@@ -20,17 +20,18 @@
 namespace fsdpd {
 namespace {
 
-// More keep a disk no busier.
+// More threads do not increase the throughput of a disk.
 constexpr unsigned kMaxThreads = 8;
 
-// What a value is; where its record is damaged, a fault, unless verifying has found one there.
+// Describes a value. Adds a defect if its record is damaged, unless verification has reported the same
+// record.
 absl::StatusOr<std::string> ContentOf(const std::string& directory, const DcpContents& contents,
                                       const DcpValue& value, DcpFaults* faults) {
   const int file = value.place.file;
   const bool whole = file >= 0 && value.place.begin >= 0 && value.place.bytes > 0 &&
                      value.place.transform.empty() && value.place.begin <= contents.file_bytes[file] &&
                      value.place.bytes <= contents.file_bytes[file] - value.place.begin;
-  if (!whole) return "?";  // Which is a fault of the contents.
+  if (!whole) return "?";  // LoadContents() has reported this defect.
   const auto read = [&]() -> absl::StatusOr<std::string> {
     FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> input,
                            InputFile::Open(absl::StrCat(directory, "/", contents.index.files[file])));
@@ -52,8 +53,8 @@ absl::StatusOr<std::string> ContentOf(const std::string& directory, const DcpCon
 void AddFaults(const DcpFaults& faults, v1::CheckpointReport* checkpoint) {
   for (const DcpFault& fault : faults) {
     v1::CheckpointFault* proto = checkpoint->add_faults();
-    proto->set_where(ShownText(fault.where));
-    proto->set_what(ShownText(fault.what));
+    proto->set_where(ToUtf8(fault.where));
+    proto->set_what(ToUtf8(fault.what));
   }
   checkpoint->set_faults_left_out(faults.left_out());
 }
@@ -77,7 +78,7 @@ void AddTensor(const DcpContents& contents, const DcpTensor& tensor, v1::Checkpo
 absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& directory, const DcpContents& contents,
                                              DcpFaults faults) {
   v1::CheckpointReport checkpoint;
-  checkpoint.set_path(ShownText(directory));
+  checkpoint.set_path(ToUtf8(directory));
   checkpoint.set_sums(contents.sums.has_value());
   for (size_t i = 0; i < contents.index.files.size(); ++i) {
     v1::CheckpointFile* file = checkpoint.add_files();
@@ -98,10 +99,10 @@ absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& directory, const
   return checkpoint;
 }
 
-// A tensor there is one chunk, and no entry is anything else.
+// A tensor of a safetensors file has a single chunk, and the format has no other kinds of entries.
 v1::CheckpointReport ToProto(const std::string& directory, const HfContents& contents) {
   v1::CheckpointReport checkpoint;
-  checkpoint.set_path(ShownText(directory));
+  checkpoint.set_path(ToUtf8(directory));
   for (const HfFile& file : contents.files) {
     v1::CheckpointFile* proto = checkpoint.add_files();
     proto->set_name(file.name);
@@ -126,8 +127,8 @@ v1::CheckpointReport ToProto(const std::string& directory, const HfContents& con
   return checkpoint;
 }
 
-absl::StatusOr<v1::CheckpointReport> ReportOfHf(const std::string& directory, bool verify,
-                                                const std::function<bool()>& stopped) {
+absl::StatusOr<v1::CheckpointReport> MakeHfReport(const std::string& directory, bool verify,
+                                                  const std::function<bool()>& stopped) {
   FSDPD_ASSIGN_OR_RETURN(HfContents contents, LoadHfContents(directory));
   if (verify) FSDPD_RETURN_IF_ERROR(ReadAllOf(&contents, CkptThreads(), stopped));
   v1::CheckpointReport checkpoint = ToProto(directory, contents);
@@ -138,10 +139,10 @@ absl::StatusOr<v1::CheckpointReport> ReportOfHf(const std::string& directory, bo
 
 }  // namespace
 
-absl::StatusOr<v1::CheckpointReport> ReportOf(const std::string& directory, bool verify,
-                                              const std::function<bool()>& stopped) {
+absl::StatusOr<v1::CheckpointReport> MakeReport(const std::string& directory, bool verify,
+                                                const std::function<bool()>& stopped) {
   if (FormatOf(directory) == StoreFormat::kHf && HasHfWeights(directory))
-    return ReportOfHf(directory, verify, stopped);
+    return MakeHfReport(directory, verify, stopped);
   if (!verify) {
     FSDPD_ASSIGN_OR_RETURN(const DcpContents contents, LoadContents(directory));
     return ToProto(directory, contents, contents.faults);
@@ -154,7 +155,7 @@ absl::StatusOr<v1::CheckpointReport> ReportOf(const std::string& directory, bool
   return checkpoint;
 }
 
-std::string ShownText(const std::string& text) {
+std::string ToUtf8(const std::string& text) {
   if (IsUtf8(text)) return text;
   std::string shown;
   for (const char c : text) {

@@ -61,9 +61,9 @@ Environment:
   NO_COLOR              any value: no colors
   COLUMNS               width of the screen, where the terminal does not say)";
 
-constexpr int kMostProfiled = 1024;  // Ranks are threads that all measure at once.
+constexpr int kMaxProfiledRanks = 1024;  // Ranks are threads of one process, and measure in parallel.
 
-// One bad entry of a list is told here, before a call goes to the others.
+// Checks all entries of a list, so that an invalid one is reported before the client calls another one.
 std::string CheckServer(std::string& servers) {
   for (const absl::string_view entry : absl::StrSplit(servers, ',')) {
     const absl::string_view server = absl::StripAsciiWhitespace(entry);
@@ -242,7 +242,7 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
       ->capture_default_str()
       ->type_name("KIND");
   profile->add_option("--ranks", line->ranks, "Ranks at once; default: 2 on CPU, every device on CUDA")
-      ->check(WholeNumber(1, kMostProfiled))
+      ->check(WholeNumber(1, kMaxProfiledRanks))
       ->type_name("N");
   profile->add_option("--rank-binary", line->rank_binary, "fsdpd-rank; default: the one beside fsdpctl")
       ->check(NotEmpty())
@@ -402,7 +402,7 @@ void AddTokenCommand(CLI::App* app, CommandLine* line) {
                  "--tokens file, which "
                  "has only its hash.",
                  "  fsdpctl token new alice --role submitter --out alice.token >> /etc/fsdpd/tokens");
-  make->add_option("NAME", line->person, "Whose it is; the same name twice while one replaces another")
+  make->add_option("NAME", line->principal, "Whose it is; the same name twice while one replaces another")
       ->required()
       ->check(CLI::Validator(CheckPrincipal, ""))
       ->type_name("");
@@ -566,7 +566,7 @@ const char* PathVariable() {
   return path == nullptr ? "" : path;
 }
 
-// The command or flag that the first unknown word was meant to be, as "; did you mean X?", or "".
+// "; did you mean X?" with the most likely command or flag for an unknown word; "" if none is similar.
 std::string Suggestion(const CLI::App& app, const std::string& word) {
   const bool has_command = !app.get_subcommands().empty();
   std::vector<std::string> candidates = {"--help"};
@@ -581,13 +581,13 @@ std::string Suggestion(const CLI::App& app, const std::string& word) {
   }
   if (!has_command) {
     for (const CLI::App* command : app.get_subcommands(nullptr)) candidates.push_back(command->get_name());
-    // `--version` is a command here, and `help` a flag.
+    // Suggests `version` for `--version`, and `--help` for `help`.
     const std::string bare(absl::StripPrefix(word, "--"));
     for (const std::string& each : candidates) {
       if (bare == absl::StripPrefix(each, "--")) return absl::StrCat("; did you mean ", each, "?");
     }
   } else if (word[0] != '-') {
-    // A file where commands take it by a flag.
+    // A positional file name, for a command that takes it with -f.
     const CLI::App* command = app.get_subcommands().front();
     const CLI::Option* file = command->get_option_no_throw("--file");
     return file == nullptr ? "" : absl::StrCat("; did you mean -f ", word, "?");
@@ -596,7 +596,7 @@ std::string Suggestion(const CLI::App& app, const std::string& word) {
     return absl::StrCat("; it is a program of its own: write `fsdpctl ", word, " ...`, flags after it");
   if (const std::string hint = InstallHint(word); !has_command && !hint.empty())
     return absl::StrCat("; it is installed apart (", hint, ")");
-  const std::string nearest = MeantVerb(word.substr(0, word.find('=')), candidates);
+  const std::string nearest = SuggestCommand(word.substr(0, word.find('=')), candidates);
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 
@@ -671,8 +671,8 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   line->flags = AccessFlags(arguments);
   const CLI::App* command = app->get_subcommands().front();
   line->command = command->get_name();
-  const std::string missing = MissingJob(*line);
-  if (const std::string fault = missing.empty() ? OutputFault(*line) : missing; !fault.empty()) {
+  const std::string missing = MissingJobError(*line);
+  if (const std::string fault = missing.empty() ? OutputFlagError(*line) : missing; !fault.empty()) {
     console->err << "fsdpctl: " << fault << "\n";
     return kExitUsage;
   }

@@ -74,22 +74,22 @@ struct CommandLine {
   std::vector<std::string> states;  // get; short names
   std::string job;                  // describe, watch, logs, trace
 
-  bool of_steps = false;     // get
-  bool of_course = false;    // get
-  int first_step = 0;        // get, export; 0: the first.
-  int last_step = 0;         // get, export; 0: the newest.
-  int every_step = 0;        // get, export; 0: all.
-  bool watch = false;        // get
-  std::optional<int> limit;  // get; empty: all.
-  std::string filter;        // get, nodes, events; empty: all.
-  std::string order_by;      // get, nodes; empty: the coordinator's default order.
-  std::string etag;          // cancel, pause, resume, retry, delete; empty: unconditional.
-  std::string sort_by;       // get: a field path, with a leading '-' for descending order, or empty.
+  bool step_history = false;   // get
+  bool step_timeline = false;  // get
+  int first_step = 0;          // get, export; 0: the first.
+  int last_step = 0;           // get, export; 0: the newest.
+  int every_step = 0;          // get, export; 0: all.
+  bool watch = false;          // get
+  std::optional<int> limit;    // get; empty: all.
+  std::string filter;          // get, nodes, events; empty: all.
+  std::string order_by;        // get, nodes; empty: the coordinator's default order.
+  std::string etag;            // cancel, pause, resume, retry, delete; empty: unconditional.
+  std::string sort_by;         // get: a field path, with a leading '-' for descending order, or empty.
 
-  std::string wait_for = "ended";          // wait; client/wait_condition.h
-  std::optional<double> patience_seconds;  // wait, drain; empty: no limit.
-  double every_seconds = 2;                // top
-  bool once = false;                       // top
+  std::string wait_for = "ended";              // wait; client/wait_condition.h
+  std::optional<double> wait_timeout_seconds;  // wait, drain; empty: no limit.
+  double every_seconds = 2;                    // top
+  bool once = false;                           // top
   std::string first;            // diff: path of a spec, or id of a job. `target` or `file` is the second.
   std::string field;            // explain: a field path, or empty.
   std::string name_of_context;  // context
@@ -120,8 +120,8 @@ struct CommandLine {
   std::string project;        // submit, get, token new; may be empty.
   bool all_projects = false;  // get
 
-  std::string person;  // token new
-  std::string role;    // token new
+  std::string principal;  // token new
+  std::string role;       // token new
 };
 
 // Names of the built-in commands. A plugin in PATH cannot replace them.

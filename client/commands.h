@@ -16,10 +16,10 @@ namespace fsdpd {
 int RunFsdpctl(const std::vector<std::string>& arguments, Console* console);
 
 // Path of the plugin in PATH (client/plugin_verbs.h) that handles this command line; empty: fsdpctl itself.
-std::string ProgramOf(const std::vector<std::string>& arguments);
+std::string PluginFor(const std::vector<std::string>& arguments);
 
 // Replaces this process by the plugin (execv). Returns only on failure, with an exit code.
-int RunInstead(const std::string& program, const std::vector<std::string>& arguments);
+int ExecPlugin(const std::string& program, const std::vector<std::string>& arguments);
 
 // Commands that read a spec: submit, validate, plan.
 int RunSpecCommand(const CommandLine& line, Console* console);
@@ -60,7 +60,7 @@ int RunLogs(Session* session);
 int RunTrace(Session* session);
 
 // Job lifecycle: cancel, pause, resume, retry, delete. Returns nullopt for any other command.
-std::optional<int> RunLifeCommand(Session* session);
+std::optional<int> RunLifecycleCommand(Session* session);
 
 // Node commands: describe node, node delete, cordon, uncordon, preflight. Returns nullopt for any other
 // command.
@@ -69,9 +69,9 @@ std::optional<int> RunNodeCommand(Session* session);
 // get: lists jobs as a table or as data, or watches them.
 int RunGet(Session* session);
 
-int RunSteps(Session* session);   // get --steps: the step history.
-int RunCourse(Session* session);  // get --course: the timeline of the newest step.
-int RunExport(Session* session);  // export: the step history in the format of another tool.
+int RunStepHistory(Session* session);   // get --steps: the step history.
+int RunStepTimeline(Session* session);  // get --course: the timeline of the newest step.
+int RunExport(Session* session);        // export: the step history in the format of another tool.
 
 // wait: blocks until jobs reach a state or step.
 int RunWait(Session* session);
@@ -80,9 +80,9 @@ int RunWait(Session* session);
 std::optional<int> RunEventCommand(Session* session);
 
 // Lists the jobs that the flags of `get` or `cancel` select, from all pages.
-absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session);
+absl::StatusOr<v1::ListJobsResponse> ListSelectedJobs(Session* session);
 // Reports that --array matches no job. Returns the exit code.
-int NoSuchArray(Session* session);
+int ReportUnknownArray(Session* session);
 
 // Dispatches every command that needs a coordinator.
 int RunJobCommand(const CommandLine& line, Console* console);

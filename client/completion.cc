@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-// What bash itself takes for the end of a word is cut off from what it is offered.
+// Bash treats = and : as word separators, so the part of a candidate up to the last of them is removed.
 constexpr char kBash[] = R"(_fsdpctl() {
   local typed="${COMP_LINE:0:COMP_POINT}" word cut="" one
   local -a words
@@ -64,7 +64,8 @@ end
 complete -c fsdpctl -f -a '(__fsdpctl_offered)'
 )";
 
-// Values of flags that are known here; of another one nothing is offered but paths where it takes a file.
+// Values of flags with a fixed set of values. For other flags only paths are offered, if the flag takes a
+// file.
 const std::map<std::string, std::vector<std::string>>& ValuesOf() {
   static const auto* const values = new std::map<std::string, std::vector<std::string>>{
       {"output", {"table", "json", "yaml", "wide", "name", "spec", "jsonpath="}},
@@ -83,7 +84,7 @@ std::vector<std::string> Conditions() {
   return all;
 }
 
-// Null where `word` is no flag that takes a value in the next word.
+// The flag `word`, if its value is in the next word; otherwise null.
 const CLI::Option* FlagWithValue(const std::vector<const CLI::App*>& apps, const std::string& word) {
   for (const CLI::App* app : apps) {
     const CLI::Option* option = app->get_option_no_throw(word);
@@ -93,7 +94,7 @@ const CLI::Option* FlagWithValue(const std::vector<const CLI::App*>& apps, const
   return nullptr;
 }
 
-// Null where there is none.
+// The subcommand `name`, or null.
 const CLI::App* CommandOf(const CLI::App& app, const std::string& name) {
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (command->get_name() == name) return command;
@@ -101,13 +102,13 @@ const CLI::App* CommandOf(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-class Offer {
+class CandidateFinder {
  public:
-  Offer(const CLI::App& app, const NameSource& names) : names_(names), apps_{&app} {}
+  CandidateFinder(const CLI::App& app, const NameSource& names) : names_(names), apps_{&app} {}
 
-  std::vector<std::string> Of(const std::vector<std::string>& words) {
+  std::vector<std::string> Find(const std::vector<std::string>& words) {
     const std::string word = words.empty() ? "" : words.back();
-    const CLI::Option* flag = nullptr;  // Whose value comes next.
+    const CLI::Option* flag = nullptr;  // The flag whose value is the next word.
     for (size_t i = 0; i + 1 < words.size(); ++i) {
       if (flag != nullptr) {
         flag = nullptr;
@@ -119,13 +120,13 @@ class Offer {
         positionals_.push_back(words[i]);
       }
     }
-    if (IsOfPlugin()) return {kPathsInstead};
+    if (IsOfPlugin()) return {kCompletePaths};
     const size_t equals = word.find('=');
     if (flag != nullptr) return Beginning(ValuesOfFlag(*flag), word);
     if (absl::StartsWith(word, "--") && equals != std::string::npos) {
       flag = FlagWithValue(apps_, word.substr(0, equals));
       std::vector<std::string> values = flag == nullptr ? std::vector<std::string>() : ValuesOfFlag(*flag);
-      if (values == std::vector<std::string>{kPathsInstead}) return values;
+      if (values == std::vector<std::string>{kCompletePaths}) return values;
       for (std::string& value : values) value = absl::StrCat(word.substr(0, equals + 1), value);
       return Beginning(values, word);
     }
@@ -134,7 +135,7 @@ class Offer {
 
  private:
   static std::vector<std::string> Beginning(const std::vector<std::string>& all, const std::string& word) {
-    if (all == std::vector<std::string>{kPathsInstead}) return all;
+    if (all == std::vector<std::string>{kCompletePaths}) return all;
     std::vector<std::string> some;
     for (const std::string& each : all) {
       if (absl::StartsWith(each, word)) some.push_back(each);
@@ -147,13 +148,14 @@ class Offer {
     const std::string name = names.empty() ? "" : names.front();
     if (name == "for") return Conditions();
     if (name == "context") return names_(NameKind::kContexts, Command());
-    // What it takes its type says: `submit --after` takes jobs, `events --after` a number.
+    // The type name decides, because flags share names: `submit --after` takes jobs, `events --after` a
+    // number.
     const std::string type = flag.get_type_name();
     if (absl::StartsWith(type, "JOB")) return names_(NameKind::kJobs, Command());
     if (type == "NODE") return names_(NameKind::kNodes, Command());
     if (const auto known = ValuesOf().find(name); known != ValuesOf().end()) return known->second;
     const bool is_path = absl::StrContains(type, "FILE") || absl::StrContains(type, "PATH") || name == "out";
-    return is_path ? std::vector<std::string>{kPathsInstead} : std::vector<std::string>();
+    return is_path ? std::vector<std::string>{kCompletePaths} : std::vector<std::string>();
   }
 
   std::vector<std::string> Flags() const {
@@ -166,14 +168,14 @@ class Offer {
     return flags;
   }
 
-  // What other programs take they alone know; mostly paths.
+  // The arguments of a plugin are unknown, and usually paths.
   bool IsOfPlugin() const {
     if (apps_.size() > 1 || positionals_.empty()) return false;
     const std::vector<std::string> plugins = names_(NameKind::kPlugins, "");
     return std::find(plugins.begin(), plugins.end(), positionals_.front()) != plugins.end();
   }
 
-  // Commands where there are some, or what stands at this place.
+  // Subcommands if there are any, otherwise values of the positional argument at this position.
   std::vector<std::string> Arguments() const {
     const std::vector<const CLI::App*> commands =
         apps_.back()->get_subcommands([](const CLI::App*) { return true; });
@@ -212,13 +214,13 @@ class Offer {
       return names_(NameKind::kContexts, command);
     const bool is_path =
         name == "DIR" || name == "SOURCE" || name == "TARGET" || name == "FIRST" || name == "SECOND";
-    return is_path ? std::vector<std::string>{kPathsInstead} : std::vector<std::string>();
+    return is_path ? std::vector<std::string>{kCompletePaths} : std::vector<std::string>();
   }
 
   std::string Command() const { return apps_.size() > 1 ? apps_[1]->get_name() : ""; }
 
   const NameSource& names_;
-  std::vector<const CLI::App*> apps_;  // The program, its command, the command's own.
+  std::vector<const CLI::App*> apps_;  // The program, its command, and the subcommand.
   std::vector<std::string> positionals_;
 };
 
@@ -226,7 +228,7 @@ class Offer {
 
 std::vector<std::string> Candidates(const CLI::App& app, const std::vector<std::string>& words,
                                     const NameSource& names) {
-  return Offer(app, names).Of(words);
+  return CandidateFinder(app, names).Find(words);
 }
 
 std::string CompletionScript(const std::string& shell) {

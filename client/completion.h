@@ -15,7 +15,7 @@ namespace fsdpd {
 // The hidden command that the scripts call, with the words between the program's name and the cursor.
 constexpr char kCompleteCommand[] = "__complete";
 // Printed as the only candidate if a path is expected: the shell completes paths itself.
-constexpr char kPathsInstead[] = ":files";
+constexpr char kCompletePaths[] = ":files";
 
 enum class NameKind { kJobs, kNodes, kContexts, kPlugins };
 // Returns the names of `kind` that `command` accepts. Called at most once, because it may call a coordinator.

@@ -1,4 +1,4 @@
-// `completion`, and what the scripts that it prints call.
+// Command `completion`, and the hidden command that its scripts call.
 #include <absl/strings/ascii.h>
 
 #include <CLI/CLI.hpp>
@@ -23,13 +23,14 @@
 namespace fsdpd {
 namespace {
 
-// A person waits for each.
-constexpr absl::Duration kConnectWithin = absl::Milliseconds(500);
-constexpr absl::Duration kAnswerWithin = absl::Milliseconds(500);
-constexpr int kMostJobs = 200;  // Nobody reads more; a page of them.
+// The user waits for each completion.
+constexpr absl::Duration kConnectTimeout = absl::Milliseconds(500);
+constexpr absl::Duration kCallTimeout = absl::Milliseconds(500);
+constexpr int kMaxJobs = 200;  // One page.
 
-// What the words before the cursor say of whom to call: they need not be a command line yet.
-void TakeAccess(const std::vector<std::string>& words, CommandLine* line) {
+// Reads the flags that select a coordinator from the words before the cursor, which may be an incomplete
+// command line.
+void ReadAccessFlags(const std::vector<std::string>& words, CommandLine* line) {
   line->flags = AccessFlags(words);
   const std::unique_ptr<CLI::App> app = MakeApp("", "");
   app->allow_extras();
@@ -39,13 +40,13 @@ void TakeAccess(const std::vector<std::string>& words, CommandLine* line) {
   app->add_option("--coordinator-ca", line->coordinator_ca)->envname("FSDPD_COORDINATOR_CA");
   app->add_option("--token-file", line->token_file)->envname("FSDPD_TOKEN_FILE");
   try {
-    // The last one may be half a word.
+    // The last word may be incomplete.
     ParseWords(app.get(), std::vector<std::string>(words.begin(), words.end() - (words.empty() ? 0 : 1)));
-  } catch (const CLI::ParseError&) {  // A flag without its value: what was read until then counts.
+  } catch (const CLI::ParseError&) {  // A flag without its value. Values that were read before it are used.
   }
 }
 
-bool IsMeant(const std::string& command, const v1::Job& job) {
+bool AcceptsJob(const std::string& command, const v1::Job& job) {
   static const auto* const kOfRunning = new std::set<std::string>{"cancel", "pause", "trace"};
   static const auto* const kOfEnded = new std::set<std::string>{"retry", "delete"};
   if (kOfRunning->count(command) > 0) return !IsEnded(job.state());
@@ -57,7 +58,7 @@ class Names {
  public:
   explicit Names(CommandLine line) : line_(std::move(line)) {}
 
-  // None where nobody answers soon.
+  // Empty if the coordinator does not respond in time.
   std::vector<std::string> Of(NameKind kind, const std::string& command) {
     std::vector<std::string> names;
     if (kind == NameKind::kPlugins) {
@@ -74,8 +75,8 @@ class Names {
     }
     if (!ReadAccess(&line_).ok()) return names;
     CoordinatorClient::Options options;
-    options.call_timeout = kAnswerWithin;
-    options.connect_timeout = kConnectWithin;
+    options.call_timeout = kCallTimeout;
+    options.connect_timeout = kConnectTimeout;
     options.trusted = line_.trusted;
     options.token = line_.token;
     CoordinatorClient client(line_.server, options);
@@ -86,10 +87,10 @@ class Names {
       for (const v1::Node& node : nodes->nodes()) names.push_back(node.name());
       return names;
     }
-    const absl::StatusOr<v1::ListJobsResponse> jobs = ListAllJobs(&client, {}, kMostJobs);
+    const absl::StatusOr<v1::ListJobsResponse> jobs = ListAllJobs(&client, {}, kMaxJobs);
     if (!jobs.ok()) return names;
     for (const v1::Job& job : jobs->jobs()) {
-      if (IsMeant(command, job)) names.push_back(job.id());
+      if (AcceptsJob(command, job)) names.push_back(job.id());
     }
     return names;
   }
@@ -110,7 +111,7 @@ int RunComplete(const std::vector<std::string>& words, Console* console) {
   const std::unique_ptr<CLI::App> app = MakeApp("", "fsdpctl");
   BuildApp(app.get(), &unused);
   CommandLine access;
-  TakeAccess(words, &access);
+  ReadAccessFlags(words, &access);
   Names names(std::move(access));
   const auto source = [&](NameKind kind, const std::string& command) { return names.Of(kind, command); };
   for (const std::string& each : Candidates(*app, words, source)) console->out << each << "\n";

@@ -58,15 +58,15 @@ TEST(Completion, ValuesOfFlags) {
 
 TEST(Completion, ProgramsThatAreCommandsAreOfferedAndTakePaths) {
   EXPECT_EQ(Of({"dat"}), Strings({"data"}));
-  EXPECT_EQ(Of({"data", "inspect", ""}), Strings({kPathsInstead}));
-  EXPECT_EQ(Of({"data", "tokenize", "--out", "x"}), Strings({kPathsInstead}));
+  EXPECT_EQ(Of({"data", "inspect", ""}), Strings({kCompletePaths}));
+  EXPECT_EQ(Of({"data", "tokenize", "--out", "x"}), Strings({kCompletePaths}));
   EXPECT_EQ(Of({"ckpt", "dat"}), Strings()) << "a command's own commands are fsdpctl's";
 }
 
 TEST(Completion, PathsAreTheShells) {
-  EXPECT_EQ(Of({"submit", "-f", "x"}), Strings({kPathsInstead}));
-  EXPECT_EQ(Of({"ckpt", "verify", ""}), Strings({kPathsInstead}));
-  EXPECT_EQ(Of({"diff", "a"}), Strings({kPathsInstead}));
+  EXPECT_EQ(Of({"submit", "-f", "x"}), Strings({kCompletePaths}));
+  EXPECT_EQ(Of({"ckpt", "verify", ""}), Strings({kCompletePaths}));
+  EXPECT_EQ(Of({"diff", "a"}), Strings({kCompletePaths}));
 }
 
 }  // namespace

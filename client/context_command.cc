@@ -1,4 +1,4 @@
-// `context`: the coordinators that have a name here, and which of them is used.
+// Command `context`: lists named coordinators, and selects the current one.
 #include <absl/strings/str_cat.h>
 
 #include <cstdlib>

@@ -52,7 +52,7 @@ absl::Status TakeText(const TextNode& node, std::string* text) {
   return absl::OkStatus();
 }
 
-// Of the file's own directory.
+// Resolves `path` relative to the directory of `file`.
 std::string PathIn(const std::string& file, const std::string& path) {
   if (path.empty()) return path;
   return (std::filesystem::path(file).parent_path() / path).lexically_normal().string();
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> TextOf(const std::string& path) {
 
 bool IsCurrentLine(const std::string& line) { return absl::StartsWith(line, "current:"); }
 
-// Where a document may begin: behind its "---", if it has one.
+// The first line of the document, after "---" if there is one.
 std::vector<std::string>::iterator FirstLine(std::vector<std::string>* lines) {
   const auto first = std::find_if(lines->begin(), lines->end(), [](const std::string& line) {
     return !line.empty() && line[0] != '#' && line[0] != '%' && !absl::StripAsciiWhitespace(line).empty();
@@ -114,12 +114,13 @@ std::string WithCurrent(const std::string& text, const std::string& name) {
   return absl::StrJoin(lines, "\n");
 }
 
-// Whoever reads meanwhile reads one or the other. Where `path` is a link, what it leads to is replaced.
+// Replaces the file atomically (write to a temporary file, then rename). A symbolic link is preserved and its
+// target replaced.
 absl::Status Replace(const std::string& path, const std::string& text) {
   std::error_code error;
   const std::filesystem::path file = std::filesystem::canonical(path, error);
   if (error) return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": ", error.message()));
-  std::string written = absl::StrCat(file.string(), ".XXXXXX");  // Two at once write one each.
+  std::string written = absl::StrCat(file.string(), ".XXXXXX");  // Unique, for concurrent writers.
   const int fd = mkstemp(written.data());
   if (fd < 0)
     return absl::InvalidArgumentError(
@@ -137,7 +138,7 @@ absl::Status Replace(const std::string& path, const std::string& text) {
   return absl::InvalidArgumentError(absl::StrCat("cannot write ", file.string(), ": ", error.message()));
 }
 
-// `current` may name a context that is gone: who uses it is told.
+// `current` may name a context that no longer exists. ApplyContext() reports that when it is used.
 absl::StatusOr<Contexts> Parsed(const std::string& path, const std::string& text) {
   Contexts contexts;
   contexts.path = path;
@@ -198,7 +199,7 @@ absl::StatusOr<Contexts> ReadContexts(const std::string& path) {
 absl::Status UseContext(const std::string& path, const std::string& name) {
   FSDPD_ASSIGN_OR_RETURN(const std::string text, TextOf(path));
   const std::string changed = WithCurrent(text, name);
-  // A file in one line, or of several documents, has no place for a line of its own.
+  // Inserting a line breaks flow-style files and files with several documents; reject instead of writing.
   const absl::StatusOr<Contexts> read = Parsed(path, changed);
   if (!read.ok() || read->current != name || !read->Find(name).ok())
     return absl::InvalidArgumentError(absl::StrCat("cannot set current in ", path,
@@ -207,7 +208,7 @@ absl::Status UseContext(const std::string& path, const std::string& name) {
   return Replace(path, changed);
 }
 
-absl::Status TakeContext(CommandLine* line) {
+absl::Status ApplyContext(CommandLine* line) {
   const auto is_flag = [&](const char* name) { return line->flags.count(name) > 0; };
   const bool named = is_flag("--context");
   if (named && is_flag("--server"))
@@ -235,7 +236,7 @@ absl::Status TakeContext(CommandLine* line) {
                          "; `fsdpctl context use NAME` chooses another"));
       FSDPD_ASSIGN_OR_RETURN(const Context context, found);
       line->server = context.server;
-      // One that a flag names counts before variables too.
+      // A context that was named by a flag takes precedence over variables.
       const bool has_ca = named ? is_flag("--coordinator-ca") : !line->coordinator_ca.empty();
       if (!has_ca && !context.coordinator_ca.empty()) line->coordinator_ca = context.coordinator_ca;
       const bool has_token = named ? is_flag("--token-file")

@@ -51,6 +51,6 @@ absl::Status UseContext(const std::string& path, const std::string& name);
 
 // Fills empty fields of `line` from its context and kDefaultServer. Returns INVALID_ARGUMENT if a server and
 // a context are given with equal precedence, such as two flags.
-absl::Status TakeContext(CommandLine* line);
+absl::Status ApplyContext(CommandLine* line);
 
 }  // namespace fsdpd

@@ -21,18 +21,19 @@ namespace fsdpd {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
-constexpr absl::Duration kLongestPause = absl::Seconds(1);
-constexpr absl::Duration kReasonWithin = absl::Milliseconds(200);
-// Of an error's details, with room for a coordinator that says more than this one's 4 KiB.
+constexpr absl::Duration kMaxPause = absl::Seconds(1);
+constexpr absl::Duration kReasonTimeout = absl::Milliseconds(200);
+// Limit for error details in trailers. This coordinator sends up to 4 KiB; a newer one may send more.
 constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr int kKeepaliveMs = 10'000;
-constexpr size_t kMaxPlaces = 16;
-constexpr int kMovesAtOnce = 4;  // From one coordinator to another without a pause.
-constexpr absl::Duration kLongestConnect = absl::Seconds(5);
+constexpr size_t kMaxServers = 16;
+constexpr int kMaxImmediateSwitches = 4;  // From one coordinator to another without a backoff.
+constexpr absl::Duration kMaxConnectTime = absl::Seconds(5);
 // How long a call or stream waits for a channel whose last connect failed; other coordinators may be up.
 constexpr absl::Duration kReconnectWait = absl::Seconds(1);
-constexpr absl::Duration kReconnectWaitOfSeveral = absl::Milliseconds(250);
-constexpr absl::Duration kConnectSlice = absl::Milliseconds(100);  // How late an interrupt may be seen.
+constexpr absl::Duration kReconnectWaitWithAlternatives = absl::Milliseconds(250);
+constexpr absl::Duration kConnectPollInterval =
+    absl::Milliseconds(100);  // Bounds the latency of an interrupt.
 
 template <typename Detail>
 std::string UrlOf() {
@@ -61,7 +62,7 @@ absl::Duration PauseAfter(const absl::Status& status, absl::Duration otherwise) 
   return absl::Seconds(retry.retry_delay().seconds()) + absl::Nanoseconds(retry.retry_delay().nanos());
 }
 
-// gRPC itself sends call credentials over nothing but TLS.
+// gRPC sends call credentials over TLS only.
 std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const CoordinatorClient::Options& options) {
   if (options.trusted.empty()) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions ssl;
@@ -76,26 +77,27 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxRpcBytes);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  // The defaults (1 s growing to 2 min) are for fleets of servers; a person waits for this one.
+  // The defaults (1 s up to 2 min) protect large fleets of servers. Here a user waits for a single server.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // For how long a connection is tried: behind an address that swallows packets, a name may have another that
-  // answers, and there is time for it too.
+  // Timeout of one connection attempt. A third of the call timeout leaves time for the other addresses of a
+  // host name if the first one drops packets.
   arguments.SetInt(
       GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(std::min(options.call_timeout / 3, kLongestConnect))));
+      static_cast<int>(absl::ToInt64Milliseconds(std::min(options.call_timeout / 3, kMaxConnectTime))));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // Finds a coordinator that stands still under a stream, on which nothing else would be sent.
+  // Detects an unresponsive coordinator on a stream that would otherwise send no packets.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
-  // An address on a command line is meant as it stands; no proxy stands between the parts of one cluster.
+  // Connect to the given address directly: HTTP proxies do not apply within a cluster.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, CredentialsOf(options), arguments);
 }
 
-// Who takes the connection and says nothing (a process that is stopped, a host behind a wall that swallows
-// packets) is there as far as anybody can tell, and did not answer in time. gRPC has words for it, and no
-// code; of TLS it says more where the other side ended it.
-bool IsSilence(const absl::Status& status) {
+// Whether the status means "reachable, but no response", such as a stopped process or a firewall that drops
+// packets. gRPC reports these cases as UNAVAILABLE and distinguishes them only in the message. "Handshake
+// read failed" without a further reason is a TLS handshake that timed out, rather than one that the peer
+// ended.
+bool IsNoResponse(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) ||
          (absl::IsUnavailable(status) && (absl::StrContains(status.message(), "timed out") ||
                                           absl::StrContains(status.message(), "Timeout occurred") ||
@@ -109,11 +111,11 @@ bool IsSilence(const absl::Status& status) {
 void AwaitReconnect(grpc::Channel* channel, absl::Time until, Interrupt* interrupt) {
   if (channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
   for (absl::Time now = absl::Now(); now < until && !(interrupt && interrupt->fired()); now = absl::Now())
-    if (channel->WaitForConnected(absl::ToChronoTime(std::min(now + kConnectSlice, until)))) return;
+    if (channel->WaitForConnected(absl::ToChronoTime(std::min(now + kConnectPollInterval, until)))) return;
 }
 
-absl::Status Silence(const absl::Status& status) {
-  return IsSilence(status) ? absl::DeadlineExceededError("no answer in time") : status;
+absl::Status NormalizeNoResponse(const absl::Status& status) {
+  return IsNoResponse(status) ? absl::DeadlineExceededError("no answer in time") : status;
 }
 
 }  // namespace
@@ -140,9 +142,10 @@ Violations FieldViolationsOf(const absl::Status& status) {
   return violations;
 }
 
-// A channel begins threads, which who calls nobody (--offline) does not need.
-struct CoordinatorClient::Place {
-  Place(std::string where, const Options& options) : address(std::move(where)), options_(options) {}
+// A coordinator address with its channel. The channel is created on first use, because it starts threads that
+// --offline does not need.
+struct CoordinatorClient::Server {
+  Server(std::string where, const Options& options) : address(std::move(where)), options_(options) {}
 
   grpc::Channel* channel() {
     Open();
@@ -169,94 +172,95 @@ struct CoordinatorClient::Place {
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 
-// What is no address is taken as it is: gRPC says of it what is wrong.
+// An address that ParseAddresses() rejects is used unchanged, so that gRPC reports what is wrong.
 CoordinatorClient::CoordinatorClient(std::string addresses, Options options)
     : address_(std::move(addresses)), options_(std::move(options)) {
   const absl::StatusOr<std::vector<std::string>> several = ParseAddresses(address_);
   for (const std::string& each : several.ok() ? *several : std::vector<std::string>{address_})
-    places_.push_back(std::make_shared<Place>(each, options_));
+    servers_.push_back(std::make_shared<Server>(each, options_));
 }
 
 CoordinatorClient::~CoordinatorClient() = default;
 
-std::shared_ptr<CoordinatorClient::Place> CoordinatorClient::Asked() {
+std::shared_ptr<CoordinatorClient::Server> CoordinatorClient::CurrentServer() {
   MutexLock lock(&mutex_);
-  return places_[asked_];
+  return servers_[current_];
 }
 
-std::shared_ptr<CoordinatorClient::Place> CoordinatorClient::Reconnected(absl::Time deadline,
-                                                                         Interrupt* interrupt) {
-  std::shared_ptr<Place> place;
+std::shared_ptr<CoordinatorClient::Server> CoordinatorClient::ReconnectedServer(absl::Time deadline,
+                                                                                Interrupt* interrupt) {
+  std::shared_ptr<Server> server;
   absl::Duration wait = kReconnectWait;
   {
     MutexLock lock(&mutex_);
-    place = places_[asked_];
-    if (places_.size() > 1) wait = kReconnectWaitOfSeveral;
+    server = servers_[current_];
+    if (servers_.size() > 1) wait = kReconnectWaitWithAlternatives;
   }
-  AwaitReconnect(place->channel(), std::min(absl::Now() + wait, deadline), interrupt);
-  return place;
+  AwaitReconnect(server->channel(), std::min(absl::Now() + wait, deadline), interrupt);
+  return server;
 }
 
-bool CoordinatorClient::Move(const Place& asked, const absl::Status& status) {
+bool CoordinatorClient::SwitchServer(const Server& called, const absl::Status& status) {
   google::rpc::ErrorInfo info;
-  const bool stands_by = ReadDetail(status, &info) && info.reason() == "NOT_LEADER";
-  const bool gone = !stands_by && (absl::IsUnavailable(status) || IsSilence(status));
-  if (!stands_by && !gone) return false;
+  const bool not_leader = ReadDetail(status, &info) && info.reason() == "NOT_LEADER";
+  const bool gone = !not_leader && (absl::IsUnavailable(status) || IsNoResponse(status));
+  if (!not_leader && !gone) return false;
   const auto leader = info.metadata().find("leader");
   MutexLock lock(&mutex_);
-  if (places_[asked_].get() != &asked) return true;  // Another thread was faster.
-  if (!stands_by || leader == info.metadata().end()) {
-    asked_ = (asked_ + 1) % places_.size();
-    return gone && places_.size() > 1;
+  if (servers_[current_].get() != &called) return true;  // Another thread has switched already.
+  if (!not_leader || leader == info.metadata().end()) {
+    current_ = (current_ + 1) % servers_.size();
+    return gone && servers_.size() > 1;
   }
-  const auto known = std::find_if(places_.begin(), places_.end(),
-                                  [&](const auto& place) { return place->address == leader->second; });
-  asked_ = static_cast<size_t>(known - places_.begin());
-  if (known == places_.end()) {
-    if (places_.size() >= kMaxPlaces) asked_ = 0;
-    if (places_.size() < kMaxPlaces) places_.push_back(std::make_shared<Place>(leader->second, options_));
+  const auto known = std::find_if(servers_.begin(), servers_.end(),
+                                  [&](const auto& server) { return server->address == leader->second; });
+  current_ = static_cast<size_t>(known - servers_.begin());
+  if (known == servers_.end()) {
+    if (servers_.size() >= kMaxServers) current_ = 0;
+    if (servers_.size() < kMaxServers) servers_.push_back(std::make_shared<Server>(leader->second, options_));
   }
-  return places_[asked_].get() != &asked;
+  return servers_[current_].get() != &called;
 }
 
 absl::Status CoordinatorClient::Connect() {
   const absl::Time deadline = absl::Now() + options_.call_timeout;
-  size_t places = 0;
+  size_t servers = 0;
   {
     MutexLock lock(&mutex_);
-    places = places_.size();
+    servers = servers_.size();
   }
   absl::Status status;
-  for (size_t tried = 0; tried < places; ++tried) {
-    const std::shared_ptr<Place> place = Asked();
-    // The last one is waited for as one that is alone.
-    const bool last = tried + 1 == places;
+  for (size_t tried = 0; tried < servers; ++tried) {
+    const std::shared_ptr<Server> server = CurrentServer();
+    // Only the last server gets the full time, as a single one would.
+    const bool last = tried + 1 == servers;
     status =
-        ConnectTo(place.get(), std::min(absl::Now() + options_.connect_timeout / (last ? 1 : 2), deadline),
+        ConnectTo(server.get(), std::min(absl::Now() + options_.connect_timeout / (last ? 1 : 2), deadline),
                   last ? deadline : absl::Now());
-    if (status.ok() || !Move(*place, status)) return status;
+    if (status.ok() || !SwitchServer(*server, status)) return status;
   }
   return status;
 }
 
-// A call as well as a connection: a coordinator that was stopped after the handshake is connected, and a
-// stream to it would wait for keepalive to notice.
-absl::Status CoordinatorClient::ConnectTo(Place* place, absl::Time until, absl::Time deadline) {
+// Makes a call in addition to the connection: a coordinator that was stopped after the handshake looks
+// connected, and a stream would notice only by keepalive.
+absl::Status CoordinatorClient::ConnectTo(Server* server, absl::Time until, absl::Time deadline) {
   while (true) {
-    const bool connected = place->channel()->WaitForConnected(absl::ToChronoTime(until));
+    const bool connected = server->channel()->WaitForConnected(absl::ToChronoTime(until));
     const absl::Duration patience =
-        connected ? std::min(options_.connect_timeout, options_.call_timeout) : kReasonWithin;
-    // A call on a channel that failed tells at once why it failed; on one that still tries, it waits too.
+        connected ? std::min(options_.connect_timeout, options_.call_timeout) : kReasonTimeout;
+    // On a failed channel the call immediately returns the reason; on a connecting channel it waits.
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(std::max(deadline, absl::Now() + patience)));
     v1::GetVersionResponse response;
-    const absl::Status status = FromGrpc(place->stub()->GetVersion(&context, {}, &response));
-    // An answer of any kind is one: what it is will be told of the call that was meant.
-    if (!absl::IsUnavailable(status) && !IsSilence(status)) return absl::OkStatus();
-    if (!IsSilence(status))
+    const absl::Status status = FromGrpc(server->stub()->GetVersion(&context, {}, &response));
+    // Any response, including an error, means that the server is reachable. The caller's next call reports
+    // it.
+    if (!absl::IsUnavailable(status) && !IsNoResponse(status)) return absl::OkStatus();
+    if (!IsNoResponse(status))
       return absl::UnavailableError(
           WordsOfConnectFault(status.message(), options_.trusted.empty() ? OwnTls::kNone : OwnTls::kTrust));
-    if (absl::Now() >= deadline) return Silence(status);
+    if (absl::Now() >= deadline) return NormalizeNoResponse(status);
     until = std::min(absl::Now() + options_.connect_timeout, deadline);
   }
 }
@@ -266,44 +270,44 @@ absl::StatusOr<Response> CoordinatorClient::CallWithin(absl::Duration timeout, M
                                                        const Request& request, bool idempotent) {
   const absl::Time deadline = absl::Now() + timeout;
   absl::Duration pause = kFirstPause;
-  for (int moves = 0;;) {
-    const std::shared_ptr<Place> place = Reconnected(deadline, nullptr);
+  for (int switches = 0;;) {
+    const std::shared_ptr<Server> server = ReconnectedServer(deadline, nullptr);
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
     Response response;
-    absl::Status status = FromGrpc((place->stub()->*method)(&context, request, &response));
+    absl::Status status = FromGrpc((server->stub()->*method)(&context, request, &response));
     if (status.ok()) return response;
-    // Nobody here cancels a call that has one answer.
+    // This client does not cancel unary calls, so the server did.
     if (absl::IsCancelled(status))
       status = absl::UnavailableError("the coordinator stopped before it answered");
     const bool not_done = ReasonOf(status) == "NOT_LEADER";
     const bool again = absl::IsUnavailable(status) && ((idempotent && options_.repeats) || not_done);
-    const bool elsewhere = Move(*place, status);
-    const bool at_once = elsewhere && moves < kMovesAtOnce;
-    const absl::Duration wait = at_once ? absl::ZeroDuration() : PauseAfter(status, pause);
-    if (!again || absl::Now() + wait >= deadline) return Silence(status);
-    moves = at_once ? moves + 1 : 0;
-    if (at_once) continue;
+    const bool switched = SwitchServer(*server, status);
+    const bool immediately = switched && switches < kMaxImmediateSwitches;
+    const absl::Duration wait = immediately ? absl::ZeroDuration() : PauseAfter(status, pause);
+    if (!again || absl::Now() + wait >= deadline) return NormalizeNoResponse(status);
+    switches = immediately ? switches + 1 : 0;
+    if (immediately) continue;
     absl::SleepFor(wait);
-    pause = std::min(2 * pause, kLongestPause);
+    pause = std::min(2 * pause, kMaxPause);
   }
 }
 
 template <typename Response, typename Open>
 absl::Status CoordinatorClient::ReadStream(const Open& open, Interrupt* interrupt,
                                            const std::function<void(const Response&)>& on_message) {
-  for (int moves = 0;; ++moves) {
-    const std::shared_ptr<Place> place = Reconnected(absl::InfiniteFuture(), interrupt);
+  for (int switches = 0;; ++switches) {
+    const std::shared_ptr<Server> server = ReconnectedServer(absl::InfiniteFuture(), interrupt);
     // Shared with the interrupt's action, which may still run while this function returns.
     const auto context = std::make_shared<grpc::ClientContext>();
     Interrupt::Scope scope(interrupt, [context] { context->TryCancel(); });
-    const auto reader = open(place->stub(), context.get());
+    const auto reader = open(server->stub(), context.get());
     Response message;
     while (reader->Read(&message)) on_message(message);
     const absl::Status status = FromGrpc(reader->Finish());
     if (interrupt->fired()) return absl::CancelledError("interrupted");
-    const bool elsewhere = Move(*place, status);
-    if (!elsewhere || ReasonOf(status) != "NOT_LEADER" || moves >= kMovesAtOnce) return status;
+    const bool switched = SwitchServer(*server, status);
+    if (!switched || ReasonOf(status) != "NOT_LEADER" || switches >= kMaxImmediateSwitches) return status;
   }
 }
 

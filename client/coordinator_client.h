@@ -102,13 +102,13 @@ class CoordinatorClient {
   const std::string& address() const { return address_; }  // As passed to the constructor.
 
  private:
-  struct Place;
-  absl::Status ConnectTo(Place* place, absl::Time until, absl::Time deadline);
-  std::shared_ptr<Place> Asked();
-  // Like Asked(), after a bounded wait for its channel if the last connect failed.
-  std::shared_ptr<Place> Reconnected(absl::Time deadline, Interrupt* interrupt);
-  // Selects another coordinator if `status` of `asked` requires it. Returns whether to call it immediately.
-  bool Move(const Place& asked, const absl::Status& status);
+  struct Server;
+  absl::Status ConnectTo(Server* server, absl::Time until, absl::Time deadline);
+  std::shared_ptr<Server> CurrentServer();
+  // Like CurrentServer(), after a bounded wait for its channel if the last connect failed.
+  std::shared_ptr<Server> ReconnectedServer(absl::Time deadline, Interrupt* interrupt);
+  // Selects another coordinator if `status` of `called` requires it. Returns whether to call it immediately.
+  bool SwitchServer(const Server& called, const absl::Status& status);
   template <typename Request, typename Response, typename Method>
   absl::StatusOr<Response> Call(Method method, const Request& request, bool idempotent = true) {
     return CallWithin<Request, Response>(options_.call_timeout, method, request, idempotent);
@@ -123,8 +123,8 @@ class CoordinatorClient {
   const std::string address_;
   const Options options_;
   Mutex mutex_;
-  std::vector<std::shared_ptr<Place>> places_ ABSL_GUARDED_BY(mutex_);
-  size_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::shared_ptr<Server>> servers_ ABSL_GUARDED_BY(mutex_);
+  size_t current_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fsdpd

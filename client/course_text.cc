@@ -18,7 +18,7 @@ namespace {
 using Run = v1::StepCourse::Run;
 using Sample = v1::StepCourse::MemorySample;
 
-constexpr size_t kLongest = 3;  // Of a lane.
+constexpr size_t kMaxRunsPerLane = 3;
 
 struct LaneRuns {
   std::string lane;
@@ -26,7 +26,7 @@ struct LaneRuns {
   std::vector<const Run*> runs = {};
 };
 
-// In the order in which lanes first ran anything.
+// Groups runs by lane, in the order in which lanes first ran an instruction.
 std::vector<LaneRuns> ByLane(const v1::StepCourse& course) {
   std::vector<LaneRuns> lanes;
   for (const Run& run : course.runs()) {
@@ -42,7 +42,7 @@ std::vector<LaneRuns> ByLane(const v1::StepCourse& course) {
 std::string LanesText(const v1::StepCourse& course) {
   TextTable table({"LANE", "RUNS", "BUSY", "LONGEST", "FROM", "TIME"});
   for (LaneRuns& lane : ByLane(course)) {
-    const size_t shown = std::min(kLongest, lane.runs.size());
+    const size_t shown = std::min(kMaxRunsPerLane, lane.runs.size());
     std::stable_sort(lane.runs.begin(), lane.runs.end(),
                      [](const Run* a, const Run* b) { return a->seconds() > b->seconds(); });
     for (size_t i = 0; i < shown; ++i) {
@@ -79,7 +79,7 @@ std::string MemoryText(const v1::StepCourse& course) {
 
 }  // namespace
 
-std::string CourseText(const v1::GetStepCourseResponse& response) {
+std::string StepTimelineText(const v1::GetStepCourseResponse& response) {
   const v1::StepCourse& course = response.course();
   return absl::StrCat("step ", course.step(), " of attempt ", response.attempt(), ": ",
                       Milliseconds(course.step_seconds()), "\n\n", LanesText(course), MemoryText(course));

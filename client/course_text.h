@@ -8,6 +8,6 @@
 
 namespace fsdpd {
 
-std::string CourseText(const v1::GetStepCourseResponse& response);
+std::string StepTimelineText(const v1::GetStepCourseResponse& response);
 
 }  // namespace fsdpd

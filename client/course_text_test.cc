@@ -35,8 +35,8 @@ v1::GetStepCourseResponse Told() {
   return told;
 }
 
-TEST(CourseText, HasTheLongestRunsOfEachLaneAndTheMemorysHighestPoint) {
-  EXPECT_EQ(CourseText(Told()),
+TEST(StepTimelineText, HasTheLongestRunsOfEachLaneAndTheMemorysHighestPoint) {
+  EXPECT_EQ(StepTimelineText(Told()),
             "step 200 of attempt 2: 500.0 ms\n"
             "\n"
             "LANE     RUNS  BUSY      LONGEST                FROM       TIME\n"
@@ -52,19 +52,19 @@ TEST(CourseText, HasTheLongestRunsOfEachLaneAndTheMemorysHighestPoint) {
             "  allocated                  6.00 KiB\n");
 }
 
-TEST(CourseText, SaysWhatIsNotThere) {
+TEST(StepTimelineText, SaysWhatIsNotThere) {
   v1::GetStepCourseResponse told = Told();
   told.mutable_course()->set_runs_left_out(7);
   told.mutable_course()->clear_memory();
-  const std::string text = CourseText(told);
+  const std::string text = StepTimelineText(told);
   EXPECT_NE(text.find("\n7 shorter runs are left out\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\nits memory was not measured\n"), std::string::npos) << text;
 }
 
-TEST(CourseText, NamesOfOthersMoveNoCursor) {
+TEST(StepTimelineText, NamesOfOthersMoveNoCursor) {
   v1::GetStepCourseResponse told = Told();
   told.mutable_course()->mutable_runs(1)->set_instruction("Forward\x1b[2J");
-  EXPECT_EQ(CourseText(told).find('\x1b'), std::string::npos);
+  EXPECT_EQ(StepTimelineText(told).find('\x1b'), std::string::npos);
 }
 
 }  // namespace

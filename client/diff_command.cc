@@ -1,4 +1,4 @@
-// `diff`: what two specs would do otherwise, once each is filled in.
+// Command `diff`: comparison of two specs after defaults and derived values are filled in.
 #include <absl/strings/str_cat.h>
 
 #include <filesystem>
@@ -22,7 +22,8 @@
 namespace fsdpd {
 namespace {
 
-// One of the two: a file's, or a job's. An exit code where it cannot be had, which is told.
+// Reads the specs of the comparison, each from a file or a job. Connects to the coordinator on first use.
+// Read() returns an exit code after it has reported an error.
 class Sides {
  public:
   Sides(const CommandLine& line, Console* console) : line_(line), console_(*console) {}
@@ -43,7 +44,7 @@ class Sides {
     return std::nullopt;
   }
 
-  // With all that a spec leaves open, as far as it can be known without nodes.
+  // Fills in defaults and chosen values, as far as they can be determined without nodes.
   v1::JobSpec Filled(const std::string& name, const v1::JobSpec& spec) {
     Plan plan = MakePlan(spec, /*budget_bytes_per_rank=*/0);
     if (plan.accepted()) return plan.resolved;
@@ -75,7 +76,7 @@ std::string Json(const std::optional<std::string>& text, bool is_literal) {
   return is_literal ? *text : JsonQuoted(*text);
 }
 
-// A list, in JSON, which is YAML too.
+// A JSON list, which is valid YAML too.
 std::string DataOf(const std::vector<FieldDifference>& differences) {
   std::string text = "[";
   for (const FieldDifference& each : differences) {

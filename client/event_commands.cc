@@ -1,4 +1,4 @@
-// What has happened: events. And drain, whose progress is the jobs that are still on the node.
+// Commands `events` and `drain`. The progress of a drain is the list of jobs that are still on the node.
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -28,7 +28,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr auto kLookEvery = std::chrono::seconds(1);
+constexpr auto kPollInterval = std::chrono::seconds(1);
 
 // "attempt-failed"
 std::string KindName(v1::EventKind kind) {
@@ -38,7 +38,7 @@ std::string KindName(v1::EventKind kind) {
   return name.empty() ? absl::StrCat("#", static_cast<int>(kind)) : name;
 }
 
-// One line each, as they come: no column waits for another row.
+// One line per event. It is printed immediately, so columns have fixed widths.
 std::string EventLine(const v1::Event& event) {
   std::string of = event.job();
   if (event.attempt() > 0) absl::StrAppend(&of, " attempt ", event.attempt());
@@ -69,8 +69,8 @@ absl::StatusOr<v1::Node> LookAt(Session* session, const std::string& name) {
   return absl::NotFoundError(absl::StrCat("no node '", name, "'"));
 }
 
-// Whether anything is told of a job that is deleted, or a node that is forgotten. A hole is told to whoever
-// might have wanted what it hides: it counts where it is of the job that is asked for.
+// Whether events of a deleted job or node exist. A FORGOTTEN event marks a gap in the event log and matches
+// every request, so it only counts if it names the requested job.
 absl::StatusOr<bool> HasEvents(Session* session, const std::string& job, const std::string& node) {
   v1::ListEventsRequest request;
   request.set_job(job);
@@ -85,27 +85,27 @@ absl::StatusOr<bool> HasEvents(Session* session, const std::string& job, const s
   }
 }
 
-// What --job, --node and --after name is there. A job's id becomes whole.
-absl::Status CompleteChoice(Session* session, std::string* job) {
+// Checks that the values of --job, --node and --after exist, and completes the prefix of a job id.
+absl::Status ResolveSelection(Session* session, std::string* job) {
   const CommandLine& line = session->line();
   *job = line.job;
   if (!line.job.empty()) {
     const absl::StatusOr<v1::Job> found = FindJob(&session->client(), line.job);
     if (found.ok() && !found->id().empty()) *job = found->id();
     if (absl::IsNotFound(found.status())) {
-      FSDPD_ASSIGN_OR_RETURN(const bool is_told, HasEvents(session, line.job, ""));
-      if (!is_told) return found.status();
+      FSDPD_ASSIGN_OR_RETURN(const bool has_events, HasEvents(session, line.job, ""));
+      if (!has_events) return found.status();
     }
   }
   if (!line.node.empty()) {
     const absl::Status found = LookAt(session, line.node).status();
     if (absl::IsNotFound(found)) {
-      FSDPD_ASSIGN_OR_RETURN(const bool is_told, HasEvents(session, "", line.node));
-      if (!is_told) return found;
+      FSDPD_ASSIGN_OR_RETURN(const bool has_events, HasEvents(session, "", line.node));
+      if (!has_events) return found;
     }
   }
   if (line.after_event == 0) return absl::OkStatus();
-  // Coordinators of an older release do not say it.
+  // An empty page has the newest cursor. A coordinator of an older release returns 0.
   v1::ListEventsRequest newest;
   newest.set_since_unix_nanos(std::numeric_limits<int64_t>::max());
   FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse none, session->client().ListEvents(newest));
@@ -114,8 +114,8 @@ absl::Status CompleteChoice(Session* session, std::string* job) {
       absl::StrCat("--after: there is no event ", line.after_event, " yet; the newest is ", none.cursor()));
 }
 
-// From one page to the next: the cursor after them all.
-absl::StatusOr<int64_t> PrintKept(Session* session, const std::string& job) {
+// Prints the stored events of all pages. Returns the cursor after the last one.
+absl::StatusOr<int64_t> PrintStored(Session* session, const std::string& job) {
   const CommandLine& line = session->line();
   v1::ListEventsRequest request;
   request.set_job(job);
@@ -135,7 +135,8 @@ absl::StatusOr<int64_t> PrintKept(Session* session, const std::string& job) {
   }
 }
 
-// Goes on after the newest cursor that came, so that nothing is missed or shown twice.
+// Prints new events. After a reconnect it resumes from the last cursor, so that no event is missed or
+// repeated.
 absl::Status FollowEvents(Session* session, const std::string& job, int64_t cursor) {
   Console& console = session->console();
   const FollowOptions options;
@@ -156,7 +157,7 @@ absl::Status FollowEvents(Session* session, const std::string& job, int64_t curs
           console.out.flush();
         });
     if (console.interrupt->fired()) return absl::CancelledError("interrupted");
-    // A coordinator that stops may cancel the stream.
+    // A coordinator that shuts down may cancel the stream.
     if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) return status;
     if (lost_since == absl::InfiniteFuture()) {
       lost_since = absl::Now();
@@ -170,8 +171,8 @@ absl::Status FollowEvents(Session* session, const std::string& job, int64_t curs
 
 int RunEvents(Session* session) {
   std::string job;
-  if (const absl::Status there = CompleteChoice(session, &job); !there.ok()) return session->Fail(there);
-  const absl::StatusOr<int64_t> cursor = PrintKept(session, job);
+  if (const absl::Status found = ResolveSelection(session, &job); !found.ok()) return session->Fail(found);
+  const absl::StatusOr<int64_t> cursor = PrintStored(session, job);
   if (!cursor.ok()) return session->Fail(cursor.status());
   if (!session->line().follow) return kExitOk;
   session->console().out.flush();
@@ -179,7 +180,7 @@ int RunEvents(Session* session) {
   return absl::IsCancelled(ended) ? kExitInterrupted : session->Fail(ended);
 }
 
-// What became of each job as it left: a save that failed cost it steps, and an empty node does not show that.
+// Prints how each job left the node. A drained node does not show that a failed save lost steps.
 absl::Status PrintLeft(Session* session, const v1::Node& node) {
   v1::ListEventsRequest request;
   request.set_node(node.name());
@@ -207,8 +208,8 @@ int PrintDrained(Session* session, const v1::Node& node) {
   return kExitOk;
 }
 
-// What becomes of a job that is still on the node, for the one who waits; nothing where nobody answers.
-std::optional<std::string> WhyThere(Session* session, const std::string& id) {
+// Why a job is still on the node; nullopt if the coordinator does not respond.
+std::optional<std::string> ReasonOnNode(Session* session, const std::string& id) {
   v1::GetJobRequest request;
   request.set_id(id);
   const absl::StatusOr<v1::GetJobResponse> response = session->client().GetJob(request);
@@ -225,7 +226,7 @@ std::optional<std::string> WhyThere(Session* session, const std::string& id) {
   return absl::StrCat(" (", StateName(job.state()), job.reason().empty() ? "" : ": ", job.reason(), ")");
 }
 
-// Says on stderr what holds a drain up, each thing when it changes.
+// Reports on stderr what blocks a drain, whenever that changes.
 class DrainScreen {
  public:
   explicit DrainScreen(Session* session) : session_(*session) {}
@@ -233,28 +234,28 @@ class DrainScreen {
   void Show(const v1::Node& node) {
     const std::string away = node.connected() || node.awaited() ? "" : node.left() ? " has left" : " is lost";
     if (away != std::exchange(away_, away) && !away.empty())
-      Say(absl::StrCat(node.name(), away, ": nobody knows what is left there until its agent is back"));
-    std::map<std::string, std::string> there;
+      Print(absl::StrCat(node.name(), away, ": nobody knows what is left there until its agent is back"));
+    std::map<std::string, std::string> reasons;
     for (const std::string& job : node.cordon().drain().jobs()) {
-      if (there.size() == kMaxAsked) break;
-      const std::optional<std::string> why = WhyThere(&session_, job);
-      if (!why.has_value()) return;  // Nobody answers just now; the next look asks again.
-      there[job] = *why;
-      const auto known = told_.find(job);
-      if (known == told_.end() || known->second != *why) Say(absl::StrCat("still there: ", job, *why));
-      told_[job] = *why;
+      if (reasons.size() == kMaxJobsPerPoll) break;
+      const std::optional<std::string> why = ReasonOnNode(&session_, job);
+      if (!why.has_value()) return;  // No response now; the next poll tries again.
+      reasons[job] = *why;
+      const auto known = reported_.find(job);
+      if (known == reported_.end() || known->second != *why) Print(absl::StrCat("still there: ", job, *why));
+      reported_[job] = *why;
     }
-    told_ = std::move(there);
+    reported_ = std::move(reasons);
   }
 
  private:
-  static constexpr size_t kMaxAsked = 16;  // In each look; a node seldom has more.
+  static constexpr size_t kMaxJobsPerPoll = 16;  // Each job is an RPC; few nodes have more jobs.
 
-  void Say(const std::string& words) { session_.console().err << OneLine(words) << "\n" << std::flush; }
+  void Print(const std::string& words) { session_.console().err << OneLine(words) << "\n" << std::flush; }
 
   Session& session_;
   std::string away_;
-  std::map<std::string, std::string> told_;
+  std::map<std::string, std::string> reported_;
 };
 
 int RunDrain(Session* session) {
@@ -270,8 +271,8 @@ int RunDrain(Session* session) {
   v1::Node node = response->node();
   DrainScreen screen(session);
   Outage outage;
-  const absl::Time until = line.patience_seconds.has_value()
-                               ? absl::Now() + absl::Seconds(*line.patience_seconds)
+  const absl::Time until = line.wait_timeout_seconds.has_value()
+                               ? absl::Now() + absl::Seconds(*line.wait_timeout_seconds)
                                : absl::InfiniteFuture();
   while (line.wait && node.cordon().has_drain() && node.cordon().drain().empty_unix_nanos() == 0) {
     screen.Show(node);
@@ -280,7 +281,7 @@ int RunDrain(Session* session) {
                   << " is not empty after the --timeout; the drain goes on\n";
       return kExitTimeout;
     }
-    if (console.interrupt->WaitFor(kLookEvery)) return kExitInterrupted;
+    if (console.interrupt->WaitFor(kPollInterval)) return kExitInterrupted;
     absl::StatusOr<v1::Node> now = LookAt(session, line.node);
     if (outage.IsTolerable(now.status())) continue;
     if (!now.ok()) return session->Fail(now.status());

@@ -18,17 +18,17 @@ std::string CheckCursor(std::string& text) {
   return absl::StrCat("'", text, "' is no cursor: it is a SEQUENCE that was shown before");
 }
 
-// Who acts on what he has not named says what the jobs have, not only what they have not: most jobs have no
-// label of any kind.
-std::string CheckActed(std::string& text) {
+// A selector of a command that changes jobs must have a positive rule. With only negative rules it would
+// match almost all jobs, because most jobs have no labels.
+std::string CheckHasPositiveRule(std::string& text) {
   for (const absl::string_view rule : absl::StrSplit(text, ',')) {
     if (!rule.empty() && rule.find('!') == absl::string_view::npos) return "";
   }
   return absl::StrCat("'", text, "' says only what jobs have not: add a label that they have, as in team=a");
 }
 
-// Kubernetes' sets.
-std::string CheckRules(std::string& text) {
+// Rejects the set-based selectors of Kubernetes.
+std::string CheckNoSets(std::string& text) {
   for (const char* word : {" in ", " in(", " notin ", " notin("}) {
     if (text.find(word) == std::string::npos) continue;
     return absl::StrCat("'", text,
@@ -57,7 +57,7 @@ void AddLabelFlags(CLI::App* app, CommandLine* line) {
       ->add_option("-l,--selector", line->selector,
                    "Only jobs with these labels: team=a,stage!=test,owner,!old")
       ->check(NotEmpty())
-      ->check(CLI::Validator(CheckRules, ""))
+      ->check(CLI::Validator(CheckNoSets, ""))
       ->type_name("SELECTOR");
   const std::map<std::string, const char*> whose = {
       {"cancel", "Jobs with these labels that have not ended, as of `get -l`"},
@@ -68,14 +68,14 @@ void AddLabelFlags(CLI::App* app, CommandLine* line) {
   for (const auto& [name, about] : whose) {
     CLI::App* command = app->get_subcommand(name);
     command->add_option("-l,--selector", line->selector, about)
-        ->check(CLI::Validator(CheckRules, ""))
-        ->check(CLI::Validator(CheckActed, ""))
+        ->check(CLI::Validator(CheckNoSets, ""))
+        ->check(CLI::Validator(CheckHasPositiveRule, ""))
         ->type_name("SELECTOR")
         ->excludes(command->get_option("JOB")->required(false));
   }
 }
 
-std::string MissingJob(const CommandLine& line) {
+std::string MissingJobError(const CommandLine& line) {
   if (!line.etag.empty() && line.jobs.size() != 1) return "--etag is of one JOB; name it alone";
   if (!line.job.empty() || !line.jobs.empty() || !line.selector.empty()) return "";
   if (line.command == "cancel" && line.array.empty()) return "JOB is required, or --array, or --selector";

@@ -14,7 +14,7 @@ namespace fsdpd {
 void AddLabelFlags(CLI::App* app, CommandLine* line);
 
 // Error text if a command that acts on jobs was given neither a job nor a selector; "" otherwise.
-std::string MissingJob(const CommandLine& line);
+std::string MissingJobError(const CommandLine& line);
 
 void AddEventCommands(CLI::App* app, CommandLine* line);
 

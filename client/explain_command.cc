@@ -1,5 +1,5 @@
-// `explain`: fields of a spec or of -o json and reasons of errors, in the words of the protos; and the rules
-// that a spec must meet, in the words of their tables.
+// Command `explain`: documentation of fields and error reasons, from the comments of the protos, and of
+// validation rules, from their tables.
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -22,9 +22,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kWidest = 100;  // Longer lines are hard to read.
+constexpr int kMaxWidth = 100;  // Longer lines are hard to read.
 
-// Each paragraph in lines of `width`, after `indent` blanks.
+// Wraps each paragraph to lines of `width` columns that start with `indent` blanks.
 std::string Wrapped(const std::string& text, int indent, int width) {
   const std::string blanks(static_cast<size_t>(indent), ' ');
   std::string wrapped;
@@ -54,9 +54,9 @@ std::string List(const char* title, const std::vector<FieldDoc>& docs, int width
   return text;
 }
 
-// Every rule that is ever printed in brackets: of a spec's text, of specs, and of a Megatron run, whose rules
-// have no field of a spec.
-std::vector<RuleText> EachRule() {
+// All rules whose ids can be printed in brackets: those of a spec's text, of specs, and of `migrate`, which
+// have no field.
+std::vector<RuleText> AllPrintedRules() {
   std::vector<RuleText> each = TextRules();
   const std::vector<RuleText> of_specs = AllRules();
   each.insert(each.end(), of_specs.begin(), of_specs.end());
@@ -66,11 +66,11 @@ std::vector<RuleText> EachRule() {
   return each;
 }
 
-// The rules of that name in any case, as it is printed in brackets at the end of a fault; "" where there is
-// none. Two where specs and Megatron runs have one each: lr_positive.
+// Text of the rules with this id, ignoring case; "" if there are none. Specs and `migrate` may both have a
+// rule of one id, such as lr_positive.
 std::string ExplainRule(const std::string& name, int width) {
   std::string text;
-  for (const RuleText& rule : EachRule()) {
+  for (const RuleText& rule : AllPrintedRules()) {
     if (!absl::EqualsIgnoreCase(rule.id, name)) continue;
     const char* const kind = rule.level == FaultLevel::kWarn ? "a warning"
                              : rule.level == FaultLevel::kAdjust
@@ -85,16 +85,16 @@ std::string ExplainRule(const std::string& name, int width) {
   return text;
 }
 
-// Of the field: `explain` lists values of its type, of which rules may refuse some.
+// The rules of a field. They may reject some of the values that the field's type allows.
 std::vector<FieldDoc> RulesOf(const std::string& field) {
   std::vector<FieldDoc> rules;
-  for (const RuleText& rule : EachRule()) {
+  for (const RuleText& rule : AllPrintedRules()) {
     if (rule.field == field && rule.level == FaultLevel::kError) rules.push_back({rule.id, "", rule.text});
   }
   return rules;
 }
 
-// "" if errors have no such reason. Case is ignored, and the prefix that the proto has.
+// Text of an error reason; "" if there is none. Case and the prefix REASON_ are ignored.
 std::string ExplainReason(const std::string& name, int width) {
   for (const FieldDoc& reason : ErrorReasons()) {
     if (absl::EqualsIgnoreCase(reason.name, name) ||
@@ -106,8 +106,8 @@ std::string ExplainReason(const std::string& name, int width) {
 
 // "; of rules, did you mean ...?" if the name of a rule or of an error reason is similar; "" otherwise.
 std::string NearRule(const std::string& name) {
-  std::map<std::string, std::string> names;  // By themselves in lower case.
-  for (const RuleText& rule : EachRule()) names[rule.id] = rule.id;
+  std::map<std::string, std::string> names;  // Keys are in lower case.
+  for (const RuleText& rule : AllPrintedRules()) names[rule.id] = rule.id;
   for (const FieldDoc& reason : ErrorReasons()) names[absl::AsciiStrToLower(reason.name)] = reason.name;
   std::vector<std::string> lower;
   for (const auto& [key, unused] : names) lower.push_back(key);
@@ -121,7 +121,7 @@ std::string NearRule(const std::string& name) {
 int RunExplain(const CommandLine& line, Console* console) {
   const absl::StatusOr<Explained> found = ExplainField(line.field);
   const int terminal = console->width();
-  const int width = terminal > 0 ? std::min(terminal, kWidest) : kWidest;
+  const int width = terminal > 0 ? std::min(terminal, kMaxWidth) : kMaxWidth;
   std::string rule = ExplainRule(line.field, width);
   // OUT_OF_RANGE is a reason, and out_of_range a rule.
   const bool is_upper = line.field == absl::AsciiStrToUpper(line.field);
@@ -142,7 +142,7 @@ int RunExplain(const CommandLine& line, Console* console) {
                << Wrapped(found->field.comment, 2, width) << Wrapped(found->message, 2, width)
                << List("fields", found->fields, width) << List("values", found->values, width)
                << List("rules", RulesOf(found->field.name), width) << (rule.empty() ? "" : "\n")
-               << rule;  // A few have the name of a field: schedule.
+               << rule;  // Some rules have the name of a field, such as `schedule`.
   return kExitOk;
 }
 

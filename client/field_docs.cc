@@ -27,12 +27,12 @@ using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::SourceLocation;
 
-// A FileDescriptorSet of the public API with its comments.
+// FileDescriptorSet of the public API, with comments.
 constexpr unsigned char kDescriptors[] = {
 #include "client/api_descriptors.inc"
 };
 
-// Leaked on purpose: descriptors are handed out.
+// Never destroyed, because descriptors are returned to callers.
 const DescriptorPool& Pool() {
   static const auto* const pool = [] {
     google::protobuf::FileDescriptorSet files;
@@ -44,8 +44,8 @@ const DescriptorPool& Pool() {
   return *pool;
 }
 
-// What stands before it, and beside it. Lines of a sentence are joined; a blank one, or one that is indented,
-// begins another.
+// The leading and trailing comments of a descriptor. Lines of a paragraph are joined; a blank or indented
+// line starts a new paragraph.
 template <typename Described>
 std::string CommentOf(const Described& what) {
   SourceLocation place;
@@ -101,7 +101,7 @@ void AddFields(const Descriptor& message, Explained* explained) {
   for (int i = 0; i < message.field_count(); ++i) explained->fields.push_back(DocOf(*message.field(i)));
 }
 
-// "data.tokens[0].path" by its names.
+// Splits a path into names: "data.tokens[0].path" into data, tokens, path.
 std::vector<std::string> NamesOf(const std::string& path) {
   std::vector<std::string> names;
   for (const absl::string_view part : absl::StrSplit(path, '.', absl::SkipEmpty()))

@@ -46,7 +46,7 @@ std::string CheckSeconds(std::string& text) {
   return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostSeconds, " (a day)");
 }
 
-std::string CheckPatience(std::string& text) {
+std::string CheckWaitSeconds(std::string& text) {
   double seconds = 0;
   if (absl::SimpleAtod(text, &seconds) && seconds > 0 && seconds <= kMostPatience) return "";
   return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostPatience,

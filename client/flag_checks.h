@@ -25,7 +25,7 @@ CLI::Validator WholeNumber(int least, int most = std::numeric_limits<int>::max()
 std::string CheckSeconds(std::string& text);
 
 // Like CheckSeconds, for how long a user waits.
-std::string CheckPatience(std::string& text);
+std::string CheckWaitSeconds(std::string& text);
 
 // Accepts the values of ParseSince() (client/log_choice.h).
 std::string CheckSince(std::string& text);

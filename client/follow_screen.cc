@@ -14,11 +14,11 @@
 namespace fsdpd {
 namespace {
 
-constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);  // Faster than a person reads.
+constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
 constexpr absl::Duration kPlainInterval = absl::Seconds(1);
 constexpr int64_t kPlainSteps = 10;
 
-// Erases the line and puts the cursor, hidden, at its start.
+// Moves the cursor to the start of the line and erases the line.
 constexpr char kClearLine[] = "\r\x1b[2K";
 
 const char* ColorOf(v1::JobState state) {
@@ -57,12 +57,12 @@ void FollowScreen::OnJob(const v1::Job& job) {
   const v1::Job before = std::exchange(job_, job);
   if (output_ != "table") return PrintUpdate(job);
   PrintState(job);
-  // What was there when the follower came is no news.
+  // Checkpoints that existed when the watch started are not reported.
   if (!before.id().empty()) PrintCheckpoints(before);
 }
 
 void FollowScreen::PrintCheckpoints(const v1::Job& before) {
-  for (const std::string& line : JobNews(before, job_)) {
+  for (const std::string& line : NewJobLines(before, job_)) {
     EndLiveLine();
     console_.out << job_.id() << " " << line << "\n" << std::flush;
   }
@@ -73,7 +73,7 @@ void FollowScreen::PrintState(const v1::Job& job) {
   const std::string text = absl::StrCat(StateName(job.state()), reason.empty() ? "" : ": ", reason);
   if (text == last_state_text_) return;
   last_state_text_ = text;
-  if (IsEnded(job.state())) return;  // The summary says it.
+  if (IsEnded(job.state())) return;  // Finish() prints the final state.
   EndLiveLine();
   const std::string state = StateName(job.state());
   console_.out << job.id() << " " << (console_.color ? ColorOf(job.state()) : "") << state
@@ -102,7 +102,7 @@ void FollowScreen::OnStep(const v1::StepReport& report) {
 
 void FollowScreen::RecordStep(const v1::StepReport& report) {
   if (!record_.is_open()) return;
-  TellHole(report.step());
+  ReportGap(report.step());
   recorded_step_ = report.step();
   errno = 0;
   record_ << ToJsonLine(report) << "\n" << std::flush;
@@ -115,9 +115,9 @@ void FollowScreen::RecordStep(const v1::StepReport& report) {
   record_failed_ = true;
 }
 
-// Reports are not kept by the coordinator: those of the time without a connection are gone. A record may
-// begin anywhere.
-void FollowScreen::TellHole(int64_t next_step) {
+// The coordinator does not store step reports, so those sent while disconnected are lost. A record may start
+// at any step.
+void FollowScreen::ReportGap(int64_t next_step) {
   if (recorded_step_ == 0 || next_step <= recorded_step_ + 1) return;
   EndLiveLine();
   console_.err << "--record " << record_path_ << ": steps " << recorded_step_ + 1 << " to " << next_step - 1
@@ -137,22 +137,22 @@ void FollowScreen::OnConnectionBack() {
 
 void FollowScreen::Finish(const v1::Job& job) {
   EndLiveLine();
-  if (record_.is_open()) TellHole(job.last_step().step() + 1);
+  if (record_.is_open()) ReportGap(job.last_step().step() + 1);
   if (output_ == "table") console_.out << Summary(job, history_) << std::flush;
 }
 
 void FollowScreen::DrawLive(const std::string& line) {
-  // A terminal that became narrower has broken the line that is there: its first row is some rows up.
+  // A terminal that became narrower has wrapped the live line, so its start is `up` rows above the cursor.
   const int width = console_.width();
   const int up = live_ && width > 0 && live_columns_ > width ? (live_columns_ - 1) / width : 0;
   console_.out << (live_ ? "" : "\x1b[?25l");
-  if (up > 0) console_.out << "\r\x1b[" << up << "A\x1b[J";  // Up, and all below erased.
+  if (up > 0) console_.out << "\r\x1b[" << up << "A\x1b[J";  // Move up, and erase everything below.
   console_.out << kClearLine << line << std::flush;
   live_ = true;
   live_columns_ = static_cast<int>(line.size());
 }
 
-// The last state of the line stays on the screen; what follows starts below it.
+// Leaves the last state of the line on the screen; later output starts below it.
 void FollowScreen::EndLiveLine() {
   if (!live_) return;
   console_.out << "\n\x1b[?25h" << std::flush;

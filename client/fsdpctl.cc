@@ -1,4 +1,4 @@
-// fsdpctl: the process around client/commands.h. It owns signals, the terminal and the exit code.
+// main() of fsdpctl: signals, terminal and exit code around client/commands.h.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -33,24 +33,25 @@ int WidthOf(int terminal) {
   return 80;
 }
 
-// A file or socket that is opened later must not become the stdout of somebody who closed it, and get what is
-// printed. What stands in fails as a closed one does: nothing can be written to it, or everything is lost.
-void KeepStandardStreams() {
+// Opens /dev/null for standard streams that the caller closed. Otherwise a file or socket that is opened
+// later would get their descriptor, and receive the output. Stdin and stdout are opened read-only, so that
+// writes to stdout fail as on a closed stream.
+void ReserveStandardStreams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;
-    // The lowest number that is free is this stream's.
+    // open() returns the lowest free descriptor, which is that of this stream.
     (void)!open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
 
-// Lines can be drawn over there: it is a terminal, and knows how to move the cursor.
+// Whether lines can be redrawn: the stream is a terminal that supports cursor movement.
 bool CanDraw(int stream) {
   const char* kind = std::getenv("TERM");
   return isatty(stream) != 0 && kind != nullptr && *kind != '\0' && std::strcmp(kind, "dumb") != 0;
 }
 
-// Shows the cursor as the last write to the terminal. Another thread may still draw a line, which hides the
-// cursor, so stdout goes to /dev/null first.
+// Shows the cursor, as the last write to the terminal. Stdout is redirected to /dev/null first, because
+// another thread may still draw a live line, which hides the cursor.
 void LeaveTerminal() {
   const int terminal = dup(STDOUT_FILENO);
   const int nothing = terminal < 0 ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -58,7 +59,8 @@ void LeaveTerminal() {
   (void)!write(terminal < 0 ? STDOUT_FILENO : terminal, kShowCursor, sizeof(kShowCursor) - 1);
 }
 
-// REQUIRES: no other thread was started, so that all inherit the mask and only this one takes the signals.
+// REQUIRES: no other thread was started, so that all threads inherit the mask and only this one gets the
+// signals.
 void WatchSignals(fsdpd::Interrupt* interrupt, bool terminal) {
   static sigset_t signals;
   sigemptyset(&signals);
@@ -69,8 +71,8 @@ void WatchSignals(fsdpd::Interrupt* interrupt, bool terminal) {
     int signal = 0;
     sigwait(&signals, &signal);
     interrupt->Fire();
-    // What follows a stream ends by itself now. What does not (a call, a pause between two) is left here, as
-    // is everything at a second signal.
+    // Streams and waits end now because of the interrupt. A unary call or a backoff does not: the process
+    // exits after one second, or immediately on a second signal.
     timespec patience = {1, 0};
     sigtimedwait(&signals, nullptr, &patience);
     if (terminal) LeaveTerminal();
@@ -81,15 +83,15 @@ void WatchSignals(fsdpd::Interrupt* interrupt, bool terminal) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  KeepStandardStreams();
+  ReserveStandardStreams();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  // Before signals are blocked and threads begin: the program gets the process as its caller made it.
-  if (const std::string program = fsdpd::ProgramOf(arguments); !program.empty())
-    return fsdpd::RunInstead(program, arguments);
-  signal(SIGXFSZ, SIG_IGN);  // A file that a limit cuts off is an error of who writes it.
+  // Before signals are blocked and threads start, so that a plugin gets the process in its original state.
+  if (const std::string program = fsdpd::PluginFor(arguments); !program.empty())
+    return fsdpd::ExecPlugin(program, arguments);
+  signal(SIGXFSZ, SIG_IGN);  // Exceeding a file size limit becomes an error of write().
   fsdpd::QuietGrpc();
   static const bool terminal = CanDraw(STDOUT_FILENO);
-  // 1 would say that a job has failed.
+  // Not exit code 1, which means that a job has failed.
   fsdpd::EndOnUncaught(
       [](const std::exception& error) {
         if (terminal) LeaveTerminal();
@@ -109,7 +111,7 @@ int main(int argc, char** argv) {
   errno = 0;
   std::cout.flush();
   if (std::cout) return code;
-  // A full disk or a closed pipe: what was asked for did not arrive.
+  // The output is incomplete: the disk is full, or the pipe was closed.
   std::cerr << "fsdpctl: cannot write to stdout"
             << (errno != 0 ? std::string(": ") + std::strerror(errno) : "") << "\n";
   return code == fsdpd::kExitOk ? fsdpd::kExitNotWritten : code;

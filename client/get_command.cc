@@ -1,4 +1,5 @@
-// `get`: jobs as a table, as data, or as the spec that `submit -f -` takes again; once, or as they change.
+// Command `get`: lists jobs as a table, as data, or as a spec for `submit -f -`, once or with -w on each
+// change.
 #include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -26,51 +27,52 @@
 
 namespace fsdpd {
 
-absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session) {
+absl::StatusOr<v1::ListJobsResponse> ListSelectedJobs(Session* session) {
   const CommandLine& line = session->line();
   v1::ListJobsRequest request;
   request.set_project(line.project);
   request.set_selector(line.selector);
   request.set_filter(line.filter);
   request.set_order_by(line.order_by);
-  // An array is asked for by its name, whose ever it is.
+  // The id of an array is unique across projects.
   request.set_all_projects(line.all_projects || (line.project.empty() && !line.array.empty()));
   for (const std::string& name : line.states) {
     v1::JobState state;
     FSDPD_CHECK(v1::JobState_Parse("JOB_STATE_" + absl::AsciiStrToUpper(name), &state));
     request.add_states(state);
   }
-  // What is sorted or left out here has to be known whole.
+  // Sorting and filtering on the client need the complete list, so the limit applies afterwards.
   const bool as_it_comes = line.sort_by.empty() && line.array.empty();
   FSDPD_ASSIGN_OR_RETURN(v1::ListJobsResponse all,
                          ListAllJobs(&session->client(), request, as_it_comes ? line.limit.value_or(0) : 0));
-  // A coordinator from before there were labels lists every job, and what is listed may be cancelled next.
+  // Apply the selector here too: an old coordinator without labels ignores it and returns all jobs, and
+  // `cancel` would then cancel them.
   const absl::StatusOr<Selector> selector = ParseSelector(line.selector);
   if (!selector.ok())
     return absl::InvalidArgumentError(absl::StrCat("--selector: ", selector.status().message()));
-  v1::ListJobsResponse asked;
-  const bool asked_for_some = !line.filter.empty() || !line.order_by.empty();
+  v1::ListJobsResponse fetched;
+  const bool uses_list_flags = !line.filter.empty() || !line.order_by.empty();
   for (v1::Job& job : *all.mutable_jobs()) {
-    if (asked_for_some && job.etag().empty())
+    if (uses_list_flags && job.etag().empty())
       return absl::UnimplementedError(
           "the coordinator is of an older release, and knows neither --filter nor --order-by");
-    if (IsOfArray(job.request_id(), line.array) && Matches(*selector, job.labels()))
-      *asked.add_jobs() = std::move(job);
+    if (IsInArray(job.request_id(), line.array) && Matches(*selector, job.labels()))
+      *fetched.add_jobs() = std::move(job);
   }
-  return asked;
+  return fetched;
 }
 
-int NoSuchArray(Session* session) {
+int ReportUnknownArray(Session* session) {
   session->console().err << "fsdpctl: no job of an array '" << session->line().array << "'\n";
   return kExitNotFound;
 }
 
 namespace {
 
-constexpr absl::Duration kLookEvery = absl::Seconds(1);
-constexpr int kRestFactor = 10;  // A tenth of the time at most is spent on asking.
+constexpr absl::Duration kPollInterval = absl::Seconds(1);
+constexpr int kRestFactor = 10;  // Bounds the time spent in polls to a tenth.
 
-// Those that have no such value last, numbers by size.
+// Sorts by the value at a field path. Numbers are compared numerically; jobs without a value come last.
 absl::Status SortJobs(std::string by, v1::ListJobsResponse* list) {
   if (by.empty()) return absl::OkStatus();
   const bool falling = by[0] == '-';
@@ -113,31 +115,31 @@ JobColumns ColumnsOf(const CommandLine& line) {
                                : JobColumns::kUsual;
 }
 
-struct Asked {
+struct Fetched {
   v1::ListJobsResponse list;
-  absl::Status missing;  // Of the last of those that are named and not there.
+  absl::Status missing;  // The error of the last named job that does not exist.
 };
 
-// `tell`: says of each that is named and not there that it is not.
-absl::StatusOr<Asked> Fetch(Session* session, bool tell) {
+// `report_missing`: reports each named job that does not exist.
+absl::StatusOr<Fetched> Fetch(Session* session, bool report_missing) {
   const CommandLine& line = session->line();
-  Asked asked;
+  Fetched fetched;
   if (line.jobs.empty()) {
-    FSDPD_ASSIGN_OR_RETURN(asked.list, ListAsked(session));
+    FSDPD_ASSIGN_OR_RETURN(fetched.list, ListSelectedJobs(session));
   }
-  // Those that are there are shown beside the word about those that are not.
+  // A missing job does not prevent the output of the others.
   for (const std::string& id : line.jobs) {
     const absl::StatusOr<v1::Job> job = FindJob(&session->client(), id);
     if (!job.ok() && !absl::IsNotFound(job.status())) return job.status();
-    if (job.ok()) *asked.list.add_jobs() = *job;
-    if (!job.ok()) asked.missing = job.status();
-    if (!job.ok() && tell) session->Fail(job.status());
+    if (job.ok()) *fetched.list.add_jobs() = *job;
+    if (!job.ok()) fetched.missing = job.status();
+    if (!job.ok() && report_missing) session->Fail(job.status());
   }
-  FSDPD_RETURN_IF_ERROR(SortJobs(line.sort_by, &asked.list));
-  const int most = line.limit.value_or(asked.list.jobs_size());
-  if (most < asked.list.jobs_size())
-    asked.list.mutable_jobs()->DeleteSubrange(most, asked.list.jobs_size() - most);
-  return asked;
+  FSDPD_RETURN_IF_ERROR(SortJobs(line.sort_by, &fetched.list));
+  const int most = line.limit.value_or(fetched.list.jobs_size());
+  if (most < fetched.list.jobs_size())
+    fetched.list.mutable_jobs()->DeleteSubrange(most, fetched.list.jobs_size() - most);
+  return fetched;
 }
 
 int PrintSpec(Session* session, const v1::ListJobsResponse& list) {
@@ -149,7 +151,7 @@ int PrintSpec(Session* session, const v1::ListJobsResponse& list) {
   return kExitOk;
 }
 
-// What has changed since it was shown last, in the form that was asked for: a row or a piece of data.
+// Prints a row or a document for each job that has changed since it was last printed.
 class ChangeScreen {
  public:
   explicit ChangeScreen(Session* session) : session_(*session) {}
@@ -204,27 +206,28 @@ class ChangeScreen {
   std::map<std::string, int64_t> shown_;  // Revision by id.
 };
 
-// Until somebody interrupts it. A coordinator that is away is waited for as long as FollowJob() does.
+// Runs until interrupted. Tolerates an unreachable coordinator for as long as FollowJob() does.
 int WatchJobs(Session* session) {
   Console& console = session->console();
   ChangeScreen screen(session);
   Outage outage;
   bool lost = false, first = true;
   while (true) {
-    const absl::Time asked_at = absl::Now();
-    const absl::StatusOr<Asked> asked = Fetch(session, std::exchange(first, false));
-    const bool away = outage.IsTolerable(asked.status());
-    if (!asked.ok() && !away) return session->Fail(asked.status());
-    if (asked.ok()) {
+    const absl::Time poll_start = absl::Now();
+    const absl::StatusOr<Fetched> fetched = Fetch(session, std::exchange(first, false));
+    const bool tolerable = outage.IsTolerable(fetched.status());
+    if (!fetched.ok() && !tolerable) return session->Fail(fetched.status());
+    if (fetched.ok()) {
       if (std::exchange(lost, false)) console.err << "connected again\n" << std::flush;
-      if (asked->list.jobs().empty() && !asked->missing.ok()) return kExitNotFound;
-      if (const absl::Status shown = screen.Show(asked->list); !shown.ok()) return session->Fail(shown);
+      if (fetched->list.jobs().empty() && !fetched->missing.ok()) return kExitNotFound;
+      if (const absl::Status shown = screen.Show(fetched->list); !shown.ok()) return session->Fail(shown);
     } else if (!std::exchange(lost, true)) {
-      console.err << "connection lost (" << asked.status().message() << "); reconnecting\n" << std::flush;
+      console.err << "connection lost (" << fetched.status().message() << "); reconnecting\n" << std::flush;
     }
-    // How long nobody answered says nothing about what an answer costs.
-    const absl::Duration pause =
-        asked.ok() ? std::max(kLookEvery, kRestFactor * (absl::Now() - asked_at)) : FollowOptions().pause;
+    // The duration of a failed call does not indicate the cost of a poll.
+    const absl::Duration pause = fetched.ok()
+                                     ? std::max(kPollInterval, kRestFactor * (absl::Now() - poll_start))
+                                     : FollowOptions().pause;
     if (console.interrupt->WaitFor(absl::ToChronoNanoseconds(pause))) return kExitInterrupted;
   }
 }
@@ -234,16 +237,16 @@ int WatchJobs(Session* session) {
 int RunGet(Session* session) {
   const CommandLine& line = session->line();
   Console& console = session->console();
-  if (line.of_steps) return RunSteps(session);
-  if (line.of_course) return RunCourse(session);
+  if (line.step_history) return RunStepHistory(session);
+  if (line.step_timeline) return RunStepTimeline(session);
   if (line.watch) return WatchJobs(session);
-  const absl::StatusOr<Asked> asked = Fetch(session, /*tell=*/true);
-  if (!asked.ok()) return session->Fail(asked.status());
-  const v1::ListJobsResponse& list = asked->list;
-  const int code = asked->missing.ok() ? kExitOk : kExitNotFound;
+  const absl::StatusOr<Fetched> fetched = Fetch(session, /*report_missing=*/true);
+  if (!fetched.ok()) return session->Fail(fetched.status());
+  const v1::ListJobsResponse& list = fetched->list;
+  const int code = fetched->missing.ok() ? kExitOk : kExitNotFound;
   if (code != kExitOk && list.jobs().empty()) return code;
-  // With states, there may be such an array all the same.
-  if (list.jobs().empty() && !line.array.empty() && line.states.empty()) return NoSuchArray(session);
+  // With --state, the array may exist and have no job in these states.
+  if (list.jobs().empty() && !line.array.empty() && line.states.empty()) return ReportUnknownArray(session);
   if (line.output == "spec") return PrintSpec(session, list);
   if (line.output == "name") {
     for (const v1::Job& job : list.jobs()) console.out << job.id() << "\n";

@@ -14,7 +14,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kPageSize = 500;  // The largest that the coordinator gives.
+constexpr int kPageSize = 500;  // The maximum of the coordinator.
 constexpr size_t kMaxNamed = 5;
 
 }  // namespace
@@ -43,7 +43,7 @@ absl::StatusOr<v1::Job> FindJob(CoordinatorClient* client, const std::string& id
     return response.status();
   v1::ListJobsRequest list;
   list.set_all_projects(true);
-  list.set_filter(absl::StrCat("id : \"", id, "\""));  // Those that begin so are among those that hold it.
+  list.set_filter(absl::StrCat("id : \"", id, "\""));  // Substring match; prefixes are selected below.
   list.set_page_size(kPageSize);
   std::vector<v1::Job> found;
   do {

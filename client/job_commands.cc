@@ -45,7 +45,8 @@ int RunNodes(Session* session) {
   }
   if (output != "table" && output != "wide") return session->Show(*response);
   console.out << NodeTable({response->nodes().begin(), response->nodes().end()},
-                           DateOf(*response, console.clock->Wall()), console.width(), output == "wide");
+                           CoordinatorTimeOf(*response, console.clock->Wall()), console.width(),
+                           output == "wide");
   return kExitOk;
 }
 
@@ -69,8 +70,8 @@ int RunVersion(Session* session) {
   return response.ok() ? kExitOk : session->Fail(response.status());
 }
 
-// The ids that are meant, for commands that ask for no job before they act, as `get` does. An exit code where
-// several jobs could be meant, which is told.
+// Completes prefixes of job ids, for commands that do not fetch the job first. Returns an exit code after it
+// has reported an ambiguous prefix.
 std::optional<int> CompleteIds(Session* session, CommandLine* line) {
   static const auto* const kCommands =
       new std::set<std::string>{"watch", "trace", "cancel", "pause", "resume", "retry", "delete", "wait"};
@@ -81,7 +82,7 @@ std::optional<int> CompleteIds(Session* session, CommandLine* line) {
   for (std::string* id : ids) {
     const absl::StatusOr<v1::Job> job = FindJob(&session->client(), *id);
     if (job.ok() && !job->id().empty()) *id = job->id();
-    // What is not there is for the command's own call to say.
+    // An ambiguous prefix has no error reason. An unknown id is left to the command, which reports it.
     if (absl::IsNotFound(job.status()) && ReasonOf(job.status()).empty()) return session->Fail(job.status());
   }
   return std::nullopt;
@@ -107,7 +108,7 @@ int RunJobCommand(const CommandLine& given, Console* console) {
   if (line.command == "logs") return RunLogs(&session);
   if (line.command == "trace") return RunTrace(&session);
   if (line.command == "export") return RunExport(&session);
-  if (const std::optional<int> code = RunLifeCommand(&session)) return *code;
+  if (const std::optional<int> code = RunLifecycleCommand(&session)) return *code;
   if (line.command == "nodes") return RunNodes(&session);
   FSDPD_CHECK(line.command == "version");
   return RunVersion(&session);

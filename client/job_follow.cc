@@ -8,7 +8,7 @@
 namespace fsdpd {
 namespace {
 
-// What was seen so far, and where to go on after a lost connection.
+// Position in a job's updates, from which the watch resumes after a lost connection.
 class Cursor {
  public:
   explicit Cursor(JobObserver* observer) : observer_(*observer) {}
@@ -66,7 +66,7 @@ absl::StatusOr<v1::Job> FollowJob(CoordinatorClient* client, const std::string& 
   const auto is_done = [&] {
     return IsEnded(cursor.job().state()) || (options.until && options.until(cursor.job()));
   };
-  // Ends a stream: for the caller, and when what it waits for is there.
+  // Ends a stream on behalf of the caller's interrupt, or once the condition is met.
   Interrupt enough;
   const Interrupt::Scope scope(interrupt, [&enough] { enough.Fire(); });
   while (true) {
@@ -79,7 +79,7 @@ absl::StatusOr<v1::Job> FollowJob(CoordinatorClient* client, const std::string& 
     });
     if (is_done()) return cursor.job();
     if (interrupt->fired()) return absl::CancelledError("interrupted");
-    // A coordinator that stops may close the stream in an orderly way, or cancel it.
+    // A coordinator that shuts down may end the stream with OK or cancel it.
     const bool went_away = status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
     if (!went_away) return status;
     if (!absl::IsUnavailable(status)) status = absl::UnavailableError("the coordinator closed the stream");

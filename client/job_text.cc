@@ -41,18 +41,19 @@ std::string TimeText(int64_t unix_nanos, absl::Time now) {
                       Since(unix_nanos, now), " ago)");
 }
 
-// A job that an older coordinator stored has nothing resolved.
+// The resolved spec. A job that an older coordinator stored has none, so defaults are filled in.
 v1::JobSpec Filled(const v1::Job& job) {
   return job.has_resolved() ? job.resolved() : WithDefaults(job.spec(), nullptr);
 }
 
-// Null where no attempt is known to have made a step.
+// The newest step report of the job; null if no attempt has completed a step.
 const v1::StepReport* NewestStep(const v1::Job& job) {
   if (job.has_last_step()) return &job.last_step();
   return job.has_earlier_step() ? &job.earlier_step() : nullptr;
 }
 
-// "5.6021 -> 2.4410"; with " (at step 75)" where an attempt went further than the job resumes from.
+// "5.6021 -> 2.4410". " (at step 75)" is added if an attempt got further than the step from which the job
+// resumes.
 std::string LossText(const v1::Job& job, const v1::StepReport& newest) {
   std::string text = absl::StrFormat("%.4f", newest.loss());
   if (job.first_loss() != 0) text = absl::StrCat(absl::StrFormat("%.4f -> ", job.first_loss()), text);
@@ -76,10 +77,11 @@ std::string ExportText(const v1::SavedCheckpoint& exported) {
   return absl::StrCat("not exported: ", path, ": ", OneLine(exported.error()));
 }
 
-// False of one that is known only since an attempt went on from it.
-bool WasTold(const v1::SavedCheckpoint& saved) { return saved.bytes() > 0; }
+// Whether size and times are known. They are not for a checkpoint that is listed only because an attempt
+// resumed from it.
+bool HasDetails(const v1::SavedCheckpoint& saved) { return saved.bytes() > 0; }
 
-// "#2 (behind): ...": its place, and the code by its short name.
+// "#2 (behind) ": the position in the queue, and the short name of the code.
 std::string WaitingText(const v1::Job& job) {
   const v1::Job::Waiting& waiting = job.waiting();
   if (job.state() != v1::JOB_STATE_QUEUED || waiting.code() == v1::Job::Waiting::CODE_UNSPECIFIED) return "";
@@ -87,19 +89,20 @@ std::string WaitingText(const v1::Job& job) {
   return absl::StrCat(place, "(", ShortEnumName(waiting.code()), ") ");
 }
 
-// A stall is the news, whatever was said before it; then that nothing is saved, which a failure would cost.
+// A stall takes precedence over the stored reason, and so does a failed checkpoint, because a failure would
+// then lose more steps.
 std::string ReasonText(const v1::Job& job, absl::Time now) {
   if (job.stalled_since_unix_nanos() == 0) {
-    const bool told = job.state() == v1::JOB_STATE_RUNNING && job.has_failed_checkpoint();
-    return told ? FailedCheckpointText(job.failed_checkpoint())
-                : absl::StrCat(WaitingText(job), ManyLines(job.reason()));
+    const bool save_failed = job.state() == v1::JOB_STATE_RUNNING && job.has_failed_checkpoint();
+    return save_failed ? FailedCheckpointText(job.failed_checkpoint())
+                       : absl::StrCat(WaitingText(job), ManyLines(job.reason()));
   }
   const std::string quiet = absl::StrCat("no step for ", Since(job.stalled_since_unix_nanos(), now));
   if (!job.has_last_step()) return quiet;
   return absl::StrCat(quiet, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
 }
 
-// At most so many lines, and how many more there are.
+// Limits a reason with several lines, and adds the number of omitted lines.
 std::string Shortened(const std::string& text, const std::string& job_id) {
   constexpr size_t kLines = 6;
   std::vector<std::string> lines = absl::StrSplit(text, '\n');
@@ -109,7 +112,7 @@ std::string Shortened(const std::string& text, const std::string& job_id) {
   return absl::StrCat(absl::StrJoin(lines, "\n"), "\n  and ", left_out, " more: fsdpctl describe ", job_id);
 }
 
-// Where the rest stands below.
+// The first line of a text whose other lines are printed elsewhere.
 std::string FirstLine(const std::string& text) {
   const size_t end = text.find('\n');
   return end == std::string::npos ? text : absl::StrCat(text.substr(0, end), " ...");
@@ -134,7 +137,7 @@ std::string CordonText(const v1::Node& node, absl::Time now) {
                       OneLine(cordon.reason()), "\n");
 }
 
-// "no_progress"; "" where an older coordinator did not say it.
+// "no_progress"; "" if an older coordinator did not store the cause.
 std::string CauseName(v1::FailureCause cause) {
   const bool known = v1::FailureCause_IsValid(cause) && cause != v1::FAILURE_CAUSE_UNSPECIFIED;
   return known ? ShortEnumName(cause) : "";
@@ -146,13 +149,13 @@ std::string PeakText(const v1::Job& job) {
   if (measured == 0) return absl::StrCat(HumanBytes(planned), " planned");
   std::string text = absl::StrCat(HumanBytes(measured), " measured");
   if (planned == 0) return text;
-  if (Filled(job).parallel().pipeline() > 1)  // What is measured is rank 0's, which is not of the fullest.
+  if (Filled(job).parallel().pipeline() > 1)  // Rank 0 is measured; the plan is that of the fullest stage.
     return absl::StrCat(text, " on the first stage, ", HumanBytes(planned), " planned of the fullest");
   const double drift = 100.0 * (static_cast<double>(measured) / static_cast<double>(planned) - 1);
   return absl::StrCat(text, ", ", HumanBytes(planned), " planned (", absl::StrFormat("%+.0f%%", drift), ")");
 }
 
-// In order, as its node left or a newer attempt of the job was found.
+// Whether the attempt ended without a failure: its node was drained, or a newer attempt exists.
 bool EndedWell(const v1::Job::Failure& failure) {
   return failure.drained() || (failure.newer_attempt() > 0 && !failure.refused());
 }
@@ -163,7 +166,7 @@ std::string CauseText(const v1::Job::Failure& failure) {
   std::string text = failure.rank() >= 0 ? absl::StrCat("rank ", failure.rank()) : "the job";
   if (!failure.node().empty()) absl::StrAppend(&text, " on ", failure.node());
   if (failure.has_hang()) return absl::StrCat(text, " hangs: ", OneLine(failure.error()));
-  // Of a rank that left no word the coordinator says how it ended, and where it stood.
+  // For a rank without an error message, the coordinator stores how it ended and where it was blocked.
   if (absl::StartsWith(failure.error(), "killed by signal "))
     return absl::StrCat(text, " was ", OneLine(failure.error()));
   if (absl::StartsWith(failure.error(), "exited with code "))
@@ -181,7 +184,7 @@ std::string CauseText(const v1::Job::Failure& failure) {
   return text;
 }
 
-// "0-2,5", of ascending numbers.
+// "0-2,5". REQUIRES: `numbers` are ascending.
 std::string RangesText(const google::protobuf::RepeatedField<int32_t>& numbers) {
   std::string text;
   for (int i = 0; i < numbers.size();) {
@@ -194,14 +197,14 @@ std::string RangesText(const google::protobuf::RepeatedField<int32_t>& numbers) 
   return text;
 }
 
-std::string StandTable(const google::protobuf::RepeatedPtrField<v1::Job::Stand>& stands) {
+std::string PositionTable(const google::protobuf::RepeatedPtrField<v1::Job::Stand>& stands) {
   TextTable table({"RANKS", "STOOD IN"});
   for (const v1::Job::Stand& stand : stands) table.Add({RangesText(stand.ranks()), OneLine(stand.where())});
   return table.Render(2);
 }
 
 std::string HangText(const std::string& id, const v1::Job::Failure& failure) {
-  std::string text = StandTable(failure.hang().places());
+  std::string text = PositionTable(failure.hang().places());
   if (!failure.hang().evidence().empty())
     absl::StrAppend(&text, "  its threads: ", OneLine(failure.hang().evidence()), " on ", failure.node(),
                     " (fsdpctl logs ", id, " --evidence --rank ", failure.rank(), " --attempt ",
@@ -209,8 +212,9 @@ std::string HangText(const std::string& id, const v1::Job::Failure& failure) {
   return text;
 }
 
-// Not of one that an attempt has recovered from, or that a pause or a cancellation made irrelevant.
-bool IsCurrentTrouble(const v1::Job& job) {
+// Whether the failure is still relevant: no later attempt has recovered from it, and the job was not paused
+// or cancelled.
+bool IsCurrentFailure(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_FAILED) return true;
   const bool waits = job.state() == v1::JOB_STATE_STOPPING || job.state() == v1::JOB_STATE_QUEUED ||
                      job.state() == v1::JOB_STATE_PREFLIGHT;
@@ -224,13 +228,13 @@ std::string FailureText(const v1::Job& job) {
   if (failure.log_tail().empty()) return text;
   const std::string logs =
       absl::StrCat("fsdpctl logs ", job.id(), " --rank ", failure.rank(), " --attempt ", failure.attempt());
-  if (!IsCurrentTrouble(job)) return absl::StrCat(text, "  its log: ", logs, "\n");
+  if (!IsCurrentFailure(job)) return absl::StrCat(text, "  its log: ", logs, "\n");
   absl::StrAppend(&text, "  the end of its log (all of it: ", logs, "):\n");
   for (const std::string& line : failure.log_tail()) absl::StrAppend(&text, "  | ", OneLine(line), "\n");
   return text;
 }
 
-// Where there are several, of which the last one is told of at length.
+// Table of failed attempts, if there are several. FailureText() prints the details of the last one.
 std::string FailedAttemptText(const v1::Job& job) {
   if (job.failed_attempts_size() < 2) return "";
   TextTable table({"ATTEMPT", "CAUSE", "NODE", "STEP"});
@@ -241,8 +245,8 @@ std::string FailedAttemptText(const v1::Job& job) {
   return absl::StrCat("failed attempts:\n", table.Render(2));
 }
 
-std::string StandText(const v1::Job& job) {
-  return absl::StrCat("where ranks stood when no step came:\n", StandTable(job.stands()));
+std::string StalledRanksText(const v1::Job& job) {
+  return absl::StrCat("where ranks stood when no step came:\n", PositionTable(job.stands()));
 }
 
 std::string SlowRankText(const v1::Job& job) {
@@ -300,26 +304,27 @@ std::string CheckpointText(const v1::Job& job, absl::Time now) {
   const int known = job.checkpoints_size(), shown = std::min(known, kShown);
   for (int i = known - 1; i >= known - shown; --i) {
     const v1::SavedCheckpoint& saved = job.checkpoints(i);
-    const bool told = WasTold(saved);
+    const bool known_details = HasDetails(saved);
     table.Add({absl::StrCat(saved.step()), Since(saved.unix_nanos(), now),
-               told ? HumanBytes(saved.bytes()) : "-", told ? HumanSeconds(saved.seconds()) : "-",
-               told ? HumanSeconds(saved.stall_seconds()) : "-",
-               IsKept(job, i) ? OneLine(saved.path()) : std::string("removed (checkpoint.keep_last)")});
+               known_details ? HumanBytes(saved.bytes()) : "-",
+               known_details ? HumanSeconds(saved.seconds()) : "-",
+               known_details ? HumanSeconds(saved.stall_seconds()) : "-",
+               IsRetained(job, i) ? OneLine(saved.path()) : std::string("removed (checkpoint.keep_last)")});
   }
   text += table.Render(2);
   int removed = 0;
-  for (int i = 0; i < known - shown; ++i) removed += IsKept(job, i) ? 0 : 1;
+  for (int i = 0; i < known - shown; ++i) removed += IsRetained(job, i) ? 0 : 1;
   if (known > shown)
     absl::StrAppend(&text, "  and ", known - shown, " older",
                     removed > 0 ? absl::StrCat(", ", removed, " of them removed") : "", "\n");
   return text;
 }
 
-// The newest first.
+// Newest first.
 std::string BadStepText(const v1::Job& job) {
   constexpr int kShown = 5;
   if (job.bad_steps().empty()) return "";
-  // One that was made again counts in each attempt.
+  // A step that was skipped in several attempts is counted once per attempt.
   const std::string in = job.attempt() > 1 ? absl::StrCat(" in ", job.attempt(), " attempts") : "";
   std::string text = absl::StrCat("bad steps: ", job.skipped_steps(), " skipped", in, ", ", job.rewinds(),
                                   " gone back from\n");
@@ -341,7 +346,7 @@ std::string BadStepText(const v1::Job& job) {
   return text;
 }
 
-// What decides which targets count, which a loss is not read without.
+// The settings that exclude targets from the loss. They are needed to interpret its value.
 std::string DataText(const v1::Data& data) {
   const auto has_mask = [](const v1::TokenFile& file) { return !file.mask().empty(); };
   const auto masks = std::count_if(data.tokens().begin(), data.tokens().end(), has_mask);
@@ -373,14 +378,15 @@ std::string AfterText(const v1::Job& job) {
   });
 }
 
-// "2/4" where it has fewer than it was submitted with.
+// "2/4" if the job has fewer ranks than it was submitted with.
 std::string RanksText(const v1::Job& job, const char* of) {
-  if (!job.has_shrunk()) return absl::StrCat(WorldOf(job));
+  if (!job.has_shrunk()) return absl::StrCat(WorldSizeOf(job));
   const v1::Resources& all = job.shrunk().resolved().resources();
-  return absl::StrCat(WorldOf(job), of, all.nodes() * all.ranks_per_node());
+  return absl::StrCat(WorldSizeOf(job), of, all.nodes() * all.ranks_per_node());
 }
 
-// "2.0 h: step 70%, exposed 20%, queue 10%", most first. What is less than a hundredth is not worth a word.
+// "2.0 h: step 70%, exposed 20%, queue 10%": the goodput ledger in descending order. Causes that round to 0%
+// are omitted.
 std::string LedgerText(const v1::Job::Ledger& ledger) {
   constexpr char kSuffix[] = "_seconds";
   std::vector<std::pair<double, std::string>> shares;
@@ -438,7 +444,7 @@ std::string Indented(const std::string& text) {
 
 int64_t StepOf(const v1::Job& job) {
   if (job.has_last_step()) return job.last_step().step();
-  // Those that the attempt could not use are listed no more.
+  // The coordinator removes checkpoints that an attempt could not use from the list.
   const int64_t saved = job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
   return std::max(saved, job.restored().step());
 }
@@ -456,13 +462,13 @@ std::string StateName(v1::JobState state) {
   return v1::JobState_IsValid(state) && state != v1::JOB_STATE_UNSPECIFIED ? ShortEnumName(state) : "unknown";
 }
 
-int64_t WorldOf(const v1::Job& job) {
+int64_t WorldSizeOf(const v1::Job& job) {
   const v1::JobSpec filled = Filled(job);
   return filled.resources().nodes() * filled.resources().ranks_per_node();
 }
 
 std::string SlowestText(const v1::Job& job) {
-  constexpr double kNotable = 1.05;  // As on the dashboard: less is what any two devices differ by.
+  constexpr double kNotable = 1.05;  // As on the dashboard. Smaller differences are normal between devices.
   if (job.state() != v1::JOB_STATE_RUNNING || job.slowest_ranks().empty()) return "-";
   const v1::SlowRank& slowest = job.slowest_ranks(0);
   if (slowest.score() < kNotable) return "-";
@@ -476,7 +482,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width
 std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time now, int width,
                                  JobColumns columns) {
   const bool wide = columns == JobColumns::kWide;
-  // Where there are no projects nobody misses them.
+  // The column is omitted in clusters without projects.
   const bool projects =
       std::any_of(jobs.begin(), jobs.end(), [](const v1::Job& job) { return !job.project().empty(); });
   std::vector<std::string> head = {"ID", "STATE", "STEP", "LOSS", "RANKS", "AGE", "REASON"};
@@ -504,7 +510,7 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
   return table.Rows(0, width);
 }
 
-absl::Time DateOf(const v1::ListNodesResponse& response, absl::Time here) {
+absl::Time CoordinatorTimeOf(const v1::ListNodesResponse& response, absl::Time here) {
   return response.unix_nanos() == 0 ? here : absl::FromUnixNanos(response.unix_nanos());
 }
 
@@ -588,7 +594,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
                     FailureText(job));
   }
   text += FailedAttemptText(job);
-  if (!job.stands().empty()) text += StandText(job);
+  if (!job.stands().empty()) text += StalledRanksText(job);
   if (!job.slowest_ranks().empty()) text += SlowRankText(job);
   text += CheckpointText(job, now);
   text += BadStepText(job);
@@ -600,7 +606,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   return text;
 }
 
-std::vector<std::string> JobNews(const v1::Job& before, const v1::Job& job) {
+std::vector<std::string> NewJobLines(const v1::Job& before, const v1::Job& job) {
   std::vector<std::string> news;
   const bool begun = job.has_restored() && !(before.has_restored() && before.attempt() == job.attempt());
   if (begun && job.restored().step() > 0)
@@ -609,7 +615,7 @@ std::vector<std::string> JobNews(const v1::Job& before, const v1::Job& job) {
   for (const v1::SavedCheckpoint& saved : before.checkpoints())
     known.emplace(saved.step(), saved.unix_nanos());
   for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
-    if (WasTold(saved) && known.count({saved.step(), saved.unix_nanos()}) == 0)
+    if (HasDetails(saved) && known.count({saved.step(), saved.unix_nanos()}) == 0)
       news.push_back(absl::StrCat("checkpoint of step ", saved.step(), " committed (", CostText(saved), ")"));
   }
   const bool failed =
@@ -621,8 +627,8 @@ std::vector<std::string> JobNews(const v1::Job& before, const v1::Job& job) {
   return news;
 }
 
-// " in 42 s"; over all attempts " in 2 m 10 s, 3 attempts", without the time in which the job was queued,
-// measured or paused.
+// " in 42 s", or for several attempts " in 2 m 10 s, 3 attempts". Excludes time in which the job was queued,
+// in preflight, or paused.
 std::string RunTimeText(const v1::Job& job) {
   if (job.start_unix_nanos() == 0 || job.end_unix_nanos() < job.start_unix_nanos()) return "";
   const bool again = job.attempt() > 1;
@@ -673,7 +679,7 @@ std::string Summary(const v1::Job& job, const StepHistory& history) {
   const double overlap = seen ? history.overlap() : last.overlap;
   row("overlap",
       overlap < 0 ? "no communication" : OverlapText(overlap) + " of communication hidden by compute");
-  // Less is nobody's concern.
+  // Shorter waits are not worth a line.
   if (history.data_wait_seconds() >= 1)
     row("waited for data", absl::StrCat(HumanSeconds(history.data_wait_seconds()), " in all, on rank 0"));
   row("peak memory", PeakText(job));

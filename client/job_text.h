@@ -16,7 +16,7 @@ std::string StateName(v1::JobState state);  // "running"
 
 // The step that the job has reached. Between attempts, the step from which the next attempt resumes.
 int64_t StepOf(const v1::Job& job);
-int64_t WorldOf(const v1::Job& job);  // The world size that the job requests.
+int64_t WorldSizeOf(const v1::Job& job);  // The world size that the job requests.
 // "20/300". Until an attempt has reported a step, 20 is the step from which it resumes.
 std::string StepText(const v1::Job& job);
 
@@ -35,7 +35,7 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
 std::string SlowestText(const v1::Job& job);
 // The coordinator's time, which ages of nodes are relative to, because its clock may differ from ours.
 // Returns `here` for a response of an older release, which lacks it.
-absl::Time DateOf(const v1::ListNodesResponse& response, absl::Time here);
+absl::Time CoordinatorTimeOf(const v1::ListNodesResponse& response, absl::Time here);
 // `wide` adds ADDRESS and PREFLIGHT.
 std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width = 0, bool wide = false);
 
@@ -43,7 +43,7 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
 std::string DescribeJob(const v1::Job& job, absl::Time now);
 
 // A line for each checkpoint and warning that `job` has and its earlier state `before` did not have.
-std::vector<std::string> JobNews(const v1::Job& before, const v1::Job& job);
+std::vector<std::string> NewJobLines(const v1::Job& before, const v1::Job& job);
 
 // Summary of an ended job. `history` has the steps of its last attempt that were received; may be empty.
 std::string Summary(const v1::Job& job, const StepHistory& history);

@@ -396,25 +396,25 @@ TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
   before.set_attempt(1);
   *before.add_checkpoints() = Saved(10);
   v1::Job job = before;
-  EXPECT_THAT(JobNews(before, job), IsEmpty());
+  EXPECT_THAT(NewJobLines(before, job), IsEmpty());
   *job.add_checkpoints() = Saved(20);
   *job.add_checkpoints() = Saved(30);
   *job.mutable_failed_checkpoint() = Saved(40, "full");
-  EXPECT_THAT(JobNews(before, job), ElementsAre("checkpoint of step 20 committed (1.50 GiB in 3 s)",
-                                                "checkpoint of step 30 committed (1.50 GiB in 3 s)",
-                                                "checkpoint of step 40 could not be written: full"));
-  EXPECT_THAT(JobNews(job, job), IsEmpty());
+  EXPECT_THAT(NewJobLines(before, job), ElementsAre("checkpoint of step 20 committed (1.50 GiB in 3 s)",
+                                                    "checkpoint of step 30 committed (1.50 GiB in 3 s)",
+                                                    "checkpoint of step 40 could not be written: full"));
+  EXPECT_THAT(NewJobLines(job, job), IsEmpty());
   v1::Job next = job;
   next.set_attempt(2);
   next.clear_failed_checkpoint();
   next.mutable_restored()->set_step(20);
   next.mutable_checkpoints()->RemoveLast();  // It was passed over.
-  EXPECT_THAT(JobNews(job, next), ElementsAre("resumes after step 20"));
-  EXPECT_THAT(JobNews(next, next), IsEmpty());
+  EXPECT_THAT(NewJobLines(job, next), ElementsAre("resumes after step 20"));
+  EXPECT_THAT(NewJobLines(next, next), IsEmpty());
   job = next;
   job.set_attempt(3);
   job.add_checkpoints()->set_step(20);  // Nobody had told of it: that it is gone on from says all.
-  EXPECT_THAT(JobNews(next, job), ElementsAre("resumes after step 20")) << "this one too";
+  EXPECT_THAT(NewJobLines(next, job), ElementsAre("resumes after step 20")) << "this one too";
 }
 
 TEST(JobText, WarningsAreToldByDescribeAndSummaryAndAreNewsOnce) {
@@ -423,8 +423,8 @@ TEST(JobText, WarningsAreToldByDescribeAndSummaryAndAreNewsOnce) {
   job.add_warnings("nothing\ncounts");
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nwarning:   nothing counts\n"));
   EXPECT_THAT(Summary(job, {}), HasSubstr("\n  warning             nothing counts\n"));
-  EXPECT_THAT(JobNews(before, job), ElementsAre("warning: nothing counts"));
-  EXPECT_THAT(JobNews(job, job), IsEmpty());
+  EXPECT_THAT(NewJobLines(before, job), ElementsAre("warning: nothing counts"));
+  EXPECT_THAT(NewJobLines(job, job), IsEmpty());
 }
 
 TEST(JobText, DescribeSaysWhichTargetsCount) {
@@ -692,7 +692,7 @@ TEST(JobText, AStagesPeakIsNotComparedWithAnothers) {
 }
 
 TEST(JobText, AJobThatNobodyPlannedHasTheDefaultsOfItsSpec) {
-  EXPECT_EQ(WorldOf(v1::Job()), 1);
+  EXPECT_EQ(WorldSizeOf(v1::Job()), 1);
   EXPECT_NE(DescribeJob(v1::Job(), Now()).find("attempt:   0 of 1\n"), std::string::npos);
 }
 

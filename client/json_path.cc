@@ -20,7 +20,7 @@ namespace fsdpd {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// --- Reading -----------------------------------------------------------------------------------------------
+// --- Parsing -----------------------------------------------------------------------------------------------
 
 class JsonPathReader {
  public:
@@ -60,7 +60,7 @@ class JsonPathReader {
   }
   char Next() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
-  // Each is read by a call of its own, so the stack bounds how many there may be.
+  // The parser is recursive, so the nesting depth must be bounded.
   absl::Status Deeper() {
     if (++depth_ <= kMaxDepth) return absl::OkStatus();
     return Wrong("more than ", kMaxDepth, " ranges and conditions within each other");
@@ -144,7 +144,7 @@ class JsonPathReader {
         if (at_ > begin) {
           AddField(text_.substr(begin, at_ - begin), path);
         } else if (!first || absl::StrContains(".$@", std::string(1, Next()))) {
-          // "{.}" alone is all of it.
+          // A leading dot without a name, as in "{.}", is the root.
           return Wrong("a '.' without a name after it");
         }
       } else {
@@ -198,7 +198,7 @@ class JsonPathReader {
     }
     if (!from) return Wrong("in brackets stand a number, a range as 1:3, *, a name in quotes or ?(...)");
     step->end = step->first < INT64_MAX ? step->first + 1 : step->first;
-    step->is_open = step->first == -1;  // The last one.
+    step->is_open = step->first == -1;  // [-1] is the last element: up to the end of the list.
     return absl::OkStatus();
   }
 
@@ -242,7 +242,7 @@ class JsonPathReader {
   int depth_ = 0;
 };
 
-// --- Walking -----------------------------------------------------------------------------------------------
+// --- Evaluation --------------------------------------------------------------------------------------------
 
 class JsonPathWalk {
  public:
@@ -260,7 +260,7 @@ class JsonPathWalk {
   static constexpr int kSingular = -1;
   static constexpr int kList = -2;
 
-  // A message, or what one of its fields holds.
+  // A message, or a scalar or list field of a message.
   struct Value {
     const Message* message = nullptr;
     const FieldDescriptor* field = nullptr;

@@ -1,5 +1,5 @@
-// What becomes of a job: cancel, pause, resume, retry, delete. Each is one call, and with --wait the wait for
-// what it asks.
+// Commands of the job lifecycle: cancel, pause, resume, retry, delete. Each makes one RPC per job, and with
+// --wait blocks until its effect is complete.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -24,7 +24,7 @@
 namespace fsdpd {
 namespace {
 
-// Says nothing: who waits is told the end.
+// Ignores updates, because --wait prints only the final state.
 class QuietObserver : public JobObserver {
  public:
   void OnJob(const v1::Job&) override {}
@@ -46,7 +46,7 @@ class Results {
  public:
   explicit Results(Session* session) : session_(*session) {}
 
-  // `words`: what has become of it, for people.
+  // `words`: the new state of the job, for the table output.
   int Add(const v1::Job& job, const std::string& words) {
     if (session_.line().output == "table") {
       session_.console().out << job.id() << " " << words << "\n";
@@ -69,8 +69,8 @@ class Results {
   v1::ListJobsResponse jobs_;
 };
 
-// A coordinator from before there were etags would do what is asked for whatever the job is.
-absl::Status KnowsEtags(Session* session, const std::string& id) {
+// An old coordinator without etags would ignore --etag and act unconditionally, so the command is rejected.
+absl::Status CheckEtagSupport(Session* session, const std::string& id) {
   if (session->line().etag.empty()) return absl::OkStatus();
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), id);
   if (!job.ok()) return job.status();
@@ -79,7 +79,7 @@ absl::Status KnowsEtags(Session* session, const std::string& id) {
              : absl::OkStatus();
 }
 
-// `leaving`: with --wait, takes a job that has not ended yet, which is waited for otherwise.
+// With --wait, a job that has not ended yet is added to `leaving`, or awaited here if `leaving` is null.
 int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* leaving, Results* results) {
   const CommandLine& line = session->line();
   v1::CancelJobRequest request;
@@ -87,7 +87,7 @@ int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* lea
   request.set_reason(line.reason);
   request.set_etag(line.etag);
   if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
-  if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
+  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
   const absl::StatusOr<v1::CancelJobResponse> response = session->client().CancelJob(request);
   if (!response.ok()) return session->Fail(response.status());
   v1::Job job = response->job();
@@ -108,21 +108,21 @@ int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* lea
   return results->Add(job, absl::StrCat(is_too_late ? "has already " : "", StateName(job.state())));
 }
 
-// Of several jobs, what the last that is wrong says.
-void Keep(int one, int* code) {
+// The exit code of several jobs is that of the last error.
+void MergeExitCode(int one, int* code) {
   if (one != kExitOk) *code = one;
 }
 
-// Which of an array, or of those with a label, a command is for.
+// The states in which a command applies to a job that was selected by array or labels.
 struct Choice {
   bool (*takes)(const v1::Job& job);
-  const char *before, *after;  // Around the words for all of them, where it is for none.
+  const char *before, *after;  // Message if it applies to none: before + selection + after.
 };
 
 constexpr Choice kNotEnded = {[](const v1::Job& job) { return !IsEnded(job.state()); }, "every job ",
                               " has ended already"};
 constexpr Choice kEnded = {[](const v1::Job& job) { return IsEnded(job.state()); }, "no job ", " has ended"};
-// One that is paused, or about to be, may go on by itself: by a person's word it stays so.
+// Includes paused jobs: a preempted job would resume by itself, and an explicit pause holds it.
 constexpr Choice kPausable = {
     [](const v1::Job& job) { return !IsEnded(job.state()) && job.state() != v1::JOB_STATE_CANCELLING; },
     "every job ", " has ended already, or is being cancelled"};
@@ -138,15 +138,15 @@ constexpr Choice kRetryable = {[](const v1::Job& job) {
                                },
                                "no job ", " has failed or was cancelled"};
 
-// Those that are named, or of the array or with the labels that are: of them the ones that `choice` takes.
-// Empty where that is told, and `code` set.
+// The ids on the command line, or the jobs of --array or --selector in the states of `choice`. If there are
+// none, reports that and sets `code`.
 std::vector<std::string> ChosenIds(Session* session, const Choice& choice, int* code) {
   const CommandLine& line = session->line();
   if (line.array.empty() && line.selector.empty()) return line.jobs;
-  const absl::StatusOr<v1::ListJobsResponse> all = ListAsked(session);
+  const absl::StatusOr<v1::ListJobsResponse> all = ListSelectedJobs(session);
   if (!all.ok()) *code = session->Fail(all.status());
   if (!all.ok()) return {};
-  if (all->jobs().empty() && line.selector.empty()) *code = NoSuchArray(session);
+  if (all->jobs().empty() && line.selector.empty()) *code = ReportUnknownArray(session);
   std::vector<std::string> ids;
   for (const v1::Job& job : all->jobs()) {
     if (choice.takes(job)) ids.push_back(job.id());
@@ -163,27 +163,27 @@ std::vector<std::string> ChosenIds(Session* session, const Choice& choice, int* 
   return ids;
 }
 
-// Each by itself: one that cannot be cancelled does not keep the others, and all are told to leave before one
-// is waited for.
+// An error does not stop the loop. All jobs are cancelled before the first one is awaited.
 int RunCancel(Session* session, Results* results) {
   int code = kExitOk;
   const std::vector<std::string> ids = ChosenIds(session, kNotEnded, &code);
   std::vector<v1::Job> leaving;
   for (const std::string& id : ids)
-    Keep(CancelOne(session, id, ids.size() > 1 ? &leaving : nullptr, results), &code);
+    MergeExitCode(CancelOne(session, id, ids.size() > 1 ? &leaving : nullptr, results), &code);
   for (const v1::Job& job : leaving) {
     const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr);
     if (absl::IsCancelled(ended.status())) return session->Fail(ended.status());
     if (ended.ok()) {
       results->Add(*ended, StateName(ended->state()));
     } else {
-      Keep(session->Fail(ended.status()), &code);
+      MergeExitCode(session->Fail(ended.status()), &code);
     }
   }
   return code;
 }
 
-// What was waited for is that nothing is lost.
+// Reports a job after `pause --wait`. The command fails if steps or GPU memory were lost, because a pause
+// promises that they are not.
 int AddPaused(Session* session, const v1::Job& job, Results* results) {
   std::ostream& err = session->console().err;
   if (job.state() == v1::JOB_STATE_PAUSING) {
@@ -205,7 +205,7 @@ int AddPaused(Session* session, const v1::Job& job, Results* results) {
   return kExitFailed;
 }
 
-// Who gives no time to save may not know what that costs.
+// Reports the steps that `--grace 0` loses.
 void WarnOfLoss(const v1::Job& job, Session* session) {
   const int64_t saved = job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
   const int64_t lost = job.last_step().step() - std::max(saved, job.restored().step());
@@ -217,14 +217,14 @@ void WarnOfLoss(const v1::Job& job, Session* session) {
 }
 
 int AwaitPause(Session* session, const v1::Job& job, Results* results) {
-  // A node that is lost may be so for ever.
+  // Stop at unconfirmed ranks too: a lost node may never come back.
   const absl::StatusOr<v1::Job> left = AwaitJob(session, job, [](const v1::Job& now) {
     return now.state() != v1::JOB_STATE_PAUSING || now.pause().unconfirmed_size() > 0;
   });
   return left.ok() ? AddPaused(session, *left, results) : session->Fail(left.status());
 }
 
-// All are told to leave before one is waited for.
+// All jobs are paused before the first one is awaited.
 int RunPause(Session* session, Results* results) {
   const CommandLine& line = session->line();
   int code = kExitOk;
@@ -235,17 +235,17 @@ int RunPause(Session* session, Results* results) {
     request.set_reason(line.reason);
     request.set_etag(line.etag);
     if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
-    if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
+    if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
     const absl::StatusOr<v1::PauseJobResponse> response = session->client().PauseJob(request);
     if (!response.ok()) {
-      Keep(session->Fail(response.status()), &code);
+      MergeExitCode(session->Fail(response.status()), &code);
       continue;
     }
     WarnOfLoss(response->job(), session);
     if (line.wait) leaving.push_back(response->job());
     if (!line.wait) results->Add(response->job(), StateName(response->job().state()));
   }
-  for (const v1::Job& job : leaving) Keep(AwaitPause(session, job, results), &code);
+  for (const v1::Job& job : leaving) MergeExitCode(AwaitPause(session, job, results), &code);
   return code;
 }
 
@@ -254,14 +254,14 @@ int ResumeOne(Session* session, const std::string& id, Results* results) {
   request.set_id(id);
   request.set_reason(session->line().reason);
   request.set_etag(session->line().etag);
-  if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
+  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
   const absl::StatusOr<v1::ResumeJobResponse> response = session->client().ResumeJob(request);
   if (!response.ok()) return session->Fail(response.status());
   return results->Add(response->job(), StateName(response->job().state()));
 }
 
 int RetryOne(Session* session, const std::string& id, Results* results) {
-  // The coordinator takes it for a call that is made again.
+  // The coordinator treats a retry of a running job as a repeated call and returns OK.
   v1::GetJobRequest look;
   look.set_id(id);
   const absl::StatusOr<v1::GetJobResponse> now = session->client().GetJob(look);
@@ -278,28 +278,29 @@ int RetryOne(Session* session, const std::string& id, Results* results) {
   request.set_id(id);
   request.set_reason(session->line().reason);
   request.set_etag(session->line().etag);
-  if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
+  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
   const absl::StatusOr<v1::RetryJobResponse> response = session->client().RetryJob(request);
   if (!response.ok()) return session->Fail(response.status());
   return results->Add(response->job(), StateName(response->job().state()));
 }
 
-// Each by itself.
+// Runs a command for each job. An error does not stop the loop.
 int RunEach(Session* session, const Choice& choice, int (*run)(Session*, const std::string&, Results*),
             Results* results) {
   int code = kExitOk;
-  for (const std::string& id : ChosenIds(session, choice, &code)) Keep(run(session, id, results), &code);
+  for (const std::string& id : ChosenIds(session, choice, &code))
+    MergeExitCode(run(session, id, results), &code);
   return code;
 }
 
-// Each by itself: those that are not there, or have not ended, do not keep the others.
+// An error of one job does not stop the loop; an unreachable coordinator does.
 int RunDelete(Session* session, Results* results) {
   int code = kExitOk;
   for (const std::string& id : ChosenIds(session, kEnded, &code)) {
     v1::DeleteJobRequest request;
     request.set_id(id);
     request.set_etag(session->line().etag);
-    if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
+    if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
     const absl::StatusOr<v1::DeleteJobResponse> response = session->client().DeleteJob(request);
     if (!response.ok()) {
       code = session->Fail(response.status());
@@ -322,7 +323,7 @@ int RunDelete(Session* session, Results* results) {
 
 }  // namespace
 
-std::optional<int> RunLifeCommand(Session* session) {
+std::optional<int> RunLifecycleCommand(Session* session) {
   const std::string& command = session->line().command;
   Results results(session);
   if (command == "cancel") return results.End(RunCancel(session, &results));

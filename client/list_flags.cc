@@ -31,7 +31,7 @@ void AddListFlags(CLI::App* app, CommandLine* line) {
     for (const char* of_one : {"JOB", "--steps", "--course"})
       get->get_option(of_list)->excludes(get->get_option(of_one));
   }
-  // Who names a job has it, of whatever project and state: a flag that changes nothing is a mistake.
+  // A named job is shown regardless of its project and state, so a filter would have no effect.
   for (const char* of_list : {"--state", "--selector", "--project", "--array", "--all-projects"})
     get->get_option(of_list)->excludes(get->get_option("JOB"));
   for (const char* name : {"cancel", "pause", "resume", "retry", "delete"}) {

@@ -15,14 +15,14 @@ namespace {
 
 constexpr size_t kTimeBytes = sizeof("2026-11-23T10:48:59.123Z") - 1;
 
-// False where the line begins otherwise.
+// Returns false if the line does not start with a timestamp.
 bool ReadTime(const std::string& line, absl::Time* time) {
   if (line.size() < kTimeBytes || line[4] != '-' || line[kTimeBytes - 1] != 'Z') return false;
   std::string error;
   return absl::ParseTime(absl::RFC3339_full, line.substr(0, kTimeBytes), time, &error);
 }
 
-// "90", "1.5m", "1h30m": each unit once, from the largest to the smallest.
+// Parses "90", "1.5m" or "1h30m": each unit at most once, from the largest to the smallest.
 bool ReadAgo(absl::string_view text, absl::Duration* ago) {
   constexpr std::array<std::pair<char, int>, 4> kUnits = {{{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}}};
   double seconds = 0, count = 0;
@@ -34,7 +34,7 @@ bool ReadAgo(absl::string_view text, absl::Duration* ago) {
     text.remove_prefix(end + 1);
     if (text.empty()) break;
   }
-  // Seconds alone need no unit.
+  // A number without a unit is seconds, if no other unit precedes it.
   if (!text.empty() && (seconds > 0 || !absl::SimpleAtod(text, &seconds))) return false;
   *ago = absl::Seconds(seconds);
   return seconds > 0 && seconds < 1e11;
@@ -81,28 +81,30 @@ bool LogPattern::Matches(const std::string& line) const {
   return regexec(static_cast<const regex_t*>(compiled_.get()), line.c_str(), 0, nullptr, 0) == 0;
 }
 
-void LogChoice::Take(const v1::TailLogsResponse& log) {
+void LogFilter::Take(const v1::TailLogsResponse& log) {
   const auto known = newest_.emplace(std::make_pair(log.attempt(), log.rank()), absl::InfinitePast()).first;
   ReadTime(log.line(), &known->second);
   const absl::Time time = known->second;
-  // The agent's own word is of the log as it is now.
-  const bool is_wanted = log.notice() || ((since_ == absl::InfinitePast() || time >= since_) &&
-                                          (pattern_ == nullptr || pattern_->Matches(log.line())));
-  if (!is_wanted) return;
-  if (max_bytes_ == 0) return taker_(log);
-  bytes_ += log.line().size() + sizeof(Held);
-  held_.push_back({time, log});
+  // Notices of the agent describe the log as a whole, so filters do not apply to them.
+  const bool is_selected = log.notice() || ((since_ == absl::InfinitePast() || time >= since_) &&
+                                            (pattern_ == nullptr || pattern_->Matches(log.line())));
+  if (!is_selected) return;
+  if (max_bytes_ == 0) return sink_(log);
+  bytes_ += log.line().size() + sizeof(Buffered);
+  buffered_.push_back({time, log});
   if (bytes_ <= max_bytes_) return;
   overflowed_ = true;
   End();
 }
 
-void LogChoice::End() {
-  const auto place = [](const Held& held) { return std::make_pair(held.time, held.log.rank()); };
-  std::stable_sort(held_.begin(), held_.end(),
-                   [&](const Held& a, const Held& b) { return place(a) < place(b); });
-  for (const Held& held : held_) taker_(held.log);
-  held_.clear();
+void LogFilter::End() {
+  const auto place = [](const Buffered& buffered) {
+    return std::make_pair(buffered.time, buffered.log.rank());
+  };
+  std::stable_sort(buffered_.begin(), buffered_.end(),
+                   [&](const Buffered& a, const Buffered& b) { return place(a) < place(b); });
+  for (const Buffered& buffered : buffered_) sink_(buffered.log);
+  buffered_.clear();
   max_bytes_ = 0;
 }
 

@@ -32,35 +32,35 @@ class LogPattern {
   std::shared_ptr<const void> compiled_;
 };
 
-class LogChoice {
+class LogFilter {
  public:
-  using Taker = std::function<void(const v1::TailLogsResponse&)>;
+  using Sink = std::function<void(const v1::TailLogsResponse&)>;
 
   // Selects lines written at or after `since` that match `pattern` (null: all lines).
-  LogChoice(absl::Time since, const LogPattern* pattern, Taker taker)
-      : since_(since), pattern_(pattern), taker_(std::move(taker)) {}
+  LogFilter(absl::Time since, const LogPattern* pattern, Sink sink)
+      : since_(since), pattern_(pattern), sink_(std::move(sink)) {}
 
   // Buffers lines from now on, and passes them on in End(), ordered by time and then by rank. Once the buffer
   // exceeds `max_bytes`, it is passed on and later lines are not sorted; overflowed() is then true.
-  void Sort(size_t max_bytes) { max_bytes_ = max_bytes; }
+  void EnableSorting(size_t max_bytes) { max_bytes_ = max_bytes; }
   bool overflowed() const { return overflowed_; }
 
   void Take(const v1::TailLogsResponse& log);
   void End();  // Call after the last line.
 
  private:
-  struct Held {
+  struct Buffered {
     absl::Time time;
     v1::TailLogsResponse log;
   };
 
   const absl::Time since_;
   const LogPattern* const pattern_;
-  const Taker taker_;
+  const Sink sink_;
   size_t max_bytes_ = 0, bytes_ = 0;
   bool overflowed_ = false;
   std::map<std::pair<int32_t, int32_t>, absl::Time> newest_;  // By attempt and rank.
-  std::vector<Held> held_;
+  std::vector<Buffered> buffered_;
 };
 
 }  // namespace fsdpd

@@ -13,9 +13,9 @@ v1::TailLogsResponse Line(int rank, const std::string& text) {
   return log;
 }
 
-class LogChoiceTest : public ::testing::Test {
+class LogFilterTest : public ::testing::Test {
  protected:
-  LogChoice::Taker Taker() {
+  LogFilter::Sink Sink() {
     return [this](const v1::TailLogsResponse& log) {
       taken_ += std::to_string(log.rank()) + log.line().substr(0, 26) + "\n";
     };
@@ -29,9 +29,9 @@ class LogChoiceTest : public ::testing::Test {
   std::string taken_;
 };
 
-TEST_F(LogChoiceTest, LinesOfSeveralRanksComeByTimeAndThoseWithoutOneStayWithTheirOwn) {
-  LogChoice choice(absl::InfinitePast(), nullptr, Taker());
-  choice.Sort(1 << 20);
+TEST_F(LogFilterTest, LinesOfSeveralRanksComeByTimeAndThoseWithoutOneStayWithTheirOwn) {
+  LogFilter choice(absl::InfinitePast(), nullptr, Sink());
+  choice.EnableSorting(1 << 20);
   choice.Take(Line(0, "2026-11-23T10:00:01.000Z a"));
   choice.Take(Line(0, "2026-11-23T10:00:03.000Z c"));
   choice.Take(Line(0, "Traceback"));
@@ -45,9 +45,9 @@ TEST_F(LogChoiceTest, LinesOfSeveralRanksComeByTimeAndThoseWithoutOneStayWithThe
   EXPECT_FALSE(choice.overflowed());
 }
 
-TEST_F(LogChoiceTest, LinesOfOneTimeAndThoseWithoutAnyComeByRank) {
-  LogChoice choice(absl::InfinitePast(), nullptr, Taker());
-  choice.Sort(1 << 20);
+TEST_F(LogFilterTest, LinesOfOneTimeAndThoseWithoutAnyComeByRank) {
+  LogFilter choice(absl::InfinitePast(), nullptr, Sink());
+  choice.EnableSorting(1 << 20);
   for (const char* line : {"thread 1", "thread 2"}) {
     for (const int rank : {1, 0}) choice.Take(Line(rank, line));
   }
@@ -55,17 +55,17 @@ TEST_F(LogChoiceTest, LinesOfOneTimeAndThoseWithoutAnyComeByRank) {
   EXPECT_EQ(taken_, "0thread 1\n0thread 2\n1thread 1\n1thread 2\n");
 }
 
-TEST_F(LogChoiceTest, MoreThanIsHeldIsHandedOnAsItComes) {
-  LogChoice choice(absl::InfinitePast(), nullptr, Taker());
-  choice.Sort(1);
+TEST_F(LogFilterTest, MoreThanIsHeldIsHandedOnAsItComes) {
+  LogFilter choice(absl::InfinitePast(), nullptr, Sink());
+  choice.EnableSorting(1);
   choice.Take(Line(0, "2026-11-23T10:00:03.000Z a"));
   choice.Take(Line(1, "2026-11-23T10:00:01.000Z b"));
   EXPECT_EQ(taken_, "02026-11-23T10:00:03.000Z a\n12026-11-23T10:00:01.000Z b\n");
   EXPECT_TRUE(choice.overflowed());
 }
 
-TEST_F(LogChoiceTest, SinceKeepsWhatWasWrittenSince) {
-  LogChoice choice(At("2026-11-23T10:00:02.000Z"), nullptr, Taker());
+TEST_F(LogFilterTest, SinceKeepsWhatWasWrittenSince) {
+  LogFilter choice(At("2026-11-23T10:00:02.000Z"), nullptr, Sink());
   choice.Take(Line(0, "before any time"));
   choice.Take(Line(0, "2026-11-23T10:00:01.999Z a"));
   choice.Take(Line(0, "its second line"));
@@ -74,10 +74,10 @@ TEST_F(LogChoiceTest, SinceKeepsWhatWasWrittenSince) {
   EXPECT_EQ(taken_, "02026-11-23T10:00:02.000Z b\n0its second line\n");
 }
 
-TEST_F(LogChoiceTest, APatternIsFoundAnywhereInALine) {
+TEST_F(LogFilterTest, APatternIsFoundAnywhereInALine) {
   const absl::StatusOr<LogPattern> pattern = LogPattern::Parse("step [0-9]+|NCCL");
   ASSERT_TRUE(pattern.ok());
-  LogChoice choice(absl::InfinitePast(), &*pattern, Taker());
+  LogFilter choice(absl::InfinitePast(), &*pattern, Sink());
   for (const char* line : {"a step 12", "a step", "NCCL WARN"}) choice.Take(Line(0, line));
   EXPECT_EQ(taken_, "0a step 12\n0NCCL WARN\n");
   EXPECT_FALSE(LogPattern::Parse("a(b").ok());

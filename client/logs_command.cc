@@ -1,5 +1,5 @@
-// `logs`: what a job's ranks wrote, by time where it is read to its end; or what their agents kept of those
-// that stood still, by rank.
+// Command `logs`: the log lines of a job's ranks, ordered by time unless followed; or with --evidence the
+// hang evidence that agents collected, ordered by rank.
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
@@ -20,9 +20,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxSortedBytes = 256 << 20;  // A laptop has that to spare.
+constexpr size_t kMaxSortedBytes = 256 << 20;  // Fits in the memory of a laptop.
 
-std::optional<int> NoPrevious(const v1::Job& job, Session* session) {
+std::optional<int> CheckPrevious(const v1::Job& job, Session* session) {
   if (!session->line().previous || job.attempt() > 1) return std::nullopt;
   session->console().err << "fsdpctl: " << job.id() << " has had "
                          << (job.attempt() == 0 ? "no attempt" : "one attempt") << ", and none before it\n";
@@ -47,8 +47,8 @@ int RunLogs(Session* session) {
   const CommandLine& line = session->line();
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.job);
   if (!job.ok()) return session->Fail(job.status());
-  if (const std::optional<int> code = NoPrevious(*job, session)) return *code;
-  const bool name_ranks = !line.rank.has_value() && WorldOf(*job) > 1;
+  if (const std::optional<int> code = CheckPrevious(*job, session)) return *code;
+  const bool name_ranks = !line.rank.has_value() && WorldSizeOf(*job) > 1;
   Console& console = session->console();
   std::ostream& out = console.out;
   const auto print = [&](const v1::TailLogsResponse& log) {
@@ -74,25 +74,25 @@ int RunLogs(Session* session) {
     FSDPD_CHECK(parsed.ok());
     pattern = *parsed;
   }
-  LogChoice choice(since, pattern.has_value() ? &*pattern : nullptr, print);
-  bool something_else = false;
+  LogFilter filter(since, pattern.has_value() ? &*pattern : nullptr, print);
+  bool has_other_lines = false;
   const auto take = [&](const v1::TailLogsResponse& log) {
-    something_else |= line.evidence && !log.evidence();
-    if (!something_else) choice.Take(log);
+    has_other_lines |= line.evidence && !log.evidence();
+    if (!has_other_lines) filter.Take(log);
   };
-  const auto tell = [&](const std::string& words) { console.err << words << "\n" << std::flush; };
+  const auto notify = [&](const std::string& words) { console.err << words << "\n" << std::flush; };
   const v1::TailLogsRequest request = RequestOf(line, *job);
-  if (name_ranks && !line.follow) choice.Sort(kMaxSortedBytes);
-  const absl::Status status = line.follow
-                                  ? FollowLogs(&session->client(), request, {}, console.interrupt, take, tell)
-                                  : session->client().TailLogs(request, console.interrupt, take);
-  choice.End();
-  if (choice.overflowed())
+  if (name_ranks && !line.follow) filter.EnableSorting(kMaxSortedBytes);
+  const absl::Status status =
+      line.follow ? FollowLogs(&session->client(), request, {}, console.interrupt, take, notify)
+                  : session->client().TailLogs(request, console.interrupt, take);
+  filter.End();
+  if (filter.overflowed())
     console.err
         << "more lines than can be sorted here: after the first " << (kMaxSortedBytes >> 20)
         << " MiB they are in the order in which they came; --since, --tail or --rank asks for fewer\n";
   if (!status.ok()) return session->Fail(status);
-  if (!something_else) return kExitOk;
+  if (!has_other_lines) return kExitOk;
   console.err << "fsdpctl: this coordinator is of an older release, which sends no evidence: it is in files\n"
                  "beside the ranks' logs on their nodes, rank-N.hang.txt\n";
   return kExitFailed;

@@ -460,7 +460,7 @@ TEST_F(LookCommandsTest, AFlagNamesTheCoordinatorBeforeAVariableAndATokenGoesToN
   const auto take = [&](const std::vector<std::string>& arguments) {
     line = {};
     EXPECT_EQ(ParseCommandLine(arguments, &line, &console), std::nullopt);
-    return TakeContext(&line);
+    return ApplyContext(&line);
   };
   EXPECT_TRUE(take({"get", "--context=lab"}).ok());
   EXPECT_EQ(line.server, "lab.example:7777");

@@ -11,7 +11,7 @@ struct Synonym {
   const char* word;
   const char* verb;
 };
-// As kubectl, docker and Slurm have them.
+// Names in kubectl, docker and Slurm.
 constexpr Synonym kSynonyms[] = {
     {"del", "delete"},     {"rm", "delete"},     {"remove", "delete"}, {"new", "submit"},
     {"create", "submit"},  {"apply", "submit"},  {"stop", "cancel"},   {"kill", "cancel"},
@@ -21,12 +21,13 @@ constexpr Synonym kSynonyms[] = {
 
 }  // namespace
 
-std::string MeantVerb(absl::string_view word, std::vector<std::string> candidates) {
+std::string SuggestCommand(absl::string_view word, std::vector<std::string> candidates) {
   for (const Synonym& synonym : kSynonyms) {
     const bool known = std::count(candidates.begin(), candidates.end(), synonym.verb) > 0;
     if (word == synonym.word && known) return synonym.verb;
   }
-  // Two edits turn a short word into almost any other one: "jobs" is not a misspelt "logs".
+  // Two edits turn a short word into almost any other one, so its first letter must match: "jobs" is not
+  // "logs".
   constexpr size_t kShort = 4;
   if (word.size() <= kShort) {
     const auto begins_otherwise = [&](const std::string& each) { return each.front() != word.front(); };

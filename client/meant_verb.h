@@ -10,6 +10,6 @@ namespace fsdpd {
 
 // Returns the command for a name that other tools use ("rm": delete), else the most similar of `candidates`,
 // or "" if none is similar.
-std::string MeantVerb(absl::string_view word, std::vector<std::string> candidates);
+std::string SuggestCommand(absl::string_view word, std::vector<std::string> candidates);
 
 }  // namespace fsdpd

@@ -24,7 +24,7 @@ void Append(SpecFaults* faults, const SpecFaults& more) {
   faults->insert(faults->end(), more.begin(), more.end());
 }
 
-// What migrate's own command line says of the spec.
+// Positions of the spec's fields that flags of `migrate` set.
 FieldPlaces PlacesOf(const CommandLine& line) {
   FieldPlaces places = {{"name", {absl::StrCat("--name ", line.name), 0, 0}}};
   if (line.nodes.has_value()) places["resources.nodes"] = {absl::StrCat("--nodes ", *line.nodes), 0, 0};
@@ -34,28 +34,30 @@ FieldPlaces PlacesOf(const CommandLine& line) {
   return places;
 }
 
-// Faults of the spec that was made, where what it was made of is written.
+// Validates the generated spec. Each violation is located at the setting in the source file, or at the flag,
+// that the field was derived from.
 SpecFaults FaultsOf(const v1::JobSpec& job, const CommandLine& line, const std::string& file,
-                    const SpecFaults& told, Settings* settings) {
+                    const SpecFaults& reported, Settings* settings) {
   SpecFaults faults;
   const FieldPlaces own = PlacesOf(line);
-  for (const Violation& violation : CheckJob(job, UnreadFields(told))) {
+  for (const Violation& violation : CheckJob(job, UnreadFields(reported))) {
     SpecFault fault = Locate(violation, own);
     if (fault.place.file.empty()) fault = AtOrigin(violation, file, settings);
-    // Of what nobody wrote nothing can be said where a part of what was written is not here.
+    // If some settings are in files that were not given, fields without a setting cannot be validated.
     if (fault.place.file == file && fault.place.line == 0 && settings->incomplete()) continue;
     faults.push_back(std::move(fault));
   }
   return faults;
 }
 
-// Where a run was started, of whose directory its relative paths are, nobody wrote down: they are taken as a
-// spec's are. One of a list of files is told, for all of them.
-SpecFaults TakePaths(const CommandLine& line, const std::string& file, Settings* settings, v1::JobSpec* job) {
+// Makes paths absolute. A Megatron configuration does not contain the working directory of the run, so
+// relative paths are resolved like those of a spec. A list of files is reported once.
+SpecFaults ResolvePaths(const CommandLine& line, const std::string& file, Settings* settings,
+                        v1::JobSpec* job) {
   const char* directory = line.file == "-" ? "the directory that fsdpctl runs in" : "the file's directory";
   SpecFaults faults;
-  std::set<std::string> told;
-  for (const RelativePath& path : MakePathsWhole(DirectoryOf(line.file), job)) {
+  std::set<std::string> reported;
+  for (const RelativePath& path : MakePathsAbsolute(DirectoryOf(line.file), job)) {
     const Violation made_whole = {"relative_path",
                                   FaultLevel::kAdjust,
                                   path.field,
@@ -70,15 +72,15 @@ SpecFaults TakePaths(const CommandLine& line, const std::string& file, Settings*
                                "write the whole path on the nodes, /...",
                                "",
                                ""};
-    const Violation& violation = IsOfShellOrStore(path.written) ? unknown : made_whole;
+    const Violation& violation = NeedsExpansion(path.written) ? unknown : made_whole;
     SpecFault fault = AtOrigin(violation, file, settings);
-    if (told.insert(absl::StrCat(violation.rule, " ", fault.violation.field)).second)
+    if (reported.insert(absl::StrCat(violation.rule, " ", fault.violation.field)).second)
       faults.push_back(std::move(fault));
   }
   return faults;
 }
 
-// In the order of the file; what belongs to no place of it comes last.
+// Sorts by position in the file. Entries without a position come last.
 void Sort(SpecFaults* faults) {
   std::stable_sort(faults->begin(), faults->end(), [](const SpecFault& a, const SpecFault& b) {
     return std::tuple(a.place.line == 0, a.place.line, a.place.column) <
@@ -102,7 +104,7 @@ int RunMigrateCommand(const CommandLine& line, Console* console) {
     faults = CheckMegatron(&settings);
     Append(&faults, JobOfMegatron(&settings, {line.nodes, line.ranks_per_node}, file, &job));
     job.set_name(line.name);
-    Append(&faults, TakePaths(line, file, &settings, &job));
+    Append(&faults, ResolvePaths(line, file, &settings, &job));
     Append(&faults, FaultsOf(job, line, file, faults, &settings));
     Sort(&faults);
   }

@@ -15,7 +15,7 @@ namespace {
 SpecFaults ModelFaults(const v1::Model& model, const FieldPlaces& places) {
   v1::JobSpec job;
   *job.mutable_model() = model;
-  job.mutable_resources()->set_device(v1::DEVICE_CPU);  // What GPUs lack is no fault of a model.
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);  // Limits of GPUs do not apply to a conversion.
   SpecFaults faults;
   for (const Violation& violation : CheckJob(job)) {
     if (violation.level == FaultLevel::kError && IsWithin(violation.field, "model")) {
@@ -35,18 +35,18 @@ SpecFaults Errors(SpecFaults all) {
 
 }  // namespace
 
-int RefuseUse(absl::string_view why, Console* console) {
+int ReportUsageError(absl::string_view why, Console* console) {
   console->err << "fsdpctl: " << Escaped(std::string(why)) << "\n";
   return kExitUsage;
 }
 
-bool IsSoundModel(const v1::Model& model) { return ModelFaults(model, {}).empty(); }
+bool IsValidModel(const v1::Model& model) { return ModelFaults(model, {}).empty(); }
 
 int ReadConfigModel(const std::string& path, Console* console, v1::Model* model, std::string* text) {
   absl::StatusOr<std::string> read = ReadText(path, console->in);
-  if (!read.ok()) return RefuseUse(read.status().message(), console);
+  if (!read.ok()) return ReportUsageError(read.status().message(), console);
   *text = *std::move(read);
-  // What is warned of is how training would differ.
+  // Warnings are about training, so only errors are relevant here.
   FieldPlaces places;
   SpecFaults faults = Errors(ReadHfConfig(*text, path, model, &places));
   if (faults.empty()) faults = ModelFaults(*model, places);
@@ -55,7 +55,7 @@ int ReadConfigModel(const std::string& path, Console* console, v1::Model* model,
 
 int ReadSpecModel(const std::string& path, Console* console, v1::JobSpec* job) {
   const absl::StatusOr<SpecText> spec = LoadSpec(path, {}, console->in);
-  if (!spec.ok()) return RefuseUse(spec.status().message(), console);
+  if (!spec.ok()) return ReportUsageError(spec.status().message(), console);
   SpecFaults faults = Errors(spec->faults);
   if (faults.empty()) faults = ModelFaults(spec->spec.model(), spec->places);
   *job = spec->spec;

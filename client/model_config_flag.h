@@ -16,9 +16,9 @@ int ReadConfigModel(const std::string& path, Console* console, v1::Model* model,
 int ReadSpecModel(const std::string& path, Console* console, v1::JobSpec* job);
 
 // Whether the model passes the validation rules.
-bool IsSoundModel(const v1::Model& model);
+bool IsValidModel(const v1::Model& model);
 
 // Reports a usage error. Returns the exit code.
-int RefuseUse(absl::string_view why, Console* console);
+int ReportUsageError(absl::string_view why, Console* console);
 
 }  // namespace fsdpd

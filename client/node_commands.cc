@@ -1,4 +1,4 @@
-// Nodes: cordon, uncordon, preflight, delete, and describe.
+// Node commands: cordon, uncordon, preflight, node delete, and describe node.
 #include <absl/strings/str_cat.h>
 
 #include <optional>
@@ -16,23 +16,22 @@
 namespace fsdpd {
 namespace {
 
-// A measurement takes ten seconds and more, and each look fetches all nodes, with what they were measured to
-// be.
-constexpr auto kLookEvery = std::chrono::seconds(1);
+// A preflight takes at least ten seconds, and each poll fetches all nodes with their results.
+constexpr auto kPollInterval = std::chrono::seconds(1);
 
-// Empty where there is none of the name.
+// Returns nullopt if there is no node of this name. `date`, if given, is set to the coordinator's time.
 absl::StatusOr<std::optional<v1::Node>> FindNode(Session* session, const std::string& name,
                                                  absl::Time* date = nullptr) {
   absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
   if (!response.ok()) return response.status();
-  if (date != nullptr) *date = DateOf(*response, session->console().clock->Wall());
+  if (date != nullptr) *date = CoordinatorTimeOf(*response, session->console().clock->Wall());
   for (v1::Node& node : *response->mutable_nodes()) {
     if (node.name() == name) return std::optional(std::move(node));
   }
   return std::optional<v1::Node>();
 }
 
-int SayNotThere(Session* session, const std::string& name) {
+int ReportUnknownNode(Session* session, const std::string& name) {
   session->console().err << "fsdpctl: no node '" << name << "'; `fsdpctl nodes` lists the nodes\n";
   return kExitNotFound;
 }
@@ -57,8 +56,8 @@ absl::StatusOr<v1::Node> UncordonOne(Session* session, const std::string& node) 
   return response.node();
 }
 
-// Each by itself: an error does not keep the others. The exit code is that of the last error. With -o json,
-// several nodes are one document, as with `nodes`.
+// Runs a call for each node. An error does not stop the loop; the exit code is that of the last error. With
+// -o json, several nodes are one document, as with `nodes`.
 int ForEachNode(Session* session,
                 absl::StatusOr<v1::Node> (*run)(Session* session, const std::string& node)) {
   const CommandLine& line = session->line();
@@ -91,11 +90,11 @@ int RunPreflight(Session* session) {
   absl::Time date = console.clock->Wall();
   Outage outage;
   while (node.in_preflight()) {
-    if (console.interrupt->WaitFor(kLookEvery)) return kExitInterrupted;
+    if (console.interrupt->WaitFor(kPollInterval)) return kExitInterrupted;
     const absl::StatusOr<std::optional<v1::Node>> now = FindNode(session, request.node(), &date);
     if (outage.IsTolerable(now.status())) continue;
     if (!now.ok()) return session->Fail(now.status());
-    if (!now->has_value()) return SayNotThere(session, request.node());
+    if (!now->has_value()) return ReportUnknownNode(session, request.node());
     node = **now;
   }
   const bool measured = node.preflight().unix_nanos() != begun->node().preflight().unix_nanos();
@@ -113,8 +112,8 @@ int RunPreflight(Session* session) {
   return node.preflight().faults().empty() ? kExitOk : kExitFailed;
 }
 
-// A job that is pausing waited for the node that is deleted now.
-void TellPausing(Session* session, const std::string& id) {
+// Reports that a pausing job no longer waits for ranks on the deleted node.
+void ReportPausedJob(Session* session, const std::string& id) {
   v1::GetJobRequest request;
   request.set_id(id);
   const absl::StatusOr<v1::GetJobResponse> response = session->client().GetJob(request);
@@ -132,7 +131,7 @@ int RunDeleteNode(Session* session) {
   const absl::StatusOr<v1::DeleteNodeResponse> response = session->client().DeleteNode(request);
   if (!response.ok()) return session->Fail(response.status());
   PrintNode(session, response->node(), absl::StrCat(response->node().name(), " deleted\n"));
-  for (const std::string& job : response->node().unconfirmed_jobs()) TellPausing(session, job);
+  for (const std::string& job : response->node().unconfirmed_jobs()) ReportPausedJob(session, job);
   return kExitOk;
 }
 
@@ -140,7 +139,7 @@ int RunDescribeNode(Session* session) {
   absl::Time date;
   const absl::StatusOr<std::optional<v1::Node>> node = FindNode(session, session->line().node, &date);
   if (!node.ok()) return session->Fail(node.status());
-  if (!node->has_value()) return SayNotThere(session, session->line().node);
+  if (!node->has_value()) return ReportUnknownNode(session, session->line().node);
   PrintNode(session, **node, DescribeNode(**node, date));
   return kExitOk;
 }

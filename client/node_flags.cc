@@ -48,10 +48,10 @@ void AddDrain(CLI::App* app, CommandLine* line) {
   drain->add_flag("--force", line->force, "Jobs that write no checkpoints leave too, and begin anew");
   CLI::Option* wait = drain->add_flag("--wait", line->wait, "Return when nothing of any job is left there");
   drain
-      ->add_option("--timeout", line->patience_seconds,
+      ->add_option("--timeout", line->wait_timeout_seconds,
                    "With --wait: for how long at most; default: for ever")
       ->needs(wait)
-      ->check(CLI::Validator(CheckPatience, ""))
+      ->check(CLI::Validator(CheckWaitSeconds, ""))
       ->type_name("SECONDS");
 }
 

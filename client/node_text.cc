@@ -14,7 +14,7 @@
 namespace fsdpd {
 namespace {
 
-// "676 TFLOP/s", "45.1 GFLOP/s"; "-" for what was not measured.
+// "676 TFLOP/s", "45.1 GFLOP/s"; "-" if not measured.
 std::string RateText(double rate, const char* unit) {
   if (!(rate > 0)) return "-";
   constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P"};
@@ -32,7 +32,7 @@ std::string SlowestPair(const v1::PreflightDevice& device) {
   return absl::StrCat(RateText(slowest->bytes_per_second(), "B/s"), " with ", slowest->device());
 }
 
-// What its driver tells of it.
+// Properties that the driver (NVML) reports.
 std::string DriverText(const v1::PreflightDevice& device) {
   std::string text;
   const auto add = [&](const std::string& words) { absl::StrAppend(&text, text.empty() ? "" : ", ", words); };

@@ -12,7 +12,7 @@ namespace fsdpd {
 
 namespace {
 
-// Where what was not found can be looked up.
+// Hint about the command that lists the existing jobs or nodes.
 const char* HintOf(const absl::Status& status) {
   const std::string reason = ReasonOf(status);
   const bool of_flag = absl::StartsWith(status.message(), "--");
@@ -30,7 +30,7 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
   }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      // The coordinator's own refusals have a reason; who cannot be reached gives none.
+      // A status with a reason is from the coordinator. One without is a connection error of gRPC.
       if (!ReasonOf(status).empty()) {
         console->err << "fsdpctl: " << message << "\n";
         return kExitUnavailable;

@@ -29,7 +29,7 @@ std::string MemoryText(const v1::Plan& plan) {
   return absl::StrCat("\nmemory per rank:\n", table.Render(2));
 }
 
-// Equal neighbours ("layer.1" after "layer.0") are one line.
+// Consecutive units with equal sizes ("layer.0 .. layer.7") are one line.
 std::string UnitText(const v1::Plan& plan) {
   const auto exchanges = [](const v1::Plan::Unit& unit) { return unit.exchanged_bytes() > 0; };
   const bool shared = std::any_of(plan.units().begin(), plan.units().end(), exchanges);
@@ -57,7 +57,7 @@ std::string UnitText(const v1::Plan& plan) {
   return absl::StrCat("\nunits (each):\n", table.Render(2));
 }
 
-// Memory above, prediction and program are those of the stage that needs most.
+// Pipeline stages. The other sections of the plan describe the stage with the highest peak memory.
 std::string StagesText(const v1::Plan& plan) {
   if (plan.stages_size() == 0) return "";
   const bool timed = plan.has_prediction();
@@ -66,7 +66,7 @@ std::string StagesText(const v1::Plan& plan) {
   TextTable table(columns);
   for (int s = 0; s < plan.stages_size(); ++s) {
     const v1::Plan::Stage& stage = plan.stages(s);
-    std::vector<std::string> from, to;  // Of each chunk.
+    std::vector<std::string> from, to;  // One entry per chunk.
     for (const v1::Plan::Stage::Chunk& chunk : stage.chunks()) {
       from.push_back(chunk.first_unit());
       to.push_back(chunk.last_unit());
@@ -103,7 +103,7 @@ const char* NameOf(v1::CommOp op) {
   }
 }
 
-// Of a step that saves; those above do not.
+// Cost of a checkpoint snapshot. The step time of the prediction is that of a step without a snapshot.
 std::string SnapshotText(const v1::Prediction& p) {
   const std::string text = absl::StrCat(Milliseconds(p.snapshot_seconds()), " beside the step after it");
   if (p.snapshot_stall_seconds() <= 0) return text;
@@ -149,7 +149,7 @@ std::string PredictionText(const v1::Plan& plan) {
   return absl::StrCat(text, table.Render(2));
 }
 
-// Who talks to whom; what units exchange is within compute's time, and so is exposed as a whole.
+// Communication groups. Exchanges within units are part of compute time, and therefore entirely exposed.
 std::string GroupsText(const v1::Plan& plan) {
   if (plan.prediction().groups_size() == 0) return "";
   TextTable table(

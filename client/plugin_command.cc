@@ -1,4 +1,5 @@
-// `fsdpctl NAME ...` where NAME is no command of fsdpctl's but a program of PATH (client/plugin_verbs.h).
+// Dispatch of `fsdpctl NAME ...` to a plugin in PATH (client/plugin_verbs.h), if NAME is not a built-in
+// command.
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 
 namespace fsdpd {
 
-std::string ProgramOf(const std::vector<std::string>& arguments) {
+std::string PluginFor(const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments[0] == kCompleteCommand) return "";
   const char* path = std::getenv("PATH");
   const std::string program = path == nullptr ? "" : PluginProgram(arguments[0], path);
@@ -24,14 +25,14 @@ std::string ProgramOf(const std::vector<std::string>& arguments) {
   return std::find(own.begin(), own.end(), arguments[0]) == own.end() ? program : "";
 }
 
-int RunInstead(const std::string& program, const std::vector<std::string>& arguments) {
+int ExecPlugin(const std::string& program, const std::vector<std::string>& arguments) {
   std::vector<std::string> words(arguments);
   words[0] = program;
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   execv(program.c_str(), pointers.data());
-  // As a shell says it: found, and not to be run.
+  // The program exists but cannot be executed.
   std::cerr << "fsdpctl: cannot run " << program << ": " << std::strerror(errno) << "\n";
   return kExitUsage;
 }

@@ -63,7 +63,7 @@ std::vector<PluginVerb> PluginVerbs(const std::vector<std::string>& commands, ab
   std::map<std::string, std::string> found;
   for (const std::filesystem::path& directory : Directories(path)) {
     std::error_code error;
-    // A directory that is away, or that ends while it is read, holds nothing more.
+    // A directory that is missing, or that fails while it is read, is skipped.
     for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
          at.increment(error)) {
       const std::string file = at->path().filename().string();

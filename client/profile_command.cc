@@ -14,7 +14,8 @@
 namespace fsdpd {
 namespace {
 
-// Beside this program when installed; in Bazel's output the directories are beside each other.
+// In the directory of fsdpctl when installed. In Bazel's output tree the two binaries are in sibling
+// directories.
 std::string DefaultRankBinary() {
   std::error_code ignored;
   const std::filesystem::path directory =
@@ -39,7 +40,7 @@ int Fail(Console* console, ExitCode code, const std::string& words) {
   return code;
 }
 
-// What the child said of its error was passed on already.
+// The child's own error message has been forwarded already.
 int FailOfChild(Console* console, const std::string& binary, int code) {
   const std::string how = code < 0 ? absl::StrCat("by signal ", -code) : absl::StrCat("with code ", code);
   return Fail(console, code == kExitUsage ? kExitUsage : kExitFailed,
@@ -47,7 +48,7 @@ int FailOfChild(Console* console, const std::string& binary, int code) {
 }
 
 std::string Yaml(const DeviceProfile& profile) {
-  // JSON is YAML; only the braces and commas go.
+  // A flat JSON object becomes block YAML without its braces and commas.
   std::string text = ToJson(profile), yaml;
   for (const absl::string_view row : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     if (row == "{" || row == "}") continue;
@@ -70,7 +71,7 @@ int RunProfileCommand(const CommandLine& line, Console* console) {
                 absl::StrCat(child.status().message(), "; name fsdpd-rank with --rank-binary PATH"));
   }
   if (child->exit_code != 0) return FailOfChild(console, arguments[0], child->exit_code);
-  // What `plan --profile` would refuse is not printed.
+  // Do not print a profile that `plan --profile` would reject.
   const ProfileText profile = ParseProfile(child->output, arguments[0]);
   if (ReportFaults(profile.faults, console) != kExitOk) {
     return Fail(console, kExitFailed, absl::StrCat(arguments[0], " printed no profile"));

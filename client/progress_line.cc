@@ -12,7 +12,7 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kWarmUpSteps = 2;
-constexpr double kToldSeconds = 1e-3;  // Below it a wait for data is nobody's concern.
+constexpr double kMinShownWaitSeconds = 1e-3;  // Shorter waits for data are not shown.
 constexpr size_t kMaxHistory = 1'000'000;
 
 struct CommTime {
@@ -23,7 +23,8 @@ struct CommTime {
 CommTime CommOf(const v1::StepReport& report) {
   CommTime time;
   for (const v1::OpTime& op : report.ops()) time.seconds += op.seconds();
-  time.exposed_seconds = report.exposed_seconds();  // Once, also where several are under way.
+  time.exposed_seconds =
+      report.exposed_seconds();  // Counts time once while several collectives are in flight.
   return time;
 }
 
@@ -34,11 +35,11 @@ double OverlapOf(double seconds, double exposed_seconds) {
 std::string Counter(const Progress& p) { return absl::StrCat(p.step, "/", p.total_steps); }
 
 std::string DataWaitText(const Progress& p) {
-  if (p.data_wait_seconds < kToldSeconds) return "";
+  if (p.data_wait_seconds < kMinShownWaitSeconds) return "";
   return absl::StrCat(" (waited ", HumanSeconds(p.data_wait_seconds), " for data)");
 }
 
-// The parts after the counter, in the order in which they are shown.
+// Fields after the step counter, in display order.
 enum Part { kLoss, kTokens, kStep, kOverlap, kPeak, kEta, kParts };
 
 std::string TextOf(const Progress& p, Part part) {
@@ -98,14 +99,14 @@ std::string ProgressLine(const Progress& progress) {
 }
 
 std::string ProgressBar(const Progress& progress, int width) {
-  static constexpr Part kMostWantedFirst[] = {kLoss, kTokens, kEta, kOverlap, kPeak, kStep};
-  const int room = width - 1;
+  static constexpr Part kByImportance[] = {kLoss, kTokens, kEta, kOverlap, kPeak, kStep};
+  const int columns = width - 1;
   std::string head = absl::StrCat(Bar(progress, width >= 110 ? 24 : 10), " ", Counter(progress));
-  if (static_cast<int>(head.size()) > room) head = Counter(progress);
-  if (static_cast<int>(head.size()) > room) return "";
-  int left = room - static_cast<int>(head.size());
+  if (static_cast<int>(head.size()) > columns) head = Counter(progress);
+  if (static_cast<int>(head.size()) > columns) return "";
+  int left = columns - static_cast<int>(head.size());
   std::string texts[kParts];
-  for (const Part part : kMostWantedFirst) {
+  for (const Part part : kByImportance) {
     std::string text = absl::StrCat("  ", TextOf(progress, part));
     if (static_cast<int>(text.size()) > left) break;
     left -= static_cast<int>(text.size());
@@ -128,7 +129,7 @@ std::string OverlapText(double overlap) {
 
 void StepHistory::Add(const v1::StepReport& report) {
   if (step_seconds_.size() >= kMaxHistory) return;
-  // The warm-up's sums give way to the steady state's.
+  // Drop the sums of the warm-up steps once there are steady-state steps.
   if (step_seconds_.size() == kWarmUpSteps) comm_seconds_ = exposed_seconds_ = data_wait_seconds_ = 0;
   step_seconds_.push_back(report.step_seconds());
   tokens_ = report.tokens();

@@ -38,7 +38,7 @@ std::string StrategyText(const v1::Fsdp& fsdp) {
 
 std::string LayersText(int64_t layers) { return absl::StrCat(layers, layers == 1 ? " layer" : " layers"); }
 
-// recompute_layers may exceed the layers that are not offloaded, to which alone it applies.
+// recompute_layers applies only to layers that are not offloaded, and may exceed their number ("at most").
 std::string RecomputeText(const v1::Fsdp& fsdp) {
   const bool offloads = fsdp.offload().activation_layers() > 0;
   const std::string on = fsdp.has_recompute_layers() ? absl::StrCat(" on ", offloads ? "at most " : "",
@@ -97,7 +97,7 @@ std::string ClosestText(const v1::PlanSearch& search) {
 }
 
 std::string CountText(const v1::PlanSearch& search) {
-  // An older coordinator does not count those that fit.
+  // An older coordinator does not report simulated_fitting.
   const int64_t fitting = std::max<int64_t>(search.simulated_fitting(), search.found_size());
   return absl::StrCat(search.tried(), " ways of the same training tried, ", search.allowed(), " allowed, ",
                       search.fitting(), " seem to fit; the best ", search.simulated(),

@@ -19,7 +19,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxTokenBytes = 4096;  // Metadata of a call has 8 KiB.
+constexpr size_t kMaxTokenBytes = 4096;  // Half of gRPC's 8 KiB limit for the metadata of a call.
 
 CoordinatorClient::Options OptionsOf(const CommandLine& line) {
   CoordinatorClient::Options options;
@@ -34,7 +34,7 @@ CoordinatorClient::Options OptionsOf(const CommandLine& line) {
 }  // namespace
 
 absl::Status ReadAccess(CommandLine* line) {
-  FSDPD_RETURN_IF_ERROR(TakeContext(line));
+  FSDPD_RETURN_IF_ERROR(ApplyContext(line));
   if (line->coordinator_ca.empty()) return absl::OkStatus();  // A token is sent over TLS only.
   FSDPD_ASSIGN_OR_RETURN(const TlsIdentity read,
                          ReadTlsFiles({line->coordinator_ca, "", ""}, Clock::Real()->Wall()));
@@ -47,7 +47,7 @@ absl::Status ReadAccess(CommandLine* line) {
       return absl::InvalidArgumentError("FSDPD_TOKEN is to be one word, without spaces or line ends");
     }
   }
-  // gRPC would say of it that some metadata is too large.
+  // Checked here, because gRPC's error for oversized metadata does not mention the token.
   if (line->token.size() <= kMaxTokenBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the token has ", line->token.size(), " bytes, and a token has ", kMaxTokenBytes, " at most: is ",
@@ -75,7 +75,7 @@ int Session::Show(const google::protobuf::Message& message) {
   return kExitOk;
 }
 
-// Not to be opened again: a pipe's reader takes the first close for the end.
+// Opens the file only once, because the reader of a named pipe treats the first close as the end.
 absl::Status Session::OpenRecord() {
   if (line_.record.empty() || recording_) return absl::OkStatus();
   const absl::Status status = screen_.Record(line_.record);

@@ -35,7 +35,7 @@ std::vector<std::string> SplitValues(const std::string& text) {
   return values;
 }
 
-// As in the proto: microBatch is micro_batch.
+// The path in proto field names: microBatch becomes micro_batch.
 std::string CanonicalPath(const std::string& path) {
   std::string canonical;
   for (const char c : path) {
@@ -45,7 +45,7 @@ std::string CanonicalPath(const std::string& path) {
   return canonical;
 }
 
-// The same field, or one that holds the other: the later one would replace the earlier one's values.
+// Whether the paths are equal or one contains the other. The later override would replace the earlier one.
 bool Overlap(const std::string& one, const std::string& other) {
   const std::string& shorter = one.size() < other.size() ? one : other;
   const std::string& longer = one.size() < other.size() ? other : one;
@@ -59,7 +59,7 @@ bool SameValue(const std::string& one, const std::string& other) {
   return absl::SimpleAtod(one, &number) && absl::SimpleAtod(other, &other_number) && number == other_number;
 }
 
-// A value that is there already would be the same training again.
+// Rejects duplicate values, which would submit the same job twice.
 absl::Status CheckValues(const std::string& array, const std::vector<std::string>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i].empty())
@@ -93,10 +93,10 @@ absl::Status CheckPaths(const std::vector<std::string>& paths) {
 
 }  // namespace
 
-bool IsOfArray(const std::string& request_id, const std::string& array) {
+bool IsInArray(const std::string& request_id, const std::string& array) {
   if (array.empty()) return true;
-  const std::string start = absl::StrCat(array, kArrayMark);
-  // A person's own request id may have the mark too.
+  const std::string start = absl::StrCat(array, kArraySeparator);
+  // A request id of the user may contain the separator too, so the rest must be a number.
   return absl::StartsWith(request_id, start) && request_id.size() > start.size() &&
          std::all_of(request_id.begin() + static_cast<int64_t>(start.size()), request_id.end(),
                      absl::ascii_isdigit);

@@ -12,10 +12,10 @@ namespace fsdpd {
 constexpr size_t kMaxArrayJobs = 256;
 // Separator of the array id and the index of the job in a request id. The array id identifies the array's
 // jobs.
-constexpr char kArrayMark[] = "/";
+constexpr char kArraySeparator[] = "/";
 
 // Whether the request id belongs to `array`. An empty `array` matches every job.
-bool IsOfArray(const std::string& request_id, const std::string& array);
+bool IsInArray(const std::string& request_id, const std::string& array);
 
 // Returns the overrides of each job: the Cartesian product of `arrays`, with the last path varying fastest. A
 // comma in brackets or quotes does not separate values. Returns INVALID_ARGUMENT for a syntax error, and for

@@ -29,12 +29,12 @@ TEST(SpecArray, ACommaWithinAValuePartsNothing) {
 }
 
 TEST(SpecArray, IsKnownByTheRequestIdsOfItsJobs) {
-  EXPECT_TRUE(IsOfArray("sweep-k3x9q2/0", "sweep-k3x9q2"));
-  EXPECT_FALSE(IsOfArray("sweep-k3x9q22/0", "sweep-k3x9q2"));
-  EXPECT_FALSE(IsOfArray("sweep-k3x9q2", "sweep-k3x9q2"));
-  EXPECT_FALSE(IsOfArray("nightly/2026-11-22", "nightly")) << "a person's own id";
-  EXPECT_FALSE(IsOfArray("a/b/0", "a"));
-  EXPECT_TRUE(IsOfArray("", ""));
+  EXPECT_TRUE(IsInArray("sweep-k3x9q2/0", "sweep-k3x9q2"));
+  EXPECT_FALSE(IsInArray("sweep-k3x9q22/0", "sweep-k3x9q2"));
+  EXPECT_FALSE(IsInArray("sweep-k3x9q2", "sweep-k3x9q2"));
+  EXPECT_FALSE(IsInArray("nightly/2026-11-22", "nightly")) << "a person's own id";
+  EXPECT_FALSE(IsInArray("a/b/0", "a"));
+  EXPECT_TRUE(IsInArray("", ""));
 }
 
 TEST(SpecArray, SaysWhatIsWrong) {

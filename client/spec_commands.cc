@@ -1,5 +1,5 @@
-// What fsdpctl does with a spec: validate, plan, submit. RunSubmit() makes one SubmitJob call, with a request
-// id under which a repeated call finds the same job; the coordinator's JobService takes it from there.
+// Commands that read a spec: validate, plan, submit. RunSubmit() makes one SubmitJob call, with a request id
+// by which a repeated call returns the same job. The coordinator's JobService handles it.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -45,7 +45,7 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kMaxPathsNamed = 5;
-constexpr size_t kMaxTold = 100;  // As many as client/spec_text.h keeps.
+constexpr size_t kMaxReported = 100;  // The limit of client/spec_text.h.
 
 SpecFaults Located(const google::protobuf::RepeatedPtrField<v1::Fault>& faults, const SpecText& spec) {
   SpecFaults located;
@@ -59,20 +59,20 @@ SpecFaults Located(const Violations& violations, const SpecText& spec) {
   return located;
 }
 
-// Tells every fault, those of the text among them, in the order of the file: as lines, and for programs as
-// data too where the spec is refused, unless the command's data is something else. The exit code.
-int Tell(Session* session, const SpecText& spec, SpecFaults faults, bool as_data = true) {
+// Reports all violations, including those of the spec's text, in file order. With -o json or yaml, a rejected
+// spec is also printed as data if `as_data`. Returns the exit code.
+int ReportSpec(Session* session, const SpecText& spec, SpecFaults faults, bool as_data = true) {
   faults.insert(faults.begin(), spec.faults.begin(), spec.faults.end());
   std::stable_sort(faults.begin(), faults.end(), [](const SpecFault& a, const SpecFault& b) {
     return std::tie(a.place.file, a.place.line, a.place.column) <
            std::tie(b.place.file, b.place.line, b.place.column);
   });
-  if (faults.size() > kMaxTold) {
-    // What refuses is told before what warns.
+  if (faults.size() > kMaxReported) {
+    // Errors before warnings, so that the limit does not hide an error.
     std::stable_partition(faults.begin(), faults.end(),
                           [](const SpecFault& fault) { return fault.violation.level == FaultLevel::kError; });
-    session->console().err << absl::StrCat("the first ", kMaxTold, " of ", faults.size(), ":\n");
-    faults.resize(kMaxTold);
+    session->console().err << absl::StrCat("the first ", kMaxReported, " of ", faults.size(), ":\n");
+    faults.resize(kMaxReported);
   }
   const int code = ReportFaults(faults, &session->console());
   const CommandLine& line = session->line();
@@ -81,12 +81,12 @@ int Tell(Session* session, const SpecText& spec, SpecFaults faults, bool as_data
   return code;
 }
 
-// What the file says that cannot be read refuses the spec before anybody is asked; what can be read is judged
-// here.
-int TellUnreadable(Session* session, const SpecText& spec) {
-  if (!spec.is_tree) return Tell(session, spec, {});
-  return Tell(session, spec,
-              Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unread).faults, spec));
+// Rejects a spec with parse errors without calling the coordinator. The fields that could be parsed are
+// validated here, so that all errors are reported together.
+int ReportParseErrors(Session* session, const SpecText& spec) {
+  if (!spec.is_tree) return ReportSpec(session, spec, {});
+  return ReportSpec(session, spec,
+                    Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unread).faults, spec));
 }
 
 absl::StatusOr<v1::ValidateJobResponse> Validate(Session* session, const SpecText& spec) {
@@ -95,8 +95,8 @@ absl::StatusOr<v1::ValidateJobResponse> Validate(Session* session, const SpecTex
   return session->client().ValidateJob(request);
 }
 
-// A refused spec is told with places. The refusal's details have field and text only, so the coordinator is
-// asked once more for the faults themselves; where that fails, the details have to do.
+// Reports a rejected spec with positions. The error details have only field and text, so the violations are
+// requested with ValidateJob(). If that fails, the details are used.
 int FailSpec(Session* session, const absl::Status& status, const SpecText& spec, bool as_data = true) {
   if (absl::IsNotFound(status) && !session->line().after.empty()) {
     const int code = session->Fail(status);
@@ -111,19 +111,18 @@ int FailSpec(Session* session, const absl::Status& status, const SpecText& spec,
   SpecFaults faults;
   if (answer.ok()) faults = Located(answer->faults(), spec);
   if (!HasErrors(faults)) faults = Located(FieldViolationsOf(status), spec);
-  return Tell(session, spec, faults, as_data);
+  return ReportSpec(session, spec, faults, as_data);
 }
 
-// `--from`: the checkpoint of another job becomes what this one starts from. An exit code where it cannot be,
-// which is told already.
-std::optional<int> TakeFrom(Session* session, SpecText* spec) {
+// Sets checkpoint.load to the checkpoint of `--from`. Returns an exit code after it has reported an error.
+std::optional<int> ApplyFrom(Session* session, SpecText* spec) {
   const std::string& from = session->line().from;
   if (from.empty()) return std::nullopt;
   const absl::StatusOr<CheckpointChoice> choice = ParseCheckpointChoice(from);
   FSDPD_CHECK(choice.ok());
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), choice->job);
   if (!job.ok()) return session->Fail(job.status());
-  const absl::StatusOr<v1::SavedCheckpoint> chosen = Choose(*choice, *job);
+  const absl::StatusOr<v1::SavedCheckpoint> chosen = ResolveCheckpoint(*choice, *job);
   if (!chosen.ok()) {
     session->console().err << "fsdpctl: --from: " << Escaped(std::string(chosen.status().message())) << "\n";
     return kExitNotFound;
@@ -137,14 +136,14 @@ std::optional<int> TakeFrom(Session* session, SpecText* spec) {
                           "leave one of them out",
                           "",
                           ""};
-    return Tell(session, *spec, {Locate(fault, spec->places)});
+    return ReportSpec(session, *spec, {Locate(fault, spec->places)});
   }
   spec->spec.mutable_checkpoint()->set_load(chosen->path());
   return std::nullopt;
 }
 
-// The ids that `--after` means. An exit code where several jobs could be meant, which is told; what is not
-// there is for the coordinator to say.
+// Completes the id prefixes of `--after`. Returns an exit code after it has reported an ambiguous prefix.
+// Unknown ids are left to the coordinator.
 std::optional<int> CompleteAfter(Session* session, std::vector<std::string>* after) {
   *after = session->line().after;
   for (std::string& id : *after) {
@@ -174,7 +173,7 @@ v1::SubmitJobRequest RequestOf(const CommandLine& line, const std::vector<std::s
 int RunSubmit(Session* session, SpecText spec) {
   if (const absl::Status status = session->OpenRecord(); !status.ok()) return session->Fail(status);
   if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
-  if (const std::optional<int> code = TakeFrom(session, &spec)) return *code;
+  if (const std::optional<int> code = ApplyFrom(session, &spec)) return *code;
   const CommandLine& line = session->line();
   Console& console = session->console();
   std::vector<std::string> after;
@@ -182,7 +181,7 @@ int RunSubmit(Session* session, SpecText spec) {
   const v1::SubmitJobRequest request = RequestOf(line, after, spec);
   const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
   if (!response.ok()) return FailSpec(session, response.status(), spec);
-  Tell(session, spec, Located(response->faults(), spec));
+  ReportSpec(session, spec, Located(response->faults(), spec));
   const std::string& id = response->job().id();
   if (line.follow) return session->Follow(id, /*submitted_now=*/true);
   if (!IsData(line.output)) {
@@ -194,7 +193,7 @@ int RunSubmit(Session* session, SpecText spec) {
   return kExitOk;
 }
 
-// One of `submit --array`: where its files go is its own.
+// Adds the index of an array job to its name and checkpoint directory, which must be unique.
 void NumberSpec(size_t index, v1::JobSpec* spec) {
   if (!spec->name().empty()) absl::StrAppend(spec->mutable_name(), "-", index);
   if (spec->checkpoint().dir().empty()) return;
@@ -208,11 +207,11 @@ int Usage(Session* session, const absl::Status& status) {
 }
 
 struct ArrayJob {
-  std::vector<std::string> own;  // What it has and others have not, as PATH=VALUE.
+  std::vector<std::string> own;  // The overrides of this job, as PATH=VALUE.
   SpecText spec;
 };
 
-// Of each job its faults, those of the text among them.
+// Violations of each job, including those of the spec's text.
 std::vector<SpecFaults> FaultsOf(const std::vector<ArrayJob>& jobs) {
   std::vector<SpecFaults> faults;
   for (const ArrayJob& job : jobs) {
@@ -226,15 +225,16 @@ std::vector<SpecFaults> FaultsOf(const std::vector<ArrayJob>& jobs) {
   return faults;
 }
 
-// By which a fault is the same in several jobs; the job's number is in what is said of name and directory.
+// Key by which a violation is the same in several jobs. Texts about name and directory contain the job's
+// index.
 std::string KeyOf(const SpecFault& fault) {
   const Violation& violation = fault.violation;
   const bool is_numbered = violation.field == "name" || violation.field == "checkpoint.dir";
   return is_numbered ? absl::StrCat(violation.field, " ", violation.rule) : Render(fault);
 }
 
-// Said as of the values that bring it about, unless it is of one of them.
-SpecFault OfOneJob(SpecFault fault, const std::vector<std::string>& own) {
+// Adds the overrides of the job to a violation, or locates it at the override that it is about.
+SpecFault WithOverrides(SpecFault fault, const std::vector<std::string>& own) {
   for (const std::string& set : own) {
     if (fault.place.file != absl::StrCat("--set ", set)) continue;
     fault.place.file = absl::StrCat("--array ", set);
@@ -245,42 +245,42 @@ SpecFault OfOneJob(SpecFault fault, const std::vector<std::string>& own) {
   return fault;
 }
 
-// Faults of all jobs, where one refuses its job; none is told twice.
-std::optional<int> TellFaultyJobs(Session* session, const std::vector<ArrayJob>& jobs) {
+// Reports the violations of all jobs if any job is rejected, without duplicates. Otherwise returns nullopt.
+std::optional<int> ReportRejectedJobs(Session* session, const std::vector<ArrayJob>& jobs) {
   const std::vector<SpecFaults> faults = FaultsOf(jobs);
   std::map<std::string, std::set<size_t>> having;
-  bool refused = false;
+  bool rejected = false;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    refused |= HasErrors(faults[i]);
+    rejected |= HasErrors(faults[i]);
     for (const SpecFault& fault : faults[i]) having[KeyOf(fault)].insert(i);
   }
-  if (!refused) return std::nullopt;
-  SpecFaults told;
+  if (!rejected) return std::nullopt;
+  SpecFaults reported;
   std::set<std::string> once;
   for (size_t i = 0; i < jobs.size(); ++i) {
     for (const SpecFault& fault : faults[i]) {
       const bool is_common = having[KeyOf(fault)].size() == jobs.size();
       if (is_common && i > 0) continue;
-      SpecFault one = is_common ? fault : OfOneJob(fault, jobs[i].own);
-      if (once.insert(Render(one)).second) told.push_back(std::move(one));
+      SpecFault one = is_common ? fault : WithOverrides(fault, jobs[i].own);
+      if (once.insert(Render(one)).second) reported.push_back(std::move(one));
     }
   }
-  return Tell(session, SpecText(), std::move(told));
+  return ReportSpec(session, SpecText(), std::move(reported));
 }
 
-// What of an array is there. After a call that nobody answered there may be one more.
-void TellArray(const std::string& array, int submitted, size_t all, bool may_go_on, std::ostream* err) {
+// Reports how many jobs of an array were submitted. After a call without a response, there may be one more.
+void ReportArray(const std::string& array, int submitted, size_t all, bool can_continue, std::ostream* err) {
   *err << submitted << " of " << all << " jobs submitted";
-  if (submitted > 0 || may_go_on) {
+  if (submitted > 0 || can_continue) {
     *err << "; `fsdpctl get --array " << array << "` shows them, `fsdpctl cancel --array " << array
          << "` ends them";
   }
-  if (may_go_on) *err << ", and the same command with --request-id " << array << " submits the rest";
+  if (can_continue) *err << ", and the same command with --request-id " << array << " submits the rest";
   *err << "\n" << std::flush;
 }
 
-// Where one is refused after all, or an interrupt comes, those that were submitted stay: the array's name is
-// told before the first, and ids as they come.
+// Jobs that were submitted before an error or an interrupt remain. Therefore the id of the array is printed
+// before the first call, and each job id immediately.
 int SubmitAll(Session* session, const std::string& array, const std::vector<ArrayJob>& jobs) {
   const CommandLine& line = session->line();
   Console& console = session->console();
@@ -299,10 +299,10 @@ int SubmitAll(Session* session, const std::string& array, const std::vector<Arra
       break;
     }
     v1::SubmitJobRequest request = RequestOf(line, after, jobs[i].spec);
-    request.set_request_id(absl::StrCat(array, kArrayMark, i));
+    request.set_request_id(absl::StrCat(array, kArraySeparator, i));
     const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
     status = response.status();
-    // The data is of the jobs that there are now.
+    // The data output has only the jobs that were submitted.
     if (!response.ok()) {
       code = FailSpec(session, status, jobs[i].spec, /*as_data=*/false);
       continue;
@@ -311,17 +311,17 @@ int SubmitAll(Session* session, const std::string& array, const std::vector<Arra
     if (!IsData(line.output)) console.out << response->job().id() << "\n" << std::flush;
   }
   if (IsData(line.output)) console.out << Rendered(submitted, line.output);
-  const bool may_go_on =
+  const bool can_continue =
       absl::IsCancelled(status) || absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-  TellArray(array, submitted.jobs_size(), jobs.size(), may_go_on, &console.err);
+  ReportArray(array, submitted.jobs_size(), jobs.size(), can_continue, &console.err);
   return code;
 }
 
-// The specs of an array, or the exit code of what was told already.
+// The specs of an array, or the exit code of an error that was reported.
 std::variant<std::vector<ArrayJob>, int> LoadArray(Session* session,
                                                    const std::vector<std::vector<std::string>>& overrides) {
   const CommandLine& line = session->line();
-  // Each spec is read anew, and stdin can be read once.
+  // Each spec is parsed separately, but stdin can be read only once.
   std::string text;
   if (line.file == "-") {
     absl::StatusOr<std::string> read = ReadText(line.file, session->console().in);
@@ -341,7 +341,7 @@ std::variant<std::vector<ArrayJob>, int> LoadArray(Session* session,
   return jobs;
 }
 
-// Every spec is good before the first is submitted.
+// Validates all specs before the first job is submitted.
 int RunArray(const CommandLine& line, Console* console) {
   const auto overrides = ArrayOverrides(line.arrays);
   Session session(line, console);
@@ -353,16 +353,16 @@ int RunArray(const CommandLine& line, Console* console) {
   std::vector<ArrayJob>& jobs = std::get<std::vector<ArrayJob>>(loaded);
   const bool readable =
       std::none_of(jobs.begin(), jobs.end(), [](const ArrayJob& job) { return HasErrors(job.spec.faults); });
-  if (!readable) return *TellFaultyJobs(&session, jobs);
+  if (!readable) return *ReportRejectedJobs(&session, jobs);
   if (const absl::Status status = session.client().Connect(); !status.ok()) return session.Fail(status);
   for (ArrayJob& job : jobs) {
-    if (const std::optional<int> code = TakeFrom(&session, &job.spec)) return *code;
+    if (const std::optional<int> code = ApplyFrom(&session, &job.spec)) return *code;
   }
-  if (const std::optional<int> code = TellFaultyJobs(&session, jobs)) return *code;
+  if (const std::optional<int> code = ReportRejectedJobs(&session, jobs)) return *code;
   const std::string& first = jobs.front().spec.spec.name();
   const std::string array =
       line.request_id.empty() ? NewJobId(first.substr(0, first.rfind('-'))) : line.request_id;
-  if (absl::StrCat(array, kArrayMark, jobs.size() - 1).size() > kMaxRequestId)
+  if (absl::StrCat(array, kArraySeparator, jobs.size() - 1).size() > kMaxRequestId)
     return Usage(&session, absl::InvalidArgumentError(absl::StrCat("--request-id: '", array,
                                                                    "' and a job's number have more than ",
                                                                    kMaxRequestId, " characters")));
@@ -382,7 +382,7 @@ int RunValidate(Session* session, const SpecText& spec) {
     if (!answer.ok()) return session->Fail(answer.status());
     faults = Located(answer->faults(), spec);
   }
-  const int code = Tell(session, spec, faults);
+  const int code = ReportSpec(session, spec, faults);
   if (line.output != "table" || code != kExitOk) return code;
   session->console().err << line.file << ": valid\n";
   const std::vector<std::string> paths = NodePathFields(spec.spec);
@@ -396,12 +396,12 @@ int RunValidate(Session* session, const SpecText& spec) {
   return code;
 }
 
-// The plan of a spec, or the exit code of what was told already.
+// The plan of a spec, or the exit code of an error that was reported.
 std::variant<v1::Plan, int> PlanHere(Session* session, const SpecText& spec, const ProfileText* profile) {
   const int64_t budget = profile == nullptr ? 0 : profile->profile.budget_bytes();
   const Plan plan = MakePlan(spec.spec, budget);
   v1::Plan proto = ToProto(plan);
-  const int code = Tell(session, spec, Located(plan.faults, spec));
+  const int code = ReportSpec(session, spec, Located(plan.faults, spec));
   if (code != kExitOk) return code;
   AddPrediction(plan, profile == nullptr ? DefaultProfile(plan.spec.device) : profile->profile,
                 WantsTimeline(session->line()), &proto);
@@ -416,7 +416,7 @@ std::variant<v1::Plan, int> AskForPlan(Session* session, const SpecText& spec, c
   request.set_timeline(WantsTimeline(session->line()));
   absl::StatusOr<v1::PlanJobResponse> answer = session->client().PlanJob(request);
   if (!answer.ok()) return FailSpec(session, answer.status(), spec);
-  Tell(session, spec, Located(answer->plan().faults(), spec));
+  ReportSpec(session, spec, Located(answer->plan().faults(), spec));
   return std::move(*answer->mutable_plan());
 }
 
@@ -431,7 +431,7 @@ absl::Status WritePlanFiles(const CommandLine& line, const v1::Plan& plan) {
   return WriteOutput("--picture", line.picture, Picture(timeline));
 }
 
-// What was found, or the exit code of what was told already.
+// The result of a search, or the exit code of an error that was reported.
 std::variant<v1::PlanSearch, int> SearchHere(Session* session, const SpecText& spec,
                                              const ProfileText* profile) {
   const CommandLine& line = session->line();
@@ -450,7 +450,7 @@ std::variant<v1::PlanSearch, int> SearchHere(Session* session, const SpecText& s
       spec.spec,
       profile != nullptr ? profile->profile : DefaultProfile(cpu ? DeviceKind::kCpu : DeviceKind::kCuda),
       options);
-  if (HasErrors(searched.faults)) return Tell(session, spec, Located(searched.faults, spec));
+  if (HasErrors(searched.faults)) return ReportSpec(session, spec, Located(searched.faults, spec));
   searched.search.set_seconds(absl::ToDoubleSeconds(clock.Now() - begin));
   return std::move(searched.search);
 }
@@ -467,8 +467,8 @@ std::variant<v1::PlanSearch, int> AskForSearch(Session* session, const SpecText&
   return std::move(*answer->mutable_search());
 }
 
-// The spec of the fastest way is for a file, and the rest for people or programs. That nothing fits is an
-// answer, and refuses the spec.
+// Prints the result of a search, and writes the spec of the fastest configuration to --write. If nothing
+// fits, the result is printed too, and the exit code is that of a rejected spec.
 int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile) {
   const CommandLine& line = session->line();
   if (const Violations faults = CheckHeld(line.hold); !faults.empty()) {
@@ -482,7 +482,7 @@ int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile
   if (const int* code = std::get_if<int>(&result)) return *code;
   const v1::PlanSearch& search = std::get<v1::PlanSearch>(result);
   const bool found = search.found_size() > 0;
-  // First: a file that cannot be written is no reason to search again.
+  // Print first, so that a failed write does not lose the result.
   session->console().out << (line.output == "table" ? SearchText(search, spec.spec.name())
                                                     : Rendered(search, line.output));
   if (!line.write.empty() && found) {
@@ -495,7 +495,7 @@ int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile
                                  ? "\n"
                                  : ", of those that were tried before the search was over; of the "
                                    "rest it says nothing: search again, or with a longer --timeout\n");
-  // One that was cut off, as by a coordinator that stops, is no verdict on the spec.
+  // An incomplete search, such as one that the coordinator aborted, does not reject the spec.
   return search.complete() ? kExitSpecRefused : kExitTimeout;
 }
 
@@ -515,7 +515,7 @@ int RunPlan(Session* session, const SpecText& spec) {
   if (const int* code = std::get_if<int>(&result)) return *code;
   v1::Plan& plan = std::get<v1::Plan>(result);
   if (const absl::Status status = WritePlanFiles(line, plan); !status.ok()) return Usage(session, status);
-  plan.mutable_prediction()->clear_timeline();  // It was for the files.
+  plan.mutable_prediction()->clear_timeline();  // Only WritePlanFiles() needs it.
   session->console().out << (line.output == "table" ? PlanText(plan, line.program)
                                                     : Rendered(plan, line.output));
   return kExitOk;
@@ -531,7 +531,7 @@ int RunSpecCommand(const CommandLine& line, Console* console) {
     return kExitUsage;
   }
   Session session(line, console);
-  if (HasErrors(spec->faults)) return TellUnreadable(&session, *spec);
+  if (HasErrors(spec->faults)) return ReportParseErrors(&session, *spec);
   if (line.command == "submit") return RunSubmit(&session, *spec);
   if (line.command == "validate") return RunValidate(&session, *spec);
   FSDPD_CHECK(line.command == "plan");

@@ -26,7 +26,7 @@ class Comparison {
 
   std::vector<FieldDifference> Take() { return std::move(differences_); }
 
-  // Null: it is not set.
+  // Null means that the message is not set.
   void Messages(const Message* first, const Message* second, const std::string& path) {
     const Message& any = first != nullptr ? *first : *second;
     std::vector<const FieldDescriptor*> fields;
@@ -41,7 +41,7 @@ class Comparison {
     const auto is_default = [&](const FieldDifference& each) { return written_.count(each.field) == 0; };
     const auto found = differences_.begin() + static_cast<ptrdiff_t>(before);
     differences_.erase(std::remove_if(found, differences_.end(), is_default), differences_.end());
-    // One that is set and empty says something too.
+    // A submessage that is set but has no listed fields is a difference by itself.
     if (differences_.size() == before) Add(path, Whole(first), Whole(second));
   }
 
@@ -70,7 +70,7 @@ class Comparison {
     if (first != second) differences_.push_back({path, std::move(first), std::move(second), is_literal});
   }
 
-  // JSON has no nan and no infinity, which are texts there.
+  // NaN and infinity are strings in JSON.
   static bool IsLiteral(const FieldDescriptor& field, const Text& text) {
     double number = 0;
     if (!text.has_value() || field.is_repeated() || field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL)
@@ -111,14 +111,14 @@ class Comparison {
     return &message->GetReflection()->GetRepeatedMessage(*message, &field, index);
   }
 
-  // What has no presence has its zero: where the message around it is not set it is not there either.
+  // A field without presence has the value zero, except if its message is not set.
   static Text TextOf(const Message* message, const FieldDescriptor& field) {
     if (message == nullptr) return std::nullopt;
     if (field.is_repeated()) {
       if (SizeOf(message, field) == 0) return std::nullopt;
       return ListLine(*message, field);
     }
-    // A text, a list or an enum of zero is what nobody wrote.
+    // An empty string, an empty list and an UNSPECIFIED enum count as not set.
     const bool is_set = message->GetReflection()->HasField(*message, &field);
     const bool has_zero = !field.has_presence() && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
                           field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM;
@@ -126,7 +126,7 @@ class Comparison {
     return ScalarText(*message, field, -1);
   }
 
-  std::set<std::string> written_;  // Paths of fields and groups.
+  std::set<std::string> written_;  // Paths of explicitly written fields and submessages.
   std::vector<FieldDifference> differences_;
 };
 

@@ -20,7 +20,7 @@
 namespace fsdpd {
 namespace {
 
-// One byte over the limit is read, so that the parser can say that the text is too large.
+// Reads one byte more than the limit, so that the parser reports a text that is too large.
 std::string ReadBounded(std::istream& stream) {
   std::string text(kMaxJobSpecBytes + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -46,7 +46,7 @@ void AddFault(const char* rule, const char* field, absl::string_view reason, con
   spec->faults.push_back(Locate(fault, spec->places));
 }
 
-// The model is not what the spec says then, and not to be judged.
+// Marks the model as unread too, so that it is not validated.
 void AddModelFault(const char* rule, const char* field, absl::string_view reason, const char* fix,
                    SpecText* spec) {
   AddFault(rule, field, reason, fix, spec);
@@ -55,7 +55,7 @@ void AddModelFault(const char* rule, const char* field, absl::string_view reason
 
 void InlineHfConfig(const std::filesystem::path& directory, SpecText* spec) {
   if (!spec->spec.model().has_hf_config()) return;
-  const std::string path = WholePath(spec->spec.model().hf_config(), directory);
+  const std::string path = AbsolutePath(spec->spec.model().hf_config(), directory);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
     AddModelFault("hf_no_config", "model.hf_config", text.status().message(),
@@ -63,7 +63,7 @@ void InlineHfConfig(const std::filesystem::path& directory, SpecText* spec) {
     return;
   }
   v1::Model model;
-  FieldPlaces places;  // What is said about the sizes later is said where they came from.
+  FieldPlaces places;  // Later errors about the sizes are located in config.json.
   double initializer_range = kInitializerRange;
   const SpecFaults faults = ReadHfConfig(*text, path, &model, &places, &initializer_range);
   spec->faults.insert(spec->faults.end(), faults.begin(), faults.end());
@@ -80,8 +80,8 @@ void InlineHfConfig(const std::filesystem::path& directory, SpecText* spec) {
   *spec->spec.mutable_model() = std::move(model);
 }
 
-// A description as part of a spec, so that it is read, and its faults are named, as if it stood there. It
-// begins on the second line of the text that is parsed.
+// Parses a description as part of a spec, so that it has the same syntax and errors. It starts on the second
+// line of the parsed text, so line numbers are shifted by one.
 SpecText ParseDescription(const std::string& text, const std::string& path) {
   SpecText described = ParseSpec(absl::StrCat("{model: {plugin:\n", text, "\n}}"), path);
   const auto shift = [](Place* place) { place->line = std::max(place->line - 1, 1); };
@@ -104,7 +104,7 @@ void TakeDescription(const SpecText& described, SpecText* spec) {
   taken.clear_description();
   *plugin = std::move(taken);
   for (const auto& [field, place] : described.places) {
-    // What is said about the model later is said where it came from.
+    // Later errors about the model are located in the description.
     if (absl::StartsWith(field, "model.plugin.")) spec->places.emplace(field, place);
   }
 }
@@ -118,7 +118,7 @@ void InlineDescription(const std::filesystem::path& directory, SpecText* spec) {
                   "the model is described by a file and here as well", "leave one of them out", spec);
     return;
   }
-  const std::string path = WholePath(plugin->description(), directory);
+  const std::string path = AbsolutePath(plugin->description(), directory);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
     AddModelFault("plugin_no_description", "model.plugin.description", text.status().message(),
@@ -134,8 +134,8 @@ void InlineDescription(const std::filesystem::path& directory, SpecText* spec) {
   }
 }
 
-// What is wrong with the file as this machine sees it; "" when nothing is, or when it does not see the
-// directory.
+// Describes what is wrong with the file on this machine; "" if nothing is, or if its directory does not exist
+// here.
 std::string FaultOfFile(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::path directory = path.parent_path();
@@ -150,7 +150,7 @@ std::string FaultOfFile(const std::filesystem::path& path) {
 }
 
 void WarnOfFile(const std::string& field, const std::string& path, SpecText* spec) {
-  if (path.empty() || path[0] != '/' || HasDotDot(path)) return;  // The rules refuse a `..`.
+  if (path.empty() || path[0] != '/' || HasDotDot(path)) return;  // Validation rejects `..`.
   const std::string reason = FaultOfFile(path);
   if (reason.empty()) return;
   const Violation fault{"token_file_here",
@@ -190,8 +190,8 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   const std::filesystem::path directory = DirectoryOf(path);
   InlineHfConfig(directory, &spec);
   InlineDescription(directory, &spec);
-  for (const RelativePath& of : MakePathsWhole(directory, &spec.spec)) {
-    if (!IsOfShellOrStore(of.written)) continue;
+  for (const RelativePath& of : MakePathsAbsolute(directory, &spec.spec)) {
+    if (!NeedsExpansion(of.written)) continue;
     AddFault("path_of_node", of.field.c_str(), absl::StrCat("'", of.written, "' is no path that nodes have"),
              "write the whole path on the nodes, /...", &spec);
   }

@@ -15,9 +15,9 @@ class PathMaker {
  public:
   explicit PathMaker(const std::filesystem::path& directory) : directory_(directory) {}
 
-  // A directory's is without a slash at its end: what others name by it compares equal.
+  // Directories get no trailing slash, so that equal directories have equal paths.
   std::string Whole(const std::string& field, const std::string& path, bool is_directory = false) {
-    std::string whole = WholePath(path, directory_);
+    std::string whole = AbsolutePath(path, directory_);
     if (is_directory && whole.size() > 1 && whole.back() == '/') whole.pop_back();
     if (!path.empty()) fields.push_back(field);
     if (!path.empty() && path[0] != '/') relative.push_back({field, path, whole});
@@ -49,7 +49,7 @@ class PathMaker {
     }
   }
 
-  std::vector<std::string> fields;  // All that name a path.
+  std::vector<std::string> fields;  // All fields that have a path.
   std::vector<RelativePath> relative;
 
  private:
@@ -64,11 +64,11 @@ std::filesystem::path DirectoryOf(const std::string& file) {
   return std::filesystem::absolute(file, ignored).parent_path();
 }
 
-bool IsOfShellOrStore(const std::string& path) {
+bool NeedsExpansion(const std::string& path) {
   return absl::StartsWith(path, "~") || absl::StrContains(path, "://");
 }
 
-std::string WholePath(const std::string& path, const std::filesystem::path& directory) {
+std::string AbsolutePath(const std::string& path, const std::filesystem::path& directory) {
   if (path.empty()) return path;
   const std::filesystem::path whole = std::filesystem::absolute(directory / path);
   return HasDotDot(path) ? whole.string() : whole.lexically_normal().string();
@@ -81,7 +81,7 @@ std::vector<std::string> NodePathFields(v1::JobSpec spec) {
   return std::move(maker.fields);
 }
 
-std::vector<RelativePath> MakePathsWhole(const std::filesystem::path& directory, v1::JobSpec* spec) {
+std::vector<RelativePath> MakePathsAbsolute(const std::filesystem::path& directory, v1::JobSpec* spec) {
   PathMaker maker(directory);
   maker.All(spec);
   return std::move(maker.relative);

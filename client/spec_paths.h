@@ -19,11 +19,11 @@ std::filesystem::path DirectoryOf(const std::string& file);
 
 // Returns the absolute path, with `.` removed. An empty path stays empty. `..` is preserved, and validation
 // rejects it (base/dot_dot.h).
-std::string WholePath(const std::string& path, const std::filesystem::path& directory);
+std::string AbsolutePath(const std::string& path, const std::filesystem::path& directory);
 
 // Whether the path needs expansion by a shell or access to an object store (~, s3://). Nodes cannot open such
 // a path, and it is not relative to a directory of this machine.
-bool IsOfShellOrStore(const std::string& path);
+bool NeedsExpansion(const std::string& path);
 
 struct RelativePath {
   std::string field;  // "checkpoint.dir"
@@ -37,6 +37,6 @@ std::vector<std::string> NodePathFields(v1::JobSpec spec);
 
 // Converts the paths of token files, their masks, checkpoints and a plug-in. Returns the paths that were
 // relative.
-std::vector<RelativePath> MakePathsWhole(const std::filesystem::path& directory, v1::JobSpec* spec);
+std::vector<RelativePath> MakePathsAbsolute(const std::filesystem::path& directory, v1::JobSpec* spec);
 
 }  // namespace fsdpd

@@ -14,7 +14,7 @@ TEST(SpecPaths, NamesEachThatWasRelative) {
   spec.mutable_data()->add_validation()->set_path("v");
   spec.mutable_data()->mutable_validation(0)->set_mask("m");
   std::string told;
-  for (const RelativePath& path : MakePathsWhole("/jobs/a", &spec))
+  for (const RelativePath& path : MakePathsAbsolute("/jobs/a", &spec))
     told += path.field + ": " + path.written + " " + path.whole + "\n";
   EXPECT_EQ(told,
             "model.plugin.path: ./mine.so /jobs/a/mine.so\n"
@@ -30,14 +30,14 @@ TEST(SpecPaths, NamesEachThatWasRelative) {
 
 // They were folded without a message, and the rules that refuse them never saw them.
 TEST(SpecPaths, APathThatGoesUpStaysAsItIsWritten) {
-  EXPECT_EQ(WholePath("../runs", "/jobs/a"), "/jobs/a/../runs");
-  EXPECT_EQ(WholePath("/old/x/../7", "/jobs"), "/old/x/../7");
-  EXPECT_EQ(WholePath("./a..b/./c", "/jobs"), "/jobs/a..b/c");
+  EXPECT_EQ(AbsolutePath("../runs", "/jobs/a"), "/jobs/a/../runs");
+  EXPECT_EQ(AbsolutePath("/old/x/../7", "/jobs"), "/old/x/../7");
+  EXPECT_EQ(AbsolutePath("./a..b/./c", "/jobs"), "/jobs/a..b/c");
 }
 
 TEST(SpecPaths, WhatASpecDoesNotHaveStaysOut) {
   v1::JobSpec spec;
-  EXPECT_TRUE(MakePathsWhole("/jobs", &spec).empty());
+  EXPECT_TRUE(MakePathsAbsolute("/jobs", &spec).empty());
   EXPECT_EQ(spec.ByteSizeLong(), 0u);
 }
 

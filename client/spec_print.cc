@@ -28,8 +28,8 @@ using google::protobuf::Reflection;
 
 constexpr int kSingular = -1;
 
-// True when the text reads back as the same string without quotes and no person could take it for anything
-// else.
+// Whether the string can be written without quotes: it parses as the same string, and looks like one to a
+// reader.
 bool IsPlain(const std::string& text) {
   static const char* const kWords[] = {"true", "false", "null", "yes", "no", "on", "off", "auto", "~"};
   if (text.empty() || absl::ascii_isdigit(text[0]) || std::strchr("-.+", text[0]) != nullptr) return false;
@@ -40,14 +40,14 @@ bool IsPlain(const std::string& text) {
                      [](char c) { return absl::ascii_isalnum(c) || std::strchr("_-./", c) != nullptr; });
 }
 
-// 1e-05 is text to readers of YAML 1.1, of which PyYAML is one: they want a point.
+// YAML 1.1 parsers such as PyYAML read 1e-05 as a string: a float needs a decimal point.
 std::string WithPoint(std::string number) {
   const size_t exponent = number.find('e');
   if (exponent != std::string::npos && number.find('.') == std::string::npos) number.insert(exponent, ".0");
   return number;
 }
 
-// The shortest decimal that reads back as the same value.
+// The shortest decimal that parses to the same value.
 std::string Number(double value, bool json) {
   if (std::isnan(value)) return json ? "\"NaN\"" : ".nan";
   if (std::isinf(value))
@@ -61,8 +61,8 @@ std::string Number(double value, bool json) {
 
 struct Form {
   bool json = false;
-  bool complete = false;              // With the fields that have their zero.
-  bool one_line = false;              // JSON.
+  bool complete = false;              // Include fields without presence that are zero.
+  bool one_line = false;              // JSON only.
   const Message* lists_of = nullptr;  // Prints only the repeated fields of this message.
 };
 
@@ -72,7 +72,7 @@ class Printer {
 
   std::string Take() { return std::move(out_); }
 
-  // REQUIRES: `field` is of no message.
+  // REQUIRES: `field` is not a message field.
   std::string One(const Message& message, const FieldDescriptor& field, int index) const {
     return Scalar(message, field, index);
   }
@@ -105,7 +105,7 @@ class Printer {
   }
 
  private:
-  // Those that are written, ordered by number.
+  // The fields to print, ordered by number.
   std::vector<const FieldDescriptor*> Fields(const Message& message) const {
     std::vector<const FieldDescriptor*> fields;
     message.GetReflection()->ListFields(message, &fields);
@@ -148,7 +148,7 @@ class Printer {
     YamlMessage(child, indent);
   }
 
-  // "- " takes the place of the first field's indentation.
+  // "- " replaces the indentation of the first field.
   void YamlItem(const Message& item, int indent) {
     if (Fields(item).empty()) {
       absl::StrAppend(&out_, std::string(indent, ' '), "- {}\n");
@@ -195,7 +195,7 @@ class Printer {
         return (one ? r.GetBool(m, f) : r.GetRepeatedBool(m, f, i)) ? "true" : "false";
       case FieldDescriptor::CPPTYPE_ENUM: {
         const EnumValueDescriptor* value = one ? r.GetEnum(m, f) : r.GetRepeatedEnum(m, f, i);
-        // A spec's enum that nobody set is chosen; any other is not known.
+        // An UNSPECIFIED enum of a spec is `auto`; any other one is `unspecified`.
         const bool of_spec = absl::EndsWith(f->enum_type()->file()->name(), "/job.proto");
         const std::string name = value->number() == 0 && of_spec ? "auto" : ShortEnumName(*value);
         return json_ ? JsonQuoted(name) : name;

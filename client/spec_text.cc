@@ -30,7 +30,7 @@ using google::protobuf::Message;
 using google::protobuf::OneofDescriptor;
 using google::protobuf::Reflection;
 
-constexpr size_t kMaxFaults = 100;  // Beyond it a person stops reading.
+constexpr size_t kMaxFaults = 100;
 
 std::string Join(const std::string& path, absl::string_view name) {
   return path.empty() ? std::string(name) : absl::StrCat(path, ".", name);
@@ -41,7 +41,8 @@ const FieldDescriptor* FindField(const Descriptor& type, const std::string& key)
   return type.FindFieldByCamelcaseName(key);
 }
 
-// Where below `type` a field of this name exists, "" when nowhere. Specs have no recursive messages.
+// The path of a field with this name below `type`, or "". Terminates because specs have no recursive
+// messages.
 std::string FindBelow(const Descriptor& type, const std::string& key, bool in_lists) {
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
@@ -53,8 +54,8 @@ std::string FindBelow(const Descriptor& type, const std::string& key, bool in_li
   return "";
 }
 
-// Words for a value that people bring from elsewhere, by the enum that they are written for. What has none
-// here is told what is supported, rather than a word that looks alike: fp4 is not fp32 misspelt.
+// Names of enum values in other systems. A value without an entry gets the list of supported values instead
+// of a similar name: fp4 is not a typo of fp32.
 struct Synonym {
   const char* type;
   const char* word;
@@ -83,7 +84,7 @@ std::string WithoutDigits(std::string word) {
   return word;
 }
 
-// The value that `word` was meant to be; "" when there is none.
+// The value to suggest for `word`, or "".
 std::string MeantValue(const std::string& type, const std::string& word,
                        const std::vector<std::string>& names) {
   for (const Synonym& synonym : kSynonyms) {
@@ -91,12 +92,12 @@ std::string MeantValue(const std::string& type, const std::string& word,
     return std::count(names.begin(), names.end(), synonym.meant) > 0 ? synonym.meant : "";
   }
   const std::string nearest = Nearest(word, names);
-  // A digit is never a slip of the pen: it is another size.
+  // Values that differ only in digits are different sizes, not typos.
   const bool other_size = nearest != word && WithoutDigits(nearest) == WithoutDigits(word);
   return other_size ? "" : nearest;
 }
 
-// A decimal number as YAML 1.2 and JSON write it: no hex, no NaN, no infinity.
+// Whether the text is a decimal number of YAML 1.2 and JSON: not hexadecimal, NaN or infinity.
 bool IsDecimal(absl::string_view text) {
   if (!text.empty() && (text.front() == '-' || text.front() == '+')) text.remove_prefix(1);
   return !text.empty() && (absl::ascii_isdigit(text.front()) || text.front() == '.') &&
@@ -114,8 +115,8 @@ class SpecReader {
         {place, {std::move(rule), FaultLevel::kError, field, std::move(reason), std::move(fix), "", ""}});
   }
 
-  // What is written there is not in the spec. Of a list of values none is: the others' numbers would not be
-  // theirs.
+  // Records that the text of this field is not in the spec. For a list element the whole list is unread,
+  // because the indices of the other elements would be wrong.
   void Unread(const std::string& field) {
     if (!field.empty())
       out_.unread.push_back(field.substr(0, field.back() == ']' ? field.rfind('[') : field.npos));
@@ -161,13 +162,13 @@ class SpecReader {
       names.push_back(type.field(i)->name());
       if (absl::StartsWith(names.back(), child.key + "_")) longer.push_back(names.back());
     }
-    // "vocab" of a model is its vocab_size, whatever is called so elsewhere.
+    // A unique completion in the same group wins over other groups: "vocab" of a model is its vocab_size.
     if (longer.size() == 1) return UnknownField(child, path, field, longer.front());
     std::string meant = Nearest(child.key, names);
     if (meant.empty()) meant = Nearest(absl::AsciiStrToLower(child.key), names);
     if (!meant.empty()) return UnknownField(child, path, field, meant);
-    // Within the group that somebody has written, before anywhere else; elsewhere in no list, of which some
-    // have a field of almost every name.
+    // Search below the group of the unknown field first, then the whole spec. The latter excludes lists,
+    // because some list elements have fields with very common names.
     meant = FindBelow(type, child.key, /*in_lists=*/true);
     if (!meant.empty()) return UnknownField(child, "", field, Join(path, meant));
     meant = FindBelow(*v1::JobSpec::descriptor(), child.key, /*in_lists=*/false);
@@ -184,7 +185,7 @@ class SpecReader {
           absl::StrCat("did you mean ", meant, "?"));
   }
 
-  // False when another member of the field's oneof was written before.
+  // Returns false if another member of the field's oneof precedes it.
   bool CheckOneof(const TextNode& child, const std::string& path, const FieldDescriptor& field,
                   const std::set<const FieldDescriptor*>& seen) {
     const OneofDescriptor* oneof = field.real_containing_oneof();
@@ -225,7 +226,7 @@ class SpecReader {
     }
   }
 
-  // Variables as people write them, {NAME: value}: any scalar is a text here, 1 and true too.
+  // Environment variables in the form {NAME: value}. Scalars such as 1 and true are strings here.
   void ReadVariables(const TextNode& node, const std::string& path, Message* message,
                      const FieldDescriptor* field) {
     for (size_t i = 0; i < node.children.size(); ++i) {
@@ -271,8 +272,8 @@ class SpecReader {
     const bool add = field->is_repeated();
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
-        // Where a template had nothing to fill in, the default would be taken without a word. --set unsets
-        // so.
+        // An empty string may come from a template variable without a value; the default would then be used
+        // silently. Only --set may clear a field.
         if (node.text.empty() && !add && field->full_name() != "fsdpd.v1.Variable.value" &&
             !absl::StartsWith(node.place.file, "--set "))
           return NoValue(node, path, "write one");
@@ -328,7 +329,7 @@ class SpecReader {
     if (IsDecimal(node.text) && absl::SimpleAtoi(node.text, value)) return true;
     double number = 0;
     if (IsDecimal(node.text) && absl::SimpleAtod(node.text, &number)) {
-      // 1e4 and 2.0 are whole; beyond 2^53 a double no longer says which integer was meant.
+      // 1e4 and 2.0 are integers. Above 2^53 a double does not represent every integer exactly.
       if (std::abs(number) > 9007199254740992.0) {
         OutOfRange(node, path, "all digits of a whole number, 18 at most");
         return false;
@@ -365,8 +366,8 @@ class SpecReader {
   SpecText& out_;
 };
 
-// Finds or makes the child that one step of a --set path names; null when the path does not fit the tree.
-// What is made is at `place`: no line of the file has it.
+// Finds or creates the child of one step of a --set path; null if the path does not match the tree. A new
+// node is located at `place`, because it has no line in the file.
 TextNode* Step(TextNode* node, const std::string& name, int index, const Place& place) {
   if (node->kind == TextNode::Kind::kNull) node->kind = TextNode::Kind::kMap;
   if (node->kind != TextNode::Kind::kMap) return nullptr;
@@ -399,7 +400,7 @@ bool SplitStep(absl::string_view step, std::string* name, int* index) {
   return step.back() == ']' && absl::SimpleAtoi(digits, index) && *index >= 0;
 }
 
-// Moves every place of the subtree to the command line's, where its value came from.
+// Locates all nodes of the subtree at the command line.
 void SetPlaces(TextNode* node, const Place& place) {
   node->place = node->key_place = place;
   for (TextNode& child : node->children) SetPlaces(&child, place);

@@ -1,5 +1,5 @@
-// `get JOB --steps` and `export`: what is kept of a job's steps, shown or written for other tools, page by
-// page. And `get JOB --course`, how the newest one went.
+// Commands on steps: `get JOB --steps` and `export` print or convert the step history page by page; `get JOB
+// --course` prints the timeline of the newest step.
 #include <absl/strings/str_cat.h>
 #include <unistd.h>
 
@@ -29,8 +29,8 @@ namespace fs = std::filesystem;
 
 constexpr int kPage = 5000;
 
-// Calls `on_page` with each page; it says whether to go on. The exit code: of steps that are on a node that
-// is away it is that of an answer which has to be asked for again.
+// Calls `on_page` with each page until it returns false. Returns the exit code, which is kExitUnavailable if
+// some steps are on a node that cannot be read now.
 int ReadSteps(Session* session, const std::string& job_id,
               const std::function<bool(const v1::ListStepsResponse&)>& on_page) {
   const CommandLine& line = session->line();
@@ -62,10 +62,11 @@ int ReadSteps(Session* session, const std::string& job_id,
   }
 }
 
-// A file that is there whole or, after a failure, as it was before.
+// Output file that is replaced atomically: Keep() renames the temporary file, and without Keep() it is
+// removed.
 class NewFile {
  public:
-  // While it is written its name has nothing by which TensorBoard would know it.
+  // TensorBoard must not read the incomplete file, so its temporary name does not contain "tfevents".
   NewFile(const std::string& directory, const std::string& name)
       : path_(absl::StrCat(directory, "/", name)),
         temporary_(absl::StrCat(directory, "/.fsdpctl-export.", getpid(), ".tmp")),
@@ -78,7 +79,7 @@ class NewFile {
     if (error_ == 0 && !(out_ << text).good()) error_ = errno;
   }
   bool good() const { return error_ == 0; }
-  // Why it is not there, or "".
+  // The write error, or "".
   std::string fault() const { return good() ? "" : absl::StrCat(path_, ": ", std::strerror(error_)); }
   bool Replaces() const { return fs::exists(path_); }
   std::string Keep() {
@@ -98,17 +99,17 @@ class NewFile {
   bool kept_ = false;
 };
 
-// Why nothing can be written into --out, or "".
+// Creates the directory of --out if necessary. Returns an error text, or "".
 std::string MakeDirectory(const std::string& directory) {
   std::error_code error;
   if (fs::is_directory(directory, error)) return "";
   if (fs::exists(directory, error)) return "is no directory";
-  fs::create_directory(directory, error);  // Its parent is to be there: a slip makes no tree.
+  fs::create_directory(directory, error);  // Not recursive, so that a typo does not create a tree.
   return error ? error.message() : "";
 }
 
-// Whether it does not; then that was said.
-bool NamesNoJob(Session* session, const char* flag) {
+// Reports a usage error and returns true unless the command line names exactly one job.
+bool LacksSingleJob(Session* session, const char* flag) {
   if (session->line().jobs.size() == 1) return false;
   session->console().err << "fsdpctl: " << flag << " is of one job; name it, as in `fsdpctl get JOB " << flag
                          << "`\n";
@@ -117,8 +118,8 @@ bool NamesNoJob(Session* session, const char* flag) {
 
 }  // namespace
 
-int RunCourse(Session* session) {
-  if (NamesNoJob(session, "--course")) return kExitUsage;
+int RunStepTimeline(Session* session) {
+  if (LacksSingleJob(session, "--course")) return kExitUsage;
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), session->line().jobs[0]);
   if (!job.ok()) return session->Fail(job.status());
   v1::GetStepCourseRequest request;
@@ -126,13 +127,13 @@ int RunCourse(Session* session) {
   const absl::StatusOr<v1::GetStepCourseResponse> told = session->client().GetStepCourse(request);
   if (!told.ok()) return session->Fail(told.status());
   if (session->line().output != "table") return session->Show(*told);
-  session->console().out << CourseText(*told);
+  session->console().out << StepTimelineText(*told);
   return kExitOk;
 }
 
-int RunSteps(Session* session) {
+int RunStepHistory(Session* session) {
   const CommandLine& line = session->line();
-  if (NamesNoJob(session, "--steps")) return kExitUsage;
+  if (LacksSingleJob(session, "--steps")) return kExitUsage;
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.jobs[0]);
   if (!job.ok()) return session->Fail(job.status());
   std::ostream& out = session->console().out;

@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-// The platforms that this runs on are little-endian, as the format is.
+// The format is little-endian, like all supported platforms.
 template <typename T>
 void AppendFixed(std::string* out, T value) {
   char bytes[sizeof value];
@@ -109,7 +109,7 @@ std::string WandbStep(const v1::StepRecord& record, int64_t begin_unix_nanos) {
   for (const StepQuantity& quantity : StepQuantities()) {
     const std::optional<double> value = quantity.value(record);
     if (!value.has_value()) continue;
-    // W&B's own form of what is no number.
+    // W&B writes non-finite numbers as strings.
     const std::string text = std::isnan(*value)   ? "\"NaN\""
                              : std::isinf(*value) ? (*value > 0 ? "\"Infinity\"" : "\"-Infinity\"")
                                                   : NumberText(*value);

@@ -16,7 +16,7 @@ bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0
 
 using Row = std::vector<std::string>;
 
-// A row for each line of its longest cell; the others stand in the first ones.
+// Splits a row whose cells have several lines into as many rows as its longest cell has lines.
 std::vector<Row> RowsOf(const Row& cells) {
   std::vector<Row> rows(1, Row(cells.size()));
   for (size_t column = 0; column < cells.size(); ++column) {
@@ -50,7 +50,7 @@ std::vector<std::string> TextTable::Rows(int indent, int width) const {
         absl::StrAppend(&line, row[i], std::string(widths[i] - WidthOf(row[i]) + 2, ' '));
       }
       line.erase(line.find_last_not_of(' ') + 1);
-      absl::StrAppend(&text, width > 0 ? Cut(line, width) : line, "\n");
+      absl::StrAppend(&text, width > 0 ? Truncate(line, width) : line, "\n");
     }
   }
   return texts;
@@ -60,7 +60,7 @@ int WidthOf(absl::string_view text) {
   return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return !IsContinuation(c); }));
 }
 
-std::string Cut(absl::string_view text, int width) {
+std::string Truncate(absl::string_view text, int width) {
   if (WidthOf(text) <= width) return std::string(text);
   const int keep = std::max(0, width - 3);
   size_t end = 0;

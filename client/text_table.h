@@ -30,7 +30,7 @@ class TextTable {
 int WidthOf(absl::string_view text);
 
 // Truncates text wider than `width` to a prefix and "...".
-std::string Cut(absl::string_view text, int width);
+std::string Truncate(absl::string_view text, int width);
 
 // Replaces control characters by blanks, so that text from other processes cannot move the cursor.
 std::string OneLine(absl::string_view text);

@@ -17,10 +17,10 @@ TEST(TextTable, AlignsColumnsByCharacters) {
 }
 
 TEST(TextTable, CutsBetweenCharacters) {
-  EXPECT_EQ(Cut("größer", 6), "größer");
-  EXPECT_EQ(Cut("größere", 6), "grö...");
-  EXPECT_EQ(Cut("abc", 2), "..");
-  EXPECT_EQ(Cut("abc", 0), "");
+  EXPECT_EQ(Truncate("größer", 6), "größer");
+  EXPECT_EQ(Truncate("größere", 6), "grö...");
+  EXPECT_EQ(Truncate("abc", 2), "..");
+  EXPECT_EQ(Truncate("abc", 0), "");
 }
 
 TEST(TextTable, KeepsForeignTextFromMovingTheCursor) { EXPECT_EQ(OneLine("a\x1b[2Kb\nc"), "a [2Kb c"); }

@@ -1,5 +1,5 @@
-// fsdpctl token new: the token goes to a file that its owner alone reads, the line with its hash to stdout.
-// Nothing that is a secret is printed, or stands on a command line.
+// Command `token new`: writes a new token to a file with mode 0600, and the line with its hash for the
+// coordinator's --tokens file to stdout. The token never appears in the output or on a command line.
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-// 0, or the number of the error.
+// Returns 0 or errno. Fails if the file exists.
 int WriteSecret(const std::string& path, const std::string& text) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return errno;
@@ -35,10 +35,10 @@ int RunTokenCommand(const CommandLine& line, Console* console) {
     return kExitUsage;
   }
   if (line.output == "table") {
-    console->out << line.person << " " << line.role << " " << hash << (line.project.empty() ? "" : " ")
+    console->out << line.principal << " " << line.role << " " << hash << (line.project.empty() ? "" : " ")
                  << line.project << "\n";
   } else {  // JSON is YAML.
-    console->out << "{\"name\": " << JsonQuoted(line.person) << ", \"role\": " << JsonQuoted(line.role)
+    console->out << "{\"name\": " << JsonQuoted(line.principal) << ", \"role\": " << JsonQuoted(line.role)
                  << ", \"hash\": " << JsonQuoted(hash)
                  << (line.project.empty() ? "" : absl::StrCat(", \"project\": ", JsonQuoted(line.project)))
                  << "}\n";

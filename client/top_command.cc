@@ -1,4 +1,5 @@
-// `top`: what runs, drawn anew on a terminal until somebody interrupts it, and once elsewhere.
+// Command `top`: live overview of running jobs, redrawn on a terminal until interrupted; printed once
+// otherwise.
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
@@ -18,7 +19,7 @@ constexpr char kHome[] = "\x1b[H";
 constexpr char kClearLine[] = "\x1b[K";
 constexpr char kClearBelow[] = "\x1b[J";
 
-absl::StatusOr<std::string> Look(Session* session) {
+absl::StatusOr<std::string> FetchText(Session* session) {
   const CommandLine& line = session->line();
   v1::ListJobsRequest request;
   request.set_project(line.project);
@@ -35,8 +36,8 @@ absl::StatusOr<std::string> Look(Session* session) {
                  session->console().clock->Wall(), session->console().width());
 }
 
-// Over what stands there, line by line, so that nothing flickers.
-std::string Drawn(const std::string& text) {
+// Overwrites the previous screen line by line instead of clearing it first, which would flicker.
+std::string Redraw(const std::string& text) {
   std::string drawn = kHome;
   for (const char c : text) absl::StrAppend(&drawn, c == '\n' ? kClearLine : "", std::string(1, c));
   return drawn + kClearBelow;
@@ -49,15 +50,15 @@ int RunTop(Session* session) {
   Outage outage;
   std::string shown;
   while (true) {
-    const absl::StatusOr<std::string> text = Look(session);
-    const bool waits = outage.IsTolerable(text.status()) && !shown.empty();
-    if (!text.ok() && !waits) return session->Fail(text.status());
+    const absl::StatusOr<std::string> text = FetchText(session);
+    const bool tolerable = outage.IsTolerable(text.status()) && !shown.empty();
+    if (!text.ok() && !tolerable) return session->Fail(text.status());
     if (text.ok()) shown = *text;
     if (!console.terminal || session->line().once) {
       console.out << shown;
       return kExitOk;
     }
-    console.out << Drawn(text.ok() ? shown : absl::StrCat(shown, "connection lost; reconnecting\n"))
+    console.out << Redraw(text.ok() ? shown : absl::StrCat(shown, "connection lost; reconnecting\n"))
                 << std::flush;
     const absl::Duration pause = absl::Seconds(session->line().every_seconds);
     if (console.interrupt->WaitFor(absl::ToChronoNanoseconds(pause))) return kExitInterrupted;

@@ -27,11 +27,11 @@ bool HasSlots(const v1::Job& job) {
   }
 }
 
-// "18.9 MiB (+3%)", against the plan.
+// "18.9 MiB (+3%)": the measured peak, and its difference from the plan.
 std::string MemoryText(const v1::Job& job) {
   const int64_t measured = job.peak_bytes(), planned = job.memory_plan().peak_bytes();
   if (measured == 0) return "-";
-  // Of stages the plan is the fullest one's, and the measurement the first one's.
+  // With pipeline stages the plan is that of the fullest stage, but the first stage is measured.
   if (planned == 0 || job.resolved().parallel().pipeline() > 1) return HumanBytes(measured);
   const double drift = 100.0 * (static_cast<double>(measured) / static_cast<double>(planned) - 1);
   return absl::StrFormat("%s (%+.0f%%)", HumanBytes(measured), drift);
@@ -42,7 +42,7 @@ std::string PowerText(const v1::StepReport& step) {
   return absl::StrFormat("%.0f W", step.power().energy_joules() / step.step_seconds());
 }
 
-// What keeps it from being as fast as it could, as far as rank 0 knows: "exposed 12%", "data 3%".
+// Shares of step time that rank 0 lost: "exposed 12%, data 3%".
 std::string LostText(const v1::StepReport& step) {
   std::string text;
   const auto add = [&](const char* what, double seconds) {
@@ -63,7 +63,7 @@ std::vector<std::string> RowOf(const v1::Job& job, absl::Time now) {
   const v1::StepReport& step = job.last_step();
   const std::string steps = StepText(job);
   if (!job.has_last_step())
-    return {job.id(),        state, steps, "-", "-", "-", "-", "-", "-", absl::StrCat(WorldOf(job)),
+    return {job.id(),        state, steps, "-", "-", "-", "-", "-", "-", absl::StrCat(WorldSizeOf(job)),
             MemoryText(job), "-"};
   const Progress progress = ProgressOf(step, job.spec().train().steps(), 0);
   return {job.id(),
@@ -75,7 +75,7 @@ std::vector<std::string> RowOf(const v1::Job& job, absl::Time now) {
           OverlapText(progress.overlap),
           LostText(step),
           SlowestText(job),
-          absl::StrCat(WorldOf(job)),
+          absl::StrCat(WorldSizeOf(job)),
           MemoryText(job),
           PowerText(step)};
 }
@@ -91,21 +91,21 @@ std::string TopText(const std::vector<v1::Job>& jobs, const std::vector<v1::Node
     slots += node.slots();
     free += node.free_slots();
   }
-  std::vector<v1::Job> there;
+  std::vector<v1::Job> running;
   for (const v1::Job& job : jobs) {
     if (job.state() == v1::JOB_STATE_QUEUED) ++queued;
-    if (HasSlots(job)) there.push_back(job);
+    if (HasSlots(job)) running.push_back(job);
   }
-  std::stable_sort(there.begin(), there.end(),
-                   [](const v1::Job& a, const v1::Job& b) { return WorldOf(a) > WorldOf(b); });
+  std::stable_sort(running.begin(), running.end(),
+                   [](const v1::Job& a, const v1::Job& b) { return WorldSizeOf(a) > WorldSizeOf(b); });
   TextTable table({"ID", "STATE", "STEP", "LOSS", "TOKENS/S", "TOOK", "OVERLAP", "LOST", "SLOWEST", "RANKS",
                    "PEAK (PLAN)", "POWER"});
-  for (const v1::Job& job : there) table.Add(RowOf(job, now));
+  for (const v1::Job& job : running) table.Add(RowOf(job, now));
   const std::string head = absl::StrCat(connected, " of ", nodes.size(), " nodes ready, ", slots - free,
-                                        " of ", slots, " slots in use, ", there.size(),
-                                        there.size() == 1 ? " job has slots, " : " jobs have slots, ", queued,
-                                        queued == 1 ? " waits" : " wait");
-  return absl::StrCat(width > 0 ? Cut(head, width) : head, "\n", table.Render(0, width));
+                                        " of ", slots, " slots in use, ", running.size(),
+                                        running.size() == 1 ? " job has slots, " : " jobs have slots, ",
+                                        queued, queued == 1 ? " waits" : " wait");
+  return absl::StrCat(width > 0 ? Truncate(head, width) : head, "\n", table.Render(0, width));
 }
 
 }  // namespace fsdpd

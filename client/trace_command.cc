@@ -1,5 +1,5 @@
-// What fsdpctl does with traces: has them written, gathers what the ranks wrote, and makes one file of it, a
-// process for each rank.
+// Command `trace`: requests step traces, collects the traces of all ranks, and merges them into one file with
+// a process for each rank.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
@@ -19,26 +19,27 @@
 namespace fsdpd {
 namespace {
 
-// What is gathered is held in memory, twice when it is joined: a thousand ranks of a large model.
-constexpr size_t kMostBytes = size_t{1} << 30;
+// Traces are held in memory, and twice while they are merged. The limit suffices for a thousand ranks of a
+// large model.
+constexpr size_t kMaxBytes = size_t{1} << 30;
 
 class GatheredTraces {
  public:
   explicit GatheredTraces(Session* session) : session_(session) {}
 
   void Take(const v1::TraceJobResponse& update) {
-    if (update.has_order()) return TellOrder(update.order());
+    if (update.has_order()) return ReportOrder(update.order());
     if (update.has_line()) {
       const v1::TraceJobResponse::Line& line = update.line();
       bytes_ += line.line().size();
-      if (bytes_ > kMostBytes) return;
+      if (bytes_ > kMaxBytes) return;
       absl::StrAppend(&files_[{line.step(), line.rank()}], line.line(), "\n");
       return;
     }
     const v1::TraceJobResponse::Trace& trace = update.trace();
     if (session_->line().memory) TakeMemory(trace);
     if (trace.trace().error().empty()) {
-      told_[{trace.trace().step(), trace.rank()}] = trace;
+      traces_[{trace.trace().step(), trace.rank()}] = trace;
     } else {
       ++failed_;
       Err() << absl::StrFormat("fsdpctl: step %d of rank %d on %s is not traced: %s\n", trace.trace().step(),
@@ -52,10 +53,10 @@ class GatheredTraces {
   bool empty() const { return files_.empty(); }
 
   absl::StatusOr<std::string> Joined() const {
-    if (bytes_ > kMostBytes) {
+    if (bytes_ > kMaxBytes) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "the traces have ", HumanBytes(static_cast<int64_t>(bytes_)), ", and one file may have ",
-          HumanBytes(kMostBytes), ": fetch those of one rank with --written --rank N"));
+          HumanBytes(kMaxBytes), ": fetch those of one rank with --written --rank N"));
     }
     std::vector<std::string> files;
     for (const auto& [which, text] : files_) files.push_back(text);
@@ -76,12 +77,13 @@ class GatheredTraces {
                            ranks.size(), ranks.size() == 1 ? "rank" : "ranks");
   }
 
-  // One for each file: what its rank said of it, or what it is of.
+  // One message for each file: the report of its rank, or one that only identifies step and rank.
   std::vector<v1::TraceJobResponse::Trace> Traces() const {
     std::vector<v1::TraceJobResponse::Trace> traces;
     for (const auto& [which, text] : files_) {
-      const auto told = told_.find(which);
-      v1::TraceJobResponse::Trace trace = told != told_.end() ? told->second : v1::TraceJobResponse::Trace();
+      const auto reported = traces_.find(which);
+      v1::TraceJobResponse::Trace trace =
+          reported != traces_.end() ? reported->second : v1::TraceJobResponse::Trace();
       trace.set_rank(which.second);
       trace.mutable_trace()->set_step(which.first);
       trace.mutable_trace()->set_bytes(static_cast<int64_t>(text.size()));
@@ -94,7 +96,7 @@ class GatheredTraces {
   using Which = std::pair<int64_t, int32_t>;  // Step and rank.
 
   void TakeMemory(const v1::TraceJobResponse::Trace& trace) {
-    // All ranks write, and say so.
+    // All ranks write snapshots; --rank only selects which ones are shown.
     if (session_->line().rank.value_or(trace.rank()) != trace.rank()) return;
     const v1::StepTraced::WrittenFile& file = trace.trace().memory_snapshot();
     const std::string which = absl::StrFormat("step %d of rank %d", trace.trace().step(), trace.rank());
@@ -103,7 +105,7 @@ class GatheredTraces {
                                         HumanBytes(file.bytes())));
       return;
     }
-    // A rank that cannot trace the step has said why.
+    // The rank's trace error has been reported already.
     if (!trace.trace().error().empty() && file.error().empty()) return;
     ++failed_;
     Err() << absl::StrFormat(
@@ -113,7 +115,7 @@ class GatheredTraces {
 
   std::ostream& Err() { return session_->console().err; }
 
-  void TellOrder(const v1::TraceJobResponse::Order& order) {
+  void ReportOrder(const v1::TraceJobResponse::Order& order) {
     const int64_t last = order.first_step() + order.steps() - 1;
     Err() << (order.steps() == 1 ? absl::StrCat("tracing step ", last)
                                  : absl::StrCat("tracing steps ", order.first_step(), " to ", last))
@@ -122,7 +124,7 @@ class GatheredTraces {
 
   Session* const session_;
   std::map<Which, std::string> files_;
-  std::map<Which, v1::TraceJobResponse::Trace> told_;
+  std::map<Which, v1::TraceJobResponse::Trace> traces_;
   std::vector<std::string> memory_;
   int failed_ = 0;
   size_t bytes_ = 0;
@@ -165,7 +167,7 @@ int RunTrace(Session* session) {
   const absl::Status status =
       session->client().TraceJob(request, session->console().interrupt,
                                  [&](const v1::TraceJobResponse& update) { traces.Take(update); });
-  // What has come is written also when not all has; of an interrupt there may be half a file.
+  // An incomplete set of traces is still written, except after an interrupt, which may have cut a file off.
   if (absl::IsCancelled(status) || traces.empty()) {
     if (!status.ok() && (traces.failed() == 0 || !absl::IsNotFound(status))) return session->Fail(status);
     return kExitFailed;

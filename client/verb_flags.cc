@@ -60,8 +60,8 @@ void AddWait(CLI::App* app, CommandLine* line) {
       ->check(CLI::Validator(CheckCondition, ""))
       ->type_name("CONDITION")
       ->capture_default_str();
-  wait->add_option("--timeout", line->patience_seconds, "For how long to wait at most; default: for ever")
-      ->check(CLI::Validator(CheckPatience, ""))
+  wait->add_option("--timeout", line->wait_timeout_seconds, "For how long to wait at most; default: for ever")
+      ->check(CLI::Validator(CheckWaitSeconds, ""))
       ->type_name("SECONDS");
 }
 
@@ -154,7 +154,7 @@ void AddCompletion(CLI::App* app, CommandLine* line) {
       ->type_name("");
 }
 
-// Which of a job's steps.
+// Flags that select steps of a job.
 std::vector<CLI::Option*> AddStepRange(CLI::App* app, CommandLine* line) {
   return {
       app->add_option("--from", line->first_step, "From this step on")->check(WholeNumber(1))->type_name("N"),
@@ -198,20 +198,20 @@ void AddOutputFlag(CLI::App* app, CommandLine* line) {
       ->capture_default_str();
 }
 
-std::string OutputFault(const CommandLine& line) {
+std::string OutputFlagError(const CommandLine& line) {
   const std::string& form = line.output;
   const bool is_path = absl::StartsWith(form, kJsonPathForm);
   std::vector<std::string> takers;
   if (form == "wide") takers = {"get", "nodes"};
   if (form == "name") takers = {"get", "nodes", "submit"};
   if (form == "spec") takers = {"get"};
-  if (line.of_steps && !IsOneOf(form, {"table", "json", "yaml", "csv"}))
+  if (line.step_history && !IsOneOf(form, {"table", "json", "yaml", "csv"}))
     return "--steps takes -o table, json, yaml or csv";
-  if (line.of_course && !is_path && !IsOneOf(form, {"table", "json", "yaml"}))
+  if (line.step_timeline && !is_path && !IsOneOf(form, {"table", "json", "yaml"}))
     return "--course takes -o table, json, yaml or jsonpath=TEMPLATE";
   if (form == "spec" && line.watch)
     return "-o spec is of a job as it was submitted, which does not change; leave -w out";
-  if (form == "csv" && !line.of_steps) return "-o csv is for get --steps";
+  if (form == "csv" && !line.step_history) return "-o csv is for get --steps";
   if (line.command == "export" && form != "table") return "export writes files, and takes no -o";
   if (is_path) takers = {"get", "nodes", "describe"};
   const bool prints_text = IsOneOf(line.command, {"explain", "context", "completion", "top"});
@@ -228,11 +228,11 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
   CLI::Option* watch =
       get->add_flag("-w,--watch", line->watch, "Go on: a row of each job that changes, until Ctrl-C");
   CLI::Option* steps =
-      get->add_flag("--steps", line->of_steps, "What is kept of each step of one job, instead of the job")
+      get->add_flag("--steps", line->step_history, "What is kept of each step of one job, instead of the job")
           ->excludes(watch);
   for (CLI::Option* option : AddStepRange(get, line)) option->needs(steps);
   CLI::Option* course =
-      get->add_flag("--course", line->of_course,
+      get->add_flag("--course", line->step_timeline,
                     "How the newest step of one job went: what its lanes ran, and its memory by component")
           ->excludes(watch)
           ->excludes(steps);

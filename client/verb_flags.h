@@ -14,7 +14,7 @@ namespace fsdpd {
 
 void AddOutputFlag(CLI::App* app, CommandLine* line);
 // Error text if the command does not support line.output; "" otherwise.
-std::string OutputFault(const CommandLine& line);
+std::string OutputFlagError(const CommandLine& line);
 
 void AddGetFlags(CLI::App* get, CommandLine* line);
 void AddLogFlags(CLI::App* logs, CommandLine* line);

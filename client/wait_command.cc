@@ -1,4 +1,4 @@
-// `wait`: until each of several jobs is as somebody wants it, all of them watched at once.
+// Command `wait`: blocks until several jobs, which are watched in parallel, meet a condition.
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
@@ -23,10 +23,10 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxJobs = 64;  // Each is a stream, of which a coordinator has a bounded number.
-constexpr auto kLookEvery = std::chrono::milliseconds(500);  // Whether a job is forgotten.
+constexpr size_t kMaxJobs = 64;  // Each job uses a stream, and a coordinator limits the number of streams.
+constexpr auto kPollInterval = std::chrono::milliseconds(500);  // Polls for the deletion of a job.
 
-// One job, on a thread of its own.
+// Waits for one job, on its own thread.
 class Waiter : public JobObserver {
  public:
   Waiter(CoordinatorClient* client, std::string id, const WaitCondition& condition)
@@ -38,14 +38,14 @@ class Waiter : public JobObserver {
   }
   void Stop() { stop_.Fire(); }
 
-  // After Run().
+  // Call only after Run() has returned.
   const std::string& id() const { return id_; }
   const v1::Job& job() const { return job_; }
   WaitVerdict verdict() const { return verdict_; }
   const absl::Status& status() const { return status_; }
 
   void OnJob(const v1::Job& job) override { job_ = job; }
-  // A step is no change of the job.
+  // Step reports do not change the job's revision, so they are checked here.
   void OnStep(const v1::StepReport& report) override {
     *job_.mutable_last_step() = report;
     if (IsDecided(job_)) stop_.Fire();
@@ -62,8 +62,8 @@ class Waiter : public JobObserver {
     return job.status();
   }
 
-  // What is decided stays so: the job that is followed knows less of steps than `job_`, and nothing before
-  // the first answer.
+  // A verdict is final. The job that FollowJob() returns may lack the newest step, which `job_` has, and is
+  // empty before the first response.
   bool IsDecided(const v1::Job& job) {
     if (verdict_ == WaitVerdict::kNotYet && !job.id().empty()) verdict_ = Judge(condition_, job);
     return verdict_ != WaitVerdict::kNotYet;
@@ -82,7 +82,7 @@ class Waiter : public JobObserver {
       if (outage.IsTolerable(response.status())) continue;
       if (!response.ok()) return response.status();
       job_ = response->job();
-    } while (!stop_.WaitFor(kLookEvery));
+    } while (!stop_.WaitFor(kPollInterval));
     return absl::CancelledError("interrupted");
   }
 
@@ -95,11 +95,11 @@ class Waiter : public JobObserver {
   absl::Status status_;
 };
 
-// Runs all of them until they are done, `deadline` has come or somebody interrupts.
+// Runs all waiters until they are done, the deadline has passed, or `interrupt` fires.
 void RunAll(std::vector<std::unique_ptr<Waiter>>* waiters, absl::Time deadline, Interrupt* interrupt) {
   Mutex mutex;
   size_t running = waiters->size();
-  Interrupt over;  // Of the wait here.
+  Interrupt over;  // Fires when all waiters are done, or with `interrupt`.
   const Interrupt::Scope scope(interrupt, [&] { over.Fire(); });
   std::vector<std::thread> threads;
   for (const std::unique_ptr<Waiter>& waiter : *waiters) {
@@ -109,14 +109,14 @@ void RunAll(std::vector<std::unique_ptr<Waiter>>* waiters, absl::Time deadline, 
       if (--running == 0) over.Fire();
     });
   }
-  // WaitFor takes no infinity.
+  // WaitFor() does not accept an infinite duration.
   const absl::Duration left = std::min(deadline - absl::Now(), absl::Hours(24) * 365);
   over.WaitFor(absl::ToChronoNanoseconds(left));
   for (const std::unique_ptr<Waiter>& waiter : *waiters) waiter->Stop();
   for (std::thread& thread : threads) thread.join();
 }
 
-int Tell(Session* session, const Waiter& waiter) {
+int ReportResult(Session* session, const Waiter& waiter) {
   const CommandLine& line = session->line();
   Console& console = session->console();
   if (!waiter.status().ok() && !absl::IsCancelled(waiter.status())) return session->Fail(waiter.status());
@@ -160,23 +160,23 @@ int RunWait(Session* session) {
   std::vector<std::unique_ptr<Waiter>> waiters;
   for (const std::string& id : line.jobs)
     waiters.push_back(std::make_unique<Waiter>(&session->client(), id, *condition));
-  const absl::Time deadline = line.patience_seconds.has_value()
-                                  ? absl::Now() + absl::Seconds(*line.patience_seconds)
+  const absl::Time deadline = line.wait_timeout_seconds.has_value()
+                                  ? absl::Now() + absl::Seconds(*line.wait_timeout_seconds)
                                   : absl::InfiniteFuture();
   RunAll(&waiters, deadline, session->console().interrupt);
-  // The first that is wrong decides.
+  // The exit code is that of the first error.
   int code = kExitOk;
-  v1::ListJobsResponse there;  // As they are now, whether they came to it or not.
+  v1::ListJobsResponse jobs;  // The current jobs, whether or not they met the condition.
   for (const std::unique_ptr<Waiter>& waiter : waiters) {
-    const int one = Tell(session, *waiter);
+    const int one = ReportResult(session, *waiter);
     if (code == kExitOk) code = one;
     const bool gone = condition->is_deletion && waiter->verdict() == WaitVerdict::kMet;
-    if (!gone && !waiter->job().id().empty()) *there.add_jobs() = waiter->job();
+    if (!gone && !waiter->job().id().empty()) *jobs.add_jobs() = waiter->job();
   }
   if (line.output == "table") return code;
-  session->console().out << (line.jobs.size() == 1 && there.jobs_size() == 1
-                                 ? Rendered(there.jobs(0), line.output)
-                                 : Rendered(there, line.output));
+  session->console().out << (line.jobs.size() == 1 && jobs.jobs_size() == 1
+                                 ? Rendered(jobs.jobs(0), line.output)
+                                 : Rendered(jobs, line.output));
   return code;
 }
 
