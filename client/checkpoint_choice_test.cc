@@ -17,7 +17,7 @@ v1::Job JobWith(const std::vector<int64_t>& steps) {
   return job;
 }
 
-TEST(CheckpointChoice, IsAJobAndMayBeAStep) {
+TEST(CheckpointChoice, ParsesJobAndOptionalStep) {
   EXPECT_EQ(ParseCheckpointChoice("a-k3x9q2")->job, "a-k3x9q2");
   EXPECT_FALSE(ParseCheckpointChoice("a-k3x9q2")->step.has_value());
   EXPECT_EQ(ParseCheckpointChoice("a-k3x9q2@200")->job, "a-k3x9q2");
@@ -26,13 +26,13 @@ TEST(CheckpointChoice, IsAJobAndMayBeAStep) {
     EXPECT_FALSE(ParseCheckpointChoice(wrong).ok()) << wrong;
 }
 
-TEST(CheckpointChoice, TakesTheNewestOrTheOneOfThatStep) {
+TEST(CheckpointChoice, ResolvesNewestOrGivenStep) {
   const v1::Job job = JobWith({100, 200, 300});
   EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", {}}, job)->path(), "/runs/7/iter_300");
   EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", 200}, job)->path(), "/runs/7/iter_200");
 }
 
-TEST(CheckpointChoice, WhatTheJobHasRemovedIsNotOffered) {
+TEST(CheckpointChoice, SkipsRemovedCheckpoints) {
   v1::Job job = JobWith({5, 10, 15, 20});
   job.mutable_resolved()->mutable_checkpoint()->set_keep_last(2);
   job.mutable_resolved()->mutable_checkpoint()->set_keep_every(10);
@@ -43,7 +43,7 @@ TEST(CheckpointChoice, WhatTheJobHasRemovedIsNotOffered) {
   EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", 10}, job)->path(), "/runs/7/iter_10");
 }
 
-TEST(CheckpointChoice, SaysWhatThereIsInstead) {
+TEST(CheckpointChoice, ReportsAvailableSteps) {
   EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", 150}, JobWith({100, 200})).status(),
             absl::NotFoundError("a-k3x9q2 has no checkpoint of step 150, but of 100, 200"));
   v1::Job job = JobWith({});

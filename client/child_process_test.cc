@@ -12,7 +12,7 @@ absl::StatusOr<ChildResult> Shell(const std::string& script, std::ostream* err,
   return RunChild({"/bin/sh", "-c", script}, interrupt, [err](absl::string_view words) { *err << words; });
 }
 
-TEST(ChildProcess, ItsOutputComesBackAndItsMessagesArePassedOn) {
+TEST(ChildProcess, ReturnsStdoutAndForwardsStderr) {
   std::ostringstream err;
   const auto result = Shell("cat; echo data; echo words >&2; exit 7", &err);
   ASSERT_TRUE(result.ok());
@@ -21,7 +21,7 @@ TEST(ChildProcess, ItsOutputComesBackAndItsMessagesArePassedOn) {
   EXPECT_EQ(err.str(), "words\n");
 }
 
-TEST(ChildProcess, MoreThanAPipeHoldsOfBothComesThrough) {
+TEST(ChildProcess, HandlesOutputLargerThanPipeBuffer) {
   std::ostringstream err;
   const auto result = Shell("head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero", &err);
   ASSERT_TRUE(result.ok());
@@ -29,19 +29,19 @@ TEST(ChildProcess, MoreThanAPipeHoldsOfBothComesThrough) {
   EXPECT_EQ(err.str().size(), 300000u);
 }
 
-TEST(ChildProcess, ASignalIsTold) {
+TEST(ChildProcess, ReportsSignal) {
   std::ostringstream err;
   const auto result = Shell("kill -TERM $$", &err);
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->exit_code, -15);
 }
 
-TEST(ChildProcess, WhatIsNotThereIsNotFound) {
+TEST(ChildProcess, ReturnsNotFoundForMissingProgram) {
   const auto result = RunChild({"/no/such/program"}, nullptr, [](absl::string_view) {});
   EXPECT_EQ(result.status(), absl::NotFoundError("/no/such/program: No such file or directory"));
 }
 
-TEST(ChildProcess, AnInterruptEndsIt) {
+TEST(ChildProcess, InterruptCancels) {
   std::ostringstream err;
   Interrupt interrupt;
   interrupt.Fire();

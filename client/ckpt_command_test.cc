@@ -1,4 +1,5 @@
-// fsdpctl ckpt on checkpoints of ours, whole and damaged. Those that PyTorch wrote are in tests/parity.
+// Tests of `ckpt inspect` and `ckpt verify` with intact and corrupt checkpoints. tests/parity uses
+// checkpoints of PyTorch.
 #include <absl/strings/str_split.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +39,7 @@ class CkptCommandTest : public CommandCase {
   TempDir dir_;
 };
 
-TEST_F(CkptCommandTest, InspectShowsWhatIsThere) {
+TEST_F(CkptCommandTest, InspectPrintsContents) {
   EXPECT_EQ(Run({"ckpt", "inspect", dir_.path()}), kExitOk);
   EXPECT_EQ(err_, "");
   EXPECT_THAT(out_, HasSubstr("5 tensors and 1 other entry, "));
@@ -51,7 +52,7 @@ TEST_F(CkptCommandTest, InspectShowsWhatIsThere) {
   EXPECT_THAT(out_, HasSubstr("ENTRY      CONTENT  BYTES\niteration  7"));
 }
 
-TEST_F(CkptCommandTest, ProgramsGetEverything) {
+TEST_F(CkptCommandTest, JsonHasAllFields) {
   EXPECT_EQ(Run({"ckpt", "inspect", dir_.path(), "-o", "json"}), kExitOk);
   EXPECT_THAT(out_, HasSubstr(R"("name": "model.w")"));
   EXPECT_THAT(out_, HasSubstr(R"("file": "__1_0.distcp")"));
@@ -61,13 +62,13 @@ TEST_F(CkptCommandTest, ProgramsGetEverything) {
   EXPECT_THAT(out_, HasSubstr("faults: []"));
 }
 
-TEST_F(CkptCommandTest, VerifySaysThatACheckpointIsWhole) {
+TEST_F(CkptCommandTest, VerifyAcceptsIntactCheckpoint) {
   EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitOk);
   EXPECT_THAT(out_, HasSubstr(" in 2 files: whole\n"));
   EXPECT_EQ(err_, "");
 }
 
-TEST_F(CkptCommandTest, EveryFaultIsALineAndTheExitCodeIs9) {
+TEST_F(CkptCommandTest, PrintsOneLinePerDefectAndExitsWith9) {
   std::string bytes = ReadFileOf(dir_.File("__1_0.distcp"));
   bytes[bytes.size() / 2] ^= 1;
   WriteFileOf(dir_.File("__1_0.distcp"), bytes);
@@ -86,8 +87,8 @@ TEST_F(CkptCommandTest, EveryFaultIsALineAndTheExitCodeIs9) {
   EXPECT_THAT(out_, HasSubstr("iteration  ?"));
 }
 
-// A value's damaged record was told by the check of its file, and again where its content is shown.
-TEST_F(CkptCommandTest, NoFlippedByteIsToldTwice) {
+// Regression: a corrupt value was reported by the file check and again when its content was described.
+TEST_F(CkptCommandTest, ReportsFlippedByteOnce) {
   for (const char* file : {".metadata", ".fsdpd_sums", "__0_0.distcp", "__1_0.distcp"}) {
     const std::string good = ReadFileOf(dir_.File(file));
     for (size_t at = 0; at < good.size(); at += 7) {
@@ -101,13 +102,13 @@ TEST_F(CkptCommandTest, NoFlippedByteIsToldTwice) {
       const auto of_value = std::count_if(lines.begin(), lines.end(), [](const std::string& line) {
         return line.find(": error: iteration: ") != std::string::npos;
       });
-      EXPECT_LE(of_value, 1) << file << ", byte " << at << ":\n" << err_;  // Nor in other words.
+      EXPECT_LE(of_value, 1) << file << ", byte " << at << ":\n" << err_;  // Not in a different form either.
     }
     WriteFileOf(dir_.File(file), good);
   }
 }
 
-TEST_F(CkptCommandTest, WhatIsNoCheckpointIsTold) {
+TEST_F(CkptCommandTest, RejectsDirectoryWithoutCheckpoint) {
   EXPECT_EQ(Run({"ckpt", "inspect", dir_.File("absent")}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("absent: there is no such directory"));
   std::filesystem::create_directory(dir_.File("empty"));
@@ -124,13 +125,13 @@ TEST_F(CkptCommandTest, WhatIsNoCheckpointIsTold) {
   EXPECT_EQ(Run({"ckpt", "repair", dir_.path()}), kExitUsage);
 }
 
-TEST_F(CkptCommandTest, AnEmptyNameIsNoDirectory) {
+TEST_F(CkptCommandTest, RejectsEmptyPath) {
   EXPECT_EQ(Run({"ckpt", "verify", ""}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("DIR"));
 }
 
-// Which is no damage.
-TEST_F(CkptCommandTest, AMachineThatCannotOpenFilesIsTold) {
+// This is not corruption.
+TEST_F(CkptCommandTest, ReportsTooManyOpenFiles) {
   for (const char* action : {"inspect", "verify"}) {
     rlimit before;
     getrlimit(RLIMIT_NOFILE, &before);
@@ -143,8 +144,8 @@ TEST_F(CkptCommandTest, AMachineThatCannotOpenFilesIsTold) {
   }
 }
 
-// A pickle of protocol 0, which torch loads.
-TEST_F(CkptCommandTest, AValueThatIsNotReadIsNoFault) {
+// Pickle protocol 0, which torch.load accepts.
+TEST_F(CkptCommandTest, AcceptsUnsupportedPickleProtocol) {
   TempDir dir;
   const DcpFile layout = LayOut("__0_0.distcp", {}, {{"step", TorchSaved("I7\n.")}});
   const auto writer = DcpWriter::Create(dir.path(), layout);
@@ -157,8 +158,8 @@ TEST_F(CkptCommandTest, AValueThatIsNotReadIsNoFault) {
   EXPECT_EQ(Run({"ckpt", "verify", dir.path()}), kExitOk) << err_;
 }
 
-// A directory may have any name; protobuf would refuse it.
-TEST_F(CkptCommandTest, BytesThatAreNoTextAreEscapedForPrograms) {
+// Directory names may contain any bytes, but proto strings must be UTF-8.
+TEST_F(CkptCommandTest, EscapesInvalidUtf8InJson) {
   const std::string directory = dir_.path() + "/\xff";
   std::filesystem::create_directory(directory);
   ASSERT_TRUE(CommitTestFiles(directory, WriteTestFiles(directory, SmallTensors(), 1)).ok());
@@ -168,13 +169,13 @@ TEST_F(CkptCommandTest, BytesThatAreNoTextAreEscapedForPrograms) {
   EXPECT_THAT(out_, HasSubstr(R"("what": "open: No such file or directory")"));
 }
 
-TEST_F(CkptCommandTest, AnInterruptEndsVerify) {
+TEST_F(CkptCommandTest, InterruptCancelsVerify) {
   interrupt_.Fire();
   EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitInterrupted);
 }
 
-// What a name holds cannot move the cursor.
-TEST_F(CkptCommandTest, ControlCharactersOfNamesAreEscaped) {
+// Names must not move the cursor.
+TEST_F(CkptCommandTest, EscapesControlCharactersInNames) {
   TempDir dir;
   const std::vector<TestTensor> tensors = {MakeTestTensor("a\x1b[2Jb", "float32", {3})};
   ASSERT_TRUE(CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), tensors, 1)).ok());
@@ -182,7 +183,7 @@ TEST_F(CkptCommandTest, ControlCharactersOfNamesAreEscaped) {
   EXPECT_THAT(out_, HasSubstr("a\\x1b[2Jb"));
 }
 
-// A directory of safetensors: model.w in one file, the rest in two others.
+// A safetensors directory: model.w in one file, the rest in two others.
 class HfCommandTest : public CkptCommandTest {
  protected:
   HfCommandTest() {
@@ -203,7 +204,7 @@ class HfCommandTest : public CkptCommandTest {
   const std::string hf_ = dir_.File("of_hf");
 };
 
-TEST_F(HfCommandTest, InspectAndVerifySafetensorsToo) {
+TEST_F(HfCommandTest, InspectsAndVerifiesSafetensors) {
   EXPECT_EQ(Run({"ckpt", "inspect", hf_}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr("model.c  int64     [2, 3, 4]  1       192 B\n"));
   EXPECT_EQ(err_, "");
@@ -216,7 +217,7 @@ TEST_F(HfCommandTest, InspectAndVerifySafetensorsToo) {
   EXPECT_THAT(out_, HasSubstr(R"("verified": true)"));
 }
 
-TEST_F(HfCommandTest, EveryFaultOfSafetensorsIsALine) {
+TEST_F(HfCommandTest, PrintsOneLinePerSafetensorsDefect) {
   std::filesystem::remove(hf_ + "/model-00001-of-00003.safetensors");
   std::filesystem::resize_file(hf_ + "/model-00002-of-00003.safetensors", 100);
   for (const char* action : {"inspect", "verify"}) {
@@ -227,7 +228,7 @@ TEST_F(HfCommandTest, EveryFaultOfSafetensorsIsALine) {
   }
 }
 
-// As a job leaves it: three that were committed, the first of which is damaged by now, and one that was not.
+// The directory of a job: three committed checkpoints, the first of which is corrupt, and one uncommitted.
 class DirectoryCommandTest : public CkptCommandTest {
  protected:
   DirectoryCommandTest() {
@@ -250,7 +251,7 @@ class DirectoryCommandTest : public CkptCommandTest {
   const std::string runs_ = dir_.File("runs");
 };
 
-TEST_F(DirectoryCommandTest, VerifyTellsOfEachTheNewestFirst) {
+TEST_F(DirectoryCommandTest, VerifyReportsAllNewestFirst) {
   EXPECT_EQ(Run({"ckpt", "verify", runs_ + "/"}), kExitOk) << err_;
   const std::vector<std::string> lines = absl::StrSplit(out_, '\n', absl::SkipEmpty());
   ASSERT_EQ(lines.size(), 3u);
@@ -266,7 +267,7 @@ TEST_F(DirectoryCommandTest, VerifyTellsOfEachTheNewestFirst) {
   EXPECT_THAT(out_, HasSubstr(Path("iter_0000300") + ": 5 tensors"));
 }
 
-// Removes a directory when the first word is written to it.
+// Stream buffer that removes a directory on the first write.
 class RemovingBuffer : public std::stringbuf {
  public:
   explicit RemovingBuffer(std::string directory) : directory_(std::move(directory)) {}
@@ -279,8 +280,8 @@ class RemovingBuffer : public std::stringbuf {
   const std::string directory_;
 };
 
-// As keep_last of a job does that trains on.
-TEST_F(DirectoryCommandTest, WhatIsRemovedMeanwhileIsNoDamage) {
+// Like keep_last of a running job.
+TEST_F(DirectoryCommandTest, IgnoresCheckpointRemovedDuringVerify) {
   RemovingBuffer buffer(Path("iter_0000200"));
   std::istringstream in;
   std::ostringstream err;
@@ -292,7 +293,7 @@ TEST_F(DirectoryCommandTest, WhatIsRemovedMeanwhileIsNoDamage) {
   EXPECT_THAT(err.str(), HasSubstr(Path("iter_0000200") + ": note: was removed while it was read\n"));
 }
 
-TEST_F(DirectoryCommandTest, OthersTakeTheNewestAndSaySo) {
+TEST_F(DirectoryCommandTest, OtherCommandsUseNewestWithNote) {
   EXPECT_EQ(Run({"ckpt", "inspect", runs_}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr("5 tensors and 1 other entry"));
   EXPECT_EQ(err_,
@@ -301,7 +302,7 @@ TEST_F(DirectoryCommandTest, OthersTakeTheNewestAndSaySo) {
   EXPECT_THAT(err_, HasSubstr("this is the newest of them"));
 }
 
-TEST_F(CkptCommandTest, AModelOfTheHubIsNoDirectory) {
+TEST_F(CkptCommandTest, SuggestsDownloadForHubName) {
   for (const char* action : {"inspect", "verify"}) {
     EXPECT_EQ(Run({"ckpt", action, "meta-llama/Llama-3.1-8B"}), kExitUsage);
     EXPECT_THAT(err_, HasSubstr("`hf download meta-llama/Llama-3.1-8B --local-dir Llama-3.1-8B` makes one"));

@@ -1,5 +1,5 @@
-// fsdpctl ckpt convert and diff: their flags, what they say and how they end. That transformers and torch
-// read what is written is shown in tests/parity.
+// Tests of `ckpt convert` and `ckpt diff`: flags, output and exit codes. tests/parity tests that transformers
+// and torch can read the output.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 #include <gmock/gmock.h>
@@ -82,7 +82,7 @@ class CkptConvertTest : public CommandCase {
 
   void MakeNative() { ASSERT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitOk) << err_; }
 
-  // As a job leaves it: with its spec inside.
+  // Like the checkpoint of a job, with its spec inside.
   void MakeJobs(const std::string& spec) {
     std::vector<TestTensor> tensors;
     std::vector<DcpPiece> pieces;
@@ -113,7 +113,7 @@ class CkptConvertTest : public CommandCase {
   const std::string hf_ = dir_.File("hf"), native_ = dir_.File("native"), out_directory_ = dir_.File("out");
 };
 
-TEST_F(CkptConvertTest, ThereAndBackIsEqual) {
+TEST_F(CkptConvertTest, RoundTripIsLossless) {
   MakeNative();
   EXPECT_EQ(out_, absl::StrCat(native_, ": 12 tensors, 4.22 KiB in 1 file, float32\n"));
   EXPECT_EQ(err_, "");
@@ -124,7 +124,7 @@ TEST_F(CkptConvertTest, ThereAndBackIsEqual) {
   EXPECT_EQ(out_, "equal: 12 tensors and other entries\n");
 }
 
-TEST_F(CkptConvertTest, TheConfigIsWrittenAgainWithTheType) {
+TEST_F(CkptConvertTest, RewritesConfigWithDtype) {
   MakeNative();
   EXPECT_EQ(Run({"convert", native_, out_directory_, "--to", "hf", "--config", dir_.File("config.json"),
                  "--dtype", "float16"}),
@@ -134,19 +134,19 @@ TEST_F(CkptConvertTest, TheConfigIsWrittenAgainWithTheType) {
             absl::StrReplaceAll(absl::StrCat(kConfig, "\n"), {{"float64", "float16"}}));
 }
 
-TEST_F(CkptConvertTest, ASpecSaysTheModelToo) {
+TEST_F(CkptConvertTest, AcceptsModelFromSpec) {
   MakeNative();
-  // What a config.json without it means.
+  // The default of a config.json without this field.
   WriteFileOf(dir_.File("job.yaml"), absl::StrReplaceAll(kSpec, {{"2}", "2, norm_epsilon: 1e-06}"}}));
   EXPECT_EQ(Run({"convert", native_, out_directory_, "--to", "hf", "--spec", dir_.File("job.yaml")}), kExitOk)
       << err_;
   EXPECT_EQ(Run({"diff", hf_, out_directory_}), kExitOk) << out_;
-  // Its config.json is one that is read again.
+  // The config.json that was written can be read.
   EXPECT_EQ(Run({"convert", out_directory_, dir_.File("again"), "--to", "fsdp_dtensor"}), kExitOk) << err_;
   EXPECT_EQ(Run({"diff", native_, dir_.File("again")}), kExitOk) << out_;
 }
 
-TEST_F(CkptConvertTest, WhichModelItIsMustBeSaid) {
+TEST_F(CkptConvertTest, RequiresModel) {
   MakeJobs("");
   const std::vector<std::string> convert = {"convert", native_, out_directory_, "--to", "hf"};
   EXPECT_EQ(Run(convert), kExitUsage);
@@ -164,7 +164,7 @@ constexpr char kJobsSpec[] =
     R"({"model": {"llama": {"vocab_size": 32, "hidden_size": "8", "intermediate_size": "12", "layers": "1",
                             "heads": "2", "norm_epsilon": 1e-06}}, "of_another_version": 1})";
 
-TEST_F(CkptConvertTest, AJobsCheckpointSaysItsModelItself) {
+TEST_F(CkptConvertTest, UsesModelInsideJobCheckpoint) {
   MakeJobs(kJobsSpec);
   const std::string given = dir_.File("given");
   ASSERT_EQ(Run({"convert", native_, out_directory_, "--to", "hf"}), kExitOk) << err_;
@@ -174,8 +174,8 @@ TEST_F(CkptConvertTest, AJobsCheckpointSaysItsModelItself) {
   EXPECT_THAT(ReadFileOf(out_directory_ + "/config.json"), HasSubstr("\"num_attention_heads\": 2"));
 }
 
-// They leave no trace in shapes: the wrong ones would compute other numbers, and nobody would know.
-TEST_F(CkptConvertTest, WhatContradictsTheCheckpointIsRefused) {
+// These settings do not affect shapes: with wrong ones the model would silently compute different results.
+TEST_F(CkptConvertTest, RejectsModelThatContradictsCheckpoint) {
   MakeJobs(kJobsSpec);
   WriteFileOf(dir_.File("config.json"),
               absl::StrReplaceAll(kConfig, {{"\"num_attention_heads\": 2", "\"num_attention_heads\": 4"},
@@ -188,13 +188,13 @@ TEST_F(CkptConvertTest, WhatContradictsTheCheckpointIsRefused) {
   EXPECT_FALSE(fs::exists(out_directory_));
 }
 
-TEST_F(CkptConvertTest, ASpecInsideThatIsNoneIsDamage) {
+TEST_F(CkptConvertTest, RejectsInvalidSpecInsideCheckpoint) {
   MakeJobs("{\"model\": 7}");
   EXPECT_EQ(Run({"convert", native_, out_directory_, "--to", "hf"}), kExitDamaged);
   EXPECT_THAT(err_, HasSubstr("fsdpd.spec is not the spec of a job"));
 }
 
-TEST_F(CkptConvertTest, TorchDistIsWrittenAndReadAgain) {
+TEST_F(CkptConvertTest, RoundTripsTorchDist) {
   MakeNative();
   ASSERT_EQ(Run({"convert", native_, out_directory_, "--to", "torch_dist"}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr(", float32\n"));
@@ -202,8 +202,8 @@ TEST_F(CkptConvertTest, TorchDistIsWrittenAndReadAgain) {
   EXPECT_EQ(Run({"diff", native_, dir_.File("back")}), kExitOk) << out_;
 }
 
-// Of a config.json there is no more than the model; of a job's spec all of it.
-TEST_F(CkptConvertTest, WhatIsMadeKnowsItsModel) {
+// A config.json has only a model, while a job's checkpoint has the complete spec.
+TEST_F(CkptConvertTest, OutputContainsItsModel) {
   const std::string hf_config = dir_.File("config.json"), again = dir_.File("again");
   MakeNative();
   ASSERT_EQ(Run({"inspect", native_}), kExitOk);
@@ -220,8 +220,9 @@ TEST_F(CkptConvertTest, WhatIsMadeKnowsItsModel) {
   EXPECT_EQ(Run({"diff", native_, again}), kExitOk) << out_ << "its spec is the job's, text by text";
 }
 
-// A source that cannot be read to its end, and is mended: then it is another (convert_resume_test goes on).
-TEST_F(CkptConvertTest, WhatWasInterruptedIsKeptForTheSameCommandOverTheSameSource) {
+// Repairing the source changes it, so the conversion restarts; fsdp/checkpoint/convert_resume_test has the
+// details.
+TEST_F(CkptConvertTest, ResumesInterruptedConversionOfSameSource) {
   MakeJobs(kJobsSpec);
   const std::string file = native_ + "/__0_0.distcp", whole = ReadFileOf(file);
   std::string damaged = whole;
@@ -256,7 +257,7 @@ TEST_F(CkptConvertTest, WhatWasInterruptedIsKeptForTheSameCommandOverTheSameSour
   EXPECT_EQ(Run({"diff", dir_.File("first"), out_directory_}), kExitOk) << out_;
 }
 
-TEST_F(CkptConvertTest, OverwriteBeginsAnewAndSparesATargetThatIsThere) {
+TEST_F(CkptConvertTest, OverwriteRestartsButKeepsExistingTarget) {
   fs::create_directory(out_directory_ + ".part");
   WriteFileOf(out_directory_ + ".part/.fsdpd_conversion",
               R"({"version": 1, "begun": {"SOURCE": "/another"}, "files": []})");
@@ -267,7 +268,7 @@ TEST_F(CkptConvertTest, OverwriteBeginsAnewAndSparesATargetThatIsThere) {
   EXPECT_THAT(err_, HasSubstr("out: is there already"));
 }
 
-TEST_F(CkptConvertTest, AModelThatBreaksRulesIsRefused) {
+TEST_F(CkptConvertTest, RejectsInvalidModel) {
   WriteFileOf(hf_ + "/config.json",
               absl::StrReplaceAll(kConfig, {{"\"num_attention_heads\": 2", "\"num_attention_heads\": 3"}}));
   EXPECT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitSpecRefused);
@@ -281,7 +282,7 @@ TEST_F(CkptConvertTest, AModelThatBreaksRulesIsRefused) {
   EXPECT_THAT(err_, HasSubstr("job.yaml:2:"));
 }
 
-TEST_F(CkptConvertTest, WrongFlagsAreUsage) {
+TEST_F(CkptConvertTest, RejectsInvalidFlags) {
   EXPECT_EQ(Run({"convert", hf_, native_}), kExitUsage);
   EXPECT_EQ(Run({"convert", hf_, native_, "--to", "gguf"}), kExitUsage);
   EXPECT_EQ(Run({"convert", hf_, native_, "--to", "hf", "--dtype", "int8"}), kExitUsage);
@@ -296,7 +297,7 @@ TEST_F(CkptConvertTest, WrongFlagsAreUsage) {
   EXPECT_THAT(err_, HasSubstr("hf: is there already"));
 }
 
-TEST_F(CkptConvertTest, FaultsAreLinesAndTheExitCodeIs9) {
+TEST_F(CkptConvertTest, PrintsDefectsAndExitsWith9) {
   WriteHf(dir_.File("wrong"), [](TestTensor* tensor) {
     if (tensor->name == "model.norm.weight") *tensor = MakeTestTensor(tensor->name, "bfloat16", {9});
   });
@@ -307,7 +308,7 @@ TEST_F(CkptConvertTest, FaultsAreLinesAndTheExitCodeIs9) {
   EXPECT_THAT(out_, HasSubstr(R"("what": "has the shape [9], and in the model [8]")"));
 }
 
-TEST_F(CkptConvertTest, WhatBecameInfiniteIsAWarning) {
+TEST_F(CkptConvertTest, WarnsOfOverflow) {
   WriteHf(dir_.File("large"), [](TestTensor* tensor) {
     if (tensor->name == "model.norm.weight") tensor->numbers.replace(0, 2, "\x80\x49");  // 2^20
   });
@@ -318,7 +319,7 @@ TEST_F(CkptConvertTest, WhatBecameInfiniteIsAWarning) {
   EXPECT_THAT(out_, Not(HasSubstr("overflowed: 0\n")));
 }
 
-TEST_F(CkptConvertTest, ATerminalSeesHowFarItIs) {
+TEST_F(CkptConvertTest, DrawsProgressOnTerminal) {
   MakeNative();
   EXPECT_THAT(err_, Not(HasSubstr("KiB of")));
   err_terminal_ = true;
@@ -329,14 +330,14 @@ TEST_F(CkptConvertTest, ATerminalSeesHowFarItIs) {
       << "and the line is gone at the end";
 }
 
-TEST_F(CkptConvertTest, AnInterruptEndsIt) {
+TEST_F(CkptConvertTest, InterruptCancels) {
   interrupt_.Fire();
   EXPECT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitInterrupted);
   EXPECT_FALSE(fs::exists(native_));
   EXPECT_EQ(Run({"diff", hf_, hf_}), kExitInterrupted);
 }
 
-TEST_F(CkptConvertTest, DiffSaysWhatDiffers) {
+TEST_F(CkptConvertTest, DiffListsDifferences) {
   WriteHf(dir_.File("other"), [](TestTensor* tensor) {
     if (tensor->name == "model.norm.weight") tensor->numbers.assign(16, '\0');
     if (tensor->name == "lm_head.weight") *tensor = MakeTestTensor(tensor->name, "bfloat16", {4, 4});
@@ -349,13 +350,13 @@ TEST_F(CkptConvertTest, DiffSaysWhatDiffers) {
   EXPECT_EQ(Run({"diff", hf_, dir_.File("absent")}), kExitUsage);
 }
 
-TEST_F(CkptConvertTest, ASourceThatIsNotThereIsSaidToBeThat) {
+TEST_F(CkptConvertTest, ReportsMissingSource) {
   const std::string absent = dir_.File("absent");
   EXPECT_EQ(Run({"convert", absent, dir_.File("out"), "--to", "hf"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr(absent + ": there is no checkpoint: neither .metadata nor safetensors"));
 }
 
-TEST_F(CkptConvertTest, ATargetInTheSourceIsRefused) {
+TEST_F(CkptConvertTest, RejectsTargetInsideSource) {
   EXPECT_EQ(Run({"convert", hf_, hf_ + "/out", "--to", "fsdp_dtensor"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("/out: lies in " + hf_ + ", of which it is made; name a directory elsewhere"));
   EXPECT_FALSE(fs::exists(hf_ + "/out"));
@@ -363,7 +364,7 @@ TEST_F(CkptConvertTest, ATargetInTheSourceIsRefused) {
   EXPECT_THAT(err_, Not(HasSubstr("lies in")));
 }
 
-TEST_F(CkptConvertTest, VerifyTellsWhereTheSumsAreGone) {
+TEST_F(CkptConvertTest, VerifyReportsMissingChecksumFile) {
   MakeJobs(kJobsSpec);
   EXPECT_EQ(Run({"verify", native_}), kExitOk);
   EXPECT_EQ(err_, "");

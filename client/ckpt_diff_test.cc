@@ -1,4 +1,4 @@
-// fsdpctl ckpt diff of checkpoints in different formats. Of one format: ckpt_convert_test.cc.
+// Tests of `ckpt diff` across formats. ckpt_convert_test.cc compares checkpoints of one format.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ class CkptDiffTest : public CommandCase {
   const std::string hf_ = dir_.File("hf"), native_ = dir_.File("native"), dist_ = dir_.File("dist");
 };
 
-TEST_F(CkptDiffTest, FormatsOfOneModelAreEqual) {
+TEST_F(CkptDiffTest, ComparesFormatsByParameter) {
   for (const auto& [first, second] :
        {std::pair(native_, hf_), std::pair(hf_, dist_), std::pair(native_, dist_)}) {
     EXPECT_EQ(Run({"diff", first, second}), kExitOk) << out_ << err_;
@@ -66,7 +66,7 @@ TEST_F(CkptDiffTest, FormatsOfOneModelAreEqual) {
   }
 }
 
-TEST_F(CkptDiffTest, WithoutAModelNamesAreCompared) {
+TEST_F(CkptDiffTest, ComparesByNameWithoutModel) {
   std::filesystem::remove(hf_ + "/config.json");
   const std::string unknown = dir_.File("unknown");
   std::filesystem::create_directory(unknown);
@@ -77,8 +77,8 @@ TEST_F(CkptDiffTest, WithoutAModelNamesAreCompared) {
               AllOf(HasSubstr("model.module.embedding.weight"), HasSubstr("model.embed_tokens.weight")));
 }
 
-// Megatron-Core's own torch_dist says nothing of the kind.
-TEST_F(CkptDiffTest, AFlagSaysWhichModelItIsWhereNeitherDoes) {
+// A torch_dist checkpoint of Megatron-Core itself has no such entry.
+TEST_F(CkptDiffTest, UsesModelFlag) {
   const std::string config = dir_.File("config.json"), spec = dir_.File("job.yaml");
   WriteFileOf(spec,
               "name: x\nmodel: {llama: {vocab_size: 32, hidden_size: 8, intermediate_size: 12, layers: 1, "
@@ -96,14 +96,14 @@ TEST_F(CkptDiffTest, AFlagSaysWhichModelItIsWhereNeitherDoes) {
   EXPECT_EQ(Run({"diff", hf_, dist_, "--config", dir_.File("absent")}), kExitUsage);
 }
 
-// What conversions put into common.pt counts as what a job writes does.
-TEST_F(CkptDiffTest, TorchDistSaysItsModelToo) {
+// The model that a conversion writes to common.pt is used like the spec of a job's checkpoint.
+TEST_F(CkptDiffTest, ReadsModelFromTorchDist) {
   std::filesystem::remove(hf_ + "/config.json");
   EXPECT_EQ(Run({"diff", hf_, dist_}), kExitOk) << out_ << err_;
   EXPECT_EQ(out_, "equal: 12 parameters\n");
 }
 
-TEST_F(CkptDiffTest, WhatTheTwoSayOtherwiseOfTheModelIsTold) {
+TEST_F(CkptDiffTest, ReportsContradictingModels) {
   const std::string other = dir_.File("other");
   std::filesystem::copy(hf_, other);
   WriteFileOf(other + "/config.json",
@@ -113,7 +113,7 @@ TEST_F(CkptDiffTest, WhatTheTwoSayOtherwiseOfTheModelIsTold) {
                                hf_, "\n"));
 }
 
-TEST_F(CkptDiffTest, WhatIsNotOfTheModelIsToldWhy) {
+TEST_F(CkptDiffTest, ReportsWhyComparedByName) {
   WriteFileOf(hf_ + "/config.json", absl::StrReplaceAll(kConfig, {{"_layers\": 1", "_layers\": 2"}}));
   EXPECT_EQ(Run({"diff", hf_, native_}), kExitDiffers);
   EXPECT_THAT(err_, HasSubstr("note: compared by name, as one is not of the model that is said: "));

@@ -1,4 +1,4 @@
-// fsdpctl's commands against a real server on loopback, by exit code, stdout and stderr.
+// Tests of fsdpctl commands with a gRPC server on loopback: exit code, stdout and stderr.
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
@@ -37,10 +37,10 @@ class CommandsTest : public ServedCommandCase {
 
   TempDir dir_;
   std::string file_;
-  Interrupt release_;  // What hooks wait for.
+  Interrupt release_;  // Hooks wait for it.
 };
 
-TEST_F(CommandsTest, HelpTeachesEveryCommand) {
+TEST_F(CommandsTest, HelpListsAllCommands) {
   EXPECT_EQ(Run({"--help"}), 0);
   for (const char* command : {"submit", "validate", "plan", "migrate", "profile-device", "ckpt", "get",
                               "describe", "watch", "logs", "trace", "cancel", "nodes", "version"}) {
@@ -48,7 +48,7 @@ TEST_F(CommandsTest, HelpTeachesEveryCommand) {
   }
 }
 
-TEST_F(CommandsTest, EveryCommandHasExamples) {
+TEST_F(CommandsTest, AllCommandsHaveExamples) {
   for (const char* command : {"submit", "validate", "plan", "migrate", "profile-device", "ckpt", "get",
                               "describe", "watch", "logs", "cancel", "nodes", "version"}) {
     EXPECT_EQ(Run({command, "--help"}), 0);
@@ -56,7 +56,7 @@ TEST_F(CommandsTest, EveryCommandHasExamples) {
   }
 }
 
-TEST_F(CommandsTest, WrongUsageIsToldWithTheNearestWord) {
+TEST_F(CommandsTest, UsageErrorSuggestsSimilarWord) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"sumbit"}, "fsdpctl: unknown command 'sumbit'; did you mean submit?\n"},
       {{"jobs"}, "fsdpctl: unknown command 'jobs'; did you mean get?\n"},
@@ -94,7 +94,7 @@ TEST_F(CommandsTest, WrongUsageIsToldWithTheNearestWord) {
   }
 }
 
-TEST_F(CommandsTest, SubmitSendsTheSpecAndPrintsTheId) {
+TEST_F(CommandsTest, SubmitSendsSpecAndPrintsId) {
   Mutex mutex;
   std::set<std::string> request_ids;
   server_.on_submit = [&](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
@@ -112,7 +112,7 @@ TEST_F(CommandsTest, SubmitSendsTheSpecAndPrintsTheId) {
   EXPECT_EQ(request_ids.count("mine"), 1u);
 }
 
-TEST_F(CommandsTest, ARefusedSpecIsToldAtItsLine) {
+TEST_F(CommandsTest, LocatesRejectedField) {
   server_.on_submit = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "BAD_SPEC",
                               {{"train.steps", "is 3"}});
@@ -135,7 +135,7 @@ TEST_F(CommandsTest, ARefusedSpecIsToldAtItsLine) {
   }
 }
 
-TEST_F(CommandsTest, ABadTextIsRefusedBeforeAnybodyIsAsked) {
+TEST_F(CommandsTest, RejectsParseErrorsWithoutCoordinator) {
   server_.Stop();
   EXPECT_EQ(Run({"submit", "-f", "-"}, "nmae: a\n"), kExitSpecRefused);
   EXPECT_EQ(err_.find("<stdin>:1:1: error: unknown field nmae; did you mean name? [unknown_field]\n"), 0u)
@@ -157,8 +157,9 @@ telemetry: {memory_snapshot: maybe}
 resources: {memory_budget_bytes: 1GiB}
 )";
 
-// Faults of text hid those of rules, and these hid memory: a person mended a spec three times.
-TEST_F(CommandsTest, EightFaultsOfThreeKindsAreEightLinesInTheOrderOfTheFile) {
+// Regression: parse errors hid rule violations, and these hid memory errors, so a spec had to be fixed three
+// times.
+TEST_F(CommandsTest, ReportsParseRuleAndMemoryErrorsInFileOrder) {
   server_.Stop();
   const std::string said[] = {"<stdin>:1:1: error: name: 'Llama' ",
                               "<stdin>:4:16: error: train.steps: 'many' ",
@@ -185,8 +186,8 @@ TEST_F(CommandsTest, EightFaultsOfThreeKindsAreEightLinesInTheOrderOfTheFile) {
   }
 }
 
-// Warnings came first in the file and were all that was told: the exit code said valid.
-TEST_F(CommandsTest, ManyWarningsDoNotPushAnErrorOut) {
+// Regression: 100 warnings that precede an error hid it, and the exit code was 0.
+TEST_F(CommandsTest, KeepsErrorAmongManyWarnings) {
   server_.on_validate = [](const auto&, v1::ValidateJobResponse* response) {
     for (int i = 0; i < 150; ++i) {
       v1::Fault* warning = response->add_faults();
@@ -205,7 +206,7 @@ TEST_F(CommandsTest, ManyWarningsDoNotPushAnErrorOut) {
   EXPECT_NE(err_.find("[steps_even]"), std::string::npos) << err_;
 }
 
-TEST_F(CommandsTest, ARefusedSubmitIsDataToo) {
+TEST_F(CommandsTest, RejectedSubmitPrintsJson) {
   server_.on_submit = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "BAD_SPEC",
                               {{"train.steps", "is 3"}});
@@ -216,7 +217,7 @@ TEST_F(CommandsTest, ARefusedSubmitIsDataToo) {
   EXPECT_NE(out_.find("line: 5\n"), std::string::npos) << out_;
 }
 
-// validate said valid where plan refused: it did not look at memory.
+// Regression: validate ignored memory and accepted a spec that plan rejected.
 TEST_F(CommandsTest, OfflineValidateAndPlanAgree) {
   server_.Stop();
   for (const char* command : {"validate", "plan"}) {
@@ -226,8 +227,8 @@ TEST_F(CommandsTest, OfflineValidateAndPlanAgree) {
   }
 }
 
-// It said valid of a checkpoint that is not there, and the job failed at its launch.
-TEST_F(CommandsTest, ValidateNamesThePathsThatOnlyNodesRead) {
+// Regression: validate accepted a missing checkpoint without a note, and the job failed at launch.
+TEST_F(CommandsTest, ValidateListsUncheckedNodePaths) {
   server_.on_validate = [](const auto&, v1::ValidateJobResponse*) { return grpc::Status::OK; };
   EXPECT_EQ(Run({"validate", "-f", file_}), 0) << err_;
   EXPECT_EQ(err_.find("not checked"), std::string::npos) << err_;
@@ -243,8 +244,8 @@ TEST_F(CommandsTest, ValidateNamesThePathsThatOnlyNodesRead) {
   }
 }
 
-// The client does what it was advised to, and gets the peak that it was told.
-TEST_F(CommandsTest, AdviceThatIsWrittenIntoTheSpecHoldsToTheNumber) {
+// Applying the suggested fix gives the peak memory that the fix states.
+TEST_F(CommandsTest, AppliedFixHasPredictedPeak) {
   server_.Stop();
   const std::string spec =
       "name: a\nmodel: {preset: llama3-8b}\ndata: {synthetic: {}, sequence_length: 8192}\n"
@@ -269,7 +270,7 @@ TEST_F(CommandsTest, AdviceThatIsWrittenIntoTheSpecHoldsToTheNumber) {
   EXPECT_GE(advised, 1);
 }
 
-TEST_F(CommandsTest, ValidatesAndPlansWithoutACoordinator) {
+TEST_F(CommandsTest, ValidatesAndPlansOffline) {
   server_.Stop();
   EXPECT_EQ(Run({"validate", "-f", file_, "--offline", "--set", "resources.device=cpu"}), 0) << err_;
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--set", "resources.device=cpu"}), 0) << err_;
@@ -280,7 +281,7 @@ TEST_F(CommandsTest, ValidatesAndPlansWithoutACoordinator) {
   EXPECT_NE(err_.find("--set train.steps=-1:1:1: error: "), std::string::npos) << err_;
 }
 
-TEST_F(CommandsTest, PlanPredictsAndDraws) {
+TEST_F(CommandsTest, PlanWritesPredictionAndPicture) {
   server_.Stop();
   const std::string trace = dir_.File("step.json"), picture = dir_.File("step.svg");
   EXPECT_EQ(
@@ -298,7 +299,7 @@ TEST_F(CommandsTest, PlanPredictsAndDraws) {
   EXPECT_EQ(out_.find("start_seconds"), std::string::npos) << "the timeline is for the files";
 }
 
-TEST_F(CommandsTest, PlanSaysWhatCheckpointsTake) {
+TEST_F(CommandsTest, PlanShowsSnapshotCost) {
   server_.Stop();
   std::vector<std::string> command = {"plan", "-f", file_, "--offline", "--profile", "h100"};
   EXPECT_EQ(Run(command), 0) << err_;
@@ -315,7 +316,7 @@ TEST_F(CommandsTest, PlanSaysWhatCheckpointsTake) {
   EXPECT_NE(out_.find("\"snapshot_stall_seconds\": "), std::string::npos);
 }
 
-TEST_F(CommandsTest, PlanSaysWhichProfileOrFileIsWrong) {
+TEST_F(CommandsTest, PlanReportsInvalidProfile) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", "h2O0"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean h200? the profiles are cpu, h100, h200"), std::string::npos) << err_;
@@ -331,7 +332,7 @@ TEST_F(CommandsTest, PlanSaysWhichProfileOrFileIsWrong) {
   }
 }
 
-TEST_F(CommandsTest, PlanAsksTheCoordinatorWithTheProfile) {
+TEST_F(CommandsTest, PlanSendsProfile) {
   server_.on_plan = [](const v1::PlanJobRequest& request, v1::PlanJobResponse* response) {
     EXPECT_EQ(request.profile().name(), "h100");
     EXPECT_TRUE(request.timeline());
@@ -365,7 +366,7 @@ TEST_F(CommandsTest, GetReadsAllPages) {
   EXPECT_EQ(out_.find("{\n  \"jobs\": [{\n    \"id\": \"new-1\""), 0u) << out_;
 }
 
-TEST_F(CommandsTest, AnEmptyListIsStillAList) {
+TEST_F(CommandsTest, EmptyListIsValidJson) {
   server_.on_nodes = [](const auto&, auto*) { return grpc::Status::OK; };
   EXPECT_EQ(Run({"nodes", "-o", "json"}), 0);
   EXPECT_EQ(out_, "{\n  \"nodes\": [],\n  \"unix_nanos\": 0\n}\n");
@@ -373,8 +374,8 @@ TEST_F(CommandsTest, AnEmptyListIsStillAList) {
   EXPECT_EQ(out_, "nodes: []\nunix_nanos: 0\n");
 }
 
-// JSON and YAML left zeros out and named an enum each in its own way.
-TEST_F(CommandsTest, DataHasItsZerosAndOneNameForAnEnum) {
+// Regression: JSON and YAML omitted zeros and had different enum names.
+TEST_F(CommandsTest, DataHasZerosAndShortEnumNames) {
   server_.on_nodes = [](const auto&, v1::ListNodesResponse* response) {
     response->add_nodes()->set_device(v1::DEVICE_CUDA);
     return grpc::Status::OK;
@@ -391,7 +392,7 @@ TEST_F(CommandsTest, DataHasItsZerosAndOneNameForAnEnum) {
   }
 }
 
-TEST_F(CommandsTest, GetShowsTheJobsThatAreThereBesideOneThatIsNot) {
+TEST_F(CommandsTest, GetShowsExistingJobsDespiteMissingOne) {
   server_.on_get = [](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
     if (request.id() == "nothere") {
       return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'nothere'", "JOB_NOT_FOUND");
@@ -405,8 +406,8 @@ TEST_F(CommandsTest, GetShowsTheJobsThatAreThereBesideOneThatIsNot) {
   EXPECT_EQ(err_, "fsdpctl: no job 'nothere'; `fsdpctl get` lists the jobs\n");
 }
 
-// A node that was away was told as a coordinator that cannot be reached.
-TEST_F(CommandsTest, LogsOfANodeThatIsAwaySayWhichNode) {
+// Regression: an unreachable node was reported as an unreachable coordinator.
+TEST_F(CommandsTest, LogsReportUnreachableNode) {
   server_.on_get = [](const auto&, auto*) { return grpc::Status::OK; };
   server_.on_logs = [](const auto&, auto*, auto*) {
     return RefusalWithDetails(grpc::StatusCode::UNAVAILABLE, "the agent of node b is not connected",
@@ -416,8 +417,8 @@ TEST_F(CommandsTest, LogsOfANodeThatIsAwaySayWhichNode) {
   EXPECT_EQ(err_, "fsdpctl: the agent of node b is not connected\n");
 }
 
-// 1 meant four things beside a failed job.
-TEST_F(CommandsTest, OtherRefusalsHaveAnExitCodeOfTheirOwn) {
+// Regression: exit code 1 had four meanings in addition to a failed job.
+TEST_F(CommandsTest, OtherErrorsExitWith7) {
   server_.on_cancel = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::ALREADY_EXISTS, "is \x1b[31mtaken", "REQUEST_ID_TAKEN");
   };
@@ -426,7 +427,7 @@ TEST_F(CommandsTest, OtherRefusalsHaveAnExitCodeOfTheirOwn) {
       << "and no refusal draws on the terminal";
 }
 
-TEST_F(CommandsTest, AnUnknownJobIsExitFour) {
+TEST_F(CommandsTest, UnknownJobExitsWith4) {
   const auto no_job = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'x'", "JOB_NOT_FOUND");
   };
@@ -438,7 +439,7 @@ TEST_F(CommandsTest, AnUnknownJobIsExitFour) {
   }
 }
 
-TEST_F(CommandsTest, NoServerIsExitFiveWithWhatToDo) {
+TEST_F(CommandsTest, UnreachableServerExitsWith5AndHint) {
   server_.Stop();
   EXPECT_EQ(Run({"get"}), kExitUnavailable);
   EXPECT_EQ(err_,
@@ -447,7 +448,7 @@ TEST_F(CommandsTest, NoServerIsExitFiveWithWhatToDo) {
                          "--server/FSDPD_SERVER\n"));
 }
 
-TEST_F(CommandsTest, AnAnswerThatDoesNotComeIsExitSix) {
+TEST_F(CommandsTest, MissingResponseExitsWith6) {
   server_.on_nodes = [&](const auto&, auto*) {
     release_.WaitFor(std::chrono::hours(1));
     return grpc::Status::OK;
@@ -456,7 +457,7 @@ TEST_F(CommandsTest, AnAnswerThatDoesNotComeIsExitSix) {
   release_.Fire();
 }
 
-TEST_F(CommandsTest, WatchShowsTheJobAndEndsWithItsResult) {
+TEST_F(CommandsTest, WatchExitsWithResultOfJob) {
   server_.on_watch = [](const v1::WatchJobRequest& request, grpc::ServerContext*,
                         grpc::ServerWriter<v1::WatchJobResponse>* writer) {
     v1::WatchJobResponse update;
@@ -476,9 +477,9 @@ TEST_F(CommandsTest, WatchShowsTheJobAndEndsWithItsResult) {
   EXPECT_NE(out_.find("boom"), std::string::npos);
 }
 
-// It was opened to see whether it can be, closed, and opened again: the reader of a pipe took that for the
-// end.
-TEST_F(CommandsTest, TheRecordIsOpenedOnce) {
+// Regression: the record was opened for a check, closed, and opened again, which the reader of a pipe took
+// for the end.
+TEST_F(CommandsTest, OpensRecordOnce) {
   const std::string record = dir_.File("steps.jsonl");
   std::ofstream(record).close();
   server_.on_submit = [](const auto&, v1::SubmitJobResponse* response) {
@@ -497,13 +498,13 @@ TEST_F(CommandsTest, TheRecordIsOpenedOnce) {
   const int watch = inotify_init1(IN_NONBLOCK);
   ASSERT_GE(inotify_add_watch(watch, record.c_str(), IN_OPEN | IN_CLOSE_WRITE), 0);
   EXPECT_EQ(Run({"submit", "-f", file_, "--follow", "--record", record}), 0) << err_;
-  inotify_event events[8];  // Without names: it is no directory that is watched.
+  inotify_event events[8];  // Events of a file have no names.
   EXPECT_EQ(read(watch, events, sizeof(events)), static_cast<ssize_t>(2 * sizeof(inotify_event)))
       << "one open, one close";
   close(watch);
 }
 
-TEST_F(CommandsTest, ARecordThatCannotBeWrittenFailsTheCommandThoughTheJobSucceeds) {
+TEST_F(CommandsTest, FailedRecordFailsCommand) {
   server_.on_submit = [](const auto&, v1::SubmitJobResponse* response) {
     response->mutable_job()->set_id("a-1");
     return grpc::Status::OK;
@@ -527,7 +528,7 @@ TEST_F(CommandsTest, ARecordThatCannotBeWrittenFailsTheCommandThoughTheJobSuccee
   EXPECT_EQ(Run({"watch", "a-1", "--record", "/dev/full"}), kExitUsage);
 }
 
-TEST_F(CommandsTest, AnInterruptedFollowSaysThatTheJobGoesOn) {
+TEST_F(CommandsTest, InterruptedFollowPrintsCommands) {
   server_.on_submit = [](const auto&, v1::SubmitJobResponse* response) {
     response->mutable_job()->set_id("a-1");
     return grpc::Status::OK;
@@ -542,7 +543,7 @@ TEST_F(CommandsTest, AnInterruptedFollowSaysThatTheJobGoesOn) {
   release_.Fire();
 }
 
-TEST_F(CommandsTest, LogsNameTheRankOnlyWhereThereAreSeveral) {
+TEST_F(CommandsTest, LogsPrefixRankOnlyIfSeveral) {
   const auto nodes = std::make_shared<std::atomic<int64_t>>(2);
   server_.on_get = [nodes](const auto&, v1::GetJobResponse* response) {
     response->mutable_job()->mutable_spec()->mutable_resources()->set_nodes(*nodes);
@@ -568,7 +569,7 @@ TEST_F(CommandsTest, LogsNameTheRankOnlyWhereThereAreSeveral) {
       << "a document a line";
 }
 
-TEST_F(CommandsTest, CancelPassesReasonAndGraceOn) {
+TEST_F(CommandsTest, CancelSendsReasonAndGrace) {
   server_.on_cancel = [](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
     EXPECT_EQ(request.reason(), "wrong data");
     EXPECT_EQ(request.grace_seconds(), 60);
@@ -591,7 +592,7 @@ TEST_F(CommandsTest, CancelPassesReasonAndGraceOn) {
   EXPECT_EQ(out_, "j cancelled\n");
 }
 
-// A shell script in the place of fsdpd-rank.
+// A shell script that replaces fsdpd-rank.
 class ProfileDeviceTest : public CommandsTest {
  protected:
   std::vector<std::string> Command(const std::string& script) {
@@ -602,7 +603,7 @@ class ProfileDeviceTest : public CommandsTest {
   }
 };
 
-TEST_F(ProfileDeviceTest, WhatItPrintsIsAProfileThatPlanTakes) {
+TEST_F(ProfileDeviceTest, PrintsProfileForPlan) {
   const std::string json = ToJson(*FindProfile("h100"));
   std::vector<std::string> command = Command("echo note: $* >&2; cat <<END\n" + json + "END");
   EXPECT_EQ(Run(command), 0) << err_;
@@ -620,7 +621,7 @@ TEST_F(ProfileDeviceTest, WhatItPrintsIsAProfileThatPlanTakes) {
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", dir_.File("my.yaml")}), 0) << err_;
 }
 
-TEST_F(ProfileDeviceTest, WhatGoesWrongIsToldOnceAndHasItsExitCode) {
+TEST_F(ProfileDeviceTest, ReportsErrorOnceWithExitCode) {
   const std::string binary = dir_.File("fsdpd-rank");
   EXPECT_EQ(Run(Command("echo no device >&2; exit 1")), kExitFailed);
   EXPECT_EQ(err_, "no device\nfsdpctl: no profile: " + binary + " ended with code 1\n");
@@ -634,13 +635,13 @@ TEST_F(ProfileDeviceTest, WhatGoesWrongIsToldOnceAndHasItsExitCode) {
   EXPECT_EQ(err_, "fsdpctl: /no/rank: No such file or directory; name fsdpd-rank with --rank-binary PATH\n");
 }
 
-TEST_F(ProfileDeviceTest, AnInterruptEndsTheMeasurement) {
+TEST_F(ProfileDeviceTest, InterruptCancelsMeasurement) {
   interrupt_.Fire();
   EXPECT_EQ(Run(Command("exec sleep 1000")), kExitInterrupted);
   EXPECT_EQ(out_, "");
 }
 
-TEST_F(CommandsTest, VersionNamesBothEnds) {
+TEST_F(CommandsTest, VersionPrintsClientAndServer) {
   server_.on_version = [](const auto&, v1::GetVersionResponse* response) {
     response->set_version("9.9");
     return grpc::Status::OK;
@@ -649,7 +650,7 @@ TEST_F(CommandsTest, VersionNamesBothEnds) {
   EXPECT_EQ(out_, "client  0.1.0\nserver  9.9\n");
 }
 
-TEST_F(CommandsTest, AVersionWithAQuoteDoesNotBreakJson) {
+TEST_F(CommandsTest, EscapesQuoteInVersion) {
   server_.on_version = [](const auto&, v1::GetVersionResponse* response) {
     response->set_version("9.9\"\\\n");
     return grpc::Status::OK;
@@ -661,7 +662,7 @@ TEST_F(CommandsTest, AVersionWithAQuoteDoesNotBreakJson) {
   EXPECT_EQ(out_, "client: \"0.1.0\"\nserver: \"9.9\\\"\\\\\\n\"\n");
 }
 
-TEST_F(CommandsTest, GetTakesEveryStateThatThereIs) {
+TEST_F(CommandsTest, GetAcceptsAllStates) {
   server_.on_list = [](const v1::ListJobsRequest&, v1::ListJobsResponse*) { return grpc::Status::OK; };
   for (int i = 0; i < v1::JobState_descriptor()->value_count(); ++i) {
     std::string state = v1::JobState_descriptor()->value(i)->name().substr(strlen("JOB_STATE_"));

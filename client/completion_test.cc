@@ -22,7 +22,7 @@ Strings Of(const Strings& words) {
   });
 }
 
-TEST(Completion, CommandsAndFlagsByTheirBeginning) {
+TEST(Completion, CompletesCommandsAndFlags) {
   EXPECT_EQ(Of({"expl"}), Strings({"explain"}));
   EXPECT_EQ(Of({"ckpt", "ver"}), Strings({"verify"}));
   EXPECT_EQ(Of({"get", "--sort"}), Strings({"--sort-by"}));
@@ -30,7 +30,7 @@ TEST(Completion, CommandsAndFlagsByTheirBeginning) {
   EXPECT_EQ(Of({"--timeout", "9", "unco"}), Strings({"uncordon"})) << "a flag's value is no command";
 }
 
-TEST(Completion, NamesOfJobsNodesAndContexts) {
+TEST(Completion, CompletesNames) {
   EXPECT_EQ(Of({"cancel", ""}), Strings({"tiny-1", "tiny-2", "cancel"}));
   EXPECT_EQ(Of({"delete", "tiny-1", "tiny-"}), Strings({"tiny-1", "tiny-2"}));
   EXPECT_EQ(Of({"cordon", ""}), Strings({"node-0", "node-1"}));
@@ -41,7 +41,7 @@ TEST(Completion, NamesOfJobsNodesAndContexts) {
   EXPECT_EQ(Of({"context", "use", "l"}), Strings({"lab"}));
 }
 
-TEST(Completion, AFlagOffersWhatItsTypeSays) {
+TEST(Completion, CompletesFlagByType) {
   EXPECT_EQ(Of({"events", "--job", "t"}), Strings({"tiny-1", "tiny-2"}));
   EXPECT_EQ(Of({"events", "--node", ""}), Strings({"node-0", "node-1"}));
   EXPECT_EQ(Of({"events", "--after", ""}), Strings()) << "a sequence, and no job";
@@ -49,21 +49,21 @@ TEST(Completion, AFlagOffersWhatItsTypeSays) {
   EXPECT_EQ(Of({"submit", "--from", "t"}), Strings({"tiny-1", "tiny-2"}));
 }
 
-TEST(Completion, ValuesOfFlags) {
+TEST(Completion, CompletesFlagValues) {
   EXPECT_EQ(Of({"get", "-o", "j"}), Strings({"json", "jsonpath="}));
   EXPECT_EQ(Of({"get", "--output=y"}), Strings({"--output=yaml"}));
   EXPECT_EQ(Of({"get", "--state", "r"}), Strings({"running"}));
   EXPECT_EQ(Of({"wait", "tiny-1", "--for", "state=r"}), Strings({"state=running"}));
 }
 
-TEST(Completion, ProgramsThatAreCommandsAreOfferedAndTakePaths) {
+TEST(Completion, CompletesPlugins) {
   EXPECT_EQ(Of({"dat"}), Strings({"data"}));
   EXPECT_EQ(Of({"data", "inspect", ""}), Strings({kCompletePaths}));
   EXPECT_EQ(Of({"data", "tokenize", "--out", "x"}), Strings({kCompletePaths}));
   EXPECT_EQ(Of({"ckpt", "dat"}), Strings()) << "a command's own commands are fsdpctl's";
 }
 
-TEST(Completion, PathsAreTheShells) {
+TEST(Completion, LeavesPathsToShell) {
   EXPECT_EQ(Of({"submit", "-f", "x"}), Strings({kCompletePaths}));
   EXPECT_EQ(Of({"ckpt", "verify", ""}), Strings({kCompletePaths}));
   EXPECT_EQ(Of({"diff", "a"}), Strings({kCompletePaths}));

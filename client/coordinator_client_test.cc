@@ -27,11 +27,11 @@ class CoordinatorClientTest : public testing::Test {
   CoordinatorClient::Options Patience(absl::Duration timeout) { return {timeout, timeout}; }
 
   Interrupt interrupt_;
-  Interrupt release_;   // What hooks wait for.
-  ScriptedApi server_;  // Last: stops before what its hooks use goes.
+  Interrupt release_;   // Hooks wait for it.
+  ScriptedApi server_;  // Last member, so that it stops before objects that its hooks use are destroyed.
 };
 
-TEST_F(CoordinatorClientTest, DecodesTheDetailsOfARefusal) {
+TEST_F(CoordinatorClientTest, DecodesErrorDetails) {
   server_.on_submit = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "the job spec has 2 faults", "BAD_SPEC",
                               {{"train.steps", "is 0"}, {"data", "is missing"}});
@@ -47,7 +47,7 @@ TEST_F(CoordinatorClientTest, DecodesTheDetailsOfARefusal) {
   EXPECT_EQ(fields[1].reason, "is missing");
 }
 
-TEST_F(CoordinatorClientTest, ReadsARefusalWithoutDetails) {
+TEST_F(CoordinatorClientTest, AcceptsErrorWithoutDetails) {
   server_.on_get = [](const auto&, auto*) {
     return grpc::Status(grpc::StatusCode::NOT_FOUND, "no job 'x'", "garbage");
   };
@@ -58,7 +58,7 @@ TEST_F(CoordinatorClientTest, ReadsARefusalWithoutDetails) {
   EXPECT_TRUE(FieldViolationsOf(status).empty());
 }
 
-TEST_F(CoordinatorClientTest, RepeatsAnIdempotentCallUntilItSucceeds) {
+TEST_F(CoordinatorClientTest, RetriesIdempotentCall) {
   const auto calls = std::make_shared<std::atomic<int>>(0);
   server_.on_version = [calls](const auto&, auto* response) {
     if (++*calls < 3) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "not the leader yet");
@@ -72,7 +72,7 @@ TEST_F(CoordinatorClientTest, RepeatsAnIdempotentCallUntilItSucceeds) {
   EXPECT_EQ(*calls, 3);
 }
 
-TEST_F(CoordinatorClientTest, RepeatsASubmitOnlyWithARequestId) {
+TEST_F(CoordinatorClientTest, RetriesSubmitOnlyWithRequestId) {
   const auto calls = std::make_shared<std::atomic<int>>(0);
   server_.on_submit = [calls](const auto&, auto*) {
     return ++*calls < 2 ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy") : grpc::Status::OK;
@@ -85,7 +85,7 @@ TEST_F(CoordinatorClientTest, RepeatsASubmitOnlyWithARequestId) {
   EXPECT_TRUE(client.SubmitJob(request).ok());
 }
 
-TEST_F(CoordinatorClientTest, DeletesANodeOnceSinceASecondCallWouldNotFindIt) {
+TEST_F(CoordinatorClientTest, DoesNotRetryDeleteNode) {
   const auto calls = std::make_shared<std::atomic<int>>(0);
   server_.on_delete_node = [calls](const auto&, auto*) {
     ++*calls;
@@ -96,7 +96,7 @@ TEST_F(CoordinatorClientTest, DeletesANodeOnceSinceASecondCallWouldNotFindIt) {
   EXPECT_EQ(*calls, 1);
 }
 
-TEST_F(CoordinatorClientTest, AsksTheOneThatLeadsWhereverItIsInTheList) {
+TEST_F(CoordinatorClientTest, FindsLeader) {
   ScriptedApi standby;
   standby.Start();
   const auto refuse = [this](const auto&, auto*) {
@@ -110,20 +110,21 @@ TEST_F(CoordinatorClientTest, AsksTheOneThatLeadsWhereverItIsInTheList) {
     answer->mutable_job()->set_id("j");
     return grpc::Status::OK;
   };
-  // Nobody is at the first; the leader is not in the list: what stands by knows it.
+  // The first address refuses connections, and the leader is not in the list; the follower names it.
   CoordinatorClient client(absl::StrCat("127.0.0.1:1,", standby.address()), {});
   ASSERT_TRUE(client.Connect().ok());
-  const auto submitted = client.SubmitJob({});  // Without a request id: it was not done.
+  const auto submitted =
+      client.SubmitJob({});  // Retried without a request id, because a follower has no effect.
   ASSERT_TRUE(submitted.ok()) << submitted.status();
   EXPECT_EQ(*submits, 1);
 }
 
-TEST_F(CoordinatorClientTest, GoesToTheLeaderAtOnceWhenOneIsNamedAfterLongHavingNone) {
+TEST_F(CoordinatorClientTest, SwitchesImmediatelyToNewLeader) {
   ScriptedApi standby;
   standby.Start();
   const auto asked = std::make_shared<std::atomic<int>>(0);
-  // None leads for eleven calls, each with its pause; who is named by the last is asked before the next
-  // pause, of a minute, would have been over.
+  // There is no leader for eleven calls, each with a backoff. The twelfth names one, which is called
+  // immediately: the next backoff would be a minute.
   constexpr int kWithoutOne = 11;
   standby.on_submit = [this, asked](const auto&, auto*) {
     if (++*asked <= kWithoutOne)
@@ -142,7 +143,7 @@ TEST_F(CoordinatorClientTest, GoesToTheLeaderAtOnceWhenOneIsNamedAfterLongHaving
   EXPECT_EQ(*asked, kWithoutOne + 1);
 }
 
-TEST_F(CoordinatorClientTest, GoesOnWithAnotherWhenTheOneThatAnsweredIsGone) {
+TEST_F(CoordinatorClientTest, FailsOverToOtherCoordinator) {
   auto first = std::make_unique<ScriptedApi>();
   first->Start();
   for (ScriptedApi* each : {first.get(), &server_})
@@ -159,7 +160,7 @@ TEST_F(CoordinatorClientTest, GoesOnWithAnotherWhenTheOneThatAnsweredIsGone) {
   EXPECT_EQ(answered->version(), "second");
 }
 
-TEST_F(CoordinatorClientTest, AsksAgainWhereTheCoordinatorEndedBeforeItsAnswer) {
+TEST_F(CoordinatorClientTest, RetriesWhenCoordinatorCancels) {
   const auto calls = std::make_shared<std::atomic<int>>(0);
   const auto ends_the_first = [calls](const auto&, auto*) {
     return ++*calls == 1 ? grpc::Status(grpc::StatusCode::CANCELLED, "") : grpc::Status::OK;
@@ -170,12 +171,13 @@ TEST_F(CoordinatorClientTest, AsksAgainWhereTheCoordinatorEndedBeforeItsAnswer) 
   EXPECT_TRUE(client.GetJob({}).ok());
   EXPECT_EQ(*calls, 2);
   *calls = 0;
-  const absl::Status twice = client.SubmitJob({}).status();  // Without a request id there would be two jobs.
+  const absl::Status twice =
+      client.SubmitJob({}).status();  // A retry without a request id could make two jobs.
   EXPECT_TRUE(absl::IsUnavailable(twice)) << twice;
   EXPECT_EQ(twice.message(), "the coordinator stopped before it answered");
 }
 
-TEST_F(CoordinatorClientTest, DoesNotRepeatWhatWillNotChange) {
+TEST_F(CoordinatorClientTest, DoesNotRetryPermanentErrors) {
   const auto calls = std::make_shared<std::atomic<int>>(0);
   server_.on_get = [calls](const auto&, auto*) {
     ++*calls;
@@ -186,7 +188,7 @@ TEST_F(CoordinatorClientTest, DoesNotRepeatWhatWillNotChange) {
   EXPECT_EQ(*calls, 1);
 }
 
-TEST_F(CoordinatorClientTest, GivesUpAtTheDeadline) {
+TEST_F(CoordinatorClientTest, StopsAtDeadline) {
   server_.on_nodes = [&](const auto&, auto*) {
     release_.WaitFor(std::chrono::hours(1));
     return grpc::Status::OK;
@@ -196,7 +198,7 @@ TEST_F(CoordinatorClientTest, GivesUpAtTheDeadline) {
   release_.Fire();
 }
 
-TEST_F(CoordinatorClientTest, SaysThatNobodyListens) {
+TEST_F(CoordinatorClientTest, ReportsRefusedConnection) {
   server_.Stop();
   CoordinatorClient client(server_.address(), Patience(absl::Milliseconds(500)));
   const absl::Status status = client.Connect();
@@ -206,7 +208,7 @@ TEST_F(CoordinatorClientTest, SaysThatNobodyListens) {
   EXPECT_TRUE(CoordinatorClient(server_.address(), {}).Connect().ok());
 }
 
-// As a process that is stopped: the kernel takes connections for it, and nobody ever reads them.
+// Like a stopped process: the kernel accepts connections, and they are never read.
 class SilentListener {
  public:
   SilentListener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -235,9 +237,9 @@ std::string MakeAuthority(const TempDir& dir) {
   return pem.str();
 }
 
-// It was UNAVAILABLE, as if nobody were there: gRPC gives an attempt up after a second, and says so in words
-// only; over TLS in other words.
-TEST_F(CoordinatorClientTest, WhoTakesTheConnectionAndSaysNothingDidNotAnswerInTime) {
+// Regression: the status was UNAVAILABLE, as for a refused connection. gRPC aborts an attempt after a second
+// and reports the reason only in the message, which differs with TLS.
+TEST_F(CoordinatorClientTest, SilentListenerIsDeadlineExceeded) {
   const TempDir dir;
   SilentListener silent;
   for (const std::string& trusted : {std::string(), MakeAuthority(dir)}) {
@@ -252,8 +254,8 @@ TEST_F(CoordinatorClientTest, WhoTakesTheConnectionAndSaysNothingDidNotAnswerInT
   }
 }
 
-// `watch` of a coordinator that was stopped after the handshake waited 82 s for keepalive and its repeats.
-TEST_F(CoordinatorClientTest, ACoordinatorThatConnectsAndDoesNotAnswerIsSilent) {
+// Regression: `watch` of a coordinator that was stopped after the handshake waited 82 s for keepalives.
+TEST_F(CoordinatorClientTest, UnresponsiveCoordinatorIsDeadlineExceeded) {
   server_.on_version = [&](const auto&, auto*) {
     release_.WaitFor(std::chrono::hours(1));
     return grpc::Status::OK;
@@ -263,8 +265,8 @@ TEST_F(CoordinatorClientTest, ACoordinatorThatConnectsAndDoesNotAnswerIsSilent) 
   release_.Fire();
 }
 
-// Which is an answer: it is told at once, and not as silence.
-TEST_F(CoordinatorClientTest, WhoEndsTheConnectionIsNotSilent) {
+// A closed connection is a response, so the error is immediate and not DEADLINE_EXCEEDED.
+TEST_F(CoordinatorClientTest, ClosedConnectionIsUnavailable) {
   const TempDir dir;
   const std::string trusted = MakeAuthority(dir);
   const SilentListener listener;
@@ -278,19 +280,19 @@ TEST_F(CoordinatorClientTest, WhoEndsTheConnectionIsNotSilent) {
   closer.join();
 }
 
-TEST_F(CoordinatorClientTest, AnAddressThatSaysNothingDoesNotHideAnotherOfTheSameName) {
+TEST_F(CoordinatorClientTest, TriesAllAddressesOfName) {
   SilentListener silent;
   CoordinatorClient client(absl::StrCat("ipv4:", silent.address(), ",", server_.address()),
                            Patience(absl::Milliseconds(2500)));
   EXPECT_TRUE(client.Connect().ok());
 }
 
-TEST_F(CoordinatorClientTest, SaysWhyNobodyIsThereInWordsOfAPerson) {
+TEST_F(CoordinatorClientTest, ReportsReadableConnectError) {
   CoordinatorClient unknown("no-such-host.invalid:1", Patience(absl::Milliseconds(500)));
   EXPECT_EQ(unknown.Connect(), absl::UnavailableError("the host's name is unknown"));
 }
 
-TEST_F(CoordinatorClientTest, ReadsAStreamToItsEnd) {
+TEST_F(CoordinatorClientTest, ReadsStreamToEnd) {
   server_.on_logs = [](const v1::TailLogsRequest& request, grpc::ServerContext*,
                        grpc::ServerWriter<v1::TailLogsResponse>* writer) {
     v1::TailLogsResponse line;
@@ -309,7 +311,7 @@ TEST_F(CoordinatorClientTest, ReadsAStreamToItsEnd) {
   EXPECT_EQ(lines, "jjj");
 }
 
-TEST_F(CoordinatorClientTest, AnInterruptEndsAStreamThatWaits) {
+TEST_F(CoordinatorClientTest, InterruptCancelsStream) {
   server_.on_watch = [&](const auto&, grpc::ServerContext*,
                          grpc::ServerWriter<v1::WatchJobResponse>* writer) {
     writer->Write({});

@@ -35,7 +35,7 @@ v1::GetStepCourseResponse Told() {
   return told;
 }
 
-TEST(StepTimelineText, HasTheLongestRunsOfEachLaneAndTheMemorysHighestPoint) {
+TEST(StepTimelineText, ShowsLongestRunsAndPeakMemory) {
   EXPECT_EQ(StepTimelineText(Told()),
             "step 200 of attempt 2: 500.0 ms\n"
             "\n"
@@ -52,7 +52,7 @@ TEST(StepTimelineText, HasTheLongestRunsOfEachLaneAndTheMemorysHighestPoint) {
             "  allocated                  6.00 KiB\n");
 }
 
-TEST(StepTimelineText, SaysWhatIsNotThere) {
+TEST(StepTimelineText, ReportsMissingParts) {
   v1::GetStepCourseResponse told = Told();
   told.mutable_course()->set_runs_left_out(7);
   told.mutable_course()->clear_memory();
@@ -61,7 +61,7 @@ TEST(StepTimelineText, SaysWhatIsNotThere) {
   EXPECT_NE(text.find("\nits memory was not measured\n"), std::string::npos) << text;
 }
 
-TEST(StepTimelineText, NamesOfOthersMoveNoCursor) {
+TEST(StepTimelineText, RemovesControlCharacters) {
   v1::GetStepCourseResponse told = Told();
   told.mutable_course()->mutable_runs(1)->set_instruction("Forward\x1b[2J");
   EXPECT_EQ(StepTimelineText(told).find('\x1b'), std::string::npos);

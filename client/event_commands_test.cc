@@ -1,4 +1,4 @@
-// fsdpctl events and drain against a coordinator whose answers are written beforehand.
+// Tests of `events` and `drain` with a scripted coordinator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ v1::Event Failed(int64_t sequence) {
 
 using EventCommandsTest = ServedCommandCase;
 
-TEST_F(EventCommandsTest, EventsArePrintedAcrossPages) {
+TEST_F(EventCommandsTest, EventsReadsAllPages) {
   std::vector<std::string> tokens;
   server_.on_events = [&](const v1::ListEventsRequest& request, v1::ListEventsResponse* response) {
     EXPECT_EQ(request.job(), "tiny-k3x9q2");
@@ -46,7 +46,7 @@ TEST_F(EventCommandsTest, EventsArePrintedAcrossPages) {
       "2  2027-01-15 08:00:00  attempt-failed    tiny-k3x9q2 attempt 2 on node-7: (hang) nothing moved\n");
 }
 
-TEST_F(EventCommandsTest, OfEventsEachIsALineOfJson) {
+TEST_F(EventCommandsTest, EventsPrintsJsonLines) {
   server_.on_events = [&](const v1::ListEventsRequest&, v1::ListEventsResponse* response) {
     *response->add_events() = Failed(3);
     *response->add_events() = Failed(4);
@@ -57,7 +57,7 @@ TEST_F(EventCommandsTest, OfEventsEachIsALineOfJson) {
   EXPECT_THAT(out_, HasSubstr("}\n{"));
 }
 
-TEST_F(EventCommandsTest, AWatchGoesOnAfterTheNewestCursorWhenItsStreamEnds) {
+TEST_F(EventCommandsTest, WatchResumesAfterNewestCursor) {
   server_.on_events = [&](const v1::ListEventsRequest&, v1::ListEventsResponse* response) {
     *response->add_events() = Failed(3);
     response->set_cursor(5);
@@ -84,7 +84,7 @@ TEST_F(EventCommandsTest, AWatchGoesOnAfterTheNewestCursorWhenItsStreamEnds) {
   EXPECT_THAT(err_, HasSubstr("the oldest is 900"));
 }
 
-TEST_F(EventCommandsTest, DrainWaitsUntilNothingIsLeft) {
+TEST_F(EventCommandsTest, DrainWaitsUntilEmpty) {
   bool forced = false;
   server_.on_drain = [&](const v1::DrainNodeRequest& request, v1::DrainNodeResponse* response) {
     forced = request.force();
@@ -122,7 +122,7 @@ TEST_F(EventCommandsTest, DrainWaitsUntilNothingIsLeft) {
   EXPECT_TRUE(forced);
 }
 
-TEST_F(EventCommandsTest, ADrainSaysWhatHoldsItUpWheneverThatChangesAndEndsAtItsTimeout) {
+TEST_F(EventCommandsTest, DrainReportsBlockersUntilTimeout) {
   server_.on_drain = [&](const v1::DrainNodeRequest& request, v1::DrainNodeResponse* response) {
     response->mutable_node()->set_name(request.node());
     response->mutable_node()->set_connected(true);
@@ -159,7 +159,7 @@ TEST_F(EventCommandsTest, ADrainSaysWhatHoldsItUpWheneverThatChangesAndEndsAtIts
   EXPECT_THAT(err_, HasSubstr("node-7 is not empty after the --timeout; the drain goes on\n"));
 }
 
-TEST_F(EventCommandsTest, WhatIsNotThereIsSaidAndTheBeginningOfAnIdIsEnough) {
+TEST_F(EventCommandsTest, ReportsMissingAndCompletesIds) {
   server_.on_get = [](const v1::GetJobRequest&, v1::GetJobResponse*) {
     return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no such job", "JOB_NOT_FOUND");
   };
@@ -171,7 +171,7 @@ TEST_F(EventCommandsTest, WhatIsNotThereIsSaidAndTheBeginningOfAnIdIsEnough) {
   server_.on_events = [](const v1::ListEventsRequest& request, v1::ListEventsResponse* response) {
     if (request.job() == "tiny-k3x9q2" || request.job() == "deleted-1" || request.node() == "node-old")
       *response->add_events() = Failed(3);
-    // Of a live job and of many, which all are told.
+    // A gap in the events of an existing job, and one of many jobs, which matches every request.
     for (const char* job : {"busy-1", ""}) {
       response->add_events()->set_kind(v1::EVENT_KIND_FORGOTTEN);
       response->mutable_events()->rbegin()->set_job(job);
@@ -191,7 +191,7 @@ TEST_F(EventCommandsTest, WhatIsNotThereIsSaidAndTheBeginningOfAnIdIsEnough) {
   EXPECT_THAT(err_, HasSubstr("there is no event 8 yet; the newest is 7"));
 }
 
-TEST_F(EventCommandsTest, FlagsThatMeanNothingAreRefused) {
+TEST_F(EventCommandsTest, RejectsInvalidFlags) {
   EXPECT_EQ(Run({"events", "--since", "yesterday"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("'yesterday' is no time"));
   EXPECT_EQ(Run({"events", "--after", "x"}), kExitUsage);

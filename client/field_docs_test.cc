@@ -11,13 +11,13 @@ bool Has(const std::vector<FieldDoc>& docs, const std::string& name) {
   return std::any_of(docs.begin(), docs.end(), [&](const FieldDoc& doc) { return doc.name == name; });
 }
 
-TEST(FieldDocs, TheSpecItselfHasItsFields) {
+TEST(FieldDocs, ExplainsSpec) {
   const absl::StatusOr<Explained> spec = ExplainField("");
   ASSERT_TRUE(spec.ok());
   EXPECT_TRUE(Has(spec->fields, "train") && Has(spec->fields, "parallel"));
 }
 
-TEST(FieldDocs, AFieldHasItsTypeAndItsComment) {
+TEST(FieldDocs, ExplainsField) {
   const absl::StatusOr<Explained> name = ExplainField("name");
   ASSERT_TRUE(name.ok());
   EXPECT_EQ(name->field.type, "string");
@@ -28,13 +28,13 @@ TEST(FieldDocs, AFieldHasItsTypeAndItsComment) {
   EXPECT_EQ(ExplainField("train.microBatch")->field.name, "train.micro_batch");
 }
 
-TEST(FieldDocs, ACommentOfSeveralLinesIsOneParagraph) {
+TEST(FieldDocs, JoinsLinesOfParagraph) {
   const std::string comment = ExplainField("priority")->field.comment;
   EXPECT_EQ(comment.find('\n'), std::string::npos) << comment;
   EXPECT_NE(comment.find("equal ones go in the order of their submits"), std::string::npos) << comment;
 }
 
-TEST(FieldDocs, ACommentThatGoesOnBelowItsFieldIsNotTheNextOnes) {
+TEST(FieldDocs, AttachesTrailingCommentToItsField) {
   const std::string path = ExplainField("data.tokens[0].path")->field.comment;
   EXPECT_NE(path.find("For type megatron the common part of PATH.bin and PATH.idx."), std::string::npos)
       << path;
@@ -42,7 +42,7 @@ TEST(FieldDocs, ACommentThatGoesOnBelowItsFieldIsNotTheNextOnes) {
             "Share of the samples relative to the other files. Default 1.");
 }
 
-TEST(FieldDocs, AMessageHasFieldsAndAnEnumValues) {
+TEST(FieldDocs, ExplainsMessagesAndEnums) {
   const absl::StatusOr<Explained> model = ExplainField("model");
   ASSERT_TRUE(model.ok());
   EXPECT_TRUE(Has(model->fields, "preset"));
@@ -52,8 +52,8 @@ TEST(FieldDocs, AMessageHasFieldsAndAnEnumValues) {
   EXPECT_FALSE(Has(strategy->values, "unspecified"));
 }
 
-// They were those of the field's type, of which rules refuse some.
-TEST(FieldDocs, AnEnumFieldHasTheValuesThatAValidSpecMayHave) {
+// Regression: the list had all values of the field's type, including those that validation rejects.
+TEST(FieldDocs, ListsValidEnumValues) {
   const absl::StatusOr<Explained> grads = ExplainField("precision.main_grads");
   ASSERT_TRUE(grads.ok());
   EXPECT_EQ(grads->values.size(), 2);
@@ -63,19 +63,19 @@ TEST(FieldDocs, AnEnumFieldHasTheValuesThatAValidSpecMayHave) {
   EXPECT_EQ(ExplainField("precision.compute")->values.size(), 4);
 }
 
-TEST(FieldDocs, OfWhatIsPrintedToo) {
+TEST(FieldDocs, ExplainsOutputFields) {
   EXPECT_TRUE(Has(ExplainField("job")->fields, "last_step"));
   EXPECT_TRUE(Has(ExplainField("job.waiting.code")->values, "behind"));
   EXPECT_TRUE(ExplainField("node.cordon.reason").ok());
 }
 
-TEST(FieldDocs, TheCaseOfAPathIsIgnored) {
+TEST(FieldDocs, IgnoresCaseOfPath) {
   EXPECT_EQ(ExplainField("Job.waiting")->field.name, "job.waiting");
   EXPECT_EQ(ExplainField("TRAIN.MICRO_BATCH")->field.name, "train.micro_batch");
   EXPECT_EQ(ExplainField("Spec")->field.name, "spec");
 }
 
-TEST(FieldDocs, AMisspeltFieldIsToldWithTheNearest) {
+TEST(FieldDocs, SuggestsSimilarField) {
   EXPECT_EQ(ExplainField("train.micro_bach").status().message(),
             "there is no field train.micro_bach; did you mean train.micro_batch?");
   EXPECT_EQ(ExplainField("name.x").status().message(), "there is no field name.x; name has none");

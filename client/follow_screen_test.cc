@@ -46,7 +46,7 @@ class FollowScreenTest : public testing::Test {
 
 constexpr char kRest[] = "  loss 1.0000  tok/s 0  step 100 ms  overlap -  peak 0 B  eta ";
 
-TEST_F(FollowScreenTest, TellsEachStateOnceWithItsReason) {
+TEST_F(FollowScreenTest, PrintsEachStateOnce) {
   FollowScreen screen(&console_, "table");
   screen.OnJob(Job(v1::JOB_STATE_QUEUED, "waits for 4 ranks"));
   screen.OnJob(Job(v1::JOB_STATE_QUEUED, "waits for 4 ranks"));
@@ -54,7 +54,7 @@ TEST_F(FollowScreenTest, TellsEachStateOnceWithItsReason) {
   EXPECT_EQ(TakeOut(), "j queued: waits for 4 ranks\nj running\n");
 }
 
-TEST_F(FollowScreenTest, TellsOfEachCheckpointThatComesWhileItFollows) {
+TEST_F(FollowScreenTest, PrintsNewCheckpoints) {
   console_.terminal = true;
   console_.width = [] { return 40; };
   FollowScreen screen(&console_, "table");
@@ -75,7 +75,7 @@ TEST_F(FollowScreenTest, TellsOfEachCheckpointThatComesWhileItFollows) {
   EXPECT_EQ(TakeOut(), "j checkpoint of step 30 could not be written: full\n");
 }
 
-TEST_F(FollowScreenTest, PrintsPlainLinesEveryTenStepsOrEverySecond) {
+TEST_F(FollowScreenTest, LimitsRateOfPlainLines) {
   FollowScreen screen(&console_, "table");
   screen.OnJob(Job(v1::JOB_STATE_RUNNING));
   TakeOut();
@@ -88,7 +88,7 @@ TEST_F(FollowScreenTest, PrintsPlainLinesEveryTenStepsOrEverySecond) {
   EXPECT_EQ(TakeOut(), std::string("step 40/40") + kRest + "0 ms\n");
 }
 
-TEST_F(FollowScreenTest, DrawsOneLineOverItselfOnATerminal) {
+TEST_F(FollowScreenTest, RedrawsLineOnTerminal) {
   console_.terminal = true;
   console_.width = [] { return 40; };
   {
@@ -105,7 +105,7 @@ TEST_F(FollowScreenTest, DrawsOneLineOverItselfOnATerminal) {
   EXPECT_EQ(TakeOut(), "\n\x1b[?25h") << "the cursor is back however the screen goes";
 }
 
-TEST_F(FollowScreenTest, SaysThatTheConnectionIsLost) {
+TEST_F(FollowScreenTest, ReportsLostConnection) {
   FollowScreen screen(&console_, "table");
   screen.OnConnectionLost(absl::UnavailableError("Socket closed"));
   screen.OnConnectionBack();
@@ -113,7 +113,7 @@ TEST_F(FollowScreenTest, SaysThatTheConnectionIsLost) {
   EXPECT_EQ(TakeOut(), "");
 }
 
-TEST_F(FollowScreenTest, RecordsEveryStepAsAJsonLine) {
+TEST_F(FollowScreenTest, RecordsStepsAsJsonLines) {
   TempDir dir;
   FollowScreen screen(&console_, "table");
   ASSERT_TRUE(screen.Record(dir.File("steps.jsonl")).ok());
@@ -129,7 +129,7 @@ TEST_F(FollowScreenTest, RecordsEveryStepAsAJsonLine) {
   EXPECT_FALSE(screen.Record(dir.File("no/steps.jsonl")).ok());
 }
 
-TEST_F(FollowScreenTest, GivesUpdatesAsDataWhenAskedTo) {
+TEST_F(FollowScreenTest, PrintsUpdatesAsJson) {
   FollowScreen screen(&console_, "json");
   screen.OnJob(Job(v1::JOB_STATE_QUEUED));
   screen.OnStep(Step(3));
@@ -140,13 +140,13 @@ TEST_F(FollowScreenTest, GivesUpdatesAsDataWhenAskedTo) {
   EXPECT_NE(out.find("}\n{\"step\": 3, \"loss\": 1, "), std::string::npos) << out;
 }
 
-// Reports of the time without a connection are gone: the record had holes without a word.
-TEST_F(FollowScreenTest, ARecordWithAHoleIsToldOfWithItsSteps) {
+// Regression: reports that were lost while disconnected left gaps in the record without a message.
+TEST_F(FollowScreenTest, ReportsGapInRecord) {
   TempDir dir;
   FollowScreen screen(&console_, "table");
   ASSERT_TRUE(screen.Record(dir.File("r")).ok());
   screen.OnJob(Job(v1::JOB_STATE_RUNNING));
-  screen.OnStep(Step(7));  // A record may begin anywhere.
+  screen.OnStep(Step(7));  // A record may start at any step.
   screen.OnStep(Step(8));
   EXPECT_EQ(err_.str(), "");
   screen.OnStep(Step(12));
@@ -159,7 +159,7 @@ TEST_F(FollowScreenTest, ARecordWithAHoleIsToldOfWithItsSteps) {
   EXPECT_EQ(err_.str(), path + ": steps 13 to 40 were not seen and are not in it\n");
 }
 
-TEST_F(FollowScreenTest, ARecordThatCannotBeWrittenOnIsToldOf) {
+TEST_F(FollowScreenTest, ReportsFailedRecord) {
   FollowScreen screen(&console_, "table");
   ASSERT_TRUE(screen.Record("/dev/full").ok());
   screen.OnJob(Job(v1::JOB_STATE_RUNNING));
@@ -168,7 +168,7 @@ TEST_F(FollowScreenTest, ARecordThatCannotBeWrittenOnIsToldOf) {
   EXPECT_EQ(err_.str(), "--record /dev/full: No space left on device; it ends before step 1\n");
 }
 
-TEST_F(FollowScreenTest, TheBarFollowsATerminalThatBecomesNarrower) {
+TEST_F(FollowScreenTest, HandlesNarrowerTerminal) {
   int width = 100;
   console_.terminal = true;
   console_.width = [&width] { return width; };

@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(Interrupt, EndsAWait) {
+TEST(Interrupt, EndsWait) {
   Interrupt interrupt;
   EXPECT_FALSE(interrupt.WaitFor(std::chrono::milliseconds(1)));
   std::thread waiter([&] { EXPECT_TRUE(interrupt.WaitFor(std::chrono::hours(1))); });
@@ -16,7 +16,7 @@ TEST(Interrupt, EndsAWait) {
   EXPECT_TRUE(interrupt.fired());
 }
 
-TEST(Interrupt, RunsTheActionOnceAndOnlyWhileItsScopeLives) {
+TEST(Interrupt, RunsActionOnceWithinScope) {
   Interrupt interrupt;
   int runs = 0;
   {
@@ -28,7 +28,7 @@ TEST(Interrupt, RunsTheActionOnceAndOnlyWhileItsScopeLives) {
   EXPECT_EQ(runs, 1);
 }
 
-TEST(Interrupt, RunsTheActionOfAScopeThatCameTooLate) {
+TEST(Interrupt, RunsActionIfAlreadyFired) {
   Interrupt interrupt;
   interrupt.Fire();
   int runs = 0;

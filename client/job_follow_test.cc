@@ -26,7 +26,7 @@ v1::WatchJobResponse StepUpdate(int64_t step) {
   return update;
 }
 
-// Writes down what it is told: "r1 s1 s2 lost back r4".
+// Records the callbacks: "r1 s1 s2 lost back r4".
 class Diary : public JobObserver {
  public:
   void OnJob(const v1::Job& job) override { absl::StrAppend(&text, "r", job.revision(), " "); }
@@ -70,11 +70,11 @@ class JobFollowTest : public testing::Test {
   Interrupt interrupt_;
   Diary diary_;
   Mutex mutex_;
-  std::vector<int64_t> revisions_ ABSL_GUARDED_BY(mutex_);  // Asked for, one a watch.
-  ScriptedApi server_;                                      // Last: stops before what its hooks use goes.
+  std::vector<int64_t> revisions_ ABSL_GUARDED_BY(mutex_);  // Requested, one per watch.
+  ScriptedApi server_;  // Last: stops before its hooks' data is destroyed.
 };
 
-TEST_F(JobFollowTest, ReturnsTheJobAsItEnded) {
+TEST_F(JobFollowTest, ReturnsEndedJob) {
   Script({{JobUpdate(1, v1::JOB_STATE_RUNNING), StepUpdate(1), StepUpdate(2),
            JobUpdate(2, v1::JOB_STATE_FAILED)}});
   const auto job = Follow();
@@ -83,7 +83,7 @@ TEST_F(JobFollowTest, ReturnsTheJobAsItEnded) {
   EXPECT_EQ(diary_.text, "r1 s1 s2 r2 ");
 }
 
-TEST_F(JobFollowTest, GoesOnByRevisionAndNeverTellsAStepTwice) {
+TEST_F(JobFollowTest, ResumesByRevisionWithoutDuplicateSteps) {
   Script({{JobUpdate(3, v1::JOB_STATE_RUNNING), StepUpdate(1), StepUpdate(2)},
           {StepUpdate(2), StepUpdate(3)},
           {JobUpdate(3, v1::JOB_STATE_RUNNING), JobUpdate(4, v1::JOB_STATE_SUCCEEDED)}});
@@ -93,14 +93,14 @@ TEST_F(JobFollowTest, GoesOnByRevisionAndNeverTellsAStepTwice) {
   EXPECT_EQ(revisions_, (std::vector<int64_t>{0, 3, 3}));
 }
 
-TEST_F(JobFollowTest, TellsTheStepsOfANewAttemptFromTheStart) {
+TEST_F(JobFollowTest, ReportsStepsOfNewAttempt) {
   Script({{JobUpdate(1, v1::JOB_STATE_RUNNING, 1), StepUpdate(7), JobUpdate(2, v1::JOB_STATE_RUNNING, 2),
            StepUpdate(1), JobUpdate(3, v1::JOB_STATE_SUCCEEDED, 2)}});
   ASSERT_TRUE(Follow().ok());
   EXPECT_EQ(diary_.text, "r1 s7 r2 s1 r3 ");
 }
 
-TEST_F(JobFollowTest, SurvivesARestartOfTheCoordinator) {
+TEST_F(JobFollowTest, SurvivesCoordinatorRestart) {
   Script({{JobUpdate(1, v1::JOB_STATE_RUNNING)}, {JobUpdate(2, v1::JOB_STATE_SUCCEEDED)}});
   diary_.on_lost = [&] {
     server_.Stop();
@@ -110,7 +110,7 @@ TEST_F(JobFollowTest, SurvivesARestartOfTheCoordinator) {
   EXPECT_EQ(diary_.text, "r1 lost back r2 ");
 }
 
-TEST_F(JobFollowTest, GivesUpWhenTheCoordinatorStaysAway) {
+TEST_F(JobFollowTest, StopsWhenCoordinatorStaysUnreachable) {
   Script({{JobUpdate(1, v1::JOB_STATE_RUNNING)}});
   diary_.on_lost = [&] { server_.Stop(); };
   const absl::Status status = Follow(absl::Milliseconds(200)).status();
@@ -118,14 +118,14 @@ TEST_F(JobFollowTest, GivesUpWhenTheCoordinatorStaysAway) {
   EXPECT_EQ(diary_.text, "r1 lost ");
 }
 
-TEST_F(JobFollowTest, DoesNotRepeatARefusal) {
+TEST_F(JobFollowTest, DoesNotRetryRejectedCall) {
   Script({}, RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'j'", "JOB_NOT_FOUND"));
   EXPECT_TRUE(absl::IsNotFound(Follow().status()));
   MutexLock lock(&mutex_);
   EXPECT_EQ(revisions_.size(), 1u);
 }
 
-TEST_F(JobFollowTest, AnInterruptEndsTheWaitForAReconnect) {
+TEST_F(JobFollowTest, InterruptEndsReconnectWait) {
   Script({{JobUpdate(1, v1::JOB_STATE_RUNNING)}});
   diary_.on_lost = [&] { interrupt_.Fire(); };
   EXPECT_TRUE(absl::IsCancelled(Follow().status()));

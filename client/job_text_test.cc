@@ -36,7 +36,7 @@ v1::Job EndedJob(v1::JobState state) {
 
 absl::Time Now() { return absl::FromUnixSeconds(1065); }
 
-TEST(JobText, TableHasOneAlignedLinePerJob) {
+TEST(JobText, TableAlignsColumns) {
   v1::Job queued;
   queued.set_id("b-1");
   queued.set_state(v1::JOB_STATE_QUEUED);
@@ -48,8 +48,8 @@ TEST(JobText, TableHasOneAlignedLinePerJob) {
             "tiny-k3x9q2  succeeded  200/200  2.4410  4      1 m 05 s\n");
 }
 
-// As a rank tells what a checkpoint lacks of its model.
-TEST(JobText, SeveralFaultsInOneReasonAreAList) {
+// The error of a rank whose checkpoint lacks several parameters of the model.
+TEST(JobText, TableListsMultilineReason) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   job.mutable_failure()->set_rank(0);
   job.mutable_failure()->set_node("node-0");
@@ -80,7 +80,7 @@ TEST(JobText, SeveralFaultsInOneReasonAreAList) {
                         "                      P.a is missing\n"));
 }
 
-TEST(JobText, AListThatIsLongIsCountedInTheTable) {
+TEST(JobText, TableTruncatesLongReason) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   std::string reason = "50 keys are missing:";
   for (int i = 0; i < 50; ++i) reason += "\n  key " + std::to_string(i);
@@ -91,7 +91,7 @@ TEST(JobText, AListThatIsLongIsCountedInTheTable) {
   EXPECT_THAT(table, HasSubstr("  and 46 more: fsdpctl describe tiny-k3x9q2\n"));
 }
 
-TEST(JobText, AnAttemptWhoseNodeLeftHasAnEndAndNoFailureAndDoesNotCount) {
+TEST(JobText, DrainedAttemptIsNotFailure) {
   v1::Job job = EndedJob(v1::JOB_STATE_QUEUED);
   job.mutable_resolved()->mutable_restart()->set_max_attempts(1);
   job.mutable_failure()->set_attempt(1);
@@ -101,8 +101,8 @@ TEST(JobText, AnAttemptWhoseNodeLeftHasAnEndAndNoFailureAndDoesNotCount) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nend of attempt 1:\n"));
 }
 
-// It read as a failure of the job on a node that had refused nothing.
-TEST(JobText, AnAttemptThatABackupWasBehindHasAnEndAndNoFailure) {
+// Regression: this was shown as a failure of the job on a node without an error.
+TEST(JobText, AttemptNewerThanBackupIsNotFailure) {
   v1::Job job = EndedJob(v1::JOB_STATE_QUEUED);
   job.mutable_failure()->set_attempt(1);
   job.mutable_failure()->set_rank(-1);
@@ -113,7 +113,7 @@ TEST(JobText, AnAttemptThatABackupWasBehindHasAnEndAndNoFailure) {
               HasSubstr("\nend of attempt 1:\n  node node-0 hosts attempt 2 of the job\n"));
 }
 
-TEST(JobText, AJobThatHasEndedIsToldOfNoNextLaunch) {
+TEST(JobText, EndedJobHasNoNextLaunch) {
   v1::Job job = EndedJob(v1::JOB_STATE_QUEUED);
   job.clear_end_unix_nanos();
   job.mutable_shrunk()->set_reason("lost node-1");
@@ -123,7 +123,7 @@ TEST(JobText, AJobThatHasEndedIsToldOfNoNextLaunch) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("fewer ranks, since it lost node-1\n"));
 }
 
-TEST(JobText, NodeTableSaysWhoIsLost) {
+TEST(JobText, NodeTableShowsLostNodes) {
   v1::Node node;
   node.set_name("node-0");
   node.set_device(v1::DEVICE_CPU);
@@ -137,21 +137,21 @@ TEST(JobText, NodeTableSaysWhoIsLost) {
   node.set_host_memory_bytes(int64_t{60} << 30);
   EXPECT_THAT(NodeTable({node}, Now(), /*width=*/0, /*wide=*/true),
               AllOf(HasSubstr("HOST MEMORY"), HasSubstr("60.0 GiB")));
-  node.set_left(true);  // It ended in order: nobody has to look after it.
+  node.set_left(true);  // A regular shutdown needs no attention.
   EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  left    cpu "));
   node.set_left(false);
   node.set_awaited(true);
   EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  not-ready  cpu "));
 }
 
-TEST(JobText, NodeTableReportsARevokedCertificate) {
+TEST(JobText, NodeTableReportsRevokedCertificate) {
   v1::Node node;
   node.set_name("node-0");
   node.set_revoked_serial("5a0c");
   EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("certificate is revoked (serial number 5a0c); give "));
 }
 
-TEST(JobText, NodeTableSaysWhyANodeIsCordonedAndSinceWhen) {
+TEST(JobText, NodeTableShowsCordon) {
   v1::Node node;
   node.set_name("node-0");
   node.set_connected(true);
@@ -169,7 +169,7 @@ TEST(JobText, NodeTableSaysWhyANodeIsCordonedAndSinceWhen) {
             "node-1 is cordoned by the coordinator since 1970-01-01 00:16:45 UTC (1 m 00 s ago)\n");
 }
 
-TEST(JobText, AFailureSaysItsCauseAndSeveralAttemptsAreListed) {
+TEST(JobText, DescribeShowsCauseAndFailedAttempts) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   job.mutable_failure()->set_attempt(2);
   job.mutable_failure()->set_cause(v1::FAILURE_CAUSE_NO_PROGRESS);
@@ -187,9 +187,9 @@ TEST(JobText, AFailureSaysItsCauseAndSeveralAttemptsAreListed) {
                                                  "  2        -      -       0\n"));
 }
 
-TEST(JobText, AJobThatMakesNoStepSaysForHowLongAndSoDoItsNodes) {
+TEST(JobText, ShowsStalledJobs) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
-  job.set_reason("no step for 12 s; the last one took 165 ms");  // When it was noticed.
+  job.set_reason("no step for 12 s; the last one took 165 ms");  // The text when the stall was detected.
   job.set_stalled_since_unix_nanos(1023 * kSecond);
   for (const std::string& text : {JobTable({job}, Now()), DescribeJob(job, Now())}) {
     EXPECT_NE(text.find("no step for 42 s; the last one took 165 ms"), std::string::npos) << text;
@@ -200,7 +200,7 @@ TEST(JobText, AJobThatMakesNoStepSaysForHowLongAndSoDoItsNodes) {
   EXPECT_NE(NodeTable({node}, Now()).find("ready, no step of tiny-k3x9q2"), std::string::npos);
 }
 
-TEST(JobText, AHangNamesItsRankSaysWhereAllStoodAndWhereMoreIsKept) {
+TEST(JobText, DescribeShowsHang) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   v1::Job::Failure* failure = job.mutable_failure();
   failure->set_rank(2);
@@ -226,7 +226,7 @@ TEST(JobText, AHangNamesItsRankSaysWhereAllStoodAndWhereMoreIsKept) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("  the job hangs: no progress"));
 }
 
-TEST(JobText, DescribeSaysWhereRanksStandThatMakeNoStep) {
+TEST(JobText, DescribeShowsPositionsOfStalledRanks) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
   EXPECT_EQ(DescribeJob(job, Now()).find("stood"), std::string::npos);
   v1::Job::Stand* stand = job.add_stands();
@@ -256,27 +256,27 @@ v1::SavedCheckpoint Saved(int64_t step, const std::string& error = "") {
   return saved;
 }
 
-TEST(JobText, ACheckpointIsWhatAJobHasReachedUntilItsNextAttemptReportsAStep) {
+TEST(JobText, StepIsThatOfCheckpointUntilNextReport) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
   *job.add_checkpoints() = Saved(20);
   *job.add_checkpoints() = Saved(30);
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  200/200  "));
   job.clear_last_step();
   job.set_state(v1::JOB_STATE_QUEUED);
-  job.mutable_restored()->set_step(10);  // Of the attempt that failed.
+  job.mutable_restored()->set_step(10);  // Restored by the attempt that failed.
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  30/200  "));
   job.set_state(v1::JOB_STATE_STARTING);
   job.clear_restored();
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  30/200  "));
-  job.mutable_restored()->set_step(20);  // The other could not be used.
+  job.mutable_restored()->set_step(20);  // The newer checkpoint could not be used.
   job.mutable_checkpoints()->RemoveLast();
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  20/200  "));
-  job.mutable_restored()->set_step(120);  // Of another job: this one has saved nothing yet.
+  job.mutable_restored()->set_step(120);  // From another job: this one has no checkpoint yet.
   job.clear_checkpoints();
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  120/200  "));
 }
 
-TEST(JobText, AJobThatCannotWriteItsCheckpointsSaysSoWhileItRuns) {
+TEST(JobText, ShowsFailedCheckpointWhileRunning) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
   job.set_reason("all 4 ranks run");
   *job.mutable_failed_checkpoint() = Saved(40, "No space left\non device");
@@ -288,7 +288,7 @@ TEST(JobText, AJobThatCannotWriteItsCheckpointsSaysSoWhileItRuns) {
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("rank 1 failed"));
 }
 
-TEST(JobText, ATableHasProjectsWhereAJobHasOne) {
+TEST(JobText, TableShowsProjectsIfAny) {
   v1::Job plain = EndedJob(v1::JOB_STATE_SUCCEEDED), vision = plain;
   EXPECT_THAT(JobTable({plain}, Now()), Not(HasSubstr("PROJECT")));
   vision.set_project("vision");
@@ -299,7 +299,7 @@ TEST(JobText, ATableHasProjectsWhereAJobHasOne) {
   EXPECT_THAT(DescribeJob(vision, Now()), HasSubstr("\nproject:   vision\n"));
 }
 
-TEST(JobText, DescribeSaysWhereTheTimeWent) {
+TEST(JobText, DescribeShowsGoodputLedger) {
   v1::Job job;
   EXPECT_EQ(DescribeJob(job, Now()).find("time:"), std::string::npos) << "of an older coordinator";
   job.mutable_ledger()->set_queue_seconds(10);
@@ -310,7 +310,7 @@ TEST(JobText, DescribeSaysWhereTheTimeWent) {
       << DescribeJob(job, Now());
 }
 
-TEST(JobText, DescribeNamesTheJobsThatHaveToSucceedFirst) {
+TEST(JobText, DescribeShowsDependencies) {
   v1::Job job = EndedJob(v1::JOB_STATE_QUEUED);
   EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("after:")));
   job.add_after()->set_job("a-1");
@@ -321,7 +321,7 @@ TEST(JobText, DescribeNamesTheJobsThatHaveToSucceedFirst) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\npreemptible: by jobs of a higher priority\n"));
 }
 
-TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {
+TEST(JobText, DescribeShowsCheckpoints) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
   EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("checkpoint")));
   for (int step = 10; step <= 60; step += 10) *job.add_checkpoints() = Saved(step);
@@ -354,7 +354,7 @@ TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {
                         "  20    45 s  1.50 GiB  3 s   40 ms   removed (checkpoint.keep_last)\n"
                         "  and 1 older, 1 of them removed\n"));
   for (auto& each : *job.mutable_checkpoints()) {
-    each.clear_bytes();  // Known only since an attempt went on from it.
+    each.clear_bytes();  // Listed only because an attempt resumed from it.
   }
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("  60    5 s   -      -     -       /runs/7/iter_60\n"));
   job.mutable_restored()->set_step(0);
@@ -362,7 +362,7 @@ TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {
               HasSubstr("attempt 2 began at step 1, with the parameters alone, from /r"));
 }
 
-TEST(JobText, DescribeShowsBadStepsAndWhatIsPassedOver) {
+TEST(JobText, DescribeShowsBadSteps) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
   EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("bad steps")));
   for (int step = 1; step <= 7; ++step) {
@@ -391,7 +391,7 @@ TEST(JobText, DescribeShowsBadStepsAndWhatIsPassedOver) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("bad steps: 40 skipped in 3 attempts, 2 gone back from\n"));
 }
 
-TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
+TEST(JobText, NewJobLinesOmitsKnownCheckpoints) {
   v1::Job before;
   before.set_attempt(1);
   *before.add_checkpoints() = Saved(10);
@@ -408,16 +408,16 @@ TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
   next.set_attempt(2);
   next.clear_failed_checkpoint();
   next.mutable_restored()->set_step(20);
-  next.mutable_checkpoints()->RemoveLast();  // It was passed over.
+  next.mutable_checkpoints()->RemoveLast();  // It was skipped.
   EXPECT_THAT(NewJobLines(job, next), ElementsAre("resumes after step 20"));
   EXPECT_THAT(NewJobLines(next, next), IsEmpty());
   job = next;
   job.set_attempt(3);
-  job.add_checkpoints()->set_step(20);  // Nobody had told of it: that it is gone on from says all.
+  job.add_checkpoints()->set_step(20);  // Listed without details: only "resumes after" is printed.
   EXPECT_THAT(NewJobLines(next, job), ElementsAre("resumes after step 20")) << "this one too";
 }
 
-TEST(JobText, WarningsAreToldByDescribeAndSummaryAndAreNewsOnce) {
+TEST(JobText, ShowsWarnings) {
   const v1::Job before = EndedJob(v1::JOB_STATE_SUCCEEDED);
   v1::Job job = before;
   job.add_warnings("nothing\ncounts");
@@ -427,7 +427,7 @@ TEST(JobText, WarningsAreToldByDescribeAndSummaryAndAreNewsOnce) {
   EXPECT_THAT(NewJobLines(job, job), IsEmpty());
 }
 
-TEST(JobText, DescribeSaysWhichTargetsCount) {
+TEST(JobText, DescribeShowsMasks) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
   job.mutable_spec()->mutable_data()->add_tokens()->set_path("a");
   EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("\ndata: ")));
@@ -437,7 +437,7 @@ TEST(JobText, DescribeSaysWhichTargetsCount) {
               HasSubstr("\ndata:      1 of 2 files with a mask, documents end with token 7\n"));
 }
 
-TEST(JobText, DescribeSaysWhereTheExportIs) {
+TEST(JobText, DescribeShowsExport) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
   *job.mutable_exported() = Saved(200);
   job.mutable_exported()->set_format("hf");
@@ -447,13 +447,13 @@ TEST(JobText, DescribeSaysWhereTheExportIs) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nnot exported: /runs/7/hf: the disk is full\n"));
 }
 
-TEST(JobText, SummarySaysWhereTheLastCheckpointIs) {
+TEST(JobText, SummaryShowsNewestCheckpoint) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   *job.add_checkpoints() = Saved(150);
   EXPECT_THAT(Summary(job, {}), HasSubstr("\n  checkpoint          of step 150, /runs/7/iter_150\n"));
 }
 
-TEST(JobText, SummaryOfASuccess) {
+TEST(JobText, SummaryOfSuccess) {
   StepHistory history;
   for (int step = 1; step <= 200; ++step) history.Add(EndedJob(v1::JOB_STATE_SUCCEEDED).last_step());
   EXPECT_EQ(Summary(EndedJob(v1::JOB_STATE_SUCCEEDED), history),
@@ -466,8 +466,8 @@ TEST(JobText, SummaryOfASuccess) {
             "  device allocations  0 in steady state\n");
 }
 
-// It said how long the last attempt took.
-TEST(JobText, SummaryCountsTheTimeOfAllAttempts) {
+// Regression: the time of only the last attempt was shown.
+TEST(JobText, SummaryShowsTimeOfAllAttempts) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
   job.set_attempt(3);
   job.set_start_unix_nanos(1030 * kSecond);
@@ -476,8 +476,8 @@ TEST(JobText, SummaryCountsTheTimeOfAllAttempts) {
   EXPECT_THAT(Summary(job, {}), HasSubstr("tiny-k3x9q2 succeeded after 200 steps in 28 s, 3 attempts\n"));
 }
 
-// With a second attempt it was left out.
-TEST(JobText, SummarySaysAfterWhichStepAJobBegan) {
+// Regression: it was omitted for jobs with a second attempt.
+TEST(JobText, SummaryShowsFirstStep) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
   job.set_begun_after(120);
   EXPECT_THAT(Summary(job, {}),
@@ -487,8 +487,8 @@ TEST(JobText, SummarySaysAfterWhichStepAJobBegan) {
   EXPECT_THAT(Summary(job, {}), HasSubstr(" in 44 s, 2 attempts, resumed after step 120\n"));
 }
 
-// It said "after 0 steps", without loss, step time and tokens/s.
-TEST(JobText, SummaryOfASuccessWhoseLastAttemptHadNoStepLeftToMake) {
+// Regression: the summary was "after 0 steps", without loss, step time and tokens/s.
+TEST(JobText, SummaryWithoutStepsInLastAttempt) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
   job.mutable_earlier_step()->Swap(job.mutable_last_step());
   job.clear_last_step();
@@ -504,7 +504,7 @@ TEST(JobText, SummaryOfASuccessWhoseLastAttemptHadNoStepLeftToMake) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nprogress:  step 200/200\nloss:      5.6021 -> 2.4410\n"));
 }
 
-TEST(JobText, AJobThatIsCancelledWhilePausedOrInBackOffKeepsItsLoss) {
+TEST(JobText, SummaryOfCancelledJobShowsLoss) {
   v1::Job job = EndedJob(v1::JOB_STATE_CANCELLED);
   job.mutable_earlier_step()->Swap(job.mutable_last_step());
   job.clear_last_step();
@@ -516,7 +516,7 @@ TEST(JobText, AJobThatIsCancelledWhilePausedOrInBackOffKeepsItsLoss) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("150/200\nloss:      5.6021 -> 2.4410 (at step 175)\n"));
 }
 
-TEST(JobText, DescribeOfAnEndedJobHasNoEta) {
+TEST(JobText, DescribeOfEndedJobHasNoEta) {
   v1::Job job = EndedJob(v1::JOB_STATE_CANCELLED);
   job.mutable_last_step()->set_step(20);
   EXPECT_THAT(DescribeJob(job, Now()), ::testing::Not(HasSubstr("eta")));
@@ -524,8 +524,8 @@ TEST(JobText, DescribeOfAnEndedJobHasNoEta) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("  eta 30 s\n"));
 }
 
-// Only successes were spared the log lines of a failure that they had recovered from.
-TEST(JobText, DescribeShowsLogLinesOfAFailureOnlyWhileItIsTheJobsTrouble) {
+// Regression: only succeeded jobs omitted the log lines of a failure that they had recovered from.
+TEST(JobText, DescribeShowsLogOfCurrentFailureOnly) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
   v1::Job::Failure* failure = job.mutable_failure();
   failure->set_rank(1);
@@ -552,7 +552,7 @@ TEST(JobText, DescribeShowsLogLinesOfAFailureOnlyWhileItIsTheJobsTrouble) {
   EXPECT_FALSE(shown(v1::JOB_STATE_QUEUED, 2)) << "after a pause of the attempt that recovered from it";
 }
 
-TEST(JobText, DescribeSaysWhichAttemptStartedThen) {
+TEST(JobText, DescribeShowsAttemptOfStartTime) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nstarted:   1970-01-01 00:16:42 UTC (1 m 03 s ago)\n"));
   job.set_attempt(2);
@@ -560,7 +560,7 @@ TEST(JobText, DescribeSaysWhichAttemptStartedThen) {
               HasSubstr("\nstarted:   1970-01-01 00:16:42 UTC (1 m 03 s ago), attempt 2\n"));
 }
 
-TEST(JobText, SummarySaysHowLongAJobWaitedForItsData) {
+TEST(JobText, SummaryShowsDataWait) {
   StepHistory history;
   v1::StepReport report = EndedJob(v1::JOB_STATE_SUCCEEDED).last_step();
   report.set_data_wait_seconds(0.25);
@@ -569,7 +569,7 @@ TEST(JobText, SummarySaysHowLongAJobWaitedForItsData) {
               HasSubstr("\n  waited for data     10 s in all, on rank 0\n"));
 }
 
-TEST(JobText, SummaryOfAFailureNamesRankNodeCauseAndLog) {
+TEST(JobText, SummaryOfFailure) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   job.clear_last_step();
   v1::Job::Failure* failure = job.mutable_failure();
@@ -588,7 +588,7 @@ TEST(JobText, SummaryOfAFailureNamesRankNodeCauseAndLog) {
             "  |  [31mboom\n");
 }
 
-TEST(JobText, HowARankEndedThatLeftNoWordIsSaidOnce) {
+TEST(JobText, FailureWithoutMessageShowsExitOnce) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   v1::Job::Failure* failure = job.mutable_failure();
   failure->set_rank(3);
@@ -605,7 +605,7 @@ TEST(JobText, HowARankEndedThatLeftNoWordIsSaidOnce) {
               ::testing::HasSubstr("\n  rank 3 on node-1 exited with code 5; it was in step"));
 }
 
-TEST(JobText, AFailureWithoutARankIsTheJobs) {
+TEST(JobText, FailureWithoutRank) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   job.clear_last_step();
   job.mutable_failure()->set_rank(-1);
@@ -665,7 +665,7 @@ spec:
 )");
 }
 
-TEST(JobText, DescribeShowsWhatTheJobIsPlannedAs) {
+TEST(JobText, DescribeShowsResolvedSpec) {
   v1::Job job;
   job.mutable_memory_plan()->set_peak_bytes(2048);
   job.mutable_resolved()->mutable_resources()->set_nodes(3);
@@ -680,8 +680,8 @@ TEST(JobText, DescribeShowsWhatTheJobIsPlannedAs) {
   EXPECT_NE(DescribeJob(job, Now()).find("2.00 KiB planned; planned anew once"), std::string::npos);
 }
 
-// What is measured is rank 0's; the plan's is another stage's, beside which it was 40 % too little.
-TEST(JobText, AStagesPeakIsNotComparedWithAnothers) {
+// Regression: rank 0's measured peak was compared with the plan of another stage, and was 40% lower.
+TEST(JobText, DoesNotComparePeaksOfDifferentStages) {
   v1::Job job;
   job.set_peak_bytes(3072);
   job.mutable_memory_plan()->set_peak_bytes(5120);
@@ -691,7 +691,7 @@ TEST(JobText, AStagesPeakIsNotComparedWithAnothers) {
   EXPECT_EQ(text.find('%'), std::string::npos) << text;
 }
 
-TEST(JobText, AJobThatNobodyPlannedHasTheDefaultsOfItsSpec) {
+TEST(JobText, FillsDefaultsWithoutPlan) {
   EXPECT_EQ(WorldSizeOf(v1::Job()), 1);
   EXPECT_NE(DescribeJob(v1::Job(), Now()).find("attempt:   0 of 1\n"), std::string::npos);
 }

@@ -28,7 +28,7 @@ std::string Of(const char* text) {
   return out.ok() ? *out : std::string(out.status().message());
 }
 
-TEST(JsonPath, NamesFieldsElementsAndRanges) {
+TEST(JsonPath, SelectsFieldsElementsAndRanges) {
   EXPECT_EQ(Of("{.jobs[*].id}"), "a-1 b-2 c-3");
   EXPECT_EQ(Of("{$.jobs[0].id}/{.jobs[-1].id}"), "a-1/c-3");
   EXPECT_EQ(Of("{.jobs[1:].id}"), "b-2 c-3");
@@ -39,16 +39,16 @@ TEST(JsonPath, NamesFieldsElementsAndRanges) {
   EXPECT_EQ(Of("{.jobs[0].warnings[1]}"), "two");
 }
 
-TEST(JsonPath, WhatIsNotSetOrNotThereIsEmpty) {
+TEST(JsonPath, UnsetFieldIsEmpty) {
   EXPECT_EQ(Of("<{.jobs[1].last_step.loss}>"), "<>");
   EXPECT_EQ(Of("<{.jobs[7].id}{.jobs[-7].id}>"), "<>");
 }
 
-TEST(JsonPath, LoopsAndText) {
+TEST(JsonPath, EvaluatesLoopsAndText) {
   EXPECT_EQ(Of(R"({range .jobs[*]}{.id}{"\t"}{.attempt}{"\n"}{end}.)"), "a-1\t1\nb-2\t2\nc-3\t3\n.");
 }
 
-TEST(JsonPath, ConditionsChoose) {
+TEST(JsonPath, EvaluatesFilters) {
   EXPECT_EQ(Of(R"({.jobs[?(@.state=="running")].id})"), "a-1 c-3");
   EXPECT_EQ(Of(R"({.jobs[?(@.state != 'running')].id})"), "b-2");
   EXPECT_EQ(Of("{.jobs[?(@.attempt>=2)].id}"), "b-2 c-3");
@@ -56,31 +56,31 @@ TEST(JsonPath, ConditionsChoose) {
   EXPECT_EQ(Of("{.jobs[?(@.plan_open==false)].attempt}"), "1 2 3");
 }
 
-TEST(JsonPath, AMisspeltFieldIsToldWithTheNearest) {
+TEST(JsonPath, SuggestsSimilarField) {
   EXPECT_EQ(Of("{.jobs[*].sate}"), "jsonpath: there is no field 'sate' in a Job; did you mean state?");
   EXPECT_EQ(Of("{.jobs.id}"), "jsonpath: jobs is a list; write [*] or [0] after it, and .id is asked of it");
   EXPECT_EQ(Of("{.jobs[0].id.x}"), "jsonpath: id is no message, and .x is asked of it");
   EXPECT_EQ(Of("{.jobs[0].id[0]}"), "jsonpath: id is no list, and brackets stand after it");
 }
 
-TEST(JsonPath, WhatCannotBeReadIsToldBeforeAnybodyIsAsked) {
+TEST(JsonPath, RejectsSyntaxErrors) {
   for (const char* bad : {"{.jobs", "{.jobs[}", "{.jobs[x]}", "{end}", "{range .jobs[*]}", "{..id}", "{.a b}",
                           "{.jobs[?(state)]}", "{.jobs[?(@.state==running)]}", "{\"x}", "{.a.}"})
     EXPECT_FALSE(JsonPath::Parse(bad).ok()) << bad;
 }
 
-TEST(JsonPath, AnElementThatNoListCanHaveIsNotThere) {
+TEST(JsonPath, IndexOutOfRangeIsEmpty) {
   EXPECT_EQ(Of("<{.jobs[9223372036854775807].id}{.jobs[-9223372036854775808].id}>"), "<>");
 }
 
-TEST(JsonPath, ConditionsWithinEachOtherAreBounded) {
+TEST(JsonPath, BoundsNestingDepth) {
   std::string text = "{.jobs";
   for (int i = 0; i < 100'000; ++i) text += "[?(@.jobs";
   EXPECT_NE(Of(text.c_str()).find("more than 8 ranges and conditions within each other"), std::string::npos);
   EXPECT_EQ(Of("{.jobs[?(@.warnings[?(@=='two')])].id}"), "a-1");
 }
 
-TEST(JsonPath, APathAloneNeedsNoBraces) {
+TEST(JsonPath, ParsesPathWithoutBraces) {
   for (const char* text : {"{.jobs[0].id}", ".jobs[0].id", "jobs[0].id"}) {
     const absl::StatusOr<JsonPath> path = JsonPath::ParsePath(text);
     ASSERT_TRUE(path.ok()) << text << path.status();

@@ -1,4 +1,4 @@
-// What becomes of a job, by fsdpctl against a real server on loopback.
+// Tests of the job lifecycle commands with a gRPC server on loopback.
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 class LifeCommandsTest : public ServedCommandCase {
  protected:
-  // The job is PAUSING when it is paused, and a watch shows it so, and then in these states.
+  // PauseJob returns the job in PAUSING. A watch then returns PAUSING and these states.
   void Becomes(const v1::Job& then) {
     server_.on_pause = [](const v1::PauseJobRequest& request, v1::PauseJobResponse* response) {
       EXPECT_EQ(request.id(), "j");
@@ -29,7 +29,7 @@ class LifeCommandsTest : public ServedCommandCase {
       update.mutable_job()->set_id("j");
       update.mutable_job()->set_revision(6);
       writer->Write(update);
-      // A stream of a job that has not ended goes on until somebody ends it.
+      // The stream of a job that has not ended continues until the client cancels it.
       while (then.end_unix_nanos() == 0 && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
       return grpc::Status::OK;
     };
@@ -41,7 +41,7 @@ class LifeCommandsTest : public ServedCommandCase {
   }
 };
 
-TEST_F(LifeCommandsTest, PauseSaysTheStateAtOnceAndTheStepOnceItIsThere) {
+TEST_F(LifeCommandsTest, PausePrintsStateOrWaits) {
   v1::Job paused = InState(v1::JOB_STATE_PAUSED);
   paused.mutable_pause()->set_step(120);
   Becomes(paused);
@@ -53,7 +53,7 @@ TEST_F(LifeCommandsTest, PauseSaysTheStateAtOnceAndTheStepOnceItIsThere) {
   EXPECT_NE(out_.find("\"step\": 120"), std::string::npos) << out_;
 }
 
-TEST_F(LifeCommandsTest, PauseThatCostsStepsIsNotWhatWasAskedFor) {
+TEST_F(LifeCommandsTest, PauseThatLosesStepsFails) {
   v1::Job paused = InState(v1::JOB_STATE_PAUSED);
   paused.mutable_pause()->set_step(100);
   paused.mutable_pause()->set_lost_steps(20);
@@ -65,7 +65,7 @@ TEST_F(LifeCommandsTest, PauseThatCostsStepsIsNotWhatWasAskedFor) {
             "fsdpctl: paused after step 100, which is saved; 20 steps after it are lost: the disk is full\n");
 }
 
-TEST_F(LifeCommandsTest, PauseThatLeavesMemoryInGpusIsNotWhatWasAskedFor) {
+TEST_F(LifeCommandsTest, PauseThatHoldsGpuMemoryFails) {
   v1::Job paused = InState(v1::JOB_STATE_PAUSED);
   paused.mutable_pause()->set_step(100);
   paused.mutable_pause()->add_held_memory("node-3 cuda:1 2.1 GiB");
@@ -77,7 +77,7 @@ TEST_F(LifeCommandsTest, PauseThatLeavesMemoryInGpusIsNotWhatWasAskedFor) {
   EXPECT_EQ(err_, absl::StrCat("fsdpctl: ", paused.reason(), "\n"));
 }
 
-TEST_F(LifeCommandsTest, NobodyWaitsForANodeThatIsLost) {
+TEST_F(LifeCommandsTest, PauseDoesNotWaitForLostNode) {
   v1::Job pausing = InState(v1::JOB_STATE_PAUSING);
   pausing.mutable_pause()->add_unconfirmed("a");
   pausing.set_reason("node a is lost, and what runs there may train on");
@@ -87,7 +87,7 @@ TEST_F(LifeCommandsTest, NobodyWaitsForANodeThatIsLost) {
   EXPECT_EQ(err_, "fsdpctl: j is not paused yet: node a is lost, and what runs there may train on\n");
 }
 
-TEST_F(LifeCommandsTest, AJobThatEndsFirstIsDoneOrTold) {
+TEST_F(LifeCommandsTest, PauseOfEndingJob) {
   v1::Job ended = InState(v1::JOB_STATE_SUCCEEDED);
   ended.set_end_unix_nanos(1);
   Becomes(ended);
@@ -100,7 +100,7 @@ TEST_F(LifeCommandsTest, AJobThatEndsFirstIsDoneOrTold) {
   EXPECT_EQ(err_, "fsdpctl: j is not paused: cancelled, all ranks are gone\n");
 }
 
-TEST_F(LifeCommandsTest, PauseWithoutTimeToSaveSaysWhatItCosts) {
+TEST_F(LifeCommandsTest, PauseWithoutGraceReportsLostSteps) {
   server_.on_pause = [](const v1::PauseJobRequest& request, v1::PauseJobResponse* response) {
     response->mutable_job()->set_id(request.id());
     response->mutable_job()->set_state(v1::JOB_STATE_PAUSING);
@@ -114,7 +114,7 @@ TEST_F(LifeCommandsTest, PauseWithoutTimeToSaveSaysWhatItCosts) {
   EXPECT_EQ(err_, "");
 }
 
-TEST_F(LifeCommandsTest, PauseAndResumePassOnWhatTheyAreGiven) {
+TEST_F(LifeCommandsTest, PauseAndResumeSendFlags) {
   server_.on_pause = [](const v1::PauseJobRequest& request, v1::PauseJobResponse* response) {
     EXPECT_EQ(request.reason(), "a new disk");
     EXPECT_TRUE(request.has_grace_seconds());
@@ -133,8 +133,8 @@ TEST_F(LifeCommandsTest, PauseAndResumePassOnWhatTheyAreGiven) {
   EXPECT_EQ(out_, "j queued\n");
 }
 
-// A coordinator from before there were labels lists every job, whatever is asked for.
-TEST_F(LifeCommandsTest, OnlyJobsWithTheLabelsAreActedOnWhateverIsListed) {
+// A coordinator of a release without labels ignores the selector and lists all jobs.
+TEST_F(LifeCommandsTest, AppliesSelectorToListedJobs) {
   server_.on_list = [](const v1::ListJobsRequest&, v1::ListJobsResponse* response) {
     for (const char* team : {"a", "b", ""}) {
       v1::Job* job = response->add_jobs();
@@ -159,7 +159,7 @@ TEST_F(LifeCommandsTest, OnlyJobsWithTheLabelsAreActedOnWhateverIsListed) {
   EXPECT_EQ(out_, "of-\n");
 }
 
-TEST_F(LifeCommandsTest, PauseByLabelsLeavesOutWhatIsBeingCancelled) {
+TEST_F(LifeCommandsTest, PauseBySelectorSkipsCancellingJobs) {
   std::vector<std::pair<std::string, v1::JobState>> listed = {{"leaves", v1::JOB_STATE_CANCELLING},
                                                               {"runs", v1::JOB_STATE_RUNNING},
                                                               {"waits", v1::JOB_STATE_PAUSED},
@@ -189,7 +189,7 @@ TEST_F(LifeCommandsTest, PauseByLabelsLeavesOutWhatIsBeingCancelled) {
   EXPECT_EQ(err_, "every job with team has ended already, or is being cancelled\n");
 }
 
-TEST_F(LifeCommandsTest, DeleteSaysWhatStaysAndGoesOnToTheNext) {
+TEST_F(LifeCommandsTest, DeleteContinuesAfterError) {
   server_.on_delete = [](const v1::DeleteJobRequest& request, v1::DeleteJobResponse* response) {
     if (request.id() == "gone")
       return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'gone'", "JOB_NOT_FOUND");
@@ -206,8 +206,8 @@ TEST_F(LifeCommandsTest, DeleteSaysWhatStaysAndGoesOnToTheNext) {
   EXPECT_EQ(Run({"delete"}), kExitUsage);
 }
 
-// It printed "deleted" only, while `node delete` refuses for the same ranks.
-TEST_F(LifeCommandsTest, DeleteWarnsOfRanksThatMayStillRunOnALostNode) {
+// Regression: only "deleted" was printed, although `node delete` rejects the node because of the same ranks.
+TEST_F(LifeCommandsTest, DeleteWarnsOfRanksOnLostNode) {
   server_.on_delete = [](const v1::DeleteJobRequest& request, v1::DeleteJobResponse* response) {
     response->mutable_job()->set_id(request.id());
     response->mutable_job()->mutable_resolved()->mutable_checkpoint()->set_dir("/runs/7");
@@ -222,8 +222,8 @@ TEST_F(LifeCommandsTest, DeleteWarnsOfRanksThatMayStillRunOnALostNode) {
             "machine is off or has no fsdpd-rank process left\n");
 }
 
-// It printed "j succeeded", as if the cancel had done that.
-TEST_F(LifeCommandsTest, CancelOfAnEndedJobSaysThatItHasAlreadyEnded) {
+// Regression: "j succeeded" was printed, as if that were the effect of the cancel.
+TEST_F(LifeCommandsTest, CancelReportsEndedJob) {
   v1::JobState state = v1::JOB_STATE_SUCCEEDED;
   server_.on_cancel = [&state](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
     response->mutable_job()->set_id(request.id());
@@ -237,13 +237,13 @@ TEST_F(LifeCommandsTest, CancelOfAnEndedJobSaysThatItHasAlreadyEnded) {
   state = v1::JOB_STATE_FAILED;
   EXPECT_EQ(Run({"cancel", "j"}), kExitOk) << err_;
   EXPECT_EQ(out_, "j has already failed\n");
-  state = v1::JOB_STATE_CANCELLED;  // By this call, or before.
+  state = v1::JOB_STATE_CANCELLED;  // By this call or an earlier one.
   EXPECT_EQ(Run({"cancel", "j"}), kExitOk) << err_;
   EXPECT_EQ(out_, "j cancelled\n");
 }
 
-// Each job was a document of its own, one after the other; and then the document had a page token.
-TEST_F(LifeCommandsTest, DataOfSeveralJobsIsOneDocument) {
+// Regression: each job was a separate document; later, the document had a page token.
+TEST_F(LifeCommandsTest, SeveralJobsAreOneDocument) {
   const auto take = [](const auto& request, auto* response) {
     if (request.id() == "gone")
       return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'gone'", "JOB_NOT_FOUND");
@@ -270,7 +270,7 @@ TEST_F(LifeCommandsTest, DataOfSeveralJobsIsOneDocument) {
   }
 }
 
-TEST_F(LifeCommandsTest, RetrySaysWhatBecomesOfIt) {
+TEST_F(LifeCommandsTest, RetryPrintsState) {
   server_.on_retry = [](const v1::RetryJobRequest& request, v1::RetryJobResponse* response) {
     EXPECT_EQ(request.reason(), "the disk was full");
     response->mutable_job()->set_id(request.id());
@@ -281,7 +281,7 @@ TEST_F(LifeCommandsTest, RetrySaysWhatBecomesOfIt) {
   EXPECT_EQ(out_, "j queued\n");
 }
 
-TEST_F(LifeCommandsTest, RetryOfAJobThatRunsIsRefused) {
+TEST_F(LifeCommandsTest, RetryRejectsRunningJob) {
   server_.on_get = [](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
     response->mutable_job()->set_id(request.id());
     response->mutable_job()->set_state(v1::JOB_STATE_RUNNING);
@@ -293,7 +293,7 @@ TEST_F(LifeCommandsTest, RetryOfAJobThatRunsIsRefused) {
             "start anew, `fsdpctl cancel j` ends it [JOB_NOT_ENDED]\n");
 }
 
-TEST_F(LifeCommandsTest, ResumeRetryAndDeleteActOnThoseWithTheLabelsThatTheyAreFor) {
+TEST_F(LifeCommandsTest, SelectorsApplyToMatchingStates) {
   server_.on_list = [](const v1::ListJobsRequest&, v1::ListJobsResponse* response) {
     for (const auto& [id, state] :
          {std::pair("waits", v1::JOB_STATE_PAUSED), std::pair("failed", v1::JOB_STATE_FAILED),
@@ -324,7 +324,7 @@ TEST_F(LifeCommandsTest, ResumeRetryAndDeleteActOnThoseWithTheLabelsThatTheyAreF
   }
 }
 
-TEST_F(LifeCommandsTest, RefusalsAreTold) {
+TEST_F(LifeCommandsTest, ReportsErrors) {
   const auto refuses = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::FAILED_PRECONDITION,
                               "job j cannot be paused: it is being cancelled", "JOB_NOT_PAUSABLE");
@@ -334,19 +334,19 @@ TEST_F(LifeCommandsTest, RefusalsAreTold) {
   EXPECT_NE(err_.find("it is being cancelled"), std::string::npos) << err_;
 }
 
-TEST_F(LifeCommandsTest, AGraceBeyondItsBoundIsRefusedByTheNameOfTheFlag) {
+TEST_F(LifeCommandsTest, RejectsGraceOutOfRange) {
   for (const char* command : {"pause", "cancel"}) {
     EXPECT_EQ(Run({command, "j", "--grace", "3601"}), kExitUsage);
     EXPECT_NE(err_.find("--grace: '3601' is not a whole number from 0 to 3600"), std::string::npos) << err_;
   }
 }
 
-TEST_F(LifeCommandsTest, ARequestIdThatIsAnUnsetVariableIsRefused) {
+TEST_F(LifeCommandsTest, RejectsEmptyRequestId) {
   EXPECT_EQ(Run({"submit", "-f", "-", "--request-id", ""}), kExitUsage);
   EXPECT_NE(err_.find("--request-id"), std::string::npos) << err_;
 }
 
-TEST_F(LifeCommandsTest, TheVersionOfFsdpctlIsToldToWhomTheCoordinatorRefuses) {
+TEST_F(LifeCommandsTest, VersionIsPrintedDespiteRejectedCall) {
   server_.on_version = [](const v1::GetVersionRequest&, v1::GetVersionResponse*) {
     return RefusalWithDetails(grpc::StatusCode::UNAUTHENTICATED, "the call has no token", "NO_TOKEN");
   };
@@ -355,12 +355,12 @@ TEST_F(LifeCommandsTest, TheVersionOfFsdpctlIsToldToWhomTheCoordinatorRefuses) {
   EXPECT_NE(err_.find("[NO_TOKEN]"), std::string::npos) << err_;
 }
 
-TEST_F(LifeCommandsTest, AFaultOfTokenNewPointsToItsHelp) {
+TEST_F(LifeCommandsTest, TokenNewErrorNamesItsHelp) {
   EXPECT_EQ(Run({"token", "new", "alice", "--role", "admin"}), kExitUsage);
   EXPECT_NE(err_.find("run `fsdpctl token new --help` for usage"), std::string::npos) << err_;
 }
 
-TEST_F(LifeCommandsTest, EachHasExamples) {
+TEST_F(LifeCommandsTest, AllHaveExamples) {
   for (const char* command : {"cancel", "pause", "resume", "retry", "delete"}) {
     EXPECT_EQ(Run({command, "--help"}), 0);
     EXPECT_NE(out_.find(std::string("Examples:\n  fsdpctl ") + command), std::string::npos) << out_;

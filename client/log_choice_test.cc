@@ -29,7 +29,7 @@ class LogFilterTest : public ::testing::Test {
   std::string taken_;
 };
 
-TEST_F(LogFilterTest, LinesOfSeveralRanksComeByTimeAndThoseWithoutOneStayWithTheirOwn) {
+TEST_F(LogFilterTest, MergesRanksByTime) {
   LogFilter choice(absl::InfinitePast(), nullptr, Sink());
   choice.EnableSorting(1 << 20);
   choice.Take(Line(0, "2026-11-23T10:00:01.000Z a"));
@@ -45,7 +45,7 @@ TEST_F(LogFilterTest, LinesOfSeveralRanksComeByTimeAndThoseWithoutOneStayWithThe
   EXPECT_FALSE(choice.overflowed());
 }
 
-TEST_F(LogFilterTest, LinesOfOneTimeAndThoseWithoutAnyComeByRank) {
+TEST_F(LogFilterTest, OrdersEqualTimesByRank) {
   LogFilter choice(absl::InfinitePast(), nullptr, Sink());
   choice.EnableSorting(1 << 20);
   for (const char* line : {"thread 1", "thread 2"}) {
@@ -55,7 +55,7 @@ TEST_F(LogFilterTest, LinesOfOneTimeAndThoseWithoutAnyComeByRank) {
   EXPECT_EQ(taken_, "0thread 1\n0thread 2\n1thread 1\n1thread 2\n");
 }
 
-TEST_F(LogFilterTest, MoreThanIsHeldIsHandedOnAsItComes) {
+TEST_F(LogFilterTest, PassesOnLinesAfterOverflow) {
   LogFilter choice(absl::InfinitePast(), nullptr, Sink());
   choice.EnableSorting(1);
   choice.Take(Line(0, "2026-11-23T10:00:03.000Z a"));
@@ -64,7 +64,7 @@ TEST_F(LogFilterTest, MoreThanIsHeldIsHandedOnAsItComes) {
   EXPECT_TRUE(choice.overflowed());
 }
 
-TEST_F(LogFilterTest, SinceKeepsWhatWasWrittenSince) {
+TEST_F(LogFilterTest, FiltersBySince) {
   LogFilter choice(At("2026-11-23T10:00:02.000Z"), nullptr, Sink());
   choice.Take(Line(0, "before any time"));
   choice.Take(Line(0, "2026-11-23T10:00:01.999Z a"));
@@ -74,7 +74,7 @@ TEST_F(LogFilterTest, SinceKeepsWhatWasWrittenSince) {
   EXPECT_EQ(taken_, "02026-11-23T10:00:02.000Z b\n0its second line\n");
 }
 
-TEST_F(LogFilterTest, APatternIsFoundAnywhereInALine) {
+TEST_F(LogFilterTest, MatchesPatternAnywhere) {
   const absl::StatusOr<LogPattern> pattern = LogPattern::Parse("step [0-9]+|NCCL");
   ASSERT_TRUE(pattern.ok());
   LogFilter choice(absl::InfinitePast(), &*pattern, Sink());
@@ -83,7 +83,7 @@ TEST_F(LogFilterTest, APatternIsFoundAnywhereInALine) {
   EXPECT_FALSE(LogPattern::Parse("a(b").ok());
 }
 
-TEST(Since, IsReadInItsUnits) {
+TEST(Since, ParsesUnits) {
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   EXPECT_EQ(*ParseSince("90", now), now - absl::Seconds(90));
   EXPECT_EQ(*ParseSince("1.5m", now), now - absl::Seconds(90));

@@ -12,7 +12,8 @@ namespace {
 
 class LogFollowTest : public testing::Test {
  protected:
-  // The n-th call writes the first `ends[n]` lines of ranks 0 and 1; all but the last are cut off.
+  // The n-th call writes the first `ends[n]` lines of ranks 0 and 1. All calls but the last end with an
+  // error.
   void Script(std::vector<int> ends) {
     server_.on_logs = [this, ends](const v1::TailLogsRequest& request, grpc::ServerContext*,
                                    grpc::ServerWriter<v1::TailLogsResponse>* writer) {
@@ -58,14 +59,14 @@ class LogFollowTest : public testing::Test {
   ScriptedApi server_;
 };
 
-TEST_F(LogFollowTest, GoesOnAfterALostConnectionWithoutALineTwice) {
+TEST_F(LogFollowTest, ResumesWithoutDuplicateLines) {
   Script({2, 1, 3});
   EXPECT_TRUE(Follow().ok());
   EXPECT_EQ(text_, "0.0 1.0 0.1 1.1 connection lost connected again 0.2 1.2 ");
 }
 
-// The agent says that lines are being lost, between the first line and the second, on two connections.
-TEST_F(LogFollowTest, AWordOfTheAgentsHidesNoLineAfterALostConnection) {
+// On two connections, the agent sends a notice about lost lines between the first line and the second.
+TEST_F(LogFollowTest, NoticeDoesNotHideLines) {
   server_.on_logs = [this](const v1::TailLogsRequest&, grpc::ServerContext*,
                            grpc::ServerWriter<v1::TailLogsResponse>* writer) {
     int call = 0;
@@ -91,11 +92,11 @@ TEST_F(LogFollowTest, AWordOfTheAgentsHidesNoLineAfterALostConnection) {
   EXPECT_EQ(text_, "first [lost] connection lost connected again second ");
 }
 
-// A log of six lines, whose beginning was dropped when it is read again: what was shown, and then more.
-TEST_F(LogFollowTest, LinesThatAreGoneWhenTheLogIsReadAgainHideNoneThatWereNotShown) {
+// A log of six lines whose beginning is dropped between reads: first lines that were shown, then later ones.
+TEST_F(LogFollowTest, GapNoticeCountsAsItsLines) {
   server_.on_logs = [this](const v1::TailLogsRequest&, grpc::ServerContext*,
                            grpc::ServerWriter<v1::TailLogsResponse>* writer) {
-    const std::vector<std::pair<int, int>> parts = {{0, 3}, {2, 4}, {5, 6}};  // Lines that are there.
+    const std::vector<std::pair<int, int>> parts = {{0, 3}, {2, 4}, {5, 6}};  // Existing lines.
     size_t call = 0;
     {
       MutexLock lock(&mutex_);
@@ -122,7 +123,7 @@ TEST_F(LogFollowTest, LinesThatAreGoneWhenTheLogIsReadAgainHideNoneThatWereNotSh
                        LogGapNotice(100, 5, 1 << 20) + " connected again 5 ");
 }
 
-TEST_F(LogFollowTest, SaysThatLinesMayBeMissingWhereItBeganInTheMiddle) {
+TEST_F(LogFollowTest, ReportsMissingLinesAfterTail) {
   Script({1, 2});
   EXPECT_TRUE(Follow(/*tail=*/5).ok());
   EXPECT_EQ(text_, "0.0 1.0 connection lost connected again; 0.1 1.1 ");
@@ -130,12 +131,12 @@ TEST_F(LogFollowTest, SaysThatLinesMayBeMissingWhereItBeganInTheMiddle) {
   EXPECT_EQ(tails_, (std::vector<int>{5, 1}));
 }
 
-TEST_F(LogFollowTest, GivesUpWhenNobodyComesBack) {
+TEST_F(LogFollowTest, StopsWhenCoordinatorStaysUnreachable) {
   Script({});
   EXPECT_TRUE(absl::IsUnavailable(Follow(0, absl::Milliseconds(20))));
 }
 
-TEST_F(LogFollowTest, GivesUpWhenOneNodeStaysAwayWhileOthersAnswer) {
+TEST_F(LogFollowTest, StopsWhenOneNodeStaysUnreachable) {
   Script(std::vector<int>(10000, 1));
   EXPECT_TRUE(absl::IsUnavailable(Follow(0, absl::Milliseconds(50))));
   EXPECT_EQ(text_, "0.0 1.0 connection lost ");

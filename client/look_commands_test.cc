@@ -1,4 +1,4 @@
-// get, wait, diff, explain, context, completion, top and logs, by exit code, stdout and stderr.
+// Tests of get, wait, diff, explain, context, completion, top and logs: exit code, stdout and stderr.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace {
 constexpr char kSpec[] =
     "name: a\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain: {steps: 3}\n";
 
-// Set while it is there.
+// Sets an environment variable during its lifetime.
 class Variables {
  public:
   explicit Variables(const std::vector<std::pair<const char*, const char*>>& all) {
@@ -130,7 +130,7 @@ TEST_F(LookCommandsTest, GetPrintsNamesPathsAndSpecs) {
   EXPECT_NE(out_.find("TOKENS/S"), std::string::npos) << out_;
 }
 
-TEST_F(LookCommandsTest, GetShowsHowTheNewestStepOfAJobWent) {
+TEST_F(LookCommandsTest, GetPrintsStepTimeline) {
   server_.on_course = [](const v1::GetStepCourseRequest& request, v1::GetStepCourseResponse* response) {
     if (request.id() != "tiny-b2")
       return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no step of it was told of", "COURSE_NOT_FOUND");
@@ -148,7 +148,7 @@ TEST_F(LookCommandsTest, GetShowsHowTheNewestStepOfAJobWent) {
   EXPECT_NE(err_.find("fsdpctl get JOB --course"), std::string::npos) << err_;
 }
 
-TEST_F(LookCommandsTest, WrongFormsAreWrongUsageBeforeAnybodyIsAsked) {
+TEST_F(LookCommandsTest, RejectsInvalidOutputWithoutCoordinator) {
   server_.Stop();
   for (const std::vector<std::string>& wrong :
        std::vector<std::vector<std::string>>{{"get", "-o", "jsonpath={.id"},
@@ -172,7 +172,7 @@ TEST_F(LookCommandsTest, WrongFormsAreWrongUsageBeforeAnybodyIsAsked) {
     EXPECT_EQ(Run(wrong), kExitUsage) << wrong[0] << err_;
 }
 
-TEST_F(LookCommandsTest, AFlagOfListsBesideTheNameOfAJobIsToldToBeLeftOut) {
+TEST_F(LookCommandsTest, RejectsListFlagsWithJob) {
   EXPECT_EQ(Run({"get", "tiny-b2", "--state", "queued"}), kExitUsage);
   EXPECT_NE(err_.find("--state"), std::string::npos) << err_;
   EXPECT_NE(err_.find("; leave one of the two out"), std::string::npos) << err_;
@@ -182,7 +182,7 @@ TEST_F(LookCommandsTest, AFlagOfListsBesideTheNameOfAJobIsToldToBeLeftOut) {
       << err_;
 }
 
-TEST_F(LookCommandsTest, AMisspeltFieldOfAPathIsWrongUsage) {
+TEST_F(LookCommandsTest, RejectsUnknownJsonPathField) {
   EXPECT_EQ(Run({"get", "-o", "jsonpath={.jobs[*].sate}"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean state?"), std::string::npos) << err_;
 }
@@ -198,7 +198,7 @@ TEST_F(LookCommandsTest, GetSortsAndLimits) {
   EXPECT_EQ(out_, "tiny-b2\ntiny-a1\n");
 }
 
-TEST_F(LookCommandsTest, TheBeginningOfAnIdIsEnoughWhereItIsOfOneJob) {
+TEST_F(LookCommandsTest, CompletesUniqueIdPrefix) {
   EXPECT_EQ(Run({"get", "big", "-o", "name"}), kExitOk);
   EXPECT_EQ(out_, "big-c3\n");
   EXPECT_EQ(Run({"get", "tiny", "-o", "name"}), kExitNotFound);
@@ -214,7 +214,7 @@ TEST_F(LookCommandsTest, TheBeginningOfAnIdIsEnoughWhereItIsOfOneJob) {
   EXPECT_EQ(Run({"cancel", "tiny"}), kExitNotFound);
 }
 
-TEST_F(LookCommandsTest, AnIdThatIsNotFoundDoesNotReadAllJobs) {
+TEST_F(LookCommandsTest, UnknownIdDoesNotListAllJobs) {
   std::vector<std::string> filters;
   int pages = 0;
   server_.on_list = [&](const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
@@ -232,7 +232,7 @@ TEST_F(LookCommandsTest, AnIdThatIsNotFoundDoesNotReadAllJobs) {
   server_.Stop();
 }
 
-TEST_F(LookCommandsTest, WatchPrintsARowOfEachJobThatChanges) {
+TEST_F(LookCommandsTest, WatchPrintsChangedJobs) {
   std::atomic<int> calls{0};
   server_.on_list = [&](const auto&, v1::ListJobsResponse* response) {
     const int asked = ++calls;
@@ -250,12 +250,12 @@ TEST_F(LookCommandsTest, WatchPrintsARowOfEachJobThatChanges) {
   EXPECT_EQ(out_.find("ID "), out_.rfind("ID ")) << "one header\n" << out_;
   EXPECT_EQ(out_.find("stays-1"), out_.rfind("stays-1")) << out_;
   EXPECT_LT(out_.find("moves-1  queued"), out_.find("moves-1  running")) << out_;
-  server_.Stop();  // Before `calls` goes.
+  server_.Stop();  // Before `calls` is destroyed.
 }
 
 // --- wait --------------------------------------------------------------------------------------------------
 
-TEST_F(LookCommandsTest, WaitReturnsWhenTheJobIsAsAsked) {
+TEST_F(LookCommandsTest, WaitReturnsWhenConditionIsMet) {
   ServeWatch();
   EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "state=running"}), kExitOk) << err_;
   EXPECT_EQ(out_, "tiny-b2 running\n");
@@ -266,7 +266,7 @@ TEST_F(LookCommandsTest, WaitReturnsWhenTheJobIsAsAsked) {
   EXPECT_EQ(out_.find("{\n  \"id\": \"tiny-b2\""), 0u) << out_;
 }
 
-TEST_F(LookCommandsTest, WaitEndsWithOneOnceTheJobCannotBeSoAnyMore) {
+TEST_F(LookCommandsTest, WaitExitsWith1WhenConditionIsImpossible) {
   ServeWatch();
   EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "state=failed"}), kExitJobFailed);
   EXPECT_NE(err_.find("tiny-b2 cannot reach state=failed any more: it is succeeded: all ranks finished"),
@@ -276,7 +276,7 @@ TEST_F(LookCommandsTest, WaitEndsWithOneOnceTheJobCannotBeSoAnyMore) {
   EXPECT_NE(err_.find("it makes 30 steps"), std::string::npos) << err_;
 }
 
-TEST_F(LookCommandsTest, WaitEndsWithSixAfterItsTimeout) {
+TEST_F(LookCommandsTest, WaitExitsWith6AfterTimeout) {
   server_.on_watch = [](const v1::WatchJobRequest&, grpc::ServerContext* context,
                         grpc::ServerWriter<v1::WatchJobResponse>* writer) {
     v1::WatchJobResponse update;
@@ -292,20 +292,20 @@ TEST_F(LookCommandsTest, WaitEndsWithSixAfterItsTimeout) {
       << err_;
 }
 
-TEST_F(LookCommandsTest, WaitRefusesMoreJobsThanItMayWatch) {
+TEST_F(LookCommandsTest, WaitRejectsTooManyJobs) {
   std::vector<std::string> arguments(65, "tiny-b2");
   arguments.insert(arguments.begin(), "wait");
   EXPECT_EQ(Run(arguments), kExitUsage);
   EXPECT_NE(err_.find("64 jobs at most, and 65 are named"), std::string::npos) << err_;
 }
 
-TEST_F(LookCommandsTest, WhatIsNotThereIsDeleted) {
+TEST_F(LookCommandsTest, MissingJobIsDeleted) {
   EXPECT_EQ(Run({"wait", "gone-1", "--for", "deleted"}), kExitOk) << err_;
   EXPECT_EQ(out_, "gone-1 deleted\n");
   EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "deleted", "--timeout", "0.2"}), kExitTimeout);
 }
 
-TEST_F(LookCommandsTest, AWaitForADeletionGoesOnWhereOneAnswerIsMissing) {
+TEST_F(LookCommandsTest, WaitForDeletionSurvivesFailedCall) {
   std::atomic<int> calls{0};
   server_.on_get = [&](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
     response->mutable_job()->set_id(request.id());
@@ -318,12 +318,12 @@ TEST_F(LookCommandsTest, AWaitForADeletionGoesOnWhereOneAnswerIsMissing) {
   EXPECT_EQ(Run({"wait", "j", "--for", "deleted"}), kExitOk) << err_;
   EXPECT_EQ(out_, "j deleted\n");
   EXPECT_GE(calls, 4);
-  server_.Stop();  // Before `calls` goes.
+  server_.Stop();  // Before `calls` is destroyed.
 }
 
 // --- diff and explain --------------------------------------------------------------------------------------
 
-TEST_F(LookCommandsTest, DiffFillsInAndNamesWhatDiffers) {
+TEST_F(LookCommandsTest, DiffComparesResolvedSpecs) {
   const std::string first = Write("a.yaml", kSpec);
   const std::string same = Write("b.yaml", absl::StrCat(kSpec, "resources: {nodes: 1}\n"));
   EXPECT_EQ(Run({"diff", first, same}), kExitOk) << out_ << err_;
@@ -339,7 +339,7 @@ TEST_F(LookCommandsTest, DiffFillsInAndNamesWhatDiffers) {
   EXPECT_EQ(Run({"diff", first}), kExitUsage);
 }
 
-TEST_F(LookCommandsTest, ExplainNeedsNobody) {
+TEST_F(LookCommandsTest, ExplainNeedsNoCoordinator) {
   server_.Stop();
   EXPECT_EQ(Run({"explain", "train.micro_batch"}), kExitOk);
   EXPECT_EQ(out_.find("train.micro_batch  <integer>\n  "), 0u) << out_;
@@ -377,8 +377,8 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
       << "run together: " << err_;
 }
 
-// The rule out_of_range was printed for the error reason OUT_OF_RANGE.
-TEST_F(LookCommandsTest, ExplainTellsAnErrorReasonFromTheRuleOfTheSameName) {
+// Regression: the rule out_of_range was printed for the error reason OUT_OF_RANGE.
+TEST_F(LookCommandsTest, ExplainDistinguishesReasonFromRule) {
   server_.Stop();
   EXPECT_EQ(Run({"explain", "OUT_OF_RANGE"}), kExitOk);
   EXPECT_EQ(out_.find("OUT_OF_RANGE  <error reason>\n"), 0U) << out_;
@@ -386,8 +386,8 @@ TEST_F(LookCommandsTest, ExplainTellsAnErrorReasonFromTheRuleOfTheSameName) {
   EXPECT_EQ(out_.find("out_of_range  <rule>\n"), 0U) << out_;
 }
 
-// None of these was known, though migrate prints them in brackets.
-TEST_F(LookCommandsTest, ExplainKnowsTheRulesOfMigrate) {
+// Regression: these rules were unknown, although migrate prints their ids.
+TEST_F(LookCommandsTest, ExplainIncludesMigrateRules) {
   server_.Stop();
   for (const std::vector<MigrateRule>& rules : {MegatronRules(), ConversionRules()}) {
     for (const MigrateRule& rule : rules) {
@@ -402,7 +402,7 @@ TEST_F(LookCommandsTest, ExplainKnowsTheRulesOfMigrate) {
 }
 
 // tests/tidy/test_proto.py compares reason.proto with the reasons in the coordinator's code.
-TEST_F(LookCommandsTest, ExplainDidNotKnowTheReasonsThatErrorsPrint) {
+TEST_F(LookCommandsTest, ExplainIncludesErrorReasons) {
   server_.Stop();
   for (const FieldDoc& reason : ErrorReasons()) {
     EXPECT_EQ(Run({"explain", reason.name}), kExitOk) << err_;
@@ -418,7 +418,7 @@ TEST_F(LookCommandsTest, ExplainDidNotKnowTheReasonsThatErrorsPrint) {
   EXPECT_NE(err_.find("did you mean NODE_NOT_IDLE?"), std::string::npos) << err_;
 }
 
-TEST_F(LookCommandsTest, ExplainKnewNamesInTheirOwnCaseAndWithoutTheirTypeOnly) {
+TEST_F(LookCommandsTest, ExplainIgnoresCaseAndPrefix) {
   server_.Stop();
   EXPECT_EQ(Run({"explain", "LR_POSITIVE"}), kExitOk) << err_;
   EXPECT_EQ(out_.find("lr_positive  <rule>\n"), 0u) << out_;
@@ -432,7 +432,7 @@ TEST_F(LookCommandsTest, ExplainKnewNamesInTheirOwnCaseAndWithoutTheirTypeOnly) 
 
 // --- context and completion --------------------------------------------------------------------------------
 
-TEST_F(LookCommandsTest, AContextSaysWhomToCall) {
+TEST_F(LookCommandsTest, ContextSelectsServer) {
   Write("contexts.yaml", absl::StrCat("# mine\ncontexts:\n  lab: {server: '", server_.address(),
                                       "'}\n  far: {server: 'far.example:7777', token_file: t}\n"));
   EXPECT_EQ(RunCommand({"--context", "lab", "get", "-o", "name"}), kExitOk) << err_;
@@ -450,7 +450,7 @@ TEST_F(LookCommandsTest, AContextSaysWhomToCall) {
   EXPECT_NE(err_.find("did you mean lab?"), std::string::npos) << err_;
 }
 
-TEST_F(LookCommandsTest, AFlagNamesTheCoordinatorBeforeAVariableAndATokenGoesToNoOther) {
+TEST_F(LookCommandsTest, FlagsOverrideVariablesAndTokenStaysWithItsServer) {
   Write("contexts.yaml", "contexts:\n  lab: {server: 'lab.example:7777', token_file: lab.token}\n");
   Variables variables({{"FSDPD_SERVER", "other.example:7777"},
                        {"FSDPD_TOKEN", "others"},
@@ -479,7 +479,7 @@ TEST_F(LookCommandsTest, AFlagNamesTheCoordinatorBeforeAVariableAndATokenGoesToN
   EXPECT_EQ(line.token_file, "");
 }
 
-TEST_F(LookCommandsTest, AWatchOfJobsSaysThatTheCoordinatorIsAwayAndLooksAgainSoon) {
+TEST_F(LookCommandsTest, WatchReportsLostConnection) {
   int calls = 0;
   server_.on_list = [&](const v1::ListJobsRequest&, v1::ListJobsResponse* response) {
     if (++calls == 2) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "it stops");
@@ -493,7 +493,7 @@ TEST_F(LookCommandsTest, AWatchOfJobsSaysThatTheCoordinatorIsAwayAndLooksAgainSo
   EXPECT_EQ(err_, "connection lost (it stops); reconnecting\nconnected again\n");
 }
 
-TEST_F(LookCommandsTest, ACurrentContextThatIsGoneIsLeftAndBypassed) {
+TEST_F(LookCommandsTest, MissingCurrentContextIsReported) {
   Write("contexts.yaml",
         absl::StrCat("current: gone\ncontexts:\n  lab: {server: '", server_.address(), "'}\n"));
   EXPECT_EQ(RunCommand({"get"}), kExitUsage);
@@ -505,7 +505,7 @@ TEST_F(LookCommandsTest, ACurrentContextThatIsGoneIsLeftAndBypassed) {
   EXPECT_EQ(RunCommand({"get", "-o", "name"}), kExitOk) << err_;
 }
 
-TEST_F(LookCommandsTest, ContextUseChangesWhatALinkLeadsToAndKeepsTheDocument) {
+TEST_F(LookCommandsTest, ContextUsePreservesLinkAndText) {
   const std::string real =
       Write("dotfiles.yaml", "# mine\n---\ncontexts:\n  lab: {server: 'lab.example:7777'}\n");
   std::filesystem::permissions(real,
@@ -524,7 +524,7 @@ TEST_F(LookCommandsTest, ContextUseChangesWhatALinkLeadsToAndKeepsTheDocument) {
   EXPECT_EQ(ReadConfig(), "{contexts: {lab: {server: 'lab.example:7777'}}}\n");
 }
 
-TEST_F(LookCommandsTest, ABadContextsFileIsToldAtItsLine) {
+TEST_F(LookCommandsTest, LocatesErrorInContextsFile) {
   Write("contexts.yaml", "contexts:\n  lab: {sever: here:1}\n");
   EXPECT_EQ(RunCommand({"get"}), kExitUsage);
   EXPECT_NE(err_.find("contexts.yaml:2:9: unknown field sever; did you mean server?"), std::string::npos)
@@ -536,7 +536,7 @@ TEST_F(LookCommandsTest, ABadContextsFileIsToldAtItsLine) {
       << err_;
 }
 
-TEST_F(LookCommandsTest, CompletionAsksForNamesThatTheCommandTakes) {
+TEST_F(LookCommandsTest, CompletionListsMatchingNames) {
   server_.on_nodes = [](const auto&, v1::ListNodesResponse* response) {
     response->add_nodes()->set_name("node-0");
     return grpc::Status::OK;
@@ -554,7 +554,7 @@ TEST_F(LookCommandsTest, CompletionAsksForNamesThatTheCommandTakes) {
 
 // --- top and logs ------------------------------------------------------------------------------------------
 
-TEST_F(LookCommandsTest, TopIsOneTableWhereThereIsNoTerminal) {
+TEST_F(LookCommandsTest, TopPrintsOnceWithoutTerminal) {
   server_.on_nodes = [](const auto&, auto*) { return grpc::Status::OK; };
   EXPECT_EQ(Run({"top"}), kExitOk) << err_;
   EXPECT_NE(out_.find("big-c3"), std::string::npos) << out_;
@@ -562,7 +562,7 @@ TEST_F(LookCommandsTest, TopIsOneTableWhereThereIsNoTerminal) {
   EXPECT_EQ(out_.find('\x1b'), std::string::npos);
 }
 
-TEST_F(LookCommandsTest, LogsOfTheAttemptBefore) {
+TEST_F(LookCommandsTest, LogsOfPreviousAttempt) {
   server_.on_get = [](const auto&, v1::GetJobResponse* response) {
     response->mutable_job()->set_id("j");
     response->mutable_job()->set_attempt(3);
@@ -588,8 +588,8 @@ TEST_F(LookCommandsTest, LogsOfTheAttemptBefore) {
   EXPECT_EQ(Run({"logs", "j", "--previous"}), kExitNotFound);
 }
 
-// The coordinator refused it, and named its own field `tail_lines`.
-TEST_F(LookCommandsTest, AnInvalidTailIsRefusedByTheNameOfTheFlag) {
+// Regression: the coordinator's error named the API field `tail_lines` instead of the flag.
+TEST_F(LookCommandsTest, RejectsInvalidTail) {
   for (const char* lines : {"0", "-1", "100001", "ten"}) {
     EXPECT_EQ(Run({"logs", "j", absl::StrCat("--tail=", lines)}), kExitUsage) << lines;
     EXPECT_EQ(err_, absl::StrCat(
@@ -598,7 +598,7 @@ TEST_F(LookCommandsTest, AnInvalidTailIsRefusedByTheNameOfTheFlag) {
   }
 }
 
-TEST_F(LookCommandsTest, LogsHaveEvidenceOnlyOfACoordinatorThatSendsIt) {
+TEST_F(LookCommandsTest, LogsEvidenceRejectsOldCoordinator) {
   const auto knows = std::make_shared<std::atomic<bool>>(true);
   server_.on_get = [](const auto&, v1::GetJobResponse* response) {
     response->mutable_job()->set_id("j");

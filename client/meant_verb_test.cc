@@ -5,8 +5,8 @@
 namespace fsdpd {
 namespace {
 
-// "del" and "new" were taken for get, "stop" for top, "jobs" for logs.
-TEST(SuggestCommand, WordsOfOtherToolsAreKnown) {
+// Regression: suggestions were get for "del" and "new", top for "stop", and logs for "jobs".
+TEST(SuggestCommand, SuggestsCommandForSynonym) {
   const std::vector<std::string> verbs = {"--help", "submit", "cancel", "delete",
                                           "get",    "logs",   "top",    "wait"};
   for (const char* word : {"del", "rm"}) EXPECT_EQ(SuggestCommand(word, verbs), "delete") << word;
@@ -16,7 +16,7 @@ TEST(SuggestCommand, WordsOfOtherToolsAreKnown) {
   EXPECT_EQ(SuggestCommand("ls", {"--help", "list"}), "list") << "the verb of a synonym is not among these";
 }
 
-TEST(SuggestCommand, AShortWordIsNotTakenForAnotherOne) {
+TEST(SuggestCommand, ShortWordMustMatchFirstLetter) {
   const std::vector<std::string> verbs = {"submit", "get", "logs", "top"};
   EXPECT_EQ(SuggestCommand("bobs", verbs), "");
   EXPECT_EQ(SuggestCommand("gte", verbs), "get");

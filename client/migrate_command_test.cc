@@ -1,4 +1,4 @@
-// fsdpctl migrate, by exit code, stdout and stderr. What becomes of each setting is client/migrate's.
+// Tests of `migrate`: exit code, stdout and stderr. The tests of client/migrate cover each setting.
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
@@ -26,7 +26,7 @@ constexpr char kMegatron[] =
     "--seq-length 64 "
     "--attention-dropout 0 --hidden-dropout 0 --train-iters 9 --lr 1e-3 --bf16 --mock-data ";
 
-TEST_F(MigrateCommandTest, WritesASpecThatIsValidAndTellsWhatChanged) {
+TEST_F(MigrateCommandTest, WritesValidSpecAndReportsChanges) {
   const std::string changed = std::string(kMegatron) + "--average-in-collective --log-interval 5";
   EXPECT_EQ(RunCommand({"migrate", "-f", "-", "--ranks-per-node", "4", "--name", "moved"}, changed), 0)
       << err_;
@@ -38,8 +38,8 @@ TEST_F(MigrateCommandTest, WritesASpecThatIsValidAndTellsWhatChanged) {
   EXPECT_EQ(RunCommand({"validate", "-f", "-", "--offline"}, spec), 0) << err_ << spec;
 }
 
-// It refused them, and said that fsdpctl makes them whole by itself.
-TEST_F(MigrateCommandTest, MakesRelativePathsWhole) {
+// Regression: relative paths were rejected with the advice that fsdpctl makes them absolute.
+TEST_F(MigrateCommandTest, MakesPathsAbsolute) {
   const std::string run =
       absl::StrReplaceAll(kMegatron, {{"--mock-data", "\n--data-path 0.5 a 0.5 sub/b /c\n"}}) +
       "--ckpt-format fsdp_dtensor --save-interval 3\n--save ./7/ --load /old";
@@ -66,7 +66,7 @@ TEST_F(MigrateCommandTest, MakesRelativePathsWhole) {
       << err_;
 }
 
-TEST_F(MigrateCommandTest, RefusesPathsThatNodesCannotOpen) {
+TEST_F(MigrateCommandTest, RejectsPathsThatNodesCannotOpen) {
   for (const std::string path : {"~/runs", "msc://bucket/runs"}) {
     const std::string run =
         std::string(kMegatron) + "--ckpt-format fsdp_dtensor --save-interval 3\n--save " + path;
@@ -78,7 +78,7 @@ TEST_F(MigrateCommandTest, RefusesPathsThatNodesCannotOpen) {
   }
 }
 
-TEST_F(MigrateCommandTest, RefusesWhatMegatronRefusesAndWritesNothing) {
+TEST_F(MigrateCommandTest, RejectsInvalidMegatronConfig) {
   const std::string refused = std::string(kMegatron) + "\n--save /c --use-tp-pp-dp-mapping";
   EXPECT_EQ(RunCommand({"migrate", "-f", "-"}, refused), kExitSpecRefused);
   EXPECT_EQ(out_, "");
@@ -87,8 +87,8 @@ TEST_F(MigrateCommandTest, RefusesWhatMegatronRefusesAndWritesNothing) {
   EXPECT_EQ(RunCommand({"migrate", "-f", dir_.File("absent")}), kExitUsage);
 }
 
-// Programs that asked for JSON got nothing to read.
-TEST_F(MigrateCommandTest, ARefusedMigrationIsDataToo) {
+// Regression: nothing was printed with -o json.
+TEST_F(MigrateCommandTest, RejectedMigrationPrintsJson) {
   const std::string refused = std::string(kMegatron) + "\n--micro-batch-size 0 --lr $LR";
   EXPECT_EQ(RunCommand({"migrate", "-f", "-", "-o", "json"}, refused), kExitSpecRefused);
   EXPECT_NE(out_.find("\"rule\": \"micro_batch_range\",\n    \"severity\": \"error\",\n    \"field\": "

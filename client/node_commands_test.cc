@@ -1,4 +1,4 @@
-// fsdpctl cordon and uncordon against a coordinator whose answers are written beforehand.
+// Tests of node commands with a scripted coordinator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using ::testing::Not;
 
 using NodeCommandsTest = ServedCommandCase;
 
-TEST_F(NodeCommandsTest, CordonSendsTheReasonAndUncordonTakesItAway) {
+TEST_F(NodeCommandsTest, CordonAndUncordon) {
   std::string reason;
   server_.on_cordon = [&](const v1::CordonNodeRequest& request, v1::CordonNodeResponse* response) {
     reason = request.reason();
@@ -34,8 +34,8 @@ TEST_F(NodeCommandsTest, CordonSendsTheReasonAndUncordonTakesItAway) {
   EXPECT_EQ(out_, "node-7 open\n");
 }
 
-// The second node was an error of the command line.
-TEST_F(NodeCommandsTest, CordonAndUncordonTakeSeveralNodesAndAnErrorDoesNotKeepTheOthers) {
+// Regression: a second node was a usage error.
+TEST_F(NodeCommandsTest, CordonContinuesAfterError) {
   server_.on_cordon = [](const v1::CordonNodeRequest& request, v1::CordonNodeResponse* response) {
     if (request.node() == "node-8")
       return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no node 'node-8'", "NODE_NOT_FOUND");
@@ -56,8 +56,8 @@ TEST_F(NodeCommandsTest, CordonAndUncordonTakeSeveralNodesAndAnErrorDoesNotKeepT
   EXPECT_THAT(err_, HasSubstr("NODE is required"));
 }
 
-// Each node was a document of its own, one after the other; and then the document had a date of 1970.
-TEST_F(NodeCommandsTest, DataOfSeveralNodesIsOneDocument) {
+// Regression: each node was a separate document; later, the document had a date in 1970.
+TEST_F(NodeCommandsTest, SeveralNodesAreOneDocument) {
   const auto take = [](const auto& request, auto* response) {
     response->mutable_node()->set_name(request.node());
     return grpc::Status::OK;
@@ -76,7 +76,7 @@ TEST_F(NodeCommandsTest, DataOfSeveralNodesIsOneDocument) {
   }
 }
 
-TEST_F(NodeCommandsTest, ADeletedNodeSaysThatAJobNoLongerPausesForIt) {
+TEST_F(NodeCommandsTest, DeleteReportsPausedJobs) {
   server_.on_delete_node = [](const v1::DeleteNodeRequest& request, v1::DeleteNodeResponse* response) {
     response->mutable_node()->set_name(request.node());
     for (const char* job : {"j-1", "j-2"}) response->mutable_node()->add_unconfirmed_jobs(job);
@@ -94,7 +94,7 @@ TEST_F(NodeCommandsTest, ADeletedNodeSaysThatAJobNoLongerPausesForIt) {
       "continues it\n");
 }
 
-TEST_F(NodeCommandsTest, DeleteRemovesALostNodeAndAsksForForceWhereRanksMayStillRun) {
+TEST_F(NodeCommandsTest, DeleteRequiresForceIfRanksMayRun) {
   bool force = false;
   server_.on_delete_node = [&](const v1::DeleteNodeRequest& request, v1::DeleteNodeResponse* response) {
     force = request.force();
@@ -116,7 +116,7 @@ TEST_F(NodeCommandsTest, DeleteRemovesALostNodeAndAsksForForceWhereRanksMayStill
   EXPECT_THAT(err_, HasSubstr("NODE is required"));
 }
 
-TEST_F(NodeCommandsTest, PreflightWaitsForTheResultAndSaysWhetherItIsEnough) {
+TEST_F(NodeCommandsTest, PreflightWaitsForResult) {
   int looks = 0;
   server_.on_preflight = [&](const v1::PreflightNodeRequest& request, v1::PreflightNodeResponse* response) {
     looks = 0;
@@ -157,21 +157,21 @@ TEST_F(NodeCommandsTest, PreflightWaitsForTheResultAndSaysWhetherItIsEnough) {
   EXPECT_THAT(err_, HasSubstr("node-7 could not be measured"));
 }
 
-TEST_F(NodeCommandsTest, DescribeNodeNamesOneThatIsThere) {
+TEST_F(NodeCommandsTest, DescribeNodePrintsNode) {
   server_.on_nodes = [](const v1::ListNodesRequest&, v1::ListNodesResponse*) { return grpc::Status::OK; };
   EXPECT_EQ(Run({"describe", "node", "nod-7"}), kExitNotFound);
   EXPECT_EQ(err_, "fsdpctl: no node 'nod-7'; `fsdpctl nodes` lists the nodes\n");
   EXPECT_EQ(Run({"describe", "tiny-k3x9q2", "node-7"}), kExitUsage);
   EXPECT_EQ(err_, "fsdpctl: describe takes one job, or `node` and a node's name\n");
-  // It was "no job 'node'".
+  // Regression: the error was "no job 'node'".
   EXPECT_EQ(Run({"describe", "node"}), kExitUsage);
   EXPECT_EQ(err_,
             "fsdpctl: describe takes a job, or `node` and a node's name, as in `fsdpctl describe node NODE`; "
             "`fsdpctl nodes` lists the nodes\n");
 }
 
-// The client's clock was an hour ahead, and each node was shown as last heard an hour ago.
-TEST_F(NodeCommandsTest, AgesAreRelativeToTheCoordinatorsDate) {
+// Regression: with the client's clock an hour ahead, all nodes were shown as last seen an hour ago.
+TEST_F(NodeCommandsTest, AgesUseCoordinatorTime) {
   server_.on_nodes = [](const v1::ListNodesRequest&, v1::ListNodesResponse* response) {
     const int64_t date = absl::ToUnixNanos(absl::Now() - absl::Hours(1));
     response->set_unix_nanos(date);
@@ -195,7 +195,7 @@ TEST_F(NodeCommandsTest, AgesAreRelativeToTheCoordinatorsDate) {
   EXPECT_THAT(out_, HasSubstr("node-7 has passed its preflight 4 s ago"));
 }
 
-TEST_F(NodeCommandsTest, AnUnknownNodeIsNotFoundAndANodeMustBeNamed) {
+TEST_F(NodeCommandsTest, RejectsUnknownNode) {
   const auto refuse = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no node 'nod-7'", "NODE_NOT_FOUND");
   };

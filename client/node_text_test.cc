@@ -37,7 +37,7 @@ v1::Node Measured() {
   return node;
 }
 
-TEST(NodeText, APreflightIsARowForEachDevice) {
+TEST(NodeText, PreflightHasRowPerDevice) {
   EXPECT_EQ(PreflightText(Measured(), kNow),
             "node-7 has passed its preflight 42 s ago, in 14 s\n"
             "  DEVICE  NAME         PRODUCTS     MEMORY     RING      SLOWEST PAIR     DRIVER\n"
@@ -46,7 +46,7 @@ TEST(NodeText, APreflightIsARowForEachDevice) {
             "hardware_thermal 2.9 s, 18 NVLinks, 0 ECC errors, 140.0 GiB free\n");
 }
 
-TEST(NodeText, FaultsStandAboveAndWhoAcceptedThemIsSaid) {
+TEST(NodeText, PreflightShowsViolationsAndAcceptance) {
   v1::Node node = Measured();
   node.mutable_preflight()->add_faults("device 1: product rate 402 TFLOP/s, floor 540");
   EXPECT_THAT(PreflightText(node, kNow),
@@ -56,7 +56,7 @@ TEST(NodeText, FaultsStandAboveAndWhoAcceptedThemIsSaid) {
   EXPECT_THAT(PreflightText(node, kNow), HasSubstr("has not passed its preflight, which was accepted, 42 s"));
 }
 
-TEST(NodeText, WhatWasNotMeasuredIsSaidToBeSo) {
+TEST(NodeText, ReportsMissingPreflight) {
   v1::Node node;
   node.set_name("node-7");
   EXPECT_EQ(PreflightText(node, kNow), "node-7 was not measured yet\n");

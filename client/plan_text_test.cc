@@ -6,8 +6,8 @@
 namespace fsdpd {
 namespace {
 
-// It may exceed 100%, which nothing explained.
-TEST(PlanText, MfuOfFp8SaysThatItIsOfTheBf16Peak) {
+// The MFU may exceed 100%, so the text must name the peak that it is relative to.
+TEST(PlanText, MfuOfFp8NamesBf16Peak) {
   v1::Plan plan;
   plan.mutable_prediction()->set_mfu(1.125);
   plan.mutable_resolved()->mutable_precision()->set_compute(v1::DTYPE_FP8);

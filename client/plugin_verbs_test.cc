@@ -28,7 +28,7 @@ class PluginVerbsTest : public testing::Test {
   TempDir dir_;
 };
 
-TEST_F(PluginVerbsTest, TheFirstOnPathCounts) {
+TEST_F(PluginVerbsTest, UsesFirstProgramInPath) {
   const std::string first = Directory("first"), second = Directory("second");
   Program(second, "fsdpctl-data");
   const std::string path = absl::StrCat("/nowhere-at-all::", first, ":", second);
@@ -39,7 +39,7 @@ TEST_F(PluginVerbsTest, TheFirstOnPathCounts) {
   EXPECT_EQ(PluginVerbs({}, path)[0].program, first + "/fsdpctl-data");
 }
 
-TEST_F(PluginVerbsTest, WhatCannotBeRunIsNoVerb) {
+TEST_F(PluginVerbsTest, IgnoresNonExecutableFiles) {
   const std::string directory = Directory("bin");
   std::filesystem::create_directory(directory + "/fsdpctl-directory");
   Program(directory, "fsdpctl-text", 0644);
@@ -51,14 +51,14 @@ TEST_F(PluginVerbsTest, WhatCannotBeRunIsNoVerb) {
     EXPECT_EQ(PluginProgram(name, directory), "") << name;
 }
 
-TEST_F(PluginVerbsTest, ANameCannotLeadToAnotherDirectory) {
+TEST_F(PluginVerbsTest, RejectsNameWithPath) {
   const std::string directory = Directory("bin");
   Directory("bin/fsdpctl-x");
   Program(directory, "evil");
   EXPECT_EQ(PluginProgram("x/../evil", directory), "");
 }
 
-TEST_F(PluginVerbsTest, ARelativeDirectoryOfPathIsPassedOver) {
+TEST_F(PluginVerbsTest, SkipsRelativeDirectories) {
   const std::string directory = Directory("bin");
   Program(directory, "fsdpctl-data");
   const std::string relative = std::filesystem::relative(directory).string();
@@ -67,7 +67,7 @@ TEST_F(PluginVerbsTest, ARelativeDirectoryOfPathIsPassedOver) {
   EXPECT_TRUE(PluginVerbs({}, relative).empty());
 }
 
-TEST_F(PluginVerbsTest, CommandsOfFsdpctlAreNotListed) {
+TEST_F(PluginVerbsTest, OmitsBuiltInCommands) {
   const std::string directory = Directory("bin");
   for (const char* name : {"fsdpctl-get", "fsdpctl-b", "fsdpctl-a"}) Program(directory, name);
   const std::vector<PluginVerb> verbs = PluginVerbs({"get", "submit"}, directory);
@@ -76,7 +76,7 @@ TEST_F(PluginVerbsTest, CommandsOfFsdpctlAreNotListed) {
   EXPECT_EQ(verbs[1].name, "b");
 }
 
-TEST_F(PluginVerbsTest, HelpSaysWhatIsThereAndHowToInstallWhatIsNot) {
+TEST_F(PluginVerbsTest, HelpListsInstalledAndMissingPlugins) {
   const std::string none = PluginHelp({});
   EXPECT_NE(none.find("not installed"), std::string::npos) << none;
   EXPECT_NE(none.find("pip install"), std::string::npos) << none;

@@ -15,13 +15,13 @@ std::string Told(const SpecFaults& faults) {
   return text;
 }
 
-TEST(ProfileFile, AShippedNameIsEnough) {
+TEST(ProfileFile, LoadsShippedProfile) {
   const absl::StatusOr<ProfileText> text = LoadProfile("h200");
   ASSERT_TRUE(text.ok());
   EXPECT_EQ(text->profile.name, "h200");
 }
 
-TEST(ProfileFile, WhatIsNeitherNameNorFileIsToldWithTheNames) {
+TEST(ProfileFile, UnknownProfileListsNames) {
   const absl::StatusOr<ProfileText> text = LoadProfile("h20O");
   EXPECT_EQ(
       text.status().message(),
@@ -29,7 +29,7 @@ TEST(ProfileFile, WhatIsNeitherNameNorFileIsToldWithTheNames) {
       "mean h200? the profiles are cpu, h100, h200");
 }
 
-TEST(ProfileFile, ChangesOfAShippedOneAreRead) {
+TEST(ProfileFile, InheritsFromBase) {
   TempDir dir;
   const std::string path = dir.File("mine.json");
   std::ofstream(path) << R"({"base": "h200", "name": "mine", "memory_bytes": 1e9})";
@@ -41,7 +41,7 @@ TEST(ProfileFile, ChangesOfAShippedOneAreRead) {
   EXPECT_EQ(text->profile.half_matmul_flops, FindProfile("h200")->half_matmul_flops);
 }
 
-TEST(ProfileFile, WhatAProfileWritesIsReadToTheLastBit) {
+TEST(ProfileFile, RoundTripsExactly) {
   for (const std::string& name : ProfileNames()) {
     DeviceProfile profile = *FindProfile(name);
     profile.name += " of \"mine\"";
@@ -56,7 +56,7 @@ TEST(ProfileFile, WhatAProfileWritesIsReadToTheLastBit) {
   }
 }
 
-TEST(ProfileFile, EveryFaultIsToldAtItsPlace) {
+TEST(ProfileFile, ReportsAllErrorsWithPositions) {
   EXPECT_EQ(
       Told(
           ParseProfile("base: h300\nmemory_byts: 1\ncompute_slowdown: fast\nname: a\nname: b\n", "p").faults),
@@ -69,14 +69,14 @@ TEST(ProfileFile, EveryFaultIsToldAtItsPlace) {
             "[profile_value]\n");
 }
 
-TEST(ProfileFile, WithoutABaseEveryRateIsAsked) {
+TEST(ProfileFile, RequiresAllKeysWithoutBase) {
   const SpecFaults faults = ParseProfile("name: a\nfp32_matmul_flops: 1\n", "p").faults;
   EXPECT_EQ(faults.size(), 12u) << Told(faults);
   EXPECT_EQ(faults[0].violation.field, "half_matmul_flops");
   EXPECT_EQ(faults[0].violation.reason, "is missing");
 }
 
-TEST(ProfileFile, WhatIsNoProfileAtAllIsOneFault) {
+TEST(ProfileFile, RejectsNonMap) {
   EXPECT_EQ(ParseProfile("[1, 2]", "p").faults.size(), 1u);
   EXPECT_EQ(ParseProfile("", "p").faults.size(), 1u);
   EXPECT_EQ(ParseProfile("a: [", "p").faults.size(), 1u);

@@ -20,16 +20,16 @@ v1::StepReport Report(int64_t step, double seconds = 0.165) {
   op = report.add_ops();
   op->set_seconds(0.04);
   op->set_exposed_seconds(0.014);
-  report.set_exposed_seconds(0.016);  // Of which both were under way in a part.
+  report.set_exposed_seconds(0.016);  // Both collectives were in flight in a part of it.
   return report;
 }
 
-TEST(ProgressLine, IsOneFixedLine) {
+TEST(ProgressLine, FormatsLine) {
   EXPECT_EQ(ProgressLine(ProgressOf(Report(20), 200, 0.1667)),
             "step 20/200  loss 4.8312  tok/s 12.3 k  step 165 ms  overlap 84%  peak 61.2 MiB  eta 30 s");
 }
 
-TEST(ProgressLine, SaysHowLongAStepWaitedForData) {
+TEST(ProgressLine, ShowsDataWait) {
   v1::StepReport report = Report(20);
   report.set_data_wait_seconds(2.2);
   EXPECT_EQ(ProgressLine(ProgressOf(report, 200, 0.1667)),
@@ -44,7 +44,7 @@ TEST(ProgressLine, HasNoOverlapWithoutCommunication) {
             "step 200/200  loss 4.8312  tok/s 12.3 k  step 165 ms  overlap -  peak 61.2 MiB  eta 0 ms");
 }
 
-TEST(ProgressLine, SurvivesAnEmptyReport) {
+TEST(ProgressLine, AcceptsEmptyReport) {
   EXPECT_EQ(ProgressLine(ProgressOf({}, 0, 0)),
             "step 0/0  loss 0.0000  tok/s 0  step 0 ms  overlap -  peak 0 B  eta 0 ms");
 }
@@ -55,7 +55,7 @@ TEST(ProgressBar, FillsWideTerminals) {
             "peak 61.2 MiB  eta 17 s");
 }
 
-TEST(ProgressBar, LeavesOutWhatDoesNotFit) {
+TEST(ProgressBar, OmitsFieldsThatDoNotFit) {
   const Progress progress = ProgressOf(Report(200), 200, 0.1667);
   EXPECT_EQ(ProgressBar(progress, 80),
             "[==========] 200/200  loss 4.8312  tok/s 12.3 k  overlap 84%  eta 0 ms");
@@ -64,13 +64,13 @@ TEST(ProgressBar, LeavesOutWhatDoesNotFit) {
   EXPECT_EQ(ProgressBar(progress, 3), "");
 }
 
-TEST(ProgressBar, NeverTakesTheLastColumn) {
+TEST(ProgressBar, NeverUsesLastColumn) {
   for (int width = 1; width < 200; ++width) {
     EXPECT_LT(static_cast<int>(ProgressBar(ProgressOf(Report(7), 200, 0), width).size()), std::max(width, 1));
   }
 }
 
-TEST(StepHistory, LeavesTheWarmUpOut) {
+TEST(StepHistory, ExcludesWarmUp) {
   StepHistory history;
   history.Add(Report(1, 9));
   EXPECT_EQ(history.median_step_seconds(), 9);
@@ -82,7 +82,7 @@ TEST(StepHistory, LeavesTheWarmUpOut) {
   EXPECT_EQ(history.steps(), 6u);
 }
 
-TEST(StepHistory, SumsWaitsForDataWithoutTheWarmUps) {
+TEST(StepHistory, SumsDataWaitWithoutWarmUp) {
   StepHistory history;
   v1::StepReport report = Report(1);
   report.set_data_wait_seconds(30);
@@ -99,7 +99,7 @@ TEST(StepHistory, IsZeroWithoutSteps) {
   EXPECT_LT(StepHistory().overlap(), 0);
 }
 
-TEST(ProgressLine, AStageIsDrawnWithinTheScreen) {
+TEST(ProgressLine, StageBarFitsWidth) {
   EXPECT_EQ(StageBar(1, 9, "ranks begin", 80), "[          ] 1/9  ranks begin");
   EXPECT_EQ(StageBar(4, 9, "attention", 80), "[==>       ] 4/9  attention");
   EXPECT_EQ(StageBar(4, 9, "attention", 20), "[==>       ] 4/9  a");

@@ -1,4 +1,4 @@
-// fsdpctl plan --search, here and by a coordinator: what is shown, what is written, and what is told when
+// Tests of `plan --search`, offline and with a coordinator: output, written files, and the report when
 // nothing fits.
 #include <absl/time/clock.h>
 
@@ -29,7 +29,7 @@ class SearchCommandTest : public ServedCommandCase {
   std::string file_;
 };
 
-TEST_F(SearchCommandTest, ShowsTheFastestAndTheSpecAsItIs) {
+TEST_F(SearchCommandTest, ShowsFastestAndSpecAsWritten) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200"}), kExitOk) << err_;
   for (const char* word :
@@ -40,7 +40,7 @@ TEST_F(SearchCommandTest, ShowsTheFastestAndTheSpecAsItIs) {
   EXPECT_EQ(out_.find("NOT ALL"), std::string::npos) << out_;
 }
 
-TEST_F(SearchCommandTest, PlanPrintsTheExposedTimeThatSearchPrints) {
+TEST_F(SearchCommandTest, ExposedTimeEqualsPlan) {
   server_.Stop();
   std::ofstream(file_) << kSpec << "parallel: {tensor: 2}\n";
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", "h200"}), kExitOk) << err_;
@@ -55,7 +55,7 @@ TEST_F(SearchCommandTest, PlanPrintsTheExposedTimeThatSearchPrints) {
   EXPECT_NE(out_.find(" " + exposed + " ", as_written), std::string::npos) << exposed << " in " << out_;
 }
 
-TEST_F(SearchCommandTest, SaysHowStagesRun) {
+TEST_F(SearchCommandTest, ShowsPipelineSchedule) {
   server_.Stop();
   std::ofstream(file_)
       << "name: a\nmodel: {preset: llama3-8b}\ndata: {synthetic: {}, sequence_length: 8192}\n"
@@ -69,7 +69,7 @@ TEST_F(SearchCommandTest, SaysHowStagesRun) {
     EXPECT_NE(out_.find(mesh), std::string::npos) << mesh << " in " << out_;
 }
 
-TEST_F(SearchCommandTest, WritesASpecThatIsPlannedAsItWasFound) {
+TEST_F(SearchCommandTest, WrittenSpecReproducesPlan) {
   server_.Stop();
   const std::string fastest = dir_.File("fastest.yaml");
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--write", fastest, "-o",
@@ -84,7 +84,7 @@ TEST_F(SearchCommandTest, WritesASpecThatIsPlannedAsItWasFound) {
   EXPECT_EQ(Run({"validate", "-f", fastest, "--offline"}), kExitOk) << err_;
 }
 
-TEST_F(SearchCommandTest, ShowsWhatItHasFoundWhereItCannotWriteIt) {
+TEST_F(SearchCommandTest, PrintsResultIfWriteFails) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--write", "/dev/full"}),
             kExitUsage);
@@ -92,7 +92,7 @@ TEST_F(SearchCommandTest, ShowsWhatItHasFoundWhereItCannotWriteIt) {
   EXPECT_NE(err_.find("--write"), std::string::npos) << err_;
 }
 
-TEST_F(SearchCommandTest, SearchesNothingForAFileThatCannotBe) {
+TEST_F(SearchCommandTest, ChecksOutputBeforeSearch) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--search", "--write", dir_.File("none/fastest.yaml")}), kExitUsage);
   EXPECT_NE(err_.find("--write " + dir_.File("none/fastest.yaml") + ": there is no directory "),
@@ -102,7 +102,7 @@ TEST_F(SearchCommandTest, SearchesNothingForAFileThatCannotBe) {
   EXPECT_NE(err_.find(": is a directory"), std::string::npos) << err_;
 }
 
-TEST_F(SearchCommandTest, SaysWhatTheClosestLacks) {
+TEST_F(SearchCommandTest, ShowsClosestConfiguration) {
   server_.Stop();
   const std::string fastest = dir_.File("fastest.yaml");
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--set", "resources.memory_budget_bytes=8GiB",
@@ -115,14 +115,14 @@ TEST_F(SearchCommandTest, SaysWhatTheClosestLacks) {
   EXPECT_FALSE(std::ifstream(fastest).good());
 }
 
-TEST_F(SearchCommandTest, TellsFaultsOfTheSpecWithTheirPlaces) {
+TEST_F(SearchCommandTest, LocatesErrorsOfSpec) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--set", "model.preset=llama3-9b"}),
             kExitSpecRefused);
   EXPECT_NE(err_.find("error: model.preset"), std::string::npos) << err_;
 }
 
-TEST_F(SearchCommandTest, AsksTheCoordinatorWithProfileAndWhatIsHeld) {
+TEST_F(SearchCommandTest, SendsProfileAndHeldFields) {
   server_.on_search = [](const v1::SearchPlansRequest& request, v1::SearchPlansResponse* response) {
     EXPECT_EQ(request.spec().name(), "a");
     EXPECT_EQ(request.profile().name(), "h100");
@@ -143,7 +143,7 @@ TEST_F(SearchCommandTest, AsksTheCoordinatorWithProfileAndWhatIsHeld) {
   EXPECT_NE(out_.find("NOT ALL OF THEM"), std::string::npos) << out_;
 }
 
-TEST_F(SearchCommandTest, SaysWhichMemoryWasTakenAndHowManyWaysFitIt) {
+TEST_F(SearchCommandTest, ShowsBudgetAndFittingCount) {
   server_.on_search = [](const v1::SearchPlansRequest&, v1::SearchPlansResponse* response) {
     v1::PlanSearch* search = response->mutable_search();
     search->set_complete(true);
@@ -167,8 +167,8 @@ TEST_F(SearchCommandTest, SaysWhichMemoryWasTakenAndHowManyWaysFitIt) {
   EXPECT_NE(out_.find("shard 2 x expert 4 x tensor 2"), std::string::npos) << out_;
 }
 
-// It was "full on 80, then selective, 80 offloaded".
-TEST_F(SearchCommandTest, ActivationCheckpointingIsNamedInItsOwnTerms) {
+// Regression: the text was "full on 80, then selective, 80 offloaded".
+TEST_F(SearchCommandTest, ShowsActivationCheckpointing) {
   server_.on_search = [](const auto&, v1::SearchPlansResponse* response) {
     const auto add = [&](v1::Recompute recompute, int64_t layers, int64_t offloaded) {
       v1::Fsdp* fsdp = response->mutable_search()->add_found()->mutable_spec()->mutable_fsdp();
@@ -191,7 +191,7 @@ TEST_F(SearchCommandTest, ActivationCheckpointingIsNamedInItsOwnTerms) {
     EXPECT_NE(out_.find(words), std::string::npos) << words << " in " << out_;
 }
 
-TEST_F(SearchCommandTest, TheMfuOfFp8NamesItsPeak) {
+TEST_F(SearchCommandTest, MfuOfFp8NamesBf16Peak) {
   std::atomic<v1::DType> compute{v1::DTYPE_BF16};
   server_.on_search = [&](const auto&, v1::SearchPlansResponse* response) {
     v1::PlanSearch::Way* way = response->mutable_search()->add_found();
@@ -204,10 +204,10 @@ TEST_F(SearchCommandTest, TheMfuOfFp8NamesItsPeak) {
   compute = v1::DTYPE_FP8;
   EXPECT_EQ(Run({"plan", "-f", file_, "--search"}), kExitOk) << err_;
   EXPECT_NE(out_.find("MFU OF THE BF16 PEAK"), std::string::npos) << out_;
-  server_.Stop();  // Before `compute` goes.
+  server_.Stop();  // Before `compute` is destroyed.
 }
 
-TEST_F(SearchCommandTest, SaysWhyTheSpecAsItIsIsRefused) {
+TEST_F(SearchCommandTest, ShowsWhySpecAsWrittenIsRejected) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--set",
                  "train.global_batch=6"}),
@@ -220,8 +220,8 @@ TEST_F(SearchCommandTest, SaysWhyTheSpecAsItIsIsRefused) {
   EXPECT_EQ(out_.find("is refused"), std::string::npos) << out_;
 }
 
-// A coordinator that was told to stop answered with what it had, and the spec counted as refused.
-TEST_F(SearchCommandTest, ASearchThatWasCutOffIsNoVerdict) {
+// Regression: a coordinator that shut down returned a partial result, and the spec counted as rejected.
+TEST_F(SearchCommandTest, IncompleteSearchDoesNotRejectSpec) {
   std::atomic<bool> complete{false};
   server_.on_search = [&](const auto&, v1::SearchPlansResponse* response) {
     response->mutable_search()->set_complete(complete);
@@ -231,10 +231,10 @@ TEST_F(SearchCommandTest, ASearchThatWasCutOffIsNoVerdict) {
   EXPECT_NE(err_.find("of the rest it says nothing"), std::string::npos) << err_;
   complete = true;
   EXPECT_EQ(Run({"plan", "-f", file_, "--search"}), kExitSpecRefused);
-  server_.Stop();  // Before `complete` goes.
+  server_.Stop();  // Before `complete` is destroyed.
 }
 
-// Each look at it takes 10 ms.
+// A clock that advances by 10 ms on each call.
 class SlowClock : public Clock {
  public:
   absl::Time Now() const override { return absl::UnixEpoch() + ++looks_ * absl::Milliseconds(10); }
@@ -245,8 +245,8 @@ class SlowClock : public Clock {
   mutable int looks_ = 0;
 };
 
-// `--timeout 1` took 2.3 s: an offline search had no limit, and a coordinator's had four times that.
-TEST_F(SearchCommandTest, TheTimeoutBoundsASearchHere) {
+// Regression: `--timeout 1` took 2.3 s, because an offline search had no limit.
+TEST_F(SearchCommandTest, TimeoutBoundsOfflineSearch) {
   const auto search = [this](const std::vector<std::string>& timeout, Clock* clock) {
     std::vector<std::string> words = {"plan", "-f", file_, "--offline", "--search", "--profile", "h200"};
     words.insert(words.end(), timeout.begin(), timeout.end());
@@ -267,8 +267,8 @@ TEST_F(SearchCommandTest, TheTimeoutBoundsASearchHere) {
   EXPECT_EQ(whole.find("NOT ALL OF THEM"), std::string::npos) << whole;
 }
 
-// It was told to search with --offline, which it did.
-TEST_F(SearchCommandTest, AnOfflineSearchWithoutTimeIsNotToldToSearchOffline) {
+// Regression: an offline search suggested --offline.
+TEST_F(SearchCommandTest, OfflineSearchTimeoutHasMatchingHint) {
   std::istringstream in;
   std::ostringstream out, err;
   Console console{in, out, err};
@@ -284,7 +284,7 @@ TEST_F(SearchCommandTest, AnOfflineSearchWithoutTimeIsNotToldToSearchOffline) {
   EXPECT_EQ(words.find("fsdpctl --offline"), std::string::npos) << words;
 }
 
-// Answers a search with nothing, and notes for how long its client waits.
+// Returns an empty search result, and records the client's deadline.
 class WaitNotingApi : public ScriptedApi {
  public:
   double seconds() const { return seconds_; }
@@ -305,7 +305,7 @@ class WaitNotingApi : public ScriptedApi {
   std::atomic<double> seconds_{0}, connect_seconds_{0};
 };
 
-TEST_F(SearchCommandTest, TheTimeoutIsTheTimeThatACoordinatorGets) {
+TEST_F(SearchCommandTest, TimeoutIsSentToCoordinator) {
   WaitNotingApi api;
   api.Start();
   EXPECT_EQ(RunCommand({"plan", "-f", file_, "--search", "--server", api.address(), "--timeout", "7"}),
@@ -314,13 +314,13 @@ TEST_F(SearchCommandTest, TheTimeoutIsTheTimeThatACoordinatorGets) {
   EXPECT_EQ(RunCommand({"plan", "-f", file_, "--search", "--server", api.address()}), kExitTimeout);
   EXPECT_GT(api.seconds(), 20);
   EXPECT_LT(api.seconds(), 41);
-  // A search of a coordinator that does not answer failed after 40 s.
+  // Regression: a search with a silent coordinator failed only after 40 s.
   EXPECT_GT(api.connect_seconds(), 0);
   EXPECT_LT(api.connect_seconds(), 11);
   api.Stop();
 }
 
-TEST_F(SearchCommandTest, RefusesFlagsThatMeanNothing) {
+TEST_F(SearchCommandTest, RejectsInvalidFlags) {
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--hold", "train.steps"}), kExitUsage);
   EXPECT_NE(err_.find("--hold: 'train.steps' is not a searched field; hold parallel.pipeline, "),
             std::string::npos)

@@ -12,7 +12,7 @@ std::string FaultOf(const std::string& array) {
   return std::string(ArrayOverrides({array}).status().message());
 }
 
-TEST(SpecArray, IsEveryCombinationOfTheValues) {
+TEST(SpecArray, IsCartesianProduct) {
   EXPECT_THAT(ArrayOverrides({"train.seed=1,2", "optimizer.adamw.lr=1e-4,3e-4"}).value(),
               ElementsAre(ElementsAre("train.seed=1", "optimizer.adamw.lr=1e-4"),
                           ElementsAre("train.seed=1", "optimizer.adamw.lr=3e-4"),
@@ -21,14 +21,14 @@ TEST(SpecArray, IsEveryCombinationOfTheValues) {
   EXPECT_THAT(ArrayOverrides({"a=1"}).value(), ElementsAre(ElementsAre("a=1")));
 }
 
-TEST(SpecArray, ACommaWithinAValuePartsNothing) {
+TEST(SpecArray, CommaInBracketsOrQuotesDoesNotSplit) {
   EXPECT_THAT(ArrayOverrides({"b=[0.9, 0.95],[0.9, 0.99]"}).value(),
               ElementsAre(ElementsAre("b=[0.9, 0.95]"), ElementsAre("b=[0.9, 0.99]")));
   EXPECT_THAT(ArrayOverrides({"b='x,y',\"z,[\""}).value(),
               ElementsAre(ElementsAre("b='x,y'"), ElementsAre("b=\"z,[\"")));
 }
 
-TEST(SpecArray, IsKnownByTheRequestIdsOfItsJobs) {
+TEST(SpecArray, IsIdentifiedByRequestIds) {
   EXPECT_TRUE(IsInArray("sweep-k3x9q2/0", "sweep-k3x9q2"));
   EXPECT_FALSE(IsInArray("sweep-k3x9q22/0", "sweep-k3x9q2"));
   EXPECT_FALSE(IsInArray("sweep-k3x9q2", "sweep-k3x9q2"));
@@ -37,7 +37,7 @@ TEST(SpecArray, IsKnownByTheRequestIdsOfItsJobs) {
   EXPECT_TRUE(IsInArray("", ""));
 }
 
-TEST(SpecArray, SaysWhatIsWrong) {
+TEST(SpecArray, RejectsInvalidValues) {
   EXPECT_EQ(FaultOf("train.seed"), "'train.seed' is not PATH=VALUE,VALUE");
   EXPECT_EQ(FaultOf("=1,2"), "'=1,2' is not PATH=VALUE,VALUE");
   EXPECT_EQ(FaultOf("a=1,,2"), "'a=1,,2' has a value that is empty");
@@ -51,8 +51,8 @@ TEST(SpecArray, SaysWhatIsWrong) {
             "289 jobs with '" + other + "', and an array has at most 256: submit it in parts");
 }
 
-// One replaced the other's values, and the same job was trained twice.
-TEST(SpecArray, AFieldIsNamedOnce) {
+// Regression: one path replaced the other's values, and the same job was trained twice.
+TEST(SpecArray, RejectsOverlappingPaths) {
   const auto fault = [](const std::string& one, const std::string& other) {
     return std::string(ArrayOverrides({one, other}).status().message());
   };
@@ -67,7 +67,7 @@ TEST(SpecArray, AFieldIsNamedOnce) {
   EXPECT_EQ(fault("train.steps=1", "train.steps_more=3"), "");
 }
 
-TEST(SpecArray, AValueIsNamedOnce) {
+TEST(SpecArray, RejectsDuplicateValues) {
   EXPECT_EQ(FaultOf("a=1,2,1"), "'a=1,2,1' has 1 twice; each value makes a job");
   EXPECT_EQ(FaultOf("a=1e-4,0.0001"),
             "'a=1e-4,0.0001' has 1e-4 and 0.0001, which are one; each value makes a job");

@@ -8,7 +8,7 @@
 namespace fsdpd {
 namespace {
 
-// "field: first | second" of each.
+// Formats each difference as "field: first | second".
 std::string Of(const char* first, const char* second) {
   std::string all;
   const v1::JobSpec a = ParseSpec(first, "a").spec, b = ParseSpec(second, "b").spec;
@@ -18,25 +18,26 @@ std::string Of(const char* first, const char* second) {
   return all;
 }
 
-TEST(SpecDiff, EqualSpecsHaveNoDifference) {
+TEST(SpecDiff, EqualSpecsHaveNoDifferences) {
   EXPECT_EQ(Of("{name: a, train: {steps: 3}}", "train: {steps: 3}\nname: a\n"), "");
 }
 
-TEST(SpecDiff, NamesEachFieldThatDiffersInTheOrderOfTheSpec) {
+TEST(SpecDiff, ListsDifferencesInFieldOrder) {
   EXPECT_EQ(Of("{name: a, model: {preset: tiny}, train: {steps: 3, micro_batch: 2}}",
                "{name: b, model: {preset: tiny}, train: {steps: 4}}"),
             "name: a | b\ntrain.steps: 3 | 4\ntrain.micro_batch: 2 | -\n");
 }
 
-TEST(SpecDiff, ElementsOfListsAreComparedByPlace) {
+TEST(SpecDiff, ComparesListElementsByIndex) {
   EXPECT_EQ(Of("{data: {tokens: [{path: /x}, {path: /y}]}}", "{data: {tokens: [{path: /x}]}}"),
             "data.tokens[1].path: /y | -\n");
   EXPECT_EQ(Of("{optimizer: {adamw: {betas: [0.9, 0.95]}}}", "{optimizer: {adamw: {betas: [0.9, 0.99]}}}"),
             "optimizer.adamw.betas: [0.9, 0.95] | [0.9, 0.99]\n");
 }
 
-// A run with SGD was told to differ by eight fields, seven of which nobody had written.
-TEST(SpecDiff, OfAGroupThatOneHasWhatSomebodyWroteIsTold) {
+// Regression: for a run with SGD, eight differences were listed, seven of them for fields that were not
+// written.
+TEST(SpecDiff, ListsOnlyWrittenFieldsOfUnmatchedMessage) {
   const v1::JobSpec adam = ParseSpec("{name: a}", "a").spec;
   const v1::JobSpec sgd = ParseSpec("{name: a, optimizer: {sgd: {lr: 0.1}}}", "b").spec;
   v1::JobSpec filled_adam = adam, filled_sgd = sgd;
@@ -49,7 +50,7 @@ TEST(SpecDiff, OfAGroupThatOneHasWhatSomebodyWroteIsTold) {
   EXPECT_EQ(all, "optimizer.adamw: {} | -\noptimizer.sgd.lr: - | 0.1\n");
 }
 
-TEST(SpecDiff, OneThatIsSetAndEmptyIsNotOneThatIsNotSet) {
+TEST(SpecDiff, DistinguishesEmptyFromUnsetMessage) {
   EXPECT_EQ(Of("{data: {synthetic: {}}}", "{data: {}}").rfind("data.synthetic", 0), 0u);
 }
 

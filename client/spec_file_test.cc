@@ -17,7 +17,7 @@ constexpr char kSpec[] =
 
 void Write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
-TEST(SpecFile, TakesPathsRelativeToItsOwnDirectory) {
+TEST(SpecFile, ResolvesPathsAgainstSpecDirectory) {
   TempDir dir;
   std::filesystem::create_directories(dir.File("jobs/m"));
   Write(dir.File("jobs/job.yaml"), kSpec);
@@ -35,7 +35,7 @@ TEST(SpecFile, TakesPathsRelativeToItsOwnDirectory) {
   EXPECT_FALSE(spec->spec.has_checkpoint());
 }
 
-TEST(SpecFile, TakesDirectoriesOfCheckpointsRelativeToItsOwn) {
+TEST(SpecFile, ResolvesCheckpointDirectories) {
   TempDir dir;
   std::filesystem::create_directories(dir.File("jobs"));
   Write(dir.File("jobs/job.yaml"), "name: a\ncheckpoint: {dir: runs/7/, load: old/iter_0000200/}\n");
@@ -50,7 +50,7 @@ TEST(SpecFile, TakesDirectoriesOfCheckpointsRelativeToItsOwn) {
   EXPECT_EQ(spec->spec.checkpoint().load(), "") << "none stays none";
 }
 
-TEST(SpecFile, TakesDirectoriesOfCheckpointsRelativeToItsOwnDirectoryToo) {
+TEST(SpecFile, ResolvesCheckpointDirectoriesAgainstSpecDirectory) {
   TempDir dir;
   Write(dir.File("job.yaml"), "name: a\ncheckpoint: {dir: ./1, every_steps: 5, load: /abs}\n");
   std::istringstream input;
@@ -64,7 +64,7 @@ TEST(SpecFile, TakesDirectoriesOfCheckpointsRelativeToItsOwnDirectoryToo) {
   EXPECT_EQ(none->spec.checkpoint().dir(), "") << "what is not named stays so";
 }
 
-TEST(SpecFile, RefusesPathsThatAShellOrAStoreWouldMakeSomethingOf) {
+TEST(SpecFile, RejectsPathsThatNeedExpansion) {
   TempDir dir;
   Write(dir.File("job.yaml"),
         "name: a\ndata: {tokens: [{path: /t}, {path: ~/t}]}\ncheckpoint: {dir: 's3://b/run'}\n");
@@ -80,8 +80,8 @@ TEST(SpecFile, RefusesPathsThatAShellOrAStoreWouldMakeSomethingOf) {
       << Render(spec->faults[1]);
 }
 
-// It was left out: weights began with 0.02 instead.
-TEST(SpecFile, AConfigsInitializerRangeBecomesTheInitialDeviation) {
+// Regression: the field was ignored, and weights were initialized with 0.02.
+TEST(SpecFile, UsesInitializerRangeOfConfig) {
   TempDir dir;
   std::filesystem::create_directory(dir.File("m"));
   Write(dir.File("job.yaml"), "name: a\nmodel: {hf_config: m/config.json}\n");
@@ -105,7 +105,7 @@ TEST(SpecFile, AConfigsInitializerRangeBecomesTheInitialDeviation) {
   EXPECT_FALSE(load("0.02", {}).spec.train().has_initial());
 }
 
-TEST(SpecFile, NamesAConfigFileThatIsNotThere) {
+TEST(SpecFile, ReportsMissingConfig) {
   TempDir dir;
   Write(dir.File("job.yaml"), kSpec);
   std::istringstream input;
@@ -132,7 +132,7 @@ SpecText LoadWithDescription(const std::string& description, const std::vector<s
   return *std::move(spec);
 }
 
-TEST(SpecFile, TakesInTheDescriptionOfAPlugin) {
+TEST(SpecFile, EmbedsPluginDescription) {
   const SpecText spec = LoadWithDescription(R"({
   "args": "{\"layers\": 2}", "vocab_size": "256",
   "units": [{"name": "in", "params": [{"name": "w", "shape": ["256", "8"], "decay": true}],
@@ -151,7 +151,7 @@ TEST(SpecFile, TakesInTheDescriptionOfAPlugin) {
   EXPECT_EQ(place.line, 3);
 }
 
-TEST(SpecFile, NamesTheFaultsOfADescription) {
+TEST(SpecFile, LocatesErrorsInDescription) {
   const auto fault = [](const std::string& description, const std::vector<std::string>& sets = {}) {
     const SpecText spec = LoadWithDescription(description, sets);
     return spec.faults.size() == 1 ? Render(spec.faults[0]) : std::to_string(spec.faults.size()) + " faults";
@@ -176,7 +176,7 @@ TEST(SpecFile, ReadsStdin) {
   EXPECT_FALSE(spec->spec.has_data());
 }
 
-TEST(SpecFile, SaysWhichFileCannotBeRead) {
+TEST(SpecFile, ReportsUnreadableFile) {
   TempDir dir;
   std::istringstream input;
   EXPECT_EQ(LoadSpec(dir.File("no.yaml"), {}, input).status().message(),
@@ -184,8 +184,8 @@ TEST(SpecFile, SaysWhichFileCannotBeRead) {
   EXPECT_EQ(LoadSpec(dir.path(), {}, input).status().message(), dir.path() + ": is a directory");
 }
 
-// Token files were looked at only after launch.
-TEST(SpecFile, WarnsOfTokenFilesThatItCanSeeAndThatHoldNothing) {
+// Regression: token files were checked only after launch.
+TEST(SpecFile, WarnsOfMissingOrEmptyTokenFiles) {
   TempDir dir;
   Write(dir.File("empty"), "");
   Write(dir.File("good"), "text");
@@ -214,8 +214,8 @@ TEST(SpecFile, WarnsOfTokenFilesThatItCanSeeAndThatHoldNothing) {
   EXPECT_NE(said[5].find("data.validation[0].mask: " + dir.File("gone.mask")), std::string::npos) << said[5];
 }
 
-// It came with an error of the rules: two lines for one mistake.
-TEST(SpecFile, ATokenPathWithDotDotIsLeftToTheRules) {
+// Regression: one mistake was reported twice, by a warning here and by a validation error.
+TEST(SpecFile, LeavesDotDotToValidation) {
   TempDir dir;
   Write(dir.File("job.yaml"), absl::StrCat("data:\n  tokens:\n  - path: ../absent\n  - path: ",
                                            dir.File("x/../gone"), "\n  - {path: good, mask: ../absent}\n"));
@@ -226,8 +226,9 @@ TEST(SpecFile, ATokenPathWithDotDotIsLeftToTheRules) {
   EXPECT_TRUE(spec->faults.empty()) << Render(spec->faults[0]);
 }
 
-// It was told as missing; a path that leads to itself is another that nobody, root neither, can look behind.
-TEST(SpecFile, ATokenFileThatMayNotBeLookedAtIsNotToldAsMissing) {
+// Regression: it was reported as missing. The test uses a symbolic link to itself, which even root cannot
+// resolve.
+TEST(SpecFile, UnreadableTokenFileIsNotMissing) {
   TempDir dir;
   std::filesystem::create_symlink("loop", dir.File("loop"));
   Write(dir.File("job.yaml"), "data:\n  tokens:\n  - path: loop\n");

@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(SpecPaths, NamesEachThatWasRelative) {
+TEST(SpecPaths, ReturnsRelativePaths) {
   v1::JobSpec spec;
   spec.mutable_model()->mutable_plugin()->set_path("./mine.so");
   spec.mutable_checkpoint()->set_dir("./runs/");
@@ -28,14 +28,14 @@ TEST(SpecPaths, NamesEachThatWasRelative) {
   EXPECT_EQ(spec.data().validation(0).mask(), "/jobs/a/m");
 }
 
-// They were folded without a message, and the rules that refuse them never saw them.
-TEST(SpecPaths, APathThatGoesUpStaysAsItIsWritten) {
+// Regression: they were normalized silently, so the rules that reject them did not see them.
+TEST(SpecPaths, PreservesDotDot) {
   EXPECT_EQ(AbsolutePath("../runs", "/jobs/a"), "/jobs/a/../runs");
   EXPECT_EQ(AbsolutePath("/old/x/../7", "/jobs"), "/old/x/../7");
   EXPECT_EQ(AbsolutePath("./a..b/./c", "/jobs"), "/jobs/a..b/c");
 }
 
-TEST(SpecPaths, WhatASpecDoesNotHaveStaysOut) {
+TEST(SpecPaths, OmitsUnsetFields) {
   v1::JobSpec spec;
   EXPECT_TRUE(MakePathsAbsolute("/jobs", &spec).empty());
   EXPECT_EQ(spec.ByteSizeLong(), 0u);

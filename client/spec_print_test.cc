@@ -27,8 +27,8 @@ v1::JobSpec Spec() {
   return spec;
 }
 
-// PyYAML, which reads YAML 1.1, took 1e+04 for a text.
-TEST(SpecPrint, NumbersWithAnExponentHaveAPoint) {
+// Regression: PyYAML, which implements YAML 1.1, read 1e+04 as a string.
+TEST(SpecPrint, ExponentsHaveDecimalPoint) {
   v1::JobSpec spec;
   spec.mutable_optimizer()->mutable_adamw()->set_lr(1e-8);
   spec.mutable_optimizer()->mutable_adamw()->set_eps(1.25e-7);
@@ -36,7 +36,7 @@ TEST(SpecPrint, NumbersWithAnExponentHaveAPoint) {
   EXPECT_NE(ToYaml(spec).find("eps: 1.25e-07"), std::string::npos) << ToYaml(spec);
 }
 
-TEST(SpecPrint, WritesYamlAsPeopleDo) {
+TEST(SpecPrint, PrintsBlockYaml) {
   EXPECT_EQ(ToYaml(Spec()), R"(name: tiny
 model:
   preset: tiny
@@ -60,7 +60,7 @@ telemetry:
 )");
 }
 
-TEST(SpecPrint, WritesJsonWithTheSameNames) {
+TEST(SpecPrint, PrintsJson) {
   v1::JobSpec spec;
   spec.set_name("tiny");
   spec.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
@@ -70,7 +70,7 @@ TEST(SpecPrint, WritesJsonWithTheSameNames) {
             "  \"fsdp\": {\n    \"strategy\": \"no_shard\"\n  }\n}\n");
 }
 
-TEST(SpecPrint, QuotesWhatWouldReadAsSomethingElse) {
+TEST(SpecPrint, QuotesAmbiguousStrings) {
   for (const char* text : {"true", "12", "1e4", "auto", "~", "a: b", "-x", "Null", "a#b"}) {
     v1::JobSpec spec;
     spec.set_name(text);
@@ -78,12 +78,12 @@ TEST(SpecPrint, QuotesWhatWouldReadAsSomethingElse) {
   }
 }
 
-TEST(SpecPrint, AnEmptyMessageIsAnEmptyGroup) {
+TEST(SpecPrint, PrintsEmptyMessage) {
   EXPECT_EQ(ToYaml(v1::JobSpec()), "{}\n");
   EXPECT_EQ(ToJson(v1::JobSpec()), "{}\n");
 }
 
-TEST(SpecPrint, DataHasEveryFieldThatAlwaysHasAValue) {
+TEST(SpecPrint, DataIncludesFieldsWithoutPresence) {
   v1::TokenFile file;
   EXPECT_EQ(ToYamlData(file), "path: \"\"\ntype: auto\nmask: \"\"\n") << "weight is not set and has no value";
   file.set_weight(0);

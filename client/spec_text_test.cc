@@ -40,7 +40,7 @@ std::string FaultsOf(absl::string_view text, const std::vector<std::string>& set
   return out;
 }
 
-TEST(SpecText, ReadsVariablesAsAMapOrAsAList) {
+TEST(SpecText, ReadsVariablesAsMapOrList) {
   for (const char* written : {"name: a\nenv: {NCCL_DEBUG: INFO, CUDA_LAUNCH_BLOCKING: 1, CUDA_X: \"\"}",
                               "name: a\nenv:\n- {name: NCCL_DEBUG, value: INFO}\n"
                               "- {name: CUDA_LAUNCH_BLOCKING, value: 1}\n- name: CUDA_X"}) {
@@ -59,7 +59,7 @@ TEST(SpecText, ReadsVariablesAsAMapOrAsAList) {
   EXPECT_EQ(set.spec.env(0).value(), "WARN");
 }
 
-TEST(SpecText, KnowsWhereAVariableWasWritten) {
+TEST(SpecText, LocatesVariables) {
   const SpecText text = ParseSpec("env:\n  NCCL_DEBUG: INFO\n  NCCL_ALGO:\n  CUDA_X: [1]\n", "f");
   EXPECT_EQ(text.places.at("env[0].name").line, 2);
   EXPECT_EQ(text.places.at("env[0].value").column, 15);
@@ -70,7 +70,7 @@ TEST(SpecText, KnowsWhereAVariableWasWritten) {
       "f:4:11: error: env[2].value: a list is not a single value; write NAME: value [wrong_type]\n");
 }
 
-TEST(SpecText, ReadsASpecAsPeopleWriteIt) {
+TEST(SpecText, ReadsYaml) {
   const SpecText text = ParseSpec(kGood, "f");
   ASSERT_EQ(FaultsOf(kGood), "");
   const v1::JobSpec& spec = text.spec;
@@ -100,7 +100,7 @@ TEST(SpecText, ReadsCanonicalProtoJson) {
   EXPECT_EQ(text.spec.fsdp().strategy(), v1::STRATEGY_OPTIM);
 }
 
-TEST(SpecText, SuggestsTheNearestField) {
+TEST(SpecText, SuggestsSimilarField) {
   EXPECT_EQ(FaultsOf("fsdp:\n  stratgy: optim\n"),
             "f:2:3: error: unknown field fsdp.stratgy; did you mean strategy? [unknown_field]\n");
   EXPECT_EQ(FaultsOf("resources: {memory_budget: 1}"),
@@ -112,7 +112,7 @@ TEST(SpecText, SuggestsTheNearestField) {
             "f:1:13: error: unknown field optimizer.lr; did you mean optimizer.adamw.lr? [unknown_field]\n");
   EXPECT_EQ(FaultsOf("data: {path: /x}"),
             "f:1:8: error: unknown field data.path; did you mean data.tokens[0].path? [unknown_field]\n");
-  // It was taken for model.plugin.units[0].params[0].shape.
+  // Regression: the suggestion was model.plugin.units[0].params[0].shape.
   EXPECT_EQ(FaultsOf("train: {shape: 3}").find("did you mean"), std::string::npos)
       << FaultsOf("train: {shape: 3}");
   EXPECT_EQ(FaultsOf("model: {llama: {per_token: 2}}"),
@@ -123,7 +123,7 @@ TEST(SpecText, SuggestsTheNearestField) {
             "elastic [unknown_field]\n");
 }
 
-TEST(SpecText, SuggestsTheNearestValue) {
+TEST(SpecText, SuggestsSimilarValue) {
   EXPECT_EQ(FaultsOf("fsdp: {strategy: optim_grad}"),
             "f:1:18: error: 'optim_grad' is not a value of fsdp.strategy; did you mean optim_grads? "
             "[unknown_value]\n");
@@ -132,7 +132,7 @@ TEST(SpecText, SuggestsTheNearestValue) {
       "f:1:21: error: '2' is not a value of resources.device; write one of cpu, cuda [unknown_value]\n");
 }
 
-TEST(SpecText, ReportsAllFaultsAtOnce) {
+TEST(SpecText, ReportsAllErrors) {
   EXPECT_EQ(FaultsOf(R"(name: [a]
 train:
   steps: many
@@ -167,27 +167,27 @@ f:16:24: error: fsdp.prefetch_bytes: '12QB' is not a size; write bytes, or a num
 )");
 }
 
-TEST(SpecText, SaysThatAnEmptyFileIsEmpty) {
+TEST(SpecText, RejectsEmptyFile) {
   EXPECT_EQ(FaultsOf("# nothing\n"),
             "f:1:1: error: the spec is empty; write at least name, model, data and train.steps [no_value]\n");
 }
 
-TEST(SpecText, RefusesOneFieldUnderTwoNames) {
+TEST(SpecText, RejectsFieldUnderTwoNames) {
   EXPECT_EQ(FaultsOf("train: {micro_batch: 1, microBatch: 2}"),
             "f:1:25: error: train.micro_batch is written twice; keep one [duplicate_field]\n");
 }
 
-TEST(SpecText, AutoIsOnlyForWhatMayBeUnset) {
+TEST(SpecText, AutoRequiresOptionalField) {
   EXPECT_EQ(FaultsOf("fsdp: {strategy: auto, prefetch_bytes: auto, recompute: auto}"), "");
   EXPECT_EQ(FaultsOf("checkpoint: {every_steps: auto}"),
             "f:1:27: error: checkpoint.every_steps: 'auto' is not a whole number; write digits, as in 100 "
             "[wrong_type]\n");
-  // What is required is then missing, as the rules say.
+  // The required fields are then missing, which validation reports.
   EXPECT_FALSE(ParseSpec("train: {steps: auto}", "f").spec.train().has_steps());
 }
 
-// As a template leaves it that had nothing to fill in: the job would start fresh, or save nothing.
-TEST(SpecText, AnEmptyTextIsNoValue) {
+// Like a template without a value to fill in: the job would start from scratch, or save no checkpoints.
+TEST(SpecText, RejectsEmptyString) {
   EXPECT_EQ(FaultsOf("checkpoint:\n  load: ''\n  dir: \"\"\n"),
             "f:2:3: error: checkpoint.load: has no value; write one, or leave the field out [no_value]\n"
             "f:3:3: error: checkpoint.dir: has no value; write one, or leave the field out [no_value]\n");
@@ -195,13 +195,13 @@ TEST(SpecText, AnEmptyTextIsNoValue) {
   EXPECT_EQ(FaultsOf("env: [{name: NCCL_DEBUG, value: ''}]"), "");
 }
 
-TEST(SpecText, BoundsTheNumberOfFaults) {
+TEST(SpecText, BoundsNumberOfErrors) {
   std::string text = "telemetry: {trace_steps: [";
   for (int i = 0; i < 1000; ++i) text += "x,";
   EXPECT_EQ(ParseSpec(text + "x]}", "f").faults.size(), 100u);
 }
 
-TEST(SpecText, SetsValuesOverTheFile) {
+TEST(SpecText, SetOverridesFile) {
   const SpecText text = ParseSpec(kGood, "f",
                                   {"train.steps=7", "data.tokens[0].path=x y", "data.tokens[1]={path: z}",
                                    "checkpoint.dir=", "restart.max_attempts=2"});
@@ -214,8 +214,8 @@ TEST(SpecText, SetsValuesOverTheFile) {
   EXPECT_EQ(text.places.at("train.steps").file, "--set train.steps=7");
 }
 
-// What a rule says of a group was placed at a line of the file that does not have it.
-TEST(SpecText, AGroupThatASetMakesIsAtTheSet) {
+// Regression: a violation in a group that --set created was located at an unrelated line of the file.
+TEST(SpecText, LocatesCreatedGroupAtSet) {
   const SpecText text = ParseSpec(kGood, "f", {"fsdp.offload.optimizer=true", "data.validation[0].path=x"});
   ASSERT_TRUE(text.faults.empty()) << Render(text.faults[0]);
   EXPECT_EQ(text.places.at("fsdp.offload").file, "--set fsdp.offload.optimizer=true");
@@ -224,7 +224,7 @@ TEST(SpecText, AGroupThatASetMakesIsAtTheSet) {
   EXPECT_EQ(text.places.at("fsdp").file, "f") << "the file has it";
 }
 
-TEST(SpecText, NamesTheSetThatIsWrong) {
+TEST(SpecText, ReportsInvalidSet) {
   EXPECT_EQ(FaultsOf("", {"train.stps=7"}),
             "--set train.stps=7:1:1: error: unknown field train.stps; did you mean steps? [unknown_field]\n");
   EXPECT_EQ(
@@ -236,7 +236,7 @@ TEST(SpecText, NamesTheSetThatIsWrong) {
   EXPECT_NE(FaultsOf("", {"name=[1"}).find("[bad_set]"), std::string::npos);
 }
 
-// Fills every field of a message with random values, so that new fields are covered without a change here.
+// Fills all fields of a message with random values, so that new fields are covered automatically.
 class RandomSpec {
  public:
   explicit RandomSpec(int seed) : random_(seed) {}
@@ -294,7 +294,7 @@ class RandomSpec {
   std::mt19937_64 random_;
 };
 
-TEST(SpecText, ReadsBackWhatIsPrinted) {
+TEST(SpecText, RoundTrips) {
   for (int seed = 0; seed < Seeds(300); ++seed) {
     v1::JobSpec spec;
     RandomSpec(seed).Fill(&spec);
@@ -319,12 +319,12 @@ void ExpectAnAnswer(const std::string& text) {
   ASSERT_TRUE(MessageDifferencer::Equals(again.spec, result.spec)) << text;
 }
 
-TEST(SpecText, AnswersEveryTruncation) {
+TEST(SpecText, HandlesEveryTruncation) {
   const std::string good = kGood;
   for (size_t size = 0; size < good.size(); ++size) ExpectAnAnswer(good.substr(0, size));
 }
 
-TEST(SpecText, AnswersEveryMutation) {
+TEST(SpecText, HandlesEveryMutation) {
   std::mt19937 random(7);
   const std::string good = kGood;
   const std::string pieces = "{}[]:,#&*!|>'\"%@`-? \n\t\x00\x80\xff~0.e+<";
@@ -349,10 +349,10 @@ TEST(SpecText, AnswersEveryMutation) {
   }
 }
 
-TEST(SpecText, KnowsWhatPeopleCallThingsElsewhere) {
+TEST(SpecText, SuggestsValueForSynonym) {
   EXPECT_EQ(FaultsOf("resources: {device: gpu}"),
             "f:1:21: error: 'gpu' is not a value of resources.device; did you mean cuda? [unknown_value]\n");
-  // Another size is no slip of the pen.
+  // A different size is not a typo.
   EXPECT_EQ(FaultsOf("precision: {compute: fp4}"),
             "f:1:22: error: 'fp4' is not a value of precision.compute; write one of fp32, bf16, fp16, fp8 "
             "[unknown_value]\n");
@@ -361,8 +361,8 @@ TEST(SpecText, KnowsWhatPeopleCallThingsElsewhere) {
       "f:1:22: error: 'FP32' is not a value of precision.compute; did you mean fp32? [unknown_value]\n");
 }
 
-// It listed fp16 and fp8, which rules refuse.
-TEST(SpecText, ListsTheValuesThatAValidSpecMayHave) {
+// Regression: the list included fp16 and fp8, which validation rejects here.
+TEST(SpecText, ListsValidEnumValues) {
   EXPECT_EQ(FaultsOf("precision: {main_grads: fp4}"),
             "f:1:25: error: 'fp4' is not a value of precision.main_grads; write one of fp32, bf16 "
             "[unknown_value]\n");
@@ -372,7 +372,7 @@ TEST(SpecText, ListsTheValuesThatAValidSpecMayHave) {
   EXPECT_EQ(FaultsOf("precision: {main_grads: fp16}"), "") << "a rule refuses it, with its reason";
 }
 
-TEST(SpecText, SaysWhichFieldsItCouldNotRead) {
+TEST(SpecText, ReturnsUnreadFields) {
   const SpecText text = ParseSpec(
       "train: {stpes: 3, seed: x}\nlr: 1\noptimizer: {adamw: {betas: [0.9, y]}}\n"
       "fsdp: {strategy: zero9}\nresources: {zzzzzzzz: 1}\n",

@@ -20,12 +20,12 @@ std::string Shown(bool terminal, const std::vector<std::string>& pieces) {
   return err.str();
 }
 
-TEST(StageScreen, IsALineEachWhereNobodyLooks) {
+TEST(StageScreen, CopiesLinesWithoutTerminal) {
   EXPECT_EQ(Shown(false, {"measuring 1/2: a\nmeas", "uring 2/2: b\nnote: c\n"}),
             "measuring 1/2: a\nmeasuring 2/2: b\nnote: c\n");
 }
 
-TEST(StageScreen, IsOneLineOnATerminalThatIsGoneAtTheEnd) {
+TEST(StageScreen, RedrawsAndClearsLineOnTerminal) {
   EXPECT_EQ(Shown(true, {"measuring 1/2: a\nmeas", "uring 2/2: b\nnote: c\n"}),
             "[          ] 1/2  a\r\x1b[2K[====>     ] 2/2  b\r\x1b[2Knote: c\n");
   EXPECT_EQ(Shown(true, {"measuring 1/2: a\n"}), "[          ] 1/2  a\r\x1b[2K");

@@ -28,14 +28,14 @@ v1::StepRecord Step() {
   return step;
 }
 
-// tests/integration/test_steps.py reads whole files by a reader of its own.
-TEST(StepExport, TheChecksumIsThatOfItsRfc) {
+// tests/integration/test_steps.py reads complete files with an independent reader.
+TEST(StepExport, ChecksumMatchesRfc) {
   EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);  // RFC 3720, B.4.
   EXPECT_EQ(Crc32c(""), 0u);
 }
 
-TEST(StepExport, AStepOfWandbHasItsOwnFieldsAndNoNumberThatIsNone) {
+TEST(StepExport, WandbStepHasOwnFieldsAndValidJson) {
   const std::string line = WandbStep(Step(), 1'800'000'000'000'000'000);
   EXPECT_THAT(
       line, StartsWith("{\"_step\":12,\"_timestamp\":1800000012.500000,\"_runtime\":12.500000,\"attempt\":2,"
@@ -46,13 +46,13 @@ TEST(StepExport, AStepOfWandbHasItsOwnFieldsAndNoNumberThatIsNone) {
   EXPECT_THAT(line, EndsWith("}\n"));
 }
 
-TEST(StepExport, ARowOfCsvHasACellForEachColumn) {
+TEST(StepExport, CsvRowMatchesHeader) {
   const std::string header = StepCsvHeader(), row = StepCsvRow(Step());
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(row.begin(), row.end(), ','));
   EXPECT_THAT(row, StartsWith("12,2,1800000012.500000,2.25,,nan,"));
 }
 
-TEST(StepExport, ARowOfTheTableSaysWhatIsNotThere) {
+TEST(StepExport, TableRowMarksMissingValues) {
   v1::StepRecord step = Step();
   EXPECT_THAT(StepTableRow(step),
               ::testing::ElementsAre("12", "2", "2.2500", "-", "nan", "0", "500 ms", "2048", "75%", "0 B"));

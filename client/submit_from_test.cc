@@ -1,4 +1,4 @@
-// `submit --from JOB[@STEP]` against a real server on loopback.
+// Tests of `submit --from`, `--array` and `--after` with a gRPC server on loopback.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,11 +54,11 @@ class SubmitFromTest : public ServedCommandCase {
   using Loads = std::vector<std::string>;
   TempDir dir_;
   Mutex mutex_;
-  Loads submitted_ ABSL_GUARDED_BY(mutex_);                 // What each job is to start from.
-  std::vector<std::string> after_ ABSL_GUARDED_BY(mutex_);  // What the last one waits for.
+  Loads submitted_ ABSL_GUARDED_BY(mutex_);                 // checkpoint.load of each job.
+  std::vector<std::string> after_ ABSL_GUARDED_BY(mutex_);  // `after` of the newest job.
 };
 
-TEST_F(SubmitFromTest, AnArrayIsAJobForEachValueWithItsNumberInNameDirectoryAndRequestId) {
+TEST_F(SubmitFromTest, ArraySubmitsNumberedJobs) {
   std::vector<v1::SubmitJobRequest> made;
   Mutex mutex;
   server_.on_submit = [&](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
@@ -96,7 +96,7 @@ TEST_F(SubmitFromTest, AnArrayIsAJobForEachValueWithItsNumberInNameDirectoryAndR
   EXPECT_EQ(made.size(), 2u) << "none of an array with a bad spec is submitted";
 }
 
-TEST_F(SubmitFromTest, AnArrayThatIsRefusedOnItsWayIsOneDocumentOfTheJobsThatThereAre) {
+TEST_F(SubmitFromTest, PartiallyRejectedArrayIsOneDocument) {
   server_.on_submit = [](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
     if (request.spec().train().seed() == 2)
       return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "BAD_SPEC",
@@ -112,8 +112,8 @@ TEST_F(SubmitFromTest, AnArrayThatIsRefusedOnItsWayIsOneDocumentOfTheJobsThatThe
   EXPECT_NE(err_.find("train.seed: is not wanted"), std::string::npos) << err_;
 }
 
-// Who pressed Ctrl-C was told nothing of 88 jobs that ran.
-TEST_F(SubmitFromTest, AnInterruptedArrayTellsWhatWasSubmittedAndHowToGoOn) {
+// Regression: after Ctrl-C, 88 running jobs were not mentioned.
+TEST_F(SubmitFromTest, InterruptedArrayReportsSubmittedJobs) {
   server_.on_submit = [this](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
     response->mutable_job()->set_id(request.spec().name() + "-x");
     if (request.spec().train().seed() == 2) interrupt_.Fire();
@@ -130,7 +130,7 @@ TEST_F(SubmitFromTest, AnInterruptedArrayTellsWhatWasSubmittedAndHowToGoOn) {
       "them, and the same command with --request-id sweep submits the rest\n");
 }
 
-TEST_F(SubmitFromTest, AnArrayOfWhichNoneWasTakenIsNotShownNorEnded) {
+TEST_F(SubmitFromTest, RejectedArrayHasNoHints) {
   server_.on_submit = [](const v1::SubmitJobRequest&, v1::SubmitJobResponse*) {
     return RefusalWithDetails(grpc::StatusCode::FAILED_PRECONDITION, "not now", "QUEUE_FULL");
   };
@@ -140,7 +140,7 @@ TEST_F(SubmitFromTest, AnArrayOfWhichNoneWasTakenIsNotShownNorEnded) {
   EXPECT_EQ(err_, "submitting 2 jobs as array sweep\nfsdpctl: not now [QUEUE_FULL]\n0 of 2 jobs submitted\n");
 }
 
-TEST_F(SubmitFromTest, FaultsOfAnArrayAreToldWithTheValuesThatBringThemAboutAndThoseOfAllOnce) {
+TEST_F(SubmitFromTest, ArrayErrorsNameTheirValues) {
   const auto faults = [this](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"submit", "-f", dir_.File("job.yaml"), "--array",
                                           "train.micro_batch=1,3,5"};
@@ -162,7 +162,7 @@ TEST_F(SubmitFromTest, FaultsOfAnArrayAreToldWithTheValuesThatBringThemAboutAndT
   EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;
 }
 
-TEST_F(SubmitFromTest, AnArrayIsCancelledByItsName) {
+TEST_F(SubmitFromTest, CancelsArray) {
   std::vector<std::string> cancelled;
   Mutex mutex;
   server_.on_list = [](const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
@@ -191,7 +191,7 @@ TEST_F(SubmitFromTest, AnArrayIsCancelledByItsName) {
   EXPECT_EQ(cancelled, std::vector<std::string>{"j-sweep/0"});
 }
 
-TEST_F(SubmitFromTest, OfAnArrayThatIsWaitedForTheEndOfEachJobIsTold) {
+TEST_F(SubmitFromTest, CancelWaitsForAllJobsOfArray) {
   v1::JobState now = v1::JOB_STATE_RUNNING;
   server_.on_list = [&](const v1::ListJobsRequest&, v1::ListJobsResponse* response) {
     for (const char* of : {"sweep/0", "sweep/1"}) {
@@ -222,7 +222,7 @@ TEST_F(SubmitFromTest, OfAnArrayThatIsWaitedForTheEndOfEachJobIsTold) {
   EXPECT_EQ(out_ + err_, "every job of array sweep has ended already\n");
 }
 
-TEST_F(SubmitFromTest, JobsToWaitForAreNamedWithCommasOrOneByOne) {
+TEST_F(SubmitFromTest, AfterAcceptsListOrRepeatedFlag) {
   const auto after = [this](const std::vector<std::string>& flags) {
     EXPECT_EQ(Submit("a-1", flags), kExitOk) << err_;
     MutexLock lock(&mutex_);
@@ -234,7 +234,7 @@ TEST_F(SubmitFromTest, JobsToWaitForAreNamedWithCommasOrOneByOne) {
   EXPECT_EQ(Submit("a-1", {"--after", ""}), kExitUsage);
 }
 
-TEST_F(SubmitFromTest, WhoWaitsForAnArrayIsToldToNameItsJobs) {
+TEST_F(SubmitFromTest, AfterArrayHasHint) {
   server_.on_submit = [](const v1::SubmitJobRequest&, v1::SubmitJobResponse*) {
     return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'sweep-1'", "JOB_NOT_FOUND");
   };
@@ -245,13 +245,13 @@ TEST_F(SubmitFromTest, WhoWaitsForAnArrayIsToldToNameItsJobs) {
       "fsdpctl: --after takes ids of jobs; those of an array are told by `fsdpctl get --array ARRAY`\n");
 }
 
-TEST_F(SubmitFromTest, TheJobStartsFromTheNewestCheckpointOrTheOneOfThatStep) {
+TEST_F(SubmitFromTest, FromSetsCheckpointLoad) {
   EXPECT_EQ(Submit("a-1"), kExitOk) << err_;
   EXPECT_EQ(Submit("a-1@100"), kExitOk) << err_;
   EXPECT_EQ(Submitted(), (Loads{"/runs/7/iter_200", "/runs/7/iter_100"}));
 }
 
-TEST_F(SubmitFromTest, WhatIsNotThereIsToldAndNothingIsSubmitted) {
+TEST_F(SubmitFromTest, MissingCheckpointSubmitsNothing) {
   EXPECT_EQ(Submit("a-1@150"), kExitNotFound);
   EXPECT_EQ(err_, "fsdpctl: --from: a-1 has no checkpoint of step 150, but of 100, 200\n");
   EXPECT_EQ(Submit("bare-1"), kExitNotFound);
@@ -261,7 +261,7 @@ TEST_F(SubmitFromTest, WhatIsNotThereIsToldAndNothingIsSubmitted) {
   EXPECT_EQ(Submitted(), Loads{});
 }
 
-TEST_F(SubmitFromTest, ALoadInTheSpecThatSaysOtherwiseIsRefused) {
+TEST_F(SubmitFromTest, RejectsContradictingLoad) {
   EXPECT_EQ(Submit("a-1", {"--set", "checkpoint.load=/runs/6"}), kExitSpecRefused);
   EXPECT_NE(err_.find("error: checkpoint.load: is /runs/6, and --from a-1 is /runs/7/iter_200; leave one of "
                       "them out [from_and_load]\n"),

@@ -16,16 +16,16 @@ TEST(TextTable, AlignsColumnsByCharacters) {
   EXPECT_EQ(table.Render(1, 13), " NAME    N...\n a       10\n größer  1...\n");
 }
 
-TEST(TextTable, CutsBetweenCharacters) {
+TEST(TextTable, TruncatesBetweenCharacters) {
   EXPECT_EQ(Truncate("größer", 6), "größer");
   EXPECT_EQ(Truncate("größere", 6), "grö...");
   EXPECT_EQ(Truncate("abc", 2), "..");
   EXPECT_EQ(Truncate("abc", 0), "");
 }
 
-TEST(TextTable, KeepsForeignTextFromMovingTheCursor) { EXPECT_EQ(OneLine("a\x1b[2Kb\nc"), "a [2Kb c"); }
+TEST(TextTable, ReplacesControlCharacters) { EXPECT_EQ(OneLine("a\x1b[2Kb\nc"), "a [2Kb c"); }
 
-TEST(TextTable, ACellOfSeveralLinesStandsInAsManyRows) {
+TEST(TextTable, SplitsMultilineCells) {
   TextTable table({"NAME", "WHY", "N"});
   table.Add({"a", "two faults:\n  one\n  the other", "1"});
   table.Add({"b", "none", "2"});
@@ -37,7 +37,7 @@ TEST(TextTable, ACellOfSeveralLinesStandsInAsManyRows) {
             "b     none         2\n");
 }
 
-TEST(TextTable, ForeignTextKeepsItsLinesAndNothingElse) {
+TEST(TextTable, ManyLinesPreservesOnlyLines) {
   EXPECT_EQ(ManyLines("a\x1b[2Kb:\n  c\td\n\n \ne\n"), "a [2Kb:\n  c d\ne");
 }
 

@@ -23,7 +23,7 @@ v1::Node Node(int slots, int free, bool connected) {
   return node;
 }
 
-TEST(TopText, CountsWhatIsThereAndShowsWhatHasSlots) {
+TEST(TopText, ShowsCountsAndJobsWithSlots) {
   v1::Job running = Job("runs-1", v1::JOB_STATE_RUNNING, 2);
   v1::StepReport* step = running.mutable_last_step();
   step->set_step(164);
@@ -51,7 +51,7 @@ TEST(TopText, CountsWhatIsThereAndShowsWhatHasSlots) {
   EXPECT_EQ(text.find("ended-1"), std::string::npos);
 }
 
-TEST(TopText, AStagesPeakIsNotComparedWithAnothers) {
+TEST(TopText, DoesNotComparePeaksOfDifferentStages) {
   v1::Job job = Job("runs-1", v1::JOB_STATE_RUNNING, 2);
   job.set_peak_bytes(60 << 20);
   job.mutable_memory_plan()->set_peak_bytes(100 << 20);
@@ -61,7 +61,7 @@ TEST(TopText, AStagesPeakIsNotComparedWithAnothers) {
   EXPECT_EQ(text.find("(-40%)"), std::string::npos) << text;
 }
 
-TEST(TopText, ARankIsNamedOnlyWhereOthersWaitForIt) {
+TEST(TopText, ShowsStragglerOnlyIfNotable) {
   v1::Job job = Job("runs-1", v1::JOB_STATE_RUNNING, 2);
   job.mutable_last_step()->set_step(1);
   job.add_slowest_ranks()->set_node("node-7");
@@ -74,7 +74,7 @@ TEST(TopText, ARankIsNamedOnlyWhereOthersWaitForIt) {
       << "of steps that are over";
 }
 
-TEST(TopText, AJobThatMakesNoStepSaysSo) {
+TEST(TopText, ShowsStalledJob) {
   v1::Job job = Job("still-1", v1::JOB_STATE_RUNNING, 2);
   job.set_stalled_since_unix_nanos(absl::ToUnixNanos(absl::FromUnixSeconds(1000)));
   const std::string text = TopText({job}, {}, absl::FromUnixSeconds(1042), 0);

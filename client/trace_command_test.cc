@@ -1,4 +1,4 @@
-// fsdpctl trace against a coordinator whose answers are written beforehand.
+// Tests of `trace` with a scripted coordinator.
 #include <absl/strings/str_split.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ class TraceCommandTest : public ServedCommandCase {
   std::string out_file_;
 };
 
-TEST_F(TraceCommandTest, MakesOneFileOfWhatRanksWrote) {
+TEST_F(TraceCommandTest, MergesTracesOfRanks) {
   server_.on_trace = [](const v1::TraceJobRequest& request, auto*, Writer* writer) {
     EXPECT_EQ(request.id(), "j");
     EXPECT_EQ(request.steps(), 1);
@@ -85,7 +85,7 @@ TEST_F(TraceCommandTest, MakesOneFileOfWhatRanksWrote) {
   EXPECT_EQ(out_.find(out_file_ + "  1 step (12) of 2 ranks, "), 0u) << out_;
 }
 
-TEST_F(TraceCommandTest, ARankThatCouldNotWriteIsToldAndTheOthersAreThere) {
+TEST_F(TraceCommandTest, ReportsFailedRankAndWritesOthers) {
   server_.on_trace = [](const auto&, auto*, Writer* writer) {
     Say(writer, 0, 12, "no room \x1b[31m");
     Say(writer, 1, 12, "");
@@ -98,7 +98,7 @@ TEST_F(TraceCommandTest, ARankThatCouldNotWriteIsToldAndTheOthersAreThere) {
   EXPECT_NE(out_.find("\"node-1\""), std::string::npos) << out_;
 }
 
-TEST_F(TraceCommandTest, SaysWhereMemorySnapshotsAreAndWhichAreMissing) {
+TEST_F(TraceCommandTest, ReportsMemorySnapshots) {
   server_.on_trace = [](const v1::TraceJobRequest& request, auto*, Writer* writer) {
     EXPECT_TRUE(request.memory_snapshot());
     for (const int rank : {0, 1, 2}) {
@@ -128,7 +128,7 @@ TEST_F(TraceCommandTest, SaysWhereMemorySnapshotsAreAndWhichAreMissing) {
       "not do that\n");
 }
 
-TEST_F(TraceCommandTest, OfOneRankTheMemoryOfOthersIsNotTold) {
+TEST_F(TraceCommandTest, ReportsMemoryOfSelectedRankOnly) {
   server_.on_trace = [](const v1::TraceJobRequest&, auto*, Writer* writer) {
     for (const int rank : {0, 1}) {
       v1::TraceJobResponse update;
@@ -145,7 +145,7 @@ TEST_F(TraceCommandTest, OfOneRankTheMemoryOfOthersIsNotTold) {
   EXPECT_EQ(out_.find("of rank 1"), std::string::npos) << out_;
 }
 
-TEST_F(TraceCommandTest, TracesNothingForAFileThatCannotBe) {
+TEST_F(TraceCommandTest, ChecksOutputBeforeTracing) {
   server_.on_trace = [](const v1::TraceJobRequest&, auto*, Writer*) {
     ADD_FAILURE() << "nothing is to be traced";
     return grpc::Status::OK;
@@ -155,7 +155,7 @@ TEST_F(TraceCommandTest, TracesNothingForAFileThatCannotBe) {
   EXPECT_NE(err_.find(": there is no directory "), std::string::npos) << err_;
 }
 
-TEST_F(TraceCommandTest, WithoutATraceThereIsNoFile) {
+TEST_F(TraceCommandTest, WritesNoFileWithoutTrace) {
   server_.on_trace = [](const auto&, auto*, Writer* writer) {
     Say(writer, 0, 12, "no room");
     return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "node a: no such trace", "NOT_FOUND");
@@ -165,7 +165,7 @@ TEST_F(TraceCommandTest, WithoutATraceThereIsNoFile) {
   EXPECT_FALSE(std::filesystem::exists(out_file_));
 }
 
-TEST_F(TraceCommandTest, WhatWasWrittenBeforeIsFetchedWithoutTracing) {
+TEST_F(TraceCommandTest, FetchesExistingTraces) {
   server_.on_trace = [](const v1::TraceJobRequest& request, auto*, Writer* writer) {
     EXPECT_EQ(request.steps(), 0);
     EXPECT_EQ(request.attempt(), 3);
@@ -177,7 +177,7 @@ TEST_F(TraceCommandTest, WhatWasWrittenBeforeIsFetchedWithoutTracing) {
   EXPECT_EQ(out_.find(out_file_ + "  2 steps (10 to 20) of 1 rank, "), 0u) << out_;
 }
 
-TEST_F(TraceCommandTest, AStreamThatEndsWithinAFileIsAnErrorAndLeavesNoFile) {
+TEST_F(TraceCommandTest, RejectsTruncatedStream) {
   server_.on_trace = [](const auto&, auto*, Writer* writer) {
     Send(writer, 0, 12, Trace(0).substr(0, 60));
     return RefusalWithDetails(grpc::StatusCode::UNAVAILABLE, "the agent of node b is not connected",
@@ -188,7 +188,7 @@ TEST_F(TraceCommandTest, AStreamThatEndsWithinAFileIsAnErrorAndLeavesNoFile) {
   EXPECT_FALSE(std::filesystem::exists(out_file_));
 }
 
-TEST_F(TraceCommandTest, WhatCannotBeAskedTogetherIsWrongUsage) {
+TEST_F(TraceCommandTest, RejectsConflictingFlags) {
   EXPECT_EQ(Run({"--written", "--steps", "2"}), kExitUsage);
   EXPECT_EQ(Run({"--attempt", "2"}), kExitUsage);
   EXPECT_EQ(Run({"--written", "--memory"}), kExitUsage);

@@ -15,7 +15,7 @@ v1::Job JobIn(v1::JobState state, int64_t step = 0) {
 
 WaitVerdict Of(const char* text, const v1::Job& job) { return Judge(*ParseWaitCondition(text), job); }
 
-TEST(WaitCondition, AStateIsMetThereAndNeverAfterAnotherEnd) {
+TEST(WaitCondition, StateIsImpossibleAfterOtherEnd) {
   EXPECT_EQ(Of("state=running", JobIn(v1::JOB_STATE_QUEUED)), WaitVerdict::kNotYet);
   EXPECT_EQ(Of("state=running", JobIn(v1::JOB_STATE_RUNNING)), WaitVerdict::kMet);
   EXPECT_EQ(Of("state=Running,paused", JobIn(v1::JOB_STATE_PAUSED)), WaitVerdict::kMet);
@@ -23,12 +23,12 @@ TEST(WaitCondition, AStateIsMetThereAndNeverAfterAnotherEnd) {
   EXPECT_EQ(Of("state=succeeded", JobIn(v1::JOB_STATE_FAILED)), WaitVerdict::kNever);
 }
 
-TEST(WaitCondition, AnyEndIsOne) {
+TEST(WaitCondition, EndedMatchesAllEndStates) {
   EXPECT_EQ(Of("ended", JobIn(v1::JOB_STATE_CANCELLED)), WaitVerdict::kMet);
   EXPECT_EQ(Of("ended", JobIn(v1::JOB_STATE_PAUSED)), WaitVerdict::kNotYet);
 }
 
-TEST(WaitCondition, AStepIsReachedOrCannotBe) {
+TEST(WaitCondition, StepIsMetOrImpossible) {
   EXPECT_EQ(Of("step=20", JobIn(v1::JOB_STATE_RUNNING, 19)), WaitVerdict::kNotYet);
   EXPECT_EQ(Of("step=20", JobIn(v1::JOB_STATE_RUNNING, 20)), WaitVerdict::kMet);
   EXPECT_EQ(Of("step=20", JobIn(v1::JOB_STATE_FAILED, 20)), WaitVerdict::kMet);
@@ -36,8 +36,8 @@ TEST(WaitCondition, AStepIsReachedOrCannotBe) {
   EXPECT_EQ(Of("step=101", JobIn(v1::JOB_STATE_QUEUED)), WaitVerdict::kNever) << "it makes 100";
 }
 
-// Neither has a last step: it is cleared when a job pauses or its next attempt starts.
-TEST(WaitCondition, AStepBeforeAPauseOrAnEarlierAttemptIsReached) {
+// Neither job has last_step, which is cleared when a job pauses or its next attempt starts.
+TEST(WaitCondition, StepOfEarlierAttemptCounts) {
   v1::Job paused = JobIn(v1::JOB_STATE_PAUSED);
   paused.add_checkpoints()->set_step(65);
   EXPECT_EQ(Of("step=30", paused), WaitVerdict::kMet);
@@ -47,7 +47,7 @@ TEST(WaitCondition, AStepBeforeAPauseOrAnEarlierAttemptIsReached) {
   EXPECT_EQ(Of("step=100", restored), WaitVerdict::kMet);
 }
 
-TEST(WaitCondition, SaysWhatItTakes) {
+TEST(WaitCondition, ListsValidForms) {
   EXPECT_EQ(ParseWaitCondition("state=runing").status().message(),
             "there is no state 'runing'; did you mean running?");
   for (const char* bad : {"", "state", "state=", "step=0", "step=x", "running", "state=running,"})
