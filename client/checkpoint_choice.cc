@@ -13,11 +13,12 @@ absl::StatusOr<CheckpointChoice> ParseCheckpointChoice(const std::string& text) 
   CheckpointChoice choice;
   const size_t at = text.rfind('@');
   choice.job = text.substr(0, at);
-  if (choice.job.empty()) return absl::InvalidArgumentError(absl::StrCat("'", text, "' names no job"));
+  if (choice.job.empty()) return absl::InvalidArgumentError(absl::StrCat("'", text, "' does not name a job"));
   if (at == std::string::npos) return choice;
   int64_t step = 0;
   if (!absl::SimpleAtoi(text.substr(at + 1), &step) || step < 1)
-    return absl::InvalidArgumentError(absl::StrCat("'", text.substr(at + 1), "' is not a step, from 1"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text.substr(at + 1), "' is not a step number from 1"));
   choice.step = step;
   return choice;
 }
@@ -32,8 +33,8 @@ absl::StatusOr<v1::SavedCheckpoint> ResolveCheckpoint(const CheckpointChoice& ch
   if (job.checkpoints().empty()) {
     const bool saves = !job.spec().checkpoint().dir().empty();
     return absl::NotFoundError(
-        absl::StrCat(job.id(), saves ? " has committed no checkpoint"
-                                     : " writes no checkpoints: its spec has no checkpoint.dir"));
+        absl::StrCat(job.id(), saves ? " has not committed a checkpoint"
+                                     : " does not write checkpoints: its spec has no checkpoint.dir"));
   }
   if (!choice.step.has_value()) return *job.checkpoints().rbegin();
   std::vector<int64_t> steps;
@@ -46,8 +47,8 @@ absl::StatusOr<v1::SavedCheckpoint> ResolveCheckpoint(const CheckpointChoice& ch
       std::any_of(job.checkpoints().begin(), job.checkpoints().end(),
                   [&](const v1::SavedCheckpoint& checkpoint) { return checkpoint.step() == *choice.step; });
   return absl::NotFoundError(absl::StrCat(job.id(), " has no checkpoint of step ", *choice.step,
-                                          removed ? " any more (checkpoint.keep_last)" : "", ", but of ",
-                                          absl::StrJoin(steps, ", ")));
+                                          removed ? " any more (checkpoint.keep_last)" : "",
+                                          "; available: ", absl::StrJoin(steps, ", ")));
 }
 
 }  // namespace fsdpd

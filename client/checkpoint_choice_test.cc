@@ -38,20 +38,20 @@ TEST(CheckpointChoice, SkipsRemovedCheckpoints) {
   job.mutable_resolved()->mutable_checkpoint()->set_keep_every(10);
   EXPECT_EQ(
       ResolveCheckpoint({"a-k3x9q2", 5}, job).status(),
-      absl::NotFoundError("a-k3x9q2 has no checkpoint of step 5 any more (checkpoint.keep_last), but of "
+      absl::NotFoundError("a-k3x9q2 has no checkpoint of step 5 any more (checkpoint.keep_last); available: "
                           "10, 15, 20"));
   EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", 10}, job)->path(), "/runs/7/iter_10");
 }
 
 TEST(CheckpointChoice, ReportsAvailableSteps) {
   EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", 150}, JobWith({100, 200})).status(),
-            absl::NotFoundError("a-k3x9q2 has no checkpoint of step 150, but of 100, 200"));
+            absl::NotFoundError("a-k3x9q2 has no checkpoint of step 150; available: 100, 200"));
   v1::Job job = JobWith({});
   EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", {}}, job).status(),
-            absl::NotFoundError("a-k3x9q2 has committed no checkpoint"));
+            absl::NotFoundError("a-k3x9q2 has not committed a checkpoint"));
   job.mutable_spec()->clear_checkpoint();
   EXPECT_EQ(ResolveCheckpoint({"a-k3x9q2", {}}, job).status(),
-            absl::NotFoundError("a-k3x9q2 writes no checkpoints: its spec has no checkpoint.dir"));
+            absl::NotFoundError("a-k3x9q2 does not write checkpoints: its spec has no checkpoint.dir"));
 }
 
 }  // namespace

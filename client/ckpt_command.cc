@@ -62,21 +62,20 @@ int ReportDefects(const std::string& directory, const v1::CheckpointReport& chec
                                  "\n");
   }
   if (checkpoint.faults_left_out() > 0) {
-    console->err << absl::StrCat(directory, ": error: and ", checkpoint.faults_left_out(), " more faults\n");
+    console->err << absl::StrCat(directory, ": error: and ", checkpoint.faults_left_out(), " more defects\n");
   }
   if (checkpoint.unsummed_records() > 0) {
     console->err << absl::StrCat(directory, ": note: ", checkpoint.unsummed_records(),
                                  checkpoint.unsummed_records() == 1 ? " record has" : " records have",
-                                 " no checksums: a damaged number in them would not be seen\n");
+                                 " no checksums; corrupt values in them cannot be detected\n");
   }
   const bool is_jobs =
       std::any_of(checkpoint.values().begin(), checkpoint.values().end(),
                   [](const v1::CheckpointValue& value) { return absl::StartsWith(value.name(), "fsdpd."); });
   if (checkpoint.verified() && is_jobs &&
       access(absl::StrCat(directory, "/", kDcpSumsName).c_str(), F_OK) != 0) {
-    console->err << absl::StrCat(
-        directory, ": note: ", kDcpSumsName,
-        ", which was written with it, is gone: damage to .metadata would not be seen\n");
+    console->err << absl::StrCat(directory, ": note: ", kDcpSumsName,
+                                 " is missing; corruption of .metadata cannot be detected\n");
   }
   return checkpoint.faults().empty() ? kExitOk : kExitDamaged;
 }
@@ -88,7 +87,7 @@ int PrintReport(const v1::CheckpointReport& checkpoint, const CommandLine& line,
   } else if (line.action == "inspect") {
     console->out << ContentsText(checkpoint, console->width());
   } else if (checkpoint.faults().empty()) {
-    console->out << Summary(checkpoint) << ": whole\n";
+    console->out << Summary(checkpoint) << ": intact\n";
   }
   return code;
 }
@@ -107,14 +106,14 @@ int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& lin
   int code = kExitOk;
   for (const FoundCheckpoint& each : found) {
     if (!each.committed) {
-      console->err << absl::StrCat(each.path, ": note: was not committed, and is no checkpoint\n");
+      console->err << absl::StrCat(each.path, ": note: skipped, because it was not committed\n");
       continue;
     }
     const absl::StatusOr<v1::CheckpointReport> checkpoint =
         MakeReport(each.path, /*verify=*/true, [console] { return IsInterrupted(*console); });
     // A running job may have deleted it meanwhile (keep_last).
     if ((!checkpoint.ok() || !checkpoint->faults().empty()) && !IsCheckpoint(each.path)) {
-      console->err << absl::StrCat(each.path, ": note: was removed while it was read\n");
+      console->err << absl::StrCat(each.path, ": note: removed while it was read\n");
       continue;
     }
     if (!checkpoint.ok()) {
@@ -130,9 +129,9 @@ int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& lin
     } else {
       const int64_t faults = checkpoint->faults_size() + checkpoint->faults_left_out();
       console->out << absl::StrCat(each.path, ": ", Summary(*checkpoint), ": ",
-                                   faults == 0   ? "whole"
-                                   : faults == 1 ? "1 fault"
-                                                 : absl::StrCat(faults, " faults"),
+                                   faults == 0   ? "intact"
+                                   : faults == 1 ? "1 defect"
+                                                 : absl::StrCat(faults, " defects"),
                                    "\n");
     }
   }
@@ -156,14 +155,13 @@ int Resolve(std::string* path, Console* console) {
   struct stat info;
   if (stat(path->c_str(), &info) != 0 && errno == ENOENT && IsHubName(*path)) {
     console->err << absl::StrCat("fsdpctl: ", *path,
-                                 ": there is no such directory; directories are read, and nothing is ",
-                                 "fetched: if it is a model of Hugging Face's hub, `hf download ", *path,
-                                 " --local-dir ", DirectoryName(*path), "` makes one\n");
+                                 ": no such directory; to download a model of the Hugging Face Hub, run ",
+                                 "`hf download ", *path, " --local-dir ", DirectoryName(*path), "`\n");
     return kExitUsage;
   }
   for (const FoundCheckpoint& each : CheckpointsIn(*path)) {
     if (!each.committed) continue;
-    console->err << absl::StrCat(*path, ": note: holds checkpoints; this is the newest of them, ", each.path,
+    console->err << absl::StrCat(*path, ": note: directory of checkpoints; using the newest, ", each.path,
                                  "\n");
     *path = each.path;
     break;
@@ -176,14 +174,14 @@ int Resolve(std::string* path, Console* console) {
 absl::Status HasCheckpoint(const std::string& directory) {
   struct stat info;
   if (stat(absl::StrCat(directory, "/.metadata").c_str(), &info) == 0) return absl::OkStatus();
-  if (errno == ENOTDIR) return absl::NotFoundError(absl::StrCat(directory, ": is no directory"));
+  if (errno == ENOTDIR) return absl::NotFoundError(absl::StrCat(directory, ": is not a directory"));
   if (errno != ENOENT) return absl::OkStatus();
   if (stat(directory.c_str(), &info) != 0)
-    return absl::NotFoundError(absl::StrCat(directory, ": there is no such directory"));
+    return absl::NotFoundError(absl::StrCat(directory, ": no such directory"));
   if (HasHfWeights(directory)) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat(
       directory,
-      ": there is no checkpoint: neither .metadata nor safetensors, nor directories iter_N that have it"));
+      ": not a checkpoint: it has neither .metadata, nor safetensors, nor iter_N directories with them"));
 }
 
 }  // namespace

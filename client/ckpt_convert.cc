@@ -127,8 +127,8 @@ int RejectContradictions(const v1::Model& inside, const std::string& file, const
 int TakeJob(const std::string& from, const v1::JobSpec& job, Conversion* conversion, Console* console) {
   const v1::Model& model = job.model();
   if (model.has_plugin()) {
-    return ReportUsageError(
-        absl::StrCat(from, ": a plug-in's model has names of its own, which nobody else has"), console);
+    return ReportUsageError(absl::StrCat(from, ": conversion is not supported for the model of a plug-in"),
+                            console);
   }
   conversion->model = ToModelConfig(model);
   conversion->spec = JsonOf(job);
@@ -151,7 +151,7 @@ int ReadSpec(const std::string& path, Conversion* conversion, Console* console) 
 
 int ReadModel(const CommandLine& line, Conversion* conversion, Console* console) {
   if (!line.spec.empty() && !line.config.empty()) {
-    return ReportUsageError("--config and --spec both say which model it is; write one of them", console);
+    return ReportUsageError("--config is not supported with --spec; remove one of them", console);
   }
   const absl::StatusOr<v1::JobSpec> inside = JobInside(line.file);
   if (!inside.ok()) return ReportCkptError(inside.status(), console);
@@ -170,9 +170,9 @@ int ReadModel(const CommandLine& line, Conversion* conversion, Console* console)
     return TakeJob(line.file, *inside, conversion, console);
   }
   return ReportUsageError(
-      absl::StrCat(
-          line.file, ": which model it is cannot be told from shapes (heads, positions), and there is no ",
-          kHfConfigName, " in it; add --config CONFIG.JSON, or --spec JOB.YAML of the job that wrote it"),
+      absl::StrCat(line.file,
+                   ": unknown model (the number of heads and positions is not stored, and there is no ",
+                   kHfConfigName, "); add --config CONFIG.JSON, or --spec JOB.YAML of the job that wrote it"),
       console);
 }
 
@@ -186,14 +186,13 @@ int ReadFlags(const CommandLine& line, Conversion* conversion, Console* console)
   const bool hf = conversion->to == StoreFormat::kHf;
   const std::string dtype = !line.dtype.empty() ? line.dtype : hf ? "bfloat16" : "float32";
   if (native && dtype != "float32") {
-    return ReportUsageError(
-        "--dtype: a native checkpoint has main parameters, which are float32; leave it out", console);
+    return ReportUsageError("--dtype: a native checkpoint supports only float32; remove --dtype", console);
   }
   conversion->type = FindTensorType(dtype);
   const absl::StatusOr<int64_t> bytes = ParseBytes(line.shard_bytes);
   if (!bytes.ok() || *bytes <= 0) {
     return ReportUsageError(
-        absl::StrCat("--shard-bytes: '", line.shard_bytes, "' is not a size above 0; write for example 5GB"),
+        absl::StrCat("--shard-bytes: invalid size '", line.shard_bytes, "'; use a positive size such as 5GB"),
         console);
   }
   conversion->file_bytes = *bytes;
@@ -272,7 +271,7 @@ v1::CheckpointConversion ToProto(const CommandLine& line, const Conversion& conv
 
 std::string LeftOutText(const v1::CheckpointConversion& result) {
   const int count = result.left_out_size();
-  std::string text = absl::StrCat("note: left out, being no parameters of the model: ");
+  std::string text = absl::StrCat("note: omitted, not parameters of the model: ");
   for (int i = 0; i < std::min<int>(count, kMaxOmittedNames); ++i) {
     absl::StrAppend(&text, i > 0 ? ", " : "", Escaped(result.left_out(i)));
   }
@@ -286,13 +285,13 @@ int PrintResult(const CommandLine& line, const v1::CheckpointConversion& result,
                                  "\n");
   }
   if (result.faults_left_out() > 0) {
-    console->err << absl::StrCat(line.file, ": error: and ", result.faults_left_out(), " more faults\n");
+    console->err << absl::StrCat(line.file, ": error: and ", result.faults_left_out(), " more defects\n");
   }
   const bool done = result.faults().empty();
   if (done && !result.left_out().empty()) console->err << line.file << ": " << LeftOutText(result) << "\n";
   if (result.overflowed() > 0) {
     console->err << absl::StrCat(line.target, ": warning: ", result.overflowed(),
-                                 " numbers are too large for ", result.type(), " and became infinite\n");
+                                 " values exceed the range of ", result.type(), " and became infinite\n");
   }
   if (line.output != "table") {
     console->out << Rendered(result, line.output);
@@ -312,8 +311,8 @@ void ReportPartialFiles(const CommandLine& line, const absl::StatusOr<Conversion
   if (result.ok()) {
     if (result->files_found == 0) return;
     console->err << absl::StrCat(
-        line.target, ": note: went on from an interrupted conversion: ", result->files_found, " of ",
-        result->files, " files, ", HumanBytes(result->bytes_found), ", were whole\n");
+        line.target, ": note: resumed an interrupted conversion: ", result->files_found, " of ",
+        result->files, " files, ", HumanBytes(result->bytes_found), ", were complete\n");
     return;
   }
   std::string part = line.target;
@@ -321,8 +320,8 @@ void ReportPartialFiles(const CommandLine& line, const absl::StatusOr<Conversion
   part += ".part";
   const bool rejected = absl::IsFailedPrecondition(result.status()) || absl::IsAlreadyExists(result.status());
   if (rejected || access(absl::StrCat(part, "/", kJournalName).c_str(), F_OK) != 0) return;
-  console->err << absl::StrCat(line.target, ": note: files that are whole stay in ", part,
-                               ": the same command goes on from them\n");
+  console->err << absl::StrCat(line.target, ": note: complete files remain in ", part,
+                               "; run the same command to resume\n");
 }
 
 int RunCkptConvert(const CommandLine& line, Console* console) {

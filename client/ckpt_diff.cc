@@ -42,10 +42,10 @@ v1::CheckpointComparison ToProto(const CommandLine& line, const Comparison& comp
 }
 
 std::string NumbersText(const v1::CheckpointDifference& difference) {
-  if (!difference.has_largest()) return difference.first() == difference.second() ? "other bytes" : "";
+  if (!difference.has_largest()) return difference.first() == difference.second() ? "bytes differ" : "";
   if (difference.numbers() == 0) return "none";
   return absl::StrCat(absl::StrFormat("%.3g", difference.largest()), " in ", difference.numbers(),
-                      difference.numbers() == 1 ? " number" : " numbers");
+                      difference.numbers() == 1 ? " value" : " values");
 }
 
 std::string Table(const v1::CheckpointComparison& comparison, bool of_parameters, int width) {
@@ -68,7 +68,7 @@ void ReportOmitted(const std::string& directory, const std::vector<std::string>&
   if (names.empty()) return;
   const size_t shown = std::min(names.size(), kMaxOmittedNames);
   console->err << absl::StrCat(
-      directory, ": note: not compared, being no parameters of the model: ",
+      directory, ": note: not compared, not parameters of the model: ",
       Escaped(absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", ")),
       names.size() > shown ? absl::StrCat(" and ", names.size() - shown, " more") : "", "\n");
 }
@@ -76,7 +76,7 @@ void ReportOmitted(const std::string& directory, const std::vector<std::string>&
 // Reads the model of --config or --spec; leaves `model` empty if neither was given.
 int ReadModelFlag(const CommandLine& line, std::optional<ModelConfig>* model, Console* console) {
   if (!line.spec.empty() && !line.config.empty())
-    return ReportUsageError("--config and --spec both say which model it is; write one of them", console);
+    return ReportUsageError("--config is not supported with --spec; remove one of them", console);
   if (line.spec.empty() && line.config.empty()) return kExitOk;
   v1::JobSpec job;
   std::string text;
@@ -84,7 +84,7 @@ int ReadModelFlag(const CommandLine& line, std::optional<ModelConfig>* model, Co
                                      : ReadSpecModel(line.spec, console, &job);
   if (code != kExitOk) return code;
   if (job.model().has_plugin())
-    return ReportUsageError(absl::StrCat(line.spec, ": a plug-in's model has one name for each parameter"),
+    return ReportUsageError(absl::StrCat(line.spec, ": --spec is not supported for the model of a plug-in"),
                             console);
   *model = ToModelConfig(job.model());
   return kExitOk;
@@ -108,7 +108,7 @@ absl::StatusOr<std::optional<ModelConfig>> ModelOfBoth(const CommandLine& line,
       continue;
     }
     for (const std::string& each : ModelDifferences(*model, *stated, from))
-      console->err << absl::StrCat(store->directory, ": note: says of its model ", each, "\n");
+      console->err << absl::StrCat(store->directory, ": note: its model differs: ", each, "\n");
   }
   return model;
 }
@@ -128,7 +128,7 @@ int RunCkptDiff(const CommandLine& line, Console* console) {
       CompareStores(*first, *second, *model, CkptThreads(), [console] { return IsInterrupted(*console); });
   if (!compared.ok()) return ReportCkptError(compared.status(), console);
   if (!compared->not_of_model.empty()) {
-    console->err << "fsdpctl: note: compared by name, as one is not of the model that is said: "
+    console->err << "fsdpctl: note: compared by name, because a checkpoint does not match the model: "
                  << Escaped(compared->not_of_model) << "\n";
   }
   ReportOmitted(line.file, compared->left_out_first, console);

@@ -92,7 +92,7 @@ TEST_F(CkptDiffTest, UsesModelFlag) {
     EXPECT_EQ(out_, "equal: 12 parameters\n");
   }
   EXPECT_EQ(Run({"diff", hf_, dist_, "--config", config, "--spec", spec}), kExitUsage);
-  EXPECT_THAT(err_, HasSubstr("--config and --spec both say which model it is"));
+  EXPECT_THAT(err_, HasSubstr("--config is not supported with --spec"));
   EXPECT_EQ(Run({"diff", hf_, dist_, "--config", dir_.File("absent")}), kExitUsage);
 }
 
@@ -109,14 +109,14 @@ TEST_F(CkptDiffTest, ReportsContradictingModels) {
   WriteFileOf(other + "/config.json",
               absl::StrReplaceAll(kConfig, {{"\"vocab", "\"rope_theta\": 500000, \"vocab"}}));
   EXPECT_EQ(Run({"diff", hf_, other}), kExitOk) << out_;
-  EXPECT_EQ(err_, absl::StrCat(other, ": note: says of its model rope_theta: 500000 there, and 10000 in ",
+  EXPECT_EQ(err_, absl::StrCat(other, ": note: its model differs: rope_theta: 500000 there, and 10000 in ",
                                hf_, "\n"));
 }
 
 TEST_F(CkptDiffTest, ReportsWhyComparedByName) {
   WriteFileOf(hf_ + "/config.json", absl::StrReplaceAll(kConfig, {{"_layers\": 1", "_layers\": 2"}}));
   EXPECT_EQ(Run({"diff", hf_, native_}), kExitDiffers);
-  EXPECT_THAT(err_, HasSubstr("note: compared by name, as one is not of the model that is said: "));
+  EXPECT_THAT(err_, HasSubstr("note: compared by name, because a checkpoint does not match the model: "));
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ absl::StatusOr<std::string> ContentOf(const std::string& directory, const DcpCon
   const auto read = [&]() -> absl::StatusOr<std::string> {
     FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> input,
                            InputFile::Open(absl::StrCat(directory, "/", contents.index.files[file])));
-    if (input->size() != contents.file_bytes[file]) return absl::DataLossError("its file changes now");
+    if (input->size() != contents.file_bytes[file])
+      return absl::DataLossError("the file changed while it was read");
     FSDPD_ASSIGN_OR_RETURN(const DcpRecord record, DcpRecord::Open(std::move(input), value.place));
     FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, record.ReadValue());
     return DescribePickled(pickle.root());

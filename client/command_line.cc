@@ -35,9 +35,9 @@ namespace fsdpd {
 namespace {
 
 constexpr char kAbout[] =
-    R"(fsdpctl submits training jobs to an fsdpd coordinator and shows what becomes of them.
-A job is described by a spec (YAML or JSON). A bad spec is refused with all its faults at once; `plan` says what a
-good one would do before it runs. Data goes to stdout, messages to stderr.)";
+    R"(fsdpctl controls training jobs of an fsdpd coordinator.
+A job is described by a spec (YAML or JSON). An invalid spec is rejected with all its errors; `plan` shows what a
+valid one would do before it runs. Data is printed to stdout, messages to stderr.)";
 
 constexpr char kFooter[] = R"(
 Examples:
@@ -47,19 +47,19 @@ Examples:
   fsdpctl get --state running -o json
 
 Exit codes:
-  0 ok   1 the job did not do what was waited for, or specs differ   2 wrong usage   3 spec refused   4 not found
-  5 server or node unavailable   6 timeout   7 any other refusal or failure   8 output not written
-  9 damaged checkpoint   10 checkpoints differ   130 interrupted
+  0 success   1 job failed or cannot meet the condition, or specs differ   2 usage error   3 spec rejected
+  4 not found   5 server or node unavailable   6 timeout   7 any other failure   8 output not written
+  9 corrupt checkpoint   10 checkpoints differ   130 interrupted
 
 Environment:
-  FSDPD_SERVER          the coordinator's HOST:PORT, where --server is not given
-  FSDPD_COORDINATOR_CA  as --coordinator-ca
-  FSDPD_TOKEN_FILE      as --token-file
-  FSDPD_CONTEXT         as --context
-  FSDPD_CONFIG          the contexts file, in the place of ~/.config/fsdpd/contexts.yaml
-  FSDPD_TOKEN           the token itself, where no file is named; it is sent over TLS only
-  NO_COLOR              any value: no colors
-  COLUMNS               width of the screen, where the terminal does not say)";
+  FSDPD_SERVER          default of --server
+  FSDPD_COORDINATOR_CA  default of --coordinator-ca
+  FSDPD_TOKEN_FILE      default of --token-file
+  FSDPD_CONTEXT         default of --context
+  FSDPD_CONFIG          path of the contexts file (default: ~/.config/fsdpd/contexts.yaml)
+  FSDPD_TOKEN           the token itself, if no file is given; sent over TLS only
+  NO_COLOR              any value disables colors
+  COLUMNS               width of the screen, if the terminal does not report it)";
 
 constexpr int kMaxProfiledRanks = 1024;  // Ranks are threads of one process, and measure in parallel.
 
@@ -68,7 +68,7 @@ std::string CheckServer(std::string& servers) {
   for (const absl::string_view entry : absl::StrSplit(servers, ',')) {
     const absl::string_view server = absl::StripAsciiWhitespace(entry);
     if (absl::StrContains(server, "://"))
-      return absl::StrCat("'", server, "' is an URL; write HOST:PORT alone, as in 127.0.0.1:7777");
+      return absl::StrCat("'", server, "' is a URL; write only HOST:PORT, as in 127.0.0.1:7777");
     const absl::StatusOr<HostPort> address = ParseHostPort(server);
     if (address.ok() && address->port > 0) continue;
     const bool one = server.size() == servers.size();
@@ -87,28 +87,24 @@ std::string CheckArray(std::string& array) { return std::string(ArrayOverrides({
 std::string CheckProject(std::string& name) { return std::string(CheckProjectName(name).message()); }
 
 void AddSpecFlags(CLI::App* command, CommandLine* line) {
-  command->add_option("-f,--file", line->file, "The spec, YAML or JSON; - reads stdin")
+  command->add_option("-f,--file", line->file, "Read the spec (YAML or JSON) from FILE; - reads stdin")
       ->required()
       ->check(NotEmpty())
       ->type_name("FILE");
-  command
-      ->add_option("--set", line->sets, "Replace a value of the spec, as in train.steps=20; may be repeated")
+  command->add_option("--set", line->sets, "Override a field of the spec, as in train.steps=20; repeatable")
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
 }
 
 CLI::Option* AddSearchFlags(CLI::App* plan, CommandLine* line) {
   CLI::Option* search = plan->add_flag(
-      "--search", line->search,
-      "Try meshes, strategies, micro-batches and recompute with the same global batch, and show "
-      "the five fastest that fit");
+      "--search", line->search, "Search meshes, strategies, micro-batches and recompute; show the 5 fastest");
   plan->add_option("--hold", line->hold,
-                   "With --search: leave a field as the spec has it, as in parallel.tensor or fsdp; may be "
-                   "repeated")
+                   "With --search: do not change a field, as in parallel.tensor; repeatable")
       ->needs(search)
       ->type_name("PATH")
       ->allow_extra_args(false);
-  plan->add_option("--write", line->write, "With --search: write the spec of the fastest way, for submit -f")
+  plan->add_option("--write", line->write, "With --search: write the fastest spec to FILE, for submit -f")
       ->needs(search)
       ->check(NotEmpty())
       ->type_name("FILE");
@@ -117,10 +113,8 @@ CLI::Option* AddSearchFlags(CLI::App* plan, CommandLine* line) {
 
 void AddArrayFlag(CLI::App* submit, CLI::Option* follow, CommandLine* line) {
   submit
-      ->add_option(
-          "--array", line->arrays,
-          "A job for each value, and for each combination where it is repeated: its name and checkpoint.dir "
-          "end in its number, from 0")
+      ->add_option("--array", line->arrays,
+                   "Submit a job per value, or per combination if repeated; names are numbered")
       ->check(CLI::Validator(CheckArray, ""))
       ->type_name("PATH=VALUE,VALUE")
       ->allow_extra_args(false)
@@ -130,8 +124,7 @@ void AddArrayFlag(CLI::App* submit, CLI::Option* follow, CommandLine* line) {
 void AddSubmitCommand(CLI::App* app, CommandLine* line) {
   CLI::App* submit =
       AddCommand(app, "submit",
-                 "Submit a job. It is on the coordinator's disk when the command returns, and goes on "
-                 "when fsdpctl ends.",
+                 "Submit a job. When the command returns, the job is stored and does not depend on fsdpctl.",
                  "  fsdpctl submit -f job.yaml\n"
                  "  fsdpctl submit -f job.yaml --follow --set train.steps=20\n"
                  "  fsdpctl submit -f job.yaml --from tiny-llama-k3x9q2@200\n"
@@ -139,35 +132,30 @@ void AddSubmitCommand(CLI::App* app, CommandLine* line) {
                  "  fsdpctl submit -f job.yaml --array optimizer.adamw.lr=1e-4,3e-4\n"
                  "  cat job.yaml | fsdpctl submit -f - -o json");
   AddSpecFlags(submit, line);
-  CLI::Option* follow = submit->add_flag("--follow", line->follow,
-                                         "Watch the job until it has ended; its result is the exit code");
+  CLI::Option* follow =
+      submit->add_flag("--follow", line->follow, "Watch the job until it ends, and exit with its result");
   submit
       ->add_option("--request-id", line->request_id,
-                   "Makes a repeated submit safe: the same id gives the same job")
+                   "Make submit idempotent: the same id returns the same job")
       ->check(NotEmpty());
   submit
       ->add_option("--from", line->from,
-                   "Start from the newest checkpoint of a job, or the one of that step: sets checkpoint.load")
+                   "Start from a job's newest or given checkpoint (sets checkpoint.load)")
       ->check(CLI::Validator(CheckFrom, ""))
       ->type_name("JOB[@STEP]");
-  submit
-      ->add_option("--record", line->record, "With --follow: append each step's report to FILE as JSON lines")
+  submit->add_option("--record", line->record, "With --follow: append step reports to FILE as JSON lines")
       ->needs(follow)
       ->check(NotEmpty())
       ->type_name("FILE");
-  submit
-      ->add_option("--after", line->after,
-                   "Start it once these jobs, at most 64, have succeeded; it waits in the queue until then")
+  submit->add_option("--after", line->after, "Queue the job until these jobs (at most 64) have succeeded")
       ->delimiter(',')
       ->check(NotEmpty())
       ->type_name("JOB[,JOB]")
       ->allow_extra_args(false);
-  submit->add_flag(
-      "--preemptible", line->preemptible,
-      "It may be told to save and leave for a job of a higher priority, and goes on by itself when "
-      "there is room; needs a checkpoint.dir");
+  submit->add_flag("--preemptible", line->preemptible,
+                   "Allow jobs of higher priority to preempt the job; needs checkpoint.dir");
   AddArrayFlag(submit, follow, line);
-  submit->add_option("--project", line->project, "Whose quota it counts against; default: your token's")
+  submit->add_option("--project", line->project, "Charge the quota of PROJECT; default: that of your token")
       ->check(CLI::Validator(CheckProject, ""))
       ->type_name("PROJECT");
 }
@@ -175,33 +163,33 @@ void AddSubmitCommand(CLI::App* app, CommandLine* line) {
 void AddSpecCommands(CLI::App* app, CommandLine* line) {
   AddSubmitCommand(app, line);
   CLI::App* validate =
-      AddCommand(app, "validate", "Check a spec and report all its faults, without submitting it.",
+      AddCommand(app, "validate", "Validate a spec and report all its errors, without submitting it.",
                  "  fsdpctl validate -f job.yaml\n"
                  "  fsdpctl validate -f job.yaml --offline");
   AddSpecFlags(validate, line);
-  validate->add_flag("--offline", line->offline, "Check here, without a coordinator");
+  validate->add_flag("--offline", line->offline, "Validate without a coordinator");
   CLI::App* plan =
       AddCommand(app, "plan",
-                 "Show what a spec would do: what `auto` becomes and why, memory per rank, the step's "
-                 "program and how long it would take.",
+                 "Show the plan of a spec: values chosen for `auto` and why, memory per rank, the step "
+                 "program, and its predicted time.",
                  "  fsdpctl plan -f job.yaml\n"
                  "  fsdpctl plan -f job.yaml --offline --program\n"
                  "  fsdpctl plan -f job.yaml --offline --profile h100 --picture step.svg\n"
                  "  fsdpctl plan -f job.yaml --search --write fastest.yaml");
   AddSpecFlags(plan, line);
   plan->add_flag("--offline", line->offline,
-                 "Plan here, without a coordinator (no memory budget is known then, except a profile's)");
+                 "Plan without a coordinator; only --profile sets a memory budget");
   CLI::Option* program = plan->add_flag("--program", line->program, "List every instruction of the step");
   plan->add_option("--profile", line->profile,
-                   "The device to predict for: cpu, h100, h200, or a file; its memory is the budget too")
+                   "Predict for a device: cpu, h100, h200 or a file; sets the memory budget")
       ->check(NotEmpty())
       ->type_name("NAME|FILE");
   CLI::Option* trace =
-      plan->add_option("--trace", line->trace, "Write the predicted step for Perfetto or chrome://tracing")
+      plan->add_option("--trace", line->trace, "Write a trace of the predicted step, for Perfetto")
           ->check(NotEmpty())
           ->type_name("FILE");
   CLI::Option* picture = plan->add_option("--picture", line->picture,
-                                          "Write the predicted step as SVG: lanes and memory over time")
+                                          "Write an SVG of the predicted step: lanes and memory over time")
                              ->check(NotEmpty())
                              ->type_name("FILE");
   AddSearchFlags(plan, line)->excludes(program)->excludes(trace)->excludes(picture);
@@ -210,41 +198,42 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
 void AddMigrateCommand(CLI::App* app, CommandLine* line) {
   CLI::App* migrate = AddCommand(
       app, "migrate",
-      "Write the spec that does what a Megatron run does, from Megatron Bridge's run_config.yaml or the "
-      "arguments of a Megatron-LM script. What is refused, changed or left behind is told on stderr.",
+      "Convert a Megatron run to a spec, from run_config.yaml of Megatron Bridge or the arguments of a "
+      "Megatron-LM script. Unsupported, changed and ignored settings are reported on stderr.",
       "  fsdpctl migrate -f run_config.yaml > job.yaml\n"
       "  fsdpctl migrate -f pretrain.args --nodes 8 --name llama3-70b > job.yaml");
-  migrate->add_option("-f,--file", line->file, "run_config.yaml, or arguments; - reads stdin")
+  migrate->add_option("-f,--file", line->file, "Read run_config.yaml or arguments from FILE; - reads stdin")
       ->required()
       ->check(NotEmpty())
       ->type_name("FILE");
-  migrate->add_option("--nodes", line->nodes, "Nodes of the job; default: torchrun's --nnodes, or 1")
+  migrate->add_option("--nodes", line->nodes, "Set the number of nodes; default: torchrun's --nnodes, or 1")
       ->check(WholeNumber(1))
       ->type_name("N");
   migrate
       ->add_option("--ranks-per-node", line->ranks_per_node,
-                   "GPUs of each node; default: torchrun's --nproc-per-node, or 8")
+                   "Set the GPUs per node; default: torchrun's --nproc-per-node, or 8")
       ->check(WholeNumber(1))
       ->type_name("N");
-  migrate->add_option("--name", line->name, "The job's name")->type_name("NAME");
+  migrate->add_option("--name", line->name, "Set the name of the job")->type_name("NAME");
 }
 
 void AddProfileCommand(CLI::App* app, CommandLine* line) {
   CLI::App* profile = AddCommand(app, "profile-device",
-                                 "Measure this node's devices and links for a few seconds and print the "
-                                 "profile (JSON; with -o yaml, YAML) "
-                                 "that `plan --profile FILE` predicts from. Stop what else runs here first.",
+                                 "Measure the devices and links of this node for a few seconds, and print a "
+                                 "profile (JSON, or YAML with -o yaml) for `plan --profile FILE`. Stop other "
+                                 "workloads on the node first.",
                                  "  fsdpctl profile-device > my.json\n"
                                  "  fsdpctl profile-device --device cuda --ranks 8 > my.json\n"
                                  "  fsdpctl plan -f job.yaml --offline --profile my.json");
-  profile->add_option("--device", line->device, "cpu or cuda")
+  profile->add_option("--device", line->device, "Measure devices of this kind: cpu or cuda")
       ->check(OneOf({"cpu", "cuda"}))
       ->capture_default_str()
       ->type_name("KIND");
-  profile->add_option("--ranks", line->ranks, "Ranks at once; default: 2 on CPU, every device on CUDA")
+  profile
+      ->add_option("--ranks", line->ranks, "Run N ranks in parallel; default: 2 on CPU, all devices on CUDA")
       ->check(WholeNumber(1, kMaxProfiledRanks))
       ->type_name("N");
-  profile->add_option("--rank-binary", line->rank_binary, "fsdpd-rank; default: the one beside fsdpctl")
+  profile->add_option("--rank-binary", line->rank_binary, "Use this fsdpd-rank; default: next to fsdpctl")
       ->check(NotEmpty())
       ->type_name("PATH");
 }
@@ -252,60 +241,56 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
 void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
   CLI::App* convert = AddCommand(
       ckpt, "convert",
-      "Write a model's parameters in another format, and between native checkpoints and torch_dist the "
-      "optimizer's state too. SOURCE is a native checkpoint, a Hugging Face directory, Megatron-Core's "
-      "torch_dist, "
-      "or what FSDP2 or torchtitan saved. TARGET appears when it is complete; after an interrupt, run the "
-      "same "
-      "again: it goes on with what is whole.",
+      "Convert a checkpoint to another format: parameters, and between native checkpoints and torch_dist the "
+      "optimizer state too. SOURCE is a native checkpoint, a Hugging Face directory, torch_dist of "
+      "Megatron-Core, or a checkpoint of FSDP2 or torchtitan. TARGET appears when it is complete. To resume "
+      "an "
+      "interrupted conversion, run the same command again.",
       "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --spec job.yaml\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --config Llama-3.1-8B/config.json --dtype "
       "float32");
-  convert->add_option("SOURCE", line->file, "The directory to read")
+  convert->add_option("SOURCE", line->file, "Directory to read")
       ->required()
       ->check(NotEmpty())
       ->type_name("");
-  convert->add_option("TARGET", line->target, "The directory to make; not there yet, or empty")
+  convert->add_option("TARGET", line->target, "Directory to create; must not exist, or be empty")
       ->required()
       ->check(NotEmpty())
       ->type_name("");
   convert
       ->add_option("--to", line->to,
-                   "fsdp_dtensor (native), hf (safetensors and config.json) or torch_dist (Megatron-Core)")
+                   "Write fsdp_dtensor (native), hf (safetensors) or torch_dist (Megatron-Core)")
       ->required()
       ->check(OneOf({"fsdp_dtensor", "hf", "torch_dist"}))
       ->type_name("FORMAT");
   convert
-      ->add_option(
-          "--config", line->config,
-          "The model's config.json; default: the one in SOURCE. With --to hf its fields are written again")
+      ->add_option("--config", line->config, "Read the model from a config.json; default: the one in SOURCE")
       ->check(NotEmpty())
       ->type_name("FILE");
-  convert
-      ->add_option("--spec", line->spec,
-                   "Instead: the spec of a job with the model; its optimizer's settings too, for torch_dist")
+  convert->add_option("--spec", line->spec, "Read the model and optimizer settings from the spec of a job")
       ->check(NotEmpty())
       ->type_name("FILE");
   convert
       ->add_option("--dtype", line->dtype,
-                   "bfloat16 (default with --to hf), float16 or float32 (default with --to torch_dist)")
+                   "Write bfloat16 (default of hf), float16 or float32 (default of torch_dist)")
       ->check(OneOf({"bfloat16", "float16", "float32"}))
       ->type_name("TYPE");
-  convert->add_option("--shard-bytes", line->shard_bytes, "Of a file at most, unless one tensor is larger")
+  convert
+      ->add_option("--shard-bytes", line->shard_bytes,
+                   "Limit the size of each file; a larger tensor gets its own")
       ->type_name("SIZE")
       ->capture_default_str();
-  convert->add_flag("--no-optimizer", line->no_optimizer, "The parameters alone");
-  convert->add_flag(
-      "--overwrite", line->overwrite,
-      "Begin anew, whatever an interrupted one left in TARGET.part; a TARGET that is there stays");
+  convert->add_flag("--no-optimizer", line->no_optimizer, "Convert only the parameters");
+  convert->add_flag("--overwrite", line->overwrite,
+                    "Discard TARGET.part of an interrupted conversion; does not replace TARGET");
 }
 
 void AddCkptCommand(CLI::App* app, CommandLine* line) {
   CLI::App* ckpt = AddCommand(
       app, "ckpt",
-      "Look into checkpoints in PyTorch's distributed format, whoever wrote them, compare and convert them. "
-      "Nothing that is pickled in one is ever run.",
+      "Inspect, verify, compare and convert checkpoints in PyTorch's distributed format. Pickled data is "
+      "decoded without executing it.",
       "  fsdpctl ckpt inspect runs/7/iter_0001000\n"
       "  fsdpctl ckpt verify runs/7/iter_0001000\n"
       "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
@@ -314,77 +299,79 @@ void AddCkptCommand(CLI::App* app, CommandLine* line) {
   const auto add = [&](const char* name, const char* about) {
     CLI::App* command = AddCommand(ckpt, name, about, absl::StrCat("  fsdpctl ckpt ", name, " DIR\n"));
     command
-        ->add_option("DIR", line->file, "The directory: with .metadata, or of safetensors; or of checkpoints")
+        ->add_option("DIR", line->file, "Checkpoint (.metadata or safetensors), or directory of checkpoints")
         ->required()
         ->check(NotEmpty())
         ->type_name("");
   };
   add("inspect",
-      "Show tensors, values and files, and what is wrong as far as .metadata and heads show it. Of a "
-      "directory "
-      "of "
-      "checkpoints the newest.");
+      "List tensors, values and files, and defects that metadata shows. In a directory of checkpoints, "
+      "inspect "
+      "the newest.");
   add("verify",
-      "Read all of it, compare it with its checksums, and tell every fault. Of a directory of checkpoints "
-      "each, "
-      "the newest first.");
+      "Read all data, compare it with its checksums, and report all defects. In a directory of checkpoints, "
+      "verify all, newest first.");
   AddCkptConvert(ckpt, line);
   CLI::App* diff = AddCommand(
       ckpt, "diff",
-      "Compare two checkpoints: names, shapes, types and numbers. In different formats, "
-      "a Hugging Face directory and a native checkpoint for one, the parameters of the model that "
-      "one of them, or a flag, says it is. The exit code is 0 where they are equal and 10 where not.",
+      "Compare two checkpoints: names, shapes, types and values. If the formats differ, compare the "
+      "parameters "
+      "of the model that a checkpoint or a flag describes. Exit code 0 if they are equal, 10 if not.",
       "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
       "  fsdpctl ckpt diff fsdp2/step-1000 megatron/iter_0001000 --config Llama-3.1-8B/config.json");
-  diff->add_option("FIRST", line->file, "A directory")->required()->check(NotEmpty())->type_name("");
-  diff->add_option("SECOND", line->target, "Another")->required()->check(NotEmpty())->type_name("");
-  diff->add_option("--config", line->config, "The model's config.json, where neither says which model it is")
+  diff->add_option("FIRST", line->file, "First directory")->required()->check(NotEmpty())->type_name("");
+  diff->add_option("SECOND", line->target, "Second directory")->required()->check(NotEmpty())->type_name("");
+  diff->add_option("--config", line->config, "Read the model from a config.json, if no checkpoint has it")
       ->check(NotEmpty())
       ->type_name("FILE");
-  diff->add_option("--spec", line->spec, "Instead: the spec of a job with the model")
+  diff->add_option("--spec", line->spec, "Read the model from the spec of a job")
       ->check(NotEmpty())
       ->type_name("FILE");
 }
 
 void AddJobArgument(CLI::App* command, CommandLine* line) {
-  command->add_option("JOB", line->job, "The job's id, or its beginning where no other's begins so")
+  command->add_option("JOB", line->job, "Id of the job, or a unique prefix")
       ->required()
       ->check(NotEmpty())
       ->type_name("");
 }
 
 void AddWatchCommands(CLI::App* app, CommandLine* line) {
-  CLI::App* get = AddCommand(app, "get", "List jobs, newest first; or show the named ones.",
+  CLI::App* get = AddCommand(app, "get", "List jobs, newest first, or show the named ones.",
                              "  fsdpctl get\n"
                              "  fsdpctl get --state running,queued\n"
                              "  fsdpctl get tiny-llama-k3x9q2 -o yaml");
-  get->add_option("JOB", line->jobs, "Ids of jobs; none: all")->check(NotEmpty())->type_name("");
-  get->add_option("--state", line->states, "Only jobs in these states")
+  get->add_option("JOB", line->jobs, "Ids of jobs; default: all")->check(NotEmpty())->type_name("");
+  get->add_option("--state", line->states, "List only jobs in these states")
       ->delimiter(',')
       ->type_name("STATE")
       ->allow_extra_args(false)
       ->check(CLI::IsMember(StateNames(), CLI::ignore_case));
-  CLI::Option* project = get->add_option("--project", line->project, "Only jobs of this project")
+  CLI::Option* project = get->add_option("--project", line->project, "List only jobs of this project")
                              ->check(CLI::Validator(CheckProject, ""))
                              ->type_name("PROJECT");
-  get->add_option("--array", line->array, "Only jobs of this array")->check(NotEmpty())->type_name("ARRAY");
+  get->add_option("--array", line->array, "List only jobs of this array")
+      ->check(NotEmpty())
+      ->type_name("ARRAY");
   get->add_flag("--all-projects", line->all_projects,
-                "Jobs of all projects; without it those of your token's, where it has one and is no admin's")
+                "List jobs of all projects; default: those of your token's project")
       ->excludes(project);
   AddGetFlags(get, line);
   CLI::App* describe =
       AddCommand(app, "describe",
-                 "Show everything about a job: state and reason, placement, memory planned and "
-                 "measured, events, and why it failed. With `node`, what a node was measured to be.",
+                 "Show the details of a job: state and reason, placement, planned and measured memory, "
+                 "events, and failures. `describe node NODE` shows a node and its preflight result.",
                  "  fsdpctl describe tiny-llama-k3x9q2\n"
                  "  fsdpctl describe node node-7");
   AddJobArgument(describe, line);
-  describe->add_option("NODE", line->node, "After `node`: its name")->check(NotEmpty())->type_name("");
-  CLI::App* watch = AddCommand(app, "watch", "Follow a job until it has ended; its result is the exit code.",
+  describe->add_option("NODE", line->node, "After `node`: name of the node")
+      ->check(NotEmpty())
+      ->type_name("");
+  CLI::App* watch = AddCommand(app, "watch", "Watch a job until it ends, and exit with its result.",
                                "  fsdpctl watch tiny-llama-k3x9q2\n"
                                "  fsdpctl watch tiny-llama-k3x9q2 --record steps.jsonl");
   AddJobArgument(watch, line);
-  watch->add_option("--record", line->record, "Append each step's report to FILE as JSON lines")
+  watch->add_option("--record", line->record, "Append step reports to FILE as JSON lines")
       ->check(NotEmpty())
       ->type_name("FILE");
 }
@@ -393,88 +380,86 @@ std::string CheckPrincipal(std::string& name) { return std::string(CheckPrincipa
 
 void AddTokenCommand(CLI::App* app, CommandLine* line) {
   CLI::App* token =
-      AddCommand(app, "token", "Make the tokens by which a coordinator knows people.",
+      AddCommand(app, "token", "Create tokens that authenticate users to a coordinator.",
                  "  fsdpctl token new alice --role submitter --out alice.token >> /etc/fsdpd/tokens");
   token->require_subcommand(1);
   CLI::App* make =
       AddCommand(token, "new",
-                 "Write a new token to a file for its owner, and print the line for the coordinator's "
-                 "--tokens file, which "
-                 "has only its hash.",
+                 "Create a token: write it to a file for its user, and print the line for the coordinator's "
+                 "--tokens file, which has only its hash.",
                  "  fsdpctl token new alice --role submitter --out alice.token >> /etc/fsdpd/tokens");
-  make->add_option("NAME", line->principal, "Whose it is; the same name twice while one replaces another")
+  make->add_option("NAME", line->principal, "Name of the user; may be in use twice during rotation")
       ->required()
       ->check(CLI::Validator(CheckPrincipal, ""))
       ->type_name("");
   std::vector<std::string> roles;
   for (const PrincipalRole role : kPrincipalRoles) roles.push_back(NameOf(role));
   make->add_option("--role", line->role,
-                   "viewer (sees jobs, nodes, logs), submitter (runs jobs and ends its own), operator (ends "
-                   "anybody's, cordons nodes) or admin")
+                   "Grant viewer (read), submitter (own jobs), operator (all jobs, nodes) or admin")
       ->required()
       ->check(OneOf(roles))
       ->type_name("ROLE");
-  make->add_option("--project", line->project, "Whose quota the person's jobs count against; default: none's")
+  make->add_option("--project", line->project, "Charge jobs of the user to this project; default: none")
       ->check(CLI::Validator(CheckProject, ""))
       ->type_name("PROJECT");
-  make->add_option("--out", line->out, "File for the token, made for its owner's eyes; not there yet")
+  make->add_option("--out", line->out, "Write the token to FILE (mode 0600), which must not exist")
       ->required()
       ->check(NotEmpty())
       ->type_name("FILE");
 }
 
 void AddOtherCommands(CLI::App* app, CommandLine* line) {
-  CLI::App* logs = AddCommand(app, "logs", "Print what a job's ranks wrote to stdout and stderr.",
+  CLI::App* logs = AddCommand(app, "logs", "Print the stdout and stderr of a job's ranks.",
                               "  fsdpctl logs tiny-llama-k3x9q2 --tail 20\n"
                               "  fsdpctl logs -f tiny-llama-k3x9q2 --rank 0");
   AddJobArgument(logs, line);
-  logs->add_flag("-f,--follow", line->follow, "Go on until the job has ended");
-  logs->add_option("--rank", line->rank, "Only this rank")->check(WholeNumber(0))->type_name("N");
-  CLI::Option* attempt = logs->add_option("--attempt", line->attempt, "Of this attempt; default: the newest")
-                             ->check(WholeNumber(1))
-                             ->type_name("N");
-  logs->add_option("--tail", line->tail, "Only the last N lines of each rank, at most 100,000")
+  logs->add_flag("-f,--follow", line->follow, "Follow the log until the job ends");
+  logs->add_option("--rank", line->rank, "Print only this rank")->check(WholeNumber(0))->type_name("N");
+  CLI::Option* attempt =
+      logs->add_option("--attempt", line->attempt, "Print this attempt; default: the newest")
+          ->check(WholeNumber(1))
+          ->type_name("N");
+  logs->add_option("--tail", line->tail, "Print only the last N lines of each rank, at most 100,000")
       ->check(WholeNumber(1, kMaxTailLines))
       ->type_name("N");
   AddLogFlags(logs, line);
   logs->get_option("--previous")->excludes(attempt);
-  CLI::App* trace = AddCommand(
-      app, "trace",
-      "Have all ranks of a running job trace its next steps: what each lane ran when, by unit, with what it "
-      "waited for and how full memory was. The job goes on. One file, which https://ui.perfetto.dev opens.",
-      "  fsdpctl trace tiny-llama-k3x9q2\n"
-      "  fsdpctl trace tiny-llama-k3x9q2 --steps 3 --out step.json\n"
-      "  fsdpctl trace tiny-llama-k3x9q2 --memory\n"
-      "  fsdpctl trace tiny-llama-k3x9q2 --written");
+  CLI::App* trace = AddCommand(app, "trace",
+                               "Trace the next steps of a running job on all ranks: instructions by lane and "
+                               "unit, their dependencies, "
+                               "and memory. The job continues. Writes one file for https://ui.perfetto.dev.",
+                               "  fsdpctl trace tiny-llama-k3x9q2\n"
+                               "  fsdpctl trace tiny-llama-k3x9q2 --steps 3 --out step.json\n"
+                               "  fsdpctl trace tiny-llama-k3x9q2 --memory\n"
+                               "  fsdpctl trace tiny-llama-k3x9q2 --written");
   AddJobArgument(trace, line);
-  CLI::Option* steps = trace->add_option("--steps", line->steps, "How many")
+  CLI::Option* steps = trace->add_option("--steps", line->steps, "Trace N steps")
                            ->check(WholeNumber(1, kMaxTracedSteps))
                            ->type_name("N")
                            ->capture_default_str();
   CLI::Option* written =
-      trace->add_flag("--written", line->written, "Fetch what was written before, and trace nothing now")
+      trace->add_flag("--written", line->written, "Fetch existing traces instead of tracing new steps")
           ->excludes(steps);
   trace
       ->add_flag("--memory", line->memory,
-                 "Ranks also write what their memory holds after each step, and who allocated it, for "
-                 "https://pytorch.org/memory_viz: a file beside each rank's log, whose place is printed")
+                 "Write a memory snapshot per rank and step, for https://pytorch.org/memory_viz")
       ->excludes(written);
-  trace->add_option("--attempt", line->attempt, "With --written: of this attempt; default: the newest")
+  trace->add_option("--attempt", line->attempt, "With --written: fetch this attempt; default: the newest")
       ->needs(written)
       ->check(WholeNumber(1))
       ->type_name("N");
-  trace->add_option("--rank", line->rank, "Fetch this rank's traces only")
+  trace->add_option("--rank", line->rank, "Fetch only traces of this rank")
       ->check(WholeNumber(0))
       ->type_name("N");
-  trace->add_option("--out", line->out, "Where to write it; default: JOB.trace.json")
+  trace->add_option("--out", line->out, "Write the trace to FILE; default: JOB.trace.json")
       ->check(NotEmpty())
       ->type_name("FILE");
   AddTokenCommand(app, line);
-  AddCommand(app, "version", "Print the versions of fsdpctl and of the coordinator.", "  fsdpctl version");
+  AddCommand(app, "version", "Print the versions of fsdpctl and the coordinator.", "  fsdpctl version");
 }
 
 void AddReason(CLI::App* command, CommandLine* line) {
-  command->add_option("--reason", line->reason, "Kept in the job's events")->type_name("TEXT");
+  command->add_option("--reason", line->reason, "Store a reason in the events of the job")->type_name("TEXT");
 }
 
 CLI::Option* AddJobsArgument(CLI::App* command, CommandLine* line) {
@@ -483,22 +468,22 @@ CLI::Option* AddJobsArgument(CLI::App* command, CommandLine* line) {
 
 void AddLifeCommands(CLI::App* app, CommandLine* line) {
   CLI::App* cancel = AddCommand(
-      app, "cancel", "End a job: its ranks save within the grace, where it has checkpoints, and leave.",
+      app, "cancel", "Cancel jobs. Ranks save a checkpoint, if configured, within the grace period and exit.",
       "  fsdpctl cancel tiny-llama-k3x9q2 --reason \"wrong data\"\n"
       "  fsdpctl cancel --array sweep-4dfz2k\n"
       "  fsdpctl cancel tiny-llama-k3x9q2 --grace 60 --wait");
   CLI::Option* job = AddJobsArgument(cancel, line);
-  cancel->add_option("--array", line->array, "All jobs of a `submit --array` that have not ended")
+  cancel->add_option("--array", line->array, "Cancel all jobs of an array that have not ended")
       ->check(NotEmpty())
       ->type_name("ARRAY")
       ->excludes(job);
   AddReason(cancel, line);
   cancel
       ->add_option("--grace", line->grace_seconds,
-                   "Until SIGKILL; default 10, at most 3600. 0: at once, without saving")
+                   "Send SIGKILL after this time; default 10, at most 3600; 0: do not save")
       ->check(WholeNumber(0, kMaxGraceSeconds))
       ->type_name("SECONDS");
-  cancel->add_flag("--wait", line->wait, "Return when the job has ended");
+  cancel->add_flag("--wait", line->wait, "Block until the jobs have ended");
   CLI::App* pause =
       AddCommand(app, "pause",
                  "Checkpoint jobs, release their slots, and hold them until `resume`. Queued jobs are held.",
@@ -507,55 +492,50 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
   AddJobsArgument(pause, line)->required();
   AddReason(pause, line);
   pause
-      ->add_option(
-          "--grace", line->grace_seconds,
-          "Until SIGKILL of ranks that have not saved; default 600, at most 3600. 0: at once, and what "
-          "came after the newest checkpoint is lost")
+      ->add_option("--grace", line->grace_seconds,
+                   "Send SIGKILL after this time; default 600, at most 3600; 0: do not save")
       ->check(WholeNumber(0, kMaxGraceSeconds))
       ->type_name("SECONDS");
-  pause->add_flag(
-      "--wait", line->wait,
-      "Return when it is paused, with the step; the exit code is 7 where steps were lost, or a GPU's memory "
-      "is not free");
-  CLI::App* resume = AddCommand(app, "resume", "Have a paused job go on where it was paused.",
+  pause->add_flag("--wait", line->wait,
+                  "Block until the jobs are paused; exit code 7 if steps or GPU memory are lost");
+  CLI::App* resume = AddCommand(app, "resume", "Resume paused jobs from their checkpoints.",
                                 "  fsdpctl resume tiny-llama-k3x9q2");
   AddJobsArgument(resume, line);
   AddReason(resume, line);
   CLI::App* retry =
       AddCommand(app, "retry",
-                 "Have a failed or cancelled job go on, as the same job: from its newest checkpoint "
-                 "where it has one, with as many attempts as at first.",
+                 "Retry failed or cancelled jobs under the same ids, from their newest checkpoints, with the "
+                 "full number of attempts.",
                  "  fsdpctl retry tiny-llama-k3x9q2");
   AddJobsArgument(retry, line);
   AddReason(retry, line);
-  CLI::App* remove = AddCommand(app, "delete", "Forget ended jobs and their logs. Checkpoints stay on disk.",
+  CLI::App* remove = AddCommand(app, "delete", "Delete ended jobs and their logs. Checkpoints stay on disk.",
                                 "  fsdpctl delete tiny-llama-k3x9q2 tiny-llama-x1y2z3");
   AddJobsArgument(remove, line)->required();
 }
 
 void AddGlobalFlags(CLI::App* app, CommandLine* line) {
-  app->add_option("--server", line->server, "The coordinator")
+  app->add_option("--server", line->server, "Use the coordinator at this address")
       ->envname("FSDPD_SERVER")
       ->type_name("HOST:PORT")
       ->default_str(kDefaultServer)
       ->check(CLI::Validator(CheckServer, ""));
-  app->add_option("--context", line->context, "A coordinator by its name in the contexts file")
+  app->add_option("--context", line->context, "Use a coordinator of the contexts file")
       ->envname("FSDPD_CONTEXT")
       ->check(NotEmpty())
       ->type_name("NAME");
-  app->add_option(
-         "--coordinator-ca", line->coordinator_ca,
-         "Authorities of the coordinator's certificate, in PEM; without it the connection is plaintext")
+  app->add_option("--coordinator-ca", line->coordinator_ca,
+                  "Use TLS and trust the CA certificates (PEM) in FILE; default: plaintext")
       ->envname("FSDPD_COORDINATOR_CA")
       ->check(NotEmpty())
       ->type_name("FILE");
-  app->add_option("--token-file", line->token_file, "File with the token that says who you are")
+  app->add_option("--token-file", line->token_file, "Authenticate with the token in FILE")
       ->envname("FSDPD_TOKEN_FILE")
       ->check(NotEmpty())
       ->type_name("FILE");
   AddOutputFlag(app, line);
   app->add_option("--timeout", line->timeout_seconds,
-                  "Time limit of calls; of plan --search: 40 s, with --offline none")
+                  "Limit the time of each call; plan --search: 40 s, with --offline none")
       ->check(CLI::Validator(CheckSeconds, ""))
       ->type_name("SECONDS")
       ->capture_default_str();
@@ -593,9 +573,9 @@ std::string Suggestion(const CLI::App& app, const std::string& word) {
     return file == nullptr ? "" : absl::StrCat("; did you mean -f ", word, "?");
   }
   if (!has_command && !PluginProgram(word, PathVariable()).empty())
-    return absl::StrCat("; it is a program of its own: write `fsdpctl ", word, " ...`, flags after it");
+    return absl::StrCat("; it is a plugin: write `fsdpctl ", word, " ...`, with flags after it");
   if (const std::string hint = InstallHint(word); !has_command && !hint.empty())
-    return absl::StrCat("; it is installed apart (", hint, ")");
+    return absl::StrCat("; it is a plugin that is not installed (", hint, ")");
   const std::string nearest = SuggestCommand(word.substr(0, word.find('=')), candidates);
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
@@ -611,11 +591,11 @@ int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* con
     console->err << "unknown " << kind << " '" << Escaped(unknown.front()) << "'"
                  << Escaped(Suggestion(app, unknown.front()));
   } else if (!has_command) {
-    console->err << "no command; one of";
+    console->err << "missing command; use one of";
     for (const CLI::App* command : chosen) console->err << " " << command->get_name();
   } else {
     console->err << Escaped(error.what())  // "--filter excludes JOB", for one.
-                 << (error.get_name() == "ExcludesError" ? "; leave one of the two out" : "");
+                 << (error.get_name() == "ExcludesError" ? "; remove one of them" : "");
   }
   std::string path;
   for (const CLI::App* at = &app; !at->get_subcommands().empty(); path += at->get_name() + " ")

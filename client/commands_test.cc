@@ -61,31 +61,28 @@ TEST_F(CommandsTest, UsageErrorSuggestsSimilarWord) {
       {{"sumbit"}, "fsdpctl: unknown command 'sumbit'; did you mean submit?\n"},
       {{"jobs"}, "fsdpctl: unknown command 'jobs'; did you mean get?\n"},
       {{"get", "--ouput", "json"}, "fsdpctl: unknown flag '--ouput'; did you mean --output?\n"},
-      {{"logs", "j", "--rank", "many"},
-       "fsdpctl: --rank: 'many' is not a whole number from 0 to 2147483647\n"},
-      {{"profile-device", "--ranks", "1025"},
-       "fsdpctl: --ranks: '1025' is not a whole number from 1 to 1024\n"},
+      {{"logs", "j", "--rank", "many"}, "fsdpctl: --rank: 'many' is not an integer from 0 to 2147483647\n"},
+      {{"profile-device", "--ranks", "1025"}, "fsdpctl: --ranks: '1025' is not an integer from 1 to 1024\n"},
       {{"describe"}, "fsdpctl: JOB is required\n"},
       {{"nodes", "--server", "here"}, "fsdpctl: --server: 'here' is not HOST:PORT\n"},
       {{"nodes", "--server", "a:77777,b:1"},
        "fsdpctl: --server: 'a:77777' is not HOST:PORT, in 'a:77777,b:1'\n"},
       {{"nodes", "--server", ",b:1"}, "fsdpctl: --server: '' is not HOST:PORT, in ',b:1'\n"},
       {{"nodes", "--server", "a;b:1"}, "fsdpctl: --server: 'a;b:1' is not HOST:PORT\n"},
-      {{"submit", "-f", ""}, "fsdpctl: --file: is empty; write a value after it\n"},
+      {{"submit", "-f", ""}, "fsdpctl: --file: is empty; add a value\n"},
       {{"submit", "-f", "x", "--from", "a@b"},
-       "fsdpctl: --from: 'b' is not a step, from 1; write JOB or JOB@STEP\n"},
-      {{"plan", "-f", "x", "--trace", ""}, "fsdpctl: --trace: is empty; write a value after it\n"},
-      {{"describe", ""}, "fsdpctl: JOB: is empty; write a value after it\n"},
+       "fsdpctl: --from: 'b' is not a step number from 1; write JOB or JOB@STEP\n"},
+      {{"plan", "-f", "x", "--trace", ""}, "fsdpctl: --trace: is empty; add a value\n"},
+      {{"describe", ""}, "fsdpctl: JOB: is empty; add a value\n"},
       {{"--version"}, "fsdpctl: unknown flag '--version'; did you mean version?\n"},
       {{"help"}, "fsdpctl: unknown command 'help'; did you mean --help?\n"},
       {{"validate", "job.yaml"}, "fsdpctl: unknown argument 'job.yaml'; did you mean -f job.yaml?\n"},
       {{"get\x1b[31m"}, "fsdpctl: unknown command 'get\\x1b[31m'"},
-      {{"nodes", "--server", "http://a:1"},
-       "fsdpctl: --server: 'http://a:1' is an URL; write HOST:PORT alone"},
+      {{"nodes", "--server", "http://a:1"}, "fsdpctl: --server: 'http://a:1' is a URL; write only HOST:PORT"},
       {{"nodes", "--timeout", "0"},
-       "fsdpctl: --timeout: '0' is not a number of seconds above 0, at most 86400 (a day)\n"},
+       "fsdpctl: --timeout: '0' is not a number of seconds above 0 and at most 86400 (1 day)\n"},
       {{"nodes", "--timeout", "86401"},
-       "fsdpctl: --timeout: '86401' is not a number of seconds above 0, at most 86400 (a day)\n"},
+       "fsdpctl: --timeout: '86401' is not a number of seconds above 0 and at most 86400 (1 day)\n"},
   };
   for (const auto& [arguments, message] : cases) {
     EXPECT_EQ(Run(arguments), kExitUsage);
@@ -306,8 +303,8 @@ TEST_F(CommandsTest, PlanShowsSnapshotCost) {
   EXPECT_EQ(out_.find("snapshot"), std::string::npos) << out_;
   command.insert(command.end(), {"--set", "checkpoint.dir=runs"});
   EXPECT_EQ(Run(command), 0) << err_;
-  for (const char* text : {"  host  ", "beside it, pinned: snapshots of checkpoints", "  snapshot  ",
-                           " beside the step after it", "checkpoint.on_end", " Snapshot"}) {
+  for (const char* text : {"  host  ", "pinned host memory: checkpoint snapshots", "  snapshot  ",
+                           " during the next step", "checkpoint.on_end", " Snapshot"}) {
     EXPECT_NE(out_.find(text), std::string::npos) << text << " in " << out_;
   }
   command.insert(command.end(), {"-o", "json"});
@@ -341,7 +338,7 @@ TEST_F(CommandsTest, PlanSendsProfile) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"plan", "-f", file_, "--profile", "h100", "--trace", dir_.File("t")}), kExitUsage);
-  EXPECT_NE(err_.find("sent no timeline"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("did not send a timeline"), std::string::npos) << err_;
   server_.on_plan = [](const v1::PlanJobRequest& request, v1::PlanJobResponse* response) {
     EXPECT_FALSE(request.has_profile());
     EXPECT_FALSE(request.timeline());
@@ -521,7 +518,7 @@ TEST_F(CommandsTest, FailedRecordFailsCommand) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"submit", "-f", file_, "--follow", "--record", "/dev/full"}), kExitUsage);
-  EXPECT_NE(err_.find("--record /dev/full: No space left on device; it ends before step 1\n"),
+  EXPECT_NE(err_.find("--record /dev/full: No space left on device; the record ends before step 1\n"),
             std::string::npos)
       << err_;
   EXPECT_NE(out_.find("a-1 succeeded"), std::string::npos) << out_;
@@ -539,7 +536,7 @@ TEST_F(CommandsTest, InterruptedFollowPrintsCommands) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"submit", "-f", file_, "--follow"}), kExitInterrupted);
-  EXPECT_EQ(err_, "a-1 has not ended; `fsdpctl watch a-1` shows it again, `fsdpctl cancel a-1` ends it\n");
+  EXPECT_EQ(err_, "a-1 continues; `fsdpctl watch a-1` shows it again, `fsdpctl cancel a-1` ends it\n");
   release_.Fire();
 }
 
@@ -629,10 +626,12 @@ TEST_F(ProfileDeviceTest, ReportsErrorOnceWithExitCode) {
   EXPECT_EQ(Run(Command("kill -KILL $$")), kExitFailed);
   EXPECT_EQ(err_, "fsdpctl: no profile: " + binary + " ended by signal 9\n");
   EXPECT_EQ(Run(Command("echo hello")), kExitFailed);
-  EXPECT_NE(err_.find("fsdpctl: " + binary + " printed no profile\n"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("fsdpctl: " + binary + " did not print a valid profile\n"), std::string::npos) << err_;
   EXPECT_EQ(out_, "");
   EXPECT_EQ(Run({"profile-device", "--rank-binary", "/no/rank"}), kExitUsage);
-  EXPECT_EQ(err_, "fsdpctl: /no/rank: No such file or directory; name fsdpd-rank with --rank-binary PATH\n");
+  EXPECT_EQ(
+      err_,
+      "fsdpctl: /no/rank: No such file or directory; set the path of fsdpd-rank with --rank-binary PATH\n");
 }
 
 TEST_F(ProfileDeviceTest, InterruptCancelsMeasurement) {

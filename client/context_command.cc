@@ -27,14 +27,14 @@ int List(const Contexts& contexts, Console* console) {
   console->out << table.Render(0, console->width());
   if (contexts.all.empty()) console->err << "no contexts in " << contexts.path << "\n";
   if (!contexts.current.empty() && !contexts.Find(contexts.current).ok())
-    console->err << "the current one, " << OneLine(contexts.current) << ", is not among them\n";
+    console->err << "the current context, " << OneLine(contexts.current) << ", does not exist\n";
   return kExitOk;
 }
 
 int Show(const Contexts& contexts, const std::string& name, Console* console) {
   if (name.empty()) {
-    console->err << "fsdpctl: no context is used; `fsdpctl context use NAME` chooses one of " << contexts.path
-                 << "\n";
+    console->err << "fsdpctl: no current context; set one with `fsdpctl context use NAME`; contexts file: "
+                 << contexts.path << "\n";
     return kExitUsage;
   }
   const absl::StatusOr<Context> context = contexts.Find(name);
@@ -44,7 +44,7 @@ int Show(const Contexts& contexts, const std::string& name, Console* console) {
                << "\ncoordinator_ca: " << OrDash(context->coordinator_ca)
                << "\ntoken_file:     " << OrDash(context->token_file) << "\n";
   for (const char* variable : {"FSDPD_SERVER", "FSDPD_COORDINATOR_CA", "FSDPD_TOKEN_FILE", "FSDPD_TOKEN"}) {
-    if (std::getenv(variable) != nullptr) console->err << variable << " is set, and counts before it\n";
+    if (std::getenv(variable) != nullptr) console->err << variable << " is set and overrides the context\n";
   }
   return kExitOk;
 }
@@ -62,7 +62,7 @@ int RunContextCommand(const CommandLine& line, Console* console) {
   if (!chosen.ok()) return Wrong(chosen.status(), console);
   if (const absl::Status used = UseContext(contexts->path, chosen->name); !used.ok())
     return Wrong(used, console);
-  console->err << "from now on: " << OneLine(chosen->name) << " (" << OneLine(chosen->server) << ")\n";
+  console->err << "current context: " << OneLine(chosen->name) << " (" << OneLine(chosen->server) << ")\n";
   return kExitOk;
 }
 

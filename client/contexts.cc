@@ -41,13 +41,13 @@ absl::Status UnknownKey(const TextNode& node, const std::vector<std::string>& kn
   const std::string nearest = Nearest(node.key, known);
   return Wrong(node.key_place,
                absl::StrCat("unknown field ", node.key,
-                            nearest.empty() ? absl::StrCat("; they are ", absl::StrJoin(known, ", "))
+                            nearest.empty() ? absl::StrCat("; use one of ", absl::StrJoin(known, ", "))
                                             : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
 absl::Status TakeText(const TextNode& node, std::string* text) {
   if (node.kind != TextNode::Kind::kScalar || node.text.empty())
-    return Wrong(node.place, absl::StrCat(node.key, " is to be a text"));
+    return Wrong(node.place, absl::StrCat(node.key, " must be a string"));
   *text = node.text;
   return absl::OkStatus();
 }
@@ -61,7 +61,7 @@ std::string PathIn(const std::string& file, const std::string& path) {
 absl::StatusOr<Context> ReadContext(const std::string& file, const TextNode& node) {
   if (node.kind != TextNode::Kind::kMap)
     return Wrong(node.key_place,
-                 absl::StrCat(node.key, " is to have fields: server, coordinator_ca, token_file"));
+                 absl::StrCat(node.key, " must be a map with server, coordinator_ca and token_file"));
   Context context;
   context.name = node.key;
   for (const TextNode& field : node.children) {
@@ -124,7 +124,7 @@ absl::Status Replace(const std::string& path, const std::string& text) {
   const int fd = mkstemp(written.data());
   if (fd < 0)
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot write beside ", file.string(), ": ", std::strerror(errno)));
+        absl::StrCat("cannot create a file next to ", file.string(), ": ", std::strerror(errno)));
   close(fd);
   const absl::Status output = WriteOutput("context use", written, text);
   if (output.ok()) {
@@ -148,7 +148,7 @@ absl::StatusOr<Contexts> Parsed(const std::string& path, const std::string& text
   if (!faults.empty()) return absl::InvalidArgumentError(Render(faults.front()));
   if (root.kind == TextNode::Kind::kNull) return contexts;
   if (root.kind != TextNode::Kind::kMap)
-    return Wrong(root.place, "is to have the fields current and contexts");
+    return Wrong(root.place, "the file must be a map with current and contexts");
   for (const TextNode& field : root.children) {
     if (field.key == "current") {
       FSDPD_RETURN_IF_ERROR(TakeText(field, &contexts.current));
@@ -158,7 +158,7 @@ absl::StatusOr<Contexts> Parsed(const std::string& path, const std::string& text
         contexts.all.push_back(std::move(context));
       }
     } else if (field.key == "contexts") {
-      return Wrong(field.key_place, "contexts is to have a field for each, by its name");
+      return Wrong(field.key_place, "contexts must be a map from names to contexts");
     } else {
       return UnknownKey(field, {"current", "contexts"});
     }
@@ -176,8 +176,8 @@ absl::StatusOr<Context> Contexts::Find(const std::string& name) const {
   }
   const std::string nearest = Nearest(name, names);
   return absl::InvalidArgumentError(absl::StrCat(
-      "there is no context '", Escaped(name), "' in ", path,
-      nearest.empty() ? (names.empty() ? "" : absl::StrCat("; they are ", absl::StrJoin(names, ", ")))
+      "unknown context '", Escaped(name), "' in ", path,
+      nearest.empty() ? (names.empty() ? "" : absl::StrCat("; use one of ", absl::StrJoin(names, ", ")))
                       : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
@@ -203,8 +203,8 @@ absl::Status UseContext(const std::string& path, const std::string& name) {
   const absl::StatusOr<Contexts> read = Parsed(path, changed);
   if (!read.ok() || read->current != name || !read->Find(name).ok())
     return absl::InvalidArgumentError(absl::StrCat("cannot set current in ", path,
-                                                   " as it is written; put 'current: ", Escaped(name),
-                                                   "' there by hand"));
+                                                   ", because of its layout; add 'current: ", Escaped(name),
+                                                   "' by hand"));
   return Replace(path, changed);
 }
 
@@ -212,13 +212,11 @@ absl::Status ApplyContext(CommandLine* line) {
   const auto is_flag = [&](const char* name) { return line->flags.count(name) > 0; };
   const bool named = is_flag("--context");
   if (named && is_flag("--server"))
-    return absl::InvalidArgumentError(
-        "--server and --context each name a coordinator; leave one of them out");
+    return absl::InvalidArgumentError("--server is not supported with --context; remove one of them");
   if (is_flag("--server")) line->context.clear();
   if (!named && !line->context.empty() && !line->server.empty())
     return absl::InvalidArgumentError(
-        "FSDPD_SERVER and FSDPD_CONTEXT each name a coordinator; unset one of them, or say --server or "
-        "--context");
+        "FSDPD_SERVER is not supported with FSDPD_CONTEXT; unset one of them, or use --server or --context");
   if (named && !line->server.empty()) {
     line->server.clear();
     if (!is_flag("--coordinator-ca")) line->coordinator_ca.clear();
@@ -231,9 +229,8 @@ absl::Status ApplyContext(CommandLine* line) {
     if (!name.empty()) {
       const absl::StatusOr<Context> found = contexts.Find(name);
       if (!found.ok() && line->context.empty())
-        return absl::InvalidArgumentError(
-            absl::StrCat("the current context is gone: ", found.status().message(),
-                         "; `fsdpctl context use NAME` chooses another"));
+        return absl::InvalidArgumentError(absl::StrCat("current context: ", found.status().message(),
+                                                       "; select another with `fsdpctl context use NAME`"));
       FSDPD_ASSIGN_OR_RETURN(const Context context, found);
       line->server = context.server;
       // A context that was named by a flag takes precedence over variables.

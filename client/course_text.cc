@@ -55,7 +55,7 @@ std::string LanesText(const v1::StepCourse& course) {
   }
   std::string text = table.Render();
   if (course.runs_left_out() > 0)
-    absl::StrAppend(&text, course.runs_left_out(), " shorter runs are left out\n");
+    absl::StrAppend(&text, course.runs_left_out(), " shorter runs are omitted\n");
   return text;
 }
 
@@ -64,7 +64,7 @@ int64_t SumOf(const Sample& sample) {
 }
 
 std::string MemoryText(const v1::StepCourse& course) {
-  if (course.memory().empty()) return "\nits memory was not measured\n";
+  if (course.memory().empty()) return "\nmemory was not measured\n";
   const Sample& highest =
       *std::max_element(course.memory().begin(), course.memory().end(),
                         [](const Sample& a, const Sample& b) { return SumOf(a) < SumOf(b); });
@@ -73,8 +73,7 @@ std::string MemoryText(const v1::StepCourse& course) {
     if (highest.bytes(i) > 0) table.Add({OneLine(course.components(i)), HumanBytes(highest.bytes(i))});
   }
   table.Add({"allocated", HumanBytes(SumOf(highest))});
-  return absl::StrCat("\nmemory at its highest, from ", Milliseconds(highest.start_seconds()), " on:\n",
-                      table.Render(2));
+  return absl::StrCat("\npeak memory, from ", Milliseconds(highest.start_seconds()), ":\n", table.Render(2));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ TEST(StepTimelineText, ShowsLongestRunsAndPeakMemory) {
             "                         Forward layer.0 mb 0   10.0 ms    100.0 ms\n"
             "                         Update layer.0         400.0 ms   50.0 ms\n"
             "\n"
-            "memory at its highest, from 110.0 ms on:\n"
+            "peak memory, from 110.0 ms:\n"
             "  COMPONENT                  BYTES\n"
             "  main_params                2.00 KiB\n"
             "  activations_and_workspace  4.00 KiB\n"
@@ -57,8 +57,8 @@ TEST(StepTimelineText, ReportsMissingParts) {
   told.mutable_course()->set_runs_left_out(7);
   told.mutable_course()->clear_memory();
   const std::string text = StepTimelineText(told);
-  EXPECT_NE(text.find("\n7 shorter runs are left out\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("\nits memory was not measured\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n7 shorter runs are omitted\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nmemory was not measured\n"), std::string::npos) << text;
 }
 
 TEST(StepTimelineText, RemovesControlCharacters) {

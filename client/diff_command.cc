@@ -34,7 +34,7 @@ class Sides {
     if (session_ == nullptr) {
       session_ = std::make_unique<Session>(line_, &console_);
       if (const absl::Status status = session_->client().Connect(); !status.ok()) {
-        console_.err << "there is no file " << Escaped(name) << ", so it is taken for a job's id\n";
+        console_.err << Escaped(name) << ": no such file; treated as the id of a job\n";
         return session_->Fail(status);
       }
     }
@@ -49,8 +49,7 @@ class Sides {
     Plan plan = MakePlan(spec, /*budget_bytes_per_rank=*/0);
     if (plan.accepted()) return plan.resolved;
     console_.err << Escaped(name)
-                 << " would be refused (`fsdpctl validate` says why): what follows from other "
-                 << "fields is not filled in\n";
+                 << " is not a valid spec (see `fsdpctl validate`); derived values are not filled in\n";
     return WithDefaults(spec, nullptr);
   }
 
@@ -101,7 +100,7 @@ int RunDiff(const CommandLine& line, Console* console) {
   const bool is_file = !line.file.empty();
   const std::string& second_name = is_file ? line.file : line.target;
   if (second_name.empty()) {
-    console->err << "fsdpctl: diff needs two: FIRST and SECOND, or FIRST and -f FILE\n";
+    console->err << "fsdpctl: diff requires FIRST and SECOND, or FIRST and -f FILE\n";
     return kExitUsage;
   }
   Sides sides(line, console);

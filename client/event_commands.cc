@@ -110,8 +110,8 @@ absl::Status ResolveSelection(Session* session, std::string* job) {
   newest.set_since_unix_nanos(std::numeric_limits<int64_t>::max());
   FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse none, session->client().ListEvents(newest));
   if (line.after_event <= none.cursor()) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("--after: there is no event ", line.after_event, " yet; the newest is ", none.cursor()));
+  return absl::NotFoundError(absl::StrCat("--after: event ", line.after_event,
+                                          " does not exist yet; the newest is ", none.cursor()));
 }
 
 // Prints the stored events of all pages. Returns the cursor after the last one.
@@ -202,7 +202,7 @@ int PrintDrained(Session* session, const v1::Node& node) {
   std::string text =
       absl::StrCat(node.name(), drain.empty_unix_nanos() > 0 ? " is empty" : " is being drained");
   if (drain.empty_unix_nanos() == 0 && !drain.jobs().empty())
-    absl::StrAppend(&text, "; still there: ", absl::StrJoin(drain.jobs(), ", "));
+    absl::StrAppend(&text, "; remaining jobs: ", absl::StrJoin(drain.jobs(), ", "));
   const std::string& output = session->line().output;
   session->console().out << (output == "table" ? absl::StrCat(OneLine(text), "\n") : Rendered(node, output));
   return kExitOk;
@@ -219,10 +219,10 @@ std::optional<std::string> ReasonOnNode(Session* session, const std::string& id)
   const v1::Job& job = response->job();
   const bool trains = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
   if (trains && job.has_failed_checkpoint())
-    return absl::StrCat(" stays: its checkpoint of step ", job.failed_checkpoint().step(),
+    return absl::StrCat(": its checkpoint of step ", job.failed_checkpoint().step(),
                         " could not be written: ", job.failed_checkpoint().error(),
-                        "; fix that, or run `fsdpctl drain ", session->line().node,
-                        " --force` to have it leave without a save");
+                        "; fix the cause, or run `fsdpctl drain ", session->line().node,
+                        " --force` to move it without saving");
   return absl::StrCat(" (", StateName(job.state()), job.reason().empty() ? "" : ": ", job.reason(), ")");
 }
 
@@ -234,7 +234,7 @@ class DrainScreen {
   void Show(const v1::Node& node) {
     const std::string away = node.connected() || node.awaited() ? "" : node.left() ? " has left" : " is lost";
     if (away != std::exchange(away_, away) && !away.empty())
-      Print(absl::StrCat(node.name(), away, ": nobody knows what is left there until its agent is back"));
+      Print(absl::StrCat(node.name(), away, "; its remaining ranks are unknown until its agent reconnects"));
     std::map<std::string, std::string> reasons;
     for (const std::string& job : node.cordon().drain().jobs()) {
       if (reasons.size() == kMaxJobsPerPoll) break;
@@ -242,7 +242,7 @@ class DrainScreen {
       if (!why.has_value()) return;  // No response now; the next poll tries again.
       reasons[job] = *why;
       const auto known = reported_.find(job);
-      if (known == reported_.end() || known->second != *why) Print(absl::StrCat("still there: ", job, *why));
+      if (known == reported_.end() || known->second != *why) Print(absl::StrCat("waiting for ", job, *why));
       reported_[job] = *why;
     }
     reported_ = std::move(reasons);
@@ -278,7 +278,7 @@ int RunDrain(Session* session) {
     screen.Show(node);
     if (absl::Now() >= until) {
       console.err << "fsdpctl: " << OneLine(node.name())
-                  << " is not empty after the --timeout; the drain goes on\n";
+                  << " is not empty after --timeout; the drain continues\n";
       return kExitTimeout;
     }
     if (console.interrupt->WaitFor(kPollInterval)) return kExitInterrupted;
@@ -289,10 +289,10 @@ int RunDrain(Session* session) {
   }
   if (line.wait && node.cordon().has_drain()) {
     const absl::Status left = PrintLeft(session, node);
-    if (!left.ok()) console.err << "fsdpctl: what it lost cannot be read: " << left.message() << "\n";
+    if (!left.ok()) console.err << "fsdpctl: cannot read the events of the drain: " << left.message() << "\n";
   }
   if (!line.wait || node.cordon().has_drain()) return PrintDrained(session, node);
-  console.err << "fsdpctl: " << OneLine(node.name()) << " is drained no more: somebody has opened it\n";
+  console.err << "fsdpctl: " << OneLine(node.name()) << ": the drain was ended by an uncordon\n";
   return kExitFailed;
 }
 

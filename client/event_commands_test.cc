@@ -112,12 +112,12 @@ TEST_F(EventCommandsTest, DrainWaitsUntilEmpty) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"drain", "node-7"}), kExitOk) << err_;
-  EXPECT_EQ(out_, "node-7 is being drained; still there: tiny-k3x9q2\n");
+  EXPECT_EQ(out_, "node-7 is being drained; remaining jobs: tiny-k3x9q2\n");
   EXPECT_FALSE(forced);
   EXPECT_EQ(Run({"drain", "node-7", "--force", "--wait"}), kExitOk) << err_;
   EXPECT_EQ(out_, "node-7 is empty\n");
   EXPECT_EQ(err_,
-            "still there: tiny-k3x9q2\n"
+            "waiting for tiny-k3x9q2\n"
             "tiny-k3x9q2: paused after step 4, which is saved; 5 steps after it are lost\n");
   EXPECT_TRUE(forced);
 }
@@ -148,15 +148,14 @@ TEST_F(EventCommandsTest, DrainReportsBlockersUntilTimeout) {
     return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "events are for viewers");
   };
   EXPECT_EQ(Run({"drain", "node-7", "--wait"}), kExitOk) << "an empty node is one, whatever else is not told";
-  EXPECT_EQ(
-      err_,
-      "still there: tiny-k3x9q2 (running: all 2 ranks run)\n"
-      "node-7 is lost: nobody knows what is left there until its agent is back\n"
-      "still there: tiny-k3x9q2 stays: its checkpoint of step 40 could not be written: the disk is full; "
-      "fix that, or run `fsdpctl drain node-7 --force` to have it leave without a save\n"
-      "fsdpctl: what it lost cannot be read: events are for viewers\n");
+  EXPECT_EQ(err_,
+            "waiting for tiny-k3x9q2 (running: all 2 ranks run)\n"
+            "node-7 is lost; its remaining ranks are unknown until its agent reconnects\n"
+            "waiting for tiny-k3x9q2: its checkpoint of step 40 could not be written: the disk is full; "
+            "fix the cause, or run `fsdpctl drain node-7 --force` to move it without saving\n"
+            "fsdpctl: cannot read the events of the drain: events are for viewers\n");
   EXPECT_EQ(Run({"drain", "node-7", "--wait", "--timeout", "0.000001"}), kExitTimeout);
-  EXPECT_THAT(err_, HasSubstr("node-7 is not empty after the --timeout; the drain goes on\n"));
+  EXPECT_THAT(err_, HasSubstr("node-7 is not empty after --timeout; the drain continues\n"));
 }
 
 TEST_F(EventCommandsTest, ReportsMissingAndCompletesIds) {
@@ -188,12 +187,12 @@ TEST_F(EventCommandsTest, ReportsMissingAndCompletesIds) {
   EXPECT_EQ(Run({"events", "--node", "nosuch"}), kExitNotFound);
   EXPECT_EQ(Run({"events", "--after", "7"}), kExitOk) << err_;
   EXPECT_EQ(Run({"events", "--after", "8"}), kExitNotFound);
-  EXPECT_THAT(err_, HasSubstr("there is no event 8 yet; the newest is 7"));
+  EXPECT_THAT(err_, HasSubstr("event 8 does not exist yet; the newest is 7"));
 }
 
 TEST_F(EventCommandsTest, RejectsInvalidFlags) {
   EXPECT_EQ(Run({"events", "--since", "yesterday"}), kExitUsage);
-  EXPECT_THAT(err_, HasSubstr("'yesterday' is no time"));
+  EXPECT_THAT(err_, HasSubstr("'yesterday' is not a time"));
   EXPECT_EQ(Run({"events", "--after", "x"}), kExitUsage);
   EXPECT_EQ(Run({"drain", "node-7", "--grace", "0"}), kExitUsage);
   EXPECT_EQ(Run({"drain"}), kExitUsage);

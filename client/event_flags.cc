@@ -15,7 +15,7 @@ namespace {
 std::string CheckCursor(std::string& text) {
   int64_t cursor = 0;
   if (absl::SimpleAtoi(text, &cursor) && cursor >= 0) return "";
-  return absl::StrCat("'", text, "' is no cursor: it is a SEQUENCE that was shown before");
+  return absl::StrCat("'", text, "' is not a SEQUENCE number; use one that `events` printed");
 }
 
 // A selector of a command that changes jobs must have a positive rule. With only negative rules it would
@@ -24,7 +24,7 @@ std::string CheckHasPositiveRule(std::string& text) {
   for (const absl::string_view rule : absl::StrSplit(text, ',')) {
     if (!rule.empty() && rule.find('!') == absl::string_view::npos) return "";
   }
-  return absl::StrCat("'", text, "' says only what jobs have not: add a label that they have, as in team=a");
+  return absl::StrCat("'", text, "' has only negative rules; add a positive one, as in team=a");
 }
 
 // Rejects the set-based selectors of Kubernetes.
@@ -32,8 +32,8 @@ std::string CheckNoSets(std::string& text) {
   for (const char* word : {" in ", " in(", " notin ", " notin("}) {
     if (text.find(word) == std::string::npos) continue;
     return absl::StrCat("'", text,
-                        "' is not taken: a selector has no sets (in, notin), but key=value, key!=value, "
-                        "key and !key, with commas between them");
+                        "': sets (in, notin) are not supported; use key=value, key!=value, key and !key, "
+                        "separated by commas");
   }
   return "";
 }
@@ -47,24 +47,23 @@ std::string CheckLabel(std::string& text) {
 
 void AddLabelFlags(CLI::App* app, CommandLine* line) {
   app->get_subcommand("submit")
-      ->add_option("--label", line->labels,
-                   "What the job is found by (get -l); may be repeated, or KEY=VALUE,KEY=VALUE")
+      ->add_option("--label", line->labels, "Add labels for get -l; repeatable, or KEY=VALUE,KEY=VALUE")
       ->delimiter(',')
       ->check(CLI::Validator(CheckLabel, ""))
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   app->get_subcommand("get")
       ->add_option("-l,--selector", line->selector,
-                   "Only jobs with these labels: team=a,stage!=test,owner,!old")
+                   "List only jobs with these labels: team=a,stage!=test,owner,!old")
       ->check(NotEmpty())
       ->check(CLI::Validator(CheckNoSets, ""))
       ->type_name("SELECTOR");
   const std::map<std::string, const char*> whose = {
-      {"cancel", "Jobs with these labels that have not ended, as of `get -l`"},
-      {"pause", "Jobs with these labels that have not ended, as of `get -l`"},
-      {"resume", "Paused jobs with these labels, as of `get -l`"},
-      {"retry", "Failed and cancelled jobs with these labels, as of `get -l`"},
-      {"delete", "Ended jobs with these labels, as of `get -l`"}};
+      {"cancel", "Cancel jobs with these labels that have not ended (see get -l)"},
+      {"pause", "Pause jobs with these labels that have not ended (see get -l)"},
+      {"resume", "Resume paused jobs with these labels (see get -l)"},
+      {"retry", "Retry failed and cancelled jobs with these labels (see get -l)"},
+      {"delete", "Delete ended jobs with these labels (see get -l)"}};
   for (const auto& [name, about] : whose) {
     CLI::App* command = app->get_subcommand(name);
     command->add_option("-l,--selector", line->selector, about)
@@ -76,41 +75,41 @@ void AddLabelFlags(CLI::App* app, CommandLine* line) {
 }
 
 std::string MissingJobError(const CommandLine& line) {
-  if (!line.etag.empty() && line.jobs.size() != 1) return "--etag is of one JOB; name it alone";
+  if (!line.etag.empty() && line.jobs.size() != 1) return "--etag requires exactly one JOB";
   if (!line.job.empty() || !line.jobs.empty() || !line.selector.empty()) return "";
-  if (line.command == "cancel" && line.array.empty()) return "JOB is required, or --array, or --selector";
+  if (line.command == "cancel" && line.array.empty()) return "JOB, --array or --selector is required";
   if (line.command == "pause" || line.command == "resume" || line.command == "retry" ||
       line.command == "delete")
-    return "JOB is required, or --selector";
+    return "JOB or --selector is required";
   return "";
 }
 
 void AddEventCommands(CLI::App* app, CommandLine* line) {
-  CLI::App* events = AddCommand(
-      app, "events",
-      "List what has happened to jobs and nodes, oldest first: submits, launches, failures with their cause, "
-      "checkpoints, pauses, cordons, preflights, drains. With -w, go on with each new one.",
-      "  fsdpctl events --since 1h\n"
-      "  fsdpctl events --job tiny-llama-k3x9q2\n"
-      "  fsdpctl events --node node-7 -w\n"
-      "  fsdpctl events -w --after 4711 -o json");
-  events->add_option("--job", line->job, "Only this job's; a deleted one has them too, by its whole id")
+  CLI::App* events = AddCommand(app, "events",
+                                "List events of jobs and nodes, oldest first: submits, launches, failures "
+                                "and their causes, checkpoints, "
+                                "pauses, cordons, preflights, drains. With -w, continue with new events.",
+                                "  fsdpctl events --since 1h\n"
+                                "  fsdpctl events --job tiny-llama-k3x9q2\n"
+                                "  fsdpctl events --node node-7 -w\n"
+                                "  fsdpctl events -w --after 4711 -o json");
+  events->add_option("--job", line->job, "List only events of this job; a deleted one by its full id")
       ->check(NotEmpty())
       ->type_name("JOB");
-  events->add_option("--node", line->node, "Only those that name this node")
+  events->add_option("--node", line->node, "List only events of this node")
       ->check(NotEmpty())
       ->type_name("NODE");
   CLI::Option* since =
       events
           ->add_option("--since", line->since,
-                       "Only those since then: how long ago (90s, 1h30m, 1d), or a time in UTC")
+                       "List only events since a duration ago (90s, 1h30m, 1d) or a UTC time")
           ->check(CLI::Validator(CheckSince, ""))
           ->type_name("TIME");
-  events->add_option("--after", line->after_event, "Only those after this SEQUENCE; none between is missed")
+  events->add_option("--after", line->after_event, "List only events after this SEQUENCE, without gaps")
       ->check(CLI::Validator(CheckCursor, ""))
       ->type_name("SEQUENCE")
       ->excludes(since);
-  events->add_flag("-w,--watch", line->follow, "Go on with each new one, over restarts of the coordinator");
+  events->add_flag("-w,--watch", line->follow, "Watch for new events, across restarts of the coordinator");
 }
 
 }  // namespace fsdpd

@@ -112,8 +112,7 @@ std::string NearRule(const std::string& name) {
   std::vector<std::string> lower;
   for (const auto& [key, unused] : names) lower.push_back(key);
   const std::string nearest = Nearest(absl::AsciiStrToLower(name), lower);
-  return nearest.empty() ? ""
-                         : absl::StrCat("; of rules and error reasons, did you mean ", names[nearest], "?");
+  return nearest.empty() ? "" : absl::StrCat("; did you mean the rule or error reason ", names[nearest], "?");
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ absl::Status Unknown(const std::string& path, const std::string& so_far, const s
   for (int i = 0; i < message.field_count(); ++i) known.push_back(message.field(i)->name());
   const std::string nearest = Nearest(absl::AsciiStrToLower(name), known);
   return absl::NotFoundError(absl::StrCat(
-      "there is no field ", path,
+      "unknown field ", path,
       nearest.empty()
           ? absl::StrCat("; ", so_far.empty() ? "a spec" : so_far, " has ", absl::StrJoin(known, ", "))
           : absl::StrCat("; did you mean ", so_far, so_far.empty() ? "" : ".", nearest, "?")));
@@ -143,7 +143,7 @@ absl::StatusOr<Explained> ExplainField(const std::string& path) {
       if (field == nullptr) field = message->FindFieldByName(absl::AsciiStrToLower(names[i]));
       if (field == nullptr) return Unknown(path, so_far, names[i], *message);
     } else {
-      return absl::NotFoundError(absl::StrCat("there is no field ", path, "; ", so_far, " has none"));
+      return absl::NotFoundError(absl::StrCat("unknown field ", path, "; ", so_far, " has no fields"));
     }
     so_far = so_far.empty() ? field->name() : absl::StrCat(so_far, ".", field->name());
     message = field->message_type();

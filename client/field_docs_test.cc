@@ -77,8 +77,8 @@ TEST(FieldDocs, IgnoresCaseOfPath) {
 
 TEST(FieldDocs, SuggestsSimilarField) {
   EXPECT_EQ(ExplainField("train.micro_bach").status().message(),
-            "there is no field train.micro_bach; did you mean train.micro_batch?");
-  EXPECT_EQ(ExplainField("name.x").status().message(), "there is no field name.x; name has none");
+            "unknown field train.micro_bach; did you mean train.micro_batch?");
+  EXPECT_EQ(ExplainField("name.x").status().message(), "unknown field name.x; name has no fields");
   EXPECT_FALSE(ExplainField("zzzzzzzz").ok());
 }
 

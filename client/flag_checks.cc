@@ -26,8 +26,7 @@ CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& 
 
 CLI::Validator NotEmpty() {
   return CLI::Validator(
-      [](std::string& text) -> std::string { return text.empty() ? "is empty; write a value after it" : ""; },
-      "");
+      [](std::string& text) -> std::string { return text.empty() ? "is empty; add a value" : ""; }, "");
 }
 
 CLI::Validator WholeNumber(int least, int most) {
@@ -35,7 +34,7 @@ CLI::Validator WholeNumber(int least, int most) {
       [least, most](std::string& text) -> std::string {
         int value = 0;
         if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return "";
-        return absl::StrCat("'", text, "' is not a whole number from ", least, " to ", most);
+        return absl::StrCat("'", text, "' is not an integer from ", least, " to ", most);
       },
       "");
 }
@@ -43,14 +42,15 @@ CLI::Validator WholeNumber(int least, int most) {
 std::string CheckSeconds(std::string& text) {
   double seconds = 0;
   if (absl::SimpleAtod(text, &seconds) && seconds > 0 && seconds <= kMostSeconds) return "";
-  return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostSeconds, " (a day)");
+  return absl::StrCat("'", text, "' is not a number of seconds above 0 and at most ", kMostSeconds,
+                      " (1 day)");
 }
 
 std::string CheckWaitSeconds(std::string& text) {
   double seconds = 0;
   if (absl::SimpleAtod(text, &seconds) && seconds > 0 && seconds <= kMostPatience) return "";
-  return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostPatience,
-                      " (a year)");
+  return absl::StrCat("'", text, "' is not a number of seconds above 0 and at most ", kMostPatience,
+                      " (1 year)");
 }
 
 std::string CheckSince(std::string& text) {

@@ -108,8 +108,8 @@ void FollowScreen::RecordStep(const v1::StepReport& report) {
   record_ << ToJsonLine(report) << "\n" << std::flush;
   if (record_) return;
   EndLiveLine();
-  console_.err << "--record " << record_path_ << ": " << std::strerror(errno) << "; it ends before step "
-               << report.step() << "\n"
+  console_.err << "--record " << record_path_ << ": " << std::strerror(errno)
+               << "; the record ends before step " << report.step() << "\n"
                << std::flush;
   record_.close();
   record_failed_ = true;
@@ -121,7 +121,7 @@ void FollowScreen::ReportGap(int64_t next_step) {
   if (recorded_step_ == 0 || next_step <= recorded_step_ + 1) return;
   EndLiveLine();
   console_.err << "--record " << record_path_ << ": steps " << recorded_step_ + 1 << " to " << next_step - 1
-               << " were not seen and are not in it\n"
+               << " were not received and are missing\n"
                << std::flush;
 }
 

@@ -151,12 +151,12 @@ TEST_F(FollowScreenTest, ReportsGapInRecord) {
   EXPECT_EQ(err_.str(), "");
   screen.OnStep(Step(12));
   const std::string path = "--record " + dir.File("r");
-  EXPECT_EQ(err_.str(), path + ": steps 9 to 11 were not seen and are not in it\n");
+  EXPECT_EQ(err_.str(), path + ": steps 9 to 11 were not received and are missing\n");
   err_.str("");
   v1::Job ended = Job(v1::JOB_STATE_SUCCEEDED);
   ended.mutable_last_step()->set_step(40);
   screen.Finish(ended);
-  EXPECT_EQ(err_.str(), path + ": steps 13 to 40 were not seen and are not in it\n");
+  EXPECT_EQ(err_.str(), path + ": steps 13 to 40 were not received and are missing\n");
 }
 
 TEST_F(FollowScreenTest, ReportsFailedRecord) {
@@ -165,7 +165,7 @@ TEST_F(FollowScreenTest, ReportsFailedRecord) {
   screen.OnJob(Job(v1::JOB_STATE_RUNNING));
   screen.OnStep(Step(1));
   screen.OnStep(Step(2));
-  EXPECT_EQ(err_.str(), "--record /dev/full: No space left on device; it ends before step 1\n");
+  EXPECT_EQ(err_.str(), "--record /dev/full: No space left on device; the record ends before step 1\n");
 }
 
 TEST_F(FollowScreenTest, HandlesNarrowerTerminal) {

@@ -55,7 +55,7 @@ absl::StatusOr<v1::ListJobsResponse> ListSelectedJobs(Session* session) {
   for (v1::Job& job : *all.mutable_jobs()) {
     if (uses_list_flags && job.etag().empty())
       return absl::UnimplementedError(
-          "the coordinator is of an older release, and knows neither --filter nor --order-by");
+          "--filter and --order-by are not supported by this coordinator, which is an older release");
     if (IsInArray(job.request_id(), line.array) && Matches(*selector, job.labels()))
       *fetched.add_jobs() = std::move(job);
   }
@@ -63,7 +63,7 @@ absl::StatusOr<v1::ListJobsResponse> ListSelectedJobs(Session* session) {
 }
 
 int ReportUnknownArray(Session* session) {
-  session->console().err << "fsdpctl: no job of an array '" << session->line().array << "'\n";
+  session->console().err << "fsdpctl: no jobs in array '" << session->line().array << "'\n";
   return kExitNotFound;
 }
 
@@ -91,7 +91,7 @@ absl::Status SortJobs(std::string by, v1::ListJobsResponse* list) {
     if (!text.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("--sort-by: ", absl::StripPrefix(text.status().message(), "jsonpath: "),
-                       "; fields are those of -o json, as create_unix_nanos or last_step.loss"));
+                       "; use a field of -o json, such as create_unix_nanos or last_step.loss"));
     }
     keyed.text = *text;
     keyed.is_number = absl::SimpleAtod(keyed.text, &keyed.number);
@@ -144,7 +144,7 @@ absl::StatusOr<Fetched> Fetch(Session* session, bool report_missing) {
 
 int PrintSpec(Session* session, const v1::ListJobsResponse& list) {
   if (list.jobs_size() != 1) {
-    session->console().err << "fsdpctl: -o spec is of one job; name it, as in `fsdpctl get JOB -o spec`\n";
+    session->console().err << "fsdpctl: -o spec requires exactly one job, as in `fsdpctl get JOB -o spec`\n";
     return kExitUsage;
   }
   session->console().out << ToYaml(list.jobs(0).spec());
@@ -179,7 +179,7 @@ class ChangeScreen {
       }
     }
     for (const auto& [id, revision] : shown_) {
-      if (now.count(id) == 0) console.err << id << " is not listed any more\n" << std::flush;
+      if (now.count(id) == 0) console.err << id << " is no longer listed\n" << std::flush;
     }
     shown_ = std::move(now);
     console.out << std::flush;

@@ -59,8 +59,8 @@ absl::StatusOr<v1::Job> FindJob(CoordinatorClient* client, const std::string& id
   const bool more = found.size() > kMaxNamed;
   if (more) found.pop_back();
   const auto id_of = [](std::string* out, const v1::Job& job) { out->append(job.id()); };
-  return absl::NotFoundError(absl::StrCat("the ids of ", more ? "more than " : "", found.size(),
-                                          " jobs begin with '", id, "': ", absl::StrJoin(found, ", ", id_of),
+  return absl::NotFoundError(absl::StrCat("'", id, "' is ambiguous: it matches ", more ? "more than " : "",
+                                          found.size(), " jobs: ", absl::StrJoin(found, ", ", id_of),
                                           more ? ", ..." : ""));
 }
 

@@ -150,7 +150,7 @@ std::string PeakText(const v1::Job& job) {
   std::string text = absl::StrCat(HumanBytes(measured), " measured");
   if (planned == 0) return text;
   if (Filled(job).parallel().pipeline() > 1)  // Rank 0 is measured; the plan is that of the fullest stage.
-    return absl::StrCat(text, " on the first stage, ", HumanBytes(planned), " planned of the fullest");
+    return absl::StrCat(text, " on the first stage, ", HumanBytes(planned), " planned on the fullest");
   const double drift = 100.0 * (static_cast<double>(measured) / static_cast<double>(planned) - 1);
   return absl::StrCat(text, ", ", HumanBytes(planned), " planned (", absl::StrFormat("%+.0f%%", drift), ")");
 }
@@ -198,7 +198,7 @@ std::string RangesText(const google::protobuf::RepeatedField<int32_t>& numbers) 
 }
 
 std::string PositionTable(const google::protobuf::RepeatedPtrField<v1::Job::Stand>& stands) {
-  TextTable table({"RANKS", "STOOD IN"});
+  TextTable table({"RANKS", "BLOCKED IN"});
   for (const v1::Job::Stand& stand : stands) table.Add({RangesText(stand.ranks()), OneLine(stand.where())});
   return table.Render(2);
 }
@@ -206,7 +206,7 @@ std::string PositionTable(const google::protobuf::RepeatedPtrField<v1::Job::Stan
 std::string HangText(const std::string& id, const v1::Job::Failure& failure) {
   std::string text = PositionTable(failure.hang().places());
   if (!failure.hang().evidence().empty())
-    absl::StrAppend(&text, "  its threads: ", OneLine(failure.hang().evidence()), " on ", failure.node(),
+    absl::StrAppend(&text, "  threads: ", OneLine(failure.hang().evidence()), " on ", failure.node(),
                     " (fsdpctl logs ", id, " --evidence --rank ", failure.rank(), " --attempt ",
                     failure.attempt(), ")\n");
   return text;
@@ -228,8 +228,8 @@ std::string FailureText(const v1::Job& job) {
   if (failure.log_tail().empty()) return text;
   const std::string logs =
       absl::StrCat("fsdpctl logs ", job.id(), " --rank ", failure.rank(), " --attempt ", failure.attempt());
-  if (!IsCurrentFailure(job)) return absl::StrCat(text, "  its log: ", logs, "\n");
-  absl::StrAppend(&text, "  the end of its log (all of it: ", logs, "):\n");
+  if (!IsCurrentFailure(job)) return absl::StrCat(text, "  log: ", logs, "\n");
+  absl::StrAppend(&text, "  end of the log (complete: ", logs, "):\n");
   for (const std::string& line : failure.log_tail()) absl::StrAppend(&text, "  | ", OneLine(line), "\n");
   return text;
 }
@@ -246,14 +246,14 @@ std::string FailedAttemptText(const v1::Job& job) {
 }
 
 std::string StalledRanksText(const v1::Job& job) {
-  return absl::StrCat("where ranks stood when no step came:\n", PositionTable(job.stands()));
+  return absl::StrCat("positions of stalled ranks:\n", PositionTable(job.stands()));
 }
 
 std::string SlowRankText(const v1::Job& job) {
-  TextTable table({"RANK", "NODE", "COMPUTES", "OF OTHERS"});
+  TextTable table({"RANK", "NODE", "COMPUTE", "VS OTHERS"});
   for (const v1::SlowRank& slow : job.slowest_ranks()) {
     table.Add({absl::StrCat(slow.rank()), OneLine(slow.node()),
-               absl::StrCat(HumanSeconds(slow.seconds()), " a step"),
+               absl::StrCat(HumanSeconds(slow.seconds()), " per step"),
                absl::StrFormat("%.2fx", slow.score())});
   }
   return absl::StrCat("slowest ranks:\n", table.Render(2));
@@ -274,7 +274,7 @@ std::string MemoryText(const v1::Job& job) {
   const int64_t host = job.memory_plan().host_bytes();
   if (host > 0) table.Add({"host", HumanBytes(host), HostMemoryNote(job.spec())});
   return absl::StrCat("memory per rank: ", PeakText(job),
-                      job.plan_open() ? "; planned anew once there are nodes enough for it" : "", "\n",
+                      job.plan_open() ? "; replanned once enough nodes are ready" : "", "\n",
                       table.Render(2));
 }
 
@@ -285,11 +285,11 @@ std::string CheckpointText(const v1::Job& job, absl::Time now) {
   if (job.has_restored()) {
     const v1::RestoredCheckpoint& restored = job.restored();
     const std::string what = restored.step() > 0 ? absl::StrCat("after step ", restored.step())
-                                                 : "at step 1, with the parameters alone";
-    absl::StrAppend(&text, "attempt ", job.attempt(), " began ", what, ", from ", OneLine(restored.path()),
+                                                 : "at step 1, with only the parameters";
+    absl::StrAppend(&text, "attempt ", job.attempt(), " started ", what, ", from ", OneLine(restored.path()),
                     " (read in ", HumanSeconds(restored.seconds()), ")\n");
     for (const std::string& passed : restored.passed_over())
-      absl::StrAppend(&text, "  passed over: ", OneLine(passed), "\n");
+      absl::StrAppend(&text, "  skipped checkpoint: ", OneLine(passed), "\n");
     for (const std::string& note : restored.notes()) absl::StrAppend(&text, "  note: ", OneLine(note), "\n");
   }
   if (job.has_exported()) absl::StrAppend(&text, ExportText(job.exported()), "\n");
@@ -326,8 +326,8 @@ std::string BadStepText(const v1::Job& job) {
   if (job.bad_steps().empty()) return "";
   // A step that was skipped in several attempts is counted once per attempt.
   const std::string in = job.attempt() > 1 ? absl::StrCat(" in ", job.attempt(), " attempts") : "";
-  std::string text = absl::StrCat("bad steps: ", job.skipped_steps(), " skipped", in, ", ", job.rewinds(),
-                                  " gone back from\n");
+  std::string text =
+      absl::StrCat("bad steps: ", job.skipped_steps(), " skipped", in, ", ", job.rewinds(), " rewound\n");
   TextTable table({"STEP", "WHY", "LOSS", "NORM", "ABOVE", "SAMPLES"});
   const int known = job.bad_steps_size(), shown = std::min(known, kShown);
   for (int i = known - 1; i >= known - shown; --i) {
@@ -342,7 +342,7 @@ std::string BadStepText(const v1::Job& job) {
   const int64_t all = job.skipped_steps() + job.rewinds();
   if (all > shown) absl::StrAppend(&text, "  and ", all - shown, " older\n");
   for (const v1::SampleRange& range : job.passed_over())
-    absl::StrAppend(&text, "  samples ", range.first(), " to ", range.end() - 1, " are passed over\n");
+    absl::StrAppend(&text, "  samples ", range.first(), " to ", range.end() - 1, " are skipped\n");
   return text;
 }
 
@@ -564,13 +564,14 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (!job.project().empty()) absl::StrAppend(&text, "project:   ", OneLine(job.project()), "\n");
   if (!job.labels().empty())
     absl::StrAppend(&text, "labels:    ", OneLine(LabelText(job.labels(), ", ")), "\n");
-  if (job.preemptible()) text += "preemptible: by jobs of a higher priority\n";
-  if (job.lent()) text += "its slots are lent: it leaves when a job before it can start with them\n";
+  if (job.preemptible()) text += "preemptible: by jobs of higher priority\n";
+  if (job.lent())
+    text += "backfilled: it leaves when a job before it in the queue can start with its slots\n";
   if (job.has_shrunk()) {
     const char* const next = job.end_unix_nanos() != 0
                                  ? "\n"
-                                 : "; its next launch has all where they are there (pause and resume it)\n";
-    absl::StrAppend(&text, "fewer ranks, since it ", FirstLine(job.shrunk().reason()), next);
+                                 : "; its next launch uses all ranks if available (pause and resume it)\n";
+    absl::StrAppend(&text, "fewer ranks, because it ", FirstLine(job.shrunk().reason()), next);
   }
   if (!job.after().empty()) absl::StrAppend(&text, "after:     ", AfterText(job), "\n");
   if (!job.waiting().remedy().empty()) absl::StrAppend(&text, "waits for: ", job.waiting().remedy(), "\n");
@@ -602,7 +603,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (job.has_memory_plan()) text += MemoryText(job);
   if (!job.events().empty()) text += EventText(job);
   absl::StrAppend(&text, "spec:\n", Indented(ToYaml(job.spec())));
-  if (job.has_resolved()) absl::StrAppend(&text, "planned as:\n", Indented(ToYaml(job.resolved())));
+  if (job.has_resolved()) absl::StrAppend(&text, "resolved spec:\n", Indented(ToYaml(job.resolved())));
   return text;
 }
 
@@ -661,14 +662,14 @@ std::string Summary(const v1::Job& job, const StepHistory& history) {
   if (job.has_exported()) {
     const v1::SavedCheckpoint& exported = job.exported();
     row("export",
-        exported.error().empty() ? OneLine(exported.path()) : "not made: " + OneLine(exported.error()));
+        exported.error().empty() ? OneLine(exported.path()) : "failed: " + OneLine(exported.error()));
   }
   for (const std::string& warning : job.warnings()) row("warning", OneLine(warning));
   const v1::StepReport* newest = NewestStep(job);
   if (newest == nullptr) return text;
-  if (job.skipped_steps() > 0) row("skipped", absl::StrCat(job.skipped_steps(), " steps, not applied"));
+  if (job.skipped_steps() > 0) row("skipped", absl::StrCat(job.skipped_steps(), " steps"));
   if (job.rewinds() > 0)
-    row("gone back", absl::StrCat(job.rewinds(), " times, past samples that describe lists"));
+    row("rewound", absl::StrCat(job.rewinds(), " times; describe lists the skipped samples"));
   const Progress last = ProgressOf(*newest, job.spec().train().steps(), 0);
   const bool seen = history.steps() > 1;
   row("loss", LossText(job, *newest));
@@ -681,7 +682,7 @@ std::string Summary(const v1::Job& job, const StepHistory& history) {
       overlap < 0 ? "no communication" : OverlapText(overlap) + " of communication hidden by compute");
   // Shorter waits are not worth a line.
   if (history.data_wait_seconds() >= 1)
-    row("waited for data", absl::StrCat(HumanSeconds(history.data_wait_seconds()), " in all, on rank 0"));
+    row("waited for data", absl::StrCat(HumanSeconds(history.data_wait_seconds()), " in total, on rank 0"));
   row("peak memory", PeakText(job));
   if (job.has_last_step())
     row("device allocations", absl::StrCat(job.steady_device_mallocs(), " in steady state"));

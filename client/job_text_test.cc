@@ -118,9 +118,9 @@ TEST(JobText, EndedJobHasNoNextLaunch) {
   job.clear_end_unix_nanos();
   job.mutable_shrunk()->set_reason("lost node-1");
   EXPECT_THAT(DescribeJob(job, Now()),
-              HasSubstr("fewer ranks, since it lost node-1; its next launch has all"));
+              HasSubstr("fewer ranks, because it lost node-1; its next launch uses all"));
   job.set_end_unix_nanos(1);
-  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("fewer ranks, since it lost node-1\n"));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("fewer ranks, because it lost node-1\n"));
 }
 
 TEST(JobText, NodeTableShowsLostNodes) {
@@ -216,9 +216,9 @@ TEST(JobText, DescribeShowsHang) {
   EXPECT_THAT(DescribeJob(job, Now()),
               HasSubstr("failure of attempt 1:\n"
                         "  rank 2 on node-1 hangs: no progress for 31 s, stopped by a signal\n"
-                        "  RANKS  STOOD IN\n"
+                        "  RANKS  BLOCKED IN\n"
                         "  0-1,3  step 22: gather in\n"
-                        "  its threads: /var/lib/fsdpd/rank-2.hang.txt on node-1 (fsdpctl logs " +
+                        "  threads: /var/lib/fsdpd/rank-2.hang.txt on node-1 (fsdpctl logs " +
                         job.id() + " --evidence --rank 2 --attempt 1)\n"));
   failure->set_rank(-1);
   failure->clear_node();
@@ -236,8 +236,8 @@ TEST(JobText, DescribeShowsPositionsOfStalledRanks) {
   stand->set_where("stopped\x1b[2J");
   stand->add_ranks(3);
   EXPECT_NE(DescribeJob(job, Now())
-                .find("where ranks stood when no step came:\n"
-                      "  RANKS      STOOD IN\n"
+                .find("positions of stalled ranks:\n"
+                      "  RANKS      BLOCKED IN\n"
                       "  0-2,4,6-7  step 3: reduce in Norm\n"
                       "  3          stopped [2J\n"),
             std::string::npos)
@@ -318,7 +318,7 @@ TEST(JobText, DescribeShowsDependencies) {
   job.add_after()->set_job("b-2");
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nafter:     a-1 (succeeded), b-2\n"));
   job.set_preemptible(true);
-  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\npreemptible: by jobs of a higher priority\n"));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\npreemptible: by jobs of higher priority\n"));
 }
 
 TEST(JobText, DescribeShowsCheckpoints) {
@@ -334,8 +334,8 @@ TEST(JobText, DescribeShowsCheckpoints) {
   job.mutable_restored()->add_notes("train.seed: 1 there, and 2 here");
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("attempt:   2 of 2\n"));
   EXPECT_THAT(DescribeJob(job, Now()),
-              HasSubstr("attempt 2 began after step 20, from /runs/7/iter_20 (read in 2 s)\n"
-                        "  passed over: /runs/7/iter_25: no .metadata\n"
+              HasSubstr("attempt 2 started after step 20, from /runs/7/iter_20 (read in 2 s)\n"
+                        "  skipped checkpoint: /runs/7/iter_25: no .metadata\n"
                         "  note: train.seed: 1 there, and 2 here\n"
                         "checkpoints:\n"
                         "  STEP  AGE   BYTES     TOOK  WAITED  PATH\n"
@@ -359,7 +359,7 @@ TEST(JobText, DescribeShowsCheckpoints) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("  60    5 s   -      -     -       /runs/7/iter_60\n"));
   job.mutable_restored()->set_step(0);
   EXPECT_THAT(DescribeJob(job, Now()),
-              HasSubstr("attempt 2 began at step 1, with the parameters alone, from /r"));
+              HasSubstr("attempt 2 started at step 1, with only the parameters, from /r"));
 }
 
 TEST(JobText, DescribeShowsBadSteps) {
@@ -381,14 +381,14 @@ TEST(JobText, DescribeShowsBadSteps) {
   job.add_passed_over()->set_first(60);
   job.mutable_passed_over(0)->set_end(84);
   const std::string text = DescribeJob(job, Now());
-  EXPECT_THAT(text, HasSubstr("bad steps: 40 skipped, 2 gone back from\n"
+  EXPECT_THAT(text, HasSubstr("bad steps: 40 skipped, 2 rewound\n"
                               "  STEP  WHY         LOSS  NORM   ABOVE  SAMPLES\n"
                               "  7     not finite  2.5   12.35  -      72 to 83\n"
                               "  6     spike       2.5   12.35  4      60 to 71\n"));
-  EXPECT_THAT(text, HasSubstr("  and 37 older\n  samples 60 to 83 are passed over\n"));
+  EXPECT_THAT(text, HasSubstr("  and 37 older\n  samples 60 to 83 are skipped\n"));
   EXPECT_THAT(text, HasSubstr("attempt:   1 of 2\n")) << "the one that went back does not count";
   job.set_attempt(3);
-  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("bad steps: 40 skipped in 3 attempts, 2 gone back from\n"));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("bad steps: 40 skipped in 3 attempts, 2 rewound\n"));
 }
 
 TEST(JobText, NewJobLinesOmitsKnownCheckpoints) {
@@ -538,7 +538,7 @@ TEST(JobText, DescribeShowsLogOfCurrentFailureOnly) {
     job.set_attempt(attempt);
     const std::string text = DescribeJob(job, Now());
     const bool lines = text.find("  | step 1") != std::string::npos;
-    EXPECT_NE(text.find("\n  its log: fsdpctl logs tiny-k3x9q2 --rank 1 --attempt 1\n") != std::string::npos,
+    EXPECT_NE(text.find("\n  log: fsdpctl logs tiny-k3x9q2 --rank 1 --attempt 1\n") != std::string::npos,
               lines);
     return lines;
   };
@@ -566,7 +566,7 @@ TEST(JobText, SummaryShowsDataWait) {
   report.set_data_wait_seconds(0.25);
   for (int step = 1; step <= 42; ++step) history.Add(report);
   EXPECT_THAT(Summary(EndedJob(v1::JOB_STATE_SUCCEEDED), history),
-              HasSubstr("\n  waited for data     10 s in all, on rank 0\n"));
+              HasSubstr("\n  waited for data     10 s in total, on rank 0\n"));
 }
 
 TEST(JobText, SummaryOfFailure) {
@@ -583,7 +583,7 @@ TEST(JobText, SummaryOfFailure) {
   EXPECT_EQ(Summary(job, {}),
             "tiny-k3x9q2 failed after 0/200 steps in 42 s\n"
             "  rank 3 on node-1 was killed by signal 9 (Killed): no last word\n"
-            "  the end of its log (all of it: fsdpctl logs tiny-k3x9q2 --rank 3 --attempt 1):\n"
+            "  end of the log (complete: fsdpctl logs tiny-k3x9q2 --rank 3 --attempt 1):\n"
             "  | step 1\n"
             "  |  [31mboom\n");
 }
@@ -652,7 +652,7 @@ placement:
 memory per rank: 61.2 MiB measured, 63.0 MiB planned (-3%)
   COMPONENT  PLANNED   NOTE
   optimizer  2.00 KiB  exact
-  host       4.00 KiB  beside it, pinned: snapshots of checkpoints
+  host       4.00 KiB  pinned host memory: checkpoint snapshots
 events (UTC):
   TIME      STATE     MESSAGE
   00:16:42  starting  launched
@@ -674,10 +674,10 @@ TEST(JobText, DescribeShowsResolvedSpec) {
   const std::string text = DescribeJob(job, Now());
   EXPECT_NE(text.find("ranks:     6\n"), std::string::npos) << text;
   EXPECT_NE(text.find("attempt:   0 of 4\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("planned as:\n  resources:\n    nodes: 3\n"), std::string::npos) << text;
-  EXPECT_EQ(text.find("planned anew"), std::string::npos) << text;
+  EXPECT_NE(text.find("resolved spec:\n  resources:\n    nodes: 3\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("replanned"), std::string::npos) << text;
   job.set_plan_open(true);
-  EXPECT_NE(DescribeJob(job, Now()).find("2.00 KiB planned; planned anew once"), std::string::npos);
+  EXPECT_NE(DescribeJob(job, Now()).find("2.00 KiB planned; replanned once"), std::string::npos);
 }
 
 // Regression: rank 0's measured peak was compared with the plan of another stage, and was 40% lower.
@@ -687,7 +687,7 @@ TEST(JobText, DoesNotComparePeaksOfDifferentStages) {
   job.mutable_memory_plan()->set_peak_bytes(5120);
   job.mutable_resolved()->mutable_parallel()->set_pipeline(2);
   const std::string text = DescribeJob(job, Now());
-  EXPECT_THAT(text, HasSubstr("3.00 KiB measured on the first stage, 5.00 KiB planned of the fullest\n"));
+  EXPECT_THAT(text, HasSubstr("3.00 KiB measured on the first stage, 5.00 KiB planned on the fullest\n"));
   EXPECT_EQ(text.find('%'), std::string::npos) << text;
 }
 

@@ -37,7 +37,7 @@ class JsonPathReader {
     path.pieces_.emplace_back();
     path.pieces_.back().kind = JsonPath::Piece::Kind::kPath;
     FSDPD_RETURN_IF_ERROR(Path(&path.pieces_.back().path));
-    if (at_ < text_.size()) return Wrong("'", text_.substr(at_), "' is left over");
+    if (at_ < text_.size()) return Wrong("unexpected '", text_.substr(at_), "'");
     return path;
   }
 
@@ -63,7 +63,7 @@ class JsonPathReader {
   // The parser is recursive, so the nesting depth must be bounded.
   absl::Status Deeper() {
     if (++depth_ <= kMaxDepth) return absl::OkStatus();
-    return Wrong("more than ", kMaxDepth, " ranges and conditions within each other");
+    return Wrong("more than ", kMaxDepth, " nested ranges and filters");
   }
 
   absl::Status Pieces(bool in_loop, std::vector<Piece>* pieces) {
@@ -114,7 +114,7 @@ class JsonPathReader {
     SkipBlanks();
     if (Take("}")) return absl::OkStatus();
     if (at_ >= text_.size()) return Wrong("a '{' without its '}'");
-    return Wrong("cannot read '", text_.substr(at_), "'");
+    return Wrong("unexpected '", text_.substr(at_), "'");
   }
 
   absl::Status Quoted(std::string* text) {
@@ -127,7 +127,7 @@ class JsonPathReader {
       }
       text->push_back(c);
     }
-    return Take(std::string(1, quote)) ? absl::OkStatus() : Wrong("a quote that does not end");
+    return Take(std::string(1, quote)) ? absl::OkStatus() : Wrong("unterminated quote");
   }
 
   absl::Status Path(std::vector<Step>* path) {
@@ -135,7 +135,7 @@ class JsonPathReader {
     bool first = true;
     while (true) {
       if (path->size() > kMaxSteps) return Wrong("more than ", kMaxSteps, " steps");
-      if (Take("..")) return Wrong("'..' is not taken");
+      if (Take("..")) return Wrong("'..' is not supported");
       if (Take("[")) {
         FSDPD_RETURN_IF_ERROR(Bracket(path));
       } else if (Take(".") || (first && IsName(Next()))) {
@@ -196,7 +196,7 @@ class JsonPathReader {
       step->is_open = !Number(&step->end);
       return absl::OkStatus();
     }
-    if (!from) return Wrong("in brackets stand a number, a range as 1:3, *, a name in quotes or ?(...)");
+    if (!from) return Wrong("invalid index; use a number, a range such as 1:3, *, a quoted name or ?(...)");
     step->end = step->first < INT64_MAX ? step->first + 1 : step->first;
     step->is_open = step->first == -1;  // [-1] is the last element: up to the end of the list.
     return absl::OkStatus();
@@ -207,7 +207,7 @@ class JsonPathReader {
     Step step;
     step.kind = Step::Kind::kFilter;
     SkipBlanks();
-    if (Next() != '@') return Wrong("a condition begins with '@', as in ?(@.state==\"running\")");
+    if (Next() != '@') return Wrong("a filter must start with '@', as in ?(@.state==\"running\")");
     FSDPD_RETURN_IF_ERROR(Path(&step.condition));
     SkipBlanks();
     for (const char* relation : {"==", "!=", "<=", ">=", "<", ">"}) {
@@ -223,7 +223,7 @@ class JsonPathReader {
         double number = 0;
         step.is_number = absl::SimpleAtod(step.value, &number);
         if (!step.is_number && step.value != "true" && step.value != "false")
-          return Wrong("'", step.value, "' is no number; text stands in quotes");
+          return Wrong("'", step.value, "' is not a number; put strings in quotes");
         at_ = end;
       }
     }
@@ -304,10 +304,9 @@ class JsonPathWalk {
 
   static absl::Status Field(const std::string& name, const Value& value, Values* next) {
     if (value.field != nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("jsonpath: ", value.field->name(), " is ",
-                       value.index == kList ? "a list; write [*] or [0] after it" : "no message", ", and .",
-                       name, " is asked of it"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "jsonpath: ", value.field->name(), " is ",
+          value.index == kList ? "a list; add [*] or [0] before ." : "a scalar without a field .", name));
     }
     const FieldDescriptor* field = value.message->GetDescriptor()->FindFieldByName(name);
     if (field == nullptr) field = value.message->GetDescriptor()->FindFieldByCamelcaseName(name);
@@ -329,7 +328,7 @@ class JsonPathWalk {
       known.push_back(message.GetDescriptor()->field(i)->name());
     const std::string nearest = Nearest(name, known);
     return absl::InvalidArgumentError(
-        absl::StrCat("jsonpath: there is no field '", name, "' in a ", message.GetDescriptor()->name(),
+        absl::StrCat("jsonpath: unknown field '", name, "' of ", message.GetDescriptor()->name(),
                      nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
   }
 
@@ -337,7 +336,7 @@ class JsonPathWalk {
     if (value.field == nullptr || value.index != kList) {
       return absl::InvalidArgumentError(absl::StrCat(
           "jsonpath: ", value.field == nullptr ? value.message->GetDescriptor()->name() : value.field->name(),
-          " is no list, and brackets stand after it"));
+          " is not a list; remove the brackets after it"));
     }
     const auto& reflection = *value.message->GetReflection();
     const int64_t size = reflection.FieldSize(*value.message, value.field);

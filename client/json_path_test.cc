@@ -57,10 +57,10 @@ TEST(JsonPath, EvaluatesFilters) {
 }
 
 TEST(JsonPath, SuggestsSimilarField) {
-  EXPECT_EQ(Of("{.jobs[*].sate}"), "jsonpath: there is no field 'sate' in a Job; did you mean state?");
-  EXPECT_EQ(Of("{.jobs.id}"), "jsonpath: jobs is a list; write [*] or [0] after it, and .id is asked of it");
-  EXPECT_EQ(Of("{.jobs[0].id.x}"), "jsonpath: id is no message, and .x is asked of it");
-  EXPECT_EQ(Of("{.jobs[0].id[0]}"), "jsonpath: id is no list, and brackets stand after it");
+  EXPECT_EQ(Of("{.jobs[*].sate}"), "jsonpath: unknown field 'sate' of Job; did you mean state?");
+  EXPECT_EQ(Of("{.jobs.id}"), "jsonpath: jobs is a list; add [*] or [0] before .id");
+  EXPECT_EQ(Of("{.jobs[0].id.x}"), "jsonpath: id is a scalar without a field .x");
+  EXPECT_EQ(Of("{.jobs[0].id[0]}"), "jsonpath: id is not a list; remove the brackets after it");
 }
 
 TEST(JsonPath, RejectsSyntaxErrors) {
@@ -76,7 +76,7 @@ TEST(JsonPath, IndexOutOfRangeIsEmpty) {
 TEST(JsonPath, BoundsNestingDepth) {
   std::string text = "{.jobs";
   for (int i = 0; i < 100'000; ++i) text += "[?(@.jobs";
-  EXPECT_NE(Of(text.c_str()).find("more than 8 ranges and conditions within each other"), std::string::npos);
+  EXPECT_NE(Of(text.c_str()).find("more than 8 nested ranges and filters"), std::string::npos);
   EXPECT_EQ(Of("{.jobs[?(@.warnings[?(@=='two')])].id}"), "a-1");
 }
 

@@ -74,9 +74,9 @@ absl::Status CheckEtagSupport(Session* session, const std::string& id) {
   if (session->line().etag.empty()) return absl::OkStatus();
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), id);
   if (!job.ok()) return job.status();
-  return job->etag().empty()
-             ? absl::UnimplementedError("the coordinator is of an older release, and knows no --etag")
-             : absl::OkStatus();
+  return job->etag().empty() ? absl::UnimplementedError(
+                                   "--etag is not supported by this coordinator, which is an older release")
+                             : absl::OkStatus();
 }
 
 // With --wait, a job that has not ended yet is added to `leaving`, or awaited here if `leaving` is null.
@@ -102,7 +102,7 @@ int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* lea
   }
   if (job.state() == v1::JOB_STATE_CANCELLING && !job.not_on_disk().empty())
     session->console().err << "fsdpctl: " << job.id() << ": " << OneLine(job.reason())
-                           << ": should the coordinator stop before it is, the job goes on\n";
+                           << "; if the coordinator stops first, the job continues\n";
   const bool is_too_late =
       response->job().state() == v1::JOB_STATE_SUCCEEDED || response->job().state() == v1::JOB_STATE_FAILED;
   return results->Add(job, absl::StrCat(is_too_late ? "has already " : "", StateName(job.state())));
@@ -155,7 +155,7 @@ std::vector<std::string> ChosenIds(Session* session, const Choice& choice, int* 
   const std::string named = line.selector.empty() ? absl::StrCat("of array ", line.array)
                                                   : absl::StrCat("with ", OneLine(line.selector));
   if (all->jobs().empty() && !line.selector.empty()) {
-    err << "fsdpctl: no job has the labels " << OneLine(line.selector) << "\n";
+    err << "fsdpctl: no jobs match the selector " << OneLine(line.selector) << "\n";
     *code = kExitNotFound;
   } else if (ids.empty() && !all->jobs().empty()) {
     err << choice.before << named << choice.after << "\n";
@@ -210,10 +210,10 @@ void WarnOfLoss(const v1::Job& job, Session* session) {
   const int64_t saved = job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
   const int64_t lost = job.last_step().step() - std::max(saved, job.restored().step());
   if (session->line().grace_seconds != 0 || job.state() != v1::JOB_STATE_PAUSING || lost <= 0) return;
-  session->console().err << "with --grace 0 nothing is saved: " << lost << (lost == 1 ? " step" : " steps")
+  session->console().err << "--grace 0 does not save: " << lost << (lost == 1 ? " step" : " steps")
                          << (saved > 0 ? absl::StrCat(" after step ", saved) : std::string())
                          << (lost == 1 ? " is lost" : " are lost")
-                         << (saved > 0 ? "\n" : ", and it will begin anew\n");
+                         << (saved > 0 ? "\n" : ", and the job will restart from step 1\n");
 }
 
 int AwaitPause(Session* session, const v1::Job& job, Results* results) {
@@ -270,7 +270,7 @@ int RetryOne(Session* session, const std::string& id, Results* results) {
     const std::string& job = now->job().id();
     session->console().err << "fsdpctl: job " << job << " cannot be retried: it is " << StateName(state)
                            << "; `fsdpctl pause " << job
-                           << "` and `resume` have its ranks start anew, `fsdpctl cancel " << job
+                           << "` and `resume` restart its ranks, `fsdpctl cancel " << job
                            << "` ends it [JOB_NOT_ENDED]\n";
     return kExitFailed;
   }
@@ -310,13 +310,13 @@ int RunDelete(Session* session, Results* results) {
     const v1::Job& job = response->job();
     const std::string dir = job.resolved().checkpoint().dir();
     const bool saved = !dir.empty() && !job.checkpoints().empty();
-    results->Add(job, saved ? absl::StrCat("deleted; its checkpoints stay in ", OneLine(dir)) : "deleted");
+    results->Add(job, saved ? absl::StrCat("deleted; its checkpoints remain in ", OneLine(dir)) : "deleted");
     if (response->unconfirmed_nodes().empty()) continue;
     session->console().err << absl::StrCat(
         job.id(), ": warning: its ranks may still run on lost node ",
         OneLine(absl::StrJoin(response->unconfirmed_nodes(), ", ")),
         dir.empty() ? "" : absl::StrCat(" and lock ", OneLine(dir)),
-        "; make sure that the machine is off or has no fsdpd-rank process left\n");
+        "; make sure that the machine is off or runs no fsdpd-rank process\n");
   }
   return code;
 }

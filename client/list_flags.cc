@@ -9,17 +9,17 @@ namespace fsdpd {
 
 void AddListFlags(CLI::App* app, CommandLine* line) {
   const std::map<std::string, const char*> filtered = {
-      {"get", "Only jobs that it holds for: 'state = RUNNING AND priority >= 5'"},
-      {"nodes", "Only nodes that it holds for: 'connected = true AND free_slots > 0'"},
-      {"events", "Only events that it holds for: 'kind = ATTEMPT_FAILED AND cause != PROCESS'"}};
+      {"get", "List only matching jobs: 'state = RUNNING AND priority >= 5'"},
+      {"nodes", "List only matching nodes: 'connected = true AND free_slots > 0'"},
+      {"events", "List only matching events: 'kind = ATTEMPT_FAILED AND cause != PROCESS'"}};
   for (const auto& [name, about] : filtered)
     app->get_subcommand(name)
         ->add_option("--filter", line->filter, about)
         ->check(NotEmpty())
         ->type_name("FILTER");
   const std::map<std::string, const char*> ordered = {
-      {"get", "By create_time or end_time, with \" desc\" the other way round; default: create_time desc"},
-      {"nodes", "By name, slots, free_slots or last_seen_time, with \" desc\" the other way round"}};
+      {"get", "Order by create_time or end_time, \" desc\" reverses; default: create_time desc"},
+      {"nodes", "Order by name, slots, free_slots or last_seen_time; \" desc\" reverses"}};
   for (const auto& [name, about] : ordered)
     app->get_subcommand(name)
         ->add_option("--order-by", line->order_by, about)
@@ -36,9 +36,7 @@ void AddListFlags(CLI::App* app, CommandLine* line) {
     get->get_option(of_list)->excludes(get->get_option("JOB"));
   for (const char* name : {"cancel", "pause", "resume", "retry", "delete"}) {
     CLI::App* command = app->get_subcommand(name);
-    command
-        ->add_option("--etag", line->etag,
-                     "Only as long as the one job that is named is as it was with this `etag` of get -o json")
+    command->add_option("--etag", line->etag, "Act only if the job still has this `etag` of get -o json")
         ->check(NotEmpty())
         ->type_name("ETAG")
         ->excludes(command->get_option("--selector"));

@@ -53,10 +53,10 @@ absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now) {
   }
   absl::Duration ago;
   if (ReadAgo(text, &ago)) return now - ago;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "'", text,
-      "' is no time; write how long ago (seconds, or 90s, 5m, 1h30m, 1d), or a time, which is in "
-      "UTC: '2026-11-23 17:00:00', 2026-11-23 or 2026-11-23T17:00:00+01:00"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text,
+                   "' is not a time; use a duration (90, 90s, 5m, 1h30m, 1d) or a UTC time (2026-11-23, "
+                   "'2026-11-23 17:00:00', 2026-11-23T17:00:00+01:00)"));
 }
 
 absl::StatusOr<LogPattern> LogPattern::Parse(const std::string& text) {
@@ -66,7 +66,7 @@ absl::StatusOr<LogPattern> LogPattern::Parse(const std::string& text) {
     char words[128];
     regerror(code, compiled.get(), words, sizeof(words));
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no extended regular expression: ", words));
+        absl::StrCat("'", text, "' is not a valid extended regular expression: ", words));
   }
   LogPattern pattern;
   pattern.compiled_ = std::shared_ptr<const void>(compiled.release(), [](const void* made) {

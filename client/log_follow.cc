@@ -52,7 +52,7 @@ absl::Status FollowLogs(CoordinatorClient* client, v1::TailLogsRequest request, 
         on_notice(
             from_the_start
                 ? "connected again"
-                : "connected again; what was written meanwhile may be missing: without --tail it is shown");
+                : "connected again; lines written meanwhile may be missing, run without --tail to see them");
       }
       ++shown[source].lines;
       shown[source].last = log.line();

@@ -25,7 +25,8 @@ constexpr size_t kMaxSortedBytes = 256 << 20;  // Fits in the memory of a laptop
 std::optional<int> CheckPrevious(const v1::Job& job, Session* session) {
   if (!session->line().previous || job.attempt() > 1) return std::nullopt;
   session->console().err << "fsdpctl: " << job.id() << " has had "
-                         << (job.attempt() == 0 ? "no attempt" : "one attempt") << ", and none before it\n";
+                         << (job.attempt() == 0 ? "no attempt" : "only one attempt")
+                         << "; --previous requires two\n";
   return kExitNotFound;
 }
 
@@ -88,13 +89,13 @@ int RunLogs(Session* session) {
                   : session->client().TailLogs(request, console.interrupt, take);
   filter.End();
   if (filter.overflowed())
-    console.err
-        << "more lines than can be sorted here: after the first " << (kMaxSortedBytes >> 20)
-        << " MiB they are in the order in which they came; --since, --tail or --rank asks for fewer\n";
+    console.err << "too many lines to sort: after the first " << (kMaxSortedBytes >> 20)
+                << " MiB, lines are in the order received; use --since, --tail or --rank\n";
   if (!status.ok()) return session->Fail(status);
   if (!has_other_lines) return kExitOk;
-  console.err << "fsdpctl: this coordinator is of an older release, which sends no evidence: it is in files\n"
-                 "beside the ranks' logs on their nodes, rank-N.hang.txt\n";
+  console.err
+      << "fsdpctl: --evidence is not supported by this coordinator, which is an older release; see the "
+         "files rank-N.hang.txt next to the logs on the nodes\n";
   return kExitFailed;
 }
 

@@ -68,8 +68,8 @@ SpecFaults ResolvePaths(const CommandLine& line, const std::string& file, Settin
     const Violation unknown = {"path_of_node",
                                FaultLevel::kError,
                                path.field,
-                               absl::StrCat("'", path.written, "' is no path that nodes have"),
-                               "write the whole path on the nodes, /...",
+                               absl::StrCat("'", path.written, "' is not a path on the nodes"),
+                               "write the absolute path on the nodes, /...",
                                "",
                                ""};
     const Violation& violation = NeedsExpansion(path.written) ? unknown : made_whole;

@@ -71,7 +71,7 @@ TEST_F(MigrateCommandTest, RejectsPathsThatNodesCannotOpen) {
     const std::string run =
         std::string(kMegatron) + "--ckpt-format fsdp_dtensor --save-interval 3\n--save " + path;
     EXPECT_EQ(RunCommand({"migrate", "-f", "-"}, run), kExitSpecRefused) << path;
-    EXPECT_NE(err_.find("<stdin>:2:1: error: --save: becomes checkpoint.dir: '" + path + "' is no path"),
+    EXPECT_NE(err_.find("<stdin>:2:1: error: --save: becomes checkpoint.dir: '" + path + "' is not a path"),
               std::string::npos)
         << err_;
     EXPECT_EQ(err_.find("is relative"), std::string::npos) << err_;

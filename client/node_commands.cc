@@ -101,13 +101,12 @@ int RunPreflight(Session* session) {
   if (!measured) {
     console.err
         << "fsdpctl: " << request.node()
-        << " could not be measured: it was not ready, or a slot was in use; its agent's log says more\n";
+        << " could not be measured: it was not ready, or a slot was in use; see the log of its agent\n";
     return kExitFailed;
   }
   std::string text = PreflightText(node, date);
   if (node.preflight().faults().empty() && node.has_cordon())
-    absl::StrAppend(&text, node.name(), " stays cordoned all the same, until fsdpctl uncordon ", node.name(),
-                    "\n");
+    absl::StrAppend(&text, node.name(), " remains cordoned until fsdpctl uncordon ", node.name(), "\n");
   PrintNode(session, node, text);
   return node.preflight().faults().empty() ? kExitOk : kExitFailed;
 }
@@ -121,7 +120,7 @@ void ReportPausedJob(Session* session, const std::string& id) {
   const v1::JobState state = response->job().state();
   if (state != v1::JOB_STATE_PAUSING && state != v1::JOB_STATE_PAUSED) return;
   session->console().err << "fsdpctl: " << id << ", which had ranks there, is " << StateName(state)
-                         << " and waits for them no longer; `fsdpctl resume " << id << "` continues it\n";
+                         << " and no longer waits for them; `fsdpctl resume " << id << "` continues it\n";
 }
 
 int RunDeleteNode(Session* session) {
@@ -153,13 +152,13 @@ std::optional<int> RunNodeCommand(Session* session) {
   if (line.command == "preflight") return RunPreflight(session);
   if (line.command == "node") return RunDeleteNode(session);
   if (line.command == "describe" && line.job == "node" && line.node.empty()) {
-    session->console().err << "fsdpctl: describe takes a job, or `node` and a node's name, as in `fsdpctl "
-                              "describe node NODE`; `fsdpctl nodes` lists the nodes\n";
+    session->console().err
+        << "fsdpctl: describe requires JOB, or `node NODE`; `fsdpctl nodes` lists the nodes\n";
     return kExitUsage;
   }
   if (line.command != "describe" || line.node.empty()) return std::nullopt;
   if (line.job == "node") return RunDescribeNode(session);
-  session->console().err << "fsdpctl: describe takes one job, or `node` and a node's name\n";
+  session->console().err << "fsdpctl: describe requires exactly one JOB, or `node NODE`\n";
   return kExitUsage;
 }
 

@@ -90,7 +90,7 @@ TEST_F(NodeCommandsTest, DeleteReportsPausedJobs) {
   EXPECT_EQ(out_, "node-7 deleted\n");
   EXPECT_EQ(
       err_,
-      "fsdpctl: j-1, which had ranks there, is pausing and waits for them no longer; `fsdpctl resume j-1` "
+      "fsdpctl: j-1, which had ranks there, is pausing and no longer waits for them; `fsdpctl resume j-1` "
       "continues it\n");
 }
 
@@ -143,7 +143,7 @@ TEST_F(NodeCommandsTest, PreflightWaitsForResult) {
   EXPECT_THAT(out_, Not(HasSubstr("cordoned")));
   cordoned = true;
   EXPECT_EQ(Run({"preflight", "node-7"}), kExitOk) << err_;
-  EXPECT_THAT(out_, HasSubstr("node-7 stays cordoned all the same, until fsdpctl uncordon node-7\n"));
+  EXPECT_THAT(out_, HasSubstr("node-7 remains cordoned until fsdpctl uncordon node-7\n"));
   fault = "device 0: product rate 402 TFLOP/s, floor 540";
   EXPECT_EQ(Run({"preflight", "node-7"}), kExitFailed);
   EXPECT_THAT(out_, HasSubstr(fault));
@@ -162,12 +162,10 @@ TEST_F(NodeCommandsTest, DescribeNodePrintsNode) {
   EXPECT_EQ(Run({"describe", "node", "nod-7"}), kExitNotFound);
   EXPECT_EQ(err_, "fsdpctl: no node 'nod-7'; `fsdpctl nodes` lists the nodes\n");
   EXPECT_EQ(Run({"describe", "tiny-k3x9q2", "node-7"}), kExitUsage);
-  EXPECT_EQ(err_, "fsdpctl: describe takes one job, or `node` and a node's name\n");
+  EXPECT_EQ(err_, "fsdpctl: describe requires exactly one JOB, or `node NODE`\n");
   // Regression: the error was "no job 'node'".
   EXPECT_EQ(Run({"describe", "node"}), kExitUsage);
-  EXPECT_EQ(err_,
-            "fsdpctl: describe takes a job, or `node` and a node's name, as in `fsdpctl describe node NODE`; "
-            "`fsdpctl nodes` lists the nodes\n");
+  EXPECT_EQ(err_, "fsdpctl: describe requires JOB, or `node NODE`; `fsdpctl nodes` lists the nodes\n");
 }
 
 // Regression: with the client's clock an hour ahead, all nodes were shown as last seen an hour ago.

@@ -13,43 +13,40 @@ void AddNodeArgument(CLI::App* command, CommandLine* line) {
 }
 
 void AddCordon(CLI::App* app, CommandLine* line) {
-  CLI::App* cordon =
-      AddCommand(app, "cordon",
-                 "Place no job on these nodes until `uncordon`. Jobs there continue; restarts of the "
-                 "coordinator or of an agent change nothing.",
-                 "  fsdpctl cordon node-7 --reason \"a fan is broken\"\n"
-                 "  fsdpctl cordon node-7 node-8");
+  CLI::App* cordon = AddCommand(
+      app, "cordon",
+      "Mark nodes as unschedulable until `uncordon`. Running jobs continue. A cordon survives restarts "
+      "of the coordinator and of agents.",
+      "  fsdpctl cordon node-7 --reason \"a fan is broken\"\n"
+      "  fsdpctl cordon node-7 node-8");
   CLI::App* uncordon =
-      AddCommand(app, "uncordon", "Place jobs on these nodes again.", "  fsdpctl uncordon node-7 node-8");
+      AddCommand(app, "uncordon", "Mark nodes as schedulable.", "  fsdpctl uncordon node-7 node-8");
   for (CLI::App* command : {cordon, uncordon})
     command->add_option("NODE", line->node_names, "Names of nodes")
         ->required()
         ->check(NotEmpty())
         ->type_name("");
-  cordon->add_option("--reason", line->reason, "Shown with the node, and to jobs that wait for it")
+  cordon->add_option("--reason", line->reason, "Show a reason with the node and its waiting jobs")
       ->type_name("TEXT");
 }
 
 void AddDrain(CLI::App* app, CommandLine* line) {
   CLI::App* drain = AddCommand(app, "drain",
-                               "Empty a node: no job is placed there, and those that are there save, leave "
-                               "and go on elsewhere, without "
-                               "an attempt that counts. `uncordon` opens it again.",
+                               "Cordon a node and move its jobs: they save, leave, and resume elsewhere, "
+                               "without using an attempt. `uncordon` ends the drain.",
                                "  fsdpctl drain node-7 --reason \"gets a new disk\" --wait\n"
                                "  fsdpctl drain node-7 --force");
   AddNodeArgument(drain, line);
-  drain->add_option("--reason", line->reason, "Shown with the node, and to jobs that wait for it")
+  drain->add_option("--reason", line->reason, "Show a reason with the node and its waiting jobs")
       ->type_name("TEXT");
   drain
       ->add_option("--grace", line->grace_seconds,
-                   "Until SIGKILL of ranks that have not saved; default 600, at most 3600")
+                   "Send SIGKILL to ranks after this time; default 600, at most 3600")
       ->check(WholeNumber(1, kMaxGraceSeconds))
       ->type_name("SECONDS");
-  drain->add_flag("--force", line->force, "Jobs that write no checkpoints leave too, and begin anew");
-  CLI::Option* wait = drain->add_flag("--wait", line->wait, "Return when nothing of any job is left there");
-  drain
-      ->add_option("--timeout", line->wait_timeout_seconds,
-                   "With --wait: for how long at most; default: for ever")
+  drain->add_flag("--force", line->force, "Also move jobs without checkpoints, which restart from step 1");
+  CLI::Option* wait = drain->add_flag("--wait", line->wait, "Block until no job is on the node");
+  drain->add_option("--timeout", line->wait_timeout_seconds, "With --wait: limit the time; default: no limit")
       ->needs(wait)
       ->check(CLI::Validator(CheckWaitSeconds, ""))
       ->type_name("SECONDS");
@@ -76,11 +73,10 @@ void AddNodeCommands(CLI::App* app, CommandLine* line) {
   AddCommand(app, "nodes", "List the agents and their free slots, and why nodes are cordoned.",
              "  fsdpctl nodes\n  fsdpctl nodes -o json");
   AddCordon(app, line);
-  CLI::App* preflight =
-      AddCommand(app, "preflight",
-                 "Measure an idle node's devices now, and show what came of it. One that is slower than it "
-                 "should be is cordoned.",
-                 "  fsdpctl preflight node-7");
+  CLI::App* preflight = AddCommand(
+      app, "preflight",
+      "Run the preflight of an idle node and show the result. A node below the limits is cordoned.",
+      "  fsdpctl preflight node-7");
   AddNodeArgument(preflight, line);
   AddDrain(app, line);
   AddNode(app, line);

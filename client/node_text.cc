@@ -55,7 +55,7 @@ std::string AgeText(int64_t unix_nanos, absl::Time now) {
 
 std::string PreflightText(const v1::Node& node, absl::Time now) {
   const v1::NodePreflight& preflight = node.preflight();
-  if (!node.has_preflight()) return absl::StrCat(node.name(), " was not measured yet\n");
+  if (!node.has_preflight()) return absl::StrCat(node.name(), " has no preflight result yet\n");
   const char* const verdict = preflight.faults().empty() ? " has passed its preflight "
                               : preflight.accepted() ? " has not passed its preflight, which was accepted, "
                                                      : " has not passed its preflight ";
@@ -74,7 +74,7 @@ std::string PreflightText(const v1::Node& node, absl::Time now) {
 
 std::string DescribeNode(const v1::Node& node, absl::Time now) {
   std::string text = NodeTable({node}, now);
-  if (node.in_preflight()) absl::StrAppend(&text, node.name(), " is measured now\n");
+  if (node.in_preflight()) absl::StrAppend(&text, node.name(), " is in preflight\n");
   if (!node.unconfirmed_jobs().empty())
     absl::StrAppend(&text, node.name(), " was lost with ranks of ",
                     OneLine(absl::StrJoin(node.unconfirmed_jobs(), ", ")), ", which may still run\n");

@@ -59,9 +59,9 @@ TEST(NodeText, PreflightShowsViolationsAndAcceptance) {
 TEST(NodeText, ReportsMissingPreflight) {
   v1::Node node;
   node.set_name("node-7");
-  EXPECT_EQ(PreflightText(node, kNow), "node-7 was not measured yet\n");
+  EXPECT_EQ(PreflightText(node, kNow), "node-7 has no preflight result yet\n");
   node.set_in_preflight(true);
-  EXPECT_THAT(DescribeNode(node, kNow), HasSubstr("node-7 is measured now\n"));
+  EXPECT_THAT(DescribeNode(node, kNow), HasSubstr("node-7 is in preflight\n"));
   v1::Node failed;
   failed.set_name("node-7");
   failed.mutable_preflight()->set_unix_nanos(absl::ToUnixNanos(kNow));

@@ -42,10 +42,8 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
                   : "\n");
       return kExitUnavailable;
     case absl::StatusCode::kDeadlineExceeded:
-      console->err
-          << "fsdpctl: the coordinator at " << address
-          << " did not answer in time: it stands still or has much to do; give it longer with --timeout "
-             "SECONDS\n";
+      console->err << "fsdpctl: the coordinator at " << address
+                   << " did not answer in time: it is busy or blocked; increase --timeout SECONDS\n";
       return kExitTimeout;
     case absl::StatusCode::kNotFound:
       console->err << "fsdpctl: " << message << HintOf(status) << "\n";

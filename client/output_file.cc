@@ -16,7 +16,7 @@ absl::Status CheckOutput(const char* flag, const std::string& path) {
   const std::filesystem::path directory = std::filesystem::path(path).parent_path();
   if (directory.empty() || std::filesystem::is_directory(directory, error)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(flag, " ", path, ": there is no directory ", directory.string()));
+      absl::StrCat(flag, " ", path, ": no such directory: ", directory.string()));
 }
 
 absl::Status WriteOutput(const char* flag, const std::string& path, const std::string& text) {

@@ -105,15 +105,15 @@ const char* NameOf(v1::CommOp op) {
 
 // Cost of a checkpoint snapshot. The step time of the prediction is that of a step without a snapshot.
 std::string SnapshotText(const v1::Prediction& p) {
-  const std::string text = absl::StrCat(Milliseconds(p.snapshot_seconds()), " beside the step after it");
+  const std::string text = absl::StrCat(Milliseconds(p.snapshot_seconds()), " during the next step");
   if (p.snapshot_stall_seconds() <= 0) return text;
-  return absl::StrCat(text, ", which is ", Milliseconds(p.snapshot_stall_seconds()), " longer");
+  return absl::StrCat(text, ", which takes ", Milliseconds(p.snapshot_stall_seconds()), " longer");
 }
 
 std::string OffloadText(const v1::Prediction& p) {
-  const std::string text = absl::StrCat(Milliseconds(p.offload_seconds()), " to come, and as long to go");
+  const std::string text = absl::StrCat(Milliseconds(p.offload_seconds()), " in each direction");
   if (p.offload_stall_seconds() <= 0) return text;
-  return absl::StrCat(text, ": a step is ", Milliseconds(p.offload_stall_seconds()), " longer for it");
+  return absl::StrCat(text, ", adds ", Milliseconds(p.offload_stall_seconds()), " to the step");
 }
 
 std::string PredictionText(const v1::Plan& plan) {
@@ -126,7 +126,7 @@ std::string PredictionText(const v1::Plan& plan) {
                         Milliseconds(p.compute_seconds()));
   absl::StrAppendFormat(&text, "  exposed        %s (%.1f%% of the step)\n", Milliseconds(ExposedSeconds(p)),
                         exposed);
-  absl::StrAppendFormat(&text, "  tokens/s       %.0f, %.0f a rank\n", p.tokens_per_second(), each);
+  absl::StrAppendFormat(&text, "  tokens/s       %.0f, %.0f per rank\n", p.tokens_per_second(), each);
   const bool fp8 = plan.resolved().precision().compute() == v1::DTYPE_FP8;
   absl::StrAppendFormat(&text, "  mfu            %.1f%%%s\n", 100 * p.mfu(), fp8 ? " of the bf16 peak" : "");
   if (plan.stages_size() > 0) {
@@ -153,7 +153,7 @@ std::string PredictionText(const v1::Plan& plan) {
 std::string GroupsText(const v1::Plan& plan) {
   if (plan.prediction().groups_size() == 0) return "";
   TextTable table(
-      {"GROUP", "OF AXES", "RANKS", "GROUPS", "NODES", "THE FIRST", "COUNT", "RECEIVED", "TIME", "EXPOSED"});
+      {"GROUP", "AXES", "RANKS", "GROUPS", "NODES", "FIRST", "COUNT", "RECEIVED", "TIME", "EXPOSED"});
   for (const auto& group : plan.prediction().groups()) {
     table.Add({group.group(), absl::StrJoin(group.axes(), ", "), absl::StrCat(group.ranks()),
                absl::StrCat(group.groups()), absl::StrCat(group.nodes()), group.members(),
@@ -187,8 +187,8 @@ std::string HostMemoryNote(const v1::JobSpec& spec) {
   const v1::Fsdp::Offload& offload = spec.fsdp().offload();
   const bool offloads = offload.optimizer() || offload.activation_layers() > 0;
   const bool saves = !spec.checkpoint().dir().empty();
-  return absl::StrCat("beside it, pinned: ", saves || !offloads ? "snapshots of checkpoints" : "",
-                      saves && offloads ? ", and " : "", offloads ? "what is offloaded" : "");
+  return absl::StrCat("pinned host memory: ", saves || !offloads ? "checkpoint snapshots" : "",
+                      saves && offloads ? ", " : "", offloads ? "offloaded data" : "");
 }
 
 std::string Milliseconds(double seconds) {
@@ -212,14 +212,14 @@ std::string PlanText(const v1::Plan& plan, bool program) {
   const int64_t tensor = plan.resolved().parallel().tensor(), expert = plan.resolved().parallel().expert();
   const int64_t pipeline = plan.resolved().parallel().pipeline();
   const std::string sharing = absl::StrCat(pipeline > 1 ? absl::StrCat(" in ", pipeline, " stages") : "",
-                                           context > 1 ? absl::StrCat(", ", context, " to a sample") : "",
-                                           tensor > 1 ? absl::StrCat(", ", tensor, " to a matrix") : "",
-                                           expert > 1 ? absl::StrCat(", ", expert, " to all experts") : "");
+                                           context > 1 ? absl::StrCat(", context parallel ", context) : "",
+                                           tensor > 1 ? absl::StrCat(", tensor parallel ", tensor) : "",
+                                           expert > 1 ? absl::StrCat(", expert parallel ", expert) : "");
   std::string text = absl::StrCat(
       plan.resolved().name(), ": ", HumanCount(static_cast<double>(plan.parameters())), " parameters on ",
       plan.world(), " ranks", sharing, ", padding ", absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()),
-      ", ", absl::StrFormat("%.3g", plan.flops_per_step()), " FLOPs a step\n");
-  TextTable choices({"FIELD", "BECAME", "BECAUSE"});
+      ", ", absl::StrFormat("%.3g", plan.flops_per_step()), " FLOPs per step\n");
+  TextTable choices({"FIELD", "VALUE", "REASON"});
   for (const auto& choice : plan.choices()) choices.Add({choice.field(), choice.value(), choice.reason()});
   if (plan.choices_size() > 0) absl::StrAppend(&text, "\ndefaults and auto:\n", choices.Render(2));
   return absl::StrCat(text, MemoryText(plan), StagesText(plan), PredictionText(plan), GroupsText(plan),

@@ -25,7 +25,7 @@ struct OwnVerb {
   const char* install;
 };
 constexpr OwnVerb kOwnVerbs[] = {
-    {"data", "text to token files, and what is in token files", "pip install 'CLONE/clients/python[data]'"},
+    {"data", "create and inspect token files", "pip install 'CLONE/clients/python[data]'"},
 };
 
 bool CanBeVerb(absl::string_view name) {
@@ -97,7 +97,7 @@ std::string PluginHelp(const std::vector<PluginVerb>& verbs) {
                                    [&](const PluginVerb& verb) { return verb.name == own.name; });
     if (!there) add(own.name, absl::StrCat("not installed: ", own.about, "; ", own.install));
   }
-  return lines.empty() ? "" : absl::StrCat("\nPrograms on PATH that are commands too:\n", lines);
+  return lines.empty() ? "" : absl::StrCat("\nPlugins in PATH:\n", lines);
 }
 
 }  // namespace fsdpd

@@ -44,7 +44,7 @@ int Fail(Console* console, ExitCode code, const std::string& words) {
 int FailOfChild(Console* console, const std::string& binary, int code) {
   const std::string how = code < 0 ? absl::StrCat("by signal ", -code) : absl::StrCat("with code ", code);
   return Fail(console, code == kExitUsage ? kExitUsage : kExitFailed,
-              absl::StrCat("no profile: ", binary, " ended ", how));
+              absl::StrCat("no profile: ", binary, " exited ", how));
 }
 
 std::string Yaml(const DeviceProfile& profile) {
@@ -67,14 +67,15 @@ int RunProfileCommand(const CommandLine& line, Console* console) {
   screen.End();
   if (absl::IsCancelled(child.status())) return kExitInterrupted;
   if (!child.ok()) {
-    return Fail(console, kExitUsage,
-                absl::StrCat(child.status().message(), "; name fsdpd-rank with --rank-binary PATH"));
+    return Fail(
+        console, kExitUsage,
+        absl::StrCat(child.status().message(), "; set the path of fsdpd-rank with --rank-binary PATH"));
   }
   if (child->exit_code != 0) return FailOfChild(console, arguments[0], child->exit_code);
   // Do not print a profile that `plan --profile` would reject.
   const ProfileText profile = ParseProfile(child->output, arguments[0]);
   if (ReportFaults(profile.faults, console) != kExitOk) {
-    return Fail(console, kExitFailed, absl::StrCat(arguments[0], " printed no profile"));
+    return Fail(console, kExitFailed, absl::StrCat(arguments[0], " did not print a valid profile"));
   }
   console->out << (line.output == "yaml" ? Yaml(profile.profile) : child->output);
   return kExitOk;

@@ -50,7 +50,7 @@ class ProfileReader {
   void ReadBase(const TextNode& node) {
     const DeviceProfile* base = FindProfile(node.text);
     if (base == nullptr) {
-      Fault(node.place, "base", "profile_unknown", absl::StrCat("there is no profile '", node.text, "'"),
+      Fault(node.place, "base", "profile_unknown", absl::StrCat("unknown profile '", node.text, "'"),
             absl::StrCat("name one of ", absl::StrJoin(ProfileNames(), ", ")));
       return;
     }
@@ -111,9 +111,9 @@ absl::StatusOr<ProfileText> LoadProfile(const std::string& name_or_path) {
   if (text.ok()) return ParseProfile(*text, name_or_path);
   const std::string nearest = Nearest(name_or_path, ProfileNames());
   return absl::NotFoundError(
-      absl::StrCat("--profile: there is no profile of that name, and no file: ", text.status().message(),
-                   "; ", nearest.empty() ? "" : absl::StrCat("did you mean ", nearest, "? "),
-                   "the profiles are ", absl::StrJoin(ProfileNames(), ", ")));
+      absl::StrCat("--profile: neither a profile nor a readable file: ", text.status().message(), "; ",
+                   nearest.empty() ? "" : absl::StrCat("did you mean ", nearest, "? "), "the profiles are ",
+                   absl::StrJoin(ProfileNames(), ", ")));
 }
 
 }  // namespace fsdpd

@@ -23,10 +23,9 @@ TEST(ProfileFile, LoadsShippedProfile) {
 
 TEST(ProfileFile, UnknownProfileListsNames) {
   const absl::StatusOr<ProfileText> text = LoadProfile("h20O");
-  EXPECT_EQ(
-      text.status().message(),
-      "--profile: there is no profile of that name, and no file: h20O: No such file or directory; did you "
-      "mean h200? the profiles are cpu, h100, h200");
+  EXPECT_EQ(text.status().message(),
+            "--profile: neither a profile nor a readable file: h20O: No such file or directory; did you "
+            "mean h200? the profiles are cpu, h100, h200");
 }
 
 TEST(ProfileFile, InheritsFromBase) {
@@ -60,7 +59,7 @@ TEST(ProfileFile, ReportsAllErrorsWithPositions) {
   EXPECT_EQ(
       Told(
           ParseProfile("base: h300\nmemory_byts: 1\ncompute_slowdown: fast\nname: a\nname: b\n", "p").faults),
-      "p:1:7: error: base: there is no profile 'h300'; name one of cpu, h100, h200 [profile_unknown]\n"
+      "p:1:7: error: base: unknown profile 'h300'; name one of cpu, h100, h200 [profile_unknown]\n"
       "p:2:1: error: unknown key memory_byts; did you mean memory_bytes? [unknown_field]\n"
       "p:3:19: error: compute_slowdown: is 'fast'; write a number, such as 700e12 [wrong_type]\n"
       "p:5:1: error: name is written twice; keep one [duplicate_field]\n");

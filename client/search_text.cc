@@ -65,7 +65,7 @@ std::string CheckpointingText(const v1::Fsdp& fsdp) {
 
 std::string StagesText(const v1::Parallel& parallel) {
   if (parallel.pipeline_chunks() > 1)
-    return absl::StrCat(", ", parallel.pipeline_chunks(), " chunks a stage");
+    return absl::StrCat(", ", parallel.pipeline_chunks(), " chunks per stage");
   return parallel.pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE ? ", zero_bubble" : "";
 }
 
@@ -84,26 +84,27 @@ void AddRow(const v1::PlanSearch& search, const std::string& number, const Way& 
 std::string ClosestText(const v1::PlanSearch& search) {
   const Way& way = search.closest();
   const int64_t over = way.memory().peak_bytes() - search.budget_bytes();
-  std::string text = absl::StrCat("\nnothing fits; the closest lacks ", HumanBytes(over), " per rank");
+  std::string text =
+      absl::StrCat("\nno configuration fits; the closest one needs ", HumanBytes(over), " more per rank");
   const auto& components = way.memory().components();
   const auto largest = std::max_element(components.begin(), components.end(),
                                         [](const auto& a, const auto& b) { return a.bytes() < b.bytes(); });
   if (largest != components.end()) {
-    absl::StrAppend(&text, ", of which ", largest->name(), " take most: ", HumanBytes(largest->bytes()));
+    absl::StrAppend(&text, "; its largest component: ", largest->name(), ", ", HumanBytes(largest->bytes()));
   }
   if (way.spec().fsdp().memory() != v1::MEMORY_RECOMPUTE_OR_OFFLOAD && !way.spec().fsdp().has_offload())
-    absl::StrAppend(&text, "\nwhat offload would do is not among what is tried: `fsdpctl plan` says it");
+    absl::StrAppend(&text, "\noffload was not searched; `fsdpctl plan` shows its effect");
   return absl::StrCat(text, "\n");
 }
 
 std::string CountText(const v1::PlanSearch& search) {
   // An older coordinator does not report simulated_fitting.
   const int64_t fitting = std::max<int64_t>(search.simulated_fitting(), search.found_size());
-  return absl::StrCat(search.tried(), " ways of the same training tried, ", search.allowed(), " allowed, ",
-                      search.fitting(), " seem to fit; the best ", search.simulated(),
-                      " compiled, verified and simulated, of which ", fitting, " fit, in ",
+  return absl::StrCat("searched ", search.tried(), " equivalent configurations: ", search.allowed(),
+                      " valid, ", search.fitting(), " estimated to fit; simulated the best ",
+                      search.simulated(), ": ", fitting, " fit, in ",
                       absl::StrFormat("%.1f s", search.seconds()),
-                      search.complete() ? "" : "; NOT ALL OF THEM: there are too many for the time", "\n");
+                      search.complete() ? "" : "; INCOMPLETE: the time limit was reached", "\n");
 }
 
 std::string FaultsText(const google::protobuf::RepeatedPtrField<v1::Fault>& faults, const char* head) {
@@ -119,21 +120,21 @@ std::string FaultsText(const google::protobuf::RepeatedPtrField<v1::Fault>& faul
 std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
   std::string text = absl::StrCat(
       name, ": ", HumanCount(static_cast<double>(search.parameters())), " parameters on ", search.world(),
-      " ranks, ", search.global_batch(), " samples of ", search.sequence_length(), " tokens a step, ",
+      " ranks, ", search.global_batch(), " samples of ", search.sequence_length(), " tokens per step, ",
       search.profile().name(),
-      search.budget_bytes() > 0 ? absl::StrCat(" with ", HumanBytes(search.budget_bytes()), " a rank") : "",
+      search.budget_bytes() > 0 ? absl::StrCat(" with ", HumanBytes(search.budget_bytes()), " per rank") : "",
       "\n");
   if (search.held_size() > 0) absl::StrAppend(&text, "held: ", absl::StrJoin(search.held(), ", "), "\n");
   if (search.no_node_offers()) {
-    absl::StrAppend(&text, "no ready node that could take it says what memory it has: ",
-                    HumanBytes(search.budget_bytes()), " is what the profile says\n");
+    absl::StrAppend(&text, "no suitable node reports its memory; using ", HumanBytes(search.budget_bytes()),
+                    " of the profile\n");
   }
   absl::StrAppend(&text, CountText(search));
   if (search.has_closest()) absl::StrAppend(&text, ClosestText(search));
   const auto is_fp8 = [](const Way& way) { return way.spec().precision().compute() == v1::DTYPE_FP8; };
   const bool any_fp8 = std::any_of(search.found().begin(), search.found().end(), is_fp8) ||
                        is_fp8(search.closest()) || is_fp8(search.as_written());
-  TextTable table({"", "STEP", "TOKENS/S A RANK", any_fp8 ? "MFU OF THE BF16 PEAK" : "MFU", "EXPOSED", "PEAK",
+  TextTable table({"", "STEP", "TOKENS/S/RANK", any_fp8 ? "MFU (BF16 PEAK)" : "MFU", "EXPOSED", "PEAK",
                    "MESH", "STRATEGY", "MICRO_BATCH", "ACTIVATION CHECKPOINTING"});
   for (int i = 0; i < search.found_size(); ++i) {
     AddRow(search, absl::StrCat(i + 1), search.found(i), &table);
@@ -144,8 +145,8 @@ std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
            &table);
   }
   return absl::StrCat(text, "\n", table.Render(2),
-                      FaultsText(search.refused_as_written(), "as it is written the spec is refused"),
-                      FaultsText(search.not_tried(), "not tried"));
+                      FaultsText(search.refused_as_written(), "the spec as written is rejected"),
+                      FaultsText(search.not_tried(), "not searched"));
 }
 
 }  // namespace fsdpd

@@ -44,14 +44,14 @@ absl::Status ReadAccess(CommandLine* line) {
   } else if (const char* token = std::getenv("FSDPD_TOKEN"); token != nullptr && line->takes_token_variable) {
     line->token = token;
     if (!std::all_of(line->token.begin(), line->token.end(), absl::ascii_isgraph)) {
-      return absl::InvalidArgumentError("FSDPD_TOKEN is to be one word, without spaces or line ends");
+      return absl::InvalidArgumentError("FSDPD_TOKEN: must be one word without spaces or line breaks");
     }
   }
   // Checked here, because gRPC's error for oversized metadata does not mention the token.
   if (line->token.size() <= kMaxTokenBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "the token has ", line->token.size(), " bytes, and a token has ", kMaxTokenBytes, " at most: is ",
-      line->token_file.empty() ? "FSDPD_TOKEN" : line->token_file, " what `fsdpctl token new` wrote?"));
+      line->token_file.empty() ? "FSDPD_TOKEN" : line->token_file, ": the token is too large (got ",
+      line->token.size(), " bytes, at most ", kMaxTokenBytes, "); use one written by `fsdpctl token new`"));
 }
 
 Session::Session(const CommandLine& line, Console* console)
@@ -93,8 +93,8 @@ int Session::Follow(const std::string& job_id, bool submitted_now) {
   }
   screen_.Leave();
   if (absl::IsCancelled(job.status())) {
-    console_.err << job_id << " has not ended; `fsdpctl watch " << job_id
-                 << "` shows it again, `fsdpctl cancel " << job_id << "` ends it\n";
+    console_.err << job_id << " continues; `fsdpctl watch " << job_id << "` shows it again, `fsdpctl cancel "
+                 << job_id << "` ends it\n";
     return kExitInterrupted;
   }
   const int code = Fail(job.status());

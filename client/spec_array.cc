@@ -63,14 +63,14 @@ bool SameValue(const std::string& one, const std::string& other) {
 absl::Status CheckValues(const std::string& array, const std::vector<std::string>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i].empty())
-      return absl::InvalidArgumentError(absl::StrCat("'", array, "' has a value that is empty"));
+      return absl::InvalidArgumentError(absl::StrCat("'", array, "' has an empty value"));
     for (size_t j = 0; j < i; ++j) {
       if (!SameValue(values[i], values[j])) continue;
       const bool alike = values[i] == values[j];
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", array, "' has ",
-                       alike ? values[i] + " twice" : values[j] + " and " + values[i] + ", which are one",
-                       "; each value makes a job"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", array, "' has ",
+          alike ? "the duplicate value " + values[i] : "the equal values " + values[j] + " and " + values[i],
+          "; each value makes a job"));
     }
   }
   return absl::OkStatus();
@@ -82,10 +82,10 @@ absl::Status CheckPaths(const std::vector<std::string>& paths) {
       const std::string one = CanonicalPath(paths[j]), other = CanonicalPath(paths[i]);
       if (one == other)
         return absl::InvalidArgumentError(
-            absl::StrCat(paths[j], " is named twice; write all its values after one"));
+            absl::StrCat(paths[j], " is given twice; list all its values in one --array"));
       if (Overlap(one, other))
         return absl::InvalidArgumentError(
-            absl::StrCat(paths[j], " and ", paths[i], " are named, of which one is a part of the other"));
+            absl::StrCat(paths[j], " and ", paths[i], " overlap: one contains the other"));
     }
   }
   return absl::OkStatus();
@@ -115,9 +115,9 @@ absl::StatusOr<std::vector<std::vector<std::string>>> ArrayOverrides(const std::
     FSDPD_RETURN_IF_ERROR(CheckValues(array, values.back()));
     count *= values.back().size();
     if (count > kMaxArrayJobs)
-      return absl::InvalidArgumentError(absl::StrCat(count, " jobs with '", array,
-                                                     "', and an array has at most ", kMaxArrayJobs,
-                                                     ": submit it in parts"));
+      return absl::InvalidArgumentError(absl::StrCat("'", array, "': too many jobs (got ", count,
+                                                     ", at most ", kMaxArrayJobs,
+                                                     "); submit several arrays"));
   }
   FSDPD_RETURN_IF_ERROR(CheckPaths(paths));
   std::vector<std::vector<std::string>> jobs(1);

@@ -40,15 +40,15 @@ TEST(SpecArray, IsIdentifiedByRequestIds) {
 TEST(SpecArray, RejectsInvalidValues) {
   EXPECT_EQ(FaultOf("train.seed"), "'train.seed' is not PATH=VALUE,VALUE");
   EXPECT_EQ(FaultOf("=1,2"), "'=1,2' is not PATH=VALUE,VALUE");
-  EXPECT_EQ(FaultOf("a=1,,2"), "'a=1,,2' has a value that is empty");
-  EXPECT_EQ(FaultOf("a="), "'a=' has a value that is empty");
+  EXPECT_EQ(FaultOf("a=1,,2"), "'a=1,,2' has an empty value");
+  EXPECT_EQ(FaultOf("a="), "'a=' has an empty value");
   std::string many = "a=0";
   for (int i = 1; i <= 16; ++i) many += "," + std::to_string(i);
   EXPECT_TRUE(ArrayOverrides({many}).ok());
   std::string other = many;
   other[0] = 'b';
   EXPECT_EQ(ArrayOverrides({many, other}).status().message(),
-            "289 jobs with '" + other + "', and an array has at most 256: submit it in parts");
+            "'" + other + "': too many jobs (got 289, at most 256); submit several arrays");
 }
 
 // Regression: one path replaced the other's values, and the same job was trained twice.
@@ -57,20 +57,19 @@ TEST(SpecArray, RejectsOverlappingPaths) {
     return std::string(ArrayOverrides({one, other}).status().message());
   };
   EXPECT_EQ(fault("train.seed=1,2", "train.seed=3,4"),
-            "train.seed is named twice; write all its values after one");
+            "train.seed is given twice; list all its values in one --array");
   EXPECT_EQ(fault("train.micro_batch=1", "train.microBatch=2"),
-            "train.micro_batch is named twice; write all its values after one");
-  EXPECT_EQ(fault("train={seed: 1}", "train.seed=3"),
-            "train and train.seed are named, of which one is a part of the other");
+            "train.micro_batch is given twice; list all its values in one --array");
+  EXPECT_EQ(fault("train={seed: 1}", "train.seed=3"), "train and train.seed overlap: one contains the other");
   EXPECT_EQ(fault("data.tokens[0].path=a", "data.tokens=[]"),
-            "data.tokens[0].path and data.tokens are named, of which one is a part of the other");
+            "data.tokens[0].path and data.tokens overlap: one contains the other");
   EXPECT_EQ(fault("train.steps=1", "train.steps_more=3"), "");
 }
 
 TEST(SpecArray, RejectsDuplicateValues) {
-  EXPECT_EQ(FaultOf("a=1,2,1"), "'a=1,2,1' has 1 twice; each value makes a job");
+  EXPECT_EQ(FaultOf("a=1,2,1"), "'a=1,2,1' has the duplicate value 1; each value makes a job");
   EXPECT_EQ(FaultOf("a=1e-4,0.0001"),
-            "'a=1e-4,0.0001' has 1e-4 and 0.0001, which are one; each value makes a job");
+            "'a=1e-4,0.0001' has the equal values 1e-4 and 0.0001; each value makes a job");
   EXPECT_EQ(FaultOf("a=x,X"), "");
 }
 

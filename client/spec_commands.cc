@@ -101,8 +101,7 @@ int FailSpec(Session* session, const absl::Status& status, const SpecText& spec,
   if (absl::IsNotFound(status) && !session->line().after.empty()) {
     const int code = session->Fail(status);
     session->console().err
-        << "fsdpctl: --after takes ids of jobs; those of an array are told by `fsdpctl get "
-           "--array ARRAY`\n";
+        << "fsdpctl: --after requires ids of jobs; `fsdpctl get --array ARRAY` lists those of an array\n";
     return code;
   }
   if (!absl::IsInvalidArgument(status) || FieldViolationsOf(status).empty()) return session->Fail(status);
@@ -132,8 +131,8 @@ std::optional<int> ApplyFrom(Session* session, SpecText* spec) {
     const Violation fault{"from_and_load",
                           FaultLevel::kError,
                           "checkpoint.load",
-                          absl::StrCat("is ", load, ", and --from ", from, " is ", chosen->path()),
-                          "leave one of them out",
+                          absl::StrCat("is ", load, ", but --from ", from, " is ", chosen->path()),
+                          "remove one of them",
                           "",
                           ""};
     return ReportSpec(session, *spec, {Locate(fault, spec->places)});
@@ -364,7 +363,7 @@ int RunArray(const CommandLine& line, Console* console) {
       line.request_id.empty() ? NewJobId(first.substr(0, first.rfind('-'))) : line.request_id;
   if (absl::StrCat(array, kArraySeparator, jobs.size() - 1).size() > kMaxRequestId)
     return Usage(&session, absl::InvalidArgumentError(absl::StrCat("--request-id: '", array,
-                                                                   "' and a job's number have more than ",
+                                                                   "' with a job number exceeds ",
                                                                    kMaxRequestId, " characters")));
   return SubmitAll(&session, array, jobs);
 }
@@ -423,7 +422,8 @@ std::variant<v1::Plan, int> AskForPlan(Session* session, const SpecText& spec, c
 absl::Status WritePlanFiles(const CommandLine& line, const v1::Plan& plan) {
   if (!WantsTimeline(line)) return absl::OkStatus();
   if (!plan.prediction().has_timeline()) {
-    return absl::UnimplementedError("the coordinator sent no timeline (is it an older one?); add --offline");
+    return absl::UnimplementedError(
+        "the coordinator did not send a timeline (is it an older release?); add --offline");
   }
   const Timeline timeline = TimelineOf(plan);
   if (!line.trace.empty()) FSDPD_RETURN_IF_ERROR(WriteOutput("--trace", line.trace, TraceJson({timeline})));
@@ -490,11 +490,11 @@ int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile
     if (!written.ok()) return Usage(session, written);
   }
   if (found) return kExitOk;
-  session->console().err << "fsdpctl: no way to run " << line.file << " fits"
-                         << (search.complete()
-                                 ? "\n"
-                                 : ", of those that were tried before the search was over; of the "
-                                   "rest it says nothing: search again, or with a longer --timeout\n");
+  session->console().err
+      << "fsdpctl: " << line.file << ": no configuration fits"
+      << (search.complete() ? "\n"
+                            : " among those searched, but the search is incomplete; search again, or with "
+                              "a longer --timeout\n");
   // An incomplete search, such as one that the coordinator aborted, does not reject the spec.
   return search.complete() ? kExitSpecRefused : kExitTimeout;
 }

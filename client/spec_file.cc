@@ -97,7 +97,7 @@ void TakeDescription(const SpecText& described, SpecText* spec) {
     AddModelFault(
         "plugin_other_args", "model.plugin.args",
         absl::StrCat("the description was made with '", taken.args(), "'"),
-        "leave args out, or make the description again: fsdpd-rank --describe-plugin PATH --args ARGS", spec);
+        "remove args, or recreate the description with fsdpd-rank --describe-plugin PATH --args ARGS", spec);
     return;
   }
   taken.set_path(plugin->path());
@@ -115,14 +115,15 @@ void InlineDescription(const std::filesystem::path& directory, SpecText* spec) {
   if (plugin->description().empty()) return;
   if (plugin->units_size() > 0 || plugin->vocab_size() != 0 || plugin->max_sequence_length() != 0) {
     AddModelFault("plugin_described_twice", "model.plugin.description",
-                  "the model is described by a file and here as well", "leave one of them out", spec);
+                  "the spec has both a description file and the description itself", "remove one of them",
+                  spec);
     return;
   }
   const std::string path = AbsolutePath(plugin->description(), directory);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
     AddModelFault("plugin_no_description", "model.plugin.description", text.status().message(),
-                  "make the file: fsdpd-rank --describe-plugin PATH > FILE", spec);
+                  "create the file with fsdpd-rank --describe-plugin PATH > FILE", spec);
     return;
   }
   const SpecText described = ParseDescription(*text, path);
@@ -157,7 +158,7 @@ void WarnOfFile(const std::string& field, const std::string& path, SpecText* spe
                         FaultLevel::kWarn,
                         field,
                         absl::StrCat(path, " ", reason),
-                        "fix it, or leave it if the nodes have another file there",
+                        "fix it, or ignore this if the nodes have a different file there",
                         "",
                         ""};
   spec->faults.push_back(Locate(fault, spec->places));
@@ -192,8 +193,8 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   InlineDescription(directory, &spec);
   for (const RelativePath& of : MakePathsAbsolute(directory, &spec.spec)) {
     if (!NeedsExpansion(of.written)) continue;
-    AddFault("path_of_node", of.field.c_str(), absl::StrCat("'", of.written, "' is no path that nodes have"),
-             "write the whole path on the nodes, /...", &spec);
+    AddFault("path_of_node", of.field.c_str(), absl::StrCat("'", of.written, "' is not a path on the nodes"),
+             "write the absolute path on the nodes, /...", &spec);
   }
   if (!spec.spec.has_data()) return spec;
   const v1::Data& data = spec.spec.data();

@@ -72,10 +72,10 @@ TEST(SpecFile, RejectsPathsThatNeedExpansion) {
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
   ASSERT_TRUE(spec.ok()) << spec.status();
   ASSERT_EQ(spec->faults.size(), 2u);
-  EXPECT_NE(Render(spec->faults[0]).find("job.yaml:3:14: error: checkpoint.dir: 's3://b/run' is no path"),
+  EXPECT_NE(Render(spec->faults[0]).find("job.yaml:3:14: error: checkpoint.dir: 's3://b/run' is not a path"),
             std::string::npos)
       << Render(spec->faults[0]);
-  EXPECT_NE(Render(spec->faults[1]).find("job.yaml:2:30: error: data.tokens[1].path: '~/t' is no path"),
+  EXPECT_NE(Render(spec->faults[1]).find("job.yaml:2:30: error: data.tokens[1].path: '~/t' is not a path"),
             std::string::npos)
       << Render(spec->faults[1]);
 }
@@ -202,9 +202,8 @@ TEST(SpecFile, WarnsOfMissingOrEmptyTokenFiles) {
   for (const SpecFault& fault : spec->faults) said.push_back(Render(fault));
   ASSERT_EQ(said.size(), 6u);
   EXPECT_EQ(said[0], dir.File("job.yaml") + ":3:5: warning: data.tokens[0].path: " + dir.File("absent") +
-                         " does not exist on this machine, although its directory does; fix it, or leave it "
-                         "if the nodes have "
-                         "another file there [token_file_here]");
+                         " does not exist on this machine, although its directory does; fix it, or ignore "
+                         "this if the nodes have a different file there [token_file_here]");
   EXPECT_NE(said[1].find(":4:6: warning: data.tokens[1].path: " + dir.File("empty") + " is empty"),
             std::string::npos)
       << said[1];

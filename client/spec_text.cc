@@ -193,7 +193,7 @@ class SpecReader {
     for (const FieldDescriptor* other : seen) {
       if (other == &field || other->real_containing_oneof() != oneof) continue;
       Fault(child.key_place, "two_of_oneof", path,
-            absl::StrCat(field.name(), " and ", other->name(), " exclude each other"), "keep one of them");
+            absl::StrCat(field.name(), " is not supported with ", other->name()), "keep one of them");
       return false;
     }
     return true;
@@ -202,7 +202,7 @@ class SpecReader {
   void NoValue(const TextNode& node, const std::string& path, absl::string_view instead) {
     Unread(path);
     Fault(node.key_place.line > 0 ? node.key_place : node.place, "no_value", path, "has no value",
-          absl::StrCat(instead, ", or leave the field out"));
+          absl::StrCat(instead, ", or remove the field"));
   }
 
   void WrongType(const TextNode& node, const std::string& path, absl::string_view wanted, std::string fix) {
@@ -331,7 +331,7 @@ class SpecReader {
     if (IsDecimal(node.text) && absl::SimpleAtod(node.text, &number)) {
       // 1e4 and 2.0 are integers. Above 2^53 a double does not represent every integer exactly.
       if (std::abs(number) > 9007199254740992.0) {
-        OutOfRange(node, path, "all digits of a whole number, 18 at most");
+        OutOfRange(node, path, "an integer of at most 18 digits");
         return false;
       }
       *value = static_cast<int64_t>(number);
@@ -343,7 +343,7 @@ class SpecReader {
       if (!bytes.ok()) WrongType(node, path, "a size", "write bytes, or a number with KiB, MiB, GiB");
       return bytes.ok();
     }
-    WrongType(node, path, "a whole number", "write digits, as in 100");
+    WrongType(node, path, "an integer", "write digits, as in 100");
     return false;
   }
 
@@ -425,7 +425,7 @@ void ApplySet(const std::string& set, TextNode* root, SpecReader* reader) {
     int index = -1;
     if (!SplitStep(step, &name, &index)) return bad("is not a field path");
     node = Step(node, name, index, place);
-    if (node == nullptr) return bad("does not fit what the file has there");
+    if (node == nullptr) return bad("does not match the structure of the file");
   }
   value.key = node->key;
   *node = std::move(value);

@@ -65,7 +65,7 @@ TEST(SpecText, LocatesVariables) {
   EXPECT_EQ(text.places.at("env[0].value").column, 15);
   EXPECT_EQ(
       FaultsOf("env:\n  NCCL_DEBUG: INFO\n  NCCL_ALGO:\n  CUDA_X: [1]\n"),
-      R"(f:3:3: error: env[1].value: has no value; write one, "" for an empty one, or leave the field out )"
+      R"(f:3:3: error: env[1].value: has no value; write one, "" for an empty one, or remove the field )"
       "[no_value]\n"
       "f:4:11: error: env[2].value: a list is not a single value; write NAME: value [wrong_type]\n");
 }
@@ -154,14 +154,14 @@ fsdp: {prefetch_bytes: 12QB}
 f:3:10: error: train.steps: 'many' is not a whole number; write digits, as in 100 [wrong_type]
 f:4:3: error: train.steps is written twice; keep one [duplicate_field]
 f:5:9: error: train.seed: '1.5' is not a whole number; write digits, as in 100 [wrong_type]
-f:6:16: error: train.micro_batch: 1e300 does not fit; write all digits of a whole number, 18 at most [out_of_range]
+f:6:16: error: train.micro_batch: 1e300 does not fit; write an integer of at most 18 digits [out_of_range]
 f:8:14: error: optimizer.clip_norm: '.nan' is not a number; write one, as in 0.1 or 1e-3 [wrong_type]
 f:9:18: error: optimizer.adamw.betas: '0.9' is not a list; write [...] [wrong_type]
 f:9:28: error: optimizer.adamw.eps: 1e999 does not fit; write a number of at most 308 digits [out_of_range]
-f:12:3: error: schedule.linear: linear and cosine exclude each other; keep one of them [two_of_oneof]
+f:12:3: error: schedule.linear: linear is not supported with cosine; keep one of them [two_of_oneof]
 f:13:30: error: telemetry.memory_snapshot: 'yes' is not true or false; write true or false [wrong_type]
 f:13:52: error: telemetry.trace_steps[1]: 'x' is not a whole number; write digits, as in 100 [wrong_type]
-f:14:1: error: model: has no value; write {} for the defaults, or leave the field out [no_value]
+f:14:1: error: model: has no value; write {} for the defaults, or remove the field [no_value]
 f:15:7: error: data: '3' is not a group of fields; its fields: tokens, synthetic, sequence_length, validation, ignored_token, document_end_token [wrong_type]
 f:16:24: error: fsdp.prefetch_bytes: '12QB' is not a size; write bytes, or a number with KiB, MiB, GiB [wrong_type]
 )");
@@ -180,7 +180,7 @@ TEST(SpecText, RejectsFieldUnderTwoNames) {
 TEST(SpecText, AutoRequiresOptionalField) {
   EXPECT_EQ(FaultsOf("fsdp: {strategy: auto, prefetch_bytes: auto, recompute: auto}"), "");
   EXPECT_EQ(FaultsOf("checkpoint: {every_steps: auto}"),
-            "f:1:27: error: checkpoint.every_steps: 'auto' is not a whole number; write digits, as in 100 "
+            "f:1:27: error: checkpoint.every_steps: 'auto' is not an integer; write digits, as in 100 "
             "[wrong_type]\n");
   // The required fields are then missing, which validation reports.
   EXPECT_FALSE(ParseSpec("train: {steps: auto}", "f").spec.train().has_steps());
@@ -189,8 +189,8 @@ TEST(SpecText, AutoRequiresOptionalField) {
 // Like a template without a value to fill in: the job would start from scratch, or save no checkpoints.
 TEST(SpecText, RejectsEmptyString) {
   EXPECT_EQ(FaultsOf("checkpoint:\n  load: ''\n  dir: \"\"\n"),
-            "f:2:3: error: checkpoint.load: has no value; write one, or leave the field out [no_value]\n"
-            "f:3:3: error: checkpoint.dir: has no value; write one, or leave the field out [no_value]\n");
+            "f:2:3: error: checkpoint.load: has no value; write one, or remove the field [no_value]\n"
+            "f:3:3: error: checkpoint.dir: has no value; write one, or remove the field [no_value]\n");
   EXPECT_EQ(FaultsOf("checkpoint: {load: /runs/7}", {"checkpoint.load="}), "") << "what unsets it";
   EXPECT_EQ(FaultsOf("env: [{name: NCCL_DEBUG, value: ''}]"), "");
 }

@@ -51,10 +51,11 @@ int ReadSteps(Session* session, const std::string& job_id,
     session->console().out << std::flush;
     for (const auto& missing : page->missing()) {
       err << "fsdpctl: steps " << missing.first() << " to " << missing.last()
-          << " are missing: no node that answers has them\n";
+          << " are missing: no reachable node has them\n";
     }
     for (const auto& node : page->unread()) {
-      if (!std::exchange(unread, true)) err << "fsdpctl: more may be on nodes that cannot be read:\n";
+      if (!std::exchange(unread, true))
+        err << "fsdpctl: these nodes cannot be read and may have more steps:\n";
       err << "  " << OneLine(node.node()) << ": " << OneLine(node.error()) << "\n";
     }
     if (page->next_step() == 0) return unread ? kExitUnavailable : kExitOk;
@@ -103,7 +104,7 @@ class NewFile {
 std::string MakeDirectory(const std::string& directory) {
   std::error_code error;
   if (fs::is_directory(directory, error)) return "";
-  if (fs::exists(directory, error)) return "is no directory";
+  if (fs::exists(directory, error)) return "is not a directory";
   fs::create_directory(directory, error);  // Not recursive, so that a typo does not create a tree.
   return error ? error.message() : "";
 }
@@ -111,8 +112,8 @@ std::string MakeDirectory(const std::string& directory) {
 // Reports a usage error and returns true unless the command line names exactly one job.
 bool LacksSingleJob(Session* session, const char* flag) {
   if (session->line().jobs.size() == 1) return false;
-  session->console().err << "fsdpctl: " << flag << " is of one job; name it, as in `fsdpctl get JOB " << flag
-                         << "`\n";
+  session->console().err << "fsdpctl: " << flag << " requires exactly one job, as in `fsdpctl get JOB "
+                         << flag << "`\n";
   return true;
 }
 
@@ -186,7 +187,7 @@ int RunExport(Session* session) {
   });
   if (code != kExitOk && code != kExitUnavailable) return code;
   if (code == kExitUnavailable && file.Replaces()) {
-    console.err << "fsdpctl: " << line.out << "/" << name << " is left as it was\n";
+    console.err << "fsdpctl: " << line.out << "/" << name << " was not changed\n";
     return code;
   }
   if (const std::string fault = file.Keep(); !fault.empty()) {

@@ -158,7 +158,7 @@ TEST_F(SubmitFromTest, ArrayErrorsNameTheirValues) {
   EXPECT_EQ(Run({"submit", "-f", dir_.File("job.yaml"), "--array", "train.seed=1,x", "--array",
                  "train.micro_batch=1,2"}),
             kExitSpecRefused);
-  EXPECT_EQ(err_.find("--array train.seed=x:1:1: error: train.seed: 'x' is not a whole number"), 0u) << err_;
+  EXPECT_EQ(err_.find("--array train.seed=x:1:1: error: train.seed: 'x' is not an integer"), 0u) << err_;
   EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;
 }
 
@@ -186,7 +186,7 @@ TEST_F(SubmitFromTest, CancelsArray) {
   EXPECT_EQ(out_, "j-sweep/0 cancelled\n");
   EXPECT_EQ(Run({"cancel", "--array", "none"}), kExitNotFound);
   EXPECT_EQ(Run({"get", "--array", "none"}), kExitNotFound);
-  EXPECT_EQ(err_, "fsdpctl: no job of an array 'none'\n");
+  EXPECT_EQ(err_, "fsdpctl: no jobs in array 'none'\n");
   MutexLock lock(&mutex);
   EXPECT_EQ(cancelled, std::vector<std::string>{"j-sweep/0"});
 }
@@ -239,10 +239,9 @@ TEST_F(SubmitFromTest, AfterArrayHasHint) {
     return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'sweep-1'", "JOB_NOT_FOUND");
   };
   EXPECT_EQ(Submit("a-1", {"--after", "sweep-1"}), kExitNotFound);
-  EXPECT_EQ(
-      err_,
-      "fsdpctl: no job 'sweep-1'; `fsdpctl get` lists the jobs\n"
-      "fsdpctl: --after takes ids of jobs; those of an array are told by `fsdpctl get --array ARRAY`\n");
+  EXPECT_EQ(err_,
+            "fsdpctl: no job 'sweep-1'; `fsdpctl get` lists the jobs\n"
+            "fsdpctl: --after requires ids of jobs; `fsdpctl get --array ARRAY` lists those of an array\n");
 }
 
 TEST_F(SubmitFromTest, FromSetsCheckpointLoad) {
@@ -255,7 +254,7 @@ TEST_F(SubmitFromTest, MissingCheckpointSubmitsNothing) {
   EXPECT_EQ(Submit("a-1@150"), kExitNotFound);
   EXPECT_EQ(err_, "fsdpctl: --from: a-1 has no checkpoint of step 150, but of 100, 200\n");
   EXPECT_EQ(Submit("bare-1"), kExitNotFound);
-  EXPECT_EQ(err_, "fsdpctl: --from: bare-1 writes no checkpoints: its spec has no checkpoint.dir\n");
+  EXPECT_EQ(err_, "fsdpctl: --from: bare-1 does not write checkpoints: its spec has no checkpoint.dir\n");
   EXPECT_EQ(Submit("gone-1"), kExitNotFound);
   EXPECT_EQ(err_, "fsdpctl: there is no job gone-1; `fsdpctl get` lists the jobs\n");
   EXPECT_EQ(Submitted(), Loads{});
@@ -263,8 +262,8 @@ TEST_F(SubmitFromTest, MissingCheckpointSubmitsNothing) {
 
 TEST_F(SubmitFromTest, RejectsContradictingLoad) {
   EXPECT_EQ(Submit("a-1", {"--set", "checkpoint.load=/runs/6"}), kExitSpecRefused);
-  EXPECT_NE(err_.find("error: checkpoint.load: is /runs/6, and --from a-1 is /runs/7/iter_200; leave one of "
-                      "them out [from_and_load]\n"),
+  EXPECT_NE(err_.find("error: checkpoint.load: is /runs/6, but --from a-1 is /runs/7/iter_200; remove one "
+                      "of them [from_and_load]\n"),
             std::string::npos)
       << err_;
   EXPECT_EQ(Submitted(), Loads{});

@@ -42,7 +42,7 @@ class GatheredTraces {
       traces_[{trace.trace().step(), trace.rank()}] = trace;
     } else {
       ++failed_;
-      Err() << absl::StrFormat("fsdpctl: step %d of rank %d on %s is not traced: %s\n", trace.trace().step(),
+      Err() << absl::StrFormat("fsdpctl: step %d of rank %d on %s was not traced: %s\n", trace.trace().step(),
                                trace.rank(), Escaped(trace.node()), Escaped(trace.trace().error()));
     }
   }
@@ -55,8 +55,8 @@ class GatheredTraces {
   absl::StatusOr<std::string> Joined() const {
     if (bytes_ > kMaxBytes) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "the traces have ", HumanBytes(static_cast<int64_t>(bytes_)), ", and one file may have ",
-          HumanBytes(kMaxBytes), ": fetch those of one rank with --written --rank N"));
+          "traces are too large to merge (got ", HumanBytes(static_cast<int64_t>(bytes_)), ", at most ",
+          HumanBytes(kMaxBytes), "); fetch those of one rank with --written --rank N"));
     }
     std::vector<std::string> files;
     for (const auto& [which, text] : files_) files.push_back(text);
@@ -108,9 +108,10 @@ class GatheredTraces {
     // The rank's trace error has been reported already.
     if (!trace.trace().error().empty() && file.error().empty()) return;
     ++failed_;
-    Err() << absl::StrFormat(
-        "fsdpctl: the memory of %s on %s is not written: %s\n", which, Escaped(trace.node()),
-        file.error().empty() ? "its node is of a release that does not do that" : Escaped(file.error()));
+    Err() << absl::StrFormat("fsdpctl: the memory snapshot of %s on %s was not written: %s\n", which,
+                             Escaped(trace.node()),
+                             file.error().empty() ? "its node runs an older release without memory snapshots"
+                                                  : Escaped(file.error()));
   }
 
   std::ostream& Err() { return session_->console().err; }
@@ -175,7 +176,7 @@ int RunTrace(Session* session) {
   const absl::StatusOr<std::string> joined = traces.Joined();
   if (!joined.ok()) return session->Fail(status.ok() ? joined.status() : status);
   if (const absl::Status written = WriteOutput("--out", path, *joined); !written.ok()) {
-    session->console().err << "fsdpctl: " << written.message() << "; the traces are there: fsdpctl trace "
+    session->console().err << "fsdpctl: " << written.message() << "; fetch the traces with fsdpctl trace "
                            << line.job << " --written\n";
     return kExitUsage;
   }

@@ -28,7 +28,7 @@ std::string CheckForm(std::string& form) {
   if (absl::ConsumePrefix(&path, kJsonPathForm)) return Words(JsonPath::Parse(path).status());
   if (std::count(kForms.begin(), kForms.end(), form) > 0) return "";
   const std::string nearest = Nearest(form, kForms);
-  return absl::StrCat("'", form, "' is none of ", absl::StrJoin(kForms, ", "), ", jsonpath=TEMPLATE",
+  return absl::StrCat("'", form, "' is not one of ", absl::StrJoin(kForms, ", "), ", jsonpath=TEMPLATE",
                       nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?"));
 }
 
@@ -56,47 +56,48 @@ void AddWait(CLI::App* app, CommandLine* line) {
       ->required()
       ->check(NotEmpty())
       ->type_name("");
-  wait->add_option("--for", line->wait_for, "state=NAME[,NAME], ended, step=N or deleted")
+  wait->add_option("--for", line->wait_for, "Wait for state=NAME[,NAME], ended, step=N or deleted")
       ->check(CLI::Validator(CheckCondition, ""))
       ->type_name("CONDITION")
       ->capture_default_str();
-  wait->add_option("--timeout", line->wait_timeout_seconds, "For how long to wait at most; default: for ever")
+  wait->add_option("--timeout", line->wait_timeout_seconds, "Limit the time; default: no limit")
       ->check(CLI::Validator(CheckWaitSeconds, ""))
       ->type_name("SECONDS");
 }
 
 void AddTop(CLI::App* app, CommandLine* line) {
-  CLI::App* top = AddCommand(app, "top",
-                             "Show what runs: loss, tokens/s, overlap, memory against the plan, power. A "
-                             "screen that is drawn anew on a "
-                             "terminal, until Ctrl-C; one table elsewhere.",
-                             "  fsdpctl top\n"
-                             "  fsdpctl top --every 10\n"
-                             "  fsdpctl top --once");
-  top->add_option("--every", line->every_seconds, "How often it is drawn")
+  CLI::App* top =
+      AddCommand(app, "top",
+                 "Show running jobs: loss, tokens/s, overlap, memory compared with the plan, power. "
+                 "Refreshes on a terminal until Ctrl-C; prints one table otherwise.",
+                 "  fsdpctl top\n"
+                 "  fsdpctl top --every 10\n"
+                 "  fsdpctl top --once");
+  top->add_option("--every", line->every_seconds, "Refresh every SECONDS")
       ->check(CLI::Validator(CheckSeconds, ""))
       ->type_name("SECONDS")
       ->capture_default_str();
-  top->add_flag("--once", line->once, "One table, on a terminal too");
-  top->add_option("--project", line->project, "Only jobs of this project")->type_name("PROJECT");
-  top->add_flag("--all-projects", line->all_projects, "Jobs of all projects, as of `get`");
+  top->add_flag("--once", line->once, "Print one table, even on a terminal");
+  top->add_option("--project", line->project, "Show only jobs of this project")->type_name("PROJECT");
+  top->add_flag("--all-projects", line->all_projects, "Show jobs of all projects (see get)");
 }
 
 void AddDiff(CLI::App* app, CommandLine* line) {
-  CLI::App* diff = AddCommand(app, "diff",
-                              "Compare two specs, field by field, with defaults and what follows from other "
-                              "fields filled in. Each is a "
-                              "file, or a job's id where no file is called so. The exit code is 0 where they "
-                              "are equal and 1 where not.",
-                              "  fsdpctl diff job.yaml other.yaml\n"
-                              "  fsdpctl diff tiny-llama-k3x9q2 -f job.yaml\n"
-                              "  fsdpctl diff tiny-llama-k3x9q2 tiny-llama-x1y2z3");
-  diff->add_option("FIRST", line->first, "A file, or a job's id")
+  CLI::App* diff =
+      AddCommand(app, "diff",
+                 "Compare two specs field by field, with defaults and derived values filled in. "
+                 "Each is a file, or the id of a job if no such file exists. Exit code 0 if they "
+                 "are equal, 1 if not.",
+                 "  fsdpctl diff job.yaml other.yaml\n"
+                 "  fsdpctl diff tiny-llama-k3x9q2 -f job.yaml\n"
+                 "  fsdpctl diff tiny-llama-k3x9q2 tiny-llama-x1y2z3");
+  diff->add_option("FIRST", line->first, "File, or id of a job")
       ->required()
       ->check(NotEmpty())
       ->type_name("");
-  CLI::Option* second = diff->add_option("SECOND", line->target, "Another")->check(NotEmpty())->type_name("");
-  diff->add_option("-f,--file", line->file, "The second, as a file; - reads stdin")
+  CLI::Option* second =
+      diff->add_option("SECOND", line->target, "File, or id of a job")->check(NotEmpty())->type_name("");
+  diff->add_option("-f,--file", line->file, "Read the second spec from FILE; - reads stdin")
       ->check(NotEmpty())
       ->type_name("FILE")
       ->excludes(second);
@@ -121,33 +122,33 @@ void AddExplain(CLI::App* app, CommandLine* line) {
 }
 
 void AddContext(CLI::App* app, CommandLine* line) {
-  CLI::App* context =
-      AddCommand(app, "context",
-                 "Named coordinators, in ~/.config/fsdpd/contexts.yaml or the file that FSDPD_CONFIG names: "
-                 "`current: lab`, "
-                 "and below `contexts:` of each name its server, coordinator_ca and token_file.",
-                 "  fsdpctl context list\n"
-                 "  fsdpctl context use lab\n"
-                 "  fsdpctl --context lab get");
+  CLI::App* context = AddCommand(
+      app, "context",
+      "Manage named coordinators in ~/.config/fsdpd/contexts.yaml or $FSDPD_CONFIG: `current: lab`, "
+      "and under `contexts:` the server, coordinator_ca and token_file of each name.",
+      "  fsdpctl context list\n"
+      "  fsdpctl context use lab\n"
+      "  fsdpctl --context lab get");
   context->require_subcommand(1);
-  AddCommand(context, "list", "All of them, and which is used.", "  fsdpctl context list");
-  CLI::App* show = AddCommand(context, "show", "One of them; without a name the one that is used.",
+  AddCommand(context, "list", "List contexts and mark the current one.", "  fsdpctl context list");
+  CLI::App* show = AddCommand(context, "show", "Show a context; default: the current one.",
                               "  fsdpctl context show\n  fsdpctl context show lab");
-  CLI::App* use =
-      AddCommand(context, "use", "Use it from now on, without --context.", "  fsdpctl context use lab");
-  show->add_option("NAME", line->name_of_context, "Its name")->check(NotEmpty())->type_name("");
-  use->add_option("NAME", line->name_of_context, "Its name")->required()->check(NotEmpty())->type_name("");
+  CLI::App* use = AddCommand(context, "use", "Set the current context.", "  fsdpctl context use lab");
+  show->add_option("NAME", line->name_of_context, "Name of the context")->check(NotEmpty())->type_name("");
+  use->add_option("NAME", line->name_of_context, "Name of the context")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("");
 }
 
 void AddCompletion(CLI::App* app, CommandLine* line) {
-  CLI::App* completion =
-      AddCommand(app, "completion",
-                 "Print the script by which a shell completes commands, flags, and the names of jobs and "
-                 "nodes, for which "
-                 "it asks the coordinator for a second at most.",
-                 "  fsdpctl completion bash > ~/.local/share/bash-completion/completions/fsdpctl\n"
-                 "  fsdpctl completion zsh > \"${fpath[1]}/_fsdpctl\"\n"
-                 "  fsdpctl completion fish > ~/.config/fish/completions/fsdpctl.fish");
+  CLI::App* completion = AddCommand(
+      app, "completion",
+      "Print a shell completion script for commands, flags, and names of jobs and nodes. Names are "
+      "requested from the coordinator, for at most one second.",
+      "  fsdpctl completion bash > ~/.local/share/bash-completion/completions/fsdpctl\n"
+      "  fsdpctl completion zsh > \"${fpath[1]}/_fsdpctl\"\n"
+      "  fsdpctl completion fish > ~/.config/fish/completions/fsdpctl.fish");
   completion->add_option("SHELL", line->shell, "bash, zsh or fish")
       ->required()
       ->check(OneOf({"bash", "zsh", "fish"}))
@@ -157,30 +158,29 @@ void AddCompletion(CLI::App* app, CommandLine* line) {
 // Flags that select steps of a job.
 std::vector<CLI::Option*> AddStepRange(CLI::App* app, CommandLine* line) {
   return {
-      app->add_option("--from", line->first_step, "From this step on")->check(WholeNumber(1))->type_name("N"),
-      app->add_option("--to", line->last_step, "Up to this step")->check(WholeNumber(1))->type_name("N"),
-      app->add_option("--every", line->every_step, "Only steps that it divides")
+      app->add_option("--from", line->first_step, "Start at step N")->check(WholeNumber(1))->type_name("N"),
+      app->add_option("--to", line->last_step, "End at step N")->check(WholeNumber(1))->type_name("N"),
+      app->add_option("--every", line->every_step, "Select only multiples of N")
           ->check(WholeNumber(1))
           ->type_name("N"),
-      app->add_option(
-             "--attempt", line->attempt,
-             "All that this attempt has made; default: the run's, each step once, as it was made last")
+      app->add_option("--attempt", line->attempt,
+                      "Select steps of this attempt; default: the newest version of each step")
           ->check(WholeNumber(1))
           ->type_name("N")};
 }
 
 void AddExport(CLI::App* app, CommandLine* line) {
   CLI::App* command = AddCommand(app, "export",
-                                 "Write what is kept of each step of a job as other tools read it: an event "
-                                 "file for TensorBoard, or W&B's history as lines of JSON.",
+                                 "Export the step history of a job: an event file for TensorBoard, or a W&B "
+                                 "history as JSON lines.",
                                  "  fsdpctl export tiny-llama-k3x9q2 --as tensorboard --out runs/tiny\n"
                                  "  fsdpctl export tiny-llama-k3x9q2 --as wandb --out runs/tiny");
-  command->add_option("JOB", line->job, "The job's id")->required()->check(NotEmpty())->type_name("");
-  command->add_option("--as", line->to, "tensorboard or wandb")
+  command->add_option("JOB", line->job, "Id of the job")->required()->check(NotEmpty())->type_name("");
+  command->add_option("--as", line->to, "Write the format of tensorboard or wandb")
       ->required()
       ->check(OneOf({"tensorboard", "wandb"}))
       ->type_name("TOOL");
-  command->add_option("--out", line->out, "The directory to write to; it is made where its parent is there")
+  command->add_option("--out", line->out, "Write to this directory; created if its parent exists")
       ->required()
       ->check(NotEmpty())
       ->type_name("DIR");
@@ -190,9 +190,8 @@ void AddExport(CLI::App* app, CommandLine* line) {
 }  // namespace
 
 void AddOutputFlag(CLI::App* app, CommandLine* line) {
-  app->add_option(
-         "-o,--output", line->output,
-         "Form of the data: table, json or yaml; for some also wide, name, spec, csv or jsonpath=TEMPLATE")
+  app->add_option("-o,--output", line->output,
+                  "Print table, json or yaml; some: wide, name, spec, csv, jsonpath=TEMPLATE")
       ->check(CLI::Validator(CheckForm, ""))
       ->type_name("FORM")
       ->capture_default_str();
@@ -206,47 +205,45 @@ std::string OutputFlagError(const CommandLine& line) {
   if (form == "name") takers = {"get", "nodes", "submit"};
   if (form == "spec") takers = {"get"};
   if (line.step_history && !IsOneOf(form, {"table", "json", "yaml", "csv"}))
-    return "--steps takes -o table, json, yaml or csv";
+    return "--steps supports only -o table, json, yaml or csv";
   if (line.step_timeline && !is_path && !IsOneOf(form, {"table", "json", "yaml"}))
-    return "--course takes -o table, json, yaml or jsonpath=TEMPLATE";
+    return "--course supports only -o table, json, yaml or jsonpath=TEMPLATE";
   if (form == "spec" && line.watch)
-    return "-o spec is of a job as it was submitted, which does not change; leave -w out";
-  if (form == "csv" && !line.step_history) return "-o csv is for get --steps";
-  if (line.command == "export" && form != "table") return "export writes files, and takes no -o";
+    return "-o spec is not supported with -w, because a spec never changes; remove -w";
+  if (form == "csv" && !line.step_history) return "-o csv is supported only by get --steps";
+  if (line.command == "export" && form != "table") return "export writes files and does not support -o";
   if (is_path) takers = {"get", "nodes", "describe"};
   const bool prints_text = IsOneOf(line.command, {"explain", "context", "completion", "top"});
   if (prints_text && form != "table")
-    return absl::StrCat(line.command, " prints text alone, and no -o ", form);
+    return absl::StrCat(line.command, " prints only text and does not support -o ", form);
   if (takers.empty() || IsOneOf(line.command, takers)) {
     const bool follows = line.command == "submit" && line.follow && form == "name";
-    return follows ? "--follow shows steps; leave -o name out" : "";
+    return follows ? "-o name is not supported with --follow; remove one of them" : "";
   }
-  return absl::StrCat("-o ", is_path ? "jsonpath" : form, " is for ", absl::StrJoin(takers, ", "));
+  return absl::StrCat("-o ", is_path ? "jsonpath" : form, " is supported only by ",
+                      absl::StrJoin(takers, ", "));
 }
 
 void AddGetFlags(CLI::App* get, CommandLine* line) {
   CLI::Option* watch =
-      get->add_flag("-w,--watch", line->watch, "Go on: a row of each job that changes, until Ctrl-C");
+      get->add_flag("-w,--watch", line->watch, "Watch: print a row for each change, until Ctrl-C");
   CLI::Option* steps =
-      get->add_flag("--steps", line->step_history, "What is kept of each step of one job, instead of the job")
-          ->excludes(watch);
+      get->add_flag("--steps", line->step_history, "Print the step history of one job")->excludes(watch);
   for (CLI::Option* option : AddStepRange(get, line)) option->needs(steps);
-  CLI::Option* course =
-      get->add_flag("--course", line->step_timeline,
-                    "How the newest step of one job went: what its lanes ran, and its memory by component")
-          ->excludes(watch)
-          ->excludes(steps);
-  get->add_flag("--show-labels", line->show_labels,
-                "In the table: the labels of each job, which -o wide has too")
+  CLI::Option* course = get->add_flag("--course", line->step_timeline,
+                                      "Print the timeline of one job's newest step: lanes and memory")
+                            ->excludes(watch)
+                            ->excludes(steps);
+  get->add_flag("--show-labels", line->show_labels, "Add a column of labels to the table, like -o wide")
       ->excludes(steps)
       ->excludes(course);
-  get->add_option("--limit", line->limit, "At most so many jobs")
+  get->add_option("--limit", line->limit, "Print at most N jobs")
       ->check(WholeNumber(1))
       ->type_name("N")
       ->excludes(steps)
       ->excludes(course);
   get->add_option("--sort-by", line->sort_by,
-                  "By a field of -o json, as in last_step.loss; with a '-' before it the largest first")
+                  "Sort by a field of -o json, as in last_step.loss; '-' sorts in descending order")
       ->check(NotEmpty())
       ->check(CLI::Validator(CheckSortBy, ""))
       ->excludes(steps)
@@ -256,17 +253,17 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
 
 void AddLogFlags(CLI::App* logs, CommandLine* line) {
   logs->add_option("--since", line->since,
-                   "Only lines since then: how long ago (90s, 1h30m, 1d), or a time in UTC")
+                   "Print only lines since a duration ago (90s, 1h30m, 1d) or a UTC time")
       ->check(CLI::Validator(CheckSince, ""))
       ->type_name("TIME");
-  logs->add_option("--grep", line->grep, "Only lines that this extended regular expression matches")
+  logs->add_option("--grep", line->grep, "Print only lines that match this extended regular expression")
       ->check(NotEmpty())
       ->check(CLI::Validator(CheckPattern, ""))
       ->type_name("PATTERN");
-  logs->add_flag("-p,--previous", line->previous, "Of the attempt before the newest");
+  logs->add_flag("-p,--previous", line->previous, "Print the attempt before the newest");
   CLI::Option* evidence =
       logs->add_flag("--evidence", line->evidence,
-                     "Instead of the logs what agents kept of ranks that stood still: lanes and threads");
+                     "Print hang evidence instead of logs: lanes and threads of stalled ranks");
   for (const char* other : {"--follow", "--tail", "--since"}) evidence->excludes(logs->get_option(other));
 }
 

@@ -131,10 +131,10 @@ int ReportResult(Session* session, const Waiter& waiter) {
     return kExitOk;
   }
   if (waiter.verdict() == WaitVerdict::kNever) {
-    console.err << "fsdpctl: " << waiter.id() << " cannot reach " << line.wait_for << " any more: it "
+    console.err << "fsdpctl: " << waiter.id() << " can no longer reach " << line.wait_for << ": it "
                 << (IsEnded(waiter.job().state())
                         ? absl::StrCat("is ", state, ": ", OneLine(waiter.job().reason()))
-                        : absl::StrCat("makes ", waiter.job().spec().train().steps(), " steps"))
+                        : absl::StrCat("has ", waiter.job().spec().train().steps(), " steps"))
                 << "\n";
     return kExitJobFailed;
   }
@@ -151,8 +151,8 @@ int ReportResult(Session* session, const Waiter& waiter) {
 int RunWait(Session* session) {
   const CommandLine& line = session->line();
   if (line.jobs.size() > kMaxJobs) {
-    session->console().err << "fsdpctl: wait takes " << kMaxJobs << " jobs at most, and " << line.jobs.size()
-                           << " are named\n";
+    session->console().err << "fsdpctl: wait: too many jobs (got " << line.jobs.size() << ", at most "
+                           << kMaxJobs << ")\n";
     return kExitUsage;
   }
   const absl::StatusOr<WaitCondition> condition = ParseWaitCondition(line.wait_for);

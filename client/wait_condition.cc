@@ -21,8 +21,8 @@ absl::StatusOr<v1::JobState> StateOf(absl::string_view name) {
   if (known && state != v1::JOB_STATE_UNSPECIFIED) return state;
   const std::string nearest = Nearest(name, StateNames());
   return absl::InvalidArgumentError(
-      absl::StrCat("there is no state '", name, "'",
-                   nearest.empty() ? absl::StrCat("; they are ", absl::StrJoin(StateNames(), ", "))
+      absl::StrCat("unknown state '", name, "'",
+                   nearest.empty() ? absl::StrCat("; use one of ", absl::StrJoin(StateNames(), ", "))
                                    : absl::StrCat("; did you mean ", nearest, "?")));
 }
 

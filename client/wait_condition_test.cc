@@ -49,7 +49,7 @@ TEST(WaitCondition, StepOfEarlierAttemptCounts) {
 
 TEST(WaitCondition, ListsValidForms) {
   EXPECT_EQ(ParseWaitCondition("state=runing").status().message(),
-            "there is no state 'runing'; did you mean running?");
+            "unknown state 'runing'; did you mean running?");
   for (const char* bad : {"", "state", "state=", "step=0", "step=x", "running", "state=running,"})
     EXPECT_FALSE(ParseWaitCondition(bad).ok()) << bad;
 }

@@ -500,9 +500,9 @@ def test_a_program_of_path_is_a_command(path, tmp_path):
     assert run_fsdpctl(path, "__complete", "da")[1] == "data\n"
     assert run_fsdpctl(path, "__complete", "data", "")[1] == ":files\n"
     code, _, err = run_fsdpctl(path, "--timeout", "3", "own")
-    assert code == 2 and "write `fsdpctl own ...`, flags after it" in err
+    assert code == 2 and "write `fsdpctl own ...`, with flags after it" in err
     code, _, err = run_fsdpctl("/nowhere-at-all", "data")
-    assert code == 2 and "unknown command 'data'; it is installed apart" in err and "pip install" in err
+    assert code == 2 and "unknown command 'data'; it is a plugin that is not installed" in err and "pip install" in err
 
 
 def run_fsdpctl(path, *words, stdin=None):

@@ -20,7 +20,7 @@ def assert_whole(directory):
     """Each of a job's checkpoints, by `fsdpctl ckpt verify`; the steps."""
     steps = steps_in(directory)
     for step in steps:
-        assert fsdpctl("ckpt", "verify", path_of(directory, step)).expect(0).out.endswith(": whole\n")
+        assert fsdpctl("ckpt", "verify", path_of(directory, step)).expect(0).out.endswith(": intact\n")
     return steps
 
 

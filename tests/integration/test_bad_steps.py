@@ -101,7 +101,7 @@ def test_a_job_goes_back_and_passes_over_what_it_could_not_learn_from(cluster, p
     assert set(dict(losses)) == set(range(1, STEPS + 1)) and all(loss == loss for _, loss in losses), losses
     # One that never sees them: the samples behind come in their order.
     described = cluster.ctl("describe", job_id).expect(0).out
-    assert f"samples {first} to {last} are passed over" in described
+    assert f"samples {first} to {last} are skipped" in described
     assert f"attempt:   {job.attempt} of {job.attempt}\n" in described, "none of them counted"
 
 

@@ -64,7 +64,7 @@ def test_screens_say_where_a_job_went_on_and_what_it_has_saved(cluster, tmp_path
     step = went_on_after(cluster.wait_state(job_id, "SUCCEEDED"))
     described = cluster.ctl("describe", job_id).expect(0).out
     path = checkpoints.path_of(tmp_path / "run", step)
-    assert re.search(rf"^attempt 2 began after step {step}, from {re.escape(str(path))} \(read in ", described, re.M)
+    assert re.search(rf"^attempt 2 started after step {step}, from {re.escape(str(path))} \(read in ", described, re.M)
     last = checkpoints.path_of(tmp_path / "run", 40)
     assert re.search(rf"^checkpoints:\n  STEP .*\n  40 .* {re.escape(str(last))}$", described, re.M), described
     assert re.search(rf"attempt 2 resumes after step {step} ", described), described

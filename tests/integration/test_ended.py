@@ -39,7 +39,7 @@ def test_a_deleted_job_leaves_its_checkpoints_and_nothing_else(cluster, tmp_path
     cluster.wait_step(running, 1)
     assert "it has not ended; cancel it first" in cluster.ctl("delete", running).expect(7).err
     out = cluster.ctl("delete", job_id).expect(0).out
-    assert out == f"{job_id} deleted; its checkpoints stay in {tmp_path / 'run'}\n"
+    assert out == f"{job_id} deleted; its checkpoints remain in {tmp_path / 'run'}\n"
     cluster.ctl("describe", job_id).expect(4)
     assert job_id not in cluster.ctl("get").expect(0).out
     wait_until("its logs are gone", lambda: not any(directory.exists() for directory in directories))

@@ -81,7 +81,7 @@ def test_events_are_told_once_over_a_restart_and_a_drained_node_is_emptied(own, 
         assert not cluster.ranks(node)
         assert job_id in cluster.ctl("get", "-l", "team=vision,stage!=test").expect(0).out
         assert job_id not in cluster.ctl("get", "-l", "team!=vision").expect(0).out
-        assert "no job has the labels" in cluster.ctl("cancel", "-l", "team=speech").expect(4).err
+        assert "no jobs match the selector" in cluster.ctl("cancel", "-l", "team=speech").expect(4).err
         cluster.ctl("cancel", "-l", "team!=speech").expect(2)
         cluster.ctl("cancel", "-l", "team=vision", "--wait").expect(0)
         cluster.ctl("uncordon", node).expect(0)

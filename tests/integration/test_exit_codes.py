@@ -55,7 +55,7 @@ def run(paths, command, arguments, server):
 
 def test_the_table_has_every_command_of_the_help_and_no_other():
     text = fsdpctl("--help").expect(0).out
-    commands = re.findall(r"^  ([a-z-]+)  ", text[text.index("Subcommands:"):text.index("Programs on PATH")], re.MULTILINE)
+    commands = re.findall(r"^  ([a-z-]+)  ", text[text.index("Subcommands:"):text.index("Plugins in PATH")], re.MULTILINE)
     assert sorted(commands) == sorted(CODES)
     asks = {command for command, codes in CODES.items() if 5 in codes}
     assert asks == set(ABOUT), "what asks a coordinator is called below"

@@ -81,7 +81,7 @@ def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):
     assert re.search(f"rank={stopped}: {said}", cluster.agents["node-1"].text())
     assert re.search(rf"\[fsdpd-agent: {said}\]", cluster.ctl("logs", job_id, "--rank", stopped).expect(0).out)
     described = cluster.ctl("describe", job_id).expect(0).out
-    assert re.search(rf"where ranks stood .*\n.*\n(.*\n)*?  {stopped} +stopped by a signal; ", described), described
+    assert re.search(rf"positions of stalled ranks:\n.*\n(.*\n)*?  {stopped} +stopped by a signal; ", described), described
     os.kill(victim.pid, signal.SIGCONT)
     wait_until("the job says that steps go on", lambda: "steps go on" in cluster.job(job_id).reason)
     assert not cluster.job(job_id).stalled_since_unix_nanos and not cluster.job(job_id).stands

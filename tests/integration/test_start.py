@@ -30,7 +30,7 @@ def test_a_job_leaves_a_hugging_face_directory_and_another_starts_from_it(cluste
     assert (job.restored.step, job.restored.path) == (0, str(directory))
     assert f"attempt 1 starts at step 1 with the parameters of a checkpoint ({directory})" in messages(job), messages(job)
     described = cluster.ctl("describe", second).expect(0).out
-    assert f"began at step 1, with the parameters alone, from {directory} (read in " in described, described
+    assert f"started at step 1, with only the parameters, from {directory} (read in " in described, described
 
     refused = cluster.submit(saving(tmp_path / "third", steps=5, checkpoint={"load": str(directory)}, model=OTHER,
                                     restart={"max_attempts": 1}))

@@ -214,8 +214,8 @@ def test_what_cannot_be_listed_or_exported_is_refused_with_the_reason(cluster, t
     refused(cluster, grpc.StatusCode.FAILED_PRECONDITION, "was not launched", id=waiting)
     assert numbers(listed(cluster, job_id, from_step=3)) == [3] and not numbers(listed(cluster, job_id, from_step=4))
     assert "before from_step" in cluster.ctl("get", job_id, "--steps", "--from", 3, "--to", 2).expect(2).err
-    assert "--steps is of one job" in cluster.ctl("get", "--steps").expect(2).err
-    assert "-o csv is for get --steps" in cluster.ctl("get", "-o", "csv").expect(2).err
+    assert "--steps requires exactly one job" in cluster.ctl("get", "--steps").expect(2).err
+    assert "-o csv is supported only by get --steps" in cluster.ctl("get", "-o", "csv").expect(2).err
     assert "--steps" in cluster.ctl("get", job_id, "--from", 3).expect(2).err
     (tmp_path / "file").write_text("")
     for directory, says in ((tmp_path / "file", "directory"), (tmp_path / "no" / "where", "No such file"), ("/proc/1", "No such file")):

@@ -111,7 +111,7 @@ def test_what_transformers_saved_is_whole_and_the_same_model(saved, tmp_path):
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
     for directory in (hf, tmp_path / "shards"):
         done = ctl("verify", directory)
-        assert done.returncode == 0 and done.stdout.endswith(": whole\n"), done.stderr
+        assert done.returncode == 0 and done.stdout.endswith(": intact\n"), done.stderr
         done = ctl("diff", native, directory)
         assert done.returncode == 0 and done.stdout.startswith("equal: ") and done.stdout.endswith(" parameters\n"), done.stderr
     next((tmp_path / "shards").glob("*-00002-of-*.safetensors")).unlink()
@@ -178,7 +178,7 @@ def test_what_fsdp2_saves_of_transformers_models_is_read(saved, wrapped, tmp_pat
         step["ema"] = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     dcp.save({**step, **({"model": state} if wrapped else state)}, checkpoint_id=tmp_path / "theirs", no_dist=True)
     done = convert(tmp_path / "theirs", tmp_path / "native", "--to", "fsdp_dtensor", "--config", hf / "config.json")
-    assert "note: left out" in done.stderr and ("ema." if wrapped else "optimizer.state.") in done.stderr
+    assert "note: omitted" in done.stderr and ("ema." if wrapped else "optimizer.state.") in done.stderr
     assert ctl("diff", native, tmp_path / "native").returncode == 0
     convert(tmp_path / "theirs", tmp_path / "hf", "--to", "hf", "--config", hf / "config.json", "--dtype", "float32")
     assert torch.equal(logits(load(tmp_path / "hf")), logits(model))
@@ -325,4 +325,4 @@ def test_the_commands_of_the_docs_do_what_they_say(tmp_path):
     lines = third.stdout.splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["iteration", "model.module.layer.0.ffn_norm",
                                                         "model.module.layer.1.ffn.w1"]
-    assert "1 in 64 numbers" in lines[2] and lines[-1] == "3 differ, 32 are equal"
+    assert "1 in 64 values" in lines[2] and lines[-1] == "3 differ, 32 are equal"

@@ -99,7 +99,7 @@ def test_torch_dist_is_read(saved, stacked, tmp_path):
     dcp.save({**state, "rng_state.tracker": torch.ones(3)}, checkpoint_id=tmp_path / "theirs", no_dist=True)
     (tmp_path / "theirs/metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist"}))
     done = convert(tmp_path / "theirs", tmp_path / "native", "--to", "fsdp_dtensor", "--config", hf / "config.json")
-    assert "note: left out" in done.stderr
+    assert "note: omitted" in done.stderr
     assert ctl("diff", native, tmp_path / "native").returncode == 0
     same_model = ctl("diff", tmp_path / "theirs", hf)
     assert same_model.returncode == 0 and "rng_state" in same_model.stderr, same_model.stdout
