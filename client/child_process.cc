@@ -64,15 +64,15 @@ bool ReadSome(int fd, std::string* text) {
 }
 
 std::string ReadAll(const Pipe& out, const Pipe& err,
-                    const std::function<void(absl::string_view)>& on_words) {
+                    const std::function<void(absl::string_view)>& on_stderr) {
   std::string output;
   pollfd pipes[] = {{out.ends[0], POLLIN, 0}, {err.ends[0], POLLIN, 0}};
   while (pipes[0].fd >= 0 || pipes[1].fd >= 0) {
     if (poll(pipes, 2, -1) < 0) continue;  // EINTR.
     if (pipes[0].revents != 0 && !ReadSome(pipes[0].fd, &output)) pipes[0].fd = -1;
-    std::string words;
-    if (pipes[1].revents != 0 && !ReadSome(pipes[1].fd, &words)) pipes[1].fd = -1;
-    if (!words.empty()) on_words(words);
+    std::string chunk;
+    if (pipes[1].revents != 0 && !ReadSome(pipes[1].fd, &chunk)) pipes[1].fd = -1;
+    if (!chunk.empty()) on_stderr(chunk);
   }
   return output;
 }
@@ -80,7 +80,7 @@ std::string ReadAll(const Pipe& out, const Pipe& err,
 }  // namespace
 
 absl::StatusOr<ChildResult> RunChild(std::vector<std::string> arguments, Interrupt* interrupt,
-                                     const std::function<void(absl::string_view)>& on_words) {
+                                     const std::function<void(absl::string_view)>& on_stderr) {
   Pipe out, messages;
   int error = 0;
   const pid_t child = Spawn(&arguments, out, messages, &error);
@@ -95,7 +95,7 @@ absl::StatusOr<ChildResult> RunChild(std::vector<std::string> arguments, Interru
     Interrupt never;
     const Interrupt::Scope scope(interrupt == nullptr ? &never : interrupt,
                                  [child] { kill(child, SIGKILL); });
-    result.output = ReadAll(out, messages, on_words);
+    result.output = ReadAll(out, messages, on_stderr);
     siginfo_t ended;
     while (waitid(P_PID, child, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
     }

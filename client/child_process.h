@@ -19,8 +19,8 @@ struct ChildResult {
 };
 
 // arguments[0] is the path of the program. Returns NOT_FOUND if it cannot be executed, and CANCELLED if
-// `interrupt` (may be null) fired, after the child has ended. `on_words` runs on the calling thread.
+// `interrupt` (may be null) fired, after the child has ended. `on_stderr` runs on the calling thread.
 absl::StatusOr<ChildResult> RunChild(std::vector<std::string> arguments, Interrupt* interrupt,
-                                     const std::function<void(absl::string_view)>& on_words);
+                                     const std::function<void(absl::string_view)>& on_stderr);
 
 }  // namespace fsdpd

@@ -13,7 +13,7 @@ namespace {
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : OneLine(text); }
 
-int Wrong(const absl::Status& status, Console* console) {
+int FailUsage(const absl::Status& status, Console* console) {
   console->err << "fsdpctl: " << status.message() << "\n";
   return kExitUsage;
 }
@@ -38,7 +38,7 @@ int Show(const Contexts& contexts, const std::string& name, Console* console) {
     return kExitUsage;
   }
   const absl::StatusOr<Context> context = contexts.Find(name);
-  if (!context.ok()) return Wrong(context.status(), console);
+  if (!context.ok()) return FailUsage(context.status(), console);
   console->out << "name:           " << OneLine(context->name)
                << "\nserver:         " << OneLine(context->server)
                << "\ncoordinator_ca: " << OrDash(context->coordinator_ca)
@@ -53,15 +53,15 @@ int Show(const Contexts& contexts, const std::string& name, Console* console) {
 
 int RunContextCommand(const CommandLine& line, Console* console) {
   const absl::StatusOr<Contexts> contexts = ReadContexts(ContextsPath());
-  if (!contexts.ok()) return Wrong(contexts.status(), console);
+  if (!contexts.ok()) return FailUsage(contexts.status(), console);
   if (line.action == "list") return List(*contexts, console);
   const std::string& current = line.context.empty() ? contexts->current : line.context;
   if (line.action == "show")
     return Show(*contexts, line.name_of_context.empty() ? current : line.name_of_context, console);
   const absl::StatusOr<Context> chosen = contexts->Find(line.name_of_context);
-  if (!chosen.ok()) return Wrong(chosen.status(), console);
+  if (!chosen.ok()) return FailUsage(chosen.status(), console);
   if (const absl::Status used = UseContext(contexts->path, chosen->name); !used.ok())
-    return Wrong(used, console);
+    return FailUsage(used, console);
   console->err << "current context: " << OneLine(chosen->name) << " (" << OneLine(chosen->server) << ")\n";
   return kExitOk;
 }

@@ -32,22 +32,22 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-absl::Status Wrong(const Place& place, const std::string& words) {
+absl::Status ErrorAt(const Place& place, const std::string& message) {
   return absl::InvalidArgumentError(
-      absl::StrCat(place.file, ":", place.line, ":", place.column, ": ", Escaped(words)));
+      absl::StrCat(place.file, ":", place.line, ":", place.column, ": ", Escaped(message)));
 }
 
 absl::Status UnknownKey(const TextNode& node, const std::vector<std::string>& known) {
   const std::string nearest = Nearest(node.key, known);
-  return Wrong(node.key_place,
-               absl::StrCat("unknown field ", node.key,
-                            nearest.empty() ? absl::StrCat("; use one of ", absl::StrJoin(known, ", "))
-                                            : absl::StrCat("; did you mean ", nearest, "?")));
+  return ErrorAt(node.key_place,
+                 absl::StrCat("unknown field ", node.key,
+                              nearest.empty() ? absl::StrCat("; use one of ", absl::StrJoin(known, ", "))
+                                              : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
 absl::Status TakeText(const TextNode& node, std::string* text) {
   if (node.kind != TextNode::Kind::kScalar || node.text.empty())
-    return Wrong(node.place, absl::StrCat(node.key, " must be a string"));
+    return ErrorAt(node.place, absl::StrCat(node.key, " must be a string"));
   *text = node.text;
   return absl::OkStatus();
 }
@@ -60,8 +60,8 @@ std::string PathIn(const std::string& file, const std::string& path) {
 
 absl::StatusOr<Context> ReadContext(const std::string& file, const TextNode& node) {
   if (node.kind != TextNode::Kind::kMap)
-    return Wrong(node.key_place,
-                 absl::StrCat(node.key, " must be a map with server, coordinator_ca and token_file"));
+    return ErrorAt(node.key_place,
+                   absl::StrCat(node.key, " must be a map with server, coordinator_ca and token_file"));
   Context context;
   context.name = node.key;
   for (const TextNode& field : node.children) {
@@ -72,9 +72,9 @@ absl::StatusOr<Context> ReadContext(const std::string& file, const TextNode& nod
     if (to == nullptr) return UnknownKey(field, {"server", "coordinator_ca", "token_file"});
     FSDPD_RETURN_IF_ERROR(TakeText(field, to));
   }
-  if (context.server.empty()) return Wrong(node.key_place, absl::StrCat(node.key, " has no server"));
+  if (context.server.empty()) return ErrorAt(node.key_place, absl::StrCat(node.key, " has no server"));
   if (const auto addresses = ParseAddresses(context.server); !addresses.ok())
-    return Wrong(node.Find("server")->place, std::string(addresses.status().message()));
+    return ErrorAt(node.Find("server")->place, std::string(addresses.status().message()));
   context.coordinator_ca = PathIn(file, context.coordinator_ca);
   context.token_file = PathIn(file, context.token_file);
   return context;
@@ -148,7 +148,7 @@ absl::StatusOr<Contexts> Parsed(const std::string& path, const std::string& text
   if (!faults.empty()) return absl::InvalidArgumentError(Render(faults.front()));
   if (root.kind == TextNode::Kind::kNull) return contexts;
   if (root.kind != TextNode::Kind::kMap)
-    return Wrong(root.place, "the file must be a map with current and contexts");
+    return ErrorAt(root.place, "the file must be a map with current and contexts");
   for (const TextNode& field : root.children) {
     if (field.key == "current") {
       FSDPD_RETURN_IF_ERROR(TakeText(field, &contexts.current));
@@ -158,7 +158,7 @@ absl::StatusOr<Contexts> Parsed(const std::string& path, const std::string& text
         contexts.all.push_back(std::move(context));
       }
     } else if (field.key == "contexts") {
-      return Wrong(field.key_place, "contexts must be a map from names to contexts");
+      return ErrorAt(field.key_place, "contexts must be a map from names to contexts");
     } else {
       return UnknownKey(field, {"current", "contexts"});
     }

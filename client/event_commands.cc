@@ -60,7 +60,7 @@ void PrintEvent(Session* session, const v1::Event& event) {
                                                 : "---\n" + Rendered(event, output));
 }
 
-absl::StatusOr<v1::Node> LookAt(Session* session, const std::string& name) {
+absl::StatusOr<v1::Node> FetchNode(Session* session, const std::string& name) {
   absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
   if (!response.ok()) return response.status();
   for (v1::Node& node : *response->mutable_nodes()) {
@@ -98,7 +98,7 @@ absl::Status ResolveSelection(Session* session, std::string* job) {
     }
   }
   if (!line.node.empty()) {
-    const absl::Status found = LookAt(session, line.node).status();
+    const absl::Status found = FetchNode(session, line.node).status();
     if (absl::IsNotFound(found)) {
       FSDPD_ASSIGN_OR_RETURN(const bool has_events, HasEvents(session, "", line.node));
       if (!has_events) return found;
@@ -251,7 +251,7 @@ class DrainScreen {
  private:
   static constexpr size_t kMaxJobsPerPoll = 16;  // Each job is an RPC; few nodes have more jobs.
 
-  void Print(const std::string& words) { session_.console().err << OneLine(words) << "\n" << std::flush; }
+  void Print(const std::string& text) { session_.console().err << OneLine(text) << "\n" << std::flush; }
 
   Session& session_;
   std::string away_;
@@ -282,7 +282,7 @@ int RunDrain(Session* session) {
       return kExitTimeout;
     }
     if (console.interrupt->WaitFor(kPollInterval)) return kExitInterrupted;
-    absl::StatusOr<v1::Node> now = LookAt(session, line.node);
+    absl::StatusOr<v1::Node> now = FetchNode(session, line.node);
     if (outage.IsTolerable(now.status())) continue;
     if (!now.ok()) return session->Fail(now.status());
     node = *std::move(now);

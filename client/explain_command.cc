@@ -132,9 +132,9 @@ int RunExplain(const CommandLine& line, Console* console) {
     return kExitOk;
   }
   if (!found.ok()) {
-    const std::string words(found.status().message());
-    const bool has_guess = absl::StrContains(words, "did you mean");
-    console->err << "fsdpctl: " << Escaped(has_guess ? words : words + NearRule(line.field)) << "\n";
+    const std::string message(found.status().message());
+    const bool has_guess = absl::StrContains(message, "did you mean");
+    console->err << "fsdpctl: " << Escaped(has_guess ? message : message + NearRule(line.field)) << "\n";
     return kExitUsage;
   }
   console->out << found->field.name << "  <" << found->field.type << ">\n"

@@ -112,7 +112,7 @@ absl::Status SortJobs(std::string by, v1::ListJobsResponse* list) {
 JobColumns ColumnsOf(const CommandLine& line) {
   return line.output == "wide" ? JobColumns::kWide
          : line.show_labels    ? JobColumns::kLabels
-                               : JobColumns::kUsual;
+                               : JobColumns::kDefault;
 }
 
 struct Fetched {

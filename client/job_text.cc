@@ -488,7 +488,7 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
   std::vector<std::string> head = {"ID", "STATE", "STEP", "LOSS", "RANKS", "AGE", "REASON"};
   if (projects) head.insert(head.begin() + 1, "PROJECT");
   if (wide) head.insert(head.end() - 1, kWideHead.begin(), kWideHead.end());
-  if (columns != JobColumns::kUsual) head.insert(head.end() - 1, "LABELS");
+  if (columns != JobColumns::kDefault) head.insert(head.end() - 1, "LABELS");
   TextTable table(head);
   for (const v1::Job& job : jobs) {
     const v1::StepReport* newest = NewestStep(job);
@@ -503,7 +503,7 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
     if (projects) row.insert(row.begin() + 1, OrDash(job.project()));
     const std::vector<std::string> more = wide ? WideCells(job) : std::vector<std::string>();
     row.insert(row.end() - 1, more.begin(), more.end());
-    if (columns != JobColumns::kUsual)
+    if (columns != JobColumns::kDefault)
       row.insert(row.end() - 1, OrDash(OneLine(LabelText(job.labels(), ","))));
     table.Add(row);
   }

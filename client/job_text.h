@@ -21,15 +21,15 @@ int64_t WorldSizeOf(const v1::Job& job);  // The world size that the job request
 std::string StepText(const v1::Job& job);
 
 // Columns of a table of jobs. kWide includes LABELS.
-enum class JobColumns { kUsual, kLabels, kWide };
+enum class JobColumns { kDefault, kLabels, kWide };
 
 // One line per job: "ID STATE STEP LOSS RANKS AGE REASON". kWide adds ATTEMPT, TOKENS/S, PEAK, NODES, SLOWEST
 // and SUBMITTER. `width` 0: no truncation.
 std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0,
-                     JobColumns columns = JobColumns::kUsual);
+                     JobColumns columns = JobColumns::kDefault);
 // The rows of JobTable(), with the header first.
 std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0,
-                                 JobColumns columns = JobColumns::kUsual);
+                                 JobColumns columns = JobColumns::kDefault);
 // "3 on node-1, 1.52x": the straggler, which is the rank with the longest compute time, if other ranks wait
 // for it noticeably; "-" otherwise.
 std::string SlowestText(const v1::Job& job);

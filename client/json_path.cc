@@ -37,7 +37,7 @@ class JsonPathReader {
     path.pieces_.emplace_back();
     path.pieces_.back().kind = JsonPath::Piece::Kind::kPath;
     FSDPD_RETURN_IF_ERROR(Path(&path.pieces_.back().path));
-    if (at_ < text_.size()) return Wrong("unexpected '", text_.substr(at_), "'");
+    if (at_ < text_.size()) return SyntaxError("unexpected '", text_.substr(at_), "'");
     return path;
   }
 
@@ -46,7 +46,7 @@ class JsonPathReader {
   using Piece = JsonPath::Piece;
 
   template <typename... Words>
-  absl::Status Wrong(const Words&... words) const {
+  absl::Status SyntaxError(const Words&... words) const {
     return absl::InvalidArgumentError(absl::StrCat("jsonpath '", text_, "': ", words...));
   }
 
@@ -63,7 +63,7 @@ class JsonPathReader {
   // The parser is recursive, so the nesting depth must be bounded.
   absl::Status Deeper() {
     if (++depth_ <= kMaxDepth) return absl::OkStatus();
-    return Wrong("more than ", kMaxDepth, " nested ranges and filters");
+    return SyntaxError("more than ", kMaxDepth, " nested ranges and filters");
   }
 
   absl::Status Pieces(bool in_loop, std::vector<Piece>* pieces) {
@@ -79,13 +79,13 @@ class JsonPathReader {
       ++at_;
       SkipBlanks();
       if (Take("end")) {
-        if (!in_loop) return Wrong("{end} without a {range}");
+        if (!in_loop) return SyntaxError("{end} without a {range}");
         --depth_;
         return Close();
       }
       FSDPD_RETURN_IF_ERROR(Braces(pieces));
     }
-    if (in_loop) return Wrong("{range} without its {end}");
+    if (in_loop) return SyntaxError("{range} without its {end}");
     --depth_;
     return absl::OkStatus();
   }
@@ -113,8 +113,8 @@ class JsonPathReader {
   absl::Status Close() {
     SkipBlanks();
     if (Take("}")) return absl::OkStatus();
-    if (at_ >= text_.size()) return Wrong("a '{' without its '}'");
-    return Wrong("unexpected '", text_.substr(at_), "'");
+    if (at_ >= text_.size()) return SyntaxError("a '{' without its '}'");
+    return SyntaxError("unexpected '", text_.substr(at_), "'");
   }
 
   absl::Status Quoted(std::string* text) {
@@ -127,15 +127,15 @@ class JsonPathReader {
       }
       text->push_back(c);
     }
-    return Take(std::string(1, quote)) ? absl::OkStatus() : Wrong("unterminated quote");
+    return Take(std::string(1, quote)) ? absl::OkStatus() : SyntaxError("unterminated quote");
   }
 
   absl::Status Path(std::vector<Step>* path) {
     if (!Take("$")) Take("@");
     bool first = true;
     while (true) {
-      if (path->size() > kMaxSteps) return Wrong("more than ", kMaxSteps, " steps");
-      if (Take("..")) return Wrong("'..' is not supported");
+      if (path->size() > kMaxSteps) return SyntaxError("more than ", kMaxSteps, " steps");
+      if (Take("..")) return SyntaxError("'..' is not supported");
       if (Take("[")) {
         FSDPD_RETURN_IF_ERROR(Bracket(path));
       } else if (Take(".") || (first && IsName(Next()))) {
@@ -145,7 +145,7 @@ class JsonPathReader {
           AddField(text_.substr(begin, at_ - begin), path);
         } else if (!first || absl::StrContains(".$@", std::string(1, Next()))) {
           // A leading dot without a name, as in "{.}", is the root.
-          return Wrong("a '.' without a name after it");
+          return SyntaxError("a '.' without a name after it");
         }
       } else {
         return absl::OkStatus();
@@ -178,7 +178,7 @@ class JsonPathReader {
       }
       path->push_back(step);
     }
-    return Take("]") ? absl::OkStatus() : Wrong("a '[' without its ']'");
+    return Take("]") ? absl::OkStatus() : SyntaxError("a '[' without its ']'");
   }
 
   bool Number(int64_t* number) {
@@ -196,7 +196,8 @@ class JsonPathReader {
       step->is_open = !Number(&step->end);
       return absl::OkStatus();
     }
-    if (!from) return Wrong("invalid index; use a number, a range such as 1:3, *, a quoted name or ?(...)");
+    if (!from)
+      return SyntaxError("invalid index; use a number, a range such as 1:3, *, a quoted name or ?(...)");
     step->end = step->first < INT64_MAX ? step->first + 1 : step->first;
     step->is_open = step->first == -1;  // [-1] is the last element: up to the end of the list.
     return absl::OkStatus();
@@ -207,7 +208,7 @@ class JsonPathReader {
     Step step;
     step.kind = Step::Kind::kFilter;
     SkipBlanks();
-    if (Next() != '@') return Wrong("a filter must start with '@', as in ?(@.state==\"running\")");
+    if (Next() != '@') return SyntaxError("a filter must start with '@', as in ?(@.state==\"running\")");
     FSDPD_RETURN_IF_ERROR(Path(&step.condition));
     SkipBlanks();
     for (const char* relation : {"==", "!=", "<=", ">=", "<", ">"}) {
@@ -223,12 +224,12 @@ class JsonPathReader {
         double number = 0;
         step.is_number = absl::SimpleAtod(step.value, &number);
         if (!step.is_number && step.value != "true" && step.value != "false")
-          return Wrong("'", step.value, "' is not a number; put strings in quotes");
+          return SyntaxError("'", step.value, "' is not a number; put strings in quotes");
         at_ = end;
       }
     }
     SkipBlanks();
-    if (!Take(")")) return Wrong("a '(' without its ')'");
+    if (!Take(")")) return SyntaxError("a '(' without its ')'");
     path->push_back(std::move(step));
     --depth_;
     return absl::OkStatus();

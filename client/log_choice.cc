@@ -63,10 +63,10 @@ absl::StatusOr<LogPattern> LogPattern::Parse(const std::string& text) {
   auto compiled = std::make_unique<regex_t>();
   const int code = regcomp(compiled.get(), text.c_str(), REG_EXTENDED | REG_NOSUB);
   if (code != 0) {
-    char words[128];
-    regerror(code, compiled.get(), words, sizeof(words));
+    char reason[128];
+    regerror(code, compiled.get(), reason, sizeof(reason));
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not a valid extended regular expression: ", words));
+        absl::StrCat("'", text, "' is not a valid extended regular expression: ", reason));
   }
   LogPattern pattern;
   pattern.compiled_ = std::shared_ptr<const void>(compiled.release(), [](const void* made) {

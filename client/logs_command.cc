@@ -81,7 +81,7 @@ int RunLogs(Session* session) {
     has_other_lines |= line.evidence && !log.evidence();
     if (!has_other_lines) filter.Take(log);
   };
-  const auto notify = [&](const std::string& words) { console.err << words << "\n" << std::flush; };
+  const auto notify = [&](const std::string& notice) { console.err << notice << "\n" << std::flush; };
   const v1::TailLogsRequest request = RequestOf(line, *job);
   if (name_ranks && !line.follow) filter.EnableSorting(kMaxSortedBytes);
   const absl::Status status =

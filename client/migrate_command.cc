@@ -64,7 +64,7 @@ SpecFaults ResolvePaths(const CommandLine& line, const std::string& file, Settin
                                   absl::StrCat("relative paths are taken from ", directory),
                                   "",
                                   path.written,
-                                  path.whole};
+                                  path.absolute};
     const Violation unknown = {"path_of_node",
                                FaultLevel::kError,
                                path.field,

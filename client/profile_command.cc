@@ -20,8 +20,8 @@ std::string DefaultRankBinary() {
   std::error_code ignored;
   const std::filesystem::path directory =
       std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  const std::filesystem::path beside = directory / "fsdpd-rank";
-  if (std::filesystem::exists(beside, ignored)) return beside;
+  const std::filesystem::path installed = directory / "fsdpd-rank";
+  if (std::filesystem::exists(installed, ignored)) return installed;
   return directory.parent_path() / "fsdp" / "fsdpd-rank";
 }
 
@@ -35,8 +35,8 @@ std::vector<std::string> Arguments(const CommandLine& line) {
   return arguments;
 }
 
-int Fail(Console* console, ExitCode code, const std::string& words) {
-  console->err << "fsdpctl: " << words << "\n";
+int Fail(Console* console, ExitCode code, const std::string& message) {
+  console->err << "fsdpctl: " << message << "\n";
   return code;
 }
 
@@ -63,7 +63,7 @@ int RunProfileCommand(const CommandLine& line, Console* console) {
   const std::vector<std::string> arguments = Arguments(line);
   StageScreen screen(console);
   const absl::StatusOr<ChildResult> child =
-      RunChild(arguments, console->interrupt, [&](absl::string_view words) { screen.Take(words); });
+      RunChild(arguments, console->interrupt, [&](absl::string_view chunk) { screen.Take(chunk); });
   screen.End();
   if (absl::IsCancelled(child.status())) return kExitInterrupted;
   if (!child.ok()) {

@@ -16,32 +16,32 @@ class PathMaker {
   explicit PathMaker(const std::filesystem::path& directory) : directory_(directory) {}
 
   // Directories get no trailing slash, so that equal directories have equal paths.
-  std::string Whole(const std::string& field, const std::string& path, bool is_directory = false) {
-    std::string whole = AbsolutePath(path, directory_);
-    if (is_directory && whole.size() > 1 && whole.back() == '/') whole.pop_back();
+  std::string ToAbsolute(const std::string& field, const std::string& path, bool is_directory = false) {
+    std::string absolute = AbsolutePath(path, directory_);
+    if (is_directory && absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
     if (!path.empty()) fields.push_back(field);
-    if (!path.empty() && path[0] != '/') relative.push_back({field, path, whole});
-    return whole;
+    if (!path.empty() && path[0] != '/') relative.push_back({field, path, absolute});
+    return absolute;
   }
 
   void Files(const std::string& list, google::protobuf::RepeatedPtrField<v1::TokenFile>* files) {
     for (int i = 0; i < files->size(); ++i) {
       v1::TokenFile& file = (*files)[i];
       const std::string field = absl::StrCat(list, "[", i, "]");
-      file.set_path(Whole(field + ".path", file.path()));
-      file.set_mask(Whole(field + ".mask", file.mask()));
+      file.set_path(ToAbsolute(field + ".path", file.path()));
+      file.set_mask(ToAbsolute(field + ".mask", file.mask()));
     }
   }
 
   void All(v1::JobSpec* spec) {
     if (spec->model().has_plugin()) {
       v1::Plugin* plugin = spec->mutable_model()->mutable_plugin();
-      plugin->set_path(Whole("model.plugin.path", plugin->path()));
+      plugin->set_path(ToAbsolute("model.plugin.path", plugin->path()));
     }
     if (spec->has_checkpoint()) {
       v1::Checkpoint* checkpoint = spec->mutable_checkpoint();
-      checkpoint->set_dir(Whole("checkpoint.dir", checkpoint->dir(), /*is_directory=*/true));
-      checkpoint->set_load(Whole("checkpoint.load", checkpoint->load(), /*is_directory=*/true));
+      checkpoint->set_dir(ToAbsolute("checkpoint.dir", checkpoint->dir(), /*is_directory=*/true));
+      checkpoint->set_load(ToAbsolute("checkpoint.load", checkpoint->load(), /*is_directory=*/true));
     }
     if (spec->has_data()) {
       Files("data.tokens", spec->mutable_data()->mutable_tokens());
@@ -70,8 +70,8 @@ bool NeedsExpansion(const std::string& path) {
 
 std::string AbsolutePath(const std::string& path, const std::filesystem::path& directory) {
   if (path.empty()) return path;
-  const std::filesystem::path whole = std::filesystem::absolute(directory / path);
-  return HasDotDot(path) ? whole.string() : whole.lexically_normal().string();
+  const std::filesystem::path absolute = std::filesystem::absolute(directory / path);
+  return HasDotDot(path) ? absolute.string() : absolute.lexically_normal().string();
 }
 
 std::vector<std::string> NodePathFields(v1::JobSpec spec) {

@@ -28,7 +28,7 @@ bool NeedsExpansion(const std::string& path);
 struct RelativePath {
   std::string field;  // "checkpoint.dir"
   std::string written;
-  std::string whole;
+  std::string absolute;
 };
 
 // The fields of a spec that name paths on the nodes, such as "checkpoint.load". Only the ranks open them, so

@@ -15,7 +15,7 @@ TEST(SpecPaths, ReturnsRelativePaths) {
   spec.mutable_data()->mutable_validation(0)->set_mask("m");
   std::string told;
   for (const RelativePath& path : MakePathsAbsolute("/jobs/a", &spec))
-    told += path.field + ": " + path.written + " " + path.whole + "\n";
+    told += path.field + ": " + path.written + " " + path.absolute + "\n";
   EXPECT_EQ(told,
             "model.plugin.path: ./mine.so /jobs/a/mine.so\n"
             "checkpoint.dir: ./runs/ /jobs/a/runs\n"

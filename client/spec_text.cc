@@ -59,7 +59,7 @@ std::string FindBelow(const Descriptor& type, const std::string& key, bool in_li
 struct Synonym {
   const char* type;
   const char* word;
-  const char* meant;
+  const char* suggestion;
 };
 constexpr Synonym kSynonyms[] = {
     {"Device", "gpu", "cuda"},
@@ -85,11 +85,11 @@ std::string WithoutDigits(std::string word) {
 }
 
 // The value to suggest for `word`, or "".
-std::string MeantValue(const std::string& type, const std::string& word,
-                       const std::vector<std::string>& names) {
+std::string SuggestValue(const std::string& type, const std::string& word,
+                         const std::vector<std::string>& names) {
   for (const Synonym& synonym : kSynonyms) {
     if (type != synonym.type || word != synonym.word) continue;
-    return std::count(names.begin(), names.end(), synonym.meant) > 0 ? synonym.meant : "";
+    return std::count(names.begin(), names.end(), synonym.suggestion) > 0 ? synonym.suggestion : "";
   }
   const std::string nearest = Nearest(word, names);
   // Values that differ only in digits are different sizes, not typos.
@@ -164,25 +164,25 @@ class SpecReader {
     }
     // A unique completion in the same group wins over other groups: "vocab" of a model is its vocab_size.
     if (longer.size() == 1) return UnknownField(child, path, field, longer.front());
-    std::string meant = Nearest(child.key, names);
-    if (meant.empty()) meant = Nearest(absl::AsciiStrToLower(child.key), names);
-    if (!meant.empty()) return UnknownField(child, path, field, meant);
+    std::string suggestion = Nearest(child.key, names);
+    if (suggestion.empty()) suggestion = Nearest(absl::AsciiStrToLower(child.key), names);
+    if (!suggestion.empty()) return UnknownField(child, path, field, suggestion);
     // Search below the group of the unknown field first, then the whole spec. The latter excludes lists,
     // because some list elements have fields with very common names.
-    meant = FindBelow(type, child.key, /*in_lists=*/true);
-    if (!meant.empty()) return UnknownField(child, "", field, Join(path, meant));
-    meant = FindBelow(*v1::JobSpec::descriptor(), child.key, /*in_lists=*/false);
-    if (!meant.empty()) return UnknownField(child, "", field, meant);
+    suggestion = FindBelow(type, child.key, /*in_lists=*/true);
+    if (!suggestion.empty()) return UnknownField(child, "", field, Join(path, suggestion));
+    suggestion = FindBelow(*v1::JobSpec::descriptor(), child.key, /*in_lists=*/false);
+    if (!suggestion.empty()) return UnknownField(child, "", field, suggestion);
     Fault(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
           absl::StrCat("fields here: ", FieldNames(type)));
   }
 
-  // `meant` is the name of a field below `path`.
+  // `suggestion` is the name of a field below `path`.
   void UnknownField(const TextNode& child, const std::string& path, const std::string& field,
-                    const std::string& meant) {
-    out_.unread.push_back(Join(path, meant));
+                    const std::string& suggestion) {
+    out_.unread.push_back(Join(path, suggestion));
     Fault(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
-          absl::StrCat("did you mean ", meant, "?"));
+          absl::StrCat("did you mean ", suggestion, "?"));
   }
 
   // Returns false if another member of the field's oneof precedes it.
@@ -315,12 +315,13 @@ class SpecReader {
       if (node.text == ShortEnumName(value) || node.text == value.name()) return &value;
     }
     const std::vector<std::string> names = ValuesOf(path, *field.enum_type());
-    const std::string meant = MeantValue(field.enum_type()->name(), absl::AsciiStrToLower(node.text), names);
+    const std::string suggestion =
+        SuggestValue(field.enum_type()->name(), absl::AsciiStrToLower(node.text), names);
     Unread(path);
     Fault(node.place, "unknown_value", path,
           absl::StrCat("'", node.text.substr(0, 80), "' is not a value of ", path),
-          meant.empty() ? absl::StrCat("write one of ", absl::StrJoin(names, ", "))
-                        : absl::StrCat("did you mean ", meant, "?"));
+          suggestion.empty() ? absl::StrCat("write one of ", absl::StrJoin(names, ", "))
+                             : absl::StrCat("did you mean ", suggestion, "?"));
     return nullptr;
   }
 

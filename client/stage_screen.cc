@@ -6,12 +6,12 @@
 
 namespace fsdpd {
 
-void StageScreen::Take(absl::string_view words) {
+void StageScreen::Take(absl::string_view chunk) {
   if (!console_.err_terminal) {
-    console_.err << words << std::flush;
+    console_.err << chunk << std::flush;
     return;
   }
-  rest_.append(words.data(), words.size());
+  rest_.append(chunk.data(), chunk.size());
   for (size_t end = rest_.find('\n'); end != std::string::npos; end = rest_.find('\n')) {
     TakeLine(rest_.substr(0, end));
     rest_.erase(0, end + 1);

@@ -17,7 +17,7 @@ class StageScreen {
  public:
   explicit StageScreen(Console* console) : console_(*console) {}  // `console` must outlive the screen.
 
-  void Take(absl::string_view words);  // A chunk of the child's stderr, split anywhere.
+  void Take(absl::string_view chunk);  // A chunk of the child's stderr, split anywhere.
   void End();
 
  private:

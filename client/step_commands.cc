@@ -63,7 +63,7 @@ int ReadSteps(Session* session, const std::string& job_id,
   }
 }
 
-// Output file that is replaced atomically: Keep() renames the temporary file, and without Keep() it is
+// Output file that is replaced atomically: Commit() renames the temporary file, and without Commit() it is
 // removed.
 class NewFile {
  public:
@@ -74,22 +74,22 @@ class NewFile {
         out_(temporary_, std::ios::binary),
         error_(out_.good() ? 0 : errno) {}
   ~NewFile() {
-    if (!kept_) std::remove(temporary_.c_str());
+    if (!committed_) std::remove(temporary_.c_str());
   }
   void Write(const std::string& text) {
     if (error_ == 0 && !(out_ << text).good()) error_ = errno;
   }
   bool good() const { return error_ == 0; }
   // The write error, or "".
-  std::string fault() const { return good() ? "" : absl::StrCat(path_, ": ", std::strerror(error_)); }
+  std::string error() const { return good() ? "" : absl::StrCat(path_, ": ", std::strerror(error_)); }
   bool Replaces() const { return fs::exists(path_); }
-  std::string Keep() {
+  std::string Commit() {
     if (good()) {
       out_.close();
-      kept_ = out_.good() && std::rename(temporary_.c_str(), path_.c_str()) == 0;
-      if (!kept_) error_ = errno;
+      committed_ = out_.good() && std::rename(temporary_.c_str(), path_.c_str()) == 0;
+      if (!committed_) error_ = errno;
     }
-    return fault();
+    return error();
   }
 
  private:
@@ -97,7 +97,7 @@ class NewFile {
   const std::string temporary_;
   std::ofstream out_;
   int error_;
-  bool kept_ = false;
+  bool committed_ = false;
 };
 
 // Creates the directory of --out if necessary. Returns an error text, or "".
@@ -162,8 +162,8 @@ int RunExport(Session* session) {
   Console& console = session->console();
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.job);
   if (!job.ok()) return session->Fail(job.status());
-  if (const std::string fault = MakeDirectory(line.out); !fault.empty()) {
-    console.err << "fsdpctl: --out " << line.out << ": " << fault << "\n";
+  if (const std::string error = MakeDirectory(line.out); !error.empty()) {
+    console.err << "fsdpctl: --out " << line.out << ": " << error << "\n";
     return kExitUsage;
   }
   const bool tensorboard = line.to == "tensorboard";
@@ -174,7 +174,7 @@ int RunExport(Session* session) {
                                        : absl::StrCat(job->id(), ".wandb-history.jsonl");
   NewFile file(line.out, name);
   if (!file.good()) {
-    console.err << "fsdpctl: --out " << file.fault() << "\n";
+    console.err << "fsdpctl: --out " << file.error() << "\n";
     return kExitUsage;
   }
   if (tensorboard) file.Write(TensorBoardBegin(static_cast<double>(begin_seconds)));
@@ -190,8 +190,8 @@ int RunExport(Session* session) {
     console.err << "fsdpctl: " << line.out << "/" << name << " was not changed\n";
     return code;
   }
-  if (const std::string fault = file.Keep(); !fault.empty()) {
-    console.err << "fsdpctl: --out " << fault << "\n";
+  if (const std::string error = file.Commit(); !error.empty()) {
+    console.err << "fsdpctl: --out " << error << "\n";
     return kExitUsage;
   }
   console.out << line.out << "/" << name << "  " << steps << (steps == 1 ? " step\n" : " steps\n");
