@@ -75,7 +75,7 @@ TEST_F(CkptCommandTest, PrintsOneLinePerDefectAndExitsWith9) {
   EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitDamaged);
   EXPECT_THAT(err_, HasSubstr(dir_.path() + ": error: __1_0.distcp: is not what was committed"));
   EXPECT_EQ(out_, "");
-  EXPECT_EQ(Run({"ckpt", "inspect", dir_.path()}), kExitOk) << "which does not read numbers";
+  EXPECT_EQ(Run({"ckpt", "inspect", dir_.path()}), kExitOk) << "inspect does not read tensor data";
   std::filesystem::remove(dir_.File("__0_0.distcp"));
   for (const char* action : {"inspect", "verify"}) {
     EXPECT_EQ(Run({"ckpt", action, dir_.path(), "-o", "json"}), kExitDamaged);
@@ -83,7 +83,7 @@ TEST_F(CkptCommandTest, PrintsOneLinePerDefectAndExitsWith9) {
     EXPECT_THAT(out_, HasSubstr(R"("where": "__0_0.distcp")"));
   }
   EXPECT_EQ(Run({"ckpt", "inspect", dir_.path()}), kExitDamaged);
-  EXPECT_THAT(out_, HasSubstr("model.w")) << "what can be shown is";
+  EXPECT_THAT(out_, HasSubstr("model.w")) << "intact tensors are listed";
   EXPECT_THAT(out_, HasSubstr("iteration  ?"));
 }
 

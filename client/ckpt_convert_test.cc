@@ -217,7 +217,7 @@ TEST_F(CkptConvertTest, OutputContainsItsModel) {
   fs::remove_all(native_);
   MakeJobs(kJobsSpec);
   ASSERT_EQ(Run({"convert", native_, again, "--to", "fsdp_dtensor"}), kExitOk) << err_;
-  EXPECT_EQ(Run({"diff", native_, again}), kExitOk) << out_ << "its spec is the job's, text by text";
+  EXPECT_EQ(Run({"diff", native_, again}), kExitOk) << out_ << "its spec equals the job's";
 }
 
 // Repairing the source changes it, so the conversion restarts; fsdp/checkpoint/convert_resume_test has the
@@ -327,7 +327,7 @@ TEST_F(CkptConvertTest, DrawsProgressOnTerminal) {
             kExitOk);
   EXPECT_THAT(err_, HasSubstr("12/12  2.11 KiB of 2.11 KiB"));
   EXPECT_TRUE(err_.size() > 5 && err_.substr(err_.size() - 5) == "\r\x1b[2K")
-      << "and the line is gone at the end";
+      << "the line is cleared at the end";
 }
 
 TEST_F(CkptConvertTest, InterruptCancels) {

@@ -115,7 +115,8 @@ TEST_F(CommandsTest, LocatesRejectedField) {
                               {{"train.steps", "is 3"}});
   };
   EXPECT_EQ(Run({"submit", "-f", file_}), kExitSpecRefused);
-  EXPECT_EQ(err_, file_ + ":5:3: error: train.steps: is 3\n") << "from the details, as nothing else answers";
+  EXPECT_EQ(err_, file_ + ":5:3: error: train.steps: is 3\n")
+      << "from the error details, because ValidateJob fails";
   server_.on_validate = [](const auto&, v1::ValidateJobResponse* response) {
     v1::Fault* fault = response->add_faults();
     fault->set_rule("steps_even");
@@ -137,7 +138,8 @@ TEST_F(CommandsTest, RejectsParseErrorsWithoutCoordinator) {
   EXPECT_EQ(Run({"submit", "-f", "-"}, "nmae: a\n"), kExitSpecRefused);
   EXPECT_EQ(err_.find("<stdin>:1:1: error: unknown field nmae; did you mean name? [unknown_field]\n"), 0u)
       << err_;
-  EXPECT_EQ(err_.find("[name_is_label]"), std::string::npos) << "that it is missing is no news";
+  EXPECT_EQ(err_.find("[name_is_label]"), std::string::npos)
+      << "a misspelled field is not reported as missing too";
   EXPECT_NE(err_.find("[model_required]"), std::string::npos) << err_;
   EXPECT_EQ(Run({"submit", "-f", dir_.File("no.yaml")}), kExitUsage);
   EXPECT_EQ(err_, "fsdpctl: " + dir_.File("no.yaml") + ": No such file or directory\n");
@@ -293,7 +295,7 @@ TEST_F(CommandsTest, PlanWritesPredictionAndPicture) {
   EXPECT_NE(written.str().find("<svg "), std::string::npos);
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "-o", "json"}), 0) << err_;
   EXPECT_NE(out_.find("\"step_seconds\""), std::string::npos);
-  EXPECT_EQ(out_.find("start_seconds"), std::string::npos) << "the timeline is for the files";
+  EXPECT_EQ(out_.find("start_seconds"), std::string::npos) << "the timeline is only for files";
 }
 
 TEST_F(CommandsTest, PlanShowsSnapshotCost) {
@@ -421,7 +423,7 @@ TEST_F(CommandsTest, OtherErrorsExitWith7) {
   };
   EXPECT_EQ(Run({"cancel", "j"}), kExitFailed);
   EXPECT_EQ(err_, "fsdpctl: is \\x1b[31mtaken [REQUEST_ID_TAKEN]\n")
-      << "and no refusal draws on the terminal";
+      << "control characters of an error are escaped";
 }
 
 TEST_F(CommandsTest, UnknownJobExitsWith4) {
@@ -563,7 +565,7 @@ TEST_F(CommandsTest, LogsPrefixRankOnlyIfSeveral) {
   EXPECT_EQ(out_, "tail 0\n");
   EXPECT_EQ(Run({"logs", "j", "-o", "yaml"}), 0);
   EXPECT_EQ(out_, "---\nrank: 1\nattempt: 0\nline: \"tail 0\"\nnotice: false\nevidence: false\n")
-      << "a document a line";
+      << "one document per line";
 }
 
 TEST_F(CommandsTest, CancelSendsReasonAndGrace) {

@@ -26,8 +26,8 @@ TEST(Completion, CompletesCommandsAndFlags) {
   EXPECT_EQ(Of({"expl"}), Strings({"explain"}));
   EXPECT_EQ(Of({"ckpt", "ver"}), Strings({"verify"}));
   EXPECT_EQ(Of({"get", "--sort"}), Strings({"--sort-by"}));
-  EXPECT_EQ(Of({"get", "--timeo"}), Strings({"--timeout"})) << "of the program too";
-  EXPECT_EQ(Of({"--timeout", "9", "unco"}), Strings({"uncordon"})) << "a flag's value is no command";
+  EXPECT_EQ(Of({"get", "--timeo"}), Strings({"--timeout"})) << "global flags too";
+  EXPECT_EQ(Of({"--timeout", "9", "unco"}), Strings({"uncordon"})) << "the value of a flag is not a command";
 }
 
 TEST(Completion, CompletesNames) {
@@ -44,7 +44,7 @@ TEST(Completion, CompletesNames) {
 TEST(Completion, CompletesFlagByType) {
   EXPECT_EQ(Of({"events", "--job", "t"}), Strings({"tiny-1", "tiny-2"}));
   EXPECT_EQ(Of({"events", "--node", ""}), Strings({"node-0", "node-1"}));
-  EXPECT_EQ(Of({"events", "--after", ""}), Strings()) << "a sequence, and no job";
+  EXPECT_EQ(Of({"events", "--after", ""}), Strings()) << "a sequence number, not a job";
   EXPECT_EQ(Of({"submit", "--after", "t"}), Strings({"tiny-1", "tiny-2"}));
   EXPECT_EQ(Of({"submit", "--from", "t"}), Strings({"tiny-1", "tiny-2"}));
 }
@@ -60,7 +60,7 @@ TEST(Completion, CompletesPlugins) {
   EXPECT_EQ(Of({"dat"}), Strings({"data"}));
   EXPECT_EQ(Of({"data", "inspect", ""}), Strings({kCompletePaths}));
   EXPECT_EQ(Of({"data", "tokenize", "--out", "x"}), Strings({kCompletePaths}));
-  EXPECT_EQ(Of({"ckpt", "dat"}), Strings()) << "a command's own commands are fsdpctl's";
+  EXPECT_EQ(Of({"ckpt", "dat"}), Strings()) << "subcommands are not plugins";
 }
 
 TEST(Completion, LeavesPathsToShell) {

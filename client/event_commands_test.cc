@@ -147,7 +147,8 @@ TEST_F(EventCommandsTest, DrainReportsBlockersUntilTimeout) {
   server_.on_events = [](const v1::ListEventsRequest&, v1::ListEventsResponse*) {
     return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "events are for viewers");
   };
-  EXPECT_EQ(Run({"drain", "node-7", "--wait"}), kExitOk) << "an empty node is one, whatever else is not told";
+  EXPECT_EQ(Run({"drain", "node-7", "--wait"}), kExitOk)
+      << "the node is empty, even if its events cannot be read";
   EXPECT_EQ(err_,
             "waiting for tiny-k3x9q2 (running: all 2 ranks run)\n"
             "node-7 is lost; its remaining ranks are unknown until its agent reconnects\n"

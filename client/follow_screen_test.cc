@@ -61,7 +61,7 @@ TEST_F(FollowScreenTest, PrintsNewCheckpoints) {
   v1::Job job = Job(v1::JOB_STATE_RUNNING);
   job.add_checkpoints()->set_step(10);
   screen.OnJob(job);
-  EXPECT_EQ(TakeOut(), "j running\n") << "those from before are no news";
+  EXPECT_EQ(TakeOut(), "j running\n") << "known checkpoints are not reported";
   screen.OnStep(Step(20));
   TakeOut();
   job.add_checkpoints()->set_step(20);
@@ -98,11 +98,11 @@ TEST_F(FollowScreenTest, RedrawsLineOnTerminal) {
     screen.OnStep(Step(1));
     EXPECT_EQ(TakeOut(), "\x1b[?25l\r\x1b[2K[          ] 1/40  loss 1.0000  tok/s 0");
     screen.OnStep(Step(2));
-    EXPECT_EQ(TakeOut(), "") << "drawn at most ten times a second";
+    EXPECT_EQ(TakeOut(), "") << "redrawn at most ten times per second";
     screen.OnStep(Step(40));
     EXPECT_EQ(TakeOut(), "\r\x1b[2K[==========] 40/40  loss 1.0000");
   }
-  EXPECT_EQ(TakeOut(), "\n\x1b[?25h") << "the cursor is back however the screen goes";
+  EXPECT_EQ(TakeOut(), "\n\x1b[?25h") << "every exit path shows the cursor";
 }
 
 TEST_F(FollowScreenTest, ReportsLostConnection) {
@@ -181,7 +181,7 @@ TEST_F(FollowScreenTest, HandlesNarrowerTerminal) {
   screen.OnStep(Step(2));
   const std::string drawn = TakeOut();
   const std::string up = "\r\x1b[" + std::to_string((columns - 1) / 30) + "A\x1b[J\r\x1b[2K";
-  EXPECT_EQ(drawn.find(up), 0u) << "the first row of the broken line is above the cursor";
+  EXPECT_EQ(drawn.find(up), 0u) << "the first row of the wrapped line is above the cursor";
   EXPECT_LT(drawn.size() - up.size(), 30u);
 }
 

@@ -179,7 +179,7 @@ TEST(JobText, DescribeShowsCauseAndFailedAttempts) {
   first->set_node("node-1");
   first->set_step(40);
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("failure of attempt 2 (no_progress):\n"));
-  EXPECT_EQ(DescribeJob(job, Now()).find("failed attempts:"), std::string::npos) << "one is told above";
+  EXPECT_EQ(DescribeJob(job, Now()).find("failed attempts:"), std::string::npos) << "reported once, above";
   job.add_failed_attempts()->set_attempt(2);
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("failed attempts:\n"
                                                  "  ATTEMPT  CAUSE  NODE    STEP\n"
@@ -301,7 +301,7 @@ TEST(JobText, TableShowsProjectsIfAny) {
 
 TEST(JobText, DescribeShowsGoodputLedger) {
   v1::Job job;
-  EXPECT_EQ(DescribeJob(job, Now()).find("time:"), std::string::npos) << "of an older coordinator";
+  EXPECT_EQ(DescribeJob(job, Now()).find("time:"), std::string::npos) << "an older coordinator sends none";
   job.mutable_ledger()->set_queue_seconds(10);
   job.mutable_ledger()->set_step_seconds(69.9);
   job.mutable_ledger()->set_exposed_seconds(20);
@@ -386,7 +386,7 @@ TEST(JobText, DescribeShowsBadSteps) {
                               "  7     not finite  2.5   12.35  -      72 to 83\n"
                               "  6     spike       2.5   12.35  4      60 to 71\n"));
   EXPECT_THAT(text, HasSubstr("  and 37 older\n  samples 60 to 83 are skipped\n"));
-  EXPECT_THAT(text, HasSubstr("attempt:   1 of 2\n")) << "the one that went back does not count";
+  EXPECT_THAT(text, HasSubstr("attempt:   1 of 2\n")) << "the rewound attempt does not count";
   job.set_attempt(3);
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("bad steps: 40 skipped in 3 attempts, 2 rewound\n"));
 }

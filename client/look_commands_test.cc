@@ -189,7 +189,7 @@ TEST_F(LookCommandsTest, RejectsUnknownJsonPathField) {
 
 TEST_F(LookCommandsTest, GetSortsAndLimits) {
   EXPECT_EQ(Run({"get", "-o", "name", "--sort-by", "last_step.loss"}), kExitOk);
-  EXPECT_EQ(out_, "tiny-b2\nbig-c3\ntiny-a1\n") << "numbers by size, those without one last";
+  EXPECT_EQ(out_, "tiny-b2\nbig-c3\ntiny-a1\n") << "numeric order, jobs without a value last";
   EXPECT_EQ(Run({"get", "--sort-by", "age"}), kExitUsage);
   EXPECT_EQ(err_.find("fsdpctl: --sort-by: unknown field 'age'"), 0u) << err_;
   EXPECT_EQ(Run({"get", "-o", "name", "--sort-by=-last_step.loss", "--limit", "1"}), kExitOk);
@@ -346,7 +346,7 @@ TEST_F(LookCommandsTest, ExplainNeedsNoCoordinator) {
   EXPECT_EQ(Run({"explain", "precision.main_grads"}), kExitOk);
   EXPECT_NE(out_.find("\nrules:\n  main_grads_not_fp16\n    main_grads must be fp32 or bf16\n"),
             std::string::npos)
-      << "its type has values that are refused: " << out_;
+      << "validation rejects some values of the type: " << out_;
   EXPECT_EQ(Run({"explain", "model.preset"}), kExitOk);
   EXPECT_NE(out_.find("\nvalues:\n  tiny\n"), std::string::npos)
       << "preset_unknown sends readers here: " << out_;
@@ -367,7 +367,7 @@ TEST_F(LookCommandsTest, ExplainNeedsNoCoordinator) {
   EXPECT_EQ(Run({"explain", "token_file_here"}), kExitOk) << "one that validate finds: " << err_;
   EXPECT_EQ(Run({"explain", "lr_positive"}), kExitOk);
   EXPECT_NE(out_.find("\nlr_positive  <rule>\n"), std::string::npos)
-      << "specs and runs have one each: " << out_;
+      << "specs and migrate both have this rule: " << out_;
   EXPECT_EQ(Run({"explain", "preset_unknow"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean preset_unknown?"), std::string::npos) << err_;
   EXPECT_EQ(Run({"explain", "trian"}), kExitUsage);
@@ -445,7 +445,7 @@ TEST_F(LookCommandsTest, ContextSelectsServer) {
   EXPECT_EQ(Run({"get", "-o", "name"}), kExitOk) << "--server counts before it: " << err_;
   EXPECT_EQ(RunCommand({"context", "list"}), kExitOk);
   EXPECT_TRUE(absl::StrContains(out_, "*        far")) << out_;
-  EXPECT_TRUE(absl::StrContains(out_, dir_.File("t"))) << "of the file's directory: " << out_;
+  EXPECT_TRUE(absl::StrContains(out_, dir_.File("t"))) << "relative to the file's directory: " << out_;
   EXPECT_EQ(RunCommand({"--context", "lba", "get"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean lab?"), std::string::npos) << err_;
 }
@@ -517,7 +517,7 @@ TEST_F(LookCommandsTest, ContextUsePreservesLinkAndText) {
   EXPECT_EQ(std::filesystem::status(real).permissions(),
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   const std::filesystem::directory_iterator left(std::filesystem::path(real).parent_path());
-  EXPECT_EQ(std::distance(begin(left), end(left)), 2) << "the file and the link; nothing is left beside them";
+  EXPECT_EQ(std::distance(begin(left), end(left)), 2) << "only the file and the link remain";
   Write("dotfiles.yaml", "{contexts: {lab: {server: 'lab.example:7777'}}}\n");
   EXPECT_EQ(RunCommand({"context", "use", "lab"}), kExitUsage);
   EXPECT_NE(err_.find("add 'current: lab' by hand"), std::string::npos) << err_;
@@ -529,7 +529,7 @@ TEST_F(LookCommandsTest, LocatesErrorInContextsFile) {
   EXPECT_EQ(RunCommand({"get"}), kExitUsage);
   EXPECT_NE(err_.find("contexts.yaml:2:9: unknown field sever; did you mean server?"), std::string::npos)
       << err_;
-  EXPECT_EQ(RunCommand({"explain"}), kExitOk) << "who calls nobody does not read it";
+  EXPECT_EQ(RunCommand({"explain"}), kExitOk) << "offline commands do not read it";
   Write("contexts.yaml", "contexts:\n  lab: {server: 'a:1'}\n  lab: {server: 'b:1'}\n");
   EXPECT_EQ(RunCommand({"get"}), kExitUsage);
   EXPECT_NE(err_.find("contexts.yaml:3:3: error: contexts.lab is written twice; keep one"), std::string::npos)
@@ -549,7 +549,7 @@ TEST_F(LookCommandsTest, CompletionListsMatchingNames) {
   EXPECT_EQ(out_, "node-0\n");
   server_.Stop();
   EXPECT_EQ(RunCommand({"__complete", "--server", server_.address(), "cordon", ""}), kExitOk);
-  EXPECT_EQ(out_ + err_, "") << "nobody answers";
+  EXPECT_EQ(out_ + err_, "") << "no coordinator responds";
 }
 
 // --- top and logs ------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ TEST(SuggestCommand, SuggestsCommandForSynonym) {
   for (const char* word : {"new", "create"}) EXPECT_EQ(SuggestCommand(word, verbs), "submit") << word;
   for (const char* word : {"stop", "kill"}) EXPECT_EQ(SuggestCommand(word, verbs), "cancel") << word;
   for (const char* word : {"jobs", "ls", "list", "ps"}) EXPECT_EQ(SuggestCommand(word, verbs), "get") << word;
-  EXPECT_EQ(SuggestCommand("ls", {"--help", "list"}), "list") << "the verb of a synonym is not among these";
+  EXPECT_EQ(SuggestCommand("ls", {"--help", "list"}), "list")
+      << "the command of the synonym is not a candidate";
 }
 
 TEST(SuggestCommand, ShortWordMustMatchFirstLetter) {

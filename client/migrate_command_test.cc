@@ -58,7 +58,7 @@ TEST_F(MigrateCommandTest, MakesPathsAbsolute) {
   EXPECT_NE(err_.find(absl::StrCat(file, ":2:1: adjusted: --data-path: becomes data.tokens[0].path: ")),
             std::string::npos)
       << err_;
-  EXPECT_EQ(err_.find("data.tokens[1]"), std::string::npos) << "one is told for all of them";
+  EXPECT_EQ(err_.find("data.tokens[1]"), std::string::npos) << "a list of files is reported once";
   const std::string spec = out_;
   EXPECT_EQ(RunCommand({"validate", "-f", "-", "--offline"}, spec), 0) << err_ << spec;
   EXPECT_EQ(RunCommand({"migrate", "-f", "-"}, run), 0) << err_;

@@ -32,7 +32,7 @@ TEST(SpecArray, IsIdentifiedByRequestIds) {
   EXPECT_TRUE(IsInArray("sweep-k3x9q2/0", "sweep-k3x9q2"));
   EXPECT_FALSE(IsInArray("sweep-k3x9q22/0", "sweep-k3x9q2"));
   EXPECT_FALSE(IsInArray("sweep-k3x9q2", "sweep-k3x9q2"));
-  EXPECT_FALSE(IsInArray("nightly/2026-11-22", "nightly")) << "a person's own id";
+  EXPECT_FALSE(IsInArray("nightly/2026-11-22", "nightly")) << "a request id of the user";
   EXPECT_FALSE(IsInArray("a/b/0", "a"));
   EXPECT_TRUE(IsInArray("", ""));
 }

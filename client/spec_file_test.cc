@@ -47,7 +47,7 @@ TEST(SpecFile, ResolvesCheckpointDirectories) {
   spec = LoadSpec(dir.File("jobs/job.yaml"), {"checkpoint.dir=/runs/7", "checkpoint.load="}, input);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->spec.checkpoint().dir(), "/runs/7");
-  EXPECT_EQ(spec->spec.checkpoint().load(), "") << "none stays none";
+  EXPECT_EQ(spec->spec.checkpoint().load(), "") << "an empty path stays empty";
 }
 
 TEST(SpecFile, ResolvesCheckpointDirectoriesAgainstSpecDirectory) {
@@ -61,7 +61,7 @@ TEST(SpecFile, ResolvesCheckpointDirectoriesAgainstSpecDirectory) {
   std::istringstream again;
   const absl::StatusOr<SpecText> none = LoadSpec(dir.File("job.yaml"), {"checkpoint={}"}, again);
   ASSERT_TRUE(none.ok()) << none.status();
-  EXPECT_EQ(none->spec.checkpoint().dir(), "") << "what is not named stays so";
+  EXPECT_EQ(none->spec.checkpoint().dir(), "") << "an unset path stays empty";
 }
 
 TEST(SpecFile, RejectsPathsThatNeedExpansion) {
@@ -197,7 +197,7 @@ TEST(SpecFile, WarnsOfMissingOrEmptyTokenFiles) {
   std::istringstream input;
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
   ASSERT_TRUE(spec.ok());
-  EXPECT_FALSE(HasErrors(spec->faults)) << "the nodes may have other files";
+  EXPECT_FALSE(HasErrors(spec->faults)) << "the nodes may have different files";
   std::vector<std::string> said;
   for (const SpecFault& fault : spec->faults) said.push_back(Render(fault));
   ASSERT_EQ(said.size(), 6u);

@@ -24,7 +24,7 @@ TEST(SpecPaths, ReturnsRelativePaths) {
   EXPECT_EQ(spec.checkpoint().dir(), "/jobs/a/runs");
   EXPECT_EQ(spec.checkpoint().load(), "/old/7");
   EXPECT_EQ(spec.data().tokens(0).path(), "/t");
-  EXPECT_EQ(spec.data().tokens(0).mask(), "") << "none stays none";
+  EXPECT_EQ(spec.data().tokens(0).mask(), "") << "an empty path stays empty";
   EXPECT_EQ(spec.data().validation(0).mask(), "/jobs/a/m");
 }
 

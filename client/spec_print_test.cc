@@ -85,7 +85,7 @@ TEST(SpecPrint, PrintsEmptyMessage) {
 
 TEST(SpecPrint, DataIncludesFieldsWithoutPresence) {
   v1::TokenFile file;
-  EXPECT_EQ(ToYamlData(file), "path: \"\"\ntype: auto\nmask: \"\"\n") << "weight is not set and has no value";
+  EXPECT_EQ(ToYamlData(file), "path: \"\"\ntype: auto\nmask: \"\"\n") << "weight is unset";
   file.set_weight(0);
   EXPECT_EQ(ToJsonLine(file), "{\"path\": \"\", \"weight\": 0, \"type\": \"auto\", \"mask\": \"\"}");
   EXPECT_EQ(ToJsonData(v1::Checkpoint()),

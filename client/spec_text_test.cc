@@ -191,7 +191,7 @@ TEST(SpecText, RejectsEmptyString) {
   EXPECT_EQ(FaultsOf("checkpoint:\n  load: ''\n  dir: \"\"\n"),
             "f:2:3: error: checkpoint.load: has no value; write one, or remove the field [no_value]\n"
             "f:3:3: error: checkpoint.dir: has no value; write one, or remove the field [no_value]\n");
-  EXPECT_EQ(FaultsOf("checkpoint: {load: /runs/7}", {"checkpoint.load="}), "") << "what unsets it";
+  EXPECT_EQ(FaultsOf("checkpoint: {load: /runs/7}", {"checkpoint.load="}), "") << "--set may clear a field";
   EXPECT_EQ(FaultsOf("env: [{name: NCCL_DEBUG, value: ''}]"), "");
 }
 
@@ -369,7 +369,7 @@ TEST(SpecText, ListsValidEnumValues) {
   EXPECT_EQ(FaultsOf("precision: {main_grads: half}"),
             "f:1:25: error: 'half' is not a value of precision.main_grads; write one of fp32, bf16 "
             "[unknown_value]\n");
-  EXPECT_EQ(FaultsOf("precision: {main_grads: fp16}"), "") << "a rule refuses it, with its reason";
+  EXPECT_EQ(FaultsOf("precision: {main_grads: fp16}"), "") << "a validation rule rejects it";
 }
 
 TEST(SpecText, ReturnsUnreadFields) {

@@ -93,7 +93,7 @@ TEST_F(SubmitFromTest, ArraySubmitsNumberedJobs) {
   EXPECT_EQ(submit({"--array", "train.seed"}), kExitUsage);
   EXPECT_EQ(Run({"cancel"}), kExitUsage);
   MutexLock lock(&mutex);
-  EXPECT_EQ(made.size(), 2u) << "none of an array with a bad spec is submitted";
+  EXPECT_EQ(made.size(), 2u) << "an array with an invalid spec submits nothing";
 }
 
 TEST_F(SubmitFromTest, PartiallyRejectedArrayIsOneDocument) {

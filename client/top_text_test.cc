@@ -43,7 +43,7 @@ TEST(TopText, ShowsCountsAndJobsWithSlots) {
                Job("ended-1", v1::JOB_STATE_SUCCEEDED, 4)},
               {Node(8, 0, true), Node(4, 2, true), Node(8, 8, false)}, absl::UnixEpoch(), 0);
   EXPECT_EQ(text.find("2 of 3 nodes ready, 10 of 12 slots in use, 2 jobs have slots, 1 waits\n"), 0u) << text;
-  EXPECT_LT(text.find("big-1 "), text.find("runs-1 ")) << "the largest first\n" << text;
+  EXPECT_LT(text.find("big-1 "), text.find("runs-1 ")) << "descending order of ranks\n" << text;
   for (const char* part : {"164/300", "2.5000", "2000", "500 ms", "exposed 12%", "1 on node-7, 1.52x",
                            "103.0 MiB (+3%)", "400 W"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
@@ -71,7 +71,7 @@ TEST(TopText, ShowsStragglerOnlyIfNotable) {
   EXPECT_NE(TopText({job}, {}, absl::UnixEpoch(), 0).find("0 on node-7, 1.05x"), std::string::npos);
   job.set_state(v1::JOB_STATE_STOPPING);
   EXPECT_EQ(TopText({job}, {}, absl::UnixEpoch(), 0).find("node-7"), std::string::npos)
-      << "of steps that are over";
+      << "only for running jobs";
 }
 
 TEST(TopText, ShowsStalledJob) {

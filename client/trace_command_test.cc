@@ -147,7 +147,7 @@ TEST_F(TraceCommandTest, ReportsMemoryOfSelectedRankOnly) {
 
 TEST_F(TraceCommandTest, ChecksOutputBeforeTracing) {
   server_.on_trace = [](const v1::TraceJobRequest&, auto*, Writer*) {
-    ADD_FAILURE() << "nothing is to be traced";
+    ADD_FAILURE() << "unexpected trace request";
     return grpc::Status::OK;
   };
   out_file_ = dir_.File("none/out.json");
