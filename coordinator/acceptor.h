@@ -27,7 +27,7 @@ class Acceptor {
  public:
   using Sink = grpc::experimental::ExternalConnectionAcceptor;
 
-  // Port 0 picks one. Clients may connect from now on, and wait for Start().
+  // Port 0 picks a free port. Clients may connect from now on; their connections are accepted after Start().
   static absl::StatusOr<std::unique_ptr<Acceptor>> Open(const HostPort& address);
   ~Acceptor() { Stop(); }
 

@@ -1,7 +1,9 @@
-// Whether a job spec is let in: its shape (spec_shape.h), the rules, and the memory of the nodes that would
-// take it, by compiling its plan. Refusing is cheap here and expensive on a GPU.
+// Admission control for job specs. A spec is accepted or rejected by its shape (spec_shape.h), the validation
+// rules, and the memory of the nodes that could run it, which requires compiling its plan. A rejection here
+// is cheap; on GPUs it is expensive.
 //
-// Pure, except for what it is told of the nodes. A spec without faults is not a promise that a node is free.
+// Pure, except for the node list that `nodes` returns. An accepted spec does not guarantee that a node is
+// free.
 #pragma once
 
 #include <absl/status/status.h>
@@ -16,19 +18,19 @@
 
 namespace fsdpd {
 
-// The nodes that are there, as if they were idle.
+// The connected nodes, as if all their slots were free.
 using IdleNodes = std::function<std::vector<NodeSlots>()>;
 
 struct Examined {
-  // Every fault of the spec is in plan.faults; plan.accepted() says whether it is let in.
+  // All violations of the spec are in plan.faults; plan.accepted() is the result.
   Plan plan;
-  bool open = false;  // Too few nodes were there to know what a rank may fill (job_plan.h).
+  bool open = false;  // Too few nodes were connected to know the memory per rank (job_plan.h).
 };
 
-// What a spec stands on in whichever way its ranks are laid out.
+// The inputs of a plan that do not depend on how ranks are laid out.
 struct Ground {
-  Violations faults;           // Of its message (spec_shape.h).
-  int64_t bytes_per_rank = 0;  // That nodes offer; 0: not known.
+  Violations faults;           // Of the shape of the spec (spec_shape.h).
+  int64_t bytes_per_rank = 0;  // Offered by nodes; 0 if unknown.
   DeviceKind device = DeviceKind::kCpu;
 };
 
@@ -40,7 +42,7 @@ class Admission {
   explicit Admission(IdleNodes nodes, Planner plan = MakePlan)
       : nodes_(std::move(nodes)), plan_(std::move(plan)) {}
 
-  // `budget_bytes_per_rank` above 0 is planned with instead of what nodes offer.
+  // If `budget_bytes_per_rank` is above 0, it replaces the memory that nodes offer.
   Examined Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank = 0) const;
 
   Ground GroundOf(const v1::JobSpec& spec) const;
@@ -50,7 +52,7 @@ class Admission {
   const Planner plan_;
 };
 
-// INVALID_ARGUMENT for a spec that is too large to look at: the one fault that hides all others.
+// INVALID_ARGUMENT for a spec that is too large to parse; no other violation is reported then.
 absl::Status CheckSize(const v1::JobSpec& spec);
 
 }  // namespace fsdpd

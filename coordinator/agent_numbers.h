@@ -1,9 +1,9 @@
-// Numbers of an agent's messages: each has bounds, within which what is counted, added up and shown of them
-// cannot overflow. A number beyond them is of a program that is broken, or of somebody who is no agent; who
-// takes the message decides nothing by a part of it.
+// Bounds on the numbers in agent messages: within them, counting, summing and displaying cannot overflow. A
+// number out of bounds comes from a broken program or from something that is not an agent; the receiver then
+// rejects the whole message.
 //
-// Bounds go by a field's name, so that a new field has some on the day it comes: a count (from 0), unless its
-// name says that it is a step, a rank, a time, or one of the values that may be anything.
+// Bounds follow from the name of a field, so that a new field has bounds from the start: it is a count (from
+// 0) unless its name identifies a step, a rank, a time, or one of the values without bounds.
 //
 // Pure.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace fsdpd {
 
-// INVALID_ARGUMENT names the first field that is out of its bounds, with its value.
+// INVALID_ARGUMENT with the first field that is out of bounds, and its value.
 absl::Status CheckNumbers(const v1::AgentMessage& message);
 
 }  // namespace fsdpd

@@ -1,11 +1,12 @@
-// AgentLink: one stream per agent, carried over gRPC: who may open it, and how its messages are read and
-// written. What they mean is agent_session.h's.
+// gRPC service AgentLink, one stream per agent: admission of streams, and reading and writing of messages.
+// The meaning of messages is in agent_session.h.
 //
-// No stream has a thread: gRPC's few (half as many as cores, at least 2) carry all of them. What they call
-// here must not wait, but for the reconciler's queue when that is full: then all agents are to be slower.
+// Streams have no threads of their own: the few threads of gRPC (half as many as cores, at least 2) serve all
+// of them. Handlers must not block, except on the reconciler's queue when it is full: then all agents must
+// slow down.
 //
-// Thread-safe. Ownership: borrows everything in Parts. Streams end with the server's Shutdown(), after which
-// this may go.
+// Thread-safe. Ownership: borrows everything in Parts. Streams end with the server's Shutdown(); destroy this
+// object afterwards.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -33,7 +34,7 @@ class AgentService final : public v1::AgentLink::CallbackService {
   struct Parts {
     AgentSession::Parts session;
     const Authorizer* authorizer;
-    AuditLog* audit;  // Null where no record is kept.
+    AuditLog* audit;  // Null: no audit log.
     const Clock* clock;
   };
   using Reactor = grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>;
@@ -44,17 +45,17 @@ class AgentService final : public v1::AgentLink::CallbackService {
 
  private:
   class Stream;
-  // Before its first message. OK: the stream has a place of `owner` (stream_places.h).
+  // Checks before the first message. If OK, the stream holds a place of `owner` (stream_places.h).
   absl::Status LetIn(const grpc::CallbackServerContext& context, std::string* owner);
   absl::Status TakePlace(const grpc::CallbackServerContext& context, std::string* owner);
-  // Of a stream that did not register in time.
+  // Rejects a stream that did not register in time.
   absl::Status RefuseLate(const grpc::CallbackServerContext& context, const std::string& owner);
   void CountRefused();
-  // A stream that is refused (`epoch` 0) or ended because its certificate is revoked.
+  // Records a stream that was rejected (`epoch` 0) or ended because its certificate is revoked.
   void TakeRevoked(const grpc::CallbackServerContext& context, const std::string& node, int64_t epoch,
                    const absl::Status& refused);
   absl::Status Admit(const grpc::CallbackServerContext& context, const std::string& node);
-  // `node`: as it says; empty before it has said so.
+  // `node`: the claimed name; empty before the registration.
   void PutOnRecord(const grpc::CallbackServerContext& context, const std::string& node,
                    const absl::Status& admitted, const std::string& revoked_serial = "");
 

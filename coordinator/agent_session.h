@@ -1,19 +1,21 @@
-// One agent's stream as the coordinator takes it, without the stream: whether it is let in, what each of its
-// messages leads to, which epoch it must bear, and who hears of its end. What carries the messages is its
-// owner's: gRPC in agent_service.h, a simulated network in tests/sim.
+// Coordinator side of one agent's stream, independent of the transport: registration, the effect of each
+// message, the stream generation that it must carry, and the notifications when the stream ends. The owner
+// transports the messages: gRPC in agent_service.h, a simulated network in tests/sim.
 //
 //   Open -> { Take, while outbox() is emptied into the stream } -> Close [-> Left]
 //
-// A message with another epoch than the stream's is ABORTED: it belongs to a membership that is over.
-// After an error of Take the stream ends. A message about an attempt or a rank that the coordinator did
-// not place on the stream's node is refused before any other code sees it (attempt_hosts.h): it is logged
-// once per kind and counted, and the stream stays open. One with a number out of its bounds
-// (agent_numbers.h) is dropped whole, and the log says so: agents say again on the next stream what may be
-// lost with one, and for what a rank says its node is not given up. What somebody would wait for in vain
-// then ends with the fault: an attempt, the reading of a log, the measurement of a node.
+// A message of another stream generation is ABORTED: it belongs to an earlier membership. After an error of
+// Take the stream ends. Two kinds of invalid messages do not end the stream:
+//   * A message about an attempt or a rank that the coordinator did not place on this node is rejected before
+//     any other
+// code sees it (attempt_hosts.h). It is logged once per kind, and counted.
+//   * A message with a number out of bounds (agent_numbers.h) is dropped as a whole, and logged. Agents
+//     repeat messages
+// that must not be lost on the next stream, and an error of one rank must not disconnect its node. If an
+// operation waits for the dropped message, it fails with this error: an attempt, a log read, or a preflight.
 //
-// Thread safety: one call after the other, from any thread; outbox() is thread-safe. Ownership: borrows
-// everything in Parts.
+// Thread safety: calls may come from any thread, but one at a time; outbox() is thread-safe. Ownership:
+// borrows everything in Parts.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -43,18 +45,19 @@ class AgentSession {
     LogRelay* logs;
     TraceRelay* traces;
     CourseBoard* courses;
-    Meters* meters = nullptr;  // Null where nobody scrapes.
+    Meters* meters = nullptr;  // Null: no metrics.
   };
 
-  // By the stream's first message, which must be Register. `end_stream` ends it, from any thread. Errors:
-  // NodeRegistry::Attach's; INVALID_ARGUMENT for a registration with too many attempts or invalid numbers.
+  // Opens a session with the first message of the stream, which must be Register. `end_stream` ends the
+  // stream and may be called from any thread. Errors: those of NodeRegistry::Attach; INVALID_ARGUMENT for a
+  // registration with too many attempts or invalid numbers.
   static absl::StatusOr<std::unique_ptr<AgentSession>> Open(const Parts& parts, const v1::AgentMessage& first,
                                                             const std::string& address,
                                                             std::function<void()> end_stream);
   absl::Status Take(v1::AgentMessage* message);
-  // Nothing more is taken, and nobody empties the outbox any more.
+  // No message is taken after this call, and the outbox is no longer emptied.
   void Close();
-  // The agent had ended the stream in order, as is known once it has been told of its end.
+  // The agent ended the stream in order; known once the agent has received the end of the stream.
   void Left();
 
   const std::string& node() const { return node_; }
@@ -71,8 +74,8 @@ class AgentSession {
   const Parts parts_;
   const std::string node_;
   const std::shared_ptr<StreamOutbox> outbox_;
-  std::set<std::string> dropped_for_;  // Fields of which the log has told.
-  std::set<std::string> refused_;      // Kinds of which the log has.
+  std::set<std::string> dropped_for_;  // Fields that were logged.
+  std::set<std::string> refused_;      // Message kinds that were logged.
 };
 
 }  // namespace fsdpd

@@ -1,7 +1,7 @@
-// Which agents a coordinator takes, by the versions of both. Of the first number's release all talk to each
-// other, whichever is older: what one of them does not know yet is said by fields of Register (log_windows,
-// traces, preflights) and left out. Between two first numbers nothing is promised, and the agent is refused
-// before anything is sent to it.
+// Version compatibility between agents and the coordinator. Releases with the same major version work
+// together, whichever is older: Register declares optional features (log_windows, traces, preflights), and a
+// missing one is not used. Different major versions are incompatible, and the agent is rejected before
+// anything is sent to it.
 //
 // Pure.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace fsdpd {
 
-// FAILED_PRECONDITION names both, and what to do. An agent that says no version, or none that begins with a
-// number, is of before there was one.
+// FAILED_PRECONDITION with both versions and the fix. An agent without a version, or whose version does not
+// start with a number, is older than versioned releases.
 absl::Status CheckAgentVersion(absl::string_view agent, absl::string_view own);
 
 }  // namespace fsdpd

@@ -1,8 +1,8 @@
-// What the coordinator was told about one attempt: which ranks are ready, which have exited and how, which
-// nodes have nothing left of it. Facts only; what follows from them is the verdict's to say (verdict.h), so
-// that a repeated or late message changes nothing and a failed write is simply judged again on the next tick.
+// Reported facts about one attempt: which ranks are ready, which have exited and how, and which nodes have no
+// process left. It stores facts only; the verdict (verdict.h) draws conclusions. Therefore a repeated or late
+// message changes nothing, and after a failed write the next tick repeats the decision.
 //
-// Used by the reconciler's thread alone; not thread-safe.
+// Not thread-safe: used only by the reconciler's thread.
 #pragma once
 
 #include <absl/time/time.h>
@@ -24,44 +24,44 @@ namespace fsdpd {
 struct RankFacts {
   bool ready = false;
   std::optional<v1::RankExit> exit;
-  // By the coordinator's clock (Clock::Now()), as far as that can be known: clocks of nodes differ, and a
-  // date may be set, so nothing is ordered by them.
+  // End of the rank by the coordinator's clock (Clock::Now()), as well as that is known. Clocks of nodes
+  // differ and a date may be set, so they order nothing.
   absl::Time ended;
-  int order = 0;  // Of its exit among those that arrived.
-  // Its agent's newest word that nothing of it moves, while that lasts, and when it came.
+  int order = 0;  // Position of its exit in order of arrival.
+  // The agent's newest report that the rank makes no progress, while that lasts, and its arrival time.
   std::optional<v1::RankStill> still;
   absl::Time still_heard = absl::InfinitePast();
 };
 
-// The share of an attempt that lies on one node.
+// The part of an attempt on one node.
 struct NodePart {
   std::string node;
   int first_rank = 0;
   int ranks = 0;
   std::vector<int> devices;
-  std::string agent_instance;  // Of the agent's process that was to have the launch; empty: not known.
-  bool launched = false;       // Launch was handed to a stream, or the agent said that it hosts the ranks.
-  bool attached = false;       // The agent has registered in this life of the coordinator.
-  bool hosted = false;         // And had ranks of it then.
-  // Only its agent reports it: its devices are not known, so it takes all slots of the node.
+  std::string agent_instance;  // Agent process that the launch was sent to; empty if unknown.
+  bool launched = false;       // Launch was handed to a stream, or the agent reported the ranks.
+  bool attached = false;       // The agent registered since the coordinator's start.
+  bool hosted = false;         // It reported ranks of the attempt when it registered.
+  // Only the agent reports this attempt: its devices are unknown, so it occupies all slots of the node.
   bool leftover = false;
-  bool stopped = false;  // No process is left there.
-  bool revoked = false;  // Its agent's last stream was refused or ended: its certificate is revoked.
-  // Until when the job's next launch waits for its end. Its slots are taken until then and after.
+  bool stopped = false;  // No process is left on the node.
+  bool revoked = false;  // The agent's last stream was rejected or ended because its certificate is revoked.
+  // Until when the job's next launch waits for the end of this part. Its slots stay occupied afterwards.
   absl::Time awaited_until = absl::InfiniteFuture();
-  v1::FreedMemory memory;  // What its agent said of it then.
-  // Since when the agent is back without some ranks whose end nobody reported.
+  v1::FreedMemory memory;  // Reported by the agent with Stopped.
+  // Since when the agent is back without some ranks whose end was not reported.
   absl::Time missing_since = absl::InfiniteFuture();
-  // Since when it is back with ranks whose end nobody reported: one that has ended counts as hosted until
-  // that is told, which comes next.
+  // Since when the agent is back with ranks whose end was not reported. A rank that has ended counts as
+  // hosted until its exit is reported, which comes next.
   absl::Time back_since = absl::InfiniteFuture();
-  absl::Time last_ended = absl::InfinitePast();  // Of its ranks; an agent tells their ends in order.
+  absl::Time last_ended = absl::InfinitePast();  // Newest end of its ranks; an agent reports ends in order.
 };
 
-// Bounds a log line that an agent causes as often as it reports something.
+// Rate limit for a log line that an agent can cause with every report.
 class PacedLine {
  public:
-  // If the line may be logged now: how many were omitted since the last one.
+  // If the line may be logged now: the number of omitted lines since the last one.
   std::optional<int64_t> Take(absl::Time now);
 
  private:
@@ -72,36 +72,38 @@ class PacedLine {
 struct StopOrder {
   int64_t grace_ms = 0;
   std::string reason;
-  bool save = false;  // v1::Stop's.
+  bool save = false;  // As in v1::Stop.
   absl::Time sent = absl::InfinitePast();
 };
 
 class AttemptFacts {
  public:
   AttemptFacts() = default;
-  // Of a job's placements. `recovered`: launched in an earlier life of the coordinator.
+  // From the placements of `job`. `recovered`: launched before the coordinator's last start.
   AttemptFacts(const v1::Job& job, bool recovered);
 
-  // Each returns false for what does not belong to the attempt: a rank of another node, an unknown node.
+  // Each returns false for a report that does not belong to the attempt: a rank of another node, an unknown
+  // node.
   bool TakeReady(const std::string& node, int rank);
-  // `age`: for how long the exit has been known, by its agent and on its way.
+  // `age`: how long the exit was known to its agent and in transit.
   bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now,
                 absl::Duration age);
   bool TakeStopped(const std::string& node, const v1::FreedMemory& memory = {});
   bool TakeStill(const std::string& node, int rank, const v1::RankStill& still, absl::Time now);
-  // Whether the launch of the agent's part never came to it: the coordinator died before it had sent what was
-  // stored, or the stream broke. Only the very process that was to have it can say so: of what another one
-  // has had, with whatever became of its disk, nobody knows. True: its part is to be launched, as where there
-  // was no stream to send it to. REQUIRES: before TakeAttached(), of an agent that hosts nothing of it.
+  // Whether the launch of the agent's part was not delivered: the coordinator died before it had sent what
+  // was stored, or the stream broke. Only the agent process that the launch was sent to can prove this; the
+  // ranks of another process are unknown, whatever happened to its disk. True: the part must be launched, as
+  // if there had been no stream. REQUIRES: called before TakeAttached(), for an agent that hosts no rank of
+  // the attempt.
   bool TakeNeverCame(const v1::Register& info);
   // The agent of `node` registered and hosts these ranks of the attempt.
   bool TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now);
 
   // Whether the agent acknowledged neither the launch nor the stop in time. Its ranks may still start, so its
-  // slots stay taken, but the job does not wait for it.
+  // slots stay occupied, but the job does not wait for it.
   bool GaveUpOn(const NodePart& part, absl::Time now) const;
 
-  // The coordinator stood still: what it waited for may have come meanwhile, so that each wait begins again.
+  // Restarts all waits after the coordinator was suspended: awaited messages may have arrived meanwhile.
   void WaitAgain(absl::Time now);
 
   NodePart* PartOf(const std::string& node);
@@ -109,14 +111,14 @@ class AttemptFacts {
 
   bool AllReady() const;
   bool AllExited() const;
-  bool AllSucceeded() const;  // Every rank exited with code 0.
-  bool AnySign() const;       // Any rank was ever ready, hosted or ended, as far as is known.
-  // The failed exit that came first (RankFacts::ended); those of ranks that were told to stop, or that a peer
-  // had failed, count only when there is no other. A rank that was ended from outside comes before what
-  // failed by itself within kLeavingTime before it: it takes its leave while its peers lose it already. Null
-  // when no rank failed.
+  bool AllSucceeded() const;  // All ranks exited with code 0.
+  bool AnySign() const;       // Any rank was ever known to be ready, hosted or ended.
+  // The first failed exit by RankFacts::ended; null if no rank failed. Exits of ranks that were told to stop,
+  // or that failed because of a peer, count only if there is no other. A rank that was killed from outside
+  // precedes ranks that failed up to kLeavingTime before it: it takes that long to exit, while its peers lose
+  // it immediately.
   const v1::RankExit* FirstFailure() const;
-  absl::Time LastEnd() const;  // InfiniteFuture while a rank's end, or no rank, is known.
+  absl::Time LastEnd() const;  // InfiniteFuture while the end of a rank is unknown, or there are no ranks.
 
   const std::vector<RankFacts>& ranks() const { return ranks_; }
   absl::Time first_failure_seen() const { return first_failure_seen_; }
@@ -125,44 +127,43 @@ class AttemptFacts {
   std::vector<NodePart> parts;
   LaunchWaits launches;
   bool recovered = false;
-  bool stepped = false;                 // Rank 0 has reported a step: every rank is through rendezvous.
-  bool stepped_since_attached = false;  // After the last registration of one of its agents.
+  bool stepped = false;                 // Rank 0 reported a step, so all ranks completed rendezvous.
+  bool stepped_since_attached = false;  // After the newest registration of one of its agents.
   StepPace pace;
   ComputeScores compute;
   PacedLine saves_line, failed_saves_line, skips_line;
-  bool exported = false;            // What checkpoint.export made was reported; an attempt exports once.
+  bool exported = false;            // The result of checkpoint.export was reported; an attempt exports once.
   bool refused_checkpoint = false;  // A report of an impossible checkpoint was logged.
-  absl::Time scored = absl::InfinitePast();  // When its job was shown them last.
-  // The newest that an agent hosts of the job, where that is newer than this one.
+  absl::Time scored = absl::InfinitePast();  // When the job's slow ranks were last updated.
+  // The newest attempt of the job that an agent hosts, if it is newer than this one.
   int newer_attempt = 0;
-  std::string newer_on;           // Its node.
-  std::string fault;              // What went wrong that is no rank's exit; empty when nothing did.
-  std::optional<StopOrder> stop;  // Set once the attempt is to end.
+  std::string newer_on;           // The node that hosts it.
+  std::string fault;              // An error that is not the exit of a rank; empty if none.
+  std::optional<StopOrder> stop;  // Set when the attempt must end.
   absl::Time stop_since = absl::InfiniteFuture();
-  std::string
-      why_unsaved;  // Why its ranks were told to leave without a save after all; empty when they were not.
+  std::string why_unsaved;  // Why its ranks were told to exit without a save; empty if they were not.
 
  private:
   RankFacts* RankOn(const std::string& node, int rank);
 
   std::vector<RankFacts> ranks_;
-  absl::Time first_failure_seen_ = absl::InfiniteFuture();  // When the first failed exit was taken.
+  absl::Time first_failure_seen_ = absl::InfiniteFuture();  // Arrival of the first failed exit.
   int exits_ = 0;
   bool any_sign_ = false;
 };
 
 bool Failed(const v1::RankExit& exit);
-// It left because a peer had failed or was gone: not the cause.
+// It exited because a peer failed or disappeared: not the cause.
 bool IsConsequence(const v1::RankExit& exit);
 
-// A rank follows SIGTERM within half a second; and exits of two nodes are placed as exactly as their messages
-// travel.
+// A rank exits within half a second after SIGTERM, and exits of two nodes are only ordered as precisely as
+// their messages arrive.
 constexpr absl::Duration kLeavingTime = absl::Seconds(1);
 
-// By a signal that its agent did not send and that is no process's own fault: somebody, or a kernel short of
-// memory, sent it, which no failure of a peer brings about. A SIGSEGV or SIGABRT may well be a consequence.
+// Ended by a signal that its agent did not send and that no process causes itself: a user or the kernel's OOM
+// killer sent it, which the failure of a peer does not bring about. SIGSEGV or SIGABRT may be consequences.
 bool EndedFromOutside(const v1::RankExit& exit);
-// By SIGTERM, which a rank follows with an exit code of its own.
+// By SIGTERM, after which a rank exits with a code of its own.
 bool Terminated(const v1::RankExit& exit);
 
 }  // namespace fsdpd

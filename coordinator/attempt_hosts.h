@@ -1,10 +1,11 @@
-// Which nodes host which ranks of which attempts: the trust boundary between nodes. An agent's certificate
-// proves its node's name; what it then reports about an attempt counts only if the coordinator placed that
-// attempt, or that rank of it, on that node. AgentSession asks Filter() before any other code sees a message.
-// What a registration claims to host is judged by HostingOf(), from the job's record in the store.
+// Registry of which nodes host which ranks of which attempts: the trust boundary between nodes. The
+// certificate of an agent proves its node's name. A report about an attempt counts only if the coordinator
+// placed that attempt, or that rank of it, on this node. AgentSession calls Filter() before any other code
+// sees a message. HostingOf() judges what a registration claims to host, from the job's stored record.
 //
-// The reconciler opens an attempt before it sends the launch, and closes it when no node has anything left of
-// it. A message about an attempt that is not open is stale: agents repeat the end of their ranks for a while.
+// The reconciler opens an attempt before it sends the launch, and closes it when no node has a process of it
+// left. A message about an attempt that is not open is stale: agents repeat the end of their ranks for a
+// while.
 //
 // Thread-safe.
 #pragma once
@@ -22,7 +23,7 @@
 
 namespace fsdpd {
 
-// Nodes kept of each job; those of the oldest attempts go first.
+// Nodes retained per job; those of the oldest attempts are dropped first.
 constexpr int kMaxEarlierHosts = 1024;
 
 enum class Hosting {
@@ -33,35 +34,35 @@ enum class Hosting {
 // `newest`: the newest attempt of the job that an agent can host.
 Hosting HostingOf(const v1::Job& job, const std::string& node, int attempt, int newest);
 
-// Keeps the placements of `attempt` in Job.earlier_hosts. REQUIRES: the job still has them.
+// Saves the placements of `attempt` in Job.earlier_hosts. REQUIRES: the job still has them.
 void KeepEarlierHosts(int attempt, v1::Job* job);
 
 class AttemptHosts {
  public:
   enum class Word { kTaken, kStale, kRefused };
 
-  // The placements of `facts`; replaces what was known of the attempt.
+  // Registers the placements of `facts`; replaces earlier data of the attempt.
   void Open(const AttemptFacts& facts);
-  // A node that registered with an attempt that is to stop there. Unless the job was `placed` there, only its
-  // report that nothing of the attempt is left counts.
+  // Adds a node that registered with an attempt that must stop there. Unless the job was `placed` there, only
+  // its report that no process of the attempt is left counts.
   void AddLeftover(const AttemptRef& attempt, const std::string& node, bool placed);
   void Close(const AttemptRef& attempt);
 
-  // Whether the coordinator takes `message` from `node`. Of a heartbeat, removes the compute times that are
-  // not; kRefused then says that there were some, and the rest of it is still to be taken.
+  // Whether the coordinator takes `message` from `node`. Rejected compute times are removed from a heartbeat;
+  // kRefused then means that there were some, and the rest of the heartbeat must still be taken.
   Word Filter(const std::string& node, v1::AgentMessage* message) const;
 
  private:
   struct Host {
     int first_rank = 0;
-    int ranks = 0;  // 0: only its Stopped is taken, and the rest is stale.
+    int ranks = 0;  // 0: only its Stopped is taken; other messages are stale.
   };
   struct Attempt {
     std::map<std::string, Host> hosts;
-    bool placements_known = false;  // Else messages of other nodes are stale: they may host it as well.
+    bool placements_known = false;  // If false, other nodes may host it too: their messages are stale.
   };
 
-  // Of an attempt that is open, kTaken if the node is one of it and `takes` agrees.
+  // kTaken if the attempt is open on `node` and `takes` returns true.
   Word WordOn(const std::string& node, const AttemptRef& attempt,
               absl::FunctionRef<bool(const Host&)> takes) const;
 
@@ -72,7 +73,7 @@ class AttemptHosts {
 // Values of fsdpd_agent_messages_refused_total's label `kind`.
 constexpr const char* kRefusedKinds[] = {"compute_times", "log",     "preflight", "rank", "registration",
                                          "rendezvous",    "stopped", "stream",    "trace"};
-// Of these, what `message` is.
+// The kind of `message` among kRefusedKinds.
 const char* RefusedKindOf(const v1::AgentMessage& message);
 
 }  // namespace fsdpd

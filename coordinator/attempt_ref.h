@@ -1,4 +1,4 @@
-// Names one launch of one job: the generation that every message about its ranks carries.
+// Identity of one launch of one job: the generation that every message about its ranks carries.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace fsdpd {
 
-constexpr int kMaxAttempt = 1'000'000;  // What is numbered higher is no attempt.
-// How far an attempt that an agent reports may be ahead of the job's record. The record gets behind only when
-// the state is restored from a backup: by the attempts between backup and restore.
+constexpr int kMaxAttempt = 1'000'000;  // Higher numbers are invalid.
+// How far an attempt that an agent reports may be ahead of the job's record. The record is behind only after
+// a restore from a backup: by the attempts between backup and restore.
 constexpr int kMaxAttemptsAhead = 64;
 
 struct AttemptRef {

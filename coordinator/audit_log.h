@@ -1,16 +1,16 @@
-// Who did what: a line of JSON for each call that changes something, and for each that was refused for who
-// made it, in a file of the operator's. No spec, no token and no text of a caller's own gets into it.
+// Audit log: one line of JSON for each call that changes state, and for each call that was rejected because
+// of its caller, in a file of the operator. It contains no spec, no token and no text that a caller wrote.
 //
-// Calls of nobody, which whoever reaches the port may make, cannot fill it: of each method and outcome a line
-// a minute, which counts those before it that have none.
+// Unauthenticated calls, which anyone who reaches the port can make, cannot fill the file: each pair of
+// method and outcome gets one line per minute, which counts the omitted calls before it.
 //
-// Write() never blocks: a thread of its own writes, and what it cannot write (a full disk, a disk that hangs
-// until the queue is full, a FIFO without a reader) is counted. The log says when that begins, or that the
-// file does not respond, and the file how many lines are missing once it can be written again. A file that
-// has reached its size becomes FILE.1, that one FILE.2, and the last is removed. A file that somebody removes
-// or renames (logrotate) is opened anew before the next line.
+// Write() never blocks: a thread writes the file. Lines that cannot be written (full disk, a disk that hangs
+// until the queue is full, a FIFO without a reader) are counted. The log reports when that begins, or that
+// the file does not respond; once the file is writable again, it reports how many lines are missing. A file
+// that reaches its maximum size is rotated to FILE.1, FILE.1 to FILE.2, and the last one is deleted. If the
+// file is removed or renamed (logrotate), it is reopened before the next line.
 //
-// Thread-safe. The destructor writes pending lines, for kAuditCloseTimeout at most: a write to a file system
+// Thread-safe. The destructor writes pending lines, for at most kAuditCloseTimeout: a write to a file system
 // that does not respond cannot be interrupted, so its thread is left behind.
 #pragma once
 
@@ -30,36 +30,36 @@ constexpr int kKeptAuditFiles = 4;  // FILE.1 to FILE.4.
 constexpr absl::Duration kAuditCloseTimeout = absl::Seconds(3);
 
 struct AuditRecord {
-  absl::Time time;      // When the call ended; a date.
-  std::string who;      // A person's or a node's name; empty where the coordinator does not ask, or nobody's.
-  std::string role;     // "submitter", "node"; empty as `who`.
-  std::string from;     // The peer, as gRPC has it: "ipv4:10.0.0.7:51234".
+  absl::Time time;      // End of the call, as a date.
+  std::string who;      // Name of a principal or a node; empty if authentication is off, or unauthenticated.
+  std::string role;     // "submitter", "node"; empty if `who` is.
+  std::string from;     // The peer in gRPC's form: "ipv4:10.0.0.7:51234".
   std::string method;   // "CancelJob"
-  std::string object;   // What it acted on: a job's id, a node's name; empty where there is none.
-  std::string outcome;  // "OK", or the code and the reason of the refusal: "PERMISSION_DENIED".
-  bool nobody = false;  // Who called could not be told: without a token or certificate that counts.
-  std::string revoked_serial = {};  // Of the node's certificate, which is revoked; empty elsewhere.
-  int64_t left_out = 0;  // Calls of nobody to `method` since the line of one before. Set by Write().
+  std::string object;   // Its target: a job id or node name; empty if it has none.
+  std::string outcome;  // "OK", or the code and reason of the error: "PERMISSION_DENIED".
+  bool nobody = false;  // Unauthenticated: no valid token or certificate.
+  std::string revoked_serial = {};  // Serial of the node's revoked certificate; otherwise empty.
+  int64_t left_out = 0;  // Omitted unauthenticated calls to `method` since its last line. Set by Write().
 };
 
-// One line, with its end.
+// One line, including the newline.
 std::string ToJsonLine(const AuditRecord& record);
 
 class AuditLog {
  public:
-  // Fails where the file cannot be made or written to. `max_bytes`: of one file.
+  // Fails if the file cannot be created or written. `max_bytes`: of one file.
   static absl::StatusOr<std::unique_ptr<AuditLog>> Open(const std::string& path, int64_t max_bytes);
   ~AuditLog();
 
   void Write(AuditRecord record);
-  int64_t lost() const;  // Lines that are in no file.
+  int64_t lost() const;  // Lines that were not written to any file.
 
  private:
   class File;
   explicit AuditLog(std::shared_ptr<File> file);
 
   const std::shared_ptr<File> file_;  // Shared with the thread, which may outlive this.
-  Repeats repeats_;                   // Of calls of nobody.
+  Repeats repeats_;                   // Of unauthenticated calls.
   std::thread thread_;
 };
 

@@ -1,11 +1,12 @@
-// Who calls, and may it? TokenStore show a token of the token file, agents a certificate with their node's
-// name. A coordinator that was told to ask nobody lets everybody do everything; it listens on loopback alone.
+// Authentication and authorization of callers. Users present a token of the token file, agents a certificate
+// with their node's name. Without authentication every caller may do everything, and the coordinator listens
+// on loopback only.
 //
-// Refusals: UNAUTHENTICATED (NO_TOKEN, UNKNOWN_TOKEN, NO_CERTIFICATE, REVOKED_CERTIFICATE) for who is
-// nobody, PERMISSION_DENIED (ROLE_NEEDED with both roles, WRONG_NODE with both names) for who is somebody
-// else.
+// Errors: UNAUTHENTICATED (NO_TOKEN, UNKNOWN_TOKEN, NO_CERTIFICATE, REVOKED_CERTIFICATE) without valid
+// credentials, PERMISSION_DENIED (ROLE_NEEDED with both roles, WRONG_NODE with both names) with credentials
+// that do not suffice.
 //
-// Thread-safe. Borrows what it is made of.
+// Thread-safe. Borrows its constructor arguments.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -26,29 +27,30 @@ namespace fsdpd {
 
 class Authorizer {
  public:
-  // Of a job: nothing where there is none, and "" where it is not known.
+  // Submitter of a job: nullopt if the job does not exist, "" if the submitter is unknown.
   using SubmitterOf = std::function<std::optional<std::string>(const std::string& job_id)>;
 
-  // `people`: null where nobody is asked. `revoked`: null where no certificate is.
-  Authorizer(TokenStore* people, SubmitterOf submitter_of, RevokedCertificates* revoked)
-      : token_store_(people), submitter_of_(std::move(submitter_of)), revoked_(revoked) {}
+  // `tokens`: null if authentication is off. `revoked`: null if certificates are not checked for revocation.
+  Authorizer(TokenStore* tokens, SubmitterOf submitter_of, RevokedCertificates* revoked)
+      : token_store_(tokens), submitter_of_(std::move(submitter_of)), revoked_(revoked) {}
 
-  // Who it is, whatever it wants.
+  // Authenticates the caller, for any method.
   absl::StatusOr<Caller> Identify(const grpc::ServerContextBase& context) const;
-  // `job_id`: empty where the method is of no job. One that is not there is for the method to tell.
+  // `job_id`: empty if the method has no job. A job that does not exist is reported by the method itself.
   absl::Status Permit(const Caller& caller, absl::string_view method, const std::string& job_id) const;
 
-  // An agent, before it has said a word: who shows no certificate, or a revoked one, is to hold no stream.
+  // Checks an agent before its first message: without a valid certificate it may not hold a stream.
   absl::Status AskForCertificate(const grpc::ServerContextBase& context) const;
-  // Serial number of the certificate that was shown; "" if none was, or no certificate is revoked here.
+  // Serial number of the presented certificate; "" if there is none, or certificates are not checked for
+  // revocation.
   std::string SerialOf(const grpc::ServerContextBase& context) const;
-  // Names in the certificate that was shown; empty if none was.
+  // Names in the presented certificate; empty if there is none.
   std::vector<std::string> CertificateNamesOf(const grpc::ServerContextBase& context) const;
-  // The node that the certificate is for; "" as SerialOf(), and if it names none.
+  // The node in the certificate; "" as for SerialOf(), or if it names none.
   std::string NodeOf(const grpc::ServerContextBase& context) const;
-  // Of a stream that was let in: whether its certificate has been revoked since.
+  // Whether the certificate of an accepted stream has been revoked since.
   absl::Status CheckNotRevoked(const std::string& serial) const;
-  // An agent that says that it is `node`.
+  // Checks an agent that claims to be `node`.
   absl::Status AdmitNode(const grpc::ServerContextBase& context, const std::string& node) const;
 
   bool open() const { return token_store_ == nullptr; }

@@ -1,15 +1,15 @@
-// What a job knows of steps that were not applied (train.on_nonfinite, train.on_spike): those that were
-// skipped, and those that it goes back from, to its newest checkpoint, to pass over the samples from there up
-// to the step's. Whether an attempt ended by such a step is the verdict's to say (verdict.h).
+// Record of a job's steps that were not applied (train.on_nonfinite, train.on_spike): skipped steps, and
+// steps that the job rewinds from. A rewind resumes from the newest checkpoint and skips the samples from
+// there up to the bad step. The verdict (verdict.h) decides whether an attempt ended because of such a step.
 //
-// The samples that are passed over are ranges of the run's order (SampleRange), stored with the decision to
-// go back: whoever launches the next attempt, after whatever became of the coordinator, tells its ranks the
-// same. An attempt that starts behind a range is not touched by it.
+// Skipped samples are ranges of the run's order (SampleRange), stored with the decision to rewind. The next
+// attempt gets the same ranges even if the coordinator restarts in between. An attempt that starts after a
+// range is not affected by it.
 //
-// A job all of whose steps were skipped has learnt nothing, and says so instead of succeeding.
+// A job that skipped all of its steps has trained on nothing; it fails instead of succeeding.
 //
-// Pure. The revision grows with TakeSkipped, so that watchers see it; GoBack is an edit of a transition,
-// which has its own.
+// Pure. TakeSkipped increments the revision, so that watchers see the change; GoBack is an edit of a
+// transition, which increments it itself.
 #pragma once
 
 #include <absl/time/time.h>
@@ -20,34 +20,34 @@
 
 namespace fsdpd {
 
-// The newest so many are kept, and as many of those that were skipped are events: a job that skips for a
+// Newest bad steps that are retained, and the limit of events for skipped steps: a job that skips steps for a
 // month keeps the events of its attempts.
 constexpr int kMaxBadSteps = 16;
 
-// Of the job's present attempt, told by its rank 0, and newer than what it told before. False, and nothing
-// changes, for a step that was not skipped, or that the loss scale skipped.
+// Records a report of rank 0 of the job's current attempt, newer than its last one. Returns false, and
+// changes nothing, for a step that was not skipped, or that the loss scaler skipped.
 bool TakeSkipped(const v1::StepReport& report, absl::Time now, v1::Job* job);
 
-// The job's failure asks to go back, and is of its present attempt.
+// Whether the job's failure requests a rewind and belongs to its current attempt.
 bool WantsToGoBack(const v1::Job& job);
 
-// Why the job may not; empty where it may. REQUIRES: WantsToGoBack().
+// Why the job may not rewind; empty if it may. REQUIRES: WantsToGoBack().
 std::string WhyNotBack(const v1::Job& job);
 
-// What the next attempt passes over beyond job.passed_over(): from where it starts, as far as is known, to
-// the step's last sample. REQUIRES: WantsToGoBack().
+// Samples that the next attempt skips in addition to job.passed_over(): from its start, as far as that is
+// known, to the last sample of the bad step. REQUIRES: WantsToGoBack().
 v1::SampleRange RangeToPassOver(const v1::Job& job);
 
 // REQUIRES: WantsToGoBack(), and WhyNotBack() is empty.
 void GoBack(v1::Job* job);
 
-// Whether any step counted (Job.skipped_through). Agents say so with the end of rank 0, as reports of steps
-// are lost while the coordinator is away; what nobody knows counts.
-void BeginCounting(int64_t after_step, bool own, v1::Job* job);  // What the attempt goes on from, and whose.
-void TakeCounted(const v1::StepReport& report, v1::Job* job);    // Of rank 0.
-void TakeCounted(const v1::RankExit& exit, v1::Job* job);        // Of rank 0.
+// Whether any step was applied (Job.skipped_through). Agents repeat this with the exit of rank 0, because
+// step reports are lost while the coordinator is down. A step of unknown outcome counts as applied.
+void BeginCounting(int64_t after_step, bool own, v1::Job* job);  // Start of the attempt.
+void TakeCounted(const v1::StepReport& report, v1::Job* job);    // From rank 0.
+void TakeCounted(const v1::RankExit& exit, v1::Job* job);        // From rank 0.
 
-// All steps of the job are done, and none was learnt from.
+// All steps of the job are done, and none was applied.
 bool NothingCounted(const v1::Job& job);
 std::string WhyNothingCounted(const v1::Job& job);
 

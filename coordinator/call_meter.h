@@ -1,4 +1,4 @@
-// Tells the meters of a call of the public API: how long it took, or, of a stream, that it is open.
+// Metrics of one call of the public API: its duration, or for a stream that it is open.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -11,7 +11,7 @@ namespace fsdpd {
 
 class CallMeter {
  public:
-  // `method`: of v1::Coordinator, "GetJob"; it and `meters` outlive this.
+  // `method`: a method of v1::Coordinator, such as "GetJob"; it and `meters` must outlive this object.
   CallMeter(Meters* meters, const char* method);
   void End(const grpc::Status& status);  // Once.
 

@@ -1,4 +1,4 @@
-// Who calls the public API, as the authorizer found out.
+// Authenticated caller of the public API.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 namespace fsdpd {
 
 struct Caller {
-  std::string name;  // Empty where nobody is asked.
+  std::string name;  // Empty if authentication is off.
   PrincipalRole role = PrincipalRole::kAdmin;
-  std::string project = {};  // Its jobs' where they say none; empty for none.
+  std::string project = {};  // Default project of its jobs; empty if none.
 };
 
 }  // namespace fsdpd

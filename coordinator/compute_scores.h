@@ -1,10 +1,10 @@
-// Which ranks of an attempt compute longer than others that have the same to do: those of their pipeline
-// stage. Ranks wait for each other, so a slow one shows in nothing else of a step. Nothing is asked of ranks
-// for it: their agents say what ranks report anyway (agent/compute_times.h).
+// Detection of slow ranks in an attempt: ranks that compute longer than the ranks of the same pipeline stage,
+// which have the same work. Ranks wait for each other, so a slow rank does not show in step times. Agents
+// forward compute times that ranks report anyway (agent/compute_times.h).
 //
-// A score is a rank's compute time of a step over the median of the others: one that is twice as slow has 2,
-// in a job of two ranks as in one of a thousand. Words of before count half after three (kKept), so that a
-// score is that of the last half minute.
+// Score = compute time per step / median of the other ranks. A rank that is twice as slow has 2, in a job of
+// two ranks and in one of a thousand. Older reports have half their weight after three newer ones (kKept), so
+// a score covers about the last half minute.
 //
 // Pure; not thread-safe.
 #pragma once
@@ -17,26 +17,26 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxSlowRanks = 3;  // In the job's record; metrics of ranks have them all.
+constexpr size_t kMaxSlowRanks = 3;  // In the job's record; rank metrics have all ranks.
 
 class ComputeScores {
  public:
-  // Of one rank, from its agent; false for what cannot be: a rank outside the world, a number that is none.
+  // Adds one rank's report; false if it is invalid: a rank outside the world size, a number out of range.
   bool Take(const v1::ComputeTimes::Rank& told, int world);
-  // Whether anything was taken since this was asked last.
+  // Whether anything was added since the last call.
   bool TakeNews();
 
-  // The slowest first, without nodes; none that is faster than the others, and none until half of the ranks
-  // are known: those of one node would be compared with themselves. `stages`: of the job's pipeline, its
-  // outermost axis; 1 without one.
+  // The slowest ranks first, without nodes. Contains no rank that is faster than the others, and is empty
+  // until half of the ranks are known: otherwise ranks of one node would only be compared with each other.
+  // `stages`: pipeline-parallel degree; the pipeline is the outermost axis.
   std::vector<v1::SlowRank> Slowest(int64_t stages) const;
 
  private:
   struct Sum {
-    double steps = 0;  // 0: not known.
+    double steps = 0;  // 0: unknown.
     double seconds = 0;
   };
-  std::vector<Sum> ranks_;  // By number; empty before the first word.
+  std::vector<Sum> ranks_;  // By rank; empty before the first report.
   bool news_ = false;
 };
 

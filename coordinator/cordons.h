@@ -1,11 +1,11 @@
-// The nodes on which no job is placed, with why and since when. A cordon is on disk before it is known, and
-// stays until somebody takes it away, whatever becomes of the node's agent and of the coordinator. One that
-// the coordinator makes by itself holds at once though the disk takes nothing, and is stored once it does; if
-// it is for failed attempts, it ends by itself once the node is healthy (cordoning.cc).
+// Cordoned nodes, with reason and time. A cordon is stored before it is visible, and remains until it is
+// lifted, independent of the node's agent and of coordinator restarts. A cordon by the coordinator itself
+// takes effect immediately even if the store fails, and is stored later. If its reason is failed attempts, it
+// ends when the node is healthy again (cordoning.cc).
 //
-// Each change is stored with an event that tells of it.
+// Each change is stored together with its event.
 //
-// Thread-safe: the reconciler's thread changes them, anybody reads.
+// Thread-safe: the reconciler's thread writes, any thread reads.
 #pragma once
 
 #include <absl/status/status.h>
@@ -22,15 +22,15 @@
 
 namespace fsdpd {
 
-// As many as nodes that are known (node_registry.h): names of nodes that are no more keep theirs.
+// As many as known nodes (node_registry.h); removed nodes keep their cordons.
 constexpr size_t kMaxCordons = 4096;
-// A node that the coordinator cordoned since attempts failed by it opens again after its agent was connected
-// for so long without a break. A node that fails at each launch then costs an attempt every five minutes.
+// A node that was cordoned because of failed attempts is uncordoned after its agent was connected this long
+// without interruption. A node that fails at each launch then costs one attempt every five minutes.
 constexpr absl::Duration kHealthyFor = absl::Minutes(5);
 
-// Whether the cordon ends by itself.
+// Whether the cordon ends automatically.
 bool OpensByItself(const v1::Cordon& cordon);
-// The reason as users see it: with when the cordon ends, which is not stored with the reason.
+// The reason for users, with the end of the cordon, which is not stored in the reason.
 std::string ShownReason(const v1::Cordon& cordon);
 
 class Cordons {
@@ -39,16 +39,16 @@ class Cordons {
 
   // --- The reconciler's thread ----------------------------------------------------------------------------
   absl::Status Load();
-  // An error is the store's, or RESOURCE_EXHAUSTED over kMaxCordons, and changes nothing.
+  // Errors: those of the store, or RESOURCE_EXHAUSTED above kMaxCordons; nothing is changed then.
   absl::Status Set(const std::string& node, const v1::Cordon& cordon);
   absl::Status Lift(const std::string& node, absl::Time now, const std::string& why = "");
   void SetAnyway(const std::string& node, const v1::Cordon& cordon);
-  // It holds, and is not stored: what is stored may be found to be true after all, and is then no news. Until
-  // the next Set() or Lift().
+  // Cordons in memory only, until the next Set() or Lift(): the stored state may turn out to be right, and
+  // then no event is needed.
   void HoldUnstored(const std::string& node, const v1::Cordon& cordon);
-  // What is stored, while another one is held.
+  // The stored cordon while HoldUnstored() overrides it.
   std::optional<v1::Cordon> StoredBehind(const std::string& node) const;
-  void SaveRest();  // What could not be stored.
+  void SaveRest();  // Retries writes that failed.
 
   // --- Any thread -----------------------------------------------------------------------------------------
   std::optional<v1::Cordon> Find(const std::string& node) const;
@@ -60,7 +60,7 @@ class Cordons {
   absl::Status Store(const std::string& node, const v1::Cordon& cordon);
 
   StateStore* const store_;
-  // The reconciler's thread alone.
+  // Used only by the reconciler's thread.
   std::map<std::string, v1::Cordon> unsaved_;
   std::map<std::string, v1::Cordon> stored_behind_;
   mutable Mutex mutex_;

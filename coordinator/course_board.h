@@ -1,9 +1,9 @@
-// How the newest step of each job went (StepCourse), as the agent of its rank 0 tells it at most once a
-// second: for people who look. Nothing of it is stored; a coordinator that starts hears the next one.
+// Step timelines (StepCourse): the timeline of the newest step of each job, from the agent of its rank 0, at
+// most once per second. It is for users only and not stored; after a restart the next report fills it.
 //
-// Taken of live jobs alone, from the node that has rank 0 of the attempt that runs. What was told of last
-// stays when a job has ended, as it may be what somebody wants to see then; it is bounded by kMaxCoursesBytes
-// over all jobs, of which the one that was told of longest ago goes first.
+// Only accepted for live jobs, from the node of rank 0 of the running attempt. The last timeline remains
+// after a job has ended, when it is often of interest. All jobs together are limited to kMaxCoursesBytes; the
+// least recently updated timeline is dropped first.
 //
 // Thread-safe.
 #pragma once
@@ -20,9 +20,9 @@
 
 namespace fsdpd {
 
-// A thousand jobs of the largest kind: a rank tells of 4,096 runs and 1,024 samples at most, mostly 130 KB.
+// A thousand jobs of the largest kind: a rank reports at most 4,096 runs and 1,024 samples, usually 130 KB.
 constexpr int64_t kMaxCoursesBytes = int64_t{128} << 20;
-constexpr int64_t kMaxCourseBytes = 1 << 20;  // More than any rank of ours makes.
+constexpr int64_t kMaxCourseBytes = 1 << 20;  // More than any rank reports.
 
 class CourseBoard {
  public:
@@ -30,23 +30,23 @@ class CourseBoard {
   explicit CourseBoard(const JobBoard* jobs, int64_t max_bytes = kMaxCoursesBytes)
       : jobs_(jobs), max_bytes_(max_bytes) {}
 
-  // From agents' streams: an update that has a course. REQUIRES: AttemptHosts (attempt_hosts.h) takes it.
+  // Stores the timeline of an agent's update. REQUIRES: accepted by AttemptHosts (attempt_hosts.h).
   void Take(const v1::RankUpdate& update);
-  // Empty: none was told of, or it had to go.
+  // Empty if none was reported, or it was dropped.
   std::optional<v1::GetStepCourseResponse> Find(const std::string& job_id) const;
 
  private:
   struct Kept {
-    std::string bytes;  // Of a GetStepCourseResponse: a third of what it takes as one.
-    int64_t turn = 0;   // When it was told of, among all.
+    std::string bytes;  // A serialized GetStepCourseResponse: a third of the size of the message object.
+    int64_t turn = 0;   // Position in the order of updates over all jobs.
   };
   void Drop(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const JobBoard* const jobs_;
   const int64_t max_bytes_;
   mutable Mutex mutex_;
-  std::map<std::string, Kept> kept_ ABSL_GUARDED_BY(mutex_);      // By job.
-  std::map<int64_t, std::string> turns_ ABSL_GUARDED_BY(mutex_);  // The jobs, by turn.
+  std::map<std::string, Kept> kept_ ABSL_GUARDED_BY(mutex_);      // By job id.
+  std::map<int64_t, std::string> turns_ ABSL_GUARDED_BY(mutex_);  // Job ids by turn.
   int64_t last_turn_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -1,11 +1,11 @@
-// A job that goes on with fewer ranks than it was submitted with (Restart.elastic), since all of them could
-// not be had: in job.resolved and memory_plan is then the plan of the smaller world, and in job.shrunk that
-// of all ranks, which every later launch tries first.
+// Elastic training: a job that continues with fewer ranks than submitted (Restart.elastic) because not all
+// were available. job.resolved and memory_plan then have the plan of the smaller world size, and job.shrunk
+// has that of all ranks, which every later launch tries first.
 //
-// Only what had been launched shrinks, and only after an attempt that failed, or whose node left: a job that
-// is paused, or gives way, was asked to wait. It is launched where it was, then on other nodes, and only
-// then, once all ranks were not to be had for restart.elastic.wait_seconds, with fewer. A job that has fewer
-// already waits no more.
+// Only a job that has been launched shrinks, and only after an attempt that failed or whose node left. A
+// paused or preempted job was asked to wait instead. The order is: launch on the same nodes; then on other
+// nodes; then, when all ranks were unavailable for restart.elastic.wait_seconds, with fewer. A job that
+// already has fewer ranks does not wait again.
 //
 // Pure.
 #pragma once
@@ -21,20 +21,20 @@
 
 namespace fsdpd {
 
-// Whether its next attempt may have fewer ranks than its spec says.
+// Whether the next attempt may have fewer ranks than the spec.
 bool MayShrink(const v1::Job& job);
 absl::Duration ShrinkWait(const v1::Job& job);
 
-// The job as it is with all its ranks.
+// The job with the plan of all its ranks.
 v1::Job WithAllRanks(v1::Job job);
-int64_t RanksOf(const v1::Job& job);     // As it is planned now.
-int64_t AllRanksOf(const v1::Job& job);  // As its spec says.
+int64_t RanksOf(const v1::Job& job);     // In its current plan.
+int64_t AllRanksOf(const v1::Job& job);  // In its spec.
 bool IsIn(const World& world, const v1::Job& job);
 
-// `plan`: of the smaller world. `why`: all ranks could not be had.
+// `plan`: of the smaller world size. `why`: why all ranks were not available.
 void KeepShrunk(const Plan& plan, const std::string& why, v1::Job* job);
 
-// "launching 2 of 4 ranks on a: WHY", for what has been launched with fewer.
+// "launching 2 of 4 ranks on a: WHY", for a launch with fewer ranks.
 std::string ShrunkWords(const v1::Job& job, const PlaceDecision& decision);
 
 }  // namespace fsdpd

@@ -1,9 +1,9 @@
-// How refusals are worded and how they reach the wire: one place for both.
+// Construction of API errors, and their conversion to gRPC: one place for both.
 //
-// A refusal is an absl::Status that carries google.rpc details as payloads, keyed by their type URL; ToGrpc()
-// turns the code by one table and the payloads into the details of a grpc::Status. Every grpc::Status made
-// here has an ErrorInfo (domain "fsdpd") with a stable reason; UNAVAILABLE also has a RetryInfo. Code below
-// the services makes plain absl::Status values; those get the reason of their code.
+// A refusal is an absl::Status with google.rpc details as payloads, keyed by their type URL. ToGrpc() maps
+// the code by one table and the payloads to the details of a grpc::Status. Every grpc::Status made here has
+// an ErrorInfo (domain "fsdpd") with a stable reason; UNAVAILABLE also has a RetryInfo. Code below the
+// services returns plain absl::Status values; those get the reason of their code.
 //
 // Thread-safe: pure functions.
 #pragma once
@@ -21,19 +21,19 @@ namespace fsdpd {
 
 constexpr char kErrorDomain[] = "fsdpd";
 
-// `reason`: UPPER_SNAKE_CASE, stable, for programs, as `metadata` is. `message`: for people.
+// `reason`: UPPER_SNAKE_CASE, stable, for programs, like `metadata`. `message`: for users.
 absl::Status Refusal(absl::StatusCode code, absl::string_view reason, absl::string_view message,
                      const std::map<std::string, std::string>& metadata = {});
 
-// INVALID_ARGUMENT with the errors in `faults` as coordinator.proto says (warnings and adjustments are left
-// out). Bounded, however many they are and whatever they quote: the message has the first, the details what
-// fits.
+// INVALID_ARGUMENT with the errors in `faults`, as documented in coordinator.proto (without warnings and
+// adjustments). The size is bounded for any number of errors: the message has the first one, the details as
+// many as fit.
 absl::Status BadSpec(const Violations& faults);
 
-// INVALID_ARGUMENT for one field of a request that is not the spec.
+// INVALID_ARGUMENT for one field of a request other than the spec.
 absl::Status BadField(absl::string_view field, absl::string_view reason);
 
-// FAILED_PRECONDITION: `subject` ("jobs/x") is in a state that does not allow the call.
+// FAILED_PRECONDITION: the state of `subject` ("jobs/x") does not allow the call.
 absl::Status WrongState(absl::string_view reason, absl::string_view subject, absl::string_view message);
 
 absl::Status JobNotFound(absl::string_view id);

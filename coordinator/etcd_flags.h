@@ -1,5 +1,5 @@
-// The flags that say where a state in etcd is, and how etcd is reached: --store, --etcd-ca, --etcd-cert,
-// --etcd-key. The coordinator, its backup and its restore have them alike.
+// Command-line flags of the etcd store: --store, --etcd-ca, --etcd-cert, --etcd-key. Shared by the
+// coordinator, backup and restore.
 #pragma once
 
 #include <absl/status/status.h>
@@ -16,19 +16,19 @@ class Option;
 namespace fsdpd {
 
 struct EtcdFlags {
-  std::string store;  // As it was given; "": the state is elsewhere.
+  std::string store;  // As given; "" if the store is not etcd.
   EtcdOptions etcd;
   std::string prefix;  // "/fsdpd/"
 };
 
-// "etcd://HOST:PORT,HOST:PORT/PREFIX". INVALID_ARGUMENT.
+// Parses "etcd://HOST:PORT,HOST:PORT/PREFIX". Errors: INVALID_ARGUMENT.
 absl::Status ParseStore(const std::string& store, EtcdFlags* flags);
 
-// `about`: what --store is for. Its option.
+// `about`: help text of --store. Returns the option.
 CLI::Option* DeclareStore(CLI::App* app, const std::string& about, EtcdFlags* flags);
 void DeclareEtcdFiles(CLI::App* app, CLI::Option* store, EtcdFlags* flags);
 
-// What the flags lack together, or "".
+// The error in the combination of flags, or "".
 std::string WhyNotReached(const EtcdFlags& flags);
 
 }  // namespace fsdpd

@@ -1,9 +1,8 @@
-// What RPC handlers and agents' streams hand to the reconciler: closures that run on its thread, in order. It
-// is the only door to the reconciler's state, which therefore needs no lock.
+// Queue of the reconciler: RPC handlers and agent streams push closures, which run on the reconciler's thread
+// in order. It is the only entry to the reconciler's state, which therefore needs no lock.
 //
-// Bounded: a full queue makes the pusher wait, which slows agents' streams and clients' calls, and nothing of
-// what the taking thread needs to go on.
-// Thread-safe; one thread takes.
+// Bounded: Push blocks while the queue is full. This slows agent streams and client calls, but nothing that
+// the consuming thread itself depends on. Thread-safe for any number of producers and one consumer.
 #pragma once
 
 #include <absl/time/time.h>
@@ -24,13 +23,13 @@ class EventQueue {
 
   explicit EventQueue(size_t capacity) : capacity_(capacity) {}
 
-  // False, and the event is dropped, once closed.
+  // Returns false and drops the event if the queue is closed.
   bool Push(Event event);
-  // Likewise, but Take() goes on waiting: for what comes by the thousand and loses nothing when it is taken
-  // with what comes next, or when the time is over.
+  // As Push, but does not wake Take(): for frequent events that lose nothing if they are taken together with
+  // the next event or at the timeout.
   bool PushUnhurried(Event event);
-  // Has `decide` run on the taking thread, and waits for what it gives to `answer`; `closed` where the queue
-  // was closed before. `take`: called in between where this is that thread.
+  // Runs `decide` on the consuming thread and blocks until it passes a result to `answer`. Returns `closed`
+  // if the queue was closed first. `take`: called before the wait if the caller is the consuming thread.
   template <typename T>
   T Ask(std::function<void(const std::function<void(T)>& answer)> decide, T closed,
         const Event& take = nullptr) {
@@ -41,16 +40,16 @@ class EventQueue {
     });
     if (!pushed) return closed;
     if (take) take();
-    promise.reset();  // An event that is dropped with the queue breaks it instead of leaving us waiting.
+    promise.reset();  // If the queue drops the event, get() throws instead of blocking.
     try {
       return decided.get();
     } catch (const std::future_error&) {
       return closed;
     }
   }
-  // All events there are, after waiting at most `timeout` for one that is in a hurry.
+  // All pending events, after waiting at most `timeout` for one that wakes the consumer.
   std::deque<Event> Take(absl::Duration timeout);
-  void Close();  // Drops those that nobody has taken.
+  void Close();  // Drops pending events.
   bool closed() const;
   size_t size() const;
 
@@ -61,7 +60,7 @@ class EventQueue {
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
-  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;  // One of them is, or there are many.
+  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;  // An event of Push() is pending, or the queue is half full.
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

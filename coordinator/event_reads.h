@@ -1,8 +1,7 @@
-// What readers of events ask for and are told: the same by the coordinator that leads and by one that stands
-// by, each of a log of its own.
+// Reads of the event log for clients: shared by the leader and standby coordinators, each with its own log.
 //
-// Errors are refusals (errors.h): of a request, by its field, and OUT_OF_RANGE, EVENTS_GONE, where events
-// after a cursor are kept no more. Pure but for what is passed in.
+// Errors are those of errors.h: INVALID_ARGUMENT with the field of the request, and OUT_OF_RANGE
+// (EVENTS_GONE) if events after the cursor are no longer retained. Pure apart from the arguments.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -20,8 +19,8 @@ absl::StatusOr<EventPage> ReadLog(const EventLog& log, const EventQuery& query);
 absl::Status AnswerEvents(const v1::ListEventsRequest& request, ReadEvents read,
                           v1::ListEventsResponse* response);
 
-// Until an error. `write`: false where the client is gone. `go_on`: after each page, up to `cursor`; where
-// there is no `more` it waits for what comes, or for a while.
+// Sends events until an error. `write`: false if the client disconnected. `go_on`: called after each page, up
+// to `cursor`; without `more` it waits for new events or a timeout.
 absl::Status TellEvents(const v1::WatchEventsRequest& request, ReadEvents read,
                         absl::FunctionRef<bool(const v1::WatchEventsResponse& update)> write,
                         absl::FunctionRef<absl::Status(int64_t cursor, bool more)> go_on);

@@ -1,8 +1,8 @@
-// The public API as it is served: in front of every method stands the question of who calls and may it
-// (authorizer.h), behind it the record of who did what (audit_log.h). A method that is not named here is not
-// served: it answers UNIMPLEMENTED to everybody.
+// Public API with access control: every method is authorized before it runs (authorizer.h) and recorded in
+// the audit log afterwards (audit_log.h). A method that is not listed here returns UNIMPLEMENTED to every
+// caller.
 //
-// Thread-safe. Borrows what it is made of.
+// Thread-safe. Borrows its constructor arguments.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -24,7 +24,7 @@ class Meters;
 
 class GuardedApi final : public v1::Coordinator::Service {
  public:
-  // `audit`: null where no record is kept.
+  // `audit`: null if there is no audit log.
   GuardedApi(JobService* jobs, const Authorizer* authorizer, AuditLog* audit, const Clock* clock,
              Meters* meters)
       : jobs_(jobs), authorizer_(authorizer), audit_(audit), clock_(clock), meters_(meters) {}
@@ -67,10 +67,10 @@ class GuardedApi final : public v1::Coordinator::Service {
   template <typename Request, typename Answer>
   using Handler = grpc::Status (JobService::*)(Context*, const Request*, Answer*);
 
-  // `object`: what is acted on, read when the call has ended.
+  // `object`: the target of the call, read when the call has ended.
   grpc::Status Guarded(const char* method, Context* context, const std::string& job_id,
                        const std::string* object, const std::function<grpc::Status(const Caller&)>& handle);
-  // `reads`: of a call that holds a thread while it waits for a job, events or agents.
+  // `reads`: set for a call that holds a thread while it waits for a job, events or agents.
   template <typename Request, typename Answer>
   grpc::Status Call(const char* method, Handler<Request, Answer> handler, Context* context,
                     const Request* request, Answer* answer, std::optional<ReaderKind> reads = std::nullopt);

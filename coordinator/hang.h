@@ -1,21 +1,21 @@
-// Which rank keeps all others when nothing of an attempt moves: a pure comparison of where they stand, as
-// their agents see it from outside. A rank is one of three:
+// Hang analysis: finds the rank that blocks all others when an attempt makes no progress. It is a pure
+// comparison of rank positions, as agents see them from outside. A rank is in one of three states:
 //
-//   absent   its process is stopped, has ended, or is in the kernel and does not leave it;
-//   waits    it is inside an instruction that exchanges with others, which some other rank has not begun;
-//   behind   neither: it stands where it needs nobody. Where others wait for it, it is the cause.
+//   absent   its process is stopped, has ended, or is in the kernel and does not return;
+//   waits    it is inside an instruction that communicates, which some other rank has not started;
+//   behind   neither: its position depends on no other rank. If others wait for it, it is the cause.
 //
-// A rank that is stopped is the cause: nothing else ends a wait for it. Without one it is the rank that waits
-// for nobody and that most others wait for, or else one that is absent. None is to blame where nobody waits
-// (all are inside the same exchange, or each alone in the same place: a network, a file system), and where
-// all wait (they began exchanges in different orders). The only rank of a job is its own cause.
+// A stopped rank is the cause: nothing else ends a wait for it. Otherwise the cause is the rank that does not
+// wait and that most others wait for, or else an absent rank. No rank is blamed if none waits (all are in the
+// same collective, or at the same place outside one: the network or a file system is the cause), nor if all
+// wait (they started collectives in different orders). The only rank of a job is its own cause.
 //
-// Instructions have the same numbers on ranks of one pipeline stage. Of two stages the one that computes
-// nothing, and is inside an exchange while it trains, waits for one of which that is not so: what a stage
-// receives ahead of its need keeps nobody who computes.
+// Instruction numbers are comparable between ranks of one pipeline stage only. Between two stages, a stage
+// that computes nothing and is inside communication while it trains waits for a stage that is not in this
+// state: activations that a stage receives ahead of their use block no stage that computes.
 //
-// Groups of a mesh are not known here: a rank whose own group is complete may be taken to wait for one of
-// another group. It is then no cause, which the one behind is all the same.
+// Process groups of the mesh are unknown here: a rank whose own group is complete may be reported as waiting
+// for a rank of another group. It is not the cause then, and the rank behind still is.
 #pragma once
 
 #include <string>
@@ -28,18 +28,18 @@ namespace fsdpd {
 
 struct StillRank {
   int rank = 0;
-  bool ended = false;   // It left with success, and `still` is empty.
-  v1::RankStill still;  // With still_ms above 0.
+  bool ended = false;   // It exited with success, and `still` is empty.
+  v1::RankStill still;  // Has still_ms above 0.
   int stage = 0;
 };
 
 struct HangCause {
   int rank = -1;
-  std::string words;  // What it does, and who waits for it in what.
+  std::string words;  // What it does, and which ranks wait for it in which instruction.
   v1::Job::Hang hang;
 };
 
-// REQUIRES: some rank has not ended.
+// REQUIRES: at least one rank has not ended.
 HangCause FindHang(const std::vector<StillRank>& ranks);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Whether who asks for something again says why in other words than before: only that is told anew. What
-// became the job's reason since may be another, so its events are asked, back to where it was asked first.
+// Deduplication of the reasons of repeated requests: only a new reason is recorded. The job's current reason
+// may have changed since, so its events are searched back to the first request.
 //
 // Pure.
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace fsdpd {
 
-// `during`: the states that a job is in from when it was asked first. `asked`: how events begin that say that
-// it was asked; they end with its reason.
+// `during`: states of the job since the first request. `asked`: prefixes of events that record such a
+// request; the reason follows the prefix.
 bool HasHeard(const v1::Job& job, const std::string& reason, absl::Span<const v1::JobState> during,
               absl::Span<const absl::string_view> asked);
 

@@ -1,10 +1,10 @@
-// Jobs that wait for others to succeed (SubmitJobRequest.after): what is known of those, and what that means.
+// Dependencies between jobs (SubmitJobRequest.after): a job that waits until other jobs have succeeded.
 //
-// One that has succeeded counts for ever, whatever becomes of it later: a waiting job notes it. One that has
-// failed or was cancelled may still succeed, since somebody may try it again: the waiting job stays queued,
-// says so and what helps, and holds no place meanwhile. Only one that is forgotten without having succeeded
-// never can, and ends who waits for it; to delete one by hand is refused while somebody waits.
-// No circle can come about: who waits is always younger than what it waits for.
+// A dependency that has succeeded counts forever, even if that job is deleted later: the waiting job records
+// it. A dependency that failed or was cancelled may still succeed after a retry: the waiting job remains
+// queued, reports this with the fix, and reserves no slots meanwhile. A dependency that is deleted without
+// success can never succeed and ends the waiting job; a DeleteJob call for such a job is refused while
+// another job waits for it. Cycles cannot occur: a job can only wait for older jobs.
 //
 // Pure.
 #pragma once
@@ -17,27 +17,27 @@
 
 namespace fsdpd {
 
-// Of a job by its id; UNSPECIFIED: there is none any more.
+// State of a job by id; UNSPECIFIED if the job no longer exists.
 using StateOfJob = std::function<v1::JobState(const std::string& id)>;
 
-// Of jobs by their ids, in a sentence: not more than it can hold.
+// Job ids as a list for a sentence, abbreviated if there are many.
 std::string JobNames(std::vector<std::string> ids);
 
 bool WaitsForJobs(const v1::Job& job);
-// `id` is among those.
+// Whether `job` waits for the job `id`.
 bool WaitsForJob(const v1::Job& job, const std::string& id);
 
 struct AfterNews {
-  std::vector<std::string> succeeded;  // Since the job was last looked at.
-  std::string gone;                    // One that can never succeed; empty where none is.
+  std::vector<std::string> succeeded;  // Since the last call.
+  std::string gone;                    // A job that can never succeed; empty if none.
 };
 // REQUIRES: WaitsForJobs(job).
 AfterNews LookAfter(const v1::Job& job, const StateOfJob& state_of);
 
-// Notes what has succeeded.
+// Records the dependencies that have succeeded.
 void KeepSucceeded(const AfterNews& news, v1::Job* job);
 
-// Why it waits, for people and for programs. REQUIRES: WaitsForJobs(job).
+// The reason for waiting, for users and for programs. REQUIRES: WaitsForJobs(job).
 std::string AfterReason(const v1::Job& job, const StateOfJob& state_of);
 v1::Job::Waiting WaitingForJobs(const v1::Job& job, const StateOfJob& state_of);
 

@@ -1,12 +1,12 @@
-// What a job knows of its checkpoints: which it may go on from, what its newest attempt started from, and how
-// many attempts count since the newest one. Policy is the verdict's (verdict.h).
+// Checkpoint record of a job: which checkpoints it may resume from, what its newest attempt started from, and
+// how many attempts count since the newest checkpoint. The verdict (verdict.h) decides by it.
 //
-// A commit is an event only where it is the first, or the first after one that failed; a failure only where
-// it is the first of a row: a job that saves for a month keeps the events of its attempts. None of them
-// changes the job's reason, which says why it is in its state.
+// A commit is an event only if it is the first, or the first after a failed save; a failed save only if it is
+// the first in a row. A job that saves for a month therefore keeps the events of its attempts. These events
+// do not change the job's reason, which explains its state.
 //
-// Pure. Agents say everything twice now and then: a Take returns false, and changes nothing, for what the job
-// has heard already. Otherwise the revision grows, so that watchers see it.
+// Pure. Agents sometimes repeat reports: a Take function returns false, and changes nothing, for a known
+// report. Otherwise the revision increases, so that watchers see the change.
 #pragma once
 
 #include <absl/time/time.h>
@@ -17,50 +17,49 @@
 
 namespace fsdpd {
 
-// False for a step outside 1 .. train.steps, which only a node that invents checkpoints reports. TakeSaved()
+// False for a step outside 1 .. train.steps, which only a node that forges checkpoints reports. TakeSaved()
 // requires true.
 bool CanHaveSaved(const v1::SavedCheckpoint& saved, const v1::Job& job);
 // Also true for step 0: only parameters were restored. TakeStart() requires true.
 bool CanHaveRestored(const v1::RestoredCheckpoint& restored, const v1::Job& job);
 
-// Of the job's present attempt, told by its rank 0: a checkpoint was committed, or could not be written; or
-// what checkpoint.export made of the last one, or could not.
+// A report of rank 0 of the job's current attempt: a checkpoint was committed or its save failed; or the
+// result of checkpoint.export for the last checkpoint.
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job);
 
-// Rank 0 of the present attempt is ready: with what it started from, or null where it starts fresh, which
-// with a checkpoint known only ranks under an agent of an older release do. A checkpoint that is newer than
-// those known was committed by a rank that died before it could say so: it is known from now on, and attempts
-// count from it.
+// Rank 0 of the current attempt is ready: `restored` is the checkpoint that it started from, or null for a
+// fresh start. With a known checkpoint, only ranks under an agent of an older release start fresh. A
+// checkpoint newer than the known ones was committed by a rank that died before it could report it: it is
+// known from now on, and attempts count from it.
 bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* job);
 
-// Attempts so far that count: since the newest checkpoint, the one that committed it among them, without
-// those that a stopping agent refused, those whose node left in order, and those that went back to pass over
-// samples (bad_steps.h).
+// Attempts that count against restart.max_attempts so far: since the newest checkpoint, including the attempt
+// that committed it. Excluded are attempts that a stopping agent refused, whose node left in order, or that
+// rewound to skip samples (bad_steps.h).
 int CountedAttempts(const v1::Job& job);
 
-// Of those, how many have committed none.
+// The number of those that committed no checkpoint.
 int AttemptsInVain(const v1::Job& job);
 
-// The present attempt does not count, as its node left in order or as the job was paused: one more of
+// Excludes the current attempt because its node left in order or the job was paused: increments
 // drains_since_checkpoint.
 void ExcuseAttempt(v1::Job* job);
-// That it does not count, where something else has counted it: of an attempt that went back (GoBack() of
-// bad_steps.h), or of all that were before a RetryJob.
+// Excludes an attempt that was already counted: one that rewound (GoBack() of bad_steps.h), or all attempts
+// before a RetryJob.
 void NoteExcused(v1::Job* job);
 
-// Of an attempt that may be followed by another: where that begins, as far as is known. Begins with a comma,
-// or is empty.
+// Where the attempt after a failed one starts, as far as that is known. Starts with a comma, or is empty.
 std::string NextStart(const v1::Job& job);
-// `why` the last attempt failed, with how many before it came to no checkpoint either.
+// `why` the last attempt failed, with the number of attempts before it that committed no checkpoint either.
 std::string WhyGivenUp(const v1::Job& job, const std::string& why);
-// Of what a cancelled job has trained: how much is saved. Begins with a semicolon, or is empty.
+// How much of a cancelled job's training is saved. Starts with a semicolon, or is empty.
 std::string WhatIsSaved(const v1::Job& job);
 
-// The number of the last attempt that the job may have, as things stand.
+// The number of the last attempt that the job may have, in its current state.
 int64_t AttemptsAllowed(const v1::Job& job);
 
-// The job has had attempts up to this one, of which nothing was known: the next has the number after it, and
-// none of them counts against restart.max_attempts.
+// Accounts for attempts up to `attempt` that were not in the record: the next attempt gets the number after
+// it, and none of them counts against restart.max_attempts.
 void NumberAfter(int attempt, v1::Job* job);
 
 }  // namespace fsdpd

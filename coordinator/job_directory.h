@@ -1,10 +1,10 @@
-// Whose checkpoint.dir a directory is: a job's that has not ended, and that job's alone. What another saved
-// there would keep it from going on, and nobody would see that before it is tried. Of jobs that have ended
-// any other may take the directory; one that did keeps those from being tried again as soon as it has saved
-// there what is later than what they would go on from.
+// Ownership of checkpoint directories: checkpoint.dir belongs to one job that has not ended. Checkpoints of a
+// second job there would prevent the first from resuming, which would only be noticed at the next start. The
+// directory of an ended job may be taken by another; once that job has saved later steps there, the ended job
+// cannot be retried.
 //
-// Directories are compared as text: a link to one is another, which the ranks find out by its lock and by
-// whose checkpoints lie there.
+// Directories are compared as text. A symbolic link counts as another directory; ranks detect that case by
+// the lock in the directory and by the owner of its checkpoints.
 //
 // Pure.
 #pragma once
@@ -17,14 +17,14 @@
 
 namespace fsdpd {
 
-// checkpoint.dir without what is no difference ("/runs//7/./"); empty where the spec has none.
+// checkpoint.dir in normal form ("/runs//7/./" is "/runs/7"); empty if the spec has none.
 std::string DirectoryOf(const v1::JobSpec& spec);
 
-// The fault of a spec whose directory `holder` has, which has not ended.
+// The violation of a spec whose directory belongs to `holder`, which has not ended.
 Violation DirectoryIsTaken(const v1::Job& holder);
 
-// Why an ended job may not be tried again, by the jobs that have its directory in their specs (itself may be
-// among them), and what would help; empty where none of them is in its way.
+// Why an ended job may not be retried, given the jobs that have its directory in their specs (it may be one
+// of them), and the fix; empty if none of them prevents it.
 std::string WhyDirectoryIsLost(const v1::Job& ended, const std::vector<v1::Job>& sharing);
 
 }  // namespace fsdpd

@@ -1,10 +1,10 @@
-// What a job is known by to who asks for something on condition that the job is as he saw it. Opaque to
-// clients, and the same whoever shows the job.
+// Etag of a job, for requests that depend on the job being unchanged since it was read. Opaque to clients,
+// and equal on all coordinators.
 //
-// It is of what people decide by: state, attempt and reason, a pause, an end, the jobs it waits for. What a
-// running job reports (steps, checkpoints, skipped steps, warnings) is none of it: of one that saves every
-// minute nobody could ask anything else. Nor are numbers that count changes, so that a state that was put
-// back from a backup, which counts on from an older one, has no etag of another change.
+// It covers what users base decisions on: state, attempt and reason, a pause, an end, succeeded dependencies.
+// Reports of a running job (steps, checkpoints, skipped steps, warnings) are excluded: otherwise no
+// conditional request could succeed for a job that saves every minute. So are revision counters, because a
+// state that was restored from a backup reuses numbers, and two different changes would have the same etag.
 #pragma once
 
 #include <absl/strings/str_cat.h>

@@ -1,7 +1,7 @@
-// Views of the live jobs, kept where a job changes, so that a tick visits the jobs that it has to act on and
-// not all of them: thousands may be queued or paused.
+// Index of live jobs by required action, updated when a job changes: a tick visits only the jobs that it has
+// to act on, while thousands may be queued or paused.
 //
-// Not thread-safe: the reconciler's thread only.
+// Not thread-safe: used only by the reconciler's thread.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,17 @@ class JobIndex {
     kLaunched,   // They have an attempt.
     kPreflight,  // PREFLIGHT.
     kPausing,    // PAUSING.
-    kResuming,   // PAUSED, to be queued again without a request.
+    kResuming,   // PAUSED, and will be queued again without a request.
     kAwaiting,   // QUEUED or PAUSED until other jobs have succeeded.
   };
 
-  void Set(const v1::Job& job);  // It is new, or its state, placements, pause, or jobs to wait for changed.
+  void Set(const v1::Job&
+               job);  // Call if the job is new, or its state, placements, pause or dependencies changed.
   void Erase(const std::string& id);
 
-  // Their ids, in order. A copy: what the caller does with a job may change the view.
+  // Ids in order. A copy, because the caller's actions may change the view.
   std::vector<std::string> In(View view) const;
-  // Ranks that attempts and jobs in PREFLIGHT hold, by project.
+  // Ranks that attempts and jobs in PREFLIGHT occupy, by project.
   const RanksByProject& held_ranks() const { return held_ranks_; }
 
   int64_t changes() const { return changes_; }  // Calls of Set() and Erase() so far.

@@ -1,6 +1,6 @@
-// Labels of jobs and nodes, as Kubernetes has them; what finds them is base/label_selector.h.
+// Validation of job and node labels, with the rules of Kubernetes; base/label_selector.h matches them.
 //
-// Pure functions. Errors: INVALID_ARGUMENT, with words that go on after a field's name.
+// Pure functions. Errors: INVALID_ARGUMENT with a message that follows the name of a field.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -12,7 +12,7 @@ namespace fsdpd {
 
 using Labels = google::protobuf::RepeatedPtrField<v1::Label>;
 
-// By key.
+// Valid labels, sorted by key.
 absl::StatusOr<Labels> CheckedLabels(const Labels& labels);
 
 }  // namespace fsdpd

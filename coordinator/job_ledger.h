@@ -1,10 +1,10 @@
-// Where a job's time goes: each second from its admission to its end is of one cause, so that all causes
-// together are that time. Time passes to what goes on (`cause`); what is told later only moves it: a report
-// of a step takes the step's time out of what was not known to be anything yet. So nothing is counted twice,
-// whatever is told late, again or never.
+// Goodput ledger: each second from a job's admission to its end has exactly one cause, so the causes add up
+// to the elapsed time. Elapsed time goes to the current `cause`. Later reports only move time: a step report
+// moves the step's time out of a provisional cause. Late, repeated or missing reports therefore never count
+// time twice.
 //
-// Pure: times are LedgerDate's, and one that is earlier than the last adds nothing. It is kept in the job's
-// own record and written with it.
+// Pure: times are LedgerDate's, and a time before the last one adds nothing. The ledger is part of the job's
+// record and stored with it.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -17,40 +17,40 @@
 
 namespace fsdpd {
 
-// The date in one life of a coordinator as ledgers count it: what it was at the beginning, and the time that
-// has passed since, whatever is set meanwhile. Only from one life to the next is it the date that counts.
+// Date for ledgers: the wall-clock date when the coordinator started plus the monotonic time since. Setting
+// the system time affects it only at the next start.
 class LedgerDate {
  public:
   explicit LedgerDate(const Clock* clock) : clock_(clock), behind_(clock->Wall() - clock->Now()) {}
   absl::Time Now() const { return Of(clock_->Now()); }
-  absl::Time Of(absl::Time moment) const { return moment + behind_; }  // That the clock's Now() gave.
+  absl::Time Of(absl::Time moment) const { return moment + behind_; }  // A value of the clock's Now().
 
  private:
   const Clock* clock_;
   absl::Duration behind_;
 };
 
-// A cause with its name in metrics, "queue", and its seconds.
+// A cause by its name in metrics, such as "queue", with its seconds.
 struct LedgerShare {
   absl::string_view name;
   double seconds;
 };
-std::vector<LedgerShare> SharesOf(const v1::Job::Ledger& ledger);  // All causes, those of 0 s too.
-double SecondsOf(const v1::Job::Ledger& ledger);                   // All together.
+std::vector<LedgerShare> SharesOf(const v1::Job::Ledger& ledger);  // All causes, including 0 s.
+double SecondsOf(const v1::Job::Ledger& ledger);                   // Sum of all causes.
 
-// The job was admitted just now: its time begins.
+// Starts the ledger of a job that was just admitted.
 void BeginTime(absl::Time now, v1::Job* job);
-// Of another life, which may have had a later date: what comes from now on counts.
+// Continues the ledger after a coordinator restart; the earlier process may have had a later date.
 void GoOnWithTime(absl::Time now, v1::Job* job);
-// Time has passed until `now`. No effect on a job that has ended. Also before the job is shown.
+// Adds the time until `now`. No effect on a job that has ended. Also called before the job is shown.
 void PassTime(absl::Time now, v1::Job* job);
-// The job's state is about to become `next`. `retried`: since its attempt failed.
+// Called before the job's state becomes `next`. `retried`: since its attempt failed.
 void PassTime(absl::Time now, v1::JobState next, bool retried, v1::Job* job);
-// The job ended then: time until that, and none after it.
+// Closes the ledger at `end`: no time counts after it.
 void EndTime(absl::Time end, v1::Job* job);
 
-// A step was reported. `before`: the report before it of this attempt; nothing where it is the first. Steps
-// in between that nobody reported are taken to have been like this one.
+// Accounts for a step report. `before`: the previous report of this attempt; empty if this is the first.
+// Steps in between without a report are assumed to have taken as long as this one.
 void MoveStep(const v1::StepReport& before, const v1::StepReport& step, absl::Time now, v1::Job* job);
 void MoveSave(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job);
 void MoveLoad(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job* job);

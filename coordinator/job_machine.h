@@ -1,5 +1,5 @@
-// The states of a job as one table: (state, event) -> state. Every change of a job's state goes through
-// Apply(), so what is not in the table cannot happen, and each change leaves an event that says why.
+// State machine of a job as one table: (state, event) -> state. Every state change goes through Apply():
+// transitions outside the table are impossible, and each change leaves an event with its reason.
 //
 //   QUEUED -launch-> STARTING -ready-> RUNNING -finish-> SUCCEEDED
 //   QUEUED -preflight-> PREFLIGHT -launch-> STARTING
@@ -17,9 +17,9 @@
 //   QUEUED, PREFLIGHT, PAUSED -cancel the rest-> CANCELLING
 //   FAILED, CANCELLED -again-> QUEUED
 //
-// Pure: no clock, no lock, no store. The caller persists the job before it acts on the new state.
-// Errors: FAILED_PRECONDITION when the state does not allow the event, or for a launch after attempt
-// kMaxAttempt; the job is unchanged.
+// Pure: no clock, no lock, no store. The caller persists the job before it acts on the new state. Errors:
+// FAILED_PRECONDITION if the state does not allow the event, or for a launch after attempt kMaxAttempt; the
+// job is then unchanged.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -34,52 +34,52 @@
 namespace fsdpd {
 
 enum class JobEvent {
-  kLaunch,      // Placed: ranks are being launched. Apply() counts the attempt.
-  kReady,       // All ranks have reported in.
-  kFinish,      // All ranks ended well.
-  kFail,        // A rank or its node failed; the others are to be stopped.
-  kRetry,       // The attempt is gone, another one is allowed.
-  kGiveUp,      // The attempt is gone, no other one is allowed; or none is possible.
-  kCancel,      // A person asked for the end.
-  kGone,        // Every rank of a job that was cancelled or paused is gone.
-  kNote,        // Same state, another reason.
-  kPause,       // A person wants its slots back, and the job later.
-  kResume,      // A person wants a paused job to go on.
-  kAgain,       // A person wants a job that has failed, or was cancelled, to go on.
+  kLaunch,      // Placed: ranks are being launched. Apply() increments the attempt.
+  kReady,       // All ranks reported ready.
+  kFinish,      // All ranks exited successfully.
+  kFail,        // A rank or its node failed; the others must stop.
+  kRetry,       // The attempt is gone, and another one is allowed.
+  kGiveUp,      // The attempt is gone and no other is allowed, or none is possible.
+  kCancel,      // A user requested the end.
+  kGone,        // All ranks of a cancelled or paused job are gone.
+  kNote,        // Same state, new reason.
+  kPause,       // A user, drain or preemption takes the slots back for now.
+  kResume,      // The paused job is queued again.
+  kAgain,       // A user retries a failed or cancelled job.
   kPreflight,   // Placed, on nodes that are measured first.
-  kUnplace,     // Those nodes are not for it after all.
-  kCancelRest,  // As kCancel, of one whose last attempt was over without a node that is back with ranks.
+  kUnplace,     // Those nodes were rejected after all.
+  kCancelRest,  // As kCancel, if a node with ranks of the ended attempt is back.
 };
 constexpr int kJobEvents = 15;
 
-// Events kept in a job; the first one and the newest stay, the middle goes.
+// Events retained per job: the first one and the newest; events in between are dropped.
 constexpr int kMaxJobEvents = 64;
 
 absl::StatusOr<v1::JobState> NextState(v1::JobState state, JobEvent event);
 
-// Sets state, reason, revision, events and times (`now`: the date). A launch also starts attempt + 1; a
-// retry, a pause and a launch clear what the attempt before had reached (steps, mallocs, peak), and a launch
-// what it started from. Placements are the caller's to set. `ledger_now`: as the job's ledger counts
-// (LedgerDate); the date where nobody sets it.
+// Sets state, reason, revision, events and times (`now`: the date). A launch also starts attempt + 1. A
+// retry, a pause and a launch clear what the previous attempt reached (steps, mallocs, peak); a launch also
+// clears what it started from. The caller sets placements. `ledger_now`: the time of the job's ledger
+// (LedgerDate); equal to `now` in the second overload.
 absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, absl::Time ledger_now,
                    v1::Job* job);
 absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1::Job* job);
 
-// Among the job's events, numbered. No revision.
+// Appends a numbered event to the job. Does not change the revision.
 void AddEvent(v1::EventKind kind, absl::string_view message, absl::Time now, v1::Job* job);
-// Drops the middle where there are more than kMaxJobEvents.
+// Drops events in the middle if there are more than kMaxJobEvents.
 void BoundEvents(v1::Job* job);
 
 bool IsEnded(v1::JobState state);
-bool HasAttempt(v1::JobState state);        // Some of its ranks may be there, or are about to be.
+bool HasAttempt(v1::JobState state);        // Some of its ranks may run, or are about to.
 std::vector<v1::JobState> AllJobStates();   // Without UNSPECIFIED.
-std::vector<v1::JobState> LiveJobStates();  // Those that have not ended.
+std::vector<v1::JobState> LiveJobStates();  // States that have not ended.
 std::string ShortName(v1::JobState state);  // "RUNNING"
 const char* NameOf(JobEvent event);
 v1::EventKind KindOf(JobEvent event);
 
-// Takes rank 0's report into the job: newest step, first loss, steady mallocs, peak. No revision. False (and
-// no change) for a report that is not newer than the last one.
+// Applies a report of rank 0: newest step, first loss, steady mallocs, peak. Does not change the revision.
+// Returns false, without a change, for a report that is not newer than the last one.
 bool TakeStep(const v1::StepReport& step, v1::Job* job);
 
 }  // namespace fsdpd

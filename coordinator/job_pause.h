@@ -1,12 +1,12 @@
-// What it means that a job is paused: which jobs may be, and what PAUSED promises. The ranks save after the
-// same step and leave, as those of a cancelled job do; PAUSED is said when all are gone, with the step of the
-// newest checkpoint that was committed, from which the job goes on. Nothing keeps ranks that cannot save in
-// time from leaving: steps that are lost so are counted, with the reason, in the same word.
+// Pausing of jobs: which jobs may be paused, and what PAUSED guarantees. Ranks save after the same step and
+// exit, as for a cancelled job. The job becomes PAUSED when all are gone, with the step of the newest
+// committed checkpoint, from which it resumes. Ranks that cannot save in time still exit: the lost steps are
+// counted and reported with the reason.
 //
-// Of a node that is lost nobody knows whether ranks train on there, and save: the job stays PAUSING until its
-// agent is back, however long that takes. Somebody who knows better resumes or cancels it.
+// Ranks on a lost node may still train and save, so the job remains PAUSING until the agent is back, however
+// long that takes. A user who knows the state of the node can resume or cancel the job.
 //
-// An attempt that was paused counts against nothing; one that had failed by itself before counts.
+// A paused attempt does not count against restart.max_attempts, unless it had failed by itself before.
 //
 // Pure.
 #pragma once
@@ -19,30 +19,30 @@
 
 namespace fsdpd {
 
-// Why the job may not be paused, and what would help; empty where it may be, and where it is already.
-// `grace_ms`: 0 asks for no save.
+// Why the job may not be paused, and the fix; empty if it may be, or already is. `grace_ms`: 0 requests no
+// save.
 std::string WhyNotPaused(const v1::Job& job, int64_t grace_ms);
 
-// What a job that is PAUSING comes to once its ranks are gone. `why`: nothing was saved, as far as somebody
-// knows; of no interest where all was. `unconfirmed`: lost nodes with ranks that may not be gone, of which no
-// more is known than what they said before.
+// The pause of a PAUSING job once its ranks are gone. `why`: why nothing was saved, as far as that is known;
+// ignored if everything was saved. `unconfirmed`: lost nodes whose ranks may still run; only their earlier
+// reports are known.
 v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
                        const std::vector<std::string>& unconfirmed = {});
 std::string PausedWords(const v1::Job::Pause& pause);
-// Of a job that stays PAUSING for these nodes.
+// The reason of a job that remains PAUSING because of these nodes.
 std::string UnconfirmedWords(const std::vector<std::string>& nodes);
 
-// Of the GPUs of an attempt that is gone.
+// Adds the memory state of the GPUs of an attempt that is gone.
 void AddFreedMemory(const std::vector<NodePart>& parts, v1::Job::Pause* pause);
 
-// What becomes of a job that waits for ranks to leave on nodes that do not say so; "" if it is STOPPING.
+// What happens to a job that waits for ranks to exit on nodes that do not report it; "" if it is STOPPING.
 std::string WhatFollows(const v1::Job& job);
 
-// Of a cancel of a job that has no ranks: from where it could be gone on with, if it has ever had some.
-// REQUIRES: QUEUED or PAUSED.
+// For the cancellation of a job without ranks: where it could resume from, if it ever ran. REQUIRES: QUEUED
+// or PAUSED.
 std::string IdleCancelWords(const v1::Job& job);
 
-// Edits of a transition to PAUSED: of a job whose ranks are gone, and of one that had none.
+// Edits of a transition to PAUSED: of a job whose ranks are gone, and of a job that had none.
 void KeepPause(const v1::Job::Pause& pause, v1::Job* job);
 void KeepHold(v1::Job* job);
 

@@ -1,7 +1,6 @@
-// The plan that a job is launched with: its resolved spec and what that needs of memory, made once and kept
-// in the job, so that every node, every attempt and every reader has the same. While too few nodes are there
-// to know what a rank may fill (placer.h, MemoryOffer), it stays open, and is made anew when there are
-// enough.
+// Plan of a job for launches: its resolved spec and memory requirement, made once and stored in the job, so
+// that all nodes, attempts and readers use the same. While too few nodes are connected to know the memory per
+// rank (placer.h, MemoryOffer), the plan stays open, and it is made again once there are enough.
 //
 // Pure.
 #pragma once
@@ -14,25 +13,25 @@
 
 namespace fsdpd {
 
-// Whether the job's plan is to be made before it can be placed.
+// Whether the job's plan must be made before it can be placed.
 bool IsPlanOpen(const v1::Job& job);
 
-// Whether a plan with this offer would have to be made again: it depends on what is offered, and that may
+// Whether a plan with this offer must be made again later: it depends on the offered memory, which may
 // change.
 bool LeavesPlanOpen(const v1::JobSpec& spec, const MemoryOffer& offer);
 
-// The job's spec with its defaults, `auto` only where it has been chosen.
+// The job's spec with defaults; `auto` only remains where no value was chosen.
 v1::JobSpec FilledSpec(const v1::Job& job);
 
-// What nodes must have for the job; without memory while the plan is open.
+// Requirements of the job on nodes; without memory while the plan is open.
 PlaceRequest RequestOf(const v1::Job& job);
 
 // REQUIRES: plan.accepted().
 void KeepPlan(const Plan& plan, bool open, v1::Job* job);
 
-// Whether it was refused for its memory alone, which roomier nodes would mend.
+// Whether the plan was rejected only for its memory, so that nodes with more memory would fit it.
 bool IsOnlyTooLarge(const Plan& refused);
-// The faults for which it was refused; several are a list, a line each.
+// The violations for which it was rejected; several are a list with a line each.
 std::string WhyRefused(const Plan& refused);
 
 }  // namespace fsdpd

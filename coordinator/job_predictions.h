@@ -1,10 +1,10 @@
-// What a step of a launched job was predicted to take, for its metrics: what a plan (fsdp/plan/prediction.h)
-// says of the spec that the attempt runs, with the profile that is shipped for its device. It follows from
-// the job as it is stored, so it is kept in memory alone, and whoever leads next makes it again. A large
-// model's takes seconds, which neither a scrape nor the thread that changes jobs waits for: a thread makes
-// one after the other, and what is not there yet is there at a later scrape.
+// Step-time predictions of launched jobs, for metrics: the prediction of the plan (fsdp/plan/prediction.h)
+// for the spec that the attempt runs, with the shipped profile of its device. It is a function of the stored
+// job, so it is only cached in memory, and a new leader recomputes it. A large model takes seconds, for which
+// neither a scrape nor the reconciler's thread waits: a background thread computes one prediction after the
+// other, and a later scrape shows the result.
 //
-// Thread-safe, and no lock is held while a plan is made.
+// Thread-safe; no lock is held during the computation.
 #pragma once
 
 #include <map>
@@ -25,29 +25,30 @@ class JobPredictions {
   using Jobs = std::vector<std::shared_ptr<const v1::Job>>;
 
   JobPredictions() = default;
-  // Waits for the plan that is being made.
+  // Waits for the running computation.
   ~JobPredictions();
 
-  // Of the newest attempts of `jobs`, by id, as far as they are known; the others are made from now on. What
-  // is not asked for is forgotten.
+  // Known predictions for the newest attempts of `jobs`, by id; the missing ones are computed in the
+  // background. Predictions of other jobs are dropped.
   std::map<std::string, v1::Prediction> Of(const Jobs& jobs);
-  // Until all that were asked for are known.
+  // Blocks until all requested predictions are known.
   void AwaitAll();
 
  private:
-  using Key = std::pair<std::string, int>;  // Id and attempt: fewer ranks have another plan.
+  using Key = std::pair<std::string, int>;  // Id and attempt: a plan for fewer ranks differs.
 
   void Serve();
 
   Mutex mutex_;
   CondVar changed_;
-  std::map<Key, std::optional<v1::Prediction>> known_ ABSL_GUARDED_BY(mutex_);    // Empty: none is to be had.
-  std::map<Key, std::shared_ptr<const v1::Job>> wanted_ ABSL_GUARDED_BY(mutex_);  // And not known yet.
+  std::map<Key, std::optional<v1::Prediction>> known_
+      ABSL_GUARDED_BY(mutex_);  // nullopt: no prediction exists.
+  std::map<Key, std::shared_ptr<const v1::Job>> wanted_ ABSL_GUARDED_BY(mutex_);  // Not computed yet.
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // From the first that is wanted on.
+  std::thread thread_;  // Started by the first request.
 };
 
-// How much of what the device could compute at its peak a step used that took so long.
+// Model FLOPs utilization (MFU) of a step that took `step_seconds`.
 double MfuOf(const v1::Prediction& prediction, double step_seconds);
 
 }  // namespace fsdpd

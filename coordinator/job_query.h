@@ -1,7 +1,6 @@
-// What a reader's request asks the store for: the same at the coordinator that leads and at one that stands
-// by.
+// Translation of list requests to store queries, shared by the leader and standby coordinators.
 //
-// Errors are refusals (errors.h) that name the field. Pure.
+// Errors are those of errors.h, with the field. Pure.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -1,11 +1,11 @@
-// What the public API (coordinator.proto) does for who may call it (guarded_api.h): thin handlers that check,
-// call, map and return. What a call means is decided by the parts it calls; what an error looks like on the
-// wire by errors.h.
+// Implementation of the public API (coordinator.proto) for authorized callers (guarded_api.h): thin handlers
+// that check, call, map and return. The called parts decide what a call does; errors.h defines errors on the
+// wire.
 //
-// Unary handlers return within one tick of the reconciler plus one write; SearchPlans before its client stops
-// waiting, and one at a time; ListSteps, which asks agents, within kStepsPatience (list_steps.cc). Streams
-// (WatchJob, WatchEvents, TailLogs, TraceJob) hold a thread each. GuardedApi bounds them, and ListSteps, as
-// reader_streams.h says.
+// Latency: unary handlers return within one reconciler tick plus one write. Exceptions: SearchPlans returns
+// before the client's deadline and runs one call at a time; ListSteps, which queries agents, within
+// kStepsPatience (list_steps.cc). Streams (WatchJob, WatchEvents, TailLogs, TraceJob) hold a thread each;
+// GuardedApi limits them and ListSteps (reader_streams.h).
 //
 // Thread-safe. Ownership: borrows everything in Parts.
 #pragma once
@@ -48,19 +48,19 @@ class JobService final : public v1::Coordinator::Service {
     TraceRelay* traces;
     CourseBoard* courses;
     Clock* clock;
-    Meters* meters = nullptr;  // Null where nobody scrapes.
+    Meters* meters = nullptr;  // Null: no metrics.
     std::function<std::string(absl::string_view job_name)> new_id = NewJobId;
   };
   explicit JobService(Parts parts) : parts_(parts) {}
 
-  // Streams end with UNAVAILABLE from now on. Idempotent.
+  // Ends all streams with UNAVAILABLE. Idempotent.
   void Close() { closing_ = true; }
 
-  // SubmitJob and ListJobs, whose answers depend on who calls.
+  // SubmitJob and ListJobs, whose results depend on the caller.
   absl::Status Submit(const Caller& caller, const v1::SubmitJobRequest& request,
                       v1::SubmitJobResponse* response);
   absl::Status List(const Caller& caller, const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
-  // Of a job: nothing where there is none; "" where it says no submitter, or cannot be read now.
+  // Submitter of a job: nullopt if the job does not exist; "" if it has no submitter or cannot be read now.
   std::optional<std::string> SubmitterOf(const std::string& id);
 
   grpc::Status ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest*,
@@ -107,17 +107,17 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status Search(grpc::ServerContext* context, const v1::SearchPlansRequest& request,
                       v1::PlanSearch* search);
 
-  // Submit() without its meters. `repeated`: the answer is a job that was there.
+  // Submit() without metrics. `repeated`: the response is an existing job.
   absl::Status Admit(const Caller& caller, const v1::SubmitJobRequest& request, bool* repeated,
                      v1::SubmitJobResponse* response);
   absl::Status Refuse(const Violations& faults);
-  // The fault of a spec whose directory a job has that has not ended; empty where none has, or the one that
-  // the same request has made since: inserting finds it.
+  // The violation of a spec whose checkpoint directory belongs to a live job; empty if none has it, or if the
+  // same request made that job in the meantime: the insert then finds it.
   absl::StatusOr<Violations> DirectoryFaults(const v1::JobSpec& spec, const std::string& request_id = "");
-  // Of a request whose id made `earlier`.
+  // Response to a request whose id already made `earlier`.
   static absl::Status AnswerAgain(const v1::SubmitJobRequest& request, v1::Job earlier,
                                   v1::SubmitJobResponse* response);
-  // The jobs that a request's is to wait for.
+  // The dependencies that a request names.
   absl::StatusOr<std::vector<v1::Job::After>> AfterOf(const v1::SubmitJobRequest& request);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);
@@ -126,14 +126,15 @@ class JobService final : public v1::Coordinator::Service {
   v1::Node NodeNamed(const std::string& name) const;
 
   absl::Status Tail(grpc::ServerContext* context, const v1::TailLogsRequest& request, LogWriter* writer);
-  // The lines of one attempt; with follow, until it is over.
+  // Streams the lines of one attempt; with follow, until the attempt is over.
   absl::Status TailAttempt(grpc::ServerContext* context, const v1::TailLogsRequest& request,
                            const v1::Job& job, int32_t attempt, LogWriter* writer);
-  // The job once it has an attempt after `attempt`, or has ended.
+  // Returns the job once it has an attempt after `attempt`, or has ended.
   absl::StatusOr<v1::Job> AwaitAttempt(grpc::ServerContext* context, const std::string& id, int32_t attempt);
 
   absl::Status Trace(grpc::ServerContext* context, const v1::TraceJobRequest& request, TraceWriter* writer);
-  // Tells the ranks, and waits for their words. FAILED_PRECONDITION: the attempt ended before.
+  // Sends trace orders to the ranks and waits for their replies. FAILED_PRECONDITION: the attempt ended
+  // first.
   absl::Status AwaitTraces(grpc::ServerContext* context, const v1::Job& job,
                            const v1::TraceJobResponse::Order& order, bool memory_snapshot,
                            TraceWriter* writer);

@@ -1,4 +1,4 @@
-// The refusal of a job that is larger than the store takes, by the field of its spec that has most of it.
+// Error for a job that exceeds the store's size limit: names the largest field of its spec.
 //
 // Pure.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace fsdpd {
 
-// `why`: the store's words, with the numbers.
+// `why`: the store's message, with the sizes.
 Violation TooLarge(const v1::JobSpec& spec, absl::string_view why);
 
 }  // namespace fsdpd

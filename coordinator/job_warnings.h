@@ -1,7 +1,7 @@
-// What ranks warn of while a job runs (StepReport.warnings), kept with the job and told as its events: a log
-// is read when something is wrong, and these jobs succeed.
+// Warnings of ranks while a job runs (StepReport.warnings), retained in the job and shown as its events:
+// users read logs only after a failure, and these jobs succeed.
 //
-// Pure. The revision grows with each that is kept, so that watchers see it.
+// Pure. Each retained warning increments the revision, so that watchers see it.
 #pragma once
 
 #include <absl/time/time.h>
@@ -10,11 +10,11 @@
 
 namespace fsdpd {
 
-constexpr int kMaxJobWarnings = 16;  // The first ones: ranks say each once an attempt.
+constexpr int kMaxJobWarnings = 16;  // The first ones: ranks report each warning once per attempt.
 constexpr int kMaxJobWarningBytes = 1024;
 
-// Of the job's present attempt, told by its rank 0; what is known already is passed over, as a report may
-// come twice, and each attempt warns anew. False: nothing is new.
+// Adds warnings of rank 0 of the job's current attempt. Known warnings are ignored, because a report may be
+// repeated and each attempt warns again. Returns false if none is new.
 bool TakeWarnings(const v1::StepReport& report, absl::Time now, v1::Job* job);
 
 }  // namespace fsdpd

@@ -1,10 +1,10 @@
-// The live jobs as readers see them, and those who watch one. The reconciler publishes; handlers read.
+// Board of live jobs for readers, and watches of single jobs. The reconciler publishes; handlers read.
 //
-// A job is on the board from its submit until it has ended; after that the store has it, and it had it before
-// the board lost it, so a reader that asks the board first and the store second always finds a job.
+// A job is on the board from submit until it has ended. It is in the store before it leaves the board, so a
+// reader that asks the board first and the store second always finds it.
 //
-// A watcher has a bounded queue. When it is full the oldest step goes; when it holds no step, the oldest
-// change (every change is the whole job, so the newest one is never lost).
+// A watch has a bounded queue. When it is full, the oldest step is dropped; if there is none, the oldest
+// change. Every change contains the whole job, so the newest state is never lost.
 //
 // Thread-safe.
 #pragma once
@@ -26,17 +26,17 @@ namespace fsdpd {
 
 constexpr size_t kMaxWatchUpdates = 256;
 
-// One watcher of one job.
+// Subscription of one reader to one job.
 class JobWatch {
  public:
   enum class Got { kUpdate, kNothingYet, kEnd };
 
-  // Waits at most `timeout`. kEnd: the job has ended and all was taken, or the coordinator stops.
+  // Waits at most `timeout`. kEnd: the job has ended and all updates were returned, or the coordinator stops.
   Got Next(absl::Duration timeout, v1::WatchJobResponse* update);
 
  private:
   friend class JobBoard;
-  bool Push(v1::WatchJobResponse update);  // Whether one that nobody has taken went for it.
+  bool Push(v1::WatchJobResponse update);  // Returns whether an older update was dropped for it.
   void End();
 
   Mutex mutex_;
@@ -47,37 +47,38 @@ class JobWatch {
 
 class JobBoard {
  public:
-  // A new job or a change of one. An ended job leaves the board and its watches end.
+  // Publishes a new or changed job. An ended job leaves the board, and its watches end.
   void Publish(const v1::Job& job);
-  // `job` has a new last_step; its revision is unchanged. Readers see what SetMoving() names (job_watch.cc),
-  // and nothing else that is new of it: a job is some kilobytes, and thousands step each second that nobody
-  // reads.
+  // Publishes a new last_step of `job`; its revision is unchanged. Only the fields in SetMoving()
+  // (job_watch.cc) are copied, because a job has some kilobytes, and thousands of jobs report steps each
+  // second that nothing reads.
   void PublishStep(const v1::Job& job);
-  // Likewise, of what no watch tells of.
+  // As PublishStep, for changes that watches do not report.
   void Move(const v1::Job& job);
-  // Something of `job` is new that no watch tells of; its revision is unchanged.
+  // Replaces `job` after a change that watches do not report; its revision is unchanged.
   void Replace(const v1::Job& job);
 
-  // Why jobs wait, by id: all that do. No change that a watch tells of.
+  // Sets the waiting reasons of all waiting jobs, by id. Watches do not report it.
   void SetWaiting(std::map<std::string, v1::Job::Waiting> waiting);
-  void AddWaiting(v1::Job* job) const;  // What was set of it; nothing for a job that does not wait.
+  void AddWaiting(v1::Job* job) const;  // Adds the reason of SetWaiting(), if the job has one.
 
   std::optional<v1::Job> Get(const std::string& id) const;
-  std::shared_ptr<const v1::Job> Find(const std::string& id) const;  // Null: it is not live.
+  std::shared_ptr<const v1::Job> Find(const std::string& id) const;  // Null: the job is not live.
   std::vector<std::shared_ptr<const v1::Job>> Live() const;
-  // Live jobs that may not be stored as they are shown: all but those that are QUEUED or PAUSED and on disk.
+  // Live jobs whose stored record may differ from the shown one: all except QUEUED or PAUSED jobs on disk.
   std::vector<std::shared_ptr<const v1::Job>> Unsettled() const;
-  // Starts with the job as it is unless `after_revision` is its own: a higher one is of before the state was
-  // restored from a backup. Null when the job is not live.
+  // Starts with the current job unless `after_revision` is its revision. A higher value dates from before the
+  // state was restored from a backup. Null if the job is not live.
   std::shared_ptr<JobWatch> Watch(const std::string& id, int64_t after_revision);
   int64_t dropped_updates() const;  // By all watches.
-  // Ends all watches, now and later: the coordinator stops.
+  // Ends all current and future watches: the coordinator stops.
   void Close();
 
  private:
   struct Entry {
     std::shared_ptr<const v1::Job> job;
-    std::optional<v1::Job> moved;  // What moves with steps, and nothing else, where that is newer than `job`.
+    std::optional<v1::Job>
+        moved;  // The fields that change with steps, if newer than in `job`; no other field.
     std::vector<std::weak_ptr<JobWatch>> watches;
   };
   static const std::shared_ptr<const v1::Job>& Whole(Entry* entry);
