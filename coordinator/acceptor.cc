@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kStarvedMs = 100;  // Retry interval of accept() after it found no descriptor.
 
-// As gRPC sets them on connections that it accepts itself.
+// The options that gRPC sets on connections that it accepts itself.
 void SetOptions(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -16,7 +16,7 @@
 namespace fsdpd {
 namespace {
 
-// In place of a gRPC server: keeps what it is handed.
+// Replaces a gRPC server: retains the connections that it receives.
 class Kept : public Acceptor::Sink {
  public:
   void HandleNewConnection(NewConnectionParameters* connection) override {
@@ -51,7 +51,7 @@ UniqueFd Connect(int port) {
   return client;
 }
 
-TEST(Acceptor, ClosesConnectionsWhileDescriptorsAreShortAndAcceptsThemAfterwards) {
+TEST(Acceptor, ClosesConnectionsWithoutDescriptorsAndAcceptsLater) {
   auto acceptor = Acceptor::Open({"127.0.0.1", 0});
   ASSERT_TRUE(acceptor.ok()) << acceptor.status();
   auto sink = std::make_unique<Kept>();
@@ -63,7 +63,7 @@ TEST(Acceptor, ClosesConnectionsWhileDescriptorsAreShortAndAcceptsThemAfterwards
   rlimit limit = {}, small = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   small = limit;
-  small.rlim_cur = 64;  // Of which 8 are reserved.
+  small.rlim_cur = 64;  // 8 of them are reserved.
   std::vector<UniqueFd> clients;
   while (clients.empty() || clients.back().get() < 60) clients.emplace_back(dup(first.get()));
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
@@ -78,7 +78,7 @@ TEST(Acceptor, ClosesConnectionsWhileDescriptorsAreShortAndAcceptsThemAfterwards
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-TEST(Acceptor, AnAddressInUseIsAnError) {
+TEST(Acceptor, RejectsAddressInUse) {
   const auto acceptor = Acceptor::Open({"127.0.0.1", 0});
   ASSERT_TRUE(acceptor.ok()) << acceptor.status();
   EXPECT_TRUE(absl::IsUnavailable(Acceptor::Open({"127.0.0.1", (*acceptor)->port()}).status()));

@@ -18,8 +18,8 @@
 namespace fsdpd {
 namespace {
 
-// The rules cannot know what agents allow. Without a node of the kind nobody does, and their warning has to
-// do.
+// The rules do not know which variables agents allow. Without a node of this device kind there is no agent to
+// ask, and the warning of the rules remains.
 void JudgeEnv(const v1::JobSpec& spec, v1::Device device, const std::vector<NodeSlots>& nodes,
               Violations* faults) {
   const auto is_of_kind = [&](const NodeSlots& node) { return node.device == device; };
@@ -41,8 +41,8 @@ void JudgeEnv(const v1::JobSpec& spec, v1::Device device, const std::vector<Node
   }
 }
 
-// As little as with variables can a rule know who loads plug-ins. Without a node of the kind there is nobody
-// to ask: the job waits for one that does.
+// As for variables, the rules do not know which agents load plug-ins. Without a node of this kind the job
+// waits for one that does.
 void JudgePlugin(const v1::JobSpec& spec, v1::Device device, const std::vector<NodeSlots>& nodes,
                  Violations* faults) {
   bool any = false, takes = false;
@@ -61,7 +61,7 @@ void JudgePlugin(const v1::JobSpec& spec, v1::Device device, const std::vector<N
   faults->push_back(std::move(fault));
 }
 
-// Nodes come and go, so that this is a warning. Without a node of the kind there is nobody to ask.
+// A warning only, because nodes come and go. Without a node of this kind there is nothing to check.
 void JudgeLabels(const PlaceRequest& request, const std::vector<NodeSlots>& nodes, Violations* faults) {
   int64_t of_kind = 0, meet = 0;
   for (const NodeSlots& node : nodes) {
@@ -70,7 +70,7 @@ void JudgeLabels(const PlaceRequest& request, const std::vector<NodeSlots>& node
     meet += Matches(request.selector, node.labels);
   }
   if (of_kind == 0 || meet >= request.nodes) return;
-  if (meet == of_kind) return;  // The labels are not what they lack.
+  if (meet == of_kind) return;  // The job lacks nodes, not labels.
   Violation fault;
   fault.rule = "node_selector_meets_nodes";
   fault.level = FaultLevel::kWarn;
@@ -81,7 +81,7 @@ void JudgeLabels(const PlaceRequest& request, const std::vector<NodeSlots>& node
   faults->push_back(std::move(fault));
 }
 
-// As firm as a fault of a device's memory: none of the nodes that are there would ever take the job.
+// An error, as for device memory: none of the connected nodes could ever run the job.
 void JudgeHostMemory(const MemoryOffer& offer, PlaceRequest request, const std::vector<NodeSlots>& nodes,
                      Plan* plan) {
   if (!offer.firm || !plan->accepted()) return;
@@ -92,7 +92,7 @@ void JudgeHostMemory(const MemoryOffer& offer, PlaceRequest request, const std::
   }
   request.host_bytes = HostBytesOfNode(*plan);
   if (CountNodes(request, nodes).idle >= request.nodes) return;
-  if (static_cast<int64_t>(has.size()) < request.nodes) return;  // It is not this memory that they lack.
+  if (static_cast<int64_t>(has.size()) < request.nodes) return;  // The job lacks nodes, not host memory.
   std::sort(has.begin(), has.end(), std::greater<>());
   Violation fault;
   fault.rule = "host_memory_over_offer";
@@ -122,7 +122,7 @@ absl::Status CheckSize(const v1::JobSpec& spec) {
 
 Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank) const {
   const Violations shape = CheckShape(spec);
-  // A number without a name is no value of its field; the rules judge what is left.
+  // An unknown enum number is cleared from its field and reported; the rules check the rest.
   std::vector<std::string> unread;
   for (const Violation& fault : shape) {
     if (fault.rule == kUnknownEnum) unread.push_back(fault.field);

@@ -34,33 +34,33 @@ Admission With(std::vector<NodeSlots> nodes) {
 constexpr int64_t kPlenty = int64_t{1} << 30;
 constexpr int64_t kTooLittle = 4096;
 
-TEST(Admission, LetsAGoodSpecInWithItsMemory) {
+TEST(Admission, AcceptsValidSpecWithItsMemory) {
   const Examined examined = With({}).Examine(TinySpec());
   EXPECT_TRUE(examined.plan.accepted());
   EXPECT_GT(examined.plan.memory.peak_bytes, 0);
   EXPECT_TRUE(examined.open) << "nobody knows what its nodes will have";
 }
 
-TEST(Admission, RefusesWhatNoConnectedNodeCouldHold) {
+TEST(Admission, RejectsSpecThatExceedsAllNodes) {
   EXPECT_FALSE(With({Node("a", kTooLittle)}).Examine(TinySpec()).plan.accepted());
   EXPECT_TRUE(With({Node("a", kTooLittle, v1::DEVICE_CUDA)}).Examine(TinySpec()).plan.accepted());
 }
 
-TEST(Admission, ASmallerNodeElsewhereDoesNotRefuseAJob) {
+TEST(Admission, SmallerNodeDoesNotRejectJob) {
   const Examined examined = With({Node("a", kTooLittle), Node("b", kPlenty)}).Examine(TinySpec());
   EXPECT_TRUE(examined.plan.accepted());
   EXPECT_FALSE(examined.open);
   EXPECT_EQ(examined.plan.resolved.resources().memory_budget_bytes(), kPlenty);
 }
 
-TEST(Admission, ABiggerNodeElsewhereDoesNotLetAJobIn) {
+TEST(Admission, LargerNodeDoesNotAcceptJob) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->set_nodes(2);
   EXPECT_FALSE(With({Node("a", kTooLittle), Node("b", kPlenty)}).Examine(spec).plan.accepted());
   EXPECT_TRUE(With({Node("a", kPlenty), Node("b", kPlenty)}).Examine(spec).plan.accepted());
 }
 
-TEST(Admission, LeavesThePlanOpenWhileTooFewNodesAreThere) {
+TEST(Admission, LeavesPlanOpenWithTooFewNodes) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->set_nodes(2);
   EXPECT_TRUE(With({Node("a", kPlenty)}).Examine(spec).open);
@@ -68,7 +68,7 @@ TEST(Admission, LeavesThePlanOpenWhileTooFewNodesAreThere) {
   EXPECT_FALSE(With({Node("a", kPlenty)}).Examine(spec).open) << "the budget is the spec's own";
 }
 
-TEST(Admission, ABudgetThatIsGivenIsPlannedWith) {
+TEST(Admission, UsesTheGivenMemoryBudget) {
   EXPECT_EQ(With({Node("a", 2 * kPlenty)})
                 .Examine(TinySpec(), kPlenty)
                 .plan.resolved.resources()
@@ -76,14 +76,14 @@ TEST(Admission, ABudgetThatIsGivenIsPlannedWith) {
             kPlenty);
 }
 
-TEST(Admission, AnUnsetDeviceMeansCuda) {
+TEST(Admission, UnsetDeviceMeansCuda) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->clear_device();
   EXPECT_FALSE(With({Node("a", kTooLittle, v1::DEVICE_CUDA)}).Examine(spec).plan.accepted());
   EXPECT_TRUE(With({Node("a", kTooLittle)}).Examine(spec).plan.accepted());
 }
 
-TEST(Admission, AVariableThatIsNotKnownToBeHarmlessIsForAgentsToAllow) {
+TEST(Admission, AgentsDecideOnUnknownVariables) {
   v1::JobSpec spec = TinySpec();
   spec.add_env()->set_name("NCCL_DEBUG");
   spec.add_env()->set_name("CUDA_CACHE_PATH");
@@ -103,7 +103,7 @@ TEST(Admission, AVariableThatIsNotKnownToBeHarmlessIsForAgentsToAllow) {
   EXPECT_EQ(faults({allows})[0].level, FaultLevel::kWarn) << "no cpu node is there to say";
 }
 
-TEST(Admission, TellsFaultsOfShapeAndOfMeaningTogether) {
+TEST(Admission, ReportsShapeAndRuleViolationsTogether) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(77));
   spec.set_name("Not A Name");
@@ -112,7 +112,7 @@ TEST(Admission, TellsFaultsOfShapeAndOfMeaningTogether) {
   EXPECT_THAT(ErrorFields(plan), ::testing::IsSupersetOf({"fsdp.strategy", "name"}));
 }
 
-TEST(Admission, AnUnknownEnumNumberIsToldOnce) {
+TEST(Admission, ReportsUnknownEnumNumberOnce) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(77));
   spec.mutable_precision()->set_compute(static_cast<v1::DType>(77));
@@ -121,14 +121,14 @@ TEST(Admission, AnUnknownEnumNumberIsToldOnce) {
   EXPECT_FALSE(plan.accepted());
 }
 
-TEST(Admission, RefusesToLookAtMegabytes) {
+TEST(Admission, RejectsOversizedSpecs) {
   v1::JobSpec spec = TinySpec();
   EXPECT_TRUE(CheckSize(spec).ok());
   spec.mutable_checkpoint()->set_dir(std::string(kMaxJobSpecBytes, 'x'));
   EXPECT_EQ(CheckSize(spec).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Admission, APlugInIsRefusedWhereNoAgentLoadsAnyAndWaitsWhereThereIsNone) {
+TEST(Admission, PluginNeedsAgentsThatLoadPlugins) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_model()->mutable_plugin()->set_path("/plugins/mine.so");
   const auto refusal = [&](std::vector<NodeSlots> nodes) {
@@ -150,7 +150,7 @@ TEST(Admission, APlugInIsRefusedWhereNoAgentLoadsAnyAndWaitsWhereThereIsNone) {
   EXPECT_NE(refusal({Node("a", kPlenty), takes}), "") << "that one runs other jobs";
 }
 
-TEST(Admission, RefusesWhatRanksWouldKeepInMoreOfTheirNodesMemoryThanAnyHas) {
+TEST(Admission, RejectsHostMemoryAboveEveryNode) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->set_device(v1::DEVICE_CUDA);
   spec.mutable_fsdp()->mutable_offload()->set_optimizer(true);
@@ -178,7 +178,7 @@ TEST(Admission, RefusesWhatRanksWouldKeepInMoreOfTheirNodesMemoryThanAnyHas) {
   EXPECT_EQ(refusal({small}), "") << "others may come";
 }
 
-TEST(Admission, OfSnapshotsOnlyThoseOfFirstCopiesCount) {
+TEST(Admission, CountsSnapshotsOfFirstReplicaOnly) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->set_device(v1::DEVICE_CUDA);
   spec.mutable_resources()->set_ranks_per_node(2);
@@ -193,7 +193,7 @@ TEST(Admission, OfSnapshotsOnlyThoseOfFirstCopiesCount) {
   EXPECT_EQ(HostBytesOfNode(whole), whole.memory.host_bytes) << "rank 0 alone saves";
 }
 
-TEST(Admission, WarnsOfLabelsThatTooFewNodesHave) {
+TEST(Admission, WarnsIfTooFewNodesHaveTheLabels) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->set_node_selector("gpu=h200");
   const auto warning = [&](std::vector<NodeSlots> nodes) {

@@ -1,6 +1,6 @@
-// Reconciler: what clients and agents say, pushed by their threads and taken by the reconciler's into jobs
-// and facts. Only a cancel (what else people ask is in job_commands.cc) and a registration are acted on at
-// once; what follows from the rest is the tick's to ask.
+// Reconciler: requests of clients and messages of agents, pushed by their threads and applied to jobs and
+// facts on the reconciler's thread. Only a cancel (other requests are in job_commands.cc) and a registration
+// act immediately; the next tick draws all other conclusions.
 #include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
@@ -27,14 +27,14 @@
 namespace fsdpd {
 namespace {
 
-constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
-// Agents of an attempt speak one after the other within such a time (agent/compute_times.h).
+constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of a preflight, which belongs to no job.
+// All agents of an attempt report within this time (agent/compute_times.h).
 constexpr absl::Duration kScoreEvery = absl::Seconds(5);
-// For attempts that an agent claims to host: their time to save (kUnknownGraceMs), and to report the end.
+// For attempts that an agent claims to host: time to save (kUnknownGraceMs) and to report the end.
 constexpr absl::Duration kLeftoversWait = absl::Seconds(75);
-// After its grace a rank is killed.
+// A rank is killed this long after its grace.
 constexpr absl::Duration kKilledWithin = absl::Seconds(2);
-// An agent hosts as many attempts as it has slots, and repeats the ends of some that it hosted before.
+// An agent hosts as many attempts as it has slots, and repeats the ends of some earlier ones.
 constexpr int kMaxLeftovers = 64;
 constexpr char kStopping[] = "stopping the ranks", kStopsAlready[] = "the ranks leave already";
 constexpr char kStoppingRest[] = "stopping what is left of it";
@@ -93,20 +93,20 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return answer(parts_.store->Get(id));
   LiveJob& live = it->second;
-  ReadPresence();  // A node that was lost may be back in this very turn.
+  ReadPresence();  // A lost node may return in this turn of the loop.
   AttemptFacts* facts = FactsOf(live.job);
-  // What leaves without a save goes on so.
+  // Ranks that already exit without a save cannot be told to save.
   const bool may_save = facts == nullptr || !facts->stop.has_value() || facts->stop->save;
   const bool saves = may_save && grace_ms > 0 && !FilledSpec(live.job).checkpoint().dir().empty();
   const Edit keep_grace = [&](v1::Job* job) {
     job->mutable_cancellation()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
-    // What leaves already has no longer than it had, after a restart of the coordinator neither.
+    // Ranks that already exit keep their shorter grace, also after a restart of the coordinator.
     const bool leaves = facts != nullptr && facts->stop.has_value();
     job->mutable_cancellation()->set_grace_ms(leaves ? std::min(grace_ms, facts->stop->grace_ms) : grace_ms);
   };
   if (live.job.state() != v1::JOB_STATE_CANCELLING) {
     const bool idle = !HasAttempt(live.job.state());
-    // A node that was lost may be back with ranks, which end in their grace: until then it has not ended.
+    // Ranks of the last attempt may be back on a node that was lost; the job ends when they have exited.
     const bool rest = idle && !WhatIsLeftOf(id).empty();
     const std::string words =
         absl::StrCat(rest    ? std::string(kStoppingRest)
@@ -116,14 +116,14 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
                      reason.empty() ? "" : ": ", reason);
     absl::Status cancelled =
         Commit(&live, rest ? JobEvent::kCancelRest : JobEvent::kCancel, words, keep_grace);
-    // A queued or paused job has nothing to stop, and would be launched by a coordinator that forgot the
-    // cancel.
+    // A queued or paused job has no ranks to stop, so an unstored cancel is refused: a restarted coordinator
+    // would not know of it and launch the job.
     if (!cancelled.ok() && !idle)
       cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled, keep_grace);
     if (!cancelled.ok()) return answer(cancelled);
     if (rest && facts == nullptr) facts = FactsOfNothing(live.job);
   } else if (!reason.empty() && !HasHeard(live.job, reason, {v1::JOB_STATE_CANCELLING}, kCancelWords)) {
-    // Where it cannot be stored the ranks leave all the same.
+    // The ranks exit even if the new reason cannot be stored.
     const std::string words = absl::StrCat(kStopsAlready, ": ", reason);
     if (const absl::Status stored = Commit(&live, JobEvent::kNote, words); !stored.ok())
       CommitUnstored(&live, JobEvent::kNote, words, stored).IgnoreError();
@@ -172,7 +172,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
     if (it != hosted.end()) hosted.erase(it);
     leftovers += part->leftover && !part->stopped ? 1 : 0;
     if (part->leftover && part->stopped && facts.parts.size() == 1) {
-      // Before the tick's end: an agent may register many times until then.
+      // Close it now and not at the end of the tick: an agent may register many times until then.
       CloseAttempt(attempt);
     } else if (facts.stop.has_value()) {
       SendStop(facts, *part);
@@ -181,7 +181,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
       SendLaunch(jobs_.at(ref.job).job, part);
     }
   }
-  // Unwanted ones are normal after a restart: agents name an attempt for a while after its end.
+  // Unwanted attempts are normal after a restart: agents list an attempt for a while after its end.
   LogInfo("agent attached node=%s slots=%d hosted_attempts=%d unwanted=%d", node, info.slots(), hosts,
           hosted.size());
   int refused = 0;
@@ -198,16 +198,16 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
         "refused hosted attempts: the coordinator did not order them from the node node=%s count=%d job=%s "
         "attempt=%d",
         node, refused, absl::CHexEscape(first_refused->job), first_refused->attempt);
-  // It names attempts for a while after their end, with no ranks.
+  // An agent lists attempts for a while after their end, without ranks.
   const bool has_ranks =
       std::any_of(info.hosted().begin(), info.hosted().end(),
                   [](const v1::HostedAttempt& attempt) { return !attempt.ranks().empty(); });
   if (has_ranks) TakeBackEmpty(node);
 }
 
-// What a node hosts that is not placed there now: it ended while the node was away, is newer than the state,
-// which was restored from a backup, or is of another cluster. It stops; more follows only where the job was
-// placed on that node (attempt_hosts.h).
+// Handles a hosted attempt that is not placed on the node now: it ended while the node was away, is newer
+// than a state that was restored from a backup, or belongs to another cluster. It is stopped. It affects the
+// job only if the job was placed on this node (attempt_hosts.h).
 bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, int leftovers) {
   const std::string& node = info.node();
   const auto refuse = [&](const char* why) {
@@ -237,14 +237,14 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, i
   const v1::Job& job = live != nullptr ? live->job : *ended;
   const int newest = live != nullptr ? live->newest_elsewhere : job.attempt() + kMaxAttemptsAhead;
   const Hosting hosting = HostingOf(job, node, ref.attempt, newest);
-  // The record of a job that was never launched names no node. Right after a restart the job waits for agents
-  // anyway, and if the state is of before its launch, it waits for what they have of it: once, so that a node
-  // that claims what it does not have only delays it.
+  // The record of a job that was never launched has no nodes. Right after a restart the job waits for agents
+  // anyway. If the state dates from before its launch, the job also waits for the end of the attempts that
+  // agents report, but only once: a node with a false claim can only delay it.
   const bool unlaunched =
       live != nullptr && job.placements().empty() && live->awaits_agents && !lease_.Settled();
   const bool delays = hosting == Hosting::kNone && unlaunched && ref.attempt <= kMaxAttemptsAhead;
   const StopOrder over = {kStopGraceMs, "the attempt has ended"};
-  // An older release's record, which does not say where earlier attempts were.
+  // The record of an older release does not contain the nodes of earlier attempts.
   const bool of_old_record = live != nullptr && job.earlier_hosts().empty() && ref.attempt < job.attempt();
   if (hosting == Hosting::kNone && of_old_record) {
     StopUnwanted(info, ref, over, /*placed=*/false, WaitForLeftovers(node, live));
@@ -258,14 +258,14 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, i
   return true;
 }
 
-// Counted from the node's first claim since the last launch: a node that never reports an end, or claims one
-// attempt after another, delays the next launch only once. A job that is not live may be retried.
+// The wait counts from the node's first claim since the last launch: a node that never reports an end, or
+// claims one attempt after another, delays the next launch only once. A job that is not live may be retried.
 absl::Time Reconciler::WaitForLeftovers(const std::string& node, LiveJob* live) {
   if (live == nullptr) return lease_.now() + kLeftoversWait;
   return live->leftovers_until.try_emplace(node, lease_.now() + kLeftoversWait).first->second;
 }
 
-// What the attempt has trained is saved, and the job's next attempt resumes from there.
+// The newer attempt saves its progress, and the job's next attempt resumes from there.
 void Reconciler::TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live) {
   if (HasAttempt(live->job.state())) {
     AttemptFacts* facts = FactsOf(live->job);
@@ -276,7 +276,7 @@ void Reconciler::TakeNewerAttempt(const std::string& node, int attempt, LiveJob*
   const std::string words = absl::StrCat("node ", node, " hosts attempt ", attempt,
                                          ", of which nothing is known here: it saves and ends first");
   const Edit edit = [&](v1::Job* job) { NumberAfter(attempt, job); };
-  // Where it cannot be stored an agent refuses the launch by a number that it knows.
+  // If this cannot be stored, an agent rejects a launch with a number that it already knows.
   Commit(live, JobEvent::kNote, words, edit).IgnoreError();
 }
 
@@ -290,12 +290,13 @@ void Reconciler::StopUnwanted(const v1::Register& info, const AttemptRef& ref, c
   AttemptFacts& facts = attempts_[ref];
   facts.ref = ref;
   facts.parts.push_back(part);
-  if (facts.stop.has_value()) return SendStop(facts, part);  // As another node of it was told.
+  if (facts.stop.has_value())
+    return SendStop(facts, part);  // The same order as for the attempt's other nodes.
   if (order.save && placed) parts_.rendezvous->Open(ref);
   BeginStop(&facts, order.grace_ms, order.reason, order.save);
 }
 
-// The job's newest event states how the job ended, while events are kept. Without one, the coordinator's
+// While events are retained, the job's newest event states how the job ended. Without one, the coordinator's
 // state may be older than the job, for example a restored backup: the ranks save first.
 StopOrder Reconciler::OrderForUnknown(const std::string& job) const {
   EventQuery newest;
@@ -319,7 +320,7 @@ void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t se
   const bool stamped = happened != 0 && sent_unix_nanos != 0;
   const absl::Duration since = absl::FromUnixNanos(sent_unix_nanos) - absl::FromUnixNanos(happened);
   const absl::Duration age = stamped ? std::max(absl::ZeroDuration(), since) : absl::ZeroDuration();
-  // Thousands of nodes tell of steps, and after they were away of ranks that run: what follows from these can
+  // Thousands of nodes report steps, and running ranks after they were away. The conclusions from these can
   // wait for a tick.
   const bool unhurried = !update.has_exit();
   EventQueue::Event event = [this, node, update = std::move(update), received = parts_.clock->Now(), age] {
@@ -335,7 +336,7 @@ void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t se
 void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
                             absl::Duration age) {
   AttemptFacts* facts = FactsOf(AttemptRef{update.job_id(), update.attempt()});
-  if (facts == nullptr) return;  // An older attempt, or a repeat about one that has ended.
+  if (facts == nullptr) return;  // An older attempt, or a repeated report about one that has ended.
   facts->launches.Answered(node);
   switch (update.event_case()) {
     case v1::RankUpdate::kReady:
@@ -360,7 +361,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       facts->TakeStill(node, update.rank(), update.still(), lease_.now());
       break;
     case v1::RankUpdate::kLaunchAcknowledged:
-    case v1::RankUpdate::kCourse:  // The board of courses takes it (agent_session.cc).
+    case v1::RankUpdate::kCourse:  // The course board takes it (agent_session.cc).
     case v1::RankUpdate::EVENT_NOT_SET:
       break;
   }
@@ -368,7 +369,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
 
 void Reconciler::TakeStepReport(AttemptFacts* facts, const v1::StepReport& step) {
   if (!IsCurrent(facts->ref)) return;
-  // A client that sees a step may ask for a trace: the job is RUNNING before its first step is shown.
+  // A client that sees a step may request a trace: the job must be RUNNING before its first step is shown.
   if (jobs_.at(facts->ref.job).job.state() == v1::JOB_STATE_STARTING && facts->AllReady()) {
     const AttemptRef ref = facts->ref;
     std::vector<v1::Job> told;
@@ -400,7 +401,8 @@ void Reconciler::TakeStepReport(AttemptFacts* facts, const v1::StepReport& step)
   parts_.board->PublishStep(live.job);
 }
 
-// On disk before anybody is told: a report comes once, and a revision is not to be given twice.
+// Stored before it is published: a report arrives once, and a revision must not be used for two different
+// states.
 void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
   if (step.warnings().empty()) return;
   v1::Job told = live->job;
@@ -410,13 +412,14 @@ void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
   Adopt(live, std::move(told), std::string(stored.message()));
 }
 
-// Ahead of the tick's verdict: where one saves all ranks run, and a job's history has it so.
+// Does not wait for the tick's verdict: a save proves that all ranks run, and the job's history must show
+// them in this order.
 void Reconciler::TellReady(const AttemptFacts& facts, const LiveJob& live) {
   absl::StatusOr<v1::Job> next = After(live, JobEvent::kReady, AllRun(facts));
   if (next.ok()) StoreTold({*std::move(next)});
 }
 
-// Like steps, it is on disk within a second; the agent tells it again to a coordinator that died before.
+// Stored within a second, like steps; the agent repeats it if the coordinator dies first.
 void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoint& saved,
                                 AttemptFacts* facts) {
   const AttemptRef& ref = facts->ref;
@@ -428,7 +431,7 @@ void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoi
   if (live.job.state() == v1::JOB_STATE_STARTING) TellReady(*facts, live);
   if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
   PacedLine* const line = saved.error().empty() ? &facts->saves_line : &facts->failed_saves_line;
-  // An attempt exports once: that line needs no bound.
+  // An attempt exports once, so this line needs no limit.
   if (const auto omitted = exports ? std::optional<int64_t>(0) : line->Take(lease_.now()))
     LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f omitted=%d error=%s", ref.job, ref.attempt,
             saved.step(), saved.seconds(), *omitted, saved.error());
@@ -437,7 +440,7 @@ void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoi
   parts_.board->Publish(Shown(live));
 }
 
-// A log line per attempt: a node that invents checkpoints can report any number of them.
+// One log line per attempt: a node that forges checkpoints can report any number of them.
 void Reconciler::RefuseCheckpoint(const std::string& node, int64_t step, AttemptFacts* facts) {
   if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("rank");
   if (!std::exchange(facts->refused_checkpoint, true))
@@ -463,7 +466,7 @@ void Reconciler::TakeRankZeroReady(const std::string& node, const v1::RankReady&
 void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit) {
   if (!IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
-  // Its last steps may have come to a coordinator that died before it had stored them.
+  // The previous coordinator may have died before it stored the last steps.
   if (exit.has_last_report()) {
     const v1::StepReport before = live.job.last_step();
     if (TakeStep(exit.last_report(), &live.job))
@@ -474,7 +477,7 @@ void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit&
   MarkUnsaved(&live);
 }
 
-// An answer that comes when steps go on is of no use any more.
+// A position that arrives after steps have resumed is ignored.
 void Reconciler::TakeRankStand(const v1::RankUpdate& update, const AttemptFacts& facts) {
   if (!IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
@@ -511,7 +514,7 @@ void Reconciler::TakeComputeTimes(const std::string& node, const v1::ComputeTime
                times.job_id(), refused->rank(), refused->steps(), refused->seconds());
 }
 
-// For readers: nothing is decided by them, and they come again.
+// For readers only: no decision depends on it, and it is reported again.
 void Reconciler::ShowSlowRanks() {
   for (auto& [ref, facts] : attempts_) {
     if (!IsCurrent(ref) || lease_.now() - facts.scored < kScoreEvery || !facts.compute.TakeNews()) continue;

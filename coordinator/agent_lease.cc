@@ -7,10 +7,9 @@
 namespace fsdpd {
 namespace {
 
-// A pause in which no heartbeat can be missed leaves a healthy agent most of its lease.
+// Shorter pauses cost no heartbeat and leave a healthy agent most of its lease.
 constexpr absl::Duration kPause = absl::Milliseconds(kHeartbeatIntervalMs);
-// An hour of nothing but the shortest pauses: older ones are forgotten, which makes silence longer, not
-// shorter.
+// One hour of the shortest pauses. Forgetting older pauses makes a silence appear longer, never shorter.
 constexpr size_t kMaxPauses = 1200;
 
 }  // namespace
@@ -22,7 +21,7 @@ absl::Duration AgentLease::BeginTick(absl::Time now) {
   const absl::Duration since_last = now - now_;
   now_ = now;
   if (since_last <= tick_ + kPause) return absl::ZeroDuration();
-  // It ticked once in that time: else one that is slow in every tick would never be awake.
+  // One tick of that time was awake: otherwise a coordinator that is slow in every tick would never be awake.
   Pause pause{now, absl::ZeroDuration(), since_last - tick_};
   if (!pauses_.empty()) pause.before = pauses_.back().before + pauses_.back().length;
   pauses_.push_back(pause);
@@ -35,7 +34,7 @@ absl::Duration AgentLease::AwakeSince(absl::Time time) const {
       std::find_if(pauses_.begin(), pauses_.end(), [time](const Pause& pause) { return pause.end > time; });
   if (first == pauses_.end()) return now_ - time;
   const absl::Duration together = pauses_.back().before + pauses_.back().length - first->before;
-  // What of the first pause was before `time` is no part of the silence.
+  // The part of the first pause before `time` does not belong to the silence.
   const absl::Duration earlier = std::max(time - (first->end - first->length), absl::ZeroDuration());
   return now_ - time - (together - earlier);
 }
@@ -43,7 +42,8 @@ absl::Duration AgentLease::AwakeSince(absl::Time time) const {
 bool AgentLease::Expired(absl::Time heard) const {
   if (heard < start_) return Settled();
   const bool slept_since = !pauses_.empty() && heard < pauses_.back().end;
-  // An agent that gave up its stream meanwhile needs the grace; the tick is the one that saw the pause.
+  // An agent that gave up its stream during the pause needs the grace; the tick is the one in which the pause
+  // was detected.
   return AwakeSince(heard) > (slept_since ? std::max(grace_, kLostAfter) + tick_ : kLostAfter);
 }
 

@@ -10,7 +10,7 @@ constexpr absl::Duration kGrace = absl::Seconds(15);
 
 class AgentLeaseTest : public ::testing::Test {
  protected:
-  // The coordinator is awake for so long.
+  // The coordinator is awake for `time`.
   void Ticks(absl::Duration time) {
     for (absl::Duration done; done < time; done += kTick) {
       now_ += kTick;
@@ -22,7 +22,7 @@ class AgentLeaseTest : public ::testing::Test {
   AgentLease lease_{kGrace, kTick, now_};
 };
 
-TEST_F(AgentLeaseTest, ExpiresAfterThreeHeartbeatsThatWereMissed) {
+TEST_F(AgentLeaseTest, ExpiresAfterThreeMissedHeartbeats) {
   Ticks(absl::Seconds(60));
   const absl::Time heard = now_;
   Ticks(absl::Milliseconds(9500));
@@ -31,14 +31,14 @@ TEST_F(AgentLeaseTest, ExpiresAfterThreeHeartbeatsThatWereMissed) {
   EXPECT_TRUE(lease_.Expired(heard));
 }
 
-TEST_F(AgentLeaseTest, AnAgentThatWasNotHeardSinceTheStartHasTheGrace) {
+TEST_F(AgentLeaseTest, GivesGraceToAgentsNotHeardSinceStart) {
   Ticks(kGrace);
   EXPECT_FALSE(lease_.Expired(absl::InfinitePast()));
   Ticks(kTick);
   EXPECT_TRUE(lease_.Expired(absl::InfinitePast()));
 }
 
-TEST_F(AgentLeaseTest, SilenceOfATimeInWhichTheCoordinatorStoodStillProvesNothing) {
+TEST_F(AgentLeaseTest, IgnoresSilenceDuringAPause) {
   Ticks(absl::Seconds(60));
   const absl::Time heard = now_;
   now_ += absl::Seconds(12);
@@ -47,10 +47,10 @@ TEST_F(AgentLeaseTest, SilenceOfATimeInWhichTheCoordinatorStoodStillProvesNothin
   Ticks(kGrace);
   EXPECT_FALSE(lease_.Expired(heard));
   Ticks(kTick);
-  EXPECT_TRUE(lease_.Expired(heard));  // The grace is not for ever.
+  EXPECT_TRUE(lease_.Expired(heard));  // The grace ends, too.
 }
 
-TEST_F(AgentLeaseTest, AnAgentThatWasHeardAfterThePauseHasAnOrdinaryLease) {
+TEST_F(AgentLeaseTest, AgentHeardAfterThePauseHasOrdinaryLease) {
   now_ += absl::Seconds(12);
   lease_.BeginTick(now_);
   const absl::Time heard = now_;
@@ -60,7 +60,7 @@ TEST_F(AgentLeaseTest, AnAgentThatWasHeardAfterThePauseHasAnOrdinaryLease) {
   EXPECT_TRUE(lease_.Expired(heard));
 }
 
-TEST_F(AgentLeaseTest, ACoordinatorThatStallsAgainAndAgainFindsOutWhoIsDead) {
+TEST_F(AgentLeaseTest, RepeatedPausesDoNotHideLostAgents) {
   Ticks(absl::Seconds(60));
   const absl::Time heard = now_;
   absl::Duration awake;
@@ -73,16 +73,16 @@ TEST_F(AgentLeaseTest, ACoordinatorThatStallsAgainAndAgainFindsOutWhoIsDead) {
   EXPECT_EQ(awake, absl::Seconds(18)) << "the grace is counted while it is awake, over all pauses";
 }
 
-TEST_F(AgentLeaseTest, ACoordinatorThatIsSlowInEveryTickFindsOutToo) {
+TEST_F(AgentLeaseTest, SlowTicksDoNotHideLostAgents) {
   const absl::Time heard = now_;
   int ticks = 0;
   for (; !lease_.Expired(heard) && ticks < 1000; ++ticks) lease_.BeginTick(now_ += absl::Seconds(4));
   EXPECT_LT(ticks, 160);
 }
 
-TEST_F(AgentLeaseTest, APauseThatTheAgentWasHeardInCountsFromThenOnly) {
+TEST_F(AgentLeaseTest, CountsAPauseOnlyFromTheLastMessage) {
   Ticks(absl::Seconds(60));
-  const absl::Time heard = now_ + absl::Seconds(20);  // By a thread that did not stand still.
+  const absl::Time heard = now_ + absl::Seconds(20);  // From a thread that was not suspended.
   now_ += absl::Seconds(30);
   lease_.BeginTick(now_);
   Ticks(kGrace + kTick);
@@ -91,11 +91,11 @@ TEST_F(AgentLeaseTest, APauseThatTheAgentWasHeardInCountsFromThenOnly) {
   EXPECT_TRUE(lease_.Expired(heard));
 }
 
-TEST_F(AgentLeaseTest, AJudgementIsAsOfTheTicksBegin) {
+TEST_F(AgentLeaseTest, UsesTheTimeOfTheTickStart) {
   Ticks(absl::Seconds(60));
   const absl::Time heard = now_;
   Ticks(absl::Seconds(9));
-  now_ += absl::Seconds(12);  // It stands still in the middle of a tick.
+  now_ += absl::Seconds(12);  // Suspended in the middle of a tick.
   EXPECT_FALSE(lease_.Expired(heard));
 }
 

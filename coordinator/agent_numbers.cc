@@ -25,17 +25,17 @@ struct Bounds {
 };
 
 constexpr Bounds kAny{0, 0, true};
-// Doubles have these exactly. Bytes, tokens and the like.
+// Doubles represent these exactly: bytes, tokens and the like.
 constexpr Bounds kCount{0, 0x1p53};
 constexpr Bounds kAmount{0, 1e18};  // FLOP/s of a rack, joules of a year.
 constexpr Bounds kAttempt{0, kMaxAttempt};
-constexpr Bounds kRank{0, kMaxWorld - 1};  // Of a job, or of a node's.
-constexpr Bounds kStep{0, 1e9};            // As many as train.steps may be.
-constexpr Bounds kSample{0, 0x1p61};       // So many steps of the largest batch.
-constexpr Bounds kSignal{0, 255};          // A few more than there are.
+constexpr Bounds kRank{0, kMaxWorld - 1};  // Of a job, or local to a node.
+constexpr Bounds kStep{0, 1e9};            // The maximum of train.steps.
+constexpr Bounds kSample{0, 0x1p61};       // The same number of steps with the largest batch.
+constexpr Bounds kSignal{0, 255};          // Slightly more than exist.
 constexpr Bounds kUnixNanos{0, 7.25e18};   // Before the year 2200.
-constexpr Bounds kMilliseconds{0, 1e12};   // Some thirty years, as below.
-constexpr Bounds kSeconds{-1, 1e9};        // A sum of differences may end a rounding below zero.
+constexpr Bounds kMilliseconds{0, 1e12};   // About thirty years, as below.
+constexpr Bounds kSeconds{-1, 1e9};        // The rounding of a sum of differences may be below zero.
 
 const std::map<std::string, Bounds>& BoundsByName() {
   static const auto& bounds = *new std::map<std::string, Bounds>{
@@ -47,16 +47,16 @@ const std::map<std::string, Bounds>& BoundsByName() {
       {"steps", kStep},
       {"last_step", kStep},
       {"first_counted_step", kStep},
-      {"start_seconds", {-kSeconds.most, kSeconds.most}},  // From a begin that it may be before.
+      {"start_seconds", {-kSeconds.most, kSeconds.most}},  // Relative to a start that it may precede.
       {"first_sample", kSample},
       {"end_sample", kSample},
       {"signal", kSignal},
-      // Compared alone, or given back.
+      // Only compared or returned.
       {"epoch", kAny},
       {"request", kAny},
       {"number", kAny},
       {"exit_code", kAny},
-      // What a model makes of its data, also where it is not finite.
+      // Computed by the model from its data; may be non-finite.
       {"loss", kAny},
       {"grad_norm", kAny},
       {"threshold", kAny},
@@ -82,10 +82,10 @@ Bounds BoundsOf(const Field& field) {
   return field.cpp_type() == Field::CPPTYPE_DOUBLE ? kAmount : kCount;
 }
 
-// What of a kind of message is to be looked at.
+// A field that must be checked in messages of one type.
 struct Watched {
   const Field* field;
-  Bounds bounds;  // Of a number.
+  Bounds bounds;  // For numeric fields.
 };
 using WatchedKinds = std::unordered_map<const pb::Descriptor*, std::vector<Watched>>;
 
@@ -130,11 +130,11 @@ const WatchedKinds& Kinds() {
 template <typename Value>
 std::string WhyNot(Value value, const Bounds& bounds) {
   const auto number = static_cast<double>(value);
-  if (number >= bounds.least && number <= bounds.most) return "";  // Not where it is no number.
+  if (number >= bounds.least && number <= bounds.most) return "";  // The condition is false for NaN.
   return absl::StrCat(" is ", value, ", which is not within ", bounds.least, " to ", bounds.most);
 }
 
-// The element at `index` of a repeated field; index -1: of one that is not.
+// Why the value is invalid, or "". `index`: of a repeated field; -1 for a singular field.
 std::string WhyNot(const pb::Message& message, const Watched& watched, int index) {
   const pb::Reflection& as = *message.GetReflection();
   const Field* field = watched.field;
@@ -165,7 +165,7 @@ std::string WhyNot(const pb::Message& message, const Watched& watched, int index
 
 std::string FirstFault(const pb::Message& message);
 
-// Where it is, and what is wrong with it; "" where nothing is.
+// The path of the first error and its reason; "" if there is none.
 std::string FaultOf(const pb::Message& message, const Watched& watched, int index) {
   const Field* field = watched.field;
   std::string fault;
@@ -181,7 +181,7 @@ std::string FaultOf(const pb::Message& message, const Watched& watched, int inde
   return absl::StrCat(field->name(), index >= 0 ? absl::StrCat("[", index, "]") : "", fault);
 }
 
-// protobuf parses nothing that is nested deeper than a hundred messages.
+// Recursion is bounded: protobuf rejects messages nested deeper than 100 levels.
 std::string FirstFault(const pb::Message& message) {
   const pb::Reflection& as = *message.GetReflection();
   for (const Watched& watched : Kinds().at(message.GetDescriptor())) {

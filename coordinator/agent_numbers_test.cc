@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 std::string WhyNot(const v1::AgentMessage& message) { return std::string(CheckNumbers(message).message()); }
 
-// What a sound agent tells, with what is negative, infinite or huge where that may be.
+// A valid report, with negative, infinite or huge values where they are allowed.
 v1::AgentMessage Step() {
   v1::AgentMessage message;
   message.set_epoch(int64_t{7} << 32);
@@ -34,7 +34,7 @@ v1::AgentMessage Step() {
   return message;
 }
 
-TEST(AgentNumbers, WhatSoundAgentsTellIsTaken) {
+TEST(AgentNumbers, AcceptsValidReports) {
   EXPECT_TRUE(CheckNumbers(v1::AgentMessage()).ok());
   EXPECT_TRUE(CheckNumbers(Step()).ok()) << WhyNot(Step());
   v1::AgentMessage exit;
@@ -43,7 +43,7 @@ TEST(AgentNumbers, WhatSoundAgentsTellIsTaken) {
   EXPECT_TRUE(CheckNumbers(exit).ok()) << WhyNot(exit);
 }
 
-TEST(AgentNumbers, TheFieldIsNamedWithItsValue) {
+TEST(AgentNumbers, NamesTheFieldAndItsValue) {
   v1::AgentMessage message = Step();
   message.mutable_rank()->mutable_step()->set_step(INT64_MAX);
   EXPECT_EQ(WhyNot(message), "rank.step.step is 9223372036854775807, which is not within 0 to 1e+09");
@@ -52,7 +52,7 @@ TEST(AgentNumbers, TheFieldIsNamedWithItsValue) {
   EXPECT_THAT(WhyNot(message), HasSubstr("rank.step.ops[1].seconds is nan, which is not within"));
 }
 
-TEST(AgentNumbers, EachKindOfNumberHasItsBounds) {
+TEST(AgentNumbers, AppliesBoundsByKindOfNumber) {
   const auto refused = [](const auto& set) {
     v1::AgentMessage message;
     set(&message);

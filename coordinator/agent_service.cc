@@ -1,6 +1,6 @@
-// gRPC's end of an agent's stream. Down: while there is something in the outbox (the reconciler's launches
-// and stops, rendezvous values, requests for logs) one message is being written. Up: one is being read, or
-// handed on to the session.
+// gRPC side of an agent's stream. Downstream: while the outbox has messages (launches and stops of the
+// reconciler, rendezvous values, log requests), one is being written. Upstream: one message is being read or
+// passed to the session.
 #include "coordinator/agent_service.h"
 
 #include <absl/strings/str_cat.h>
@@ -27,16 +27,17 @@ constexpr absl::Duration kCheckCertificateEvery = absl::Seconds(1);
 
 }  // namespace
 
-// Whoever calls gRPC for a stream has a turn: who reads, from the first message to the last; who writes, from
-// a message in the outbox until there is none; who cancels. The last one to give its turn back finishes the
-// stream, as nothing may be called after that. An agent that does not take what is written to it keeps the
-// writer's turn until it falls silent, or its stream is replaced: both cancel the call.
+// A caller of gRPC functions for this stream must hold a turn: the reader holds one from the first message to
+// the last; the writer, from a message in the outbox until it is empty; a canceller, during the call. The
+// last turn that is returned finishes the stream, because no gRPC function may be called after Finish(). An
+// agent that does not read keeps the writer's turn until its lease ends or its stream is replaced: both
+// cancel the call.
 class AgentService::Stream final : public Reactor, public std::enable_shared_from_this<Stream> {
  public:
   Stream(AgentService* service, grpc::CallbackServerContext* context)
       : service_(service), context_(context) {}
 
-  // It is there until OnDone. `owner`: whose place it gives back then; not set: it has none.
+  // Keeps itself alive until OnDone. `owner`: its place is released then; nullopt: it holds no place.
   void Begin(const absl::Status& let_in, std::optional<std::string> owner);
 
   void OnReadDone(bool ok) override;
@@ -62,17 +63,17 @@ class AgentService::Stream final : public Reactor, public std::enable_shared_fro
   grpc::CallbackServerContext* const context_;
   std::optional<std::string> owner_;
   grpc::Alarm register_limit_;
-  std::shared_ptr<Stream> self_;           // Until gRPC has done with it.
-  std::unique_ptr<AgentSession> session_;  // Made by who reads, before anybody writes.
-  v1::AgentMessage incoming_;              // Who reads has it.
-  v1::CoordinatorMessage outgoing_;        // Who writes has it.
+  std::shared_ptr<Stream> self_;           // Until gRPC is done with it.
+  std::unique_ptr<AgentSession> session_;  // Created by the reader before anything is written.
+  v1::AgentMessage incoming_;              // Owned by the reader.
+  v1::CoordinatorMessage outgoing_;        // Owned by the writer.
   Mutex mutex_;
-  int turns_ ABSL_GUARDED_BY(mutex_) = 1;                    // Who reads has the first one.
-  First first_ ABSL_GUARDED_BY(mutex_) = First::kAwaited;    // Its first message.
-  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // Set where reading is over.
+  int turns_ ABSL_GUARDED_BY(mutex_) = 1;                    // The reader holds the first one.
+  First first_ ABSL_GUARDED_BY(mutex_) = First::kAwaited;    // State of the first message.
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // Set when reading is over.
   std::string serial_;                                       // Of its certificate; set before it is read.
-  absl::Time checked_ = absl::InfinitePast();                // That it is not revoked; who reads has it.
-  bool in_order_ = false;  // As far as the coordinator is concerned; set before Finish().
+  absl::Time checked_ = absl::InfinitePast();                // Last revocation check; owned by the reader.
+  bool in_order_ = false;  // On the coordinator's side; set before Finish().
 };
 
 void AgentService::Stream::Begin(const absl::Status& let_in, std::optional<std::string> owner) {
@@ -89,7 +90,7 @@ void AgentService::Stream::Begin(const absl::Status& let_in, std::optional<std::
   StartRead(&incoming_);
 }
 
-// The read fails then, and OnReadDone() says why the stream ends.
+// The read then fails, and OnReadDone() sends the reason.
 void AgentService::Stream::OnRegisterLimit() {
   {
     MutexLock lock(&mutex_);
@@ -116,7 +117,7 @@ void AgentService::Stream::OnReadDone(bool ok) {
   StartRead(&incoming_);
 }
 
-// An agent is heard every few seconds, or its lease ends the stream (agent_lease.h).
+// Agents send a message every few seconds; otherwise the lease ends the stream (agent_lease.h).
 absl::Status AgentService::Stream::CheckCertificate() {
   const absl::Time now = service_->parts_.clock->Now();
   if (serial_.empty() || now - checked_ < kCheckCertificateEvery) return absl::OkStatus();
@@ -159,7 +160,7 @@ void AgentService::Stream::Write() {
 }
 
 void AgentService::Stream::WriteNext() {
-  bool over = false;  // Nobody listens to what is left.
+  bool over = false;  // Remaining messages have no receiver.
   {
     MutexLock lock(&mutex_);
     over = end_.has_value();
@@ -180,7 +181,7 @@ void AgentService::Stream::Cancel() {
   GiveTurnBack();
 }
 
-// False where the stream is finished.
+// Returns false if the stream is finished.
 bool AgentService::Stream::TakeTurn() {
   MutexLock lock(&mutex_);
   if (turns_ == 0) return false;
@@ -204,7 +205,7 @@ void AgentService::Stream::GiveTurnBack() {
   Finish(ToGrpc(end));
 }
 
-// An agent that is refused tries again every few seconds.
+// Rate-limited: an agent that is rejected retries every few seconds.
 void AgentService::Stream::LogEnd(const absl::Status& end) {
   const std::string text = end.ToString(absl::StatusToStringMode::kWithNoExtraData);
   std::optional<int64_t> unlogged = 0;
@@ -215,7 +216,7 @@ void AgentService::Stream::LogEnd(const absl::Status& end) {
 }
 
 void AgentService::Stream::OnDone() {
-  // An agent that stops ends its side; a connection that breaks cancels the call, which is certain only now.
+  // An agent that stops closes its side; a broken connection cancels the call, which is only certain here.
   if (session_ != nullptr && in_order_ && !context_->IsCancelled()) session_->Left();
   if (owner_.has_value()) service_->places_.GiveBack(*owner_);
   self_.reset();
@@ -233,7 +234,7 @@ absl::Status AgentService::LetIn(const grpc::CallbackServerContext& context, std
   if (const absl::Status shown = parts_.authorizer->AskForCertificate(context); !shown.ok()) {
     if (parts_.authorizer->SerialOf(context).empty()) {
       PutOnRecord(context, "", shown);
-    } else {  // It showed one.
+    } else {  // It presented a certificate.
       TakeRevoked(context, parts_.authorizer->NodeOf(context), 0, shown);
     }
     return shown;
@@ -273,7 +274,7 @@ void AgentService::TakeRevoked(const grpc::CallbackServerContext& context, const
 }
 
 absl::Status AgentService::Admit(const grpc::CallbackServerContext& context, const std::string& node) {
-  // Its refusal repeats the name, and is logged.
+  // The error repeats the name, and is logged.
   const absl::Status named = CheckNodeName(node);
   const absl::Status admitted =
       named.ok() ? parts_.authorizer->AdmitNode(context, node)

@@ -1,5 +1,5 @@
-// The coordinator's end of an agent's stream: what an agent says is handed on to the reconciler, the
-// rendezvous, the log relay, the trace relay or the board of courses.
+// Dispatch of an agent's messages to the reconciler, the rendezvous, the log relay, the trace relay or the
+// course board.
 #include "coordinator/agent_session.h"
 
 #include <absl/strings/ascii.h>
@@ -22,12 +22,12 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kMaxAttemptsListed = 4096;  // That run, or ended recently.
-constexpr int kMaxRanksListed = 1024;     // Of an attempt: as many as a node may have slots.
+constexpr int kMaxAttemptsListed = 4096;  // Running, or ended recently.
+constexpr int kMaxRanksListed = 1024;     // Per attempt: the maximum number of slots of a node.
 constexpr int kMaxAllowedEnv = 1024;
 constexpr int kMaxPluginDirs = 64;
 constexpr size_t kMaxRefusedText = 200;  // In the log.
-// A step's report takes about 1 KiB, a rank's exit up to kMaxTextListBytes of its log in addition.
+// A step report has about 1 KiB, a rank's exit in addition up to kMaxTextListBytes of its log.
 constexpr size_t kMaxRankUpdateBytes = 256 << 10;
 
 absl::Status CheckListSizes(const v1::Register& info) {
@@ -47,7 +47,7 @@ absl::Status CheckListSizes(const v1::Register& info) {
   return absl::OkStatus();
 }
 
-// Terminals print them. The error does not repeat the text: it is logged.
+// These texts are printed to terminals. The error does not repeat the text, because it is logged.
 absl::Status CheckText(absl::string_view field, const std::string& text) {
   if (text.size() > kMaxRegisterText) {
     return absl::InvalidArgumentError(absl::StrCat("register.", field, ": too long (got ", text.size(),
@@ -70,7 +70,8 @@ absl::Status CheckTexts(const v1::Register& info) {
   return absl::OkStatus();
 }
 
-// An agent repeats for days what it has had: one attempt that cannot be does not cost it its registration.
+// An agent repeats attempts for days. One invalid attempt must not prevent its registration, so it is dropped
+// from the message.
 void DropBadAttempts(Meters* meters, v1::Register* info) {
   int bad = 0;
   std::string first;
@@ -103,7 +104,8 @@ void DropBadAttempts(Meters* meters, v1::Register* info) {
                bad, absl::CHexEscape(first.substr(0, kMaxRefusedText)));
 }
 
-// Texts are cut. What is too large even so has lists that no rank makes; a job's record would grow by it.
+// Truncates texts. A message that is still too large has lists that no rank produces, and would enlarge the
+// job's record.
 absl::Status BoundTexts(v1::AgentMessage* message) {
   if (message->has_traced()) CutTexts(message->mutable_traced());
   if (message->has_logs())
@@ -134,7 +136,7 @@ absl::StatusOr<std::unique_ptr<AgentSession>> AgentSession::Open(const Parts& pa
   FSDPD_RETURN_IF_ERROR(CheckNumbers(sound));
   FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<StreamOutbox> outbox,
                          parts.nodes->Attach(info, address, std::move(end_stream)));
-  parts.logs->NodeGone(info.node());  // What the stream before was asked for is lost.
+  parts.logs->NodeGone(info.node());  // Pending requests of the previous stream are lost.
   parts.reconciler->Attached(info, outbox->epoch());
   return std::unique_ptr<AgentSession>(new AgentSession(parts, info.node(), std::move(outbox)));
 }
@@ -171,9 +173,9 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
     case v1::AgentMessage::kHeartbeat:
       for (const v1::ComputeTimes& times : message->heartbeat().compute_times())
         parts_.reconciler->Told(node_, times);
-      break;  // Touched already.
+      break;  // Touch() was called above.
     case v1::AgentMessage::kRank:
-      // Nothing follows from it: it need not wait for who changes jobs.
+      // No decision depends on a timeline, so it does not wait for the reconciler.
       if (message->rank().has_course()) {
         parts_.courses->Take(message->rank());
         break;
@@ -201,7 +203,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
     case v1::AgentMessage::kRegister:
       return absl::InvalidArgumentError("Register may only be the first message of a stream");
     case v1::AgentMessage::BODY_NOT_SET:
-      // A newer agent's message: its loss would be silent.
+      // A message of a newer agent: ignoring it would lose data silently.
       return absl::InvalidArgumentError("a message without a body that this coordinator knows");
   }
   return absl::OkStatus();
@@ -230,7 +232,7 @@ void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why
     parts_.reconciler->Told(node_, failed);
   }
   const v1::RankUpdate& update = message.rank();
-  // Other updates are sent again, or nothing waits for them.
+  // Other updates are repeated, or no operation waits for them.
   if (!update.has_ready() && !update.has_exit() && !update.has_saved()) return;
   parts_.reconciler->Fault(
       node_, {update.job_id(), update.attempt()},
@@ -240,7 +242,8 @@ void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why
 void AgentSession::SetKey(const v1::RendezvousSet& set) {
   const AttemptRef ref = {set.job_id(), set.attempt()};
   const absl::Status status = parts_.rendezvous->Set(ref, set.key(), set.value());
-  // Stale is no fault; a bad key or value is one of the attempt, whose ranks would wait for it in vain.
+  // A stale key is not an error. An invalid key or value is an error of the attempt: its ranks would wait for
+  // it forever.
   if (status.ok() || absl::IsFailedPrecondition(status)) return;
   parts_.reconciler->Fault(node_, ref, std::string(status.message()));
 }

@@ -64,7 +64,7 @@ class AgentSessionTest : public ReconcilerCase {
   std::vector<std::string> warnings_;
 };
 
-TEST_F(AgentSessionTest, AStepThatCannotBeIsDroppedWholeAndToldOnce) {
+TEST_F(AgentSessionTest, DropsInvalidStepAndLogsOnce) {
   Run();
   v1::RankUpdate update = Update("j", 0);
   update.mutable_step()->set_step(INT64_MAX);
@@ -82,11 +82,11 @@ TEST_F(AgentSessionTest, AStepThatCannotBeIsDroppedWholeAndToldOnce) {
   EXPECT_EQ(Job("j").last_step().step(), 2) << "the stream goes on";
 }
 
-TEST_F(AgentSessionTest, ACourseIsKeptForWhoLooksAndOneThatCannotBeIsNot) {
+TEST_F(AgentSessionTest, StoresValidTimelineAndDropsInvalidOne) {
   Run();
   v1::RankUpdate update = Update("j", 0);
   update.mutable_course()->set_step(3);
-  update.mutable_course()->add_runs()->set_start_seconds(-2);  // Beside the step before.
+  update.mutable_course()->add_runs()->set_start_seconds(-2);  // Next to the earlier step.
   EXPECT_TRUE(Say(update).ok());
   EXPECT_TRUE(warnings_.empty()) << warnings_[0];
   ASSERT_TRUE(courses_->Find("j").has_value());
@@ -99,7 +99,7 @@ TEST_F(AgentSessionTest, ACourseIsKeptForWhoLooksAndOneThatCannotBeIsNot) {
   EXPECT_THAT(warnings_[0], HasSubstr("rank.course.runs[0].seconds is -2"));
 }
 
-TEST_F(AgentSessionTest, AnEndThatCannotBeFailsItsAttemptWhichWouldWaitForItInVain) {
+TEST_F(AgentSessionTest, InvalidExitFailsTheAttempt) {
   Run();
   v1::RankUpdate update = Update("j", 0);
   update.mutable_exit()->set_last_step(-1);
@@ -116,8 +116,8 @@ TEST_F(AgentSessionTest, AnEndThatCannotBeFailsItsAttemptWhichWouldWaitForItInVa
               HasSubstr("rank 0 on node n: report out of range: rank.exit.last_step is -1"));
 }
 
-// Its reader waited until the node went away.
-TEST_F(AgentSessionTest, ALogThatCannotBeEndsForWhoReadsItAndItsAgentIsToldToStop) {
+// The reader used to wait until the node disconnected.
+TEST_F(AgentSessionTest, InvalidLogEndsTheReadAndStopsTheAgent) {
   Run();
   const std::shared_ptr<LogTail> tail = logs_->Open({{"j", 1}, 0, /*follow=*/true}, {"n"});
   v1::CoordinatorMessage order;
@@ -139,7 +139,7 @@ TEST_F(AgentSessionTest, ALogThatCannotBeEndsForWhoReadsItAndItsAgentIsToldToSto
   EXPECT_EQ(order.read_logs().request(), request);
 }
 
-TEST_F(AgentSessionTest, AMeasurementThatCannotBeHasFailed) {
+TEST_F(AgentSessionTest, InvalidPreflightResultFailsThePreflight) {
   logs_ = std::make_unique<LogRelay>(nodes_.get());
   v1::AgentMessage registration = Registration();
   registration.mutable_register_()->set_preflights(true);
@@ -165,7 +165,7 @@ TEST_F(AgentSessionTest, AMeasurementThatCannotBeHasFailed) {
               HasSubstr("preflight result: out of range: preflight.seconds is -5"));
 }
 
-TEST_F(AgentSessionTest, WhatIsSaidOfAnothersJobDoesNotFailIt) {
+TEST_F(AgentSessionTest, ReportOnForeignJobDoesNotFailIt) {
   Run();
   Attach("m", 1);
   Submit("k", 1, 1);
@@ -175,8 +175,8 @@ TEST_F(AgentSessionTest, WhatIsSaidOfAnothersJobDoesNotFailIt) {
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
 }
 
-// It read NCCL ids, and failed attempts by keys that it set ahead of their ranks.
-TEST_F(AgentSessionTest, KeysOfAnAttemptOnOtherNodesAreNeitherReadNorSet) {
+// A node could read NCCL ids, and fail attempts by setting keys before their ranks did.
+TEST_F(AgentSessionTest, RejectsKeysOfAttemptsOnOtherNodes) {
   Run();
   Attach("m", 1);
   Submit("k", 1, 1);
@@ -202,7 +202,7 @@ TEST_F(AgentSessionTest, KeysOfAnAttemptOnOtherNodesAreNeitherReadNorSet) {
   EXPECT_THAT(warnings_[0], HasSubstr("kind=rendezvous node=n"));
 }
 
-TEST_F(AgentSessionTest, AnEndOfAnothersRankIsNotTaken) {
+TEST_F(AgentSessionTest, RejectsExitOfForeignRank) {
   Run();
   Attach("m", 1);
   Submit("k", 1, 1);
@@ -214,8 +214,8 @@ TEST_F(AgentSessionTest, AnEndOfAnothersRankIsNotTaken) {
   EXPECT_THAT(warnings_[0], HasSubstr("kind=rank node=n"));
 }
 
-// After a job had been numbered 1000001 each agent that had had it was refused.
-TEST_F(AgentSessionTest, AnAttemptThatCannotBeIsDroppedAndNotItsAgent) {
+// After a job had been numbered 1000001, all agents that had hosted it were rejected.
+TEST_F(AgentSessionTest, DropsInvalidAttemptButAcceptsAgent) {
   logs_ = std::make_unique<LogRelay>(nodes_.get());
   v1::AgentMessage message = Registration();
   message.mutable_register_()->add_had()->set_attempt(kMaxAttempt + 1);
@@ -230,8 +230,8 @@ TEST_F(AgentSessionTest, AnAttemptThatCannotBeIsDroppedAndNotItsAgent) {
   EXPECT_TRUE(nodes_->Snapshot()[0].info.had().empty());
 }
 
-// Each was a line of the log, and a registration of 16 MiB has several 100,000.
-TEST_F(AgentSessionTest, ARegistrationWithTooManyAttemptsIsRefusedBeforeTheyAreRead) {
+// Each was a log line, and a registration of 16 MiB has several 100,000.
+TEST_F(AgentSessionTest, RejectsRegistrationWithTooManyAttempts) {
   logs_ = std::make_unique<LogRelay>(nodes_.get());
   v1::AgentMessage hosted = Registration(), had = Registration();
   for (int i = 0; i <= 4096; ++i) {
@@ -244,7 +244,7 @@ TEST_F(AgentSessionTest, ARegistrationWithTooManyAttemptsIsRefusedBeforeTheyAreR
 }
 
 // The line had 32 MB.
-TEST_F(AgentSessionTest, TheLogLineOfARefusedAttemptIsShort) {
+TEST_F(AgentSessionTest, LogLineOfRejectedAttemptIsShort) {
   logs_ = std::make_unique<LogRelay>(nodes_.get());
   v1::AgentMessage message = Registration();
   message.mutable_register_()->add_hosted()->set_job_id(std::string(1 << 20, '\x01'));
@@ -257,8 +257,8 @@ TEST_F(AgentSessionTest, TheLogLineOfARefusedAttemptIsShort) {
   EXPECT_LT(warnings_[0].size(), 1000u);
 }
 
-// `fsdpctl nodes` failed for everyone: its answer was above kMaxRpcBytes.
-TEST_F(AgentSessionTest, ARegistrationWithLongOrUnprintableTextsIsRefused) {
+// `fsdpctl nodes` failed for all users: the response exceeded kMaxRpcBytes.
+TEST_F(AgentSessionTest, RejectsLongOrUnprintableTexts) {
   logs_ = std::make_unique<LogRelay>(nodes_.get());
   for (const std::string& bad :
        {std::string(1 << 20, 'x'), std::string("0.1\x1b[31m"), std::string("0.1\n")}) {
@@ -285,8 +285,8 @@ TEST_F(AgentSessionTest, ARegistrationWithLongOrUnprintableTextsIsRefused) {
   EXPECT_TRUE(nodes_->Snapshot().empty());
 }
 
-// Records of 53 MB: `fsdpctl get` failed for everyone.
-TEST_F(AgentSessionTest, TextsOfARankDoNotGrowItsJobsRecord) {
+// Job records of 53 MB: `fsdpctl get` failed for all users.
+TEST_F(AgentSessionTest, TextsOfRanksDoNotEnlargeTheRecord) {
   Run();
   const std::string large(1 << 20, 'x');
   v1::RankUpdate saved = Update("j", 0);
@@ -303,7 +303,7 @@ TEST_F(AgentSessionTest, TextsOfARankDoNotGrowItsJobsRecord) {
   EXPECT_LT(Job("j").ByteSizeLong(), 128u << 10);
 }
 
-TEST_F(AgentSessionTest, ARankWhoseEndIsTooLargeFailsItsAttempt) {
+TEST_F(AgentSessionTest, OversizedExitFailsTheAttempt) {
   Run();
   v1::RankUpdate exit = Update("j", 0);
   for (int i = 0; i < 100000; ++i) exit.mutable_exit()->mutable_last_report()->add_ops()->set_bytes(1 << 20);
@@ -312,7 +312,7 @@ TEST_F(AgentSessionTest, ARankWhoseEndIsTooLargeFailsItsAttempt) {
   EXPECT_LT(Job("j").ByteSizeLong(), 128u << 10);
 }
 
-TEST_F(AgentSessionTest, AttemptsOfOthersJobsAreRefusedInOneLine) {
+TEST_F(AgentSessionTest, LogsForeignAttemptsInOneLine) {
   Run();
   Attach("m", 2);
   Submit("k", 1, 1);
@@ -322,7 +322,7 @@ TEST_F(AgentSessionTest, AttemptsOfOthersJobsAreRefusedInOneLine) {
   EXPECT_THAT(warnings_[0], HasSubstr("node=s2 count=2 job=k attempt=1"));
 }
 
-TEST_F(AgentSessionTest, ARegistrationThatCannotBeIsRefused) {
+TEST_F(AgentSessionTest, RejectsInvalidRegistration) {
   logs_ = std::make_unique<LogRelay>(nodes_.get());
   v1::AgentMessage message = Registration();
   message.mutable_register_()->set_memory_bytes_per_slot(-1);

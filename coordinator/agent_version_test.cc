@@ -5,16 +5,16 @@
 namespace fsdpd {
 namespace {
 
-TEST(AgentVersion, OfOneFirstNumberAllAreTaken) {
+TEST(AgentVersion, AcceptsEqualMajorVersions) {
   for (const char* agent : {"1.4.2", "1.0.0", "1.99.0", "1"})
     EXPECT_TRUE(CheckAgentVersion(agent, "1.4.2").ok()) << agent;
 }
 
-TEST(AgentVersion, OneThatSaysNoneIsTaken) {
+TEST(AgentVersion, AcceptsMissingVersion) {
   for (const char* agent : {"", "dev", ".1"}) EXPECT_TRUE(CheckAgentVersion(agent, "1.4.2").ok()) << agent;
 }
 
-TEST(AgentVersion, AnotherFirstNumberIsRefusedWithWhatToUpgrade) {
+TEST(AgentVersion, RejectsOtherMajorVersionWithFix) {
   EXPECT_EQ(CheckAgentVersion("0.9.1", "1.4.2").message(),
             "the agent is of version 0.9.1 and the coordinator of 1.4.2: agents of 1.x are taken; upgrade "
             "the agent");

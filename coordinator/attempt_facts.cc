@@ -31,7 +31,8 @@ bool IsConsequence(const v1::RankExit& exit) {
 
 bool EndedFromOutside(const v1::RankExit& exit) {
   if (exit.cancelled()) return false;
-  // A rank that had been told of its peer's failure before it would have left for that reason, with its code.
+  // A rank that had been notified of its peer's failure earlier would have exited for that reason, with
+  // another code.
   if (Terminated(exit)) return true;
   const bool sent = std::count(std::begin(kSentSignals), std::end(kSentSignals), exit.signal()) != 0;
   return sent && !exit.peer_failed();
@@ -49,7 +50,7 @@ std::optional<int64_t> PacedLine::Take(absl::Time now) {
 AttemptFacts::AttemptFacts(const v1::Job& job, bool recovered)
     : ref{job.id(), job.attempt()},
       recovered(recovered),
-      // Only a launch that was just being sent when the coordinator died may have been lost without a trace.
+      // Only a launch that was being sent when the coordinator died may have been lost without a trace.
       any_sign_(recovered && job.state() != v1::JOB_STATE_STARTING) {
   for (const v1::Job::Placement& placement : job.placements()) {
     NodePart part;
@@ -58,7 +59,7 @@ AttemptFacts::AttemptFacts(const v1::Job& job, bool recovered)
     part.ranks = placement.ranks();
     part.agent_instance = placement.agent_instance();
     part.devices.assign(placement.devices().begin(), placement.devices().end());
-    // Whether the launch left before the restart is not known: the agent will say what it hosts.
+    // Unknown whether the launch was sent before the restart: the agent reports what it hosts.
     part.launched = recovered;
     ranks_.resize(std::max<size_t>(ranks_.size(), part.first_rank + part.ranks));
     parts.push_back(std::move(part));
@@ -95,7 +96,7 @@ bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExi
                             absl::Duration age) {
   RankFacts* facts = RankOn(node, rank);
   if (facts == nullptr) return false;
-  if (facts->exit.has_value()) return true;  // Agents repeat exits after a reconnect; the first word stands.
+  if (facts->exit.has_value()) return true;  // Repeated after a reconnect; the first report counts.
   facts->exit = exit;
   facts->exit->set_rank(rank);
   NodePart* part = PartOf(node);
@@ -109,7 +110,7 @@ bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExi
 bool AttemptFacts::TakeStopped(const std::string& node, const v1::FreedMemory& memory) {
   NodePart* part = PartOf(node);
   if (part == nullptr) return false;
-  // One that says it again knows of nothing any more.
+  // A repeated report contains no memory data.
   if (!std::exchange(part->stopped, true)) part->memory = memory;
   return true;
 }
@@ -149,7 +150,7 @@ bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& ho
   pace.WaitFrom(now);
   any_sign_ |= !hosted.empty();
   if (!part->launched) return true;
-  // An agent that hosts nothing of an attempt that is to end has nothing left of it.
+  // The attempt is stopping, and its agent hosts no ranks of it any more.
   if (hosted.empty() && stop.has_value()) part->stopped = true;
   part->missing_since = part->back_since = absl::InfiniteFuture();
   for (int rank = part->first_rank; rank < part->first_rank + part->ranks; ++rank) {
@@ -170,7 +171,7 @@ void AttemptFacts::WaitAgain(absl::Time now) {
     again(&part.back_since);
   }
   launches.WaitAgain(now);
-  // What has moved meanwhile may not have been read yet.
+  // Progress during the pause may not have been read yet.
   for (RankFacts& rank : ranks_) rank.still.reset();
   pace.WaitFrom(now);
 }
@@ -202,8 +203,8 @@ bool AttemptFacts::AnySign() const {
 const v1::RankExit* AttemptFacts::FirstFailure() const {
   const RankFacts* first = nullptr;
   const auto order = [](const RankFacts& rank) {
-    // A rank that was killed may be told of a peer's failure that followed from its end, before its agent
-    // sees that.
+    // A killed rank may have been notified of a peer's failure, which its own death caused, before its agent
+    // saw it die.
     return std::make_tuple(IsConsequence(*rank.exit), rank.exit->peer_failed(), rank.exit->cancelled(),
                            rank.ended, rank.order);
   };
@@ -212,7 +213,8 @@ const v1::RankExit* AttemptFacts::FirstFailure() const {
     if (first == nullptr || order(rank) < order(*first)) first = &rank;
   }
   if (first == nullptr || first->exit->signal() != 0) return first == nullptr ? nullptr : &*first->exit;
-  // Peers see a broken connection before a rank that was sent away is gone, or one without memory has told.
+  // Peers see a broken connection before a terminated rank is gone, or before a rank without memory has
+  // reported its error.
   const bool says_why = first->exit->has_fault();
   const RankFacts* cause = nullptr;
   for (const RankFacts& rank : ranks_) {

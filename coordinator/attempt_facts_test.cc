@@ -36,27 +36,27 @@ class AttemptFactsTest : public ::testing::Test {
   absl::Time now_ = absl::FromUnixSeconds(5000);
 };
 
-TEST_F(AttemptFactsTest, ANodeWhoseClockIsBehindDoesNotDrawTheBlame) {
+TEST_F(AttemptFactsTest, NodeWithSlowClockIsNotBlamed) {
   Fail(0, 2'000'000'000);
-  Fail(2, 1'000'000'000);  // Came after it, and says a date before it.
+  Fail(2, 1'000'000'000);  // Arrived later, with an earlier date.
   EXPECT_EQ(facts_.FirstFailure()->rank(), 0);
 }
 
-TEST_F(AttemptFactsTest, AFailureOfATimeWhenItsNodeWasAwayCountsFromWhenItHappened) {
+TEST_F(AttemptFactsTest, FailureWhileNodeWasAwayCountsFromItsTime) {
   Fail(0, 1);
   now_ += absl::Seconds(5);
   Fail(2, 1, absl::Seconds(6));
   EXPECT_EQ(facts_.FirstFailure()->rank(), 2);
 }
 
-TEST_F(AttemptFactsTest, WithinANodeTheAgentsOrderStands) {
+TEST_F(AttemptFactsTest, KeepsTheAgentsOrderWithinANode) {
   Fail(1, 2, absl::Seconds(1));
-  Fail(0, 1, absl::Seconds(3));  // Somebody set the node's time in between.
+  Fail(0, 1, absl::Seconds(3));  // The node's time was set in between.
   EXPECT_EQ(facts_.FirstFailure()->rank(), 1);
 }
 
-// They lost their connections to it before it came to say why.
-TEST_F(AttemptFactsTest, ARankThatSaysWhatItFailedByIsTheCauseThoughItsPeersFailedJustBefore) {
+// Peers lost their connections before the rank reported its error.
+TEST_F(AttemptFactsTest, RankWithAnErrorIsTheCauseThoughPeersFailedFirst) {
   v1::RankExit exit;
   exit.set_exit_code(3);
   exit.set_peer_failed(true);
@@ -71,7 +71,7 @@ TEST_F(AttemptFactsTest, ARankThatSaysWhatItFailedByIsTheCauseThoughItsPeersFail
 }
 
 // The agent may see a killed rank's neighbor exit first, and then notifies the dead rank.
-TEST_F(AttemptFactsTest, ARankThatASignalEndedIsTheCauseThoughPeersLeftBeforeAndItWasToldOfOne) {
+TEST_F(AttemptFactsTest, KilledRankIsTheCauseThoughPeersExitedFirst) {
   const AttemptFacts none = facts_;
   for (const int signal : {SIGKILL, SIGSEGV, SIGABRT, SIGINT}) {
     for (const bool told : {false, true}) {
@@ -90,7 +90,7 @@ TEST_F(AttemptFactsTest, ARankThatASignalEndedIsTheCauseThoughPeersLeftBeforeAnd
   }
 }
 
-TEST_F(AttemptFactsTest, NothingEndsAfterItWasHeard) {
+TEST_F(AttemptFactsTest, NoExitIsLaterThanItsArrival) {
   Fail(0, 1, -absl::Hours(1));
   EXPECT_EQ(facts_.ranks()[0].ended, now_);
   EXPECT_EQ(facts_.LastEnd(), absl::InfiniteFuture());

@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-// 0: none.
+// 0 if there is none.
 int NewestAttemptOn(const std::string& node, const v1::Job& job) {
   for (const v1::Job::Placement& placement : job.placements()) {
     if (placement.node() == node) return job.attempt();
@@ -51,7 +51,7 @@ void AttemptHosts::Open(const AttemptFacts& facts) {
   attempts_[facts.ref] = {std::move(hosts), /*placements_known=*/true};
 }
 
-// Which ranks of an earlier attempt were there is not in the job's record.
+// The job's record does not contain the ranks of an earlier attempt on this node.
 void AttemptHosts::AddLeftover(const AttemptRef& attempt, const std::string& node, bool placed) {
   MutexLock lock(&mutex_);
   attempts_[attempt].hosts.try_emplace(node, Host{0, placed ? kMaxWorld : 0});
@@ -109,7 +109,7 @@ AttemptHosts::Word AttemptHosts::Filter(const std::string& node, v1::AgentMessag
       return word;
     }
     default:
-      return Word::kTaken;  // About no attempt, or the answer to a request of this stream.
+      return Word::kTaken;  // Belongs to no attempt, or answers a request of this stream.
   }
 }
 

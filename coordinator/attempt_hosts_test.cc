@@ -51,7 +51,7 @@ class AttemptHostsTest : public ::testing::Test {
   AttemptHosts hosts_;
 };
 
-TEST_F(AttemptHostsTest, ANodeIsHeardOnItsOwnRanks) {
+TEST_F(AttemptHostsTest, AcceptsReportsOnOwnRanks) {
   for (const int rank : {0, 1}) {
     EXPECT_EQ(Of("a", OfRank(rank)), Word::kTaken);
     EXPECT_EQ(Of("b", OfRank(rank)), Word::kRefused);
@@ -61,8 +61,8 @@ TEST_F(AttemptHostsTest, ANodeIsHeardOnItsOwnRanks) {
   EXPECT_EQ(Of("s2", OfRank(0)), Word::kRefused);
 }
 
-// What takes them does not check it again: the reconciler, the board of courses, the relay of traces.
-TEST_F(AttemptHostsTest, EveryReportOfARankIsRefusedFromAnotherNode) {
+// The receivers do not check it again: the reconciler, the course board, the trace relay.
+TEST_F(AttemptHostsTest, RejectsReportsOnRanksOfOtherNodes) {
   std::vector<v1::AgentMessage> reports(9);
   for (v1::AgentMessage& report : reports) report = OfRank(0);
   reports[0].mutable_rank()->mutable_ready();
@@ -83,21 +83,21 @@ TEST_F(AttemptHostsTest, EveryReportOfARankIsRefusedFromAnotherNode) {
   }
 }
 
-TEST_F(AttemptHostsTest, KeysAndEndsOfAnAttemptAreOfItsNodes) {
+TEST_F(AttemptHostsTest, RejectsKeysAndStoppedFromOtherNodes) {
   EXPECT_EQ(Of("b", OfKey()), Word::kTaken);
   EXPECT_EQ(Of("s2", OfKey()), Word::kRefused);
   EXPECT_EQ(Of("b", OfEnd()), Word::kTaken);
   EXPECT_EQ(Of("s2", OfEnd()), Word::kRefused);
 }
 
-TEST_F(AttemptHostsTest, WhatIsOfNoOpenAttemptIsStale) {
+TEST_F(AttemptHostsTest, MessageOfClosedAttemptIsStale) {
   EXPECT_EQ(Of("a", OfRank(0, 2)), Word::kStale);
   hosts_.Close({"j", 1});
   EXPECT_EQ(Of("a", OfRank(0)), Word::kStale);
   EXPECT_EQ(Of("s2", OfKey()), Word::kStale);
 }
 
-TEST_F(AttemptHostsTest, ANodeThatOnlyClaimedAnAttemptIsHeardOnItsEnd) {
+TEST_F(AttemptHostsTest, AcceptsOnlyStoppedFromClaimedAttempt) {
   hosts_.AddLeftover({"j", 1}, "s2", /*placed=*/false);
   EXPECT_EQ(Of("s2", OfEnd()), Word::kTaken);
   EXPECT_EQ(Of("s2", OfRank(0)), Word::kStale);
@@ -108,8 +108,8 @@ TEST_F(AttemptHostsTest, ANodeThatOnlyClaimedAnAttemptIsHeardOnItsEnd) {
   EXPECT_EQ(Of("a", OfRank(2)), Word::kRefused) << "the placements are known";
 }
 
-// The second node to come back counted as one with a stolen key.
-TEST_F(AttemptHostsTest, OfAnAttemptWhosePlacementsAreNotKnownAnotherNodesMessagesAreStale) {
+// The second node to reconnect counted as one with a stolen key.
+TEST_F(AttemptHostsTest, MessageIsStaleIfPlacementsAreUnknown) {
   hosts_.Close({"j", 1});
   hosts_.AddLeftover({"j", 1}, "a", /*placed=*/true);
   EXPECT_EQ(Of("b", OfRank(2)), Word::kStale);
@@ -117,7 +117,7 @@ TEST_F(AttemptHostsTest, OfAnAttemptWhosePlacementsAreNotKnownAnotherNodesMessag
   EXPECT_EQ(Of("b", OfEnd()), Word::kStale);
 }
 
-TEST_F(AttemptHostsTest, ComputeTimesOfOthersRanksAreTakenOutOfAHeartbeat) {
+TEST_F(AttemptHostsTest, RemovesComputeTimesOfForeignRanks) {
   v1::AgentMessage message;
   v1::ComputeTimes* times = message.mutable_heartbeat()->add_compute_times();
   times->set_job_id("j");
@@ -130,7 +130,7 @@ TEST_F(AttemptHostsTest, ComputeTimesOfOthersRanksAreTakenOutOfAHeartbeat) {
   EXPECT_EQ(hosts_.Filter("b", &message), Word::kTaken);
 }
 
-TEST_F(AttemptHostsTest, AnAttemptIsBelievedOfNodesThatTheJobWasPlacedOn) {
+TEST_F(AttemptHostsTest, AcceptsAttemptsOnlyFromPlacedNodes) {
   v1::Job job = PlacedOn({"a", "b"}, 3);
   KeepEarlierHosts(3, &job);
   job.mutable_placements()->erase(job.placements().begin());  // Attempt 5 is on b only.
@@ -148,7 +148,7 @@ TEST_F(AttemptHostsTest, AnAttemptIsBelievedOfNodesThatTheJobWasPlacedOn) {
   EXPECT_EQ(HostingOf(job, "a", 6, 0), Hosting::kNone) << "launched by this coordinator";
 }
 
-TEST_F(AttemptHostsTest, OfEachNodeTheNewestAttemptIsKeptAndOfAllNodesTheNewest) {
+TEST_F(AttemptHostsTest, RetainsNewestAttemptPerNodeAndNewestNodes) {
   v1::Job job = PlacedOn({"a", "b"}, 1);
   KeepEarlierHosts(1, &job);
   KeepEarlierHosts(2, &job);

@@ -9,8 +9,8 @@
 namespace fsdpd {
 namespace {
 
-// The node that all of an attempt ran on, as its begin says (Job.Event.node), or "": it had several, or that
-// is no longer known.
+// The node that ran the whole attempt, from its start event (Job.Event.node); "" if it had several, or the
+// event is no longer retained.
 std::string OnlyNodeOf(const v1::Job& job, int32_t attempt) {
   for (const v1::Job::Event& event : job.events()) {
     if (event.kind() == v1::EVENT_KIND_LAUNCHED && event.attempt() == attempt) return event.node();
@@ -18,8 +18,8 @@ std::string OnlyNodeOf(const v1::Job& job, int32_t attempt) {
   return "";
 }
 
-// An older attempt ran on a node only if the record says so, unless it lacks hosts: those of a release that
-// kept none, and the oldest of more than it keeps. Other nodes could answer with forged lines.
+// An older attempt ran on a node only if the record lists it, unless the record is incomplete: older releases
+// stored no hosts, and the oldest of many are dropped. Other nodes could return forged lines.
 bool MayHaveHosted(const v1::Job& job, int32_t attempt, const std::string& node) {
   const int known = job.earlier_hosts_size();
   if (known == 0 || known >= kMaxEarlierHosts) return true;

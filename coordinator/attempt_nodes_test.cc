@@ -17,7 +17,7 @@ NodeView Seen(const std::string& node, bool connected) {
 }
 
 // The reader was told that another node had no log.
-TEST(AttemptNodes, AnAttemptThatFailedOnANodeThatIsAwayIsThere) {
+TEST(AttemptNodes, FindsAttemptThatFailedOnDisconnectedNode) {
   v1::Job job;
   job.set_attempt(3);
   job.add_failed_attempts()->set_attempt(1);
@@ -36,12 +36,12 @@ void Launched(v1::Job* job, int32_t attempt, const std::string& node) {
   event->set_node(node);
 }
 
-// Its log was kept no more, and the reader was sent to a node that had never seen the job.
-TEST(AttemptNodes, ANodeThatRanNothingOfAnAttemptIsNoReasonToAskAgain) {
+// Its log was no longer retained, and the reader was referred to a node that had never hosted the job.
+TEST(AttemptNodes, NodeWithoutTheAttemptIsNotQueried) {
   v1::Job job;
   job.set_attempt(3);
   Launched(&job, 1, "node-1");
-  Launched(&job, 2, "");  // On several.
+  Launched(&job, 2, "");  // On several nodes.
   const std::vector<NodeView> all = {Seen("node-0", false), Seen("node-1", true)};
   EXPECT_THAT(NodesAwayOf(job, 1, all), IsEmpty());
   EXPECT_THAT(NodesAwayOf(job, 2, all), ElementsAre("node-0"));
@@ -49,7 +49,7 @@ TEST(AttemptNodes, ANodeThatRanNothingOfAnAttemptIsNoReasonToAskAgain) {
   EXPECT_THAT(NodesAwayOf(job, 1, {Seen("node-0", false)}), ElementsAre("node-1")) << "forgotten";
 }
 
-TEST(AttemptNodes, StepsAreAskedOfWhereRankZeroWasAsFarAsThatIsKnown) {
+TEST(AttemptNodes, QueriesStepsFromNodesOfRankZero) {
   v1::Job job;
   job.set_attempt(3);
   v1::Job::Placement* placement = job.add_placements();
@@ -67,8 +67,8 @@ TEST(AttemptNodes, StepsAreAskedOfWhereRankZeroWasAsFarAsThatIsKnown) {
   EXPECT_THAT(NodesWithSteps(job, 2, all), ElementsAre("node-1"));
 }
 
-// A node that never had the job was asked for the log of an older attempt, and could forge it.
-TEST(AttemptNodes, AnOlderAttemptIsAskedOfItsHostsOnly) {
+// A node that never hosted the job was queried for the log of an older attempt, and could forge it.
+TEST(AttemptNodes, QueriesOnlyHostsOfAnOlderAttempt) {
   v1::Job job;
   job.set_attempt(2);
   Launched(&job, 1, "");

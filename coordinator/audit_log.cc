@@ -20,14 +20,14 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxWaiting = 10'000;  // Lines of some 300 bytes.
+constexpr size_t kMaxWaiting = 10'000;  // Lines of about 300 bytes.
 constexpr std::chrono::seconds kSlowWrite(10);
 
 std::string DateText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
 }
 
-// O_NONBLOCK: a FIFO without a reader is an error.
+// O_NONBLOCK: opening a FIFO without a reader is an error instead of a wait.
 int OpenToAppend(const std::string& path) {
   return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0640);
 }
@@ -37,7 +37,7 @@ int64_t SizeOf(int fd) {
   return fstat(fd, &stat) == 0 ? stat.st_size : 0;
 }
 
-// False after somebody removed or renamed the file, also if another one is there by now.
+// False after the file was removed or renamed, even if a new file has its name.
 bool IsAt(int fd, const std::string& path) {
   struct stat held = {}, there = {};
   if (stat(path.c_str(), &there) != 0) return errno != ENOENT;
@@ -67,12 +67,12 @@ class AuditLog::File {
 
   void Push(std::string line);
   void Run();  // Until Close(), and all lines are written.
-  // False where lines are left after kAuditCloseTimeout: the thread is blocked.
+  // False if lines are left after kAuditCloseTimeout: the thread is blocked.
   bool Close();
   int64_t lost() const;
 
  private:
-  // On the writing thread: file and size are its own.
+  // Only the writing thread accesses the file and its size.
   void Append(const std::string& line);
   void Lost(int64_t lines, const std::string& why);
   absl::Status WriteWhole(const std::string& line);
@@ -81,8 +81,8 @@ class AuditLog::File {
   const std::string path_;
   const int64_t max_bytes_;
   int fd_;               // -1 while it cannot be opened.
-  int64_t bytes_;        // Of the file.
-  int64_t missing_ = 0;  // Lost since the last line that was written.
+  int64_t bytes_;        // Size of the file.
+  int64_t missing_ = 0;  // Lines lost since the last written line.
   std::string last_fault_;
 
   mutable Mutex mutex_;
@@ -90,7 +90,7 @@ class AuditLog::File {
   std::deque<std::string> waiting_ ABSL_GUARDED_BY(mutex_);
   int64_t overflowed_ ABSL_GUARDED_BY(mutex_) = 0;  // Not yet in missing_.
   int64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Since when lines are being written, and how many.
+  // Start of the current write, and its number of lines.
   std::chrono::steady_clock::time_point writing_since_ ABSL_GUARDED_BY(mutex_);
   size_t writing_ ABSL_GUARDED_BY(mutex_) = 0;
   bool slow_logged_ ABSL_GUARDED_BY(mutex_) = false;
@@ -186,7 +186,7 @@ void AuditLog::File::Run() {
       writing_since_ = std::chrono::steady_clock::now();
     }
     for (const std::string& line : lines) Append(line);
-    // Those came after these.
+    // The overflowed lines came after these.
     if (overflowed > 0) Lost(overflowed, "lines come faster than they can be written");
     if (fd_ >= 0) fdatasync(fd_);
   }
@@ -216,7 +216,7 @@ void AuditLog::File::Lost(int64_t lines, const std::string& why) {
   if (std::exchange(last_fault_, why) != why) LogError("the audit log loses lines: %s", why);
 }
 
-// Half a line is taken back: what follows would be lost with it.
+// Removes a partial line: a line after it would be unreadable.
 absl::Status AuditLog::File::WriteWhole(const std::string& line) {
   if (fd_ >= 0 && !IsAt(fd_, path_)) {
     LogWarning("audit log was removed or replaced, reopening it path=%s", path_);
@@ -228,7 +228,7 @@ absl::Status AuditLog::File::WriteWhole(const std::string& line) {
     bytes_ = SizeOf(fd_);
   }
   ssize_t written = write(fd_, line.data(), line.size());
-  if (written < 0 && errno == EAGAIN) {  // A pipe that is full.
+  if (written < 0 && errno == EAGAIN) {  // A full pipe.
     pollfd full = {fd_, POLLOUT, 0};
     poll(&full, 1, static_cast<int>(absl::ToInt64Milliseconds(kAuditCloseTimeout)));
     written = write(fd_, line.data(), line.size());
@@ -250,7 +250,7 @@ absl::Status AuditLog::File::Rotate() {
     }
   }
   if (fd_ >= 0) close(fd_);
-  bytes_ = 0;  // Of one that is to be made, whenever that succeeds: those that are kept move on once.
+  bytes_ = 0;  // Of the next file, whenever it can be created: the rotation happens once.
   fd_ = OpenToAppend(path_);
   if (fd_ < 0) return ErrnoStatus(path_);
   bytes_ = SizeOf(fd_);

@@ -18,7 +18,7 @@ std::atomic<bool> disk_hangs{false}, disk_is_reached{false};
 
 }  // namespace
 
-// As a network's file system whose server is gone.
+// Simulates a network file system whose server is gone.
 extern "C" int fdatasync(int fd) {
   static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fdatasync"));
   disk_is_reached = true;
@@ -54,7 +54,7 @@ std::unique_ptr<AuditLog> OpenOrDie(const std::string& path, int64_t max_bytes) 
   return *std::move(log);
 }
 
-TEST(AuditLog, ACallIsOneLineOfJson) {
+TEST(AuditLog, CallIsOneLineOfJson) {
   EXPECT_EQ(ToJsonLine(Record("tiny-k3x9q2")),
             "{\"time\":\"2001-09-09T01:46:40.123Z\",\"who\":\"alice\",\"role\":\"submitter\","
             "\"from\":\"ipv4:10.0.0.7:51234\",\"method\":\"CancelJob\",\"object\":\"tiny-k3x9q2\","
@@ -67,7 +67,7 @@ TEST(AuditLog, ACallIsOneLineOfJson) {
   EXPECT_EQ(hostile.find('\n'), hostile.size() - 1) << "a caller cannot write lines of its own";
 }
 
-TEST(AuditLog, KeepsLinesInOrderAndThoseOfBefore) {
+TEST(AuditLog, AppendsInOrderToExistingLines) {
   const TempDir dir;
   std::string expected;
   for (int round = 0; round < 2; ++round) {
@@ -80,7 +80,7 @@ TEST(AuditLog, KeepsLinesInOrderAndThoseOfBefore) {
   EXPECT_EQ(TextOf(dir.File("audit")), expected);
 }
 
-TEST(AuditLog, CallsOfNobodyDoNotFillIt) {
+TEST(AuditLog, UnauthenticatedCallsDoNotFillTheFile) {
   const TempDir dir;
   AuditRecord record = Record("");
   record.nobody = true;
@@ -99,7 +99,7 @@ TEST(AuditLog, CallsOfNobodyDoNotFillIt) {
   EXPECT_EQ(TextOf(dir.File("audit")), expected + ToJsonLine(record));
 }
 
-TEST(AuditLog, AFileThatIsFullGivesWayToAnotherAndTheOldestGoes) {
+TEST(AuditLog, RotatesFullFilesAndDeletesTheOldest) {
   const TempDir dir;
   const int64_t two_lines = 2 * static_cast<int64_t>(ToJsonLine(Record("00")).size());
   {
@@ -112,7 +112,7 @@ TEST(AuditLog, AFileThatIsFullGivesWayToAnotherAndTheOldestGoes) {
   EXPECT_FALSE(std::filesystem::exists(dir.File("audit.5")));
 }
 
-TEST(AuditLog, AFullDiskCostsLinesThatAreCounted) {
+TEST(AuditLog, FullDiskLosesAndCountsLines) {
   const auto log = OpenOrDie("/dev/full", 1 << 20);
   log->Write(Record("a"));
   log->Write(Record("b"));
@@ -120,11 +120,11 @@ TEST(AuditLog, AFullDiskCostsLinesThatAreCounted) {
   EXPECT_EQ(log->lost(), 2);
 }
 
-TEST(AuditLog, WhatIsMissingStandsInTheFileOnceItCanBeWritten) {
+TEST(AuditLog, ReportsMissingLinesOnceWritable) {
   const TempDir dir;
   const std::string line = ToJsonLine(Record("aa"));
   {
-    // Its second line needs another file, and those before cannot make room: two directories are in the way.
+    // Its second line needs a new file, and the rotation fails: two directories are in the way.
     const auto log = OpenOrDie(dir.File("audit"), static_cast<int64_t>(line.size()));
     for (const char* name : {"audit.3", "audit.4"})
       std::filesystem::create_directories(dir.File(name) + "/full");
@@ -138,8 +138,8 @@ TEST(AuditLog, WhatIsMissingStandsInTheFileOnceItCanBeWritten) {
   EXPECT_EQ(TextOf(dir.File("audit")), "{\"lost_lines\":1}\n" + ToJsonLine(Record("cc")));
 }
 
-// All later lines went into the file without a name, and nothing was logged.
-TEST(AuditLog, AFileThatIsRemovedOrRenamedIsOpenedAnew) {
+// All later lines went into the unlinked file, and nothing was logged.
+TEST(AuditLog, ReopensRemovedOrRenamedFile) {
   const TempDir dir;
   const std::string path = dir.File("audit");
   const auto log = OpenOrDie(path, 1 << 20);
@@ -164,8 +164,8 @@ TEST(AuditLog, AFileThatIsRemovedOrRenamedIsOpenedAnew) {
   EXPECT_EQ(log->lost(), 1);
 }
 
-// The coordinator waited for a reader for ever: at its start, or when it was to stop.
-TEST(AuditLog, AFifoWithoutAReaderIsAnErrorAtTheStartAndCostsLinesLater) {
+// The coordinator waited for a reader forever, at its start or when it had to stop.
+TEST(AuditLog, FifoWithoutReaderIsErrorAtStartAndLosesLinesLater) {
   const TempDir dir;
   const std::string path = dir.File("audit");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
@@ -179,7 +179,7 @@ TEST(AuditLog, AFifoWithoutAReaderIsAnErrorAtTheStartAndCostsLinesLater) {
 }
 
 // SIGTERM did not end the coordinator.
-TEST(AuditLog, ADiskThatHangsDoesNotKeepTheCoordinatorFromStopping) {
+TEST(AuditLog, HangingDiskDoesNotBlockShutdown) {
   const TempDir dir;
   auto log = OpenOrDie(dir.File("audit"), 1 << 20);
   disk_is_reached = false;
@@ -197,7 +197,7 @@ TEST(AuditLog, ADiskThatHangsDoesNotKeepTheCoordinatorFromStopping) {
     std::this_thread::yield();
 }
 
-TEST(AuditLog, AFileThatCannotBeMadeIsAnError) {
+TEST(AuditLog, RejectsFileThatCannotBeCreated) {
   const TempDir dir;
   const auto log = AuditLog::Open(dir.File("none") + "/audit", 1 << 20);
   EXPECT_THAT(std::string(log.status().message()), HasSubstr("No such file"));

@@ -1,4 +1,4 @@
-// Reconciler: jobs that wait for others to succeed (job_after.h).
+// Reconciler: jobs that wait for other jobs to succeed (job_after.h).
 #include <absl/strings/str_cat.h>
 
 #include "base/check.h"
@@ -9,28 +9,29 @@
 namespace fsdpd {
 namespace {
 
-// Jobs that are stored anew in a tick, since one that many waited for has ended.
+// Limit of jobs that are stored per tick when a job that many others wait for has ended.
 constexpr int kMaxNewsPerTick = 16;
 
 }  // namespace
 
-// `live` waits for them, and must live longer.
+// The states of the jobs that `live` waits for; `live` must outlive the result.
 StateOfJob Reconciler::StatesFor(LiveJob* live) {
   return [this, live](const std::string& id) {
     if (const auto it = jobs_.find(id); it != jobs_.end()) {
-      live->ended_before.erase(id);  // Somebody has tried it again.
+      live->ended_before.erase(id);  // It was retried.
       return it->second.job.state();
     }
     if (const auto it = live->ended_before.find(id); it != live->ended_before.end()) return it->second;
     const absl::StatusOr<v1::Job> stored = parts_.store->Get(id);
     if (absl::IsNotFound(stored.status())) return v1::JOB_STATE_UNSPECIFIED;
-    if (!stored.ok()) return v1::JOB_STATE_QUEUED;  // The disk: nothing follows from that.
+    if (!stored.ok()) return v1::JOB_STATE_QUEUED;  // Store error: draw no conclusion.
     if (IsEnded(stored->state())) live->ended_before[id] = stored->state();
     return stored->state();
   };
 }
 
-// Whether all that has succeeded is noted: until then no ended job may be forgotten.
+// Whether all succeeded dependencies are recorded in the waiting jobs: until then no ended job may be
+// deleted.
 bool Reconciler::TendAwaiting() {
   int news_taken = 0;
   bool all_noted = true;
@@ -42,7 +43,7 @@ bool Reconciler::TendAwaiting() {
     const bool ends = !news.gone.empty() && state == v1::JOB_STATE_QUEUED;
     if (news.succeeded.empty() && !ends) continue;
     if (++news_taken > kMaxNewsPerTick || !TakeNews(&live, news).ok()) {
-      all_noted = false;  // The next tick goes on.
+      all_noted = false;  // The next tick continues.
       break;
     }
     if (IsEnded(live.job.state())) ended.push_back(id);
@@ -67,7 +68,7 @@ absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
     const std::string words = absl::StrCat("waited for the success of job ", news.gone,
                                            ", which has not succeeded and is forgotten");
     return Commit(live, JobEvent::kGiveUp, words, [&](v1::Job* job) {
-      v1::Job::Failure failure;  // Nothing of an attempt that failed before.
+      v1::Job::Failure failure;  // Without the data of an earlier failed attempt.
       failure.set_rank(-1);
       failure.set_error(words);
       failure.set_cause(v1::FAILURE_CAUSE_CONFIGURATION);
@@ -81,7 +82,7 @@ absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
   return Commit(live, JobEvent::kNote, words, keep);
 }
 
-// Before a job is deleted: who waits for it knows that it has succeeded, or keeps it from being deleted.
+// Before `deleted` is deleted: jobs that wait for it record its success, or prevent the deletion.
 absl::Status Reconciler::ReleaseAwaiting(const v1::Job& deleted) {
   std::vector<std::string> awaiting;
   for (const std::string& id : index_.In(JobIndex::View::kAwaiting)) {

@@ -29,7 +29,7 @@ int Tell(const absl::StatusOr<CopiedState>& copied, const std::string& done) {
   return 0;
 }
 
-// Says what is wrong, or "".
+// Returns the error, or "".
 std::string CheckNotEmpty(const std::string& path) {
   return path.empty() ? "is empty; write a path after it" : "";
 }

@@ -28,7 +28,7 @@ std::string EventOf(const v1::BadStep& bad) {
                          bad.end_sample() - 1);
 }
 
-// The step after which the next attempt goes on, if it finds the newest checkpoint that is known.
+// The step that the next attempt resumes after, if it finds the newest known checkpoint.
 int64_t NewestStep(const v1::Job& job) {
   const int64_t committed = job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
   return std::max(committed, job.restored().step());
@@ -119,7 +119,8 @@ void TakeCounted(const v1::StepReport& report, v1::Job* job) {
 }
 
 void TakeCounted(const v1::RankExit& exit, v1::Job* job) {
-  if (job->restored().step() > job->skipped_through()) return;  // Some before it counted, or may have.
+  if (job->restored().step() > job->skipped_through())
+    return;  // Some steps before it were, or may have been, applied.
   const bool counted = exit.first_counted_step() > 0;
   job->set_skipped_through(counted ? exit.first_counted_step() - 1
                                    : std::max(job->skipped_through(), exit.last_step()));

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Batches of 12 samples, checkpoints now and then.
+// Batches of 12 samples, with occasional checkpoints.
 class BadStepsTest : public testing::Test {
  protected:
   BadStepsTest() {
@@ -43,7 +43,7 @@ class BadStepsTest : public testing::Test {
     *report.mutable_bad_step() = bad;
     return TakeSkipped(report, absl::FromUnixSeconds(100), &job_);
   }
-  // The present attempt ended by the step, and asks to go back from it.
+  // The current attempt ended because of the step, and requests a rewind.
   void EndBy(v1::BadStep bad) {
     bad.set_rewind(true);
     job_.mutable_failure()->set_attempt(job_.attempt());
@@ -66,7 +66,7 @@ class BadStepsTest : public testing::Test {
   v1::Job job_;
 };
 
-TEST_F(BadStepsTest, AStepThatIsSkippedIsCountedAndAnEvent) {
+TEST_F(BadStepsTest, SkippedStepIsCountedAndAnEvent) {
   EXPECT_FALSE(TakeSkipped(v1::StepReport(), absl::Now(), &job_));
   EXPECT_EQ(job_.revision(), 0);
   EXPECT_TRUE(Skip(Bad(4, 36)));
@@ -81,7 +81,7 @@ TEST_F(BadStepsTest, AStepThatIsSkippedIsCountedAndAnEvent) {
   EXPECT_EQ(job_.reason(), "") << "it says why the job is in its state";
 }
 
-TEST_F(BadStepsTest, AJobThatSkipsForAMonthKeepsItsOtherEvents) {
+TEST_F(BadStepsTest, ManySkippedStepsKeepOtherEvents) {
   for (int64_t step = 1; step <= 500; ++step) EXPECT_TRUE(Skip(Bad(step, 12 * step - 12)));
   EXPECT_EQ(job_.skipped_steps(), 500);
   ASSERT_EQ(job_.bad_steps_size(), kMaxBadSteps);
@@ -89,17 +89,17 @@ TEST_F(BadStepsTest, AJobThatSkipsForAMonthKeepsItsOtherEvents) {
   EXPECT_EQ(job_.events_size(), kMaxBadSteps);
 }
 
-TEST_F(BadStepsTest, AFailureOfAnotherKindOrAttemptAsksForNothing) {
+TEST_F(BadStepsTest, OtherFailuresDoNotRequestARewind) {
   EXPECT_FALSE(WantsToGoBack(job_));
   EndBy(Bad(4, 36));
   job_.set_attempt(2);
   EXPECT_FALSE(WantsToGoBack(job_));
   job_.set_attempt(1);
-  job_.mutable_failure()->mutable_bad_step()->set_rewind(false);  // It was to stop.
+  job_.mutable_failure()->mutable_bad_step()->set_rewind(false);  // It requests a stop.
   EXPECT_FALSE(WantsToGoBack(job_));
 }
 
-TEST_F(BadStepsTest, FromTheNewestCheckpointToTheStepIsPassedOver) {
+TEST_F(BadStepsTest, SkipsSamplesFromNewestCheckpointToTheStep) {
   EndBy(Bad(8, 84));
   GoBack(&job_);
   EXPECT_THAT(PassedOver(), ElementsAre(Range(0, 96))) << "there is no checkpoint";
@@ -112,8 +112,8 @@ TEST_F(BadStepsTest, FromTheNewestCheckpointToTheStepIsPassedOver) {
   EXPECT_THAT(job_.bad_steps(), SizeIs(2));
 }
 
-// A run over another batch before: 50 samples in the 5 steps that it loads.
-TEST_F(BadStepsTest, WhatTheJobWasStartedFromIsWhereItGoesBackTo) {
+// An earlier run with another batch size: 50 samples in the 5 steps that it loads.
+TEST_F(BadStepsTest, RewindsToTheLoadedCheckpoint) {
   job_.mutable_restored()->set_step(5);
   EndBy(Bad(8, 50 + 24));
   GoBack(&job_);
@@ -121,7 +121,7 @@ TEST_F(BadStepsTest, WhatTheJobWasStartedFromIsWhereItGoesBackTo) {
 }
 
 // The second attempt began at step 7 with sample 96.
-TEST_F(BadStepsTest, RangesThatMeetBecomeOne) {
+TEST_F(BadStepsTest, MergesAdjacentRanges) {
   Commit(6);
   EndBy(Bad(8, 84));
   NextAttempt(6);
@@ -135,7 +135,7 @@ TEST_F(BadStepsTest, RangesThatMeetBecomeOne) {
   EXPECT_THAT(PassedOver(), ElementsAre(Range(72, 132), Range(500, 512)));
 }
 
-TEST_F(BadStepsTest, TheJobGoesBackSoManyTimesInAll) {
+TEST_F(BadStepsTest, LimitsTheNumberOfRewinds) {
   for (const int64_t step : {10, 20}) {
     Commit(step);
     EndBy(Bad(step + 5, 1000 * step));
@@ -148,7 +148,7 @@ TEST_F(BadStepsTest, TheJobGoesBackSoManyTimesInAll) {
   EXPECT_THAT(WhyNotBack(job_), IsEmpty()) << "max of the other is 3";
 }
 
-TEST_F(BadStepsTest, ItIsNotTheDataWhereTheNextStepIsBadToo) {
+TEST_F(BadStepsTest, DoesNotRewindIfTheNextStepIsBadToo) {
   Commit(6);
   EndBy(Bad(8, 84));
   NextAttempt(6);
@@ -177,18 +177,18 @@ class CountedStepsTest : public BadStepsTest {
   }
 };
 
-TEST_F(CountedStepsTest, NothingCountedWhenEachStepWasSkippedByTheAttemptsThatLedToTheEnd) {
+TEST_F(CountedStepsTest, NothingCountedIfAllAttemptsSkippedAllSteps) {
   End(600, 0);
   EXPECT_FALSE(NothingCounted(job_));
   GoOn(500);
   End(1000, 0);
   EXPECT_TRUE(NothingCounted(job_));
-  End(1000, 0);  // Told again.
+  End(1000, 0);  // Repeated report.
   EXPECT_TRUE(NothingCounted(job_));
   EXPECT_THAT(WhyNothingCounted(job_), HasSubstr("no step of 1000 counted"));
 }
 
-TEST_F(CountedStepsTest, AStepThatCountedBehindACheckpointIsForgottenAndOneBeforeItIsNot) {
+TEST_F(CountedStepsTest, RewindForgetsStepsAfterTheCheckpointOnly) {
   End(600, 501);
   GoOn(500);
   End(1000, 0);
@@ -200,18 +200,18 @@ TEST_F(CountedStepsTest, AStepThatCountedBehindACheckpointIsForgottenAndOneBefor
   EXPECT_FALSE(NothingCounted(job_));
 }
 
-TEST_F(CountedStepsTest, AStepThatIsReportedToHaveCountedDidSoWithoutAnEnd) {
+TEST_F(CountedStepsTest, ReportedStepCountsWithoutAnExit) {
   End(600, 0);
   GoOn(500);
   Step(501, true);
-  Step(502, false);  // And its node is lost.
+  Step(502, false);  // Then its node is lost.
   GoOn(510);
   End(1000, 0);
   EXPECT_FALSE(NothingCounted(job_));
 }
 
-TEST_F(CountedStepsTest, WhatNobodyKnowsCounts) {
-  GoOn(500);  // Of an attempt whose end nobody told.
+TEST_F(CountedStepsTest, UnknownStepsCount) {
+  GoOn(500);  // An attempt without a reported exit.
   End(1000, 0);
   EXPECT_FALSE(NothingCounted(job_));
   job_.clear_restored();
@@ -219,7 +219,7 @@ TEST_F(CountedStepsTest, WhatNobodyKnowsCounts) {
   EXPECT_FALSE(NothingCounted(job_));
 }
 
-TEST_F(CountedStepsTest, AnotherJobsStepsAreNone) {
+TEST_F(CountedStepsTest, IgnoresStepsOfAnotherJob) {
   GoOn(500, /*own=*/false);
   End(1000, 0);
   EXPECT_TRUE(NothingCounted(job_));

@@ -8,7 +8,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr double kKept = 0.8;  // Of what was known, with each word.
+constexpr double kKept = 0.8;  // Weight of the earlier reports, per new report.
 
 // The median of all but the one at `own`. REQUIRES: sorted, two at least.
 double MedianOfOthers(const std::vector<std::pair<double, int>>& sorted, size_t own) {

@@ -1,5 +1,5 @@
-// The whole coordinator in one process: the real server on a port of its own, real gRPC clients, real SQLite;
-// only the agents are scripted.
+// Tests of the whole coordinator in one process: the real server on its own port, real gRPC clients, real
+// SQLite; only the agents are scripted.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ class CoordinatorTest : public ::testing::Test {
     *job = response.job();
     return status;
   }
-  // Watches until `done` likes the job. The deadline only bounds a failing test.
+  // Watches until `done` returns true. The deadline only limits a failing test.
   template <typename Done>
   v1::Job AwaitJob(const std::string& id, const Done& done) {
     grpc::ClientContext context;
@@ -131,7 +131,7 @@ v1::HostedAttempt Hosted(const AttemptRef& ref, const std::vector<int>& ranks) {
   return hosted;
 }
 
-TEST_F(CoordinatorTest, AJobRunsFromSubmitToSuccess) {
+TEST_F(CoordinatorTest, RunsJobFromSubmitToSuccess) {
   const auto agent = Agent("node-0", 2);
   const v1::Job job = SubmitOrDie(TinySpec(1, 2));
   EXPECT_THAT(job.id(), HasSubstr("tiny-"));
@@ -141,7 +141,8 @@ TEST_F(CoordinatorTest, AJobRunsFromSubmitToSuccess) {
   ASSERT_TRUE(launch.has_value());
   EXPECT_EQ(launch->launch().job_id(), job.id());
   EXPECT_EQ(launch->launch().world(), 2);
-  EXPECT_EQ(launch->launch().spec().fsdp().strategy(), v1::STRATEGY_OPTIM_GRADS_PARAMS);  // Resolved.
+  EXPECT_EQ(launch->launch().spec().fsdp().strategy(),
+            v1::STRATEGY_OPTIM_GRADS_PARAMS);  // The resolved value.
   const AttemptRef ref = {job.id(), 1};
   agent->Ready(ref, 0);
   agent->Ready(ref, 1);
@@ -185,7 +186,7 @@ TEST_F(CoordinatorTest, WatchStreamsStepsAndEndsWithTheJob) {
   EXPECT_EQ(last, v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST_F(CoordinatorTest, TheFirstFailingRankIsTheReason) {
+TEST_F(CoordinatorTest, FirstFailingRankIsTheReason) {
   const auto a = Agent("node-0", 1), b = Agent("node-1", 1);
   const v1::Job job = SubmitOrDie(TinySpec(2, 1));
   ASSERT_TRUE(a->Await(Body::kLaunch).has_value());
@@ -205,7 +206,7 @@ TEST_F(CoordinatorTest, TheFirstFailingRankIsTheReason) {
   EXPECT_THAT(failed.reason(), HasSubstr("rank 1 on node-1 failed: loss is not finite"));
 }
 
-TEST_F(CoordinatorTest, CancelIsDoneWhenTheAgentSaysStopped) {
+TEST_F(CoordinatorTest, CancelEndsWhenTheAgentReportsStopped) {
   const auto agent = Agent("node-0", 1);
   v1::Job job = SubmitOrDie(TinySpec());
   ASSERT_TRUE(agent->Await(Body::kLaunch).has_value());
@@ -219,11 +220,11 @@ TEST_F(CoordinatorTest, CancelIsDoneWhenTheAgentSaysStopped) {
   EXPECT_EQ(Get(ref.job).state(), v1::JOB_STATE_CANCELLING);
   agent->Stopped(ref);
   const v1::Job cancelled = AwaitState(ref.job, v1::JOB_STATE_CANCELLED);
-  ASSERT_TRUE(Cancel(ref.job, &job).ok());  // Again: unchanged.
+  ASSERT_TRUE(Cancel(ref.job, &job).ok());  // Repeated: unchanged.
   EXPECT_EQ(job.revision(), cancelled.revision());
 }
 
-TEST_F(CoordinatorTest, TheSecondJobForTheSameSlotsNamesTheFirst) {
+TEST_F(CoordinatorTest, SecondJobForTheSameSlotsNamesTheFirst) {
   const auto agent = Agent("node-0", 1);
   const v1::Job first = SubmitOrDie(TinySpec());
   const v1::Job second = SubmitOrDie(TinySpec());
@@ -237,7 +238,7 @@ TEST_F(CoordinatorTest, TheSecondJobForTheSameSlotsNamesTheFirst) {
   EXPECT_EQ(launch->launch().job_id(), second.id());
 }
 
-TEST_F(CoordinatorTest, AMessageOfAnotherEpochEndsTheStream) {
+TEST_F(CoordinatorTest, MessageOfOtherStreamGenerationEndsTheStream) {
   const auto agent = Agent("node-0", 1);
   v1::AgentMessage message;
   message.set_epoch(agent->epoch() - 1);
@@ -246,7 +247,7 @@ TEST_F(CoordinatorTest, AMessageOfAnotherEpochEndsTheStream) {
   EXPECT_EQ(agent->AwaitEnd().error_code(), grpc::StatusCode::ABORTED);
 }
 
-TEST_F(CoordinatorTest, WhatAnOlderAttemptSaysChangesNothing) {
+TEST_F(CoordinatorTest, ReportsOfOlderAttemptsChangeNothing) {
   const auto agent = Agent("node-0", 1);
   v1::JobSpec spec = TinySpec();
   spec.mutable_restart()->set_max_attempts(2);
@@ -267,7 +268,7 @@ TEST_F(CoordinatorTest, WhatAnOlderAttemptSaysChangesNothing) {
   EXPECT_EQ(running.failure().error(), "first attempt");
 }
 
-TEST_F(CoordinatorTest, ASecondLiveAgentOfANameIsRefused) {
+TEST_F(CoordinatorTest, RejectsSecondLiveAgentOfAName) {
   const auto first = Agent("node-0", 1);
   ScriptedAgent second(server_->address(), {"node-0", 1, "another process", {}, 0});
   const grpc::Status end = second.AwaitEnd();
@@ -275,7 +276,7 @@ TEST_F(CoordinatorTest, ASecondLiveAgentOfANameIsRefused) {
   EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(end).domain(), "fsdpd");
 }
 
-TEST_F(CoordinatorTest, ARunningJobOutlivesItsCoordinator) {
+TEST_F(CoordinatorTest, RunningJobSurvivesCoordinatorRestart) {
   auto agent = Agent("node-0", 2);
   const v1::Job job = SubmitOrDie(TinySpec(1, 2));
   const AttemptRef ref = {job.id(), 1};
@@ -298,7 +299,7 @@ TEST_F(CoordinatorTest, ARunningJobOutlivesItsCoordinator) {
   EXPECT_EQ(done.last_step().step(), 5);
 }
 
-TEST_F(CoordinatorTest, ACheckpointIsKnownOnceThoughItsCoordinatorDiedBeforeItWasOnDisk) {
+TEST_F(CoordinatorTest, UnstoredCheckpointIsReportedAgainAfterRestart) {
   auto agent = Agent("node-0", 1);
   const v1::Job job = SubmitOrDie(TinySpec());
   const AttemptRef ref = {job.id(), 1};
@@ -318,7 +319,7 @@ TEST_F(CoordinatorTest, ACheckpointIsKnownOnceThoughItsCoordinatorDiedBeforeItWa
   EXPECT_EQ(done.checkpoints(1).step(), 10);
 }
 
-TEST_F(CoordinatorTest, AQueuedJobOutlivesItsCoordinatorAndIsLaunchedThen) {
+TEST_F(CoordinatorTest, QueuedJobSurvivesRestartAndIsLaunched) {
   const v1::Job job = SubmitOrDie(TinySpec());
   AwaitJob(job.id(),
            [](const v1::Job& j) { return j.reason().find("no agent is connected") != std::string::npos; });
@@ -330,7 +331,7 @@ TEST_F(CoordinatorTest, AQueuedJobOutlivesItsCoordinatorAndIsLaunchedThen) {
   EXPECT_EQ(launch->launch().job_id(), job.id());
 }
 
-TEST_F(CoordinatorTest, ARepeatedSubmitIsOneJobAlsoAfterARestart) {
+TEST_F(CoordinatorTest, RepeatedSubmitIsOneJobEvenAfterRestart) {
   v1::Job first, again;
   ASSERT_TRUE(Submit(TinySpec(), "request-1", &first).ok());
   ASSERT_TRUE(Submit(TinySpec(), "request-1", &again).ok());
@@ -345,11 +346,11 @@ TEST_F(CoordinatorTest, ARepeatedSubmitIsOneJobAlsoAfterARestart) {
   const grpc::Status too_long = Submit(TinySpec(), std::string(65, 'x'), &again);
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(too_long).field_violations(0).field(), "request_id");
   const grpc::Status forged =
-      Submit(TinySpec(), "a\nstate: failed", &again);  // A line of its own in what is shown.
+      Submit(TinySpec(), "a\nstate: failed", &again);  // The name would be a line of its own in the output.
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(forged).field_violations(0).field(), "request_id");
 }
 
-TEST_F(CoordinatorTest, RanksOfTwoNodesMeetInTheRendezvous) {
+TEST_F(CoordinatorTest, RanksOfTwoNodesMeetInRendezvous) {
   const auto a = Agent("node-0", 1), b = Agent("node-1", 1);
   const v1::Job job = SubmitOrDie(TinySpec(2, 1));
   const AttemptRef ref = {job.id(), 1};
@@ -366,7 +367,7 @@ TEST_F(CoordinatorTest, RanksOfTwoNodesMeetInTheRendezvous) {
   EXPECT_THAT(Get(job.id()).failure().error(), HasSubstr("set twice"));
 }
 
-TEST_F(CoordinatorTest, ABadSpecIsRefusedWithEveryFault) {
+TEST_F(CoordinatorTest, RejectsBadSpecWithAllViolations) {
   v1::JobSpec spec = TinySpec();
   spec.set_name("Not A Name");
   spec.mutable_train()->set_steps(0);
@@ -382,7 +383,7 @@ TEST_F(CoordinatorTest, ABadSpecIsRefusedWithEveryFault) {
     EXPECT_FALSE(violation.description().empty());
   }
   EXPECT_THAT(fields, ::testing::IsSupersetOf({"name", "train.steps", "data.sequence_length"}));
-  // Validate answers with the same faults, as an answer.
+  // Validate returns the same violations in its response.
   grpc::ClientContext context;
   v1::ValidateJobRequest request;
   *request.mutable_spec() = spec;
@@ -391,7 +392,7 @@ TEST_F(CoordinatorTest, ABadSpecIsRefusedWithEveryFault) {
   EXPECT_GE(response.faults_size(), 3);
 }
 
-TEST_F(CoordinatorTest, UnknownEnumNumbersAreFaultsToo) {
+TEST_F(CoordinatorTest, RejectsUnknownEnumNumbers) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(77));
   v1::Job job;
@@ -400,7 +401,7 @@ TEST_F(CoordinatorTest, UnknownEnumNumbersAreFaultsToo) {
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "fsdp.strategy");
 }
 
-TEST_F(CoordinatorTest, AJobIsPlannedOnceForTheNodesThatCanTakeItAndAllOfThemHearTheSame) {
+TEST_F(CoordinatorTest, PlansOnceAndLaunchesAllNodesWithTheSamePlan) {
   constexpr int64_t kRoomy = int64_t{1} << 30;
   std::map<std::string, std::unique_ptr<ScriptedAgent>> agents;
   for (const auto& [node, bytes] :
@@ -423,7 +424,7 @@ TEST_F(CoordinatorTest, AJobIsPlannedOnceForTheNodesThatCanTakeItAndAllOfThemHea
   EXPECT_EQ(Submit(TinySpec(3, 1), "", &refused).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(CoordinatorTest, SixtyFaultsReachAClientThatKnowsNothingOfThem) {
+TEST_F(CoordinatorTest, SixtyViolationsFitInTheError) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_data()->clear_synthetic();
   for (int i = 0; i < 60; ++i) spec.mutable_data()->add_tokens();  // Without a path.
@@ -441,14 +442,14 @@ TEST_F(CoordinatorTest, SixtyFaultsReachAClientThatKnowsNothingOfThem) {
   }
 }
 
-TEST_F(CoordinatorTest, ASpecOfMegabytesIsRefused) {
+TEST_F(CoordinatorTest, RejectsOversizedSpec) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_checkpoint()->set_dir(std::string(kMaxJobSpecBytes, 'x'));
   v1::Job job;
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(Submit(spec, "", &job)).field_violations(0).field(), "spec");
 }
 
-TEST_F(CoordinatorTest, ListPagesNewestFirstAndRefusesBadTokens) {
+TEST_F(CoordinatorTest, ListsNewestFirstAndRejectsBadPageTokens) {
   std::vector<std::string> ids;
   for (int i = 0; i < 7; ++i) ids.insert(ids.begin(), SubmitOrDie(TinySpec()).id());
   std::vector<std::string> seen;
@@ -482,7 +483,7 @@ TEST_F(CoordinatorTest, ListPagesNewestFirstAndRefusesBadTokens) {
   EXPECT_EQ(field_of(bad), "states[0]");
 }
 
-TEST_F(CoordinatorTest, UnknownJobsAreNotFoundEverywhere) {
+TEST_F(CoordinatorTest, UnknownJobsAreNotFoundByAnyMethod) {
   v1::Job job;
   EXPECT_EQ(Cancel("nope", &job).error_code(), grpc::StatusCode::NOT_FOUND);
   grpc::ClientContext get, watch, tail;
@@ -505,7 +506,7 @@ TEST_F(CoordinatorTest, UnknownJobsAreNotFoundEverywhere) {
   EXPECT_EQ(tailer->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(CoordinatorTest, LogsOfTwoNodesAreMergedAndFollowedUntilTheJobEnds) {
+TEST_F(CoordinatorTest, MergesAndFollowsLogsOfTwoNodes) {
   const auto a = Agent("node-0", 1), b = Agent("node-1", 1);
   const v1::Job job = SubmitOrDie(TinySpec(2, 1));
   const AttemptRef ref = {job.id(), 1};
@@ -549,9 +550,9 @@ TEST_F(CoordinatorTest, LogsOfTwoNodesAreMergedAndFollowedUntilTheJobEnds) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
-// `logs -f` on a queued job saw the new attempt, asked for its log before the agent had the launch, and
-// ended with exit code 4.
-TEST_F(CoordinatorTest, AFollowerThatIsFasterThanTheLaunchIsNotToldThatThereIsNoLog) {
+// `logs -f` on a queued job saw the new attempt, requested its log before the agent had the launch, and ended
+// with exit code 4.
+TEST_F(CoordinatorTest, FollowerThatIsFasterThanTheLaunchWaits) {
   const v1::Job job = SubmitOrDie(TinySpec());
   grpc::ClientContext context;
   v1::TailLogsRequest request;
@@ -583,7 +584,7 @@ TEST_F(CoordinatorTest, AFollowerThatIsFasterThanTheLaunchIsNotToldThatThereIsNo
   EXPECT_TRUE(reader->Finish().ok());
 }
 
-TEST_F(CoordinatorTest, LogsSayWhyThereAreNone) {
+TEST_F(CoordinatorTest, LogsReportWhyThereAreNone) {
   const v1::Job job = SubmitOrDie(TinySpec());
   const auto tail = [&](int rank) {
     grpc::ClientContext context;
@@ -608,8 +609,8 @@ TEST_F(CoordinatorTest, LogsSayWhyThereAreNone) {
   EXPECT_THAT(gone.error_message(), HasSubstr("node-0"));
 }
 
-// Its agent registers as one of an older release does.
-TEST_F(CoordinatorTest, AnAgentThatKnowsNoTracesIsNotAskedForThem) {
+// The agent registers like one of an older release.
+TEST_F(CoordinatorTest, DoesNotRequestTracesFromOldAgents) {
   const auto agent = Agent("node-0", 1);
   v1::JobSpec spec = TinySpec();
   spec.mutable_train()->set_steps(1'000'000);
@@ -629,7 +630,7 @@ TEST_F(CoordinatorTest, AnAgentThatKnowsNoTracesIsNotAskedForThem) {
   }
 }
 
-TEST_F(CoordinatorTest, NodesAndVersionAreListed) {
+TEST_F(CoordinatorTest, ListsNodesAndVersion) {
   const auto agent = Agent("node-0", 3);
   grpc::ClientContext nodes_context, version_context;
   v1::ListNodesResponse nodes;
@@ -666,7 +667,7 @@ TEST_F(CoordinatorTest, StopsWithOpenStreams) {
   EXPECT_FALSE(agent->AwaitEnd().ok());
 }
 
-TEST_F(CoordinatorTest, AnAddressInUseIsAClearError) {
+TEST_F(CoordinatorTest, AddressInUseIsAClearError) {
   const TempDir other;
   ServerOptions options;
   options.listen = server_->address();

@@ -1,4 +1,4 @@
-// Reconciler: nodes on which no job is placed any more, since somebody says so or since attempts failed by
+// Reconciler: cordoned nodes, on which no new ranks are placed: by a user, or because attempts failed on
 // them.
 #include <absl/strings/str_cat.h>
 
@@ -12,14 +12,15 @@
 namespace fsdpd {
 namespace {
 
-// Nodes that fall silent so close to each other have one cause, a switch or a room, which is none of them.
+// Nodes that fall silent this close to each other have a common cause, such as a switch, and are not blamed
+// themselves.
 constexpr absl::Duration kSameOutage = absl::Seconds(30);
 constexpr absl::Duration kOpenEvery = absl::Seconds(1);
-constexpr absl::Duration kFailedOpenPause = absl::Seconds(10);  // The store takes nothing at the moment.
+constexpr absl::Duration kFailedOpenPause = absl::Seconds(10);  // Retry interval after a failed write.
 
 }  // namespace
 
-// Waits for the reconciler's thread to do it.
+// Runs `decide` on the reconciler's thread and waits for its result.
 absl::Status Reconciler::Decided(const std::function<absl::Status()>& decide) {
   return events_.Ask<absl::Status>(
       [decide](const std::function<void(absl::Status)>& answer) { answer(decide()); },
@@ -36,12 +37,12 @@ absl::Status Reconciler::Cordon(const std::string& node, const std::string& reas
   return Decided([this, node, reason] {
     if (!IsKnown(node) && !cordons_.Find(node).has_value()) return NodeNotFound(node);
     const std::optional<v1::Cordon> before = cordons_.Find(node);
-    // Who has nothing to say takes away nobody's reason, least of all what attempts failed by.
+    // A request without a reason does not overwrite a user's reason, but replaces an automatic cordon.
     if (reason.empty() && before.has_value() && !before->automatic()) return absl::OkStatus();
     v1::Cordon cordon;
     cordon.set_reason(reason.empty() && before.has_value() ? before->reason() : reason);
     cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
-    // Another reason ends no drain.
+    // A new reason does not end a drain.
     if (before.has_value() && before->has_drain()) *cordon.mutable_drain() = before->drain();
     const absl::Status set = cordons_.Set(node, cordon);
     if (set.ok()) LogInfo("a node is cordoned node=%s reason=%s", node, cordon.reason());
@@ -66,8 +67,8 @@ absl::Status Reconciler::Uncordon(const std::string& node) {
   });
 }
 
-// On disk before the cordon is lifted: the next life of the coordinator would measure the node again, and
-// cordon it by what somebody has accepted.
+// Stored before the cordon is lifted: otherwise a restarted coordinator would measure the node again, and
+// cordon it for a result that a user has accepted.
 absl::Status Reconciler::AcceptMeasured(const std::string& node) {
   const v1::NodePreflight measured = preflights_.Find(node).value_or(v1::NodePreflight());
   if (measured.faults().empty() || measured.accepted()) return absl::OkStatus();
@@ -76,7 +77,7 @@ absl::Status Reconciler::AcceptMeasured(const std::string& node) {
   return StoreNodes();
 }
 
-// An attempt of the job is over: what that says of the nodes that it had.
+// An attempt of the job is over: update the failure counts of its nodes.
 void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   if (event == JobEvent::kFinish) {
     for (const v1::Job::Placement& placement : job.placements()) node_failures_.Forgive(placement.node());
@@ -100,7 +101,7 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   LogWarning("a node is cordoned node=%s reason=%s", node, ShownReason(cordon));
 }
 
-// The failure count stays: one more failure within its hour cordons the node again.
+// The failure count remains: one more failure within its hour cordons the node again.
 void Reconciler::OpenHealthyNodes() {
   if (lease_.now() < next_opening_) return;
   next_opening_ = lease_.now() + kOpenEvery;
@@ -127,7 +128,7 @@ void Reconciler::OpenHealthyNodes() {
   }
 }
 
-// InfinitePast(): it is not healthy, or not cordoned.
+// InfinitePast() if the node is not healthy, or not cordoned.
 absl::Time Reconciler::HealthySince(const std::string& node) const {
   const auto now = healthy_since_.find(node);
   if (now != healthy_since_.end()) return now->second;
@@ -151,7 +152,7 @@ void Reconciler::LoadStanding(const v1::Node& node) {
   healthy_before_[node.name()] = {standing.agent_instance(), now - std::max(ago, absl::ZeroDuration())};
 }
 
-// The coordinator's own restart is no break of the agent's; that of the agent is.
+// A restart of the coordinator does not interrupt the agent's connection time; a restart of the agent does.
 void Reconciler::ResumeHealth(const std::string& node, const std::string& instance) {
   healthy_since_.erase(node);
   const auto before = healthy_before_.find(node);
@@ -160,8 +161,8 @@ void Reconciler::ResumeHealth(const std::string& node, const std::string& instan
   healthy_before_.erase(before);
 }
 
-// What is judged without a person leaves at least half of the nodes of a kind that are there, or were a
-// moment ago: a fault of all of them, or of what they have in common, is not cured by having none.
+// Automatic cordons leave at least half of the nodes of a kind that are connected, or were a moment ago: a
+// common error of all nodes is not fixed by cordoning all of them.
 bool Reconciler::MayBeCordoned(const std::string& node) const {
   const auto its = views_.find(node);
   if (its == views_.end()) return false;

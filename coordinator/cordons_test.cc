@@ -34,7 +34,7 @@ class CordonsTest : public ::testing::Test {
   std::unique_ptr<Cordons> cordons_;
 };
 
-TEST_F(CordonsTest, ACordonOutlivesTheProcessUntilItIsLifted) {
+TEST_F(CordonsTest, CordonSurvivesRestartUntilItIsLifted) {
   ASSERT_TRUE(cordons_->Set("a", For("a fan")).ok());
   ASSERT_TRUE(cordons_->Set("b", For("")).ok());
   Open();
@@ -47,7 +47,7 @@ TEST_F(CordonsTest, ACordonOutlivesTheProcessUntilItIsLifted) {
   EXPECT_TRUE(cordons_->Find("b").has_value());
 }
 
-TEST_F(CordonsTest, SlotsOfCordonedNodesAreMarkedWithTheReason) {
+TEST_F(CordonsTest, MarksSlotsOfCordonedNodesWithTheReason) {
   ASSERT_TRUE(cordons_->Set("b", For("a fan")).ok());
   std::vector<NodeSlots> slots(2);
   slots[0].name = "a";
@@ -57,8 +57,8 @@ TEST_F(CordonsTest, SlotsOfCordonedNodesAreMarkedWithTheReason) {
   EXPECT_EQ(slots[1].cordon, "a fan");
 }
 
-TEST_F(CordonsTest, OnAFullDiskAPersonIsToldAndTheCoordinatorsOwnHoldsAndIsStoredLater) {
-  // Nothing can be printed meanwhile.
+TEST_F(CordonsTest, OnAFullDiskRejectsUsersCordonAndStoresOwnLater) {
+  // Output would fail while the disk is full.
   std::optional<FullDisk> full(std::in_place);
   const absl::Status refused = cordons_->Set("a", For("a fan"));
   const bool kept = cordons_->Find("a").has_value();

@@ -7,8 +7,8 @@
 namespace fsdpd {
 namespace {
 
-// Twice what a rank of ours sends (fsdp/telemetry/step_course.h). An empty entry takes 2 bytes in a message,
-// and some 50 in memory.
+// Twice what a rank sends (fsdp/telemetry/step_course.h). An empty entry takes 2 bytes in a message, and
+// about 50 in memory.
 constexpr int kMaxRuns = 8192, kMaxSamples = 2048, kMaxComponents = 64;
 
 bool HasTooManyEntries(const v1::StepCourse& course) {
@@ -57,7 +57,7 @@ std::optional<v1::GetStepCourseResponse> CourseBoard::Find(const std::string& jo
     bytes = kept->second.bytes;
   }
   v1::GetStepCourseResponse told;
-  if (!told.ParseFromString(bytes)) return std::nullopt;  // Never: it was written here.
+  if (!told.ParseFromString(bytes)) return std::nullopt;  // Cannot happen: serialized by Take().
   return told;
 }
 

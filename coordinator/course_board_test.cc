@@ -43,7 +43,7 @@ struct Case {
   CourseBoard courses;
 };
 
-TEST(CourseBoard, KeepsTheNewestOfAJob) {
+TEST(CourseBoard, RetainsTheNewestOfAJob) {
   Case board;
   EXPECT_FALSE(board.courses.Find("j").has_value());
   board.Tell("j", 2, 7);
@@ -55,7 +55,7 @@ TEST(CourseBoard, KeepsTheNewestOfAJob) {
   EXPECT_EQ(board.StepOf("k"), 0);
 }
 
-TEST(CourseBoard, TakesNothingOfOthersThanRankZeroOfTheAttemptThatRuns) {
+TEST(CourseBoard, AcceptsOnlyRankZeroOfTheRunningAttempt) {
   Case board;
   board.Tell("j", 2, 7, 1, /*rank=*/1);
   board.Tell("j", 1, 7);
@@ -64,7 +64,7 @@ TEST(CourseBoard, TakesNothingOfOthersThanRankZeroOfTheAttemptThatRuns) {
   EXPECT_EQ(board.StepOf("unknown"), 0);
 }
 
-TEST(CourseBoard, WhatWasToldLastStaysWhenTheJobHasEnded) {
+TEST(CourseBoard, RetainsTheLastOfAnEndedJob) {
   Case board;
   board.Tell("j", 2, 7);
   board.jobs.Publish(Case::JobOf("j", v1::JOB_STATE_SUCCEEDED));
@@ -73,7 +73,7 @@ TEST(CourseBoard, WhatWasToldLastStaysWhenTheJobHasEnded) {
   EXPECT_EQ(board.StepOf("j"), 7) << "an ended job makes no steps";
 }
 
-TEST(CourseBoard, WhereThereIsNoRoomTheOneThatWasToldOfLongestAgoGoes) {
+TEST(CourseBoard, DropsTheLeastRecentlyUpdated) {
   Case board(/*max_bytes=*/2500);
   board.Tell("j", 2, 1, 1000);
   board.Tell("k", 2, 1, 1000);
@@ -87,14 +87,14 @@ TEST(CourseBoard, WhereThereIsNoRoomTheOneThatWasToldOfLongestAgoGoes) {
   EXPECT_EQ(board.StepOf("l"), 5);
 }
 
-TEST(CourseBoard, NoneIsLargerThanARankOfOursMakes) {
+TEST(CourseBoard, RejectsLargerThanAnyRankSends) {
   Case board;
   board.Tell("j", 2, 1, kMaxCourseBytes);
   EXPECT_EQ(board.StepOf("j"), 0);
 }
 
-// Half a million empty entries fit in a megabyte, and each reader had them parsed.
-TEST(CourseBoard, NoneHasMoreEntriesThanARankOfOursMakes) {
+// Half a million empty entries fit in a megabyte, and each reader parsed them.
+TEST(CourseBoard, RejectsMoreEntriesThanAnyRankSends) {
   Case board;
   const auto take = [&](const std::function<void(v1::StepCourse*)>& add, int count) {
     v1::RankUpdate update;

@@ -1,4 +1,4 @@
-// Two jobs and one checkpoint directory, by the whole coordinator in one process.
+// Tests of two jobs with one checkpoint directory, with the whole coordinator in one process.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ class DirectoryTest : public ServedCase {
   }
 };
 
-TEST_F(DirectoryTest, OfAJobThatIsPausedBelongsToItUntilItHasEnded) {
+TEST_F(DirectoryTest, PausedJobOwnsItsDirectoryUntilItEnds) {
   std::string first, second;
   ASSERT_TRUE(Submit(Saving("/runs/7"), &first).ok());
   PauseOrDie(first);
@@ -73,7 +73,7 @@ TEST_F(DirectoryTest, OfAJobThatIsPausedBelongsToItUntilItHasEnded) {
   EXPECT_TRUE(Submit(Saving("/runs/7"), &second).ok());
 }
 
-TEST_F(DirectoryTest, JobsThatSaveNothingShareNone) {
+TEST_F(DirectoryTest, JobsWithoutCheckpointsDoNotConflict) {
   std::string id;
   ASSERT_TRUE(Submit(TinySpec(), &id).ok());
   EXPECT_TRUE(Submit(TinySpec(), &id).ok());

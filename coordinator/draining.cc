@@ -1,6 +1,5 @@
-// Reconciler: a node that is drained. Its cordon says so, and is on disk: jobs there are told to save and
-// leave, and go on elsewhere, as those that give way to another one (preempting.cc), until nothing of any is
-// left.
+// Reconciler: drains of nodes. The stored cordon contains the drain. Jobs on the node are paused and resume
+// elsewhere, as for a preemption (preempting.cc), until no process of any job is left.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -16,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-// By an agent that has come back, of ranks that had ended before.
+// Time for a reconnected agent to report the exits of ranks that had ended before.
 constexpr absl::Duration kEndsAreTold = absl::Seconds(15);
 
 bool IsOn(const google::protobuf::RepeatedPtrField<v1::Job::Placement>& places, const std::string& node) {
@@ -51,7 +50,7 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
     }
     v1::Cordon cordon = known.value_or(v1::Cordon());
     const bool same_reason = reason.empty() || reason == cordon.reason();
-    if (cordon.drain().empty_unix_nanos() > 0 && HasNothing(node)) {  // No other drain of it would differ.
+    if (cordon.drain().empty_unix_nanos() > 0 && HasNothing(node)) {  // A second drain would change nothing.
       if (same_reason) return absl::OkStatus();
       cordon.set_reason(reason);
       return cordons_.Set(node, cordon);
@@ -74,7 +73,7 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
   });
 }
 
-// Jobs that train there and could not go on from anything.
+// Jobs that train on the node and have no checkpoint to resume from.
 std::vector<std::string> Reconciler::LosingBy(const std::string& node) const {
   std::vector<std::string> losing;
   for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
@@ -85,7 +84,7 @@ std::vector<std::string> Reconciler::LosingBy(const std::string& node) const {
   return losing;
 }
 
-// What cannot be stored is tried again in the next tick.
+// A write that failed is retried in the next tick.
 void Reconciler::TendDrains() {
   for (const auto& [node, cordon] : cordons_.All()) {
     if (!IsDraining(cordon)) continue;
@@ -108,7 +107,7 @@ void Reconciler::TendDrains() {
   }
 }
 
-// Once for each drain, whatever agents name that were told to have ended before.
+// Once per drain, even if agents later list ranks that have already ended.
 void Reconciler::SayEmpty(const std::string& node, v1::Cordon cordon) {
   const v1::Cordon::Drain before = cordons_.StoredBehind(node).value_or(v1::Cordon()).drain();
   cordon.mutable_drain()->set_empty_unix_nanos(
@@ -127,7 +126,7 @@ void Reconciler::SayNotEmpty(const std::string& node, v1::Cordon cordon) {
   LogWarning("a drained node is not empty node=%s", node);
 }
 
-// One whose newest checkpoint could not be written stays, and loses nothing, until that is mended.
+// A job whose newest checkpoint could not be written stays, without losing steps, until its saves work again.
 void Reconciler::HaveMove(LiveJob* live, const std::string& node, const v1::Cordon::Drain& drain) {
   AttemptFacts* facts = FactsOf(live->job);
   if (facts == nullptr) return;
@@ -155,20 +154,20 @@ bool Reconciler::HasNothing(const std::string& node) const {
     const v1::Job& job = jobs_.at(id).job;
     if (Trains(job) && IsOn(job.placements(), node)) return false;
   }
-  // Ranks that measure a node are of no job, and on its devices all the same.
+  // Preflight ranks belong to no job, but use the node's devices.
   return IsIdle(node) && measurements_.count(node) == 0;
 }
 
-// Of a node that is lost nobody knows: its jobs go on elsewhere, and their ranks may live there. One that
-// ended in order has none.
+// The state of a lost node is unknown: its jobs resume elsewhere, but their ranks may still run on it. A node
+// that left in order has no ranks.
 bool Reconciler::IsEmpty(const std::string& node) const {
   const auto it = views_.find(node);
   return it != views_.end() && (IsHeard(it->second) || it->second.left) && HasNothing(node);
 }
 
-// Its agent hosts what was not known when the node was found to be empty, as with a state that was put back:
-// nobody is told any more that it is. It is news only once that stays so, since to a coordinator that begins
-// agents name ranks that have ended, too.
+// The agent hosts ranks that were unknown when the node was reported empty, for example after a restore from
+// a backup. The report is withdrawn quietly, and becomes an event only if the ranks remain: after a
+// coordinator restart, agents also list ranks that have ended.
 void Reconciler::TakeBackEmpty(const std::string& node) {
   std::optional<v1::Cordon> cordon = cordons_.Find(node);
   if (!cordon.has_value() || cordon->drain().empty_unix_nanos() == 0 || HasNothing(node)) return;

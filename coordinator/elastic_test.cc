@@ -16,7 +16,7 @@ v1::Job Launched() {
   return job;
 }
 
-TEST(Elastic, AJobShrinksOnlyAfterAnAttemptThatDidNotEndByItsWish) {
+TEST(Elastic, ShrinksOnlyAfterAFailedAttempt) {
   v1::Job job = Launched();
   EXPECT_FALSE(MayShrink(job)) << "it was paused, or has never run";
   job.mutable_failure()->set_attempt(1);
@@ -28,7 +28,7 @@ TEST(Elastic, AJobShrinksOnlyAfterAnAttemptThatDidNotEndByItsWish) {
   EXPECT_FALSE(MayShrink(job));
 }
 
-TEST(Elastic, ThePlanOfAllRanksIsKeptHoweverOftenAJobShrinks) {
+TEST(Elastic, RetainsThePlanOfAllRanks) {
   v1::Job job = Launched();
   Plan plan;
   plan.resolved = InWorld(job.spec(), {2, 1});

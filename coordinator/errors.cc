@@ -14,16 +14,16 @@ namespace {
 
 constexpr char kTypePrefix[] = "type.googleapis.com/";
 constexpr int kRetrySeconds = 1;
-// gRPC clients take 8 KiB of metadata by default. Of that, a refusal's details have 4 KiB, 5.4 KiB as the
-// base64 that they travel as, and its message, which is there twice, some 300 bytes.
+// gRPC clients accept 8 KiB of metadata by default. The details of a refusal get 4 KiB of that (5.4 KiB after
+// base64 encoding for transport); its message, which is sent twice, has about 300 bytes.
 constexpr size_t kMaxDetailBytes = 4096;
 constexpr size_t kMaxRulesBytes = 512;
 constexpr size_t kMaxMessageText = 256;
-// A reason may quote a value of the spec, of any length.
+// A reason may quote a value of the spec of any length.
 constexpr size_t kMaxTextBytes = 512;
 
-// The wire's code for each of ours, and the reason when the place that failed gave none. The numbers of both
-// enums are the same by definition of google.rpc.Code; the table is what makes them our contract.
+// The wire code of each absl code, and the default reason of an error without one. The numbers of both enums
+// are equal by definition of google.rpc.Code; the table makes them part of the API contract.
 struct Row {
   absl::StatusCode code;
   grpc::StatusCode wire;
@@ -74,7 +74,7 @@ google::rpc::ErrorInfo InfoOf(absl::string_view reason) {
 
 void AttachInfo(absl::string_view reason, absl::Status* status) { Attach(InfoOf(reason), status); }
 
-// Cut between characters: a string of a message must stay UTF-8.
+// Truncated at a character boundary: a string field must be valid UTF-8.
 std::string Clipped(const std::string& text, size_t bytes) {
   if (text.size() <= bytes) return text;
   size_t end = bytes;
@@ -92,7 +92,7 @@ v1::Fault Told(const Violation& fault) {
   return told;
 }
 
-// The details of a refused spec, filled fault by fault as long as there is room.
+// The details of a rejected spec, filled with violations until the size limit.
 class SpecDetails {
  public:
   void Add(const Violation& fault) {
@@ -102,7 +102,7 @@ class SpecDetails {
     violation.set_field(told.field());
     violation.set_description(told.reason());
     const size_t bytes = told.ByteSizeLong() + violation.ByteSizeLong() + kFraming;
-    // In order: what did not fit is the end of the list, not its long ones.
+    // In order: the omitted violations are the end of the list, not its longest entries.
     if (faults_.more() > 0 || bytes_ + bytes > kMaxDetailBytes) return faults_.set_more(faults_.more() + 1);
     bytes_ += bytes;
     *faults_.add_faults() = told;

@@ -42,7 +42,7 @@ Violation Fault(FaultLevel level, const std::string& field) {
 
 TEST(Errors, OkStaysOk) { EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok()); }
 
-TEST(Errors, EveryCodeKeepsItsNumberAndSaysAReason) {
+TEST(Errors, EveryCodeKeepsItsNumberAndHasAReason) {
   for (int code = 1; code <= 16; ++code) {
     const grpc::Status status = ToGrpc(absl::Status(static_cast<absl::StatusCode>(code), "why"));
     EXPECT_EQ(static_cast<int>(status.error_code()), code);
@@ -51,7 +51,7 @@ TEST(Errors, EveryCodeKeepsItsNumberAndSaysAReason) {
   }
 }
 
-TEST(Errors, BadSpecListsEveryErrorAndOnlyErrors) {
+TEST(Errors, BadSpecListsOnlyErrors) {
   const grpc::Status status =
       ToGrpc(BadSpec({Fault(FaultLevel::kError, "train.steps"), Fault(FaultLevel::kWarn, "telemetry"),
                       Fault(FaultLevel::kError, "name")}));
@@ -67,11 +67,11 @@ TEST(Errors, BadSpecListsEveryErrorAndOnlyErrors) {
             "the job spec has 2 faults; the first: train.steps: train.steps is wrong.");
   v1::SpecFaults faults;
   ASSERT_TRUE(Find(status, &faults));
-  EXPECT_EQ(faults.faults(1).fix(), "Write 1.");  // Not glued to the reason.
+  EXPECT_EQ(faults.faults(1).fix(), "Write 1.");  // Separate from the reason.
   EXPECT_EQ(faults.more(), 0);
 }
 
-TEST(Errors, ARefusalNamesItsRulesOnceEach) {
+TEST(Errors, ListsEachRuleOnce) {
   Violations faults(3, Fault(FaultLevel::kError, "f"));
   faults[0].rule = faults[2].rule = "steps_positive";
   faults[1].rule = "name_is_label";
@@ -80,7 +80,7 @@ TEST(Errors, ARefusalNamesItsRulesOnceEach) {
   EXPECT_EQ(info.metadata().at("rules"), "name_is_label,steps_positive");
 }
 
-TEST(Errors, ARefusalOfSixtyFaultsFitsIntoWhatClientsTake) {
+TEST(Errors, SixtyViolationsFitInMetadata) {
   for (const char* text : {"x", "\xc3\xa9"}) {
     Violations faults;
     for (int i = 0; i < 60; ++i) {
@@ -114,7 +114,7 @@ TEST(Errors, WrongStateNamesItsSubject) {
   EXPECT_EQ(ReasonOf(status), "JOB_NOT_LAUNCHED");
 }
 
-TEST(Errors, OnlyUnavailableAsksForARetry) {
+TEST(Errors, OnlyUnavailableHasRetryInfo) {
   google::rpc::RetryInfo retry;
   ASSERT_TRUE(Find(ToGrpc(absl::UnavailableError("later")), &retry));
   EXPECT_GT(retry.retry_delay().seconds(), 0);

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(EtcdFlags, WhereTheStateLiesIsTheStoresPathOrFsdpd) {
+TEST(EtcdFlags, ReadsPrefixFromThePathOfTheStore) {
   for (const auto& [store, prefix] : {std::pair("etcd://a:1", "/fsdpd/"), std::pair("etcd://a:1/", "/fsdpd/"),
                                       std::pair("etcd://a:1,b:2/one/two/", "/one/two/")}) {
     EtcdFlags flags;
@@ -20,7 +20,7 @@ TEST(EtcdFlags, WhereTheStateLiesIsTheStoresPathOrFsdpd) {
   }
 }
 
-// What is wrong with a command line, or "".
+// The error of a command line, or "".
 std::string Judged(std::vector<std::string> words) {
   EtcdFlags flags;
   CLI::App app;
@@ -34,7 +34,7 @@ std::string Judged(std::vector<std::string> words) {
   return WhyNotReached(flags);
 }
 
-TEST(EtcdFlags, AnotherMachineIsReachedByTlsAlone) {
+TEST(EtcdFlags, RemoteEtcdRequiresTls) {
   EXPECT_EQ(Judged({"--store", "etcd://127.0.0.1:1,[::1]:2"}), "");
   EXPECT_THAT(Judged({"--store", "etcd://10.0.0.1:1"}), HasSubstr("that needs TLS: --etcd-ca"));
   EXPECT_EQ(Judged({"--store", "etcd://10.0.0.1:1", "--etcd-ca", "ca"}), "");

@@ -1,4 +1,4 @@
-// JobService: what has happened, as it is kept (store/event_log.h), listed and watched.
+// JobService: listing and watching of the event log (store/event_log.h).
 #include "base/check.h"
 #include "coordinator/errors.h"
 #include "coordinator/event_reads.h"

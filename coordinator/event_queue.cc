@@ -30,7 +30,7 @@ std::deque<EventQueue::Event> EventQueue::Take(absl::Duration timeout) {
 }
 
 void EventQueue::Close() {
-  std::deque<Event> dropped;  // Below, without the lock: who waits for one of them hears of it.
+  std::deque<Event> dropped;  // Destroyed after the lock is released: this notifies waiters.
   MutexLock lock(&mutex_);
   closed_ = true;
   dropped.swap(events_);

@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(EventQueue, GivesEventsInOrder) {
+TEST(EventQueue, ReturnsEventsInOrder) {
   EventQueue queue(8);
   std::vector<int> ran;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(queue.Push([&ran, i] { ran.push_back(i); }));
@@ -21,7 +21,7 @@ TEST(EventQueue, GivesEventsInOrder) {
   EXPECT_TRUE(queue.Take(absl::ZeroDuration()).empty());
 }
 
-TEST(EventQueue, AFullQueueMakesThePusherWaitAndLosesNothing) {
+TEST(EventQueue, PushBlocksWhileFullAndLosesNothing) {
   EventQueue queue(4);
   std::thread pusher([&] {
     for (int i = 0; i < 1000; ++i) EXPECT_TRUE(queue.Push([] {}));
@@ -36,7 +36,7 @@ TEST(EventQueue, AFullQueueMakesThePusherWaitAndLosesNothing) {
   EXPECT_EQ(taken, 1000u);
 }
 
-TEST(EventQueue, WhatIsInNoHurryIsTakenWithWhatIs) {
+TEST(EventQueue, TakesUnhurriedEventsWithOthers) {
   EventQueue queue(8);
   std::vector<int> ran;
   ASSERT_TRUE(queue.PushUnhurried([&ran] { ran.push_back(0); }));
@@ -49,13 +49,13 @@ TEST(EventQueue, WhatIsInNoHurryIsTakenWithWhatIs) {
   EXPECT_EQ(queue.Take(absl::ZeroDuration()).size(), 1u) << "when the time is over";
 }
 
-TEST(EventQueue, WhatIsInNoHurryIsTakenBeforeItFillsTheQueue) {
+TEST(EventQueue, TakesUnhurriedEventsBeforeTheQueueIsFull) {
   EventQueue queue(8);
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(queue.PushUnhurried([] {}));
   EXPECT_EQ(queue.Take(absl::Minutes(1)).size(), 5u);
 }
 
-TEST(EventQueue, CloseReleasesAWaitingPusherAndTaker) {
+TEST(EventQueue, CloseReleasesBlockedPushAndTake) {
   EventQueue full(1);
   ASSERT_TRUE(full.Push([] {}));
   std::thread pusher([&] { EXPECT_FALSE(full.Push([] {})); });
@@ -67,7 +67,7 @@ TEST(EventQueue, CloseReleasesAWaitingPusherAndTaker) {
   taker.join();
 }
 
-TEST(EventQueue, CloseDropsWhatNobodyHasTakenSoThatWhoWaitsForItHearsOfThat) {
+TEST(EventQueue, CloseDropsPendingEventsAndNotifiesWaiters) {
   EventQueue queue(4);
   auto owned = std::make_shared<int>(0);
   const std::weak_ptr<int> seen = owned;
@@ -78,7 +78,7 @@ TEST(EventQueue, CloseDropsWhatNobodyHasTakenSoThatWhoWaitsForItHearsOfThat) {
   EXPECT_TRUE(queue.Take(absl::Seconds(1)).empty());
 }
 
-TEST(EventQueue, WhoAsksHearsTheAnswerOrThatNobodyWillGiveOne) {
+TEST(EventQueue, AskReturnsTheAnswerOrClosed) {
   auto queue = std::make_unique<EventQueue>(4);
   const auto ask = [&queue] {
     return queue->Ask<int>([](const std::function<void(int)>& answer) { answer(7); }, -1);
@@ -92,7 +92,7 @@ TEST(EventQueue, WhoAsksHearsTheAnswerOrThatNobodyWillGiveOne) {
   for (const EventQueue::Event& event : next()) event();
   EXPECT_EQ(answered.get(), 7);
   auto dropped = std::async(std::launch::async, ask);
-  next();  // And nobody runs it.
+  next();  // It is never run.
   EXPECT_EQ(dropped.get(), -1);
   queue->Close();
   EXPECT_EQ(ask(), -1);

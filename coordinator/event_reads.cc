@@ -13,14 +13,14 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kDefaultPage = 500, kMaxPage = 5000;  // An event has some 300 bytes, at most some 20,000.
-// Clients take 16 MiB.
+constexpr int kDefaultPage = 500, kMaxPage = 5000;  // An event has about 300 bytes, and at most about 20,000.
+// Clients accept 16 MiB.
 constexpr size_t kPageBytes = 4 << 20;
 constexpr int kWatchPage = 500;
-constexpr size_t kMaxName = 253;  // A node's; an id is shorter.
-// Watchers of what seldom happens go on after a cursor that is not gone.
+constexpr size_t kMaxName = 253;  // Of a node; ids are shorter.
+// Watchers of rare events need a recent cursor: an old one may no longer be retained after a reconnect.
 constexpr int64_t kCursorEvery = 1000;
-// Of a request to list or to watch.
+// The query of a list or watch request.
 template <typename Request>
 absl::StatusOr<EventQuery> QueryFrom(const Request& request) {
   EventQuery query;
@@ -36,7 +36,7 @@ absl::StatusOr<EventQuery> QueryFrom(const Request& request) {
   return query;
 }
 
-// A cursor of another state, say: who waits behind it would wait for ever, and not know.
+// Rejects a cursor of another state: a watcher behind it would wait forever without an error.
 absl::Status CheckCursor(int64_t after, const EventPage& page) {
   if (page.newest == 0 || after <= page.newest) return absl::OkStatus();
   return BadField("after", absl::StrCat("there is no event ", after, " yet; the newest is ", page.newest));

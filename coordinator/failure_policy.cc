@@ -27,7 +27,7 @@ v1::FailureCause CauseOf(const v1::RankFault& fault) {
       return v1::FAILURE_CAUSE_NODE;
     case v1::RankFault::KIND_DISK:
       return v1::FAILURE_CAUSE_DISK;
-    default:  // Or one that a newer agent knows.
+    default:  // Including values of newer agents.
       return v1::FAILURE_CAUSE_UNSPECIFIED;
   }
 }
@@ -51,7 +51,7 @@ bool IsOfFiles(v1::FailureCause cause) {
   return cause == v1::FAILURE_CAUSE_CONFIGURATION || cause == v1::FAILURE_CAUSE_DATA;
 }
 
-// The newest first; without those whose node left in order, which are no failures.
+// Newest first, without attempts whose node left in order, which are not failures.
 std::vector<v1::Job::FailedAttempt> FailedBefore(const v1::Job& job) {
   std::vector<v1::Job::FailedAttempt> failed;
   for (const v1::Job::FailedAttempt& each : job.failed_attempts()) {
@@ -61,12 +61,12 @@ std::vector<v1::Job::FailedAttempt> FailedBefore(const v1::Job& job) {
   return failed;
 }
 
-// Whether the job itself may be what came no further.
+// Whether the job itself may be the reason for the missing progress.
 bool MayBeOfJob(v1::FailureCause cause, bool blames_node) {
   return !blames_node && (cause == v1::FAILURE_CAUSE_PROCESS || cause == v1::FAILURE_CAUSE_HANG);
 }
 
-// The newest step that the present attempt reported.
+// The newest step that the current attempt reported.
 int64_t StepOf(const v1::Job& job) {
   if (job.has_last_step()) return job.last_step().step();
   for (const v1::Job::FailedAttempt& each : job.failed_attempts()) {
@@ -75,7 +75,7 @@ int64_t StepOf(const v1::Job& job) {
   return 0;
 }
 
-// In some attempt, as far as is known still.
+// Whether any known attempt completed a step.
 bool HasTrained(const v1::Job& job) {
   const auto& failed = job.failed_attempts();
   const auto stepped = [&](const v1::Job::FailedAttempt& each) {
@@ -85,7 +85,7 @@ bool HasTrained(const v1::Job& job) {
          std::any_of(failed.begin(), failed.end(), stepped);
 }
 
-// The step that the last attempts all came to at most; -1 where one of them came further than those before.
+// The last step of all recent attempts if none made progress over the ones before; -1 otherwise.
 int64_t StepOfNoProgress(const v1::Job& job, const v1::Job::Failure& failure) {
   const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
   const bool saves = !FilledSpec(job).checkpoint().dir().empty();
@@ -100,17 +100,17 @@ int64_t StepOfNoProgress(const v1::Job& job, const v1::Job::Failure& failure) {
   return newest > first ? -1 : first;
 }
 
-// From 0 to below 1; the same in every build.
+// A deterministic value in [0, 1), equal in every build.
 double Fraction(const v1::Job& job) {
   uint64_t hash = Fnv1a(absl::StrCat(job.id(), "/", job.attempt()));
-  hash ^= hash >> 32;  // What ends in another digit differs in low bits most.
+  hash ^= hash >> 32;  // Ids that differ in their last digit differ mostly in low bits.
   return static_cast<double>((hash * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
 }
 
 int FailuresInARow(const v1::Job& job) {
   const v1::Job::Failure& failure = job.failure();
   if (!job.has_failure() || failure.attempt() != job.attempt()) return CountedAttempts(job);
-  if (failure.has_bad_step()) return 0;  // It goes back, which mends it.
+  if (failure.has_bad_step()) return 0;  // The rewind fixes the cause.
   if (failure.refused()) return job.refused_launches();
   return failure.drained() ? 1 : CountedAttempts(job);
 }
@@ -146,7 +146,7 @@ void KeepFailedAttempt(v1::Job* job) {
     entry = kept->Add();
     entry->set_attempt(failure.attempt());
   }
-  // That it was the last of several is no news of this one.
+  // NO_PROGRESS describes the row of attempts, not this one, so the attempt keeps its own cause.
   if (failure.cause() != v1::FAILURE_CAUSE_NO_PROGRESS) entry->set_cause(failure.cause());
   int ranks = 0;
   for (const v1::Job::Placement& placement : job->placements()) ranks += placement.ranks();
@@ -167,7 +167,7 @@ std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
       return absl::StrCat("not launched again before its first step: fix it and run `fsdpctl retry ",
                           job.id(), "`");
     const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
-    // Not of before a retry: whoever asks for one may have mended it.
+    // Ignores attempts before a retry: the user may have fixed the cause.
     const bool again = AttemptsInVain(job) > 1 && !before.empty() && before[0].cause() == failure->cause();
     return again ? "so did the attempt before, and none has made a step" : "";
   }
@@ -189,7 +189,7 @@ absl::Duration RetryDelay(const v1::Job& job) {
 std::string NodeToAvoid(const v1::Job& job) {
   const v1::Job::Failure& failure = job.failure();
   if (!job.has_failure() || failure.attempt() != job.attempt()) return "";
-  // An agent that refused a launch may do so again, for example while its slots are not free.
+  // An agent that refused a launch may refuse again, for example while its slots are occupied.
   const bool may_be_of_node = failure.blames_node() || WasNotLaunched(failure) || IsOfFiles(failure.cause());
   return may_be_of_node ? failure.node() : "";
 }

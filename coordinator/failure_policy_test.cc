@@ -26,7 +26,7 @@ v1::Job::Failure Said(v1::RankFault::Kind kind, bool permanent = false) {
   return failure;
 }
 
-TEST(FailurePolicy, ACauseFollowsFromWhatWasSaidAndSeen) {
+TEST(FailurePolicy, DerivesCausesFromReportsAndObservations) {
   struct Case {
     const char* what;
     v1::Job::Failure failure;
@@ -88,7 +88,7 @@ class NoOtherTest : public ::testing::Test {
     job_.set_id("j");
     job_.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
   }
-  // The next attempt fails after `step`; whether it is the last one.
+  // The next attempt fails after `step`; returns why it is the last one.
   std::string Fail(v1::Job::Failure failure, int64_t step = 0) {
     job_.set_attempt(job_.attempt() + 1);
     job_.clear_last_step();
@@ -108,12 +108,12 @@ class NoOtherTest : public ::testing::Test {
   v1::Job job_;
 };
 
-TEST_F(NoOtherTest, WhatIsPermanentIsNotTriedAgain) {
+TEST_F(NoOtherTest, PermanentErrorIsNotRetried) {
   EXPECT_EQ(Fail(Said(v1::RankFault::KIND_CONFIGURATION, true)), "another attempt would meet it again");
   EXPECT_EQ(job_.failure().cause(), v1::FAILURE_CAUSE_CONFIGURATION);
 }
 
-TEST_F(NoOtherTest, ALastCheckpointWithoutRoomIsNotTriedAgain) {
+TEST_F(NoOtherTest, FinalCheckpointWithoutSpaceIsNotRetried) {
   EXPECT_EQ(
       Fail(Said(v1::RankFault::KIND_DISK), 100),
       "another attempt would meet it again: make room for the checkpoint; `fsdpctl retry` has it go on from "
@@ -127,7 +127,7 @@ v1::Job::Failure OfNodeOnly(v1::RankFault::Kind kind) {
   return failure;
 }
 
-TEST_F(NoOtherTest, AWrongPathBeforeTheFirstStepIsNotLaunchedAgain) {
+TEST_F(NoOtherTest, WrongPathBeforeFirstStepIsNotRetried) {
   for (const auto kind : {v1::RankFault::KIND_DATA, v1::RankFault::KIND_CONFIGURATION}) {
     job_.set_attempt(0);
     job_.clear_failed_attempts();
@@ -138,7 +138,7 @@ TEST_F(NoOtherTest, AWrongPathBeforeTheFirstStepIsNotLaunchedAgain) {
   }
 }
 
-TEST_F(NoOtherTest, WhatAnotherNodeMayAcceptIsTriedOnceMore) {
+TEST_F(NoOtherTest, NodeOnlyErrorIsRetriedOnce) {
   for (const auto kind : {v1::RankFault::KIND_DATA, v1::RankFault::KIND_CONFIGURATION}) {
     job_.set_attempt(0);
     job_.clear_failed_attempts();
@@ -147,15 +147,15 @@ TEST_F(NoOtherTest, WhatAnotherNodeMayAcceptIsTriedOnceMore) {
   }
 }
 
-TEST_F(NoOtherTest, AttemptsBeforeARetryAreKnownAndNotHeldAgainstIt) {
+TEST_F(NoOtherTest, AttemptsBeforeARetryDoNotCount) {
   for (int attempt = 0; attempt < 2; ++attempt) Fail(OfNodeOnly(v1::RankFault::KIND_DATA));
-  job_.set_drains_since_checkpoint(2);  // As a retry has it.
+  job_.set_drains_since_checkpoint(2);  // As after a retry.
   EXPECT_EQ(Fail(OfNodeOnly(v1::RankFault::KIND_DATA)), "");
   EXPECT_NE(Fail(OfNodeOnly(v1::RankFault::KIND_DATA)), "");
   EXPECT_EQ(job_.failed_attempts_size(), 4);
 }
 
-TEST_F(NoOtherTest, ADrainBetweenTwoIsNoAttemptAndAnotherFailureIs) {
+TEST_F(NoOtherTest, DrainInBetweenDoesNotCountAsAttempt) {
   EXPECT_EQ(Fail(OfNodeOnly(v1::RankFault::KIND_DATA)), "");
   v1::Job::Failure drained = OfRank(0);
   drained.set_drained(true);
@@ -165,7 +165,7 @@ TEST_F(NoOtherTest, ADrainBetweenTwoIsNoAttemptAndAnotherFailureIs) {
   EXPECT_EQ(Fail(OfNodeOnly(v1::RankFault::KIND_DATA)), "");
 }
 
-TEST_F(NoOtherTest, AFileThatWasThereOnceMayComeBack) {
+TEST_F(NoOtherTest, MissingFileAfterFirstStepIsRetried) {
   EXPECT_EQ(Fail(OfRank(0), 250), "");
   for (int attempt = 0; attempt < 4; ++attempt)
     EXPECT_EQ(Fail(Said(attempt % 2 == 0 ? v1::RankFault::KIND_DATA : v1::RankFault::KIND_CONFIGURATION)),
@@ -173,7 +173,7 @@ TEST_F(NoOtherTest, AFileThatWasThereOnceMayComeBack) {
   for (int attempt = 0; attempt < 9; ++attempt) EXPECT_EQ(Fail(Said(v1::RankFault::KIND_DATA)), "");
 }
 
-TEST_F(NoOtherTest, ThreeAttemptsThatComeNoFurtherEndAJobWithCheckpoints) {
+TEST_F(NoOtherTest, ThreeAttemptsWithoutProgressEndJobWithCheckpoints) {
   EXPECT_EQ(Fail(OfRank(0), 250), "");
   EXPECT_EQ(Fail(OfRank(1), 240), "");
   EXPECT_EQ(Fail(OfRank(0), 250),
@@ -184,8 +184,8 @@ TEST_F(NoOtherTest, ThreeAttemptsThatComeNoFurtherEndAJobWithCheckpoints) {
   EXPECT_EQ(job_.failed_attempts(2).cause(), v1::FAILURE_CAUSE_PROCESS) << "what this one was stays known";
 }
 
-// It was told as step 0, while the list of jobs had 10.
-TEST_F(NoOtherTest, AnAttemptThatEndedBeforeItsFirstReportIsAtTheStepThatItWentOnAfter) {
+// The step was reported as 0, while the list of jobs had 10.
+TEST_F(NoOtherTest, AttemptWithoutReportsIsAtItsStartStep) {
   job_.mutable_restored()->set_step(10);
   EXPECT_EQ(Fail(OfRank(0)), "");
   EXPECT_EQ(job_.failed_attempts(0).step(), 10);
@@ -193,27 +193,27 @@ TEST_F(NoOtherTest, AnAttemptThatEndedBeforeItsFirstReportIsAtTheStepThatItWentO
   EXPECT_EQ(job_.failed_attempts(1).step(), 12);
 }
 
-TEST_F(NoOtherTest, WhatAnAttemptWasGivenToStartFromIsNoStepOfIts) {
-  job_.mutable_restored()->set_step(10);  // Of checkpoint.load.
+TEST_F(NoOtherTest, LoadedCheckpointIsNotAStepOfTheJob) {
+  job_.mutable_restored()->set_step(10);  // From checkpoint.load.
   EXPECT_NE(Fail(Said(v1::RankFault::KIND_DATA)), "");
 }
 
-TEST_F(NoOtherTest, AnAttemptThatComesFurtherIsProgress) {
+TEST_F(NoOtherTest, AttemptWithMoreStepsIsProgress) {
   for (int64_t step = 10; step < 100; step += 10) EXPECT_EQ(Fail(OfRank(0), step), "");
 }
 
-TEST_F(NoOtherTest, AttemptsThatMakeNoStepComeNoFurther) {
+TEST_F(NoOtherTest, AttemptsWithoutStepsAreNoProgress) {
   EXPECT_EQ(Fail(OfRank(0)), "");
   EXPECT_EQ(Fail(OfRank(0)), "");
   EXPECT_EQ(Fail(OfRank(0)), "3 attempts in a row committed no checkpoint and came to no step");
 }
 
-TEST_F(NoOtherTest, AttemptsThatANodeSpoiledSayNothingOfTheJob) {
+TEST_F(NoOtherTest, AttemptsThatFailedByNodeDoNotCount) {
   for (int attempt = 0; attempt < 9; ++attempt)
     EXPECT_EQ(Fail(attempt % 3 == 2 ? OfNode() : OfRank(0), 250), "") << attempt;
 }
 
-TEST_F(NoOtherTest, AJobWithoutCheckpointsOrWithANewOneHasItsAttempts) {
+TEST_F(NoOtherTest, NoProgressRuleNeedsCheckpointsAndNoNewOne) {
   for (int attempt = 0; attempt < 6; ++attempt) {
     job_.set_attempts_before_checkpoint(attempt);  // Each one commits.
     if (job_.checkpoints().empty()) job_.add_checkpoints()->set_step(200);
@@ -223,13 +223,13 @@ TEST_F(NoOtherTest, AJobWithoutCheckpointsOrWithANewOneHasItsAttempts) {
   for (int attempt = 0; attempt < 6; ++attempt) EXPECT_EQ(Fail(OfRank(0), 250), "");
 }
 
-TEST_F(NoOtherTest, AFailureOfAnOlderCoordinatorEndsNothing) {
+TEST_F(NoOtherTest, IgnoresFailuresOfOlderCoordinators) {
   v1::Job::Failure old = OfRank(0);
   job_.set_attempt(1);
   EXPECT_EQ(WhyNoOther(job_, &old), "");
 }
 
-TEST_F(NoOtherTest, AJobKeepsTheNewestAttemptsAndTheLastWordOfEach) {
+TEST_F(NoOtherTest, RetainsNewestAttemptsWithTheirLastCause) {
   for (int attempt = 0; attempt < 20; ++attempt) Fail(OfRank(0), attempt);
   ASSERT_EQ(job_.failed_attempts_size(), kMaxFailedAttempts);
   EXPECT_EQ(job_.failed_attempts(0).attempt(), 5);
@@ -241,7 +241,7 @@ TEST_F(NoOtherTest, AJobKeepsTheNewestAttemptsAndTheLastWordOfEach) {
   EXPECT_EQ(job_.failed_attempts(kMaxFailedAttempts - 1).step(), 19);
 }
 
-TEST(FailurePolicy, AWaitDoublesUpToAMinuteAndIsTheSameForTheSameAttempt) {
+TEST(FailurePolicy, RetryDelayDoublesToAMinuteAndIsDeterministic) {
   std::set<absl::Duration> waits;
   for (int attempt = 1; attempt <= 40; ++attempt) {
     const absl::Duration longest =
@@ -260,7 +260,7 @@ TEST(FailurePolicy, AWaitDoublesUpToAMinuteAndIsTheSameForTheSameAttempt) {
   EXPECT_GT(*waits.rbegin() - *waits.begin(), absl::Seconds(20));
 }
 
-TEST(FailurePolicy, AWaitIsShortWhereNothingFailedAndNoneWhereAJobGoesBack) {
+TEST(FailurePolicy, RetryDelayIsShortAfterDrainAndZeroForRewind) {
   v1::Job job;
   job.set_id("j");
   job.set_attempt(30);
@@ -276,7 +276,7 @@ TEST(FailurePolicy, AWaitIsShortWhereNothingFailedAndNoneWhereAJobGoesBack) {
   EXPECT_EQ(RetryDelay(job), absl::ZeroDuration());
 }
 
-TEST(FailurePolicy, TheNextAttemptAvoidsANodeThatMayBeTheFault) {
+TEST(FailurePolicy, AvoidsANodeThatMayBeTheCause) {
   v1::Job job;
   job.set_attempt(1);
   EXPECT_EQ(NodeToAvoid(job), "");

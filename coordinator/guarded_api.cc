@@ -1,5 +1,6 @@
-// SubmitJob here: the authorizer says who calls and whether it may, JobService::Submit does it, and what came
-// of it goes on record. So it is for every method; what differs is the object that is named in the record.
+// Call path of every method, for example SubmitJob: the authorizer authenticates and authorizes the caller,
+// JobService::Submit does the work, and the result is written to the audit log. Methods differ in the object
+// that the audit log names.
 #include "coordinator/guarded_api.h"
 
 #include <absl/status/status.h>
@@ -11,9 +12,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxObject = 253;  // A node's name; a job's id is shorter.
+constexpr size_t kMaxObject = 253;  // Of a node; job ids are shorter.
 
-// What a request names: a job by `id`, or a node. Empty where it names nothing.
+// The target of a request: a job by `id`, or a node. Empty if it has none.
 std::string Named(const google::protobuf::Message& request, const char* field_name) {
   const auto* field = request.GetDescriptor()->FindFieldByName(field_name);
   if (field == nullptr || field->is_repeated() ||

@@ -19,7 +19,7 @@ using Place = std::tuple<int64_t, bool, int64_t>;
 
 Place PlaceOf(const v1::LaneStand& lane) { return {lane.step(), lane.evaluation(), lane.instruction()}; }
 
-// That a lane of that name has come to; the lowest where it has not begun, or will not any more.
+// The position of the lane with this name; the lowest if it has not started, or has ended.
 Place Reached(const StillRank& rank, const std::string& lane) {
   for (const v1::LaneStand& each : rank.still.lanes()) {
     if (each.lane() == lane) return PlaceOf(each);
@@ -33,10 +33,10 @@ bool IsAbsent(const StillRank& rank) {
          rank.still.process() == v1::PROCESS_STATE_GONE;
 }
 
-// What stages send and receive: others of the same stage do so with other ranks.
+// Stages send and receive with their own peers: other ranks of the same stage communicate with other ranks.
 bool Crosses(const v1::LaneStand& lane) { return lane.lane() == "send" || lane.lane() == "receive"; }
 
-// The exchange that it is inside of while it trains and computes nothing; null where it is not.
+// The communication that the rank is inside of while it trains and computes nothing; null otherwise.
 const v1::LaneStand* IdleIn(const StillRank& rank) {
   if (rank.ended || rank.still.phase() != v1::RANK_PHASE_TRAINING) return nullptr;
   const v1::LaneStand* exchange = nullptr;
@@ -48,7 +48,7 @@ const v1::LaneStand* IdleIn(const StillRank& rank) {
   return exchange;
 }
 
-// The exchange in which `rank` waits for `other`; null where it does not.
+// The communication in which `rank` waits for `other`; null if it does not.
 const v1::LaneStand* WaitOf(const StillRank& rank, const StillRank& other) {
   if (rank.ended || other.rank == rank.rank) return nullptr;
   if (rank.stage != other.stage) return IdleIn(other) == nullptr ? IdleIn(rank) : nullptr;
@@ -59,8 +59,8 @@ const v1::LaneStand* WaitOf(const StillRank& rank, const StillRank& other) {
   return nullptr;
 }
 
-// By stage and lane, how far the one has come that is furthest behind there; and whether in some stage one is
-// not idle.
+// By stage and lane, the position of the rank that is furthest behind; and whether a rank that is not idle
+// exists in any stage.
 struct Lowest {
   std::map<std::pair<int, std::string>, Place> places;
   std::map<int, bool> busy;
@@ -80,7 +80,7 @@ Lowest LowestOf(const std::vector<StillRank>& ranks) {
   return lowest;
 }
 
-// For any other.
+// Whether the rank waits for any other rank.
 bool Waits(const StillRank& rank, const Lowest& lowest) {
   const bool others_busy = std::any_of(lowest.busy.begin(), lowest.busy.end(), [&](const auto& stage) {
     return stage.first != rank.stage && stage.second;
@@ -95,7 +95,7 @@ bool Waits(const StillRank& rank, const Lowest& lowest) {
 struct Waiting {
   int ranks = 0;
   const StillRank* first = nullptr;
-  const v1::LaneStand* lane = nullptr;  // Of the first.
+  const v1::LaneStand* lane = nullptr;  // Of the first rank.
 };
 
 Waiting WhoWaitsFor(const StillRank& cause, const std::vector<StillRank>& ranks) {
@@ -115,7 +115,7 @@ const StillRank* FirstOf(const std::vector<StillRank>& ranks, bool (*is)(const S
   return found == ranks.end() ? nullptr : &*found;
 }
 
-// Of those that wait for nobody, the one that most wait for; null where nobody waits for any of them.
+// Among ranks that do not wait, the one that most ranks wait for; null if none waits for any of them.
 const StillRank* FindBehind(const std::vector<StillRank>& ranks, const Lowest& lowest) {
   const StillRank* behind = nullptr;
   int most = 0;
@@ -137,10 +137,10 @@ const StillRank* FindCause(const std::vector<StillRank>& ranks) {
   if (any_waits) {
     if (const StillRank* behind = FindBehind(ranks, lowest)) return behind;
   }
-  // The last of its job, as rank 0 that exports what all have trained.
+  // The last rank of its job, such as rank 0 during the export.
   const auto left = [](const StillRank& rank) { return !rank.ended; };
   if (std::count_if(ranks.begin(), ranks.end(), left) == 1) return FirstOf(ranks, left);
-  // Where the kernel keeps all of them, it is what they share.
+  // If all ranks are blocked in the kernel, a shared resource is the cause.
   if (std::all_of(ranks.begin(), ranks.end(), IsAbsent)) return nullptr;
   return FirstOf(ranks, [](const StillRank& rank) { return !rank.ended && IsAbsent(rank); });
 }
@@ -228,8 +228,8 @@ HangCause FindHang(const std::vector<StillRank>& ranks) {
   }
   cause.rank = found->rank;
   cause.hang.set_kind(IsAbsent(*found) ? v1::Job::Hang::KIND_ABSENT : v1::Job::Hang::KIND_BEHIND);
-  // What somebody stopped, or holds in a debugger, is not its node's fault; nor is a disk that several ranks
-  // wait for, which they may share.
+  // A rank that a user stopped, or holds in a debugger, does not blame its node; nor does a disk that several
+  // ranks wait for, because they may share it.
   const auto blocked = [](const StillRank& rank) {
     return !rank.ended && rank.still.process() == v1::PROCESS_STATE_BLOCKED;
   };

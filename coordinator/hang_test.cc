@@ -37,7 +37,7 @@ class HangTest : public testing::Test {
     *where += (where->empty() ? "step " + std::to_string(step) + ": " : ", ") + lane +
               (inside ? " in #" : " after #") + std::to_string(instruction);
   }
-  // All but `except` are in the gather of step 22.
+  // All ranks but `except` are in the gather of step 22.
   void OthersGather(int except) {
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
       if (rank == except) continue;
@@ -49,7 +49,7 @@ class HangTest : public testing::Test {
   std::vector<StillRank> ranks_;
 };
 
-TEST_F(HangTest, ARankInAComputationWhileOthersWaitInACollectiveIsBehind) {
+TEST_F(HangTest, RankInComputationBlocksCollective) {
   OthersGather(2);
   Put(2, "compute", 22, 9, /*inside=*/true);
   Put(2, "gather", 22, 8, /*inside=*/false);
@@ -65,7 +65,7 @@ TEST_F(HangTest, ARankInAComputationWhileOthersWaitInACollectiveIsBehind) {
   EXPECT_EQ(cause.hang.places(0).ranks_size(), 3);
 }
 
-TEST_F(HangTest, ARankThatIsStoppedInTheMiddleOfAComputationIsAbsent) {
+TEST_F(HangTest, RankStoppedInComputationIsAbsent) {
   OthersGather(1);
   Put(1, "compute", 22, 9, /*inside=*/true);
   ranks_[1].still.set_process(v1::PROCESS_STATE_STOPPED);
@@ -77,14 +77,14 @@ TEST_F(HangTest, ARankThatIsStoppedInTheMiddleOfAComputationIsAbsent) {
               AllOf(HasSubstr("stopped by a signal, in step 22"), HasSubstr("3 ranks wait for it")));
 }
 
-TEST_F(HangTest, ARankThatIsStoppedInsideACollectiveIsTheCauseThoughAllStandAtTheSamePlace) {
+TEST_F(HangTest, RankStoppedInsideCollectiveIsTheCause) {
   OthersGather(-1);
   ranks_[3].still.set_process(v1::PROCESS_STATE_STOPPED);
   EXPECT_EQ(FindHang(ranks_).rank, 3);
   EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_ABSENT);
 }
 
-TEST_F(HangTest, ARankThatWaitsForItsDataIsBehindBetweenTwoInstructions) {
+TEST_F(HangTest, RankThatWaitsForDataIsBehind) {
   OthersGather(0);
   Put(0, "compute", 21, 14, /*inside=*/false);
   Put(0, "gather", 21, 13, /*inside=*/false);
@@ -95,7 +95,7 @@ TEST_F(HangTest, ARankThatWaitsForItsDataIsBehindBetweenTwoInstructions) {
   EXPECT_THAT(cause.words, HasSubstr("while it reads its data, in step 21"));
 }
 
-TEST_F(HangTest, ARankThatWaitsForItsDiskInTheKernelIsBehindAndSaidToBeThere) {
+TEST_F(HangTest, RankBlockedOnDiskIsBehindAndNamed) {
   OthersGather(0);
   Put(0, "gather", 21, 13, /*inside=*/false);
   ranks_[0].still.set_process(v1::PROCESS_STATE_BLOCKED);
@@ -107,14 +107,14 @@ TEST_F(HangTest, ARankThatWaitsForItsDiskInTheKernelIsBehindAndSaidToBeThere) {
   EXPECT_FALSE(FindHang(ranks_).hang.by_node()) << "a disk that they may share";
 }
 
-TEST_F(HangTest, ASleepInTheKernelDoesNotMakeAWaitACause) {
+TEST_F(HangTest, SleepInTheKernelDoesNotMakeAWaitACause) {
   OthersGather(2);
   Put(2, "compute", 22, 9, /*inside=*/true);
   ranks_[0].still.set_process(v1::PROCESS_STATE_BLOCKED);
   EXPECT_EQ(FindHang(ranks_).rank, 2);
 }
 
-TEST_F(HangTest, NobodyIsToBlameWhereAllAreInsideTheSameCollective) {
+TEST_F(HangTest, NoCauseIfAllAreInTheSameCollective) {
   OthersGather(-1);
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, -1);
@@ -125,7 +125,7 @@ TEST_F(HangTest, NobodyIsToBlameWhereAllAreInsideTheSameCollective) {
   EXPECT_EQ(cause.hang.places_size(), 1);
 }
 
-TEST_F(HangTest, NobodyIsToBlameWhereAllWaitForAFileSystemOrForTheStore) {
+TEST_F(HangTest, NoCauseIfAllWaitForFileSystemOrStore) {
   for (StillRank& rank : ranks_) {
     rank.still.set_phase(v1::RANK_PHASE_LOADING);
     rank.still.set_process(v1::PROCESS_STATE_BLOCKED);
@@ -136,7 +136,7 @@ TEST_F(HangTest, NobodyIsToBlameWhereAllWaitForAFileSystemOrForTheStore) {
   EXPECT_THAT(cause.hang.places(0).where(), HasSubstr("in the kernel"));
 }
 
-TEST_F(HangTest, NobodyIsToBlameWhereExchangesWereBegunInDifferentOrders) {
+TEST_F(HangTest, NoCauseIfCollectivesStartedInDifferentOrders) {
   for (int rank = 0; rank < 4; ++rank) {
     const bool gathers = rank < 2;
     Put(rank, "gather", 22, gathers ? 10 : 8, /*inside=*/gathers);
@@ -147,9 +147,9 @@ TEST_F(HangTest, NobodyIsToBlameWhereExchangesWereBegunInDifferentOrders) {
   EXPECT_THAT(cause.words, HasSubstr("all ranks wait for each other"));
 }
 
-// Two nodes shard, and the same ranks of both reduce over the outer axis: rank 0's peers wait for it, and the
+// Two nodes shard, and equal ranks of both reduce over the outer axis: rank 0's peers wait for it, and the
 // others for them.
-TEST_F(HangTest, TheOneThatStartsAChainOfWaitsIsTheCauseAndNotTheOneInTheMiddle) {
+TEST_F(HangTest, FirstRankOfAChainOfWaitsIsTheCause) {
   Put(0, "compute", 22, 11, /*inside=*/true);
   Put(0, "gather", 22, 10, /*inside=*/false);
   Put(0, "outer", 21, 15, /*inside=*/false);
@@ -163,20 +163,20 @@ TEST_F(HangTest, TheOneThatStartsAChainOfWaitsIsTheCauseAndNotTheOneInTheMiddle)
   EXPECT_THAT(FindHang(ranks_).words, HasSubstr("3 ranks wait for it"));
 }
 
-TEST_F(HangTest, ARankThatNeverBeganIsWaitedFor) {
+TEST_F(HangTest, RankThatNeverStartedIsWaitedFor) {
   OthersGather(3);
   ranks_[3].still.set_phase(v1::RANK_PHASE_TRAINING);
   EXPECT_EQ(FindHang(ranks_).rank, 3);
 }
 
-TEST_F(HangTest, AStepAheadIsNotBehindAndAnEvaluationComesAfterItsStep) {
+TEST_F(HangTest, StepAheadIsNotBehindAndEvaluationFollowsItsStep) {
   OthersGather(2);
   Put(2, "compute", 22, 3, /*inside=*/true);
   Put(2, "gather", 22, 1, /*inside=*/false, /*evaluation=*/true);
   EXPECT_EQ(FindHang(ranks_).rank, -1) << "it has been where the others are";
 }
 
-TEST_F(HangTest, ARankThatHasEndedWhileOthersWaitForItIsTheCause) {
+TEST_F(HangTest, EndedRankThatOthersWaitForIsTheCause) {
   OthersGather(1);
   ranks_[1].ended = true;
   ranks_[1].still.Clear();
@@ -187,7 +187,7 @@ TEST_F(HangTest, ARankThatHasEndedWhileOthersWaitForItIsTheCause) {
   EXPECT_THAT(cause.words, HasSubstr("it has ended; 3 ranks wait for it"));
 }
 
-TEST_F(HangTest, TheLastRankThatIsLeftIsTheCauseOfItsOwnStandstill) {
+TEST_F(HangTest, LastRemainingRankIsItsOwnCause) {
   for (size_t rank = 1; rank < ranks_.size(); ++rank) {
     ranks_[rank].ended = true;
     ranks_[rank].still.Clear();
@@ -195,7 +195,7 @@ TEST_F(HangTest, TheLastRankThatIsLeftIsTheCauseOfItsOwnStandstill) {
   EXPECT_EQ(FindHang(ranks_).rank, 0) << "it exports what all have trained";
 }
 
-TEST_F(HangTest, RanksThatShareSamplesWaitForEachOtherWhereTheyCompute) {
+TEST_F(HangTest, ContextParallelRanksWaitWhereTheyCompute) {
   for (const int rank : {0, 1, 2, 3}) Put(rank, "compute", 22, rank == 1 ? 5 : 9, /*inside=*/true);
   for (StillRank& rank : ranks_) {
     for (v1::LaneStand& lane : *rank.still.mutable_lanes()) lane.set_exchanges(true);
@@ -203,7 +203,7 @@ TEST_F(HangTest, RanksThatShareSamplesWaitForEachOtherWhereTheyCompute) {
   EXPECT_EQ(FindHang(ranks_).rank, 1);
 }
 
-TEST_F(HangTest, TheOnlyRankOfAJobIsTheCause) {
+TEST_F(HangTest, OnlyRankOfAJobIsTheCause) {
   ranks_.resize(1);
   Put(0, "compute", 5, 3, /*inside=*/true);
   const HangCause cause = FindHang(ranks_);
@@ -211,7 +211,7 @@ TEST_F(HangTest, TheOnlyRankOfAJobIsTheCause) {
   EXPECT_EQ(cause.words, "no progress for 31 s, in step 5: compute in #3");
 }
 
-// Two stages of two ranks. Instructions of the second have lower numbers: its program is another one.
+// Two stages of two ranks. Instructions of the second have lower numbers: its program differs.
 class StagesHangTest : public HangTest {
  protected:
   StagesHangTest() {
@@ -219,7 +219,7 @@ class StagesHangTest : public HangTest {
   }
 };
 
-TEST_F(StagesHangTest, AStageThatWaitsForItsNeighbourIsNotToBlame) {
+TEST_F(StagesHangTest, StageThatWaitsForItsNeighborIsNotBlamed) {
   Put(0, "compute", 22, 40, /*inside=*/true);
   Put(0, "receive", 22, 45, /*inside=*/true);  // One turn ahead.
   Put(1, "compute", 22, 39, /*inside=*/false);
@@ -236,7 +236,7 @@ TEST_F(StagesHangTest, AStageThatWaitsForItsNeighbourIsNotToBlame) {
   EXPECT_THAT(cause.words, HasSubstr("3 ranks wait for it, rank 1 in gather #41"));
 }
 
-TEST_F(StagesHangTest, NeitherIsOneThatHasNobodyToSendTo) {
+TEST_F(StagesHangTest, StageThatCannotSendIsNotBlamed) {
   for (const int rank : {0, 1}) {
     Put(rank, "compute", 22, 40, /*inside=*/false);
     Put(rank, "send", 22, 39, /*inside=*/true);
@@ -250,7 +250,7 @@ TEST_F(StagesHangTest, NeitherIsOneThatHasNobodyToSendTo) {
   EXPECT_THAT(cause.words, HasSubstr("2 ranks wait for it, rank 0 in send #39 of step 22"));
 }
 
-TEST_F(StagesHangTest, WhereAllStagesWaitNobodyIsToBlame) {
+TEST_F(StagesHangTest, NoCauseIfAllStagesWait) {
   for (const int rank : {0, 1, 2, 3}) {
     Put(rank, "compute", 22, 9 - rank, /*inside=*/false);
     Put(rank, rank < 2 ? "send" : "receive", 22, 10 + rank / 2, /*inside=*/true);
@@ -263,7 +263,7 @@ class LargeHangTest : public HangTest {
   LargeHangTest() : HangTest(4096) {}
 };
 
-TEST_F(LargeHangTest, OneOfThousandsIsFound) {
+TEST_F(LargeHangTest, FindsOneRankOfThousands) {
   OthersGather(4000);
   Put(4000, "compute", 22, 9, /*inside=*/true);
   const HangCause cause = FindHang(ranks_);

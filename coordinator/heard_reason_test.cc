@@ -20,7 +20,7 @@ bool Heard(const Events& events, const std::string& reason) {
   return HasHeard(job, reason, {v1::JOB_STATE_PAUSING, v1::JOB_STATE_PAUSED}, {"the ranks ", "stays paused"});
 }
 
-TEST(HeardReason, TheNewestWordIsTheOneThatCounts) {
+TEST(HeardReason, ComparesWithTheNewestReason) {
   const Events events = {{v1::JOB_STATE_RUNNING, "all ranks are up"},
                          {v1::JOB_STATE_PAUSING, "the ranks leave: for Ann"},
                          {v1::JOB_STATE_PAUSED, "stays paused: for Bob"}};
@@ -29,13 +29,13 @@ TEST(HeardReason, TheNewestWordIsTheOneThatCounts) {
   EXPECT_FALSE(Heard(events, "Bob")) << "the end of a reason is another reason";
 }
 
-TEST(HeardReason, WhatElseWasSaidSinceIsPassedOver) {
+TEST(HeardReason, IgnoresOtherEventsSince) {
   EXPECT_TRUE(Heard({{v1::JOB_STATE_PAUSING, "the ranks leave: for Ann"},
                      {v1::JOB_STATE_PAUSED, "paused at step 20: for Bob"}},
                     "for Ann"));
 }
 
-TEST(HeardReason, WhatWasAskedBeforeItWentOnIsOver) {
+TEST(HeardReason, IgnoresReasonsBeforeTheJobResumed) {
   EXPECT_FALSE(Heard({{v1::JOB_STATE_PAUSED, "stays paused: for Ann"},
                       {v1::JOB_STATE_QUEUED, "resumed"},
                       {v1::JOB_STATE_PAUSED, "paused before its next attempt was launched"}},

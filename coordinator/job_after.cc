@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxNames = 8;  // In a sentence.
+constexpr size_t kMaxNames = 8;  // In one sentence.
 
 std::vector<std::string> Open(const v1::Job& job) {
   std::vector<std::string> open;
@@ -21,7 +21,8 @@ std::vector<std::string> Open(const v1::Job& job) {
   return open;
 }
 
-// What is waited for while none has failed. One that is paused goes on for a person alone.
+// The dependencies, while none has failed. A paused dependency is named, because it only continues after a
+// user resumes it.
 std::string Success(const v1::Job& job, const StateOfJob& state_of) {
   std::vector<std::string> open = Open(job), paused = open;
   const auto runs = [&](const std::string& id) { return state_of(id) != v1::JOB_STATE_PAUSED; };
@@ -32,7 +33,7 @@ std::string Success(const v1::Job& job, const StateOfJob& state_of) {
                       " paused: `fsdpctl resume ", paused[0], "` has it go on");
 }
 
-// Those that have ended, and not well.
+// Dependencies that ended without success.
 std::vector<std::string> Unsuccessful(const v1::Job& job, const StateOfJob& state_of) {
   std::vector<std::string> ended = Open(job);
   ended.erase(

@@ -41,8 +41,8 @@ TEST_F(JobAfterTest, WaitsUntilAllHaveSucceeded) {
   EXPECT_FALSE(WaitsForJobs(job_));
 }
 
-// It waited in silence for one that only a person has go on.
-TEST_F(JobAfterTest, OneThatIsPausedIsSaid) {
+// The job waited without a reason for a dependency that only a user could resume.
+TEST_F(JobAfterTest, ReportsPausedDependencies) {
   states_["b"] = v1::JOB_STATE_PAUSED;
   EXPECT_EQ(AfterReason(job_, state_of_),
             "waits for the success of a, b; b is paused: `fsdpctl resume b` has it go on");
@@ -52,7 +52,7 @@ TEST_F(JobAfterTest, OneThatIsPausedIsSaid) {
   EXPECT_THAT(AfterReason(job_, state_of_), HasSubstr("; a, b are paused: `fsdpctl resume a` has it go on"));
 }
 
-TEST_F(JobAfterTest, WhatSucceededOnceCountsWhenItIsForgotten) {
+TEST_F(JobAfterTest, DeletedSuccessStillCounts) {
   states_["a"] = v1::JOB_STATE_SUCCEEDED;
   KeepSucceeded(Look(), &job_);
   states_.erase("a");
@@ -61,7 +61,7 @@ TEST_F(JobAfterTest, WhatSucceededOnceCountsWhenItIsForgotten) {
   EXPECT_EQ(Look().gone, "b") << "nobody can try it again";
 }
 
-TEST_F(JobAfterTest, WhatHasFailedMayBeTriedAgain) {
+TEST_F(JobAfterTest, FailedDependencyMayBeRetried) {
   states_["a"] = v1::JOB_STATE_FAILED;
   EXPECT_EQ(Look().gone, "");
   EXPECT_EQ(
@@ -73,7 +73,7 @@ TEST_F(JobAfterTest, WhatHasFailedMayBeTriedAgain) {
   EXPECT_THAT(waiting.jobs(), ElementsAre("a"));
   states_["b"] = v1::JOB_STATE_CANCELLED;
   EXPECT_THAT(AfterReason(job_, state_of_), HasSubstr("job a has failed, job b was cancelled, and this one"));
-  states_["a"] = states_["b"] = v1::JOB_STATE_QUEUED;  // Somebody did.
+  states_["a"] = states_["b"] = v1::JOB_STATE_QUEUED;  // Both were retried.
   waiting = WaitingForJobs(job_, state_of_);
   EXPECT_EQ(waiting.code(), v1::Job::Waiting::CODE_AFTER);
   EXPECT_THAT(waiting.jobs(), ElementsAre("a", "b"));

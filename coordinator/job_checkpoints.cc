@@ -18,19 +18,19 @@ namespace {
 
 int AttemptsBefore(const v1::Job& job) { return std::max(0, job.attempt() - 1 - job.refused_launches()); }
 
-// Its path is all that tells; no attempt before has written one for the first.
+// The path identifies the owner; no earlier attempt wrote a checkpoint that the first attempt could restore.
 bool IsOwn(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
   return AttemptsBefore(job) > 0 &&
          absl::StartsWith(restored.path(), absl::StrCat(FilledSpec(job).checkpoint().dir(), "/"));
 }
 
-// Null where none of them is of the present attempt.
+// Null if none of them was saved by the current attempt.
 const v1::SavedCheckpoint* NewestOfAttempt(const v1::Job& job) {
   if (job.checkpoints().empty() || job.attempts_before_checkpoint() != AttemptsBefore(job)) return nullptr;
   return &job.checkpoints(job.checkpoints_size() - 1);
 }
 
-// Steps grow within an attempt, so that what is not newer is told again.
+// Steps increase within an attempt, so a step that is not newer is a repeated report.
 bool IsHeard(const v1::SavedCheckpoint& saved, const v1::Job& job) {
   const v1::SavedCheckpoint* newest = NewestOfAttempt(job);
   if (newest != nullptr && saved.step() <= newest->step()) return true;
@@ -59,7 +59,7 @@ void TakeFailed(const v1::SavedCheckpoint& failed, absl::Time now, v1::Job* job)
 void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job) {
   const bool news = job->checkpoints().empty() || job->has_failed_checkpoint();
   auto* known = job->mutable_checkpoints();
-  // An attempt that went back, or began anew, writes over those of the one before.
+  // An attempt that rewound, or started fresh, overwrites the checkpoints of earlier attempts.
   DropFrom(saved.step(), job);
   *known->Add() = saved;
   if (known->size() > kMaxKnownCheckpoints) known->DeleteSubrange(0, known->size() - kMaxKnownCheckpoints);
@@ -90,8 +90,8 @@ bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* 
   return true;
 }
 
-// An attempt found a checkpoint of the job's that nobody told of. Where the job has none yet and was to start
-// from somewhere, it may be from there.
+// Whether an attempt restored a checkpoint of the job that was never reported. If the job has none yet and
+// checkpoint.load is set, the restored checkpoint may come from there.
 bool IsUnheard(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
   if (AttemptsBefore(job) == 0) return false;
   if (job.checkpoints().empty()) return restored.step() > 0 && job.spec().checkpoint().load().empty();
@@ -104,7 +104,7 @@ void TakeUnheard(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job
   found->set_path(restored.path());
   found->set_unix_nanos(absl::ToUnixNanos(now));
   if (job->checkpoints_size() > kMaxKnownCheckpoints) job->mutable_checkpoints()->DeleteSubrange(0, 1);
-  // The attempt before committed it, at the latest, and may have gone back after that.
+  // The previous attempt, or an earlier one, committed it, and may have rewound afterwards.
   job->set_attempts_before_checkpoint(AttemptsBefore(*job) - 1);
   const v1::Job::Failure& last = job->failure();
   const bool by_it = last.attempt() == job->attempt() - 1;
@@ -198,7 +198,7 @@ void NoteExcused(v1::Job* job) {
 }
 
 int64_t AttemptsAllowed(const v1::Job& job) {
-  // Attempts are numbered as their logs are, those that do not count among them.
+  // Attempt numbers include the attempts that do not count, because logs are numbered by them.
   return FilledSpec(job).restart().max_attempts() + job.refused_launches() +
          job.attempts_before_checkpoint() + job.rewinds_since_checkpoint() + job.drains_since_checkpoint();
 }

@@ -22,7 +22,7 @@ class JobCheckpointsTest : public testing::Test {
     job_.mutable_spec()->mutable_restart()->set_max_attempts(3);
     Next();
   }
-  // The next attempt runs.
+  // Starts the next attempt.
   void Next() {
     if (job_.state() == v1::JOB_STATE_RUNNING) {
       Change(JobEvent::kFail);
@@ -67,8 +67,8 @@ class JobCheckpointsTest : public testing::Test {
   v1::Job job_;
 };
 
-// Attempt 1 commits and goes back, so does attempt 2 without a commit, and attempt 3 fails.
-TEST_F(JobCheckpointsTest, AttemptsThatWentBackDoNotCount) {
+// Attempt 1 commits and rewinds, so does attempt 2 without a commit, and attempt 3 fails.
+TEST_F(JobCheckpointsTest, RewoundAttemptsDoNotCount) {
   Commit(100);
   for (int attempt = 2; attempt <= 3; ++attempt) {
     job_.set_rewinds_since_checkpoint(attempt - 1);
@@ -85,8 +85,9 @@ TEST_F(JobCheckpointsTest, AttemptsThatWentBackDoNotCount) {
   EXPECT_EQ(CountedAttempts(job_), 1);
 }
 
-// Attempt 1 goes back, and attempt 2 ends with a commit that attempt 3 finds: by a failure, or a bad step.
-TEST_F(JobCheckpointsTest, AttemptsThatWentBackBeforeACommitThatNobodyToldOfAreNotCountedTwice) {
+// Attempt 1 rewinds. Attempt 2 commits, unreported, and ends with a failure or a bad step; attempt 3 finds
+// the commit.
+TEST_F(JobCheckpointsTest, RewindsBeforeAnUnreportedCommitCountOnce) {
   for (const bool went_back : {false, true}) {
     SCOPED_TRACE(went_back);
     job_.clear_checkpoints();
@@ -101,7 +102,7 @@ TEST_F(JobCheckpointsTest, AttemptsThatWentBackBeforeACommitThatNobodyToldOfAreN
 }
 
 // Attempt 1 commits and is paused, and those after it commit nothing.
-TEST_F(JobCheckpointsTest, AnAttemptThatSavedAsItWasPausedIsNoneOfThoseInVain) {
+TEST_F(JobCheckpointsTest, PausedAttemptWithACommitIsNotInVain) {
   Commit(100);
   ExcuseAttempt(&job_);
   for (int in_vain = 1; in_vain <= 3; ++in_vain) {
@@ -115,8 +116,8 @@ TEST_F(JobCheckpointsTest, AnAttemptThatSavedAsItWasPausedIsNoneOfThoseInVain) {
   EXPECT_EQ(AttemptsInVain(job_), 1) << "that one counts itself";
 }
 
-// Attempt 1 is paused, and what it committed last is found by attempt 2.
-TEST_F(JobCheckpointsTest, APauseBeforeACommitThatNobodyToldOfIsRemembered) {
+// Attempt 1 is paused, and its last commit is found by attempt 2.
+TEST_F(JobCheckpointsTest, RemembersPauseBeforeAnUnreportedCommit) {
   ExcuseAttempt(&job_);
   Next();
   EXPECT_TRUE(GoOnAfter(100));
@@ -124,7 +125,7 @@ TEST_F(JobCheckpointsTest, APauseBeforeACommitThatNobodyToldOfIsRemembered) {
   EXPECT_EQ(AttemptsInVain(job_), 1);
 }
 
-TEST_F(JobCheckpointsTest, TheFirstCommitIsAnEventAndEachIsAChange) {
+TEST_F(JobCheckpointsTest, FirstCommitIsAnEventAndEachIsAChange) {
   const int64_t revision = job_.revision();
   EXPECT_TRUE(Commit(100));
   EXPECT_TRUE(Commit(200));
@@ -135,7 +136,7 @@ TEST_F(JobCheckpointsTest, TheFirstCommitIsAnEventAndEachIsAChange) {
   EXPECT_THAT(Events(), ElementsAre("checkpoint of step 100 committed (1.50 GiB in 3 s)"));
 }
 
-TEST_F(JobCheckpointsTest, WhatIsToldAgainChangesNothing) {
+TEST_F(JobCheckpointsTest, IgnoresRepeatedReports) {
   Commit(100);
   Fail(200);
   Commit(300);
@@ -148,14 +149,14 @@ TEST_F(JobCheckpointsTest, WhatIsToldAgainChangesNothing) {
   EXPECT_EQ(job_.SerializeAsString(), before);
 }
 
-TEST_F(JobCheckpointsTest, TheNewestAreKept) {
+TEST_F(JobCheckpointsTest, RetainsTheNewest) {
   for (int step = 1; step <= kMaxKnownCheckpoints + 2; ++step) Commit(step);
   EXPECT_EQ(job_.checkpoints_size(), kMaxKnownCheckpoints);
   EXPECT_EQ(job_.checkpoints(0).step(), 3);
   EXPECT_EQ(job_.events_size(), 1);
 }
 
-TEST_F(JobCheckpointsTest, OfFailuresInARowTheFirstAndTheCommitThatEndsThemAreEvents) {
+TEST_F(JobCheckpointsTest, FirstFailedSaveAndNextCommitAreEvents) {
   Commit(100);
   job_.clear_events();
   Fail(200);
@@ -172,7 +173,7 @@ TEST_F(JobCheckpointsTest, OfFailuresInARowTheFirstAndTheCommitThatEndsThemAreEv
                   "checkpoint of step 400 committed (1.50 GiB in 3 s)"));
 }
 
-TEST_F(JobCheckpointsTest, AnExportIsNoCheckpoint) {
+TEST_F(JobCheckpointsTest, ExportIsNotACheckpoint) {
   Commit(1000);
   job_.clear_events();
   v1::SavedCheckpoint exported = Saved(1000);
@@ -195,12 +196,12 @@ TEST_F(JobCheckpointsTest, AnExportIsNoCheckpoint) {
                           "fsdpctl ckpt convert makes it of the checkpoint"));
 }
 
-TEST_F(JobCheckpointsTest, ThatTrainingGoesOnIsSaidOnlyWhereItDoes) {
+TEST_F(JobCheckpointsTest, ReportsThatTrainingContinuesOnlyIfItDoes) {
   Fail(1000);
   EXPECT_THAT(Events(), ElementsAre("checkpoint of step 1000 could not be written: No space left on device"));
 }
 
-TEST_F(JobCheckpointsTest, AttemptsCountFromTheOneThatCommittedLast) {
+TEST_F(JobCheckpointsTest, CountsAttemptsFromTheLastCommit) {
   EXPECT_EQ(AttemptsAllowed(job_), 3);
   Next();
   EXPECT_EQ(CountedAttempts(job_), 2);
@@ -213,7 +214,7 @@ TEST_F(JobCheckpointsTest, AttemptsCountFromTheOneThatCommittedLast) {
   EXPECT_EQ(AttemptsAllowed(job_), 4);
 }
 
-TEST_F(JobCheckpointsTest, AttemptsThatWereRefusedCountNeitherBeforeNorAfterACheckpoint) {
+TEST_F(JobCheckpointsTest, RefusedAttemptsNeverCount) {
   job_.set_refused_launches(1);  // Attempt 1.
   Next();
   Commit(100);
@@ -228,7 +229,7 @@ TEST_F(JobCheckpointsTest, AttemptsThatWereRefusedCountNeitherBeforeNorAfterAChe
   EXPECT_EQ(AttemptsAllowed(job_), 6) << "4, 5 and 6";
 }
 
-TEST_F(JobCheckpointsTest, AnAttemptSaysOnceWhereItGoesOnAndWhatItPassedOver) {
+TEST_F(JobCheckpointsTest, AttemptReportsItsStartAndSkippedSamplesOnce) {
   Commit(100);
   Commit(200);
   Next();
@@ -251,8 +252,8 @@ TEST_F(JobCheckpointsTest, AnAttemptSaysOnceWhereItGoesOnAndWhatItPassedOver) {
   EXPECT_THAT(Steps(), ElementsAre(100, 200));
 }
 
-// An agent of an older release does not tell its ranks of checkpoints that are known.
-TEST_F(JobCheckpointsTest, AnAttemptThatBeginsAnewThoughThereWereCheckpointsSaysSo) {
+// An agent of an older release does not pass known checkpoints to its ranks.
+TEST_F(JobCheckpointsTest, ReportsFreshStartDespiteCheckpoints) {
   EXPECT_FALSE(TakeStart(nullptr, now_, &job_)) << "the first has nothing to go on from";
   Commit(100);
   Next();
@@ -266,7 +267,7 @@ TEST_F(JobCheckpointsTest, AnAttemptThatBeginsAnewThoughThereWereCheckpointsSays
   EXPECT_THAT(Steps(), ElementsAre(50));
 }
 
-TEST_F(JobCheckpointsTest, ACommitThatNobodyToldOfIsKnownFromTheAttemptThatGoesOnFromIt) {
+TEST_F(JobCheckpointsTest, RecordsUnreportedCommitFromTheRestoreOfTheNextAttempt) {
   for (const int64_t step : {100, 200, 300, 400}) {
     Next();
     EXPECT_TRUE(GoOnAfter(step)) << "each attempt commits once, and dies of it";
@@ -285,7 +286,7 @@ TEST_F(JobCheckpointsTest, ACommitThatNobodyToldOfIsKnownFromTheAttemptThatGoesO
   EXPECT_EQ(job_.checkpoints_size(), kMaxKnownCheckpoints);
 }
 
-TEST_F(JobCheckpointsTest, WhatAJobWasToStartFromIsNoCommitOfIts) {
+TEST_F(JobCheckpointsTest, LoadedCheckpointIsNotACommitOfTheJob) {
   job_.mutable_spec()->mutable_checkpoint()->set_load("/runs/6");
   for (const int attempt : {1, 2}) {
     EXPECT_TRUE(GoOnAfter(100));
@@ -295,13 +296,13 @@ TEST_F(JobCheckpointsTest, WhatAJobWasToStartFromIsNoCommitOfIts) {
   }
 }
 
-TEST_F(JobCheckpointsTest, ParametersAloneAreNoStepToGoOnAfter) {
+TEST_F(JobCheckpointsTest, RestoredParametersAreNotAStepToResumeFrom) {
   EXPECT_TRUE(GoOnAfter(0));
   EXPECT_THAT(Events(), ElementsAre("attempt 1 starts at step 1 with the parameters of a checkpoint "
                                     "(/runs/7/iter_0)"));
 }
 
-TEST_F(JobCheckpointsTest, TheNextAttemptBeginsWithoutTheStartAndTheFailureOfTheOneBefore) {
+TEST_F(JobCheckpointsTest, NextAttemptClearsStartAndFailureOfTheLast) {
   GoOnAfter(100);
   Fail(200);
   Next();
@@ -318,7 +319,7 @@ v1::StepReport Step(int64_t step, double loss, int64_t mallocs) {
   return report;
 }
 
-TEST_F(JobCheckpointsTest, AnAttemptThatGoesOnKeepsTheFirstLossAndWarmsUpForOneStep) {
+TEST_F(JobCheckpointsTest, ResumedAttemptRetainsFirstLossAndWarmsUpForOneStep) {
   TakeStep(Step(1, 5.5, 40), &job_);
   Commit(100);
   Next();
@@ -338,8 +339,8 @@ TEST_F(JobCheckpointsTest, AnAttemptThatGoesOnKeepsTheFirstLossAndWarmsUpForOneS
   EXPECT_EQ(job_.first_loss(), 5.25) << "it began anew";
 }
 
-// With a second attempt nobody could see at which step the job had begun.
-TEST_F(JobCheckpointsTest, TheStepThatAJobBeganFromIsKeptOverItsAttempts) {
+// With a second attempt, users could not see at which step the job had started.
+TEST_F(JobCheckpointsTest, RetainsTheFirstStepOfTheJob) {
   v1::RestoredCheckpoint restored;
   restored.set_step(120);
   restored.set_path("/runs/6/iter_120");
@@ -350,7 +351,7 @@ TEST_F(JobCheckpointsTest, TheStepThatAJobBeganFromIsKeptOverItsAttempts) {
   EXPECT_EQ(job_.begun_after(), 120);
 }
 
-TEST_F(JobCheckpointsTest, AttemptsWhoseNodeLeftDoNotCountAndACommitForgetsThem) {
+TEST_F(JobCheckpointsTest, AttemptsWhoseNodeLeftDoNotCountUntilACommit) {
   Change(JobEvent::kFail);
   Change(JobEvent::kRetry);
   job_.set_drains_since_checkpoint(1);
@@ -363,8 +364,8 @@ TEST_F(JobCheckpointsTest, AttemptsWhoseNodeLeftDoNotCountAndACommitForgetsThem)
   EXPECT_EQ(AttemptsAllowed(job_), 4);
 }
 
-// Its rank 0 committed on the way out, and nobody was there to hear it.
-TEST_F(JobCheckpointsTest, ACheckpointThatIsFoundAndWasWrittenAsTheNodeLeftStartsARowOfNone) {
+// Its rank 0 committed during shutdown, while the coordinator was not connected.
+TEST_F(JobCheckpointsTest, UnreportedCommitDuringDrainResetsTheCount) {
   for (int attempt = 1; attempt <= 2; ++attempt) {
     job_.mutable_failure()->set_attempt(attempt);
     job_.mutable_failure()->set_drained(true);

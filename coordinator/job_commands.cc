@@ -1,6 +1,6 @@
-// Reconciler: what people ask of a job's life beside its end (agent_events.cc has the cancel): pause, resume,
-// retry and delete, each decided within a tick. They are stored before they act: one that cannot be is
-// refused, and the job stays as it was. And what nobody asks for: that ended jobs are forgotten in time.
+// Reconciler: requests for a job other than its cancellation (agent_events.cc): pause, resume, retry and
+// delete, each decided within a tick. A request is stored before it acts; if that fails, it is refused and
+// the job is unchanged. Also the deletion of old ended jobs.
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -23,12 +23,12 @@ namespace fsdpd {
 namespace {
 
 constexpr absl::Duration kForgetEvery = absl::Seconds(10);
-// In one transaction, which must not hold up a tick.
+// In one transaction, which must not delay a tick.
 constexpr int kMaxForgotten = 256;
-// A tick, over all nodes: some 5 ms. 256 jobs of 2,000 nodes take 64 ticks.
+// Per tick, over all nodes: about 5 ms. 256 jobs of 2,000 nodes take 64 ticks.
 constexpr size_t kMaxForgetsSent = 8192;
-// Of one directory, the newest: what older ones saved there the ranks find. A spec may have a MiB, and
-// everything waits while they are read.
+// The newest jobs of one directory; ranks detect what older jobs saved there. A spec may have a MiB, and the
+// reconciler blocks while they are read.
 constexpr int kMaxSharing = 64;
 constexpr size_t kMaxSharingBytes = size_t{16} << 20;
 
@@ -71,7 +71,7 @@ absl::StatusOr<v1::Job> Reconciler::Delete(const std::string& id, const std::str
   return job;
 }
 
-// The job of an id that is not live, or why there is none.
+// The job of an id that is not live, or the error.
 absl::Status Reconciler::RefuseEnded(const std::string& id, const char* what, const char* hint) {
   const absl::StatusOr<v1::Job> ended = parts_.store->Get(id);
   if (!ended.ok()) return ended.status();
@@ -88,12 +88,12 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   LiveJob& live = it->second;
   ReadPresence();
   const v1::JobState before = live.job.state();
-  // Whoever gives another reason is heard; a call that is made again is not.
+  // A new reason is recorded; a repeated call is not.
   const bool heard = reason.empty() ||
                      HasHeard(live.job, reason, {v1::JOB_STATE_PAUSING, v1::JOB_STATE_PAUSED}, kPauseWords);
   if (before == v1::JOB_STATE_PAUSED) {
     absl::Status held;
-    if (live.job.pause().resumes() || !heard)  // That it goes on could not be stored yet.
+    if (live.job.pause().resumes() || !heard)  // Its automatic resumption could not be stored yet.
       held = Commit(&live, JobEvent::kNote, With(kStaysPaused, reason), [](v1::Job* job) {
         job->mutable_pause()->set_resumes(false);
         job->mutable_pause()->clear_preempted_by();
@@ -106,10 +106,10 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
     return answer(Refused("JOB_NOT_PAUSABLE", live.job, "paused", why));
   const bool again = before == v1::JOB_STATE_PAUSING;
   AttemptFacts* facts = HasAttempt(before) ? FactsOf(live.job) : nullptr;
-  // Ranks of an attempt that has failed are leaving, and have nothing to save together any more.
+  // Ranks of a failed attempt are exiting, and can no longer save together.
   const bool may_save = facts == nullptr || !facts->stop.has_value() || facts->stop->save;
   const bool saves = may_save && grace_ms > 0;
-  // Another word may shorten the grace, never lengthen it.
+  // A second request may shorten the grace, never lengthen it.
   const bool shorter = facts != nullptr && (!facts->stop.has_value() || grace_ms < facts->stop->grace_ms);
   const bool as_it_is = again && !shorter && !live.job.pause().resumes();
   const std::string words =
@@ -126,7 +126,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
         job->mutable_pause()->set_resumes(false);
         job->mutable_pause()->clear_preempted_by();
         job->mutable_pause()->clear_drained_from();
-        job->mutable_pause()->clear_unconfirmed();  // The next tick says anew why it waits, in place of this.
+        job->mutable_pause()->clear_unconfirmed();  // The next tick sets it again.
         if (again && !shorter) return;
         job->mutable_pause()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
         job->mutable_pause()->set_grace_ms(grace_ms);
@@ -146,7 +146,7 @@ void Reconciler::TakeResume(const std::string& id, const std::string& reason, co
   absl::Status stored;
   if (live.job.state() == v1::JOB_STATE_PAUSED) stored = GoOn(&live, reason);
   if (live.job.state() == v1::JOB_STATE_PAUSING && !live.job.pause().resumes()) {
-    // Its ranks leave already, and could do so at different steps if some were called back.
+    // Its ranks already exit, and might stop at different steps if some were called back.
     const bool lost = live.job.pause().unconfirmed_size() > 0;
     const char* when = lost ? "continues without the lost nodes" : "continues once it is paused";
     stored = Commit(&live, JobEvent::kNote, With(when, reason),
@@ -180,8 +180,8 @@ absl::Status Reconciler::CheckDirectory(const v1::Job& ended) {
                     absl::StrCat("job ", ended.id(), " cannot be retried: ", why));
 }
 
-// Under its own id: its checkpoints are in a directory that is its own, and its attempts and logs go
-// on being numbered.
+// The job keeps its id: its checkpoints are in a directory of its own, and the numbers of attempts and logs
+// continue.
 void Reconciler::TakeRetry(const std::string& id, const std::string& reason, const Answer& answer) {
   if (const auto it = jobs_.find(id); it != jobs_.end()) {
     const v1::Job& job = it->second.job;
@@ -212,19 +212,19 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
   live.job = *std::move(ended);
   GoOnWithTime(ledger_date_.Now(), &live.job);
   const absl::Status stored = Commit(&live, JobEvent::kAgain, words, [&](v1::Job* job) {
-    // What it has had is not held against it, nor that it went back from steps.
+    // Earlier attempts and rewinds do not count.
     job->set_drains_since_checkpoint(job->drains_since_checkpoint() + counted);
     job->set_excused_attempt(job->attempt());
     job->set_saver_excused(!job->checkpoints().empty());
     job->clear_rewinds();
     job->clear_cancellation();
-    // As ForgetDeletedHost() has it for live jobs.
+    // As ForgetDeletedHost() does for live jobs.
     auto* hosts = job->mutable_deleted_hosts();
     const auto is_back = [this](const std::string& node) { return views_.count(node) > 0; };
     hosts->erase(std::remove_if(hosts->begin(), hosts->end(), is_back), hosts->end());
   });
   if (stored.ok()) return answer(Shown(live));
-  unsaved_.erase(id);  // Where it is too large for the store.
+  unsaved_.erase(id);  // Relevant if it is too large for the store.
   index_.Erase(id);
   jobs_.erase(id);
   answer(stored);
@@ -235,7 +235,7 @@ absl::StatusOr<v1::Job> Reconciler::TakeDelete(const std::string& id,
   if (const auto it = jobs_.find(id); it != jobs_.end())
     return Refused("JOB_NOT_ENDED", it->second.job, "deleted", "it has not ended; cancel it first");
   FSDPD_ASSIGN_OR_RETURN(v1::Job job, parts_.store->Get(id));
-  // Stored, and not heard of here yet: it is being submitted.
+  // Stored, but not yet known to the reconciler: it is being submitted.
   if (!IsEnded(job.state())) return Refused("JOB_NOT_ENDED", job, "deleted", "it has not ended");
   FSDPD_RETURN_IF_ERROR(ReleaseAwaiting(job));
   v1::Event deleted;
@@ -258,7 +258,7 @@ void Reconciler::ForgetOldJobs() {
   old_forgotten_ = lease_.now();
   const absl::StatusOr<std::vector<std::string>> forgotten =
       parts_.store->ForgetEnded(options_.retention, parts_.clock->Wall(), kMaxForgotten);
-  if (!forgotten.ok()) return;  // The disk; what is written next says so.
+  if (!forgotten.ok()) return;  // Store error; the next write reports it.
   to_forget_.assign(forgotten->begin(), forgotten->end());
   if (!forgotten->empty()) {
     for (const std::string& id : index_.In(JobIndex::View::kAwaiting)) jobs_.at(id).ended_before.clear();
@@ -267,7 +267,7 @@ void Reconciler::ForgetOldJobs() {
     LogInfo("old jobs are forgotten jobs=%d first=%s", forgotten->size(), forgotten->front());
 }
 
-// Agents that are away keep logs until their own bounds are reached.
+// Agents that are away retain logs up to their own limits.
 void Reconciler::SendForgets() {
   size_t sent = 0;
   while (!to_forget_.empty() && sent < kMaxForgetsSent) {

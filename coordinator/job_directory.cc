@@ -15,8 +15,8 @@ int64_t SavedStep(const v1::Job& job) {
   return job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
 }
 
-// Whether it had the directory after the other's end, and not before. What it did there earlier is no loss:
-// the other was let in after it, and has had the directory since.
+// Whether `job` used the directory after the end of `ended`, and not before. Earlier use is harmless: `ended`
+// was admitted after it, and owned the directory since.
 bool CameAfter(const v1::Job& job, const v1::Job& ended) {
   if (job.create_unix_nanos() >= ended.end_unix_nanos()) return true;
   return !job.checkpoints().empty() && job.checkpoints().rbegin()->unix_nanos() >= ended.end_unix_nanos();
@@ -53,7 +53,7 @@ Violation DirectoryIsTaken(const v1::Job& holder) {
 std::string WhyDirectoryIsLost(const v1::Job& ended, const std::vector<v1::Job>& sharing) {
   const std::string directory = DirectoryOf(ended.spec());
   const int64_t saved = SavedStep(ended);
-  // Where it begins with what somebody else saved, its ranks alone know after which step.
+  // If it started from a foreign checkpoint, only its ranks know the step.
   const bool begins_elsewhere = saved == 0 && !ended.spec().checkpoint().load().empty();
   for (const v1::Job& other : sharing) {
     if (other.id() == ended.id()) continue;

@@ -18,7 +18,7 @@ v1::Job Saving(const std::string& id, v1::JobState state, int64_t saved = 0) {
   return job;
 }
 
-TEST(JobDirectory, IsTheSameHoweverItIsWritten) {
+TEST(JobDirectory, IgnoresDifferencesOfSpelling) {
   v1::JobSpec spec;
   EXPECT_THAT(DirectoryOf(spec), IsEmpty());
   for (const char* dir : {"/runs/7", "/runs/7/", "//runs///7", "/runs/./7/."}) {
@@ -31,7 +31,7 @@ TEST(JobDirectory, IsTheSameHoweverItIsWritten) {
   EXPECT_EQ(DirectoryOf(spec), "/");
 }
 
-TEST(JobDirectory, ThatItIsTakenIsSaidWithWhoHasItAndWhatToDo) {
+TEST(JobDirectory, TakenDirectoryNamesOwnerAndFix) {
   const Violation paused = DirectoryIsTaken(Saving("a", v1::JOB_STATE_PAUSED));
   EXPECT_EQ(paused.field, "checkpoint.dir");
   EXPECT_THAT(paused.reason, HasSubstr("/runs/7 belongs to job a, which is paused"));
@@ -40,14 +40,14 @@ TEST(JobDirectory, ThatItIsTakenIsSaidWithWhoHasItAndWhatToDo) {
               HasSubstr("wait until it has ended"));
 }
 
-TEST(JobDirectory, OneThatLiesThereIsInTheWayOfARetry) {
+TEST(JobDirectory, LiveOwnerPreventsRetry) {
   const v1::Job failed = Saving("a", v1::JOB_STATE_FAILED, 9);
   EXPECT_THAT(WhyDirectoryIsLost(failed, {failed}), IsEmpty());
   EXPECT_THAT(WhyDirectoryIsLost(failed, {failed, Saving("b", v1::JOB_STATE_QUEUED)}),
               HasSubstr("belongs to job b, which is queued"));
 }
 
-TEST(JobDirectory, OneThatHasSavedMoreThereIsInTheWayOfARetry) {
+TEST(JobDirectory, OwnerWithLaterStepsPreventsRetry) {
   const v1::Job failed = Saving("a", v1::JOB_STATE_FAILED, 9);
   const std::string why = WhyDirectoryIsLost(failed, {Saving("b", v1::JOB_STATE_SUCCEEDED, 12)});
   EXPECT_THAT(why, HasSubstr("job b has taken its checkpoint.dir /runs/7 and saved step 12"));
@@ -60,7 +60,7 @@ TEST(JobDirectory, OneThatHasSavedMoreThereIsInTheWayOfARetry) {
               HasSubstr("after its own beginning"));
 }
 
-TEST(JobDirectory, OneThatHadItBeforeIsInNobodysWay) {
+TEST(JobDirectory, EarlierOwnerDoesNotPreventRetry) {
   v1::Job earlier = Saving("a", v1::JOB_STATE_SUCCEEDED, 100);
   earlier.set_create_unix_nanos(1);
   earlier.mutable_checkpoints(0)->set_unix_nanos(5);
@@ -78,7 +78,7 @@ TEST(JobDirectory, OneThatHadItBeforeIsInNobodysWay) {
   EXPECT_THAT(WhyDirectoryIsLost(earlier, {failed, earlier}), HasSubstr("job b has taken"));
 }
 
-TEST(JobDirectory, OneThatBeganWithWhatAnotherLeftThereMayBeTriedAgain) {
+TEST(JobDirectory, JobThatLoadedTheOthersCheckpointMayBeRetried) {
   v1::Job failed = Saving("a", v1::JOB_STATE_FAILED);
   failed.mutable_spec()->mutable_checkpoint()->set_load("/runs/7");
   EXPECT_THAT(WhyDirectoryIsLost(failed, {Saving("b", v1::JOB_STATE_CANCELLED, 12)}), IsEmpty());

@@ -20,7 +20,7 @@ v1::Job MakeJob(const std::string& id, v1::JobState state, int ranks = 0) {
   return job;
 }
 
-TEST(JobIndex, MovesAJobBetweenViewsAsItsStateChanges) {
+TEST(JobIndex, MovesJobsBetweenViewsWithTheirState) {
   JobIndex index;
   index.Set(MakeJob("a", v1::JOB_STATE_QUEUED));
   EXPECT_THAT(index.In(View::kLaunched), IsEmpty());
@@ -40,7 +40,7 @@ TEST(JobIndex, MovesAJobBetweenViewsAsItsStateChanges) {
   EXPECT_THAT(index.In(View::kResuming), IsEmpty());
 }
 
-TEST(JobIndex, CountsTheRanksThatEachProjectHolds) {
+TEST(JobIndex, CountsHeldRanksByProject) {
   JobIndex index;
   index.Set(MakeJob("a", v1::JOB_STATE_RUNNING, 2));
   v1::Job measured = MakeJob("b", v1::JOB_STATE_PREFLIGHT);

@@ -18,7 +18,7 @@ Labels Of(const std::vector<std::pair<std::string, std::string>>& pairs) {
   return labels;
 }
 
-TEST(JobLabels, AreSortedAndCheckedAsKubernetesDoes) {
+TEST(JobLabels, SortsAndValidatesLikeKubernetes) {
   const auto sorted = CheckedLabels(Of({{"team", "a"}, {"example.com/stage", "test"}, {"empty", ""}}));
   ASSERT_TRUE(sorted.ok()) << sorted.status();
   EXPECT_EQ((*sorted)[0].key(), "empty");

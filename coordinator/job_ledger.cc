@@ -35,7 +35,7 @@ constexpr Account kAccounts[] = {
 };
 static_assert(std::size(kAccounts) == Ledger::Cause_ARRAYSIZE - 1);
 
-// Of a newer release's cause there is nothing here.
+// Causes of newer releases have no account here.
 const Account& AccountOf(Ledger::Cause cause) {
   for (const Account& account : kAccounts) {
     if (account.cause == cause) return account;
@@ -48,7 +48,7 @@ void Add(Ledger::Cause to, double seconds, Ledger* ledger) {
   (ledger->*account.set)((ledger->*account.get)() + seconds);
 }
 
-// As much of `seconds` as is there; what was moved.
+// Takes up to `seconds` from the account; returns the amount.
 double Take(Ledger::Cause from, double seconds, Ledger* ledger) {
   const Account& account = AccountOf(from);
   const double held = (ledger->*account.get)();
@@ -57,8 +57,8 @@ double Take(Ledger::Cause from, double seconds, Ledger* ledger) {
   return taken;
 }
 
-// Out of what is not known to be anything else. An attempt steps before all have been heard to be ready, and
-// saves while it leaves.
+// Moves time out of the provisional causes. An attempt completes steps before all ranks are known to be
+// ready, and saves while it exits.
 double Move(Ledger::Cause to, double seconds, Ledger* ledger) {
   double moved = Take(Ledger::CAUSE_OTHER, seconds, ledger);
   for (const Ledger::Cause from : {Ledger::CAUSE_START, Ledger::CAUSE_STOP}) {
@@ -96,12 +96,12 @@ Ledger::Cause CauseIn(v1::JobState state, bool retried) {
   }
 }
 
-// Whatever goes on: time until `now` is its.
+// Adds the time until `now` to the current cause.
 Ledger* Flow(int64_t now_unix_nanos, Job* job) {
   Ledger* ledger = job->mutable_ledger();
   if (ledger->until_unix_nanos() == 0) {
     ledger->set_until_unix_nanos(job->create_unix_nanos());
-    // One that an older release has launched: what it did is not known any more.
+    // Launched by an older release: its earlier causes are unknown.
     ledger->set_cause(job->attempt() > 0 ? Ledger::CAUSE_OTHER : CauseIn(job->state(), /*retried=*/false));
   }
   const int64_t nanos = now_unix_nanos - ledger->until_unix_nanos();
@@ -144,13 +144,13 @@ void PassTime(absl::Time now, Job* job) {
 
 void PassTime(absl::Time now, v1::JobState next, bool retried, Job* job) {
   Ledger* ledger = Flow(now, job);
-  // A job that waits for another try is told anew why, and nothing else has changed.
+  // A job that waits for a retry gets a new reason; nothing else has changed.
   if (next == job->state() && ledger->cause() != Ledger::CAUSE_UNSPECIFIED) return;
   ledger->set_cause(CauseIn(next, retried));
 }
 
 void EndTime(absl::Time end, Job* job) {
-  // Ended ranks may be learned of late: what came after their end goes back, from where it went last.
+  // The end of ranks may be reported late. Time after the end is removed, from the newest causes first.
   Ledger* ledger = job->mutable_ledger();
   const int64_t end_unix_nanos = absl::ToUnixNanos(end);
   const int64_t over_nanos = ledger->until_unix_nanos() - end_unix_nanos;
@@ -163,15 +163,15 @@ void EndTime(absl::Time end, Job* job) {
                                        Ledger::CAUSE_START};
   for (const Account& account : kAccounts) newest.push_back(account.cause);
   for (const Ledger::Cause cause : newest) over -= Take(cause, over, ledger);
-  // Where somebody set a date between the end and its telling, it may seem to be before the job's admission:
-  // then nothing is left, and time ends where it began.
+  // If the date was set between the end and its report, the end may precede the job's admission. All causes
+  // are then empty, and the ledger ends where it started.
   ledger->set_until_unix_nanos(end_unix_nanos + static_cast<int64_t>(over * 1e9));
 }
 
 void MoveStep(const v1::StepReport& before, const v1::StepReport& step, absl::Time now, Job* job) {
   Ledger* ledger = Flow(now, job);
   const int64_t last = std::max(before.step(), job->restored().step());
-  // Of the first report of an attempt that this coordinator has not seen start nothing else is known.
+  // For the first report of an attempt that started under another coordinator, the earlier steps are unknown.
   const int64_t steps = std::max<int64_t>(1, step.step() - last);
   const int64_t again = std::clamp<int64_t>(ledger->newest_step() - (step.step() - steps), 0, steps);
   Move(Ledger::CAUSE_REPLAY, static_cast<double>(again) * step.step_seconds(), ledger);
@@ -193,7 +193,8 @@ void MoveLoad(const v1::RestoredCheckpoint& restored, absl::Time now, Job* job) 
 }
 
 void MoveHang(const Job::Hang& hang, Job* job) {
-  // The attempt's end is in the ledger already. One that hung before all were ready has its start alone.
+  // The attempt's end is in the ledger already. An attempt that hung before all ranks were ready only has a
+  // start.
   Ledger* ledger = job->mutable_ledger();
   const double seconds = static_cast<double>(hang.still_ms()) / 1e3;
   double moved = Take(Ledger::CAUSE_OTHER, seconds, ledger);

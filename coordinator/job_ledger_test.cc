@@ -32,7 +32,7 @@ class JobLedgerTest : public ::testing::Test {
     On(JobEvent::kLaunch);
     On(JobEvent::kReady);
   }
-  // Takes `wall` seconds, of which the step's own are `seconds`.
+  // A step that takes `wall` seconds, of which its own time is `seconds`.
   void Step(int64_t number, double wall, double seconds, double exposed = 0) {
     Wait(wall);
     const v1::StepReport before = job_.last_step();
@@ -48,7 +48,7 @@ class JobLedgerTest : public ::testing::Test {
     job_.mutable_restored()->set_seconds(seconds);
     MoveLoad(job_.restored(), now_, &job_);
   }
-  // Those that have any, by name.
+  // Causes above zero, by name.
   std::map<std::string, double> Now() {
     PassTime(now_, &job_);
     std::map<std::string, double> some;
@@ -63,7 +63,7 @@ class JobLedgerTest : public ::testing::Test {
   v1::Job job_ = NewJob(now_);
 };
 
-TEST_F(JobLedgerTest, TimeGoesToTheStateThatTheJobIsIn) {
+TEST_F(JobLedgerTest, TimeGoesToTheCurrentState) {
   Wait(5);
   On(JobEvent::kNote);
   Wait(1);
@@ -81,7 +81,7 @@ TEST_F(JobLedgerTest, TimeGoesToTheStateThatTheJobIsIn) {
                                  Is("start", 11), Is("stop", 2)));
 }
 
-TEST_F(JobLedgerTest, AReportMovesItsStepOutOfWhatWasNotKnown) {
+TEST_F(JobLedgerTest, ReportMovesItsStepOutOfOther) {
   Run();
   Step(1, 3, 2.5, 0.5);
   Step(2, 3, 3, 1);
@@ -89,14 +89,14 @@ TEST_F(JobLedgerTest, AReportMovesItsStepOutOfWhatWasNotKnown) {
   EXPECT_THAT(Now(), ElementsAre(Is("exposed", 1.5), Is("other", 1.5), Is("step", 4)));
 }
 
-TEST_F(JobLedgerTest, StepsThatNobodyReportedAreTakenToHaveBeenLikeTheNext) {
+TEST_F(JobLedgerTest, UnreportedStepsAreLikeTheNext) {
   Run();
   Step(1, 2, 2);
   Step(5, 8, 2, 0.5);
   EXPECT_THAT(Now(), ElementsAre(Is("exposed", 2), Is("step", 8)));
 }
 
-TEST_F(JobLedgerTest, ReportsThatComeTogetherAfterASilenceAreEachCounted) {
+TEST_F(JobLedgerTest, CountsDelayedReportsSeparately) {
   Run();
   Step(1, 30, 10);
   Step(2, 0, 10);
@@ -104,13 +104,13 @@ TEST_F(JobLedgerTest, ReportsThatComeTogetherAfterASilenceAreEachCounted) {
   EXPECT_THAT(Now(), ElementsAre(Is("step", 30)));
 }
 
-TEST_F(JobLedgerTest, NoReportMovesMoreTimeThanThereWas) {
+TEST_F(JobLedgerTest, ReportMovesAtMostTheAvailableTime) {
   Run();
   Step(1, 2, 50, 40);
   EXPECT_THAT(Now(), ElementsAre(Is("exposed", 2)));
 }
 
-TEST_F(JobLedgerTest, WhatWasLostIsReplayedUntilTheStepsAreNew) {
+TEST_F(JobLedgerTest, LostStepsAreReplayUntilNewOnes) {
   Run();
   for (int step = 1; step <= 6; ++step) Step(step, 1, 1);
   On(JobEvent::kFail);
@@ -129,7 +129,7 @@ TEST_F(JobLedgerTest, WhatWasLostIsReplayedUntilTheStepsAreNew) {
               ElementsAre(Is("load", 3), Is("replay", 2), Is("restart", 7), Is("start", 6), Is("step", 8)));
 }
 
-TEST_F(JobLedgerTest, AHangBeforeAllWereReadyIsTakenOutOfTheStart) {
+TEST_F(JobLedgerTest, HangBeforeReadyIsTakenFromStart) {
   On(JobEvent::kLaunch);
   Wait(60);
   On(JobEvent::kFail);
@@ -140,7 +140,7 @@ TEST_F(JobLedgerTest, AHangBeforeAllWereReadyIsTakenOutOfTheStart) {
   EXPECT_THAT(Now(), ElementsAre(Is("hang", 55), Is("restart", 3), Is("start", 5)));
 }
 
-TEST_F(JobLedgerTest, AHangIsWhatItWasKnownToBeWhenTheAttemptWasEnded) {
+TEST_F(JobLedgerTest, HangHasItsLengthAtTheEndOfTheAttempt) {
   Run();
   Step(1, 1, 1);
   Wait(60);
@@ -152,7 +152,7 @@ TEST_F(JobLedgerTest, AHangIsWhatItWasKnownToBeWhenTheAttemptWasEnded) {
   EXPECT_THAT(Now(), ElementsAre(Is("hang", 55), Is("other", 5), Is("restart", 3), Is("step", 1)));
 }
 
-TEST_F(JobLedgerTest, ASaveIsTheTimeThatTrainingWaitedForIt) {
+TEST_F(JobLedgerTest, SaveIsTheTimeThatBlockedTraining) {
   Run();
   Wait(10);
   v1::SavedCheckpoint saved;
@@ -161,12 +161,12 @@ TEST_F(JobLedgerTest, ASaveIsTheTimeThatTrainingWaitedForIt) {
   MoveSave(saved, now_, &job_);
   On(JobEvent::kPause);
   Wait(6);
-  saved.set_stall_seconds(10);  // While its ranks leave.
+  saved.set_stall_seconds(10);  // While its ranks exit.
   MoveSave(saved, now_, &job_);
   EXPECT_THAT(Now(), ElementsAre(Is("save", 10.5), Is("stop", 5.5)));
 }
 
-TEST_F(JobLedgerTest, AnEndThatIsLearnedOfLateTakesBackWhatCameAfterIt) {
+TEST_F(JobLedgerTest, LateEndRemovesTheTimeAfterIt) {
   Run();
   Step(1, 5, 5);
   Wait(20);
@@ -177,7 +177,7 @@ TEST_F(JobLedgerTest, AnEndThatIsLearnedOfLateTakesBackWhatCameAfterIt) {
   EXPECT_THAT(Now(), ElementsAre(Is("other", 2), Is("step", 5)));
 }
 
-TEST_F(JobLedgerTest, AnEndThatSeemsToBeBeforeTheAdmissionLeavesTimeWhereItBegan) {
+TEST_F(JobLedgerTest, EndBeforeAdmissionLeavesAnEmptyLedger) {
   const int64_t admitted = job_.create_unix_nanos();
   Run();
   Wait(10);
@@ -187,7 +187,7 @@ TEST_F(JobLedgerTest, AnEndThatSeemsToBeBeforeTheAdmissionLeavesTimeWhereItBegan
   EXPECT_NEAR(static_cast<double>(job_.ledger().until_unix_nanos() - admitted) / 1e9, 0, 1e-3);
 }
 
-TEST_F(JobLedgerTest, WhoIsRetriedPausedFromItsEndUntilThen) {
+TEST_F(JobLedgerTest, TimeBeforeARetryIsPause) {
   Run();
   Wait(5);
   On(JobEvent::kFail);
@@ -199,7 +199,7 @@ TEST_F(JobLedgerTest, WhoIsRetriedPausedFromItsEndUntilThen) {
   EXPECT_THAT(Now(), ElementsAre(Is("other", 5), Is("pause", 40), Is("queue", 3)));
 }
 
-TEST_F(JobLedgerTest, ADateThatIsSetBackAddsNothingAndTakesNothing) {
+TEST_F(JobLedgerTest, ClockSetBackChangesNothing) {
   Run();
   Wait(10);
   On(JobEvent::kNote);
@@ -208,7 +208,7 @@ TEST_F(JobLedgerTest, ADateThatIsSetBackAddsNothingAndTakesNothing) {
   EXPECT_THAT(Now(), ElementsAre(Is("other", 10)));
 }
 
-TEST_F(JobLedgerTest, WhatAnOlderReleaseDidIsNotKnown) {
+TEST_F(JobLedgerTest, TimeUnderAnOlderReleaseIsOther) {
   Run();
   job_.clear_ledger();
   Wait(10);
@@ -217,8 +217,8 @@ TEST_F(JobLedgerTest, WhatAnOlderReleaseDidIsNotKnown) {
   EXPECT_THAT(Now(), ElementsAre(Is("other", 10), Is("restart", 1)));
 }
 
-// Of any life, with reports that lie, are late, or come again, and a date that is set.
-TEST_F(JobLedgerTest, AllCausesTogetherAreTheTimeSinceTheAdmission) {
+// Random lifetimes, with wrong, late or repeated reports, and a date that is set.
+TEST_F(JobLedgerTest, CausesAddUpToTheTimeSinceAdmission) {
   for (int seed = 0; seed < Seeds(300); ++seed) {
     std::mt19937 random(seed);
     const auto draw = [&](double most) { return std::uniform_real_distribution<>(0, most)(random); };

@@ -1,5 +1,5 @@
-// JobService: what people ask of a job's life: cancel, pause, resume, retry, delete. Requests are checked
-// here; what they mean is the reconciler's.
+// JobService: cancel, pause, resume, retry and delete. Requests are validated here and executed by the
+// reconciler.
 #include <absl/strings/str_cat.h>
 
 #include "base/call_limits.h"
@@ -12,7 +12,7 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kDefaultGraceSeconds = 10;
-// Ranks leave as soon as they have saved: this is for those that hang, or whose disk is slow.
+// Ranks exit as soon as they have saved; the limit is for ranks that hang or have a slow disk.
 constexpr int64_t kDefaultPauseGraceSeconds = 600;
 
 absl::Status CheckReason(const std::string& reason) {

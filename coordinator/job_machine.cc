@@ -1,4 +1,4 @@
-// The states of a job: kTransitions is all there is to know, Apply() goes by it.
+// Transition table of job states, and its single transition function Apply().
 #include "coordinator/job_machine.h"
 
 #include <absl/strings/str_cat.h>
@@ -28,7 +28,7 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_QUEUED, JobEvent::kNote, v1::JOB_STATE_QUEUED},
     {v1::JOB_STATE_QUEUED, JobEvent::kPreflight, v1::JOB_STATE_PREFLIGHT},
 
-    // None of its ranks is there: whatever becomes of it, its nodes are measured to the end.
+    // No rank runs yet; the preflights on its nodes finish, whatever happens to the job.
     {v1::JOB_STATE_PREFLIGHT, JobEvent::kLaunch, v1::JOB_STATE_STARTING},
     {v1::JOB_STATE_PREFLIGHT, JobEvent::kUnplace, v1::JOB_STATE_QUEUED},
     {v1::JOB_STATE_PREFLIGHT, JobEvent::kCancel, v1::JOB_STATE_CANCELLED},
@@ -37,7 +37,7 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_PREFLIGHT, JobEvent::kNote, v1::JOB_STATE_PREFLIGHT},
 
     {v1::JOB_STATE_STARTING, JobEvent::kReady, v1::JOB_STATE_RUNNING},
-    // A job of a few steps may end before the last "ready" is taken.
+    // A job of a few steps may end before its last "ready" arrives.
     {v1::JOB_STATE_STARTING, JobEvent::kFinish, v1::JOB_STATE_SUCCEEDED},
     {v1::JOB_STATE_STARTING, JobEvent::kFail, v1::JOB_STATE_STOPPING},
     {v1::JOB_STATE_STARTING, JobEvent::kCancel, v1::JOB_STATE_CANCELLING},
@@ -60,7 +60,7 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_CANCELLING, JobEvent::kNote, v1::JOB_STATE_CANCELLING},
 
     {v1::JOB_STATE_PAUSING, JobEvent::kGone, v1::JOB_STATE_PAUSED},
-    // Its last step was done before it could leave.
+    // It completed its last step before it could exit.
     {v1::JOB_STATE_PAUSING, JobEvent::kFinish, v1::JOB_STATE_SUCCEEDED},
     {v1::JOB_STATE_PAUSING, JobEvent::kCancel, v1::JOB_STATE_CANCELLING},
     {v1::JOB_STATE_PAUSING, JobEvent::kNote, v1::JOB_STATE_PAUSING},
@@ -74,8 +74,8 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_CANCELLED, JobEvent::kAgain, v1::JOB_STATE_QUEUED},
 };
 
-// Steps, how fast ranks were and where they stood belong to an attempt. The first loss stays where the next
-// one may go on from a checkpoint: its losses are compared with it.
+// Clears steps, rank speed and rank positions, which belong to an attempt. The first loss remains if the next
+// attempt may resume from a checkpoint: its losses are compared with it.
 void ForgetSteps(v1::Job* job) {
   if (job->has_last_step()) *job->mutable_earlier_step() = job->last_step();
   job->clear_last_step();
@@ -121,7 +121,7 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, abs
   job->set_revision(job->revision() + 1);
   if (event != JobEvent::kNote) job->clear_stalled_since_unix_nanos();
   if (event == JobEvent::kLaunch) StartAttempt(unix_nanos, job);
-  if (event == JobEvent::kReady) job->clear_deleted_hosts();  // The attempt holds the lock.
+  if (event == JobEvent::kReady) job->clear_deleted_hosts();  // The attempt holds the lock of the directory.
   if (event == JobEvent::kRetry || event == JobEvent::kAgain || *next == v1::JOB_STATE_PAUSED)
     ForgetSteps(job);
   if (*next != v1::JOB_STATE_PAUSING && *next != v1::JOB_STATE_PAUSED) job->clear_pause();
@@ -255,8 +255,8 @@ bool TakeStep(const v1::StepReport& step, v1::Job* job) {
   if (!first && step.step() <= job->last_step().step()) return false;
   const int64_t begun_after = job->restored().step();
   if (first && (begun_after == 0 || job->first_loss() == 0)) job->set_first_loss(step.loss());
-  // Mallocs are steady from the second step on: the first fills the allocator's cache. The count at that step
-  // is known from the last report, so that it survives a restart of the coordinator with the job.
+  // Mallocs are steady from the second step on: the first step fills the allocator's cache. The count at that
+  // step is taken from the last report, so that it survives a restart of the coordinator with the job.
   const bool steady_before = !first && job->last_step().step() >= begun_after + 2;
   const int64_t mallocs_at_step_2 =
       steady_before ? job->last_step().memory().device_mallocs() - job->steady_device_mallocs()

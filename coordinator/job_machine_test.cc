@@ -33,7 +33,7 @@ v1::StepReport Step(int64_t step, double loss, int64_t mallocs, int64_t peak) {
   return report;
 }
 
-TEST(JobMachine, NothingButAPersonsWishLeavesAnEndedStateAndNothingLeavesSuccess) {
+TEST(JobMachine, OnlyARetryLeavesAnEndedStateAndNothingLeavesSuccess) {
   for (const v1::JobState state : AllJobStates()) {
     if (!IsEnded(state)) continue;
     for (const JobEvent event : AllEvents()) {
@@ -48,7 +48,7 @@ TEST(JobMachine, NothingButAPersonsWishLeavesAnEndedStateAndNothingLeavesSuccess
 }
 
 // Messages about attempts with higher numbers are dropped.
-TEST(JobMachine, NoAttemptIsNumberedAboveTheMaximum) {
+TEST(JobMachine, RejectsAttemptsAboveTheMaximum) {
   v1::Job job = QueuedJob();
   job.set_attempt(kMaxAttempt - 1);
   EXPECT_TRUE(Apply(JobEvent::kLaunch, "", At(1), &job).ok());
@@ -100,7 +100,7 @@ TEST(JobMachine, OnlyNoteKeepsTheState) {
   }
 }
 
-TEST(JobMachine, NodesAreHeldWhileTheyAreMeasuredAndNoLonger) {
+TEST(JobMachine, HoldsNodesDuringPreflightOnly) {
   for (const JobEvent event : {JobEvent::kLaunch, JobEvent::kUnplace, JobEvent::kCancel, JobEvent::kPause}) {
     v1::Job job = QueuedJob();
     ASSERT_TRUE(Apply(JobEvent::kPreflight, "node-0 is measured first", At(1), &job).ok());
@@ -136,7 +136,7 @@ TEST(JobMachine, ApplyRecordsReasonRevisionTimesAndEvent) {
   EXPECT_EQ(job.events(1).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST(JobMachine, EventsAreBoundedAndKeepTheFirstAndTheNewest) {
+TEST(JobMachine, LimitsEventsToTheFirstAndTheNewest) {
   v1::Job job = QueuedJob();
   for (int i = 0; i < 500; ++i) {
     ASSERT_TRUE(Apply(JobEvent::kNote, "reason " + std::to_string(i), At(i), &job).ok());
@@ -147,20 +147,20 @@ TEST(JobMachine, EventsAreBoundedAndKeepTheFirstAndTheNewest) {
   EXPECT_EQ(job.revision(), 500);
 }
 
-TEST(JobMachine, RelaunchStartsTheNextAttemptWithoutTheOldOnesSteps) {
+TEST(JobMachine, RelaunchClearsStepsOfTheLastAttempt) {
   v1::Job job = QueuedJob();
   ASSERT_TRUE(Apply(JobEvent::kLaunch, "", At(1), &job).ok());
   ASSERT_TRUE(TakeStep(Step(1, 5.5, 3, 100), &job));
   ASSERT_TRUE(Apply(JobEvent::kFail, "", At(2), &job).ok());
   ASSERT_TRUE(Apply(JobEvent::kRetry, "", At(3), &job).ok());
-  EXPECT_FALSE(job.has_last_step());  // Nor does it show them while it is queued.
+  EXPECT_FALSE(job.has_last_step());  // Not shown while it is queued, either.
   ASSERT_TRUE(Apply(JobEvent::kLaunch, "", At(4), &job).ok());
   EXPECT_EQ(job.attempt(), 2);
   EXPECT_FALSE(job.has_last_step());
   EXPECT_EQ(job.peak_bytes(), 0);
 }
 
-TEST(JobMachine, AJobThatIsLaunchedIsPausedOnlyOnceItsRanksAreGone) {
+TEST(JobMachine, LaunchedJobIsPausedOnceItsRanksAreGone) {
   for (const v1::JobState state : AllJobStates()) {
     const auto next = NextState(state, JobEvent::kPause);
     if (next.ok()) {
@@ -170,7 +170,7 @@ TEST(JobMachine, AJobThatIsLaunchedIsPausedOnlyOnceItsRanksAreGone) {
   EXPECT_EQ(*NextState(v1::JOB_STATE_PAUSING, JobEvent::kGone), v1::JOB_STATE_PAUSED);
 }
 
-TEST(JobMachine, APausedJobShowsNoStepsThatItWillNotHave) {
+TEST(JobMachine, PausedJobHidesStepsThatAreLost) {
   v1::Job job = QueuedJob();
   ASSERT_TRUE(Apply(JobEvent::kLaunch, "", At(1), &job).ok());
   ASSERT_TRUE(Apply(JobEvent::kReady, "", At(1), &job).ok());
@@ -182,7 +182,7 @@ TEST(JobMachine, APausedJobShowsNoStepsThatItWillNotHave) {
   EXPECT_EQ(job.attempt(), 1);
 }
 
-TEST(JobMachine, AJobThatGoesOnAfterItsEndHasNoEnd) {
+TEST(JobMachine, RetriedJobHasNoEnd) {
   v1::Job job = QueuedJob();
   ASSERT_TRUE(Apply(JobEvent::kCancel, "", At(1), &job).ok());
   EXPECT_NE(job.end_unix_nanos(), 0);
@@ -206,7 +206,7 @@ TEST(TakeStep, CountsMallocsFromStepTwoOn) {
   EXPECT_EQ(job.revision(), 0);
 }
 
-TEST(TakeStep, DropsWhatIsNotNewer) {
+TEST(TakeStep, IgnoresReportsThatAreNotNewer) {
   v1::Job job = QueuedJob();
   EXPECT_TRUE(TakeStep(Step(4, 4.0, 0, 0), &job));
   EXPECT_FALSE(TakeStep(Step(4, 9.0, 0, 0), &job));

@@ -33,14 +33,14 @@ ShownPage AsShown(const JobQuery& query, JobPage stored,
   std::set<std::string> taken;
   for (v1::Job& job : stored.jobs) {
     const auto it = shown.find(job.id());
-    // The same revision on the board has newer steps.
+    // The job on the board may have newer steps at the same revision.
     const bool newer = it != shown.end() && it->second->revision() >= job.revision();
     taken.insert(job.id());
     if (newer) job = *it->second;
     if (Wants(query, job) && (!newer || reached(job))) page.jobs.push_back(std::move(job));
   }
-  // Those that are stored as the query is not for and shown as it is, or elsewhere in its order, as far as
-  // this page reaches.
+  // Live jobs up to the end of this page whose shown state matches the query while the stored one does not,
+  // or whose position in the order differs.
   const bool may_differ = !query.states.empty() || query.filter != nullptr || query.by_end;
   for (const auto& [id, job] : shown) {
     if (!may_differ || !Wants(query, *job) || !reached(*job) || !taken.insert(id).second) continue;

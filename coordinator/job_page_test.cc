@@ -22,12 +22,12 @@ std::string IdsOf(const ShownPage& page) {
   return ids;
 }
 
-TEST(JobPage, ShowsWhatIsNotOnDiskYetAsAQueryForOneJobDoes) {
+TEST(JobPage, ShowsUnstoredJobsLikeAQueryForOneJob) {
   JobPage stored;
   stored.jobs = {MakeJob("b", 2, v1::JOB_STATE_RUNNING, 4), MakeJob("a", 1, v1::JOB_STATE_RUNNING, 4)};
   v1::Job unstored = MakeJob("b", 2, v1::JOB_STATE_CANCELLING, 5);
   unstored.set_reason("stopping the ranks; not on disk yet: the disk is full");
-  // The other one was read before it was stored.
+  // The other job was read before it was stored.
   const ShownPage page =
       AsShown({}, stored, {Live(unstored), Live(MakeJob("a", 1, v1::JOB_STATE_STARTING, 3))});
   ASSERT_EQ(IdsOf(page), "ba");
@@ -36,7 +36,7 @@ TEST(JobPage, ShowsWhatIsNotOnDiskYetAsAQueryForOneJobDoes) {
   EXPECT_EQ(page.jobs[1].state(), v1::JOB_STATE_RUNNING);
 }
 
-TEST(JobPage, AQueryForStatesGoesByWhatIsShown) {
+TEST(JobPage, StateQueryUsesTheShownState) {
   const v1::Job unstored = MakeJob("b", 2, v1::JOB_STATE_CANCELLING, 5);
   JobQuery query;
   query.states = {v1::JOB_STATE_RUNNING};
@@ -48,7 +48,7 @@ TEST(JobPage, AQueryForStatesGoesByWhatIsShown) {
   EXPECT_EQ(IdsOf(AsShown(query, stored, {Live(unstored)})), "cb");
 }
 
-TEST(JobPage, AQueryForAProjectShowsNoOthersThatAreLive) {
+TEST(JobPage, ProjectQueryHidesLiveJobsOfOthers) {
   v1::Job ours = MakeJob("a", 1, v1::JOB_STATE_CANCELLING, 5),
           theirs = MakeJob("b", 2, v1::JOB_STATE_CANCELLING, 5);
   ours.set_project("vision");
@@ -59,7 +59,7 @@ TEST(JobPage, AQueryForAProjectShowsNoOthersThatAreLive) {
   EXPECT_EQ(IdsOf(AsShown(query, {}, {Live(ours), Live(theirs)})), "a");
 }
 
-TEST(JobPage, AFilterAndAnOrderGoByWhatIsShownToo) {
+TEST(JobPage, FilterAndOrderUseTheShownState) {
   v1::Job ended = MakeJob("a", 1, v1::JOB_STATE_FAILED, 5);
   ended.set_end_unix_nanos(7);
   JobQuery query;
@@ -76,8 +76,8 @@ TEST(JobPage, AFilterAndAnOrderGoByWhatIsShownToo) {
   EXPECT_EQ(AsShown(query, stored, {Live(ended)}).end.id, "x");
 }
 
-// Without states or a filter it was shown where it is stored: after all that had ended.
-TEST(JobPage, AJobThatIsStoredAsLiveAndShownAsEndedIsWhereItEnded) {
+// Without states or a filter, it was listed at its stored position: after all ended jobs.
+TEST(JobPage, StoredLiveShownEndedIsListedByItsEnd) {
   v1::Job ended = MakeJob("e", 1, v1::JOB_STATE_FAILED, 5), other = MakeJob("o", 2, v1::JOB_STATE_FAILED, 5);
   ended.set_end_unix_nanos(7);
   other.set_end_unix_nanos(5);
@@ -101,7 +101,7 @@ TEST(JobPage, AJobThatIsStoredAsLiveAndShownAsEndedIsWhereItEnded) {
   EXPECT_EQ(IdsOf(AsShown(query, last, {Live(ended)})), "") << "it was on the first page";
 }
 
-TEST(JobPage, EachJobIsOnOnePageAndTheNextBeginsWhereThisOneEnds) {
+TEST(JobPage, EachJobIsOnExactlyOnePage) {
   const std::vector<std::shared_ptr<const v1::Job>> live = {
       Live(MakeJob("d", 4, v1::JOB_STATE_CANCELLING, 5)), Live(MakeJob("b", 2, v1::JOB_STATE_CANCELLING, 5))};
   JobQuery query;
@@ -126,7 +126,7 @@ TEST(JobPage, EachJobIsOnOnePageAndTheNextBeginsWhereThisOneEnds) {
   const ShownPage last = AsShown(query, stored, live);
   EXPECT_EQ(IdsOf(last), "a");
   EXPECT_FALSE(last.more);
-  // A page of which nothing is shown as asked for has an end all the same.
+  // A page without matches still has an end.
   query.states = {v1::JOB_STATE_RUNNING};
   query.after_cursor = false;
   stored.jobs = {MakeJob("d", 4, v1::JOB_STATE_RUNNING, 4)};

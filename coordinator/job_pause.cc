@@ -14,7 +14,7 @@
 namespace fsdpd {
 namespace {
 
-// Of the GPUs that did not free their memory.
+// Of GPUs that did not release their memory.
 constexpr int kMostHeld = 8;
 
 std::string Steps(int64_t steps) { return absl::StrCat(steps, steps == 1 ? " step" : " steps"); }
@@ -23,7 +23,7 @@ int64_t SavedStep(const v1::Job& job) {
   return job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
 }
 
-// Its attempt has ended by itself, and only waits until all ranks are gone.
+// The attempt failed by itself, and only waits until all ranks are gone.
 bool HasFailed(const v1::Job& job) {
   return job.has_failure() && job.failure().attempt() == job.attempt() && !job.failure().drained() &&
          !job.failure().refused();
@@ -56,7 +56,7 @@ v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
   v1::Job::Pause pause = job.pause();
   pause.set_step(SavedStep(job));
   pause.mutable_unconfirmed()->Assign(unconfirmed.begin(), unconfirmed.end());
-  if (!unconfirmed.empty()) return pause;  // What is not known to be saved may be.
+  if (!unconfirmed.empty()) return pause;  // Steps that are not known to be saved may be.
   const int64_t begun = std::max(pause.step(), job.restored().step());
   pause.set_lost_steps(std::max<int64_t>(0, job.last_step().step() - begun));
   if (pause.lost_steps() == 0) return pause;
@@ -106,7 +106,7 @@ std::string PausedWords(const v1::Job::Pause& pause) {
 void KeepPause(const v1::Job::Pause& pause, v1::Job* job) {
   *job->mutable_pause() = pause;
   const bool found = job->has_failure() && job->failure().attempt() == job->attempt();
-  if (found && job->failure().refused()) return;  // It is among those already that do not count.
+  if (found && job->failure().refused()) return;  // It is already excluded from the count.
   if (WantsToGoBack(*job) && WhyNotBack(*job).empty()) {
     NoteExcused(job);
     return GoBack(job);

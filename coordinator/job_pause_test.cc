@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// One that has made 12 steps, and saved 10 of them.
+// A job that completed 12 steps, and saved 10 of them.
 v1::Job Training() {
   v1::Job job;
   job.set_state(v1::JOB_STATE_RUNNING);
@@ -24,7 +24,7 @@ v1::Job Training() {
   return job;
 }
 
-TEST(JobPause, AJobThatTrainsIsPausedOnlyIfItSaves) {
+TEST(JobPause, RunningJobIsPausedOnlyIfItSaves) {
   v1::Job job = Training();
   EXPECT_THAT(WhyNotPaused(job, 1000), IsEmpty());
   job.mutable_spec()->mutable_checkpoint()->clear_dir();
@@ -34,7 +34,7 @@ TEST(JobPause, AJobThatTrainsIsPausedOnlyIfItSaves) {
   EXPECT_THAT(WhyNotPaused(job, 1000), IsEmpty()) << "nothing is lost of one that holds nothing";
 }
 
-TEST(JobPause, AJobWhoseDiskIsFullTrainsOnUnlessSomebodyWouldRatherLoseSteps) {
+TEST(JobPause, JobWithFullDiskIsPausedOnlyWithoutSave) {
   v1::Job job = Training();
   job.mutable_failed_checkpoint()->set_step(12);
   job.mutable_failed_checkpoint()->set_error("no space left");
@@ -43,7 +43,7 @@ TEST(JobPause, AJobWhoseDiskIsFullTrainsOnUnlessSomebodyWouldRatherLoseSteps) {
   EXPECT_THAT(WhyNotPaused(job, 0), IsEmpty());
 }
 
-TEST(JobPause, EveryStateIsPausedOrSaysWhyNot) {
+TEST(JobPause, EveryStateIsPausedOrHasAReasonNotTo) {
   for (const v1::JobState state : AllJobStates()) {
     v1::Job job = Training();
     job.set_state(state);
@@ -53,7 +53,7 @@ TEST(JobPause, EveryStateIsPausedOrSaysWhyNot) {
   }
 }
 
-TEST(JobPause, WhatIsSavedIsWhereItGoesOn) {
+TEST(JobPause, ResumesFromTheSavedStep) {
   v1::Job job = Training();
   job.add_checkpoints()->set_step(12);
   const v1::Job::Pause pause = PauseOf(job, "the disk was full");
@@ -62,7 +62,7 @@ TEST(JobPause, WhatIsSavedIsWhereItGoesOn) {
   EXPECT_EQ(PausedWords(pause), "paused after step 12, which is saved");
 }
 
-TEST(JobPause, WhatIsLostIsSaidWithItsReason) {
+TEST(JobPause, ReportsLostStepsWithTheReason) {
   const v1::Job::Pause pause = PauseOf(Training(), "rank 1 left");
   EXPECT_EQ(PausedWords(pause),
             "paused after step 10, which is saved; 2 steps after it are lost: rank 1 left");
@@ -73,19 +73,19 @@ TEST(JobPause, WhatIsLostIsSaidWithItsReason) {
             "the checkpoint of step 12 could not be written: no space left");
 }
 
-TEST(JobPause, WhoGaveNoTimeIsTheReason) {
+TEST(JobPause, ZeroGraceIsTheReasonForLostSteps) {
   v1::Job job = Training();
   job.mutable_pause()->set_grace_ms(0);
   EXPECT_EQ(PauseOf(job, "rank 1 was killed").why_lost(), "they were given no time to save (--grace 0)");
 }
 
-TEST(JobPause, OfANodeThatIsLostNothingIsClaimed) {
+TEST(JobPause, ClaimsNothingAboutLostNodes) {
   const v1::Job::Pause pause = PauseOf(Training(), "rank 1 left", {"a"});
   EXPECT_EQ(pause.lost_steps(), 0);
   EXPECT_EQ(PausedWords(pause), "continues without node a; what it saved after step 10 is unknown");
 }
 
-TEST(JobPause, AJobThatWasStartedFromAnotherLosesOnlyItsOwnSteps) {
+TEST(JobPause, JobThatLoadedACheckpointLosesOnlyItsOwnSteps) {
   v1::Job job = Training();
   job.clear_checkpoints();
   job.mutable_restored()->set_step(11);
@@ -93,7 +93,7 @@ TEST(JobPause, AJobThatWasStartedFromAnotherLosesOnlyItsOwnSteps) {
   EXPECT_EQ(PausedWords(pause), "paused; it will begin anew; 1 step is lost: somebody was in a hurry");
 }
 
-TEST(JobPause, AnAttemptThatWasPausedDoesNotCountAndOneThatHadFailedDoes) {
+TEST(JobPause, PausedAttemptDoesNotCountUnlessItHadFailed) {
   v1::Job job = Training();
   KeepPause(PauseOf(job, ""), &job);
   EXPECT_EQ(job.drains_since_checkpoint(), 1);
@@ -102,8 +102,8 @@ TEST(JobPause, AnAttemptThatWasPausedDoesNotCountAndOneThatHadFailedDoes) {
   EXPECT_EQ(job.drains_since_checkpoint(), 1);
 }
 
-// What had given way after step 13 was said never to have been launched.
-TEST(JobPause, ACancelSaysFromWhereAJobThatTrainedCouldBeGoneOnWith) {
+// A job that was preempted after step 13 was reported as never launched.
+TEST(JobPause, CancelReportsWhereAJobCouldResume) {
   v1::Job job;
   job.set_state(v1::JOB_STATE_QUEUED);
   EXPECT_EQ(IdleCancelWords(job), "cancelled before it was launched");

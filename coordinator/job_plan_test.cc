@@ -8,7 +8,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(JobPlan, WhatIsKeptIsWhatIsPlacedByItsBytes) {
+TEST(JobPlan, RequestUsesTheBytesOfTheStoredPlan) {
   v1::Job job;
   *job.mutable_spec() = TinySpec();
   EXPECT_TRUE(IsPlanOpen(job));
@@ -23,8 +23,8 @@ TEST(JobPlan, WhatIsKeptIsWhatIsPlacedByItsBytes) {
   EXPECT_EQ(job.memory_plan().peak_bytes(), plan.memory.peak_bytes);
 }
 
-// An offer is what a device has free; a plan on cuda counts what it may fill of that.
-TEST(JobPlan, OnCudaASlotMustAlsoHoldTheProcessAndAMargin) {
+// An offer is the free memory of a device; a plan on cuda counts the part that may be used.
+TEST(JobPlan, CudaSlotNeedsMemoryForProcessAndMargin) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->set_device(v1::DEVICE_CUDA);
   constexpr int64_t kOffer = int64_t{3} << 30;
@@ -37,7 +37,7 @@ TEST(JobPlan, OnCudaASlotMustAlsoHoldTheProcessAndAMargin) {
   EXPECT_LE(RequestOf(job).bytes_per_rank, (plan.memory.peak_bytes * 100 + 97) / 98 + process + 100);
 }
 
-TEST(JobPlan, TellsTooLargeFromRefusedForOtherReasons) {
+TEST(JobPlan, DistinguishesTooLargeFromOtherErrors) {
   v1::JobSpec spec = TinySpec();
   const Plan large = MakePlan(spec, 4096);
   EXPECT_TRUE(IsOnlyTooLarge(large));
@@ -50,7 +50,7 @@ TEST(JobPlan, TellsTooLargeFromRefusedForOtherReasons) {
       ::testing::MatchesRegex("2 faults:\n  [a-z.]*(name|steps): [^\n]*\n  [a-z.]*(name|steps): [^\n]*"));
 }
 
-TEST(JobPlan, TheFilledSpecOfAJobThatWasNeverPlannedHasItsDefaults) {
+TEST(JobPlan, FilledSpecOfUnplannedJobHasDefaults) {
   EXPECT_EQ(FilledSpec(v1::Job()).resources().nodes(), 1);
   EXPECT_EQ(FilledSpec(v1::Job()).restart().max_attempts(), 1);
 }

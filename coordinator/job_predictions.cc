@@ -73,7 +73,7 @@ void JobPredictions::Serve() {
     MutexLock lock(&mutex_);
     const Key key(job->id(), job->attempt());
     wanted_.erase(key);
-    known_[key] = std::move(prediction);  // Who does not want it any more forgets it at the next scrape.
+    known_[key] = std::move(prediction);  // If no longer wanted, the next scrape drops it.
     changed_.SignalAll();
   }
 }

@@ -23,7 +23,7 @@ v1::Prediction PredictionOf(const v1::JobSpec& spec) {
   return proto.prediction();
 }
 
-TEST(JobPredictions, AreWhatAPlanSaysOnceThatIsMade) {
+TEST(JobPredictions, ReturnsThePredictionOnceItIsMade) {
   JobPredictions predictions;
   const auto a = JobOf("a", 1, TinySpec(1, 2)), b = JobOf("b", 1, TinySpec(2, 2));
   predictions.Of({a, b});
@@ -36,7 +36,7 @@ TEST(JobPredictions, AreWhatAPlanSaysOnceThatIsMade) {
   }
 }
 
-TEST(JobPredictions, AreOfTheAttemptThatWasAskedFor) {
+TEST(JobPredictions, PredictsTheRequestedAttempt) {
   JobPredictions predictions;
   predictions.Of({JobOf("a", 1, TinySpec(2, 2))});
   predictions.AwaitAll();
@@ -47,7 +47,7 @@ TEST(JobPredictions, AreOfTheAttemptThatWasAskedFor) {
             PredictionOf(fewer->resolved()).SerializeAsString());
 }
 
-TEST(JobPredictions, ASpecWithoutAPlanHasNoneAndKeepsNobodyWaiting) {
+TEST(JobPredictions, SpecWithoutPlanHasNoPredictionAndDoesNotBlock) {
   JobPredictions predictions;
   const auto none = JobOf("none", 1, {}), a = JobOf("a", 1, TinySpec());
   predictions.Of({none, a});
@@ -57,7 +57,7 @@ TEST(JobPredictions, ASpecWithoutAPlanHasNoneAndKeepsNobodyWaiting) {
   predictions.AwaitAll();
 }
 
-TEST(JobPredictions, AStepOfTwiceTheTimeUsesHalfAsMuchOfTheDevice) {
+TEST(JobPredictions, DoubleStepTimeHalvesMfu) {
   v1::Prediction prediction;
   prediction.set_step_seconds(2);
   prediction.set_mfu(0.5);

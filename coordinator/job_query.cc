@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kDefaultPage = 50;
 constexpr int kMaxPage = 500;
-// A page ends early at half of what a message may have: jobs carry specs of up to a megabyte.
+// A page ends early at half of the message limit: jobs have specs of up to a megabyte.
 constexpr size_t kMaxPageBytes = 8 << 20;
 
 }  // namespace

@@ -1,5 +1,6 @@
-// SubmitJob here: Admission says all faults or makes the plan, the store has the job on disk, the reconciler
-// is told, the client gets its answer. Nothing is launched in this file: the reconciler does, when it places.
+// Call path of SubmitJob: Admission returns all violations or a plan, the store persists the job, the
+// reconciler is notified, and the client gets its response. Nothing is launched here; the reconciler does
+// that when it places the job.
 #include "coordinator/job_service.h"
 
 #include <absl/strings/ascii.h>
@@ -28,7 +29,7 @@ namespace fsdpd {
 namespace {
 
 constexpr int kMaxAfter = 64;
-// A job's id ends in six random characters: two of ten thousand jobs of one name meet once in a blue moon.
+// A job id ends in six random characters: among ten thousand jobs of one name a collision is rare.
 constexpr int kInsertTries = 3;
 
 absl::Status CheckRequestId(const std::string& id) {
@@ -40,7 +41,8 @@ absl::Status CheckRequestId(const std::string& id) {
                   absl::StrCat("has ", id.size(), " characters; at most ", kMaxRequestId, " are allowed"));
 }
 
-// `request_id` is that of `job` already: whether the two ask for the same. (The store compares the specs.)
+// Whether `request`, which has the request id of `job`, is the same request apart from the spec, which the
+// store compares.
 bool AsksForThe(const v1::Job& job, const v1::SubmitJobRequest& request) {
   const absl::StatusOr<Labels> labels = CheckedLabels(request.labels());
   const auto same = [](const v1::Label& a, const v1::Label& b) {
@@ -53,7 +55,7 @@ bool AsksForThe(const v1::Job& job, const v1::SubmitJobRequest& request) {
                     [](const std::string& id, const v1::Job::After& after) { return id == after.job(); });
 }
 
-// Whose quota the job is to count against.
+// The project whose quota counts the job.
 absl::StatusOr<std::string> ProjectOf(const Caller& caller, const v1::SubmitJobRequest& request) {
   const std::string& asked = request.project();
   if (asked.empty() || asked == caller.project) return caller.project;
@@ -85,8 +87,8 @@ v1::Job NewJob(const std::string& id, const Caller& caller, const std::string& p
   return job;
 }
 
-// A warning for a job that nodes could not take were they idle: more may come, so it is queued all the same.
-// Without any node there is nothing to compare with.
+// A warning for a job that the nodes could not run even if they were idle. It is still queued, because nodes
+// may be added. Without any node there is nothing to compare with.
 Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes, const Cordons& cordons) {
   std::vector<NodeSlots> idle = IdleSlots(nodes);
   cordons.MarkIn(&idle);
@@ -104,7 +106,7 @@ Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes
 
 }  // namespace
 
-// --- Submitting --------------------------------------------------------------------------------------------
+// --- Submit ------------------------------------------------------------------------------------------------
 
 absl::Status JobService::Submit(const Caller& caller, const v1::SubmitJobRequest& request,
                                 v1::SubmitJobResponse* response) {
@@ -132,7 +134,7 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   const absl::StatusOr<Labels> labels = CheckedLabels(request.labels());
   if (!labels.ok()) return BadField("labels", labels.status().message());
   if (!request.request_id().empty()) {
-    // Before admission: what was accepted stays accepted, whatever nodes offer now.
+    // Before admission: an accepted job stays accepted, whatever nodes offer now.
     FSDPD_ASSIGN_OR_RETURN(auto earlier, parts_.store->FindRequest(request.request_id(), request.spec()));
     *repeated = earlier.has_value();
     if (*repeated) return AnswerAgain(request, std::move(*earlier), response);
@@ -159,7 +161,7 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
     stored = parts_.store->Insert(job);
     if (absl::IsOutOfRange(stored.status()))
       return Refuse({TooLarge(request.spec(), stored.status().message())});
-    if (absl::IsFailedPrecondition(stored.status())) {  // Another was faster, and may have ended since.
+    if (absl::IsFailedPrecondition(stored.status())) {  // Another request was faster; its job may have ended.
       FSDPD_ASSIGN_OR_RETURN(const Violations since, DirectoryFaults(request.spec(), request.request_id()));
       if (!since.empty()) return Refuse(since);
     } else if (!absl::IsAlreadyExists(stored.status())) {
@@ -255,7 +257,7 @@ absl::StatusOr<Violations> JobService::DirectoryFaults(const v1::JobSpec& spec,
   return Violations{DirectoryIsTaken(holder)};
 }
 
-// --- Reading -----------------------------------------------------------------------------------------------
+// --- Read --------------------------------------------------------------------------------------------------
 
 absl::StatusOr<v1::Job> JobService::Find(const std::string& id) {
   FSDPD_RETURN_IF_ERROR(CheckJobId(id));
@@ -304,7 +306,8 @@ grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* r
 absl::Status JobService::List(const Caller& caller, const v1::ListJobsRequest& request,
                               v1::ListJobsResponse* response) {
   FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(caller, request));
-  // Before the store: a job that ends meanwhile is in both, and one that begins is in the next list.
+  // Read the board before the store: a job that ends in between is in both, and a job that starts is in the
+  // next list.
   std::vector<std::shared_ptr<const v1::Job>> live = parts_.board->Unsettled();
   FSDPD_ASSIGN_OR_RETURN(JobPage stored, parts_.store->List(query));
   for (const v1::Job& job : stored.jobs) {
@@ -327,7 +330,7 @@ grpc::Status JobService::GetVersion(grpc::ServerContext*, const v1::GetVersionRe
   return grpc::Status::OK;
 }
 
-// --- Watching ----------------------------------------------------------------------------------------------
+// --- Watch -------------------------------------------------------------------------------------------------
 
 absl::Status JobService::CheckStream(grpc::ServerContext* context) const {
   if (context->IsCancelled()) return absl::CancelledError("the client ended the stream");

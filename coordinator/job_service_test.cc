@@ -1,4 +1,4 @@
-// Two calls of SubmitJob that meet, and names that calls refuse.
+// Tests of concurrent SubmitJob calls, and of names that calls reject.
 #include "coordinator/job_service.h"
 
 #include <utility>
@@ -21,7 +21,7 @@ class JobServiceTest : public ReconcilerCase {
     request.set_request_id(request_id);
     return request;
   }
-  // While a request is examined, another is done with.
+  // Runs `other` to completion while `request` is in admission.
   absl::Status SubmitWhile(const v1::SubmitJobRequest& request, const v1::SubmitJobRequest& other,
                            v1::Job* job) {
     bool met = false;
@@ -46,14 +46,14 @@ class JobServiceTest : public ReconcilerCase {
   }
 };
 
-TEST_F(JobServiceTest, ARequestIsNotRefusedForTheDirectoryOfTheJobThatItHasMade) {
+TEST_F(JobServiceTest, RequestDoesNotConflictWithTheDirectoryOfItsOwnJob) {
   v1::Job job;
   const absl::Status status = SubmitWhile(Saving("r"), Saving("r"), &job);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(job.id(), "first");
 }
 
-TEST_F(JobServiceTest, AnotherRequestIsRefusedForTheDirectoryThatWasTakenMeanwhile) {
+TEST_F(JobServiceTest, RejectsDirectoryTakenDuringAdmission) {
   v1::Job job;
   for (const char* request_id : {"", "s"}) {
     const absl::Status status = SubmitWhile(Saving(request_id), Saving("r"), &job);
@@ -62,8 +62,8 @@ TEST_F(JobServiceTest, AnotherRequestIsRefusedForTheDirectoryThatWasTakenMeanwhi
   }
 }
 
-// It said "node: is reserved".
-TEST_F(JobServiceTest, AnErrorOfANodesNameHasTheName) {
+// The message was "node: is reserved".
+TEST_F(JobServiceTest, NodeNameErrorContainsTheName) {
   const Admission admission([] { return std::vector<NodeSlots>(); });
   JobService service({&admission, store_.get(), board_.get(), reconciler_.get(), nodes_.get(),
                       /*logs=*/nullptr, /*traces=*/nullptr, /*courses=*/nullptr, &clock_});

@@ -14,7 +14,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// nullptr of an empty message.
+// nullptr for an empty message.
 const FieldDescriptor* LargestOf(const Message& message) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   std::vector<const FieldDescriptor*> set;

@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(JobSize, TheFieldThatHasMostOfTheSpecIsNamed) {
+TEST(JobSize, NamesTheLargestFieldOfTheSpec) {
   v1::JobSpec spec;
   spec.set_name("tiny");
   spec.mutable_model()->set_preset("tiny");
@@ -21,7 +21,7 @@ TEST(JobSize, TheFieldThatHasMostOfTheSpecIsNamed) {
   EXPECT_EQ(TooLarge(spec, "").field, "env");
 }
 
-TEST(JobSize, OfNothingNothingIsLargest) { EXPECT_EQ(TooLarge(v1::JobSpec(), "").field, ""); }
+TEST(JobSize, EmptySpecHasNoLargestField) { EXPECT_EQ(TooLarge(v1::JobSpec(), "").field, ""); }
 
 }  // namespace
 }  // namespace fsdpd

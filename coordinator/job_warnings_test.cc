@@ -17,7 +17,7 @@ v1::StepReport Warning(const std::string& text) {
   return report;
 }
 
-TEST(JobWarnings, AreKeptOnceAndToldAsEvents) {
+TEST(JobWarnings, RecordsEachWarningOnceAsAnEvent) {
   v1::Job job;
   EXPECT_FALSE(TakeWarnings(v1::StepReport(), absl::UnixEpoch(), &job));
   EXPECT_TRUE(TakeWarnings(Warning("a"), absl::UnixEpoch(), &job));
@@ -29,7 +29,7 @@ TEST(JobWarnings, AreKeptOnceAndToldAsEvents) {
   EXPECT_EQ(job.events(0).message(), "warning: a");
 }
 
-TEST(JobWarnings, AreBoundedInNumberAndLength) {
+TEST(JobWarnings, LimitsNumberAndLength) {
   v1::Job job;
   for (int i = 0; i < 2 * kMaxJobWarnings; ++i)
     TakeWarnings(Warning(absl::StrCat(i, std::string(2 * kMaxJobWarningBytes, 'x'))), absl::UnixEpoch(),

@@ -9,7 +9,7 @@
 namespace fsdpd {
 namespace {
 
-// All that a step's report, and who is slow, change of a job without a revision.
+// Copies all fields that change without a revision: by a step report, and by slow-rank detection.
 void SetMoving(const v1::Job& from, v1::Job* to) {
   to->clear_last_step();
   if (from.has_last_step()) *to->mutable_last_step() = from.last_step();
@@ -63,8 +63,8 @@ std::vector<std::shared_ptr<JobWatch>> JobBoard::LiveWatches(Entry* entry) {
   return live;
 }
 
-// The board's lock is held while watches are pushed to, so that every watch sees changes in one order; a
-// watch's lock is only ever taken inside it.
+// The board's lock is held while updates are pushed, so that all watches see changes in the same order. A
+// watch's lock is only acquired inside it.
 void JobBoard::Publish(const v1::Job& job) {
   const auto shown = std::make_shared<const v1::Job>(job);
   MutexLock lock(&mutex_);
@@ -135,13 +135,13 @@ void JobBoard::SetWaiting(std::map<std::string, v1::Job::Waiting> waiting) {
   waiting_ = std::move(waiting);
 }
 
-// Whoever was launched since, or has ended, waits no more.
+// A job that was launched since, or has ended, no longer waits.
 void JobBoard::AddWaiting(v1::Job* job) const {
   const bool measured = job->state() == v1::JOB_STATE_PREFLIGHT;
   if (job->state() != v1::JOB_STATE_QUEUED && job->state() != v1::JOB_STATE_PAUSED && !measured) return;
   MutexLock lock(&mutex_);
   const auto it = job->state() == v1::JOB_STATE_PAUSED ? waiting_.end() : waiting_.find(job->id());
-  if (measured) {  // What it waits for is its reason; only a disk that is full is more.
+  if (measured) {  // Its reason contains the preflight; only a full disk is added.
     if (it != waiting_.end() && it->second.code() == v1::Job::Waiting::CODE_DISK)
       *job->mutable_waiting() = it->second;
   } else if (it != waiting_.end()) {

@@ -22,8 +22,8 @@ v1::Job MakeJob(int64_t revision, v1::JobState state = v1::JOB_STATE_RUNNING, in
 
 Got Take(JobWatch* watch, v1::WatchJobResponse* update) { return watch->Next(absl::ZeroDuration(), update); }
 
-// A list copied all live jobs, to find those that are not stored as they are shown.
-TEST(JobWatch, JobsThatWaitAreSettledOnceTheyAreOnDisk) {
+// A list call copied all live jobs to find those whose stored record differs.
+TEST(JobWatch, WaitingJobsAreSettledOnceStored) {
   JobBoard board;
   v1::Job job = MakeJob(1, v1::JOB_STATE_QUEUED);
   board.Publish(job);
@@ -39,7 +39,7 @@ TEST(JobWatch, JobsThatWaitAreSettledOnceTheyAreOnDisk) {
   EXPECT_TRUE(board.Unsettled().empty());
 }
 
-TEST(JobWatch, StartsWithTheJobThenEachChangeAndStepThenEnds) {
+TEST(JobWatch, StartsWithTheJobThenChangesAndStepsThenEnds) {
   JobBoard board;
   board.Publish(MakeJob(1));
   const auto watch = board.Watch("j", 0);
@@ -63,7 +63,7 @@ TEST(JobWatch, ResumesAfterARevision) {
   EXPECT_EQ(Take(board.Watch("j", 6).get(), &update), Got::kUpdate);
 }
 
-TEST(JobWatch, ASlowWatcherLosesStepsButNoNewestChange) {
+TEST(JobWatch, SlowWatcherLosesStepsButNotTheNewestChange) {
   JobBoard board;
   board.Publish(MakeJob(1));
   const auto watch = board.Watch("j", 0);
@@ -85,7 +85,7 @@ TEST(JobWatch, ASlowWatcherLosesStepsButNoNewestChange) {
   EXPECT_EQ(last_revision, 2);
 }
 
-TEST(JobBoard, AWatchOfBeforeTheStateWasRestoredStartsWithTheJobAsItIs) {
+TEST(JobBoard, WatchFromBeforeARestoreStartsWithTheCurrentJob) {
   JobBoard board;
   board.Publish(MakeJob(4));
   v1::WatchJobResponse update;
@@ -94,7 +94,7 @@ TEST(JobBoard, AWatchOfBeforeTheStateWasRestoredStartsWithTheJobAsItIs) {
   EXPECT_EQ(update.job().revision(), 4);
 }
 
-TEST(JobBoard, AnEndedJobLeavesTheBoard) {
+TEST(JobBoard, EndedJobLeavesTheBoard) {
   JobBoard board;
   board.Publish(MakeJob(1));
   EXPECT_TRUE(board.Get("j").has_value());
@@ -114,7 +114,7 @@ TEST(JobBoard, CloseEndsWatchesNowAndLater) {
   EXPECT_EQ(Take(after.get(), &update), Got::kEnd);
 }
 
-TEST(JobBoard, WhoeverWaitsSaysWhyBeforeAnybodyHasLookedToo) {
+TEST(JobBoard, NewWaitingJobHasAReasonImmediately) {
   JobBoard board;
   board.SetWaiting({{"known", v1::Job::Waiting()}});
   const auto code_of = [&](const char* id, v1::JobState state) {
@@ -130,8 +130,8 @@ TEST(JobBoard, WhoeverWaitsSaysWhyBeforeAnybodyHasLookedToo) {
   EXPECT_EQ(code_of("known", v1::JOB_STATE_RUNNING), -1);
 }
 
-// Of a job that nobody published as a whole.
-TEST(JobWatch, ReadersSeeAllThatStepsAndSlowRanksChange) {
+// For a job that was not published as a whole since.
+TEST(JobWatch, ReadersSeeChangesOfStepsAndSlowRanks) {
   JobBoard board;
   v1::Job job = MakeJob(3);
   job.mutable_spec()->set_name("named");
@@ -163,8 +163,8 @@ TEST(JobWatch, ReadersSeeAllThatStepsAndSlowRanksChange) {
   EXPECT_EQ(update.job().SerializeAsString(), job.SerializeAsString());
 }
 
-// What was published since is newer.
-TEST(JobWatch, AStepBeforeAChangeIsNotTakenForOneAfterIt) {
+// The job published since is newer.
+TEST(JobWatch, StepBeforeAChangeIsNotAppliedAfterIt) {
   JobBoard board;
   board.Publish(MakeJob(1));
   board.PublishStep(MakeJob(1, v1::JOB_STATE_RUNNING, 5));
