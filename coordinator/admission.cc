@@ -55,7 +55,7 @@ void JudgePlugin(const v1::JobSpec& spec, v1::Device device, const std::vector<N
   fault.rule = "plugin_needs_permission";
   fault.level = FaultLevel::kError;
   fault.field = "model.plugin.path";
-  fault.reason = "no connected agent loads plug-ins: what they run, they run as the agent's user";
+  fault.reason = "no connected agent loads plug-ins, because they run code as the agent's user";
   fault.fix =
       "start the agents with --plugin-dir DIR, where DIR is a directory of the nodes that holds the file";
   faults->push_back(std::move(fault));
@@ -75,9 +75,11 @@ void JudgeLabels(const PlaceRequest& request, const std::vector<NodeSlots>& node
   fault.rule = "node_selector_meets_nodes";
   fault.level = FaultLevel::kWarn;
   fault.field = "resources.node_selector";
-  fault.reason = absl::StrCat("of ", of_kind, " ready nodes of its kind ", meet,
-                              " have such labels, and it needs ", request.nodes, ": it waits for more");
-  fault.fix = "write labels that nodes have (fsdpctl nodes -o wide), or start agents with such (--label)";
+  fault.reason =
+      absl::StrCat("matches ", meet, " of ", of_kind, " ready nodes of the job's device kind (want ",
+                   request.nodes, "); the job waits for more nodes");
+  fault.fix =
+      "use labels of existing nodes (fsdpctl nodes -o wide), or start agents with these labels (--label)";
   faults->push_back(std::move(fault));
 }
 
@@ -98,16 +100,16 @@ void JudgeHostMemory(const MemoryOffer& offer, PlaceRequest request, const std::
   fault.rule = "host_memory_over_offer";
   fault.level = FaultLevel::kError;
   fault.field = plan->memory.offloaded_bytes > 0 ? "fsdp.offload" : "checkpoint";
-  fault.reason =
-      absl::StrCat("its ranks keep ", HumanBytes(request.host_bytes), " in a node's own memory, and of ",
-                   has.size(), " ready nodes that could take it ",
-                   request.nodes == 1 ? "the roomiest has "
-                                      : absl::StrCat("the ", request.nodes, " roomiest have at least "),
-                   HumanBytes(has[request.nodes - 1]));
-  fault.fix = plan->memory.offloaded_bytes > 0
-                  ? "offload fewer activations or no optimizer's state, or have fewer ranks on a node"
-                  : "save nothing (checkpoints are written from a snapshot in that memory), or have fewer "
-                    "ranks on a node";
+  fault.reason = absl::StrCat(
+      "the job needs ", HumanBytes(request.host_bytes), " of host memory per node; of ", has.size(),
+      " ready nodes with enough slots, the ",
+      request.nodes == 1 ? "largest has " : absl::StrCat(request.nodes, " largest have at least "),
+      HumanBytes(has[request.nodes - 1]));
+  fault.fix =
+      plan->memory.offloaded_bytes > 0
+          ? "offload fewer activations or no optimizer state, or use fewer ranks per node"
+          : "disable checkpoints (they are written from a snapshot in host memory), or use fewer ranks per "
+            "node";
   plan->faults.push_back(std::move(fault));
 }
 
@@ -116,8 +118,8 @@ void JudgeHostMemory(const MemoryOffer& offer, PlaceRequest request, const std::
 absl::Status CheckSize(const v1::JobSpec& spec) {
   const int64_t bytes = static_cast<int64_t>(spec.ByteSizeLong());
   if (bytes <= kMaxJobSpecBytes) return absl::OkStatus();
-  return BadField("spec", absl::StrCat("has ", HumanBytes(bytes), "; at most ", HumanBytes(kMaxJobSpecBytes),
-                                       " are allowed"));
+  return BadField("spec", absl::StrCat("is too large (got ", HumanBytes(bytes), ", want at most ",
+                                       HumanBytes(kMaxJobSpecBytes), ")"));
 }
 
 Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank) const {

@@ -167,14 +167,14 @@ TEST(Admission, RejectsHostMemoryAboveEveryNode) {
   EXPECT_EQ(refusal({small}), "") << "not known";
   small.host_bytes = kTooLittle;
   large.host_bytes = kRoomy;
-  EXPECT_THAT(refusal({small}), ::testing::HasSubstr("could take it the roomiest has 4.00 KiB"));
+  EXPECT_THAT(refusal({small}), ::testing::HasSubstr("the largest has 4.00 KiB"));
   EXPECT_THAT(refusal({small}), ::testing::StartsWith("fsdp.offload: "));
   EXPECT_EQ(refusal({small, large}), "");
   NodeSlots slight = Node("c", kTooLittle, v1::DEVICE_CUDA);
   slight.host_bytes = kRoomy;
   EXPECT_NE(refusal({small, slight}), "") << "its GPU is too small for the plan";
   spec.mutable_resources()->set_nodes(2);
-  EXPECT_THAT(refusal({small, large}), ::testing::HasSubstr("the 2 roomiest have at least 4.00 KiB"));
+  EXPECT_THAT(refusal({small, large}), ::testing::HasSubstr("the 2 largest have at least 4.00 KiB"));
   EXPECT_EQ(refusal({small}), "") << "others may come";
 }
 

@@ -113,7 +113,7 @@ class SpecDetails {
     if (!rules_.empty()) (*info.mutable_metadata())["rules"] = absl::StrJoin(rules_, ",");
     if (faults_.more() > 0) {
       bad_.add_field_violations()->set_description(
-          absl::StrCat("and ", faults_.more(), " more faults: ValidateJob answers with all of them"));
+          absl::StrCat("and ", faults_.more(), " more errors; ValidateJob returns all of them"));
     }
     Attach(info, status);
     Attach(bad_, status);
@@ -157,8 +157,8 @@ absl::Status BadSpec(const Violations& faults) {
     if (count++ == 0) first = Clipped(absl::StrCat(fault.field, ": ", fault.reason), kMaxMessageText);
   }
   absl::Status status = absl::InvalidArgumentError(
-      count == 1 ? absl::StrCat("the job spec has 1 fault: ", first)
-                 : absl::StrCat("the job spec has ", count, " faults; the first: ", first));
+      count == 1 ? absl::StrCat("the job spec has 1 error: ", first)
+                 : absl::StrCat("the job spec has ", count, " errors; the first: ", first));
   details.AttachTo(&status);
   return status;
 }

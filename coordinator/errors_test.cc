@@ -64,7 +64,7 @@ TEST(Errors, BadSpecListsOnlyErrors) {
   EXPECT_EQ(bad.field_violations(1).field(), "name");
   EXPECT_EQ(ReasonOf(status), "BAD_SPEC");
   EXPECT_EQ(status.error_message(),
-            "the job spec has 2 faults; the first: train.steps: train.steps is wrong.");
+            "the job spec has 2 errors; the first: train.steps: train.steps is wrong.");
   v1::SpecFaults faults;
   ASSERT_TRUE(Find(status, &faults));
   EXPECT_EQ(faults.faults(1).fix(), "Write 1.");  // Separate from the reason.

@@ -28,8 +28,12 @@ absl::StatusOr<EventQuery> QueryFrom(const Request& request) {
   query.after = request.after();
   query.job = request.job();
   query.node = request.node();
-  if (query.job.size() > kMaxName) return BadField("job", "is no job id: it is too long");
-  if (query.node.size() > kMaxName) return BadField("node", "is no node's name: it is too long");
+  if (query.job.size() > kMaxName)
+    return BadField("job", absl::StrCat("is too long (got ", query.job.size(), " characters, want at most ",
+                                        kMaxName, ")"));
+  if (query.node.size() > kMaxName)
+    return BadField("node", absl::StrCat("is too long (got ", query.node.size(), " characters, want at most ",
+                                         kMaxName, ")"));
   absl::StatusOr<ListPredicate<v1::Event>> filter = EventFilter(request.filter());
   if (!filter.ok()) return BadField("filter", filter.status().message());
   query.filter = *std::move(filter);
@@ -64,7 +68,7 @@ absl::Status AnswerEvents(const v1::ListEventsRequest& request, ReadEvents read,
   const std::string mark = ListMark(request.filter(), request.order_by());
   if (!request.page_token().empty()) {
     if (request.after() != 0 && !query.newest_first)
-      return BadField("after", "is not said with a page_token, which says it already");
+      return BadField("after", "is not supported with page_token, which contains it");
     const absl::StatusOr<int64_t> cursor = DecodeEventToken(request.page_token(), mark);
     if (!cursor.ok()) return BadField("page_token", cursor.status().message());
     (query.newest_first ? query.before : query.after) = *cursor;
@@ -90,13 +94,13 @@ absl::Status TellEvents(const v1::WatchEventsRequest& request, ReadEvents read,
     for (const v1::Event& event : page.events) {
       *update.mutable_event() = event;
       update.set_cursor(told = event.sequence());
-      if (!write(update)) return absl::CancelledError("the client is gone");
+      if (!write(update)) return absl::CancelledError("the client disconnected");
     }
     query.after = page.cursor;
     if ((!page.more && !caught_up) || page.cursor - told >= kCursorEvery) {
       update.clear_event();
       update.set_cursor(told = page.cursor);
-      if (!write(update)) return absl::CancelledError("the client is gone");
+      if (!write(update)) return absl::CancelledError("the client disconnected");
     }
     caught_up |= !page.more;
     FSDPD_RETURN_IF_ERROR(go_on(query.after, page.more));

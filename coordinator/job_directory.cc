@@ -43,8 +43,8 @@ Violation DirectoryIsTaken(const v1::Job& holder) {
   fault.rule = "checkpoint_dir_taken";
   fault.field = "checkpoint.dir";
   fault.reason = absl::StrCat(DirectoryOf(holder.spec()), " belongs to ", Is(holder),
-                              ": what another job saves there keeps that one from going on");
-  const std::string ends = absl::StrCat("end that one first: fsdpctl cancel ", holder.id(), " --wait");
+                              "; checkpoints of a second job would prevent it from resuming");
+  const std::string ends = absl::StrCat("end that job first: fsdpctl cancel ", holder.id(), " --wait");
   fault.fix = absl::StrCat("choose another directory, or ",
                            holder.state() == v1::JOB_STATE_CANCELLING ? "wait until it has ended" : ends);
   return fault;
@@ -59,16 +59,16 @@ std::string WhyDirectoryIsLost(const v1::Job& ended, const std::vector<v1::Job>&
     if (other.id() == ended.id()) continue;
     if (!IsEnded(other.state())) {
       return absl::StrCat("its checkpoint.dir ", directory, " belongs to ", Is(other),
-                          ": retry this one once that one has ended");
+                          "; retry this job when that one has ended");
     }
     if (begins_elsewhere || SavedStep(other) <= saved || !CameAfter(other, ended)) continue;
     const std::string here = saved > 0 ? absl::StrCat(", `fsdpctl submit --from ", ended.id(), "@", saved,
-                                                      "` with another checkpoint.dir from that")
+                                                      "` with another checkpoint.dir from the older one")
                                        : std::string();
     return absl::StrCat(
         "job ", other.id(), " has taken its checkpoint.dir ", directory, " and saved step ", SavedStep(other),
-        " there, after ", saved > 0 ? absl::StrCat("step ", saved, " of this one") : "its own beginning",
-        ": `fsdpctl submit --from ", other.id(), "` goes on from the newer one", here,
+        " there, after ", saved > 0 ? absl::StrCat("step ", saved, " of this job") : "the start of this job",
+        "; `fsdpctl submit --from ", other.id(), "` resumes from the newer checkpoint", here,
         "; or move the checkpoints of ", other.id(), " elsewhere and `fsdpctl delete ", other.id(), "`");
   }
   return "";

@@ -57,7 +57,7 @@ TEST(JobDirectory, OwnerWithLaterStepsPreventsRetry) {
     EXPECT_THAT(WhyDirectoryIsLost(failed, {Saving("b", v1::JOB_STATE_FAILED, earlier)}), IsEmpty());
   const v1::Job fresh = Saving("a", v1::JOB_STATE_FAILED);
   EXPECT_THAT(WhyDirectoryIsLost(fresh, {Saving("b", v1::JOB_STATE_FAILED, 3)}),
-              HasSubstr("after its own beginning"));
+              HasSubstr("after the start of this job"));
 }
 
 TEST(JobDirectory, EarlierOwnerDoesNotPreventRetry) {

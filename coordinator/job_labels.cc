@@ -11,7 +11,7 @@ namespace fsdpd {
 absl::StatusOr<Labels> CheckedLabels(const Labels& labels) {
   if (labels.size() > kMaxLabels)
     return absl::InvalidArgumentError(
-        absl::StrCat("has ", labels.size(), " labels; at most ", kMaxLabels, " are allowed"));
+        absl::StrCat("has too many labels (got ", labels.size(), ", want at most ", kMaxLabels, ")"));
   Labels sorted = labels;
   std::sort(sorted.begin(), sorted.end(),
             [](const v1::Label& a, const v1::Label& b) { return a.key() < b.key(); });
@@ -19,7 +19,7 @@ absl::StatusOr<Labels> CheckedLabels(const Labels& labels) {
     FSDPD_RETURN_IF_ERROR(CheckLabelKey(sorted[i].key()));
     FSDPD_RETURN_IF_ERROR(CheckLabelValue(sorted[i].value()));
     if (i > 0 && sorted[i].key() == sorted[i - 1].key())
-      return absl::InvalidArgumentError(absl::StrCat("has the key '", sorted[i].key(), "' twice"));
+      return absl::InvalidArgumentError(absl::StrCat("has duplicate key '", sorted[i].key(), "'"));
   }
   return sorted;
 }

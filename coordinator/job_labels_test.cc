@@ -29,7 +29,7 @@ TEST(JobLabels, SortsAndValidatesLikeKubernetes) {
     EXPECT_TRUE(absl::IsInvalidArgument(CheckedLabels(Of({{"k", value}})).status())) << value;
   EXPECT_FALSE(CheckedLabels(Of({{std::string(64, 'k'), "x"}})).ok());
   EXPECT_FALSE(CheckedLabels(Of({{"k", std::string(64, 'v')}})).ok());
-  EXPECT_THAT(CheckedLabels(Of({{"k", "a"}, {"k", "b"}})).status().message(), HasSubstr("'k' twice"));
+  EXPECT_THAT(CheckedLabels(Of({{"k", "a"}, {"k", "b"}})).status().message(), HasSubstr("duplicate key 'k'"));
   Labels many;
   for (int i = 0; i <= kMaxLabels; ++i) many.Add()->set_key("k" + std::to_string(i));
   EXPECT_THAT(CheckedLabels(many).status().message(), HasSubstr("at most 64"));

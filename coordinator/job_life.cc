@@ -17,12 +17,13 @@ constexpr int64_t kDefaultPauseGraceSeconds = 600;
 
 absl::Status CheckReason(const std::string& reason) {
   if (reason.size() <= kMaxReasonBytes) return absl::OkStatus();
-  return BadField("reason", absl::StrCat("has more than ", kMaxReasonBytes, " characters"));
+  return BadField("reason", absl::StrCat("is too long (want at most ", kMaxReasonBytes, " characters)"));
 }
 
 absl::Status CheckGrace(int64_t seconds) {
   if (seconds >= 0 && seconds <= kMaxGraceSeconds) return absl::OkStatus();
-  return BadField("grace_seconds", absl::StrCat(seconds, " is not within 0..", kMaxGraceSeconds));
+  return BadField("grace_seconds",
+                  absl::StrCat("is out of range (got ", seconds, ", want 0..", kMaxGraceSeconds, ")"));
 }
 
 template <typename Response>

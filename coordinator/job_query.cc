@@ -20,15 +20,16 @@ constexpr size_t kMaxPageBytes = 8 << 20;
 }  // namespace
 
 absl::Status CheckJobId(const std::string& id) {
-  if (id.empty()) return BadField("id", "is required: the id that SubmitJob answered");
-  if (id.size() > 64) return BadField("id", "is no job id: it has more than 64 characters");
+  if (id.empty()) return BadField("id", "is required; pass the id that SubmitJob returned");
+  if (id.size() > 64)
+    return BadField("id", absl::StrCat("is not a job id (got ", id.size(), " characters, want at most 64)"));
   return absl::OkStatus();
 }
 
 absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest& request) {
   JobQuery query;
   if (request.all_projects() && !request.project().empty())
-    return BadField("all_projects", "is not said with a project; leave one of them out");
+    return BadField("all_projects", "is not supported with project; drop one of them");
   query.project = request.project();
   if (query.project.empty() && !request.all_projects() && caller.role != PrincipalRole::kAdmin)
     query.project = caller.project;
@@ -39,7 +40,7 @@ absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest
     const v1::JobState state = request.states(i);
     if (state == v1::JOB_STATE_UNSPECIFIED || !v1::JobState_IsValid(state)) {
       return BadField(absl::StrCat("states[", i, "]"),
-                      absl::StrCat(static_cast<int>(state), " is no job state"));
+                      absl::StrCat(static_cast<int>(state), " is not a job state"));
     }
     query.states.push_back(state);
   }

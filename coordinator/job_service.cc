@@ -34,11 +34,11 @@ constexpr int kInsertTries = 3;
 
 absl::Status CheckRequestId(const std::string& id) {
   if (std::any_of(id.begin(), id.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); })) {
-    return BadField("request_id", "holds control characters");
+    return BadField("request_id", "contains control characters");
   }
   if (id.size() <= kMaxRequestId) return absl::OkStatus();
-  return BadField("request_id",
-                  absl::StrCat("has ", id.size(), " characters; at most ", kMaxRequestId, " are allowed"));
+  return BadField("request_id", absl::StrCat("is too long (got ", id.size(), " characters, want at most ",
+                                             kMaxRequestId, ")"));
 }
 
 // Whether `request`, which has the request id of `job`, is the same request apart from the spec, which the
@@ -63,8 +63,8 @@ absl::StatusOr<std::string> ProjectOf(const Caller& caller, const v1::SubmitJobR
     return BadField("project", name.message());
   if (caller.project.empty() || caller.role >= PrincipalRole::kOperator) return asked;
   return Refusal(absl::StatusCode::kPermissionDenied, "OTHER_PROJECT",
-                 absl::StrCat("project: ", caller.name, " is of project ", caller.project,
-                              "; jobs of another are for operators to submit"),
+                 absl::StrCat("project: only operators may submit to another project (", caller.name,
+                              " is in project ", caller.project, ")"),
                  {{"project", caller.project}});
 }
 
@@ -98,9 +98,9 @@ Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes
   warning.rule = "no_node_could_take_it";
   warning.level = FaultLevel::kWarn;
   warning.field = "resources";
-  warning.reason =
-      absl::StrCat("is more than the nodes that are there could give, were they idle: ", decision.reason);
-  warning.fix = "the job waits until then, and others pass it; or ask for what there is";
+  warning.reason = absl::StrCat("do not fit on the connected nodes even if they are idle: ", decision.reason);
+  warning.fix =
+      "add nodes (the job waits for them, and does not block other jobs), or request fewer resources";
   return {warning};
 }
 
@@ -148,7 +148,7 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   if (request.preemptible() && examined.plan.resolved.checkpoint().dir().empty()) {
     return BadField(
         "preemptible",
-        "needs a checkpoint.dir in the spec: without one all that the job has trained would be lost");
+        "requires checkpoint.dir in the spec: without checkpoints, a preemption would lose all progress");
   }
   absl::StatusOr<Inserted> stored;
   absl::Time admitted;
@@ -197,24 +197,23 @@ absl::Status JobService::AnswerAgain(const v1::SubmitJobRequest& request, v1::Jo
 
 absl::StatusOr<std::vector<v1::Job::After>> JobService::AfterOf(const v1::SubmitJobRequest& request) {
   if (request.after_size() > kMaxAfter)
-    return BadField(
-        "after", absl::StrCat("names ", request.after_size(), " jobs; at most ", kMaxAfter, " are allowed"));
+    return BadField("after", absl::StrCat("has too many jobs (got ", request.after_size(), ", want at most ",
+                                          kMaxAfter, ")"));
   std::vector<v1::Job::After> all;
   for (int i = 0; i < request.after_size(); ++i) {
-    if (request.after(i).empty())
-      return BadField(absl::StrCat("after[", i, "]"), "is empty: write a job's id");
+    if (request.after(i).empty()) return BadField(absl::StrCat("after[", i, "]"), "is empty; pass a job id");
     absl::StatusOr<v1::Job> found = Find(request.after(i));
     if (!found.ok())
       return absl::IsInvalidArgument(found.status())
-                 ? BadField(absl::StrCat("after[", i, "]"), "is no id that SubmitJob answered")
+                 ? BadField(absl::StrCat("after[", i, "]"), "is not a job id")
                  : found.status();
     const v1::Job job = *std::move(found);
     if (IsEnded(job.state()) && job.state() != v1::JOB_STATE_SUCCEEDED) {
-      return WrongState(
-          "JOB_ENDED", absl::StrCat("jobs/", job.id()),
-          absl::StrCat("after: job ", job.id(), " has ",
-                       job.state() == v1::JOB_STATE_CANCELLED ? "been cancelled" : "failed",
-                       ", and nothing would start this one: `fsdpctl retry ", job.id(), "` has it go on"));
+      return WrongState("JOB_ENDED", absl::StrCat("jobs/", job.id()),
+                        absl::StrCat("after: job ", job.id(), " has ",
+                                     job.state() == v1::JOB_STATE_CANCELLED ? "been cancelled" : "failed",
+                                     ", so this job would never start; retry that job first (`fsdpctl retry ",
+                                     job.id(), "`)"));
     }
     v1::Job::After after;
     after.set_job(job.id());
@@ -279,9 +278,9 @@ absl::Status JobService::ReadCourse(const std::string& id, v1::GetStepCourseResp
   if (!found.has_value()) {
     return Refusal(
         absl::StatusCode::kNotFound, "COURSE_NOT_FOUND",
-        absl::StrCat("no step of job ", id, " was told of since this coordinator started; it is ",
+        absl::StrCat("job ", id, ": no step timeline since this coordinator started; the job is ",
                      absl::AsciiStrToLower(ShortName(job.state())),
-                     IsEnded(job.state()) ? " and makes none" : ", and one comes with the next step"));
+                     IsEnded(job.state()) ? " and runs no more steps" : ", and its next step reports one"));
   }
   *response = *std::move(found);
   return absl::OkStatus();
@@ -333,8 +332,8 @@ grpc::Status JobService::GetVersion(grpc::ServerContext*, const v1::GetVersionRe
 // --- Watch -------------------------------------------------------------------------------------------------
 
 absl::Status JobService::CheckStream(grpc::ServerContext* context) const {
-  if (context->IsCancelled()) return absl::CancelledError("the client ended the stream");
-  if (closing_) return absl::UnavailableError("the coordinator is stopping; call again to go on");
+  if (context->IsCancelled()) return absl::CancelledError("the client disconnected");
+  if (closing_) return absl::UnavailableError("the coordinator is stopping; call again to continue");
   return absl::OkStatus();
 }
 
@@ -358,7 +357,7 @@ absl::Status JobService::Watch(grpc::ServerContext* context, const v1::WatchJobR
     FSDPD_RETURN_IF_ERROR(CheckStream(context));
     if (update.has_job()) AddEtag(update.mutable_job());
     if (got == JobWatch::Got::kUpdate && !writer->Write(update))
-      return absl::CancelledError("the client is gone");
+      return absl::CancelledError("the client disconnected");
   }
 }
 

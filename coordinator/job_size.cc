@@ -48,8 +48,8 @@ Violation TooLarge(const v1::JobSpec& spec, absl::string_view why) {
   Violation fault;
   fault.rule = "job_fits_store";
   fault.field = LargestField(spec);
-  fault.reason = absl::StrCat("has most of a job that is too large: ", why);
-  fault.fix = "write less of it, with shorter paths for example, or fewer and larger files";
+  fault.reason = absl::StrCat("is the largest field of a job that is too large: ", why);
+  fault.fix = "make it smaller, for example with shorter paths, or fewer and larger files";
   return fault;
 }
 

@@ -16,7 +16,7 @@ TEST(JobSize, NamesTheLargestFieldOfTheSpec) {
   spec.add_env()->set_name("A");
   const Violation fault = TooLarge(spec, "it has 12 bytes");
   EXPECT_EQ(fault.field, "data.tokens");
-  EXPECT_EQ(fault.reason, "has most of a job that is too large: it has 12 bytes");
+  EXPECT_EQ(fault.reason, "is the largest field of a job that is too large: it has 12 bytes");
   spec.mutable_env(0)->set_value(std::string(5000, 'x'));
   EXPECT_EQ(TooLarge(spec, "").field, "env");
 }

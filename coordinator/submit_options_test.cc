@@ -68,7 +68,7 @@ TEST_F(SubmitOptionsTest, AJobWaitsForJobsThatAreThereAndMaySucceed) {
   ASSERT_TRUE(stub_->CancelJob(&context, cancel, &cancelled).ok());
   const grpc::Status late = Refused(Request({first.id()}));
   EXPECT_EQ(late.error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(late.error_message(), HasSubstr("has been cancelled, and nothing would start this one"));
+  EXPECT_THAT(late.error_message(), HasSubstr("has been cancelled, so this job would never start"));
 }
 
 TEST_F(SubmitOptionsTest, ARepeatedRequestAsksForTheSame) {
@@ -91,7 +91,7 @@ TEST_F(SubmitOptionsTest, APreemptibleJobSaves) {
   request.set_preemptible(true);
   const grpc::Status refused = Refused(request);
   EXPECT_EQ(refused.error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(refused.error_message(), HasSubstr("needs a checkpoint.dir"));
+  EXPECT_THAT(refused.error_message(), HasSubstr("requires checkpoint.dir"));
   request.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
   EXPECT_TRUE(SubmitOrDie(request).preemptible());
 }

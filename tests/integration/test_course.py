@@ -142,8 +142,8 @@ def test_the_page_can_ask_for_it(cluster, job, warm):
 def test_of_a_job_that_has_made_no_step_there_is_none(cluster):
     refused(cluster, "nobody-abcdef", "nobody-abcdef")
     job_id = cluster.submit(spec(resources={"nodes": 9}, train={"global_batch": 18}))
-    refused(cluster, job_id, f"no step of job {job_id} was told of since this coordinator started; it is queued")
-    assert "no step of job" in cluster.ctl("get", job_id, "--course").expect(4).err
+    refused(cluster, job_id, f"job {job_id}: no step timeline since this coordinator started; the job is queued")
+    assert "no step timeline" in cluster.ctl("get", job_id, "--course").expect(4).err
     cluster.cancel(job_id)
 
 

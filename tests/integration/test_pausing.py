@@ -214,4 +214,4 @@ def test_a_job_of_a_higher_priority_gets_the_slots_of_one_that_agreed_and_that_g
 
 def test_a_job_that_saves_nothing_is_not_preemptible(cluster):
     refused = cluster.ctl("submit", "-f", cluster.write_spec(spec()), "--preemptible").expect(2)
-    assert "preemptible: needs a checkpoint.dir" in refused.err, refused.err
+    assert "preemptible: requires checkpoint.dir" in refused.err, refused.err

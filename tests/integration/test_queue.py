@@ -79,7 +79,7 @@ def test_jobs_choose_nodes_by_labels_and_get_those_of_one_nvlink_domain(own):
         assert nodes_of(cluster.submit(spec(steps=2))) == ["b", "c"], "a has no NVLink to another"
         chooses["resources"]["node_selector"] = "gpu=b300"
         waits = cluster.ctl("submit", "-f", cluster.write_spec(chooses)).expect(0)
-        assert "[node_selector_meets_nodes]" in waits.err and "of 3 ready nodes of its kind 0 have such labels" in waits.err, waits
+        assert "[node_selector_meets_nodes]" in waits.err and "matches 0 of 3 ready nodes" in waits.err, waits
         job_id = waits.out.strip()
         wait_until("it waits for labels", lambda: cluster.job(job_id).waiting.code == coordinator.Job.Waiting.CODE_LABELS)
         told = cluster.ctl("get", job_id).expect(0).out
@@ -138,7 +138,7 @@ def test_a_job_starts_after_those_that_it_waits_for_have_succeeded(cluster):
     refused = cluster.ctl("delete", first).expect(7)
     assert "wait for its success" in refused.err and "[JOB_AWAITED]" in refused.err
     late = cluster.ctl("submit", "-f", cluster.write_spec(one_rank()), "--after", first).expect(7)
-    assert "has been cancelled, and nothing would start this one" in late.err, late.err
+    assert "has been cancelled, so this job would never start" in late.err, late.err
     assert cluster.ctl("submit", "-f", cluster.write_spec(one_rank()), "--after", "none-1").expect(4)
     for each in (second, third):
         cluster.ctl("cancel", each).expect(0)
