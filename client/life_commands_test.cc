@@ -70,7 +70,7 @@ TEST_F(LifeCommandsTest, PauseThatHoldsGpuMemoryFails) {
   paused.mutable_pause()->set_step(100);
   paused.mutable_pause()->add_held_memory("node-3 cuda:1 2.1 GiB");
   paused.set_reason(
-      "paused after step 100, which is saved; the memory of GPUs is not free: node-3 cuda:1 2.1 GiB");
+      "paused after step 100, which is saved; GPU memory is not released: node-3 cuda:1 2.1 GiB");
   Becomes(paused);
   EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
   EXPECT_EQ(out_, "j paused after step 100\n");

@@ -71,8 +71,8 @@ absl::StatusOr<v1::Job> Reconciler::AskOf(const std::string& id, const std::stri
     if (now == etag) return take(answer);
     answer(Refusal(
         absl::StatusCode::kAborted, "JOB_CHANGED",
-        absl::StrCat("job ", id, " is not as it was when its etag was seen: it is ",
-                     absl::AsciiStrToLower(ShortName(job->state())), ", in revision ", job->revision()),
+        absl::StrCat("job ", id, ": the etag does not match, because the job has changed (it is ",
+                     absl::AsciiStrToLower(ShortName(job->state())), ", in revision ", job->revision(), ")"),
         {{"etag", now}}));
   });
 }
@@ -111,7 +111,7 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     const std::string words =
         absl::StrCat(rest    ? std::string(kStoppingRest)
                      : idle  ? absl::StrCat(IdleCancelWords(live.job), MayBeLeftOf(live.job))
-                     : saves ? absl::StrCat(kStopping, ", which save first if they have the time")
+                     : saves ? absl::StrCat(kStopping, ", which save first if the grace suffices")
                              : std::string(kStopping),
                      reason.empty() ? "" : ": ", reason);
     absl::Status cancelled =
@@ -167,7 +167,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
     if (part == nullptr) continue;
     const auto it = hosted.find(ref);
     if (it == hosted.end() && IsCurrent(ref) && facts.TakeNeverCame(info))
-      LogInfo("a launch never came and is sent again node=%s job=%s attempt=%d", node, ref.job, ref.attempt);
+      LogInfo("resent a launch that was not delivered node=%s job=%s attempt=%d", node, ref.job, ref.attempt);
     facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, lease_.now());
     if (it != hosted.end()) hosted.erase(it);
     leftovers += part->leftover && !part->stopped ? 1 : 0;
@@ -273,8 +273,9 @@ void Reconciler::TakeNewerAttempt(const std::string& node, int attempt, LiveJob*
     facts->newer_on = node;
     return;
   }
-  const std::string words = absl::StrCat("node ", node, " hosts attempt ", attempt,
-                                         ", of which nothing is known here: it saves and ends first");
+  const std::string words =
+      absl::StrCat("node ", node, " hosts attempt ", attempt,
+                   ", which the coordinator's state does not contain; that attempt saves and stops first");
   const Edit edit = [&](v1::Job* job) { NumberAfter(attempt, job); };
   // If this cannot be stored, an agent rejects a launch with a number that it already knows.
   Commit(live, JobEvent::kNote, words, edit).IgnoreError();
@@ -307,12 +308,12 @@ StopOrder Reconciler::OrderForUnknown(const std::string& job) const {
   const v1::Event last = page.ok() && !page->events.empty() ? page->events.front() : v1::Event();
   if (last.kind() == v1::EVENT_KIND_DELETED) return {kStopGraceMs, "the job was deleted"};
   if (IsEnded(last.state()))
-    return {kStopGraceMs, "the job has ended and was forgotten (--keep-ended-jobs, --keep-ended-days)"};
-  return {
-      kUnknownGraceMs,
-      "the coordinator does not know this job: it has ended and was forgotten, or the coordinator's state "
-      "is older than the job",
-      /*save=*/true};
+    return {kStopGraceMs,
+            "the job has ended and its record has expired (--keep-ended-jobs, --keep-ended-days)"};
+  return {kUnknownGraceMs,
+          "unknown job: it has ended and its record has expired, or the coordinator's state is older than "
+          "the job",
+          /*save=*/true};
 }
 
 void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
@@ -444,8 +445,8 @@ void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoi
 void Reconciler::RefuseCheckpoint(const std::string& node, int64_t step, AttemptFacts* facts) {
   if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("rank");
   if (!std::exchange(facts->refused_checkpoint, true))
-    LogWarning("refused a checkpoint that is not of a step of the job node=%s job=%s attempt=%d step=%d",
-               node, facts->ref.job, facts->ref.attempt, step);
+    LogWarning("rejected a checkpoint of an invalid step node=%s job=%s attempt=%d step=%d", node,
+               facts->ref.job, facts->ref.attempt, step);
 }
 
 void Reconciler::TakeRankZeroReady(const std::string& node, const v1::RankReady& ready, AttemptFacts* facts) {

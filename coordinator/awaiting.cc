@@ -65,8 +65,8 @@ absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
     return absl::OkStatus();
   }
   if (!news.gone.empty()) {
-    const std::string words = absl::StrCat("waited for the success of job ", news.gone,
-                                           ", which has not succeeded and is forgotten");
+    const std::string words =
+        absl::StrCat("waited for the success of job ", news.gone, ", which was deleted without success");
     return Commit(live, JobEvent::kGiveUp, words, [&](v1::Job* job) {
       v1::Job::Failure failure;  // Without the data of an earlier failed attempt.
       failure.set_rank(-1);
@@ -78,7 +78,7 @@ absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
   v1::Job after = live->job;
   keep(&after);
   const std::string words = WaitsForJobs(after) ? AfterReason(after, StatesFor(live))
-                                                : std::string("what it waited for has succeeded");
+                                                : std::string("all jobs that it waited for have succeeded");
   return Commit(live, JobEvent::kNote, words, keep);
 }
 
@@ -94,10 +94,10 @@ absl::Status Reconciler::ReleaseAwaiting(const v1::Job& deleted) {
   }
   if (deleted.state() == v1::JOB_STATE_SUCCEEDED || awaiting.empty()) return absl::OkStatus();
   const bool one = awaiting.size() == 1;
-  return WrongState("JOB_AWAITED", absl::StrCat("jobs/", deleted.id()),
-                    absl::StrCat("job ", deleted.id(), " cannot be deleted: ", one ? "job " : "jobs ",
-                                 JobNames(awaiting), one ? " waits" : " wait", " for its success; cancel ",
-                                 one ? "that one" : "those", " first"));
+  return WrongState(
+      "JOB_AWAITED", absl::StrCat("jobs/", deleted.id()),
+      absl::StrCat("job ", deleted.id(), " cannot be deleted: ", one ? "job " : "jobs ", JobNames(awaiting),
+                   one ? " waits" : " wait", " for its success; cancel ", one ? "it" : "them", " first"));
 }
 
 }  // namespace fsdpd

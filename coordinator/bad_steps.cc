@@ -79,14 +79,14 @@ std::string WhyNotBack(const v1::Job& job) {
   const v1::BadStep& bad = job.failure().bad_step();
   const int64_t most = MostRewinds(job, bad.kind());
   if (job.rewinds() >= most) {
-    return absl::StrCat("the job has gone back ", job.rewinds(), " times, and ", FieldOf(bad.kind()),
-                        ".max is ", most);
+    return absl::StrCat("the job has rewound ", job.rewinds(), " times (", FieldOf(bad.kind()), ".max is ",
+                        most, ")");
   }
   for (const v1::SampleRange& range : job.passed_over()) {
     const bool follows = range.end() == bad.first_sample() && bad.step() == job.restored().step() + 1;
     if (follows) {
-      return absl::StrCat("it had gone back and passed over samples ", range.first(), " to ", range.end() - 1,
-                          ", and the first step after them is bad too: it is not the data");
+      return absl::StrCat("the job rewound and skipped samples ", range.first(), " to ", range.end() - 1,
+                          ", and the first step after them is bad too: the data is not the cause");
     }
   }
   return "";
@@ -132,9 +132,9 @@ bool NothingCounted(const v1::Job& job) {
 }
 
 std::string WhyNothingCounted(const v1::Job& job) {
-  return absl::StrCat("no step of ", FilledSpec(job).train().steps(),
-                      " counted: each was skipped, as train.on_nonfinite or train.on_spike asks, and nothing "
-                      "was learnt");
+  return absl::StrCat("none of ", FilledSpec(job).train().steps(),
+                      " steps was applied: train.on_nonfinite or train.on_spike skipped all of them, and the "
+                      "model was not trained");
 }
 
 }  // namespace fsdpd

@@ -143,7 +143,7 @@ TEST_F(BadStepsTest, LimitsTheNumberOfRewinds) {
     NextAttempt(step);
   }
   EndBy(Bad(30, 99999, v1::BAD_STEP_KIND_SPIKE));
-  EXPECT_EQ(WhyNotBack(job_), "the job has gone back 2 times, and train.on_spike.max is 2");
+  EXPECT_EQ(WhyNotBack(job_), "the job has rewound 2 times (train.on_spike.max is 2)");
   EndBy(Bad(30, 99999));
   EXPECT_THAT(WhyNotBack(job_), IsEmpty()) << "max of the other is 3";
 }
@@ -153,8 +153,7 @@ TEST_F(BadStepsTest, DoesNotRewindIfTheNextStepIsBadToo) {
   EndBy(Bad(8, 84));
   NextAttempt(6);
   EndBy(Bad(7, 96));
-  EXPECT_THAT(WhyNotBack(job_),
-              HasSubstr("passed over samples 72 to 95, and the first step after them is bad"));
+  EXPECT_THAT(WhyNotBack(job_), HasSubstr("skipped samples 72 to 95, and the first step after them is bad"));
 }
 
 class CountedStepsTest : public BadStepsTest {
@@ -185,7 +184,7 @@ TEST_F(CountedStepsTest, NothingCountedIfAllAttemptsSkippedAllSteps) {
   EXPECT_TRUE(NothingCounted(job_));
   End(1000, 0);  // Repeated report.
   EXPECT_TRUE(NothingCounted(job_));
-  EXPECT_THAT(WhyNothingCounted(job_), HasSubstr("no step of 1000 counted"));
+  EXPECT_THAT(WhyNothingCounted(job_), HasSubstr("none of 1000 steps was applied"));
 }
 
 TEST_F(CountedStepsTest, RewindForgetsStepsAfterTheCheckpointOnly) {

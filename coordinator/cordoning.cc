@@ -45,7 +45,7 @@ absl::Status Reconciler::Cordon(const std::string& node, const std::string& reas
     // A new reason does not end a drain.
     if (before.has_value() && before->has_drain()) *cordon.mutable_drain() = before->drain();
     const absl::Status set = cordons_.Set(node, cordon);
-    if (set.ok()) LogInfo("a node is cordoned node=%s reason=%s", node, cordon.reason());
+    if (set.ok()) LogInfo("node cordoned node=%s reason=%s", node, cordon.reason());
     return set;
   });
 }
@@ -62,7 +62,7 @@ absl::Status Reconciler::Uncordon(const std::string& node) {
     }
     node_failures_.Forgive(node);
     not_empty_since_.erase(node);
-    LogInfo("a node is no longer cordoned node=%s", node);
+    LogInfo("node uncordoned node=%s", node);
     return lifted;
   });
 }
@@ -89,7 +89,7 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   const std::string reason = node_failures_.Take(job, lease_.now(), parts_.clock->Wall());
   if (reason.empty() || cordons_.Find(node).has_value()) return;
   if (!MayBeCordoned(node))
-    return LogWarning("a node is not cordoned, as too few would be left node=%s: %s", node, reason);
+    return LogWarning("node not cordoned: too few would remain node=%s reason=%s", node, reason);
   v1::Cordon cordon;
   cordon.set_reason(reason);
   cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
@@ -98,7 +98,7 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   healthy_since_.erase(node);
   healthy_before_.erase(node);
   cordons_.SetAnyway(node, cordon);
-  LogWarning("a node is cordoned node=%s reason=%s", node, ShownReason(cordon));
+  LogWarning("node cordoned node=%s reason=%s", node, ShownReason(cordon));
 }
 
 // The failure count remains: one more failure within its hour cordons the node again.
@@ -118,13 +118,13 @@ void Reconciler::OpenHealthyNodes() {
     }
     const absl::Time since = healthy_since_.try_emplace(node, lease_.now()).first->second;
     if (lease_.now() - since < kHealthyFor) continue;
-    const std::string why =
-        absl::StrCat("its agent was connected for ", absl::FormatDuration(kHealthyFor), " without a break");
+    const std::string why = absl::StrCat("its agent was connected for ", absl::FormatDuration(kHealthyFor),
+                                         " without interruption");
     if (!cordons_.Lift(node, parts_.clock->Wall(), why).ok()) {
       next_opening_ = lease_.now() + kFailedOpenPause;
       return;
     }
-    LogInfo("a node is no longer cordoned node=%s: %s", node, why);
+    LogInfo("node uncordoned node=%s reason=%s", node, why);
   }
 }
 

@@ -12,7 +12,7 @@ bool OpensByItself(const v1::Cordon& cordon) { return cordon.for_failed_attempts
 
 std::string ShownReason(const v1::Cordon& cordon) {
   if (!OpensByItself(cordon)) return cordon.reason();
-  return absl::StrCat(cordon.reason(), "; opens after ", absl::FormatDuration(kHealthyFor), " connected");
+  return absl::StrCat(cordon.reason(), "; lifted after ", absl::FormatDuration(kHealthyFor), " connected");
 }
 
 namespace {
@@ -33,7 +33,7 @@ v1::Event NewsOf(const std::string& node, const v1::Cordon& cordon, const v1::Co
   if (same) return NodeEvent(node, v1::EVENT_KIND_CORDONED, cordon.unix_nanos(), ShownReason(cordon));
   if (drain.empty_unix_nanos() > 0)
     return NodeEvent(node, v1::EVENT_KIND_EMPTY, drain.empty_unix_nanos(),
-                     "nothing of any job is left there");
+                     "no job has processes on the node any more");
   return NodeEvent(node, v1::EVENT_KIND_DRAINING, drain.unix_nanos(), cordon.reason());
 }
 
@@ -57,8 +57,8 @@ absl::Status Cordons::Load() {
 absl::Status Cordons::CheckRoom(const std::string& node) const {
   MutexLock lock(&mutex_);
   if (cordons_.size() < kMaxCordons || cordons_.count(node) != 0) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat(kMaxCordons, " nodes are cordoned: uncordon those that are no more"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      kMaxCordons, " nodes are cordoned, which is the limit; uncordon nodes that no longer exist"));
 }
 
 absl::Status Cordons::Set(const std::string& node, const v1::Cordon& cordon) {

@@ -44,7 +44,7 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
       return Refusal(
           absl::StatusCode::kFailedPrecondition, "DRAIN_LOSES_STEPS",
           absl::StrCat("node ", node, " is not drained: ", names, losing.size() == 1 ? " writes" : " write",
-                       " no checkpoints, and would begin anew elsewhere; cancel ",
+                       " no checkpoints and would start from scratch elsewhere; cancel ",
                        losing.size() == 1 ? "it" : "them", ", or drain with --force"),
           {{"jobs", absl::StrJoin(losing, ",")}});
     }
@@ -61,14 +61,14 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
     const int64_t now = absl::ToUnixNanos(parts_.clock->Wall());
     if (!known.has_value()) cordon.set_unix_nanos(now);
     if (!reason.empty()) cordon.set_reason(reason);
-    if (cordon.reason().empty()) cordon.set_reason("it is drained");
+    if (cordon.reason().empty()) cordon.set_reason("drained");
     not_empty_since_.erase(node);
     cordon.mutable_drain()->Clear();
     cordon.mutable_drain()->set_unix_nanos(now);
     cordon.mutable_drain()->set_grace_ms(grace_ms);
     cordon.mutable_drain()->set_force(force);
     const absl::Status set = cordons_.Set(node, cordon);
-    if (set.ok()) LogInfo("a node is drained node=%s reason=%s", node, cordon.reason());
+    if (set.ok()) LogInfo("drain started node=%s reason=%s", node, cordon.reason());
     return set;
   });
 }
@@ -92,7 +92,8 @@ void Reconciler::TendDrains() {
       LiveJob& live = jobs_.at(id);
       if (!IsOn(live.job.held(), node)) continue;
       Commit(&live, JobEvent::kUnplace,
-             absl::StrCat("node ", node, " is drained before it was launched; it goes on when there is room"))
+             absl::StrCat("node ", node,
+                          " was drained before the launch; the job is launched when slots are free"))
           .IgnoreError();
     }
     for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
@@ -113,7 +114,7 @@ void Reconciler::SayEmpty(const std::string& node, v1::Cordon cordon) {
   cordon.mutable_drain()->set_empty_unix_nanos(
       before.empty_unix_nanos() > 0 ? before.empty_unix_nanos() : absl::ToUnixNanos(parts_.clock->Wall()));
   not_empty_since_.erase(node);
-  if (cordons_.Set(node, cordon).ok()) LogInfo("a drained node is empty node=%s", node);
+  if (cordons_.Set(node, cordon).ok()) LogInfo("drained node is empty node=%s", node);
 }
 
 void Reconciler::SayNotEmpty(const std::string& node, v1::Cordon cordon) {
@@ -123,7 +124,7 @@ void Reconciler::SayNotEmpty(const std::string& node, v1::Cordon cordon) {
   cordon.mutable_drain()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
   if (!cordons_.Set(node, cordon).ok()) return;
   not_empty_since_.erase(since);
-  LogWarning("a drained node is not empty node=%s", node);
+  LogWarning("drained node is no longer empty node=%s", node);
 }
 
 // A job whose newest checkpoint could not be written stays, without losing steps, until its saves work again.
@@ -133,9 +134,9 @@ void Reconciler::HaveMove(LiveJob* live, const std::string& node, const v1::Cord
   const bool saves = WhyNotPaused(live->job, drain.grace_ms()).empty();
   if (!saves && !drain.force()) return;
   const int64_t grace_ms = saves ? drain.grace_ms() : 0;
-  const std::string why = absl::StrCat("node ", node, " is drained: the ranks ",
-                                       saves ? "save and leave" : "leave without a save",
-                                       ", and it goes on elsewhere when there is room");
+  const std::string why =
+      absl::StrCat("node ", node, " is drained: the ranks ", saves ? "save and exit" : "exit without a save",
+                   ", and the job resumes elsewhere when slots are free");
   const absl::Status stored = Commit(live, JobEvent::kPause, why, [&](v1::Job* job) {
     v1::Job::Pause* pause = job->mutable_pause();
     pause->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));

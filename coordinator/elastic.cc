@@ -63,7 +63,7 @@ std::string ShrunkWords(const v1::Job& job, const PlaceDecision& decision) {
     }
   }
   return absl::StrCat("launching ", RanksOf(job), " of ", AllRanksOf(job), " ranks on ", nodes,
-                      ", as it cannot have all: ", job.shrunk().reason());
+                      ", because not all are available: ", job.shrunk().reason());
 }
 
 }  // namespace fsdpd

@@ -157,10 +157,10 @@ void KeepFailedAttempt(v1::Job* job) {
 }
 
 std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
-  if (failure->fault().permanent()) return "another attempt would meet it again";
+  if (failure->fault().permanent()) return "another attempt would fail in the same way";
   if (failure->cause() == v1::FAILURE_CAUSE_DISK)
-    return "another attempt would meet it again: make room for the checkpoint; "
-           "`fsdpctl retry` has it go on from its newest one, and begin again where there is none";
+    return "another attempt would fail in the same way: free disk space for the checkpoint; "
+           "`fsdpctl retry` resumes from the newest checkpoint, or starts over without one";
   if (IsOfFiles(failure->cause())) {
     if (HasTrained(job)) return "";
     if (!failure->fault().node_only())
@@ -169,13 +169,13 @@ std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
     const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
     // Ignores attempts before a retry: the user may have fixed the cause.
     const bool again = AttemptsInVain(job) > 1 && !before.empty() && before[0].cause() == failure->cause();
-    return again ? "so did the attempt before, and none has made a step" : "";
+    return again ? "the previous attempt failed in the same way, and none completed a step" : "";
   }
   const int64_t step = StepOfNoProgress(job, *failure);
   if (step < 0) return "";
   failure->set_cause(v1::FAILURE_CAUSE_NO_PROGRESS);
-  return absl::StrCat(kAttemptsInVain, " attempts in a row committed no checkpoint and came ",
-                      step == 0 ? "to no step" : absl::StrCat("no further than step ", step));
+  return absl::StrCat(kAttemptsInVain, " attempts in a row committed no checkpoint and ",
+                      step == 0 ? "completed no step" : absl::StrCat("made no progress beyond step ", step));
 }
 
 absl::Duration RetryDelay(const v1::Job& job) {

@@ -150,7 +150,7 @@ const char* PhaseWords(v1::RankPhase phase) {
     case v1::RANK_PHASE_STARTING:
       return "while it starts";
     case v1::RANK_PHASE_LOADING:
-      return "while it finds the others and what it starts from";
+      return "while it connects to other ranks and loads its state";
     case v1::RANK_PHASE_READING:
       return "while it reads its data";
     case v1::RANK_PHASE_SAVING:
@@ -174,7 +174,7 @@ const char* ProcessWords(const StillRank& rank) {
     case v1::PROCESS_STATE_STOPPED:
       return "stopped by a signal";
     case v1::PROCESS_STATE_BLOCKED:
-      return "in the kernel, which it does not leave";
+      return "blocked in the kernel";
     case v1::PROCESS_STATE_GONE:
       return "its process has ended";
     default:
@@ -200,8 +200,8 @@ std::string NobodyWords(const std::vector<StillRank>& ranks) {
     return rank.ended ||
            (rank.still.where() == first.still.where() && rank.still.phase() == first.still.phase());
   });
-  if (same) return absl::StrCat("all ranks stand still at the same place, ", WhereOf(first));
-  return absl::StrCat("no rank waits for another, rank ", first.rank, " stands still ", WhereOf(first));
+  if (same) return absl::StrCat("all ranks are blocked at the same place, ", WhereOf(first));
+  return absl::StrCat("no rank waits for another, rank ", first.rank, " is blocked ", WhereOf(first));
 }
 
 }  // namespace
@@ -222,8 +222,8 @@ HangCause FindHang(const std::vector<StillRank>& ranks) {
   if (found == nullptr) {
     cause.hang.set_kind(v1::Job::Hang::KIND_NOBODY);
     cause.hang.set_still_ms(still_ms);
-    cause.words = absl::StrCat("nothing has moved for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)),
-                               "; ", NobodyWords(ranks));
+    cause.words = absl::StrCat("no progress for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)), "; ",
+                               NobodyWords(ranks));
     return cause;
   }
   cause.rank = found->rank;

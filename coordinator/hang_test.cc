@@ -102,7 +102,7 @@ TEST_F(HangTest, RankBlockedOnDiskIsBehindAndNamed) {
   EXPECT_EQ(FindHang(ranks_).rank, 0);
   EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_ABSENT);
   EXPECT_TRUE(FindHang(ranks_).hang.by_node());
-  EXPECT_THAT(FindHang(ranks_).words, HasSubstr("in the kernel, which it does not leave"));
+  EXPECT_THAT(FindHang(ranks_).words, HasSubstr("blocked in the kernel"));
   ranks_[1].still.set_process(v1::PROCESS_STATE_BLOCKED);
   EXPECT_FALSE(FindHang(ranks_).hang.by_node()) << "a disk that they may share";
 }
@@ -120,7 +120,7 @@ TEST_F(HangTest, NoCauseIfAllAreInTheSameCollective) {
   EXPECT_EQ(cause.rank, -1);
   EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_NOBODY);
   EXPECT_EQ(cause.words,
-            "nothing has moved for 31 s; all ranks stand still at the same place, in step 22: compute after "
+            "no progress for 31 s; all ranks are blocked at the same place, in step 22: compute after "
             "#9, gather in #10");
   EXPECT_EQ(cause.hang.places_size(), 1);
 }
@@ -132,7 +132,8 @@ TEST_F(HangTest, NoCauseIfAllWaitForFileSystemOrStore) {
   }
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, -1);
-  EXPECT_THAT(cause.words, HasSubstr("at the same place, while it finds the others and what it starts from"));
+  EXPECT_THAT(cause.words,
+              HasSubstr("at the same place, while it connects to other ranks and loads its state"));
   EXPECT_THAT(cause.hang.places(0).where(), HasSubstr("in the kernel"));
 }
 

@@ -30,7 +30,7 @@ std::string Success(const v1::Job& job, const StateOfJob& state_of) {
   const std::string success = absl::StrCat("the success of ", JobNames(std::move(open)));
   if (paused.empty()) return success;
   return absl::StrCat(success, "; ", JobNames(paused), paused.size() == 1 ? " is" : " are",
-                      " paused: `fsdpctl resume ", paused[0], "` has it go on");
+                      " paused: `fsdpctl resume ", paused[0], "` resumes it");
 }
 
 // Dependencies that ended without success.
@@ -83,8 +83,9 @@ std::string AfterReason(const v1::Job& job, const StateOfJob& state_of) {
     parts.push_back(absl::StrCat("job ", ended[i], cancelled ? " was cancelled" : " has failed"));
   }
   if (parts.size() < ended.size()) parts.push_back("...");
-  return absl::StrCat(absl::StrJoin(parts, ", "), ", and this one waits until it succeeds: `fsdpctl retry ",
-                      ended[0], "` has it go on, `fsdpctl cancel ", job.id(), "` ends this one");
+  return absl::StrCat(absl::StrJoin(parts, ", "),
+                      ", and this job waits for its success: retry it (`fsdpctl retry ", ended[0],
+                      "`), or cancel this job (`fsdpctl cancel ", job.id(), "`)");
 }
 
 v1::Job::Waiting WaitingForJobs(const v1::Job& job, const StateOfJob& state_of) {

@@ -45,11 +45,11 @@ TEST_F(JobAfterTest, WaitsUntilAllHaveSucceeded) {
 TEST_F(JobAfterTest, ReportsPausedDependencies) {
   states_["b"] = v1::JOB_STATE_PAUSED;
   EXPECT_EQ(AfterReason(job_, state_of_),
-            "waits for the success of a, b; b is paused: `fsdpctl resume b` has it go on");
+            "waits for the success of a, b; b is paused: `fsdpctl resume b` resumes it");
   EXPECT_EQ(WaitingForJobs(job_, state_of_).remedy(),
-            "the success of a, b; b is paused: `fsdpctl resume b` has it go on");
+            "the success of a, b; b is paused: `fsdpctl resume b` resumes it");
   states_["a"] = v1::JOB_STATE_PAUSED;
-  EXPECT_THAT(AfterReason(job_, state_of_), HasSubstr("; a, b are paused: `fsdpctl resume a` has it go on"));
+  EXPECT_THAT(AfterReason(job_, state_of_), HasSubstr("; a, b are paused: `fsdpctl resume a` resumes it"));
 }
 
 TEST_F(JobAfterTest, DeletedSuccessStillCounts) {
@@ -66,8 +66,8 @@ TEST_F(JobAfterTest, FailedDependencyMayBeRetried) {
   EXPECT_EQ(Look().gone, "");
   EXPECT_EQ(
       AfterReason(job_, state_of_),
-      "job a has failed, and this one waits until it succeeds: `fsdpctl retry a` has it go on, `fsdpctl "
-      "cancel c` ends this one");
+      "job a has failed, and this job waits for its success: retry it (`fsdpctl retry a`), or cancel this "
+      "job (`fsdpctl cancel c`)");
   v1::Job::Waiting waiting = WaitingForJobs(job_, state_of_);
   EXPECT_EQ(waiting.code(), v1::Job::Waiting::CODE_AFTER_FAILED);
   EXPECT_THAT(waiting.jobs(), ElementsAre("a"));

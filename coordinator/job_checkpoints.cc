@@ -52,7 +52,7 @@ void TakeFailed(const v1::SavedCheckpoint& failed, absl::Time now, v1::Job* job)
                        failed.step() < job->spec().train().steps();
   AddEvent(v1::EVENT_KIND_CHECKPOINT,
            absl::StrCat("checkpoint of step ", failed.step(), " could not be written: ", failed.error(),
-                        goes_on ? "; training goes on" : ""),
+                        goes_on ? "; training continues" : ""),
            now, job);
 }
 
@@ -85,7 +85,7 @@ bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* 
            exported.error().empty() ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
                                                    HumanSeconds(exported.seconds()), ")")
                                     : absl::StrCat(what, " could not be written: ", exported.error(),
-                                                   "; fsdpctl ckpt convert makes it of the checkpoint"),
+                                                   "; create it with `fsdpctl ckpt convert`"),
            now, job);
   return true;
 }
@@ -143,8 +143,8 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
   std::string words = absl::StrCat("attempt ", job->attempt());
   if (restored == nullptr) {
     const v1::SavedCheckpoint& newest = *job->checkpoints().rbegin();
-    absl::StrAppend(&words, " starts at step 1: it found none of the job's checkpoints, of which the newest ",
-                    "was of step ", newest.step(), " (", newest.path(), ")");
+    absl::StrAppend(&words, " starts at step 1: it found no checkpoint of the job (the newest was step ",
+                    newest.step(), ", ", newest.path(), ")");
     job->clear_checkpoints();
   } else {
     v1::RestoredCheckpoint* kept = job->mutable_restored();
@@ -158,7 +158,7 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
                     kept->step() > 0 ? absl::StrCat(" resumes after step ", kept->step(), " (")
                                      : std::string(" starts at step 1 with the parameters of a checkpoint ("),
                     kept->path(), ")");
-    if (!passed_over->empty()) absl::StrAppend(&words, "; passed over: ", absl::StrJoin(*passed_over, "; "));
+    if (!passed_over->empty()) absl::StrAppend(&words, "; skipped: ", absl::StrJoin(*passed_over, "; "));
     DropFrom(kept->step() + 1, job);
     if (IsUnheard(*kept, *job)) TakeUnheard(*kept, now, job);
     const bool own = IsOwn(*kept, *job);
@@ -211,10 +211,10 @@ std::string NextStart(const v1::Job& job) {
 std::string WhatIsSaved(const v1::Job& job) {
   if (FilledSpec(job).checkpoint().dir().empty() || !job.has_last_step()) return "";
   const int64_t last = job.last_step().step();
-  if (job.checkpoints().empty()) return absl::StrCat("; nothing was saved of ", last, " steps");
+  if (job.checkpoints().empty()) return absl::StrCat("; none of ", last, " steps is saved");
   const int64_t saved = job.checkpoints().rbegin()->step();
   if (saved >= last) return absl::StrCat("; saved after step ", saved);
-  return absl::StrCat("; saved after step ", saved, ", and not the ", last - saved, " after it");
+  return absl::StrCat("; saved after step ", saved, ", without the ", last - saved, " steps after it");
 }
 
 std::string WhyGivenUp(const v1::Job& job, const std::string& why) {

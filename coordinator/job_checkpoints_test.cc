@@ -169,7 +169,7 @@ TEST_F(JobCheckpointsTest, FirstFailedSaveAndNextCommitAreEvents) {
   Commit(500);
   EXPECT_THAT(
       Events(),
-      ElementsAre("checkpoint of step 200 could not be written: No space left on device; training goes on",
+      ElementsAre("checkpoint of step 200 could not be written: No space left on device; training continues",
                   "checkpoint of step 400 committed (1.50 GiB in 3 s)"));
 }
 
@@ -193,7 +193,7 @@ TEST_F(JobCheckpointsTest, ExportIsNotACheckpoint) {
   EXPECT_THAT(Events(),
               ElementsAre("Hugging Face directory /runs/7/hf written (1.50 GiB in 3 s)",
                           "Hugging Face directory /runs/7/hf could not be written: the disk is full; "
-                          "fsdpctl ckpt convert makes it of the checkpoint"));
+                          "create it with `fsdpctl ckpt convert`"));
 }
 
 TEST_F(JobCheckpointsTest, ReportsThatTrainingContinuesOnlyIfItDoes) {
@@ -243,10 +243,9 @@ TEST_F(JobCheckpointsTest, AttemptReportsItsStartAndSkippedSamplesOnce) {
   EXPECT_FALSE(TakeStart(&restored, now_, &job_));
   EXPECT_EQ(job_.restored().step(), 100);
   EXPECT_THAT(Steps(), ElementsAre(100)) << "nobody is to go on from what was passed over";
-  EXPECT_THAT(
-      Events(),
-      ElementsAre("attempt 2 resumes after step 100 (/runs/7/iter_100); passed over: /runs/7/iter_200: "
-                  "__1_0.distcp is not what was committed; /runs/7/iter_300: no .metadata"));
+  EXPECT_THAT(Events(),
+              ElementsAre("attempt 2 resumes after step 100 (/runs/7/iter_100); skipped: /runs/7/iter_200: "
+                          "__1_0.distcp is not what was committed; /runs/7/iter_300: no .metadata"));
   EXPECT_TRUE(Commit(200)) << "again, in this attempt";
   EXPECT_FALSE(TakeStart(&restored, now_, &job_));
   EXPECT_THAT(Steps(), ElementsAre(100, 200));
@@ -260,8 +259,8 @@ TEST_F(JobCheckpointsTest, ReportsFreshStartDespiteCheckpoints) {
   EXPECT_TRUE(TakeStart(nullptr, now_, &job_));
   EXPECT_FALSE(TakeStart(nullptr, now_, &job_));
   EXPECT_THAT(Steps(), IsEmpty());
-  EXPECT_THAT(Events(), ElementsAre("attempt 2 starts at step 1: it found none of the job's checkpoints, of "
-                                    "which the newest was of step 100 (/runs/7/iter_100)"));
+  EXPECT_THAT(Events(), ElementsAre("attempt 2 starts at step 1: it found no checkpoint of the job (the "
+                                    "newest was step 100, /runs/7/iter_100)"));
   EXPECT_TRUE(Commit(50));
   EXPECT_FALSE(TakeStart(nullptr, now_, &job_)) << "told again, after a commit";
   EXPECT_THAT(Steps(), ElementsAre(50));

@@ -139,7 +139,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
 
 void Reconciler::TakeResume(const std::string& id, const std::string& reason, const Answer& answer) {
   const auto it = jobs_.find(id);
-  if (it == jobs_.end()) return answer(RefuseEnded(id, "resumed", "; `fsdpctl retry` has it go on"));
+  if (it == jobs_.end()) return answer(RefuseEnded(id, "resumed", "; `fsdpctl retry` resumes it"));
   LiveJob& live = it->second;
   if (live.job.state() == v1::JOB_STATE_CANCELLING)
     return answer(Refused("JOB_NOT_RESUMABLE", live.job, "resumed", "it is being cancelled"));
@@ -162,7 +162,7 @@ absl::Status Reconciler::GoOn(LiveJob* live, const std::string& reason) {
   const v1::Job::Pause& pause = live->job.pause();
   const bool by_itself = !pause.preempted_by().empty() || !pause.drained_from().empty();
   const char* how = by_itself ? "waits for slots again" : "resumed";
-  const std::string from = step > 0 ? absl::StrCat(how, ", to go on after step ", step) : std::string(how);
+  const std::string from = step > 0 ? absl::StrCat(how, ", to resume after step ", step) : std::string(how);
   live->not_before = absl::InfinitePast();
   return Commit(live, JobEvent::kResume, With(from, reason));
 }
@@ -189,15 +189,15 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
       return answer(
           Refused("JOB_NOT_ENDED", job, "retried", "it is being cancelled; wait until it has ended"));
     if (job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_PAUSING)
-      return answer(Refused("JOB_NOT_ENDED", job, "retried",
-                            absl::StrCat("it is ", absl::AsciiStrToLower(ShortName(job.state())),
-                                         "; `fsdpctl resume` has it go on")));
+      return answer(Refused(
+          "JOB_NOT_ENDED", job, "retried",
+          absl::StrCat("it is ", absl::AsciiStrToLower(ShortName(job.state())), "; use `fsdpctl resume`")));
     return answer(Shown(it->second));
   }
   absl::StatusOr<v1::Job> ended = parts_.store->Get(id);
   if (!ended.ok()) return answer(ended.status());
   if (!IsEnded(ended->state()))
-    return answer(Refused("JOB_NOT_ENDED", *ended, "retried", "it has only been submitted"));
+    return answer(Refused("JOB_NOT_ENDED", *ended, "retried", "it has not run yet"));
   if (ended->state() == v1::JOB_STATE_SUCCEEDED)
     return answer(
         Refused("JOB_ENDED", *ended, "retried",
@@ -205,9 +205,8 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
   if (const absl::Status free = CheckDirectory(*ended); !free.ok()) return answer(free);
   const int counted = CountedAttempts(*ended);
   const int64_t saved = ended->checkpoints().empty() ? 0 : ended->checkpoints().rbegin()->step();
-  const std::string words =
-      With(saved > 0 ? absl::StrCat("tried again, to go on after step ", saved) : std::string("tried again"),
-           reason);
+  const std::string words = With(
+      saved > 0 ? absl::StrCat("retried, to resume after step ", saved) : std::string("retried"), reason);
   LiveJob& live = jobs_[id];
   live.job = *std::move(ended);
   GoOnWithTime(ledger_date_.Now(), &live.job);
@@ -264,7 +263,7 @@ void Reconciler::ForgetOldJobs() {
     for (const std::string& id : index_.In(JobIndex::View::kAwaiting)) jobs_.at(id).ended_before.clear();
   }
   if (!forgotten->empty())
-    LogInfo("old jobs are forgotten jobs=%d first=%s", forgotten->size(), forgotten->front());
+    LogInfo("old jobs deleted jobs=%d first=%s", forgotten->size(), forgotten->front());
 }
 
 // Agents that are away retain logs up to their own limits.

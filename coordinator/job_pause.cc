@@ -37,16 +37,16 @@ std::string WhyNotPaused(const v1::Job& job, int64_t grace_ms) {
   const bool trains = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
   if (!trains) return "";
   if (FilledSpec(job).checkpoint().dir().empty()) {
-    return "it writes no checkpoints, so what it has trained would be lost: jobs that are to be paused need "
-           "checkpoint.dir in their spec; `fsdpctl cancel` ends this one";
+    return "it writes no checkpoints, so its progress would be lost: only jobs with checkpoint.dir in their "
+           "spec can be paused; `fsdpctl cancel` ends this job";
   }
   if (grace_ms > 0 && job.has_failed_checkpoint()) {
     const int64_t saved = SavedStep(job);
     return absl::StrCat("its checkpoint of step ", job.failed_checkpoint().step(),
                         " could not be written: ", job.failed_checkpoint().error(),
-                        "; it trains on. Pause it once that is fixed, ",
-                        saved > 0 ? absl::StrCat("or with `--grace 0`, to go on after step ", saved)
-                                  : std::string("or with `--grace 0`, to begin anew"));
+                        "; training continues. Pause it once that is fixed, ",
+                        saved > 0 ? absl::StrCat("or with `--grace 0`, to resume after step ", saved)
+                                  : std::string("or with `--grace 0`, to start from scratch"));
   }
   return "";
 }
@@ -64,8 +64,8 @@ v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
   pause.set_why_lost(HasFailed(job)                 ? job.failure().error()
                      : failed.step() > pause.step() ? absl::StrCat("the checkpoint of step ", failed.step(),
                                                                    " could not be written: ", failed.error())
-                     : pause.grace_ms() == 0 ? std::string("they were given no time to save (--grace 0)")
-                                             : why);
+                     : pause.grace_ms() == 0        ? std::string("the ranks had no time to save (--grace 0)")
+                                                    : why);
   return pause;
 }
 
@@ -82,23 +82,23 @@ std::string UnconfirmedWords(const std::vector<std::string>& nodes) {
 std::string PausedWords(const v1::Job::Pause& pause) {
   if (pause.unconfirmed_size() > 0) {
     return absl::StrCat("continues without node ", absl::StrJoin(pause.unconfirmed(), ", "),
-                        "; what it saved after ",
+                        "; whether it saved after ",
                         pause.step() > 0 ? absl::StrCat("step ", pause.step()) : "the start", " is unknown");
   }
   std::string words = pause.step() > 0 ? absl::StrCat("paused after step ", pause.step(), ", which is saved")
-                      : pause.lost_steps() > 0 ? std::string("paused; it will begin anew")
-                                               : std::string("paused before a step was made");
+                      : pause.lost_steps() > 0 ? std::string("paused; it will start from scratch")
+                                               : std::string("paused before its first step");
   if (pause.lost_steps() > 0) {
     absl::StrAppend(&words, "; ", Steps(pause.lost_steps()), pause.step() > 0 ? " after it" : "",
                     pause.lost_steps() == 1 ? " is" : " are", " lost", pause.why_lost().empty() ? "" : ": ",
                     pause.why_lost());
   }
   if (pause.held_memory_size() > 0) {
-    absl::StrAppend(&words, "; the memory of GPUs is not free: ", absl::StrJoin(pause.held_memory(), ", "));
+    absl::StrAppend(&words, "; GPU memory is not released: ", absl::StrJoin(pause.held_memory(), ", "));
   } else if (pause.freed_gpus() > 0) {
     absl::StrAppend(&words, "; the memory of ",
                     pause.freed_gpus() == 1 ? "its GPU" : absl::StrCat("its ", pause.freed_gpus(), " GPUs"),
-                    " is free");
+                    " is released");
   }
   return words;
 }

@@ -39,7 +39,7 @@ TEST(JobPause, JobWithFullDiskIsPausedOnlyWithoutSave) {
   job.mutable_failed_checkpoint()->set_step(12);
   job.mutable_failed_checkpoint()->set_error("no space left");
   EXPECT_THAT(WhyNotPaused(job, 1000), HasSubstr("no space left"));
-  EXPECT_THAT(WhyNotPaused(job, 1000), HasSubstr("to go on after step 10"));
+  EXPECT_THAT(WhyNotPaused(job, 1000), HasSubstr("to resume after step 10"));
   EXPECT_THAT(WhyNotPaused(job, 0), IsEmpty());
 }
 
@@ -76,7 +76,7 @@ TEST(JobPause, ReportsLostStepsWithTheReason) {
 TEST(JobPause, ZeroGraceIsTheReasonForLostSteps) {
   v1::Job job = Training();
   job.mutable_pause()->set_grace_ms(0);
-  EXPECT_EQ(PauseOf(job, "rank 1 was killed").why_lost(), "they were given no time to save (--grace 0)");
+  EXPECT_EQ(PauseOf(job, "rank 1 was killed").why_lost(), "the ranks had no time to save (--grace 0)");
 }
 
 TEST(JobPause, ClaimsNothingAboutLostNodes) {
@@ -90,7 +90,8 @@ TEST(JobPause, JobThatLoadedACheckpointLosesOnlyItsOwnSteps) {
   job.clear_checkpoints();
   job.mutable_restored()->set_step(11);
   const v1::Job::Pause pause = PauseOf(job, "somebody was in a hurry");
-  EXPECT_EQ(PausedWords(pause), "paused; it will begin anew; 1 step is lost: somebody was in a hurry");
+  EXPECT_EQ(PausedWords(pause),
+            "paused; it will start from scratch; 1 step is lost: somebody was in a hurry");
 }
 
 TEST(JobPause, PausedAttemptDoesNotCountUnlessItHadFailed) {

@@ -182,7 +182,7 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   cordon.set_unix_nanos(preflight.unix_nanos());
   cordon.set_automatic(true);
   cordons_.SetAnyway(node, cordon);
-  LogWarning("a node is cordoned node=%s reason=%s", node, cordon.reason());
+  LogWarning("node cordoned node=%s reason=%s", node, cordon.reason());
 }
 
 // Ordered by an earlier life of the coordinator, whose number only the agent knows.

@@ -119,8 +119,7 @@ TEST_F(ReconcilerAfterTest, WhatIsForgottenWithoutSuccessEndsWhoWaitsForIt) {
   Restart();
   Advance(absl::Minutes(1));
   EXPECT_EQ(StateOf("second"), v1::JOB_STATE_FAILED);
-  EXPECT_EQ(Job("second").reason(),
-            "waited for the success of job first, which has not succeeded and is forgotten");
+  EXPECT_EQ(Job("second").reason(), "waited for the success of job first, which was deleted without success");
 }
 
 TEST_F(ReconcilerAfterTest, ASuccessIsNotForgottenBeforeAllThatWaitForItKnow) {

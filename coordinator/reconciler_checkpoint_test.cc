@@ -136,8 +136,7 @@ TEST_F(ReconcilerCheckpointTest, ACheckpointOfAStepAfterTheLastOneIsRefused) {
   EXPECT_EQ(Job("j").revision(), revision);
   EXPECT_EQ(RefusedFromAgents("rank"), 1000);
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_EQ(warnings[0],
-            "refused a checkpoint that is not of a step of the job node=a job=j attempt=1 step=21");
+  EXPECT_EQ(warnings[0], "rejected a checkpoint of an invalid step node=a job=j attempt=1 step=21");
   Saved("a", 20);
   EXPECT_EQ(Job("j").checkpoints_size(), 1);
 }
@@ -215,7 +214,7 @@ TEST_F(ReconcilerCheckpointTest, ACancelledJobSavesBeforeItLeaves) {
   StartSavingOn("a", 3);
   const AttemptRef ref = {"j", 1};
   EXPECT_EQ(Cancel("j", "enough")->reason(),
-            "stopping the ranks, which save first if they have the time: enough");
+            "stopping the ranks, which save first if the grace suffices: enough");
   const auto stops = StopsSent("a");
   ASSERT_EQ(stops.size(), 1u);
   EXPECT_TRUE(stops[0].save());

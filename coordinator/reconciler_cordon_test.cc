@@ -229,7 +229,7 @@ TEST_F(ReconcilerCordonTest, ANodeThatStaysHealthyOpensAgainByItself) {
   KillAgent("b");
   KillAgent("b");  // AwaitNext() takes a minute of the five.
   ASSERT_TRUE(CordonOf("b").has_value());
-  EXPECT_THAT(Job("j").reason(), HasSubstr("; opens after 5m connected"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("; lifted after 5m connected"));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   Advance(kHealthyFor - absl::Seconds(90));
   Detach("b");
@@ -320,8 +320,8 @@ TEST_F(ReconcilerCordonTest, AHealthyNodeThatAPersonCordonsStaysSo) {
   ASSERT_TRUE(Cordon("a", "a fan is broken").ok());
   EXPECT_THAT(CordonOf("b")->reason(), HasSubstr("two attempts in a row"));
   EXPECT_THAT(Job("j").reason(), HasSubstr("two attempts in a row"));
-  EXPECT_THAT(Job("j").reason(), Not(HasSubstr("opens after")));
-  EXPECT_THAT(ShownReason(*CordonOf("b")), Not(HasSubstr("opens after")));
+  EXPECT_THAT(Job("j").reason(), Not(HasSubstr("lifted after")));
+  EXPECT_THAT(ShownReason(*CordonOf("b")), Not(HasSubstr("lifted after")));
   Advance(2 * kHealthyFor);
   EXPECT_TRUE(CordonOf("a").has_value());
   EXPECT_TRUE(CordonOf("b").has_value());

@@ -56,7 +56,7 @@ TEST_F(ReconcilerDrainTest, JobsSaveAndGoOnElsewhereWithoutAnAttemptThatCounts) 
   ASSERT_TRUE(Drain("a").ok());
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("node a is drained: the ranks save and leave"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("node a is drained: the ranks save and exit"));
   const std::vector<v1::Stop> stops = StopsSent("a");
   ASSERT_THAT(stops, SizeIs(1));
   EXPECT_TRUE(stops[0].save());

@@ -95,7 +95,7 @@ TEST_F(ReconcilerElasticTest, WaitsForAllItsRanksAndThenGoesOnWithFewer) {
   const v1::Job launched = Job("j");
   EXPECT_TRUE(std::any_of(launched.events().begin(), launched.events().end(), [](const auto& event) {
     return absl::StrContains(event.message(),
-                             "launching 1 of 2 ranks on a, as it cannot have all: needs 2 nodes");
+                             "launching 1 of 2 ranks on a, because not all are available: needs 2 nodes");
   }));
   EXPECT_EQ(Job("j").shrunk().resolved().resources().nodes(), 2);
   EXPECT_EQ(Job("j").failed_attempts(0).ranks(), 2);

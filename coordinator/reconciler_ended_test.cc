@@ -162,10 +162,9 @@ TEST_F(ReconcilerEndedTest, ADeletedJobNamesTheLostNodeOfItsRanksWhichAreStopped
   for (const v1::Stop& stop : StopsSent("a")) stops[stop.job_id()] = stop;
   EXPECT_EQ(stops["j"].reason(), "the job was deleted");
   EXPECT_FALSE(stops["j"].save());
-  EXPECT_EQ(
-      stops["newer"].reason(),
-      "the coordinator does not know this job: it has ended and was forgotten, or the coordinator's state "
-      "is older than the job");
+  EXPECT_EQ(stops["newer"].reason(),
+            "unknown job: it has ended and its record has expired, or the coordinator's state is older than "
+            "the job");
   EXPECT_TRUE(stops["newer"].save());
 }
 
@@ -183,7 +182,8 @@ TEST_F(ReconcilerEndedTest, RanksOfAJobThatWasForgottenAreToldSoWhenTheirNodeIsB
   Attach("a", 1, {{"j", 1}});
   const std::vector<v1::Stop> stops = StopsSent("a");
   ASSERT_EQ(stops.size(), 1u);
-  EXPECT_EQ(stops[0].reason(), "the job has ended and was forgotten (--keep-ended-jobs, --keep-ended-days)");
+  EXPECT_EQ(stops[0].reason(),
+            "the job has ended and its record has expired (--keep-ended-jobs, --keep-ended-days)");
   EXPECT_FALSE(stops[0].save());
 }
 

@@ -515,8 +515,8 @@ TEST_F(ReconcilerLeavingTest, ACauseThatNobodyTellsAgainStandsAfterARestart) {
 
 TEST_F(ReconcilerLeavingTest, AJobAllOfWhoseStepsWereSkippedFailsAndSaysWhy) {
   const std::string why =
-      "no step of 6 counted: each was skipped, as train.on_nonfinite or train.on_spike asks, and nothing was "
-      "learnt";
+      "none of 6 steps was applied: train.on_nonfinite or train.on_spike skipped all of them, and the model "
+      "was not trained";
   for (const bool restarts : {false, true}) {
     SCOPED_TRACE(restarts);
     Attach("a", 1);

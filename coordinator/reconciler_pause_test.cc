@@ -99,7 +99,7 @@ TEST_F(ReconcilerPauseTest, TheMemoryOfGpusIsSaidToBeFree) {
   two.set_gpus(2);
   PauseWith(two);
   EXPECT_EQ(Job("j").pause().freed_gpus(), 4);
-  EXPECT_EQ(Job("j").reason(), "paused after step 9, which is saved; the memory of its 4 GPUs is free");
+  EXPECT_EQ(Job("j").reason(), "paused after step 9, which is saved; the memory of its 4 GPUs is released");
 }
 
 TEST_F(ReconcilerPauseTest, MemoryThatIsHeldIsSaidWithItsNodeAndCard) {
@@ -114,8 +114,7 @@ TEST_F(ReconcilerPauseTest, MemoryThatIsHeldIsSaidWithItsNodeAndCard) {
   EXPECT_EQ(pause.held_memory(0), "b cuda:0 3.00 GiB");
   EXPECT_EQ(pause.held_memory(1), "b cuda:1 of unknown size");
   EXPECT_EQ(pause.held_memory(7), "and 3 more");
-  EXPECT_THAT(Job("j").reason(),
-              testing::HasSubstr("; the memory of GPUs is not free: b cuda:0 3.00 GiB, b "));
+  EXPECT_THAT(Job("j").reason(), testing::HasSubstr("; GPU memory is not released: b cuda:0 3.00 GiB, b "));
 }
 
 TEST_F(ReconcilerPauseTest, APausedJobHoldsNoSlotAndGoesOnWhenItIsResumed) {

@@ -74,7 +74,7 @@ TEST_F(ReconcilerPreemptionTest, TheLowerSavesLeavesAndGoesOnByItself) {
   EXPECT_EQ(StateOf("low"), v1::JOB_STATE_QUEUED) << "it is not paused for ever";
   EXPECT_THAT(Job("low").events(),
               ::testing::Contains(::testing::Property(&v1::Job::Event::message,
-                                                      "waits for slots again, to go on after step 9")));
+                                                      "waits for slots again, to resume after step 9")));
   Exit("a", "high", 0, 0);
   Stopped("a", "high");
   EXPECT_EQ(StateOf("low"), v1::JOB_STATE_STARTING);

@@ -197,7 +197,7 @@ TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseWhateverElseFailed) {
   }
   job_.set_rewinds(10);
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
-  EXPECT_THAT(JudgeNow().reason, HasSubstr("has gone back 10 times, and train.on_nonfinite.max is 10"));
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("has rewound 10 times (train.on_nonfinite.max is 10)"));
 }
 
 // The attempt had failed by what rank 0 saw of it, 300 ms before rank 3 could say why.
@@ -239,9 +239,9 @@ TEST_F(VerdictTest, ACancelledJobSaysWhatOfItIsSaved) {
   job_.mutable_spec()->mutable_checkpoint()->set_dir("/runs/1");
   job_.mutable_last_step()->set_step(12);
   for (NodePart& part : facts_.parts) part.stopped = true;
-  EXPECT_EQ(JudgeNow().reason, "cancelled, all ranks are gone; nothing was saved of 12 steps");
+  EXPECT_EQ(JudgeNow().reason, "cancelled, all ranks are gone; none of 12 steps is saved");
   job_.add_checkpoints()->set_step(10);
-  EXPECT_EQ(JudgeNow().reason, "cancelled, all ranks are gone; saved after step 10, and not the 2 after it");
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("; saved after step 10, without the 2 steps after it"));
   job_.add_checkpoints()->set_step(12);
   EXPECT_EQ(JudgeNow().reason, "cancelled, all ranks are gone; saved after step 12");
 }
@@ -568,7 +568,7 @@ TEST_F(VerdictTest, WhatARankSaysOfItsFaultIsToldAndAPermanentOneEndsTheJob) {
     for (NodePart& part : facts_.parts) part.stopped = true;
     EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
     EXPECT_EQ(JudgeNow().reason, "rank 2 on node-1 failed by its data: " + exit.error() +
-                                     "; another attempt would meet it again");
+                                     "; another attempt would fail in the same way");
   }
 }
 

@@ -60,7 +60,7 @@ def main():
         with cluster(pathlib.Path(directory), "cuda", agents=1, slots=options.ranks) as (server, _):
             job_id = submit(server, directory, spec)
             wait("the job makes steps", lambda: last_step(job_of(server, job_id)) >= 3)
-            free = "memory of its GPU is free" if options.ranks == 1 else f"memory of its {options.ranks} GPUs is free"
+            free = "memory of its GPU is released" if options.ranks == 1 else f"memory of its {options.ranks} GPUs is released"
             right = pause(server, job_id, free)
             before = last_step(job_of(server, job_id))
             ctl(server, "resume", job_id)

@@ -29,7 +29,7 @@ def test_a_token_that_the_model_does_not_know_ends_the_job_with_attempts_left(cl
                                  restart={"max_attempts": 5}))
     job = cluster.wait_state(job_id, "FAILED")
     assert (job.attempt, cause_of(job), job.failure.fault.permanent) == (1, "DATA", True), job
-    assert re.search("failed by its data: .*corpus.txt.*; another attempt would meet it again", job.reason), job.reason
+    assert re.search("failed by its data: .*corpus.txt.*; another attempt would fail in the same way", job.reason), job.reason
     assert "failure of attempt 1 (data):" in cluster.ctl("describe", job_id).expect(0).out
     assert re.search(r'^fsdpd_rank_failures_total{cause="data"} [1-9]', cluster.scrape(job.failure.node), re.M)
 
@@ -52,7 +52,7 @@ def test_a_wrong_path_that_validate_cannot_see_fails_the_job_without_another_lau
     job_id = cluster.submit(made)
     job = cluster.wait_state(job_id, "FAILED")
     assert attempts_of(job) == [(1, cause)], job
-    again = "another attempt would meet it again|not launched again before its first step: fix it and run `fsdpctl retry"
+    again = "another attempt would fail in the same way|not launched again before its first step: fix it and run `fsdpctl retry"
     assert re.search(f"{re.escape(words)}(.|\n)*; ({again})", job.reason), job.reason
 
 

@@ -21,7 +21,7 @@ def test_a_job_whose_node_is_gone_goes_on_with_fewer_ranks_and_has_all_again(own
         assert [(each.node, each.ranks) for each in job.placements] == [("node-0", 2)] and job.attempt == 2
         assert (job.resolved.resources.nodes, job.resolved.train.global_batch) == (1, 4), "the samples of a step stay"
         assert (job.failed_attempts[0].ranks, job.spec.resources.nodes) == (4, 2)
-        assert any(re.match("launching 2 of 4 ranks on node-0, as it cannot have all: ", text) for text in messages(job))
+        assert any(re.match("launching 2 of 4 ranks on node-0, because not all are available: ", text) for text in messages(job))
         assert '\nfsdpd_job_restarts_total{cause="node",mode="resized"} 1\n' in cluster.scrape_coordinator()
         assert " 2/4 " in cluster.ctl("get").expect(0).out
         assert "ranks:     2 of 4" in cluster.ctl("describe", job_id).expect(0).out

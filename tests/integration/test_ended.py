@@ -25,7 +25,7 @@ def test_a_failed_job_that_is_tried_again_comes_to_what_it_would_have_come_to(cl
     record = Record(cluster, job_id)
     job = cluster.wait_state(job_id, "SUCCEEDED")
     assert job.id == failed.id and job.attempt == 2 and job.restored.step == step
-    assert any("tried again" in event.message and "the cable is in" in event.message for event in job.events)
+    assert any("retried" in event.message and "the cable is in" in event.message for event in job.events)
     whole.assert_same(record.losses(), tmp_path / "job" / "run")
     assert "submit --from" in cluster.ctl("retry", job_id).expect(7).err
 

@@ -90,7 +90,7 @@ def test_a_job_whose_rank_hangs_is_paused_when_its_time_is_over_and_says_what_is
     job = cluster.job(job_id)
     assert not cluster.all_ranks()
     assert job.pause.step == 0 and job.pause.lost_steps >= 3, job.pause
-    assert f"it will begin anew; {job.pause.lost_steps} steps are lost: rank " in job.reason
+    assert f"it will start from scratch; {job.pause.lost_steps} steps are lost: rank " in job.reason
     assert not checkpoints.steps_in(tmp_path / "run")
     result = cluster.ctl("pause", job_id, "--wait").expect(7)
     assert result.out == f"{job_id} paused\n" and "steps are lost" in result.err
