@@ -131,7 +131,7 @@ template <typename Value>
 std::string WhyNot(Value value, const Bounds& bounds) {
   const auto number = static_cast<double>(value);
   if (number >= bounds.least && number <= bounds.most) return "";  // The condition is false for NaN.
-  return absl::StrCat(" is ", value, ", which is not within ", bounds.least, " to ", bounds.most);
+  return absl::StrCat(": out of range (got ", value, ", want ", bounds.least, "..", bounds.most, ")");
 }
 
 // Why the value is invalid, or "". `index`: of a repeated field; -1 for a singular field.

@@ -46,10 +46,10 @@ TEST(AgentNumbers, AcceptsValidReports) {
 TEST(AgentNumbers, NamesTheFieldAndItsValue) {
   v1::AgentMessage message = Step();
   message.mutable_rank()->mutable_step()->set_step(INT64_MAX);
-  EXPECT_EQ(WhyNot(message), "rank.step.step is 9223372036854775807, which is not within 0 to 1e+09");
+  EXPECT_EQ(WhyNot(message), "rank.step.step: out of range (got 9223372036854775807, want 0..1e+09)");
   message = Step();
   message.mutable_rank()->mutable_step()->add_ops()->set_seconds(std::nan(""));
-  EXPECT_THAT(WhyNot(message), HasSubstr("rank.step.ops[1].seconds is nan, which is not within"));
+  EXPECT_THAT(WhyNot(message), HasSubstr("rank.step.ops[1].seconds: out of range (got nan, "));
 }
 
 TEST(AgentNumbers, AppliesBoundsByKindOfNumber) {
@@ -58,36 +58,38 @@ TEST(AgentNumbers, AppliesBoundsByKindOfNumber) {
     set(&message);
     return WhyNot(message);
   };
-  EXPECT_THAT(refused([](auto* m) { m->set_sent_unix_nanos(-1); }), HasSubstr("sent_unix_nanos is -1"));
-  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->set_rank(-1); }), HasSubstr("rank.rank is -1"));
+  EXPECT_THAT(refused([](auto* m) { m->set_sent_unix_nanos(-1); }),
+              HasSubstr("sent_unix_nanos: out of range (got -1"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->set_rank(-1); }),
+              HasSubstr("rank.rank: out of range (got -1"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->set_attempt(1'000'001); }), HasSubstr("rank.attempt"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_exit()->set_last_step(-5); }),
-              HasSubstr("rank.exit.last_step is -5"));
+              HasSubstr("rank.exit.last_step: out of range (got -5"));
   EXPECT_THAT(
       refused([](auto* m) { m->mutable_rank()->mutable_exit()->mutable_last_report()->set_tokens(-5); }),
-      HasSubstr("rank.exit.last_report.tokens is -5"));
+      HasSubstr("rank.exit.last_report.tokens: out of range (got -5"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_exit()->set_signal(-9); }),
-              HasSubstr("signal is -9"));
+              HasSubstr("signal: out of range (got -9"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_saved()->set_bytes(INT64_MIN); }),
-              HasSubstr("rank.saved.bytes is -9223372036854775808"));
+              HasSubstr("rank.saved.bytes: out of range (got -9223372036854775808"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_saved()->set_seconds(1e300); }),
-              HasSubstr("rank.saved.seconds is 1e+300"));
+              HasSubstr("rank.saved.seconds: out of range (got 1e+300"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_still()->set_still_ms(INT64_MAX); }),
               HasSubstr("rank.still.still_ms"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_ready()->mutable_restored()->set_step(-1); }),
-              HasSubstr("rank.ready.restored.step is -1"));
+              HasSubstr("rank.ready.restored.step: out of range (got -1"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_register_()->add_hosted()->add_ranks(1 << 20); }),
-              HasSubstr("register.hosted[0].ranks[0] is 1048576"));
+              HasSubstr("register.hosted[0].ranks[0]: out of range (got 1048576"));
   EXPECT_THAT(
       refused([](auto* m) { m->mutable_heartbeat()->add_compute_times()->add_ranks()->set_steps(-1); }),
-      HasSubstr("heartbeat.compute_times[0].ranks[0].steps is -1"));
+      HasSubstr("heartbeat.compute_times[0].ranks[0].steps: out of range (got -1"));
   EXPECT_THAT(
       refused([](auto* m) {
         m->mutable_preflight()->add_devices()->set_product_flops(std::numeric_limits<double>::infinity());
       }),
       HasSubstr("preflight.devices[0].product_flops is inf"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_logs()->add_lines()->set_step(-1); }),
-              HasSubstr("logs.lines[0].step is -1"));
+              HasSubstr("logs.lines[0].step: out of range (got -1"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_traced()->mutable_trace()->set_step(INT64_MIN); }),
               HasSubstr("traced.trace.step"));
 }

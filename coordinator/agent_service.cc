@@ -296,7 +296,7 @@ void AgentService::PutOnRecord(const grpc::CallbackServerContext& context, const
   record.revoked_serial = revoked_serial;
   record.from = context.peer();
   record.method = "Attach";
-  record.object = node.empty() || CheckNodeName(node).ok() ? node : "(no node's name)";
+  record.object = node.empty() || CheckNodeName(node).ok() ? node : "(invalid node name)";
   record.outcome = absl::StatusCodeToString(admitted.code());
   parts_.audit->Write(record);
 }

@@ -204,7 +204,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
       return absl::InvalidArgumentError("Register may only be the first message of a stream");
     case v1::AgentMessage::BODY_NOT_SET:
       // A message of a newer agent: ignoring it would lose data silently.
-      return absl::InvalidArgumentError("a message without a body that this coordinator knows");
+      return absl::InvalidArgumentError("unknown message body; upgrade the coordinator");
   }
   return absl::OkStatus();
 }
@@ -223,12 +223,11 @@ void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why
   if (dropped_for_.insert(what.substr(0, what.find_first_of("[ "))).second)
     LogWarning("dropped an agent's message node=%s error=%s", node_, what);
   if (message.has_logs())
-    parts_.logs->Fail(node_, message.logs().request(),
-                      absl::StrCat("log lines of the agent: out of range: ", what));
+    parts_.logs->Fail(node_, message.logs().request(), absl::StrCat("log lines of the agent: ", what));
   if (message.has_preflight()) {
     v1::PreflightResult failed;
     failed.set_number(message.preflight().number());
-    failed.set_error(absl::StrCat("preflight result: out of range: ", what));
+    failed.set_error(absl::StrCat("preflight result: ", what));
     parts_.reconciler->Told(node_, failed);
   }
   const v1::RankUpdate& update = message.rank();
@@ -236,7 +235,7 @@ void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why
   if (!update.has_ready() && !update.has_exit() && !update.has_saved()) return;
   parts_.reconciler->Fault(
       node_, {update.job_id(), update.attempt()},
-      absl::StrCat("rank ", update.rank(), " on node ", node_, ": report out of range: ", what));
+      absl::StrCat("rank ", update.rank(), " on node ", node_, ": invalid report: ", what));
 }
 
 void AgentSession::SetKey(const v1::RendezvousSet& set) {

@@ -75,7 +75,7 @@ TEST_F(AgentSessionTest, DropsInvalidStepAndLogsOnce) {
   EXPECT_TRUE(Say(update).ok()) << "another value is no news";
   EXPECT_FALSE(Job("j").has_last_step());
   ASSERT_THAT(warnings_, SizeIs(1));
-  EXPECT_THAT(warnings_[0], HasSubstr("rank.step.step is 9223372036854775807"));
+  EXPECT_THAT(warnings_[0], HasSubstr("rank.step.step: out of range (got 9223372036854775807"));
   EXPECT_THAT(warnings_[0], HasSubstr("node=n"));
   update.mutable_step()->set_step(2);
   EXPECT_TRUE(Say(update).ok());
@@ -96,7 +96,7 @@ TEST_F(AgentSessionTest, StoresValidTimelineAndDropsInvalidOne) {
   EXPECT_TRUE(Say(update).ok());
   EXPECT_EQ(courses_->Find("j")->course().step(), 3);
   ASSERT_THAT(warnings_, SizeIs(1));
-  EXPECT_THAT(warnings_[0], HasSubstr("rank.course.runs[0].seconds is -2"));
+  EXPECT_THAT(warnings_[0], HasSubstr("rank.course.runs[0].seconds: out of range (got -2"));
 }
 
 TEST_F(AgentSessionTest, InvalidExitFailsTheAttempt) {
@@ -113,7 +113,7 @@ TEST_F(AgentSessionTest, InvalidExitFailsTheAttempt) {
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
   EXPECT_THAT(Job("j").reason(),
-              HasSubstr("rank 0 on node n: report out of range: rank.exit.last_step is -1"));
+              HasSubstr("rank 0 on node n: invalid report: rank.exit.last_step: out of range (got -1"));
 }
 
 // The reader used to wait until the node disconnected.
@@ -133,7 +133,7 @@ TEST_F(AgentSessionTest, InvalidLogEndsTheReadAndStopsTheAgent) {
   EXPECT_EQ(tail->Next(absl::ZeroDuration(), &lines), LogTail::Got::kEnd);
   EXPECT_EQ(tail->status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(tail->status().message(),
-              HasSubstr("node n: log lines of the agent: out of range: logs.lines[0].rank"));
+              HasSubstr("node n: log lines of the agent: logs.lines[0].rank: out of range"));
   ASSERT_TRUE(session_->outbox()->TryPop(&order));
   EXPECT_TRUE(order.read_logs().stop());
   EXPECT_EQ(order.read_logs().request(), request);
@@ -162,7 +162,7 @@ TEST_F(AgentSessionTest, InvalidPreflightResultFailsThePreflight) {
   EXPECT_FALSE(shown.in_preflight());
   ASSERT_TRUE(reconciler_->cordons().Find("n").has_value());
   EXPECT_THAT(reconciler_->cordons().Find("n")->reason(),
-              HasSubstr("preflight result: out of range: preflight.seconds is -5"));
+              HasSubstr("preflight result: preflight.seconds: out of range (got -5"));
 }
 
 TEST_F(AgentSessionTest, ReportOnForeignJobDoesNotFailIt) {
@@ -328,7 +328,7 @@ TEST_F(AgentSessionTest, RejectsInvalidRegistration) {
   message.mutable_register_()->set_memory_bytes_per_slot(-1);
   const auto session = Attached(message);
   EXPECT_TRUE(absl::IsInvalidArgument(session.status()));
-  EXPECT_THAT(session.status().message(), HasSubstr("register.memory_bytes_per_slot is -1"));
+  EXPECT_THAT(session.status().message(), HasSubstr("register.memory_bytes_per_slot: out of range (got -1"));
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ absl::Status CheckAgentVersion(absl::string_view agent, absl::string_view own) {
   FSDPD_CHECK(ReadRelease(own, &ours));
   if (!ReadRelease(agent, &theirs) || theirs == ours) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the agent is of version ", Escaped(CutText(agent, kMaxShownBytes)),
-                   " and the coordinator of ", own, ": agents of ", ours, ".x are taken; ",
+      absl::StrCat("agent: incompatible version (got ", Escaped(CutText(agent, kMaxShownBytes)), ", want ",
+                   ours, ".x for coordinator ", own, "); ",
                    theirs < ours ? "upgrade the agent" : "upgrade the coordinator first"));
 }
 

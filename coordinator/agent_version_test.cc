@@ -16,12 +16,10 @@ TEST(AgentVersion, AcceptsMissingVersion) {
 
 TEST(AgentVersion, RejectsOtherMajorVersionWithFix) {
   EXPECT_EQ(CheckAgentVersion("0.9.1", "1.4.2").message(),
-            "the agent is of version 0.9.1 and the coordinator of 1.4.2: agents of 1.x are taken; upgrade "
-            "the agent");
-  EXPECT_EQ(
-      CheckAgentVersion("2.0.0", "1.4.2").message(),
-      "the agent is of version 2.0.0 and the coordinator of 1.4.2: agents of 1.x are taken; upgrade the "
-      "coordinator first");
+            "agent: incompatible version (got 0.9.1, want 1.x for coordinator 1.4.2); upgrade the agent");
+  EXPECT_EQ(CheckAgentVersion("2.0.0", "1.4.2").message(),
+            "agent: incompatible version (got 2.0.0, want 1.x for coordinator 1.4.2); upgrade the "
+            "coordinator first");
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ void AuditLog::File::Run() {
     }
     for (const std::string& line : lines) Append(line);
     // The overflowed lines came after these.
-    if (overflowed > 0) Lost(overflowed, "lines come faster than they can be written");
+    if (overflowed > 0) Lost(overflowed, "lines arrive faster than they can be written");
     if (fd_ >= 0) fdatasync(fd_);
   }
 }
@@ -201,7 +201,7 @@ void AuditLog::File::Append(const std::string& line) {
   }
   if (status.ok()) status = WriteWhole(line);
   if (status.ok()) {
-    if (!std::exchange(last_fault_, "").empty()) LogInfo("the audit log is written again path=%s", path_);
+    if (!std::exchange(last_fault_, "").empty()) LogInfo("audit log is writable again path=%s", path_);
     return;
   }
   {
@@ -213,7 +213,7 @@ void AuditLog::File::Append(const std::string& line) {
 
 void AuditLog::File::Lost(int64_t lines, const std::string& why) {
   missing_ += lines;
-  if (std::exchange(last_fault_, why) != why) LogError("the audit log loses lines: %s", why);
+  if (std::exchange(last_fault_, why) != why) LogError("audit log lost lines error=%s", why);
 }
 
 // Removes a partial line: a line after it would be unreadable.

@@ -57,10 +57,10 @@ absl::Status Authorizer::Permit(const Caller& caller, absl::string_view method,
   }
   const std::string what = permission.own == permission.role
                                ? std::string(method)
-                               : absl::StrCat(method, " of a job that ", caller.name, " did not submit");
+                               : absl::StrCat(method, " on a job of another user");
   return Refusal(absl::StatusCode::kPermissionDenied, "ROLE_NEEDED",
-                 absl::StrCat(what, " needs ", WithArticle(permission.role), ", and ", caller.name, " is ",
-                              WithArticle(caller.role)),
+                 absl::StrCat(what, " requires ", WithArticle(permission.role), " (", caller.name, " is ",
+                              WithArticle(caller.role), ")"),
                  {{"needed", NameOf(permission.role)}, {"role", NameOf(caller.role)}});
 }
 
@@ -68,7 +68,7 @@ absl::Status Authorizer::AskForCertificate(const grpc::ServerContextBase& contex
   if (open()) return absl::OkStatus();
   if (context.auth_context()->FindPropertyValues(kPemProperty).empty()) {
     return Nobody("NO_CERTIFICATE",
-                  "an agent shows a certificate with its node's name: --tls-cert and --tls-key");
+                  "the agent presented no certificate; start it with --tls-cert and --tls-key");
   }
   return CheckNotRevoked(SerialOf(context));
 }

@@ -30,9 +30,7 @@ int Tell(const absl::StatusOr<CopiedState>& copied, const std::string& done) {
 }
 
 // Returns the error, or "".
-std::string CheckNotEmpty(const std::string& path) {
-  return path.empty() ? "is empty; write a path after it" : "";
-}
+std::string CheckNotEmpty(const std::string& path) { return path.empty() ? "is empty; pass a path" : ""; }
 
 absl::StatusOr<CopiedState> CopyEtcd(bool backs_up, const std::string& file, const EtcdFlags& flags) {
   QuietGrpc();
@@ -51,26 +49,29 @@ int RunBackupCommand(int argc, char** argv) {
   std::string state_dir, file;
   EtcdFlags etcd;
   const bool backs_up = argv[1] == std::string("backup");
-  const std::unique_ptr<CLI::App> app = MakeApp(
-      backs_up ? "Copies the state as of now into one file, also while the coordinator serves."
-               : "Makes a state of a backup, in a directory or in etcd. Stop the coordinators before.",
-      absl::StrCat("fsdpd-coordinator ", argv[1]));
+  const std::unique_ptr<CLI::App> app =
+      MakeApp(backs_up ? "Copy the state to one file; the coordinator may be running."
+                       : "Restore a backup to a directory or to etcd; stop all coordinators first.",
+              absl::StrCat("fsdpd-coordinator ", argv[1]));
   CLI::Option* const in_directory =
-      app->add_option("--state-dir", state_dir, backs_up ? "The coordinator's" : "To be made, or empty")
+      app->add_option("--state-dir", state_dir,
+                      backs_up ? "State directory of the coordinator"
+                               : "State directory to create; may exist if empty")
           ->check(CheckNotEmpty)
           ->type_name("DIR");
   CLI::Option* const in_etcd = DeclareStore(
-      app.get(), backs_up ? "the coordinators'" : "nothing may be there, and nobody may lead", &etcd);
+      app.get(), backs_up ? "state to copy" : "where to restore; must be empty, without a leader", &etcd);
   in_directory->excludes(in_etcd);
   DeclareEtcdFiles(app.get(), in_etcd, &etcd);
-  app->add_option(backs_up ? "--to" : "--from", file, backs_up ? "To be made" : "What backup made")
+  app->add_option(backs_up ? "--to" : "--from", file,
+                  backs_up ? "Backup file to create" : "Backup file to restore")
       ->required()
       ->check(CheckNotEmpty)
       ->type_name("FILE");
   if (const std::optional<int> code = ParseArguments(app.get(), argc - 1, argv + 1); code.has_value())
     return *code;
   const std::string wrong = state_dir.empty() && etcd.store.empty()
-                                ? "--state-dir is required, or --store for a state in etcd"
+                                ? "--state-dir is required (or --store for etcd)"
                                 : WhyNotReached(etcd);
   if (!wrong.empty()) {
     fprintf(stderr, "%s\n", wrong.c_str());

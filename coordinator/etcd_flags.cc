@@ -14,7 +14,7 @@ namespace fsdpd {
 absl::Status ParseStore(const std::string& store, EtcdFlags* flags) {
   absl::string_view rest = store;
   if (!absl::ConsumePrefix(&rest, "etcd://"))
-    return absl::InvalidArgumentError(absl::StrCat("'", store, "' does not begin with etcd://"));
+    return absl::InvalidArgumentError(absl::StrCat("'", store, "' does not start with etcd://"));
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(rest, absl::MaxSplits('/', 1));
   flags->etcd.members = absl::StrSplit(parts.first, ',');
   for (const std::string& member : flags->etcd.members) {
@@ -28,8 +28,7 @@ absl::Status ParseStore(const std::string& store, EtcdFlags* flags) {
 CLI::Option* DeclareStore(CLI::App* app, const std::string& about, EtcdFlags* flags) {
   return app
       ->add_option("--store", flags->store,
-                   absl::StrCat("etcd://HOST:PORT,HOST:PORT/PREFIX: ", about,
-                                "; PREFIX, under which it lies, is fsdpd where it is not given"))
+                   absl::StrCat("etcd://HOST:PORT,HOST:PORT/PREFIX: ", about, " (default PREFIX: fsdpd)"))
       ->check([flags](const std::string& text) { return std::string(ParseStore(text, flags).message()); });
 }
 
@@ -37,20 +36,21 @@ void DeclareEtcdFiles(CLI::App* app, CLI::Option* store, EtcdFlags* flags) {
   const auto file = [&](const char* name, std::string* path, const char* about) {
     app->add_option(name, *path, about)->type_name("FILE")->needs(store);
   };
-  file("--etcd-ca", &flags->etcd.tls.trusted, "Authorities of etcd's certificates; without it, plaintext");
-  file("--etcd-cert", &flags->etcd.tls.certificate, "This coordinator's certificate for etcd, in PEM");
+  file("--etcd-ca", &flags->etcd.tls.trusted,
+       "CA certificates that etcd's certificate must be signed by; default: plaintext");
+  file("--etcd-cert", &flags->etcd.tls.certificate, "Client certificate for etcd, in PEM");
   file("--etcd-key", &flags->etcd.tls.key,
-       "Key of --etcd-cert; these three are read again when they are replaced");
+       "Private key of --etcd-cert; all three files are reloaded when replaced");
 }
 
 std::string WhyNotReached(const EtcdFlags& flags) {
   const TlsFiles& tls = flags.etcd.tls;
-  if (tls.certificate.empty() != tls.key.empty()) return "--etcd-cert and --etcd-key go together";
+  if (tls.certificate.empty() != tls.key.empty()) return "--etcd-cert and --etcd-key require each other";
   if (!tls.certificate.empty() && !tls.given()) return "--etcd-cert needs --etcd-ca";
   for (const std::string& member : flags.etcd.members) {
     const absl::StatusOr<HostPort> address = ParseHostPort(member);
     if (tls.given() || (address.ok() && IsLoopback(*address))) continue;
-    return absl::StrCat("--store: etcd at ", member, " is on another machine; that needs TLS: --etcd-ca");
+    return absl::StrCat("--store: remote etcd member ", member, " requires TLS; set --etcd-ca");
   }
   return "";
 }

@@ -36,13 +36,13 @@ std::string Judged(std::vector<std::string> words) {
 
 TEST(EtcdFlags, RemoteEtcdRequiresTls) {
   EXPECT_EQ(Judged({"--store", "etcd://127.0.0.1:1,[::1]:2"}), "");
-  EXPECT_THAT(Judged({"--store", "etcd://10.0.0.1:1"}), HasSubstr("that needs TLS: --etcd-ca"));
+  EXPECT_THAT(Judged({"--store", "etcd://10.0.0.1:1"}), HasSubstr("requires TLS; set --etcd-ca"));
   EXPECT_EQ(Judged({"--store", "etcd://10.0.0.1:1", "--etcd-ca", "ca"}), "");
-  EXPECT_THAT(Judged({"--store", "etcd://127.0.0.1:1", "--etcd-cert", "c"}), HasSubstr("go together"));
+  EXPECT_THAT(Judged({"--store", "etcd://127.0.0.1:1", "--etcd-cert", "c"}), HasSubstr("require each other"));
   EXPECT_THAT(Judged({"--store", "etcd://127.0.0.1:1", "--etcd-cert", "c", "--etcd-key", "k"}),
               HasSubstr("needs --etcd-ca"));
   EXPECT_THAT(Judged({"--etcd-ca", "ca"}), HasSubstr("--store"));
-  EXPECT_THAT(Judged({"--store", "sqlite:x"}), HasSubstr("does not begin with etcd://"));
+  EXPECT_THAT(Judged({"--store", "sqlite:x"}), HasSubstr("does not start with etcd://"));
 }
 
 }  // namespace

@@ -13,12 +13,13 @@ std::optional<v1::Prediction> Predict(const v1::Job& job) {
   std::optional<v1::Prediction> prediction;
   const absl::Status guarded = GuardChecks([&] {
     const absl::StatusOr<Plan> plan = AcceptedPlan(job.resolved());
-    if (!plan.ok()) return LogWarning("%s: no prediction: %s", job.id(), plan.status().message());
+    if (!plan.ok())
+      return LogWarning("step-time prediction failed job=%s error=%s", job.id(), plan.status().message());
     v1::Plan proto;
     AddPrediction(*plan, DefaultProfile(plan->spec.device), /*timeline=*/false, &proto);
     prediction = proto.prediction();
   });
-  if (!guarded.ok()) LogWarning("%s: no prediction: %s", job.id(), guarded.message());
+  if (!guarded.ok()) LogWarning("step-time prediction failed job=%s error=%s", job.id(), guarded.message());
   return prediction;
 }
 

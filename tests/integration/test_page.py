@@ -271,7 +271,7 @@ def test_it_asks_for_a_token_over_tls(own, browser, tmp_path):
         browser.wait("document.body.innerText.includes('No such job')")
         job_id = cluster.submit(one_rank(name="seen"))
         browser.open(f"{url}#/jobs/{job_id}")
-        browser.wait("document.body.innerText.includes('No plan can be drawn: PlanJob needs a submitter, and vera is a viewer')")
+        browser.wait("document.body.innerText.includes('No plan can be drawn: PlanJob requires a submitter (vera is a viewer)')")
         assert "main_params" in browser.text(), "a viewer sees all else of a job"
         assert browser.ask("localStorage.length + document.cookie") == "0"
         assert security.token("vera") not in " ".join(browser.requests)

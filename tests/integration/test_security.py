@@ -96,12 +96,12 @@ def test_a_certificate_of_a_node_is_no_token(secure):
 def test_roles_are_asked_for(secure):
     path = secure.write_spec(one_rank())
     refused = secure.ctl("submit", "-f", path, person="vera").expect(7)
-    assert "SubmitJob needs a submitter, and vera is a viewer [ROLE_NEEDED]" in refused.err, refused
+    assert "SubmitJob requires a submitter (vera is a viewer) [ROLE_NEEDED]" in refused.err, refused
     recorded(secure, method="SubmitJob", who="vera", outcome="PERMISSION_DENIED")
     job_id = submitted(secure, "sam")
     secure.ctl("get", job_id, person="vera").expect(0)
     refused = secure.ctl("cancel", job_id, person="sue").expect(7)
-    assert "CancelJob of a job that sue did not submit needs an operator, and sue is a submitter" in refused.err
+    assert "CancelJob on a job of another user requires an operator (sue is a submitter)" in refused.err
     assert secure.ctl("cancel", "nobody-000000", person="sue").expect(4), "what is not there is nobody's"
     secure.ctl("cancel", job_id, "--wait", person="sam").expect(0)
     job_id = submitted(secure, "sam")
@@ -563,7 +563,7 @@ def test_a_record_that_cannot_be_written_holds_up_nobody(own, tmp_path):
     with own(agents=0, security=security) as cluster:
         job_id = submitted(cluster, "sam")
         cluster.ctl("cancel", job_id, person="sam").expect(0)
-        wait_until("the log says it", lambda: "the audit log loses lines: /dev/full" in cluster.coordinator.text())
+        wait_until("the log says it", lambda: "audit log lost lines error=/dev/full" in cluster.coordinator.text())
         assert cluster.coordinator.text().count("loses lines") == 1
 
 
