@@ -17,7 +17,7 @@ namespace fsdpd {
 namespace {
 
 // Replaces a gRPC server: retains the connections that it receives.
-class Kept : public Acceptor::Sink {
+class FakeSink : public Acceptor::Sink {
  public:
   void HandleNewConnection(NewConnectionParameters* connection) override {
     MutexLock lock(&mutex_);
@@ -54,11 +54,11 @@ UniqueFd Connect(int port) {
 TEST(Acceptor, ClosesConnectionsWithoutDescriptorsAndAcceptsLater) {
   auto acceptor = Acceptor::Open({"127.0.0.1", 0});
   ASSERT_TRUE(acceptor.ok()) << acceptor.status();
-  auto sink = std::make_unique<Kept>();
-  Kept* const kept = sink.get();
+  auto sink = std::make_unique<FakeSink>();
+  FakeSink* const connections = sink.get();
   (*acceptor)->Start(std::move(sink));
   const UniqueFd first = Connect((*acceptor)->port());
-  kept->AwaitOne();
+  connections->AwaitOne();
 
   rlimit limit = {}, small = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -72,9 +72,9 @@ TEST(Acceptor, ClosesConnectionsWithoutDescriptorsAndAcceptsLater) {
   EXPECT_EQ(read(refused.get(), &byte, 1), 0) << "closed by the acceptor";
 
   clients.clear();
-  kept->Close();
+  connections->Close();
   const UniqueFd second = Connect((*acceptor)->port());
-  kept->AwaitOne();
+  connections->AwaitOne();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 

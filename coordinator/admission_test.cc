@@ -38,7 +38,7 @@ TEST(Admission, AcceptsValidSpecWithItsMemory) {
   const Examined examined = With({}).Examine(TinySpec());
   EXPECT_TRUE(examined.plan.accepted());
   EXPECT_GT(examined.plan.memory.peak_bytes, 0);
-  EXPECT_TRUE(examined.open) << "nobody knows what its nodes will have";
+  EXPECT_TRUE(examined.open) << "the memory of its nodes is unknown";
 }
 
 TEST(Admission, RejectsSpecThatExceedsAllNodes) {
@@ -100,7 +100,7 @@ TEST(Admission, AgentsDecideOnUnknownVariables) {
   EXPECT_THAT(refused[0].fix, ::testing::HasSubstr("--allow-env CUDA_CACHE_PATH"));
   allows.device = v1::DEVICE_CUDA;
   ASSERT_EQ(faults({allows}).size(), 1u);
-  EXPECT_EQ(faults({allows})[0].level, FaultLevel::kWarn) << "no cpu node is there to say";
+  EXPECT_EQ(faults({allows})[0].level, FaultLevel::kWarn) << "no cpu node is connected";
 }
 
 TEST(Admission, ReportsShapeAndRuleViolationsTogether) {
@@ -164,7 +164,7 @@ TEST(Admission, RejectsHostMemoryAboveEveryNode) {
     EXPECT_TRUE(examined.plan.accepted());
     return std::string();
   };
-  EXPECT_EQ(refusal({small}), "") << "not known";
+  EXPECT_EQ(refusal({small}), "") << "unknown memory";
   small.host_bytes = kTooLittle;
   large.host_bytes = kRoomy;
   EXPECT_THAT(refusal({small}), ::testing::HasSubstr("the largest has 4.00 KiB"));
@@ -175,7 +175,7 @@ TEST(Admission, RejectsHostMemoryAboveEveryNode) {
   EXPECT_NE(refusal({small, slight}), "") << "its GPU is too small for the plan";
   spec.mutable_resources()->set_nodes(2);
   EXPECT_THAT(refusal({small, large}), ::testing::HasSubstr("the 2 largest have at least 4.00 KiB"));
-  EXPECT_EQ(refusal({small}), "") << "others may come";
+  EXPECT_EQ(refusal({small}), "") << "more nodes may connect";
 }
 
 TEST(Admission, CountsSnapshotsOfFirstReplicaOnly) {
@@ -190,7 +190,7 @@ TEST(Admission, CountsSnapshotsOfFirstReplicaOnly) {
   EXPECT_EQ(HostBytesOfNode(sharded), 2 * sharded.memory.host_bytes);
   spec.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
   const Plan whole = MakePlan(spec, 0);
-  EXPECT_EQ(HostBytesOfNode(whole), whole.memory.host_bytes) << "rank 0 alone saves";
+  EXPECT_EQ(HostBytesOfNode(whole), whole.memory.host_bytes) << "only rank 0 saves";
 }
 
 TEST(Admission, WarnsIfTooFewNodesHaveTheLabels) {
@@ -215,7 +215,7 @@ TEST(Admission, WarnsIfTooFewNodesHaveTheLabels) {
   EXPECT_EQ(warning({Node("a", kPlenty)}),
             "of 1 ready nodes of its kind 0 have such labels, and it needs 1: it waits for more");
   EXPECT_EQ(warning({Node("a", kPlenty), labelled}), "");
-  EXPECT_EQ(warning({}), "") << "nobody knows what will come";
+  EXPECT_EQ(warning({}), "") << "no node is connected";
   labelled.device = v1::DEVICE_CUDA;
   EXPECT_NE(warning({Node("a", kPlenty), labelled}), "") << "that one runs other jobs";
 }

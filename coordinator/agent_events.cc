@@ -31,7 +31,7 @@ constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of a preflig
 // All agents of an attempt report within this time (agent/compute_times.h).
 constexpr absl::Duration kScoreEvery = absl::Seconds(5);
 // For attempts that an agent claims to host: time to save (kUnknownGraceMs) and to report the end.
-constexpr absl::Duration kLeftoversWait = absl::Seconds(75);
+constexpr absl::Duration kLeftoverTimeout = absl::Seconds(75);
 // A rank is killed this long after its grace.
 constexpr absl::Duration kKilledWithin = absl::Seconds(2);
 // An agent hosts as many attempts as it has slots, and repeats the ends of some earlier ones.
@@ -231,7 +231,7 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, i
     const StopOrder order = absl::IsNotFound(ended.status())
                                 ? OrderForUnknown(ref.job)
                                 : StopOrder{kStopGraceMs, "the job's record cannot be read"};
-    StopUnwanted(info, ref, order, /*placed=*/false, lease_.now() + kLeftoversWait);
+    StopUnwanted(info, ref, order, /*placed=*/false, lease_.now() + kLeftoverTimeout);
     return true;
   }
   const v1::Job& job = live != nullptr ? live->job : *ended;
@@ -261,8 +261,8 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, i
 // The wait counts from the node's first claim since the last launch: a node that never reports an end, or
 // claims one attempt after another, delays the next launch only once. A job that is not live may be retried.
 absl::Time Reconciler::WaitForLeftovers(const std::string& node, LiveJob* live) {
-  if (live == nullptr) return lease_.now() + kLeftoversWait;
-  return live->leftovers_until.try_emplace(node, lease_.now() + kLeftoversWait).first->second;
+  if (live == nullptr) return lease_.now() + kLeftoverTimeout;
+  return live->leftovers_until.try_emplace(node, lease_.now() + kLeftoverTimeout).first->second;
 }
 
 // The newer attempt saves its progress, and the job's next attempt resumes from there.

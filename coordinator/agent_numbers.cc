@@ -20,7 +20,7 @@ namespace pb = google::protobuf;
 using Field = pb::FieldDescriptor;
 
 struct Bounds {
-  double least = 0, most = 0;
+  double min = 0, max = 0;
   bool any = false;
 };
 
@@ -47,7 +47,7 @@ const std::map<std::string, Bounds>& BoundsByName() {
       {"steps", kStep},
       {"last_step", kStep},
       {"first_counted_step", kStep},
-      {"start_seconds", {-kSeconds.most, kSeconds.most}},  // Relative to a start that it may precede.
+      {"start_seconds", {-kSeconds.max, kSeconds.max}},  // Relative to a start that it may precede.
       {"first_sample", kSample},
       {"end_sample", kSample},
       {"signal", kSignal},
@@ -83,11 +83,11 @@ Bounds BoundsOf(const Field& field) {
 }
 
 // A field that must be checked in messages of one type.
-struct Watched {
+struct CheckedField {
   const Field* field;
   Bounds bounds;  // For numeric fields.
 };
-using WatchedKinds = std::unordered_map<const pb::Descriptor*, std::vector<Watched>>;
+using WatchedKinds = std::unordered_map<const pb::Descriptor*, std::vector<CheckedField>>;
 
 bool IsNumber(const Field& field) {
   switch (field.cpp_type()) {
@@ -104,18 +104,18 @@ bool IsNumber(const Field& field) {
 }
 
 void AddKind(const pb::Descriptor* kind, WatchedKinds* kinds) {
-  if (!kinds->emplace(kind, std::vector<Watched>()).second) return;
-  std::vector<Watched> watched;
+  if (!kinds->emplace(kind, std::vector<CheckedField>()).second) return;
+  std::vector<CheckedField> checked;
   for (int i = 0; i < kind->field_count(); ++i) {
     const Field* field = kind->field(i);
     if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
       AddKind(field->message_type(), kinds);
-      watched.push_back({field, kAny});
+      checked.push_back({field, kAny});
     } else if (const Bounds bounds = BoundsOf(*field); IsNumber(*field) && !bounds.any) {
-      watched.push_back({field, bounds});
+      checked.push_back({field, bounds});
     }
   }
-  (*kinds)[kind] = std::move(watched);
+  (*kinds)[kind] = std::move(checked);
 }
 
 const WatchedKinds& Kinds() {
@@ -130,66 +130,66 @@ const WatchedKinds& Kinds() {
 template <typename Value>
 std::string WhyNot(Value value, const Bounds& bounds) {
   const auto number = static_cast<double>(value);
-  if (number >= bounds.least && number <= bounds.most) return "";  // The condition is false for NaN.
-  return absl::StrCat(": out of range (got ", value, ", want ", bounds.least, "..", bounds.most, ")");
+  if (number >= bounds.min && number <= bounds.max) return "";  // The condition is false for NaN.
+  return absl::StrCat(": out of range (got ", value, ", want ", bounds.min, "..", bounds.max, ")");
 }
 
 // Why the value is invalid, or "". `index`: of a repeated field; -1 for a singular field.
-std::string WhyNot(const pb::Message& message, const Watched& watched, int index) {
+std::string WhyNot(const pb::Message& message, const CheckedField& checked, int index) {
   const pb::Reflection& as = *message.GetReflection();
-  const Field* field = watched.field;
+  const Field* field = checked.field;
   const bool many = index >= 0;
   switch (field->cpp_type()) {
     case Field::CPPTYPE_INT32:
       return WhyNot(many ? as.GetRepeatedInt32(message, field, index) : as.GetInt32(message, field),
-                    watched.bounds);
+                    checked.bounds);
     case Field::CPPTYPE_INT64:
       return WhyNot(many ? as.GetRepeatedInt64(message, field, index) : as.GetInt64(message, field),
-                    watched.bounds);
+                    checked.bounds);
     case Field::CPPTYPE_UINT32:
       return WhyNot(many ? as.GetRepeatedUInt32(message, field, index) : as.GetUInt32(message, field),
-                    watched.bounds);
+                    checked.bounds);
     case Field::CPPTYPE_UINT64:
       return WhyNot(many ? as.GetRepeatedUInt64(message, field, index) : as.GetUInt64(message, field),
-                    watched.bounds);
+                    checked.bounds);
     case Field::CPPTYPE_FLOAT:
       return WhyNot(many ? as.GetRepeatedFloat(message, field, index) : as.GetFloat(message, field),
-                    watched.bounds);
+                    checked.bounds);
     case Field::CPPTYPE_DOUBLE:
       return WhyNot(many ? as.GetRepeatedDouble(message, field, index) : as.GetDouble(message, field),
-                    watched.bounds);
+                    checked.bounds);
     default:
       return "";
   }
 }
 
-std::string FirstFault(const pb::Message& message);
+std::string FirstError(const pb::Message& message);
 
 // The path of the first error and its reason; "" if there is none.
-std::string FaultOf(const pb::Message& message, const Watched& watched, int index) {
-  const Field* field = watched.field;
-  std::string fault;
+std::string ErrorOf(const pb::Message& message, const CheckedField& checked, int index) {
+  const Field* field = checked.field;
+  std::string error;
   if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
     const pb::Reflection& as = *message.GetReflection();
-    fault =
-        FirstFault(index >= 0 ? as.GetRepeatedMessage(message, field, index) : as.GetMessage(message, field));
-    if (!fault.empty()) fault.insert(0, ".");
+    error =
+        FirstError(index >= 0 ? as.GetRepeatedMessage(message, field, index) : as.GetMessage(message, field));
+    if (!error.empty()) error.insert(0, ".");
   } else {
-    fault = WhyNot(message, watched, index);
+    error = WhyNot(message, checked, index);
   }
-  if (fault.empty()) return "";
-  return absl::StrCat(field->name(), index >= 0 ? absl::StrCat("[", index, "]") : "", fault);
+  if (error.empty()) return "";
+  return absl::StrCat(field->name(), index >= 0 ? absl::StrCat("[", index, "]") : "", error);
 }
 
 // Recursion is bounded: protobuf rejects messages nested deeper than 100 levels.
-std::string FirstFault(const pb::Message& message) {
+std::string FirstError(const pb::Message& message) {
   const pb::Reflection& as = *message.GetReflection();
-  for (const Watched& watched : Kinds().at(message.GetDescriptor())) {
-    const bool many = watched.field->is_repeated();
-    if (!many && watched.field->has_presence() && !as.HasField(message, watched.field)) continue;
-    const int count = many ? as.FieldSize(message, watched.field) : 1;
+  for (const CheckedField& checked : Kinds().at(message.GetDescriptor())) {
+    const bool many = checked.field->is_repeated();
+    if (!many && checked.field->has_presence() && !as.HasField(message, checked.field)) continue;
+    const int count = many ? as.FieldSize(message, checked.field) : 1;
     for (int i = 0; i < count; ++i) {
-      if (std::string fault = FaultOf(message, watched, many ? i : -1); !fault.empty()) return fault;
+      if (std::string error = ErrorOf(message, checked, many ? i : -1); !error.empty()) return error;
     }
   }
   return "";
@@ -198,8 +198,8 @@ std::string FirstFault(const pb::Message& message) {
 }  // namespace
 
 absl::Status CheckNumbers(const v1::AgentMessage& message) {
-  const std::string fault = FirstFault(message);
-  return fault.empty() ? absl::OkStatus() : absl::InvalidArgumentError(fault);
+  const std::string error = FirstError(message);
+  return error.empty() ? absl::OkStatus() : absl::InvalidArgumentError(error);
 }
 
 }  // namespace fsdpd

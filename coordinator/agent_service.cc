@@ -46,7 +46,7 @@ class AgentService::Stream final : public Reactor, public std::enable_shared_fro
 
  private:
   void OnRegisterLimit();
-  bool CameInTime();
+  bool RegisteredInTime();
   absl::Status CheckCertificate();
   absl::Status OpenSession();
   void EndReading(absl::Status why);
@@ -54,7 +54,7 @@ class AgentService::Stream final : public Reactor, public std::enable_shared_fro
   void WriteNext();
   void Cancel();
   bool TakeTurn();
-  void GiveTurnBack();
+  void ReturnTurn();
   void LogEnd(const absl::Status& end);
 
   enum class First { kAwaited, kCame, kLate };
@@ -100,7 +100,7 @@ void AgentService::Stream::OnRegisterLimit() {
   Cancel();
 }
 
-bool AgentService::Stream::CameInTime() {
+bool AgentService::Stream::RegisteredInTime() {
   register_limit_.Cancel();
   MutexLock lock(&mutex_);
   if (first_ == First::kLate) return false;
@@ -109,7 +109,7 @@ bool AgentService::Stream::CameInTime() {
 }
 
 void AgentService::Stream::OnReadDone(bool ok) {
-  if (session_ == nullptr && !CameInTime()) return EndReading(service_->RefuseLate(*context_, *owner_));
+  if (session_ == nullptr && !RegisteredInTime()) return EndReading(service_->RefuseLate(*context_, *owner_));
   if (!ok) return EndReading(absl::OkStatus());
   if (const absl::Status revoked = CheckCertificate(); !revoked.ok()) return EndReading(revoked);
   const absl::Status taken = session_ == nullptr ? OpenSession() : session_->Take(&incoming_);
@@ -152,7 +152,7 @@ void AgentService::Stream::EndReading(absl::Status why) {
     MutexLock lock(&mutex_);
     end_ = std::move(why);
   }
-  GiveTurnBack();
+  ReturnTurn();
 }
 
 void AgentService::Stream::Write() {
@@ -165,20 +165,20 @@ void AgentService::Stream::WriteNext() {
     MutexLock lock(&mutex_);
     over = end_.has_value();
   }
-  if (over || !session_->outbox()->TryPop(&outgoing_)) return GiveTurnBack();
+  if (over || !session_->outbox()->TryPop(&outgoing_)) return ReturnTurn();
   StartWrite(&outgoing_);
 }
 
 void AgentService::Stream::OnWriteDone(bool ok) {
   if (ok) return WriteNext();
   session_->outbox()->Close();
-  GiveTurnBack();
+  ReturnTurn();
 }
 
 void AgentService::Stream::Cancel() {
   if (!TakeTurn()) return;
   context_->TryCancel();
-  GiveTurnBack();
+  ReturnTurn();
 }
 
 // Returns false if the stream is finished.
@@ -189,7 +189,7 @@ bool AgentService::Stream::TakeTurn() {
   return true;
 }
 
-void AgentService::Stream::GiveTurnBack() {
+void AgentService::Stream::ReturnTurn() {
   absl::Status end;
   {
     MutexLock lock(&mutex_);

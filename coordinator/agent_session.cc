@@ -159,7 +159,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
   }
   parts_.nodes->Touch(node_, outbox_->epoch());
   const AttemptHosts::Word word = parts_.reconciler->hosts().Filter(node_, message);
-  if (word == AttemptHosts::Word::kRefused) SayRefused(*message);
+  if (word == AttemptHosts::Word::kRefused) LogRejected(*message);
   if (word != AttemptHosts::Word::kTaken && !message->has_heartbeat()) return absl::OkStatus();
   if (const absl::Status sound = BoundTexts(message); !sound.ok()) {
     Drop(*message, sound);
@@ -189,7 +189,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
       parts_.reconciler->Told(node_, CutToBounds(std::move(*message->mutable_preflight())));
       break;
     case v1::AgentMessage::kLogs:
-      if (parts_.logs->Take(node_, message->logs()) > 0) SayRefused(*message);
+      if (parts_.logs->Take(node_, message->logs()) > 0) LogRejected(*message);
       break;
     case v1::AgentMessage::kTraced:
       parts_.traces->Take(node_, message->traced());
@@ -209,7 +209,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
   return absl::OkStatus();
 }
 
-void AgentSession::SayRefused(const v1::AgentMessage& message) {
+void AgentSession::LogRejected(const v1::AgentMessage& message) {
   const char* kind = RefusedKindOf(message);
   if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent(kind);
   if (!refused_.insert(kind).second) return;

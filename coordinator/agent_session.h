@@ -66,7 +66,7 @@ class AgentSession {
  private:
   AgentSession(const Parts& parts, std::string node, std::shared_ptr<StreamOutbox> outbox)
       : parts_(parts), node_(std::move(node)), outbox_(std::move(outbox)) {}
-  void SayRefused(const v1::AgentMessage& message);
+  void LogRejected(const v1::AgentMessage& message);
   void Drop(const v1::AgentMessage& message, const absl::Status& why);
   void SetKey(const v1::RendezvousSet& set);
   void GetKey(const v1::RendezvousGet& get);

@@ -72,14 +72,14 @@ TEST_F(AgentSessionTest, DropsInvalidStepAndLogsOnce) {
   EXPECT_TRUE(Say(update).ok());
   EXPECT_TRUE(Say(update).ok());
   update.mutable_step()->set_step(INT64_MAX - 1);
-  EXPECT_TRUE(Say(update).ok()) << "another value is no news";
+  EXPECT_TRUE(Say(update).ok()) << "another value is not logged again";
   EXPECT_FALSE(Job("j").has_last_step());
   ASSERT_THAT(warnings_, SizeIs(1));
   EXPECT_THAT(warnings_[0], HasSubstr("rank.step.step: out of range (got 9223372036854775807"));
   EXPECT_THAT(warnings_[0], HasSubstr("node=n"));
   update.mutable_step()->set_step(2);
   EXPECT_TRUE(Say(update).ok());
-  EXPECT_EQ(Job("j").last_step().step(), 2) << "the stream goes on";
+  EXPECT_EQ(Job("j").last_step().step(), 2) << "the stream continues";
 }
 
 TEST_F(AgentSessionTest, StoresValidTimelineAndDropsInvalidOne) {

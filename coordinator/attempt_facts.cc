@@ -11,7 +11,7 @@ namespace fsdpd {
 namespace {
 
 // An agent that only lost the launch confirms a stop immediately.
-constexpr absl::Duration kStopAnsweredWithin = absl::Seconds(10);
+constexpr absl::Duration kStopTimeout = absl::Seconds(10);
 constexpr absl::Duration kLinesApart = absl::Seconds(10);
 constexpr int kSentSignals[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU};
 
@@ -177,7 +177,7 @@ void AttemptFacts::WaitAgain(absl::Time now) {
 }
 
 bool AttemptFacts::GaveUpOn(const NodePart& part, absl::Time now) const {
-  return launches.Expired(part.node, now) && now - stop_since >= kStopAnsweredWithin;
+  return launches.Expired(part.node, now) && now - stop_since >= kStopTimeout;
 }
 
 bool AttemptFacts::AllReady() const {
@@ -215,12 +215,13 @@ const v1::RankExit* AttemptFacts::FirstFailure() const {
   if (first == nullptr || first->exit->signal() != 0) return first == nullptr ? nullptr : &*first->exit;
   // Peers see a broken connection before a terminated rank is gone, or before a rank without memory has
   // reported its error.
-  const bool says_why = first->exit->has_fault();
+  const bool has_error = first->exit->has_fault();
   const RankFacts* cause = nullptr;
   for (const RankFacts& rank : ranks_) {
-    if (!rank.exit.has_value() || rank.ended - first->ended > kLeavingTime) continue;
-    const bool said = !says_why && Failed(*rank.exit) && !rank.exit->cancelled() && rank.exit->has_fault();
-    if (!said && !EndedFromOutside(*rank.exit)) continue;
+    if (!rank.exit.has_value() || rank.ended - first->ended > kExitTime) continue;
+    const bool reported =
+        !has_error && Failed(*rank.exit) && !rank.exit->cancelled() && rank.exit->has_fault();
+    if (!reported && !EndedFromOutside(*rank.exit)) continue;
     if (cause == nullptr || rank.ended < cause->ended) cause = &rank;
   }
   return cause == nullptr ? &*first->exit : &*cause->exit;

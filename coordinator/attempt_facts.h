@@ -115,7 +115,7 @@ class AttemptFacts {
   bool AnySign() const;       // Any rank was ever known to be ready, hosted or ended.
   // The first failed exit by RankFacts::ended; null if no rank failed. Exits of ranks that were told to stop,
   // or that failed because of a peer, count only if there is no other. A rank that was killed from outside
-  // precedes ranks that failed up to kLeavingTime before it: it takes that long to exit, while its peers lose
+  // precedes ranks that failed up to kExitTime before it: it takes that long to exit, while its peers lose
   // it immediately.
   const v1::RankExit* FirstFailure() const;
   absl::Time LastEnd() const;  // InfiniteFuture while the end of a rank is unknown, or there are no ranks.
@@ -158,7 +158,7 @@ bool IsConsequence(const v1::RankExit& exit);
 
 // A rank exits within half a second after SIGTERM, and exits of two nodes are only ordered as precisely as
 // their messages arrive.
-constexpr absl::Duration kLeavingTime = absl::Seconds(1);
+constexpr absl::Duration kExitTime = absl::Seconds(1);
 
 // Ended by a signal that its agent did not send and that no process causes itself: a user or the kernel's OOM
 // killer sent it, which the failure of a peer does not bring about. SIGSEGV or SIGABRT may be consequences.

@@ -62,8 +62,8 @@ void AttemptHosts::Close(const AttemptRef& attempt) {
   attempts_.erase(attempt);
 }
 
-AttemptHosts::Word AttemptHosts::WordOn(const std::string& node, const AttemptRef& attempt,
-                                        absl::FunctionRef<bool(const Host&)> takes) const {
+AttemptHosts::Word AttemptHosts::FilterFor(const std::string& node, const AttemptRef& attempt,
+                                           absl::FunctionRef<bool(const Host&)> takes) const {
   MutexLock lock(&mutex_);
   const auto known = attempts_.find(attempt);
   if (known == attempts_.end()) return Word::kStale;
@@ -76,7 +76,7 @@ AttemptHosts::Word AttemptHosts::WordOn(const std::string& node, const AttemptRe
 
 AttemptHosts::Word AttemptHosts::Filter(const std::string& node, v1::AgentMessage* message) const {
   const auto of_attempt = [&](const auto& about, absl::FunctionRef<bool(const Host&)> takes) {
-    return WordOn(node, {about.job_id(), about.attempt()}, takes);
+    return FilterFor(node, {about.job_id(), about.attempt()}, takes);
   };
   const auto of_rank = [&](const auto& about, int rank) {
     return of_attempt(about, [rank](const Host& host) {

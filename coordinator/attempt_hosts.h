@@ -63,8 +63,8 @@ class AttemptHosts {
   };
 
   // kTaken if the attempt is open on `node` and `takes` returns true.
-  Word WordOn(const std::string& node, const AttemptRef& attempt,
-              absl::FunctionRef<bool(const Host&)> takes) const;
+  Word FilterFor(const std::string& node, const AttemptRef& attempt,
+                 absl::FunctionRef<bool(const Host&)> takes) const;
 
   mutable Mutex mutex_;
   std::map<AttemptRef, Attempt> attempts_ ABSL_GUARDED_BY(mutex_);

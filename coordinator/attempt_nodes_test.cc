@@ -24,8 +24,8 @@ TEST(AttemptNodes, FindsAttemptThatFailedOnDisconnectedNode) {
   job.mutable_failed_attempts(0)->set_node("node-0");
   const std::vector<NodeView> all = {Seen("node-0", false), Seen("node-1", true), Seen("node-2", false)};
   EXPECT_THAT(NodesAwayOf(job, 1, all), ElementsAre("node-0"));
-  EXPECT_THAT(NodesAwayOf(job, 2, all), ElementsAre("node-0", "node-2")) << "where it ran is not known";
-  EXPECT_THAT(NodesAwayOf(job, 1, {Seen("node-1", true)}), ElementsAre("node-0")) << "forgotten, not unsaid";
+  EXPECT_THAT(NodesAwayOf(job, 2, all), ElementsAre("node-0", "node-2")) << "its nodes are unknown";
+  EXPECT_THAT(NodesAwayOf(job, 1, {Seen("node-1", true)}), ElementsAre("node-0")) << "the node was deleted";
   EXPECT_THAT(NodesAwayOf(job, 2, {Seen("node-1", true)}), IsEmpty());
 }
 
@@ -74,7 +74,7 @@ TEST(AttemptNodes, QueriesOnlyHostsOfAnOlderAttempt) {
   Launched(&job, 1, "");
   const std::vector<NodeView> all = {Seen("node-0", true), Seen("node-1", true), Seen("s2", true)};
   EXPECT_THAT(NodesOf(job, 1, -1, all), ElementsAre("node-0", "node-1", "s2"))
-      << "of a release that kept no hosts";
+      << "from a release that stored no hosts";
   for (const char* node : {"node-0", "node-1"}) {
     v1::Job::EarlierHost* host = job.add_earlier_hosts();
     host->set_node(node);

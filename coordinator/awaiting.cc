@@ -53,7 +53,7 @@ bool Reconciler::TendAwaiting() {
 }
 
 absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
-  const Edit keep = [&](v1::Job* job) { KeepSucceeded(news, job); };
+  const Edit keep = [&](v1::Job* job) { RecordSucceeded(news, job); };
   if (live->job.state() == v1::JOB_STATE_PAUSED) {  // Its reason is the pause.
     v1::Job told = live->job;
     keep(&told);

@@ -34,7 +34,7 @@ int64_t NewestStep(const v1::Job& job) {
   return std::max(committed, job.restored().step());
 }
 
-int64_t MostRewinds(const v1::Job& job, v1::BadStepKind kind) {
+int64_t MaxRewinds(const v1::Job& job, v1::BadStepKind kind) {
   const v1::Train train = FilledSpec(job).train();
   return kind == v1::BAD_STEP_KIND_SPIKE ? train.on_spike().max() : train.on_nonfinite().max();
 }
@@ -77,7 +77,7 @@ bool WantsToGoBack(const v1::Job& job) {
 std::string WhyNotBack(const v1::Job& job) {
   FSDPD_CHECK(WantsToGoBack(job));
   const v1::BadStep& bad = job.failure().bad_step();
-  const int64_t most = MostRewinds(job, bad.kind());
+  const int64_t most = MaxRewinds(job, bad.kind());
   if (job.rewinds() >= most) {
     return absl::StrCat("the job has rewound ", job.rewinds(), " times (", FieldOf(bad.kind()), ".max is ",
                         most, ")");

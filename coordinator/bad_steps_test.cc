@@ -78,7 +78,7 @@ TEST_F(BadStepsTest, SkippedStepIsCountedAndAnEvent) {
             "step 4 was skipped: not finite, loss 2.5 and gradient norm 8 (samples 36 to 47)");
   EXPECT_EQ(job_.events(1).message(),
             "step 9 was skipped: a spike, its gradient norm 8 is above 4 (samples 96 to 107)");
-  EXPECT_EQ(job_.reason(), "") << "it says why the job is in its state";
+  EXPECT_EQ(job_.reason(), "") << "skipped steps do not change the reason";
 }
 
 TEST_F(BadStepsTest, ManySkippedStepsKeepOtherEvents) {
@@ -191,7 +191,7 @@ TEST_F(CountedStepsTest, RewindForgetsStepsAfterTheCheckpointOnly) {
   End(600, 501);
   GoOn(500);
   End(1000, 0);
-  EXPECT_TRUE(NothingCounted(job_)) << "step 501 was done again";
+  EXPECT_TRUE(NothingCounted(job_)) << "step 501 was repeated";
   job_.clear_restored();
   End(600, 499);
   GoOn(500);

@@ -8,9 +8,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr double kKept = 0.8;  // Weight of the earlier reports, per new report.
+constexpr double kRetained = 0.8;  // Weight of the earlier reports, per new report.
 
-// The median of all but the one at `own`. REQUIRES: sorted, two at least.
+// The median of all elements except `own`. REQUIRES: sorted, at least two elements.
 double MedianOfOthers(const std::vector<std::pair<double, int>>& sorted, size_t own) {
   const auto other = [&](size_t i) { return sorted[i + (i >= own ? 1 : 0)].first; };
   const size_t others = sorted.size() - 1;
@@ -19,13 +19,13 @@ double MedianOfOthers(const std::vector<std::pair<double, int>>& sorted, size_t 
 
 }  // namespace
 
-bool ComputeScores::Take(const v1::ComputeTimes::Rank& told, int world) {
-  if (told.rank() < 0 || told.rank() >= world || told.steps() < 1) return false;
-  if (!std::isfinite(told.seconds()) || told.seconds() < 0) return false;
+bool ComputeScores::Take(const v1::ComputeTimes::Rank& report, int world) {
+  if (report.rank() < 0 || report.rank() >= world || report.steps() < 1) return false;
+  if (!std::isfinite(report.seconds()) || report.seconds() < 0) return false;
   ranks_.resize(static_cast<size_t>(world));
-  Sum& sum = ranks_[static_cast<size_t>(told.rank())];
-  sum.steps = kKept * sum.steps + static_cast<double>(told.steps());
-  sum.seconds = kKept * sum.seconds + told.seconds();
+  Sum& sum = ranks_[static_cast<size_t>(report.rank())];
+  sum.steps = kRetained * sum.steps + static_cast<double>(report.steps());
+  sum.seconds = kRetained * sum.seconds + report.seconds();
   news_ = true;
   return true;
 }

@@ -3,8 +3,8 @@
 // forward compute times that ranks report anyway (agent/compute_times.h).
 //
 // Score = compute time per step / median of the other ranks. A rank that is twice as slow has 2, in a job of
-// two ranks and in one of a thousand. Older reports have half their weight after three newer ones (kKept), so
-// a score covers about the last half minute.
+// two ranks and in one of a thousand. Older reports have half their weight after three newer ones
+// (kRetained), so a score covers about the last half minute.
 //
 // Pure; not thread-safe.
 #pragma once
@@ -22,7 +22,7 @@ constexpr size_t kMaxSlowRanks = 3;  // In the job's record; rank metrics have a
 class ComputeScores {
  public:
   // Adds one rank's report; false if it is invalid: a rank outside the world size, a number out of range.
-  bool Take(const v1::ComputeTimes::Rank& told, int world);
+  bool Take(const v1::ComputeTimes::Rank& report, int world);
   // Whether anything was added since the last call.
   bool TakeNews();
 

@@ -29,33 +29,33 @@ class ComputeScoresTest : public ::testing::Test {
   ComputeScores scores_;
 };
 
-TEST_F(ComputeScoresTest, ARankIsComparedWithTheMedianOfTheOthers) {
+TEST_F(ComputeScoresTest, ComparesWithTheMedianOfOtherRanks) {
   for (const auto& [rank, seconds] : {std::pair(0, 1.0), {1, 3.0}, {2, 1.0}, {3, 1.0}}) Tell(rank, seconds);
-  EXPECT_EQ(Slowest(), "1: 3.00") << "those that are as fast as the others are not slow";
+  EXPECT_EQ(Slowest(), "1: 3.00") << "equally fast ranks are not slow";
 }
 
-TEST_F(ComputeScoresTest, OfTwoRanksTheSlowOneHasItsOwnFactorToo) {
+TEST_F(ComputeScoresTest, SlowOneOfTwoRanksHasItsFactor) {
   world_ = 2;
   Tell(0, 1);
   Tell(1, 2);
   EXPECT_EQ(Slowest(), "1: 2.00");
 }
 
-TEST_F(ComputeScoresTest, TheSlowestThreeOfManyAreListedSlowestFirst) {
+TEST_F(ComputeScoresTest, ListsTheSlowestThreeInOrder) {
   world_ = 100;
   for (int rank = 0; rank < world_; ++rank) Tell(rank, rank < 90 ? 10 : rank);
   EXPECT_EQ(Slowest(), "99: 9.90, 98: 9.80, 97: 9.70");
 }
 
-TEST_F(ComputeScoresTest, RanksOfOtherStagesHaveOtherThingsToDo) {
+TEST_F(ComputeScoresTest, DoesNotCompareAcrossStages) {
   stages_ = 2;
   for (const auto& [rank, seconds] : {std::pair(0, 1.0), {1, 1.5}, {2, 9.0}, {3, 9.0}}) Tell(rank, seconds);
   EXPECT_EQ(Slowest(), "1: 1.50");
   stages_ = 4;
-  EXPECT_EQ(Slowest(), "") << "each is alone in its stage";
+  EXPECT_EQ(Slowest(), "") << "each stage has one rank";
 }
 
-TEST_F(ComputeScoresTest, NobodyIsNamedUntilHalfOfTheRanksAreKnown) {
+TEST_F(ComputeScoresTest, IsEmptyUntilHalfOfTheRanksAreKnown) {
   world_ = 6;
   Tell(0, 1);
   Tell(1, 5);
@@ -64,14 +64,14 @@ TEST_F(ComputeScoresTest, NobodyIsNamedUntilHalfOfTheRanksAreKnown) {
   EXPECT_EQ(Slowest(), "1: 5.00");
 }
 
-TEST_F(ComputeScoresTest, StepsThatOneMadeMoreOfAreNoSlowness) {
+TEST_F(ComputeScoresTest, NumberOfStepsDoesNotMatter) {
   world_ = 2;
   Tell(0, 10, 10);
   Tell(1, 2, 2);
   EXPECT_EQ(Slowest(), "");
 }
 
-TEST_F(ComputeScoresTest, ARankThatIsWellAgainIsForgivenWithinHalfAMinute) {
+TEST_F(ComputeScoresTest, RecoveredRankIsNotSlowAfterHalfAMinute) {
   world_ = 2;
   for (int word = 0; word < 20; ++word) {
     Tell(0, 5, 5);
@@ -87,7 +87,7 @@ TEST_F(ComputeScoresTest, ARankThatIsWellAgainIsForgivenWithinHalfAMinute) {
   EXPECT_LT(slowest[0].score(), 1.3);
 }
 
-TEST_F(ComputeScoresTest, WhatCannotBeIsNotTaken) {
+TEST_F(ComputeScoresTest, RejectsInvalidReports) {
   EXPECT_FALSE(Tell(-1, 1));
   EXPECT_FALSE(Tell(4, 1));
   EXPECT_FALSE(Tell(0, 1, 0));

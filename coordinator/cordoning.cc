@@ -16,7 +16,7 @@ namespace {
 // themselves.
 constexpr absl::Duration kSameOutage = absl::Seconds(30);
 constexpr absl::Duration kOpenEvery = absl::Seconds(1);
-constexpr absl::Duration kFailedOpenPause = absl::Seconds(10);  // Retry interval after a failed write.
+constexpr absl::Duration kUncordonRetryDelay = absl::Seconds(10);  // Retry interval after a failed write.
 
 }  // namespace
 
@@ -121,7 +121,7 @@ void Reconciler::OpenHealthyNodes() {
     const std::string why = absl::StrCat("its agent was connected for ", absl::FormatDuration(kHealthyFor),
                                          " without interruption");
     if (!cordons_.Lift(node, parts_.clock->Wall(), why).ok()) {
-      next_opening_ = lease_.now() + kFailedOpenPause;
+      next_opening_ = lease_.now() + kUncordonRetryDelay;
       return;
     }
     LogInfo("node uncordoned node=%s reason=%s", node, why);

@@ -27,7 +27,7 @@ v1::Event NodeEvent(const std::string& node, v1::EventKind kind, int64_t unix_na
   return event;
 }
 
-v1::Event NewsOf(const std::string& node, const v1::Cordon& cordon, const v1::Cordon& before) {
+v1::Event EventOf(const std::string& node, const v1::Cordon& cordon, const v1::Cordon& before) {
   const v1::Cordon::Drain& drain = cordon.drain();
   const bool same = drain.SerializeAsString() == before.drain().SerializeAsString();
   if (same) return NodeEvent(node, v1::EVENT_KIND_CORDONED, cordon.unix_nanos(), ShownReason(cordon));
@@ -44,7 +44,7 @@ absl::Status Cordons::Store(const std::string& node, const v1::Cordon& cordon) {
   if (behind.has_value() && behind->SerializeAsString() == cordon.SerializeAsString())
     return absl::OkStatus();
   const v1::Cordon before = behind.has_value() ? *behind : Find(node).value_or(v1::Cordon());
-  return store_->SetCordon(node, cordon, {NewsOf(node, cordon, before)});
+  return store_->SetCordon(node, cordon, {EventOf(node, cordon, before)});
 }
 
 absl::Status Cordons::Load() {
@@ -54,7 +54,7 @@ absl::Status Cordons::Load() {
   return absl::OkStatus();
 }
 
-absl::Status Cordons::CheckRoom(const std::string& node) const {
+absl::Status Cordons::CheckCapacity(const std::string& node) const {
   MutexLock lock(&mutex_);
   if (cordons_.size() < kMaxCordons || cordons_.count(node) != 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -62,7 +62,7 @@ absl::Status Cordons::CheckRoom(const std::string& node) const {
 }
 
 absl::Status Cordons::Set(const std::string& node, const v1::Cordon& cordon) {
-  FSDPD_RETURN_IF_ERROR(CheckRoom(node));
+  FSDPD_RETURN_IF_ERROR(CheckCapacity(node));
   FSDPD_RETURN_IF_ERROR(Store(node, cordon));
   unsaved_.erase(node);
   stored_behind_.erase(node);
@@ -82,7 +82,7 @@ absl::Status Cordons::Lift(const std::string& node, absl::Time now, const std::s
 }
 
 void Cordons::SetAnyway(const std::string& node, const v1::Cordon& cordon) {
-  if (!CheckRoom(node).ok() || Set(node, cordon).ok()) return;
+  if (!CheckCapacity(node).ok() || Set(node, cordon).ok()) return;
   unsaved_[node] = cordon;
   MutexLock lock(&mutex_);
   cordons_[node] = cordon;

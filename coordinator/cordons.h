@@ -56,7 +56,7 @@ class Cordons {
   void MarkIn(std::vector<NodeSlots>* slots) const;
 
  private:
-  absl::Status CheckRoom(const std::string& node) const;
+  absl::Status CheckCapacity(const std::string& node) const;
   absl::Status Store(const std::string& node, const v1::Cordon& cordon);
 
   StateStore* const store_;

@@ -66,7 +66,7 @@ TEST_F(CordonsTest, OnAFullDiskRejectsUsersCordonAndStoresOwnLater) {
   cordons_->SaveRest();
   const bool holds = cordons_->Find("b").has_value();
   full.reset();
-  EXPECT_FALSE(refused.ok()) << "as the store says it";
+  EXPECT_FALSE(refused.ok()) << "the store's error";
   EXPECT_FALSE(kept);
   EXPECT_TRUE(holds);
   EXPECT_TRUE(store_->Cordons()->empty());

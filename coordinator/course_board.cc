@@ -26,10 +26,10 @@ void CourseBoard::Take(const v1::RankUpdate& update) {
   const std::shared_ptr<const v1::Job> job = jobs_->Find(update.job_id());
   if (job == nullptr || job->attempt() != update.attempt() || update.rank() != 0) return;
   if (HasTooManyEntries(update.course())) return;
-  v1::GetStepCourseResponse told;
-  *told.mutable_course() = update.course();
-  told.set_attempt(update.attempt());
-  std::string bytes = told.SerializeAsString();
+  v1::GetStepCourseResponse response;
+  *response.mutable_course() = update.course();
+  response.set_attempt(update.attempt());
+  std::string bytes = response.SerializeAsString();
   const auto size = static_cast<int64_t>(bytes.size());
   if (size > kMaxCourseBytes) return;
   MutexLock lock(&mutex_);
@@ -37,28 +37,28 @@ void CourseBoard::Take(const v1::RankUpdate& update) {
   while (!turns_.empty() && bytes_ + size > max_bytes_) Drop(std::string(turns_.begin()->second));
   bytes_ += size;
   turns_[++last_turn_] = update.job_id();
-  kept_[update.job_id()] = {std::move(bytes), last_turn_};
+  entries_[update.job_id()] = {std::move(bytes), last_turn_};
 }
 
 void CourseBoard::Drop(const std::string& job_id) {
-  const auto kept = kept_.find(job_id);
-  if (kept == kept_.end()) return;
-  bytes_ -= static_cast<int64_t>(kept->second.bytes.size());
-  turns_.erase(kept->second.turn);
-  kept_.erase(kept);
+  const auto found = entries_.find(job_id);
+  if (found == entries_.end()) return;
+  bytes_ -= static_cast<int64_t>(found->second.bytes.size());
+  turns_.erase(found->second.turn);
+  entries_.erase(found);
 }
 
 std::optional<v1::GetStepCourseResponse> CourseBoard::Find(const std::string& job_id) const {
   std::string bytes;
   {
     MutexLock lock(&mutex_);
-    const auto kept = kept_.find(job_id);
-    if (kept == kept_.end()) return std::nullopt;
-    bytes = kept->second.bytes;
+    const auto found = entries_.find(job_id);
+    if (found == entries_.end()) return std::nullopt;
+    bytes = found->second.bytes;
   }
-  v1::GetStepCourseResponse told;
-  if (!told.ParseFromString(bytes)) return std::nullopt;  // Cannot happen: serialized by Take().
-  return told;
+  v1::GetStepCourseResponse response;
+  if (!response.ParseFromString(bytes)) return std::nullopt;  // Cannot happen: serialized by Take().
+  return response;
 }
 
 }  // namespace fsdpd

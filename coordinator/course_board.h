@@ -36,7 +36,7 @@ class CourseBoard {
   std::optional<v1::GetStepCourseResponse> Find(const std::string& job_id) const;
 
  private:
-  struct Kept {
+  struct Entry {
     std::string bytes;  // A serialized GetStepCourseResponse: a third of the size of the message object.
     int64_t turn = 0;   // Position in the order of updates over all jobs.
   };
@@ -45,7 +45,7 @@ class CourseBoard {
   const JobBoard* const jobs_;
   const int64_t max_bytes_;
   mutable Mutex mutex_;
-  std::map<std::string, Kept> kept_ ABSL_GUARDED_BY(mutex_);      // By job id.
+  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // By job id.
   std::map<int64_t, std::string> turns_ ABSL_GUARDED_BY(mutex_);  // Job ids by turn.
   int64_t last_turn_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -70,7 +70,7 @@ TEST(CourseBoard, RetainsTheLastOfAnEndedJob) {
   board.jobs.Publish(Case::JobOf("j", v1::JOB_STATE_SUCCEEDED));
   EXPECT_EQ(board.StepOf("j"), 7);
   board.Tell("j", 2, 8);
-  EXPECT_EQ(board.StepOf("j"), 7) << "an ended job makes no steps";
+  EXPECT_EQ(board.StepOf("j"), 7) << "an ended job reports no steps";
 }
 
 TEST(CourseBoard, DropsTheLeastRecentlyUpdated) {
@@ -79,7 +79,7 @@ TEST(CourseBoard, DropsTheLeastRecentlyUpdated) {
   board.Tell("k", 2, 1, 1000);
   board.Tell("j", 2, 2, 1000);
   EXPECT_EQ(board.StepOf("j"), 2);
-  EXPECT_EQ(board.StepOf("k"), 1) << "one takes the place of another of its job";
+  EXPECT_EQ(board.StepOf("k"), 1) << "a newer one replaces that of its job";
   board.jobs.Publish(Case::JobOf("l", v1::JOB_STATE_RUNNING));
   board.Tell("l", 2, 5, 1000);
   EXPECT_EQ(board.StepOf("k"), 0);

@@ -16,7 +16,7 @@ namespace fsdpd {
 namespace {
 
 // Time for a reconnected agent to report the exits of ranks that had ended before.
-constexpr absl::Duration kEndsAreTold = absl::Seconds(15);
+constexpr absl::Duration kExitReportGrace = absl::Seconds(15);
 
 bool IsOn(const google::protobuf::RepeatedPtrField<v1::Job::Placement>& places, const std::string& node) {
   return std::any_of(places.begin(), places.end(),
@@ -120,7 +120,7 @@ void Reconciler::SayEmpty(const std::string& node, v1::Cordon cordon) {
 void Reconciler::SayNotEmpty(const std::string& node, v1::Cordon cordon) {
   if (HasNothing(node)) return;  // Its agent is not connected.
   const auto since = not_empty_since_.find(node);
-  if (since == not_empty_since_.end() || lease_.now() - since->second < kEndsAreTold) return;
+  if (since == not_empty_since_.end() || lease_.now() - since->second < kExitReportGrace) return;
   cordon.mutable_drain()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
   if (!cordons_.Set(node, cordon).ok()) return;
   not_empty_since_.erase(since);

@@ -20,7 +20,7 @@ TEST(Elastic, ShrinksOnlyAfterAFailedAttempt) {
   v1::Job job = Launched();
   EXPECT_FALSE(MayShrink(job)) << "it was paused, or has never run";
   job.mutable_failure()->set_attempt(1);
-  EXPECT_FALSE(MayShrink(job)) << "that was another attempt";
+  EXPECT_FALSE(MayShrink(job)) << "the failure is of another attempt";
   job.mutable_failure()->set_attempt(2);
   EXPECT_TRUE(MayShrink(job));
   EXPECT_EQ(ShrinkWait(job), absl::Seconds(60));
@@ -37,7 +37,7 @@ TEST(Elastic, RetainsThePlanOfAllRanks) {
   EXPECT_TRUE(job.memory_margin());
   EXPECT_EQ(RanksOf(job), 2);
   EXPECT_EQ(AllRanksOf(job), 4);
-  EXPECT_TRUE(MayShrink(job)) << "whatever its last attempt ended by";
+  EXPECT_TRUE(MayShrink(job)) << "regardless of its last attempt's end";
   EXPECT_EQ(ShrinkWait(job), absl::ZeroDuration());
   plan.resolved = InWorld(job.spec(), {1, 1});
   KeepShrunk(plan, "three are gone", &job);
@@ -45,7 +45,7 @@ TEST(Elastic, RetainsThePlanOfAllRanks) {
   const v1::Job whole = WithAllRanks(job);
   EXPECT_EQ(RanksOf(whole), 4);
   EXPECT_EQ(whole.memory_plan().peak_bytes(), 7);
-  EXPECT_FALSE(whole.memory_margin()) << "a release without one made that plan";
+  EXPECT_FALSE(whole.memory_margin()) << "the plan is of a release without it";
   EXPECT_FALSE(whole.has_shrunk());
 }
 

@@ -17,7 +17,7 @@ grpc::Status JobService::WatchEvents(grpc::ServerContext* context, const v1::Wat
   const EventLog& log = parts_.store->events();
   const auto read = [&](const EventQuery& query) { return ReadLog(log, query); };
   const auto write = [&](const v1::WatchEventsResponse& update) { return writer->Write(update); };
-  return ToGrpc(TellEvents(*request, read, write, [&](int64_t cursor, bool more) {
+  return ToGrpc(StreamEvents(*request, read, write, [&](int64_t cursor, bool more) {
     FSDPD_RETURN_IF_ERROR(CheckStream(context));
     if (!more) log.Await(cursor, kStreamPoll);
     return absl::OkStatus();

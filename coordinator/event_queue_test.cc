@@ -46,7 +46,7 @@ TEST(EventQueue, TakesUnhurriedEventsWithOthers) {
   for (const auto& event : events) event();
   EXPECT_EQ(ran, (std::vector<int>{0, 1}));
   ASSERT_TRUE(queue.PushUnhurried([] {}));
-  EXPECT_EQ(queue.Take(absl::ZeroDuration()).size(), 1u) << "when the time is over";
+  EXPECT_EQ(queue.Take(absl::ZeroDuration()).size(), 1u) << "at the timeout";
 }
 
 TEST(EventQueue, TakesUnhurriedEventsBeforeTheQueueIsFull) {

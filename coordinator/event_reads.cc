@@ -81,9 +81,9 @@ absl::Status AnswerEvents(const v1::ListEventsRequest& request, ReadEvents read,
   return absl::OkStatus();
 }
 
-absl::Status TellEvents(const v1::WatchEventsRequest& request, ReadEvents read,
-                        absl::FunctionRef<bool(const v1::WatchEventsResponse& update)> write,
-                        absl::FunctionRef<absl::Status(int64_t cursor, bool more)> go_on) {
+absl::Status StreamEvents(const v1::WatchEventsRequest& request, ReadEvents read,
+                          absl::FunctionRef<bool(const v1::WatchEventsResponse& update)> write,
+                          absl::FunctionRef<absl::Status(int64_t cursor, bool more)> go_on) {
   FSDPD_ASSIGN_OR_RETURN(EventQuery query, QueryFrom(request));
   query.limit = kWatchPage;
   int64_t told = query.after;

@@ -21,8 +21,8 @@ absl::Status AnswerEvents(const v1::ListEventsRequest& request, ReadEvents read,
 
 // Sends events until an error. `write`: false if the client disconnected. `go_on`: called after each page, up
 // to `cursor`; without `more` it waits for new events or a timeout.
-absl::Status TellEvents(const v1::WatchEventsRequest& request, ReadEvents read,
-                        absl::FunctionRef<bool(const v1::WatchEventsResponse& update)> write,
-                        absl::FunctionRef<absl::Status(int64_t cursor, bool more)> go_on);
+absl::Status StreamEvents(const v1::WatchEventsRequest& request, ReadEvents read,
+                          absl::FunctionRef<bool(const v1::WatchEventsResponse& update)> write,
+                          absl::FunctionRef<absl::Status(int64_t cursor, bool more)> go_on);
 
 }  // namespace fsdpd

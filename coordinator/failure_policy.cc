@@ -89,11 +89,13 @@ bool HasTrained(const v1::Job& job) {
 int64_t StepOfNoProgress(const v1::Job& job, const v1::Job::Failure& failure) {
   const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
   const bool saves = !FilledSpec(job).checkpoint().dir().empty();
-  if (!saves || AttemptsInVain(job) < kAttemptsInVain || before.size() + 1 < kAttemptsInVain) return -1;
+  if (!saves || AttemptsInVain(job) < kMaxAttemptsWithoutProgress ||
+      before.size() + 1 < kMaxAttemptsWithoutProgress)
+    return -1;
   if (!MayBeOfJob(failure.cause(), failure.blames_node())) return -1;
-  const int64_t first = before[kAttemptsInVain - 2].step();
+  const int64_t first = before[kMaxAttemptsWithoutProgress - 2].step();
   int64_t newest = StepOf(job);
-  for (int i = 0; i < kAttemptsInVain - 1; ++i) {
+  for (int i = 0; i < kMaxAttemptsWithoutProgress - 1; ++i) {
     if (!MayBeOfJob(before[i].cause(), before[i].blames_node())) return -1;
     newest = std::max(newest, before[i].step());
   }
@@ -174,7 +176,7 @@ std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
   const int64_t step = StepOfNoProgress(job, *failure);
   if (step < 0) return "";
   failure->set_cause(v1::FAILURE_CAUSE_NO_PROGRESS);
-  return absl::StrCat(kAttemptsInVain, " attempts in a row committed no checkpoint and ",
+  return absl::StrCat(kMaxAttemptsWithoutProgress, " attempts in a row committed no checkpoint and ",
                       step == 0 ? "completed no step" : absl::StrCat("made no progress beyond step ", step));
 }
 

@@ -30,7 +30,7 @@
 namespace fsdpd {
 
 constexpr int kMaxFailedAttempts = 16;  // Retained per job.
-constexpr int kAttemptsInVain = 3;
+constexpr int kMaxAttemptsWithoutProgress = 3;
 
 // Sets `cause`, and whether the node is blamed as far as that follows from the cause, from the failure's
 // other fields. For a lost node the caller decides (verdict.h), because it knows the exceptions.

@@ -132,7 +132,7 @@ TEST_F(NoOtherTest, WrongPathBeforeFirstStepIsNotRetried) {
     job_.clear_last_step();
     EXPECT_EQ(Fail(Said(kind)), "not launched again before its first step: fix it and run `fsdpctl retry j`");
     EXPECT_EQ(Fail(OfRank(0), 3), "");
-    EXPECT_EQ(Fail(Said(kind)), "") << "it was there once";
+    EXPECT_EQ(Fail(Said(kind)), "") << "the file existed before";
   }
 }
 
@@ -180,7 +180,7 @@ TEST_F(NoOtherTest, ThreeAttemptsWithoutProgressEndJobWithCheckpoints) {
   EXPECT_EQ(job_.failure().cause(), v1::FAILURE_CAUSE_NO_PROGRESS);
   KeepFailedAttempt(&job_);
   ASSERT_EQ(job_.failed_attempts_size(), 3);
-  EXPECT_EQ(job_.failed_attempts(2).cause(), v1::FAILURE_CAUSE_PROCESS) << "what this one was stays known";
+  EXPECT_EQ(job_.failed_attempts(2).cause(), v1::FAILURE_CAUSE_PROCESS) << "it keeps its own cause";
 }
 
 // The step was reported as 0, while the list of jobs had 10.
@@ -255,7 +255,7 @@ TEST(FailurePolicy, RetryDelayDoublesToAMinuteAndIsDeterministic) {
       if (attempt > 7) waits.insert(RetryDelay(job));
     }
   }
-  EXPECT_GT(waits.size(), 60u) << "jobs that failed together do not come back together";
+  EXPECT_GT(waits.size(), 60u) << "jobs that failed together do not restart together";
   EXPECT_GT(*waits.rbegin() - *waits.begin(), absl::Seconds(20));
 }
 
@@ -282,9 +282,9 @@ TEST(FailurePolicy, AvoidsANodeThatMayBeTheCause) {
   *job.mutable_failure() = Said(v1::RankFault::KIND_DATA);
   job.mutable_failure()->set_attempt(1);
   Classify(job.mutable_failure());
-  EXPECT_EQ(NodeToAvoid(job), "a") << "the file may be missing there alone";
+  EXPECT_EQ(NodeToAvoid(job), "a") << "the file may be missing only there";
   job.set_attempt(2);
-  EXPECT_EQ(NodeToAvoid(job), "") << "that was the attempt before";
+  EXPECT_EQ(NodeToAvoid(job), "") << "the failure is of the previous attempt";
   *job.mutable_failure() = OfRank(0);
   job.mutable_failure()->set_attempt(2);
   Classify(job.mutable_failure());
@@ -294,7 +294,7 @@ TEST(FailurePolicy, AvoidsANodeThatMayBeTheCause) {
   *job.mutable_failure() = OfRank(0, kRefusedExitCode);
   job.mutable_failure()->set_attempt(2);
   Classify(job.mutable_failure());
-  EXPECT_EQ(NodeToAvoid(job), "a") << "its slots may not be free for longer than the attempts last";
+  EXPECT_EQ(NodeToAvoid(job), "a") << "its slots may stay occupied for all attempts";
   EXPECT_FALSE(job.failure().blames_node()) << "it is not cordoned for that";
 }
 

@@ -98,7 +98,7 @@ struct Waiting {
   const v1::LaneStand* lane = nullptr;  // Of the first rank.
 };
 
-Waiting WhoWaitsFor(const StillRank& cause, const std::vector<StillRank>& ranks) {
+Waiting FindWaitersFor(const StillRank& cause, const std::vector<StillRank>& ranks) {
   Waiting waiting;
   for (const StillRank& rank : ranks) {
     const v1::LaneStand* lane = WaitOf(rank, cause);
@@ -121,7 +121,7 @@ const StillRank* FindBehind(const std::vector<StillRank>& ranks, const Lowest& l
   int most = 0;
   for (const StillRank& rank : ranks) {
     if (Waits(rank, lowest)) continue;
-    const int waiting = WhoWaitsFor(rank, ranks).ranks;
+    const int waiting = FindWaitersFor(rank, ranks).ranks;
     if (waiting <= most) continue;
     behind = &rank;
     most = waiting;
@@ -145,7 +145,7 @@ const StillRank* FindCause(const std::vector<StillRank>& ranks) {
   return FirstOf(ranks, [](const StillRank& rank) { return !rank.ended && IsAbsent(rank); });
 }
 
-const char* PhaseWords(v1::RankPhase phase) {
+const char* DescribePhase(v1::RankPhase phase) {
   switch (phase) {
     case v1::RANK_PHASE_STARTING:
       return "while it starts";
@@ -163,12 +163,12 @@ const char* PhaseWords(v1::RankPhase phase) {
 }
 
 std::string WhereOf(const StillRank& rank) {
-  std::string words = PhaseWords(rank.still.phase());
+  std::string words = DescribePhase(rank.still.phase());
   if (rank.still.where().empty()) return words;
   return absl::StrCat(words, words.empty() ? "" : ", ", "in ", rank.still.where());
 }
 
-const char* ProcessWords(const StillRank& rank) {
+const char* DescribeProcess(const StillRank& rank) {
   if (rank.ended) return "it has ended";
   switch (rank.still.process()) {
     case v1::PROCESS_STATE_STOPPED:
@@ -182,7 +182,7 @@ const char* ProcessWords(const StillRank& rank) {
   }
 }
 
-std::string WaitWords(const Waiting& waiting) {
+std::string DescribeWaits(const Waiting& waiting) {
   if (waiting.ranks == 0) return "";
   const v1::LaneStand& lane = *waiting.lane;
   return absl::StrCat("; ", waiting.ranks, waiting.ranks == 1 ? " rank waits" : " ranks wait",
@@ -190,7 +190,7 @@ std::string WaitWords(const Waiting& waiting) {
                       lane.evaluation() ? " of the evaluation after step " : " of step ", lane.step());
 }
 
-std::string NobodyWords(const std::vector<StillRank>& ranks) {
+std::string DescribeNoCause(const std::vector<StillRank>& ranks) {
   const StillRank& first = *FirstOf(ranks, [](const StillRank& rank) { return !rank.ended; });
   const Lowest lowest = LowestOf(ranks);
   const bool any_waits =
@@ -213,7 +213,7 @@ HangCause FindHang(const std::vector<StillRank>& ranks) {
   for (const StillRank& rank : ranks) {
     if (rank.ended) continue;
     still_ms = still_ms == 0 ? rank.still.still_ms() : std::min(still_ms, rank.still.still_ms());
-    const std::string process = ProcessWords(rank);
+    const std::string process = DescribeProcess(rank);
     TakeStand(rank.rank, absl::StrCat(process, process.empty() ? "" : "; ", WhereOf(rank)), &places);
   }
   FSDPD_CHECK(still_ms > 0);
@@ -223,7 +223,7 @@ HangCause FindHang(const std::vector<StillRank>& ranks) {
     cause.hang.set_kind(v1::Job::Hang::KIND_NOBODY);
     cause.hang.set_still_ms(still_ms);
     cause.words = absl::StrCat("no progress for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)), "; ",
-                               NobodyWords(ranks));
+                               DescribeNoCause(ranks));
     return cause;
   }
   cause.rank = found->rank;
@@ -237,10 +237,10 @@ HangCause FindHang(const std::vector<StillRank>& ranks) {
   if (!found->ended) still_ms = found->still.still_ms();
   cause.hang.set_still_ms(still_ms);
   cause.hang.set_evidence(found->still.evidence());
-  const std::string process = ProcessWords(*found), where = found->ended ? "" : WhereOf(*found);
+  const std::string process = DescribeProcess(*found), where = found->ended ? "" : WhereOf(*found);
   cause.words = absl::StrCat("no progress for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)),
                              process.empty() ? "" : ", ", process, where.empty() ? "" : ", ", where,
-                             WaitWords(WhoWaitsFor(*found, ranks)));
+                             DescribeWaits(FindWaitersFor(*found, ranks)));
   return cause;
 }
 

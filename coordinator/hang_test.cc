@@ -72,7 +72,7 @@ TEST_F(HangTest, RankStoppedInComputationIsAbsent) {
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 1);
   EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_ABSENT);
-  EXPECT_FALSE(cause.hang.by_node()) << "somebody stopped it";
+  EXPECT_FALSE(cause.hang.by_node()) << "a user stopped it";
   EXPECT_THAT(cause.words,
               AllOf(HasSubstr("stopped by a signal, in step 22"), HasSubstr("3 ranks wait for it")));
 }
@@ -174,7 +174,7 @@ TEST_F(HangTest, StepAheadIsNotBehindAndEvaluationFollowsItsStep) {
   OthersGather(2);
   Put(2, "compute", 22, 3, /*inside=*/true);
   Put(2, "gather", 22, 1, /*inside=*/false, /*evaluation=*/true);
-  EXPECT_EQ(FindHang(ranks_).rank, -1) << "it has been where the others are";
+  EXPECT_EQ(FindHang(ranks_).rank, -1) << "it has passed the position of the others";
 }
 
 TEST_F(HangTest, EndedRankThatOthersWaitForIsTheCause) {
@@ -193,7 +193,7 @@ TEST_F(HangTest, LastRemainingRankIsItsOwnCause) {
     ranks_[rank].ended = true;
     ranks_[rank].still.Clear();
   }
-  EXPECT_EQ(FindHang(ranks_).rank, 0) << "it exports what all have trained";
+  EXPECT_EQ(FindHang(ranks_).rank, 0) << "it exports the model";
 }
 
 TEST_F(HangTest, ContextParallelRanksWaitWhereTheyCompute) {

@@ -26,7 +26,7 @@ TEST(HeardReason, ComparesWithTheNewestReason) {
                          {v1::JOB_STATE_PAUSED, "stays paused: for Bob"}};
   EXPECT_TRUE(Heard(events, "for Bob"));
   EXPECT_FALSE(Heard(events, "for Ann"));
-  EXPECT_FALSE(Heard(events, "Bob")) << "the end of a reason is another reason";
+  EXPECT_FALSE(Heard(events, "Bob")) << "a suffix is a different reason";
 }
 
 TEST(HeardReason, IgnoresOtherEventsSince) {

@@ -67,7 +67,7 @@ AfterNews LookAfter(const v1::Job& job, const StateOfJob& state_of) {
   return news;
 }
 
-void KeepSucceeded(const AfterNews& news, v1::Job* job) {
+void RecordSucceeded(const AfterNews& news, v1::Job* job) {
   for (v1::Job::After& after : *job->mutable_after()) {
     const auto& ids = news.succeeded;
     if (std::find(ids.begin(), ids.end(), after.job()) != ids.end()) after.set_succeeded(true);

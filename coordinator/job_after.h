@@ -35,7 +35,7 @@ struct AfterNews {
 AfterNews LookAfter(const v1::Job& job, const StateOfJob& state_of);
 
 // Records the dependencies that have succeeded.
-void KeepSucceeded(const AfterNews& news, v1::Job* job);
+void RecordSucceeded(const AfterNews& news, v1::Job* job);
 
 // The reason for waiting, for users and for programs. REQUIRES: WaitsForJobs(job).
 std::string AfterReason(const v1::Job& job, const StateOfJob& state_of);

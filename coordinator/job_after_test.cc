@@ -32,12 +32,12 @@ TEST_F(JobAfterTest, WaitsUntilAllHaveSucceeded) {
   EXPECT_THAT(Look().succeeded, ElementsAre());
   states_["a"] = v1::JOB_STATE_SUCCEEDED;
   EXPECT_THAT(Look().succeeded, ElementsAre("a"));
-  KeepSucceeded(Look(), &job_);
+  RecordSucceeded(Look(), &job_);
   EXPECT_TRUE(WaitsForJobs(job_));
   EXPECT_FALSE(WaitsForJob(job_, "a"));
   EXPECT_EQ(AfterReason(job_, state_of_), "waits for the success of b");
   states_["b"] = v1::JOB_STATE_SUCCEEDED;
-  KeepSucceeded(Look(), &job_);
+  RecordSucceeded(Look(), &job_);
   EXPECT_FALSE(WaitsForJobs(job_));
 }
 
@@ -54,11 +54,11 @@ TEST_F(JobAfterTest, ReportsPausedDependencies) {
 
 TEST_F(JobAfterTest, DeletedSuccessStillCounts) {
   states_["a"] = v1::JOB_STATE_SUCCEEDED;
-  KeepSucceeded(Look(), &job_);
+  RecordSucceeded(Look(), &job_);
   states_.erase("a");
   EXPECT_EQ(Look().gone, "");
   states_.erase("b");
-  EXPECT_EQ(Look().gone, "b") << "nobody can try it again";
+  EXPECT_EQ(Look().gone, "b") << "it can no longer be retried";
 }
 
 TEST_F(JobAfterTest, FailedDependencyMayBeRetried) {

@@ -92,13 +92,13 @@ bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* 
 
 // Whether an attempt restored a checkpoint of the job that was never reported. If the job has none yet and
 // checkpoint.load is set, the restored checkpoint may come from there.
-bool IsUnheard(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
+bool IsUnreported(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
   if (AttemptsBefore(job) == 0) return false;
   if (job.checkpoints().empty()) return restored.step() > 0 && job.spec().checkpoint().load().empty();
   return restored.step() > job.checkpoints().rbegin()->step();
 }
 
-void TakeUnheard(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job* job) {
+void RecordUnreported(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job* job) {
   v1::SavedCheckpoint* found = job->add_checkpoints();
   found->set_step(restored.step());
   found->set_path(restored.path());
@@ -160,7 +160,7 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
                     kept->path(), ")");
     if (!passed_over->empty()) absl::StrAppend(&words, "; skipped: ", absl::StrJoin(*passed_over, "; "));
     DropFrom(kept->step() + 1, job);
-    if (IsUnheard(*kept, *job)) TakeUnheard(*kept, now, job);
+    if (IsUnreported(*kept, *job)) RecordUnreported(*kept, now, job);
     const bool own = IsOwn(*kept, *job);
     if (!own) job->set_begun_after(kept->step());
     BeginCounting(kept->step(), own, job);

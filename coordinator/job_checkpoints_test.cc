@@ -45,7 +45,7 @@ class JobCheckpointsTest : public testing::Test {
   }
   bool Commit(int64_t step) { return TakeSaved(Saved(step), now_, &job_); }
   bool Fail(int64_t step) { return TakeSaved(Saved(step, "No space left on device"), now_, &job_); }
-  bool GoOnAfter(int64_t step) {
+  bool ResumeAfter(int64_t step) {
     v1::RestoredCheckpoint restored;
     restored.set_step(step);
     restored.set_path("/runs/7/iter_" + std::to_string(step));
@@ -73,7 +73,7 @@ TEST_F(JobCheckpointsTest, RewoundAttemptsDoNotCount) {
   for (int attempt = 2; attempt <= 3; ++attempt) {
     job_.set_rewinds_since_checkpoint(attempt - 1);
     Next();
-    EXPECT_TRUE(GoOnAfter(100)) << "it is heard that attempt " << attempt << " goes on";
+    EXPECT_TRUE(ResumeAfter(100)) << "attempt " << attempt << " resumed";
     EXPECT_EQ(CountedAttempts(job_), 1);
     EXPECT_EQ(AttemptsAllowed(job_), attempt + 2);
   }
@@ -96,7 +96,7 @@ TEST_F(JobCheckpointsTest, RewindsBeforeAnUnreportedCommitCountOnce) {
     job_.mutable_failure()->set_attempt(2);
     job_.mutable_failure()->mutable_bad_step()->set_rewind(went_back);
     Next();
-    EXPECT_TRUE(GoOnAfter(100));
+    EXPECT_TRUE(ResumeAfter(100));
     EXPECT_EQ(CountedAttempts(job_), went_back ? 1 : 2);
   }
 }
@@ -113,14 +113,14 @@ TEST_F(JobCheckpointsTest, PausedAttemptWithACommitIsNotInVain) {
   Commit(200);
   EXPECT_EQ(AttemptsInVain(job_), 0);
   Next();
-  EXPECT_EQ(AttemptsInVain(job_), 1) << "that one counts itself";
+  EXPECT_EQ(AttemptsInVain(job_), 1) << "it counts itself";
 }
 
 // Attempt 1 is paused, and its last commit is found by attempt 2.
 TEST_F(JobCheckpointsTest, RemembersPauseBeforeAnUnreportedCommit) {
   ExcuseAttempt(&job_);
   Next();
-  EXPECT_TRUE(GoOnAfter(100));
+  EXPECT_TRUE(ResumeAfter(100));
   EXPECT_EQ(CountedAttempts(job_), 1);
   EXPECT_EQ(AttemptsInVain(job_), 1);
 }
@@ -132,7 +132,7 @@ TEST_F(JobCheckpointsTest, FirstCommitIsAnEventAndEachIsAChange) {
   EXPECT_THAT(Steps(), ElementsAre(100, 200));
   EXPECT_EQ(job_.checkpoints(1).path(), "/runs/7/iter_200");
   EXPECT_EQ(job_.revision(), revision + 2);
-  EXPECT_EQ(job_.reason(), "why") << "it still says why the job is in its state";
+  EXPECT_EQ(job_.reason(), "why") << "checkpoints do not change the reason";
   EXPECT_THAT(Events(), ElementsAre("checkpoint of step 100 committed (1.50 GiB in 3 s)"));
 }
 
@@ -182,7 +182,7 @@ TEST_F(JobCheckpointsTest, ExportIsNotACheckpoint) {
   exported.set_unix_nanos(5);
   const int64_t revision = job_.revision();
   EXPECT_TRUE(TakeSaved(exported, now_, &job_));
-  EXPECT_FALSE(TakeSaved(exported, now_, &job_)) << "told again";
+  EXPECT_FALSE(TakeSaved(exported, now_, &job_)) << "repeated report";
   EXPECT_EQ(job_.revision(), revision + 1);
   EXPECT_THAT(Steps(), ElementsAre(1000));
   EXPECT_EQ(job_.exported().path(), "/runs/7/hf");
@@ -242,7 +242,7 @@ TEST_F(JobCheckpointsTest, AttemptReportsItsStartAndSkippedSamplesOnce) {
   EXPECT_TRUE(TakeStart(&restored, now_, &job_));
   EXPECT_FALSE(TakeStart(&restored, now_, &job_));
   EXPECT_EQ(job_.restored().step(), 100);
-  EXPECT_THAT(Steps(), ElementsAre(100)) << "nobody is to go on from what was passed over";
+  EXPECT_THAT(Steps(), ElementsAre(100)) << "skipped checkpoints must not be resumed from";
   EXPECT_THAT(Events(),
               ElementsAre("attempt 2 resumes after step 100 (/runs/7/iter_100); skipped: /runs/7/iter_200: "
                           "__1_0.distcp is not what was committed; /runs/7/iter_300: no .metadata"));
@@ -253,7 +253,7 @@ TEST_F(JobCheckpointsTest, AttemptReportsItsStartAndSkippedSamplesOnce) {
 
 // An agent of an older release does not pass known checkpoints to its ranks.
 TEST_F(JobCheckpointsTest, ReportsFreshStartDespiteCheckpoints) {
-  EXPECT_FALSE(TakeStart(nullptr, now_, &job_)) << "the first has nothing to go on from";
+  EXPECT_FALSE(TakeStart(nullptr, now_, &job_)) << "the first attempt has no checkpoint";
   Commit(100);
   Next();
   EXPECT_TRUE(TakeStart(nullptr, now_, &job_));
@@ -262,25 +262,25 @@ TEST_F(JobCheckpointsTest, ReportsFreshStartDespiteCheckpoints) {
   EXPECT_THAT(Events(), ElementsAre("attempt 2 starts at step 1: it found no checkpoint of the job (the "
                                     "newest was step 100, /runs/7/iter_100)"));
   EXPECT_TRUE(Commit(50));
-  EXPECT_FALSE(TakeStart(nullptr, now_, &job_)) << "told again, after a commit";
+  EXPECT_FALSE(TakeStart(nullptr, now_, &job_)) << "repeated report after a commit";
   EXPECT_THAT(Steps(), ElementsAre(50));
 }
 
 TEST_F(JobCheckpointsTest, RecordsUnreportedCommitFromTheRestoreOfTheNextAttempt) {
   for (const int64_t step : {100, 200, 300, 400}) {
     Next();
-    EXPECT_TRUE(GoOnAfter(step)) << "each attempt commits once, and dies of it";
+    EXPECT_TRUE(ResumeAfter(step)) << "each attempt commits once, then fails";
     EXPECT_EQ(CountedAttempts(job_), 2) << "the one that committed, and this one";
   }
   EXPECT_THAT(Steps(), ElementsAre(100, 200, 300, 400));
   EXPECT_EQ(job_.checkpoints(3).path(), "/runs/7/iter_400");
   EXPECT_EQ(job_.checkpoints(3).unix_nanos(), absl::ToUnixNanos(now_));
-  EXPECT_FALSE(GoOnAfter(400));
+  EXPECT_FALSE(ResumeAfter(400));
   EXPECT_TRUE(Commit(500));
   EXPECT_EQ(CountedAttempts(job_), 1);
   for (int64_t step = 600; step <= 2500; step += 100) {
     Next();
-    GoOnAfter(step);
+    ResumeAfter(step);
   }
   EXPECT_EQ(job_.checkpoints_size(), kMaxKnownCheckpoints);
 }
@@ -288,7 +288,7 @@ TEST_F(JobCheckpointsTest, RecordsUnreportedCommitFromTheRestoreOfTheNextAttempt
 TEST_F(JobCheckpointsTest, LoadedCheckpointIsNotACommitOfTheJob) {
   job_.mutable_spec()->mutable_checkpoint()->set_load("/runs/6");
   for (const int attempt : {1, 2}) {
-    EXPECT_TRUE(GoOnAfter(100));
+    EXPECT_TRUE(ResumeAfter(100));
     EXPECT_THAT(Steps(), IsEmpty());
     EXPECT_EQ(CountedAttempts(job_), attempt);
     Next();
@@ -296,13 +296,13 @@ TEST_F(JobCheckpointsTest, LoadedCheckpointIsNotACommitOfTheJob) {
 }
 
 TEST_F(JobCheckpointsTest, RestoredParametersAreNotAStepToResumeFrom) {
-  EXPECT_TRUE(GoOnAfter(0));
+  EXPECT_TRUE(ResumeAfter(0));
   EXPECT_THAT(Events(), ElementsAre("attempt 1 starts at step 1 with the parameters of a checkpoint "
                                     "(/runs/7/iter_0)"));
 }
 
 TEST_F(JobCheckpointsTest, NextAttemptClearsStartAndFailureOfTheLast) {
-  GoOnAfter(100);
+  ResumeAfter(100);
   Fail(200);
   Next();
   EXPECT_FALSE(job_.has_restored());
@@ -322,7 +322,7 @@ TEST_F(JobCheckpointsTest, ResumedAttemptRetainsFirstLossAndWarmsUpForOneStep) {
   TakeStep(Step(1, 5.5, 40), &job_);
   Commit(100);
   Next();
-  GoOnAfter(100);
+  ResumeAfter(100);
   TakeStep(Step(101, 2.5, 40), &job_);
   TakeStep(Step(102, 2.5, 50), &job_);
   EXPECT_EQ(job_.first_loss(), 5.5);
@@ -332,10 +332,10 @@ TEST_F(JobCheckpointsTest, ResumedAttemptRetainsFirstLossAndWarmsUpForOneStep) {
   EXPECT_EQ(job_.begun_after(), 0) << "its own checkpoint";
   Next();
   EXPECT_FALSE(job_.has_last_step());
-  EXPECT_EQ(job_.earlier_step().step(), 103) << "its loss is known still";
+  EXPECT_EQ(job_.earlier_step().step(), 103) << "its loss is retained";
   TakeStart(nullptr, now_, &job_);
   TakeStep(Step(1, 5.25, 40), &job_);
-  EXPECT_EQ(job_.first_loss(), 5.25) << "it began anew";
+  EXPECT_EQ(job_.first_loss(), 5.25) << "it started from scratch";
 }
 
 // With a second attempt, users could not see at which step the job had started.
@@ -346,7 +346,7 @@ TEST_F(JobCheckpointsTest, RetainsTheFirstStepOfTheJob) {
   EXPECT_TRUE(TakeStart(&restored, now_, &job_));
   Commit(150);
   Next();
-  GoOnAfter(150);
+  ResumeAfter(150);
   EXPECT_EQ(job_.begun_after(), 120);
 }
 
@@ -372,7 +372,7 @@ TEST_F(JobCheckpointsTest, UnreportedCommitDuringDrainResetsTheCount) {
     Next();
   }
   EXPECT_EQ(CountedAttempts(job_), 1);
-  GoOnAfter(10);
+  ResumeAfter(10);
   EXPECT_EQ(job_.drains_since_checkpoint(), 1);
   EXPECT_EQ(CountedAttempts(job_), 1);
 }

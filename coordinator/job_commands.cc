@@ -130,7 +130,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
         if (again && !shorter) return;
         job->mutable_pause()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
         job->mutable_pause()->set_grace_ms(grace_ms);
-        if (facts == nullptr) KeepHold(job);
+        if (facts == nullptr) SetHold(job);
       });
   if (!stored.ok()) return answer(stored);
   answer(Shown(live));

@@ -17,7 +17,7 @@ int64_t SavedStep(const v1::Job& job) {
 
 // Whether `job` used the directory after the end of `ended`, and not before. Earlier use is harmless: `ended`
 // was admitted after it, and owned the directory since.
-bool CameAfter(const v1::Job& job, const v1::Job& ended) {
+bool TookOverAfter(const v1::Job& job, const v1::Job& ended) {
   if (job.create_unix_nanos() >= ended.end_unix_nanos()) return true;
   return !job.checkpoints().empty() && job.checkpoints().rbegin()->unix_nanos() >= ended.end_unix_nanos();
 }
@@ -61,7 +61,7 @@ std::string WhyDirectoryIsLost(const v1::Job& ended, const std::vector<v1::Job>&
       return absl::StrCat("its checkpoint.dir ", directory, " belongs to ", Is(other),
                           "; retry this job when that one has ended");
     }
-    if (begins_elsewhere || SavedStep(other) <= saved || !CameAfter(other, ended)) continue;
+    if (begins_elsewhere || SavedStep(other) <= saved || !TookOverAfter(other, ended)) continue;
     const std::string here = saved > 0 ? absl::StrCat(", `fsdpctl submit --from ", ended.id(), "@", saved,
                                                       "` with another checkpoint.dir from the older one")
                                        : std::string();

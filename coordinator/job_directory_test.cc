@@ -71,7 +71,7 @@ TEST(JobDirectory, EarlierOwnerDoesNotPreventRetry) {
   EXPECT_THAT(WhyDirectoryIsLost(failed, {failed, earlier}), IsEmpty());
   earlier.mutable_checkpoints(0)->set_unix_nanos(25);
   EXPECT_THAT(WhyDirectoryIsLost(failed, {failed, earlier}), HasSubstr("job a has taken"))
-      << "it was tried again since";
+      << "it was retried since";
   earlier.mutable_checkpoints(0)->set_unix_nanos(5);
   EXPECT_THAT(WhyDirectoryIsLost(earlier, {failed, earlier}), IsEmpty()) << "which has saved less";
   failed.mutable_checkpoints(0)->set_step(120);

@@ -68,11 +68,11 @@ TEST(JobPage, FilterAndOrderUseTheShownState) {
   JobPage stored;
   stored.jobs = {MakeJob("b", 2, v1::JOB_STATE_FAILED, 4)};
   stored.jobs[0].set_end_unix_nanos(9);
-  EXPECT_EQ(IdsOf(AsShown(query, stored, {Live(ended)})), "ab") << "it is stored as RUNNING still";
+  EXPECT_EQ(IdsOf(AsShown(query, stored, {Live(ended)})), "ab") << "it is still stored as RUNNING";
   stored.more = true;
   stored.end = {5, "x"};
   stored.jobs.clear();
-  EXPECT_EQ(IdsOf(AsShown(query, stored, {Live(ended)})), "") << "it is of a later page";
+  EXPECT_EQ(IdsOf(AsShown(query, stored, {Live(ended)})), "") << "it belongs to a later page";
   EXPECT_EQ(AsShown(query, stored, {Live(ended)}).end.id, "x");
 }
 

@@ -15,7 +15,7 @@ namespace fsdpd {
 namespace {
 
 // Of GPUs that did not release their memory.
-constexpr int kMostHeld = 8;
+constexpr int kMaxHeld = 8;
 
 std::string Steps(int64_t steps) { return absl::StrCat(steps, steps == 1 ? " step" : " steps"); }
 
@@ -124,13 +124,13 @@ void AddFreedMemory(const std::vector<NodePart>& parts, v1::Job::Pause* pause) {
   for (const NodePart& part : parts) {
     pause->set_freed_gpus(pause->freed_gpus() + part.memory.gpus());
     for (const v1::FreedMemory::Held& held : part.memory.held()) {
-      if (++held_gpus > kMostHeld) continue;
+      if (++held_gpus > kMaxHeld) continue;
       pause->add_held_memory(absl::StrCat(part.node, " cuda:", held.device(), " ",
                                           held.bytes() > 0 ? HumanBytes(held.bytes()) : "of unknown size"));
     }
   }
-  if (held_gpus > kMostHeld) {
-    *pause->mutable_held_memory()->rbegin() = absl::StrCat("and ", held_gpus - kMostHeld + 1, " more");
+  if (held_gpus > kMaxHeld) {
+    *pause->mutable_held_memory()->rbegin() = absl::StrCat("and ", held_gpus - kMaxHeld + 1, " more");
   }
 }
 
@@ -152,6 +152,6 @@ std::string IdleCancelWords(const v1::Job& job) {
       saved > 0 ? absl::StrCat("; saved after step ", saved) : std::string("; nothing is saved"));
 }
 
-void KeepHold(v1::Job* job) { job->mutable_pause()->set_step(SavedStep(*job)); }
+void SetHold(v1::Job* job) { job->mutable_pause()->set_step(SavedStep(*job)); }
 
 }  // namespace fsdpd

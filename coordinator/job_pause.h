@@ -44,6 +44,6 @@ std::string IdleCancelWords(const v1::Job& job);
 
 // Edits of a transition to PAUSED: of a job whose ranks are gone, and of a job that had none.
 void KeepPause(const v1::Job::Pause& pause, v1::Job* job);
-void KeepHold(v1::Job* job);
+void SetHold(v1::Job* job);
 
 }  // namespace fsdpd

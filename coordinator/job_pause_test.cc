@@ -31,7 +31,7 @@ TEST(JobPause, RunningJobIsPausedOnlyIfItSaves) {
   EXPECT_THAT(WhyNotPaused(job, 1000), HasSubstr("checkpoint.dir"));
   EXPECT_THAT(WhyNotPaused(job, 0), HasSubstr("checkpoint.dir"));
   job.set_state(v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(WhyNotPaused(job, 1000), IsEmpty()) << "nothing is lost of one that holds nothing";
+  EXPECT_THAT(WhyNotPaused(job, 1000), IsEmpty()) << "an idle job loses nothing";
 }
 
 TEST(JobPause, JobWithFullDiskIsPausedOnlyWithoutSave) {

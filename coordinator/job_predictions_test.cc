@@ -41,7 +41,7 @@ TEST(JobPredictions, PredictsTheRequestedAttempt) {
   predictions.Of({JobOf("a", 1, TinySpec(2, 2))});
   predictions.AwaitAll();
   const auto fewer = JobOf("a", 2, TinySpec(1, 2));
-  EXPECT_TRUE(predictions.Of({fewer}).empty()) << "that of all ranks is no other's";
+  EXPECT_TRUE(predictions.Of({fewer}).empty()) << "the plan of all ranks does not apply";
   predictions.AwaitAll();
   EXPECT_EQ(predictions.Of({fewer}).at("a").SerializeAsString(),
             PredictionOf(fewer->resolved()).SerializeAsString());

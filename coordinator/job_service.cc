@@ -43,7 +43,7 @@ absl::Status CheckRequestId(const std::string& id) {
 
 // Whether `request`, which has the request id of `job`, is the same request apart from the spec, which the
 // store compares.
-bool AsksForThe(const v1::Job& job, const v1::SubmitJobRequest& request) {
+bool IsSameRequest(const v1::Job& job, const v1::SubmitJobRequest& request) {
   const absl::StatusOr<Labels> labels = CheckedLabels(request.labels());
   const auto same = [](const v1::Label& a, const v1::Label& b) {
     return a.key() == b.key() && a.value() == b.value();
@@ -89,7 +89,7 @@ v1::Job NewJob(const std::string& id, const Caller& caller, const std::string& p
 
 // A warning for a job that the nodes could not run even if they were idle. It is still queued, because nodes
 // may be added. Without any node there is nothing to compare with.
-Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes, const Cordons& cordons) {
+Violations WarnIfNothingFits(const v1::Job& job, const std::vector<NodeView>& nodes, const Cordons& cordons) {
   std::vector<NodeSlots> idle = IdleSlots(nodes);
   cordons.MarkIn(&idle);
   const PlaceDecision decision = Place(RequestOf(job), idle);
@@ -137,12 +137,12 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
     // Before admission: an accepted job stays accepted, whatever nodes offer now.
     FSDPD_ASSIGN_OR_RETURN(auto earlier, parts_.store->FindRequest(request.request_id(), request.spec()));
     *repeated = earlier.has_value();
-    if (*repeated) return AnswerAgain(request, std::move(*earlier), response);
+    if (*repeated) return RespondWithEarlier(request, std::move(*earlier), response);
   }
   FSDPD_ASSIGN_OR_RETURN(const std::vector<v1::Job::After> after, AfterOf(request));
   const Examined examined = parts_.admission->Examine(request.spec());
   Violations faults = examined.plan.faults;
-  FSDPD_ASSIGN_OR_RETURN(const Violations taken, DirectoryFaults(request.spec(), request.request_id()));
+  FSDPD_ASSIGN_OR_RETURN(const Violations taken, DirectoryViolations(request.spec(), request.request_id()));
   faults.insert(faults.end(), taken.begin(), taken.end());
   if (HasErrors(faults)) return Refuse(faults);
   if (request.preemptible() && examined.plan.resolved.checkpoint().dir().empty()) {
@@ -162,7 +162,8 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
     if (absl::IsOutOfRange(stored.status()))
       return Refuse({TooLarge(request.spec(), stored.status().message())});
     if (absl::IsFailedPrecondition(stored.status())) {  // Another request was faster; its job may have ended.
-      FSDPD_ASSIGN_OR_RETURN(const Violations since, DirectoryFaults(request.spec(), request.request_id()));
+      FSDPD_ASSIGN_OR_RETURN(const Violations since,
+                             DirectoryViolations(request.spec(), request.request_id()));
       if (!since.empty()) return Refuse(since);
     } else if (!absl::IsAlreadyExists(stored.status())) {
       break;
@@ -171,22 +172,22 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   FSDPD_RETURN_IF_ERROR(stored.status());
   Inserted inserted = *std::move(stored);
   *repeated = !inserted.created;
-  if (*repeated) return AnswerAgain(request, std::move(inserted.job), response);
+  if (*repeated) return RespondWithEarlier(request, std::move(inserted.job), response);
   parts_.board->Publish(inserted.job);  // Before the reconciler may publish its next revision.
   parts_.reconciler->Submitted(inserted.job, admitted);
   *response->mutable_job() = std::move(inserted.job);
   AddEtag(response->mutable_job());
   for (const Violation& fault : examined.plan.faults) *response->add_faults() = ToProto(fault);
   for (const Violation& warning :
-       NobodyToTakeIt(response->job(), parts_.nodes->Snapshot(), parts_.reconciler->cordons())) {
+       WarnIfNothingFits(response->job(), parts_.nodes->Snapshot(), parts_.reconciler->cordons())) {
     *response->add_faults() = ToProto(warning);
   }
   return absl::OkStatus();
 }
 
-absl::Status JobService::AnswerAgain(const v1::SubmitJobRequest& request, v1::Job earlier,
-                                     v1::SubmitJobResponse* response) {
-  if (!AsksForThe(earlier, request)) {
+absl::Status JobService::RespondWithEarlier(const v1::SubmitJobRequest& request, v1::Job earlier,
+                                            v1::SubmitJobResponse* response) {
+  if (!IsSameRequest(earlier, request)) {
     return absl::AlreadyExistsError(absl::StrCat("request id '", request.request_id(), "' was used for job ",
                                                  earlier.id(), " with other options; use a new request id"));
   }
@@ -226,7 +227,7 @@ absl::StatusOr<std::vector<v1::Job::After>> JobService::AfterOf(const v1::Submit
 grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest* request,
                                      v1::ValidateJobResponse* response) {
   if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
-  const absl::StatusOr<Violations> taken = DirectoryFaults(request->spec());
+  const absl::StatusOr<Violations> taken = DirectoryViolations(request->spec());
   if (!taken.ok()) return ToGrpc(taken.status());
   const Examined examined = parts_.admission->Examine(request->spec());
   Violations faults = examined.plan.faults;
@@ -235,15 +236,15 @@ grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJob
     v1::Job job;
     *job.mutable_spec() = request->spec();
     KeepPlan(examined.plan, examined.open, &job);
-    const Violations waits = NobodyToTakeIt(job, parts_.nodes->Snapshot(), parts_.reconciler->cordons());
+    const Violations waits = WarnIfNothingFits(job, parts_.nodes->Snapshot(), parts_.reconciler->cordons());
     faults.insert(faults.end(), waits.begin(), waits.end());
   }
   for (const Violation& fault : faults) *response->add_faults() = ToProto(fault);
   return grpc::Status::OK;
 }
 
-absl::StatusOr<Violations> JobService::DirectoryFaults(const v1::JobSpec& spec,
-                                                       const std::string& request_id) {
+absl::StatusOr<Violations> JobService::DirectoryViolations(const v1::JobSpec& spec,
+                                                           const std::string& request_id) {
   JobQuery query;
   query.limit = 1;
   query.states = LiveJobStates();

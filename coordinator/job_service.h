@@ -113,10 +113,10 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status Refuse(const Violations& faults);
   // The violation of a spec whose checkpoint directory belongs to a live job; empty if none has it, or if the
   // same request made that job in the meantime: the insert then finds it.
-  absl::StatusOr<Violations> DirectoryFaults(const v1::JobSpec& spec, const std::string& request_id = "");
+  absl::StatusOr<Violations> DirectoryViolations(const v1::JobSpec& spec, const std::string& request_id = "");
   // Response to a request whose id already made `earlier`.
-  static absl::Status AnswerAgain(const v1::SubmitJobRequest& request, v1::Job earlier,
-                                  v1::SubmitJobResponse* response);
+  static absl::Status RespondWithEarlier(const v1::SubmitJobRequest& request, v1::Job earlier,
+                                         v1::SubmitJobResponse* response);
   // The dependencies that a request names.
   absl::StatusOr<std::vector<v1::Job::After>> AfterOf(const v1::SubmitJobRequest& request);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,

@@ -21,7 +21,7 @@ TEST(JobWarnings, RecordsEachWarningOnceAsAnEvent) {
   v1::Job job;
   EXPECT_FALSE(TakeWarnings(v1::StepReport(), absl::UnixEpoch(), &job));
   EXPECT_TRUE(TakeWarnings(Warning("a"), absl::UnixEpoch(), &job));
-  EXPECT_FALSE(TakeWarnings(Warning("a"), absl::UnixEpoch(), &job)) << "the next attempt says it too";
+  EXPECT_FALSE(TakeWarnings(Warning("a"), absl::UnixEpoch(), &job)) << "each attempt reports it";
   EXPECT_TRUE(TakeWarnings(Warning("b"), absl::UnixEpoch(), &job));
   EXPECT_THAT(job.warnings(), ElementsAre("a", "b"));
   EXPECT_EQ(job.revision(), 2);
