@@ -32,6 +32,8 @@ absl::Duration AgentLease::BeginTick(absl::Time now) {
 absl::Duration AgentLease::AwakeSince(absl::Time time) const {
   const auto first =
       std::find_if(pauses_.begin(), pauses_.end(), [time](const Pause& pause) { return pause.end > time; });
+  // Silence that counts = now - time - (pauses that ended after `time`). Their total length is a difference
+  // of prefix sums: `before` of the last pause plus its length, minus `before` of the first.
   if (first == pauses_.end()) return now_ - time;
   const absl::Duration together = pauses_.back().before + pauses_.back().length - first->before;
   // The part of the first pause before `time` does not belong to the silence.
@@ -41,6 +43,7 @@ absl::Duration AgentLease::AwakeSince(absl::Time time) const {
 
 bool AgentLease::Expired(absl::Time heard) const {
   if (heard < start_) return Settled();
+  // The last pause ended after the agent's last message, so the agent may have lost its stream in it.
   const bool slept_since = !pauses_.empty() && heard < pauses_.back().end;
   // An agent that gave up its stream during the pause needs the grace; the tick is the one in which the pause
   // was detected.

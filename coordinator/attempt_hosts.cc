@@ -53,6 +53,8 @@ void AttemptHosts::Open(const AttemptFacts& facts) {
 
 // The job's record does not contain the ranks of an earlier attempt on this node.
 void AttemptHosts::AddLeftover(const AttemptRef& attempt, const std::string& node, bool placed) {
+  // With unknown ranks, `placed` nodes may report on any rank (0 .. kMaxWorld - 1). try_emplace: known
+  // placements take precedence.
   MutexLock lock(&mutex_);
   attempts_[attempt].hosts.try_emplace(node, Host{0, placed ? kMaxWorld : 0});
 }
@@ -71,6 +73,7 @@ AttemptHosts::Word AttemptHosts::FilterFor(const std::string& node, const Attemp
   if (host == known->second.hosts.end())
     return known->second.placements_known ? Word::kRefused : Word::kStale;
   if (takes(host->second)) return Word::kTaken;
+  // ranks == 0: a leftover, from which only Stopped counts; its other messages are stale, not forged.
   return host->second.ranks == 0 ? Word::kStale : Word::kRefused;
 }
 
@@ -97,6 +100,7 @@ AttemptHosts::Word AttemptHosts::Filter(const std::string& node, v1::AgentMessag
       return of_attempt(message->rendezvous_get(), has_ranks);
     case v1::AgentMessage::kHeartbeat: {
       Word word = Word::kTaken;
+      // Removes entries of other nodes' ranks. Stale entries are removed silently; refused ones are reported.
       for (v1::ComputeTimes& times : *message->mutable_heartbeat()->mutable_compute_times()) {
         const auto drops = [&](const v1::ComputeTimes::Rank& rank) {
           const Word each = of_rank(times, rank.rank());

@@ -43,6 +43,7 @@ const char* FieldOf(v1::BadStepKind kind) {
   return kind == v1::BAD_STEP_KIND_SPIKE ? "train.on_spike" : "train.on_nonfinite";
 }
 
+// Adds `range` to the sorted, disjoint ranges of job.passed_over(): ranges that overlap or touch become one.
 void Merge(v1::SampleRange range, v1::Job* job) {
   std::vector<v1::SampleRange> apart;
   for (const v1::SampleRange& each : job->passed_over()) {
@@ -82,6 +83,8 @@ std::string WhyNotBack(const v1::Job& job) {
     return absl::StrCat("the job has rewound ", job.rewinds(), " times (", FieldOf(bad.kind()), ".max is ",
                         most, ")");
   }
+  // If the first step after a skipped range is bad too, skipping more samples would not help: the parameters
+  // or the configuration are the cause.
   for (const v1::SampleRange& range : job.passed_over()) {
     const bool follows = range.end() == bad.first_sample() && bad.step() == job.restored().step() + 1;
     if (follows) {
@@ -95,6 +98,9 @@ std::string WhyNotBack(const v1::Job& job) {
 v1::SampleRange RangeToPassOver(const v1::Job& job) {
   FSDPD_CHECK(WantsToGoBack(job));
   const v1::BadStep& bad = job.failure().bad_step();
+  // The bad step is followed backwards to the checkpoint: with a checkpoint of step 6, a bad step 9 with
+  // samples [96, 108) and a global batch of 12, steps 7 and 8 had samples [72, 96), so [72, 108) is skipped.
+  // The subtraction may reach below 0 if earlier steps ran with another batch size.
   const int64_t steps = std::max<int64_t>(0, bad.step() - 1 - NewestStep(job));
   v1::SampleRange range;
   range.set_first(std::max<int64_t>(0, bad.first_sample() - steps * FilledSpec(job).train().global_batch()));
@@ -110,11 +116,15 @@ void GoBack(v1::Job* job) {
 }
 
 void BeginCounting(int64_t after_step, bool own, v1::Job* job) {
+  // The steps of a foreign checkpoint say nothing about this job, so counting starts after them. Invariant:
+  // all steps up to skipped_through were skipped, so the job was trained iff skipped_through is below its
+  // last step.
   if (!own) job->set_skipped_through(after_step);
 }
 
 void TakeCounted(const v1::StepReport& report, v1::Job* job) {
   if (!report.has_bad_step())
+    // A step that was applied ends the range of skipped steps in front of it.
     job->set_skipped_through(std::min(job->skipped_through(), std::max<int64_t>(0, report.step() - 1)));
 }
 

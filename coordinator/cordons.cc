@@ -40,6 +40,8 @@ v1::Event EventOf(const std::string& node, const v1::Cordon& cordon, const v1::C
 }  // namespace
 
 absl::Status Cordons::Store(const std::string& node, const v1::Cordon& cordon) {
+  // While a cordon is only held in memory (HoldUnstored), the stored one may already be equal: then nothing
+  // is written, and no event repeats it.
   const std::optional<v1::Cordon> behind = StoredBehind(node);
   if (behind.has_value() && behind->SerializeAsString() == cordon.SerializeAsString())
     return absl::OkStatus();

@@ -43,6 +43,7 @@ bool IsIn(const World& world, const v1::Job& job) {
 
 void KeepShrunk(const Plan& plan, const std::string& why, v1::Job* job) {
   v1::Job::Shrunk* shrunk = job->mutable_shrunk();
+  // Only the first shrink saves the plan of all ranks: a later one would overwrite it with a smaller plan.
   if (!shrunk->has_resolved()) {
     *shrunk->mutable_resolved() = job->resolved();
     *shrunk->mutable_memory_plan() = job->memory_plan();

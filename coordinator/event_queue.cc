@@ -14,6 +14,7 @@ bool EventQueue::Add(Event event, bool hurried) {
   if (closed_) return false;
   events_.push_back(std::move(event));
   const bool was_hurried = hurried_;
+  // Wakes the consumer early at half of the capacity, so that producers rarely block.
   hurried_ |= hurried || events_.size() > capacity_ / 2;
   if (hurried_ && !was_hurried) changed_.SignalAll();
   return true;
@@ -24,6 +25,7 @@ std::deque<EventQueue::Event> EventQueue::Take(absl::Duration timeout) {
   if (!hurried_ && !closed_) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
   std::deque<Event> taken;
   taken.swap(events_);
+  // Wakes producers that wait for capacity.
   hurried_ = false;
   changed_.SignalAll();
   return taken;

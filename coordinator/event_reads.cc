@@ -97,6 +97,8 @@ absl::Status StreamEvents(const v1::WatchEventsRequest& request, ReadEvents read
       if (!write(update)) return absl::CancelledError("the client disconnected");
     }
     query.after = page.cursor;
+    // A cursor without an event: once when the watcher has caught up, and after every kCursorEvery events
+    // that the filter omitted.
     if ((!page.more && !caught_up) || page.cursor - told >= kCursorEvery) {
       update.clear_event();
       update.set_cursor(told = page.cursor);

@@ -15,6 +15,7 @@
 namespace fsdpd {
 namespace {
 
+// (step, evaluation, instruction): a total order, in which an evaluation follows the training of its step.
 using Place = std::tuple<int64_t, bool, int64_t>;
 
 Place PlaceOf(const v1::LaneStand& lane) { return {lane.step(), lane.evaluation(), lane.instruction()}; }
@@ -51,6 +52,7 @@ const v1::LaneStand* IdleIn(const StillRank& rank) {
 // The communication in which `rank` waits for `other`; null if it does not.
 const v1::LaneStand* WaitOf(const StillRank& rank, const StillRank& other) {
   if (rank.ended || other.rank == rank.rank) return nullptr;
+  // Stages run different programs, so positions are not comparable; only idle stages wait.
   if (rank.stage != other.stage) return IdleIn(other) == nullptr ? IdleIn(rank) : nullptr;
   for (const v1::LaneStand& lane : rank.still.lanes()) {
     if (lane.exchanges() && lane.inside() && !Crosses(lane) && Reached(other, lane.lane()) < PlaceOf(lane))
@@ -72,6 +74,8 @@ Lowest LowestOf(const std::vector<StillRank>& ranks) {
     for (const v1::LaneStand& lane : rank.still.lanes())
       lowest.places.emplace(std::pair(rank.stage, lane.lane()), PlaceOf(lane));
   }
+  // A minimum over all ranks of the stage and not only over those that report the lane: a missing lane has
+  // the lowest position, and every rank inside a later collective waits for it.
   for (auto& [of, place] : lowest.places) {
     for (const StillRank& rank : ranks) {
       if (rank.stage == of.first) place = std::min(place, Reached(rank, of.second));
@@ -130,6 +134,7 @@ const StillRank* FindBehind(const std::vector<StillRank>& ranks, const Lowest& l
 }
 
 const StillRank* FindCause(const std::vector<StillRank>& ranks) {
+  // Order of precedence as in hang.h: stopped, behind, the last remaining rank, absent.
   if (const StillRank* stopped = FirstOf(ranks, IsStopped)) return stopped;
   const Lowest lowest = LowestOf(ranks);
   const bool any_waits =

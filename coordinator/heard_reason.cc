@@ -9,6 +9,8 @@ namespace fsdpd {
 
 bool HasHeard(const v1::Job& job, const std::string& reason, absl::Span<const v1::JobState> during,
               absl::Span<const absl::string_view> asked) {
+  // Newest first, and only within the states since the first request. The newest event of a request decides:
+  // an older equal reason was replaced since.
   for (int i = job.events_size(); --i >= 0;) {
     const v1::Job::Event& event = job.events(i);
     if (std::find(during.begin(), during.end(), event.state()) == during.end()) return false;

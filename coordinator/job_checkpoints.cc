@@ -99,6 +99,9 @@ bool IsUnreported(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
 }
 
 void RecordUnreported(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job* job) {
+  // Only step and path are known. Counters since this checkpoint can only cover the last attempt, because it
+  // was committed in that attempt or before it; an exclusion of the saving attempt itself is kept in
+  // saver_excused.
   v1::SavedCheckpoint* found = job->add_checkpoints();
   found->set_step(restored.step());
   found->set_path(restored.path());
@@ -138,6 +141,7 @@ bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job) {
 }
 
 bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* job) {
+  // A repeated report, or nothing to report: a fresh start without checkpoints.
   const bool heard = job->has_restored() || NewestOfAttempt(*job) != nullptr;
   if (heard || (restored == nullptr && job->checkpoints().empty())) return false;
   std::string words = absl::StrCat("attempt ", job->attempt());
@@ -159,6 +163,7 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
                                      : std::string(" starts at step 1 with the parameters of a checkpoint ("),
                     kept->path(), ")");
     if (!passed_over->empty()) absl::StrAppend(&words, "; skipped: ", absl::StrJoin(*passed_over, "; "));
+    // Checkpoints after the restored step belong to a history that this attempt does not continue.
     DropFrom(kept->step() + 1, job);
     if (IsUnreported(*kept, *job)) RecordUnreported(*kept, now, job);
     const bool own = IsOwn(*kept, *job);
@@ -171,6 +176,8 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
 }
 
 int CountedAttempts(const v1::Job& job) {
+  // attempt() counts all launches. Subtracted are refused launches, attempts before the one that committed
+  // the newest checkpoint, and attempts since then that rewound or were drained.
   return job.attempt() - job.refused_launches() - job.attempts_before_checkpoint() -
          job.rewinds_since_checkpoint() - job.drains_since_checkpoint();
 }
@@ -178,6 +185,7 @@ int CountedAttempts(const v1::Job& job) {
 void NumberAfter(int attempt, v1::Job* job) {
   attempt = std::min({attempt, job->attempt() + kMaxAttemptsAhead, kMaxAttempt - 1});
   if (attempt <= job->attempt()) return;
+  // Numbers that were skipped count as refused launches, so that they do not consume restart.max_attempts.
   job->set_refused_launches(job->refused_launches() + attempt - job->attempt());
   job->set_attempt(attempt);
 }

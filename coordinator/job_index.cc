@@ -8,6 +8,7 @@
 namespace fsdpd {
 
 void JobIndex::Set(const v1::Job& job) {
+  // Removes the old entry first: a change may move the job between views, and held ranks are sums.
   Drop(job.id());
   ++changes_;
   const v1::JobState state = job.state();

@@ -134,6 +134,8 @@ void BeginTime(absl::Time now, Job* job) {
 }
 
 void GoOnWithTime(absl::Time now, Job* job) {
+  // The date may have been set back between two coordinators: continue from now instead of waiting for the
+  // old date.
   if (job->ledger().until_unix_nanos() > absl::ToUnixNanos(now))
     job->mutable_ledger()->set_until_unix_nanos(absl::ToUnixNanos(now));
 }

@@ -122,11 +122,13 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, abs
   if (event != JobEvent::kNote) job->clear_stalled_since_unix_nanos();
   if (event == JobEvent::kLaunch) StartAttempt(unix_nanos, job);
   if (event == JobEvent::kReady) job->clear_deleted_hosts();  // The attempt holds the lock of the directory.
+  // After a pause or before a retry, the steps of the last attempt must not be shown as current.
   if (event == JobEvent::kRetry || event == JobEvent::kAgain || *next == v1::JOB_STATE_PAUSED)
     ForgetSteps(job);
   if (*next != v1::JOB_STATE_PAUSING && *next != v1::JOB_STATE_PAUSED) job->clear_pause();
   if (event == JobEvent::kAgain) job->clear_end_unix_nanos();
   if (*next != v1::JOB_STATE_PREFLIGHT) job->clear_held();
+  // The job no longer occupies backfilled slots.
   const bool has_slots = *next == v1::JOB_STATE_PREFLIGHT || HasAttempt(*next);
   if (!has_slots || event == JobEvent::kCancelRest) job->clear_lent();
   if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);

@@ -87,7 +87,7 @@ std::string PausedWords(const v1::Job::Pause& pause) {
   }
   std::string words = pause.step() > 0 ? absl::StrCat("paused after step ", pause.step(), ", which is saved")
                       : pause.lost_steps() > 0 ? std::string("paused; it will start from scratch")
-                                               : std::string("paused before its first step");
+                                               : std::string("paused; no step was completed");
   if (pause.lost_steps() > 0) {
     absl::StrAppend(&words, "; ", Steps(pause.lost_steps()), pause.step() > 0 ? " after it" : "",
                     pause.lost_steps() == 1 ? " is" : " are", " lost", pause.why_lost().empty() ? "" : ": ",

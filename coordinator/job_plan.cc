@@ -52,7 +52,7 @@ std::string WhyRefused(const Plan& refused) {
     if (fault.level == FaultLevel::kError) faults.push_back(absl::StrCat(fault.field, ": ", fault.reason));
   }
   if (faults.size() == 1) return faults.front();
-  return absl::StrCat(faults.size(), " faults:\n  ", absl::StrJoin(faults, "\n  "));
+  return absl::StrCat(faults.size(), " errors:\n  ", absl::StrJoin(faults, "\n  "));
 }
 
 }  // namespace fsdpd

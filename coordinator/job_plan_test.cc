@@ -47,7 +47,7 @@ TEST(JobPlan, DistinguishesTooLargeFromOtherErrors) {
   spec.mutable_train()->set_steps(-1);
   EXPECT_THAT(
       WhyRefused(MakePlan(spec, 0)),
-      ::testing::MatchesRegex("2 faults:\n  [a-z.]*(name|steps): [^\n]*\n  [a-z.]*(name|steps): [^\n]*"));
+      ::testing::MatchesRegex("2 errors:\n  [a-z.]*(name|steps): [^\n]*\n  [a-z.]*(name|steps): [^\n]*"));
 }
 
 TEST(JobPlan, FilledSpecOfUnplannedJobHasDefaults) {

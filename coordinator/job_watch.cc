@@ -95,6 +95,7 @@ void JobBoard::PublishStep(const v1::Job& job) {
 }
 
 void JobBoard::Move(const v1::Job& job) {
+  // Copied outside the lock, because every step of every job passes here.
   v1::Job moved;
   SetMoving(job, &moved);
   MutexLock lock(&mutex_);
@@ -121,6 +122,8 @@ void JobBoard::Settle(const v1::Job& job) {
   }
 }
 
+// Merges the fields in `moved` into the job. Done on the first read after a step, so that steps that nothing
+// reads cost no copy of the whole job.
 const std::shared_ptr<const v1::Job>& JobBoard::Whole(Entry* entry) {
   if (!entry->moved.has_value()) return entry->job;
   auto whole = std::make_shared<v1::Job>(*entry->job);
