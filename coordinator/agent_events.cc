@@ -321,8 +321,8 @@ void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t se
   const bool stamped = happened != 0 && sent_unix_nanos != 0;
   const absl::Duration since = absl::FromUnixNanos(sent_unix_nanos) - absl::FromUnixNanos(happened);
   const absl::Duration age = stamped ? std::max(absl::ZeroDuration(), since) : absl::ZeroDuration();
-  // Thousands of nodes report steps, and running ranks after they were away. The conclusions from these can
-  // wait for a tick.
+  // Thousands of nodes report steps, and after a disconnect also their running ranks. Conclusions from these
+  // can wait for a tick.
   const bool unhurried = !update.has_exit();
   EventQueue::Event event = [this, node, update = std::move(update), received = parts_.clock->Now(), age] {
     TakeUpdate(node, update, received, age);

@@ -19,7 +19,7 @@ constexpr char kHeader[] = "authorization";
 constexpr char kScheme[] = "Bearer ";
 constexpr char kPemProperty[] = "x509_pem_cert";
 
-absl::Status Nobody(absl::string_view reason, absl::string_view message) {
+absl::Status Unauthenticated(absl::string_view reason, absl::string_view message) {
   return Refusal(absl::StatusCode::kUnauthenticated, reason, message);
 }
 
@@ -34,17 +34,18 @@ absl::StatusOr<Caller> Authorizer::Identify(const grpc::ServerContextBase& conte
   if (open()) return Caller{};
   const auto header = context.client_metadata().find(kHeader);
   if (header == context.client_metadata().end()) {
-    return Nobody("NO_TOKEN", "the call has no token; set FSDPD_TOKEN, or pass --token-file to fsdpctl");
+    return Unauthenticated("NO_TOKEN",
+                           "the call has no token; set FSDPD_TOKEN, or pass --token-file to fsdpctl");
   }
   absl::string_view token(header->second.data(), header->second.size());
   if (!absl::ConsumePrefix(&token, kScheme)) {
-    return Nobody("NO_TOKEN", "metadata 'authorization' must be 'Bearer <token>'");
+    return Unauthenticated("NO_TOKEN", "metadata 'authorization' must be 'Bearer <token>'");
   }
-  const std::optional<Principal> person = token_store_->Find(token);
-  if (!person.has_value()) {
-    return Nobody("UNKNOWN_TOKEN", "unknown token (it may have been rotated)");
+  const std::optional<Principal> principal = token_store_->Find(token);
+  if (!principal.has_value()) {
+    return Unauthenticated("UNKNOWN_TOKEN", "unknown token (it may have been rotated)");
   }
-  return Caller{person->name, person->role, person->project};
+  return Caller{principal->name, principal->role, principal->project};
 }
 
 absl::Status Authorizer::Permit(const Caller& caller, absl::string_view method,
@@ -67,8 +68,8 @@ absl::Status Authorizer::Permit(const Caller& caller, absl::string_view method,
 absl::Status Authorizer::AskForCertificate(const grpc::ServerContextBase& context) const {
   if (open()) return absl::OkStatus();
   if (context.auth_context()->FindPropertyValues(kPemProperty).empty()) {
-    return Nobody("NO_CERTIFICATE",
-                  "the agent presented no certificate; start it with --tls-cert and --tls-key");
+    return Unauthenticated("NO_CERTIFICATE",
+                           "the agent presented no certificate; start it with --tls-cert and --tls-key");
   }
   return CheckNotRevoked(SerialOf(context));
 }
@@ -97,9 +98,9 @@ std::string Authorizer::NodeOf(const grpc::ServerContextBase& context) const {
 
 absl::Status Authorizer::CheckNotRevoked(const std::string& serial) const {
   if (revoked_ == nullptr || serial.empty() || !revoked_->Has(serial)) return absl::OkStatus();
-  return Nobody("REVOKED_CERTIFICATE",
-                absl::StrCat("the node's certificate with serial number ", serial,
-                             " is revoked; give the agent a new one (--tls-cert, --tls-key)"));
+  return Unauthenticated("REVOKED_CERTIFICATE",
+                         absl::StrCat("the node's certificate with serial number ", serial,
+                                      " is revoked; give the agent a new one (--tls-cert, --tls-key)"));
 }
 
 absl::Status Authorizer::AdmitNode(const grpc::ServerContextBase& context, const std::string& node) const {
@@ -108,7 +109,7 @@ absl::Status Authorizer::AdmitNode(const grpc::ServerContextBase& context, const
   const grpc::string_ref shown = context.auth_context()->FindPropertyValues(kPemProperty).front();
   const absl::StatusOr<std::vector<std::string>> names =
       CertificateNames(absl::string_view(shown.data(), shown.size()));
-  if (!names.ok()) return Nobody("NO_CERTIFICATE", names.status().message());
+  if (!names.ok()) return Unauthenticated("NO_CERTIFICATE", names.status().message());
   const absl::Status named = CheckNodeInNames(node, *names);
   if (named.ok()) return named;
   return Refusal(absl::StatusCode::kPermissionDenied, "WRONG_NODE", named.message());
