@@ -154,8 +154,8 @@ TEST(Admission, RejectsHostMemoryAboveEveryNode) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->set_device(v1::DEVICE_CUDA);
   spec.mutable_fsdp()->mutable_offload()->set_optimizer(true);
-  constexpr int64_t kRoomy = int64_t{80} << 30;
-  NodeSlots small = Node("a", kRoomy, v1::DEVICE_CUDA), large = Node("b", kRoomy, v1::DEVICE_CUDA);
+  constexpr int64_t kLarge = int64_t{80} << 30;
+  NodeSlots small = Node("a", kLarge, v1::DEVICE_CUDA), large = Node("b", kLarge, v1::DEVICE_CUDA);
   const auto refusal = [&](std::vector<NodeSlots> nodes) {
     const Examined examined = With(std::move(nodes)).Examine(spec);
     for (const Violation& fault : examined.plan.faults) {
@@ -166,12 +166,12 @@ TEST(Admission, RejectsHostMemoryAboveEveryNode) {
   };
   EXPECT_EQ(refusal({small}), "") << "unknown memory";
   small.host_bytes = kTooLittle;
-  large.host_bytes = kRoomy;
+  large.host_bytes = kLarge;
   EXPECT_THAT(refusal({small}), ::testing::HasSubstr("the largest has 4.00 KiB"));
   EXPECT_THAT(refusal({small}), ::testing::StartsWith("fsdp.offload: "));
   EXPECT_EQ(refusal({small, large}), "");
   NodeSlots slight = Node("c", kTooLittle, v1::DEVICE_CUDA);
-  slight.host_bytes = kRoomy;
+  slight.host_bytes = kLarge;
   EXPECT_NE(refusal({small, slight}), "") << "its GPU is too small for the plan";
   spec.mutable_resources()->set_nodes(2);
   EXPECT_THAT(refusal({small, large}), ::testing::HasSubstr("the 2 largest have at least 4.00 KiB"));

@@ -373,9 +373,9 @@ void Reconciler::TakeStepReport(AttemptFacts* facts, const v1::StepReport& step)
   // A client that sees a step may request a trace: the job must be RUNNING before its first step is shown.
   if (jobs_.at(facts->ref.job).job.state() == v1::JOB_STATE_STARTING && facts->AllReady()) {
     const AttemptRef ref = facts->ref;
-    std::vector<v1::Job> told;
-    Advance(ref.job, &told);
-    StoreTold(std::move(told));
+    std::vector<v1::Job> changed;
+    Advance(ref.job, &changed);
+    StoreTold(std::move(changed));
     facts = FactsOf(ref);
     if (facts == nullptr || !IsCurrent(ref)) return;
   }
@@ -406,11 +406,11 @@ void Reconciler::TakeStepReport(AttemptFacts* facts, const v1::StepReport& step)
 // states.
 void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
   if (step.warnings().empty()) return;
-  v1::Job told = live->job;
-  if (!TakeWarnings(step, parts_.clock->Wall(), &told)) return;
-  const absl::Status stored = parts_.store->Update(told);
+  v1::Job updated = live->job;
+  if (!TakeWarnings(step, parts_.clock->Wall(), &updated)) return;
+  const absl::Status stored = parts_.store->Update(updated);
   if (!stored.ok() && !Leads()) return;
-  Adopt(live, std::move(told), std::string(stored.message()));
+  Adopt(live, std::move(updated), std::string(stored.message()));
 }
 
 // Does not wait for the tick's verdict: a save proves that all ranks run, and the job's history must show

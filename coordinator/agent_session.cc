@@ -37,12 +37,12 @@ absl::Status CheckListSizes(const v1::Register& info) {
     return absl::InvalidArgumentError(absl::StrCat("register.", name, ": too many attempts (got ", size,
                                                    ", want at most ", kMaxAttemptsListed, ")"));
   }
-  for (const auto& [name, size, most] :
+  for (const auto& [name, size, limit] :
        {std::tuple("allowed_env", info.allowed_env_size(), kMaxAllowedEnv),
         std::tuple("plugin_dirs", info.plugin_dirs_size(), kMaxPluginDirs)}) {
-    if (size <= most) continue;
+    if (size <= limit) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("register.", name, ": too many elements (got ", size, ", want at most ", most, ")"));
+        absl::StrCat("register.", name, ": too many elements (got ", size, ", want at most ", limit, ")"));
   }
   return absl::OkStatus();
 }

@@ -181,8 +181,8 @@ TEST_F(AgentSessionTest, RejectsKeysOfAttemptsOnOtherNodes) {
   Attach("m", 1);
   Submit("k", 1, 1);
   ASSERT_TRUE(rendezvous_->Set({"k", 1}, "nccl", "id").ok());
-  v1::CoordinatorMessage told;
-  while (session_->outbox()->TryPop(&told)) continue;
+  v1::CoordinatorMessage sent;
+  while (session_->outbox()->TryPop(&sent)) continue;
   v1::AgentMessage set, get;
   for (v1::AgentMessage* message : {&set, &get}) message->set_epoch(session_->outbox()->epoch());
   set.mutable_rendezvous_set()->set_job_id("k");
@@ -195,7 +195,7 @@ TEST_F(AgentSessionTest, RejectsKeysOfAttemptsOnOtherNodes) {
   EXPECT_TRUE(session_->Take(&set).ok());
   EXPECT_TRUE(session_->Take(&get).ok());
   reconciler_->RunOnce();
-  EXPECT_FALSE(session_->outbox()->TryPop(&told)) << told.ShortDebugString();
+  EXPECT_FALSE(session_->outbox()->TryPop(&sent)) << sent.ShortDebugString();
   EXPECT_TRUE(rendezvous_->Set({"k", 1}, "save/1", "its own").ok());
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
   ASSERT_THAT(warnings_, SizeIs(1)) << "once per kind";

@@ -74,17 +74,17 @@ TEST_F(AttemptFactsTest, RankWithAnErrorIsTheCauseThoughPeersFailedFirst) {
 TEST_F(AttemptFactsTest, KilledRankIsTheCauseThoughPeersExitedFirst) {
   const AttemptFacts none = facts_;
   for (const int signal : {SIGKILL, SIGSEGV, SIGABRT, SIGINT}) {
-    for (const bool told : {false, true}) {
+    for (const bool notified : {false, true}) {
       facts_ = none;
       v1::RankExit left, ended;
       left.set_exit_code(kPeerFailedExitCode);
       ended.set_signal(signal);
-      ended.set_peer_failed(told);
+      ended.set_peer_failed(notified);
       ASSERT_TRUE(facts_.TakeExit("a", 0, left, now_, absl::ZeroDuration()));
       ASSERT_TRUE(facts_.TakeExit("b", 2, left, now_, absl::ZeroDuration()));
       EXPECT_TRUE(IsConsequence(*facts_.FirstFailure()));
       ASSERT_TRUE(facts_.TakeExit("b", 3, ended, now_ + absl::Milliseconds(15), absl::ZeroDuration()));
-      EXPECT_EQ(facts_.FirstFailure()->rank(), 3) << signal << told;
+      EXPECT_EQ(facts_.FirstFailure()->rank(), 3) << signal << notified;
       EXPECT_FALSE(IsConsequence(*facts_.FirstFailure()));
     }
   }

@@ -89,8 +89,8 @@ TEST(AuditLog, UnauthenticatedCallsDoNotFillTheFile) {
   {
     const auto log = OpenOrDie(dir.File("audit"), 1 << 20);
     for (int i = 0; i < 1000; ++i) log->Write(record);
-    log->Write(Record("of somebody"));
-    expected += ToJsonLine(Record("of somebody"));
+    log->Write(Record("of a user"));
+    expected += ToJsonLine(Record("of a user"));
     record.time += absl::Minutes(1);
     log->Write(record);
   }
@@ -189,9 +189,9 @@ TEST(AuditLog, HangingDiskDoesNotBlockShutdown) {
   log->Write(Record("b"));
   ::testing::internal::CaptureStderr();
   log.reset();
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("audit log did not respond at the stop"));
-  EXPECT_THAT(said, HasSubstr("pending_lines=2"));
+  const std::string captured = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(captured, HasSubstr("audit log did not respond at the stop"));
+  EXPECT_THAT(captured, HasSubstr("pending_lines=2"));
   disk_hangs = false;
   while (TextOf(dir.File("audit")) != ToJsonLine(Record("a")) + ToJsonLine(Record("b")))
     std::this_thread::yield();

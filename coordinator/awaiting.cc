@@ -55,11 +55,11 @@ bool Reconciler::TendAwaiting() {
 absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
   const Edit keep = [&](v1::Job* job) { RecordSucceeded(news, job); };
   if (live->job.state() == v1::JOB_STATE_PAUSED) {  // Its reason is the pause.
-    v1::Job told = live->job;
-    keep(&told);
-    told.set_revision(told.revision() + 1);
-    FSDPD_RETURN_IF_ERROR(parts_.store->Update(told));
-    live->job = std::move(told);
+    v1::Job updated = live->job;
+    keep(&updated);
+    updated.set_revision(updated.revision() + 1);
+    FSDPD_RETURN_IF_ERROR(parts_.store->Update(updated));
+    live->job = std::move(updated);
     index_.Set(live->job);
     parts_.board->Publish(Shown(*live));
     return absl::OkStatus();

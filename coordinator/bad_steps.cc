@@ -78,10 +78,10 @@ bool WantsToGoBack(const v1::Job& job) {
 std::string WhyNotBack(const v1::Job& job) {
   FSDPD_CHECK(WantsToGoBack(job));
   const v1::BadStep& bad = job.failure().bad_step();
-  const int64_t most = MaxRewinds(job, bad.kind());
-  if (job.rewinds() >= most) {
+  const int64_t max_rewinds = MaxRewinds(job, bad.kind());
+  if (job.rewinds() >= max_rewinds) {
     return absl::StrCat("the job has rewound ", job.rewinds(), " times (", FieldOf(bad.kind()), ".max is ",
-                        most, ")");
+                        max_rewinds, ")");
   }
   // If the first step after a skipped range is bad too, skipping more samples would not help: the parameters
   // or the configuration are the cause.

@@ -12,11 +12,11 @@ namespace {
 class ComputeScoresTest : public ::testing::Test {
  protected:
   bool Tell(int rank, double seconds, int64_t steps = 1) {
-    v1::ComputeTimes::Rank told;
-    told.set_rank(rank);
-    told.set_steps(steps);
-    told.set_seconds(seconds);
-    return scores_.Take(told, world_);
+    v1::ComputeTimes::Rank report;
+    report.set_rank(rank);
+    report.set_steps(steps);
+    report.set_seconds(seconds);
+    return scores_.Take(report, world_);
   }
   std::string Slowest() {
     return absl::StrJoin(scores_.Slowest(stages_), ", ", [](std::string* out, const v1::SlowRank& slow) {

@@ -402,16 +402,16 @@ TEST_F(CoordinatorTest, RejectsUnknownEnumNumbers) {
 }
 
 TEST_F(CoordinatorTest, PlansOnceAndLaunchesAllNodesWithTheSamePlan) {
-  constexpr int64_t kRoomy = int64_t{1} << 30;
+  constexpr int64_t kLarge = int64_t{1} << 30;
   std::map<std::string, std::unique_ptr<ScriptedAgent>> agents;
   for (const auto& [node, bytes] :
-       std::map<std::string, int64_t>{{"a-small", 4096}, {"b", kRoomy}, {"c", 2 * kRoomy}}) {
+       std::map<std::string, int64_t>{{"a-small", 4096}, {"b", kLarge}, {"c", 2 * kLarge}}) {
     agents[node] = std::make_unique<ScriptedAgent>(server_->address(),
                                                    ScriptedAgent::Options{node, 1, "first", {}, bytes});
     ASSERT_TRUE(agents[node]->AwaitWelcome());
   }
   const v1::Job job = SubmitOrDie(TinySpec(2, 1));
-  EXPECT_EQ(job.resolved().resources().memory_budget_bytes(), kRoomy);
+  EXPECT_EQ(job.resolved().resources().memory_budget_bytes(), kLarge);
   EXPECT_FALSE(job.spec().resources().has_memory_budget_bytes()) << "as submitted";
   for (const char* node : {"b", "c"}) {
     const auto launch = agents[node]->Await(Body::kLaunch);

@@ -82,14 +82,14 @@ std::string Clipped(const std::string& text, size_t bytes) {
   return text.substr(0, end) + "...";
 }
 
-v1::Fault Told(const Violation& fault) {
-  v1::Fault told;
-  told.set_rule(fault.rule);
-  told.set_severity(v1::SEVERITY_ERROR);
-  told.set_field(Clipped(fault.field, kMaxTextBytes));
-  told.set_reason(Clipped(fault.reason, kMaxTextBytes));
-  told.set_fix(Clipped(fault.fix, kMaxTextBytes));
-  return told;
+v1::Fault ToClippedProto(const Violation& fault) {
+  v1::Fault proto;
+  proto.set_rule(fault.rule);
+  proto.set_severity(v1::SEVERITY_ERROR);
+  proto.set_field(Clipped(fault.field, kMaxTextBytes));
+  proto.set_reason(Clipped(fault.reason, kMaxTextBytes));
+  proto.set_fix(Clipped(fault.fix, kMaxTextBytes));
+  return proto;
 }
 
 // The details of a rejected spec, filled with violations until the size limit.
@@ -97,15 +97,15 @@ class SpecDetails {
  public:
   void Add(const Violation& fault) {
     AddRule(fault.rule);
-    const v1::Fault told = Told(fault);
+    const v1::Fault proto = ToClippedProto(fault);
     google::rpc::BadRequest::FieldViolation violation;
-    violation.set_field(told.field());
-    violation.set_description(told.reason());
-    const size_t bytes = told.ByteSizeLong() + violation.ByteSizeLong() + kFraming;
+    violation.set_field(proto.field());
+    violation.set_description(proto.reason());
+    const size_t bytes = proto.ByteSizeLong() + violation.ByteSizeLong() + kFraming;
     // In order: the omitted violations are the end of the list, not its longest entries.
     if (faults_.more() > 0 || bytes_ + bytes > kMaxDetailBytes) return faults_.set_more(faults_.more() + 1);
     bytes_ += bytes;
-    *faults_.add_faults() = told;
+    *faults_.add_faults() = proto;
     *bad_.add_field_violations() = violation;
   }
   void AttachTo(absl::Status* status) {

@@ -94,15 +94,15 @@ TEST(Errors, SixtyViolationsFitInMetadata) {
     EXPECT_LT(status.error_details().size(), 5000u);
     EXPECT_LT(status.error_message().size(), 350u);
     EXPECT_THAT(status.error_message(), HasSubstr("60 faults"));
-    v1::SpecFaults told;
+    v1::SpecFaults details;
     google::rpc::BadRequest bad;
-    ASSERT_TRUE(Find(status, &told));
+    ASSERT_TRUE(Find(status, &details));
     ASSERT_TRUE(Find(status, &bad));
-    EXPECT_GE(told.faults_size(), 10);
-    EXPECT_EQ(told.faults_size() + told.more(), 60);
-    EXPECT_EQ(bad.field_violations_size(), told.faults_size() + 1);
+    EXPECT_GE(details.faults_size(), 10);
+    EXPECT_EQ(details.faults_size() + details.more(), 60);
+    EXPECT_EQ(bad.field_violations_size(), details.faults_size() + 1);
     EXPECT_THAT(bad.field_violations().rbegin()->description(),
-                HasSubstr(std::to_string(told.more()) + " more"));
+                HasSubstr(std::to_string(details.more()) + " more"));
   }
 }
 

@@ -83,29 +83,29 @@ absl::Status AnswerEvents(const v1::ListEventsRequest& request, ReadEvents read,
 
 absl::Status StreamEvents(const v1::WatchEventsRequest& request, ReadEvents read,
                           absl::FunctionRef<bool(const v1::WatchEventsResponse& update)> write,
-                          absl::FunctionRef<absl::Status(int64_t cursor, bool more)> go_on) {
+                          absl::FunctionRef<absl::Status(int64_t cursor, bool more)> after_page) {
   FSDPD_ASSIGN_OR_RETURN(EventQuery query, QueryFrom(request));
   query.limit = kWatchPage;
-  int64_t told = query.after;
+  int64_t reported = query.after;
   for (bool caught_up = false;;) {
     FSDPD_ASSIGN_OR_RETURN(const EventPage page, read(query));
     FSDPD_RETURN_IF_ERROR(CheckCursor(request.after(), page));
     v1::WatchEventsResponse update;
     for (const v1::Event& event : page.events) {
       *update.mutable_event() = event;
-      update.set_cursor(told = event.sequence());
+      update.set_cursor(reported = event.sequence());
       if (!write(update)) return absl::CancelledError("the client disconnected");
     }
     query.after = page.cursor;
     // A cursor without an event: once when the watcher has caught up, and after every kCursorEvery events
     // that the filter omitted.
-    if ((!page.more && !caught_up) || page.cursor - told >= kCursorEvery) {
+    if ((!page.more && !caught_up) || page.cursor - reported >= kCursorEvery) {
       update.clear_event();
-      update.set_cursor(told = page.cursor);
+      update.set_cursor(reported = page.cursor);
       if (!write(update)) return absl::CancelledError("the client disconnected");
     }
     caught_up |= !page.more;
-    FSDPD_RETURN_IF_ERROR(go_on(query.after, page.more));
+    FSDPD_RETURN_IF_ERROR(after_page(query.after, page.more));
   }
 }
 

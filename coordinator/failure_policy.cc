@@ -40,8 +40,8 @@ v1::FailureCause CauseOf(const v1::Job::Failure& failure) {
   if (failure.has_bad_step()) return v1::FAILURE_CAUSE_BAD_STEP;
   if (failure.refused() || failure.drained() || failure.newer_attempt() > 0) return v1::FAILURE_CAUSE_DRAINED;
   if (failure.has_hang()) return v1::FAILURE_CAUSE_HANG;
-  const v1::FailureCause said = CauseOf(failure.fault());
-  if (said != v1::FAILURE_CAUSE_UNSPECIFIED) return said;
+  const v1::FailureCause reported = CauseOf(failure.fault());
+  if (reported != v1::FAILURE_CAUSE_UNSPECIFIED) return reported;
   const bool not_of_a_rank = failure.rank() < 0 && !failure.node().empty();
   if (not_of_a_rank || WasNotLaunched(failure) || failure.node_to_blame()) return v1::FAILURE_CAUSE_NODE;
   return v1::FAILURE_CAUSE_PROCESS;

@@ -122,13 +122,13 @@ const StillRank* FirstOf(const std::vector<StillRank>& ranks, bool (*is)(const S
 // Among ranks that do not wait, the one that most ranks wait for; null if none waits for any of them.
 const StillRank* FindBehind(const std::vector<StillRank>& ranks, const Lowest& lowest) {
   const StillRank* behind = nullptr;
-  int most = 0;
+  int max_waiting = 0;
   for (const StillRank& rank : ranks) {
     if (Waits(rank, lowest)) continue;
     const int waiting = FindWaitersFor(rank, ranks).ranks;
-    if (waiting <= most) continue;
+    if (waiting <= max_waiting) continue;
     behind = &rank;
-    most = waiting;
+    max_waiting = waiting;
   }
   return behind;
 }

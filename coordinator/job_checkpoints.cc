@@ -48,11 +48,11 @@ void TakeFailed(const v1::SavedCheckpoint& failed, absl::Time now, v1::Job* job)
   *job->mutable_failed_checkpoint() = failed;
   job->set_revision(job->revision() + 1);
   if (!first) return;
-  const bool goes_on = (job->state() == v1::JOB_STATE_STARTING || job->state() == v1::JOB_STATE_RUNNING) &&
-                       failed.step() < job->spec().train().steps();
+  const bool continues = (job->state() == v1::JOB_STATE_STARTING || job->state() == v1::JOB_STATE_RUNNING) &&
+                         failed.step() < job->spec().train().steps();
   AddEvent(v1::EVENT_KIND_CHECKPOINT,
            absl::StrCat("checkpoint of step ", failed.step(), " could not be written: ", failed.error(),
-                        goes_on ? "; training continues" : ""),
+                        continues ? "; training continues" : ""),
            now, job);
 }
 
@@ -111,10 +111,10 @@ void RecordUnreported(const v1::RestoredCheckpoint& restored, absl::Time now, v1
   job->set_attempts_before_checkpoint(AttemptsBefore(*job) - 1);
   const v1::Job::Failure& last = job->failure();
   const bool by_it = last.attempt() == job->attempt() - 1;
-  const bool went_back = by_it && last.bad_step().rewind();
-  job->set_rewinds_since_checkpoint(std::min(job->rewinds_since_checkpoint(), went_back ? 1 : 0));
+  const bool rewound = by_it && last.bad_step().rewind();
+  job->set_rewinds_since_checkpoint(std::min(job->rewinds_since_checkpoint(), rewound ? 1 : 0));
   const bool drained =
-      !went_back && (job->excused_attempt() == job->attempt() - 1 || (by_it && last.drained()));
+      !rewound && (job->excused_attempt() == job->attempt() - 1 || (by_it && last.drained()));
   job->set_drains_since_checkpoint(std::min(job->drains_since_checkpoint(), drained ? 1 : 0));
   job->set_saver_excused(job->rewinds_since_checkpoint() + job->drains_since_checkpoint() > 0);
 }

@@ -88,16 +88,16 @@ TEST_F(JobCheckpointsTest, RewoundAttemptsDoNotCount) {
 // Attempt 1 rewinds. Attempt 2 commits, unreported, and ends with a failure or a bad step; attempt 3 finds
 // the commit.
 TEST_F(JobCheckpointsTest, RewindsBeforeAnUnreportedCommitCountOnce) {
-  for (const bool went_back : {false, true}) {
-    SCOPED_TRACE(went_back);
+  for (const bool rewound : {false, true}) {
+    SCOPED_TRACE(rewound);
     job_.clear_checkpoints();
     job_.set_attempt(2);
-    job_.set_rewinds_since_checkpoint(went_back ? 2 : 1);
+    job_.set_rewinds_since_checkpoint(rewound ? 2 : 1);
     job_.mutable_failure()->set_attempt(2);
-    job_.mutable_failure()->mutable_bad_step()->set_rewind(went_back);
+    job_.mutable_failure()->mutable_bad_step()->set_rewind(rewound);
     Next();
     EXPECT_TRUE(ResumeAfter(100));
-    EXPECT_EQ(CountedAttempts(job_), went_back ? 1 : 2);
+    EXPECT_EQ(CountedAttempts(job_), rewound ? 1 : 2);
   }
 }
 

@@ -36,9 +36,9 @@ const FieldDescriptor* LargestOf(const Message& message) {
 std::string LargestField(const Message& message) {
   const FieldDescriptor* field = LargestOf(message);
   if (field == nullptr) return "";
-  const bool goes_on = !field->is_repeated() && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+  const bool descends = !field->is_repeated() && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
   const std::string below =
-      goes_on ? LargestField(message.GetReflection()->GetMessage(message, field)) : std::string();
+      descends ? LargestField(message.GetReflection()->GetMessage(message, field)) : std::string();
   return absl::StrCat(field->name(), below.empty() ? "" : ".", below);
 }
 

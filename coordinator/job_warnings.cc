@@ -12,8 +12,8 @@ namespace fsdpd {
 
 bool TakeWarnings(const v1::StepReport& report, absl::Time now, v1::Job* job) {
   bool any = false;
-  for (const std::string& told : report.warnings()) {
-    const std::string warning = CutText(told, kMaxJobWarningBytes);
+  for (const std::string& text : report.warnings()) {
+    const std::string warning = CutText(text, kMaxJobWarningBytes);
     const auto& known = job->warnings();
     if (known.size() >= kMaxJobWarnings || std::count(known.begin(), known.end(), warning) > 0) continue;
     job->add_warnings(warning);
