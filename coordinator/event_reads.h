@@ -19,8 +19,8 @@ absl::StatusOr<EventPage> ReadLog(const EventLog& log, const EventQuery& query);
 absl::Status AnswerEvents(const v1::ListEventsRequest& request, ReadEvents read,
                           v1::ListEventsResponse* response);
 
-// Sends events until an error. `write`: false if the client disconnected. `after_page`: called after each page, up
-// to `cursor`; without `more` it waits for new events or a timeout.
+// Sends events until an error. `write`: false if the client disconnected. `after_page`: called after each
+// page, up to `cursor`; without `more` it waits for new events or a timeout.
 absl::Status StreamEvents(const v1::WatchEventsRequest& request, ReadEvents read,
                           absl::FunctionRef<bool(const v1::WatchEventsResponse& update)> write,
                           absl::FunctionRef<absl::Status(int64_t cursor, bool more)> after_page);
