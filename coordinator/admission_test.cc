@@ -213,7 +213,7 @@ TEST(Admission, WarnsIfTooFewNodesHaveTheLabels) {
   label->set_key("gpu");
   label->set_value("h200");
   EXPECT_EQ(warning({Node("a", kPlenty)}),
-            "of 1 ready nodes of its kind 0 have such labels, and it needs 1: it waits for more");
+            "matches 0 of 1 ready nodes of the job's device kind (want 1); the job waits for more nodes");
   EXPECT_EQ(warning({Node("a", kPlenty), labelled}), "");
   EXPECT_EQ(warning({}), "") << "no node is connected";
   labelled.device = v1::DEVICE_CUDA;

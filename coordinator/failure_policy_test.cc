@@ -204,7 +204,7 @@ TEST_F(NoOtherTest, AttemptWithMoreStepsIsProgress) {
 TEST_F(NoOtherTest, AttemptsWithoutStepsAreNoProgress) {
   EXPECT_EQ(Fail(OfRank(0)), "");
   EXPECT_EQ(Fail(OfRank(0)), "");
-  EXPECT_EQ(Fail(OfRank(0)), "3 attempts in a row committed no checkpoint and came to no step");
+  EXPECT_EQ(Fail(OfRank(0)), "3 attempts in a row committed no checkpoint and completed no step");
 }
 
 TEST_F(NoOtherTest, AttemptsThatFailedByNodeDoNotCount) {

@@ -72,7 +72,7 @@ TEST_F(JobAfterTest, FailedDependencyMayBeRetried) {
   EXPECT_EQ(waiting.code(), v1::Job::Waiting::CODE_AFTER_FAILED);
   EXPECT_THAT(waiting.jobs(), ElementsAre("a"));
   states_["b"] = v1::JOB_STATE_CANCELLED;
-  EXPECT_THAT(AfterReason(job_, state_of_), HasSubstr("job a has failed, job b was cancelled, and this one"));
+  EXPECT_THAT(AfterReason(job_, state_of_), HasSubstr("job a has failed, job b was cancelled, and this job"));
   states_["a"] = states_["b"] = v1::JOB_STATE_QUEUED;  // Both were retried.
   waiting = WaitingForJobs(job_, state_of_);
   EXPECT_EQ(waiting.code(), v1::Job::Waiting::CODE_AFTER);

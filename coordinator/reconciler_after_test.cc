@@ -66,8 +66,7 @@ TEST_F(ReconcilerAfterTest, OneThatFailsIsSaidAndARetryOfItGoesOn) {
   End("first", 1);
   EXPECT_EQ(StateOf("first"), v1::JOB_STATE_FAILED);
   EXPECT_EQ(StateOf("second"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("second").reason(),
-              HasSubstr("job first has failed, and this one waits until it succeeds"));
+  EXPECT_THAT(Job("second").reason(), HasSubstr("job first has failed, and this job waits for its success"));
   EXPECT_EQ(WaitingOf("second").code(), Waiting::CODE_AFTER_FAILED);
   EXPECT_EQ(WaitingOf("second").remedy(), "fsdpctl retry of first");
   const auto deleted = Delete("first");

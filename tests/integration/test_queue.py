@@ -44,7 +44,7 @@ def test_a_job_for_nodes_that_are_not_there_is_warned_of_and_waits_with_the_numb
     answer = cluster.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(made)), timeout=60)
     warned, = [fault for fault in answer.faults if fault.rule == "no_node_could_take_it"]
     assert (warned.severity, warned.field) == (plan.SEVERITY_WARN, "resources") and lacking in warned.reason, warned
-    assert "only 2 ready nodes could take 2 ranks" in warned.reason and "the job waits until then" in warned.fix, warned
+    assert "only 2 ready nodes could take 2 ranks" in warned.reason and "the job waits for them" in warned.fix, warned
     wait_until("the reason says what is missing", lambda: lacking in cluster.job(answer.job.id).reason)
     assert cluster.state(answer.job.id) == "QUEUED"
     told = cluster.ctl("submit", "-f", cluster.write_spec(made)).expect(0)
