@@ -72,10 +72,10 @@ TEST_F(ReconcilerAfterTest, OneThatFailsIsSaidAndARetryOfItGoesOn) {
   const auto deleted = Delete("first");
   EXPECT_EQ(deleted.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(deleted.status().message(),
-              HasSubstr("job second waits for its success; cancel that one first"));
+              HasSubstr("job second waits for its success; cancel it first"));
   SubmitAfter("third", {"first"});
   EXPECT_THAT(Delete("first").status().message(),
-              HasSubstr("jobs second, third wait for its success; cancel those first"));
+              HasSubstr("jobs second, third wait for its success; cancel them first"));
   Cancel("third").IgnoreError();
   ASSERT_TRUE(Retry("first").ok());
   reconciler_->RunOnce();
