@@ -393,9 +393,9 @@ void Reconciler::TakeStepReport(AttemptFacts* facts, const v1::StepReport& step)
   if (TakeSkipped(step, parts_.clock->Wall(), &live.job)) {
     MarkUnsaved(&live);
     if (const std::optional<int64_t> omitted = facts->skips_line.Take(lease_.now()))
-      LogInfo("skipped job=%s attempt=%d step=%d first_sample=%d end_sample=%d omitted=%d", facts->ref.job,
-              facts->ref.attempt, step.step(), step.bad_step().first_sample(), step.bad_step().end_sample(),
-              *omitted);
+      LogInfo("step skipped job=%s attempt=%d step=%d first_sample=%d end_sample=%d omitted=%d",
+              facts->ref.job, facts->ref.attempt, step.step(), step.bad_step().first_sample(),
+              step.bad_step().end_sample(), *omitted);
     parts_.board->Publish(Shown(live));
   }
   KeepWarnings(step, &live);
@@ -434,8 +434,8 @@ void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoi
   PacedLine* const line = saved.error().empty() ? &facts->saves_line : &facts->failed_saves_line;
   // An attempt exports once, so this line needs no limit.
   if (const auto omitted = exports ? std::optional<int64_t>(0) : line->Take(lease_.now()))
-    LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f omitted=%d error=%s", ref.job, ref.attempt,
-            saved.step(), saved.seconds(), *omitted, saved.error());
+    LogInfo("checkpoint reported job=%s attempt=%d step=%d seconds=%.1f omitted=%d error=%s", ref.job,
+            ref.attempt, saved.step(), saved.seconds(), *omitted, saved.error());
   MoveSave(saved, ledger_date_.Now(), &live.job);
   MarkUnsaved(&live);
   parts_.board->Publish(Shown(live));
@@ -457,8 +457,8 @@ void Reconciler::TakeRankZeroReady(const std::string& node, const v1::RankReady&
   if (restored != nullptr && !CanHaveRestored(*restored, live.job))
     return RefuseCheckpoint(node, restored->step(), facts);
   if (!TakeStart(restored, parts_.clock->Wall(), &live.job)) return;
-  LogInfo("start job=%s attempt=%d after_step=%d path=%s", ref.job, ref.attempt, live.job.restored().step(),
-          live.job.restored().path());
+  LogInfo("attempt started job=%s attempt=%d after_step=%d path=%s", ref.job, ref.attempt,
+          live.job.restored().step(), live.job.restored().path());
   MoveLoad(ready.restored(), ledger_date_.Now(), &live.job);
   MarkUnsaved(&live);
   parts_.board->Publish(Shown(live));

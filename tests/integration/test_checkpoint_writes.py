@@ -69,7 +69,7 @@ def die_before_each(cluster, writes, directory, chosen):
     job = cluster.wait_state(job_id, "SUCCEEDED")
     assert not writes.left() and job.attempt == 1 + len(deaths)
     tell("deaths before a write of a save", len(deaths))
-    went_on = re.findall(rf"start job={job_id} attempt=\d+ after_step=(\d+)", cluster.coordinator.text())
+    went_on = re.findall(rf"attempt started job={job_id} attempt=\d+ after_step=(\d+)", cluster.coordinator.text())
     for index, write in enumerate(deaths):
         step = first + EVERY * index
         committed = write.rank == commit.rank and write.number > commit.number
