@@ -91,7 +91,8 @@ TEST_F(ReconcilerCheckpointTest, InventedCheckpointsDoNotFillTheLog) {
   StartSavingOn("a", 1);
   std::vector<std::string> lines;
   TakeLog([&](Severity, absl::string_view line) {
-    if (absl::StartsWith(line, "checkpoint ") || absl::StartsWith(line, "skipped ")) lines.emplace_back(line);
+    if (absl::StartsWith(line, "checkpoint ") || absl::StartsWith(line, "step skipped "))
+      lines.emplace_back(line);
   });
   for (int64_t step = 1; step <= 1000; ++step) Saved("a", step);
   EXPECT_EQ(lines.size(), 1u);
