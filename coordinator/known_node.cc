@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-// As the bounds of a registration are today: an older release may have stored longer texts.
+// Applies today's limits of a registration: an older release may have stored longer texts.
 std::string Bounded(const std::string& text) { return CutText(absl::CHexEscape(text), kMaxRegisterText); }
 
 }  // namespace
@@ -58,7 +58,7 @@ NodeView ViewOf(const v1::Node& node, absl::Time date, const Clock& clock) {
   view.address = Bounded(node.address());
   view.left = node.left();
   view.unconfirmed_jobs.assign(node.unconfirmed_jobs().begin(), node.unconfirmed_jobs().end());
-  // Releases before wrote it in lower case, without a leading zero.
+  // Earlier releases stored it in lower case, without a leading zero.
   view.revoked_serial = absl::AsciiStrToUpper(Bounded(node.revoked_serial()));
   if (view.revoked_serial.size() % 2 != 0) view.revoked_serial.insert(0, "0");
   const absl::Duration ago = date - absl::FromUnixNanos(node.last_seen_unix_nanos());

@@ -1,5 +1,6 @@
-// A node as the public API and the store have it, and as the coordinator knows it. Of one that a life before
-// knew, what its agent allows jobs is not stored: it says so again when it comes back.
+// Conversions of a node between the registry's view, the public API and the store (v1::Node). The store does
+// not keep what an agent allows jobs to use: after a restart of the coordinator that is unknown until the
+// agent registers again.
 //
 // Pure.
 #pragma once
@@ -9,15 +10,15 @@
 
 namespace fsdpd {
 
-// "ready", "not-ready" (its agent may reconnect to its ranks), "lost" or "left": one word for each, on all
-// screens and in metrics.
+// Returns "ready", "not-ready" (the agent may still reconnect to its ranks), "lost" or "left". Metrics and
+// all clients use these words.
 const char* StateOf(const NodeView& view);
 
 v1::Node NodeOf(const NodeView& view, const Clock& clock);
 
-// Of a stored one, which has no stream now. `date`: of the newest that is stored, or the clock's if that is
-// later, so that a coordinator whose clock is behind that of the one before makes no node older or younger
-// than it is.
+// Builds the view of a stored node, which has no stream yet. `date` is the newest date in the store, or the
+// clock's if that is later: if this coordinator's clock is behind its predecessor's, no node becomes older or
+// younger than it is.
 NodeView ViewOf(const v1::Node& node, absl::Time date, const Clock& clock);
 
 }  // namespace fsdpd

@@ -9,7 +9,7 @@
 namespace fsdpd {
 namespace {
 
-// Of thousands of nodes; the reason is stored with the job and shown in a table.
+// The reason is stored with the job and shown in a table, and the cluster may have thousands of nodes.
 constexpr size_t kMaxNamed = 8;
 
 std::string NamesOf(const std::vector<std::string>& nodes) {
@@ -52,7 +52,7 @@ LateLaunches LaunchWaits::Late(absl::Time now) const {
   }
   LateLaunches launches;
   if (late.size() + older.size() == 1) launches.node = late.empty() ? older[0] : late[0];
-  // The older ones may be restoring a large checkpoint, so those that will fail come first.
+  // An older agent may be restoring a large checkpoint, so the nodes that will fail the attempt come first.
   if (!late.empty()) {
     launches.reason = absl::StrCat(kLaunchNotAcknowledged, NamesOf(late), "; resending it every ",
                                    absl::FormatDuration(kResendLaunchEvery), ", the attempt fails after ",

@@ -1,10 +1,10 @@
-// Launches of one attempt that agents have not acknowledged: when the coordinator sends one again, and when
-// it gives up on the node.
+// Unacknowledged launches of one attempt: decides when the coordinator resends a launch, and when it fails
+// the attempt because of a node.
 //
 // An agent that set Register.acknowledges_launches answers a Launch with RankUpdate.launch_acknowledged, or
-// with the exits of the ranks that it refuses. Whatever else it reports of the attempt, and its next
-// registration, answers the launch too. Agents of an older release do not acknowledge: a long restore looks
-// like a lost launch there, so their launches are reported as late but neither repeated nor failed.
+// with the exits of the ranks that it rejects. Any other report about the attempt, and the agent's next
+// registration, also count as an answer. Agents of an older release do not acknowledge, and there a long
+// restore looks like a lost launch. Their launches are reported as late but neither resent nor failed.
 //
 //   Sent -> Answered
 //   Sent -> TakeDue, every kResendLaunchEvery -> Expired, kLaunchAnsweredWithin after Sent
@@ -20,31 +20,32 @@
 
 namespace fsdpd {
 
-// An agent acknowledges when it has started the ranks, which takes milliseconds for each of them.
+// An agent acknowledges after it has started the ranks, which takes milliseconds per rank.
 constexpr absl::Duration kResendLaunchEvery = absl::Seconds(5);
-// Longer than an automounted directory of the job, which the agent resolves first, usually takes to answer.
+// Longer than an automounted directory of the job, which the agent resolves first, usually takes.
 constexpr absl::Duration kLaunchAnsweredWithin = absl::Minutes(1);
-// Longer than rank 0 waits for the lock of checkpoint.dir (3 min), which has a reason of its own.
+// Longer than rank 0 waits for the lock of checkpoint.dir (3 min), which has its own reason.
 constexpr absl::Duration kOlderAgentSilentFor = absl::Minutes(4);
 
-// How LateLaunches::reason begins.
+// Prefix of LateLaunches::reason.
 inline constexpr char kLaunchNotAcknowledged[] = "launch is not acknowledged by ";
 
 struct LateLaunches {
-  std::string reason;  // For the job; empty if none is late. Independent of the time that has passed.
+  std::string reason;  // For the job; empty if none is late. Does not depend on the elapsed time.
   std::string node;    // The late node; empty if there are several.
 };
 
 class LaunchWaits {
  public:
-  // The launch of `node` was handed to its stream. `acknowledges`: Register.acknowledges_launches.
+  // The launch of `node` was queued on its stream. `acknowledges`: Register.acknowledges_launches.
   void Sent(const std::string& node, bool acknowledges, absl::Time now);
   void Answered(const std::string& node) { waits_.erase(node); }
   void AllAnswered() { waits_.clear(); }
-  // The coordinator did not run for a while: answers may have arrived that it has not read.
+  // The coordinator did not run for a while, so answers may have arrived that it has not read: restarts all
+  // waits.
   void WaitAgain(absl::Time now);
 
-  // Nodes whose launch is to be sent again now; each is returned once per kResendLaunchEvery.
+  // Returns the nodes whose launch should be resent now, each once per kResendLaunchEvery.
   std::vector<std::string> TakeDue(absl::Time now);
   // Whether the attempt fails because `node` has not acknowledged its launch.
   bool Expired(const std::string& node, absl::Time now) const;
@@ -53,8 +54,8 @@ class LaunchWaits {
  private:
   struct Wait {
     bool acknowledges = false;
-    absl::Time since;      // When the launch was sent first.
-    absl::Time sent_last;  // Or sent again.
+    absl::Time since;  // When the launch was first sent.
+    absl::Time sent_last;  // When it was last sent or resent.
   };
 
   std::map<std::string, Wait> waits_;  // By node.

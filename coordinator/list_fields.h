@@ -1,7 +1,7 @@
-// What jobs, nodes and events may be listed by: the fields of their filters (list_filter.h), and what those
-// mean. docs/clients.md tells people; a test holds it to these.
+// Filter fields of jobs, nodes and events (list_filter.h) and their meaning. docs/clients.md documents them,
+// and a test compares the two.
 //
-// Pure. Errors: list_filter.h's.
+// Pure. Errors are those of list_filter.h.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,7 +17,7 @@ namespace fsdpd {
 template <typename T>
 using ListPredicate = std::function<bool(const T&)>;
 
-// Null for an empty filter: all.
+// Return null for an empty filter, which matches everything.
 absl::StatusOr<ListPredicate<v1::Job>> JobFilter(const std::string& filter);
 absl::StatusOr<ListPredicate<v1::Node>> NodeFilter(const std::string& filter);
 absl::StatusOr<ListPredicate<v1::Event>> EventFilter(const std::string& filter);
@@ -26,7 +26,7 @@ const ListFields& JobFields();
 const ListFields& NodeFields();
 const ListFields& EventFields();
 
-// Puts nodes in the order that is asked for; those that are alike by their names.
+// Sorts nodes by `order_by`; ties are broken by name.
 absl::Status OrderNodes(const std::string& order_by, std::vector<v1::Node>* nodes);
 
 }  // namespace fsdpd

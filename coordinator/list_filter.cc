@@ -29,7 +29,7 @@ absl::Status At(size_t offset, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("at offset ", offset, ": ", what));
 }
 
-// Of names, numbers and dates, which need no quotes.
+// Characters of names, numbers and dates, which need no quotes.
 bool IsOfWord(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-' || c == '/' ||
          c == '+' || c == '*' || static_cast<unsigned char>(c) >= 0x80;
@@ -37,7 +37,7 @@ bool IsOfWord(char c) {
 
 struct Token {
   enum class Kind { kEnd, kWord, kText, kOperator, kOpen, kClose } kind = Kind::kEnd;
-  std::string text;  // Of kText without its quotes.
+  std::string text;  // For kText: without the quotes.
   size_t offset = 0;
 };
 
@@ -84,7 +84,7 @@ absl::StatusOr<Token> ReadToken(absl::string_view all, size_t* at) {
   return token;
 }
 
-// " (...)" to who wrote a size as people do, or "".
+// Returns " (...)" with the number of bytes for a size with a unit ("80GiB"), or "".
 std::string UnitHint(absl::string_view value) {
   const size_t digits = std::min(value.find_first_not_of("0123456789"), value.size());
   int64_t number = 0;
@@ -130,7 +130,7 @@ class FilterParser {
   }
   bool Is(absl::string_view word) const { return token_.kind == Token::Kind::kWord && token_.text == word; }
 
-  // Of what stands where it may not. Who writes `and` has most often meant AND.
+  // An error at the current token. A lower-case `and` in its place usually means AND.
   absl::Status Misplaced(absl::string_view what) const {
     const std::string capitals = absl::AsciiStrToUpper(token_.text);
     const bool joins = capitals == "AND" || capitals == "OR" || capitals == "NOT";
@@ -267,7 +267,7 @@ class FilterParser {
       }
       case ListField::Kind::kName: {
         std::string name = absl::AsciiStrToUpper(value);
-        std::replace(name.begin(), name.end(), '-', '_');  // As fsdpctl shows them.
+        std::replace(name.begin(), name.end(), '-', '_');  // As fsdpctl prints them.
         const auto found = std::find(field.names.begin(), field.names.end(), name);
         if (value.empty() || found == field.names.end()) {
           std::vector<std::string> names;
@@ -334,7 +334,7 @@ bool ListFilter::TermHolds(const Node& term, const ListValue& value) {
     case Operator::kIsThere:
       if (!is_text) return value.number != 0;
       return std::any_of(value.texts.begin(), value.texts.end(), [&](absl::string_view text) {
-        return !text.empty() || !term.key.empty();  // A map's key is there with an empty value too.
+        return !text.empty() || !term.key.empty();  // A map's key is present even if its value is empty.
       });
     case Operator::kHas:
       break;

@@ -1,19 +1,23 @@
-// Which of many a list is to have, in words, and in which order: a part of AIP-160 and AIP-132.
+// Filter and order expressions of list calls: a subset of AIP-160 and AIP-132.
 //
 //   state = RUNNING AND priority >= 5 AND (labels.team = "a" OR NOT project = red)
 //
-// Comparisons are FIELD OPERATOR VALUE, joined by AND, OR and NOT with parentheses; OR binds before AND, as
-// the AIP has it. = and != take every kind of field, < <= > >= numbers and times (RFC 3339, or a date), and :
-// asks whether a text holds the value, anywhere in it, or with * of every kind whether there is anything at
-// all: a text that is not empty, a number but 0, true, a time, a name but UNSPECIFIED, a map's key. A field
-// that has several values is = where one of them is, and != where none is. A time that is not there holds for
-// no comparison, != neither: what is asked is when something was. Names of a list are taken in any case, and
-// with - for _.
+// A comparison is FIELD OPERATOR VALUE. AND, OR, NOT and parentheses combine comparisons; OR binds tighter
+// than AND, as in AIP-160.
 //
-// What may be asked for is a table of fields of each kind of list (list_fields.h). Parsing is bounded:
-// kMaxFilterBytes, kMaxFilterTerms, kMaxFilterDepth.
+//   =  !=         any field. A repeated field is = if one of its values is, and != if none is.
+//   <  <= >  >=   numbers and times (RFC 3339, or a date)
+//   :VALUE        a text contains VALUE
+//   :*            any field is present: a non-empty text, a nonzero number, true, a time that is set, an enum
+//                 other than UNSPECIFIED, a map that has the key
 //
-// Pure. Errors: INVALID_ARGUMENT with words that go on after a field's name, and the offset in bytes.
+// A time that is not set satisfies no comparison, not even !=. Enum values are case-insensitive, and - is
+// accepted for _.
+//
+// Each kind of list has a table of fields (list_fields.h). kMaxFilterBytes, kMaxFilterTerms and
+// kMaxFilterDepth bound the parser.
+//
+// Pure. Errors: INVALID_ARGUMENT with a text that continues a field's name, and the offset in bytes.
 #pragma once
 
 #include <absl/container/inlined_vector.h>
@@ -32,26 +36,26 @@ constexpr size_t kMaxFilterTerms = 64;
 constexpr int kMaxFilterDepth = 16;
 
 struct ListField {
-  // Of kName the values are words of a list: an enum's, without what all of them begin with.
+  // Values of kName are enum values without their common prefix.
   enum class Kind { kText, kNumber, kTruth, kTime, kName };
-  std::string name;  // "labels." for a map's, whose key follows.
+  std::string name;  // "labels." for a map field; the key follows.
   Kind kind = Kind::kText;
-  std::vector<std::string> names = {};  // Of kName, by value; "" for those that nobody writes.
+  std::vector<std::string> names = {};  // For kName, by value; "" for values that cannot be written.
 };
 using ListFields = std::vector<ListField>;
 
-// What one has of a field, as long as that is there.
+// The value of a field in one object, if present.
 struct ListValue {
-  absl::InlinedVector<absl::string_view, 1> texts = {};  // Of kText. None: it is not there.
-  // Of all other kinds: of a time nanoseconds since 1970, 0 where it is not there; of a name its place.
+  absl::InlinedVector<absl::string_view, 1> texts = {};  // For kText; empty: not present.
+  // For all other kinds. Times: nanoseconds since 1970, 0 if not set. Enums: the number of the value.
   int64_t number = 0;
 };
-// `key`: of a map's field.
+// `key` is the key of a map field.
 using ListValueOf = absl::FunctionRef<ListValue(size_t field, const std::string& key)>;
 
 class ListFilter {
  public:
-  // Of nothing: all.
+  // Empty text matches everything.
   static absl::StatusOr<ListFilter> Parse(absl::string_view text, const ListFields& fields);
 
   bool empty() const { return nodes_.empty(); }
@@ -72,15 +76,15 @@ class ListFilter {
   bool Holds(size_t node, ListValueOf value_of) const;
   static bool TermHolds(const Node& term, const ListValue& value);
 
-  std::vector<Node> nodes_;  // The last one is the whole.
+  std::vector<Node> nodes_;  // The last node is the root.
 };
 
 struct ListOrder {
-  size_t field = 0;  // Of those that may be asked for.
+  size_t field = 0;  // Index into the fields that a list may be ordered by.
   bool descending = false;
 };
 
-// "FIELD", "FIELD asc" or "FIELD desc", these in any case; of nothing, `by_default`.
+// Parses "FIELD", "FIELD asc" or "FIELD desc", case-insensitive. Empty text returns `by_default`.
 absl::StatusOr<ListOrder> ParseListOrder(absl::string_view text, const std::vector<std::string>& fields,
                                          ListOrder by_default);
 

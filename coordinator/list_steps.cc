@@ -1,5 +1,5 @@
-// JobService::ListSteps: agents are asked for what they have kept of a job's steps, like for logs and with
-// the same bounds (log_relay.h), and what they answer is put together (step_history.h).
+// JobService::ListSteps: queries agents for the recorded steps of a job, through the log relay and within its
+// limits (log_relay.h), and merges their answers (step_history.h).
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace fsdpd {
 namespace {
 
 constexpr int kDefaultPage = 1000, kMaxPage = 10000;  // A step has some 150 bytes.
-// Half of a call's deadline: what the other nodes have is worth having.
+// Half of a call's deadline: a response without a slow node is still useful.
 constexpr absl::Duration kStepsPatience = absl::Seconds(5);
 
 absl::StatusOr<StepQuery> QueryOf(const v1::ListStepsRequest& request, const v1::Job& job) {
@@ -38,7 +38,7 @@ absl::StatusOr<StepQuery> QueryOf(const v1::ListStepsRequest& request, const v1:
   if (request.page_size() < 0 || request.page_size() > kMaxPage)
     return BadField("page_size", absl::StrCat("must be from 1 to ", kMaxPage, ", or 0 for ", kDefaultPage));
   query.first = std::max<int64_t>(1, request.from_step());
-  // One less than the largest: there is a next one.
+  // One less than the maximum, so that last + 1 does not overflow.
   query.last = request.to_step() > 0 ? request.to_step() : std::numeric_limits<int64_t>::max() - 1;
   query.every = std::max<int64_t>(1, request.every());
   query.limit = request.page_size() == 0 ? kDefaultPage : request.page_size();
@@ -46,7 +46,7 @@ absl::StatusOr<StepQuery> QueryOf(const v1::ListStepsRequest& request, const v1:
   return BadField("to_step", absl::StrCat("is ", query.last, ", before from_step, which is ", query.first));
 }
 
-// Why a node cannot be asked, or "".
+// Returns why a node cannot be queried, or "".
 std::string WhyNot(const std::string& node, const std::vector<NodeView>& all) {
   const auto view =
       std::find_if(all.begin(), all.end(), [&](const NodeView& each) { return each.info.node() == node; });
@@ -57,8 +57,8 @@ std::string WhyNot(const std::string& node, const std::vector<NodeView>& all) {
 
 struct Asked {
   std::string node;
-  std::shared_ptr<LogTail> tail;  // Null: it cannot be asked.
-  std::string fault;              // "": none.
+  std::shared_ptr<LogTail> tail;  // Null: it cannot be queried.
+  std::string fault;  // "": no error.
   NodeSteps steps;
   int forged = 0;  // Lines of attempts whose rank 0 was on another node.
 };
@@ -66,7 +66,7 @@ struct Asked {
 void TakeLines(const std::deque<v1::LogLines::Line>& lines, const v1::Job& job, Asked* asked) {
   const auto may_have = [&](int32_t attempt) {
     const bool may = MayHaveSteps(job, attempt, asked->node);
-    asked->forged += !may && attempt <= job.attempt();  // A newer one may have been launched since.
+    asked->forged += !may && attempt <= job.attempt();  // A newer attempt may have been launched since.
     return may;
   };
   for (const v1::LogLines::Line& line : lines) {
@@ -125,7 +125,7 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
     if (each.forged > 0) SayForged(each, job, parts_.meters);
     const absl::Status status = each.tail->status();
     if (!status.ok() && !absl::IsNotFound(status)) each.fault = std::string(status.message());
-    if (!each.fault.empty()) each.steps = {};  // A part of an answer would pass for all of it.
+    if (!each.fault.empty()) each.steps = {};  // A partial answer would look complete.
   }
   std::vector<NodeSteps> nodes;
   for (const Asked& each : asked) nodes.push_back(each.steps);
@@ -134,7 +134,7 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
                        [&](const v1::StepSegment& segment) { return segment.attempt() == job.attempt(); });
   });
   StepsMade made;
-  // From another job's checkpoint the run begins anywhere.
+  // A run that starts from another job's checkpoint begins at any step.
   made.begins = job.spec().checkpoint().load().empty() ? 1 : 0;
   if (!newest_known && query.attempt.value_or(job.attempt()) == job.attempt())
     made.reaches = job.last_step().step();

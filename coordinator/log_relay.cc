@@ -45,7 +45,7 @@ LogTail::Got LogTail::Next(absl::Duration timeout, std::deque<v1::LogLines::Line
   return open_sources_ == 0 || overrun_ ? Got::kEnd : Got::kNothingYet;
 }
 
-// Half a window at a time: a grant for each line would be as many messages as there are lines.
+// Grants half a window at a time: one grant per line would double the number of messages.
 void LogTail::GrantWhatWasRead() {
   std::map<int64_t, int64_t> grants;
   {
@@ -133,7 +133,7 @@ bool LogRelay::Source::Sends(const v1::LogLines::Line& line) const {
          line.rank() - first_rank < ranks;
 }
 
-// Steps are all of rank 0, and their records name the attempt (TakeStepLine()).
+// All steps are those of rank 0, and their records name the attempt (TakeStepLine()).
 void LogRelay::LimitLines(const LogRequest& request, Source* source) {
   if (request.steps.has_value()) {
     source->ranks = 1;
@@ -209,7 +209,8 @@ void LogRelay::Grant(int64_t request, int64_t bytes) {
   {
     MutexLock lock(&mutex_);
     const auto it = sources_.find(request);
-    if (it == sources_.end() || !it->second.window) return;  // It has sent all it had, or will unasked.
+    // It has sent everything, or does not wait for grants.
+    if (it == sources_.end() || !it->second.window) return;
     node = it->second.node;
   }
   v1::CoordinatorMessage message;

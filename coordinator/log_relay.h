@@ -1,14 +1,13 @@
-// Brings ranks' log lines from agents to those who read them. A tail asks every node that holds a part of the
-// attempt and merges what comes, in order per rank.
+// Relay of ranks' log lines from agents to readers. A tail queries each node that hosts a part of the attempt
+// and merges the lines, in order per rank.
 //
-// Bounds: agents send a tail's lines as fast as its reader takes them. Each node of it has a window
-// (ReadLogs in agent.proto) and gets the next grant for what the reader has written to its client, so that
-// lines wait in the files where they are, neither here nor in an agent's stream, which carries more than
-// logs. An agent of a release that knows no windows gets none, and sends all at once. What all tails hold
-// together is bounded too: the tail for whose lines there is no room is ended.
+// Flow control: each node of a tail has a window (ReadLogs in agent.proto). The relay grants more only for
+// lines that the reader has written to its client, so lines wait in the agents' files instead of in this
+// process or in the agent's stream, which carries more than logs. Agents of a release without windows send
+// everything immediately. All tails share one memory limit; a tail whose lines exceed it is ended.
 //
-// Thread-safe. Ownership: a tail belongs to its reader; the relay forgets it when the reader lets go, and
-// lives longer.
+// Thread-safe. Ownership: a tail belongs to its reader. The relay drops it when the reader releases it, and
+// must outlive it.
 #pragma once
 
 #include <absl/status/status.h>
@@ -42,10 +41,11 @@ struct LogRequest {
   int rank = -1;  // -1: all.
   bool follow = false;
   int tail_lines = 0;
-  std::optional<v1::StepRange> traces = {};  // Of these steps, instead of the logs; without follow and tail.
-  std::optional<v1::RecordedSteps> steps = {};      // Likewise; of attempt 0: of all attempts.
-  bool evidence = false;                            // What is kept of ranks that stood still, likewise.
-  std::vector<v1::Job::Placement> placements = {};  // Of the attempt; empty: not known.
+  // Of these steps instead of the logs; not with follow or tail_lines.
+  std::optional<v1::StepRange> traces = {};
+  std::optional<v1::RecordedSteps> steps = {};  // As above; attempt 0: all attempts.
+  bool evidence = false;  // Evidence stored for ranks without progress; as above.
+  std::vector<v1::Job::Placement> placements = {};  // Of the attempt; empty: unknown.
 };
 
 class LogRelay;
@@ -54,12 +54,12 @@ class LogTail {
  public:
   enum class Got { kLines, kNothingYet, kEnd };
 
-  // Waits at most `timeout`; takes all lines there are. kEnd once every node has ended and all was taken.
-  // Those of the call before are then with the client.
+  // Waits at most `timeout` and takes all available lines. Returns kEnd once every node has ended and all
+  // lines are taken. A call implies that the lines of the previous call were written to the client.
   Got Next(absl::Duration timeout, std::deque<v1::LogLines::Line>* lines);
-  // Faults of nodes so far, worst first: UNAVAILABLE for a node that is not connected or went away,
-  // RESOURCE_EXHAUSTED when there was no room, NOT_FOUND for what an agent says it does not have,
-  // INTERNAL for what it could not read.
+  // The worst error of a node so far: UNAVAILABLE for a node that is not connected or disconnected,
+  // RESOURCE_EXHAUSTED at a memory or reader limit, NOT_FOUND if an agent does not have the data, INTERNAL if
+  // it could not read it.
   absl::Status status() const;
 
   ~LogTail();
@@ -67,17 +67,17 @@ class LogTail {
  private:
   friend class LogRelay;
   struct Held {
-    int64_t request = 0;  // Which brought it.
+    int64_t request = 0;  // The request that returned the line.
     v1::LogLines::Line line;
   };
-  // `source_window_bytes`: of each node that knows windows.
+  // `source_window_bytes` applies to each node that supports windows.
   LogTail(LogRelay* relay, int64_t source_window_bytes)
       : relay_(relay), source_window_bytes_(source_window_bytes) {}
   void Take(const v1::LogLines& lines);
   void EndSource(const absl::Status& status);
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GrantWhatWasRead();
-  // Whether the node, which has no log yet, is asked again.
+  // Whether the node, which has no log yet, should be queried again.
   bool KeepForAskAgain(const std::string& node);
 
   LogRelay* const relay_;
@@ -85,14 +85,16 @@ class LogTail {
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Held> lines_ ABSL_GUARDED_BY(mutex_);
-  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Of lines_, and of what the reader has and has not written.
-  std::map<int64_t, int64_t> taken_ ABSL_GUARDED_BY(mutex_);  // By request: with the reader.
+  // Of lines_, and of lines that the reader has taken but not yet written.
+  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, int64_t> taken_ ABSL_GUARDED_BY(mutex_);  // By request: taken by the reader.
   std::map<int64_t, int64_t> written_
-      ABSL_GUARDED_BY(mutex_);  // By request: with the client, not granted anew.
+      ABSL_GUARDED_BY(mutex_);  // By request: written to the client, not granted again yet.
   int open_sources_ ABSL_GUARDED_BY(mutex_) = 0;
   bool overrun_ ABSL_GUARDED_BY(mutex_) = false;
   bool awaits_logs_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::string> without_log_ ABSL_GUARDED_BY(mutex_);  // Nodes, whose sources stay open meanwhile.
+  // Nodes without a log yet; their sources stay open.
+  std::vector<std::string> without_log_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -100,23 +102,23 @@ class LogRelay {
  public:
   explicit LogRelay(NodeRegistry* nodes, LogLimits limits = {}) : nodes_(nodes), limits_(limits) {}
 
-  // `awaits_logs`: an attempt is followed that may be launching. An agent that has no log yet keeps its place
-  // in the tail, and AskAgain() asks it again.
+  // `awaits_logs`: the reader follows an attempt that may still be launching. An agent without a log keeps
+  // its place in the tail, and AskAgain() queries it again.
   std::shared_ptr<LogTail> Open(const LogRequest& request, const std::vector<std::string>& nodes,
                                 bool awaits_logs = false);
-  // `last`: for the last time, as nothing of the attempt starts any more.
+  // `last`: the final query, because nothing of the attempt will start any more.
   void AskAgain(const LogRequest& request, const std::shared_ptr<LogTail>& tail, bool last);
-  // The reader is done with the tail: its agents are told so.
+  // Called when the reader is done; stops its agents.
   void Close(const std::shared_ptr<LogTail>& tail);
 
-  // What all tails hold together.
+  // Bytes held by all tails.
   int64_t held_bytes() const { return held_bytes_; }
 
-  // From agents' streams. Drops lines of another attempt than was asked for, and of ranks that were not asked
-  // for or that `request.placements` has on another node; returns how many.
+  // Takes lines from an agent's stream. Drops lines of an attempt or rank that was not requested, or that
+  // `request.placements` assigns to another node. Returns the number of dropped lines.
   int Take(const std::string& node, const v1::LogLines& lines);
-  // Of what the node sends for it something cannot be taken: its reader is told why and gets no more, and its
-  // agent is told to send none.
+  // Ends the node's part of a tail because its lines cannot be accepted: the reader gets `why`, and the agent
+  // is asked to stop sending.
   void Fail(const std::string& node, int64_t request, const std::string& why);
   void NodeGone(const std::string& node);
 
@@ -125,8 +127,8 @@ class LogRelay {
   struct Source {
     std::string node;
     std::shared_ptr<LogTail> tail;
-    bool window = false;  // Its agent waits for grants.
-    int attempt = 0;      // Of its lines; 0: of any.
+    bool window = false;  // The agent waits for grants.
+    int attempt = 0;  // Of its lines; 0: any.
     int first_rank = 0;
     int ranks = kMaxWorld;
     bool Sends(const v1::LogLines::Line& line) const;
@@ -135,12 +137,12 @@ class LogRelay {
   using Sources = std::map<int64_t, Source>;
   static void LimitLines(const LogRequest& request, Source* source);
   void Ask(const LogRequest& request, const std::string& node, const std::shared_ptr<LogTail>& tail);
-  // The number of its request; RESOURCE_EXHAUSTED where the node has as many readers as it may.
+  // Returns the request's number; RESOURCE_EXHAUSTED if the node has the maximum number of readers.
   absl::StatusOr<int64_t> AddSource(Source source);
   Sources::iterator RemoveSource(Sources::iterator source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopReading(const std::shared_ptr<LogTail>& tail);
   void SendStop(const std::string& node, int64_t request);
-  bool Reserve(int64_t bytes);  // False when there is no room.
+  bool Reserve(int64_t bytes);  // False if the memory limit would be exceeded.
   void Release(int64_t bytes) { held_bytes_ -= bytes; }
   void Grant(int64_t request, int64_t bytes);
 
@@ -150,7 +152,7 @@ class LogRelay {
   Mutex mutex_;
   int64_t requests_ ABSL_GUARDED_BY(mutex_) = 0;
   Sources sources_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, int> readers_ ABSL_GUARDED_BY(mutex_);  // By node: how many of them.
+  std::map<std::string, int> readers_ ABSL_GUARDED_BY(mutex_);  // By node: number of readers.
 };
 
 }  // namespace fsdpd

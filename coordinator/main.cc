@@ -1,5 +1,5 @@
-// fsdpd-coordinator: flags, signals, exit codes. 0 after a clean stop, 1 for a runtime error, 2 for a usage
-// error, a file of the command line that cannot be opened among them.
+// fsdpd-coordinator: flags, signals and exit codes. The exit code is 0 after a clean stop, 1 for a runtime
+// error, and 2 for a usage error, including a file of the command line that cannot be opened.
 #include <absl/strings/str_cat.h>
 #include <absl/synchronization/mutex.h>
 #include <pthread.h>
@@ -53,7 +53,7 @@ struct Flags {
   std::vector<std::string> preflight_floors;
 };
 
-// Says what is wrong, or "".
+// Returns the error, or "".
 std::string CheckListen(const std::string& address) {
   return std::string(ParseHostPort(address).status().message());
 }
@@ -88,7 +88,7 @@ void DescribeSecurity(CLI::App* app, Flags* flags) {
       ->check(InRange(1, 1 << 20));
 }
 
-// What the flags lack together, or "".
+// Checks combinations of flags; returns the error, or "".
 std::string WhyNotSecure(const Flags& flags) {
   const ServerOptions& server = flags.server;
   if (flags.insecure) {
@@ -111,7 +111,7 @@ std::string WhyNotSecure(const Flags& flags) {
   return "";
 }
 
-// Says what is wrong, or "".
+// Returns the error, or "".
 std::string CheckFloor(const std::string& text) {
   return std::string(ParsePreflightFloor(text).status().message());
 }
@@ -149,7 +149,7 @@ void DescribeStore(CLI::App* app, Flags* flags) {
   DeclareEtcdFiles(app, store, &flags->etcd);
 }
 
-// Says what is wrong, or "". Of two coordinators that both advertise all addresses agents would know none.
+// Returns the error, or "". If two coordinators both advertise all addresses, agents cannot reach either.
 std::string WhyUnreachable(const Flags& flags) {
   const std::string& given = flags.replica.advertise;
   const absl::StatusOr<HostPort> address = ParseHostPort(given.empty() ? flags.server.listen : given);
@@ -165,13 +165,13 @@ std::string WhyUnreachable(const Flags& flags) {
              : "";
 }
 
-// What the flags lack together, or "".
+// Checks combinations of flags; returns the error, or "".
 std::string WhyNoMetrics(const Flags& flags) {
   const bool nowhere = flags.server.metrics_listen.empty() && !flags.metrics_port_file.empty();
   return nowhere ? "--metrics-port-file needs --metrics-listen" : "";
 }
 
-// What the flags lack together, or "".
+// Checks combinations of flags; returns the error, or "".
 std::string WhyNoState(const Flags& flags) {
   if (flags.etcd.store.empty()) {
     return flags.server.state_dir.empty() ? "--state-dir is required, or --store for several coordinators"
@@ -226,11 +226,11 @@ PreflightPolicy PolicyOf(const Flags& flags) {
   if (flags.preflight == "all") policy.devices.insert(v1::DEVICE_CPU);
   policy.limit = absl::Seconds(flags.preflight_limit_s);
   for (const std::string& text : flags.preflight_floors)
-    policy.floors.push_back(*ParsePreflightFloor(text));  // Checked with the flags.
+    policy.floors.push_back(*ParsePreflightFloor(text));  // Valid: CheckFloor() was applied.
   return policy;
 }
 
-// Readers see the whole line or no file.
+// Atomic: readers see the whole line or no file.
 absl::Status WritePortFile(const std::string& path, const std::string& address) {
   const std::string temporary = path + ".tmp";
   FILE* file = fopen(temporary.c_str(), "w");
@@ -269,9 +269,9 @@ int CannotStart(const Flags& flags, const absl::Status& status) {
   return IsWrongPath(files, status) ? 2 : 1;
 }
 
-// 0, or the exit code where it does not.
+// Returns 0, or the exit code if the coordinator cannot serve.
 int Serving(const Flags& flags, const std::string& address, const std::string& metrics) {
-  // Who reads the first finds the second.
+  // The metrics file is written first: a reader of the port file finds both.
   for (const auto& [path, text] :
        {std::pair(&flags.metrics_port_file, &metrics), std::pair(&flags.port_file, &address)}) {
     if (path->empty()) continue;
@@ -343,11 +343,11 @@ int Main(int argc, char** argv) {
     flags.server.reconciler.retention.time = absl::Hours(24 * flags.keep_ended_days);
   SetLogName("coordinator");
   LogUncaught();
-  // Debian's Abseil looks for cycles of locks, gRPC's too, under one lock of the process.
+  // Debian's Abseil detects cycles of locks, including gRPC's, under one process-wide lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   RaiseOpenFiles();
-  signal(SIGPIPE, SIG_IGN);  // Who reads the log through a pipe may end, and takes no job along.
-  signal(SIGXFSZ, SIG_IGN);  // A file that a limit cuts off is an error of who writes it.
+  signal(SIGPIPE, SIG_IGN);  // The reader of the log pipe may end first; jobs must not end with it.
+  signal(SIGXFSZ, SIG_IGN);  // A file size limit becomes an error of the write.
   const sigset_t signals = BlockStopSignals();
   TellRefusedHandshakes();
   return flags.etcd.store.empty() ? RunAlone(flags, signals) : RunReplica(flags, signals);

@@ -45,7 +45,7 @@ std::map<std::string, int32_t> RanksByNode(const v1::Job& job) {
   return ranks;
 }
 
-// How a launch differs from the one before.
+// Classifies a restart by its placement relative to the previous launch.
 const char* ModeOf(const v1::Job& before, const v1::Job& after) {
   const std::map<std::string, int32_t> from = RanksByNode(before), to = RanksByNode(after);
   const auto add = [](int32_t sum, const auto& node) { return sum + node.second; };
@@ -54,13 +54,13 @@ const char* ModeOf(const v1::Job& before, const v1::Job& after) {
   return from == to ? kInPlace : kMoved;
 }
 
-// What is no answer of the state's own, as that there is no such job.
+// Excludes answers about the state itself, such as NOT_FOUND.
 bool IsStoreError(absl::StatusCode code) {
   return code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kDataLoss ||
          code == absl::StatusCode::kUnavailable;
 }
 
-// When the stretch of events began that ends now and is of none but these states.
+// Returns when the current run of consecutive events with matching states began.
 template <typename InStretch>
 std::optional<int64_t> BeginOf(const v1::Job& job, InStretch in_stretch) {
   std::optional<int64_t> begin;
@@ -81,7 +81,7 @@ MetricFamily CountsAs(const char* name, const char* label, const std::map<std::s
 
 }  // namespace
 
-// What is known to come begins at zero, so that its first is an increase.
+// Known series start at zero, so that Prometheus sees the first event as an increase.
 Meters::Meters() {
   for (const Submit each : {Submit::kAccepted, Submit::kRepeated, Submit::kRefused, Submit::kFailed})
     submits_[NameOf(each)] = 0;
@@ -135,7 +135,8 @@ void Meters::RefusedRevoked() {
 void Meters::Stored(const std::string& operation, absl::StatusCode code, absl::Duration took) {
   MutexLock lock(&mutex_);
   store_.try_emplace(operation, kStoreBounds).first->second.Add(absl::ToDoubleSeconds(took));
-  // A spec that is too large to submit is its user's; a job that has grown too large is not stored.
+  // OUT_OF_RANGE: a spec that is too large to submit is its user's error, but a job that grew too large is
+  // not stored.
   const bool grown = code == absl::StatusCode::kOutOfRange && operation != "Insert";
   store_errors_[operation] += IsStoreError(code) || grown ? 1 : 0;
 }

@@ -1,8 +1,9 @@
-// What the coordinator counts while it works, for its /metrics: calls, the store, ticks, and what became of
-// jobs. It outlives a lead (replica.h), so that counters go on. Labels are bounded: methods, codes, rules,
-// states and causes of the code, whatever clients ask.
+// Counters and histograms of the coordinator for /metrics: API calls, store operations, ticks, and outcomes
+// of jobs. Meters outlive a term of leadership (replica.h), so counters do not reset. Label values come from
+// fixed sets in the code (methods, codes, rules, states, causes), never from clients, which bounds the
+// series.
 //
-// Thread-safe, and a lock is held for a few additions.
+// Thread-safe; the lock is held only for a few additions.
 #pragma once
 
 #include <absl/status/status.h>
@@ -27,19 +28,19 @@ class Meters {
 
   Meters();
 
-  // A method of the public API. Streams: from Opened() to Closed().
+  // A call of a public API method. Streams use Opened() and Closed().
   void Called(const std::string& method, absl::StatusCode code, absl::Duration took);
   void Opened(const std::string& method);
   void Closed(const std::string& method, absl::StatusCode code);
   void Submitted(Submit outcome);
   void Refused(const std::string& rule);
-  void RefusedFromAgent(const std::string& kind);  // Of kRefusedKinds.
+  void RefusedFromAgent(const std::string& kind);  // One of kRefusedKinds.
   void RefusedRevoked();                           // An agent's stream.
   void Stored(const std::string& operation, absl::StatusCode code, absl::Duration took);
   void Ticked(absl::Duration took);
-  // The same state: no effect.
+  // Has no effect if the state is the same.
   void Changed(const v1::Job& before, const v1::Job& after);
-  // The job has taken a step's report; `last` and `newest` as ReplayOf (recovery.h) has them.
+  // The job received a step report. `last` and `newest` are those of ReplayOf() (recovery.h).
   void Stepped(const v1::Job& job, int64_t last, int64_t newest, absl::Time now);
 
   std::vector<prometheus::MetricFamily> Collect() const;

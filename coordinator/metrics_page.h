@@ -1,12 +1,13 @@
-// The coordinator's /metrics, for as long as its process lives: what meters have counted, and, while it
-// leads, what is there now: jobs, agents, slots. What is there is read from the board and the registry, as
-// readers of the API do: the thread that changes jobs waits for a scrape as long as for one of these, some
-// milliseconds with ten thousand jobs and two thousand agents.
+// /metrics endpoint of the coordinator. It lives as long as the process and exports the meters. While this
+// coordinator leads it also exports current jobs, agents and slots. It reads these from the board and the
+// registry like an API reader, so a scrape blocks the reconciler only briefly: some milliseconds with 10,000
+// jobs and 2,000 agents.
 //
-// Series are bounded: of jobs alone those have their own that are launched and have not ended, the oldest
-// kMaxListedJobs.
+// Series are bounded: only launched jobs that have not ended have series of their own, and of these the
+// oldest kMaxListedJobs.
 //
-// Thread-safe. Show() ... Hide() by who leads; what Show() was given is not read after Hide() has returned.
+// Thread-safe. Show() at the start of a term, Hide() at its end; the pointers given to Show() are not read
+// after Hide() has returned.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -34,7 +35,7 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxListedJobs = 256;  // With 13 causes, a rank and what was predicted each.
+constexpr size_t kMaxListedJobs = 256;  // Each has 13 causes, a rank and predictions.
 
 class EventLog;
 
@@ -45,15 +46,15 @@ class MetricsPage {
     const NodeRegistry* nodes;
     const Reconciler* reconciler;
     const EventLog* events;
-    std::string state_dir;  // Empty where etcd has the state.
+    std::string state_dir;  // Empty if the state is in etcd.
     int64_t generation;
   };
 
-  // A file that the coordinator rereads while it runs, by the flag that names it.
+  // A file that the coordinator rereads while it runs, named by its flag.
   struct FileState {
     std::string flag;    // "--tokens"
-    bool stale = false;  // Whether what is in use is older than the file, which was refused.
-    absl::Time not_after = absl::InfiniteFuture();  // Of the certificate in use, where the file holds one.
+    bool stale = false;  // Whether the file was rejected, so that an older version is in use.
+    absl::Time not_after = absl::InfiniteFuture();  // Of the certificate in use, if the file holds one.
   };
   using ReadFiles = std::function<std::vector<FileState>()>;
 
@@ -62,10 +63,10 @@ class MetricsPage {
                        std::shared_ptr<const AuditLog> audit = nullptr)
       : clock_(clock), revoked_(std::move(revoked)), audit_(std::move(audit)) {}
 
-  // Each scrape reads the files. `read` may outlive the caller.
+  // Reads the files on each scrape. `read` may outlive the caller.
   void ExportFiles(ReadFiles read);
 
-  // `listen` is HOST:PORT; errors of MetricsServer::Start. Once at most.
+  // Serves on `listen` (HOST:PORT). Errors are those of MetricsServer::Start. Call at most once.
   absl::Status Serve(const std::string& listen);
   std::string endpoint() const { return server_ == nullptr ? "" : server_->endpoint(); }
   Meters* meters() { return &meters_; }
@@ -74,19 +75,19 @@ class MetricsPage {
   void Hide();
 
   std::vector<prometheus::MetricFamily> Collect();
-  // Until what jobs of the last Collect() were predicted to take is known.
+  // Blocks until the predictions for the jobs of the last Collect() are known.
   void AwaitPredictions() { predictions_.AwaitAll(); }
 
  private:
   std::optional<double> StateBytes();
   void AddFiles(std::vector<prometheus::MetricFamily>* families);
   void AddJobs(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // `jobs`: those that are listed.
+  // `jobs`: the jobs with series of their own.
   void AddListed(const JobPredictions::Jobs& jobs, std::vector<prometheus::MetricFamily>* families)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddPredictions(const JobPredictions::Jobs& jobs, std::vector<prometheus::MetricFamily>* families)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // After AddNodes(), which reads the nodes.
+  // Call after AddNodes(), which reads the nodes.
   void AddCordoned(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddNodes(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -102,8 +103,8 @@ class MetricsPage {
   std::unique_ptr<MetricsServer> server_;                          // Last: its thread uses the rest.
 };
 
-// The states of the files that are given; `flags` has the flag of each as the path. `fault`: why the files
-// cannot be used, which is about one of them; "" where they can.
+// Returns the states of the given files; `flags` has each file's flag instead of its path. `fault`: why the
+// files cannot be used, naming one of them; "" if they can.
 std::vector<MetricsPage::FileState> TlsFileStates(const TlsFiles& flags, const TlsFiles& files,
                                                   const std::string& fault, absl::Time not_after,
                                                   absl::Time trusted_not_after);

@@ -1,4 +1,4 @@
-// JobService: the calls about nodes. What a cordon does to jobs is the placer's (placer.h).
+// JobService: calls about nodes. The effect of a cordon on jobs is defined by the placer (placer.h).
 #include <absl/strings/str_cat.h>
 
 #include <map>
@@ -13,14 +13,14 @@
 namespace fsdpd {
 namespace {
 
-// One that is cordoned, and that no agent has spoken for in a day.
+// A cordoned node that has been unknown to the registry since its agent was forgotten.
 v1::Node UnseenNode(const std::string& name) {
   v1::Node node;
   node.set_name(name);
   return node;
 }
 
-constexpr int64_t kDrainSeconds = 600;  // As a pause.
+constexpr int64_t kDrainSeconds = 600;  // The same default as for a pause.
 
 absl::Status CheckNode(const std::string& name) {
   if (name.empty()) return BadField("node", "is required: a name that ListNodes answered");
@@ -58,7 +58,7 @@ v1::Node JobService::NodeNamed(const std::string& name) const {
   for (const v1::Node& node : Nodes()) {
     if (node.name() == name) return node;
   }
-  return UnseenNode(name);  // Forgotten just now.
+  return UnseenNode(name);  // It was forgotten in the meantime.
 }
 
 grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest* request,

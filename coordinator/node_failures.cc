@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kMaxWordsBytes = 200;  // Of each failure in a reason.
 
-bool FollowsItsJobs(const v1::Job& job) {
+// Whether the job fails by one node after another without progress, so that the job itself is the suspect.
+bool JobIsSuspect(const v1::Job& job) {
   const v1::Job::FailedAttempt* before = nullptr;
   for (const v1::Job::FailedAttempt& each : job.failed_attempts()) {
     if (each.attempt() < job.failure().attempt() && each.cause() != v1::FAILURE_CAUSE_DRAINED) before = &each;
@@ -64,7 +65,7 @@ int64_t NodeFailures::CountedAt(const std::string& node) const {
   return last == failures_.end() ? 0 : last->second.unix_nanos;
 }
 
-// The newest life, or the one before: older ones have ended with their attempts.
+// The newest life, or the one before it: attempts of older lives have ended.
 int64_t NodeFailures::LifeOf(const v1::Job& job) const {
   const auto life = lives_.find(job.failure().node());
   if (life == lives_.end()) return 0;
@@ -74,7 +75,7 @@ int64_t NodeFailures::LifeOf(const v1::Job& job) const {
 std::string NodeFailures::Take(const v1::Job& job, absl::Time now, absl::Time wall) {
   for (auto it = failures_.begin(); it != failures_.end();)
     it = now - it->second.time > kFailuresWithin ? failures_.erase(it) : std::next(it);
-  if (FollowsItsJobs(job)) return "";
+  if (JobIsSuspect(job)) return "";
   const v1::Job::Failure& failure = job.failure();
   const std::string what =
       absl::StrCat("attempt ", failure.attempt(), " of ", job.id(), ": ",
@@ -82,13 +83,13 @@ std::string NodeFailures::Take(const v1::Job& job, absl::Time now, absl::Time wa
   const int64_t date = absl::ToUnixNanos(wall);
   const int64_t life = LifeOf(job);
   const auto [last, first] = failures_.try_emplace(failure.node(), Failure{now, date, life, what});
-  // One that ran when the node failed before is of the same event.
+  // An attempt that was running at the node's previous failure belongs to the same event.
   if (first || job.start_unix_nanos() < last->second.unix_nanos) return "";
   const bool agent_ended = failure.rank() < 0;
   if (agent_ended && life > 0 && life == last->second.life) return "";
   const std::string reason =
       absl::StrCat("two attempts in a row failed by this node: ", last->second.what, "; ", what);
-  last->second = {now, date, life, what};  // Where it cannot be cordoned, the next one asks again.
+  last->second = {now, date, life, what};  // If the cordon fails, the next failure asks again.
   return reason;
 }
 

@@ -16,7 +16,7 @@
 namespace fsdpd {
 namespace {
 
-// Streams in one life of the coordinator.
+// Bits for the streams of one process of the coordinator; the store's generation is above them.
 constexpr int kStreamBits = 32;
 constexpr int kMaxSlots = 1024;
 
@@ -139,7 +139,8 @@ std::vector<std::string> NodeRegistry::ForgetLost(const AgentLease& lease, HasEn
     nodes_.erase(name);
     forgotten.push_back(name);
   }
-  // Else, with names that are used once, as of spot instances, new agents would be refused some day.
+  // Otherwise clusters with single-use names, such as spot instances, would eventually reach kMaxNodes and
+  // new agents would be rejected.
   std::sort(held.begin(), held.end());
   for (size_t i = 0; i + kMaxLostNodes < held.size(); ++i) {
     nodes_.erase(held[i].second);
@@ -208,7 +209,7 @@ void NodeRegistry::SetFreeSlots(const std::map<std::string, int>& free_slots) {
 
 void NodeRegistry::ReadInto(std::map<std::string, NodeView>* views) const {
   MutexLock lock(&mutex_);
-  auto it = views->begin();  // Both are in the order of names.
+  auto it = views->begin();  // Both are sorted by name.
   for (const auto& [name, node] : nodes_) {
     while (it != views->end() && it->first < name) it = views->erase(it);
     if (it == views->end() || it->first != name) {

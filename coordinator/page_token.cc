@@ -14,7 +14,8 @@
 namespace fsdpd {
 namespace {
 
-// Of jobs, and of jobs and events with a mark; an older release has the first and "events/" alone.
+// Prefixes of tokens for jobs and events, without and with a fingerprint. Older releases know only "1/" and
+// "events/".
 constexpr char kJobs[] = "1/", kMarkedJobs[] = "2/", kEvents[] = "events/", kMarkedEvents[] = "events2/";
 
 std::string Encode(absl::string_view plain, absl::string_view marked, absl::string_view mark,

@@ -1,10 +1,10 @@
-// The opaque page tokens of ListJobs and ListEvents: the place of a page's last job or event, so that pages
-// neither repeat nor skip any while others come, and a mark of what the list is of: a token is of no list
-// with another filter or order. A job that ends meanwhile has another place in the order of ends: later pages
-// of `end_time desc` have it no more, those of `end_time` may have it again. Opaque means that clients must
-// not read it; it holds no secret.
+// Opaque page tokens of ListJobs and ListEvents. A token holds the position of the page's last job or event,
+// so that pages neither repeat nor skip entries while others are added. It also holds a fingerprint of the
+// list's filter and order: a token is invalid for any other list. A job that ends during paging moves in the
+// order of end times: later pages of `end_time desc` omit it, and those of `end_time` may repeat it. Opaque
+// means that clients must not parse it; it is not secret.
 //
-// Pure. Errors: INVALID_ARGUMENT with words that go on after a field's name.
+// Pure. Errors: INVALID_ARGUMENT with a text that continues a field's name.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,13 +17,13 @@
 
 namespace fsdpd {
 
-// "" for a list without either, whose tokens an older release takes too.
+// Returns "" for a list without filter and order, whose tokens older releases accept.
 std::string ListMark(absl::string_view filter, absl::string_view order_by);
 
 std::string EncodePageToken(const JobCursor& cursor, absl::string_view mark = "");
 absl::StatusOr<JobCursor> DecodePageToken(const std::string& token, absl::string_view mark = "");
 
-// Of events: a sequence.
+// For events: a sequence number.
 std::string EncodeEventToken(int64_t cursor, absl::string_view mark = "");
 absl::StatusOr<int64_t> DecodeEventToken(const std::string& token, absl::string_view mark = "");
 

@@ -3,7 +3,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr char kWithinProcess[] = "unknown";  // As gRPC says of a channel without a socket, and of no other.
+constexpr char kWithinProcess[] = "unknown";  // gRPC's peer for a channel without a socket, and for no other.
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Where a call came from, for the record: "ipv4:127.0.0.1:41234". Of one that the page's server makes within
-// this process, where the browser is.
+// Network peer of a call for the audit log, such as "ipv4:127.0.0.1:41234". For a call that the web server
+// makes within this process it is the browser's address.
 //
 // Thread-safe: pure functions.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace fsdpd {
 
-// Metadata that counts in calls from within the process alone: others may write there what they like.
+// Metadata that is trusted only in calls from within this process: any client could set it.
 constexpr char kForwardedPeer[] = "fsdpd-forwarded-peer";
 
 std::string PeerOf(const grpc::ServerContextBase& context);

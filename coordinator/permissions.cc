@@ -17,7 +17,7 @@ constexpr Permission kTable[] = {
     {"ListNodes", kViewer, kViewer, false},
     {"ListEvents", kViewer, kViewer, false},
     {"WatchEvents", kViewer, kViewer, false},
-    // They change nothing, and a large plan takes seconds of the coordinator's time.
+    // No side effects, but planning a large model takes seconds of the coordinator's CPU.
     {"ValidateJob", kSubmitter, kSubmitter, false},
     {"PlanJob", kSubmitter, kSubmitter, false},
     {"SearchPlans", kSubmitter, kSubmitter, false},
@@ -27,13 +27,13 @@ constexpr Permission kTable[] = {
     {"ResumeJob", kOperator, kSubmitter, true},
     {"RetryJob", kOperator, kSubmitter, true},
     {"DeleteJob", kOperator, kSubmitter, true},
-    // Ranks trace, and write files on their nodes.
+    // Ranks record a trace and write files on their nodes.
     {"TraceJob", kOperator, kSubmitter, true},
     {"CordonNode", kOperator, kOperator, true},
     {"UncordonNode", kOperator, kOperator, true},
     {"DrainNode", kOperator, kOperator, true},
     {"DeleteNode", kOperator, kOperator, true},
-    // No job is placed there meanwhile, and a node that is too slow is cordoned.
+    // No job is placed there meanwhile, and a node below the limits is cordoned.
     {"PreflightNode", kOperator, kOperator, true},
 };
 

@@ -1,5 +1,5 @@
-// Who may call what: one row for each method of the public API. A method without a row is for admins alone,
-// and permissions_test fails until it has one.
+// Table of the roles that public API methods require, one row per method. A method without a row is for
+// admins only, and permissions_test fails until it has one.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -10,14 +10,14 @@ namespace fsdpd {
 
 struct Permission {
   const char* method;  // As in coordinator.proto: "CancelJob".
-  PrincipalRole role;  // That is needed.
-  PrincipalRole own;   // That is needed where the job in the request's `id` was submitted by the caller.
-  bool changes;        // Something other than an answer comes of it: the call is put on record.
+  PrincipalRole role;  // The required role.
+  PrincipalRole own;  // The required role if the caller submitted the job in the request's `id`.
+  bool changes;  // The call has side effects and is written to the audit log.
 };
 
 const Permission& PermissionOf(absl::string_view method);
 
-// Has `method` a row of its own?
+// Whether `method` has its own row.
 bool IsListed(absl::string_view method);
 
 }  // namespace fsdpd

@@ -51,7 +51,7 @@ std::string SelectorText(const Selector& selector) {
                        [](std::string* out, const LabelRule& rule) { absl::StrAppend(out, TextOf(rule)); });
 }
 
-// `scarce`: memory is a part of why there are too few.
+// `scarce`: memory is one of the limits.
 std::string Needs(const PlaceRequest& request, bool scarce = false) {
   return absl::StrCat("needs ", Count(request.nodes, "node"),
                       request.selector.empty() ? "" : absl::StrCat(" of ", SelectorText(request.selector)),
@@ -105,7 +105,7 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
   return absl::StrJoin(parts, ", ");
 }
 
-// For a reason that says "more agents", not "wait".
+// Suffix for jobs that no amount of waiting can place.
 std::string TooLargeHint(const PlaceRequest& request, int64_t able, bool scarce, bool cordoned) {
   std::string hint = absl::StrCat(
       "; even when idle, ", able == 0 ? "no ready node" : absl::StrCat("only ", Count(able, "ready node")),
@@ -131,7 +131,7 @@ std::map<std::string, NodeList> ByDomain(const NodeList& nodes) {
   return domains;
 }
 
-// All of them from one domain; none where no domain has so many.
+// Returns nodes of a single domain; empty if no domain has enough.
 NodeList FromOneDomain(const PlaceRequest& request, const std::map<std::string, NodeList>& domains) {
   NodeList best;
   std::pair<size_t, size_t> best_cost;
@@ -149,8 +149,8 @@ NodeList FromOneDomain(const PlaceRequest& request, const std::map<std::string, 
   return best;
 }
 
-// Nodes whose ranks exchange within layers from one domain each, of the largest domains first, as far as
-// there are such; behind these the others.
+// Fills groups of nodes whose ranks communicate within layers from single domains, the largest domains first,
+// as far as possible; other nodes follow.
 NodeList ByGroups(const PlaceRequest& request, const NodeList& able,
                   const std::map<std::string, NodeList>& domains) {
   NodeList chosen;
@@ -176,9 +176,10 @@ NodeList ByGroups(const PlaceRequest& request, const NodeList& able,
   return chosen;
 }
 
-// In the order of their ranks. `able`: the best first, and enough.
+// Returns the nodes in rank order. `able` is sorted by preference and has enough nodes.
 NodeList Choose(const PlaceRequest& request, NodeList able) {
-  // The last of them. A job that fails there at each attempt gains nothing by NVLink.
+  // `avoided` sorts last. Drop it before NVLink is considered: a job that fails there each time gains nothing
+  // by it.
   if (static_cast<int64_t>(able.size()) > request.nodes && able.back()->name == request.avoided)
     able.pop_back();
   if (request.nodes > 1) {
@@ -199,8 +200,8 @@ std::string DomainWords(const NodeList& chosen) {
   return chosen.size() < 2 || domain.empty() || !one ? "" : absl::StrCat(" of NVLink domain ", domain);
 }
 
-// How many nodes in a row have ranks that exchange within layers: of the innermost axes
-// (fsdp/plan/mesh/mesh.h), in groups that begin with a node. Also of a spec that no rule has looked at yet.
+// Number of consecutive nodes whose ranks communicate within layers: the product of the innermost axes
+// (fsdp/plan/mesh/mesh.h), in groups that start at a node boundary. The spec may not have been validated yet.
 int64_t NodesTogether(const v1::JobSpec& filled) {
   const int64_t nodes = filled.resources().nodes(), ranks = filled.resources().ranks_per_node();
   if (ranks < 1 || ranks > kMaxWorld) return 1;
@@ -243,7 +244,8 @@ PlaceRequest RequestOf(const v1::JobSpec& filled) {
   const v1::Resources& resources = filled.resources();
   PlaceRequest request = {resources.nodes(), resources.ranks_per_node(), resources.device(), 0, {}};
   request.plugin = filled.model().has_plugin();
-  request.selector = ParseSelector(resources.node_selector()).value_or(Selector());  // A rule refuses others.
+  // A rule rejects invalid ones.
+  request.selector = ParseSelector(resources.node_selector()).value_or(Selector());
   request.together = NodesTogether(filled);
   for (const v1::Variable& variable : filled.env()) {
     if (!WhyAskAgents(variable.name()).empty()) request.env.push_back(variable.name());
@@ -265,9 +267,9 @@ MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& n
   if (offers.empty() || request.nodes < 1) return {};
   std::sort(offers.begin(), offers.end(), std::greater<>());
   offer.firm = static_cast<int64_t>(offers.size()) >= request.nodes;
-  // A job of n nodes can be given the n roomiest that have the slots, so the n-th of them bounds what each
-  // rank may fill; nodes that are roomier, or smaller, do not matter. With fewer than n, others have yet to
-  // come and may be as roomy as the best of those that are there: only what fits none of them is hopeless.
+  // A job of n nodes can use the n nodes with the most memory that have enough slots, so the n-th of them
+  // bounds the memory per rank. With fewer than n such nodes, more may still connect with as much memory as
+  // the best present one, so only a plan that fits none of them is rejected.
   const int64_t bytes = offers[offer.firm ? request.nodes - 1 : 0];
   offer.bytes_per_rank = bytes == kNotKnown ? 0 : bytes;
   return offer;

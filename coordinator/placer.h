@@ -1,18 +1,21 @@
-// Decides where a job's ranks go, and what memory it may be planned with. Pure: a request and a snapshot in,
-// placements or the reason why not out.
+// Scheduler decision: picks the nodes of a job and the memory that it may be planned with. Pure: maps a
+// request and a snapshot to placements, or to the reason why there are none.
 //
-// Policy: whole nodes are not required, but every chosen node gives `ranks_per_node` slots at once, each with
-// the memory that a rank needs, and the node's own that they need together; nodes with the fewest free slots
-// that suffice come first (so that large holes stay for large jobs), then those with the least memory, then
-// by name. A job that was launched before stays where it was, as far as it may: what its ranks read is in
-// that node's memory. A node that its last attempt failed by is the last that it gets. One that is cordoned
-// is none at all, as if it were not there: no slot that falls free helps who waits for it. NVLink first: a
-// job of several nodes gets those of one NVLink domain where one has them, the smallest that does; before all
-// of the above but the node that it failed by. Where none has, nodes whose ranks exchange within layers
-// (PlaceRequest::together) are of one each. Rank numbers follow domains and node names, so neighbours in rank
-// order sit together. Order among jobs is the caller's: by priority, then first come, first served; whom one
-// that waits holds up is said in reservations.h (BehindReason() words that case). Jobs that no slot which
-// falls free could help (PlaceDecision::possible) claim none until there are nodes for them.
+// Each chosen node provides `ranks_per_node` slots, each with the memory of a rank, and enough host memory
+// for all of them. Candidates are ranked in this order:
+//
+//   1. The node that caused the last attempt to fail is used last.
+//   2. NVLink: a job of several nodes gets nodes of one NVLink domain: the one with the most nodes of the
+//      previous attempt, then the smallest. If no domain suffices, each group of PlaceRequest::together
+//      nodes, whose ranks communicate within layers, is of one domain if possible.
+//   3. The nodes of the previous attempt, because their page cache holds what the ranks read.
+//   4. The fewest free slots that suffice, so that large free blocks remain for large jobs.
+//   5. The least memory, then the name.
+//
+// A cordoned node is treated as absent, so slots that become free there help no job. Rank numbers follow
+// domains and node names, so neighbors in rank order are close. The caller orders jobs by priority, then by
+// submission. reservations.h defines which jobs a waiting job holds up; BehindReason() formats that reason.
+// Jobs that no freed slot could help (PlaceDecision::possible) reserve nothing until enough nodes exist.
 #pragma once
 
 #include <optional>
@@ -30,14 +33,14 @@ struct PlaceRequest {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
   v1::Device device = v1::DEVICE_CUDA;
-  int64_t bytes_per_rank = 0;    // That a slot must offer; 0: any slot will do.
+  int64_t bytes_per_rank = 0;  // Minimum memory of a slot; 0: any slot suffices.
   std::vector<std::string> env;  // Variables that a node must allow.
-  bool plugin = false;     // It loads one, which a node must take. Which files there it may, its agent says.
-  Selector selector = {};  // That a node's labels must meet.
-  // So many nodes in a row have ranks that exchange within layers; 1: no such ranks are on two nodes.
+  bool plugin = false;  // The job loads a plugin, which a node must accept; its agent restricts the files.
+  Selector selector = {};  // The node's labels must match it.
+  // Number of consecutive nodes whose ranks communicate within layers; 1: no such ranks are on two nodes.
   int64_t together = 1;
-  int64_t host_bytes = 0;  // That the ranks of a node, on GPUs, keep in its own memory.
-  // Where its last attempt ran, and the node of those that had better not have the next one; "" for none.
+  int64_t host_bytes = 0;  // Host memory that the GPU ranks of a node hold together.
+  // The nodes of the previous attempt, and the node to avoid for the next one ("": none).
   std::set<std::string> before = {};
   std::string avoided = {};
 };
@@ -47,57 +50,58 @@ struct NodeSlots {
   v1::Device device = v1::DEVICE_CPU;
   std::vector<int> free_devices;  // Local device indices, ascending.
   int slots = 0;
-  std::vector<std::string> jobs;  // Which hold the slots that are not free.
-  bool away = false;              // It may come back within its lease; nothing is free there until then.
-  int64_t bytes_per_slot = 0;     // Memory for one rank; 0: not known, and taken to be enough.
-  int64_t host_bytes = 0;  // The node's own, for all its ranks; 0: as above. Not less what jobs there take.
+  std::vector<std::string> jobs;  // Jobs that hold the slots that are not free.
+  bool away = false;  // Disconnected within its lease; none of its slots counts as free.
+  int64_t bytes_per_slot = 0;  // Memory for one rank; 0: unknown, assumed to suffice.
+  int64_t host_bytes = 0;  // Host memory for all ranks, without subtracting running jobs; 0: as above.
   std::set<std::string> env;          // Patterns of --allow-env (base/rank_env.h).
-  bool plugins = false;               // Whether its agent loads any.
-  Labels labels;                      // Its agent's.
-  std::string domain;                 // Whose nodes reach each other by NVLink; "": this one reaches none.
-  std::optional<std::string> cordon;  // Why no job is placed there; not set where jobs are.
-  bool measured = false;              // What measures it has the slots that are not free, and none of `jobs`.
+  bool plugins = false;  // Whether its agent loads plugins.
+  Labels labels;  // The agent's labels.
+  std::string domain;  // NVLink domain: its nodes are connected by NVLink; "": none.
+  std::optional<std::string> cordon;  // Reason for the cordon; not set if jobs may be placed here.
+  bool measured = false;  // A preflight holds the slots that are not free, and no job does.
 };
 
 struct PlaceDecision {
-  std::vector<v1::Job::Placement> placements;  // Empty when the job cannot be placed now.
-  std::string reason;                          // What was chosen, or what would unblock the job.
-  bool possible = true;                        // Whether the nodes could take it, were they idle.
+  std::vector<v1::Job::Placement> placements;  // Empty if the job cannot be placed now.
+  std::string reason;  // The choice made, or the condition that would unblock the job.
+  bool possible = true;  // Whether the nodes could take the job if they were idle.
 
   bool placed() const { return !placements.empty(); }
 };
 
-// Whether the node could take a part of the job, were it idle.
+// Whether the node could take a part of the job if it were idle.
 bool CouldTake(const PlaceRequest& request, const NodeSlots& node);
 
-// How many could, and how many can now.
+// Number of nodes that could take a part of the job if they were idle, and that can now.
 struct NodeCount {
   int64_t idle = 0;
   int64_t now = 0;
 };
 NodeCount CountNodes(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 
-// What a job may be planned with.
+// The memory that a job may be planned with.
 struct MemoryOffer {
-  int64_t bytes_per_rank = 0;  // 0: not known.
-  int64_t host_bytes = 0;  // The most that the ranks on some node may keep in its own memory; 0: not known.
-  bool firm = false;       // There are nodes enough to give the former, were they idle.
+  int64_t bytes_per_rank = 0;  // 0: unknown.
+  int64_t host_bytes = 0;  // Host memory that the ranks of a node may use; 0: unknown.
+  bool firm = false;  // Enough nodes offer bytes_per_rank, if they were idle.
 };
 
-// REQUIRES: WithDefaults() (defaults.h). Without memory, which the job's plan knows (job_plan.h).
+// REQUIRES: WithDefaults() (defaults.h) was applied. Excludes memory, which the job's plan defines
+// (job_plan.h).
 PlaceRequest RequestOf(const v1::JobSpec& filled);
 
-// The most memory a rank may fill so that the job can still be placed. What the request says of memory has no
-// meaning here.
+// Returns the largest memory per rank with which the job can still be placed. Ignores the memory in the
+// request.
 MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 
-// `nodes`: those connected or away, in any order.
+// `nodes`: connected or away, in any order.
 PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 
-// Why `request`, of `job`, waits although slots may be free: `ahead` goes before it and waits for the same
-// kind.
+// The reason why `request`, of `job`, waits although slots may be free: `ahead` has precedence and waits for
+// the same kind of node.
 std::string BehindReason(const PlaceRequest& request, const v1::Job& ahead, const v1::Job& job);
-// The same without a name, for a job far down the queue.
+// The same without a job name, for jobs far down the queue.
 std::string BehindOthersReason(const PlaceRequest& request);
 
 }  // namespace fsdpd

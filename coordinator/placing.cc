@@ -1,4 +1,4 @@
-// Reconciler: which queued jobs are launched, with which plan, and the launch itself.
+// Reconciler: selection of the queued jobs to launch, their plans, and the launch itself.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -18,14 +18,14 @@
 namespace fsdpd {
 namespace {
 
-// New reasons of queued jobs stored per tick: a change at the head of a long queue must not stall the tick.
-// Each tick goes through the whole queue, so that a longer one stores more: all reasons are stored within 16
-// ticks.
+// Limit of new reasons of queued jobs that one tick stores, so that a change at the head of a long queue does
+// not stall the tick. A tick visits the whole queue, so the limit grows with it: all reasons are stored
+// within 16 ticks.
 size_t MaxNotesPerTick(size_t queued) { return std::max<size_t>(200, queued / 16); }
-// A queue of so many jobs is gone through in each tick.
+// A queue of up to this length is visited in every tick.
 constexpr size_t kShortQueue = 256;
 constexpr absl::Duration kLongQueueEvery = absl::Seconds(5);
-// Jobs that are asked whether they fit beside what those before them claim: each asks all nodes.
+// Limit of jobs checked for backfill next to the reservations per tick: each check visits all nodes.
 constexpr int kMaxLooksPerTick = 100;
 
 constexpr char kAwaitsAgents[] =
@@ -33,7 +33,7 @@ constexpr char kAwaitsAgents[] =
 
 }  // namespace
 
-// What the job must have, and what its last attempt says of where it had better be.
+// The job's requirements and the preferences that follow from its last attempt.
 PlaceRequest Reconciler::RequestAgain(const v1::Job& job) {
   PlaceRequest request = RequestOf(job);
   for (const v1::Job::Placement& placement : job.placements()) request.before.insert(placement.node());
@@ -41,21 +41,22 @@ PlaceRequest Reconciler::RequestAgain(const v1::Job& job) {
   return request;
 }
 
-// What is left to give in a tick, and who waits for what.
+// Resources that are left in a tick, and the reasons why jobs wait.
 struct Reconciler::Placing {
   Reservations reservations;
   QuotaRoom quotas;
-  std::map<v1::Device, int> places = {};  // In the queue of each kind: how many have one.
+  std::map<v1::Device, int> places = {};  // By kind of device: number of jobs with a place in its queue.
   std::map<std::string, v1::Job::Waiting> waits = {};
   int plans = 0, looks = 0;
   absl::Time wake = absl::InfiniteFuture();
-  bool stores = true;  // Nothing could be stored in this tick any more, once it is not.
+  bool stores = true;  // False once a write failed in this tick.
 
   void Wait(const std::string& id, v1::Job::Waiting waiting, v1::Device in_queue = v1::DEVICE_UNSPECIFIED) {
     if (in_queue != v1::DEVICE_UNSPECIFIED) waiting.set_place(++places[in_queue]);
     waits[id] = std::move(waiting);
   }
-  // It waits for slots, and keeps its place: those behind it leave it what it claims, and its quota.
+  // The job waits for slots and keeps its place: jobs behind it may use neither its reserved slots nor its
+  // quota.
   void Reserve(const v1::Job& job, const PlaceRequest& request, bool firm) {
     reservations.Add(job.id(), request, firm);
     quotas.Take(job.project(), request.nodes * request.ranks_per_node);
@@ -109,10 +110,10 @@ Reconciler::QueueLook Reconciler::LookNow(const std::vector<NodeSlots>& slots) c
   return look;
 }
 
-// A long queue takes a good part of a tick to go through. It is left alone while neither slots nor quotas nor
-// any job changed, and no pause between two attempts is over. What else ends by time, or by what a running
-// job has saved (an agent's claim, the wait before a job shrinks, whether a job can be preempted), is seen
-// with the look of every kLongQueueEvery.
+// Visiting a long queue takes a good part of a tick. It is skipped while no slot, quota or job changed and no
+// retry delay ended. Conditions that end by time or by a running job's checkpoint (ranks that an agent
+// reports, the delay before a job shrinks, whether a job can be preempted) take effect at the next visit, at
+// most kLongQueueEvery later.
 bool Reconciler::QueueIsAsBefore(const QueueLook& now) const {
   const QueueLook& last = queue_look_;
   return queue_.size() > kShortQueue && !last.undone && now.time < last.wake &&
@@ -120,7 +121,7 @@ bool Reconciler::QueueIsAsBefore(const QueueLook& now) const {
          now.changes == last.changes && now.nodes == last.nodes && now.quotas == last.quotas;
 }
 
-// Launches it if that is possible. Else why it waits; "" where there is no news of that.
+// Launches the job if possible. Otherwise returns why it waits; "" leaves its reason unchanged.
 std::string Reconciler::PlaceNext(LiveJob* live, Placing* placing) {
   const std::string& id = live->job.id();
   if (lease_.now() < live->not_before) {  // It holds no place while it waits for its next attempt.
@@ -144,7 +145,8 @@ std::string Reconciler::PlaceNext(LiveJob* live, Placing* placing) {
     placing->Reserve(live->job, request, /*firm=*/true);
     return kAwaitsAgents;
   }
-  if (reason = WhatIsLeftOf(id); !reason.empty()) {  // Nor does it hold one while that leaves.
+  // It holds no place while those ranks are stopping either.
+  if (reason = WhatIsLeftOf(id); !reason.empty()) {
     placing->Wait(id, WaitingForRest());
     return reason;
   }
@@ -152,7 +154,7 @@ std::string Reconciler::PlaceNext(LiveJob* live, Placing* placing) {
   return ahead.empty() ? PlaceFirst(live, request, placing) : PlaceBehind(live, request, ahead, placing);
 }
 
-// Nobody before it waits for what it could use.
+// No job ahead of it waits for slots that it could use.
 std::string Reconciler::PlaceFirst(LiveJob* live, const PlaceRequest& request, Placing* placing) {
   const std::string id = live->job.id();
   const PlaceDecision decision =
@@ -171,14 +173,14 @@ std::string Reconciler::PlaceFirst(LiveJob* live, const PlaceRequest& request, P
       placing->waits[id].set_not_before_unix_nanos(absl::ToUnixNanos(parts_.clock->WallOf(until)));
   }
   const RoomMade room = MakeRoom(live->job, RequestAgain(live->job), placing->reservations);
-  // What shrinks takes what it finds, and asks nobody to leave for that.
+  // A job that may shrink takes the slots that are free, and preempts no other job for them.
   const bool firm = room.comes || decision.reason.empty() || MayShrink(live->job) || !lease_.Settled();
   placing->Reserve(live->job, request, firm);
   return decision.reason.empty() ? "" : absl::StrCat(decision.reason, room.words);
 }
 
-// `ahead` waits for slots which this one could use as well: it takes what is left beside those, or what is
-// lent to it.
+// `ahead` waits for slots that this job could also use: it gets the slots left by the reservations, or is
+// backfilled.
 std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, const std::string& ahead,
                                     Placing* placing) {
   const Reservations& reservations = placing->reservations;
@@ -194,7 +196,7 @@ std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, 
     if (live->job.state() != v1::JOB_STATE_QUEUED) return "";
     if (decision.placed()) return LaunchFrom(live, decision, lent, placing);
   }
-  const PlaceRequest now = RequestAgain(live->job);  // With its plan's memory, where that has just been made.
+  const PlaceRequest now = RequestAgain(live->job);  // Includes the memory of a plan that was made just now.
   const bool pending = decided && decision.reason.empty();
   const bool shrinks = MayShrink(live->job);
   if (!shrinks && (!decided || decision.possible)) {
@@ -206,13 +208,13 @@ std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, 
   RoomMade room;
   if (looks) room = MakeRoom(live->job, now, reservations);
   placing->Reserve(live->job, now, room.comes || pending || shrinks || !lease_.Settled());
-  // Reasons are stored: those of a long queue do not change with each launch.
+  // Reasons are stored, so those of a long queue must not change with each launch.
   if (!looks) return BehindOthersReason(now);
   return absl::StrCat(BehindReason(now, jobs_.at(ahead).job, live->job), room.words);
 }
 
-// Slots that wait for it would never be enough. Once there are nodes for it, it is ahead again, and those
-// behind it leave it what it claims.
+// Reserving slots for this job would never be enough for it. Once enough nodes exist, it is ahead again and
+// the jobs behind it respect its reservation.
 std::string Reconciler::GoRound(const LiveJob& live, const PlaceDecision& decision, Placing* placing) {
   placing->Wait(live.job.id(), WaitingToBePlaced(RequestOf(live.job), placing->reservations.now()));
   return absl::StrCat(decision.reason, "; jobs behind it go first meanwhile");
@@ -242,7 +244,7 @@ std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision,
   return absl::StrCat("its launch cannot be stored: ", launched.message());
 }
 
-// Why it may not be launched yet, wherever there is room; "" where it may.
+// Returns why the job may not be launched yet, independent of free slots, or "".
 std::string Reconciler::WhyHeld(LiveJob* live, const PlaceRequest& request, QuotaRoom* quotas,
                                 v1::Job::Waiting* waiting) {
   if (!WaitsForJobs(live->job))
@@ -251,7 +253,8 @@ std::string Reconciler::WhyHeld(LiveJob* live, const PlaceRequest& request, Quot
   return AfterReason(live->job, StatesFor(live));
 }
 
-// Of its earlier attempts, where an agent that was lost is back with their ranks: two of them would be alive.
+// Ranks of earlier attempts may be alive if a lost agent reconnected with them: launching would run two
+// attempts.
 std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
   const NodePart* left = nullptr;
   int attempt = 0;
@@ -260,7 +263,7 @@ std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
       if (part.stopped || lease_.now() >= part.awaited_until) continue;
       if (it->second.GaveUpOn(part, lease_.now())) continue;
       if (PresenceAt(part.node) == Presence::kLost) continue;
-      // Of several, one that an agent says to have is named, and not one whose end has only not been said.
+      // Prefer an attempt that an agent reports to host over one whose end is only unconfirmed.
       if (left != nullptr && left->hosted && !part.hosted) continue;
       left = &part;
       attempt = it->first.attempt;
@@ -281,8 +284,8 @@ std::string Reconciler::MayBeLeftOf(const v1::Job& job) const {
                       " lost: what ran there could not be confirmed gone)");
 }
 
-// Nodes that were lost with ranks of the job and have not registered since: the registry clears it then, and
-// keeps it over restarts.
+// Nodes that were lost with ranks of the job and have not registered since. The registry keeps the list
+// across restarts and clears it when the agent registers.
 std::vector<std::string> Reconciler::LostWithRanksOf(const std::string& id) const {
   std::vector<std::string> lost;
   for (const auto& [name, view] : views_) {
@@ -309,8 +312,8 @@ void Reconciler::ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting) {
   parts_.board->SetWaiting(std::move(waiting));
 }
 
-// Where the job goes, or why it waits. A plan that is still open is made first, once there are nodes to make
-// it for; no reason where that has to wait for the next tick. `plans`: made in this tick.
+// Returns the job's placement, or why it waits. An open plan is made first, once there are nodes to plan for;
+// the reason is empty if that must wait for the next tick. `plans`: number of plans made in this tick.
 PlaceDecision Reconciler::Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans) {
   if (!IsPlanOpen(live->job)) return Place(RequestAgain(live->job), slots);
   const MemoryOffer offer = OfferTo(RequestOf(live->job), slots);
@@ -320,13 +323,14 @@ PlaceDecision Reconciler::Decide(LiveJob* live, const std::vector<NodeSlots>& sl
     if (++*plans > kMaxPlansPerTick || !ClosePlan(live, offer.bytes_per_rank).ok()) return waits;
     if (!IsPlanOpen(live->job)) return Place(RequestAgain(live->job), slots);
   }
-  waits.possible = false;  // Not on the nodes that are there.
+  waits.possible = false;  // Not on the present nodes.
   waits.reason = absl::StrCat("does not fit the nodes that are there: ", live->refusal);
   return waits;
 }
 
-// The plan is stored with the launch at the latest. What only roomier nodes could help waits for them; what
-// nothing helps, a fault of ours or a rule that is newer than the job, ends it. An error is the store's.
+// Makes an open plan. It is stored with the launch at the latest. If only nodes with more memory could help,
+// the job waits for them; any other rejection (a bug, or a rule newer than the job) ends it. An error is the
+// store's.
 absl::Status Reconciler::ClosePlan(LiveJob* live, int64_t offer_bytes) {
   const Plan plan = parts_.plan(live->job.spec(), offer_bytes);
   if (plan.accepted()) {
@@ -373,7 +377,8 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bo
   facts.pace.WaitFrom(lease_.now());
   live->short_since.reset();
   live->refused_worlds.clear();
-  parts_.rendezvous->Close(facts.ref);  // Keys of a node that claimed this attempt before its launch.
+  // Removes keys that a node set for this attempt number before its launch.
+  parts_.rendezvous->Close(facts.ref);
   parts_.rendezvous->Open(facts.ref);
   for (NodePart& part : facts.parts) {
     part.attached = true;
@@ -408,7 +413,8 @@ void Reconciler::SendLaunch(const v1::Job& job, NodePart* part, bool again) {
   launch->mutable_devices()->Assign(part->devices.begin(), part->devices.end());
   launch->set_resent(again);
   if (again) {
-    // Another process of the agent, which may have registered just now, would start the ranks anew.
+    // Addressed to the current stream: a new process of the agent, which may have just registered, would
+    // start the ranks again.
     parts_.nodes->Send(part->node, std::move(message), attached_.at(part->node));
     return;
   }
@@ -422,7 +428,7 @@ bool Reconciler::HasRefusedRanks(const std::string& node) const {
   return it != refused_until_.end() && lease_.now() < it->second;
 }
 
-// Nodes all of whose slots are taken, as nobody knows which.
+// Nodes whose slots all count as taken, because it is unknown which ones are in use.
 std::set<std::string> Reconciler::FullNodes() const {
   std::set<std::string> full;
   for (const auto& [ref, facts] : attempts_) {

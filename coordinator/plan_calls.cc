@@ -1,4 +1,4 @@
-// JobService: what a spec would do, and in which way it would be fastest. Both compute and change nothing.
+// JobService: PlanJob and SearchPlans. Both compute and have no side effects.
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
@@ -16,7 +16,7 @@
 namespace fsdpd {
 namespace {
 
-// A search is done before its client stops waiting, and takes a core for so long at most.
+// A search ends before its client's deadline, and uses one core for at most kMaxSearch.
 constexpr double kShareOfWait = 0.8;
 constexpr absl::Duration kMaxSearch = absl::Seconds(30);
 
@@ -33,7 +33,7 @@ absl::Status CheckGiven(const Request& request, const DeviceProfile& given) {
   return faults.empty() ? absl::OkStatus() : BadSpec(faults);
 }
 
-// Held by who came first, for as long as this lives.
+// RAII lock without waiting: held by the first caller, for the lifetime of this object.
 class Turn {
  public:
   explicit Turn(std::atomic<bool>* taken) : taken_(taken), mine_(!taken->exchange(true)) {}
@@ -98,7 +98,7 @@ absl::Status JobService::Search(grpc::ServerContext* context, const v1::SearchPl
   return absl::OkStatus();
 }
 
-// One at a time: a search takes a core for seconds, and jobs need the others.
+// One search at a time: it takes a core for seconds, and jobs need the others.
 grpc::Status JobService::SearchPlans(grpc::ServerContext* context, const v1::SearchPlansRequest* request,
                                      v1::SearchPlansResponse* response) {
   const Turn turn(&searching_);

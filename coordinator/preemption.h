@@ -1,11 +1,14 @@
-// Which jobs save and leave for one that waits. Only those whose submitters allowed it
-// (SubmitJobRequest.preemptible), whose priority is less (so that no two ever take each other's slots in
-// turn), and that lose nothing by it; or that were lent slots which one before them claims (reservations.h),
-// for that one. And only when the one that waits could be placed then, beside what those before it claim. As
-// few as that takes: of the lowest priority first, then those that were launched last.
+// Preemption decision: which jobs save a checkpoint and leave for a waiting job. There are two kinds of
+// candidates:
 //
-// What leaves already, as does what measures a node (preflighting.cc), is waited for before anybody else is
-// asked to.
+//   * A preemptible job (SubmitJobRequest.preemptible) of lower priority that can save its progress now.
+//     Equal priorities never preempt each other, so two jobs cannot take each other's slots in turn.
+//   * A job that was backfilled on slots that the waiting job reserves (reservations.h), whatever its
+//     priority.
+//
+// Jobs are preempted only if the waiting job can then be placed next to the reservations of the jobs ahead of
+// it. As few as possible leave: the lowest priority first, then the most recently launched. Jobs that are
+// already leaving, and running preflights (preflighting.cc), are awaited before others are preempted.
 //
 // Pure.
 #pragma once
@@ -20,23 +23,24 @@
 
 namespace fsdpd {
 
-// A job that holds slots, or what measures a node and is no job ("").
+// A holder of slots: a job, or a preflight if `job` is "".
 struct Occupant {
   std::string job;
   int64_t priority = 0;
   int64_t start_unix_nanos = 0;
-  bool leaves = false;     // Its slots fall free by themselves.
-  bool may_leave = false;  // It is preemptible, and could save now.
-  bool lent = false;       // Its slots, by who waits: it leaves whatever its priority.
+  bool leaves = false;  // Its slots become free without preemption.
+  bool may_leave = false;  // It is preemptible and can save now.
+  // It was backfilled on slots that the waiting job reserves, and leaves whatever its priority.
+  bool lent = false;
   std::map<std::string, std::vector<int>> devices;  // By node.
 };
 
 struct Room {
-  bool comes = false;              // It can be placed when `leave`, and who leaves already, have left.
-  std::vector<std::string> leave;  // Who is to, and does not yet.
+  bool comes = false;  // The waiting job can be placed after `leave` and the jobs already leaving have left.
+  std::vector<std::string> leave;  // Jobs to preempt.
 };
 
-// REQUIRES: `request` cannot be placed on `nodes` beside `ahead`, which those before it claim.
+// REQUIRES: `request` cannot be placed on `nodes` next to the reservations `ahead`.
 Room ChooseToLeave(const PlaceRequest& request, int64_t priority, const std::vector<NodeSlots>& nodes,
                    const Reservations& ahead, const std::vector<Occupant>& occupants);
 

@@ -1,11 +1,10 @@
-// What of a node is enough for a job: each number that was measured against its floor. Floors are those that
-// the coordinator was started with, and else those of cards that are known by their exact names: what these
-// reach when they are sound (docs/deploy.md has the numbers), less what sound ones differ by and what other
-// versions of libraries cost. A number of a device that neither names is kept and not judged.
+// Preflight limits: compares each measured number of a node with a minimum (floor). Floors come from the
+// coordinator's flags, and otherwise from a table of cards with exact names. The table's values are what
+// healthy cards reach (docs/deploy.md lists them), less the variation between healthy cards and the cost of
+// other library versions. Numbers of a device without a floor are stored but not judged.
 //
-// Of every GPU it is asked, whatever its name: that no memory error is left uncorrected since its driver was
-// loaded, that nobody else has a tenth of its memory, and that as many of its NVLinks are up as of the node's
-// other cards.
+// Independent of its name, every GPU must have no uncorrected memory error since its driver was loaded, less
+// than a tenth of its memory in use by other processes, and as many active NVLinks as the node's other cards.
 //
 // Pure.
 #pragma once
@@ -21,20 +20,20 @@
 namespace fsdpd {
 
 struct PreflightFloor {
-  std::string device;   // PreflightDevice.name, without regard to case.
+  std::string device;  // PreflightDevice.name, case-insensitive.
   std::string measure;  // "product_tflops", "memory_gb_per_s", "ring_gb_per_s", "pair_gb_per_s".
   double value = 0;     // In the measure's unit; 0: not judged.
 };
 
-// "NVIDIA H200:product_tflops=540". INVALID_ARGUMENT says what is wrong with it.
+// Parses "NVIDIA H200:product_tflops=540". INVALID_ARGUMENT describes the error.
 absl::StatusOr<PreflightFloor> ParsePreflightFloor(absl::string_view text);
 
-// One sentence for each number that is not enough, with its floor; first that the measurement itself failed.
+// Returns one sentence for each number below its floor, with the floor; a failed measurement comes first.
 std::vector<std::string> MissedFloors(const v1::PreflightResult& result,
                                       const std::vector<PreflightFloor>& floors);
 
-// What somebody has to hear who gave floors of devices that the node has not, by a wrong name as a rule, so
-// that nothing is judged by them; "" where each is of a device that was measured.
+// Returns a warning if floors name devices that the node does not have, usually because of a misspelled name,
+// so that they judge nothing; "" if each floor matches a measured device.
 std::string FloorsOfOthers(const v1::PreflightResult& result, const std::vector<PreflightFloor>& floors);
 
 }  // namespace fsdpd

@@ -1,7 +1,7 @@
-// What nodes were found to be when they were measured last, and which are measured now. The results are
-// stored with the nodes that are known (remembering.cc), and forgotten with them.
+// Preflight results: the last measurement of each node, and the nodes that are being measured now. Results
+// are stored with the known nodes (remembering.cc) and forgotten with them.
 //
-// Thread-safe: the reconciler's thread changes them, anybody reads.
+// Thread-safe: only the reconciler's thread changes them; any thread reads.
 #pragma once
 
 #include <absl/time/time.h>
@@ -17,7 +17,7 @@
 
 namespace fsdpd {
 
-// For how long a result says what a node is.
+// How long a result is valid.
 constexpr absl::Duration kPreflightCounts = absl::Hours(24);
 
 class Preflights {
@@ -25,19 +25,19 @@ class Preflights {
   // --- The reconciler's thread ----------------------------------------------------------------------------
   void Load(const v1::ListNodesResponse& nodes);
   void Set(const std::string& node, v1::NodePreflight preflight);
-  void Accept(const std::string& node);  // Whatever its faults are.
+  void Accept(const std::string& node);  // Accepts the node despite failed checks.
   void Forget(const std::string& node);
   void SetRunning(std::set<std::string> nodes);
 
   // --- Any thread -----------------------------------------------------------------------------------------
   std::optional<v1::NodePreflight> Find(const std::string& node) const;
-  // What tells one result of a node from another, without a copy of it: asked for all nodes in each tick.
+  // Identifies a result without copying it, because every tick compares the results of all nodes.
   struct Version {
     int64_t unix_nanos = 0;  // 0: the node was not measured.
     bool accepted = false;
   };
   Version VersionOf(const std::string& node) const;
-  // Into the public form of a node.
+  // Writes the result into the public form of a node.
   void MarkIn(v1::Node* node) const;
 
  private:
@@ -46,12 +46,12 @@ class Preflights {
   std::set<std::string> running_ ABSL_GUARDED_BY(mutex_);
 };
 
-// As it is kept: an agent may send what it likes, and a coordinator's disk has bounds.
+// Limits the size of a result before it is stored: its content comes from an agent.
 v1::PreflightResult CutToBounds(v1::PreflightResult result);
 
-// Whether jobs may have the node that `info` registers without that it is measured again. `now`: the date.
+// Whether jobs may use the node that registered `info` without a new measurement. `now` is the date.
 bool Passes(const std::optional<v1::NodePreflight>& preflight, const v1::Register& info, absl::Time now);
-// Whether it may, were the result not too old.
+// The same without the age limit.
 bool Passed(const std::optional<v1::NodePreflight>& preflight, const v1::Register& info);
 
 }  // namespace fsdpd

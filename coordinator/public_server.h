@@ -1,5 +1,5 @@
-// What every coordinator serves with, whether it leads or stands by: who may call, over what, and how a port
-// is opened with health and reflection.
+// Public server of a coordinator, whether it leads or is a standby: authentication, TLS, and a gRPC port with
+// health and reflection.
 //
 // Thread-safe: functions.
 #pragma once
@@ -25,19 +25,19 @@ namespace fsdpd {
 
 struct PublicServerOptions {
   std::string listen = "127.0.0.1:7777";  // Port 0 picks one.
-  // Not given: plaintext, and nobody is asked who he is. Then `listen` is for this machine alone.
+  // If not set: plaintext without authentication. `listen` must then be a loopback address.
   TlsFiles tls;
-  std::string tokens;         // File of who may call (token_store.h); with `tls`.
-  std::string revoked_certs;  // Serial numbers of agents' certificates, as a file; empty: none is revoked.
-  std::string audit_log;      // File that says who did what; empty: none.
+  std::string tokens;  // File of tokens (token_store.h); requires `tls`.
+  std::string revoked_certs;  // File of revoked serial numbers of agents' certificates; empty: none.
+  std::string audit_log;  // File of audited calls; empty: none.
   int64_t audit_log_bytes = 64 << 20;
-  std::string health_listen;  // Health alone, in plaintext, for probes that know no TLS; empty: nowhere.
-  std::string web_listen;     // The page for browsers (web/web_routes.h), over `tls` as well; empty: nowhere.
+  std::string health_listen;  // Health only, in plaintext, for probes without TLS; empty: off.
+  std::string web_listen;  // Web UI (web/web_routes.h), with `tls` as well; empty: off.
   Clock* clock = Clock::Real();
 };
 
-// Null where the options ask for none. Opened once, also where one front follows another: what was read stays
-// in use when the files get a fault.
+// Members are null if the options do not ask for them. Opened once and shared by consecutive servers of this
+// process: if a file becomes invalid, its last valid contents stay in use.
 struct PublicServerSecurity {
   std::shared_ptr<TlsPort> port;
   std::shared_ptr<TokenStore> people;
@@ -45,39 +45,40 @@ struct PublicServerSecurity {
   std::shared_ptr<AuditLog> audit;
 };
 
-// INVALID_ARGUMENT for plaintext on an address that others reach, and for files with a fault.
+// INVALID_ARGUMENT for plaintext on an address that other machines can reach, and for invalid files.
 absl::StatusOr<PublicServerSecurity> SecurePublicServer(const PublicServerOptions& options);
 
-// A thread that reads the server's sockets whenever nobody else does. Where a service has callbacks, as that
-// of agents' streams, gRPC leaves this to the few threads that run those; and each of them, after a second
-// without one, sleeps for 100 ms. With none but these a call that comes meanwhile waits that long.
+// Thread that polls the server's sockets when no other thread does. For a service with callbacks, such as the
+// agents' streams, gRPC leaves polling to the few threads that run the callbacks. After a second without a
+// callback, each of these sleeps for 100 ms. If no other thread polled, a call that arrives then would wait
+// that long.
 class SocketReader {
  public:
-  // Before the server is built.
+  // Create before the server is built.
   explicit SocketReader(grpc::ServerBuilder* builder);
-  ~SocketReader();  // After the server's Shutdown().
-  void Start();     // Once the server is there.
+  ~SocketReader();  // Destroy after the server's Shutdown().
+  void Start();  // Call after the server is built.
 
  private:
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // On which nothing happens.
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // Never has events.
   std::thread thread_;
 };
 
-// Running servers. Streams do not end by themselves: who shuts them down cancels those.
+// Running servers. Streams do not end by themselves: the owner must cancel them before Stop().
 struct PublicServer {
   std::unique_ptr<Acceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<SocketReader> reader;
-  std::unique_ptr<grpc::Server> health;  // Null where the options ask for none.
-  std::unique_ptr<WebServer> web;        // Likewise.
-  std::string address;                   // "host:port", with the port that was picked.
+  std::unique_ptr<grpc::Server> health;  // Null if not configured.
+  std::unique_ptr<WebServer> web;  // Null if not configured.
+  std::string address;  // "host:port", with the chosen port.
 
-  // Cancels calls after half a second, and waits for the handlers that are under way then. Idempotent.
+  // Cancels calls after half a second and waits for running handlers. Idempotent.
   void Stop();
 };
 
-// UNAVAILABLE for an address that cannot be listened on. Health answers for each of `services`, which outlive
-// it.
+// UNAVAILABLE if an address cannot be listened on. The health service reports each of `services`, which must
+// outlive the result.
 struct ServedService {
   grpc::Service* service;
   const char* name;

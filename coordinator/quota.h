@@ -1,10 +1,10 @@
-// How many ranks each project may have at once: a file of lines PROJECT RANKS, with '#' comments, that an
-// operator edits while the coordinator runs, read as tokens are (token_store.h). Projects without a line have
-// no bound, and jobs without a project neither.
+// Project quotas: the number of ranks that each project may use at a time. The file has lines PROJECT RANKS
+// and '#' comments. An operator edits it while the coordinator runs, and it is reread like the token file
+// (token_store.h). Projects without a line, and jobs without a project, are not limited.
 //
-// A job that its quota keeps from being launched holds no place in the queue, so that those of other projects
-// pass it; those of its own, which would take what it waits for, do not. One that needs more than the quota
-// has is passed by all. A quota that is made smaller stops nothing that runs.
+// A job that its quota blocks holds no place in the queue, so jobs of other projects pass it. Jobs of its own
+// project do not, because they would use the ranks it waits for. A job that needs more than the whole quota
+// is passed by all. Lowering a quota stops no running job.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -23,14 +23,14 @@ namespace fsdpd {
 
 using RanksByProject = std::map<std::string, int64_t>;
 
-// INVALID_ARGUMENT with the line of the first fault.
+// INVALID_ARGUMENT names the first invalid line.
 absl::StatusOr<RanksByProject> ParseQuotas(absl::string_view text);
 
 // Thread-safe.
 class QuotaFile {
  public:
-  // Fails for a file that cannot be read, or has a fault. One that gets a fault later leaves what was read
-  // before in use (watched_file.h).
+  // Fails for a file that cannot be read or is invalid. If it becomes invalid later, the last valid contents
+  // stay in use (watched_file.h).
   static absl::StatusOr<std::unique_ptr<QuotaFile>> Open(const std::string& path, Clock* clock);
   RanksByProject Read();
   bool Stale() { return !file_.Refresh(); }
@@ -44,27 +44,27 @@ class QuotaFile {
   WatchedFile file_;
 };
 
-// What is left of the quotas while jobs are placed, in the order of the queue.
+// The remaining quotas while jobs are placed in queue order.
 class QuotaRoom {
  public:
   QuotaRoom() = default;
-  // `held`: before that. Slots of an attempt that leaves are its project's until it has left.
+  // `held`: ranks in use. The slots of an attempt that is stopping count until it has left.
   explicit QuotaRoom(RanksByProject quotas, RanksByProject held = {})
       : quotas_(std::move(quotas)), held_(std::move(held)) {}
 
   const RanksByProject& quotas() const { return quotas_; }
 
-  // A job of `project` holds them.
+  // Counts ranks of a job of `project`.
   void Take(const std::string& project, int64_t ranks) { held_[project] += ranks; }
-  // Whether a job of it may have so many more.
+  // Whether `project` may use this many more ranks.
   bool Allows(const std::string& project, int64_t ranks) const;
-  // Why a job that needs `ranks` is not to be launched now; "" where it may be. `waiting` gets the same for
-  // programs.
+  // Returns why a job that needs `ranks` may not be launched now, or "". Sets `waiting` to the
+  // machine-readable form.
   std::string WhyNot(const v1::Job& job, int64_t ranks, v1::Job::Waiting* waiting);
 
  private:
   RanksByProject quotas_, held_;
-  std::map<std::string, std::string> first_;  // By project: the job that waits for its quota.
+  std::map<std::string, std::string> first_;  // By project: the first job that waits for its quota.
 };
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Where the ranks of a job stand that makes no step, as a person wants it: ranks that wait at the same place
-// are one entry, so that of a thousand the one that stands elsewhere is seen. Pure.
+// Positions of the ranks of a job that makes no progress. Ranks that are blocked at the same place share one
+// entry, so that one rank at another place among a thousand is visible. Pure.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace fsdpd {
 
-constexpr int kMaxStands = 32;              // A hang has few places; more are ranks that run.
-constexpr size_t kMaxStandBytes = 2 << 10;  // What agent.proto allows.
+constexpr int kMaxStands = 32;  // A hang has few places; more means that ranks are running.
+constexpr size_t kMaxStandBytes = 2 << 10;  // The limit of agent.proto.
 
-// A rank's newest word replaces an older one, which goes even where the new one has no place left. False when
-// nothing has changed.
+// Records a rank's position in `job` and removes its previous one, even if the limit leaves no space for the
+// new one. Returns false if nothing changed.
 bool TakeStand(int rank, const std::string& where, v1::Job* job);
 
 }  // namespace fsdpd

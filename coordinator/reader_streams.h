@@ -1,7 +1,7 @@
-// Bounds on reader streams of the public API, each of which holds a thread: in all, and per person, so that
-// one client does not use up what others need. Readers of logs are bounded more tightly, because each holds
-// files open on every node that it reads from (base/log_readers.h). kStreamPoll: how often a stream looks at
-// its client and at the coordinator's stop, because the synchronous API cannot wake a handler.
+// Limits of reader streams of the public API, each of which holds a thread: in total and per principal, so
+// that one client cannot use up all. Log readers have a lower limit, because each holds files open on every
+// node that it reads from (base/log_readers.h). kStreamPoll is how often a stream checks its client and the
+// coordinator's stop, because the synchronous API cannot wake a handler.
 //
 // Thread-safe.
 #pragma once
@@ -18,21 +18,21 @@ namespace fsdpd {
 
 constexpr int kMaxReaderStreams = 512;
 constexpr int kMaxStreamsPerPrincipal = 128;
-constexpr int kMaxLogReadersPerPrincipal = 64;  // Of these; a quarter of what a node serves at once.
+constexpr int kMaxLogReadersPerPrincipal = 64;  // Subset of the above; a quarter of what a node serves.
 constexpr absl::Duration kStreamPoll = absl::Milliseconds(200);
 
 enum class ReaderKind {
   kWatch,  // Of a job or of events.
-  kLogs,   // Of logs, traces or steps, which agents send.
+  kLogs,  // Of logs, traces or steps, which agents send.
 };
 
 class ReaderStreams {
  public:
-  // A stream's place, for its life. Not counted unless status() is OK.
+  // RAII reservation of one stream. It does not count unless status() is OK.
   class Place {
    public:
-    // `person`: whose share it is; empty without tokens, when only the total is bounded. `streams` outlives
-    // it.
+    // `person` is the principal; empty without tokens, when only the total is limited. `streams` must outlive
+    // this object.
     Place(ReaderStreams* streams, const std::string& person, ReaderKind kind)
         : streams_(streams), principal_(person), kind_(kind), status_(streams->Take(person, kind)) {}
     ~Place() {
@@ -52,7 +52,7 @@ class ReaderStreams {
  private:
   struct Share {
     int streams = 0;
-    int log_readers = 0;  // Of these.
+    int log_readers = 0;  // Included in streams.
   };
   absl::Status Take(const std::string& person, ReaderKind kind);
   void GiveBack(const std::string& person, ReaderKind kind);

@@ -1,14 +1,16 @@
-// The one thread that changes jobs. RPC handlers and agents' streams hand it events; on each tick it takes
-// them into its facts, asks the verdict (verdict.h) and the placer (placer.h) what follows, stores the
-// change, and only then acts on it: a launch or a stop is never sent for a state that a crash could forget. A
-// write that fails leaves the job as it was, and the next tick decides again. What ends ranks acts first,
-// where it cannot be stored: a full disk must not keep them running; it is stored as soon as that is
-// possible. But not so where the write failed since this coordinator leads no more.
+// Reconciler: the only thread that changes jobs. RPC handlers and agents' streams send it events. On each
+// tick it adds them to its facts, calls the verdict (verdict.h) and the placer (placer.h), stores the
+// resulting change, and only then acts on it. A launch or a stop is therefore never sent for a state that a
+// crash could lose. If a write fails, the job is unchanged and the next tick decides again.
 //
-// Call order: Load() once, before agents may attach; Start(); ...; Stop(). Everything in the first public
-// section may be called from any thread. Without Start() there is no thread: RunOnce() is one tick, who asks
-// for something runs one himself, and all is called by one thread, as in a simulation. Ownership: borrows
-// everything in Parts, which must live longer.
+// Exception: an action that ends ranks runs even if it cannot be stored, because a full disk must not keep
+// ranks running; it is stored as soon as possible. This does not apply if the write failed because this
+// coordinator lost leadership.
+//
+// Call order: Load() once, before agents may attach; Start(); ...; Stop(). The first public section may be
+// called from any thread. Without Start() there is no thread (simulations and tests): RunOnce() is one tick,
+// requests run a tick themselves, and one thread makes all calls. Ownership: borrows everything in Parts,
+// which must outlive it.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -52,32 +54,32 @@ namespace fsdpd {
 
 class Meters;
 
-// Which nodes are measured before a job meets them, and what of them is enough (preflighting.cc).
+// Which nodes are measured before a job runs there, and the limits they must meet (preflighting.cc).
 struct PreflightPolicy {
-  std::set<v1::Device> devices;  // Kinds of nodes; none: no job waits for that.
+  std::set<v1::Device> devices;  // Kinds of nodes to measure; empty: none.
   absl::Duration limit = absl::Minutes(2);
-  std::vector<PreflightFloor> floors;  // Beside those that are known.
+  std::vector<PreflightFloor> floors;  // In addition to the built-in floors.
 };
 
 struct ReconcilerOptions {
   absl::Duration tick = absl::Milliseconds(100);
-  absl::Duration reattach_grace =
-      absl::Seconds(15);  // For agents to come back after a restart of ours, or after we stood still.
+  // For agents to reconnect after the coordinator restarted or did not run for a while.
+  absl::Duration reattach_grace = absl::Seconds(15);
   VerdictOptions verdict;
-  // How often steps alone are stored. Agents go on telling them to a coordinator that begins from older ones.
+  // How often a change of only the step is stored. If the state is older, agents resend newer steps.
   absl::Duration progress_every = absl::Seconds(1);
   Retention retention;  // Of ended jobs.
   PreflightPolicy preflight;
-  // Not so where all runs in one thread (tests): who asks for something gets a tick of its own.
+  // False if everything runs in one thread (tests): a request then runs its own tick.
   bool own_thread = true;
-  // Whether this coordinator leads still; null where it is the only one. Once it does not, the thread acts no
-  // more, and who asks is told that the coordinator is stopping.
+  // Whether this coordinator still leads; null if it is the only one. After it loses leadership the thread
+  // takes no action, and requests fail because the coordinator is stopping.
   std::function<bool()> leads = nullptr;
 };
 
 class Reconciler {
  public:
-  // MakePlan() of plan.h: for jobs that were admitted before there were nodes enough for them.
+  // MakePlan() of plan.h, for jobs that were admitted before enough nodes were known.
   using Planner = std::function<Plan(const v1::JobSpec& spec, int64_t budget_bytes_per_rank)>;
 
   struct Parts {
@@ -87,56 +89,58 @@ class Reconciler {
     JobBoard* board;
     Clock* clock;
     Planner plan;
-    std::function<RanksByProject()> quotas = nullptr;  // Null where there are none.
-    Meters* meters = nullptr;                          // Null where nobody scrapes.
+    std::function<RanksByProject()> quotas = nullptr;  // Null if there are none.
+    Meters* meters = nullptr;  // Null without metrics.
   };
 
   Reconciler(ReconcilerOptions options, Parts parts);
   ~Reconciler();
 
   // --- Any thread -----------------------------------------------------------------------------------------
-  // The job is in the store and on the board, QUEUED. Its time begins at `admitted`, by the monotonic clock.
+  // The job is QUEUED in the store and on the board. Its ledger starts at `admitted` (monotonic clock).
   void Submitted(v1::Job job, absl::Time admitted = absl::InfiniteFuture());
-  // Blocks until the request is decided (a tick). The job after it; NOT_FOUND, or why it could not be stored.
-  // With an etag (job_etag.h): ABORTED where the job has another one by then.
+  // Blocks until the request is decided (one tick) and returns the job after it. NOT_FOUND, or the error of
+  // the store. With an etag (job_etag.h): ABORTED if the job has changed since.
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason, int64_t grace_ms,
                                  const std::string& etag = "");
-  // Likewise (job_commands.cc); FAILED_PRECONDITION where the job's state does not allow it.
+  // As Cancel() (job_commands.cc); FAILED_PRECONDITION if the job's state does not allow it.
   absl::StatusOr<v1::Job> Pause(const std::string& id, const std::string& reason, int64_t grace_ms,
                                 const std::string& etag = "");
   absl::StatusOr<v1::Job> Resume(const std::string& id, const std::string& reason,
                                  const std::string& etag = "");
   absl::StatusOr<v1::Job> Retry(const std::string& id, const std::string& reason,
                                 const std::string& etag = "");
-  // As it was. `unconfirmed_nodes`: DeleteJobResponse's; may be null.
+  // Returns the job before its deletion. `unconfirmed_nodes`: DeleteJobResponse's; may be null.
   absl::StatusOr<v1::Job> Delete(const std::string& id, const std::string& etag = "",
                                  std::vector<std::string>* unconfirmed_nodes = nullptr);
-  // Likewise. NOT_FOUND for a node of which nothing is known.
+  // Blocks until decided. NOT_FOUND for an unknown node.
   absl::Status Cordon(const std::string& node, const std::string& reason);
   absl::Status Uncordon(const std::string& node);
-  // Likewise; it goes on by itself (draining.cc). FAILED_PRECONDITION where a job there would lose all that
-  // it has trained.
+  // As above; the drain continues in the background (draining.cc). FAILED_PRECONDITION if a job there would
+  // lose all its progress.
   absl::Status Drain(const std::string& node, const std::string& reason, int64_t grace_ms, bool force);
-  // Likewise (remembering.cc). FAILED_PRECONDITION where its agent may be back, it hosts ranks or, without
+  // As above (remembering.cc). FAILED_PRECONDITION if its agent may reconnect, it hosts ranks or, without
   // `force`, ranks on it may still run.
   absl::Status DeleteNode(const std::string& node, bool force);
   const Cordons& cordons() const { return cordons_; }
-  // Likewise: has the node measured. FAILED_PRECONDITION where it cannot be now.
+  // As above: measures the node. FAILED_PRECONDITION if it cannot be measured now.
   absl::Status Preflight(const std::string& node);
   const Preflights& preflights() const { return preflights_; }
   const AttemptHosts& hosts() const { return hosts_; }
   size_t waiting_events() const { return events_.size(); }
-  // Whoever shows a ledger asks this one: another, made when another date was set, would add what is between.
+  // All readers of ledgers must use this object: one created after a change of the date would add the
+  // difference.
   const LedgerDate& ledger_date() const { return ledger_date_; }
-  int64_t visited_jobs() const { return index_.visited() + placed_jobs_; }  // By all ticks so far.
-  // A stream of `node` is up. REQUIRES: pushed before anything else that this stream says.
+  int64_t visited_jobs() const { return index_.visited() + placed_jobs_; }  // In all ticks so far.
+  // A stream of `node` is up. REQUIRES: called before any other event of this stream.
   void Attached(const v1::Register& info, int64_t epoch);
-  // `sent_unix_nanos`: by the agent's clock, which is compared with itself alone; 0 when not known.
+  // `sent_unix_nanos` is the agent's clock, compared only with itself; 0 if unknown.
   void Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos);
   void Told(const std::string& node, const v1::Stopped& stopped);
   void Told(const std::string& node, const v1::ComputeTimes& times);
   void Told(const std::string& node, const v1::PreflightResult& result);
-  // The attempt cannot go on for a reason that is no rank's exit, as `node` says, which has a part of it.
+  // The attempt cannot continue, for a reason other than a rank's exit, as reported by `node`, one of its
+  // hosts.
   void Fault(const std::string& node, const AttemptRef& ref, const std::string& what);
 
   // --- Owner ----------------------------------------------------------------------------------------------
@@ -148,64 +152,66 @@ class Reconciler {
  private:
   struct LiveJob {
     v1::Job job;
-    bool progressed = false;                       // Steps that are not stored.
-    bool new_stands = false;                       // Which readers do not see yet.
-    absl::Time not_before = absl::InfinitePast();  // Of the next attempt's launch.
-    // Loaded without an attempt: where the state was restored from a backup, some agent may know one.
+    bool progressed = false;  // Has steps that are not stored.
+    bool new_stands = false;  // Not shown to readers yet.
+    absl::Time not_before = absl::InfinitePast();  // Earliest launch of the next attempt.
+    // Loaded without an attempt: if the state was restored from a backup, an agent may still host one.
     bool awaits_agents = false;
-    // Loaded, and not launched since: the newest attempt that an agent can host, as the state may be older
-    // than its launch (a backup). 0: none that is newer than this coordinator's own.
+    // Loaded and not launched since: the newest attempt that an agent hosts, if the state is older than its
+    // launch (a backup). 0: none newer than this coordinator's own.
     int newest_elsewhere = 0;
-    // By node: until when the next launch waits for what the node claims to have left of earlier attempts.
+    // By node: until when the next launch waits for ranks of earlier attempts that the node reports.
     std::map<std::string, absl::Time> leftovers_until;
-    std::string not_on_disk;  // Why its last change could not be stored; "" when it is.
-    // With what an open plan (job_plan.h) was refused, and why: it is not made again for the same offer.
+    std::string not_on_disk;  // Why its last change could not be stored; "" if it is stored.
+    // The offer with which an open plan (job_plan.h) was rejected, and why: it is not planned again for the
+    // same offer.
     std::optional<int64_t> refused_offer;
     std::string refusal;
-    // In PREFLIGHT: nodes that have not passed yet, and that they are known, by this life of the coordinator.
+    // In PREFLIGHT: nodes that have not passed yet, and whether this process has determined them.
     std::set<std::string> measured;
     bool measured_here = false;
-    // Since when it cannot have all its ranks, and smaller worlds that are not planned again (elastic.h): by
-    // nodes, ranks of each and what they offer a rank.
+    // Since when the job lacks ranks, and smaller world sizes that were rejected (elastic.h): nodes, ranks
+    // per node, and the memory offered per rank.
     std::optional<absl::Time> short_since;
     std::set<std::tuple<int64_t, int64_t, int64_t, int64_t>> refused_worlds;
-    // Of jobs that it waits for: those that have ended, as the store had them.
+    // Jobs that it waits for and that have ended, as stored.
     std::map<std::string, v1::JobState> ended_before;
   };
   using Jobs = std::map<std::string, LiveJob>;
   using Attempts = std::map<AttemptRef, AttemptFacts>;
-  // In the order of the queue: less priority is later, then who came later.
+  // Queue order: priority descending, then time of submission.
   using QueuePlace = std::tuple<int64_t, int64_t, std::string>;
   static QueuePlace PlaceInQueue(const v1::Job& job);
 
-  // Between SIGTERM and SIGKILL for ranks whose job failed or ended.
+  // Between SIGTERM and SIGKILL, for ranks of a job that failed or ended.
   static constexpr int64_t kStopGraceMs = 10000;
-  static constexpr int64_t kUnknownGraceMs = 60000;  // To save in what is not known here.
-  // In a tick: one of a large model takes a good part of a second, one that is refused more.
+  static constexpr int64_t kUnknownGraceMs = 60000;  // For ranks of an unknown job, to save a checkpoint.
+  // Per tick: planning a large model takes a good part of a second, and rejecting one takes longer.
   static constexpr int kMaxPlansPerTick = 1;
 
-  // Of a node: name, stream, whether it is away or being measured, its free devices, why it is cordoned.
+  // State of a node: name, stream, disconnected, being measured, free devices, reason of the cordon.
   using NodeLook = std::tuple<std::string, int64_t, bool, bool, std::vector<int>, std::optional<std::string>>;
-  // What a look at the whole queue depended on (placing.cc).
+  // Inputs of the last pass over the whole queue (placing.cc).
   struct QueueLook {
     std::vector<NodeLook> nodes;
     RanksByProject quotas;
     int64_t changes = 0;  // Of index_.
     bool settled = false;
     absl::Time time = absl::InfinitePast();
-    bool undone = false;                       // A plan or a reason was left for the next tick.
-    absl::Time wake = absl::InfiniteFuture();  // When the first pause between two attempts is over.
+    bool undone = false;  // A plan or a reason was left for the next tick.
+    absl::Time wake = absl::InfiniteFuture();  // End of the first delay between two attempts.
   };
 
   using Edit = std::function<void(v1::Job*)>;
   using Answer = std::function<void(absl::StatusOr<v1::Job>)>;
 
-  // Has `take` answer on the reconciler's thread, and waits for that. `done`: what is not, where it stops.
+  // Runs `take` on the reconciler's thread and waits for its answer. `done` names the action in the error of
+  // a stop.
   absl::StatusOr<v1::Job> Ask(const std::string& done, std::function<void(const Answer&)> take);
-  // Where the job is still as `etag` says; without one whatever it is.
+  // As Ask(), if the job's etag is still `etag` or `etag` is empty.
   absl::StatusOr<v1::Job> AskOf(const std::string& id, const std::string& etag, const std::string& done,
                                 std::function<void(const Answer&)> take);
-  EventQueue::Event OwnTick();  // For who asks; null where a thread of its own takes events.
+  EventQueue::Event OwnTick();  // For requests; null if the reconciler has its own thread.
 
   // Agent events (agent_events.cc).
   void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);
@@ -221,7 +227,8 @@ class Reconciler {
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
   void TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times);
   void TakeRankStand(const v1::RankUpdate& update, const AttemptFacts& facts);
-  // False: refused. `leftovers`: how many the node has reported before, of this registration or kept.
+  // Returns false if rejected. `leftovers`: attempts that the node has reported before, of this registration
+  // or retained.
   bool TakeUnwanted(const v1::Register& info, const AttemptRef& ref, int leftovers);
   void TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live);
   absl::Time WaitForLeftovers(const std::string& node, LiveJob* live);
@@ -248,8 +255,8 @@ class Reconciler {
 
   // Preempting (preempting.cc).
   struct RoomMade {
-    bool comes = false;  // As Room (preemption.h).
-    std::string words;   // Who leaves for it, after the reason why it waits.
+    bool comes = false;  // As Room::comes (preemption.h).
+    std::string words;  // Which jobs leave for it; appended to the reason why it waits.
   };
   RoomMade MakeRoom(const v1::Job& head, const PlaceRequest& request, const Reservations& ahead);
   std::vector<Occupant> Occupants(const v1::Job& head) const;
@@ -274,14 +281,14 @@ class Reconciler {
   void MarkUnsaved(LiveJob* live);
 
   // Remembering (remembering.cc).
-  // Its stream's epoch; connected; left; when it was measured, and whether that is accepted; which jobs
-  // have unconfirmed ranks there; when the failure that counts was; since when it is healthy; its revoked
+  // Stored state of a node: stream generation; connected; left; time of the preflight and whether it is
+  // accepted; jobs with unconfirmed ranks; time of the failure that counts; healthy since; revoked
   // certificate; whether it is being measured.
   using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool, std::vector<std::string>, int64_t,
                               absl::Time, std::string, bool>;
   std::map<std::string, NodeMark> NodeMarks() const;
   void RememberNodes();
-  // `all`: also those that are stored as they are, for the date.
+  // `all`: also stores unchanged nodes, to update their date.
   absl::Status StoreNodes(bool all = false);
   absl::Status CheckDeletable(const std::string& node, bool force) const;
   std::vector<std::string> JobsWithRanksOn(const std::string& node) const;
@@ -289,14 +296,14 @@ class Reconciler {
   void ForgetDeletedHost(const std::string& node);
   void KeepUnconfirmed(const AttemptFacts& facts);
 
-  // The job after `event` (and `edit`).
+  // Returns the job after `event` (and `edit`).
   absl::StatusOr<v1::Job> After(const LiveJob& live, JobEvent event, const std::string& reason,
                                 const Edit& edit = nullptr) const;
-  // Stores it, then shows it to readers. An error changes nothing.
+  // Stores the job, then shows it to readers. An error changes nothing.
   absl::Status Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit = nullptr);
-  // Acts though it could not be stored for the reason `why`, which readers see until SaveRest() has stored
-  // it. Without the lead nobody here ever will, and the next leader judges by what is stored: `why`, and no
-  // change.
+  // Applies a change that could not be stored because of `why`, which readers see until SaveRest() has stored
+  // it. Without leadership it returns `why` and changes nothing: this process will never store it, and the
+  // next leader judges by the stored state.
   absl::Status CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
                               const absl::Status& why, const Edit& edit = nullptr);
   void SayNotStored(const std::string& id, const absl::Status& why);
@@ -312,7 +319,8 @@ class Reconciler {
   void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
   QueueLook LookNow(const std::vector<NodeSlots>& slots) const;
   bool QueueIsAsBefore(const QueueLook& now) const;
-  // Of an idle job whose last attempt failed with a node that is still silent: words that name it, or "".
+  // For an idle job whose last attempt failed on a node that is still silent: text that names the node, or
+  // "".
   std::string MayBeLeftOf(const v1::Job& job) const;
   std::string WhatIsLeftOf(const std::string& id) const;
   std::vector<std::string> LostWithRanksOf(const std::string& id) const;
@@ -336,9 +344,9 @@ class Reconciler {
 
   // Preflighting (preflighting.cc).
   struct Measurement {
-    int64_t number = 0;  // 0: ordered by an earlier life of the coordinator, under an unknown number.
+    int64_t number = 0;  // 0: ordered by a previous process of the coordinator under an unknown number.
     absl::Time until;
-    absl::Time lost_at = absl::InfiniteFuture();  // Its agent is back without it.
+    absl::Time lost_at = absl::InfiniteFuture();  // When its agent reconnected without it.
   };
   absl::Status Begin(LiveJob* live, const PlaceDecision& decision, bool lent);
   bool NeedsPreflight(const std::string& node, const v1::Job& job) const;
@@ -388,14 +396,14 @@ class Reconciler {
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
   AttemptFacts* FactsOfNothing(const v1::Job& job);
   int64_t EndOf(const v1::Job& job, const AttemptFacts& facts) const;
-  bool IsCurrent(const AttemptRef& ref) const;  // The attempt of a live job that has not left it behind.
+  bool IsCurrent(const AttemptRef& ref) const;  // The current attempt of a live job.
   void LoadAttempt(const v1::Job& job);
   bool HasEnded(const std::string& id) const { return jobs_.count(id) == 0; }
   void ForgetLostNodes();
   void ForgetNode(const std::string& node);
   void ReadPresence();
   Presence PresenceAt(const std::string& node) const;
-  // What it hosts is known too. Before that its slots may be in use.
+  // Whether its hosted ranks are known too. Before that its slots may be in use.
   bool IsHeard(const NodeView& view) const;
   bool HasRefusedRanks(const std::string& node) const;
   std::set<std::string> FullNodes() const;
@@ -410,39 +418,42 @@ class Reconciler {
   EventQueue events_;
   std::thread thread_;
 
-  // Below: the reconciler's thread alone.
-  Jobs jobs_;                      // Live ones.
+  // Only the reconciler's thread uses the members below.
+  Jobs jobs_;  // Jobs that have not ended.
   JobIndex index_;                 // Of jobs_.
-  std::set<std::string> unsaved_;  // With checkpoints, a plan, or a cancel that could not be stored.
-  std::set<QueuePlace> queue_;     // Of QUEUED jobs.
+  std::set<std::string> unsaved_;  // Their checkpoints, plan or cancel could not be stored.
+  std::set<QueuePlace> queue_;  // QUEUED jobs.
   QueueLook queue_look_;           // The last one.
-  Attempts attempts_;              // Until no node has anything left of them.
-  std::map<std::string, int64_t> attached_;          // Node -> epoch of the stream that TakeAttached() saw.
+  Attempts attempts_;  // Until no node has ranks of them.
+  std::map<std::string, int64_t> attached_;  // Node -> generation of the stream that TakeAttached() saw.
   std::map<std::string, NodeView> views_;            // As of this tick.
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
-  // By node: until when ranks may still run there that nobody placed, and that were told to leave.
+  // By node: until when ranks may still run there that were not placed and were ordered to stop.
   std::map<std::string, absl::Time> refused_until_;
-  std::set<std::string> full_nodes_;        // FullNodes(), from this tick's TendStops() on.
+  std::set<std::string> full_nodes_;  // FullNodes(), from this tick's TendStops() on.
   std::set<std::string> unrequested_from_;  // Nodes whose refused preflight results were logged.
   std::set<std::string> bad_times_from_;    // Nodes whose refused compute times were logged.
   NodeFailures node_failures_;
-  std::map<std::string, absl::Time> healthy_since_;  // Cordoned nodes that are connected without a break.
-  // As the life before stored it, with the agent's instance: until that agent reconnects, or is late.
+  // Cordoned nodes that have been connected without interruption.
+  std::map<std::string, absl::Time> healthy_since_;
+  // As stored by the previous process, with the agent's instance: until that agent reconnects or its time is
+  // over.
   std::map<std::string, std::pair<std::string, absl::Time>> healthy_before_;
-  absl::Time next_opening_ = absl::InfinitePast();     // When OpenHealthyNodes() looks at cordons again.
-  std::map<std::string, absl::Time> not_empty_since_;  // Drained nodes, of which that is not stored.
-  AgentLease lease_;                                   // And the tick's time.
-  std::map<std::string, NodeMark> nodes_remembered_;   // As they are stored.
+  absl::Time next_opening_ = absl::InfinitePast();  // When OpenHealthyNodes() checks cordons again.
+  // Drained nodes that are not empty, which is not stored yet.
+  std::map<std::string, absl::Time> not_empty_since_;
+  AgentLease lease_;  // Holds the tick's time.
+  std::map<std::string, NodeMark> nodes_remembered_;  // As stored.
   absl::Time nodes_remembered_at_ = absl::InfinitePast();
-  absl::Time nodes_dated_at_ = absl::InfinitePast();  // When all of them were.
+  absl::Time nodes_dated_at_ = absl::InfinitePast();  // When the date of all nodes was stored.
   bool nodes_stored_ = true;
-  int64_t placed_jobs_ = 0;  // Calls of PlaceNext().
+  int64_t placed_jobs_ = 0;  // Number of calls of PlaceNext().
   absl::Time rest_saved_ = absl::InfinitePast();
   absl::Time progress_saved_ = absl::InfinitePast();
   absl::Time old_forgotten_ = absl::InfinitePast();
-  std::deque<std::string> to_forget_;             // Jobs that agents are to forget: SendForgets().
-  absl::Time store_told_ = absl::InfinitePast();  // That something could not be stored.
+  std::deque<std::string> to_forget_;  // Jobs that agents should forget: SendForgets().
+  absl::Time store_told_ = absl::InfinitePast();  // When a failed write was last logged.
 };
 
 }  // namespace fsdpd

@@ -1,6 +1,6 @@
-// Handshakes that TLS refuses, in this process's log: the commonest fault of a new node, of which nobody else
-// at the coordinator would hear. gRPC ends such a connection by itself; all that it says of one is a line of
-// its own log, without the peer's address. One line a minute and cause, as who knocks may do so at any rate.
+// Log lines for failed TLS handshakes, the most common error of a new node. gRPC closes such a connection by
+// itself and reports it only in its own log, without the peer's address. At most one line per minute and
+// cause is logged, because any client can cause them at any rate.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -9,11 +9,10 @@
 
 namespace fsdpd {
 
-// Instead of QuietGrpc(), and like it before the first call of gRPC; GRPC_VERBOSITY brings all its words
-// back.
+// Replaces QuietGrpc(): call before the first use of gRPC. GRPC_VERBOSITY restores gRPC's own log.
 void TellRefusedHandshakes();
 
-// Why, of a line of gRPC's log; empty for one that tells of no such handshake.
+// Returns the cause in a line of gRPC's log; empty if the line does not report a failed handshake.
 std::string WhyRefused(absl::string_view line);
 
 }  // namespace fsdpd

@@ -1,13 +1,12 @@
-// Where the ranks of an attempt find each other: a map of keys to bytes per (job, attempt), and those who
-// wait for a key. The reconciler opens an attempt when it launches it and closes it when it has ended; what
-// comes for an attempt that is not open is stale and is refused.
+// Key-value store in which the ranks of an attempt find each other: a map of keys to bytes per (job,
+// attempt), with waiters. The reconciler opens an attempt at its launch and closes it at its end. Requests
+// for an attempt that is not open are stale and rejected.
 //
-// A waiter is called once, without a lock held, by the thread that sets the key, or at once when it is there.
-// A waiter's owner (an agent's stream) is forgotten with Forget(): its agent asks again after it reconnected.
+// A waiter is called once, without a lock held: by the thread that sets the key, or immediately if the key is
+// set. Forget() drops the waiters of an owner (an agent's stream); the agent asks again after it reconnects.
 //
-// Thread-safe. Errors: FAILED_PRECONDITION for an attempt that is not open, ALREADY_EXISTS for a key set
-// twice with different values, INVALID_ARGUMENT and RESOURCE_EXHAUSTED for the bounds here and in
-// base/limits.h.
+// Thread-safe. Errors: FAILED_PRECONDITION for an attempt that is not open, ALREADY_EXISTS for a key that has
+// another value, INVALID_ARGUMENT and RESOURCE_EXHAUSTED for the limits here and in base/limits.h.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -24,7 +23,7 @@
 
 namespace fsdpd {
 
-// Per attempt: the addresses of thousands of ranks in every group, and a bound for the coordinator's memory.
+// Per attempt: fits the addresses of thousands of ranks in every group, and bounds the coordinator's memory.
 constexpr size_t kMaxRendezvousBytes = 256 << 20;
 
 class Rendezvous {
@@ -37,7 +36,7 @@ class Rendezvous {
   void Close(const AttemptRef& attempt);  // Drops values and waiters.
 
   absl::Status Set(const AttemptRef& attempt, const std::string& key, const std::string& value);
-  // `owner`: the epoch of the stream that waits.
+  // `owner` is the generation of the waiting stream.
   absl::Status Get(const AttemptRef& attempt, const std::string& key, int64_t owner, Waiter waiter);
   void Forget(int64_t owner);
 
@@ -52,7 +51,7 @@ class Rendezvous {
     size_t bytes = 0;  // Of keys, values and waiters.
   };
 
-  // The entry of `key`, with room for `bytes` more.
+  // Returns the entry of `key` if `bytes` more are within the limit.
   absl::StatusOr<Entry*> EntryFor(Attempt* attempt, const std::string& key, size_t bytes) const;
 
   const size_t max_bytes_;

@@ -1,10 +1,10 @@
-// One of several coordinators of one state in etcd: it stands by, leads when it is the one, and stands by
-// again when that is over. It serves on one address throughout; in between nobody answers there while the old
-// front stops (server.h) and the new one reads its state: half a second and more. Its own files are read at
-// the start, and a fault that one gets later changes nothing.
+// One of several coordinators that share a state in etcd: it is a standby until it is elected, leads, and
+// becomes a standby again when its term ends. It serves on one address throughout, except while the old
+// server stops (server.h) and the new one loads its state, which takes half a second or more. Its own files
+// are read at the start; an error in a file later changes nothing.
 //
-// Start() returns when it serves; Run() returns at the stop. What keeps it from leading or from its port is
-// said once, and tried again: others may lead meanwhile. One thread.
+// Start() returns when it serves; Run() returns at the stop. An error that prevents it from leading or
+// listening is logged once and retried, because another replica may lead meanwhile. Not thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -24,7 +24,7 @@ struct ReplicaOptions {
   ServerOptions server;
   EtcdOptions etcd;
   std::string prefix = "/fsdpd/";  // Ends with '/'.
-  std::string advertise;           // HOST:PORT at which others reach this one; empty: as it listens.
+  std::string advertise;  // HOST:PORT at which others reach this replica; empty: its listen address.
   absl::Duration lease = absl::Seconds(5);
 };
 
@@ -32,23 +32,23 @@ class Leadership;
 
 class Replica {
  public:
-  // Waits so long for the stop, and says whether it came; also when it is asked again.
+  // Waits up to the given time for the stop and returns whether it was requested; repeatable.
   using StopWaiter = std::function<bool(absl::Duration)>;
 
   static absl::StatusOr<std::unique_ptr<Replica>> Start(const ReplicaOptions& options);
   ~Replica();
 
-  const std::string& address() const;    // "host:port", with the port that was picked.
-  std::string metrics_endpoint() const;  // Likewise; "" where it is served nowhere.
+  const std::string& address() const;  // "host:port", with the chosen port.
+  std::string metrics_endpoint() const;  // As above; "" if metrics are not served.
   void Run(const StopWaiter& stops);
 
  private:
   class Standby;
   Replica(const ReplicaOptions& options, ServerFiles files);
   absl::Status StandBy();
-  // False where the stop came first.
+  // Returns false if the stop came first.
   bool StandByAgain(const StopWaiter& stops);
-  // The lead, where nobody has it; null where somebody does.
+  // Returns the leadership if it was free; null if another replica leads.
   std::unique_ptr<Leadership> TryLead(std::atomic<bool>* lost);
   void SayNoLead(const absl::Status& why);
   absl::Time Now() const { return options_.server.clock->Now(); }
@@ -57,13 +57,13 @@ class Replica {
   ReplicaOptions options_;
   const ServerFiles files_;
   std::shared_ptr<EtcdClient> etcd_;                  // The metrics page reads its certificates.
-  std::unique_ptr<Standby> standby_;                  // Null while it leads.
-  bool etcd_away_ = false;                            // As it was said.
-  absl::Time etcd_read_;                              // When it has answered last.
-  std::string why_none_;                              // As LeaderSeen has it.
-  absl::StatusCode no_lead_ = absl::StatusCode::kOk;  // Why it could not take it, as it was said,
-  absl::Time no_lead_said_ = absl::InfinitePast();    // and when.
-  absl::Time not_before_ = absl::InfinitePast();      // Does it try for the lead.
+  std::unique_ptr<Standby> standby_;  // Null while leading.
+  bool etcd_away_ = false;  // As logged.
+  absl::Time etcd_read_;  // When it last answered.
+  std::string why_none_;  // The value of LeaderSeen.why_none.
+  absl::StatusCode no_lead_ = absl::StatusCode::kOk;  // Why leadership could not be taken, as logged.
+  absl::Time no_lead_said_ = absl::InfinitePast();  // When no_lead_ was logged.
+  absl::Time not_before_ = absl::InfinitePast();  // Time of the next attempt to lead.
 };
 
 }  // namespace fsdpd

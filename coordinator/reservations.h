@@ -1,17 +1,18 @@
-// Which slots a job may take while others that go before it wait for slots: such as hold none of them up.
+// Slot reservations and backfill: which slots a job may take while jobs ahead of it in the queue wait,
+// without delaying them.
 //
-// A job that waits claims, on each node that could take its ranks were it idle, as many free slots as it has
-// ranks there; all but it, and those before it, go without. What falls free there later is claimed as well,
-// so that it starts when it would have started had nobody passed it. Whoever fits beside all claims passes:
-// on nodes that the others cannot use (another device, too few slots, too little memory, what an agent does
-// not allow), or beside what they need there.
+// A waiting job reserves free slots on each node that could take its ranks when idle, as many as it has ranks
+// there. Only the job itself and those ahead of it may use these. Slots that become free there later are
+// reserved too, so the job starts as early as if no job had passed it. A job that fits next to all
+// reservations is placed: on nodes that the others cannot use (another device, too few slots, too little
+// memory, an agent's restriction), or next to what they need there.
 //
-// Slots that are claimed and lie idle may be lent to jobs that are preemptible, which save and leave for who
-// claims them (preemption.h) as soon as that is enough for it to start. A firm claim lends none: what is
-// missing falls free already, and who was lent slots then would be told to leave at once.
+// Reserved slots that are idle may be backfilled with preemptible jobs. These save and leave for the
+// reserving job (preemption.h) as soon as that is enough for it to start. A firm reservation allows no
+// backfill: the missing slots are already being freed, so a backfilled job would be preempted immediately.
 //
-// How long a job runs is not asked: predicted times are estimates, jobs are cancelled and fail, and a promise
-// that rests on them is none.
+// Job durations are not used: predictions are estimates, and jobs are cancelled and fail, so a guarantee
+// based on them would not hold.
 //
 // Pure.
 #pragma once
@@ -27,19 +28,20 @@ class Reservations {
  public:
   explicit Reservations(std::vector<NodeSlots> now);
 
-  // `job`, whose turn is now, waits for slots.
+  // The job at the head of the remaining queue waits for slots.
   void Add(const std::string& job, const PlaceRequest& request, bool firm);
-  // Jobs were launched: what is free now, with the same claims.
+  // Jobs were launched: recomputes the free slots with the same reservations.
   void Renew(std::vector<NodeSlots> now);
 
-  const std::vector<NodeSlots>& now() const { return now_; }  // Whoever claims what.
+  const std::vector<NodeSlots>& now() const { return now_; }  // Ignores reservations.
   const std::vector<NodeSlots>& unreserved() const { return unreserved_; }
-  const std::vector<NodeSlots>& backfillable() const { return backfillable_; }  // And what firm claims leave.
+  // Excludes firm reservations only.
+  const std::vector<NodeSlots>& backfillable() const { return backfillable_; }
   bool empty() const { return reservations_.empty(); }
 
-  // The first job that claims a node which `request` could use; "" where there is none.
+  // Returns the first job that reserves a node which `request` could use, or "".
   std::string Ahead(const PlaceRequest& request) const;
-  // `nodes` without what is claimed there.
+  // Returns `nodes` without their reserved slots.
   std::vector<NodeSlots> Without(std::vector<NodeSlots> nodes) const;
 
  private:

@@ -24,8 +24,8 @@ namespace fsdpd {
 
 using Serials = std::set<std::string>;
 
-// As CertificateSerial() (base/tls_files.h) returns them.
-// INVALID_ARGUMENT with the first invalid line.
+// Returns serials in the format of CertificateSerial() (base/tls_files.h). INVALID_ARGUMENT names the first
+// invalid line.
 absl::StatusOr<Serials> ParseSerials(absl::string_view text);
 
 class RevokedCertificates {

@@ -1,6 +1,6 @@
-// Which slots of which nodes are free: what agents offer minus what attempts hold. An attempt holds its slots
-// until its node said that nothing is left of it, also when its job has ended, so that two jobs never meet on
-// a device.
+// Free slots per node: the slots that agents offer minus those that attempts hold. An attempt holds its slots
+// until its node has confirmed that no rank of it is left, even after its job has ended, so that two jobs
+// never share a device.
 //
 // Pure.
 #pragma once
@@ -19,21 +19,21 @@
 
 namespace fsdpd {
 
-// As if nothing ran there.
+// The slots of a node as if nothing ran there.
 NodeSlots IdleSlots(const NodeView& node);
-// Of the connected ones.
+// Connected nodes only.
 std::vector<NodeSlots> IdleSlots(const std::vector<NodeView>& nodes);
 
 std::vector<NodeSlots> CountSlots(const std::vector<const NodeView*>& nodes,
                                   const std::map<AttemptRef, AttemptFacts>& attempts);
-// A node and devices there.
+// A node and held devices there.
 using HeldDevices = std::pair<std::string_view, absl::Span<const int>>;
-// How many slots of each node are free, as CountSlots() counts them, and nothing else of it: this is done in
-// each tick, and there are thousands of nodes.
+// Counts the free slots of each node like CountSlots(), without the other fields: every tick calls it for
+// thousands of nodes.
 std::map<std::string, int> CountFree(const std::vector<const NodeView*>& nodes,
                                      const std::vector<HeldDevices>& held);
 
-// As they are counted once `facts` holds its own too. REQUIRES: they were free.
+// Removes the slots of `facts` from `slots`. REQUIRES: they were free.
 void TakeOff(const AttemptFacts& facts, std::vector<NodeSlots>* slots);
 
 }  // namespace fsdpd

@@ -1,6 +1,5 @@
-// Faults of a job spec as a message, before its meaning: fields that this version does not know, and enum
-// numbers that no name stands for. Both arrive silently from a newer or hand-made client and would be ignored
-// otherwise.
+// Violations of a job spec at the message level: unknown fields and unnamed enum numbers. Both come from a
+// newer or hand-written client and would otherwise be ignored silently. Checked before the spec's meaning.
 #pragma once
 
 #include "base/violation.h"
@@ -8,7 +7,7 @@
 
 namespace fsdpd {
 
-inline constexpr char kUnknownEnum[] = "unknown_enum";  // The rule of an enum's number without a name.
+inline constexpr char kUnknownEnum[] = "unknown_enum";  // Rule id of an enum number without a name.
 
 Violations CheckShape(const v1::JobSpec& spec);
 

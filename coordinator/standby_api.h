@@ -1,14 +1,16 @@
-// The public API of a coordinator that stands by: reads of jobs and events are answered from the store, those
-// of jobs with the revision as of which in the trailing metadata; everything else, watches among it, is
-// refused with UNAVAILABLE, NOT_LEADER and the leader's address, and is not done; so are reads while etcd is
-// silent. Who calls is asked as where it leads (guarded_api.h), and who is refused for that goes on record
-// likewise; for what is not done here, whether he may is asked by the leader. What a leader knows beside the
-// store (steps since it was written last, what a job waits for) is not told here. Nodes are not told at all:
-// whether they are connected, and what of them is free, is most of what is asked.
+// Public API of a standby coordinator. It answers reads of jobs and events from the store; reads of jobs
+// carry the store revision in the trailing metadata. All other calls, including watches, are rejected with
+// UNAVAILABLE, NOT_LEADER and the leader's address, without effect. Reads are also rejected while etcd does
+// not answer.
 //
-// Agents' streams are refused likewise; who shows no certificate where one is asked for hears of that alone.
+// Callers are authenticated as on a leader (guarded_api.h), and rejected ones are written to the audit log.
+// For calls that are not served here, the leader checks the permission. Responses omit what only a leader
+// knows: steps since the last write, the reason why a job waits, and nodes, whose connection and free slots
+// are known only to the leader.
 //
-// Thread-safe. Borrows what it is made of.
+// Agents' streams are rejected likewise. An agent without a required certificate gets only that error.
+//
+// Thread-safe. Borrows its parts.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -30,11 +32,11 @@ class Meters;
 
 constexpr char kRevisionMetadata[] = "fsdpd-store-revision";
 
-// Who leads, as far as is known.
+// The leader as far as this replica knows.
 struct LeaderSeen {
-  std::string address;       // "" where nobody does.
-  std::string why_none;      // What keeps everybody from it; "" where nothing is known to.
-  bool etcd_silent = false;  // It is not known: reads would wait in vain.
+  std::string address;  // "" if there is none.
+  std::string why_none;  // Why no replica can lead; "" if unknown.
+  bool etcd_silent = false;  // etcd does not answer, so the leader is unknown and reads would block.
 };
 using LeaderNow = std::function<LeaderSeen()>;
 
@@ -90,7 +92,7 @@ class StandbyApi final : public v1::Coordinator::Service {
 
  private:
   grpc::Status Redirect(const char* method, Context* context);
-  // For who called. Goes on record.
+  // Returns the error for the caller and writes it to the audit log.
   grpc::Status Refused(const char* method, const Context& context, const absl::StatusOr<Caller>& caller,
                        const absl::Status& why);
   absl::Status Readable() const;

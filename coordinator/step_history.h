@@ -1,5 +1,5 @@
-// The steps of a job as its nodes have kept them (agent/step_records.h), put together: which of those that
-// several attempts have made are the run's, up to where a page is complete, and what is missing. Pure.
+// Step history of a job, merged from the records of its nodes (agent/step_records.h): selects the step of the
+// run if several attempts made it, up to where a page is complete, and what is missing. Pure.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -16,35 +16,35 @@
 namespace fsdpd {
 
 struct StepQuery {
-  std::optional<int32_t> attempt;  // Not set: those of the run.
-  int64_t first = 1, last = 0;     // Included.
+  std::optional<int32_t> attempt;  // Not set: the steps of the run.
+  int64_t first = 1, last = 0;  // Inclusive.
   int64_t every = 1;
-  int limit = 0;  // Of a page, and of what each node is asked for.
+  int limit = 0;  // Of a page, and of each node's answer.
 };
 
-// What is known without them.
+// Facts about the steps that do not come from nodes.
 struct StepsMade {
-  int64_t begins = 1;  // The first step of the run; 0: not known.
-  int64_t reaches =
-      0;  // The newest that was made, where it may be on no node that answers. 0: nodes know better.
+  int64_t begins = 1;  // The first step of the run; 0: unknown.
+  // The newest step, if it may be on a node that does not answer; 0: use the nodes' records.
+  int64_t reaches = 0;
 };
 
-// One node's.
+// One node's answer.
 struct NodeSteps {
   std::vector<v1::StepSegment> segments;
   std::vector<v1::StepRecord> records;  // By step.
 };
 
-// Adds a line of a node's answer. DATA_LOSS: it cannot be read. PERMISSION_DENIED: it is about an attempt
-// that the node `may_have` no steps of.
+// Adds a line of a node's answer. DATA_LOSS: it cannot be parsed. PERMISSION_DENIED: it is about an attempt
+// of which the node cannot have steps (`may_have`).
 absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool(int32_t attempt)> may_have,
                           NodeSteps* node);
 
-// All but `unread`.
+// Sets all fields except `unread`.
 v1::ListStepsResponse JoinSteps(const StepQuery& query, const StepsMade& made,
                                 const std::vector<NodeSteps>& nodes);
 
-// Whether none of the nodes has steps of some attempt that is asked for, of so many.
+// Whether the nodes lack the steps of some requested attempt, of `attempts` in total.
 bool LacksAttempt(const StepQuery& query, int32_t attempts, const std::vector<NodeSteps>& nodes);
 
 }  // namespace fsdpd

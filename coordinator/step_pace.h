@@ -1,8 +1,8 @@
-// Whether a running attempt still makes steps, judged by the pace that it had: a step that takes many times
-// what steps took is one that may never end (a stopped rank, a collective without a peer). It says that steps
-// do not come, not why: which rank keeps them is not known here.
+// Stall detection of a running attempt by its own pace: a step that takes many times the usual duration may
+// never end (a stopped rank, a collective without a peer). It detects that steps do not arrive, not which
+// rank is the cause.
 //
-// One thread.
+// Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>
@@ -13,21 +13,22 @@ namespace fsdpd {
 
 class StepPace {
  public:
-  // Steps are waited for from `now` on: at the launch, and again when none could arrive before (the agent was
-  // away, or the coordinator stood still).
+  // Starts waiting for a step at `now`: at the launch, and after a time in which no step could arrive (the
+  // agent was disconnected, or the coordinator did not run).
   void WaitFrom(absl::Time now) {
     if (!stalled_) since_ = now;
   }
-  // Rank 0's report of a step after `before` (an empty report when it is the attempt's first).
+  // Takes rank 0's step report that follows `before` (empty for the attempt's first).
   void Take(const v1::StepReport& before, const v1::StepReport& step, absl::Time now);
 
-  // Once it does, only a step ends that.
+  // Once stalled, only a step ends that state.
   bool Stalled(absl::Time now);
-  absl::Time since() const { return since_; }  // Since when steps are waited for.
+  absl::Time since() const { return since_; }  // Start of the wait for a step.
 
  private:
   absl::Time since_ = absl::InfiniteFuture();
-  absl::Duration step_ = absl::ZeroDuration();  // What one took of late, with what lies between; 0: unknown.
+  // Recent duration of a step, including the time between steps; 0: unknown.
+  absl::Duration step_ = absl::ZeroDuration();
   bool stalled_ = false;
 };
 

@@ -1,13 +1,13 @@
-// What the coordinator has to say to one agent's stream: a bounded queue between those who push (reconciler,
-// rendezvous, log relay) and the stream's one writer, which has no thread: it writes while there is
-// something, and is woken when there is something again.
+// Queue of messages from the coordinator to one agent's stream. It is bounded, and connects the producers
+// (reconciler, rendezvous, log relay) with the stream's only writer. The writer has no thread: it writes
+// while there are messages, and is woken by the next one.
 //
-// A stream that does not keep up is closed rather than waited for: the agent reconnects and says what it
-// hosts, which loses nothing, while a blocked reconciler would stop every job.
+// A stream that does not keep up is closed, because a blocked reconciler would stop every job. Nothing is
+// lost: the agent reconnects and reports what it hosts.
 //
-// Thread-safe. Ownership: shared by the stream and the registry. `on_close` (it ends the stream) is called at
-// most once, and like the writer's `wake` without a lock held and by whichever thread comes across: both may
-// still be inside when Release() returns, and are not called anew after it.
+// Thread-safe. Ownership: shared by the stream and the registry. `on_close` (ends the stream) is called at
+// most once. It and the writer's `wake` are called without a lock held, by any thread. Both may still be
+// running when Release() returns, and are not called again after it.
 #pragma once
 
 #include <deque>
@@ -28,15 +28,15 @@ class StreamOutbox {
 
   int64_t epoch() const { return epoch_; }
 
-  // Stamps the epoch. False when closed, or when full, which closes it.
+  // Sets the message's generation. Returns false if closed, or if full, which closes the queue.
   bool Push(v1::CoordinatorMessage message);
-  // The writer's: the next message; false when there is none now, or closed.
+  // For the writer: takes the next message; false if there is none or the queue is closed.
   bool TryPop(v1::CoordinatorMessage* message);
-  // `wake`: called by the first Push() after a TryPop() that gave nothing, once. Until there was one, the
-  // writer is to call that by itself.
+  // `wake` is called once by the first Push() after a TryPop() that returned false. Before the first such
+  // TryPop(), the writer must call TryPop() itself.
   void SetWriter(std::function<void()> wake);
   void Close();
-  // The stream is about to end: what `on_close` and `wake` refer to goes away.
+  // The stream is about to end and the targets of `on_close` and `wake` with it.
   void Release();
 
  private:

@@ -1,5 +1,5 @@
-// Places for open agent streams: a total, and a share per certificate, so that one node cannot use up the
-// places of the others. Call order: GiveBack() once for each Take() that returned OK.
+// Limits of open agent streams: in total, and per certificate, so that one node cannot use up the streams of
+// the others. Call order: GiveBack() once for each Take() that returned OK.
 //
 // Thread-safe.
 #pragma once
@@ -13,16 +13,16 @@
 
 namespace fsdpd {
 
-// More than twice the agents that a coordinator is sized for (kMaxWorld in base/limits.h): all may reconnect
-// before their old streams are known to be dead.
+// More than twice the number of agents that a coordinator is sized for (kMaxWorld in base/limits.h), because
+// all may reconnect before their old streams are known to be dead.
 constexpr int kMaxAgentStreams = 4400;
-// Of one node name: the stream in use, and those of reconnects that are not known to be dead yet.
+// Per node name: the stream in use, and those of reconnects that are not yet known to be dead.
 constexpr int kMaxStreamsPerNode = 8;
 
 class StreamPlaces {
  public:
-  // `owner`: whose share it is. RESOURCE_EXHAUSTED if the owner has `limit` open streams, or all have
-  // kMaxAgentStreams.
+  // Reserves one stream of `owner`. RESOURCE_EXHAUSTED if the owner has `limit` open streams, or all owners
+  // together have kMaxAgentStreams.
   absl::Status Take(const std::string& owner, int limit);
   void GiveBack(const std::string& owner);
 

@@ -1,13 +1,13 @@
-// The coordinator's side of TLS: what it shows, and whose certificates it takes. The files are read again
-// whenever somebody connects, so they can be replaced while it runs; connections that stand stay as they are.
-// A set that cannot work is said in the log, once, and the set before it stays in use.
+// TLS credentials of the coordinator's port: its certificate, and the CAs of client certificates. The files
+// are reread at each new connection, so they can be replaced while the coordinator runs; open connections are
+// not affected. An unusable set of files is logged once, and the previous set stays in use.
 //
-// Who connects may show a certificate of one of the trusted authorities, or none: agents must
-// (coordinator/authorizer.h), people have tokens. One of another authority, or one that has expired, ends the
+// A client may present a certificate of a trusted CA, or none: agents must present one
+// (coordinator/authorizer.h), users have tokens. A certificate of another CA, or an expired one, fails the
 // handshake.
 //
-// Thread-safe. Outlives the servers that listen with it, one after the other; each begins with the set in
-// use, whatever the files hold by then.
+// Thread-safe. Outlives the consecutive servers that listen with it. Each starts with the set in use,
+// whatever the files contain by then.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -27,13 +27,13 @@ namespace fsdpd {
 
 class TlsPort final : public grpc::ServerCredentials {
  public:
-  // Fails for files that cannot serve now.
+  // Fails for files that cannot be used now.
   static absl::StatusOr<std::shared_ptr<TlsPort>> Make(const TlsFiles& files, Clock* clock);
   ~TlsPort() override;
 
-  // The set to show from now on, for who listens beside gRPC; nothing where none could be used yet.
+  // The set to use for listeners other than gRPC; empty if none has been usable yet.
   std::optional<TlsIdentity> Newest();
-  // Newest(), and why the files cannot be used, so that it is an older set; "" where they can.
+  // Newest(), and why the current files cannot be used, so that it is an older set; "" if they can.
   std::pair<std::optional<TlsIdentity>, std::string> NewestAndFault();
 
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
@@ -41,10 +41,10 @@ class TlsPort final : public grpc::ServerCredentials {
  private:
   TlsPort(const TlsFiles& files, Clock* clock);
   int AddPortToServer(const std::string& address, grpc_server* server) override;
-  // gRPC asks before every handshake.
+  // gRPC calls it before every handshake.
   static grpc_ssl_certificate_config_reload_status Fetch(void* self,
                                                          grpc_ssl_server_certificate_config** config);
-  // The set to use from now on; nothing while the one in use stays.
+  // Returns the set to use from now on; empty to keep the one in use.
   std::optional<TlsIdentity> Another();
   void Reread();
   static absl::StatusOr<TlsIdentity> Read(const TlsFiles& files, absl::Time now);
@@ -52,11 +52,11 @@ class TlsPort final : public grpc::ServerCredentials {
   const TlsFiles files_;
   Clock* const clock_;
   grpc_server_credentials* const credentials_;
-  // Held from the read of the files until they are in use: a slow reader puts no older set back.
+  // Held from the read of the files until they are in use, so that a slow reader cannot restore an older set.
   Mutex reread_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   Mutex mutex_;
   std::optional<TlsIdentity> used_ ABSL_GUARDED_BY(mutex_);
-  bool given_ ABSL_GUARDED_BY(mutex_) = false;  // `used_`, to gRPC's server that listens now.
+  bool given_ ABSL_GUARDED_BY(mutex_) = false;  // Whether `used_` was given to gRPC's current server.
   std::string last_fault_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,9 +1,9 @@
-// Whose tokens the coordinator knows: a file of one line for each, NAME ROLE HASH and perhaps PROJECT, with
-// '#' comments, that an operator edits while the coordinator runs. `fsdpctl token new` makes a token and its
+// Tokens that the coordinator accepts: a file with one line NAME ROLE HASH [PROJECT] per token, and '#'
+// comments. An operator edits it while the coordinator runs. `fsdpctl token new` creates a token and its
 // line.
 //
-// The file is looked at with every call, so a line that is taken out counts at once; streams that are open go
-// on. A file with a fault leaves what was read before in use (watched_file.h).
+// Every call checks the file, so removing a line takes effect immediately for new calls; open streams
+// continue. If the file becomes invalid, its last valid contents stay in use (watched_file.h).
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -28,19 +28,18 @@ struct KnownToken {
   std::string hash;
 };
 
-// INVALID_ARGUMENT with the line of the first fault. Names may stand twice: while a token is replaced by
-// another.
+// INVALID_ARGUMENT names the first invalid line. A name may occur twice, while a token is being rotated.
 absl::StatusOr<std::vector<KnownToken>> ParseTokens(absl::string_view text);
 
 // Thread-safe.
 class TokenStore {
  public:
-  // Fails for a file that cannot be read, or has a fault.
+  // Fails for a file that cannot be read or is invalid.
   static absl::StatusOr<std::unique_ptr<TokenStore>> Open(const std::string& path, Clock* clock);
 
-  // Whose it is; nobody's is no person's.
+  // Returns the token's principal, or nothing for an unknown token.
   std::optional<Principal> Find(absl::string_view token);
-  // Whether the file cannot be read or has a fault, so that tokens which it revokes may still be valid.
+  // Whether the file cannot be read or is invalid, so that tokens which it revokes may still be accepted.
   bool Stale() { return !file_.Refresh(); }
 
  private:

@@ -1,4 +1,5 @@
-// Which steps a running job traces when somebody asks: the next ones of which every rank hears in time. Pure.
+// Selection of the steps that a running job traces on request: the next steps that every rank learns of in
+// time. Pure.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -9,8 +10,8 @@
 
 namespace fsdpd {
 
-// FAILED_PRECONDITION: the job makes no steps now, has made none yet, or ends before. INVALID_ARGUMENT:
-// `steps` is not within 1..kMaxTracedSteps.
+// FAILED_PRECONDITION: the job is not making steps, has made none yet, or ends before. INVALID_ARGUMENT:
+// `steps` is not in 1..kMaxTracedSteps.
 absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64_t steps);
 
 }  // namespace fsdpd

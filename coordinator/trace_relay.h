@@ -1,9 +1,9 @@
-// What ranks say of the traces that somebody asked for, on its way from agents' streams to who waits for it.
+// Relay of ranks' trace results from agents' streams to the API calls that requested the traces.
 //
-// A wait takes one word for each rank and step of its order, from the node that hosts the rank: that bounds
-// what it holds. Words for which nobody waits are dropped.
+// A wait accepts one result per rank and step of its order, only from the node that hosts the rank, which
+// bounds its memory. Results that no wait expects are dropped.
 //
-// Thread-safe. Ownership: a wait belongs to who opened it; the relay knows it for as long as it is there.
+// Thread-safe. Ownership: the caller of Open() owns the wait; the relay holds a weak reference.
 #pragma once
 
 #include <absl/time/time.h>
@@ -25,9 +25,9 @@ namespace fsdpd {
 
 class TraceWait {
  public:
-  // Waits at most `timeout` for something; what has come since the call before.
+  // Blocks at most `timeout`. Returns the results since the previous call.
   std::vector<v1::TraceJobResponse::Trace> Next(absl::Duration timeout);
-  // Of ranks and steps that have not said a word.
+  // Number of rank-step pairs without a result.
   int64_t missing() const;
 
  private:
@@ -46,10 +46,10 @@ class TraceWait {
 
 class TraceRelay {
  public:
-  // REQUIRES: the job has its placements. To be opened before ranks are told.
+  // REQUIRES: the job has its placements. Call before the order is sent to the ranks.
   std::shared_ptr<TraceWait> Open(const v1::Job& job, const v1::TraceJobResponse::Order& order);
 
-  // From agents' streams. REQUIRES: AttemptHosts (attempt_hosts.h) takes it.
+  // From agents' streams. REQUIRES: AttemptHosts (attempt_hosts.h) accepted it.
   void Take(const std::string& node, const v1::Traced& traced);
 
  private:

@@ -1,42 +1,50 @@
-// What the facts about an attempt mean for its job: the failure policy as one pure function of (job, facts,
-// who is there, now). The reconciler asks on every tick and applies the answer.
+// Failure attribution (verdict): the failure policy as one pure function of (job, facts about its attempt,
+// presence of nodes, now). The reconciler calls it on every tick and applies the result.
 //
-//   * The failure that came first is the cause. Ranks that lose a peer fail too, and their exits may arrive
-//     earlier, so a failure is judged `settle` after the first one was seen.
-//   * A node that is lost, or is back without its ranks, fails the attempt; no rank is to blame. The peers of
-//     its ranks see it first, by broken connections: while a node is away, and until it has told what it kept
-//     meanwhile, their failures are not judged.
-//   * Ranks that their agent stopped, though nobody asked for the end, are the cause of their peers'
-//     failures, unless those came long before: an agent without its coordinator stops what a failure left.
-//     Nor are they the cause of what was killed before, or ended before on the same node.
-//   * An agent that is told to end, as that of a drained node, fails no job: its attempt does not count, and
-//     the next one goes on where it saved.
-//   * Nor does one that an agent stopped on a coordinator's word of which nothing is stored, as of a cancel
-//     that came while the disk was full: the job goes on, and its node is not to blame.
-//   * A launch that an agent refuses since it is stopping is no attempt that the job has had. Nor is one of
-//     which an agent knows a newer one: the coordinator's state was restored from a backup, and the next
-//     attempt is numbered after that.
-//   * A launch that never came to its agent, as that says itself, fails nothing: it is sent again
+// Cause of a failure:
+//   * The first failure is the cause. Ranks that lose a peer also fail, and their exits may arrive earlier,
+//     so a failure is judged `settle` after the first one was seen.
+//   * A node that is lost, or reconnects without its ranks, fails the attempt; no rank is to blame. The peers
+//     of its ranks notice first, by broken connections. Their failures are not judged while a node is
+//     disconnected or until it has reported what it buffered meanwhile.
+//   * Ranks that their agent stopped without an order are the cause of their peers' failures, unless those
+//     came long before: an agent without its coordinator stops the remaining ranks after a failure. They are
+//     not the cause of a rank that was killed before, or ended before on the same node.
+//   * A rank without progress that the others wait for fails an attempt in which nothing progresses (hang.h).
+//     Failures take precedence, because they end that wait.
+//   * A launch that a connected agent does not acknowledge is resent, and then fails the attempt with that
+//     node as its cause (launch_waits.h).
+//   * A cause that was found while the attempt was up is final, unless a rank is reported to have failed
+//     before it: it is stored with the job, and compared only with the facts that are still known.
+//   * A step that makes the job rewind (its spec's on_bad_step policy) is the cause whatever else failed:
+//     every rank detects it, but a rank's report may come late. It does not count as an attempt; bad_steps.h
+//     bounds it.
+//
+// Not counted as attempts:
+//   * An agent that is asked to stop, such as that of a drained node, fails no job. The next attempt resumes
+//     from the checkpoint.
+//   * An attempt that an agent stopped on a coordinator's order of which nothing is stored, for example a
+//     cancel that came while the disk was full. The job continues, and the node is not to blame.
+//   * A launch that an agent rejects because it is stopping, or because it knows a newer attempt. In the
+//     second case the coordinator's state was restored from a backup, and the next attempt is numbered after
+//     the newer one.
+//   * A launch that its agent reports as not delivered fails nothing and is resent
 //     (AttemptFacts::TakeNeverCame).
-//   * A launch that a connected agent does not acknowledge is sent again, and then fails the attempt with
-//     that node as its cause (launch_waits.h).
-//   * What was found while the attempt was up stands, unless a rank is told to have failed before: it is
-//     stored with the job, and compared only with what is known still.
-//   * A job none of whose steps counted has failed, though every rank ended well, and would do so again.
-//   * Attempts count from the newest checkpoint, the one that committed it among them: a job that gets
-//     further each time is launched again for ever.
-//   * What the failure was the fault of is failure_policy.h's, which may end the job before its attempts do.
-//   * A step that its spec has the job go back from is the cause whatever else failed: every rank knows of
-//     it, and one that says so may come late. It is no attempt that counts; what bounds it is its own
-//     (bad_steps.h).
-//   * An attempt of which nothing moves any more, on any rank, has failed by the rank that the others wait
-//     for (hang.h). Failures come first, since they end that wait.
-//   * A job that was paused is PAUSED whatever becomes of its ranks (job_pause.h), unless all have finished.
-//   * While ranks are to leave, the job's reason names each node that is silent, or that is connected and
-//     does not confirm the stop: its ranks may run on.
-//   * An attempt is over when every node said so, is lost, or has answered neither the launch nor the stop;
-//     only then does its job end or queue again. PAUSED says more than that, and waits for nodes that are
-//     lost.
+//
+// Effect on the job:
+//   * Attempts count from the newest checkpoint, including the attempt that committed it: a job that makes
+//     progress each time is relaunched without limit.
+//   * A job without a single valid step has failed even if every rank exited successfully; it would do so
+//     again.
+//   * failure_policy.h classifies the failure, and may end the job before its attempts are used up.
+//   * A paused job becomes PAUSED whatever happens to its ranks (job_pause.h), unless all have finished.
+//
+// End of an attempt:
+//   * While ranks are stopping, the job's reason names each node that is silent, or that is connected and
+//     does not confirm the stop: its ranks may still run.
+//   * An attempt is over when every node has confirmed it, is lost, or has answered neither the launch nor
+//     the stop. Only then does its job end or queue again. PAUSED promises more and also waits for lost
+//     nodes.
 //   * Ranks of earlier attempts count too: PAUSED waits for them, and a cancelled job names their nodes.
 #pragma once
 
@@ -55,62 +63,62 @@ namespace fsdpd {
 
 enum class Presence {
   kConnected,
-  kExpected,  // Not heard from since the coordinator's start, and still within its time to come back.
-  kAway,      // No stream, but not for long enough to be lost.
+  kExpected,  // Not heard from since the coordinator's start, and still within its time to reconnect.
+  kAway,  // No stream, but not yet lost.
   kLost,
 };
 using PresenceOf = std::function<Presence(const std::string& node)>;
 
 struct VerdictOptions {
-  absl::Duration settle = absl::Milliseconds(300);  // For the true first failure to arrive.
-  // For the cause to arrive if ranks say that they left because of a peer: its agent may be starved of
-  // processor time.
+  absl::Duration settle = absl::Milliseconds(300);  // Time for the true first failure to arrive.
+  // Time for the cause to arrive if ranks report that they exited because of a peer: its agent may be starved
+  // of CPU time.
   absl::Duration cause_settle = absl::Seconds(5);
   absl::Duration missing_settle =
-      absl::Seconds(2);  // For exits that an agent reports again after a reconnect.
+      absl::Seconds(2);  // Time for exits that an agent resends after a reconnect.
 };
 
 struct Verdict {
-  std::optional<JobEvent> event;  // Nothing to do when empty.
+  std::optional<JobEvent> event;  // Empty: nothing to do.
   std::string reason;
-  std::optional<v1::Job::Failure> failure;   // To be kept in the job.
-  bool refused = false;                      // kFail: the attempt is one more of refused_launches.
-  std::string node = {};                     // kNote: the one of which it tells, where that is one.
-  int number_after = 0;                      // kRetry: not 0: what NumberAfter() takes.
-  bool goes_back = false;                    // kRetry: as GoBack() of bad_steps.h has it.
-  bool drained = false;                      // kRetry: one more of drains_since_checkpoint.
-  std::optional<v1::Job::Pause> pause = {};  // kGone of a job that was paused: as KeepPause() has it.
-  // kNote of a job that stays PAUSING: Job.Pause's.
+  std::optional<v1::Job::Failure> failure;  // To store in the job.
+  bool refused = false;  // kFail: the attempt counts as one of refused_launches.
+  std::string node = {};  // kNote: the node that the reason names, if any.
+  int number_after = 0;  // kRetry: if not 0, the argument of NumberAfter().
+  bool goes_back = false;  // kRetry: rewinds by GoBack() of bad_steps.h.
+  bool drained = false;  // kRetry: counts as one of drains_since_checkpoint.
+  std::optional<v1::Job::Pause> pause = {};  // kGone of a paused job: the argument of KeepPause().
+  // kNote of a job that stays PAUSING: the value of Job.Pause.unconfirmed_nodes.
   std::optional<std::vector<std::string>> unconfirmed = {};
-  absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
+  absl::Duration retry_after = absl::ZeroDuration();  // kRetry: delay of the next attempt.
 };
 
-// Ranks of attempts before the one that is judged.
+// Ranks of attempts before the judged one.
 struct EarlierAttempts {
-  std::vector<std::string> lost;     // Nodes that were lost with such ranks, and are not back.
+  std::vector<std::string> lost;  // Nodes that were lost with such ranks and have not reconnected.
   std::vector<std::string> deleted;  // Job.deleted_hosts.
-  bool ending = false;               // A node that is not lost has some, which were told to stop.
+  bool ending = false;  // A node that is not lost has some that are stopping.
 
-  bool MayHoldLock() const { return !lost.empty() || !deleted.empty(); }  // Of checkpoint.dir.
+  bool MayHoldLock() const { return !lost.empty() || !deleted.empty(); }  // The lock of checkpoint.dir.
 };
 
-// Why a job is RUNNING.
+// The reason of a RUNNING job.
 std::string AllRun(const AttemptFacts& facts);
 
-// REQUIRES: HasAttempt(job.state()), and `facts` are of its attempt.
+// REQUIRES: HasAttempt(job.state()), and `facts` are those of its attempt.
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
               const VerdictOptions& options, const EarlierAttempts& earlier = {});
 
-// The deleted nodes that the reason of a starting job names: an older release kept them only there.
+// The deleted nodes that the reason of a starting job names: an older release stored them only there.
 std::vector<std::string> DeletedHostsIn(absl::string_view reason);
 
-// Every node said that nothing is left, or is lost.
+// Every node has confirmed that nothing is left, or is lost.
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence);
 
-inline constexpr char kIsLost[] = " is lost";  // How WhyNothingIsSaved() ends if a node is lost.
+inline constexpr char kIsLost[] = " is lost";  // The suffix of WhyNothingIsSaved() if a node is lost.
 
-// Of an attempt whose ranks were told to leave and may save first, which they do together or not at all: why
-// they cannot any more; empty while they can.
+// For an attempt whose ranks should save a checkpoint together and leave: why they no longer can; "" while
+// they can.
 std::string WhyNothingIsSaved(const AttemptFacts& facts, const PresenceOf& presence);
 
 }  // namespace fsdpd

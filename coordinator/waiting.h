@@ -1,8 +1,9 @@
-// Why a job that is QUEUED or PAUSED does not run, for programs: a code, what would unblock it, and which
-// jobs it waits for. The sentence for people, with the numbers of each node, is the placer's (placer.h).
+// Machine-readable reason why a QUEUED or PAUSED job does not run: a code, the condition that would unblock
+// it, and the jobs that it waits for. The placer writes the sentence for users, with the numbers of each node
+// (placer.h).
 //
-// Which cause is the one is found by asking the placer again with one obstacle taken away: what would be
-// placed then is what waits for that.
+// The cause is found by calling the placer again with one obstacle removed: if the job can be placed then,
+// that obstacle is the cause.
 //
 // Pure.
 #pragma once
@@ -16,19 +17,19 @@
 
 namespace fsdpd {
 
-// Of a job that could not be placed on `nodes`, for want of nodes.
+// For a job that could not be placed on `nodes`.
 v1::Job::Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 
-// One of `ahead` goes first.
+// A job in `ahead` has precedence.
 v1::Job::Waiting WaitingBehind(const std::string& ahead);
-// Until the date `until`, since its last attempt failed.
+// Until the date `until`, because the last attempt failed.
 v1::Job::Waiting WaitingForTime(absl::Time until);
 v1::Job::Waiting WaitingForPlan();
-// What is left of its last attempt takes its leave.
+// Ranks of the last attempt are still stopping.
 v1::Job::Waiting WaitingForRest();
-// After the coordinator's start.
+// Agents may still reconnect after the coordinator's start.
 v1::Job::Waiting WaitingForAgents();
-// Its launch cannot be stored.
+// The launch cannot be stored.
 v1::Job::Waiting WaitingForDisk();
 v1::Job::Waiting WaitingToBeResumed(const std::string& id);
 

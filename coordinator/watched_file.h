@@ -1,7 +1,7 @@
-// A small text file that an operator edits while the coordinator runs, and that says who may do what.
-// Refresh() looks at it often, and reads it when it was written or replaced. A text that is refused leaves
-// the one before in use: the file is then stale, which the log reports once and a metric for as long as it
-// lasts (fsdpd_coordinator_file_stale).
+// Small text file of permissions or limits that an operator edits while the coordinator runs. Refresh() is
+// cheap and rereads the file when it was written or replaced. If the new contents are rejected, the last
+// valid contents stay in use and the file is stale: the log reports this once, and the metric
+// fsdpd_coordinator_file_stale as long as it lasts.
 //
 // Thread-safe. Errors begin with the path.
 #pragma once
@@ -20,21 +20,21 @@ namespace fsdpd {
 
 class WatchedFile {
  public:
-  // Puts a text into use. INVALID_ARGUMENT with the line of the first fault.
+  // Puts contents into use. INVALID_ARGUMENT names the first invalid line.
   using Take = std::function<absl::Status(const std::string& text)>;
 
-  // `holds`: what is in the file, for the log ("tokens").
+  // `holds` names the contents in log lines ("tokens").
   WatchedFile(std::string holds, std::string path, Clock* clock, Take take)
       : holds_(std::move(holds)), path_(std::move(path)), clock_(clock), take_(std::move(take)) {}
 
-  // Takes the text unless that was taken before; also again if the file was written so lately that it may be
-  // written once more at the same date. After an error the next call reads again.
+  // Applies the contents unless they were applied before. Applies them again if the file was written so
+  // recently that it may change once more with the same timestamp. After an error the next call reads again.
   absl::Status Reread();
-  // Reread(), with its error in the log once. Whether what is in use is what the file holds.
+  // Reread() that logs an error once. Returns whether the contents in use are those of the file.
   bool Refresh();
 
  private:
-  // What shows that a file was written or replaced.
+  // Identifies a version of the file.
   struct Stamp {
     int64_t device = 0, inode = 0, bytes = 0, modified_ns = 0, changed_ns = 0;
     bool operator==(const Stamp& other) const;
@@ -45,11 +45,11 @@ class WatchedFile {
   const std::string holds_, path_;
   Clock* const clock_;
   const Take take_;
-  // Held from the look at the file until its text is in use, so that a slow reader of an older text (a token
-  // that was revoked since) never replaces a newer one. Nothing else is read under it.
+  // Held from the stat of the file until its contents are in use, so that a slow reader of older contents
+  // (with a token that was revoked since) never replaces newer ones. Guards nothing else.
   Mutex mutex_;
-  std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);  // Of the text that was taken last.
-  std::string last_fault_ ABSL_GUARDED_BY(mutex_);      // As the log has it; "" while the file is good.
+  std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);  // Of the contents applied last.
+  std::string last_fault_ ABSL_GUARDED_BY(mutex_);  // As logged; "" while the file is valid.
 };
 
 }  // namespace fsdpd
