@@ -54,7 +54,7 @@ class LaunchWaits {
  private:
   struct Wait {
     bool acknowledges = false;
-    absl::Time since;  // When the launch was first sent.
+    absl::Time since;      // When the launch was first sent.
     absl::Time sent_last;  // When it was last sent or resent.
   };
 

@@ -58,7 +58,7 @@ std::string WhyNot(const std::string& node, const std::vector<NodeView>& all) {
 struct Asked {
   std::string node;
   std::shared_ptr<LogTail> tail;  // Null: it cannot be queried.
-  std::string fault;  // "": no error.
+  std::string fault;              // "": no error.
   NodeSteps steps;
   int forged = 0;  // Lines of attempts whose rank 0 was on another node.
 };

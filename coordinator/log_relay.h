@@ -43,8 +43,8 @@ struct LogRequest {
   int tail_lines = 0;
   // Of these steps instead of the logs; not with follow or tail_lines.
   std::optional<v1::StepRange> traces = {};
-  std::optional<v1::RecordedSteps> steps = {};  // As above; attempt 0: all attempts.
-  bool evidence = false;  // Evidence stored for ranks without progress; as above.
+  std::optional<v1::RecordedSteps> steps = {};      // As above; attempt 0: all attempts.
+  bool evidence = false;                            // Evidence stored for ranks without progress; as above.
   std::vector<v1::Job::Placement> placements = {};  // Of the attempt; empty: unknown.
 };
 
@@ -128,7 +128,7 @@ class LogRelay {
     std::string node;
     std::shared_ptr<LogTail> tail;
     bool window = false;  // The agent waits for grants.
-    int attempt = 0;  // Of its lines; 0: any.
+    int attempt = 0;      // Of its lines; 0: any.
     int first_rank = 0;
     int ranks = kMaxWorld;
     bool Sends(const v1::LogLines::Line& line) const;

@@ -45,7 +45,7 @@ class NodeFailures {
   struct Failure {
     absl::Time time;
     int64_t unix_nanos = 0;  // The date, to compare with the start of jobs.
-    int64_t life = 0;  // Life of the agent into which the attempt was launched.
+    int64_t life = 0;        // Life of the agent into which the attempt was launched.
     std::string what;
   };
   struct Life {
@@ -56,7 +56,7 @@ class NodeFailures {
   int64_t LifeOf(const v1::Job& job) const;
 
   std::map<std::string, Failure> failures_;  // The last failure of each node, while it counts.
-  std::map<std::string, Life> lives_;  // By node: of the agent that registered last.
+  std::map<std::string, Life> lives_;        // By node: of the agent that registered last.
 };
 
 }  // namespace fsdpd

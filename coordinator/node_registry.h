@@ -51,8 +51,8 @@ struct NodeView {
   int64_t epoch = 0;
   absl::Time last_seen;  // By Clock::Now().
   int free_slots = 0;
-  bool left = false;  // The agent closed its stream in order and has not reconnected.
-  bool awaited = false;  // No stream, did not leave, and is not lost yet.
+  bool left = false;                          // The agent closed its stream in order and has not reconnected.
+  bool awaited = false;                       // No stream, did not leave, and is not lost yet.
   std::vector<std::string> unconfirmed_jobs;  // Node.unconfirmed_jobs.
   std::string revoked_serial;                 // Node.revoked_serial.
 };

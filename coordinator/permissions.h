@@ -11,8 +11,8 @@ namespace fsdpd {
 struct Permission {
   const char* method;  // As in coordinator.proto: "CancelJob".
   PrincipalRole role;  // The required role.
-  PrincipalRole own;  // The required role if the caller submitted the job in the request's `id`.
-  bool changes;  // The call has side effects and is written to the audit log.
+  PrincipalRole own;   // The required role if the caller submitted the job in the request's `id`.
+  bool changes;        // The call has side effects and is written to the audit log.
 };
 
 const Permission& PermissionOf(absl::string_view method);

@@ -26,7 +26,7 @@ const char* KindOf(v1::Device device) { return device == v1::DEVICE_CPU ? "cpu" 
 
 std::string Count(int64_t n, absl::string_view noun) { return absl::StrCat(n, " ", noun, n == 1 ? "" : "s"); }
 
-// Whether a rank fits into a slot there.
+// Whether a slot of the node has enough memory for a rank.
 bool IsRoomy(const PlaceRequest& request, const NodeSlots& node) {
   return node.bytes_per_slot <= 0 || node.bytes_per_slot >= request.bytes_per_rank;
 }
@@ -35,8 +35,7 @@ bool HasHostMemory(const PlaceRequest& request, const NodeSlots& node) {
   return node.host_bytes <= 0 || node.host_bytes >= request.host_bytes;
 }
 
-// Which label of those that the job asks for its agent lacks, or what its owner has not allowed of what the
-// job asks for, in words; "" when all is there.
+// Returns the label that the node lacks, or what its agent does not allow, as text; "" if it allows the job.
 std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
   const LabelRule* const broken = FirstBroken(request.selector, node.labels);
   if (broken != nullptr) return WhyNot(*broken);

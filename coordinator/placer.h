@@ -33,9 +33,9 @@ struct PlaceRequest {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
   v1::Device device = v1::DEVICE_CUDA;
-  int64_t bytes_per_rank = 0;  // Minimum memory of a slot; 0: any slot suffices.
+  int64_t bytes_per_rank = 0;    // Minimum memory of a slot; 0: any slot suffices.
   std::vector<std::string> env;  // Variables that a node must allow.
-  bool plugin = false;  // The job loads a plugin, which a node must accept; its agent restricts the files.
+  bool plugin = false;     // The job loads a plugin, which a node must accept; its agent restricts the files.
   Selector selector = {};  // The node's labels must match it.
   // Number of consecutive nodes whose ranks communicate within layers; 1: no such ranks are on two nodes.
   int64_t together = 1;
@@ -51,20 +51,20 @@ struct NodeSlots {
   std::vector<int> free_devices;  // Local device indices, ascending.
   int slots = 0;
   std::vector<std::string> jobs;  // Jobs that hold the slots that are not free.
-  bool away = false;  // Disconnected within its lease; none of its slots counts as free.
-  int64_t bytes_per_slot = 0;  // Memory for one rank; 0: unknown, assumed to suffice.
-  int64_t host_bytes = 0;  // Host memory for all ranks, without subtracting running jobs; 0: as above.
-  std::set<std::string> env;          // Patterns of --allow-env (base/rank_env.h).
-  bool plugins = false;  // Whether its agent loads plugins.
-  Labels labels;  // The agent's labels.
-  std::string domain;  // NVLink domain: its nodes are connected by NVLink; "": none.
+  bool away = false;              // Disconnected within its lease; none of its slots counts as free.
+  int64_t bytes_per_slot = 0;     // Memory for one rank; 0: unknown, assumed to suffice.
+  int64_t host_bytes = 0;         // Host memory for all ranks, without subtracting running jobs; 0: as above.
+  std::set<std::string> env;      // Patterns of --allow-env (base/rank_env.h).
+  bool plugins = false;           // Whether its agent loads plugins.
+  Labels labels;                  // The agent's labels.
+  std::string domain;             // NVLink domain: its nodes are connected by NVLink; "": none.
   std::optional<std::string> cordon;  // Reason for the cordon; not set if jobs may be placed here.
-  bool measured = false;  // A preflight holds the slots that are not free, and no job does.
+  bool measured = false;              // A preflight holds the slots that are not free, and no job does.
 };
 
 struct PlaceDecision {
   std::vector<v1::Job::Placement> placements;  // Empty if the job cannot be placed now.
-  std::string reason;  // The choice made, or the condition that would unblock the job.
+  std::string reason;    // The choice made, or the condition that would unblock the job.
   bool possible = true;  // Whether the nodes could take the job if they were idle.
 
   bool placed() const { return !placements.empty(); }
@@ -83,8 +83,8 @@ NodeCount CountNodes(const PlaceRequest& request, const std::vector<NodeSlots>& 
 // The memory that a job may be planned with.
 struct MemoryOffer {
   int64_t bytes_per_rank = 0;  // 0: unknown.
-  int64_t host_bytes = 0;  // Host memory that the ranks of a node may use; 0: unknown.
-  bool firm = false;  // Enough nodes offer bytes_per_rank, if they were idle.
+  int64_t host_bytes = 0;      // Host memory that the ranks of a node may use; 0: unknown.
+  bool firm = false;           // Enough nodes offer bytes_per_rank, if they were idle.
 };
 
 // REQUIRES: WithDefaults() (defaults.h) was applied. Excludes memory, which the job's plan defines
@@ -95,7 +95,7 @@ PlaceRequest RequestOf(const v1::JobSpec& filled);
 // request.
 MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 
-// `nodes`: connected or away, in any order.
+// `nodes`: connected or within their lease, in any order.
 PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 
 // The reason why `request`, of `job`, waits although slots may be free: `ahead` has precedence and waits for

@@ -1,6 +1,5 @@
-// Reconciler: jobs that save and leave for one that waits (preemption.h): each is paused, as a
-// person would pause it, and resumed at once, so that it goes on when there is room. One that is in PREFLIGHT
-// is queued again at once.
+// Reconciler: preemption (preemption.h). A preempted job is paused like by a user, and marked to resume by
+// itself, so that it continues when slots are free. A job in PREFLIGHT is queued again immediately.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -13,19 +12,20 @@
 namespace fsdpd {
 namespace {
 
-// As long as a person's pause gives: ranks leave as soon as they have saved.
+// The default of a user's pause: ranks leave as soon as they have saved.
 constexpr int64_t kGraceMs = 600000;
-constexpr size_t kMaxNames = 4;  // In a sentence.
+constexpr size_t kMaxNames = 4;  // In a reason.
 
 }  // namespace
 
-// `head` waits for slots, beside those that are claimed before it.
+// Preempts jobs for `head`, which waits for slots next to the reservations `ahead`.
 Reconciler::RoomMade Reconciler::MakeRoom(const v1::Job& head, const PlaceRequest& request,
                                           const Reservations& ahead) {
   if (IsPlanOpen(head) || !lease_.Settled()) return {};
   const Room room = ChooseToLeave(request, head.spec().priority(), ahead.now(), ahead, Occupants(head));
   for (const std::string& id : room.leave) {
-    // What is not stored is chosen again in the next tick, when this one's others leave already.
+    // A job whose pause could not be stored is chosen again in the next tick, when the others of this tick
+    // are already leaving.
     if (!HaveLeave(&jobs_.at(id), head).ok()) break;
   }
   std::vector<std::string> leave;
@@ -39,7 +39,7 @@ Reconciler::RoomMade Reconciler::MakeRoom(const v1::Job& head, const PlaceReques
                                    one ? " saves and leaves for it" : " save and leave for it")};
 }
 
-// Who may leave is said of those alone whose slots `head` may have.
+// Sets `may_leave` only for jobs whose slots `head` may take.
 std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
   std::vector<Occupant> all;
   std::map<std::string, std::set<int>> held;
@@ -53,14 +53,16 @@ std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
       occupant.start_unix_nanos = job.start_unix_nanos();
       occupant.leaves = job.state() != v1::JOB_STATE_STARTING && job.state() != v1::JOB_STATE_RUNNING;
       occupant.lent = job.lent() && PlaceInQueue(head) < PlaceInQueue(job);
-      // Who was lent its slots leaves even where it cannot save: no other job is to wait for its disk.
+      // A backfilled job leaves even if it cannot save: the job that reserved the slots must not wait for its
+      // disk.
       occupant.may_leave =
           occupant.lent || (job.preemptible() && occupant.priority < head.spec().priority() &&
                             WhyNotPaused(job, kGraceMs).empty());
     }
     for (const NodePart& part : facts.parts) {
       if (part.stopped || part.leftover) continue;
-      if (facts.GaveUpOn(part, lease_.now())) {  // It may never answer: nobody is to wait for these slots.
+      // The node may never answer, so no job waits for these slots.
+      if (facts.GaveUpOn(part, lease_.now())) {
         held[part.node].insert(part.devices.begin(), part.devices.end());
         continue;
       }
@@ -85,8 +87,8 @@ std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
   return all;
 }
 
-// Jobs that wait for their nodes' measurement have slots, and no rank to lose. What measures a node has the
-// rest of it, until it is done.
+// A job in PREFLIGHT holds slots without ranks, so it loses nothing. The preflight itself holds the node's
+// other slots until it is done.
 void Reconciler::AddPreflights(const v1::Job& head, std::vector<Occupant>* all) const {
   std::map<std::string, std::set<int>> held;
   for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {

@@ -8,7 +8,7 @@ namespace {
 
 std::vector<NodeSlots> Without(std::vector<NodeSlots> nodes, const std::vector<const Occupant*>& gone) {
   for (NodeSlots& node : nodes) {
-    if (node.away) continue;  // Nothing is free there.
+    if (node.away) continue;  // None of its slots is free.
     for (const Occupant* occupant : gone) {
       const auto held = occupant->devices.find(node.name);
       if (held == occupant->devices.end()) continue;
@@ -43,7 +43,8 @@ Room ChooseToLeave(const PlaceRequest& request, int64_t priority, const std::vec
     chosen.push_back(each);
     if (enough(chosen)) break;
   }
-  // Some were taken on the way that are on other nodes: the best of them stay.
+  // Earlier picks may be unnecessary, because they free slots on other nodes: drop them, the most valuable
+  // jobs first.
   for (size_t i = chosen.size(); i-- > 0;) {
     std::vector<const Occupant*> fewer = chosen;
     fewer.erase(fewer.begin() + static_cast<int64_t>(i));

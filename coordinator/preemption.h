@@ -28,7 +28,7 @@ struct Occupant {
   std::string job;
   int64_t priority = 0;
   int64_t start_unix_nanos = 0;
-  bool leaves = false;  // Its slots become free without preemption.
+  bool leaves = false;     // Its slots become free without preemption.
   bool may_leave = false;  // It is preemptible and can save now.
   // It was backfilled on slots that the waiting job reserves, and leaves whatever its priority.
   bool lent = false;

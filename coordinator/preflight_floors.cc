@@ -19,7 +19,7 @@ struct Measure {
   const char* name;
   const char* words;
   const char* unit;
-  double units;  // Of one unit, in what PreflightDevice has.
+  double units;  // Factor from `unit` to the unit of PreflightDevice.
 };
 constexpr Measure kProduct = {"product_tflops", "product rate", "TFLOP/s", 1e12};
 constexpr Measure kMemory = {"memory_gb_per_s", "memory rate", "GB/s", 1e9};
@@ -27,30 +27,31 @@ constexpr Measure kRing = {"ring_gb_per_s", "ring bandwidth", "GB/s", 1e9};
 constexpr Measure kPair = {"pair_gb_per_s", "pair bandwidth", "GB/s", 1e9};
 constexpr Measure kMeasures[] = {kProduct, kMemory, kRing, kPair};
 
-// About 80% of what a sound card on its own reaches hot, and 60% of what NCCL reaches between two or more.
+// About 80% of what a healthy card reaches alone at operating temperature, and 60% of what NCCL reaches
+// between several.
 struct KnownFloor {
   const char* device;
   const Measure& measure;
   double value;
 };
 constexpr KnownFloor kKnown[] = {
-    // Measured: products 676 TFLOP/s at its power limit, a copy 4.2 TB/s, all-gathers of 64 MB 300 GB/s.
+    // Measured: products 676 TFLOP/s at the power limit, memory copy 4.2 TB/s, all-gathers of 64 MB 300 GB/s.
     {"NVIDIA H200", kProduct, 540},
     {"NVIDIA H200", kMemory, 3200},
     {"NVIDIA H200", kRing, 180},
     {"NVIDIA H200", kPair, 150},
-    // By the data sheet: the same chip and links, with memory of 3.35 TB/s instead of 4.8.
+    // From the data sheet: the same chip and links, with memory of 3.35 TB/s instead of 4.8.
     {"NVIDIA H100 80GB HBM3", kProduct, 480},
     {"NVIDIA H100 80GB HBM3", kMemory, 2200},
     {"NVIDIA H100 80GB HBM3", kRing, 180},
     {"NVIDIA H100 80GB HBM3", kPair, 150},
 };
 
-constexpr double kOthersMemory = 0.1;  // Of the card's, that others may have.
+constexpr double kOthersMemory = 0.1;  // Fraction of the card's memory that other processes may use.
 
 std::optional<double> FloorOf(const std::string& device, const Measure& measure,
                               const std::vector<PreflightFloor>& floors) {
-  // The last one counts, as with flags.
+  // The last one wins, as with repeated flags.
   for (auto floor = floors.rbegin(); floor != floors.rend(); ++floor) {
     if (absl::EqualsIgnoreCase(floor->device, device) && floor->measure == measure.name) return floor->value;
   }
@@ -86,7 +87,7 @@ class Judge {
   void Rate(const v1::PreflightDevice& device, const Measure& measure, double measured,
             const std::string& more) {
     const std::optional<double> floor = FloorOf(device.name(), measure, floors_);
-    // A NaN is below every floor.
+    // Also true for NaN, which fails every floor.
     if (!floor.has_value() || *floor <= 0 || measured / measure.units >= *floor) return;
     faults_.push_back(absl::StrCat("device ", device.device(), ": ", measure.words, " ",
                                    Number(measured / measure.units), " ", measure.unit, more, ", floor ",
@@ -96,13 +97,13 @@ class Judge {
   void Rates(const v1::PreflightDevice& device) {
     Rate(device, kProduct, device.product_flops(), Slowness(device));
     Rate(device, kMemory, device.memory_bytes_per_second(), "");
-    if (device.pairs().empty()) return;  // It is alone.
+    if (device.pairs().empty()) return;  // The only device of its node.
     Rate(device, kRing, device.ring_bytes_per_second(), "");
     for (const auto& pair : device.pairs())
       Rate(device, kPair, pair.bytes_per_second(), absl::StrCat(" with device ", pair.device()));
   }
 
-  // What goes with a low rate of products.
+  // Explains a low product rate: clock and slowdown reasons.
   static std::string Slowness(const v1::PreflightDevice& device) {
     std::string words;
     if (device.sm_clock_hertz() > 0)

@@ -20,7 +20,7 @@
 namespace fsdpd {
 
 struct PreflightFloor {
-  std::string device;  // PreflightDevice.name, case-insensitive.
+  std::string device;   // PreflightDevice.name, case-insensitive.
   std::string measure;  // "product_tflops", "memory_gb_per_s", "ring_gb_per_s", "pair_gb_per_s".
   double value = 0;     // In the measure's unit; 0: not judged.
 };

@@ -1,16 +1,16 @@
-// Reconciler: nodes are measured before a job meets them (preflights.h). A job that is placed on nodes which
-// were not measured within a day holds its slots there in PREFLIGHT while their agents measure all devices,
-// and is launched once all have passed. A node that has not is cordoned with the number, whoever asked for
-// the measurement and however many nodes are left: it ran there alone, so that nothing but the node, or the
-// floor, can be at fault. Then the job goes back to the queue, and elsewhere.
+// Reconciler: preflight, the measurement of nodes before a job runs there (preflights.h). A job that is
+// placed on nodes without a measurement of the last day holds its slots in PREFLIGHT while their agents
+// measure all devices. It is launched once all nodes have passed. A node below a floor is cordoned with the
+// measured number, also if a user requested the preflight, and however few nodes remain: nothing else ran
+// there, so either the node or the floor is wrong. The job then returns to the queue and is placed elsewhere.
 //
-// A result, or an agent's report that it still measures, counts only if the coordinator ordered a measurement
-// of that node. Which nodes that are is stored with them (Node.in_preflight), so that the next life of the
-// coordinator takes the result. A job that it finds in PREFLIGHT when it starts is queued again.
+// A result, or an agent's report that it is still measuring, counts only if the coordinator ordered that
+// preflight. Running preflights are stored with the nodes (Node.in_preflight), so that the next process of
+// the coordinator accepts the result. It queues jobs that it finds in PREFLIGHT at its start again.
 //
-// A node is measured while it is idle alone: what runs there would be slowed, and would slow what is
-// measured. So a job that joins others on a node takes it as they did. One whose attempt has failed and that
-// goes on where it was does not wait for the same nodes to be measured again, however old the result is.
+// Only idle nodes are measured: running jobs would be slowed down and would distort the measurement. A job
+// that joins others on a node therefore uses it as they did. A job that is relaunched on the same nodes after
+// a failed attempt does not wait for a new measurement, however old the last one is.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -31,13 +31,14 @@
 namespace fsdpd {
 namespace {
 
-// What an agent may take beyond the limit, to end what hangs and to say so.
+// Time beyond the limit that an agent may take to end hanging work and to report it.
 constexpr absl::Duration kAnswerTime = absl::Seconds(20);
-// An agent that is back without what it measured may bring the result: it says again what was on its way.
+// An agent that reconnects without the preflight may still deliver its result: it resends messages in
+// transit.
 constexpr absl::Duration kResultTime = absl::Seconds(2);
-// Before a job is placed again whose nodes could not be measured.
+// Delay before a job whose nodes could not be measured is placed again.
 constexpr absl::Duration kUnplacedPause = absl::Seconds(1);
-constexpr int kMostFaults = 3;  // In a cordon's reason, and the others' number.
+constexpr int kMostFaults = 3;  // Named in a cordon's reason; further ones are only counted.
 
 constexpr char kRestarted[] = "the coordinator has restarted; its nodes are found anew";
 
@@ -74,7 +75,7 @@ bool Reconciler::NeedsPreflight(const std::string& node, const v1::Job& job) con
   return !Passes(known, info, parts_.clock->Wall());
 }
 
-// Launches the job, or has its nodes measured first.
+// Launches the job, or measures its nodes first.
 absl::Status Reconciler::Begin(LiveJob* live, const PlaceDecision& decision, bool lent) {
   std::set<std::string> nodes;
   for (const v1::Job::Placement& placement : decision.placements) {
@@ -96,11 +97,11 @@ absl::Status Reconciler::Begin(LiveJob* live, const PlaceDecision& decision, boo
 void Reconciler::Measure(const std::string& node) {
   if (measurements_.count(node) != 0) return;
   Measurement& measurement = measurements_[node];
-  // Grows over lives of the coordinator too, as dates do.
+  // Increases across processes of the coordinator too, because it follows the date.
   newest_measurement_ = std::max(newest_measurement_ + 1, absl::ToUnixMicros(parts_.clock->Wall()));
   measurement.number = newest_measurement_;
   measurement.until = lease_.now() + options_.preflight.limit + kAnswerTime;
-  nodes_remembered_at_ = absl::InfinitePast();  // The order is stored in this tick.
+  nodes_remembered_at_ = absl::InfinitePast();  // Store the order in this tick.
   v1::CoordinatorMessage message;
   message.mutable_preflight()->set_number(measurement.number);
   message.mutable_preflight()->set_limit_ms(absl::ToInt64Milliseconds(options_.preflight.limit));
@@ -144,7 +145,7 @@ int64_t Reconciler::NumberOfPreflight(const std::string& node) const {
   return known.has_value() ? known->result().number() : 0;
 }
 
-// A repeated one is not counted: agents repeat what may have been lost with a stream.
+// Repeated results are not counted: agents resend messages that may have been lost with a stream.
 void Reconciler::RefusePreflight(const std::string& node, const v1::PreflightResult& result) {
   if (result.number() <= std::max(newest_measurement_, NumberOfPreflight(node))) return;
   if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("preflight");
@@ -185,13 +186,13 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   LogWarning("node cordoned node=%s reason=%s", node, cordon.reason());
 }
 
-// Ordered by an earlier life of the coordinator, whose number only the agent knows.
+// A preflight that a previous process of the coordinator ordered; only the agent knows its number.
 void Reconciler::LoadMeasurement(const v1::Node& node) {
   if (node.in_preflight())
     measurements_[node.name()].until = lease_.now() + options_.preflight.limit + kAnswerTime;
 }
 
-// The agent has registered, and measures (`still`) or does not. Whether it measures as ordered.
+// The agent has registered and is measuring (`still`) or not. Returns whether it measures as ordered.
 bool Reconciler::TakeMeasuring(const std::string& node, bool still) {
   const auto it = measurements_.find(node);
   if (it == measurements_.end()) return false;
@@ -199,7 +200,7 @@ bool Reconciler::TakeMeasuring(const std::string& node, bool still) {
   return still;
 }
 
-// An agent that does not end what hangs within its limit has a device that the kernel does not let go.
+// An agent that does not end hanging work within its limit has a device that the kernel does not release.
 void Reconciler::TendMeasurements() {
   std::vector<std::pair<std::string, v1::PreflightResult>> overdue;
   for (auto it = measurements_.begin(); it != measurements_.end();) {
@@ -216,7 +217,7 @@ void Reconciler::TendMeasurements() {
       ++it;
       continue;
     }
-    // Until then a lost node may come back with it.
+    // Until then a lost node may reconnect with its result.
     const bool lost = (late && presence == Presence::kLost) || lease_.now() >= measurement.lost_at;
     it = lost ? measurements_.erase(it) : std::next(it);
   }
@@ -230,7 +231,7 @@ void Reconciler::ShowMeasurements() {
   preflights_.SetRunning(std::move(running));
 }
 
-// Why the job's nodes are not for it after all; "" while that is open, and once all have passed.
+// Returns why the job's nodes became unusable, or "" if they passed or are still being measured.
 std::string Reconciler::WhyUnplaced(LiveJob* live) {
   for (const v1::Job::Placement& placement : live->job.held()) {
     const std::string& node = placement.node();
@@ -259,7 +260,7 @@ void Reconciler::TendPreflights() {
       continue;
     }
     if (!live.measured.empty()) continue;
-    // Since it was placed, an agent that was lost may have come back with ranks of its last attempt.
+    // Since the placement, a lost agent may have reconnected with ranks of the job's last attempt.
     if (const std::string rest = WhatIsLeftOf(id); !rest.empty()) {
       if (rest != live.job.reason()) Commit(&live, JobEvent::kNote, rest).IgnoreError();
       continue;
@@ -269,19 +270,19 @@ void Reconciler::TendPreflights() {
     decision.reason = "its nodes have passed their preflight";
     const absl::Status launched = Launch(&live, decision, live.job.lent());
     if (launched.ok()) continue;
-    if (absl::IsOutOfRange(launched)) {  // That does not pass: others may have its nodes.
+    if (absl::IsOutOfRange(launched)) {  // Permanent: releases the nodes for other jobs.
       const std::string words = absl::StrCat("its launch cannot be stored: ", launched.message());
       if (!Commit(&live, JobEvent::kUnplace, words).ok())
         CommitUnstored(&live, JobEvent::kUnplace, words, launched).IgnoreError();
       continue;
     }
-    // It is tried again in the next tick. Its nodes are not what keeps it waiting.
+    // Retried in the next tick; the nodes are not the cause of the wait.
     const std::string words = absl::StrCat(decision.reason, "; its launch cannot be stored");
     if (words != live.job.reason()) CommitUnstored(&live, JobEvent::kNote, words, launched).IgnoreError();
   }
 }
 
-// In use: by what measures a node, which takes all of it, and by jobs that wait for that.
+// Marks slots as used by running preflights, which take the whole node, and by the jobs that wait for them.
 void Reconciler::HoldForPreflights(std::vector<NodeSlots>* slots) const {
   for (NodeSlots& node : *slots) {
     if (measurements_.count(node.name) == 0) continue;

@@ -8,7 +8,7 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kMaxWordsBytes = 4096;
-// Of a node of 8 devices some 2,000; of 128, with the pairs of each, some 220,000.
+// A node of 8 devices needs some 2,000 bytes; one of 128, with all pairs, some 220,000.
 constexpr size_t kMaxResultBytes = 256 << 10;
 
 }  // namespace
@@ -80,7 +80,7 @@ bool Passed(const std::optional<v1::NodePreflight>& preflight, const v1::Registe
 }
 
 bool Passes(const std::optional<v1::NodePreflight>& preflight, const v1::Register& info, absl::Time now) {
-  // Somebody may have set the date back since.
+  // The date may have been set back since.
   const absl::Duration age =
       preflight.has_value() ? now - absl::FromUnixNanos(preflight->unix_nanos()) : absl::InfiniteDuration();
   return Passed(preflight, info) && absl::AbsDuration(age) < kPreflightCounts;

@@ -15,12 +15,12 @@
 namespace fsdpd {
 namespace {
 
-// Agents ping every heartbeat interval, also without a call; gRPC's own minimum of five minutes would answer
-// that with GOAWAY too_many_pings.
+// Agents ping in every heartbeat interval, even without a call. gRPC's own minimum of five minutes would
+// answer with GOAWAY too_many_pings.
 constexpr int kMinPingIntervalMs = 1000;
-// Of calls; agents' streams have none (agent_service.h).
+// Threads for calls; agents' streams use none (agent_service.h).
 constexpr int kMaxThreads = kMaxReaderStreams + 256;
-// What a client may send of one stream ahead of what is taken of it.
+// Bytes of a stream that a client may send ahead of the reader.
 constexpr int kStreamWindowBytes = 256 << 10;
 constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
 
@@ -29,7 +29,7 @@ absl::Status CannotListen(const std::string& address) {
       "cannot listen on ", address, ": the address is in use, not assigned to this machine, or malformed"));
 }
 
-// gRPC adds health and reflection to every server by itself; this one has nothing else.
+// gRPC adds health and reflection to every server; this server has no other services.
 absl::Status ServeHealth(const std::string& listen, PublicServer* front) {
   if (listen.empty()) return absl::OkStatus();
   int port = 0;
@@ -40,7 +40,7 @@ absl::Status ServeHealth(const std::string& listen, PublicServer* front) {
   return front->health != nullptr && port != 0 ? absl::OkStatus() : CannotListen(listen);
 }
 
-// Its calls go through the server that has just begun to serve.
+// The web UI calls the API through the server that was just started.
 absl::Status ServePage(const PublicServerOptions& options, const PublicServerSecurity& security,
                        PublicServer* front) {
   if (options.web_listen.empty()) return absl::OkStatus();
@@ -72,7 +72,7 @@ void SocketReader::Start() {
 
 SocketReader::~SocketReader() {
   queue_->Shutdown();
-  if (!thread_.joinable()) Start();  // What is not read to its end may not go.
+  if (!thread_.joinable()) Start();  // A completion queue must be drained before its destruction.
   thread_.join();
 }
 
@@ -116,8 +116,8 @@ absl::StatusOr<PublicServer> OpenPublicServer(const PublicServerOptions& options
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kAgentLostAfterMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAgentLostAfterMs);
-  // By default gRPC sizes the window of each connection by what it measures: with pings and timers that for
-  // thousands of agents, who say little, cost as much as what they say.
+  // gRPC adapts each connection's window by default. For thousands of agents that send little, the probing
+  // pings and timers cost as much as the traffic.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kStreamWindowBytes);
   const std::shared_ptr<grpc::ServerCredentials> plaintext = grpc::InsecureServerCredentials();
@@ -136,7 +136,7 @@ absl::StatusOr<PublicServer> OpenPublicServer(const PublicServerOptions& options
     front.Stop();
     return beside;
   }
-  // Health answers by service too, as gRPC's probes and load balancers ask.
+  // Health is also reported per service, as gRPC probes and load balancers query it.
   for (const ServedService& each : services)
     front.server->GetHealthCheckService()->SetServingStatus(each.name, each.healthy);
   front.address =
@@ -152,7 +152,7 @@ void PublicServer::Stop() {
   server->Shutdown(until);
   server->Wait();
   reader.reset();
-  // A probe may watch for as long as it likes.
+  // A health watch has no end of its own.
   if (health != nullptr) health->Shutdown(until);
 }
 

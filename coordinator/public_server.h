@@ -27,12 +27,12 @@ struct PublicServerOptions {
   std::string listen = "127.0.0.1:7777";  // Port 0 picks one.
   // If not set: plaintext without authentication. `listen` must then be a loopback address.
   TlsFiles tls;
-  std::string tokens;  // File of tokens (token_store.h); requires `tls`.
+  std::string tokens;         // File of tokens (token_store.h); requires `tls`.
   std::string revoked_certs;  // File of revoked serial numbers of agents' certificates; empty: none.
-  std::string audit_log;  // File of audited calls; empty: none.
+  std::string audit_log;      // File of audited calls; empty: none.
   int64_t audit_log_bytes = 64 << 20;
   std::string health_listen;  // Health only, in plaintext, for probes without TLS; empty: off.
-  std::string web_listen;  // Web UI (web/web_routes.h), with `tls` as well; empty: off.
+  std::string web_listen;     // Web UI (web/web_routes.h), with `tls` as well; empty: off.
   Clock* clock = Clock::Real();
 };
 
@@ -57,7 +57,7 @@ class SocketReader {
   // Create before the server is built.
   explicit SocketReader(grpc::ServerBuilder* builder);
   ~SocketReader();  // Destroy after the server's Shutdown().
-  void Start();  // Call after the server is built.
+  void Start();     // Call after the server is built.
 
  private:
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // Never has events.
@@ -70,8 +70,8 @@ struct PublicServer {
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<SocketReader> reader;
   std::unique_ptr<grpc::Server> health;  // Null if not configured.
-  std::unique_ptr<WebServer> web;  // Null if not configured.
-  std::string address;  // "host:port", with the chosen port.
+  std::unique_ptr<WebServer> web;        // Null if not configured.
+  std::string address;                   // "host:port", with the chosen port.
 
   // Cancels calls after half a second and waits for running handlers. Idempotent.
   void Stop();

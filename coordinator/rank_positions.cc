@@ -7,7 +7,7 @@ namespace fsdpd {
 bool TakeStand(int rank, const std::string& where, v1::Job* job) {
   if (where.empty() || where.size() > kMaxStandBytes) return false;
   auto* stands = job->mutable_stands();
-  bool left = false;  // An older place.
+  bool left = false;  // The rank had a previous position.
   for (int i = stands->size() - 1; i >= 0; --i) {
     auto* ranks = stands->Mutable(i)->mutable_ranks();
     const auto own = std::remove(ranks->begin(), ranks->end(), rank);

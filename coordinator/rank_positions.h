@@ -8,7 +8,7 @@
 
 namespace fsdpd {
 
-constexpr int kMaxStands = 32;  // A hang has few places; more means that ranks are running.
+constexpr int kMaxStands = 32;              // A hang has few places; more means that ranks are running.
 constexpr size_t kMaxStandBytes = 2 << 10;  // The limit of agent.proto.
 
 // Records a rank's position in `job` and removes its previous one, even if the limit leaves no space for the

@@ -23,7 +23,7 @@ constexpr absl::Duration kStreamPoll = absl::Milliseconds(200);
 
 enum class ReaderKind {
   kWatch,  // Of a job or of events.
-  kLogs,  // Of logs, traces or steps, which agents send.
+  kLogs,   // Of logs, traces or steps, which agents send.
 };
 
 class ReaderStreams {

@@ -1,7 +1,7 @@
-// A job's way through here: Submitted() queues it (agent_events.cc), PlaceQueued() finds nodes (placing.cc),
-// Launch() stores that it starts and SendLaunch() puts the order into each agent's stream. Told() takes what
-// agents say of ranks (agent_events.cc); Advance() asks the verdict what that means, and stops, retries or
-// ends the job.
+// The path of a job through the reconciler: Submitted() queues it (agent_events.cc), PlaceQueued() finds
+// nodes (placing.cc), Launch() stores that it starts, and SendLaunch() queues the order on each agent's
+// stream. Told() takes agents' reports about ranks (agent_events.cc). Advance() asks the verdict for their
+// effect, and stops, retries or ends the job.
 #include "coordinator/reconciler.h"
 
 #include <absl/strings/match.h>
@@ -30,38 +30,38 @@
 namespace fsdpd {
 namespace {
 
-// Fits a step report of 16 jobs on each agent that a coordinator is sized for (kMaxWorld) many times, and one
-// agent's burst after a reconnect.
+// Fits many times a step report of 16 jobs from each agent that a coordinator is sized for (kMaxWorld), and
+// the burst of one agent after a reconnect.
 constexpr size_t kMaxQueued = 1 << 16;
-// A stop is sent again while its node has not answered.
+// A stop is resent until its node answers.
 constexpr absl::Duration kStopRepeat = absl::Seconds(5);
-// How long an ended job's slots wait for an agent that never says "stopped".
+// How long an ended job's slots wait for an agent that never confirms the stop.
 constexpr absl::Duration kDrainLimit = absl::Seconds(30);
-// After a tick, at most.
+// Longest pause after a tick.
 constexpr std::chrono::milliseconds kLongestRest(50);
 constexpr absl::Duration kSaveRestEvery = absl::Seconds(1);
 constexpr absl::Duration kStoreErrorPause = absl::Seconds(10);
 
-// All steps are done, and what is left takes its time: a checkpoint, and a directory of the model's size.
+// All steps are done, and the rest may take long: a checkpoint, or an export of the model.
 bool WritesItsResult(const v1::Job& job) {
   const v1::JobSpec spec = FilledSpec(job);
   const bool writes = spec.checkpoint().on_end() || !spec.checkpoint().export_().empty();
   return writes && job.last_step().step() == spec.train().steps();
 }
 
-// Of a cancel or a pause that an earlier life of the coordinator took. Somebody may have set the date since:
-// it is never more than was given.
+// Remaining grace of a cancel or pause that a previous process of the coordinator accepted. Never more than
+// the original grace, because the date may have been set back since.
 int64_t GraceLeftMs(int64_t given_ms, int64_t at_unix_nanos, absl::Time wall) {
   const int64_t passed_ms = (absl::ToUnixNanos(wall) - at_unix_nanos) / 1'000'000;
   return std::max<int64_t>(0, given_ms - std::max<int64_t>(0, passed_ms));
 }
 
-// Its begin, and what ends it.
+// Kinds of events that begin or end an attempt.
 bool OfAnAttempt(v1::EventKind kind) {
   return kind == v1::EVENT_KIND_LAUNCHED || kind == v1::EVENT_KIND_SUCCEEDED || kind == v1::EVENT_KIND_LEFT;
 }
 
-// What the change's event says beside its reason.
+// Adds the cause and the node to the event of a change.
 void SayWhy(v1::Job* changed) {
   v1::Job::Event* event = changed->mutable_events(changed->events_size() - 1);
   const v1::EventKind kind = event->kind();
@@ -72,7 +72,7 @@ void SayWhy(v1::Job* changed) {
   const std::string& drained_from = changed->pause().drained_from();
   if ((kind == v1::EVENT_KIND_PAUSED || kind == v1::EVENT_KIND_LEFT) && !drained_from.empty())
     event->set_node(drained_from);
-  // Of an attempt on one node all is that node's history.
+  // An attempt on a single node belongs to that node's history.
   if (event->node().empty() && changed->placements_size() == 1 && OfAnAttempt(kind))
     event->set_node(changed->placements(0).node());
   if (kind == v1::EVENT_KIND_PAUSED && !changed->pause().preempted_by().empty())
@@ -110,7 +110,7 @@ absl::Status Reconciler::Load() {
     LoadMeasurement(node);
   }
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
-  old_forgotten_ = lease_.now();  // Agents that are to forget them too have to come back first.
+  old_forgotten_ = lease_.now();  // Agents that should forget these jobs too must reconnect first.
   for (v1::Job& job : jobs) {
     GoOnWithTime(ledger_date_.Now(), &job);
     if (job.deleted_hosts().empty()) {
@@ -137,14 +137,14 @@ void Reconciler::LoadAttempt(const v1::Job& job) {
   facts.pace.WaitFrom(lease_.now());
   const bool cancelling = job.state() == v1::JOB_STATE_CANCELLING && job.has_cancellation();
   const bool pausing = job.state() == v1::JOB_STATE_PAUSING;
-  // Of an attempt that had failed before: what is left of it has nothing to save together.
+  // The attempt failed before: its remaining ranks have nothing to save together.
   const bool failed = job.has_failure() && job.failure().attempt() == job.attempt();
   int64_t grace_ms = kStopGraceMs;
   if (cancelling)
     grace_ms =
         GraceLeftMs(job.cancellation().grace_ms(), job.cancellation().unix_nanos(), parts_.clock->Wall());
   if (pausing) grace_ms = GraceLeftMs(job.pause().grace_ms(), job.pause().unix_nanos(), parts_.clock->Wall());
-  // Its ranks may be in the middle of that: another word would have agents end them.
+  // Its ranks may be saving now, and a different stop order would make agents end them.
   const bool leaves = pausing || job.state() == v1::JOB_STATE_CANCELLING;
   const bool saves = leaves && !failed && grace_ms > 0 && !FilledSpec(job).checkpoint().dir().empty();
   if (failed) grace_ms = std::min(grace_ms, kStopGraceMs);
@@ -157,12 +157,12 @@ void Reconciler::Start() {
   thread_ = std::thread([this] {
     while (!events_.closed()) {
       const std::deque<EventQueue::Event> events = events_.Take(options_.tick);
-      // Without the lead they are dropped: who waits for one of them hears that.
+      // Without leadership events are dropped, and their callers get an error.
       if (!Leads()) continue;
       const auto begin = std::chrono::steady_clock::now();
       RunTick(events);
-      // When thousands of nodes come back at once, a tick takes all that came meanwhile, and others get a
-      // core.
+      // Batches work: when thousands of nodes reconnect together, the next tick takes everything that arrived
+      // during the pause, and other threads get a core.
       const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
       if (parts_.meters != nullptr) parts_.meters->Ticked(absl::FromChrono(took));
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(took, kLongestRest));
@@ -185,7 +185,7 @@ void Reconciler::RunOnce(absl::Duration wait) { RunTick(events_.Take(wait)); }
 
 void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   BeginTick();
-  // The lead may be lost in any of these: a write waits until it is clear whether it was stored.
+  // Leadership may be lost in any of these: a write blocks until it is known whether it was stored.
   for (const EventQueue::Event& event : events) {
     if (Leads()) event();
   }
@@ -273,15 +273,15 @@ Presence Reconciler::PresenceAt(const std::string& node) const {
 }
 
 void Reconciler::AdvanceJobs() {
-  // What cannot be stored is tried again in the next tick.
+  // Changes that cannot be stored are retried in the next tick.
   for (const std::string& id : index_.In(JobIndex::View::kResuming)) GoOn(&jobs_.at(id), "").IgnoreError();
   std::vector<v1::Job> told;
   for (const std::string& id : index_.In(JobIndex::View::kLaunched)) Advance(id, &told);
   StoreTold(std::move(told));
 }
 
-// After these nothing is to be done: when thousands of nodes fall silent, or are back, their jobs say so in
-// one write. Those that cannot be stored are judged again in the next tick.
+// Stores changes that require no further action in one write, because thousands of jobs may change when nodes
+// disconnect or reconnect together. Jobs that cannot be stored are judged again in the next tick.
 void Reconciler::StoreTold(std::vector<v1::Job> told) {
   if (told.empty()) return;
   std::vector<const v1::Job*> jobs;
@@ -315,7 +315,8 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
   }
   const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
-    if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_stands();  // Those are newer.
+    // The positions in the failure are newer.
+    if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_stands();
     if (verdict.failure.has_value() && verdict.failure->has_hang()) MoveHang(verdict.failure->hang(), job);
     if (!verdict.node.empty()) job->mutable_events()->rbegin()->set_node(verdict.node);
     if (verdict.goes_back) NoteExcused(job);
@@ -339,7 +340,8 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
     return;
   }
   absl::Status stored = Commit(&live, *verdict.event, verdict.reason, edit);
-  // What is left of a failed attempt is stopped, and shown so, whatever the disk says: its ranks may hang.
+  // The rest of a failed attempt is stopped, and shown as such, even if that cannot be stored: its ranks may
+  // hang.
   if (!stored.ok() && *verdict.event == JobEvent::kFail)
     stored = CommitUnstored(&live, *verdict.event, verdict.reason, stored, edit);
   if (!stored.ok()) return;  // The next tick judges again.
@@ -352,7 +354,7 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
   ForgetIfEnded(id);
 }
 
-// Ranks answer together: once a tick, however many they are.
+// Ranks answer together, so their positions are published once per tick.
 void Reconciler::ShowStands() {
   for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
     LiveJob& live = jobs_.at(id);
@@ -360,8 +362,8 @@ void Reconciler::ShowStands() {
   }
 }
 
-// A stall is told, with where the ranks stand, and nothing is done about it: steps may be slow. One in which
-// nothing moves is the verdict's.
+// Reports a stall with the positions of the ranks, without any action: steps may just be slow. The verdict
+// handles an attempt in which nothing progresses.
 void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
   const v1::Job& job = live->job;
   const bool up = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
@@ -385,11 +387,12 @@ void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
     edited->set_stalled_since_unix_nanos(stalled ? absl::ToUnixNanos(since) : 0);
     edited->clear_stands();
   });
-  // If it could not be stored, the next tick says it again.
+  // If this could not be stored, the next tick tries again.
   if (stored.ok() && stalled) SendLocate(*facts, words);
 }
 
-// Ranks that leave wait for each other's files until their time is over: without one of them in vain.
+// Ranks that save wait for each other's files until their grace is over. Without one of them that cannot
+// succeed, so the grace is shortened.
 void Reconciler::EndSaveInVain(LiveJob* live, AttemptFacts* facts) {
   if (!facts->stop.has_value() || !facts->stop->save) return;
   const std::string why =
@@ -400,7 +403,7 @@ void Reconciler::EndSaveInVain(LiveJob* live, AttemptFacts* facts) {
                                                     : why;
   const std::string words = absl::StrCat("nothing more can be saved: ", why);
   absl::Status stored = Commit(live, JobEvent::kNote, words);
-  // The ranks leave already, whatever the disk says.
+  // Even if that cannot be stored: the ranks are already leaving.
   if (!stored.ok()) stored = CommitUnstored(live, JobEvent::kNote, words, stored);
   if (stored.ok()) BeginStop(facts, std::min(facts->stop->grace_ms, kStopGraceMs), words);
 }
@@ -465,7 +468,7 @@ void Reconciler::SaveRest() {
     live.progressed = false;
     unsaved_.erase(live.job.id());
     if (live.not_on_disk.empty()) continue;
-    // Watchers are told that it is, which is a change of what they see.
+    // Watchers see the end of this error as a change.
     live.not_on_disk.clear();
     live.job.set_revision(live.job.revision() + 1);
     MarkUnsaved(&live);
@@ -478,7 +481,7 @@ void Reconciler::MarkUnsaved(LiveJob* live) {
   unsaved_.insert(live->job.id());
 }
 
-// --- Acts --------------------------------------------------------------------------------------------------
+// --- Actions -----------------------------------------------------------------------------------------------
 
 absl::StatusOr<v1::Job> Reconciler::After(const LiveJob& live, JobEvent event, const std::string& reason,
                                           const Edit& edit) const {
@@ -500,7 +503,8 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
   return absl::OkStatus();
 }
 
-// A full disk fails each job's change in each tick, and each with words of its own.
+// A full disk fails each job's change in every tick, each with its own message: log at most one per
+// kStoreErrorPause.
 void Reconciler::SayNotStored(const std::string& id, const absl::Status& why) {
   const absl::Time now = parts_.clock->Now();
   if (now < store_told_ + kStoreErrorPause) return;
@@ -508,7 +512,7 @@ void Reconciler::SayNotStored(const std::string& id, const absl::Status& why) {
   store_told_ = now;
 }
 
-// The store refuses the job as it is until it is smaller, and other jobs are stored meanwhile.
+// The store rejects the job until it is smaller; other jobs are stored meanwhile.
 void Reconciler::SayTooLarge(LiveJob* live, const absl::Status& why) {
   if (live->not_on_disk == why.message()) return;
   live->not_on_disk = std::string(why.message());
@@ -526,7 +530,7 @@ absl::Status Reconciler::CommitUnstored(LiveJob* live, JobEvent event, const std
   return absl::OkStatus();
 }
 
-// That a change is not on disk is for those who look now; stored, it would be a lie for ever.
+// The error is shown to current readers only: once stored, it would be wrong forever.
 v1::Job Reconciler::Shown(const LiveJob& live) {
   v1::Job job = live.job;
   if (live.not_on_disk.empty()) return job;
@@ -558,7 +562,8 @@ void Reconciler::Adopt(LiveJob* live, v1::Job next, const std::string& not_on_di
   parts_.board->Publish(Shown(*live));
 }
 
-// Ranks that save tell each other through the rendezvous what is on disk; it is closed when they are gone.
+// Ranks that save exchange through the rendezvous which files are written, so it is closed only when they are
+// gone.
 void Reconciler::BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason, bool save) {
   if (!save) parts_.rendezvous->Close(facts->ref);
   facts->stop = StopOrder{grace_ms, reason, save, lease_.now()};
@@ -602,7 +607,7 @@ void Reconciler::ForgetIfEnded(const std::string& id) {
   jobs_.erase(it);
 }
 
-// --- Looking things up -------------------------------------------------------------------------------------
+// --- Lookups -----------------------------------------------------------------------------------------------
 
 AttemptFacts& Reconciler::OpenAttempt(const v1::Job& job, bool recovered) {
   AttemptFacts& facts = attempts_[{job.id(), job.attempt()}] = AttemptFacts(job, recovered);
@@ -615,14 +620,14 @@ AttemptFacts* Reconciler::FactsOf(const AttemptRef& ref) {
   return it == attempts_.end() ? nullptr : &it->second;
 }
 
-// For a job of which only ranks of attempts before the newest are left: of that one nothing is.
+// For a job with ranks of earlier attempts only: marks the newest attempt as gone.
 AttemptFacts* Reconciler::FactsOfNothing(const v1::Job& job) {
   AttemptFacts& facts = OpenAttempt(job, /*recovered=*/false);
   for (NodePart& part : facts.parts) part.stopped = true;
   return &facts;
 }
 
-// An agent that was away tells of an end that may be long ago.
+// An agent that was disconnected may report an end that is long past.
 int64_t Reconciler::EndOf(const v1::Job& job, const AttemptFacts& facts) const {
   const absl::Time ended = std::min(facts.LastEnd(), parts_.clock->Now());
   return std::max(job.start_unix_nanos(), absl::ToUnixNanos(parts_.clock->WallOf(ended)));

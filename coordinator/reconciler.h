@@ -90,7 +90,7 @@ class Reconciler {
     Clock* clock;
     Planner plan;
     std::function<RanksByProject()> quotas = nullptr;  // Null if there are none.
-    Meters* meters = nullptr;  // Null without metrics.
+    Meters* meters = nullptr;                          // Null without metrics.
   };
 
   Reconciler(ReconcilerOptions options, Parts parts);
@@ -152,8 +152,8 @@ class Reconciler {
  private:
   struct LiveJob {
     v1::Job job;
-    bool progressed = false;  // Has steps that are not stored.
-    bool new_stands = false;  // Not shown to readers yet.
+    bool progressed = false;                       // Has steps that are not stored.
+    bool new_stands = false;                       // Not shown to readers yet.
     absl::Time not_before = absl::InfinitePast();  // Earliest launch of the next attempt.
     // Loaded without an attempt: if the state was restored from a backup, an agent may still host one.
     bool awaits_agents = false;
@@ -198,7 +198,7 @@ class Reconciler {
     int64_t changes = 0;  // Of index_.
     bool settled = false;
     absl::Time time = absl::InfinitePast();
-    bool undone = false;  // A plan or a reason was left for the next tick.
+    bool undone = false;                       // A plan or a reason was left for the next tick.
     absl::Time wake = absl::InfiniteFuture();  // End of the first delay between two attempts.
   };
 
@@ -256,7 +256,7 @@ class Reconciler {
   // Preempting (preempting.cc).
   struct RoomMade {
     bool comes = false;  // As Room::comes (preemption.h).
-    std::string words;  // Which jobs leave for it; appended to the reason why it waits.
+    std::string words;   // Which jobs leave for it; appended to the reason why it waits.
   };
   RoomMade MakeRoom(const v1::Job& head, const PlaceRequest& request, const Reservations& ahead);
   std::vector<Occupant> Occupants(const v1::Job& head) const;
@@ -419,19 +419,19 @@ class Reconciler {
   std::thread thread_;
 
   // Only the reconciler's thread uses the members below.
-  Jobs jobs_;  // Jobs that have not ended.
-  JobIndex index_;                 // Of jobs_.
-  std::set<std::string> unsaved_;  // Their checkpoints, plan or cancel could not be stored.
-  std::set<QueuePlace> queue_;  // QUEUED jobs.
-  QueueLook queue_look_;           // The last one.
-  Attempts attempts_;  // Until no node has ranks of them.
+  Jobs jobs_;                                // Jobs that have not ended.
+  JobIndex index_;                           // Of jobs_.
+  std::set<std::string> unsaved_;            // Their checkpoints, plan or cancel could not be stored.
+  std::set<QueuePlace> queue_;               // QUEUED jobs.
+  QueueLook queue_look_;                     // The last one.
+  Attempts attempts_;                        // Until no node has ranks of them.
   std::map<std::string, int64_t> attached_;  // Node -> generation of the stream that TakeAttached() saw.
-  std::map<std::string, NodeView> views_;            // As of this tick.
+  std::map<std::string, NodeView> views_;    // As of this tick.
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
   // By node: until when ranks may still run there that were not placed and were ordered to stop.
   std::map<std::string, absl::Time> refused_until_;
-  std::set<std::string> full_nodes_;  // FullNodes(), from this tick's TendStops() on.
+  std::set<std::string> full_nodes_;        // FullNodes(), from this tick's TendStops() on.
   std::set<std::string> unrequested_from_;  // Nodes whose refused preflight results were logged.
   std::set<std::string> bad_times_from_;    // Nodes whose refused compute times were logged.
   NodeFailures node_failures_;
@@ -443,7 +443,7 @@ class Reconciler {
   absl::Time next_opening_ = absl::InfinitePast();  // When OpenHealthyNodes() checks cordons again.
   // Drained nodes that are not empty, which is not stored yet.
   std::map<std::string, absl::Time> not_empty_since_;
-  AgentLease lease_;  // Holds the tick's time.
+  AgentLease lease_;                                  // Holds the tick's time.
   std::map<std::string, NodeMark> nodes_remembered_;  // As stored.
   absl::Time nodes_remembered_at_ = absl::InfinitePast();
   absl::Time nodes_dated_at_ = absl::InfinitePast();  // When the date of all nodes was stored.
@@ -452,7 +452,7 @@ class Reconciler {
   absl::Time rest_saved_ = absl::InfinitePast();
   absl::Time progress_saved_ = absl::InfinitePast();
   absl::Time old_forgotten_ = absl::InfinitePast();
-  std::deque<std::string> to_forget_;  // Jobs that agents should forget: SendForgets().
+  std::deque<std::string> to_forget_;             // Jobs that agents should forget: SendForgets().
   absl::Time store_told_ = absl::InfinitePast();  // When a failed write was last logged.
 };
 

@@ -22,8 +22,7 @@ const char* PhaseIn(v1::JobState state) {
   }
 }
 
-// The event of the failure that those before `end` have followed, with nothing between them that somebody
-// asked for.
+// Returns the index of the failure that leads to the events before `end`, if no user action is in between.
 std::optional<int> FailedBefore(const Events& events, int end) {
   int failed = end;
   while (failed > 0 && PhaseIn(events[failed - 1].state()) != nullptr) --failed;
@@ -32,7 +31,7 @@ std::optional<int> FailedBefore(const Events& events, int end) {
   return failed;
 }
 
-// From the failure on, up to the event that all ranks are up; both ends.
+// Indices of the failure and of the event that all ranks are ready.
 struct Stretch {
   int failed, up;
 };
@@ -54,7 +53,7 @@ double SecondsBetween(int64_t begin_unix_nanos, int64_t end_unix_nanos) {
 
 namespace {
 
-// Since all ranks were up again, of an attempt that a failure led to.
+// Time since all ranks were ready, for an attempt that follows a failure.
 std::optional<double> SinceUp(const v1::Job& job, absl::Time now) {
   const std::optional<Stretch> stretch = StretchOf(job.events());
   if (!stretch.has_value()) return std::nullopt;

@@ -1,6 +1,5 @@
-// Reconciler: the known nodes are stored, so that the next life of the coordinator knows which are not
-// there, what they were measured to be, and which jobs may still have ranks on a lost one; and how a node is
-// deleted.
+// Reconciler: storing and deleting nodes. The stored nodes let the next process of the coordinator know which
+// nodes are missing, their preflight results, and which jobs may still have ranks on a lost node.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -16,10 +15,10 @@
 namespace fsdpd {
 namespace {
 
-// When nodes come and go; and when none does, for the date at which they were last seen.
+// At most after a change of a node; at least to update the dates when nodes were last seen.
 constexpr absl::Duration kAtMostEvery = absl::Seconds(1), kAtLeastEvery = absl::Minutes(10);
-constexpr int kMaxDeletedHosts = 64;             // Of a job: its reason names them all.
-constexpr size_t kMeasuredAt = 3, kRevoked = 8;  // Of a NodeMark.
+constexpr int kMaxDeletedHosts = 64;             // Per job, because its reason names all of them.
+constexpr size_t kMeasuredAt = 3, kRevoked = 8;  // Indices of a NodeMark.
 
 v1::Event Measured(const std::string& node, const v1::NodePreflight& preflight) {
   const bool passed = preflight.faults().empty();
@@ -65,12 +64,12 @@ void Reconciler::RememberNodes() {
   const bool all = lease_.now() - nodes_dated_at_ >= kAtLeastEvery;
   if (all) nodes_dated_at_ = lease_.now();
   const absl::Status stored = StoreNodes(all);
-  // What cannot be stored now is tried again.
+  // Retried at the next call.
   if (std::exchange(nodes_stored_, stored.ok()) && !stored.ok())
     LogWarning("what nodes are known to be is not stored: %s", stored.message());
 }
 
-// Those that have changed alone: thousands of them have some megabytes.
+// Writes only changed nodes: thousands of nodes have some megabytes.
 absl::Status Reconciler::StoreNodes(bool all) {
   std::map<std::string, NodeMark> marks = NodeMarks();
   v1::ListNodesResponse changed;
@@ -100,12 +99,13 @@ absl::Status Reconciler::StoreNodes(bool all) {
   return absl::OkStatus();
 }
 
-// An attempt is forgotten. On nodes that were lost before an agent reported the end of its ranks, they may
-// still run: DeleteNode() asks before it drops the only record of that.
+// Called before an attempt is forgotten. On a node that was lost before its agent reported the end of the
+// attempt's ranks, these may still run: DeleteNode() asks for confirmation before it drops the only record of
+// that.
 void Reconciler::KeepUnconfirmed(const AttemptFacts& facts) {
   for (const NodePart& part : facts.parts) {
     if (part.stopped || PresenceAt(part.node) != Presence::kLost) continue;
-    // Its agent registered with ranks of an earlier attempt, did not say which, and was lost again.
+    // Its agent registered with ranks of an earlier attempt, did not report which, and was lost again.
     bool unconfirmed = part.ranks == 0;
     for (int rank = part.first_rank; rank < part.first_rank + part.ranks; ++rank)
       unconfirmed |= !facts.ranks()[rank].exit.has_value();
@@ -140,7 +140,7 @@ absl::Status Reconciler::CheckDeletable(const std::string& node, bool force) con
   if (view.connected) return not_idle("is ready: stop its agent before you delete the node");
   if (!view.left && PresenceAt(node) != Presence::kLost)
     return not_idle("is not ready, but not lost yet: its agent may reconnect; retry in some seconds");
-  // A job that is pausing waits for the node, and would do so forever.
+  // A pausing job would wait for the deleted node forever.
   const auto pausing_of = [&](const std::vector<std::string>& jobs) {
     std::vector<std::string> pausing;
     for (const std::string& id : jobs) {
@@ -170,8 +170,9 @@ absl::Status Reconciler::CheckDeletable(const std::string& node, bool force) con
       {{"jobs", absl::StrJoin(view.unconfirmed_jobs, ",")}});
 }
 
-// Before the node is deleted: afterwards only the jobs know that their ranks may still run there. It is only
-// part of a reason: a record that cannot be read, or is too large to store, does not block the deletion.
+// Called before the node is deleted: afterwards only the jobs know that their ranks may still run there. The
+// record only improves a reason, so one that cannot be read, or is too large to store, does not block the
+// deletion.
 absl::Status Reconciler::KeepDeletedHost(const std::string& node, const std::vector<std::string>& jobs) {
   for (const std::string& id : jobs) {
     const auto live = jobs_.find(id);
@@ -197,7 +198,7 @@ absl::Status Reconciler::KeepDeletedHost(const std::string& node, const std::vec
   return absl::OkStatus();
 }
 
-// The node has registered again, and reported each rank that still runs there. If it is deleted once more, it
+// The node has registered again and reported each rank that still runs there. If it is deleted once more, it
 // must not be named for the ranks that it had before.
 void Reconciler::ForgetDeletedHost(const std::string& node) {
   for (auto& [id, live] : jobs_) {
@@ -225,7 +226,7 @@ absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
     if (!unconfirmed.empty())
       deleted.set_message(absl::StrCat("by force: ranks of ", absl::StrJoin(unconfirmed, ", "),
                                        " were not known to have ended"));
-    // First: the event is stored only for a node that is deleted.
+    // Forget first: the event is stored only for a node that is deleted.
     if (!parts_.nodes->Forget(node)) {
       return absl::UnavailableError(
           absl::StrCat("node ", node, ": not deleted, its agent has just registered; stop its agent first"));

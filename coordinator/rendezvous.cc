@@ -10,10 +10,10 @@
 namespace fsdpd {
 namespace {
 
-// Ranks that wait for one key: at most all of a job, once per reconnect until the old stream is forgotten.
+// Waiters of one key: at most all ranks of a job, twice until the stream before a reconnect is forgotten.
 constexpr size_t kMaxWaitersPerKey = 2 * kMaxWorld;
 constexpr size_t kMaxKeyBytes = 1024;
-// What an entry or a waiter costs beside its key and value, about.
+// Approximate overhead of an entry or a waiter.
 constexpr size_t kEntryBytes = 128;
 
 absl::Status NotOpen(const AttemptRef& attempt) {
@@ -29,7 +29,7 @@ void Rendezvous::Open(const AttemptRef& attempt) {
 }
 
 void Rendezvous::Close(const AttemptRef& attempt) {
-  Attempt dropped;  // Destroyed after the lock: waiters may hold the last reference to a stream.
+  Attempt dropped;  // Destroyed after the lock is released: waiters may hold the last reference to a stream.
   MutexLock lock(&mutex_);
   const auto it = attempts_.find(attempt);
   if (it == attempts_.end()) return;

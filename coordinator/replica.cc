@@ -16,17 +16,19 @@
 namespace fsdpd {
 namespace {
 
-constexpr absl::Duration kAskEvery = absl::Milliseconds(500);  // Whether anybody leads.
+constexpr absl::Duration kAskEvery = absl::Milliseconds(500);  // How often to check for a leader.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
-// Without the lead after it could not do anything with it: others may.
+// After a failed term, other replicas get this time to lead.
 constexpr absl::Duration kAfterFailure = absl::Seconds(10);
-constexpr absl::Duration kSayEvery = absl::Minutes(1);  // What keeps it from the lead, while that lasts.
-// Each write of a running job's record stays in etcd's history: that of a thousand files has a megabyte.
+// Log interval of an error that prevents leading, while it lasts.
+constexpr absl::Duration kSayEvery = absl::Minutes(1);
+// etcd keeps each write of a running job's record in its history, and the record of a job with a thousand
+// files has a megabyte.
 constexpr absl::Duration kProgressEvery = absl::Seconds(30);
 
 }  // namespace
 
-// Serves while another one leads. The address of who does is told to it by Run().
+// Server of a standby. Run() passes the leader's address to it.
 class Replica::Standby {
  public:
   static absl::StatusOr<std::unique_ptr<Standby>> Open(EtcdClient* etcd, const std::string& prefix,
@@ -86,11 +88,11 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(const ReplicaOptions& op
     return TlsFileStates({"--etcd-ca", "--etcd-cert", "--etcd-key"}, files, tls->fault, tls->not_after,
                          tls->trusted_not_after);
   });
-  // At the start alone: afterwards etcd may be away, and one that leads looks at it again.
+  // Only at the start: later etcd may be unavailable, and a replica checks the schema again before it leads.
   FSDPD_RETURN_IF_ERROR(EtcdJobs(replica->etcd_.get(), options.prefix).ReadSchema().status());
   replica->etcd_read_ = replica->Now();
   FSDPD_RETURN_IF_ERROR(replica->StandBy());
-  // The port that was picked is kept from now on.
+  // Keeps the chosen port from now on.
   replica->options_.server.listen = replica->standby_->address();
   if (options.advertise.empty()) replica->options_.advertise = replica->standby_->address();
   return replica;
@@ -109,7 +111,7 @@ bool Replica::StandByAgain(const StopWaiter& stops) {
   while (true) {
     const absl::Status stood = StandBy();
     if (stood.ok()) return true;
-    // Another program may have taken the port meanwhile, and leave it.
+    // Another program may have taken the port, and may release it.
     const std::string why(stood.message());
     if (std::exchange(said, why) != why) LogError("cannot stand by, and tries again: %s", why);
     if (stops(kAskEvery)) return false;
@@ -119,9 +121,9 @@ bool Replica::StandByAgain(const StopWaiter& stops) {
 std::unique_ptr<Leadership> Replica::TryLead(std::atomic<bool>* lost) {
   const absl::StatusOr<std::string> leader = Leadership::Leader(etcd_.get(), options_.prefix);
   if (!leader.ok()) {
-    // Once per reason: members have words of their own.
+    // Once per outage: etcd members report the same cause with different messages.
     if (!std::exchange(etcd_away_, true)) LogWarning("%s", leader.status().message());
-    // Whoever led has lost its lease meanwhile, or is to lose it now.
+    // The previous leader has lost its lease by now, or is about to.
     if (Now() - etcd_read_ >= options_.lease)
       standby_->Tell({"", absl::StrCat("etcd does not answer: ", leader.status().message()), true});
     return nullptr;
@@ -141,7 +143,7 @@ std::unique_ptr<Leadership> Replica::TryLead(std::atomic<bool>* lost) {
   return nullptr;
 }
 
-// Members have words of their own for one reason.
+// Deduplicates by code: etcd members report the same cause with different messages.
 void Replica::SayNoLead(const absl::Status& why) {
   why_none_ = std::string(why.message());
   const bool known = std::exchange(no_lead_, why.code()) == why.code();

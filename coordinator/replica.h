@@ -24,7 +24,7 @@ struct ReplicaOptions {
   ServerOptions server;
   EtcdOptions etcd;
   std::string prefix = "/fsdpd/";  // Ends with '/'.
-  std::string advertise;  // HOST:PORT at which others reach this replica; empty: its listen address.
+  std::string advertise;           // HOST:PORT at which others reach this replica; empty: its listen address.
   absl::Duration lease = absl::Seconds(5);
 };
 
@@ -38,7 +38,7 @@ class Replica {
   static absl::StatusOr<std::unique_ptr<Replica>> Start(const ReplicaOptions& options);
   ~Replica();
 
-  const std::string& address() const;  // "host:port", with the chosen port.
+  const std::string& address() const;    // "host:port", with the chosen port.
   std::string metrics_endpoint() const;  // As above; "" if metrics are not served.
   void Run(const StopWaiter& stops);
 
@@ -56,14 +56,14 @@ class Replica {
 
   ReplicaOptions options_;
   const ServerFiles files_;
-  std::shared_ptr<EtcdClient> etcd_;                  // The metrics page reads its certificates.
-  std::unique_ptr<Standby> standby_;  // Null while leading.
-  bool etcd_away_ = false;  // As logged.
-  absl::Time etcd_read_;  // When it last answered.
-  std::string why_none_;  // The value of LeaderSeen.why_none.
+  std::shared_ptr<EtcdClient> etcd_;                  // Shared with the metrics endpoint, which reads its certificates.
+  std::unique_ptr<Standby> standby_;                  // Null while leading.
+  bool etcd_away_ = false;                            // As logged.
+  absl::Time etcd_read_;                              // When it last answered.
+  std::string why_none_;                              // The value of LeaderSeen.why_none.
   absl::StatusCode no_lead_ = absl::StatusCode::kOk;  // Why leadership could not be taken, as logged.
-  absl::Time no_lead_said_ = absl::InfinitePast();  // When no_lead_ was logged.
-  absl::Time not_before_ = absl::InfinitePast();  // Time of the next attempt to lead.
+  absl::Time no_lead_said_ = absl::InfinitePast();    // When no_lead_ was logged.
+  absl::Time not_before_ = absl::InfinitePast();      // Time of the next attempt to lead.
 };
 
 }  // namespace fsdpd

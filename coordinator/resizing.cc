@@ -1,4 +1,4 @@
-// Reconciler: in which world a job is launched, with all its ranks or with fewer (elastic.h).
+// Reconciler: elastic world size: whether a job is launched with all its ranks or with fewer (elastic.h).
 #include <absl/strings/str_cat.h>
 
 #include "base/log.h"
@@ -9,7 +9,7 @@
 
 namespace fsdpd {
 
-// Where the job goes, as Decide() says it. `quotas`: its ranks as they are planned now are within them.
+// Places the job like Decide(). `quotas`: the ranks of its current plan are within them.
 PlaceDecision Reconciler::DecideWorld(LiveJob* live, const std::vector<NodeSlots>& nodes,
                                       const QuotaRoom& quotas, int* plans) {
   if (!MayShrink(live->job)) return Decide(live, nodes, plans);
@@ -21,7 +21,8 @@ PlaceDecision Reconciler::DecideWorld(LiveJob* live, const std::vector<NodeSlots
   }
   if (decision.placed()) {
     if (live->job.has_shrunk()) absl::StrAppend(&decision.reason, ", all of them again");
-    if (live->job.has_shrunk()) MarkUnsaved(live);  // As ClosePlan(): stored with the launch at the latest.
+    // As in ClosePlan(): stored with the launch at the latest.
+    if (live->job.has_shrunk()) MarkUnsaved(live);
     live->job = whole;
     return decision;
   }
@@ -29,13 +30,13 @@ PlaceDecision Reconciler::DecideWorld(LiveJob* live, const std::vector<NodeSlots
   const absl::Duration wait = ShrinkWait(live->job);
   if (lease_.Settled() && lease_.now() - *live->short_since >= wait)
     return Shrink(live, nodes, decision.reason, plans);
-  decision.possible = true;  // It keeps its place on the nodes that are left.
+  decision.possible = true;  // It keeps its place on the remaining nodes.
   absl::StrAppend(&decision.reason, "; goes on with fewer ranks where it cannot have all for ",
                   absl::FormatDuration(wait));
   return decision;
 }
 
-// The largest world that is there and that its plan fits.
+// Places the largest world size that has free nodes and a valid plan.
 PlaceDecision Reconciler::Shrink(LiveJob* live, const std::vector<NodeSlots>& nodes, const std::string& why,
                                  int* plans) {
   PlaceDecision waits;

@@ -117,8 +117,8 @@ void Server::Stop() {
     parts_->files.page->Hide();
     parts_->jobs.Close();
     parts_->board.Close();
-    // First: it would take the agents for lost whose streams end below. What they say meanwhile they say
-    // again.
+    // First: otherwise it would consider agents lost when their streams end below. Agents resend what they
+    // report meanwhile.
     parts_->reconciler.Stop();
     parts_->front.Stop();  // After its grace agents' streams are cancelled, which ends the reads.
   });

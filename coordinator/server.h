@@ -27,7 +27,7 @@ namespace fsdpd {
 
 struct ServerOptions : PublicServerOptions {
   std::string state_dir;
-  std::string quotas;  // File of project quotas (quota.h); empty: no limits.
+  std::string quotas;          // File of project quotas (quota.h); empty: no limits.
   std::string metrics_listen;  // HOST:PORT of /metrics, in plaintext; empty: off.
   ReconcilerOptions reconciler;
 };
@@ -49,9 +49,9 @@ class Server {
                                                        const OpenStore& open);
   ~Server();
 
-  std::string address() const;  // "host:port", with the chosen port.
+  std::string address() const;           // "host:port", with the chosen port.
   std::string metrics_endpoint() const;  // As above; "" if metrics are not served.
-  std::string page_url() const;  // Of the web UI, as above; empty if off.
+  std::string page_url() const;          // Of the web UI, as above; empty if off.
   void Stop();                           // Idempotent.
 
  private:

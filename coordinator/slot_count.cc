@@ -92,7 +92,7 @@ void TakeOff(const AttemptFacts& facts, std::vector<NodeSlots>* slots) {
     if (it == parts.end()) continue;
     RemoveDevices({it->second->devices.begin(), it->second->devices.end()}, &node);
     node.jobs.push_back(facts.ref.job);
-    // Holders come by the order of attempts.
+    // Same order as CountSlots(), which visits attempts in order.
     std::sort(node.jobs.begin(), node.jobs.end());
   }
 }

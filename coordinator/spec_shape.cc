@@ -43,7 +43,7 @@ void CheckEnums(const Message& message, const FieldDescriptor& field, const std:
   }
 }
 
-// Depth is the schema's: JobSpec has no recursive message.
+// The schema bounds the depth: JobSpec has no recursive message.
 void Check(const Message& message, const std::string& path, Violations* faults) {
   const auto* reflection = message.GetReflection();
   const auto& unknown = reflection->GetUnknownFields(message);

@@ -18,7 +18,8 @@ struct Span {
   int64_t first = 0, last = 0;
 };
 
-// What of each attempt is asked for: of the run up to where the next one began that went back behind it.
+// The last step of each attempt that is part of the run: up to the step before the one at which a later
+// attempt resumed.
 class Attempts {
  public:
   Attempts(const StepQuery& query, const std::vector<NodeSteps>& nodes) : query_(query) {
@@ -40,7 +41,7 @@ class Attempts {
   std::map<int32_t, int64_t> began_;
 };
 
-// By step, and apart from each other.
+// Returns the recorded spans of the run, sorted by their first step.
 std::vector<Span> Kept(const Attempts& attempts, const std::vector<NodeSteps>& nodes) {
   std::vector<Span> spans;
   for (const NodeSteps& node : nodes) {
@@ -73,7 +74,7 @@ void AddMissing(const std::vector<Span>& kept, Span expected, v1::ListStepsRespo
 
 absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool(int32_t)> may_have,
                           NodeSteps* node) {
-  // An agent of a newer release may tell more.
+  // An agent of a newer release may send more fields.
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
   const auto take = [&](auto* all) {
@@ -95,7 +96,7 @@ v1::ListStepsResponse JoinSteps(const StepQuery& query, const StepsMade& made,
                                 const std::vector<NodeSteps>& nodes) {
   const Attempts attempts(query, nodes);
   std::map<int64_t, const v1::StepRecord*> steps;
-  int64_t complete = query.last;  // Up to which every node has told all that it has.
+  int64_t complete = query.last;  // Last step for which every node has sent all its records.
   for (const NodeSteps& node : nodes) {
     if (static_cast<int>(node.records.size()) >= query.limit)
       complete = std::min(complete, node.records.back().step());
@@ -118,7 +119,8 @@ v1::ListStepsResponse JoinSteps(const StepQuery& query, const StepsMade& made,
   for (const Span& span : kept) newest = std::max(newest, span.last);
   int64_t begins = made.begins;
   if (const auto first = attempts.began().begin(); first != attempts.began().end()) {
-    // Where the first attempt began is where the run did; of one attempt nothing is expected before.
+    // The run begins where its first attempt began; for a single attempt nothing is expected before its own
+    // start.
     if (query.attempt.has_value() || first->first == 1 || begins == 0) begins = first->second;
   }
   if (begins > 0) AddMissing(kept, {std::max(begins, query.first), std::min(complete, newest)}, &response);

@@ -17,7 +17,7 @@ namespace fsdpd {
 
 struct StepQuery {
   std::optional<int32_t> attempt;  // Not set: the steps of the run.
-  int64_t first = 1, last = 0;  // Inclusive.
+  int64_t first = 1, last = 0;     // Inclusive.
   int64_t every = 1;
   int limit = 0;  // Of a page, and of each node's answer.
 };

@@ -5,13 +5,13 @@
 namespace fsdpd {
 namespace {
 
-// A step may take so many times what one took of late, and never less than the floor: steps differ, reports
-// wait in queues, and a person who looks has time.
+// A step may take this many times the recent duration, and at least the floor: steps vary, reports wait in
+// queues, and a stall is reported to users, who need no faster reaction.
 constexpr int kPatience = 5;
 constexpr absl::Duration kFloor = absl::Seconds(10);
-// Before the second step: models are initialised, files opened, kernels chosen.
+// Before the second step models are initialized, files opened and kernels selected.
 constexpr absl::Duration kFirstSteps = absl::Minutes(5);
-// A slow step (the first, an evaluation) is forgotten over some twenty others.
+// A slow step (the first, an evaluation) decays over some twenty later ones.
 constexpr double kKept = 0.9;
 
 }  // namespace
@@ -21,8 +21,8 @@ void StepPace::Take(const v1::StepReport& before, const v1::StepReport& step, ab
   since_ = now;
   stalled_ = false;
   if (before.step() == 0 || step.step() <= before.step()) return;
-  // Both by the rank's clock and by ours: an outage between the reports is no slow step, nor is a date that
-  // somebody set.
+  // The minimum of the rank's clock and the coordinator's: neither an outage between the reports nor a change
+  // of the date counts as a slow step.
   const absl::Duration stamped =
       absl::FromUnixNanos(step.unix_nanos()) - absl::FromUnixNanos(before.unix_nanos());
   const absl::Duration apart = std::min(stamped, waited) / (step.step() - before.step());

@@ -1,4 +1,4 @@
-// JobService::TailLogs: one attempt's lines after the other's, until the job has ended.
+// JobService::TailLogs: sends the lines of consecutive attempts until the job has ended.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -16,12 +16,12 @@
 namespace fsdpd {
 namespace {
 
-// After an attempt is over, agents send what its ranks still wrote, as fast as the reader takes it, and then
-// "end". One that says neither for so long is no longer counted on, and the reader is told so: it is longer
-// than an agent may stand still without being lost, which ends its part with a word of its own.
+// After an attempt is over, agents send the remaining lines of its ranks, as fast as the reader takes them,
+// and then "end". An agent that sends neither for this long is given up, and the reader gets an error. It is
+// longer than an agent may be silent without being lost, which ends its part with its own error.
 constexpr absl::Duration kSilence = absl::Milliseconds(2 * kAgentLostAfterMs);
 
-constexpr size_t kMaxNodesNamed = 4;  // In a sentence.
+constexpr size_t kMaxNodesNamed = 4;  // In a message.
 
 absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job) {
   if (request.tail_lines() < 0 || request.tail_lines() > kMaxTailLines)
@@ -54,7 +54,7 @@ void TakeOutOld(const std::vector<NodeView>& all, std::vector<std::string>* node
   }
 }
 
-// Of those that TakeOutOld() took out and that may have something of the attempt.
+// Returns an error if a node that TakeOutOld() removed may have evidence of the attempt.
 absl::Status RefuseOld(const v1::Job& job, int32_t attempt, int32_t rank, const std::vector<NodeView>& all) {
   std::vector<std::string> nodes;
   if (attempt == job.attempt()) {
@@ -86,7 +86,7 @@ absl::Status NoEvidence(const v1::TailLogsRequest& request, const v1::Job& job, 
                        : ""));
 }
 
-// No ready node has the attempt's log: those that are not ready may.
+// No ready node has the attempt's log, but nodes that are not ready may have it.
 absl::Status WhereItMayBe(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all,
                           bool evidence, const absl::Status& not_found) {
   const std::vector<std::string> away = NodesAwayOf(job, attempt, all);
@@ -111,12 +111,12 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   read.tail_lines = request.tail_lines();
   read.evidence = request.evidence();
   read.placements = PlacementsOf(job, attempt);
-  // An agent may be asked before it has the launch, and then has no log of the attempt yet.
+  // An agent may be queried before it has the launch, and then has no log of the attempt yet.
   const bool awaits_logs = read.follow && job.state() == v1::JOB_STATE_STARTING;
   const std::shared_ptr<LogTail> tail = parts_.logs->Open(read, nodes, awaits_logs);
   const std::shared_ptr<void> close(nullptr, [&](void*) { parts_.logs->Close(tail); });
-  absl::Time over = absl::InfiniteFuture();  // Or when the last lines came after that.
-  absl::Time asked = parts_.clock->Now();    // Last, those that had no log yet.
+  absl::Time over = absl::InfiniteFuture();  // Or time of the last lines after that.
+  absl::Time asked = parts_.clock->Now();    // Last query of the agents without a log.
   bool wrote = false;
   std::deque<v1::LogLines::Line> lines;
   v1::TailLogsResponse response;
@@ -150,8 +150,8 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
                                                  job.id(), " did not come: not all of its nodes answer"));
     }
   }
-  // Nodes that never had the older attempt say NOT_FOUND; that is a fault only when nobody had it. So do
-  // nodes none of whose ranks stood still.
+  // Nodes that never hosted an older attempt answer NOT_FOUND, and so do nodes whose ranks all progressed. It
+  // is an error only if all nodes do.
   absl::Status status = nodes.empty()
                             ? absl::NotFoundError(absl::StrCat("no node has the log of attempt ", attempt,
                                                                " of job ", job.id(), ": none is connected"))
@@ -162,7 +162,7 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   if (request.evidence()) {
     FSDPD_RETURN_IF_ERROR(RefuseOld(job, attempt, rank, all));
     status = NoEvidence(request, job, attempt);
-    // All of its nodes were asked: one that is away would have been a fault.
+    // All of its nodes were queried: one that is not connected would have returned an error.
     if (current) return status;
   }
   return WhereItMayBe(job, attempt, parts_.nodes->Snapshot(), request.evidence(), status);
@@ -203,7 +203,7 @@ absl::Status JobService::Tail(grpc::ServerContext* context, const v1::TailLogsRe
     if (!request.follow() || request.has_attempt()) return read;
     if (!read.ok() && !absl::IsNotFound(read)) return read;
     FSDPD_ASSIGN_OR_RETURN(job, AwaitAttempt(context, job.id(), attempt));
-    if (job.attempt() == attempt) return read;  // An attempt that had no log was the last one.
+    if (job.attempt() == attempt) return read;  // The last attempt, and it had no log.
     attempt = job.attempt();
   }
 }

@@ -14,13 +14,13 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxTokens = 10'000;  // Each is compared with what a call brings.
+constexpr size_t kMaxTokens = 10'000;  // Each call compares its token with all of them.
 
 absl::Status WrongLine(int line, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", why));
 }
 
-// A text that is shown may be a token that stands in the wrong place.
+// Errors quote no text of the line, because a misplaced word may be a token.
 absl::StatusOr<KnownToken> ParseLine(int number, absl::string_view line) {
   const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   if (words.size() != 3 && words.size() != 4) {
@@ -94,7 +94,7 @@ std::optional<Principal> TokenStore::Find(absl::string_view token) {
     MutexLock lock(&mutex_);
     tokens = tokens_;
   }
-  // All are compared, so that the time says nothing of which it was.
+  // Compares all tokens, so that the time does not depend on the match.
   const std::string hash = HashOfToken(token);
   std::optional<Principal> found;
   for (const KnownToken& known : *tokens) {

@@ -1,5 +1,5 @@
-// JobService::TraceJob: ranks are told which of their next steps to trace, and what they wrote is sent on
-// when all of them have said so. Traces are read like logs, with the same bounds (log_relay.h).
+// JobService::TraceJob: orders the ranks to trace some of their next steps, and sends the traces when all
+// ranks have written them. Traces are read like logs, with the same limits (log_relay.h).
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ absl::Status CheckRequest(const v1::TraceJobRequest& request, const v1::Job& job
   return absl::OkStatus();
 }
 
-// An agent of an older release would take the order for nothing, and the ask for traces for one for logs.
+// An agent of an older release would ignore the order, and answer a request for traces with logs.
 absl::Status CheckAgents(const std::vector<std::string>& nodes, const std::vector<NodeView>& all) {
   for (const std::string& node : nodes) {
     const auto view =
@@ -91,11 +91,11 @@ absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job
   int64_t missing = wait->missing();
   absl::Time heard = parts_.clock->Now();
   while (!over && wait->missing() > 0) {
-    // Before what has come is taken: a rank's words come before its end, on the same stream.
+    // Read before the results are taken: on a stream, a rank's result precedes its end.
     FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, Find(job.id()));
     over = AttemptIsOver(fresh, job.attempt());
     FSDPD_RETURN_IF_ERROR(hand_on(over ? absl::ZeroDuration() : kStreamPoll));
-    // A rank's word is sent once, and its file may be on a disk that hangs.
+    // A result is sent only once, and the rank's disk may hang: give up after a silence.
     const bool due = fresh.last_step().step() >= order.first_step() + order.steps();
     if (!due || wait->missing() < missing) heard = parts_.clock->Now();
     missing = wait->missing();
@@ -137,7 +137,8 @@ absl::Status JobService::SendTraces(grpc::ServerContext* context, const v1::Job&
     if (parts_.clock->Now() - heard >= kSilence)
       return absl::UnavailableError("the rest of the traces did not come: not all of the job's nodes answer");
   }
-  // A node of which no rank could write has said so before; one that never had an older attempt need not.
+  // A node whose ranks could not write has reported that before; a node that never hosted an older attempt
+  // has nothing to report.
   const absl::Status status = tail->status();
   return absl::IsNotFound(status) && wrote ? absl::OkStatus() : status;
 }
@@ -162,7 +163,7 @@ absl::Status JobService::Trace(grpc::ServerContext* context, const v1::TraceJobR
   FSDPD_RETURN_IF_ERROR(CheckAgents(NodesOf(job, job.attempt(), /*rank=*/-1, all), all));
   const absl::Status awaited = AwaitTraces(context, job, order, request.memory_snapshot(), writer);
   if (!awaited.ok() && !absl::IsFailedPrecondition(awaited)) return awaited;
-  // What there is is worth having, also when ranks ended before they had written all.
+  // Traces that exist are sent even if ranks ended before they had written all.
   read.traces->set_first(order.first_step());
   read.traces->set_last(order.first_step() + order.steps() - 1);
   const absl::Status sent = SendTraces(context, job, read, writer);

@@ -12,13 +12,13 @@
 namespace fsdpd {
 namespace {
 
-// For the order to come to every rank, on nodes that are busy.
+// Time for the order to reach every rank, also on busy nodes.
 constexpr double kWaySeconds = 1;
 
-// Ranks are at most so far ahead of what rank 0 has reported, which all of them have taken part in.
+// Ranks are at most this far ahead of rank 0's last report, because all of them take part in its collectives.
 constexpr int64_t kStepsAhead = 2;
 
-// Steps that take no time that a clock shows are no reason to wait for ever.
+// Bounds the lookahead if steps are too short to measure.
 constexpr double kShortestStepSeconds = 1e-5;
 
 }  // namespace
@@ -39,7 +39,7 @@ absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64
                                    "again, or name steps in telemetry.trace_steps"));
   }
   const double step_seconds =
-      std::max(kShortestStepSeconds, last.step_seconds());  // Also of what is no number.
+      std::max(kShortestStepSeconds, last.step_seconds());  // Also replaces NaN.
   const int64_t under_way = static_cast<int64_t>(std::ceil(kWaySeconds / step_seconds));
   v1::TraceJobResponse::Order order;
   order.set_first_step(last.step() + kStepsAhead + under_way);

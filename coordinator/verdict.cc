@@ -25,7 +25,7 @@
 namespace fsdpd {
 namespace {
 
-// Failures so close to each other have one cause.
+// Failures this close to each other have one cause.
 constexpr absl::Duration kSameEvent = absl::Seconds(2);
 constexpr char kWaitsFor[] = "waits for the agent of ";
 constexpr char kSilent[] = "waiting for ";
@@ -36,21 +36,22 @@ constexpr char kLocks[] = " and lock checkpoint.dir; rank 0 waits up to 3 minute
 // A start that takes longer may be blocked by ranks of an earlier attempt, which hold the directory's lock.
 constexpr absl::Duration kPromptStart = absl::Seconds(5);
 constexpr absl::Duration kStillFor = absl::Milliseconds(kStillForgottenAfterMs);
-// Others wait for a stopped rank within a step, and are told of once they have waited as long.
+// The others wait for a stopped rank within a step; report it once they have waited as long.
 constexpr absl::Duration kOthersStop = absl::Seconds(10);
 // An agent kills ranks when their grace is over, and confirms within seconds that nothing is left.
 constexpr absl::Duration kConfirmsWithin = absl::Seconds(30);
 // A launch that a restart swallowed costs no attempt, unless such launches end the coordinator.
 constexpr int kMaxSwallowedLaunches = 3;
 
-// A coordinator had it stopped, which it may have forgotten since: neither its agent nor its node did.
+// A coordinator ordered the stop, and may have lost that from its state since: neither the agent nor its node
+// is the cause.
 bool WasOrdered(const v1::RankExit& exit) {
   return exit.cancelled() && !exit.drained() && !exit.peer_failed();
 }
 
 bool WasOrdered(const v1::Job::Failure& failure) { return failure.drained() && !failure.node_to_blame(); }
 
-// Its own words may name the place or the fault, and then need no others; NCCL's errors name neither.
+// Whether the error itself names the place or the cause. NCCL's errors name neither.
 bool SaysEnough(const v1::RankExit& exit) {
   const v1::RankFault::Kind fault = exit.fault().kind();
   const bool known = fault != v1::RankFault::KIND_UNSPECIFIED && fault != v1::RankFault::KIND_MEMORY;
@@ -62,9 +63,9 @@ bool SaysEnough(const v1::RankExit& exit) {
 std::string WordsOf(const v1::RankExit& exit) {
   if (WasOrdered(exit)) return "stopped by its agent on a coordinator's request";
   if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
-  // A rank that could not say a word says by its flight recorder where it was.
+  // For a rank that could not report an error, the flight recorder names its position.
   const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it was in ", exit.stood());
-  // The rank's own word is only that it was told to leave.
+  // The rank itself reports only that it was asked to leave.
   if (Terminated(exit)) return absl::StrCat("SIGTERM from outside, not from its agent", stood);
   if (!exit.error().empty()) return absl::StrCat(exit.error(), SaysEnough(exit) ? "" : stood);
   if (exit.signal() != 0) {
@@ -105,7 +106,7 @@ v1::Job::Failure FailureOfNobody(const AttemptFacts& facts, const std::string& n
   return failure;
 }
 
-// What is known of the attempt is old, and the ranks of the newer one are healthy.
+// The coordinator's facts about the attempt are outdated, and the ranks of the newer attempt are healthy.
 v1::Job::Failure FailureOfOldState(const AttemptFacts& facts) {
   v1::Job::Failure failure =
       FailureOfNobody(facts, facts.newer_on,
@@ -116,8 +117,8 @@ v1::Job::Failure FailureOfOldState(const AttemptFacts& facts) {
   return failure;
 }
 
-// Of what happened while no other part of the attempt was lost: several at once are a network's fault, or of
-// the coordinator's own, as after its restart.
+// The node is to blame only if no other part of the attempt was lost at the time: several lost nodes point to
+// the network, or to the coordinator, as after its restart.
 v1::Job::Failure FailureOfNode(const AttemptFacts& facts, const NodePart& part, const PresenceOf& presence,
                                const std::string& error) {
   v1::Job::Failure failure = FailureOfNobody(facts, part.node, error);
@@ -139,13 +140,13 @@ std::string ReasonOf(const v1::Job::Failure& failure) {
   if (failure.drained())
     return absl::StrCat("node ", failure.node(), " leaves: rank ", failure.rank(), " ended as ",
                         failure.error());
-  // What its agent did is told by the error already.
+  // The error already describes the agent's action.
   const char* by_what = failure.node_to_blame() ? "" : ByWhat(failure.cause());
   return absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " failed", by_what, ": ",
                       failure.error());
 }
 
-// What follows from a reason. Several faults are a list, a line each, that it stands below.
+// Appends a consequence to a reason. A reason of several lines gets it on a line of its own.
 std::string Then(const std::string& why, const std::string& what) {
   return absl::StrCat(why, why.find('\n') == std::string::npos ? "; " : "\n", what);
 }
@@ -166,7 +167,7 @@ std::string WhyNodeIsLost(const AttemptFacts& facts, const NodePart& part) {
                       absl::ToDoubleSeconds(AgentLease::kLostAfter), " s");
 }
 
-// A fault of a node that still has ranks to finish.
+// A failure of a node that still has unfinished ranks.
 std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const PresenceOf& presence,
                                             absl::Time now, const VerdictOptions& options) {
   for (const NodePart& part : facts.parts) {
@@ -189,16 +190,16 @@ std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const Pre
   return std::nullopt;
 }
 
-// The first exit of a rank that its own agent stopped though nobody had asked for the attempt's end: the
-// agent is ending. Null also when it is a consequence of the `first` failure: when that was long before, or
-// nothing that a peer's end brings about, or on the same node, of which ends are told in order.
+// Returns the first exit of a rank that its own agent stopped without an order: the agent is ending. Returns
+// null if that stop is a consequence of the `first` failure: if that failure was long before, cannot be
+// caused by a peer's end, or was earlier on the same node, whose exits are reported in order.
 const v1::RankExit* StoppedByItsAgent(const AttemptFacts& facts, const v1::RankExit& first) {
   if (first.cancelled()) return &first;
   const auto order = [](const RankFacts& rank) { return std::make_pair(rank.ended, rank.order); };
   const RankFacts* stopped = nullptr;
   for (const RankFacts& rank : facts.ranks()) {
     if (!rank.exit.has_value() || !Failed(*rank.exit) || !rank.exit->cancelled()) continue;
-    if (rank.exit->peer_failed()) continue;  // It was leaving for that reason.
+    if (rank.exit->peer_failed()) continue;  // It was leaving because of a peer.
     if (stopped == nullptr || order(rank) < order(*stopped)) stopped = &rank;
   }
   if (stopped == nullptr) return nullptr;
@@ -209,8 +210,8 @@ const v1::RankExit* StoppedByItsAgent(const AttemptFacts& facts, const v1::RankE
   return by_itself && order(failed) < order(*stopped) ? nullptr : &*stopped->exit;
 }
 
-// The exit of a rank that ended by a step's numbers: what its peers saw then may be no more than its end.
-// Null where none did.
+// Returns the exit of a rank that ended because of a step's values, or null. The failures of its peers may be
+// consequences of that end.
 const v1::RankExit* EndedByBadStep(const AttemptFacts& facts) {
   for (const RankFacts& rank : facts.ranks()) {
     if (rank.exit.has_value() && Failed(*rank.exit) && rank.exit->has_bad_step()) return &*rank.exit;
@@ -220,14 +221,14 @@ const v1::RankExit* EndedByBadStep(const AttemptFacts& facts) {
 
 bool IsSilent(Presence presence) { return presence == Presence::kAway || presence == Presence::kExpected; }
 
-// After the coordinator's start nobody is said to be silent before all had their time to come back.
+// After the coordinator's start, no node is reported as silent before all had time to reconnect.
 bool ExpectsNodes(const AttemptFacts& facts, const PresenceOf& presence) {
   return std::any_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
     return !part.stopped && presence(part.node) == Presence::kExpected;
   });
 }
 
-// A node whose ranks are not accounted for and that may still say, or be found, to be the cause.
+// Whether a node with unfinished ranks may still report, or turn out to be, the cause.
 bool CauseMayBeOnItsWay(const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
                         const VerdictOptions& options) {
   return std::any_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
@@ -242,13 +243,13 @@ std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const Prese
   if (facts.newer_attempt > 0) return FailureOfOldState(facts);
   const v1::RankExit* first = facts.FirstFailure();
   if (first != nullptr) {
-    // Until the settling time is over the cause may still be on its way, whatever else is wrong.
+    // Within the settling time the cause may still arrive, whatever else is wrong.
     const bool of_another = IsConsequence(*first) && !EndedFromOutside(*first);
     const absl::Duration settle = of_another ? options.cause_settle : options.settle;
     if (!facts.AllExited() && now - facts.first_failure_seen() < settle) return std::nullopt;
     if (const v1::RankExit* bad = EndedByBadStep(facts)) return FailureOf(facts, *bad);
-    // Peers of an agent that ends, or of a node that dies, see a broken connection before anybody misses it:
-    // what they fail with is a consequence.
+    // Peers of an agent that ends, or of a node that dies, see a broken connection before the node is missed:
+    // their failures are consequences.
     if (const v1::RankExit* stopped = StoppedByItsAgent(facts, *first)) return FailureOf(facts, *stopped);
     if (CauseMayBeOnItsWay(facts, presence, now, options)) return std::nullopt;
     const std::optional<v1::Job::Failure> of_node = NodeFailure(facts, presence, now, options);
@@ -262,14 +263,14 @@ bool IsStill(const RankFacts& rank, absl::Time now) {
   return !rank.exit.has_value() && rank.still.has_value() && now - rank.still_heard < kStillFor;
 }
 
-// For so long that the others, too, have had the time to be told of.
+// Long enough that the other ranks would have been reported too.
 bool IsStoppedForLong(const RankFacts& rank, absl::Time now) {
   return IsStill(rank, now) && rank.still->process() == v1::PROCESS_STATE_STOPPED &&
          rank.still->still_ms() >= rank.still->limit_ms() + absl::ToInt64Milliseconds(kOthersStop);
 }
 
-// Nothing moves on any rank, as all agents say, and none of them is away. A rank that is stopped is enough,
-// after a while: others may wait for it where a wait may be long.
+// All agents report that no rank progresses, and all nodes are connected. A single stopped rank suffices
+// after a while: others may wait for it where a long wait is normal.
 std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, int64_t stages, const PresenceOf& presence,
                                        absl::Time now) {
   bool all = true, any = false, stopped = false;
@@ -312,7 +313,7 @@ std::vector<std::string> LostNodes(const AttemptFacts& facts, const PresenceOf& 
   return lost;
 }
 
-// The reason with what is not known of nodes that are lost, which it may have named already.
+// Appends what is unknown about lost nodes, unless the reason already names them.
 std::string WithLost(const std::string& why, const std::vector<std::string>& lost) {
   if (lost.empty()) return why;
   const std::string named = absl::StrCat("node ", absl::StrJoin(lost, ", "), " is lost");
@@ -320,7 +321,7 @@ std::string WithLost(const std::string& why, const std::vector<std::string>& los
                       "what ran there could not be confirmed gone)");
 }
 
-// Rank 0 locks the checkpoint directory first, and reports nothing while it waits for that.
+// Rank 0 locks the checkpoint directory first, and reports nothing while it waits for the lock.
 bool MayWaitForLock(const v1::Job& job, const AttemptFacts& facts, absl::Time now,
                     const EarlierAttempts& earlier) {
   return job.state() == v1::JOB_STATE_STARTING && earlier.MayHoldLock() &&
@@ -378,7 +379,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
                         : absl::StrCat("the certificate of ", absl::StrJoin(revoked, ", "), " is revoked"));
     if (away.size() == 1) verdict.node = away.front();
   } else if (!late.reason.empty() || was_late) {
-    // Of thousands of nodes, each acknowledgement would be an event.
+    // With thousands of nodes, each acknowledgement would be an event.
     if (was_late && !late.reason.empty() && late.node.empty()) return verdict;
     verdict.reason = late.reason.empty() ? "all launches are acknowledged" : late.reason;
     verdict.node = late.node;
@@ -393,9 +394,9 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   return verdict;
 }
 
-// By an exit that came later and may name an earlier failure. Not where a node, or an agent that ended, was
-// found to be the cause: exits that come later are consequences. Nor by what a coordinator hears after a
-// restart and has nothing to compare with: of the rank that was found the agent may be gone.
+// Whether a later exit that may belong to an earlier failure replaces the stored failure. Not if a node or an
+// ending agent was found to be the cause: later exits are consequences. Not if the coordinator restarted and
+// has nothing to compare with, because the agent of the stored failure's rank may be gone.
 bool MayBeOverruled(const v1::Job& job, const AttemptFacts& facts) {
   if (!job.has_failure() || job.failure().attempt() != job.attempt()) return true;
   const v1::Job::Failure& found = job.failure();
@@ -407,7 +408,7 @@ Verdict AgainSinceRefused(const v1::Job& job) {
   Verdict verdict;
   verdict.event = JobEvent::kRetry;
   verdict.number_after = job.failure().newer_attempt();
-  verdict.drained = !job.failure().refused();  // It was there, and may have saved.
+  verdict.drained = !job.failure().refused();  // The attempt ran and may have saved.
   verdict.retry_after = RetryDelay(job);
   const std::string why = job.failure().refused() ? absl::StrCat(job.failure().node(),
                                                                  " did not take it: ", job.failure().error())
@@ -419,7 +420,7 @@ Verdict AgainSinceRefused(const v1::Job& job) {
   return verdict;
 }
 
-// Its node left in order, or a coordinator had it stopped, which is no failure of the job.
+// The node left in order, or a coordinator ordered the stop: not a failure of the job.
 Verdict AgainSinceDrained(const v1::Job& job) {
   Verdict verdict;
   verdict.event = JobEvent::kRetry;
@@ -436,7 +437,7 @@ Verdict AgainSinceDrained(const v1::Job& job) {
   return verdict;
 }
 
-// By what is stored, as a coordinator that begins here after a restart knows it.
+// Uses stored data only, so that a restarted coordinator decides alike.
 Verdict JudgeBadStep(const v1::Job& job, const std::string& why) {
   Verdict verdict;
   const std::string not_back = WhyNotBack(job);
@@ -460,7 +461,7 @@ absl::Duration RetryDelayLeft(const v1::Job& job, const AttemptFacts& facts, abs
   return absl::Ceil(std::max(RetryDelay(job) - since, absl::ZeroDuration()), absl::Milliseconds(10));
 }
 
-// As IsGone(), but for agents that answer nothing.
+// As IsGone(), but also for agents that do not answer.
 bool IsOver(const AttemptFacts& facts, const PresenceOf& presence, absl::Time now) {
   return std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
     return part.stopped || presence(part.node) == Presence::kLost || facts.GaveUpOn(part, now);
@@ -470,10 +471,10 @@ bool IsOver(const AttemptFacts& facts, const PresenceOf& presence, absl::Time no
 Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                       absl::Time now) {
   const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
-  // By what is stored: after a restart of the coordinator the facts are gone.
+  // Uses stored data only: after a restart of the coordinator the facts are gone.
   if (told && (job.failure().refused() || job.failure().newer_attempt() > 0)) return AgainSinceRefused(job);
   v1::Job heard = job;
-  // The rank that knows it may have been heard only after the attempt had failed by what others saw.
+  // The rank that detected the bad step may be heard only after the attempt failed by what others saw.
   const v1::RankExit* bad = EndedByBadStep(facts);
   if (bad != nullptr && bad->bad_step().rewind() && !WantsToGoBack(job))
     *heard.mutable_failure() = FailureOf(facts, *bad);
@@ -483,18 +484,19 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
     return verdict;
   }
   Verdict verdict;
-  // An exit that came after the stop began may name an earlier failure.
+  // An exit that arrived after the stop began may name an earlier failure.
   const v1::RankExit* first = facts.FirstFailure();
   const bool ended_by_step = told && job.failure().has_bad_step();
   if (first != nullptr && !first->cancelled() && MayBeOverruled(job, facts)) {
     verdict.failure = FailureOf(facts, *first);
-    verdict.failure->set_refused(false);  // It was not what failed the attempt, which counts.
+    verdict.failure->set_refused(false);  // It did not fail the attempt, which counts.
     Classify(&*verdict.failure);
   }
   if (bad != nullptr) verdict.failure = FailureOf(facts, *bad);
   const std::string why =
       WithLost(ReasonOf(verdict.failure.value_or(job.failure())), LostNodes(facts, presence));
-  if (ended_by_step || bad != nullptr || NothingCounted(job)) {  // Another attempt would meet it again.
+  // Another attempt would fail in the same way.
+  if (ended_by_step || bad != nullptr || NothingCounted(job)) {
     verdict.event = JobEvent::kGiveUp;
     verdict.reason = why;
     return verdict;
@@ -521,7 +523,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
         Then(absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why),
              absl::StrCat("the next one starts ", start, NextStart(job)));
   } else if (facts.recovered && !facts.AnySign() && job.attempt() < allowed + kMaxSwallowedLaunches) {
-    // The coordinator died between the decision to launch and the launch: the job has lost nothing.
+    // The coordinator ended between the decision and the launch: the job has lost nothing.
     verdict.event = JobEvent::kRetry;
     verdict.reason =
         absl::StrCat("attempt ", job.attempt(), " was never launched: the coordinator restarted");
@@ -533,7 +535,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
 }
 
 std::string WhyNotSaved(const AttemptFacts& facts, const PresenceOf& presence) {
-  // A node that was lost then may be back by now.
+  // A node that was lost then may have reconnected.
   const std::string why = facts.why_unsaved.empty() ? WhyNothingIsSaved(facts, presence) : facts.why_unsaved;
   if (!why.empty()) return why;
   for (const RankFacts& rank : facts.ranks()) {
@@ -543,7 +545,7 @@ std::string WhyNotSaved(const AttemptFacts& facts, const PresenceOf& presence) {
   return "nobody said why they were not saved";
 }
 
-// Those that have not said that nothing of the attempt is left.
+// Connected nodes that have not confirmed the end of the attempt.
 std::vector<std::string> ConnectedNodes(const AttemptFacts& facts, const PresenceOf& presence) {
   std::vector<std::string> nodes;
   for (const NodePart& part : facts.parts) {
@@ -572,8 +574,8 @@ std::vector<std::string> UnconfirmedNodes(const AttemptFacts& facts, const Prese
   return ConnectedNodes(facts, presence);
 }
 
-// A job whose ranks were told to leave: its reason names nodes that are silent, until they are heard from, or
-// do not confirm the stop. A node that it reports as lost already is named.
+// For a job whose ranks are stopping: names in its reason the nodes that are silent, until they are heard
+// from, and those that do not confirm the stop. Skips nodes that the reason already reports as lost.
 Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                         absl::Time now) {
   if (ExpectsNodes(facts, presence)) return {};
@@ -581,7 +583,7 @@ Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const Pre
   bool named = true;
   for (const NodePart& part : facts.parts) {
     if (part.stopped || presence(part.node) == Presence::kConnected) continue;
-    // Only a pause waits for nodes that are lost.
+    // Only a pause waits for lost nodes.
     const bool ignored = presence(part.node) == Presence::kLost && job.state() != v1::JOB_STATE_PAUSING;
     (ignored ? lost : silent).push_back(part.node);
     if (ignored) continue;
@@ -671,7 +673,7 @@ std::string WhyNothingIsSaved(const AttemptFacts& facts, const PresenceOf& prese
       lost = absl::StrCat("node ", part.node, kIsLost);
     }
   }
-  return others_wait ? lost : "";  // Those that are lost together may save together still.
+  return others_wait ? lost : "";  // Nodes that are lost together may still save together.
 }
 
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,

@@ -64,7 +64,7 @@ namespace fsdpd {
 enum class Presence {
   kConnected,
   kExpected,  // Not heard from since the coordinator's start, and still within its time to reconnect.
-  kAway,  // No stream, but not yet lost.
+  kAway,      // No stream, but not yet lost.
   kLost,
 };
 using PresenceOf = std::function<Presence(const std::string& node)>;
@@ -81,12 +81,12 @@ struct VerdictOptions {
 struct Verdict {
   std::optional<JobEvent> event;  // Empty: nothing to do.
   std::string reason;
-  std::optional<v1::Job::Failure> failure;  // To store in the job.
-  bool refused = false;  // kFail: the attempt counts as one of refused_launches.
-  std::string node = {};  // kNote: the node that the reason names, if any.
-  int number_after = 0;  // kRetry: if not 0, the argument of NumberAfter().
-  bool goes_back = false;  // kRetry: rewinds by GoBack() of bad_steps.h.
-  bool drained = false;  // kRetry: counts as one of drains_since_checkpoint.
+  std::optional<v1::Job::Failure> failure;   // To store in the job.
+  bool refused = false;                      // kFail: the attempt counts as one of refused_launches.
+  std::string node = {};                     // kNote: the node that the reason names, if any.
+  int number_after = 0;                      // kRetry: if not 0, the argument of NumberAfter().
+  bool goes_back = false;                    // kRetry: rewinds by GoBack() of bad_steps.h.
+  bool drained = false;                      // kRetry: counts as one of drains_since_checkpoint.
   std::optional<v1::Job::Pause> pause = {};  // kGone of a paused job: the argument of KeepPause().
   // kNote of a job that stays PAUSING: the value of Job.Pause.unconfirmed_nodes.
   std::optional<std::vector<std::string>> unconfirmed = {};
@@ -95,9 +95,9 @@ struct Verdict {
 
 // Ranks of attempts before the judged one.
 struct EarlierAttempts {
-  std::vector<std::string> lost;  // Nodes that were lost with such ranks and have not reconnected.
+  std::vector<std::string> lost;     // Nodes that were lost with such ranks and have not reconnected.
   std::vector<std::string> deleted;  // Job.deleted_hosts.
-  bool ending = false;  // A node that is not lost has some that are stopping.
+  bool ending = false;               // A node that is not lost has some that are stopping.
 
   bool MayHoldLock() const { return !lost.empty() || !deleted.empty(); }  // The lock of checkpoint.dir.
 };

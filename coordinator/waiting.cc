@@ -104,7 +104,7 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
   any_host.host_bytes = 0;
   if (!Place(request, AllIdle(of_kind)).placed() && Place(any_host, AllIdle(of_kind)).placed())
     return Of(Waiting::CODE_MEMORY, "nodes with more memory of their own");
-  // One that could be placed is not since its plan does not fit.
+  // The job would fit, so its plan does not.
   if (!Place(request, AllIdle(of_kind)).placed() || Place(request, of_kind).placed())
     return Of(Waiting::CODE_MEMORY,
               "agents that offer a rank more memory; or submit it again, to have it planned for those that "

@@ -16,8 +16,8 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kMaxBytes = 4 << 20;
-// Dates of files come from a clock that ticks: one that was just written may be written again at the same
-// date.
+// File timestamps come from a clock with coarse ticks: a file may change again without a change of its
+// timestamp.
 constexpr absl::Duration kSettled = absl::Seconds(2);
 
 }  // namespace
@@ -61,7 +61,7 @@ bool WatchedFile::Refresh() {
   return fault.empty();
 }
 
-// The look comes first: what is written after it is another stamp, and read again.
+// Reads the stamp first: a later write has another stamp and is read again.
 absl::Status WatchedFile::RereadLocked() {
   const std::optional<Stamp> taken = std::exchange(stamp_, std::nullopt);
   FSDPD_ASSIGN_OR_RETURN(const Stamp stamp, Look());
