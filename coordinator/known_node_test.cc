@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(KnownNode, IsTheSameAfterItWasStoredButForItsStream) {
+TEST(KnownNode, RoundTripsThroughStoreWithoutStream) {
   FakeClock clock;
   NodeView view;
   view.info.set_node("a");
@@ -31,7 +31,7 @@ TEST(KnownNode, IsTheSameAfterItWasStoredButForItsStream) {
 }
 
 // An older release stored what it was told, and each screen showed it.
-TEST(KnownNode, TextsBeyondTheBoundsOfARegistrationAreCut) {
+TEST(KnownNode, TruncatesTextsBeyondRegistrationLimits) {
   FakeClock clock;
   v1::Node stored;
   const std::string large(5000, 'x');
@@ -51,7 +51,7 @@ TEST(KnownNode, TextsBeyondTheBoundsOfARegistrationAreCut) {
 }
 
 // The clock of the coordinator that led before was an hour ahead.
-TEST(KnownNode, IsAsOldAsTheNewestStoredDateSays) {
+TEST(KnownNode, AgeFollowsNewestStoredDate) {
   FakeClock clock;
   const absl::Time date = clock.Wall() + absl::Hours(1);
   v1::Node node;
@@ -59,7 +59,7 @@ TEST(KnownNode, IsAsOldAsTheNewestStoredDateSays) {
   EXPECT_EQ(ViewOf(node, date, clock).last_seen, clock.Now() - absl::Minutes(2));
 }
 
-TEST(KnownNode, WasSeenBeforeNowWhateverTheDateIs) {
+TEST(KnownNode, LastSeenIsBeforeNowForAnyDate) {
   FakeClock clock;
   v1::Node node;
   node.set_last_seen_unix_nanos(absl::ToUnixNanos(clock.Wall() + absl::Hours(5)));

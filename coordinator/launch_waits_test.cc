@@ -19,7 +19,7 @@ class LaunchWaitsTest : public ::testing::Test {
   LaunchWaits waits_;
 };
 
-TEST_F(LaunchWaitsTest, ALaunchIsDueEveryFiveSecondsUntilItIsAnswered) {
+TEST_F(LaunchWaitsTest, ResendsEveryFiveSecondsUntilAnswered) {
   waits_.Sent("a", true, sent_);
   waits_.Sent("b", true, sent_);
   EXPECT_THAT(waits_.TakeDue(After(absl::Seconds(4))), IsEmpty());
@@ -29,7 +29,7 @@ TEST_F(LaunchWaitsTest, ALaunchIsDueEveryFiveSecondsUntilItIsAnswered) {
   EXPECT_THAT(waits_.TakeDue(After(absl::Seconds(10))), ElementsAre("b"));
 }
 
-TEST_F(LaunchWaitsTest, ResendingDoesNotExtendTheTimeToAnswer) {
+TEST_F(LaunchWaitsTest, ResendingDoesNotExtendDeadline) {
   waits_.Sent("a", true, sent_);
   for (int s = 1; s < 60; ++s) {
     waits_.TakeDue(After(absl::Seconds(s)));
@@ -41,7 +41,7 @@ TEST_F(LaunchWaitsTest, ResendingDoesNotExtendTheTimeToAnswer) {
   EXPECT_FALSE(waits_.Expired("a", After(absl::Seconds(60))));
 }
 
-TEST_F(LaunchWaitsTest, ALateLaunchNamesItsNodesTheSameWayWhileItWaits) {
+TEST_F(LaunchWaitsTest, LateReasonDoesNotChangeWithTime) {
   waits_.Sent("a", true, sent_);
   EXPECT_EQ(waits_.Late(After(absl::Seconds(4))).reason, "");
   const LateLaunches late = waits_.Late(After(absl::Seconds(5)));
@@ -54,12 +54,12 @@ TEST_F(LaunchWaitsTest, ALateLaunchNamesItsNodesTheSameWayWhileItWaits) {
   EXPECT_EQ(waits_.Late(After(absl::Seconds(5))).node, "");
 }
 
-TEST_F(LaunchWaitsTest, TheReasonOfALargeJobIsBounded) {
+TEST_F(LaunchWaitsTest, BoundsReasonOfLargeJob) {
   for (int node = 10; node < 30; ++node) waits_.Sent(absl::StrCat("n", node), true, sent_);
   EXPECT_THAT(waits_.Late(After(absl::Seconds(5))).reason, HasSubstr("n16, n17 and 12 more; "));
 }
 
-TEST_F(LaunchWaitsTest, AnOlderAgentIsReportedAfterFourMinutesAndNeverFails) {
+TEST_F(LaunchWaitsTest, ReportsOlderAgentAfterFourMinutesWithoutFailure) {
   waits_.Sent("old", false, sent_);
   EXPECT_THAT(waits_.TakeDue(After(absl::Hours(1))), IsEmpty());
   EXPECT_FALSE(waits_.Expired("old", After(absl::Hours(1))));
@@ -70,7 +70,7 @@ TEST_F(LaunchWaitsTest, AnOlderAgentIsReportedAfterFourMinutesAndNeverFails) {
   EXPECT_EQ(waits_.Late(After(absl::Minutes(4))).node, "old");
 }
 
-TEST_F(LaunchWaitsTest, TheWaitBeginsAgainAfterTheCoordinatorDidNotRun) {
+TEST_F(LaunchWaitsTest, RestartsWaitAfterCoordinatorDidNotRun) {
   waits_.Sent("a", true, sent_);
   waits_.WaitAgain(After(absl::Minutes(5)));
   EXPECT_FALSE(waits_.Expired("a", After(absl::Minutes(5))));

@@ -37,7 +37,7 @@ class ListCallsTest : public ServedCase {
     grpc::ClientContext context;
     return stub_->ListJobs(&context, request, response);
   }
-  // All pages, of two.
+  // Returns all pages, with two entries each.
   std::vector<int64_t> Priorities(const std::string& filter, const std::string& order_by = "") {
     v1::ListJobsRequest request;
     request.set_page_size(2);
@@ -78,7 +78,7 @@ class ListCallsTest : public ServedCase {
   std::vector<std::string> ids_;
 };
 
-TEST_F(ListCallsTest, JobsAreFilteredAndOrderedOverTheirPages) {
+TEST_F(ListCallsTest, FiltersAndOrdersJobsAcrossPages) {
   EXPECT_THAT(Priorities(""), ElementsAre(3, 2, 1, 0));
   EXPECT_THAT(Priorities("", "create_time"), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(Priorities("state = QUEUED AND priority != 2"), ElementsAre(3, 1, 0));
@@ -90,7 +90,7 @@ TEST_F(ListCallsTest, JobsAreFilteredAndOrderedOverTheirPages) {
   EXPECT_THAT(Priorities("", "end_time"), SizeIs(4));
 }
 
-TEST_F(ListCallsTest, WhatIsNoFilterOrderOrTokenOfTheListIsRefusedWithItsFieldAndPlace) {
+TEST_F(ListCallsTest, RejectsInvalidFilterOrderAndTokenWithFieldAndOffset) {
   v1::ListJobsRequest request;
   v1::ListJobsResponse response;
   request.set_filter("state = RUNNING AND colour = red");
@@ -116,7 +116,7 @@ TEST_F(ListCallsTest, WhatIsNoFilterOrderOrTokenOfTheListIsRefusedWithItsFieldAn
   EXPECT_THAT(stub_->ListNodes(&context, nodes, &none).error_message(), HasSubstr("filter: at offset 5"));
 }
 
-TEST_F(ListCallsTest, EventsComeNewestFirstOverTheirPagesWhereThatIsAskedFor) {
+TEST_F(ListCallsTest, ListsEventsNewestFirstAcrossPages) {
   v1::ListEventsRequest request;
   request.set_filter("kind = SUBMITTED");
   std::vector<std::string> jobs;
@@ -130,11 +130,11 @@ TEST_F(ListCallsTest, EventsComeNewestFirstOverTheirPagesWhereThatIsAskedFor) {
   EXPECT_THAT(Events(request), SizeIs(1)) << "as far back as the cursor";
 }
 
-TEST_F(ListCallsTest, ACursorBeyondTheNewestEventIsRefusedAndNotWaitedFor) {
+TEST_F(ListCallsTest, RejectsCursorBeyondNewestEvent) {
   v1::ListEventsRequest list;
   const int64_t newest = Events(list).back().sequence();
   list.set_after(newest);
-  Events(list);  // Of it and behind it, that is no error.
+  Events(list);  // Neither at the newest event nor after it is that an error.
   constexpr int64_t kNone = 1'000'000'000'000;
   const std::string words = absl::StrCat("after: there is no event ", kNone, " yet; the newest is ");
   list.set_after(kNone);
@@ -151,9 +151,9 @@ TEST_F(ListCallsTest, ACursorBeyondTheNewestEventIsRefusedAndNotWaitedFor) {
   EXPECT_THAT(refused.error_message(), HasSubstr(words));
 }
 
-TEST_F(ListCallsTest, WhoCancelsWhatHeHasListedIsRefusedOnceItHasChanged) {
+TEST_F(ListCallsTest, RejectsCancelWithOutdatedEtag) {
   v1::ListJobsResponse response;
-  do {  // Until somebody has looked at it, and said why it waits: by its code, and then by its reason.
+  do {  // Until the reconciler has set its waiting code, and then its reason.
     ASSERT_TRUE(List({}, &response).ok());
   } while (response.jobs(0).waiting().code() == v1::Job::Waiting::CODE_ADMITTED ||
            response.jobs(0).reason() == "admitted; waits to be placed");

@@ -37,7 +37,7 @@ bool OfJob(const std::string& filter, const v1::Job& job) {
   return parsed.ok() && (*parsed)(job);
 }
 
-TEST(ListFields, EachFieldOfAJobIsItsOwn) {
+TEST(ListFields, ReadsEachJobField) {
   const v1::Job job = Running();
   for (const char* filter :
        {"id = llama-abc", "name = llama", "state = RUNNING", "cause = NODE", "project = red",
@@ -50,7 +50,7 @@ TEST(ListFields, EachFieldOfAJobIsItsOwn) {
   EXPECT_EQ(JobFields().size(), 17u) << "each has a line above";
 }
 
-TEST(ListFields, EachFieldOfANodeIsItsOwn) {
+TEST(ListFields, ReadsEachNodeField) {
   v1::Node node;
   node.set_name("n");
   node.set_connected(true);
@@ -78,7 +78,7 @@ TEST(ListFields, EachFieldOfANodeIsItsOwn) {
   EXPECT_EQ(NodeFields().size(), 16u) << "each has a line above";
 }
 
-TEST(ListFields, EachFieldOfAnEventIsItsOwn) {
+TEST(ListFields, ReadsEachEventField) {
   v1::Event event;
   event.set_kind(v1::EVENT_KIND_ATTEMPT_FAILED);
   event.set_job("j");
@@ -99,7 +99,7 @@ TEST(ListFields, EachFieldOfAnEventIsItsOwn) {
   EXPECT_EQ(EventFields().size(), 8u) << "each has a line above";
 }
 
-TEST(ListFields, AnEmptyFilterIsNone) {
+TEST(ListFields, EmptyFilterIsNull) {
   EXPECT_EQ(*JobFilter(""), nullptr);
   EXPECT_THAT(JobFilter("state = SLEEPING").status().message(), HasSubstr("none of UNSPECIFIED, QUEUED"));
 }
@@ -118,7 +118,7 @@ std::vector<std::string> NamesBy(const std::string& order_by) {
   return names;
 }
 
-TEST(ListFields, NodesAreOrderedByAFieldAndThenByTheirNames) {
+TEST(ListFields, OrdersNodesByFieldThenName) {
   EXPECT_THAT(NamesBy(""), ElementsAre("a", "b", "c"));
   EXPECT_THAT(NamesBy("name desc"), ElementsAre("c", "b", "a"));
   EXPECT_THAT(NamesBy("slots"), ElementsAre("c", "a", "b"));

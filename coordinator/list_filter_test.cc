@@ -93,7 +93,7 @@ TEST(ListFilter, ComparesEachKindOfField) {
 }
 
 // It was true of empty texts, and refused of all that are none.
-TEST(ListFilter, AStarAsksWhetherThereIsAnything) {
+TEST(ListFilter, StarTestsPresence) {
   for (const char* field : {"name", "size", "open", "time", "state", "labels.team", "labels.bare"})
     EXPECT_TRUE(Holds(absl::StrCat(field, ":*"))) << field;
   for (const char* field : {"note", "zero", "shut", "never", "unsaid", "labels.other"}) {
@@ -103,7 +103,7 @@ TEST(ListFilter, AStarAsksWhetherThereIsAnything) {
 }
 
 // Jobs that wait were listed as those that ended before this year.
-TEST(ListFilter, ATimeThatIsNotThereHoldsForNoComparison) {
+TEST(ListFilter, UnsetTimeSatisfiesNoComparison) {
   for (const char* op : {"=", "!=", "<", "<=", ">", ">="}) {
     for (const char* time : {"1970-01-01", "2026-11-25"}) {
       EXPECT_FALSE(Holds(absl::StrCat("never ", op, " ", time))) << op << " " << time;
@@ -112,7 +112,7 @@ TEST(ListFilter, ATimeThatIsNotThereHoldsForNoComparison) {
   }
 }
 
-TEST(ListFilter, JoinsAsTheAipHasItWithOrBeforeAnd) {
+TEST(ListFilter, OrBindsTighterThanAnd) {
   EXPECT_TRUE(Holds("size = 7 AND state = BAD"));
   EXPECT_FALSE(Holds("size = 7 AND state = GOOD"));
   EXPECT_TRUE(Holds("size = 8 OR state = BAD"));
@@ -122,7 +122,7 @@ TEST(ListFilter, JoinsAsTheAipHasItWithOrBeforeAnd) {
   EXPECT_FALSE(Holds("NOT NOT size = 8"));
 }
 
-TEST(ListFilter, WhatIsNoFilterIsRefusedWithItsPlace) {
+TEST(ListFilter, RejectsInvalidFilterWithOffset) {
   EXPECT_EQ(WhyNot("size = 7 AND colour = red"),
             "at offset 13: unknown field 'colour'; the fields are name, size, open, time, state, never, "
             "note, zero, shut, unsaid, labels.KEY");
@@ -156,7 +156,7 @@ TEST(ListFilter, WhatIsNoFilterIsRefusedWithItsPlace) {
   EXPECT_THAT(WhyNot("labels. = 7"), HasSubstr("unknown field 'labels.'"));
 }
 
-TEST(ListFilter, IsBounded) {
+TEST(ListFilter, BoundsSizeTermsAndDepth) {
   EXPECT_THAT(WhyNot(std::string(kMaxFilterBytes + 1, ' ')), HasSubstr("at most 4096 are allowed"));
   std::string many = "size = 7";
   for (size_t i = 0; i < kMaxFilterTerms; ++i) many += " OR size = 7";
@@ -167,7 +167,7 @@ TEST(ListFilter, IsBounded) {
   EXPECT_THAT(WhyNot(nots + "size = 7"), HasSubstr("nested too deep"));
 }
 
-TEST(ListOrder, IsAFieldWithOrWithoutAWay) {
+TEST(ListOrder, ParsesFieldAndDirection) {
   const auto order = [](const std::string& text) {
     return ParseListOrder(text, {"name", "size"}, {1, true});
   };

@@ -66,7 +66,7 @@ class LogRelayTest : public ::testing::Test {
   LogRelay relay_{&nodes_, LogLimits{kWindow, kRoom}};
 };
 
-TEST_F(LogRelayTest, ANodeThatHasNoLogYetIsAskedAgainAndForTheLastTimeOnceNothingStartsAnyMore) {
+TEST_F(LogRelayTest, AsksNodeWithoutLogAgainUntilLastQuery) {
   const LogRequest request = {{"j", 1}, -1, true};
   const auto tail = relay_.Open(request, {"a"}, /*awaits_logs=*/true);
   Got last;
@@ -88,7 +88,7 @@ TEST_F(LogRelayTest, ANodeThatHasNoLogYetIsAskedAgainAndForTheLastTimeOnceNothin
   EXPECT_EQ(tail->status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(LogRelayTest, AsksEveryNodeAndMergesUntilAllEnded) {
+TEST_F(LogRelayTest, QueriesEveryNodeAndMergesUntilAllEnded) {
   const auto tail = relay_.Open({{"j", 2}, 1, true, 7}, {"a", "b"});
   const v1::ReadLogs a = Asked("a"), b = Asked("b");
   EXPECT_EQ(a.attempt(), 2);
@@ -106,7 +106,7 @@ TEST_F(LogRelayTest, AsksEveryNodeAndMergesUntilAllEnded) {
   EXPECT_TRUE(tail->status().ok());
 }
 
-TEST_F(LogRelayTest, ANodeCannotAnswerForAnother) {
+TEST_F(LogRelayTest, RejectsAnswerFromOtherNode) {
   const auto tail = relay_.Open({{"j", 1}}, {"a"});
   const v1::ReadLogs a = Asked("a");
   relay_.Take("b", Lines(a.request(), "not mine", true));
@@ -117,7 +117,7 @@ TEST_F(LogRelayTest, ANodeCannotAnswerForAnother) {
 }
 
 // `fsdpctl logs` printed them as lines of rank 0, and of an attempt that never was.
-TEST_F(LogRelayTest, ANodeCannotSendLinesOfRanksOnOtherNodes) {
+TEST_F(LogRelayTest, DropsLinesOfRanksOnOtherNodes) {
   LogRequest request = {{"j", 1}};
   for (const char* node : {"a", "b"}) {
     v1::Job::Placement& placement = request.placements.emplace_back();
@@ -139,7 +139,7 @@ TEST_F(LogRelayTest, ANodeCannotSendLinesOfRanksOnOtherNodes) {
   EXPECT_EQ(TakeAll(one, &last), std::vector<std::string>{"rank 3"});
 }
 
-TEST_F(LogRelayTest, SaysWhichNodeIsNotThere) {
+TEST_F(LogRelayTest, NamesDisconnectedNode) {
   const auto never = relay_.Open({{"j", 1}}, {"c"});
   Got last;
   TakeAll(never, &last);
@@ -155,7 +155,7 @@ TEST_F(LogRelayTest, SaysWhichNodeIsNotThere) {
   EXPECT_EQ(left->status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(LogRelayTest, AnAgentsErrorKeepsItsWordsAndIsNotFoundOnlyWhenThereIsNoSuchLog) {
+TEST_F(LogRelayTest, KeepsAgentErrorAndIsNotFoundOnlyWithoutLog) {
   for (const bool missing : {true, false}) {
     const auto tail = relay_.Open({{"j", 1}}, {"a"});
     v1::LogLines lines = Lines(Asked("a").request(), "", true);
@@ -167,7 +167,7 @@ TEST_F(LogRelayTest, AnAgentsErrorKeepsItsWordsAndIsNotFoundOnlyWhenThereIsNoSuc
   }
 }
 
-TEST_F(LogRelayTest, ANodeMaySendMoreOnlyOnceTheReaderHasPassedOnWhatItSent) {
+TEST_F(LogRelayTest, GrantsWindowOnlyForWrittenLines) {
   const auto tail = relay_.Open({{"j", 1}, -1, true}, {"a"});
   const v1::ReadLogs asked = Asked("a");
   EXPECT_EQ(asked.window_bytes(), kWindow);
@@ -177,7 +177,7 @@ TEST_F(LogRelayTest, ANodeMaySendMoreOnlyOnceTheReaderHasPassedOnWhatItSent) {
   std::deque<v1::LogLines::Line> lines;
   ASSERT_EQ(tail->Next(absl::ZeroDuration(), &lines), Got::kLines);
   EXPECT_EQ(relay_.held_bytes(), kWindow) << "the reader still writes them";
-  // A grant now would be in the outbox before this.
+  // A grant would be in the outbox before this message.
   v1::CoordinatorMessage marker;
   marker.mutable_locate();
   nodes_.Send("a", marker);
@@ -192,7 +192,7 @@ TEST_F(LogRelayTest, ANodeMaySendMoreOnlyOnceTheReaderHasPassedOnWhatItSent) {
 }
 
 // One of a release before took a grant for a new ask, which ended the log that it was sending.
-TEST_F(LogRelayTest, AnAgentThatKnowsNoWindowsGetsNoneAndNoGrantAndItsLogArrivesWhole) {
+TEST_F(LogRelayTest, SendsNoWindowOrGrantToOldAgent) {
   const auto tail = relay_.Open({{"j", 1}}, {"old"});
   const v1::ReadLogs asked = Asked("old");
   EXPECT_EQ(asked.window_bytes(), 0);
@@ -216,17 +216,17 @@ TEST_F(LogRelayTest, AnAgentThatKnowsNoWindowsGetsNoneAndNoGrantAndItsLogArrives
   EXPECT_TRUE(tail->status().ok()) << tail->status();
 }
 
-TEST_F(LogRelayTest, ManyNodesShareATailsWindow) {
+TEST_F(LogRelayTest, SharesTailWindowAmongNodes) {
   const auto tail = relay_.Open({{"j", 1}}, {"a", "b"});
   EXPECT_EQ(Asked("a").window_bytes(), kWindow / 2);
   EXPECT_EQ(Asked("b").window_bytes(), kWindow / 2);
 }
 
-TEST_F(LogRelayTest, AllTailsTogetherHaveABoundAndTheOneThatExceedsItIsEnded) {
+TEST_F(LogRelayTest, EndsTailThatExceedsTotalLimit) {
   const auto first = relay_.Open({{"j", 1}}, {"a"}), second = relay_.Open({{"j", 1}}, {"a"});
   const int64_t one = Asked("a").request(), two = Asked("a").request();
   const std::string text(1000 - LogLineCost(0), 'x');
-  // An agent that knows no windows.
+  // An agent that does not support windows.
   for (int line = 0; line < kRoom / 1000 - 10; ++line) relay_.Take("a", Lines(one, text));
   for (int line = 0; line < 20; ++line) relay_.Take("a", Lines(two, text));
   EXPECT_LE(relay_.held_bytes(), kRoom);
@@ -240,7 +240,7 @@ TEST_F(LogRelayTest, AllTailsTogetherHaveABoundAndTheOneThatExceedsItIsEnded) {
   EXPECT_EQ(relay_.held_bytes(), 0);
 }
 
-TEST_F(LogRelayTest, WhatAReaderLeavesBehindIsRoomForOthers) {
+TEST_F(LogRelayTest, ReleasesMemoryOfClosedReader) {
   {
     const auto tail = relay_.Open({{"j", 1}}, {"a"});
     relay_.Take("a", Lines(Asked("a").request(), "one"));
@@ -252,7 +252,7 @@ TEST_F(LogRelayTest, WhatAReaderLeavesBehindIsRoomForOthers) {
 }
 
 // It was the agent that refused, by words alone: INTERNAL.
-TEST_F(LogRelayTest, ANodeThatHasAsManyReadersAsItMayIsSaidAndHasRoomWhenOneEnds) {
+TEST_F(LogRelayTest, RejectsReaderAboveNodeLimitUntilOneEnds) {
   std::vector<std::shared_ptr<LogTail>> tails;
   for (int reader = 0; reader < kMaxNodeReaders; ++reader) tails.push_back(relay_.Open({{"j", 1}}, {"a"}));
   const int64_t first = Asked("a").request();
@@ -272,7 +272,7 @@ TEST_F(LogRelayTest, ANodeThatHasAsManyReadersAsItMayIsSaidAndHasRoomWhenOneEnds
   EXPECT_TRUE(relay_.Open({{"j", 1}}, {"a"})->status().ok());
 }
 
-TEST_F(LogRelayTest, CloseTellsTheAgentAndForgetsTheTail) {
+TEST_F(LogRelayTest, CloseStopsAgentAndDropsTail) {
   const auto tail = relay_.Open({{"j", 1}, -1, true, 0}, {"a"});
   const int64_t request = Asked("a").request();
   relay_.Close(tail);

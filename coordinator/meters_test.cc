@@ -60,7 +60,7 @@ class MetersTest : public ::testing::Test {
   Meters meters_;
 };
 
-TEST_F(MetersTest, ALaunchSaysHowLongTheJobWasQueued) {
+TEST_F(MetersTest, LaunchRecordsQueueWait) {
   Advance(JobEvent::kNote, 5);
   Advance(JobEvent::kPreflight, 2);
   Advance(JobEvent::kLaunch, 13);
@@ -71,7 +71,7 @@ TEST_F(MetersTest, ALaunchSaysHowLongTheJobWasQueued) {
   ExpectLine("fsdpd_job_transitions_total{to=\"QUEUED\"} 0");
 }
 
-TEST_F(MetersTest, ARecoveryIsFromTheFailureUntilAllRanksAreUpAgain) {
+TEST_F(MetersTest, RecoveryLastsFromFailureUntilAllRanksAreReady) {
   Advance(JobEvent::kLaunch, 1);
   Advance(JobEvent::kReady, 1);
   ExpectRecoveries("start", 0);
@@ -88,7 +88,7 @@ TEST_F(MetersTest, ARecoveryIsFromTheFailureUntilAllRanksAreUpAgain) {
   ExpectLine("fsdpd_job_failures_total{cause=\"hang\"} 0");
 }
 
-TEST_F(MetersTest, RestartsAreToldByCauseAndByWhereTheNextAttemptIs) {
+TEST_F(MetersTest, CountsRestartsByCauseAndPlacement) {
   ExpectLine("fsdpd_job_restarts_total{cause=\"hang\",mode=\"resized\"} 0");
   Launch({{"n0", 2}, {"n1", 2}});
   FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
@@ -103,7 +103,7 @@ TEST_F(MetersTest, RestartsAreToldByCauseAndByWhereTheNextAttemptIs) {
   ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"moved\"} 0");
 }
 
-TEST_F(MetersTest, ALaunchThatSomebodyAskedForAfterAFailureIsNoRestart) {
+TEST_F(MetersTest, RetryAfterFailureIsNotRestart) {
   Launch({{"n0", 2}});
   FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
   for (const JobEvent event : {JobEvent::kPause, JobEvent::kResume}) Advance(event, 1);
@@ -113,7 +113,7 @@ TEST_F(MetersTest, ALaunchThatSomebodyAskedForAfterAFailureIsNoRestart) {
   ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"in_place\"} 0");
 }
 
-TEST_F(MetersTest, ALaunchAfterAPauseIsNoRestart) {
+TEST_F(MetersTest, LaunchAfterPauseIsNotRestart) {
   Launch({{"n0", 2}});
   FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
   Launch({{"n0", 2}});
@@ -123,14 +123,14 @@ TEST_F(MetersTest, ALaunchAfterAPauseIsNoRestart) {
   ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"moved\"} 0");
 }
 
-TEST_F(MetersTest, WhatSomebodyPausedIsNoRecovery) {
+TEST_F(MetersTest, PauseIsNotRecovery) {
   for (const JobEvent event : {JobEvent::kLaunch, JobEvent::kReady, JobEvent::kFail, JobEvent::kPause,
                                JobEvent::kGone, JobEvent::kResume, JobEvent::kLaunch, JobEvent::kReady})
     Advance(event, 1);
   for (const char* phase : kRecoveryPhases) ExpectRecoveries(phase, 0);
 }
 
-TEST_F(MetersTest, AReplayIsToldWhenItIsOverAndOnceForEachRecovery) {
+TEST_F(MetersTest, RecordsReplayOnceAtItsEnd) {
   Advance(JobEvent::kLaunch, 1);
   Advance(JobEvent::kReady, 1);
   job_.mutable_ledger()->set_newest_step(20);
@@ -154,7 +154,7 @@ TEST_F(MetersTest, AReplayIsToldWhenItIsOverAndOnceForEachRecovery) {
   ExpectLine("fsdpd_recovery_seconds_sum{phase=\"replay\"} 10");
 }
 
-TEST_F(MetersTest, AReplayThatAnotherFailureBreaksOffIsToldToo) {
+TEST_F(MetersTest, RecordsReplayInterruptedByFailure) {
   Advance(JobEvent::kLaunch, 1);
   Advance(JobEvent::kReady, 1);
   job_.mutable_ledger()->set_newest_step(20);
@@ -170,7 +170,7 @@ TEST_F(MetersTest, AReplayThatAnotherFailureBreaksOffIsToldToo) {
   ExpectLine("fsdpd_recovery_seconds_sum{phase=\"replay\"} 8");
 }
 
-TEST_F(MetersTest, CallsAreToldByMethodAndCode) {
+TEST_F(MetersTest, CountsCallsByMethodAndCode) {
   meters_.Called("GetJob", absl::StatusCode::kOk, absl::Milliseconds(3));
   meters_.Called("GetJob", absl::StatusCode::kNotFound, absl::Milliseconds(1));
   meters_.Opened("WatchJob");
@@ -183,7 +183,7 @@ TEST_F(MetersTest, CallsAreToldByMethodAndCode) {
   ExpectLine("fsdpd_stream_calls_total{method=\"WatchJob\",code=\"CANCELLED\"} 1");
 }
 
-TEST_F(MetersTest, AnAnswerOfTheStoreIsNoError) {
+TEST_F(MetersTest, NotFoundIsNotStoreError) {
   meters_.Stored("Get", absl::StatusCode::kNotFound, absl::Milliseconds(1));
   ExpectLine("fsdpd_store_errors_total{operation=\"Get\"} 0");
   meters_.Stored("Get", absl::StatusCode::kResourceExhausted, absl::Milliseconds(1));
@@ -195,7 +195,7 @@ TEST_F(MetersTest, AnAnswerOfTheStoreIsNoError) {
   ExpectLine("fsdpd_store_errors_total{operation=\"Update\"} 1");
 }
 
-TEST_F(MetersTest, SubmitsBeginAtZeroAndRulesAreCounted) {
+TEST_F(MetersTest, SubmitCountersStartAtZeroAndRulesAreCounted) {
   ExpectLine("fsdpd_submits_total{outcome=\"refused\"} 0");
   ExpectLine("fsdpd_refusals_total{rule=\"global_batch_divisible\"} 0");
   meters_.Submitted(Meters::Submit::kRefused);

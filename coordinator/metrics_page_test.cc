@@ -35,7 +35,7 @@ class MetricsPageTest : public ReconcilerCase {
   MetricsPage page_{&clock_};
 };
 
-TEST_F(MetricsPageTest, OneThatStandsBySaysSoAndNothingOfJobsAndAgents) {
+TEST_F(MetricsPageTest, StandbyExportsNoJobsOrAgents) {
   ExpectLine("fsdpd_coordinator_leader 0");
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_jobs{"));
   Show(&page_);
@@ -46,7 +46,7 @@ TEST_F(MetricsPageTest, OneThatStandsBySaysSoAndNothingOfJobsAndAgents) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_agents{"));
 }
 
-TEST_F(MetricsPageTest, AFileThatIsNotInUseAsItIsHasItsFlag) {
+TEST_F(MetricsPageTest, ExportsStaleFileWithItsFlag) {
   page_.ExportFiles([] {
     return std::vector<MetricsPage::FileState>{{"--tokens", true}, {"--quotas", false}};
   });
@@ -56,7 +56,7 @@ TEST_F(MetricsPageTest, AFileThatIsNotInUseAsItIsHasItsFlag) {
 }
 
 // A broken certificate was said of the authorities too.
-TEST_F(MetricsPageTest, OfTlsFilesOnlyTheOneWithTheFaultIsStale) {
+TEST_F(MetricsPageTest, OnlyInvalidTlsFileIsStale) {
   page_.ExportFiles([] {
     return TlsFileStates({"--etcd-ca", "--etcd-cert", "--etcd-key"}, {"pki/ca", "pki/c", "pki/c.key"},
                          "pki/c: contains no PEM certificate", absl::FromUnixSeconds(7),
@@ -69,7 +69,7 @@ TEST_F(MetricsPageTest, OfTlsFilesOnlyTheOneWithTheFaultIsStale) {
   ExpectLine("fsdpd_coordinator_certificate_expiry_timestamp_seconds{file=\"--etcd-ca\"} 9");
 }
 
-TEST_F(MetricsPageTest, LinesThatTheAuditLogLostAreCounted) {
+TEST_F(MetricsPageTest, CountsLostAuditLines) {
   ExpectLine("fsdpd_audit_lines_lost_total 0");
   const std::shared_ptr<AuditLog> audit = *AuditLog::Open("/dev/full", 1 << 20);
   audit->Write(AuditRecord());
@@ -78,7 +78,7 @@ TEST_F(MetricsPageTest, LinesThatTheAuditLogLostAreCounted) {
   EXPECT_TRUE(absl::StrContains(TextOf(&page), "\nfsdpd_audit_lines_lost_total 1\n"));
 }
 
-TEST_F(MetricsPageTest, JobsThatHaveNotEndedAreCountedByState) {
+TEST_F(MetricsPageTest, CountsLiveJobsByState) {
   Show(&page_);
   v1::Job job;
   for (int i = 0; i < 3; ++i) {
@@ -94,7 +94,7 @@ TEST_F(MetricsPageTest, JobsThatHaveNotEndedAreCountedByState) {
   ExpectLine("fsdpd_jobs{state=\"QUEUED\"} 1");
 }
 
-TEST_F(MetricsPageTest, AgentsAndTheirSlotsAreCounted) {
+TEST_F(MetricsPageTest, CountsAgentsAndSlots) {
   Show(&page_);
   Attach("n0", 4);
   Attach("n1", 2);
@@ -106,7 +106,7 @@ TEST_F(MetricsPageTest, AgentsAndTheirSlotsAreCounted) {
   ExpectLine("fsdpd_agents_cordoned 0");
 }
 
-TEST_F(MetricsPageTest, ACordonedNodeHasTheNumberOfJobsThatWaitForIt) {
+TEST_F(MetricsPageTest, CordonedNodeHasNumberOfWaitingJobs) {
   Show(&page_);
   Attach("a", 1);
   Attach("b", 1);
@@ -118,7 +118,7 @@ TEST_F(MetricsPageTest, ACordonedNodeHasTheNumberOfJobsThatWaitForIt) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_cordoned_node_waiting_jobs{"));
 }
 
-TEST_F(MetricsPageTest, TheStatesSizeAndItsEventsGrow) {
+TEST_F(MetricsPageTest, ExportsStateSizeAndEvents) {
   Show(&page_);
   ExpectLine("fsdpd_events_total 0");
   const auto bytes = [this] {
@@ -136,7 +136,7 @@ TEST_F(MetricsPageTest, TheStatesSizeAndItsEventsGrow) {
   EXPECT_GT(bytes(), before + (1 << 20));
 }
 
-TEST_F(MetricsPageTest, ALaunchedJobHasItsFailedAttemptsByCause) {
+TEST_F(MetricsPageTest, ExportsFailedAttemptsByCause) {
   Show(&page_);
   v1::Job job;
   job.set_id("a-1");
@@ -149,7 +149,7 @@ TEST_F(MetricsPageTest, ALaunchedJobHasItsFailedAttemptsByCause) {
   ExpectLine("fsdpd_job_failed_attempts{fsdpd_job=\"a-1\",cause=\"node\"} 1");
 }
 
-TEST_F(MetricsPageTest, ALaunchedJobHasWhatItsStepWasPredictedToTakeAndHowMuchOfTheDeviceItUses) {
+TEST_F(MetricsPageTest, ExportsPredictedStepTimeAndMfu) {
   Show(&page_);
   v1::Job job;
   job.set_id("a-1");
@@ -180,7 +180,7 @@ TEST_F(MetricsPageTest, ALaunchedJobHasWhatItsStepWasPredictedToTakeAndHowMuchOf
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_job_mfu_ratio{"));
 }
 
-TEST_F(MetricsPageTest, ARunningJobNamesItsSlowestRankAndNoOther) {
+TEST_F(MetricsPageTest, ExportsOnlySlowestRankOfRunningJob) {
   Show(&page_);
   v1::Job job;
   job.set_id("a-1");
@@ -200,7 +200,7 @@ TEST_F(MetricsPageTest, ARunningJobNamesItsSlowestRankAndNoOther) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "rank=\"3\"")) << "of an attempt that is over";
 }
 
-TEST_F(MetricsPageTest, ALaunchedJobHasItsTimeByCauseUntilItHasEnded) {
+TEST_F(MetricsPageTest, ExportsLedgerUntilJobEnds) {
   Show(&page_);
   v1::Job job;
   job.set_id("a-1");
@@ -221,7 +221,7 @@ TEST_F(MetricsPageTest, ALaunchedJobHasItsTimeByCauseUntilItHasEnded) {
 }
 
 // The page is older than the lead where a process stood by, and had a zero of its own.
-TEST_F(MetricsPageTest, ADateThatWasSetBeforeTheLeadBeganIsNoTimeOfAJobs) {
+TEST_F(MetricsPageTest, IgnoresDateChangeBeforeTerm) {
   clock_.StepWall(absl::Hours(24));
   Restart();
   Show(&page_);
@@ -238,7 +238,7 @@ TEST_F(MetricsPageTest, ADateThatWasSetBeforeTheLeadBeganIsNoTimeOfAJobs) {
   ExpectLine("fsdpd_job_seconds{fsdpd_job=\"a-1\",cause=\"other\"} 5");
 }
 
-TEST_F(MetricsPageTest, SeriesAreBoundedWithTenThousandJobs) {
+TEST_F(MetricsPageTest, BoundsSeriesWithTenThousandJobs) {
   Show(&page_);
   v1::Job job;
   for (int i = 0; i < 10'000; ++i) {
@@ -264,7 +264,7 @@ TEST_F(MetricsPageTest, SeriesAreBoundedWithTenThousandJobs) {
   ExpectLine(absl::StrCat("fsdpd_unlisted_jobs ", 2'000 - kMaxListedJobs));
 }
 
-TEST_F(MetricsPageTest, EveryRowOfTheTableIsExportedAndNothingElse) {
+TEST_F(MetricsPageTest, ExportsExactlyTheDeclaredMetrics) {
   page_.ExportFiles([] {
     return std::vector<MetricsPage::FileState>{{"--tls-cert", false, absl::FromUnixSeconds(1)}};
   });

@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 
 class NodeFailuresTest : public ::testing::Test {
  protected:
-  // The job's next attempt failed by that node.
+  // The job's next attempt failed on that node.
   std::string Failure(v1::Job* job, const std::string& node) {
     job->set_attempt(job->attempt() + 1);
     job->set_start_unix_nanos(absl::ToUnixNanos(launched_));
@@ -37,12 +37,12 @@ class NodeFailuresTest : public ::testing::Test {
   }
 
   NodeFailures failures_;
-  int fell_with_rank_ = -1;  // -1: with the node or its agent.
+  int fell_with_rank_ = -1;  // -1: the node or its agent failed.
   absl::Time now_ = absl::FromUnixSeconds(100), launched_ = absl::FromUnixSeconds(90);
   v1::Job x_ = Named("x"), y_ = Named("y");
 };
 
-TEST_F(NodeFailuresTest, TwoInARowAreOneTooManyOfWhicheverJob) {
+TEST_F(NodeFailuresTest, CordonsAfterTwoFailuresInARowOfAnyJobs) {
   EXPECT_EQ(Failure(&x_, "a"), "");
   EXPECT_EQ(Failure(&y_, "b"), "");
   now_ += absl::Minutes(59);
@@ -53,7 +53,7 @@ TEST_F(NodeFailuresTest, TwoInARowAreOneTooManyOfWhicheverJob) {
   EXPECT_THAT(Failure(&x_, "a"), HasSubstr("attempt 1 of x"));
 }
 
-TEST_F(NodeFailuresTest, TwoJobsThatANodeTakesDownAtOnceAreOneEvent) {
+TEST_F(NodeFailuresTest, SimultaneousFailuresOfTwoJobsAreOneEvent) {
   EXPECT_EQ(Failure(&x_, "a"), "");
   launched_ = absl::FromUnixSeconds(90);
   EXPECT_EQ(Failure(&y_, "a"), "");
@@ -61,9 +61,9 @@ TEST_F(NodeFailuresTest, TwoJobsThatANodeTakesDownAtOnceAreOneEvent) {
 }
 
 // One crash cordoned a node for good: the next attempt was launched before anybody noticed it.
-TEST_F(NodeFailuresTest, TwoAttemptsThatFallByTheSameEndOfAnAgentAreOneEvent) {
+TEST_F(NodeFailuresTest, FailuresByOneAgentEndAreOneEvent) {
   failures_.Attached("a", "first", absl::FromUnixSeconds(50));
-  fell_with_rank_ = 3;  // It met a node that was dying already.
+  fell_with_rank_ = 3;  // The node was already failing.
   EXPECT_EQ(Failure(&x_, "a"), "");
   fell_with_rank_ = -1;
   EXPECT_EQ(Failure(&x_, "a"), "") << "launched into the same life of the agent";
@@ -72,7 +72,7 @@ TEST_F(NodeFailuresTest, TwoAttemptsThatFallByTheSameEndOfAnAgentAreOneEvent) {
   EXPECT_NE(Failure(&x_, "a"), "") << "the end of another life";
 }
 
-TEST_F(NodeFailuresTest, AnAgentThatConnectsAgainLivesOn) {
+TEST_F(NodeFailuresTest, ReconnectDoesNotStartNewLife) {
   failures_.Attached("a", "first", absl::FromUnixSeconds(50));
   fell_with_rank_ = 3;
   EXPECT_EQ(Failure(&x_, "a"), "");
@@ -82,7 +82,7 @@ TEST_F(NodeFailuresTest, AnAgentThatConnectsAgainLivesOn) {
   EXPECT_EQ(Failure(&x_, "a"), "");
 }
 
-TEST_F(NodeFailuresTest, AnHourApartOrWithAJobBetweenThatEndedWellTheyAreNone) {
+TEST_F(NodeFailuresTest, ForgivesAfterAnHourOrASuccessfulJob) {
   EXPECT_EQ(Failure(&x_, "a"), "");
   now_ += absl::Minutes(61);
   EXPECT_EQ(Failure(&x_, "a"), "");
@@ -91,13 +91,13 @@ TEST_F(NodeFailuresTest, AnHourApartOrWithAJobBetweenThatEndedWellTheyAreNone) {
   EXPECT_NE(Failure(&x_, "a"), "");
 }
 
-TEST_F(NodeFailuresTest, AJobThatTakesOneNodeAfterAnotherDownIsHeldAgainstNone) {
+TEST_F(NodeFailuresTest, IgnoresJobThatFailsOnOneNodeAfterAnother) {
   EXPECT_EQ(Failure(&x_, "a"), "");
   for (const char* node : {"b", "a", "b", "a", "b"}) EXPECT_EQ(Failure(&x_, node), "");
   EXPECT_NE(Failure(&y_, "a"), "") << "its first one counts, and this is another job's";
 }
 
-TEST_F(NodeFailuresTest, AJobThatCameFurtherBetweenIsNoSuspect) {
+TEST_F(NodeFailuresTest, CountsJobWithProgressInBetween) {
   EXPECT_EQ(Failure(&x_, "a"), "");
   x_.set_attempts_before_checkpoint(1);  // The second one committed a checkpoint.
   x_.add_checkpoints()->set_step(100);
@@ -105,7 +105,7 @@ TEST_F(NodeFailuresTest, AJobThatCameFurtherBetweenIsNoSuspect) {
   EXPECT_NE(Failure(&y_, "b"), "");
 }
 
-TEST_F(NodeFailuresTest, AReasonIsOneShortLine) {
+TEST_F(NodeFailuresTest, ReasonIsOneShortLine) {
   Failure(&x_, "a");
   y_.set_attempt(1);
   y_.mutable_failure()->set_attempt(1);

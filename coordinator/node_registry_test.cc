@@ -39,7 +39,7 @@ class NodeRegistryTest : public ::testing::Test {
   void AddUnconfirmed(const std::string& node, const std::string& job) {
     registry_.AddUnconfirmed(node, job, [this](const std::string& id) { return live_.count(id) == 0; });
   }
-  // Lost from now on.
+  // Makes the node lost.
   void Lose(const std::string& name) {
     const auto outbox = Attach(Info(name, "i1"));
     ASSERT_TRUE(outbox.ok());
@@ -53,7 +53,7 @@ class NodeRegistryTest : public ::testing::Test {
   int ended_ = 0;
 };
 
-TEST_F(NodeRegistryTest, WelcomesAStreamWithAnEpochAboveEarlierLives) {
+TEST_F(NodeRegistryTest, GenerationsIncreaseAcrossRestarts) {
   const auto outbox = Attach(Info("a", "i1"));
   ASSERT_TRUE(outbox.ok());
   EXPECT_GT((*outbox)->epoch(), int64_t{3} << 32);
@@ -64,14 +64,14 @@ TEST_F(NodeRegistryTest, WelcomesAStreamWithAnEpochAboveEarlierLives) {
   EXPECT_TRUE(registry_.Snapshot()[0].connected);
 }
 
-TEST_F(NodeRegistryTest, TakesTheNodeNamesOfKubernetesAndOfHostsWithADomain) {
+TEST_F(NodeRegistryTest, AcceptsKubernetesAndDomainNodeNames) {
   EXPECT_TRUE(Attach(Info("ip-10-0-113-7.eu-west-1.compute.internal", "i1")).ok());
   const auto capitals = Attach(Info("DGX-01", "i1"));
   EXPECT_EQ(capitals.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(capitals.status().message()), HasSubstr("'DGX-01' may hold only lower-case"));
 }
 
-TEST_F(NodeRegistryTest, RefusesASecondLiveAgentOfTheName) {
+TEST_F(NodeRegistryTest, RejectsSecondLiveAgentOfName) {
   ASSERT_TRUE(Attach(Info("a", "i1")).ok());
   const auto second = Attach(Info("a", "i2"));
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
@@ -79,7 +79,7 @@ TEST_F(NodeRegistryTest, RefusesASecondLiveAgentOfTheName) {
   EXPECT_EQ(ended_, 0);
 }
 
-TEST_F(NodeRegistryTest, WhatIsReadIntoWhatWasReadBeforeIsWhatIsKnownNow) {
+TEST_F(NodeRegistryTest, ReadIntoUpdatesToCurrentState) {
   std::map<std::string, NodeView> views;
   const auto expect_known = [&] {
     registry_.ReadInto(&views);
@@ -122,7 +122,7 @@ TEST_F(NodeRegistryTest, WhatIsReadIntoWhatWasReadBeforeIsWhatIsKnownNow) {
   EXPECT_EQ(views.size(), 1u);
 }
 
-TEST_F(NodeRegistryTest, WhoIsAwayIsAwaitedUntilItIsLostAndWhoHasLeftIsNot) {
+TEST_F(NodeRegistryTest, DisconnectedNodeIsAwaitedUntilLostUnlessItLeft) {
   const auto known = [&](const std::string& name) {
     for (const NodeView& view : registry_.Snapshot()) {
       if (view.info.node() == name) return view.awaited;
@@ -153,17 +153,17 @@ TEST_F(NodeRegistryTest, WhoIsAwayIsAwaitedUntilItIsLostAndWhoHasLeftIsNot) {
   EXPECT_FALSE(known("away"));
 }
 
-TEST_F(NodeRegistryTest, AReconnectReplacesItsOwnStream) {
+TEST_F(NodeRegistryTest, ReconnectReplacesOwnStream) {
   const auto first = Attach(Info("a", "i1"));
   const auto second = Attach(Info("a", "i1"));
   ASSERT_TRUE(second.ok());
   EXPECT_EQ(ended_, 1);
   EXPECT_GT((*second)->epoch(), (*first)->epoch());
-  registry_.Detach("a", (*first)->epoch());  // The old stream's end comes late.
+  registry_.Detach("a", (*first)->epoch());  // The old stream ends late.
   EXPECT_TRUE(registry_.Snapshot()[0].connected);
 }
 
-TEST_F(NodeRegistryTest, AMessageForAStreamIsNotSentOnTheNextOne) {
+TEST_F(NodeRegistryTest, DoesNotSendMessageOnNextStream) {
   v1::CoordinatorMessage message;
   message.mutable_launch()->set_resent(true);
   const int64_t before = (*Attach(Info("a", "i1")))->epoch();
@@ -174,7 +174,7 @@ TEST_F(NodeRegistryTest, AMessageForAStreamIsNotSentOnTheNextOne) {
   EXPECT_TRUE(registry_.Send("a", message)) << "on whichever there is";
 }
 
-TEST_F(NodeRegistryTest, ANewAgentMayTakeTheNameOfASilentOrGoneOne) {
+TEST_F(NodeRegistryTest, NameOfSilentOrGoneAgentIsReusable) {
   const auto first = Attach(Info("a", "i1"));
   clock_.Advance(kLost);
   EXPECT_EQ(Attach(Info("a", "i2")).status().code(), absl::StatusCode::kAlreadyExists)
@@ -186,7 +186,7 @@ TEST_F(NodeRegistryTest, ANewAgentMayTakeTheNameOfASilentOrGoneOne) {
   EXPECT_TRUE(Attach(Info("b", "i2")).ok());
 }
 
-TEST_F(NodeRegistryTest, ANodeOfALifeBeforeIsShownForADayUnlessItIsBack) {
+TEST_F(NodeRegistryTest, ListsRestoredNodeForOneDay) {
   NodeView view;
   view.info = Info("a", "");
   view.last_seen = clock_.Now() - absl::Hours(20);
@@ -205,7 +205,7 @@ TEST_F(NodeRegistryTest, ANodeOfALifeBeforeIsShownForADayUnlessItIsBack) {
   EXPECT_EQ(ForgetLost(), std::vector<std::string>{"b"});
 }
 
-TEST_F(NodeRegistryTest, TellsWhoLeftInOrderFromWhoWasCutOff) {
+TEST_F(NodeRegistryTest, DistinguishesLeftFromDisconnected) {
   const auto first = Attach(Info("a", "i1"));
   registry_.Detach("a", (*first)->epoch());
   EXPECT_FALSE(registry_.Snapshot()[0].left);
@@ -227,7 +227,7 @@ TEST_F(NodeRegistryTest, EndsSilentStreamsOnly) {
   EXPECT_TRUE(registry_.Send("b", v1::CoordinatorMessage()));
 }
 
-TEST_F(NodeRegistryTest, AStaleEpochDoesNotKeepANodeAlive) {
+TEST_F(NodeRegistryTest, StaleStreamDoesNotKeepNodeAlive) {
   const auto first = Attach(Info("a", "i1"));
   Attach(Info("a", "i1")).IgnoreError();
   clock_.Advance(kLost);
@@ -236,7 +236,7 @@ TEST_F(NodeRegistryTest, AStaleEpochDoesNotKeepANodeAlive) {
   EXPECT_FALSE(registry_.Snapshot()[0].connected);
 }
 
-TEST_F(NodeRegistryTest, RefusesRegistrationsThatMakeNoSense) {
+TEST_F(NodeRegistryTest, RejectsInvalidRegistrations) {
   v1::Register bad = Info("Not A Name", "i");
   EXPECT_EQ(Attach(bad).status().code(), absl::StatusCode::kInvalidArgument);
   bad = Info("a", "i");
@@ -250,7 +250,7 @@ TEST_F(NodeRegistryTest, RefusesRegistrationsThatMakeNoSense) {
   EXPECT_TRUE(registry_.Snapshot().empty());
 }
 
-TEST_F(NodeRegistryTest, ALostNodeIsShownForADayAndThenForgotten) {
+TEST_F(NodeRegistryTest, ForgetsLostNodeAfterOneDay) {
   const auto lost = Attach(Info("lost", "i1")), here = Attach(Info("here", "i1"));
   ASSERT_TRUE(lost.ok() && here.ok());
   registry_.Detach("lost", (*lost)->epoch());
@@ -272,7 +272,7 @@ TEST_F(NodeRegistryTest, ALostNodeIsShownForADayAndThenForgotten) {
   EXPECT_TRUE(Attach(Info("lost", "i2")).ok());
 }
 
-TEST_F(NodeRegistryTest, ARevokedCertificateIsKeptUntilTheAgentRegistersAgain) {
+TEST_F(NodeRegistryTest, KeepsRevokedCertificateUntilRegistration) {
   const auto serial = [&] { return registry_.Snapshot()[0].revoked_serial; };
   const auto first = Attach(Info("a", "i1"));
   ASSERT_TRUE(first.ok());
@@ -293,7 +293,7 @@ TEST_F(NodeRegistryTest, ARevokedCertificateIsKeptUntilTheAgentRegistersAgain) {
   EXPECT_EQ(registry_.Snapshot().size(), 1u);
 }
 
-TEST_F(NodeRegistryTest, OfManyLostNodesTheLongestLostAreForgottenFirst) {
+TEST_F(NodeRegistryTest, ForgetsLongestLostNodesFirst) {
   for (size_t i = 0; i < kMaxLostNodes + 2; ++i) {
     Lose("n" + std::to_string(i));
     clock_.Advance(absl::Milliseconds(1));
@@ -304,7 +304,7 @@ TEST_F(NodeRegistryTest, OfManyLostNodesTheLongestLostAreForgottenFirst) {
 }
 
 // After a day, or a thousand other lost nodes, its job was paused while ranks of it may still train there.
-TEST_F(NodeRegistryTest, ALostNodeIsKeptWhileAJobHasUnconfirmedRanksThere) {
+TEST_F(NodeRegistryTest, KeepsLostNodeWithUnconfirmedRanks) {
   live_ = {"runs"};
   for (const char* name : {"with-live", "with-ended"}) Lose(name);
   for (const char* job : {"ended", "runs"}) AddUnconfirmed("with-live", job);
@@ -325,7 +325,7 @@ TEST_F(NodeRegistryTest, ALostNodeIsKeptWhileAJobHasUnconfirmedRanksThere) {
   EXPECT_EQ(ForgetLost(), std::vector<std::string>{"with-live"});
 }
 
-TEST_F(NodeRegistryTest, NoUnconfirmedJobIsLostBeforeItHasEnded) {
+TEST_F(NodeRegistryTest, KeepsUnconfirmedJobUntilItEnded) {
   Lose("a");
   const auto jobs = [&] { return registry_.Snapshot()[0].unconfirmed_jobs; };
   for (size_t i = 0; i < kMaxUnconfirmedJobs + 3; ++i) {

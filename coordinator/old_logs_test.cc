@@ -25,8 +25,8 @@ using ::testing::Not;
 
 class OldLogsTest : public ::testing::Test {
  protected:
-  // A job that has ended: its first attempt ran on node-1 alone, the others on several nodes, as far as their
-  // begins say.
+  // A job that has ended. Its first attempt ran only on node-1, the others on several nodes, according to
+  // their launch events.
   void SetUp() override {
     v1::Job job;
     job.set_id("tiny-1");
@@ -63,7 +63,7 @@ class OldLogsTest : public ::testing::Test {
     EXPECT_TRUE(agent->AwaitWelcome());
     return agent;
   }
-  // It was there once, and the coordinator has seen it go.
+  // It was connected, and the coordinator saw it disconnect.
   void LeaveBehind(const std::string& node) {
     Agent(node).reset();
     for (bool away = false; !away; std::this_thread::yield()) {
@@ -73,7 +73,7 @@ class OldLogsTest : public ::testing::Test {
       for (const v1::Node& each : nodes.nodes()) away = away || (each.name() == node && !each.connected());
     }
   }
-  // The log of an attempt. `agent`, where there is one, is asked and has none.
+  // Reads the log of an attempt. `agent`, if set, is asked and has none.
   grpc::Status Tail(int attempt, ScriptedAgent* agent = nullptr, bool evidence = false) {
     grpc::ClientContext context;
     v1::TailLogsRequest request;
@@ -102,7 +102,7 @@ class OldLogsTest : public ::testing::Test {
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 
-TEST_F(OldLogsTest, ALogThatItsNodeHasNoMoreIsNotFoundWhoeverElseIsAway) {
+TEST_F(OldLogsTest, MissingLogIsNotFoundEvenIfOthersAreDisconnected) {
   LeaveBehind("node-0");
   const auto agent = Agent("node-1");
   const grpc::Status gone = Tail(1, agent.get());
@@ -112,7 +112,7 @@ TEST_F(OldLogsTest, ALogThatItsNodeHasNoMoreIsNotFoundWhoeverElseIsAway) {
   EXPECT_THAT(unknown.error_message(), HasSubstr("node-0"));
 }
 
-TEST_F(OldLogsTest, OfAnAttemptWhoseNodeIsAwayThatNodeIsNamedAndNoOther) {
+TEST_F(OldLogsTest, NamesOnlyDisconnectedHostOfAttempt) {
   LeaveBehind("node-1");
   LeaveBehind("node-2");
   const auto agent = Agent("node-0");
@@ -123,7 +123,7 @@ TEST_F(OldLogsTest, OfAnAttemptWhoseNodeIsAwayThatNodeIsNamedAndNoOther) {
 }
 
 // It was an empty log.
-TEST_F(OldLogsTest, WhereNoNodeIsConnectedALogIsNotEmpty) {
+TEST_F(OldLogsTest, ReturnsErrorWithoutConnectedNodes) {
   EXPECT_EQ(Tail(1).error_code(), grpc::StatusCode::UNAVAILABLE) << "its node is not known any more";
   EXPECT_EQ(Tail(2).error_code(), grpc::StatusCode::NOT_FOUND);
   LeaveBehind("node-0");
@@ -131,7 +131,7 @@ TEST_F(OldLogsTest, WhereNoNodeIsConnectedALogIsNotEmpty) {
 }
 
 // Any number was passed on to the agents.
-TEST_F(OldLogsTest, MoreTailLinesThanTheBoundAreRefusedWithTheFieldAndTheBound) {
+TEST_F(OldLogsTest, RejectsTailLinesAboveLimitWithFieldAndLimit) {
   grpc::ClientContext context;
   v1::TailLogsRequest request;
   request.set_id("tiny-1");
@@ -146,7 +146,7 @@ TEST_F(OldLogsTest, MoreTailLinesThanTheBoundAreRefusedWithTheFieldAndTheBound) 
 }
 
 // It would send its log instead.
-TEST_F(OldLogsTest, AnAgentOfAnOlderReleaseIsNotAskedForEvidence) {
+TEST_F(OldLogsTest, DoesNotAskOlderAgentForEvidence) {
   const auto agent = Agent("node-1");
   grpc::ClientContext context;
   v1::TailLogsRequest request;
@@ -161,7 +161,7 @@ TEST_F(OldLogsTest, AnAgentOfAnOlderReleaseIsNotAskedForEvidence) {
 }
 
 // While agents were brought to a newer release one by one, none of it could be had.
-TEST_F(OldLogsTest, AnAgentOfAnOlderReleaseHidesNoEvidenceThatOthersMayHave) {
+TEST_F(OldLogsTest, OlderAgentDoesNotHideEvidenceOfOthers) {
   const auto older = Agent("node-0");
   const auto agent = Agent("node-1", /*evidence=*/true);
   const grpc::Status none = Tail(1, agent.get(), /*evidence=*/true);
@@ -175,7 +175,7 @@ TEST_F(OldLogsTest, AnAgentOfAnOlderReleaseHidesNoEvidenceThatOthersMayHave) {
 }
 
 // Whoever asked was sent to wait for a node that had none of it, and not told which attempt has hung.
-TEST_F(OldLogsTest, ThatNothingIsKeptOfTheNewestAttemptIsKnownWhoeverElseIsAway) {
+TEST_F(OldLogsTest, MissingEvidenceOfNewestAttemptIsNotFound) {
   LeaveBehind("node-0");
   const auto agent = Agent("node-1", /*evidence=*/true);
   const grpc::Status none = Tail(3, agent.get(), /*evidence=*/true);
@@ -185,7 +185,7 @@ TEST_F(OldLogsTest, ThatNothingIsKeptOfTheNewestAttemptIsKnownWhoeverElseIsAway)
   EXPECT_THAT(unknown.error_message(), HasSubstr("keeps anything of ranks that stood still"));
 }
 
-TEST_F(OldLogsTest, StepsAreNotAskedOfANodeThatRanNothing) {
+TEST_F(OldLogsTest, DoesNotAskUnusedNodeForSteps) {
   LeaveBehind("node-0");
   LeaveBehind("node-1");
   grpc::ClientContext context;
@@ -200,7 +200,7 @@ TEST_F(OldLogsTest, StepsAreNotAskedOfANodeThatRanNothing) {
 }
 
 // A node that had hosted rank 0 once answered for all attempts.
-TEST_F(OldLogsTest, StepsOfAnAttemptAreNotTakenFromANodeThatDidNotHostItsRankZero) {
+TEST_F(OldLogsTest, RejectsStepsFromNodeThatDidNotHostRankZero) {
   const auto agent = Agent("node-0");
   v1::ListStepsResponse response;
   grpc::Status status;

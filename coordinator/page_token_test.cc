@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(PageToken, ComesBackAsItWas) {
+TEST(PageToken, RoundTrips) {
   for (const std::string& mark : {ListMark("", ""), ListMark("state = RUNNING", "end_time")}) {
     const auto cursor =
         DecodePageToken(EncodePageToken({1234567890123456789, "tiny/llama-k3x9q2"}, mark), mark);
@@ -20,7 +20,7 @@ TEST(PageToken, ComesBackAsItWas) {
   }
 }
 
-TEST(PageToken, RefusesWhatItDidNotMake) {
+TEST(PageToken, RejectsForeignTokens) {
   for (const char* token : {"x", "!!!", "MS8y", "Mi8xL2E", "MS94L2E", "ZXZlbnRzLy0x", "ZXZlbnRzMi8"}) {
     EXPECT_EQ(DecodePageToken(token).status().code(), absl::StatusCode::kInvalidArgument) << token;
     EXPECT_EQ(DecodeEventToken(token).status().code(), absl::StatusCode::kInvalidArgument) << token;
@@ -29,7 +29,7 @@ TEST(PageToken, RefusesWhatItDidNotMake) {
               HasSubstr("not a token of this call"));
 }
 
-TEST(PageToken, IsOfItsListAlone) {
+TEST(PageToken, IsBoundToItsList) {
   const std::string mark = ListMark("state = RUNNING", "");
   EXPECT_NE(mark, ListMark("state = FAILED", ""));
   EXPECT_NE(ListMark("a", ""), ListMark("", "a"));
@@ -41,7 +41,7 @@ TEST(PageToken, IsOfItsListAlone) {
 }
 
 // As an older release has made it.
-TEST(PageToken, TakesThatOfAnOlderRelease) {
+TEST(PageToken, AcceptsTokenOfOlderRelease) {
   EXPECT_EQ(DecodePageToken(absl::WebSafeBase64Escape("1/5/a"))->id, "a");
   EXPECT_EQ(*DecodeEventToken(absl::WebSafeBase64Escape("events/5")), 5);
 }

@@ -12,7 +12,7 @@ const google::protobuf::ServiceDescriptor& Api() {
   return *v1::Job::descriptor()->file()->FindServiceByName("Coordinator");
 }
 
-TEST(Permissions, EveryMethodOfTheApiHasARow) {
+TEST(Permissions, EveryApiMethodHasARow) {
   ASSERT_GT(Api().method_count(), 0);
   for (int i = 0; i < Api().method_count(); ++i) {
     EXPECT_TRUE(IsListed(Api().method(i)->name()))
@@ -21,7 +21,7 @@ TEST(Permissions, EveryMethodOfTheApiHasARow) {
   }
 }
 
-TEST(Permissions, WhatIsNotListedIsForAdminsAndPutOnRecord) {
+TEST(Permissions, UnlistedMethodIsForAdminsAndAudited) {
   const Permission& unknown = PermissionOf("FormatAllDisks");
   EXPECT_FALSE(IsListed("FormatAllDisks"));
   EXPECT_EQ(unknown.role, PrincipalRole::kAdmin);
@@ -30,7 +30,7 @@ TEST(Permissions, WhatIsNotListedIsForAdminsAndPutOnRecord) {
 }
 
 // As docs/deploy.md has them.
-TEST(Permissions, WhoChangesAJobHasItOrIsAnOperatorAndNodesAreForOperators) {
+TEST(Permissions, JobChangesNeedOwnerOrOperatorAndNodesNeedOperator) {
   EXPECT_EQ(PermissionOf("SubmitJob").role, PrincipalRole::kSubmitter);
   for (const char* of_a_job : {"CancelJob", "PauseJob", "ResumeJob", "RetryJob", "DeleteJob", "TraceJob"}) {
     const Permission& row = PermissionOf(of_a_job);
@@ -46,7 +46,7 @@ TEST(Permissions, WhoChangesAJobHasItOrIsAnOperatorAndNodesAreForOperators) {
   }
 }
 
-TEST(Permissions, NobodyNeedsMoreForAJobOfHisOwn) {
+TEST(Permissions, OwnJobsNeedNoHigherRole) {
   for (int i = 0; i < Api().method_count(); ++i) {
     const Permission& row = PermissionOf(Api().method(i)->name());
     EXPECT_LE(row.own, row.role) << row.method;
@@ -57,7 +57,7 @@ TEST(Permissions, NobodyNeedsMoreForAJobOfHisOwn) {
   }
 }
 
-TEST(Permissions, WhatChangesSomethingIsNotForViewers) {
+TEST(Permissions, SideEffectsAreNotForViewers) {
   for (int i = 0; i < Api().method_count(); ++i) {
     const Permission& row = PermissionOf(Api().method(i)->name());
     EXPECT_TRUE(!row.changes || row.own > PrincipalRole::kViewer) << row.method;

@@ -37,7 +37,7 @@ NodeSlots Sized(const std::string& name, int slots, int64_t bytes_per_slot) {
   return node;
 }
 
-TEST(Placer, GivesConsecutiveRanksToNodesByName) {
+TEST(Placer, AssignsConsecutiveRanksByNodeName) {
   const PlaceDecision d = Place(Request(2, 2), {Node("b", 2, {0, 1}), Node("a", 2, {0, 1})});
   ASSERT_EQ(d.placements.size(), 2u);
   EXPECT_EQ(d.placements[0].node(), "a");
@@ -47,7 +47,7 @@ TEST(Placer, GivesConsecutiveRanksToNodesByName) {
   EXPECT_EQ(d.reason, "launching 4 ranks on a, b");
 }
 
-TEST(Placer, UsesTheFreeDevicesOnly) {
+TEST(Placer, UsesOnlyFreeDevices) {
   const PlaceDecision d = Place(Request(1, 2), {Node("a", 4, {1, 3})});
   ASSERT_TRUE(d.placed());
   EXPECT_THAT(d.placements[0].devices(), ElementsAre(1, 3));
@@ -60,7 +60,7 @@ NodeSlots Labelled(NodeSlots node, const std::string& key, const std::string& va
   return node;
 }
 
-TEST(Placer, TakesOnlyNodesWithTheLabelsThatTheJobAsksFor) {
+TEST(Placer, UsesOnlyNodesWithSelectedLabels) {
   PlaceRequest request = Request(1, 1);
   request.selector = *ParseSelector("gpu=h200,!shared");
   const NodeSlots plain = Node("a", 1, {0}), fits = Labelled(Node("c", 1, {0}), "gpu", "h200");
@@ -91,7 +91,7 @@ std::string NodesOf(const PlaceDecision& decision) {
   return names;
 }
 
-TEST(Placer, AJobOfSeveralNodesGetsThemInOneNvlinkDomainTheSmallestThatHasThem) {
+TEST(Placer, PrefersSmallestSufficientNvlinkDomain) {
   const std::vector<NodeSlots> nodes = {In("", "a"),  In("x", "b"), In("y", "c"), In("y", "d"),
                                         In("z", "e"), In("z", "f"), In("z", "g")};
   EXPECT_EQ(NodesOf(Place(Request(2, 1), nodes)), "cd");
@@ -104,7 +104,7 @@ TEST(Placer, AJobOfSeveralNodesGetsThemInOneNvlinkDomainTheSmallestThatHasThem) 
       << "no domain has two that are free";
 }
 
-TEST(Placer, ADomainWhereTheJobWasBeforeGoesFirstAndOneWithTheNodeThatItFailedByLast) {
+TEST(Placer, PrefersPreviousDomainAndAvoidsDomainOfFailedNode) {
   const std::vector<NodeSlots> nodes = {In("x", "a"), In("x", "b"), In("y", "c"), In("y", "d")};
   PlaceRequest request = Request(2, 1);
   request.before = {"c", "d"};
@@ -114,7 +114,7 @@ TEST(Placer, ADomainWhereTheJobWasBeforeGoesFirstAndOneWithTheNodeThatItFailedBy
 }
 
 // It got that one again and again, until its attempts were used up.
-TEST(Placer, TheNodeThatAJobFailedByIsTheLastThatItGetsAlsoWhereADomainIsNoneWithoutIt) {
+TEST(Placer, UsesFailedNodeLastEvenOverDomain) {
   PlaceRequest request = Request(2, 1);
   request.avoided = "a";
   EXPECT_EQ(NodesOf(Place(request, {In("x", "a"), In("x", "b"), In("", "c")})), "cb");
@@ -126,7 +126,7 @@ TEST(Placer, TheNodeThatAJobFailedByIsTheLastThatItGetsAlsoWhereADomainIsNoneWit
   EXPECT_EQ(NodesOf(Place(request, {In("x", "a"), In("x", "b"), In("y", "c"), In("y", "d")})), "cdb");
 }
 
-TEST(Placer, RanksThatExchangeWithinLayersAreInOneDomainWhereTheJobIsLargerThanAny) {
+TEST(Placer, KeepsRanksThatCommunicateWithinLayersInOneDomain) {
   const std::vector<NodeSlots> nodes = {In("x", "a"), In("y", "b"), In("x", "c"), In("y", "d"),
                                         In("", "e"),  In("y", "f"), In("", "g")};
   PlaceRequest request = Request(4, 1);
@@ -138,7 +138,7 @@ TEST(Placer, RanksThatExchangeWithinLayersAreInOneDomainWhereTheJobIsLargerThanA
   EXPECT_EQ(NodesOf(Place(request, nodes)), "bdfeac") << "x has no three";
 }
 
-TEST(Placer, KnowsHowManyNodesHaveRanksThatExchangeWithinLayers) {
+TEST(Placer, ComputesNodesThatCommunicateWithinLayers) {
   const auto together = [](int64_t nodes, int64_t ranks, int64_t tensor, int64_t context, int64_t expert) {
     v1::JobSpec spec;
     spec.mutable_resources()->set_nodes(nodes);
@@ -157,13 +157,13 @@ TEST(Placer, KnowsHowManyNodesHaveRanksThatExchangeWithinLayers) {
   EXPECT_EQ(together(2, 4, 1, int64_t{1} << 62, 16384), 1) << "no rule has seen it yet";
 }
 
-TEST(Placer, KeepsLargeHolesForLargeJobs) {
+TEST(Placer, KeepsLargeFreeBlocksForLargeJobs) {
   const PlaceDecision d = Place(Request(1, 1), {Node("a", 4, {0, 1, 2, 3}), Node("b", 4, {2})});
   ASSERT_TRUE(d.placed());
   EXPECT_EQ(d.placements[0].node(), "b");
 }
 
-TEST(Placer, ALaterAttemptStaysWhereItWasAsFarAsItMay) {
+TEST(Placer, PrefersNodesOfPreviousAttempt) {
   PlaceRequest request = Request(2, 1);
   request.before = {"c", "d"};
   const std::vector<NodeSlots> nodes = {Node("a", 1, {0}), Node("b", 1, {0}), Node("c", 4, {0, 1, 2, 3}),
@@ -174,7 +174,7 @@ TEST(Placer, ALaterAttemptStaysWhereItWasAsFarAsItMay) {
   EXPECT_EQ(d.placements[1].node(), "c") << "though others have smaller holes";
 }
 
-TEST(Placer, TheNodeThatAnAttemptFailedByIsTheLastThatTheNextOneGets) {
+TEST(Placer, UsesFailedNodeLast) {
   PlaceRequest request = Request(1, 1);
   request.before = {"a"};
   request.avoided = "a";
@@ -182,7 +182,7 @@ TEST(Placer, TheNodeThatAnAttemptFailedByIsTheLastThatTheNextOneGets) {
   EXPECT_EQ(Place(request, {Node("a", 1, {0}), Node("b", 4, {})}).placements[0].node(), "a");
 }
 
-TEST(Placer, ACordonedNodeIsNoneAndTheReasonSaysSo) {
+TEST(Placer, SkipsCordonedNodeAndNamesIt) {
   NodeSlots cordoned = Node("b", 2, {0, 1});
   cordoned.cordon = "a fan is broken";
   EXPECT_EQ(Place(Request(1, 2), {Node("a", 2, {0, 1}), cordoned}).placements[0].node(), "a");
@@ -198,7 +198,7 @@ TEST(Placer, ACordonedNodeIsNoneAndTheReasonSaysSo) {
   EXPECT_FALSE(OfferTo(Request(1, 2), {cordoned}).firm);
 }
 
-TEST(Placer, ReasonNamesWhatIsNeededAndWhoHoldsIt) {
+TEST(Placer, ReasonNamesNeedAndHolders) {
   const PlaceDecision d = Place(Request(2, 2), {Node("node-0", 2, {0, 1}), Node("node-1", 2, {})});
   EXPECT_FALSE(d.placed());
   EXPECT_EQ(d.reason,
@@ -206,13 +206,13 @@ TEST(Placer, ReasonNamesWhatIsNeededAndWhoHoldsIt) {
             "by job-x)");
 }
 
-TEST(Placer, SaysSoWhenTheJobIsLargerThanTheCluster) {
+TEST(Placer, ReportsJobLargerThanCluster) {
   const PlaceDecision d = Place(Request(3, 2), {Node("node-0", 2, {0, 1}), Node("node-1", 1, {0})});
   EXPECT_FALSE(d.placed());
   EXPECT_THAT(d.reason, HasSubstr("even when idle, only 1 ready node could take 2 ranks"));
 }
 
-TEST(Placer, SaysWhetherIdleNodesCouldTakeTheJobAndCountsThoseThatMayComeBack) {
+TEST(Placer, PossibleCountsIdleAndReconnectingNodes) {
   EXPECT_TRUE(Place(Request(1, 2), {Node("a", 2, {0})}).possible);
   EXPECT_FALSE(Place(Request(1, 3), {Node("a", 2, {0})}).possible);
   EXPECT_FALSE(Place(Request(2, 2), {Node("a", 2, {0, 1})}).possible);
@@ -233,7 +233,7 @@ TEST(Placer, DoesNotMixDeviceKinds) {
   EXPECT_THAT(Place(Request(1, 1), {}).reason, HasSubstr("no agent is connected"));
 }
 
-TEST(Placer, ReasonStaysShortInALargeCluster) {
+TEST(Placer, BoundsReasonInLargeCluster) {
   std::vector<NodeSlots> nodes;
   for (int i = 0; i < 2000; ++i) nodes.push_back(Node("node-" + std::to_string(i), 8, {}));
   const PlaceDecision d = Place(Request(1, 8), nodes);
@@ -241,7 +241,7 @@ TEST(Placer, ReasonStaysShortInALargeCluster) {
   EXPECT_THAT(d.reason, HasSubstr("and 1992 more"));
 }
 
-TEST(Placer, EveryRankIsPlacedOnceOnADistinctFreeDevice) {
+TEST(Placer, PlacesEachRankOnceOnDistinctFreeDevice) {
   for (int nodes = 1; nodes <= 4; ++nodes) {
     for (int per_node = 1; per_node <= 3; ++per_node) {
       const std::vector<NodeSlots> cluster = {Node("a", 4, {0, 1, 2}), Node("b", 4, {3}),
@@ -262,7 +262,7 @@ TEST(Placer, EveryRankIsPlacedOnceOnADistinctFreeDevice) {
   }
 }
 
-TEST(Placer, PutsRanksOnlyWhereTheyFit) {
+TEST(Placer, ChecksMemoryPerRank) {
   const std::vector<NodeSlots> nodes = {Sized("a", 2, 50), Sized("b", 2, 100), Sized("c", 2, 70)};
   const PlaceDecision d = Place(Request(2, 2, 60), nodes);
   ASSERT_EQ(d.placements.size(), 2u);
@@ -272,11 +272,11 @@ TEST(Placer, PutsRanksOnlyWhereTheyFit) {
   EXPECT_TRUE(Place(Request(1, 2, 100), nodes).placed());
 }
 
-TEST(Placer, TakesMemoryThatIsNotKnownToBeEnough) {
+TEST(Placer, AssumesUnknownMemorySuffices) {
   EXPECT_TRUE(Place(Request(1, 1, 60), {Sized("a", 1, 0)}).placed());
 }
 
-TEST(Placer, PutsRanksOnlyWhereWhatTheyKeepInTheNodesOwnMemoryFits) {
+TEST(Placer, ChecksHostMemory) {
   NodeSlots small = Sized("a", 2, 0), large = Sized("b", 2, 0);
   small.host_bytes = 99;
   large.host_bytes = 100;
@@ -290,11 +290,11 @@ TEST(Placer, PutsRanksOnlyWhereWhatTheyKeepInTheNodesOwnMemoryFits) {
   EXPECT_TRUE(Place(request, {Sized("a", 2, 0)}).placed()) << "not known";
 }
 
-TEST(Placer, KeepsRoomySlotsForThoseThatNeedThem) {
+TEST(Placer, KeepsLargeMemorySlotsForLargeRanks) {
   EXPECT_EQ(Place(Request(1, 1, 40), {Sized("a", 2, 90), Sized("b", 2, 50)}).placements[0].node(), "b");
 }
 
-TEST(Placer, PutsRanksOnlyWhereTheirVariablesAreAllowed) {
+TEST(Placer, ChecksAllowedEnv) {
   v1::JobSpec spec = WithDefaults(v1::JobSpec(), nullptr);
   spec.mutable_resources()->set_device(v1::DEVICE_CPU);
   spec.add_env()->set_name("NCCL_DEBUG");
@@ -309,7 +309,7 @@ TEST(Placer, PutsRanksOnlyWhereTheirVariablesAreAllowed) {
   EXPECT_THAT(Place(RequestOf(spec), {allows}).reason, HasSubstr("b does not allow env NCCL_NET_PLUGIN"));
 }
 
-TEST(Placer, ReasonNamesTheMemoryThatIsMissing) {
+TEST(Placer, ReasonNamesMissingMemory) {
   const PlaceDecision d = Place(Request(2, 1, 60), {Sized("a", 1, 50), Sized("b", 1, 70)});
   EXPECT_EQ(d.reason,
             "needs 2 nodes with 1 free cpu slot of 60 B each; a offers 50 B a slot, b has 1 of 1 free; even "
@@ -318,7 +318,7 @@ TEST(Placer, ReasonNamesTheMemoryThatIsMissing) {
   EXPECT_THAT(Place(Request(2, 1, 60), {Sized("b", 1, 70)}).reason, Not(HasSubstr("60 B")));
 }
 
-TEST(OfferTo, IsWhatEachOfEnoughNodesCanGive) {
+TEST(OfferTo, IsMemoryThatEnoughNodesHave) {
   const std::vector<NodeSlots> nodes = {Sized("huge", 8, 500), Sized("a", 2, 100), Sized("b", 2, 70),
                                         Sized("tiny", 2, 10)};
   const auto offer = [&](int64_t count, int64_t ranks) { return OfferTo(Request(count, ranks), nodes); };
@@ -334,7 +334,7 @@ TEST(OfferTo, IsWhatEachOfEnoughNodesCanGive) {
   EXPECT_FALSE(offer(1, 9).firm);
 }
 
-TEST(OfferTo, LooksAtNodesThatAreThereAndOfTheKind) {
+TEST(OfferTo, UsesConnectedNodesOfTheKind) {
   NodeSlots away = Sized("away", 1, 500);
   away.away = true;
   NodeSlots other = Sized("other", 1, 500);
@@ -344,7 +344,7 @@ TEST(OfferTo, LooksAtNodesThatAreThereAndOfTheKind) {
   EXPECT_FALSE(OfferTo(Request(0, 1), {Sized("a", 1, 90)}).firm) << "a faulty spec is for the rules";
 }
 
-TEST(OfferTo, IsNotKnownWhereTheNodesDoNotSay) {
+TEST(OfferTo, IsUnknownWithoutNodeMemory) {
   const std::vector<NodeSlots> nodes = {Sized("a", 1, 0), Sized("b", 1, 90)};
   EXPECT_EQ(OfferTo(Request(1, 1), nodes).bytes_per_rank, 0);
   EXPECT_TRUE(OfferTo(Request(1, 1), nodes).firm);
@@ -352,7 +352,7 @@ TEST(OfferTo, IsNotKnownWhereTheNodesDoNotSay) {
 }
 
 // Whatever auto fills of an offer, the job can be placed.
-TEST(OfferTo, WhatIsOfferedFitsWhereTheJobIsPlaced) {
+TEST(OfferTo, FitsWhereJobIsPlaced) {
   for (int64_t nodes = 1; nodes <= 4; ++nodes) {
     for (int64_t ranks = 1; ranks <= 3; ++ranks) {
       const std::vector<NodeSlots> cluster = {Sized("a", 3, 40), Sized("b", 2, 90), Sized("c", 1, 70),
@@ -366,7 +366,7 @@ TEST(OfferTo, WhatIsOfferedFitsWhereTheJobIsPlaced) {
   }
 }
 
-TEST(Placer, DefaultsOfAnEmptySpecAreOneCudaRank) {
+TEST(Placer, EmptySpecNeedsOneCudaRank) {
   const PlaceRequest request = RequestOf(WithDefaults(v1::JobSpec(), nullptr));
   EXPECT_EQ(request.nodes, 1);
   EXPECT_EQ(request.ranks_per_node, 1);
@@ -382,7 +382,7 @@ TEST(Placer, BehindReasonNamesTheJobAhead) {
   EXPECT_THAT(BehindReason(Request(1, 2), ahead, job), HasSubstr("behind job big-1, which has priority 3"));
 }
 
-TEST(Placer, AJobWithAPlugInGoesOnlyWhereOneIsLoaded) {
+TEST(Placer, PlacesPluginJobOnlyWherePluginsAreLoaded) {
   v1::JobSpec spec;
   spec.mutable_resources()->set_nodes(1);
   spec.mutable_resources()->set_ranks_per_node(1);

@@ -44,7 +44,7 @@ class PlanCallsTest : public ::testing::Test {
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 
-TEST_F(PlanCallsTest, PlanJobAnswersWithProgramAndMemory) {
+TEST_F(PlanCallsTest, PlanJobReturnsProgramAndMemory) {
   grpc::ClientContext context;
   v1::PlanJobRequest request;
   *request.mutable_spec() = TinySpec(1, 2);
@@ -60,7 +60,7 @@ TEST_F(PlanCallsTest, PlanJobAnswersWithProgramAndMemory) {
 }
 
 // What would another device say: its memory is the budget, in place of the nodes'.
-TEST_F(PlanCallsTest, PlanJobTakesAProfileAndRefusesABadOne) {
+TEST_F(PlanCallsTest, PlanJobTakesProfileAndRejectsInvalidOne) {
   v1::PlanJobRequest request;
   *request.mutable_spec() = TinySpec(1, 2);
   request.set_timeline(true);
@@ -77,7 +77,7 @@ TEST_F(PlanCallsTest, PlanJobTakesAProfileAndRefusesABadOne) {
   EXPECT_THAT(status.error_message(), ::testing::HasSubstr("profile.compute_slowdown"));
 }
 
-TEST_F(PlanCallsTest, SearchAnswersWithTheFastestWays) {
+TEST_F(PlanCallsTest, SearchReturnsFastestConfigurations) {
   v1::SearchPlansRequest request;
   *request.mutable_spec() = TinySpec(1, 4);
   request.mutable_spec()->mutable_train()->set_global_batch(8);
@@ -95,7 +95,7 @@ TEST_F(PlanCallsTest, SearchAnswersWithTheFastestWays) {
   }
 }
 
-TEST_F(PlanCallsTest, SearchFitsTheMemoryOfTheProfileThatIsGiven) {
+TEST_F(PlanCallsTest, SearchFitsMemoryOfGivenProfile) {
   v1::SearchPlansRequest request;
   *request.mutable_spec() = TinySpec(1, 2);
   *request.mutable_profile() = ToProto(*FindProfile("cpu"));
@@ -107,7 +107,7 @@ TEST_F(PlanCallsTest, SearchFitsTheMemoryOfTheProfileThatIsGiven) {
   EXPECT_TRUE(search.has_closest());
 }
 
-TEST_F(PlanCallsTest, SearchSaysWhereItTookTheMemoryOfTheProfileForWantOfNodes) {
+TEST_F(PlanCallsTest, SearchReportsDefaultMemoryWithoutNodes) {
   v1::SearchPlansRequest request;
   *request.mutable_spec() = TinySpec(1, 2);
   request.mutable_spec()->mutable_resources()->set_device(v1::DEVICE_CUDA);
@@ -125,7 +125,7 @@ TEST_F(PlanCallsTest, SearchSaysWhereItTookTheMemoryOfTheProfileForWantOfNodes) 
   EXPECT_FALSE(search.no_node_offers());
 }
 
-TEST_F(PlanCallsTest, SearchRefusesWhatIsNoSpecNoProfileAndNothingToHold) {
+TEST_F(PlanCallsTest, SearchRejectsInvalidSpecProfileAndHold) {
   v1::SearchPlansRequest good;
   *good.mutable_spec() = TinySpec(1, 2);
   v1::SearchPlansRequest no_model = good, no_profile = good, no_hold = good;
@@ -185,10 +185,10 @@ class Searcher {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::list<grpc::ClientContext> contexts_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> ended_{false};
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last: it uses the other members.
 };
 
-TEST_F(PlanCallsTest, OneSearchAtATimeWhichEndsWithItsClientAndHoldsUpNobodyElse) {
+TEST_F(PlanCallsTest, RunsOneSearchAtATimeUntilItsClientEnds) {
   Searcher searcher(stub_.get());
   v1::SearchPlansRequest request;
   *request.mutable_spec() = TinySpec(1, 2);

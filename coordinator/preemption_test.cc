@@ -44,11 +44,11 @@ class PreemptionTest : public ::testing::Test {
   }
 
   std::vector<NodeSlots> nodes_;
-  Reservations ahead_ = Reservations({});  // Of nobody.
+  Reservations ahead_ = Reservations({});  // None.
   std::vector<Occupant> occupants_;
 };
 
-TEST_F(PreemptionTest, TakesWhoeverHasTheLeastPriorityAndCameLast) {
+TEST_F(PreemptionTest, PreemptsLowestPriorityAndNewestFirst) {
   Node("a");
   Node("b");
   Holds("first", 1, "a", {0, 1});
@@ -59,7 +59,7 @@ TEST_F(PreemptionTest, TakesWhoeverHasTheLeastPriorityAndCameLast) {
   EXPECT_THAT(Leave(2, 2, 5), ElementsAre("late", "low", "first"));
 }
 
-TEST_F(PreemptionTest, NeverTakesFromEqualOrHigherPriority) {
+TEST_F(PreemptionTest, NeverPreemptsEqualOrHigherPriority) {
   Node("a");
   Holds("equal", 5, "a", {0, 1});
   EXPECT_THAT(Leave(1, 1, 5), IsEmpty());
@@ -67,7 +67,7 @@ TEST_F(PreemptionTest, NeverTakesFromEqualOrHigherPriority) {
   EXPECT_THAT(Leave(1, 1, 6), ElementsAre("equal"));
 }
 
-TEST_F(PreemptionTest, NobodyLeavesWhereThatWouldNotBeEnough) {
+TEST_F(PreemptionTest, PreemptsNobodyIfNotEnough) {
   Node("a");
   Node("b");
   Holds("low", 0, "a", {0, 1});
@@ -76,7 +76,7 @@ TEST_F(PreemptionTest, NobodyLeavesWhereThatWouldNotBeEnough) {
   EXPECT_THAT(Leave(1, 2, 5), ElementsAre("low"));
 }
 
-TEST_F(PreemptionTest, WhatLeavesAlreadyIsWaitedFor) {
+TEST_F(PreemptionTest, WaitsForJobsThatAreLeaving) {
   Node("a");
   Node("b");
   Holds("leaves", 9, "a", {0, 1})->leaves = true;
@@ -85,7 +85,7 @@ TEST_F(PreemptionTest, WhatLeavesAlreadyIsWaitedFor) {
   EXPECT_THAT(Leave(2, 2, 5), ElementsAre("low"));
 }
 
-TEST_F(PreemptionTest, WhoIsOnOtherNodesStays) {
+TEST_F(PreemptionTest, KeepsJobsOnOtherNodes) {
   Node("a", /*free=*/1);
   Node("b");
   Holds("bystander", 0, "b", {0});
@@ -94,20 +94,20 @@ TEST_F(PreemptionTest, WhoIsOnOtherNodesStays) {
   EXPECT_THAT(Leave(1, 2, 5), ElementsAre("in the way")) << "the least of all is of no use";
 }
 
-TEST_F(PreemptionTest, OnANodeThatIsAwayNothingFallsFree) {
+TEST_F(PreemptionTest, CountsNoSlotsOfDisconnectedNode) {
   Node("a");
   nodes_[0].away = true;
   Holds("low", 0, "a", {0, 1});
   EXPECT_THAT(Leave(1, 1, 5), IsEmpty());
 }
 
-TEST_F(PreemptionTest, WhoWasLentSlotsLeavesForItsEqualToo) {
+TEST_F(PreemptionTest, PreemptsBackfilledJobOfEqualPriority) {
   Node("a");
   Holds("lent", 5, "a", {0, 1})->lent = true;
   EXPECT_THAT(Leave(1, 1, 5), ElementsAre("lent"));
 }
 
-TEST_F(PreemptionTest, NobodyLeavesForWhatOthersClaim) {
+TEST_F(PreemptionTest, PreemptsNobodyForReservedSlots) {
   Node("a");
   Holds("low", 0, "a", {0, 1});
   ahead_ = Reservations(nodes_);
@@ -119,7 +119,7 @@ TEST_F(PreemptionTest, NobodyLeavesForWhatOthersClaim) {
 }
 
 // Whatever there is: who leaves may, is of less priority, and none of them could have stayed.
-TEST_F(PreemptionTest, IsEnoughAndNoMoreThanThatInRandomClusters) {
+TEST_F(PreemptionTest, PreemptsMinimumInRandomClusters) {
   for (int seed = 0; seed < Seeds(300); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(static_cast<uint32_t>(seed));

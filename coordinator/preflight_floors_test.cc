@@ -34,7 +34,7 @@ v1::PreflightResult Sound(const std::string& name, int devices = 2) {
   return result;
 }
 
-TEST(PreflightFloors, AFloorOfADeviceThatTheNodeHasNotIsNamedWithThoseThatItHas) {
+TEST(PreflightFloors, NamesFloorsOfAbsentDevices) {
   const std::vector<PreflightFloor> floors = {{"h200", "product_tflops", 900},
                                               {"nvidia h200", "ring_gb_per_s", 1}};
   EXPECT_EQ(FloorsOfOthers(Sound("NVIDIA H200"), floors),
@@ -43,13 +43,13 @@ TEST(PreflightFloors, AFloorOfADeviceThatTheNodeHasNotIsNamedWithThoseThatItHas)
   EXPECT_EQ(FloorsOfOthers({}, floors), "") << "nothing was measured";
 }
 
-TEST(PreflightFloors, ASoundCardMissesNone) {
+TEST(PreflightFloors, HealthyCardPasses) {
   EXPECT_THAT(MissedFloors(Sound("NVIDIA H200"), {}), IsEmpty());
   EXPECT_THAT(MissedFloors(Sound("NVIDIA H100 80GB HBM3"), {}), IsEmpty());
   EXPECT_THAT(MissedFloors(Sound("NVIDIA H200", 1), {}), IsEmpty()) << "one that is alone has no links";
 }
 
-TEST(PreflightFloors, ASlowCardIsToldWithItsNumberItsFloorAndWhatHeldItDown) {
+TEST(PreflightFloors, ReportsSlowCardWithFloorAndSlowdown) {
   v1::PreflightResult result = Sound("NVIDIA H200");
   v1::PreflightDevice* device = result.mutable_devices(1);
   device->set_product_flops(402e12);
@@ -63,7 +63,7 @@ TEST(PreflightFloors, ASlowCardIsToldWithItsNumberItsFloorAndWhatHeldItDown) {
                           "2.9 s, power_brake for 1.0 s, floor 540"));
 }
 
-TEST(PreflightFloors, EveryRateHasAFloorAndASlowLinkIsNamedByItsPair) {
+TEST(PreflightFloors, ChecksEveryRateAndNamesSlowPair) {
   v1::PreflightResult result = Sound("NVIDIA H200");
   result.mutable_devices(0)->set_memory_bytes_per_second(2e12);
   result.mutable_devices(0)->set_ring_bytes_per_second(40e9);
@@ -77,7 +77,7 @@ TEST(PreflightFloors, EveryRateHasAFloorAndASlowLinkIsNamedByItsPair) {
   EXPECT_EQ(MissedFloors(result, {}).size(), 1u) << "what is no number is not enough";
 }
 
-TEST(PreflightFloors, ADeviceThatIsNotKnownIsJudgedByWhatTheDriverSaysAlone) {
+TEST(PreflightFloors, UnknownDeviceIsCheckedByDriverDataOnly) {
   v1::PreflightResult result = Sound("NVIDIA H100 PCIe");
   for (auto& device : *result.mutable_devices()) device.set_product_flops(1);
   EXPECT_THAT(MissedFloors(result, {}), IsEmpty());
@@ -90,7 +90,7 @@ TEST(PreflightFloors, ADeviceThatIsNotKnownIsJudgedByWhatTheDriverSaysAlone) {
                           "device 1: 17 NVLinks are up, of another device 18"));
 }
 
-TEST(PreflightFloors, WhatTheDriverDoesNotTellIsNoFault) {
+TEST(PreflightFloors, MissingDriverDataPasses) {
   v1::PreflightResult result = Sound("NVIDIA H200");
   for (auto& device : *result.mutable_devices()) {
     device.clear_memory_bytes();
@@ -101,7 +101,7 @@ TEST(PreflightFloors, WhatTheDriverDoesNotTellIsNoFault) {
   EXPECT_THAT(MissedFloors(result, {}), IsEmpty());
 }
 
-TEST(PreflightFloors, FloorsThatSomebodySetGoBeforeThoseThatAreKnown) {
+TEST(PreflightFloors, FlagFloorsOverrideBuiltinFloors) {
   const auto strict = ParsePreflightFloor("nvidia h200:product_tflops=700");
   const auto none = ParsePreflightFloor("NVIDIA H200:product_tflops=0");
   const auto cpu = ParsePreflightFloor("cpu:product_tflops=0.5");
@@ -113,7 +113,7 @@ TEST(PreflightFloors, FloorsThatSomebodySetGoBeforeThoseThatAreKnown) {
   EXPECT_THAT(MissedFloors(slow, {*cpu}), ElementsAre("device 0: product rate 0.045 TFLOP/s, floor 0.5"));
 }
 
-TEST(PreflightFloors, WhatCouldNotBeMeasuredComesFirst) {
+TEST(PreflightFloors, ReportsFailedMeasurementFirst) {
   v1::PreflightResult result = Sound("NVIDIA H200", 1);
   result.set_error("device 1 was not done after 2 m 00 s");
   result.mutable_devices(0)->set_product_flops(1e12);
@@ -121,7 +121,7 @@ TEST(PreflightFloors, WhatCouldNotBeMeasuredComesFirst) {
                                                     "device 0: product rate 1 TFLOP/s, floor 540"));
 }
 
-TEST(PreflightFloors, AFloorThatMakesNoSenseSaysWhy) {
+TEST(PreflightFloors, RejectsInvalidFloors) {
   for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
            {"cpu", "is not DEVICE:MEASURE=NUMBER"},
            {":product_tflops=1", "is not DEVICE:MEASURE=NUMBER"},

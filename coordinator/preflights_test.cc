@@ -23,7 +23,7 @@ v1::NodePreflight ResultAt(absl::Time time) {
 
 const absl::Time kNow = absl::FromUnixSeconds(1'790'000'000);
 
-TEST(Preflights, AResultIsKeptWithinBoundsWhateverAnAgentSends) {
+TEST(Preflights, BoundsResultOfAgent) {
   v1::PreflightResult result;
   result.set_error(std::string(100'000, 'e'));
   for (int i = 0; i < 8; ++i) {
@@ -46,7 +46,7 @@ TEST(Preflights, AResultIsKeptWithinBoundsWhateverAnAgentSends) {
 }
 
 // The marks of all nodes were made from copies of all results in each tick.
-TEST(Preflights, TheVersionOfAResultChangesWithItsTimeAndItsAcceptance) {
+TEST(Preflights, VersionChangesWithTimeAndAcceptance) {
   Preflights preflights;
   const auto version = [&] {
     const Preflights::Version now = preflights.VersionOf("n");
@@ -65,7 +65,7 @@ TEST(Preflights, TheVersionOfAResultChangesWithItsTimeAndItsAcceptance) {
   EXPECT_EQ(version(), std::pair(int64_t{0}, false));
 }
 
-TEST(Preflights, AResultCountsForADayAndForTheNodeThatWasMeasured) {
+TEST(Preflights, ResultIsValidForADayOnItsNode) {
   EXPECT_FALSE(Passes(std::nullopt, Node(), kNow));
   EXPECT_TRUE(Passes(ResultAt(kNow - absl::Hours(23)), Node(), kNow));
   EXPECT_FALSE(Passes(ResultAt(kNow - absl::Hours(24)), Node(), kNow));
@@ -75,7 +75,7 @@ TEST(Preflights, AResultCountsForADayAndForTheNodeThatWasMeasured) {
   EXPECT_FALSE(Passes(ResultAt(kNow + absl::Hours(48)), Node(), kNow)) << "the date was set back";
 }
 
-TEST(Preflights, OneWithFaultsCountsOnceSomebodyHasAcceptedIt) {
+TEST(Preflights, FailedResultCountsOnceAccepted) {
   Preflights preflights;
   v1::NodePreflight slow = ResultAt(kNow);
   slow.add_faults("device 0: product rate 402 TFLOP/s, floor 540");
@@ -90,7 +90,7 @@ TEST(Preflights, OneWithFaultsCountsOnceSomebodyHasAcceptedIt) {
   EXPECT_FALSE(preflights.Find("n")->accepted()) << "there was nothing to accept";
 }
 
-TEST(Preflights, AStoredResultBeyondTheBoundsIsCut) {
+TEST(Preflights, TruncatesStoredResultBeyondLimit) {
   v1::ListNodesResponse stored;
   stored.add_nodes()->set_name("n");
   stored.mutable_nodes(0)->mutable_preflight()->mutable_result()->set_error(std::string(1 << 20, 'x'));
@@ -99,7 +99,7 @@ TEST(Preflights, AStoredResultBeyondTheBoundsIsCut) {
   EXPECT_EQ(preflights.Find("n")->result().error().size(), 4096u);
 }
 
-TEST(Preflights, ResultsAreInWhatIsStoredOfNodesAndComeBackFromThere) {
+TEST(Preflights, ResultsRoundTripThroughStore) {
   Preflights before;
   before.Set("n", ResultAt(kNow));
   before.SetRunning({"m"});

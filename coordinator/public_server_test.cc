@@ -76,8 +76,9 @@ class PublicServerTest : public ::testing::Test {
   }
   void TearDown() override { front_.Stop(); }
 
-  // A server greets who connects, once it reads its sockets. By a socket: a client of gRPC in this process
-  // would read for the server. The half minute is for a server that never does, and decides nothing else.
+  // Connects and waits for the server's HTTP/2 settings, which it sends once it reads its sockets. Uses a
+  // plain socket, because a gRPC client in this process would poll for the server. The timeout of half a
+  // minute only ends a failing test.
   bool IsGreeted() {
     const std::string& at = front_.address;
     sockaddr_in server = {};
@@ -92,7 +93,8 @@ class PublicServerTest : public ::testing::Test {
     return read(client.get(), &byte, 1) == 1;
   }
 
-  // All that run callbacks. The client is gone afterwards: a channel of gRPC reads now and then for all.
+  // Blocks all callback threads. The client is destroyed afterwards, because a gRPC channel sometimes polls
+  // for the whole process.
   void HoldThreads() {
     const std::unique_ptr<v1::AgentLink::Stub> stub =
         v1::AgentLink::NewStub(grpc::CreateChannel(front_.address, grpc::InsecureChannelCredentials()));
@@ -116,13 +118,13 @@ class PublicServerTest : public ::testing::Test {
 
 // They sleep for 100 ms after each second without a callback, and all others then waited for that. Here none
 // comes back at all, so that no clock is needed to see who reads.
-TEST_F(PublicServerTest, NobodyWaitsForThreadsOfCallbacks) {
+TEST_F(PublicServerTest, AcceptsCallsWhileCallbackThreadsAreBlocked) {
   HoldThreads();
   EXPECT_TRUE(IsGreeted());
   streams_.LetGo();
 }
 
-TEST_F(PublicServerTest, AnAddressThatIsInUseIsSaid) {
+TEST_F(PublicServerTest, ReportsAddressInUse) {
   PublicServerOptions options;
   options.listen = front_.address;
   v1::Coordinator::Service calls;

@@ -20,7 +20,7 @@ v1::Job JobOf(const std::string& project, const std::string& id) {
   return job;
 }
 
-TEST(Quota, AFileHasALineForEachProject) {
+TEST(Quota, ParsesOneLinePerProject) {
   EXPECT_EQ(ParseQuotas("# ours\nvision 16\n\n nlp\t0 \n").value(),
             (RanksByProject{{"vision", 16}, {"nlp", 0}}));
   const auto fault = [](const char* text) { return std::string(ParseQuotas(text).status().message()); };
@@ -31,7 +31,7 @@ TEST(Quota, AFileHasALineForEachProject) {
   EXPECT_THAT(fault("a/b 1"), HasSubstr("line 1: "));
 }
 
-TEST(Quota, AFaultThatComesLaterLeavesWhatWasRead) {
+TEST(Quota, InvalidChangeKeepsPreviousQuotas) {
   const TempDir dir;
   std::ofstream(dir.File("q")) << "a 1\n";
   auto file = QuotaFile::Open(dir.File("q"), Clock::Real());
@@ -45,7 +45,7 @@ TEST(Quota, AFaultThatComesLaterLeavesWhatWasRead) {
               HasSubstr(dir.File("q") + ": line 1: has 1 words"));
 }
 
-TEST(Quota, KeepsAProjectToItsRanksAndOthersToNothing) {
+TEST(Quota, LimitsOnlyItsProject) {
   QuotaRoom room({{"a", 4}});
   room.Take("a", 3);
   v1::Job::Waiting waiting;
@@ -58,7 +58,7 @@ TEST(Quota, KeepsAProjectToItsRanksAndOthersToNothing) {
   EXPECT_EQ(waiting.code(), v1::Job::Waiting::CODE_QUOTA);
 }
 
-TEST(Quota, NoNumberOfRanksIsOfferedWhereNoneIsAllowed) {
+TEST(Quota, ZeroQuotaSuggestsNoSmallerJob) {
   QuotaRoom room({{"a", 4}, {"b", 0}});
   v1::Job::Waiting waiting;
   room.WhyNot(JobOf("a", "j-1"), 5, &waiting);
@@ -67,7 +67,7 @@ TEST(Quota, NoNumberOfRanksIsOfferedWhereNoneIsAllowed) {
   EXPECT_EQ(waiting.remedy(), "a larger quota of project b");
 }
 
-TEST(Quota, AProjectsJobsKeepTheirOrderButForOneThatNeverFits) {
+TEST(Quota, KeepsOrderWithinProjectExceptForImpossibleJob) {
   QuotaRoom room({{"a", 4}});
   room.Take("a", 3);
   v1::Job::Waiting waiting;

@@ -13,14 +13,14 @@ std::string Text(const v1::Job& job) {
   });
 }
 
-TEST(RankPositions, PutsRanksOfOnePlaceTogetherInOrder) {
+TEST(RankPositions, GroupsRanksByPosition) {
   v1::Job job;
   for (const int rank : {5, 0, 3, 1}) EXPECT_TRUE(TakeStand(rank, "reduce in Norm", &job));
   EXPECT_TRUE(TakeStand(2, "compute in Forward head", &job));
   EXPECT_EQ(Text(job), "reduce in Norm 0,1,3,5; compute in Forward head 2");
 }
 
-TEST(RankPositions, ANewerWordReplacesTheOlder) {
+TEST(RankPositions, NewerPositionReplacesOlder) {
   v1::Job job;
   for (const int rank : {0, 1}) EXPECT_TRUE(TakeStand(rank, "a", &job));
   EXPECT_TRUE(TakeStand(1, "b", &job));
@@ -30,7 +30,7 @@ TEST(RankPositions, ANewerWordReplacesTheOlder) {
   EXPECT_EQ(Text(job), "b 0,1");
 }
 
-TEST(RankPositions, KeepsABoundedNumberOfPlacesAndNoNovels) {
+TEST(RankPositions, BoundsPositionsAndTextSize) {
   v1::Job job;
   for (int rank = 0; rank < kMaxStands; ++rank) EXPECT_TRUE(TakeStand(rank, absl::StrCat("p", rank), &job));
   EXPECT_FALSE(TakeStand(kMaxStands, "elsewhere", &job));
@@ -39,7 +39,7 @@ TEST(RankPositions, KeepsABoundedNumberOfPlacesAndNoNovels) {
   EXPECT_FALSE(TakeStand(0, std::string(kMaxStandBytes + 1, 'x'), &job));
   EXPECT_FALSE(TakeStand(0, "", &job));
   EXPECT_EQ(job.stands(0).ranks_size(), 2);
-  EXPECT_TRUE(TakeStand(kMaxStands, "elsewhere", &job));  // It is no longer where it was: a change.
+  EXPECT_TRUE(TakeStand(kMaxStands, "elsewhere", &job));  // It left its previous position: a change.
   EXPECT_EQ(job.stands(0).ranks_size(), 1);
 }
 

@@ -28,7 +28,7 @@ class ReaderStreamsTest : public ::testing::Test {
 };
 
 // One viewer filled all 512, and others were refused with words that named no remedy.
-TEST_F(ReaderStreamsTest, OnePersonDoesNotUseUpTheStreamsOfOthers) {
+TEST_F(ReaderStreamsTest, LimitsStreamsPerPrincipal) {
   ASSERT_TRUE(Open("vera", ReaderKind::kWatch, kMaxStreamsPerPrincipal).ok());
   const absl::Status refused = Open("vera", ReaderKind::kWatch);
   EXPECT_TRUE(absl::IsResourceExhausted(refused));
@@ -40,7 +40,7 @@ TEST_F(ReaderStreamsTest, OnePersonDoesNotUseUpTheStreamsOfOthers) {
   EXPECT_TRUE(Open("vera", ReaderKind::kWatch).ok());
 }
 
-TEST_F(ReaderStreamsTest, OnePersonDoesNotUseUpTheLogReadersOfANode) {
+TEST_F(ReaderStreamsTest, LimitsLogReadersPerPrincipal) {
   ASSERT_TRUE(Open("vera", ReaderKind::kLogs, kMaxLogReadersPerPrincipal).ok());
   EXPECT_EQ(Open("vera", ReaderKind::kLogs).message(),
             "token of 'vera': too many open readers of logs, traces and steps (got 65, want at most 64); end "
@@ -51,7 +51,7 @@ TEST_F(ReaderStreamsTest, OnePersonDoesNotUseUpTheLogReadersOfANode) {
   EXPECT_TRUE(Open("vera", ReaderKind::kLogs).ok());
 }
 
-TEST_F(ReaderStreamsTest, TheTotalIsBoundedAlsoWithoutTokens) {
+TEST_F(ReaderStreamsTest, LimitsTotalWithoutTokens) {
   ASSERT_TRUE(Open("", ReaderKind::kLogs, kMaxReaderStreams).ok());
   EXPECT_THAT(std::string(Open("vera", ReaderKind::kWatch).message()),
               HasSubstr("want at most 512); retry when others have ended"));

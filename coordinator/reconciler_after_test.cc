@@ -28,7 +28,7 @@ class ReconcilerAfterTest : public ReconcilerCase {
   }
   void End(const std::string& id, int exit_code, int attempt = 1) {
     Exit("a", id, 0, exit_code, attempt);
-    Advance(absl::Seconds(1));  // The first failure settles.
+    Advance(absl::Seconds(1));  // The failure settles.
     Stopped("a", id, attempt);
   }
   Waiting WaitingOf(const std::string& id) {
@@ -40,7 +40,7 @@ class ReconcilerAfterTest : public ReconcilerCase {
   absl::StatusOr<v1::Job> Delete(const std::string& id) { return reconciler_->Delete(id); }
 };
 
-TEST_F(ReconcilerAfterTest, StartsWhenAllHaveSucceededAndKeepsNobodyMeanwhile) {
+TEST_F(ReconcilerAfterTest, StartsAfterAllSucceededWithoutBlockingOthers) {
   Attach("a", 2);
   Submit("first", 1, 1);
   SubmitAfter("second", {"first"});
@@ -59,7 +59,7 @@ TEST_F(ReconcilerAfterTest, StartsWhenAllHaveSucceededAndKeepsNobodyMeanwhile) {
   EXPECT_EQ(StateOf("third"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerAfterTest, OneThatFailsIsSaidAndARetryOfItGoesOn) {
+TEST_F(ReconcilerAfterTest, ReportsFailedDependencyAndContinuesAfterItsRetry) {
   Attach("a", 1);
   Submit("first", 1, 1);
   SubmitAfter("second", {"first"});
@@ -84,7 +84,7 @@ TEST_F(ReconcilerAfterTest, OneThatFailsIsSaidAndARetryOfItGoesOn) {
   EXPECT_EQ(StateOf("second"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerAfterTest, ASuccessCountsThoughItsJobIsDeletedAndTheCoordinatorRestarts) {
+TEST_F(ReconcilerAfterTest, SuccessCountsAfterDeletionAndRestart) {
   Attach("a", 1);
   Submit("first", 1, 1);
   SubmitAfter("held", {"first"});
@@ -103,9 +103,9 @@ TEST_F(ReconcilerAfterTest, ASuccessCountsThoughItsJobIsDeletedAndTheCoordinator
   EXPECT_EQ(StateOf("second"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerAfterTest, WhatIsForgottenWithoutSuccessEndsWhoWaitsForIt) {
+TEST_F(ReconcilerAfterTest, FailsDependentsOfForgottenUnsuccessfulJob) {
   Attach("a", 1);
-  options_.retention.jobs = 1;  // From the next life on.
+  options_.retention.jobs = 1;  // From the next restart on.
   Submit("first", 1, 1);
   SubmitAfter("second", {"first"});
   Cancel("first").IgnoreError();
@@ -121,7 +121,7 @@ TEST_F(ReconcilerAfterTest, WhatIsForgottenWithoutSuccessEndsWhoWaitsForIt) {
   EXPECT_EQ(Job("second").reason(), "waited for the success of job first, which was deleted without success");
 }
 
-TEST_F(ReconcilerAfterTest, ASuccessIsNotForgottenBeforeAllThatWaitForItKnow) {
+TEST_F(ReconcilerAfterTest, KeepsSuccessUntilAllDependentsKnow) {
   options_.retention.jobs = 0;
   Restart();
   Attach("a", 1);
@@ -129,7 +129,7 @@ TEST_F(ReconcilerAfterTest, ASuccessIsNotForgottenBeforeAllThatWaitForItKnow) {
   Submit("first", 1, 1);
   std::vector<std::string> waiting;
   for (int i = 0; i < 40; ++i) waiting.push_back(SubmitAfter("next" + std::to_string(i), {"first"}));
-  clock_.Advance(absl::Seconds(11));  // Old jobs are looked at in the tick in which it ends.
+  clock_.Advance(absl::Seconds(11));  // Old jobs are checked in the tick in which it ends.
   for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->epoch());
   Exit("a", "first", 0, 0);
   Stopped("a", "first");

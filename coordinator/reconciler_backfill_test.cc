@@ -48,7 +48,7 @@ class ReconcilerBackfillTest : public ReconcilerCase {
     board_->AddWaiting(&job);
     return job.waiting();
   }
-  // All ranks of its newest attempt end so, wherever they are, and nothing is left of it.
+  // Ends all ranks of its newest attempt like this on all nodes, and confirms that nothing is left.
   void End(const std::string& id, bool cancelled) {
     const v1::Job job = Job(id);
     for (const v1::Job::Placement& placement : job.placements()) {
@@ -62,7 +62,7 @@ class ReconcilerBackfillTest : public ReconcilerCase {
     for (const v1::Job::Placement& placement : job.placements()) Stopped(placement.node(), id, job.attempt());
   }
   void Finish(const std::string& id) { End(id, /*cancelled=*/false); }
-  // Those that were told to leave do.
+  // All ranks that were ordered to stop exit.
   void LetLeave() {
     for (bool again = true; again;) {
       again = false;
@@ -79,7 +79,7 @@ class ReconcilerBackfillTest : public ReconcilerCase {
   }
 };
 
-TEST_F(ReconcilerBackfillTest, ASmallJobTakesANodeThatTheOneBeforeItCannotUse) {
+TEST_F(ReconcilerBackfillTest, PlacesSmallJobOnNodeThatHeadCannotUse) {
   Attach("large", 2);
   Attach("small", 1);
   Settle();
@@ -96,7 +96,7 @@ TEST_F(ReconcilerBackfillTest, ASmallJobTakesANodeThatTheOneBeforeItCannotUse) {
   EXPECT_THAT(WaitingOf("last").remedy(), HasSubstr("--preemptible"));
 }
 
-TEST_F(ReconcilerBackfillTest, ASmallJobTakesWhatTheOneBeforeItDoesNotNeedOnANode) {
+TEST_F(ReconcilerBackfillTest, PlacesSmallJobNextToReservation) {
   Attach("a", 4);
   Attach("b", 4);
   Settle();
@@ -113,7 +113,7 @@ TEST_F(ReconcilerBackfillTest, ASmallJobTakesWhatTheOneBeforeItDoesNotNeedOnANod
   EXPECT_EQ(StateOf("last"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerBackfillTest, IdleSlotsAreLentToWhoGivesThemBackAsSoonAsTheyAreEnough) {
+TEST_F(ReconcilerBackfillTest, BackfillsIdleSlotsUntilTheySuffice) {
   Attach("a", 1);
   Attach("b", 1);
   Settle();
@@ -139,7 +139,7 @@ TEST_F(ReconcilerBackfillTest, IdleSlotsAreLentToWhoGivesThemBackAsSoonAsTheyAre
   EXPECT_FALSE(Job("lent").lent()) << "nobody waits for them now";
 }
 
-TEST_F(ReconcilerBackfillTest, WhoWasLentSlotsLeavesThoughItCannotSave) {
+TEST_F(ReconcilerBackfillTest, BackfilledJobLeavesEvenIfItCannotSave) {
   Attach("a", 1);
   Attach("b", 1);
   Settle();
@@ -158,7 +158,7 @@ TEST_F(ReconcilerBackfillTest, WhoWasLentSlotsLeavesThoughItCannotSave) {
   EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerBackfillTest, WhoWaitsForSlotsKeepsItsProjectsRanksToo) {
+TEST_F(ReconcilerBackfillTest, WaitingJobReservesItsQuotaToo) {
   quotas_ = {{"vision", 2}};
   Attach("large", 2);
   Attach("small", 1);
@@ -174,7 +174,7 @@ TEST_F(ReconcilerBackfillTest, WhoWaitsForSlotsKeepsItsProjectsRanksToo) {
 
 // The same nodes, and the same jobs on them that end at the same moments; behind the large job nobody, or
 // many that never end by themselves. It starts in the same moment.
-TEST_F(ReconcilerBackfillTest, NobodyIsStartedLaterByThoseBehindItInRandomQueues) {
+TEST_F(ReconcilerBackfillTest, NoJobIsDelayedByLaterJobsInRandomQueues) {
   for (int seed = 0; seed < Seeds(200); ++seed) {
     SCOPED_TRACE(seed);
     int started[2] = {-1, -1};
@@ -205,7 +205,7 @@ TEST_F(ReconcilerBackfillTest, NobodyIsStartedLaterByThoseBehindItInRandomQueues
         Detach("n" + std::to_string(i));
         outboxes_.erase("n" + std::to_string(i));
       }
-      Advance(absl::Seconds(20));  // They are lost, and forgotten of this case.
+      Advance(absl::Seconds(20));  // The nodes of this case are lost and forgotten.
       ASSERT_THAT(board_->Live(), IsEmpty());
     }
     EXPECT_EQ(started[true], started[false]);
@@ -213,7 +213,7 @@ TEST_F(ReconcilerBackfillTest, NobodyIsStartedLaterByThoseBehindItInRandomQueues
 }
 
 // Jobs end one after the other, and come back to the queue when they gave way: in the end all have run.
-TEST_F(ReconcilerBackfillTest, EveryJobOfARandomQueueRunsInTheEnd) {
+TEST_F(ReconcilerBackfillTest, EveryJobOfRandomQueueRuns) {
   for (int seed = 0; seed < Seeds(100); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(static_cast<uint32_t>(seed));

@@ -37,7 +37,7 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
     reconciler_->Told(node, update, 0);
     reconciler_->RunOnce();
   }
-  // Rank 0's, which is to be gone back from.
+  // A bad step of rank 0 that rewinds the job.
   void EndByBadStep(const std::string& node, int64_t step, int64_t first_sample, int attempt) {
     v1::RankUpdate update = Update("j", 0, attempt);
     update.mutable_exit()->set_exit_code(1);
@@ -50,7 +50,7 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
     reconciler_->Told(node, update, 0);
     reconciler_->RunOnce();
   }
-  // The attempt fails, and the next one is launched when its time has come.
+  // Fails the attempt, and launches the next one after its delay.
   void FailAttempt(int attempt) {
     Exit("a", "j", 0, 1, attempt);
     Stopped("a", "j", attempt);
@@ -70,7 +70,7 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
 };
 
 // One batch of an agent may tell of both: a tick judges after it has heard all of them.
-TEST_F(ReconcilerCheckpointTest, AJobThatSavesRunsBeforeItHasSaved) {
+TEST_F(ReconcilerCheckpointTest, JobWithCheckpointsRunsBeforeFirstSave) {
   StartSavingOn("a", 3);
   FailAttempt(1);
   Advance(absl::Minutes(1));
@@ -87,7 +87,7 @@ TEST_F(ReconcilerCheckpointTest, AJobThatSavesRunsBeforeItHasSaved) {
 }
 
 // A node's certificate is enough to report them. Each was a line of the coordinator's log.
-TEST_F(ReconcilerCheckpointTest, InventedCheckpointsDoNotFillTheLog) {
+TEST_F(ReconcilerCheckpointTest, InventedCheckpointsDoNotFillLog) {
   StartSavingOn("a", 1);
   std::vector<std::string> lines;
   TakeLog([&](Severity, absl::string_view line) {
@@ -111,7 +111,7 @@ TEST_F(ReconcilerCheckpointTest, InventedCheckpointsDoNotFillTheLog) {
 }
 
 // Each was an event of the job.
-TEST_F(ReconcilerCheckpointTest, OfManyInventedExportsOneIsBelieved) {
+TEST_F(ReconcilerCheckpointTest, AcceptsOneOfManyInventedExports) {
   StartSavingOn("a", 1);
   const int64_t events = Job("j").event_count();
   v1::RankUpdate exported = Update("j", 0);
@@ -126,7 +126,7 @@ TEST_F(ReconcilerCheckpointTest, OfManyInventedExportsOneIsBelieved) {
 }
 
 // The job would resume from a step that it never reached, and its own later checkpoints were dropped as old.
-TEST_F(ReconcilerCheckpointTest, ACheckpointOfAStepAfterTheLastOneIsRefused) {
+TEST_F(ReconcilerCheckpointTest, RejectsCheckpointAfterLastStep) {
   StartSavingOn("a", 1, /*steps=*/20);
   std::vector<std::string> warnings;
   TakeLog([&](Severity severity, absl::string_view line) {
@@ -143,7 +143,7 @@ TEST_F(ReconcilerCheckpointTest, ACheckpointOfAStepAfterTheLastOneIsRefused) {
 }
 
 // Each dropped every checkpoint that the job had.
-TEST_F(ReconcilerCheckpointTest, ACheckpointOfAStepBeforeTheFirstOneIsRefused) {
+TEST_F(ReconcilerCheckpointTest, RejectsCheckpointBeforeFirstStep) {
   StartSavingOn("a", /*max_attempts=*/3);
   Saved("a", 10);
   FailAttempt(1);
@@ -158,7 +158,7 @@ TEST_F(ReconcilerCheckpointTest, ACheckpointOfAStepBeforeTheFirstOneIsRefused) {
 }
 
 // The job had a checkpoint of that step from then on, and refused those that it really saved.
-TEST_F(ReconcilerCheckpointTest, AStartFromACheckpointThatTheJobCannotHaveIsRefused) {
+TEST_F(ReconcilerCheckpointTest, RejectsStartFromImpossibleCheckpoint) {
   StartSavingOn("a", /*max_attempts=*/3, /*steps=*/20);
   Saved("a", 10);
   FailAttempt(1);
@@ -180,7 +180,7 @@ TEST_F(ReconcilerCheckpointTest, AStartFromACheckpointThatTheJobCannotHaveIsRefu
 }
 
 // They were omitted like further lines of saves that succeed.
-TEST_F(ReconcilerCheckpointTest, AFailedSaveAndAnExportAreLoggedRightAfterASave) {
+TEST_F(ReconcilerCheckpointTest, LogsFailedSaveAndExportAfterASave) {
   StartSavingOn("a", 1);
   std::vector<std::string> lines;
   TakeLog([&](Severity, absl::string_view line) {
@@ -200,7 +200,7 @@ TEST_F(ReconcilerCheckpointTest, AFailedSaveAndAnExportAreLoggedRightAfterASave)
 }
 
 // Of a job that saves every minute nobody could ask anything else.
-TEST_F(ReconcilerCheckpointTest, ACheckpointIsNoChangeToWhoAsksWithAnEtag) {
+TEST_F(ReconcilerCheckpointTest, CheckpointDoesNotChangeEtag) {
   StartSavingOn("a", 3);
   const v1::Job seen = Job("j");
   Saved("a", 12);
@@ -211,7 +211,7 @@ TEST_F(ReconcilerCheckpointTest, ACheckpointIsNoChangeToWhoAsksWithAnEtag) {
 }
 
 // Ranks tell each other through the rendezvous what they have written.
-TEST_F(ReconcilerCheckpointTest, ACancelledJobSavesBeforeItLeaves) {
+TEST_F(ReconcilerCheckpointTest, CancelledJobSavesBeforeItLeaves) {
   StartSavingOn("a", 3);
   const AttemptRef ref = {"j", 1};
   EXPECT_EQ(Cancel("j", "enough")->reason(),
@@ -230,7 +230,7 @@ TEST_F(ReconcilerCheckpointTest, ACancelledJobSavesBeforeItLeaves) {
   EXPECT_FALSE(rendezvous_->Set(ref, "save/1", "late").ok()) << "it is closed when they are gone";
 }
 
-TEST_F(ReconcilerCheckpointTest, ARestartDoesNotEndRanksThatSaveBeforeTheyLeave) {
+TEST_F(ReconcilerCheckpointTest, RestartDoesNotEndSavingRanks) {
   StartSavingOn("a", 3);
   ASSERT_TRUE(Cancel("j", "enough").ok());
   StopsSent("a");
@@ -242,7 +242,7 @@ TEST_F(ReconcilerCheckpointTest, ARestartDoesNotEndRanksThatSaveBeforeTheyLeave)
   EXPECT_TRUE(rendezvous_->Set({"j", 1}, "save/0", "committed").ok());
 }
 
-TEST_F(ReconcilerCheckpointTest, RanksOfAFailedAttemptCannotSave) {
+TEST_F(ReconcilerCheckpointTest, RanksOfFailedAttemptCannotSave) {
   StartSavingOn("a", 3);
   Exit("a", "j", 0, 1);
   Advance(absl::Seconds(1));
@@ -255,7 +255,7 @@ TEST_F(ReconcilerCheckpointTest, RanksOfAFailedAttemptCannotSave) {
 // Of five steps.
 class ReconcilerLastStepTest : public ReconcilerCheckpointTest, public ::testing::WithParamInterface<bool> {};
 
-TEST_P(ReconcilerLastStepTest, AJobThatWritesItsLastCheckpointOrItsExportMissesNoStep) {
+TEST_P(ReconcilerLastStepTest, FinalCheckpointOrExportIsNotAStall) {
   plan_ = [exports = GetParam()](const v1::JobSpec& spec, int64_t) {
     Plan plan;
     plan.resolved = WithDefaults(spec, nullptr);
@@ -278,12 +278,12 @@ TEST_P(ReconcilerLastStepTest, AJobThatWritesItsLastCheckpointOrItsExportMissesN
 }
 INSTANTIATE_TEST_SUITE_P(ExportsOrNot, ReconcilerLastStepTest, ::testing::Bool());
 
-TEST_F(ReconcilerCheckpointTest, ACommitIsSeenAtOnceAndIsOnDiskWithinASecond) {
+TEST_F(ReconcilerCheckpointTest, CommitIsVisibleImmediatelyAndStoredWithinASecond) {
   RunOn({"a", "b"});
   const int64_t revision = Job("j").revision();
   Saved("a", 100);
   Saved("b", 300, /*attempt=*/1, /*rank=*/1);  // Not rank 0.
-  Saved("a", 400, /*attempt=*/2);              // Of no attempt that there is.
+  Saved("a", 400, /*attempt=*/2);              // Of an attempt that does not exist.
   ASSERT_EQ(Job("j").checkpoints_size(), 1);
   EXPECT_EQ(Job("j").checkpoints(0).step(), 100);
   EXPECT_EQ(Job("j").revision(), revision + 1);
@@ -292,7 +292,7 @@ TEST_F(ReconcilerCheckpointTest, ACommitIsSeenAtOnceAndIsOnDiskWithinASecond) {
   EXPECT_EQ(Job("j").checkpoints_size(), 1);
   for (const char* node : {"a", "b"}) Attach(node, 1, {{"j", 1}});
   const int64_t back = Job("j").revision();
-  Saved("a", 100);  // Told again.
+  Saved("a", 100);  // Repeated.
   EXPECT_EQ(Job("j").checkpoints_size(), 1);
   EXPECT_EQ(Job("j").revision(), back);
 }
@@ -310,7 +310,7 @@ TEST_F(ReconcilerCheckpointTest, WatchersSeeEachCheckpoint) {
   EXPECT_EQ(update.job().state(), v1::JOB_STATE_RUNNING);
 }
 
-TEST_F(ReconcilerCheckpointTest, AJobThatGetsFurtherEachTimeIsLaunchedForEver) {
+TEST_F(ReconcilerCheckpointTest, JobWithProgressIsRelaunchedWithoutLimit) {
   StartSavingOn("a", /*max_attempts=*/2);
   for (int attempt = 1; attempt <= 20; ++attempt) {
     ASSERT_EQ(Job("j").attempt(), attempt);
@@ -319,12 +319,12 @@ TEST_F(ReconcilerCheckpointTest, AJobThatGetsFurtherEachTimeIsLaunchedForEver) {
     Saved("a", 100 * attempt, attempt);
     FailAttempt(attempt);
     ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-    Advance(absl::Seconds(1));  // Attempts before the newest checkpoint make it wait no longer.
+    Advance(absl::Seconds(1));  // Attempts before the newest checkpoint do not extend the delay.
   }
   EXPECT_THAT(Job("j").events(Job("j").events_size() - 2).message(), HasSubstr("attempt 20 of 21 failed"));
 }
 
-TEST_F(ReconcilerCheckpointTest, AttemptsThatCommitNothingNewEndTheJobAndItSaysSo) {
+TEST_F(ReconcilerCheckpointTest, AttemptsWithoutNewCheckpointEndJob) {
   StartSavingOn("a", /*max_attempts=*/3);
   Step("a", 250, 1);
   Saved("a", 200);
@@ -338,7 +338,7 @@ TEST_F(ReconcilerCheckpointTest, AttemptsThatCommitNothingNewEndTheJobAndItSaysS
   ReadyAfter("a", 200, 2);
   EXPECT_EQ(Job("j").restored().step(), 200);
   EXPECT_EQ(Job("j").reason(), "its rank runs");
-  Saved("a", 300, /*attempt=*/1);  // Late, of the attempt before.
+  Saved("a", 300, /*attempt=*/1);  // Late, of the previous attempt.
   EXPECT_EQ(Job("j").checkpoints_size(), 1);
   FailAttempt(2);
   Advance(absl::Seconds(2));
@@ -354,7 +354,7 @@ TEST_F(ReconcilerCheckpointTest, AttemptsThatCommitNothingNewEndTheJobAndItSaysS
 }
 
 // So a rank that finds none of them does not begin anew.
-TEST_F(ReconcilerCheckpointTest, ALaunchTellsOfTheNewestCheckpoint) {
+TEST_F(ReconcilerCheckpointTest, LaunchNamesNewestCheckpoint) {
   StartSavingOn("a", /*max_attempts=*/3);
   const auto told = [&] {
     const std::vector<v1::Launch> launches = LaunchesSent("a");
@@ -368,7 +368,7 @@ TEST_F(ReconcilerCheckpointTest, ALaunchTellsOfTheNewestCheckpoint) {
   Attach("a", 1);
   Advance(options_.reattach_grace + absl::Seconds(1));
   EXPECT_EQ(told(), 200);
-  Exit("a", "j", 0, 1, 2);  // It found none.
+  Exit("a", "j", 0, 1, 2);  // It found no checkpoint.
   Stopped("a", "j", 2);
   Advance(absl::Seconds(2));
   EXPECT_EQ(told(), 200) << "the directory may be back";
@@ -378,7 +378,7 @@ TEST_F(ReconcilerCheckpointTest, ALaunchTellsOfTheNewestCheckpoint) {
   EXPECT_EQ(Job("j").checkpoints(0).step(), 100) << "the one that was passed over is not asked for again";
 }
 
-TEST_F(ReconcilerCheckpointTest, AJobThatNeverCommitsIsGivenUpAfterItsAttempts) {
+TEST_F(ReconcilerCheckpointTest, JobWithoutCheckpointsIsGivenUpAfterItsAttempts) {
   StartSavingOn("a", /*max_attempts=*/2);
   FailAttempt(1);
   Advance(absl::Seconds(1));
@@ -391,7 +391,7 @@ TEST_F(ReconcilerCheckpointTest, AJobThatNeverCommitsIsGivenUpAfterItsAttempts) 
 
 // The coordinator dies between the failure and the next launch: while the attempt is stopped, or while the
 // job waits for a node.
-TEST_F(ReconcilerCheckpointTest, AJobThatGoesBackKeepsWhatItPassesOverThroughRestarts) {
+TEST_F(ReconcilerCheckpointTest, RewoundJobKeepsSkippedSamplesAcrossRestarts) {
   plan_ = [](const v1::JobSpec& spec, int64_t) {
     Plan plan;
     plan.resolved = WithDefaults(spec, nullptr);
@@ -431,12 +431,12 @@ TEST_F(ReconcilerCheckpointTest, AJobThatGoesBackKeepsWhatItPassesOverThroughRes
   ASSERT_EQ(launches.size(), 1u);
   ASSERT_EQ(launches[0].passed_over_size(), 1);
   EXPECT_EQ(launches[0].passed_over(0).end(), 132);
-  Exit("a", "j", 0, 1, 3);  // Of another cause: it was the one attempt that counts.
+  Exit("a", "j", 0, 1, 3);  // Another cause: the only attempt that counts.
   Stopped("a", "j", 3);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
 }
 
-TEST_F(ReconcilerCheckpointTest, WatchersSeeEachStepThatIsSkipped) {
+TEST_F(ReconcilerCheckpointTest, WatchersSeeEachSkippedStep) {
   RunOn({"a"});
   const auto watch = board_->Watch("j", Job("j").revision());
   v1::RankUpdate update = Update("j", 0);
@@ -448,12 +448,12 @@ TEST_F(ReconcilerCheckpointTest, WatchersSeeEachStepThatIsSkipped) {
   while (!seen.has_job()) ASSERT_EQ(watch->Next(absl::ZeroDuration(), &seen), JobWatch::Got::kUpdate);
   EXPECT_EQ(seen.job().skipped_steps(), 1);
   EXPECT_EQ(seen.job().bad_steps(0).step(), 4);
-  reconciler_->Told("a", update, 0);  // Told again.
+  reconciler_->Told("a", update, 0);  // Repeated.
   reconciler_->RunOnce();
   EXPECT_EQ(Job("j").skipped_steps(), 1);
 }
 
-TEST_F(ReconcilerCheckpointTest, WhatIsSavedOnTheWayOutCounts) {
+TEST_F(ReconcilerCheckpointTest, CheckpointOfStoppingJobCounts) {
   RunOn({"a"});
   Cancel("j").IgnoreError();
   Saved("a", 100);
@@ -463,7 +463,7 @@ TEST_F(ReconcilerCheckpointTest, WhatIsSavedOnTheWayOutCounts) {
   EXPECT_EQ(store_->Get("j")->checkpoints_size(), 1);
 }
 
-TEST_F(ReconcilerCheckpointTest, ARestartCountsAttemptsFromTheCheckpointToo) {
+TEST_F(ReconcilerCheckpointTest, RestartCountsAttemptsFromCheckpoint) {
   StartSavingOn("a", /*max_attempts=*/2);
   for (int attempt = 1; attempt <= 6; ++attempt) {
     Ready("a", "j", 0, attempt);

@@ -21,13 +21,13 @@ class ReconcilerCordonTest : public ReconcilerCase {
   std::string NodeOf(const std::string& id) {
     return Job(id).placements_size() == 1 ? Job(id).placements(0).node() : "";
   }
-  // Of its present attempt nothing is left anywhere; the next one, if there is any, is launched.
+  // Ends the current attempt on all nodes and launches the next one, if any.
   void AwaitNext(const std::string& id) {
     const v1::Job job = Job(id);
     for (const v1::Job::Placement& placement : job.placements()) Stopped(placement.node(), id, job.attempt());
     Advance(absl::Seconds(65));
   }
-  // Its agent is killed and comes back, which the attempt of the job that has ranks there does not outlive.
+  // Kills and restarts the node's agent, which fails the attempt that has ranks there.
   void KillAgent(const std::string& node, const std::string& id = "j") {
     Detach(node);
     outboxes_.erase(node);
@@ -45,7 +45,7 @@ class ReconcilerCordonTest : public ReconcilerCase {
   std::optional<v1::Cordon> CordonOf(const std::string& node) { return reconciler_->cordons().Find(node); }
 };
 
-TEST_F(ReconcilerCordonTest, NothingIsPlacedOnACordonedNodeAndWhatRunsThereGoesOn) {
+TEST_F(ReconcilerCordonTest, CordonBlocksPlacementButNotRunningJobs) {
   RunOn({"a"});
   Attach("b", 1);
   ASSERT_TRUE(Cordon("a", "a fan is broken").ok());
@@ -60,7 +60,7 @@ TEST_F(ReconcilerCordonTest, NothingIsPlacedOnACordonedNodeAndWhatRunsThereGoesO
   EXPECT_EQ(NodeOf("waits"), "b");
 }
 
-TEST_F(ReconcilerCordonTest, WhoSaysNothingTakesAwayNobodysReason) {
+TEST_F(ReconcilerCordonTest, EmptyReasonKeepsPreviousReason) {
   Attach("a", 1);
   ASSERT_TRUE(Cordon("a", "a fan is broken").ok());
   ASSERT_TRUE(Cordon("a").ok());
@@ -69,7 +69,7 @@ TEST_F(ReconcilerCordonTest, WhoSaysNothingTakesAwayNobodysReason) {
   EXPECT_EQ(CordonOf("a")->reason(), "it smells");
 }
 
-TEST_F(ReconcilerCordonTest, CordonsOutliveTheCoordinatorAndTheAgent) {
+TEST_F(ReconcilerCordonTest, CordonSurvivesRestartOfCoordinatorAndAgent) {
   Attach("a", 1);
   ASSERT_TRUE(Cordon("a", "a fan is broken").ok());
   Restart();
@@ -82,7 +82,7 @@ TEST_F(ReconcilerCordonTest, CordonsOutliveTheCoordinatorAndTheAgent) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerCordonTest, ALostNodeIsDeletedWithItsCordonAndMayRegisterAgain) {
+TEST_F(ReconcilerCordonTest, DeletesLostNodeWithItsCordon) {
   Attach("a", 1);
   ASSERT_TRUE(Cordon("a", "a fan is broken").ok());
   const absl::Status ready = reconciler_->DeleteNode("a", /*force=*/true);
@@ -99,7 +99,7 @@ TEST_F(ReconcilerCordonTest, ALostNodeIsDeletedWithItsCordonAndMayRegisterAgain)
   EXPECT_TRUE(store_->Nodes()->nodes().empty());
   EXPECT_TRUE(store_->Cordons()->empty());
   EXPECT_EQ(reconciler_->DeleteNode("a", false).code(), absl::StatusCode::kNotFound);
-  const v1::Event deleted = store_->events().Read({})->events.rbegin()[1];  // Its cordon ended after that.
+  const v1::Event deleted = store_->events().Read({})->events.rbegin()[1];  // Before its uncordon.
   EXPECT_EQ(deleted.kind(), v1::EVENT_KIND_NODE_DELETED);
   EXPECT_EQ(deleted.node(), "a");
   Restart();
@@ -109,13 +109,13 @@ TEST_F(ReconcilerCordonTest, ALostNodeIsDeletedWithItsCordonAndMayRegisterAgain)
   EXPECT_EQ(NodeOf("j"), "a");
 }
 
-TEST_F(ReconcilerCordonTest, ANodeThatLeftInOrderIsDeletedWithoutAWait) {
+TEST_F(ReconcilerCordonTest, DeletesNodeThatLeftWithoutWaiting) {
   Attach("a", 1);
   ASSERT_TRUE(nodes_->Detach("a", outboxes_.at("a")->epoch(), /*left=*/true));
   EXPECT_TRUE(reconciler_->DeleteNode("a", /*force=*/false).ok());
 }
 
-TEST_F(ReconcilerCordonTest, ALostNodeWhoseRanksMayStillRunIsDeletedOnlyByForce) {
+TEST_F(ReconcilerCordonTest, DeletesNodeWithUnconfirmedRanksOnlyByForce) {
   RunOn({"a"});
   Attach("b", 2);
   Lose("a");
@@ -132,7 +132,7 @@ TEST_F(ReconcilerCordonTest, ALostNodeWhoseRanksMayStillRunIsDeletedOnlyByForce)
   EXPECT_THAT(store_->events().Read({})->events.back().message(), HasSubstr("ranks of j"));
 }
 
-TEST_F(ReconcilerCordonTest, AnAgentThatIsBackSaysItselfWhatItHosts) {
+TEST_F(ReconcilerCordonTest, ReconnectedAgentReportsItsRanks) {
   RunOn({"a"});
   Lose("a");
   ASSERT_EQ(nodes_->Snapshot()[0].unconfirmed_jobs.size(), 1u);
@@ -140,7 +140,7 @@ TEST_F(ReconcilerCordonTest, AnAgentThatIsBackSaysItselfWhatItHosts) {
   EXPECT_TRUE(nodes_->Snapshot()[0].unconfirmed_jobs.empty());
 }
 
-TEST_F(ReconcilerCordonTest, ARevokedCertificateIsStoredWithTheNodeAndIsOneEvent) {
+TEST_F(ReconcilerCordonTest, StoresRevokedCertificateWithOneEvent) {
   Attach("a", 1);
   nodes_->SetRevoked("a", outboxes_.at("a")->epoch(), "5a0c");
   Detach("a");
@@ -159,7 +159,7 @@ TEST_F(ReconcilerCordonTest, ARevokedCertificateIsStoredWithTheNodeAndIsOneEvent
   EXPECT_EQ(told, 1);
 }
 
-TEST_F(ReconcilerCordonTest, AJobOnANodeWhoseCertificateIsRevokedSaysSoAndTheNodeIsNotBlamed) {
+TEST_F(ReconcilerCordonTest, JobNamesRevokedNodeWithoutBlame) {
   RunOn({"a"});
   nodes_->SetRevoked("a", outboxes_.at("a")->epoch(), "5a0c");
   Detach("a");
@@ -172,7 +172,7 @@ TEST_F(ReconcilerCordonTest, AJobOnANodeWhoseCertificateIsRevokedSaysSoAndTheNod
   EXPECT_FALSE(CordonOf("a").has_value());
 }
 
-TEST_F(ReconcilerCordonTest, ANodeThatNobodyKnowsIsNotFoundAndOneThatIsOpenStaysSo) {
+TEST_F(ReconcilerCordonTest, UnknownNodeIsNotFoundAndUncordonIsIdempotent) {
   EXPECT_EQ(Cordon("nobody").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Uncordon("nobody").code(), absl::StatusCode::kNotFound);
   Attach("a", 1);
@@ -183,7 +183,7 @@ TEST_F(ReconcilerCordonTest, ANodeThatNobodyKnowsIsNotFoundAndOneThatIsOpenStays
   EXPECT_FALSE(CordonOf("a")->automatic());
 }
 
-TEST_F(ReconcilerCordonTest, ALaterAttemptStaysWhereItWasAndLeavesANodeThatItFailedBy) {
+TEST_F(ReconcilerCordonTest, RetryPrefersPreviousNodesButAvoidsFailedNode) {
   Attach("b", 1);
   Submit("j", 1, 1, /*max_attempts=*/5);
   Attach("a", 1);
@@ -200,7 +200,7 @@ TEST_F(ReconcilerCordonTest, ALaterAttemptStaysWhereItWasAndLeavesANodeThatItFai
   EXPECT_TRUE(Job("j").failed_attempts(1).blames_node());
 }
 
-TEST_F(ReconcilerCordonTest, ANodeThatTwoAttemptsInARowFailByIsCordoned) {
+TEST_F(ReconcilerCordonTest, CordonsNodeAfterTwoFailedAttempts) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1, /*max_attempts=*/9);
@@ -222,7 +222,7 @@ TEST_F(ReconcilerCordonTest, ANodeThatTwoAttemptsInARowFailByIsCordoned) {
 }
 
 // Two crashes closed a node until a person came, and jobs waited on healthy nodes.
-TEST_F(ReconcilerCordonTest, ANodeThatStaysHealthyOpensAgainByItself) {
+TEST_F(ReconcilerCordonTest, UncordonsHealthyNode) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1, /*max_attempts=*/9);
@@ -244,7 +244,7 @@ TEST_F(ReconcilerCordonTest, ANodeThatStaysHealthyOpensAgainByItself) {
 }
 
 // The five minutes began anew, and the failure count was forgotten.
-TEST_F(ReconcilerCordonTest, ARestartOfTheCoordinatorNeitherDelaysTheOpeningNorForgetsFailures) {
+TEST_F(ReconcilerCordonTest, RestartKeepsHealthTimeAndFailures) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1, /*max_attempts=*/9);
@@ -270,7 +270,7 @@ TEST_F(ReconcilerCordonTest, ARestartOfTheCoordinatorNeitherDelaysTheOpeningNorF
   EXPECT_TRUE(CordonOf("b").has_value()) << "one more failure within the hour";
 }
 
-TEST_F(ReconcilerCordonTest, AnAgentThatRestartedWithTheCoordinatorOrCameLateHadABreak) {
+TEST_F(ReconcilerCordonTest, AgentRestartOrLateReconnectResetsHealthTime) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1, /*max_attempts=*/9);
@@ -292,7 +292,7 @@ TEST_F(ReconcilerCordonTest, AnAgentThatRestartedWithTheCoordinatorOrCameLateHad
 }
 
 // A store that took nothing was asked again in each tick, ten times a second.
-TEST_F(ReconcilerCordonTest, OpeningANodePausesAfterAFailedWrite) {
+TEST_F(ReconcilerCordonTest, UncordonPausesAfterFailedWrite) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1, /*max_attempts=*/9);
@@ -309,7 +309,7 @@ TEST_F(ReconcilerCordonTest, OpeningANodePausesAfterAFailedWrite) {
   EXPECT_FALSE(CordonOf("b").has_value());
 }
 
-TEST_F(ReconcilerCordonTest, AHealthyNodeThatAPersonCordonsStaysSo) {
+TEST_F(ReconcilerCordonTest, KeepsCordonOfUser) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1, /*max_attempts=*/9);
@@ -327,7 +327,7 @@ TEST_F(ReconcilerCordonTest, AHealthyNodeThatAPersonCordonsStaysSo) {
   EXPECT_TRUE(CordonOf("b").has_value());
 }
 
-TEST_F(ReconcilerCordonTest, AJobThatCrashesByItselfCordonsNothing) {
+TEST_F(ReconcilerCordonTest, CrashingJobCordonsNoNode) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1, /*max_attempts=*/9);
@@ -343,7 +343,7 @@ TEST_F(ReconcilerCordonTest, AJobThatCrashesByItselfCordonsNothing) {
   EXPECT_TRUE(reconciler_->cordons().All().empty());
 }
 
-TEST_F(ReconcilerCordonTest, ALaunchThatFailsTwiceOnANodeCordonsIt) {
+TEST_F(ReconcilerCordonTest, CordonsNodeAfterTwoFailedLaunches) {
   Attach("a", 1);
   v1::RankExit refused;
   refused.set_exit_code(126);
@@ -352,7 +352,7 @@ TEST_F(ReconcilerCordonTest, ALaunchThatFailsTwiceOnANodeCordonsIt) {
   for (const char* id : {"x", "y"}) {
     Submit(id, 1, 1);
     ASSERT_EQ(NodeOf(id), "a");
-    if (id == std::string("y")) Attach("b", 1);  // Another one is left to use.
+    if (id == std::string("y")) Attach("b", 1);  // Another usable node remains.
     ExitWith("a", id, 0, refused);
     Advance(absl::Seconds(1));
     Stopped("a", id);
@@ -362,7 +362,7 @@ TEST_F(ReconcilerCordonTest, ALaunchThatFailsTwiceOnANodeCordonsIt) {
   EXPECT_THAT(CordonOf("a")->reason(), HasSubstr("attempt 1 of x: launch refused: rank binary"));
 }
 
-TEST_F(ReconcilerCordonTest, AJobThatEndsWellBetweenTwoFailuresForgivesTheFirst) {
+TEST_F(ReconcilerCordonTest, SuccessfulJobForgivesFailure) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1, /*max_attempts=*/9);
@@ -376,7 +376,7 @@ TEST_F(ReconcilerCordonTest, AJobThatEndsWellBetweenTwoFailuresForgivesTheFirst)
   EXPECT_FALSE(CordonOf("b").has_value());
 }
 
-TEST_F(ReconcilerCordonTest, TheOnlyNodeIsNotCordonedByTheCoordinator) {
+TEST_F(ReconcilerCordonTest, DoesNotCordonOnlyNode) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/9);
   for (int attempt = 1; attempt <= 4; ++attempt) {
@@ -386,7 +386,7 @@ TEST_F(ReconcilerCordonTest, TheOnlyNodeIsNotCordonedByTheCoordinator) {
   EXPECT_FALSE(CordonOf("a").has_value());
 }
 
-TEST_F(ReconcilerCordonTest, NodesThatFallSilentTogetherAreNotToBlame) {
+TEST_F(ReconcilerCordonTest, NodesSilentTogetherAreNotBlamed) {
   for (const char* node : {"a", "b", "c", "d"}) Attach(node, 1);
   Submit("x", 2, 1, /*max_attempts=*/9);
   Submit("y", 2, 1, /*max_attempts=*/9);

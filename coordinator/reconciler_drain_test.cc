@@ -48,7 +48,7 @@ class ReconcilerDrainTest : public ReconcilerCase {
   }
 };
 
-TEST_F(ReconcilerDrainTest, JobsSaveAndGoOnElsewhereWithoutAnAttemptThatCounts) {
+TEST_F(ReconcilerDrainTest, JobsSaveAndMoveWithoutCountingAttempt) {
   Attach("a", 1);
   RunSaving("j", "a");
   Attach("b", 1);
@@ -80,7 +80,7 @@ TEST_F(ReconcilerDrainTest, JobsSaveAndGoOnElsewhereWithoutAnAttemptThatCounts) 
   EXPECT_THAT(KindsOf(of_j), Contains(v1::EVENT_KIND_DRAINED));
 }
 
-TEST_F(ReconcilerDrainTest, WithoutRoomTheJobWaitsAndUncordonHasItGoOnThere) {
+TEST_F(ReconcilerDrainTest, JobWaitsWithoutSlotsAndResumesAfterUncordon) {
   Attach("a", 1);
   RunSaving("j", "a");
   ASSERT_TRUE(Drain("a").ok());
@@ -95,7 +95,7 @@ TEST_F(ReconcilerDrainTest, WithoutRoomTheJobWaitsAndUncordonHasItGoOnThere) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerDrainTest, WhatWouldLoseAllItsStepsIsNamedAndLeavesByForceAlone) {
+TEST_F(ReconcilerDrainTest, NamesJobThatWouldLoseAllSteps) {
   RunOn({"a"});
   const absl::Status refused = Drain("a");
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
@@ -110,7 +110,7 @@ TEST_F(ReconcilerDrainTest, WhatWouldLoseAllItsStepsIsNamedAndLeavesByForceAlone
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(ReconcilerDrainTest, ADrainGoesOnAfterARestartOfTheCoordinator) {
+TEST_F(ReconcilerDrainTest, DrainContinuesAfterRestart) {
   Attach("a", 2);
   RunSaving("j", "a");
   ASSERT_TRUE(Drain("a").ok());
@@ -125,7 +125,7 @@ TEST_F(ReconcilerDrainTest, ADrainGoesOnAfterARestartOfTheCoordinator) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(ReconcilerDrainTest, ANodeThatIsLostIsNotEmptyUntilItsAgentHasSaidWhatIsLeft) {
+TEST_F(ReconcilerDrainTest, LostNodeIsNotEmptyUntilAgentReports) {
   Attach("a", 1);
   RunSaving("j", "a");
   Attach("b", 1);
@@ -147,7 +147,7 @@ TEST_F(ReconcilerDrainTest, ANodeThatIsLostIsNotEmptyUntilItsAgentHasSaidWhatIsL
   EXPECT_TRUE(SaidEmpty("a"));
 }
 
-TEST_F(ReconcilerDrainTest, ANodeIsNotEmptyAnyMoreWhenItsAgentHostsWhatNobodyKnew) {
+TEST_F(ReconcilerDrainTest, NodeIsNotEmptyWhenUnknownRanksAppear) {
   Attach("a", 1);
   ASSERT_TRUE(Drain("a").ok());
   reconciler_->RunOnce();
@@ -161,7 +161,7 @@ TEST_F(ReconcilerDrainTest, ANodeIsNotEmptyAnyMoreWhenItsAgentHostsWhatNobodyKne
 }
 
 // The node was said to be empty, and nobody that the job had lost steps.
-TEST_F(ReconcilerDrainTest, WhatAFailedSaveLostIsInTheNodesHistoryBeforeItIsSaidToBeEmpty) {
+TEST_F(ReconcilerDrainTest, FailedSaveIsRecordedBeforeNodeIsEmpty) {
   Attach("a", 1);
   RunSaving("j", "a");
   Saved("a", "j", 4);
@@ -190,7 +190,7 @@ TEST_F(ReconcilerDrainTest, WhatAFailedSaveLostIsInTheNodesHistoryBeforeItIsSaid
 }
 
 // An agent names ranks that have ended, too, to a coordinator that begins: each restart told the drain anew.
-TEST_F(ReconcilerDrainTest, AnEndedDrainIsNotToldAgainByARestartNorByAnotherDrain) {
+TEST_F(ReconcilerDrainTest, RestartOrNewDrainDoesNotRepeatEvent) {
   Attach("a", 1);
   RunSaving("j", "a");
   ASSERT_TRUE(Drain("a").ok());
@@ -214,7 +214,7 @@ TEST_F(ReconcilerDrainTest, AnEndedDrainIsNotToldAgainByARestartNorByAnotherDrai
   EXPECT_THAT(KindsOf(of_a), SizeIs(told));
 }
 
-TEST_F(ReconcilerDrainTest, ANodeThatStaysFullAfterItWasSaidToBeEmptyIsNewsWithItsTime) {
+TEST_F(ReconcilerDrainTest, NodeThatStaysFullIsReportedWithItsTime) {
   Attach("a", 1);
   ASSERT_TRUE(Drain("a").ok());
   reconciler_->RunOnce();
@@ -229,14 +229,14 @@ TEST_F(ReconcilerDrainTest, ANodeThatStaysFullAfterItWasSaidToBeEmptyIsNewsWithI
   EXPECT_GT(again.unix_nanos(), absl::ToUnixNanos(clock_.Wall() - absl::Seconds(10)));
 }
 
-TEST_F(ReconcilerDrainTest, ASecondDrainMayHaveAnotherReason) {
+TEST_F(ReconcilerDrainTest, SecondDrainMayChangeReason) {
   RunOn({"a"});
   ASSERT_TRUE(Drain("a", /*force=*/true).ok());
   ASSERT_TRUE(reconciler_->Drain("a", "gets a new fan", 60'000, /*force=*/true).ok());
   EXPECT_EQ(reconciler_->cordons().Find("a")->reason(), "gets a new fan");
 }
 
-TEST_F(ReconcilerDrainTest, AnIdleNodeIsEmptyAtOnceAndOneThatNobodyKnowsIsNotFound) {
+TEST_F(ReconcilerDrainTest, IdleNodeIsEmptyImmediatelyAndUnknownIsNotFound) {
   Attach("a", 1);
   EXPECT_TRUE(absl::IsNotFound(Drain("nobody")));
   ASSERT_TRUE(Drain("a").ok());

@@ -38,13 +38,13 @@ class ReconcilerElasticTest : public ReconcilerCase {
     return id;
   }
   void Settle() { Advance(options_.reattach_grace + absl::Seconds(1)); }
-  // The node does not come back.
+  // The node does not reconnect.
   void Lose(const std::string& node) {
     Detach(node);
     outboxes_.erase(node);
     Advance(absl::Seconds(30));
   }
-  // What is left of an attempt is told to end, and does.
+  // The remaining ranks of an attempt are stopped and exit.
   void Clear(const std::string& node, const std::string& id, int rank, int attempt) {
     Exit(node, id, rank, 143, attempt);
     Stopped(node, id, attempt);
@@ -55,7 +55,7 @@ class ReconcilerElasticTest : public ReconcilerCase {
     for (const v1::Job::Placement& placement : job.placements()) ranks += placement.ranks();
     return ranks;
   }
-  // Job "j" of two nodes with a rank each, of which "b" is lost: its first attempt is over.
+  // Job "j" has a rank on each of two nodes, and "b" is lost: its first attempt is over.
   void LoseHalf(const std::string& project = "") {
     Attach("a", 1);
     Attach("b", 1);
@@ -66,7 +66,7 @@ class ReconcilerElasticTest : public ReconcilerCase {
     Clear("a", "j", 0, 1);
     ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << Job("j").reason();
   }
-  // And it goes on with one rank.
+  // Continues it with one rank.
   void Shrink() {
     LoseHalf();
     Advance(absl::Seconds(70));
@@ -75,7 +75,7 @@ class ReconcilerElasticTest : public ReconcilerCase {
   }
 };
 
-TEST_F(ReconcilerElasticTest, WaitsForAllItsRanksAndThenGoesOnWithFewer) {
+TEST_F(ReconcilerElasticTest, ShrinksAfterWaitingForAllRanks) {
   LoseHalf();
   Advance(absl::Seconds(30));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
@@ -102,7 +102,7 @@ TEST_F(ReconcilerElasticTest, WaitsForAllItsRanksAndThenGoesOnWithFewer) {
   EXPECT_EQ(Job("j").spec().resources().nodes(), 2) << "what was submitted stays";
 }
 
-TEST_F(ReconcilerElasticTest, ANodeThatIsThereInTimeGetsItBack) {
+TEST_F(ReconcilerElasticTest, ReconnectInTimeRestoresNode) {
   LoseHalf();
   Advance(absl::Seconds(30));
   Attach("c", 1);
@@ -111,7 +111,7 @@ TEST_F(ReconcilerElasticTest, ANodeThatIsThereInTimeGetsItBack) {
   EXPECT_FALSE(Job("j").has_shrunk());
 }
 
-TEST_F(ReconcilerElasticTest, TheNextLaunchHasAllRanksAgainAndNoOtherBreaksIn) {
+TEST_F(ReconcilerElasticTest, NextLaunchHasAllRanksAgain) {
   Shrink();
   Attach("b", 1);
   Advance(absl::Minutes(5));
@@ -127,7 +127,7 @@ TEST_F(ReconcilerElasticTest, TheNextLaunchHasAllRanksAgainAndNoOtherBreaksIn) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("launching 2 ranks on a, b, all of them again"));
 }
 
-TEST_F(ReconcilerElasticTest, OneThatHasFewerAlreadyWaitsNoMoreAndARestartKnowsIt) {
+TEST_F(ReconcilerElasticTest, ShrunkJobWaitsNoLongerAlsoAfterRestart) {
   Shrink();
   Exit("a", "j", 0, 1, 2);
   Advance(absl::Seconds(1));
@@ -141,7 +141,7 @@ TEST_F(ReconcilerElasticTest, OneThatHasFewerAlreadyWaitsNoMoreAndARestartKnowsI
   EXPECT_TRUE(Job("j").has_shrunk());
 }
 
-TEST_F(ReconcilerElasticTest, OneThatIsPausedOrHasNeverRunWaitsForAllItsRanks) {
+TEST_F(ReconcilerElasticTest, PausedOrNewJobWaitsForAllRanks) {
   Attach("a", 1);
   Attach("b", 1);
   Settle();
@@ -157,9 +157,9 @@ TEST_F(ReconcilerElasticTest, OneThatIsPausedOrHasNeverRunWaitsForAllItsRanks) {
   EXPECT_EQ(StateOf("new"), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(ReconcilerElasticTest, WhatItMayGoOnWithIsKeptForItWhileItWaits) {
+TEST_F(ReconcilerElasticTest, ReservesShrunkWorldWhileWaiting) {
   LoseHalf();
-  Advance(absl::Seconds(5));  // Before its next attempt's time it keeps nothing.
+  Advance(absl::Seconds(5));  // It reserves nothing before its retry delay ends.
   Submit("other", 1, 1);
   EXPECT_EQ(StateOf("other"), v1::JOB_STATE_QUEUED) << "it would take the slot that is left";
   Advance(absl::Seconds(70));
@@ -167,7 +167,7 @@ TEST_F(ReconcilerElasticTest, WhatItMayGoOnWithIsKeptForItWhileItWaits) {
   EXPECT_EQ(StateOf("other"), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(ReconcilerElasticTest, AWorldThatItsPlanDoesNotFitIsPassedOver) {
+TEST_F(ReconcilerElasticTest, SkipsWorldSizeWithoutValidPlan) {
   plan_ = [](const v1::JobSpec& spec, int64_t) {
     Plan plan;
     plan.resolved = WithDefaults(spec, nullptr);
@@ -185,7 +185,7 @@ TEST_F(ReconcilerElasticTest, AWorldThatItsPlanDoesNotFitIsPassedOver) {
   EXPECT_EQ(Ranks("j"), 1) << "3 do not divide 4 samples, and 2 hold too little";
 }
 
-TEST_F(ReconcilerElasticTest, ItHasNoMoreRanksThanItsProjectMayHave) {
+TEST_F(ReconcilerElasticTest, RespectsQuota) {
   quotas_ = {{"vision", 2}};
   LoseHalf("vision");
   Advance(absl::Seconds(70));

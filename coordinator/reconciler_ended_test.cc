@@ -27,7 +27,7 @@ class ReconcilerEndedTest : public ReconcilerCase {
 };
 
 // One tick sent a message of each forgotten job to each node: 0.3 s for 256 jobs and 2,000 nodes.
-TEST_F(ReconcilerEndedTest, ForgettingManyJobsOnManyNodesIsSpreadOverTicks) {
+TEST_F(ReconcilerEndedTest, SpreadsForgettingOverTicks) {
   options_.retention.jobs = 0;
   Restart();
   constexpr int kNodes = 64, kJobs = 200;
@@ -47,7 +47,7 @@ TEST_F(ReconcilerEndedTest, ForgettingManyJobsOnManyNodesIsSpreadOverTicks) {
   EXPECT_EQ(Forgotten("n0").size(), kJobs - 8192u / kNodes);
 }
 
-TEST_F(ReconcilerEndedTest, AFailedJobThatIsTriedAgainGoesOnAsItselfWithAllItsAttempts) {
+TEST_F(ReconcilerEndedTest, RetryContinuesFailedJobWithAllAttempts) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   v1::RankUpdate saved = Update("j", 0);
@@ -73,7 +73,7 @@ TEST_F(ReconcilerEndedTest, AFailedJobThatIsTriedAgainGoesOnAsItselfWithAllItsAt
   EXPECT_EQ(Job("j").failed_attempts_size(), 4) << "those before it was tried again too";
 }
 
-TEST_F(ReconcilerEndedTest, ACoordinatorThatRestartsKnowsThatItIsToGoOn) {
+TEST_F(ReconcilerEndedTest, RetrySurvivesRestart) {
   Attach("a", 1);
   Submit("j", 1, 1);
   Fail(1);
@@ -87,7 +87,7 @@ TEST_F(ReconcilerEndedTest, ACoordinatorThatRestartsKnowsThatItIsToGoOn) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerEndedTest, WhatHasNotEndedIsLeftAloneAndSuccessIsFinal) {
+TEST_F(ReconcilerEndedTest, RetryRejectsLiveAndSucceededJobs) {
   Attach("a", 1);
   Submit("j", 1, 1);
   EXPECT_EQ(Retry("j")->state(), v1::JOB_STATE_STARTING);
@@ -106,7 +106,7 @@ TEST_F(ReconcilerEndedTest, WhatHasNotEndedIsLeftAloneAndSuccessIsFinal) {
   EXPECT_EQ(Retry("nobody").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(ReconcilerEndedTest, AJobWhoseDirectoryAnotherHasTakenIsTriedAgainOnceThatOneIsOutOfItsWay) {
+TEST_F(ReconcilerEndedTest, RetryWaitsForDirectoryTakenByAnotherJob) {
   Attach("a", 1);
   Submit("j", 1, 1, 1, "/runs/7");
   Fail(1);
@@ -127,7 +127,7 @@ TEST_F(ReconcilerEndedTest, AJobWhoseDirectoryAnotherHasTakenIsTriedAgainOnceTha
   EXPECT_TRUE(Retry("j").ok());
 }
 
-TEST_F(ReconcilerEndedTest, AnEndedJobIsDeletedAndItsLogsWithIt) {
+TEST_F(ReconcilerEndedTest, DeletesEndedJobWithItsLogs) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 1, 1);
@@ -143,7 +143,7 @@ TEST_F(ReconcilerEndedTest, AnEndedJobIsDeletedAndItsLogsWithIt) {
 }
 
 // The answer did not name the node, and its ranks were stopped as after a restore from a backup.
-TEST_F(ReconcilerEndedTest, ADeletedJobNamesTheLostNodeOfItsRanksWhichAreStoppedAsDeletedOnceItIsBack) {
+TEST_F(ReconcilerEndedTest, DeletedJobNamesLostNodeAndStopsItsRanksLater) {
   Attach("a", 1);
   Submit("j", 1, 1);
   Ready("a", "j", 0);
@@ -169,7 +169,7 @@ TEST_F(ReconcilerEndedTest, ADeletedJobNamesTheLostNodeOfItsRanksWhichAreStopped
 }
 
 // They were told that the coordinator's state was of before their attempt, as after a restore of a backup.
-TEST_F(ReconcilerEndedTest, RanksOfAJobThatWasForgottenAreToldSoWhenTheirNodeIsBack) {
+TEST_F(ReconcilerEndedTest, StopsRanksOfForgottenJobAtReconnect) {
   options_.retention.jobs = 0;
   Restart();
   Attach("a", 1);
@@ -187,7 +187,7 @@ TEST_F(ReconcilerEndedTest, RanksOfAJobThatWasForgottenAreToldSoWhenTheirNodeIsB
   EXPECT_FALSE(stops[0].save());
 }
 
-TEST_F(ReconcilerEndedTest, APausedJobIsResumedAndNotTriedAgain) {
+TEST_F(ReconcilerEndedTest, RejectsRetryOfPausedJob) {
   Submit("j", 1, 1);
   Pause("j").IgnoreError();
   const absl::Status refused = Retry("j").status();
@@ -195,14 +195,14 @@ TEST_F(ReconcilerEndedTest, APausedJobIsResumedAndNotTriedAgain) {
   EXPECT_THAT(refused.message(), HasSubstr("fsdpctl resume"));
 }
 
-TEST_F(ReconcilerEndedTest, APausedJobIsNotDeleted) {
+TEST_F(ReconcilerEndedTest, RejectsDeletionOfPausedJob) {
   Submit("j", 1, 1);
   Pause("j").IgnoreError();
   EXPECT_EQ(Delete("j").status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
 }
 
-TEST_F(ReconcilerEndedTest, JobsThatEndedLongAgoAreForgottenAndOthersNot) {
+TEST_F(ReconcilerEndedTest, ForgetsOnlyOldEndedJobs) {
   options_.retention.jobs = 2;
   Restart();
   Attach("a", 1);

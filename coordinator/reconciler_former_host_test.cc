@@ -21,7 +21,7 @@ class ReconcilerFormerHostTest : public ReconcilerCase {
   }
 };
 
-TEST_F(ReconcilerFormerHostTest, AFormerHostCannotFailTheNewestAttemptByAClaimOfALaterOne) {
+TEST_F(ReconcilerFormerHostTest, FormerHostCannotFailNewestAttempt) {
   MoveFromAToB();
   Attach("a", 1, {{"j", 3}});
   EXPECT_EQ(StopsSent("a").size(), 1u);
@@ -30,7 +30,7 @@ TEST_F(ReconcilerFormerHostTest, AFormerHostCannotFailTheNewestAttemptByAClaimOf
   EXPECT_FALSE(rendezvous_->Set({"j", 3}, "save/1", "evil").ok());
 }
 
-TEST_F(ReconcilerFormerHostTest, AFormerHostDelaysTheNextLaunchOnlyOnce) {
+TEST_F(ReconcilerFormerHostTest, FormerHostDelaysNextLaunchOnce) {
   MoveFromAToB();
   FailOnB();
   Attach("a", 1, {{"j", 1}});
@@ -44,7 +44,7 @@ TEST_F(ReconcilerFormerHostTest, AFormerHostDelaysTheNextLaunchOnlyOnce) {
   EXPECT_EQ(Job("j").placements(0).node(), "b") << "the slots of the other are not known to be free";
 }
 
-TEST_F(ReconcilerFormerHostTest, ClaimsOneAfterAnotherDelayTheNextLaunchNoLonger) {
+TEST_F(ReconcilerFormerHostTest, RepeatedClaimsDoNotExtendDelay) {
   MoveFromAToB();
   FailOnB();
   Detach("b");
@@ -60,7 +60,7 @@ TEST_F(ReconcilerFormerHostTest, ClaimsOneAfterAnotherDelayTheNextLaunchNoLonger
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerFormerHostTest, AFormerHostCannotRaiseTheNumberOfAJobThatWaits) {
+TEST_F(ReconcilerFormerHostTest, FormerHostCannotRaiseAttemptNumber) {
   MoveFromAToB();
   FailOnB();
   Attach("a", 1, {{"j", 3}});
@@ -70,7 +70,7 @@ TEST_F(ReconcilerFormerHostTest, AFormerHostCannotRaiseTheNumberOfAJobThatWaits)
   EXPECT_EQ(Job("j").attempt(), 2 + kMaxAttemptsAhead) << "once, as it may be of a backup";
 }
 
-TEST_F(ReconcilerFormerHostTest, AnEarlierAttemptIsWaitedForThoughAnOlderReleaseDidNotRecordItsNode) {
+TEST_F(ReconcilerFormerHostTest, WaitsForEarlierAttemptWithUnrecordedNode) {
   MoveFromAToB();
   v1::Job older = *store_->Get("j");
   older.clear_earlier_hosts();
@@ -88,7 +88,7 @@ TEST_F(ReconcilerFormerHostTest, AnEarlierAttemptIsWaitedForThoughAnOlderRelease
   EXPECT_EQ(Job("j").attempt(), 3);
 }
 
-TEST_F(ReconcilerFormerHostTest, AJobWithTheLastAttemptNumberFailsInsteadOfBeingLaunched) {
+TEST_F(ReconcilerFormerHostTest, FailsJobAtLastAttemptNumber) {
   v1::Job job;
   job.set_id("j");
   job.set_state(v1::JOB_STATE_QUEUED);
@@ -101,7 +101,7 @@ TEST_F(ReconcilerFormerHostTest, AJobWithTheLastAttemptNumberFailsInsteadOfBeing
 }
 
 // Its next launch waited for ever for a node that never reported the end.
-TEST_F(ReconcilerFormerHostTest, AClaimOfAnUnknownOrEndedJobDelaysALaunchForALimitedTime) {
+TEST_F(ReconcilerFormerHostTest, ClaimOfUnknownJobDelaysLaunchForLimitedTime) {
   Attach("x", 1, {{"ghost", 1}});
   Attach("b", 1);
   Submit("ghost", 1, 1);
@@ -115,7 +115,7 @@ TEST_F(ReconcilerFormerHostTest, AClaimOfAnUnknownOrEndedJobDelaysALaunchForALim
   Stopped("b", "ghost");
   Advance(absl::Seconds(1));
   ASSERT_EQ(StateOf("ghost"), v1::JOB_STATE_FAILED);
-  Attach("b", 1, {{"ghost", 1}});  // And never says that it has ended.
+  Attach("b", 1, {{"ghost", 1}});  // It never reports the end.
   Attach("c", 1);
   ASSERT_TRUE(reconciler_->Retry("ghost", "").ok());
   Advance(absl::Seconds(70));
@@ -125,7 +125,7 @@ TEST_F(ReconcilerFormerHostTest, AClaimOfAnUnknownOrEndedJobDelaysALaunchForALim
 }
 
 // The agent refused what was placed there: the slots were not free yet.
-TEST_F(ReconcilerFormerHostTest, ANodeWithARefusedAttemptGetsNoJobBeforeItsRanksHaveHadTheTimeToLeave) {
+TEST_F(ReconcilerFormerHostTest, NodeWithRejectedAttemptGetsNoJobUntilRanksHadTimeToLeave) {
   RunOn({"b"});
   Attach("x", 1, {{"j", 1}});
   EXPECT_EQ(StopsSent("x").size(), 1u);
@@ -141,7 +141,7 @@ TEST_F(ReconcilerFormerHostTest, ANodeWithARefusedAttemptGetsNoJobBeforeItsRanks
 }
 
 // It logged a line for each rank and message, at any rate, and counted none.
-TEST_F(ReconcilerFormerHostTest, InvalidComputeTimesAreLoggedOnceForTheirNodeAndCounted) {
+TEST_F(ReconcilerFormerHostTest, InvalidComputeTimesAreCountedAndLoggedOnce) {
   RunOn({"b"});
   v1::ComputeTimes times;
   times.set_job_id("j");
@@ -160,7 +160,7 @@ TEST_F(ReconcilerFormerHostTest, InvalidComputeTimesAreLoggedOnceForTheirNodeAnd
 }
 
 // Each claim had all slots of its node listed, and 4,096 of them slowed every tick down.
-TEST_F(ReconcilerFormerHostTest, AnAgentThatReportsThousandsOfUnknownAttemptsGetsOnlyAFewKept) {
+TEST_F(ReconcilerFormerHostTest, KeepsFewOfThousandsOfUnknownAttempts) {
   Attach("x", 8, Ghosts("first", 4096));
   EXPECT_EQ(StopsSent("x").size(), 4096u);
   EXPECT_EQ(RefusedFromAgents("registration"), 4096 - 64);
@@ -169,7 +169,7 @@ TEST_F(ReconcilerFormerHostTest, AnAgentThatReportsThousandsOfUnknownAttemptsGet
   EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 0);
 }
 
-TEST_F(ReconcilerFormerHostTest, AnotherRegistrationReplacesTheUnknownAttemptsOfTheOneBefore) {
+TEST_F(ReconcilerFormerHostTest, NewRegistrationReplacesUnknownAttempts) {
   for (int i = 0; i < 20; ++i) Attach("x", 8, Ghosts(absl::StrCat("at-", i, "-"), 64));
   EXPECT_EQ(StopsSent("x").size(), 64u) << "the last registration's are stopped";
   EXPECT_EQ(RefusedFromAgents("registration"), 0) << "those of the registrations before do not count";
@@ -182,14 +182,14 @@ TEST_F(ReconcilerFormerHostTest, AnotherRegistrationReplacesTheUnknownAttemptsOf
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "it hosts nothing any more";
 }
 
-TEST_F(ReconcilerFormerHostTest, AnAgentWithManySlotsGetsAsManyUnknownAttemptsKept) {
+TEST_F(ReconcilerFormerHostTest, KeepsUnknownAttemptPerSlot) {
   Attach("x", 100, Ghosts("ghost", 100));
   EXPECT_EQ(RefusedFromAgents("registration"), 0);
   Attach("x", 100, Ghosts("ghost", 101));
   EXPECT_EQ(RefusedFromAgents("registration"), 1) << "those of the registration before count";
 }
 
-TEST_F(ReconcilerFormerHostTest, AnAttemptOfAnIdThatNoJobCanHaveIsRefused) {
+TEST_F(ReconcilerFormerHostTest, RejectsAttemptWithInvalidJobId) {
   Attach("x", 8, {{std::string(65, 'j'), 1}});
   EXPECT_EQ(RefusedFromAgents("registration"), 1);
   EXPECT_EQ(StopsSent("x").size(), 1u);

@@ -23,7 +23,7 @@ class ReconcilerLaunchTest : public ReconcilerCase {
   std::string Reason() { return Job("j").reason(); }
 };
 
-TEST_F(ReconcilerLaunchTest, ALaunchThatNobodyAnswersIsSentAgainAndFailsTheAttemptOnThatNode) {
+TEST_F(ReconcilerLaunchTest, UnansweredLaunchIsResentThenFailsOnThatNode) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   std::vector<v1::Launch> sent = LaunchesSent("a");
@@ -56,7 +56,7 @@ TEST_F(ReconcilerLaunchTest, ALaunchThatNobodyAnswersIsSentAgainAndFailsTheAttem
 }
 
 // All attempts went to the node whose agent refused them, while another node was idle.
-TEST_F(ReconcilerLaunchTest, ALaunchThatABusyAgentRefusesGoesToAnIdleNodeNext) {
+TEST_F(ReconcilerLaunchTest, RejectedLaunchMovesToIdleNode) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Attach("b", 1);
@@ -70,7 +70,7 @@ TEST_F(ReconcilerLaunchTest, ALaunchThatABusyAgentRefusesGoesToAnIdleNodeNext) {
   EXPECT_EQ(Job("j").placements(0).node(), "b");
 }
 
-TEST_F(ReconcilerLaunchTest, AnAgentThatAnswersNoStopEitherDelaysTheNextAttemptForTenSecondsOnly) {
+TEST_F(ReconcilerLaunchTest, UnansweredStopDelaysNextAttemptTenSeconds) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Attach("b", 1);
@@ -91,7 +91,7 @@ TEST_F(ReconcilerLaunchTest, AnAgentThatAnswersNoStopEitherDelaysTheNextAttemptF
   EXPECT_EQ(StateOf("next"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerLaunchTest, ACancelledJobDoesNotWaitForAnAgentThatAnswersNothing) {
+TEST_F(ReconcilerLaunchTest, CancelDoesNotWaitForUnresponsiveAgent) {
   StartOn({"a"});
   Advance(absl::Seconds(10));
   ASSERT_TRUE(Cancel("j").ok());
@@ -103,14 +103,14 @@ TEST_F(ReconcilerLaunchTest, ACancelledJobDoesNotWaitForAnAgentThatAnswersNothin
             "stop");
 }
 
-TEST_F(ReconcilerLaunchTest, TheLastAttemptOnANodeThatAnswersNothingEndsTheJob) {
+TEST_F(ReconcilerLaunchTest, LastAttemptOnUnresponsiveNodeEndsJob) {
   StartOn({"a"});
   Advance(absl::Seconds(71));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
   EXPECT_THAT(Reason(), HasSubstr("has not acknowledged the launch for 1m"));
 }
 
-TEST_F(ReconcilerLaunchTest, AnAgentThatStartsTheRanksAfterAllHoldsTheNextAttemptUntilTheyHaveEnded) {
+TEST_F(ReconcilerLaunchTest, LateStartHoldsNextAttemptUntilRanksEnd) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Advance(absl::Seconds(60));
@@ -123,7 +123,7 @@ TEST_F(ReconcilerLaunchTest, AnAgentThatStartsTheRanksAfterAllHoldsTheNextAttemp
   EXPECT_EQ(Job("j").attempt(), 2);
 }
 
-TEST_F(ReconcilerLaunchTest, AnAcknowledgedLaunchIsNotSentAgainHoweverLongTheRanksTake) {
+TEST_F(ReconcilerLaunchTest, AcknowledgedLaunchIsNotResent) {
   StartOn({"a", "b"});
   Acknowledge("a", "j", 0);
   Acknowledge("b", "j", 1);
@@ -134,7 +134,7 @@ TEST_F(ReconcilerLaunchTest, AnAcknowledgedLaunchIsNotSentAgainHoweverLongTheRan
   EXPECT_THAT(Reason(), Not(HasSubstr("acknowledged")));
 }
 
-TEST_F(ReconcilerLaunchTest, AnAcknowledgementEndsTheWaitAndIsReported) {
+TEST_F(ReconcilerLaunchTest, AcknowledgementEndsWaitAndIsReported) {
   StartOn({"a", "b"});
   Acknowledge("a", "j", 0);
   Advance(absl::Seconds(6));
@@ -146,7 +146,7 @@ TEST_F(ReconcilerLaunchTest, AnAcknowledgementEndsTheWaitAndIsReported) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
 }
 
-TEST_F(ReconcilerLaunchTest, AReportOfARankAnswersTheLaunchToo) {
+TEST_F(ReconcilerLaunchTest, RankReportAnswersLaunch) {
   StartOn({"a", "b"});
   Ready("a", "j", 0);
   Exit("b", "j", 1, 0);
@@ -154,7 +154,7 @@ TEST_F(ReconcilerLaunchTest, AReportOfARankAnswersTheLaunchToo) {
   EXPECT_THAT(Reason(), Not(StartsWith(kLaunchNotAcknowledged)));
 }
 
-TEST_F(ReconcilerLaunchTest, AnAgentOfAnOlderReleaseIsReportedAndNeitherSentItAgainNorFailed) {
+TEST_F(ReconcilerLaunchTest, OlderAgentIsReportedButNotResentOrFailed) {
   agents_acknowledge_ = false;
   StartOn({"old"});
   LaunchesSent("old");
@@ -167,7 +167,7 @@ TEST_F(ReconcilerLaunchTest, AnAgentOfAnOlderReleaseIsReportedAndNeitherSentItAg
   EXPECT_TRUE(LaunchesSent("old").empty());
 }
 
-TEST_F(ReconcilerLaunchTest, ARegistrationAnswersTheLaunchAndAProcessWithoutItsRanksIsSentNoneAgain) {
+TEST_F(ReconcilerLaunchTest, RegistrationAnswersLaunchAndNewProcessGetsNone) {
   StartOn({"a"});
   Advance(absl::Seconds(4));
   Detach("a");
@@ -180,7 +180,7 @@ TEST_F(ReconcilerLaunchTest, ARegistrationAnswersTheLaunchAndAProcessWithoutItsR
   EXPECT_THAT(Reason(), HasSubstr("no longer has its ranks"));
 }
 
-TEST_F(ReconcilerLaunchTest, ALaunchIsNotSentAgainOnAStreamWhoseRegistrationIsNotTakenYet) {
+TEST_F(ReconcilerLaunchTest, DoesNotResendBeforeRegistrationIsProcessed) {
   StartOn({"a"});
   Advance(absl::Seconds(4));
   Detach("a");
@@ -196,7 +196,7 @@ TEST_F(ReconcilerLaunchTest, ALaunchIsNotSentAgainOnAStreamWhoseRegistrationIsNo
   EXPECT_TRUE(LaunchesSent("a").empty());
 }
 
-TEST_F(ReconcilerLaunchTest, ACoordinatorThatDidNotRunWaitsForTheAcknowledgementAgain) {
+TEST_F(ReconcilerLaunchTest, WaitRestartsAfterCoordinatorDidNotRun) {
   StartOn({"a"});
   Advance(absl::Seconds(50));
   StandStill(absl::Minutes(2));

@@ -16,10 +16,10 @@ class LeadersStore : public StateStore {
 
   bool ends = false;
   bool leads = true;
-  std::string too_large;                        // A job that is refused, as etcd refuses one.
-  int updated = 0;                              // Jobs that UpdateAll() was given.
-  bool nodes_fail = false;                      // The next read of nodes.
-  std::function<absl::Status()> before_forget;  // Once, before nodes are removed; its error is the write's.
+  std::string too_large;                        // A job that is rejected, as by etcd.
+  int updated = 0;                              // Jobs passed to UpdateAll().
+  bool nodes_fail = false;                      // Fails the next read of nodes.
+  std::function<absl::Status()> before_forget;  // Runs once before a removal.
 
   int64_t generation() const override { return store_->generation(); }
   const EventLog& events() const override { return store_->events(); }
@@ -94,7 +94,7 @@ class ReconcilerLeadTest : public ReconcilerCase {
   std::unique_ptr<LeadersStore> kept_;
 };
 
-TEST_F(ReconcilerLeadTest, ACancelByWhichTheLeadIsLostIsRefusedAndEndsNoRank) {
+TEST_F(ReconcilerLeadTest, CancelThatLosesLeadershipIsRejectedWithoutEffect) {
   RunOn({"a"});
   kept_->ends = true;
   EXPECT_TRUE(absl::IsUnavailable(Cancel("j").status()));
@@ -104,7 +104,7 @@ TEST_F(ReconcilerLeadTest, ACancelByWhichTheLeadIsLostIsRefusedAndEndsNoRank) {
 }
 
 // It held the node for ever, and the jobs behind it waited.
-TEST_F(ReconcilerLeadTest, AJobInPreflightWhoseLaunchIsTooLargeToStoreGivesItsNodesBack) {
+TEST_F(ReconcilerLeadTest, OversizedLaunchAfterPreflightReleasesNodes) {
   options_.preflight.devices = {v1::DEVICE_CPU};
   Restart();
   Attach("a", 1);
@@ -124,7 +124,7 @@ TEST_F(ReconcilerLeadTest, AJobInPreflightWhoseLaunchIsTooLargeToStoreGivesItsNo
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerLeadTest, AFailureByWhichTheLeadIsLostIsLeftToTheNextLeader) {
+TEST_F(ReconcilerLeadTest, FailureThatLosesLeadershipIsLeftToNextLeader) {
   RunOn({"a", "b"});
   kept_->ends = true;
   Exit("a", "j", 0, 9);
@@ -135,7 +135,7 @@ TEST_F(ReconcilerLeadTest, AFailureByWhichTheLeadIsLostIsLeftToTheNextLeader) {
 }
 
 // A store whose history costs room, as etcd's.
-TEST_F(ReconcilerLeadTest, StepsAloneAreStoredAsSeldomAsIsAskedAndCheckpointsWithinASecond) {
+TEST_F(ReconcilerLeadTest, StoresStepsAtConfiguredIntervalAndCheckpointsWithinASecond) {
   RunOn({"a"});
   Advance(absl::Seconds(40));
   const auto step = [this](int64_t number) {
@@ -163,7 +163,7 @@ TEST_F(ReconcilerLeadTest, StepsAloneAreStoredAsSeldomAsIsAskedAndCheckpointsWit
 }
 
 // One error for all left every job of the batch as it was in memory, though the store had the others.
-TEST_F(ReconcilerLeadTest, AJobThatIsTooLargeForTheStoreKeepsNoOtherInStartingOrUnsaved) {
+TEST_F(ReconcilerLeadTest, OversizedJobDoesNotBlockOthers) {
   for (const char* node : {"a", "b"}) Attach(node, 1);
   Submit("large", 1, 1);
   Submit("small", 1, 1);
@@ -197,7 +197,7 @@ TEST_F(ReconcilerLeadTest, AJobThatIsTooLargeForTheStoreKeepsNoOtherInStartingOr
   EXPECT_EQ(board_->Get("large")->not_on_disk(), "");
 }
 
-TEST_F(ReconcilerLeadTest, ASaveInVainIsEndedByWhoLeadsAlone) {
+TEST_F(ReconcilerLeadTest, OnlyLeaderShortensUselessSave) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1, /*max_attempts=*/1, "/runs/j");
@@ -212,19 +212,19 @@ TEST_F(ReconcilerLeadTest, ASaveInVainIsEndedByWhoLeadsAlone) {
   EXPECT_THAT(StopsSent("a"), IsEmpty());
 }
 
-TEST_F(ReconcilerLeadTest, WhatIsAskedInTheSameTickAfterTheLeadIsLostIsNotDone) {
+TEST_F(ReconcilerLeadTest, RequestsAfterLostLeadershipInSameTickAreNotDone) {
   RunOn({"a"});
   Submit("k", 1, 1);
   kept_->ends = true;
   EXPECT_FALSE(Cancel("k").ok());
-  kept_->ends = false;  // The disk is not what keeps it.
+  kept_->ends = false;  // The disk is not the cause.
   EXPECT_THAT(std::string(Cancel("j").status().message()), HasSubstr("the coordinator is stopping"));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(store_->Get("k")->state(), v1::JOB_STATE_QUEUED);
 }
 
 // The next write dropped the rows of all nodes, with the jobs whose ranks may still run there.
-TEST_F(ReconcilerLeadTest, NodesThatCannotBeReadAtStartAreAnErrorAndThoseThatCanAreKept) {
+TEST_F(ReconcilerLeadTest, UnreadableNodesFailTheStart) {
   RunOn({"a"});
   Detach("a");
   outboxes_.erase("a");
@@ -249,7 +249,7 @@ class ReconcilerDeleteTest : public ReconcilerLeadTest {
 };
 
 // It registered between the event and the node's removal: the event told of what had not happened.
-TEST_F(ReconcilerDeleteTest, ANodeThatRegistersMeanwhileHasTheEventOnlyIfItWasDeleted) {
+TEST_F(ReconcilerDeleteTest, EventIsStoredOnlyIfNodeWasDeleted) {
   Attach("a", 1);
   Detach("a");
   outboxes_.erase("a");
@@ -268,7 +268,7 @@ TEST_F(ReconcilerDeleteTest, ANodeThatRegistersMeanwhileHasTheEventOnlyIfItWasDe
   EXPECT_TRUE(nodes_->Snapshot().at(0).connected);
 }
 
-TEST_F(ReconcilerDeleteTest, ANodeWhoseRemovalCannotBeStoredStaysAsItWas) {
+TEST_F(ReconcilerDeleteTest, NodeStaysIfDeletionCannotBeStored) {
   RunOn({"a"});
   Detach("a");
   outboxes_.erase("a");

@@ -36,7 +36,7 @@ class ReconcilerLeavingTest : public ReconcilerCase {
     reconciler_->Told(node, update, 0);
     reconciler_->RunOnce();
   }
-  // What was said last before the job was queued again: a job that waits says for what.
+  // The last reason before the job was queued again, because a waiting job has a reason of its own.
   std::string Retried() {
     for (int i = Job("j").events_size() - 1; i >= 0; --i) {
       const std::string message = Job("j").events(i).message();
@@ -49,7 +49,7 @@ class ReconcilerLeavingTest : public ReconcilerCase {
     exit.set_signal(signal);
     return exit;
   }
-  // An end of rank 0 after so many steps, the first of which that counted is `counted`.
+  // Exit of rank 0 after this many steps; `counted` is the first valid one.
   static v1::RankExit Trained(int64_t last, int64_t counted) {
     v1::RankExit exit;
     exit.set_last_step(last);
@@ -61,7 +61,7 @@ class ReconcilerLeavingTest : public ReconcilerCase {
 // --- Drained nodes -----------------------------------------------------------------------------------------
 
 // A cancel was forgotten with the coordinator that could not store it, and the node was blamed.
-TEST_F(ReconcilerLeavingTest, AnAttemptThatAForgottenCancelEndedBlamesNoNodeAndDoesNotCount) {
+TEST_F(ReconcilerLeavingTest, ForgottenCancelBlamesNoNodeAndDoesNotCount) {
   RunOn({"a"});
   Restart();
   Attach("a", 1, {{"j", 1}});
@@ -78,7 +78,7 @@ TEST_F(ReconcilerLeavingTest, AnAttemptThatAForgottenCancelEndedBlamesNoNodeAndD
   EXPECT_THAT(Retried(), HasSubstr("a coordinator had told the agent of a to stop it"));
 }
 
-TEST_F(ReconcilerLeavingTest, AJobWhoseOnlyAttemptWasOnANodeThatLeavesGoesOnElsewhere) {
+TEST_F(ReconcilerLeavingTest, OnlyAttemptOnLeavingNodeContinuesElsewhere) {
   RunOn({"a"});
   Saved("a", 4);
   ExitWith("a", "j", 0, Drained());
@@ -104,7 +104,7 @@ TEST_F(ReconcilerLeavingTest, AJobWhoseOnlyAttemptWasOnANodeThatLeavesGoesOnElse
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED) << "this one counts";
 }
 
-TEST_F(ReconcilerLeavingTest, AJobThatHasSavedNothingBeginsAgainWhenItsNodeIsBack) {
+TEST_F(ReconcilerLeavingTest, JobWithoutCheckpointRestartsWhenNodeReturns) {
   RunOn({"a"});
   for (int attempt = 1; attempt <= 5; ++attempt) {
     ASSERT_EQ(Job("j").attempt(), attempt);
@@ -119,21 +119,21 @@ TEST_F(ReconcilerLeavingTest, AJobThatHasSavedNothingBeginsAgainWhenItsNodeIsBac
   }
 }
 
-TEST_F(ReconcilerLeavingTest, ThatANodeLeftOutlivesTheCoordinator) {
+TEST_F(ReconcilerLeavingTest, LeavingNodeIsRememberedAcrossRestart) {
   RunOn({"a"});
   Saved("a", 4);
   ExitWith("a", "j", 0, Drained());
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   Restart();
   Attach("b", 1);
-  Advance(absl::Seconds(20));  // Its agent does not come back.
+  Advance(absl::Seconds(20));  // Its agent does not reconnect.
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 2);
   EXPECT_EQ(Job("j").drains_since_checkpoint(), 1);
 }
 
 // Both nodes' agents kept how their ranks ended, and tell it when they are back: in either order.
-TEST_F(ReconcilerLeavingTest, ANodeThatLeftWhileTheCoordinatorWasAwayCostsNoAttemptWhoeverIsBackFirst) {
+TEST_F(ReconcilerLeavingTest, LeavingDuringOutageCostsNoAttempt) {
   for (const bool leaver_first : {true, false}) {
     SCOPED_TRACE(leaver_first);
     const std::string id = leaver_first ? "j" : "k";
@@ -161,7 +161,7 @@ TEST_F(ReconcilerLeavingTest, ANodeThatLeftWhileTheCoordinatorWasAwayCostsNoAtte
     if (!leaver_first) peer_is_back();
     Advance(absl::Seconds(3));
     EXPECT_EQ(StateOf(id), v1::JOB_STATE_RUNNING);
-    Attach("b", 1, {{id, 1}});  // By an exit that is on its way.
+    Attach("b", 1, {{id, 1}});  // Its exit is in transit.
     Advance(absl::Milliseconds(100));
     told("b", 1, Drained());
     if (leaver_first) peer_is_back();
@@ -180,13 +180,13 @@ TEST_F(ReconcilerLeavingTest, ANodeThatLeftWhileTheCoordinatorWasAwayCostsNoAtte
 }
 
 // The agent stops ranks that save in vain when one of them has died.
-TEST_F(ReconcilerLeavingTest, ARankThatCrashesWhileItsNodeLeavesIsAFailure) {
+TEST_F(ReconcilerLeavingTest, CrashWhileNodeLeavesIsAFailure) {
   for (const int signal : {SIGSEGV, SIGKILL}) {
     SCOPED_TRACE(signal);
     const std::string id = "j" + std::to_string(signal);
     Attach("a", 2);
     Submit(id, 1, 2);
-    ExitWith("a", id, 0, Drained());  // Told later, and stopped in the same moment.
+    ExitWith("a", id, 0, Drained());  // Reported later, stopped at the same time.
     ExitWith("a", id, 1, Killed(signal));
     Stopped("a", id);
     EXPECT_EQ(StateOf(id), v1::JOB_STATE_QUEUED) << "that came first";
@@ -204,7 +204,7 @@ TEST_F(ReconcilerLeavingTest, ARankThatCrashesWhileItsNodeLeavesIsAFailure) {
   }
 }
 
-TEST_F(ReconcilerLeavingTest, AnAttemptThatCommittedAndWhoseNodeLeftIsNotTheFirstOfTheNextRow) {
+TEST_F(ReconcilerLeavingTest, CommittedAttemptOnLeavingNodeDoesNotCount) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Ready("a", "j", 0);
@@ -223,7 +223,7 @@ TEST_F(ReconcilerLeavingTest, AnAttemptThatCommittedAndWhoseNodeLeftIsNotTheFirs
 
 // --- Cancelled jobs ----------------------------------------------------------------------------------------
 
-TEST_F(ReconcilerLeavingTest, ACoordinatorThatRestartsGivesWhatIsLeftOfTheGrace) {
+TEST_F(ReconcilerLeavingTest, RestartKeepsRemainingGrace) {
   RunOn({"a"});
   ASSERT_TRUE(Cancel("j", "enough", 60000).ok());
   Advance(absl::Seconds(20));
@@ -253,7 +253,7 @@ TEST_F(ReconcilerLeavingTest, ACoordinatorThatRestartsGivesWhatIsLeftOfTheGrace)
   EXPECT_FALSE(stops.at(0).save());
 }
 
-TEST_F(ReconcilerLeavingTest, WithoutARankThatDiedTheOthersOfACancelledJobSaveNothing) {
+TEST_F(ReconcilerLeavingTest, CancelledJobCannotSaveAfterRankDied) {
   RunOn({"a", "b"});
   ASSERT_TRUE(Cancel("j", "enough", 60000).ok());
   ASSERT_TRUE(StopsSent("a").at(0).save());
@@ -273,7 +273,7 @@ TEST_F(ReconcilerLeavingTest, WithoutARankThatDiedTheOthersOfACancelledJobSaveNo
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
 }
 
-TEST_F(ReconcilerLeavingTest, ARankThatHasLeftLetsTheOthersSave) {
+TEST_F(ReconcilerLeavingTest, RemainingRanksSaveAfterOneLeft) {
   RunOn({"a", "b"});
   ASSERT_TRUE(Cancel("j", "enough", 60000).ok());
   StopsSent("a");
@@ -287,7 +287,7 @@ TEST_F(ReconcilerLeavingTest, ARankThatHasLeftLetsTheOthersSave) {
   EXPECT_TRUE(rendezvous_->Set({"j", 1}, "save/0", "committed").ok());
 }
 
-TEST_F(ReconcilerLeavingTest, WithoutANodeThatIsLostTheOthersOfACancelledJobSaveNothing) {
+TEST_F(ReconcilerLeavingTest, CancelledJobCannotSaveWithoutLostNode) {
   RunOn({"a", "b"});
   ASSERT_TRUE(Cancel("j", "enough", 600000).ok());
   Detach("b");
@@ -300,7 +300,7 @@ TEST_F(ReconcilerLeavingTest, WithoutANodeThatIsLostTheOthersOfACancelledJobSave
 }
 
 // The state was PAUSING or CANCELLING, and did not say for whom it waited.
-TEST_F(ReconcilerLeavingTest, ACancelledJobNamesASilentNodeUntilItIsHeardFrom) {
+TEST_F(ReconcilerLeavingTest, CancelledJobNamesSilentNodeUntilHeardFrom) {
   RunOn({"a", "b"});
   Detach("b");
   outboxes_.erase("b");
@@ -323,7 +323,7 @@ TEST_F(ReconcilerLeavingTest, ACancelledJobNamesASilentNodeUntilItIsHeardFrom) {
 }
 
 // It stayed CANCELLING without a reason: the agent sent heartbeats, and never answered.
-TEST_F(ReconcilerLeavingTest, ACancelledJobNamesAConnectedNodeThatDoesNotConfirmTheStop) {
+TEST_F(ReconcilerLeavingTest, CancelledJobNamesNodeThatDoesNotConfirmStop) {
   RunOn({"a", "b"});
   ASSERT_TRUE(Cancel("j", "enough", 5000).ok());
   Stopped("a", "j");
@@ -344,7 +344,7 @@ TEST_F(ReconcilerLeavingTest, ACancelledJobNamesAConnectedNodeThatDoesNotConfirm
 }
 
 // An hour later its reason was still that the attempt is being stopped.
-TEST_F(ReconcilerLeavingTest, AFailedAttemptNamesANodeThatDoesNotConfirmTheStop) {
+TEST_F(ReconcilerLeavingTest, FailedAttemptNamesNodeThatDoesNotConfirmStop) {
   RunOn({"a", "b"});
   Exit("a", "j", 0, 9);
   Stopped("a", "j");
@@ -362,7 +362,7 @@ TEST_F(ReconcilerLeavingTest, AFailedAttemptNamesANodeThatDoesNotConfirmTheStop)
   EXPECT_THAT(Job("j").reason(), HasSubstr("rank 0 on a failed: exited with code 9"));
 }
 
-TEST_F(ReconcilerLeavingTest, AFailedAttemptDoesNotWaitForANodeThatIsLost) {
+TEST_F(ReconcilerLeavingTest, FailedAttemptDoesNotWaitForLostNode) {
   RunOn({"a", "b", "c"});
   Detach("b");
   outboxes_.erase("b");
@@ -375,7 +375,7 @@ TEST_F(ReconcilerLeavingTest, AFailedAttemptDoesNotWaitForANodeThatIsLost) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
 }
 
-TEST_F(ReconcilerLeavingTest, AFailedAttemptNamesASilentNode) {
+TEST_F(ReconcilerLeavingTest, FailedAttemptNamesSilentNode) {
   RunOn({"a", "b"});
   Exit("a", "j", 0, 9);
   Stopped("a", "j");
@@ -389,7 +389,7 @@ TEST_F(ReconcilerLeavingTest, AFailedAttemptNamesASilentNode) {
 }
 
 // Neither did the reason say what becomes of the job.
-TEST_F(ReconcilerLeavingTest, APausedJobNamesASilentNodeThatHasNotComeBackAfterARestart) {
+TEST_F(ReconcilerLeavingTest, PausedJobNamesSilentNodeAfterRestart) {
   RunOn({"a", "b"});
   ASSERT_TRUE(Pause("j").ok());
   Restart();
@@ -404,7 +404,7 @@ TEST_F(ReconcilerLeavingTest, APausedJobNamesASilentNodeThatHasNotComeBackAfterA
   EXPECT_EQ(Job("j").reason(), "all agents are connected again; ranks are leaving");
 }
 
-TEST_F(ReconcilerLeavingTest, AJobThatIsResumedWhileItPausesSaysThatItContinues) {
+TEST_F(ReconcilerLeavingTest, ResumedJobReportsThatItContinues) {
   RunOn({"a", "b"});
   Detach("b");
   outboxes_.erase("b");
@@ -415,7 +415,7 @@ TEST_F(ReconcilerLeavingTest, AJobThatIsResumedWhileItPausesSaysThatItContinues)
 }
 
 // It was named in the first tick, and each restart added an event that meant nothing.
-TEST_F(ReconcilerLeavingTest, NoNodeIsNamedSilentBeforeItsTimeToComeBackAfterARestart) {
+TEST_F(ReconcilerLeavingTest, NamesNoSilentNodeDuringReattachGrace) {
   RunOn({"a", "b"});
   const int64_t running = Job("j").revision();
   Restart();
@@ -431,7 +431,7 @@ TEST_F(ReconcilerLeavingTest, NoNodeIsNamedSilentBeforeItsTimeToComeBackAfterARe
   EXPECT_EQ(Job("j").revision(), cancelled) << Job("j").reason();
 }
 
-TEST_F(ReconcilerLeavingTest, AnIdleJobThatIsCancelledOrPausedNamesTheNodeThatItLost) {
+TEST_F(ReconcilerLeavingTest, IdleJobNamesLostNodeWhenCancelledOrPaused) {
   for (const char* node : {"a", "b"}) Attach(node, 1);
   for (const char* id : {"x", "y"}) Submit(id, 2, 1, /*max_attempts=*/2);
   const auto lose = [&](const std::string& id, const std::string& node) {
@@ -456,7 +456,7 @@ TEST_F(ReconcilerLeavingTest, AnIdleJobThatIsCancelledOrPausedNamesTheNodeThatIt
 }
 
 // It was "cancelled, all ranks are gone" while ranks of attempt 1 trained on and saved.
-TEST_F(ReconcilerLeavingTest, ACancelledJobNamesTheLostNodeOfAnEarlierAttempt) {
+TEST_F(ReconcilerLeavingTest, CancelledJobNamesLostNodeOfEarlierAttempt) {
   MoveFromAToB();
   ASSERT_TRUE(Cancel("j").ok());
   Stopped("b", "j", 2);
@@ -465,7 +465,7 @@ TEST_F(ReconcilerLeavingTest, ACancelledJobNamesTheLostNodeOfAnEarlierAttempt) {
                                            "could not be confirmed gone)"));
 }
 
-TEST_F(ReconcilerLeavingTest, AnIdleJobThatIsCancelledNamesEachNodeThatItLost) {
+TEST_F(ReconcilerLeavingTest, CancelledIdleJobNamesEachLostNode) {
   MoveFromAToB();
   Detach("b");
   outboxes_.erase("b");
@@ -478,17 +478,17 @@ TEST_F(ReconcilerLeavingTest, AnIdleJobThatIsCancelledNamesEachNodeThatItLost) {
 
 // --- Causes ------------------------------------------------------------------------------------------------
 
-TEST_F(ReconcilerLeavingTest, ThatAnAgentWasTheCauseOutlivesTheCoordinatorAndTheAgent) {
+TEST_F(ReconcilerLeavingTest, AgentAsCauseSurvivesRestart) {
   RunOn({"a", "b"});
   Exit("a", "j", 0, 1);  // It lost its peer.
   v1::RankExit stopped = Drained();
-  stopped.set_drained(false);  // On a coordinator's word.
+  stopped.set_drained(false);  // Ordered by a coordinator.
   ExitWith("b", "j", 1, stopped);
   Advance(absl::Seconds(1));
   ASSERT_EQ(Job("j").failure().rank(), 1);
   Restart();
   Attach("a", 1, {{"j", 1}});
-  Exit("a", "j", 0, 1);  // Told again.
+  Exit("a", "j", 0, 1);  // Repeated.
   Stopped("a", "j");
   Advance(absl::Seconds(17));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
@@ -496,7 +496,7 @@ TEST_F(ReconcilerLeavingTest, ThatAnAgentWasTheCauseOutlivesTheCoordinatorAndThe
   EXPECT_THAT(Retried(), HasSubstr("told the agent of b to stop it"));
 }
 
-TEST_F(ReconcilerLeavingTest, ACauseThatNobodyTellsAgainStandsAfterARestart) {
+TEST_F(ReconcilerLeavingTest, StoredCauseIsKeptAfterRestart) {
   RunOn({"a", "b"});
   ExitWith("b", "j", 1, Killed(SIGKILL));
   Exit("a", "j", 0, 1);
@@ -513,7 +513,7 @@ TEST_F(ReconcilerLeavingTest, ACauseThatNobodyTellsAgainStandsAfterARestart) {
 
 // --- Jobs that learnt nothing ------------------------------------------------------------------------------
 
-TEST_F(ReconcilerLeavingTest, AJobAllOfWhoseStepsWereSkippedFailsAndSaysWhy) {
+TEST_F(ReconcilerLeavingTest, JobWithOnlySkippedStepsFailsWithReason) {
   const std::string why =
       "none of 6 steps was applied: train.on_nonfinite or train.on_spike skipped all of them, and the model "
       "was not trained";
@@ -536,7 +536,7 @@ TEST_F(ReconcilerLeavingTest, AJobAllOfWhoseStepsWereSkippedFailsAndSaysWhy) {
   }
 }
 
-TEST_F(ReconcilerLeavingTest, OneStepThatCountedIsEnough) {
+TEST_F(ReconcilerLeavingTest, OneValidStepSuffices) {
   RunOn({"a"});
   ExitWith("a", "j", 0, Trained(6, 6));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
@@ -544,9 +544,9 @@ TEST_F(ReconcilerLeavingTest, OneStepThatCountedIsEnough) {
 
 // Attempts go on from each other; reports of steps did not reach anybody. The first step that counted; 0:
 // none.
-class ReconcilerLearntTest : public ReconcilerLeavingTest, public ::testing::WithParamInterface<int64_t> {};
+class ReconcilerStepsTest : public ReconcilerLeavingTest, public ::testing::WithParamInterface<int64_t> {};
 
-TEST_P(ReconcilerLearntTest, WhatAnAttemptBeforeHasLearntCounts) {
+TEST_P(ReconcilerStepsTest, StepsOfEarlierAttemptCount) {
   RunOn({"a"});
   Saved("a", 3);
   v1::RankExit left = Drained();
@@ -560,9 +560,9 @@ TEST_P(ReconcilerLearntTest, WhatAnAttemptBeforeHasLearntCounts) {
   Stopped("a", "j", 2);
   EXPECT_EQ(StateOf("j"), GetParam() == 0 ? v1::JOB_STATE_FAILED : v1::JOB_STATE_SUCCEEDED);
 }
-INSTANTIATE_TEST_SUITE_P(Steps, ReconcilerLearntTest, ::testing::Values(0, 2));
+INSTANTIATE_TEST_SUITE_P(Steps, ReconcilerStepsTest, ::testing::Values(0, 2));
 
-TEST_F(ReconcilerLeavingTest, StepsOfAnotherJobAreNotTheJobs) {
+TEST_F(ReconcilerLeavingTest, StepsOfOtherJobDoNotCount) {
   Attach("a", 1);
   Submit("j", 1, 1);
   ReadyAfter("a", 3, 1, "/runs/6");
@@ -571,9 +571,9 @@ TEST_F(ReconcilerLeavingTest, StepsOfAnotherJobAreNotTheJobs) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
 }
 
-TEST_F(ReconcilerLeavingTest, AnEndThatSaysNothingOfStepsIsASuccess) {
+TEST_F(ReconcilerLeavingTest, ExitWithoutStepCountIsSuccess) {
   RunOn({"a"});
-  Exit("a", "j", 0, 0);  // Of an agent of before.
+  Exit("a", "j", 0, 0);  // From an agent of an older release.
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
 }
 

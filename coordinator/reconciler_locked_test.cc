@@ -49,7 +49,7 @@ class ReconcilerLockedTest : public ReconcilerCase {
 };
 
 // Only the log of its rank 0 had it.
-TEST_F(ReconcilerLockedTest, AJobThatDoesNotStartNamesTheLostNodeWhoseRanksMayHoldItsDirectory) {
+TEST_F(ReconcilerLockedTest, StartingJobNamesLostNodeThatMayHoldLock) {
   LoseAttempt1();
   LaunchAttempt2();
   ExpectNamed("lost node a");
@@ -60,7 +60,7 @@ TEST_F(ReconcilerLockedTest, AJobThatDoesNotStartNamesTheLostNodeWhoseRanksMayHo
 }
 
 // It said that all agents were connected again.
-TEST_F(ReconcilerLockedTest, AJobThatDoesNotStartNamesANodeThatIsDeletedMeanwhile) {
+TEST_F(ReconcilerLockedTest, StartingJobNamesNodeDeletedMeanwhile) {
   LoseAttempt1();
   LaunchAttempt2();
   DeleteA();
@@ -72,7 +72,7 @@ TEST_F(ReconcilerLockedTest, AJobThatDoesNotStartNamesANodeThatIsDeletedMeanwhil
 }
 
 // It named no node.
-TEST_F(ReconcilerLockedTest, AJobThatDoesNotStartNamesANodeThatWasDeletedBeforeItsLaunch) {
+TEST_F(ReconcilerLockedTest, StartingJobNamesNodeDeletedBeforeLaunch) {
   LoseAttempt1();
   DeleteA();
   LaunchAttempt2();
@@ -81,7 +81,7 @@ TEST_F(ReconcilerLockedTest, AJobThatDoesNotStartNamesANodeThatWasDeletedBeforeI
   EXPECT_EQ(Job("j").reason(), "all agents are connected again");
 }
 
-TEST_F(ReconcilerLockedTest, ACancelledJobThatIsRetriedNamesANodeThatWasDeletedAfterItsEnd) {
+TEST_F(ReconcilerLockedTest, RetriedJobNamesNodeDeletedAfterItsEnd) {
   LoseAttempt1();
   ASSERT_TRUE(Cancel("j").ok());
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
@@ -92,7 +92,7 @@ TEST_F(ReconcilerLockedTest, ACancelledJobThatIsRetriedNamesANodeThatWasDeletedA
 }
 
 // The reason that named the node is replaced while the other one's agent is away.
-TEST_F(ReconcilerLockedTest, ThatANodeWasDeletedOutlivesTheCoordinator) {
+TEST_F(ReconcilerLockedTest, DeletedNodeIsRememberedAcrossRestart) {
   LoseAttempt1();
   DeleteA();
   Restart();
@@ -113,7 +113,7 @@ TEST_F(ReconcilerLockedTest, ThatANodeWasDeletedOutlivesTheCoordinator) {
 }
 
 // The record of a job that had ended could not be read, and the node could not be deleted.
-TEST_F(ReconcilerLockedTest, ADamagedJobRecordDoesNotBlockTheDeletionOfItsNode) {
+TEST_F(ReconcilerLockedTest, DamagedRecordDoesNotBlockNodeDeletion) {
   LoseAttempt1({"i", "j"});
   ASSERT_TRUE(Cancel("i").ok());
   Advance(absl::Seconds(2));
@@ -134,7 +134,7 @@ TEST_F(ReconcilerLockedTest, ADamagedJobRecordDoesNotBlockTheDeletionOfItsNode) 
 }
 
 // Nothing ran on it, and the reason named it as a deleted node.
-TEST_F(ReconcilerLockedTest, ANodeThatRegisteredAgainIsNotNamedWhenItIsDeletedAgain) {
+TEST_F(ReconcilerLockedTest, ReregisteredNodeIsNotNamedAfterSecondDeletion) {
   LoseAttempt1();
   DeleteA();
   ASSERT_TRUE(Pause("j").ok());  // It would be launched on "a".
@@ -147,7 +147,7 @@ TEST_F(ReconcilerLockedTest, ANodeThatRegisteredAgainIsNotNamedWhenItIsDeletedAg
   EXPECT_THAT(Job("j").reason(), Not(HasSubstr("ranks of an earlier attempt")));
 }
 
-TEST_F(ReconcilerLockedTest, ARetriedJobDoesNotNameANodeThatRegisteredAgainAfterItsEnd) {
+TEST_F(ReconcilerLockedTest, RetriedJobDoesNotNameReregisteredNode) {
   LoseAttempt1();
   ASSERT_TRUE(Cancel("j").ok());
   DeleteA();
@@ -162,7 +162,7 @@ TEST_F(ReconcilerLockedTest, ARetriedJobDoesNotNameANodeThatRegisteredAgainAfter
 }
 
 // Its reason became "all agents are connected again" in the first tick.
-TEST_F(ReconcilerLockedTest, AReasonOfAnOlderReleaseThatNamesADeletedNodeIsKept) {
+TEST_F(ReconcilerLockedTest, KeepsDeletedNodeFromReasonOfOlderRelease) {
   LoseAttempt1();
   DeleteA();
   LaunchAttempt2();

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 using ReconcilerOutageTest = ReconcilerCase;
 
-TEST_F(ReconcilerOutageTest, ARetryWaitsAsLongAfterARestart) {
+TEST_F(ReconcilerOutageTest, RetryDelayIsTheSameAfterRestart) {
   options_.reattach_grace = absl::ZeroDuration();
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
@@ -25,7 +25,7 @@ TEST_F(ReconcilerOutageTest, ARetryWaitsAsLongAfterARestart) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerOutageTest, ACoordinatorWhoseClockIsAnHourBehindDatesNoEventBeforeItsCause) {
+TEST_F(ReconcilerOutageTest, EventDatesFollowTheirCausesWithClockBehind) {
   RunOn({"a"});
   ASSERT_TRUE(reconciler_->Cordon("a", "a fan").ok());
   clock_.StepWall(-absl::Hours(1));
@@ -45,7 +45,7 @@ TEST_F(ReconcilerOutageTest, ACoordinatorWhoseClockIsAnHourBehindDatesNoEventBef
 }
 
 // Its agent may train it on: the state may be of before its launch, as from a backup.
-TEST_F(ReconcilerOutageTest, AJobThatWaitedBeforeARestartIsLaunchedOnceAgentsHadTheirTimeToTellOfIt) {
+TEST_F(ReconcilerOutageTest, LaunchesWaitingJobAfterReattachGrace) {
   Submit("j", 1, 1);
   Restart();
   Attach("b", 1);
@@ -64,7 +64,7 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitedBeforeARestartIsLaunchedOnceAgentsHad
 }
 
 // The first had ended long ago, and only nobody had said so.
-TEST_F(ReconcilerOutageTest, OfSeveralAttemptsThatMayBeLeftTheOneThatIsThereIsNamed) {
+TEST_F(ReconcilerOutageTest, NamesReportedAttemptOfSeveralLeftovers) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/3);
   Ready("a", "j", 0);
@@ -86,7 +86,7 @@ TEST_F(ReconcilerOutageTest, OfSeveralAttemptsThatMayBeLeftTheOneThatIsThereIsNa
   EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 2 on b"));
 }
 
-TEST_F(ReconcilerOutageTest, TheNextAttemptWaitsForWhatIsLeftOfOneWhoseNodeIsBack) {
+TEST_F(ReconcilerOutageTest, NextAttemptWaitsForLeftoversOfReconnectedNode) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Ready("a", "j", 0);
@@ -106,7 +106,7 @@ TEST_F(ReconcilerOutageTest, TheNextAttemptWaitsForWhatIsLeftOfOneWhoseNodeIsBac
 }
 
 // tests/sim, seed 20180: it was CANCELLED at once, and its rank lived on through its grace.
-TEST_F(ReconcilerOutageTest, AJobThatWaitsIsNotCancelledBeforeWhatIsBackOfItsAttemptHasLeft) {
+TEST_F(ReconcilerOutageTest, CancelWaitsForLeftoversOfReconnectedAttempt) {
   for (const bool paused : {false, true}) {
     const std::string id = paused ? "paused" : "waits", a = id + "-a", b = id + "-b";
     Attach(a, 1);
@@ -137,7 +137,7 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitsIsNotCancelledBeforeWhatIsBackOfItsAtt
 }
 
 // Of the attempt before the newest, and in one turn with its coming back.
-TEST_F(ReconcilerOutageTest, AJobThatWaitsIsNotCancelledBeforeWhatIsBackOfAnEarlierAttemptHasLeft) {
+TEST_F(ReconcilerOutageTest, CancelWaitsForLeftoversOfEarlierAttempt) {
   MoveFromAToB();
   Exit("b", "j", 0, 1, 2);
   Stopped("b", "j", 2);
@@ -150,7 +150,7 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitsIsNotCancelledBeforeWhatIsBackOfAnEarl
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
 }
 
-TEST_F(ReconcilerOutageTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) {
+TEST_F(ReconcilerOutageTest, LostAgentFailsJobAndItsRanksStopAtReconnect) {
   RunOn({"a"});
   Detach("a");
   outboxes_.clear();
@@ -168,7 +168,7 @@ TEST_F(ReconcilerOutageTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) 
   EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 1);
 }
 
-TEST_F(ReconcilerOutageTest, AnAgentThatIsGoneJustAfterAWordIsMissedWithinTenSeconds) {
+TEST_F(ReconcilerOutageTest, DetectsAgentGoneAfterMessageWithinTenSeconds) {
   RunOn({"a", "b"});
   outboxes_.erase("a");
   const absl::Time begin = clock_.Now();
@@ -179,7 +179,7 @@ TEST_F(ReconcilerOutageTest, AnAgentThatIsGoneJustAfterAWordIsMissedWithinTenSec
   EXPECT_LT(clock_.Now() - begin, absl::Milliseconds(kAgentLostAfterMs));
 }
 
-TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeForwardFailsNoRunningJob) {
+TEST_F(ReconcilerOutageTest, ForwardClockChangeFailsNoJob) {
   RunOn({"a", "b"});
   Detach("b");
   clock_.StepWall(absl::Seconds(60));
@@ -189,7 +189,7 @@ TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeForwardFailsNoRunningJob) {
   EXPECT_EQ(Job("j").events().rbegin()->unix_nanos(), absl::ToUnixNanos(clock_.Wall()));
 }
 
-TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeBackDoesNotKeepADeadAgentsJobAlive) {
+TEST_F(ReconcilerOutageTest, BackwardClockChangeDoesNotHideDeadAgent) {
   RunOn({"a"});
   Detach("a");
   outboxes_.clear();
@@ -200,12 +200,12 @@ TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeBackDoesNotKeepADeadAgentsJob
   EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost"));
 }
 
-TEST_F(ReconcilerOutageTest, ACoordinatorThatStoodStillLosesNoJobThoughItHeardNobody) {
+TEST_F(ReconcilerOutageTest, PauseOfCoordinatorLosesNoJob) {
   RunOn({"a", "b"});
   StandStill(absl::Seconds(60));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   EXPECT_TRUE(nodes_->Snapshot()[0].connected);
-  // The agents gave up their streams, which is seen now, and come back.
+  // The agents closed their streams, which is noticed now, and reconnect.
   Detach("a");
   Detach("b");
   outboxes_.clear();
@@ -218,7 +218,7 @@ TEST_F(ReconcilerOutageTest, ACoordinatorThatStoodStillLosesNoJobThoughItHeardNo
   EXPECT_EQ(Job("j").attempt(), 1);
 }
 
-TEST_F(ReconcilerOutageTest, AnAgentThatDiedWhileTheCoordinatorStoodStillIsLostAfterTheGrace) {
+TEST_F(ReconcilerOutageTest, AgentThatDiedDuringPauseIsLostAfterGrace) {
   RunOn({"a"});
   StandStill(absl::Seconds(60));
   Detach("a");
@@ -228,7 +228,7 @@ TEST_F(ReconcilerOutageTest, AnAgentThatDiedWhileTheCoordinatorStoodStillIsLostA
   EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost"));
 }
 
-TEST_F(ReconcilerOutageTest, AFailureFromBeforeAPauseIsJudgedWithWhatArrivedMeanwhile) {
+TEST_F(ReconcilerOutageTest, JudgesFailureBeforePauseWithLaterArrivals) {
   StartOn({"a", "b"});
   v1::RankUpdate of_peer = Update("j", 0);
   of_peer.mutable_exit()->set_exit_code(1);
@@ -244,7 +244,7 @@ TEST_F(ReconcilerOutageTest, AFailureFromBeforeAPauseIsJudgedWithWhatArrivedMean
   EXPECT_EQ(Job("j").failure().rank(), 1);
 }
 
-TEST_F(ReconcilerOutageTest, AFailureThatWaitedInTheQueueDuringAPauseIsNotJudgedAtOnce) {
+TEST_F(ReconcilerOutageTest, JudgesFailureQueuedDuringPauseAfterSettling) {
   StartOn({"a", "b"});
   v1::RankUpdate of_peer = Update("j", 0);
   of_peer.mutable_exit()->set_exit_code(1);
@@ -255,7 +255,7 @@ TEST_F(ReconcilerOutageTest, AFailureThatWaitedInTheQueueDuringAPauseIsNotJudged
   EXPECT_EQ(Job("j").failure().rank(), 0);
 }
 
-TEST_F(ReconcilerOutageTest, AShortDisconnectCostsNothing) {
+TEST_F(ReconcilerOutageTest, ShortDisconnectHasNoEffect) {
   RunOn({"a"});
   Detach("a");
   reconciler_->RunOnce();
@@ -265,7 +265,7 @@ TEST_F(ReconcilerOutageTest, AShortDisconnectCostsNothing) {
   EXPECT_EQ(Job("j").attempt(), 1);
 }
 
-TEST_F(ReconcilerOutageTest, AnAgentThatCameBackEmptyHandedFailsTheJob) {
+TEST_F(ReconcilerOutageTest, ReconnectWithoutRanksFailsJob) {
   RunOn({"a"});
   Detach("a");
   Attach("a", 1);
@@ -276,7 +276,7 @@ TEST_F(ReconcilerOutageTest, AnAgentThatCameBackEmptyHandedFailsTheJob) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
 }
 
-TEST_F(ReconcilerOutageTest, ARunningJobGoesOnOverARestartOfTheCoordinator) {
+TEST_F(ReconcilerOutageTest, RunningJobSurvivesRestart) {
   RunOn({"a", "b"});
   Restart();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
@@ -291,7 +291,7 @@ TEST_F(ReconcilerOutageTest, ARunningJobGoesOnOverARestartOfTheCoordinator) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST_F(ReconcilerOutageTest, AnExitDuringTheOutageIsTakenAfterwards) {
+TEST_F(ReconcilerOutageTest, ExitDuringOutageIsProcessedAfterwards) {
   RunOn({"a"});
   Restart();
   Attach("a", 1);  // Its rank has ended meanwhile; the report follows.
@@ -299,13 +299,13 @@ TEST_F(ReconcilerOutageTest, AnExitDuringTheOutageIsTakenAfterwards) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST_F(ReconcilerOutageTest, AJobThatEndedDuringAnOutageEndedThenAndNotWhenItsAgentCameBack) {
+TEST_F(ReconcilerOutageTest, EndDuringOutageKeepsItsTime) {
   RunOn({"a"});
   Detach("a");
   outboxes_.clear();
   Advance(absl::Seconds(2));
   v1::RankUpdate exit = Update("j", 0);
-  exit.mutable_exit()->set_unix_nanos(1000);  // Its clock is not ours.
+  exit.mutable_exit()->set_unix_nanos(1000);  // Its clock differs from the coordinator's.
   const absl::Time ended = clock_.Wall();
   Advance(absl::Seconds(5));
   Attach("a", 1, {{"j", 1}});
@@ -315,7 +315,7 @@ TEST_F(ReconcilerOutageTest, AJobThatEndedDuringAnOutageEndedThenAndNotWhenItsAg
   EXPECT_EQ(Job("j").end_unix_nanos(), absl::ToUnixNanos(ended));
 }
 
-TEST_F(ReconcilerOutageTest, AnEndBeforeTheStartIsNotBelieved) {
+TEST_F(ReconcilerOutageTest, RejectsEndBeforeStart) {
   StartOn({"a"});
   Advance(absl::Seconds(1));
   v1::RankUpdate exit = Update("j", 0);
@@ -325,7 +325,7 @@ TEST_F(ReconcilerOutageTest, AnEndBeforeTheStartIsNotBelieved) {
   EXPECT_EQ(Job("j").end_unix_nanos(), Job("j").start_unix_nanos());
 }
 
-TEST_F(ReconcilerOutageTest, AJobWhoseAgentsStayAwayAfterARestartFailsAfterTheGrace) {
+TEST_F(ReconcilerOutageTest, JobFailsIfAgentsDoNotReconnectWithinGrace) {
   RunOn({"a"});
   Restart();
   Advance(absl::Seconds(14));
@@ -336,10 +336,10 @@ TEST_F(ReconcilerOutageTest, AJobWhoseAgentsStayAwayAfterARestartFailsAfterTheGr
   EXPECT_THAT(Job("j").failure().error(), HasSubstr("did not come back"));
 }
 
-TEST_F(ReconcilerOutageTest, ALaunchSwallowedByARestartIsLaunchedAgain) {
+TEST_F(ReconcilerOutageTest, RelaunchesLaunchLostInRestart) {
   StartOn({"a"});
   Restart();
-  Attach("a", 1);  // It never got the launch.
+  Attach("a", 1);  // The launch was not delivered.
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   Stopped("a", "j");
@@ -348,7 +348,7 @@ TEST_F(ReconcilerOutageTest, ALaunchSwallowedByARestartIsLaunchedAgain) {
   EXPECT_EQ(Job("j").attempt(), 2);
 }
 
-TEST_F(ReconcilerOutageTest, AStoppingJobFailsAfterARestartWithTheFailureItHad) {
+TEST_F(ReconcilerOutageTest, StoppingJobFailsWithStoredCauseAfterRestart) {
   StartOn({"a"});
   Exit("a", "j", 0, 3);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
@@ -358,7 +358,7 @@ TEST_F(ReconcilerOutageTest, AStoppingJobFailsAfterARestartWithTheFailureItHad) 
   EXPECT_EQ(Job("j").failure().exit_code(), 3);
 }
 
-TEST_F(ReconcilerOutageTest, ACancellingJobIsCancelledAfterARestart) {
+TEST_F(ReconcilerOutageTest, CancellingJobIsCancelledAfterRestart) {
   StartOn({"a"});
   Cancel("j").IgnoreError();
   Restart();
@@ -368,7 +368,7 @@ TEST_F(ReconcilerOutageTest, ACancellingJobIsCancelledAfterARestart) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
 }
 
-TEST_F(ReconcilerOutageTest, AHostedAttemptThatNobodyKnowsIsStoppedAndHoldsItsNode) {
+TEST_F(ReconcilerOutageTest, StopsUnknownAttemptAndHoldsItsNode) {
   Attach("a", 2, {{"of-another-cluster", 3}});
   const auto stops = StopsSent("a");
   ASSERT_EQ(stops.size(), 1u);
@@ -379,7 +379,7 @@ TEST_F(ReconcilerOutageTest, AHostedAttemptThatNobodyKnowsIsStoppedAndHoldsItsNo
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerOutageTest, AStallOutlivesARestartAndEndsWithTheAttempt) {
+TEST_F(ReconcilerOutageTest, StallSurvivesRestartAndEndsWithAttempt) {
   RunOn({"a"});
   Advance(absl::Minutes(6));
   EXPECT_NE(Job("j").stalled_since_unix_nanos(), 0);
@@ -394,7 +394,7 @@ TEST_F(ReconcilerOutageTest, AStallOutlivesARestartAndEndsWithTheAttempt) {
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
 }
 
-TEST_F(ReconcilerOutageTest, AStateFromABackupLetsTheNewerAttemptSaveAndNumbersTheNextAfterIt) {
+TEST_F(ReconcilerOutageTest, BackupStateLetsNewerAttemptSaveAndRenumbers) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1, /*max_attempts=*/1);
@@ -432,7 +432,7 @@ TEST_F(ReconcilerOutageTest, AStateFromABackupLetsTheNewerAttemptSaveAndNumbersT
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED) << "this one counts";
 }
 
-TEST_F(ReconcilerOutageTest, AJobThatWaitsByAStateFromABackupIsNumberedAfterWhatIsThere) {
+TEST_F(ReconcilerOutageTest, WaitingJobFromBackupIsNumberedAfterHostedAttempt) {
   Submit("j", 1, 1);
   Restart();
   Attach("a", 1, {{"j", 3}});
@@ -444,7 +444,7 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitsByAStateFromABackupIsNumberedAfterWhat
 }
 
 // A node with a certificate of its own stopped other nodes' jobs so, as often as it liked.
-TEST_F(ReconcilerOutageTest, ANodeThatTheJobWasNotPlacedOnCannotClaimAnAttemptOfIt) {
+TEST_F(ReconcilerOutageTest, UnplacedNodeCannotClaimAttempt) {
   RunOn({"a"});
   for (const bool restarted : {false, true}) {
     if (restarted) {
@@ -466,7 +466,7 @@ TEST_F(ReconcilerOutageTest, ANodeThatTheJobWasNotPlacedOnCannotClaimAnAttemptOf
 }
 
 // It was the next attempt's number, whose messages were dropped as out of range.
-TEST_F(ReconcilerOutageTest, AnAttemptFarAheadIsBelievedOfNobody) {
+TEST_F(ReconcilerOutageTest, RejectsAttemptFarAhead) {
   RunOn({"a"});
   Attach("a", 1, {{"j", 1}, {"j", kMaxAttempt}});
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
@@ -475,12 +475,12 @@ TEST_F(ReconcilerOutageTest, AnAttemptFarAheadIsBelievedOfNobody) {
   refused.set_newer_attempt(kMaxAttempt);
   ExitWith("a", "j", 0, refused);
   Stopped("a", "j");
-  Advance(absl::Seconds(13));  // Ranks of the refused attempt have that time to leave.
+  Advance(absl::Seconds(13));  // The ranks of the rejected attempt have this time to leave.
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 2 + kMaxAttemptsAhead);
 }
 
-TEST_F(ReconcilerOutageTest, AClaimOfAJobThatWasNeverLaunchedOnlyDelaysItAfterARestart) {
+TEST_F(ReconcilerOutageTest, ClaimOfNeverLaunchedJobOnlyDelaysIt) {
   Submit("j", 1, 1);
   Restart();
   Attach("s2", 1, {{"j", 1}});
@@ -495,7 +495,7 @@ TEST_F(ReconcilerOutageTest, AClaimOfAJobThatWasNeverLaunchedOnlyDelaysItAfterAR
 }
 
 // It was lost with ranks of attempt 1, and attempt 2 is elsewhere: only the job's record knows of it.
-TEST_F(ReconcilerOutageTest, ANodeOfAnEarlierAttemptIsKnownAfterARestart) {
+TEST_F(ReconcilerOutageTest, KnowsNodesOfEarlierAttemptAfterRestart) {
   MoveFromAToB();
   Restart();
   Attach("b", 1, {{"j", 2}});
@@ -511,7 +511,7 @@ TEST_F(ReconcilerOutageTest, ANodeOfAnEarlierAttemptIsKnownAfterARestart) {
   EXPECT_EQ(Job("j").attempt(), 3);
 }
 
-TEST_F(ReconcilerOutageTest, ALaunchByANumberThatAnAgentKnowsDoesNotCount) {
+TEST_F(ReconcilerOutageTest, RejectedAttemptNumberDoesNotCount) {
   StartOn({"a"});
   v1::RankExit refused;
   refused.set_exit_code(126);
@@ -525,7 +525,7 @@ TEST_F(ReconcilerOutageTest, ALaunchByANumberThatAnAgentKnowsDoesNotCount) {
   EXPECT_EQ(Job("j").attempt(), 8);
 }
 
-TEST_F(ReconcilerOutageTest, AnEndTellsTheLastStepsThatNobodyHeardOf) {
+TEST_F(ReconcilerOutageTest, ExitReportsUnreportedLastSteps) {
   RunOn({"a"});
   Restart();
   Attach("a", 1, {{"j", 1}});
@@ -542,7 +542,7 @@ TEST_F(ReconcilerOutageTest, AnEndTellsTheLastStepsThatNobodyHeardOf) {
 
 class ReconcilerUnsentTest : public ReconcilerCase {
  protected:
-  // "j" is launched on "a", and the coordinator dies before anybody reads that.
+  // Launches "j" on "a" and restarts the coordinator before the launch is read.
   void Die(int max_attempts = 1) {
     agents_say_had_ = true;
     Attach("a", 1);
@@ -550,7 +550,7 @@ class ReconcilerUnsentTest : public ReconcilerCase {
     ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
     Restart();
   }
-  // Whether it is launched again, as the attempt that it was.
+  // Whether the same attempt is launched again.
   bool SentAgain() {
     const std::vector<v1::Launch> launches = LaunchesSent("a");
     return launches.size() == 1 && launches[0].attempt() == 1 && launches[0].job_id() == "j" &&
@@ -558,7 +558,7 @@ class ReconcilerUnsentTest : public ReconcilerCase {
   }
 };
 
-TEST_F(ReconcilerUnsentTest, ALaunchThatNeverCameIsSentAgainAndIsTheSameAttempt) {
+TEST_F(ReconcilerUnsentTest, UndeliveredLaunchIsResentAsSameAttempt) {
   Die();
   had_ = {{"other", 3}};
   Attach("a", 1);
@@ -574,7 +574,7 @@ TEST_F(ReconcilerUnsentTest, ALaunchThatNeverCameIsSentAgainAndIsTheSameAttempt)
 }
 
 // Its ranks began and failed, and nobody tells of their ends any more.
-TEST_F(ReconcilerUnsentTest, AnAttemptThatCameAndIsOverHasFailed) {
+TEST_F(ReconcilerUnsentTest, DeliveredAttemptWithoutRanksHasFailed) {
   Die(/*max_attempts=*/2);
   had_ = {{"j", 1}};
   Attach("a", 1);
@@ -584,7 +584,7 @@ TEST_F(ReconcilerUnsentTest, AnAttemptThatCameAndIsOverHasFailed) {
   EXPECT_EQ(Job("j").failure().cause(), v1::FAILURE_CAUSE_NODE);
 }
 
-TEST_F(ReconcilerUnsentTest, NobodyKnowsWhatAnotherProcessOfTheAgentHasHad) {
+TEST_F(ReconcilerUnsentTest, NewAgentProcessIsNotResent) {
   Die(/*max_attempts=*/2);
   instance_ = 2;
   Attach("a", 1);
@@ -593,7 +593,7 @@ TEST_F(ReconcilerUnsentTest, NobodyKnowsWhatAnotherProcessOfTheAgentHasHad) {
   EXPECT_EQ(Job("j").failure().attempt(), 1);
 }
 
-TEST_F(ReconcilerUnsentTest, NorWhatAnAgentOfAnOlderReleaseHasHad) {
+TEST_F(ReconcilerUnsentTest, OlderAgentIsNotResent) {
   Die(/*max_attempts=*/2);
   agents_say_had_ = false;
   Attach("a", 1);
@@ -602,7 +602,7 @@ TEST_F(ReconcilerUnsentTest, NorWhatAnAgentOfAnOlderReleaseHasHad) {
   EXPECT_EQ(Job("j").failure().attempt(), 1);
 }
 
-TEST_F(ReconcilerUnsentTest, ALaunchThatWasLostWithItsStreamIsSentAgainToo) {
+TEST_F(ReconcilerUnsentTest, LaunchLostWithStreamIsResent) {
   agents_say_had_ = true;
   Attach("a", 1);
   Submit("j", 1, 1);
@@ -615,7 +615,7 @@ TEST_F(ReconcilerUnsentTest, ALaunchThatWasLostWithItsStreamIsSentAgainToo) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerUnsentTest, WhatIsToEndIsNotLaunchedAgain) {
+TEST_F(ReconcilerUnsentTest, StoppingAttemptIsNotResent) {
   Die();
   ASSERT_TRUE(Cancel("j").ok());
   Attach("a", 1);
@@ -623,7 +623,7 @@ TEST_F(ReconcilerUnsentTest, WhatIsToEndIsNotLaunchedAgain) {
 }
 
 // What came to one of its nodes goes on, and waits for the other.
-TEST_F(ReconcilerUnsentTest, OfTwoNodesTheOneThatNeverHadItIsTold) {
+TEST_F(ReconcilerUnsentTest, ResendsOnlyToNodeWithoutLaunch) {
   agents_say_had_ = true;
   StartOn({"a", "b"});
   Restart();

@@ -40,7 +40,7 @@ class ReconcilerPauseTest : public ReconcilerCase {
     reconciler_->Told(node, update, 0);
     reconciler_->RunOnce();
   }
-  // A rank that was told to leave has left.
+  // Exit of a rank that was asked to leave.
   static v1::RankExit LeftWith(const std::string& word) {
     v1::RankExit exit;
     exit.set_exit_code(143);
@@ -52,7 +52,8 @@ class ReconcilerPauseTest : public ReconcilerCase {
     ExitWith(node, "j", rank, LeftWith(word), attempt);
     Stopped(node, "j", attempt);
   }
-  // After step 9, of two ranks on two nodes; `of_b`: what the second says of its cards. The first has two.
+  // Pauses after step 9, with two ranks on two nodes; `of_b`: the GPU memory that the second node reports.
+  // The first has two GPUs.
   void PauseWith(const v1::FreedMemory& of_b) {
     RunOn({"a", "b"});
     Stepped("a", 9);
@@ -62,7 +63,7 @@ class ReconcilerPauseTest : public ReconcilerCase {
     ExitWith("a", "j", 0, left);
     ExitWith("b", "j", 1, left);
     Stopped("b", "j", 1, of_b);
-    Stopped("b", "j", 1);  // Said again by one that knows no more.
+    Stopped("b", "j", 1);  // Repeated by an agent that no longer knows.
     v1::FreedMemory two;
     two.set_gpus(2);
     Stopped("a", "j", 1, two);
@@ -73,7 +74,7 @@ class ReconcilerPauseTest : public ReconcilerCase {
   bool saves_ = true;
 };
 
-TEST_F(ReconcilerPauseTest, RanksSaveAndLeaveAndTheJobIsPausedWhenAllAreGone) {
+TEST_F(ReconcilerPauseTest, SavesLeavesAndIsPausedWhenAllRanksAreGone) {
   RunOn({"a", "b"});
   Stepped("a", 7);
   LaunchesSent("a");
@@ -94,7 +95,7 @@ TEST_F(ReconcilerPauseTest, RanksSaveAndLeaveAndTheJobIsPausedWhenAllAreGone) {
   EXPECT_EQ(Job("j").reason(), "paused after step 9, which is saved");
 }
 
-TEST_F(ReconcilerPauseTest, TheMemoryOfGpusIsSaidToBeFree) {
+TEST_F(ReconcilerPauseTest, ReportsFreeGpuMemory) {
   v1::FreedMemory two;
   two.set_gpus(2);
   PauseWith(two);
@@ -102,7 +103,7 @@ TEST_F(ReconcilerPauseTest, TheMemoryOfGpusIsSaidToBeFree) {
   EXPECT_EQ(Job("j").reason(), "paused after step 9, which is saved; the memory of its 4 GPUs is released");
 }
 
-TEST_F(ReconcilerPauseTest, MemoryThatIsHeldIsSaidWithItsNodeAndCard) {
+TEST_F(ReconcilerPauseTest, ReportsHeldGpuMemoryWithNodeAndDevice) {
   v1::FreedMemory held;
   held.set_gpus(1);
   for (int device = 0; device < 10; ++device) held.add_held()->set_device(device);
@@ -117,7 +118,7 @@ TEST_F(ReconcilerPauseTest, MemoryThatIsHeldIsSaidWithItsNodeAndCard) {
   EXPECT_THAT(Job("j").reason(), testing::HasSubstr("; GPU memory is not released: b cuda:0 3.00 GiB, b "));
 }
 
-TEST_F(ReconcilerPauseTest, APausedJobHoldsNoSlotAndGoesOnWhenItIsResumed) {
+TEST_F(ReconcilerPauseTest, PausedJobHoldsNoSlotsAndResumes) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   Saved("a", 9);
@@ -139,7 +140,7 @@ TEST_F(ReconcilerPauseTest, APausedJobHoldsNoSlotAndGoesOnWhenItIsResumed) {
   EXPECT_FALSE(Job("j").has_pause());
 }
 
-TEST_F(ReconcilerPauseTest, AnAttemptThatWasPausedCountsAgainstNothing) {
+TEST_F(ReconcilerPauseTest, PausedAttemptDoesNotCount) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Ready("a", "j", 0);
@@ -158,7 +159,7 @@ TEST_F(ReconcilerPauseTest, AnAttemptThatWasPausedCountsAgainstNothing) {
   EXPECT_EQ(Job("j").attempt(), 3) << "two that count, and the one that was paused";
 }
 
-TEST_F(ReconcilerPauseTest, StepsThatAreLostAreSaidWithTheRanksWord) {
+TEST_F(ReconcilerPauseTest, ReportsLostStepsWithRankError) {
   RunOn({"a"});
   Saved("a", 5);
   Stepped("a", 7);
@@ -170,7 +171,7 @@ TEST_F(ReconcilerPauseTest, StepsThatAreLostAreSaidWithTheRanksWord) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("0.2 s are too short"));
 }
 
-TEST_F(ReconcilerPauseTest, WhatTakesTooLongIsNotBlamedOnTheAgent) {
+TEST_F(ReconcilerPauseTest, TimeoutIsNotBlamedOnAgent) {
   for (const int64_t grace_ms : {0, 4000}) {
     RunOn({"a"});
     Stepped("a", 7);
@@ -191,7 +192,7 @@ TEST_F(ReconcilerPauseTest, WhatTakesTooLongIsNotBlamedOnTheAgent) {
   }
 }
 
-TEST_F(ReconcilerPauseTest, WithoutARankNothingIsSavedAndTheOthersLeaveAtOnce) {
+TEST_F(ReconcilerPauseTest, RemainingRanksLeaveImmediatelyAfterRankDied) {
   RunOn({"a", "b"});
   Saved("a", 5);
   Stepped("a", 7);
@@ -208,7 +209,7 @@ TEST_F(ReconcilerPauseTest, WithoutARankNothingIsSavedAndTheOthersLeaveAtOnce) {
 }
 
 // The reason blamed rank 0, which was on the healthy node.
-TEST_F(ReconcilerPauseTest, LostStepsNameTheNodeThatWasSilentAlsoOnceItIsBack) {
+TEST_F(ReconcilerPauseTest, LostStepsNameSilentNodeAfterItsReconnect) {
   RunOn({"a", "b"});
   Saved("a", 5);
   Stepped("a", 7);
@@ -225,7 +226,7 @@ TEST_F(ReconcilerPauseTest, LostStepsNameTheNodeThatWasSilentAlsoOnceItIsBack) {
               HasSubstr("2 steps after it are lost: node b was lost before its ranks had saved"));
 }
 
-TEST_F(ReconcilerPauseTest, AJobThatWritesNoCheckpointsIsNotPaused) {
+TEST_F(ReconcilerPauseTest, RejectsPauseWithoutCheckpoints) {
   saves_ = false;
   RunOn({"a"});
   const absl::StatusOr<v1::Job> refused = Pause("j");
@@ -234,7 +235,7 @@ TEST_F(ReconcilerPauseTest, AJobThatWritesNoCheckpointsIsNotPaused) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
 }
 
-TEST_F(ReconcilerPauseTest, AQueuedJobIsHeld) {
+TEST_F(ReconcilerPauseTest, HoldsQueuedJob) {
   saves_ = false;
   Submit("j", 1, 1);
   EXPECT_EQ(Pause("j")->state(), v1::JOB_STATE_PAUSED);
@@ -245,7 +246,7 @@ TEST_F(ReconcilerPauseTest, AQueuedJobIsHeld) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPauseTest, BothWishesMayBeSaidTwice) {
+TEST_F(ReconcilerPauseTest, PauseAndResumeAreIdempotent) {
   RunOn({"a"});
   ASSERT_TRUE(Resume("j").ok()) << "a job that runs is what was wished for";
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
@@ -260,7 +261,7 @@ TEST_F(ReconcilerPauseTest, BothWishesMayBeSaidTwice) {
 }
 
 // It was left out without a word.
-TEST_F(ReconcilerPauseTest, AnotherReasonIsHeardWhileItLeavesAndOnce) {
+TEST_F(ReconcilerPauseTest, NewReasonWhileLeavingIsRecordedOnce) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   for (int again = 0; again < 2; ++again) {
@@ -276,7 +277,7 @@ TEST_F(ReconcilerPauseTest, AnotherReasonIsHeardWhileItLeavesAndOnce) {
   }
 }
 
-TEST_F(ReconcilerPauseTest, AnotherReasonIsHeardWhileItIsPausedAndOnce) {
+TEST_F(ReconcilerPauseTest, NewReasonWhilePausedIsRecordedOnce) {
   Submit("j", 1, 1);
   ASSERT_TRUE(reconciler_->Pause("j", "the disk is full", 600000).ok());
   const int64_t revision = Job("j").revision();
@@ -290,7 +291,7 @@ TEST_F(ReconcilerPauseTest, AnotherReasonIsHeardWhileItIsPausedAndOnce) {
   }
 }
 
-TEST_F(ReconcilerPauseTest, AnotherReasonOfACancelIsHeardAndOnce) {
+TEST_F(ReconcilerPauseTest, NewReasonOfCancelIsRecordedOnce) {
   RunOn({"a"});
   ASSERT_TRUE(reconciler_->Cancel("j", "the disk is full", 600000).ok());
   const int64_t revision = Job("j").revision();
@@ -304,7 +305,7 @@ TEST_F(ReconcilerPauseTest, AnotherReasonOfACancelIsHeardAndOnce) {
   }
 }
 
-TEST_F(ReconcilerPauseTest, AnotherPauseMayShortenTheTime) {
+TEST_F(ReconcilerPauseTest, SecondPauseMayShortenGrace) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   Sent("a");
@@ -314,7 +315,7 @@ TEST_F(ReconcilerPauseTest, AnotherPauseMayShortenTheTime) {
   EXPECT_EQ(stops[0].grace_ms(), 2000);
 }
 
-TEST_F(ReconcilerPauseTest, AJobThatIsWantedAgainWhileItLeavesGoesOnOnceItIsPaused) {
+TEST_F(ReconcilerPauseTest, ResumeWhileLeavingContinuesAfterPause) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   EXPECT_EQ(Resume("j")->state(), v1::JOB_STATE_PAUSING);
@@ -327,7 +328,7 @@ TEST_F(ReconcilerPauseTest, AJobThatIsWantedAgainWhileItLeavesGoesOnOnceItIsPaus
   EXPECT_EQ(Job("j").attempt(), 2);
 }
 
-TEST_F(ReconcilerPauseTest, TheLastWishCounts) {
+TEST_F(ReconcilerPauseTest, LastCommandWins) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   Resume("j").IgnoreError();
@@ -337,14 +338,14 @@ TEST_F(ReconcilerPauseTest, TheLastWishCounts) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
 }
 
-TEST_F(ReconcilerPauseTest, AJobWhoseLastStepCameFirstHasSucceeded) {
+TEST_F(ReconcilerPauseTest, FinishedJobSucceedsDespitePause) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   Exit("a", "j", 0, 0);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST_F(ReconcilerPauseTest, ACoordinatorThatRestartsKeepsToThePauseAndToWhatIsLeftOfItsTime) {
+TEST_F(ReconcilerPauseTest, RestartKeepsPauseAndRemainingGrace) {
   RunOn({"a"});
   Stepped("a", 7);
   Pause("j", 60000).IgnoreError();
@@ -380,7 +381,7 @@ class ReconcilerPauseLostTest : public ReconcilerPauseTest {
   }
 };
 
-TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileARankMayTrainOn) {
+TEST_F(ReconcilerPauseLostTest, WaitsForRanksThatMayStillTrain) {
   RunOn({"a"});
   Saved("a", 5);
   Stepped("a", 7);
@@ -407,7 +408,7 @@ TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileARankMayTrainOn) {
   EXPECT_EQ(Job("j").reason(), "paused after step 11, which is saved");
 }
 
-TEST_F(ReconcilerPauseLostTest, AnotherPauseDoesNotHideWhyItIsNotPaused) {
+TEST_F(ReconcilerPauseLostTest, SecondPauseKeepsUnconfirmedReason) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   Lose("a");
@@ -419,7 +420,7 @@ TEST_F(ReconcilerPauseLostTest, AnotherPauseDoesNotHideWhyItIsNotPaused) {
 }
 
 // Each call was an event, and the next tick another.
-TEST_F(ReconcilerPauseLostTest, AReasonIsHeardOnceWhateverElseIsSaidSince) {
+TEST_F(ReconcilerPauseLostTest, ReasonIsRecordedOnceDespiteOtherEvents) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   Lose("a");
@@ -434,7 +435,7 @@ TEST_F(ReconcilerPauseLostTest, AReasonIsHeardOnceWhateverElseIsSaidSince) {
   EXPECT_GT(Job("j").revision(), revision) << "another one is heard";
 }
 
-TEST_F(ReconcilerPauseLostTest, OneThatComesBackWithoutItsRanksHasNothingLeft) {
+TEST_F(ReconcilerPauseLostTest, ReconnectWithoutRanksCompletesPause) {
   RunOn({"a", "b"});
   Pause("j").IgnoreError();
   Saved("a", 9);
@@ -451,7 +452,7 @@ TEST_F(ReconcilerPauseLostTest, OneThatComesBackWithoutItsRanksHasNothingLeft) {
   EXPECT_EQ(Job("j").reason(), "paused after step 9, which is saved");
 }
 
-TEST_F(ReconcilerPauseLostTest, WhoResumesTheJobHasItGoOnWithoutTheNode) {
+TEST_F(ReconcilerPauseLostTest, ResumeContinuesWithoutLostNode) {
   RunOn({"a"});
   Saved("a", 5);
   Stepped("a", 7);
@@ -472,7 +473,7 @@ TEST_F(ReconcilerPauseLostTest, WhoResumesTheJobHasItGoOnWithoutTheNode) {
   EXPECT_FALSE(StopsSent("a").empty()) << "what is left of the attempt before ends";
 }
 
-TEST_F(ReconcilerPauseLostTest, ACancelEndsTheJob) {
+TEST_F(ReconcilerPauseLostTest, CancelEndsJob) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   Lose("a");
@@ -485,7 +486,7 @@ TEST_F(ReconcilerPauseLostTest, ACancelEndsTheJob) {
 }
 
 // The node was forgotten after a day.
-TEST_F(ReconcilerPauseLostTest, ANodeWhereAnEarlierAttemptMayTrainOnIsKeptUntilItIsDeleted) {
+TEST_F(ReconcilerPauseLostTest, NamesNodeOfEarlierAttemptUntilDeleted) {
   MoveFromAToB();
   StandStill(kLostNodeKept + absl::Hours(1));
   Advance(absl::Seconds(20));
@@ -500,7 +501,7 @@ TEST_F(ReconcilerPauseLostTest, ANodeWhereAnEarlierAttemptMayTrainOnIsKeptUntilI
 }
 
 // It was PAUSED while ranks of attempt 1 trained on and saved.
-TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileRanksOfAnEarlierAttemptMayTrainOn) {
+TEST_F(ReconcilerPauseLostTest, WaitsForRanksOfEarlierAttempt) {
   for (const bool restarts : {false, true}) {
     SCOPED_TRACE(restarts);
     MoveFromAToB();
@@ -528,7 +529,7 @@ TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileRanksOfAnEarlierAttemptMayTrai
   }
 }
 
-TEST_F(ReconcilerPauseLostTest, WhoResumesTheJobHasItGoOnWithoutTheNodeOfAnEarlierAttempt) {
+TEST_F(ReconcilerPauseLostTest, ResumeContinuesWithoutNodeOfEarlierAttempt) {
   MoveFromAToB();
   Saved("b", 20, 2);
   Pause("j").IgnoreError();
@@ -541,7 +542,7 @@ TEST_F(ReconcilerPauseLostTest, WhoResumesTheJobHasItGoOnWithoutTheNodeOfAnEarli
   EXPECT_EQ(Job("j").attempt(), 3);
 }
 
-TEST_F(ReconcilerPauseLostTest, ADeletedNodeDelaysNoPause) {
+TEST_F(ReconcilerPauseLostTest, DeletedNodeDelaysNoPause) {
   MoveFromAToB();
   Saved("b", 20, 2);
   ASSERT_TRUE(reconciler_->DeleteNode("a", /*force=*/true).ok());
@@ -551,7 +552,7 @@ TEST_F(ReconcilerPauseLostTest, ADeletedNodeDelaysNoPause) {
 }
 
 // The refusals did not mention a resume: to wait, as one of them advised, took forever.
-TEST_F(ReconcilerPauseLostTest, ANodeForWhichAJobIsPausingIsRefusedWithWhatBecomesOfTheJob) {
+TEST_F(ReconcilerPauseLostTest, NodeDeletionIsRejectedWithPausingJob) {
   RunOn({"a"});
   Saved("a", 5);
   Pause("j").IgnoreError();
@@ -563,7 +564,7 @@ TEST_F(ReconcilerPauseLostTest, ANodeForWhichAJobIsPausingIsRefusedWithWhatBecom
       "cancel` ends it");
 }
 
-TEST_F(ReconcilerPauseLostTest, ADeletedNodeEndsThePauseThatWaitedForIt) {
+TEST_F(ReconcilerPauseLostTest, NodeDeletionCompletesPause) {
   MoveFromAToB();
   Saved("b", 20, 2);
   EXPECT_THAT(std::string(reconciler_->DeleteNode("a", /*force=*/false).message()),
@@ -580,7 +581,7 @@ TEST_F(ReconcilerPauseLostTest, ADeletedNodeEndsThePauseThatWaitedForIt) {
 }
 
 // A node that was back for less time than its ranks took to end.
-TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhenTheNodeOfAnEarlierAttemptIsLostAgain) {
+TEST_F(ReconcilerPauseLostTest, WaitsWhenNodeOfEarlierAttemptIsLostAgain) {
   MoveFromAToB();
   Saved("b", 20, 2);
   Attach("a", 1, {{"j", 1}});
@@ -591,7 +592,7 @@ TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhenTheNodeOfAnEarlierAttemptIsLost
   EXPECT_THAT(Unconfirmed(), ElementsAre("a"));
 }
 
-TEST_F(ReconcilerPauseTest, WhoPausesAJobThatIsAboutToGoOnHoldsIt) {
+TEST_F(ReconcilerPauseTest, PauseHoldsJobBeforeItResumes) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   Resume("j").IgnoreError();
@@ -602,7 +603,7 @@ TEST_F(ReconcilerPauseTest, WhoPausesAJobThatIsAboutToGoOnHoldsIt) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
 }
 
-TEST_F(ReconcilerPauseTest, WhatIsLeftOfAFailedAttemptHasNotMoreTimeAfterARestart) {
+TEST_F(ReconcilerPauseTest, FailedAttemptKeepsGraceAfterRestart) {
   RunOn({"a", "b"});
   Exit("a", "j", 0, 1);
   Advance(absl::Seconds(1));
@@ -617,7 +618,7 @@ TEST_F(ReconcilerPauseTest, WhatIsLeftOfAFailedAttemptHasNotMoreTimeAfterARestar
 }
 
 // The second pause had the ranks of the failed attempt save.
-TEST_F(ReconcilerPauseTest, WhatIsLeftOfAFailedAttemptSavesNothingHoweverOftenItIsPaused) {
+TEST_F(ReconcilerPauseTest, FailedAttemptSavesNothingWhenPausedAgain) {
   for (const char* node : {"a", "b"}) Attach(node, 1);
   Submit("j", 2, 1, /*max_attempts=*/3, "/runs/1");
   Ready("a", "j", 0);
@@ -631,7 +632,7 @@ TEST_F(ReconcilerPauseTest, WhatIsLeftOfAFailedAttemptSavesNothingHoweverOftenIt
   for (const v1::Stop& stop : StopsSent("b")) EXPECT_FALSE(stop.save());
 }
 
-TEST_F(ReconcilerPauseTest, APausedJobCanBeCancelledAndOneThatIsCancelledNotPaused) {
+TEST_F(ReconcilerPauseTest, CancelsPausedJobAndRejectsPauseOfCancelledJob) {
   RunOn({"a"});
   Pause("j").IgnoreError();
   EXPECT_EQ(Cancel("j")->state(), v1::JOB_STATE_CANCELLING);
@@ -647,7 +648,7 @@ TEST_F(ReconcilerPauseTest, APausedJobCanBeCancelledAndOneThatIsCancelledNotPaus
   EXPECT_EQ(Pause("nobody").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(ReconcilerPauseTest, AJobThatHasFailedIsHeldInsteadOfLaunchedAgain) {
+TEST_F(ReconcilerPauseTest, HoldsFailedJobInsteadOfRelaunch) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/3);
   Ready("a", "j", 0);

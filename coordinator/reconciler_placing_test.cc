@@ -31,10 +31,10 @@ class ReconcilerPlacingTest : public ReconcilerCase {
   }
   void AttachWith(const std::string& node, int64_t bytes) { Attach(node, 1, {}, bytes); }
 
-  std::vector<int64_t> offers_;  // Planned with, in order.
+  std::vector<int64_t> offers_;  // Budgets passed to the planner, in order.
 };
 
-TEST_F(ReconcilerPlacingTest, ALaunchIsPlannedOnceAndStoredAndSentToEveryNode) {
+TEST_F(ReconcilerPlacingTest, PlansStoresAndSendsLaunchToEveryNode) {
   AttachWith("a", 70);
   AttachWith("b", 90);
   Submit("j", 2, 1);
@@ -51,7 +51,7 @@ TEST_F(ReconcilerPlacingTest, ALaunchIsPlannedOnceAndStoredAndSentToEveryNode) {
   }
 }
 
-TEST_F(ReconcilerPlacingTest, EveryAttemptHasThePlanOfTheFirst) {
+TEST_F(ReconcilerPlacingTest, EveryAttemptUsesPlanOfFirst) {
   AttachWith("a", 70);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Exit("a", "j", 0, 1);
@@ -64,7 +64,7 @@ TEST_F(ReconcilerPlacingTest, EveryAttemptHasThePlanOfTheFirst) {
   EXPECT_EQ(offers_.size(), 1u);
 }
 
-TEST_F(ReconcilerPlacingTest, TheRoomiestNodesThatSufficeSayWhatMayBeFilled) {
+TEST_F(ReconcilerPlacingTest, BudgetIsMemoryOfLargestSufficientNodes) {
   AttachWith("big", 95);
   AttachWith("middle", 80);
   AttachWith("small", 50);
@@ -73,7 +73,7 @@ TEST_F(ReconcilerPlacingTest, TheRoomiestNodesThatSufficeSayWhatMayBeFilled) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("big, middle"));
 }
 
-TEST_F(ReconcilerPlacingTest, AnOpenPlanWaitsForNodesEnough) {
+TEST_F(ReconcilerPlacingTest, OpenPlanWaitsForEnoughNodes) {
   AttachWith("a", 90);
   Submit("j", 2, 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
@@ -83,7 +83,7 @@ TEST_F(ReconcilerPlacingTest, AnOpenPlanWaitsForNodesEnough) {
   EXPECT_EQ(offers_, std::vector<int64_t>{60});
 }
 
-TEST_F(ReconcilerPlacingTest, WhatFitsNoNodeWaitsAndSaysSoAndIsPlannedOnceForAnOffer) {
+TEST_F(ReconcilerPlacingTest, ReportsPlanThatFitsNoNodeOncePerOffer) {
   AttachWith("a", 30);
   Submit("j", 1, 1);
   Advance(absl::Seconds(16));
@@ -96,7 +96,7 @@ TEST_F(ReconcilerPlacingTest, WhatFitsNoNodeWaitsAndSaysSoAndIsPlannedOnceForAnO
   EXPECT_EQ(Job("j").placements(0).node(), "b");
 }
 
-TEST_F(ReconcilerPlacingTest, AStoredPlanThatFitsNoNodeAnyMoreIsNotLaunched) {
+TEST_F(ReconcilerPlacingTest, DoesNotLaunchStoredPlanThatNoLongerFits) {
   AttachWith("a", 90);
   Submit("first", 1, 1);
   Submit("j", 1, 1);
@@ -113,7 +113,7 @@ TEST_F(ReconcilerPlacingTest, AStoredPlanThatFitsNoNodeAnyMoreIsNotLaunched) {
   EXPECT_EQ(Job("j").placements(0).node(), "c");
 }
 
-TEST_F(ReconcilerPlacingTest, AJobThatAnOlderCoordinatorStoredIsPlannedWhenItIsPlaced) {
+TEST_F(ReconcilerPlacingTest, PlansJobStoredByOlderCoordinator) {
   Submit("j", 1, 1);
   Restart();
   EXPECT_FALSE(store_->Get("j")->has_resolved());
@@ -123,7 +123,7 @@ TEST_F(ReconcilerPlacingTest, AJobThatAnOlderCoordinatorStoredIsPlannedWhenItIsP
   EXPECT_TRUE(store_->Get("j")->has_resolved());
 }
 
-TEST_F(ReconcilerPlacingTest, APlanThatWasMadeBeforeARestartIsNotMadeAgain) {
+TEST_F(ReconcilerPlacingTest, RestartDoesNotPlanAgain) {
   AttachWith("a", 70);
   Submit("first", 1, 1);
   Submit("j", 1, 1);
@@ -134,7 +134,7 @@ TEST_F(ReconcilerPlacingTest, APlanThatWasMadeBeforeARestartIsNotMadeAgain) {
   EXPECT_EQ(Job("j").memory_plan().peak_bytes(), 70);
 }
 
-TEST_F(ReconcilerPlacingTest, TheFreeSlotsThatAreShownAreThoseThatNoAttemptHolds) {
+TEST_F(ReconcilerPlacingTest, FreeSlotsExcludeHeldSlots) {
   uint32_t state = 1;
   const auto random = [&state] { return (state = state * 1664525 + 1013904223) >> 16; };
   const std::map<std::string, int> slots = {{"a", 4}, {"b", 3}, {"c", 1}};
@@ -151,7 +151,7 @@ TEST_F(ReconcilerPlacingTest, TheFreeSlotsThatAreShownAreThoseThatNoAttemptHolds
       const size_t which = random() % held.size();
       const v1::Job::Placement placement = Job(held[which]).placements(0);
       for (int rank = 0; rank < placement.ranks(); ++rank) Exit(placement.node(), held[which], rank, 0);
-      if (random() % 4 != 0) {  // Else its agent has not said that nothing is left: it holds its slots.
+      if (random() % 4 != 0) {  // Otherwise its agent has not confirmed the end: it holds its slots.
         Stopped(placement.node(), held[which]);
         free[placement.node()] += placement.ranks();
         held.erase(held.begin() + which);
@@ -163,7 +163,7 @@ TEST_F(ReconcilerPlacingTest, TheFreeSlotsThatAreShownAreThoseThatNoAttemptHolds
 }
 
 // Planned by a release without a margin, it fitted the card, and waited forever after an upgrade.
-TEST_F(ReconcilerPlacingTest, AStoredPlanWithoutAMarginIsPlacedOnTheCardThatItFits) {
+TEST_F(ReconcilerPlacingTest, PlacesStoredPlanWithoutMarginOnFittingCard) {
   constexpr int64_t kPeakBytes = int64_t{77} << 30, kProcessBytes = int64_t{2} << 30;
   for (const bool margin : {false, true}) {
     v1::Job job;

@@ -34,7 +34,7 @@ class ReconcilerPreemptionTest : public ReconcilerCase {
     reconciler_->RunOnce();
     return id;
   }
-  // After the grace in which agents may come back.
+  // After the grace in which agents may reconnect.
   void Settle() { Advance(options_.reattach_grace + absl::Seconds(1)); }
   void Saved(const std::string& node, const std::string& id, int64_t step, int attempt = 1) {
     v1::RankUpdate update = Update(id, 0, attempt);
@@ -52,7 +52,7 @@ class ReconcilerPreemptionTest : public ReconcilerCase {
   }
 };
 
-TEST_F(ReconcilerPreemptionTest, TheLowerSavesLeavesAndGoesOnByItself) {
+TEST_F(ReconcilerPreemptionTest, LowerPrioritySavesLeavesAndResumes) {
   Attach("a", 1);
   Settle();
   SubmitWith("low", {});
@@ -82,7 +82,7 @@ TEST_F(ReconcilerPreemptionTest, TheLowerSavesLeavesAndGoesOnByItself) {
   EXPECT_FALSE(Job("low").has_pause());
 }
 
-TEST_F(ReconcilerPreemptionTest, WhoDidNotAgreeOrWouldLoseSomethingOrIsEqualStays) {
+TEST_F(ReconcilerPreemptionTest, KeepsNonPreemptibleUnsavableAndEqualJobs) {
   Attach("a", 4);
   Settle();
   SubmitWith("kept", {0, /*preemptible=*/false});
@@ -101,7 +101,7 @@ TEST_F(ReconcilerPreemptionTest, WhoDidNotAgreeOrWouldLoseSomethingOrIsEqualStay
   EXPECT_EQ(StateOf("high"), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(ReconcilerPreemptionTest, OneThatLeavesIsWaitedForBeforeAnotherIsAsked) {
+TEST_F(ReconcilerPreemptionTest, WaitsForLeavingJobBeforePreemptingAnother) {
   Attach("a", 2);
   Settle();
   SubmitWith("older", {});
@@ -117,7 +117,7 @@ TEST_F(ReconcilerPreemptionTest, OneThatLeavesIsWaitedForBeforeAnotherIsAsked) {
   EXPECT_EQ(StateOf("older"), v1::JOB_STATE_STARTING) << "the one that left takes nobody's slots in its turn";
 }
 
-TEST_F(ReconcilerPreemptionTest, ThatItGoesOnIsKnownAfterARestartOfTheCoordinator) {
+TEST_F(ReconcilerPreemptionTest, ResumeAfterPreemptionSurvivesRestart) {
   Attach("a", 1);
   Settle();
   SubmitWith("low", {});
@@ -133,7 +133,7 @@ TEST_F(ReconcilerPreemptionTest, ThatItGoesOnIsKnownAfterARestartOfTheCoordinato
   EXPECT_EQ(StateOf("low"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPreemptionTest, APersonMayPauseWhatLeaves) {
+TEST_F(ReconcilerPreemptionTest, UserMayPausePreemptedJob) {
   Attach("a", 1);
   Settle();
   SubmitWith("low", {});

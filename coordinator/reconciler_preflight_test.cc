@@ -19,7 +19,7 @@ class ReconcilerPreflightTest : public ReconcilerCase {
     ReconcilerCase::SetUp();
   }
 
-  // Orders that a node was given, and launches beside them.
+  // Preflight orders sent to a node, and launches.
   struct Orders {
     std::vector<v1::PreflightOrder> preflights;
     std::vector<v1::Launch> launches;
@@ -57,7 +57,7 @@ class ReconcilerPreflightTest : public ReconcilerCase {
     reconciler_->Told(node, result);
     reconciler_->RunOnce();
   }
-  // All that ran there ends, and is gone.
+  // Ends everything that runs there.
   void End(const std::string& node, const std::string& id, int code, int attempt = 1) {
     Exit(node, id, 0, code, attempt);
     Advance(absl::Seconds(1));
@@ -76,7 +76,7 @@ class ReconcilerPreflightTest : public ReconcilerCase {
   std::map<std::string, int64_t> numbers_;
 };
 
-TEST_F(ReconcilerPreflightTest, AJobWhoseNodesHavePassedSaysThatTheFullDiskKeepsItFromItsLaunch) {
+TEST_F(ReconcilerPreflightTest, ReportsFullDiskAfterPreflight) {
   Attach("a", 1);
   Submit("j", 1, 1);
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
@@ -94,7 +94,7 @@ TEST_F(ReconcilerPreflightTest, AJobWhoseNodesHavePassedSaysThatTheFullDiskKeeps
   EXPECT_EQ(Job("j").not_on_disk(), "");
 }
 
-TEST_F(ReconcilerPreflightTest, AJobIsLaunchedOnceAllItsNodesHavePassed) {
+TEST_F(ReconcilerPreflightTest, LaunchesOnceAllNodesPassed) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1);
@@ -117,7 +117,7 @@ TEST_F(ReconcilerPreflightTest, AJobIsLaunchedOnceAllItsNodesHavePassed) {
   EXPECT_EQ(OrdersTo("b").launches.size(), 1u);
 }
 
-TEST_F(ReconcilerPreflightTest, AResultCountsForADayAlsoForTheNextLifeOfTheCoordinator) {
+TEST_F(ReconcilerPreflightTest, ResultIsValidForADayAcrossRestart) {
   Attach("a", 1);
   Submit("j", 1, 1);
   Answer("a", 1);
@@ -134,7 +134,7 @@ TEST_F(ReconcilerPreflightTest, AResultCountsForADayAlsoForTheNextLifeOfTheCoord
   EXPECT_EQ(StateOf("l"), v1::JOB_STATE_PREFLIGHT);
 }
 
-TEST_F(ReconcilerPreflightTest, ANodeThatIsTooSlowIsCordonedWithItsNumberAndTheJobGoesElsewhere) {
+TEST_F(ReconcilerPreflightTest, SlowNodeIsCordonedAndJobMoves) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 1, 1);
@@ -150,7 +150,7 @@ TEST_F(ReconcilerPreflightTest, ANodeThatIsTooSlowIsCordonedWithItsNumberAndTheJ
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPreflightTest, WithNoOtherNodeTheJobWaitsAndSaysTheNumberUntilSomebodyAcceptsIt) {
+TEST_F(ReconcilerPreflightTest, JobWaitsWithNumberUntilAccepted) {
   Attach("a", 1);
   Submit("j", 1, 1);
   Answer("a", 0.4);
@@ -162,7 +162,7 @@ TEST_F(ReconcilerPreflightTest, WithNoOtherNodeTheJobWaitsAndSaysTheNumberUntilS
 }
 
 // The next preflight passed, and the cordon counted as one for failed attempts from then on.
-TEST_F(ReconcilerPreflightTest, ACordonForAFloorStaysAfterALaterPreflightThatPasses) {
+TEST_F(ReconcilerPreflightTest, FloorCordonSurvivesLaterPass) {
   Attach("a", 1);
   Submit("j", 1, 1);
   Answer("a", 0.4);
@@ -174,7 +174,7 @@ TEST_F(ReconcilerPreflightTest, ACordonForAFloorStaysAfterALaterPreflightThatPas
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPreflightTest, ANodeCordonedForFailedAttemptsThatMissesAFloorStaysCordoned) {
+TEST_F(ReconcilerPreflightTest, FailedAttemptsCordonStaysAfterMissedFloor) {
   Attach("a", 1);
   Attach("b", 1);
   for (const char* id : {"x", "y"}) {
@@ -195,7 +195,7 @@ TEST_F(ReconcilerPreflightTest, ANodeCordonedForFailedAttemptsThatMissesAFloorSt
   EXPECT_EQ(CordonOf("a"), "preflight: device 0: product rate 0.4 TFLOP/s, floor 0.5");
 }
 
-TEST_F(ReconcilerPreflightTest, AMeasurementThatFailsCordonsAndOneThatCouldNotBeginDoesNot) {
+TEST_F(ReconcilerPreflightTest, FailedMeasurementCordonsButRefusedDoesNot) {
   Attach("a", 1);
   Submit("j", 1, 1);
   Answer("a", 0, "", "launch refused: 1 rank needs as many slots, and 0 of 1 are free");
@@ -208,7 +208,7 @@ TEST_F(ReconcilerPreflightTest, AMeasurementThatFailsCordonsAndOneThatCouldNotBe
   EXPECT_EQ(CordonOf("a"), "preflight: device 0 was not done after 2 m 00 s");
 }
 
-TEST_F(ReconcilerPreflightTest, AnAgentThatDoesNotAnswerHasFailedAndOneThatIsLostHasNot) {
+TEST_F(ReconcilerPreflightTest, UnansweredPreflightFailsUnlessAgentIsLost) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 2, 1);
@@ -222,7 +222,7 @@ TEST_F(ReconcilerPreflightTest, AnAgentThatDoesNotAnswerHasFailedAndOneThatIsLos
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(ReconcilerPreflightTest, ANodeThatGoesAwayGivesTheJobBackToTheQueue) {
+TEST_F(ReconcilerPreflightTest, DisconnectedNodeQueuesJobAgain) {
   Attach("a", 1);
   Submit("j", 1, 1);
   Detach("a");
@@ -236,7 +236,7 @@ TEST_F(ReconcilerPreflightTest, ANodeThatGoesAwayGivesTheJobBackToTheQueue) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPreflightTest, WhatIsLeftOfTheLastAttemptAndComesBackMeanwhileIsWaitedFor) {
+TEST_F(ReconcilerPreflightTest, WaitsForReconnectedRanksOfLastAttempt) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Answer("a", 1);
@@ -259,7 +259,7 @@ TEST_F(ReconcilerPreflightTest, WhatIsLeftOfTheLastAttemptAndComesBackMeanwhileI
   EXPECT_EQ(OrdersTo("b").launches.size(), 1u);
 }
 
-TEST_F(ReconcilerPreflightTest, AnAgentThatIsBackMeasuresOnOrHasLostIt) {
+TEST_F(ReconcilerPreflightTest, ReconnectedAgentContinuesOrHasLostPreflight) {
   Attach("a", 1);
   Submit("j", 1, 1);
   OrdersTo("a");
@@ -269,14 +269,14 @@ TEST_F(ReconcilerPreflightTest, AnAgentThatIsBackMeasuresOnOrHasLostIt) {
   EXPECT_TRUE(StopsSent("a").empty()) << "it is nobody's attempt, and goes on";
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
   Detach("a");
-  Attach("a", 1);  // Another agent of its name, with nothing.
+  Attach("a", 1);  // Another agent of its name, without ranks.
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT) << "from the beginning";
 }
 
-TEST_F(ReconcilerPreflightTest, ACoordinatorThatRestartsMeanwhileQueuesTheJobAndTakesTheResult) {
+TEST_F(ReconcilerPreflightTest, RestartQueuesJobAndAcceptsResult) {
   Attach("a", 1);
   Submit("j", 1, 1);
   OrdersTo("a");
@@ -292,7 +292,7 @@ TEST_F(ReconcilerPreflightTest, ACoordinatorThatRestartsMeanwhileQueuesTheJobAnd
   EXPECT_TRUE(OrdersTo("a").preflights.empty());
 }
 
-TEST_F(ReconcilerPreflightTest, ACancelAndAPauseHoldAtOnceAndTheNodeIsMeasuredToTheEnd) {
+TEST_F(ReconcilerPreflightTest, CancelAndPauseAreImmediateAndPreflightContinues) {
   Attach("a", 2);
   Submit("j", 1, 1);
   OrdersTo("a");
@@ -311,7 +311,7 @@ TEST_F(ReconcilerPreflightTest, ACancelAndAPauseHoldAtOnceAndTheNodeIsMeasuredTo
   EXPECT_EQ(StateOf("l"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPreflightTest, CancelInPreflightEndsTheJobWithoutAnAttempt) {
+TEST_F(ReconcilerPreflightTest, CancelInPreflightEndsWithoutAttempt) {
   Attach("a", 1);
   Submit("j", 1, 1);
   ASSERT_TRUE(Cancel("j").ok());
@@ -319,7 +319,7 @@ TEST_F(ReconcilerPreflightTest, CancelInPreflightEndsTheJobWithoutAnAttempt) {
   EXPECT_EQ(Job("j").attempt(), 0);
 }
 
-TEST_F(ReconcilerPreflightTest, SlotsOfANodeThatIsMeasuredAreNobodysAndThoseOfAJobThatWaitsForItAreIts) {
+TEST_F(ReconcilerPreflightTest, ReservesSlotsDuringPreflight) {
   Attach("a", 2);
   Attach("b", 2);
   Submit("j", 2, 1);
@@ -333,7 +333,7 @@ TEST_F(ReconcilerPreflightTest, SlotsOfANodeThatIsMeasuredAreNobodysAndThoseOfAJ
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPreflightTest, ARestartInPlaceAndAJobThatJoinsOthersWaitForNoMeasurement) {
+TEST_F(ReconcilerPreflightTest, RestartInPlaceAndSharedNodeSkipPreflight) {
   Attach("a", 2);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Answer("a", 1);
@@ -352,7 +352,7 @@ TEST_F(ReconcilerPreflightTest, ARestartInPlaceAndAJobThatJoinsOthersWaitForNoMe
   EXPECT_EQ(Job("j").attempt(), 2);
 }
 
-TEST_F(ReconcilerPreflightTest, APersonMayAskForItWhileTheNodeIsIdle) {
+TEST_F(ReconcilerPreflightTest, UserMayMeasureIdleNode) {
   EXPECT_TRUE(absl::IsNotFound(reconciler_->Preflight("a")));
   Attach("a", 1);
   ASSERT_TRUE(reconciler_->Preflight("a").ok());
@@ -378,7 +378,7 @@ TEST_F(ReconcilerPreflightTest, APersonMayAskForItWhileTheNodeIsIdle) {
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "what cannot be asked for is not waited for";
 }
 
-TEST_F(ReconcilerPreflightTest, WhoWaitsForItsMeasurementGivesWayToAHigherPriorityWithoutBeingLaunched) {
+TEST_F(ReconcilerPreflightTest, PreflightJobIsPreemptedWithoutLaunch) {
   Attach("a", 1);
   Advance(options_.reattach_grace + absl::Seconds(1));
   SubmitPreemptible("low");
@@ -403,7 +403,7 @@ TEST_F(ReconcilerPreflightTest, WhoWaitsForItsMeasurementGivesWayToAHigherPriori
   EXPECT_EQ(StateOf("low"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPreflightTest, WhoDidNotOfferToLeaveKeepsItsSlotsInPreflightToo) {
+TEST_F(ReconcilerPreflightTest, NonPreemptibleJobKeepsSlotsInPreflight) {
   Attach("a", 1);
   Advance(options_.reattach_grace + absl::Seconds(1));
   Submit("low", 1, 1);
@@ -415,7 +415,7 @@ TEST_F(ReconcilerPreflightTest, WhoDidNotOfferToLeaveKeepsItsSlotsInPreflightToo
   EXPECT_EQ(StateOf("low"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPreflightTest, LentSlotsAreGivenBackBeforeTheLaunchAndTheJobIsNoneThatHasAny) {
+TEST_F(ReconcilerPreflightTest, BackfilledJobInPreflightReturnsSlots) {
   Attach("a", 1);
   Advance(options_.reattach_grace + absl::Seconds(1));
   Submit("one", 1, 1);
@@ -435,7 +435,7 @@ TEST_F(ReconcilerPreflightTest, LentSlotsAreGivenBackBeforeTheLaunchAndTheJobIsN
   EXPECT_EQ(Job("lent").attempt(), 0);
 }
 
-TEST_F(ReconcilerPreflightTest, NobodyIsAskedToLeaveForWhoCanHaveANodeOnceItIsMeasured) {
+TEST_F(ReconcilerPreflightTest, DoesNotPreemptForNodeUnderPreflight) {
   Attach("a", 1);
   Advance(options_.reattach_grace + absl::Seconds(1));
   SubmitPreemptible("low");
@@ -452,7 +452,7 @@ TEST_F(ReconcilerPreflightTest, NobodyIsAskedToLeaveForWhoCanHaveANodeOnceItIsMe
   EXPECT_EQ(StateOf("low"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPreflightTest, WhatSomebodyHasAcceptedHoldsForANextLifeThatComesAtOnce) {
+TEST_F(ReconcilerPreflightTest, AcceptanceSurvivesImmediateRestart) {
   Attach("a", 1);
   Submit("j", 1, 1);
   Answer("a", 0.4);
@@ -465,7 +465,7 @@ TEST_F(ReconcilerPreflightTest, WhatSomebodyHasAcceptedHoldsForANextLifeThatCome
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerPreflightTest, AnUncordonThatCannotBeStoredChangesNothing) {
+TEST_F(ReconcilerPreflightTest, UnstoredUncordonChangesNothing) {
   Attach("a", 1);
   Submit("j", 1, 1);
   Answer("a", 0.4);
@@ -478,7 +478,7 @@ TEST_F(ReconcilerPreflightTest, AnUncordonThatCannotBeStoredChangesNothing) {
 }
 
 // A node that was never measured passed by its own word, and each result was a line of the log.
-TEST_F(ReconcilerPreflightTest, AResultThatWasNotRequestedIsNotTaken) {
+TEST_F(ReconcilerPreflightTest, RejectsUnrequestedResult) {
   Attach("a", 1);
   Advance(options_.reattach_grace + absl::Seconds(1));
   for (int number = 1; number <= 3; ++number) SendUnrequested("a", number);
@@ -488,7 +488,7 @@ TEST_F(ReconcilerPreflightTest, AResultThatWasNotRequestedIsNotTaken) {
 }
 
 // Its launch was stored, and the nodes' results were not: they came again and were dropped.
-TEST_F(ReconcilerPreflightTest, AResultThatTheCoordinatorBeforeARestartRequestedIsTaken) {
+TEST_F(ReconcilerPreflightTest, AcceptsResultRequestedBeforeRestart) {
   Attach("a", 1);
   Attach("b", 1);
   ASSERT_TRUE(reconciler_->Preflight("a").ok());
@@ -501,7 +501,7 @@ TEST_F(ReconcilerPreflightTest, AResultThatTheCoordinatorBeforeARestartRequested
   EXPECT_TRUE(reconciler_->preflights().Find("a").has_value());
 }
 
-TEST_F(ReconcilerPreflightTest, ANodeThatWasLostWhileItMeasuredAsOrderedIsNotRefused) {
+TEST_F(ReconcilerPreflightTest, AcceptsResultOfNodeLostDuringPreflight) {
   Attach("a", 1);
   ASSERT_TRUE(reconciler_->Preflight("a").ok());
   OrdersTo("a");
@@ -515,7 +515,7 @@ TEST_F(ReconcilerPreflightTest, ANodeThatWasLostWhileItMeasuredAsOrderedIsNotRef
 }
 
 // It held the node's slots for ever, and the next result counted, whatever it was.
-TEST_F(ReconcilerPreflightTest, AMeasurementThatNobodyOrderedFromTheNodeIsStoppedAndItsResultRefused) {
+TEST_F(ReconcilerPreflightTest, StopsUnorderedPreflightAndRejectsResult) {
   for (const bool restarted : {false, true}) {
     Attach("a", 1);
     Advance(absl::Seconds(2));
@@ -537,7 +537,7 @@ TEST_F(ReconcilerPreflightTest, AMeasurementThatNobodyOrderedFromTheNodeIsStoppe
   }
 }
 
-TEST_F(ReconcilerPreflightTest, AResultThatComesTwiceIsTakenOnce) {
+TEST_F(ReconcilerPreflightTest, AcceptsRepeatedResultOnce) {
   Attach("a", 1);
   Submit("j", 1, 1);
   Answer("a", 0.4);

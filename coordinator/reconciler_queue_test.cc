@@ -27,7 +27,7 @@ class ReconcilerQueueTest : public ReconcilerCase {
     reconciler_->RunOnce();
     return id;
   }
-  // `count` more jobs in the store in that state, which the reconciler learns of if they have not ended.
+  // Adds `count` jobs in this state to the store, and to the reconciler unless they have ended.
   void AddJobs(int count, v1::JobState state, int nodes = 1) {
     for (int i = 0; i < count; ++i) {
       v1::Job job;
@@ -54,7 +54,7 @@ class ReconcilerQueueTest : public ReconcilerCase {
     board_->AddWaiting(&job);
     return job.waiting();
   }
-  // Ends what runs on node "a", with one slot, and says what is launched there then.
+  // Ends the job on node "a", which has one slot, and returns the job that is launched there next.
   std::string NextAfter(const std::string& id) {
     Exit("a", id, 0, 0);
     Stopped("a", id);
@@ -63,14 +63,14 @@ class ReconcilerQueueTest : public ReconcilerCase {
   }
 };
 
-TEST_F(ReconcilerQueueTest, AHigherPriorityGoesFirstAndEqualOnesInTheOrderOfTheirSubmits) {
+TEST_F(ReconcilerQueueTest, OrdersByPriorityThenSubmission) {
   Attach("a", 1);
   SubmitWith(0, "first");
   SubmitWith(0, "plain");
   SubmitWith(-1, "patient");
   SubmitWith(5, "urgent");
   SubmitWith(5, "urgent-too");
-  Restart();  // The order is that of what is stored.
+  Restart();  // The order follows the stored jobs.
   Attach("a", 1, {{"first", 1}});
   Advance(options_.reattach_grace + absl::Seconds(1));
   Sent("a");
@@ -80,7 +80,7 @@ TEST_F(ReconcilerQueueTest, AHigherPriorityGoesFirstAndEqualOnesInTheOrderOfThei
   EXPECT_EQ(NextAfter("plain"), "patient");
 }
 
-TEST_F(ReconcilerQueueTest, EveryJobThatWaitsSaysWhyAndInWhichPlace) {
+TEST_F(ReconcilerQueueTest, EveryWaitingJobHasReasonAndPlace) {
   Attach("a", 1);
   SubmitWith(0, "first");
   SubmitWith(0, "next");
@@ -100,11 +100,11 @@ TEST_F(ReconcilerQueueTest, EveryJobThatWaitsSaysWhyAndInWhichPlace) {
 }
 
 // The queue was copied, and quotas were counted over all jobs, ten times a second.
-TEST_F(ReconcilerQueueTest, AnIdleTickVisitsNoMoreJobsWhenMoreAreStored) {
+TEST_F(ReconcilerQueueTest, IdleTickDoesNotVisitStoredJobs) {
   Attach("a", 1);
   quotas_ = {{"p", 10}};
   AddJobs(500, v1::JOB_STATE_QUEUED);
-  VisitedByTicks(10);  // One is launched, and all others say why they wait.
+  VisitedByTicks(10);  // One is launched, and all others get a reason.
   const int64_t visited = VisitedByTicks(5);
   EXPECT_LT(visited, 5 * 10);
   AddJobs(2000, v1::JOB_STATE_SUCCEEDED);
@@ -113,7 +113,7 @@ TEST_F(ReconcilerQueueTest, AnIdleTickVisitsNoMoreJobsWhenMoreAreStored) {
   EXPECT_EQ(VisitedByTicks(5), visited);
 }
 
-TEST_F(ReconcilerQueueTest, ALongQueueIsGoneThroughAgainAsSoonAsASlotIsFree) {
+TEST_F(ReconcilerQueueTest, FreedSlotTriggersVisitOfLongQueue) {
   Attach("a", 1);
   AddJobs(500, v1::JOB_STATE_QUEUED);
   VisitedByTicks(10);
@@ -128,9 +128,9 @@ TEST_F(ReconcilerQueueTest, ALongQueueIsGoneThroughAgainAsSoonAsASlotIsFree) {
   EXPECT_EQ(WaitingOf("job-500").place(), 498);
 }
 
-TEST_F(ReconcilerQueueTest, APauseBetweenTwoAttemptsIsNoLongerBehindALongQueue) {
+TEST_F(ReconcilerQueueTest, RetryDelayEndsOnTimeBehindLongQueue) {
   Attach("a", 1);
-  Advance(absl::Seconds(20));  // All agents have had their time to come back.
+  Advance(absl::Seconds(20));  // All agents have had time to reconnect.
   AddJobs(500, v1::JOB_STATE_QUEUED, /*nodes=*/2);
   SubmitWith(0, "fails", 1, /*max_attempts=*/3);
   ASSERT_EQ(StateOf("fails"), v1::JOB_STATE_STARTING);
@@ -146,7 +146,7 @@ TEST_F(ReconcilerQueueTest, APauseBetweenTwoAttemptsIsNoLongerBehindALongQueue) 
 }
 
 // Each launch gave each job behind it a new reason, which was stored and filled the log of events.
-TEST_F(ReconcilerQueueTest, ALaunchChangesNoReasonFarDownALongQueue) {
+TEST_F(ReconcilerQueueTest, LaunchChangesNoReasonFarDownQueue) {
   Attach("a", 1);
   AddJobs(500, v1::JOB_STATE_QUEUED);
   VisitedByTicks(10);
@@ -160,16 +160,16 @@ TEST_F(ReconcilerQueueTest, ALaunchChangesNoReasonFarDownALongQueue) {
 }
 
 // 200 a tick were stored, each after a look at the whole queue: 50,000 jobs took minutes.
-TEST_F(ReconcilerQueueTest, TheReasonsOfALongerQueueAreStoredInNoMoreTicks) {
+TEST_F(ReconcilerQueueTest, StoresReasonsOfLongQueueInBoundedTicks) {
   Attach("a", 1);
   AddJobs(6400, v1::JOB_STATE_QUEUED);
   VisitedByTicks(20);
   EXPECT_THAT(Job("job-6400").reason(), HasSubstr("waits behind other jobs in the queue"));
 }
 
-TEST_F(ReconcilerQueueTest, WhoCannotBeHelpedByFreeSlotsHoldsNobodyUp) {
+TEST_F(ReconcilerQueueTest, ImpossibleJobBlocksNobody) {
   Attach("a", 1);
-  Advance(absl::Seconds(20));  // All agents have had their time to come back.
+  Advance(absl::Seconds(20));  // All agents have had time to reconnect.
   SubmitWith(9, "large", /*nodes=*/2);
   EXPECT_EQ(WaitingOf("large").code(), Waiting::CODE_NODES);
   EXPECT_EQ(WaitingOf("large").place(), 0);
@@ -177,7 +177,7 @@ TEST_F(ReconcilerQueueTest, WhoCannotBeHelpedByFreeSlotsHoldsNobodyUp) {
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerQueueTest, AJobOfALowerPriorityPassesNobodyThoughItWouldFit) {
+TEST_F(ReconcilerQueueTest, LowerPriorityDoesNotPassReservation) {
   Attach("a", 1);
   Attach("b", 1);
   SubmitWith(0, "one");
@@ -189,7 +189,7 @@ TEST_F(ReconcilerQueueTest, AJobOfALowerPriorityPassesNobodyThoughItWouldFit) {
   EXPECT_EQ(WaitingOf("small").code(), Waiting::CODE_BEHIND);
 }
 
-TEST_F(ReconcilerQueueTest, AnAttemptThatWaitsForItsTimeAndAPausedJobHoldNoPlace) {
+TEST_F(ReconcilerQueueTest, DelayedAndPausedJobsHoldNoPlace) {
   Attach("a", 1);
   SubmitWith(0, "fails", 1, /*max_attempts=*/3);
   Exit("a", "fails", 0, 1);

@@ -32,7 +32,7 @@ class ReconcilerQuotaTest : public ReconcilerCase {
   }
 };
 
-TEST_F(ReconcilerQuotaTest, AProjectWaitsForItsOwnRanksAndKeepsNobodyElse) {
+TEST_F(ReconcilerQuotaTest, ProjectWaitsForItsQuotaWithoutBlockingOthers) {
   quotas_ = {{"vision", 2}};
   Attach("a", 8);
   SubmitOf("vision", "first", 2);
@@ -51,7 +51,7 @@ TEST_F(ReconcilerQuotaTest, AProjectWaitsForItsOwnRanksAndKeepsNobodyElse) {
   EXPECT_EQ(StateOf("second"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerQuotaTest, JobsThatStartTogetherCountTogetherAndALargerQuotaActsAtOnce) {
+TEST_F(ReconcilerQuotaTest, CountsJobsOfSameTickAndAppliesLargerQuota) {
   quotas_ = {{"vision", 3}};
   for (const char* id : {"one", "two", "three"}) SubmitOf("vision", id, 2);
   Attach("a", 8);

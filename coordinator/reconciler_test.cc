@@ -19,7 +19,7 @@ using ::testing::Not;
 
 using ReconcilerTest = ReconcilerCase;
 
-TEST_F(ReconcilerTest, LaunchesEveryNodeWithItsShareOfRanks) {
+TEST_F(ReconcilerTest, LaunchesEveryNodeWithItsRanks) {
   Attach("a", 2);
   Attach("b", 2);
   Submit("j", 2, 2);
@@ -35,7 +35,7 @@ TEST_F(ReconcilerTest, LaunchesEveryNodeWithItsShareOfRanks) {
   EXPECT_EQ(on_b[0].devices_size(), 2);
 }
 
-TEST_F(ReconcilerTest, AJobGoesFromReadyToSucceededAndFreesItsSlots) {
+TEST_F(ReconcilerTest, SucceedsAfterReadyAndFreesSlots) {
   Attach("a", 2);
   Submit("j", 1, 2);
   EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 0);
@@ -51,14 +51,14 @@ TEST_F(ReconcilerTest, AJobGoesFromReadyToSucceededAndFreesItsSlots) {
   EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 2);
 }
 
-TEST_F(ReconcilerTest, ChangesAreInTheStoreBeforeAnybodyIsTold) {
+TEST_F(ReconcilerTest, StoresChangesBeforeActing) {
   StartOn({"a"});
   ASSERT_EQ(LaunchesSent("a").size(), 1u);
   EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_STARTING);
   EXPECT_EQ(store_->Get("j")->attempt(), 1);
 }
 
-TEST_F(ReconcilerTest, JobsOfOneKindAreServedInOrderAndSayWhoIsAhead) {
+TEST_F(ReconcilerTest, ServesJobsInOrderAndNamesJobAhead) {
   Attach("a", 2);
   Submit("running", 1, 1);
   Submit("large", 1, 2);
@@ -72,25 +72,25 @@ TEST_F(ReconcilerTest, JobsOfOneKindAreServedInOrderAndSayWhoIsAhead) {
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(ReconcilerTest, AJobThatNoNodeCouldTakeIsGoneRoundUntilThereAreNodesForIt) {
+TEST_F(ReconcilerTest, SkipsImpossibleJobUntilNodesExist) {
   Attach("a", 1);
   Submit("large", 2, 1);
   Submit("small", 1, 1);
-  EXPECT_EQ(StateOf("small"), v1::JOB_STATE_QUEUED);  // Other agents may be about to come back.
+  EXPECT_EQ(StateOf("small"), v1::JOB_STATE_QUEUED);  // Other agents may still reconnect.
   Advance(absl::Seconds(16));
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
   EXPECT_THAT(Job("large").reason(), HasSubstr("even when idle, only 1 ready node could take 1 rank"));
   EXPECT_THAT(Job("large").reason(), HasSubstr("jobs behind it go first meanwhile"));
   Submit("next", 1, 1);
   Attach("b", 1);
-  EXPECT_EQ(StateOf("next"), v1::JOB_STATE_QUEUED);  // Nobody passes it any more.
+  EXPECT_EQ(StateOf("next"), v1::JOB_STATE_QUEUED);  // No job passes it any more.
   EXPECT_THAT(Job("next").reason(), HasSubstr("waits behind job large"));
   Exit("a", "small", 0, 0);
   Stopped("a", "small");
   EXPECT_EQ(StateOf("large"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerTest, AJobWhoseNodeIsAwayForAMomentKeepsItsPlace) {
+TEST_F(ReconcilerTest, KeepsPlaceWhileNodeIsDisconnected) {
   Attach("a", 1);
   Attach("b", 1);
   Advance(absl::Seconds(16));
@@ -107,14 +107,14 @@ TEST_F(ReconcilerTest, AJobWhoseNodeIsAwayForAMomentKeepsItsPlace) {
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerTest, AQueuedReasonIsStoredOnceNotOnEveryTick) {
+TEST_F(ReconcilerTest, StoresQueuedReasonOnce) {
   Submit("j", 1, 1);
   const int64_t revision = Job("j").revision();
   for (int i = 0; i < 20; ++i) Advance(absl::Milliseconds(100));
   EXPECT_EQ(Job("j").revision(), revision);
 }
 
-TEST_F(ReconcilerTest, AFailedRankStopsTheOthersAndTheJobFailsWhenAllAreGone) {
+TEST_F(ReconcilerTest, FailedRankStopsOthersBeforeJobFails) {
   StartOn({"a", "b"});
   Exit("b", "j", 1, 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
@@ -129,7 +129,7 @@ TEST_F(ReconcilerTest, AFailedRankStopsTheOthersAndTheJobFailsWhenAllAreGone) {
   EXPECT_EQ(Job("j").failure().node(), "b");
 }
 
-TEST_F(ReconcilerTest, AFailedAttemptIsLaunchedAgainWhileAttemptsAreLeft) {
+TEST_F(ReconcilerTest, RetriesWhileAttemptsAreLeft) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Exit("a", "j", 0, 1);
@@ -137,7 +137,7 @@ TEST_F(ReconcilerTest, AFailedAttemptIsLaunchedAgainWhileAttemptsAreLeft) {
   Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   EXPECT_THAT(Job("j").reason(), HasSubstr("attempt 1 of 2 failed"));
-  Submit("other", 1, 1);  // It takes the slot that waits for nobody.
+  Submit("other", 1, 1);  // It takes the slot that is not reserved.
   EXPECT_EQ(StateOf("other"), v1::JOB_STATE_STARTING);
   Exit("a", "other", 0, 0);
   Stopped("a", "other");
@@ -145,7 +145,7 @@ TEST_F(ReconcilerTest, AFailedAttemptIsLaunchedAgainWhileAttemptsAreLeft) {
   Advance(absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 2);
-  Exit("a", "j", 0, 0, /*attempt=*/1);  // Stale: belongs to the attempt before.
+  Exit("a", "j", 0, 0, /*attempt=*/1);  // Stale: belongs to the previous attempt.
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   Exit("a", "j", 0, 1, /*attempt=*/2);
   Stopped("a", "j", 2);
@@ -153,7 +153,7 @@ TEST_F(ReconcilerTest, AFailedAttemptIsLaunchedAgainWhileAttemptsAreLeft) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
 }
 
-TEST_F(ReconcilerTest, TheDelayOfARetryBeginsAtTheFailure) {
+TEST_F(ReconcilerTest, RetryDelayStartsAtFailure) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/3);
   Exit("a", "j", 0, 1);
@@ -174,7 +174,7 @@ TEST_F(ReconcilerTest, TheDelayOfARetryBeginsAtTheFailure) {
               EndsWith("the next one starts immediately"));
 }
 
-TEST_F(ReconcilerTest, ARankThatLostAPeerIsNotTheCauseThoughTheCauseIsHeardSecondsLater) {
+TEST_F(ReconcilerTest, LatePrimaryFailureIsTheCause) {
   RunOn({"a", "b"});
   Exit("a", "j", 0, kPeerFailedExitCode);
   Advance(absl::Seconds(3));
@@ -186,7 +186,7 @@ TEST_F(ReconcilerTest, ARankThatLostAPeerIsNotTheCauseThoughTheCauseIsHeardSecon
   EXPECT_EQ(Job("j").failure().rank(), 1);
 }
 
-TEST_F(ReconcilerTest, ARankThatLostAPeerIsNamedIfNoCauseIsHeard) {
+TEST_F(ReconcilerTest, RankThatLostPeerIsNamedWithoutOtherCause) {
   RunOn({"a", "b"});
   Exit("a", "j", 0, kPeerFailedExitCode);
   Advance(absl::Seconds(6));
@@ -194,7 +194,7 @@ TEST_F(ReconcilerTest, ARankThatLostAPeerIsNamedIfNoCauseIsHeard) {
   EXPECT_EQ(Job("j").failure().rank(), 0);
 }
 
-TEST_F(ReconcilerTest, AJobIsRunningBeforeItsFirstStepIsShown) {
+TEST_F(ReconcilerTest, ShowsRunningBeforeFirstStep) {
   StartOn({"a"});
   const auto watch = board_->Watch("j", 0);
   v1::RankUpdate ready = Update("j", 0), step = Update("j", 0);
@@ -212,7 +212,7 @@ TEST_F(ReconcilerTest, AJobIsRunningBeforeItsFirstStepIsShown) {
   EXPECT_EQ(seen.back(), "step");
 }
 
-TEST_F(ReconcilerTest, CancelOfAQueuedJobIsImmediate) {
+TEST_F(ReconcilerTest, CancelOfQueuedJobIsImmediate) {
   Submit("j", 1, 1);
   const auto job = Cancel("j", "not needed");
   ASSERT_TRUE(job.ok());
@@ -220,11 +220,11 @@ TEST_F(ReconcilerTest, CancelOfAQueuedJobIsImmediate) {
   EXPECT_THAT(job->reason(), HasSubstr("not needed"));
   Attach("a", 1);
   EXPECT_TRUE(LaunchesSent("a").empty());
-  EXPECT_EQ(Cancel("j")->revision(), job->revision());  // Again: unchanged.
+  EXPECT_EQ(Cancel("j")->revision(), job->revision());  // Repeated: unchanged.
   EXPECT_EQ(Cancel("unknown").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(ReconcilerTest, CancelOfARunningJobWaitsForEveryNode) {
+TEST_F(ReconcilerTest, CancelOfRunningJobWaitsForEveryNode) {
   StartOn({"a", "b"});
   EXPECT_EQ(Cancel("j", "why", 7000)->state(), v1::JOB_STATE_CANCELLING);
   const auto stops = StopsSent("b");
@@ -240,7 +240,7 @@ TEST_F(ReconcilerTest, CancelOfARunningJobWaitsForEveryNode) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
 }
 
-TEST_F(ReconcilerTest, AStopIsRepeatedUntilItIsAnswered) {
+TEST_F(ReconcilerTest, RepeatsStopUntilAnswered) {
   StartOn({"a"});
   Cancel("j").IgnoreError();
   EXPECT_EQ(StopsSent("a").size(), 1u);
@@ -251,7 +251,7 @@ TEST_F(ReconcilerTest, AStopIsRepeatedUntilItIsAnswered) {
   EXPECT_TRUE(StopsSent("a").empty());
 }
 
-TEST_F(ReconcilerTest, StepsAreKeptWithoutARevisionAndSavedWithinASecond) {
+TEST_F(ReconcilerTest, StepsHaveNoRevisionAndAreStoredWithinASecond) {
   StartOn({"a"});
   Advance(absl::Seconds(2));
   const int64_t before = Job("j").revision();
@@ -275,13 +275,13 @@ TEST_F(ReconcilerTest, StepsAreKeptWithoutARevisionAndSavedWithinASecond) {
   EXPECT_EQ(store_->Get("j")->last_step().step(), 4);
 }
 
-TEST_F(ReconcilerTest, AHangEndsTheAttemptAndAgentsAreToldWhoIsToBlame) {
+TEST_F(ReconcilerTest, HangEndsAttemptAndNamesRankToAgents) {
   RunOn({"a", "b"});
   v1::RankUpdate update = Update("j", 0);
   update.mutable_still()->set_still_ms(31000);
   reconciler_->Told("a", update, 0);
   update.set_rank(1);
-  reconciler_->Told("a", update, 0);  // It is not there.
+  reconciler_->Told("a", update, 0);  // It does not exist.
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   update.mutable_still()->set_process(v1::PROCESS_STATE_STOPPED);
@@ -297,7 +297,7 @@ TEST_F(ReconcilerTest, AHangEndsTheAttemptAndAgentsAreToldWhoIsToBlame) {
   }
 }
 
-TEST_F(ReconcilerTest, ARunningJobThatMakesNoStepSaysSoUntilOneComes) {
+TEST_F(ReconcilerTest, ReportsStallUntilNextStep) {
   StartOn({"a"});
   const auto step = [&](int64_t number) {
     v1::RankUpdate update = Update("j", 0);
@@ -317,14 +317,14 @@ TEST_F(ReconcilerTest, ARunningJobThatMakesNoStepSaysSoUntilOneComes) {
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), absl::ToUnixNanos(last));
   const int64_t revision = Job("j").revision();
   Advance(absl::Seconds(60));
-  EXPECT_EQ(Job("j").revision(), revision);  // Told once.
+  EXPECT_EQ(Job("j").revision(), revision);  // Reported once.
   step(4);
   EXPECT_EQ(Job("j").reason(), "steps go on after 1 m 11 s without one");
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
 }
 
 // The ledger left out the time between admission and the tick that took the event, so causes did not add up.
-TEST_F(ReconcilerTest, AJobsTimeBeginsAtItsAdmission) {
+TEST_F(ReconcilerTest, LedgerStartsAtAdmission) {
   const absl::Time admitted = clock_.Now();
   v1::Job job;
   job.set_id("j");
@@ -342,7 +342,7 @@ TEST_F(ReconcilerTest, AJobsTimeBeginsAtItsAdmission) {
 }
 
 // An hour was of no cause for ever, and what came then of none until that hour was over.
-TEST_F(ReconcilerTest, ADateThatJumpsAheadAndBackAddsNothingToALedger) {
+TEST_F(ReconcilerTest, DateJumpsAddNothingToLedger) {
   RunOn({"a"});
   const absl::Time begun = clock_.Now();
   Advance(absl::Seconds(5));
@@ -358,7 +358,7 @@ TEST_F(ReconcilerTest, ADateThatJumpsAheadAndBackAddsNothingToALedger) {
   EXPECT_NEAR(SecondsOf(Job("j").ledger()), absl::ToDoubleSeconds(clock_.Now() - begun), 1e-3);
 }
 
-TEST_F(ReconcilerTest, ALifeThatBeganWithALaterDateLeavesTheNextOneATimeThatCounts) {
+TEST_F(ReconcilerTest, LaterDateOfPreviousProcessDoesNotStopLedger) {
   clock_.StepWall(absl::Hours(1));
   Restart();
   RunOn({"a"});
@@ -371,7 +371,7 @@ TEST_F(ReconcilerTest, ALifeThatBeganWithALaterDateLeavesTheNextOneATimeThatCoun
   EXPECT_NEAR(SecondsOf(Job("j").ledger()) - before, 7, 1e-3);
 }
 
-TEST_F(ReconcilerTest, AsksWhereRanksStandOnceForEachStallAndShowsIt) {
+TEST_F(ReconcilerTest, LocatesRanksOncePerStall) {
   RunOn({"a", "b"});
   const auto step = [&](int64_t number) {
     v1::RankUpdate update = Update("j", 0);
@@ -418,10 +418,10 @@ TEST_F(ReconcilerTest, AsksWhereRanksStandOnceForEachStallAndShowsIt) {
   EXPECT_EQ(asked("a").size(), 1u);
   stand("a", 0, "again");
   Cancel("j").IgnoreError();
-  EXPECT_EQ(Job("j").stands_size(), 1);  // For whoever asks later why.
+  EXPECT_EQ(Job("j").stands_size(), 1);  // Kept as evidence.
 }
 
-TEST_F(ReconcilerTest, WhoAsksWithAnEtagIsRefusedOnceTheJobIsNotAsItWas) {
+TEST_F(ReconcilerTest, RejectsOutdatedEtag) {
   Attach("a", 1);
   Submit("j", 1, 1);
   const std::string seen = EtagOf(Job("j"));
@@ -445,7 +445,7 @@ TEST_F(ReconcilerTest, WhoAsksWithAnEtagIsRefusedOnceTheJobIsNotAsItWas) {
   EXPECT_TRUE(reconciler_->Delete("j", EtagOf(Job("j"))).ok());
 }
 
-TEST_F(ReconcilerTest, AFaultOfTheRendezvousFailsTheAttempt) {
+TEST_F(ReconcilerTest, RendezvousErrorFailsAttempt) {
   StartOn({"a"});
   reconciler_->Fault("nobody", {"j", 1}, "what a node tells that has no part of the job");
   reconciler_->RunOnce();
@@ -456,7 +456,7 @@ TEST_F(ReconcilerTest, AFaultOfTheRendezvousFailsTheAttempt) {
   EXPECT_THAT(Job("j").failure().error(), HasSubstr("set twice"));
 }
 
-TEST_F(ReconcilerTest, ASpecThatOurOwnFaultKeepsFromBeingLaunchedFailsItsJobAlone) {
+TEST_F(ReconcilerTest, InternalPlanErrorFailsOnlyItsJob) {
   plan_ = [](const v1::JobSpec&, int64_t) {
     Plan plan;
     plan.faults = {{"compiler_bug", FaultLevel::kError, "spec", "resolve.cc:7: bytes > 0", "", "", ""}};
@@ -471,7 +471,7 @@ TEST_F(ReconcilerTest, ASpecThatOurOwnFaultKeepsFromBeingLaunchedFailsItsJobAlon
   EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_FAILED);
 }
 
-TEST_F(ReconcilerTest, RendezvousIsOpenExactlyWhileTheAttemptMayRun) {
+TEST_F(ReconcilerTest, RendezvousIsOpenWhileAttemptMayRun) {
   StartOn({"a"});
   const AttemptRef ref = {"j", 1};
   EXPECT_TRUE(rendezvous_->Set(ref, "k", "v").ok());
@@ -479,7 +479,7 @@ TEST_F(ReconcilerTest, RendezvousIsOpenExactlyWhileTheAttemptMayRun) {
   EXPECT_FALSE(rendezvous_->Set(ref, "k", "v").ok());
 }
 
-TEST_F(ReconcilerTest, ALaunchThatAStoppingAgentRefusedDoesNotUseUpTheOnlyAttempt) {
+TEST_F(ReconcilerTest, LaunchRejectedByStoppingAgentDoesNotCount) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/1);
   v1::RankUpdate refused = Update("j", 0);
@@ -499,7 +499,7 @@ TEST_F(ReconcilerTest, ALaunchThatAStoppingAgentRefusedDoesNotUseUpTheOnlyAttemp
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED) << "this one counts";
 }
 
-TEST_F(ReconcilerTest, ARunningJobIsCancelledThoughTheStoreCannotWriteAndStoredOnceItCan) {
+TEST_F(ReconcilerTest, CancelsRunningJobDespiteFailedWrite) {
   RunOn({"a"});
   std::optional<FullDisk> full(std::in_place);
   const auto job = Cancel("j", "enough");
@@ -517,7 +517,7 @@ TEST_F(ReconcilerTest, ARunningJobIsCancelledThoughTheStoreCannotWriteAndStoredO
   EXPECT_THAT(store_->Get("j")->ShortDebugString(), Not(HasSubstr("not on disk")));
 }
 
-TEST_F(ReconcilerTest, AJobThatFailsIsStoppedThoughTheStoreCannotWriteAndStoredOnceItCan) {
+TEST_F(ReconcilerTest, StopsFailedJobDespiteFailedWrite) {
   RunOn({"a"});
   std::optional<FullDisk> full(std::in_place);
   Exit("a", "j", 0, 9);
@@ -534,7 +534,7 @@ TEST_F(ReconcilerTest, AJobThatFailsIsStoppedThoughTheStoreCannotWriteAndStoredO
   EXPECT_TRUE(store_->Get("j")->has_failure());
 }
 
-TEST_F(ReconcilerTest, WhoCannotBeLaunchedForTheFullDiskSaysSo) {
+TEST_F(ReconcilerTest, ReportsFullDiskOfQueuedJob) {
   RunOn({"a"});
   Submit("next", 1, 1);
   std::optional<FullDisk> full(std::in_place);
@@ -551,7 +551,7 @@ TEST_F(ReconcilerTest, WhoCannotBeLaunchedForTheFullDiskSaysSo) {
   EXPECT_EQ(StateOf("next"), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(ReconcilerTest, ThatACancelIsNotOnDiskIsSaidOnlyAsLongAsItIsTrue) {
+TEST_F(ReconcilerTest, ReportsUnstoredCancelOnlyWhileTrue) {
   RunOn({"a"});
   std::optional<FullDisk> full(std::in_place);
   const auto told = Cancel("j", "enough");
@@ -567,7 +567,7 @@ TEST_F(ReconcilerTest, ThatACancelIsNotOnDiskIsSaidOnlyAsLongAsItIsTrue) {
   }
 }
 
-TEST_F(ReconcilerTest, ACancelOfAQueuedJobThatCannotBeStoredIsRefused) {
+TEST_F(ReconcilerTest, RejectsUnstoredCancelOfQueuedJob) {
   Submit("j", 1, 1);
   std::optional<FullDisk> full(std::in_place);
   const auto job = Cancel("j");
@@ -576,7 +576,7 @@ TEST_F(ReconcilerTest, ACancelOfAQueuedJobThatCannotBeStoredIsRefused) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
 }
 
-TEST_F(ReconcilerTest, NothingIsLaunchedWhileTheStoreCannotWrite) {
+TEST_F(ReconcilerTest, LaunchesNothingWhileStoreCannotWrite) {
   Attach("a", 1);
   Submit("first", 1, 1);
   ASSERT_EQ(LaunchesSent("a").size(), 1u);

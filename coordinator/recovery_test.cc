@@ -27,12 +27,12 @@ class RecoveryTest : public ::testing::Test {
   v1::Job job_;
 };
 
-TEST_F(RecoveryTest, AFirstAttemptIsNone) {
+TEST_F(RecoveryTest, FirstAttemptIsNotRecovery) {
   EXPECT_EQ(RecoveryOf(job_), std::nullopt);
   EXPECT_EQ(RecoveryOf(v1::Job()), std::nullopt);
 }
 
-TEST_F(RecoveryTest, PhasesAddUpToTheTimeFromTheFailureUntilAllRanksAreUp) {
+TEST_F(RecoveryTest, PhasesAddUpToRecoveryTime) {
   Advance(JobEvent::kFail, 100);
   Advance(JobEvent::kNote, 1);
   Advance(JobEvent::kRetry, 2);
@@ -48,7 +48,7 @@ TEST_F(RecoveryTest, PhasesAddUpToTheTimeFromTheFailureUntilAllRanksAreUp) {
             (Seconds{{"stop", 3}, {"queue", 20}, {"preflight", 40}, {"start", 40}, {"load", 24}}));
 }
 
-TEST_F(RecoveryTest, AnAttemptThatFailsBeforeItIsUpIsPartOfTheSame) {
+TEST_F(RecoveryTest, FailedStartIsPartOfRecovery) {
   Advance(JobEvent::kFail, 1);
   Advance(JobEvent::kRetry, 2);
   Advance(JobEvent::kLaunch, 3);
@@ -60,7 +60,7 @@ TEST_F(RecoveryTest, AnAttemptThatFailsBeforeItIsUpIsPartOfTheSame) {
             (Seconds{{"stop", 9}, {"queue", 14}, {"preflight", 0}, {"start", 18}, {"load", 0}}));
 }
 
-TEST_F(RecoveryTest, WhatSomebodyPausedOrHadAgainIsNone) {
+TEST_F(RecoveryTest, PauseAndRetryAreNotRecovery) {
   Advance(JobEvent::kFail, 1);
   Advance(JobEvent::kRetry, 1);
   Advance(JobEvent::kPause, 1);
@@ -76,7 +76,7 @@ TEST_F(RecoveryTest, WhatSomebodyPausedOrHadAgainIsNone) {
   EXPECT_EQ(RecoveryOf(job_), std::nullopt);
 }
 
-TEST_F(RecoveryTest, ADateThatWasSetBackTakesNothingAway) {
+TEST_F(RecoveryTest, DateSetBackIsNotNegative) {
   Advance(JobEvent::kFail, 1);
   Advance(JobEvent::kRetry, -1000);
   Advance(JobEvent::kLaunch, 3);
@@ -85,7 +85,7 @@ TEST_F(RecoveryTest, ADateThatWasSetBackTakesNothingAway) {
             (Seconds{{"stop", 0}, {"queue", 3}, {"preflight", 0}, {"start", 4}, {"load", 0}}));
 }
 
-TEST_F(RecoveryTest, AReplayIsFromThenOnUntilTheNewestStepIsMadeAgain) {
+TEST_F(RecoveryTest, ReplayEndsAtNewestStep) {
   for (const JobEvent event : {JobEvent::kFail, JobEvent::kRetry, JobEvent::kLaunch}) Advance(event, 1);
   job_.mutable_ledger()->set_newest_step(20);
   job_.mutable_restored()->set_step(15);
@@ -94,13 +94,13 @@ TEST_F(RecoveryTest, AReplayIsFromThenOnUntilTheNewestStepIsMadeAgain) {
   now_ += absl::Seconds(6);
   Step(19);
   EXPECT_EQ(ReplayOf(job_, 0, 20, now_), std::nullopt);
-  Step(21);  // Not each step is told.
+  Step(21);  // Not every step is reported.
   EXPECT_EQ(ReplayOf(job_, 19, 20, now_), std::optional(6.0));
   Step(22);
   EXPECT_EQ(ReplayOf(job_, 21, 21, now_), std::nullopt);
 }
 
-TEST_F(RecoveryTest, ThereIsNoReplayWhereNothingWasLostOrAllIsMadeAgainBeforeAllRanksAreUp) {
+TEST_F(RecoveryTest, NoReplayWithoutLostSteps) {
   for (const JobEvent event : {JobEvent::kFail, JobEvent::kRetry, JobEvent::kLaunch}) Advance(event, 1);
   EXPECT_TRUE(HasNoReplay(job_)) << "no step was ever told";
   job_.mutable_ledger()->set_newest_step(20);
@@ -116,7 +116,7 @@ TEST_F(RecoveryTest, ThereIsNoReplayWhereNothingWasLostOrAllIsMadeAgainBeforeAll
   EXPECT_EQ(ReplayOf(job_, 0, 20, now_), std::nullopt);
 }
 
-TEST_F(RecoveryTest, AReplayThatIsBrokenOffIsFromThenOnUntilThat) {
+TEST_F(RecoveryTest, InterruptedReplayEndsAtInterruption) {
   EXPECT_EQ(BrokenReplayOf(job_, now_), std::nullopt) << "the first attempt's failure";
   for (const JobEvent event : {JobEvent::kFail, JobEvent::kRetry, JobEvent::kLaunch}) Advance(event, 1);
   job_.mutable_ledger()->set_newest_step(20);
@@ -128,7 +128,7 @@ TEST_F(RecoveryTest, AReplayThatIsBrokenOffIsFromThenOnUntilThat) {
   EXPECT_EQ(BrokenReplayOf(job_, now_ + absl::Seconds(8)), std::nullopt) << "it was over";
 }
 
-TEST_F(RecoveryTest, AReplayOfAnAttemptThatSomebodyAskedForIsNone) {
+TEST_F(RecoveryTest, NoReplayAfterUserRequest) {
   for (const JobEvent event :
        {JobEvent::kPause, JobEvent::kGone, JobEvent::kResume, JobEvent::kLaunch, JobEvent::kReady})
     Advance(event, 1);

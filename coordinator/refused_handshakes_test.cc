@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Lines of gRPC 1.51.
-TEST(RefusedHandshakes, AreToldWithWhatTheOtherSideLacks) {
+TEST(RefusedHandshakes, NameTheMissingPart) {
   const std::string failed = "Handshake failed with fatal error SSL_ERROR_SSL: error:";
   EXPECT_THAT(WhyRefused(failed + "0A000086:SSL routines::certificate verify failed."),
               HasSubstr("not signed by a CA in --tls-client-ca"));
@@ -22,7 +22,7 @@ TEST(RefusedHandshakes, AreToldWithWhatTheOtherSideLacks) {
               HasSubstr("unsupported protocol"));
 }
 
-TEST(RefusedHandshakes, OtherWordsOfGrpcAreNone) {
+TEST(RefusedHandshakes, IgnoreOtherGrpcLogLines) {
   EXPECT_THAT(WhyRefused("No match found for server name: 127.0.0.1."), IsEmpty());
 }
 

@@ -17,7 +17,7 @@ Rendezvous::Waiter Into(std::vector<std::string>* got) {
   return [got](const std::string& value) { got->push_back(value); };
 }
 
-TEST(Rendezvous, AnswersAtOnceWhenTheKeyIsSet) {
+TEST(Rendezvous, AnswersImmediatelyIfKeyIsSet) {
   Rendezvous rendezvous;
   rendezvous.Open(kFirst);
   ASSERT_TRUE(rendezvous.Set(kFirst, "k", "v").ok());
@@ -26,7 +26,7 @@ TEST(Rendezvous, AnswersAtOnceWhenTheKeyIsSet) {
   EXPECT_EQ(got, std::vector<std::string>{"v"});
 }
 
-TEST(Rendezvous, AnswersEveryWaiterOnceWhenTheKeyComes) {
+TEST(Rendezvous, AnswersEveryWaiterOnceWhenKeyIsSet) {
   Rendezvous rendezvous;
   rendezvous.Open(kFirst);
   std::vector<std::string> got;
@@ -37,7 +37,7 @@ TEST(Rendezvous, AnswersEveryWaiterOnceWhenTheKeyComes) {
   EXPECT_EQ(got, std::vector<std::string>(3, "v"));
 }
 
-TEST(Rendezvous, AnEmptyValueIsAValue) {
+TEST(Rendezvous, EmptyValueIsAValue) {
   Rendezvous rendezvous;
   rendezvous.Open(kFirst);
   ASSERT_TRUE(rendezvous.Set(kFirst, "k", "").ok());
@@ -46,14 +46,14 @@ TEST(Rendezvous, AnEmptyValueIsAValue) {
   EXPECT_EQ(got.size(), 1u);
 }
 
-TEST(Rendezvous, RefusesASecondValueForAKey) {
+TEST(Rendezvous, RejectsSecondValueForKey) {
   Rendezvous rendezvous;
   rendezvous.Open(kFirst);
   ASSERT_TRUE(rendezvous.Set(kFirst, "k", "v").ok());
   EXPECT_EQ(rendezvous.Set(kFirst, "k", "w").code(), absl::StatusCode::kAlreadyExists);
 }
 
-TEST(Rendezvous, KeysOfDifferentAttemptsNeverMeet) {
+TEST(Rendezvous, SeparatesKeysOfAttempts) {
   Rendezvous rendezvous;
   rendezvous.Open(kFirst);
   rendezvous.Open(kSecond);
@@ -65,7 +65,7 @@ TEST(Rendezvous, KeysOfDifferentAttemptsNeverMeet) {
   EXPECT_EQ(got, std::vector<std::string>{"new"});
 }
 
-TEST(Rendezvous, AClosedAttemptIsRefusedAndItsWaitersAreDropped) {
+TEST(Rendezvous, ClosedAttemptIsRejectedAndItsWaitersDropped) {
   Rendezvous rendezvous;
   rendezvous.Open(kFirst);
   std::vector<std::string> got;
@@ -76,7 +76,7 @@ TEST(Rendezvous, AClosedAttemptIsRefusedAndItsWaitersAreDropped) {
   EXPECT_TRUE(got.empty());
 }
 
-TEST(Rendezvous, ForgetsTheWaitersOfOneStreamOnly) {
+TEST(Rendezvous, ForgetsWaitersOfOneStreamOnly) {
   Rendezvous rendezvous;
   rendezvous.Open(kFirst);
   std::vector<std::string> old_stream, new_stream;
@@ -98,7 +98,7 @@ TEST(Rendezvous, BoundsKeysAndValues) {
   EXPECT_EQ(rendezvous.Set(kFirst, std::string(5000, 'k'), "v").code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Rendezvous, BoundsWhatAnAttemptKeepsInAll) {
+TEST(Rendezvous, BoundsAttemptTotal) {
   constexpr size_t kBytes = 10'000;
   Rendezvous rendezvous(kBytes);
   rendezvous.Open(kFirst);
@@ -115,7 +115,7 @@ TEST(Rendezvous, BoundsWhatAnAttemptKeepsInAll) {
   EXPECT_FALSE(rendezvous.Get(kFirst, "more", 1, [](const std::string&) {}).ok());
 }
 
-TEST(Rendezvous, WaitersCostUntilTheyAreAnsweredOrForgotten) {
+TEST(Rendezvous, WaitersCountUntilAnsweredOrForgotten) {
   Rendezvous rendezvous(10'000);
   rendezvous.Open(kFirst);
   for (int round = 0; round < 100; ++round) {
@@ -126,7 +126,7 @@ TEST(Rendezvous, WaitersCostUntilTheyAreAnsweredOrForgotten) {
   }
 }
 
-TEST(Rendezvous, RacingSettersAndGettersLoseNoAnswer) {
+TEST(Rendezvous, ConcurrentSettersAndGettersLoseNoAnswer) {
   Rendezvous rendezvous;
   rendezvous.Open(kFirst);
   constexpr int kKeys = 500;

@@ -56,7 +56,7 @@ class Replica {
 
   ReplicaOptions options_;
   const ServerFiles files_;
-  std::shared_ptr<EtcdClient> etcd_;                  // Shared with the metrics endpoint, which reads its certificates.
+  std::shared_ptr<EtcdClient> etcd_;                  // Shared with the metrics endpoint.
   std::unique_ptr<Standby> standby_;                  // Null while leading.
   bool etcd_away_ = false;                            // As logged.
   absl::Time etcd_read_;                              // When it last answered.

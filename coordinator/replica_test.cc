@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-TEST(Replica, OneThatStandsByNamesEtcdThatIsSilentAndNoLeaderOfBefore) {
+TEST(Replica, StandbyReportsSilentEtcdWithoutOldLeader) {
   EtcdServer etcd;
   ReplicaOptions options;
   options.server.listen = "127.0.0.1:0";
@@ -85,7 +85,7 @@ v1::Event CordonOf(const std::string& node, absl::Time when) {
 }
 
 // What whoever leads has stored, with its sequences, by the same calls.
-TEST(Replica, OneThatStandsByTellsTheEventsThatAreStored) {
+TEST(Replica, StandbyListsStoredEvents) {
   EtcdServer etcd;
   ReplicaOptions options;
   options.server.listen = "127.0.0.1:0";

@@ -31,16 +31,16 @@ std::vector<size_t> FreeIn(const std::vector<NodeSlots>& nodes) {
   return free;
 }
 
-TEST(Reservations, KeepOnEachNodeWhatTheJobNeedsThereAndNoMore) {
-  Reservations reservations({Node("half", 4, 1), Node("idle", 4, 4), Node("small", 1, 1)});
+TEST(Reservations, ReserveOnlyWhatJobNeedsPerNode) {
+  Reservations claims({Node("half", 4, 1), Node("idle", 4, 4), Node("small", 1, 1)});
   reservations.Add("large", Request(2, 2), /*firm=*/false);
   EXPECT_THAT(FreeIn(reservations.unreserved()), ElementsAre(0, 2, 1)) << "it could never use the small node";
   EXPECT_THAT(FreeIn(reservations.backfillable()), ElementsAre(1, 4, 1));
   EXPECT_THAT(FreeIn(reservations.now()), ElementsAre(1, 4, 1));
 }
 
-TEST(Reservations, AddUpAndAFirmOneLendsNothing) {
-  Reservations reservations({Node("a", 8, 8)});
+TEST(Reservations, AddUpAndFirmAllowsNoBackfill) {
+  Reservations claims({Node("a", 8, 8)});
   reservations.Add("first", Request(2, 4), /*firm=*/true);
   reservations.Add("second", Request(2, 2), /*firm=*/false);
   EXPECT_THAT(FreeIn(reservations.unreserved()), ElementsAre(2));
@@ -50,8 +50,8 @@ TEST(Reservations, AddUpAndAFirmOneLendsNothing) {
   EXPECT_THAT(FreeIn(reservations.backfillable()), ElementsAre(3));
 }
 
-TEST(Reservations, NameTheFirstJobThatWaitsForTheSameNodes) {
-  Reservations reservations({Node("cpu", 2, 0), Node("cuda", 2, 2, v1::DEVICE_CUDA)});
+TEST(Reservations, NameFirstJobWaitingForSameNodes) {
+  Reservations claims({Node("cpu", 2, 0), Node("cuda", 2, 2, v1::DEVICE_CUDA)});
   EXPECT_EQ(reservations.Ahead(Request(1, 1)), "");
   reservations.Add("first", Request(2, 2), false);
   reservations.Add("second", Request(2, 1), false);
@@ -59,7 +59,7 @@ TEST(Reservations, NameTheFirstJobThatWaitsForTheSameNodes) {
   EXPECT_EQ(reservations.Ahead(Request(1, 1, v1::DEVICE_CUDA)), "");
 }
 
-TEST(Reservations, AreOfNoConcernWhereTheJobMayNotGo) {
+TEST(Reservations, IgnoreNodesThatJobCannotUse) {
   NodeSlots cordoned = Node("a", 2, 2);
   cordoned.cordon = "mended";
   NodeSlots tight = Node("b", 2, 2);

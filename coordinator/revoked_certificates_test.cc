@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(RevokedCertificates, SerialsAreReadAsOpensslPrintsThem) {
+TEST(RevokedCertificates, ParsesSerialsAsOpensslPrintsThem) {
   const absl::StatusOr<Serials> serials =
       ParseSerials("# lost 2026-11-20\nserial=0AFF\n\n 01:b2:C3  # node-1\n");
   ASSERT_TRUE(serials.ok()) << serials.status();
@@ -38,7 +38,7 @@ class RevokedCertificatesTest : public ::testing::Test {
   const std::string path_ = dir_.File("revoked");
 };
 
-TEST_F(RevokedCertificatesTest, ALineThatIsAddedCountsWithTheNextLook) {
+TEST_F(RevokedCertificatesTest, AddedLineAppliesAtNextCheck) {
   Write("# none\n");
   auto revoked = RevokedCertificates::Open(path_, Clock::Real());
   ASSERT_TRUE(revoked.ok()) << revoked.status();
@@ -50,7 +50,7 @@ TEST_F(RevokedCertificatesTest, ALineThatIsAddedCountsWithTheNextLook) {
   EXPECT_FALSE((*revoked)->Has("AB"));
 }
 
-TEST_F(RevokedCertificatesTest, AFileWithAnErrorLeavesTheListBeforeIt) {
+TEST_F(RevokedCertificatesTest, InvalidFileKeepsPreviousList) {
   Write("ab\n");
   auto revoked = RevokedCertificates::Open(path_, Clock::Real());
   ASSERT_TRUE(revoked.ok()) << revoked.status();
@@ -68,7 +68,7 @@ TEST_F(RevokedCertificatesTest, AFileWithAnErrorLeavesTheListBeforeIt) {
 }
 
 // A restart accepted every revoked certificate again.
-TEST_F(RevokedCertificatesTest, AnEmptyFileIsRefusedAtStart) {
+TEST_F(RevokedCertificatesTest, RejectsEmptyFileAtStart) {
   Write("");
   EXPECT_THAT(RevokedCertificates::Open(path_, Clock::Real()).status().message(),
               HasSubstr("is empty; write a comment (#) if no certificate is revoked"));

@@ -28,7 +28,7 @@ AttemptFacts Holding(const std::string& job, const std::string& node, const std:
   return facts;
 }
 
-TEST(CountSlots, TakesOffWhatAttemptsHoldAndNamesThem) {
+TEST(CountSlots, SubtractsHeldSlotsAndNamesHolders) {
   std::map<AttemptRef, AttemptFacts> attempts;
   attempts[{"x", 1}] = Holding("x", "a", {1});
   attempts[{"y", 1}] = Holding("y", "a", {3});
@@ -40,7 +40,7 @@ TEST(CountSlots, TakesOffWhatAttemptsHoldAndNamesThem) {
   EXPECT_THAT(slots[1].free_devices, ElementsAre(0, 1));
 }
 
-TEST(CountSlots, ANodeThatStoppedHoldsNothing) {
+TEST(CountSlots, StoppedNodeHoldsNothing) {
   std::map<AttemptRef, AttemptFacts> attempts;
   attempts[{"x", 1}] = Holding("x", "a", {0, 1});
   const NodeView a = View("a", 2);
@@ -50,7 +50,7 @@ TEST(CountSlots, ANodeThatStoppedHoldsNothing) {
 }
 
 // Devices that a node has no more, or never had, are no slots of it.
-TEST(CountFree, IsHowManyACountLeavesFree) {
+TEST(CountFree, MatchesCountSlots) {
   const NodeView a = View("a", 4), b = View("b", 2), c = View("c", 1);
   std::map<AttemptRef, AttemptFacts> attempts;
   attempts[{"x", 1}] = Holding("x", "a", {0, 2, 9, -1});
@@ -65,7 +65,7 @@ TEST(CountFree, IsHowManyACountLeavesFree) {
     EXPECT_EQ(static_cast<size_t>(free.at(slots.name)), slots.free_devices.size()) << slots.name;
 }
 
-TEST(CountSlots, WhatIsTakenOffIsWhatACountWouldTakeOff) {
+TEST(CountSlots, TakeOffMatchesCountSlots) {
   const NodeView a = View("a", 4), b = View("b", 2);
   std::map<AttemptRef, AttemptFacts> attempts;
   attempts[{"y", 1}] = Holding("y", "a", {1});

@@ -9,14 +9,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(SpecShape, AnOrdinarySpecHasNoFault) {
+TEST(SpecShape, OrdinarySpecHasNoViolation) {
   v1::JobSpec spec;
   spec.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
   spec.mutable_data()->add_tokens()->set_path("a");
   EXPECT_TRUE(CheckShape(spec).empty());
 }
 
-TEST(SpecShape, NamesEnumNumbersThatNothingStandsFor) {
+TEST(SpecShape, ReportsUnnamedEnumNumbers) {
   v1::JobSpec spec;
   spec.mutable_fsdp()->mutable_outer()->set_strategy(static_cast<v1::Strategy>(99));
   spec.mutable_data()->add_tokens();
@@ -28,7 +28,7 @@ TEST(SpecShape, NamesEnumNumbersThatNothingStandsFor) {
   EXPECT_THAT(faults[1].fix, HasSubstr("STRATEGY_NO_SHARD"));
 }
 
-TEST(SpecShape, NamesWhereAnUnknownFieldIs) {
+TEST(SpecShape, ReportsPathOfUnknownField) {
   v1::JobSpec spec;
   auto* train = spec.mutable_train();
   train->GetReflection()->MutableUnknownFields(train)->AddVarint(500, 1);

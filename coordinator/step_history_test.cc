@@ -48,21 +48,21 @@ std::string Text(const v1::ListStepsResponse& response) {
   return text + "next " + std::to_string(response.next_step());
 }
 
-TEST(StepHistory, TheRunIsWhatTheNewestAttemptsMade) {
+TEST(StepHistory, RunConsistsOfNewestAttempts) {
   std::vector<NodeSteps> nodes(2);
   Have(&nodes[0], 1, 1, 1, 4);
   Tell(&nodes[0], 1, 1, 4);
   Have(&nodes[1], 2, 3, 3, 5);
   Tell(&nodes[1], 2, 3, 5);
   EXPECT_EQ(Text(JoinSteps(All(), {}, nodes)), "1:1 1:2 2:3 2:4 2:5 next 0");
-  // It went back behind what it has not made again.
+  // It resumed before steps that it has not repeated.
   Have(&nodes[0], 3, 2, 2, 2);
   nodes[0].records.pop_back(), nodes[0].records.pop_back(), nodes[0].records.pop_back();
   Tell(&nodes[0], 3, 2, 2);
   EXPECT_EQ(Text(JoinSteps(All(), {}, nodes)), "1:1 3:2 next 0");
 }
 
-TEST(StepHistory, AnAttemptIsShownWhole) {
+TEST(StepHistory, ShowsWholeAttempt) {
   std::vector<NodeSteps> nodes(1);
   Have(&nodes[0], 1, 3, 3, 6);
   Tell(&nodes[0], 1, 3, 6);
@@ -71,9 +71,9 @@ TEST(StepHistory, AnAttemptIsShownWhole) {
   EXPECT_EQ(Text(JoinSteps(query, {}, nodes)), "1:3 1:4 1:5 1:6 next 0");
 }
 
-TEST(StepHistory, WhatNoNodeHasIsMissing) {
+TEST(StepHistory, ReportsMissingSteps) {
   std::vector<NodeSteps> nodes(2);
-  // Attempt 1 was somewhere else, the begin of 2 is kept no more, and it has a hole.
+  // Attempt 1 ran elsewhere; the start of attempt 2 is no longer stored, and a part of it is missing.
   Have(&nodes[0], 2, 11, 15, 18);
   Have(&nodes[0], 2, 11, 21, 22);
   Tell(&nodes[0], 2, 15, 18);
@@ -81,7 +81,7 @@ TEST(StepHistory, WhatNoNodeHasIsMissing) {
   const std::string kept = "2:15 2:16 2:17 2:18 2:21 2:22 ";
   EXPECT_EQ(Text(JoinSteps(All(), {1, 0}, nodes)), kept + "missing 1-14 missing 19-20 next 0");
   EXPECT_EQ(Text(JoinSteps(All(), {1, 25}, nodes)), kept + "missing 1-14 missing 19-20 missing 23-25 next 0");
-  // The run began after another job's checkpoint, nobody knows which: attempt 2 is the first that is known.
+  // The run started from another job's checkpoint at an unknown step: attempt 2 is the first known one.
   EXPECT_EQ(Text(JoinSteps(All(), {0, 0}, nodes)), kept + "missing 11-14 missing 19-20 next 0");
   StepQuery some = All();
   some.first = 16, some.last = 20;
@@ -93,7 +93,7 @@ TEST(StepHistory, WhatNoNodeHasIsMissing) {
   EXPECT_EQ(Text(JoinSteps(All(), {0, 7}, {})), "next 0");
 }
 
-TEST(StepHistory, APageEndsWhereANodeHasMoreToTell) {
+TEST(StepHistory, PageEndsWhereANodeHasMore) {
   std::vector<NodeSteps> nodes(2);
   Have(&nodes[0], 1, 1, 1, 10);
   Tell(&nodes[0], 1, 1, 3);
@@ -102,7 +102,7 @@ TEST(StepHistory, APageEndsWhereANodeHasMoreToTell) {
   EXPECT_EQ(Text(JoinSteps(All(3), {}, nodes)), "1:1 1:2 2:3 next 4");
 }
 
-TEST(StepHistory, AttemptsWithoutStepsAreKnown) {
+TEST(StepHistory, KnowsAttemptsWithoutSteps) {
   std::vector<NodeSteps> nodes(1);
   Have(&nodes[0], 1, 1, 1, 10);
   EXPECT_FALSE(LacksAttempt(All(), 1, nodes));
@@ -112,7 +112,7 @@ TEST(StepHistory, AttemptsWithoutStepsAreKnown) {
   EXPECT_FALSE(LacksAttempt(query, 2, nodes));
 }
 
-TEST(StepHistory, ALineIsASegmentOrAStepAndElseRefused) {
+TEST(StepHistory, ParsesSegmentAndStepLines) {
   NodeSteps node;
   const auto any = [](int32_t) { return true; };
   v1::LogLines::Line line;
@@ -128,7 +128,7 @@ TEST(StepHistory, ALineIsASegmentOrAStepAndElseRefused) {
   EXPECT_EQ(node.segments[0].began(), 11);
 }
 
-TEST(StepHistory, ALineOfAnAttemptThatTheNodeDidNotHostIsRefused) {
+TEST(StepHistory, RejectsLineOfAttemptNotHostedByNode) {
   NodeSteps node;
   const auto second = [](int32_t attempt) { return attempt == 2; };
   v1::LogLines::Line line;
@@ -144,7 +144,7 @@ TEST(StepHistory, ALineOfAnAttemptThatTheNodeDidNotHostIsRefused) {
 }
 
 // Attempts on nodes by chance, read in pages of chance, against what a reader of everything would say.
-TEST(StepHistory, PagesOfAnySizeAreTheWholeHistory) {
+TEST(StepHistory, PagesOfAnySizeCoverHistory) {
   for (int seed = 1; seed <= Seeds(200); ++seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
     const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<unsigned>(n)); };

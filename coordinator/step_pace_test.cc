@@ -22,28 +22,26 @@ class StepPaceTest : public ::testing::Test {
   StepPace pace_;
 };
 
-TEST_F(StepPaceTest, NothingIsMissedBeforeAnythingWasLaunched) {
-  EXPECT_FALSE(StepPace().Stalled(now_ + absl::Hours(1)));
-}
+TEST_F(StepPaceTest, NoStallBeforeLaunch) { EXPECT_FALSE(StepPace().Stalled(now_ + absl::Hours(1))); }
 
-TEST_F(StepPaceTest, FastStepsAreMissedAfterTenSeconds) {
+TEST_F(StepPaceTest, FastStepsStallAfterTenSeconds) {
   for (int i = 0; i < 3; ++i) Step(absl::Milliseconds(200));
   EXPECT_FALSE(StalledAfter(absl::Seconds(10)));
   EXPECT_TRUE(StalledAfter(absl::Seconds(11)));
 }
 
-TEST_F(StepPaceTest, SlowStepsAreMissedWhenOneTakesFiveTimesItsTime) {
+TEST_F(StepPaceTest, SlowStepsStallAfterFiveTimesTheirTime) {
   for (int i = 0; i < 3; ++i) Step(absl::Seconds(30));
   EXPECT_FALSE(StalledAfter(absl::Seconds(150)));
   EXPECT_TRUE(StalledAfter(absl::Seconds(151)));
 }
 
-TEST_F(StepPaceTest, AJobWithoutAStepHasFiveMinutesForItsFirst) {
+TEST_F(StepPaceTest, FirstStepHasFiveMinutes) {
   EXPECT_FALSE(StalledAfter(absl::Minutes(5)));
   EXPECT_TRUE(StalledAfter(absl::Minutes(6)));
 }
 
-TEST_F(StepPaceTest, AnEvaluationIsForgottenSlowly) {
+TEST_F(StepPaceTest, EvaluationDecaysSlowly) {
   Step(absl::Seconds(1));
   Step(absl::Seconds(100));
   Step(absl::Seconds(1));
@@ -52,13 +50,13 @@ TEST_F(StepPaceTest, AnEvaluationIsForgottenSlowly) {
   EXPECT_TRUE(StalledAfter(absl::Seconds(11)));
 }
 
-TEST_F(StepPaceTest, AnOutageBetweenTwoReportsIsNoSlowStep) {
+TEST_F(StepPaceTest, OutageBetweenReportsIsNotASlowStep) {
   for (int i = 0; i < 3; ++i) Step(absl::Seconds(1));
   Step(absl::Seconds(1), /*arrives_late=*/absl::Seconds(60));
   EXPECT_TRUE(StalledAfter(absl::Seconds(11)));
 }
 
-TEST_F(StepPaceTest, ADateThatWasSetIsNoSlowStep) {
+TEST_F(StepPaceTest, DateChangeIsNotASlowStep) {
   for (int i = 0; i < 3; ++i) Step(absl::Seconds(1));
   Step(absl::Hours(1), /*arrives_late=*/absl::Seconds(1) - absl::Hours(1));
   EXPECT_TRUE(StalledAfter(absl::Seconds(11)));
@@ -67,7 +65,7 @@ TEST_F(StepPaceTest, ADateThatWasSetIsNoSlowStep) {
 TEST_F(StepPaceTest, OnlyAStepEndsAStall) {
   for (int i = 0; i < 3; ++i) Step(absl::Seconds(1));
   EXPECT_TRUE(pace_.Stalled(now_ + absl::Seconds(11)));
-  pace_.WaitFrom(now_ + absl::Seconds(12));  // Its agent was away for a moment.
+  pace_.WaitFrom(now_ + absl::Seconds(12));  // Its agent was briefly disconnected.
   EXPECT_TRUE(pace_.Stalled(now_ + absl::Seconds(12)));
   EXPECT_EQ(pace_.since(), now_);
   Step(absl::Seconds(13));

@@ -14,7 +14,7 @@ v1::CoordinatorMessage StopOf(const std::string& job) {
   return message;
 }
 
-TEST(StreamOutbox, DeliversInOrderWithItsEpoch) {
+TEST(StreamOutbox, DeliversInOrderWithGeneration) {
   StreamOutbox outbox(7, nullptr);
   ASSERT_TRUE(outbox.Push(StopOf("a")));
   ASSERT_TRUE(outbox.Push(StopOf("b")));
@@ -26,7 +26,7 @@ TEST(StreamOutbox, DeliversInOrderWithItsEpoch) {
   EXPECT_EQ(message.stop().job_id(), "b");
 }
 
-TEST(StreamOutbox, CloseEndsTheStreamOnce) {
+TEST(StreamOutbox, CloseEndsStreamOnce) {
   int ends = 0;
   StreamOutbox outbox(1, [&] { ++ends; });
   ASSERT_TRUE(outbox.Push(StopOf("a")));
@@ -38,7 +38,7 @@ TEST(StreamOutbox, CloseEndsTheStreamOnce) {
   EXPECT_FALSE(outbox.TryPop(&message));
 }
 
-TEST(StreamOutbox, AWriterIsWokenOnceAfterEachTimeThatItFoundNothing) {
+TEST(StreamOutbox, WakesWriterOnceAfterEachEmptyPop) {
   int wakes = 0;
   StreamOutbox outbox(1, nullptr);
   outbox.SetWriter([&] { ++wakes; });
@@ -59,7 +59,7 @@ TEST(StreamOutbox, AWriterIsWokenOnceAfterEachTimeThatItFoundNothing) {
   EXPECT_EQ(wakes, 1);
 }
 
-TEST(StreamOutbox, NoMessageWaitsForAWriterThatIsNotWoken) {
+TEST(StreamOutbox, NoMessageWaitsForUnwokenWriter) {
   constexpr int kMessages = 20000;
   StreamOutbox outbox(1, nullptr);
   std::atomic<int> written{0}, inside{0};
@@ -81,7 +81,7 @@ TEST(StreamOutbox, NoMessageWaitsForAWriterThatIsNotWoken) {
   EXPECT_EQ(written, 2 * kMessages);
 }
 
-TEST(StreamOutbox, AReleasedStreamIsNeverTouchedAgain) {
+TEST(StreamOutbox, NeverTouchesReleasedStream) {
   int ends = 0;
   StreamOutbox outbox(1, [&] { ++ends; });
   outbox.Release();
@@ -89,7 +89,7 @@ TEST(StreamOutbox, AReleasedStreamIsNeverTouchedAgain) {
   EXPECT_EQ(ends, 0);
 }
 
-TEST(StreamOutbox, AStreamThatDoesNotKeepUpIsClosed) {
+TEST(StreamOutbox, ClosesStreamThatDoesNotKeepUp) {
   int ends = 0;
   StreamOutbox outbox(1, [&] { ++ends; });
   for (size_t i = 0; i < kMaxOutboxMessages; ++i) ASSERT_TRUE(outbox.Push(v1::CoordinatorMessage()));

@@ -7,7 +7,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(StreamPlaces, OneCertificateDoesNotUseUpThePlacesOfOthers) {
+TEST(StreamPlaces, LimitsStreamsPerCertificate) {
   StreamPlaces places;
   for (int i = 0; i < kMaxStreamsPerNode; ++i) ASSERT_TRUE(places.Take("s2", kMaxStreamsPerNode).ok());
   for (int i = 0; i < kMaxAgentStreams; ++i) {
@@ -20,7 +20,7 @@ TEST(StreamPlaces, OneCertificateDoesNotUseUpThePlacesOfOthers) {
   EXPECT_TRUE(places.Take("s2", kMaxStreamsPerNode).ok());
 }
 
-TEST(StreamPlaces, TheTotalIsBounded) {
+TEST(StreamPlaces, LimitsTotal) {
   StreamPlaces places;
   for (int i = 0; i < kMaxAgentStreams; ++i) ASSERT_TRUE(places.Take("", kMaxAgentStreams + 1).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(places.Take("node-0", 1)));

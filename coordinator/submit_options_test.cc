@@ -51,7 +51,7 @@ class SubmitOptionsTest : public ServedCase {
   }
 };
 
-TEST_F(SubmitOptionsTest, AJobWaitsForJobsThatAreThereAndMaySucceed) {
+TEST_F(SubmitOptionsTest, AcceptsOnlyDependenciesThatMaySucceed) {
   const v1::Job first = SubmitOrDie(Request());
   const v1::Job second = SubmitOrDie(Request({first.id()}));
   ASSERT_EQ(second.after_size(), 1);
@@ -71,7 +71,7 @@ TEST_F(SubmitOptionsTest, AJobWaitsForJobsThatAreThereAndMaySucceed) {
   EXPECT_THAT(late.error_message(), HasSubstr("has been cancelled, so this job would never start"));
 }
 
-TEST_F(SubmitOptionsTest, ARepeatedRequestAsksForTheSame) {
+TEST_F(SubmitOptionsTest, RepeatedRequestMustMatch) {
   const v1::Job first = SubmitOrDie(Request());
   v1::SubmitJobRequest request = Request({first.id()});
   request.set_request_id("r-1");
@@ -86,7 +86,7 @@ TEST_F(SubmitOptionsTest, ARepeatedRequestAsksForTheSame) {
   EXPECT_EQ(Refused(request).error_code(), StatusCode::ALREADY_EXISTS);
 }
 
-TEST_F(SubmitOptionsTest, APreemptibleJobSaves) {
+TEST_F(SubmitOptionsTest, PreemptibleJobMustSave) {
   v1::SubmitJobRequest request = Request();
   request.set_preemptible(true);
   const grpc::Status refused = Refused(request);
@@ -96,7 +96,7 @@ TEST_F(SubmitOptionsTest, APreemptibleJobSaves) {
   EXPECT_TRUE(SubmitOrDie(request).preemptible());
 }
 
-TEST_F(SubmitOptionsTest, AProjectsJobsAreListedByThemselves) {
+TEST_F(SubmitOptionsTest, ListsJobsByProject) {
   v1::SubmitJobRequest request = Request();
   const std::string plain = SubmitOrDie(request).id();
   request.set_project("vision");

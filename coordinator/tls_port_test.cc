@@ -10,7 +10,7 @@ namespace {
 class TlsPortTest : public Rereading {};
 
 // A slow reader could put an older set back into use after a newer one.
-TEST_F(TlsPortTest, ASetIsInUseBeforeAnotherThreadReadsTheFiles) {
+TEST_F(TlsPortTest, SetIsInUseBeforeConcurrentRead) {
   ASSERT_NO_FATAL_FAILURE(MakeCertificate("own"));
   const TlsFiles files = {dir_.File("own.crt"), dir_.File("own.crt"), dir_.File("own.key")};
   const auto port = TlsPort::Make(files, Clock::Real());

@@ -21,7 +21,7 @@ std::string Line(const std::string& name, const std::string& role, const std::st
 
 std::string FaultOf(const std::string& text) { return std::string(ParseTokens(text).status().message()); }
 
-TEST(ParseTokens, ReadsALineForEachTokenAndPassesOverComments) {
+TEST(ParseTokens, ParsesLinesAndSkipsComments) {
   const auto tokens = ParseTokens("# people\n\n" + Line("alice", "admin", "a") + "  \t\n" + "bob\tviewer   " +
                                   HashOfToken("b") + "\r\n" + Line("alice", "admin", "a2"));
   ASSERT_TRUE(tokens.ok()) << tokens.status();
@@ -32,7 +32,7 @@ TEST(ParseTokens, ReadsALineForEachTokenAndPassesOverComments) {
   EXPECT_TRUE(ParseTokens("")->empty());
 }
 
-TEST(ParseTokens, AFourthWordIsTheProject) {
+TEST(ParseTokens, FourthWordIsProject) {
   std::string line = Line("alice", "admin", "a");
   line.insert(line.size() - 1, " vision");
   const auto tokens = ParseTokens(line + Line("bob", "viewer", "b"));
@@ -43,7 +43,7 @@ TEST(ParseTokens, AFourthWordIsTheProject) {
   EXPECT_THAT(FaultOf(line), HasSubstr("line 1: a project is 1 to 40 "));
 }
 
-TEST(ParseTokens, SaysTheLineOfAFault) {
+TEST(ParseTokens, ReportsLineOfError) {
   const std::string good = Line("alice", "admin", "a");
   EXPECT_EQ(FaultOf(good + "bob viewer\n"), "line 2: has 2 words; it is NAME ROLE HASH [PROJECT]");
   EXPECT_THAT(FaultOf("\n\n" + Line("b\"b", "viewer", "b")), HasSubstr("line 3: a name is 1 to 64 letters"));
@@ -52,7 +52,7 @@ TEST(ParseTokens, SaysTheLineOfAFault) {
   EXPECT_THAT(FaultOf(good + good), HasSubstr("line 2: the hash stands in line 1 already"));
 }
 
-TEST(ParseTokens, AFaultDoesNotShowATokenThatStandsInTheWrongPlace) {
+TEST(ParseTokens, ErrorDoesNotShowMisplacedToken) {
   const std::string token = NewBearerToken();
   for (const std::string& text : {"bob viewer " + token, "bob " + token + " viewer", token + " x " + token}) {
     const std::string fault = FaultOf(text);
@@ -78,7 +78,7 @@ class TokenStoreTest : public ::testing::Test {
   const std::string path_ = dir_.File("tokens");
 };
 
-TEST_F(TokenStoreTest, KnowsWhoseATokenIs) {
+TEST_F(TokenStoreTest, FindsPrincipalOfToken) {
   Write(Line("alice", "admin", "a") + Line("bob", "submitter", "b"));
   const auto file = OpenOrDie();
   EXPECT_EQ(file->Find("a")->name, "alice");
@@ -89,7 +89,7 @@ TEST_F(TokenStoreTest, KnowsWhoseATokenIs) {
 }
 
 // As `>` leaves it before the new lines are there.
-TEST_F(TokenStoreTest, AnEmptiedFileKeepsThoseBeforeAndACommentDoesNot) {
+TEST_F(TokenStoreTest, EmptiedFileKeepsTokensButCommentDoesNot) {
   Write(Line("alice", "admin", "a"));
   const auto file = OpenOrDie();
   Write("");
@@ -99,18 +99,18 @@ TEST_F(TokenStoreTest, AnEmptiedFileKeepsThoseBeforeAndACommentDoesNot) {
 }
 
 // As after a restart of a coordinator whose file was emptied.
-TEST_F(TokenStoreTest, AnEmptyFileIsRefusedAtStart) {
+TEST_F(TokenStoreTest, RejectsEmptyFileAtStart) {
   Write("");
   EXPECT_THAT(TokenStore::Open(path_, Clock::Real()).status().message(), HasSubstr("tokens: is empty"));
   Write("# nobody\n");
   EXPECT_TRUE(TokenStore::Open(path_, Clock::Real()).ok());
 }
 
-TEST_F(TokenStoreTest, WhatIsTakenOutOrAddedCountsWithTheNextCall) {
+TEST_F(TokenStoreTest, ChangesApplyAtNextCall) {
   Write(Line("alice", "admin", "a"));
   const auto file = OpenOrDie();
   ASSERT_TRUE(file->Find("a").has_value());
-  // As soon as that, and of the same size: a date alone would not tell them apart.
+  // Immediately, and of the same size: the timestamp alone would not differ.
   for (int i = 0; i < 20; ++i) {
     Write(Line("alice", "admin", "b"));
     EXPECT_FALSE(file->Find("a").has_value());
@@ -121,7 +121,7 @@ TEST_F(TokenStoreTest, WhatIsTakenOutOrAddedCountsWithTheNextCall) {
   }
 }
 
-TEST_F(TokenStoreTest, AFileWithAFaultLeavesThoseOfBefore) {
+TEST_F(TokenStoreTest, InvalidFileKeepsPreviousTokens) {
   Write(Line("alice", "admin", "a"));
   const auto file = OpenOrDie();
   Write("alice admin\n");
@@ -135,7 +135,7 @@ TEST_F(TokenStoreTest, AFileWithAFaultLeavesThoseOfBefore) {
   EXPECT_FALSE(file->Stale());
 }
 
-TEST_F(TokenStoreTest, IsNotOpenedWithAFault) {
+TEST_F(TokenStoreTest, RejectsInvalidFileAtStart) {
   EXPECT_THAT(std::string(TokenStore::Open(path_, Clock::Real()).status().message()),
               HasSubstr("No such file"));
   Write("alice\n");

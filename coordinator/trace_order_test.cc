@@ -26,7 +26,7 @@ TEST(TraceOrder, LongStepsAreTheNextOnes) {
   EXPECT_EQ(order->ranks(), 6);
 }
 
-TEST(TraceOrder, ShortStepsAreThoseAfterTheOrdersWay) {
+TEST(TraceOrder, ShortStepsStartAfterDelivery) {
   EXPECT_EQ(OrderTrace(Running(10, 0.001), 1)->first_step(), 10 + 2 + 1000);
   EXPECT_EQ(OrderTrace(Running(10, 0, 1'000'000), 1)->first_step(), 10 + 2 + 100000);
 }
@@ -38,7 +38,7 @@ TEST(TraceOrder, EndsWithTheJob) {
   EXPECT_NE(late.message().find("ends with step 12"), std::string::npos) << late;
 }
 
-TEST(TraceOrder, AJobThatMakesNoStepsIsNotTraced) {
+TEST(TraceOrder, RejectsJobWithoutSteps) {
   v1::Job job = Running(10, 1);
   job.set_state(v1::JOB_STATE_STARTING);
   EXPECT_EQ(OrderTrace(job, 1).status().code(), absl::StatusCode::kFailedPrecondition);
@@ -46,7 +46,7 @@ TEST(TraceOrder, AJobThatMakesNoStepsIsNotTraced) {
   EXPECT_EQ(OrderTrace(job, 1).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(TraceOrder, StepsAreBounded) {
+TEST(TraceOrder, BoundsSteps) {
   for (const int64_t steps : {int64_t{0}, int64_t{-1}, int64_t{17}, int64_t{1} << 62})
     EXPECT_EQ(OrderTrace(Running(10, 1), steps).status().code(), absl::StatusCode::kInvalidArgument) << steps;
 }

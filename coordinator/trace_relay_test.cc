@@ -35,7 +35,7 @@ struct Case {
   TraceRelay relay;
 };
 
-TEST(TraceRelay, BringsEachRanksWordOnceToWhoWaits) {
+TEST(TraceRelay, DeliversEachResultOnce) {
   Case made;
   const auto wait = made.relay.Open(made.job, made.order);
   EXPECT_EQ(wait->missing(), 6);
@@ -52,7 +52,7 @@ TEST(TraceRelay, BringsEachRanksWordOnceToWhoWaits) {
   EXPECT_TRUE(wait->Next(absl::ZeroDuration()).empty());
 }
 
-TEST(TraceRelay, WhatIsNoWordOnTheOrderIsDropped) {
+TEST(TraceRelay, DropsUnexpectedResults) {
   Case made;
   const auto wait = made.relay.Open(made.job, made.order);
   made.Say("a", 1, 4);
@@ -61,7 +61,7 @@ TEST(TraceRelay, WhatIsNoWordOnTheOrderIsDropped) {
   EXPECT_EQ(wait->missing(), 6);
 }
 
-TEST(TraceRelay, TwoMayWaitForTheSameAndOneMayGo) {
+TEST(TraceRelay, SupportsTwoWaitsAndOneClosed) {
   Case made;
   auto first = made.relay.Open(made.job, made.order);
   const auto second = made.relay.Open(made.job, made.order);

@@ -25,7 +25,7 @@ std::vector<std::string> Warned(const Response& response, const std::string& rul
 }
 
 // It is taken, since nodes may come; and a rehearsal tells what the submit does.
-TEST_F(ValidateCallsTest, AJobForADeviceThatNoNodeHasIsWarnedOf) {
+TEST_F(ValidateCallsTest, WarnsAboutDeviceWithoutNodes) {
   ScriptedAgent agent(server_->address(), ScriptedAgent::Options{"node-0", 1, "first", {}, 0});
   ASSERT_TRUE(agent.AwaitWelcome());
   for (const v1::Device device : {v1::DEVICE_CPU, v1::DEVICE_CUDA}) {

@@ -37,7 +37,7 @@ class VerdictTest : public ::testing::Test {
         job_, facts_, [this](const std::string& node) { return presence_[node]; }, now_, options_);
   }
   std::string Wait() const { return absl::FormatDuration(RetryDelay(job_)); }
-  // `nanos`: when it happened; the agent's clock is not looked at.
+  // `nanos`: the time of the exit; the agent's clock is not used.
   void Exit(int rank, int code, int64_t nanos, bool cancelled = false) {
     v1::RankExit exit;
     exit.set_exit_code(code);
@@ -46,7 +46,7 @@ class VerdictTest : public ::testing::Test {
     ASSERT_TRUE(facts_.TakeExit(rank < 2 ? "node-0" : "node-1", rank, exit, now_,
                                 absl::Seconds(10) - absl::Nanoseconds(nanos)));
   }
-  // In the gather of step 7, or before it.
+  // In the all-gather of step 7, or before it.
   void Still(int rank, int64_t instruction) {
     v1::RankStill still;
     still.set_still_ms(31000);
@@ -60,14 +60,14 @@ class VerdictTest : public ::testing::Test {
     lane->set_name("Gather layer.1");
     ASSERT_TRUE(facts_.TakeStill(rank < 2 ? "node-0" : "node-1", rank, still, now_));
   }
-  // A job that may go back to the checkpoint of `step`, and has no other attempt.
+  // A job that may rewind to the checkpoint of `step`, and has no other attempt.
   void GoesBackTo(int64_t step) {
     job_.mutable_spec()->mutable_restart()->set_max_attempts(1);
     job_.mutable_spec()->mutable_train()->set_global_batch(12);
     job_.mutable_spec()->mutable_train()->mutable_on_nonfinite()->set_action(v1::STEP_ACTION_REWIND);
     job_.add_checkpoints()->set_step(step);
   }
-  // Rank 3 ends by step 8.
+  // Rank 3 ends because of step 8.
   void ExitByBadStep(bool rewind = true) {
     v1::RankExit exit;
     exit.set_rank(3);
@@ -88,7 +88,7 @@ class VerdictTest : public ::testing::Test {
   VerdictOptions options_;
 };
 
-TEST_F(VerdictTest, NothingHappensWhileAllIsWell) { EXPECT_FALSE(JudgeNow().event.has_value()); }
+TEST_F(VerdictTest, HealthyAttemptHasNoEvent) { EXPECT_FALSE(JudgeNow().event.has_value()); }
 
 TEST_F(VerdictTest, RunsWhenEveryRankIsReady) {
   job_.set_state(v1::JOB_STATE_STARTING);
@@ -98,14 +98,14 @@ TEST_F(VerdictTest, RunsWhenEveryRankIsReady) {
   EXPECT_EQ(JudgeNow().event, JobEvent::kReady);
 }
 
-TEST_F(VerdictTest, SucceedsOnlyWhenEveryRankExitedWell) {
+TEST_F(VerdictTest, SucceedsOnlyIfEveryRankSucceeded) {
   for (int rank = 0; rank < 3; ++rank) Exit(rank, 0, 1);
   EXPECT_FALSE(JudgeNow().event.has_value());
   Exit(3, 0, 1);
   EXPECT_EQ(JudgeNow().event, JobEvent::kFinish);
 }
 
-TEST_F(VerdictTest, AnAttemptHangsWhenNothingMovesOnAnyRank) {
+TEST_F(VerdictTest, HangsWhenNoRankProgresses) {
   for (int rank = 0; rank < 3; ++rank) Still(rank, 1);
   EXPECT_FALSE(JudgeNow().event.has_value()) << "rank 3 may be the one that is slow";
   Still(3, 0);
@@ -120,7 +120,7 @@ TEST_F(VerdictTest, AnAttemptHangsWhenNothingMovesOnAnyRank) {
 
   *job_.mutable_failure() = *failed.failure;
   job_.set_state(v1::JOB_STATE_STOPPING);
-  Exit(0, 1, 1);  // Whatever ranks end with that are stopped.
+  Exit(0, 1, 1);  // Any exit of stopped ranks.
   for (NodePart& part : facts_.parts) part.stopped = true;
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
   EXPECT_FALSE(JudgeNow().failure.has_value()) << "the hang stands";
@@ -130,7 +130,7 @@ TEST_F(VerdictTest, AnAttemptHangsWhenNothingMovesOnAnyRank) {
   EXPECT_THAT(again.reason, HasSubstr("attempt 1 of 2 failed: rank 3 on node-1 hangs: no progress"));
 }
 
-TEST_F(VerdictTest, ARankThatMovesAgainOrWasNotToldOfForLongIsNoHang) {
+TEST_F(VerdictTest, ProgressOrOldReportIsNotAHang) {
   for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
   facts_.TakeStill("node-1", 3, v1::RankStill(), now_);
   EXPECT_FALSE(JudgeNow().event.has_value());
@@ -139,7 +139,7 @@ TEST_F(VerdictTest, ARankThatMovesAgainOrWasNotToldOfForLongIsNoHang) {
   EXPECT_FALSE(JudgeNow().event.has_value());
 }
 
-TEST_F(VerdictTest, WhileANodeIsAwayOrTheCoordinatorStoodStillNothingHangs) {
+TEST_F(VerdictTest, NoHangWhileNodeIsDisconnectedOrCoordinatorPaused) {
   for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
   presence_["node-0"] = Presence::kAway;
   EXPECT_THAT(JudgeNow().reason, HasSubstr("waits for the agent of node-0"));
@@ -148,7 +148,7 @@ TEST_F(VerdictTest, WhileANodeIsAwayOrTheCoordinatorStoodStillNothingHangs) {
   EXPECT_FALSE(JudgeNow().event.has_value());
 }
 
-TEST_F(VerdictTest, AFailureComesBeforeAHang) {
+TEST_F(VerdictTest, FailureTakesPrecedenceOverHang) {
   for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
   Exit(2, 1, 1);
   EXPECT_FALSE(JudgeNow().event.has_value()) << "it settles";
@@ -157,7 +157,7 @@ TEST_F(VerdictTest, AFailureComesBeforeAHang) {
   EXPECT_FALSE(JudgeNow().failure->has_hang());
 }
 
-TEST_F(VerdictTest, ARankThatSomebodyStoppedIsEnoughOnceTheOthersHadTimeToWait) {
+TEST_F(VerdictTest, StoppedRankIsAHangAfterOthersWaited) {
   v1::RankStill stopped;
   stopped.set_limit_ms(30000);
   stopped.set_process(v1::PROCESS_STATE_STOPPED);
@@ -171,7 +171,7 @@ TEST_F(VerdictTest, ARankThatSomebodyStoppedIsEnoughOnceTheOthersHadTimeToWait) 
 }
 
 // Rank 0 lost its peers' connections by rank 3's end, and is heard first.
-TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseWhateverElseFailed) {
+TEST_F(VerdictTest, RewindIsTheCauseDespiteOtherFailures) {
   GoesBackTo(6);
   Exit(0, 1, 1);
   ExitByBadStep();
@@ -186,7 +186,7 @@ TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseWhateverElseFailed) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   for (NodePart& part : facts_.parts) part.stopped = true;
   for (const bool recovered : {false, true}) {
-    if (recovered) Reset(true);  // The coordinator knows what is stored alone.
+    if (recovered) Reset(true);  // The coordinator knows only the stored state.
     for (NodePart& part : facts_.parts) part.stopped = true;
     const Verdict again = JudgeNow();
     EXPECT_EQ(again.event, JobEvent::kRetry);
@@ -201,7 +201,7 @@ TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseWhateverElseFailed) {
 }
 
 // The attempt had failed by what rank 0 saw of it, 300 ms before rank 3 could say why.
-TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseAlsoWhenItIsToldLate) {
+TEST_F(VerdictTest, LateRewindReportIsStillTheCause) {
   GoesBackTo(6);
   Exit(0, 1, 1);
   now_ += options_.settle;
@@ -220,7 +220,7 @@ TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseAlsoWhenItIsToldLate) {
   EXPECT_EQ(again.failure->bad_step().end_sample(), 96);
 }
 
-TEST_F(VerdictTest, AStepThatTheJobStopsAtEndsItWhateverAttemptsAreLeft) {
+TEST_F(VerdictTest, FatalBadStepEndsJobDespiteRemainingAttempts) {
   job_.mutable_spec()->mutable_restart()->set_max_attempts(3);
   ExitByBadStep(/*rewind=*/false);
   now_ += options_.settle;
@@ -234,7 +234,7 @@ TEST_F(VerdictTest, AStepThatTheJobStopsAtEndsItWhateverAttemptsAreLeft) {
   EXPECT_EQ(verdict.failure->rank(), 3);
 }
 
-TEST_F(VerdictTest, ACancelledJobSaysWhatOfItIsSaved) {
+TEST_F(VerdictTest, CancelledJobReportsWhatIsSaved) {
   job_.set_state(v1::JOB_STATE_CANCELLING);
   job_.mutable_spec()->mutable_checkpoint()->set_dir("/runs/1");
   job_.mutable_last_step()->set_step(12);
@@ -246,7 +246,7 @@ TEST_F(VerdictTest, ACancelledJobSaysWhatOfItIsSaved) {
   EXPECT_EQ(JudgeNow().reason, "cancelled, all ranks are gone; saved after step 12");
 }
 
-TEST_F(VerdictTest, ARankWhoseWordsNameNoPlaceSaysWhereItStood) {
+TEST_F(VerdictTest, AddsPositionToErrorWithoutPlace) {
   const std::string stood = "; it was in step 12: compute in Forward head mb 0";
   const std::string own = "step 12: #3 Forward head mb 0: out of memory", nccl = "a step of group 'dp': gone";
   for (const auto& [error, words] : std::map<std::string, std::string>{
@@ -262,7 +262,7 @@ TEST_F(VerdictTest, ARankWhoseWordsNameNoPlaceSaysWhereItStood) {
   }
 }
 
-TEST_F(VerdictTest, TheEarliestFailureIsTheCauseEvenWhenItArrivesLater) {
+TEST_F(VerdictTest, EarliestFailureIsTheCauseEvenIfItArrivesLater) {
   Exit(0, 1, 2000);
   EXPECT_FALSE(JudgeNow().event.has_value());
   Exit(3, 1, 1000);
@@ -274,7 +274,7 @@ TEST_F(VerdictTest, TheEarliestFailureIsTheCauseEvenWhenItArrivesLater) {
   EXPECT_EQ(verdict.failure->error(), "error of rank 3");
 }
 
-TEST_F(VerdictTest, ARankThatWasToldToStopIsNotTheCause) {
+TEST_F(VerdictTest, RankStoppedOnOrderIsNotTheCause) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   Exit(0, 143, 1, /*cancelled=*/true);
   Exit(2, 1, 5000);
@@ -283,11 +283,11 @@ TEST_F(VerdictTest, ARankThatWasToldToStopIsNotTheCause) {
   EXPECT_EQ(JudgeNow().failure->rank(), 2);
 }
 
-TEST_F(VerdictTest, ARankThatLeftSinceItsPeerHadFailedIsNotTheCause) {
+TEST_F(VerdictTest, RankThatLeftAfterPeerFailureIsNotTheCause) {
   v1::RankExit left;
   left.set_exit_code(3);
   left.set_peer_failed(true);
-  // Told to be older than what it came from.
+  // Reported as older than its own cause.
   ASSERT_TRUE(facts_.TakeExit("node-0", 0, left, now_, /*age=*/absl::Seconds(11)));
   Exit(1, 1, 1000);
   now_ += options_.settle;
@@ -296,13 +296,13 @@ TEST_F(VerdictTest, ARankThatLeftSinceItsPeerHadFailedIsNotTheCause) {
   EXPECT_EQ(verdict.failure->rank(), 1);
 }
 
-TEST_F(VerdictTest, ARankThatSomebodyTerminatedIsTheCauseThoughItsPeersFailedBeforeItWasGone) {
+TEST_F(VerdictTest, TerminatedRankIsTheCauseThoughPeersFailedFirst) {
   Exit(2, 1, 1'000'000'000);
   v1::RankExit terminated;
   terminated.set_exit_code(143);
   terminated.set_error("left at step 12, as it was told to");
   terminated.set_stood("step 12: compute in Forward head mb 0");
-  // Its neighbour failed before it was gone, and it was told so.
+  // Its peer failed before it exited, and it was informed.
   terminated.set_peer_failed(true);
   ASSERT_TRUE(
       facts_.TakeExit("node-0", 1, terminated, now_, absl::Seconds(10) - absl::Nanoseconds(1'400'000'000)));
@@ -314,7 +314,7 @@ TEST_F(VerdictTest, ARankThatSomebodyTerminatedIsTheCauseThoughItsPeersFailedBef
             "SIGTERM from outside, not from its agent; it was in step 12: compute in Forward head mb 0");
 }
 
-TEST_F(VerdictTest, ARankThatTheKernelKilledIsTheCauseAndOneThatCrashedMayBeAConsequence) {
+TEST_F(VerdictTest, KilledRankIsTheCauseButCrashMayBeAConsequence) {
   for (const int signal : {SIGKILL, SIGABRT}) {
     Reset(false);
     Exit(2, 1, 1'000'000'000);
@@ -326,13 +326,13 @@ TEST_F(VerdictTest, ARankThatTheKernelKilledIsTheCauseAndOneThatCrashedMayBeACon
   }
 }
 
-TEST_F(VerdictTest, AKillLongAfterAFailureIsNotItsCause) {
+TEST_F(VerdictTest, KillLongAfterFailureIsNotTheCause) {
   Exit(2, 1, 1'000'000'000);
   Exit(0, 143, 2'100'000'000);
   EXPECT_EQ(facts_.FirstFailure()->rank(), 2);
 }
 
-TEST_F(VerdictTest, ALaunchThatAStoppingAgentRefusesDoesNotCount) {
+TEST_F(VerdictTest, LaunchRejectedByStoppingAgentDoesNotCount) {
   v1::RankExit refused;
   refused.set_exit_code(126);
   refused.set_error("launch refused: the agent is stopping");
@@ -355,14 +355,14 @@ TEST_F(VerdictTest, ALaunchThatAStoppingAgentRefusesDoesNotCount) {
       "attempt 1 does not count, as node-1 did not take it: launch refused: the agent is stopping; the next "
       "one starts after " +
           Wait());
-  // A coordinator that restarts meanwhile knows it still.
+  // A restarted coordinator still knows it.
   const std::string told = JudgeNow().reason;
   Reset(/*recovered=*/true);
   facts_.TakeStopped("node-0");
   facts_.TakeStopped("node-1");
   EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
   EXPECT_EQ(JudgeNow().reason, told);
-  // The next one counts, and is the only one that the job has.
+  // The next one counts, and is the job's only attempt.
   job_.set_attempt(2);
   job_.mutable_failure()->set_attempt(2);
   job_.mutable_failure()->set_refused(false);
@@ -371,13 +371,13 @@ TEST_F(VerdictTest, ALaunchThatAStoppingAgentRefusesDoesNotCount) {
   facts_.TakeStopped("node-0");
   facts_.TakeStopped("node-1");
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
-  // Where it has more, all are numbered alike: as their logs are, and as `fsdpctl describe` says it.
+  // With several attempts, all have the numbers of their logs and of `fsdpctl describe`.
   job_.mutable_spec()->mutable_restart()->set_max_attempts(3);
   EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
   EXPECT_THAT(JudgeNow().reason, HasSubstr("attempt 2 of 4 failed"));
 }
 
-TEST_F(VerdictTest, ThatAllAgentsAreBackIsSaidUntilTheNextStep) {
+TEST_F(VerdictTest, ReportsAllAgentsBackUntilNextStep) {
   presence_["node-1"] = Presence::kAway;
   job_.set_reason(JudgeNow().reason);
   presence_["node-1"] = Presence::kConnected;
@@ -393,7 +393,7 @@ TEST_F(VerdictTest, ThatAllAgentsAreBackIsSaidUntilTheNextStep) {
   EXPECT_FALSE(JudgeNow().event.has_value());
 }
 
-TEST_F(VerdictTest, AnAgentThatEndsIsTheCauseThoughItsPeersFailedFirst) {
+TEST_F(VerdictTest, EndingAgentIsTheCauseThoughPeersFailedFirst) {
   Exit(1, 1, 1000);
   Exit(2, 143, 2000, /*cancelled=*/true);
   now_ += options_.settle;
@@ -408,7 +408,7 @@ TEST_F(VerdictTest, AnAgentThatEndsIsTheCauseThoughItsPeersFailedFirst) {
 }
 
 // Its peers, on other nodes, lose it before anybody knows that it leaves.
-TEST_F(VerdictTest, AnAttemptWhoseNodeLeavesInOrderDoesNotCount) {
+TEST_F(VerdictTest, AttemptOnLeavingNodeDoesNotCount) {
   v1::RankExit drained;
   drained.set_exit_code(143);
   drained.set_cancelled(true);
@@ -424,7 +424,7 @@ TEST_F(VerdictTest, AnAttemptWhoseNodeLeavesInOrderDoesNotCount) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   for (const bool recovered : {false, true}) {
     if (recovered) Reset(true);
-    if (recovered) Exit(1, 1, 1000);  // Told again; node-1 is no more.
+    if (recovered) Exit(1, 1, 1000);  // Repeated; node-1 is gone.
     for (NodePart& part : facts_.parts) part.stopped = true;
     const Verdict again = JudgeNow();
     EXPECT_EQ(again.event, JobEvent::kRetry);
@@ -438,7 +438,7 @@ TEST_F(VerdictTest, AnAttemptWhoseNodeLeavesInOrderDoesNotCount) {
   }
 }
 
-TEST_F(VerdictTest, ARankThatWasKilledBeforeANodeLeftIsTheCause) {
+TEST_F(VerdictTest, RankKilledBeforeNodeLeftIsTheCause) {
   v1::RankExit killed;
   killed.set_signal(SIGKILL);
   v1::RankExit drained;
@@ -456,7 +456,7 @@ TEST_F(VerdictTest, ARankThatWasKilledBeforeANodeLeftIsTheCause) {
   }
 }
 
-TEST_F(VerdictTest, WhatFollowsFromSeveralFaultsStandsBelowThem) {
+TEST_F(VerdictTest, ConsequenceFollowsMultilineReason) {
   job_.mutable_spec()->mutable_restart()->set_max_attempts(2);
   v1::RankExit exit;
   exit.set_exit_code(1);
@@ -471,14 +471,14 @@ TEST_F(VerdictTest, WhatFollowsFromSeveralFaultsStandsBelowThem) {
   EXPECT_THAT(JudgeNow().reason, HasSubstr("attempt 1 of 2 failed: " + cause + "the next one starts after "));
 }
 
-TEST_F(VerdictTest, AStopLongAfterAFailureIsItsConsequence) {
+TEST_F(VerdictTest, StopLongAfterFailureIsAConsequence) {
   Exit(2, 1, 1'000'000'000);
   Exit(0, 143, 9'000'000'000, /*cancelled=*/true);
   now_ += options_.settle;
   EXPECT_EQ(JudgeNow().failure->rank(), 2);
 }
 
-TEST_F(VerdictTest, ANodeThatDiesIsTheCauseThoughItsPeersFailedFirst) {
+TEST_F(VerdictTest, DyingNodeIsTheCauseThoughPeersFailedFirst) {
   Exit(1, 1, 1000);
   presence_["node-1"] = Presence::kAway;
   now_ += 10 * options_.settle;
@@ -494,7 +494,7 @@ TEST_F(VerdictTest, ANodeThatDiesIsTheCauseThoughItsPeersFailedFirst) {
   EXPECT_THAT(JudgeNow().reason, HasSubstr("node node-1 is lost"));
 }
 
-TEST_F(VerdictTest, AFailureIsJudgedOnceTheAwayNodeIsBack) {
+TEST_F(VerdictTest, JudgesFailureOnceDisconnectedNodeReturned) {
   Exit(1, 1, 1000);
   presence_["node-1"] = Presence::kAway;
   now_ += options_.settle;
@@ -505,14 +505,14 @@ TEST_F(VerdictTest, AFailureIsJudgedOnceTheAwayNodeIsBack) {
   EXPECT_EQ(JudgeNow().failure->rank(), 1);
 }
 
-TEST_F(VerdictTest, ARankStoppedByItsAgentAloneStillFailsTheJob) {
+TEST_F(VerdictTest, RankStoppedOnlyByItsAgentFailsJob) {
   Exit(0, 143, 1, /*cancelled=*/true);
   now_ += options_.settle;
   EXPECT_EQ(JudgeNow().event, JobEvent::kFail);
   EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 0 on node-0 ended: stopped by its agent on"));
 }
 
-TEST_F(VerdictTest, SaysTheSignalOfARankWithoutLastWords) {
+TEST_F(VerdictTest, ReportsSignalOfRankWithoutError) {
   v1::RankExit exit;
   exit.set_signal(9);
   facts_.TakeExit("node-0", 1, exit, now_, absl::ZeroDuration());
@@ -520,7 +520,7 @@ TEST_F(VerdictTest, SaysTheSignalOfARankWithoutLastWords) {
   EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 1 on node-0 failed: killed by signal 9 (SIGKILL)"));
 }
 
-TEST_F(VerdictTest, AnAwayNodeIsWaitedForAndALostOneFailsTheAttempt) {
+TEST_F(VerdictTest, WaitsForDisconnectedNodeAndFailsForLostNode) {
   presence_["node-1"] = Presence::kAway;
   Verdict verdict = JudgeNow();
   EXPECT_EQ(verdict.event, JobEvent::kNote);
@@ -537,7 +537,7 @@ TEST_F(VerdictTest, AnAwayNodeIsWaitedForAndALostOneFailsTheAttempt) {
   EXPECT_EQ(verdict.failure->node(), "node-1");
 }
 
-TEST_F(VerdictTest, ANodeIsToBlameWhereItAloneIsLostAndTheCoordinatorSawIt) {
+TEST_F(VerdictTest, BlamesNodeThatIsLostAloneWhileCoordinatorRan) {
   for (const bool recovered : {false, true}) {
     Reset(recovered);
     presence_ = {{"node-1", Presence::kLost}};
@@ -549,7 +549,7 @@ TEST_F(VerdictTest, ANodeIsToBlameWhereItAloneIsLostAndTheCoordinatorSawIt) {
   }
 }
 
-TEST_F(VerdictTest, WhatARankSaysOfItsFaultIsToldAndAPermanentOneEndsTheJob) {
+TEST_F(VerdictTest, ReportsFaultAndPermanentFaultEndsJob) {
   job_.mutable_spec()->mutable_restart()->set_max_attempts(5);
   v1::RankExit exit;
   exit.set_exit_code(1);
@@ -572,13 +572,13 @@ TEST_F(VerdictTest, WhatARankSaysOfItsFaultIsToldAndAPermanentOneEndsTheJob) {
   }
 }
 
-TEST_F(VerdictTest, ALostNodeWhoseRanksFinishedDoesNotMatter) {
+TEST_F(VerdictTest, IgnoresLostNodeWithFinishedRanks) {
   for (int rank = 0; rank < 4; ++rank) Exit(rank, 0, 1);
   presence_["node-1"] = Presence::kLost;
   EXPECT_EQ(JudgeNow().event, JobEvent::kFinish);
 }
 
-TEST_F(VerdictTest, AnAgentBackWithoutItsRanksHasTimeToReportTheirExits) {
+TEST_F(VerdictTest, ReconnectedAgentHasTimeToReportExits) {
   facts_.TakeAttached("node-0", {1}, now_);
   EXPECT_FALSE(JudgeNow().event.has_value());
   now_ += options_.missing_settle;
@@ -587,13 +587,13 @@ TEST_F(VerdictTest, AnAgentBackWithoutItsRanksHasTimeToReportTheirExits) {
   EXPECT_FALSE(JudgeNow().event.has_value());
 }
 
-TEST_F(VerdictTest, RepeatedExitsKeepTheFirstWord) {
+TEST_F(VerdictTest, RepeatedExitKeepsFirstReport) {
   Exit(0, 0, 1);
   Exit(0, 1, 2);
   EXPECT_EQ(facts_.FirstFailure(), nullptr);
 }
 
-TEST_F(VerdictTest, RanksOfAnotherNodeAreRefused) {
+TEST_F(VerdictTest, RejectsRanksOfAnotherNode) {
   EXPECT_FALSE(facts_.TakeReady("node-1", 0));
   EXPECT_FALSE(facts_.TakeExit("node-0", 2, v1::RankExit(), now_, absl::ZeroDuration()));
   EXPECT_FALSE(facts_.TakeReady("node-0", -1));
@@ -601,7 +601,7 @@ TEST_F(VerdictTest, RanksOfAnotherNodeAreRefused) {
   EXPECT_FALSE(facts_.TakeStopped("node-9"));
 }
 
-TEST_F(VerdictTest, StoppingEndsOnlyWhenEveryNodeIsGone) {
+TEST_F(VerdictTest, StoppingEndsWhenEveryNodeIsGone) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   Exit(2, 1, 5);
   facts_.TakeStopped("node-0");
@@ -612,7 +612,7 @@ TEST_F(VerdictTest, StoppingEndsOnlyWhenEveryNodeIsGone) {
   EXPECT_THAT(verdict.reason, HasSubstr("error of rank 2"));
 }
 
-TEST_F(VerdictTest, RetriesAsOftenAsTheJobAllows) {
+TEST_F(VerdictTest, RetriesUpToAllowedAttempts) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   job_.mutable_spec()->mutable_restart()->set_max_attempts(2);
   Exit(2, 1, 5);
@@ -623,7 +623,7 @@ TEST_F(VerdictTest, RetriesAsOftenAsTheJobAllows) {
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
 }
 
-TEST_F(VerdictTest, AttemptsAndTheirWaitsCountFromTheNewestCheckpoint) {
+TEST_F(VerdictTest, AttemptsAndDelaysCountFromNewestCheckpoint) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   job_.mutable_spec()->mutable_restart()->set_max_attempts(3);
   job_.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
@@ -637,19 +637,19 @@ TEST_F(VerdictTest, AttemptsAndTheirWaitsCountFromTheNewestCheckpoint) {
       JudgeNow().reason,
       "9 attempts in a row committed no checkpoint; the last one: rank 2 on node-1 failed: error of rank 2");
   job_.add_checkpoints()->set_step(400);
-  job_.set_attempts_before_checkpoint(7);  // Attempt 9, of which one was refused, committed it.
+  job_.set_attempts_before_checkpoint(7);  // Attempt 9 committed it, after one rejected attempt.
   EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
   EXPECT_LE(JudgeNow().retry_after, absl::Seconds(2)) << "not what ten failures would make of it";
   EXPECT_EQ(JudgeNow().reason,
             "attempt 10 of 11 failed: rank 2 on node-1 failed: error of rank 2; the next one starts after " +
                 Wait() + ", from the checkpoint of step 400");
-  // What has one attempt alone has no row of them.
+  // With a single allowed attempt the reason has no attempt number.
   job_.mutable_spec()->mutable_restart()->set_max_attempts(1);
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
   EXPECT_EQ(JudgeNow().reason, "rank 2 on node-1 failed: error of rank 2");
 }
 
-TEST_F(VerdictTest, ARetrySaysHowLongItWaits) {
+TEST_F(VerdictTest, RetryReportsItsDelay) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   job_.mutable_spec()->mutable_restart()->set_max_attempts(9);
   job_.set_attempt(2);
@@ -664,7 +664,7 @@ TEST_F(VerdictTest, ARetrySaysHowLongItWaits) {
                 Wait());
 }
 
-TEST_F(VerdictTest, AJobWhoseLaunchEndsTheCoordinatorEachTimeIsGivenUp) {
+TEST_F(VerdictTest, GivesUpJobWhoseLaunchEndsCoordinator) {
   job_.set_state(v1::JOB_STATE_STARTING);
   Reset(/*recovered=*/true);
   job_.set_state(v1::JOB_STATE_STOPPING);
@@ -676,7 +676,7 @@ TEST_F(VerdictTest, AJobWhoseLaunchEndsTheCoordinatorEachTimeIsGivenUp) {
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
 }
 
-TEST_F(VerdictTest, ALaunchThatARestartSwallowedIsNotHeldAgainstTheJob) {
+TEST_F(VerdictTest, LaunchLostInRestartDoesNotCount) {
   job_.set_state(v1::JOB_STATE_STARTING);
   Reset(/*recovered=*/true);
   job_.set_state(v1::JOB_STATE_STOPPING);
@@ -685,7 +685,7 @@ TEST_F(VerdictTest, ALaunchThatARestartSwallowedIsNotHeldAgainstTheJob) {
   EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
 }
 
-TEST_F(VerdictTest, CancellingWaitsForEveryNodeAndSaysWhichWasLost) {
+TEST_F(VerdictTest, CancellingWaitsForEveryNodeAndNamesLostOnes) {
   job_.set_state(v1::JOB_STATE_CANCELLING);
   facts_.TakeStopped("node-0");
   presence_["node-1"] = Presence::kAway;

@@ -26,7 +26,7 @@ PlaceRequest Request(int64_t nodes, int64_t ranks) {
   return request;
 }
 
-TEST(Waiting, NobodyOfItsKindIsThere) {
+TEST(Waiting, NoNodeOfKind) {
   NodeSlots gpus = Node("gpu", 8, {0, 1});
   gpus.device = v1::DEVICE_CUDA;
   const Waiting waiting = WaitingToBePlaced(Request(1, 1), {gpus});
@@ -39,13 +39,13 @@ TEST(Waiting, TooFewNodesEvenWhenIdle) {
             Waiting::CODE_NODES);
 }
 
-TEST(Waiting, WhatAgentsDoNotAllowIsALackOfNodes) {
+TEST(Waiting, DisallowedRequestIsLackOfNodes) {
   PlaceRequest request = Request(1, 1);
   request.plugin = true;
   EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 2, {0, 1})}).code(), Waiting::CODE_NODES);
 }
 
-TEST(Waiting, NodesThatCouldHaveOtherLabels) {
+TEST(Waiting, NodesWithOtherLabels) {
   PlaceRequest request = Request(1, 1);
   request.selector = *ParseSelector("gpu=h200");
   NodeSlots labelled = Node("b", 1, {});
@@ -62,7 +62,7 @@ TEST(Waiting, NodesThatCouldHaveOtherLabels) {
       << "no label makes it larger";
 }
 
-TEST(Waiting, ForMemoryAlone) {
+TEST(Waiting, OnlyForMemory) {
   PlaceRequest request = Request(1, 1);
   request.bytes_per_rank = 100;
   NodeSlots small = Node("a", 1, {});
@@ -72,7 +72,7 @@ TEST(Waiting, ForMemoryAlone) {
       << "a plan that does not fit is refused before there is a number to compare";
 }
 
-TEST(Waiting, ForMemoryBesideGpus) {
+TEST(Waiting, ForHostMemoryOfGpuNodes) {
   PlaceRequest request = Request(1, 1);
   request.host_bytes = 100;
   NodeSlots small = Node("a", 1, {0});
@@ -82,7 +82,7 @@ TEST(Waiting, ForMemoryBesideGpus) {
   EXPECT_EQ(waiting.remedy(), "nodes with more memory of their own");
 }
 
-TEST(Waiting, ForRanksThatOtherJobsHold) {
+TEST(Waiting, ForRanksHeldByOtherJobs) {
   NodeSlots busy = Node("a", 2, {0});
   busy.jobs = {"other-1"};
   const Waiting waiting = WaitingToBePlaced(Request(1, 2), {busy});
@@ -91,7 +91,7 @@ TEST(Waiting, ForRanksThatOtherJobsHold) {
   EXPECT_EQ(waiting.remedy(), "the end or a pause of other-1");
 }
 
-TEST(Waiting, ForAMeasurementWhichIsNoJob) {
+TEST(Waiting, ForPreflight) {
   NodeSlots measured = Node("a", 2, {});
   measured.measured = true;
   Waiting waiting = WaitingToBePlaced(Request(1, 2), {measured});
@@ -104,7 +104,7 @@ TEST(Waiting, ForAMeasurementWhichIsNoJob) {
   EXPECT_EQ(waiting.remedy(), "the end or a pause of other-1, or the end of the preflight of a");
 }
 
-TEST(Waiting, ForANodeThatIsAway) {
+TEST(Waiting, ForDisconnectedNode) {
   NodeSlots away = Node("b", 1, {});
   away.away = true;
   const Waiting waiting = WaitingToBePlaced(Request(2, 1), {Node("a", 1, {0}), away});
@@ -114,7 +114,7 @@ TEST(Waiting, ForANodeThatIsAway) {
       << "its return alone would not help";
 }
 
-TEST(Waiting, OfManyHoldersTheFirstAreNamed) {
+TEST(Waiting, BoundsNamedHolders) {
   NodeSlots busy = Node("a", 100, {});
   for (int i = 100; i < 140; ++i) busy.jobs.push_back("job-" + std::to_string(i));
   const Waiting waiting = WaitingToBePlaced(Request(1, 100), {busy});
@@ -122,7 +122,7 @@ TEST(Waiting, OfManyHoldersTheFirstAreNamed) {
   EXPECT_THAT(waiting.remedy(), HasSubstr("job-107, ..."));
 }
 
-TEST(Waiting, ForSomethingElseThanNodes) {
+TEST(Waiting, ForOtherReasons) {
   EXPECT_THAT(WaitingBehind("big-1").jobs(), ElementsAre("big-1"));
   EXPECT_EQ(WaitingForTime(absl::FromUnixNanos(5)).not_before_unix_nanos(), 5);
   EXPECT_EQ(WaitingToBeResumed("j").remedy(), "fsdpctl resume j");

@@ -26,7 +26,7 @@ class Reader {
           taken_.push_back(text);
           return absl::OkStatus();
         }) {}
-  // What a look takes.
+  // The contents that were applied last.
   std::vector<std::string> Look() {
     taken_.clear();
     EXPECT_EQ(file_.Reread(), absl::OkStatus());
@@ -41,7 +41,7 @@ class Reader {
 
 using Texts = std::vector<std::string>;
 
-TEST(WatchedFile, IsReadAgainWhenItIsWrittenAndNotOtherwise) {
+TEST(WatchedFile, RereadsOnlyAfterAWrite) {
   const TempDir dir;
   FakeClock clock;
   clock.StepWall(absl::Now() + absl::Hours(1) - clock.Wall());  // Long after it was written.
@@ -55,7 +55,7 @@ TEST(WatchedFile, IsReadAgainWhenItIsWrittenAndNotOtherwise) {
   EXPECT_EQ(reader.Look(), Texts{""});
 }
 
-TEST(WatchedFile, ThatWasJustWrittenIsReadOnceMore) {
+TEST(WatchedFile, RereadsRecentlyWrittenFileOnce) {
   const TempDir dir;
   FakeClock clock;
   clock.StepWall(absl::Now() - clock.Wall());
@@ -66,7 +66,7 @@ TEST(WatchedFile, ThatWasJustWrittenIsReadOnceMore) {
 }
 
 // A reader that was suspended between the read and the store put a revoked token back.
-TEST(WatchedFile, ASlowReaderDoesNotPutAnOlderTextBack) {
+TEST(WatchedFile, SlowReaderDoesNotRestoreOlderContents) {
   const TempDir dir;
   std::ofstream(dir.File("f")) << "old";
   absl::Notification slow_has_read, go_on;
@@ -95,7 +95,7 @@ TEST(WatchedFile, ASlowReaderDoesNotPutAnOlderTextBack) {
 }
 
 // The fault was known to one line of the log only, and to no later look.
-TEST(WatchedFile, IsStaleForAsLongAsItHasAFault) {
+TEST(WatchedFile, IsStaleWhileInvalid) {
   const TempDir dir;
   FakeClock clock;
   clock.StepWall(absl::Now() + absl::Hours(1) - clock.Wall());
@@ -111,7 +111,7 @@ TEST(WatchedFile, IsStaleForAsLongAsItHasAFault) {
   EXPECT_FALSE(reader.file()->Refresh());
 }
 
-TEST(WatchedFile, ThatOthersMayWriteOrThatIsNoneIsRefused) {
+TEST(WatchedFile, RejectsMissingOrWorldWritableFile) {
   const TempDir dir;
   FakeClock clock;
   std::ofstream(dir.File("f")) << "one";
