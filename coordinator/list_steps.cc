@@ -75,7 +75,7 @@ void TakeLines(const std::deque<v1::LogLines::Line>& lines, const v1::Job& job, 
   }
 }
 
-void SayForged(const Asked& asked, const v1::Job& job, Meters* meters) {
+void LogForged(const Asked& asked, const v1::Job& job, Meters* meters) {
   if (meters != nullptr) meters->RefusedFromAgent("log");
   LogWarning("refused steps of attempts whose rank 0 was on another node node=%s job=%s lines=%d", asked.node,
              job.id(), asked.forged);
@@ -122,7 +122,7 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
       each.fault = "its agent did not answer in time";
       break;
     }
-    if (each.forged > 0) SayForged(each, job, parts_.meters);
+    if (each.forged > 0) LogForged(each, job, parts_.meters);
     const absl::Status status = each.tail->status();
     if (!status.ok() && !absl::IsNotFound(status)) each.fault = std::string(status.message());
     if (!each.fault.empty()) each.steps = {};  // A partial answer would look complete.
@@ -133,7 +133,7 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
     return std::any_of(node.segments.begin(), node.segments.end(),
                        [&](const v1::StepSegment& segment) { return segment.attempt() == job.attempt(); });
   });
-  StepsMade made;
+  KnownSteps made;
   // A run that starts from another job's checkpoint begins at any step.
   made.begins = job.spec().checkpoint().load().empty() ? 1 : 0;
   if (!newest_known && query.attempt.value_or(job.attempt()) == job.attempt())

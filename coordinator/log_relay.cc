@@ -31,7 +31,7 @@ LogTail::~LogTail() { relay_->Release(bytes_); }
 
 LogTail::Got LogTail::Next(absl::Duration timeout, std::deque<v1::LogLines::Line>* lines) {
   lines->clear();
-  GrantWhatWasRead();
+  GrantReadBytes();
   MutexLock lock(&mutex_);
   if (lines_.empty() && open_sources_ > 0 && !overrun_) {
     changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
@@ -46,7 +46,7 @@ LogTail::Got LogTail::Next(absl::Duration timeout, std::deque<v1::LogLines::Line
 }
 
 // Grants half a window at a time: one grant per line would double the number of messages.
-void LogTail::GrantWhatWasRead() {
+void LogTail::GrantReadBytes() {
   std::map<int64_t, int64_t> grants;
   {
     MutexLock lock(&mutex_);
@@ -98,7 +98,7 @@ void LogTail::EndSource(const absl::Status& status) {
   changed_.SignalAll();
 }
 
-bool LogTail::KeepForAskAgain(const std::string& node) {
+bool LogTail::KeepOpenWithoutLog(const std::string& node) {
   MutexLock lock(&mutex_);
   if (awaits_logs_) without_log_.push_back(node);
   return awaits_logs_;
@@ -161,7 +161,7 @@ void LogRelay::Ask(const LogRequest& request, const std::string& node, const std
   if (request.traces.has_value()) *read->mutable_traces() = *request.traces;
   if (request.steps.has_value()) *read->mutable_steps() = *request.steps;
   read->set_evidence(request.evidence);
-  const bool windows = nodes_->KnowsLogWindows(node);
+  const bool windows = nodes_->HasLogWindows(node);
   if (windows) read->set_window_bytes(tail->source_window_bytes_);
   Source asked = {node, tail, windows};
   LimitLines(request, &asked);
@@ -268,7 +268,7 @@ int LogRelay::Take(const std::string& node, const v1::LogLines& lines) {
         own.mutable_lines()->end());
     source.tail->Take(own);
   }
-  if (!lines.end() || (lines.no_such_log() && source.tail->KeepForAskAgain(node))) return forged;
+  if (!lines.end() || (lines.no_such_log() && source.tail->KeepOpenWithoutLog(node))) return forged;
   source.tail->EndSource(EndOf(node, lines));
   return forged;
 }

@@ -76,9 +76,9 @@ class LogTail {
   void Take(const v1::LogLines& lines);
   void EndSource(const absl::Status& status);
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GrantWhatWasRead();
+  void GrantReadBytes();
   // Whether the node, which has no log yet, should be queried again.
-  bool KeepForAskAgain(const std::string& node);
+  bool KeepOpenWithoutLog(const std::string& node);
 
   LogRelay* const relay_;
   const int64_t source_window_bytes_;

@@ -58,7 +58,7 @@ std::string CheckListen(const std::string& address) {
   return std::string(ParseHostPort(address).status().message());
 }
 
-void DescribeSecurity(CLI::App* app, Flags* flags) {
+void DeclareSecurityFlags(CLI::App* app, Flags* flags) {
   ServerOptions& server = flags->server;
   CLI::Option* insecure = app->add_flag("--insecure", flags->insecure,
                                         "Serve plaintext without authentication, on a loopback address only");
@@ -89,7 +89,7 @@ void DescribeSecurity(CLI::App* app, Flags* flags) {
 }
 
 // Checks combinations of flags; returns the error, or "".
-std::string WhyNotSecure(const Flags& flags) {
+std::string CheckSecurityFlags(const Flags& flags) {
   const ServerOptions& server = flags.server;
   if (flags.insecure) {
     for (const std::string& address : {server.listen, server.web_listen}) {
@@ -116,7 +116,7 @@ std::string CheckFloor(const std::string& text) {
   return std::string(ParsePreflightFloor(text).status().message());
 }
 
-void DescribePreflight(CLI::App* app, Flags* flags) {
+void DeclarePreflightFlags(CLI::App* app, Flags* flags) {
   app->add_option("--preflight", flags->preflight,
                   "Nodes that are measured before a job meets them, once a day: those with GPUs, all or none")
       ->capture_default_str()
@@ -132,7 +132,7 @@ void DescribePreflight(CLI::App* app, Flags* flags) {
       ->check(CheckFloor);
 }
 
-void DescribeStore(CLI::App* app, Flags* flags) {
+void DeclareStoreFlags(CLI::App* app, Flags* flags) {
   ReplicaOptions& replica = flags->replica;
   CLI::Option* const store =
       DeclareStore(app, "the state of several coordinators, of which one leads", &flags->etcd);
@@ -150,7 +150,7 @@ void DescribeStore(CLI::App* app, Flags* flags) {
 }
 
 // Returns the error, or "". If two coordinators both advertise all addresses, agents cannot reach either.
-std::string WhyUnreachable(const Flags& flags) {
+std::string CheckAdvertise(const Flags& flags) {
   const std::string& given = flags.replica.advertise;
   const absl::StatusOr<HostPort> address = ParseHostPort(given.empty() ? flags.server.listen : given);
   if (!address.ok()) return "";
@@ -166,30 +166,30 @@ std::string WhyUnreachable(const Flags& flags) {
 }
 
 // Checks combinations of flags; returns the error, or "".
-std::string WhyNoMetrics(const Flags& flags) {
+std::string CheckMetricsFlags(const Flags& flags) {
   const bool nowhere = flags.server.metrics_listen.empty() && !flags.metrics_port_file.empty();
   return nowhere ? "--metrics-port-file needs --metrics-listen" : "";
 }
 
 // Checks combinations of flags; returns the error, or "".
-std::string WhyNoState(const Flags& flags) {
+std::string CheckStateFlags(const Flags& flags) {
   if (flags.etcd.store.empty()) {
     return flags.server.state_dir.empty() ? "--state-dir is required, or --store for several coordinators"
                                           : "";
   }
   if (!flags.server.state_dir.empty()) return "--state-dir and --store: the state is in one of them";
   if (std::string wrong = WhyNotReached(flags.etcd); !wrong.empty()) return wrong;
-  return WhyUnreachable(flags);
+  return CheckAdvertise(flags);
 }
 
-void Describe(CLI::App* app, Flags* flags) {
+void DeclareFlags(CLI::App* app, Flags* flags) {
   app->set_version_flag("--version", std::string("fsdpd-coordinator ") + kVersion);
   app->add_option("--listen", flags->server.listen, "HOST:PORT to serve on; port 0 picks one")
       ->capture_default_str()
       ->check(CheckListen);
   app->add_option("--state-dir", flags->server.state_dir,
                   "Directory for the durable state; made where missing. This, or --store");
-  DescribeStore(app, flags);
+  DeclareStoreFlags(app, flags);
   app->add_option("--port-file", flags->port_file, "File that gets HOST:PORT once calls are served");
   app->add_option("--metrics-listen", flags->server.metrics_listen,
                   "HOST:PORT of /metrics, in plaintext; port 0 picks one. Default: it is not served")
@@ -203,8 +203,8 @@ void Describe(CLI::App* app, Flags* flags) {
                   "How long agents may take to come back after the coordinator restarted or stood still")
       ->capture_default_str()
       ->check(InRange(0, 3600000));
-  DescribeSecurity(app, flags);
-  DescribePreflight(app, flags);
+  DeclareSecurityFlags(app, flags);
+  DeclarePreflightFlags(app, flags);
   app->add_option(
          "--quotas", flags->server.quotas,
          "How many ranks projects may have at once: lines of PROJECT RANKS, read again when they change")
@@ -263,7 +263,7 @@ std::vector<FileFlag> FilesOf(const Flags& flags) {
           {"--port-file", flags.port_file},          {"--metrics-port-file", flags.metrics_port_file}};
 }
 
-int CannotStart(const Flags& flags, const absl::Status& status) {
+int ReportStartError(const Flags& flags, const absl::Status& status) {
   const std::vector<FileFlag> files = FilesOf(flags);
   LogError("cannot start: %s", WithFlag(files, status));
   return IsWrongPath(files, status) ? 2 : 1;
@@ -276,7 +276,7 @@ int Serving(const Flags& flags, const std::string& address, const std::string& m
        {std::pair(&flags.metrics_port_file, &metrics), std::pair(&flags.port_file, &address)}) {
     if (path->empty()) continue;
     if (const absl::Status written = WritePortFile(*path, *text); !written.ok())
-      return CannotStart(flags, written);
+      return ReportStartError(flags, written);
   }
   LogInfo("serving address=%s state=%s metrics=%s version=%s", address,
           flags.etcd.store.empty() ? flags.server.state_dir
@@ -287,9 +287,9 @@ int Serving(const Flags& flags, const std::string& address, const std::string& m
   return 0;
 }
 
-int RunAlone(const Flags& flags, const sigset_t& signals) {
+int RunSingle(const Flags& flags, const sigset_t& signals) {
   auto server = Server::Start(flags.server);
-  if (!server.ok()) return CannotStart(flags, server.status());
+  if (!server.ok()) return ReportStartError(flags, server.status());
   if (const int code = Serving(flags, (*server)->address(), (*server)->metrics_endpoint()); code != 0)
     return code;
   int signal = 0;
@@ -306,7 +306,7 @@ int RunReplica(const Flags& flags, const sigset_t& signals) {
   options.etcd = flags.etcd.etcd;
   options.prefix = flags.etcd.prefix;
   const auto replica = Replica::Start(options);
-  if (!replica.ok()) return CannotStart(flags, replica.status());
+  if (!replica.ok()) return ReportStartError(flags, replica.status());
   if (const int code = Serving(flags, (*replica)->address(), (*replica)->metrics_endpoint()); code != 0)
     return code;
   bool stopped = false;
@@ -327,9 +327,10 @@ int Main(int argc, char** argv) {
   const std::unique_ptr<CLI::App> app =
       MakeApp("Takes training jobs and drives the agents that run them.", "fsdpd-coordinator");
   app->footer("fsdpd-coordinator backup --help, restore --help: the state as one file, and back.");
-  Describe(app.get(), &flags);
+  DeclareFlags(app.get(), &flags);
   if (const std::optional<int> code = ParseArguments(app.get(), argc, argv); code.has_value()) return *code;
-  for (const std::string& wrong : {WhyNoState(flags), WhyNotSecure(flags), WhyNoMetrics(flags)}) {
+  for (const std::string& wrong :
+       {CheckStateFlags(flags), CheckSecurityFlags(flags), CheckMetricsFlags(flags)}) {
     if (wrong.empty()) continue;
     fprintf(stderr, "%s\n", wrong.c_str());
     return 2;
@@ -349,8 +350,8 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // The reader of the log pipe may end first; jobs must not end with it.
   signal(SIGXFSZ, SIG_IGN);  // A file size limit becomes an error of the write.
   const sigset_t signals = BlockStopSignals();
-  TellRefusedHandshakes();
-  return flags.etcd.store.empty() ? RunAlone(flags, signals) : RunReplica(flags, signals);
+  LogFailedHandshakes();
+  return flags.etcd.store.empty() ? RunSingle(flags, signals) : RunReplica(flags, signals);
 }
 
 }  // namespace

@@ -169,7 +169,7 @@ bool NodeRegistry::Send(const std::string& node, v1::CoordinatorMessage message,
   return outbox->Push(std::move(message));
 }
 
-bool NodeRegistry::KnowsLogWindows(const std::string& node) const {
+bool NodeRegistry::HasLogWindows(const std::string& node) const {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node);
   return it != nodes_.end() && it->second.outbox != nullptr && it->second.view.info.log_windows();

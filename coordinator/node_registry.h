@@ -86,7 +86,7 @@ class NodeRegistry {
   // Returns false if the node is not connected or, unless `epoch` is 0, has another stream.
   bool Send(const std::string& node, v1::CoordinatorMessage message, int64_t epoch = 0);
   // Whether the connected agent set Register.log_windows.
-  bool KnowsLogWindows(const std::string& node) const;
+  bool HasLogWindows(const std::string& node) const;
   bool AcknowledgesLaunches(const std::string& node) const;  // Likewise, Register.acknowledges_launches.
   // The node was lost with ranks of the job that may still run. Reset when its agent registers.
   void AddUnconfirmed(const std::string& node, const std::string& job, HasEnded has_ended);

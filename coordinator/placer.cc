@@ -27,7 +27,7 @@ const char* KindOf(v1::Device device) { return device == v1::DEVICE_CPU ? "cpu" 
 std::string Count(int64_t n, absl::string_view noun) { return absl::StrCat(n, " ", noun, n == 1 ? "" : "s"); }
 
 // Whether a slot of the node has enough memory for a rank.
-bool IsRoomy(const PlaceRequest& request, const NodeSlots& node) {
+bool HasMemory(const PlaceRequest& request, const NodeSlots& node) {
   return node.bytes_per_slot <= 0 || node.bytes_per_slot >= request.bytes_per_rank;
 }
 
@@ -86,7 +86,7 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
     if (node->cordon.has_value()) {
       parts.push_back(absl::StrCat(node->name, " is cordoned",
                                    node->cordon->empty() ? "" : absl::StrCat(" (", *node->cordon, ")")));
-    } else if (!IsRoomy(request, *node)) {
+    } else if (!HasMemory(request, *node)) {
       parts.push_back(absl::StrCat(node->name, " offers ", HumanBytes(node->bytes_per_slot), " a slot"));
     } else if (!HasHostMemory(request, *node)) {
       parts.push_back(absl::StrCat(node->name, " has ", HumanBytes(node->host_bytes),
@@ -226,7 +226,7 @@ v1::Job::Placement PlacementOn(const NodeSlots& node, int64_t first_rank, int64_
 
 bool CouldTake(const PlaceRequest& request, const NodeSlots& node) {
   return !node.cordon.has_value() && node.device == request.device && node.slots >= request.ranks_per_node &&
-         IsRoomy(request, node) && HasHostMemory(request, node) && NotAllowed(request, node).empty();
+         HasMemory(request, node) && HasHostMemory(request, node) && NotAllowed(request, node).empty();
 }
 
 NodeCount CountNodes(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
@@ -282,7 +282,7 @@ PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& n
     if (node.device != request.device) continue;
     of_kind.push_back(&node);
     cordoned |= node.cordon.has_value();
-    scarce |= !IsRoomy(request, node);
+    scarce |= !HasMemory(request, node);
     if (!CouldTake(request, node)) continue;
     ++when_idle;
     if (static_cast<int64_t>(node.free_devices.size()) >= request.ranks_per_node) able.push_back(&node);

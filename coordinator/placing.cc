@@ -44,7 +44,7 @@ PlaceRequest Reconciler::RequestAgain(const v1::Job& job) {
 // Resources that are left in a tick, and the reasons why jobs wait.
 struct Reconciler::Placing {
   Reservations reservations;
-  QuotaRoom quotas;
+  RemainingQuotas quotas;
   std::map<v1::Device, int> places = {};  // By kind of device: number of jobs with a place in its queue.
   std::map<std::string, v1::Job::Waiting> waits = {};
   int plans = 0, looks = 0;
@@ -68,7 +68,7 @@ void Reconciler::PlaceQueued() {
   std::vector<NodeSlots> slots = SlotsNow();
   QueueLook look = LookNow(slots);
   if (QueueIsAsBefore(look)) return;
-  Placing placing = {Reservations(std::move(slots)), QuotaRoom(look.quotas, index_.held_ranks())};
+  Placing placing = {Reservations(std::move(slots)), RemainingQuotas(look.quotas, index_.held_ranks())};
   std::vector<v1::Job> told;
   const size_t max_notes = MaxNotesPerTick(queue_.size());
   for (auto it = queue_.begin(); it != queue_.end();) {
@@ -135,7 +135,7 @@ std::string Reconciler::PlaceNext(LiveJob* live, Placing* placing) {
   }
   const PlaceRequest request = RequestAgain(live->job);
   v1::Job::Waiting held;
-  std::string reason = WhyHeld(live, request, &placing->quotas, &held);
+  std::string reason = HeldReason(live, request, &placing->quotas, &held);
   if (!reason.empty()) {
     placing->Wait(id, held);  // It holds no place either.
     return reason;
@@ -161,7 +161,7 @@ std::string Reconciler::PlaceFirst(LiveJob* live, const PlaceRequest& request, P
       DecideWorld(live, placing->reservations.now(), placing->quotas, &placing->plans);
   if (live->job.state() != v1::JOB_STATE_QUEUED) return "";
   if (decision.placed()) return LaunchFrom(live, decision, /*lent=*/false, placing);
-  if (!decision.possible && lease_.Settled()) return GoRound(*live, decision, placing);
+  if (!decision.possible && lease_.Settled()) return SkipImpossible(*live, decision, placing);
   placing->Wait(id,
                 decision.reason.empty()
                     ? WaitingForPlan()
@@ -172,11 +172,12 @@ std::string Reconciler::PlaceFirst(LiveJob* live, const PlaceRequest& request, P
     if (until > lease_.now())
       placing->waits[id].set_not_before_unix_nanos(absl::ToUnixNanos(parts_.clock->WallOf(until)));
   }
-  const RoomMade room = MakeRoom(live->job, RequestAgain(live->job), placing->reservations);
+  const Preempted preempted = PreemptFor(live->job, RequestAgain(live->job), placing->reservations);
   // A job that may shrink takes the slots that are free, and preempts no other job for them.
-  const bool firm = room.comes || decision.reason.empty() || MayShrink(live->job) || !lease_.Settled();
+  const bool firm =
+      preempted.suffices || decision.reason.empty() || MayShrink(live->job) || !lease_.Settled();
   placing->Reserve(live->job, request, firm);
-  return decision.reason.empty() ? "" : absl::StrCat(decision.reason, room.words);
+  return decision.reason.empty() ? "" : absl::StrCat(decision.reason, preempted.note);
 }
 
 // `ahead` waits for slots that this job could also use: it gets the slots left by the reservations, or is
@@ -203,19 +204,19 @@ std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, 
     decision.possible = CountNodes(now, reservations.now()).idle >= now.nodes;
     if (!decision.possible) decision.reason = Place(now, reservations.now()).reason;
   }
-  if (!decision.possible && lease_.Settled()) return GoRound(*live, decision, placing);
+  if (!decision.possible && lease_.Settled()) return SkipImpossible(*live, decision, placing);
   placing->Wait(live->job.id(), WaitingBehind(ahead), request.device);
-  RoomMade room;
-  if (looks) room = MakeRoom(live->job, now, reservations);
-  placing->Reserve(live->job, now, room.comes || pending || shrinks || !lease_.Settled());
+  Preempted preempted;
+  if (looks) preempted = PreemptFor(live->job, now, reservations);
+  placing->Reserve(live->job, now, preempted.suffices || pending || shrinks || !lease_.Settled());
   // Reasons are stored, so those of a long queue must not change with each launch.
   if (!looks) return BehindOthersReason(now);
-  return absl::StrCat(BehindReason(now, jobs_.at(ahead).job, live->job), room.words);
+  return absl::StrCat(BehindReason(now, jobs_.at(ahead).job, live->job), preempted.note);
 }
 
 // Reserving slots for this job would never be enough for it. Once enough nodes exist, it is ahead again and
 // the jobs behind it respect its reservation.
-std::string Reconciler::GoRound(const LiveJob& live, const PlaceDecision& decision, Placing* placing) {
+std::string Reconciler::SkipImpossible(const LiveJob& live, const PlaceDecision& decision, Placing* placing) {
   placing->Wait(live.job.id(), WaitingToBePlaced(RequestOf(live.job), placing->reservations.now()));
   return absl::StrCat(decision.reason, "; jobs behind it go first meanwhile");
 }
@@ -232,7 +233,7 @@ std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision,
     placing->quotas.Take(live->job.project(), request.nodes * request.ranks_per_node);
     std::vector<NodeSlots> now = placing->reservations.now();
     if (HasAttempt(live->job.state())) {
-      TakeOff(*FactsOf(live->job), &now);
+      TakeSlots(*FactsOf(live->job), &now);
     } else {
       now = SlotsNow();  // Its nodes are measured first.
     }
@@ -245,8 +246,8 @@ std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision,
 }
 
 // Returns why the job may not be launched yet, independent of free slots, or "".
-std::string Reconciler::WhyHeld(LiveJob* live, const PlaceRequest& request, QuotaRoom* quotas,
-                                v1::Job::Waiting* waiting) {
+std::string Reconciler::HeldReason(LiveJob* live, const PlaceRequest& request, RemainingQuotas* quotas,
+                                   v1::Job::Waiting* waiting) {
   if (!WaitsForJobs(live->job))
     return quotas->WhyNot(live->job, request.nodes * request.ranks_per_node, waiting);
   *waiting = WaitingForJobs(live->job, StatesFor(live));

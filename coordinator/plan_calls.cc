@@ -28,9 +28,9 @@ absl::Duration TimeFor(const grpc::ServerContext& context) {
 template <typename Request>
 absl::Status CheckGiven(const Request& request, const DeviceProfile& given) {
   if (!request.has_profile()) return absl::OkStatus();
-  Violations faults = CheckProfile(given);
-  for (Violation& fault : faults) fault.field = absl::StrCat("profile.", fault.field);
-  return faults.empty() ? absl::OkStatus() : BadSpec(faults);
+  Violations violations = CheckProfile(given);
+  for (Violation& violation : violations) violation.field = absl::StrCat("profile.", violation.field);
+  return violations.empty() ? absl::OkStatus() : BadSpec(violations);
 }
 
 // RAII lock without waiting: held by the first caller, for the lifetime of this object.
@@ -76,7 +76,7 @@ absl::Status JobService::Search(grpc::ServerContext* context, const v1::SearchPl
   FSDPD_RETURN_IF_ERROR(CheckGiven(request, given));
   SearchOptions options;
   options.held = {request.hold().begin(), request.hold().end()};
-  if (const Violations faults = CheckHeld(options.held); !faults.empty()) return BadSpec(faults);
+  if (const Violations violations = CheckHeld(options.held); !faults.empty()) return BadSpec(faults);
   const Ground ground = parts_.admission->GroundOf(request.spec());
   if (!ground.faults.empty()) return BadSpec(ground.faults);
   options.budget_bytes_per_rank = request.has_profile() ? given.budget_bytes() : ground.bytes_per_rank;

@@ -19,24 +19,24 @@ constexpr size_t kMaxNames = 4;  // In a reason.
 }  // namespace
 
 // Preempts jobs for `head`, which waits for slots next to the reservations `ahead`.
-Reconciler::RoomMade Reconciler::MakeRoom(const v1::Job& head, const PlaceRequest& request,
-                                          const Reservations& ahead) {
+Reconciler::Preempted Reconciler::PreemptFor(const v1::Job& head, const PlaceRequest& request,
+                                             const Reservations& ahead) {
   if (IsPlanOpen(head) || !lease_.Settled()) return {};
-  const Room room = ChooseToLeave(request, head.spec().priority(), ahead.now(), ahead, Occupants(head));
-  for (const std::string& id : room.leave) {
+  const Victims victims = ChooseVictims(request, head.spec().priority(), ahead.now(), ahead, Occupants(head));
+  for (const std::string& id : victims.leave) {
     // A job whose pause could not be stored is chosen again in the next tick, when the others of this tick
     // are already leaving.
-    if (!HaveLeave(&jobs_.at(id), head).ok()) break;
+    if (!Preempt(&jobs_.at(id), head).ok()) break;
   }
   std::vector<std::string> leave;
   for (const std::string& id : index_.In(JobIndex::View::kPausing)) {
     if (jobs_.at(id).job.pause().preempted_by() == head.id()) leave.push_back(id);
   }
-  if (leave.empty()) return {room.comes, ""};
+  if (leave.empty()) return {victims.suffices, ""};
   const bool one = leave.size() == 1, all = leave.size() <= kMaxNames;
   if (!all) leave.resize(kMaxNames);
-  return {room.comes, absl::StrCat("; ", absl::StrJoin(leave, ", "), all ? "" : ", ...",
-                                   one ? " saves and leaves for it" : " save and leave for it")};
+  return {victims.suffices, absl::StrCat("; ", absl::StrJoin(leave, ", "), all ? "" : ", ...",
+                                         one ? " saves and leaves for it" : " save and leave for it")};
 }
 
 // Sets `may_leave` only for jobs whose slots `head` may take.
@@ -119,7 +119,7 @@ void Reconciler::AddPreflights(const v1::Job& head, std::vector<Occupant>* all) 
 }
 
 // REQUIRES: PREFLIGHT, STARTING or RUNNING.
-absl::Status Reconciler::HaveLeave(LiveJob* live, const v1::Job& head) {
+absl::Status Reconciler::Preempt(LiveJob* live, const v1::Job& head) {
   const bool lent = head.spec().priority() <= live->job.spec().priority();
   const std::string who = absl::StrCat("job ", head.id(),
                                        lent ? std::string(", which waited for them first")

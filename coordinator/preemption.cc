@@ -21,8 +21,8 @@ std::vector<NodeSlots> Without(std::vector<NodeSlots> nodes, const std::vector<c
 
 }  // namespace
 
-Room ChooseToLeave(const PlaceRequest& request, int64_t priority, const std::vector<NodeSlots>& nodes,
-                   const Reservations& ahead, const std::vector<Occupant>& occupants) {
+Victims ChooseVictims(const PlaceRequest& request, int64_t priority, const std::vector<NodeSlots>& nodes,
+                      const Reservations& ahead, const std::vector<Occupant>& occupants) {
   std::vector<const Occupant*> leaving, able, chosen;
   for (const Occupant& each : occupants) {
     if (each.leaves) leaving.push_back(&each);
@@ -33,7 +33,7 @@ Room ChooseToLeave(const PlaceRequest& request, int64_t priority, const std::vec
   const auto enough = [&](const std::vector<const Occupant*>& gone) {
     return Place(request, ahead.Without(Without(soon, gone))).placed();
   };
-  if (enough({})) return {/*comes=*/true, {}};
+  if (enough({})) return {/*suffices=*/true, {}};
   if (able.empty() || !enough(able)) return {};
   std::sort(able.begin(), able.end(), [](const Occupant* a, const Occupant* b) {
     return std::make_tuple(a->priority, -a->start_unix_nanos, a->job) <
@@ -50,10 +50,10 @@ Room ChooseToLeave(const PlaceRequest& request, int64_t priority, const std::vec
     fewer.erase(fewer.begin() + static_cast<int64_t>(i));
     if (enough(fewer)) chosen = std::move(fewer);
   }
-  Room room;
-  room.comes = true;
-  for (const Occupant* each : chosen) room.leave.push_back(each->job);
-  return room;
+  Victims victims;
+  victims.suffices = true;
+  for (const Occupant* each : chosen) victims.leave.push_back(each->job);
+  return victims;
 }
 
 }  // namespace fsdpd

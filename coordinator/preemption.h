@@ -35,13 +35,14 @@ struct Occupant {
   std::map<std::string, std::vector<int>> devices;  // By node.
 };
 
-struct Room {
-  bool comes = false;  // The waiting job can be placed after `leave` and the jobs already leaving have left.
+struct Victims {
+  bool suffices =
+      false;  // The waiting job can be placed after `leave` and the jobs already leaving have left.
   std::vector<std::string> leave;  // Jobs to preempt.
 };
 
 // REQUIRES: `request` cannot be placed on `nodes` next to the reservations `ahead`.
-Room ChooseToLeave(const PlaceRequest& request, int64_t priority, const std::vector<NodeSlots>& nodes,
-                   const Reservations& ahead, const std::vector<Occupant>& occupants);
+Victims ChooseVictims(const PlaceRequest& request, int64_t priority, const std::vector<NodeSlots>& nodes,
+                      const Reservations& ahead, const std::vector<Occupant>& occupants);
 
 }  // namespace fsdpd

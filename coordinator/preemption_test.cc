@@ -40,7 +40,7 @@ class PreemptionTest : public ::testing::Test {
     request.nodes = nodes;
     request.ranks_per_node = ranks;
     request.device = v1::DEVICE_CPU;
-    return ChooseToLeave(request, priority, nodes_, ahead_, occupants_).leave;
+    return ChooseVictims(request, priority, nodes_, ahead_, occupants_).leave;
   }
 
   std::vector<NodeSlots> nodes_;
@@ -141,8 +141,8 @@ TEST_F(PreemptionTest, PreemptsMinimumInRandomClusters) {
     request.ranks_per_node = 1 + below(2);
     request.device = v1::DEVICE_CPU;
     const int64_t priority = below(4);
-    const Room room = ChooseToLeave(request, priority, nodes_, ahead_, occupants_);
-    const std::vector<std::string>& left = room.leave;
+    const Victims victims = ChooseVictims(request, priority, nodes_, ahead_, occupants_);
+    const std::vector<std::string>& left = victims.leave;
     const auto placed_without = [&](const std::set<std::string>& gone) {
       std::vector<NodeSlots> then = nodes_;
       for (const Occupant& each : occupants_) {
@@ -163,7 +163,7 @@ TEST_F(PreemptionTest, PreemptsMinimumInRandomClusters) {
     }
     EXPECT_EQ(left.empty(), placed_without({}) || !placed_without(all));
     EXPECT_TRUE(left.empty() || placed_without(gone));
-    EXPECT_EQ(room.comes, placed_without(gone));
+    EXPECT_EQ(victims.suffices, placed_without(gone));
     for (const std::string& each : left) {
       std::set<std::string> fewer = gone;
       fewer.erase(each);

@@ -95,7 +95,7 @@ class Judge {
   }
 
   void Rates(const v1::PreflightDevice& device) {
-    Rate(device, kProduct, device.product_flops(), Slowness(device));
+    Rate(device, kProduct, device.product_flops(), SlowdownText(device));
     Rate(device, kMemory, device.memory_bytes_per_second(), "");
     if (device.pairs().empty()) return;  // The only device of its node.
     Rate(device, kRing, device.ring_bytes_per_second(), "");
@@ -104,7 +104,7 @@ class Judge {
   }
 
   // Explains a low product rate: clock and slowdown reasons.
-  static std::string Slowness(const v1::PreflightDevice& device) {
+  static std::string SlowdownText(const v1::PreflightDevice& device) {
     std::string words;
     if (device.sm_clock_hertz() > 0)
       absl::StrAppendFormat(&words, " at %.0f MHz", device.sm_clock_hertz() / 1e6);
@@ -163,7 +163,7 @@ std::vector<std::string> MissedFloors(const v1::PreflightResult& result,
   return Judge(result, floors).Faults();
 }
 
-std::string FloorsOfOthers(const v1::PreflightResult& result, const std::vector<PreflightFloor>& floors) {
+std::string UnmatchedFloors(const v1::PreflightResult& result, const std::vector<PreflightFloor>& floors) {
   std::set<std::string> others, names;
   for (const v1::PreflightDevice& device : result.devices()) names.insert(device.name());
   for (const PreflightFloor& floor : floors) {

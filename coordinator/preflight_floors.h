@@ -34,6 +34,6 @@ std::vector<std::string> MissedFloors(const v1::PreflightResult& result,
 
 // Returns a warning if floors name devices that the node does not have, usually because of a misspelled name,
 // so that they judge nothing; "" if each floor matches a measured device.
-std::string FloorsOfOthers(const v1::PreflightResult& result, const std::vector<PreflightFloor>& floors);
+std::string UnmatchedFloors(const v1::PreflightResult& result, const std::vector<PreflightFloor>& floors);
 
 }  // namespace fsdpd

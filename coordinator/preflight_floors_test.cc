@@ -37,10 +37,10 @@ v1::PreflightResult Sound(const std::string& name, int devices = 2) {
 TEST(PreflightFloors, NamesFloorsOfAbsentDevices) {
   const std::vector<PreflightFloor> floors = {{"h200", "product_tflops", 900},
                                               {"nvidia h200", "ring_gb_per_s", 1}};
-  EXPECT_EQ(FloorsOfOthers(Sound("NVIDIA H200"), floors),
+  EXPECT_EQ(UnmatchedFloors(Sound("NVIDIA H200"), floors),
             "--preflight-floor names 'h200', which no device of the node is: they are 'NVIDIA H200'");
-  EXPECT_EQ(FloorsOfOthers(Sound("h200"), {floors[0]}), "");
-  EXPECT_EQ(FloorsOfOthers({}, floors), "") << "nothing was measured";
+  EXPECT_EQ(UnmatchedFloors(Sound("h200"), {floors[0]}), "");
+  EXPECT_EQ(UnmatchedFloors({}, floors), "") << "nothing was measured";
 }
 
 TEST(PreflightFloors, HealthyCardPasses) {

@@ -173,7 +173,7 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   preflights_.Set(node, preflight);
   LogInfo("a node was measured node=%s seconds=%.1f faults=%d", node, result.seconds(),
           preflight.faults_size());
-  if (const std::string others = FloorsOfOthers(result, options_.preflight.floors); !others.empty())
+  if (const std::string others = UnmatchedFloors(result, options_.preflight.floors); !others.empty())
     LogWarning("floors are not judged node=%s: %s", node, others);
   const std::optional<v1::Cordon> before = cordons_.Find(node);
   if (preflight.faults().empty() || (before.has_value() && !before->for_failed_attempts())) return;
@@ -232,7 +232,7 @@ void Reconciler::ShowMeasurements() {
 }
 
 // Returns why the job's nodes became unusable, or "" if they passed or are still being measured.
-std::string Reconciler::WhyUnplaced(LiveJob* live) {
+std::string Reconciler::UnplacedReason(LiveJob* live) {
   for (const v1::Job::Placement& placement : live->job.held()) {
     const std::string& node = placement.node();
     if (const auto cordon = cordons_.Find(node))
@@ -253,7 +253,7 @@ void Reconciler::TendPreflights() {
   for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
     LiveJob& live = jobs_.at(id);
     const bool known = live.measured_here;
-    const std::string why = known ? WhyUnplaced(&live) : std::string(kRestarted);
+    const std::string why = known ? UnplacedReason(&live) : std::string(kRestarted);
     if (!why.empty()) {
       if (Commit(&live, JobEvent::kUnplace, why).ok() && known)
         live.not_before = lease_.now() + kUnplacedPause;

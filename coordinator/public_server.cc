@@ -30,30 +30,30 @@ absl::Status CannotListen(const std::string& address) {
 }
 
 // gRPC adds health and reflection to every server; this server has no other services.
-absl::Status ServeHealth(const std::string& listen, PublicServer* front) {
+absl::Status ServeHealth(const std::string& listen, PublicServer* listener) {
   if (listen.empty()) return absl::OkStatus();
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
-  front->health = builder.BuildAndStart();
-  return front->health != nullptr && port != 0 ? absl::OkStatus() : CannotListen(listen);
+  listener->health = builder.BuildAndStart();
+  return listener->health != nullptr && port != 0 ? absl::OkStatus() : CannotListen(listen);
 }
 
 // The web UI calls the API through the server that was just started.
-absl::Status ServePage(const PublicServerOptions& options, const PublicServerSecurity& security,
-                       PublicServer* front) {
+absl::Status ServeWebUi(const PublicServerOptions& options, const PublicServerSecurity& security,
+                        PublicServer* listener) {
   if (options.web_listen.empty()) return absl::OkStatus();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxRpcBytes);
-  const auto site = std::make_shared<const WebRoutes>(front->server->InProcessChannel(arguments),
-                                                      /*open=*/security.people == nullptr);
-  FSDPD_ASSIGN_OR_RETURN(front->web,
+  const auto routes = std::make_shared<const WebRoutes>(listener->server->InProcessChannel(arguments),
+                                                        /*open=*/security.tokens == nullptr);
+  FSDPD_ASSIGN_OR_RETURN(listener->web,
                          WebServer::Start({options.web_listen, security.port},
-                                          [site](const HttpRequest& request, const std::string& from) {
-                                            return site->Answer(request, from);
+                                          [routes](const HttpRequest& request, const std::string& from) {
+                                            return routes->Answer(request, from);
                                           }));
-  LogInfo("page at %s", front->web->url());
+  LogInfo("page at %s", listener->web->url());
   return absl::OkStatus();
 }
 
@@ -80,7 +80,7 @@ absl::StatusOr<PublicServerSecurity> SecurePublicServer(const PublicServerOption
   PublicServerSecurity security;
   if (options.tls.given()) {
     FSDPD_ASSIGN_OR_RETURN(security.port, TlsPort::Make(options.tls, options.clock));
-    FSDPD_ASSIGN_OR_RETURN(security.people, TokenStore::Open(options.tokens, options.clock));
+    FSDPD_ASSIGN_OR_RETURN(security.tokens, TokenStore::Open(options.tokens, options.clock));
     if (!options.revoked_certs.empty()) {
       FSDPD_ASSIGN_OR_RETURN(security.revoked,
                              RevokedCertificates::Open(options.revoked_certs, options.clock));
@@ -106,8 +106,8 @@ absl::StatusOr<PublicServer> OpenPublicServer(const PublicServerOptions& options
   grpc::ResourceQuota quota("fsdpd-coordinator");
   quota.SetMaxThreads(kMaxThreads);
   FSDPD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
-  PublicServer front;
-  FSDPD_ASSIGN_OR_RETURN(front.acceptor, Acceptor::Open(listen));
+  PublicServer listener;
+  FSDPD_ASSIGN_OR_RETURN(listener.acceptor, Acceptor::Open(listen));
   grpc::ServerBuilder builder;
   builder.SetResourceQuota(quota);
   builder.SetMaxReceiveMessageSize(kMaxRpcBytes);
@@ -125,23 +125,23 @@ absl::StatusOr<PublicServer> OpenPublicServer(const PublicServerOptions& options
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       security.port ? security.port : plaintext);
   for (const ServedService& each : services) builder.RegisterService(each.service);
-  front.reader = std::make_unique<SocketReader>(&builder);
-  front.server = builder.BuildAndStart();
-  if (front.server == nullptr) return CannotListen(options.listen);
-  front.reader->Start();
-  front.acceptor->Start(std::move(sink));
-  absl::Status beside = ServeHealth(options.health_listen, &front);
-  if (beside.ok()) beside = ServePage(options, security, &front);
-  if (!beside.ok()) {
-    front.Stop();
-    return beside;
+  listener.reader = std::make_unique<SocketReader>(&builder);
+  listener.server = builder.BuildAndStart();
+  if (listener.server == nullptr) return CannotListen(options.listen);
+  listener.reader->Start();
+  listener.acceptor->Start(std::move(sink));
+  absl::Status others = ServeHealth(options.health_listen, &listener);
+  if (others.ok()) others = ServeWebUi(options, security, &listener);
+  if (!others.ok()) {
+    listener.Stop();
+    return others;
   }
   // Health is also reported per service, as gRPC probes and load balancers query it.
   for (const ServedService& each : services)
-    front.server->GetHealthCheckService()->SetServingStatus(each.name, each.healthy);
-  front.address =
-      absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", front.acceptor->port());
-  return front;
+    listener.server->GetHealthCheckService()->SetServingStatus(each.name, each.healthy);
+  listener.address =
+      absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", listener.acceptor->port());
+  return listener;
 }
 
 void PublicServer::Stop() {

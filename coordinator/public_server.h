@@ -40,7 +40,7 @@ struct PublicServerOptions {
 // process: if a file becomes invalid, its last valid contents stay in use.
 struct PublicServerSecurity {
   std::shared_ptr<TlsPort> port;
-  std::shared_ptr<TokenStore> people;
+  std::shared_ptr<TokenStore> tokens;
   std::shared_ptr<RevokedCertificates> revoked;
   std::shared_ptr<AuditLog> audit;
 };

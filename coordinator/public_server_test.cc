@@ -67,20 +67,20 @@ class PublicServerTest : public ::testing::Test {
   void SetUp() override {
     PublicServerOptions options;
     options.listen = "127.0.0.1:0";
-    absl::StatusOr<PublicServer> front =
+    absl::StatusOr<PublicServer> listener =
         OpenPublicServer(options, {},
                          {{&calls_, v1::Coordinator::service_full_name(), true},
                           {&streams_, v1::AgentLink::service_full_name(), true}});
-    ASSERT_TRUE(front.ok()) << front.status();
-    front_ = std::move(*front);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = std::move(*listener);
   }
-  void TearDown() override { front_.Stop(); }
+  void TearDown() override { listener_.Stop(); }
 
   // Connects and waits for the server's HTTP/2 settings, which it sends once it reads its sockets. Uses a
   // plain socket, because a gRPC client in this process would poll for the server. The timeout of half a
   // minute only ends a failing test.
   bool IsGreeted() {
-    const std::string& at = front_.address;
+    const std::string& at = listener_.address;
     sockaddr_in server = {};
     server.sin_family = AF_INET;
     server.sin_port = htons(static_cast<uint16_t>(std::stoi(at.substr(at.rfind(':') + 1))));
@@ -97,7 +97,7 @@ class PublicServerTest : public ::testing::Test {
   // for the whole process.
   void HoldThreads() {
     const std::unique_ptr<v1::AgentLink::Stub> stub =
-        v1::AgentLink::NewStub(grpc::CreateChannel(front_.address, grpc::InsecureChannelCredentials()));
+        v1::AgentLink::NewStub(grpc::CreateChannel(listener_.address, grpc::InsecureChannelCredentials()));
     grpc::CompletionQueue queue;
     std::vector<grpc::ClientContext> contexts(static_cast<size_t>(CallbackThreads()));
     std::vector<std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::AgentMessage, v1::CoordinatorMessage>>> all;
@@ -113,7 +113,7 @@ class PublicServerTest : public ::testing::Test {
 
   v1::Coordinator::Service calls_;
   HeldCalls streams_;
-  PublicServer front_;
+  PublicServer listener_;
 };
 
 // They sleep for 100 ms after each second without a callback, and all others then waited for that. Here none
@@ -126,15 +126,15 @@ TEST_F(PublicServerTest, AcceptsCallsWhileCallbackThreadsAreBlocked) {
 
 TEST_F(PublicServerTest, ReportsAddressInUse) {
   PublicServerOptions options;
-  options.listen = front_.address;
+  options.listen = listener_.address;
   v1::Coordinator::Service calls;
   EXPECT_TRUE(absl::IsUnavailable(
       OpenPublicServer(options, {}, {{&calls, v1::Coordinator::service_full_name(), true}}).status()));
 }
 
 TEST_F(PublicServerTest, StopsTwice) {
-  front_.Stop();
-  front_.Stop();
+  listener_.Stop();
+  listener_.Stop();
 }
 
 }  // namespace

@@ -68,14 +68,14 @@ RanksByProject QuotaFile::Read() {
   return ranks_;
 }
 
-bool QuotaRoom::Allows(const std::string& project, int64_t ranks) const {
+bool RemainingQuotas::Allows(const std::string& project, int64_t ranks) const {
   const auto quota = quotas_.find(project);
   if (project.empty() || quota == quotas_.end()) return true;
   const auto held = held_.find(project);
   return (held == held_.end() ? 0 : held->second) + ranks <= quota->second;
 }
 
-std::string QuotaRoom::WhyNot(const v1::Job& job, int64_t ranks, v1::Job::Waiting* waiting) {
+std::string RemainingQuotas::WhyNot(const v1::Job& job, int64_t ranks, v1::Job::Waiting* waiting) {
   const std::string& project = job.project();
   const auto quota = quotas_.find(project);
   if (project.empty() || quota == quotas_.end()) return "";

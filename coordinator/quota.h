@@ -45,11 +45,11 @@ class QuotaFile {
 };
 
 // The remaining quotas while jobs are placed in queue order.
-class QuotaRoom {
+class RemainingQuotas {
  public:
-  QuotaRoom() = default;
+  RemainingQuotas() = default;
   // `held`: ranks in use. The slots of an attempt that is stopping count until it has left.
-  explicit QuotaRoom(RanksByProject quotas, RanksByProject held = {})
+  explicit RemainingQuotas(RanksByProject quotas, RanksByProject held = {})
       : quotas_(std::move(quotas)), held_(std::move(held)) {}
 
   const RanksByProject& quotas() const { return quotas_; }

@@ -46,7 +46,7 @@ TEST(Quota, InvalidChangeKeepsPreviousQuotas) {
 }
 
 TEST(Quota, LimitsOnlyItsProject) {
-  QuotaRoom room({{"a", 4}});
+  RemainingQuotas room({{"a", 4}});
   room.Take("a", 3);
   v1::Job::Waiting waiting;
   EXPECT_EQ(room.WhyNot(JobOf("a", "j-1"), 1, &waiting), "");
@@ -59,7 +59,7 @@ TEST(Quota, LimitsOnlyItsProject) {
 }
 
 TEST(Quota, ZeroQuotaSuggestsNoSmallerJob) {
-  QuotaRoom room({{"a", 4}, {"b", 0}});
+  RemainingQuotas room({{"a", 4}, {"b", 0}});
   v1::Job::Waiting waiting;
   room.WhyNot(JobOf("a", "j-1"), 5, &waiting);
   EXPECT_EQ(waiting.remedy(), "a larger quota of project a, or fewer ranks");
@@ -68,7 +68,7 @@ TEST(Quota, ZeroQuotaSuggestsNoSmallerJob) {
 }
 
 TEST(Quota, KeepsOrderWithinProjectExceptForImpossibleJob) {
-  QuotaRoom room({{"a", 4}});
+  RemainingQuotas room({{"a", 4}});
   room.Take("a", 3);
   v1::Job::Waiting waiting;
   EXPECT_EQ(room.WhyNot(JobOf("a", "huge"), 5, &waiting),

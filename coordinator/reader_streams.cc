@@ -4,20 +4,20 @@
 
 namespace fsdpd {
 
-absl::Status ReaderStreams::Take(const std::string& person, ReaderKind kind) {
+absl::Status ReaderStreams::Take(const std::string& principal, ReaderKind kind) {
   const bool reads_logs = kind == ReaderKind::kLogs;
   MutexLock lock(&mutex_);
-  const auto it = by_principal_.find(person);
-  const Share share = it == by_principal_.end() || person.empty() ? Share() : it->second;
+  const auto it = by_principal_.find(principal);
+  const Share share = it == by_principal_.end() || principal.empty() ? Share() : it->second;
   if (reads_logs && share.log_readers >= kMaxLogReadersPerPrincipal) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("token of '", person, "': too many open readers of logs, traces and steps (got ",
+        absl::StrCat("token of '", principal, "': too many open readers of logs, traces and steps (got ",
                      share.log_readers + 1, ", want at most ", kMaxLogReadersPerPrincipal,
                      "); end some of them and retry"));
   }
   if (share.streams >= kMaxStreamsPerPrincipal) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "token of '", person, "': too many open streams (got ", share.streams + 1, ", want at most ",
+        "token of '", principal, "': too many open streams (got ", share.streams + 1, ", want at most ",
         kMaxStreamsPerPrincipal, "); follow many jobs by one WatchEvents (`fsdpctl events -w`)"));
   }
   if (streams_ >= kMaxReaderStreams) {
@@ -25,16 +25,16 @@ absl::Status ReaderStreams::Take(const std::string& person, ReaderKind kind) {
                                                      kMaxReaderStreams, "); retry when others have ended"));
   }
   ++streams_;
-  Share& taken = by_principal_[person];
+  Share& taken = by_principal_[principal];
   ++taken.streams;
   if (reads_logs) ++taken.log_readers;
   return absl::OkStatus();
 }
 
-void ReaderStreams::GiveBack(const std::string& person, ReaderKind kind) {
+void ReaderStreams::GiveBack(const std::string& principal, ReaderKind kind) {
   MutexLock lock(&mutex_);
   --streams_;
-  const auto it = by_principal_.find(person);
+  const auto it = by_principal_.find(principal);
   if (kind == ReaderKind::kLogs) --it->second.log_readers;
   if (--it->second.streams == 0) by_principal_.erase(it);
 }

@@ -31,10 +31,9 @@ class ReaderStreams {
   // RAII reservation of one stream. It does not count unless status() is OK.
   class Place {
    public:
-    // `person` is the principal; empty without tokens, when only the total is limited. `streams` must outlive
-    // this object.
-    Place(ReaderStreams* streams, const std::string& person, ReaderKind kind)
-        : streams_(streams), principal_(person), kind_(kind), status_(streams->Take(person, kind)) {}
+    // `principal` is empty without tokens, when only the total is limited. `streams` must outlive this object.
+    Place(ReaderStreams* streams, const std::string& principal, ReaderKind kind)
+        : streams_(streams), principal_(principal), kind_(kind), status_(streams->Take(principal, kind)) {}
     ~Place() {
       if (status_.ok()) streams_->GiveBack(principal_, kind_);
     }
@@ -54,8 +53,8 @@ class ReaderStreams {
     int streams = 0;
     int log_readers = 0;  // Included in streams.
   };
-  absl::Status Take(const std::string& person, ReaderKind kind);
-  void GiveBack(const std::string& person, ReaderKind kind);
+  absl::Status Take(const std::string& principal, ReaderKind kind);
+  void GiveBack(const std::string& principal, ReaderKind kind);
 
   Mutex mutex_;
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;

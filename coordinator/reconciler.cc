@@ -43,7 +43,7 @@ constexpr absl::Duration kSaveRestEvery = absl::Seconds(1);
 constexpr absl::Duration kStoreErrorPause = absl::Seconds(10);
 
 // All steps are done, and the rest may take long: a checkpoint, or an export of the model.
-bool WritesItsResult(const v1::Job& job) {
+bool WritesFinalOutput(const v1::Job& job) {
   const v1::JobSpec spec = FilledSpec(job);
   const bool writes = spec.checkpoint().on_end() || !spec.checkpoint().export_().empty();
   return writes && job.last_step().step() == spec.train().steps();
@@ -57,12 +57,12 @@ int64_t GraceLeftMs(int64_t given_ms, int64_t at_unix_nanos, absl::Time wall) {
 }
 
 // Kinds of events that begin or end an attempt.
-bool OfAnAttempt(v1::EventKind kind) {
+bool IsAttemptEvent(v1::EventKind kind) {
   return kind == v1::EVENT_KIND_LAUNCHED || kind == v1::EVENT_KIND_SUCCEEDED || kind == v1::EVENT_KIND_LEFT;
 }
 
 // Adds the cause and the node to the event of a change.
-void SayWhy(v1::Job* changed) {
+void AddCause(v1::Job* changed) {
   v1::Job::Event* event = changed->mutable_events(changed->events_size() - 1);
   const v1::EventKind kind = event->kind();
   if (kind == v1::EVENT_KIND_ATTEMPT_FAILED || kind == v1::EVENT_KIND_FAILED) {
@@ -73,7 +73,7 @@ void SayWhy(v1::Job* changed) {
   if ((kind == v1::EVENT_KIND_PAUSED || kind == v1::EVENT_KIND_LEFT) && !drained_from.empty())
     event->set_node(drained_from);
   // An attempt on a single node belongs to that node's history.
-  if (event->node().empty() && changed->placements_size() == 1 && OfAnAttempt(kind))
+  if (event->node().empty() && changed->placements_size() == 1 && IsAttemptEvent(kind))
     event->set_node(changed->placements(0).node());
   if (kind == v1::EVENT_KIND_PAUSED && !changed->pause().preempted_by().empty())
     event->set_kind(v1::EVENT_KIND_PREEMPTED);
@@ -176,7 +176,7 @@ void Reconciler::Stop() {
   thread_.join();
   if (!Leads()) return;
   ReadPresence();
-  nodes_remembered_at_ = nodes_dated_at_ = rest_saved_ = progress_saved_ = absl::InfinitePast();
+  nodes_remembered_at_ = nodes_dated_at_ = last_rest_save_ = progress_saved_ = absl::InfinitePast();
   SaveRest();
   RememberNodes();
 }
@@ -189,7 +189,7 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   for (const EventQueue::Event& event : events) {
     if (Leads()) event();
   }
-  ShowStands();
+  PublishPositions();
   ShowSlowRanks();
   parts_.nodes->EndSilentStreams(lease_);
   ForgetLostNodes();
@@ -289,7 +289,7 @@ void Reconciler::StoreTold(std::vector<v1::Job> told) {
   const std::vector<absl::Status> stored = parts_.store->UpdateAll(jobs);
   for (size_t i = 0; i < told.size(); ++i) {
     if (!stored[i].ok()) {
-      SayNotStored(told[i].id(), stored[i]);
+      LogNotStored(told[i].id(), stored[i]);
       continue;
     }
     LiveJob& live = jobs_.at(told[i].id());
@@ -310,8 +310,8 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
   const Verdict verdict =
       Judge(live.job, *facts, presence, lease_.now(), options_.verdict, EarlierAttemptsOf(live.job));
   if (!verdict.event.has_value()) {
-    EndSaveInVain(&live, facts);
-    return SayWhetherItSteps(&live, facts);
+    ShortenUselessSave(&live, facts);
+    return ReportStall(&live, facts);
   }
   const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
@@ -355,7 +355,7 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
 }
 
 // Ranks answer together, so their positions are published once per tick.
-void Reconciler::ShowStands() {
+void Reconciler::PublishPositions() {
   for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
     LiveJob& live = jobs_.at(id);
     if (std::exchange(live.new_stands, false)) parts_.board->Replace(Shown(live));
@@ -364,11 +364,11 @@ void Reconciler::ShowStands() {
 
 // Reports a stall with the positions of the ranks, without any action: steps may just be slow. The verdict
 // handles an attempt in which nothing progresses.
-void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
+void Reconciler::ReportStall(LiveJob* live, AttemptFacts* facts) {
   const v1::Job& job = live->job;
   const bool up = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
   if (!up || PresenceAt(facts->PartOfRank(0)->node) != Presence::kConnected) return;
-  const bool stalled = facts->pace.Stalled(lease_.now()) && !WritesItsResult(job);
+  const bool stalled = facts->pace.Stalled(lease_.now()) && !WritesFinalOutput(job);
   const bool told = job.stalled_since_unix_nanos() != 0;
   const absl::Time since =
       told ? absl::FromUnixNanos(job.stalled_since_unix_nanos()) : parts_.clock->WallOf(facts->pace.since());
@@ -393,7 +393,7 @@ void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
 
 // Ranks that save wait for each other's files until their grace is over. Without one of them that cannot
 // succeed, so the grace is shortened.
-void Reconciler::EndSaveInVain(LiveJob* live, AttemptFacts* facts) {
+void Reconciler::ShortenUselessSave(LiveJob* live, AttemptFacts* facts) {
   if (!facts->stop.has_value() || !facts->stop->save) return;
   const std::string why =
       WhyNothingIsSaved(*facts, [this](const std::string& node) { return PresenceAt(node); });
@@ -439,8 +439,8 @@ Reconciler::Attempts::iterator Reconciler::CloseAttempt(Attempts::iterator it) {
 
 void Reconciler::SaveRest() {
   const absl::Time now = lease_.now();
-  if (now - rest_saved_ < kSaveRestEvery) return;
-  rest_saved_ = now;
+  if (now - last_rest_save_ < kSaveRestEvery) return;
+  last_rest_save_ = now;
   const bool progress = now - progress_saved_ >= options_.progress_every;
   if (progress) progress_saved_ = now;
   cordons_.SaveRest();
@@ -460,9 +460,9 @@ void Reconciler::SaveRest() {
   const std::vector<absl::Status> stored = parts_.store->UpdateAll(jobs);
   for (size_t i = 0; i < jobs.size(); ++i) {
     LiveJob& live = *unsaved[i];
-    if (absl::IsOutOfRange(stored[i])) SayTooLarge(&live, stored[i]);
+    if (absl::IsOutOfRange(stored[i])) ReportTooLarge(&live, stored[i]);
     if (!stored[i].ok()) {
-      SayNotStored(live.job.id(), stored[i]);
+      LogNotStored(live.job.id(), stored[i]);
       continue;
     }
     live.progressed = false;
@@ -489,14 +489,14 @@ absl::StatusOr<v1::Job> Reconciler::After(const LiveJob& live, JobEvent event, c
   FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), ledger_date_.Now(), &next));
   if (edit) edit(&next);
   parts_.store->events().Date(&next);
-  SayWhy(&next);
+  AddCause(&next);
   return next;
 }
 
 absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit) {
   FSDPD_ASSIGN_OR_RETURN(v1::Job next, After(*live, event, reason, edit));
   if (const absl::Status stored = parts_.store->Update(next); !stored.ok()) {
-    SayNotStored(next.id(), stored);
+    LogNotStored(next.id(), stored);
     return stored;
   }
   Adopt(live, std::move(next));
@@ -505,15 +505,15 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
 
 // A full disk fails each job's change in every tick, each with its own message: log at most one per
 // kStoreErrorPause.
-void Reconciler::SayNotStored(const std::string& id, const absl::Status& why) {
+void Reconciler::LogNotStored(const std::string& id, const absl::Status& why) {
   const absl::Time now = parts_.clock->Now();
-  if (now < store_told_ + kStoreErrorPause) return;
+  if (now < store_error_logged_ + kStoreErrorPause) return;
   LogError("cannot store a change, trying again job=%s error=%s", id, why.ToString());
-  store_told_ = now;
+  store_error_logged_ = now;
 }
 
 // The store rejects the job until it is smaller; other jobs are stored meanwhile.
-void Reconciler::SayTooLarge(LiveJob* live, const absl::Status& why) {
+void Reconciler::ReportTooLarge(LiveJob* live, const absl::Status& why) {
   if (live->not_on_disk == why.message()) return;
   live->not_on_disk = std::string(why.message());
   MarkUnsaved(live);

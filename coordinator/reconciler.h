@@ -254,14 +254,14 @@ class Reconciler {
   absl::Status ReleaseAwaiting(const v1::Job& deleted);
 
   // Preempting (preempting.cc).
-  struct RoomMade {
-    bool comes = false;  // As Room::comes (preemption.h).
-    std::string words;   // Which jobs leave for it; appended to the reason why it waits.
+  struct Preempted {
+    bool suffices = false;  // As Victims::suffices (preemption.h).
+    std::string note;       // Which jobs leave for it; appended to the reason why it waits.
   };
-  RoomMade MakeRoom(const v1::Job& head, const PlaceRequest& request, const Reservations& ahead);
+  Preempted PreemptFor(const v1::Job& head, const PlaceRequest& request, const Reservations& ahead);
   std::vector<Occupant> Occupants(const v1::Job& head) const;
   void AddPreflights(const v1::Job& head, std::vector<Occupant>* all) const;
-  absl::Status HaveLeave(LiveJob* live, const v1::Job& head);
+  absl::Status Preempt(LiveJob* live, const v1::Job& head);
 
   // A tick, and its parts.
   void RunTick(const std::deque<EventQueue::Event>& events);
@@ -270,9 +270,9 @@ class Reconciler {
   void AdvanceJobs();
   void Advance(const std::string& id, std::vector<v1::Job>* told);
   void StoreTold(std::vector<v1::Job> told);
-  void SayWhetherItSteps(LiveJob* live, AttemptFacts* facts);
-  void EndSaveInVain(LiveJob* live, AttemptFacts* facts);
-  void ShowStands();
+  void ReportStall(LiveJob* live, AttemptFacts* facts);
+  void ShortenUselessSave(LiveJob* live, AttemptFacts* facts);
+  void PublishPositions();
   void ShowSlowRanks();
   void TendStops();
   Attempts::iterator CloseAttempt(Attempts::iterator it);  // Returns the next one.
@@ -284,9 +284,9 @@ class Reconciler {
   // Stored state of a node: stream generation; connected; left; time of the preflight and whether it is
   // accepted; jobs with unconfirmed ranks; time of the failure that counts; healthy since; revoked
   // certificate; whether it is being measured.
-  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool, std::vector<std::string>, int64_t,
-                              absl::Time, std::string, bool>;
-  std::map<std::string, NodeMark> NodeMarks() const;
+  using NodeRecord = std::tuple<int64_t, bool, bool, int64_t, bool, std::vector<std::string>, int64_t,
+                                absl::Time, std::string, bool>;
+  std::map<std::string, NodeRecord> NodeRecords() const;
   void RememberNodes();
   // `all`: also stores unchanged nodes, to update their date.
   absl::Status StoreNodes(bool all = false);
@@ -306,14 +306,14 @@ class Reconciler {
   // next leader judges by the stored state.
   absl::Status CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
                               const absl::Status& why, const Edit& edit = nullptr);
-  void SayNotStored(const std::string& id, const absl::Status& why);
-  void SayTooLarge(LiveJob* live, const absl::Status& why);
+  void LogNotStored(const std::string& id, const absl::Status& why);
+  void ReportTooLarge(LiveJob* live, const absl::Status& why);
   void Adopt(LiveJob* live, v1::Job next, const std::string& not_on_disk = "");
   static v1::Job Shown(const LiveJob& live);  // As readers see it.
 
   // Placing (placing.cc).
-  std::string WhyHeld(LiveJob* live, const PlaceRequest& request, QuotaRoom* quotas,
-                      v1::Job::Waiting* waiting);
+  std::string HeldReason(LiveJob* live, const PlaceRequest& request, RemainingQuotas* quotas,
+                         v1::Job::Waiting* waiting);
   absl::Status ClosePlan(LiveJob* live, int64_t offer_bytes);
   absl::Status GiveUp(LiveJob* live, const std::string& why);
   void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
@@ -332,7 +332,7 @@ class Reconciler {
   std::string PlaceFirst(LiveJob* live, const PlaceRequest& request, Placing* placing);
   std::string PlaceBehind(LiveJob* live, const PlaceRequest& request, const std::string& ahead,
                           Placing* placing);
-  static std::string GoRound(const LiveJob& live, const PlaceDecision& decision, Placing* placing);
+  static std::string SkipImpossible(const LiveJob& live, const PlaceDecision& decision, Placing* placing);
   std::string LaunchFrom(LiveJob* live, const PlaceDecision& decision, bool lent, Placing* placing);
   absl::Status Launch(LiveJob* live, const PlaceDecision& decision, bool lent);
   void SendLaunch(const v1::Job& job, NodePart* part, bool again = false);
@@ -360,10 +360,10 @@ class Reconciler {
   void TendMeasurements();
   void ShowMeasurements();
   void TendPreflights();
-  std::string WhyUnplaced(LiveJob* live);
+  std::string UnplacedReason(LiveJob* live);
   void HoldForPreflights(std::vector<NodeSlots>* slots) const;
   // Resizing (resizing.cc).
-  PlaceDecision DecideWorld(LiveJob* live, const std::vector<NodeSlots>& nodes, const QuotaRoom& quotas,
+  PlaceDecision DecideWorld(LiveJob* live, const std::vector<NodeSlots>& nodes, const RemainingQuotas& quotas,
                             int* plans);
   PlaceDecision Shrink(LiveJob* live, const std::vector<NodeSlots>& nodes, const std::string& why,
                        int* plans);
@@ -443,17 +443,17 @@ class Reconciler {
   absl::Time next_opening_ = absl::InfinitePast();  // When OpenHealthyNodes() checks cordons again.
   // Drained nodes that are not empty, which is not stored yet.
   std::map<std::string, absl::Time> not_empty_since_;
-  AgentLease lease_;                                  // Holds the tick's time.
-  std::map<std::string, NodeMark> nodes_remembered_;  // As stored.
+  AgentLease lease_;                                    // Holds the tick's time.
+  std::map<std::string, NodeRecord> nodes_remembered_;  // As stored.
   absl::Time nodes_remembered_at_ = absl::InfinitePast();
   absl::Time nodes_dated_at_ = absl::InfinitePast();  // When the date of all nodes was stored.
   bool nodes_stored_ = true;
   int64_t placed_jobs_ = 0;  // Number of calls of PlaceNext().
-  absl::Time rest_saved_ = absl::InfinitePast();
+  absl::Time last_rest_save_ = absl::InfinitePast();
   absl::Time progress_saved_ = absl::InfinitePast();
   absl::Time old_forgotten_ = absl::InfinitePast();
-  std::deque<std::string> to_forget_;             // Jobs that agents should forget: SendForgets().
-  absl::Time store_told_ = absl::InfinitePast();  // When a failed write was last logged.
+  std::deque<std::string> to_forget_;                     // Jobs that agents should forget: SendForgets().
+  absl::Time store_error_logged_ = absl::InfinitePast();  // When a failed write was last logged.
 };
 
 }  // namespace fsdpd

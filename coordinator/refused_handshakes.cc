@@ -16,7 +16,7 @@ namespace {
 
 void Take(gpr_log_func_args* said) {
   static auto* const repeats = new Repeats;
-  const std::string why = WhyRefused(said->message);
+  const std::string why = HandshakeError(said->message);
   if (why.empty()) return;
   const std::optional<int64_t> others = repeats->Tell(why, absl::Now());
   if (!others.has_value()) return;
@@ -26,11 +26,11 @@ void Take(gpr_log_func_args* said) {
 
 }  // namespace
 
-void TellRefusedHandshakes() {
+void LogFailedHandshakes() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(Take);
 }
 
-std::string WhyRefused(absl::string_view line) {
+std::string HandshakeError(absl::string_view line) {
   if (!absl::ConsumePrefix(&line, "Handshake failed with fatal error ")) return "";
   if (absl::StrContains(line, "certificate verify failed"))
     return "its certificate is not signed by a CA in --tls-client-ca, or is not valid now";

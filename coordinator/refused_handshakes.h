@@ -10,9 +10,9 @@
 namespace fsdpd {
 
 // Replaces QuietGrpc(): call before the first use of gRPC. GRPC_VERBOSITY restores gRPC's own log.
-void TellRefusedHandshakes();
+void LogFailedHandshakes();
 
 // Returns the cause in a line of gRPC's log; empty if the line does not report a failed handshake.
-std::string WhyRefused(absl::string_view line);
+std::string HandshakeError(absl::string_view line);
 
 }  // namespace fsdpd

@@ -12,18 +12,18 @@ using ::testing::IsEmpty;
 // Lines of gRPC 1.51.
 TEST(RefusedHandshakes, NameTheMissingPart) {
   const std::string failed = "Handshake failed with fatal error SSL_ERROR_SSL: error:";
-  EXPECT_THAT(WhyRefused(failed + "0A000086:SSL routines::certificate verify failed."),
+  EXPECT_THAT(HandshakeError(failed + "0A000086:SSL routines::certificate verify failed."),
               HasSubstr("not signed by a CA in --tls-client-ca"));
-  EXPECT_THAT(WhyRefused(failed + "0A00010B:SSL routines::wrong version number."),
+  EXPECT_THAT(HandshakeError(failed + "0A00010B:SSL routines::wrong version number."),
               HasSubstr("does not use TLS"));
-  EXPECT_THAT(WhyRefused(failed + "0A000418:SSL routines::tlsv1 alert unknown ca."),
+  EXPECT_THAT(HandshakeError(failed + "0A000418:SSL routines::tlsv1 alert unknown ca."),
               HasSubstr("does not trust"));
-  EXPECT_THAT(WhyRefused(failed + "0A000102:SSL routines::unsupported protocol."),
+  EXPECT_THAT(HandshakeError(failed + "0A000102:SSL routines::unsupported protocol."),
               HasSubstr("unsupported protocol"));
 }
 
 TEST(RefusedHandshakes, IgnoreOtherGrpcLogLines) {
-  EXPECT_THAT(WhyRefused("No match found for server name: 127.0.0.1."), IsEmpty());
+  EXPECT_THAT(HandshakeError("No match found for server name: 127.0.0.1."), IsEmpty());
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 // At most after a change of a node; at least to update the dates when nodes were last seen.
 constexpr absl::Duration kAtMostEvery = absl::Seconds(1), kAtLeastEvery = absl::Minutes(10);
 constexpr int kMaxDeletedHosts = 64;             // Per job, because its reason names all of them.
-constexpr size_t kMeasuredAt = 3, kRevoked = 8;  // Indices of a NodeMark.
+constexpr size_t kMeasuredAt = 3, kRevoked = 8;  // Indices of a NodeRecord.
 
 v1::Event Measured(const std::string& node, const v1::NodePreflight& preflight) {
   const bool passed = preflight.faults().empty();
@@ -41,8 +41,8 @@ v1::Event Revoked(const std::string& node, const std::string& serial, absl::Time
 
 }  // namespace
 
-std::map<std::string, Reconciler::NodeMark> Reconciler::NodeMarks() const {
-  std::map<std::string, NodeMark> marks;
+std::map<std::string, Reconciler::NodeRecord> Reconciler::NodeRecords() const {
+  std::map<std::string, NodeRecord> marks;
   for (const auto& [name, view] : views_) {
     const Preflights::Version measured = preflights_.VersionOf(name);
     marks[name] = {view.epoch,
@@ -71,7 +71,7 @@ void Reconciler::RememberNodes() {
 
 // Writes only changed nodes: thousands of nodes have some megabytes.
 absl::Status Reconciler::StoreNodes(bool all) {
-  std::map<std::string, NodeMark> marks = NodeMarks();
+  std::map<std::string, NodeRecord> marks = NodeRecords();
   v1::ListNodesResponse changed;
   Events news;
   for (const auto& [name, mark] : marks) {

@@ -36,14 +36,15 @@ class Replica::Standby {
                                                        const ServerFiles& files) {
     std::unique_ptr<Standby> standby(new Standby(etcd, prefix, files, options.clock));
     FSDPD_ASSIGN_OR_RETURN(
-        standby->front_, OpenPublicServer(options, files.security,
-                                          {{&standby->api_, v1::Coordinator::service_full_name(), true},
-                                           {&standby->agents_, v1::AgentLink::service_full_name(), false}}));
+        standby->listener_,
+        OpenPublicServer(options, files.security,
+                         {{&standby->api_, v1::Coordinator::service_full_name(), true},
+                          {&standby->agents_, v1::AgentLink::service_full_name(), false}}));
     return standby;
   }
-  ~Standby() { front_.Stop(); }
+  ~Standby() { listener_.Stop(); }
 
-  const std::string& address() const { return front_.address; }
+  const std::string& address() const { return listener_.address; }
   void Tell(LeaderSeen leader) {
     MutexLock lock(&mutex_);
     if (leader.address != leader_.address)
@@ -55,7 +56,7 @@ class Replica::Standby {
   Standby(EtcdClient* etcd, const std::string& prefix, const ServerFiles& files, Clock* clock)
       : jobs_(etcd, prefix),
         authorizer_(
-            files.security.people.get(), [](const std::string&) { return std::nullopt; },
+            files.security.tokens.get(), [](const std::string&) { return std::nullopt; },
             files.security.revoked.get()),
         api_(&jobs_, &authorizer_, files.security.audit.get(), clock, files.page->meters(),
              [this] { return leader(); }),
@@ -71,7 +72,7 @@ class Replica::Standby {
   LeaderSeen leader_ ABSL_GUARDED_BY(mutex_);
   StandbyApi api_;
   StandbyAgents agents_;
-  PublicServer front_;
+  PublicServer listener_;
 };
 
 Replica::Replica(const ReplicaOptions& options, ServerFiles files)
@@ -139,12 +140,12 @@ std::unique_ptr<Leadership> Replica::TryLead(std::atomic<bool>* lost) {
     no_lead_ = absl::StatusCode::kOk;
     return *std::move(taken);
   }
-  SayNoLead(taken.status());
+  LogNoLead(taken.status());
   return nullptr;
 }
 
 // Deduplicates by code: etcd members report the same cause with different messages.
-void Replica::SayNoLead(const absl::Status& why) {
+void Replica::LogNoLead(const absl::Status& why) {
   why_none_ = std::string(why.message());
   const bool known = std::exchange(no_lead_, why.code()) == why.code();
   if (known && Now() < no_lead_said_ + kSayEvery) return;

@@ -50,7 +50,7 @@ class Replica {
   bool StandByAgain(const StopWaiter& stops);
   // Returns the leadership if it was free; null if another replica leads.
   std::unique_ptr<Leadership> TryLead(std::atomic<bool>* lost);
-  void SayNoLead(const absl::Status& why);
+  void LogNoLead(const absl::Status& why);
   absl::Time Now() const { return options_.server.clock->Now(); }
   absl::Status Lead(const StopWaiter& stops, Leadership* leadership, const std::atomic<bool>& lost);
 
@@ -60,7 +60,7 @@ class Replica {
   std::unique_ptr<Standby> standby_;                  // Null while leading.
   bool etcd_away_ = false;                            // As logged.
   absl::Time etcd_read_;                              // When it last answered.
-  std::string why_none_;                              // The value of LeaderSeen.why_none.
+  std::string why_none_;                              // The value of LeaderSeen.why_no_leader.
   absl::StatusCode no_lead_ = absl::StatusCode::kOk;  // Why leadership could not be taken, as logged.
   absl::Time no_lead_said_ = absl::InfinitePast();    // When no_lead_ was logged.
   absl::Time not_before_ = absl::InfinitePast();      // Time of the next attempt to lead.

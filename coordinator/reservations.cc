@@ -6,7 +6,7 @@
 namespace fsdpd {
 namespace {
 
-void TakeOut(const PlaceRequest& request, std::vector<NodeSlots>* nodes) {
+void RemoveReserved(const PlaceRequest& request, std::vector<NodeSlots>* nodes) {
   for (NodeSlots& node : *nodes) {
     if (node.free_devices.empty() || !CouldTake(request, node)) continue;
     const auto free = static_cast<int64_t>(node.free_devices.size());
@@ -21,31 +21,31 @@ Reservations::Reservations(std::vector<NodeSlots> now)
 
 void Reservations::Add(const std::string& job, const PlaceRequest& request, bool firm) {
   reservations_.push_back({job, request, firm});
-  TakeOut(request, &unreserved_);
-  if (firm) TakeOut(request, &backfillable_);
+  RemoveReserved(request, &unreserved_);
+  if (firm) RemoveReserved(request, &backfillable_);
 }
 
 void Reservations::Renew(std::vector<NodeSlots> now) {
   now_ = std::move(now);
   unreserved_ = backfillable_ = now_;
-  for (const Reservation& claim : reservations_) {
-    TakeOut(claim.request, &unreserved_);
-    if (claim.firm) TakeOut(claim.request, &backfillable_);
+  for (const Reservation& reservation : reservations_) {
+    RemoveReserved(reservation.request, &unreserved_);
+    if (reservation.firm) RemoveReserved(reservation.request, &backfillable_);
   }
 }
 
 std::string Reservations::Ahead(const PlaceRequest& request) const {
-  for (const Reservation& claim : reservations_) {
+  for (const Reservation& reservation : reservations_) {
     const auto both = [&](const NodeSlots& node) {
-      return CouldTake(request, node) && CouldTake(claim.request, node);
+      return CouldTake(request, node) && CouldTake(reservation.request, node);
     };
-    if (std::any_of(now_.begin(), now_.end(), both)) return claim.job;
+    if (std::any_of(now_.begin(), now_.end(), both)) return reservation.job;
   }
   return "";
 }
 
 std::vector<NodeSlots> Reservations::Without(std::vector<NodeSlots> nodes) const {
-  for (const Reservation& claim : reservations_) TakeOut(claim.request, &nodes);
+  for (const Reservation& reservation : reservations_) RemoveReserved(reservation.request, &nodes);
   return nodes;
 }
 

@@ -11,7 +11,7 @@ namespace fsdpd {
 
 // Places the job like Decide(). `quotas`: the ranks of its current plan are within them.
 PlaceDecision Reconciler::DecideWorld(LiveJob* live, const std::vector<NodeSlots>& nodes,
-                                      const QuotaRoom& quotas, int* plans) {
+                                      const RemainingQuotas& quotas, int* plans) {
   if (!MayShrink(live->job)) return Decide(live, nodes, plans);
   const v1::Job whole = WithAllRanks(live->job);
   PlaceDecision decision = Place(RequestAgain(whole), nodes);

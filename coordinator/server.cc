@@ -33,7 +33,7 @@ struct Server::Parts {
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &courses, options.clock,
               given.page->meters()}),
         authorizer(
-            files.security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); },
+            files.security.tokens.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); },
             files.security.revoked.get()),
         api(&jobs, &authorizer, files.security.audit.get(), options.clock, files.page->meters()),
         agents({{&nodes, &reconciler, &rendezvous, &logs, &traces, &courses, given.page->meters()},
@@ -55,7 +55,7 @@ struct Server::Parts {
   Authorizer authorizer;
   GuardedApi api;
   AgentService agents;
-  PublicServer front;
+  PublicServer listener;
   std::once_flag stopped;
 };
 
@@ -75,7 +75,7 @@ absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
     FSDPD_ASSIGN_OR_RETURN(files.quotas, QuotaFile::Open(options.quotas, options.clock));
   }
   files.page = std::make_shared<MetricsPage>(options.clock, files.security.revoked, files.security.audit);
-  files.page->ExportFiles([tls = options.tls, port = files.security.port, people = files.security.people,
+  files.page->ExportFiles([tls = options.tls, port = files.security.port, tokens = files.security.tokens,
                            quotas = files.quotas, revoked = files.security.revoked] {
     std::vector<MetricsPage::FileState> states;
     if (port != nullptr) {
@@ -84,7 +84,7 @@ absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
       states = TlsFileStates({"--tls-client-ca", "--tls-cert", "--tls-key"}, tls, fault, used.not_after,
                              used.trusted_not_after);
     }
-    if (people != nullptr) states.push_back({"--tokens", people->Stale()});
+    if (tokens != nullptr) states.push_back({"--tokens", tokens->Stale()});
     if (quotas != nullptr) states.push_back({"--quotas", quotas->Stale()});
     if (revoked != nullptr) states.push_back({"--revoked-certs", revoked->Stale()});
     return states;
@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, open());
   auto parts = std::make_unique<Parts>(options, files, std::move(store));
   FSDPD_RETURN_IF_ERROR(parts->reconciler.Load());
-  FSDPD_ASSIGN_OR_RETURN(parts->front,
+  FSDPD_ASSIGN_OR_RETURN(parts->listener,
                          OpenPublicServer(options, files.security,
                                           {{&parts->api, v1::Coordinator::service_full_name(), true},
                                            {&parts->agents, v1::AgentLink::service_full_name(), true}}));
@@ -108,9 +108,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   return std::unique_ptr<Server>(new Server(std::move(parts)));
 }
 
-std::string Server::address() const { return parts_->front.address; }
+std::string Server::address() const { return parts_->listener.address; }
 std::string Server::metrics_endpoint() const { return parts_->files.page->endpoint(); }
-std::string Server::page_url() const { return parts_->front.web == nullptr ? "" : parts_->front.web->url(); }
+std::string Server::page_url() const {
+  return parts_->listener.web == nullptr ? "" : parts_->listener.web->url();
+}
 
 void Server::Stop() {
   std::call_once(parts_->stopped, [this] {
@@ -120,7 +122,7 @@ void Server::Stop() {
     // First: otherwise it would consider agents lost when their streams end below. Agents resend what they
     // report meanwhile.
     parts_->reconciler.Stop();
-    parts_->front.Stop();  // After its grace agents' streams are cancelled, which ends the reads.
+    parts_->listener.Stop();  // After its grace agents' streams are cancelled, which ends the reads.
   });
 }
 

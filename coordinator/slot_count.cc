@@ -84,7 +84,7 @@ std::map<std::string, int> CountFree(const std::vector<const NodeView*>& nodes,
   return free;
 }
 
-void TakeOff(const AttemptFacts& facts, std::vector<NodeSlots>* slots) {
+void TakeSlots(const AttemptFacts& facts, std::vector<NodeSlots>* slots) {
   std::map<std::string, const NodePart*> parts;
   for (const NodePart& part : facts.parts) parts[part.node] = &part;
   for (NodeSlots& node : *slots) {

@@ -34,6 +34,6 @@ std::map<std::string, int> CountFree(const std::vector<const NodeView*>& nodes,
                                      const std::vector<HeldDevices>& held);
 
 // Removes the slots of `facts` from `slots`. REQUIRES: they were free.
-void TakeOff(const AttemptFacts& facts, std::vector<NodeSlots>* slots);
+void TakeSlots(const AttemptFacts& facts, std::vector<NodeSlots>* slots);
 
 }  // namespace fsdpd

@@ -72,7 +72,7 @@ TEST(CountSlots, TakeOffMatchesCountSlots) {
   auto slots = CountSlots({&a, &b}, attempts);
   AttemptFacts& launched = attempts[{"x", 1}] = Holding("x", "a", {0, 2});
   launched.parts.push_back(Holding("x", "b", {1}).parts[0]);
-  TakeOff(launched, &slots);
+  TakeSlots(launched, &slots);
   const auto counted = CountSlots({&a, &b}, attempts);
   ASSERT_EQ(slots.size(), 2u);
   for (size_t i = 0; i < slots.size(); ++i) {

@@ -18,7 +18,7 @@
 namespace fsdpd {
 namespace {
 
-void TellRevision(int64_t revision, grpc::ServerContext* context) {
+void AddRevision(int64_t revision, grpc::ServerContext* context) {
   context->AddTrailingMetadata(kRevisionMetadata, absl::StrCat(revision));
 }
 
@@ -30,8 +30,9 @@ absl::Status NotLeader(const LeaderSeen& leader) {
                    absl::StrCat("this coordinator stands by; the one that leads is ", leader.address),
                    {{"leader", leader.address}});
   }
-  const std::string none = leader.why_none.empty() ? " at the moment; ask again"
-                                                   : absl::StrCat(", as far as it knows: ", leader.why_none);
+  const std::string none = leader.why_no_leader.empty()
+                               ? " at the moment; ask again"
+                               : absl::StrCat(", as far as it knows: ", leader.why_no_leader);
   return Refusal(absl::StatusCode::kUnavailable, "NOT_LEADER",
                  absl::StrCat("this coordinator stands by, and none leads", none));
 }
@@ -91,7 +92,7 @@ grpc::Status StandbyApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJ
     PassTime(clock_->Wall(), &*job);
     AddEtag(&*job);
     *a->mutable_job() = *std::move(job);
-    TellRevision(revision, c);
+    AddRevision(revision, c);
     return absl::OkStatus();
   });
 }
@@ -108,7 +109,7 @@ grpc::Status StandbyApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::
     for (v1::Job& job : page.jobs) *jobs.emplace_back(a->add_jobs()) = std::move(job);
     FSDPD_RETURN_IF_ERROR(events_.AddTo(jobs));
     for (v1::Job* job : jobs) AddEtag(job);
-    TellRevision(revision, c);
+    AddRevision(revision, c);
     return absl::OkStatus();
   });
 }

@@ -92,7 +92,7 @@ absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool
   return line.step() == 0 ? take(&node->segments) : take(&node->records);
 }
 
-v1::ListStepsResponse JoinSteps(const StepQuery& query, const StepsMade& made,
+v1::ListStepsResponse JoinSteps(const StepQuery& query, const KnownSteps& made,
                                 const std::vector<NodeSteps>& nodes) {
   const Attempts attempts(query, nodes);
   std::map<int64_t, const v1::StepRecord*> steps;

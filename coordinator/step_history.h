@@ -23,7 +23,7 @@ struct StepQuery {
 };
 
 // Facts about the steps that do not come from nodes.
-struct StepsMade {
+struct KnownSteps {
   int64_t begins = 1;  // The first step of the run; 0: unknown.
   // The newest step, if it may be on a node that does not answer; 0: use the nodes' records.
   int64_t reaches = 0;
@@ -41,7 +41,7 @@ absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool
                           NodeSteps* node);
 
 // Sets all fields except `unread`.
-v1::ListStepsResponse JoinSteps(const StepQuery& query, const StepsMade& made,
+v1::ListStepsResponse JoinSteps(const StepQuery& query, const KnownSteps& made,
                                 const std::vector<NodeSteps>& nodes);
 
 // Whether the nodes lack the steps of some requested attempt, of `attempts` in total.

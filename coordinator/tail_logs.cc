@@ -47,15 +47,16 @@ absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job
 // An agent of an older release would send its logs instead.
 bool IsTooOld(const NodeView& view) { return view.connected && !view.info.evidence(); }
 
-void TakeOutOld(const std::vector<NodeView>& all, std::vector<std::string>* nodes) {
+void RemoveOldAgents(const std::vector<NodeView>& all, std::vector<std::string>* nodes) {
   for (const NodeView& view : all) {
     if (!IsTooOld(view)) continue;
     nodes->erase(std::remove(nodes->begin(), nodes->end(), view.info.node()), nodes->end());
   }
 }
 
-// Returns an error if a node that TakeOutOld() removed may have evidence of the attempt.
-absl::Status RefuseOld(const v1::Job& job, int32_t attempt, int32_t rank, const std::vector<NodeView>& all) {
+// Returns an error if a node that RemoveOldAgents() removed may have evidence of the attempt.
+absl::Status RejectOldAgents(const v1::Job& job, int32_t attempt, int32_t rank,
+                             const std::vector<NodeView>& all) {
   std::vector<std::string> nodes;
   if (attempt == job.attempt()) {
     nodes = NodesOf(job, attempt, rank, all);
@@ -74,7 +75,7 @@ absl::Status RefuseOld(const v1::Job& job, int32_t attempt, int32_t rank, const 
   return absl::OkStatus();
 }
 
-absl::Status NoEvidence(const v1::TailLogsRequest& request, const v1::Job& job, int32_t attempt) {
+absl::Status EvidenceNotFound(const v1::TailLogsRequest& request, const v1::Job& job, int32_t attempt) {
   const v1::Job::Failure& failure = job.failure();
   const std::string who = request.has_rank() ? absl::StrCat("rank ", request.rank()) : std::string("a rank");
   return Refusal(
@@ -87,8 +88,8 @@ absl::Status NoEvidence(const v1::TailLogsRequest& request, const v1::Job& job, 
 }
 
 // No ready node has the attempt's log, but nodes that are not ready may have it.
-absl::Status WhereItMayBe(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all,
-                          bool evidence, const absl::Status& not_found) {
+absl::Status NotFoundOrUnavailable(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all,
+                                   bool evidence, const absl::Status& not_found) {
   const std::vector<std::string> away = NodesAwayOf(job, attempt, all);
   if (away.empty()) return not_found;
   const std::vector<std::string> named(away.begin(), away.begin() + std::min(away.size(), kMaxNodesNamed));
@@ -106,7 +107,7 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   const bool current = attempt == job.attempt();
   const std::vector<NodeView> all = parts_.nodes->Snapshot();
   std::vector<std::string> nodes = NodesOf(job, attempt, rank, all);
-  if (request.evidence()) TakeOutOld(all, &nodes);
+  if (request.evidence()) RemoveOldAgents(all, &nodes);
   LogRequest read = {{job.id(), attempt}, rank, request.follow() && !AttemptIsOver(job, attempt)};
   read.tail_lines = request.tail_lines();
   read.evidence = request.evidence();
@@ -160,12 +161,12 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   if (wrote) return absl::OkStatus();
   if (current && !request.evidence()) return status;
   if (request.evidence()) {
-    FSDPD_RETURN_IF_ERROR(RefuseOld(job, attempt, rank, all));
-    status = NoEvidence(request, job, attempt);
+    FSDPD_RETURN_IF_ERROR(RejectOldAgents(job, attempt, rank, all));
+    status = EvidenceNotFound(request, job, attempt);
     // All of its nodes were queried: one that is not connected would have returned an error.
     if (current) return status;
   }
-  return WhereItMayBe(job, attempt, parts_.nodes->Snapshot(), request.evidence(), status);
+  return NotFoundOrUnavailable(job, attempt, parts_.nodes->Snapshot(), request.evidence(), status);
 }
 
 absl::StatusOr<v1::Job> JobService::AwaitAttempt(grpc::ServerContext* context, const std::string& id,

@@ -62,7 +62,7 @@ std::optional<TlsIdentity> TlsPort::Newest() { return NewestAndFault().first; }
 std::pair<std::optional<TlsIdentity>, std::string> TlsPort::NewestAndFault() {
   Reread();
   MutexLock lock(&mutex_);
-  return {used_, last_fault_};
+  return {used_, last_error_};
 }
 
 void TlsPort::Reread() {
@@ -70,13 +70,13 @@ void TlsPort::Reread() {
   absl::StatusOr<TlsIdentity> read = Read(files_, clock_->Wall());
   MutexLock lock(&mutex_);
   if (!read.ok()) {
-    std::string fault(read.status().message());
-    if (std::exchange(last_fault_, fault) != fault) {
-      LogError("TLS files cannot be used, the previous ones stay in use: %s", fault);
+    std::string error(read.status().message());
+    if (std::exchange(last_error_, error) != error) {
+      LogError("TLS files cannot be used, the previous ones stay in use: %s", error);
     }
     return;
   }
-  last_fault_.clear();
+  last_error_.clear();
   if (used_.has_value() && used_->SameAs(*read)) return;
   given_ = false;
   std::vector<std::string> names = read->names;

@@ -27,14 +27,14 @@ absl::StatusOr<KnownToken> ParseLine(int number, absl::string_view line) {
     return WrongLine(number, absl::StrCat("has ", words.size(), " words; it is NAME ROLE HASH [PROJECT]"));
   }
   KnownToken token;
-  token.person.name = words[0];
+  token.principal.name = words[0];
   if (const absl::Status name = CheckPrincipalName(words[0]); !name.ok())
     return WrongLine(number, name.message());
   const std::optional<PrincipalRole> role = RoleNamed(words[1]);
   if (!role.has_value()) {
     return WrongLine(number, "the second word is no role; roles are viewer, submitter, operator and admin");
   }
-  token.person.role = *role;
+  token.principal.role = *role;
   if (!IsTokenHash(words[2])) {
     return WrongLine(
         number, "the third word is no hash: sha256: and 64 hex digits, as `fsdpctl token new` prints it");
@@ -43,7 +43,7 @@ absl::StatusOr<KnownToken> ParseLine(int number, absl::string_view line) {
   if (words.size() < 4) return token;
   if (const absl::Status name = CheckProjectName(words[3]); !name.ok())
     return WrongLine(number, name.message());
-  token.person.project = words[3];
+  token.principal.project = words[3];
   return token;
 }
 
@@ -98,7 +98,7 @@ std::optional<Principal> TokenStore::Find(absl::string_view token) {
   const std::string hash = HashOfToken(token);
   std::optional<Principal> found;
   for (const KnownToken& known : *tokens) {
-    if (SameHash(known.hash, hash)) found = known.person;
+    if (SameHash(known.hash, hash)) found = known.principal;
   }
   return found;
 }

@@ -24,7 +24,7 @@
 namespace fsdpd {
 
 struct KnownToken {
-  Principal person;
+  Principal principal;
   std::string hash;
 };
 

@@ -26,9 +26,10 @@ TEST(ParseTokens, ParsesLinesAndSkipsComments) {
                                   HashOfToken("b") + "\r\n" + Line("alice", "admin", "a2"));
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   ASSERT_EQ(tokens->size(), 3u);
-  EXPECT_EQ((*tokens)[1].person.name, "bob");
-  EXPECT_EQ((*tokens)[1].person.role, PrincipalRole::kViewer);
-  EXPECT_EQ((*tokens)[2].person.name, "alice") << "a name may have two tokens while one replaces the other";
+  EXPECT_EQ((*tokens)[1].principal.name, "bob");
+  EXPECT_EQ((*tokens)[1].principal.role, PrincipalRole::kViewer);
+  EXPECT_EQ((*tokens)[2].principal.name, "alice")
+      << "a name may have two tokens while one replaces the other";
   EXPECT_TRUE(ParseTokens("")->empty());
 }
 
@@ -37,8 +38,8 @@ TEST(ParseTokens, FourthWordIsProject) {
   line.insert(line.size() - 1, " vision");
   const auto tokens = ParseTokens(line + Line("bob", "viewer", "b"));
   ASSERT_TRUE(tokens.ok()) << tokens.status();
-  EXPECT_EQ((*tokens)[0].person.project, "vision");
-  EXPECT_EQ((*tokens)[1].person.project, "");
+  EXPECT_EQ((*tokens)[0].principal.project, "vision");
+  EXPECT_EQ((*tokens)[1].principal.project, "");
   line.insert(line.size() - 1, "/x");
   EXPECT_THAT(FaultOf(line), HasSubstr("line 1: a project is 1 to 40 "));
 }

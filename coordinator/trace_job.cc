@@ -53,7 +53,7 @@ absl::Status CheckAgents(const std::vector<std::string>& nodes, const std::vecto
   return absl::OkStatus();
 }
 
-absl::Status NoTraces(const v1::Job& job, int32_t attempt) {
+absl::Status TracesNotFound(const v1::Job& job, int32_t attempt) {
   return Refusal(absl::StatusCode::kNotFound, "TRACE_NOT_FOUND",
                  absl::StrCat("no such trace of attempt ", attempt, " of job ", job.id(),
                               " is on its nodes: steps are traced that telemetry.trace_steps names, or when "
@@ -156,7 +156,7 @@ absl::Status JobService::Trace(grpc::ServerContext* context, const v1::TraceJobR
   read.traces->set_last(std::numeric_limits<int64_t>::max());
   if (request.steps() == 0) {
     const absl::Status sent = SendTraces(context, job, read, writer);
-    return absl::IsNotFound(sent) ? NoTraces(job, read.attempt.attempt) : sent;
+    return absl::IsNotFound(sent) ? TracesNotFound(job, read.attempt.attempt) : sent;
   }
   FSDPD_ASSIGN_OR_RETURN(const v1::TraceJobResponse::Order order, OrderTrace(job, request.steps()));
   const std::vector<NodeView> all = parts_.nodes->Snapshot();

@@ -13,7 +13,7 @@ namespace fsdpd {
 namespace {
 
 // Time for the order to reach every rank, also on busy nodes.
-constexpr double kWaySeconds = 1;
+constexpr double kDeliverySeconds = 1;
 
 // Ranks are at most this far ahead of rank 0's last report, because all of them take part in its collectives.
 constexpr int64_t kStepsAhead = 2;
@@ -38,11 +38,10 @@ absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64
                                    " has made no step yet, so nobody knows which are next: ask "
                                    "again, or name steps in telemetry.trace_steps"));
   }
-  const double step_seconds =
-      std::max(kShortestStepSeconds, last.step_seconds());  // Also replaces NaN.
-  const int64_t under_way = static_cast<int64_t>(std::ceil(kWaySeconds / step_seconds));
+  const double step_seconds = std::max(kShortestStepSeconds, last.step_seconds());  // Also replaces NaN.
+  const int64_t steps_in_delivery = static_cast<int64_t>(std::ceil(kDeliverySeconds / step_seconds));
   v1::TraceJobResponse::Order order;
-  order.set_first_step(last.step() + kStepsAhead + under_way);
+  order.set_first_step(last.step() + kStepsAhead + steps_in_delivery);
   const int64_t end = job.spec().train().steps();
   order.set_steps(std::min(steps, end - order.first_step() + 1));
   const PlaceRequest request = RequestOf(job);

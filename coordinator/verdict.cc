@@ -52,7 +52,7 @@ bool WasOrdered(const v1::RankExit& exit) {
 bool WasOrdered(const v1::Job::Failure& failure) { return failure.drained() && !failure.node_to_blame(); }
 
 // Whether the error itself names the place or the cause. NCCL's errors name neither.
-bool SaysEnough(const v1::RankExit& exit) {
+bool NamesCause(const v1::RankExit& exit) {
   const v1::RankFault::Kind fault = exit.fault().kind();
   const bool known = fault != v1::RankFault::KIND_UNSPECIFIED && fault != v1::RankFault::KIND_MEMORY;
   if (known || exit.has_bad_step()) return true;
@@ -60,14 +60,14 @@ bool SaysEnough(const v1::RankExit& exit) {
   return absl::StrContains(exit.error(), step);
 }
 
-std::string WordsOf(const v1::RankExit& exit) {
+std::string ErrorOf(const v1::RankExit& exit) {
   if (WasOrdered(exit)) return "stopped by its agent on a coordinator's request";
   if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
   // For a rank that could not report an error, the flight recorder names its position.
   const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it was in ", exit.stood());
   // The rank itself reports only that it was asked to leave.
   if (Terminated(exit)) return absl::StrCat("SIGTERM from outside, not from its agent", stood);
-  if (!exit.error().empty()) return absl::StrCat(exit.error(), SaysEnough(exit) ? "" : stood);
+  if (!exit.error().empty()) return absl::StrCat(exit.error(), NamesCause(exit) ? "" : stood);
   if (exit.signal() != 0) {
     const char* name = sigabbrev_np(exit.signal());
     return absl::StrCat("killed by signal ", exit.signal(),
@@ -80,7 +80,7 @@ v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) 
   v1::Job::Failure failure;
   failure.set_rank(exit.rank());
   failure.set_node(facts.PartOfRank(exit.rank())->node);
-  failure.set_error(WordsOf(exit));
+  failure.set_error(ErrorOf(exit));
   *failure.mutable_log_tail() = exit.log_tail();
   failure.set_exit_code(exit.exit_code());
   failure.set_signal(exit.signal());
@@ -95,8 +95,8 @@ v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) 
   return failure;
 }
 
-v1::Job::Failure FailureOfNobody(const AttemptFacts& facts, const std::string& node,
-                                 const std::string& error) {
+v1::Job::Failure FailureWithoutRank(const AttemptFacts& facts, const std::string& node,
+                                    const std::string& error) {
   v1::Job::Failure failure;
   failure.set_rank(-1);
   failure.set_node(node);
@@ -108,10 +108,10 @@ v1::Job::Failure FailureOfNobody(const AttemptFacts& facts, const std::string& n
 
 // The coordinator's facts about the attempt are outdated, and the ranks of the newer attempt are healthy.
 v1::Job::Failure FailureOfOldState(const AttemptFacts& facts) {
-  v1::Job::Failure failure =
-      FailureOfNobody(facts, facts.newer_on,
-                      absl::StrCat("node ", facts.newer_on, " hosts attempt ", facts.newer_attempt,
-                                   " of the job: the coordinator's state is of before it, as from a backup"));
+  v1::Job::Failure failure = FailureWithoutRank(
+      facts, facts.newer_on,
+      absl::StrCat("node ", facts.newer_on, " hosts attempt ", facts.newer_attempt,
+                   " of the job: the coordinator's state is of before it, as from a backup"));
   failure.set_newer_attempt(facts.newer_attempt);
   Classify(&failure);
   return failure;
@@ -121,7 +121,7 @@ v1::Job::Failure FailureOfOldState(const AttemptFacts& facts) {
 // the network, or to the coordinator, as after its restart.
 v1::Job::Failure FailureOfNode(const AttemptFacts& facts, const NodePart& part, const PresenceOf& presence,
                                const std::string& error) {
-  v1::Job::Failure failure = FailureOfNobody(facts, part.node, error);
+  v1::Job::Failure failure = FailureWithoutRank(facts, part.node, error);
   const bool alone = std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& each) {
     return each.node == part.node || presence(each.node) == Presence::kConnected;
   });
@@ -158,7 +158,7 @@ bool HasUnfinishedRank(const AttemptFacts& facts, const NodePart& part) {
   return false;
 }
 
-std::string WhyNodeIsLost(const AttemptFacts& facts, const NodePart& part) {
+std::string NodeLostReason(const AttemptFacts& facts, const NodePart& part) {
   const std::string node = absl::StrCat("node ", part.node);
   if (part.revoked) return absl::StrCat(node, kIsLost, ": its agent's certificate is revoked");
   if (facts.recovered && !part.attached)
@@ -173,7 +173,7 @@ std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const Pre
   for (const NodePart& part : facts.parts) {
     if (!HasUnfinishedRank(facts, part)) continue;
     if (presence(part.node) == Presence::kLost)
-      return FailureOfNode(facts, part, presence, WhyNodeIsLost(facts, part));
+      return FailureOfNode(facts, part, presence, NodeLostReason(facts, part));
     if (presence(part.node) == Presence::kConnected && facts.launches.Expired(part.node, now)) {
       return FailureOfNode(
           facts, part, presence,
@@ -193,7 +193,7 @@ std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const Pre
 // Returns the first exit of a rank that its own agent stopped without an order: the agent is ending. Returns
 // null if that stop is a consequence of the `first` failure: if that failure was long before, cannot be
 // caused by a peer's end, or was earlier on the same node, whose exits are reported in order.
-const v1::RankExit* StoppedByItsAgent(const AttemptFacts& facts, const v1::RankExit& first) {
+const v1::RankExit* FindAgentStop(const AttemptFacts& facts, const v1::RankExit& first) {
   if (first.cancelled()) return &first;
   const auto order = [](const RankFacts& rank) { return std::make_pair(rank.ended, rank.order); };
   const RankFacts* stopped = nullptr;
@@ -212,7 +212,7 @@ const v1::RankExit* StoppedByItsAgent(const AttemptFacts& facts, const v1::RankE
 
 // Returns the exit of a rank that ended because of a step's values, or null. The failures of its peers may be
 // consequences of that end.
-const v1::RankExit* EndedByBadStep(const AttemptFacts& facts) {
+const v1::RankExit* FindBadStep(const AttemptFacts& facts) {
   for (const RankFacts& rank : facts.ranks()) {
     if (rank.exit.has_value() && Failed(*rank.exit) && rank.exit->has_bad_step()) return &*rank.exit;
   }
@@ -229,8 +229,8 @@ bool ExpectsNodes(const AttemptFacts& facts, const PresenceOf& presence) {
 }
 
 // Whether a node with unfinished ranks may still report, or turn out to be, the cause.
-bool CauseMayBeOnItsWay(const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
-                        const VerdictOptions& options) {
+bool CauseMayArrive(const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
+                    const VerdictOptions& options) {
   return std::any_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
     const auto just = [&](absl::Time since) { return since <= now && now - since < options.missing_settle; };
     return HasUnfinishedRank(facts, part) &&
@@ -247,15 +247,15 @@ std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const Prese
     const bool of_another = IsConsequence(*first) && !EndedFromOutside(*first);
     const absl::Duration settle = of_another ? options.cause_settle : options.settle;
     if (!facts.AllExited() && now - facts.first_failure_seen() < settle) return std::nullopt;
-    if (const v1::RankExit* bad = EndedByBadStep(facts)) return FailureOf(facts, *bad);
+    if (const v1::RankExit* bad = FindBadStep(facts)) return FailureOf(facts, *bad);
     // Peers of an agent that ends, or of a node that dies, see a broken connection before the node is missed:
     // their failures are consequences.
-    if (const v1::RankExit* stopped = StoppedByItsAgent(facts, *first)) return FailureOf(facts, *stopped);
-    if (CauseMayBeOnItsWay(facts, presence, now, options)) return std::nullopt;
+    if (const v1::RankExit* stopped = FindAgentStop(facts, *first)) return FailureOf(facts, *stopped);
+    if (CauseMayArrive(facts, presence, now, options)) return std::nullopt;
     const std::optional<v1::Job::Failure> of_node = NodeFailure(facts, presence, now, options);
     return of_node.has_value() ? of_node : FailureOf(facts, *first);
   }
-  if (!facts.fault.empty()) return FailureOfNobody(facts, "", facts.fault);
+  if (!facts.fault.empty()) return FailureWithoutRank(facts, "", facts.fault);
   return NodeFailure(facts, presence, now, options);
 }
 
@@ -294,7 +294,7 @@ std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, int64_t stages
   }
   const HangCause cause = FindHang(ranks);
   v1::Job::Failure failure =
-      FailureOfNobody(facts, cause.rank < 0 ? "" : facts.PartOfRank(cause.rank)->node, cause.words);
+      FailureWithoutRank(facts, cause.rank < 0 ? "" : facts.PartOfRank(cause.rank)->node, cause.words);
   failure.set_rank(cause.rank);
   *failure.mutable_hang() = cause.hang;
   Classify(&failure);
@@ -344,7 +344,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   Verdict verdict;
   if (facts.AllSucceeded()) {
     if (!NothingCounted(job)) return {JobEvent::kFinish, "all ranks finished", std::nullopt};
-    v1::Job::Failure failure = FailureOfNobody(facts, "", WhyNothingCounted(job));
+    v1::Job::Failure failure = FailureWithoutRank(facts, "", WhyNothingCounted(job));
     failure.set_cause(v1::FAILURE_CAUSE_BAD_STEP);
     return {JobEvent::kFail, failure.error(), failure};
   }
@@ -404,7 +404,7 @@ bool MayBeOverruled(const v1::Job& job, const AttemptFacts& facts) {
   return found.rank() < 0 ? found.node().empty() : facts.ranks()[found.rank()].exit.has_value();
 }
 
-Verdict AgainSinceRefused(const v1::Job& job) {
+Verdict RetryAfterRejection(const v1::Job& job) {
   Verdict verdict;
   verdict.event = JobEvent::kRetry;
   verdict.number_after = job.failure().newer_attempt();
@@ -421,7 +421,7 @@ Verdict AgainSinceRefused(const v1::Job& job) {
 }
 
 // The node left in order, or a coordinator ordered the stop: not a failure of the job.
-Verdict AgainSinceDrained(const v1::Job& job) {
+Verdict RetryAfterDrain(const v1::Job& job) {
   Verdict verdict;
   verdict.event = JobEvent::kRetry;
   verdict.drained = true;
@@ -472,10 +472,10 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
                       absl::Time now) {
   const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
   // Uses stored data only: after a restart of the coordinator the facts are gone.
-  if (told && (job.failure().refused() || job.failure().newer_attempt() > 0)) return AgainSinceRefused(job);
+  if (told && (job.failure().refused() || job.failure().newer_attempt() > 0)) return RetryAfterRejection(job);
   v1::Job heard = job;
   // The rank that detected the bad step may be heard only after the attempt failed by what others saw.
-  const v1::RankExit* bad = EndedByBadStep(facts);
+  const v1::RankExit* bad = FindBadStep(facts);
   if (bad != nullptr && bad->bad_step().rewind() && !WantsToGoBack(job))
     *heard.mutable_failure() = FailureOf(facts, *bad);
   if (WantsToGoBack(heard)) {
@@ -501,7 +501,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
     verdict.reason = why;
     return verdict;
   }
-  if (told && job.failure().drained()) return AgainSinceDrained(job);
+  if (told && job.failure().drained()) return RetryAfterDrain(job);
   v1::Job::Failure failure = verdict.failure.value_or(job.failure());
   const std::string no_other = WhyNoOther(job, &failure);
   const int64_t allowed = AttemptsAllowed(job);
@@ -554,8 +554,8 @@ std::vector<std::string> ConnectedNodes(const AttemptFacts& facts, const Presenc
   return nodes;
 }
 
-std::string CancelledWords(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
-                           const EarlierAttempts& earlier) {
+std::string CancelledReason(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
+                            const EarlierAttempts& earlier) {
   const std::vector<std::string> lost = LostNodes(facts, presence, earlier);
   const std::vector<std::string> mute = ConnectedNodes(facts, presence);
   std::string gone = lost.empty() && mute.empty() ? "cancelled, all ranks are gone"
@@ -687,7 +687,7 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
                                           : NameSilentNodes(job, facts, presence, now);
     case v1::JOB_STATE_CANCELLING:
       if (!IsOver(facts, presence, now) || earlier.ending) return NameSilentNodes(job, facts, presence, now);
-      return {JobEvent::kGone, CancelledWords(job, facts, presence, earlier), std::nullopt};
+      return {JobEvent::kGone, CancelledReason(job, facts, presence, earlier), std::nullopt};
     case v1::JOB_STATE_PAUSING:
       return JudgePausing(job, facts, presence, earlier, now);
     default:

@@ -50,15 +50,15 @@ absl::Status WatchedFile::Reread() {
 
 bool WatchedFile::Refresh() {
   MutexLock lock(&mutex_);
-  const std::string fault(RereadLocked().message());
-  if (fault == last_fault_) return fault.empty();
-  last_fault_ = fault;
-  if (fault.empty()) {
+  const std::string error(RereadLocked().message());
+  if (error == last_error_) return error.empty();
+  last_error_ = error;
+  if (error.empty()) {
     LogInfo("%s are read again path=%s", holds_, path_);
   } else {
-    LogError("%s cannot be read, the previous version stays in use: %s", holds_, fault);
+    LogError("%s cannot be read, the previous version stays in use: %s", holds_, error);
   }
-  return fault.empty();
+  return error.empty();
 }
 
 // Reads the stamp first: a later write has another stamp and is read again.

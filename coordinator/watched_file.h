@@ -49,7 +49,7 @@ class WatchedFile {
   // (with a token that was revoked since) never replaces newer ones. Guards nothing else.
   Mutex mutex_;
   std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);  // Of the contents applied last.
-  std::string last_fault_ ABSL_GUARDED_BY(mutex_);      // As logged; "" while the file is valid.
+  std::string last_error_ ABSL_GUARDED_BY(mutex_);      // As logged; "" while the file is valid.
 };
 
 }  // namespace fsdpd
