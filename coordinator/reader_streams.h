@@ -31,7 +31,8 @@ class ReaderStreams {
   // RAII reservation of one stream. It does not count unless status() is OK.
   class Place {
    public:
-    // `principal` is empty without tokens, when only the total is limited. `streams` must outlive this object.
+    // `principal` is empty without tokens, when only the total is limited. `streams` must outlive this
+    // object.
     Place(ReaderStreams* streams, const std::string& principal, ReaderKind kind)
         : streams_(streams), principal_(principal), kind_(kind), status_(streams->Take(principal, kind)) {}
     ~Place() {
