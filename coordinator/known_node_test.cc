@@ -30,7 +30,7 @@ TEST(KnownNode, RoundTripsThroughStoreWithoutStream) {
   EXPECT_EQ(shown.SerializeAsString(), stored.SerializeAsString());
 }
 
-// An older release stored what it was told, and each screen showed it.
+// Regression: texts stored by an older release were shown unbounded on every screen.
 TEST(KnownNode, TruncatesTextsBeyondRegistrationLimits) {
   FakeClock clock;
   v1::Node stored;
@@ -50,7 +50,7 @@ TEST(KnownNode, TruncatesTextsBeyondRegistrationLimits) {
   EXPECT_TRUE(view.info.labels().empty());
 }
 
-// The clock of the coordinator that led before was an hour ahead.
+// The clock of the previous leader was an hour ahead.
 TEST(KnownNode, AgeFollowsNewestStoredDate) {
   FakeClock clock;
   const absl::Time date = clock.Wall() + absl::Hours(1);

@@ -1,5 +1,4 @@
-// Lists as the calls answer with them: filters, orders and page tokens, and etags of what is listed, by the
-// whole coordinator in one process.
+// Filters, orders, page tokens and etags of list calls, tested with a whole coordinator in one process.
 #include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>

@@ -27,8 +27,8 @@ const ListFields& Fields() {
   return fields;
 }
 
-// Of one called "a/b" of two names, of size 7, open, of 2026-11-25, BAD, with team=red and a bare label,
-// and of nothing else.
+// Whether the filter matches one object: name "a/b" (two values), size 7, open, time 2026-11-25, state BAD,
+// labels team=red and a bare label, and nothing else.
 ListValue ValueOf(size_t field, const std::string& key) {
   const int64_t day = absl::ToUnixNanos(absl::FromCivil(absl::CivilDay(2026, 11, 25), absl::UTCTimeZone()));
   const std::vector<ListValue> values = {{{"a/b", "second one"}},
@@ -92,7 +92,7 @@ TEST(ListFilter, ComparesEachKindOfField) {
   }
 }
 
-// It was true of empty texts, and refused of all that are none.
+// Regression: it matched empty texts, and was rejected for all other kinds.
 TEST(ListFilter, StarTestsPresence) {
   for (const char* field : {"name", "size", "open", "time", "state", "labels.team", "labels.bare"})
     EXPECT_TRUE(Holds(absl::StrCat(field, ":*"))) << field;
@@ -102,7 +102,7 @@ TEST(ListFilter, StarTestsPresence) {
   }
 }
 
-// Jobs that wait were listed as those that ended before this year.
+// Regression: waiting jobs were listed as jobs that ended before this year.
 TEST(ListFilter, UnsetTimeSatisfiesNoComparison) {
   for (const char* op : {"=", "!=", "<", "<=", ">", ">="}) {
     for (const char* time : {"1970-01-01", "2026-11-25"}) {

@@ -116,7 +116,7 @@ TEST_F(LogRelayTest, RejectsAnswerFromOtherNode) {
   EXPECT_EQ(last, Got::kNothingYet);
 }
 
-// `fsdpctl logs` printed them as lines of rank 0, and of an attempt that never was.
+// Regression: `fsdpctl logs` printed them as lines of rank 0, and of an attempt that never existed.
 TEST_F(LogRelayTest, DropsLinesOfRanksOnOtherNodes) {
   LogRequest request = {{"j", 1}};
   for (const char* node : {"a", "b"}) {
@@ -191,7 +191,7 @@ TEST_F(LogRelayTest, GrantsWindowOnlyForWrittenLines) {
   EXPECT_EQ(relay_.held_bytes(), 0);
 }
 
-// One of a release before took a grant for a new ask, which ended the log that it was sending.
+// An agent of an earlier release took a grant for a new request, which ended the log that it was sending.
 TEST_F(LogRelayTest, SendsNoWindowOrGrantToOldAgent) {
   const auto tail = relay_.Open({{"j", 1}}, {"old"});
   const v1::ReadLogs asked = Asked("old");
@@ -251,7 +251,7 @@ TEST_F(LogRelayTest, ReleasesMemoryOfClosedReader) {
   EXPECT_EQ(relay_.held_bytes(), 0);
 }
 
-// It was the agent that refused, by words alone: INTERNAL.
+// Regression: the agent rejected it, with an INTERNAL error.
 TEST_F(LogRelayTest, RejectsReaderAboveNodeLimitUntilOneEnds) {
   std::vector<std::shared_ptr<LogTail>> tails;
   for (int reader = 0; reader < kMaxNodeReaders; ++reader) tails.push_back(relay_.Open({{"j", 1}}, {"a"}));

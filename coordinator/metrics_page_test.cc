@@ -55,7 +55,7 @@ TEST_F(MetricsPageTest, ExportsStaleFileWithItsFlag) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "expiry_timestamp_seconds{"));
 }
 
-// A broken certificate was said of the authorities too.
+// Regression: a broken certificate was also reported for the CA file.
 TEST_F(MetricsPageTest, OnlyInvalidTlsFileIsStale) {
   page_.ExportFiles([] {
     return TlsFileStates({"--etcd-ca", "--etcd-cert", "--etcd-key"}, {"pki/ca", "pki/c", "pki/c.key"},
@@ -220,7 +220,7 @@ TEST_F(MetricsPageTest, ExportsLedgerUntilJobEnds) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "a-1"));
 }
 
-// The page is older than the lead where a process stood by, and had a zero of its own.
+// Regression: on a former standby the endpoint is older than the leadership, and had its own start of time.
 TEST_F(MetricsPageTest, IgnoresDateChangeBeforeTerm) {
   clock_.StepWall(absl::Hours(24));
   Restart();

@@ -60,7 +60,8 @@ TEST_F(NodeFailuresTest, SimultaneousFailuresOfTwoJobsAreOneEvent) {
   EXPECT_NE(Failure(&y_, "a"), "");
 }
 
-// One crash cordoned a node for good: the next attempt was launched before anybody noticed it.
+// Regression: one crash cordoned a node permanently, because the next attempt was launched before the crash
+// was noticed.
 TEST_F(NodeFailuresTest, FailuresByOneAgentEndAreOneEvent) {
   failures_.Attached("a", "first", absl::FromUnixSeconds(50));
   fell_with_rank_ = 3;  // The node was already failing.

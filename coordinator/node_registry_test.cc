@@ -303,7 +303,8 @@ TEST_F(NodeRegistryTest, ForgetsLongestLostNodesFirst) {
   EXPECT_EQ(ForgetLost(), (std::vector<std::string>{"n0", "n1"}));
 }
 
-// After a day, or a thousand other lost nodes, its job was paused while ranks of it may still train there.
+// Regression: after a day, or a thousand other lost nodes, its job became PAUSED although ranks might still
+// train there.
 TEST_F(NodeRegistryTest, KeepsLostNodeWithUnconfirmedRanks) {
   live_ = {"runs"};
   for (const char* name : {"with-live", "with-ended"}) Lose(name);

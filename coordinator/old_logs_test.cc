@@ -1,5 +1,5 @@
-// Logs and steps of attempts before a job's newest, which nodes may keep no more, by the whole coordinator in
-// one process.
+// Logs and steps of attempts before a job's newest, which nodes may have dropped, tested with a whole
+// coordinator in one process.
 #include <absl/strings/str_format.h>
 #include <absl/time/clock.h>
 #include <gmock/gmock.h>
@@ -122,7 +122,7 @@ TEST_F(OldLogsTest, NamesOnlyDisconnectedHostOfAttempt) {
   EXPECT_THAT(away.error_message(), Not(HasSubstr("node-2")));
 }
 
-// It was an empty log.
+// Regression: the response was an empty log.
 TEST_F(OldLogsTest, ReturnsErrorWithoutConnectedNodes) {
   EXPECT_EQ(Tail(1).error_code(), grpc::StatusCode::UNAVAILABLE) << "its node is not known any more";
   EXPECT_EQ(Tail(2).error_code(), grpc::StatusCode::NOT_FOUND);
@@ -130,7 +130,7 @@ TEST_F(OldLogsTest, ReturnsErrorWithoutConnectedNodes) {
   EXPECT_EQ(Tail(2).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-// Any number was passed on to the agents.
+// Regression: any number was forwarded to the agents.
 TEST_F(OldLogsTest, RejectsTailLinesAboveLimitWithFieldAndLimit) {
   grpc::ClientContext context;
   v1::TailLogsRequest request;
@@ -145,7 +145,7 @@ TEST_F(OldLogsTest, RejectsTailLinesAboveLimitWithFieldAndLimit) {
   EXPECT_THAT(refused.error_message(), HasSubstr("must be 0 to 100000 (got 100001)"));
 }
 
-// It would send its log instead.
+// An older agent would send its log instead.
 TEST_F(OldLogsTest, DoesNotAskOlderAgentForEvidence) {
   const auto agent = Agent("node-1");
   grpc::ClientContext context;
@@ -160,7 +160,7 @@ TEST_F(OldLogsTest, DoesNotAskOlderAgentForEvidence) {
   EXPECT_THAT(refused.error_message(), HasSubstr("the agent of node node-1 is of release"));
 }
 
-// While agents were brought to a newer release one by one, none of it could be had.
+// Regression: during a rolling upgrade of agents no evidence was available.
 TEST_F(OldLogsTest, OlderAgentDoesNotHideEvidenceOfOthers) {
   const auto older = Agent("node-0");
   const auto agent = Agent("node-1", /*evidence=*/true);
@@ -174,7 +174,7 @@ TEST_F(OldLogsTest, OlderAgentDoesNotHideEvidenceOfOthers) {
   EXPECT_FALSE(older->Heard(v1::CoordinatorMessage::kReadLogs));
 }
 
-// Whoever asked was sent to wait for a node that had none of it, and not told which attempt has hung.
+// Regression: the user was asked to wait for a node that had no evidence, and not told which attempt hung.
 TEST_F(OldLogsTest, MissingEvidenceOfNewestAttemptIsNotFound) {
   LeaveBehind("node-0");
   const auto agent = Agent("node-1", /*evidence=*/true);
@@ -199,7 +199,7 @@ TEST_F(OldLogsTest, DoesNotAskUnusedNodeForSteps) {
   EXPECT_EQ(response.unread(0).node(), "node-1");
 }
 
-// A node that had hosted rank 0 once answered for all attempts.
+// Regression: a node that hosted rank 0 once answered for all attempts.
 TEST_F(OldLogsTest, RejectsStepsFromNodeThatDidNotHostRankZero) {
   const auto agent = Agent("node-0");
   v1::ListStepsResponse response;

@@ -40,7 +40,7 @@ TEST(PageToken, IsBoundToItsList) {
   EXPECT_THAT(DecodeEventToken(EncodeEventToken(1, mark)).status().message(), HasSubstr("another filter"));
 }
 
-// As an older release has made it.
+// A token made by an older release.
 TEST(PageToken, AcceptsTokenOfOlderRelease) {
   EXPECT_EQ(DecodePageToken(absl::WebSafeBase64Escape("1/5/a"))->id, "a");
   EXPECT_EQ(*DecodeEventToken(absl::WebSafeBase64Escape("events/5")), 5);

@@ -29,7 +29,7 @@ TEST(Permissions, UnlistedMethodIsForAdminsAndAudited) {
   EXPECT_TRUE(unknown.changes);
 }
 
-// As docs/deploy.md has them.
+// As documented in docs/deploy.md.
 TEST(Permissions, JobChangesNeedOwnerOrOperatorAndNodesNeedOperator) {
   EXPECT_EQ(PermissionOf("SubmitJob").role, PrincipalRole::kSubmitter);
   for (const char* of_a_job : {"CancelJob", "PauseJob", "ResumeJob", "RetryJob", "DeleteJob", "TraceJob"}) {

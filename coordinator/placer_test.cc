@@ -113,7 +113,7 @@ TEST(Placer, PrefersPreviousDomainAndAvoidsDomainOfFailedNode) {
   EXPECT_EQ(NodesOf(Place(request, nodes)), "ab");
 }
 
-// It got that one again and again, until its attempts were used up.
+// Regression: the job got this node repeatedly, until its attempts were used up.
 TEST(Placer, UsesFailedNodeLastEvenOverDomain) {
   PlaceRequest request = Request(2, 1);
   request.avoided = "a";
@@ -351,7 +351,7 @@ TEST(OfferTo, IsUnknownWithoutNodeMemory) {
   EXPECT_EQ(OfferTo(Request(2, 1), nodes).bytes_per_rank, 90);
 }
 
-// Whatever auto fills of an offer, the job can be placed.
+// Property: whatever `auto` chooses for an offer, the job can be placed.
 TEST(OfferTo, FitsWhereJobIsPlaced) {
   for (int64_t nodes = 1; nodes <= 4; ++nodes) {
     for (int64_t ranks = 1; ranks <= 3; ++ranks) {

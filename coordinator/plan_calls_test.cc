@@ -1,4 +1,4 @@
-// PlanJob and SearchPlans by the real server and a real client.
+// PlanJob and SearchPlans over a real server and client.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST_F(PlanCallsTest, PlanJobReturnsProgramAndMemory) {
   EXPECT_FALSE(response.plan().prediction().has_timeline());
 }
 
-// What would another device say: its memory is the budget, in place of the nodes'.
+// A plan for another device: its memory is the budget instead of the nodes' memory.
 TEST_F(PlanCallsTest, PlanJobTakesProfileAndRejectsInvalidOne) {
   v1::PlanJobRequest request;
   *request.mutable_spec() = TinySpec(1, 2);
@@ -139,7 +139,7 @@ TEST_F(PlanCallsTest, SearchRejectsInvalidSpecProfileAndHold) {
   }
 }
 
-// Some 20,000 ways: 15120 ranks have divisors enough.
+// Some 20,000 configurations: 15120 ranks have enough divisors.
 v1::SearchPlansRequest LongSearch() {
   v1::SearchPlansRequest request;
   *request.mutable_spec() = TinySpec(1890, 8);
@@ -148,7 +148,7 @@ v1::SearchPlansRequest LongSearch() {
   return request;
 }
 
-// A client that searches, again and again until it is the one who may, and then until it is told to stop.
+// A client that retries a search until no other search runs, and then searches until it is cancelled.
 class Searcher {
  public:
   explicit Searcher(v1::Coordinator::Stub* stub) : stub_(stub), thread_([this] { Run(); }) {}

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Nodes of two slots, all taken but those that no occupant holds.
+// Nodes of two slots; all slots that no occupant holds are free.
 class PreemptionTest : public ::testing::Test {
  protected:
   void Node(const std::string& name, int free = 0) {
@@ -118,7 +118,7 @@ TEST_F(PreemptionTest, PreemptsNobodyForReservedSlots) {
   EXPECT_THAT(Leave(1, 1, 5), IsEmpty()) << "the slots would be the first one's";
 }
 
-// Whatever there is: who leaves may, is of less priority, and none of them could have stayed.
+// Property: victims are preemptible, have lower priority, and none of them could have stayed.
 TEST_F(PreemptionTest, PreemptsMinimumInRandomClusters) {
   for (int seed = 0; seed < Seeds(300); ++seed) {
     SCOPED_TRACE(seed);

@@ -45,7 +45,7 @@ TEST(Preflights, BoundsResultOfAgent) {
   EXPECT_FALSE(long_name.error().empty());
 }
 
-// The marks of all nodes were made from copies of all results in each tick.
+// Regression: every tick copied the results of all nodes to compare them.
 TEST(Preflights, VersionChangesWithTimeAndAcceptance) {
   Preflights preflights;
   const auto version = [&] {

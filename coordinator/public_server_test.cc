@@ -1,4 +1,4 @@
-// Real servers and clients on ports of their own.
+// Real servers and clients on their own ports.
 #include "coordinator/public_server.h"
 
 #include <arpa/inet.h>
@@ -22,10 +22,10 @@
 namespace fsdpd {
 namespace {
 
-// So many threads of gRPC run the callbacks of a process (CallbackAlternativeCQ).
+// Number of gRPC threads that run the callbacks of a process (CallbackAlternativeCQ).
 int CallbackThreads() { return std::clamp(static_cast<int>(gpr_cpu_num_cores() / 2), 2, 16); }
 
-// Each call holds the thread that runs it until all may go.
+// Each call blocks its thread until all calls are released.
 class HeldCalls : public v1::AgentLink::CallbackService {
  public:
   using Reactor = grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>;
@@ -61,7 +61,7 @@ class HeldCalls : public v1::AgentLink::CallbackService {
   bool let_go_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// One of whose services has handlers and one callbacks, as a coordinator's.
+// One service with handlers and one with callbacks, as in a coordinator.
 class PublicServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -116,8 +116,8 @@ class PublicServerTest : public ::testing::Test {
   PublicServer listener_;
 };
 
-// They sleep for 100 ms after each second without a callback, and all others then waited for that. Here none
-// comes back at all, so that no clock is needed to see who reads.
+// Regression: callback threads slept for 100 ms after each second without a callback, and every call waited
+// for that. Here the callbacks never return, so the test needs no clock to show which thread polls.
 TEST_F(PublicServerTest, AcceptsCallsWhileCallbackThreadsAreBlocked) {
   HoldThreads();
   EXPECT_TRUE(IsGreeted());

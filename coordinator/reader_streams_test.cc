@@ -27,7 +27,7 @@ class ReaderStreamsTest : public ::testing::Test {
   std::list<ReaderStreams::Place> open_;
 };
 
-// One viewer filled all 512, and others were refused with words that named no remedy.
+// Regression: one viewer filled all 512, and the errors of the others named no remedy.
 TEST_F(ReaderStreamsTest, LimitsStreamsPerPrincipal) {
   ASSERT_TRUE(Open("vera", ReaderKind::kWatch, kMaxStreamsPerPrincipal).ok());
   const absl::Status refused = Open("vera", ReaderKind::kWatch);

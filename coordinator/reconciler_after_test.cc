@@ -1,4 +1,4 @@
-// Jobs that wait for others to succeed, and what those come to.
+// Job dependencies: jobs that wait for others to succeed, and their outcomes.
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {

@@ -1,4 +1,4 @@
-// Who passes a job that waits for slots, and that nobody does who would hold it up.
+// Backfill: which jobs pass a waiting job, and that none of them delays it.
 #include <random>
 
 #include "base/seeds.h"
@@ -172,8 +172,8 @@ TEST_F(ReconcilerBackfillTest, WaitingJobReservesItsQuotaToo) {
   EXPECT_EQ(StateOf("first"), v1::JOB_STATE_STARTING);
 }
 
-// The same nodes, and the same jobs on them that end at the same moments; behind the large job nobody, or
-// many that never end by themselves. It starts in the same moment.
+// Property: nodes, jobs on them and their end times are the same with and without endless jobs queued behind
+// the large job, and the large job starts at the same time.
 TEST_F(ReconcilerBackfillTest, NoJobIsDelayedByLaterJobsInRandomQueues) {
   for (int seed = 0; seed < Seeds(200); ++seed) {
     SCOPED_TRACE(seed);
@@ -212,7 +212,7 @@ TEST_F(ReconcilerBackfillTest, NoJobIsDelayedByLaterJobsInRandomQueues) {
   }
 }
 
-// Jobs end one after the other, and come back to the queue when they gave way: in the end all have run.
+// Property: jobs end one after the other and are queued again when preempted; finally all have run.
 TEST_F(ReconcilerBackfillTest, EveryJobOfRandomQueueRuns) {
   for (int seed = 0; seed < Seeds(100); ++seed) {
     SCOPED_TRACE(seed);

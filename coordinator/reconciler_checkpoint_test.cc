@@ -1,4 +1,4 @@
-// Jobs that save: what agents tell of checkpoints, and what attempts that go on from them are worth.
+// Checkpoints reported by agents, and the value of attempts that resume from them.
 #include <absl/strings/match.h>
 
 #include "base/log.h"
@@ -69,7 +69,7 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
   }
 };
 
-// One batch of an agent may tell of both: a tick judges after it has heard all of them.
+// One batch of an agent may contain both: a tick judges after it has processed all of them.
 TEST_F(ReconcilerCheckpointTest, JobWithCheckpointsRunsBeforeFirstSave) {
   StartSavingOn("a", 3);
   FailAttempt(1);
@@ -86,7 +86,7 @@ TEST_F(ReconcilerCheckpointTest, JobWithCheckpointsRunsBeforeFirstSave) {
   EXPECT_EQ(job.events(last - 1).kind(), v1::EVENT_KIND_READY);
 }
 
-// A node's certificate is enough to report them. Each was a line of the coordinator's log.
+// A node's certificate suffices to report them. Regression: each was a line of the coordinator's log.
 TEST_F(ReconcilerCheckpointTest, InventedCheckpointsDoNotFillLog) {
   StartSavingOn("a", 1);
   std::vector<std::string> lines;
@@ -110,7 +110,7 @@ TEST_F(ReconcilerCheckpointTest, InventedCheckpointsDoNotFillLog) {
   EXPECT_EQ(lines.size(), 3u);
 }
 
-// Each was an event of the job.
+// Regression: each was an event of the job.
 TEST_F(ReconcilerCheckpointTest, AcceptsOneOfManyInventedExports) {
   StartSavingOn("a", 1);
   const int64_t events = Job("j").event_count();
@@ -125,7 +125,8 @@ TEST_F(ReconcilerCheckpointTest, AcceptsOneOfManyInventedExports) {
   EXPECT_EQ(Job("j").event_count(), events + 1);
 }
 
-// The job would resume from a step that it never reached, and its own later checkpoints were dropped as old.
+// Regression: the job would resume from a step that it never reached, and its own later checkpoints were
+// dropped as old.
 TEST_F(ReconcilerCheckpointTest, RejectsCheckpointAfterLastStep) {
   StartSavingOn("a", 1, /*steps=*/20);
   std::vector<std::string> warnings;
@@ -142,7 +143,7 @@ TEST_F(ReconcilerCheckpointTest, RejectsCheckpointAfterLastStep) {
   EXPECT_EQ(Job("j").checkpoints_size(), 1);
 }
 
-// Each dropped every checkpoint that the job had.
+// Regression: each dropped every checkpoint of the job.
 TEST_F(ReconcilerCheckpointTest, RejectsCheckpointBeforeFirstStep) {
   StartSavingOn("a", /*max_attempts=*/3);
   Saved("a", 10);
@@ -157,7 +158,7 @@ TEST_F(ReconcilerCheckpointTest, RejectsCheckpointBeforeFirstStep) {
   EXPECT_EQ(RefusedFromAgents("rank"), 3);
 }
 
-// The job had a checkpoint of that step from then on, and refused those that it really saved.
+// Regression: the job had a checkpoint of that step from then on, and its real checkpoints were rejected.
 TEST_F(ReconcilerCheckpointTest, RejectsStartFromImpossibleCheckpoint) {
   StartSavingOn("a", /*max_attempts=*/3, /*steps=*/20);
   Saved("a", 10);
@@ -179,7 +180,7 @@ TEST_F(ReconcilerCheckpointTest, RejectsStartFromImpossibleCheckpoint) {
   EXPECT_EQ(Job("j").restored().step(), 20);
 }
 
-// They were omitted like further lines of saves that succeed.
+// Regression: they were omitted like repeated lines of successful saves.
 TEST_F(ReconcilerCheckpointTest, LogsFailedSaveAndExportAfterASave) {
   StartSavingOn("a", 1);
   std::vector<std::string> lines;
@@ -199,7 +200,7 @@ TEST_F(ReconcilerCheckpointTest, LogsFailedSaveAndExportAfterASave) {
   EXPECT_THAT(lines[2], HasSubstr("step=1000000 seconds=7.0 omitted=0 error="));
 }
 
-// Of a job that saves every minute nobody could ask anything else.
+// Regression: every command on a job that saves each minute failed because of its etag.
 TEST_F(ReconcilerCheckpointTest, CheckpointDoesNotChangeEtag) {
   StartSavingOn("a", 3);
   const v1::Job seen = Job("j");
@@ -210,7 +211,7 @@ TEST_F(ReconcilerCheckpointTest, CheckpointDoesNotChangeEtag) {
   EXPECT_NE(EtagOf(Job("j")), EtagOf(seen));
 }
 
-// Ranks tell each other through the rendezvous what they have written.
+// Ranks exchange through the rendezvous which files they have written.
 TEST_F(ReconcilerCheckpointTest, CancelledJobSavesBeforeItLeaves) {
   StartSavingOn("a", 3);
   const AttemptRef ref = {"j", 1};
@@ -252,7 +253,7 @@ TEST_F(ReconcilerCheckpointTest, RanksOfFailedAttemptCannotSave) {
   EXPECT_FALSE(rendezvous_->Set({"j", 1}, "save/0", "rank 1 has left").ok());
 }
 
-// Of five steps.
+// A job of five steps.
 class ReconcilerLastStepTest : public ReconcilerCheckpointTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(ReconcilerLastStepTest, FinalCheckpointOrExportIsNotAStall) {
@@ -353,7 +354,7 @@ TEST_F(ReconcilerCheckpointTest, AttemptsWithoutNewCheckpointEndJob) {
   EXPECT_EQ(store_->Get("j")->checkpoints_size(), 1) << "for a job that goes on from it";
 }
 
-// So a rank that finds none of them does not begin anew.
+// So that a rank that finds none of them does not start from scratch.
 TEST_F(ReconcilerCheckpointTest, LaunchNamesNewestCheckpoint) {
   StartSavingOn("a", /*max_attempts=*/3);
   const auto told = [&] {
@@ -389,7 +390,7 @@ TEST_F(ReconcilerCheckpointTest, JobWithoutCheckpointsIsGivenUpAfterItsAttempts)
               HasSubstr("2 attempts in a row committed no checkpoint; the last one: rank 0"));
 }
 
-// The coordinator dies between the failure and the next launch: while the attempt is stopped, or while the
+// The coordinator ends between the failure and the next launch: while the attempt is stopping, or while the
 // job waits for a node.
 TEST_F(ReconcilerCheckpointTest, RewoundJobKeepsSkippedSamplesAcrossRestarts) {
   plan_ = [](const v1::JobSpec& spec, int64_t) {

@@ -1,4 +1,4 @@
-// Where attempts go after one that failed, and nodes on which none is placed any more.
+// Placement after a failed attempt, and cordoned nodes.
 #include <algorithm>
 #include <optional>
 
@@ -221,7 +221,8 @@ TEST_F(ReconcilerCordonTest, CordonsNodeAfterTwoFailedAttempts) {
   EXPECT_FALSE(CordonOf("b").has_value()) << "it begins anew";
 }
 
-// Two crashes closed a node until a person came, and jobs waited on healthy nodes.
+// Regression: two crashes cordoned a node until a user uncordoned it, and jobs waited although the node was
+// healthy.
 TEST_F(ReconcilerCordonTest, UncordonsHealthyNode) {
   Attach("a", 1);
   Attach("b", 1);
@@ -243,7 +244,7 @@ TEST_F(ReconcilerCordonTest, UncordonsHealthyNode) {
   EXPECT_TRUE(CordonOf("b").has_value()) << "one more failure within the hour";
 }
 
-// The five minutes began anew, and the failure count was forgotten.
+// Regression: the five minutes restarted, and the failure count was lost.
 TEST_F(ReconcilerCordonTest, RestartKeepsHealthTimeAndFailures) {
   Attach("a", 1);
   Attach("b", 1);
@@ -291,7 +292,7 @@ TEST_F(ReconcilerCordonTest, AgentRestartOrLateReconnectResetsHealthTime) {
   }
 }
 
-// A store that took nothing was asked again in each tick, ten times a second.
+// Regression: a store that rejected writes was retried in every tick, ten times per second.
 TEST_F(ReconcilerCordonTest, UncordonPausesAfterFailedWrite) {
   Attach("a", 1);
   Attach("b", 1);

@@ -1,4 +1,4 @@
-// A node that is drained: who leaves it, what goes on elsewhere, and what outlives the coordinator.
+// Drain: which jobs leave a node, where they continue, and what survives a restart of the coordinator.
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -160,7 +160,7 @@ TEST_F(ReconcilerDrainTest, NodeIsNotEmptyWhenUnknownRanksAppear) {
   EXPECT_TRUE(SaidEmpty("a"));
 }
 
-// The node was said to be empty, and nobody that the job had lost steps.
+// Regression: the node was reported as empty, and the job's lost steps were not reported.
 TEST_F(ReconcilerDrainTest, FailedSaveIsRecordedBeforeNodeIsEmpty) {
   Attach("a", 1);
   RunSaving("j", "a");
@@ -189,7 +189,7 @@ TEST_F(ReconcilerDrainTest, FailedSaveIsRecordedBeforeNodeIsEmpty) {
                         "of step 9 could not be written: No space left on device"));
 }
 
-// An agent names ranks that have ended, too, to a coordinator that begins: each restart told the drain anew.
+// Regression: agents report ended ranks too to a new coordinator, so each restart repeated the drain's event.
 TEST_F(ReconcilerDrainTest, RestartOrNewDrainDoesNotRepeatEvent) {
   Attach("a", 1);
   RunSaving("j", "a");

@@ -1,4 +1,4 @@
-// Jobs that go on with fewer ranks, and have all of them again.
+// Elastic jobs: they continue with fewer ranks, and get all of them back.
 #include <absl/strings/match.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Jobs after their end: tried again, deleted, and forgotten in time.
+// Jobs after their end: retried, deleted, and forgotten in time.
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -26,7 +26,8 @@ class ReconcilerEndedTest : public ReconcilerCase {
   }
 };
 
-// One tick sent a message of each forgotten job to each node: 0.3 s for 256 jobs and 2,000 nodes.
+// Regression: one tick sent a message for each forgotten job to each node, 0.3 s for 256 jobs and 2,000
+// nodes.
 TEST_F(ReconcilerEndedTest, SpreadsForgettingOverTicks) {
   options_.retention.jobs = 0;
   Restart();
@@ -142,7 +143,8 @@ TEST_F(ReconcilerEndedTest, DeletesEndedJobWithItsLogs) {
   EXPECT_EQ(Delete("j").status().code(), absl::StatusCode::kNotFound);
 }
 
-// The answer did not name the node, and its ranks were stopped as after a restore from a backup.
+// Regression: the response did not name the node, and its ranks were stopped as after a restore from a
+// backup.
 TEST_F(ReconcilerEndedTest, DeletedJobNamesLostNodeAndStopsItsRanksLater) {
   Attach("a", 1);
   Submit("j", 1, 1);
@@ -168,7 +170,8 @@ TEST_F(ReconcilerEndedTest, DeletedJobNamesLostNodeAndStopsItsRanksLater) {
   EXPECT_TRUE(stops["newer"].save());
 }
 
-// They were told that the coordinator's state was of before their attempt, as after a restore of a backup.
+// Regression: the stop's reason was that the coordinator's state is older than the attempt, as after a
+// restore.
 TEST_F(ReconcilerEndedTest, StopsRanksOfForgottenJobAtReconnect) {
   options_.retention.jobs = 0;
   Restart();

@@ -1,4 +1,4 @@
-// Claims of nodes that hosted a job once: they stop nothing, and delay its next launch at most once.
+// Claims of a job's former hosts: they stop nothing, and delay its next launch at most once.
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -100,7 +100,7 @@ TEST_F(ReconcilerFormerHostTest, FailsJobAtLastAttemptNumber) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("at most 1000000 attempts"));
 }
 
-// Its next launch waited for ever for a node that never reported the end.
+// Regression: its next launch waited forever for a node that never reported the end.
 TEST_F(ReconcilerFormerHostTest, ClaimOfUnknownJobDelaysLaunchForLimitedTime) {
   Attach("x", 1, {{"ghost", 1}});
   Attach("b", 1);
@@ -124,7 +124,7 @@ TEST_F(ReconcilerFormerHostTest, ClaimOfUnknownJobDelaysLaunchForLimitedTime) {
   EXPECT_EQ(StateOf("ghost"), v1::JOB_STATE_STARTING);
 }
 
-// The agent refused what was placed there: the slots were not free yet.
+// Regression: the agent rejected the ranks placed there, because its slots were not free yet.
 TEST_F(ReconcilerFormerHostTest, NodeWithRejectedAttemptGetsNoJobUntilRanksHadTimeToLeave) {
   RunOn({"b"});
   Attach("x", 1, {{"j", 1}});
@@ -140,7 +140,7 @@ TEST_F(ReconcilerFormerHostTest, NodeWithRejectedAttemptGetsNoJobUntilRanksHadTi
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
 }
 
-// It logged a line for each rank and message, at any rate, and counted none.
+// Regression: it logged a line for each rank and message, at any rate, and counted none.
 TEST_F(ReconcilerFormerHostTest, InvalidComputeTimesAreCountedAndLoggedOnce) {
   RunOn({"b"});
   v1::ComputeTimes times;
@@ -159,7 +159,7 @@ TEST_F(ReconcilerFormerHostTest, InvalidComputeTimesAreCountedAndLoggedOnce) {
   EXPECT_EQ(RefusedFromAgents("compute_times"), 3);
 }
 
-// Each claim had all slots of its node listed, and 4,096 of them slowed every tick down.
+// Regression: each claim listed all slots of its node, and 4,096 of them slowed down every tick.
 TEST_F(ReconcilerFormerHostTest, KeepsFewOfThousandsOfUnknownAttempts) {
   Attach("x", 8, Ghosts("first", 4096));
   EXPECT_EQ(StopsSent("x").size(), 4096u);

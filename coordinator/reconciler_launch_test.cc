@@ -55,7 +55,7 @@ TEST_F(ReconcilerLaunchTest, UnansweredLaunchIsResentThenFailsOnThatNode) {
   EXPECT_EQ(Job("j").placements(0).node(), "b");
 }
 
-// All attempts went to the node whose agent refused them, while another node was idle.
+// Regression: all attempts went to the node whose agent rejected them, while another node was idle.
 TEST_F(ReconcilerLaunchTest, RejectedLaunchMovesToIdleNode) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);

@@ -1,4 +1,4 @@
-// A coordinator that is one of several, and loses the lead in the middle of a tick.
+// One of several coordinators that loses leadership in the middle of a tick.
 #include <algorithm>
 
 #include "coordinator/testing/reconciler_case.h"
@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Takes nothing once `ends` is set: the next change of a job costs the lead, as where etcd has no quorum.
+// Rejects all writes once `ends` is set: the next change of a job loses leadership, as if etcd had no quorum.
 class LeadersStore : public StateStore {
  public:
   explicit LeadersStore(StateStore* store) : store_(store) {}
@@ -103,7 +103,7 @@ TEST_F(ReconcilerLeadTest, CancelThatLosesLeadershipIsRejectedWithoutEffect) {
   EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_RUNNING) << "the next leader has it train on";
 }
 
-// It held the node for ever, and the jobs behind it waited.
+// Regression: it held the node forever, and the jobs behind it waited.
 TEST_F(ReconcilerLeadTest, OversizedLaunchAfterPreflightReleasesNodes) {
   options_.preflight.devices = {v1::DEVICE_CPU};
   Restart();
@@ -134,7 +134,7 @@ TEST_F(ReconcilerLeadTest, FailureThatLosesLeadershipIsLeftToNextLeader) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
 }
 
-// A store whose history costs room, as etcd's.
+// A store whose history uses space, like etcd's.
 TEST_F(ReconcilerLeadTest, StoresStepsAtConfiguredIntervalAndCheckpointsWithinASecond) {
   RunOn({"a"});
   Advance(absl::Seconds(40));
@@ -162,7 +162,8 @@ TEST_F(ReconcilerLeadTest, StoresStepsAtConfiguredIntervalAndCheckpointsWithinAS
   EXPECT_EQ(store_->Get("j")->last_step().step(), 90);
 }
 
-// One error for all left every job of the batch as it was in memory, though the store had the others.
+// Regression: one error for the whole batch left every job unchanged in memory, although the store had the
+// others.
 TEST_F(ReconcilerLeadTest, OversizedJobDoesNotBlockOthers) {
   for (const char* node : {"a", "b"}) Attach(node, 1);
   Submit("large", 1, 1);
@@ -223,7 +224,7 @@ TEST_F(ReconcilerLeadTest, RequestsAfterLostLeadershipInSameTickAreNotDone) {
   EXPECT_EQ(store_->Get("k")->state(), v1::JOB_STATE_QUEUED);
 }
 
-// The next write dropped the rows of all nodes, with the jobs whose ranks may still run there.
+// Regression: the next write dropped the rows of all nodes, with the jobs whose ranks may still run there.
 TEST_F(ReconcilerLeadTest, UnreadableNodesFailTheStart) {
   RunOn({"a"});
   Detach("a");
@@ -248,7 +249,7 @@ class ReconcilerDeleteTest : public ReconcilerLeadTest {
   }
 };
 
-// It registered between the event and the node's removal: the event told of what had not happened.
+// Regression: it registered between the event and the node's removal, so the event was false.
 TEST_F(ReconcilerDeleteTest, EventIsStoredOnlyIfNodeWasDeleted) {
   Attach("a", 1);
   Detach("a");

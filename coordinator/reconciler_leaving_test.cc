@@ -1,5 +1,5 @@
-// Jobs whose ranks leave: as somebody cancelled them, as their node goes, or as nothing was learnt; and what
-// of that a coordinator that restarts still knows.
+// Jobs whose ranks leave: because of a cancel, because their node leaves, or because no step was valid; and
+// what a restarted coordinator still knows of it.
 #include <signal.h>
 
 #include "base/limits.h"
@@ -60,7 +60,7 @@ class ReconcilerLeavingTest : public ReconcilerCase {
 
 // --- Drained nodes -----------------------------------------------------------------------------------------
 
-// A cancel was forgotten with the coordinator that could not store it, and the node was blamed.
+// Regression: a cancel was lost with the coordinator that could not store it, and the node was blamed.
 TEST_F(ReconcilerLeavingTest, ForgottenCancelBlamesNoNodeAndDoesNotCount) {
   RunOn({"a"});
   Restart();
@@ -132,7 +132,8 @@ TEST_F(ReconcilerLeavingTest, LeavingNodeIsRememberedAcrossRestart) {
   EXPECT_EQ(Job("j").drains_since_checkpoint(), 1);
 }
 
-// Both nodes' agents kept how their ranks ended, and tell it when they are back: in either order.
+// The agents of both nodes buffered the exits of their ranks, and report them after reconnecting, in either
+// order.
 TEST_F(ReconcilerLeavingTest, LeavingDuringOutageCostsNoAttempt) {
   for (const bool leaver_first : {true, false}) {
     SCOPED_TRACE(leaver_first);
@@ -179,7 +180,7 @@ TEST_F(ReconcilerLeavingTest, LeavingDuringOutageCostsNoAttempt) {
   }
 }
 
-// The agent stops ranks that save in vain when one of them has died.
+// The agent stops ranks whose save cannot succeed after one of them died.
 TEST_F(ReconcilerLeavingTest, CrashWhileNodeLeavesIsAFailure) {
   for (const int signal : {SIGSEGV, SIGKILL}) {
     SCOPED_TRACE(signal);
@@ -299,7 +300,7 @@ TEST_F(ReconcilerLeavingTest, CancelledJobCannotSaveWithoutLostNode) {
   EXPECT_EQ(Job("j").reason(), "nothing more can be saved: node b is lost");
 }
 
-// The state was PAUSING or CANCELLING, and did not say for whom it waited.
+// Regression: the state was PAUSING or CANCELLING without the node that it waited for.
 TEST_F(ReconcilerLeavingTest, CancelledJobNamesSilentNodeUntilHeardFrom) {
   RunOn({"a", "b"});
   Detach("b");
@@ -322,7 +323,7 @@ TEST_F(ReconcilerLeavingTest, CancelledJobNamesSilentNodeUntilHeardFrom) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
 }
 
-// It stayed CANCELLING without a reason: the agent sent heartbeats, and never answered.
+// Regression: it stayed CANCELLING without a reason, because the agent sent heartbeats but never answered.
 TEST_F(ReconcilerLeavingTest, CancelledJobNamesNodeThatDoesNotConfirmStop) {
   RunOn({"a", "b"});
   ASSERT_TRUE(Cancel("j", "enough", 5000).ok());
@@ -343,7 +344,7 @@ TEST_F(ReconcilerLeavingTest, CancelledJobNamesNodeThatDoesNotConfirmStop) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
 }
 
-// An hour later its reason was still that the attempt is being stopped.
+// Regression: an hour later its reason was still that the attempt is being stopped.
 TEST_F(ReconcilerLeavingTest, FailedAttemptNamesNodeThatDoesNotConfirmStop) {
   RunOn({"a", "b"});
   Exit("a", "j", 0, 9);
@@ -388,7 +389,7 @@ TEST_F(ReconcilerLeavingTest, FailedAttemptNamesSilentNode) {
   EXPECT_EQ(Job("j").reason(), "all agents are connected again; ranks are leaving");
 }
 
-// Neither did the reason say what becomes of the job.
+// Regression: the reason did not say either what happens to the job.
 TEST_F(ReconcilerLeavingTest, PausedJobNamesSilentNodeAfterRestart) {
   RunOn({"a", "b"});
   ASSERT_TRUE(Pause("j").ok());
@@ -414,7 +415,7 @@ TEST_F(ReconcilerLeavingTest, ResumedJobReportsThatItContinues) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("; the job continues once they have ended or the node is lost"));
 }
 
-// It was named in the first tick, and each restart added an event that meant nothing.
+// Regression: it was named in the first tick, and each restart added a meaningless event.
 TEST_F(ReconcilerLeavingTest, NamesNoSilentNodeDuringReattachGrace) {
   RunOn({"a", "b"});
   const int64_t running = Job("j").revision();
@@ -455,7 +456,7 @@ TEST_F(ReconcilerLeavingTest, IdleJobNamesLostNodeWhenCancelledOrPaused) {
   EXPECT_THAT(Job("y").reason(), HasSubstr("(node b is lost: what ran there could not be confirmed gone)"));
 }
 
-// It was "cancelled, all ranks are gone" while ranks of attempt 1 trained on and saved.
+// Regression: it was "cancelled, all ranks are gone" while ranks of attempt 1 still trained and saved.
 TEST_F(ReconcilerLeavingTest, CancelledJobNamesLostNodeOfEarlierAttempt) {
   MoveFromAToB();
   ASSERT_TRUE(Cancel("j").ok());
@@ -511,7 +512,7 @@ TEST_F(ReconcilerLeavingTest, StoredCauseIsKeptAfterRestart) {
   EXPECT_EQ(Job("j").failure().rank(), 1);
 }
 
-// --- Jobs that learnt nothing ------------------------------------------------------------------------------
+// --- Jobs without a valid step -----------------------------------------------------------------------------
 
 TEST_F(ReconcilerLeavingTest, JobWithOnlySkippedStepsFailsWithReason) {
   const std::string why =
@@ -542,7 +543,7 @@ TEST_F(ReconcilerLeavingTest, OneValidStepSuffices) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
 }
 
-// Attempts go on from each other; reports of steps did not reach anybody. The first step that counted; 0:
+// Attempts resume from each other, and some step reports are lost. The parameter is the first valid step; 0:
 // none.
 class ReconcilerStepsTest : public ReconcilerLeavingTest, public ::testing::WithParamInterface<int64_t> {};
 

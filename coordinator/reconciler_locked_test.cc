@@ -48,7 +48,7 @@ class ReconcilerLockedTest : public ReconcilerCase {
   }
 };
 
-// Only the log of its rank 0 had it.
+// Regression: only the log of its rank 0 named it.
 TEST_F(ReconcilerLockedTest, StartingJobNamesLostNodeThatMayHoldLock) {
   LoseAttempt1();
   LaunchAttempt2();
@@ -59,7 +59,7 @@ TEST_F(ReconcilerLockedTest, StartingJobNamesLostNodeThatMayHoldLock) {
   EXPECT_EQ(Job("j").reason(), "its rank runs");
 }
 
-// It said that all agents were connected again.
+// Regression: the reason was that all agents are connected again.
 TEST_F(ReconcilerLockedTest, StartingJobNamesNodeDeletedMeanwhile) {
   LoseAttempt1();
   LaunchAttempt2();
@@ -71,7 +71,7 @@ TEST_F(ReconcilerLockedTest, StartingJobNamesNodeDeletedMeanwhile) {
   EXPECT_TRUE(Job("j").deleted_hosts().empty()) << "the job holds the lock";
 }
 
-// It named no node.
+// Regression: it named no node.
 TEST_F(ReconcilerLockedTest, StartingJobNamesNodeDeletedBeforeLaunch) {
   LoseAttempt1();
   DeleteA();
@@ -91,7 +91,7 @@ TEST_F(ReconcilerLockedTest, RetriedJobNamesNodeDeletedAfterItsEnd) {
   ExpectNamed("deleted node a");
 }
 
-// The reason that named the node is replaced while the other one's agent is away.
+// The reason that named the node is replaced while the other node's agent is disconnected.
 TEST_F(ReconcilerLockedTest, DeletedNodeIsRememberedAcrossRestart) {
   LoseAttempt1();
   DeleteA();
@@ -112,7 +112,7 @@ TEST_F(ReconcilerLockedTest, DeletedNodeIsRememberedAcrossRestart) {
   ExpectNamed("deleted node a");
 }
 
-// The record of a job that had ended could not be read, and the node could not be deleted.
+// Regression: the record of an ended job could not be read, and the node could not be deleted.
 TEST_F(ReconcilerLockedTest, DamagedRecordDoesNotBlockNodeDeletion) {
   LoseAttempt1({"i", "j"});
   ASSERT_TRUE(Cancel("i").ok());
@@ -133,7 +133,7 @@ TEST_F(ReconcilerLockedTest, DamagedRecordDoesNotBlockNodeDeletion) {
   EXPECT_THAT(Job("j").deleted_hosts(), ElementsAre("a"));
 }
 
-// Nothing ran on it, and the reason named it as a deleted node.
+// Regression: nothing ran on it, and the reason named it as a deleted node.
 TEST_F(ReconcilerLockedTest, ReregisteredNodeIsNotNamedAfterSecondDeletion) {
   LoseAttempt1();
   DeleteA();
@@ -161,7 +161,7 @@ TEST_F(ReconcilerLockedTest, RetriedJobDoesNotNameReregisteredNode) {
   EXPECT_THAT(Job("j").reason(), Not(HasSubstr("ranks of an earlier attempt")));
 }
 
-// Its reason became "all agents are connected again" in the first tick.
+// Regression: its reason became "all agents are connected again" in the first tick.
 TEST_F(ReconcilerLockedTest, KeepsDeletedNodeFromReasonOfOlderRelease) {
   LoseAttempt1();
   DeleteA();

@@ -1,5 +1,4 @@
-// Jobs whose agents, or whose coordinator, are away for a while: leases, pauses, restarts, clocks that are
-// set.
+// Jobs whose agents, or whose coordinator, are away for a while: leases, pauses, restarts, clock changes.
 #include <algorithm>
 
 #include "base/limits.h"
@@ -44,7 +43,7 @@ TEST_F(ReconcilerOutageTest, EventDatesFollowTheirCausesWithClockBehind) {
   EXPECT_EQ(events.back().kind(), v1::EVENT_KIND_FAILED);
 }
 
-// Its agent may train it on: the state may be of before its launch, as from a backup.
+// Its agent may still train it: the state may be older than its launch, as after a restore from a backup.
 TEST_F(ReconcilerOutageTest, LaunchesWaitingJobAfterReattachGrace) {
   Submit("j", 1, 1);
   Restart();
@@ -63,7 +62,7 @@ TEST_F(ReconcilerOutageTest, LaunchesWaitingJobAfterReattachGrace) {
   EXPECT_EQ(Job("j").attempt(), 2);
 }
 
-// The first had ended long ago, and only nobody had said so.
+// The first had ended long ago, but that was not reported.
 TEST_F(ReconcilerOutageTest, NamesReportedAttemptOfSeveralLeftovers) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/3);
@@ -105,7 +104,7 @@ TEST_F(ReconcilerOutageTest, NextAttemptWaitsForLeftoversOfReconnectedNode) {
   EXPECT_EQ(Job("j").attempt(), 2);
 }
 
-// tests/sim, seed 20180: it was CANCELLED at once, and its rank lived on through its grace.
+// Regression (tests/sim, seed 20180): it was CANCELLED immediately, and its rank lived through its grace.
 TEST_F(ReconcilerOutageTest, CancelWaitsForLeftoversOfReconnectedAttempt) {
   for (const bool paused : {false, true}) {
     const std::string id = paused ? "paused" : "waits", a = id + "-a", b = id + "-b";
@@ -136,7 +135,7 @@ TEST_F(ReconcilerOutageTest, CancelWaitsForLeftoversOfReconnectedAttempt) {
   }
 }
 
-// Of the attempt before the newest, and in one turn with its coming back.
+// The attempt before the newest, in the same tick as its reconnect.
 TEST_F(ReconcilerOutageTest, CancelWaitsForLeftoversOfEarlierAttempt) {
   MoveFromAToB();
   Exit("b", "j", 0, 1, 2);
@@ -443,7 +442,7 @@ TEST_F(ReconcilerOutageTest, WaitingJobFromBackupIsNumberedAfterHostedAttempt) {
   EXPECT_EQ(Job("j").attempt(), 4);
 }
 
-// A node with a certificate of its own stopped other nodes' jobs so, as often as it liked.
+// Regression: a node with its own certificate could stop other nodes' jobs like this any number of times.
 TEST_F(ReconcilerOutageTest, UnplacedNodeCannotClaimAttempt) {
   RunOn({"a"});
   for (const bool restarted : {false, true}) {
@@ -465,7 +464,7 @@ TEST_F(ReconcilerOutageTest, UnplacedNodeCannotClaimAttempt) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED) << "nothing of it is left";
 }
 
-// It was the next attempt's number, whose messages were dropped as out of range.
+// Regression: it had the next attempt's number, and its messages were dropped as out of range.
 TEST_F(ReconcilerOutageTest, RejectsAttemptFarAhead) {
   RunOn({"a"});
   Attach("a", 1, {{"j", 1}, {"j", kMaxAttempt}});
@@ -494,7 +493,7 @@ TEST_F(ReconcilerOutageTest, ClaimOfNeverLaunchedJobOnlyDelaysIt) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "it may have saved by then";
 }
 
-// It was lost with ranks of attempt 1, and attempt 2 is elsewhere: only the job's record knows of it.
+// It was lost with ranks of attempt 1, and attempt 2 is elsewhere: only the job's record names it.
 TEST_F(ReconcilerOutageTest, KnowsNodesOfEarlierAttemptAfterRestart) {
   MoveFromAToB();
   Restart();
@@ -538,7 +537,7 @@ TEST_F(ReconcilerOutageTest, ExitReportsUnreportedLastSteps) {
   EXPECT_EQ(Job("j").last_step().loss(), 5.5);
 }
 
-// --- Launches that were stored and never sent --------------------------------------------------------------
+// --- Launches that were stored and never delivered ---------------------------------------------------------
 
 class ReconcilerUnsentTest : public ReconcilerCase {
  protected:
@@ -573,7 +572,7 @@ TEST_F(ReconcilerUnsentTest, UndeliveredLaunchIsResentAsSameAttempt) {
   EXPECT_TRUE(Job("j").failed_attempts().empty());
 }
 
-// Its ranks began and failed, and nobody tells of their ends any more.
+// Its ranks started and failed, and their exits are not reported any more.
 TEST_F(ReconcilerUnsentTest, DeliveredAttemptWithoutRanksHasFailed) {
   Die(/*max_attempts=*/2);
   had_ = {{"j", 1}};
@@ -622,7 +621,7 @@ TEST_F(ReconcilerUnsentTest, StoppingAttemptIsNotResent) {
   EXPECT_TRUE(LaunchesSent("a").empty());
 }
 
-// What came to one of its nodes goes on, and waits for the other.
+// The ranks that were launched on one of its nodes continue, and wait for the others.
 TEST_F(ReconcilerUnsentTest, ResendsOnlyToNodeWithoutLaunch) {
   agents_say_had_ = true;
   StartOn({"a", "b"});

@@ -1,5 +1,5 @@
-// Jobs that are paused, and go on: what their ranks are told, what PAUSED says, and what a coordinator that
-// restarts still knows of it.
+// Jobs that are paused and resumed: the orders to their ranks, the meaning of PAUSED, and what a restarted
+// coordinator still knows of it.
 #include <algorithm>
 
 #include "base/limits.h"
@@ -208,7 +208,7 @@ TEST_F(ReconcilerPauseTest, RemainingRanksLeaveImmediatelyAfterRankDied) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("2 steps after it are lost: rank 1 on b failed"));
 }
 
-// The reason blamed rank 0, which was on the healthy node.
+// Regression: the reason blamed rank 0, which was on the healthy node.
 TEST_F(ReconcilerPauseTest, LostStepsNameSilentNodeAfterItsReconnect) {
   RunOn({"a", "b"});
   Saved("a", 5);
@@ -260,7 +260,7 @@ TEST_F(ReconcilerPauseTest, PauseAndResumeAreIdempotent) {
   EXPECT_EQ(Pause("j")->revision(), paused);
 }
 
-// It was left out without a word.
+// Regression: it was omitted silently.
 TEST_F(ReconcilerPauseTest, NewReasonWhileLeavingIsRecordedOnce) {
   RunOn({"a"});
   Pause("j").IgnoreError();
@@ -419,7 +419,7 @@ TEST_F(ReconcilerPauseLostTest, SecondPauseKeepsUnconfirmedReason) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and ranks there may still train and save"));
 }
 
-// Each call was an event, and the next tick another.
+// Regression: each call was an event, and so was the next tick.
 TEST_F(ReconcilerPauseLostTest, ReasonIsRecordedOnceDespiteOtherEvents) {
   RunOn({"a"});
   Pause("j").IgnoreError();
@@ -485,7 +485,7 @@ TEST_F(ReconcilerPauseLostTest, CancelEndsJob) {
                         "not be confirmed gone)"));
 }
 
-// The node was forgotten after a day.
+// Regression: the node was forgotten after a day.
 TEST_F(ReconcilerPauseLostTest, NamesNodeOfEarlierAttemptUntilDeleted) {
   MoveFromAToB();
   StandStill(kLostNodeKept + absl::Hours(1));
@@ -500,7 +500,7 @@ TEST_F(ReconcilerPauseLostTest, NamesNodeOfEarlierAttemptUntilDeleted) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
 }
 
-// It was PAUSED while ranks of attempt 1 trained on and saved.
+// Regression: it was PAUSED while ranks of attempt 1 still trained and saved.
 TEST_F(ReconcilerPauseLostTest, WaitsForRanksOfEarlierAttempt) {
   for (const bool restarts : {false, true}) {
     SCOPED_TRACE(restarts);
@@ -551,7 +551,7 @@ TEST_F(ReconcilerPauseLostTest, DeletedNodeDelaysNoPause) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
 }
 
-// The refusals did not mention a resume: to wait, as one of them advised, took forever.
+// Regression: the errors did not mention resume, and waiting, as one of them advised, took forever.
 TEST_F(ReconcilerPauseLostTest, NodeDeletionIsRejectedWithPausingJob) {
   RunOn({"a"});
   Saved("a", 5);
@@ -580,7 +580,7 @@ TEST_F(ReconcilerPauseLostTest, NodeDeletionCompletesPause) {
   EXPECT_EQ(Job("j").reason(), "paused after step 20, which is saved");
 }
 
-// A node that was back for less time than its ranks took to end.
+// A node that was connected for less time than its ranks took to end.
 TEST_F(ReconcilerPauseLostTest, WaitsWhenNodeOfEarlierAttemptIsLostAgain) {
   MoveFromAToB();
   Saved("b", 20, 2);
@@ -617,7 +617,7 @@ TEST_F(ReconcilerPauseTest, FailedAttemptKeepsGraceAfterRestart) {
   EXPECT_LE(stops[0].grace_ms(), 10000);
 }
 
-// The second pause had the ranks of the failed attempt save.
+// Regression: the second pause let the ranks of the failed attempt save.
 TEST_F(ReconcilerPauseTest, FailedAttemptSavesNothingWhenPausedAgain) {
   for (const char* node : {"a", "b"}) Attach(node, 1);
   Submit("j", 2, 1, /*max_attempts=*/3, "/runs/1");

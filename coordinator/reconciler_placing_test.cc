@@ -1,4 +1,4 @@
-// Which plan a job is launched with, and on which nodes it fits.
+// The plan of a launch, and the nodes on which it fits.
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -6,8 +6,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A job whose step needs 100 bytes, or, where the offer is less, as many as are offered, but 40 at least: as
-// recompute does it.
+// A planner whose step needs 100 bytes or, if the budget is smaller, exactly the budget, but at least 40,
+// like recomputation.
 class ReconcilerPlacingTest : public ReconcilerCase {
  protected:
   ReconcilerPlacingTest() {
@@ -162,7 +162,8 @@ TEST_F(ReconcilerPlacingTest, FreeSlotsExcludeHeldSlots) {
   }
 }
 
-// Planned by a release without a margin, it fitted the card, and waited forever after an upgrade.
+// Regression: planned by a release without a memory margin, it fitted the card, and waited forever after an
+// upgrade.
 TEST_F(ReconcilerPlacingTest, PlacesStoredPlanWithoutMarginOnFittingCard) {
   constexpr int64_t kPeakBytes = int64_t{77} << 30, kProcessBytes = int64_t{2} << 30;
   for (const bool margin : {false, true}) {

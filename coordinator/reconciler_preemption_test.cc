@@ -1,4 +1,4 @@
-// Jobs that save and leave for one of a higher priority, and go on by themselves.
+// Preemption: jobs save and leave for one of higher priority, and resume by themselves.
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {

@@ -1,4 +1,4 @@
-// Nodes that are measured before a job meets them.
+// Preflight: nodes are measured before a job runs there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -161,7 +161,7 @@ TEST_F(ReconcilerPreflightTest, JobWaitsWithNumberUntilAccepted) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "what is known and accepted is not measured again";
 }
 
-// The next preflight passed, and the cordon counted as one for failed attempts from then on.
+// Regression: the next preflight passed, and the cordon counted as one for failed attempts from then on.
 TEST_F(ReconcilerPreflightTest, FloorCordonSurvivesLaterPass) {
   Attach("a", 1);
   Submit("j", 1, 1);
@@ -477,7 +477,7 @@ TEST_F(ReconcilerPreflightTest, UnstoredUncordonChangesNothing) {
   EXPECT_FALSE(reconciler_->preflights().Find("a")->accepted());
 }
 
-// A node that was never measured passed by its own word, and each result was a line of the log.
+// Regression: a node that was never measured could report that it passed, and each result was a log line.
 TEST_F(ReconcilerPreflightTest, RejectsUnrequestedResult) {
   Attach("a", 1);
   Advance(options_.reattach_grace + absl::Seconds(1));
@@ -487,7 +487,7 @@ TEST_F(ReconcilerPreflightTest, RejectsUnrequestedResult) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
 }
 
-// Its launch was stored, and the nodes' results were not: they came again and were dropped.
+// Regression: its launch was stored without the nodes' results, which were resent and dropped.
 TEST_F(ReconcilerPreflightTest, AcceptsResultRequestedBeforeRestart) {
   Attach("a", 1);
   Attach("b", 1);
@@ -514,7 +514,7 @@ TEST_F(ReconcilerPreflightTest, AcceptsResultOfNodeLostDuringPreflight) {
   EXPECT_TRUE(reconciler_->preflights().Find("a").has_value());
 }
 
-// It held the node's slots for ever, and the next result counted, whatever it was.
+// Regression: it held the node's slots forever, and the next result counted, whatever it was.
 TEST_F(ReconcilerPreflightTest, StopsUnorderedPreflightAndRejectsResult) {
   for (const bool restarted : {false, true}) {
     Attach("a", 1);

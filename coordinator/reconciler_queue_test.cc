@@ -1,4 +1,4 @@
-// The order in which jobs are launched, and what those that wait say of it.
+// Launch order, and the reasons and places of waiting jobs.
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -99,7 +99,7 @@ TEST_F(ReconcilerQueueTest, EveryWaitingJobHasReasonAndPlace) {
   EXPECT_THAT(Job("last").reason(), HasSubstr("waits behind job urgent, which has priority 1"));
 }
 
-// The queue was copied, and quotas were counted over all jobs, ten times a second.
+// Regression: the queue was copied, and quotas were counted over all jobs, ten times per second.
 TEST_F(ReconcilerQueueTest, IdleTickDoesNotVisitStoredJobs) {
   Attach("a", 1);
   quotas_ = {{"p", 10}};
@@ -145,7 +145,7 @@ TEST_F(ReconcilerQueueTest, RetryDelayEndsOnTimeBehindLongQueue) {
   EXPECT_EQ(StateOf("fails"), v1::JOB_STATE_STARTING);
 }
 
-// Each launch gave each job behind it a new reason, which was stored and filled the log of events.
+// Regression: each launch gave each job behind it a new reason, which was stored and filled the event log.
 TEST_F(ReconcilerQueueTest, LaunchChangesNoReasonFarDownQueue) {
   Attach("a", 1);
   AddJobs(500, v1::JOB_STATE_QUEUED);
@@ -159,7 +159,7 @@ TEST_F(ReconcilerQueueTest, LaunchChangesNoReasonFarDownQueue) {
   EXPECT_THAT(WaitingOf("job-400").jobs(), ElementsAre("job-3"));
 }
 
-// 200 a tick were stored, each after a look at the whole queue: 50,000 jobs took minutes.
+// Regression: 200 were stored per tick, each after a visit of the whole queue, so 50,000 jobs took minutes.
 TEST_F(ReconcilerQueueTest, StoresReasonsOfLongQueueInBoundedTicks) {
   Attach("a", 1);
   AddJobs(6400, v1::JOB_STATE_QUEUED);

@@ -1,4 +1,4 @@
-// Projects are kept to their ranks, and others pass what waits for that.
+// Project quotas: projects are limited to their ranks, and other projects pass their waiting jobs.
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {

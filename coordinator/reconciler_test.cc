@@ -1,4 +1,4 @@
-// Jobs from their submit to their end, with a coordinator that is always there.
+// Jobs from submit to end, with a coordinator that is never interrupted.
 #include "coordinator/reconciler.h"
 
 #include <signal.h>
@@ -323,7 +323,8 @@ TEST_F(ReconcilerTest, ReportsStallUntilNextStep) {
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
 }
 
-// The ledger left out the time between admission and the tick that took the event, so causes did not add up.
+// Regression: the ledger omitted the time between admission and the tick that took the event, so causes did
+// not add up.
 TEST_F(ReconcilerTest, LedgerStartsAtAdmission) {
   const absl::Time admitted = clock_.Now();
   v1::Job job;
@@ -341,7 +342,7 @@ TEST_F(ReconcilerTest, LedgerStartsAtAdmission) {
   EXPECT_NEAR(SecondsOf(Job("j").ledger()), 5, 1e-3);
 }
 
-// An hour was of no cause for ever, and what came then of none until that hour was over.
+// Regression: an hour never got a cause, and neither did the time that followed until that hour was over.
 TEST_F(ReconcilerTest, DateJumpsAddNothingToLedger) {
   RunOn({"a"});
   const absl::Time begun = clock_.Now();

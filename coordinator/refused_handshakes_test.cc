@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Lines of gRPC 1.51.
+// Log lines of gRPC 1.51.
 TEST(RefusedHandshakes, NameTheMissingPart) {
   const std::string failed = "Handshake failed with fatal error SSL_ERROR_SSL: error:";
   EXPECT_THAT(HandshakeError(failed + "0A000086:SSL routines::certificate verify failed."),

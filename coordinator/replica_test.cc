@@ -1,4 +1,4 @@
-// What one that stands by tells, also while etcd does not answer; a change of leaders is tests/integration's.
+// Responses of a standby, also while etcd does not answer. tests/integration covers changes of the leader.
 #include "coordinator/replica.h"
 
 #include <absl/strings/match.h>
@@ -84,7 +84,7 @@ v1::Event CordonOf(const std::string& node, absl::Time when) {
   return event;
 }
 
-// What whoever leads has stored, with its sequences, by the same calls.
+// Events that the leader has stored, with their sequence numbers, by the same calls.
 TEST(Replica, StandbyListsStoredEvents) {
   EtcdServer etcd;
   ReplicaOptions options;

@@ -67,7 +67,7 @@ TEST_F(RevokedCertificatesTest, InvalidFileKeepsPreviousList) {
   EXPECT_FALSE(RevokedCertificates::Open(dir_.File("other"), Clock::Real()).ok());
 }
 
-// A restart accepted every revoked certificate again.
+// Regression: a restart accepted every revoked certificate again.
 TEST_F(RevokedCertificatesTest, RejectsEmptyFileAtStart) {
   Write("");
   EXPECT_THAT(RevokedCertificates::Open(path_, Clock::Real()).status().message(),

@@ -49,7 +49,7 @@ TEST(CountSlots, StoppedNodeHoldsNothing) {
   EXPECT_THAT(CountSlots({&a}, attempts)[0].free_devices, ElementsAre(0, 1));
 }
 
-// Devices that a node has no more, or never had, are no slots of it.
+// Devices that a node no longer has, or never had, do not count.
 TEST(CountFree, MatchesCountSlots) {
   const NodeView a = View("a", 4), b = View("b", 2), c = View("c", 1);
   std::map<AttemptRef, AttemptFacts> attempts;

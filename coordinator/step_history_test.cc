@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// As a node answers that has steps first..last of an attempt.
+// The answer of a node that has steps first..last of an attempt.
 void Have(NodeSteps* node, int attempt, int64_t began, int64_t first, int64_t last) {
   v1::StepSegment& segment = node->segments.emplace_back();
   segment.set_attempt(attempt);
@@ -143,7 +143,7 @@ TEST(StepHistory, RejectsLineOfAttemptNotHostedByNode) {
   EXPECT_EQ(node.records.size(), 1u);
 }
 
-// Attempts on nodes by chance, read in pages of chance, against what a reader of everything would say.
+// Property: attempts on random nodes, read in pages of random size, give the result of reading everything.
 TEST(StepHistory, PagesOfAnySizeCoverHistory) {
   for (int seed = 1; seed <= Seeds(200); ++seed) {
     std::mt19937 random(static_cast<unsigned>(seed));

@@ -1,4 +1,4 @@
-// What a submit asks for beside its spec, by the whole coordinator in one process.
+// Options of a submit other than the spec, tested with a whole coordinator in one process.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>

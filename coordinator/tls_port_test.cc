@@ -9,7 +9,7 @@ namespace {
 
 class TlsPortTest : public Rereading {};
 
-// A slow reader could put an older set back into use after a newer one.
+// Regression: a slow reader could restore an older set after a newer one was in use.
 TEST_F(TlsPortTest, SetIsInUseBeforeConcurrentRead) {
   ASSERT_NO_FATAL_FAILURE(MakeCertificate("own"));
   const TlsFiles files = {dir_.File("own.crt"), dir_.File("own.crt"), dir_.File("own.key")};

@@ -89,7 +89,7 @@ TEST_F(TokenStoreTest, FindsPrincipalOfToken) {
   }
 }
 
-// As `>` leaves it before the new lines are there.
+// The file as `>` leaves it before the new lines are written.
 TEST_F(TokenStoreTest, EmptiedFileKeepsTokensButCommentDoesNot) {
   Write(Line("alice", "admin", "a"));
   const auto file = OpenOrDie();

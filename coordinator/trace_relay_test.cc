@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-// Ranks 0 and 1 on one node, 2 on another; steps 5 and 6.
+// Ranks 0 and 1 are on one node, rank 2 on another; steps 5 and 6.
 struct Case {
   Case() {
     job.set_id("tiny-1");

@@ -1,4 +1,4 @@
-// What a submit would warn of, asked without one: ValidateJob, by the whole coordinator in one process.
+// ValidateJob: the warnings of a submit without submitting, tested with a whole coordinator in one process.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 using ValidateCallsTest = ServedCase;
 
-// The warnings of one rule in an answer.
+// The warnings of one rule in a response.
 template <typename Response>
 std::vector<std::string> Warned(const Response& response, const std::string& rule) {
   std::vector<std::string> reasons;
@@ -24,7 +24,7 @@ std::vector<std::string> Warned(const Response& response, const std::string& rul
   return reasons;
 }
 
-// It is taken, since nodes may come; and a rehearsal tells what the submit does.
+// The spec is accepted, because nodes may connect later; the validation predicts the submit.
 TEST_F(ValidateCallsTest, WarnsAboutDeviceWithoutNodes) {
   ScriptedAgent agent(server_->address(), ScriptedAgent::Options{"node-0", 1, "first", {}, 0});
   ASSERT_TRUE(agent.AwaitWelcome());

@@ -170,7 +170,7 @@ TEST_F(VerdictTest, StoppedRankIsAHangAfterOthersWaited) {
   EXPECT_EQ(JudgeNow().failure->hang().kind(), v1::Job::Hang::KIND_ABSENT);
 }
 
-// Rank 0 lost its peers' connections by rank 3's end, and is heard first.
+// Rank 0 lost its peers' connections because of rank 3's end, and is heard first.
 TEST_F(VerdictTest, RewindIsTheCauseDespiteOtherFailures) {
   GoesBackTo(6);
   Exit(0, 1, 1);
@@ -200,7 +200,7 @@ TEST_F(VerdictTest, RewindIsTheCauseDespiteOtherFailures) {
   EXPECT_THAT(JudgeNow().reason, HasSubstr("has rewound 10 times (train.on_nonfinite.max is 10)"));
 }
 
-// The attempt had failed by what rank 0 saw of it, 300 ms before rank 3 could say why.
+// The attempt had failed by what rank 0 reported, 300 ms before rank 3 could report the cause.
 TEST_F(VerdictTest, LateRewindReportIsStillTheCause) {
   GoesBackTo(6);
   Exit(0, 1, 1);
@@ -407,7 +407,7 @@ TEST_F(VerdictTest, EndingAgentIsTheCauseThoughPeersFailedFirst) {
   EXPECT_THAT(JudgeNow().reason, HasSubstr("told the agent of node-1 to stop it"));
 }
 
-// Its peers, on other nodes, lose it before anybody knows that it leaves.
+// Its peers, on other nodes, lose it before it is known that it leaves.
 TEST_F(VerdictTest, AttemptOnLeavingNodeDoesNotCount) {
   v1::RankExit drained;
   drained.set_exit_code(143);

@@ -17,7 +17,7 @@
 namespace fsdpd {
 namespace {
 
-// Collects what was taken.
+// Collects the applied contents.
 class Reader {
  public:
   Reader(const std::string& path, Clock* clock)
@@ -65,7 +65,7 @@ TEST(WatchedFile, RereadsRecentlyWrittenFileOnce) {
   EXPECT_EQ(reader.Look(), Texts{"one"});
 }
 
-// A reader that was suspended between the read and the store put a revoked token back.
+// Regression: a reader that was suspended between read and store restored a revoked token.
 TEST(WatchedFile, SlowReaderDoesNotRestoreOlderContents) {
   const TempDir dir;
   std::ofstream(dir.File("f")) << "old";
@@ -94,7 +94,7 @@ TEST(WatchedFile, SlowReaderDoesNotRestoreOlderContents) {
   EXPECT_EQ(in_use, "new, and longer");
 }
 
-// The fault was known to one line of the log only, and to no later look.
+// Regression: the error was known only to one log line.
 TEST(WatchedFile, IsStaleWhileInvalid) {
   const TempDir dir;
   FakeClock clock;
