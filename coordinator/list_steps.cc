@@ -58,7 +58,7 @@ std::string WhyNot(const std::string& node, const std::vector<NodeView>& all) {
 struct Asked {
   std::string node;
   std::shared_ptr<LogTail> tail;  // Null: it cannot be queried.
-  std::string fault;              // "": no error.
+  std::string error;              // "": no error.
   NodeSteps steps;
   int forged = 0;  // Lines of attempts whose rank 0 was on another node.
 };
@@ -71,7 +71,7 @@ void TakeLines(const std::deque<v1::LogLines::Line>& lines, const v1::Job& job, 
   };
   for (const v1::LogLines::Line& line : lines) {
     const absl::Status taken = TakeStepLine(line, may_have, &asked->steps);
-    if (absl::IsDataLoss(taken)) asked->fault = std::string(taken.message());
+    if (absl::IsDataLoss(taken)) asked->error = std::string(taken.message());
   }
 }
 
@@ -104,8 +104,8 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
   for (const std::string& node : NodesWithSteps(job, query.attempt, all)) {
     Asked each;
     each.node = node;
-    each.fault = WhyNot(node, all);
-    if (each.fault.empty()) each.tail = parts_.logs->Open(read, {node});
+    each.error = WhyNot(node, all);
+    if (each.error.empty()) each.tail = parts_.logs->Open(read, {node});
     asked.push_back(std::move(each));
   }
   const absl::Time deadline = parts_.clock->Now() + kStepsPatience;
@@ -119,13 +119,13 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
       TakeLines(lines, job, &each);
       FSDPD_RETURN_IF_ERROR(CheckStream(context));
       if (got == LogTail::Got::kLines || parts_.clock->Now() < deadline) continue;
-      each.fault = "its agent did not answer in time";
+      each.error = "its agent did not answer in time";
       break;
     }
     if (each.forged > 0) LogForged(each, job, parts_.meters);
     const absl::Status status = each.tail->status();
-    if (!status.ok() && !absl::IsNotFound(status)) each.fault = std::string(status.message());
-    if (!each.fault.empty()) each.steps = {};  // A partial answer would look complete.
+    if (!status.ok() && !absl::IsNotFound(status)) each.error = std::string(status.message());
+    if (!each.error.empty()) each.steps = {};  // A partial answer would look complete.
   }
   std::vector<NodeSteps> nodes;
   for (const Asked& each : asked) nodes.push_back(each.steps);
@@ -141,10 +141,10 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
   *response = JoinSteps(query, made, nodes);
   if (response->missing().empty() && !LacksAttempt(query, job.attempt(), nodes)) return absl::OkStatus();
   for (const Asked& each : asked) {
-    if (each.fault.empty()) continue;
+    if (each.error.empty()) continue;
     v1::ListStepsResponse::UnreadNode* unread = response->add_unread();
     unread->set_node(each.node);
-    unread->set_error(each.fault);
+    unread->set_error(each.error);
   }
   return absl::OkStatus();
 }

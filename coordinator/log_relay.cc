@@ -21,8 +21,8 @@ absl::Status Gone(const std::string& node) {
 
 absl::Status EndOf(const std::string& node, const v1::LogLines& last) {
   if (last.error().empty()) return absl::OkStatus();
-  const std::string words = absl::StrCat("node ", node, ": ", last.error());
-  return last.no_such_log() ? absl::NotFoundError(words) : absl::InternalError(words);
+  const std::string text = absl::StrCat("node ", node, ": ", last.error());
+  return last.no_such_log() ? absl::NotFoundError(text) : absl::InternalError(text);
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ double BytesOf(const std::string& state_dir) {
   uintmax_t bytes = 0;
   std::error_code error;
   for (const auto& file : std::filesystem::directory_iterator(state_dir, error)) {
-    std::error_code gone;
-    if (const uintmax_t size = file.file_size(gone); !gone) bytes += size;
+    std::error_code removed;
+    if (const uintmax_t size = file.file_size(removed); !removed) bytes += size;
   }
   return static_cast<double>(bytes);
 }
@@ -257,11 +257,11 @@ void MetricsPage::AddCordoned(std::vector<MetricFamily>* families) {
 }
 
 std::vector<MetricsPage::FileState> TlsFileStates(const TlsFiles& flags, const TlsFiles& files,
-                                                  const std::string& fault, absl::Time not_after,
+                                                  const std::string& error, absl::Time not_after,
                                                   absl::Time trusted_not_after) {
   std::vector<MetricsPage::FileState> states;
   const auto add = [&](const std::string& flag, const std::string& path, absl::Time expiry) {
-    if (!path.empty()) states.push_back({flag, IsFaultOf(path, fault), expiry});
+    if (!path.empty()) states.push_back({flag, IsFaultOf(path, error), expiry});
   };
   add(flags.trusted, files.trusted, trusted_not_after);
   add(flags.certificate, files.certificate, not_after);

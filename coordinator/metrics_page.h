@@ -103,10 +103,10 @@ class MetricsPage {
   std::unique_ptr<MetricsServer> server_;                          // Last: its thread uses the rest.
 };
 
-// Returns the states of the given files; `flags` has each file's flag instead of its path. `fault`: why the
+// Returns the states of the given files; `flags` has each file's flag instead of its path. `error`: why the
 // files cannot be used, naming one of them; "" if they can.
 std::vector<MetricsPage::FileState> TlsFileStates(const TlsFiles& flags, const TlsFiles& files,
-                                                  const std::string& fault, absl::Time not_after,
+                                                  const std::string& error, absl::Time not_after,
                                                   absl::Time trusted_not_after);
 
 }  // namespace fsdpd

@@ -69,7 +69,7 @@ void Reconciler::PlaceQueued() {
   QueueLook look = LookNow(slots);
   if (QueueIsAsBefore(look)) return;
   Placing placing = {Reservations(std::move(slots)), RemainingQuotas(look.quotas, index_.held_ranks())};
-  std::vector<v1::Job> told;
+  std::vector<v1::Job> notes;
   const size_t max_notes = MaxNotesPerTick(queue_.size());
   for (auto it = queue_.begin(); it != queue_.end();) {
     const QueuePlace place = *it;
@@ -83,12 +83,12 @@ void Reconciler::PlaceQueued() {
       continue;
     }
     if (reason.empty() || reason == live.job.reason() || !placing.stores) continue;
-    look.undone |= told.size() == max_notes;
-    if (told.size() == max_notes) continue;
+    look.undone |= notes.size() == max_notes;
+    if (notes.size() == max_notes) continue;
     absl::StatusOr<v1::Job> next = After(live, JobEvent::kNote, reason);
-    if (next.ok()) told.push_back(*std::move(next));
+    if (next.ok()) notes.push_back(*std::move(next));
   }
-  StoreTold(std::move(told));
+  StoreTold(std::move(notes));
   ShowWaiting(std::move(placing.waits));
   look.undone |= placing.plans > 0 || !placing.stores;
   look.wake = placing.wake;
@@ -160,7 +160,7 @@ std::string Reconciler::PlaceFirst(LiveJob* live, const PlaceRequest& request, P
   const PlaceDecision decision =
       DecideWorld(live, placing->reservations.now(), placing->quotas, &placing->plans);
   if (live->job.state() != v1::JOB_STATE_QUEUED) return "";
-  if (decision.placed()) return LaunchFrom(live, decision, /*lent=*/false, placing);
+  if (decision.placed()) return LaunchFrom(live, decision, /*backfilled=*/false, placing);
   if (!decision.possible && lease_.Settled()) return SkipImpossible(*live, decision, placing);
   placing->Wait(id,
                 decision.reason.empty()
@@ -186,16 +186,16 @@ std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, 
                                     Placing* placing) {
   const Reservations& reservations = placing->reservations;
   const bool looks = ++placing->looks <= kMaxLooksPerTick;
-  const bool beside = looks && CountNodes(request, reservations.unreserved()).now >= request.nodes;
-  const bool lent = looks && !beside && live->job.preemptible() && !live->job.has_failed_checkpoint() &&
-                    CountNodes(request, reservations.backfillable()).now >= request.nodes;
+  const bool fits = looks && CountNodes(request, reservations.unreserved()).now >= request.nodes;
+  const bool backfilled = looks && !fits && live->job.preemptible() && !live->job.has_failed_checkpoint() &&
+                          CountNodes(request, reservations.backfillable()).now >= request.nodes;
   PlaceDecision decision;
-  const bool decided = beside || lent || (looks && MayShrink(live->job));
+  const bool decided = fits || backfilled || (looks && MayShrink(live->job));
   if (decided) {
-    decision = DecideWorld(live, lent ? reservations.backfillable() : reservations.unreserved(),
+    decision = DecideWorld(live, backfilled ? reservations.backfillable() : reservations.unreserved(),
                            placing->quotas, &placing->plans);
     if (live->job.state() != v1::JOB_STATE_QUEUED) return "";
-    if (decision.placed()) return LaunchFrom(live, decision, lent, placing);
+    if (decision.placed()) return LaunchFrom(live, decision, backfilled, placing);
   }
   const PlaceRequest now = RequestAgain(live->job);  // Includes the memory of a plan that was made just now.
   const bool pending = decided && decision.reason.empty();
@@ -221,11 +221,11 @@ std::string Reconciler::SkipImpossible(const LiveJob& live, const PlaceDecision&
   return absl::StrCat(decision.reason, "; jobs behind it go first meanwhile");
 }
 
-std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision, bool lent,
+std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision, bool backfilled,
                                    Placing* placing) {
   const PlaceRequest request = RequestOf(live->job);
   const absl::Status launched =
-      placing->stores ? Begin(live, decision, lent) : absl::UnavailableError("nothing can");
+      placing->stores ? Begin(live, decision, backfilled) : absl::UnavailableError("nothing can");
   // A record that is too large for the store delays no other job.
   const bool too_large = absl::IsOutOfRange(launched);
   placing->stores = launched.ok() || too_large;
@@ -349,28 +349,28 @@ absl::Status Reconciler::ClosePlan(LiveJob* live, int64_t offer_bytes) {
 }
 
 absl::Status Reconciler::GiveUp(LiveJob* live, const std::string& why) {
-  const std::string words = absl::StrCat("cannot be launched: ", why);
-  return Commit(live, JobEvent::kGiveUp, words, [&](v1::Job* job) {
+  const std::string reason = absl::StrCat("cannot be launched: ", why);
+  return Commit(live, JobEvent::kGiveUp, reason, [&](v1::Job* job) {
     v1::Job::Failure failure;
     failure.set_rank(-1);
-    failure.set_error(words);
+    failure.set_error(reason);
     failure.set_cause(v1::FAILURE_CAUSE_CONFIGURATION);
     *job->mutable_failure() = failure;
   });
 }
 
-absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bool lent) {
-  const std::string words =
-      absl::StrCat(decision.reason, lent ? ", on slots that a job before it waits for" : "");
+absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bool backfilled) {
+  const std::string reason =
+      absl::StrCat(decision.reason, backfilled ? ", on slots that a job before it waits for" : "");
   const int before = live->job.attempt();
-  FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kLaunch, words, [&](v1::Job* job) {
+  FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kLaunch, reason, [&](v1::Job* job) {
     KeepEarlierHosts(before, job);
     job->mutable_placements()->Assign(decision.placements.begin(), decision.placements.end());
     for (v1::Job::Placement& placement : *job->mutable_placements()) {
       const auto view = views_.find(placement.node());
       if (view != views_.end()) placement.set_agent_instance(view->second.info.instance());
     }
-    job->set_lent(lent);
+    job->set_lent(backfilled);
   }));
   live->newest_elsewhere = 0;
   live->leftovers_until.clear();

@@ -76,7 +76,7 @@ absl::Status JobService::Search(grpc::ServerContext* context, const v1::SearchPl
   FSDPD_RETURN_IF_ERROR(CheckGiven(request, given));
   SearchOptions options;
   options.held = {request.hold().begin(), request.hold().end()};
-  if (const Violations violations = CheckHeld(options.held); !faults.empty()) return BadSpec(faults);
+  if (const Violations violations = CheckHeld(options.held); !violations.empty()) return BadSpec(violations);
   const Ground ground = parts_.admission->GroundOf(request.spec());
   if (!ground.faults.empty()) return BadSpec(ground.faults);
   options.budget_bytes_per_rank = request.has_profile() ? given.budget_bytes() : ground.bytes_per_rank;

@@ -52,12 +52,12 @@ std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
       occupant.priority = job.spec().priority();
       occupant.start_unix_nanos = job.start_unix_nanos();
       occupant.leaves = job.state() != v1::JOB_STATE_STARTING && job.state() != v1::JOB_STATE_RUNNING;
-      occupant.lent = job.lent() && PlaceInQueue(head) < PlaceInQueue(job);
+      occupant.backfilled = job.lent() && PlaceInQueue(head) < PlaceInQueue(job);
       // A backfilled job leaves even if it cannot save: the job that reserved the slots must not wait for its
       // disk.
       occupant.may_leave =
-          occupant.lent || (job.preemptible() && occupant.priority < head.spec().priority() &&
-                            WhyNotPaused(job, kGraceMs).empty());
+          occupant.backfilled || (job.preemptible() && occupant.priority < head.spec().priority() &&
+                                  WhyNotPaused(job, kGraceMs).empty());
     }
     for (const NodePart& part : facts.parts) {
       if (part.stopped || part.leftover) continue;
@@ -97,9 +97,9 @@ void Reconciler::AddPreflights(const v1::Job& head, std::vector<Occupant>* all) 
     occupant.job = id;
     occupant.priority = live.job.spec().priority();
     occupant.start_unix_nanos = absl::ToUnixNanos(parts_.clock->Wall());
-    occupant.lent = live.job.lent() && PlaceInQueue(head) < PlaceInQueue(live.job);
+    occupant.backfilled = live.job.lent() && PlaceInQueue(head) < PlaceInQueue(live.job);
     occupant.may_leave =
-        occupant.lent || (live.job.preemptible() && occupant.priority < head.spec().priority());
+        occupant.backfilled || (live.job.preemptible() && occupant.priority < head.spec().priority());
     for (const v1::Job::Placement& each : live.job.held()) {
       occupant.devices[each.node()].assign(each.devices().begin(), each.devices().end());
       held[each.node()].insert(each.devices().begin(), each.devices().end());
@@ -120,21 +120,22 @@ void Reconciler::AddPreflights(const v1::Job& head, std::vector<Occupant>* all) 
 
 // REQUIRES: PREFLIGHT, STARTING or RUNNING.
 absl::Status Reconciler::Preempt(LiveJob* live, const v1::Job& head) {
-  const bool lent = head.spec().priority() <= live->job.spec().priority();
-  const std::string who = absl::StrCat("job ", head.id(),
-                                       lent ? std::string(", which waited for them first")
-                                            : absl::StrCat(", of priority ", head.spec().priority()));
+  const bool backfilled = head.spec().priority() <= live->job.spec().priority();
+  const std::string preemptor =
+      absl::StrCat("job ", head.id(),
+                   backfilled ? std::string(", which waited for them first")
+                              : absl::StrCat(", of priority ", head.spec().priority()));
   if (live->job.state() == v1::JOB_STATE_PREFLIGHT)
     return Commit(
         live, JobEvent::kUnplace,
-        absl::StrCat(who, ", gets its slots before it was launched; it goes on when there is room"));
+        absl::StrCat(preemptor, ", gets its slots before it was launched; it goes on when there is room"));
   AttemptFacts* facts = FactsOf(live->job);
   FSDPD_CHECK(facts != nullptr);
   const std::string why_not = WhyNotPaused(live->job, kGraceMs);
   const int64_t grace_ms = why_not.empty() ? kGraceMs : 0;
   FSDPD_RETURN_IF_ERROR(
       Commit(live, JobEvent::kPause,
-             absl::StrCat(who, ", gets its slots: the ranks ",
+             absl::StrCat(preemptor, ", gets its slots: the ranks ",
                           why_not.empty() ? std::string("save and leave")
                                           : absl::StrCat("leave without a save (", why_not, ")"),
                           ", and it goes on when there is room"),
@@ -145,7 +146,7 @@ absl::Status Reconciler::Preempt(LiveJob* live, const v1::Job& head) {
                pause->set_resumes(true);
                pause->set_preempted_by(head.id());
              }));
-  BeginStop(facts, grace_ms, absl::StrCat(who, ", gets the slots"), /*save=*/grace_ms > 0);
+  BeginStop(facts, grace_ms, absl::StrCat(preemptor, ", gets the slots"), /*save=*/grace_ms > 0);
   return absl::OkStatus();
 }
 

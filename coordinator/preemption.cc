@@ -26,7 +26,8 @@ Victims ChooseVictims(const PlaceRequest& request, int64_t priority, const std::
   std::vector<const Occupant*> leaving, able, chosen;
   for (const Occupant& each : occupants) {
     if (each.leaves) leaving.push_back(&each);
-    if (!each.leaves && each.may_leave && (each.lent || each.priority < priority)) able.push_back(&each);
+    if (!each.leaves && each.may_leave && (each.backfilled || each.priority < priority))
+      able.push_back(&each);
   }
   if (leaving.empty() && able.empty()) return {};
   const std::vector<NodeSlots> soon = Without(nodes, leaving);

@@ -31,7 +31,7 @@ struct Occupant {
   bool leaves = false;     // Its slots become free without preemption.
   bool may_leave = false;  // It is preemptible and can save now.
   // It was backfilled on slots that the waiting job reserves, and leaves whatever its priority.
-  bool lent = false;
+  bool backfilled = false;
   std::map<std::string, std::vector<int>> devices;  // By node.
 };
 

@@ -103,7 +103,7 @@ TEST_F(PreemptionTest, CountsNoSlotsOfDisconnectedNode) {
 
 TEST_F(PreemptionTest, PreemptsBackfilledJobOfEqualPriority) {
   Node("a");
-  Holds("lent", 5, "a", {0, 1})->lent = true;
+  Holds("lent", 5, "a", {0, 1})->backfilled = true;
   EXPECT_THAT(Leave(1, 1, 5), ElementsAre("lent"));
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 struct Measure {
   const char* name;
-  const char* words;
+  const char* label;
   const char* unit;
   double units;  // Factor from `unit` to the unit of PreflightDevice.
 };
@@ -89,7 +89,7 @@ class Judge {
     const std::optional<double> floor = FloorOf(device.name(), measure, floors_);
     // Also true for NaN, which fails every floor.
     if (!floor.has_value() || *floor <= 0 || measured / measure.units >= *floor) return;
-    faults_.push_back(absl::StrCat("device ", device.device(), ": ", measure.words, " ",
+    faults_.push_back(absl::StrCat("device ", device.device(), ": ", measure.label, " ",
                                    Number(measured / measure.units), " ", measure.unit, more, ", floor ",
                                    Number(*floor)));
   }
@@ -105,29 +105,29 @@ class Judge {
 
   // Explains a low product rate: clock and slowdown reasons.
   static std::string SlowdownText(const v1::PreflightDevice& device) {
-    std::string words;
+    std::string text;
     if (device.sm_clock_hertz() > 0)
-      absl::StrAppendFormat(&words, " at %.0f MHz", device.sm_clock_hertz() / 1e6);
+      absl::StrAppendFormat(&text, " at %.0f MHz", device.sm_clock_hertz() / 1e6);
     for (const auto& slowdown : device.slowdowns())
-      absl::StrAppendFormat(&words, "%s %s for %.1f s",
-                            words.find("held") == std::string::npos ? " held down by" : ",",
-                            slowdown.reason(), slowdown.seconds());
-    return words;
+      absl::StrAppendFormat(&text, "%s %s for %.1f s",
+                            text.find("held") == std::string::npos ? " held down by" : ",", slowdown.reason(),
+                            slowdown.seconds());
+    return text;
   }
 
   void Driver(const v1::PreflightDevice& device) {
-    const std::string who = absl::StrCat("device ", device.device(), ": ");
+    const std::string prefix = absl::StrCat("device ", device.device(), ": ");
     if (device.uncorrected_ecc_errors() > 0)
-      faults_.push_back(absl::StrCat(who, device.uncorrected_ecc_errors(),
+      faults_.push_back(absl::StrCat(prefix, device.uncorrected_ecc_errors(),
                                      " uncorrected memory errors since its driver was loaded, at most 0"));
     const double used = static_cast<double>(device.used_bytes()),
                  all = static_cast<double>(device.memory_bytes());
     if (all > 0 && used > kOthersMemory * all)
-      faults_.push_back(absl::StrFormat("%s%.1f GiB of its memory were in use by others, at most %.1f", who,
-                                        used / (1 << 30), kOthersMemory * all / (1 << 30)));
+      faults_.push_back(absl::StrFormat("%s%.1f GiB of its memory were in use by others, at most %.1f",
+                                        prefix, used / (1 << 30), kOthersMemory * all / (1 << 30)));
     if (device.has_nvlinks_up() && device.nvlinks_up() < most_links_)
       faults_.push_back(
-          absl::StrCat(who, device.nvlinks_up(), " NVLinks are up, of another device ", most_links_));
+          absl::StrCat(prefix, device.nvlinks_up(), " NVLinks are up, of another device ", most_links_));
   }
 
   const v1::PreflightResult& result_;

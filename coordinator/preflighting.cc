@@ -43,10 +43,10 @@ constexpr int kMostFaults = 3;  // Named in a cordon's reason; further ones are 
 constexpr char kRestarted[] = "the coordinator has restarted; its nodes are found anew";
 
 std::string FaultsText(const v1::NodePreflight& preflight) {
-  const int told = std::min(preflight.faults_size(), kMostFaults);
-  std::string text = absl::StrJoin(preflight.faults().begin(), preflight.faults().begin() + told, "; ");
-  if (told < preflight.faults_size())
-    absl::StrAppend(&text, "; and ", preflight.faults_size() - told, " more");
+  const int shown = std::min(preflight.faults_size(), kMostFaults);
+  std::string text = absl::StrJoin(preflight.faults().begin(), preflight.faults().begin() + shown, "; ");
+  if (shown < preflight.faults_size())
+    absl::StrAppend(&text, "; and ", preflight.faults_size() - shown, " more");
   return CutText(text, kMaxReasonBytes - 64);
 }
 
@@ -68,25 +68,25 @@ bool Reconciler::NeedsPreflight(const std::string& node, const v1::Job& job) con
   if (options_.preflight.devices.count(info.device()) == 0 || !info.preflights() || !IsIdle(node))
     return false;
   const std::optional<v1::NodePreflight> known = preflights_.Find(node);
-  const bool goes_on = job.attempt() > 0 && job.failure().attempt() == job.attempt();
+  const bool is_retry = job.attempt() > 0 && job.failure().attempt() == job.attempt();
   const bool was_there = std::any_of(job.placements().begin(), job.placements().end(),
                                      [&](const v1::Job::Placement& each) { return each.node() == node; });
-  if (goes_on && was_there && Passed(known, info)) return false;
+  if (is_retry && was_there && Passed(known, info)) return false;
   return !Passes(known, info, parts_.clock->Wall());
 }
 
 // Launches the job, or measures its nodes first.
-absl::Status Reconciler::Begin(LiveJob* live, const PlaceDecision& decision, bool lent) {
+absl::Status Reconciler::Begin(LiveJob* live, const PlaceDecision& decision, bool backfilled) {
   std::set<std::string> nodes;
   for (const v1::Job::Placement& placement : decision.placements) {
     if (NeedsPreflight(placement.node(), live->job)) nodes.insert(placement.node());
   }
-  if (nodes.empty()) return Launch(live, decision, lent);
+  if (nodes.empty()) return Launch(live, decision, backfilled);
   const std::string reason = absl::StrCat(absl::StrJoin(nodes, ", "), nodes.size() == 1 ? " is" : " are",
                                           " measured first (preflight); then ", decision.reason);
   FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kPreflight, reason, [&](v1::Job* job) {
     job->mutable_held()->Assign(decision.placements.begin(), decision.placements.end());
-    job->set_lent(lent);
+    job->set_lent(backfilled);
   }));
   live->measured = nodes;
   live->measured_here = true;
@@ -271,14 +271,14 @@ void Reconciler::TendPreflights() {
     const absl::Status launched = Launch(&live, decision, live.job.lent());
     if (launched.ok()) continue;
     if (absl::IsOutOfRange(launched)) {  // Permanent: releases the nodes for other jobs.
-      const std::string words = absl::StrCat("its launch cannot be stored: ", launched.message());
-      if (!Commit(&live, JobEvent::kUnplace, words).ok())
-        CommitUnstored(&live, JobEvent::kUnplace, words, launched).IgnoreError();
+      const std::string reason = absl::StrCat("its launch cannot be stored: ", launched.message());
+      if (!Commit(&live, JobEvent::kUnplace, reason).ok())
+        CommitUnstored(&live, JobEvent::kUnplace, reason, launched).IgnoreError();
       continue;
     }
     // Retried in the next tick; the nodes are not the cause of the wait.
-    const std::string words = absl::StrCat(decision.reason, "; its launch cannot be stored");
-    if (words != live.job.reason()) CommitUnstored(&live, JobEvent::kNote, words, launched).IgnoreError();
+    const std::string reason = absl::StrCat(decision.reason, "; its launch cannot be stored");
+    if (reason != live.job.reason()) CommitUnstored(&live, JobEvent::kNote, reason, launched).IgnoreError();
   }
 }
 

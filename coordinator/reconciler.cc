@@ -275,29 +275,29 @@ Presence Reconciler::PresenceAt(const std::string& node) const {
 void Reconciler::AdvanceJobs() {
   // Changes that cannot be stored are retried in the next tick.
   for (const std::string& id : index_.In(JobIndex::View::kResuming)) GoOn(&jobs_.at(id), "").IgnoreError();
-  std::vector<v1::Job> told;
-  for (const std::string& id : index_.In(JobIndex::View::kLaunched)) Advance(id, &told);
-  StoreTold(std::move(told));
+  std::vector<v1::Job> notes;
+  for (const std::string& id : index_.In(JobIndex::View::kLaunched)) Advance(id, &notes);
+  StoreTold(std::move(notes));
 }
 
 // Stores changes that require no further action in one write, because thousands of jobs may change when nodes
 // disconnect or reconnect together. Jobs that cannot be stored are judged again in the next tick.
-void Reconciler::StoreTold(std::vector<v1::Job> told) {
-  if (told.empty()) return;
+void Reconciler::StoreTold(std::vector<v1::Job> notes) {
+  if (notes.empty()) return;
   std::vector<const v1::Job*> jobs;
-  for (const v1::Job& job : told) jobs.push_back(&job);
+  for (const v1::Job& job : notes) jobs.push_back(&job);
   const std::vector<absl::Status> stored = parts_.store->UpdateAll(jobs);
-  for (size_t i = 0; i < told.size(); ++i) {
+  for (size_t i = 0; i < notes.size(); ++i) {
     if (!stored[i].ok()) {
-      LogNotStored(told[i].id(), stored[i]);
+      LogNotStored(notes[i].id(), stored[i]);
       continue;
     }
-    LiveJob& live = jobs_.at(told[i].id());
-    Adopt(&live, std::move(told[i]));
+    LiveJob& live = jobs_.at(notes[i].id());
+    Adopt(&live, std::move(notes[i]));
   }
 }
 
-void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
+void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* notes) {
   if (!Leads()) return;
   LiveJob& live = jobs_.at(id);
   AttemptFacts* facts = FactsOf(live.job);
@@ -319,8 +319,8 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
     if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_stands();
     if (verdict.failure.has_value() && verdict.failure->has_hang()) MoveHang(verdict.failure->hang(), job);
     if (!verdict.node.empty()) job->mutable_events()->rbegin()->set_node(verdict.node);
-    if (verdict.goes_back) NoteExcused(job);
-    if (verdict.goes_back) GoBack(job);
+    if (verdict.rewinds) NoteExcused(job);
+    if (verdict.rewinds) GoBack(job);
     if (verdict.drained) ExcuseAttempt(job);
     if (verdict.pause.has_value()) KeepPause(*verdict.pause, job);
     if (verdict.unconfirmed.has_value())
@@ -336,7 +336,7 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
   };
   if (*verdict.event == JobEvent::kNote || *verdict.event == JobEvent::kReady) {
     absl::StatusOr<v1::Job> next = After(live, *verdict.event, verdict.reason, edit);
-    if (next.ok()) told->push_back(*std::move(next));
+    if (next.ok()) notes->push_back(*std::move(next));
     return;
   }
   absl::Status stored = Commit(&live, *verdict.event, verdict.reason, edit);
@@ -369,26 +369,26 @@ void Reconciler::ReportStall(LiveJob* live, AttemptFacts* facts) {
   const bool up = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
   if (!up || PresenceAt(facts->PartOfRank(0)->node) != Presence::kConnected) return;
   const bool stalled = facts->pace.Stalled(lease_.now()) && !WritesFinalOutput(job);
-  const bool told = job.stalled_since_unix_nanos() != 0;
-  const absl::Time since =
-      told ? absl::FromUnixNanos(job.stalled_since_unix_nanos()) : parts_.clock->WallOf(facts->pace.since());
+  const bool reported = job.stalled_since_unix_nanos() != 0;
+  const absl::Time since = reported ? absl::FromUnixNanos(job.stalled_since_unix_nanos())
+                                    : parts_.clock->WallOf(facts->pace.since());
   const std::string time = HumanSeconds(absl::ToDoubleSeconds(parts_.clock->Wall() - since));
-  std::string words;
-  if (stalled && !told) {
-    words = absl::StrCat("no step for ", time);
+  std::string reason;
+  if (stalled && !reported) {
+    reason = absl::StrCat("no step for ", time);
     if (job.has_last_step())
-      absl::StrAppend(&words, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
-  } else if (told && !stalled && facts->stepped) {
-    words = absl::StrCat("steps go on after ", time, " without one");
+      absl::StrAppend(&reason, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
+  } else if (reported && !stalled && facts->stepped) {
+    reason = absl::StrCat("steps go on after ", time, " without one");
   } else {
     return;
   }
-  const absl::Status stored = Commit(live, JobEvent::kNote, words, [&](v1::Job* edited) {
+  const absl::Status stored = Commit(live, JobEvent::kNote, reason, [&](v1::Job* edited) {
     edited->set_stalled_since_unix_nanos(stalled ? absl::ToUnixNanos(since) : 0);
     edited->clear_stands();
   });
   // If this could not be stored, the next tick tries again.
-  if (stored.ok() && stalled) SendLocate(*facts, words);
+  if (stored.ok() && stalled) SendLocate(*facts, reason);
 }
 
 // Ranks that save wait for each other's files until their grace is over. Without one of them that cannot
@@ -401,11 +401,11 @@ void Reconciler::ShortenUselessSave(LiveJob* live, AttemptFacts* facts) {
   facts->why_unsaved = absl::EndsWith(why, kIsLost) ? absl::StrCat(absl::StripSuffix(why, kIsLost),
                                                                    " was lost before its ranks had saved")
                                                     : why;
-  const std::string words = absl::StrCat("nothing more can be saved: ", why);
-  absl::Status stored = Commit(live, JobEvent::kNote, words);
+  const std::string reason = absl::StrCat("nothing more can be saved: ", why);
+  absl::Status stored = Commit(live, JobEvent::kNote, reason);
   // Even if that cannot be stored: the ranks are already leaving.
-  if (!stored.ok()) stored = CommitUnstored(live, JobEvent::kNote, words, stored);
-  if (stored.ok()) BeginStop(facts, std::min(facts->stop->grace_ms, kStopGraceMs), words);
+  if (!stored.ok()) stored = CommitUnstored(live, JobEvent::kNote, reason, stored);
+  if (stored.ok()) BeginStop(facts, std::min(facts->stop->grace_ms, kStopGraceMs), reason);
 }
 
 void Reconciler::TendStops() {

@@ -268,8 +268,8 @@ class Reconciler {
   bool Leads() const { return options_.leads == nullptr || options_.leads(); }
   void BeginTick();
   void AdvanceJobs();
-  void Advance(const std::string& id, std::vector<v1::Job>* told);
-  void StoreTold(std::vector<v1::Job> told);
+  void Advance(const std::string& id, std::vector<v1::Job>* notes);
+  void StoreTold(std::vector<v1::Job> notes);
   void ReportStall(LiveJob* live, AttemptFacts* facts);
   void ShortenUselessSave(LiveJob* live, AttemptFacts* facts);
   void PublishPositions();
@@ -333,8 +333,8 @@ class Reconciler {
   std::string PlaceBehind(LiveJob* live, const PlaceRequest& request, const std::string& ahead,
                           Placing* placing);
   static std::string SkipImpossible(const LiveJob& live, const PlaceDecision& decision, Placing* placing);
-  std::string LaunchFrom(LiveJob* live, const PlaceDecision& decision, bool lent, Placing* placing);
-  absl::Status Launch(LiveJob* live, const PlaceDecision& decision, bool lent);
+  std::string LaunchFrom(LiveJob* live, const PlaceDecision& decision, bool backfilled, Placing* placing);
+  absl::Status Launch(LiveJob* live, const PlaceDecision& decision, bool backfilled);
   void SendLaunch(const v1::Job& job, NodePart* part, bool again = false);
   void ResendLaunches(AttemptFacts* facts);
   void BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason, bool save = false);
@@ -348,7 +348,7 @@ class Reconciler {
     absl::Time until;
     absl::Time lost_at = absl::InfiniteFuture();  // When its agent reconnected without it.
   };
-  absl::Status Begin(LiveJob* live, const PlaceDecision& decision, bool lent);
+  absl::Status Begin(LiveJob* live, const PlaceDecision& decision, bool backfilled);
   bool NeedsPreflight(const std::string& node, const v1::Job& job) const;
   bool IsIdle(const std::string& node) const;
   void Measure(const std::string& node);

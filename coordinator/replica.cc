@@ -108,13 +108,13 @@ absl::Status Replica::StandBy() {
 }
 
 bool Replica::StandByAgain(const StopWaiter& stops) {
-  std::string said;
+  std::string last_error;
   while (true) {
     const absl::Status stood = StandBy();
     if (stood.ok()) return true;
     // Another program may have taken the port, and may release it.
     const std::string why(stood.message());
-    if (std::exchange(said, why) != why) LogError("cannot stand by, and tries again: %s", why);
+    if (std::exchange(last_error, why) != why) LogError("cannot stand by, and tries again: %s", why);
     if (stops(kAskEvery)) return false;
   }
 }
@@ -154,7 +154,7 @@ void Replica::LogNoLead(const absl::Status& why) {
 }
 
 void Replica::Run(const StopWaiter& stops) {
-  std::string said;
+  std::string last_error;
   while (!stops(kAskEvery)) {
     std::atomic<bool> lost{false};
     std::unique_ptr<Leadership> leadership = TryLead(&lost);
@@ -162,7 +162,7 @@ void Replica::Run(const StopWaiter& stops) {
     standby_.reset();
     const absl::Status led = Lead(stops, leadership.get(), lost);
     const std::string why(led.message());
-    if (std::exchange(said, why) != why && !led.ok()) LogError("cannot lead, and stands by: %s", why);
+    if (std::exchange(last_error, why) != why && !led.ok()) LogError("cannot lead, and stands by: %s", why);
     etcd_read_ = Now();
     why_none_ = why;
     if (!led.ok()) not_before_ = Now() + kAfterFailure;

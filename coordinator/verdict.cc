@@ -147,7 +147,7 @@ std::string ReasonOf(const v1::Job::Failure& failure) {
 }
 
 // Appends a consequence to a reason. A reason of several lines gets it on a line of its own.
-std::string Then(const std::string& why, const std::string& what) {
+std::string AppendConsequence(const std::string& why, const std::string& what) {
   return absl::StrCat(why, why.find('\n') == std::string::npos ? "; " : "\n", what);
 }
 
@@ -353,7 +353,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     verdict.failure = HangIn(facts, std::max<int64_t>(job.spec().parallel().pipeline(), 1), presence, now);
   if (verdict.failure.has_value()) {
     verdict.event = JobEvent::kFail;
-    verdict.reason = Then(ReasonOf(*verdict.failure), "stopping the attempt");
+    verdict.reason = AppendConsequence(ReasonOf(*verdict.failure), "stopping the attempt");
     verdict.refused = verdict.failure->refused();
     return verdict;
   }
@@ -371,7 +371,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
                       (absl::StartsWith(job.reason(), kMayBeLocked) && !earlier.MayHoldLock());
   const bool was_late = absl::StartsWith(job.reason(), kLaunchNotAcknowledged);
   const LateLaunches late = facts.launches.Late(now);
-  const bool goes_on = job.state() == v1::JOB_STATE_RUNNING && facts.stepped_since_attached;
+  const bool continues = job.state() == v1::JOB_STATE_RUNNING && facts.stepped_since_attached;
   if (!away.empty()) {
     verdict.reason = absl::StrCat(
         kWaitsFor, absl::StrJoin(away, ", "), " to reconnect; ",
@@ -387,7 +387,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     verdict.reason = kAllBack;
   } else if (MayWaitForLock(job, facts, now, earlier)) {
     NameLockHolders(earlier, &verdict);
-  } else if (goes_on && job.reason() == kAllBack) {
+  } else if (continues && job.reason() == kAllBack) {
     verdict.reason = AllRun(facts);
   }
   if (!verdict.reason.empty() && verdict.reason != job.reason()) verdict.event = JobEvent::kNote;
@@ -404,7 +404,7 @@ bool MayBeOverruled(const v1::Job& job, const AttemptFacts& facts) {
   return found.rank() < 0 ? found.node().empty() : facts.ranks()[found.rank()].exit.has_value();
 }
 
-Verdict RetryAfterRejection(const v1::Job& job) {
+Verdict RetryRejected(const v1::Job& job) {
   Verdict verdict;
   verdict.event = JobEvent::kRetry;
   verdict.number_after = job.failure().newer_attempt();
@@ -440,14 +440,14 @@ Verdict RetryAfterDrain(const v1::Job& job) {
 // Uses stored data only, so that a restarted coordinator decides alike.
 Verdict JudgeBadStep(const v1::Job& job, const std::string& why) {
   Verdict verdict;
-  const std::string not_back = WhyNotBack(job);
-  if (!not_back.empty()) {
+  const std::string no_rewind = WhyNotBack(job);
+  if (!no_rewind.empty()) {
     verdict.event = JobEvent::kGiveUp;
-    verdict.reason = absl::StrCat(why, "; ", not_back);
+    verdict.reason = absl::StrCat(why, "; ", no_rewind);
     return verdict;
   }
   verdict.event = JobEvent::kRetry;
-  verdict.goes_back = true;
+  verdict.rewinds = true;
   const v1::SampleRange range = RangeToPassOver(job);
   verdict.reason = absl::StrCat("attempt ", job.attempt(), " goes back: ", why, "; the next one starts",
                                 NextStart(job).empty() ? "" : NextStart(job).substr(1),
@@ -470,23 +470,24 @@ bool IsOver(const AttemptFacts& facts, const PresenceOf& presence, absl::Time no
 
 Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                       absl::Time now) {
-  const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
+  const bool known = job.has_failure() && job.failure().attempt() == job.attempt();
   // Uses stored data only: after a restart of the coordinator the facts are gone.
-  if (told && (job.failure().refused() || job.failure().newer_attempt() > 0)) return RetryAfterRejection(job);
-  v1::Job heard = job;
+  if (known && (job.failure().refused() || job.failure().newer_attempt() > 0)) return RetryRejected(job);
+  v1::Job updated = job;
   // The rank that detected the bad step may be heard only after the attempt failed by what others saw.
   const v1::RankExit* bad = FindBadStep(facts);
   if (bad != nullptr && bad->bad_step().rewind() && !WantsToGoBack(job))
-    *heard.mutable_failure() = FailureOf(facts, *bad);
-  if (WantsToGoBack(heard)) {
-    Verdict verdict = JudgeBadStep(heard, WithLost(ReasonOf(heard.failure()), LostNodes(facts, presence)));
-    verdict.failure = heard.failure();
+    *updated.mutable_failure() = FailureOf(facts, *bad);
+  if (WantsToGoBack(updated)) {
+    Verdict verdict =
+        JudgeBadStep(updated, WithLost(ReasonOf(updated.failure()), LostNodes(facts, presence)));
+    verdict.failure = updated.failure();
     return verdict;
   }
   Verdict verdict;
   // An exit that arrived after the stop began may name an earlier failure.
   const v1::RankExit* first = facts.FirstFailure();
-  const bool ended_by_step = told && job.failure().has_bad_step();
+  const bool ended_by_step = known && job.failure().has_bad_step();
   if (first != nullptr && !first->cancelled() && MayBeOverruled(job, facts)) {
     verdict.failure = FailureOf(facts, *first);
     verdict.failure->set_refused(false);  // It did not fail the attempt, which counts.
@@ -501,16 +502,16 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
     verdict.reason = why;
     return verdict;
   }
-  if (told && job.failure().drained()) return RetryAfterDrain(job);
+  if (known && job.failure().drained()) return RetryAfterDrain(job);
   v1::Job::Failure failure = verdict.failure.value_or(job.failure());
-  const std::string no_other = WhyNoOther(job, &failure);
+  const std::string no_retry = WhyNoOther(job, &failure);
   const int64_t allowed = AttemptsAllowed(job);
-  if (!no_other.empty()) {
+  if (!no_retry.empty()) {
     verdict.event = JobEvent::kGiveUp;
     verdict.failure = failure;
     verdict.reason = failure.cause() == v1::FAILURE_CAUSE_NO_PROGRESS
-                         ? absl::StrCat("no progress: ", no_other, "; the last one: ", why)
-                         : Then(why, no_other);
+                         ? absl::StrCat("no progress: ", no_retry, "; the last one: ", why)
+                         : AppendConsequence(why, no_retry);
   } else if (job.attempt() < allowed) {
     verdict.event = JobEvent::kRetry;
     verdict.retry_after = RetryDelayLeft(job, facts, now);
@@ -519,9 +520,9 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
                                   : "immediately";
     const std::string after =
         job.has_last_step() ? absl::StrCat(" after step ", job.last_step().step()) : std::string();
-    verdict.reason =
-        Then(absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why),
-             absl::StrCat("the next one starts ", start, NextStart(job)));
+    verdict.reason = AppendConsequence(
+        absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why),
+        absl::StrCat("the next one starts ", start, NextStart(job)));
   } else if (facts.recovered && !facts.AnySign() && job.attempt() < allowed + kMaxSwallowedLaunches) {
     // The coordinator ended between the decision and the launch: the job has lost nothing.
     verdict.event = JobEvent::kRetry;
@@ -557,11 +558,11 @@ std::vector<std::string> ConnectedNodes(const AttemptFacts& facts, const Presenc
 std::string CancelledReason(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                             const EarlierAttempts& earlier) {
   const std::vector<std::string> lost = LostNodes(facts, presence, earlier);
-  const std::vector<std::string> mute = ConnectedNodes(facts, presence);
-  std::string gone = lost.empty() && mute.empty() ? "cancelled, all ranks are gone"
-                                                  : "cancelled, all ranks elsewhere are gone";
-  if (!mute.empty())
-    absl::StrAppend(&gone, "; the agent of ", absl::StrJoin(mute, ", "),
+  const std::vector<std::string> unresponsive = ConnectedNodes(facts, presence);
+  std::string gone = lost.empty() && unresponsive.empty() ? "cancelled, all ranks are gone"
+                                                          : "cancelled, all ranks elsewhere are gone";
+  if (!unresponsive.empty())
+    absl::StrAppend(&gone, "; the agent of ", absl::StrJoin(unresponsive, ", "),
                     " acknowledged neither the launch nor the stop");
   return absl::StrCat(WithLost(gone, lost), WhatIsSaved(job));
 }

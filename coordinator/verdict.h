@@ -85,7 +85,7 @@ struct Verdict {
   bool refused = false;                      // kFail: the attempt counts as one of refused_launches.
   std::string node = {};                     // kNote: the node that the reason names, if any.
   int number_after = 0;                      // kRetry: if not 0, the argument of NumberAfter().
-  bool goes_back = false;                    // kRetry: rewinds by GoBack() of bad_steps.h.
+  bool rewinds = false;                      // kRetry: rewinds by GoBack() of bad_steps.h.
   bool drained = false;                      // kRetry: counts as one of drains_since_checkpoint.
   std::optional<v1::Job::Pause> pause = {};  // kGone of a paused job: the argument of KeepPause().
   // kNote of a job that stays PAUSING: the value of Job.Pause.unconfirmed_nodes.

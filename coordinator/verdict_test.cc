@@ -190,7 +190,7 @@ TEST_F(VerdictTest, RewindIsTheCauseDespiteOtherFailures) {
     for (NodePart& part : facts_.parts) part.stopped = true;
     const Verdict again = JudgeNow();
     EXPECT_EQ(again.event, JobEvent::kRetry);
-    EXPECT_TRUE(again.goes_back);
+    EXPECT_TRUE(again.rewinds);
     EXPECT_EQ(again.reason,
               "attempt 1 goes back: rank 3 on node-1 failed: step 8: not finite; the next one starts from "
               "the checkpoint of step 6 and passes over samples 72 to 95");
@@ -214,7 +214,7 @@ TEST_F(VerdictTest, LateRewindReportIsStillTheCause) {
   for (NodePart& part : facts_.parts) part.stopped = true;
   const Verdict again = JudgeNow();
   EXPECT_EQ(again.event, JobEvent::kRetry);
-  EXPECT_TRUE(again.goes_back);
+  EXPECT_TRUE(again.rewinds);
   ASSERT_TRUE(again.failure.has_value());
   EXPECT_EQ(again.failure->rank(), 3);
   EXPECT_EQ(again.failure->bad_step().end_sample(), 96);
