@@ -36,7 +36,7 @@ TEST_F(LaunchWaitsTest, ResendingDoesNotExtendDeadline) {
     EXPECT_FALSE(waits_.Expired("a", After(absl::Seconds(s))));
   }
   EXPECT_TRUE(waits_.Expired("a", After(absl::Seconds(60))));
-  EXPECT_FALSE(waits_.Expired("b", After(absl::Seconds(60)))) << "it was sent nothing";
+  EXPECT_FALSE(waits_.Expired("b", After(absl::Seconds(60)))) << "no launch was sent to it";
   waits_.Answered("a");
   EXPECT_FALSE(waits_.Expired("a", After(absl::Seconds(60))));
 }

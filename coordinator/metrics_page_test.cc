@@ -174,7 +174,8 @@ TEST_F(MetricsPageTest, ExportsPredictedStepTimeAndMfu) {
   EXPECT_GT(parts["compute"], 0);
   EXPECT_GT(predicted, 0);
   const double step = parts["compute"] + parts["exposed"] + parts["rest"];
-  EXPECT_NEAR(reached * 0.5, predicted * step, predicted * step * 1e-9) << "the same work in another time";
+  EXPECT_NEAR(reached * 0.5, predicted * step, predicted * step * 1e-9)
+      << "the same work in a different time";
   job.set_state(v1::JOB_STATE_STOPPING);
   board_->Publish(job);
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_job_mfu_ratio{"));
@@ -197,7 +198,7 @@ TEST_F(MetricsPageTest, ExportsOnlySlowestRankOfRunningJob) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "rank=\"2\""));
   job.set_state(v1::JOB_STATE_STOPPING);
   board_->Publish(job);
-  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "rank=\"3\"")) << "of an attempt that is over";
+  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "rank=\"3\"")) << "from an attempt that has ended";
 }
 
 TEST_F(MetricsPageTest, ExportsLedgerUntilJobEnds) {

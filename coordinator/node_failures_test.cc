@@ -67,10 +67,10 @@ TEST_F(NodeFailuresTest, FailuresByOneAgentEndAreOneEvent) {
   fell_with_rank_ = 3;  // The node was already failing.
   EXPECT_EQ(Failure(&x_, "a"), "");
   fell_with_rank_ = -1;
-  EXPECT_EQ(Failure(&x_, "a"), "") << "launched into the same life of the agent";
+  EXPECT_EQ(Failure(&x_, "a"), "") << "launched while the same agent process ran";
   failures_.Attached("a", "second", now_);
   launched_ = now_ = now_ + absl::Seconds(1);
-  EXPECT_NE(Failure(&x_, "a"), "") << "the end of another life";
+  EXPECT_NE(Failure(&x_, "a"), "") << "the end of another agent process";
 }
 
 TEST_F(NodeFailuresTest, ReconnectDoesNotStartNewLife) {
@@ -95,7 +95,7 @@ TEST_F(NodeFailuresTest, ForgivesAfterAnHourOrASuccessfulJob) {
 TEST_F(NodeFailuresTest, IgnoresJobThatFailsOnOneNodeAfterAnother) {
   EXPECT_EQ(Failure(&x_, "a"), "");
   for (const char* node : {"b", "a", "b", "a", "b"}) EXPECT_EQ(Failure(&x_, node), "");
-  EXPECT_NE(Failure(&y_, "a"), "") << "its first one counts, and this is another job's";
+  EXPECT_NE(Failure(&y_, "a"), "") << "its first failure counts, and this one is another job's";
 }
 
 TEST_F(NodeFailuresTest, CountsJobWithProgressInBetween) {

@@ -140,7 +140,7 @@ TEST_F(NodeRegistryTest, DisconnectedNodeIsAwaitedUntilLostUnlessItLeft) {
   registry_.Detach("leaves", (*leaves)->epoch(), /*left=*/true);
   registry_.EndSilentStreams(lease_);
   EXPECT_TRUE(known("away"));
-  EXPECT_TRUE(known("before")) << "of a life before: it has its time to come back";
+  EXPECT_TRUE(known("before")) << "known from the previous process: it still has time to reconnect";
   EXPECT_FALSE(known("leaves"));
   for (int seconds = 0; seconds < 60; ++seconds) {
     clock_.Advance(absl::Seconds(1));
@@ -171,14 +171,14 @@ TEST_F(NodeRegistryTest, DoesNotSendMessageOnNextStream) {
   const int64_t after = (*Attach(Info("a", "i1")))->epoch();
   EXPECT_FALSE(registry_.Send("a", message, before));
   EXPECT_TRUE(registry_.Send("a", message, after));
-  EXPECT_TRUE(registry_.Send("a", message)) << "on whichever there is";
+  EXPECT_TRUE(registry_.Send("a", message)) << "on any current stream";
 }
 
 TEST_F(NodeRegistryTest, NameOfSilentOrGoneAgentIsReusable) {
   const auto first = Attach(Info("a", "i1"));
   clock_.Advance(kLost);
   EXPECT_EQ(Attach(Info("a", "i2")).status().code(), absl::StatusCode::kAlreadyExists)
-      << "the lease judges, and it was not asked yet";
+      << "only the lease decides, and it was not evaluated yet";
   EndSilentStreams();
   EXPECT_TRUE(Attach(Info("a", "i2")).ok());
   const auto other = Attach(Info("b", "i1"));
@@ -213,7 +213,7 @@ TEST_F(NodeRegistryTest, DistinguishesLeftFromDisconnected) {
   registry_.Detach("a", (*second)->epoch(), /*left=*/true);
   EXPECT_TRUE(registry_.Snapshot()[0].left);
   ASSERT_TRUE(Attach(Info("a", "i2")).ok());
-  EXPECT_FALSE(registry_.Snapshot()[0].left) << "it is back";
+  EXPECT_FALSE(registry_.Snapshot()[0].left) << "it has reconnected";
 }
 
 TEST_F(NodeRegistryTest, EndsSilentStreamsOnly) {
@@ -259,7 +259,7 @@ TEST_F(NodeRegistryTest, ForgetsLostNodeAfterOneDay) {
     lease_.BeginTick(clock_.Now());
     return ForgetLost();
   };
-  EXPECT_TRUE(forget().empty()) << "it is away, and not lost yet";
+  EXPECT_TRUE(forget().empty()) << "it is disconnected, but not lost yet";
   for (int hour = 0; hour < 24; ++hour) {
     clock_.Advance(absl::Hours(1));
     EXPECT_TRUE(forget().empty());
@@ -277,7 +277,7 @@ TEST_F(NodeRegistryTest, KeepsRevokedCertificateUntilRegistration) {
   const auto first = Attach(Info("a", "i1"));
   ASSERT_TRUE(first.ok());
   registry_.SetRevoked("a", (*first)->epoch(), "5a0c");
-  EXPECT_EQ(serial(), "5a0c") << "of its open stream";
+  EXPECT_EQ(serial(), "5a0c") << "the certificate of its open stream";
   registry_.Detach("a", (*first)->epoch());
   EXPECT_EQ(serial(), "5a0c");
   const auto second = Attach(Info("a", "i1"));
@@ -285,7 +285,7 @@ TEST_F(NodeRegistryTest, KeepsRevokedCertificateUntilRegistration) {
   EXPECT_EQ(serial(), "");
   registry_.SetRevoked("a", 0, "5a0c");
   registry_.SetRevoked("a", (*first)->epoch(), "5a0c");
-  EXPECT_EQ(serial(), "") << "somebody else has the revoked certificate";
+  EXPECT_EQ(serial(), "") << "another client has the revoked certificate";
   registry_.Detach("a", (*second)->epoch());
   registry_.SetRevoked("a", 0, "5a0c");
   registry_.SetRevoked("nobody", 0, "5a0c");

@@ -124,7 +124,7 @@ TEST_F(OldLogsTest, NamesOnlyDisconnectedHostOfAttempt) {
 
 // Regression: the response was an empty log.
 TEST_F(OldLogsTest, ReturnsErrorWithoutConnectedNodes) {
-  EXPECT_EQ(Tail(1).error_code(), grpc::StatusCode::UNAVAILABLE) << "its node is not known any more";
+  EXPECT_EQ(Tail(1).error_code(), grpc::StatusCode::UNAVAILABLE) << "its node is no longer known";
   EXPECT_EQ(Tail(2).error_code(), grpc::StatusCode::NOT_FOUND);
   LeaveBehind("node-0");
   EXPECT_EQ(Tail(2).error_code(), grpc::StatusCode::UNAVAILABLE);
@@ -226,7 +226,7 @@ TEST_F(OldLogsTest, RejectsStepsFromNodeThatDidNotHostRankZero) {
   lists.join();
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_EQ(response.steps_size(), 1) << response.ShortDebugString();
-  EXPECT_EQ(response.steps(0).attempt(), 2) << "where that was is not known";
+  EXPECT_EQ(response.steps(0).attempt(), 2) << "its node is unknown";
 }
 
 }  // namespace

@@ -97,11 +97,11 @@ TEST(Placer, PrefersSmallestSufficientNvlinkDomain) {
   EXPECT_EQ(NodesOf(Place(Request(2, 1), nodes)), "cd");
   EXPECT_EQ(Place(Request(2, 1), nodes).reason, "launching 2 ranks on c, d of NVLink domain y");
   EXPECT_EQ(NodesOf(Place(Request(3, 1), nodes)), "efg");
-  EXPECT_EQ(NodesOf(Place(Request(1, 1), nodes)), "a") << "one node has no way to another";
+  EXPECT_EQ(NodesOf(Place(Request(1, 1), nodes)), "a") << "a single node needs no domain";
   EXPECT_EQ(Place(Request(4, 1), nodes).placements.size(), 4u)
-      << "no domain has so many, and it runs all the same";
+      << "no domain has enough nodes, but the job still runs";
   EXPECT_EQ(NodesOf(Place(Request(2, 1), {In("", "a"), In("y", "c"), In("y", "d", {}), In("z", "e")})), "ac")
-      << "no domain has two that are free";
+      << "no domain has two free nodes";
 }
 
 TEST(Placer, PrefersPreviousDomainAndAvoidsDomainOfFailedNode) {
@@ -133,9 +133,9 @@ TEST(Placer, KeepsRanksThatCommunicateWithinLayersInOneDomain) {
   request.together = 2;
   EXPECT_EQ(NodesOf(Place(request, nodes)), "bdac") << "two of y, and two of x";
   request.nodes = 6;
-  EXPECT_EQ(NodesOf(Place(request, nodes)), "bdacef") << "groups of one domain stand before what is left";
+  EXPECT_EQ(NodesOf(Place(request, nodes)), "bdacef") << "groups within a domain precede the other nodes";
   request.together = 3;
-  EXPECT_EQ(NodesOf(Place(request, nodes)), "bdfeac") << "x has no three";
+  EXPECT_EQ(NodesOf(Place(request, nodes)), "bdfeac") << "x has fewer than three nodes";
 }
 
 TEST(Placer, ComputesNodesThatCommunicateWithinLayers) {
@@ -151,10 +151,10 @@ TEST(Placer, ComputesNodesThatCommunicateWithinLayers) {
   EXPECT_EQ(together(8, 8, 8, 1, 1), 1) << "within each node";
   EXPECT_EQ(together(8, 8, 1, 1, 32), 4);
   EXPECT_EQ(together(8, 8, 4, 4, 1), 2);
-  EXPECT_EQ(together(6, 4, 1, 1, 6), 3) << "two groups of six begin and end with three nodes";
-  EXPECT_EQ(together(2, 4, 1, 1, 6), 2) << "never more than there are";
+  EXPECT_EQ(together(6, 4, 1, 1, 6), 3) << "two groups of six ranks fit three nodes exactly";
+  EXPECT_EQ(together(2, 4, 1, 1, 6), 2) << "at most the nodes of the job";
   EXPECT_EQ(together(2, 0, 1, 1, 6), 1);
-  EXPECT_EQ(together(2, 4, 1, int64_t{1} << 62, 16384), 1) << "no rule has seen it yet";
+  EXPECT_EQ(together(2, 4, 1, int64_t{1} << 62, 16384), 1) << "it was not validated yet";
 }
 
 TEST(Placer, KeepsLargeFreeBlocksForLargeJobs) {
@@ -170,8 +170,8 @@ TEST(Placer, PrefersNodesOfPreviousAttempt) {
                                         Node("d", 1, {})};
   const PlaceDecision d = Place(request, nodes);
   ASSERT_TRUE(d.placed());
-  EXPECT_EQ(d.placements[0].node(), "a") << "d has no room";
-  EXPECT_EQ(d.placements[1].node(), "c") << "though others have smaller holes";
+  EXPECT_EQ(d.placements[0].node(), "a") << "d has too few free slots";
+  EXPECT_EQ(d.placements[1].node(), "c") << "although others have smaller free blocks";
 }
 
 TEST(Placer, UsesFailedNodeLast) {
@@ -188,7 +188,7 @@ TEST(Placer, SkipsCordonedNodeAndNamesIt) {
   EXPECT_EQ(Place(Request(1, 2), {Node("a", 2, {0, 1}), cordoned}).placements[0].node(), "a");
   const PlaceDecision d = Place(Request(2, 2), {Node("a", 2, {0, 1}), cordoned});
   EXPECT_FALSE(d.placed());
-  EXPECT_FALSE(d.possible) << "no slot that falls free helps: others go first";
+  EXPECT_FALSE(d.possible) << "no freed slot helps, so others go first";
   EXPECT_EQ(d.reason,
             "needs 2 nodes with 2 free cpu slots each; a has 2 of 2 free, b is cordoned (a fan is broken); "
             "even when idle, only 1 ready node could take 2 ranks: uncordon a node, or start more or "
@@ -329,7 +329,7 @@ TEST(OfferTo, IsMemoryThatEnoughNodesHave) {
   EXPECT_EQ(offer(1, 4).bytes_per_rank, 500);
   EXPECT_TRUE(offer(4, 2).firm);
   EXPECT_FALSE(offer(5, 2).firm);
-  EXPECT_EQ(offer(5, 2).bytes_per_rank, 500) << "others may be as roomy as the best";
+  EXPECT_EQ(offer(5, 2).bytes_per_rank, 500) << "later nodes may have as much memory as the best";
   EXPECT_EQ(offer(1, 9).bytes_per_rank, 0);
   EXPECT_FALSE(offer(1, 9).firm);
 }
@@ -341,7 +341,7 @@ TEST(OfferTo, UsesConnectedNodesOfTheKind) {
   other.device = v1::DEVICE_CUDA;
   EXPECT_EQ(OfferTo(Request(1, 1), {away, other, Sized("a", 1, 90)}).bytes_per_rank, 90);
   EXPECT_FALSE(OfferTo(Request(1, 1), {away, other}).firm);
-  EXPECT_FALSE(OfferTo(Request(0, 1), {Sized("a", 1, 90)}).firm) << "a faulty spec is for the rules";
+  EXPECT_FALSE(OfferTo(Request(0, 1), {Sized("a", 1, 90)}).firm) << "the rules reject an invalid spec";
 }
 
 TEST(OfferTo, IsUnknownWithoutNodeMemory) {

@@ -91,7 +91,7 @@ TEST_F(PreemptionTest, KeepsJobsOnOtherNodes) {
   Holds("bystander", 0, "b", {0});
   Holds("wall", 9, "b", {1})->may_leave = false;
   Holds("in the way", 1, "a", {0});
-  EXPECT_THAT(Leave(1, 2, 5), ElementsAre("in the way")) << "the least of all is of no use";
+  EXPECT_THAT(Leave(1, 2, 5), ElementsAre("in the way")) << "preempting the lowest priority would not help";
 }
 
 TEST_F(PreemptionTest, CountsNoSlotsOfDisconnectedNode) {
@@ -115,7 +115,7 @@ TEST_F(PreemptionTest, PreemptsNobodyForReservedSlots) {
   first.ranks_per_node = 2;
   first.device = v1::DEVICE_CPU;
   ahead_.Add("first", first, /*firm=*/false);
-  EXPECT_THAT(Leave(1, 1, 5), IsEmpty()) << "the slots would be the first one's";
+  EXPECT_THAT(Leave(1, 1, 5), IsEmpty()) << "the slots would go to the job ahead";
 }
 
 // Property: victims are preemptible, have lower priority, and none of them could have stayed.

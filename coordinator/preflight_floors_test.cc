@@ -46,7 +46,7 @@ TEST(PreflightFloors, NamesFloorsOfAbsentDevices) {
 TEST(PreflightFloors, HealthyCardPasses) {
   EXPECT_THAT(MissedFloors(Sound("NVIDIA H200"), {}), IsEmpty());
   EXPECT_THAT(MissedFloors(Sound("NVIDIA H100 80GB HBM3"), {}), IsEmpty());
-  EXPECT_THAT(MissedFloors(Sound("NVIDIA H200", 1), {}), IsEmpty()) << "one that is alone has no links";
+  EXPECT_THAT(MissedFloors(Sound("NVIDIA H200", 1), {}), IsEmpty()) << "a single device has no links";
 }
 
 TEST(PreflightFloors, ReportsSlowCardWithFloorAndSlowdown) {
@@ -74,7 +74,7 @@ TEST(PreflightFloors, ChecksEveryRateAndNamesSlowPair) {
                           "device 1: pair bandwidth 12 GB/s with device 0, floor 150"));
   result = Sound("NVIDIA H200");
   result.mutable_devices(0)->set_product_flops(std::nan(""));
-  EXPECT_EQ(MissedFloors(result, {}).size(), 1u) << "what is no number is not enough";
+  EXPECT_EQ(MissedFloors(result, {}).size(), 1u) << "NaN is below every floor";
 }
 
 TEST(PreflightFloors, UnknownDeviceIsCheckedByDriverDataOnly) {

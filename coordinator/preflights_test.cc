@@ -70,7 +70,7 @@ TEST(Preflights, ResultIsValidForADayOnItsNode) {
   EXPECT_TRUE(Passes(ResultAt(kNow - absl::Hours(23)), Node(), kNow));
   EXPECT_FALSE(Passes(ResultAt(kNow - absl::Hours(24)), Node(), kNow));
   EXPECT_TRUE(Passed(ResultAt(kNow - absl::Hours(240)), Node()));
-  EXPECT_FALSE(Passes(ResultAt(kNow), Node(7), kNow)) << "a card is gone";
+  EXPECT_FALSE(Passes(ResultAt(kNow), Node(7), kNow)) << "a device is missing";
   EXPECT_FALSE(Passes(ResultAt(kNow), Node(8, v1::DEVICE_CPU), kNow));
   EXPECT_FALSE(Passes(ResultAt(kNow + absl::Hours(48)), Node(), kNow)) << "the date was set back";
 }
@@ -84,7 +84,7 @@ TEST(Preflights, FailedResultCountsOnceAccepted) {
   preflights.Accept("n");
   EXPECT_TRUE(Passes(preflights.Find("n"), Node(), kNow));
   preflights.Set("n", slow);
-  EXPECT_FALSE(Passes(preflights.Find("n"), Node(), kNow)) << "measured anew";
+  EXPECT_FALSE(Passes(preflights.Find("n"), Node(), kNow)) << "measured again";
   preflights.Set("n", ResultAt(kNow));
   preflights.Accept("n");
   EXPECT_FALSE(preflights.Find("n")->accepted()) << "there was nothing to accept";

@@ -51,7 +51,7 @@ TEST_F(ReconcilerAfterTest, StartsAfterAllSucceededWithoutBlockingOthers) {
   EXPECT_EQ(WaitingOf("third").place(), 0);
   EXPECT_THAT(WaitingOf("third").jobs(), ElementsAre("first", "second"));
   Submit("other", 1, 1);
-  EXPECT_EQ(StateOf("other"), v1::JOB_STATE_STARTING) << "who waits for a job holds no place";
+  EXPECT_EQ(StateOf("other"), v1::JOB_STATE_STARTING) << "a job that waits for another holds no place";
   End("first", 0);
   EXPECT_EQ(StateOf("second"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("third").reason(), "waits for the success of second");

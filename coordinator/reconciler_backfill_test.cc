@@ -109,7 +109,7 @@ TEST_F(ReconcilerBackfillTest, PlacesSmallJobNextToReservation) {
   EXPECT_EQ(Job("beside").placements(0).node(), "b");
   EXPECT_EQ(StateOf("last"), v1::JOB_STATE_QUEUED);
   Finish("one");
-  EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING) << "nobody holds it up";
+  EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING) << "no job delays it";
   EXPECT_EQ(StateOf("last"), v1::JOB_STATE_STARTING);
 }
 
@@ -124,19 +124,19 @@ TEST_F(ReconcilerBackfillTest, BackfillsIdleSlotsUntilTheySuffice) {
   EXPECT_TRUE(Job("lent").lent());
   EXPECT_THAT(Job("lent").reason(), HasSubstr("on slots that a job before it waits for"));
   Advance(absl::Seconds(5));
-  EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_STARTING) << "it leaves when that helps, and not before";
+  EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_STARTING) << "it leaves only when that suffices";
   Finish("one");
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_PAUSING);
   EXPECT_THAT(Job("lent").reason(), HasSubstr("job two, which waited for them first, gets its slots"));
   SubmitWith("more", {1, 1, 0, /*preemptible=*/true});
-  EXPECT_EQ(StateOf("more"), v1::JOB_STATE_QUEUED) << "it would have to leave at once";
+  EXPECT_EQ(StateOf("more"), v1::JOB_STATE_QUEUED) << "it would be preempted immediately";
   LetLeave();
   EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_QUEUED);
-  EXPECT_FALSE(Job("lent").lent()) << "it has none";
+  EXPECT_FALSE(Job("lent").lent()) << "it holds no slots";
   Finish("two");
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_STARTING);
-  EXPECT_FALSE(Job("lent").lent()) << "nobody waits for them now";
+  EXPECT_FALSE(Job("lent").lent()) << "no job waits for them now";
 }
 
 TEST_F(ReconcilerBackfillTest, BackfilledJobLeavesEvenIfItCannotSave) {
@@ -166,7 +166,8 @@ TEST_F(ReconcilerBackfillTest, WaitingJobReservesItsQuotaToo) {
   SubmitWith("other", {1, 2});
   SubmitWith("first", {1, 2, 0, false, "vision"});
   SubmitWith("little", {1, 1, 0, false, "vision"});
-  EXPECT_EQ(StateOf("little"), v1::JOB_STATE_QUEUED) << "its rank would be one of the first one's two";
+  EXPECT_EQ(StateOf("little"), v1::JOB_STATE_QUEUED)
+      << "its rank would use the quota reserved by the first job";
   EXPECT_EQ(WaitingOf("little").code(), Waiting::CODE_QUOTA);
   Finish("other");
   EXPECT_EQ(StateOf("first"), v1::JOB_STATE_STARTING);
@@ -232,7 +233,7 @@ TEST_F(ReconcilerBackfillTest, EveryJobOfRandomQueueRuns) {
       for (const auto& job : board_->Live()) {
         if (IsUp(job->state())) up.push_back(job->id());
       }
-      ASSERT_FALSE(up.empty()) << "everybody waits";
+      ASSERT_FALSE(up.empty()) << "all jobs wait";
       Finish(up[static_cast<size_t>(below(static_cast<int>(up.size())))]);
       left = static_cast<int>(board_->Live().size());
     }

@@ -205,7 +205,7 @@ TEST_F(ReconcilerCheckpointTest, CheckpointDoesNotChangeEtag) {
   StartSavingOn("a", 3);
   const v1::Job seen = Job("j");
   Saved("a", 12);
-  EXPECT_GT(Job("j").revision(), seen.revision()) << "who watches is told";
+  EXPECT_GT(Job("j").revision(), seen.revision()) << "watchers are notified";
   EXPECT_EQ(EtagOf(Job("j")), EtagOf(seen));
   EXPECT_TRUE(reconciler_->Pause("j", "", 1000, EtagOf(seen)).ok());
   EXPECT_NE(EtagOf(Job("j")), EtagOf(seen));
@@ -351,7 +351,7 @@ TEST_F(ReconcilerCheckpointTest, AttemptsWithoutNewCheckpointEndJob) {
       Job("j").reason(),
       HasSubstr("2 attempts in a row committed no checkpoint after that of step 200; the last one: rank "
                 "0 on a failed"));
-  EXPECT_EQ(store_->Get("j")->checkpoints_size(), 1) << "for a job that goes on from it";
+  EXPECT_EQ(store_->Get("j")->checkpoints_size(), 1) << "for a job that resumes from it";
 }
 
 // So that a rank that finds none of them does not start from scratch.
@@ -376,7 +376,7 @@ TEST_F(ReconcilerCheckpointTest, LaunchNamesNewestCheckpoint) {
   ReadyAfter("a", 100, 3);
   FailAttempt(3);
   EXPECT_EQ(Job("j").checkpoints_size(), 1);
-  EXPECT_EQ(Job("j").checkpoints(0).step(), 100) << "the one that was passed over is not asked for again";
+  EXPECT_EQ(Job("j").checkpoints(0).step(), 100) << "the skipped checkpoint is not used again";
 }
 
 TEST_F(ReconcilerCheckpointTest, JobWithoutCheckpointsIsGivenUpAfterItsAttempts) {

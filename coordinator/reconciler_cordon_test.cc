@@ -194,7 +194,7 @@ TEST_F(ReconcilerCordonTest, RetryPrefersPreviousNodesButAvoidsFailedNode) {
   EXPECT_EQ(NodeOf("j"), "b") << "in place";
   KillAgent("b");
   ASSERT_EQ(Job("j").attempt(), 3);
-  EXPECT_EQ(NodeOf("j"), "a") << "elsewhere, though its agent is back";
+  EXPECT_EQ(NodeOf("j"), "a") << "elsewhere, although its agent has reconnected";
   EXPECT_EQ(Job("j").failed_attempts(0).cause(), v1::FAILURE_CAUSE_PROCESS);
   EXPECT_EQ(Job("j").failed_attempts(1).cause(), v1::FAILURE_CAUSE_NODE);
   EXPECT_TRUE(Job("j").failed_attempts(1).blames_node());
@@ -218,7 +218,7 @@ TEST_F(ReconcilerCordonTest, CordonsNodeAfterTwoFailedAttempts) {
   Advance(absl::Seconds(1));
   EXPECT_EQ(Job("j").attempt(), 3);
   KillAgent("b");
-  EXPECT_FALSE(CordonOf("b").has_value()) << "it begins anew";
+  EXPECT_FALSE(CordonOf("b").has_value()) << "the count restarts";
 }
 
 // Regression: two crashes cordoned a node until a user uncordoned it, and jobs waited although the node was
@@ -236,7 +236,7 @@ TEST_F(ReconcilerCordonTest, UncordonsHealthyNode) {
   Detach("b");
   Attach("b", 1);
   Advance(kHealthyFor - absl::Seconds(2));
-  EXPECT_TRUE(CordonOf("b").has_value()) << "it was away meanwhile";
+  EXPECT_TRUE(CordonOf("b").has_value()) << "it was disconnected meanwhile";
   Advance(absl::Seconds(4));
   EXPECT_FALSE(CordonOf("b").has_value());
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);

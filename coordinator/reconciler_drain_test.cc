@@ -70,7 +70,7 @@ TEST_F(ReconcilerDrainTest, JobsSaveAndMoveWithoutCountingAttempt) {
   EXPECT_EQ(Job("j").placements(0).node(), "b");
   EXPECT_EQ(Job("j").attempt(), 2);
   EXPECT_EQ(Job("j").drains_since_checkpoint() + Job("j").attempts_before_checkpoint(), 1)
-      << "of one attempt that the job may have, none is used";
+      << "none of the allowed attempts is used";
   EventQuery of_a;
   of_a.node = "a";
   EXPECT_THAT(KindsOf(of_a), ElementsAre(v1::EVENT_KIND_LAUNCHED, v1::EVENT_KIND_DRAINING,
@@ -138,7 +138,7 @@ TEST_F(ReconcilerDrainTest, LostNodeIsNotEmptyUntilAgentReports) {
   }
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").placements(0).node(), "b");
-  EXPECT_FALSE(SaidEmpty("a")) << "its ranks may live there";
+  EXPECT_FALSE(SaidEmpty("a")) << "its ranks may still run there";
   Attach("a", 1, {{"j", 1}});
   reconciler_->RunOnce();
   EXPECT_FALSE(SaidEmpty("a"));

@@ -83,7 +83,7 @@ TEST_F(ReconcilerElasticTest, ShrinksAfterWaitingForAllRanks) {
   v1::Job waits = Job("j");
   board_->AddWaiting(&waits);
   EXPECT_EQ(waits.waiting().code(), Waiting::CODE_NODES);
-  EXPECT_GT(waits.waiting().not_before_unix_nanos(), absl::ToUnixNanos(clock_.Wall())) << "it does so then";
+  EXPECT_GT(waits.waiting().not_before_unix_nanos(), absl::ToUnixNanos(clock_.Wall())) << "it shrinks then";
   Sent("a");
   Advance(absl::Seconds(40));
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
@@ -91,7 +91,7 @@ TEST_F(ReconcilerElasticTest, ShrinksAfterWaitingForAllRanks) {
   ASSERT_THAT(launches, SizeIs(1));
   EXPECT_EQ(launches[0].world(), 1);
   EXPECT_EQ(launches[0].spec().resources().nodes(), 1);
-  EXPECT_EQ(launches[0].spec().train().global_batch(), 2) << "as many samples a step as before";
+  EXPECT_EQ(launches[0].spec().train().global_batch(), 2) << "the same number of samples per step";
   const v1::Job launched = Job("j");
   EXPECT_TRUE(std::any_of(launched.events().begin(), launched.events().end(), [](const auto& event) {
     return absl::StrContains(event.message(),
@@ -99,7 +99,7 @@ TEST_F(ReconcilerElasticTest, ShrinksAfterWaitingForAllRanks) {
   }));
   EXPECT_EQ(Job("j").shrunk().resolved().resources().nodes(), 2);
   EXPECT_EQ(Job("j").failed_attempts(0).ranks(), 2);
-  EXPECT_EQ(Job("j").spec().resources().nodes(), 2) << "what was submitted stays";
+  EXPECT_EQ(Job("j").spec().resources().nodes(), 2) << "the submitted spec does not change";
 }
 
 TEST_F(ReconcilerElasticTest, ReconnectInTimeRestoresNode) {
@@ -115,7 +115,7 @@ TEST_F(ReconcilerElasticTest, NextLaunchHasAllRanksAgain) {
   Shrink();
   Attach("b", 1);
   Advance(absl::Minutes(5));
-  EXPECT_EQ(Ranks("j"), 1) << "what runs is left alone";
+  EXPECT_EQ(Ranks("j"), 1) << "running jobs are not touched";
   ASSERT_TRUE(Pause("j").ok());
   Clear("a", "j", 0, 2);
   ASSERT_TRUE(Resume("j").ok());
@@ -161,7 +161,7 @@ TEST_F(ReconcilerElasticTest, ReservesShrunkWorldWhileWaiting) {
   LoseHalf();
   Advance(absl::Seconds(5));  // It reserves nothing before its retry delay ends.
   Submit("other", 1, 1);
-  EXPECT_EQ(StateOf("other"), v1::JOB_STATE_QUEUED) << "it would take the slot that is left";
+  EXPECT_EQ(StateOf("other"), v1::JOB_STATE_QUEUED) << "it would take the remaining slot";
   Advance(absl::Seconds(70));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(StateOf("other"), v1::JOB_STATE_QUEUED);

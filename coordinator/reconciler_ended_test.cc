@@ -71,7 +71,7 @@ TEST_F(ReconcilerEndedTest, RetryContinuesFailedJobWithAllAttempts) {
   Advance(absl::Seconds(5));
   Fail(4);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
-  EXPECT_EQ(Job("j").failed_attempts_size(), 4) << "those before it was tried again too";
+  EXPECT_EQ(Job("j").failed_attempts_size(), 4) << "including the attempts before the retry";
 }
 
 TEST_F(ReconcilerEndedTest, RetrySurvivesRestart) {

@@ -41,7 +41,7 @@ TEST_F(ReconcilerFormerHostTest, FormerHostDelaysNextLaunchOnce) {
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 3);
-  EXPECT_EQ(Job("j").placements(0).node(), "b") << "the slots of the other are not known to be free";
+  EXPECT_EQ(Job("j").placements(0).node(), "b") << "the other node's slots may be in use";
 }
 
 TEST_F(ReconcilerFormerHostTest, RepeatedClaimsDoNotExtendDelay) {
@@ -67,7 +67,7 @@ TEST_F(ReconcilerFormerHostTest, FormerHostCannotRaiseAttemptNumber) {
   EXPECT_EQ(Job("j").attempt(), 2);
   Restart();
   for (int claim = 1; claim <= 4; ++claim) Attach("a", 1, {{"j", 2 + claim * kMaxAttemptsAhead}});
-  EXPECT_EQ(Job("j").attempt(), 2 + kMaxAttemptsAhead) << "once, as it may be of a backup";
+  EXPECT_EQ(Job("j").attempt(), 2 + kMaxAttemptsAhead) << "once, because the state may be from a backup";
 }
 
 TEST_F(ReconcilerFormerHostTest, WaitsForEarlierAttemptWithUnrecordedNode) {
@@ -134,7 +134,7 @@ TEST_F(ReconcilerFormerHostTest, NodeWithRejectedAttemptGetsNoJobUntilRanksHadTi
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(nodes_->Snapshot()[1].free_slots, 0);
   Exit("x", "j", 0, 1);
-  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING) << "what it says of the attempt does not count";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING) << "its report about the attempt does not count";
   EXPECT_EQ(reconciler_->Preflight("x").code(), absl::StatusCode::kFailedPrecondition);
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
@@ -165,14 +165,14 @@ TEST_F(ReconcilerFormerHostTest, KeepsFewOfThousandsOfUnknownAttempts) {
   EXPECT_EQ(StopsSent("x").size(), 4096u);
   EXPECT_EQ(RefusedFromAgents("registration"), 4096 - 64);
   Advance(absl::Seconds(5));
-  EXPECT_EQ(StopsSent("x").size(), 64u) << "a stop is repeated for what is kept";
+  EXPECT_EQ(StopsSent("x").size(), 64u) << "a stop is repeated for each retained attempt";
   EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 0);
 }
 
 TEST_F(ReconcilerFormerHostTest, NewRegistrationReplacesUnknownAttempts) {
   for (int i = 0; i < 20; ++i) Attach("x", 8, Ghosts(absl::StrCat("at-", i, "-"), 64));
   EXPECT_EQ(StopsSent("x").size(), 64u) << "the last registration's are stopped";
-  EXPECT_EQ(RefusedFromAgents("registration"), 0) << "those of the registrations before do not count";
+  EXPECT_EQ(RefusedFromAgents("registration"), 0) << "those of earlier registrations do not count";
   Advance(absl::Seconds(5));
   std::set<std::string> kept;
   for (const v1::Stop& stop : StopsSent("x")) kept.insert(stop.job_id().substr(0, 5));
@@ -186,7 +186,7 @@ TEST_F(ReconcilerFormerHostTest, KeepsUnknownAttemptPerSlot) {
   Attach("x", 100, Ghosts("ghost", 100));
   EXPECT_EQ(RefusedFromAgents("registration"), 0);
   Attach("x", 100, Ghosts("ghost", 101));
-  EXPECT_EQ(RefusedFromAgents("registration"), 1) << "those of the registration before count";
+  EXPECT_EQ(RefusedFromAgents("registration"), 1) << "those of the previous registration count";
 }
 
 TEST_F(ReconcilerFormerHostTest, RejectsAttemptWithInvalidJobId) {

@@ -174,7 +174,7 @@ TEST_F(ReconcilerLaunchTest, RegistrationAnswersLaunchAndNewProcessGetsNone) {
   instance_ = 2;
   Attach("a", 1);
   Advance(absl::Seconds(1));
-  EXPECT_TRUE(LaunchesSent("a").empty()) << "another process would start the ranks anew";
+  EXPECT_TRUE(LaunchesSent("a").empty()) << "another process would start the ranks again";
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   EXPECT_THAT(Reason(), HasSubstr("no longer has its ranks"));

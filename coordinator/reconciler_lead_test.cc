@@ -100,7 +100,7 @@ TEST_F(ReconcilerLeadTest, CancelThatLosesLeadershipIsRejectedWithoutEffect) {
   EXPECT_TRUE(absl::IsUnavailable(Cancel("j").status()));
   EXPECT_THAT(StopsSent("a"), IsEmpty());
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
-  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_RUNNING) << "the next leader has it train on";
+  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_RUNNING) << "the next leader lets it continue";
 }
 
 // Regression: it held the node forever, and the jobs behind it waited.
@@ -176,7 +176,7 @@ TEST_F(ReconcilerLeadTest, OversizedJobDoesNotBlockOthers) {
   reconciler_->Told(of_large, ready, 0);
   Ready(of_small, "small", 0);  // In the same tick.
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_RUNNING);
-  EXPECT_EQ(StateOf("large"), v1::JOB_STATE_STARTING) << "tried again in each tick";
+  EXPECT_EQ(StateOf("large"), v1::JOB_STATE_STARTING) << "retried in each tick";
   for (const auto& [node, id] : {std::pair(of_large, "large"), std::pair(of_small, "small")}) {
     v1::RankUpdate saved = Update(id, 0);
     saved.mutable_saved()->set_step(10);

@@ -74,7 +74,7 @@ TEST_F(ReconcilerLeavingTest, ForgottenCancelBlamesNoNodeAndDoesNotCount) {
   EXPECT_EQ(Job("j").failure().cause(), v1::FAILURE_CAUSE_DRAINED);
   EXPECT_EQ(Job("j").failure().error(), "stopped by its agent on a coordinator's request");
   Stopped("a", "j");
-  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "of one attempt that it may have, none is used";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "none of the allowed attempts is used";
   EXPECT_THAT(Retried(), HasSubstr("a coordinator had told the agent of a to stop it"));
 }
 
@@ -115,7 +115,7 @@ TEST_F(ReconcilerLeavingTest, JobWithoutCheckpointRestartsWhenNodeReturns) {
     Detach("a");
     Attach("a", 1);
     Advance(absl::Seconds(1));
-    ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "it waits no longer each time";
+    ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "the delay does not grow";
   }
 }
 
@@ -529,7 +529,7 @@ TEST_F(ReconcilerLeavingTest, JobWithOnlySkippedStepsFailsWithReason) {
     if (restarts) Restart();
     if (restarts) Attach("a", 1, {{id, 1}});
     Stopped("a", id);
-    EXPECT_EQ(StateOf(id), v1::JOB_STATE_FAILED) << "another attempt would learn as little";
+    EXPECT_EQ(StateOf(id), v1::JOB_STATE_FAILED) << "another attempt would have no valid step either";
     EXPECT_EQ(Job(id).reason(), why);
     EXPECT_EQ(Job(id).failure().error(), why);
     EXPECT_EQ(Job(id).failure().rank(), -1);

@@ -52,11 +52,11 @@ TEST_F(ReconcilerOutageTest, LaunchesWaitingJobAfterReattachGrace) {
   EXPECT_THAT(Job("j").reason(),
               HasSubstr("waiting for agents to reconnect after the coordinator's restart"));
   Submit("later", 1, 1);
-  EXPECT_EQ(StateOf("later"), v1::JOB_STATE_QUEUED) << "it passes nobody";
+  EXPECT_EQ(StateOf("later"), v1::JOB_STATE_QUEUED) << "it passes no job";
   Attach("a", 1, {{"j", 1}});
   EXPECT_EQ(StopsSent("a").size(), 1u);
   Stopped("a", "j");
-  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "others may know more of it";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "other nodes may know a newer attempt";
   Advance(options_.reattach_grace + absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 2);
@@ -96,7 +96,7 @@ TEST_F(ReconcilerOutageTest, NextAttemptWaitsForLeftoversOfReconnectedNode) {
   Attach("a", 1, {{"j", 1}});
   Attach("b", 1);
   Submit("k", 1, 1);
-  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "its first attempt lives";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "its first attempt is still running";
   EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "others need not wait for that";
   Stopped("a", "j");
@@ -125,7 +125,7 @@ TEST_F(ReconcilerOutageTest, CancelWaitsForLeftoversOfReconnectedAttempt) {
     Attach(b, 1, {{id, 1}});
     EXPECT_EQ(StopsSent(b).size(), 1u);
     Stopped(a, id);
-    EXPECT_EQ(StateOf(id), v1::JOB_STATE_CANCELLING) << "the other node is back too";
+    EXPECT_EQ(StateOf(id), v1::JOB_STATE_CANCELLING) << "the other node has reconnected too";
     Advance(absl::Seconds(3));
     Stopped(b, id);
     EXPECT_EQ(StateOf(id), v1::JOB_STATE_CANCELLED);
@@ -411,7 +411,7 @@ TEST_F(ReconcilerOutageTest, BackupStateLetsNewerAttemptSaveAndRenumbers) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("node a hosts attempt 5 of the job"));
   const AttemptRef newer = {"j", 5};
   EXPECT_TRUE(rendezvous_->Set(newer, "save/1/0", "its sum").ok())
-      << "its ranks tell each other what they saved";
+      << "its ranks exchange which files they saved";
   for (const char* node : {"a", "b"}) Stopped(node, "j", 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   EXPECT_THAT(Job("j").reason(),
@@ -452,7 +452,7 @@ TEST_F(ReconcilerOutageTest, UnplacedNodeCannotClaimAttempt) {
     }
     for (const int attempt : {1, 2, 7, kMaxAttempt}) {
       Attach("s2", 1, {{"j", attempt}});
-      EXPECT_EQ(StopsSent("s2").size(), 1u) << "what is there ends";
+      EXPECT_EQ(StopsSent("s2").size(), 1u) << "the hosted ranks end";
       EXPECT_TRUE(StopsSent("a").empty());
       EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
       EXPECT_FALSE(rendezvous_->Set({"j", attempt + 1}, "save/1", "evil").ok());
@@ -609,7 +609,7 @@ TEST_F(ReconcilerUnsentTest, LaunchLostWithStreamIsResent) {
   Attach("a", 1);
   EXPECT_TRUE(SentAgain());
   Attach("a", 1, {{"j", 1}});
-  EXPECT_TRUE(LaunchesSent("a").empty()) << "it has come";
+  EXPECT_TRUE(LaunchesSent("a").empty()) << "it was delivered";
   Advance(absl::Seconds(60));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }

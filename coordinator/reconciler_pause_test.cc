@@ -248,7 +248,7 @@ TEST_F(ReconcilerPauseTest, HoldsQueuedJob) {
 
 TEST_F(ReconcilerPauseTest, PauseAndResumeAreIdempotent) {
   RunOn({"a"});
-  ASSERT_TRUE(Resume("j").ok()) << "a job that runs is what was wished for";
+  ASSERT_TRUE(Resume("j").ok()) << "resuming a running job is a no-op";
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   Pause("j").IgnoreError();
   Sent("a");
@@ -393,11 +393,11 @@ TEST_F(ReconcilerPauseLostTest, WaitsForRanksThatMayStillTrain) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("fsdpctl resume"));
   const int64_t revision = Job("j").revision();
   Advance(absl::Seconds(60));
-  EXPECT_EQ(Job("j").revision(), revision) << "it is said once";
+  EXPECT_EQ(Job("j").revision(), revision) << "it is reported once";
   Attach("a", 1, {{"j", 1}});
   const std::vector<v1::Stop> stops = StopsSent("a");
   ASSERT_FALSE(stops.empty());
-  EXPECT_TRUE(stops.back().save()) << "nobody has waited for it in vain";
+  EXPECT_TRUE(stops.back().save()) << "it has not timed out";
   Stepped("a", 11);
   Saved("a", 11);
   EXPECT_THAT(Unconfirmed(), IsEmpty());
@@ -432,7 +432,7 @@ TEST_F(ReconcilerPauseLostTest, ReasonIsRecordedOnceDespiteOtherEvents) {
   reconciler_->RunOnce();
   EXPECT_EQ(Job("j").revision(), revision);
   ASSERT_TRUE(reconciler_->Pause("j", "it is in the way", 600000).ok());
-  EXPECT_GT(Job("j").revision(), revision) << "another one is heard";
+  EXPECT_GT(Job("j").revision(), revision) << "another reason is recorded";
 }
 
 TEST_F(ReconcilerPauseLostTest, ReconnectWithoutRanksCompletesPause) {
@@ -446,7 +446,7 @@ TEST_F(ReconcilerPauseLostTest, ReconnectWithoutRanksCompletesPause) {
   Restart();
   Attach("a", 1);
   Advance(absl::Seconds(20));
-  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING) << "a restart knows no more";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING) << "a restart does not change that";
   Attach("b", 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
   EXPECT_EQ(Job("j").reason(), "paused after step 9, which is saved");
@@ -468,9 +468,9 @@ TEST_F(ReconcilerPauseLostTest, ResumeContinuesWithoutLostNode) {
   EXPECT_EQ(launches[0].checkpoint_step(), 5);
   const v1::Job job = Job("j");
   for (const auto& event : job.events())
-    EXPECT_THAT(event.message(), Not(HasSubstr("are lost"))) << "nobody knows that";
+    EXPECT_THAT(event.message(), Not(HasSubstr("are lost"))) << "that is unknown";
   Attach("a", 1, {{"j", 1}});
-  EXPECT_FALSE(StopsSent("a").empty()) << "what is left of the attempt before ends";
+  EXPECT_FALSE(StopsSent("a").empty()) << "the ranks of the previous attempt end";
 }
 
 TEST_F(ReconcilerPauseLostTest, CancelEndsJob) {
@@ -597,7 +597,7 @@ TEST_F(ReconcilerPauseTest, PauseHoldsJobBeforeItResumes) {
   Pause("j").IgnoreError();
   Resume("j").IgnoreError();
   Left("a", 0, "left before the first step");
-  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED) << "it goes on in the next tick";
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED) << "it continues in the next tick";
   EXPECT_TRUE(reconciler_->Pause("j", "", 1000).ok());
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);

@@ -100,7 +100,7 @@ TEST_F(ReconcilerPlacingTest, DoesNotLaunchStoredPlanThatNoLongerFits) {
   AttachWith("a", 90);
   Submit("first", 1, 1);
   Submit("j", 1, 1);
-  EXPECT_EQ(Job("j").memory_plan().peak_bytes(), 90) << "planned though it has to wait for the slot";
+  EXPECT_EQ(Job("j").memory_plan().peak_bytes(), 90) << "planned although it must wait for the slot";
   Detach("a");
   outboxes_.erase("a");
   Advance(absl::Seconds(16));

@@ -71,7 +71,7 @@ TEST_F(ReconcilerPreemptionTest, LowerPrioritySavesLeavesAndResumes) {
   Left("a", "low");
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("high"), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(StateOf("low"), v1::JOB_STATE_QUEUED) << "it is not paused for ever";
+  EXPECT_EQ(StateOf("low"), v1::JOB_STATE_QUEUED) << "it resumes by itself";
   EXPECT_THAT(Job("low").events(),
               ::testing::Contains(::testing::Property(&v1::Job::Event::message,
                                                       "waits for slots again, to resume after step 9")));
@@ -114,7 +114,7 @@ TEST_F(ReconcilerPreemptionTest, WaitsForLeavingJobBeforePreemptingAnother) {
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("high"), v1::JOB_STATE_STARTING);
   Advance(absl::Minutes(1));
-  EXPECT_EQ(StateOf("older"), v1::JOB_STATE_STARTING) << "the one that left takes nobody's slots in its turn";
+  EXPECT_EQ(StateOf("older"), v1::JOB_STATE_STARTING) << "the preempted job preempts no job in turn";
 }
 
 TEST_F(ReconcilerPreemptionTest, ResumeAfterPreemptionSurvivesRestart) {

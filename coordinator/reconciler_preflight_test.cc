@@ -158,7 +158,7 @@ TEST_F(ReconcilerPreflightTest, JobWaitsWithNumberUntilAccepted) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   EXPECT_THAT(Job("j").reason(), HasSubstr("product rate 0.4 TFLOP/s, floor 0.5"));
   ASSERT_TRUE(reconciler_->Uncordon("a").ok());
-  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "what is known and accepted is not measured again";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "an accepted result is not measured again";
 }
 
 // Regression: the next preflight passed, and the cordon counted as one for failed attempts from then on.
@@ -250,7 +250,7 @@ TEST_F(ReconcilerPreflightTest, WaitsForReconnectedRanksOfLastAttempt) {
   EXPECT_EQ(StopsSent("a").size(), 1u);
   Answer("b", 1);
   Advance(absl::Seconds(2));
-  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT) << "two of its attempts would be alive";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT) << "two of its attempts would run";
   EXPECT_EQ(Job("j").reason(), "waits until what is left of attempt 1 on a has ended");
   EXPECT_TRUE(OrdersTo("b").launches.empty());
   Stopped("a", "j");
@@ -266,7 +266,7 @@ TEST_F(ReconcilerPreflightTest, ReconnectedAgentContinuesOrHasLostPreflight) {
   Detach("a");
   Attach("a", 1, {{"preflight", 77}});
   Advance(absl::Seconds(5));
-  EXPECT_TRUE(StopsSent("a").empty()) << "it is nobody's attempt, and goes on";
+  EXPECT_TRUE(StopsSent("a").empty()) << "it belongs to no attempt, and continues";
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
   Detach("a");
   Attach("a", 1);  // Another agent of its name, without ranks.
@@ -306,7 +306,7 @@ TEST_F(ReconcilerPreflightTest, CancelAndPauseAreImmediateAndPreflightContinues)
   EXPECT_TRUE(StopsSent("a").empty());
   Answer("a", 1);
   ASSERT_TRUE(Resume("j").ok());
-  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "with what was measured meanwhile";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "with the results from the meantime";
   Submit("l", 1, 1);
   EXPECT_EQ(StateOf("l"), v1::JOB_STATE_STARTING);
 }
@@ -375,7 +375,7 @@ TEST_F(ReconcilerPreflightTest, UserMayMeasureIdleNode) {
   Attach("old", 1);
   EXPECT_THAT(std::string(reconciler_->Preflight("old").message()), HasSubstr("measures nothing"));
   Submit("k", 1, 1);
-  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "what cannot be asked for is not waited for";
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "a measurement that cannot start is not awaited";
 }
 
 TEST_F(ReconcilerPreflightTest, PreflightJobIsPreemptedWithoutLaunch) {
@@ -429,7 +429,7 @@ TEST_F(ReconcilerPreflightTest, BackfilledJobInPreflightReturnsSlots) {
   End("a", "one", 0);
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_QUEUED);
   EXPECT_FALSE(Job("lent").lent());
-  EXPECT_EQ(StateOf("two"), v1::JOB_STATE_QUEUED) << "b is measured still";
+  EXPECT_EQ(StateOf("two"), v1::JOB_STATE_QUEUED) << "b is still being measured";
   Answer("b", 1);
   EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("lent").attempt(), 0);

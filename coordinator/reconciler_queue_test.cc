@@ -185,7 +185,7 @@ TEST_F(ReconcilerQueueTest, LowerPriorityDoesNotPassReservation) {
   SubmitWith(0, "small");
   EXPECT_EQ(StateOf("one"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_QUEUED)
-      << "one after the other they would keep the large one for ever";
+      << "they would delay the large job forever, one after the other";
   EXPECT_EQ(WaitingOf("small").code(), Waiting::CODE_BEHIND);
 }
 

@@ -64,7 +64,7 @@ TEST_F(ReconcilerQuotaTest, CountsJobsOfSameTickAndAppliesLargerQuota) {
   EXPECT_EQ(StateOf("three"), v1::JOB_STATE_QUEUED);
   quotas_ = {{"vision", 0}};
   reconciler_->RunOnce();
-  EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING) << "what runs goes on";
+  EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING) << "running jobs continue";
 }
 
 }  // namespace

@@ -546,7 +546,7 @@ TEST_F(ReconcilerTest, ReportsFullDiskOfQueuedJob) {
   board_->AddWaiting(&next);
   full.reset();
   EXPECT_EQ(next.waiting().code(), v1::Job::Waiting::CODE_DISK)
-      << "its slot is free, and its launch not stored";
+      << "its slot is free, but its launch is not stored";
   EXPECT_EQ(next.waiting().place(), 1);
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("next"), v1::JOB_STATE_STARTING);
@@ -564,7 +564,7 @@ TEST_F(ReconcilerTest, ReportsUnstoredCancelOnlyWhileTrue) {
   for (const v1::Job& job : {Job("j"), *store_->Get("j")}) {
     EXPECT_EQ(job.state(), v1::JOB_STATE_CANCELLING);
     EXPECT_EQ(job.reason(), "stopping the ranks: enough");
-    EXPECT_GT(job.revision(), meanwhile.revision()) << "watchers hear of it";
+    EXPECT_GT(job.revision(), meanwhile.revision()) << "watchers are notified";
   }
 }
 

@@ -102,7 +102,7 @@ TEST_F(RecoveryTest, ReplayEndsAtNewestStep) {
 
 TEST_F(RecoveryTest, NoReplayWithoutLostSteps) {
   for (const JobEvent event : {JobEvent::kFail, JobEvent::kRetry, JobEvent::kLaunch}) Advance(event, 1);
-  EXPECT_TRUE(HasNoReplay(job_)) << "no step was ever told";
+  EXPECT_TRUE(HasNoReplay(job_)) << "no step was reported";
   job_.mutable_ledger()->set_newest_step(20);
   EXPECT_FALSE(HasNoReplay(job_));
   Step(20);

@@ -128,7 +128,7 @@ TEST(Replica, StandbyListsStoredEvents) {
   v1::ListEventsResponse none;
   request.set_after(first - 2);
   EXPECT_EQ(list(request, &none).error_code(), grpc::StatusCode::OUT_OF_RANGE)
-      << "nobody is told that as nothing";
+      << "an error is not reported as an empty list";
   request.set_filter("colour = red");
   EXPECT_EQ(list(request, &none).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 
@@ -137,7 +137,7 @@ TEST(Replica, StandbyListsStoredEvents) {
   EXPECT_TRUE(list(request, &none).ok() && none.events().empty());
   ASSERT_TRUE(happens("a", now));
   EXPECT_TRUE(list(request, &none).ok());
-  ASSERT_EQ(none.events_size(), 1) << "what is new is read when somebody asks";
+  ASSERT_EQ(none.events_size(), 1) << "new events are read on request";
   EXPECT_EQ(none.events(0).sequence(), first + 3);
 }
 

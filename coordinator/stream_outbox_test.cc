@@ -43,7 +43,7 @@ TEST(StreamOutbox, WakesWriterOnceAfterEachEmptyPop) {
   StreamOutbox outbox(1, nullptr);
   outbox.SetWriter([&] { ++wakes; });
   ASSERT_TRUE(outbox.Push(StopOf("a")));
-  EXPECT_EQ(wakes, 0) << "it has not looked yet";
+  EXPECT_EQ(wakes, 0) << "the writer has not popped yet";
   v1::CoordinatorMessage message;
   ASSERT_TRUE(outbox.TryPop(&message));
   ASSERT_FALSE(outbox.TryPop(&message));

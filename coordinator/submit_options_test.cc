@@ -105,7 +105,7 @@ TEST_F(SubmitOptionsTest, ListsJobsByProject) {
   request.set_project("No/Name");
   EXPECT_EQ(Refused(request).error_code(), StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(ListOf("vision", false), ElementsAre(ours.id()));
-  EXPECT_THAT(ListOf("", false), ElementsAre(ours.id(), plain)) << "where nobody is asked";
+  EXPECT_THAT(ListOf("", false), ElementsAre(ours.id(), plain)) << "without authentication";
   EXPECT_THAT(ListOf("nlp", false), ElementsAre());
   EXPECT_THAT(ListOf("nlp", true), ElementsAre("refused"));
 }

@@ -131,7 +131,7 @@ TEST_F(TokenStoreTest, InvalidFileKeepsPreviousTokens) {
   ASSERT_EQ(remove(path_.c_str()), 0);
   EXPECT_TRUE(file->Find("a").has_value());
   Write(Line("bob", "admin", "b"));
-  EXPECT_FALSE(file->Find("a").has_value()) << "a file that is right again counts";
+  EXPECT_FALSE(file->Find("a").has_value()) << "a corrected file takes effect";
   EXPECT_TRUE(file->Find("b").has_value());
   EXPECT_FALSE(file->Stale());
 }

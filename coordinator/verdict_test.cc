@@ -123,7 +123,7 @@ TEST_F(VerdictTest, HangsWhenNoRankProgresses) {
   Exit(0, 1, 1);  // Any exit of stopped ranks.
   for (NodePart& part : facts_.parts) part.stopped = true;
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
-  EXPECT_FALSE(JudgeNow().failure.has_value()) << "the hang stands";
+  EXPECT_FALSE(JudgeNow().failure.has_value()) << "the hang is final";
   job_.mutable_spec()->mutable_restart()->set_max_attempts(2);
   const Verdict again = JudgeNow();
   EXPECT_EQ(again.event, JobEvent::kRetry);
@@ -151,7 +151,7 @@ TEST_F(VerdictTest, NoHangWhileNodeIsDisconnectedOrCoordinatorPaused) {
 TEST_F(VerdictTest, FailureTakesPrecedenceOverHang) {
   for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
   Exit(2, 1, 1);
-  EXPECT_FALSE(JudgeNow().event.has_value()) << "it settles";
+  EXPECT_FALSE(JudgeNow().event.has_value()) << "within the settling time";
   now_ += options_.settle;
   EXPECT_EQ(JudgeNow().failure->rank(), 2);
   EXPECT_FALSE(JudgeNow().failure->has_hang());
@@ -175,7 +175,7 @@ TEST_F(VerdictTest, RewindIsTheCauseDespiteOtherFailures) {
   GoesBackTo(6);
   Exit(0, 1, 1);
   ExitByBadStep();
-  EXPECT_FALSE(JudgeNow().event.has_value()) << "another cause may be on its way";
+  EXPECT_FALSE(JudgeNow().event.has_value()) << "another cause may still arrive";
   now_ += options_.settle;
   const Verdict failed = JudgeNow();
   EXPECT_EQ(failed.event, JobEvent::kFail);
@@ -543,9 +543,9 @@ TEST_F(VerdictTest, BlamesNodeThatIsLostAloneWhileCoordinatorRan) {
     presence_ = {{"node-1", Presence::kLost}};
     ASSERT_TRUE(JudgeNow().failure.has_value());
     EXPECT_EQ(JudgeNow().failure->cause(), v1::FAILURE_CAUSE_NODE);
-    EXPECT_EQ(JudgeNow().failure->blames_node(), !recovered) << "nobody knows who was away";
+    EXPECT_EQ(JudgeNow().failure->blames_node(), !recovered) << "it is unknown which node was disconnected";
     presence_["node-0"] = Presence::kAway;
-    EXPECT_FALSE(JudgeNow().failure->blames_node()) << "both are gone: a network";
+    EXPECT_FALSE(JudgeNow().failure->blames_node()) << "both are lost: a network failure";
   }
 }
 
@@ -639,7 +639,7 @@ TEST_F(VerdictTest, AttemptsAndDelaysCountFromNewestCheckpoint) {
   job_.add_checkpoints()->set_step(400);
   job_.set_attempts_before_checkpoint(7);  // Attempt 9 committed it, after one rejected attempt.
   EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
-  EXPECT_LE(JudgeNow().retry_after, absl::Seconds(2)) << "not what ten failures would make of it";
+  EXPECT_LE(JudgeNow().retry_after, absl::Seconds(2)) << "not the delay after ten failures";
   EXPECT_EQ(JudgeNow().reason,
             "attempt 10 of 11 failed: rank 2 on node-1 failed: error of rank 2; the next one starts after " +
                 Wait() + ", from the checkpoint of step 400");

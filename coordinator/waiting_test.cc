@@ -56,7 +56,7 @@ TEST(Waiting, NodesWithOtherLabels) {
   EXPECT_EQ(waiting.code(), Waiting::CODE_LABELS);
   EXPECT_THAT(waiting.remedy(), HasSubstr("--label"));
   EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 1, {0}), labelled}).code(), Waiting::CODE_RANKS)
-      << "the one that has them is in use";
+      << "the node with the labels is in use";
   request.ranks_per_node = 2;
   EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 1, {0})}).code(), Waiting::CODE_NODES)
       << "no label makes it larger";
@@ -111,7 +111,7 @@ TEST(Waiting, ForDisconnectedNode) {
   EXPECT_EQ(waiting.code(), Waiting::CODE_AWAY);
   EXPECT_EQ(waiting.remedy(), "the return of b");
   EXPECT_EQ(WaitingToBePlaced(Request(2, 1), {Node("a", 1, {}), away}).code(), Waiting::CODE_RANKS)
-      << "its return alone would not help";
+      << "its reconnect would not suffice";
 }
 
 TEST(Waiting, BoundsNamedHolders) {
