@@ -64,7 +64,7 @@ class SocketReader {
   std::thread thread_;
 };
 
-// Running servers. Streams do not end by themselves: the owner must cancel them before Stop().
+// Running servers. Streams do not end by themselves: Stop() cancels them.
 struct PublicServer {
   std::unique_ptr<Acceptor> acceptor;
   std::unique_ptr<grpc::Server> server;

@@ -66,7 +66,8 @@ struct ReconcilerOptions {
   // For agents to reconnect after the coordinator restarted or did not run for a while.
   absl::Duration reattach_grace = absl::Seconds(15);
   VerdictOptions verdict;
-  // How often a change of only the step is stored. If the state is older, agents resend newer steps.
+  // How often a change of only the step is stored. A coordinator that starts from an older step gets the
+  // newer ones from the agents.
   absl::Duration progress_every = absl::Seconds(1);
   Retention retention;  // Of ended jobs.
   PreflightPolicy preflight;

@@ -4,9 +4,9 @@
 // not answer.
 //
 // Callers are authenticated as on a leader (guarded_api.h), and rejected ones are written to the audit log.
-// For calls that are not served here, the leader checks the permission. Responses omit what only a leader
-// knows: steps since the last write, the reason why a job waits, and nodes, whose connection and free slots
-// are known only to the leader.
+// For calls that are not served here, the leader checks the permission. Jobs lack what only a leader knows:
+// steps since the last write, and the reason why they wait. ListNodes is rejected, because connections and
+// free slots are known only to the leader.
 //
 // Agents' streams are rejected likewise. An agent without a required certificate gets only that error.
 //
