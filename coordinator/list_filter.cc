@@ -107,6 +107,13 @@ std::string NamesOf(const ListFields& fields) {
 
 }  // namespace
 
+// Recursive descent parser. OR binds tighter than AND (AIP-160):
+//
+//   all  = any {"AND" any}
+//   any  = one {"OR" one}
+//   one  = "NOT" one | "(" all ")" | FIELD OPERATOR VALUE
+//
+// A node of the tree is added after its children, so the root is last.
 class FilterParser {
  public:
   FilterParser(absl::string_view text, const ListFields& fields) : text_(text), fields_(fields) {}

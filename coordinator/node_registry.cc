@@ -73,6 +73,7 @@ absl::StatusOr<std::shared_ptr<StreamOutbox>> NodeRegistry::Attach(const v1::Reg
     FSDPD_RETURN_IF_ERROR(CheckAdmissible(info));
     Node& node = nodes_[info.node()];
     replaced = node.outbox;
+    // The store increments generation_ at each start, so generations of streams increase across restarts.
     outbox = std::make_shared<StreamOutbox>((generation_ << kStreamBits) + ++streams_, std::move(end_stream));
     outbox->Push(WelcomeMessage());
     node.outbox = outbox;

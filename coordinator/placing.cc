@@ -63,6 +63,8 @@ struct Reconciler::Placing {
   }
 };
 
+// Visits the queue in order. Each job is launched, or adds its reservation for the jobs behind it. New
+// reasons are stored in one write at the end.
 void Reconciler::PlaceQueued() {
   if (queue_.empty()) return ShowWaiting({});
   std::vector<NodeSlots> slots = SlotsNow();

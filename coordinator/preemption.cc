@@ -30,6 +30,7 @@ Victims ChooseVictims(const PlaceRequest& request, int64_t priority, const std::
       able.push_back(&each);
   }
   if (leaving.empty() && able.empty()) return {};
+  // Slots of jobs that are already leaving count as free: if these suffice, nobody is preempted.
   const std::vector<NodeSlots> soon = Without(nodes, leaving);
   const auto enough = [&](const std::vector<const Occupant*>& gone) {
     return Place(request, ahead.Without(Without(soon, gone))).placed();
@@ -40,6 +41,7 @@ Victims ChooseVictims(const PlaceRequest& request, int64_t priority, const std::
     return std::make_tuple(a->priority, -a->start_unix_nanos, a->job) <
            std::make_tuple(b->priority, -b->start_unix_nanos, b->job);
   });
+  // Greedy: adds the cheapest victims until the request fits.
   for (const Occupant* each : able) {
     chosen.push_back(each);
     if (enough(chosen)) break;

@@ -74,6 +74,7 @@ std::optional<std::map<std::string, double>> RecoveryOf(const v1::Job& job) {
     const v1::Job::Event &event = job.events(i), &next = job.events(i + 1);
     seconds[PhaseIn(event.state())] += SecondsBetween(event.unix_nanos(), next.unix_nanos());
   }
+  // The rank reports its loading time; the rest of STARTING is the start.
   seconds["load"] = std::clamp(job.restored().seconds(), 0.0, seconds["start"]);
   seconds["start"] -= seconds["load"];
   return seconds;

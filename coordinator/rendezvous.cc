@@ -79,6 +79,7 @@ absl::Status Rendezvous::Set(const AttemptRef& attempt, const std::string& key, 
     ready.swap(entry->waiters);
     open.bytes -= ready.size() * kEntryBytes;
   }
+  // Without the lock, because a waiter pushes to a stream and may call back.
   for (const auto& waiter : ready) waiter.second(value);
   return absl::OkStatus();
 }

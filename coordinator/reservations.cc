@@ -6,6 +6,7 @@
 namespace fsdpd {
 namespace {
 
+// Takes the slots of one reservation: on each node that could take its ranks, as many as it has ranks there.
 void RemoveReserved(const PlaceRequest& request, std::vector<NodeSlots>* nodes) {
   for (NodeSlots& node : *nodes) {
     if (node.free_devices.empty() || !CouldTake(request, node)) continue;

@@ -54,6 +54,7 @@ std::vector<Span> Kept(const Attempts& attempts, const std::vector<NodeSteps>& n
   return spans;
 }
 
+// Adds the gaps between the spans within `expected`. REQUIRES: `kept` is sorted by the first step.
 void AddMissing(const std::vector<Span>& kept, Span expected, v1::ListStepsResponse* response) {
   const auto add = [&](int64_t first, int64_t last) {
     if (first > last) return;
@@ -95,6 +96,7 @@ absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool
 v1::ListStepsResponse JoinSteps(const StepQuery& query, const KnownSteps& made,
                                 const std::vector<NodeSteps>& nodes) {
   const Attempts attempts(query, nodes);
+  // Of several attempts that made a step, the newest one is part of the run.
   std::map<int64_t, const v1::StepRecord*> steps;
   int64_t complete = query.last;  // Last step for which every node has sent all its records.
   for (const NodeSteps& node : nodes) {

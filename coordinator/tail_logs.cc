@@ -169,6 +169,8 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   return NotFoundOrUnavailable(job, attempt, parts_.nodes->Snapshot(), request.evidence(), status);
 }
 
+// Blocks until the job has an attempt after `attempt` or has ended. The watch is opened before the job is
+// read, so that no change in between is missed.
 absl::StatusOr<v1::Job> JobService::AwaitAttempt(grpc::ServerContext* context, const std::string& id,
                                                  int32_t attempt) {
   v1::WatchJobResponse ignored;
