@@ -100,14 +100,14 @@ TEST_F(ListCallsTest, RejectsInvalidFilterOrderAndTokenWithFieldAndOffset) {
   request.set_order_by("colour");
   EXPECT_THAT(
       List(request, &response).error_message(),
-      HasSubstr("order_by: at offset 0: 'colour' is nothing to order by; there is create_time, end_time"));
+      HasSubstr("order_by: at offset 0: unknown field 'colour'; the fields are create_time, end_time"));
   request.set_order_by("create_time");
   request.set_page_size(1);
   ASSERT_TRUE(List(request, &response).ok());
   request.set_page_token(response.next_page_token());
   request.set_order_by("end_time");
   EXPECT_THAT(List(request, &response).error_message(),
-              HasSubstr("page_token: is of a list with another filter"));
+              HasSubstr("page_token: was issued for another filter"));
   grpc::ClientContext context;
   v1::ListNodesRequest nodes;
   nodes.set_filter("slots");

@@ -52,7 +52,7 @@ absl::StatusOr<Token> ReadText(absl::string_view all, size_t* at) {
     if (all[*at] == '\\' && *at + 1 < all.size()) ++*at;
     token.text += all[*at];
   }
-  return At(token.offset, "a quote that nothing closes");
+  return At(token.offset, "unterminated quote");
 }
 
 absl::StatusOr<Token> ReadToken(absl::string_view all, size_t* at) {
@@ -77,7 +77,7 @@ absl::StatusOr<Token> ReadToken(absl::string_view all, size_t* at) {
   }
   size_t end = *at;
   while (end < all.size() && IsOfWord(all[end])) ++end;
-  if (end == *at) return At(*at, absl::StrCat(Shown(all.substr(*at, 1)), " means nothing here"));
+  if (end == *at) return At(*at, absl::StrCat("unexpected ", Shown(all.substr(*at, 1))));
   token.kind = Token::Kind::kWord;
   token.text = std::string(all.substr(*at, end - *at));
   *at = end;
@@ -94,7 +94,7 @@ std::string UnitHint(absl::string_view value) {
                                     {"GiB", 1ll << 30},
                                     {"TiB", 1ll << 40}}) {
     if (!absl::EqualsIgnoreCase(value.substr(digits), unit) || number > INT64_MAX / bytes) continue;
-    return absl::StrCat(" (units are not taken: write ", number * bytes, ")");
+    return absl::StrCat(" (units are not supported: write ", number * bytes, ")");
   }
   return "";
 }
@@ -123,7 +123,7 @@ class FilterParser {
     if (token_.kind == Token::Kind::kEnd) return ListFilter();
     FSDPD_RETURN_IF_ERROR(All(0).status());
     if (token_.kind != Token::Kind::kEnd)
-      return Misplaced(absl::StrCat(Shown(token_.text), " stands where AND, OR or the end may be"));
+      return Misplaced(absl::StrCat("unexpected ", Shown(token_.text), "; want AND, OR or the end"));
     return std::move(filter_);
   }
 
@@ -143,8 +143,7 @@ class FilterParser {
     const bool joins = capitals == "AND" || capitals == "OR" || capitals == "NOT";
     if (token_.kind != Token::Kind::kWord || !joins || capitals == token_.text)
       return At(token_.offset, what);
-    return At(token_.offset,
-              absl::StrCat(Shown(token_.text), " is taken in capitals alone: write ", capitals));
+    return At(token_.offset, absl::StrCat(Shown(token_.text), " is not an operator; write ", capitals));
   }
 
   size_t Add(Node node) {
@@ -182,28 +181,29 @@ class FilterParser {
     if (token_.kind != Token::Kind::kOpen) return Term();
     FSDPD_RETURN_IF_ERROR(Advance());
     FSDPD_ASSIGN_OR_RETURN(const size_t inner, All(depth + 1));
-    if (token_.kind != Token::Kind::kClose) return Misplaced("a ')' is missing");
+    if (token_.kind != Token::Kind::kClose) return Misplaced("missing ')'");
     FSDPD_RETURN_IF_ERROR(Advance());
     return inner;
   }
 
   absl::StatusOr<size_t> Term() {
     if (++terms_ > kMaxFilterTerms)
-      return At(token_.offset, absl::StrCat("more than ", kMaxFilterTerms, " comparisons"));
+      return At(token_.offset, absl::StrCat("too many comparisons (want at most ", kMaxFilterTerms, ")"));
     if (token_.kind != Token::Kind::kWord)
       return At(token_.offset, token_.kind == Token::Kind::kEnd
-                                   ? std::string("a comparison is missing")
-                                   : absl::StrCat(Shown(token_.text), " stands where a field is to be"));
+                                   ? std::string("missing comparison")
+                                   : absl::StrCat("unexpected ", Shown(token_.text), "; want a field"));
     Node term;
     FSDPD_RETURN_IF_ERROR(SetField(&term));
     const std::string field = token_.text;
     FSDPD_RETURN_IF_ERROR(Advance());
     if (token_.kind != Token::Kind::kOperator)
-      return At(token_.offset, absl::StrCat("after ", Shown(field), " one of = != < <= > >= : is missing"));
+      return At(token_.offset,
+                absl::StrCat("missing operator after ", Shown(field), "; use one of = != < <= > >= :"));
     FSDPD_RETURN_IF_ERROR(SetOperator(&term));
     FSDPD_RETURN_IF_ERROR(Advance());
     if (token_.kind != Token::Kind::kWord && token_.kind != Token::Kind::kText)
-      return At(token_.offset, absl::StrCat("what ", Shown(field), " is compared with is missing"));
+      return At(token_.offset, absl::StrCat("missing value for ", Shown(field)));
     FSDPD_RETURN_IF_ERROR(SetValue(&term));
     FSDPD_RETURN_IF_ERROR(Advance());
     return Add(std::move(term));
@@ -236,7 +236,7 @@ class FilterParser {
     const bool compares =
         term->op != Operator::kIs && term->op != Operator::kIsNot && term->op != Operator::kHas;
     if (compares && !sized)
-      return At(token_.offset, absl::StrCat(field.name, " is neither a number nor a time: = or !="));
+      return At(token_.offset, absl::StrCat(field.name, " is neither a number nor a time; use = or !="));
     return absl::OkStatus();
   }
 
@@ -246,22 +246,21 @@ class FilterParser {
     term->text = value;
     const auto refuse = [&](absl::string_view what) {
       return At(token_.offset,
-                absl::StrCat(Shown(value), " is ", what, ", which ", field.name, " is compared with"));
+                absl::StrCat("invalid value of ", field.name, ": ", Shown(value), " is ", what));
     };
     if (term->op == Operator::kHas && value == "*") {
       term->op = Operator::kIsThere;
       return absl::OkStatus();
     }
     if (term->op == Operator::kHas && field.kind != ListField::Kind::kText)
-      return At(token_.offset,
-                absl::StrCat(field.name, " is no text, of which : asks what it holds: = or :*"));
+      return At(token_.offset, absl::StrCat(field.name, " is not a text field; use = or :*"));
     switch (field.kind) {
       case ListField::Kind::kText:
         return absl::OkStatus();
       case ListField::Kind::kNumber:
         return absl::SimpleAtoi(value, &term->number)
                    ? absl::OkStatus()
-                   : refuse(absl::StrCat("no whole number", UnitHint(value)));
+                   : refuse(absl::StrCat("not a whole number", UnitHint(value)));
       case ListField::Kind::kTruth:
         term->number = value == "true" ? 1 : 0;
         return value == "true" || value == "false" ? absl::OkStatus() : refuse("neither true nor false");
@@ -270,7 +269,7 @@ class FilterParser {
         const bool read = absl::ParseTime(absl::RFC3339_full, value, &time, nullptr) ||
                           absl::ParseTime("%Y-%m-%d", value, &time, nullptr);
         term->number = absl::ToUnixNanos(time);
-        return read ? absl::OkStatus() : refuse("no time such as \"2026-11-25T10:00:00Z\" or 2026-11-25");
+        return read ? absl::OkStatus() : refuse("not a time such as \"2026-11-25T10:00:00Z\" or 2026-11-25");
       }
       case ListField::Kind::kName: {
         std::string name = absl::AsciiStrToUpper(value);
@@ -280,7 +279,7 @@ class FilterParser {
           std::vector<std::string> names;
           std::copy_if(field.names.begin(), field.names.end(), std::back_inserter(names),
                        [](const std::string& name) { return !name.empty(); });
-          return refuse(absl::StrCat("none of ", absl::StrJoin(names, ", ")));
+          return refuse(absl::StrCat("not one of ", absl::StrJoin(names, ", ")));
         }
         term->number = found - field.names.begin();
         return absl::OkStatus();
@@ -300,7 +299,7 @@ class FilterParser {
 absl::StatusOr<ListFilter> ListFilter::Parse(absl::string_view text, const ListFields& fields) {
   if (text.size() > kMaxFilterBytes)
     return absl::InvalidArgumentError(
-        absl::StrCat("has ", text.size(), " bytes; at most ", kMaxFilterBytes, " are allowed"));
+        absl::StrCat("is too long (got ", text.size(), " bytes, want at most ", kMaxFilterBytes, ")"));
   return FilterParser(text, fields).Parse();
 }
 
@@ -357,7 +356,7 @@ absl::StatusOr<ListOrder> ParseListOrder(absl::string_view text, const std::vect
   if (field.kind == Token::Kind::kEnd) return by_default;
   const auto found = std::find(fields.begin(), fields.end(), field.text);
   if (field.kind != Token::Kind::kWord || found == fields.end())
-    return At(field.offset, absl::StrCat(Shown(field.text), " is nothing to order by; there is ",
+    return At(field.offset, absl::StrCat("unknown field ", Shown(field.text), "; the fields are ",
                                          absl::StrJoin(fields, ", ")));
   ListOrder order;
   order.field = static_cast<size_t>(found - fields.begin());
@@ -368,8 +367,7 @@ absl::StatusOr<ListOrder> ParseListOrder(absl::string_view text, const std::vect
     return At(way.offset, absl::StrCat(Shown(way.text), " is neither asc nor desc"));
   FSDPD_ASSIGN_OR_RETURN(const Token rest, ReadToken(text, &at));
   if (rest.kind != Token::Kind::kEnd)
-    return At(rest.offset,
-              absl::StrCat(Shown(rest.text), " is one too many: lists are ordered by one field"));
+    return At(rest.offset, absl::StrCat("unexpected ", Shown(rest.text), "; lists are ordered by one field"));
   return order;
 }
 

@@ -126,33 +126,34 @@ TEST(ListFilter, RejectsInvalidFilterWithOffset) {
   EXPECT_EQ(WhyNot("size = 7 AND colour = red"),
             "at offset 13: unknown field 'colour'; the fields are name, size, open, time, state, never, "
             "note, zero, shut, unsaid, labels.KEY");
-  EXPECT_EQ(WhyNot("size"), "at offset 4: after 'size' one of = != < <= > >= : is missing");
-  EXPECT_EQ(WhyNot("size ="), "at offset 6: what 'size' is compared with is missing");
-  EXPECT_EQ(WhyNot("size = many"), "at offset 7: 'many' is no whole number, which size is compared with");
+  EXPECT_EQ(WhyNot("size"), "at offset 4: missing operator after 'size'; use one of = != < <= > >= :");
+  EXPECT_EQ(WhyNot("size ="), "at offset 6: missing value for 'size'");
+  EXPECT_EQ(WhyNot("size = many"), "at offset 7: invalid value of size: 'many' is not a whole number");
   EXPECT_EQ(WhyNot("size = 99999999999999999999"),
-            "at offset 7: '99999999999999999999' is no whole number, which size is compared with");
-  EXPECT_EQ(WhyNot("open = yes"),
-            "at offset 7: 'yes' is neither true nor false, which open is compared with");
+            "at offset 7: invalid value of size: '99999999999999999999' is not a whole number");
+  EXPECT_EQ(WhyNot("open = yes"), "at offset 7: invalid value of open: 'yes' is neither true nor false");
   EXPECT_EQ(WhyNot("state = WORSE"),
-            "at offset 8: 'WORSE' is none of GOOD, BAD, SO_SO, which state is compared with");
-  EXPECT_THAT(WhyNot("time > soon"), HasSubstr("at offset 7: 'soon' is no time such as"));
-  EXPECT_EQ(WhyNot("name < b"), "at offset 5: name is neither a number nor a time: = or !=");
-  EXPECT_EQ(WhyNot("size : 7"), "at offset 7: size is no text, of which : asks what it holds: = or :*");
-  EXPECT_EQ(WhyNot("size > 2GiB"),
-            "at offset 7: '2GiB' is no whole number (units are not taken: write 2147483648), which size is "
-            "compared with");
+            "at offset 8: invalid value of state: 'WORSE' is not one of GOOD, BAD, SO_SO");
+  EXPECT_THAT(WhyNot("time > soon"),
+              HasSubstr("at offset 7: invalid value of time: 'soon' is not a time such as"));
+  EXPECT_EQ(WhyNot("name < b"), "at offset 5: name is neither a number nor a time; use = or !=");
+  EXPECT_EQ(WhyNot("size : 7"), "at offset 7: size is not a text field; use = or :*");
+  EXPECT_EQ(
+      WhyNot("size > 2GiB"),
+      "at offset 7: invalid value of size: '2GiB' is not a whole number (units are not supported: write "
+      "2147483648)");
   EXPECT_EQ(WhyNot("size > 9999999999TiB"),
-            "at offset 7: '9999999999TiB' is no whole number, which size is compared with");
-  EXPECT_EQ(WhyNot("size = 7 and open = true"), "at offset 9: 'and' is taken in capitals alone: write AND");
-  EXPECT_EQ(WhyNot("(size = 7 Or open = true)"), "at offset 10: 'Or' is taken in capitals alone: write OR");
-  EXPECT_EQ(WhyNot("not size = 7"), "at offset 0: 'not' is taken in capitals alone: write NOT");
-  EXPECT_EQ(WhyNot("(size = 7"), "at offset 9: a ')' is missing");
-  EXPECT_EQ(WhyNot("size = 7)"), "at offset 8: ')' stands where AND, OR or the end may be");
-  EXPECT_EQ(WhyNot("size = 7 open = true"), "at offset 9: 'open' stands where AND, OR or the end may be");
-  EXPECT_EQ(WhyNot("size = 7 AND"), "at offset 12: a comparison is missing");
-  EXPECT_EQ(WhyNot("= 7"), "at offset 0: '=' stands where a field is to be");
-  EXPECT_EQ(WhyNot("name = \"a"), "at offset 7: a quote that nothing closes");
-  EXPECT_EQ(WhyNot("size = 7 & open = true"), "at offset 9: '&' means nothing here");
+            "at offset 7: invalid value of size: '9999999999TiB' is not a whole number");
+  EXPECT_EQ(WhyNot("size = 7 and open = true"), "at offset 9: 'and' is not an operator; write AND");
+  EXPECT_EQ(WhyNot("(size = 7 Or open = true)"), "at offset 10: 'Or' is not an operator; write OR");
+  EXPECT_EQ(WhyNot("not size = 7"), "at offset 0: 'not' is not an operator; write NOT");
+  EXPECT_EQ(WhyNot("(size = 7"), "at offset 9: missing ')'");
+  EXPECT_EQ(WhyNot("size = 7)"), "at offset 8: unexpected ')'; want AND, OR or the end");
+  EXPECT_EQ(WhyNot("size = 7 open = true"), "at offset 9: unexpected 'open'; want AND, OR or the end");
+  EXPECT_EQ(WhyNot("size = 7 AND"), "at offset 12: missing comparison");
+  EXPECT_EQ(WhyNot("= 7"), "at offset 0: unexpected '='; want a field");
+  EXPECT_EQ(WhyNot("name = \"a"), "at offset 7: unterminated quote");
+  EXPECT_EQ(WhyNot("size = 7 & open = true"), "at offset 9: unexpected '&'");
   EXPECT_THAT(WhyNot("labels. = 7"), HasSubstr("unknown field 'labels.'"));
 }
 
@@ -160,7 +161,7 @@ TEST(ListFilter, BoundsSizeTermsAndDepth) {
   EXPECT_THAT(WhyNot(std::string(kMaxFilterBytes + 1, ' ')), HasSubstr("at most 4096 are allowed"));
   std::string many = "size = 7";
   for (size_t i = 0; i < kMaxFilterTerms; ++i) many += " OR size = 7";
-  EXPECT_THAT(WhyNot(many), HasSubstr("more than 64 comparisons"));
+  EXPECT_THAT(WhyNot(many), HasSubstr("too many comparisons (want at most 64)"));
   EXPECT_THAT(WhyNot(std::string(20, '(') + "size = 7" + std::string(20, ')')), HasSubstr("nested too deep"));
   std::string nots;
   for (int i = 0; i < 300; ++i) nots += "NOT ";
@@ -180,10 +181,10 @@ TEST(ListOrder, ParsesFieldAndDirection) {
   EXPECT_TRUE(order("size DESC")->descending);
   EXPECT_FALSE(order("size Asc")->descending);
   const auto why = [&](const std::string& text) { return std::string(order(text).status().message()); };
-  EXPECT_EQ(why("colour"), "at offset 0: 'colour' is nothing to order by; there is name, size");
+  EXPECT_EQ(why("colour"), "at offset 0: unknown field 'colour'; the fields are name, size");
   EXPECT_EQ(why("size up"), "at offset 5: 'up' is neither asc nor desc");
-  EXPECT_EQ(why("size desc name"), "at offset 10: 'name' is one too many: lists are ordered by one field");
-  EXPECT_EQ(why("size, name"), "at offset 4: ',' means nothing here");
+  EXPECT_EQ(why("size desc name"), "at offset 10: unexpected 'name'; lists are ordered by one field");
+  EXPECT_EQ(why("size, name"), "at offset 4: unexpected ','");
 }
 
 }  // namespace

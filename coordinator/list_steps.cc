@@ -43,7 +43,8 @@ absl::StatusOr<StepQuery> QueryOf(const v1::ListStepsRequest& request, const v1:
   query.every = std::max<int64_t>(1, request.every());
   query.limit = request.page_size() == 0 ? kDefaultPage : request.page_size();
   if (query.first <= query.last) return query;
-  return BadField("to_step", absl::StrCat("is ", query.last, ", before from_step, which is ", query.first));
+  return BadField("to_step", absl::StrCat("must not be below from_step (got ", query.last, ", want at least ",
+                                          query.first, ")"));
 }
 
 // Returns why a node cannot be queried, or "".
@@ -52,7 +53,7 @@ std::string WhyNot(const std::string& node, const std::vector<NodeView>& all) {
       std::find_if(all.begin(), all.end(), [&](const NodeView& each) { return each.info.node() == node; });
   if (view == all.end() || !view->connected) return "its agent is not connected";
   if (view->info.step_records()) return "";
-  return absl::StrCat("its agent is of release ", view->info.version(), ", which keeps no steps");
+  return absl::StrCat("its agent is of release ", view->info.version(), ", which does not record steps");
 }
 
 struct Asked {

@@ -81,8 +81,7 @@ void LogTail::Take(const v1::LogLines& lines) {
   if (!overrun_ && !relay_->Reserve(bytes)) {
     overrun_ = true;
     Fail(absl::ResourceExhaustedError(
-        "the coordinator holds as many log lines as it may that their readers have not taken; read again, "
-        "faster or of fewer ranks at once"));
+        "coordinator: too many unread log lines of all readers; read faster, or fewer ranks at a time"));
   }
   if (!overrun_) {
     bytes_ += bytes;
@@ -183,9 +182,9 @@ absl::StatusOr<int64_t> LogRelay::AddSource(Source source) {
   MutexLock lock(&mutex_);
   int& readers = readers_[source.node];
   if (readers >= kMaxNodeReaders) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "node ", source.node, " serves ", readers,
-        " readers of logs, traces and steps, as many as it may; try again when some have ended"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("node ", source.node, ": too many open readers of logs, traces and steps (got ",
+                     readers + 1, ", want at most ", kMaxNodeReaders, "); retry when others have ended"));
   }
   ++readers;
   sources_[++requests_] = std::move(source);

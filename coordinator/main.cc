@@ -65,25 +65,24 @@ void DeclareSecurityFlags(CLI::App* app, Flags* flags) {
   const auto file = [&](const char* name, std::string* path, const char* about) {
     app->add_option(name, *path, about)->type_name("FILE")->excludes(insecure);
   };
-  file("--tls-cert", &server.tls.certificate,
-       "This coordinator's certificate, in PEM, and those up to its authority");
-  file("--tls-key", &server.tls.key, "Key of --tls-cert; these three are read again at each connection");
-  file("--tls-client-ca", &server.tls.trusted, "Authorities of the agents' certificates");
-  file("--tokens", &server.tokens, "Who may call: lines of `fsdpctl token new`, read again when they change");
+  file("--tls-cert", &server.tls.certificate, "Serve with this certificate chain, in PEM");
+  file("--tls-key", &server.tls.key, "Use this private key of --tls-cert; TLS files are reread on change");
+  file("--tls-client-ca", &server.tls.trusted, "Accept agents' certificates that these CAs signed");
+  file("--tokens", &server.tokens, "Accept the tokens in this file (`fsdpctl token new`); reread on change");
   file("--revoked-certs", &server.revoked_certs,
-       "Refuse agents' certificates whose serial numbers this file lists; read again when it changes");
+       "Reject agents' certificates with these serial numbers; reread on change");
   app->add_option("--health-listen", server.health_listen,
-                  "HOST:PORT for health checks alone, in plaintext, for probes that know no TLS")
+                  "Serve only health checks on HOST:PORT, in plaintext, for probes without TLS")
       ->check(CheckListen);
   app->add_option("--web-listen", server.web_listen,
-                  "HOST:PORT for the page that browsers show; HTTPS, with --insecure plaintext on loopback")
+                  "Serve the web UI on HOST:PORT; HTTPS, or plaintext with --insecure")
       ->check(CheckListen);
   app->add_option("--audit-log", server.audit_log,
-                  "File that gets a line of JSON for each call that changes something")
+                  "Append a JSON line to this file for each call with side effects")
       ->type_name("FILE");
   app->add_option(
          "--audit-log-mib", flags->audit_log_mib,
-         absl::StrCat("Its size, at which it becomes FILE.1; the last ", kKeptAuditFiles, " are kept"))
+         absl::StrCat("Rotate the audit log to FILE.1 at this size; keep the last ", kKeptAuditFiles))
       ->capture_default_str()
       ->check(InRange(1, 1 << 20));
 }
@@ -96,7 +95,7 @@ std::string CheckSecurityFlags(const Flags& flags) {
       const absl::StatusOr<HostPort> listen = ParseHostPort(address);
       if (address.empty() || (listen.ok() && IsLoopback(*listen))) continue;
       return absl::StrCat("--insecure: ", address,
-                          " is reached from other machines; listen on 127.0.0.1, or use TLS");
+                          " is not a loopback address; listen on 127.0.0.1, or use TLS");
     }
     return "";
   }
@@ -104,8 +103,7 @@ std::string CheckSecurityFlags(const Flags& flags) {
        {std::pair("--tls-cert", &server.tls.certificate), std::pair("--tls-key", &server.tls.key),
         std::pair("--tls-client-ca", &server.tls.trusted), std::pair("--tokens", &server.tokens)}) {
     if (value->empty()) {
-      return absl::StrCat(flag,
-                          " is required, or --insecure for a coordinator that only this machine reaches");
+      return absl::StrCat(flag, " is required, or --insecure on a loopback address");
     }
   }
   return "";
@@ -118,16 +116,15 @@ std::string CheckFloor(const std::string& text) {
 
 void DeclarePreflightFlags(CLI::App* app, Flags* flags) {
   app->add_option("--preflight", flags->preflight,
-                  "Nodes that are measured before a job meets them, once a day: those with GPUs, all or none")
+                  "Measure these nodes before jobs run there, at most once a day")
       ->capture_default_str()
       ->check(OneOf({"cuda", "all", "off"}));
   app->add_option("--preflight-limit-seconds", flags->preflight_limit_s,
-                  "A node that is not done with that after this time has failed it")
+                  "Fail a preflight that is not done after this time")
       ->capture_default_str()
       ->check(InRange(1, 3600));
   app->add_option("--preflight-floor", flags->preflight_floors,
-                  "What devices of a name must reach, over what is known of them; 0: not judged. May be "
-                  "given several times; a node that reaches less is cordoned")
+                  "Cordon nodes with a device below this number; repeatable, 0: not judged")
       ->type_name("DEVICE:MEASURE=NUMBER")
       ->check(CheckFloor);
 }
@@ -136,13 +133,12 @@ void DeclareStoreFlags(CLI::App* app, Flags* flags) {
   ReplicaOptions& replica = flags->replica;
   CLI::Option* const store =
       DeclareStore(app, "the state of several coordinators, of which one leads", &flags->etcd);
-  app->add_option(
-         "--advertise", replica.advertise,
-         "HOST:PORT at which agents, clients and other coordinators reach this one; default: --listen")
+  app->add_option("--advertise", replica.advertise,
+                  "Advertise HOST:PORT to agents, clients and replicas; default: --listen")
       ->check(CheckListen)
       ->needs(store);
   app->add_option("--leader-lease-s", flags->lease_s,
-                  "For how long it leads without a word from etcd; others take over within a second after it")
+                  "Lead for this long without an answer from etcd; then another takes over")
       ->capture_default_str()
       ->check(InRange(2, 60))
       ->needs(store);
@@ -156,13 +152,13 @@ std::string CheckAdvertise(const Flags& flags) {
   if (!address.ok()) return "";
   const bool all = address->host == "0.0.0.0" || address->host == "::";
   if (given.empty())
-    return all ? "--advertise is required with --store where --listen names all addresses of a machine" : "";
+    return all ? "--advertise is required with --store if --listen is a wildcard address" : "";
   if (all)
     return absl::StrCat("--advertise: ", given,
-                        " is each machine's own: name a host that others reach it by");
-  return address->port == 0
-             ? absl::StrCat("--advertise: ", given, " has no port that others could connect to")
-             : "";
+                        " is a wildcard address; use a host that other machines can reach");
+  return address->port == 0 ? absl::StrCat("--advertise: ", given,
+                                           " has port 0; use the port that other machines connect to")
+                            : "";
 }
 
 // Checks combinations of flags; returns the error, or "".
@@ -177,45 +173,43 @@ std::string CheckStateFlags(const Flags& flags) {
     return flags.server.state_dir.empty() ? "--state-dir is required, or --store for several coordinators"
                                           : "";
   }
-  if (!flags.server.state_dir.empty()) return "--state-dir and --store: the state is in one of them";
+  if (!flags.server.state_dir.empty()) return "--state-dir is not supported with --store";
   if (std::string wrong = WhyNotReached(flags.etcd); !wrong.empty()) return wrong;
   return CheckAdvertise(flags);
 }
 
 void DeclareFlags(CLI::App* app, Flags* flags) {
   app->set_version_flag("--version", std::string("fsdpd-coordinator ") + kVersion);
-  app->add_option("--listen", flags->server.listen, "HOST:PORT to serve on; port 0 picks one")
+  app->add_option("--listen", flags->server.listen, "Serve on HOST:PORT; port 0 picks one")
       ->capture_default_str()
       ->check(CheckListen);
   app->add_option("--state-dir", flags->server.state_dir,
-                  "Directory for the durable state; made where missing. This, or --store");
+                  "Store the state in this directory, created if missing; or use --store");
   DeclareStoreFlags(app, flags);
-  app->add_option("--port-file", flags->port_file, "File that gets HOST:PORT once calls are served");
+  app->add_option("--port-file", flags->port_file, "Write HOST:PORT to this file once calls are served");
   app->add_option("--metrics-listen", flags->server.metrics_listen,
-                  "HOST:PORT of /metrics, in plaintext; port 0 picks one. Default: it is not served")
+                  "Serve /metrics on HOST:PORT, in plaintext; port 0 picks one; default: off")
       ->check(CheckListen);
   app->add_option("--metrics-port-file", flags->metrics_port_file,
-                  "File that gets HOST:PORT of /metrics once it is served");
-  app->add_option("--tick-ms", flags->tick_ms, "How often jobs are reconciled without an event")
+                  "Write HOST:PORT of /metrics to this file once it is served");
+  app->add_option("--tick-ms", flags->tick_ms, "Reconcile jobs at this interval without an event")
       ->capture_default_str()
       ->check(InRange(1, 10000));
   app->add_option("--reattach-grace-ms", flags->reattach_grace_ms,
-                  "How long agents may take to come back after the coordinator restarted or stood still")
+                  "Wait this long for agents to reconnect after a restart or suspension")
       ->capture_default_str()
       ->check(InRange(0, 3600000));
   DeclareSecurityFlags(app, flags);
   DeclarePreflightFlags(app, flags);
-  app->add_option(
-         "--quotas", flags->server.quotas,
-         "How many ranks projects may have at once: lines of PROJECT RANKS, read again when they change")
+  app->add_option("--quotas", flags->server.quotas,
+                  "Limit ranks by project with lines PROJECT RANKS; reread on change")
       ->type_name("FILE");
-  app->add_option(
-         "--keep-ended-jobs", flags->keep_ended_jobs,
-         "How many ended jobs are kept, those that ended last; the others are forgotten, with their logs")
+  app->add_option("--keep-ended-jobs", flags->keep_ended_jobs,
+                  "Keep this many ended jobs, newest first; others are deleted with their logs")
       ->capture_default_str()
       ->check(InRange(1, 10000000));
   app->add_option("--keep-ended-days", flags->keep_ended_days,
-                  "For how long after their end, at most; 0: as long as there is room for them by number")
+                  "Keep ended jobs at most this many days; 0: no limit by age")
       ->capture_default_str()
       ->check(InRange(0, 36500));
 }
@@ -325,8 +319,8 @@ int Main(int argc, char** argv) {
   if (IsBackupCommand(argc, argv)) return RunBackupCommand(argc, argv);
   Flags flags;
   const std::unique_ptr<CLI::App> app =
-      MakeApp("Takes training jobs and drives the agents that run them.", "fsdpd-coordinator");
-  app->footer("fsdpd-coordinator backup --help, restore --help: the state as one file, and back.");
+      MakeApp("Schedule training jobs and control the agents that run them.", "fsdpd-coordinator");
+  app->footer("Save and restore the state: fsdpd-coordinator backup --help, restore --help.");
   DeclareFlags(app.get(), &flags);
   if (const std::optional<int> code = ParseArguments(app.get(), argc, argv); code.has_value()) return *code;
   for (const std::string& wrong :

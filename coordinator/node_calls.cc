@@ -23,7 +23,7 @@ v1::Node UnseenNode(const std::string& name) {
 constexpr int64_t kDrainSeconds = 600;  // The same default as for a pause.
 
 absl::Status CheckNode(const std::string& name) {
-  if (name.empty()) return BadField("node", "is required: a name that ListNodes answered");
+  if (name.empty()) return BadField("node", "is required; use a name from ListNodes");
   const absl::Status status = CheckNodeName(name);
   return status.ok() ? status : BadField("node", absl::StrCat("'", name, "' ", status.message()));
 }
@@ -103,7 +103,7 @@ grpc::Status JobService::DrainNode(grpc::ServerContext*, const v1::DrainNodeRequ
   const int64_t seconds = request->has_grace_seconds() ? request->grace_seconds() : kDrainSeconds;
   if (seconds < 1 || seconds > kMaxGraceSeconds)
     return ToGrpc(
-        BadField("grace_seconds", absl::StrCat("must be 1 to ", kMaxGraceSeconds, ", is ", seconds)));
+        BadField("grace_seconds", absl::StrCat("must be 1 to ", kMaxGraceSeconds, " (got ", seconds, ")")));
   const absl::Status drained =
       parts_.reconciler->Drain(request->node(), request->reason(), 1000 * seconds, request->force());
   if (!drained.ok()) return ToGrpc(drained);

@@ -88,7 +88,7 @@ std::string NodeFailures::Take(const v1::Job& job, absl::Time now, absl::Time wa
   const bool agent_ended = failure.rank() < 0;
   if (agent_ended && life > 0 && life == last->second.life) return "";
   const std::string reason =
-      absl::StrCat("two attempts in a row failed by this node: ", last->second.what, "; ", what);
+      absl::StrCat("two attempts in a row failed on this node: ", last->second.what, "; ", what);
   last->second = {now, date, life, what};  // If the cordon fails, the next failure asks again.
   return reason;
 }

@@ -48,7 +48,7 @@ TEST_F(NodeFailuresTest, CordonsAfterTwoFailuresInARowOfAnyJobs) {
   now_ += absl::Minutes(59);
   EXPECT_EQ(
       Failure(&y_, "b"),
-      "two attempts in a row failed by this node: attempt 1 of y: node b is lost; attempt 2 of y: node b "
+      "two attempts in a row failed on this node: attempt 1 of y: node b is lost; attempt 2 of y: node b "
       "is lost");
   EXPECT_THAT(Failure(&x_, "a"), HasSubstr("attempt 1 of x"));
 }

@@ -30,7 +30,7 @@ absl::Status CheckInfo(const v1::Register& info) {
   }
   if (info.slots() < 1 || info.slots() > kMaxSlots) {
     return absl::InvalidArgumentError(
-        absl::StrCat("register.slots: ", info.slots(), " is not within 1..", kMaxSlots));
+        absl::StrCat("register.slots: must be 1 to ", kMaxSlots, " (got ", info.slots(), ")"));
   }
   if (info.instance().empty()) return absl::InvalidArgumentError("register.instance: is empty");
   if (const absl::Status labels = CheckedLabels(info.labels()).status(); !labels.ok())
@@ -58,9 +58,9 @@ absl::Status NodeRegistry::CheckAdmissible(const v1::Register& info) const {
   }
   const NodeView& known = it->second.view;
   if (!known.connected || known.info.instance() == info.instance()) return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat("a live agent at ", known.address, " is already called '",
-                                               info.node(),
-                                               "'; give this one another --node, or stop the other"));
+  return absl::AlreadyExistsError(absl::StrCat("register.node: '", info.node(),
+                                               "' is already used by the agent at ", known.address,
+                                               "; use another --node, or stop that agent"));
 }
 
 absl::StatusOr<std::shared_ptr<StreamOutbox>> NodeRegistry::Attach(const v1::Register& info,

@@ -166,7 +166,7 @@ TEST_F(OldLogsTest, OlderAgentDoesNotHideEvidenceOfOthers) {
   const auto agent = Agent("node-1", /*evidence=*/true);
   const grpc::Status none = Tail(1, agent.get(), /*evidence=*/true);
   EXPECT_EQ(none.error_code(), grpc::StatusCode::NOT_FOUND) << none.error_message();
-  EXPECT_THAT(none.error_message(), HasSubstr("nothing is kept of a rank of attempt 1"));
+  EXPECT_THAT(none.error_message(), HasSubstr("no evidence of a rank without progress in attempt 1"));
   const grpc::Status unknown = Tail(2, agent.get(), /*evidence=*/true);
   EXPECT_EQ(unknown.error_code(), grpc::StatusCode::FAILED_PRECONDITION)
       << "node-0 may have been one of its nodes";
@@ -182,7 +182,7 @@ TEST_F(OldLogsTest, MissingEvidenceOfNewestAttemptIsNotFound) {
   EXPECT_EQ(none.error_code(), grpc::StatusCode::NOT_FOUND) << none.error_message();
   const grpc::Status unknown = Tail(2, agent.get(), /*evidence=*/true);
   EXPECT_EQ(unknown.error_code(), grpc::StatusCode::UNAVAILABLE) << "node-0 may have been one of its nodes";
-  EXPECT_THAT(unknown.error_message(), HasSubstr("keeps anything of ranks that stood still"));
+  EXPECT_THAT(unknown.error_message(), HasSubstr("has evidence of"));
 }
 
 TEST_F(OldLogsTest, DoesNotAskUnusedNodeForSteps) {

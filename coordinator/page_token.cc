@@ -26,7 +26,7 @@ std::string Encode(absl::string_view plain, absl::string_view marked, absl::stri
 
 absl::Status NoToken() {
   return absl::InvalidArgumentError(
-      "is not a token of this call; pass next_page_token of the page before unchanged");
+      "is not a token of this call; pass next_page_token of the previous page unchanged");
 }
 
 absl::StatusOr<std::string> Decode(absl::string_view plain, absl::string_view marked, absl::string_view mark,
@@ -44,7 +44,7 @@ absl::StatusOr<std::string> Decode(absl::string_view plain, absl::string_view ma
   }
   if (of != mark)
     return absl::InvalidArgumentError(
-        "is of a list with another filter or order_by; pass these as for the page before");
+        "was issued for another filter or order_by; pass the same ones as for the previous page");
   return std::string(rest);
 }
 

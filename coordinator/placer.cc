@@ -42,7 +42,7 @@ std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
   for (const std::string& name : request.env) {
     if (!AllowsEnv(node.env, name)) return absl::StrCat("does not allow env ", name);
   }
-  return request.plugin && !node.plugins ? "loads no plug-ins" : "";
+  return request.plugin && !node.plugins ? "does not load plugins" : "";
 }
 
 std::string SelectorText(const Selector& selector) {
@@ -90,7 +90,7 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
       parts.push_back(absl::StrCat(node->name, " offers ", HumanBytes(node->bytes_per_slot), " a slot"));
     } else if (!HasHostMemory(request, *node)) {
       parts.push_back(absl::StrCat(node->name, " has ", HumanBytes(node->host_bytes),
-                                   " of its own memory, of which the job's ranks there would take ",
+                                   " of host memory, but the job's ranks there need ",
                                    HumanBytes(request.host_bytes)));
     } else if (const std::string why = NotAllowed(request, *node); !why.empty()) {
       parts.push_back(absl::StrCat(node->name, " ", why));

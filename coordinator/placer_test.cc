@@ -285,8 +285,7 @@ TEST(Placer, ChecksHostMemory) {
   EXPECT_EQ(Place(request, {small, large}).placements[0].node(), "b");
   const PlaceDecision none = Place(request, {small});
   EXPECT_FALSE(none.possible);
-  EXPECT_THAT(none.reason,
-              HasSubstr("a has 99 B of its own memory, of which the job's ranks there would take 100 B"));
+  EXPECT_THAT(none.reason, HasSubstr("a has 99 B of host memory, but the job's ranks there need 100 B"));
   EXPECT_TRUE(Place(request, {Sized("a", 2, 0)}).placed()) << "not known";
 }
 
@@ -402,7 +401,7 @@ TEST(Placer, PlacesPluginJobOnlyWherePluginsAreLoaded) {
   const PlaceDecision waits = Place(RequestOf(spec), {without});
   EXPECT_FALSE(waits.placed());
   EXPECT_FALSE(waits.possible);
-  EXPECT_THAT(waits.reason, HasSubstr("a loads no plug-ins"));
+  EXPECT_THAT(waits.reason, HasSubstr("a does not load plugins"));
 }
 
 }  // namespace

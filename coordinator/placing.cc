@@ -220,14 +220,14 @@ std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, 
 // the jobs behind it respect its reservation.
 std::string Reconciler::SkipImpossible(const LiveJob& live, const PlaceDecision& decision, Placing* placing) {
   placing->Wait(live.job.id(), WaitingToBePlaced(RequestOf(live.job), placing->reservations.now()));
-  return absl::StrCat(decision.reason, "; jobs behind it go first meanwhile");
+  return absl::StrCat(decision.reason, "; jobs behind it are placed first");
 }
 
 std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision, bool backfilled,
                                    Placing* placing) {
   const PlaceRequest request = RequestOf(live->job);
-  const absl::Status launched =
-      placing->stores ? Begin(live, decision, backfilled) : absl::UnavailableError("nothing can");
+  const absl::Status launched = placing->stores ? Begin(live, decision, backfilled)
+                                                : absl::UnavailableError("the store accepts no writes");
   // A record that is too large for the store delays no other job.
   const bool too_large = absl::IsOutOfRange(launched);
   placing->stores = launched.ok() || too_large;
@@ -273,7 +273,8 @@ std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
     }
   }
   if (left == nullptr) return "";
-  return absl::StrCat("waits until what is left of attempt ", attempt, " on ", left->node, " has ended");
+  return absl::StrCat("waits until the remaining ranks of attempt ", attempt, " on ", left->node,
+                      " have ended");
 }
 
 std::string Reconciler::MayBeLeftOf(const v1::Job& job) const {
@@ -284,7 +285,7 @@ std::string Reconciler::MayBeLeftOf(const v1::Job& job) const {
     lost.push_back(node);
   if (lost.empty()) return "";
   return absl::StrCat(" (node ", absl::StrJoin(lost, ", "), lost.size() == 1 ? " is" : " are",
-                      " lost: what ran there could not be confirmed gone)");
+                      " lost: the end of its ranks could not be confirmed)");
 }
 
 // Nodes that were lost with ranks of the job and have not registered since. The registry keeps the list
@@ -327,7 +328,7 @@ PlaceDecision Reconciler::Decide(LiveJob* live, const std::vector<NodeSlots>& sl
     if (!IsPlanOpen(live->job)) return Place(RequestAgain(live->job), slots);
   }
   waits.possible = false;  // Not on the present nodes.
-  waits.reason = absl::StrCat("does not fit the nodes that are there: ", live->refusal);
+  waits.reason = absl::StrCat("does not fit the present nodes: ", live->refusal);
   return waits;
 }
 
@@ -363,7 +364,7 @@ absl::Status Reconciler::GiveUp(LiveJob* live, const std::string& why) {
 
 absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bool backfilled) {
   const std::string reason =
-      absl::StrCat(decision.reason, backfilled ? ", on slots that a job before it waits for" : "");
+      absl::StrCat(decision.reason, backfilled ? ", backfilled on slots that an earlier job reserves" : "");
   const int before = live->job.attempt();
   FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kLaunch, reason, [&](v1::Job* job) {
     KeepEarlierHosts(before, job);

@@ -64,9 +64,8 @@ grpc::Status JobService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*
   if (!predicted.ok()) return ToGrpc(BadSpec({CompilerBug(request->spec(), predicted)}));
   if (response->ByteSizeLong() <= kMaxRpcBytes) return grpc::Status::OK;
   return ToGrpc(absl::ResourceExhaustedError(
-      absl::StrCat("the plan has ", plan.program.instructions.size(),
-                   " instructions, too many for one message: "
-                   "ask for fewer micro-batches, or use fsdpctl plan --offline")));
+      absl::StrCat("plan: too large for one message (got ", plan.program.instructions.size(),
+                   " instructions); use fewer micro-batches, or `fsdpctl plan --offline`")));
 }
 
 absl::Status JobService::Search(grpc::ServerContext* context, const v1::SearchPlansRequest& request,
@@ -88,7 +87,7 @@ absl::Status JobService::Search(grpc::ServerContext* context, const v1::SearchPl
   };
   Searched searched = fsdpd::SearchPlans(
       request.spec(), request.has_profile() ? given : DefaultProfile(ground.device), options);
-  if (closing_) return absl::UnavailableError("the coordinator stops, and the search was not done");
+  if (closing_) return absl::UnavailableError("search: cancelled because the coordinator is stopping");
   if (HasErrors(searched.faults)) return BadSpec(searched.faults);
   *search = std::move(searched.search);
   const bool named = request.spec().resources().has_memory_budget_bytes();
@@ -104,8 +103,8 @@ grpc::Status JobService::SearchPlans(grpc::ServerContext* context, const v1::Sea
   const Turn turn(&searching_);
   if (turn.mine()) return ToGrpc(Search(context, *request, response->mutable_search()));
   return ToGrpc(
-      absl::ResourceExhaustedError("the coordinator makes another search: call again in some seconds, or use "
-                                   "fsdpctl plan --search --offline"));
+      absl::ResourceExhaustedError("coordinator: another search is running; retry in some seconds, or use "
+                                   "`fsdpctl plan --search --offline`"));
 }
 
 }  // namespace fsdpd

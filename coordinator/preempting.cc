@@ -122,23 +122,22 @@ void Reconciler::AddPreflights(const v1::Job& head, std::vector<Occupant>* all) 
 absl::Status Reconciler::Preempt(LiveJob* live, const v1::Job& head) {
   const bool backfilled = head.spec().priority() <= live->job.spec().priority();
   const std::string preemptor =
-      absl::StrCat("job ", head.id(),
-                   backfilled ? std::string(", which waited for them first")
+      absl::StrCat("preempted by job ", head.id(),
+                   backfilled ? std::string(", which reserved its slots")
                               : absl::StrCat(", of priority ", head.spec().priority()));
   if (live->job.state() == v1::JOB_STATE_PREFLIGHT)
-    return Commit(
-        live, JobEvent::kUnplace,
-        absl::StrCat(preemptor, ", gets its slots before it was launched; it goes on when there is room"));
+    return Commit(live, JobEvent::kUnplace,
+                  absl::StrCat(preemptor, ", before its launch; it resumes when slots are free"));
   AttemptFacts* facts = FactsOf(live->job);
   FSDPD_CHECK(facts != nullptr);
   const std::string why_not = WhyNotPaused(live->job, kGraceMs);
   const int64_t grace_ms = why_not.empty() ? kGraceMs : 0;
   FSDPD_RETURN_IF_ERROR(
       Commit(live, JobEvent::kPause,
-             absl::StrCat(preemptor, ", gets its slots: the ranks ",
+             absl::StrCat(preemptor, ": the ranks ",
                           why_not.empty() ? std::string("save and leave")
                                           : absl::StrCat("leave without a save (", why_not, ")"),
-                          ", and it goes on when there is room"),
+                          ", and it resumes when slots are free"),
              [&](v1::Job* job) {
                v1::Job::Pause* pause = job->mutable_pause();
                pause->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
@@ -146,7 +145,7 @@ absl::Status Reconciler::Preempt(LiveJob* live, const v1::Job& head) {
                pause->set_resumes(true);
                pause->set_preempted_by(head.id());
              }));
-  BeginStop(facts, grace_ms, absl::StrCat(preemptor, ", gets the slots"), /*save=*/grace_ms > 0);
+  BeginStop(facts, grace_ms, preemptor, /*save=*/grace_ms > 0);
   return absl::OkStatus();
 }
 

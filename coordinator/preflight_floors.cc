@@ -110,8 +110,8 @@ class Judge {
       absl::StrAppendFormat(&text, " at %.0f MHz", device.sm_clock_hertz() / 1e6);
     for (const auto& slowdown : device.slowdowns())
       absl::StrAppendFormat(&text, "%s %s for %.1f s",
-                            text.find("held") == std::string::npos ? " held down by" : ",", slowdown.reason(),
-                            slowdown.seconds());
+                            text.find("slowed") == std::string::npos ? " slowed down by" : ",",
+                            slowdown.reason(), slowdown.seconds());
     return text;
   }
 
@@ -119,15 +119,16 @@ class Judge {
     const std::string prefix = absl::StrCat("device ", device.device(), ": ");
     if (device.uncorrected_ecc_errors() > 0)
       faults_.push_back(absl::StrCat(prefix, device.uncorrected_ecc_errors(),
-                                     " uncorrected memory errors since its driver was loaded, at most 0"));
+                                     " uncorrected memory errors since its driver was loaded (want 0)"));
     const double used = static_cast<double>(device.used_bytes()),
                  all = static_cast<double>(device.memory_bytes());
     if (all > 0 && used > kOthersMemory * all)
-      faults_.push_back(absl::StrFormat("%s%.1f GiB of its memory were in use by others, at most %.1f",
-                                        prefix, used / (1 << 30), kOthersMemory * all / (1 << 30)));
-    if (device.has_nvlinks_up() && device.nvlinks_up() < most_links_)
       faults_.push_back(
-          absl::StrCat(prefix, device.nvlinks_up(), " NVLinks are up, of another device ", most_links_));
+          absl::StrFormat("%s%.1f GiB of its memory in use by other processes (want at most %.1f)", prefix,
+                          used / (1 << 30), kOthersMemory * all / (1 << 30)));
+    if (device.has_nvlinks_up() && device.nvlinks_up() < most_links_)
+      faults_.push_back(absl::StrCat(prefix, device.nvlinks_up(), " NVLinks are up (want ", most_links_,
+                                     ", as of another device)"));
   }
 
   const v1::PreflightResult& result_;
@@ -142,20 +143,21 @@ absl::StatusOr<PreflightFloor> ParsePreflightFloor(absl::string_view text) {
   const size_t equals = text.rfind('='), colon = text.rfind(':', equals);
   PreflightFloor floor;
   if (equals == absl::string_view::npos || colon == absl::string_view::npos || colon == 0)
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not DEVICE:MEASURE=NUMBER, as \"NVIDIA H200:product_tflops=540\""));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text, "' is not DEVICE:MEASURE=NUMBER, such as \"NVIDIA H200:product_tflops=540\""));
   floor.device = std::string(absl::StripAsciiWhitespace(text.substr(0, colon)));
   floor.measure = std::string(absl::StripAsciiWhitespace(text.substr(colon + 1, equals - colon - 1)));
   const absl::string_view number = absl::StripAsciiWhitespace(text.substr(equals + 1));
   if (!absl::SimpleAtod(number, &floor.value) || !std::isfinite(floor.value) || floor.value < 0)
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "': '", number, "' is no number from 0 on"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "': '", number, "' is not a number of at least 0"));
   std::vector<std::string> names;
   for (const Measure& measure : kMeasures) {
     if (floor.measure == measure.name) return floor;
     names.push_back(measure.name);
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "'", text, "': '", floor.measure, "' is not measured; these are: ", absl::StrJoin(names, ", ")));
+      "'", text, "': '", floor.measure, "' is not a measure; use one of ", absl::StrJoin(names, ", ")));
 }
 
 std::vector<std::string> MissedFloors(const v1::PreflightResult& result,
@@ -173,8 +175,8 @@ std::string UnmatchedFloors(const v1::PreflightResult& result, const std::vector
     if (!its) others.insert(floor.device);
   }
   if (others.empty() || names.empty()) return "";
-  return absl::StrCat("--preflight-floor names '", absl::StrJoin(others, "', '"),
-                      "', which no device of the node is: they are '", absl::StrJoin(names, "', '"), "'");
+  return absl::StrCat("--preflight-floor: no device of the node is called '", absl::StrJoin(others, "', '"),
+                      "' (got '", absl::StrJoin(names, "', '"), "')");
 }
 
 }  // namespace fsdpd

@@ -38,7 +38,7 @@ TEST(PreflightFloors, NamesFloorsOfAbsentDevices) {
   const std::vector<PreflightFloor> floors = {{"h200", "product_tflops", 900},
                                               {"nvidia h200", "ring_gb_per_s", 1}};
   EXPECT_EQ(UnmatchedFloors(Sound("NVIDIA H200"), floors),
-            "--preflight-floor names 'h200', which no device of the node is: they are 'NVIDIA H200'");
+            "--preflight-floor: no device of the node is called 'h200' (got 'NVIDIA H200')");
   EXPECT_EQ(UnmatchedFloors(Sound("h200"), {floors[0]}), "");
   EXPECT_EQ(UnmatchedFloors({}, floors), "") << "nothing was measured";
 }
@@ -58,9 +58,10 @@ TEST(PreflightFloors, ReportsSlowCardWithFloorAndSlowdown) {
   device->mutable_slowdowns(0)->set_seconds(2.94);
   device->add_slowdowns()->set_reason("power_brake");
   device->mutable_slowdowns(1)->set_seconds(1);
-  EXPECT_THAT(MissedFloors(result, {}),
-              ElementsAre("device 1: product rate 402 TFLOP/s at 1155 MHz held down by hardware_thermal for "
-                          "2.9 s, power_brake for 1.0 s, floor 540"));
+  EXPECT_THAT(
+      MissedFloors(result, {}),
+      ElementsAre("device 1: product rate 402 TFLOP/s at 1155 MHz slowed down by hardware_thermal for "
+                  "2.9 s, power_brake for 1.0 s, floor 540"));
 }
 
 TEST(PreflightFloors, ChecksEveryRateAndNamesSlowPair) {
@@ -85,9 +86,9 @@ TEST(PreflightFloors, UnknownDeviceIsCheckedByDriverDataOnly) {
   result.mutable_devices(0)->set_used_bytes(int64_t{20} << 30);
   result.mutable_devices(1)->set_nvlinks_up(17);
   EXPECT_THAT(MissedFloors(result, {}),
-              ElementsAre("device 0: 3 uncorrected memory errors since its driver was loaded, at most 0",
-                          "device 0: 20.0 GiB of its memory were in use by others, at most 14.1",
-                          "device 1: 17 NVLinks are up, of another device 18"));
+              ElementsAre("device 0: 3 uncorrected memory errors since its driver was loaded (want 0)",
+                          "device 0: 20.0 GiB of its memory in use by other processes (want at most 14.1)",
+                          "device 1: 17 NVLinks are up (want 18, as of another device)"));
 }
 
 TEST(PreflightFloors, MissingDriverDataPasses) {
@@ -125,9 +126,9 @@ TEST(PreflightFloors, RejectsInvalidFloors) {
   for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
            {"cpu", "is not DEVICE:MEASURE=NUMBER"},
            {":product_tflops=1", "is not DEVICE:MEASURE=NUMBER"},
-           {"cpu:product=1", "'product' is not measured; these are: product_tflops, memory_gb_per_s"},
+           {"cpu:product=1", "'product' is not a measure; use one of product_tflops, memory_gb_per_s"},
            {"cpu:product_tflops=", "'' is no number"},
-           {"cpu:product_tflops=-1", "'-1' is no number from 0 on"},
+           {"cpu:product_tflops=-1", "'-1' is not a number of at least 0"},
            {"cpu:product_tflops=inf", "'inf' is no number"}}) {
     EXPECT_THAT(std::string(ParsePreflightFloor(text).status().message()), HasSubstr(why));
   }

@@ -40,7 +40,7 @@ constexpr absl::Duration kResultTime = absl::Seconds(2);
 constexpr absl::Duration kUnplacedPause = absl::Seconds(1);
 constexpr int kMostFaults = 3;  // Named in a cordon's reason; further ones are only counted.
 
-constexpr char kRestarted[] = "the coordinator has restarted; its nodes are found anew";
+constexpr char kRestarted[] = "the coordinator restarted; its nodes are selected again";
 
 std::string FaultsText(const v1::NodePreflight& preflight) {
   const int shown = std::min(preflight.faults_size(), kMostFaults);
@@ -107,7 +107,7 @@ void Reconciler::Measure(const std::string& node) {
   message.mutable_preflight()->set_limit_ms(absl::ToInt64Milliseconds(options_.preflight.limit));
   parts_.nodes->Send(node, std::move(message));
   ShowMeasurements();
-  LogInfo("a node is measured node=%s number=%d", node, measurement.number);
+  LogInfo("preflight started node=%s number=%d", node, measurement.number);
 }
 
 absl::Status Reconciler::Preflight(const std::string& node) {
@@ -124,12 +124,12 @@ absl::Status Reconciler::Preflight(const std::string& node) {
     if (!it->second.info.preflights())
       return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
                         absl::StrCat(node, "'s agent is of release ", it->second.info.version(),
-                                     ", which measures nothing"));
+                                     ", which does not support preflight"));
     if (HasRefusedRanks(node)) return not_idle("has ranks that are leaving; retry in some seconds");
     for (const NodeSlots& slots : SlotsNow()) {
       if (slots.name == node && !slots.jobs.empty())
         return not_idle(absl::StrCat("is in use by ", absl::StrJoin(slots.jobs, ", "),
-                                     ": it is measured while it is idle alone"));
+                                     "; preflight requires an idle node"));
     }
     Measure(node);
     return absl::OkStatus();
@@ -161,7 +161,7 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   if (result.number() != number && !newer) return RefusePreflight(node, result);
   measurements_.erase(running);
   if (!result.refused().empty())
-    return LogWarning("a node could not be measured node=%s: %s", node, result.refused());
+    return LogWarning("preflight was refused by the agent node=%s error=%s", node, result.refused());
   const auto view = views_.find(node);
   v1::NodePreflight preflight;
   *preflight.mutable_result() = result;
@@ -171,10 +171,10 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   for (std::string& fault : MissedFloors(result, options_.preflight.floors))
     preflight.add_faults(std::move(fault));
   preflights_.Set(node, preflight);
-  LogInfo("a node was measured node=%s seconds=%.1f faults=%d", node, result.seconds(),
+  LogInfo("preflight completed node=%s seconds=%.1f faults=%d", node, result.seconds(),
           preflight.faults_size());
   if (const std::string others = UnmatchedFloors(result, options_.preflight.floors); !others.empty())
-    LogWarning("floors are not judged node=%s: %s", node, others);
+    LogWarning("preflight floors matched no device node=%s error=%s", node, others);
   const std::optional<v1::Cordon> before = cordons_.Find(node);
   if (preflight.faults().empty() || (before.has_value() && !before->for_failed_attempts())) return;
   v1::Cordon cordon;
@@ -210,9 +210,8 @@ void Reconciler::TendMeasurements() {
     if (late && presence == Presence::kConnected) {
       v1::PreflightResult result;
       result.set_number(measurement.number);
-      result.set_error(
-          absl::StrCat("nothing came of it within ",
-                       HumanSeconds(absl::ToDoubleSeconds(options_.preflight.limit + kAnswerTime))));
+      result.set_error(absl::StrCat(
+          "no result within ", HumanSeconds(absl::ToDoubleSeconds(options_.preflight.limit + kAnswerTime))));
       overdue.emplace_back(node, std::move(result));
       ++it;
       continue;

@@ -70,7 +70,7 @@ v1::PreflightResult CutToBounds(v1::PreflightResult result) {
   for (v1::PreflightDevice& device : *result.mutable_devices()) device.clear_pairs();
   if (result.ByteSizeLong() <= kMaxResultBytes) return result;
   result.clear_devices();
-  result.set_error("what was measured is more than a coordinator keeps of a node");
+  result.set_error("the result is too large to store");
   return result;
 }
 

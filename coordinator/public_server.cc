@@ -53,7 +53,7 @@ absl::Status ServeWebUi(const PublicServerOptions& options, const PublicServerSe
                                           [routes](const HttpRequest& request, const std::string& from) {
                                             return routes->Answer(request, from);
                                           }));
-  LogInfo("page at %s", listener->web->url());
+  LogInfo("serving web UI url=%s", listener->web->url());
   return absl::OkStatus();
 }
 
@@ -88,8 +88,7 @@ absl::StatusOr<PublicServerSecurity> SecurePublicServer(const PublicServerOption
   } else {
     FSDPD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
     if (!IsLoopback(listen)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(options.listen, " is reached from other machines: that needs TLS"));
+      return absl::InvalidArgumentError(absl::StrCat(options.listen, " is not a loopback address; use TLS"));
     }
   }
   if (!options.audit_log.empty()) {

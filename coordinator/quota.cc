@@ -31,17 +31,17 @@ absl::StatusOr<RanksByProject> ParseQuotas(absl::string_view text) {
     if (line.empty() || line.front() == '#') continue;
     const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     if (words.size() != 2)
-      return WrongLine(number, absl::StrCat("has ", words.size(), " words; it is PROJECT RANKS"));
+      return WrongLine(number,
+                       absl::StrCat("invalid line (got ", words.size(), " words, want PROJECT RANKS)"));
     if (const absl::Status name = CheckProjectName(words[0]); !name.ok())
       return WrongLine(number, name.message());
     int64_t ranks = 0;
     if (!absl::SimpleAtoi(words[1], &ranks) || ranks < 0 || ranks > kMaxRanks) {
-      return WrongLine(
-          number,
-          absl::StrCat("the second word is no number of ranks, which is a whole one up to ", kMaxRanks));
+      return WrongLine(number,
+                       absl::StrCat("invalid number of ranks (want a whole number up to ", kMaxRanks, ")"));
     }
     if (!quotas.emplace(words[0], ranks).second)
-      return WrongLine(number, absl::StrCat("project ", words[0], " has a line already"));
+      return WrongLine(number, absl::StrCat("duplicate project ", words[0]));
   }
   return quotas;
 }
@@ -88,12 +88,12 @@ std::string RemainingQuotas::WhyNot(const v1::Job& job, int64_t ranks, v1::Job::
   if (ranks > most) {
     waiting->set_remedy(
         absl::StrCat("a larger quota of project ", project, most > 0 ? ", or fewer ranks" : ""));
-    return absl::StrCat(needs, ": it never starts under that quota");
+    return absl::StrCat(needs, ": it cannot start under this quota");
   }
   if (first != first_.end()) {
     waiting->add_jobs(first->second);
-    waiting->set_remedy(absl::StrCat("the launch of ", first->second, ", or that it is paused or cancelled"));
-    return absl::StrCat(needs, "; waits behind job ", first->second, " of that project, which goes first");
+    waiting->set_remedy(absl::StrCat("the launch of ", first->second, ", or its pause or cancellation"));
+    return absl::StrCat(needs, "; waits behind job ", first->second, " of the same project");
   }
   first_[project] = job.id();
   waiting->set_remedy(absl::StrCat("the end or a pause of jobs of project ", project, ", or a larger quota"));

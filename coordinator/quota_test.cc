@@ -24,10 +24,10 @@ TEST(Quota, ParsesOneLinePerProject) {
   EXPECT_EQ(ParseQuotas("# ours\nvision 16\n\n nlp\t0 \n").value(),
             (RanksByProject{{"vision", 16}, {"nlp", 0}}));
   const auto fault = [](const char* text) { return std::string(ParseQuotas(text).status().message()); };
-  EXPECT_EQ(fault("a 1\nb"), "line 2: has 1 words; it is PROJECT RANKS");
-  EXPECT_THAT(fault("a x"), HasSubstr("line 1: the second word is no number of ranks"));
-  EXPECT_THAT(fault("a -1"), HasSubstr("no number of ranks"));
-  EXPECT_EQ(fault("a 1\na 2"), "line 2: project a has a line already");
+  EXPECT_EQ(fault("a 1\nb"), "line 2: invalid line (got 1 words, want PROJECT RANKS)");
+  EXPECT_THAT(fault("a x"), HasSubstr("line 1: invalid number of ranks"));
+  EXPECT_THAT(fault("a -1"), HasSubstr("invalid number of ranks"));
+  EXPECT_EQ(fault("a 1\na 2"), "line 2: duplicate project a");
   EXPECT_THAT(fault("a/b 1"), HasSubstr("line 1: "));
 }
 
@@ -72,13 +72,13 @@ TEST(Quota, KeepsOrderWithinProjectExceptForImpossibleJob) {
   room.Take("a", 3);
   v1::Job::Waiting waiting;
   EXPECT_EQ(room.WhyNot(JobOf("a", "huge"), 5, &waiting),
-            "needs 5 ranks and project a may have 4 at once: it never starts under that quota");
+            "needs 5 ranks and project a may have 4 at once: it cannot start under this quota");
   EXPECT_EQ(room.WhyNot(JobOf("a", "small"), 1, &waiting), "");
   EXPECT_NE(room.WhyNot(JobOf("a", "large"), 4, &waiting), "");
   waiting.Clear();
   EXPECT_EQ(room.WhyNot(JobOf("a", "small"), 1, &waiting),
-            "needs 1 rank and project a may have 4 at once; waits behind job large of that project, which "
-            "goes first");
+            "needs 1 rank and project a may have 4 at once; waits behind job large of the same "
+            "project");
   EXPECT_THAT(waiting.jobs(), ElementsAre("large"));
 }
 

@@ -235,7 +235,7 @@ void Reconciler::BeginTick() {
     measurement.until += still;
     measurement.lost_at += still;
   }
-  LogWarning("the coordinator stood still for %s; agents have %s to come back", absl::FormatDuration(still),
+  LogWarning("coordinator was suspended duration=%s reattach_grace=%s", absl::FormatDuration(still),
              absl::FormatDuration(options_.reattach_grace));
 }
 
@@ -243,7 +243,7 @@ void Reconciler::ForgetLostNodes() {
   const auto has_ended = [this](const std::string& job) { return HasEnded(job); };
   for (const std::string& node : parts_.nodes->ForgetLost(lease_, has_ended)) {
     ForgetNode(node);
-    LogInfo("a lost node is forgotten node=%s", node);
+    LogInfo("lost node forgotten node=%s", node);
   }
 }
 
@@ -379,7 +379,7 @@ void Reconciler::ReportStall(LiveJob* live, AttemptFacts* facts) {
     if (job.has_last_step())
       absl::StrAppend(&reason, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
   } else if (reported && !stalled && facts->stepped) {
-    reason = absl::StrCat("steps go on after ", time, " without one");
+    reason = absl::StrCat("steps continued after ", time, " without one");
   } else {
     return;
   }
@@ -401,7 +401,7 @@ void Reconciler::ShortenUselessSave(LiveJob* live, AttemptFacts* facts) {
   facts->why_unsaved = absl::EndsWith(why, kIsLost) ? absl::StrCat(absl::StripSuffix(why, kIsLost),
                                                                    " was lost before its ranks had saved")
                                                     : why;
-  const std::string reason = absl::StrCat("nothing more can be saved: ", why);
+  const std::string reason = absl::StrCat("no checkpoint can be saved any more: ", why);
   absl::Status stored = Commit(live, JobEvent::kNote, reason);
   // Even if that cannot be stored: the ranks are already leaving.
   if (!stored.ok()) stored = CommitUnstored(live, JobEvent::kNote, reason, stored);
@@ -417,7 +417,7 @@ void Reconciler::TendStops() {
     const bool overdue = now - facts.stop_since > kDrainLimit && !facts.ranks().empty() && facts.AllExited();
     if (!current && (IsGone(facts, presence) || overdue)) {
       if (!IsGone(facts, presence))
-        LogWarning("no agent confirmed the end of job=%s attempt=%d", it->first.job, it->first.attempt);
+        LogWarning("end of attempt was not confirmed job=%s attempt=%d", it->first.job, it->first.attempt);
       it = CloseAttempt(it);
       continue;
     }
@@ -508,7 +508,7 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
 void Reconciler::LogNotStored(const std::string& id, const absl::Status& why) {
   const absl::Time now = parts_.clock->Now();
   if (now < store_error_logged_ + kStoreErrorPause) return;
-  LogError("cannot store a change, trying again job=%s error=%s", id, why.ToString());
+  LogError("change was not stored; retrying job=%s error=%s", id, why.ToString());
   store_error_logged_ = now;
 }
 

@@ -122,12 +122,12 @@ TEST_F(ReconcilerBackfillTest, BackfillsIdleSlotsUntilTheySuffice) {
   SubmitWith("lent", {1, 1, 0, /*preemptible=*/true});
   ASSERT_EQ(StateOf("lent"), v1::JOB_STATE_STARTING);
   EXPECT_TRUE(Job("lent").lent());
-  EXPECT_THAT(Job("lent").reason(), HasSubstr("on slots that a job before it waits for"));
+  EXPECT_THAT(Job("lent").reason(), HasSubstr("backfilled on slots that an earlier job reserves"));
   Advance(absl::Seconds(5));
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_STARTING) << "it leaves only when that suffices";
   Finish("one");
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_PAUSING);
-  EXPECT_THAT(Job("lent").reason(), HasSubstr("job two, which waited for them first, gets its slots"));
+  EXPECT_THAT(Job("lent").reason(), HasSubstr("preempted by job two, which reserved its slots"));
   SubmitWith("more", {1, 1, 0, /*preemptible=*/true});
   EXPECT_EQ(StateOf("more"), v1::JOB_STATE_QUEUED) << "it would be preempted immediately";
   LetLeave();

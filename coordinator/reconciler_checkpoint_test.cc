@@ -275,7 +275,7 @@ TEST_P(ReconcilerLastStepTest, FinalCheckpointOrExportIsNotAStall) {
   Step("a", 5, 1);
   Advance(absl::Minutes(6));
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
-  EXPECT_EQ(Job("j").reason(), "steps go on after 6 m 00 s without one");
+  EXPECT_EQ(Job("j").reason(), "steps continued after 6 m 00 s without one");
 }
 INSTANTIATE_TEST_SUITE_P(ExportsOrNot, ReconcilerLastStepTest, ::testing::Bool());
 

@@ -211,7 +211,7 @@ TEST_F(ReconcilerCordonTest, CordonsNodeAfterTwoFailedAttempts) {
   ASSERT_TRUE(CordonOf("b").has_value());
   EXPECT_TRUE(CordonOf("b")->automatic());
   EXPECT_THAT(CordonOf("b")->reason(),
-              HasSubstr("two attempts in a row failed by this node: attempt 1 of j: the agent of node b no "
+              HasSubstr("two attempts in a row failed on this node: attempt 1 of j: the agent of node b no "
                         "longer has its ranks"));
   EXPECT_THAT(Job("j").reason(), HasSubstr("b is cordoned (two attempts in a row"));
   ASSERT_TRUE(Uncordon("b").ok());

@@ -79,7 +79,7 @@ TEST_F(ReconcilerElasticTest, ShrinksAfterWaitingForAllRanks) {
   LoseHalf();
   Advance(absl::Seconds(30));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("goes on with fewer ranks where it cannot have all for 1m"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("continues with fewer ranks after waiting 1m"));
   v1::Job waits = Job("j");
   board_->AddWaiting(&waits);
   EXPECT_EQ(waits.waiting().code(), Waiting::CODE_NODES);
@@ -124,7 +124,7 @@ TEST_F(ReconcilerElasticTest, NextLaunchHasAllRanksAgain) {
   EXPECT_EQ(Ranks("j"), 2);
   EXPECT_FALSE(Job("j").has_shrunk());
   EXPECT_EQ(Job("j").resolved().resources().nodes(), 2);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("launching 2 ranks on a, b, all of them again"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("launching 2 ranks on a, b, its full world size again"));
 }
 
 TEST_F(ReconcilerElasticTest, ShrunkJobWaitsNoLongerAlsoAfterRestart) {
@@ -198,7 +198,7 @@ TEST_F(ReconcilerElasticTest, RespectsQuota) {
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Ranks("j"), 1);
-  EXPECT_THAT(Job("j").shrunk().reason(), HasSubstr("the quota of project vision has no room for all ranks"));
+  EXPECT_THAT(Job("j").shrunk().reason(), HasSubstr("the quota of project vision does not allow all ranks"));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST_F(ReconcilerFormerHostTest, FormerHostDelaysNextLaunchOnce) {
   Attach("a", 1, {{"j", 1}});
   Advance(absl::Seconds(74));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("the remaining ranks of attempt 1 on a"));
   Attach("a", 1, {{"j", 1}});
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
@@ -83,7 +83,7 @@ TEST_F(ReconcilerFormerHostTest, WaitsForEarlierAttemptWithUnrecordedNode) {
   FailOnB();
   Advance(absl::Seconds(5));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("the remaining ranks of attempt 1 on a"));
   Stopped("a", "j", 1);
   EXPECT_EQ(Job("j").attempt(), 3);
 }
@@ -107,7 +107,7 @@ TEST_F(ReconcilerFormerHostTest, ClaimOfUnknownJobDelaysLaunchForLimitedTime) {
   Submit("ghost", 1, 1);
   Advance(absl::Seconds(70));
   EXPECT_EQ(StateOf("ghost"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("ghost").reason(), HasSubstr("what is left of attempt 1 on x"));
+  EXPECT_THAT(Job("ghost").reason(), HasSubstr("the remaining ranks of attempt 1 on x"));
   Advance(absl::Seconds(10));
   ASSERT_EQ(StateOf("ghost"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("ghost").placements(0).node(), "b");

@@ -75,7 +75,7 @@ TEST_F(ReconcilerLeavingTest, ForgottenCancelBlamesNoNodeAndDoesNotCount) {
   EXPECT_EQ(Job("j").failure().error(), "stopped by its agent on a coordinator's request");
   Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "none of the allowed attempts is used";
-  EXPECT_THAT(Retried(), HasSubstr("a coordinator had told the agent of a to stop it"));
+  EXPECT_THAT(Retried(), HasSubstr("a coordinator ordered the agent of a to stop it"));
 }
 
 TEST_F(ReconcilerLeavingTest, OnlyAttemptOnLeavingNodeContinuesElsewhere) {
@@ -84,13 +84,13 @@ TEST_F(ReconcilerLeavingTest, OnlyAttemptOnLeavingNodeContinuesElsewhere) {
   ExitWith("a", "j", 0, Drained());
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   EXPECT_EQ(Job("j").reason(),
-            "node a leaves: rank 0 ended as its agent stopped it (the agent was told to end); stopping the "
+            "node a is leaving: rank 0 ended: stopped by its agent, which was asked to stop; stopping the "
             "attempt");
   Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(
       Retried(),
-      "attempt 1 does not count, as node a left in order: its agent was told to end; the next one starts "
+      "attempt 1 does not count, as node a left in order: its agent was asked to stop; the next one starts "
       "after " +
           Wait("j") + ", from the checkpoint of step 4");
   Detach("a");
@@ -266,7 +266,8 @@ TEST_F(ReconcilerLeavingTest, CancelledJobCannotSaveAfterRankDied) {
   const std::vector<v1::Stop> stops = StopsSent("a");
   ASSERT_EQ(stops.size(), 1u);
   EXPECT_FALSE(stops[0].save());
-  EXPECT_EQ(Job("j").reason(), "nothing more can be saved: rank 1 on b failed: killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(Job("j").reason(),
+            "no checkpoint can be saved any more: rank 1 on b failed: killed by signal 9 (SIGKILL)");
   EXPECT_FALSE(rendezvous_->Set({"j", 1}, "save/0", "committed").ok());
   ExitWith("a", "j", 0, left);
   Stopped("a", "j");
@@ -297,7 +298,7 @@ TEST_F(ReconcilerLeavingTest, CancelledJobCannotSaveWithoutLostNode) {
   for (const v1::Stop& stop : StopsSent("a")) EXPECT_TRUE(stop.save());
   Advance(absl::Milliseconds(kAgentLostAfterMs));
   EXPECT_FALSE(StopsSent("a").back().save());
-  EXPECT_EQ(Job("j").reason(), "nothing more can be saved: node b is lost");
+  EXPECT_EQ(Job("j").reason(), "no checkpoint can be saved any more: node b is lost");
 }
 
 // Regression: the state was PAUSING or CANCELLING without the node that it waited for.
@@ -446,14 +447,14 @@ TEST_F(ReconcilerLeavingTest, IdleJobNamesLostNodeWhenCancelledOrPaused) {
   lose("x", "b");
   ASSERT_TRUE(Cancel("x").ok());
   EXPECT_EQ(StateOf("x"), v1::JOB_STATE_CANCELLED);
-  EXPECT_THAT(Job("x").reason(), HasSubstr("(node b is lost: what ran there could not be confirmed gone)"));
+  EXPECT_THAT(Job("x").reason(), HasSubstr("(node b is lost: the end of its ranks could not be confirmed)"));
   Attach("b", 1);
   Advance(absl::Seconds(1));
   ASSERT_EQ(StateOf("y"), v1::JOB_STATE_STARTING);
   lose("y", "b");
   ASSERT_TRUE(Pause("y").ok());
   EXPECT_EQ(StateOf("y"), v1::JOB_STATE_PAUSED);
-  EXPECT_THAT(Job("y").reason(), HasSubstr("(node b is lost: what ran there could not be confirmed gone)"));
+  EXPECT_THAT(Job("y").reason(), HasSubstr("(node b is lost: the end of its ranks could not be confirmed)"));
 }
 
 // Regression: it was "cancelled, all ranks are gone" while ranks of attempt 1 still trained and saved.
@@ -462,8 +463,9 @@ TEST_F(ReconcilerLeavingTest, CancelledJobNamesLostNodeOfEarlierAttempt) {
   ASSERT_TRUE(Cancel("j").ok());
   Stopped("b", "j", 2);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("all ranks elsewhere are gone (node a is lost: what ran there "
-                                           "could not be confirmed gone)"));
+  EXPECT_THAT(Job("j").reason(),
+              HasSubstr("all ranks elsewhere are gone (node a is lost: the end of its ranks could "
+                        "not be confirmed)"));
 }
 
 TEST_F(ReconcilerLeavingTest, CancelledIdleJobNamesEachLostNode) {
@@ -474,7 +476,7 @@ TEST_F(ReconcilerLeavingTest, CancelledIdleJobNamesEachLostNode) {
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   ASSERT_TRUE(Cancel("j").ok());
   EXPECT_THAT(Job("j").reason(),
-              HasSubstr("(node a, b are lost: what ran there could not be confirmed gone)"));
+              HasSubstr("(node a, b are lost: the end of its ranks could not be confirmed)"));
 }
 
 // --- Causes ------------------------------------------------------------------------------------------------
@@ -494,7 +496,7 @@ TEST_F(ReconcilerLeavingTest, AgentAsCauseSurvivesRestart) {
   Advance(absl::Seconds(17));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(Job("j").failure().rank(), 1);
-  EXPECT_THAT(Retried(), HasSubstr("told the agent of b to stop it"));
+  EXPECT_THAT(Retried(), HasSubstr("ordered the agent of b to stop it"));
 }
 
 TEST_F(ReconcilerLeavingTest, StoredCauseIsKeptAfterRestart) {

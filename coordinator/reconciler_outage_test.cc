@@ -79,10 +79,10 @@ TEST_F(ReconcilerOutageTest, NamesReportedAttemptOfSeveralLeftovers) {
   outboxes_.erase("b");
   Advance(absl::Seconds(20));
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("the remaining ranks of attempt 1 on a"));
   Attach("b", 1, {{"j", 2}});
   reconciler_->RunOnce();
-  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 2 on b"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("the remaining ranks of attempt 2 on b"));
 }
 
 TEST_F(ReconcilerOutageTest, NextAttemptWaitsForLeftoversOfReconnectedNode) {
@@ -97,7 +97,7 @@ TEST_F(ReconcilerOutageTest, NextAttemptWaitsForLeftoversOfReconnectedNode) {
   Attach("b", 1);
   Submit("k", 1, 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "its first attempt is still running";
-  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("the remaining ranks of attempt 1 on a"));
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "others need not wait for that";
   Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
@@ -332,7 +332,7 @@ TEST_F(ReconcilerOutageTest, JobFailsIfAgentsDoNotReconnectWithinGrace) {
   Advance(absl::Seconds(2));
   Advance(absl::Milliseconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
-  EXPECT_THAT(Job("j").failure().error(), HasSubstr("did not come back"));
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("did not reconnect"));
 }
 
 TEST_F(ReconcilerOutageTest, RelaunchesLaunchLostInRestart) {
@@ -486,7 +486,7 @@ TEST_F(ReconcilerOutageTest, ClaimOfNeverLaunchedJobOnlyDelaysIt) {
   Attach("a", 1);
   Advance(options_.reattach_grace + absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on s2"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("the remaining ranks of attempt 1 on s2"));
   EXPECT_FALSE(rendezvous_->Set({"j", 1}, "save/1", "evil").ok());
   Attach("s2", 1, {{"j", 1}, {"j", 2}});
   Advance(absl::Seconds(75));
@@ -504,7 +504,7 @@ TEST_F(ReconcilerOutageTest, KnowsNodesOfEarlierAttemptAfterRestart) {
   Stopped("b", "j", 2);
   Advance(absl::Seconds(5));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("the remaining ranks of attempt 1 on a"));
   Stopped("a", "j");
   Advance(absl::Seconds(5));
   EXPECT_EQ(Job("j").attempt(), 3);

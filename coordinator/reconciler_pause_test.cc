@@ -184,8 +184,8 @@ TEST_F(ReconcilerPauseTest, TimeoutIsNotBlamedOnAgent) {
     EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
     EXPECT_THAT(
         Job("j").reason(),
-        HasSubstr(grace_ms == 0 ? "7 steps are lost: the ranks had no time to save (--grace 0)"
-                                : "7 steps are lost: rank 0 on a had not left when its time was over"));
+        HasSubstr(grace_ms == 0 ? "7 steps are lost: they were given no time to save (--grace 0)"
+                                : "7 steps are lost: rank 0 on a had not exited when its grace ended"));
     Cancel("j").IgnoreError();
     ASSERT_TRUE(store_->Delete("j").ok());
     Detach("a");
@@ -481,8 +481,8 @@ TEST_F(ReconcilerPauseLostTest, CancelEndsJob) {
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
   EXPECT_THAT(Job("j").reason(),
-              HasSubstr("all ranks elsewhere are gone (node a is lost: what ran there could "
-                        "not be confirmed gone)"));
+              HasSubstr("all ranks elsewhere are gone (node a is lost: the end of its ranks could "
+                        "not be confirmed)"));
 }
 
 // Regression: the node was forgotten after a day.
@@ -519,7 +519,7 @@ TEST_F(ReconcilerPauseLostTest, WaitsForRanksOfEarlierAttempt) {
     Attach("a", 1, {{"j", 1}});
     EXPECT_EQ(StopsSent("a").size(), 1U);
     EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
-    EXPECT_EQ(Job("j").reason(), "what was lost is back, and leaves");
+    EXPECT_EQ(Job("j").reason(), "lost ranks reconnected and are leaving");
     Stopped("a", "j", 1);
     EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
     EXPECT_EQ(Job("j").reason(), "paused after step 20, which is saved");
@@ -560,8 +560,8 @@ TEST_F(ReconcilerPauseLostTest, NodeDeletionIsRejectedWithPausingJob) {
   const auto refused = [&] { return std::string(reconciler_->DeleteNode("a", /*force=*/false).message()); };
   EXPECT_EQ(
       refused(),
-      "node a hosts ranks of j: `fsdpctl resume` continues without the node what is pausing (j), `fsdpctl "
-      "cancel` ends it");
+      "node a hosts ranks of j: `fsdpctl resume` continues the pausing jobs (j) without the node, `fsdpctl "
+      "cancel` ends them");
 }
 
 TEST_F(ReconcilerPauseLostTest, NodeDeletionCompletesPause) {

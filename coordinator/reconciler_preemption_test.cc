@@ -61,8 +61,8 @@ TEST_F(ReconcilerPreemptionTest, LowerPrioritySavesLeavesAndResumes) {
   SubmitWith("high", {/*priority=*/5});
   EXPECT_EQ(StateOf("low"), v1::JOB_STATE_PAUSING);
   EXPECT_EQ(Job("low").reason(),
-            "job high, of priority 5, gets its slots: the ranks save and leave, and it goes on "
-            "when there is room");
+            "preempted by job high, of priority 5: the ranks save and leave, and it resumes "
+            "when slots are free");
   EXPECT_THAT(Job("high").reason(), HasSubstr("(held by low); low saves and leaves for it"));
   const std::vector<v1::Stop> stops = StopsSent("a");
   ASSERT_THAT(stops, SizeIs(1));

@@ -217,7 +217,7 @@ TEST_F(ReconcilerPreflightTest, UnansweredPreflightFailsUnlessAgentIsLost) {
   Detach("b");
   outboxes_.erase("b");
   Advance(absl::Seconds(11));
-  EXPECT_THAT(CordonOf("a"), HasSubstr("nothing came of it within 2 m 20 s"));
+  EXPECT_THAT(CordonOf("a"), HasSubstr("no result within 2 m 20 s"));
   EXPECT_EQ(CordonOf("b"), "");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
 }
@@ -251,7 +251,7 @@ TEST_F(ReconcilerPreflightTest, WaitsForReconnectedRanksOfLastAttempt) {
   Answer("b", 1);
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT) << "two of its attempts would run";
-  EXPECT_EQ(Job("j").reason(), "waits until what is left of attempt 1 on a has ended");
+  EXPECT_EQ(Job("j").reason(), "waits until the remaining ranks of attempt 1 on a have ended");
   EXPECT_TRUE(OrdersTo("b").launches.empty());
   Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
@@ -390,7 +390,7 @@ TEST_F(ReconcilerPreflightTest, PreflightJobIsPreemptedWithoutLaunch) {
       Job("low").events(),
       ::testing::Contains(::testing::Property(
           &v1::Job::Event::message,
-          "job high, of priority 5, gets its slots before it was launched; it goes on when there is room")));
+          "preempted by job high, of priority 5, before its launch; it resumes when slots are free")));
   Advance(absl::Seconds(5));
   EXPECT_EQ(StateOf("low"), v1::JOB_STATE_QUEUED);
   Answer("a", 1);

@@ -80,7 +80,7 @@ TEST_F(ReconcilerTest, SkipsImpossibleJobUntilNodesExist) {
   Advance(absl::Seconds(16));
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
   EXPECT_THAT(Job("large").reason(), HasSubstr("even when idle, only 1 ready node could take 1 rank"));
-  EXPECT_THAT(Job("large").reason(), HasSubstr("jobs behind it go first meanwhile"));
+  EXPECT_THAT(Job("large").reason(), HasSubstr("jobs behind it are placed first"));
   Submit("next", 1, 1);
   Attach("b", 1);
   EXPECT_EQ(StateOf("next"), v1::JOB_STATE_QUEUED);  // No job passes it any more.
@@ -319,7 +319,7 @@ TEST_F(ReconcilerTest, ReportsStallUntilNextStep) {
   Advance(absl::Seconds(60));
   EXPECT_EQ(Job("j").revision(), revision);  // Reported once.
   step(4);
-  EXPECT_EQ(Job("j").reason(), "steps go on after 1 m 11 s without one");
+  EXPECT_EQ(Job("j").reason(), "steps continued after 1 m 11 s without one");
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
 }
 
@@ -492,7 +492,7 @@ TEST_F(ReconcilerTest, LaunchRejectedByStoppingAgentDoesNotCount) {
   Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(Job("j").refused_launches(), 1);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("attempt 1 does not count, as a did not take it"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("attempt 1 does not count, as a rejected it"));
   Advance(absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   Exit("a", "j", 0, 1, /*attempt=*/2);

@@ -20,8 +20,8 @@ void Take(gpr_log_func_args* said) {
   if (why.empty()) return;
   const std::optional<int64_t> others = repeats->Tell(why, absl::Now());
   if (!others.has_value()) return;
-  LogWarning("a connection was refused: %s%s", why,
-             *others > 0 ? absl::StrCat(" (and ", *others, " more since that was said last)") : "");
+  LogWarning("TLS handshake failed error=%s%s", why,
+             *others > 0 ? absl::StrCat(" (and ", *others, " more since the last report)") : "");
 }
 
 }  // namespace

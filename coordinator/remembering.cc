@@ -26,7 +26,7 @@ v1::Event Measured(const std::string& node, const v1::NodePreflight& preflight) 
   event.set_unix_nanos(preflight.unix_nanos());
   event.set_kind(passed ? v1::EVENT_KIND_PREFLIGHT_PASSED : v1::EVENT_KIND_PREFLIGHT_MISSED);
   event.set_node(node);
-  event.set_message(passed ? "it is fast enough" : absl::StrJoin(preflight.faults(), "; "));
+  event.set_message(passed ? "passed all limits" : absl::StrJoin(preflight.faults(), "; "));
   return event;
 }
 
@@ -66,7 +66,7 @@ void Reconciler::RememberNodes() {
   const absl::Status stored = StoreNodes(all);
   // Retried at the next call.
   if (std::exchange(nodes_stored_, stored.ok()) && !stored.ok())
-    LogWarning("what nodes are known to be is not stored: %s", stored.message());
+    LogWarning("node records were not stored; retrying error=%s", stored.message());
 }
 
 // Writes only changed nodes: thousands of nodes have some megabytes.
@@ -154,8 +154,8 @@ absl::Status Reconciler::CheckDeletable(const std::string& node, bool force) con
     return not_idle(absl::StrCat(
         "hosts ranks of ", absl::StrJoin(jobs, ", "),
         pausing.empty() ? ": wait until the job has left the node, or cancel it"
-                        : absl::StrCat(": `fsdpctl resume` continues without the node what is pausing (",
-                                       pausing, "), `fsdpctl cancel` ends it")));
+                        : absl::StrCat(": `fsdpctl resume` continues the pausing jobs (", pausing,
+                                       ") without the node, `fsdpctl cancel` ends them")));
   }
   if (view.unconfirmed_jobs.empty() || force) return absl::OkStatus();
   const std::string pausing = pausing_of(view.unconfirmed_jobs);

@@ -40,7 +40,8 @@ void Rendezvous::Close(const AttemptRef& attempt) {
 absl::StatusOr<Rendezvous::Entry*> Rendezvous::EntryFor(Attempt* attempt, const std::string& key,
                                                         size_t bytes) const {
   if (key.empty() || key.size() > kMaxKeyBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a rendezvous key has 1 to ", kMaxKeyBytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("rendezvous key: invalid size (got ", key.size(),
+                                                   " bytes, want 1 to ", kMaxKeyBytes, ")"));
   }
   const auto it = attempt->keys.find(key);
   const bool known = it != attempt->keys.end();

@@ -114,7 +114,7 @@ bool Replica::StandByAgain(const StopWaiter& stops) {
     if (stood.ok()) return true;
     // Another program may have taken the port, and may release it.
     const std::string why(stood.message());
-    if (std::exchange(last_error, why) != why) LogError("cannot stand by, and tries again: %s", why);
+    if (std::exchange(last_error, why) != why) LogError("cannot serve as standby; retrying error=%s", why);
     if (stops(kAskEvery)) return false;
   }
 }
@@ -150,7 +150,7 @@ void Replica::LogNoLead(const absl::Status& why) {
   const bool known = std::exchange(no_lead_, why.code()) == why.code();
   if (known && Now() < no_lead_said_ + kSayEvery) return;
   no_lead_said_ = Now();
-  LogWarning("cannot take the lead, and tries again: %s", why_none_);
+  LogWarning("cannot take leadership; retrying error=%s", why_none_);
 }
 
 void Replica::Run(const StopWaiter& stops) {
@@ -162,7 +162,8 @@ void Replica::Run(const StopWaiter& stops) {
     standby_.reset();
     const absl::Status led = Lead(stops, leadership.get(), lost);
     const std::string why(led.message());
-    if (std::exchange(last_error, why) != why && !led.ok()) LogError("cannot lead, and stands by: %s", why);
+    if (std::exchange(last_error, why) != why && !led.ok())
+      LogError("cannot lead; returning to standby error=%s", why);
     etcd_read_ = Now();
     why_none_ = why;
     if (!led.ok()) not_before_ = Now() + kAfterFailure;

@@ -60,9 +60,9 @@ TEST(Replica, StandbyReportsSilentEtcdWithoutOldLeader) {
     while (!absl::StrContains(said, words) && absl::Now() < until);
     EXPECT_THAT(said, HasSubstr(words));
   };
-  await("the one that leads is leader.example:7777");
+  await("the leader is leader.example:7777");
   etcd.Pause();
-  await("none leads, as far as it knows: etcd does not answer: etcd at " + etcd.address());
+  await("there is no leader: etcd does not answer: etcd at " + etcd.address());
   v1::GetJobRequest request;
   request.set_id("job-k3x9q2");
   v1::GetJobResponse answer;
@@ -71,7 +71,7 @@ TEST(Replica, StandbyReportsSilentEtcdWithoutOldLeader) {
   EXPECT_EQ(read.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(read.error_message(), HasSubstr("etcd does not answer"));
   etcd.Continue();
-  await("the one that leads is leader.example:7777");
+  await("the leader is leader.example:7777");
   stops = true;
   runs.join();
 }

@@ -17,10 +17,10 @@ PlaceDecision Reconciler::DecideWorld(LiveJob* live, const std::vector<NodeSlots
   PlaceDecision decision = Place(RequestAgain(whole), nodes);
   if (decision.placed() && live->job.has_shrunk() && !quotas.Allows(whole.project(), RanksOf(whole))) {
     decision.placements.clear();
-    decision.reason = absl::StrCat("the quota of project ", whole.project(), " has no room for all ranks");
+    decision.reason = absl::StrCat("the quota of project ", whole.project(), " does not allow all ranks");
   }
   if (decision.placed()) {
-    if (live->job.has_shrunk()) absl::StrAppend(&decision.reason, ", all of them again");
+    if (live->job.has_shrunk()) absl::StrAppend(&decision.reason, ", its full world size again");
     // As in ClosePlan(): stored with the launch at the latest.
     if (live->job.has_shrunk()) MarkUnsaved(live);
     live->job = whole;
@@ -31,7 +31,7 @@ PlaceDecision Reconciler::DecideWorld(LiveJob* live, const std::vector<NodeSlots
   if (lease_.Settled() && lease_.now() - *live->short_since >= wait)
     return Shrink(live, nodes, decision.reason, plans);
   decision.possible = true;  // It keeps its place on the remaining nodes.
-  absl::StrAppend(&decision.reason, "; goes on with fewer ranks where it cannot have all for ",
+  absl::StrAppend(&decision.reason, "; continues with fewer ranks after waiting ",
                   absl::FormatDuration(wait));
   return decision;
 }
@@ -40,7 +40,7 @@ PlaceDecision Reconciler::DecideWorld(LiveJob* live, const std::vector<NodeSlots
 PlaceDecision Reconciler::Shrink(LiveJob* live, const std::vector<NodeSlots>& nodes, const std::string& why,
                                  int* plans) {
   PlaceDecision waits;
-  waits.reason = absl::StrCat(why, "; nor can it go on with fewer ranks now");
+  waits.reason = absl::StrCat(why, "; it cannot continue with fewer ranks either");
   waits.possible = false;
   for (const World& world : SmallerWorlds(live->job.spec())) {
     const v1::JobSpec spec = InWorld(live->job.spec(), world);
@@ -59,7 +59,7 @@ PlaceDecision Reconciler::Shrink(LiveJob* live, const std::vector<NodeSlots>& no
       if (++*plans > kMaxPlansPerTick) return {{}, "", /*possible=*/true};
       const Plan plan = parts_.plan(spec, offer.bytes_per_rank);
       if (!plan.accepted()) {
-        LogInfo("a smaller world is passed over job=%s nodes=%d ranks_per_node=%d reason=%s", live->job.id(),
+        LogInfo("smaller world size skipped job=%s nodes=%d ranks_per_node=%d reason=%s", live->job.id(),
                 world.nodes, world.ranks_per_node, WhyRefused(plan));
         live->refused_worlds.insert(tried);
         continue;

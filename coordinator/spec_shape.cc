@@ -25,7 +25,7 @@ Violation UnknownEnum(const std::string& path, const EnumDescriptor& type, int n
   Violation violation;
   violation.rule = kUnknownEnum;
   violation.field = path;
-  violation.reason = absl::StrCat(number, " is no ", type.name(), " that this coordinator knows.");
+  violation.reason = absl::StrCat(number, " is not a ", type.name(), " that this coordinator supports.");
   violation.fix = absl::StrCat("Use one of ", absl::StrJoin(names, ", "), ".");
   return violation;
 }

@@ -82,7 +82,7 @@ absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool
     auto& one = all->emplace_back();
     absl::Status taken;
     if (!google::protobuf::util::JsonStringToMessage(line.line(), &one, options).ok()) {
-      taken = absl::DataLossError(absl::StrCat("its record of step ", line.step(), " cannot be read"));
+      taken = absl::DataLossError(absl::StrCat("step record: cannot parse the record of step ", line.step()));
     } else if (!may_have(one.attempt())) {
       taken = absl::PermissionDeniedError(
           absl::StrCat("step record: the node did not host rank 0 of attempt ", one.attempt()));

@@ -28,9 +28,8 @@ absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job
     return BadField("tail_lines", absl::StrCat("must be 0 to ", kMaxTailLines, " (got ", request.tail_lines(),
                                                "); 0 returns the whole log"));
   if (request.evidence() && request.tail_lines() > 0)
-    return BadField("tail_lines", "goes without evidence, which is sent whole");
-  if (request.evidence() && request.follow())
-    return BadField("follow", "goes without evidence, which is what was seen of an attempt so far");
+    return BadField("tail_lines", "is not supported with evidence, which is sent whole");
+  if (request.evidence() && request.follow()) return BadField("follow", "is not supported with evidence");
   const PlaceRequest asked = RequestOf(job);
   const int64_t world = asked.nodes * asked.ranks_per_node;
   if (request.has_rank() && (request.rank() < 0 || request.rank() >= world)) {
@@ -70,7 +69,7 @@ absl::Status RejectOldAgents(const v1::Job& job, int32_t attempt, int32_t rank,
     if (!IsTooOld(view) || std::count(nodes.begin(), nodes.end(), node) == 0) continue;
     return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
                       absl::StrCat("the agent of node ", node, " is of release ", view.info.version(),
-                                   ", which does not send what it keeps of ranks that stood still"));
+                                   ", which does not support evidence"));
   }
   return absl::OkStatus();
 }
@@ -80,10 +79,9 @@ absl::Status EvidenceNotFound(const v1::TailLogsRequest& request, const v1::Job&
   const std::string who = request.has_rank() ? absl::StrCat("rank ", request.rank()) : std::string("a rank");
   return Refusal(
       absl::StatusCode::kNotFound, "EVIDENCE_NOT_FOUND",
-      absl::StrCat("nothing is kept of ", who, " of attempt ", attempt, " of job ", job.id(),
-                   " that stood still",
+      absl::StrCat("no evidence of ", who, " without progress in attempt ", attempt, " of job ", job.id(),
                    failure.has_hang() && failure.attempt() != attempt
-                       ? absl::StrCat("; attempt ", failure.attempt(), " has hung: ask for that one")
+                       ? absl::StrCat("; attempt ", failure.attempt(), " hung: read its evidence")
                        : ""));
 }
 
@@ -94,9 +92,8 @@ absl::Status NotFoundOrUnavailable(const v1::Job& job, int32_t attempt, const st
   if (away.empty()) return not_found;
   const std::vector<std::string> named(away.begin(), away.begin() + std::min(away.size(), kMaxNodesNamed));
   return absl::UnavailableError(absl::StrCat(
-      "no ready node ", evidence ? "keeps anything of ranks that stood still in" : "has the log of",
-      " attempt ", attempt, " of job ", job.id(), "; not connected, and asked in vain: ",
-      absl::StrJoin(named, ", "), away.size() > named.size() ? ", ..." : ""));
+      "no ready node ", evidence ? "has evidence of" : "has the log of", " attempt ", attempt, " of job ",
+      job.id(), "; not connected: ", absl::StrJoin(named, ", "), away.size() > named.size() ? ", ..." : ""));
 }
 
 }  // namespace
@@ -147,8 +144,8 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
       over = now;
     }
     if (now - over >= kSilence) {
-      return absl::UnavailableError(absl::StrCat("the rest of the log of attempt ", attempt, " of job ",
-                                                 job.id(), " did not come: not all of its nodes answer"));
+      return absl::UnavailableError(absl::StrCat("log of attempt ", attempt, " of job ", job.id(),
+                                                 ": incomplete, because not all of its nodes answer"));
     }
   }
   // Nodes that never hosted an older attempt answer NOT_FOUND, and so do nodes whose ranks all progressed. It

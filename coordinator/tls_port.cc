@@ -45,10 +45,9 @@ grpc_ssl_certificate_config_reload_status TlsPort::Fetch(void* self,
 absl::StatusOr<TlsIdentity> TlsPort::Read(const TlsFiles& files, absl::Time now) {
   absl::StatusOr<TlsIdentity> read = ReadTlsFiles(files, now);
   if (!read.ok() || read->serves) return read;
-  return absl::InvalidArgumentError(
-      absl::StrCat(files.certificate,
-                   ": is no server's certificate but one of an agent, which nobody would trust "
-                   "here (deploy/certificates DIR coordinator NAME makes one)"));
+  return absl::InvalidArgumentError(absl::StrCat(files.certificate,
+                                                 ": not a server certificate; create one with "
+                                                 "`deploy/certificates DIR coordinator NAME`"));
 }
 
 std::optional<TlsIdentity> TlsPort::Another() {
@@ -72,7 +71,7 @@ void TlsPort::Reread() {
   if (!read.ok()) {
     std::string error(read.status().message());
     if (std::exchange(last_error_, error) != error) {
-      LogError("TLS files cannot be used, the previous ones stay in use: %s", error);
+      LogError("TLS files were rejected; previous ones stay in use error=%s", error);
     }
     return;
   }

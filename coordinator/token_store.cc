@@ -24,7 +24,8 @@ absl::Status WrongLine(int line, absl::string_view why) {
 absl::StatusOr<KnownToken> ParseLine(int number, absl::string_view line) {
   const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   if (words.size() != 3 && words.size() != 4) {
-    return WrongLine(number, absl::StrCat("has ", words.size(), " words; it is NAME ROLE HASH [PROJECT]"));
+    return WrongLine(
+        number, absl::StrCat("invalid line (got ", words.size(), " words, want NAME ROLE HASH [PROJECT])"));
   }
   KnownToken token;
   token.principal.name = words[0];
@@ -32,12 +33,11 @@ absl::StatusOr<KnownToken> ParseLine(int number, absl::string_view line) {
     return WrongLine(number, name.message());
   const std::optional<PrincipalRole> role = RoleNamed(words[1]);
   if (!role.has_value()) {
-    return WrongLine(number, "the second word is no role; roles are viewer, submitter, operator and admin");
+    return WrongLine(number, "invalid role in the second word; use viewer, submitter, operator or admin");
   }
   token.principal.role = *role;
   if (!IsTokenHash(words[2])) {
-    return WrongLine(
-        number, "the third word is no hash: sha256: and 64 hex digits, as `fsdpctl token new` prints it");
+    return WrongLine(number, "invalid hash in the third word; use the line that `fsdpctl token new` prints");
   }
   token.hash = words[2];
   if (words.size() < 4) return token;
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<KnownToken>> ParseTokens(absl::string_view text) {
     if (line.empty() || line.front() == '#') continue;
     FSDPD_ASSIGN_OR_RETURN(KnownToken token, ParseLine(number, line));
     const auto [first, fresh] = lines.emplace(token.hash, number);
-    if (!fresh) return WrongLine(number, absl::StrCat("the hash stands in line ", first->second, " already"));
+    if (!fresh) return WrongLine(number, absl::StrCat("duplicate of the hash in line ", first->second));
     tokens.push_back(std::move(token));
     if (tokens.size() > kMaxTokens)
       return WrongLine(number, absl::StrCat("more than ", kMaxTokens, " tokens"));
@@ -80,9 +80,9 @@ absl::Status TokenStore::Take(const std::string& path, const std::string& text) 
   FSDPD_ASSIGN_OR_RETURN(std::vector<KnownToken> tokens, ParseTokens(text));
   MutexLock lock(&mutex_);
   // A file that is being written is empty at first.
-  if (text.empty()) return absl::InvalidArgumentError("is empty; write a comment (#) if nobody may call");
+  if (text.empty()) return absl::InvalidArgumentError("is empty; write a comment (#) if no token is valid");
   if (tokens.empty() && (tokens_ == nullptr || !tokens_->empty()))
-    LogWarning("%s has no line of a token: nobody can call", path);
+    LogWarning("token file has no tokens; all calls will be rejected path=%s", path);
   tokens_ = std::make_shared<const std::vector<KnownToken>>(std::move(tokens));
   return absl::OkStatus();
 }

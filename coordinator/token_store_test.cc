@@ -46,11 +46,12 @@ TEST(ParseTokens, FourthWordIsProject) {
 
 TEST(ParseTokens, ReportsLineOfError) {
   const std::string good = Line("alice", "admin", "a");
-  EXPECT_EQ(FaultOf(good + "bob viewer\n"), "line 2: has 2 words; it is NAME ROLE HASH [PROJECT]");
+  EXPECT_EQ(FaultOf(good + "bob viewer\n"),
+            "line 2: invalid line (got 2 words, want NAME ROLE HASH [PROJECT])");
   EXPECT_THAT(FaultOf("\n\n" + Line("b\"b", "viewer", "b")), HasSubstr("line 3: a name is 1 to 64 letters"));
   EXPECT_THAT(FaultOf(Line("bob", "root", "b")),
-              HasSubstr("line 1: the second word is no role; roles are viewer"));
-  EXPECT_THAT(FaultOf(good + good), HasSubstr("line 2: the hash stands in line 1 already"));
+              HasSubstr("line 1: invalid role in the second word; use viewer"));
+  EXPECT_THAT(FaultOf(good + good), HasSubstr("line 2: duplicate of the hash in line 1"));
 }
 
 TEST(ParseTokens, ErrorDoesNotShowMisplacedToken) {
@@ -141,11 +142,11 @@ TEST_F(TokenStoreTest, RejectsInvalidFileAtStart) {
               HasSubstr("No such file"));
   Write("alice\n");
   EXPECT_EQ(TokenStore::Open(path_, Clock::Real()).status().message(),
-            path_ + ": line 1: has 1 words; it is NAME ROLE HASH [PROJECT]");
+            path_ + ": line 1: invalid line (got 1 words, want NAME ROLE HASH [PROJECT])");
   Write(Line("alice", "admin", "a"));
   ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
   EXPECT_THAT(std::string(TokenStore::Open(path_, Clock::Real()).status().message()),
-              HasSubstr("may write it"));
+              HasSubstr("writable by every user"));
 }
 
 }  // namespace

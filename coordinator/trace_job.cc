@@ -21,9 +21,8 @@ constexpr absl::Duration kSilence = absl::Milliseconds(2 * kAgentLostAfterMs);
 
 absl::Status CheckRequest(const v1::TraceJobRequest& request, const v1::Job& job) {
   if (request.steps() != 0 && request.has_attempt())
-    return BadField("attempt", "goes without steps: those that are traced now are of the newest attempt");
-  if (request.steps() == 0 && request.memory_snapshot())
-    return BadField("memory_snapshot", "goes with steps: it is of those that are traced now");
+    return BadField("attempt", "is not supported with steps, which traces the newest attempt");
+  if (request.steps() == 0 && request.memory_snapshot()) return BadField("memory_snapshot", "requires steps");
   const PlaceRequest asked = RequestOf(job);
   const int64_t world = asked.nodes * asked.ranks_per_node;
   if (request.has_rank() && (request.rank() < 0 || request.rank() >= world))
@@ -48,16 +47,16 @@ absl::Status CheckAgents(const std::vector<std::string>& nodes, const std::vecto
     if (view->info.traces()) continue;
     return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
                       absl::StrCat("the agent of node ", node, " is of release ", view->info.version(),
-                                   ", which traces nothing"));
+                                   ", which does not support traces"));
   }
   return absl::OkStatus();
 }
 
 absl::Status TracesNotFound(const v1::Job& job, int32_t attempt) {
-  return Refusal(absl::StatusCode::kNotFound, "TRACE_NOT_FOUND",
-                 absl::StrCat("no such trace of attempt ", attempt, " of job ", job.id(),
-                              " is on its nodes: steps are traced that telemetry.trace_steps names, or when "
-                              "`fsdpctl trace` asks while they are made"));
+  return Refusal(
+      absl::StatusCode::kNotFound, "TRACE_NOT_FOUND",
+      absl::StrCat("no trace of attempt ", attempt, " of job ", job.id(),
+                   " on its nodes; set telemetry.trace_steps, or run `fsdpctl trace` while it runs"));
 }
 
 }  // namespace
@@ -101,7 +100,7 @@ absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job
     missing = wait->missing();
     if (missing > 0 && parts_.clock->Now() - heard >= kSilence) {
       return WrongState("TRACES_MISSING", absl::StrCat("jobs/", job.id()),
-                        absl::StrCat("the steps are over, and ", missing, " of the traces did not come"));
+                        absl::StrCat(missing, " of the traces did not arrive after the last traced step"));
     }
   }
   FSDPD_RETURN_IF_ERROR(hand_on(absl::ZeroDuration()));
@@ -135,7 +134,7 @@ absl::Status JobService::SendTraces(grpc::ServerContext* context, const v1::Job&
     FSDPD_RETURN_IF_ERROR(CheckStream(context));
     if (!lines.empty()) heard = parts_.clock->Now();
     if (parts_.clock->Now() - heard >= kSilence)
-      return absl::UnavailableError("the rest of the traces did not come: not all of the job's nodes answer");
+      return absl::UnavailableError("traces are incomplete, because not all of the job's nodes answer");
   }
   // A node whose ranks could not write has reported that before; a node that never hosted an older attempt
   // has nothing to report.

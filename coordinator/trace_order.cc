@@ -25,18 +25,17 @@ constexpr double kShortestStepSeconds = 1e-5;
 
 absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64_t steps) {
   if (steps < 1 || steps > kMaxTracedSteps)
-    return BadField("steps", absl::StrCat(steps, " is not within 1..", kMaxTracedSteps));
+    return BadField("steps", absl::StrCat("must be 1 to ", kMaxTracedSteps, " (got ", steps, ")"));
   const std::string subject = absl::StrCat("jobs/", job.id());
   if (job.state() != v1::JOB_STATE_RUNNING) {
     return WrongState("JOB_NOT_RUNNING", subject,
-                      absl::StrCat("job ", job.id(), " makes no steps now: ", job.reason()));
+                      absl::StrCat("job ", job.id(), " is not making steps: ", job.reason()));
   }
   const v1::StepReport& last = job.last_step();
   if (last.step() == 0) {
-    return WrongState("JOB_NOT_STEPPING", subject,
-                      absl::StrCat("job ", job.id(),
-                                   " has made no step yet, so nobody knows which are next: ask "
-                                   "again, or name steps in telemetry.trace_steps"));
+    return WrongState(
+        "JOB_NOT_STEPPING", subject,
+        absl::StrCat("job ", job.id(), " has made no step yet; retry, or set telemetry.trace_steps"));
   }
   const double step_seconds = std::max(kShortestStepSeconds, last.step_seconds());  // Also replaces NaN.
   const int64_t steps_in_delivery = static_cast<int64_t>(std::ceil(kDeliverySeconds / step_seconds));
@@ -49,7 +48,7 @@ absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64
   if (order.steps() > 0) return order;
   return WrongState("JOB_ENDS_BEFORE", subject,
                     absl::StrCat("job ", job.id(), " ends with step ", end,
-                                 ", before its ranks would hear of it: name steps in telemetry.trace_steps"));
+                                 ", before the order reaches its ranks; set telemetry.trace_steps"));
 }
 
 }  // namespace fsdpd

@@ -62,7 +62,7 @@ bool NamesCause(const v1::RankExit& exit) {
 
 std::string ErrorOf(const v1::RankExit& exit) {
   if (WasOrdered(exit)) return "stopped by its agent on a coordinator's request";
-  if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
+  if (exit.cancelled()) return "stopped by its agent, which was asked to stop";
   // For a rank that could not report an error, the flight recorder names its position.
   const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it was in ", exit.stood());
   // The rank itself reports only that it was asked to leave.
@@ -111,7 +111,7 @@ v1::Job::Failure FailureOfOldState(const AttemptFacts& facts) {
   v1::Job::Failure failure = FailureWithoutRank(
       facts, facts.newer_on,
       absl::StrCat("node ", facts.newer_on, " hosts attempt ", facts.newer_attempt,
-                   " of the job: the coordinator's state is of before it, as from a backup"));
+                   " of the job: the coordinator's state is older, as after a restore from a backup"));
   failure.set_newer_attempt(facts.newer_attempt);
   Classify(&failure);
   return failure;
@@ -138,8 +138,8 @@ std::string ReasonOf(const v1::Job::Failure& failure) {
   if (WasOrdered(failure))
     return absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " ended: ", failure.error());
   if (failure.drained())
-    return absl::StrCat("node ", failure.node(), " leaves: rank ", failure.rank(), " ended as ",
-                        failure.error());
+    return absl::StrCat("node ", failure.node(), " is leaving: rank ", failure.rank(),
+                        " ended: ", failure.error());
   // The error already describes the agent's action.
   const char* by_what = failure.node_to_blame() ? "" : ByWhat(failure.cause());
   return absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " failed", by_what, ": ",
@@ -162,7 +162,7 @@ std::string NodeLostReason(const AttemptFacts& facts, const NodePart& part) {
   const std::string node = absl::StrCat("node ", part.node);
   if (part.revoked) return absl::StrCat(node, kIsLost, ": its agent's certificate is revoked");
   if (facts.recovered && !part.attached)
-    return absl::StrCat(node, " did not come back after the coordinator's restart");
+    return absl::StrCat(node, " did not reconnect after the coordinator's restart");
   return absl::StrCat(node, kIsLost, ": its agent was not heard from for ",
                       absl::ToDoubleSeconds(AgentLease::kLostAfter), " s");
 }
@@ -318,7 +318,7 @@ std::string WithLost(const std::string& why, const std::vector<std::string>& los
   if (lost.empty()) return why;
   const std::string named = absl::StrCat("node ", absl::StrJoin(lost, ", "), " is lost");
   return absl::StrCat(why, " (", absl::StrContains(why, named) ? "" : absl::StrCat(named, ": "),
-                      "what ran there could not be confirmed gone)");
+                      "the end of its ranks could not be confirmed)");
 }
 
 // Rank 0 locks the checkpoint directory first, and reports nothing while it waits for the lock.
@@ -375,7 +375,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   if (!away.empty()) {
     verdict.reason = absl::StrCat(
         kWaitsFor, absl::StrJoin(away, ", "), " to reconnect; ",
-        revoked.empty() ? "its ranks go on if only the connection broke"
+        revoked.empty() ? "its ranks continue if only the connection broke"
                         : absl::StrCat("the certificate of ", absl::StrJoin(revoked, ", "), " is revoked"));
     if (away.size() == 1) verdict.node = away.front();
   } else if (!late.reason.empty() || was_late) {
@@ -410,9 +410,9 @@ Verdict RetryRejected(const v1::Job& job) {
   verdict.number_after = job.failure().newer_attempt();
   verdict.drained = !job.failure().refused();  // The attempt ran and may have saved.
   verdict.retry_after = RetryDelay(job);
-  const std::string why = job.failure().refused() ? absl::StrCat(job.failure().node(),
-                                                                 " did not take it: ", job.failure().error())
-                                                  : job.failure().error();
+  const std::string why = job.failure().refused()
+                              ? absl::StrCat(job.failure().node(), " rejected it: ", job.failure().error())
+                              : job.failure().error();
   verdict.reason =
       absl::StrCat("attempt ", job.attempt(), " does not count, as ", why, "; the next one",
                    verdict.number_after > 0 ? absl::StrCat(", ", verdict.number_after + 1, ",") : "",
@@ -428,9 +428,9 @@ Verdict RetryAfterDrain(const v1::Job& job) {
   verdict.retry_after = RetryDelay(job);
   const std::string& node = job.failure().node();
   const std::string why = WasOrdered(job.failure())
-                              ? absl::StrCat("a coordinator had told the agent of ", node,
-                                             " to stop it, and nothing is known here of why")
-                              : absl::StrCat("node ", node, " left in order: its agent was told to end");
+                              ? absl::StrCat("a coordinator ordered the agent of ", node,
+                                             " to stop it, for a reason that is not stored")
+                              : absl::StrCat("node ", node, " left in order: its agent was asked to stop");
   verdict.reason =
       absl::StrCat("attempt ", job.attempt(), " does not count, as ", why, "; the next one starts after ",
                    absl::FormatDuration(verdict.retry_after), NextStart(job));
@@ -449,9 +449,9 @@ Verdict JudgeBadStep(const v1::Job& job, const std::string& why) {
   verdict.event = JobEvent::kRetry;
   verdict.rewinds = true;
   const v1::SampleRange range = RangeToPassOver(job);
-  verdict.reason = absl::StrCat("attempt ", job.attempt(), " goes back: ", why, "; the next one starts",
-                                NextStart(job).empty() ? "" : NextStart(job).substr(1),
-                                " and passes over samples ", range.first(), " to ", range.end() - 1);
+  verdict.reason = absl::StrCat("attempt ", job.attempt(), " rewinds: ", why, "; the next one starts",
+                                NextStart(job).empty() ? "" : NextStart(job).substr(1), " and skips samples ",
+                                range.first(), " to ", range.end() - 1);
   return verdict;
 }
 
@@ -543,7 +543,7 @@ std::string WhyNotSaved(const AttemptFacts& facts, const PresenceOf& presence) {
     if (rank.exit.has_value() && !rank.exit->error().empty())
       return absl::StrCat("rank ", rank.exit->rank(), " ended as ", rank.exit->error());
   }
-  return "nobody said why they were not saved";
+  return "the cause is unknown";
 }
 
 // Connected nodes that have not confirmed the end of the attempt.
@@ -621,7 +621,7 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
   const std::vector<std::string> lost = LostNodes(facts, presence, earlier);
   if (leaving) {
     verdict.event = JobEvent::kNote;
-    verdict.reason = "what was lost is back, and leaves";
+    verdict.reason = "lost ranks reconnected and are leaving";
     verdict.unconfirmed.emplace();
     return verdict;
   }
@@ -661,7 +661,7 @@ std::string WhyNothingIsSaved(const AttemptFacts& facts, const PresenceOf& prese
     if (!rank.exit.has_value() || !Failed(*rank.exit) || Terminated(*rank.exit)) continue;
     if (rank.exit->cancelled() && !rank.exit->drained() && facts.stop.has_value())
       return absl::StrCat("rank ", rank.exit->rank(), " on ", facts.PartOfRank(rank.exit->rank())->node,
-                          " had not left when its time was over");
+                          " had not exited when its grace ended");
     return ReasonOf(FailureOf(facts, *rank.exit));
   }
   std::string lost;

@@ -192,8 +192,8 @@ TEST_F(VerdictTest, RewindIsTheCauseDespiteOtherFailures) {
     EXPECT_EQ(again.event, JobEvent::kRetry);
     EXPECT_TRUE(again.rewinds);
     EXPECT_EQ(again.reason,
-              "attempt 1 goes back: rank 3 on node-1 failed: step 8: not finite; the next one starts from "
-              "the checkpoint of step 6 and passes over samples 72 to 95");
+              "attempt 1 rewinds: rank 3 on node-1 failed: step 8: not finite; the next one starts from "
+              "the checkpoint of step 6 and skips samples 72 to 95");
   }
   job_.set_rewinds(10);
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
@@ -352,7 +352,7 @@ TEST_F(VerdictTest, LaunchRejectedByStoppingAgentDoesNotCount) {
   EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
   EXPECT_EQ(
       JudgeNow().reason,
-      "attempt 1 does not count, as node-1 did not take it: launch refused: the agent is stopping; the next "
+      "attempt 1 does not count, as node-1 rejected it: launch refused: the agent is stopping; the next "
       "one starts after " +
           Wait());
   // A restarted coordinator still knows it.
@@ -404,7 +404,7 @@ TEST_F(VerdictTest, EndingAgentIsTheCauseThoughPeersFailedFirst) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   facts_.TakeStopped("node-0");
   facts_.TakeStopped("node-1");
-  EXPECT_THAT(JudgeNow().reason, HasSubstr("told the agent of node-1 to stop it"));
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("ordered the agent of node-1 to stop it"));
 }
 
 // Its peers, on other nodes, lose it before it is known that it leaves.
@@ -432,7 +432,7 @@ TEST_F(VerdictTest, AttemptOnLeavingNodeDoesNotCount) {
     EXPECT_FALSE(again.failure.has_value());
     EXPECT_EQ(
         again.reason,
-        "attempt 1 does not count, as node node-1 left in order: its agent was told to end; the next one "
+        "attempt 1 does not count, as node node-1 left in order: its agent was asked to stop; the next one "
         "starts after " +
             Wait());
   }
@@ -525,7 +525,7 @@ TEST_F(VerdictTest, WaitsForDisconnectedNodeAndFailsForLostNode) {
   Verdict verdict = JudgeNow();
   EXPECT_EQ(verdict.event, JobEvent::kNote);
   EXPECT_EQ(verdict.reason,
-            "waits for the agent of node-1 to reconnect; its ranks go on if only the connection broke");
+            "waits for the agent of node-1 to reconnect; its ranks continue if only the connection broke");
   job_.set_reason(verdict.reason);
   EXPECT_FALSE(JudgeNow().event.has_value());  // Once, not on every tick.
   presence_["node-1"] = Presence::kConnected;

@@ -67,8 +67,8 @@ Waiting ForRanks(const std::vector<NodeSlots>& nodes) {
   const std::vector<std::string> jobs(holders.begin(), holders.end());
   if (!jobs.empty()) ends.push_back(absl::StrCat("the end or a pause of ", Names(jobs)));
   if (!measured.empty()) ends.push_back(absl::StrCat("the end of the preflight of ", Names(measured)));
-  Waiting waiting = Of(Waiting::CODE_RANKS,
-                       ends.empty() ? std::string("slots that are free") : absl::StrJoin(ends, ", or "));
+  Waiting waiting =
+      Of(Waiting::CODE_RANKS, ends.empty() ? std::string("free slots") : absl::StrJoin(ends, ", or "));
   for (size_t i = 0; i < jobs.size() && i < kMaxJobs; ++i) waiting.add_jobs(jobs[i]);
   return waiting;
 }
@@ -85,7 +85,7 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
   }
   const char* kind = request.device == v1::DEVICE_CPU ? "cpu" : "cuda";
   if (of_kind.empty())
-    return Of(Waiting::CODE_NO_AGENT, absl::StrCat("an agent that is started with --device ", kind));
+    return Of(Waiting::CODE_NO_AGENT, absl::StrCat("an agent started with --device ", kind));
   if (std::vector<std::string> cordoned = Cordoned(of_kind);
       !cordoned.empty() && !Place(request, AllIdle(of_kind)).placed() &&
       Place(request, AllIdle(AllOpen(of_kind))).placed())
@@ -94,31 +94,29 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
   any_labels.selector.clear();
   if (!request.selector.empty() && !Place(request, AllIdle(of_kind)).placed() &&
       Place(any_labels, AllIdle(of_kind)).placed())
-    return Of(Waiting::CODE_LABELS,
-              "agents that are started with the labels of its resources.node_selector (--label)");
+    return Of(Waiting::CODE_LABELS, "agents with the labels of its resources.node_selector (--label)");
   PlaceRequest any_memory = request;
   any_memory.bytes_per_rank = any_memory.host_bytes = 0;
   if (!Place(any_memory, AllIdle(of_kind)).placed())
-    return Of(Waiting::CODE_NODES, "more or larger agents, or such as allow what it asks for");
+    return Of(Waiting::CODE_NODES, "more or larger agents, or agents that allow its request");
   PlaceRequest any_host = request;
   any_host.host_bytes = 0;
   if (!Place(request, AllIdle(of_kind)).placed() && Place(any_host, AllIdle(of_kind)).placed())
-    return Of(Waiting::CODE_MEMORY, "nodes with more memory of their own");
+    return Of(Waiting::CODE_MEMORY, "nodes with more host memory");
   // The job would fit, so its plan does not.
   if (!Place(request, AllIdle(of_kind)).placed() || Place(request, of_kind).placed())
     return Of(Waiting::CODE_MEMORY,
-              "agents that offer a rank more memory; or submit it again, to have it planned for those that "
-              "are there");
+              "agents with more memory per rank; or submit it again to plan it for the present ones");
   if (Place(request, AllBack(of_kind)).placed())
-    return Of(Waiting::CODE_AWAY, absl::StrCat("the return of ", Names(away)));
+    return Of(Waiting::CODE_AWAY, absl::StrCat("the reconnect of ", Names(away)));
   return ForRanks(of_kind);
 }
 
 Waiting WaitingBehind(const std::string& ahead) {
   Waiting waiting =
       Of(Waiting::CODE_BEHIND, absl::StrCat("the launch of ", ahead,
-                                            ", or that it is paused or cancelled; one that is "
-                                            "submitted with --preemptible may have idle slots until then"));
+                                            ", or its pause or cancellation; jobs submitted with "
+                                            "--preemptible may use idle slots until then"));
   waiting.add_jobs(ahead);
   return waiting;
 }
@@ -129,13 +127,15 @@ Waiting WaitingForTime(absl::Time until) {
   return waiting;
 }
 
-Waiting WaitingForPlan() { return Of(Waiting::CODE_PLAN, "its plan, which is being made"); }
+Waiting WaitingForPlan() { return Of(Waiting::CODE_PLAN, "its plan, which is being compiled"); }
 
-Waiting WaitingForRest() { return Of(Waiting::CODE_RANKS, "the end of what is left of its last attempt"); }
+Waiting WaitingForRest() {
+  return Of(Waiting::CODE_RANKS, "the end of the remaining ranks of its last attempt");
+}
 
-Waiting WaitingForAgents() { return Of(Waiting::CODE_AWAY, "agents that come back, or a moment"); }
+Waiting WaitingForAgents() { return Of(Waiting::CODE_AWAY, "agents to reconnect, or some seconds"); }
 
-Waiting WaitingForDisk() { return Of(Waiting::CODE_DISK, "room on the coordinator's disk"); }
+Waiting WaitingForDisk() { return Of(Waiting::CODE_DISK, "space on the coordinator's disk"); }
 
 Waiting WaitingToBeResumed(const std::string& id) {
   return Of(Waiting::CODE_PAUSED, absl::StrCat("fsdpctl resume ", id));

@@ -79,7 +79,7 @@ TEST(Waiting, ForHostMemoryOfGpuNodes) {
   small.host_bytes = 99;
   const Waiting waiting = WaitingToBePlaced(request, {small});
   EXPECT_EQ(waiting.code(), Waiting::CODE_MEMORY);
-  EXPECT_EQ(waiting.remedy(), "nodes with more memory of their own");
+  EXPECT_EQ(waiting.remedy(), "nodes with more host memory");
 }
 
 TEST(Waiting, ForRanksHeldByOtherJobs) {
@@ -109,7 +109,7 @@ TEST(Waiting, ForDisconnectedNode) {
   away.away = true;
   const Waiting waiting = WaitingToBePlaced(Request(2, 1), {Node("a", 1, {0}), away});
   EXPECT_EQ(waiting.code(), Waiting::CODE_AWAY);
-  EXPECT_EQ(waiting.remedy(), "the return of b");
+  EXPECT_EQ(waiting.remedy(), "the reconnect of b");
   EXPECT_EQ(WaitingToBePlaced(Request(2, 1), {Node("a", 1, {}), away}).code(), Waiting::CODE_RANKS)
       << "its reconnect would not suffice";
 }

@@ -31,13 +31,13 @@ absl::StatusOr<WatchedFile::Stamp> WatchedFile::Look() const {
   struct stat stat = {};
   if (::stat(path_.c_str(), &stat) != 0) return ErrnoStatus(path_);
   if (S_ISDIR(stat.st_mode)) return ErrnoStatus(path_, EISDIR);
-  if (!S_ISREG(stat.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path_, ": is no file"));
+  if (!S_ISREG(stat.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path_, ": not a regular file"));
   if ((stat.st_mode & S_IWOTH) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path_, ": every user of this machine may write it, and so who may do what; chmod o-w it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": writable by every user of this machine; run chmod o-w"));
   }
   if (stat.st_size > kMaxBytes)
-    return absl::InvalidArgumentError(absl::StrCat(path_, ": has more than 4 MiB"));
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": too large (want at most 4 MiB)"));
   const auto nanos = [](const timespec& time) { return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec; };
   return Stamp{static_cast<int64_t>(stat.st_dev), static_cast<int64_t>(stat.st_ino), stat.st_size,
                nanos(stat.st_mtim), nanos(stat.st_ctim)};
@@ -54,9 +54,9 @@ bool WatchedFile::Refresh() {
   if (error == last_error_) return error.empty();
   last_error_ = error;
   if (error.empty()) {
-    LogInfo("%s are read again path=%s", holds_, path_);
+    LogInfo("%s reloaded path=%s", holds_, path_);
   } else {
-    LogError("%s cannot be read, the previous version stays in use: %s", holds_, error);
+    LogError("%s were rejected; the previous ones stay in use error=%s", holds_, error);
   }
   return error.empty();
 }

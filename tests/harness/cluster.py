@@ -227,7 +227,7 @@ class Cluster:
 
     def page(self):
         """The address of the newest coordinator's page for browsers."""
-        return re.findall(r"page at (\S+)", self.coordinator.text())[-1]
+        return re.findall(r"serving web UI url=(\S+)", self.coordinator.text())[-1]
 
     def ranks(self, node):
         """The live rank processes below an agent."""

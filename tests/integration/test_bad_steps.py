@@ -79,7 +79,7 @@ def test_a_step_that_is_not_finite_ends_a_job_that_says_nothing_of_it(cluster, p
 
 
 def went_back(job):
-    said = [re.match(r"attempt (\d+) goes back: .* from the checkpoint of step (\d+) and passes over samples (\d+) to "
+    said = [re.match(r"attempt (\d+) rewinds: .* from the checkpoint of step (\d+) and skips samples (\d+) to "
                      r"(\d+)$", text) for text in messages(job)]
     return [[int(number) for number in each.groups()] for each in said if each]
 

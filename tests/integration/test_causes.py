@@ -82,7 +82,7 @@ def test_a_node_whose_agent_is_killed_twice_is_cordoned_until_somebody_says_othe
             assert not cluster.node("node-1").HasField("cordon")
             kill_agent(cluster, "node-1")
         wait_until("the job says why it waits",
-                   lambda: "node-1 is cordoned (two attempts in a row failed by this node" in cluster.job(job_id).reason)
+                   lambda: "node-1 is cordoned (two attempts in a row failed on this node" in cluster.job(job_id).reason)
         job = cluster.job(job_id)
         assert attempts_of(job) == [(1, "NODE"), (2, "NODE")] and cluster.state(job_id) == "QUEUED"
         shown = cluster.ctl("nodes").expect(0).out

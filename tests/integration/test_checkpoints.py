@@ -154,7 +154,7 @@ def test_a_state_that_was_restored_from_a_backup_costs_a_job_nothing_that_it_has
         cluster.start_coordinator(listen=cluster.address)
         job = cluster.wait_state(job_id, "SUCCEEDED")
         assert job.attempt == newest + 1 and job.refused_launches == newest - 1, job
-        assert any(f"hosts attempt {newest} of the job: the coordinator's state is of before it" in text
+        assert any(f"hosts attempt {newest} of the job: the coordinator's state is older" in text
                    for text in messages(job)), messages(job)
         assert went_on_after(job, newest + 1) >= known, "the attempt that it knew nothing of has saved"
         whole.assert_same(record.losses(), tmp_path / "run")

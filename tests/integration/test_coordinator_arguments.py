@@ -150,7 +150,7 @@ def test_without_a_page(secrets, tmp_path):
     arguments = of_pod(chart("--set", "coordinator.webListen="), secrets, tmp_path)
     assert not [each for each in arguments if each.startswith("--web-listen")]
     with Coordinator(arguments, tmp_path) as coordinator:
-        assert "page at" not in coordinator.said()
+        assert "serving web UI" not in coordinator.said()
 
 
 def test_of_systemd(secrets, tmp_path):
@@ -167,5 +167,5 @@ def test_of_systemd_with_quotas_and_without_a_page(secrets, tmp_path):
     assert code != 0 and f"{tmp_path}/etc/quotas: line 1: " in said
     (tmp_path / "etc/quotas").write_text("vision 64\n")
     with Coordinator(arguments, tmp_path) as coordinator:
-        assert "page at" not in coordinator.said()
+        assert "serving web UI" not in coordinator.said()
     assert "FSDPD_QUOTAS" in (ROOT / "docs/deploy.md").read_text()

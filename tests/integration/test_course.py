@@ -125,7 +125,7 @@ def test_fsdpctl_shows_it(cluster, job, warm):
 
 
 def page(cluster, method, job_id):
-    url = re.findall(r"page at (\S+)", cluster.coordinator.text())[-1]
+    url = re.findall(r"serving web UI url=(\S+)", cluster.coordinator.text())[-1]
     query = urllib.parse.quote(json.dumps({"id": job_id}))
     with urllib.request.urlopen(f"{url}api/{method}?q={query}", timeout=30) as answer:
         return json.load(answer)

@@ -150,7 +150,7 @@ def test_plaintext_is_asked_for_and_stays_on_this_machine(tmp_path):
     assert "--tokens is required" in said("coordinator/fsdpd-coordinator", *directory, *TLS, "--tls-client-ca", "a")
     assert "excludes" in said("coordinator/fsdpd-coordinator", *directory, *TLS, "--insecure")
     for listen in ("0.0.0.0:7777", "[::]:7777", "10.0.0.1:7777"):
-        assert f"--insecure: {listen} is reached from other machines" in said(
+        assert f"--insecure: {listen} is not a loopback address" in said(
             "coordinator/fsdpd-coordinator", *directory, "--insecure", "--listen", listen)
     work = ["--work-dir", tmp_path / "work", "--node", "n"]
     assert "--coordinator-ca is required, or --insecure" in said("agent/fsdpd-agent", *work, "--coordinator", "h:1")

@@ -83,7 +83,7 @@ def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):
     described = cluster.ctl("describe", job_id).expect(0).out
     assert re.search(rf"positions of stalled ranks:\n.*\n(.*\n)*?  {stopped} +stopped by a signal; ", described), described
     os.kill(victim.pid, signal.SIGCONT)
-    wait_until("the job says that steps go on", lambda: "steps go on" in cluster.job(job_id).reason)
+    wait_until("the job says that steps go on", lambda: "steps continued" in cluster.job(job_id).reason)
     assert not cluster.job(job_id).stalled_since_unix_nanos and not cluster.job(job_id).stands
 
 
@@ -124,7 +124,7 @@ def test_a_stopped_agent_takes_its_ranks_along(own):
         assert not [each for each in descendants(os.getpid()) if each.pid in {rank.pid for rank in ranks}]
         wait_until("the job waits for a node", lambda: cluster.state(job_id) == "QUEUED")
         job = cluster.job(job_id)
-        assert job.failure.node == "node-1" and "its agent stopped it" in job.failure.error, job.failure
+        assert job.failure.node == "node-1" and "stopped by its agent" in job.failure.error, job.failure
         assert any("does not count, as node node-1 left in order" in event.message for event in job.events), job.events
 
 

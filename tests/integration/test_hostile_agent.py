@@ -277,7 +277,7 @@ def test_a_preflight_result_that_was_not_requested_is_refused(attacked):
     measuring = [agent_pb.HostedAttempt(job_id="preflight", attempt=1, ranks=[0])]
     with refusing(cluster, "registration"), Hostile(cluster, preflights=True, hosted=measuring) as hostile:
         wait_until("the result is refused", refuses, interval_s=0.5)
-    assert "was measured node=s2" not in cluster.coordinator.text()
+    assert "preflight completed node=s2" not in cluster.coordinator.text()
 
 
 def test_large_texts_of_a_rank_do_not_break_the_list_of_jobs(attacked):

@@ -77,7 +77,7 @@ def test_an_agent_that_is_stopped_costs_a_job_no_step(own, whole, tmp_path, node
         job = cluster.wait_state(job_id, "SUCCEEDED")
         assert (job.attempt, job.restored.step) == (2, step) and step > 7
         assert any(f"attempt 1 does not count, as node {node} left in order" in text for text in messages(job)), messages(job)
-        assert "the agent was told to end" in job.failure.error + " ".join(messages(job)), job
+        assert "its agent, which was asked to stop" in job.failure.error + " ".join(messages(job)), job
         losses = record.losses()
         steps = [at for at, _ in losses]
         assert steps == list(range(steps[0], STEPS + 1)), "each once"

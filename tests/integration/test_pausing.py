@@ -205,7 +205,7 @@ def test_a_job_of_a_higher_priority_gets_the_slots_of_one_that_agreed_and_that_g
     cluster.wait_step(low, 7)
     job = cluster.wait_state(low, "RUNNING")
     assert job.restored.step >= 7 and job.attempt == 2, "of one that may have one attempt"
-    assert any(f"job {high}, of priority 5, gets its slots" in text for text in messages(job)), messages(job)
+    assert any(f"preempted by job {high}, of priority 5" in text for text in messages(job)), messages(job)
     assert cluster.state(equal) == "QUEUED", "who gave way keeps its place"
     assert "preemptible: by jobs" in cluster.ctl("describe", low).expect(0).out
     cluster.cancel(low)

@@ -38,7 +38,7 @@ def test_a_project_is_kept_to_its_quota_and_sees_its_own_jobs_first(tmp_path):
         third = submit(cluster, "nils", "third", "--project", "vision", steps=2).out.strip()
         assert cluster.job(third).project == "vision"
         quotas.write_text("vision one\n")
-        wait_until("the fault is said", lambda: "quotas cannot be read, the previous version stays in use" in cluster.coordinator.text())
+        wait_until("the fault is said", lambda: "quotas were rejected; the previous ones stay in use" in cluster.coordinator.text())
         assert cluster.state(second) == "QUEUED"
         quotas.write_text("# more of them came\nvision 3\n")
         for each in (second, third):

@@ -387,11 +387,11 @@ def test_an_agent_that_the_coordinator_does_not_take_is_told_of_by_both(own, tmp
         why = "--tls-cert may have expired, or may not be signed by a CA in the server's --tls-client-ca"
         wait_until("the agent says why", lambda: why in daemon.text())
         assert "is away" not in daemon.text() and daemon.stop() == 0
-        said = "a connection was refused: its certificate is not signed by a CA in --tls-client-ca, or is not valid now"
+        said = "TLS handshake failed error=its certificate is not signed by a CA in --tls-client-ca, or is not valid now"
         wait_until("the coordinator says so too", lambda: said in cluster.coordinator.text())
         assert cluster.coordinator.text().count(said) == 1, "however often the agent tries"
         fsdpctl("get", server=cluster.address).expect(5)
-        assert cluster.coordinator.text().count("a connection was refused: it does not use TLS") == 1
+        assert cluster.coordinator.text().count("TLS handshake failed error=it does not use TLS") == 1
 
 
 def test_a_name_that_is_not_in_the_certificate_is_told_and_one_that_stands_still_did_not_answer(own, tmp_path):

@@ -205,7 +205,7 @@ def test_what_cannot_be_listed_or_exported_is_refused_with_the_reason(cluster, t
     refused(cluster, grpc.StatusCode.NOT_FOUND, "nobody-abcdef", id="nobody-abcdef")
     job_id = cluster.submit(one_rank(steps=3))
     cluster.wait_state(job_id, "SUCCEEDED")
-    refused(cluster, wrong, "to_step: is 2, before from_step, which is 3", id=job_id, from_step=3, to_step=2)
+    refused(cluster, wrong, "to_step: must not be below from_step (got 2, want at least 3)", id=job_id, from_step=3, to_step=2)
     refused(cluster, wrong, "attempt: job " + job_id + " has attempts 1..1", id=job_id, attempt=2)
     for field in ("from_step", "to_step", "every", "page_size"):
         refused(cluster, wrong, f"{field}: must ", id=job_id, **{field: -1})

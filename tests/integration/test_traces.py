@@ -179,13 +179,13 @@ def test_what_cannot_be_traced_is_refused_with_the_reason(cluster, tmp_path):
     assert "was not launched" in cluster.ctl("trace", waiting).expect(7).err
     short = cluster.submit(two_ranks(steps=3))
     cluster.wait_state(short, "SUCCEEDED")
-    assert "makes no steps now" in cluster.ctl("trace", short).expect(7).err
-    assert "no such trace of attempt 1 of job" in cluster.ctl("trace", short, "--written").expect(4).err
+    assert "is not making steps" in cluster.ctl("trace", short).expect(7).err
+    assert "no trace of attempt 1 of job" in cluster.ctl("trace", short, "--written").expect(4).err
     assert "attempts 1..1" in cluster.ctl("trace", short, "--written", "--attempt", 2).expect(2).err
     assert "ranks 0..1" in cluster.ctl("trace", short, "--written", "--rank", 2).expect(2).err
     running = cluster.submit(two_ranks())
     cluster.wait_step(running, 5)
-    with pytest.raises(grpc.RpcError, match="memory_snapshot: goes with steps"):
+    with pytest.raises(grpc.RpcError, match="memory_snapshot: requires steps"):
         list(cluster.api().TraceJob(trace_api.TraceJobRequest(id=running, memory_snapshot=True), timeout=60))
     refused = cluster.ctl("trace", running, "--out", tmp_path / "gone" / "x.json").expect(2).err
     assert "no such directory" in refused
