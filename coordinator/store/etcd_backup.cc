@@ -20,10 +20,11 @@ namespace etcd = etcdserverpb;
 
 constexpr absl::Duration kLease = absl::Seconds(10);
 constexpr absl::Duration kPause = absl::Milliseconds(50);
-constexpr size_t kBatchBytes = 1'000'000;  // Of etcd's 1.5 MiB; one job may be more.
-constexpr int kBatchOps = 120;             // Of its 128.
+constexpr size_t kBatchBytes = 1'000'000;  // Limit of etcd: 1.5 MiB. One job may exceed it.
+constexpr int kBatchOps = 120;             // Limit of etcd: 128.
 
-// Writes as long as nobody else leads. What is written twice, as an answer was lost, is the same.
+// Batched writes under a leadership. Retrying after a lost answer is safe, because writing a value twice is
+// idempotent.
 class Writer {
  public:
   Writer(EtcdClient* etcd, const EtcdJobs* keys, const Leadership* leadership)
@@ -60,7 +61,7 @@ class Writer {
     return absl::UnavailableError("etcd was away for so long that what was begun is not finished");
   }
 
-  // All that a restore writes.
+  // Removes everything that a restore writes, except the generation.
   absl::Status RemoveAll() {
     ops_.clear();
     first_ = "nothing";
@@ -78,11 +79,11 @@ class Writer {
   const EtcdJobs* const keys_;
   const Leadership* const leadership_;
   std::vector<etcd::RequestOp> ops_;
-  std::string first_;  // Of ops_.
+  std::string first_;  // The first key in ops_.
   size_t bytes_ = 0;
 };
 
-// But for what a leader puts there before all else.
+// FAILED_PRECONDITION if the prefix has any key, except the leader's two.
 absl::Status CheckIsEmpty(EtcdClient* etcd, const std::string& prefix) {
   std::vector<etcd::RangeRequest> requests;
   for (const char* directory : kEtcdDirectories) {
@@ -97,14 +98,15 @@ absl::Status CheckIsEmpty(EtcdClient* etcd, const std::string& prefix) {
     if (found.kvs().empty()) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("etcd has a state below ", prefix, " already, of which is ", found.kvs(0).key(),
-                     ": restore below another prefix, or remove it (", HowToRemoveFromEtcd(prefix), ")"));
+                     ": restore below another prefix, or remove it (", RemovalCommand(prefix), ")"));
   }
   return absl::OkStatus();
 }
 
 absl::Status WriteAll(const StateContent& content, int64_t generation, Writer* writer) {
-  // First, and the present one last: no coordinator takes a part for all.
-  FSDPD_RETURN_IF_ERROR(writer->Put("schema", absl::StrCat(EtcdJobs::kSchemaOfUnfinished)));
+  // The partial schema is written first and the current one last, so that no coordinator mistakes a partial
+  // state for a complete one.
+  FSDPD_RETURN_IF_ERROR(writer->Put("schema", absl::StrCat(EtcdJobs::kSchemaOfPartialRestore)));
   FSDPD_RETURN_IF_ERROR(writer->Flush());
   for (const auto& [id, bytes] : content.jobs) {
     FSDPD_ASSIGN_OR_RETURN(const v1::Job job, ParseJob(bytes));
@@ -117,14 +119,14 @@ absl::Status WriteAll(const StateContent& content, int64_t generation, Writer* w
   for (const auto& [sequence, bytes] : content.events)
     FSDPD_RETURN_IF_ERROR(writer->Put(EtcdJobs::EventName(sequence), bytes));
   FSDPD_RETURN_IF_ERROR(writer->Flush());
-  // Leaders count on from here.
+  // The next leader continues from this generation.
   FSDPD_RETURN_IF_ERROR(writer->Put("generation", absl::StrCat(std::max(content.generation, generation))));
   FSDPD_RETURN_IF_ERROR(writer->Put("schema", absl::StrCat(EtcdJobs::kSchema)));
   return writer->Flush();
 }
 
-// One that was ended by force leads on until its lease is over.
-absl::Status SomebodyLeads(const std::string& prefix, const std::string& leader) {
+// A restore that was killed holds its leadership until the lease expires.
+absl::Status PrefixHasLeader(const std::string& prefix, const std::string& leader) {
   if (leader == kRestoreLeads) {
     return absl::FailedPreconditionError(absl::StrCat(
         "another restore writes below ", prefix, ", or was ended less than ", absl::FormatDuration(kLease),
@@ -156,7 +158,7 @@ absl::StatusOr<CopiedState> RestoreEtcd(const std::string& from, EtcdClient* etc
   FSDPD_ASSIGN_OR_RETURN(leadership, Leadership::TryTake(etcd, options, [] {}));
   if (leadership == nullptr) {
     FSDPD_ASSIGN_OR_RETURN(const std::string leader, Leadership::Leader(etcd, prefix));
-    return SomebodyLeads(prefix, leader);
+    return PrefixHasLeader(prefix, leader);
   }
   FSDPD_RETURN_IF_ERROR(CheckIsEmpty(etcd, prefix));
   const EtcdJobs keys(etcd, prefix);

@@ -1,14 +1,13 @@
-// A state in etcd as one file, and back: what `fsdpd-coordinator backup --store` and `restore --store` do.
-// The file is that of sqlite_backup.h, so that a state moves from SQLite to etcd by a backup of the one and a
-// restore to the other, and likewise back.
+// Backup and restore of a coordinator state in etcd: `fsdpd-coordinator backup --store` and `restore
+// --store`. The backup file has the format of sqlite_backup.h, so a backup of a SQLite state can be restored
+// to etcd and vice versa.
 //
-// Errors: those of sqlite_backup.h for the file, and of etcd_client.h. NOT_FOUND where nothing is below the
-// prefix; FAILED_PRECONDITION where a restore finds something there, or somebody who leads;
-// RESOURCE_EXHAUSTED for a job that etcd takes not, and for its room. After an error of a restore nothing is
-// there, but for one whose etcd went away: what it had written is refused by coordinators and restores alike,
-// until somebody removes it.
+// Errors: those of sqlite_backup.h for the file, and those of etcd_client.h. NOT_FOUND if the prefix has no
+// keys. A restore returns FAILED_PRECONDITION if the prefix has keys or a leader, and RESOURCE_EXHAUSTED if
+// etcd refuses a job's size or is out of space. A restore that fails removes what it wrote. If etcd became
+// unreachable first, the partial state stays; coordinators and restores refuse it until a user removes it.
 //
-// Thread-safe: functions of etcd.
+// Thread-safe: stateless functions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -20,14 +19,14 @@
 
 namespace fsdpd {
 
-// What coordinators that stand by are told while a restore leads, in the place of an address.
+// The restore's leadership has this in place of an address. Standby coordinators read it.
 constexpr char kRestoreLeads[] = "a-restore";
 
-// As of one moment, also while a coordinator leads, which it does not hold up.
+// A consistent snapshot. Does not block a coordinator that leads.
 absl::StatusOr<CopiedState> BackUpEtcd(EtcdClient* etcd, const std::string& prefix, const std::string& to);
 
-// Leads below `prefix` meanwhile, so that nobody else does. A leader counts its generation by date
-// (state_store.h), also the next one here.
+// Holds the leadership of `prefix` while it writes, so that no coordinator can lead. Generations are derived
+// from the date (state_store.h); the next leader's generation is larger than the restored one.
 absl::StatusOr<CopiedState> RestoreEtcd(const std::string& from, EtcdClient* etcd, const std::string& prefix);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// What a backup brings from one store to another is in tests/integration/test_failover.py; here,
-// what is refused.
+// Refusals and consistency of backups in etcd. tests/integration/test_failover.py moves states between
+// stores.
 #include "coordinator/store/etcd_backup.h"
 
 #include <absl/strings/str_cat.h>
@@ -32,7 +32,7 @@ v1::Job MakeJob(const std::string& id) {
 
 class EtcdBackupTest : public ::testing::Test {
  protected:
-  // A coordinator that leads below `prefix`.
+  // Opens the store of a coordinator that leads below `prefix`.
   struct Leader {
     std::unique_ptr<Leadership> leadership;
     std::unique_ptr<EtcdStore> store;
@@ -46,7 +46,7 @@ class EtcdBackupTest : public ::testing::Test {
     FSDPD_ASSIGN_OR_RETURN(leader.store, EtcdStore::Open(client_.get(), prefix, leader.leadership.get()));
     return leader;
   }
-  // The backup of a state with these jobs.
+  // Returns a backup of a state with these jobs.
   std::string BackupOf(const std::vector<v1::Job>& jobs) {
     const std::string name = absl::StrCat("state", ++files_);
     {
@@ -73,7 +73,7 @@ class EtcdBackupTest : public ::testing::Test {
   std::unique_ptr<EtcdClient> client_ = *EtcdClient::Make({{server_.address()}, {}}, absl::Now());
 };
 
-TEST_F(EtcdBackupTest, ABackupIsWholeWhileTheLeaderWrites) {
+TEST_F(EtcdBackupTest, BackupIsConsistentDuringWrites) {
   const auto leader = Lead("/a/");
   ASSERT_TRUE(leader.ok()) << leader.status();
   std::atomic<bool> done{false};
@@ -81,18 +81,18 @@ TEST_F(EtcdBackupTest, ABackupIsWholeWhileTheLeaderWrites) {
   std::thread writer([&] {
     while (!done && leader->store->Insert(MakeJob(absl::StrCat("job-", stored.load()))).ok()) ++stored;
   });
-  while (stored < 40) std::this_thread::yield();  // More than a page of them.
+  while (stored < 40) std::this_thread::yield();  // More than one page.
   const int before = stored;
   const auto copied = BackUpEtcd(client_.get(), "/a/", dir_.File("backup"));
   ASSERT_TRUE(copied.ok()) << copied.status();
   EXPECT_GE(copied->jobs, before);
   const int at_end = stored;
-  while (stored == at_end) std::this_thread::yield();  // Nobody keeps it from writing.
+  while (stored == at_end) std::this_thread::yield();  // The writer is not blocked.
   done = true;
   writer.join();
 }
 
-TEST_F(EtcdBackupTest, ARestoreIsRefusedWhereSomebodyLeadsOrAStateIs) {
+TEST_F(EtcdBackupTest, RejectsRestoreOverLeaderOrState) {
   const std::string backup = BackupOf({MakeJob("old")});
   {
     auto leader = Lead("/a/");
@@ -101,7 +101,7 @@ TEST_F(EtcdBackupTest, ARestoreIsRefusedWhereSomebodyLeadsOrAStateIs) {
     const absl::Status leads = RestoreEtcd(backup, client_.get(), "/a/").status();
     EXPECT_TRUE(absl::IsFailedPrecondition(leads));
     EXPECT_THAT(std::string(leads.message()), HasSubstr("a coordinator leads below /a/, at 127.0.0.1:1"));
-    EXPECT_TRUE(leader->store->Insert(MakeJob("newer")).ok()) << "it leads on";
+    EXPECT_TRUE(leader->store->Insert(MakeJob("newer")).ok()) << "the leadership continues";
     leader->store.reset();
   }
   const auto before = Keys();
@@ -109,11 +109,11 @@ TEST_F(EtcdBackupTest, ARestoreIsRefusedWhereSomebodyLeadsOrAStateIs) {
   EXPECT_TRUE(absl::IsFailedPrecondition(there));
   EXPECT_THAT(std::string(there.message()), HasSubstr("etcd has a state below /a/ already"));
   EXPECT_EQ(Keys(), before);
-  EXPECT_TRUE(RestoreEtcd(backup, client_.get(), "/b/").ok()) << "another prefix is another state";
+  EXPECT_TRUE(RestoreEtcd(backup, client_.get(), "/b/").ok()) << "another prefix is a separate state";
 }
 
-// It was said of a coordinator that leads, at "a-restore", which nobody can stop.
-TEST_F(EtcdBackupTest, ARestoreThatWasEndedByForceIsNotTakenForACoordinator) {
+// Regression: the error reported a coordinator that leads at "a-restore", which a user cannot stop.
+TEST_F(EtcdBackupTest, ReportsKilledRestoreAsRestore) {
   const std::string backup = BackupOf({MakeJob("old")});
   Leadership::Options options;
   options.prefix = "/a/";
@@ -128,8 +128,8 @@ TEST_F(EtcdBackupTest, ARestoreThatWasEndedByForceIsNotTakenForACoordinator) {
       "has ended, or for so long");
 }
 
-// The command that a refusal named removed the inner state too, with a coordinator that led there.
-TEST_F(EtcdBackupTest, AStateBelowAnotherOnesPrefixIsNoneOfIt) {
+// Regression: the command in the error also removed the nested state, whose coordinator was leading.
+TEST_F(EtcdBackupTest, SeparatesNestedPrefixes) {
   const std::string backup = BackupOf({MakeJob("a")});
   ASSERT_TRUE(RestoreEtcd(backup, client_.get(), "/a/b/").ok());
   const absl::Status outer = RestoreEtcd(backup, client_.get(), "/a/").status();
@@ -141,13 +141,13 @@ TEST_F(EtcdBackupTest, AStateBelowAnotherOnesPrefixIsNoneOfIt) {
                 "etcdctl del /a/schema; etcdctl del /a/written)"));
 }
 
-TEST_F(EtcdBackupTest, WhatIsNotThereIsSaid) {
+TEST_F(EtcdBackupTest, ReportsMissingSource) {
   EXPECT_TRUE(absl::IsNotFound(BackUpEtcd(client_.get(), "/a/", dir_.File("backup")).status()));
   EXPECT_TRUE(absl::IsNotFound(RestoreEtcd(dir_.File("none"), client_.get(), "/a/").status()));
-  EXPECT_TRUE(Keys().empty()) << "nothing was written for that";
+  EXPECT_TRUE(Keys().empty()) << "a failed call writes nothing";
 }
 
-TEST_F(EtcdBackupTest, AJobThatEtcdDoesNotTakeLeavesNothing) {
+TEST_F(EtcdBackupTest, RemovesKeysOfFailedRestore) {
   v1::Job large = MakeJob("m-large");
   large.mutable_spec()->set_name(std::string(1'700'000, 'x'));
   const absl::Status refused =
@@ -155,14 +155,15 @@ TEST_F(EtcdBackupTest, AJobThatEtcdDoesNotTakeLeavesNothing) {
   EXPECT_TRUE(absl::IsOutOfRange(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("m-large"));
   EXPECT_EQ(Keys(), std::vector<std::string>{"/a/generation"});
-  EXPECT_TRUE(RestoreEtcd(BackupOf({MakeJob("a")}), client_.get(), "/a/").ok()) << "and is in nobody's way";
+  EXPECT_TRUE(RestoreEtcd(BackupOf({MakeJob("a")}), client_.get(), "/a/").ok())
+      << "the failed restore left no state";
 }
 
-TEST_F(EtcdBackupTest, APartOfAStateIsTakenForAllByNobody) {
+TEST_F(EtcdBackupTest, RejectsPartialState) {
   etcd::TxnRequest request;
   etcd::PutRequest* put = request.add_success()->mutable_request_put();
   put->set_key("/a/schema");
-  put->set_value(absl::StrCat(EtcdJobs::kSchemaOfUnfinished));
+  put->set_value(absl::StrCat(EtcdJobs::kSchemaOfPartialRestore));
   ASSERT_TRUE(client_->TryTxn(request).ok());
   const absl::Status leads = Lead("/a/").status();
   EXPECT_TRUE(absl::IsFailedPrecondition(leads)) << leads;

@@ -16,7 +16,7 @@ namespace {
 namespace etcd = etcdserverpb;
 
 constexpr absl::Duration kRereadTls = absl::Seconds(1);
-constexpr absl::Duration kPause = absl::Milliseconds(50);  // Between two attempts, at another member.
+constexpr absl::Duration kPause = absl::Milliseconds(50);  // Between two attempts, at different members.
 
 absl::Status TooLarge(const std::string& words) {
   return absl::OutOfRangeError(absl::StrCat(words, " (see etcd's --max-request-bytes)"));
@@ -33,7 +33,7 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
             "etcd is at its quota, and stores nothing until it was compacted, defragmented and its "
             "alarm disarmed (docs/deploy.md, \"An etcd that is full\"): ",
             words));
-      // What gRPC itself refuses is beyond etcd's limit too.
+      // gRPC's own size limit is above etcd's.
       if (absl::StrContains(words, "larger than max")) return TooLarge(words);
       return absl::ResourceExhaustedError(words);
     case grpc::StatusCode::INVALID_ARGUMENT:
@@ -49,7 +49,7 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
       return absl::OutOfRangeError(words);
     case grpc::StatusCode::UNIMPLEMENTED:
       return absl::FailedPreconditionError(absl::StrCat(words, " (it is no etcd, or one before 3.4)"));
-    default:  // DEADLINE_EXCEEDED, UNAVAILABLE, and what a member says that stops.
+    default:  // DEADLINE_EXCEEDED, UNAVAILABLE, and errors of a member that is shutting down.
       return absl::UnavailableError(words);
   }
 }
@@ -57,7 +57,7 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
 std::shared_ptr<grpc::Channel> Connect(const std::string& address,
                                        const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);  // A page of the index, or of jobs: bounded by who asks.
+  arguments.SetMaxReceiveMessageSize(-1);  // Unlimited: pages of entries or jobs are bounded by the requests.
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(const EtcdOptions& 
   return client;
 }
 
-// Calls that are under way end on the channels before.
+// Calls in flight finish on the previous channels.
 void EtcdClient::Use(const TlsIdentity& identity) {
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   if (options_.tls.given()) {
@@ -125,7 +125,7 @@ void EtcdClient::RereadTls(absl::Duration at_most_every) {
   const absl::StatusOr<TlsIdentity> read = ReadTlsFiles(options_.tls, absl::Now());
   MutexLock lock(&mutex_);
   const std::string fault(read.status().message());
-  if (std::exchange(tls_fault_, fault) != fault && !fault.empty())
+  if (std::exchange(tls_error_, fault) != fault && !fault.empty())
     LogError("TLS files for etcd cannot be used, the previous ones stay in use: %s", fault);
   if (read.ok() && !used_.SameAs(*read)) Use(*read);
 }
@@ -134,7 +134,7 @@ std::optional<EtcdClient::TlsInUse> EtcdClient::Tls() {
   if (!options_.tls.given()) return std::nullopt;
   RereadTls(absl::ZeroDuration());
   MutexLock lock(&mutex_);
-  return TlsInUse{tls_fault_, used_.not_after, used_.trusted_not_after};
+  return TlsInUse{tls_error_, used_.not_after, used_.trusted_not_after};
 }
 
 std::shared_ptr<EtcdClient::Member> EtcdClient::MemberAt(size_t asked) {
@@ -148,15 +148,15 @@ absl::StatusOr<Answer> EtcdClient::Try(const Call& call) {
   const size_t asked = next_.load();
   const std::shared_ptr<Member> kept = MemberAt(asked);
   Member& member = *kept;
-  // A call on a channel that is between two connects fails at once, and nobody would see the next connect
-  // come about; where this one does not either, the call says why.
+  // A call on a channel in reconnect backoff fails immediately, and nothing would wait for the next
+  // connection attempt. If this one fails too, the call returns the reason.
   member.channel->WaitForConnected(absl::ToChronoTime(absl::Now() + options_.attempt / 2));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + options_.attempt / 2));
   Answer answer;
   const absl::Status status = StatusOf(call(member, &context, &answer), member.address);
   if (status.ok()) return answer;
-  size_t expected = asked;  // Several that fail at once leave one member behind.
+  size_t expected = asked;  // Concurrent failures advance by one member only.
   if (absl::IsUnavailable(status)) next_.compare_exchange_strong(expected, asked + 1);
   return status;
 }
@@ -189,7 +189,7 @@ absl::StatusOr<etcd::TxnResponse> EtcdClient::TryTxn(const etcd::TxnRequest& req
   });
 }
 
-// One that was granted and whose answer was lost expires by itself.
+// A lease whose grant was answered but lost expires by itself.
 absl::StatusOr<int64_t> EtcdClient::GrantLease(absl::Duration ttl) {
   etcd::LeaseGrantRequest request;
   request.set_ttl(absl::ToInt64Seconds(ttl));
@@ -211,7 +211,7 @@ absl::Status EtcdClient::KeepAlive(int64_t lease) {
         request.set_id(lease);
         const auto stream = member.lease->LeaseKeepAlive(context);
         const bool answered = stream->Write(request) && stream->Read(answer);
-        if (answered) context->TryCancel();  // A stream for one word: members come and go.
+        if (answered) context->TryCancel();  // One stream per renewal, because the member may change.
         const grpc::Status ended = stream->Finish();
         if (answered) return grpc::Status::OK;
         return ended.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "it ended the stream") : ended;

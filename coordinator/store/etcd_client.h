@@ -1,15 +1,15 @@
-// Calls to etcd: which of its members is asked, for how long, and what its errors mean.
+// Client of an etcd cluster: failover between members, timeouts, and the mapping of errors.
 //
-// TLS files are read again each second that etcd is called; a set that was replaced is used from the next
-// call on, and one that cannot work leaves the one before in use (TlsInUse).
+// TLS files are reread at most once per second, when etcd is called. New files apply from the next call on.
+// If new files are invalid, the previous ones stay in use (TlsInUse).
 //
-// A member that does not answer, or that has no quorum, is left for the next one of the list. What is only
-// read is asked again until it is known; a transaction is sent once, since one whose answer was lost may have
-// been made: who writes has to find out (etcd_store.h).
+// A member that does not answer, or that has no quorum, is skipped for the next one of the list. Reads are
+// retried. A transaction is sent once, because it may have been applied even if its answer was lost: the
+// writer has to find out (etcd_store.h).
 //
-// Errors: UNAVAILABLE (nobody answered, or nobody of a quorum, or etcd has too much to do),
-// RESOURCE_EXHAUSTED (etcd's space or the size of a request: nothing was written), FAILED_PRECONDITION (etcd
-// does not let us), OUT_OF_RANGE (a revision that it has no more), with the member's address. Thread-safe.
+// Errors have the member's address: UNAVAILABLE (no answer, no quorum, or etcd is overloaded),
+// RESOURCE_EXHAUSTED (etcd's space or the size of a request: nothing was written), FAILED_PRECONDITION
+// (permission denied), OUT_OF_RANGE (compacted revision). Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -29,9 +29,9 @@ namespace fsdpd {
 
 struct EtcdOptions {
   std::vector<std::string> members;            // "HOST:PORT"
-  TlsFiles tls;                                // Not given: plaintext.
-  absl::Duration attempt = absl::Seconds(2);   // Half of it to connect, half for the answer.
-  absl::Duration patience = absl::Seconds(5);  // Over all attempts of what is read.
+  TlsFiles tls;                                // Plaintext if not given.
+  absl::Duration attempt = absl::Seconds(2);   // Half to connect, half for the answer.
+  absl::Duration patience = absl::Seconds(5);  // Total over all attempts of a read.
 };
 
 class EtcdClient {
@@ -40,20 +40,20 @@ class EtcdClient {
   ~EtcdClient();
 
   struct TlsInUse {
-    std::string fault;  // Why the files cannot be used, so that an older set is. Empty: they are.
+    std::string fault;  // Why the current files are invalid and older ones are in use. Empty: none.
     absl::Time not_after, trusted_not_after;
   };
-  // Nothing in plaintext. Reads the files.
+  // nullopt in plaintext. Rereads the files.
   std::optional<TlsInUse> Tls();
 
   absl::StatusOr<etcdserverpb::RangeResponse> Range(const etcdserverpb::RangeRequest& request);
-  // REQUIRES: nothing is written by it.
+  // REQUIRES: the transaction only reads.
   absl::StatusOr<etcdserverpb::TxnResponse> ReadTxn(const etcdserverpb::TxnRequest& request);
-  // One attempt. UNAVAILABLE says nothing about whether it was made, or will be.
+  // One attempt. After UNAVAILABLE the transaction may have been applied, or may still be.
   absl::StatusOr<etcdserverpb::TxnResponse> TryTxn(const etcdserverpb::TxnRequest& request);
 
   absl::StatusOr<int64_t> GrantLease(absl::Duration ttl);
-  // One attempt. NOT_FOUND where the lease is no more.
+  // One attempt. NOT_FOUND if the lease has expired.
   absl::Status KeepAlive(int64_t lease);
   absl::Status Revoke(int64_t lease);  // One attempt.
 
@@ -70,14 +70,14 @@ class EtcdClient {
   absl::StatusOr<Answer> Ask(const Call& call);
 
   const EtcdOptions options_;
-  // Held from the read of the files until they are in use: a slow reader puts no older set back.
+  // Held from reading the files until they are applied: a slow reader cannot reinstate older files.
   Mutex reread_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   Mutex mutex_;
   Members members_ ABSL_GUARDED_BY(mutex_);
   TlsIdentity used_ ABSL_GUARDED_BY(mutex_);
   absl::Time tls_read_ ABSL_GUARDED_BY(mutex_);
-  std::string tls_fault_ ABSL_GUARDED_BY(mutex_);  // As the log has it; "" while the files can be used.
-  std::atomic<size_t> next_{0};                    // The one that is asked.
+  std::string tls_error_ ABSL_GUARDED_BY(mutex_);  // As logged; "" while the files are valid.
+  std::atomic<size_t> next_{0};                    // Index of the current member, modulo their number.
 };
 
 }  // namespace fsdpd

@@ -9,8 +9,8 @@ namespace {
 
 class EtcdClientTest : public Rereading {};
 
-// A slow reader could put an older set back into use after a newer one.
-TEST_F(EtcdClientTest, ASetIsInUseBeforeAnotherThreadReadsTheFiles) {
+// Regression: a slow reader could reinstate older files after newer ones.
+TEST_F(EtcdClientTest, SerializesTlsRereads) {
   ASSERT_NO_FATAL_FAILURE(MakeCertificate("own"));
   EtcdOptions options;
   options.members = {"localhost:1"};

@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-// Then all are read anew: of jobs that were deleted meanwhile nothing is known here but by that.
+// After this many events all are reread: events by themselves do not show which jobs were deleted.
 constexpr size_t kReadAnewAfter = 2 * kMaxEvents;
 
 }  // namespace
@@ -38,7 +38,7 @@ absl::Status EtcdEvents::ReadNew() {
   FSDPD_ASSIGN_OR_RETURN(Events events, jobs_->EventsAfter(log_->newest()));
   if (events.empty()) return absl::OkStatus();
   read_ += events.size();
-  if (log_->newest() == 0) {  // What was forgotten before is gone here too.
+  if (log_->newest() == 0) {  // Drops what the leader has dropped.
     log_->Load(std::move(events), /*first=*/0);
     log_->Forget(log_->Thin(SIZE_MAX));
     return absl::OkStatus();

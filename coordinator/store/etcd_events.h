@@ -1,8 +1,7 @@
-// The events of jobs and nodes, for a coordinator that stands by: what whoever leads has stored of them, in
-// memory. What is new is read when somebody asks, so that an answer costs one small read of etcd, and the
-// first one all.
+// Event log of a standby coordinator: an in-memory copy of the events that the leader stored in etcd. Each
+// call first reads the events that were added since the last one, so only the first call reads all.
 //
-// Errors: those of etcd_jobs.h. Thread-safe; who asks takes turns.
+// Errors: those of etcd_jobs.h. Thread-safe: calls are serialized.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -20,9 +19,9 @@ class EtcdEvents {
  public:
   explicit EtcdEvents(EtcdJobs* jobs) : jobs_(jobs), log_(std::make_unique<EventLog>()) {}
 
-  // Into jobs as they were stored: those of each until then, as far as they are kept.
+  // Adds to each job its events up to the job's stored version, as far as they are retained.
   absl::Status AddTo(const std::vector<v1::Job*>& jobs);
-  // All that are stored by now, for as long as `look` takes: others wait.
+  // Calls `look` with a log of all events stored so far. Other calls wait until `look` returns.
   absl::Status Look(absl::FunctionRef<void(const EventLog& log)> look);
 
  private:
@@ -30,9 +29,9 @@ class EtcdEvents {
 
   EtcdJobs* const jobs_;
   Turns turns_;
-  // In one's turn alone.
+  // Accessed only while holding a turn.
   std::unique_ptr<EventLog> log_;
-  size_t read_ = 0;  // Into the log.
+  size_t read_ = 0;  // Events read into log_.
 };
 
 }  // namespace fsdpd

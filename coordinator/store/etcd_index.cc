@@ -32,7 +32,7 @@ EtcdEntry EntryOf(const v1::Job& job) {
 
 void EtcdIndex::Set(const std::string& id, EtcdEntry entry) {
   Erase(id);
-  const Place created(entry.create_unix_nanos, id);
+  const Position created(entry.create_unix_nanos, id);
   by_create_.insert(created);
   if (entry.end_nanos == 0) live_by_create_.insert(created);
   by_end_.emplace(entry.end_nanos, id);
@@ -45,7 +45,7 @@ void EtcdIndex::Erase(const std::string& id) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return;
   const EtcdEntry& entry = it->second;
-  const Place created(entry.create_unix_nanos, id);
+  const Position created(entry.create_unix_nanos, id);
   by_create_.erase(created);
   live_by_create_.erase(created);
   by_end_.erase({entry.end_nanos, id});
@@ -72,13 +72,14 @@ std::string EtcdIndex::IdOfRequest(const std::string& request_id) const {
 bool EtcdIndex::DirectoryHasAnother(const std::string& directory, const std::string& id) const {
   const auto it = by_directory_.find(directory);
   if (it == by_directory_.end()) return false;
-  return std::any_of(it->second.begin(), it->second.end(), [&](const Place& other) {
+  return std::any_of(it->second.begin(), it->second.end(), [&](const Position& other) {
     ++visited_;
     return other.second != id && entries_.at(other.second).end_nanos == 0;
   });
 }
 
-std::vector<std::string> EtcdIndex::NotKept(const Retention& retention, absl::Time now, int limit) const {
+std::vector<std::string> EtcdIndex::OutsideRetention(const Retention& retention, absl::Time now,
+                                                     int limit) const {
   const int64_t before =
       retention.time == absl::InfiniteDuration() ? 0 : absl::ToUnixNanos(now - retention.time);
   const auto ended = static_cast<int64_t>(entries_.size() - live_by_create_.size());
@@ -92,7 +93,7 @@ std::vector<std::string> EtcdIndex::NotKept(const Retention& retention, absl::Ti
   return ids;
 }
 
-// The smallest view that has all jobs of the query.
+// The smallest view that contains all jobs of the query.
 const EtcdIndex::Order& EtcdIndex::ViewFor(const JobQuery& query) const {
   static const Order kNone;
   if (query.by_end) return by_end_;
@@ -114,18 +115,18 @@ bool EtcdIndex::Wants(const JobQuery& query, const EtcdEntry& entry) const {
   return Matches(query.selector, entry.labels);
 }
 
-EtcdPlaces EtcdIndex::IdsFor(const JobQuery& query) const {
-  const size_t most = query.filter == nullptr ? static_cast<size_t>(query.limit) : query.most_looked_at;
-  EtcdPlaces places;
-  // False: the page cannot have more, and there are more.
-  const auto add = [&](const Place& place) {
+EtcdSelection EtcdIndex::IdsFor(const JobQuery& query) const {
+  const size_t most = query.filter == nullptr ? static_cast<size_t>(query.limit) : query.max_examined;
+  EtcdSelection selection;
+  // Returns false when the page is full and another job matches.
+  const auto add = [&](const Position& place) {
     if (!Wants(query, entries_.at(place.second))) return true;
-    places.cut = places.ids.size() == most;
-    if (!places.cut) places.ids.push_back({place.first, place.second});
-    return !places.cut;
+    selection.truncated = selection.ids.size() == most;
+    if (!selection.truncated) selection.ids.push_back({place.first, place.second});
+    return !selection.truncated;
   };
   const Order& view = ViewFor(query);
-  const Place cursor(query.cursor.unix_nanos, query.cursor.id);
+  const Position cursor(query.cursor.unix_nanos, query.cursor.id);
   if (query.ascending) {
     auto it = query.after_cursor ? view.upper_bound(cursor) : view.begin();
     while (it != view.end() && add(*it)) ++it;
@@ -133,7 +134,7 @@ EtcdPlaces EtcdIndex::IdsFor(const JobQuery& query) const {
     auto it = std::make_reverse_iterator(query.after_cursor ? view.lower_bound(cursor) : view.end());
     while (it != view.rend() && add(*it)) ++it;
   }
-  return places;
+  return selection;
 }
 
 }  // namespace fsdpd

@@ -22,15 +22,15 @@ struct EtcdEntry {
   int64_t end_nanos = 0;  // EndOf().
   std::string request_id, directory, project;
   Labels labels;
-  std::string bytes;  // As it is stored.
+  std::string bytes;  // The serialized entry, as stored in etcd.
 };
 
 EtcdEntry EntryOf(const v1::Job& job);
 
-// Jobs in the order of a query.
-struct EtcdPlaces {
+// Result of a query on the index: ids in the query's order.
+struct EtcdSelection {
   std::vector<JobCursor> ids;
-  bool cut = false;  // More of them follow.
+  bool truncated = false;  // More jobs match.
 };
 
 class EtcdIndex {
@@ -38,28 +38,28 @@ class EtcdIndex {
   void Set(const std::string& id, EtcdEntry entry);
   void Erase(const std::string& id);
 
-  const EtcdEntry* Find(const std::string& id) const;  // Null: none.
+  const EtcdEntry* Find(const std::string& id) const;  // nullptr if unknown.
   size_t size() const { return entries_.size(); }
-  std::string IdOfRequest(const std::string& request_id) const;  // "": none.
-  // Whether a job other than `id` has `directory` and has not ended.
+  std::string IdOfRequest(const std::string& request_id) const;  // "" if unknown.
+  // Returns whether a job other than `id` uses `directory` and has not ended.
   bool DirectoryHasAnother(const std::string& directory, const std::string& id) const;
-  // Those that `retention` does not keep, at most `limit`, the oldest ends first.
-  std::vector<std::string> NotKept(const Retention& retention, absl::Time now, int limit) const;
-  // The jobs that the query is for, ignoring its filter, as many as one page may look at.
-  EtcdPlaces IdsFor(const JobQuery& query) const;
+  // Ended jobs outside `retention`, oldest end first, at most `limit`.
+  std::vector<std::string> OutsideRetention(const Retention& retention, absl::Time now, int limit) const;
+  // Jobs that match the query except for its filter, up to what one page may examine.
+  EtcdSelection IdsFor(const JobQuery& query) const;
 
-  int64_t visited() const { return visited_; }  // Entries that all questions so far have looked at.
+  int64_t visited() const { return visited_; }  // Entries examined by all queries so far.
 
  private:
-  using Place = std::pair<int64_t, std::string>;
-  using Order = std::set<Place>;
+  using Position = std::pair<int64_t, std::string>;
+  using Order = std::set<Position>;
   const Order& ViewFor(const JobQuery& query) const;
   bool Wants(const JobQuery& query, const EtcdEntry& entry) const;
 
   std::map<std::string, EtcdEntry> entries_;
   std::unordered_map<std::string, std::string> id_of_request_;
-  std::unordered_map<std::string, Order> by_directory_;  // Those of each directory, by creation.
-  Order by_create_, live_by_create_, by_end_;            // Jobs that have not ended have the end 0.
+  std::unordered_map<std::string, Order> by_directory_;  // Ordered by creation.
+  Order by_create_, live_by_create_, by_end_;            // The end of live jobs is 0.
   mutable int64_t visited_ = 0;
 };
 

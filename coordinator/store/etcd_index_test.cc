@@ -30,13 +30,13 @@ EtcdIndex WithEnded(int count) {
   return index;
 }
 
-std::vector<std::string> Ids(const EtcdPlaces& places) {
+std::vector<std::string> Ids(const EtcdSelection& selection) {
   std::vector<std::string> ids;
-  for (const JobCursor& place : places.ids) ids.push_back(place.id);
+  for (const JobCursor& cursor : selection.ids) ids.push_back(cursor.id);
   return ids;
 }
 
-// What SubmitJob asks, the newest page, a page in the middle, and the search for jobs that are not kept.
+// Queries of SubmitJob, the newest page, a page in the middle, and the search for jobs outside the retention.
 int64_t VisitedByAllQuestions(int ended) {
   EtcdIndex index = WithEnded(ended);
   EXPECT_EQ(index.IdOfRequest("request-7"), "job-7");
@@ -57,33 +57,33 @@ int64_t VisitedByAllQuestions(int ended) {
   page.by_end = true;
   page.cursor.unix_nanos += 1000;
   EXPECT_EQ(index.IdsFor(page).ids.size(), 50u);
-  EXPECT_TRUE(index.NotKept(Retention{1'000'000}, absl::UnixEpoch(), 1000).empty());
+  EXPECT_TRUE(index.OutsideRetention(Retention{1'000'000}, absl::UnixEpoch(), 1000).empty());
   return index.visited();
 }
 
-// Each of them visited all stored jobs, under the lock that every write takes.
-TEST(EtcdIndex, EndedJobsMakeNoQuestionVisitMoreEntries) {
+// Regression: each query visited all stored jobs, under the lock that every write takes.
+TEST(EtcdIndex, QueriesDoNotVisitEndedJobs) {
   EXPECT_EQ(VisitedByAllQuestions(50'000), VisitedByAllQuestions(500));
 }
 
-TEST(EtcdIndex, APageIsCutWhereMoreJobsFollow) {
+TEST(EtcdIndex, TruncatesPageIfMoreJobsMatch) {
   EtcdIndex index = WithEnded(3);
   JobQuery query;
   query.limit = 2;
-  EtcdPlaces places = index.IdsFor(query);
-  EXPECT_THAT(Ids(places), ElementsAre("job-2", "job-1"));
-  EXPECT_TRUE(places.cut);
+  EtcdSelection selection = index.IdsFor(query);
+  EXPECT_THAT(Ids(selection), ElementsAre("job-2", "job-1"));
+  EXPECT_TRUE(selection.truncated);
   query.after_cursor = true;
-  query.cursor = places.ids.back();
-  places = index.IdsFor(query);
-  EXPECT_THAT(Ids(places), ElementsAre("job-0"));
-  EXPECT_FALSE(places.cut);
+  query.cursor = selection.ids.back();
+  selection = index.IdsFor(query);
+  EXPECT_THAT(Ids(selection), ElementsAre("job-0"));
+  EXPECT_FALSE(selection.truncated);
   query.ascending = true;
   query.cursor = {1000, "job-0"};
   EXPECT_THAT(Ids(index.IdsFor(query)), ElementsAre("job-1", "job-2"));
 }
 
-TEST(EtcdIndex, ReplacesAndErasesAnEntryInEveryView) {
+TEST(EtcdIndex, ReplacesAndErasesEntryInEveryView) {
   EtcdIndex index;
   Set(MakeJob(1, v1::JOB_STATE_QUEUED), &index);
   EXPECT_TRUE(index.DirectoryHasAnother("/runs/1", "new"));
@@ -93,19 +93,19 @@ TEST(EtcdIndex, ReplacesAndErasesAnEntryInEveryView) {
   JobQuery live;
   live.states = LiveJobStates();
   EXPECT_TRUE(index.IdsFor(live).ids.empty());
-  EXPECT_THAT(index.NotKept(Retention{0}, absl::UnixEpoch(), 10), ElementsAre("job-1"));
+  EXPECT_THAT(index.OutsideRetention(Retention{0}, absl::UnixEpoch(), 10), ElementsAre("job-1"));
   index.Erase("job-1");
   EXPECT_EQ(index.IdOfRequest("request-1"), "");
   EXPECT_TRUE(index.IdsFor(JobQuery()).ids.empty());
   EXPECT_EQ(index.size(), 0u);
 }
 
-TEST(EtcdIndex, KeepsTheJobsThatEndedLast) {
+TEST(EtcdIndex, RetainsJobsThatEndedLast) {
   EtcdIndex index = WithEnded(4);
-  EXPECT_THAT(index.NotKept(Retention{2}, absl::UnixEpoch(), 10), ElementsAre("job-0", "job-1"));
-  EXPECT_THAT(index.NotKept(Retention{2}, absl::UnixEpoch(), 1), ElementsAre("job-0"));
+  EXPECT_THAT(index.OutsideRetention(Retention{2}, absl::UnixEpoch(), 10), ElementsAre("job-0", "job-1"));
+  EXPECT_THAT(index.OutsideRetention(Retention{2}, absl::UnixEpoch(), 1), ElementsAre("job-0"));
   const Retention young{10, absl::Nanoseconds(10)};
-  EXPECT_THAT(index.NotKept(young, absl::FromUnixNanos(2012), 10), ElementsAre("job-0", "job-1"));
+  EXPECT_THAT(index.OutsideRetention(young, absl::FromUnixNanos(2012), 10), ElementsAre("job-0", "job-1"));
 }
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace {
 
 namespace etcd = etcdserverpb;
 
-constexpr int64_t kKeysPerPage = 2000;  // Entries have some 200 bytes each, nodes some 2,000.
-constexpr size_t kJobsPerRead = 16;     // Of up to a megabyte; a transaction may have 128.
+constexpr int64_t kKeysPerPage = 2000;  // About 200 bytes per entry, 2,000 bytes per node.
+constexpr size_t kJobsPerRead = 16;     // Up to 1 MB per job; etcd's limit is 128 operations.
 constexpr int kTries = 3;
 
 }  // namespace
@@ -32,7 +32,7 @@ absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::st
     absl::StatusOr<std::map<std::string, std::string>> values =
         BelowOnce(name, revision, first, /*of=*/0, kKeysPerPage);
     if (!absl::IsOutOfRange(values.status())) return values;
-    // etcd has compacted the revision of the first page before the last one was read.
+    // etcd compacted the first page's revision before the last page was read.
     if (tries == kTries) return absl::UnavailableError(values.status().message());
   }
 }
@@ -51,7 +51,8 @@ absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::BelowOnce(const std
   while (true) {
     FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse page, etcd_->Range(request));
     if (request.revision() == 0) request.set_revision(page.header().revision());
-    // Whoever answers with something else, or again with what was read, is no etcd.
+    // A server that returns keys outside the range, or the same keys again, is not etcd. Without this check
+    // the loop might not end.
     for (const etcd::KeyValue& kv : page.kvs()) {
       if (kv.key() < request.key() || !absl::StartsWith(kv.key(), prefix))
         return absl::DataLossError(absl::StrCat("etcd answers with a key that is not below ", prefix));
@@ -80,10 +81,10 @@ absl::StatusOr<int64_t> EtcdJobs::ReadSchema() {
   int64_t schema = 0;
   if (!absl::SimpleAtoi(*value, &schema))
     return absl::DataLossError(absl::StrCat("etcd: ", Key("schema"), " is no number"));
-  if (schema == kSchemaOfUnfinished)
+  if (schema == kSchemaOfPartialRestore)
     return absl::FailedPreconditionError(absl::StrCat(
         "etcd: what is below ", prefix_, " is a part of a state, of a restore that was not finished: ",
-        "remove it (", HowToRemoveFromEtcd(prefix_), ") and restore again"));
+        "remove it (", RemovalCommand(prefix_), ") and restore again"));
   if (schema > kSchema)
     return absl::FailedPreconditionError(absl::StrCat("etcd: what is below ", prefix_, " has schema ", schema,
                                                       ", this program knows up to ", kSchema,
@@ -102,15 +103,16 @@ absl::StatusOr<EtcdIndex> EtcdJobs::Load(int64_t* revision) {
   return index;
 }
 
-absl::StatusOr<JobPage> EtcdJobs::Read(const EtcdPlaces& places, const JobQuery& query, int64_t revision) {
-  const std::vector<JobCursor>& ids = places.ids;
+absl::StatusOr<JobPage> EtcdJobs::Read(const EtcdSelection& selection, const JobQuery& query,
+                                       int64_t revision) {
+  const std::vector<JobCursor>& ids = selection.ids;
   JobPage page;
-  size_t bytes = 0, looked_at = 0;
+  size_t bytes = 0, examined = 0;
   const auto full = [&] {
     return page.jobs.size() >= static_cast<size_t>(query.limit) || bytes >= query.max_bytes;
   };
   for (size_t begin = 0; begin < ids.size(); begin += kJobsPerRead) {
-    page.more = looked_at >= query.most_looked_at || (query.filter == nullptr && full());
+    page.more = examined >= query.max_examined || (query.filter == nullptr && full());
     if (page.more) return page;
     const size_t end = std::min(ids.size(), begin + kJobsPerRead);
     etcd::TxnRequest request;
@@ -125,22 +127,22 @@ absl::StatusOr<JobPage> EtcdJobs::Read(const EtcdPlaces& places, const JobQuery&
     size_t at = begin;
     for (const etcd::ResponseOp& op : answer.responses()) {
       const size_t place = at++;
-      if (op.response_range().kvs().empty()) continue;  // Deleted meanwhile.
+      if (op.response_range().kvs().empty()) continue;  // Deleted since the index was read.
       const std::string& value = op.response_range().kvs(0).value();
       FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(value));
       const bool wanted = query.filter == nullptr || query.filter(job);
-      page.more = looked_at >= query.most_looked_at || (wanted && full());
+      page.more = examined >= query.max_examined || (wanted && full());
       if (page.more) return page;
-      ++looked_at;
-      // The order is that of the entries; the job itself may have ended since.
+      ++examined;
+      // The cursor is the entry's position; the job itself may have ended since.
       page.end = ids[place];
       if (!wanted) continue;
       bytes += value.size();
       page.jobs.push_back(std::move(job));
     }
   }
-  page.more = places.cut;
-  if (places.cut) page.end = ids.back();
+  page.more = selection.truncated;
+  if (selection.truncated) page.end = ids.back();
   return page;
 }
 

@@ -1,10 +1,15 @@
-// How jobs lie in etcd, below a prefix: "job/ID" has a job whole, "entry/ID" what the questions about many of
-// them need (a v1::Job with those fields alone), so that an answer reads entries and the few jobs in it. They
-// are written together. "node/NAME" has a node, "cordon/NAME" its cordon. "event/SEQUENCE" has an
-// event (event_log.h), with as many digits as all others. "schema" counts the forms of all this.
+// Key schema of a coordinator state in etcd, and its readers. Below a prefix:
 //
-// A coordinator that leads reads entries once, as nobody else writes them; one that stands by reads them for
-// each list, all as of one revision.
+//   job/ID           the complete v1::Job
+//   entry/ID         a v1::Job with only the fields that list queries need (etcd_index.h)
+//   node/NAME        v1::Node
+//   cordon/NAME      v1::Cordon
+//   event/SEQUENCE   v1::Event (event_log.h); the sequence is zero-padded to 19 digits
+//   schema           version of this format
+//
+// job/ID and entry/ID are written in one transaction. A list reads the entries, and then only the jobs of one
+// page. A leader reads the entries once, because only the leader writes. A standby coordinator reads them for
+// each list, all at one revision.
 //
 // Errors: those of etcd_client.h, and DATA_LOSS. Thread-safe.
 #pragma once
@@ -23,15 +28,15 @@
 
 namespace fsdpd {
 
-// The first key after all that begin with it, which ends in '/'.
+// The smallest key after all keys with this prefix. REQUIRES: it ends in '/'.
 std::string EndOfPrefix(std::string prefix);
 
 class EtcdJobs {
  public:
   static constexpr int64_t kSchema = 2;
-  // While a restore writes (etcd_backup.h): coordinators of all releases take it for a newer one and do not
-  // lead.
-  static constexpr int64_t kSchemaOfUnfinished = 1'000'000'000;
+  // Schema while a restore writes (etcd_backup.h). Coordinators of all releases refuse it as too new and do
+  // not lead.
+  static constexpr int64_t kSchemaOfPartialRestore = 1'000'000'000;
 
   EtcdJobs(EtcdClient* etcd, std::string prefix) : etcd_(etcd), prefix_(std::move(prefix)) {}
 
@@ -43,25 +48,26 @@ class EtcdJobs {
   static std::string EventName(int64_t sequence);
   std::string EventKey(int64_t sequence) const { return Key(EventName(sequence)); }
 
-  // 0 where nothing is stored. FAILED_PRECONDITION where it is newer than kSchema.
+  // 0 if the prefix has no state. FAILED_PRECONDITION if it is newer than kSchema.
   absl::StatusOr<int64_t> ReadSchema();
-  // As of `*revision`, which is set.
+  // Sets `*revision` to the revision of the snapshot.
   absl::StatusOr<EtcdIndex> Load(int64_t* revision);
-  // Of `revision`; 0: the newest. Those that are there and that the query's filter is for, in the order of
-  // `places`, up to its limits. UNAVAILABLE also where etcd has the revision no more.
-  absl::StatusOr<JobPage> Read(const EtcdPlaces& places, const JobQuery& query, int64_t revision = 0);
-  // The newest, and when: NOT_FOUND.
+  // Reads jobs at `revision` (0: the newest) in the order of `selection`, up to the query's limits. Skips
+  // jobs that were deleted or do not match the query's filter. UNAVAILABLE also if the revision was compacted.
+  absl::StatusOr<JobPage> Read(const EtcdSelection& selection, const JobQuery& query, int64_t revision = 0);
+  // The newest version and its revision. NOT_FOUND if there is no such job.
   absl::StatusOr<v1::Job> Get(const std::string& id, int64_t* revision = nullptr);
   absl::StatusOr<v1::ListNodesResponse> Nodes();
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons();
-  absl::StatusOr<Events> EventsAfter(int64_t sequence);  // In order; 0: all.
-  absl::StatusOr<StateContent> Content();                // All of it, as of one revision.
+  absl::StatusOr<Events> EventsAfter(int64_t sequence);  // In order of sequence; 0: all.
+  absl::StatusOr<StateContent> Content();                // All keys at one revision.
 
  private:
-  // All whose keys begin so, by what follows; from the key `first` on, where it is not "".
+  // Values by the part of the key after `name`; from the key `first` on, unless it is "".
   absl::StatusOr<std::map<std::string, std::string>> Below(const std::string& name, int64_t* revision,
                                                            const std::string& first = "");
-  // As of `of`; 0: the newest. So many keys at a time. OUT_OF_RANGE: the revision is gone meanwhile.
+  // One attempt at revision `of` (0: the newest), `keys_per_page` keys per request. OUT_OF_RANGE: the
+  // revision was compacted between two pages.
   absl::StatusOr<std::map<std::string, std::string>> BelowOnce(const std::string& name, int64_t* revision,
                                                                const std::string& first, int64_t of,
                                                                int64_t keys_per_page);

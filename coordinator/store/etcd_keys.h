@@ -1,6 +1,6 @@
-// The names of a state's keys below its prefix in etcd (etcd_jobs.h says what they have, leadership.h the two
-// that are not here). Another state's prefix may be below the same one ("/fsdpd/" and "/fsdpd/b/"), so that
-// nothing that is for one state asks for all that begins with its prefix.
+// Key names of a coordinator state below its prefix in etcd. etcd_jobs.h defines their values; leadership.h
+// defines two more keys. Prefixes may be nested ("/fsdpd/" and "/fsdpd/b/" are two states), so no request may
+// cover all keys with one state's prefix.
 #pragma once
 
 #include <absl/strings/str_cat.h>
@@ -12,8 +12,8 @@ namespace fsdpd {
 constexpr const char* kEtcdDirectories[] = {"cordon/", "entry/", "event/", "job/", "node/"};
 constexpr const char* kEtcdNames[] = {"schema", "written"};
 
-// The command that removes the state below `prefix`, and no other.
-inline std::string HowToRemoveFromEtcd(const std::string& prefix) {
+// Shell command that removes the state below `prefix`, and no nested one.
+inline std::string RemovalCommand(const std::string& prefix) {
   std::string command = "for name in";
   for (const char* directory : kEtcdDirectories) absl::StrAppend(&command, " ", directory);
   absl::StrAppend(&command, "; do etcdctl del --prefix ", prefix, "$name; done");

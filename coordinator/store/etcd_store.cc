@@ -20,19 +20,20 @@ namespace {
 
 namespace etcd = etcdserverpb;
 
-constexpr size_t kBatchBytes = 1'000'000;  // Of etcd's 1.5 MiB; one job may be more.
-constexpr size_t kBatchOps = 120;          // Of its 128, with those that each batch has.
+constexpr size_t kBatchBytes = 1'000'000;  // Limit of etcd: 1.5 MiB. One job may exceed it.
+constexpr size_t kBatchOps = 120;          // Limit of etcd: 128, including the operations of every batch.
 constexpr absl::Duration kPause = absl::Milliseconds(50);
-// Batches after a write: each takes away about as many events as one brings.
+// Thinning batches per write. One batch drops about as many events as one write adds.
 constexpr int kMostThinning = 3;
 
-absl::Status Over() {
+absl::Status LostLeadership() {
   return absl::UnavailableError(
       "state store: this coordinator leads no more; another one does, or will soon");
 }
 
-// One that may go on with fewer ranks keeps what it was resolved to beside (Job.shrunk).
-size_t BytesWithRoom(const v1::Job& job) {
+// An elastic job that runs with fewer ranks also stores its original resolved spec and memory plan
+// (Job.shrunk).
+size_t BytesWithHeadroom(const v1::Job& job) {
   const size_t kept = job.resolved().ByteSizeLong() + job.memory_plan().ByteSizeLong();
   return job.ByteSizeLong() + (job.spec().restart().has_elastic() ? kept : 0);
 }
@@ -68,22 +69,22 @@ class EtcdStore::Batch {
     events.insert(events.end(), numbered.begin(), numbered.end());
     forget_through = through;
   }
-  // Below the key, which is not deleted.
+  // Deletes keys in [first, end).
   void DeleteBelow(const std::string& first, const std::string& end) {
     etcd::DeleteRangeRequest* range = ops.emplace_back().mutable_request_delete_range();
     range->set_key(first);
     range->set_range_end(end);
   }
 
-  bool HasRoomFor(size_t bytes, size_t events = 0) const {
+  bool Fits(size_t bytes, size_t events = 0) const {
     return ops.empty() || (ops.size() + 2 + events <= kBatchOps && bytes_ + bytes <= kBatchBytes);
   }
 
   std::vector<etcd::RequestOp> ops;
-  std::map<std::string, EtcdEntry> entries;  // What the index has once it is written,
-  std::set<std::string> deleted;             // and has no more.
-  Events events;                             // What the log has then,
-  int64_t forget_through = 0;                // and has no more.
+  std::map<std::string, EtcdEntry> entries;  // Entries to set in the index after the write.
+  std::set<std::string> deleted;             // Jobs to erase from the index.
+  Events events;                             // Events to append to the log.
+  int64_t forget_through = 0;                // Sequence up to which the log drops events.
 
  private:
   const EtcdJobs* keys_;
@@ -107,7 +108,8 @@ absl::Status EtcdStore::Prepare() {
   request.set_key(jobs_.Key("written"));
   FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse written, etcd_->Range(request));
   last_write_ = written.kvs().empty() ? 0 : written.kvs(0).mod_revision();
-  // From here on nobody else's writes are taken, those of the leader before that are under way among them.
+  // This write makes etcd refuse all other writers, including requests of the previous leader that are in
+  // flight.
   Batch first(&jobs_);
   if (schema < EtcdJobs::kSchema) first.Put(jobs_.Key("schema"), absl::StrCat(EtcdJobs::kSchema));
   FSDPD_RETURN_IF_ERROR(Write(&first, "begin"));
@@ -145,7 +147,7 @@ absl::Status EtcdStore::Write(Batch* batch, const std::string& doing) {
       return absl::Status(answer.status().code(),
                           absl::StrCat("state store: ", doing, ": ", answer.status().message()));
     }
-    // One that is refused after one that may have been made: not to be known here.
+    // Refused after an attempt whose answer was lost: it is unknown whether that one was applied.
     if (!answer.ok()) {
       leadership_->Lose(absl::StrCat("nobody knows what it has written: ", answer.status().message()));
       break;
@@ -168,10 +170,10 @@ absl::Status EtcdStore::Write(Batch* batch, const std::string& doing) {
       leadership_->Lose("somebody else has written into its state");
       break;
     }
-    last_write_ = found[0].mod_revision();  // The answer of an earlier try was lost.
+    last_write_ = found[0].mod_revision();  // An earlier attempt was applied.
     return absl::OkStatus();
   }
-  return Over();
+  return LostLeadership();
 }
 
 absl::Status EtcdStore::WriteAndAdopt(Batch* batch, const std::string& doing) {
@@ -192,18 +194,18 @@ absl::Status EtcdStore::WriteAndAdopt(Batch* batch, const std::string& doing) {
   return absl::OkStatus();
 }
 
-absl::Status EtcdStore::WhyNotSent(const v1::Job& job) const {
+absl::Status EtcdStore::EarlierRefusal(const v1::Job& job) const {
   const auto refused = too_large_.find(job.id());
   const bool same = refused != too_large_.end() && job.ByteSizeLong() >= refused->second.bytes;
   return same && absl::Now() < refused->second.until ? refused->second.why : absl::OkStatus();
 }
 
-void EtcdStore::NoteSent(const v1::Job& job, const absl::Status& written) {
+void EtcdStore::RecordRefusal(const v1::Job& job, const absl::Status& written) {
   if (absl::IsOutOfRange(written))
     too_large_[job.id()] = {job.ByteSizeLong(), absl::Now() + kTooLargePause, written};
 }
 
-// What was written stays so where this fails; the next write tries it again.
+// A failure here does not affect the write; the next write tries again.
 void EtcdStore::ThinEvents() {
   for (int batches = 0; batches < kMostThinning; ++batches) {
     const ThinnedEvents thinned = log_.Thin(kBatchOps - 2);
@@ -211,8 +213,8 @@ void EtcdStore::ThinEvents() {
     Batch batch(&jobs_);
     if (thinned.through > 0) batch.DeleteBelow(jobs_.EventKey(0), jobs_.EventKey(thinned.through + 1));
     for (const int64_t sequence : thinned.gone) batch.Delete(jobs_.EventKey(sequence));
-    for (const v1::Event& hole : thinned.holes)
-      batch.Put(jobs_.EventKey(hole.sequence()), hole.SerializeAsString());
+    for (const v1::Event& gap : thinned.gaps)
+      batch.Put(jobs_.EventKey(gap.sequence()), gap.SerializeAsString());
     if (!Write(&batch, "forget old events").ok()) return;
     log_.Forget(thinned);
   }
@@ -235,14 +237,14 @@ absl::StatusOr<std::optional<v1::Job>> EtcdStore::FindRequest(const std::string&
   }
   if (id.empty()) return std::nullopt;
   absl::StatusOr<v1::Job> stored = Get(id);
-  if (absl::IsNotFound(stored.status())) return std::nullopt;  // Deleted since.
+  if (absl::IsNotFound(stored.status())) return std::nullopt;  // Deleted meanwhile.
   FSDPD_RETURN_IF_ERROR(stored.status());
   FSDPD_ASSIGN_OR_RETURN(v1::Job same, SameRequest(*std::move(stored), spec));
   return std::optional<v1::Job>(std::move(same));
 }
 
 absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
-  if (const size_t bytes = BytesWithRoom(job); bytes > kMaxJobBytes) {
+  if (const size_t bytes = BytesWithHeadroom(job); bytes > kMaxJobBytes) {
     return absl::OutOfRangeError(
         absl::StrCat("job record: too large (got ", bytes, " bytes, want at most ", kMaxJobBytes,
                      "; the rest of etcd's 1.5 MiB is headroom for the job's history)"));
@@ -274,8 +276,8 @@ absl::Status EtcdStore::Update(const v1::Job& job) {
   return UpdateOne(job);
 }
 
-// While etcd refuses the whole record, what it refused last is the smallest refused so far: WhyNotSent spares
-// the larger ones.
+// While etcd refuses the whole record, its last refusal has the smallest refused size, so EarlierRefusal()
+// skips larger ones.
 absl::Status EtcdStore::UpdateOne(const v1::Job& job) {
   const bool known = too_large_.count(job.id()) != 0;
   const absl::Status whole = UpdateRecord(job);
@@ -293,7 +295,7 @@ absl::Status EtcdStore::UpdateOne(const v1::Job& job) {
 }
 
 absl::Status EtcdStore::UpdateRecord(const v1::Job& job) {
-  FSDPD_RETURN_IF_ERROR(WhyNotSent(job));
+  FSDPD_RETURN_IF_ERROR(EarlierRefusal(job));
   Batch batch(&jobs_);
   {
     MutexLock lock(&mutex_);
@@ -305,7 +307,7 @@ absl::Status EtcdStore::UpdateRecord(const v1::Job& job) {
   }
   AddEvents({&job}, {}, &batch);
   const absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update job ", job.id()));
-  NoteSent(job, written);
+  RecordRefusal(job, written);
   return written;
 }
 
@@ -314,32 +316,32 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
   std::vector<absl::Status> results(jobs.size());
   Batch batch(&jobs_);
   std::vector<const v1::Job*> in_batch;
-  std::vector<size_t> places;  // Of these in `jobs`.
-  size_t events = 0;           // At most, as some may be stored.
+  std::vector<size_t> indices;  // Indices of in_batch in `jobs`.
+  size_t events = 0;            // Upper bound: some of them may be stored already.
   // If etcd refuses a batch as too large, each of its jobs is stored by itself.
   const auto write = [&] {
     if (in_batch.empty()) return absl::OkStatus();
     AddEvents(in_batch, {}, &batch);
     absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update ", in_batch.size(), " jobs"));
     const bool one_by_one = absl::IsOutOfRange(written);
-    for (const size_t place : places) {
-      if (one_by_one) written = UpdateOne(*jobs[place]);
-      results[place] = written;
+    for (const size_t index : indices) {
+      if (one_by_one) written = UpdateOne(*jobs[index]);
+      results[index] = written;
     }
     batch = Batch(&jobs_);
     in_batch.clear();
-    places.clear();
+    indices.clear();
     events = 0;
     return written;
   };
   for (size_t i = 0; i < jobs.size(); ++i) {
     const v1::Job* job = jobs[i];
-    if (!WhyNotSent(*job).ok()) {
+    if (!EarlierRefusal(*job).ok()) {
       results[i] = UpdateOne(*job);
       continue;
     }
     const size_t with_it = events + log_.Number({job}, {}).size();
-    if (!batch.HasRoomFor(job->ByteSizeLong(), with_it + 1)) {
+    if (!batch.Fits(job->ByteSizeLong(), with_it + 1)) {
       const absl::Status written = write();
       if (!written.ok() && !absl::IsOutOfRange(written)) {
         std::fill(results.begin() + i, results.end(), written);
@@ -354,7 +356,7 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
     }
     batch.PutJob(*job, stored);
     in_batch.push_back(job);
-    places.push_back(i);
+    indices.push_back(i);
     events = in_batch.size() == 1 ? log_.Number({job}, {}).size() : with_it;
   }
   write().IgnoreError();
@@ -379,15 +381,15 @@ absl::StatusOr<std::vector<std::string>> EtcdStore::ForgetEnded(const Retention&
   std::vector<std::string> ids;
   {
     MutexLock lock(&mutex_);
-    ids = index_.NotKept(retention, now, limit);
+    ids = index_.OutsideRetention(retention, now, limit);
   }
   std::vector<std::string> gone;
   while (gone.size() < ids.size()) {
     Batch batch(&jobs_);
     size_t end = gone.size();
-    for (; end < ids.size() && batch.HasRoomFor(0); ++end) batch.DeleteJob(ids[end]);
+    for (; end < ids.size() && batch.Fits(0); ++end) batch.DeleteJob(ids[end]);
     const absl::Status forgotten = WriteAndAdopt(&batch, "forget old jobs");
-    // Those before are gone: who asks has to know of them, and comes again for the rest.
+    // The caller has to know which jobs are deleted, and calls again for the rest.
     if (!forgotten.ok() && gone.empty()) return forgotten;
     if (!forgotten.ok()) break;
     gone.assign(ids.begin(), ids.begin() + end);
@@ -402,12 +404,12 @@ absl::StatusOr<v1::Job> EtcdStore::Get(const std::string& id) {
 }
 
 absl::StatusOr<JobPage> EtcdStore::List(const JobQuery& query) {
-  EtcdPlaces places;
+  EtcdSelection selection;
   {
     MutexLock lock(&mutex_);
-    places = index_.IdsFor(query);
+    selection = index_.IdsFor(query);
   }
-  FSDPD_ASSIGN_OR_RETURN(JobPage page, jobs_.Read(places, query));
+  FSDPD_ASSIGN_OR_RETURN(JobPage page, jobs_.Read(selection, query));
   for (v1::Job& job : page.jobs) log_.AddTo(&job);
   return page;
 }
@@ -417,13 +419,13 @@ absl::StatusOr<std::vector<v1::Job>> EtcdStore::LiveJobs() {
   query.states = LiveJobStates();
   query.ascending = true;
   query.limit = INT_MAX;
-  query.most_looked_at = SIZE_MAX;
-  EtcdPlaces places;
+  query.max_examined = SIZE_MAX;
+  EtcdSelection selection;
   {
     MutexLock lock(&mutex_);
-    places = index_.IdsFor(query);
+    selection = index_.IdsFor(query);
   }
-  FSDPD_ASSIGN_OR_RETURN(JobPage all, jobs_.Read(places, query));
+  FSDPD_ASSIGN_OR_RETURN(JobPage all, jobs_.Read(selection, query));
   for (v1::Job& job : all.jobs) log_.AddTo(&job);
   return std::move(all.jobs);
 }
@@ -446,32 +448,32 @@ absl::Status EtcdStore::RemoveCordon(const std::string& node, const Events& news
 
 absl::StatusOr<std::map<std::string, v1::Cordon>> EtcdStore::Cordons() { return jobs_.Cordons(); }
 
-// Each node's event goes with it, so that a part of many is whole too.
+// A node and its event are in one batch, so that a partial update is consistent.
 absl::Status EtcdStore::UpdateNodes(const v1::ListNodesResponse& changed,
                                     const std::vector<std::string>& gone, const Events& news) {
   std::map<std::string, Events> of_node;
   for (const v1::Event& event : news) of_node[event.node()].push_back(event);
   const Turns::Turn turn(&turns_);
   Batch batch(&jobs_);
-  Events told;
+  Events batch_events;
   const auto write = [&] {
-    AddEvents({}, std::exchange(told, {}), &batch);
+    AddEvents({}, std::exchange(batch_events, {}), &batch);
     const absl::Status written = WriteAndAdopt(&batch, "store the nodes");
     batch = Batch(&jobs_);
     return written;
   };
-  const auto make_room = [&](const std::string& node, size_t bytes) -> absl::Status {
+  const auto reserve = [&](const std::string& node, size_t bytes) -> absl::Status {
     const Events& its = of_node[node];
-    if (!batch.HasRoomFor(bytes, told.size() + its.size() + 1)) FSDPD_RETURN_IF_ERROR(write());
-    told.insert(told.end(), its.begin(), its.end());
+    if (!batch.Fits(bytes, batch_events.size() + its.size() + 1)) FSDPD_RETURN_IF_ERROR(write());
+    batch_events.insert(batch_events.end(), its.begin(), its.end());
     return absl::OkStatus();
   };
   for (const v1::Node& node : changed.nodes()) {
-    FSDPD_RETURN_IF_ERROR(make_room(node.name(), node.ByteSizeLong()));
+    FSDPD_RETURN_IF_ERROR(reserve(node.name(), node.ByteSizeLong()));
     batch.Put(jobs_.NodeKey(node.name()), node.SerializeAsString());
   }
   for (const std::string& name : gone) {
-    FSDPD_RETURN_IF_ERROR(make_room(name, 0));
+    FSDPD_RETURN_IF_ERROR(reserve(name, 0));
     batch.Delete(jobs_.NodeKey(name));
   }
   return write();

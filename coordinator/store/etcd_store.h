@@ -1,18 +1,18 @@
-// StateStore in etcd, of the coordinator that leads (leadership.h). How things lie there is etcd_jobs.h's.
+// StateStore in etcd, for the coordinator that leads (leadership.h). etcd_jobs.h defines the keys.
 //
-// Every write is one transaction that etcd makes only while this leadership's key is there and nothing was
-// written since this store's last one. So whoever was the leader, and does not know yet that he is it no
-// more, changes nothing; and a write whose answer was lost is sent again until it is known to have been made
-// once, or the leadership is over, after which nobody here asks any more: the next leader reads what there
-// is. What etcd refuses (its space, the size of a request) was not written.
+// Every write is one transaction. etcd applies it only if this leadership's key exists and if the state was
+// not written since this store's last write. Hence a former leader that has not noticed its loss cannot
+// change anything. A write whose answer was lost is resent until it is known to have been applied once, or
+// until the leadership is lost. After that this process stops asking, and the next leader reads what is
+// stored. What etcd refuses (space, size of a request) was not written.
 //
-// The index of entries is in memory: nobody else changes what it is of. A job may have kMaxJobBytes when it
-// is inserted, and is OUT_OF_RANGE with more: etcd limits a request to 1.5 MiB by default, and the 512 KiB
-// between are headroom for the job's history. A record that has grown beyond etcd's limit is stored as a
-// smaller one (small_record.h). A record that etcd refused is sent again once it is smaller, or after
+// The index of entries is in memory, because only the leader writes. A job may have kMaxJobBytes when it is
+// inserted; with more, Insert() returns OUT_OF_RANGE. etcd limits a request to 1.5 MiB by default, and the
+// remaining 512 KiB are headroom for the job's history. A record that has grown beyond etcd's limit is stored
+// as a smaller one (small_record.h). A record that etcd refused is resent once it is smaller, or after
 // kTooLargePause; OUT_OF_RANGE if etcd refuses the smallest one.
 //
-// Thread-safe: writes take turns, and no lock is held while etcd is asked.
+// Thread-safe: writes are serialized (turns.h), and no lock is held during a call to etcd.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ class EtcdStore : public StateStore {
   static constexpr size_t kMaxJobBytes = size_t{1} << 20;
   static constexpr absl::Duration kTooLargePause = absl::Minutes(10);
 
-  // Both outlive it. FAILED_PRECONDITION for a newer schema.
+  // `etcd` and `leadership` outlive the store. FAILED_PRECONDITION for a newer schema.
   static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(EtcdClient* etcd, const std::string& prefix,
                                                          Leadership* leadership,
                                                          size_t max_events = kMaxEvents);
@@ -56,19 +56,19 @@ class EtcdStore : public StateStore {
   absl::StatusOr<v1::ListNodesResponse> Nodes() override;
 
  private:
-  class Batch;  // Of a transaction.
+  class Batch;  // Operations of one transaction.
 
   EtcdStore(EtcdClient* etcd, const std::string& prefix, Leadership* leadership, size_t max_events);
   absl::Status Prepare();
-  // REQUIRES: the turn.
+  // REQUIRES: the caller holds the turn.
   absl::Status Write(Batch* batch, const std::string& doing);
   absl::Status WriteAndAdopt(Batch* batch, const std::string& doing);
-  // Tries smaller records of a job that etcd refuses.
+  // Retries with smaller records if etcd refuses the job's size.
   absl::Status UpdateOne(const v1::Job& job);
   absl::Status UpdateRecord(const v1::Job& job);
-  // Why the job need not be sent to etcd, which refused it before.
-  absl::Status WhyNotSent(const v1::Job& job) const;
-  void NoteSent(const v1::Job& job, const absl::Status& written);
+  // The earlier refusal if the job need not be sent to etcd again, otherwise OK.
+  absl::Status EarlierRefusal(const v1::Job& job) const;
+  void RecordRefusal(const v1::Job& job, const absl::Status& written);
   void ThinEvents();
   void AddEvents(const std::vector<const v1::Job*>& jobs, const Events& news, Batch* batch) const;
 
@@ -80,15 +80,15 @@ class EtcdStore : public StateStore {
   EventLog log_;
   Mutex mutex_;
   EtcdIndex index_ ABSL_GUARDED_BY(mutex_);
-  // Of who has the turn.
+  // Guarded by turns_.
   struct TooLarge {
     size_t bytes;
     absl::Time until;
     absl::Status why;
   };
-  std::map<std::string, TooLarge> too_large_;  // Jobs that etcd refused, by id.
+  std::map<std::string, TooLarge> too_large_;  // By the id of the job that etcd refused.
   int64_t writes_ = 0;
-  int64_t last_write_ = 0;  // The revision of "written", which each write puts.
+  int64_t last_write_ = 0;  // Revision of the key "written", which every write sets.
 };
 
 }  // namespace fsdpd

@@ -1,5 +1,4 @@
-// What the store adds to the contract (state_store_test.cc has that): who may write, and what is known of a
-// write whose answer did not come.
+// Fencing of writers and lost answers. state_store_test.cc tests the contract of all stores.
 #include "coordinator/store/etcd_store.h"
 
 #include <absl/time/clock.h>
@@ -28,7 +27,7 @@ v1::Job MakeJob(const std::string& id, const std::string& reason = "") {
   return job;
 }
 
-// Larger than etcd's limit by its spec, of which no record is made smaller.
+// Exceeds etcd's limit by its spec, which SmallRecord() does not shorten.
 v1::Job HugeJob(const std::string& id, int bytes = 2'000'000) {
   v1::Job job = MakeJob(id);
   job.mutable_spec()->set_name(std::string(bytes, 'x'));
@@ -79,7 +78,7 @@ class EtcdStoreTest : public ::testing::Test {
   std::unique_ptr<EtcdClient> client_;
 };
 
-TEST_F(EtcdStoreTest, WhoStandsByHasTheEventsOfAJobUntilItWasStored) {
+TEST_F(EtcdStoreTest, StandbyAddsEventsUpToStoredVersion) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   EtcdJobs jobs(client_.get(), kPrefix);
@@ -98,15 +97,15 @@ TEST_F(EtcdStoreTest, WhoStandsByHasTheEventsOfAJobUntilItWasStored) {
   AddEvent(v1::EVENT_KIND_NOTE, "three", absl::Now(), &job);
   ASSERT_TRUE(store->Update(job).ok());
   ASSERT_TRUE(events.AddTo({&*before}).ok());
-  EXPECT_EQ(before->events_size(), 2) << "which goes with the rest of what was read";
+  EXPECT_EQ(before->events_size(), 2) << "events after the stored version are not added";
 }
 
-TEST_F(EtcdStoreTest, WhoLeadsNoMoreChangesNothing) {
+TEST_F(EtcdStoreTest, RejectsWritesOfFormerLeader) {
   std::atomic<bool> lost{false};
   const auto first = Take([&] { lost = true; });
   const auto old_store = OpenOrDie(first.get());
   ASSERT_TRUE(old_store->Insert(MakeJob("a", "of the first")).ok());
-  Raw("leader", "");  // As if its lease had expired; its own clock does not know it.
+  Raw("leader", "");  // As if its lease had expired unnoticed.
   const auto second = Take();
   ASSERT_GT(second->generation(), first->generation());
   const auto new_store = OpenOrDie(second.get());
@@ -124,13 +123,13 @@ TEST_F(EtcdStoreTest, WhoLeadsNoMoreChangesNothing) {
   EXPECT_TRUE(new_store->Update(MakeJob("a", "of the second")).ok());
 }
 
-TEST_F(EtcdStoreTest, AWriteThatMeetsAnEtcdThatIsSilentIsMadeOnceWhenItSpeaksAgain) {
+TEST_F(EtcdStoreTest, WritesOnceAfterLostAnswer) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   server_.Pause();
   std::atomic<bool> done{false};
   std::thread continues([&] {
-    // Longer than an attempt, so that the store has given up on one, which etcd makes nevertheless.
+    // Longer than one attempt: the store has given up on it, but etcd applies it later.
     absl::SleepFor(absl::Milliseconds(900));
     EXPECT_FALSE(done);
     server_.Continue();
@@ -140,22 +139,22 @@ TEST_F(EtcdStoreTest, AWriteThatMeetsAnEtcdThatIsSilentIsMadeOnceWhenItSpeaksAga
   continues.join();
   ASSERT_TRUE(inserted.ok()) << inserted.status();
   EXPECT_TRUE(inserted->created);
-  EXPECT_TRUE(store->Insert(MakeJob("b")).ok()) << "it knows what it has written";
+  EXPECT_TRUE(store->Insert(MakeJob("b")).ok()) << "the store knows its last write";
   EXPECT_EQ(store->List(JobQuery())->jobs.size(), 2u);
 }
 
-TEST_F(EtcdStoreTest, GoesOnWithAnEtcdThatWasKilledAndStartedAgain) {
+TEST_F(EtcdStoreTest, SurvivesEtcdRestart) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   ASSERT_TRUE(store->Insert(MakeJob("a")).ok());
   server_.Kill();
   std::thread inserts([&] { EXPECT_TRUE(store->Insert(MakeJob("b")).ok()); });
-  server_.Start();  // By this thread: etcd ends with the one that started it.
+  server_.Start();  // In this thread: etcd is killed when the thread that started it ends.
   inserts.join();
   EXPECT_EQ(store->List(JobQuery())->jobs.size(), 2u);
 }
 
-TEST_F(EtcdStoreTest, ANewerSchemaIsRefusedAndLeftAlone) {
+TEST_F(EtcdStoreTest, RejectsNewerSchema) {
   Raw("schema", "99");
   const auto leadership = Take();
   const absl::Status refused = EtcdStore::Open(client_.get(), kPrefix, leadership.get()).status();
@@ -163,8 +162,8 @@ TEST_F(EtcdStoreTest, ANewerSchemaIsRefusedAndLeftAlone) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("schema 99"));
 }
 
-// As coordinators of schema 1 stored them: a job's events are in it, without numbers, and there is no log.
-TEST_F(EtcdStoreTest, AStateOfTheFirstSchemaIsTakenAndItsEventsMoveToTheLogWhenTheirJobsChange) {
+// Schema 1 stored a job's events within the job, without numbers, and had no event log.
+TEST_F(EtcdStoreTest, MigratesEventsOfFirstSchema) {
   for (const v1::JobState state : {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_QUEUED}) {
     v1::Job job = MakeJob(state == v1::JOB_STATE_QUEUED ? "live" : "ended");
     for (const char* message : {"one", "two"}) {
@@ -180,7 +179,7 @@ TEST_F(EtcdStoreTest, AStateOfTheFirstSchemaIsTakenAndItsEventsMoveToTheLogWhenT
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   EtcdJobs jobs(client_.get(), kPrefix);
-  EXPECT_EQ(*jobs.ReadSchema(), 2) << "which a program that knows the first alone refuses from now on";
+  EXPECT_EQ(*jobs.ReadSchema(), 2) << "programs of schema 1 refuse it";
   EXPECT_EQ(store->LiveJobs()->size(), 1u);
   for (const char* id : {"ended", "live"}) {
     const auto job = store->Get(id);
@@ -195,12 +194,12 @@ TEST_F(EtcdStoreTest, AStateOfTheFirstSchemaIsTakenAndItsEventsMoveToTheLogWhenT
   ASSERT_EQ(page.events.size(), 3u);
   EXPECT_EQ(page.events[0].message(), "one");
   EXPECT_EQ(page.events[2].number(), 3);
-  EXPECT_EQ(jobs.Get("live")->events_size(), 0) << "they are kept once";
+  EXPECT_EQ(jobs.Get("live")->events_size(), 0) << "events are stored once";
   EXPECT_EQ(store->Get("live")->events_size(), 3);
-  EXPECT_EQ(jobs.Get("ended")->events_size(), 2) << "and what changes no more is left as it is";
+  EXPECT_EQ(jobs.Get("ended")->events_size(), 2) << "ended jobs are not rewritten";
 }
 
-TEST_F(EtcdStoreTest, AJobThatEtcdHasNoRoomForIsRefusedWithItsSize) {
+TEST_F(EtcdStoreTest, RejectsJobOverRequestLimit) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   const absl::Status refused = store->Insert(MakeJob("a", std::string(1'300'000, 'x'))).status();
@@ -209,7 +208,7 @@ TEST_F(EtcdStoreTest, AJobThatEtcdHasNoRoomForIsRefusedWithItsSize) {
   const absl::Status grown = store->Update(HugeJob("a"));
   EXPECT_TRUE(absl::IsOutOfRange(grown)) << grown;
   EXPECT_THAT(std::string(grown.message()), HasSubstr("--max-request-bytes"));
-  EXPECT_TRUE(store->Update(MakeJob("a", "small")).ok()) << "and goes on";
+  EXPECT_TRUE(store->Update(MakeJob("a", "small")).ok()) << "later writes succeed";
 }
 
 class FullEtcdTest : public EtcdStoreTest {
@@ -217,12 +216,12 @@ class FullEtcdTest : public EtcdStoreTest {
   FullEtcdTest() : EtcdStoreTest(/*quota_bytes=*/2'000'000) {}
 };
 
-TEST_F(FullEtcdTest, OneAtItsQuotaIsNamedToWhoWritesAndToWhoWouldLeadWithWhatToDo) {
+TEST_F(FullEtcdTest, ReportsQuotaToWriterAndCandidate) {
   auto leadership = Take();
   absl::Status written;
   {
     const auto store = OpenOrDie(leadership.get());
-    // etcd looks at its size now and then.
+    // etcd checks its size periodically.
     for (int i = 0; i < 200 && written.ok(); ++i)
       written = store->Insert(MakeJob("job-" + std::to_string(i), std::string(600'000, 'x'))).status();
   }
@@ -235,14 +234,14 @@ TEST_F(FullEtcdTest, OneAtItsQuotaIsNamedToWhoWritesAndToWhoWouldLeadWithWhatToD
   }
 }
 
-// It was sent again each second, and with each change in each tick.
-TEST_F(EtcdStoreTest, AJobThatEtcdRefusedIsSentAgainOnceItIsSmaller) {
+// Regression: the job was resent every second and with each change in every tick.
+TEST_F(EtcdStoreTest, ResendsRefusedJobOnceSmaller) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   for (const char* id : {"a", "b"}) ASSERT_TRUE(store->Insert(MakeJob(id)).ok());
   const absl::Status refused = store->Update(HugeJob("a"));
   ASSERT_TRUE(absl::IsOutOfRange(refused)) << refused;
-  // What gRPC would refuse with other words, were it sent.
+  // gRPC would refuse it with a different message if it were sent.
   const v1::Job grown = HugeJob("a", 3'000'000), b = MakeJob("b", "newer");
   EXPECT_EQ(store->Update(grown), refused);
   const std::vector<absl::Status> stored = store->UpdateAll({&grown, &b});
@@ -252,10 +251,10 @@ TEST_F(EtcdStoreTest, AJobThatEtcdRefusedIsSentAgainOnceItIsSmaller) {
   EXPECT_TRUE(store->Update(MakeJob("a", "small")).ok());
   const absl::Status again = store->Update(grown);
   EXPECT_TRUE(absl::IsOutOfRange(again)) << again;
-  EXPECT_NE(again, refused) << "it was sent";
+  EXPECT_NE(again, refused) << "it was resent";
 }
 
-TEST_F(EtcdStoreTest, AJobThatHasGrownTooLargeKeepsNoOtherFromBeingStored) {
+TEST_F(EtcdStoreTest, StoresOtherJobsNextToOversizedJob) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(store->Insert(MakeJob(id)).ok());
@@ -269,8 +268,9 @@ TEST_F(EtcdStoreTest, AJobThatHasGrownTooLargeKeepsNoOtherFromBeingStored) {
   EXPECT_EQ(store->Get("c")->reason(), "newer");
 }
 
-// It stayed CANCELLING forever: no later state could be stored, and a new leader did not know the cancel.
-TEST_F(EtcdStoreTest, AJobThatOutgrowsEtcdByItsLogLinesAndErrorsCanEnd) {
+// Regression: the job stayed CANCELLING, because no later state could be stored, and a new leader did not
+// know about the cancel.
+TEST_F(EtcdStoreTest, OversizedFailureDoesNotPreventEnd) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   v1::Job job = HugeJob("a", EtcdStore::kMaxJobBytes - 100);
@@ -293,7 +293,7 @@ TEST_F(EtcdStoreTest, AJobThatOutgrowsEtcdByItsLogLinesAndErrorsCanEnd) {
   EXPECT_EQ(ended.events_size(), 1);
 }
 
-TEST_F(EtcdStoreTest, JobsWhoseEventsAreTooLargeForOneRequestAreStoredOneByOne) {
+TEST_F(EtcdStoreTest, SplitsBatchOverRequestLimit) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   std::vector<v1::Job> jobs = {MakeJob("a"), MakeJob("b")};
@@ -306,7 +306,7 @@ TEST_F(EtcdStoreTest, JobsWhoseEventsAreTooLargeForOneRequestAreStoredOneByOne) 
   for (const char* id : {"a", "b"}) EXPECT_EQ(store->Get(id)->events(0).message().size(), 900'000u);
 }
 
-TEST_F(EtcdStoreTest, AJobIsRefusedThatLeavesNoHeadroomForItsHistory) {
+TEST_F(EtcdStoreTest, RejectsJobWithoutHeadroomForHistory) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   const absl::Status refused = store->Insert(HugeJob("a", 1'100'000)).status();
@@ -314,7 +314,7 @@ TEST_F(EtcdStoreTest, AJobIsRefusedThatLeavesNoHeadroomForItsHistory) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("headroom for the job's history"));
 }
 
-TEST_F(EtcdStoreTest, AJobThatMayGoOnWithFewerRanksNeedsRoomForWhatItKeepsThen) {
+TEST_F(EtcdStoreTest, ElasticJobNeedsHeadroomForOriginalPlan) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   v1::Job job = MakeJob("a");
@@ -325,20 +325,20 @@ TEST_F(EtcdStoreTest, AJobThatMayGoOnWithFewerRanksNeedsRoomForWhatItKeepsThen) 
   EXPECT_TRUE(store->Insert(job).ok());
 }
 
-TEST_F(EtcdStoreTest, AListOfARevisionThatEtcdHasNotIsToBeAskedAgain) {
+TEST_F(EtcdStoreTest, UnknownRevisionIsUnavailable) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   ASSERT_TRUE(store->Insert(MakeJob("a")).ok());
   EtcdJobs standby(client_.get(), kPrefix);
   int64_t revision = 0;
   ASSERT_TRUE(standby.Load(&revision).ok());
-  // Of the future; a compacted one is refused with the same code.
+  // A future revision; a compacted one is refused with the same code.
   EXPECT_TRUE(absl::IsUnavailable(standby.Read({{JobCursor{0, "a"}}}, JobQuery(), revision + 1000).status()));
   EXPECT_EQ(standby.Read({{JobCursor{0, "a"}}}, JobQuery(), revision)->jobs.size(), 1u);
 }
 
-// The next page began behind all that had ended where the last job of this one ended as it was read.
-TEST_F(EtcdStoreTest, APageEndsWhereTheEntriesHadItsLastJob) {
+// Regression: the cursor was the end time of the last job as it was read, so the next page skipped jobs.
+TEST_F(EtcdStoreTest, PageCursorUsesEntryPosition) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   v1::Job job = MakeJob("a");
@@ -358,7 +358,7 @@ TEST_F(EtcdStoreTest, APageEndsWhereTheEntriesHadItsLastJob) {
   EXPECT_EQ(page->end.unix_nanos, 0);
 }
 
-TEST_F(EtcdStoreTest, WhatAnotherProgramWritesIntoItsStateEndsTheLeadership) {
+TEST_F(EtcdStoreTest, ForeignWriteEndsLeadership) {
   std::atomic<bool> lost{false};
   const auto leadership = Take([&] { lost = true; });
   const auto store = OpenOrDie(leadership.get());
@@ -367,7 +367,7 @@ TEST_F(EtcdStoreTest, WhatAnotherProgramWritesIntoItsStateEndsTheLeadership) {
   EXPECT_TRUE(lost);
 }
 
-TEST_F(EtcdStoreTest, AListOfOneWhoStandsByIsAsOfOneRevision) {
+TEST_F(EtcdStoreTest, StandbyListIsOneRevision) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   for (int i = 0; i < 40; ++i) ASSERT_TRUE(store->Insert(MakeJob("job-" + std::to_string(i))).ok());

@@ -13,19 +13,20 @@
 namespace fsdpd {
 namespace {
 
-// Date of an event that happens `now`, after one of `before`, both Unix nanoseconds. The clock may be up to
-// a day behind that of the coordinator that led before; a date beyond that was wrong, and does not count.
+// Date of an event that happens `now` (Unix nanoseconds) and must not precede `before`, the newest loaded
+// date. This coordinator's clock may be up to a day behind that of the previous leader. A larger difference
+// means that the stored date was wrong; it is ignored.
 int64_t EventDate(int64_t before, int64_t now) {
   const int64_t kMaxBehind = absl::ToInt64Nanoseconds(absl::Hours(24));
   return before - now > kMaxBehind ? now : std::max(before, now);
 }
 
-// For each that comes. A clock that is wrong for a moment, as before a machine has heard the date, takes away
-// no more than that.
-constexpr size_t kForgottenByAge = 2;
-// A 128th more than may be is let stand, so that one in some hundred writes thins the log.
+// Events dropped by age per added event. A clock that is wrong for a moment, as at boot before NTP, drops no
+// more than that.
+constexpr size_t kMaxDropsByAge = 2;
+// The log may exceed its bound by 1/kSlack, so that only one in several hundred writes thins it.
 constexpr size_t kSlack = 128;
-// Events that a reader takes with him at once: who stores waits for no more than their copies.
+// Events that a reader copies while it holds the lock. Writers wait for no more than that.
 constexpr size_t kSlice = 256;
 
 v1::Event LoggedEvent(const std::string& job, const v1::Job::Event& of_job) {
@@ -55,89 +56,91 @@ v1::Job::Event EventOfJob(const v1::Event& event) {
   return of_job;
 }
 
-bool IsHole(const v1::Event& event) { return event.kind() == v1::EVENT_KIND_FORGOTTEN; }
+bool IsGap(const v1::Event& event) { return event.kind() == v1::EVENT_KIND_FORGOTTEN; }
 
-// Of more than one job or node.
-bool IsHoleOfMany(const v1::Event& event) {
-  return IsHole(event) && event.job().empty() && event.node().empty();
+// A gap that covers several jobs or nodes.
+bool IsSharedGap(const v1::Event& event) {
+  return IsGap(event) && event.job().empty() && event.node().empty();
 }
 
-// But for its filter.
-bool IsFor(const EventQuery& query, const v1::Event& event) {
+// Ignores the query's filter.
+bool MatchesQuery(const EventQuery& query, const v1::Event& event) {
   if (event.unix_nanos() < query.since_nanos) return false;
-  if (IsHoleOfMany(event)) return true;
-  // What is forgotten of a job may have named any node.
-  const bool of_node = event.node() == query.node || (IsHole(event) && !event.job().empty());
+  if (IsSharedGap(event)) return true;
+  // Dropped events of a job may have named any node.
+  const bool of_node = event.node() == query.node || (IsGap(event) && !event.job().empty());
   return (query.job.empty() || event.job() == query.job) && (query.node.empty() || of_node);
 }
 
-// Of a job or a node after the event before.
+// Both events are of the same job or node.
 bool ChangesState(const v1::Event& before, const v1::Event& event) {
   return event.job().empty() ? event.kind() != before.kind() : event.state() != before.state();
 }
 
-v1::Event HoleAt(const v1::Event& newest, int64_t forgotten) {
-  v1::Event hole;
-  hole.set_sequence(newest.sequence());
-  hole.set_unix_nanos(newest.unix_nanos());
-  hole.set_kind(v1::EVENT_KIND_FORGOTTEN);
-  hole.set_job(newest.job());
-  if (newest.job().empty()) hole.set_node(newest.node());
-  hole.set_attempt(newest.attempt());
-  hole.set_state(newest.state());
-  hole.set_forgotten(forgotten);
-  const char* const whose = IsHoleOfMany(hole) ? "ended jobs and of nodes" : "it";
-  hole.set_message(forgotten == 1
-                       ? absl::StrCat("an event of ", whose, " up to here is kept no more")
-                       : absl::StrCat(forgotten, " events of ", whose, " up to here are kept no more"));
-  return hole;
+v1::Event GapAt(const v1::Event& newest, int64_t forgotten) {
+  v1::Event gap;
+  gap.set_sequence(newest.sequence());
+  gap.set_unix_nanos(newest.unix_nanos());
+  gap.set_kind(v1::EVENT_KIND_FORGOTTEN);
+  gap.set_job(newest.job());
+  if (newest.job().empty()) gap.set_node(newest.node());
+  gap.set_attempt(newest.attempt());
+  gap.set_state(newest.state());
+  gap.set_forgotten(forgotten);
+  const char* const whose = IsSharedGap(gap) ? "ended jobs and of nodes" : "it";
+  gap.set_message(forgotten == 1
+                      ? absl::StrCat("an event of ", whose, " up to here is kept no more")
+                      : absl::StrCat(forgotten, " events of ", whose, " up to here are kept no more"));
+  return gap;
 }
 
-// In place of `count` events, up to `newest`; `before`: the hole that their owner has so far.
-void AddHole(const v1::Event* before, const v1::Event& newest, int64_t count, ThinnedEvents* thinned) {
+// Records that `count` events up to `newest` are dropped. `before` is the owner's existing gap, which is
+// merged into the new one.
+void AddGap(const v1::Event* before, const v1::Event& newest, int64_t count, ThinnedEvents* thinned) {
   const bool moves = before != nullptr && before->sequence() < newest.sequence();
   if (moves) thinned->gone.push_back(before->sequence());
-  thinned->holes.push_back(HoleAt(before == nullptr || moves ? newest : *before,
-                                  count + (before == nullptr ? 0 : before->forgotten())));
+  thinned->gaps.push_back(GapAt(before == nullptr || moves ? newest : *before,
+                                count + (before == nullptr ? 0 : before->forgotten())));
 }
 
 }  // namespace
 
-// One's events that are to go, as far as they are chosen.
-struct EventLog::Picked {
-  // It keeps the first and the newest, `keeps` of more.
-  Picked(const Owned& owned, size_t keeps)
-      : owned(&owned), over(owned.events.size() - keeps), note(owned.notes.begin()) {
+// One owner's events beyond its allowance, in the order in which they are dropped.
+struct EventLog::Candidate {
+  // The owner retains its first event and the newest ones, `keeps` in all.
+  Candidate(const Owned& owned, size_t keeps)
+      : owned(&owned), excess(owned.events.size() - keeps), note(owned.notes.begin()) {
     change = std::next(owned.events.begin());
     stay_from = std::prev(owned.events.end(), static_cast<ptrdiff_t>(keeps) - 1)->first;
   }
-  // The next one. REQUIRES: it has some over.
-  const Kept& Next() {
+  // The next event to drop: events that changed no state first, then the others, oldest first. REQUIRES:
+  // excess > 0.
+  const EventPtr& Next() {
     const int64_t first = owned->events.begin()->first;
-    --over;
+    --excess;
     while (note != owned->notes.end() && *note == first) ++note;
     if (note != owned->notes.end() && *note < stay_from) return owned->events.at(*note++);
     while (owned->notes.count(change->first) != 0) ++change;
     return (change++)->second;
   }
-  bool operator<(const Picked& other) const { return over < other.over; }
+  bool operator<(const Candidate& other) const { return excess < other.excess; }
 
   const Owned* owned;
-  size_t over;
+  size_t excess;
   int64_t stay_from = 0;
   std::set<int64_t>::const_iterator note;
-  std::map<int64_t, Kept>::const_iterator change;
+  std::map<int64_t, EventPtr>::const_iterator change;
   int64_t count = 0;
-  Kept newest;  // Of those that were chosen.
+  EventPtr newest;  // The newest dropped event.
 };
 
 void EventLog::Load(Events stored, int64_t first) {
   MutexLock lock(&mutex_);
   for (v1::Event& event : stored) Add(std::move(event));
-  // What was dropped before this life is not known; nothing is missing after the first that is kept.
-  gone_through_ = events_.empty() ? 0 : events_.begin()->first - 1;
+  // It is unknown what was dropped earlier; from the oldest loaded event on, nothing is missing.
+  dropped_through_ = events_.empty() ? 0 : events_.begin()->first - 1;
   next_ = std::max(next_, first);
-  loaded_unix_nanos_ = events_.empty() ? 0 : events_.rbegin()->second->unix_nanos();
+  newest_loaded_nanos_ = events_.empty() ? 0 : events_.rbegin()->second->unix_nanos();
 }
 
 void EventLog::Add(v1::Event event) {
@@ -147,8 +150,8 @@ void EventLog::Add(v1::Event event) {
   events_[sequence] = kept;
   const Owner owner = OwnerOf(*kept);
   Owned& owned = owned_[owner];
-  if (IsHole(*kept)) {
-    owned.hole = kept;
+  if (IsGap(*kept)) {
+    owned.gap = kept;
     return;
   }
   if (!owned.events.empty() && !ChangesState(*owned.events.rbegin()->second, *kept))
@@ -164,17 +167,17 @@ void EventLog::Remove(int64_t sequence) {
   if (found == events_.end()) return;
   const Owner owner = OwnerOf(*found->second);
   Owned& owned = owned_[owner];
-  if (owned.hole == found->second) owned.hole = nullptr;
+  if (owned.gap == found->second) owned.gap = nullptr;
   owned.notes.erase(sequence);
   owned.events.erase(sequence);
-  // Numbers of a job that is stored are still compared with.
-  if (owned.events.empty() && owned.hole == nullptr && (!owner.first || !owned.stored)) owned_.erase(owner);
+  // A stored job's last_number is still needed to detect new events.
+  if (owned.events.empty() && owned.gap == nullptr && (!owner.first || !owned.stored)) owned_.erase(owner);
   events_.erase(found);
 }
 
 void EventLog::RemoveThrough(int64_t sequence) {
   while (!events_.empty() && events_.begin()->first <= sequence) Remove(events_.begin()->first);
-  gone_through_ = std::max(gone_through_, sequence);
+  dropped_through_ = std::max(dropped_through_, sequence);
 }
 
 Events EventLog::Number(const std::vector<const v1::Job*>& jobs, Events others) const {
@@ -191,7 +194,7 @@ Events EventLog::Number(const std::vector<const v1::Job*>& jobs, Events others) 
   int64_t sequence = next_;
   for (v1::Event& event : numbered) {
     event.set_sequence(sequence++);
-    event.set_unix_nanos(EventDate(loaded_unix_nanos_, event.unix_nanos()));
+    event.set_unix_nanos(EventDate(newest_loaded_nanos_, event.unix_nanos()));
   }
   return numbered;
 }
@@ -202,7 +205,7 @@ void EventLog::Date(v1::Job* job) const {
   const int64_t last = known == owned_.end() ? 0 : known->second.last_number;
   for (int i = job->events_size() - 1; i >= 0 && job->events(i).number() > last; --i) {
     v1::Job::Event* const event = job->mutable_events(i);
-    event->set_unix_nanos(EventDate(loaded_unix_nanos_, event->unix_nanos()));
+    event->set_unix_nanos(EventDate(newest_loaded_nanos_, event->unix_nanos()));
   }
 }
 
@@ -211,7 +214,7 @@ int64_t EventLog::ForgetThrough(const Events& numbered, absl::Time now) const {
   if (events_.empty()) return 0;
   const int64_t date = std::min(absl::ToUnixNanos(now), events_.rbegin()->second->unix_nanos());
   const int64_t old = date - absl::ToInt64Nanoseconds(kMaxEventAge);
-  size_t by_age = kForgottenByAge * numbered.size();
+  size_t by_age = kMaxDropsByAge * numbered.size();
   int64_t through = 0;
   for (auto it = events_.begin(); it != events_.end() && by_age > 0; ++it, --by_age) {
     if (it->second->unix_nanos() >= old) break;
@@ -229,28 +232,28 @@ void EventLog::Append(Events numbered, int64_t forget_through) {
   added_.SignalAll();
 }
 
-// Each looks at all who have events: once for some hundred writes.
+// Examines all owners, which is acceptable once per several hundred writes.
 bool EventLog::PickFromMost(size_t wanted, size_t most, size_t live_keep, ThinnedEvents* thinned) const {
-  std::vector<Picked> heap;
+  std::vector<Candidate> heap;
   for (const auto& [owner, owned] : owned_) {
-    const size_t keeps = owned.live() ? live_keep : kFewEvents;
+    const size_t keeps = owned.live() ? live_keep : kEventsPerEndedOwner;
     if (owned.events.size() > keeps) heap.emplace_back(owned, keeps);
   }
   std::make_heap(heap.begin(), heap.end());
-  size_t picked = 0, holes = 0;
-  // A hole is one more, and one that moves another.
-  while (!heap.empty() && heap.front().over > 0 && picked < wanted && picked + 2 * holes + 3 <= most) {
+  size_t picked = 0, gaps = 0;
+  // A gap costs up to two changes: the new one, and the removal of the owner's old one.
+  while (!heap.empty() && heap.front().excess > 0 && picked < wanted && picked + 2 * gaps + 3 <= most) {
     std::pop_heap(heap.begin(), heap.end());
-    Picked& from = heap.back();
-    const Kept& event = from.Next();
+    Candidate& from = heap.back();
+    const EventPtr& event = from.Next();
     thinned->gone.push_back(event->sequence());
-    if (from.count++ == 0) ++holes;
+    if (from.count++ == 0) ++gaps;
     if (from.newest == nullptr || from.newest->sequence() < event->sequence()) from.newest = event;
     std::push_heap(heap.begin(), heap.end());
     ++picked;
   }
-  for (const Picked& from : heap) {
-    if (from.count > 0) AddHole(from.owned->hole.get(), *from.newest, from.count, thinned);
+  for (const Candidate& from : heap) {
+    if (from.count > 0) AddGap(from.owned->gap.get(), *from.newest, from.count, thinned);
   }
   return picked > 0;
 }
@@ -262,7 +265,7 @@ bool EventLog::PickOldest(size_t wanted, size_t most, bool spare_live, ThinnedEv
   bool spared = false;
   for (const auto& [sequence, event] : events_) {
     if (gone.size() >= wanted || gone.size() + 2 >= most) break;
-    if (IsHoleOfMany(*event)) continue;
+    if (IsSharedGap(*event)) continue;
     if (spare_live && owned_.at(OwnerOf(*event)).live()) {
       spared = true;
       continue;
@@ -270,7 +273,7 @@ bool EventLog::PickOldest(size_t wanted, size_t most, bool spare_live, ThinnedEv
     gone.push_back(sequence);
     newest.set_sequence(sequence);
     newest.set_unix_nanos(event->unix_nanos());
-    count += IsHole(*event) ? event->forgotten() : 1;
+    count += IsGap(*event) ? event->forgotten() : 1;
   }
   if (gone.empty()) return false;
   if (!spared) {
@@ -279,7 +282,7 @@ bool EventLog::PickOldest(size_t wanted, size_t most, bool spare_live, ThinnedEv
   }
   thinned->gone = std::move(gone);
   const auto many = owned_.find(OwnerOf(newest));
-  AddHole(many == owned_.end() ? nullptr : many->second.hole.get(), newest, count, thinned);
+  AddGap(many == owned_.end() ? nullptr : many->second.gap.get(), newest, count, thinned);
   return true;
 }
 
@@ -287,13 +290,13 @@ ThinnedEvents EventLog::Thin(size_t most) const {
   ThinnedEvents thinned;
   MutexLock lock(&mutex_);
   if (events_.size() <= max_events_ + max_events_ / kSlack) return thinned;
-  const size_t over = events_.size() - max_events_;
-  const bool picked = PickFromMost(over, most, kMaxJobEvents, &thinned) ||
-                      PickOldest(over, most, /*spare_live=*/true, &thinned) ||
-                      PickFromMost(over, most, kFewEvents, &thinned);
-  if (!picked) PickOldest(over, most, /*spare_live=*/false, &thinned);
-  for (const v1::Event& hole : thinned.holes)
-    thinned.gone.erase(std::remove(thinned.gone.begin(), thinned.gone.end(), hole.sequence()),
+  const size_t excess = events_.size() - max_events_;
+  const bool picked = PickFromMost(excess, most, kMaxJobEvents, &thinned) ||
+                      PickOldest(excess, most, /*spare_live=*/true, &thinned) ||
+                      PickFromMost(excess, most, kEventsPerEndedOwner, &thinned);
+  if (!picked) PickOldest(excess, most, /*spare_live=*/false, &thinned);
+  for (const v1::Event& gap : thinned.gaps)
+    thinned.gone.erase(std::remove(thinned.gone.begin(), thinned.gone.end(), gap.sequence()),
                        thinned.gone.end());
   return thinned;
 }
@@ -301,9 +304,9 @@ ThinnedEvents EventLog::Thin(size_t most) const {
 void EventLog::Forget(const ThinnedEvents& thinned) {
   MutexLock lock(&mutex_);
   for (const int64_t sequence : thinned.gone) Remove(sequence);
-  for (const v1::Event& hole : thinned.holes) {
-    Remove(hole.sequence());
-    Add(hole);
+  for (const v1::Event& gap : thinned.gaps) {
+    Remove(gap.sequence());
+    Add(gap);
   }
   if (thinned.through > 0) RemoveThrough(thinned.through);
 }
@@ -313,30 +316,30 @@ void EventLog::ForgetJob(const std::string& job) {
   const auto found = owned_.find({true, job});
   if (found == owned_.end()) return;
   Owned& owned = found->second;
-  owned.began = next_;
+  owned.first_sequence = next_;
   owned.last_number = 0;
   owned.stored = false;
-  if (owned.events.empty() && owned.hole == nullptr) owned_.erase(found);
+  if (owned.events.empty() && owned.gap == nullptr) owned_.erase(found);
 }
 
 void EventLog::AddTo(v1::Job* job) const {
-  // Those that the job was stored with are in the log too, once it has changed since.
+  // Events that an older release stored within the job are in the log too once the job has changed.
   const int64_t last = job->events().empty() ? 0 : job->events().rbegin()->number();
-  for (const Kept& event : NewestOf(job->id())) {
+  for (const EventPtr& event : NewestOf(job->id())) {
     if (last < event->number()) *job->add_events() = EventOfJob(*event);
   }
   BoundEvents(job);
 }
 
-// As many as a job has at most, the first among them: who adds to the log waits for no more than that.
-std::vector<EventLog::Kept> EventLog::NewestOf(const std::string& job) const {
+// At most kMaxJobEvents, including the first: bounds the time for which writers wait.
+std::vector<EventLog::EventPtr> EventLog::NewestOf(const std::string& job) const {
   MutexLock lock(&mutex_);
-  std::vector<Kept> kept;
+  std::vector<EventPtr> kept;
   const auto found = owned_.find({true, job});
   if (found == owned_.end()) return kept;
   const Owned& owned = found->second;
-  const auto is_of_it = [](const Kept& event) { return event->number() > 0; };
-  const auto first = owned.events.lower_bound(owned.began);
+  const auto is_of_it = [](const EventPtr& event) { return event->number() > 0; };
+  const auto first = owned.events.lower_bound(owned.first_sequence);
   for (auto it = owned.events.end(); it != first && kept.size() < kMaxJobEvents;) {
     if (is_of_it((--it)->second)) kept.push_back(it->second);
   }
@@ -347,10 +350,10 @@ std::vector<EventLog::Kept> EventLog::NewestOf(const std::string& job) const {
   return kept;
 }
 
-// What comes next in a query's order.
+// The next events in the query's order.
 struct EventLog::Slice {
-  std::vector<Kept> events;
-  int64_t from = 0;   // Nothing before it is there, where the oldest come first.
+  std::vector<EventPtr> events;
+  int64_t from = 0;   // Oldest first: no retained event is at or before it.
   bool more = false;  // There are events beyond them.
 };
 
@@ -358,13 +361,13 @@ absl::StatusOr<EventLog::Slice> EventLog::SliceOf(const EventQuery& query, int64
   Slice slice;
   const int64_t after = query.newest_first ? query.after : at;
   MutexLock lock(&mutex_);
-  if (after > 0 && after < gone_through_) {
+  if (after > 0 && after < dropped_through_) {
     return absl::OutOfRangeError(absl::StrCat("events after ", after, " are kept no more: the oldest is ",
                                               events_.empty() ? next_ : events_.begin()->first));
   }
   auto oldest = events_.upper_bound(after);
   if (!query.newest_first) {
-    slice.from = std::max(after, gone_through_);
+    slice.from = std::max(after, dropped_through_);
     for (; oldest != events_.end() && slice.events.size() < kSlice; ++oldest)
       slice.events.push_back(oldest->second);
     slice.more = oldest != events_.end();
@@ -377,25 +380,25 @@ absl::StatusOr<EventLog::Slice> EventLog::SliceOf(const EventQuery& query, int64
   return slice;
 }
 
-// The lock is not held while the filter is asked: whoever stores something needs it.
+// Does not hold the lock while the filter runs, because writers need it.
 absl::StatusOr<EventPage> EventLog::Read(const EventQuery& query) const {
   EventPage page;
-  size_t bytes = 0, looked_at = 0;
+  size_t bytes = 0, examined = 0;
   const auto full = [&] {
     return static_cast<int>(page.events.size()) >= query.limit || bytes >= query.max_bytes ||
-           looked_at >= query.most_looked_at;
+           examined >= query.max_examined;
   };
   const auto wants = [&](const v1::Event& event) {
-    if (!IsFor(query, event)) return false;
-    if (query.filter == nullptr || IsHole(event)) return true;
-    ++looked_at;
+    if (!MatchesQuery(query, event)) return false;
+    if (query.filter == nullptr || IsGap(event)) return true;
+    ++examined;
     return query.filter(event);
   };
   FSDPD_ASSIGN_OR_RETURN(Slice slice, SliceOf(query, query.newest_first ? query.before : query.after));
   page.cursor = slice.from;
   page.newest = newest();
   while (true) {
-    for (const Kept& event : slice.events) {
+    for (const EventPtr& event : slice.events) {
       page.more = full();
       if (page.more) return page;
       page.cursor = event->sequence();
@@ -406,7 +409,8 @@ absl::StatusOr<EventPage> EventLog::Read(const EventQuery& query) const {
     page.more = slice.more;
     if (!slice.more || full()) return page;
     absl::StatusOr<Slice> next = SliceOf(query, page.cursor);
-    if (!next.ok()) return page;  // What comes next is gone meanwhile, as who asks for it is told.
+    // The following events were dropped meanwhile. The request for the next page reports it.
+    if (!next.ok()) return page;
     slice = *std::move(next);
   }
 }
@@ -427,7 +431,7 @@ void EventLog::Await(int64_t sequence, absl::Duration timeout) const {
     added_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
 }
 
-// The copy, of some hundred parts, is given back at once and not one by one.
+// The arena frees the copy's many parts in one step.
 std::string StoredBytes(const v1::Job& job) {
   google::protobuf::Arena arena;
   v1::Job* const stored = google::protobuf::Arena::CreateMessage<v1::Job>(&arena);

@@ -60,8 +60,8 @@ v1::Job JobWith(const std::string& id, const std::vector<std::string>& messages)
   return job;
 }
 
-// A coordinator took the lead whose clock was an hour behind: its events were dated before their causes.
-TEST(EventLog, DatesDoNotGoBackBeforeThoseOfEarlierLives) {
+// Regression: a new leader's clock was an hour behind, and its events were dated before their causes.
+TEST(EventLog, DatesDoNotPrecedeLoadedDates) {
   EventLog before;
   Store(&before, {}, {OfNode("n")});
   EventLog log;
@@ -71,11 +71,11 @@ TEST(EventLog, DatesDoNotGoBackBeforeThoseOfEarlierLives) {
   for (const v1::Event& event : EventsOf(log, {}))
     dates.push_back(event.unix_nanos() - absl::ToUnixNanos(kNow));
   EXPECT_THAT(dates, ElementsAre(0, 0, absl::ToInt64Nanoseconds(absl::Hours(1)), 0))
-      << "one of this life keeps its own: it may have been stored late";
+      << "events of this run keep their dates: they may be stored late";
 }
 
-// A live job had other dates than its events in ListEvents, until the next restart.
-TEST(EventLog, ALiveJobHasTheDatesThatItsEventsAreStoredWith) {
+// Regression: until the next restart a live job's events had other dates than the same events in ListEvents.
+TEST(EventLog, DateMatchesStoredDates) {
   EventLog before;
   v1::Job job = JobWith("a", {"one"});
   Store(&before, {&job}, {OfNode("n", kNow + absl::Hours(1))});
@@ -83,18 +83,18 @@ TEST(EventLog, ALiveJobHasTheDatesThatItsEventsAreStoredWith) {
   log.Load(EventsOf(before, {}), 3);
   AddEvent(v1::EVENT_KIND_NOTE, "two", kNow, &job);
   log.Date(&job);
-  EXPECT_EQ(job.events(0).unix_nanos(), absl::ToUnixNanos(kNow)) << "of an earlier life";
+  EXPECT_EQ(job.events(0).unix_nanos(), absl::ToUnixNanos(kNow)) << "already stored";
   EXPECT_EQ(job.events(1).unix_nanos(), absl::ToUnixNanos(kNow + absl::Hours(1)));
   EXPECT_EQ(log.Number({&job}, {})[0].unix_nanos(), job.events(1).unix_nanos());
 }
 
-TEST(EventLog, AWrongDateOfAnEarlierLifeDatesNoLaterEvents) {
+TEST(EventLog, IgnoresLoadedDateFarInFuture) {
   EventLog log;
   log.Load({OfNode("n", kNow + absl::Hours(1000))}, 2);
   EXPECT_EQ(log.Number({}, {OfNode("n")})[0].unix_nanos(), absl::ToUnixNanos(kNow));
 }
 
-TEST(EventLog, WhatIsWrittenAgainIsLoggedOnce) {
+TEST(EventLog, RepeatedWriteAddsEventsOnce) {
   EventLog log;
   v1::Job job = JobWith("a", {"one", "two"});
   Store(&log, {&job}, {});
@@ -111,7 +111,7 @@ TEST(EventLog, WhatIsWrittenAgainIsLoggedOnce) {
   EXPECT_FALSE(page->more);
 }
 
-TEST(EventLog, AJobThatIsReadHasThoseOfTheLog) {
+TEST(EventLog, AddToRestoresEventsOfJob) {
   EventLog log;
   v1::Job job = JobWith("a", {"one", "two"});
   const v1::Job other = JobWith("b", {"else"});
@@ -123,7 +123,7 @@ TEST(EventLog, AJobThatIsReadHasThoseOfTheLog) {
   EXPECT_EQ(read.SerializeAsString(), job.SerializeAsString());
 }
 
-TEST(EventLog, AJobThatIsReadHasTheFirstAndTheNewestOfManyEvents) {
+TEST(EventLog, AddToRestoresFirstAndNewestEvents) {
   EventLog log;
   v1::Job job = JobWith("a", {});
   for (int i = 0; i < 3 * kMaxJobEvents; ++i) {
@@ -137,7 +137,7 @@ TEST(EventLog, AJobThatIsReadHasTheFirstAndTheNewestOfManyEvents) {
   EXPECT_EQ(log.newest(), 3 * kMaxJobEvents);
 }
 
-TEST(EventLog, EventsThatAnOlderReleaseStoredInTheJobMoveOverWhenItChanges) {
+TEST(EventLog, MovesEventsStoredInJobToLog) {
   v1::Job old;
   old.set_id("a");
   for (const char* message : {"one", "two"}) old.add_events()->set_message(message);
@@ -154,7 +154,7 @@ TEST(EventLog, EventsThatAnOlderReleaseStoredInTheJobMoveOverWhenItChanges) {
   EXPECT_THAT(MessagesOf(read), ElementsAre("one", "two", "three"));
 }
 
-TEST(EventLog, TheOldestGoAndWhoWantsThemIsToldSo) {
+TEST(EventLog, DropsOldestAndReportsOutOfRange) {
   EventLog log(3);
   for (int i = 0; i < 5; ++i) Store(&log, {}, {OfNode(absl::StrCat(i))});
   EXPECT_EQ(log.oldest(), 3);
@@ -163,13 +163,13 @@ TEST(EventLog, TheOldestGoAndWhoWantsThemIsToldSo) {
   const auto gone = log.Read(query);
   EXPECT_TRUE(absl::IsOutOfRange(gone.status()));
   EXPECT_THAT(gone.status().message(), HasSubstr("the oldest is 3"));
-  query.after = 2;  // Nothing after it is gone.
+  query.after = 2;  // All later events are retained.
   EXPECT_THAT(SequencesOf(log.Read(query)->events), ElementsAre(3, 4, 5));
   query.after = 0;
   EXPECT_THAT(SequencesOf(log.Read(query)->events), ElementsAre(3, 4, 5));
 }
 
-TEST(EventLog, WhatIsTooOldGoesWhenAnotherComes) {
+TEST(EventLog, DropsByAgeOnAppend) {
   EventLog log;
   Store(&log, {}, {OfNode("a", kNow - kMaxEventAge - absl::Hours(1)), OfNode("b")}, kNow - absl::Hours(2));
   EXPECT_EQ(log.oldest(), 1);
@@ -177,7 +177,7 @@ TEST(EventLog, WhatIsTooOldGoesWhenAnotherComes) {
   EXPECT_EQ(log.oldest(), 2);
 }
 
-TEST(EventLog, AWrongDateRemovesNothingAndOneThatStaysWrongOnlyALittle) {
+TEST(EventLog, WrongClockDropsFewEvents) {
   EventLog log;
   const absl::Time wrong = kNow + 2 * kMaxEventAge;
   for (int i = 0; i < 10; ++i) Store(&log, {}, {OfNode("a")});
@@ -189,7 +189,7 @@ TEST(EventLog, AWrongDateRemovesNothingAndOneThatStaysWrongOnlyALittle) {
   EXPECT_EQ(log.oldest(), 3);
 }
 
-TEST(EventLog, PagesOfAFilterNeitherSkipNorRepeat) {
+TEST(EventLog, FilteredPagesHaveEachEventOnce) {
   EventLog log;
   for (int i = 0; i < 10; ++i) Store(&log, {}, {OfNode(i % 3 == 0 ? "a" : "b")});
   EventQuery query;
@@ -207,7 +207,7 @@ TEST(EventLog, PagesOfAFilterNeitherSkipNorRepeat) {
   EXPECT_EQ(query.after, 10);
 }
 
-TEST(EventLog, APageEndsEarlyWhereItsEventsAreLargeAndTheNextGoesOn) {
+TEST(EventLog, PageEndsAtByteLimit) {
   EventLog log;
   for (int i = 0; i < 3; ++i) Store(&log, {}, {OfNode(std::string(1000, 'a'))});
   EventQuery query;
@@ -218,10 +218,10 @@ TEST(EventLog, APageEndsEarlyWhereItsEventsAreLargeAndTheNextGoesOn) {
   EXPECT_THAT(SequencesOf(log.Read(query)->events), ElementsAre(3));
   query.after = 0;
   query.max_bytes = 1;
-  EXPECT_THAT(SequencesOf(log.Read(query)->events), ElementsAre(1)) << "one at least";
+  EXPECT_THAT(SequencesOf(log.Read(query)->events), ElementsAre(1)) << "at least one";
 }
 
-TEST(EventLog, SequencesGrowOverLivesAndAboveThoseOfAStateThatWasPutBack) {
+TEST(EventLog, SequencesGrowAcrossRestartsAndRestores) {
   EventLog first, second, restored;
   Store(&first, {}, {OfNode("a"), OfNode("b")});
   const Events stored = first.Read({})->events;
@@ -232,11 +232,11 @@ TEST(EventLog, SequencesGrowOverLivesAndAboveThoseOfAStateThatWasPutBack) {
   Store(&restored, {}, {OfNode("c")});
   EXPECT_EQ(restored.newest(), 1'000'000);
   EventQuery query;
-  query.after = 3;  // Of the life that is undone.
+  query.after = 3;  // A sequence of the run that the restore reverted.
   EXPECT_THAT(SequencesOf(restored.Read(query)->events), ElementsAre(1'000'000));
 }
 
-TEST(EventLog, EventsOfAJobThatIsForgottenStay) {
+TEST(EventLog, RetainsEventsOfDeletedJob) {
   EventLog log;
   const v1::Job job = JobWith("a", {"one"});
   Store(&log, {&job}, {});
@@ -246,7 +246,7 @@ TEST(EventLog, EventsOfAJobThatIsForgottenStay) {
   EXPECT_EQ(log.Read(query)->events.size(), 1u);
 }
 
-// A note that changes no state, and one that does.
+// Adds and stores a note, with or without a change of state.
 void Note(EventLog* log, v1::Job* job, bool change = false) {
   if (change)
     job->set_state(job->state() == v1::JOB_STATE_RUNNING ? v1::JOB_STATE_QUEUED : v1::JOB_STATE_RUNNING);
@@ -265,7 +265,7 @@ std::vector<int64_t> NumbersOf(const EventLog& log, const std::string& job) {
   return numbers;
 }
 
-TEST(EventLog, OneJobThatFlapsTakesNobodyElsesHistory) {
+TEST(EventLog, FlappingJobDoesNotDisplaceOthers) {
   EventLog log(140);
   v1::Job flaps = JobWith("flaps", {"first"}), quiet = JobWith("quiet", {"one", "two", "three"});
   Store(&log, {&quiet, &flaps}, {OfNode("n")});
@@ -283,11 +283,11 @@ TEST(EventLog, OneJobThatFlapsTakesNobodyElsesHistory) {
   int64_t forgotten = 0;
   for (const v1::Event& event : EventsOf(log, query)) forgotten += event.forgotten();
   EXPECT_EQ(forgotten + static_cast<int64_t>(kept.size()), 501);
-  EXPECT_EQ(log.oldest(), 1) << "nothing of the others is gone";
+  EXPECT_EQ(log.oldest(), 1) << "events of other owners are retained";
 }
 
-// A paused job lost all but nine of its events to jobs that had come and gone with five each.
-TEST(EventLog, AJobThatHasNotEndedKeepsItsFirstAndItsNewestWhateverComesAndGoesAlsoForTheNextLife) {
+// Regression: jobs with five events each displaced all but nine events of a paused job.
+TEST(EventLog, LiveJobRetainsEventsAcrossRestarts) {
   constexpr size_t kMax = 1000;
   EventLog log(kMax);
   v1::Job lives = JobWith("lives", {"first"});
@@ -316,10 +316,10 @@ TEST(EventLog, AJobThatHasNotEndedKeepsItsFirstAndItsNewestWhateverComesAndGoesA
   lives.set_state(v1::JOB_STATE_SUCCEEDED);
   Note(&log, &lives);
   for (int i = 0; i < 1100; ++i) Store(&log, {}, {OfNode(absl::StrCat(i))});
-  EXPECT_THAT(NumbersOf(log, "lives"), IsEmpty()) << "it has ended";
+  EXPECT_THAT(NumbersOf(log, "lives"), IsEmpty()) << "the job has ended";
 }
 
-TEST(EventLog, WhatIsForgottenBetweenEventsThatStayIsOneHoleWhoeverAsks) {
+TEST(EventLog, RecordsOneSharedGap) {
   EventLog log(10);
   v1::Job lives = JobWith("lives", {"one", "two"});
   Store(&log, {&lives}, {});
@@ -338,8 +338,8 @@ TEST(EventLog, WhatIsForgottenBetweenEventsThatStayIsOneHoleWhoeverAsks) {
   EXPECT_EQ(EventsOf(log, query).size(), 1u);
 }
 
-// What is stored waited for a filter of many comparisons to be asked of all events.
-TEST(EventLog, WhileAFilterIsAskedEventsAreStored) {
+// Regression: writers waited until a slow filter had examined all events.
+TEST(EventLog, StoresEventsWhileFilterRuns) {
   for (const bool newest_first : {false, true}) {
     EventLog log;
     for (int i = 0; i < 1000; ++i) Store(&log, {}, {OfNode("n")});
@@ -352,15 +352,15 @@ TEST(EventLog, WhileAFilterIsAskedEventsAreStored) {
       return event.sequence() % 100 == 0;
     };
     EXPECT_EQ(EventsOf(log, query).size(), 10u);
-    EXPECT_EQ(asked, newest_first ? 1000 : 1003) << "who reads on comes to what is new";
+    EXPECT_EQ(asked, newest_first ? 1000 : 1003) << "oldest first reaches the new events";
   }
 }
 
-TEST(EventLog, APageOfWhatIsRareEndsAfterSoManyEventsAndTheNextGoesOn) {
+TEST(EventLog, PageEndsAtExaminedLimit) {
   EventLog log;
   for (int i = 0; i < 1000; ++i) Store(&log, {}, {OfNode("n")});
   EventQuery query;
-  query.most_looked_at = 400;
+  query.max_examined = 400;
   query.filter = [](const v1::Event& event) { return event.sequence() == 900; };
   for (const bool newest_first : {false, true}) {
     query.newest_first = newest_first;
@@ -377,7 +377,7 @@ TEST(EventLog, APageOfWhatIsRareEndsAfterSoManyEventsAndTheNextGoesOn) {
   }
 }
 
-TEST(EventLog, WhatChangedAStateIsKeptLongerThanWhatDidNot) {
+TEST(EventLog, RetainsStateChangesLonger) {
   EventLog log(60);
   v1::Job job = JobWith("a", {"first"});
   std::vector<int64_t> changes = {1};
@@ -388,11 +388,11 @@ TEST(EventLog, WhatChangedAStateIsKeptLongerThanWhatDidNot) {
   EXPECT_THAT(NumbersOf(log, "a"), ::testing::IsSupersetOf(changes));
   for (int i = 0; i < 400; ++i) Note(&log, &job, /*change=*/true);
   const std::vector<int64_t> kept = NumbersOf(log, "a");
-  EXPECT_LE(kept.size(), 60u) << "changes alone are bounded too";
+  EXPECT_LE(kept.size(), 60u) << "state changes are bounded too";
   EXPECT_EQ(kept.front(), 1);
 }
 
-TEST(EventLog, AHoleIsToldInItsPlaceAndNotToWhoIsPastIt) {
+TEST(EventLog, GapIsReadAtItsSequence) {
   EventLog log(20);
   v1::Job job = JobWith("a", {"first"});
   for (int i = 0; i < 100; ++i) Note(&log, &job);
@@ -405,7 +405,7 @@ TEST(EventLog, AHoleIsToldInItsPlaceAndNotToWhoIsPastIt) {
   EXPECT_EQ(events[0].forgotten(), events[1].number() - 2);
   EXPECT_THAT(events[0].message(), HasSubstr("events of it up to here are kept no more"));
   query.node = "n";
-  EXPECT_EQ(log.Read(query)->events.size(), 1u) << "what is forgotten may have named the node";
+  EXPECT_EQ(log.Read(query)->events.size(), 1u) << "a dropped event may have named the node";
   query.node = "";
   query.job = "b";
   EXPECT_THAT(log.Read(query)->events, IsEmpty());
@@ -418,10 +418,10 @@ TEST(EventLog, AHoleIsToldInItsPlaceAndNotToWhoIsPastIt) {
   read.set_id("a");
   log.AddTo(&read);
   EXPECT_EQ(read.events(0).number(), 1);
-  EXPECT_EQ(read.events(1).number(), events[1].number()) << "a hole is no event of the job's";
+  EXPECT_EQ(read.events(1).number(), events[1].number()) << "a gap is not an event of the job";
 }
 
-TEST(EventLog, NewestFirstPagesGoBackToTheOldest) {
+TEST(EventLog, NewestFirstPagesReachOldest) {
   EventLog log;
   for (int i = 0; i < 7; ++i) Store(&log, {}, {OfNode(i % 2 == 0 ? "a" : "b")});
   EventQuery query;
@@ -445,45 +445,45 @@ TEST(EventLog, NewestFirstPagesGoBackToTheOldest) {
   EXPECT_THAT(log.Read(query)->events, IsEmpty());
 }
 
-// One who reads at a pace of his own, from a cursor on.
-struct Watcher {
+// A reader that resumes from a cursor at its own pace.
+struct Reader {
   EventQuery query;
   std::set<int64_t> seen;
-  std::map<std::string, int64_t> holes;  // By job or node: up to where he was told of one.
-  int64_t from = 0;                      // The oldest that there was when he began, the last time.
+  std::map<std::string, int64_t> gaps;  // Sequence of the newest gap by job or node.
+  int64_t from = 0;                     // The oldest event when it last began to read.
 };
 
 std::string OwnerOf(const v1::Event& event) { return event.job() + "/" + event.node(); }
 
-void Go(const EventLog& log, Watcher* watcher) {
-  if (watcher->query.after == 0) watcher->from = log.oldest();
-  const auto page = log.Read(watcher->query);
+void ReadPage(const EventLog& log, Reader* reader) {
+  if (reader->query.after == 0) reader->from = log.oldest();
+  const auto page = log.Read(reader->query);
   if (!page.ok()) {
-    watcher->query.after = 0;
-    watcher->seen.clear();
+    reader->query.after = 0;
+    reader->seen.clear();
     return;
   }
   for (const v1::Event& event : page->events) {
-    ASSERT_GT(event.sequence(), watcher->query.after);
+    ASSERT_GT(event.sequence(), reader->query.after);
     if (event.kind() == v1::EVENT_KIND_FORGOTTEN) {
-      watcher->holes[OwnerOf(event)] = event.sequence();
+      reader->gaps[OwnerOf(event)] = event.sequence();
     } else {
-      ASSERT_TRUE(watcher->seen.insert(event.sequence()).second) << "told twice: " << event.sequence();
+      ASSERT_TRUE(reader->seen.insert(event.sequence()).second) << "read twice: " << event.sequence();
     }
   }
-  watcher->query.after = page->cursor;
+  reader->query.after = page->cursor;
 }
 
-TEST(EventLog, WhoeverWatchesIsToldOfEachEventOnceOrThatItIsForgotten) {
+TEST(EventLog, ReadersGetEachEventOnceOrGap) {
   for (int seed = 1; seed <= Seeds(200); ++seed) {
     std::mt19937_64 random(static_cast<uint64_t>(seed));
     const auto below = [&](uint64_t n) { return static_cast<int>(random() % n); };
     auto log = std::make_unique<EventLog>(20 + below(60));
     std::vector<v1::Job> jobs;
     for (int i = 0; i < 4; ++i) jobs.push_back(JobWith(absl::StrCat("j", i), {}));
-    std::map<int64_t, std::string> all;  // Whose each event is.
-    std::vector<Watcher> watchers(3);
-    for (Watcher& watcher : watchers) watcher.query.limit = 1 + below(20);
+    std::map<int64_t, std::string> all;  // Owner of each event, by sequence.
+    std::vector<Reader> readers(3);
+    for (Reader& reader : readers) reader.query.limit = 1 + below(20);
     for (int i = 0; i < 400; ++i) {
       const int64_t newest = log->newest();
       if (below(3) > 0) {
@@ -496,33 +496,33 @@ TEST(EventLog, WhoeverWatchesIsToldOfEachEventOnceOrThatItIsForgotten) {
       EventQuery last;
       last.after = newest;
       for (const v1::Event& event : EventsOf(*log, last)) all[event.sequence()] = OwnerOf(event);
-      if (below(50) == 0) {  // Another life.
+      if (below(50) == 0) {  // A restart.
         EventQuery whole;
         whole.limit = INT32_MAX;
         auto next = std::make_unique<EventLog>(20 + below(60));
         next->Load(EventsOf(*log, whole), 1);
         log = std::move(next);
       }
-      for (Watcher& watcher : watchers) {
-        if (below(4) == 0) Go(*log, &watcher);
+      for (Reader& reader : readers) {
+        if (below(4) == 0) ReadPage(*log, &reader);
         if (HasFatalFailure()) return;
       }
     }
-    for (Watcher& watcher : watchers) {
-      watcher.query.limit = INT32_MAX;
-      for (int i = 0; i < 2; ++i) Go(*log, &watcher);
+    for (Reader& reader : readers) {
+      reader.query.limit = INT32_MAX;
+      for (int i = 0; i < 2; ++i) ReadPage(*log, &reader);
       if (HasFatalFailure()) return;
       EventQuery whole;
       whole.limit = INT32_MAX;
       for (const auto& [sequence, owner] : all) {
-        const bool told = watcher.seen.count(sequence) > 0 || sequence <= watcher.holes[owner] ||
-                          sequence <= watcher.holes["/"];
-        ASSERT_TRUE(told || sequence < watcher.from)
+        const bool reported =
+            reader.seen.count(sequence) > 0 || sequence <= reader.gaps[owner] || sequence <= reader.gaps["/"];
+        ASSERT_TRUE(reported || sequence < reader.from)
             << "seed " << seed << ": event " << sequence << " of " << owner;
       }
       for (const v1::Event& event : EventsOf(*log, whole)) {
-        ASSERT_TRUE(event.kind() == v1::EVENT_KIND_FORGOTTEN || watcher.seen.count(event.sequence()) > 0)
-            << "seed " << seed << ": event " << event.sequence() << " is kept, and he has not seen it";
+        ASSERT_TRUE(event.kind() == v1::EVENT_KIND_FORGOTTEN || reader.seen.count(event.sequence()) > 0)
+            << "seed " << seed << ": event " << event.sequence() << " is retained, but was not read";
       }
     }
   }

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Leadership>> Leadership::TryTake(EtcdClient* etcd
   nobody->set_key(KeyOf(options.prefix));
   nobody->set_create_revision(0);
   AddPut(KeyOf(options.prefix), options.address, taken->lease_, request.add_success());
-  // Where the answer is lost, so is the lease, soon.
+  // If the answer is lost, the lease expires soon.
   FSDPD_ASSIGN_OR_RETURN(const etcd::TxnResponse answer, etcd->TryTxn(request));
   if (!answer.succeeded()) return std::unique_ptr<Leadership>();
   taken->create_revision_ = answer.header().revision();
@@ -76,7 +76,7 @@ Leadership::~Leadership() {
     LogWarning("the lease is not given back, others wait for its end: %s", revoked.message());
 }
 
-// The clock's part is for an etcd that was put back from a snapshot of the past (state_store.h).
+// The date is needed if etcd was restored from an old snapshot (state_store.h).
 absl::Status Leadership::Count() {
   etcd::RangeRequest read;
   read.set_key(CounterOf(options_.prefix));
@@ -127,7 +127,7 @@ bool Leadership::Wait(absl::Duration duration) {
   return !ending_ && !over_;
 }
 
-// Not once it was over for whoever asked meanwhile: they have stopped to act.
+// Never after the deadline: other threads may have seen held() == false and stopped.
 bool Leadership::Extend(absl::Time asked) {
   MutexLock lock(&mutex_);
   if (over_ || options_.clock->Now() >= until_) return false;

@@ -1,15 +1,16 @@
-// Which of several coordinators acts: the one whose key is in etcd, under a lease that it renews. A
-// leadership has a number, its generation (state_store.h), larger than all before it.
+// Leader election in etcd. The leader is the coordinator whose key is in etcd, under a lease that it renews.
+// Each leadership has a number, its generation (state_store.h), which is larger than all earlier ones.
 //
-// It is over when the lease could not be renewed in time, by this machine's own clock and counted from when
-// the renewal was asked for, so that it ends here before etcd lets another one begin. A process that stood
-// still meanwhile may still take itself for the leader for a moment: nothing that it stores then is taken
-// (etcd_store.h), and no agent obeys it, as streams are numbered by the generation (agent/attachment.h).
+// A leadership ends when its lease was not renewed in time. The deadline is measured by this machine's clock
+// from the time at which the renewal was sent, so the leadership ends here before etcd lets another
+// coordinator lead. A process that was suspended may consider itself the leader for a moment after that. In
+// that time etcd refuses its writes (etcd_store.h), and agents ignore it, because streams are numbered by the
+// generation (agent/attachment.h).
 //
-// Keys below `prefix`: "leader", the address at which the leader is reached, and "generation".
+// Keys below `prefix`: "leader", the address of the leader, and "generation".
 //
-// Call order: TryTake() ... held() ...; the destructor gives it back, so that the next one need not wait.
-// Thread-safe.
+// Call order: TryTake() ... held() ...; the destructor releases the lease, so the next leader need not wait
+// for its end. Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -30,26 +31,26 @@ class Leadership {
  public:
   struct Options {
     std::string prefix;   // "/fsdpd/"
-    std::string address;  // At which clients and agents reach this coordinator.
+    std::string address;  // Address of this coordinator for clients and agents.
     absl::Duration lease = absl::Seconds(5);
     Clock* clock = Clock::Real();
   };
 
-  // Who leads; "" when nobody does.
+  // The leader's address; "" if there is no leader.
   static absl::StatusOr<std::string> Leader(EtcdClient* etcd, const std::string& prefix);
 
-  // Null where another one leads. `etcd` outlives it. `lost`: called once, by a thread of its own, when it is
-  // over before it was given back.
+  // nullptr if another coordinator leads. `etcd` outlives the result. `lost` is called at most once, from a
+  // separate thread, if the leadership ends before the destructor releases it.
   static absl::StatusOr<std::unique_ptr<Leadership>> TryTake(EtcdClient* etcd, const Options& options,
                                                              std::function<void()> lost);
   ~Leadership();
 
   int64_t generation() const { return generation_; }
   bool held() const { return options_.clock->Now() < held_until(); }
-  absl::Time held_until() const;  // As of now: renewals move it on. InfinitePast once it is over.
+  absl::Time held_until() const;  // Renewals extend it. InfinitePast once the leadership is lost.
   void Lose(const std::string& why);
 
-  // What each transaction of the leader's has to compare.
+  // The condition that every transaction of the leader must include.
   etcdserverpb::Compare Fence() const;
 
  private:
@@ -63,7 +64,7 @@ class Leadership {
   const Options options_;
   const std::function<void()> lost_;
   int64_t lease_ = 0;
-  int64_t create_revision_ = 0;  // Of the key.
+  int64_t create_revision_ = 0;  // Of the key "leader".
   int64_t generation_ = 0;
 
   mutable Mutex mutex_;

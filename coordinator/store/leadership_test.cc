@@ -30,7 +30,7 @@ class LeadershipTest : public ::testing::Test {
   std::unique_ptr<EtcdClient> client_;
 };
 
-TEST_F(LeadershipTest, OneLeadsAndTheOthersKnowWhereUntilItIsGivenBack) {
+TEST_F(LeadershipTest, HasOneLeaderUntilReleased) {
   EXPECT_EQ(*Leadership::Leader(client_.get(), "/fsdpd/"), "");
   auto first = TryTake("one:1");
   ASSERT_NE(first, nullptr);
@@ -40,13 +40,13 @@ TEST_F(LeadershipTest, OneLeadsAndTheOthersKnowWhereUntilItIsGivenBack) {
   const int64_t generation = first->generation();
   first.reset();
   const auto second = TryTake("two:2");
-  ASSERT_NE(second, nullptr) << "it need not wait for the lease's end";
+  ASSERT_NE(second, nullptr) << "the destructor released the lease";
   EXPECT_GT(second->generation(), generation);
-  EXPECT_LT(second->generation(), int64_t{1} << 31) << "epochs have 31 bits for it";
+  EXPECT_LT(second->generation(), int64_t{1} << 31) << "stream generations have 31 bits for it";
   EXPECT_EQ(*Leadership::Leader(client_.get(), "/fsdpd/"), "two:2");
 }
 
-TEST_F(LeadershipTest, IsRenewedBeyondItsLease) {
+TEST_F(LeadershipTest, RenewsLease) {
   const auto leadership = TryTake(
       "one:1", [] {}, absl::Seconds(2));
   ASSERT_NE(leadership, nullptr);
@@ -58,7 +58,7 @@ TEST_F(LeadershipTest, IsRenewedBeyondItsLease) {
   EXPECT_EQ(TryTake("two:2"), nullptr);
 }
 
-TEST_F(LeadershipTest, EndsHereWhenEtcdIsSilentForAsLongAsItsLease) {
+TEST_F(LeadershipTest, EndsIfEtcdIsSilentForOneLease) {
   std::promise<void> lost;
   const auto leadership = TryTake(
       "one:1", [&] { lost.set_value(); }, absl::Seconds(2));
@@ -69,14 +69,14 @@ TEST_F(LeadershipTest, EndsHereWhenEtcdIsSilentForAsLongAsItsLease) {
   server_.Continue();
 }
 
-TEST_F(LeadershipTest, IsLostOnceHoweverManySaySo) {
+TEST_F(LeadershipTest, CallsLostOnce) {
   std::promise<void> lost;
   const auto first = TryTake("one:1", [&] { lost.set_value(); });
   ASSERT_NE(first, nullptr);
-  first->Lose("a test says so");
+  first->Lose("test");
   lost.get_future().wait();
   EXPECT_FALSE(first->held());
-  first->Lose("again");  // Told once.
+  first->Lose("again");  // No second call.
 }
 
 }  // namespace

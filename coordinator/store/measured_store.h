@@ -1,4 +1,5 @@
-// A store that tells how long another one took, and whether it could (meters.h). Thread-safe as that is.
+// StateStore decorator that records the duration and the status of each call (meters.h). Thread-safe if the
+// wrapped store is.
 #pragma once
 
 #include <memory>

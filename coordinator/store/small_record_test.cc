@@ -31,7 +31,7 @@ TEST(SmallRecord, DropsLogLinesFirstAndStatesHowMany) {
   EXPECT_EQ(small.reason(), whole.reason());
 }
 
-TEST(SmallRecord, ThenShortensTextsAndKeepsWhatIsDecidedBy) {
+TEST(SmallRecord, ThenShortensDiagnosticTexts) {
   const v1::Job whole = FailedJob(), small = SmallRecord(whole, RecordSize::kShortTexts);
   EXPECT_THAT(small.failure().error(), EndsWith(" bytes dropped: the job record was too large to store]"));
   for (const std::string& text : {small.failure().error(), small.reason(), small.events(0).message()}) {
@@ -43,7 +43,7 @@ TEST(SmallRecord, ThenShortensTextsAndKeepsWhatIsDecidedBy) {
   EXPECT_EQ(small.checkpoints(0).path(), whole.checkpoints(0).path());
 }
 
-TEST(SmallRecord, AShortRecordStaysAsItIs) {
+TEST(SmallRecord, DoesNotChangeSmallRecord) {
   v1::Job job;
   job.set_reason("done");
   job.mutable_failure()->add_log_tail("one line");

@@ -24,13 +24,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kBusyMs = 5000;  // A coordinator that checkpoints its log holds readers up for less.
+constexpr int kBusyMs = 5000;  // Longer than a coordinator's WAL checkpoint blocks readers.
 constexpr char kInMemory[] = ":memory:";
 
-struct Closed {
+struct CloseDatabase {
   void operator()(sqlite3* db) const { sqlite3_close(db); }
 };
-using Database = std::unique_ptr<sqlite3, Closed>;
+using Database = std::unique_ptr<sqlite3, CloseDatabase>;
 
 absl::StatusOr<Database> OpenFile(const std::string& path, int flags) {
   sqlite3* opened = nullptr;
@@ -42,7 +42,7 @@ absl::StatusOr<Database> OpenFile(const std::string& path, int flags) {
   return db;
 }
 
-// In one step: all pages as of one moment.
+// Copies all pages in one step, which gives a consistent snapshot.
 absl::Status CopyPages(sqlite3* from, sqlite3* to, const std::string& doing) {
   sqlite3_backup* backup = sqlite3_backup_init(to, "main", from, "main");
   if (backup == nullptr) return StatusOf(to, sqlite3_extended_errcode(to), doing);
@@ -54,8 +54,8 @@ absl::Status CopyPages(sqlite3* from, sqlite3* to, const std::string& doing) {
 std::string KeyOf(const v1::Event& event) { return absl::StrCat(event.sequence()); }
 std::string KeyOf(const v1::Node& node) { return node.name(); }
 
-// That each message of a table can be read, and is its row's: a file that no backup made has no checksum. One
-// of an older schema may not have the table.
+// Checks that each message of a table can be parsed and has its row's key. Finds damage in files without a
+// checksum, such as a copied state file. A file of an older schema may not have the table.
 template <typename Message>
 absl::Status CheckMessages(sqlite3* db, const std::string& path, const std::string& table,
                            const std::string& column, const std::string& key) {
@@ -68,16 +68,16 @@ absl::Status CheckMessages(sqlite3* db, const std::string& path, const std::stri
   int rc;
   for (int64_t row = 1; (rc = rows.Step()) == SQLITE_ROW; ++row) {
     Message message;
-    bool sound = message.ParseFromString(rows.Blob(0));
-    if constexpr (!std::is_same_v<Message, v1::Cordon>) sound = sound && KeyOf(message) == rows.Blob(1);
-    if (!sound)
+    bool valid = message.ParseFromString(rows.Blob(0));
+    if constexpr (!std::is_same_v<Message, v1::Cordon>) valid = valid && KeyOf(message) == rows.Blob(1);
+    if (!valid)
       return absl::DataLossError(
           absl::StrCat(path, " is damaged: row ", row, " of its ", table, " cannot be read"));
   }
   return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(db, rc, absl::StrCat("read ", table, " of ", path));
 }
 
-// That SQLite finds the file whole, and that all that is in it can be read.
+// Checks SQLite's integrity and that all messages can be parsed.
 absl::StatusOr<CopiedState> CheckState(sqlite3* db, const std::string& path) {
   CopiedState state;
   FSDPD_ASSIGN_OR_RETURN(state.schema, ReadSchemaVersion(db, path));
@@ -116,8 +116,8 @@ std::string DirectoryOf(const std::string& file) {
   return fs::path(file).has_parent_path() ? fs::path(file).parent_path().string() : ".";
 }
 
-// A link fails where somebody made the file meanwhile; a rename would replace it.
-absl::Status GiveName(const std::string& made, const std::string& name) {
+// link() fails if the file was created meanwhile; rename() would replace it.
+absl::Status LinkIntoPlace(const std::string& made, const std::string& name) {
   FSDPD_RETURN_IF_ERROR(SyncPath(made, O_RDONLY));
   if (link(made.c_str(), name.c_str()) != 0) {
     return errno == EEXIST ? absl::AlreadyExistsError(absl::StrCat(name, " exists; it is not overwritten"))
@@ -137,7 +137,8 @@ absl::Status CheckSource(const std::string& path) {
   return access(path.c_str(), R_OK) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("open ", path));
 }
 
-// SQLite says of a directory that is missing, or others', no more than that it could not open a file.
+// For a missing directory or one without permissions, SQLite only reports that it could not open a file.
+// These checks return the cause.
 absl::Status CheckTarget(const std::string& path) {
   const std::string directory = DirectoryOf(path);
   struct stat there = {};
@@ -153,7 +154,7 @@ absl::Status CheckTarget(const std::string& path) {
   return absl::OkStatus();
 }
 
-// What is done to the copy before it has its name.
+// A change of the copy before it is linked into place.
 using Edit = std::function<absl::Status(sqlite3*)>;
 
 absl::StatusOr<Database> OpenSource(const std::string& from) {
@@ -165,15 +166,16 @@ absl::StatusOr<CopiedState> CopyState(sqlite3* source, const std::string& from, 
                                       const Edit& edit) {
   FSDPD_RETURN_IF_ERROR(CheckTarget(to));
   FSDPD_RETURN_IF_ERROR(ReadSchemaVersion(source, from).status());
-  const std::string made = to + kNotWholeYet;
+  const std::string made = to + kPartialSuffix;
   MakePrivate(made);
   FSDPD_ASSIGN_OR_RETURN(const Database copy, OpenFile(made, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   FSDPD_RETURN_IF_ERROR(CopyPages(source, copy.get(), absl::StrCat("copy ", from, " to ", to)));
-  // One file: the copy of a WAL database says that it is one, and would be two or three from the first read.
+  // The copy of a WAL database is in WAL mode too; its first reader would create -wal and -shm files. This
+  // makes it one file.
   FSDPD_RETURN_IF_ERROR(Execute(copy.get(), "PRAGMA journal_mode=DELETE", absl::StrCat("set up ", to)));
   FSDPD_ASSIGN_OR_RETURN(CopiedState state, CheckState(copy.get(), from));
   FSDPD_RETURN_IF_ERROR(edit(copy.get()));
-  FSDPD_RETURN_IF_ERROR(GiveName(made, to));
+  FSDPD_RETURN_IF_ERROR(LinkIntoPlace(made, to));
   std::error_code unknown;
   state.bytes = static_cast<int64_t>(fs::file_size(to, unknown));
   return state;
@@ -182,13 +184,13 @@ absl::StatusOr<CopiedState> CopyState(sqlite3* source, const std::string& from, 
 absl::StatusOr<CopiedState> CopyAndTidy(sqlite3* source, const std::string& from, const std::string& to,
                                         const Edit& edit) {
   std::error_code ignored;
-  fs::remove(to + kNotWholeYet, ignored);  // Of a run that was killed.
+  fs::remove(to + kPartialSuffix, ignored);  // Left by a killed process.
   const absl::StatusOr<CopiedState> state = CopyState(source, from, to, edit);
-  for (const char* part : {"", "-journal", "-wal", "-shm"}) fs::remove(to + kNotWholeYet + part, ignored);
+  for (const char* part : {"", "-journal", "-wal", "-shm"}) fs::remove(to + kPartialSuffix + part, ignored);
   return state;
 }
 
-// What of it and above it is not there yet, the innermost first.
+// The missing ones among `dir` and its parents, innermost first.
 std::vector<fs::path> MissingDirectories(const std::string& dir) {
   std::vector<fs::path> missing;
   std::error_code error;
@@ -197,15 +199,15 @@ std::vector<fs::path> MissingDirectories(const std::string& dir) {
   return missing;
 }
 
-// A file system's own lost+found is no state, nor is what a restore left that was ended by force.
-absl::Status MakeEmpty(const std::string& dir) {
+// Ignores lost+found of a fresh file system, and the partial file of a killed restore.
+absl::Status MakeEmptyDirectory(const std::string& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
   if (error) return absl::FailedPreconditionError(absl::StrCat("cannot create ", dir, ": ", error.message()));
   fs::directory_iterator each(dir, error);
   for (; !error && each != fs::directory_iterator(); each.increment(error)) {
     const std::string name = each->path().filename().string();
-    if (name == "lost+found" || name == fs::path(StateFileIn(dir)).filename().string() + kNotWholeYet)
+    if (name == "lost+found" || name == fs::path(StateFileIn(dir)).filename().string() + kPartialSuffix)
       continue;
     return absl::FailedPreconditionError(absl::StrCat(
         dir, " is not empty, it has ", name,
@@ -216,7 +218,7 @@ absl::Status MakeEmpty(const std::string& dir) {
 }
 
 absl::StatusOr<CopiedState> RestoreInto(const std::string& from, const std::string& dir, absl::Time now) {
-  FSDPD_RETURN_IF_ERROR(MakeEmpty(dir));
+  FSDPD_RETURN_IF_ERROR(MakeEmptyDirectory(dir));
   FSDPD_ASSIGN_OR_RETURN(const Database source, OpenSource(from));
   return CopyAndTidy(source.get(), from, StateFileIn(dir), [&](sqlite3* copy) -> absl::Status {
     FSDPD_RETURN_IF_ERROR(CheckDigest(copy, from));

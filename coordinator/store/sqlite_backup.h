@@ -1,14 +1,15 @@
-// A state directory's content as one file, and back: what `fsdpd-coordinator backup` and `restore` do. The
-// file is the same for a state that lies elsewhere (etcd_backup.h).
+// Backup and restore of a state directory: `fsdpd-coordinator backup` and `restore`. A state in etcd has the
+// same file format (etcd_backup.h).
 //
-// A restored state has a generation by date (state_store.h) where that is more than its own.
+// The generation of a restored state is the larger one of its own and one derived from the date
+// (state_store.h).
 //
-// Errors: NOT_FOUND for what is not there, ALREADY_EXISTS for what would be overwritten, FAILED_PRECONDITION
-// for a schema that this program does not know and for a state directory that is not empty, DATA_LOSS for a
-// damaged file, by its checksum (state_digest.h) too, RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for an
-// I/O error and for what may not be read or written. After an error there is no new file or directory.
+// Errors: NOT_FOUND if the source is missing, ALREADY_EXISTS if the target file exists, FAILED_PRECONDITION
+// for an unknown schema or a state directory that is not empty, DATA_LOSS for a damaged file (also found by
+// its checksum, state_digest.h), RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for an I/O error or missing
+// permissions. An error leaves no new file or directory behind.
 //
-// Thread-safe: functions of the files.
+// Thread-safe: stateless functions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -27,16 +28,14 @@ struct CopiedState {
   int64_t schema = 0;
 };
 
-// As of one moment, also while a coordinator serves from `dir`, which it does not hold up. `to` is on stable
-// storage, and checked, when it appears under its name.
+// A consistent snapshot. Does not block a coordinator that serves from `dir`. `to` appears under its name
+// only when it was verified and is on stable storage.
 absl::StatusOr<CopiedState> BackUp(const std::string& dir, const std::string& to);
 
-// Makes `dir` where it is missing. An older schema is brought to the present one by the coordinator that
-// starts.
+// Creates `dir` if missing. An older schema is migrated by the coordinator that opens it.
 absl::StatusOr<CopiedState> Restore(const std::string& from, const std::string& dir, absl::Time now);
 
-// A backup of what lies elsewhere, and what a backup holds, of whichever schema: for another place than
-// SQLite.
+// Conversion between a backup of any known schema and content stored outside SQLite.
 absl::StatusOr<CopiedState> WriteBackup(const StateContent& content, const std::string& to);
 absl::StatusOr<StateContent> ReadBackup(const std::string& from);
 

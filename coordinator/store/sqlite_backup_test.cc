@@ -44,7 +44,7 @@ std::string Files(const std::string& dir) {
   return names;
 }
 
-TEST(SqliteBackup, OfAStoreThatServesHasWhatItAnsweredAndIsOneFile) {
+TEST(SqliteBackup, BacksUpOpenStoreToOneFile) {
   const TempDir dir, copies;
   const std::string file = copies.File("state.backup");
   {
@@ -53,7 +53,7 @@ TEST(SqliteBackup, OfAStoreThatServesHasWhatItAnsweredAndIsOneFile) {
     const auto copied = BackUp(dir.path(), file);
     ASSERT_TRUE(copied.ok()) << copied.status();
     EXPECT_EQ(copied->jobs, 1);
-    ASSERT_TRUE(store->Insert(MakeJob("after")).ok()) << "the store goes on";
+    ASSERT_TRUE(store->Insert(MakeJob("after")).ok()) << "the store continues";
   }
   EXPECT_EQ(Files(copies.path()), "state.backup ");
   const auto restored = Restore(file, copies.File("state"), kNow);
@@ -64,7 +64,7 @@ TEST(SqliteBackup, OfAStoreThatServesHasWhatItAnsweredAndIsOneFile) {
   EXPECT_TRUE(absl::IsNotFound(store->Get("after").status()));
 }
 
-TEST(SqliteBackup, WhileAnotherThreadWritesIsWholeEachTime) {
+TEST(SqliteBackup, BackupIsConsistentDuringWrites) {
   const TempDir dir, copies;
   const auto store = OpenOrDie(dir.path());
   std::atomic<bool> done{false};
@@ -79,12 +79,12 @@ TEST(SqliteBackup, WhileAnotherThreadWritesIsWholeEachTime) {
     EXPECT_GE(copied->jobs, before);
   }
   const int at_end = stored;
-  while (stored == at_end) std::this_thread::yield();  // Nobody keeps it from writing.
+  while (stored == at_end) std::this_thread::yield();  // The writer is not blocked.
   done = true;
   writer.join();
 }
 
-TEST(SqliteBackup, EveryRestoreHasAGenerationAboveAllLivesSinceTheBackup) {
+TEST(SqliteBackup, RestoreIncreasesGeneration) {
   const TempDir dir, copies;
   const std::string file = copies.File("state.backup");
   OpenOrDie(dir.path()).reset();
@@ -96,12 +96,12 @@ TEST(SqliteBackup, EveryRestoreHasAGenerationAboveAllLivesSinceTheBackup) {
     ASSERT_TRUE(Restore(file, made, kNow + restore * absl::Minutes(1)).ok());
     const int64_t generation = OpenOrDie(made)->generation();
     EXPECT_GT(generation, newest);
-    EXPECT_LT(generation, int64_t{1} << 31) << "epochs have 31 bits for it";
+    EXPECT_LT(generation, int64_t{1} << 31) << "stream generations have 31 bits for it";
     for (int life = 0; life < 3; ++life) newest = OpenOrDie(made)->generation();
   }
 }
 
-TEST(SqliteBackup, OverwritesNothing) {
+TEST(SqliteBackup, RefusesToOverwrite) {
   const TempDir dir, copies;
   const std::string file = copies.File("state.backup");
   OpenOrDie(dir.path()).reset();
@@ -112,7 +112,7 @@ TEST(SqliteBackup, OverwritesNothing) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr(dir.path() + " is not empty"));
 }
 
-TEST(SqliteBackup, SaysWhatIsNotThere) {
+TEST(SqliteBackup, ReportsMissingPaths) {
   const TempDir dir;
   EXPECT_TRUE(absl::IsNotFound(BackUp(dir.path(), dir.File("to")).status()));
   EXPECT_TRUE(absl::IsNotFound(Restore(dir.File("no"), dir.File("state"), kNow).status()));
@@ -123,11 +123,12 @@ TEST(SqliteBackup, SaysWhatIsNotThere) {
             "there is no directory " + dir.File("no") + "; make it first");
   EXPECT_EQ(Restore(dir.File("state"), dir.File("a/b"), kNow).status().message(),
             dir.File("state") + " is a directory, and no file");
-  EXPECT_EQ(Files(dir.path()), "state ") << "and a restore that is refused leaves no directory";
+  EXPECT_EQ(Files(dir.path()), "state ") << "a refused restore leaves no directory";
 }
 
-// An exception ended the program. Root may enter what others may not: of it a path through a file is told.
-TEST(SqliteBackup, ADirectoryThatMayNotBeEnteredIsAnErrorAndNoException) {
+// Regression: a std::filesystem exception terminated the program. Root may enter any directory, so for root
+// the test uses a path below a file.
+TEST(SqliteBackup, ReportsInaccessibleDirectory) {
   const TempDir dir;
   OpenOrDie(dir.File("state")).reset();
   std::filesystem::create_directory(dir.File("locked"));
@@ -147,7 +148,7 @@ TEST(SqliteBackup, ADirectoryThatMayNotBeEnteredIsAnErrorAndNoException) {
   EXPECT_FALSE(std::filesystem::exists(dir.File("made")));
 }
 
-TEST(SqliteBackup, AFreshFileSystemsLostAndFoundIsNoState) {
+TEST(SqliteBackup, IgnoresLostAndFound) {
   const TempDir dir;
   OpenOrDie(dir.File("state")).reset();
   ASSERT_TRUE(BackUp(dir.File("state"), dir.File("copy")).ok());
@@ -156,8 +157,8 @@ TEST(SqliteBackup, AFreshFileSystemsLostAndFoundIsNoState) {
   EXPECT_TRUE(restored.ok()) << restored.status();
 }
 
-// A job whose data was another file's after it was accepted.
-TEST(SqliteBackup, AByteThatChangedInAJobsTextIsFound) {
+// Regression: after a restore, a job's data path named another file.
+TEST(SqliteBackup, DetectsChangedByteInJob) {
   const TempDir dir;
   v1::Job job = MakeJob("j");
   job.set_reason("reads corpus.txt");
@@ -177,11 +178,11 @@ TEST(SqliteBackup, AByteThatChangedInAJobsTextIsFound) {
   ASSERT_TRUE(Restore(dir.File("copy"), dir.File("made"), kNow).ok());
   ASSERT_TRUE(OpenOrDie(dir.File("made"))->Insert(MakeJob("later")).ok());
   ASSERT_TRUE(BackUp(dir.File("made"), dir.File("again")).ok());
-  EXPECT_TRUE(Restore(dir.File("again"), dir.File("twice"), kNow).ok()) << "of its own checksum";
-  EXPECT_TRUE(Restore(dir.File("made/fsdpd.db"), dir.File("plain"), kNow).ok()) << "one without";
+  EXPECT_TRUE(Restore(dir.File("again"), dir.File("twice"), kNow).ok()) << "with its own checksum";
+  EXPECT_TRUE(Restore(dir.File("made/fsdpd.db"), dir.File("plain"), kNow).ok()) << "without a checksum";
 }
 
-TEST(SqliteBackup, RefusesWhatIsDamagedWhereverThatIs) {
+TEST(SqliteBackup, RejectsDamagedPages) {
   const TempDir dir;
   {
     const auto store = OpenOrDie(dir.File("state"));
@@ -201,7 +202,7 @@ TEST(SqliteBackup, RefusesWhatIsDamagedWhereverThatIs) {
     }
     std::filesystem::remove_all(made);
     const auto restored = Restore(damaged, made, kNow);
-    if (restored.ok()) continue;  // A page that nothing is on.
+    if (restored.ok()) continue;  // An unused page.
     ++refused;
     EXPECT_TRUE(absl::IsDataLoss(restored.status())) << restored.status();
     EXPECT_FALSE(std::filesystem::exists(made));
@@ -211,8 +212,8 @@ TEST(SqliteBackup, RefusesWhatIsDamagedWhereverThatIs) {
   EXPECT_TRUE(absl::IsDataLoss(Restore(file, dir.File("torn"), kNow).status()));
 }
 
-// It has no checksum, and SQLite finds nothing wrong with what it only keeps.
-TEST(SqliteBackup, ACopiedFileWithAMessageThatCannotBeReadIsRefused) {
+// A copied file has no checksum, and SQLite does not check the content of blobs.
+TEST(SqliteBackup, RejectsUnparsableMessages) {
   for (const std::string damage :
        {"events SET event = x'ff'", "events SET event = x''", "nodes SET node = x''",
         "cordons SET cordon = x'ff'", "nodes SET node = x'ff'", "jobs SET job = x'ff'",
@@ -240,8 +241,8 @@ TEST(SqliteBackup, ACopiedFileWithAMessageThatCannotBeReadIsRefused) {
   }
 }
 
-// The coordinator began with an empty state, and nobody saw that the restore had not ended.
-TEST(SqliteBackup, WhatARestoreLeftThatWasEndedByForceIsNoStateAndIsRestoredOver) {
+// Regression: the coordinator started with an empty state after a restore that was killed.
+TEST(SqliteBackup, ReplacesPartialFileOfKilledRestore) {
   const TempDir dir;
   OpenOrDie(dir.File("state")).reset();
   const std::string file = dir.File("state.backup"), restored = dir.File("restored");
@@ -255,7 +256,7 @@ TEST(SqliteBackup, WhatARestoreLeftThatWasEndedByForceIsNoStateAndIsRestoredOver
   EXPECT_TRUE(SqliteStore::Open(restored).ok());
 }
 
-TEST(SqliteBackup, RefusesANewerSchemaAndAFileThatIsNoState) {
+TEST(SqliteBackup, RejectsNewerSchemaAndOtherFiles) {
   const TempDir dir;
   OpenOrDie(dir.File("state")).reset();
   const std::string file = dir.File("state.backup");
@@ -273,7 +274,7 @@ TEST(SqliteBackup, RefusesANewerSchemaAndAFileThatIsNoState) {
   EXPECT_TRUE(absl::IsDataLoss(Restore(dir.File("nothing"), dir.File("none"), kNow).status()));
 }
 
-TEST(SqliteBackup, AFullDiskLeavesNoFile) {
+TEST(SqliteBackup, FullDiskLeavesNoFile) {
   const TempDir dir, copies;
   OpenOrDie(dir.path()).reset();
   std::optional<FullDisk> full(std::in_place);

@@ -9,7 +9,7 @@
 namespace fsdpd {
 namespace {
 
-// A quota, a limit of this process and the shared memory beside a full file are a full disk too.
+// An exceeded quota, an exceeded file size limit and an -shm file that cannot grow count as a full disk too.
 bool IsFull(sqlite3* db, int rc) {
   if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_SHMSIZE) return true;
   const int error = sqlite3_system_errno(db);

@@ -1,7 +1,6 @@
-// How SQLite is asked: statements, and what its errors mean to the store's callers (state_store.h has the
-// codes).
+// SQLite statements, and the mapping of SQLite errors to the status codes of state_store.h.
 //
-// Thread-safe as the connection is; a Statement is one thread's.
+// As thread-safe as the connection; a Statement belongs to one thread.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -13,12 +12,13 @@
 
 namespace fsdpd {
 
-// `doing`: what failed, for people.
+// `doing`: the operation that failed, for the error message.
 absl::Status StatusOf(sqlite3* db, int rc, absl::string_view doing);
 
-// A database file that is not there is made for this user alone: jobs' specs have environments. What SQLite
-// puts beside it gets the same. Whatever cannot be made SQLite's own opening tells of.
-// REQUIRES: nobody in this process has it open, whose locks on it would go.
+// Creates a missing database file with permissions for this user only, because job specs contain environment
+// variables. Files that SQLite creates next to it inherit them. Ignores errors: opening the database reports
+// them. REQUIRES: the file is not open in this process, because closing any descriptor of a file drops the
+// process's POSIX locks on it.
 void MakePrivate(const std::string& path);
 
 // One prepared statement for one call. Bind in order, then Step().

@@ -17,7 +17,8 @@
 namespace fsdpd {
 namespace {
 
-// What makes each schema of the one before; the first of an empty file.
+// Migrations: each entry makes a schema of the one before; the first applies to an empty file. SQLite stores
+// the text of CREATE statements with their comments, and checksums cover it: do not edit entries.
 constexpr const char* kSchemas[] = {
     R"sql(
   CREATE TABLE jobs (
@@ -86,7 +87,7 @@ constexpr const char* kSchemas[] = {
   END;
 )sql"};
 constexpr int64_t kSchemaVersion = std::size(kSchemas);
-// Of jobs that were stored before:
+// Schemas that need a pass over existing rows:
 constexpr int64_t kSchemaOfEnds = 3;
 constexpr int64_t kSchemaOfDirectories = 4;
 constexpr int64_t kSchemaOfNodes = 7;
@@ -104,7 +105,7 @@ absl::Status AddEnds(sqlite3* db) {
   while ((rc = select.Step()) == SQLITE_ROW) {
     const std::string id = select.Blob(1);
     const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
-    // What is damaged keeps no coordinator from starting: it is told when it is asked for.
+    // A damaged job must not prevent the start; reading it returns DATA_LOSS.
     ends.emplace_back(id, job.ok() ? EndOf(*job) : 1);
     if (!job.ok()) LogWarning("job=%s: %s", id, job.status().message());
   }
@@ -156,7 +157,7 @@ absl::Status SplitNodes(sqlite3* db) {
     Statement select(db, "SELECT nodes FROM known_nodes");
     const int rc = select.Step();
     if (rc != SQLITE_ROW && rc != SQLITE_DONE) return StatusOf(db, rc, "read the nodes");
-    // Damaged, they are no reason not to start: agents come back by themselves.
+    // Damaged nodes must not prevent the start: agents register again.
     if (rc == SQLITE_ROW && !nodes.ParseFromString(select.Blob(0)))
       LogWarning("the stored nodes cannot be read, and are forgotten");
   }
@@ -220,8 +221,8 @@ absl::Status StoreLabels(sqlite3* db, const v1::Job& job) {
 
 namespace {
 
-// The rule whose entries in job_labels lead the query: a list by a rare label visits few of them, and one by
-// a common label stops when its page is full. Null: the query reads the index of all jobs.
+// The selector rule that drives the query through job_labels: a list by a rare label reads few rows, and one
+// by a common label stops when its page is full. nullptr: the query reads an index of all jobs.
 const LabelRule* LeadingRule(const JobQuery& query) {
   if (query.by_end || !query.directory.empty()) return nullptr;
   const auto found = std::find_if(query.selector.begin(), query.selector.end(),
@@ -242,8 +243,8 @@ std::string Condition(const LabelRule& rule) {
 
 }  // namespace
 
-// Jobs are read by their places once these are in order: what is sorted are numbers and ids. A subquery with
-// a limit is ordered before it is joined, and CROSS keeps the join from beginning with the other side.
+// Sorts positions and ids first, and then reads the jobs by rowid, so that blobs are not sorted. SQLite
+// orders a subquery with LIMIT before the join, and CROSS JOIN fixes the join order.
 std::string SelectJobs(const JobQuery& query) {
   const LabelRule* const leading = LeadingRule(query);
   const std::string from =
@@ -251,7 +252,7 @@ std::string SelectJobs(const JobQuery& query) {
   const char* const table = leading == nullptr ? "jobs" : "label";
   const std::string id = absl::StrCat(table, ".id");
   const std::string time = absl::StrCat(table, query.by_end ? ".end_nanos" : ".create_nanos");
-  const char* const way = query.ascending ? "" : " DESC";
+  const char* const direction = query.ascending ? "" : " DESC";
   std::string where = "1";
   if (!query.states.empty()) absl::StrAppend(&where, " AND state IN (", InStates(query.states), ")");
   if (!query.directory.empty()) absl::StrAppend(&where, " AND folder = ?");
@@ -261,9 +262,9 @@ std::string SelectJobs(const JobQuery& query) {
   for (const LabelRule& rule : query.selector)
     absl::StrAppend(&where, " AND ",
                     &rule == leading ? "label.key = ? AND label.value = ?" : Condition(rule));
-  // What a filter leaves of them is known once they are read.
+  // With a filter the number of rows is only known after reading them.
   return absl::StrCat("SELECT job FROM (SELECT jobs.rowid AS place FROM ", from, " WHERE ", where,
-                      " ORDER BY ", time, way, ", ", id, way, " LIMIT ",
+                      " ORDER BY ", time, direction, ", ", id, direction, " LIMIT ",
                       query.filter == nullptr ? query.limit + 1 : -1,
                       ") CROSS JOIN jobs ON jobs.rowid = place");
 }

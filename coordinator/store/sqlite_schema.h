@@ -1,7 +1,7 @@
-// The form of the state in SQLite: its tables, how an older one becomes the present one, and what a stored
-// job is. PRAGMA user_version counts the forms.
+// SQLite schema of the coordinator state: tables, migrations, and SQL of job queries. PRAGMA user_version has
+// the schema version.
 //
-// Pure functions of the file.
+// Stateless functions of the connection.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -16,16 +16,16 @@
 
 namespace fsdpd {
 
-// Of a state directory.
+// The state file in a state directory.
 inline std::string StateFileIn(const std::string& dir) { return dir + "/fsdpd.db"; }
-constexpr char kNotWholeYet[] = ".new";  // Behind the name of a copy that a backup or a restore still writes.
+constexpr char kPartialSuffix[] = ".new";  // Suffix of a copy that a backup or a restore is still writing.
 
-// Of the file: 0 where it has none. FAILED_PRECONDITION where it is newer than this program knows.
+// 0 if the file has no schema. FAILED_PRECONDITION if the schema is newer than this program supports.
 absl::StatusOr<int64_t> ReadSchemaVersion(sqlite3* db, const std::string& path);
-// Makes an empty file's or an older one's the present one: all of it or nothing.
+// Creates the current schema in an empty file, or migrates an older one, in one transaction.
 absl::Status PrepareSchema(sqlite3* db, const std::string& path);
 
-// For a clause `state IN (...)`.
+// Values for a clause `state IN (...)`.
 std::string InStates(const std::vector<v1::JobState>& states);
 // Stores the labels of a job that was just inserted. REQUIRES: the same transaction.
 absl::Status StoreLabels(sqlite3* db, const v1::Job& job);

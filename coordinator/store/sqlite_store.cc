@@ -25,7 +25,7 @@
 namespace fsdpd {
 namespace {
 
-// Four values each, and two of a node; a statement may bind 32,766.
+// Four bound values per job, two per node or event. SQLite allows 32,766 per statement.
 constexpr size_t kJobsPerUpdate = 4096;
 constexpr int kNodesPerUpdate = 4096;
 constexpr size_t kEventsPerStatement = 4096;
@@ -50,17 +50,17 @@ struct SqliteStore::Handle {
     sqlite3_close(db);
     if (lock_fd >= 0) close(lock_fd);
   }
-  // `alone`: nobody else may read the file meanwhile, and what readers and writers share lies in this
-  // process.
-  absl::Status Connect(const std::string& path, bool alone) {
+  // `exclusive`: no other process may read the file, and the WAL index is in this process's memory, not in a
+  // -shm file.
+  absl::Status Connect(const std::string& path, bool exclusive) {
     sqlite3_close(std::exchange(db, nullptr));
     MakePrivate(path);
     const int rc = sqlite3_open_v2(
         path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
     if (rc != SQLITE_OK) return StatusOf(db, rc, absl::StrCat("open ", path));
     sqlite3_extended_result_codes(db, 1);
-    // Before anything is read: from then on it has no effect.
-    if (alone) FSDPD_RETURN_IF_ERROR(Execute(db, "PRAGMA locking_mode=EXCLUSIVE", "take the file"));
+    // Must precede the first read; it has no effect afterwards.
+    if (exclusive) FSDPD_RETURN_IF_ERROR(Execute(db, "PRAGMA locking_mode=EXCLUSIVE", "take the file"));
     FSDPD_RETURN_IF_ERROR(PrepareSchema(db, path));
     return Execute(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", "set up");
   }
@@ -80,15 +80,15 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   std::filesystem::create_directories(dir, error);
   if (error) return absl::FailedPreconditionError(absl::StrCat("cannot create ", dir, ": ", error.message()));
   const std::string path = StateFileIn(dir);
-  if (!std::filesystem::exists(path, error) && std::filesystem::exists(path + kNotWholeYet, error)) {
+  if (!std::filesystem::exists(path, error) && std::filesystem::exists(path + kPartialSuffix, error)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        path, kNotWholeYet, " is a part of a state, of a restore that was not finished: restore again, or ",
+        path, kPartialSuffix, " is a part of a state, of a restore that was not finished: restore again, or ",
         "remove it to begin without one"));
   }
   auto handle = std::make_unique<Handle>();
   FSDPD_ASSIGN_OR_RETURN(handle->lock_fd, TakeLock(dir + "/LOCK"));
-  absl::Status connected = handle->Connect(path, /*alone=*/false);
-  if (absl::IsResourceExhausted(connected)) connected = handle->Connect(path, /*alone=*/true);
+  absl::Status connected = handle->Connect(path, /*exclusive=*/false);
+  if (absl::IsResourceExhausted(connected)) connected = handle->Connect(path, /*exclusive=*/true);
   FSDPD_RETURN_IF_ERROR(connected);
   handle->path = path;
   if (stat(path.c_str(), &handle->opened) != 0)
@@ -99,15 +99,15 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
                                   "read the generation"));
   store->generation_ = last + 1;
   FSDPD_RETURN_IF_ERROR(store->LoadEvents());
-  const absl::Status counted = store->CountThisLife();
+  const absl::Status counted = store->StoreGeneration();
   if (counted.ok()) return store;
   if (!absl::IsResourceExhausted(counted) && !absl::IsUnavailable(counted)) return counted;
   LogWarning("%s. Until then jobs are shown and cancelled, and none is taken or launched", counted.message());
   return store;
 }
 
-// SQLite goes on writing into a file that was removed, of which nothing is found after this process.
-absl::Status SqliteStore::CheckIsThere() const {
+// SQLite continues to write to an unlinked file, whose content is lost when this process ends.
+absl::Status SqliteStore::CheckFileInPlace() const {
   const Handle& opened = *handle_;
   struct stat now = {};
   const bool there = stat(opened.path.c_str(), &now) == 0;
@@ -118,32 +118,32 @@ absl::Status SqliteStore::CheckIsThere() const {
       " when this coordinator started, and what is stored would be lost: put it back, or restart it"));
 }
 
-// Every write comes after it, so that what a life has stored is never of a generation that comes again.
-absl::Status SqliteStore::CountThisLife() {
-  FSDPD_RETURN_IF_ERROR(CheckIsThere());
-  if (counted_) return absl::OkStatus();
+// Precedes every write, so that no stored data belongs to a generation that a later run uses again.
+absl::Status SqliteStore::StoreGeneration() {
+  FSDPD_RETURN_IF_ERROR(CheckFileInPlace());
+  if (generation_stored_) return absl::OkStatus();
   FSDPD_RETURN_IF_ERROR(Execute(
       handle_->db, absl::StrCat("UPDATE counters SET value = ", generation_, " WHERE name = 'generation'"),
       "count the generation"));
-  counted_ = true;
+  generation_stored_ = true;
   return absl::OkStatus();
 }
 
-// What is not wanted is not read.
+// Does not add events to jobs that the filter excludes.
 absl::StatusOr<JobPage> SqliteStore::ReadJobs(Statement* statement, const JobQuery& query,
                                               absl::string_view doing) const {
   JobPage page;
   size_t bytes = 0;
-  size_t looked_at = 0;
+  size_t examined = 0;
   int rc;
   while ((rc = statement->Step()) == SQLITE_ROW) {
     const std::string blob = statement->Blob(0);
     FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(blob));
     const bool wanted = query.filter == nullptr || query.filter(job);
     const bool full = page.jobs.size() >= static_cast<size_t>(query.limit) || bytes >= query.max_bytes;
-    page.more = looked_at >= query.most_looked_at || (wanted && full);
+    page.more = examined >= query.max_examined || (wanted && full);
     if (page.more) return page;
-    ++looked_at;
+    ++examined;
     page.end = PlaceOf(query, job);
     if (!wanted) continue;
     log_.AddTo(&job);
@@ -173,23 +173,24 @@ absl::Status SqliteStore::LoadEvents() {
   return absl::OkStatus();
 }
 
-// A transaction that could not even be taken back: what is written now would go with it.
-absl::Status SqliteStore::TakeBackWhatIsOpen(const std::string& doing) {
+// A ROLLBACK may have failed. New statements would join that transaction and be rolled back with it.
+absl::Status SqliteStore::RollBackOpenTransaction(const std::string& doing) {
   if (sqlite3_get_autocommit(handle_->db) != 0) return absl::OkStatus();
   return Execute(handle_->db, "ROLLBACK", doing);
 }
 
-// Readers of jobs may see for a moment what cannot be committed. Those of events never do: the log gets them
-// last. Nor does FindRequest(), by which somebody is told that a job is accepted.
+// Readers of jobs may briefly see uncommitted changes, because they share the connection. Readers of events
+// and FindRequest(), which confirms to a client that a job was accepted, never do: the log is updated after
+// the commit.
 absl::Status SqliteStore::Write(const std::vector<const v1::Job*>& jobs, const Events& news,
                                 const std::string& doing, const std::function<absl::Status()>& write) {
   const Turns::Turn turn(&turns_);
-  FSDPD_RETURN_IF_ERROR(TakeBackWhatIsOpen(doing));
-  FSDPD_RETURN_IF_ERROR(CountThisLife());
+  FSDPD_RETURN_IF_ERROR(RollBackOpenTransaction(doing));
+  FSDPD_RETURN_IF_ERROR(StoreGeneration());
   Events events = log_.Number(jobs, news);
-  if (events.empty()) return WriteInOne(doing, write);
+  if (events.empty()) return WriteInTransaction(doing, write);
   const int64_t forget_through = log_.ForgetThrough(events, absl::FromUnixNanos(events.back().unix_nanos()));
-  FSDPD_RETURN_IF_ERROR(WriteInOne(doing, [&]() -> absl::Status {
+  FSDPD_RETURN_IF_ERROR(WriteInTransaction(doing, [&]() -> absl::Status {
     FSDPD_RETURN_IF_ERROR(write());
     FSDPD_RETURN_IF_ERROR(StoreEvents(events));
     return ForgetEvents(forget_through, {});
@@ -199,11 +200,12 @@ absl::Status SqliteStore::Write(const std::vector<const v1::Job*>& jobs, const E
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::WriteInOne(const std::string& doing, const std::function<absl::Status()>& write) {
+absl::Status SqliteStore::WriteInTransaction(const std::string& doing,
+                                             const std::function<absl::Status()>& write) {
   FSDPD_RETURN_IF_ERROR(Execute(handle_->db, "BEGIN IMMEDIATE", doing));
   absl::Status done = write();
   if (done.ok()) done = Execute(handle_->db, "COMMIT", doing);
-  // Of some errors SQLite has done so itself.
+  // After some errors SQLite has rolled back already.
   if (!done.ok()) Execute(handle_->db, "ROLLBACK", doing).IgnoreError();
   return done;
 }
@@ -243,13 +245,13 @@ absl::Status SqliteStore::ForgetEvents(int64_t through, const std::vector<int64_
   return absl::OkStatus();
 }
 
-// What was written stays so where this fails; the next write tries it again.
+// A failure here does not affect the write; the next write tries again.
 void SqliteStore::ThinEvents() {
   const ThinnedEvents thinned = log_.Thin(SIZE_MAX);
   if (thinned.changes() == 0) return;
-  const absl::Status done = WriteInOne("forget old events", [&]() -> absl::Status {
+  const absl::Status done = WriteInTransaction("forget old events", [&]() -> absl::Status {
     FSDPD_RETURN_IF_ERROR(ForgetEvents(thinned.through, thinned.gone));
-    return StoreEvents(thinned.holes, /*replace=*/true);
+    return StoreEvents(thinned.gaps, /*replace=*/true);
   });
   if (done.ok()) log_.Forget(thinned);
 }
@@ -258,7 +260,7 @@ absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::strin
                                                                 const v1::JobSpec& spec) {
   const std::string doing = absl::StrCat("read request ", request_id);
   const Turns::Turn turn(&turns_);
-  FSDPD_RETURN_IF_ERROR(TakeBackWhatIsOpen(doing));
+  FSDPD_RETURN_IF_ERROR(RollBackOpenTransaction(doing));
   Statement select(handle_->db, "SELECT job FROM jobs WHERE request_id = ?");
   select.BindText(request_id);
   const int rc = select.Step();
@@ -270,11 +272,11 @@ absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::strin
 }
 
 absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
-  bool folder_taken = false, known_request = false;
+  bool directory_in_use = false, known_request = false;
   const std::string doing = absl::StrCat("insert job ", job.id());
   const absl::Status stored = Write({&job}, {}, doing, [&]() -> absl::Status {
-    // +: to be found by the directory. Of those that have not ended, which have an index too, there may be
-    // more.
+    // The unary + excludes the index on end_nanos: the index on folder is better, as there may be many live
+    // jobs.
     Statement insert(
         handle_->db,
         "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder, project) SELECT "
@@ -292,26 +294,25 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
     const bool inserted = rc == SQLITE_ROW;
     if (inserted) rc = insert.Step();
     if (inserted && rc == SQLITE_DONE) return StoreLabels(handle_->db, job);
-    folder_taken = rc == SQLITE_DONE;
+    directory_in_use = rc == SQLITE_DONE;
     known_request = rc == SQLITE_CONSTRAINT_UNIQUE && !job.request_id().empty();
-    return folder_taken ? DirectoryTaken(job) : StatusOf(handle_->db, rc, doing);
+    return directory_in_use ? DirectoryTaken(job) : StatusOf(handle_->db, rc, doing);
   });
   if (stored.ok()) return Inserted{WithEventsOf(log_, job), true};
-  if (!known_request && (!folder_taken || job.request_id().empty())) return stored;
-  // The unique request id decided, in the insert's own transaction. Where its job was deleted since, the
-  // caller's next try finds nobody in its way.
+  if (!known_request && (!directory_in_use || job.request_id().empty())) return stored;
+  // The UNIQUE constraint on request_id decided within the insert's transaction. If that job was deleted
+  // since, the caller's retry succeeds.
   FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> earlier, FindRequest(job.request_id(), job.spec()));
-  if (!earlier.has_value() && folder_taken) return DirectoryTaken(job);
+  if (!earlier.has_value() && directory_in_use) return DirectoryTaken(job);
   if (!earlier.has_value()) return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
   return Inserted{std::move(*earlier), false};
 }
 
 absl::Status SqliteStore::Update(const v1::Job& job) {
-  bool not_there = false;
+  bool no_row = false;
   const std::string doing = absl::StrCat("update job ", job.id());
   const absl::Status stored = Write({&job}, {}, doing, [&] {
-    // + as above. RETURNING instead of sqlite3_changes(), which another thread's statement may have set
-    // meanwhile.
+    // Unary + as above. RETURNING, because sqlite3_changes() may report another thread's statement.
     Statement update(
         handle_->db,
         "UPDATE jobs SET state = ?1, job = ?2, end_nanos = ?3 WHERE id = ?4 AND (?3 > 0 OR end_nanos "
@@ -322,16 +323,16 @@ absl::Status SqliteStore::Update(const v1::Job& job) {
     update.BindInt(EndOf(job));
     update.BindText(job.id());
     int rc = update.Step();
-    not_there = rc == SQLITE_DONE;
-    if (not_there) return DirectoryTaken(job);
+    no_row = rc == SQLITE_DONE;
+    if (no_row) return DirectoryTaken(job);
     if (rc == SQLITE_ROW) rc = update.Step();
     return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
   });
-  if (not_there) FSDPD_RETURN_IF_ERROR(Get(job.id()).status());
+  if (no_row) FSDPD_RETURN_IF_ERROR(Get(job.id()).status());
   return stored;
 }
 
-// All that are there, or none of them.
+// Updates all jobs that exist, or none.
 std::vector<absl::Status> SqliteStore::UpdateAll(const std::vector<const v1::Job*>& all) {
   std::vector<const v1::Job*> jobs = all;
   std::set<std::string> found;
@@ -364,7 +365,7 @@ std::vector<absl::Status> SqliteStore::UpdateAll(const std::vector<const v1::Job
     return Write(jobs, {}, absl::StrCat("update ", jobs.size(), " jobs"), update_all);
   };
   absl::Status stored = update();
-  if (absl::IsNotFound(stored)) {  // Again without those, whose events would be stored.
+  if (absl::IsNotFound(stored)) {  // Again without missing jobs, whose events must not be stored.
     jobs.erase(std::remove_if(jobs.begin(), jobs.end(), is_missing), jobs.end());
     stored = update();
   }
@@ -390,7 +391,7 @@ absl::Status SqliteStore::Delete(const std::string& id, const Events& news) {
 
 absl::StatusOr<std::vector<std::string>> SqliteStore::ForgetEnded(const Retention& retention, absl::Time now,
                                                                   int limit) {
-  // Asked first: what changes nothing needs no room on the disk.
+  // Reads first: if there is nothing to delete, no disk space is needed.
   const int64_t before =
       retention.time == absl::InfiniteDuration() ? 0 : absl::ToUnixNanos(now - retention.time);
   std::vector<std::string> ids;
@@ -440,7 +441,7 @@ absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
                                              InStates(LiveJobStates()), ") ORDER BY create_nanos, id"));
   JobQuery everything;
   everything.limit = INT_MAX;
-  everything.most_looked_at = SIZE_MAX;
+  everything.max_examined = SIZE_MAX;
   FSDPD_ASSIGN_OR_RETURN(JobPage all, ReadJobs(&select, everything, "load jobs"));
   return std::move(all.jobs);
 }

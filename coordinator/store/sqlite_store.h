@@ -1,24 +1,25 @@
 // StateStore in one SQLite file, DIR/fsdpd.db (WAL, synchronous=FULL: a commit is an fsync). A job is its
 // serialized message plus the columns that queries need, so a new field of Job needs no migration. A file of
-// an older schema is brought to the present one when it is opened, in one transaction: an older coordinator
-// refuses it from then on.
+// an older schema is migrated when it is opened, in one transaction; older coordinators refuse it from then
+// on.
 //
-// Open() takes DIR/LOCK for the store's life: a second coordinator on the same state is refused with
-// FAILED_PRECONDITION. A file of a newer schema is refused with FAILED_PRECONDITION, one that is not a
-// database or is damaged with DATA_LOSS; it is never changed then.
+// Open() holds DIR/LOCK for the lifetime of the store: a second coordinator on the same state gets
+// FAILED_PRECONDITION. A newer schema is refused with FAILED_PRECONDITION, and a file that is damaged or not
+// a database with DATA_LOSS. A refused file is not modified.
 //
-// A file that was removed, moved or replaced meanwhile is written to no more: UNAVAILABLE, until it is back.
+// If the file is removed, moved or replaced while it is open, writes return UNAVAILABLE until it is back.
 //
-// A full disk does not keep a coordinator from starting: its agents would stop healthy ranks, and nobody
-// could cancel a job. SQLite needs a file of 32 KiB (-shm) beside a database that others may read meanwhile;
-// where there is no room for it, the file is opened for this process alone until it ends, which needs none.
-// Then everything can be read, a write is refused as the contract says, and the first for which there is room
-// counts the generation first. Until one has, the generation may be that of an earlier life which could write
-// nothing either: there is nothing of it that could be taken for this one's, as streams end with their
-// process. A new state needs room, and so does one of an older schema, which is brought to this one.
+// A full disk does not prevent a coordinator from starting. Otherwise its agents would stop healthy ranks,
+// and users could not cancel jobs. For concurrent readers SQLite needs a file of 32 KiB (-shm) next to the
+// database. If there is no space for it, the file is opened with an exclusive lock, which does not need it.
+// Then reads succeed, writes return RESOURCE_EXHAUSTED, and the first write that succeeds stores the
+// generation first. Until then the generation may equal that of an earlier run that could not write either.
+// That is safe: such a run stored nothing, and its streams ended with its process. A new state needs disk
+// space, and so does a migration.
 //
-// Thread-safe: SQLite serializes statements (FULLMUTEX), and writes take turns, since one that has events is
-// several statements in one transaction. FindRequest() takes one too, so that it sees what is stored.
+// Thread-safe: SQLite serializes statements (FULLMUTEX). Writes are serialized by turns.h, because a write
+// with events is several statements in one transaction. FindRequest() takes a turn too, so that it reads only
+// committed jobs.
 #pragma once
 
 #include <atomic>
@@ -34,7 +35,7 @@ class Statement;
 
 class SqliteStore : public StateStore {
  public:
-  // Creates `dir` and the file where missing.
+  // Creates `dir` and the file if missing.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& dir,
                                                            size_t max_events = kMaxEvents);
   ~SqliteStore() override;
@@ -62,15 +63,15 @@ class SqliteStore : public StateStore {
  private:
   struct Handle;
   SqliteStore(std::unique_ptr<Handle> handle, size_t max_events);
-  absl::Status CheckIsThere() const;
-  absl::Status CountThisLife();
-  absl::Status TakeBackWhatIsOpen(const std::string& doing);
+  absl::Status CheckFileInPlace() const;
+  absl::Status StoreGeneration();
+  absl::Status RollBackOpenTransaction(const std::string& doing);
   absl::Status LoadEvents();
-  // `write`, and what of the events of `jobs` is new, and `news`: all of it or nothing.
+  // Runs `write` and stores the new events of `jobs` and `news`, in one transaction.
   absl::Status Write(const std::vector<const v1::Job*>& jobs, const Events& news, const std::string& doing,
                      const std::function<absl::Status()>& write);
   absl::Status WriteNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone);
-  absl::Status WriteInOne(const std::string& doing, const std::function<absl::Status()>& write);
+  absl::Status WriteInTransaction(const std::string& doing, const std::function<absl::Status()>& write);
   absl::Status StoreEvents(const Events& events, bool replace = false);
   absl::Status ForgetEvents(int64_t through, const std::vector<int64_t>& gone);
   void ThinEvents();
@@ -82,7 +83,7 @@ class SqliteStore : public StateStore {
   Turns turns_;
   EventLog log_;
   int64_t generation_ = 0;
-  std::atomic<bool> counted_{
+  std::atomic<bool> generation_stored_{
       false};  // The generation is on disk. Two may count it at once: it is one number.
 };
 

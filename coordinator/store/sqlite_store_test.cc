@@ -46,7 +46,7 @@ std::unique_ptr<SqliteStore> OpenOrDie(const std::string& dir) {
   return store.ok() ? std::move(*store) : nullptr;
 }
 
-TEST(SqliteStore, OpensOnAFullDiskToReadAndWritesOnceThereIsRoom) {
+TEST(SqliteStore, OpensReadOnlyOnFullDisk) {
   const TempDir dir;
   const int64_t generation = [&] {
     const auto store = OpenOrDie(dir.path());
@@ -73,8 +73,8 @@ TEST(SqliteStore, OpensOnAFullDiskToReadAndWritesOnceThereIsRoom) {
   EXPECT_TRUE(store->Get("after").ok());
 }
 
-// A client's second try, whose first one is about to find the disk full, was told that its job is accepted.
-TEST(SqliteStore, ARequestIsKnownOnceItsJobIsStoredAndNotBefore) {
+// Regression: a client's retry was confirmed while its first attempt was about to fail on a full disk.
+TEST(SqliteStore, FindRequestReadsOnlyCommittedJobs) {
   const TempDir dir;
   const auto store = OpenOrDie(dir.path());
   v1::Job job = MakeJob("a", 1);
@@ -100,7 +100,7 @@ TEST(SqliteStore, ARequestIsKnownOnceItsJobIsStoredAndNotBefore) {
   EXPECT_TRUE(store->FindRequest("r", job.spec())->has_value());
 }
 
-TEST(SqliteStore, SaysThatANewStateNeedsRoom) {
+TEST(SqliteStore, ReportsFullDiskForNewState) {
   const TempDir dir;
   std::optional<FullDisk> full(std::in_place);
   const absl::Status status = SqliteStore::Open(dir.path()).status();
@@ -109,7 +109,7 @@ TEST(SqliteStore, SaysThatANewStateNeedsRoom) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the disk of " + dir.path() + "/fsdpd.db is full"));
 }
 
-TEST(SqliteStore, RefusesASecondCoordinator) {
+TEST(SqliteStore, RejectsSecondCoordinator) {
   const TempDir dir;
   const auto first = OpenOrDie(dir.path());
   const auto second = SqliteStore::Open(dir.path());
@@ -117,7 +117,7 @@ TEST(SqliteStore, RefusesASecondCoordinator) {
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("another coordinator"));
 }
 
-TEST(SqliteStore, RefusesAFileThatIsNoDatabase) {
+TEST(SqliteStore, RejectsFileThatIsNotADatabase) {
   const TempDir dir;
   std::ofstream(dir.File("fsdpd.db")) << std::string(8192, 'x');
   const auto store = SqliteStore::Open(dir.path());
@@ -125,7 +125,7 @@ TEST(SqliteStore, RefusesAFileThatIsNoDatabase) {
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("fsdpd.db"));
 }
 
-TEST(SqliteStore, NobodyElseReadsIt) {
+TEST(SqliteStore, CreatesPrivateFiles) {
   const TempDir dir;
   const auto store = OpenOrDie(dir.path());
   ASSERT_TRUE(store->Insert(MakeJob("job-0", 0)).ok());
@@ -157,7 +157,7 @@ TEST(SqliteStore, ReportsDamagedPagesAsDataLoss) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("fsdpd-coordinator restore"));
 }
 
-TEST(SqliteStore, RefusesANewerSchemaAndLeavesItAlone) {
+TEST(SqliteStore, RejectsNewerSchema) {
   const TempDir dir;
   OpenOrDie(dir.path()).reset();
   sqlite3* db = nullptr;
@@ -169,8 +169,8 @@ TEST(SqliteStore, RefusesANewerSchemaAndLeavesItAlone) {
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("schema 99"));
 }
 
-// What is read here is a file as the first release wrote it, and not what this one makes of its own.
-TEST(SqliteStore, AFileOfTheFirstSchemaKeepsItsJobsAndTakesCordons) {
+// The literal schema of the first release, independent of the current migrations.
+TEST(SqliteStore, MigratesFileOfFirstRelease) {
   const TempDir dir;
   const v1::Job job = MakeJob("j", 7);
   sqlite3* db = nullptr;
@@ -213,7 +213,7 @@ TEST(SqliteStore, ReportsAnUnusableDirectory) {
   EXPECT_EQ(SqliteStore::Open(dir.File("file")).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(SqliteStore, AFailedWriteIsReportedAndTheStoreGoesOnAfterwards) {
+TEST(SqliteStore, RecoversAfterFailedWrite) {
   const TempDir dir;
   auto store = OpenOrDie(dir.path());
   ASSERT_TRUE(store->Insert(MakeJob("before", 1)).ok());
@@ -233,7 +233,7 @@ TEST(SqliteStore, AFailedWriteIsReportedAndTheStoreGoesOnAfterwards) {
   EXPECT_TRUE(store->Get("before").ok());
 }
 
-TEST(SqliteStore, TakesNothingIntoAFileThatNobodyWillFind) {
+TEST(SqliteStore, RejectsWritesToMovedFile) {
   const TempDir dir;
   const std::string state = dir.File("state"), moved = dir.File("moved");
   const auto store = OpenOrDie(state);
@@ -259,7 +259,7 @@ v1::Job Ended(const std::string& id, int64_t create, int64_t end) {
   return job;
 }
 
-TEST(SqliteStore, NodesOfASchemaThatHadThemInOneRowAreKept) {
+TEST(SqliteStore, MigratesNodesFromOneRow) {
   const TempDir dir;
   OpenOrDie(dir.path()).reset();
   v1::ListNodesResponse nodes;
@@ -284,7 +284,7 @@ TEST(SqliteStore, NodesOfASchemaThatHadThemInOneRowAreKept) {
   EXPECT_EQ(OpenOrDie(dir.path())->Nodes()->SerializeAsString(), bytes);
 }
 
-// As the releases before this one made it.
+// Schema 1.
 constexpr char kFirstSchema[] = R"sql(
   CREATE TABLE jobs (id TEXT PRIMARY KEY NOT NULL, state INTEGER NOT NULL, create_nanos INTEGER NOT NULL,
                      request_id TEXT UNIQUE, job BLOB NOT NULL);
@@ -295,7 +295,7 @@ constexpr char kFirstSchema[] = R"sql(
   PRAGMA user_version = 1;
 )sql";
 
-TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsAndDirectoriesOfItsJobs) {
+TEST(SqliteStore, MigratesColumnsOfFirstSchema) {
   const TempDir dir;
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
@@ -334,7 +334,7 @@ TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsAndDirectoriesOfItsJobs
   }
 }
 
-// How SQLite answers: its steps, a line each.
+// SQLite's query plan, one step per line.
 std::string PlanOf(sqlite3* db, const std::string& sql) {
   Statement explain(db, "EXPLAIN QUERY PLAN " + sql);
   std::string plan;
@@ -344,8 +344,8 @@ std::string PlanOf(sqlite3* db, const std::string& sql) {
   return plan;
 }
 
-// A list by ends read and sorted all jobs that there are, each with what is stored of it.
-TEST(SqliteStore, JobsAreListedInTheOrderOfAnIndexAlsoInAFileOfAnOlderSchema) {
+// Regression: a list by end read and sorted all jobs with their blobs.
+TEST(SqliteStore, ListsJobsInIndexOrder) {
   const TempDir dir;
   OpenOrDie(dir.path()).reset();
   sqlite3* db = nullptr;
@@ -373,8 +373,8 @@ TEST(SqliteStore, JobsAreListedInTheOrderOfAnIndexAlsoInAFileOfAnOlderSchema) {
   sqlite3_close(db);
 }
 
-// A list by a label read and parsed every stored job: 0.4 to 2 s of 45,000.
-TEST(SqliteStore, AListByALabelSearchesTheIndexOfLabels) {
+// Regression: a list by label read and parsed every stored job: 0.4 to 2 s for 45,000 jobs.
+TEST(SqliteStore, ListByLabelUsesLabelIndex) {
   const TempDir dir;
   OpenOrDie(dir.path()).reset();
   sqlite3* db = nullptr;

@@ -1,7 +1,7 @@
-// All that a coordinator's state is made of, wherever it lies: what a backup holds, and what is moved between
-// SQLite and etcd. Messages as they are stored.
+// Complete content of a coordinator state, independent of the store: what a backup contains, and what moves
+// between SQLite and etcd. Values are serialized messages as stored.
 //
-// Thread-safe: functions of a database.
+// Thread-safe: stateless functions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -22,10 +22,10 @@ struct StateContent {
   std::map<int64_t, std::string> events;       // v1::Event by sequence.
 };
 
-// REQUIRES: an empty database of the present schema (sqlite_schema.h). All of it or nothing; DATA_LOSS for a
-// job that cannot be read.
+// REQUIRES: an empty database of the current schema (sqlite_schema.h). Runs in one transaction; DATA_LOSS for
+// a job that cannot be parsed.
 absl::Status PutContent(sqlite3* db, const StateContent& content);
-// REQUIRES: of the present schema.
+// REQUIRES: a database of the current schema.
 absl::StatusOr<StateContent> ReadContent(sqlite3* db);
 
 }  // namespace fsdpd

@@ -11,9 +11,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr char kReadDigest[] = "PRAGMA application_id";  // A signed number of 32 bits; 0 is none.
+constexpr char kReadDigest[] = "PRAGMA application_id";  // A signed 32-bit number; 0: not set.
 
-// FNV-1a: each step is a bijection, so that no single change is lost in it.
+// FNV-1a. Each step is a bijection, so a single changed byte always changes the result.
 class Digest {
  public:
   void Add(const std::string& bytes) {
@@ -30,7 +30,7 @@ absl::Status AddRows(sqlite3* db, const std::string& sql, const std::string& doi
   int rc;
   while ((rc = rows.Step()) == SQLITE_ROW) {
     for (int i = 0; i < rows.columns(); ++i) {
-      const int type = rows.type(i);  // Before Blob() makes text of numbers.
+      const int type = rows.type(i);  // Before Blob() converts numbers to text.
       const std::string value = rows.Blob(i);
       digest->Add(absl::StrCat(type, ":", value.size(), ":"));
       digest->Add(value);

@@ -1,8 +1,8 @@
-// A number of all that a database holds, which a backup carries in its header (SQLite's application_id), and
-// which restore compares: a byte that changed on the way may change no more than a job's text, which neither
-// SQLite nor protobuf would find.
+// Checksum of a database's content. A backup stores it in its header (SQLite's application_id), and restore
+// compares it. It finds a byte that changed in transfer within a job's text, which neither SQLite nor
+// protobuf detects.
 //
-// A checksum, no signature. REQUIRES: nobody else writes.
+// This is a checksum, not a signature. REQUIRES: no concurrent writer.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -13,7 +13,7 @@
 namespace fsdpd {
 
 absl::Status WriteDigest(sqlite3* db, const std::string& path);
-// DATA_LOSS where it differs. A backup of an older release has none, which passes.
+// DATA_LOSS on a mismatch. A backup of an older release has no checksum, and passes.
 absl::Status CheckDigest(sqlite3* db, const std::string& path);
 absl::Status RemoveDigest(sqlite3* db, const std::string& path);
 

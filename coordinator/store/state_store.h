@@ -1,18 +1,17 @@
-// Where jobs, cordons of nodes, and what has happened to both live across restarts. An implementation owns
-// durability and uniqueness, nothing else: it does not know what a job's states mean, except which have
-// ended.
+// Durable storage of jobs, nodes, cordons and events across restarts of the coordinator. An implementation
+// owns durability and uniqueness, nothing else: it does not interpret job states, except which have ended.
 //
 // Contract for every implementation:
-//   * What changes something is on stable storage when it returns OK.
-//   * A request id names at most one job, for as long as that is stored; check and insert are one step.
-//   * A checkpoint directory (job_directory.h) has at most one job that has not ended, but for those that an
-//     earlier release stored; check and change are one step.
-//   * Events are stored with the change that they tell of, or not at all: those of a job that it is given are
-//     in it (Job.events, event_log.h), those of others beside it.
-//   * generation() is larger than in every earlier life that stored anything: it fences agents' streams.
-// Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be
-// read, UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS, OUT_OF_RANGE for a job that is too large.
-// After an error nothing of the call was stored, but for what is about many: of that a part may be.
+//   * A change is on stable storage when the call returns OK.
+//   * A request id names at most one job while that job is stored; check and insert are atomic.
+//   * A checkpoint directory (job_directory.h) has at most one job that has not ended, except jobs that an
+//     earlier release stored; check and change are atomic.
+//   * Events are stored atomically with their change. Events of a job are in the job (Job.events,
+//     event_log.h); other events are passed as `news`.
+//   * generation() is larger than in every earlier run that stored anything: it fences the streams of agents.
+//     Thread-safe. Errors: RESOURCE_EXHAUSTED if the disk is full, DATA_LOSS if stored data cannot be read,
+//     UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS, OUT_OF_RANGE for a job that is too large. A
+//     call that failed stored nothing, except calls for many objects, which may have stored some of them.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -33,48 +32,47 @@ namespace fsdpd {
 
 // Position in the order of a query's jobs.
 struct JobCursor {
-  int64_t unix_nanos = 0;  // When it came, or ended.
+  int64_t unix_nanos = 0;  // When the job was created, or ended.
   std::string id;
 };
 
-// A page of what is filtered ends early after so many jobs that were looked at: a client that goes on asks
-// again, and nobody waits for a reading of all. Those that the query's other fields leave out, its selector
-// among them, are not looked at.
-constexpr size_t kMaxJobsLookedAt = 5000;
+// A page with a filter ends early after examining this many jobs: the client requests the next page, and no
+// request reads all jobs. Jobs that the query's other fields exclude, including its selector, do not count.
+constexpr size_t kMaxJobsExamined = 5000;
 
 struct JobQuery {
   int limit = 50;
-  // A page ends early, after the job with which it has more bytes than this.
+  // A page ends early, after the job with which it exceeds this size.
   size_t max_bytes = SIZE_MAX;
   std::vector<v1::JobState> states;  // Empty: all.
-  std::string directory;             // As DirectoryOf() has it; empty: all.
+  std::string directory;             // As returned by DirectoryOf(); empty: all.
   std::string project;               // Empty: all.
   Selector selector;                 // Empty: all.
-  // Null: all. Asked of each that is read.
+  // nullptr: all. Applied to each job that is read.
   std::function<bool(const v1::Job&)> filter = nullptr;
-  bool by_end = false;        // In the order of their ends, EndOf(); default: in which they came.
-  bool ascending = false;     // The oldest first.
-  bool after_cursor = false;  // False: from the first job.
+  bool by_end = false;        // Order by end, EndOf(); default: by creation.
+  bool ascending = false;     // Oldest first.
+  bool after_cursor = false;  // false: from the first job.
   JobCursor cursor;
-  size_t most_looked_at = kMaxJobsLookedAt;
+  size_t max_examined = kMaxJobsExamined;
 };
 
 struct JobPage {
   std::vector<v1::Job> jobs;
   bool more = false;
-  // Where there are more: of the last job that was looked at, where the order had it, wherever it is by now.
+  // If `more`: position of the last examined job, in the order at that time.
   JobCursor end;
 };
 
-// Which ended jobs are kept: the `jobs` that ended last, and those of them that ended in the last `time`.
+// Retention of ended jobs: the `jobs` that ended last, and of those only jobs that ended in the last `time`.
 struct Retention {
   int64_t jobs = 10'000;
   absl::Duration time = absl::InfiniteDuration();
 };
 
 struct Inserted {
-  v1::Job job;           // With its events as the log has them.
-  bool created = false;  // False: `job` is the one that the same request made before.
+  v1::Job job;           // With its events from the log.
+  bool created = false;  // false: `job` was created by an earlier call with the same request.
 };
 
 class StateStore {
@@ -82,63 +80,62 @@ class StateStore {
   virtual ~StateStore() = default;
 
   virtual int64_t generation() const = 0;
-  // All that are stored, up to kMaxEvents. Who reads them changes nothing.
+  // The log of stored events, up to kMaxEvents.
   virtual const EventLog& events() const = 0;
 
-  // The job that a request made, empty when there is none. ALREADY_EXISTS when its spec was another one.
+  // The job of a request, nullopt if there is none. ALREADY_EXISTS if its spec was different.
   virtual absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& request_id,
                                                              const v1::JobSpec& spec) = 0;
-  // A job with the request id of a stored one is that job when their specs are the same bytes, ALREADY_EXISTS
-  // otherwise. An empty request id never matches. ALREADY_EXISTS also for an id in use. FAILED_PRECONDITION
-  // where a job that has not ended has its directory.
+  // Returns the stored job if it has the same request id and a byte-identical spec; ALREADY_EXISTS if the
+  // specs differ. An empty request id never matches. ALREADY_EXISTS also for an id in use.
+  // FAILED_PRECONDITION if a job that has not ended uses the directory.
   virtual absl::StatusOr<Inserted> Insert(const v1::Job& job) = 0;
-  // FAILED_PRECONDITION where it had ended, has not any more, and another has its directory.
+  // FAILED_PRECONDITION if the job had ended, is live again, and another live job uses its directory.
   virtual absl::Status Update(const v1::Job& job) = 0;
-  // Of jobs that are stored, together: few transactions, so that its cost does not grow by an fsync a job. A
-  // status for each, in their order: one that is refused (too large, or NOT_FOUND) keeps no other from being
+  // Updates stored jobs in few transactions, so that the cost is not one fsync per job. Returns one status
+  // per job, in order: a job that is refused (too large, or NOT_FOUND) does not prevent others from being
   // stored.
   virtual std::vector<absl::Status> UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
-  // `news`: what tells of it, here and below.
+  // `news`: events of this change, here and below.
   virtual absl::Status Delete(const std::string& id, const Events& news = {}) = 0;
-  // Deletes ended jobs that are not to be kept, the first `limit` by their ends; the ids of those that are
-  // gone, which may be fewer. `now`: the date.
+  // Deletes ended jobs outside `retention`, oldest end first, at most `limit`. Returns the ids of deleted
+  // jobs, which may be fewer after an error.
   virtual absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
                                                                int limit) = 0;
   virtual absl::StatusOr<v1::Job> Get(const std::string& id) = 0;
   virtual absl::StatusOr<JobPage> List(const JobQuery& query) = 0;
-  // All that have not ended, oldest first.
+  // All jobs that have not ended, oldest first.
   virtual absl::StatusOr<std::vector<v1::Job>> LiveJobs() = 0;
 
-  // By node. One replaces another; to remove one that is not there changes nothing.
+  // By node. Setting replaces an existing cordon; removing a missing one is a no-op.
   virtual absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon,
                                  const Events& news = {}) = 0;
   virtual absl::Status RemoveCordon(const std::string& node, const Events& news = {}) = 0;
   virtual absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() = 0;
 
-  // Of the nodes that are known: those of `changed` are stored, those of `gone` are no more, others stay as
-  // they are.
+  // Stores the nodes of `changed`, deletes those of `gone`, and leaves others as they are.
   virtual absl::Status UpdateNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone,
                                    const Events& news = {}) = 0;
   virtual absl::StatusOr<v1::ListNodesResponse> Nodes() = 0;
 };
 
-// OK where all are.
+// The first error, or OK.
 absl::Status FirstError(const std::vector<absl::Status>& results);
 
-// What implementations share.
+// Shared by implementations.
 
-// DATA_LOSS. Without the events that the log has.
+// DATA_LOSS if it cannot be parsed. Does not add the log's events.
 absl::StatusOr<v1::Job> ParseJob(const std::string& bytes);
-// Where it stands in the query's order, and whether one place is before another.
+// The job's position in the query's order, and whether one position precedes another.
 JobCursor PlaceOf(const JobQuery& query, const v1::Job& job);
 bool IsBefore(const JobQuery& query, const JobCursor& a, const JobCursor& b);
-// When it ended, as it is stored: 0 while it has not, and what says nothing of it has ended long ago.
+// The stored end time in Unix nanoseconds: 0 while it has not ended, 1 if it ended without a known time.
 int64_t EndOf(const v1::Job& job);
 absl::Status DirectoryTaken(const v1::Job& job);
-// `stored` where its spec is the same; ALREADY_EXISTS.
+// `stored` if its spec is the same, otherwise ALREADY_EXISTS.
 absl::StatusOr<v1::Job> SameRequest(v1::Job stored, const v1::JobSpec& spec);
-// Seconds since 2020: grows faster than coordinators can be started one after the other, so that a state that
-// was put back from the past goes on above all lives since, also where it is put back again.
+// Seconds since 2020. It grows faster than coordinators can be restarted, so a state that is restored from an
+// old backup, even repeatedly, continues above the generations of all earlier runs.
 int64_t GenerationByDate(absl::Time now);
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// The contract of state_store.h, held to every store that there is.
+// Contract of state_store.h, tested for every implementation.
 #include "coordinator/store/state_store.h"
 
 #include <absl/strings/str_cat.h>
@@ -19,14 +19,14 @@
 namespace fsdpd {
 namespace {
 
-// Where one test's state lies. One store of it is open at a time.
-class Home {
+// Opens the stores of one test's state, one at a time.
+class StoreFactory {
  public:
-  virtual ~Home() = default;
+  virtual ~StoreFactory() = default;
   virtual std::shared_ptr<StateStore> Open(size_t max_events) = 0;
 };
 
-class SqliteHome : public Home {
+class SqliteFactory : public StoreFactory {
  public:
   std::shared_ptr<StateStore> Open(size_t max_events) override {
     auto store = SqliteStore::Open(dir_.path(), max_events);
@@ -38,10 +38,10 @@ class SqliteHome : public Home {
   const TempDir dir_;
 };
 
-class EtcdHome : public Home {
+class EtcdFactory : public StoreFactory {
  public:
-  EtcdHome() : prefix_(absl::StrCat("/test", ++homes_, "/")) {
-    static const EtcdServer* const server = new EtcdServer;  // It ends with this process.
+  EtcdFactory() : prefix_(absl::StrCat("/test", ++factories_, "/")) {
+    static const EtcdServer* const server = new EtcdServer;  // Ends with this process.
     auto client = EtcdClient::Make({{server->address()}, {}}, absl::Now());
     EXPECT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
@@ -60,7 +60,7 @@ class EtcdHome : public Home {
   }
 
  private:
-  static inline int homes_ = 0;
+  static inline int factories_ = 0;
   const std::string prefix_;
   std::unique_ptr<EtcdClient> client_;
 };
@@ -89,19 +89,19 @@ v1::Job Ended(const std::string& id, int64_t create, int64_t end) {
 class StateStoreTest : public ::testing::TestWithParam<std::string> {
  protected:
   StateStoreTest() {
-    if (GetParam() == "sqlite") home_ = std::make_unique<SqliteHome>();
-    if (GetParam() == "etcd") home_ = std::make_unique<EtcdHome>();
+    if (GetParam() == "sqlite") factory_ = std::make_unique<SqliteFactory>();
+    if (GetParam() == "etcd") factory_ = std::make_unique<EtcdFactory>();
   }
-  std::shared_ptr<StateStore> Open(size_t max_events = kMaxEvents) { return home_->Open(max_events); }
+  std::shared_ptr<StateStore> Open(size_t max_events = kMaxEvents) { return factory_->Open(max_events); }
 
  private:
-  std::unique_ptr<Home> home_;
+  std::unique_ptr<StoreFactory> factory_;
 };
 
 INSTANTIATE_TEST_SUITE_P(All, StateStoreTest, ::testing::Values("sqlite", "etcd"),
                          [](const auto& info) { return info.param; });
 
-TEST_P(StateStoreTest, KeepsJobsOverReopenAndGrowsItsGeneration) {
+TEST_P(StateStoreTest, RetainsJobsAndIncreasesGenerationOnReopen) {
   int64_t generation = 0;
   {
     auto store = Open();
@@ -126,25 +126,25 @@ v1::Event OfNode(const std::string& node) {
   return event;
 }
 
-// "job/number" or "node", in order.
+// Events as "job/number" or "node", in order.
 std::vector<std::string> EventsIn(const StateStore& store) {
-  std::vector<std::string> told;
+  std::vector<std::string> seen;
   const auto page = store.events().Read({});
   EXPECT_TRUE(page.ok()) << page.status();
   int64_t last = 0;
   for (const v1::Event& event : page->events) {
     EXPECT_GT(event.sequence(), last);
     last = event.sequence();
-    told.push_back(event.number() > 0 ? absl::StrCat(event.job(), "/", event.number()) : event.node());
+    seen.push_back(event.number() > 0 ? absl::StrCat(event.job(), "/", event.number()) : event.node());
   }
-  return told;
+  return seen;
 }
 
-TEST_P(StateStoreTest, EventsAreStoredWithWhatTheyTellOfAndOutliveTheProcess) {
+TEST_P(StateStoreTest, StoresEventsWithTheirChange) {
   v1::Job job = MakeJob("a", 1), other = MakeJob("b", 2);
   AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &job);
   AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &other);
-  std::vector<std::string> told;
+  std::vector<std::string> seen;
   int64_t newest = 0;
   {
     auto store = Open();
@@ -162,12 +162,12 @@ TEST_P(StateStoreTest, EventsAreStoredWithWhatTheyTellOfAndOutliveTheProcess) {
     ASSERT_TRUE(store->RemoveCordon("n", {OfNode("n")}).ok());
     EXPECT_TRUE(absl::IsNotFound(store->Delete("never", {OfNode("deleted")})));
     ASSERT_TRUE(store->Delete("b", {OfNode("deleted")}).ok());
-    told = EventsIn(*store);
+    seen = EventsIn(*store);
     newest = store->events().newest();
   }
-  EXPECT_EQ(told, (std::vector<std::string>{"a/1", "b/1", "a/2", "b/2", "n", "m", "n", "deleted"}));
+  EXPECT_EQ(seen, (std::vector<std::string>{"a/1", "b/1", "a/2", "b/2", "n", "m", "n", "deleted"}));
   auto store = Open();
-  EXPECT_EQ(EventsIn(*store), told);
+  EXPECT_EQ(EventsIn(*store), seen);
   EXPECT_EQ(store->events().newest(), newest);
   EXPECT_EQ(store->Get("a")->SerializeAsString(), job.SerializeAsString());
   EXPECT_EQ(store->LiveJobs()->at(0).events_size(), 2);
@@ -177,7 +177,7 @@ TEST_P(StateStoreTest, EventsAreStoredWithWhatTheyTellOfAndOutliveTheProcess) {
   EXPECT_EQ(EventsIn(*store).back(), "a/3");
 }
 
-TEST_P(StateStoreTest, WhatIsNotStoredIsNotTold) {
+TEST_P(StateStoreTest, FailedWriteAddsNoEvents) {
   auto store = Open();
   v1::Job job = SavingJob("a", 1, v1::JOB_STATE_QUEUED, "/d");
   AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &job);
@@ -191,19 +191,19 @@ TEST_P(StateStoreTest, WhatIsNotStoredIsNotTold) {
   EXPECT_EQ(EventsIn(*store), std::vector<std::string>{"a/1"});
 }
 
-TEST_P(StateStoreTest, WhatIsForgottenOfTheNoisiestJobIsAHoleThatOutlivesTheProcess) {
+TEST_P(StateStoreTest, StoresGapOfNoisyJob) {
   v1::Job noisy = MakeJob("noisy", 1), quiet = MakeJob("quiet", 2);
   AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &noisy);
   AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &quiet);
   const auto all = [](const StateStore& store) {
     EventQuery query;
     query.limit = INT32_MAX;
-    std::vector<std::string> told;
+    std::vector<std::string> seen;
     const absl::StatusOr<EventPage> page = store.events().Read(query);
-    for (const v1::Event& event : page->events) told.push_back(event.ShortDebugString());
-    return told;
+    for (const v1::Event& event : page->events) seen.push_back(event.ShortDebugString());
+    return seen;
   };
-  std::vector<std::string> told;
+  std::vector<std::string> seen;
   {
     auto store = Open(/*max_events=*/50);
     ASSERT_TRUE(store->Insert(quiet).ok());
@@ -212,24 +212,24 @@ TEST_P(StateStoreTest, WhatIsForgottenOfTheNoisiestJobIsAHoleThatOutlivesTheProc
       for (int each = 0; each < 10; ++each) AddEvent(v1::EVENT_KIND_NOTE, "again", absl::Now(), &noisy);
       ASSERT_TRUE(store->Update(noisy).ok());
     }
-    told = all(*store);
-    EXPECT_EQ(told.size(), 50u);
+    seen = all(*store);
+    EXPECT_EQ(seen.size(), 50u);
     const auto kept = EventsIn(*store);
     EXPECT_EQ(std::count(kept.begin(), kept.end(), "quiet/1"), 1);
     EXPECT_EQ(std::count(kept.begin(), kept.end(), "noisy/1"), 1);
     EXPECT_EQ(kept.back(), "noisy/401");
   }
   auto store = Open(/*max_events=*/50);
-  EXPECT_EQ(all(*store), told);
+  EXPECT_EQ(all(*store), seen);
   EXPECT_EQ(store->Get("noisy")->events(0).number(), 1);
-  const auto hole = std::count_if(told.begin(), told.end(), [](const std::string& event) {
+  const auto gap = std::count_if(seen.begin(), seen.end(), [](const std::string& event) {
     return event.find("EVENT_KIND_FORGOTTEN") != std::string::npos &&
            event.find("forgotten: 353") != std::string::npos;
   });
-  EXPECT_EQ(hole, 1) << "of 402 events 49 are kept, and a word on the rest";
+  EXPECT_EQ(gap, 1) << "49 of 402 events are retained, and a gap for the others";
 }
 
-TEST_P(StateStoreTest, WhereAllHaveFewEventsTheOldestGo) {
+TEST_P(StateStoreTest, DropsOldestIfAllOwnersHaveFewEvents) {
   auto store = Open(/*max_events=*/20);
   for (int i = 0; i < 30; ++i)
     ASSERT_TRUE(store->SetCordon(absl::StrCat("n", i), {}, {OfNode(absl::StrCat("n", i))}).ok());
@@ -239,7 +239,7 @@ TEST_P(StateStoreTest, WhereAllHaveFewEventsTheOldestGo) {
   EXPECT_EQ(EventsIn(*Open(/*max_events=*/20)).front(), "n10");
 }
 
-TEST_P(StateStoreTest, ManyEventsOfManyJobsAreStoredTogetherAndOnce) {
+TEST_P(StateStoreTest, StoresManyEventsOnce) {
   auto store = Open();
   std::vector<v1::Job> jobs;
   for (int i = 0; i < 40; ++i) jobs.push_back(MakeJob(absl::StrCat("j", i), i));
@@ -255,7 +255,7 @@ TEST_P(StateStoreTest, ManyEventsOfManyJobsAreStoredTogetherAndOnce) {
   EXPECT_EQ(store->Get("j39")->events_size(), 7);
 }
 
-TEST_P(StateStoreTest, NodesAreChangedAndForgottenOneByOneAndOutliveTheProcess) {
+TEST_P(StateStoreTest, UpdatesAndDeletesNodes) {
   v1::ListNodesResponse nodes;
   {
     auto store = Open();
@@ -276,7 +276,7 @@ TEST_P(StateStoreTest, NodesAreChangedAndForgottenOneByOneAndOutliveTheProcess) 
   EXPECT_EQ(stored->nodes(1).slots(), 8);
 }
 
-TEST_P(StateStoreTest, StoresMoreOfNodesThanOneTransactionTakes) {
+TEST_P(StateStoreTest, StoresNodesInSeveralTransactions) {
   v1::ListNodesResponse nodes;
   std::vector<std::string> names;
   for (int i = 0; i < 1000; ++i) {
@@ -292,7 +292,7 @@ TEST_P(StateStoreTest, StoresMoreOfNodesThanOneTransactionTakes) {
   EXPECT_EQ(store->Nodes()->nodes_size(), 1);
 }
 
-TEST_P(StateStoreTest, ACordonIsReplacedAndRemovedAndOutlivesTheProcess) {
+TEST_P(StateStoreTest, ReplacesAndRemovesCordons) {
   v1::Cordon cordon;
   {
     auto store = Open();
@@ -310,8 +310,8 @@ TEST_P(StateStoreTest, ACordonIsReplacedAndRemovedAndOutlivesTheProcess) {
   EXPECT_EQ(cordons->at("b").reason(), "second");
 }
 
-// Its update was OK, and its events were stored.
-TEST_P(StateStoreTest, UpdatesManyJobsTogetherAndReportsOneThatIsNotThere) {
+// Regression: the update of a missing job returned OK, and its events were stored.
+TEST_P(StateStoreTest, UpdateAllReportsMissingJob) {
   auto store = Open();
   std::vector<v1::Job> jobs;
   for (int i = 0; i < 3; ++i) {
@@ -337,7 +337,7 @@ TEST_P(StateStoreTest, UpdatesManyJobsTogetherAndReportsOneThatIsNotThere) {
   EXPECT_TRUE(FirstError(store->UpdateAll({})).ok());
 }
 
-TEST_P(StateStoreTest, APageEndsWhenItHasItsBytes) {
+TEST_P(StateStoreTest, PageEndsAtByteLimit) {
   auto store = Open();
   for (int i = 0; i < 5; ++i) {
     v1::Job job = MakeJob("j" + std::to_string(i), i);
@@ -350,10 +350,10 @@ TEST_P(StateStoreTest, APageEndsWhenItHasItsBytes) {
   ASSERT_EQ(page->jobs.size(), 2u);
   EXPECT_TRUE(page->more);
   query.max_bytes = 1;
-  EXPECT_EQ(store->List(query)->jobs.size(), 1u);  // Never none: the next page goes on after it.
+  EXPECT_EQ(store->List(query)->jobs.size(), 1u);  // At least one, so that the next page makes progress.
 }
 
-TEST_P(StateStoreTest, SameRequestWithSameSpecIsTheSameJob) {
+TEST_P(StateStoreTest, RepeatedRequestReturnsSameJob) {
   auto store = Open();
   v1::Job job = MakeJob("a", 1);
   job.set_request_id("r1");
@@ -371,7 +371,7 @@ TEST_P(StateStoreTest, SameRequestWithSameSpecIsTheSameJob) {
   EXPECT_EQ(store->List(JobQuery())->jobs.size(), 1u);
 }
 
-TEST_P(StateStoreTest, OneOfManyConcurrentInsertsOfARequestWins) {
+TEST_P(StateStoreTest, ConcurrentInsertsOfRequestCreateOneJob) {
   auto store = Open();
   std::vector<std::string> ids(8);
   std::vector<std::thread> threads;
@@ -388,7 +388,7 @@ TEST_P(StateStoreTest, OneOfManyConcurrentInsertsOfARequestWins) {
   EXPECT_FALSE(ids[0].empty());
 }
 
-TEST_P(StateStoreTest, RefusesADuplicateIdAndAnUpdateOfNothing) {
+TEST_P(StateStoreTest, RejectsDuplicateIdAndMissingJob) {
   auto store = Open();
   ASSERT_TRUE(store->Insert(MakeJob("a", 1)).ok());
   EXPECT_EQ(store->Insert(MakeJob("a", 2)).status().code(), absl::StatusCode::kAlreadyExists);
@@ -396,10 +396,10 @@ TEST_P(StateStoreTest, RefusesADuplicateIdAndAnUpdateOfNothing) {
   EXPECT_EQ(store->Get("b").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_P(StateStoreTest, PagesThroughAThousandJobsNewestFirstWithoutGapOrRepeat) {
+TEST_P(StateStoreTest, PagesHaveEachJobOnce) {
   auto store = Open();
   for (int i = 0; i < 1000; ++i) {
-    // Ten jobs share each creation time: the id decides.
+    // Ten jobs per creation time: the id decides.
     ASSERT_TRUE(store->Insert(MakeJob("job-" + std::to_string(10000 + i), i / 10)).ok());
   }
   std::vector<std::string> seen;
@@ -431,9 +431,9 @@ TEST_P(StateStoreTest, FiltersByStateAndLoadsLiveJobsOldestFirst) {
   EXPECT_EQ(live->at(0).id(), "first");
 }
 
-TEST_P(StateStoreTest, ForgetsThoseThatEndedFirstWhenTheyCame) {
+TEST_P(StateStoreTest, ForgetsJobsByEnd) {
   auto store = Open();
-  // The one that came first ended last, as one that trains for a month does.
+  // The oldest job ended last, like one that trains for a month.
   ASSERT_TRUE(store->Insert(Ended("month", 1, 90)).ok());
   ASSERT_TRUE(store->Insert(Ended("short", 2, 10)).ok());
   ASSERT_TRUE(store->Insert(Ended("shorter", 3, 20)).ok());
@@ -447,7 +447,7 @@ TEST_P(StateStoreTest, ForgetsThoseThatEndedFirstWhenTheyCame) {
   EXPECT_EQ(store->List(JobQuery())->jobs.size(), 1u);
 }
 
-TEST_P(StateStoreTest, WhatGoesOnAfterItsEndIsNotForgotten) {
+TEST_P(StateStoreTest, DoesNotForgetRetriedJobs) {
   auto store = Open();
   ASSERT_TRUE(store->Insert(Ended("a", 1, 10)).ok());
   ASSERT_TRUE(store->Insert(Ended("b", 2, 10)).ok());
@@ -458,7 +458,7 @@ TEST_P(StateStoreTest, WhatGoesOnAfterItsEndIsNotForgotten) {
               ::testing::IsEmpty());
 }
 
-// All pages of a query, by ids, with a bar after each page.
+// Ids of all pages of a query, with a bar after each page.
 std::string PagesOf(StateStore* store, JobQuery query) {
   std::string pages;
   for (int i = 0; i < 100; ++i) {
@@ -474,7 +474,7 @@ std::string PagesOf(StateStore* store, JobQuery query) {
   return pages;
 }
 
-TEST_P(StateStoreTest, PagesComeInTheOrderThatIsAskedFor) {
+TEST_P(StateStoreTest, PagesFollowRequestedOrder) {
   auto store = Open();
   ASSERT_TRUE(store->Insert(Ended("a", 1, 30)).ok());
   ASSERT_TRUE(store->Insert(MakeJob("b", 2)).ok());
@@ -491,22 +491,22 @@ TEST_P(StateStoreTest, PagesComeInTheOrderThatIsAskedFor) {
   EXPECT_EQ(PagesOf(store.get(), query), "adc|b|");
 }
 
-TEST_P(StateStoreTest, PagesOfWhatIsRareEndAfterSoManyJobsAndTheNextGoOn) {
+TEST_P(StateStoreTest, PageEndsAtExaminedLimit) {
   auto store = Open();
   for (int i = 0; i < 26; ++i)
     ASSERT_TRUE(store->Insert(MakeJob(std::string(1, static_cast<char>('a' + i)), i)).ok());
   JobQuery query;
   query.limit = 2;
   query.filter = [](const v1::Job& job) { return job.id() == "b" || job.id() == "w" || job.id() == "x"; };
-  EXPECT_EQ(PagesOf(store.get(), query), "xw|b|") << "a page ends with its last job";
-  query.most_looked_at = 10;
+  EXPECT_EQ(PagesOf(store.get(), query), "xw|b|") << "a page ends after its last job";
+  query.max_examined = 10;
   EXPECT_EQ(PagesOf(store.get(), query), "xw||b|");
   query.limit = 1;
   EXPECT_EQ(PagesOf(store.get(), query), "x|w||b|");
 }
 
-// With one store they ended early, and with the other they did not.
-TEST_P(StateStoreTest, WhatASelectorLeavesOutIsNotLookedAt) {
+// Regression: pages ended early in only one of the stores.
+TEST_P(StateStoreTest, SelectorDoesNotCountAsExamined) {
   auto store = Open();
   for (int i = 0; i < 26; ++i) {
     v1::Job job = MakeJob(std::string(1, static_cast<char>('a' + i)), i);
@@ -515,14 +515,14 @@ TEST_P(StateStoreTest, WhatASelectorLeavesOutIsNotLookedAt) {
   }
   JobQuery query;
   query.limit = 3;
-  query.most_looked_at = 4;
+  query.max_examined = 4;
   query.selector = *ParseSelector("rare");
   EXPECT_EQ(PagesOf(store.get(), query), "zup|kfa|");
   query.filter = [](const v1::Job& job) { return job.id() != "u" && job.id() != "p"; };
   EXPECT_EQ(PagesOf(store.get(), query), "zk|fa|");
 }
 
-TEST_P(StateStoreTest, ASelectorFindsJobsByTheirLabelsInEveryOrder) {
+TEST_P(StateStoreTest, SelectorMatchesLabelsInEveryOrder) {
   auto store = Open();
   const std::vector<std::vector<std::pair<const char*, const char*>>> labels = {
       {{"team", "a"}}, {{"team", "a"}, {"stage", "test"}}, {{"team", "b"}}, {}, {{"team", "a"}, {"old", ""}}};
@@ -560,7 +560,7 @@ TEST_P(StateStoreTest, ASelectorFindsJobsByTheirLabelsInEveryOrder) {
   EXPECT_EQ(found("team=a"), "be|");
 }
 
-TEST_P(StateStoreTest, AJobThatLivesKeepsItsEventsWhateverComesAndGoes) {
+TEST_P(StateStoreTest, LiveJobRetainsEvents) {
   v1::Job lives = MakeJob("lives", 1);
   {
     auto store = Open(/*max_events=*/200);
@@ -582,7 +582,7 @@ TEST_P(StateStoreTest, AJobThatLivesKeepsItsEventsWhateverComesAndGoes) {
   EXPECT_EQ(Open(/*max_events=*/200)->Get("lives")->SerializeAsString(), lives.SerializeAsString());
 }
 
-TEST_P(StateStoreTest, ADeletedJobIsGoneAndItsRequestMayMakeAnother) {
+TEST_P(StateStoreTest, DeletedJobReleasesRequestId) {
   auto store = Open();
   v1::Job job = MakeJob("a", 1);
   job.set_request_id("r");
@@ -594,7 +594,7 @@ TEST_P(StateStoreTest, ADeletedJobIsGoneAndItsRequestMayMakeAnother) {
   EXPECT_TRUE(store->Insert(job)->created);
 }
 
-TEST_P(StateStoreTest, ADirectoryHasOneJobThatHasNotEnded) {
+TEST_P(StateStoreTest, RejectsSecondLiveJobInDirectory) {
   const auto store = Open();
   ASSERT_TRUE(store->Insert(SavingJob("a", 1, v1::JOB_STATE_PAUSED, "/runs/7")).ok());
   EXPECT_TRUE(store->Insert(SavingJob("elsewhere", 2, v1::JOB_STATE_QUEUED, "/runs/8")).ok());
@@ -607,7 +607,7 @@ TEST_P(StateStoreTest, ADirectoryHasOneJobThatHasNotEnded) {
   ASSERT_TRUE(store->Insert(second).ok());
   EXPECT_EQ(store->Update(SavingJob("a", 1, v1::JOB_STATE_QUEUED, "/runs/7")).code(),
             absl::StatusCode::kFailedPrecondition)
-      << "it would be the second";
+      << "the directory is in use";
   EXPECT_EQ(store->Get("a")->state(), v1::JOB_STATE_FAILED);
   EXPECT_TRUE(store->Update(SavingJob("b", 5, v1::JOB_STATE_RUNNING, "/runs/7")).ok());
   JobQuery query;
@@ -618,7 +618,7 @@ TEST_P(StateStoreTest, ADirectoryHasOneJobThatHasNotEnded) {
   EXPECT_EQ(sharing->jobs[0].id(), "b");
 }
 
-TEST_P(StateStoreTest, TheSameRequestIsNotInItsOwnWay) {
+TEST_P(StateStoreTest, RepeatedRequestDoesNotConflictWithItself) {
   const auto store = Open();
   v1::Job job = SavingJob("a", 1, v1::JOB_STATE_QUEUED, "/runs/7");
   job.set_request_id("r");
@@ -630,7 +630,7 @@ TEST_P(StateStoreTest, TheSameRequestIsNotInItsOwnWay) {
   EXPECT_EQ(again->job.id(), "a");
 }
 
-TEST_P(StateStoreTest, OneOfManyConcurrentInsertsIntoADirectoryWins) {
+TEST_P(StateStoreTest, ConcurrentInsertsIntoDirectoryCreateOneJob) {
   const auto store = Open();
   std::atomic<int> created{0};
   std::vector<std::thread> threads;
@@ -644,7 +644,7 @@ TEST_P(StateStoreTest, OneOfManyConcurrentInsertsIntoADirectoryWins) {
   EXPECT_EQ(created, 1);
 }
 
-TEST_P(StateStoreTest, WhatIsStoredIsWhatWasGiven) {
+TEST_P(StateStoreTest, ReadsBackStoredJob) {
   v1::Job job = SavingJob("a", 1, v1::JOB_STATE_RUNNING, "/runs/7");
   job.set_project("vision");
   job.set_request_id("r");
@@ -663,7 +663,7 @@ TEST_P(StateStoreTest, WhatIsStoredIsWhatWasGiven) {
   EXPECT_EQ(store->FindRequest("r", job.spec())->value().id(), "a");
 }
 
-TEST_P(StateStoreTest, UpdatesMoreJobsTogetherThanOneTransactionTakes) {
+TEST_P(StateStoreTest, UpdatesJobsInSeveralTransactions) {
   auto store = Open();
   std::vector<v1::Job> jobs;
   for (int i = 0; i < 150; ++i) {

@@ -1,5 +1,5 @@
-// Who stores something does it alone: a change and the events that tell of it are one transaction, and events
-// have one order. A turn is waited for without a lock being held while something is stored.
+// Serializes writers of a store: a change and its events are one transaction, and events have one order.
+// Waiters block on a condition variable, and no lock is held during I/O.
 //
 // Thread-safe.
 #pragma once
@@ -10,7 +10,7 @@ namespace fsdpd {
 
 class Turns {
  public:
-  // One's turn, for its life.
+  // Holds the turn for its lifetime.
   class Turn {
    public:
     explicit Turn(Turns* turns) : turns_(turns) {
