@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::Duration kStartLimit = absl::Seconds(60);
 
-// etcd does not say which port it was given, so one that was free a moment ago.
+// A port that was free a moment ago, because etcd does not report a port that it picked itself.
 int FreePort() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -70,12 +70,12 @@ void EtcdServer::Start() {
     execvp(arguments[0], arguments.data());
     _exit(127);
   }
-  const auto client_of_it = EtcdClient::Make({{address()}, {}}, absl::Now());
-  ASSERT_TRUE(client_of_it.ok());
+  const auto etcd = EtcdClient::Make({{address()}, {}}, absl::Now());
+  ASSERT_TRUE(etcd.ok());
   etcdserverpb::RangeRequest request;
   request.set_key("a");
   const absl::Time until = absl::Now() + kStartLimit;
-  while (!(*client_of_it)->Range(request).ok()) {
+  while (!(*etcd)->Range(request).ok()) {
     ASSERT_EQ(waitpid(pid_, nullptr, WNOHANG), 0) << "etcd ended; is etcd-server installed (deploy/setup)?";
     ASSERT_LT(absl::Now(), until) << "etcd does not answer";
   }

@@ -1,8 +1,8 @@
-// For tests: an etcd of one member on loopback, with its data in a directory that goes with it. It can be
-// killed, be stopped (it keeps its connections and says nothing), and be started again on the same port and
+// Test fixture: an etcd cluster of one member on loopback, with its data in a temporary directory. A test can
+// kill it, suspend it (it keeps its connections and does not answer), and restart it on the same port and
 // data.
 //
-// Needs Debian's etcd-server (third_party/debian.txt). One thread.
+// Requires Debian's etcd-server (third_party/debian.txt). Used by one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@ namespace fsdpd {
 
 class EtcdServer {
  public:
-  // Started; the test fails where it does not answer. `quota_bytes`: of its data; 0: etcd's own.
+  // Starts etcd; the test fails if it does not answer. `quota_bytes`: backend quota; 0: etcd's default.
   explicit EtcdServer(int64_t quota_bytes = 0);
   ~EtcdServer();
   EtcdServer(const EtcdServer&) = delete;

@@ -1,4 +1,4 @@
-// For tests: a disk that takes nothing any more, as far as this process can tell.
+// Test fixture that simulates a full disk for this process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 namespace fsdpd {
 
-// No file of this process grows beyond a byte for as long as one lives.
+// While an instance exists, no file of this process can grow beyond one byte.
 class FullDisk {
  public:
   FullDisk() {

@@ -1,4 +1,4 @@
-// A browser's end of a connection, for tests: raw, so that it can be as slow or as wrong as it likes.
+// Raw HTTP client for tests, which can send slowly or invalidly.
 #pragma once
 
 #include <absl/strings/numbers.h>
@@ -24,7 +24,7 @@ class HttpClient {
   ~HttpClient() { close(fd_); }
 
   void Send(const std::string& text) { send(fd_, text.data(), text.size(), MSG_NOSIGNAL); }
-  // All that comes until the other side ends it; "" where it says nothing.
+  // All bytes until the server closes the connection; "" if it sends none.
   std::string ReadAll() {
     std::string all;
     char bytes[4096];
@@ -38,7 +38,7 @@ class HttpClient {
         << url;
     return port;
   }
-  // The answer to one request with these headers, of lines that end with "\r\n".
+  // Response to one request. Each line of `headers` ends with "\r\n".
   static std::string Get(int port, const std::string& target,
                          const std::string& headers = "Host: localhost\r\n") {
     HttpClient client(port);

@@ -1,5 +1,5 @@
-// A directory in the machine's memory, or on its disk where it has no such: for tests that store much and ask
-// nothing of disks, each write of which is waited for.
+// Temporary directory in memory, or on disk if /dev/shm is not available. For tests that store much and do
+// not depend on disk behavior, where each fsync would cost time.
 #pragma once
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-// For tests: a coordinator without its network: the real store, registry, rendezvous and board, a fake clock,
-// and ticks on demand. Agents are what the test says in their name; what they are told lies in their streams'
-// outboxes.
+// Test fixture of a coordinator without network: the real store, registry, rendezvous and board, a fake
+// clock, and ticks on demand. The test sends messages in the name of agents, and reads what the coordinator
+// sends to them from the outboxes of their streams.
 #pragma once
 
 #include <absl/strings/str_cat.h>
@@ -41,9 +41,9 @@ class ReconcilerCase : public ::testing::Test {
                           [this] { return quotas_; }, &meters_});
     ASSERT_TRUE(reconciler_->Load().ok());
   }
-  // What the reconciler stores in.
+  // The store that the reconciler uses.
   virtual StateStore* Kept() { return store_.get(); }
-  // What a crash leaves: the store.
+  // Simulates a crash: only the store survives.
   void Restart() {
     outboxes_.clear();
     reconciler_.reset();
@@ -53,7 +53,7 @@ class ReconcilerCase : public ::testing::Test {
     Open();
   }
 
-  // Attempt 1 of "j" was on "a", which was lost; attempt 2 runs on "b".
+  // Attempt 1 of "j" ran on "a", which was lost; attempt 2 runs on "b".
   void MoveFromAToB() {
     Attach("a", 1);
     Submit("j", 1, 1, /*max_attempts=*/3);
@@ -118,7 +118,7 @@ class ReconcilerCase : public ::testing::Test {
     return id;
   }
 
-  // Job "j", with a rank on each of these nodes, which have one slot: launched, or running.
+  // Job "j", with one rank on each of these nodes, which have one slot: launched, or running.
   void StartOn(const std::vector<std::string>& nodes) {
     for (const std::string& node : nodes) Attach(node, 1);
     Submit("j", static_cast<int>(nodes.size()), 1);
@@ -161,7 +161,7 @@ class ReconcilerCase : public ::testing::Test {
     reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
     reconciler_->RunOnce();
   }
-  // As ranks leave whose agent was told to end.
+  // Exit of a rank whose agent drains.
   static v1::RankExit Drained() {
     v1::RankExit exit;
     exit.set_exit_code(143);
@@ -178,7 +178,7 @@ class ReconcilerCase : public ::testing::Test {
     reconciler_->Told(node, stopped);
     reconciler_->RunOnce();
   }
-  // Time passes for a coordinator that is awake, and agents say that they live.
+  // Advances the clock in steps with ticks, while agents send heartbeats.
   void Advance(absl::Duration by) {
     while (by > absl::ZeroDuration()) {
       const absl::Duration step = std::min(by, absl::Seconds(1));
@@ -188,7 +188,7 @@ class ReconcilerCase : public ::testing::Test {
       reconciler_->RunOnce();
     }
   }
-  // As after SIGSTOP and SIGCONT: the first tick runs before anything that agents said meanwhile is read.
+  // As after SIGSTOP and SIGCONT: the first tick runs before the messages that arrived meanwhile are read.
   void StandStill(absl::Duration by) {
     clock_.Advance(by);
     reconciler_->RunOnce();
@@ -202,7 +202,7 @@ class ReconcilerCase : public ::testing::Test {
   }
   absl::StatusOr<v1::Job> Resume(const std::string& id) { return reconciler_->Resume(id, ""); }
 
-  // Takes everything out of a node's outbox.
+  // Drains a node's outbox.
   std::vector<v1::CoordinatorMessage> Sent(const std::string& node) {
     v1::CoordinatorMessage message;
     std::vector<v1::CoordinatorMessage> messages;
@@ -216,7 +216,7 @@ class ReconcilerCase : public ::testing::Test {
     }
     return stops;
   }
-  // What fsdpd_agent_messages_refused_total counts of that kind.
+  // Value of fsdpd_agent_messages_refused_total for this kind.
   double RefusedFromAgents(const std::string& kind) const {
     for (const prometheus::MetricFamily& family : meters_.Collect()) {
       if (family.name != "fsdpd_agent_messages_refused_total") continue;
@@ -234,7 +234,7 @@ class ReconcilerCase : public ::testing::Test {
     return launches;
   }
 
-  // Specs of these tests have no model: what is planned is what the test says.
+  // Specs of these tests have no model. Tests replace this planner.
   Reconciler::Planner plan_ = [](const v1::JobSpec& spec, int64_t) {
     Plan plan;
     plan.resolved = WithDefaults(spec, nullptr);
@@ -242,11 +242,11 @@ class ReconcilerCase : public ::testing::Test {
   };
   RanksByProject quotas_;
   bool agents_measure_ = true;
-  bool agents_say_had_ = false;  // Of those that attach: what had_ lists.
+  bool agents_say_had_ = false;  // Agents that attach report the attempts in had_.
   std::vector<AttemptRef> had_;
   bool agents_acknowledge_ = false;
-  int instance_ = 1;  // Of agents that attach.
-  int priority_ = 0;  // Of jobs that are submitted.
+  int instance_ = 1;  // Instance number of agents that attach.
+  int priority_ = 0;  // Priority of submitted jobs.
   bool preemptible_ = false;
   ReconcilerOptions options_;
   MemoryDir dir_;

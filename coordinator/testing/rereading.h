@@ -1,4 +1,4 @@
-// TLS files that a test replaces while a reader has read only a part of them.
+// Test fixture that replaces TLS files while a reader has read only a part of them.
 #pragma once
 
 #include <fcntl.h>
@@ -20,9 +20,10 @@ namespace fsdpd {
 
 class Rereading : public ::testing::Test {
  protected:
-  // NAME.crt, of its own authority, and NAME.key.
+  // Creates NAME.crt, self-signed, and NAME.key.
   void MakeCertificate(const std::string& name) { fsdpd::MakeCertificate(dir_.File(name), "/CN=" + name); }
-  // Whether a second `reread` ends while another one still reads `path`, which is replaced meanwhile.
+  // Returns whether a second `reread` ends while the first one is still reading `path`, which is replaced
+  // meanwhile.
   bool EndsDuringAnother(const std::string& path, const std::function<void()>& reread) {
     std::stringstream text;
     text << std::ifstream(path).rdbuf();

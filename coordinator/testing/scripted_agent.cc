@@ -6,7 +6,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kTimeout = std::chrono::seconds(20);
 
 v1::RankUpdate* UpdateIn(v1::AgentMessage* message, const AttemptRef& ref, int rank) {
   v1::RankUpdate* update = message->mutable_rank();
@@ -56,7 +56,7 @@ void ScriptedAgent::ReadAll() {
 }
 
 std::optional<v1::CoordinatorMessage> ScriptedAgent::Await(v1::CoordinatorMessage::BodyCase kind) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   MutexLock lock(&mutex_);
   for (;;) {
     while (!inbox_.empty()) {
@@ -78,7 +78,7 @@ bool ScriptedAgent::AwaitWelcome() {
 }
 
 grpc::Status ScriptedAgent::AwaitEnd() {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   MutexLock lock(&mutex_);
   while (!ended_) {
     const auto left = deadline - std::chrono::steady_clock::now();
@@ -127,7 +127,7 @@ void ScriptedAgent::Exit(const AttemptRef& ref, int rank, int code, const std::s
   exit->set_rank(rank);
   exit->set_exit_code(code);
   exit->set_error(error);
-  exit->set_unix_nanos(1);  // Its clock is nobody else's.
+  exit->set_unix_nanos(1);  // An agent's clock may differ from the coordinator's.
   message.set_sent_unix_nanos(1 + absl::ToInt64Nanoseconds(age));
   if (code != 0) exit->add_log_tail("last line of rank " + std::to_string(rank));
   Send(message);

@@ -1,6 +1,7 @@
-// For tests: a real gRPC client of AgentLink that says what the test tells it to, instead of running ranks.
+// Test double of an agent: a real gRPC client of AgentLink that sends scripted messages instead of running
+// ranks.
 //
-// One test thread uses an agent; a thread of its own reads the stream. Await...() gives up after 20 s, so
+// One test thread uses an agent; an internal thread reads the stream. Await...() times out after 20 s, so
 // that a test fails instead of hanging.
 #pragma once
 
@@ -28,19 +29,19 @@ class ScriptedAgent {
     std::string instance = "first";
     std::vector<v1::HostedAttempt> hosted;
     int64_t memory_bytes_per_slot = 0;
-    bool evidence = false;  // Whether it says that it sends what is kept of ranks that stood still.
+    bool evidence = false;  // Registers as an agent that sends evidence of stalled ranks.
   };
-  // Registers at once; AwaitWelcome() says whether it was let in.
+  // Registers immediately; AwaitWelcome() returns whether the coordinator accepted it.
   ScriptedAgent(const std::string& address, const Options& options);
   ~ScriptedAgent();
 
   bool AwaitWelcome();
-  // The next message of that kind; others before it are dropped. Empty when the stream ended or time ran out.
+  // The next message of that kind; drops others before it. nullopt if the stream ended or the time is up.
   std::optional<v1::CoordinatorMessage> Await(v1::CoordinatorMessage::BodyCase kind);
-  grpc::Status AwaitEnd();                            // How the coordinator ended the stream.
-  bool Heard(v1::CoordinatorMessage::BodyCase kind);  // Whether such a message waits to be taken.
+  grpc::Status AwaitEnd();                            // Status with which the coordinator ended the stream.
+  bool Heard(v1::CoordinatorMessage::BodyCase kind);  // Whether the inbox has such a message.
 
-  void Send(v1::AgentMessage message);  // With the stream's epoch, unless the message has one.
+  void Send(v1::AgentMessage message);  // Sets the stream's generation unless the message has one.
   void Ready(const AttemptRef& ref, int rank);
   void Step(const AttemptRef& ref, int64_t step, double loss);
   void Saved(const AttemptRef& ref, int64_t step);

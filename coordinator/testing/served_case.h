@@ -1,4 +1,4 @@
-// A test against the whole coordinator in one process: a real server on a port of its own, and a real client.
+// Test fixture of a complete coordinator in this process: a real server on a free port, and a real client.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -1,5 +1,4 @@
-// A job that the coordinator lets in: sound, for CPU ranks, and with a model that is planned in no time. A
-// test changes what it is about.
+// Minimal valid job spec for CPU ranks. Planning it takes no noticeable time. Tests change single fields.
 #pragma once
 
 #include "proto/fsdpd/v1/job.pb.h"

@@ -1,4 +1,5 @@
-// A thread of a test that tells a blocked call from one that ends, without a timeout that decides.
+// Test thread that distinguishes a blocked call from one that returns, without a timeout that decides the
+// result.
 #pragma once
 
 #include <absl/strings/str_cat.h>
@@ -15,7 +16,7 @@
 
 namespace fsdpd {
 
-// Runs `work` on its own thread, which Join() or the destructor waits for.
+// Runs `work` on its own thread. Join() and the destructor wait for it.
 class WatchedThread {
  public:
   explicit WatchedThread(std::function<void()> work)
@@ -28,7 +29,8 @@ class WatchedThread {
   WatchedThread(const WatchedThread&) = delete;
   WatchedThread& operator=(const WatchedThread&) = delete;
 
-  // Whether `work` ended; returns false once the kernel shows the thread asleep in kLooks looks in a row.
+  // Returns true when `work` ended, and false once the kernel showed the thread asleep in kLooks consecutive
+  // samples.
   bool EndsBeforeItBlocks() const {
     for (int asleep = 0; asleep < kLooks && !ended_;) {
       asleep = IsAsleep() ? asleep + 1 : 0;
@@ -41,7 +43,7 @@ class WatchedThread {
   }
 
  private:
-  // A log line or a short wait for a lock is over by the next looks.
+  // Writing a log line or waiting briefly for a lock takes fewer samples than this.
   static constexpr int kLooks = 20;
 
   // "ID (NAME) STATE ..."
@@ -56,7 +58,7 @@ class WatchedThread {
 
   std::atomic<int64_t> id_{0};
   std::atomic<bool> ended_{false};
-  std::thread thread_;  // Begins when all else is there.
+  std::thread thread_;  // Last: starts when all other members exist.
 };
 
 }  // namespace fsdpd

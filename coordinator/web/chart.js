@@ -1,12 +1,12 @@
-// Curves and bars. A curve is read with the pointer, or with the arrow keys once it has the focus.
+// Line charts and bars. Values are read with the pointer, or with the arrow keys while a chart has the focus.
 import { el, svg } from "./dom.js";
 import { count } from "./numbers.js";
 
 const WIDTH = 520, HEIGHT = 200, LEFT = 62, RIGHT = 10, TOP = 10, BOTTOM = 24;
-const OUTLIER = 3;  // Times the 95th percentile: an axis that has to hold such a value shows nothing else.
-const cursors = new Map();  // By chart: which point is read.
+const OUTLIER = 3;  // Multiple of the 95th percentile: an axis that fits larger values would flatten all others.
+const cursors = new Map();  // By chart: index of the selected point.
 
-// Some `wanted` round values that cover low .. high; round in numbers of that base.
+// About `wanted` round values that cover low .. high, in steps of 1, 2 or 5 times a power of `base`.
 export function ticks(low, high, base, wanted = 3) {
   const span = high - low || Math.abs(high) || 1;
   const rough = span / wanted, power = base ** Math.floor(Math.log(rough) / Math.log(base));
@@ -22,14 +22,14 @@ export function key(name, color, dashed) {
       svg("line", { x1: 0, x2: 16, y1: 5, y2: 5, class: `line ${color}${dashed ? " dashed" : ""}` })), name);
 }
 
-// Round steps, which are whole; the ends where there are no two of them.
+// Round integer steps, or the first and last step if there are fewer than two.
 function stepTicks(points) {
   const [first, last] = [points[0].step, points.at(-1).step];
   const round = ticks(first, last, 10, 4).filter(at => Number.isInteger(at) && at >= first && at <= last);
   return round.length > 1 ? round : [...new Set([first, last])];
 }
 
-// Where the axis of values ends: at the largest of them, unless that is an outlier of each series.
+// Upper end of the value axis: the maximum, unless it is an outlier of every series.
 export function topOf(points, series) {
   const all = series.map(each => points.map(each.value).filter(Number.isFinite).sort((a, b) => a - b)).filter(each => each.length);
   const most = Math.max(...all.map(each => each.at(-1)));
@@ -46,7 +46,7 @@ function frame(values, x, y, format, points) {
       "text-anchor": "middle", "data-step": step }, at ? count(step) : `step ${count(step)}`))];
 }
 
-// What is not a number, as the loss of a bad step, parts the line.
+// Values that are not finite, like the loss of a bad step, interrupt the line.
 function lines(points, series, x, y) {
   return series.map(({ value, color, dashed }) => {
     const runs = [[]];
@@ -61,7 +61,7 @@ function lines(points, series, x, y) {
   });
 }
 
-// Points above the axis, each with a mark at its top.
+// Markers at the top for points above the axis.
 function clipped(points, series, x, top) {
   return series.flatMap(({ value, color }) => points.filter(point => value(point) > top).map(point =>
     svg("path", { class: `fill ${color}`, d: `M${x(point.step).toFixed(1)} ${TOP - 8}l4 7h-8z`, "data-clipped": point.step })));
@@ -71,8 +71,8 @@ function reading(point, series, format) {
   return `step ${point.step}: ` + series.map(each => `${each.name} ${format(each.value(point))}`).join(", ");
 }
 
-// `points`: by step, some; `series`: {name, color, dashed, value(point)}. `base`: of round numbers. `zero`: whether the axis begins
-// there.
+// `points`: in order of steps, not empty. `series`: {name, color, dashed, value(point)}. `base`: base of round numbers.
+// `zero`: the axis begins at zero.
 export function chart(title, points, series, format, base = 10, zero = true) {
   const legend = el("span", { class: "legend" }, series.map(each => key(each.name, each.color, each.dashed)));
   const caption = el("figcaption", null, title, legend);
@@ -126,7 +126,7 @@ export function swatch(color) {
     svg("rect", { width: 10, height: 10, rx: 3, class: `fill ${color}` }));
 }
 
-// Parts of a whole, side by side: {name, value, color}. `marks`: {name, value} as lines across.
+// A stacked bar of parts {name, value, color}. `marks`: {name, value}, drawn as lines across it.
 export function bar(label, parts, whole, marks = []) {
   const scale = value => whole > 0 ? value * 1000 / whole : 0;
   let from = 0;

@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr absl::Duration kFarewell = absl::Seconds(2);
+constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 
 }  // namespace
 
@@ -34,9 +34,9 @@ bool Connection::Wait(short events) const {
   return found > 0 || (found < 0 && errno == EINTR);
 }
 
-bool Connection::Again(int result) const {
+bool Connection::WaitToRetry(int result) const {
   const int error = SSL_get_error(ssl_, result);
-  ERR_clear_error();  // Or the next call would take it for its own.
+  ERR_clear_error();  // Otherwise the next call would report this error.
   if (error == SSL_ERROR_WANT_READ) return Wait(POLLIN);
   return error == SSL_ERROR_WANT_WRITE && Wait(POLLOUT);
 }
@@ -47,7 +47,7 @@ bool Connection::Handshake() {
   for (;;) {
     const int done = SSL_accept(ssl_);
     if (done == 1) return true;
-    if (!Again(done)) return false;
+    if (!WaitToRetry(done)) return false;
   }
 }
 
@@ -61,7 +61,7 @@ bool Connection::Read(std::string* more) {
       return true;
     }
     if (ssl_ != nullptr) {
-      if (!Again(static_cast<int>(n))) return false;
+      if (!WaitToRetry(static_cast<int>(n))) return false;
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR) || !Wait(POLLIN)) {
       return false;
     }
@@ -75,10 +75,10 @@ bool Connection::Write(absl::string_view text) {
                                       : send(fd_, text.data(), part, MSG_NOSIGNAL);
     if (n > 0) {
       text.remove_prefix(static_cast<size_t>(n));
-      // Also where it is taken piece by piece.
+      // Also limits a client that reads in small pieces.
       if (Clock::Real()->Now() > until_) return false;
     } else if (ssl_ != nullptr) {
-      if (!Again(static_cast<int>(n))) return false;
+      if (!WaitToRetry(static_cast<int>(n))) return false;
     } else if ((errno != EAGAIN && errno != EINTR) || !Wait(POLLOUT)) {
       return false;
     }
@@ -90,7 +90,7 @@ void Connection::Close() {
   if (ssl_ != nullptr) SSL_shutdown(ssl_);
   ERR_clear_error();
   shutdown(fd_, SHUT_WR);
-  until_ = std::min(until_, Clock::Real()->Now() + kFarewell);
+  until_ = std::min(until_, Clock::Real()->Now() + kCloseTimeout);
   char rest[4096];
   for (;;) {
     const ssize_t n = recv(fd_, rest, sizeof rest, 0);

@@ -1,8 +1,8 @@
-// One browser's connection, in plaintext or over TLS, with a date after which every call fails: who reads or
-// writes slowly holds its thread no longer than that.
+// One HTTP connection, in plaintext or over TLS, with a deadline after which every call fails, so that a slow
+// client cannot hold its thread longer.
 //
-// Not thread-safe; but shutdown() of the descriptor by another thread ends what is under way. Borrows the
-// descriptor, which must not block.
+// Not thread-safe, except that another thread may shutdown() the descriptor, which ends a blocked call.
+// Borrows the descriptor, which must be non-blocking.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -16,23 +16,24 @@ namespace fsdpd {
 
 class Connection {
  public:
-  // `tls`: null for plaintext.
+  // `tls`: nullptr for plaintext.
   Connection(int fd, std::shared_ptr<SSL_CTX> tls, absl::Time until);
   ~Connection();
 
   void ExtendTo(absl::Time until) { until_ = until; }
-  // False where the other side is gone, talks nonsense, or time is over; as Read and Write.
+  // Handshake, Read and Write return false if the client is gone, violates the protocol, or the deadline has
+  // passed.
   bool Handshake();
-  bool Read(std::string* more);  // Appends what has come: at least a byte.
+  bool Read(std::string* more);  // Appends at least one byte.
   bool Write(absl::string_view text);
-  // Says that no more comes, and waits for the other side to go: or what it still sends would have the kernel
-  // throw away what it has not read.
+  // Half-closes the connection and waits for the client to close. Without this wait the kernel would answer
+  // late data with a reset, and the client could lose the unread response.
   void Close();
 
  private:
   bool Wait(short events) const;
-  // Whether to try again what returned `result`, once it can go on.
-  bool Again(int result) const;
+  // Waits until the operation that returned `result` can be retried. False: it cannot.
+  bool WaitToRetry(int result) const;
 
   const int fd_;
   const std::shared_ptr<SSL_CTX> tls_;

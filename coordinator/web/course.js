@@ -1,20 +1,21 @@
-// How a job's step goes: as it was planned, before a rank runs too, and as rank 0 measured its newest one.
+// Step timelines of a job: the planned one, available before a rank runs, and the newest one that rank 0 measured.
 import { el, section } from "./dom.js";
 import { count, number, seconds } from "./numbers.js";
 import { timeline } from "./timeline.js";
 
-// After an answer that another look may change; of a plan, which takes seconds of the coordinator's, twice that each time.
+// Retry interval after an answer that may change. Planning takes seconds of the coordinator's time, so its interval doubles.
 const AGAIN_MS = 30000, RARELY_MS = 16 * AGAIN_MS;
-const plans = new Map();  // By job: {attempt, course, note, wait, until}.
-const measurements = new Map();  // By job: {attempt, step, course, note, until}: the step is the job's newest then.
+const plans = new Map();  // By job: {attempt, course, note, wait, until}. Valid until `until`.
+// By job: {attempt, step, course, note, until}. `step` is the job's newest step at that time.
+const measurements = new Map();
 
-// What another who asks may be told otherwise.
+// Another user may see other data.
 export function forgetCourses() {
   plans.clear();
   measurements.clear();
 }
 
-// What takes no time has no box.
+// Instructions that take no time are not drawn.
 function plannedRuns({ instructions = [], prediction }) {
   const spans = prediction.timeline?.spans || [];
   return instructions.map(({ op, unit, micro_batch, lane }, at) => ({
@@ -37,7 +38,7 @@ function noteOf(plan) {
     "an estimate.";
 }
 
-// Another attempt may have fewer ranks, and so another plan.
+// A new attempt may have fewer ranks, and hence another plan.
 export async function planCourse(ask, { id, attempt }) {
   const known = plans.get(id);
   if (known && known.attempt === attempt && Date.now() < known.until) return;
@@ -48,9 +49,9 @@ export async function planCourse(ask, { id, attempt }) {
     const { plan } = await ask("PlanJob", { id });
     Object.assign(asked, { course: planned(plan), note: noteOf(plan) });
   } catch (error) {
-    const passes = !(error.status < 500) || error.status === 429;
+    const transient = !(error.status < 500) || error.status === 429;
     Object.assign(asked, { course: null, note: `No plan can be drawn: ${error.message}`,
-      until: passes ? Date.now() + wait : Infinity });
+      until: transient ? Date.now() + wait : Infinity });
   }
   document.dispatchEvent(new Event("redraw"));
 }
@@ -67,21 +68,21 @@ function noteOfMeasured({ course, attempt }, job) {
     `${left ? `, without the shortest ${count(left)} instructions` : ""}.`;
 }
 
-// Of a job that has made a step since, or whose newest had not been told of.
+// Loads the newest measured step if the job has made one since, or if it was not reported yet.
 export async function measureCourse(ask, job) {
   const step = number(job.last_step?.step), { id, attempt } = job, known = measurements.get(id);
   if (!step || known && known.step === step && known.attempt === attempt && Date.now() < known.until) return;
   try {
-    const told = await ask("GetStepCourse", { id });
-    const until = number(told.course.step) < step ? Date.now() + AGAIN_MS : Infinity;
-    measurements.set(id, { attempt, step, until, course: measured(told.course), note: noteOfMeasured(told, job) });
+    const response = await ask("GetStepCourse", { id });
+    const until = number(response.course.step) < step ? Date.now() + AGAIN_MS : Infinity;
+    measurements.set(id, { attempt, step, until, course: measured(response.course), note: noteOfMeasured(response, job) });
   } catch (error) {
     if (error.status !== 404) return;
     measurements.set(id, { attempt, step, until: Date.now() + AGAIN_MS, note: "No step's measurements are there." });
   }
 }
 
-// `colorOf`: of a component of memory. `peak`: planned, in bytes.
+// `colorOf`: color of a memory component. `peak`: planned peak in bytes.
 export function stepCourse(job, colorOf, peak) {
   const sources = [plans, measurements].map(each => each.get(job.id)).filter(Boolean);
   const courses = sources.map(source => source.course).filter(Boolean);

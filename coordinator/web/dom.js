@@ -1,4 +1,4 @@
-// Elements, made without HTML in strings: what the server says is text, whatever is in it.
+// DOM construction without HTML strings: text from the server is never parsed as HTML.
 
 function made(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -18,7 +18,7 @@ export function svg(name, attributes, ...children) {
   return made(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 }
 
-// Makes `old` look as `fresh` does, and keeps its elements: focus, selections and what was typed stay.
+// Updates `old` to match `fresh` and reuses its elements, so that focus, selections and input survive.
 export function patch(old, fresh) {
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) {
@@ -36,7 +36,7 @@ export function patch(old, fresh) {
   for (const surplus of had.slice(wanted.length)) surplus.remove();
 }
 
-// A table with a header row. `columns`: [name, class]; a row's first cell is its header.
+// A table with a header row. `columns`: [name, class]; the first cell of a row is its header.
 export function table(caption, columns, rows) {
   return el("table", null, caption && el("caption", null, caption),
     el("thead", null, el("tr", null, columns.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)))),

@@ -1,4 +1,4 @@
-// The files of the page, as BUILD makes constants of them: a coordinator is one file.
+// Static files of the web UI, which BUILD compiles into the program.
 #pragma once
 
 namespace fsdpd {

@@ -13,7 +13,7 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kGzipFrom = 1400;
-// 'self' alone: no inline script or style, no other server, in nobody's frame.
+// 'self' only: no inline scripts or styles, no other servers, no embedding.
 constexpr char kHeaders[] =
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
@@ -29,7 +29,7 @@ int HexDigit(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-// Nothing for a '%' without two hexadecimal digits.
+// nullopt for a '%' without two hexadecimal digits.
 std::optional<std::string> Decoded(absl::string_view text) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -49,10 +49,10 @@ std::optional<std::string> Decoded(absl::string_view text) {
 absl::Status ReadTarget(absl::string_view target, HttpRequest* request) {
   if (!absl::StartsWith(target, "/"))
     return absl::InvalidArgumentError("the request's target is to begin with /");
-  const size_t mark = target.find('?');
-  request->path = std::string(target.substr(0, mark));
-  if (mark == absl::string_view::npos) return absl::OkStatus();
-  for (const absl::string_view parameter : absl::StrSplit(target.substr(mark + 1), '&')) {
+  const size_t question_mark = target.find('?');
+  request->path = std::string(target.substr(0, question_mark));
+  if (question_mark == absl::string_view::npos) return absl::OkStatus();
+  for (const absl::string_view parameter : absl::StrSplit(target.substr(question_mark + 1), '&')) {
     if (!absl::StartsWith(parameter, "q=")) continue;
     std::optional<std::string> query = Decoded(parameter.substr(2));
     if (!query.has_value())
@@ -72,7 +72,7 @@ void ReadHeader(absl::string_view line, HttpRequest* request) {
   if (name == "accept-encoding") request->takes_gzip = absl::StrContains(value, "gzip");
 }
 
-const char* Words(int status) {
+const char* ReasonPhrase(int status) {
   switch (status) {
     case 200:
       return "OK";
@@ -103,9 +103,9 @@ const char* Words(int status) {
   }
 }
 
-// Nothing where zlib has no memory.
+// nullopt if zlib is out of memory.
 std::optional<std::string> Gzipped(const std::string& text) {
-  constexpr int kGzipWindow = 15 + 16;  // 16: with gzip's head and sum.
+  constexpr int kGzipWindow = 15 + 16;  // 16 selects the gzip format.
   z_stream stream = {};
   if (deflateInit2(&stream, 1, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY) != Z_OK) return std::nullopt;
   std::string packed(deflateBound(&stream, text.size()), '\0');
@@ -139,7 +139,7 @@ std::string RenderHttp(const HttpRequest& request, const HttpAnswer& answer) {
   std::optional<std::string> packed;
   if (request.takes_gzip && answer.body.size() > kGzipFrom) packed = Gzipped(answer.body);
   const std::string& body = packed.has_value() ? *packed : answer.body;
-  return absl::StrCat("HTTP/1.1 ", answer.status, " ", Words(answer.status), "\r\n", kHeaders,
+  return absl::StrCat("HTTP/1.1 ", answer.status, " ", ReasonPhrase(answer.status), "\r\n", kHeaders,
                       answer.status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
                       answer.status == 405 ? "Allow: GET, HEAD\r\n" : "",
                       answer.status == 503 ? "Retry-After: 2\r\n" : "",

@@ -1,5 +1,5 @@
-// What of HTTP/1.1 the page needs: a request's head is read, and an answer written, of a connection that ends
-// after it. Requests have no bodies.
+// Parser and writer for the subset of HTTP/1.1 that the web UI needs: one request without a body per
+// connection.
 //
 // Thread-safe: pure functions.
 #pragma once
@@ -11,15 +11,15 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxHeadBytes = 16 << 10;  // Of which browsers' own headers are some two KiB.
+constexpr size_t kMaxHeadBytes = 16 << 10;  // Browsers' own headers have about 2 KiB.
 
 struct HttpRequest {
-  bool head = false;          // HEAD; otherwise GET.
+  bool head = false;          // true for HEAD, false for GET.
   std::string path;           // "/api/GetJob", without its query.
-  std::string query;          // The parameter q, decoded; empty where there is none.
-  std::string host;           // Header Host, "" for none; as the next two.
+  std::string query;          // The decoded parameter q; empty if missing.
+  std::string host;           // Header Host; this and the next two are "" if missing.
   std::string authorization;  // "Bearer TOKEN"
-  bool takes_gzip = false;    // Of Accept-Encoding.
+  bool takes_gzip = false;    // From Accept-Encoding.
 };
 
 struct HttpAnswer {
@@ -28,12 +28,12 @@ struct HttpAnswer {
   std::string body = {};
 };
 
-// The answer to what is none of them, as its error's message has it for people: INVALID_ARGUMENT is status
-// 400, UNIMPLEMENTED 405. `head`: what came up to its empty line.
+// INVALID_ARGUMENT becomes status 400, UNIMPLEMENTED 405, with the error's message as the body. `head`: the
+// request up to its empty line.
 absl::StatusOr<HttpRequest> ParseHttpRequest(absl::string_view head);
 
-// With headers that keep a browser to this server's own files, and keep others from showing them in theirs. A
-// body of more than a packet travels as gzip to those who take it.
+// Adds headers that restrict the browser to this server's files and forbid embedding in frames. A body larger
+// than one packet is compressed if the client accepts gzip.
 std::string RenderHttp(const HttpRequest& request, const HttpAnswer& answer);
 
 }  // namespace fsdpd

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-TEST(HttpMessage, AHeadIsReadWithItsQueryDecoded) {
+TEST(HttpMessage, ParsesHeadAndDecodesQuery) {
   const auto request = ParseHttpRequest(
       "GET /api/GetJob?x=1&q=%7B%22id%22%3a+1%7D HTTP/1.1\r\nhost: a:1\r\nAUTHORIZATION:  Bearer t \r\n"
       "Accept-Encoding: br, gzip\r\nno header\r\n\r\n");
@@ -25,7 +25,7 @@ TEST(HttpMessage, AHeadIsReadWithItsQueryDecoded) {
   EXPECT_TRUE(request->takes_gzip);
 }
 
-TEST(HttpMessage, WhatIsNoRequestIsToldApartFromWhatIsNotServed) {
+TEST(HttpMessage, DistinguishesInvalidFromUnsupportedRequests) {
   for (const char* head : {"", "\r\n\r\n", "GET /", "GET / HTTP/2\r\n\r\n", "GET  / HTTP/1.1\r\n\r\n",
                            "GET http://a/ HTTP/1.1\r\n\r\n", "GET /?q=%4 HTTP/1.1\r\n\r\n",
                            "GET /?q=%zz HTTP/1.1\r\n\r\n", "\x16\x03\x01"}) {
@@ -37,7 +37,7 @@ TEST(HttpMessage, WhatIsNoRequestIsToldApartFromWhatIsNotServed) {
   }
 }
 
-TEST(HttpMessage, AnAnswerKeepsTheBrowserToThisServer) {
+TEST(HttpMessage, AddsSecurityHeaders) {
   const std::string answer = RenderHttp({}, {200, "text/html", "<p>"});
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(answer, HasSubstr("default-src 'none'; script-src 'self'; style-src 'self';"));
@@ -50,7 +50,7 @@ TEST(HttpMessage, AnAnswerKeepsTheBrowserToThisServer) {
   EXPECT_THAT(RenderHttp(head, {200, "text/html", "<p>"}), EndsWith("Content-Length: 3\r\n\r\n"));
 }
 
-TEST(HttpMessage, ALongBodyTravelsAsGzipToWhoTakesIt) {
+TEST(HttpMessage, CompressesLongBodyIfAccepted) {
   const std::string body(100'000, 'x');
   HttpRequest request;
   EXPECT_THAT(RenderHttp(request, {200, "text/plain", body}), EndsWith(body));

@@ -1,33 +1,34 @@
-// #/jobs/ID: one job. Its curves are what agents have kept of its steps, and then its newest report at each look.
+// #/jobs/ID: one job. Its charts show the step records of the agents, and then the newest report at each refresh.
 import { bar, chart, swatch } from "./chart.js";
 import { measureCourse, planCourse, stepCourse } from "./course.js";
 import { el, section, table } from "./dom.js";
 import { badge, rate, stateOf, stepsOf, whyOf } from "./jobs.js";
 import { between, bytes, count, date, large, loss, number, seconds, short } from "./numbers.js";
 
-const KEPT = 2000;  // Points of a job; then every other one goes, and curves get coarser instead of shorter.
-const RECORDED = 1000;  // Of those that are read at once.
+// Maximum number of points of a job; beyond it every other point is dropped, so charts get coarser instead of shorter.
+const MAX_POINTS = 2000;
+const MAX_RECORDS = 1000;  // Number of recorded steps to request.
 const COLORS = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c0"];
-const histories = new Map();  // By job: {attempt, points}.
+const histories = new Map();  // By job: {attempt, points, missing}.
 
 export const title = (_, id) => id;
 
 function pointOf(step) {
-  const memory = step.memory || step;  // Of a report, or of a record.
+  const memory = step.memory || step;  // Reports nest memory, records do not.
   return {
     step: number(step.step), loss: number(step.loss), rate: rate(step), seconds: number(step.step_seconds),
     exposed: number(step.exposed_seconds), peak: number(memory.peak_bytes), reserved: number(memory.reserved_bytes),
   };
 }
 
-// What was made before the page looked, once for each attempt: thinned where it is long.
+// Loads the steps before the first refresh, once per attempt, thinned if there are many.
 async function recorded(ask, job) {
   const history = histories.get(job.id) || { points: [], missing: 0 };
   histories.set(job.id, history);
   if (!number(job.attempt) || history.attempt === job.attempt) return;
-  const every = Math.max(1, Math.ceil(Math.max(number(job.last_step?.step), number(job.ledger?.newest_step)) / RECORDED));
-  const page = await ask("ListSteps", { id: job.id, every, page_size: 2 * RECORDED }).catch(() => null);
-  if (!page) return;  // A coordinator of an older release, or busy: the next look asks again.
+  const every = Math.max(1, Math.ceil(Math.max(number(job.last_step?.step), number(job.ledger?.newest_step)) / MAX_RECORDS));
+  const page = await ask("ListSteps", { id: job.id, every, page_size: 2 * MAX_RECORDS }).catch(() => null);
+  if (!page) return;  // The coordinator is of an older release, or busy: retried at the next refresh.
   history.attempt = job.attempt;
   history.points = (page.steps || []).map(pointOf);
   history.missing = (page.missing || []).reduce((sum, each) => sum + number(each.last) - number(each.first) + 1, 0);
@@ -37,16 +38,16 @@ function remember(job) {
   const history = histories.get(job.id);
   if (!number(job.last_step?.step)) return history.points;
   const point = pointOf(job.last_step);
-  // A job that went back to a checkpoint makes steps again.
+  // A job that resumed from a checkpoint repeats steps.
   history.points = [...history.points.filter(each => each.step < point.step), point];
-  if (history.points.length > KEPT) history.points = history.points.filter((_, at) => at % 2 === 0 || at === KEPT);
+  if (history.points.length > MAX_POINTS) history.points = history.points.filter((_, at) => at % 2 === 0 || at === MAX_POINTS);
   return history.points;
 }
 
 export async function load(ask, _, id) {
   const { job } = await ask("GetJob", { id });
   await Promise.all([recorded(ask, job), measureCourse(ask, job)]);
-  planCourse(ask, job);  // Nothing waits for it: a large plan takes seconds.
+  planCourse(ask, job);  // Not awaited: a large plan takes seconds.
   return { job, points: remember(job), missing: histories.get(job.id).missing };
 }
 
@@ -85,7 +86,8 @@ function charts(job, points) {
       { name: "planned peak", color: "c4", dashed: true, value: () => planned }], bytes, 2));
 }
 
-// Of a component of memory, wherever it is drawn: by its place in the plan, and behind these those that only measuring knows.
+// Color of a memory component in all charts: by its position in the plan, followed by components that only measurements
+// have.
 function colorsOf(job) {
   const names = (job.memory_plan?.components || []).filter(part => number(part.bytes) > 0).map(part => part.name);
   return name => {
@@ -100,15 +102,15 @@ function memory(job) {
   const parts = (plan.components || []).filter(part => number(part.bytes) > 0).map(part =>
     ({ name: part.name, value: number(part.bytes), color: colorOf(part.name), note: part.note }));
   if (!parts.length) return section("Memory plan of a rank", el("p", null, "The plan is not made yet."));
-  const said = measured ? `Rank 0 measured ${bytes(measured)}, ${(100 * measured / planned).toFixed(0)}% of the plan's ` +
+  const caption = measured ? `Rank 0 measured ${bytes(measured)}, ${(100 * measured / planned).toFixed(0)}% of the plan's ` +
     `${bytes(planned)}: the line across.` : `Planned ${bytes(planned)}; nothing is measured yet.`;
-  return section("Memory plan of a rank", el("p", null, said),
-    bar(said, parts, Math.max(planned, measured) * 1.02, measured ? [{ name: `measured ${bytes(measured)}`, value: measured }] : []),
+  return section("Memory plan of a rank", el("p", null, caption),
+    bar(caption, parts, Math.max(planned, measured) * 1.02, measured ? [{ name: `measured ${bytes(measured)}`, value: measured }] : []),
     table(null, [["Component"], ["Bytes", "number"], ["How it was found"]],
       parts.map(part => [[swatch(part.color), part.name], bytes(part.value), part.note || ""])));
 }
 
-// What hides under compute costs nothing; what is exposed is time that the device waits.
+// Communication that overlaps compute costs no time; exposed communication is time in which the device waits.
 function lanes(job) {
   const step = job.last_step;
   if (!number(step?.step)) return null;

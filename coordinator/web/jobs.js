@@ -1,4 +1,4 @@
-// #/: all jobs, newest first, and why those wait that do.
+// #/: all jobs, newest first, and the reasons of waiting jobs.
 import { el, table } from "./dom.js";
 import { count, date, large, loss, number, short } from "./numbers.js";
 
@@ -32,7 +32,7 @@ export function load(ask, parameters) {
   });
 }
 
-// What keeps it from running, where something does.
+// The reason why it does not run, if any.
 export function whyOf(job) {
   const { place, remedy } = job.waiting || {};
   return [place ? `Place ${place} in the queue: ` : "", job.reason || "", remedy ? `. What would help: ${remedy}` : ""].join("");
@@ -70,7 +70,7 @@ export function draw(answer, parameters) {
   ];
 }
 
-// What was typed or chosen becomes part of the address, so that it can be kept and sent.
+// Filters are stored in the URL, so that they can be bookmarked and shared.
 for (const kind of ["input", "change"]) {
   document.addEventListener(kind, event => {
     const name = event.target.dataset?.parameter;

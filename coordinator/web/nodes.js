@@ -1,4 +1,4 @@
-// #/nodes: what agents offer, what keeps jobs from them, and what preflight measured.
+// #/nodes: capacity of agents, the reasons why nodes accept no jobs, and preflight measurements.
 import { el, section, table } from "./dom.js";
 import { bytes, count, date, large, number, short } from "./numbers.js";
 
@@ -6,7 +6,7 @@ export const title = () => "Nodes";
 
 export const load = ask => ask("ListNodes", {});
 
-// The status of `fsdpctl nodes`.
+// The status as `fsdpctl nodes` prints it.
 function status(node) {
   const connection = node.connected ? "ready" : node.left ? "left" : node.awaited ? "not-ready" : "lost";
   if (!node.cordon) return connection;
@@ -21,15 +21,15 @@ function state(node) {
 }
 
 function why(node) {
-  const said = [];
+  const reasons = [];
   if (node.cordon) {
-    said.push(`Since ${date(node.cordon.unix_nanos)}, by ${node.cordon.automatic ? "the coordinator" : "a person"}: ` +
+    reasons.push(`Since ${date(node.cordon.unix_nanos)}, by ${node.cordon.automatic ? "the coordinator" : "a person"}: ` +
       (node.cordon.reason || "no reason was given"));
   }
   if (node.unconfirmed_jobs?.length)
-    said.push(`was lost with ranks of ${node.unconfirmed_jobs.join(", ")}, which may still run`);
-  for (const job of node.stalled_jobs || []) said.push(`${job} makes no step`);
-  return said.join("; ");
+    reasons.push(`was lost with ranks of ${node.unconfirmed_jobs.join(", ")}, which may still run`);
+  for (const job of node.stalled_jobs || []) reasons.push(`${job} makes no step`);
+  return reasons.join("; ");
 }
 
 function nodes(all) {

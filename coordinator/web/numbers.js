@@ -1,4 +1,4 @@
-// Numbers and dates as people read them. protobuf's JSON has 64-bit numbers as strings, and none for 0.
+// Formatting of numbers and dates. protobuf's JSON encodes 64-bit integers as strings and omits zeros.
 
 export const number = value => Number(value || 0);
 
@@ -42,7 +42,7 @@ export function date(nanos) {
   return day + when.toLocaleTimeString("sv");
 }
 
-// From one date to another, or to now.
+// Time from `begin` to `end`, or until now.
 export function between(begin, end) {
   return seconds(Math.max(0, ((number(end) ? milliseconds(end) : Date.now()) - milliseconds(begin)) / 1e3));
 }

@@ -1,4 +1,4 @@
-// Which page the address asks for, its refresh, and who is asking.
+// Entry point of the web UI: routes, periodic refresh, and sign-in.
 import { forgetCourses } from "./course.js";
 import { el, patch } from "./dom.js";
 import * as job from "./job.js";
@@ -7,10 +7,10 @@ import * as nodes from "./nodes.js";
 import { date } from "./numbers.js";
 
 const EVERY_MS = 2000, LIMIT_MS = 8000;
-const TOKEN = "fsdpd-token";  // Of this tab alone, until it is closed.
+const TOKEN = "fsdpd-token";  // Key in the tab's session storage.
 const main = document.getElementById("main"), connection = document.getElementById("connection");
 const forget = document.getElementById("forget");
-let turn = 0, timer = 0, lostSince = "", last = null, versionTold = false;
+let turn = 0, timer = 0, lostSince = "", last = null, versionShown = false;
 
 class Refused extends Error {
   constructor(status, { reason, message }) {
@@ -25,9 +25,9 @@ async function ask(method, request) {
   const answer = await fetch(`api/${method}?q=${encodeURIComponent(JSON.stringify(request))}`, {
     headers: token ? { Authorization: `Bearer ${token}` } : {}, signal: AbortSignal.timeout(LIMIT_MS), cache: "no-store",
   });
-  const told = await answer.json();
-  if (!answer.ok) throw new Refused(answer.status, told);
-  return told;
+  const body = await answer.json();
+  if (!answer.ok) throw new Refused(answer.status, body);
+  return body;
 }
 
 // A link that was cut within "%C3%A4" is invalid: the server reports that no job has this id.
@@ -57,7 +57,7 @@ function draw() {
 
 function askForToken(why) {
   last = null;
-  // A form that is there keeps what is typed into it.
+  // An existing form keeps its input.
   const wrong = why.reason === "NO_TOKEN" ? null : el("p", { class: "bad", role: "alert" }, why.message);
   show(el("h1", null, "Who is asking?"),
     el("p", null, "This coordinator asks for a token, as fsdpctl's --token-file has it. It stays in this tab."), wrong,
@@ -67,64 +67,64 @@ function askForToken(why) {
   document.getElementById("token").focus();
 }
 
-function told(error) {
+function showError(error) {
   if (error.status === 401) return askForToken(error);
   last = null;
   const title = { NOT_LEADER: "Stands by", JOB_NOT_FOUND: "Not found" }[error.reason] || "Refused";
   show(el("h1", null, title), el("p", { class: "bad", role: "alert" }, error.message));
 }
 
-// What a program that is busy, or about to stop or to begin, says too.
-function passes(error) {
+// Errors that may pass: those of a coordinator that is busy, starting or stopping.
+function isTransient(error) {
   return !(error instanceof Refused) || (error.status === 429 || error.status >= 500) && error.reason !== "NOT_LEADER";
 }
 
-// Another one may answer once it was away.
-async function tellVersion() {
-  versionTold = true;
+// After a lost connection another version may answer.
+async function showVersion() {
+  versionShown = true;
   const { version } = await ask("GetVersion", {}).catch(() => ({ version: "" }));
   document.getElementById("version").textContent = `fsdpd ${version}`.trim();
 }
 
-function say(text) {
+function setConnectionStatus(text) {
   connection.className = text ? "lost" : "";
   if (connection.textContent !== text) connection.textContent = text;
 }
 
 function lost(error) {
-  versionTold = false;
+  versionShown = false;
   lostSince ||= 1e6 * Date.now();
   const why = error instanceof Refused ? `: ${error.message}` : "";
-  say(`Connection lost since ${date(lostSince)}${why}; what is below is as of then. Trying again.`);
+  setConnectionStatus(`Connection lost since ${date(lostSince)}${why}; what is below is as of then. Trying again.`);
 }
 
 async function refresh() {
   clearTimeout(timer);
   const mine = ++turn, { view, id, parameters } = route();
-  let goesOn = true;
+  let continues = true;
   try {
     const data = await view.load(ask, parameters, id);
     if (mine !== turn) return;
     lostSince = "";
-    say("");
+    setConnectionStatus("");
     last = { view, data, parameters };
     draw();
-    if (!versionTold) tellVersion();
+    if (!versionShown) showVersion();
   } catch (error) {
     if (mine !== turn) return;
-    if (passes(error)) lost(error);
+    if (isTransient(error)) lost(error);
     else {
       lostSince = "";
-      say("");
-      told(error);
-      goesOn = error.status !== 401;  // Each would be on the coordinator's record.
+      setConnectionStatus("");
+      showError(error);
+      continues = error.status !== 401;  // Each retry would be recorded in the audit log.
     }
   }
   forget.hidden = !sessionStorage.getItem(TOKEN);
-  if (goesOn) timer = setTimeout(refresh, EVERY_MS);
+  if (continues) timer = setTimeout(refresh, EVERY_MS);
 }
 
-function turnTo() {
+function navigate() {
   const { view, id, at } = route();
   document.title = `${view.title(null, id)} – fsdpd`;
   for (const link of document.querySelectorAll("header nav a")) {
@@ -152,5 +152,5 @@ document.querySelector(".skip").addEventListener("click", event => {
   event.preventDefault();
   main.focus();
 });
-addEventListener("hashchange", turnTo);
-turnTo();
+addEventListener("hashchange", navigate);
+navigate();

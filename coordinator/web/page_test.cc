@@ -1,4 +1,4 @@
-// The page's server in front of a whole coordinator in one process: what it answers to whom.
+// End-to-end tests of the web server in a complete coordinator in one process.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -29,20 +29,20 @@ using ::testing::StartsWith;
 
 constexpr char kHost[] = "Host: localhost\r\n";
 
-// `people`: lines of a token file; empty where nobody is asked.
+// `tokens`: lines of a token file; empty: no authentication.
 class Page {
  public:
-  explicit Page(const std::string& people = "") {
+  explicit Page(const std::string& tokens = "") {
     options_.listen = options_.web_listen = "127.0.0.1:0";
-    std::ofstream(dir_.File("tokens")) << people;
+    std::ofstream(dir_.File("tokens")) << tokens;
     ServerFiles files = *Server::OpenFiles(options_);
-    if (!people.empty()) files.security.people = *TokenStore::Open(dir_.File("tokens"), options_.clock);
+    if (!tokens.empty()) files.security.people = *TokenStore::Open(dir_.File("tokens"), options_.clock);
     files.security.audit = *AuditLog::Open(audit(), 1 << 20);
     auto server = Server::Start(options_, files, [this] { return SqliteStore::Open(dir_.File("state")); });
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
-  // The record is whole after the end.
+  // Stops the server first, so that the log is complete.
   std::string AuditAfterEnd() {
     server_.reset();
     std::ifstream file(audit());
@@ -84,7 +84,7 @@ class Page {
   std::unique_ptr<Server> server_;
 };
 
-TEST(Page, ShowsJobsAndWhyTheyWait) {
+TEST(Page, ServesJobsNodesAndVersion) {
   Page page;
   const v1::Job job = page.Submit();
   const std::string list = page.Get("/api/ListJobs?q=%7B%22page_size%22%3A1%7D");
@@ -96,7 +96,7 @@ TEST(Page, ShowsJobsAndWhyTheyWait) {
   EXPECT_THAT(page.Get("/api/GetVersion"), HasSubstr("\"version\""));
 }
 
-TEST(Page, PlansAJobByItsId) {
+TEST(Page, PlansJobById) {
   Page page;
   const v1::Job job = page.Submit();
   EXPECT_THAT(page.Get("/api/PlanJob?q=%7B%22id%22%3A%22" + job.id() + "%22%7D"),
@@ -106,7 +106,7 @@ TEST(Page, PlansAJobByItsId) {
   EXPECT_THAT(page.Get("/api/PlanJob?q=%7B%22spec%22%3A%7B%7D%7D"), StartsWith("HTTP/1.1 400 "));
 }
 
-TEST(Page, ARefusalHasItsCodeReasonAndWords) {
+TEST(Page, ErrorHasCodeReasonAndMessage) {
   Page page;
   EXPECT_THAT(page.Get("/api/GetJob?q=%7B%22id%22%3A%22no-000000%22%7D"),
               AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr(R"("code":"NOT_FOUND")"),
@@ -122,11 +122,11 @@ TEST(Page, ARefusalHasItsCodeReasonAndWords) {
   EXPECT_THAT(page.Get("/api/ListJobs?q=" + std::string(kMaxHeadBytes, '1')), StartsWith("HTTP/1.1 431 "));
 }
 
-TEST(Page, ServesNoMethodThatChangesSomething) {
+TEST(Page, ServesOnlyReadMethods) {
   for (const std::string& method : WebApi::Methods()) {
     EXPECT_TRUE(IsListed(method)) << method;
     EXPECT_FALSE(PermissionOf(method).changes) << method;
-    // What a viewer may not ask for, the page does without.
+    // The web UI works without methods that a viewer may not call.
     const PrincipalRole role = method == "PlanJob" ? PrincipalRole::kSubmitter : PrincipalRole::kViewer;
     EXPECT_EQ(PermissionOf(method).role, role) << method;
   }
@@ -138,7 +138,7 @@ TEST(Page, ServesNoMethodThatChangesSomething) {
   }
 }
 
-TEST(Page, ItsFilesAreThereAndNeedNobodyElse) {
+TEST(Page, ServesSelfContainedFiles) {
   Page page;
   for (const char* path : {"/", "/page.js", "/page.css", "/icon.svg", "/dom.js", "/chart.js", "/course.js",
                            "/job.js", "/jobs.js", "/nodes.js", "/numbers.js", "/timeline.js"}) {
@@ -150,7 +150,7 @@ TEST(Page, ItsFilesAreThereAndNeedNobodyElse) {
     EXPECT_THAT(page.Get(path), StartsWith("HTTP/1.1 404 ")) << path;
 }
 
-TEST(Page, WithoutTokensAnswersOnlyUnderThisMachinesNames) {
+TEST(Page, OpenServerRejectsForeignHosts) {
   Page page;
   for (const char* host : {"localhost", "localhost:7780", "127.0.0.1:1", "[::1]:80", "[::1]"})
     EXPECT_THAT(page.Get("/api/ListJobs", absl::StrCat("Host: ", host, "\r\n")), StartsWith("HTTP/1.1 200 "))
@@ -160,10 +160,10 @@ TEST(Page, WithoutTokensAnswersOnlyUnderThisMachinesNames) {
         << host;
 }
 
-TEST(Page, AsksForATokenAsTheApiDoesAndPutsRefusalsOnRecord) {
+TEST(Page, AuthenticatesAndAuditsRejections) {
   const std::string token = NewBearerToken();
   Page page("vera viewer " + HashOfToken(token) + "\n");
-  EXPECT_THAT(page.Get("/"), StartsWith("HTTP/1.1 200 OK")) << "the page itself is nobody's secret";
+  EXPECT_THAT(page.Get("/"), StartsWith("HTTP/1.1 200 OK")) << "static files are public";
   EXPECT_THAT(page.Get("/api/ListJobs"), AllOf(StartsWith("HTTP/1.1 401 "),
                                                HasSubstr("WWW-Authenticate: Bearer"), HasSubstr("NO_TOKEN")));
   EXPECT_THAT(page.GetAs("fsdpd_0", "/api/ListNodes"),
@@ -171,14 +171,14 @@ TEST(Page, AsksForATokenAsTheApiDoesAndPutsRefusalsOnRecord) {
   EXPECT_THAT(page.GetAs(token, "/api/ListJobs"), StartsWith("HTTP/1.1 200 OK"));
   for (const char* wrong : {"t\x01", "t\xff", "t\x7f"}) {
     EXPECT_THAT(page.GetAs(wrong, "/api/ListJobs"), StartsWith("HTTP/1.1 400 "))
-        << "gRPC once ended the process for it";
+        << "regression: gRPC aborted the process";
   }
   const std::string audit = page.AuditAfterEnd();
   EXPECT_THAT(audit, AllOf(HasSubstr(R"("method":"ListJobs")"), HasSubstr(R"("method":"ListNodes")"),
                            HasSubstr(R"("from":"ipv4:127.0.0.1:)")));
 }
 
-TEST(Page, NobodyElseSaysWhereHeIs) {
+TEST(Page, IgnoresForwardedPeerOfClients) {
   Page page("vera viewer " + HashOfToken(NewBearerToken()) + "\n");
   page.AskThroughGrpc({{kForwardedPeer, "mars"}});
   page.Get("/api/ListNodes", absl::StrCat(kHost, kForwardedPeer, ": mars\r\n"));

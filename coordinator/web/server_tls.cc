@@ -12,8 +12,8 @@ Bio BioOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free);
 }
 
-// The files were found good when they were read (tls_files.h).
-bool Show(const TlsIdentity& identity, SSL_CTX* context) {
+// The files were validated when they were read (tls_files.h).
+bool UseCertificate(const TlsIdentity& identity, SSL_CTX* context) {
   const Bio chain = BioOf(identity.certificate), key = BioOf(identity.key);
   std::unique_ptr<X509, decltype(&X509_free)> own(PEM_read_bio_X509(chain.get(), nullptr, nullptr, nullptr),
                                                   X509_free);
@@ -37,9 +37,9 @@ std::shared_ptr<SSL_CTX> ContextOf(const TlsIdentity& identity) {
   if (context == nullptr) return nullptr;
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION);
-  const bool shown = Show(identity, context.get());
+  const bool usable = UseCertificate(identity, context.get());
   ERR_clear_error();
-  return shown ? context : nullptr;
+  return usable ? context : nullptr;
 }
 
 }  // namespace

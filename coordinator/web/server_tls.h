@@ -1,7 +1,7 @@
-// The coordinator's certificate as OpenSSL takes it, for who listens beside gRPC. Nobody is asked for a
-// certificate there: people have tokens.
+// The coordinator's TLS certificate for the web server. Clients are not asked for certificates, because users
+// of the web UI have tokens.
 //
-// Thread-safe. Errors of the files are told by TlsPort.
+// Thread-safe. TlsPort reports errors of the files.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -20,14 +20,14 @@ class ServerTls {
  public:
   explicit ServerTls(std::shared_ptr<TlsPort> port) : port_(std::move(port)) {}
 
-  // Of the files as they are now, or were when they last could be used. Null where they never could.
+  // Context with the current files, or with the last valid ones. nullptr if they were never valid.
   std::shared_ptr<SSL_CTX> Context();
 
  private:
   const std::shared_ptr<TlsPort> port_;
   Mutex mutex_;
   std::optional<TlsIdentity> used_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<SSL_CTX> context_ ABSL_GUARDED_BY(mutex_);  // Of `used_`.
+  std::shared_ptr<SSL_CTX> context_ ABSL_GUARDED_BY(mutex_);  // Made from used_.
 };
 
 }  // namespace fsdpd

@@ -1,21 +1,21 @@
-// One step against its time: its memory, and its lanes with a box for each instruction. Each row is read with the pointer,
-// or with the arrow keys once it has the focus. The step may be told by several courses, planned and measured: one axis of
-// time holds all, and each lane has a row of each.
+// Timeline of one step: memory, and lanes with a box per instruction. Rows are read with the pointer, or with the arrow keys
+// while a row has the focus. Several timelines of the step, planned and measured, share one time axis, and each lane has a
+// row per timeline.
 //
-// A course: {name, seconds, runs: [{lane, name, start, seconds}], components, memory: [{start, bytes}]}; times in seconds
-// from the step's begin, a sample's bytes by component and until the next.
+// A timeline ("course"): {name, seconds, runs: [{lane, name, start, seconds}], components, memory: [{start, bytes}]}. Times
+// are in seconds from the begin of the step. A sample has bytes by component and is valid until the next one.
 import { key, swatch, ticks } from "./chart.js";
 import { el, svg } from "./dom.js";
 import { bytes, seconds } from "./numbers.js";
 
 const WIDTH = 1180, LEFT = 132, RIGHT = 14, TOP = 8, BOTTOM = 24, MEMORY = 200, BOX = 15, GAP = 3, LANE_GAP = 12;
-// The axis ends at so many times the shortest course: a measured step that took a hundred times as long would leave the
-// planned one no room.
+// Maximum axis length, as a multiple of the shortest timeline: a measured step that took a hundred times as long would make
+// the planned one invisible.
 const CLIPPED = 3;
 const LANES = ["compute", "gather", "reduce", "outer", "copy", "send", "receive", "fetch", "update"];
 const COLORS = ["c1", "c2", "c4", "c3", "c6", "c5", "c7", "c0"];
-let rows = new Map();  // As they were drawn last: what is read in each, [{start, seconds, say}].
-let read = null;  // {row, at}
+let rows = new Map();  // By row, as last drawn: its readable parts, [{start, seconds, describe}].
+let read = null;  // The selected part: {row, at}.
 
 const sum = values => values.reduce((all, value) => all + value, 0);
 const kindOf = run => run.name.split(" ")[0];
@@ -35,7 +35,7 @@ function timeAxis({ from, to, x }, height) {
     svg("text", { class: "tick", x: Math.min(x(at), WIDTH - RIGHT - 16), y: height - 6, "text-anchor": "middle" }, duration(at))]);
 }
 
-// Where what is read begins, in both figures.
+// Marks the start of the selected part in both figures.
 function cross({ x }, height) {
   const part = read && rows.get(read.row)?.[read.at];
   return part && svg("line", { class: "cross", x1: x(part.start), x2: x(part.start), y1: TOP, y2: height - BOTTOM });
@@ -43,12 +43,12 @@ function cross({ x }, height) {
 
 function reading(mine) {
   const part = read && mine(read.row) && rows.get(read.row)?.[read.at];
-  return el("p", { class: "reading", "aria-live": "polite" }, part ? part.say() : "");
+  return el("p", { class: "reading", "aria-live": "polite" }, part ? part.describe() : "");
 }
 
 // --- memory
 
-// The edge above the first `components` of a course.
+// Path of the sum of the first `components` components.
 function edge(course, components, x, y) {
   let path = "", last;
   for (const { start, bytes: held } of course.memory) {
@@ -60,7 +60,7 @@ function edge(course, components, x, y) {
   return `${path}H${x(course.seconds).toFixed(1)}`;
 }
 
-// Each to the ground, the highest first: those below cover it.
+// Each area extends to the baseline; the highest is drawn first, and lower ones cover it.
 function areas(course, colorOf, x, y) {
   return course.components.map((name, at) => {
     if (!course.memory.some(sample => sample.bytes[at] > 0)) return null;
@@ -69,30 +69,31 @@ function areas(course, colorOf, x, y) {
   }).reverse();
 }
 
-function saidOf(course, start, held) {
+function describeSample(course, start, held) {
   const parts = course.components.map((name, at) => held[at] > 0 && `${name} ${bytes(held[at])}`).filter(Boolean);
   return `${course.name} at ${duration(start)}: ${bytes(sum(held))}, of it ${parts.join(", ")}`;
 }
 
 const heldAt = (course, start) => (course.memory.findLast(sample => sample.start <= start) || course.memory[0]).bytes;
 
-// The moments of all courses; what one of them has at its end is not told beyond it.
-function memoryRow(told) {
-  const starts = [...new Set(told.flatMap(course => course.memory.map(sample => sample.start)))].sort((a, b) => a - b);
-  const end = Math.max(...told.map(course => course.seconds));
+// The sample times of all timelines. A timeline is not read beyond its end.
+function memoryRow(withMemory) {
+  const starts = [...new Set(withMemory.flatMap(course => course.memory.map(sample => sample.start)))].sort((a, b) => a - b);
+  const end = Math.max(...withMemory.map(course => course.seconds));
   return starts.map((start, at) => ({
     start, seconds: (starts[at + 1] ?? Math.max(start, end)) - start,
-    say: () => told.filter(course => start <= course.seconds).map(course => saidOf(course, start, heldAt(course, start))).join(". "),
+    describe: () => withMemory.filter(course => start <= course.seconds)
+      .map(course => describeSample(course, start, heldAt(course, start))).join(". "),
   }));
 }
 
-function memory(told, axis, colorOf, planned) {
-  const height = TOP + MEMORY + BOTTOM, [main, ...others] = told;
-  const most = Math.max(planned, ...told.flatMap(course => course.memory.map(sample => sum(sample.bytes))));
+function memory(withMemory, axis, colorOf, planned) {
+  const height = TOP + MEMORY + BOTTOM, [main, ...others] = withMemory;
+  const most = Math.max(planned, ...withMemory.flatMap(course => course.memory.map(sample => sum(sample.bytes))));
   const values = ticks(0, most, 2), y = value => TOP + MEMORY * (1 - value / values.at(-1)), { x } = axis;
   const shown = main.components.filter((_, at) => main.memory.some(sample => sample.bytes[at] > 0));
   return el("figure", { class: "step" },
-    el("figcaption", null, `Memory in a step: ${told.map(course => course.name).join(" and ")}`, el("span", { class: "legend" },
+    el("figcaption", null, `Memory in a step: ${withMemory.map(course => course.name).join(" and ")}`, el("span", { class: "legend" },
       shown.map(name => el("span", { class: "key" }, swatch(colorOf(name)), name)),
       others.map(other => key(other.name, "ink")), planned > 0 && key("planned peak", "c4", true))),
     reading(row => row === "memory"),
@@ -112,7 +113,7 @@ function memory(told, axis, colorOf, planned) {
 
 // --- lanes
 
-// One path for each kind of instruction: a step may have thousands of boxes. What is wide ends in a gap before the next.
+// One path per kind of instruction, because a step may have thousands of boxes. Wide boxes end with a gap.
 function boxes(runs, top, { x, to }, colorOf) {
   const paths = new Map();
   for (const run of runs) {
@@ -127,18 +128,18 @@ function boxes(runs, top, { x, to }, colorOf) {
 const runsOf = (course, lane) => course.runs.filter(run => run.lane === lane).sort((a, b) => a.start - b.start);
 const nameOf = (course, lane) => `${lane} ${course.name}`;
 
-// A plan says neither which of a unit's buckets an instruction is of nor that it adds to what is there.
+// Removes what plans do not distinguish: the bucket within a unit, and whether gradients are accumulated.
 const planned = name => name.replace(/ adding$/, "").replace(/\/\d+/, "");
-// A parameter may be gathered more than once in a step.
-const namesakes = (course, run) =>
+// Runs of the same instruction: a parameter may be gathered several times in a step.
+const sameInstruction = (course, run) =>
   course.runs.filter(each => each.lane === run.lane && planned(each.name) === planned(run.name));
 
-function sayRun(run, course, others) {
-  const which = namesakes(course, run).indexOf(run);
-  const beside = others.map(other => [other.name, namesakes(other, run)[which]])
-    .filter(([, twin]) => twin).map(([name, twin]) => `; ${name} ${duration(twin.seconds)}`).join("");
+function describeRun(run, course, others) {
+  const which = sameInstruction(course, run).indexOf(run);
+  const comparison = others.map(other => [other.name, sameInstruction(other, run)[which]])
+    .filter(([, match]) => match).map(([name, match]) => `; ${name} ${duration(match.seconds)}`).join("");
   return `${run.lane}, ${course.name}: ${run.name} takes ${duration(run.seconds)}, from ${duration(run.start)} to ` +
-    `${duration(run.start + run.seconds)}${beside}`;
+    `${duration(run.start + run.seconds)}${comparison}`;
 }
 
 function picked(name, top, x) {
@@ -181,26 +182,26 @@ function lanes(courses, axis) {
       cross(axis, height)));
 }
 
-function readable(courses, told) {
-  const found = new Map(told.length ? [["memory", memoryRow(told)]] : []);
+function readable(courses, withMemory) {
+  const found = new Map(withMemory.length ? [["memory", memoryRow(withMemory)]] : []);
   for (const course of courses) {
     const others = courses.filter(other => other !== course);
     for (const lane of lanesOf([course])) {
       found.set(nameOf(course, lane), runsOf(course, lane).map(run =>
-        ({ start: run.start, seconds: run.seconds, say: () => sayRun(run, course, others) })));
+        ({ start: run.start, seconds: run.seconds, describe: () => describeRun(run, course, others) })));
     }
   }
   return found;
 }
 
-// `colorOf`: of a component. `planned`: bytes of the planned peak; 0 for none. The first course's memory is areas, the others'
-// a line.
+// `colorOf`: color of a component. `planned`: planned peak in bytes; 0: none. The memory of the first timeline is drawn as
+// areas, that of others as a line.
 export function timeline(courses, colorOf, planned) {
-  const axis = axisOf(courses), told = courses.filter(course => course.memory.length);
-  rows = readable(courses, told);
+  const axis = axisOf(courses), withMemory = courses.filter(course => course.memory.length);
+  rows = readable(courses, withMemory);
   const note = axis.end > axis.to && el("p", { class: "note" },
     `The axis ends at ${seconds(axis.to)}, ${CLIPPED} times the shorter step; the longer one continues to ${seconds(axis.end)} (▸).`);
-  return [note, told.length > 0 && memory(told, axis, colorOf, planned), lanes(courses, axis)];
+  return [note, withMemory.length > 0 && memory(withMemory, axis, colorOf, planned), lanes(courses, axis)];
 }
 
 // --- reading

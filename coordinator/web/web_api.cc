@@ -22,13 +22,13 @@ constexpr char kJson[] = "application/json; charset=utf-8";
 
 using Stub = v1::Coordinator::Stub;
 using Context = grpc::ClientContext;
-using NewContext = std::function<std::unique_ptr<Context>()>;  // gRPC takes each for one call.
+using NewContext = std::function<std::unique_ptr<Context>()>;  // A ClientContext serves one call.
 
 grpc::Status Parse(const std::string& query, google::protobuf::Message* request) {
   if (query.empty()) return grpc::Status::OK;
   const auto parsed = google::protobuf::util::JsonStringToMessage(query, request);
   if (parsed.ok()) return grpc::Status::OK;
-  // Its other lines quote what came, which may be no UTF-8.
+  // Further lines quote the input, which may be invalid UTF-8.
   const std::string words = parsed.message().as_string();
   return ToGrpc(BadField("q", words.substr(0, words.find('\n'))));
 }
@@ -50,7 +50,7 @@ grpc::Status Call(Stub* stub, const NewContext& context, const std::string& quer
   return status.ok() ? Print(response, json) : status;
 }
 
-// Of a job that there is: a spec may be longer than an address.
+// Plans an existing job, because a spec may exceed the length of a URL.
 grpc::Status PlanOfJob(Stub* stub, const NewContext& context, const std::string& query, std::string* json) {
   v1::GetJobRequest wanted;
   v1::GetJobResponse found;
@@ -74,7 +74,7 @@ struct Method {
 #define FSDPD_WEB_METHOD(name) \
   { #name, &Call < v1::name##Request, v1::name##Response, &Stub::name> }
 
-// Unary, and none of them changes anything: a link that somebody sends would do so otherwise.
+// Unary and read-only: a GET must not change anything, or a link could.
 constexpr Method kMethods[] = {
     FSDPD_WEB_METHOD(GetJob),   FSDPD_WEB_METHOD(GetStepCourse), FSDPD_WEB_METHOD(GetVersion),
     FSDPD_WEB_METHOD(ListJobs), FSDPD_WEB_METHOD(ListNodes),     FSDPD_WEB_METHOD(ListSteps),
@@ -119,15 +119,15 @@ std::string ReasonOf(const grpc::Status& status, const std::string& code) {
   return code;
 }
 
-HttpAnswer Refused(const grpc::Status& status, int http_status) {
+HttpAnswer ErrorAnswer(const grpc::Status& status, int http_status) {
   const std::string code = absl::StatusCodeToString(static_cast<absl::StatusCode>(status.error_code()));
   return {http_status, kJson,
           absl::StrCat("{\"code\":", JsonQuoted(code), ",\"reason\":", JsonQuoted(ReasonOf(status, code)),
                        ",\"message\":", JsonQuoted(status.error_message()), "}\n")};
 }
 
-HttpAnswer Refused(const absl::Status& status, int http_status) {
-  return Refused(ToGrpc(status), http_status);
+HttpAnswer ErrorAnswer(const absl::Status& status, int http_status) {
+  return ErrorAnswer(ToGrpc(status), http_status);
 }
 
 }  // namespace
@@ -144,11 +144,13 @@ HttpAnswer WebApi::Answer(absl::string_view name, const HttpRequest& request, co
     if (each.name == name) method = &each;
   }
   if (method == nullptr)
-    return Refused(absl::UnimplementedError("the page has no such method; the API of gRPC has more"), 404);
-  if (request.query.size() > kMaxWebQueryBytes) return Refused(BadField("q", "is longer than 8 KiB"), 400);
-  // Others than these end the process in gRPC.
+    return ErrorAnswer(absl::UnimplementedError("the page has no such method; the API of gRPC has more"),
+                       404);
+  if (request.query.size() > kMaxWebQueryBytes)
+    return ErrorAnswer(BadField("q", "is longer than 8 KiB"), 400);
+  // gRPC aborts the process for other characters.
   if (!std::all_of(request.authorization.begin(), request.authorization.end(), absl::ascii_isprint))
-    return Refused(BadField("authorization", "is to hold printable ASCII"), 400);
+    return ErrorAnswer(BadField("authorization", "is to hold printable ASCII"), 400);
   const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kWebCallLimit);
   const auto context = [&] {
     auto made = std::make_unique<Context>();
@@ -159,7 +161,7 @@ HttpAnswer WebApi::Answer(absl::string_view name, const HttpRequest& request, co
   };
   std::string json;
   const grpc::Status status = method->call(stub_.get(), context, request.query, &json);
-  if (!status.ok()) return Refused(status, HttpStatusOf(status.error_code()));
+  if (!status.ok()) return ErrorAnswer(status, HttpStatusOf(status.error_code()));
   return {200, kJson, std::move(json)};
 }
 

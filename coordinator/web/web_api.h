@@ -1,9 +1,8 @@
-// The page's way to the public API: GET /api/METHOD?q=JSON of a few methods that only read. A call goes
-// through the very server that serves gRPC, with the token that the browser brought, so that who may call
-// what is asked in one place (authorizer.h) and what is refused goes on one record. PlanJob's q is a job,
-// {id}.
+// Read-only HTTP gateway to the public API: GET /api/METHOD?q=JSON for a few methods. A call goes through the
+// in-process channel of the gRPC server with the browser's token, so that authorization (authorizer.h) and
+// the audit log have one implementation. PlanJob's q is a job, {id}.
 //
-// Thread-safe. A call takes kWebCallLimit at most.
+// Thread-safe. A call takes at most kWebCallLimit.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -24,11 +23,11 @@ constexpr size_t kMaxWebQueryBytes = 8 << 10;
 
 class WebApi {
  public:
-  // `channel`: within this process; it may go before this does, and calls are UNAVAILABLE then.
+  // `channel`: in-process. It may be shut down first; then calls return UNAVAILABLE.
   explicit WebApi(const std::shared_ptr<grpc::Channel>& channel) : stub_(v1::Coordinator::NewStub(channel)) {}
 
-  // JSON: the answer, or {code, reason, message} with gRPC's names, and the status that HTTP has for the
-  // code. `from`: where the browser is, for the record.
+  // Returns the response as JSON, or {code, reason, message} with gRPC's names and the corresponding HTTP
+  // status. `from`: the browser's address, for the audit log.
   HttpAnswer Answer(absl::string_view method, const HttpRequest& request, const std::string& from) const;
 
   static std::vector<std::string> Methods();

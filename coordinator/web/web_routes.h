@@ -1,5 +1,5 @@
-// What is at which path: the page's own files, which are part of the program, and /api (web_api.h). Files are
-// for everybody: what they show comes from /api, which asks who calls.
+// Routes of the web server: the static files of the web UI, which are compiled in, and /api (web_api.h).
+// Static files are public; /api authenticates.
 //
 // Thread-safe.
 #pragma once
@@ -15,18 +15,19 @@
 
 namespace fsdpd {
 
-// A file of the page, by its path: "/page.js".
+// A static file and its path, such as "/page.js".
 struct WebFile {
   const char* path;
   const char* type;
   absl::string_view text;
 };
-const WebFile* FindWebFile(absl::string_view path);  // Null for none.
+const WebFile* FindWebFile(absl::string_view path);  // nullptr if unknown.
 
 class WebRoutes {
  public:
-  // `open`: nobody is asked who he is. Then requests count that name this machine as their host alone: or any
-  // page of the world could have a browser here read all jobs, by a name of its own that leads to 127.0.0.1.
+  // `open`: requests are not authenticated. Then only requests whose Host names this machine are answered.
+  // Otherwise a foreign web page could resolve its own name to 127.0.0.1 and read all jobs through a local
+  // browser (DNS rebinding).
   WebRoutes(const std::shared_ptr<grpc::Channel>& channel, bool open) : api_(channel), open_(open) {}
 
   HttpAnswer Answer(const HttpRequest& request, const std::string& from) const;

@@ -24,15 +24,15 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kStarvedMs = 100;  // Until the listener is asked again after that.
-// A thread each: more than that at once are closed without a word.
-constexpr size_t kMaxTurnedAway = 16;
-constexpr char kFull[] =
+constexpr int kStarvedMs = 100;  // Pause before the next accept after a shortage.
+// Each takes a thread. Further connections are closed without a response.
+constexpr size_t kMaxRejected = 16;
+constexpr char kBusyBody[] =
     R"({"code":"UNAVAILABLE","reason":"PAGE_BUSY","message":"the page answers as many as it can; )"
     R"(come again in some seconds"})"
     "\n";
 
-// As gRPC writes its peers: "ipv4:127.0.0.1:41234".
+// gRPC's format of peers: "ipv4:127.0.0.1:41234".
 std::string PeerText(const sockaddr_storage& peer) {
   char text[INET6_ADDRSTRLEN] = "";
   if (peer.ss_family == AF_INET6) {
@@ -45,7 +45,7 @@ std::string PeerText(const sockaddr_storage& peer) {
   return absl::StrCat("ipv4:", text, ":", ntohs(four.sin_port));
 }
 
-bool IsWhole(const std::string& head) {
+bool IsComplete(const std::string& head) {
   return absl::StrContains(head, "\r\n\r\n") || absl::StrContains(head, "\n\n");
 }
 
@@ -83,13 +83,13 @@ std::string WebServer::url() const {
 }
 
 void WebServer::Run() {
-  // OpenSSL writes without MSG_NOSIGNAL. Exchanges' threads inherit it.
+  // OpenSSL writes without MSG_NOSIGNAL. Threads of connections inherit the mask.
   sigset_t broken_pipe;
   sigemptyset(&broken_pipe);
   sigaddset(&broken_pipe, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
   while (!stopping_) {
-    // A listener that cannot give a connection would be ready at every turn.
+    // While accept fails, the listener stays readable, and polling it would spin.
     const short accepts = starved_ ? 0 : POLLIN;
     pollfd fds[] = {{wake_, POLLIN, 0}, {listener_.fd.get(), accepts, 0}};
     const int found = poll(fds, 2, starved_ ? kStarvedMs : -1);
@@ -118,7 +118,7 @@ void WebServer::Reap() {
 
 bool WebServer::EndIdle() {
   const auto idle = std::find_if(exchanges_.begin(), exchanges_.end(), [](const Exchange& each) {
-    return !each.turned_away && !each.ended && !each.awaited;
+    return !each.rejected && !each.ended && !each.answering;
   });
   if (idle == exchanges_.end()) return false;
   shutdown(idle->fd, SHUT_RDWR);
@@ -126,13 +126,14 @@ bool WebServer::EndIdle() {
   return true;
 }
 
-bool WebServer::MakeRoom() {
-  const auto turned_away = [](const Exchange& each) { return each.turned_away; };
-  const auto away = static_cast<size_t>(std::count_if(exchanges_.begin(), exchanges_.end(), turned_away));
+bool WebServer::EnsureCapacity() {
+  const auto rejected = [](const Exchange& each) { return each.rejected; };
+  const auto rejected_count =
+      static_cast<size_t>(std::count_if(exchanges_.begin(), exchanges_.end(), rejected));
   const auto ended = static_cast<size_t>(
       std::count_if(exchanges_.begin(), exchanges_.end(), [](const Exchange& each) { return each.ended; }));
-  if (exchanges_.size() - away - ended < options_.max_exchanges || EndIdle()) return true;
-  if (away >= kMaxTurnedAway) End(std::find_if(exchanges_.begin(), exchanges_.end(), turned_away));
+  if (exchanges_.size() - rejected_count - ended < options_.max_exchanges || EndIdle()) return true;
+  if (rejected_count >= kMaxRejected) End(std::find_if(exchanges_.begin(), exchanges_.end(), rejected));
   return false;
 }
 
@@ -146,10 +147,10 @@ void WebServer::Accept() {
     if (errno == EMFILE) EndIdle();
     return;
   }
-  const bool turned_away = !MakeRoom();
+  const bool rejected = !EnsureCapacity();
   Exchange& exchange = exchanges_.emplace_back();
   exchange.fd = fd;
-  exchange.turned_away = turned_away;
+  exchange.rejected = rejected;
   exchange.from = PeerText(peer);
   try {
     exchange.thread = std::thread([this, &exchange] {
@@ -172,16 +173,16 @@ void WebServer::Serve(Exchange* exchange) const {
   Connection connection(exchange->fd, std::move(context), begin + options_.head_time);
   if (!connection.Handshake()) return;
   std::string head;
-  while (!IsWhole(head) && head.size() <= kMaxHeadBytes) {
-    // Also where it comes byte by byte.
+  while (!IsComplete(head) && head.size() <= kMaxHeadBytes) {
+    // Also limits a client that sends byte by byte.
     if (!connection.Read(&head) || Clock::Real()->Now() > begin + options_.head_time) return;
   }
-  exchange->awaited = true;
-  const std::string answer = exchange->turned_away ? RenderHttp({}, {503, "application/json", kFull})
-                                                   : AnswerTo(head, exchange->from);
+  exchange->answering = true;
+  const std::string answer = exchange->rejected ? RenderHttp({}, {503, "application/json", kBusyBody})
+                                                : AnswerTo(head, exchange->from);
   connection.ExtendTo(begin + options_.exchange_time);
   const bool written = connection.Write(answer);
-  exchange->awaited = false;
+  exchange->answering = false;
   if (written) connection.Close();
 }
 

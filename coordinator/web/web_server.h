@@ -1,8 +1,8 @@
-// Listens for browsers, and serves each request by a thread of its own: HTTPS with the certificate that the
-// coordinator shows to everybody (tls_port.h), read again at each connection; plaintext for this machine
-// alone. It owns who is served how long: a request has head_time to come whole, and exchange_time with its
-// answer; when max_exchanges are under way the oldest that waits for no answer is ended, and where all do,
-// who comes is told to come again (503).
+// HTTP server of the web UI. Each request is served by its own thread: over HTTPS with the coordinator's
+// certificate (tls_port.h), reread for each connection, or in plaintext on loopback only. The server bounds
+// time and connections: a request must be complete within head_time, and its response within exchange_time.
+// At max_exchanges the oldest connection without a complete request is closed; if all have one, a new client
+// gets 503.
 //
 // Thread-safe. `answer` is called on many threads.
 #pragma once
@@ -26,8 +26,8 @@ namespace fsdpd {
 
 struct WebOptions {
   std::string listen;             // HOST:PORT; port 0 picks one.
-  std::shared_ptr<TlsPort> port;  // Null for plaintext.
-  // Shorter in tests.
+  std::shared_ptr<TlsPort> port;  // nullptr for plaintext.
+  // Tests use shorter times.
   absl::Duration head_time = absl::Seconds(10);
   absl::Duration exchange_time = absl::Seconds(60);
   size_t max_exchanges = 64;
@@ -37,20 +37,21 @@ class WebServer {
  public:
   using Answer = std::function<HttpAnswer(const HttpRequest& request, const std::string& from)>;
 
-  // INVALID_ARGUMENT for plaintext on an address that others reach, UNAVAILABLE for one that cannot be had.
+  // INVALID_ARGUMENT for plaintext on an address that is not loopback, UNAVAILABLE if the address cannot be
+  // bound.
   static absl::StatusOr<std::unique_ptr<WebServer>> Start(const WebOptions& options, Answer answer);
-  ~WebServer();  // Ends what is under way.
+  ~WebServer();  // Closes open connections.
 
-  std::string url() const;  // "https://HOST:PORT/", with the port that was picked.
+  std::string url() const;  // "https://HOST:PORT/", with the actual port.
   int port() const { return listener_.address.port; }
 
  private:
   struct Exchange {
     int fd = -1;
     std::string from;
-    bool turned_away = false;          // Whatever it asks for.
-    bool ended = false;                // Shut down, and not joined yet: its descriptor is still open.
-    std::atomic<bool> awaited{false};  // Its request is whole, and the answer is not written.
+    bool rejected = false;               // Gets 503 for any request.
+    bool ended = false;                  // Shut down but not joined: its descriptor is still open.
+    std::atomic<bool> answering{false};  // The request is complete, the response is not yet written.
     std::atomic<bool> done{false};
     std::thread thread;
   };
@@ -58,10 +59,10 @@ class WebServer {
   WebServer(const WebOptions& options, Listener listener, Answer answer);
   void Run();
   void Accept();
-  // Shuts the oldest down that waits for no answer, for Reap() to join: it may be about to get one. False
-  // where all that are served wait for answers.
+  // Shuts down the oldest connection without a complete request. Reap() joins it, because joining here could
+  // wait for a response. False if all have complete requests.
   bool EndIdle();
-  bool MakeRoom();  // Likewise.
+  bool EnsureCapacity();  // Ensures capacity for one more; false as for EndIdle().
   void Serve(Exchange* exchange) const;
   void Reap();
   void End(std::list<Exchange>::iterator exchange);
@@ -73,9 +74,9 @@ class WebServer {
   const Answer answer_;
   const std::unique_ptr<ServerTls> tls_;
   std::atomic<bool> stopping_{false};
-  std::list<Exchange> exchanges_;  // The oldest first; the thread's own.
-  bool starved_ = false;           // The last accept failed for want of descriptors; the thread's own.
-  std::thread thread_;             // Last: it uses all of the above.
+  std::list<Exchange> exchanges_;  // Oldest first; used only by thread_.
+  bool starved_ = false;           // The last accept failed for lack of descriptors; used only by thread_.
+  std::thread thread_;             // Last: uses all of the above.
 };
 
 }  // namespace fsdpd

@@ -30,11 +30,11 @@ std::unique_ptr<WebServer> Started(WebOptions options, WebServer::Answer answer 
   return *std::move(server);
 }
 
-TEST(WebServer, ServesAtThePortThatItPicked) {
+TEST(WebServer, ServesOnPickedPort) {
   const auto server = Started({});
   EXPECT_EQ(server->url(), absl::StrCat("http://127.0.0.1:", server->port(), "/"));
   EXPECT_THAT(HttpClient::Get(server->port(), "/x?q=%3C"), EndsWith("\r\n\r\n/x <"));
-  // Head and answer may come in parts.
+  // The request may arrive in parts.
   HttpClient client(server->port());
   client.Send("GET /y HT");
   client.Send("TP/1.1\r\n\r");
@@ -42,7 +42,7 @@ TEST(WebServer, ServesAtThePortThatItPicked) {
   EXPECT_THAT(client.ReadAll(), EndsWith("\r\n\r\n/y "));
 }
 
-TEST(WebServer, PlaintextIsForThisMachineAlone) {
+TEST(WebServer, RejectsPlaintextOffLoopback) {
   WebOptions options;
   options.listen = "0.0.0.0:0";
   const auto refused = WebServer::Start(options, Echo);
@@ -50,7 +50,7 @@ TEST(WebServer, PlaintextIsForThisMachineAlone) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("needs TLS"));
 }
 
-TEST(WebServer, AnAddressThatIsTakenIsTold) {
+TEST(WebServer, ReportsAddressInUse) {
   const auto server = Started({});
   WebOptions options;
   options.listen = absl::StrCat("127.0.0.1:", server->port());
@@ -59,7 +59,7 @@ TEST(WebServer, AnAddressThatIsTakenIsTold) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("cannot serve the page at 127.0.0.1:"));
 }
 
-TEST(WebServer, AHeadWithoutEndIsRefused) {
+TEST(WebServer, RejectsOversizedAndInvalidRequests) {
   const auto server = Started({});
   HttpClient client(server->port());
   client.Send("GET / HTTP/1.1\r\nX: " + std::string(kMaxHeadBytes, 'x'));
@@ -70,7 +70,7 @@ TEST(WebServer, AHeadWithoutEndIsRefused) {
   EXPECT_THAT(poster.ReadAll(), AllOf(StartsWith("HTTP/1.1 405 "), HasSubstr("Allow: GET, HEAD\r\n")));
 }
 
-TEST(WebServer, WhoSaysNothingIsLeftAfterAWhile) {
+TEST(WebServer, ClosesSilentConnectionAfterHeadTime) {
   WebOptions options;
   options.head_time = absl::Milliseconds(50);
   const auto server = Started(options);
@@ -80,7 +80,7 @@ TEST(WebServer, WhoSaysNothingIsLeftAfterAWhile) {
   EXPECT_EQ(slow.ReadAll(), "");
 }
 
-TEST(WebServer, AnAnswerThatTakesTooLongIsCutOff) {
+TEST(WebServer, TruncatesResponseAfterExchangeTime) {
   WebOptions options;
   options.exchange_time = absl::Nanoseconds(1);
   const std::string large(16 << 20, 'x');
@@ -92,7 +92,7 @@ TEST(WebServer, AnAnswerThatTakesTooLongIsCutOff) {
   EXPECT_LT(answer.size(), large.size());
 }
 
-TEST(WebServer, ManyWhoSayNothingMakeRoomForWhoAsks) {
+TEST(WebServer, ClosesIdleConnectionForNewRequest) {
   WebOptions options;
   options.head_time = absl::Minutes(10);
   options.max_exchanges = 2;
@@ -102,8 +102,8 @@ TEST(WebServer, ManyWhoSayNothingMakeRoomForWhoAsks) {
   EXPECT_EQ(first.ReadAll(), "");
 }
 
-// They saw a closed connection, and so did who had waited longest.
-TEST(WebServer, WhoComesWhileAllAreAnsweredIsToldToComeAgain) {
+// Regression: the new client and the one that had waited longest saw a closed connection.
+TEST(WebServer, Returns503WhileAllConnectionsAreBusy) {
   WebOptions options;
   options.max_exchanges = 2;
   absl::BlockingCounter asked(2);
@@ -125,14 +125,15 @@ TEST(WebServer, WhoComesWhileAllAreAnsweredIsToldToComeAgain) {
   }
   std::list<HttpClient> silent;
   for (int i = 0; i < 20; ++i) silent.emplace_back(server->port());
-  EXPECT_EQ(silent.front().ReadAll(), "") << "so many are not told";
+  EXPECT_EQ(silent.front().ReadAll(), "") << "more than kMaxRejected are closed silently";
   answered.Notify();
   for (HttpClient* each : {&first, &second}) EXPECT_THAT(each->ReadAll(), EndsWith("/long "));
   EXPECT_THAT(HttpClient::Get(server->port(), "/x"), EndsWith("/x "));
 }
 
-// The oldest was joined, which waited for its answer, and nobody was served meanwhile.
-TEST(WebServer, OutOfDescriptorsOneThatWaitsForNoAnswerGivesUpItsOwn) {
+// Regression: the server joined the oldest connection, which waited for its response, and served no other
+// client meanwhile.
+TEST(WebServer, ClosesIdleConnectionWhenOutOfDescriptors) {
   WebOptions options;
   options.head_time = absl::Minutes(10);
   absl::Notification first_asked, last_asked, answered;
@@ -147,7 +148,7 @@ TEST(WebServer, OutOfDescriptorsOneThatWaitsForNoAnswerGivesUpItsOwn) {
   first_asked.WaitForNotification();
   HttpClient silent(server->port()), last(server->port());
   last.Send("GET /last HTTP/1.1\r\n\r\n");
-  last_asked.WaitForNotification();  // So the silent one is accepted too.
+  last_asked.WaitForNotification();  // The silent one was accepted before.
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const int free = dup(STDIN_FILENO);
@@ -164,7 +165,7 @@ TEST(WebServer, OutOfDescriptorsOneThatWaitsForNoAnswerGivesUpItsOwn) {
   EXPECT_THAT(last.ReadAll(), EndsWith("/last "));
 }
 
-TEST(WebServer, ItsEndEndsWhatIsUnderWay) {
+TEST(WebServer, DestructorClosesConnections) {
   WebOptions options;
   options.head_time = absl::Minutes(10);
   auto server = Started(options);
