@@ -53,7 +53,7 @@ class EtcdJobs {
   // Sets `*revision` to the revision of the snapshot.
   absl::StatusOr<EtcdIndex> Load(int64_t* revision);
   // Reads jobs at `revision` (0: the newest) in the order of `selection`, up to the query's limits. Skips
-  // jobs that were deleted or do not match the query's filter. UNAVAILABLE also if the revision was compacted.
+  // jobs that were deleted or do not match the query's filter. UNAVAILABLE also if `revision` was compacted.
   absl::StatusOr<JobPage> Read(const EtcdSelection& selection, const JobQuery& query, int64_t revision = 0);
   // The newest version and its revision. NOT_FOUND if there is no such job.
   absl::StatusOr<v1::Job> Get(const std::string& id, int64_t* revision = nullptr);

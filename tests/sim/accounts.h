@@ -1,6 +1,6 @@
-// What a job's own records must say, judged from outside as the referee's rules are: its events tell of each
-// state that it has come to, the feed of all events has each of them once and in order, over lives too, and
-// of its ledger each second since its admission is of one cause.
+// Checks of a job's own records: its newest event has the job's state; the feed of all events has each event
+// once and in order, also across restarts; and its ledger assigns each second since admission to one cause.
+// Part of the invariant checker (referee.h).
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ class Accounts {
  public:
   explicit Accounts(World* world) : world_(world) {}
 
-  // A life of the coordinator, and its feed.
+  // A run of the coordinator, and its event feed.
   void Begins(const EventLog* feed);
   void Ends() { feed_ = nullptr; }
-  // Somebody sets the coordinator's date: what its next life makes of it is no second of anything.
+  // The coordinator's date was changed: ledgers of its next run are not checked across the change.
   void DateSet() { date_set_ = true; }
   void Retried(const std::string& id) { since_.erase(id); }
 
@@ -35,9 +35,9 @@ class Accounts {
   World* const world_;
   const EventLog* feed_ = nullptr;
   int64_t cursor_ = 0;
-  std::map<std::string, int64_t> told_;  // The newest of each job's events that the feed has told.
+  std::map<std::string, int64_t> newest_in_feed_;  // The newest event number of each job in the feed.
   bool date_set_ = false;
-  std::map<std::string, double> since_;  // Since when each job's time is accounted for, as its ledger has it.
+  std::map<std::string, double> since_;  // Begin of each job's accounted time, derived from its ledger.
 };
 
 }  // namespace fsdpd::sim

@@ -19,25 +19,27 @@ void Attempts::Launched(const v1::Job& job, bool again) {
         return rank->node() == placement.node() && rank->device() == device;
       });
       if (other != left.end())
-        world_->Violate(absl::StrCat("job ", job.id(), " is given device ", device, " of ", placement.node(),
-                                     ", where something is left of ", ToString((*other)->id())));
+        world_->ReportViolation(absl::StrCat("job ", job.id(), ": was assigned device ", device, " of ",
+                                             placement.node(), ", which still has processes of ",
+                                             ToString((*other)->id())));
     }
   }
 }
 
-// Of one that was held to hang, ranks may have been about to finish.
+// After a verdict of a hang, ranks may still have finished.
 void Attempts::CheckBefore(const v1::Job& job) {
   const AttemptId id = {job.id(), job.attempt() - 1};
   const auto before = attempts_.find(id);
   if (before == attempts_.end() || ranks_->Finished(id) < before->second.world) return;
   const bool hung = job.failure().has_hang() && job.failure().attempt() == id.attempt;
-  if (!hung && !MayBeUnheard(before->second))
-    world_->Violate(absl::StrCat("all ranks of attempt ", id.attempt, " of job ", job.id(),
-                                 " have finished, and another is launched"));
+  if (!hung && !MayBeUnreported(before->second))
+    world_->ReportViolation(absl::StrCat("job ", job.id(),
+                                         ": another attempt was launched after all ranks of attempt ",
+                                         id.attempt, " finished"));
 }
 
-// What its nodes knew of it may be lost with an agent, or was not told in time.
-bool Attempts::MayBeUnheard(const Attempt& attempt) const {
+// The agents' knowledge of the attempt may have been lost, or was reported too late.
+bool Attempts::MayBeUnreported(const Attempt& attempt) const {
   return std::any_of(attempt.nodes.begin(), attempt.nodes.end(), [&](const std::string& node) {
     const auto silent = silent_.find(node);
     return ranks_->AgentEnded(node) >= attempt.since ||
@@ -46,7 +48,8 @@ bool Attempts::MayBeUnheard(const Attempt& attempt) const {
 }
 
 void Attempts::Stored(const v1::Job& job) {
-  if (job.state() == v1::JOB_STATE_STARTING) {  // A launch that was not stored may come again, with fewer.
+  // A launch that was not stored may be repeated with fewer ranks.
+  if (job.state() == v1::JOB_STATE_STARTING) {
     int& world = attempts_[{job.id(), job.attempt()}].world = 0;
     for (const v1::Job::Placement& placement : job.placements()) world += placement.ranks();
   }
@@ -56,8 +59,9 @@ void Attempts::Stored(const v1::Job& job) {
     if (it == attempts_.end() || it->second.begun < it->second.world) ++not_begun;
   }
   if (job.refused_launches() > not_begun)
-    world_->Violate(absl::StrCat("job ", job.id(), " does not count ", job.refused_launches(),
-                                 " launches, and ", not_begun, " have not reached their ranks"));
+    world_->ReportViolation(absl::StrCat("job ", job.id(), ": excludes ", job.refused_launches(),
+                                         " launches from the count, but only ", not_begun,
+                                         " did not reach all ranks"));
 }
 
 }  // namespace fsdpd::sim

@@ -1,6 +1,6 @@
-// What became of each attempt in truth, held against what the coordinator makes of it, as the referee's rules
-// are: one whose ranks have all finished is its job's last, only a launch that has not reached its ranks is
-// among those that do not count, and a device is given away once nothing is left on it.
+// Checks of attempts against the true state of their ranks: no attempt follows one whose ranks all finished;
+// a launch is excluded from the count only if it did not reach all of its ranks; and a device is assigned
+// only when nothing of its previous user is left. Part of the invariant checker (referee.h).
 #pragma once
 
 #include <map>
@@ -18,12 +18,12 @@ class Attempts {
   explicit Attempts(World* world) : world_(world) {}
   void Watch(const Ranks* ranks) { ranks_ = ranks; }
 
-  // A launch is stored. `again`: somebody has asked that the job be tried again, whatever it was.
+  // A launch was stored. `again`: a user requested a retry of the job in any state.
   void Launched(const v1::Job& job, bool again);
   void Begun(const RankId& id) { ++attempts_[id.of].begun; }
   void Stored(const v1::Job& job);
 
-  // The coordinator may hold the node to be lost.
+  // The coordinator may consider the node lost.
   void Silent(const std::string& node) { silent_[node] = world_->now(); }
 
  private:
@@ -34,12 +34,12 @@ class Attempts {
     int begun = 0;
   };
   void CheckBefore(const v1::Job& job);
-  bool MayBeUnheard(const Attempt& attempt) const;
+  bool MayBeUnreported(const Attempt& attempt) const;
 
   World* const world_;
   const Ranks* ranks_ = nullptr;
   std::map<AttemptId, Attempt> attempts_;
-  std::map<std::string, absl::Time> silent_;  // When each node was so last.
+  std::map<std::string, absl::Time> silent_;  // Last time at which each node was silent.
 };
 
 }  // namespace fsdpd::sim

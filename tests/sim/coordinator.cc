@@ -14,7 +14,7 @@
 namespace fsdpd::sim {
 namespace {
 
-// A plan is a function of these: runs of one process share them, as each takes some milliseconds.
+// Plans are pure functions of these arguments and take milliseconds, so all runs of the process share them.
 Plan PlanOnce(const v1::JobSpec& spec, int64_t budget, const std::vector<std::string>& unread) {
   static auto& plans = *new std::map<std::string, Plan>;
   const std::string key = absl::StrCat(budget, "/", spec.SerializeAsString());
@@ -40,7 +40,7 @@ RanksByProject QuotasOf(World* world) {
 
 }  // namespace
 
-// One process of the coordinator, as Server::Parts has it.
+// One process of the coordinator, with the parts of Server::Parts.
 struct CoordinatorLife {
   CoordinatorLife(Coordinator* owner, std::unique_ptr<StateStore> opened)
       : store(std::move(opened)),
@@ -78,7 +78,7 @@ Coordinator::Coordinator(World* world, Referee* referee, std::string state_dir)
       clock_(world),
       disk_(world) {}
 
-// The run is over: what its store does when it is closed is no write that anybody dies in.
+// The run is over: closing the store must not trigger a scheduled death.
 Coordinator::~Coordinator() { disk_.DieAfter(-1, nullptr); }
 
 void Coordinator::Start() {
@@ -87,7 +87,8 @@ void Coordinator::Start() {
   auto opened = SqliteStore::Open(state_dir_);
   absl::Status status = opened.status();
   if (opened.ok()) {
-    auto store = std::make_unique<JudgedStore>(*std::move(opened), referee_, [this] { return disk_.dead(); });
+    auto store =
+        std::make_unique<CheckedStore>(*std::move(opened), referee_, [this] { return disk_.dead(); });
     StateStore* const stored = store.get();
     life_ = std::make_shared<CoordinatorLife>(this, std::move(store));
     referee_->CoordinatorBegins(stored, /*counted=*/!disk_.full(), quotas_);
@@ -96,18 +97,18 @@ void Coordinator::Start() {
     if (status.ok() && world_->shared()) referee_->CheckNodes(life_->nodes.Snapshot());
     if (!status.ok()) life_ = nullptr;
   }
-  if (life_ != nullptr && disk_.dead()) return Bury();
+  if (life_ != nullptr && disk_.dead()) return OnDeath();
   if (!status.ok()) {
-    world_->Tell("the coordinator does not start: ", absl::StatusCodeToString(status.code()));
+    world_->Log("coordinator failed to start: ", absl::StatusCodeToString(status.code()));
     if (!disk_.dead() && (absl::IsDataLoss(status) || absl::IsInternal(status)))
-      world_->Violate(absl::StrCat("the coordinator does not start: ", status.ToString()));
+      world_->ReportViolation(absl::StrCat("coordinator: failed to start: ", status.ToString()));
     return world_->After(absl::Seconds(2), [this] { Start(); });
   }
-  world_->Tell("the coordinator starts");
+  world_->Log("coordinator started");
   TickSoon(tick_);
 }
 
-// As Server has it; not in every seed, since a life that begins without its past is one too.
+// Restores known nodes as Server does. Skipped in odd seeds, to cover a start without them.
 absl::Status Coordinator::RememberNodes() {
   if (!world_->shared()) return absl::OkStatus();
   const absl::StatusOr<v1::ListNodesResponse> known = life_->store->Nodes();
@@ -133,13 +134,13 @@ void Coordinator::Accept(const std::shared_ptr<Stream>& stream) {
 void Coordinator::TickSoon(absl::Duration wait) {
   if (life_ == nullptr) return;
   absl::Time when = world_->now() + wait;
-  if (still()) when = std::max(when, still_until_);
+  if (suspended()) when = std::max(when, suspended_until_);
   if (when >= next_tick_) return;
   next_tick_ = when;
   world_->After(when - world_->now(), life_, std::function<void(CoordinatorLife*)>([this](CoordinatorLife*) {
-                  if (next_tick_ > world_->now()) return;  // Another one came before.
+                  if (next_tick_ > world_->now()) return;  // An earlier tick was scheduled meanwhile.
                   next_tick_ = absl::InfiniteFuture();
-                  if (!still()) Tick();
+                  if (!suspended()) Tick();
                   TickSoon(tick_);
                 }));
 }
@@ -151,20 +152,20 @@ void Coordinator::Tick() {
   AfterUse();
 }
 
-// What was to be sent before the machine died is on its way already.
+// Messages from before a death are on the network already.
 void Coordinator::AfterUse() {
   if (life_ == nullptr || busy_) return;
-  if (disk_.dead()) return Bury();
+  if (disk_.dead()) return OnDeath();
   auto& streams = life_->streams;
-  streams.erase(
-      std::remove_if(streams.begin(), streams.end(), [](const auto& each) { return !each->open_there(); }),
-      streams.end());
+  streams.erase(std::remove_if(streams.begin(), streams.end(),
+                               [](const auto& each) { return !each->open_at_coordinator(); }),
+                streams.end());
   for (const auto& stream : streams) stream->Flush();
   referee_->AfterTick(&life_->board);
 }
 
 bool Coordinator::Call(const std::function<void(JobService* service)>& call) {
-  if (life_ == nullptr || still()) return false;
+  if (life_ == nullptr || suspended()) return false;
   busy_ = true;
   call(&life_->jobs);
   busy_ = false;
@@ -177,7 +178,7 @@ bool Coordinator::Call(const std::function<void(JobService* service)>& call) {
 void Coordinator::Kill() {
   if (life_ == nullptr) return;
   disk_.Die();
-  Bury();
+  OnDeath();
 }
 
 void Coordinator::KillInAWrite(int operations) {
@@ -188,37 +189,38 @@ void Coordinator::KillInAWrite(int operations) {
   });
 }
 
-void Coordinator::Bury() {
-  world_->Tell("the coordinator dies");
+void Coordinator::OnDeath() {
+  world_->Log("coordinator died");
   referee_->CoordinatorEnds();
   const std::shared_ptr<CoordinatorLife> life = std::exchange(life_, nullptr);
   for (const auto& stream : life->streams) stream->CoordinatorDied();
   next_tick_ = absl::InfiniteFuture();
-  still_until_ = world_->now();
+  suspended_until_ = world_->now();
   life->streams.clear();
-  world_->After(absl::ZeroDuration(), [life] {});  // It may be in the middle of a call.
+  world_->After(absl::ZeroDuration(), [life] {});  // Deferred: a call may be running.
   world_->After(world_->dice.Between(absl::Milliseconds(300), absl::Seconds(25)), [this] { Start(); });
 }
 
 void Coordinator::Stop() {
-  if (life_ == nullptr || still()) return;
-  world_->Tell("the coordinator is told to end");
+  if (life_ == nullptr || suspended()) return;
+  world_->Log("coordinator shutdown requested");
   const std::shared_ptr<CoordinatorLife> life = std::exchange(life_, nullptr);
   referee_->CoordinatorEnds();
   life->board.Close();
-  for (const auto& stream : life->streams) stream->CloseByCoordinator(absl::UnavailableError("it stops"));
+  for (const auto& stream : life->streams)
+    stream->CloseByCoordinator(absl::UnavailableError("shutting down"));
   life->reconciler.Stop();
   next_tick_ = absl::InfiniteFuture();
   world_->After(world_->dice.Between(absl::Milliseconds(300), absl::Seconds(25)), [this] { Start(); });
 }
 
-void Coordinator::StandStill(absl::Duration time) {
+void Coordinator::Suspend(absl::Duration time) {
   if (life_ == nullptr) return;
-  world_->Tell("the coordinator stands still for ", absl::FormatDuration(time));
-  still_until_ = std::max(still_until_, world_->now() + time);
-  // It ticks before it reads what has come meanwhile.
+  world_->Log("coordinator suspended for ", absl::FormatDuration(time));
+  suspended_until_ = std::max(suspended_until_, world_->now() + time);
+  // The first tick runs before the messages that arrived meanwhile are read.
   world_->After(time, life_, std::function<void(CoordinatorLife*)>([this](CoordinatorLife* life) {
-                  if (still()) return;
+                  if (suspended()) return;
                   Tick();
                   if (life_.get() != life) return;
                   const auto streams = life_->streams;
@@ -229,8 +231,8 @@ void Coordinator::StandStill(absl::Duration time) {
 
 void Coordinator::Heal() {
   SetDiskFull(false);
-  if (!still()) return;
-  still_until_ = world_->now();
+  if (!suspended()) return;
+  suspended_until_ = world_->now();
   Tick();
   if (life_ == nullptr) return;
   const auto streams = life_->streams;
@@ -240,7 +242,7 @@ void Coordinator::Heal() {
 
 void Coordinator::SetDiskFull(bool full) {
   if (full == disk_.full()) return;
-  world_->Tell(full ? "the disk is full" : "the disk has room");
+  world_->Log(full ? "disk full" : "disk has space");
   disk_.SetFull(full);
 }
 

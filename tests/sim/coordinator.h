@@ -1,6 +1,6 @@
-// The machine of the coordinator: all of fsdpd-coordinator but gRPC (JobService, AgentSession, Reconciler
-// with its registry, board, rendezvous and plans, SqliteStore), without threads, over a disk and a network
-// that are simulated. It is killed, also in the middle of a write, stopped and started again.
+// Simulated machine of the coordinator. It runs all of fsdpd-coordinator except gRPC (JobService,
+// AgentSession, Reconciler with its registry, board, rendezvous and plans, SqliteStore) without threads, on a
+// simulated disk and network. It is killed, also during a write, stopped and restarted.
 #pragma once
 
 #include <functional>
@@ -24,18 +24,19 @@ class Coordinator {
   ~Coordinator();
 
   void Start();
-  void Kill();                           // At once.
-  void KillInAWrite(int operations);     // At the n-th thing that it does to its disk.
-  void Stop();                           // In order; it starts again.
-  void StandStill(absl::Duration time);  // SIGSTOP, SIGCONT.
+  void Kill();                        // Immediately.
+  void KillInAWrite(int operations);  // At the n-th operation on its disk.
+  void Stop();                        // Orderly shutdown; restarts later.
+  void Suspend(absl::Duration time);  // SIGSTOP, SIGCONT.
   void Heal();
   void SetDiskFull(bool full);
 
   bool listens() const { return life_ != nullptr; }
-  bool still() const { return world_->now() < still_until_; }
+  bool suspended() const { return world_->now() < suspended_until_; }
   void Accept(const std::shared_ptr<Stream>& stream);
 
-  // A client's call, which is answered unless the coordinator is away or dies in it: then it is false.
+  // Runs a client's call. Returns false if there is no reply: the coordinator is down, or dies during the
+  // call.
   bool Call(const std::function<void(JobService* service)>& call);
   JobBoard* board();
   std::vector<std::string> CordonedNodes() const;
@@ -46,7 +47,7 @@ class Coordinator {
   friend struct CoordinatorLife;
   absl::Status RememberNodes();
   void AfterUse();
-  void Bury();
+  void OnDeath();
   void TickSoon(absl::Duration wait);
   void Tick();
 
@@ -54,13 +55,13 @@ class Coordinator {
   Referee* const referee_;
   const std::string state_dir_;
   const absl::Duration tick_;
-  const bool measures_;  // Nodes, before a job meets them.
+  const bool measures_;  // Requests preflights.
   const RanksByProject quotas_;
   MachineClock clock_;
   FaultyDisk disk_;
-  absl::Time still_until_ = absl::InfinitePast();
+  absl::Time suspended_until_ = absl::InfinitePast();
   absl::Time next_tick_ = absl::InfiniteFuture();
-  bool busy_ = false;  // In a tick or a call.
+  bool busy_ = false;  // During a tick or a call.
   int jobs_ = 0;
   std::shared_ptr<CoordinatorLife> life_;
 };

@@ -11,13 +11,13 @@
 namespace fsdpd::sim {
 namespace {
 
-FaultyDisk* present = nullptr;  // SQLite's VFS has no place for it that is a run's own.
-sqlite3_vfs* below = nullptr;
-sqlite3_vfs shown = {};
+FaultyDisk* current_disk = nullptr;  // Global, because SQLite's VFS callbacks of files have no context.
+sqlite3_vfs* real_vfs = nullptr;
+sqlite3_vfs faulty_vfs = {};
 
 }  // namespace
 
-// SQLite's own, with the file below behind it.
+// The VFS's file, followed in memory by the file of the real VFS.
 struct DiskFile {
   sqlite3_file base;
   FaultyDisk::Pending* pending;
@@ -44,7 +44,7 @@ struct DiskFile {
     return Real(f)->pMethods->xFileControl(Real(f), op, arg);
   }
   static int SectorSize(sqlite3_file* f) { return Real(f)->pMethods->xSectorSize(Real(f)); }
-  // Nothing is promised of what lies beside a write.
+  // No guarantee that a write leaves its neighboring bytes intact.
   static int DeviceCharacteristics(sqlite3_file*) { return 0; }
   static int ShmMap(sqlite3_file* f, int page, int size, int extend, void volatile** to) {
     return Real(f)->pMethods->xShmMap(Real(f), page, size, extend, to);
@@ -90,21 +90,21 @@ const sqlite3_io_methods* Methods() {
 
 int DiskFile::Open(sqlite3_vfs*, sqlite3_filename name, sqlite3_file* f, int flags, int* out) {
   f->pMethods = nullptr;
-  if (present->dead_) return SQLITE_CANTOPEN;
-  const int rc = below->xOpen(below, name, Real(f), flags, out);
+  if (current_disk->dead_) return SQLITE_CANTOPEN;
+  const int rc = real_vfs->xOpen(real_vfs, name, Real(f), flags, out);
   if (rc != SQLITE_OK) return rc;
-  Of(f)->pending = name == nullptr ? nullptr : present->Of(name);
+  Of(f)->pending = name == nullptr ? nullptr : current_disk->Of(name);
   f->pMethods = Methods();
   return SQLITE_OK;
 }
 
 int DiskFile::Delete(sqlite3_vfs*, const char* name, int) {
-  return present->dead_ ? SQLITE_IOERR_DELETE : below->xDelete(below, name, 0);
+  return current_disk->dead_ ? SQLITE_IOERR_DELETE : real_vfs->xDelete(real_vfs, name, 0);
 }
 
 int DiskFile::Write(sqlite3_file* f, const void* from, int n, sqlite3_int64 at) {
-  if (present->full_ && !present->dead_) return SQLITE_FULL;
-  if (!present->Operate()) return SQLITE_IOERR_WRITE;
+  if (current_disk->full_ && !current_disk->dead_) return SQLITE_FULL;
+  if (!current_disk->CountOperation()) return SQLITE_IOERR_WRITE;
   if (Of(f)->pending != nullptr) {
     FaultyDisk::Write write;
     write.offset = at;
@@ -120,45 +120,45 @@ int DiskFile::Write(sqlite3_file* f, const void* from, int n, sqlite3_int64 at) 
 }
 
 int DiskFile::Truncate(sqlite3_file* f, sqlite3_int64 size) {
-  if (!present->Operate()) return SQLITE_IOERR_TRUNCATE;
+  if (!current_disk->CountOperation()) return SQLITE_IOERR_TRUNCATE;
   sqlite3_int64 before = 0;
   FileSize(f, &before);
   if (Of(f)->pending != nullptr && before > size) {
-    FaultyDisk::Write cut;
-    cut.offset = size;
-    cut.size_before = before;
-    cut.before.resize(static_cast<size_t>(before - size));
-    Read(f, cut.before.data(), static_cast<int>(cut.before.size()), size);
-    Of(f)->pending->writes.push_back(std::move(cut));
+    FaultyDisk::Write truncation;
+    truncation.offset = size;
+    truncation.size_before = before;
+    truncation.before.resize(static_cast<size_t>(before - size));
+    Read(f, truncation.before.data(), static_cast<int>(truncation.before.size()), size);
+    Of(f)->pending->writes.push_back(std::move(truncation));
   }
   return Real(f)->pMethods->xTruncate(Real(f), size);
 }
 
-// What is on disk is known here: the machine below is not asked to wait for its own.
+// Only marks the writes as durable: the real disk is not synced.
 int DiskFile::Sync(sqlite3_file* f, int) {
-  if (!present->Operate()) return SQLITE_IOERR_FSYNC;
+  if (!current_disk->CountOperation()) return SQLITE_IOERR_FSYNC;
   if (Of(f)->pending != nullptr) Of(f)->pending->writes.clear();
   return SQLITE_OK;
 }
 
 FaultyDisk::FaultyDisk(World* world) : world_(world) {
-  FSDPD_CHECK(present == nullptr);
-  present = this;
-  if (below == nullptr) {
-    below = sqlite3_vfs_find(nullptr);
-    shown = *below;
-    shown.zName = "fsdpd-simulated";
-    shown.szOsFile = static_cast<int>(sizeof(DiskFile)) + below->szOsFile;
-    shown.xOpen = DiskFile::Open;
-    shown.xDelete = DiskFile::Delete;
+  FSDPD_CHECK(current_disk == nullptr);
+  current_disk = this;
+  if (real_vfs == nullptr) {
+    real_vfs = sqlite3_vfs_find(nullptr);
+    faulty_vfs = *real_vfs;
+    faulty_vfs.zName = "fsdpd-simulated";
+    faulty_vfs.szOsFile = static_cast<int>(sizeof(DiskFile)) + real_vfs->szOsFile;
+    faulty_vfs.xOpen = DiskFile::Open;
+    faulty_vfs.xDelete = DiskFile::Delete;
   }
-  sqlite3_vfs_register(&shown, /*makeDflt=*/1);
+  sqlite3_vfs_register(&faulty_vfs, /*makeDflt=*/1);
 }
 
 FaultyDisk::~FaultyDisk() {
-  sqlite3_vfs_unregister(&shown);
-  sqlite3_vfs_register(below, /*makeDflt=*/1);
-  present = nullptr;
+  sqlite3_vfs_unregister(&faulty_vfs);
+  sqlite3_vfs_register(real_vfs, /*makeDflt=*/1);
+  current_disk = nullptr;
 }
 
 FaultyDisk::Pending* FaultyDisk::Of(const char* path) {
@@ -170,12 +170,12 @@ FaultyDisk::Pending* FaultyDisk::Of(const char* path) {
 }
 
 void FaultyDisk::DieAfter(int operations, std::function<void()> died) {
-  left_ = operations;
+  operations_left_ = operations;
   died_ = std::move(died);
 }
 
-bool FaultyDisk::Operate() {
-  if (!dead_ && left_ > 0 && --left_ == 0) {
+bool FaultyDisk::CountOperation() {
+  if (!dead_ && operations_left_ > 0 && --operations_left_ == 0) {
     Die();
     died_();
   }
@@ -184,18 +184,18 @@ bool FaultyDisk::Operate() {
 
 void FaultyDisk::Die() {
   dead_ = true;
-  left_ = -1;
+  operations_left_ = -1;
 }
 
-void FaultyDisk::TakeBack(Pending* pending) {
+void FaultyDisk::Settle(Pending* pending) {
   const int fd = open(pending->path.c_str(), O_RDWR | O_CLOEXEC);
-  const int kept = world_->dice.Below(static_cast<int>(pending->writes.size()) + 1);
-  while (fd >= 0 && static_cast<int>(pending->writes.size()) > kept) {
+  const int durable = world_->dice.Below(static_cast<int>(pending->writes.size()) + 1);
+  while (fd >= 0 && static_cast<int>(pending->writes.size()) > durable) {
     const Write& write = pending->writes.back();
     FSDPD_CHECK(pwrite(fd, write.before.data(), write.before.size(), write.offset) ==
                 static_cast<ssize_t>(write.before.size()));
     FSDPD_CHECK(ftruncate(fd, write.size_before) == 0);
-    const bool torn = static_cast<int>(pending->writes.size()) == kept + 1 && !write.bytes.empty();
+    const bool torn = static_cast<int>(pending->writes.size()) == durable + 1 && !write.bytes.empty();
     if (torn && world_->dice.OneIn(2)) {
       const size_t part = static_cast<size_t>(world_->dice.Below(static_cast<int>(write.bytes.size())));
       FSDPD_CHECK(pwrite(fd, write.bytes.data(), part, write.offset) == static_cast<ssize_t>(part));
@@ -208,7 +208,7 @@ void FaultyDisk::TakeBack(Pending* pending) {
 
 void FaultyDisk::Revive() {
   for (Pending& file : files_) {
-    TakeBack(&file);
+    Settle(&file);
     unlink((file.path + "-shm").c_str());
   }
   files_.clear();

@@ -1,9 +1,8 @@
-// The disk under the coordinator's state, as SQLite sees it: a VFS of its own that can be full, and that can
-// die in the middle of a write. What was written and not synced when it dies is there, is not, or is there in
-// part, as the dice have it: that is what a machine without power leaves, and a process that is killed leaves
-// more.
+// Simulated disk of the coordinator's state: an SQLite VFS that can be full, and that can die during a write.
+// When it dies, each write that was not synced is present, missing or torn, as random numbers decide. A power
+// loss leaves such states; a killed process loses less.
 //
-// One at a time; while it lives it is SQLite's default. The files themselves are ordinary ones.
+// One instance at a time, which is SQLite's default VFS during its lifetime. The files are ordinary ones.
 #pragma once
 
 #include <sqlite3.h>
@@ -27,36 +26,36 @@ class FaultyDisk {
   void SetFull(bool full) { full_ = full; }
   bool full() const { return full_; }
 
-  // The machine dies at the n-th write or sync from now on, before or after it; `died` is called at that
-  // moment. It must not touch SQLite: it is in the middle of a call.
+  // The machine dies before or during the n-th write or sync from now on, and calls `died`. `died` must not
+  // use SQLite, which is in a call.
   void DieAfter(int operations, std::function<void()> died);
   bool dead() const { return dead_; }
   void Die();
-  // REQUIRES: whoever had files open has closed them. What is left of them is what the next one finds.
+  // REQUIRES: all files are closed. Settles the content of unsynced writes for the next process.
   void Revive();
 
  private:
   friend struct DiskFile;
   struct Write {
     int64_t offset = 0;
-    std::string before;  // What it replaced; shorter where the file was.
+    std::string before;  // The replaced bytes; fewer at the end of the file.
     int64_t size_before = 0;
-    std::string bytes;  // Empty: the file was cut to `offset`.
+    std::string bytes;  // Empty: the file was truncated to `offset`.
   };
   struct Pending {
     std::string path;
-    std::list<Write> writes;  // Not synced.
+    std::list<Write> writes;  // Not yet synced.
   };
 
   Pending* Of(const char* path);
-  bool Operate();  // False when the disk is dead.
-  void TakeBack(Pending* pending);
+  bool CountOperation();  // Counts an operation; false when the disk is dead.
+  void Settle(Pending* pending);
 
   World* const world_;
   std::list<Pending> files_;
   bool full_ = false;
   bool dead_ = false;
-  int left_ = -1;
+  int operations_left_ = -1;
   std::function<void()> died_;
 };
 

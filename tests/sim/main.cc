@@ -1,5 +1,5 @@
-// tests/sim/sim: runs seeds, and says of the first that fails which it was, what did not hold and what had
-// happened. Exit code 0 when all held, 1 otherwise, 2 for a usage error.
+// Command line of the simulator: runs seeds, and prints the violated invariant and the preceding events of
+// the first seed that fails. Exit code 0 if all seeds passed, 1 otherwise, 2 for a usage error.
 #include <stdio.h>
 
 #include <CLI/CLI.hpp>
@@ -10,12 +10,12 @@ int main(int argc, char** argv) {
   uint64_t first = 1;
   int seeds = 1, lines = 60;
   bool verbose = false, all = false;
-  CLI::App app("A coordinator and its agents in one thread, with faults, from seeds.", "sim");
-  app.add_option("--seed", first, "The first seed")->capture_default_str();
-  app.add_option("--seeds", seeds, "How many, from it on")->capture_default_str();
-  app.add_option("--lines", lines, "Of what had happened, of a seed that fails")->capture_default_str();
-  app.add_flag("--all", all, "Go on after a seed that fails");
-  app.add_flag("--verbose", verbose, "Say all that happens");
+  CLI::App app("Simulate a coordinator and its agents with random faults", "sim");
+  app.add_option("--seed", first, "Set the first seed")->capture_default_str();
+  app.add_option("--seeds", seeds, "Set the number of seeds")->capture_default_str();
+  app.add_option("--lines", lines, "Print this many log lines of a failed seed")->capture_default_str();
+  app.add_flag("--all", all, "Continue after a failed seed");
+  app.add_flag("--verbose", verbose, "Print the whole log");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -19,12 +19,14 @@ namespace {
 
 constexpr absl::Duration kGrace = absl::Seconds(5);
 constexpr absl::Duration kFlush = absl::Seconds(2);
-constexpr absl::Duration kLongestDrain = absl::Seconds(30);  // As main's, beyond the grace.
-static_assert(Attachment::kLease <= AgentLease::kLostAfter, "it would obey when it is held lost");
-// A supervisor looks every 20 ms at what is on its way out; a busy machine's does so less often.
-constexpr absl::Duration kSoonestTurn = absl::Milliseconds(100);
+// As in the agent's main, in addition to the grace period.
+constexpr absl::Duration kMaxDrain = absl::Seconds(30);
+static_assert(Attachment::kLease <= AgentLease::kLostAfter,
+              "an agent must not obey after the coordinator considers it lost");
+// Longer than the real 20 ms, as on a busy machine.
+constexpr absl::Duration kMinTurn = absl::Milliseconds(100);
 
-// Ranks here say nothing that a file would have.
+// Simulated ranks write no logs.
 class NoLogs : public RankLogs {
  public:
   std::string PathOf(const RankId&) const override { return "/nonexistent/rank.log"; }
@@ -37,23 +39,23 @@ class NoLogs : public RankLogs {
 
 }  // namespace
 
-// One process of the agent.
+// One process of an agent.
 struct AgentLife : public Uplink, public std::enable_shared_from_this<AgentLife> {
   AgentLife(Node* owner, int number);
   ~AgentLife() override { node->ranks_->KillAll(node->name_); }
 
   // Uplink.
   void SendLifecycle(v1::AgentMessage message) override {
-    Added([&] { out().AddLifecycle(std::move(message)); });
+    AddAndWrite([&] { out().AddLifecycle(std::move(message)); });
   }
   void SendSaved(v1::AgentMessage message) override {
-    Added([&] { out().AddSaved(std::move(message)); });
+    AddAndWrite([&] { out().AddSaved(std::move(message)); });
   }
   void SendStep(v1::AgentMessage message) override {
-    Added([&] { out().AddStep(std::move(message)); });
+    AddAndWrite([&] { out().AddStep(std::move(message)); });
   }
   void SendRendezvous(v1::AgentMessage message) override {
-    Added([&] { out().AddRendezvous(std::move(message)); });
+    AddAndWrite([&] { out().AddRendezvous(std::move(message)); });
   }
   void ForgetRendezvous(const AttemptId& attempt) override { out().ForgetRendezvous(attempt); }
   std::vector<v1::AgentMessage> Undelivered() override { return out().Undelivered(); }
@@ -61,7 +63,7 @@ struct AgentLife : public Uplink, public std::enable_shared_from_this<AgentLife>
 
   UplinkHandler& handler() { return flow; }
   Outbox& out() { return attachment.outbox(); }
-  void Added(const std::function<void()>& add) {
+  void AddAndWrite(const std::function<void()>& add) {
     add();
     WriteSoon();
   }
@@ -72,7 +74,7 @@ struct AgentLife : public Uplink, public std::enable_shared_from_this<AgentLife>
 
   void Connect();
   void ConnectLater();
-  bool EndedWithItsLease();
+  bool EndedByLease();
   void Take(const v1::CoordinatorMessage& message);
   void TakeOrders();
   void Ended(const absl::Status& why);
@@ -81,8 +83,8 @@ struct AgentLife : public Uplink, public std::enable_shared_from_this<AgentLife>
   void TurnSoon(absl::Duration wait);
   void Turn();
   void Drain();
-  void AwaitEnd();
-  void AwaitRead(const std::shared_ptr<Stream>& left, absl::Time until);
+  void AwaitDrain();
+  void AwaitFinalRead(const std::shared_ptr<Stream>& left, absl::Time until);
   void Leave();
 
   Node* const node;
@@ -94,7 +96,7 @@ struct AgentLife : public Uplink, public std::enable_shared_from_this<AgentLife>
   std::unique_ptr<RankSupervisor> supervisor;
   std::unique_ptr<Preflight> preflight;
   std::shared_ptr<Stream> stream;
-  std::deque<v1::CoordinatorMessage> orders;  // What waits for room, and what came after it.
+  std::deque<v1::CoordinatorMessage> orders;  // Orders that wait for outbox capacity, and later messages.
   absl::Time next_turn = absl::InfiniteFuture();
   absl::Time next_write = absl::InfiniteFuture();
   std::optional<absl::Time> draining;
@@ -137,8 +139,8 @@ void AgentLife::Connect() {
   if (stream != nullptr || leaves) return;
   if (node->cut() || !node->coordinator_->listens()) return ConnectLater();
   StreamEnds ends;
-  ends.up_blocked = [n = node] { return n->cut() || n->coordinator_->still(); };
-  ends.down_blocked = [n = node] { return n->cut() || n->still(); };
+  ends.up_blocked = [n = node] { return n->cut() || n->coordinator_->suspended(); };
+  ends.down_blocked = [n = node] { return n->cut() || n->suspended(); };
   const std::weak_ptr<AgentLife> weak = weak_from_this();
   ends.take = [weak](const v1::CoordinatorMessage& message) {
     if (const auto life = weak.lock()) life->Take(message);
@@ -148,7 +150,7 @@ void AgentLife::Connect() {
   };
   stream = std::make_shared<Stream>(node->world_, node->name_, std::move(ends));
   node->coordinator_->Accept(stream);
-  stream->SayUp(attachment.Begin(handler().Registration()));
+  stream->SendUp(attachment.Begin(handler().Registration()));
   WriteSoon();
 }
 
@@ -156,22 +158,23 @@ void AgentLife::ConnectLater() {
   Later(backoff.Next(), [](AgentLife* life) { life->Connect(); });
 }
 
-// As the link has it: nothing of a stream that has lapsed is obeyed, nor is more said on it.
-bool AgentLife::EndedWithItsLease() {
+// As in the real link: a stream whose lease has lapsed is neither obeyed nor written.
+bool AgentLife::EndedByLease() {
   if (stream == nullptr || !attachment.Lapsed()) return false;
   stream->CloseByAgent();
-  Ended(absl::CancelledError("it has lapsed"));
+  Ended(absl::CancelledError("lease lapsed"));
   return true;
 }
 
 void AgentLife::Take(const v1::CoordinatorMessage& message) {
-  if (EndedWithItsLease()) return;
+  if (EndedByLease()) return;
   if (const absl::Status checked = attachment.Check(message); !checked.ok()) {
-    node->world_->Violate(absl::StrCat("an agent is told what is not of its stream: ", checked.message()));
+    node->world_->ReportViolation(
+        absl::StrCat("agent: received a message of another stream: ", checked.message()));
     return;
   }
   if (!attachment.welcomed()) {
-    node->world_->Tell("welcomed ", node->name_, " epoch=", message.epoch());
+    node->world_->Log("welcomed ", node->name_, " epoch=", message.epoch());
     handler().Connected(true);
     attachment.Welcome(message);
     backoff.Reset();
@@ -199,7 +202,7 @@ void AgentLife::Ended(const absl::Status& why) {
   orders.clear();
   attachment.End(/*in_order=*/false);
   if (was_attached) handler().Connected(false);
-  node->world_->Tell("the stream of ", node->name_, " ended there: ", absl::StatusCodeToString(why.code()));
+  node->world_->Log("stream ended at the agent of ", node->name_, ": ", absl::StatusCodeToString(why.code()));
   if (refused) handler().Refused(why);
   if (refused)
     Later(absl::Milliseconds(10), [](AgentLife* life) {
@@ -220,7 +223,7 @@ void AgentLife::WriteSoon() {
 
 void AgentLife::Write() {
   next_write = absl::InfiniteFuture();
-  if (node->still() || EndedWithItsLease()) return;
+  if (node->suspended() || EndedByLease()) return;
   if (stream != nullptr && attachment.Overdue()) {
     stream->CloseByAgent();
     return Ended(absl::CancelledError("no Welcome"));
@@ -228,7 +231,7 @@ void AgentLife::Write() {
   v1::AgentMessage message;
   int64_t ticket = -1;
   while (stream != nullptr && attachment.Next(&message, &ticket)) {
-    stream->SayUp(message);
+    stream->SendUp(message);
     attachment.Written(ticket);
   }
   TakeOrders();
@@ -247,39 +250,40 @@ void AgentLife::TurnSoon(absl::Duration wait) {
 }
 
 void AgentLife::Turn() {
-  if (next_turn > node->world_->now()) return;  // Another one came before.
+  if (next_turn > node->world_->now()) return;  // An earlier turn was scheduled meanwhile.
   next_turn = absl::InfiniteFuture();
-  if (node->still()) return;
+  if (node->suspended()) return;
   const absl::Duration wait = supervisor->Turn();
   node->ranks_->ReadAll(node->name_);
-  TurnSoon(std::max(wait, kSoonestTurn));
+  TurnSoon(std::max(wait, kMinTurn));
 }
 
-// As fsdpd-agent's main has it.
+// As in fsdpd-agent's main.
 void AgentLife::Drain() {
   draining = node->world_->now();
   supervisor->StopAll(kGrace);
   TurnSoon(absl::ZeroDuration());
-  AwaitEnd();
+  AwaitDrain();
 }
 
-void AgentLife::AwaitEnd() {
+void AgentLife::AwaitDrain() {
   const absl::Duration taken = node->world_->now() - *draining;
   const bool over = supervisor->Idle() && (flow.AllDelivered() || taken > kGrace);
-  if (!over && taken < kGrace + kLongestDrain)
-    return Later(absl::Milliseconds(100), [](AgentLife* life) { life->AwaitEnd(); });
+  if (!over && taken < kGrace + kMaxDrain)
+    return Later(absl::Milliseconds(100), [](AgentLife* life) { life->AwaitDrain(); });
   leaves = true;
   if (stream == nullptr) return Leave();
   Write();
   if (stream == nullptr) return Leave();
   stream->CloseByAgent();
-  AwaitRead(std::exchange(stream, nullptr), node->world_->now() + kFlush);
+  AwaitFinalRead(std::exchange(stream, nullptr), node->world_->now() + kFlush);
 }
 
-// A coordinator that has read to the end knows what it was told; of any other nobody knows.
-void AgentLife::AwaitRead(const std::shared_ptr<Stream>& left, absl::Time until) {
+// If the coordinator has read everything, nothing is undelivered; otherwise it is unknown.
+void AgentLife::AwaitFinalRead(const std::shared_ptr<Stream>& left, absl::Time until) {
   if (!left->read_to_the_end() && node->world_->now() < until)
-    return Later(absl::Milliseconds(50), [left, until](AgentLife* life) { life->AwaitRead(left, until); });
+    return Later(absl::Milliseconds(50),
+                 [left, until](AgentLife* life) { life->AwaitFinalRead(left, until); });
   attachment.End(/*in_order=*/left->read_to_the_end());
   Leave();
 }
@@ -287,7 +291,7 @@ void AgentLife::AwaitRead(const std::shared_ptr<Stream>& left, absl::Time until)
 void AgentLife::Leave() {
   const std::shared_ptr<AgentLife> self = shared_from_this();
   flow.StoreRest();
-  node->world_->Tell("the agent of ", node->name_, " has left");
+  node->world_->Log("agent left ", node->name_);
   node->life_ = nullptr;
   node->StartLater(absl::Seconds(1), absl::Seconds(20));
 }
@@ -308,7 +312,7 @@ Node::~Node() = default;
 
 void Node::Start() {
   if (life_ != nullptr) return;
-  world_->Tell("the agent of ", name_, " starts");
+  world_->Log("agent started ", name_);
   const auto life = std::make_shared<AgentLife>(this, ++lives_);
   RankSupervisor::Options options;
   options.rank_binary = "/proc/self/exe";
@@ -348,7 +352,7 @@ void Node::StartLater(absl::Duration least, absl::Duration most) {
 
 void Node::Kill() {
   if (life_ == nullptr) return;
-  world_->Tell("the agent of ", name_, " is killed");
+  world_->Log("agent killed ", name_);
   ranks_->KillAll(name_);
   const std::shared_ptr<AgentLife> life = std::exchange(life_, nullptr);
   if (life->stream != nullptr) life->stream->Break();
@@ -356,23 +360,23 @@ void Node::Kill() {
 }
 
 void Node::Drain() {
-  if (life_ == nullptr || life_->draining.has_value() || still()) return;
-  world_->Tell("the agent of ", name_, " is told to end");
+  if (life_ == nullptr || life_->draining.has_value() || suspended()) return;
+  world_->Log("agent drain requested ", name_);
   life_->Drain();
 }
 
-void Node::StandStill(absl::Duration time) {
+void Node::Suspend(absl::Duration time) {
   if (life_ == nullptr) return;
-  world_->Tell("the agent of ", name_, " stands still for ", absl::FormatDuration(time));
-  still_until_ = std::max(still_until_, world_->now() + time);
+  world_->Log("agent suspended ", name_, " for ", absl::FormatDuration(time));
+  suspended_until_ = std::max(suspended_until_, world_->now() + time);
   world_->After(time, [this] { Kick(); });
 }
 
 void Node::Cut(absl::Duration time) {
-  world_->Tell("the network of ", name_, " is cut for ", absl::FormatDuration(time));
+  world_->Log("network cut ", name_, " for ", absl::FormatDuration(time));
   cut_until_ = std::max(cut_until_, world_->now() + time);
   world_->After(time, [this] { Kick(); });
-  // Keepalives find it, at either end alone; or the stream lives on when it is over.
+  // Keepalives fail at either end, or the stream survives a short cut.
   if (life_ == nullptr || life_->stream == nullptr) return;
   const std::shared_ptr<Stream> stream = life_->stream;
   world_->After(world_->dice.Between(absl::Seconds(5), absl::Seconds(25)), life_,
@@ -389,12 +393,12 @@ void Node::Cut(absl::Duration time) {
 
 void Node::BreakStream() {
   if (life_ == nullptr || life_->stream == nullptr) return;
-  world_->Tell("the stream of ", name_, " breaks");
+  world_->Log("stream broken ", name_);
   life_->stream->Break();
 }
 
 void Node::Heal() {
-  cut_until_ = still_until_ = world_->now();
+  cut_until_ = suspended_until_ = world_->now();
   Kick();
   Start();
 }
@@ -402,7 +406,7 @@ void Node::Heal() {
 void Node::Kick() {
   if (life_ == nullptr) return;
   if (life_->stream != nullptr) life_->stream->Kick();
-  if (still()) return;
+  if (suspended()) return;
   life_->TurnSoon(absl::ZeroDuration());
   life_->Later(absl::ZeroDuration(), [](AgentLife* life) { life->Write(); });
 }
@@ -412,7 +416,7 @@ void Node::TearUndelivered() {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
   if (error || size < 2) return;
-  world_->Tell("what the agent of ", name_, " had kept is cut");
+  world_->Log("undelivered file truncated ", name_);
   FSDPD_CHECK(truncate(path.c_str(), world_->dice.Below(static_cast<int>(size))) == 0);
 }
 

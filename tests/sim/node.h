@@ -1,6 +1,5 @@
-// A machine with an agent: the agent's own logic (AgentFlow, RankSupervisor, Attachment, Outbox,
-// undelivered.h) over ranks and a network that are simulated. It is killed, stopped, told to end and started
-// again as a machine's is.
+// Simulated machine with an agent: the real logic of the agent (AgentFlow, RankSupervisor, Attachment,
+// Outbox, undelivered.h) with simulated ranks and network. It is killed, suspended, terminated and restarted.
 #pragma once
 
 #include <functional>
@@ -23,19 +22,19 @@ class Node {
   ~Node();
 
   void Start();
-  void Kill();                           // kill -9, or the machine's power.
-  void Drain();                          // SIGTERM: ranks save and leave, and what is undelivered is kept.
-  void StandStill(absl::Duration time);  // SIGSTOP, SIGCONT.
-  void Cut(absl::Duration time);         // Nothing passes; both ends give up in their own time.
+  void Kill();                        // kill -9, or a power loss.
+  void Drain();                       // SIGTERM: ranks save and exit, and undelivered messages are stored.
+  void Suspend(absl::Duration time);  // SIGSTOP, SIGCONT.
+  void Cut(absl::Duration time);      // No traffic; each end times out independently.
   void BreakStream();
   void Heal();
-  void TearUndelivered();  // The file that an agent before left is cut.
+  void TearUndelivered();  // Truncates the file of undelivered messages.
 
   const std::string& name() const { return name_; }
   int slots() const { return slots_; }
   bool up() const { return life_ != nullptr; }
   bool cut() const { return world_->now() < cut_until_; }
-  bool still() const { return world_->now() < still_until_; }
+  bool suspended() const { return world_->now() < suspended_until_; }
   bool idle() const;
   MachineClock* clock() { return &clock_; }
   Stream* stream();
@@ -53,7 +52,7 @@ class Node {
   const std::string work_dir_;
   MachineClock clock_;
   absl::Time cut_until_ = absl::InfinitePast();
-  absl::Time still_until_ = absl::InfinitePast();
+  absl::Time suspended_until_ = absl::InfinitePast();
   int lives_ = 0;
   std::shared_ptr<AgentLife> life_;
 };

@@ -15,8 +15,8 @@
 namespace fsdpd::sim {
 namespace {
 
-constexpr absl::Duration kLockPatience = absl::Minutes(3);
-constexpr double kSoundFlops = 2e12, kSlowFlops = 0.5e12;
+constexpr absl::Duration kLockTimeout = absl::Minutes(3);
+constexpr double kHealthyFlops = 2e12, kSlowFlops = 0.5e12;
 
 class SimulatedBody : public RankBody {
  public:
@@ -50,7 +50,7 @@ RankLife::RankLife(Ranks* ranks, const std::string& node, std::function<void()> 
       wake_(std::move(wake)),
       socket_(std::move(socket)),
       ended_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      stubborn_(world_->dice.OneIn(15)) {
+      ignores_sigterm_(world_->dice.OneIn(15)) {
   FSDPD_CHECK(ended_.valid());
 }
 
@@ -61,7 +61,8 @@ void RankLife::Later(absl::Duration least, absl::Duration most, std::function<vo
                 std::function<void(RankLife*)>([what = std::move(what)](RankLife* self) {
                   if (!self->alive()) return;
                   if (!self->stopped_) return what(self);
-                  self->Later(absl::Milliseconds(500), absl::Milliseconds(500), what);  // It stands still.
+                  // Suspended: retry later.
+                  self->Later(absl::Milliseconds(500), absl::Milliseconds(500), what);
                 }));
 }
 
@@ -85,7 +86,7 @@ void RankLife::Read() {
   if (!closed) return;
   socket_ = UniqueFd();
   Later(absl::ZeroDuration(), absl::Milliseconds(200),
-        [](RankLife* self) { self->End(1, 0, "the agent is gone"); });
+        [](RankLife* self) { self->End(1, 0, "lost the connection to the agent"); });
 }
 
 void RankLife::Take(const v1::AgentToRank& message) {
@@ -94,13 +95,13 @@ void RankLife::Take(const v1::AgentToRank& message) {
       launch_ = message.launch();
       id_ = {{launch_.job_id(), launch_.attempt()}, launch_.rank()};
       launched_ = true;
-      world_->Tell("rank begins ", ToString(id_), " node=", node_, " device=", launch_.device());
+      world_->Log("rank started ", ToString(id_), " node=", node_, " device=", launch_.device());
       ranks_->begun_(*this);
       return Later(absl::Milliseconds(50), absl::Seconds(2),
                    [](RankLife* self) { self->launch_.preflight() ? self->Measure() : self->Begin(); });
     case v1::AgentToRank::kStoreValue:
       awaited_.erase(message.store_value().request());
-      if (phase_ == Phase::kMeeting && awaited_.empty()) Started();
+      if (phase_ == Phase::kRendezvous && awaited_.empty()) Started();
       return;
     case v1::AgentToRank::kPeerFailed: {
       const int rank = message.peer_failed().rank();
@@ -109,8 +110,8 @@ void RankLife::Take(const v1::AgentToRank& message) {
       });
     }
     case v1::AgentToRank::kLeave:
-      told_to_leave_ = true;
-      if (phase_ == Phase::kBegun || phase_ == Phase::kMeeting)
+      leave_requested_ = true;
+      if (phase_ == Phase::kStarted || phase_ == Phase::kRendezvous)
         Later(absl::ZeroDuration(), absl::Milliseconds(500),
               [](RankLife* self) { self->End(kStoppedExitCode, 0, "left before the first step"); });
       return;
@@ -127,7 +128,7 @@ void RankLife::Begin() {
     fault.set_kind(v1::RankFault::KIND_CONFIGURATION);
     fault.set_permanent(world_->dice.OneIn(2));
     fault.set_node_only(world_->dice.OneIn(2));
-    return End(1, 0, "its program is not one", fault);
+    return End(1, 0, "invalid program", fault);
   }
   if (absl::StartsWith(name, "flaky") && world_->dice.OneIn(2))
     Later(absl::ZeroDuration(), absl::Seconds(40), [](RankLife* self) {
@@ -140,13 +141,13 @@ void RankLife::Begin() {
   LockDirectory();
 }
 
-// Of a sound device mostly.
+// A preflight measurement, usually of a healthy device.
 void RankLife::Measure() {
   v1::RankToAgent message;
   message.mutable_measured()->set_device(launch_.device());
   message.mutable_measured()->set_name("cpu");
-  message.mutable_measured()->set_product_flops(world_->dice.OneIn(20) ? kSlowFlops : kSoundFlops);
-  Say(message);
+  message.mutable_measured()->set_product_flops(world_->dice.OneIn(20) ? kSlowFlops : kHealthyFlops);
+  Send(message);
   End(0, 0, "");
 }
 
@@ -155,22 +156,22 @@ void RankLife::LockDirectory() {
     Ranks::Directory& directory = ranks_->directories_[DirectoryName()];
     const std::shared_ptr<RankLife> holder = directory.holder.lock();
     if (holder != nullptr && holder->alive()) {
-      if (world_->now() - asked_for_lock_ > kLockPatience)
-        return End(1, 0, "another process has its directory");
+      if (world_->now() - asked_for_lock_ > kLockTimeout)
+        return End(1, 0, "checkpoint directory: locked by another process");
       return Later(absl::Seconds(1), absl::Seconds(1), [](RankLife* self) { self->LockDirectory(); });
     }
     directory.holder = weak_from_this();
   }
-  Meet();
+  JoinRendezvous();
 }
 
-void RankLife::Meet() {
-  phase_ = Phase::kMeeting;
-  if (told_to_leave_) return;
+void RankLife::JoinRendezvous() {
+  phase_ = Phase::kRendezvous;
+  if (leave_requested_) return;
   v1::RankToAgent set;
   set.mutable_store_set()->set_key(AddressKey(id_.rank));
   set.mutable_store_set()->set_value(absl::StrCat(node_, ":", id_.rank));
-  Say(set);
+  Send(set);
   for (int peer = 0; peer < launch_.world(); ++peer) {
     if (peer != id_.rank) awaited_.insert(peer + 1);
   }
@@ -179,7 +180,7 @@ void RankLife::Meet() {
     v1::RankToAgent get;
     get.mutable_store_get()->set_key(AddressKey(static_cast<int>(request - 1)));
     get.mutable_store_get()->set_request(request);
-    Say(get);
+    Send(get);
   }
   if (asked.empty()) Started();
 }
@@ -191,11 +192,11 @@ void RankLife::Started() {
   v1::RankToAgent message;
   message.mutable_started();
   if (step_ > 0) message.mutable_started()->mutable_restored()->set_step(step_);
-  Say(message);
+  Send(message);
   if (id_.rank == 0) Later(absl::Seconds(1), absl::Seconds(2), [](RankLife* self) { self->Step(); });
 }
 
-// Of rank 0, for all of them.
+// Rank 0 runs the step for all ranks.
 void RankLife::Step() {
   const std::vector<std::shared_ptr<RankLife>> group = ranks_->Of(id_.of);
   const auto again = [this](absl::Duration least, absl::Duration most) {
@@ -207,7 +208,7 @@ void RankLife::Step() {
                    });
   if (!all) return again(absl::Milliseconds(300), absl::Milliseconds(300));
   const bool leaves =
-      std::any_of(group.begin(), group.end(), [](const auto& rank) { return rank->told_to_leave_; });
+      std::any_of(group.begin(), group.end(), [](const auto& rank) { return rank->leave_requested_; });
   if (leaves) return Save(/*leaves=*/true);
   if (step_ >= launch_.spec().train().steps()) return Finish();
   ++step_;
@@ -217,30 +218,30 @@ void RankLife::Step() {
     message.mutable_step()->set_step(step_);
     message.mutable_step()->set_step_seconds(2);
     message.mutable_step()->set_loss(1);
-    rank->Say(message);
+    rank->Send(message);
   }
   if (!DirectoryName().empty() && step_ % 4 == 0) Save(/*leaves=*/false);
   if (alive()) again(absl::Seconds(1), absl::Seconds(3));
 }
 
-// Committed first, and told of a moment later: it may not live to do so.
+// Commits first and reports later: the rank may die in between.
 void RankLife::Save(bool leaves) {
   if (!DirectoryName().empty() && saved_ < step_) {
     ranks_->directories_[DirectoryName()].steps.insert(step_);
     saved_ = step_;
-    world_->Tell("saved ", ToString(id_.of), " step=", step_);
+    world_->Log("saved ", ToString(id_.of), " step=", step_);
     const int64_t step = step_;
     Later(absl::ZeroDuration(), absl::Milliseconds(300), [step](RankLife* self) {
       v1::RankToAgent message;
       message.mutable_saved()->set_step(step);
       message.mutable_saved()->set_path(absl::StrCat(self->DirectoryName(), "/step-", step));
-      self->Say(message);
+      self->Send(message);
     });
   }
   if (!leaves) return;
   for (const auto& rank : ranks_->Of(id_.of)) {
     rank->phase_ = Phase::kLeaving;
-    if (!rank->told_to_leave_) continue;
+    if (!rank->leave_requested_) continue;
     rank->Later(absl::Milliseconds(300), absl::Seconds(1), [](RankLife* self) {
       self->End(kStoppedExitCode, 0, absl::StrCat("left after step ", self->step_));
     });
@@ -258,10 +259,10 @@ void RankLife::Finish() {
   }
 }
 
-void RankLife::LoseItsPeer(int rank) {
+void RankLife::OnPeerLost(int rank) {
   Later(absl::Milliseconds(20), absl::Milliseconds(900), [rank](RankLife* self) {
     if (self->phase_ == Phase::kTraining || self->phase_ == Phase::kLeaving)
-      self->End(1, 0, absl::StrCat("the connection to rank ", rank, " is lost"));
+      self->End(1, 0, absl::StrCat("lost the connection to rank ", rank));
   });
 }
 
@@ -272,15 +273,15 @@ void RankLife::Signal(int signal) {
   }
   if (signal == SIGSTOP || signal == SIGCONT) {
     stopped_ = signal == SIGSTOP;
-    if (stopped_ && launched_) world_->Tell("rank is stopped ", ToString(id_));
+    if (stopped_ && launched_) world_->Log("rank suspended ", ToString(id_));
     if (!stopped_ && !std::exchange(pending_, {}).empty()) Signal(SIGTERM);
     return;
   }
   if (signal == SIGKILL) return End(0, SIGKILL, "");
   if (stopped_) return pending_.push_back(signal);
-  if (stubborn_) return;
+  if (ignores_sigterm_) return;
   Later(absl::ZeroDuration(), absl::Milliseconds(500),
-        [](RankLife* self) { self->End(kStoppedExitCode, 0, "told"); });
+        [](RankLife* self) { self->End(kStoppedExitCode, 0, "stopped by SIGTERM"); });
 }
 
 void RankLife::End(int exit_code, int signal, const std::string& error, std::optional<v1::RankFault> fault) {
@@ -288,7 +289,7 @@ void RankLife::End(int exit_code, int signal, const std::string& error, std::opt
     v1::RankToAgent last;
     last.mutable_finished()->set_error(error);
     if (fault.has_value()) *last.mutable_finished()->mutable_fault() = *fault;
-    Say(last);
+    Send(last);
   }
   ProcessEnd end;
   end.exit_code = exit_code;
@@ -298,22 +299,22 @@ void RankLife::End(int exit_code, int signal, const std::string& error, std::opt
   gone_at_ = world_->now() + (lingers ? world_->dice.Between(absl::Milliseconds(10), absl::Seconds(3))
                                       : absl::ZeroDuration());
   if (launched_)
-    world_->Tell("rank ends ", ToString(id_), " code=", exit_code, " signal=", signal, " ", error);
+    world_->Log("rank ended ", ToString(id_), " code=", exit_code, " signal=", signal, " ", error);
   socket_ = UniqueFd();
   FSDPD_CHECK(eventfd_write(ended_.get(), 1) == 0);
   if (launched_ && (exit_code != 0 || signal != 0)) {
     for (const auto& peer : ranks_->Of(id_.of)) {
-      if (peer->alive()) peer->LoseItsPeer(id_.rank);
+      if (peer->alive()) peer->OnPeerLost(id_.rank);
     }
   }
   wake_();
 }
 
-void RankLife::Say(const v1::RankToAgent& message) {
+void RankLife::Send(const v1::RankToAgent& message) {
   if (!socket_.valid()) return;
   std::string bytes;
   FSDPD_CHECK(AppendFrame(message, &bytes).ok());
-  // What the agent does not take is lost with the rank that it has given up.
+  // Messages to an agent that has closed the socket are lost.
   if (send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) wake_();
 }
 

@@ -1,9 +1,9 @@
-// Ranks without processes: what a rank says, when it ends and how, as fsdp/rank_main would have it, on the
-// real socket to its agent and in simulated time. Ranks of an attempt find each other through the rendezvous,
-// train together, save into a directory that all nodes share, and fail when one of them is gone.
+// Simulated ranks without processes. They behave like fsdp/rank_main, with the real socket to the agent and
+// in simulated time. Ranks of an attempt meet through the rendezvous, train together, save to a shared
+// directory, and fail when a peer is lost.
 //
-// It also knows the truth: which ranks are alive, and what they have saved, which the referee holds against
-// what the coordinator believes.
+// Ranks also knows the true state (live ranks, saved checkpoints), with which the invariant checker compares
+// the coordinator's.
 #pragma once
 
 #include <functional>
@@ -25,20 +25,20 @@ namespace fsdpd::sim {
 
 class Ranks;
 
-// One rank, from its begin until nothing of it is left.
+// One rank, from its start until its process tree is gone.
 class RankLife : public std::enable_shared_from_this<RankLife> {
  public:
   RankLife(Ranks* ranks, const std::string& node, std::function<void()> wake, UniqueFd socket);
   ~RankLife();
 
-  void Read();  // What its agent has sent.
+  void Read();  // Reads messages from its agent.
   void Signal(int signal);
 
   const std::string& node() const { return node_; }
   const RankId& id() const { return id_; }
   bool launched() const { return launched_; }
   bool alive() const { return !end_.has_value(); }
-  bool gone() const;  // Nothing of its tree is left either.
+  bool gone() const;  // The whole process tree is gone.
   int device() const { return launch_.device(); }
   const std::optional<ProcessEnd>& end() const { return end_; }
   int ended_fd() const { return ended_.get(); }
@@ -46,21 +46,21 @@ class RankLife : public std::enable_shared_from_this<RankLife> {
 
  private:
   friend class Ranks;
-  enum class Phase { kBegun, kMeeting, kTraining, kLeaving };
+  enum class Phase { kStarted, kRendezvous, kTraining, kLeaving };
 
   void Later(absl::Duration least, absl::Duration most, std::function<void(RankLife*)> what);
   void Take(const v1::AgentToRank& message);
   void Begin();
   void Measure();
   void LockDirectory();
-  void Meet();
+  void JoinRendezvous();
   void Started();
   void Step();
   void Finish();
   void Save(bool leaves);
-  void LoseItsPeer(int rank);
+  void OnPeerLost(int rank);
   void End(int exit_code, int signal, const std::string& error, std::optional<v1::RankFault> fault = {});
-  void Say(const v1::RankToAgent& message);
+  void Send(const v1::RankToAgent& message);
   std::string DirectoryName() const { return launch_.spec().checkpoint().dir(); }
 
   Ranks* const ranks_;
@@ -73,40 +73,40 @@ class RankLife : public std::enable_shared_from_this<RankLife> {
   RankId id_;
   v1::RankLaunch launch_;
   bool launched_ = false;
-  Phase phase_ = Phase::kBegun;
+  Phase phase_ = Phase::kStarted;
   absl::Time asked_for_lock_;
-  std::set<int64_t> awaited_;  // Keys of the rendezvous, by request.
+  std::set<int64_t> awaited_;  // Open rendezvous requests.
   int64_t step_ = 0;
   int64_t saved_ = 0;
-  bool told_to_leave_ = false;
+  bool leave_requested_ = false;
   bool stopped_ = false;
-  bool stubborn_ = false;  // SIGTERM does nothing.
+  bool ignores_sigterm_ = false;  // Ignores SIGTERM.
   std::vector<int> pending_;
   std::optional<ProcessEnd> end_;
   absl::Time gone_at_;
 };
 
-// All of them, and the directories that they share.
+// All ranks, and the checkpoint directories that they share.
 class Ranks {
  public:
   using Begun = std::function<void(const RankLife& rank)>;
-  // `begun`: a rank has been told what it is.
+  // `begun` is called when a rank got its launch.
   Ranks(World* world, Begun begun) : world_(world), begun_(std::move(begun)) {}
 
   std::unique_ptr<RankBody> Spawn(const std::string& node, std::function<void()> wake);
 
   void ReadAll(const std::string& node);
-  // Its node is without power, or its agent is killed.
+  // The node lost power, or its agent was killed.
   void KillAll(const std::string& node);
   std::vector<std::shared_ptr<RankLife>> Alive() const;
-  // And those that have ended, and not all of their tree.
+  // Includes ranks that ended while their process tree is not gone.
   std::vector<std::shared_ptr<RankLife>> Left() const;
   std::vector<std::shared_ptr<RankLife>> Of(const AttemptId& attempt) const;
 
-  // When the node's last agent that has ended did so; in the past where none has.
+  // When an agent of the node last ended; InfinitePast if none has.
   absl::Time AgentEnded(const std::string& node) const;
 
-  // Of ranks that ended well after all steps.
+  // Number of ranks that succeeded after all steps.
   int Finished(const AttemptId& attempt) const;
   // Steps of which a checkpoint was committed.
   std::set<int64_t> Saved(const std::string& directory) const;
@@ -120,7 +120,7 @@ class Ranks {
 
   World* const world_;
   const Begun begun_;
-  std::vector<std::shared_ptr<RankLife>> lives_;  // Of which something is left.
+  std::vector<std::shared_ptr<RankLife>> lives_;  // Ranks whose process tree is not gone.
   std::map<std::string, Directory> directories_;
   std::map<AttemptId, int> finished_;
   std::map<std::string, absl::Time> agent_ended_;

@@ -1,8 +1,8 @@
-// What must hold at every moment of a run, judged from outside: by what the store was told and has, by what
-// watchers of the coordinator are shown, by what its clients were answered, and by which ranks are alive in
-// truth. Its rules are written down here anew; none asks the code that it judges.
+// Invariant checker of a run. It observes from outside: what the store was given and contains, what watchers
+// of the coordinator are shown, what clients were answered, and which ranks are truly alive. Its rules are
+// implemented independently and never call the code under test.
 //
-// The first that does not hold ends the run (World::Violate).
+// The first violation ends the run (World::ReportViolation).
 #pragma once
 
 #include <map>
@@ -34,7 +34,7 @@ class Referee {
 
   // --- Coordinator ---
   void CoordinatorBegins(StateStore* store, bool counted, const RanksByProject& quotas);
-  void CheckNodes(const std::vector<NodeView>& known);  // Once it has read what is stored.
+  void CheckNodes(const std::vector<NodeView>& known);  // Once it has loaded its store.
   void CoordinatorEnds();
   void DateSet() { accounts_.DateSet(); }
   void StreamOpened(const std::string& node, int64_t epoch);
@@ -44,8 +44,8 @@ class Referee {
   // --- Store. `sure`: false when the machine died meanwhile. ---
   void Stored(const v1::Job& job, bool sure);
   void Deleted(const std::string& id, bool sure);
-  void Wrote() { counted_ = true; }  // Something else.
-  void NotWritten() { all_written_ = false; }
+  void WroteOther() { counted_ = true; }  // Another write succeeded.
+  void WriteFailed() { all_written_ = false; }
   void StoredNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone);
 
   // --- Ranks ---
@@ -60,40 +60,40 @@ class Referee {
     if (on) cordoned_.insert(node);
   }
 
-  // Jobs there may be told to leave from now on.
+  // Ranks on this node may be asked to leave from now on.
   void AsksToDrain(const std::string& node) { drained_.insert(node); }
-  void SaidEmpty(const std::string& node);
+  void ReportedEmpty(const std::string& node);
 
   bool IsDeleted(const std::string& id) const { return Has(asked_, id, "delete"); }
   std::vector<std::string> Accepted() const;
 
  private:
   struct Copy {
-    std::optional<std::string> known;                 // Bytes on disk; none: it is not there.
-    std::vector<std::optional<std::string>> perhaps;  // Or any of these.
-    int launched = 0;                                 // Newest attempt.
+    std::optional<std::string> known;                 // Stored bytes; nullopt: not stored.
+    std::vector<std::optional<std::string>> perhaps;  // Alternatives after a write of unknown result.
+    int launched = 0;                                 // Newest launched attempt.
   };
   using Asked = std::map<std::string, std::set<std::string>>;
   static bool Has(const Asked& asked, const std::string& id, const std::string& what);
 
-  // What is stored of a job that others depend on.
+  // Stored fields of a job that checks of other jobs need.
   struct Known {
     v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
     std::string project;
     int64_t priority = 0, ranks = 0;
     std::vector<std::string> nodes;
   };
-  // Of a job that saves and leaves for another.
-  struct GivingWay {
+  // A job that is being preempted.
+  struct Preempted {
     int attempt = 0;
-    int counted = 0;  // Attempts, this one among them.
+    int counted = 0;  // Counted attempts, including this one.
   };
 
   void CheckStore(StateStore* store);
   void Know(const v1::Job& job);
   void Forget(const std::string& id);
-  void CheckGivingWay(const v1::Job& job);
-  void CheckShare(const v1::Job& job);
+  void CheckPreemption(const v1::Job& job);
+  void CheckSharing(const v1::Job& job);
   void CheckShown(const v1::Job& job);
   void CheckLaunch(const v1::Job& job);
   void CheckEnd(const v1::Job& job);
@@ -108,32 +108,32 @@ class Referee {
   std::map<std::string, v1::JobState> shown_;
   std::map<std::string, int64_t> revisions_;
   std::map<std::string, std::shared_ptr<JobWatch>> watches_;
-  Asked asked_;                                  // Ever.
-  std::set<std::string> cancelled_, held_;       // Answered so, and nobody has asked for more since.
-  std::map<std::string, std::string> requests_;  // Request id -> job.
+  Asked asked_;                                  // Requests ever made.
+  std::set<std::string> cancelled_, held_;       // Acknowledged, and not reverted by a later request.
+  std::map<std::string, std::string> requests_;  // Request id -> job id.
   std::set<std::string> cordoned_;
-  std::set<std::string> drained_;  // Ever asked for.
+  std::set<std::string> drained_;  // Drains ever requested.
   std::set<std::pair<AttemptId, int>> begun_;
   std::map<AttemptId, std::set<std::string>> silent_at_launch_;
-  std::map<std::string, absl::Time> heard_;  // In this life of the coordinator.
+  std::map<std::string, absl::Time> heard_;  // In this run of the coordinator.
   absl::Time life_began_;
   int64_t newest_epoch_ = 0;
-  int64_t epoch_before_ = 0;  // This life.
-  bool counted_ = true;       // Its generation is on disk.
+  int64_t epoch_before_ = 0;  // Before this run.
+  bool counted_ = true;       // Its generation was stored.
 
   RanksByProject quotas_;
   std::map<std::string, Known> known_;
-  std::map<std::string, GivingWay> giving_way_;
-  std::set<std::string> nodes_;  // As they were stored.
-  // False once a change could not be stored: what the coordinator goes by may be newer than what is stored.
+  std::map<std::string, Preempted> preempted_;
+  std::set<std::string> nodes_;  // Names of stored nodes.
+  // false once a write failed: the coordinator may know more than the store.
   bool all_written_ = true;
 };
 
-// The store of a run: what it answers is what the referee goes by.
-class JudgedStore : public StateStore {
+// StateStore decorator that reports results of writes to the checker.
+class CheckedStore : public StateStore {
  public:
-  // `dead`: the machine has died in the middle of a call.
-  JudgedStore(std::unique_ptr<StateStore> store, Referee* referee, std::function<bool()> dead)
+  // `dead`: the machine has died during a call.
+  CheckedStore(std::unique_ptr<StateStore> store, Referee* referee, std::function<bool()> dead)
       : store_(std::move(store)), referee_(referee), dead_(std::move(dead)) {}
 
   int64_t generation() const override { return store_->generation(); }
@@ -159,7 +159,7 @@ class JudgedStore : public StateStore {
   absl::StatusOr<v1::ListNodesResponse> Nodes() override { return store_->Nodes(); }
 
  private:
-  void Tell(const v1::Job& job, const absl::Status& stored);
+  void Report(const v1::Job& job, const absl::Status& stored);
 
   const std::unique_ptr<StateStore> store_;
   Referee* const referee_;

@@ -10,18 +10,18 @@
 #include "base/temp_dir.h"
 #include "tests/sim/coordinator.h"
 #include "tests/sim/node.h"
-#include "tests/sim/people.h"
 #include "tests/sim/ranks.h"
 #include "tests/sim/referee.h"
+#include "tests/sim/users.h"
 #include "tests/sim/world.h"
 
 namespace fsdpd::sim {
 namespace {
 
-constexpr absl::Duration kTrouble = absl::Seconds(80);
-// Attempts wait for a minute, a directory's lock for three, and a rank that makes its first steps may stand
-// still for ten: an end that takes longer is none.
-constexpr absl::Duration kPatience = absl::Minutes(20);
+constexpr absl::Duration kFaultPeriod = absl::Seconds(80);
+// Delays of attempts take up to 1 minute, a directory's lock 3, and a hang during the first steps 10. A job
+// that takes longer is stuck.
+constexpr absl::Duration kSettleLimit = absl::Minutes(20);
 
 enum class Fault {
   kKillAgent,
@@ -29,11 +29,11 @@ enum class Fault {
   kStopAgent,
   kCut,
   kCutAll,
-  kBreak,
+  kBreakStream,
   kKillCoordinator,
   kKillInAWrite,
   kStopCoordinator,
-  kStillCoordinator,
+  kSuspendCoordinator,
   kFullDisk,
   kDates,
   kKillRank,
@@ -50,14 +50,14 @@ class Cluster {
   Outcome Play();
 
  private:
-  void Trouble();
-  void Strike(Fault fault);
-  void StrikeAgent(Fault fault, Node* node);
-  void StrikeCoordinator(Fault fault);
-  void StrikeRank(Fault fault);
-  void SayWhatIsStale(Node* node);
-  void Calm();
-  std::string WhyNotOver();
+  void InjectFaults();
+  void Inject(Fault fault);
+  void InjectIntoAgent(Fault fault, Node* node);
+  void InjectIntoCoordinator(Fault fault);
+  void InjectIntoRank(Fault fault);
+  void SendStaleMessage(Node* node);
+  void StopFaults();
+  std::string UnfinishedReason();
   absl::Duration Some(double least_s, double most_s) {
     return world_.dice.Between(absl::Seconds(least_s), absl::Seconds(most_s));
   }
@@ -69,9 +69,9 @@ class Cluster {
   Ranks ranks_;
   Coordinator coordinator_;
   std::vector<std::unique_ptr<Node>> nodes_;
-  std::unique_ptr<People> people_;
-  std::vector<Fault> faults_;  // Those of this run.
-  bool calm_ = false;
+  std::unique_ptr<Users> users_;
+  std::vector<Fault> faults_;  // Kinds of faults in this run.
+  bool faults_stopped_ = false;
 };
 
 std::map<std::string, int> SlotsOf(World* world) {
@@ -88,29 +88,29 @@ Cluster::Cluster(uint64_t seed, bool verbose)
       ranks_(&world_, [this](const RankLife& rank) { referee_.Begun(rank); }),
       coordinator_(&world_, &referee_, dir_.File("state")) {
   world_.set_verbose(verbose);
-  TakeLog([this](Severity, absl::string_view line) { world_.Tell("  ", line); });
+  TakeLog([this](Severity, absl::string_view line) { world_.Log("  ", line); });
   referee_.Watch(&ranks_);
   std::vector<std::string> names;
   for (const auto& [name, slots] : slots_) {
     nodes_.push_back(std::make_unique<Node>(&world_, &ranks_, &coordinator_, name, slots, dir_.path()));
     names.push_back(name);
   }
-  people_ = std::make_unique<People>(&world_, &coordinator_, &referee_, names);
-  // Few kinds of fault in a run meet each other more often than all of them.
+  users_ = std::make_unique<Users>(&world_, &coordinator_, &referee_, names);
+  // A run with few kinds of faults combines each pair more often than a run with all of them.
   for (int i = 0; i < static_cast<int>(Fault::kCount); ++i) {
     if (world_.dice.OneIn(3)) faults_.push_back(static_cast<Fault>(i));
   }
 }
 
-void Cluster::Trouble() {
-  if (calm_) return;
+void Cluster::InjectFaults() {
+  if (faults_stopped_) return;
   if (!faults_.empty() && !world_.dice.OneIn(3))
-    Strike(faults_[static_cast<size_t>(world_.dice.Below(static_cast<int>(faults_.size())))]);
-  if (world_.dice.OneIn(2)) people_->AskSomething();
-  world_.After(Some(0.2, 5), [this] { Trouble(); });
+    Inject(faults_[static_cast<size_t>(world_.dice.Below(static_cast<int>(faults_.size())))]);
+  if (world_.dice.OneIn(2)) users_->MakeRandomRequest();
+  world_.After(Some(0.2, 5), [this] { InjectFaults(); });
 }
 
-void Cluster::Strike(Fault fault) {
+void Cluster::Inject(Fault fault) {
   Node* const node = nodes_[static_cast<size_t>(world_.dice.Below(static_cast<int>(nodes_.size())))].get();
   switch (fault) {
     case Fault::kKillAgent:
@@ -118,10 +118,10 @@ void Cluster::Strike(Fault fault) {
     case Fault::kStopAgent:
     case Fault::kCut:
     case Fault::kCutAll:
-    case Fault::kBreak:
+    case Fault::kBreakStream:
     case Fault::kTearUndelivered:
     case Fault::kStaleMessage:
-      return StrikeAgent(fault, node);
+      return InjectIntoAgent(fault, node);
     case Fault::kDates: {
       MachineClock* const clock = world_.dice.OneIn(2) ? node->clock() : coordinator_.clock();
       if (clock == coordinator_.clock()) referee_.DateSet();
@@ -129,28 +129,28 @@ void Cluster::Strike(Fault fault) {
     }
     case Fault::kKillRank:
     case Fault::kStopRank:
-      return StrikeRank(fault);
+      return InjectIntoRank(fault);
     default:
-      return StrikeCoordinator(fault);
+      return InjectIntoCoordinator(fault);
   }
 }
 
-void Cluster::StrikeAgent(Fault fault, Node* node) {
+void Cluster::InjectIntoAgent(Fault fault, Node* node) {
   switch (fault) {
     case Fault::kKillAgent:
       return node->Kill();
     case Fault::kDrainAgent:
       return node->Drain();
     case Fault::kStopAgent:
-      return node->StandStill(Some(1, 25));
+      return node->Suspend(Some(1, 25));
     case Fault::kCut:
       return node->Cut(Some(0.5, 45));
-    case Fault::kBreak:
+    case Fault::kBreakStream:
       return node->BreakStream();
     case Fault::kTearUndelivered:
       return node->TearUndelivered();
     case Fault::kStaleMessage:
-      return SayWhatIsStale(node);
+      return SendStaleMessage(node);
     default: {
       const absl::Duration time = Some(0.5, 30);
       for (const auto& each : nodes_) each->Cut(time);
@@ -158,7 +158,7 @@ void Cluster::StrikeAgent(Fault fault, Node* node) {
   }
 }
 
-void Cluster::StrikeCoordinator(Fault fault) {
+void Cluster::InjectIntoCoordinator(Fault fault) {
   switch (fault) {
     case Fault::kKillCoordinator:
       return coordinator_.Kill();
@@ -166,15 +166,15 @@ void Cluster::StrikeCoordinator(Fault fault) {
       return coordinator_.KillInAWrite(1 + world_.dice.Below(12));
     case Fault::kStopCoordinator:
       return coordinator_.Stop();
-    case Fault::kStillCoordinator:
-      return coordinator_.StandStill(Some(1, 25));
+    case Fault::kSuspendCoordinator:
+      return coordinator_.Suspend(Some(1, 25));
     default:
       coordinator_.SetDiskFull(true);
       world_.After(Some(0.5, 15), [this] { coordinator_.SetDiskFull(false); });
   }
 }
 
-void Cluster::StrikeRank(Fault fault) {
+void Cluster::InjectIntoRank(Fault fault) {
   const std::vector<std::shared_ptr<RankLife>> alive = ranks_.Alive();
   if (alive.empty()) return;
   const auto rank = alive[static_cast<size_t>(world_.dice.Below(static_cast<int>(alive.size())))];
@@ -183,8 +183,8 @@ void Cluster::StrikeRank(Fault fault) {
   world_.After(Some(1, 30), [rank] { rank->Signal(SIGCONT); });
 }
 
-// As one who was another stream's member, of a job that is there now.
-void Cluster::SayWhatIsStale(Node* node) {
+// A message with the generation of an earlier stream, about an existing job.
+void Cluster::SendStaleMessage(Node* node) {
   Stream* const stream = node->stream();
   const std::vector<std::shared_ptr<RankLife>> alive = ranks_.Alive();
   if (stream == nullptr || stream->epoch() < 2 || alive.empty()) return;
@@ -193,21 +193,21 @@ void Cluster::SayWhatIsStale(Node* node) {
   message.set_epoch(stream->epoch() - 1);
   message.mutable_stopped()->set_job_id(id.of.job_id);
   message.mutable_stopped()->set_attempt(id.of.attempt);
-  world_.Tell("a stale message on the stream of ", node->name());
-  stream->SayUp(std::move(message));
+  world_.Log("stale message sent on the stream of ", node->name());
+  stream->SendUp(std::move(message));
 }
 
-void Cluster::Calm() {
-  calm_ = true;
-  world_.Tell("--- calm ---");
+void Cluster::StopFaults() {
+  faults_stopped_ = true;
+  world_.Log("--- faults stopped ---");
   coordinator_.Heal();
   for (const auto& node : nodes_) node->Heal();
-  people_->LetAllGoOn();
+  users_->ResumeAll();
 }
 
-std::string Cluster::WhyNotOver() {
-  std::string why = people_->WhyNotOver();
-  if (!ranks_.Alive().empty()) why += absl::StrCat("; ", ToString(ranks_.Alive()[0]->id()), " lives");
+std::string Cluster::UnfinishedReason() {
+  std::string why = users_->UnfinishedReason();
+  if (!ranks_.Alive().empty()) why += absl::StrCat("; ", ToString(ranks_.Alive()[0]->id()), " is alive");
   for (const auto& node : nodes_) {
     if (!node->up() || !node->idle()) why += absl::StrCat("; ", node->name(), " is not idle");
   }
@@ -219,18 +219,19 @@ Outcome Cluster::Play() {
   for (const auto& node : nodes_) {
     world_.After(Some(0, 3), [each = node.get()] { each->Start(); });
   }
-  people_->SubmitSome(3 + world_.dice.Below(6), kTrouble * 2 / 3);
-  world_.After(Some(1, 4), [this] { Trouble(); });
-  world_.After(kTrouble, [this] { Calm(); });
-  absl::Time look = World::Start() + kTrouble + absl::Seconds(30);
+  users_->SubmitJobs(3 + world_.dice.Below(6), kFaultPeriod * 2 / 3);
+  world_.After(Some(1, 4), [this] { InjectFaults(); });
+  world_.After(kFaultPeriod, [this] { StopFaults(); });
+  absl::Time look = World::Start() + kFaultPeriod + absl::Seconds(30);
   std::string why;
   while (!world_.violated() && world_.RunNext()) {
     if (world_.now() < look) continue;
     look = world_.now() + absl::Seconds(5);
-    why = WhyNotOver();
+    why = UnfinishedReason();
     if (why.empty()) break;
-    if (world_.age() > kTrouble + kPatience)
-      world_.Violate(absl::StrCat("not over after ", absl::FormatDuration(kPatience), " of quiet: ", why));
+    if (world_.age() > kFaultPeriod + kSettleLimit)
+      world_.ReportViolation(
+          absl::StrCat("not finished ", absl::FormatDuration(kSettleLimit), " after the last fault: ", why));
   }
   Outcome outcome;
   outcome.violation = world_.violation();

@@ -1,6 +1,6 @@
-// One simulated cluster and what befalls it, all of one seed: some minutes in which machines, network and
-// disk fail and people ask for this and that, then quiet, in which every job that was accepted must end or
-// say why it waits.
+// One simulated run of a cluster, determined by its seed: a period in which machines, network and disk fail
+// while users make requests, and then a period without faults in which every accepted job must end or report
+// why it waits.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace fsdpd::sim {
 
 struct Outcome {
-  std::string violation;           // "" when every invariant held.
-  std::vector<std::string> lines;  // The last ones of what happened.
-  uint64_t hash = 0;               // Of all of them.
+  std::string violation;           // "" if no invariant was violated.
+  std::vector<std::string> lines;  // The last lines of the log.
+  uint64_t hash = 0;               // Hash of the whole log.
   double virtual_seconds = 0;
   int jobs = 0;
 };

@@ -1,4 +1,4 @@
-// What must hold in every run, over many of them; and that a seed says all of a run.
+// Invariants over many seeds, and reproducibility of a seed.
 #include <absl/strings/str_join.h>
 #include <gtest/gtest.h>
 
@@ -10,19 +10,19 @@
 namespace fsdpd::sim {
 namespace {
 
-constexpr int kMostSeeds = 20'000;  // Half an hour, which a night has for one test.
+constexpr int kMaxSeeds = 20'000;  // Half an hour, the limit of one nightly test.
 
-TEST(Simulation, EveryInvariantHoldsInEverySeed) {
-  const int seeds = std::min(Seeds(150), kMostSeeds);
+TEST(Simulation, InvariantsHoldForAllSeeds) {
+  const int seeds = std::min(Seeds(150), kMaxSeeds);
   for (int seed = 1; seed <= seeds; ++seed) {
     const Outcome outcome = sim::Run(static_cast<uint64_t>(seed));
     ASSERT_EQ(outcome.violation, "") << "seed " << seed << "; .build/bin/tests/sim/sim --seed " << seed
-                                     << " --verbose shows all of it\n"
+                                     << " --verbose prints the whole run\n"
                                      << absl::StrJoin(outcome.lines, "\n");
   }
 }
 
-TEST(Simulation, ASeedIsTheSameRunEachTime) {
+TEST(Simulation, SeedIsReproducible) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     const Outcome first = sim::Run(seed), second = sim::Run(seed);
     EXPECT_EQ(first.hash, second.hash) << "seed " << seed;

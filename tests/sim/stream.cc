@@ -5,7 +5,7 @@
 namespace fsdpd::sim {
 
 void Pipe::Push(const std::shared_ptr<void>& owner, std::function<void()> arrives) {
-  // Mostly at once; now and then as late as a packet that is sent again.
+  // Usually short; sometimes as long as a TCP retransmission.
   const absl::Duration most = world_->dice.OneIn(30) ? absl::Seconds(2) : absl::Milliseconds(20);
   waiting_.emplace_back(world_->now() + world_->dice.Between(absl::Milliseconds(1), most),
                         std::move(arrives));
@@ -42,21 +42,21 @@ Stream::Stream(World* world, std::string node, StreamEnds ends)
       up_(world, ends_.up_blocked),
       down_(world, ends_.down_blocked) {}
 
-void Stream::SayUp(v1::AgentMessage message) {
+void Stream::SendUp(v1::AgentMessage message) {
   up_.Push(shared_from_this(), [this, message = std::move(message)] { Arrived(message); });
 }
 
 void Stream::CloseByAgent() {
-  if (!std::exchange(agent_there_, false)) return;
+  if (!std::exchange(agent_attached_, false)) return;
   down_.Lose(0);
   up_.Push(shared_from_this(), [this] {
-    read_to_the_end_ = open_there();
+    read_to_the_end_ = open_at_coordinator();
     EndAtCoordinator();
   });
 }
 
 void Stream::Arrived(v1::AgentMessage message) {
-  if (!open_there()) return;
+  if (!open_at_coordinator()) return;
   const std::shared_ptr<Stream> self = shared_from_this();
   absl::Status status;
   if (session_ == nullptr) {
@@ -79,7 +79,8 @@ void Stream::Arrived(v1::AgentMessage message) {
     status = session_->Take(&message);
     if (status.ok()) host_.heard(node_, epoch());
     if (status.ok() && said != epoch())
-      world_->Violate(absl::StrCat("a message of epoch ", said, " is taken on a stream of epoch ", epoch()));
+      world_->ReportViolation(
+          absl::StrCat("stream: accepted a message of generation ", said, " (want ", epoch(), ")"));
   }
   if (!status.ok()) return CloseByCoordinator(status);
   host_.changed();
@@ -89,13 +90,13 @@ void Stream::Flush() {
   v1::CoordinatorMessage message;
   while (session_ != nullptr && session_->outbox()->TryPop(&message)) {
     down_.Push(shared_from_this(), [this, message] {
-      if (agent_there_) ends_.take(message);
+      if (agent_attached_) ends_.take(message);
     });
   }
 }
 
 void Stream::EndAtCoordinator() {
-  if (!open_there()) return;
+  if (!open_at_coordinator()) return;
   const std::function<void()> changed = host_.changed;
   if (session_ != nullptr) {
     session_->outbox()->Release();
@@ -107,9 +108,9 @@ void Stream::EndAtCoordinator() {
 }
 
 void Stream::CloseByCoordinator(const absl::Status& why) {
-  if (!open_there()) return;
+  if (!open_at_coordinator()) return;
   const std::shared_ptr<Stream> self = shared_from_this();
-  world_->Tell("the coordinator ends the stream of ", node_, ": ", absl::StatusCodeToString(why.code()));
+  world_->Log("stream ended by the coordinator ", node_, ": ", absl::StatusCodeToString(why.code()));
   EndAtCoordinator();
   down_.Push(self, [this, why] { EndAtAgent(why); });
 }
@@ -118,11 +119,11 @@ void Stream::CoordinatorDied() {
   if (session_ != nullptr) session_->outbox()->Release();
   session_ = nullptr;
   host_ = {};
-  down_.Push(shared_from_this(), [this] { EndAtAgent(absl::UnavailableError("the coordinator is gone")); });
+  down_.Push(shared_from_this(), [this] { EndAtAgent(absl::UnavailableError("coordinator died")); });
 }
 
 void Stream::EndAtAgent(const absl::Status& why) {
-  if (std::exchange(agent_there_, false)) ends_.ended(why);
+  if (std::exchange(agent_attached_, false)) ends_.ended(why);
 }
 
 void Stream::Break() {
@@ -130,7 +131,7 @@ void Stream::Break() {
   up_.Lose(world_->dice.Below(up_.size() + 1));
   down_.Lose(world_->dice.Below(down_.size() + 1));
   up_.Push(self, [this] { EndAtCoordinator(); });
-  down_.Push(self, [this] { EndAtAgent(absl::UnavailableError("the connection broke")); });
+  down_.Push(self, [this] { EndAtAgent(absl::UnavailableError("connection broken")); });
 }
 
 void Stream::Kick() {

@@ -1,7 +1,6 @@
-// An agent's stream on a simulated network, with its coordinator's end: two pipes in which nothing overtakes,
-// and whose ends notice a break each in their own time. What was under way when it broke is lost from some
-// message on; what was not lost still arrives, as late as it may, also when another stream has taken this
-// one's place.
+// Simulated stream between an agent and the coordinator: two in-order pipes whose ends notice a break
+// independently. When a stream breaks, messages in flight are lost from a random one on. The others arrive
+// late, possibly after another stream has replaced this one.
 #pragma once
 
 #include <absl/status/status.h>
@@ -17,14 +16,14 @@
 
 namespace fsdpd::sim {
 
-// One direction: what is to happen at the other end, in order.
+// One direction: actions at the other end, in order.
 class Pipe {
  public:
-  // `blocked`: the link is cut, or who is to take it stands still; Kick() when that may be over.
+  // `blocked`: the link is cut, or the receiver is suspended. Call Kick() when that may have ended.
   Pipe(World* world, std::function<bool()> blocked) : world_(world), blocked_(std::move(blocked)) {}
   void Push(const std::shared_ptr<void>& owner, std::function<void()> arrives);
   void Kick(const std::shared_ptr<void>& owner);
-  void Lose(int kept);  // All but the first ones.
+  void Lose(int kept);  // Drops all but the first `kept` messages.
   int size() const { return static_cast<int>(waiting_.size()); }
 
  private:
@@ -37,10 +36,10 @@ class Pipe {
   bool awaited_ = false;
 };
 
-// What a stream needs of both machines.
+// Callbacks to both machines.
 struct StreamEnds {
   std::function<bool()> up_blocked, down_blocked;
-  // The agent's: a message, and the end.
+  // At the agent: a message arrived, or the stream ended.
   std::function<void(const v1::CoordinatorMessage&)> take;
   std::function<void(const absl::Status&)> ended;
 };
@@ -49,26 +48,26 @@ class Stream : public std::enable_shared_from_this<Stream> {
  public:
   Stream(World* world, std::string node, StreamEnds ends);
 
-  // The agent's end.
-  void SayUp(v1::AgentMessage message);
-  void CloseByAgent();                                       // What it has said arrives still.
-  bool read_to_the_end() const { return read_to_the_end_; }  // By the coordinator, since then.
+  // Called by the agent.
+  void SendUp(v1::AgentMessage message);
+  void CloseByAgent();                                       // Messages in flight still arrive.
+  bool read_to_the_end() const { return read_to_the_end_; }  // The coordinator has read everything.
 
-  // The coordinator's end, of one of its lives.
+  // Called by one process of the coordinator.
   struct Host {
     AgentSession::Parts parts;
-    std::function<void()> changed;  // It has taken something, or this stream has ended there.
+    std::function<void()> changed;  // A message was processed, or the stream has ended there.
     std::function<void(const std::string&node, int64_t epoch)> opened, heard;
   };
   void Accept(Host host) { host_ = std::move(host); }
-  void Flush();  // What waits in the outbox goes on its way.
+  void Flush();  // Sends the outbox.
   void CloseByCoordinator(const absl::Status& why);
-  void CoordinatorDied();  // Without another word; what it had flushed arrives.
+  void CoordinatorDied();  // Messages that were flushed still arrive.
   int64_t epoch() const { return session_ == nullptr ? 0 : session_->outbox()->epoch(); }
-  bool open_there() const { return host_.parts.nodes != nullptr; }
+  bool open_at_coordinator() const { return host_.parts.nodes != nullptr; }
   AgentSession* session() { return session_.get(); }
 
-  // The network's.
+  // Called by the network.
   void Break();
   void Kick();
   const std::string& node() const { return node_; }
@@ -82,7 +81,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const std::string node_;
   const StreamEnds ends_;
   Pipe up_, down_;
-  bool agent_there_ = true;
+  bool agent_attached_ = true;
   bool read_to_the_end_ = false;
   Host host_ = {};
   std::unique_ptr<AgentSession> session_;

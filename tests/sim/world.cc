@@ -13,14 +13,14 @@ bool World::RunNext() {
   return true;
 }
 
-void World::Violate(const std::string& invariant) {
-  Tell("VIOLATED: ", invariant);
+void World::ReportViolation(const std::string& invariant) {
+  Log("VIOLATED: ", invariant);
   if (violation_.empty()) violation_ = invariant;
 }
 
-void World::Keep(const std::string& told) {
-  std::string line = told;
-  // The run's directory (base/temp_dir.h) has another name each time.
+void World::Append(const std::string& text) {
+  std::string line = text;
+  // The temporary directory's name (base/temp_dir.h) differs between runs.
   static const auto& kDirectory = *new std::string("/fsdpd-test-");
   for (size_t at = line.find(kDirectory); at != std::string::npos; at = line.find(kDirectory, at + 1))
     line.erase(at + kDirectory.size(), sizeof("XXXXXX") - 1);
@@ -28,7 +28,7 @@ void World::Keep(const std::string& told) {
   hash_ = (hash_ ^ static_cast<uint64_t>(absl::ToUnixNanos(now_))) * 1099511628211u;
   lines_.push_back(absl::StrFormat("%8.3f %s", absl::ToDoubleSeconds(age()), line));
   if (verbose_) fprintf(stdout, "%s\n", lines_.back().c_str());
-  if (lines_.size() > kLinesKept) lines_.pop_front();
+  if (lines_.size() > kMaxLines) lines_.pop_front();
 }
 
 }  // namespace fsdpd::sim

@@ -1,8 +1,8 @@
-// Time, chance and memory of one simulated run. Everything that happens is an event of this queue, so that
-// one seed says all of it: time passes from event to event only, dice are thrown here alone, and what
-// happened is a list of lines with a hash, by which two runs are compared.
+// Event queue, random numbers and log of one simulated run. A seed determines the run: all events are in this
+// queue, time advances only between events, and all random numbers come from here. The log's hash identifies
+// a run, so two runs can be compared.
 //
-// Thread safety: none; a run is one thread.
+// Thread safety: none; a run uses one thread.
 #pragma once
 
 #include <absl/strings/str_cat.h>
@@ -25,7 +25,7 @@ namespace fsdpd::sim {
 class Dice {
  public:
   explicit Dice(uint64_t seed) : random_(seed) {}
-  // 0 .. n-1. Not by a distribution of the library's, which each may make in another way.
+  // 0 .. n-1. Distributions of the standard library differ between implementations.
   int Below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
   bool OneIn(int n) { return Below(n) == 0; }
   absl::Duration Between(absl::Duration least, absl::Duration most) {
@@ -43,19 +43,19 @@ class World {
 
   Dice dice;
 
-  // Whether people share the cluster by priorities, projects and the like. Not so in every other seed, where
-  // faults alone meet each other.
+  // Whether users share the cluster with priorities, projects and dependencies. False in odd seeds, which
+  // only combine failures.
   bool shared() const { return shared_; }
 
   absl::Time now() const { return now_; }
   absl::Duration age() const { return now_ - Start(); }
   static absl::Time Start() { return absl::UnixEpoch() + absl::Hours(1); }
 
-  // Events of one moment come in the order in which they were asked for.
+  // Simultaneous events run in the order in which they were scheduled.
   void After(absl::Duration wait, std::function<void()> event) {
     events_.emplace(std::make_pair(now_ + std::max(wait, absl::ZeroDuration()), next_++), std::move(event));
   }
-  // For as long as `owner` lives: a process that has died does nothing any more.
+  // Dropped if `owner` no longer exists: events of a dead process do not run.
   template <typename T>
   void After(absl::Duration wait, const std::shared_ptr<T>& owner, std::function<void(T*)> event) {
     After(wait, [weak = std::weak_ptr<T>(owner), event = std::move(event)] {
@@ -63,16 +63,16 @@ class World {
     });
   }
   bool RunNext();
-  // What has not happened never will: it may own what stands on something that ends before this does.
+  // Drops all pending events, which may own objects that depend on shorter-lived ones.
   void End() { events_.clear(); }
 
-  // A line of what happened.
+  // Appends a line to the log.
   template <typename... Args>
-  void Tell(const Args&... args) {
-    Keep(absl::StrCat(args...));
+  void Log(const Args&... args) {
+    Append(absl::StrCat(args...));
   }
-  // What must never be: the first stands.
-  void Violate(const std::string& invariant);
+  // Records a violated invariant; the first one is reported.
+  void ReportViolation(const std::string& invariant);
   bool violated() const { return !violation_.empty(); }
   const std::string& violation() const { return violation_; }
 
@@ -81,9 +81,9 @@ class World {
   void set_verbose(bool verbose) { verbose_ = verbose; }
 
  private:
-  static constexpr size_t kLinesKept = 300;
+  static constexpr size_t kMaxLines = 300;
   const bool shared_;
-  void Keep(const std::string& line);
+  void Append(const std::string& line);
 
   absl::Time now_ = Start();
   std::map<std::pair<absl::Time, int64_t>, std::function<void()>> events_;
@@ -94,7 +94,7 @@ class World {
   bool verbose_ = false;
 };
 
-// One machine's: it began at a moment of its own, and somebody may set its date.
+// A machine's clock: its monotonic time starts at a random value, and its date can be changed.
 class MachineClock : public Clock {
  public:
   explicit MachineClock(World* world)

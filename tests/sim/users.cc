@@ -1,4 +1,4 @@
-#include "tests/sim/people.h"
+#include "tests/sim/users.h"
 
 #include <algorithm>
 #include <map>
@@ -23,8 +23,8 @@ Request Of(const std::string& id) {
 
 }  // namespace
 
-// Few kinds of them, so that plans are shared.
-v1::JobSpec People::NewSpec(int number) {
+// Few different specs, so that plans are shared.
+v1::JobSpec Users::NewSpec(int number) {
   static constexpr const char* kKinds[] = {"steady", "steady", "flaky", "hangs", "broken"};
   v1::JobSpec spec;
   spec.set_name(kKinds[world_->dice.Below(5)]);
@@ -47,13 +47,13 @@ v1::JobSpec People::NewSpec(int number) {
   return spec;
 }
 
-void People::Share(Wish* wish) {
+void Users::AddSharedFields(Submission* submission) {
   Dice& dice = world_->dice;
-  v1::SubmitJobRequest& request = wish->request;
+  v1::SubmitJobRequest& request = submission->request;
   v1::JobSpec* const spec = request.mutable_spec();
   if (dice.OneIn(2)) spec->set_priority(dice.Below(3));
   if (dice.OneIn(2)) request.set_project(dice.OneIn(2) ? "red" : "blue");
-  wish->waits = dice.OneIn(4);
+  submission->has_dependency = dice.OneIn(4);
   if (spec->checkpoint().dir().empty()) return;
   request.set_preemptible(dice.OneIn(2));
   if (spec->resources().nodes() != 2 || !dice.OneIn(3)) return;
@@ -61,77 +61,78 @@ void People::Share(Wish* wish) {
   spec->mutable_restart()->mutable_elastic()->set_wait_seconds(5);
 }
 
-void People::SubmitSome(int jobs, absl::Duration within) {
+void Users::SubmitJobs(int jobs, absl::Duration within) {
   for (int i = 0; i < jobs; ++i) {
-    Wish wish;
-    wish.request.set_request_id(absl::StrCat("request-", i));
-    *wish.request.mutable_spec() = NewSpec(i + 1);
-    if (world_->shared()) Share(&wish);
-    wishes_.push_back(std::move(wish));
+    Submission submission;
+    submission.request.set_request_id(absl::StrCat("request-", i));
+    *submission.request.mutable_spec() = NewSpec(i + 1);
+    if (world_->shared()) AddSharedFields(&submission);
+    submissions_.push_back(std::move(submission));
     ++open_;
     world_->After(world_->dice.Between(absl::ZeroDuration(), within),
                   [this, i] { Submit(static_cast<size_t>(i)); });
   }
 }
 
-void People::Submit(size_t number) {
-  Wish& wish = wishes_[number];
+void Users::Submit(size_t number) {
+  Submission& submission = submissions_[number];
   const auto again = [&](absl::Duration most) {
     world_->After(world_->dice.Between(absl::Milliseconds(200), most), [this, number] { Submit(number); });
   };
-  if (!wish.id.empty() && referee_->IsDeleted(wish.id)) return;
-  // Chosen once: what is repeated is the same request.
-  if (std::exchange(wish.waits, false)) {
-    if (const std::string before = SomeJob(); !before.empty()) wish.request.add_after(before);
+  if (!submission.id.empty() && referee_->IsDeleted(submission.id)) return;
+  // Chosen once: a repeated request must be identical.
+  if (std::exchange(submission.has_dependency, false)) {
+    if (const std::string before = RandomJob(); !before.empty()) submission.request.add_after(before);
   }
-  if (Lost()) return again(absl::Seconds(3));
+  if (LosesCall()) return again(absl::Seconds(3));
   v1::SubmitJobResponse response;
   absl::Status status;
   const bool answered = coordinator_->Call(
-      [&](JobService* service) { status = service->Submit(Caller{"somebody"}, wish.request, &response); });
-  if (!answered || Lost()) return again(absl::Seconds(3));
-  const bool known = !wish.id.empty();
+      [&](JobService* service) { status = service->Submit(Caller{"user"}, submission.request, &response); });
+  if (!answered || LosesCall()) return again(absl::Seconds(3));
+  const bool known = !submission.id.empty();
   if (!status.ok()) {
-    world_->Tell("submit of ", wish.request.request_id(), ": ", absl::StatusCodeToString(status.code()));
+    world_->Log("submit of ", submission.request.request_id(), ": ", absl::StatusCodeToString(status.code()));
     if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return again(absl::Seconds(3));
     if (known)
-      world_->Violate(
-          absl::StrCat("the repeat of ", wish.request.request_id(), " is refused: ", status.ToString()));
+      world_->ReportViolation(absl::StrCat("request ", submission.request.request_id(),
+                                           ": the repeated call failed: ", status.ToString()));
     --open_;
     return;
   }
-  world_->Tell("submitted ", wish.request.request_id(), " is job ", response.job().id());
-  wish.id = response.job().id();
-  const int64_t nodes = wish.request.spec().resources().nodes();
-  const auto quota = coordinator_->quotas().find(wish.request.project());
+  world_->Log("submitted ", submission.request.request_id(), " job=", response.job().id());
+  submission.id = response.job().id();
+  const int64_t nodes = submission.request.spec().resources().nodes();
+  const auto quota = coordinator_->quotas().find(submission.request.project());
   if (nodes == kTooManyNodes || (quota != coordinator_->quotas().end() && nodes > quota->second))
-    too_large_.insert(wish.id);
-  referee_->Submitted(wish.request.request_id(), response.job());
+    too_large_.insert(submission.id);
+  referee_->Submitted(submission.request.request_id(), response.job());
   if (!known) --open_;
   if (world_->dice.OneIn(3)) again(absl::Seconds(40));
 }
 
-std::string People::SomeJob() {
+std::string Users::RandomJob() {
   std::vector<std::string> ids;
-  for (const Wish& wish : wishes_) {
-    if (!wish.id.empty()) ids.push_back(wish.id);
+  for (const Submission& submission : submissions_) {
+    if (!submission.id.empty()) ids.push_back(submission.id);
   }
   return ids.empty() ? "" : ids[static_cast<size_t>(world_->dice.Below(static_cast<int>(ids.size())))];
 }
 
-void People::AskSomething() {
-  static constexpr const char* kAsked[] = {"cancel", "pause", "pause", "resume", "resume", "retry", "delete"};
+void Users::MakeRandomRequest() {
+  static constexpr const char* kRequests[] = {"cancel", "pause", "pause", "resume",
+                                              "resume", "retry", "delete"};
   if (world_->dice.OneIn(5)) {
     const std::string& node =
         nodes_[static_cast<size_t>(world_->dice.Below(static_cast<int>(nodes_.size())))];
     return world_->dice.OneIn(3) ? Drain(node) : Cordon(node, world_->dice.OneIn(2));
   }
-  const std::string id = SomeJob();
-  if (!id.empty()) Ask(kAsked[world_->dice.Below(7)], id);
+  const std::string id = RandomJob();
+  if (!id.empty()) Request(kRequests[world_->dice.Below(7)], id);
 }
 
-void People::Ask(const std::string& what, const std::string& id) {
-  if (Lost()) return;
+void Users::Request(const std::string& what, const std::string& id) {
+  if (LosesCall()) return;
   grpc::Status status;
   v1::Job job;
   const int64_t grace_s = world_->dice.OneIn(3) ? 0 : 8;
@@ -163,20 +164,20 @@ void People::Ask(const std::string& what, const std::string& id) {
       v1::DeleteJobResponse response;
       status = service->DeleteJob(nullptr, &request, &response);
     }
-    world_->Tell("asked to ", what, " ", id, ": ", status.ok() ? "yes" : status.error_message());
+    world_->Log("requested ", what, " ", id, ": ", status.ok() ? "ok" : status.error_message());
   });
   if (answered && status.ok() && job.has_spec()) referee_->Answered(what, job);
 }
 
-void People::Cordon(const std::string& node, bool on) {
+void Users::Cordon(const std::string& node, bool on) {
   grpc::Status status;
-  // A call that is not answered may have been heard.
+  // A call without a reply may have been executed.
   if (!on) referee_->Cordoned(node, false);
   const bool answered = coordinator_->Call([&](JobService* service) {
     if (on) {
       v1::CordonNodeRequest request;
       request.set_node(node);
-      request.set_reason("somebody looks at it");
+      request.set_reason("under investigation");
       v1::CordonNodeResponse response;
       status = service->CordonNode(nullptr, &request, &response);
     } else {
@@ -185,12 +186,12 @@ void People::Cordon(const std::string& node, bool on) {
       v1::UncordonNodeResponse response;
       status = service->UncordonNode(nullptr, &request, &response);
     }
-    world_->Tell(on ? "cordon " : "uncordon ", node, ": ", status.ok() ? "yes" : status.error_message());
+    world_->Log(on ? "cordon " : "uncordon ", node, ": ", status.ok() ? "ok" : status.error_message());
   });
   if (answered && status.ok() && on) referee_->Cordoned(node, true);
 }
 
-void People::Drain(const std::string& node) {
+void Users::Drain(const std::string& node) {
   v1::DrainNodeRequest request;
   request.set_node(node);
   request.set_grace_seconds(8);
@@ -200,24 +201,24 @@ void People::Drain(const std::string& node) {
     referee_->AsksToDrain(node);
     v1::DrainNodeResponse response;
     status = service->DrainNode(nullptr, &request, &response);
-    world_->Tell("drain ", node, request.force() ? " with force: " : ": ",
-                 status.ok() ? "yes" : status.error_message());
+    world_->Log("drain ", node, request.force() ? " with force: " : ": ",
+                status.ok() ? "ok" : status.error_message());
   });
   if (answered && status.ok()) referee_->Cordoned(node, true);
 }
 
-void People::LetAllGoOn() {
+void Users::ResumeAll() {
   for (const std::string& node : coordinator_->CordonedNodes()) Cordon(node, false);
   if (JobBoard* const board = coordinator_->board()) {
     for (const auto& job : board->Live()) {
       const bool held = job->state() == v1::JOB_STATE_PAUSED || job->state() == v1::JOB_STATE_PAUSING;
-      if (held && !job->pause().resumes()) Ask("resume", job->id());
+      if (held && !job->pause().resumes()) Request("resume", job->id());
     }
   }
-  world_->After(absl::Seconds(5), [this] { LetAllGoOn(); });
+  world_->After(absl::Seconds(5), [this] { ResumeAll(); });
 }
 
-bool People::WaitsForGood(const v1::Job& job, const std::set<std::string>& others) const {
+bool Users::CanNeverStart(const v1::Job& job, const std::set<std::string>& others) const {
   using Waiting = v1::Job::Waiting;
   if (job.state() != v1::JOB_STATE_QUEUED) return false;
   switch (job.waiting().code()) {
@@ -235,8 +236,8 @@ bool People::WaitsForGood(const v1::Job& job, const std::set<std::string>& other
   }
 }
 
-std::string People::WhyNotOver() {
-  std::string why = open_ > 0 ? "a submit is not answered" : "";
+std::string Users::UnfinishedReason() {
+  std::string why = open_ > 0 ? "a submit has no reply" : "";
   const std::vector<std::string> accepted = referee_->Accepted();
   std::map<std::string, v1::Job> open;
   const bool there = coordinator_->Call([&](JobService* service) {
@@ -247,27 +248,27 @@ std::string People::WhyNotOver() {
       const v1::Job& job = response.job();
       if (!status.ok()) {
         if (!referee_->IsDeleted(id))
-          world_->Violate(absl::StrCat("job ", id, " is lost: ", status.error_message()));
+          world_->ReportViolation(absl::StrCat("job ", id, ": lost: ", status.error_message()));
         continue;
       }
       if (!Ended(job.state())) open[id] = job;
     }
   });
-  // Those that wait for good, and those that come after them.
+  // Jobs that can never start, and jobs that depend on them.
   std::set<std::string> wait;
   for (size_t before = 1; before != wait.size();) {
     before = wait.size();
     for (const auto& [id, job] : open) {
-      if (WaitsForGood(job, wait)) wait.insert(id);
+      if (CanNeverStart(job, wait)) wait.insert(id);
     }
     if (wait.empty()) break;
   }
   for (const auto& [id, job] : open) {
     if (wait.count(id) != 0 || !why.empty()) continue;
     why = absl::StrCat("job ", id, " is ", v1::JobState_Name(job.state()), ": ", job.reason(),
-                       "; it waits for ", v1::Job::Waiting::Code_Name(job.waiting().code()));
+                       "; waiting for ", v1::Job::Waiting::Code_Name(job.waiting().code()));
   }
-  return there ? why : "the coordinator is away";
+  return there ? why : "the coordinator is down";
 }
 
 }  // namespace fsdpd::sim
