@@ -1,5 +1,5 @@
-"""Runs the real programs for tests: processes, clusters, the command line, gRPC, a terminal, Prometheus.
+"""Test harness that runs the real programs: processes, clusters, the command line, gRPC, a terminal, Prometheus.
 
-Start with cluster.py. Everything here starts real processes on loopback with ports that the kernel picks, and
-proves when it ends that none of them is left.
+Start with cluster.py. All processes are real, listen on loopback with ports that the kernel picks, and are verified to
+have ended at teardown.
 """

@@ -1,5 +1,6 @@
-"""A Kubernetes' control plane: etcd and the real API server, controller manager and scheduler (tests/kubernetes/build). By itself
-it is without machines: nodes only say that what is placed on them runs. harness/kubelets.py has some."""
+"""Kubernetes control plane for tests: etcd and the real API server, controller manager and scheduler
+(tests/kubernetes/build). It has no machines by itself: nodes are objects, and tests set the status of pods.
+harness/kubelets.py adds real nodes."""
 
 import json
 import pathlib
@@ -21,7 +22,7 @@ _OF_THE_CLUSTER = {"Namespace", "Node", "PersistentVolume", "PriorityClass", "Cu
 
 
 def programs(*of):
-    """Where tests/kubernetes/build has them, or nothing; `of`: what else it was told to build."""
+    """Directory of the programs built by tests/kubernetes/build, or None. `of`: additional build targets."""
     directory = pathlib.Path(subprocess.run([BUILD, *of, "--path"], capture_output=True, text=True, check=True).stdout.strip())
     return directory if (directory / ".complete").exists() else None
 
@@ -31,13 +32,13 @@ def _token_of(user):
 
 
 class Refused(Exception):
-    def __init__(self, code, said):
-        super().__init__(f"{code}: {said}")
+    def __init__(self, code, message):
+        super().__init__(f"{code}: {message}")
         self.code = code
 
 
 def path_of(each, namespace="fsdpd"):
-    """Of the collection that an object belongs to."""
+    """Path of the collection that an object belongs to."""
     version = each["apiVersion"]
     plural = _PLURALS.get(each["kind"], each["kind"].lower() + "s")
     within = "" if each["kind"] in _OF_THE_CLUSTER else f"/namespaces/{each['metadata'].get('namespace', namespace)}"
@@ -46,8 +47,8 @@ def path_of(each, namespace="fsdpd"):
 
 class ApiServer:
     def __init__(self, directory, mark, address="127.0.0.1", users=(), node_grace="1h"):
-        """`address`: where nodes would reach it. `users`: [(name, group)] beside the administrator. `node_grace`: after how long
-        without a heartbeat a node is taken for gone; nobody sends any for those that are only said to be there."""
+        """`address`: address for nodes. `users`: [(name, group)] in addition to the administrator. `node_grace`:
+        time without a heartbeat after which a node is lost; nodes that exist only as objects send none."""
         self.directory, self._mark, self._bin = directory, mark, programs()
         self._address, self._users = address, users
         self._daemons = []
@@ -80,15 +81,15 @@ class ApiServer:
         private, public, tokens = (self.directory / name for name in ("sa.key", "sa.pub", "tokens.csv"))
         subprocess.run(["openssl", "genrsa", "-out", private, "2048"], check=True, capture_output=True)
         subprocess.run(["openssl", "rsa", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
-        everybody = [("admin", "system:masters"), *self._users]
-        tokens.write_text("".join(f"{_token_of(name)},{name},{number},{group}\n" for number, (name, group) in enumerate(everybody)))
+        users = [("admin", "system:masters"), *self._users]
+        tokens.write_text("".join(f"{_token_of(name)},{name},{number},{group}\n" for number, (name, group) in enumerate(users)))
         etcd = self.etcd.store.removeprefix("etcd://").split("/")[0]
         self._start("kube-apiserver", f"--etcd-servers=http://{etcd}", f"--bind-address={self._address}",
                     f"--advertise-address={self._address}", f"--secure-port={self._port}", f"--cert-dir={self.directory / 'server'}",
                     "--service-cluster-ip-range=10.96.0.0/16", "--service-account-issuer=https://kubernetes.default.svc",
                     f"--service-account-key-file={public}", f"--service-account-signing-key-file={private}",
                     f"--token-auth-file={tokens}", "--authorization-mode=Node,RBAC", "--endpoint-reconciler-type=none",
-                    # A node's name is in no DNS here: for `kubectl logs`.
+                    # Node names are not in DNS here; `kubectl logs` needs an address.
                     "--kubelet-preferred-address-types=InternalIP")
 
         def ready():
@@ -123,7 +124,7 @@ class ApiServer:
             raise Refused(error.code, error.read().decode()) from None
 
     def apply(self, each, dry=False):
-        """As `kubectl apply --server-side` does: a field that nobody knows is an error. Returns what the server warns of."""
+        """Applies like `kubectl apply --server-side`, and rejects unknown fields. Returns the server's warnings."""
         warnings = []
         self.ask("PATCH", f"{path_of(each)}/{each['metadata']['name']}?fieldManager=test&force=true&fieldValidation=Strict"
                  + ("&dryRun=All" if dry else ""), each, "application/apply-patch+yaml", warnings=warnings)
@@ -138,7 +139,7 @@ class ApiServer:
             "spec": {"user": user, "groups": [*groups, "system:authenticated"], "resourceAttributes": asked}})
         return review["status"]["allowed"]
 
-    # Nodes and pods, without machines ------------------------------------------------------------------------------
+    # Nodes and pods without machines -------------------------------------------------------------------------------
 
     def add_node(self, name, labels, allocatable):
         self.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
@@ -151,20 +152,20 @@ class ApiServer:
         return {each["metadata"]["name"]: each for each in found["items"]}
 
     def end_pod(self, name, exit_code):
-        """Its container has ended, and the pod with it; that it is deleted then is run_pods()'s."""
+        """Sets the container and its pod as ended. run_pods() then completes the deletion."""
         ended = {"name": "agent", "image": "", "imageID": "", "ready": False, "restartCount": 0,
                  "state": {"terminated": {"exitCode": exit_code}}}
         self.ask("PATCH", f"/api/v1/namespaces/fsdpd/pods/{name}/status", {"status": {
             "phase": "Failed" if exit_code else "Succeeded", "containerStatuses": [ended]}}, "application/merge-patch+json")
 
     def run_pods(self):
-        """What kubelets would do now: what is placed runs, and what is to end has ended."""
+        """Acts as kubelets would: placed pods run, and deleted pods end."""
         for each in self.ask("GET", "/api/v1/namespaces/fsdpd/pods")["items"]:
             path = f"/api/v1/namespaces/fsdpd/pods/{each['metadata']['name']}"
             if "deletionTimestamp" in each["metadata"]:
                 try:
                     self.ask("DELETE", path, {"gracePeriodSeconds": 0})
-                except Refused as gone:  # Meanwhile: its Job has let go of it.
+                except Refused as gone:  # Deleted meanwhile by its Job.
                     if gone.code != 404:
                         raise
             elif "nodeName" in each["spec"] and not is_ready(each):

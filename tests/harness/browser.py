@@ -1,11 +1,11 @@
-"""A headless Chromium, driven through its DevTools over a pair of pipes.
+"""Headless Chromium, controlled through the DevTools protocol over a pair of pipes.
 
     with Browser(directory) as browser:
         browser.open("http://127.0.0.1:7780/")
         browser.wait("document.querySelector('table')")
         browser.press("Tab")
 
-Whatever the page does is kept: the addresses that it asks for in `requests`, what it does wrong in `faults`."""
+Records the URLs that the page requests in `requests`, and its exceptions and log entries in `faults`."""
 
 import base64
 import contextlib
@@ -28,7 +28,7 @@ class Browser:
         self.requests, self.faults = [], []
         self._last, self._unread = 0, b""
         (commands, self._in), (self._out, answers) = os.pipe(), os.pipe()
-        # It wants them as descriptors 3 and 4. A group of its own: it has children.
+        # Chromium expects the pipes as descriptors 3 and 4. A separate process group, because it has children.
         command = ["bash", "-c", f'exec "$@" 3<&{commands} 4>&{answers}', "bash", PROGRAM, *_FLAGS,
                    f"--window-size={width},{height}", f"--user-data-dir={directory}", "about:blank"]
         self._log = open(f"{directory}.log", "wb")
@@ -53,7 +53,7 @@ class Browser:
             os.close(descriptor)
         self._log.close()
 
-    # --- what a person does
+    # --- user input
 
     def open(self, url):
         self._call("Page.navigate", url=url)
@@ -66,34 +66,34 @@ class Browser:
             self._call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
 
     def point(self, x, y):
-        """Moves the pointer there, in pixels of what is shown."""
+        """Moves the pointer, in pixels of the viewport."""
         self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def type(self, text):
         self._call("Input.insertText", text=text)
 
     def prefer(self, scheme):
-        """`light` or `dark`, as a person's system has it."""
+        """Sets the preferred color scheme, `light` or `dark`."""
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def resize(self, width, height):
-        """Of what a page has: a window's own is less by what a browser has around it."""
+        """Sets the size of the viewport, which is smaller than the window."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def trust_any_certificate(self):
         self._call("Security.setIgnoreCertificateErrors", ignore=True)
 
-    # --- what a person sees
+    # --- page content
 
     def ask(self, expression):
-        """What it is in the page."""
-        told = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        """Evaluates an expression in the page."""
+        reply = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
 
     def wait(self, expression, timeout_s=60):
-        """Until it is true in the page, an element for instance; what it is then. What throws is not true yet: a document
-        that comes in has parts missing."""
+        """Waits until the expression is truthy in the page, for example an element, and returns it. An exception
+        means "not yet", because parts of a loading document are missing."""
         expression = f"(() => {{ try {{ const found = {expression}; return found instanceof Node || found; }} catch {{}} }})()"
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
@@ -101,16 +101,16 @@ class Browser:
             if found:
                 return found
             time.sleep(0.05)
-        raise AssertionError(f"never true within {timeout_s} s: {expression}\n{self.text()}\n{self.faults}")
+        raise AssertionError(f"not true within {timeout_s} s: {expression}\n{self.text()}\n{self.faults}")
 
     def text(self):
         return self.ask("document.body.innerText")
 
     def picture(self, path):
-        told = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=False)
-        path.write_bytes(base64.b64decode(told["data"]))
+        reply = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=False)
+        path.write_bytes(base64.b64decode(reply["data"]))
 
-    # --- the wire: messages of JSON, with a zero byte after each
+    # --- protocol: JSON messages, each followed by a zero byte
 
     def _call(self, method, **parameters):
         self._last += 1
@@ -129,7 +129,7 @@ class Browser:
         while b"\0" not in self._unread:
             ready, _, _ = select.select([self._out], [], [], 60)
             more = os.read(self._out, 1 << 20) if ready else b""
-            assert more, "Chromium has ended, or says nothing"
+            assert more, "Chromium: ended or did not answer"
             self._unread += more
         message, self._unread = self._unread.split(b"\0", 1)
         return json.loads(message)

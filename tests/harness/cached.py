@@ -1,4 +1,4 @@
-"""What tests need from a package registry: kept in the user's cache, and made anew where its pins have changed."""
+"""Cache of packages from a registry, in the user's cache directory, rebuilt when their pins change."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ import sys
 
 
 def made_once(name, pins, make):
-    """The directory `name` for what the files `pins` say. Where it is not there, `make` fills the directory that it is given."""
+    """Returns the directory `name` for the content of the files `pins`. If missing, `make` fills a new directory."""
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:12]
     directory = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / f"fsdpd/{name}-{digest}"
     if directory.exists():
@@ -20,7 +20,7 @@ def made_once(name, pins, make):
         make(partial)
         partial.rename(directory)
     except OSError:
-        if not directory.exists():  # Otherwise another test run was first.
+        if not directory.exists():  # Otherwise another test run created it first.
             raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)

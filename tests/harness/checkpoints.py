@@ -1,4 +1,4 @@
-"""What a job's checkpoints hold, read from outside: by fsdpctl's words for where things lie, and the files."""
+"""Content of a job's checkpoints, read through `fsdpctl ckpt inspect` and the files."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ from harness.cluster import fsdpctl
 
 
 def steps_in(directory):
-    """Steps of the checkpoints in a job's directory that are committed, ascending."""
+    """Steps of the committed checkpoints in a job's directory, ascending."""
     return sorted(int(path.parent.name[len("iter_"):]) for path in pathlib.Path(directory).glob("iter_*/.metadata")
                   if not path.parent.name.endswith(".damaged"))
 
@@ -17,7 +17,7 @@ def path_of(directory, step):
 
 
 def assert_whole(directory):
-    """Each of a job's checkpoints, by `fsdpctl ckpt verify`; the steps."""
+    """Verifies each checkpoint of a job with `fsdpctl ckpt verify`. Returns their steps."""
     steps = steps_in(directory)
     for step in steps:
         assert fsdpctl("ckpt", "verify", path_of(directory, step)).expect(0).out.endswith(": intact\n")
@@ -25,8 +25,8 @@ def assert_whole(directory):
 
 
 def records(path):
-    """By tensor and the place of each chunk in it, the chunk's record: two checkpoints of one layout that have the same
-    ones hold the same numbers, bit by bit."""
+    """Returns {(tensor, *offsets): bytes of the chunk}. Equal results for two checkpoints of one layout mean bitwise
+    equal numbers."""
     report = json.loads(fsdpctl("ckpt", "inspect", path, "-o", "json").expect(0).out)
     found = {}
     for tensor in report["tensors"]:
@@ -40,7 +40,7 @@ def records(path):
 
 
 def flip(path):
-    """One bit in the middle of a file."""
+    """Flips one bit in the middle of a file."""
     with open(path, "r+b") as file:
         file.seek(path.stat().st_size // 2)
         byte = file.read(1)[0]
@@ -49,6 +49,6 @@ def flip(path):
 
 
 def truncate(path):
-    """A file ends in its middle, as one that was torn."""
+    """Truncates a file to half its size, like a torn write."""
     with open(path, "r+b") as file:
         file.truncate(path.stat().st_size // 2)

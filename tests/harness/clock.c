@@ -1,5 +1,4 @@
-// A process whose date is FSDPD_CLOCK_SHIFT_S seconds from the machine's, for LD_PRELOAD. Only dates: monotonic clocks
-// are the machine's.
+// LD_PRELOAD library that shifts a process's date by FSDPD_CLOCK_SHIFT_S seconds. Monotonic clocks are not changed.
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>

@@ -1,11 +1,11 @@
-"""A coordinator and agents as real processes.
+"""Cluster of a coordinator and agents as real processes.
 
     with Cluster(tmp_path, agents=2, slots=2) as cluster:
         job_id = cluster.submit(spec(steps=5))
         cluster.wait_state(job_id, "SUCCEEDED")
 
-Leaving the block stops everything with SIGTERM and fails the test when a daemon does not end cleanly, when any
-process of the cluster is left, or when one of its ports is still listened on.
+Leaving the block stops all daemons with SIGTERM. The test fails if a daemon does not end cleanly, if a process of the
+cluster is left, or if one of its ports is still open.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ from harness.programs import program
 from harness.specs import to_message
 from harness.wait import wait_until
 
-STEP_MS = 25  # What a job trains in this time, a test that polls sees.
+STEP_MS = 25  # Long enough for a polling test to observe each step.
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
 @dataclass
 class Result:
-    """What a run of fsdpctl gave."""
+    """Result of a run of fsdpctl."""
     command: list
     code: int
     out: str
@@ -58,12 +58,13 @@ def fsdpctl(*arguments, server=None, stdin=None, timeout_s=180, cwd=None, env=No
 
 
 def rank_of(process):
-    """A rank's number, from the log file that its stdout is."""
+    """The rank's number, from the log file that is its stdout."""
     return int(re.search(r"rank-(\d+)\.log$", os.readlink(f"/proc/{process.pid}/fd/1")).group(1))
 
 
 def paced_rank(directory, *preloads, **variables):
-    """A program that is fsdpd-rank with a pause after each step (pace.c), and with other libraries and variables."""
+    """Creates a wrapper of fsdpd-rank with a pause after each step (pace.c), and with further libraries and
+    variables."""
     path = directory / "fsdpd-rank"
     libraries = ":".join(map(str, [*preloads, program("tests/harness/pace.so")]))
     given = {"LD_PRELOAD": libraries, "FSDPD_STEP_MS": STEP_MS, **variables}
@@ -71,7 +72,7 @@ def paced_rank(directory, *preloads, **variables):
     new = path.with_suffix(f".{uuid.uuid4().hex}")
     new.write_text(f'#!/bin/sh\n{words} exec {shlex.quote(str(program("fsdp/fsdpd-rank")))} "$@"\n')
     new.chmod(0o755)
-    new.rename(path)  # Others may be starting it.
+    new.rename(path)  # Atomic: another process may be starting it.
     return path
 
 
@@ -81,13 +82,13 @@ def _port(address):
 
 class Cluster:
     def __init__(self, directory, agents=2, slots=2, start=True, security=None, coordinator_flags=()):
-        """`security` (harness.security): who asks and answers by TLS and tokens; without it nobody asks."""
-        self.coordinator_flags = list(coordinator_flags)  # Beside those that every one of a test has.
+        """`security` (harness.security): TLS and tokens; None: --insecure."""
+        self.coordinator_flags = list(coordinator_flags)  # In addition to the default flags.
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.mark = uuid.uuid4().hex
         self.state_dir = self.directory / "state"
-        self.store = None  # As --store has it, instead of state_dir.
+        self.store = None  # Value of --store, used instead of state_dir.
         self.coordinator = None
         self.address = None
         self.agents = {}   # By node name.
@@ -95,13 +96,13 @@ class Cluster:
         self.coordinator_metrics = None  # Likewise.
         self._want = (agents, slots) if start else (0, 0)
         self.security = security
-        self.coordinator_prefix = []  # In front of its command.
+        self.coordinator_prefix = []  # Command prefix.
         self.agent_prefixes = {}  # Likewise, by node name.
         self._started = start
         self._ports = set()
         self._channel = None
 
-    # --- life
+    # --- lifetime
 
     def __enter__(self):
         try:
@@ -135,14 +136,14 @@ class Cluster:
         codes = {agent.name: agent.wait() for agent in agents}
         if self.coordinator and self.coordinator.running():
             codes["coordinator"] = self.coordinator.stop()
-        assert not any(codes.values()), f"SIGTERM ends a daemon with 0, these ended so: {codes}"
+        assert not any(codes.values()), f"daemons: exit codes after SIGTERM: {codes} (want 0)"
         self.assert_nothing_left()
 
     def assert_nothing_left(self):
         wait_until("no process of the cluster is left", lambda: not marked(self.mark) or
                    self._fail(f"left: {marked(self.mark)}"))
         open_ports = [port for port in self._ports if listening(port)]
-        assert not open_ports, f"still listened on after the end: {open_ports}"
+        assert not open_ports, f"ports still open after the end: {open_ports}"
 
     @staticmethod
     def _fail(text):
@@ -157,7 +158,7 @@ class Cluster:
                 os.kill(process.pid, signal.SIGKILL)
 
     def logs(self):
-        """The ends of the daemons' logs and of the newest ranks': what a failed test shows."""
+        """Tails of the logs of all daemons and of the newest ranks, for the output of a failed test."""
         newest = sorted(self.directory.rglob("rank-*.log"), key=lambda log: log.stat().st_mtime)[-4:]
         text = ""
         for log in [*sorted(self.directory.glob("*.log")), *newest]:
@@ -168,8 +169,8 @@ class Cluster:
     # --- daemons
 
     def start_coordinator(self, listen=None, expect_serving=True):
-        """With `listen`, on that address: what a restart after a crash does."""
-        # A channel to the coordinator before this one would first have to notice that it is gone.
+        """`listen`: address to listen on, for a restart after a crash."""
+        # A channel to the previous coordinator would first have to notice that it is gone.
         if self._channel:
             self._channel.close()
             self._channel = None
@@ -190,14 +191,14 @@ class Cluster:
 
     @staticmethod
     def coordinator_says(*arguments):
-        """What a command of fsdpd-coordinator that ends by itself has printed."""
+        """Runs a one-shot command of fsdpd-coordinator and returns its stdout."""
         done = subprocess.run([program("coordinator/fsdpd-coordinator"), *map(str, arguments)], capture_output=True,
                               text=True, timeout=600, stdin=subprocess.DEVNULL)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def start_agent(self, name, slots=2, wait=True, expect_serving=True, **flags):
-        stem = name[:200]  # A node's name alone may be nearly as long as a file's.
+        stem = name[:200]  # A node's name may use nearly the maximum length of a file name.
         port_file = self.directory / f"{stem}.port"
         port_file.unlink(missing_ok=True)
         flags = {"coordinator": self.address, "node": name, "slots": slots, "device": "cpu", "port_file": port_file,
@@ -221,16 +222,16 @@ class Cluster:
             assert daemon.running(), f"{daemon.name} ended with {daemon.process.returncode}:\n{daemon.text()}"
             return port_file.exists() and port_file.read_text()
         text = wait_until(f"{daemon.name} writes its port file", address)
-        assert text.endswith("\n") and text.count("\n") == 1, f"port file holds {text!r}"
+        assert text.endswith("\n") and text.count("\n") == 1, f"port file: got {text!r}, want one line"
         self._ports.add(_port(text.strip()))
         return text.strip()
 
     def page(self):
-        """The address of the newest coordinator's page for browsers."""
-        return re.findall(r"serving web UI url=(\S+)", self.coordinator.text())[-1]
+        """URL of the web UI of the newest coordinator."""
+        return re.findall(r"page at (\S+)", self.coordinator.text())[-1]
 
     def ranks(self, node):
-        """The live rank processes below an agent."""
+        """Live rank processes of an agent."""
         return [each for each in descendants(self.agents[node].pid) if each.program == "fsdpd-rank"]
 
     def all_ranks(self):
@@ -256,7 +257,7 @@ class Cluster:
         return stubs.coordinator_grpc.CoordinatorStub(self._channel)
 
     def submit(self, spec):
-        """Submits over gRPC; the job's id. Tests of fsdpctl submit with fsdpctl."""
+        """Submits over gRPC and returns the job's id. Tests of fsdpctl submit with fsdpctl."""
         request = stubs.coordinator.SubmitJobRequest(spec=to_message(spec))
         return self.api().SubmitJob(request, timeout=60, wait_for_ready=True).job.id
 
@@ -268,13 +269,13 @@ class Cluster:
         return name[len("JOB_STATE_"):]
 
     def wait_state(self, job_id, *states, timeout_s=180):
-        """Waits for one of `states`; a job that ended otherwise fails at once, with the reason."""
+        """Waits for one of `states`. Fails immediately with the reason if the job ends in another state."""
         def reached():
             state = self.state(job_id)
             return state in states or state in ENDED
         wait_until(f"job {job_id} is {' or '.join(states)}", reached, timeout_s)
         job = self.job(job_id)
-        assert self.state(job_id) in states, f"wanted {states}, job is:\n{job}"
+        assert self.state(job_id) in states, f"want {states}, got:\n{job}"
         return job
 
     def wait_step(self, job_id, step, timeout_s=180):
@@ -295,7 +296,7 @@ class Cluster:
                    lambda: len([node for node in self.nodes() if node.connected]) == count)
 
     def wait_idle(self):
-        """Every slot is free and no rank process is left: a module's tests start from here."""
+        """Waits until every slot is free and no rank process is left: the initial condition of each test."""
         wait_until("all slots are free", lambda: all(node.free_slots == node.slots for node in self.nodes()))
         wait_until("no rank process is left", lambda: not self.all_ranks())
 

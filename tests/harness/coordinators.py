@@ -1,4 +1,4 @@
-"""Several coordinators of one state in etcd, of which one leads, with two agents."""
+"""Cluster of several coordinators with one state in etcd, of which one leads, and two agents."""
 
 import contextlib
 import signal
@@ -16,7 +16,7 @@ NAMES = ("a", "b", "c")
 
 
 class Coordinators(Cluster):
-    """Three of them; `coordinator` is the one that led when it was asked for last. With lease_s=None, the lease that ships."""
+    """Three coordinators. With lease_s=None, the default lease."""
 
     def __init__(self, directory, members=1, lease_s=4, security=None):
         super().__init__(directory, start=False, security=security)
@@ -77,7 +77,7 @@ class Coordinators(Cluster):
         return stubs.coordinator_grpc.CoordinatorStub(self._channels[name])
 
     def leads(self, name):
-        """By what it answers to a write, of a node that is not there: a standby does not look."""
+        """Whether it leads, determined by its reply to a write for an unknown node: a standby rejects any write."""
         try:
             self.stub(name).UncordonNode(stubs.coordinator.UncordonNodeRequest(node="none"), timeout=5)
         except grpc.RpcError as error:
@@ -92,7 +92,7 @@ class Coordinators(Cluster):
         return self.stub(self.leader(*self.gone()))
 
     def cancel(self, job_id):
-        """By fsdpctl, which asks all and again: one that led a moment ago may be changing its front."""
+        """Cancels with fsdpctl, which retries all coordinators: a former leader may be switching to standby."""
         self.ctl("cancel", job_id, "--grace", 5).expect(0)
         return self.wait_state(job_id, "CANCELLED", "SUCCEEDED", "FAILED")
 

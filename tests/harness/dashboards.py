@@ -1,4 +1,4 @@
-"""What the dashboards and the rules ask Prometheus for."""
+"""PromQL expressions of the dashboards and the rules."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import yaml
 from harness.programs import ROOT
 
 DIR = ROOT / "dashboards"
-LABELS = {"fsdpd_job", "fsdpd_node"}  # Ours, with the prefix that metrics have.
+LABELS = {"fsdpd_job", "fsdpd_node"}  # Our labels, which have the prefix of metrics.
 
 
 def boards():
@@ -16,7 +16,7 @@ def boards():
 
 
 def panels(board):
-    """All panels, those within collapsed rows too."""
+    """All panels, including those in collapsed rows."""
     for panel in board["panels"]:
         yield panel
         yield from panel.get("panels", [])
@@ -34,12 +34,13 @@ def rules():
 
 
 def metrics(expression):
-    """The names of our metrics in an expression; recorded ones keep their colons."""
+    """Names of our metrics in an expression; names of recording rules contain colons."""
     return set(re.findall(r"(?:[a-z_]+:)?\b(?:fsdpd|process)_[a-z0-9_]+(?::[a-z0-9_]+)?", expression)) - LABELS
 
 
 def substitute(expression, variables):
-    """As Grafana does before it asks: $job, ${job}, $__rate_interval. What scrapes set is `All`, unless it is given."""
+    """Replaces variables as Grafana does: $job, ${job}, $__rate_interval. Variables of scrape labels default to
+    `All`."""
     for name, value in {"cluster": ".*", "namespace": ".*", **variables}.items():
         expression = re.sub(r"\$\{%s\}|\$%s\b" % (name, name), lambda match: value, expression)
     return expression

@@ -1,6 +1,6 @@
-/* Loaded into a coordinator before libc: it is dead, as by kill -9, at the place where harness/deaths.py says so.
-   FSDPD_DEATHS is a directory; the text in its file `unwritten` is the start of what is never written to a file, and that in
-   `written` of what is the last line of its log. A file is removed as it is met, so that it is met once. */
+/* LD_PRELOAD library that kills a coordinator, as by kill -9, at a point chosen by harness/deaths.py. FSDPD_DEATHS is a
+   directory. The process dies before a file write that contains the text of its file `unwritten`, or after a log line that
+   contains the text of `written`. The file is removed when it matches, so it takes effect once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
-"""A coordinator that is dead at a chosen place, by its own doing (deaths.c), so that no timing decides where:
+"""Coordinator that kills itself at a chosen point (deaths.c), independent of timing:
 
     deaths = Deaths(tmp_path / "deaths")
     cluster.coordinator_prefix = deaths.prefix
-    deaths.before("the ranks save and leave: reason 7")   # Such a change of a job never comes to the disk.
-    deaths.after("RUNNING -> PAUSING")                    # It is on disk, and nothing more is done about it.
+    deaths.before("the ranks save and leave: reason 7")   # This change of a job is never written.
+    deaths.after("RUNNING -> PAUSING")                    # It is written, but not acted on.
 """
 
 import os
@@ -22,11 +22,12 @@ class Deaths:
         self.prefix = ["env", f"LD_PRELOAD={library}", f"FSDPD_DEATHS={directory}"]
 
     def before(self, text):
-        """In place of a write with that text to the store."""
+        """Dies instead of a write to the store that contains this text."""
         self._meet("unwritten", text)
 
     def after(self, text):
-        """Once a line of the log says that: lines tell of changes when they are stored, and before they are acted upon."""
+        """Dies after a log line that contains this text. Changes are logged after they are stored and before they
+        are acted on."""
         self._meet("written", text)
 
     def _meet(self, which, text):
@@ -35,5 +36,5 @@ class Deaths:
         os.rename(made, self._directory / which)
 
     def left(self):
-        """What was to happen and did not."""
+        """The points that were not reached."""
         return sorted(name for name in ("unwritten", "written") if (self._directory / name).exists())

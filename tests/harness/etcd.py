@@ -1,4 +1,4 @@
-"""An etcd of one member or three, as real processes on loopback (Debian's etcd-server, third_party/debian.txt)."""
+"""etcd cluster of one or three real processes on loopback (Debian's etcd-server, third_party/debian.txt)."""
 
 import json
 import socket
@@ -10,7 +10,7 @@ from harness.wait import wait_until
 
 
 def free_ports(count):
-    """Ports that were free a moment ago: etcd does not say which it was given."""
+    """Ports that were free a moment ago, because etcd does not report a port that it picked."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -20,7 +20,8 @@ def free_ports(count):
 
 class Etcd:
     def __init__(self, directory, mark, members=3, addresses=(), pki=None):
-        """`addresses`: of each member, at 2379, for who has a certificate of `pki`, which deploy/certificates has made."""
+        """`addresses`: additional address of each member, at port 2379, for clients with a certificate of `pki`
+        (deploy/certificates)."""
         self.directory, self._mark = directory, mark
         self._addresses, self.pki = addresses, pki
         ports = free_ports(2 * members)
@@ -33,7 +34,7 @@ class Etcd:
 
     @property
     def store(self):
-        """For fsdpd-coordinator's --store."""
+        """Value for fsdpd-coordinator's --store."""
         return "etcd://" + ",".join(f"127.0.0.1:{port}" for port in self._clients) + "/fsdpd"
 
     def start(self, index, wait=True):
@@ -43,7 +44,7 @@ class Etcd:
             "etcd", "--name", f"m{index}", "--data-dir", self.directory / f"etcd-{index}", "--logger=zap",
             *self._served(index, client), "--advertise-client-urls", client, "--listen-peer-urls", peer,
             "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster,
-            # On a machine that builds meanwhile, disks are slow.
+            # Tolerates slow disks on a machine that runs builds.
             "--heartbeat-interval=200", "--election-timeout=2000"],
             self.directory / f"etcd-{index}.log", self._mark)
         if wait:

@@ -1,4 +1,4 @@
-"""Dashboards held against Grafana's own types, by TypeScript's compiler, and drawn by Grafana's own panels."""
+"""Checks dashboards against Grafana's types with the TypeScript compiler, and renders them with Grafana's panels."""
 
 import functools
 import json
@@ -19,7 +19,8 @@ FLAGS = ["--noEmit", "--strict", "--pretty", "false", "--module", "esnext", "--m
 
 @functools.lru_cache(maxsize=None)
 def installed(wanted=PINS):
-    """The directory with node and what `wanted`'s package-lock.json pins; made once per version in the user's cache."""
+    """Directory with Node.js and the packages pinned in `wanted`'s package-lock.json; created once per version in
+    the user's cache."""
     pins = [PINS / "node.txt", wanted / "package.json", wanted / "package-lock.json"]
 
     def make(directory):
@@ -33,7 +34,7 @@ def installed(wanted=PINS):
 
 
 def faults(boards, directory):
-    """What the compiler says against {name: board}, a line for each fault that begins with the board's name."""
+    """Errors of the compiler for {name: board}, one per line, each starting with the board's name."""
     (directory / "node_modules").symlink_to(installed() / "node_modules")
     shutil.copy(PINS / "board.ts", directory)
     for name, board in boards.items():
@@ -46,14 +47,14 @@ def faults(boards, directory):
     return said
 
 
-ROW = 38  # As board.jsx has it.
+ROW = 38  # Same value as in board.jsx.
 WIDTH = 1400
 BUNDLE = ["--bundle", "--format=iife", "--jsx=automatic", "--minify", '--define:process.env.NODE_ENV="production"',
           "--define:global=window", "--loader:.svg=text", "--loader:.ttf=dataurl", "--loader:.woff2=dataurl", "--log-level=error"]
 
 
 def drawer(directory):
-    """Makes the page's program in `directory`."""
+    """Bundles the rendering program in `directory`."""
     shutil.copy(DRAWING / "board.jsx", directory)
     (directory / "node_modules").symlink_to(installed(DRAWING) / "node_modules")
     esbuild = directory / "node_modules/@esbuild/linux-x64/bin/esbuild"
@@ -61,12 +62,12 @@ def drawer(directory):
 
 
 def height(shown):
-    """In pixels, of a picture that ends with the last of the panels that have something to show."""
+    """Height in pixels of an image that ends with the last panel that has data."""
     return ROW * max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in shown)
 
 
 def page(directory, board, series, begin_ms, end_ms):
-    """The address of a page that draws the board. `series`: {panel's id: [[{labels, values}] by target]}."""
+    """URL of a page that renders the board. `series`: {panel id: [[{labels, values}] by target]}."""
     drawn = {"board": board, "width": WIDTH, "from": begin_ms, "to": end_ms, "series": series}
     path = directory / f"{board['uid']}.html"
     path.write_text('<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="board.css"><body style="margin:0">'
@@ -75,7 +76,7 @@ def page(directory, board, series, begin_ms, end_ms):
 
 
 def answered(server, panel, variables, begin, end):
-    """What each of a panel's targets gets."""
+    """Query results of each target of a panel."""
     found = []
     for target in panel["targets"]:
         series = server.over_time(dashboards.substitute(target["expr"], variables), begin, end, max(1, (end - begin) // 120))
@@ -85,8 +86,8 @@ def answered(server, panel, variables, begin, end):
 
 
 def draw(board, server, variables, begin, end, program, profile, path):
-    """Draws a board of what `server` holds from `begin` to `end` into `path`; the panels that have something to show.
-    `program`: drawer's directory. `profile`: one for the browser, to be made."""
+    """Renders a board with the data of `server` from `begin` to `end` to `path`. Returns the panels that have data.
+    `program`: directory of drawer(). `profile`: browser profile directory to create."""
     panels = [panel for panel in dashboards.panels(board) if panel["type"] != "row"]
     series = {panel["id"]: answered(server, panel, variables, begin, end) for panel in panels}
     shown = [panel for panel in panels if any(series[panel["id"]])]

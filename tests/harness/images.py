@@ -1,5 +1,5 @@
-"""The project's container images, really built with buildah, and run by runc: not as root, on a root file system that cannot
-be written. Mounts are within namespaces of the commands that need them, so that nothing is left of a test that is killed."""
+"""Container images of the project, built with buildah and run by runc: as a non-root user, on a read-only root file
+system. Mounts are in namespaces of the commands that need them, so a killed test leaves none."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ DOCKERFILE = DEPLOY / "container/Dockerfile"
 
 
 def collected(out):
-    """What the first stage leaves in /out: made by its own commands, of what this machine has built."""
+    """Runs the first stage's commands that fill /out, with the programs built on this machine."""
     stage = DOCKERFILE.read_text().replace("\\\n", " ").split("\nFROM ")[1]
     build, = [line.removeprefix("RUN ") for line in stage.splitlines() if "bazel build" in line]
     commands = [each for each in re.split(r"\s+&&\s+", build) if "/out" in each]
@@ -26,7 +26,8 @@ def collected(out):
 
 
 class Images:
-    """Of one directory. Its base is what tests/debian/build made in place of debian:12-slim, which comes from a registry."""
+    """Images in one directory. tests/debian/build provides the base in place of debian:12-slim, which would need a
+    registry."""
 
     BASE = "localhost/debian:12-slim"
 
@@ -39,14 +40,14 @@ class Images:
         self._sh(f"""c=$($B from scratch); cp -a {debian_root("slim")}/. "$($B mount $c)"; $B commit --rm --quiet $c {self.BASE}""")
 
     def _sh(self, script):
-        """What a script says in whose mounts $B, which is buildah, has its own."""
+        """Runs a script in a mount namespace and returns its stdout. $B is buildah."""
         done = subprocess.run(["unshare", "--mount", "bash", "-ec", f"B='{self._buildah}'\n{script}"], capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, cwd=ROOT)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def build(self, context, *targets):
-        """The Dockerfile's stages as they are, but for the first, which takes an hour: `context` has what it leaves."""
+        """Builds stages of the Dockerfile. `context` replaces the first stage, which takes an hour."""
         text = re.sub(r"^FROM \S+ AS build\n.*?(?=^FROM )", "FROM scratch AS build\nCOPY . /out/\n", DOCKERFILE.read_text(),
                       flags=re.MULTILINE | re.DOTALL)
         assert "bazel" not in text.split("FROM", 1)[1]
@@ -56,23 +57,24 @@ class Images:
             self._sh(f"$B build --isolation chroot --file {file} --build-arg BASE={self.BASE} --target {target} --tag {target} {context}")
 
     def of_program(self, path, image):
-        """An image that is one program, which loads nothing."""
+        """Image that contains one static program."""
         self._sh(f"""c=$($B from scratch); $B copy --quiet $c {path} /program; $B config --entrypoint '["/program"]' $c
             $B commit --rm --quiet $c localhost/{image}""")
 
     def saved(self, image, name, path):
-        """A file from which a container runtime takes the image under that name."""
+        """Saves the image under this name to a file that container runtimes can import."""
         self._sh(f"$B push --quiet localhost/{image} docker-archive:{path}:{name}")
 
     def within(self, image, script):
-        """What a script says of the image's files, which lie in $root."""
+        """Runs a script on the image's files, which are mounted at $root. Returns its stdout."""
         return self._sh(f'c=$($B from --pull-never localhost/{image}); root=$($B mount $c)\n{script}\n$B rm $c >/dev/null')
 
     def bytes_of(self, image):
         return int(self.within(image, "du --summarize --apparent-size --block-size 1 $root | cut -f 1"))
 
     def started(self, image, name, arguments=(), mounts=(), network=None, env=()):
-        """A container of it, as a Daemon. `mounts`: [(here, there, read-only or not)]; `network`: of the process with that pid."""
+        """Starts a container as a Daemon. `mounts`: [(source, destination, read-only)]. `network`: pid whose network
+        namespace it joins."""
         config = json.loads(self._sh(f"$B inspect --type image localhost/{image}"))["OCIv1"]["config"]
         bundle = self._directory / name
         (bundle / "rootfs").mkdir(parents=True)

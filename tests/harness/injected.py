@@ -1,6 +1,6 @@
-"""A Prometheus with known numbers: every metric of both daemons' tables, of two jobs on two nodes with their cards, as if scraped
-for ten minutes; and the same of another cluster and of another namespace, with other numbers and one job that is only there,
-which no question that chose the first is to see. Counters are straight lines, so that a rate is exactly what was injected."""
+"""Prometheus with known data: every metric of both daemons, for two jobs on two nodes with GPUs, as if scraped for ten
+minutes. A second cluster and a second namespace have the same metrics with other values and one further job, which
+queries for the first must not see. Counters grow linearly, so that each rate equals the injected value."""
 
 import hashlib
 import runpy
@@ -12,11 +12,11 @@ from harness.prometheus import Prometheus
 
 TABLES = runpy.run_path(ROOT / "docs/metrics.py")
 ROWS = {daemon: TABLES["rows"](daemon) for daemon in ("agent", "coordinator", "process")}
-INSTALLATIONS = [("one", "x"), ("two", "x"), ("one", "y")]  # Cluster and namespace; the first is the one that is asked for.
+INSTALLATIONS = [("one", "x"), ("two", "x"), ("one", "y")]  # (cluster, namespace); queries select the first.
 PLACES = {("a", "0"): ("n0", "cuda:0"), ("a", "1"): ("n1", "cuda:0"), ("b", "0"): ("n0", "cuda:1"), ("b", "1"): ("n1", "cuda:1")}
 JOBS, RANKS, NODES = ["a", "b"], ["0", "1"], ["n0", "n1"]
-CARDS = {**{place: rank for rank, place in PLACES.items()}, ("n1", "cuda:2"): ("", "")}  # Of the last nobody has any use.
-VALUES = {  # Of labels that are no places.
+CARDS = {**{place: rank for rank, place in PLACES.items()}, ("n1", "cuda:2"): ("", "")}  # The last GPU is unused.
+VALUES = {  # Values of labels other than places.
     "op": ["all_gather", "reduce_scatter"], "component": ["optimizer", "activations", "workspace"], "instruction": ["Forward head mb 0"],
     "reason": ["power_cap", "hardware_thermal"], "state": ["QUEUED", "RUNNING"], "part": ["compute", "exposed", "rest"],
     "outcome": ["accepted", "refused"], "rule": ["seq_len_fits", "micro_divides"], "to": ["RUNNING"],
@@ -25,19 +25,20 @@ VALUES = {  # Of labels that are no places.
     "file": ["--tokens", "--etcd-cert"]}
 KINDS = {"fsdpd_bad_steps_total": ["nonfinite", "spike"], "fsdpd_gpu_ecc_errors_total": ["corrected", "uncorrected"],
          "fsdpd_agent_messages_refused_total": ["rank", "rendezvous"]}
-TIMES = ["queue", "step", "exposed", "save", "pause"]  # Of a job's ledger; other causes are of failures.
+TIMES = ["queue", "step", "exposed", "save", "pause"]  # Causes of a job's ledger; other causes are those of failures.
 CAUSES = ["hang", "node"]
-# Rank 0 tells them for its job.
+# Reported by rank 0 for its job.
 OF_JOBS = {"fsdpd_learning_rate", "fsdpd_validation_loss", "fsdpd_bad_steps_total", *(name for name in ROWS["agent"] if name.startswith(("fsdpd_fp8_", "fsdpd_router_", "fsdpd_expert_"))), "fsdpd_memory_component_bytes", *(name for name in ROWS["agent"] if "_checkpoint" in name)}
-LINES = {"fsdpd_job_seconds"}  # Gauges that grow.
+LINES = {"fsdpd_job_seconds"}  # Gauges that grow like counters.
 SECONDS, EVERY = 600, 15
-# Of each histogram's values the bucket that all of them are in, by its number.
+# Index of the bucket that contains all values of a histogram.
 BUCKETS = {"fsdpd_queue_wait_seconds": 3, "fsdpd_recovery_seconds": 2, "fsdpd_tick_seconds": 1,
            "fsdpd_rpc_seconds": 2, "fsdpd_store_seconds": 4}
 
 
 def number(installation, name, labels):
-    """What a series grows by in a second, or is; no two are alike but by chance. Elsewhere it is more, so that a maximum tells."""
+    """A series' growth per second, or its value; distinct by hash. Larger outside the first installation, so that it
+    dominates a maximum."""
     elsewhere = installation != INSTALLATIONS[0]
     if name == "fsdpd_rank_up":
         return 0 if {("fsdpd_job", "b"), ("rank", "1")} <= set(labels) else 1
@@ -58,7 +59,7 @@ def values_of(name, label):
 
 
 def places(daemon, name, labels):
-    """[labels that say where] of the series of a row, and the agent or coordinator that tells them."""
+    """Yields (instance, labels of the place) for the series of a row."""
     if "device" in labels and name.startswith("fsdpd_gpu"):
         for (node, device), (job, rank) in CARDS.items():
             if job or name not in RANKED_CARDS:
@@ -81,14 +82,14 @@ def places(daemon, name, labels):
             yield "c0", {label: value for label, value in where.items() if label in labels}
 
 
-# What a card has of its rank only.
+# Metrics that a GPU has only while a rank uses it.
 RANKED_CARDS = {"fsdpd_gpu_memory_outside_bytes", "fsdpd_gpu_allocator_retries_total", "fsdpd_gpu_out_of_memory_total",
                 "fsdpd_gpu_step_energy_joules", "fsdpd_gpu_step_sm_clock_hertz"}
 PLACE_LABELS = {"fsdpd_job", "rank", "fsdpd_node", "device"}
 
 
 def series():
-    """(installation, metric, labels with the instance) of all."""
+    """Yields (installation, metric, kind, labels including the instance) for all series."""
     for installation in INSTALLATIONS:
         for daemon, rows in ROWS.items():
             for name, row in rows.items():
@@ -103,11 +104,11 @@ def series():
 
 
 class Injected(Prometheus):
-    """As a Prometheus that has scraped all of it; entered, it answers questions of `now`."""
+    """A Prometheus that contains all series, queried at the time `now`."""
 
     def __init__(self, directory, mark):
         super().__init__(directory, [], mark)
-        # Within one block of its, two hours, which is over.
+        # Within one closed two-hour block of Prometheus.
         self.begin = int(time.time()) // 7200 * 7200 - 3 * 7200 + 600
         self.now = self.begin + SECONDS
         self.table = {}
@@ -123,7 +124,7 @@ class Injected(Prometheus):
         return self.table[name, tuple(sorted(labels.items()))]
 
     def at(self, name, **labels):
-        """What it is now."""
+        """Value at the time `now`."""
         grows = name.endswith("_total") or name in LINES
         return self.rate(name, **labels) * (SECONDS if grows else 1)
 

@@ -1,4 +1,4 @@
-"""fsdpd on a cluster of harness/kubelets.py, as who has docs/deploy.md before him puts it there, and jobs that he submits."""
+"""Installation of fsdpd on a cluster of harness/kubelets.py, done as described in docs/deploy.md, and jobs on it."""
 
 import contextlib
 import json
@@ -23,18 +23,18 @@ from harness.wait import wait_until
 RELEASE, NEXT_RELEASE = "0.1.0", "0.1.1"
 SERVICE = "fsdpd-coordinator:7777"
 _USER = 65532
-# What is not in the namespace, and so does not go with it.
+# Objects outside the namespace, which are not deleted with it.
 _OF_THE_CLUSTER = ["priorityclass/fsdpd-coordinator", "priorityclass/fsdpd-agent"]
 
 
 def block_of(words):
-    """The block of commands in docs/deploy.md that has these words."""
+    """The command block of docs/deploy.md that contains `words`."""
     return next(each.text for each in pages.blocks("docs/deploy.md") if words in each.text)
 
 
 class Installation:
-    """`with Installation(cluster, directory) as fsdpd`: what was put there is gone after the block, and the cluster as before.
-    `server`: as FSDPD_SERVER names it, within the cluster."""
+    """`with Installation(cluster, directory) as fsdpd`: uninstalled after the block. `server`: FSDPD_SERVER, within the
+    cluster."""
 
     def __init__(self, cluster, directory, server=SERVICE):
         self.cluster, self.directory, self.server = cluster, directory, server
@@ -51,10 +51,10 @@ class Installation:
                    f"kubectl delete --ignore-not-found --timeout 5m {' '.join(gone)}")
 
     def typed(self, script):
-        """What a shell on a node of the cluster says. What it leaves running ends with it."""
+        """Runs a script in a shell on a node and returns its stdout. Processes that it leaves are killed."""
         command = self.place().inside("bash", "-euo", "pipefail", "-c", f"cd {self.directory}\n{script}")
-        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
-            shell = subprocess.Popen(command, env=self.environment(), stdin=subprocess.DEVNULL, stdout=said, stderr=complained,
+        with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+            shell = subprocess.Popen(command, env=self.environment(), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
                                      start_new_session=True)
             try:
                 code = shell.wait(timeout=600)
@@ -62,34 +62,34 @@ class Installation:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(shell.pid, signal.SIGKILL)
                 shell.wait()
-            said.seek(0)
-            complained.seek(0)
-            output = said.read()
-            assert code == 0, f"{script}\nexit {code}\n{output}{complained.read()}"
+            stdout.seek(0)
+            stderr.seek(0)
+            output = stdout.read()
+            assert code == 0, f"{script}\nexit {code}\n{output}{stderr.read()}"
             return output
 
     def environment(self):
-        """Of a shell with kubectl, helm and fsdpctl."""
+        """Environment of a shell with kubectl, helm and fsdpctl."""
         own = self.cluster.environment()
         return {**own, MARK: self.cluster.mark, "HOME": str(self.directory), "PATH": f"{BIN / 'client'}:{own['PATH']}:{tool('helm').parent}"}
 
     def place(self):
-        """The node of the coordinator, whose link no test takes away; before there is one, any."""
+        """The node of the coordinator, which stays connected in every test; any node if there is none yet."""
         node = self.pods("coordinator").get("fsdpd-coordinator-0", {"spec": {}})["spec"].get("nodeName")
         return self.cluster.nodes[node or min(self.cluster.nodes)]
 
     def pods(self, component):
         return self.cluster.pods(component)
 
-    # --- what is put there
+    # --- installation
 
     def add_secrets(self):
-        """And the namespace."""
+        """Creates the namespace and its secrets."""
         self.typed(block_of("create secret generic fsdpd-coordinator-tls").partition("kubectl apply -k")[0])
 
     def add_volumes(self, coordinators=1, state_on=None):
-        """What a cluster's storage would make of claims, for all nodes: directories of this machine. `state_on`: the one node that has
-        coordinators' volumes, as kind's storage has it."""
+        """Creates volumes for the claims, as directories of this machine that all nodes share. `state_on`: the only
+        node that has the coordinators' volumes, like kind's storage."""
         claims = {f"state-{each}": (f"state-fsdpd-coordinator-{each}", "ReadWriteOnce") for each in range(coordinators)}
         claims |= {"data": ("fsdpd-data", "ReadWriteMany"), "checkpoints": ("fsdpd-checkpoints", "ReadWriteMany")}
         for name, (claim, mode) in claims.items():
@@ -106,14 +106,14 @@ class Installation:
         corpus(self.volumes["data"] / "corpus.txt")
 
     def tag(self, release):
-        """What is the same programs under another name: nodes have it."""
+        """Tags the same images as another release on every node."""
         for node in self.cluster.nodes.values():
             for name in ("fsdpd-coordinator", "fsdpd-agent"):
                 run(*node.inside(self.cluster.built / "ctr", "--namespace", "k8s.io", "images", "tag", "--force",
                                  *(f"docker.io/library/{name}:{each}" for each in (RELEASE, release))))
 
     def apply(self, release=RELEASE, *components):
-        """An overlay of one's own: CPU ranks, with volumes to read and to save in."""
+        """Applies a custom overlay: CPU ranks, with volumes for data and checkpoints."""
         mine = self.directory / "mine"
         mine.mkdir(exist_ok=True)
         (mine / "kustomization.yaml").write_text(yaml.safe_dump({
@@ -131,12 +131,12 @@ class Installation:
         return next(each for each in self.pods("agent").values() if each["spec"]["nodeName"] == node)
 
     def process_of(self, pod, name):
-        """That runs a program of a pod, or nothing while none does."""
+        """Process of a pod's program, or None."""
         of_node = self.cluster.nodes[pod["spec"]["nodeName"]].processes(name)
         return next((each for each in of_node if pod["metadata"]["uid"] in _groups_of(each.pid)), None)
 
     def kill(self, pod, name):
-        """As its node's kernel would for want of memory."""
+        """Kills it like the node's OOM killer."""
         os.kill(self.process_of(pod, name).pid, signal.SIGKILL)
 
     # --- jobs
@@ -146,7 +146,7 @@ class Installation:
                           f"fsdpctl {' '.join(arguments)}")
 
     def submit(self, name, steps=ENDLESS, **sections):
-        """One that reads and saves on volumes; unless it has a number of steps it trains until it is told to end."""
+        """Submits a job that uses the volumes. Without `steps` it trains until it is cancelled."""
         made = spec(steps=steps, name=name, **{
             "data": {"synthetic": None, "tokens": [{"path": "/data/corpus.txt", "type": "u8"}]},
             "checkpoint": {"dir": f"/ckpt/{name}", "every_steps": 20, "keep_last": 3},
@@ -158,23 +158,24 @@ class Installation:
         return json.loads(self.ctl("get", job_id, "-o", "json"))
 
     def wait_job(self, job_id, what, is_so, timeout_s=300):
-        """The job once it is so. Nobody answers while there is no coordinator: `ctl`'s AssertionError is "not yet"."""
+        """Waits for the condition and returns the job. While no coordinator answers, `ctl` raises AssertionError,
+        which means "not yet"."""
         def looked():
             job = self.job(job_id)
             return job if is_so(job) else None
         return wait_until(f"{job_id} {what}", looked, timeout_s, interval_s=0.2)
 
     def wait_trains(self, job_id, beyond=0):
-        """Beyond a step; where it saves, with a checkpoint that is committed."""
+        """Waits until the job trains beyond a step, and has a committed checkpoint if it saves."""
         return self.wait_job(job_id, f"trains beyond step {beyond}", lambda job: job["state"] == "running"
                              and step_of(job) > beyond and (job.get("checkpoints") or not job["spec"].get("checkpoint")))
 
     def wait_next_step(self, job_id):
-        """The first that is told from now on; after a coordinator's end, by the next one."""
+        """Waits for the next reported step; after a coordinator restart, for the one after the first report."""
         return self.wait_trains(job_id, step_of(self.wait_job(job_id, "is known to train", lambda job: job["state"] == "running")))
 
     def end(self, job_id):
-        """The job, which trained until now."""
+        """Cancels a job that is running, and returns it."""
         assert self.job(job_id)["state"] == "running", self.ctl("describe", job_id)
         self.ctl("cancel", job_id, "--wait")
         return self.job(job_id)
@@ -190,7 +191,7 @@ def _groups_of(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/cgroup").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return ""  # Ended since it was listed.
+        return ""  # Ended after it was listed.
 
 
 def _fail(pods):
@@ -202,7 +203,7 @@ def step_of(job):
 
 
 def goes_on(job, attempt):
-    """Whether it has made a step in that attempt, after those that it has restored."""
+    """Whether it has made a new step in this attempt, after the restored ones."""
     restored = job.get("restored") or {}
     return job["state"] == "running" and job["attempt"] == attempt and step_of(job) > int(restored.get("step", 1 << 62))
 
@@ -212,7 +213,7 @@ def restarts(pod):
 
 
 class Clock:
-    """Says how long after a fault something was so."""
+    """Prints times since a fault."""
 
     def __init__(self, fault):
         self._fault, self._start = fault, time.monotonic()

@@ -1,10 +1,10 @@
-"""A Kubernetes with machines: the control plane of harness/apiserver.py, and for each node a containerd, a kubelet and a
-kube-proxy as they are (tests/kubernetes/build nodes), in namespaces of the node's own. A bridge joins the nodes' networks;
-CoreDNS on it answers for the cluster's names.
+"""Kubernetes cluster with nodes: the control plane of harness/apiserver.py, and for each node a real containerd, kubelet
+and kube-proxy (tests/kubernetes/build nodes) in namespaces of the node. A bridge connects the nodes' networks; CoreDNS
+on it serves the cluster's names.
 
-A node is a Linux that ends with its first process: namespaces of processes, mounts and network, where /run, /var/lib and
-/var/log are its own and all else is this machine's. What a kubelet would set of the whole machine it sets of files in their
-place. Only cgroups are left of a node then, and these are removed.
+A node consists of PID, mount and network namespaces that end with its first process. It has its own /run, /var/lib and
+/var/log, and shares all other files with this machine. Files are mounted over the sysctls that a kubelet would set for
+the whole machine. Only cgroups remain after a node ends, and stop() removes them.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from harness.wait import wait_until
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _CNI = "/usr/lib/cni"
 
-# $1: what tests/kubernetes/build made, $2: the node's directory, $3: its name, $4: its address, $5: the bridge's,
-# then of each other node "SUBNET ADDRESS".
+# $1: the programs of tests/kubernetes/build, $2: the node's directory, $3: its name, $4: its address, $5: the bridge's
+# address, then "SUBNET ADDRESS" of each other node.
 _FIRST_PROCESS = r"""
 programs=$1 directory=$2 name=$3 address=$4 bridge=$5
 shift 5
@@ -50,12 +50,12 @@ for each in "$directory"/../images/*.tar; do ctr --namespace k8s.io images impor
 kube-proxy --config "$directory/kube-proxy.yaml" >"$directory/kube-proxy.log" 2>&1 &
 kubelet --config "$directory/kubelet.yaml" --kubeconfig "$directory/kubeconfig" --hostname-override "$name" --node-ip "$address" \
   >"$directory/kubelet.log" 2>&1 &
-wait  # And take the ends of what was orphaned here.
+wait  # And reap orphaned processes.
 """
 
 
 def missing():
-    """What this machine lacks for it, or nothing."""
+    """Missing requirements of this machine; empty if none."""
     lacks = [f"Debian package {package}" for path, package in {
         "runc": "runc", "iptables": "iptables", f"{_CNI}/ptp": "containernetworking-plugins"}.items() if not shutil.which(path)]
     lacks += [f"tests/kubernetes/build {' '.join(of)}".strip() for of in ((), ("nodes",)) if not programs(*of)]
@@ -63,14 +63,14 @@ def missing():
 
 
 def hierarchies():
-    """The places where cgroups are made: one for each controller, or for all of them (cgroup v2)."""
+    """Roots of the cgroup hierarchies: one per controller, or one for all (cgroup v2)."""
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS]
     return [each for each in CGROUPS.iterdir() if (each / "cgroup.procs").exists() and not each.is_symlink()]
 
 
 class Node:
-    """One machine of a cluster; `number` from 1. Its name is what kind would call it (docs/tutorials/kubernetes.md)."""
+    """One node of a cluster; `number` starts at 1. Its name is as in kind (docs/tutorials/kubernetes.md)."""
 
     def __init__(self, cluster, number):
         self._cluster, self.name = cluster, f"fsdpd-worker{number if number > 1 else ''}"
@@ -99,7 +99,7 @@ class Node:
 
     def _write_settings(self):
         write, directory = self._write, self.directory
-        # As pods have it.
+        # Same as in pods.
         (directory / "resolv.conf").write_text(f"nameserver {self._cluster.bridge_address}\nsearch fsdpd.svc.cluster.local\n"
                                             "options ndots:5\n")
         (directory / "nothing.conf").write_text("")
@@ -107,17 +107,17 @@ class Node:
         cri = '[plugins."io.containerd.grpc.v1.cri"'
         (directory / "containerd.toml").write_text("\n".join((
             "version = 2", f"{cri}]", 'sandbox_image = "localhost/pause:1"',
-            # A process here may not take itself out of the kernel's order of whom to kill when memory is short.
+            # Processes here may not lower their OOM score.
             "restrict_oom_score_adj = true",
             f"{cri}.cni]", f'bin_dir = "{_CNI}"', f'conf_dir = "{directory}/cni"',
             f"{cri}.containerd.runtimes.runc]", 'runtime_type = "io.containerd.runc.v2"', "")))
-        # Each pod has a wire of its own to its node, which routes: kube-proxy sees all of it.
+        # Each pod has a point-to-point link to its node, which routes, so all traffic passes kube-proxy's rules.
         (directory / "cni/pods.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [{
             "type": "ptp", "ipMasq": False, "ipam": {"type": "host-local", "ranges": [[{"subnet": self.pods}]],
                                                      "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "/var/lib/cni"}}]}))
         write("kube-proxy.yaml", "kubeproxy", "KubeProxyConfiguration", {
             "mode": "iptables", "hostnameOverride": self.name, "clientConnection": {"kubeconfig": str(self._cluster.kubeconfig)},
-            # Bounds of the kernel's, which are the whole machine's.
+            # Kernel limits, which are global.
             "conntrack": {"maxPerCore": 0, "min": 0}})
         write("kubelet.yaml", "kubelet", "KubeletConfiguration", {
             "address": self.address, "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
@@ -126,7 +126,7 @@ class Node:
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self._cgroup}", "failCgroupV1": False, "enforceNodeAllocatable": [],
             "failSwapOn": False, "oomScoreAdj": 0,
-            # The disk is shared with whatever else is on this machine.
+            # The disk is shared with other users of this machine.
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "imageGCHighThresholdPercent": 100})
 
@@ -135,7 +135,7 @@ class Node:
         (self.directory / file).write_text(yaml.safe_dump({"apiVersion": f"{group}.config.k8s.io/{version}", "kind": kind, **fields}))
 
     def inside(self, *command):
-        """The command, as it is run on this node: its network, names and mounts."""
+        """Prefixes a command to run it in the node's network, PID and mount namespaces."""
         first = next(each.pid for each in descendants(self._first.pid) if each.parent == self._first.pid)
         return ["nsenter", f"--target={first}", "--net", "--mount", *map(str, command)]
 
@@ -143,7 +143,7 @@ class Node:
         return [each for each in descendants(self._first.pid) if each.program == name]
 
     def plug(self, there):
-        """The cable to the bridge. Both ends keep their addresses, and nobody is told but by the missing carrier."""
+        """Sets the link to the bridge up or down. Both ends keep their addresses, and only see the missing carrier."""
         run("ip", "link", "set", self.link, "up" if there else "down")
 
     def logs(self):
@@ -151,8 +151,8 @@ class Node:
                        for each in sorted(self.directory.glob("*.log")))
 
     def stop(self):
-        with contextlib.ExitStack() as ends:  # Whatever one of them says, and the last first.
-            ends.callback(shutil.rmtree, self.directory / "lib", ignore_errors=True)  # Images as they were unpacked: gigabytes.
+        with contextlib.ExitStack() as ends:  # Runs all, in reverse order, even if one fails.
+            ends.callback(shutil.rmtree, self.directory / "lib", ignore_errors=True)  # Unpacked images: gigabytes.
             for each in hierarchies():
                 ends.callback(self._remove_groups, each / self._cgroup)
             ends.callback(subprocess.run, ["ip", "link", "del", self.link], capture_output=True)
@@ -168,7 +168,7 @@ class Node:
     def _remove_groups(group):
         def gone():
             for directory in [*sorted(group.rglob("*/"), key=lambda path: -len(path.parts)), group]:
-                with contextlib.suppress(OSError):  # The kernel may not be done with its last process.
+                with contextlib.suppress(OSError):  # The kernel may still be releasing its last process.
                     directory.rmdir()
             return not group.exists()
         wait_until(f"{group} is gone", gone)
@@ -181,17 +181,17 @@ def run(*command):
 
 
 def free_net():
-    """The first two numbers of addresses that nothing here has a route to."""
+    """Prefix of an unused 10.x network."""
     known = run("ip", "-4", "route")
     return next(net for net in (f"10.{number}" for number in range(100, 200)) if f"{net}." not in known)
 
 
 class Kubelets(ApiServer):
-    """`nodes` of them; `images` is a directory with those that each node is to have, as files."""
+    """`nodes`: number of nodes. `images`: directory with image files that each node imports."""
 
     def __init__(self, directory, mark, nodes=2):
         self.built, self.mark = programs("nodes"), mark
-        # Addresses and names that no other run of this test has.
+        # Unique per run of the test.
         self.net, self.bridge = free_net(), f"fk{os.getpid()}"
         self.bridge_address = f"{self.net}.0.254"
         self.directory = directory
@@ -201,7 +201,7 @@ class Kubelets(ApiServer):
             run("ip", "address", "add", f"{self.bridge_address}/24", "dev", self.bridge)
             run("ip", "link", "set", self.bridge, "up")
             super().__init__(directory, mark, self.bridge_address, [(f"system:node:{each}", "system:nodes") for each in self.nodes],
-                             node_grace="50s")  # As Kubernetes has it.
+                             node_grace="50s")  # Kubernetes' default.
             self._serve_names()
             for each in self.nodes.values():
                 run("ip", "route", "add", each.pods, "via", each.address)
@@ -213,7 +213,7 @@ class Kubelets(ApiServer):
             raise
 
     def add_address(self, number):
-        """One more of this machine's, which pods reach; it goes with the bridge."""
+        """Adds an address of this machine that pods can reach; removed with the bridge."""
         address = f"{self.net}.0.{number}"
         run("ip", "address", "add", f"{address}/24", "dev", self.bridge)
         return address
@@ -231,9 +231,10 @@ class Kubelets(ApiServer):
         assert daemon.running(), daemon.text()
 
     def stop(self):
-        """All of it, also where one part says that it cannot be."""
+        """Stops all parts, even if one fails."""
         with contextlib.ExitStack() as ends:
-            ends.callback(subprocess.run, ["ip", "link", "del", self.bridge], capture_output=True)  # Its routes go with it.
+            # Also removes its routes.
+            ends.callback(subprocess.run, ["ip", "link", "del", self.bridge], capture_output=True)
             if hasattr(self, "etcd"):
                 ends.callback(super().stop)
             for each in self.nodes.values():
@@ -244,7 +245,7 @@ class Kubelets(ApiServer):
             is_so["type"] == "Ready" and is_so["status"] == "True" for is_so in each["status"].get("conditions", []))]
 
     def environment(self):
-        """With which a shell has this cluster's kubectl."""
+        """Environment of a shell with this cluster's kubectl."""
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": f"{self.built}:{os.environ['PATH']}"}
 
     def logs(self):

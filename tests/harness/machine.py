@@ -1,5 +1,5 @@
-"""A Debian machine of its own: a real systemd as the first process of namespaces that systemd-nspawn makes, with a network
-of its own. What is written on it lies over a root directory that tests/debian/build made, and is gone with the machine."""
+"""Debian machine for tests: a real systemd in namespaces of systemd-nspawn, with its own network. Its root is an
+overlay over a directory made by tests/debian/build, and is removed with the machine."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ from harness.programs import ROOT
 from harness.wait import wait_until
 
 BUILD = ROOT / "tests/debian/build"
-# The mount is the machine's alone: what becomes of the test takes it along.
+# The mount is private to the machine and ends with it.
 _START = """
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
 shift 2
@@ -22,7 +22,7 @@ exec "$@"
 
 
 def debian_root(name):
-    """`slim` or `machine`, or a skipped test."""
+    """Root directory `slim` or `machine`; skips the test if missing."""
     directory = pathlib.Path(subprocess.run([BUILD, "--path"], capture_output=True, text=True, check=True).stdout.strip())
     if os.geteuid() != 0 or not (directory / ".complete").exists():
         pytest.skip("needs root, and tests/debian/build to have been run once")
@@ -30,14 +30,14 @@ def debian_root(name):
 
 
 def _over(root, directory, *command):
-    """`command` where `directory`/root is the root directory with what is written below `directory` over it."""
+    """Wraps `command` so that `directory`/root is an overlay of `root` with changes below `directory`."""
     for each in ("upper", "work", "root"):
         (directory / each).mkdir(parents=True, exist_ok=True)
     return ["unshare", "--mount", "sh", "-ec", _START, "sh", root, directory, *command]
 
 
 def changed(root, directory, script):
-    """Runs a script of sh on a copy of `root` on which nothing is started; what it says."""
+    """Runs a sh script on an overlay of `root` in which no service runs. Returns its stdout."""
     command = _over(root, directory, "chroot", directory / "root", "sh", "-exc", script)
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,7 +45,8 @@ def changed(root, directory, script):
 
 
 class Machine:
-    """`with Machine(directory) as machine`: booted, until the end of the block. `directory`/shared is /shared there."""
+    """`with Machine(directory) as machine`: booted for the duration of the block. `directory`/shared is mounted at
+    /shared."""
 
     def __init__(self, directory, name="node-0"):
         self.root, self.directory, self.name = debian_root("machine"), directory, name
@@ -78,12 +79,12 @@ class Machine:
         self._end()
 
     def _end(self):
-        self._nspawn.stop()  # It has the machine shut down.
+        self._nspawn.stop()  # Shuts down the machine.
         for each in ("upper", "work"):  # Half a gigabyte of libraries.
             shutil.rmtree(self.directory / each)
 
     def __call__(self, script, code=0):
-        """Runs a script of sh there, as root; what it says. `code` None takes any."""
+        """Runs a sh script on the machine as root and returns its stdout. `code` None accepts any exit code."""
         done = subprocess.run(["nsenter", f"--target={self._systemd}", "--all", "env", "-i", "HOME=/root",
                                "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive",
                                "sh", "-ec", script], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
@@ -94,5 +95,5 @@ class Machine:
         return self(f"systemctl show --property={name} --value {unit}").strip()
 
     def pid(self, unit):
-        """Of its main process, as the machine numbers it."""
+        """Pid of the unit's main process, in the machine's PID namespace."""
         return int(self.property(unit, "MainPID"))

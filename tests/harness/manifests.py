@@ -1,4 +1,4 @@
-"""What deploy/ has for Kubernetes, as objects: by overlay, and by the chart with the values that say the same."""
+"""Kubernetes objects of deploy/: by overlay, and by the Helm chart with the equivalent values."""
 
 import functools
 import pathlib
@@ -12,26 +12,26 @@ from harness.programs import ROOT
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm/fsdpd"
 OVERLAYS = ["cpu-test", "gpu", "ha-etcd", "kueue", "monitoring"]
-# The chart makes neither: secrets are in the namespace before the chart is, and a pod that may all is nobody's default.
+# Not in the chart, because secrets must exist in the namespace before the chart is installed.
 NOT_OF_THE_CHART = {"Namespace"}
 
 
 def tool(name):
-    """Of deploy/setup --tools, as tests/run calls it."""
+    """Path of a tool installed by deploy/setup --tools, which tests/run calls."""
     found = ROOT / ".tools/bin" / name
-    assert found.exists(), f"{found} is not there: run deploy/setup --tools"
+    assert found.exists(), f"{found}: not found; run deploy/setup --tools"
     return found
 
 
 @functools.lru_cache(maxsize=None)
 def validator():
-    """The directory with kubernetes-validate; installed once per version into the user's cache."""
+    """Directory with kubernetes-validate; installed once per version in the user's cache."""
     pins = DEPLOY / "kubernetes/validator.txt"
     return made_once("kubernetes-validate", [pins], lambda directory: pip_install(pins, directory))
 
 
 def rendered(directory):
-    """A kustomization's objects, as text."""
+    """Rendered objects of a kustomization, as text."""
     done = subprocess.run([tool("kustomize"), "build", directory], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -43,12 +43,12 @@ def overlay_text(overlay, directory=DEPLOY / "kubernetes"):
 
 
 def values_of(overlay):
-    """What helm is told for an overlay; the chart's own values are those of gpu."""
+    """Helm flags that correspond to an overlay; the chart's defaults are those of gpu."""
     return [] if overlay == "gpu" else ["--values", CHART / f"values-{overlay}.yaml"]
 
 
 def helm(verb, *arguments):
-    """Ended, with what it said. Without a cluster to ask it would take Kubernetes for 1.20."""
+    """Runs helm and returns the completed process. Without a cluster helm would assume Kubernetes 1.20."""
     version = ["--kube-version", "1.36"]
     return subprocess.run([str(each) for each in (tool("helm"), verb, *version, *arguments)], capture_output=True, text=True)
 

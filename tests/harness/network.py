@@ -1,4 +1,4 @@
-"""A network of its own for an agent, and what cuts it off: a namespace and a pair of interfaces, which take root."""
+"""Network namespace for an agent, with a veth pair that can be disconnected. Requires root."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ class Namespace:
             subprocess.run(["ip", *command.split()], capture_output=True)
 
     def cut(self):
-        """Without a word to either end: what is sent is lost."""
+        """Disconnects silently: packets are dropped."""
         subprocess.run(["ip", "-n", self.name, "link", "set", "inner", "down"], check=True)
 
     def mend(self):

@@ -1,6 +1,6 @@
-/* Loaded into ranks before libc: a rank sleeps after each report of a step, for FSDPD_STEP_MS milliseconds. A step of a
-   tiny model takes 5 ms; without the pause a job of 60 steps could end before a test does something to it, and one that
-   trains until it is cancelled would take the processors that others' tests need.
+/* LD_PRELOAD library that makes a rank sleep for FSDPD_STEP_MS milliseconds after each step report. A step of a tiny
+   model takes 5 ms. Without the pause, a job of 60 steps could end before a test acts on it, and an endless job would
+   take CPU time that other tests need.
 
    A report is a frame (base/frame.h) with RankToAgent.step (proto/fsdpd/v1/rank.proto), whose tag follows the length. */
 #define _GNU_SOURCE

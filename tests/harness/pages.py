@@ -1,9 +1,8 @@
-"""The project's pages as a reader runs them: blocks of commands (```sh), files that a page shows, and who runs what the
-page's own test does not.
+"""Docs pages as executable tests: command blocks (```sh), files shown by a page, and the tests that run the other blocks.
 
-A block runs with the others of its page, in order, in one shell. One that cannot be has its reason in the line before:
-`<!-- not run: it needs GPUs -->`, or `<!-- run by: tests/integration/test_x.py -->` where a test of that file does the same. A
-block of yaml or Python whose first line is `# NAME` is the file NAME.
+All command blocks of a page run in order in one shell. A block that cannot run has the reason in the line before it:
+`<!-- not run: it needs GPUs -->`, or `<!-- run by: tests/integration/test_x.py -->` if a test in that file runs it. A yaml
+or Python block whose first line is `# NAME` is the file NAME.
 """
 
 import os
@@ -34,7 +33,7 @@ class Block:
     line: int
     language: str
     text: str
-    why: str   # "not run", "run by" or nothing.
+    why: str  # "not run", "run by" or "".
     said: str  # The reason, or the test.
 
     @property
@@ -47,18 +46,18 @@ class Block:
 
     @property
     def file(self):
-        """The name of the file that it is, or nothing."""
+        """Name of the file that the block shows, or None."""
         named = FILE.match(self.text) if self.language in ("yaml", "py", "python") else None
         return named[1] if named else None
 
 
 def pages():
-    """All but measurements, which say themselves what they were made with."""
+    """All pages except measurements, which state how they were made."""
     return [str(path) for path in repository.with_suffix(".md") if not str(path).startswith("docs/bench/")]
 
 
 def with_coordinators():
-    """{tutorial: the directory that its coordinator keeps its state in}."""
+    """{tutorial: state directory of its coordinator}."""
     texts = {page: (ROOT / page).read_text() for page in pages() if page.startswith("docs/tutorials/")}
     found = {page: re.search(r"^fsdpd-coordinator .*--state-dir (\S+)", text, re.MULTILINE) for page, text in texts.items()}
     return {page: each[1] for page, each in found.items() if each}
@@ -71,13 +70,13 @@ def blocks(page):
 
 
 def mentions(page):
-    """[(line, command)] of every `fsdpctl ...` in a page: in its blocks, on its screens and within its sentences."""
+    """[(line, command)] of every `fsdpctl ...` on a page: in blocks, outputs and sentences."""
     text = re.sub(r" *\\\n *", " ", (ROOT / page).read_text())
     found = re.finditer(r"(?:^(?:\$ | *)|`|\$\(|[|;] )(fsdpctl [^`\n#|;)>$]*)", text, re.MULTILINE)
     return [(text[:each.start()].count("\n") + 1, each[1].strip()) for each in found]
 
 
-# A time, a size, a share, a count or the end of an id: what another run has otherwise.
+# Times, sizes, percentages, counts and id suffixes, which differ between runs.
 _OTHERWISE = re.compile(r"(?<=-)[a-z0-9]{6}\b|[\d.,]+(?:e-?\d+)?(?: ?(?:[KMG]iB|B|ms|s|k|M)\b|%)?")
 
 
@@ -86,13 +85,13 @@ def without_numbers(line):
 
 
 def shown(page):
-    """[(line, text)] of the outputs that a page shows: its blocks of no language."""
+    """[(line, text)] of the outputs shown by a page: its blocks without a language."""
     return [(block.line + index, text) for block in blocks(page) if not block.language
             for index, text in enumerate(block.text.splitlines(), 1) if text.strip()]
 
 
 def never_said(page, output):
-    """The lines of shown outputs that its commands did not say, numbers aside."""
+    """Lines of shown outputs that the commands did not print, ignoring numbers."""
     said = {without_numbers(line) for line in output.splitlines()}
     return [f"{page}:{line}: {text}" for line, text in shown(page) if without_numbers(text) not in said]
 
@@ -104,8 +103,8 @@ def _free_port():
 
 
 class Reader:
-    """Runs one page in a directory that looks like a clone. Nothing that it starts outlives `with`. `shell`, `environment`: of a
-    place of its own, where nobody but the page has the port that it names."""
+    """Runs one page in a directory that looks like a clone. Processes that it starts do not outlive the `with` block.
+    `shell`, `environment`: of an isolated place in which the port that the page names is free."""
 
     def __init__(self, page, directory, shell=(), environment=None):
         self.directory, self.mark = directory, uuid.uuid4().hex
@@ -121,12 +120,12 @@ class Reader:
         self.turn_to(page)
 
     def turn_to(self, page):
-        """The page that run() runs next, in the same directory."""
+        """Selects the page that run() runs next, in the same directory."""
         self.page = page
-        # The tests' own Python has the libraries that pages use.
+        # This Python has the libraries that pages use.
         places = [*(str(BIN / name) for name in ("client", "coordinator", "agent", "fsdp")), os.path.dirname(sys.executable)]
         self.environment = {**self._given, MARK: self.mark, "FSDPD_SERVER": f"127.0.0.1:{self.port}", "HOME": str(self.directory)}
-        if any("./clients/python" in block.text for block in blocks(page)):  # A page that has the reader install it.
+        if any("./clients/python" in block.text for block in blocks(page)):  # The page installs it.
             places.append(str(wheel.data_command(self.directory.parent / "bin")))
             self.environment["PYTHONPATH"] = str(wheel.installed())
         self.environment["PATH"] = ":".join([*places, self.environment["PATH"]])
@@ -136,20 +135,20 @@ class Reader:
         (self.directory / name).write_text(text)
 
     def run(self, timeout_s=110, chosen=lambda block: not block.why, changed=lambda text: text):
-        """Runs its blocks, their text `changed`; the whole output. A command that fails ends it, with the block and what was
-        said so far."""
+        """Runs the page's blocks with their text passed through `changed`, and returns the output. A failed command
+        raises with the block and the output so far."""
         script = f"set -euo pipefail\ncd {self.directory}\n"
         for block in blocks(self.page):
             if block.file:
                 self._write(block.file, block.text)
             elif block.commands and chosen(block):
-                # A page's coordinator listens where nobody else does.
+                # Replaces the page's port with a free one.
                 script += f"echo '--- {block.place}'\n" + changed(block.text.replace("7777", self.port))
         with open(self.said, "wb") as output:
             done = subprocess.run([*self._shell, script], env=self.environment, stdin=subprocess.DEVNULL,
                                   stdout=output, stderr=output, timeout=timeout_s, check=False)
         text = self.said.read_text(errors="replace")
-        assert done.returncode == 0, f"{self.page}: its commands ended with {done.returncode}:\n{text[-6000:]}"
+        assert done.returncode == 0, f"{self.page}: commands failed with exit code {done.returncode}:\n{text[-6000:]}"
         return text
 
     def __enter__(self):
@@ -160,4 +159,4 @@ class Reader:
         for process in left:
             os.kill(process.pid, signal.SIGKILL)
         shutil.rmtree(self.directory)
-        assert kind is not None or not left, f"{self.page} leaves running: {left}"
+        assert kind is not None or not left, f"{self.page}: left processes running: {left}"

@@ -1,8 +1,8 @@
-"""Processes that a test starts, and the proof that none of them is left.
+"""Processes started by tests, and the check that none of them is left.
 
-This process becomes the subreaper of all that it starts: a grandchild whose parent died, even one that
-daemonized, becomes our child instead of init's, so a walk over our descendants misses nothing. Which of them
-belongs to which cluster is told by a variable in its environment, which children inherit.
+The test process becomes the subreaper of its descendants: an orphaned or daemonized grandchild becomes its child instead
+of init's, so a walk over the descendants finds all. An inherited environment variable identifies the cluster of each
+process.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ def become_subreaper():
 
 
 def interrupt_with_parent():
-    """For preexec_fn: the process gets SIGINT when its parent is killed."""
+    """For preexec_fn: sends SIGINT to the process when its parent is killed."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Process:
-    """One entry of /proc, as it was when it was read."""
+    """Snapshot of one entry of /proc."""
     pid: int
     parent: int
     state: str
@@ -45,7 +45,7 @@ class Process:
 def _read(pid):
     try:
         directory = pathlib.Path("/proc") / str(pid)
-        # The name in parentheses may hold spaces: the fields start after the last parenthesis.
+        # The name in parentheses may contain spaces: the fields start after the last parenthesis.
         fields = (directory / "stat").read_text().rsplit(")", 1)[1].split()
         command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         return Process(pid, int(fields[1]), fields[0], command)
@@ -59,7 +59,7 @@ def _all():
 
 
 def descendants(pid):
-    """All live processes below `pid`. Zombies are none: they run nothing and hold nothing."""
+    """All live descendants of `pid`. Excludes zombies, which run nothing and hold no resources."""
     by_parent = {}
     for process in _all():
         by_parent.setdefault(process.parent, []).append(process)
@@ -73,7 +73,7 @@ def descendants(pid):
 
 
 def marked(mark):
-    """Our descendants that have `mark` in their environment."""
+    """Descendants with `mark` in their environment."""
     found = []
     for process in descendants(os.getpid()):
         try:
@@ -86,7 +86,7 @@ def marked(mark):
     return found
 
 
-# As the kernel prints ::1. No daemon listens there, and who does (Bazel's server) may have taken the same number.
+# ::1 in /proc/net/tcp6. No daemon listens there, but Bazel's server does and may use the same port number.
 IPV6_LOOPBACK = "00000000000000000000000001000000"
 
 
@@ -96,8 +96,8 @@ def peak_kib(process):
 
 
 def listening(port):
-    """Whether anything that we started listens on TCP `port`, but on IPv6's own loopback alone. Of a port that is free
-    again others may have become the owners since."""
+    """Whether a descendant listens on TCP `port`, except on IPv6 loopback. Other processes may own a port that was
+    freed."""
     ours = {link for process in descendants(os.getpid()) for link in _open_files(process.pid)}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in pathlib.Path(table).read_text().splitlines()[1:]:
@@ -117,7 +117,7 @@ def _open_files(pid):
 
 
 class Daemon:
-    """One started program. Its stdout and stderr go to one log file."""
+    """A started program. Its stdout and stderr go to one log file."""
 
     def __init__(self, name, command, log, mark):
         self.name, self.command, self.log = name, [str(each) for each in command], pathlib.Path(log)
@@ -136,12 +136,12 @@ class Daemon:
         return self.log.read_text(errors="replace")
 
     def kill(self):
-        """As a crash does: no warning."""
+        """Kills without warning, like a crash."""
         self.process.kill()
         self.process.wait()
 
     def stop(self, timeout_s=120):
-        """As an operator does: SIGTERM. Returns the exit code."""
+        """Stops like an operator, with SIGTERM. Returns the exit code."""
         if self.running():
             self.process.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)

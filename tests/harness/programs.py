@@ -1,4 +1,4 @@
-"""Where the built programs are. FSDPD_BIN names another directory than .build/bin, for builds made elsewhere."""
+"""Paths of the built programs. FSDPD_BIN overrides .build/bin, for builds made elsewhere."""
 
 import os
 import pathlib
@@ -8,12 +8,12 @@ BIN = pathlib.Path(os.environ.get("FSDPD_BIN", ROOT / ".build/bin"))
 
 
 def program(path):
-    """`path` as Bazel names it: "client/fsdpctl"."""
+    """`path`: as in Bazel, "client/fsdpctl"."""
     found = BIN / path
     if not found.exists():
         directory, name = path.rsplit("/", 1)
         if "TEST_SRCDIR" in os.environ:
-            raise FileNotFoundError(f"//{directory}:{name} is not an input of this test: add it, or //tests:cluster, to `data` of "
+            raise FileNotFoundError(f"//{directory}:{name}: not an input of this test; add it, or //tests:cluster, to `data` of "
                                     f"{os.environ['TEST_TARGET']} in its BUILD file")
-        raise FileNotFoundError(f"{found} is not built: bazel build //{directory}:{name}, or tests/run integration")
+        raise FileNotFoundError(f"{found}: not built; run bazel build //{directory}:{name}, or tests/run integration")
     return str(found)

@@ -1,4 +1,5 @@
-"""A real Prometheus (Debian's package) that scrapes agents and coordinators each second, with the project's own configuration."""
+"""Real Prometheus (Debian's package) that scrapes agents and coordinators every second, with the project's
+configuration."""
 
 import json
 import urllib.error
@@ -14,11 +15,11 @@ from harness.wait import wait_until
 
 class Prometheus:
     def __init__(self, directory, targets, mark, coordinators=(), name="prometheus", flags=(), rules=True):
-        """`name` names the log. With rules=False it only answers queries."""
+        """`name`: name of the log file. With rules=False it only answers queries."""
         self.directory, self._name, self._flags = directory, name, flags
         directory.mkdir(parents=True, exist_ok=True)
         config = yaml.safe_load((DIR / "prometheus.yml").read_text())
-        # As shipped, but at a test's pace.
+        # The shipped configuration with a shorter interval.
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config["rule_files"] = [str(DIR / "rules.yml")] if rules else []
         (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
@@ -29,7 +30,7 @@ class Prometheus:
         self.address = None
 
     def __enter__(self):
-        # It tells the port that it took in its log only.
+        # Prometheus reports the chosen port only in its log.
         self.daemon = Daemon("prometheus", [
             "prometheus", f"--config.file={self.directory / 'prometheus.yml'}", "--log.format=json",
             f"--storage.tsdb.path={self.directory / 'data'}", "--web.listen-address=127.0.0.1:0", *self._flags],
@@ -45,7 +46,7 @@ class Prometheus:
             self.daemon.kill()
 
     def query(self, expression, at=None):
-        """[(labels, value)], now or at a time; fails on what Prometheus calls an error."""
+        """[(labels, value)], now or at a time. Raises on a query error."""
         data = self._ask("query", query=expression, **({} if at is None else {"time": at}))
         if data["resultType"] == "scalar":
             return [({}, float(data["result"][1]))]

@@ -1,17 +1,17 @@
-"""A TCP proxy that loses what a server answers: what a client has said arrives, and the answer does not."""
+"""TCP proxy that drops a server's replies: requests arrive, replies do not."""
 
 import socket
 import threading
 
 
 class DeafProxy:
-    """Passes bytes both ways until lose_answers(); from then on nothing comes back, and the client's connection breaks once
-    the server has answered what it was asked since."""
+    """Forwards both directions until lose_answers(). Then it drops replies, and closes the client's connection once
+    the server has replied."""
 
     def __init__(self, target):
         host, port = target.rsplit(":", 1)
         self._target, self._deaf = (host, int(port)), threading.Event()
-        self.lost = threading.Event()  # An answer was.
+        self.lost = threading.Event()  # Set when a reply was dropped.
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open = []
@@ -39,7 +39,7 @@ class DeafProxy:
     def _pass(self, source, sink, answers):
         try:
             while data := source.recv(1 << 16):
-                # What is shorter acknowledges frames of HTTP/2, and is no answer of a call.
+                # Shorter data acknowledges HTTP/2 frames; it is not the reply of a call.
                 if answers and self._deaf.is_set():
                     if len(data) > 64:
                         self.lost.set()

@@ -1,5 +1,5 @@
-"""TensorBoard and W&B's client (third_party/readers.txt), which read what `fsdpctl export` writes. Each call is a process of
-its own: they bring another protobuf along."""
+"""TensorBoard and W&B's client (third_party/readers.txt), which read the output of `fsdpctl export`. Each call is a
+separate process, because they need another protobuf version."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ import json, wandb
 run = wandb.init(mode="offline", project="exports")
 """
 
-# Of the run's own file: records in LevelDB's log format, 32 KiB a block, a head of seven bytes before each part.
+# Reads the run's file: records in LevelDB's log format, in blocks of 32 KiB, with a header of seven bytes per part.
 _WANDB_FILE = """
 import json, pathlib, struct, sys
 from wandb.proto import wandb_internal_pb2
@@ -49,7 +49,7 @@ print(json.dumps(rows))
 
 @functools.lru_cache(maxsize=None)
 def installed():
-    """Their directory, for PYTHONPATH; made once per version in the user's cache."""
+    """Their directory, for PYTHONPATH; created once per version in the user's cache."""
     return made_once("readers", [PINS], lambda directory: pip_install(PINS, directory, "--require-hashes"))
 
 
@@ -66,6 +66,6 @@ def tensorboard(directory):
 
 
 def wandb_run(directory, logged):
-    """The rows of an offline run, as its file has them, to which these lines of Python have logged."""
+    """Rows in the file of an offline run in which the Python lines `logged` were executed."""
     _said(f"{_WANDB}{logged}\nrun.finish()", directory)
     return json.loads(_said(_WANDB_FILE, directory))

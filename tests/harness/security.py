@@ -1,4 +1,4 @@
-"""Certificates and tokens of a cluster that asks who calls: made as the docs say, by deploy/certificates and fsdpctl."""
+"""Certificates and tokens of an authenticated cluster, created as documented with deploy/certificates and fsdpctl."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ def certificates(directory, *arguments, days=90):
 
 
 def new_token(directory, name, role, *flags):
-    """(its line for the coordinator, the file with the token)"""
+    """Returns (its line for the coordinator's token file, the file with the token)."""
     path = pathlib.Path(directory) / f"{name}-{len(list(pathlib.Path(directory).glob('*.token')))}.token"
     done = subprocess.run([program("client/fsdpctl"), "token", "new", name, "--role", role, "--out", path, *flags],
                           check=True, capture_output=True, text=True)
@@ -23,16 +23,16 @@ def new_token(directory, name, role, *flags):
 
 
 class Security:
-    """What lies where an operator puts it: `pki` by deploy/certificates, `tokens` for the coordinator."""
+    """An operator's files: `pki` made by deploy/certificates, `tokens` for the coordinator."""
 
     PEOPLE = {"vera": "viewer", "sam": "submitter", "sue": "submitter", "olga": "operator", "ada": "admin"}
 
     def __init__(self, directory, names=("localhost", "127.0.0.1")):
-        """`names`: of the coordinator, as its certificate has them."""
+        """`names`: names in the coordinator's certificate."""
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True)
         self.pki, self.tokens, self.audit = directory / "pki", directory / "tokens", directory / "audit.jsonl"
-        self.more_flags = []  # Of the coordinator.
+        self.more_flags = []  # Further flags of the coordinator.
         self._files, lines = {}, []
         certificates(self.pki, "coordinator", *names)
         for name, role in self.PEOPLE.items():
@@ -46,7 +46,7 @@ class Security:
                 *self.more_flags]
 
     def pair(self, node):
-        """The files of a node's certificate and key, be they there or not."""
+        """Paths of a node's certificate and key, whether they exist or not."""
         stem = f"nodes/{node}" if len(node) < 252 else f"nodes/{node}/node"
         return self.pki / f"{stem}.crt", self.pki / f"{stem}.key"
 
@@ -57,7 +57,7 @@ class Security:
         return {"coordinator_ca": self.pki / "ca.crt", "tls_cert": certificate, "tls_key": key}
 
     def admit(self, name, role, *flags):
-        """One more person, with a token that `fsdpctl token new` makes with these flags."""
+        """Adds a user, with a token made by `fsdpctl token new` with these flags."""
         line, self._files[name] = new_token(self.tokens.parent, name, role, *flags)
         self.tokens.write_text(self.tokens.read_text() + line)
 
@@ -68,16 +68,16 @@ class Security:
         return self._files[name].read_text().strip()
 
     def environment(self, name):
-        """With which fsdpctl is that person."""
+        """Environment for fsdpctl to authenticate as this user."""
         return {"FSDPD_COORDINATOR_CA": str(self.pki / "ca.crt"), "FSDPD_TOKEN_FILE": str(self.token_file(name))}
 
     def ctl_flags(self, name):
-        """Of fsdpctl, to be that person."""
+        """Flags for fsdpctl to authenticate as this user."""
         return ["--coordinator-ca", self.pki / "ca.crt", "--token-file", self.token_file(name)]
 
     def channel(self, address, token=None, node=None, options=()):
-        """To the coordinator, as who has that token, or the certificate of that node, or neither: a connection of its own,
-        which trusts what lies there now."""
+        """New channel to the coordinator, with a token, a node's certificate, or neither. Trusts the CA that is on
+        disk now."""
         certificate, key = [each.read_bytes() for each in self.pair(node)] if node else [None, None]
         credentials = grpc.ssl_channel_credentials((self.pki / "ca.crt").read_bytes(), key, certificate)
         if token:

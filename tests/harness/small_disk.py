@@ -1,4 +1,4 @@
-"""A disk that fills up: a small tmpfs, which takes root to mount."""
+"""Small tmpfs that a test can fill. Mounting requires root."""
 
 import contextlib
 import subprocess
@@ -19,7 +19,7 @@ def small_disk(directory, size="1m"):
 
 
 def fill(directory):
-    """Takes all room that is left; removing the file that it returns makes room again."""
+    """Fills the remaining space. Removing the returned file frees it."""
     filler = directory / "filler"
     with open(filler, "wb", buffering=0) as file:
         try:

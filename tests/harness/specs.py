@@ -15,13 +15,13 @@ _BASE = {
     "resources": {"nodes": 2, "ranks_per_node": 2, "device": "cpu"},
 }
 
-# More steps than any test waits for: such a job ends because a test ends it.
+# A job with this number of steps ends only when the test ends it.
 ENDLESS = 10_000_000
 
 
 def spec(steps=5, name="tiny", **sections):
-    """The small spec; `sections` are merged into it one level deep, and None removes what is there:
-    spec(fsdp={"strategy": "no_shard"}, data={"synthetic": None, "tokens": [...]})."""
+    """The small spec. `sections` are merged one level deep, and None removes a field: spec(fsdp={"strategy":
+    "no_shard"}, data={"synthetic": None, "tokens": [...]})."""
     made = copy.deepcopy(_BASE)
     made["name"] = name
     made["train"]["steps"] = steps
@@ -40,17 +40,17 @@ def one_rank(**arguments):
 
 
 def corpus(path, tokens=8192):
-    """A text with a structure that a tiny model learns within a few steps."""
+    """A text with a pattern that a tiny model learns within a few steps."""
     line = b"the quick brown fox jumps over the lazy dog. "
     text = (line * (tokens // len(line) + 1))[:tokens]
-    # A job may read it now: written again it would be empty for a moment.
+    # A job may be reading it: rewriting would truncate it for a moment.
     if not path.exists() or path.read_bytes() != text:
         path.write_bytes(text)
     return path
 
 
 def to_message(made):
-    """The spec as a JobSpec message, for a call without fsdpctl. Enums by their short names, as in YAML."""
+    """The spec as a JobSpec message, for calls without fsdpctl. Enums have their short names, as in YAML."""
     return _fill(stubs.job.JobSpec(), made)
 
 
@@ -72,5 +72,5 @@ def _fill(message, fields):
 
 
 def _enum(kind, short):
-    # The zero value's name tells the prefix: STRATEGY_UNSPECIFIED.
+    # The zero value's name has the prefix: STRATEGY_UNSPECIFIED.
     return kind.values_by_name[kind.values_by_number[0].name.replace("UNSPECIFIED", short.upper())].number

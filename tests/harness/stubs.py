@@ -1,5 +1,5 @@
-"""gRPC stubs for Python, made from proto/ when the tests start as docs/clients.md tells users to: an independent client
-of the same contracts."""
+"""Python gRPC stubs, generated from proto/ at the start of the tests as described in docs/clients.md: an independent
+client of the same protos."""
 
 import atexit
 import importlib
@@ -29,7 +29,7 @@ _MODULES = {"job": "job_pb2", "plan": "plan_pb2", "agent": "agent_pb2", "agent_g
 _generate()
 
 
-# When they are asked for: tests of the Python client have its package's stubs, which are the public API's.
+# Imported on first use: tests of the Python client use the stubs of its package, which have only the public API.
 def __getattr__(name):
     if name not in _MODULES:
         raise AttributeError(name)

@@ -1,7 +1,7 @@
-"""Runs a program in a pseudo-terminal and keeps the screen that a person would see.
+"""Pseudo-terminal that runs a program and renders the screen that a user would see.
 
-Knows the few controls that a progress display needs. Any other escape sequence is kept in `unknown`, and a test
-that finds one there fails: what is not understood here may be garbage on a real terminal too.
+Supports the few control sequences that a progress display needs. Other sequences are recorded in `unknown`, and tests
+fail on them, because they may be garbage on a real terminal too.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ _ESCAPE = re.compile(r"\x1b(?:\[([?0-9;]*)([A-Za-z])|\][^\x07]*\x07|[()][A-Z0-9]
 
 
 class Screen:
-    """Lines of characters that scroll without end, and a cursor."""
+    """Lines of characters with unlimited scrolling, and a cursor."""
 
     def __init__(self, columns):
         self.columns = columns
@@ -31,7 +31,7 @@ class Screen:
 
     def feed(self, text):
         text = self._rest + text
-        # A sequence may be cut between two reads.
+        # A sequence may be split between two reads.
         cut = text.rfind("\x1b")
         self._rest = text[cut:] if cut >= 0 and not _ESCAPE.match(text, cut) else ""
         text = text[:len(text) - len(self._rest)]
@@ -92,13 +92,13 @@ class Screen:
         elif letter in "hl" and arguments == "?25":
             self.cursor_shown = letter == "h"
         elif letter in "hl" and arguments == "?7":
-            pass  # Line wrap off while a status line is drawn.
+            pass  # Line wrap is off while a status line is drawn.
         else:
             self.unknown.append(escape.group())
 
 
 class Terminal:
-    """A program in a pseudo-terminal of its own session, of which it is the foreground process."""
+    """A program in the foreground of its own session with a pseudo-terminal."""
 
     def __init__(self, command, columns=100, rows=30, environment=None):
         self.screen = Screen(columns)
@@ -124,22 +124,22 @@ class Terminal:
         os.write(self._fd, keys.encode())
 
     def run_until(self, what, condition=None, timeout_s=180):
-        """Reads until `condition(self)`, or, without one, until the program has ended. Returns its exit code."""
+        """Reads until `condition(self)`, or without one until the program ends. Returns its exit code."""
         deadline = time.monotonic() + timeout_s
         while not (condition and condition(self)):
             if not select.select([self._fd], [], [], 0.1)[0]:
-                assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}; screen:\n{self.screen.text()}"
+                assert time.monotonic() < deadline, f"{what}: timeout after {timeout_s} s; screen:\n{self.screen.text()}"
                 continue
             try:
                 chunk = os.read(self._fd, 65536).decode(errors="replace")
-            except OSError:  # The other end is closed: ended.
+            except OSError:  # The program has ended.
                 chunk = ""
             if not chunk:
                 status = os.waitpid(self.pid, 0)[1]
                 self.code = os.waitstatus_to_exitcode(status)
-                assert not condition, f"ended with {self.code} before: {what}; screen:\n{self.screen.text()}"
+                assert not condition, f"{what}: the program ended first (exit code {self.code}); screen:\n{self.screen.text()}"
                 return self.code
             self.raw += chunk
             self.screen.feed(chunk)
-            assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}; screen:\n{self.screen.text()}"
+            assert time.monotonic() < deadline, f"{what}: timeout after {timeout_s} s; screen:\n{self.screen.text()}"
         return self.code

@@ -1,4 +1,4 @@
-"""A job that trains on text and saves, what its losses were, and how they compare with those of a run without a break."""
+"""Job that trains on text and saves checkpoints, its losses, and their comparison with an undisturbed run."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from harness.programs import program
 from harness.specs import corpus, spec
 from harness.wait import wait_until
 
-STEPS = 60  # At a pace (cluster.py) that what a test does to a job at step 10 happens to one that trains.
+STEPS = 60  # With the pauses of cluster.py, actions of a test at step 10 happen while the job trains.
 EVERY = 5
 
 
 def saving(directory, name="saving", steps=STEPS, checkpoint=None, data=None, **sections):
-    """A spec that trains on a text of its directory and saves to `directory`/run."""
+    """A spec that trains on a text in its directory and saves to `directory`/run."""
     directory.mkdir(exist_ok=True)
     text = corpus(directory / "corpus.txt")
     saved = {"dir": str(directory / "run"), "every_steps": EVERY, "keep_last": 3, **(checkpoint or {})}
@@ -27,7 +27,7 @@ def saving(directory, name="saving", steps=STEPS, checkpoint=None, data=None, **
 
 
 class Record:
-    """`fsdpctl watch --record` of a job, as long as it lives; it goes on when the coordinator was gone."""
+    """`fsdpctl watch --record` of a job until its end; it continues after a coordinator restart."""
 
     def __init__(self, cluster, job_id):
         self.path = cluster.directory / f"{job_id}.jsonl"
@@ -35,7 +35,7 @@ class Record:
                                         "--record", self.path], cluster.directory / f"{job_id}.watch.log", cluster.mark)
 
     def losses(self, code=0):
-        """After the job's end: (step, loss) in the order of their coming; steps that were made twice are there twice."""
+        """After the job's end: (step, loss) in order of arrival; repeated steps occur twice."""
         assert self.process.wait() == code, self.process.text()
         reports = [json.loads(line) for line in self.path.read_text().splitlines()]
         return [(int(report["step"]), report["loss"]) for report in reports]
@@ -45,7 +45,7 @@ class Record:
 
 
 class WholeRun:
-    """A job that nothing happened to: its losses by step, and its last checkpoint."""
+    """An undisturbed job: its losses by step, and its last checkpoint."""
 
     def __init__(self, cluster, directory, made):
         self.job_id = cluster.submit(made)
@@ -55,11 +55,11 @@ class WholeRun:
         self.steps = made["train"]["steps"]
         self.directory = directory / "run"
         self.records = checkpoints.records(checkpoints.path_of(self.directory, self.steps))
-        assert set(range(min(self.losses), self.steps + 1)) == set(self.losses), "nothing was missed"
-        assert len(set(self.losses.values())) > len(self.losses) // 2, "what does not change shows nothing"
+        assert set(range(min(self.losses), self.steps + 1)) == set(self.losses), "losses of some steps are missing"
+        assert len(set(self.losses.values())) > len(self.losses) // 2, "losses do not change enough for a comparison"
 
     def assert_same(self, losses, directory):
-        """Bit by bit: each loss, and what the last checkpoint holds."""
+        """Checks bitwise equality of each loss and of the last checkpoint."""
         differing = [(step, loss, self.losses[step]) for step, loss in losses
                      if step in self.losses and loss != self.losses[step]]
         assert not differing, differing
@@ -67,14 +67,14 @@ class WholeRun:
         assert checkpoints.records(checkpoints.path_of(directory, self.steps)) == self.records
 
     def assert_close(self, losses, after):
-        """Of another world, whose sums are in another order; every step after `after`."""
+        """Checks a run of another world size, which sums in another order, after the step `after`."""
         assert [step for step, _ in losses] == list(range(after + 1, self.steps + 1))
         for step, loss in losses:
             assert loss == pytest.approx(self.losses[step], rel=1e-5), step
 
 
 def wait_committed(cluster, job_id, step):
-    """Waits until the coordinator knows a checkpoint of `step` or later of a job that still trains."""
+    """Waits until the coordinator knows a checkpoint at `step` or later, while the job trains."""
     def known():
         job = cluster.job(job_id)
         assert job.end_unix_nanos == 0, f"ended before the checkpoint of step {step}:\n{job}"
@@ -83,7 +83,7 @@ def wait_committed(cluster, job_id, step):
 
 
 def submit_from(cluster, source, made):
-    """`submit --from`; the job's id."""
+    """Runs `submit --from` and returns the job's id."""
     path = cluster.write_spec(made, f"{made['name']}.yaml")
     return json.loads(cluster.ctl("submit", "-f", path, "--from", source, "-o", "json").expect(0).out)["id"]
 

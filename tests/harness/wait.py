@@ -1,5 +1,5 @@
-"""Waiting with a deadline, for what other processes do. Tests never sleep for a fixed time. How long it took decides nothing
-and is written to the file that FSDPD_MEASURED names, a line each: test, what, value."""
+"""Polling with a timeout. Tests never sleep for a fixed time. Durations do not decide a test; they are appended to
+the file FSDPD_MEASURED, one line each: test, what, value."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import time
 
 
 def tell(what, value):
-    """Something that a test has measured, for tests/robustness/README.md."""
+    """Records a measurement of a test, for tests/robustness/README.md."""
     path = os.environ.get("FSDPD_MEASURED")
     if path:
         with open(path, "a", encoding="utf-8") as file:
@@ -22,9 +22,9 @@ def measured(what):
 
 
 def wait_until(what, condition, timeout_s=120.0, interval_s=0.02):
-    """Polls `condition` until it gives something true, and returns that. `what` says in the failure what never came.
+    """Polls `condition` until it returns a truthy value, and returns that. `what` names the condition in the error.
 
-    An AssertionError inside the condition counts as "not yet"; its text is in the failure.
+    An AssertionError inside the condition counts as "not yet"; its text is part of the error.
     """
     with measured(what):
         return _polled(what, condition, timeout_s, interval_s)
@@ -41,5 +41,5 @@ def _polled(what, condition, timeout_s, interval_s):
         except AssertionError as error:
             last = error
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s:g} s: {what}; at the end: {last!r}")
+            raise AssertionError(f"{what}: timeout after {timeout_s:g} s; last result: {last!r}")
         time.sleep(interval_s)

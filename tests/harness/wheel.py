@@ -1,4 +1,4 @@
-"""The Python package as users have it: the wheel, built of the tree, and unpacked."""
+"""The Python package as installed by users: a wheel built from the tree, and unpacked."""
 
 import atexit
 import functools
@@ -15,7 +15,7 @@ TOOLS = ROOT / ".tools/bin"
 
 @functools.lru_cache(maxsize=None)
 def installed():
-    """The directory with the package, for PYTHONPATH; made once, and gone with the process."""
+    """Directory with the package, for PYTHONPATH; created once, and removed at exit."""
     directory = pathlib.Path(tempfile.mkdtemp(prefix="fsdpd-wheel-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     pip = [TOOLS / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -27,7 +27,7 @@ def installed():
 
 
 def data_command(directory):
-    """`fsdpctl-data` in a directory for PATH, as `pip install` puts it there."""
+    """Creates `fsdpctl-data` in a directory for PATH, like `pip install`."""
     directory.mkdir(exist_ok=True)
     program = directory / "fsdpctl-data"
     program.write_text(f"#!/bin/sh\nPYTHONPATH={installed()} exec {sys.executable} -m fsdpd.data \"$@\"\n")

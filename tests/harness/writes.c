@@ -1,10 +1,9 @@
-/* Loaded into ranks before libc: what they write into directories of checkpoints is counted, and one write fails, or kills
-   its rank before it is made, where harness/writes.py says so. FSDPD_WRITES is its directory, FSDPD_WRITTEN the start of
-   the paths that count.
+/* LD_PRELOAD library that counts the writes of ranks to checkpoint directories, and injects one error or death, chosen by
+   harness/writes.py. FSDPD_WRITES is its directory, FSDPD_WRITTEN the prefix of counted paths.
 
-   A rank's save begins when it makes its own file, __R_0.distcp in iter_STEP; writes are numbered from there, by the one
-   thread that saves. A file RANK.STEP.NUMBER in the directory is a fate: the number of an error, or 0 for death. It is
-   removed, so that it is met once. */
+   A rank's save begins when it creates its own file, __R_0.distcp in iter_STEP. Its writes are numbered from there; one
+   thread saves. A file RANK.STEP.NUMBER in the directory has the injected errno, or 0 for SIGKILL. It is removed when it
+   is read, so it takes effect once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,7 +32,7 @@ static int Counts(const char* path) {
   return start != NULL && strncmp(path, start, strlen(start)) == 0;
 }
 
-/* Whether the write is to fail, with errno set. */
+/* Returns whether the write must fail, with errno set. */
 static int Fate(const char* name) {
   char text[16] = {0};
   const int fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);

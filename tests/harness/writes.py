@@ -1,11 +1,11 @@
-"""What ranks write into directories of checkpoints, write by write; and a write that fails, or a rank that is dead before it:
-by their own doing (writes.c), so that no timing decides where.
+"""Recorded writes of ranks to checkpoint directories, and injected errors or deaths at a chosen write (writes.c),
+independent of timing.
 
     writes = Writes(tmp_path / "writes", tmp_path / "runs")
     cluster.start_agent("node-0", rank_binary=writes.rank_binary)
     ...  # a job saves below tmp_path / "runs"
     for write in writes.of(rank=0, step=10): ...
-    writes.die(writes.of(rank=0, step=10)[3], step=15)   # Of a job that comes to that step later.
+    writes.die(writes.of(rank=0, step=10)[3], step=15)   # Takes effect in a later save.
 """
 
 import os
@@ -21,7 +21,7 @@ _SOURCE = pathlib.Path(__file__).with_name("writes.c")
 @dataclass(frozen=True)
 class Write:
     rank: int
-    number: int  # Within its save.
+    number: int  # Index within its save.
     what: str
     path: pathlib.Path
 
@@ -38,8 +38,7 @@ class Writes:
         self.rank_binary = paced_rank(directory, library, FSDPD_WRITES=directory, FSDPD_WRITTEN=f"{written}/")
 
     def of(self, rank, step):
-        """The writes of one save that nothing happened to, in order. Of those of numbers into one file, which are many,
-        the first and the last."""
+        """Writes of one undisturbed save, in order. Of consecutive writes to one file only the first and the last."""
         fields = [line.split(" ", 4) for line in (self.directory / "log").read_text().splitlines()]
         found = [Write(rank, int(number), what, pathlib.Path(path)) for by, at, number, what, path in fields
                  if (int(by), int(at)) == (rank, step)]
@@ -48,11 +47,11 @@ class Writes:
         return [write for write, left_out in zip(found, [False, *alike, False]) if not left_out]
 
     def die(self, write, step):
-        """The rank is killed before that write of the save of `step`, once."""
+        """Kills the rank before this write of the save of `step`, once."""
         self._meet(write, step, 0)
 
     def fail(self, write, step, error):
-        """That write of the save of `step` fails with an errno, once."""
+        """Makes this write of the save of `step` fail with an errno, once."""
         self._meet(write, step, error)
 
     def _meet(self, write, step, fate):
@@ -62,5 +61,5 @@ class Writes:
         os.rename(made, self.directory / name)
 
     def left(self):
-        """What was to happen and did not."""
+        """The injections that did not take effect."""
         return sorted(path.name for path in self.directory.glob("[0-9]*.[0-9]*.[0-9]*"))
