@@ -1,5 +1,5 @@
-// For fuzzers: an agent without processes, threads and a network. Its flow, supervisor, outbox and metrics
-// are real; ranks are sockets whose other end the fuzzer has.
+// Fuzzing harness of an agent without processes, threads and network. Its flow, supervisor, outbox and
+// metrics are real; the fuzzer holds the other end of each rank's socket.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -30,7 +30,7 @@ class NoLogs : public RankLogs {
   std::vector<std::string> Tail(const RankId&, int) const override { return {}; }
 };
 
-// A rank's other end.
+// The fuzzer's end of a rank.
 struct Peer {
   UniqueFd socket, ended;
   std::optional<ProcessEnd> end;
@@ -96,7 +96,7 @@ class AgentCase : public Uplink {
 
   UplinkHandler& handler() { return flow_; }
 
-  // What is said of it is taken out of the outbox, and metrics are scraped.
+  // Runs one turn and drains the outbox.
   void Turn(absl::Duration passed = absl::Milliseconds(200)) {
     clock.Advance(passed);
     supervisor->Turn();
@@ -104,7 +104,7 @@ class AgentCase : public Uplink {
     int64_t ticket = 0;
     for (int i = 0; i < 1000 && attachment.Next(&message, &ticket); ++i) attachment.Written(ticket);
   }
-  // As in an agent that ends.
+  // Shuts down as an agent does, and collects the metrics.
   void End() {
     supervisor->StopAll(absl::Seconds(1));
     for (int turn = 0; turn < 5; ++turn) Turn(absl::Seconds(1));
@@ -125,7 +125,7 @@ class AgentCase : public Uplink {
 
   FakeClock clock;
   Attachment attachment{&clock};
-  std::vector<std::shared_ptr<Peer>> peers;  // In the order in which ranks were started.
+  std::vector<std::shared_ptr<Peer>> peers;  // In start order of the ranks.
   std::unique_ptr<RankSupervisor> supervisor;
 
  private:

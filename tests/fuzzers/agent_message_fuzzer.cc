@@ -1,7 +1,7 @@
-// What an agent may say, at the coordinator's end: whether its stream takes it, and registry, reconciler with
-// a store on disk, rendezvous, logs and traces behind. A job of two ranks on two nodes runs; the agent of one
-// says what the fuzzer has it say. Whatever that is, no number overflows, and each second of the job is of
-// one cause.
+// Fuzzer of messages from an agent to the coordinator: the stream, and the registry, reconciler with a store
+// on disk, rendezvous, logs and traces behind it. A job with two ranks on two nodes runs, and the fuzzer
+// sends messages of one agent. For any input, no number overflows, and the ledger assigns each second of the
+// job to one cause.
 #include <cmath>
 
 #include "base/check.h"
@@ -50,8 +50,8 @@ v1::Job NewJob(absl::Time now) {
   return job;
 }
 
-// Opened once, since that takes longer than a case; the job is deleted after each.
-StateStore* TheStore() {
+// Opened once, because opening takes longer than a case; the job is deleted after each case.
+StateStore* SharedStore() {
   static const TempDir dir;
   static const auto opened = SqliteStore::Open(dir.path());
   FSDPD_CHECK(opened.ok());
@@ -83,7 +83,7 @@ class CoordinatorCase {
     FSDPD_CHECK(store_->Insert(job).ok());
     board_.Publish(job);
     reconciler_.Submitted(job);
-    reconciler_.RunOnce();  // Its time is accounted for from now on.
+    reconciler_.RunOnce();  // Starts the job's ledger.
     Turn();
     LogRequest request;
     request.attempt = {kJob, 1};
@@ -101,8 +101,8 @@ class CoordinatorCase {
     FSDPD_CHECK(other_->Take(&ready).ok());
   }
 
-  // Its epoch is the stream's; a second registration is another stream's first.
-  void Say(v1::AgentMessage message) {
+  // Sends the message with the stream's generation. Another registration opens a new stream.
+  void Send(v1::AgentMessage message) {
     if (message.has_register_()) {
       End(&session_);
       message.mutable_register_()->set_node(kNode);
@@ -156,7 +156,7 @@ class CoordinatorCase {
     reconciler_.RunOnce();
   }
 
-  StateStore* const store_ = TheStore();
+  StateStore* const store_ = SharedStore();
   FakeClock clock_;
   NodeRegistry nodes_;
   Rendezvous rendezvous_;
@@ -174,8 +174,8 @@ class CoordinatorCase {
 }  // namespace
 }  // namespace fsdpd::fuzz
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned int seed) {
-  return fsdpd::fuzz::Mutate(fsdpd::v1::AgentMessage::default_instance(), data, size, most, seed);
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  return fsdpd::fuzz::Mutate(fsdpd::v1::AgentMessage::default_instance(), data, size, max_size, seed);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -183,7 +183,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto messages = fsdpd::fuzz::Messages<fsdpd::v1::AgentMessage>(data, size);
   if (messages.size() > 50) return 0;
   fsdpd::fuzz::CoordinatorCase coordinator;
-  for (const auto& message : messages) coordinator.Say(message);
+  for (const auto& message : messages) coordinator.Send(message);
   coordinator.Check();
   return 0;
 }

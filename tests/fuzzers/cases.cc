@@ -10,7 +10,7 @@
 #include <memory>
 #include <random>
 
-extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace fsdpd::fuzz {
 namespace {
@@ -18,11 +18,11 @@ namespace {
 namespace pb = google::protobuf;
 using Field = pb::FieldDescriptor;
 
-constexpr size_t kMarkSize = sizeof(kMark) - 1;
-// What code that counts, adds or looks up is wrong about first.
+constexpr size_t kSeparatorSize = sizeof(kSeparator) - 1;
+// Values that often break code that counts, adds or indexes.
 constexpr int64_t kNumbers[] = {0,  1,   2,          3,         7,         -1,        100,
                                 -2, 127, 1000000000, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
-// Names that the fuzzers' own jobs, nodes and keys have, and some that nobody has.
+// Names of the fuzzers' jobs, nodes and keys, and some unknown ones.
 constexpr const char* kTexts[] = {"", "j", "n", "i", "k", "a/b", "..", "\n", "1", "/tmp", "ready/0"};
 
 class Dice {
@@ -45,7 +45,7 @@ class Dice {
   std::minstd_rand random_;
 };
 
-// One more element of a field that is repeated.
+// Sets a scalar field, or adds an element if it is repeated.
 void SetScalar(pb::Message* message, const Field* field, Dice* dice) {
   const pb::Reflection& as = *message->GetReflection();
   const bool many = field->is_repeated();
@@ -79,7 +79,8 @@ void SetScalar(pb::Message* message, const Field* field, Dice* dice) {
       return many ? as.AddBool(message, field, value) : as.SetBool(message, field, value);
     }
     case Field::CPPTYPE_ENUM: {
-      const auto value = static_cast<int>(dice->Below(20) == 0 ? 999 : dice->Below(12));  // Open in proto3.
+      // Enums are open in proto3.
+      const auto value = static_cast<int>(dice->Below(20) == 0 ? 999 : dice->Below(12));
       return many ? as.AddEnumValue(message, field, value) : as.SetEnumValue(message, field, value);
     }
     case Field::CPPTYPE_STRING: {
@@ -92,7 +93,7 @@ void SetScalar(pb::Message* message, const Field* field, Dice* dice) {
   }
 }
 
-// A field somewhere below `message`, deeper with each throw.
+// Changes a random field in `message` or in a nested message.
 void Change(pb::Message* message, Dice* dice, int depth) {
   const pb::Descriptor& kind = *message->GetDescriptor();
   if (kind.field_count() == 0) return;
@@ -113,8 +114,8 @@ void Change(pb::Message* message, Dice* dice, int depth) {
   if (depth < 6) Change(below, dice, depth + 1);
 }
 
-// Below a field that is set, where there is one: what means something is changed more than what is empty.
-void ChangeWhatIsThere(pb::Message* message, Dice* dice) {
+// Prefers nested messages that are set, because changing meaningful data finds more.
+void ChangeSetField(pb::Message* message, Dice* dice) {
   const pb::Reflection& as = *message->GetReflection();
   std::vector<const Field*> set;
   as.ListFields(*message, &set);
@@ -126,28 +127,28 @@ void ChangeWhatIsThere(pb::Message* message, Dice* dice) {
       below.push_back(as.MutableRepeatedMessage(message, field, i));
   }
   if (below.empty() || dice->Below(4) == 0) return Change(message, dice, 0);
-  ChangeWhatIsThere(below[dice->Below(below.size())], dice);
+  ChangeSetField(below[dice->Below(below.size())], dice);
 }
 
 }  // namespace
 
-void BeQuiet() { pb::SetLogHandler(nullptr); }
+void SilenceProtobufLog() { pb::SetLogHandler(nullptr); }
 
-std::vector<std::string> Parted(const uint8_t* data, size_t size) {
+std::vector<std::string> SplitParts(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   std::vector<std::string> parts;
   for (size_t begin = 0; begin <= bytes.size();) {
-    const size_t end = std::min(bytes.find(kMark, begin), bytes.size());
+    const size_t end = std::min(bytes.find(kSeparator, begin), bytes.size());
     parts.push_back(bytes.substr(begin, end - begin));
-    begin = end + kMarkSize;
+    begin = end + kSeparatorSize;
   }
   return parts;
 }
 
-size_t Mutate(const pb::Message& kind, uint8_t* data, size_t size, size_t most, uint32_t seed) {
+size_t Mutate(const pb::Message& kind, uint8_t* data, size_t size, size_t max_size, uint32_t seed) {
   Dice dice(seed);
-  if (dice.Below(5) == 0) return LLVMFuzzerMutate(data, size, most);
-  std::vector<std::string> parts = Parted(data, size);
+  if (dice.Below(5) == 0) return LLVMFuzzerMutate(data, size, max_size);
+  std::vector<std::string> parts = SplitParts(data, size);
   const size_t at = dice.Below(parts.size());
   const std::unique_ptr<pb::Message> message(kind.New());
   switch (dice.Below(8)) {
@@ -163,14 +164,13 @@ size_t Mutate(const pb::Message& kind, uint8_t* data, size_t size, size_t most, 
     default: {
       std::string& part = parts[dice.Below(3) == 0 ? parts.size() - 1 : at];
       if (!message->ParsePartialFromString(part)) message->Clear();
-      for (size_t changes = 1 + dice.Below(3); changes > 0; --changes)
-        ChangeWhatIsThere(message.get(), &dice);
+      for (size_t changes = 1 + dice.Below(3); changes > 0; --changes) ChangeSetField(message.get(), &dice);
       part = message->SerializePartialAsString();
     }
   }
   std::string bytes;
-  for (size_t i = 0; i < parts.size(); ++i) bytes += (i == 0 ? "" : kMark) + parts[i];
-  if (bytes.size() > most) return LLVMFuzzerMutate(data, size, most);
+  for (size_t i = 0; i < parts.size(); ++i) bytes += (i == 0 ? "" : kSeparator) + parts[i];
+  if (bytes.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
   memcpy(data, bytes.data(), bytes.size());
   return bytes.size();
 }

@@ -1,5 +1,5 @@
-// How a fuzzer's bytes become several messages: parted by a mark, which survives what libFuzzer inserts and
-// removes between two of them, as lengths would not.
+// Splits a fuzzer's input into messages at a separator. A separator survives insertions and removals by
+// libFuzzer, in contrast to length prefixes.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -13,26 +13,27 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace fsdpd::fuzz {
 
-constexpr char kMark[] = "\xff\xfe\xfd\xfc";  // In no UTF-8, and rarely in a message.
+constexpr char kSeparator[] = "\xff\xfe\xfd\xfc";  // Invalid in UTF-8, and rare in messages.
 
-// protobuf says of each part that is no message why.
-void BeQuiet();
+// Disables protobuf's log of parse errors.
+void SilenceProtobufLog();
 
-std::vector<std::string> Parted(const uint8_t* data, size_t size);
+std::vector<std::string> SplitParts(const uint8_t* data, size_t size);
 
-// Those parts that are a message.
+// The parts that parse as this message.
 template <typename Message>
 std::vector<Message> Messages(const uint8_t* data, size_t size) {
-  BeQuiet();
+  SilenceProtobufLog();
   std::vector<Message> messages;
-  for (const std::string& part : Parted(data, size)) {
+  for (const std::string& part : SplitParts(data, size)) {
     if (!messages.emplace_back().ParseFromString(part)) messages.pop_back();
   }
   return messages;
 }
 
-// For LLVMFuzzerCustomMutator: mostly one field of one of the messages is set, cleared or added, by
-// reflection, so that what comes out is a message again; now and then libFuzzer's own changes.
-size_t Mutate(const google::protobuf::Message& kind, uint8_t* data, size_t size, size_t most, uint32_t seed);
+// For LLVMFuzzerCustomMutator. Usually sets, clears or adds one field of one message by reflection, so that
+// the result parses; sometimes applies libFuzzer's own mutation.
+size_t Mutate(const google::protobuf::Message& kind, uint8_t* data, size_t size, size_t max_size,
+              uint32_t seed);
 
 }  // namespace fsdpd::fuzz

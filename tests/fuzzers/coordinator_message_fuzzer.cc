@@ -1,5 +1,5 @@
-// What a coordinator may say, at the agent's end: whether the stream takes it, and flow, supervisor,
-// preflight and outbox behind. Ranks that are launched say at once that they have started.
+// Fuzzer of messages from the coordinator to an agent: the stream, and the flow, supervisor, preflight and
+// outbox behind it. Launched ranks report their start immediately.
 #include "base/frame.h"
 #include "tests/fuzzers/agent_case.h"
 #include "tests/fuzzers/cases.h"
@@ -9,7 +9,7 @@ namespace {
 
 void Take(v1::CoordinatorMessage message, AgentCase* agent) {
   Attachment& attachment = agent->attachment;
-  // Its epoch is the stream's, but for what would open one.
+  // Uses the stream's generation, except for the message that opens the stream.
   if (attachment.welcomed()) message.set_epoch(attachment.epoch());
   if (!attachment.Check(message).ok()) {
     attachment.End(/*in_order=*/false);
@@ -35,8 +35,8 @@ void Take(v1::CoordinatorMessage message, AgentCase* agent) {
 }  // namespace
 }  // namespace fsdpd::fuzz
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned int seed) {
-  return fsdpd::fuzz::Mutate(fsdpd::v1::CoordinatorMessage::default_instance(), data, size, most, seed);
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  return fsdpd::fuzz::Mutate(fsdpd::v1::CoordinatorMessage::default_instance(), data, size, max_size, seed);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

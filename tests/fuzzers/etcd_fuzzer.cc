@@ -1,5 +1,5 @@
-// What etcd, or what answers in its place, may say: each part is an answer, in the order in which they are
-// asked for. Who reads its state there, and who leads by it, gets something or an error.
+// Fuzzer of etcd's responses: each part of the input is one response, in order. A standby that reads and a
+// leader that writes must get data or an error.
 #include <grpcpp/grpcpp.h>
 
 #include <mutex>
@@ -40,7 +40,7 @@ class Scripted : public etcd::KV::Service, public etcd::Lease::Service {
  private:
   grpc::Status Answer(google::protobuf::Message* answer) {
     std::lock_guard<std::mutex> lock(mutex_);
-    // Not UNAVAILABLE, which is asked again and again.
+    // Not UNAVAILABLE, which is retried.
     if (next_ == answers_.size()) return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "no more");
     if (!answer->ParseFromString(answers_[next_++])) answer->Clear();
     return grpc::Status::OK;
@@ -106,19 +106,19 @@ void Lead(EtcdClient* client) {
 }  // namespace
 }  // namespace fsdpd::fuzz
 
-// gRPC's threads have memory of their own from one case to the next.
+// gRPC's threads hold memory across cases.
 extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }
 
-// Answers of both kinds are alike enough: what is no field of the one is unknown to it.
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned int seed) {
+// The two response types are similar; fields of one are unknown fields of the other.
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
   if (seed % 2 == 0)
-    return fsdpd::fuzz::Mutate(etcdserverpb::TxnResponse::default_instance(), data, size, most, seed);
-  return fsdpd::fuzz::Mutate(etcdserverpb::RangeResponse::default_instance(), data, size, most, seed);
+    return fsdpd::fuzz::Mutate(etcdserverpb::TxnResponse::default_instance(), data, size, max_size, seed);
+  return fsdpd::fuzz::Mutate(etcdserverpb::RangeResponse::default_instance(), data, size, max_size, seed);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static auto& etcd = *new fsdpd::fuzz::Etcd;
-  const std::vector<std::string> answers = fsdpd::fuzz::Parted(data, size);
+  const std::vector<std::string> answers = fsdpd::fuzz::SplitParts(data, size);
   if (answers.size() > 20) return 0;
   etcd.service.Begin(answers);
   fsdpd::fuzz::Read(etcd.client.get());

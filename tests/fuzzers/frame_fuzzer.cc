@@ -1,4 +1,4 @@
-// Frames as they come from a socket, in pieces: read, or refused, as whole bytes would be.
+// Fuzzer of frames: reading the input in pieces gives the same result as reading it whole.
 #include "base/check.h"
 #include "base/frame.h"
 #include "tests/fuzzers/cases.h"

@@ -1,4 +1,4 @@
-// Whatever is taken as a jsonpath renders a list of jobs, or says in words what that has not.
+// Fuzzer of jsonpath: an accepted path renders a list of jobs, or returns an error with a message.
 #include <absl/strings/string_view.h>
 
 #include "base/check.h"

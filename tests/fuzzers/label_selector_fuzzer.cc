@@ -1,4 +1,5 @@
-// What is taken as a selector can be written again from its rules, and each rule judges labels as it says.
+// Fuzzer of label selectors: an accepted selector can be reconstructed from its rules, and each rule matches
+// the labels that it describes.
 #include <string>
 
 #include "base/check.h"

@@ -1,5 +1,5 @@
-// Filters and orders of lists, as people write them: what is taken can be asked of a job, a node and an
-// event, and what is not names a place in the text.
+// Fuzzer of list filters and orders: an accepted filter can be applied to a job, a node and an event; an
+// error names the position in the text.
 #include <absl/strings/match.h>
 
 #include "base/check.h"

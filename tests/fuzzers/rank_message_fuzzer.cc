@@ -1,5 +1,5 @@
-// What a rank may say on the socket to its agent, of an attempt of two that are both here. A part that is no
-// message goes into the socket as it is, without a frame.
+// Fuzzer of messages from ranks to their agent, for an attempt with two local ranks. Parts that do not parse
+// are sent as raw bytes without a frame.
 #include <unistd.h>
 
 #include "base/frame.h"
@@ -30,7 +30,7 @@ void Launch(AgentCase* agent) {
   FSDPD_CHECK(agent->peers.size() == 2);
 }
 
-void Say(const std::string& part, Peer* peer) {
+void Send(const std::string& part, Peer* peer) {
   if (!peer->socket.valid()) return;
   std::string bytes = part;
   v1::RankToAgent message;
@@ -38,7 +38,7 @@ void Say(const std::string& part, Peer* peer) {
     bytes.clear();
     FSDPD_CHECK(AppendFrame(message, &bytes).ok());
   }
-  // What the socket does not take at once is lost with the rank: a frame is torn.
+  // If the socket is full, the frame is torn, so the rank ends.
   if (send(peer->socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
     peer->End({1, 0});
 }
@@ -46,17 +46,17 @@ void Say(const std::string& part, Peer* peer) {
 }  // namespace
 }  // namespace fsdpd::fuzz
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned int seed) {
-  return fsdpd::fuzz::Mutate(fsdpd::v1::RankToAgent::default_instance(), data, size, most, seed);
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  return fsdpd::fuzz::Mutate(fsdpd::v1::RankToAgent::default_instance(), data, size, max_size, seed);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::vector<std::string> parts = fsdpd::fuzz::Parted(data, size);
+  const std::vector<std::string> parts = fsdpd::fuzz::SplitParts(data, size);
   if (parts.size() > 50) return 0;
   fsdpd::fuzz::AgentCase agent;
   fsdpd::fuzz::Launch(&agent);
   for (size_t i = 0; i < parts.size(); ++i) {
-    fsdpd::fuzz::Say(parts[i], agent.peers[i % 4 == 3 ? 1 : 0].get());
+    fsdpd::fuzz::Send(parts[i], agent.peers[i % 4 == 3 ? 1 : 0].get());
     agent.Turn(absl::Seconds(1));
   }
   agent.peers[0]->End({parts.size() % 2 == 0 ? 0 : 3, 0});

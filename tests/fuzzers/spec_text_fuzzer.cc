@@ -1,4 +1,4 @@
-// A spec that is read without a fault is printed so that it reads back as the same, in both forms.
+// Fuzzer of spec files: a spec without errors is printed as YAML and JSON that parse to the same spec.
 #include <absl/strings/string_view.h>
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr size_t kMaxFaults = 100;
+constexpr size_t kMaxErrors = 100;
 
 void CheckReadsBack(const fsdpd::v1::JobSpec& spec, const std::string& text) {
   const fsdpd::SpecText again = fsdpd::ParseSpec(text, "again");
@@ -23,7 +23,7 @@ void CheckReadsBack(const fsdpd::v1::JobSpec& spec, const std::string& text) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const fsdpd::SpecText read =
       fsdpd::ParseSpec(absl::string_view(reinterpret_cast<const char*>(data), size), "case");
-  FSDPD_CHECK(read.faults.size() <= kMaxFaults);
+  FSDPD_CHECK(read.faults.size() <= kMaxErrors);
   if (!read.is_tree || !read.faults.empty()) return 0;
   CheckReadsBack(read.spec, fsdpd::ToYaml(read.spec));
   CheckReadsBack(read.spec, fsdpd::ToJson(read.spec));

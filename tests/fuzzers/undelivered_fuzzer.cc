@@ -1,4 +1,4 @@
-// The file that an agent before left in the work dir: what can be read of it can be kept again.
+// Fuzzer of the file of undelivered messages in the work directory: any content can be read.
 #include <fstream>
 
 #include "agent/undelivered.h"

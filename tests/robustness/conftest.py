@@ -1,3 +1,3 @@
-"""Clusters that a test may break, as tests/integration has them."""
+"""Fixture `own` of tests/integration: clusters that a test may break."""
 
 from integration.conftest import own  # noqa: F401

@@ -1,4 +1,4 @@
-"""What was said and not answered: the answer is lost, and who asked asks again."""
+"""Calls whose replies are lost, and their retries."""
 
 import contextlib
 
@@ -14,9 +14,9 @@ from harness.wait import measured
 
 @contextlib.contextmanager
 def through(cluster):
-    """(a stub whose calls go through a proxy, the proxy)"""
+    """Yields (a stub whose calls go through a proxy, the proxy)."""
     proxy = DeafProxy(cluster.address)
-    # Without the channel's own retries: the test is who repeats.
+    # Without the channel's retries: the test retries.
     channel = grpc.insecure_channel(proxy.address, options=[("grpc.enable_retries", 0)])
     try:
         yield coordinator_grpc.CoordinatorStub(channel), proxy
@@ -30,11 +30,11 @@ def lost(proxy, call):
     with pytest.raises(grpc.RpcError) as error:
         call()
     assert error.value.code() == grpc.StatusCode.UNAVAILABLE, error.value
-    assert proxy.lost.is_set(), "the coordinator had answered"
+    assert proxy.lost.is_set(), "no reply was dropped"
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["the coordinator lives", "the coordinator dies then"])
-def test_a_submit_whose_answer_was_lost_is_one_job_when_it_is_repeated(own, dies):
+@pytest.mark.parametrize("dies", [False, True], ids=["coordinator_up", "coordinator_killed"])
+def test_repeated_submit_after_lost_reply_is_one_job(own, dies):
     with own(agents=0) as cluster:
         request = api.SubmitJobRequest(spec=to_message(spec(name="once")), request_id="my-request")
         with through(cluster) as (stub, proxy):
@@ -53,7 +53,7 @@ def test_a_submit_whose_answer_was_lost_is_one_job_when_it_is_repeated(own, dies
         assert error.value.code() == grpc.StatusCode.ALREADY_EXISTS, error.value
 
 
-def test_a_cancel_whose_answer_was_lost_holds_and_may_be_repeated(own):
+def test_cancel_after_lost_reply_is_idempotent(own):
     with own(agents=1) as cluster:
         job_id = cluster.submit(one_rank(steps=ENDLESS))
         cluster.wait_step(job_id, 2)

@@ -1,4 +1,4 @@
-"""The network between an agent and its coordinator is cut, without a word to either of them."""
+"""Silent network partitions between an agent and its coordinator."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from harness.wait import wait_until
 
 
 @pytest.fixture
-def apart(tmp_path):
-    """(a cluster whose node-1 is in a network of its own, that network)"""
+def partitioned(tmp_path):
+    """Yields (a cluster whose node-1 has its own network, that network)."""
     with namespace() as network:
         security = Security(tmp_path / "security", names=("localhost", "127.0.0.1", network.outer))
         cluster = Cluster(tmp_path / "cluster", start=False, security=security)
@@ -33,9 +33,9 @@ def running_there(cluster):
     return job_id
 
 
-def test_a_cut_that_both_ends_notice_costs_no_step(apart):
-    """Mended when the coordinator says that the agent is away, and before it is held lost."""
-    cluster, network = apart
+def test_short_partition_keeps_ranks(partitioned):
+    """Repaired after the agent noticed the partition, and before its node is lost."""
+    cluster, network = partitioned
     job_id = running_there(cluster)
     rank = cluster.ranks("node-1")[0].pid
     before = cluster.job(job_id).last_step.step
@@ -49,8 +49,8 @@ def test_a_cut_that_both_ends_notice_costs_no_step(apart):
     cluster.cancel(job_id)
 
 
-def test_a_node_that_is_cut_off_for_long_is_lost_and_what_is_left_there_ends_when_it_is_back(apart):
-    cluster, network = apart
+def test_long_partition_moves_job_and_ends_stale_rank(partitioned):
+    cluster, network = partitioned
     job_id = running_there(cluster)
     stale = cluster.ranks("node-1")[0].pid
     network.cut()
@@ -58,7 +58,7 @@ def test_a_node_that_is_cut_off_for_long_is_lost_and_what_is_left_there_ends_whe
     wait_until("the next attempt runs elsewhere", lambda: cluster.job(job_id).attempt == 2
                and cluster.job(job_id).placements[0].node == "node-0" and cluster.job(job_id).last_step.step > 0)
     assert cluster.job(job_id).failure.node == "node-1" and cluster.job(job_id).failure.rank == -1
-    assert stale in [each.pid for each in cluster.all_ranks()], "nobody can tell it"
+    assert stale in [each.pid for each in cluster.all_ranks()], "the stop order cannot reach the agent"
     network.mend()
     wait_until("what was left has ended", lambda: stale not in [each.pid for each in cluster.all_ranks()])
     cluster.wait_nodes(2)
@@ -67,9 +67,9 @@ def test_a_node_that_is_cut_off_for_long_is_lost_and_what_is_left_there_ends_whe
     cluster.cancel(job_id)
 
 
-def test_a_job_that_ends_while_its_node_is_cut_off_is_known_to_have_succeeded(apart):
-    cluster, network = apart
-    # It is to end before its node is held lost, on a slow machine too.
+def test_job_that_ends_during_partition_succeeds(partitioned):
+    cluster, network = partitioned
+    # Short enough to end before its node is lost, even on a slow machine.
     job_id = cluster.submit(one_rank(steps=100))
     cluster.wait_step(job_id, 1)
     network.cut()

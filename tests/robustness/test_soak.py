@@ -1,6 +1,7 @@
-"""Many jobs while every part is killed and stopped at random: three coordinators on one etcd and two agents, over TLS.
+"""Soak test: many jobs while all processes are killed and stopped at random: three coordinators on one etcd and two
+agents, over TLS.
 
-Nobody helps: each job succeeds, each `submit --follow` stays attached until then, and nothing is left behind.
+Every job succeeds without help, each `submit --follow` stays attached until then, and no resource leaks.
 """
 
 import contextlib
@@ -21,12 +22,12 @@ from harness.security import Security
 from harness.specs import spec
 from harness.wait import tell, wait_until
 
-FOLLOWERS = 8  # Jobs that are submitted and have not ended: more than the four slots take.
+FOLLOWERS = 8  # Maximum number of live jobs: more than the four slots can run.
 
 
 @dataclasses.dataclass
 class Deaths:
-    """One fault every `every_s` seconds for `seconds`, of a random kind on a random process, until `stop` is set."""
+    """Injects one random fault into a random process every `every_s` seconds for `seconds`, until `stop` is set."""
     cluster: Coordinators
     seconds: float
     every_s: float
@@ -58,7 +59,7 @@ class Deaths:
                                             self._agent_stopped, self._rank_killed, self._rank_killed, self._rank_stopped])
                 if kind():
                     self.done.append(kind.__name__.strip("_"))
-        except BaseException as error:  # Shown by the thread that waits for this one.
+        except BaseException as error:  # Raised by the thread that joins this one.
             self._error = error
 
     def _coordinator_killed(self):
@@ -108,7 +109,7 @@ class Deaths:
 
 
 def job(number, directory):
-    """One node or both, of some seconds, with a checkpoint now and then."""
+    """A job of some seconds on one or two nodes, with periodic checkpoints."""
     return spec(name=f"soak-{number}", steps=60, resources={"nodes": 1 + number % 2, "ranks_per_node": 1},
                 checkpoint={"dir": str(directory / f"soak-{number}"), "every_steps": 20},
                 restart={"max_attempts": 50, "hang_seconds": 5})
@@ -118,12 +119,12 @@ def open_descriptors(daemon):
     return len(os.listdir(f"/proc/{daemon.pid}/fd"))
 
 
-# Nightly: about a hundred faults by a new seed. All jobs have ended within `limit_s` of the first submit.
+# Nightly: about a hundred faults with a new seed. All jobs must end within `limit_s` of the first submit.
 @pytest.mark.parametrize("jobs, seconds, every_s, limit_s, seed", [
     pytest.param(6, 30, 3, 400, 1, marks=pytest.mark.timeout(600)),
     pytest.param(100, 480, 2, 900, None, marks=[pytest.mark.nightly, pytest.mark.timeout(1500)]),
 ])
-def test_every_job_succeeds_while_every_part_is_killed_and_stopped(tmp_path, jobs, seconds, every_s, limit_s, seed):
+def test_jobs_succeed_under_random_faults(tmp_path, jobs, seconds, every_s, limit_s, seed):
     security = Security(tmp_path / "security")
     seed = seed or random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")

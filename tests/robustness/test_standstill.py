@@ -1,5 +1,5 @@
-"""Processes that stand still and go on, as on a machine that swaps, is migrated or is starved; and what they must not wait
-for, or die with."""
+"""Processes that are suspended and resumed, as on a machine that swaps, migrates or is overloaded; and a log reader
+that ends."""
 
 import os
 import signal
@@ -16,24 +16,24 @@ from harness.stubs import coordinator_grpc
 from harness.wait import measured, wait_until
 
 
-def test_an_agent_that_stands_still_for_less_than_its_lease_costs_nothing(own):
+def test_short_agent_suspension_keeps_ranks(own):
     with own() as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS))
         cluster.wait_step(job_id, 2)
         agent, epoch = cluster.agents["node-1"], cluster.agents["node-1"].text().count("attached coordinator=")
         os.kill(agent.pid, signal.SIGSTOP)
         before = cluster.job(job_id).last_step.step
-        cluster.wait_step(job_id, before + 20)  # Ranks need their agent for nothing while they train.
+        cluster.wait_step(job_id, before + 20)  # Ranks do not need their agent while they train.
         os.kill(agent.pid, signal.SIGCONT)
         cluster.wait_step(job_id, cluster.job(job_id).last_step.step + 20)
         job = cluster.job(job_id)
         assert job.attempt == 1 and cluster.state(job_id) == "RUNNING", job
-        assert agent.text().count("attached coordinator=") == epoch, "on the same stream"
+        assert agent.text().count("attached coordinator=") == epoch, "the stream was kept"
         cluster.cancel(job_id)
 
 
-def test_ranks_of_an_agent_that_was_held_lost_end_when_it_goes_on(own):
-    """It is stopped for longer than its lease; the job's next attempt takes the other node."""
+def test_stale_ranks_end_when_lost_agent_resumes(own):
+    """Suspends an agent for longer than its lease; the job's next attempt uses the other node."""
     with own(slots=1) as cluster:
         job_id = cluster.submit(one_rank(steps=ENDLESS, restart={"max_attempts": 3}))
         cluster.wait_step(job_id, 2)
@@ -51,7 +51,7 @@ def test_ranks_of_an_agent_that_was_held_lost_end_when_it_goes_on(own):
         cluster.cancel(job_id)
 
 
-def test_a_coordinator_outlives_who_reads_its_log(tmp_path):
+def test_coordinator_survives_end_of_log_reader(tmp_path):
     port_file = tmp_path / "port"
     command = [program("coordinator/fsdpd-coordinator"), "--insecure", "--listen", "127.0.0.1:0", "--state-dir",
                tmp_path / "state", "--port-file", port_file]
@@ -60,7 +60,7 @@ def test_a_coordinator_outlives_who_reads_its_log(tmp_path):
             wait_until("it serves", port_file.exists)
             process.stderr.close()
             with grpc.insecure_channel(port_file.read_text().strip()) as channel:
-                for name in ("first", "second"):  # Each is a line of the log.
+                for name in ("first", "second"):  # Each logs a line.
                     coordinator_grpc.CoordinatorStub(channel).SubmitJob(
                         api.SubmitJobRequest(spec=to_message(spec(name=name))), timeout=60, wait_for_ready=True)
             process.send_signal(signal.SIGTERM)
@@ -69,7 +69,7 @@ def test_a_coordinator_outlives_who_reads_its_log(tmp_path):
             process.kill()
 
 
-def test_calls_that_wait_for_a_coordinator_that_stands_still_are_done_once(own):
+def test_calls_to_suspended_coordinator_execute_once(own):
     with own(agents=1) as cluster:
         running = cluster.submit(one_rank(steps=ENDLESS))
         cluster.wait_step(running, 2)
@@ -78,7 +78,7 @@ def test_calls_that_wait_for_a_coordinator_that_stands_still_are_done_once(own):
         calls = [stub.SubmitJob.future(api.SubmitJobRequest(spec=to_message(spec(name=f"job-{number}")),
                                                             request_id=f"request-{number}"), timeout=100)
                  for number in range(20)]
-        # They wait in the socket; one that is given up meanwhile is none of the coordinator's.
+        # The calls wait in the socket. A call that is cancelled meanwhile must not be executed.
         assert stub.CancelJob.future(api.CancelJobRequest(id=running), timeout=0.5).code() == \
             grpc.StatusCode.DEADLINE_EXCEEDED
         os.kill(cluster.coordinator.pid, signal.SIGCONT)

@@ -1,7 +1,6 @@
-"""The coordinator is dead, as by kill -9, around each transition of a job that the job machine allows: before it is on
-disk, and when it is on disk and nothing was done about it. What was answered holds, what was not can be asked again, and the
-job goes where it would have gone. Of a job that ends as failed after its ranks were stopped there is only the moment after it
-is on disk: it says then what it said before."""
+"""Coordinator deaths, as by kill -9, before and after each stored transition that the job state machine allows.
+Acknowledged calls persist, others can be repeated, and the job reaches the same state as without the death. The transition
+STOPPING -> FAILED is only tested after it is stored, because its record has no text that identifies it before."""
 
 import os
 import re
@@ -23,14 +22,14 @@ NODES = ("node-0", "node-1")
 LONG_S = 60
 
 
-class Mortal:
-    """Two agents of one slot each, and a coordinator that dies where it is told to."""
+class DyingCluster:
+    """Two agents with one slot each, and a coordinator that dies at a chosen point."""
 
     def __init__(self, cluster, deaths):
         self.cluster, self.deaths, self.where, self.texts = cluster, deaths, None, None
 
     def dies(self, act=lambda: None):
-        """Around the transition of the case, which `act` brings about; then it is back, with its agents."""
+        """Lets the coordinator die around the case's transition, which `act` triggers, and restarts it."""
         written, unwritten = self.texts
         if self.where == "after":
             self.deaths.after(written)
@@ -53,7 +52,7 @@ class Mortal:
         os.kill(self.cluster.agents[node].pid, signal.SIGSTOP)
 
     def asks(self, call, job_id, word="because", **fields):
-        """A call that is not answered is made again."""
+        """Makes a call and repeats it if it was not answered."""
         request = getattr(api, f"{call}Request")(id=job_id, reason=word, **fields)
 
         def ask():
@@ -62,7 +61,7 @@ class Mortal:
         getattr(self.cluster.api(), call)(request, timeout=60, wait_for_ready=True)
 
     def submits(self, made):
-        """The answer may be on its way when the coordinator dies."""
+        """The reply may be in flight when the coordinator dies."""
         self.dies(lambda: self.cluster.submit(made))
         job, = self.cluster.jobs()
         self.back()
@@ -82,7 +81,7 @@ class Mortal:
         return job_id
 
     def unread(self, made, state):
-        """What the coordinator says to agents lies in front of them."""
+        """Suspends the agents, so that the coordinator's messages stay unread."""
         for node in NODES:
             self.freeze(node)
         job_id = self.cluster.submit(made)
@@ -93,7 +92,7 @@ class Mortal:
         return self.unread(made, "STARTING")
 
     def measures(self):
-        """From now on, nodes before a job meets them."""
+        """Requests preflights from now on."""
         self.cluster.coordinator.stop()
         self.cluster.coordinator_flags += ["--preflight", "all"]
         self.cluster.start_coordinator(listen=self.cluster.address)
@@ -104,7 +103,7 @@ class Mortal:
         return self.unread(made, "PREFLIGHT")
 
     def stopping(self, made):
-        """One of its agents says that a rank has failed; the other one does not say that nothing is left."""
+        """A rank fails, and the other agent, which is suspended, does not report Stopped."""
         job_id = self.running(made)
         self.freeze("node-0")
         self.kill_rank("node-1")
@@ -112,7 +111,7 @@ class Mortal:
         return job_id
 
     def pausing(self, made):
-        """A rank does not save, as it stands still."""
+        """A suspended rank does not save."""
         job_id = self.running(made)
         os.kill(self.cluster.ranks("node-1")[0].pid, signal.SIGSTOP)
         self.cluster.api().PauseJob(api.PauseJobRequest(id=job_id, grace_seconds=LONG_S), timeout=60)
@@ -136,267 +135,267 @@ class Mortal:
 
 
 @pytest.fixture
-def mortal(tmp_path):
-    """With a store of its own: in another's pages there may be what is left of a job that said the same."""
+def dying(tmp_path):
+    """With a new store: pages of an old one may contain the texts of earlier jobs."""
     deaths = Deaths(tmp_path / "deaths")
     cluster = Cluster(tmp_path / "cluster", slots=1)
     cluster.coordinator_prefix = deaths.prefix
     cluster.coordinator_flags = ["--reattach-grace-ms", "6000"]
     with cluster:
-        yield Mortal(cluster, deaths)
+        yield DyingCluster(cluster, deaths)
 
 
 @dataclass(frozen=True)
 class Case:
-    written: str  # What the log says of the transition.
-    unwritten: str  # What only the job after it says of itself; "" where nothing does.
-    story: object
+    written: str  # The log line of the transition.
+    unwritten: str  # Text that only the job's next record has; "" if there is none.
+    scenario: object
 
     def __str__(self):
-        return self.story.__name__.replace("_", "-")
+        return self.scenario.__name__.replace("_", "-")
 
 
-def a_launch(mortal, made, again):
-    job_id = mortal.submits(made)
-    mortal.cluster.wait_step(job_id, 2)
-    job = mortal.cluster.job(job_id)
-    assert job.attempt == 1 and not job.failed_attempts, "a launch that was stored and not sent is sent by the next life"
+def launch(dying, made, again):
+    job_id = dying.submits(made)
+    dying.cluster.wait_step(job_id, 2)
+    job = dying.cluster.job(job_id)
+    assert job.attempt == 1 and not job.failed_attempts, "a launch that was stored but not sent is sent after the restart"
     return job_id, "RUNNING"
 
 
-def a_start(mortal, made, again):
-    return a_launch(mortal, made, again)
+def start(dying, made, again):
+    return launch(dying, made, again)
 
 
-def a_preflight(mortal, made, again):
-    mortal.measures()
-    return a_start(mortal, made, again)
+def preflight(dying, made, again):
+    dying.measures()
+    return start(dying, made, again)
 
 
-def a_launch_after_a_preflight(mortal, made, again):
-    mortal.measures()
-    job_id, state = a_launch(mortal, made, again)
-    assert all(mortal.cluster.node(node).preflight.result.devices for node in NODES)
+def launch_after_preflight(dying, made, again):
+    dying.measures()
+    job_id, state = launch(dying, made, again)
+    assert all(dying.cluster.node(node).preflight.result.devices for node in NODES)
     return job_id, state
 
 
-def a_node_that_is_cordoned_in_a_preflight(mortal, made, again):
-    job_id = mortal.measured_first(made)
+def cordon_during_preflight(dying, made, again):
+    job_id = dying.measured_first(made)
     request = api.CordonNodeRequest(node="node-1", reason="because")
-    mortal.dies(lambda: mortal.cluster.api().CordonNode(request, timeout=30))
-    mortal.back()
-    wait_until("it waits for the node", lambda: "node-1 is cordoned (because)" in mortal.cluster.job(job_id).reason)
-    mortal.cluster.api().UncordonNode(api.UncordonNodeRequest(node="node-1"), timeout=60)
-    mortal.cluster.wait_step(job_id, 2)
-    assert mortal.cluster.job(job_id).attempt == 1
+    dying.dies(lambda: dying.cluster.api().CordonNode(request, timeout=30))
+    dying.back()
+    wait_until("it waits for the node", lambda: "node-1 is cordoned (because)" in dying.cluster.job(job_id).reason)
+    dying.cluster.api().UncordonNode(api.UncordonNodeRequest(node="node-1"), timeout=60)
+    dying.cluster.wait_step(job_id, 2)
+    assert dying.cluster.job(job_id).attempt == 1
     return job_id, "RUNNING"
 
 
-def an_end(mortal, made, again):
+def success(dying, made, again):
     made["train"]["steps"] = 20
-    job_id = mortal.submits(made)
-    job = mortal.cluster.wait_state(job_id, "SUCCEEDED")
+    job_id = dying.submits(made)
+    job = dying.cluster.wait_state(job_id, "SUCCEEDED")
     assert job.attempt == 1 and job.last_step.step == 20, job
     return job_id, "SUCCEEDED"
 
 
-def a_failure(mortal, made, again):
-    job_id = mortal.running(again)
-    mortal.dies(mortal.kill_rank)
-    mortal.back()
-    wait_until("the next attempt runs", lambda: mortal.cluster.job(job_id).attempt == 2, LONG_S)
-    mortal.cluster.wait_step(job_id, 2)
-    assert mortal.cluster.job(job_id).failure.signal == signal.SIGKILL
+def failure(dying, made, again):
+    job_id = dying.running(again)
+    dying.dies(dying.kill_rank)
+    dying.back()
+    wait_until("the next attempt runs", lambda: dying.cluster.job(job_id).attempt == 2, LONG_S)
+    dying.cluster.wait_step(job_id, 2)
+    assert dying.cluster.job(job_id).failure.signal == signal.SIGKILL
     return job_id, "RUNNING"
 
 
-def a_failure_while_it_starts(mortal, made, again):
-    job_id = mortal.starting(again)
-    mortal.dies(lambda: mortal.cluster.agents["node-1"].kill())
-    mortal.cluster.agents["node-1"] = mortal.cluster.start_agent("node-1", 1, wait=False)
-    mortal.back()
-    mortal.cluster.wait_step(job_id, 2)
+def failure_while_starting(dying, made, again):
+    job_id = dying.starting(again)
+    dying.dies(lambda: dying.cluster.agents["node-1"].kill())
+    dying.cluster.agents["node-1"] = dying.cluster.start_agent("node-1", 1, wait=False)
+    dying.back()
+    dying.cluster.wait_step(job_id, 2)
     return job_id, "RUNNING"
 
 
-def another_attempt(mortal, made, again):
-    return a_failure(mortal, made, again)
+def next_attempt(dying, made, again):
+    return failure(dying, made, again)
 
 
-def a_job_given_up(mortal, made, again):
-    job_id = mortal.running(made)
-    mortal.dies(mortal.kill_rank)
-    mortal.back()
-    job = mortal.cluster.wait_state(job_id, "FAILED")
+def last_attempt_failed(dying, made, again):
+    job_id = dying.running(made)
+    dying.dies(dying.kill_rank)
+    dying.back()
+    job = dying.cluster.wait_state(job_id, "FAILED")
     assert job.attempt == 1 and job.failure.signal == signal.SIGKILL, job.failure
     return job_id, "FAILED"
 
 
-def cancelled(mortal, job_id):
-    mortal.asks("CancelJob", job_id, grace_seconds=1)
-    mortal.back()
-    mortal.cluster.wait_state(job_id, "CANCELLED")
+def check_cancel(dying, job_id):
+    dying.asks("CancelJob", job_id, grace_seconds=1)
+    dying.back()
+    dying.cluster.wait_state(job_id, "CANCELLED")
     return job_id, "CANCELLED"
 
 
-def a_cancel_of_a_queued_job(mortal, made, again):
-    return cancelled(mortal, mortal.queued(made))
+def cancel_queued(dying, made, again):
+    return check_cancel(dying, dying.queued(made))
 
 
-def a_cancel_of_a_job_in_preflight(mortal, made, again):
-    return cancelled(mortal, mortal.measured_first(made))
+def cancel_in_preflight(dying, made, again):
+    return check_cancel(dying, dying.measured_first(made))
 
 
-def a_cancel_of_a_starting_job(mortal, made, again):
-    return cancelled(mortal, mortal.starting(made))
+def cancel_starting(dying, made, again):
+    return check_cancel(dying, dying.starting(made))
 
 
-def a_cancel_of_a_running_job(mortal, made, again):
-    return cancelled(mortal, mortal.running(made))
+def cancel_running(dying, made, again):
+    return check_cancel(dying, dying.running(made))
 
 
-def a_cancel_of_a_job_that_stops(mortal, made, again):
-    return cancelled(mortal, mortal.stopping(again))
+def cancel_stopping(dying, made, again):
+    return check_cancel(dying, dying.stopping(again))
 
 
-def a_cancel_of_a_job_that_is_being_paused(mortal, made, again):
-    return cancelled(mortal, mortal.pausing(made))
+def cancel_pausing(dying, made, again):
+    return check_cancel(dying, dying.pausing(made))
 
 
-def a_cancel_of_a_paused_job(mortal, made, again):
-    return cancelled(mortal, mortal.paused(made))
+def cancel_paused(dying, made, again):
+    return check_cancel(dying, dying.paused(made))
 
 
-def a_cancelled_job_that_is_gone(mortal, made, again):
-    job_id = mortal.running(made)
-    mortal.dies(lambda: mortal.cluster.api().CancelJob(api.CancelJobRequest(id=job_id, grace_seconds=1), timeout=30))
-    mortal.back()
-    mortal.cluster.wait_state(job_id, "CANCELLED")
+def cancel_completed(dying, made, again):
+    job_id = dying.running(made)
+    dying.dies(lambda: dying.cluster.api().CancelJob(api.CancelJobRequest(id=job_id, grace_seconds=1), timeout=30))
+    dying.back()
+    dying.cluster.wait_state(job_id, "CANCELLED")
     return job_id, "CANCELLED"
 
 
-def paused(mortal, job_id):
-    mortal.asks("PauseJob", job_id, grace_seconds=LONG_S)
-    mortal.back()
-    mortal.cluster.wait_state(job_id, "PAUSED")
+def check_pause(dying, job_id):
+    dying.asks("PauseJob", job_id, grace_seconds=LONG_S)
+    dying.back()
+    dying.cluster.wait_state(job_id, "PAUSED")
     return job_id, "PAUSED"
 
 
-def a_pause_of_a_queued_job(mortal, made, again):
-    return paused(mortal, mortal.queued(made))
+def pause_queued(dying, made, again):
+    return check_pause(dying, dying.queued(made))
 
 
-def a_pause_of_a_job_in_preflight(mortal, made, again):
-    return paused(mortal, mortal.measured_first(made))
+def pause_in_preflight(dying, made, again):
+    return check_pause(dying, dying.measured_first(made))
 
 
-def a_pause_of_a_starting_job(mortal, made, again):
-    return paused(mortal, mortal.starting(made))
+def pause_starting(dying, made, again):
+    return check_pause(dying, dying.starting(made))
 
 
-def a_pause_of_a_running_job(mortal, made, again):
-    return paused(mortal, mortal.running(made))
+def pause_running(dying, made, again):
+    return check_pause(dying, dying.running(made))
 
 
-def a_pause_of_a_job_that_stops(mortal, made, again):
-    return paused(mortal, mortal.stopping(again))
+def pause_stopping(dying, made, again):
+    return check_pause(dying, dying.stopping(again))
 
 
-def a_paused_job_that_is_gone(mortal, made, again):
-    job_id = mortal.running(made)
-    mortal.dies(lambda: mortal.cluster.api().PauseJob(api.PauseJobRequest(id=job_id, grace_seconds=LONG_S), timeout=30))
-    mortal.back()
-    job = mortal.cluster.wait_state(job_id, "PAUSED")
+def pause_completed(dying, made, again):
+    job_id = dying.running(made)
+    dying.dies(lambda: dying.cluster.api().PauseJob(api.PauseJobRequest(id=job_id, grace_seconds=LONG_S), timeout=30))
+    dying.back()
+    job = dying.cluster.wait_state(job_id, "PAUSED")
     assert job.pause.step >= 2 and not job.pause.lost_steps, job.pause
     return job_id, "PAUSED"
 
 
-def a_resume(mortal, made, again):
-    job_id = mortal.paused(made)
-    step = mortal.cluster.job(job_id).pause.step
-    with_resume(mortal, job_id)
-    mortal.cluster.wait_step(job_id, step + 1)
-    assert mortal.cluster.job(job_id).restored.step == step
+def resume(dying, made, again):
+    job_id = dying.paused(made)
+    step = dying.cluster.job(job_id).pause.step
+    repeat_resume(dying, job_id)
+    dying.cluster.wait_step(job_id, step + 1)
+    assert dying.cluster.job(job_id).restored.step == step
     return job_id, "RUNNING"
 
 
-def with_resume(mortal, job_id):
-    """A resume that was done is refused the second time: it is no job any more that waits for one."""
+def repeat_resume(dying, job_id):
+    """A resume that took effect is rejected when repeated, because the job is no longer paused."""
     request = api.ResumeJobRequest(id=job_id, reason="because")
-    mortal.dies(lambda: mortal.cluster.api().ResumeJob(request, timeout=30))
-    if mortal.cluster.state(job_id) == "PAUSED":
-        assert mortal.where == "before"
-        mortal.cluster.api().ResumeJob(request, timeout=60)
-    mortal.back()
+    dying.dies(lambda: dying.cluster.api().ResumeJob(request, timeout=30))
+    if dying.cluster.state(job_id) == "PAUSED":
+        assert dying.where == "before"
+        dying.cluster.api().ResumeJob(request, timeout=60)
+    dying.back()
 
 
-def retried(mortal, job_id, ended):
-    """One that was done is refused the second time, as a resume is."""
+def check_retry(dying, job_id, ended):
+    """A retry that took effect is rejected when repeated."""
     request = api.RetryJobRequest(id=job_id, reason="because")
-    mortal.dies(lambda: mortal.cluster.api().RetryJob(request, timeout=30))
-    if mortal.cluster.state(job_id) == ended:
-        assert mortal.where == "before"
-        mortal.cluster.api().RetryJob(request, timeout=60)
-    mortal.back()
-    wait_until("it runs again", lambda: mortal.cluster.job(job_id).attempt == 2, LONG_S)
-    mortal.cluster.wait_step(job_id, 2)
+    dying.dies(lambda: dying.cluster.api().RetryJob(request, timeout=30))
+    if dying.cluster.state(job_id) == ended:
+        assert dying.where == "before"
+        dying.cluster.api().RetryJob(request, timeout=60)
+    dying.back()
+    wait_until("it runs again", lambda: dying.cluster.job(job_id).attempt == 2, LONG_S)
+    dying.cluster.wait_step(job_id, 2)
     return job_id, "RUNNING"
 
 
-def a_retry(mortal, made, again):
-    return retried(mortal, mortal.failed(made), "FAILED")
+def retry_failed(dying, made, again):
+    return check_retry(dying, dying.failed(made), "FAILED")
 
 
-def a_retry_of_a_cancelled_job(mortal, made, again):
-    job_id = mortal.running(made)
-    mortal.cluster.cancel(job_id)
-    return retried(mortal, job_id, "CANCELLED")
+def retry_cancelled(dying, made, again):
+    job_id = dying.running(made)
+    dying.cluster.cancel(job_id)
+    return check_retry(dying, job_id, "CANCELLED")
 
 
 CASES = [
-    Case("job QUEUED -> STARTING", "launching 2 ranks", a_launch),
-    Case("job QUEUED -> PREFLIGHT", "measured first (preflight)", a_preflight),
-    Case("job PREFLIGHT -> STARTING", "its nodes have passed their preflight", a_launch_after_a_preflight),
-    Case("job PREFLIGHT -> QUEUED", "node-1 is cordoned: because", a_node_that_is_cordoned_in_a_preflight),
-    Case("job STARTING -> RUNNING", "all 2 ranks run", a_start),
-    Case("job RUNNING -> SUCCEEDED", "all ranks finished", an_end),
-    Case("job RUNNING -> STOPPING", "stopping the attempt", a_failure),
-    Case("job STARTING -> STOPPING", "stopping the attempt", a_failure_while_it_starts),
-    Case("job STOPPING -> QUEUED", "the next one starts", another_attempt),
-    Case("job STOPPING -> FAILED", "", a_job_given_up),
-    Case("job QUEUED -> CANCELLED", ": because", a_cancel_of_a_queued_job),
-    Case("job PREFLIGHT -> CANCELLED", ": because", a_cancel_of_a_job_in_preflight),
-    Case("job STARTING -> CANCELLING", ": because", a_cancel_of_a_starting_job),
-    Case("job RUNNING -> CANCELLING", ": because", a_cancel_of_a_running_job),
-    Case("job STOPPING -> CANCELLING", ": because", a_cancel_of_a_job_that_stops),
-    Case("job PAUSING -> CANCELLING", ": because", a_cancel_of_a_job_that_is_being_paused),
-    Case("job PAUSED -> CANCELLED", ": because", a_cancel_of_a_paused_job),
-    Case("job CANCELLING -> CANCELLED", "all ranks are gone", a_cancelled_job_that_is_gone),
-    Case("job QUEUED -> PAUSED", ": because", a_pause_of_a_queued_job),
-    Case("job PREFLIGHT -> PAUSED", ": because", a_pause_of_a_job_in_preflight),
-    Case("job STARTING -> PAUSING", ": because", a_pause_of_a_starting_job),
-    Case("job RUNNING -> PAUSING", ": because", a_pause_of_a_running_job),
-    Case("job STOPPING -> PAUSING", ": because", a_pause_of_a_job_that_stops),
-    Case("job PAUSING -> PAUSED", ", which is saved", a_paused_job_that_is_gone),
-    Case("job PAUSED -> QUEUED", ": because", a_resume),
-    Case("job FAILED -> QUEUED", ": because", a_retry),
-    Case("job CANCELLED -> QUEUED", ": because", a_retry_of_a_cancelled_job),
+    Case("job QUEUED -> STARTING", "launching 2 ranks", launch),
+    Case("job QUEUED -> PREFLIGHT", "measured first (preflight)", preflight),
+    Case("job PREFLIGHT -> STARTING", "its nodes have passed their preflight", launch_after_preflight),
+    Case("job PREFLIGHT -> QUEUED", "node-1 is cordoned: because", cordon_during_preflight),
+    Case("job STARTING -> RUNNING", "all 2 ranks run", start),
+    Case("job RUNNING -> SUCCEEDED", "all ranks finished", success),
+    Case("job RUNNING -> STOPPING", "stopping the attempt", failure),
+    Case("job STARTING -> STOPPING", "stopping the attempt", failure_while_starting),
+    Case("job STOPPING -> QUEUED", "the next one starts", next_attempt),
+    Case("job STOPPING -> FAILED", "", last_attempt_failed),
+    Case("job QUEUED -> CANCELLED", ": because", cancel_queued),
+    Case("job PREFLIGHT -> CANCELLED", ": because", cancel_in_preflight),
+    Case("job STARTING -> CANCELLING", ": because", cancel_starting),
+    Case("job RUNNING -> CANCELLING", ": because", cancel_running),
+    Case("job STOPPING -> CANCELLING", ": because", cancel_stopping),
+    Case("job PAUSING -> CANCELLING", ": because", cancel_pausing),
+    Case("job PAUSED -> CANCELLED", ": because", cancel_paused),
+    Case("job CANCELLING -> CANCELLED", "all ranks are gone", cancel_completed),
+    Case("job QUEUED -> PAUSED", ": because", pause_queued),
+    Case("job PREFLIGHT -> PAUSED", ": because", pause_in_preflight),
+    Case("job STARTING -> PAUSING", ": because", pause_starting),
+    Case("job RUNNING -> PAUSING", ": because", pause_running),
+    Case("job STOPPING -> PAUSING", ": because", pause_stopping),
+    Case("job PAUSING -> PAUSED", ", which is saved", pause_completed),
+    Case("job PAUSED -> QUEUED", ": because", resume),
+    Case("job FAILED -> QUEUED", ": because", retry_failed),
+    Case("job CANCELLED -> QUEUED", ": because", retry_cancelled),
 ]
-# What no fault brings about at will.
+# Transitions that tests cannot trigger.
 WITHOUT_A_CASE = {
-    "job QUEUED -> FAILED": "it is refused when it is launched, by rules that it passed when it was submitted",
-    "job STARTING -> SUCCEEDED": "it ends before all its ranks said that they run",
-    "job PAUSING -> SUCCEEDED": "its last step is done before it can leave",
-    **{f"job {waits} -> CANCELLING": "a node that was lost is back, and ranks of it end in their grace: tests/sim, seed 20180"
-       for waits in ("QUEUED", "PREFLIGHT", "PAUSED")},
+    "job QUEUED -> FAILED": "validation at launch fails although validation at submit passed",
+    "job STARTING -> SUCCEEDED": "the job ends before all ranks reported that they run",
+    "job PAUSING -> SUCCEEDED": "the last step ends before the ranks leave",
+    **{f"job {state} -> CANCELLING": "ranks on a node that was lost and returned are in their grace period (tests/sim, seed 20180)"
+       for state in ("QUEUED", "PREFLIGHT", "PAUSED")},
 }
 
 
-def test_each_transition_that_the_job_machine_allows_has_a_case():
+def test_cases_cover_all_transitions():
     table = re.search(r"kTransitions\[\] = \{\n(.*?)^\};", (ROOT / "coordinator/job_machine.cc").read_text(), re.M | re.S)[1]
     rows = re.findall(r"\{v1::JOB_STATE_(\w+), JobEvent::k(\w+), v1::JOB_STATE_(\w+)\},", table)
     assert len(rows) == table.count("JobEvent::")
-    # A note leaves a job where it is: no state is lost with it.
+    # Notes do not change the state.
     edges = {f"job {before} -> {after}" for before, event, after in rows if event != "Note"}
     assert all(before == after for before, event, after in rows if event == "Note")
     assert sorted([*(case.written for case in CASES), *WITHOUT_A_CASE]) == sorted(edges)
@@ -406,15 +405,15 @@ PLACES = [(case, where) for case in CASES for where in ("before", "after") if wh
 
 
 @pytest.mark.parametrize("case, where", PLACES, ids=str)
-def test_a_coordinator_that_dies_around(mortal, tmp_path, case, where):
-    mortal.where, mortal.texts = where, (case.written, case.unwritten)
-    cluster = mortal.cluster
+def test_coordinator_death_around_transition(dying, tmp_path, case, where):
+    dying.where, dying.texts = where, (case.written, case.unwritten)
+    cluster = dying.cluster
     nodes = {"nodes": 2, "ranks_per_node": 1}
     made = saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 20}, resources=nodes, restart={"max_attempts": 1})
     again = {**made, "restart": {"max_attempts": 3}}
-    job_id, state = case.story(mortal, made, again)
-    cluster.wait_state(job_id, state)  # A step may be shown a moment before what follows from it.
-    # Nodes are measured to the end, whatever becomes of the job, and whether their agents are back yet or not.
+    job_id, state = case.scenario(dying, made, again)
+    cluster.wait_state(job_id, state)  # A step may be reported before the state that follows from it.
+    # Preflights complete regardless of the job, and may start when agents are back.
     ranks = 2 if state == "RUNNING" else 0
     wait_until(f"{ranks} ranks are left, and none that measure", lambda: len(cluster.all_ranks()) == ranks)
     assert [job.id for job in cluster.jobs()] == [job_id]
