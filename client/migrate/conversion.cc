@@ -26,17 +26,17 @@ void Conversion::Fault(const char* rule, FaultLevel level, const char* setting, 
 
 void Conversion::Adjust(const char* rule, const char* setting, const std::string& reason,
                         const std::string& before, const std::string& after) {
-  const size_t told = faults.size();
+  const size_t reported = faults.size();
   Fault(rule, FaultLevel::kAdjust, setting, reason, "");
-  if (faults.size() == told) return;
+  if (faults.size() == reported) return;
   faults.back().violation.before = before;
   faults.back().violation.after = after;
 }
 
-bool Conversion::KnowsWord(const char* rule, const char* setting, const std::set<std::string>& known) {
+bool Conversion::CheckChoice(const char* rule, const char* setting, const std::set<std::string>& known) {
   const std::string word = settings.Lower(setting).value_or("");
   if (settings.Find(setting) == nullptr || !settings.AnyFlag(setting) || known.count(word) > 0) return true;
-  if (word.empty()) return false;  // That it has no value is told by itself.
+  if (word.empty()) return false;  // Settings::Text() has reported the missing value.
   Error(rule, setting, absl::StrCat("'", word, "' is not one that Megatron has"),
         absl::StrCat("write one of ", absl::StrJoin(known, ", ")));
   return false;
@@ -60,7 +60,7 @@ int64_t Conversion::Times(int64_t a, int64_t b) {
 
 int64_t Conversion::Required(const char* name) {
   const std::optional<int64_t> value = settings.Integer(name);
-  if (!value.has_value() && settings.Find(name) == nullptr) {  // A value that is none is told by itself.
+  if (!value.has_value() && settings.Find(name) == nullptr) {  // Settings reports an invalid value.
     Error("required", name, "it is not set, and the job needs it",
           absl::StrCat("add ", name, " (--", absl::StrReplaceAll(name, {{"_", "-"}}), ")"));
   }

@@ -1,6 +1,9 @@
-// One run of the conversion: the settings that it reads, the job that it writes, and what it has to tell. The
-// parts of it (model_of_megatron.h, training_of_megatron.h, precision_of_megatron.h, job_of_megatron.cc) take
-// it in turn; a later part may read what an earlier one wrote into the job.
+// State of one conversion: the Megatron settings that it reads, the job spec that it writes, and the
+// violations that it reports.
+//
+// The converters (model_of_megatron.h, training_of_megatron.h, precision_of_megatron.h, job_of_megatron.cc)
+// receive it in this order. A converter may read fields that an earlier one wrote into the job. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,37 +19,38 @@ namespace fsdpd {
 
 class Conversion {
  public:
-  // All must outlive it. `file` is where faults are that belong to no setting.
+  // `read` and `written` must outlive the conversion. `file` is the place of violations without a setting.
   Conversion(Settings* read, std::string file, v1::JobSpec* written)
       : settings(*read), job(*written), file_(std::move(file)) {}
 
-  // At the setting's place and under the name that it was written with. Nothing of a value that nobody here
-  // knows, or of a setting that is missing where not all of them are in the text.
+  // Reports a violation at the setting's place, with the name as written there ("--lr", "optimizer.lr"). Does
+  // nothing if the value contains an unexpanded shell variable, or if the setting is missing and the text is
+  // incomplete (Settings::incomplete), because the setting may be correct then. `setting` may be empty.
   void Fault(const char* rule, FaultLevel level, const char* setting, const std::string& reason,
              const std::string& fix);
   void Error(const char* rule, const char* setting, const std::string& reason, const std::string& fix) {
     Fault(rule, FaultLevel::kError, setting, reason, fix);
   }
-  // What is not carried over as it stands, with both values.
+  // Reports a setting whose value changes in the job, with the values before and after.
   void Adjust(const char* rule, const char* setting, const std::string& reason, const std::string& before,
               const std::string& after);
 
-  // Whether the setting's word is one of `known`, or it is not set. Of another a fault is told, as it would
-  // train otherwise without a word.
-  bool KnowsWord(const char* rule, const char* setting, const std::set<std::string>& known);
+  // True if the setting is unset or its value is one of `known`. Reports an error for any other value: a
+  // misspelled choice would otherwise silently train with the default.
+  bool CheckChoice(const char* rule, const char* setting, const std::set<std::string>& known);
 
-  // Null where it is not set or `auto`; of an unknown dtype an error is added too. The spec's rules judge the
-  // others.
+  // Returns the dtype, or nullopt if the setting is unset or `auto`. Also reports an error for an unknown
+  // dtype. The spec's rules decide whether a known dtype is supported.
   std::optional<v1::DType> Type(const char* setting);
 
-  // 0 and a fault where it is not set.
+  // Returns the value, or 0 after reporting an error if the setting is not set.
   int64_t Required(const char* name);
 
-  // A length that Megatron counts in steps or in samples; samples become whole steps of the job's global
-  // batch.
+  // Returns a length that Megatron counts either in steps or in samples. Samples are divided by the job's
+  // global batch and rounded down: 1000 samples with a batch of 64 are 15 steps.
   std::optional<int64_t> Steps(const char* iterations, const char* samples);
 
-  // The product, or the largest number where it is more: what people write has no bound.
+  // Saturating product, because values in the input have no bound.
   static int64_t Times(int64_t a, int64_t b);
 
   Settings& settings;

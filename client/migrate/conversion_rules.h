@@ -1,6 +1,6 @@
-// The rules that `migrate` prints in brackets in addition to Megatron's own (megatron_rules.h): id, level and
-// what must hold. Conversion::Fault() accepts ids of this table only; docs/rules.py compares it with every
-// place in client/ that reports a fault, and `explain` prints it.
+// Table of the rules that `fsdpctl migrate` checks in addition to Megatron's own (megatron_rules.h): id,
+// level and condition. Conversion::Fault() accepts only ids of this table. docs/rules.py compares the table
+// with every call in client/ that reports a violation, and `fsdpctl explain` prints it.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace fsdpd {
 struct MigrateRule {
   std::string id;
   FaultLevel level = FaultLevel::kError;
-  std::string text;  // What must hold, in one line.
+  std::string text;  // The condition that must hold, in one line.
 };
 
 const std::vector<MigrateRule>& ConversionRules();

@@ -12,42 +12,43 @@
 namespace fsdpd {
 namespace {
 
-// Sums of products of lists; it recurses on parentheses.
+// Recursive-descent parser of the grammar
+//   sum = product {"+" product}; product = list {"*" integer}; list = "(" sum ")" | "[" bit {"," bit} "]".
 class PatternReader {
  public:
   explicit PatternReader(absl::string_view text) : rest_(text) {}
 
-  std::optional<std::vector<int>> Whole() {
-    std::optional<std::vector<int>> list = Sum(0);
+  std::optional<std::vector<int>> Parse() {
+    std::optional<std::vector<int>> list = ParseSum(0);
     return rest_.empty() ? list : std::nullopt;
   }
 
  private:
-  static constexpr int kDeepest = 16;
+  static constexpr int kMaxDepth = 16;
 
-  bool Take(char c) {
+  bool Consume(char c) {
     rest_ = absl::StripLeadingAsciiWhitespace(rest_);
     if (rest_.empty() || rest_.front() != c) return false;
     rest_ = absl::StripLeadingAsciiWhitespace(rest_.substr(1));
     return true;
   }
 
-  std::optional<std::vector<int>> Sum(int depth) {
-    std::optional<std::vector<int>> sum = Product(depth);
-    while (sum.has_value() && Take('+')) {
-      const std::optional<std::vector<int>> more = Product(depth);
-      if (!more.has_value() || sum->size() + more->size() > kMostLayers) return std::nullopt;
+  std::optional<std::vector<int>> ParseSum(int depth) {
+    std::optional<std::vector<int>> sum = ParseProduct(depth);
+    while (sum.has_value() && Consume('+')) {
+      const std::optional<std::vector<int>> more = ParseProduct(depth);
+      if (!more.has_value() || sum->size() + more->size() > kMaxPatternLayers) return std::nullopt;
       sum->insert(sum->end(), more->begin(), more->end());
     }
     return sum;
   }
 
-  std::optional<std::vector<int>> Product(int depth) {
-    std::optional<std::vector<int>> list = List(depth);
-    while (list.has_value() && Take('*')) {
+  std::optional<std::vector<int>> ParseProduct(int depth) {
+    std::optional<std::vector<int>> list = ParseList(depth);
+    while (list.has_value() && Consume('*')) {
       const size_t digits = std::min(rest_.find_first_not_of("0123456789"), rest_.size());
       uint32_t times = 0;
-      if (!absl::SimpleAtoi(rest_.substr(0, digits), &times) || times * list->size() > kMostLayers)
+      if (!absl::SimpleAtoi(rest_.substr(0, digits), &times) || times * list->size() > kMaxPatternLayers)
         return std::nullopt;
       rest_ = absl::StripLeadingAsciiWhitespace(rest_.substr(digits));
       const std::vector<int> once = *list;
@@ -57,20 +58,20 @@ class PatternReader {
     return list;
   }
 
-  std::optional<std::vector<int>> List(int depth) {
-    if (depth > kDeepest) return std::nullopt;
-    if (Take('(')) {
-      std::optional<std::vector<int>> list = Sum(depth + 1);
-      return Take(')') ? list : std::nullopt;
+  std::optional<std::vector<int>> ParseList(int depth) {
+    if (depth > kMaxDepth) return std::nullopt;
+    if (Consume('(')) {
+      std::optional<std::vector<int>> list = ParseSum(depth + 1);
+      return Consume(')') ? list : std::nullopt;
     }
-    if (!Take('[')) return std::nullopt;
+    if (!Consume('[')) return std::nullopt;
     std::vector<int> list;
     do {
-      const bool one = Take('1');
-      if (!one && !Take('0')) return std::nullopt;
+      const bool one = Consume('1');
+      if (!one && !Consume('0')) return std::nullopt;
       list.push_back(one);
-    } while (Take(','));
-    return Take(']') ? std::optional(list) : std::nullopt;
+    } while (Consume(','));
+    return Consume(']') ? std::optional(list) : std::nullopt;
   }
 
   absl::string_view rest_;
@@ -96,7 +97,8 @@ class ExpertsConverter {
   }
 
  private:
-  // Every n-th, or a list: here those that have none come first.
+  // moe_layer_freq is a number n (every n-th layer has experts) or a list of 0 and 1. A spec has only a
+  // number of dense layers at the start, so the list must be sorted: zeros, then ones.
   void Layers() {
     const Setting* written = s_.Find("moe_layer_freq");
     if (written == nullptr || written->open) return;
@@ -116,7 +118,8 @@ class ExpertsConverter {
     experts_.set_dense_layers(dense);
   }
 
-  // A softmax of those that were chosen is that of all made to add up to 1.
+  // Megatron takes the softmax over the chosen experts unless moe_router_pre_softmax is set. That equals the
+  // softmax over all experts, renormalized over the chosen ones, which the spec calls `normalized`.
   void Scores() {
     const std::string function = s_.Lower("moe_router_score_function").value_or("softmax");
     const bool first = s_.Flag("moe_router_pre_softmax");
@@ -189,8 +192,9 @@ class ExpertsConverter {
     }
     if (kind == "none" || weight == 0) return;
     experts_.set_balance_loss(weight);
-    const bool alone = kind == "aux_loss" && s_.Integer("micro_batch_size").value_or(1) == 1;
-    if (kind != "seq_aux_loss" && !alone) {
+    // With one sample per micro-batch, aux_loss is already per sample.
+    const bool per_sample = kind == "aux_loss" && s_.Integer("micro_batch_size").value_or(1) == 1;
+    if (kind != "seq_aux_loss" && !per_sample) {
       c_.Adjust("expert_balance_by_sample", "moe_router_load_balancing_type",
                 "experts are balanced within each sample: that is a stricter demand",
                 kind == "aux_loss" ? "each micro-batch" : "each global batch", "each sample");
@@ -224,7 +228,7 @@ class ExpertsConverter {
 }  // namespace
 
 std::optional<std::vector<int>> ReadLayerPattern(absl::string_view text) {
-  return PatternReader(absl::StripAsciiWhitespace(text)).Whole();
+  return PatternReader(absl::StripAsciiWhitespace(text)).Parse();
 }
 
 void ConvertExperts(Conversion* conversion, v1::Llama* llama) {

@@ -1,5 +1,5 @@
-// The experts of a Megatron run: which layers have them, how tokens are routed, and what balances them. What
-// routes otherwise than a spec can say is a fault, and so is what drops tokens.
+// Conversion of a Megatron run's mixture-of-experts settings: layers with experts, top-k routing and load
+// balancing. Routing that a spec cannot express is a violation, and so is dropping tokens.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -12,12 +12,12 @@
 
 namespace fsdpd {
 
-// Of a model that has none, nothing.
+// Writes llama->experts. Does nothing if num_experts is 0 or unset.
 void ConvertExperts(Conversion* conversion, v1::Llama* llama);
 
-// What a list of 0 and 1 as Megatron takes it comes to: Python's "[0]*3+([1,0]*2+[1])*2". Not set for any
-// other text, and for more than kMostLayers numbers.
+// Evaluates a Python list expression of 0 and 1, as --moe-layer-freq accepts it: "[0]*3+([1,0]*2+[1])*2".
+// Returns nullopt for any other text and for more than kMaxPatternLayers numbers.
 std::optional<std::vector<int>> ReadLayerPattern(absl::string_view text);
-constexpr size_t kMostLayers = 100000;
+constexpr size_t kMaxPatternLayers = 100000;
 
 }  // namespace fsdpd

@@ -14,11 +14,10 @@ namespace {
 
 struct FieldOrigin {
   const char* field;
-  const char* settings[7];  // The first that is written is it; null where there are fewer.
+  const char* settings[7];  // The first one that is set is the origin. Null-padded.
 };
 
-// The first that has one counts: what a field is within comes after it.
-
+// The first matching row with a setting wins, so a parent comes after the fields inside it.
 constexpr FieldOrigin kOrigins[] = {
     {"model.llama.vocab_size", {"padded_vocab_size", "vocab_size", "tokenizer_vocab_size"}},
     {"model.llama.hidden_size", {"hidden_size"}},
@@ -147,8 +146,8 @@ bool IsWithin(const std::string& field, absl::string_view parent) {
          (field.size() == parent.size() || field[parent.size()] == '.' || field[parent.size()] == '[');
 }
 
-// Told already, and not to be told again of the field that it left empty.
-bool LeavesAFieldEmpty(const std::string& rule) {
+// True for rules whose violation leaves the field unset. The field's own rules would report it again.
+bool LeavesFieldUnset(const std::string& rule) {
   for (const char* each :
        {"required", "lr_positive", "no_value", "not_a_number", "not_a_whole_number", kShellVariable}) {
     if (rule == each) return true;
@@ -187,7 +186,7 @@ SpecFault AtOrigin(const Violation& violation, const std::string& file, Settings
 std::vector<std::string> UnreadFields(const SpecFaults& faults) {
   std::vector<std::string> unread;
   for (const SpecFault& fault : faults) {
-    if (!LeavesAFieldEmpty(fault.violation.rule)) continue;
+    if (!LeavesFieldUnset(fault.violation.rule)) continue;
     std::string name = absl::StrReplaceAll(fault.violation.field, {{"--", ""}, {"-", "_"}});
     name = NameOfFlag(name.substr(name.rfind('.') + 1)).name;
     for (const FieldOrigin& origin : kOrigins) {

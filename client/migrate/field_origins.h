@@ -1,5 +1,5 @@
-// Which settings of a Megatron run a field of the spec comes from: what the spec's rules say of a field is
-// told where somebody wrote it, and under the name that it has there.
+// Mapping from fields of the job spec to the Megatron settings that they were converted from. It lets a
+// violation of the spec's rules be reported at the line of the user's file, with the name written there.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@
 
 namespace fsdpd {
 
-// The setting that `field` came from, or the first that something within it came from; null when nobody wrote
-// one.
+// Returns the setting that `field` was converted from, or else the first setting of a field inside it.
+// Returns null if no such setting is written. Marks the settings that it looks up as used.
 const Setting* OriginOf(const std::string& field, Settings* settings);
 
-// A fault that the spec's rules found in what was made of `settings`: at its origin and under that name, with
-// the field in its reason. Where nobody wrote one, in `file` and under the field's own.
+// Places a violation of the spec's rules at the setting that the field came from, under the setting's name
+// and with the field in the reason. Without such a setting the place is `file` and the name is the field.
 SpecFault AtOrigin(const Violation& violation, const std::string& file, Settings* settings);
 
-// The fields of the spec that are missing because of what `faults` say already: what the spec's rules would
-// say of them again is nothing that a person wrote.
+// Returns the fields of the spec that are unset because `faults` already report their settings. The spec's
+// rules would report each of them a second time.
 std::vector<std::string> UnreadFields(const SpecFaults& faults);
 
-// For a test that all fields are here: their names.
+// Returns the fields of the table. Used by the test that the table is complete.
 std::vector<std::string> FieldsWithOrigin();
 
 }  // namespace fsdpd

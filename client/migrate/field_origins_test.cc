@@ -46,7 +46,7 @@ constexpr char kLlama[] =
 struct Result {
   Settings settings;
   v1::JobSpec job;
-  SpecFaults faults;  // Those of the spec's rules too.
+  SpecFaults faults;  // Includes violations of the spec's rules.
 
   explicit Result(const std::string& text) {
     EXPECT_TRUE(ReadSettings(text, "in", &settings).empty());
@@ -67,7 +67,7 @@ struct Result {
   }
 };
 
-// "data.tokens[0].path" of every field that is set.
+// Paths of all fields that are set, such as "data.tokens[0].path".
 void AddSet(const Message& message, const std::string& path, std::vector<std::string>* fields) {
   std::vector<const FieldDescriptor*> set;
   message.GetReflection()->ListFields(message, &set);
@@ -88,7 +88,7 @@ void AddSet(const Message& message, const std::string& path, std::vector<std::st
   }
 }
 
-TEST(FieldOrigins, EveryFieldThatIsCarriedOverHasASettingWithAPlace) {
+TEST(FieldOrigins, CoversEveryConvertedField) {
   for (const std::string style :
        {"--lr-decay-style constant", "--lr-decay-style linear", "--lr-decay-style cosine",
         "--lr-decay-style WSD --lr-wsd-decay-iters 3", "--optimizer sgd",
@@ -99,7 +99,8 @@ TEST(FieldOrigins, EveryFieldThatIsCarriedOverHasASettingWithAPlace) {
     std::vector<std::string> fields;
     AddSet(result.job, "", &fields);
     for (const std::string& field : fields) {
-      // The first is migrate's own flag's, the second is CUDA always; momentum is one that nobody wrote.
+      // No setting: the first comes from migrate's own flag, the second is always CUDA, and momentum is a
+      // default.
       if (field == "name" || field == "resources.device" || field == "optimizer.sgd.momentum") continue;
       const Setting* origin = OriginOf(field, &result.settings);
       ASSERT_NE(origin, nullptr) << field << " with " << style;
@@ -108,7 +109,7 @@ TEST(FieldOrigins, EveryFieldThatIsCarriedOverHasASettingWithAPlace) {
   }
 }
 
-TEST(FieldOrigins, AreFieldsOfTheSpec) {
+TEST(FieldOrigins, NamesOnlyFieldsOfSpec) {
   for (const std::string& origin : FieldsWithOrigin()) {
     const Descriptor* type = v1::JobSpec::descriptor();
     const FieldDescriptor* field = nullptr;
@@ -122,8 +123,8 @@ TEST(FieldOrigins, AreFieldsOfTheSpec) {
   }
 }
 
-// They had no file and no place, and did not say what to change.
-TEST(FieldOrigins, AFaultOfTheSpecIsToldAtItsArgument) {
+// Regression: such violations had no file and no place, and did not name the argument to change.
+TEST(FieldOrigins, PlacesSpecViolationsAtArguments) {
   const std::string all =
       Result(kLlama + std::string("\n--adam-beta1 2 --micro-batch-size 3\n--data-path a\n--save runs")).All();
   EXPECT_NE(all.find("in:2:1: error: --adam-beta1: becomes optimizer.adamw.betas[0]: the decay rate is 2 "),
@@ -138,8 +139,8 @@ TEST(FieldOrigins, AFaultOfTheSpecIsToldAtItsArgument) {
       << all;
 }
 
-// The first `$TP` hid everything else.
-TEST(FieldOrigins, AShellVariableIsOneFaultAmongTheOthers) {
+// Regression: the first `$TP` hid all other errors.
+TEST(FieldOrigins, ReportsOtherErrorsNextToShellVariables) {
   const std::string all =
       Result(kLlama + std::string("\n--tensor-model-parallel-size $TP --adam-beta1 2\n--seq-length ${SEQ} "
                                   "--use-tp-pp-dp-mapping --lr=\"$LR\" --optimizer lion"))
@@ -157,8 +158,8 @@ TEST(FieldOrigins, AShellVariableIsOneFaultAmongTheOthers) {
   }
 }
 
-// What stands in for any number of arguments hides which are set: that one is missing is not said.
-TEST(FieldOrigins, OfArgumentsThatAreElsewhereNoneIsMissing) {
+// An unexpanded array may contain any argument, so a missing argument is not an error.
+TEST(FieldOrigins, AssumesUnexpandedArraysSetRequiredArguments) {
   const std::string all =
       Result("torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${MODEL_ARGS[@]} --swiglu --adam-beta1 2")
           .All();
@@ -170,11 +171,11 @@ TEST(FieldOrigins, OfArgumentsThatAreElsewhereNoneIsMissing) {
   }
 }
 
-// Products of what people write left 63 bits, and faults had negative numbers.
-TEST(FieldOrigins, NumbersThatNobodyShouldWriteStayWhatTheyAre) {
+// Regression: products of input values overflowed int64, and messages had negative numbers.
+TEST(FieldOrigins, DoesNotOverflowOnHugeNumbers) {
   const std::regex flag("--[a-z0-9-]+ [0-9][0-9.e-]*"), negative("(^|[^\\w.])-[0-9]");
   const std::string base = kLlama;
-  int told = 0;
+  int reported = 0;
   for (std::sregex_iterator it(base.begin(), base.end(), flag), end; it != end; ++it) {
     const std::string name = it->str().substr(0, it->str().find(' '));
     for (const char* value : {"1e30", "9e15", "1e308", "0", "9007199254740992", "99999999999999999999"}) {
@@ -182,7 +183,7 @@ TEST(FieldOrigins, NumbersThatNobodyShouldWriteStayWhatTheyAre) {
            {"", " --eval-iters 9e15 --global-batch-size 9e15", " --nnodes 9223372036854775807",
             " --tensor-model-parallel-size 9e15 --lr-warmup-fraction 1e300"}) {
         for (const SpecFault& fault : Result(absl::StrCat(base, more, " ", name, " ", value)).faults) {
-          ++told;
+          ++reported;
           EXPECT_FALSE(std::regex_search(fault.violation.fix, negative))
               << name << " " << value << ": " << Render(fault);
           EXPECT_FALSE(std::regex_search(fault.violation.reason, negative))
@@ -191,11 +192,11 @@ TEST(FieldOrigins, NumbersThatNobodyShouldWriteStayWhatTheyAre) {
       }
     }
   }
-  EXPECT_GT(told, 1000);
+  EXPECT_GT(reported, 1000);
 }
 
-// Errors about precision.compute were reported at `bf16: false`.
-TEST(FieldOrigins, PrecisionComesFromTheHalfThatIsOnOrFromTheRecipe) {
+// Regression: errors about precision.compute were reported at `bf16: false`.
+TEST(FieldOrigins, PlacesPrecisionAtEnabledFlagOrRecipe) {
   for (const auto& [text, origin] : std::map<std::string, std::string>{
            {"model: {bf16: false, fp16: true}\noptimizer: {fp16: false}", "model.fp16"},
            {"mixed_precision: fp16_mixed\nmodel: {bf16: true}", "mixed_precision"}}) {

@@ -32,17 +32,17 @@ class GradientConverter {
     const bool in_fp32 = InFp32(reduce_in_bf16) && !s_.Flag("use_torch_fsdp2");
     const std::optional<v1::DType> main = c_.Type("megatron_fsdp_main_grads_dtype");
     const std::optional<v1::DType> comm = c_.Type("megatron_fsdp_grad_comm_dtype");
-    const v1::DType otherwise = in_fp32 ? v1::DTYPE_FP32 : params_;
+    const v1::DType default_type = in_fp32 ? v1::DTYPE_FP32 : params_;
 
-    GradientTypes asked;
-    asked.main = main.value_or(otherwise);
+    GradientTypes requested;
+    requested.main = main.value_or(default_type);
     const bool bf16_comm = reduce_in_bf16 && params_ == v1::DTYPE_BF16;
-    asked.comm = comm.value_or(bf16_comm ? v1::DTYPE_BF16 : asked.main);
+    requested.comm = comm.value_or(bf16_comm ? v1::DTYPE_BF16 : requested.main);
 
     // An explicit fp16 is left for the spec's rules to refuse.
-    GradientTypes chosen = asked;
-    const bool main_by_default = !main.has_value() && asked.main == v1::DTYPE_FP16;
-    const bool comm_by_default = !comm.has_value() && asked.comm == v1::DTYPE_FP16;
+    GradientTypes chosen = requested;
+    const bool main_by_default = !main.has_value() && requested.main == v1::DTYPE_FP16;
+    const bool comm_by_default = !comm.has_value() && requested.comm == v1::DTYPE_FP16;
     if (main_by_default) chosen.main = v1::DTYPE_FP32;
     if (comm_by_default) chosen.comm = v1::DTYPE_FP32;
     if (main_by_default) {
@@ -51,13 +51,13 @@ class GradientConverter {
                 "fp16", "fp32");
     }
     if (chosen.main != v1::DTYPE_FP16 && chosen.comm != v1::DTYPE_FP16)
-      WarnOfOthers(asked, chosen, Megatrons(in_fp32, reduce_in_bf16, main, comm));
+      WarnIfVersionsDiffer(requested, chosen, VersionsOfMegatron(in_fp32, reduce_in_bf16, main, comm));
     c_.job.mutable_precision()->set_main_grads(chosen.main);
     c_.job.mutable_precision()->set_grad_comm(chosen.comm);
   }
 
  private:
-  // DistributedDataParallelConfig.grad_reduce_in_fp32 as Megatron-LM's arguments or Bridge end up with it.
+  // DistributedDataParallelConfig.grad_reduce_in_fp32, as Megatron-LM's arguments or Bridge derive it.
   bool InFp32(bool reduce_in_bf16) {
     const v1::DType main_grads = AwareMainGrads();
     const bool accumulate = s_.Flag("accumulate_allreduce_grads_in_fp32");
@@ -92,14 +92,15 @@ class GradientConverter {
     return type;
   }
 
-  struct Megatron {
+  struct MegatronVersion {
     std::string name;
     GradientTypes types;
   };
 
-  // What the versions of Megatron do that may have written this configuration.
-  std::vector<Megatron> Megatrons(bool in_fp32, bool reduce_in_bf16, std::optional<v1::DType> main,
-                                  std::optional<v1::DType> comm) {
+  // Gradient dtypes in each version of Megatron that may have written this configuration.
+  std::vector<MegatronVersion> VersionsOfMegatron(bool in_fp32, bool reduce_in_bf16,
+                                                  std::optional<v1::DType> main,
+                                                  std::optional<v1::DType> comm) {
     const GradientTypes fp32 = {v1::DTYPE_FP32, v1::DTYPE_FP32}, own = {params_, params_};
     if (s_.Flag("use_torch_fsdp2")) return {{"PyTorch's FSDP2 in Megatron", own}};
     if (!s_.AnyFlag("use_megatron_fsdp")) {
@@ -116,13 +117,13 @@ class GradientConverter {
     return {{"Megatron Core 0.18 and earlier", older}, {"0.19 and later", newer}};
   }
 
-  // Compares what was asked for, as `fp16_gradients` reports how `chosen` differs from it.
-  void WarnOfOthers(const GradientTypes& asked, const GradientTypes& chosen,
-                    const std::vector<Megatron>& megatrons) {
+  // Compares with `requested`, not `chosen`: the rule `fp16_gradients` reports how these two differ.
+  void WarnIfVersionsDiffer(const GradientTypes& requested, const GradientTypes& chosen,
+                            const std::vector<MegatronVersion>& versions) {
     std::vector<std::string> texts;
     bool differs = false;
-    for (const auto& [name, types] : megatrons) {
-      differs |= !(types == asked);
+    for (const auto& [name, types] : versions) {
+      differs |= !(types == requested);
       texts.push_back(
           absl::StrCat(name, ": accumulated in ", NameOf(types.main), ", reduced in ", NameOf(types.comm)));
     }

@@ -12,8 +12,8 @@
 
 namespace fsdpd {
 
-// `params`: the dtype of the parameters that are computed with, for FP8 bf16. `recipe`: the name of Bridge's
-// mixed_precision with underscores, or empty.
+// `params` is the dtype of parameters in forward and backward (bf16 for FP8). `recipe` is the name of
+// Megatron Bridge's mixed_precision recipe with underscores, or empty.
 void ConvertGradients(v1::DType params, const std::string& recipe, Conversion* conversion);
 
 }  // namespace fsdpd

@@ -40,7 +40,8 @@ Result Convert(const std::string& text) {
 
 std::string Short(v1::DType type) { return v1::DType_Name(type).substr(6); }
 
-// "FP32 BF16": accumulated in, reduced in. With "?" where gradient_types warns, "~" where fp16 became fp32.
+// "FP32 BF16": dtypes of accumulation and reduction. A "?" marks the warning gradient_types, "~" the
+// adjustment from fp16 to fp32.
 std::string Gradients(const std::string& text) {
   const Result result = Convert(text);
   return absl::StrCat(Short(result.precision.main_grads()), " ", Short(result.precision.grad_comm()),
@@ -48,7 +49,7 @@ std::string Gradients(const std::string& text) {
                       result.rules.count("fp16_gradients") > 0 ? " ~" : "");
 }
 
-TEST(GradientsOfMegatron, PlainBf16KeepsItsGradientsInFp32) {
+TEST(GradientsOfMegatron, UsesFp32GradientsWithBf16) {
   EXPECT_EQ(Gradients("--bf16"), "FP32 FP32");
   EXPECT_EQ(Gradients("--bf16 --use-distributed-optimizer"), "FP32 FP32");
   EXPECT_EQ(Gradients("--bf16 --use-megatron-fsdp"), "FP32 FP32 ?") << "0.19 follows its own flags only";
@@ -59,19 +60,19 @@ TEST(GradientsOfMegatron, PlainBf16KeepsItsGradientsInFp32) {
   EXPECT_TRUE(absl::StrContains(warning, "0.19 and later: accumulated in bf16, reduced in bf16")) << warning;
 }
 
-TEST(GradientsOfMegatron, GradReduceInBf16HasAnEffect) {
+TEST(GradientsOfMegatron, AppliesGradReduceInBf16) {
   EXPECT_EQ(Gradients("--bf16 --grad-reduce-in-bf16"), "BF16 BF16");
   EXPECT_EQ(Gradients("--bf16 --grad-reduce-in-bf16 --use-megatron-fsdp"), "BF16 BF16");
 }
 
-TEST(GradientsOfMegatron, ContradictoryFlagsPassedWithoutAnAdjustment) {
+TEST(GradientsOfMegatron, AdjustsContradictoryFlags) {
   const std::string both = "--bf16 --grad-reduce-in-bf16 --accumulate-allreduce-grads-in-fp32";
   EXPECT_EQ(Gradients(both), "BF16 BF16");
   EXPECT_EQ(Convert(both).rules.count("grad_reduce_in_bf16_wins"), 1);
 }
 
-// It came with gradient_types, loss_scale_hysteresis and loss_scale_without_fp16.
-TEST(GradientsOfMegatron, Bf16AndFp16AreOneErrorAboutPrecision) {
+// Regression: gradient_types, loss_scale_hysteresis and loss_scale_without_fp16 were reported too.
+TEST(GradientsOfMegatron, ReportsBf16WithFp16Once) {
   const std::string run = "--bf16 --use-megatron-fsdp ";
   EXPECT_EQ(Convert(run).rules.count("gradient_types"), 1);
   std::set<std::string> expected = Convert(run).rules;
@@ -82,8 +83,8 @@ TEST(GradientsOfMegatron, Bf16AndFp16AreOneErrorAboutPrecision) {
   EXPECT_FALSE(both.precision.has_loss_scale());
 }
 
-// Each was reported at a line that says false, or one that the recipe overrides.
-TEST(GradientsOfMegatron, ContradictoryPrecisionOfBridgeIsReportedAtTheLineThatAsksForIt) {
+// Regression: each was reported at a line with `false`, or at one that the recipe overrides.
+TEST(GradientsOfMegatron, PlacesBridgePrecisionErrorAtRequestingLine) {
   std::map<std::string, int> lines =
       Convert("mixed_precision: fp16_mixed\nmodel:\n  bf16: true\n  fp16: false\n").lines;
   EXPECT_EQ(lines["fp16_gradients"], 1);
@@ -101,7 +102,7 @@ TEST(GradientsOfMegatron, ContradictoryPrecisionOfBridgeIsReportedAtTheLineThatA
   EXPECT_EQ(lines["one_half_precision"], 3);
 }
 
-TEST(GradientsOfMegatron, AnExplicitTypeIsCarriedOver) {
+TEST(GradientsOfMegatron, ConvertsExplicitDtype) {
   const std::string fsdp = "--bf16 --use-megatron-fsdp ";
   EXPECT_EQ(Gradients(fsdp + "--megatron-fsdp-main-grads-dtype fp32 --megatron-fsdp-grad-comm-dtype fp32"),
             "FP32 FP32");
@@ -115,7 +116,7 @@ TEST(GradientsOfMegatron, AnExplicitTypeIsCarriedOver) {
             "FP32 BF16");
 }
 
-TEST(GradientsOfMegatron, BridgesConfigurationSaysItInMixedPrecision) {
+TEST(GradientsOfMegatron, ReadsBridgeMixedPrecision) {
   const std::string fsdp = "ddp: {use_megatron_fsdp: true}\n",
                     types = "{_target_: torch.bfloat16, _call_: false}";
   EXPECT_EQ(Gradients("mixed_precision: bf16_mixed"), "FP32 FP32");
@@ -135,7 +136,7 @@ TEST(GradientsOfMegatron, BridgesConfigurationSaysItInMixedPrecision) {
       "BF16 BF16 ?");
 }
 
-TEST(GradientsOfMegatron, AutoMainParametersAreTheParametersOwn) {
+TEST(GradientsOfMegatron, ResolvesAutoMainParamsToParamsDtype) {
   EXPECT_EQ(Convert("--bf16").precision.main_params(), v1::DTYPE_FP32);
   EXPECT_EQ(Convert("--bf16 --megatron-fsdp-main-params-dtype auto").precision.main_params(), v1::DTYPE_BF16);
   EXPECT_EQ(Convert("--megatron-fsdp-main-params-dtype auto").precision.main_params(), v1::DTYPE_FP32);
@@ -144,8 +145,8 @@ TEST(GradientsOfMegatron, AutoMainParametersAreTheParametersOwn) {
             v1::DTYPE_BF16);
 }
 
-// It became bf16 without a word.
-TEST(GradientsOfMegatron, MainGradsInFp16AreRefusedAsAnyUnknownTypeIs) {
+// Regression: fp16 silently became bf16.
+TEST(GradientsOfMegatron, RejectsFp16MainGrads) {
   for (const char* half : {"--bf16", "--fp16", ""}) {
     for (const char* type : {"fp16", "fp64"}) {
       const std::string text =
@@ -155,8 +156,8 @@ TEST(GradientsOfMegatron, MainGradsInFp16AreRefusedAsAnyUnknownTypeIs) {
   }
 }
 
-// The warning named fp16, which had become fp32 in the spec.
-TEST(GradientsOfMegatron, TheWarningNamesTheTypesThatTheSpecHas) {
+// Regression: the warning named fp16, which had become fp32 in the spec.
+TEST(GradientsOfMegatron, WarningNamesDtypesOfSpec) {
   const Result result = Convert("--fp16 --grad-reduce-in-bf16 --use-megatron-fsdp");
   EXPECT_EQ(result.precision.main_grads(), v1::DTYPE_FP32);
   EXPECT_EQ(result.precision.grad_comm(), v1::DTYPE_FP32);
@@ -164,8 +165,8 @@ TEST(GradientsOfMegatron, TheWarningNamesTheTypesThatTheSpecHas) {
       << result.warning;
 }
 
-// It was an adjustment of mixed_precision, which the command line has not, and adjusted nothing.
-TEST(GradientsOfMegatron, AnExplicitFp16IsRefusedAndNotAlsoAdjusted) {
+// Regression: it was also reported as an adjustment of mixed_precision, which a command line does not have.
+TEST(GradientsOfMegatron, RejectsExplicitFp16WithoutAdjustment) {
   const Result result = Convert("--bf16 --use-megatron-fsdp --megatron-fsdp-main-grads-dtype fp16");
   EXPECT_EQ(result.rules.count("fp16_gradients"), 0);
   EXPECT_EQ(result.rules.count("gradient_types"), 0);
@@ -173,9 +174,9 @@ TEST(GradientsOfMegatron, AnExplicitFp16IsRefusedAndNotAlsoAdjusted) {
   EXPECT_EQ(result.precision.grad_comm(), v1::DTYPE_FP32) << "one mistake, one error";
 }
 
-// One command line, as megatron/training/arguments.py and Megatron-FSDP's adapter treat it.
+// Reference model of megatron/training/arguments.py and Megatron-FSDP's adapter for one command line.
 struct Flags {
-  std::string half, engine, main, comm, aware_main;  // Empty: not given.
+  std::string half, engine, main, comm, aware_main;  // Empty: not set.
   bool reduce_in_bf16 = false, accumulate = false;
 
   std::string Text() const {
@@ -193,7 +194,7 @@ struct Flags {
 
   bool refused() const { return half == "bf16" && accumulate && aware_main == "bf16"; }
 
-  // The version's "main comm", in lower case.
+  // Returns the "main comm" of this version of Megatron in lower case.
   std::string Of(bool since_019) const {
     const std::string params = half.empty() ? "fp32" : half;
     bool in_fp32 = accumulate;
@@ -230,7 +231,7 @@ void Expect(const Flags& flags) {
   const auto expect_carried = [&](const std::string& written, const std::string& type) {
     if (written != "" && written != "auto") EXPECT_EQ(type, written) << flags.Text();
   };
-  if (result.rules.count("fp16_gradients") == 1) {  // Not supported: they become fp32.
+  if (result.rules.count("fp16_gradients") == 1) {  // fp16 gradients are not supported and become fp32.
     EXPECT_FALSE(absl::StrContains(got, "fp16")) << flags.Text();
   } else if (!warned) {
     EXPECT_EQ(got, older) << flags.Text();
@@ -242,7 +243,7 @@ void Expect(const Flags& flags) {
   expect_carried(flags.comm, got.substr(5));
 }
 
-TEST(GradientsOfMegatron, EveryCombinationIsAsMegatronHasItOrReported) {
+TEST(GradientsOfMegatron, EveryCombinationMatchesMegatronOrIsReported) {
   int combinations = 0;
   for (const char* half : {"", "bf16", "fp16"}) {
     for (const char* engine : {"", "megatron-fsdp", "torch-fsdp2"}) {

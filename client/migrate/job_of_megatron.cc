@@ -27,43 +27,44 @@ class Converter {
 
   SpecFaults Run(const Cluster& cluster) {
     job_.set_name("migrated");
-    job_.mutable_resources()->set_nodes(Count(cluster.nodes, "nnodes", 1));
-    job_.mutable_resources()->set_ranks_per_node(Count(cluster.ranks_per_node, "nproc_per_node", 8));
+    job_.mutable_resources()->set_nodes(ChooseCount(cluster.nodes, "nnodes", 1));
+    job_.mutable_resources()->set_ranks_per_node(ChooseCount(cluster.ranks_per_node, "nproc_per_node", 8));
     job_.mutable_resources()->set_device(v1::DEVICE_CUDA);
-    Script();
+    CheckScript();
     ConvertModel(&c_);
     ConvertTraining(&c_);
     ConvertPrecision(&c_);
-    Fsdp();
-    Recompute();
-    Parallel();
-    Checkpoint();
-    TellUnused();
-    TellBranches();
-    TellWrittenTwice();  // To tell of one is to use it.
+    ConvertFsdp();
+    ConvertRecompute();
+    ConvertParallel();
+    ConvertCheckpoint();
+    ReportUnused();
+    WarnAboutBranches();
+    ReportRepeatedFlags();  // Last: Adjust() looks the setting up, which marks it as used.
     c_.faults.insert(c_.faults.end(), s_.value_faults().begin(), s_.value_faults().end());
     return std::move(c_.faults);
   }
 
  private:
-  // Nodes or ranks: the command line's word, or torchrun's, which may be a range or "auto".
-  int64_t Count(std::optional<int64_t> asked, const char* setting, int64_t otherwise) {
+  // Number of nodes or ranks: from migrate's command line, or else from torchrun's, whose value may also be a
+  // range ("1:4") or a word ("auto").
+  int64_t ChooseCount(std::optional<int64_t> requested, const char* setting, int64_t default_count) {
     const std::optional<std::string> text = s_.Text(setting);
-    int64_t said = 0;
-    const bool plain = text.has_value() && absl::SimpleAtoi(*text, &said) && said > 0;
-    if (text.has_value() && !plain && !asked.has_value()) {
+    int64_t written = 0;
+    const bool plain = text.has_value() && absl::SimpleAtoi(*text, &written) && written > 0;
+    if (text.has_value() && !plain && !requested.has_value()) {
       c_.Adjust("torchrun_count", setting, "only a number says how many ranks there are", *text,
-                absl::StrCat(otherwise));
+                absl::StrCat(default_count));
     }
-    if (plain && asked.has_value() && *asked != said) {
+    if (plain && requested.has_value() && *requested != written) {
       c_.Adjust("torchrun_count", setting, "the command line of migrate says otherwise", *text,
-                absl::StrCat(*asked));
+                absl::StrCat(*requested));
     }
-    return asked.value_or(plain ? said : otherwise);
+    return requested.value_or(plain ? written : default_count);
   }
 
-  // Megatron's other scripts share its options and train other models.
-  void Script() {
+  // Megatron's other pretraining scripts accept the same options and train other models.
+  void CheckScript() {
     const Setting* script = s_.script();
     if (script == nullptr) return;
     const std::string name = script->written.substr(script->written.rfind('/') + 1);
@@ -73,9 +74,9 @@ class Converter {
     c_.faults.back().place = script->place;
   }
 
-  // Which ranks hold what is not in the numbers that are trained, so a run without Megatron-FSDP, or one that
-  // does not say its strategy, becomes what needs the least memory.
-  v1::Strategy Strategy() {
+  // Sharding does not change the result of training. A run without Megatron-FSDP, or without an explicit
+  // strategy, gets full sharding, which needs the least memory.
+  v1::Strategy ChooseStrategy() {
     const bool fsdp = s_.Flag("use_megatron_fsdp", !s_.Flag("use_torch_fsdp2"));
     const bool off = s_.Find("use_megatron_fsdp") != nullptr && !fsdp;
     const std::string there = s_.Flag("use_distributed_optimizer") ? "optim" : "no_shard";
@@ -93,8 +94,9 @@ class Converter {
     return v1::STRATEGY_OPTIM_GRADS_PARAMS;
   }
 
-  // Of a part there, all of it lies in host memory here, and it is updated on the device.
-  void OffloadState() {
+  // Megatron offloads a fraction of the optimizer state. A spec offloads all of it or nothing, and the device
+  // runs the update in both cases.
+  void ConvertOptimizerOffload() {
     const double fraction = s_.Real("optimizer_offload_fraction").value_or(1);
     if (fraction < 0 || fraction > 1)
       return c_.Error("optimizer_offload_range", "optimizer_offload_fraction",
@@ -106,13 +108,13 @@ class Converter {
               fraction > 0 ? "1" : "none");
   }
 
-  // Megatron offloads nothing by one of the two settings alone, and says nothing of it.
-  void OffloadActivations() {
+  // Megatron needs both settings. With only one of them it offloads nothing and prints no warning.
+  void ConvertActivationOffload() {
     const bool on = s_.Flag("cpu_offloading");
     const bool activations = s_.Flag("cpu_offloading_activations", true);
     const bool counted = s_.Find("cpu_offloading_num_layers") != nullptr;
     const std::optional<int64_t> read = s_.Integer("cpu_offloading_num_layers");
-    if (counted && !read.has_value()) return;  // It is no number, which is told.
+    if (counted && !read.has_value()) return;  // Integer() has reported the invalid number.
     const int64_t layers = read.value_or(0);
     if (on && layers == 0 && activations) {
       c_.Adjust("cpu_offload_half", counted ? "cpu_offloading_num_layers" : "cpu_offloading",
@@ -125,7 +127,7 @@ class Converter {
     }
   }
 
-  void TellBranches() {
+  void WarnAboutBranches() {
     if (s_.branch() == nullptr) return;
     c_.Fault(
         "branches_read", FaultLevel::kWarn, "",
@@ -135,12 +137,14 @@ class Converter {
     c_.faults.back().place = *s_.branch();
   }
 
-  // On a command line the last one counts; that there are two may be a slip.
-  void TellWrittenTwice() {
-    std::map<std::pair<std::string, std::string>, const Setting*> flags;  // One flag may be two settings.
+  // The last occurrence of a flag wins, as in argparse. Different values may be a mistake, so they are
+  // reported.
+  void ReportRepeatedFlags() {
+    // By flag and setting, because one flag may set two settings (--use-megatron-fsdp-v2).
+    std::map<std::pair<std::string, std::string>, const Setting*> flags;
     for (const Setting& setting : s_.all()) {
       if (!absl::StartsWith(setting.written, "--") || setting.open) continue;
-      if (KindOf(setting) == OptionKind::kOfLauncher) continue;  // There may be several.
+      if (KindOf(setting) == OptionKind::kOfLauncher) continue;  // Launchers accept some flags repeatedly.
       const Setting*& before = flags[{setting.written, setting.name}];
       if (before != nullptr && before->values != setting.values) {
         c_.Adjust("written_twice", setting.name.c_str(), "of two the last one counts, as on a command line",
@@ -150,18 +154,18 @@ class Converter {
     }
   }
 
-  void Fsdp() {
+  void ConvertFsdp() {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
-    fsdp->set_strategy(Strategy());
+    fsdp->set_strategy(ChooseStrategy());
     const int64_t instances = s_.Integer("num_distributed_optimizer_instances").value_or(1);
     const bool optim = s_.Lower("outer_dp_sharding_strategy").value_or("no_shard") == "optim";
     if (instances > 1) {
       fsdp->mutable_outer()->set_size(instances);
       fsdp->mutable_outer()->set_strategy(optim ? v1::STRATEGY_OPTIM : v1::STRATEGY_NO_SHARD);
     }
-    if (s_.Flag("optimizer_cpu_offload")) OffloadState();
-    OffloadActivations();
-    // Half of it, in elements, is what Megatron-FSDP prefetches.
+    if (s_.Flag("optimizer_cpu_offload")) ConvertOptimizerOffload();
+    ConvertActivationOffload();
+    // Megatron-FSDP prefetches half of this number of elements.
     const std::optional<int64_t> in_flight = s_.Integer("suggested_communication_unit_size");
     if (in_flight.has_value() && fsdp->strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) {
       const int64_t element_bytes = job_.precision().compute() == v1::DTYPE_FP32 ? 4 : 2;
@@ -169,27 +173,27 @@ class Converter {
     }
   }
 
-  void Recompute() {
-    const bool activations = s_.Flag("recompute_activations");  // The older word for `selective`.
+  void ConvertRecompute() {
+    const bool activations = s_.Flag("recompute_activations");  // The older name of `selective`.
     const std::string granularity =
         s_.Lower("recompute_granularity").value_or(activations ? "selective" : "");
-    const bool known = c_.KnowsWord("recompute_known", "recompute_granularity", {"full", "selective"});
+    const bool known = c_.CheckChoice("recompute_known", "recompute_granularity", {"full", "selective"});
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(granularity == "full"        ? v1::RECOMPUTE_FULL
                         : granularity == "selective" ? v1::RECOMPUTE_SELECTIVE
                                                      : v1::RECOMPUTE_NONE);
-    // Each of the others is of one of the two: without that nobody reads it, and it is told to be without
-    // effect.
+    // recompute_modules applies only to `selective`, recompute_method only to `full`. Otherwise they are not
+    // looked up, and ReportUnused() lists them as without effect.
     if (granularity == "selective" || !known) s_.Find("recompute_modules");
     if (granularity != "full" && known) return;
-    c_.KnowsWord("recompute_known", "recompute_method", {"uniform", "block"});
-    // "uniform" recomputes all layers, in groups; "block" the first so many.
+    c_.CheckChoice("recompute_known", "recompute_method", {"uniform", "block"});
+    // `uniform` recomputes all layers in groups; `block` recomputes the first recompute_num_layers.
     if (s_.Lower("recompute_method").value_or("uniform") != "block") return;
     const std::optional<int64_t> layers = s_.Integer("recompute_num_layers");
     if (layers.has_value()) fsdp->set_recompute_layers(*layers);
   }
 
-  void Parallel() {
+  void ConvertParallel() {
     v1::Parallel* parallel = job_.mutable_parallel();
     parallel->set_tensor(s_.Integer("tensor_model_parallel_size").value_or(1));
     parallel->set_context(s_.Integer("context_parallel_size").value_or(1));
@@ -197,7 +201,7 @@ class Converter {
     parallel->set_pipeline(s_.Integer("pipeline_model_parallel_size").value_or(1));
   }
 
-  void Checkpoint() {
+  void ConvertCheckpoint() {
     v1::Checkpoint* checkpoint = job_.mutable_checkpoint();
     if (const auto save = s_.Text("save")) {
       checkpoint->set_dir(*save);
@@ -218,7 +222,7 @@ class Converter {
     if (checkpoint->dir().empty() && checkpoint->load().empty()) job_.clear_checkpoint();
   }
 
-  void TellUnused() {
+  void ReportUnused() {
     std::set<std::string> without_effect, of_launcher, unknown;
     for (const Setting* setting : s_.unused()) {
       switch (KindOf(*setting)) {
@@ -229,39 +233,41 @@ class Converter {
           of_launcher.insert(setting->written);
           break;
         case OptionKind::kUnknown: {
-          const std::string meant = MeantOption(*setting, s_.asked());
-          unknown.insert(meant.empty() ? setting->written
-                                       : absl::StrCat(setting->written, " (did you mean ", meant, "?)"));
+          const std::string suggestion = SuggestOption(*setting, s_.requested());
+          unknown.insert(suggestion.empty()
+                             ? setting->written
+                             : absl::StrCat(setting->written, " (did you mean ", suggestion, "?)"));
           break;
         }
         case OptionKind::kNotSupported:
-          TellNotSupported(*setting);
+          ReportUnsupported(*setting);
           break;
       }
     }
-    TellNames("without_effect", "without effect on the result, and left behind: ", without_effect);
+    ReportNames("without_effect", "without effect on the result, and left behind: ", without_effect);
     std::set<std::string> environment;
     for (const auto& [name, variable] : s_.variables()) {
-      // The rule `connections` has reported it.
+      // The rule `connections` has already reported it.
       if (name == "CUDA_DEVICE_MAX_CONNECTIONS" && variable.values.front() == "1") continue;
       for (const char* beginning : {"NCCL_", "CUDA_", "TORCH_", "PYTORCH_", "NVTE_"}) {
         if (absl::StartsWith(name, beginning)) environment.insert(name);
       }
     }
-    TellNames("environment", "of the environment, which the agents' own is here: ", environment);
-    TellNames("of_launcher", "the launcher's, whose work the agents do: ", of_launcher);
-    TellNames("not_known", "not known here, and left behind; look whether they change the result: ", unknown);
+    ReportNames("environment", "of the environment, which the agents' own is here: ", environment);
+    ReportNames("of_launcher", "the launcher's, whose work the agents do: ", of_launcher);
+    ReportNames("not_known",
+                "not known here, and left behind; look whether they change the result: ", unknown);
   }
 
-  void TellNotSupported(const Setting& setting) {
-    const absl::string_view meaning = MeaningOf(setting);
+  void ReportUnsupported(const Setting& setting) {
+    const absl::string_view meaning = DescribeUnsupported(setting);
     c_.Error("not_supported", setting.name.c_str(),
              meaning.empty() ? "it changes the model, the data or the numbers, and is not supported"
                              : absl::StrCat(meaning, meaning.back() == ')' ? ": " : " is ", "not supported"),
              "leave it out if it may go");
   }
 
-  void TellNames(const char* rule, const char* what, const std::set<std::string>& names) {
+  void ReportNames(const char* rule, const char* what, const std::set<std::string>& names) {
     if (names.empty()) return;
     c_.Fault(rule, FaultLevel::kWarn, "",
              absl::StrCat(names.size(), names.size() == 1 ? " setting is " : " settings are ", what,

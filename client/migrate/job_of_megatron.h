@@ -1,10 +1,10 @@
-// The job spec that does what a Megatron run does: model, data, batch sizes, optimizer, schedule, precision,
-// sharding, parallel sizes and checkpoints. Defaults that differ between the two are written out, so that the
-// spec says what ran.
+// Conversion of a Megatron run into an equivalent job spec: model, data, batch sizes, optimizer, schedule,
+// precision, sharding, parallel degrees and checkpoints. Megatron's defaults are written out where fsdpd's
+// differ.
 //
-// A setting that would change the model or the training and has no place in a spec is an error, or an
-// adjustment with both values; those without effect on the result are in one warning that names them all, and
-// those that are not known here (megatron_options.h) in another.
+// A setting that changes the model or the training and has no field in a spec is an error, or an adjustment
+// with both values. One warning lists the settings without effect on the result, another the unknown settings
+// (megatron_options.h).
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,16 @@
 
 namespace fsdpd {
 
-struct Cluster {  // Empty: what torchrun's --nnodes and --nproc-per-node say, or 1 and 8.
+// Size of the cluster from migrate's command line. Unset: torchrun's --nnodes and --nproc-per-node, or 1 and
+// 8.
+struct Cluster {
   std::optional<int64_t> nodes = {};
   std::optional<int64_t> ranks_per_node = {};
 };
 
-// Call after CheckMegatron, which adjusts. `file` is where faults are that belong to no setting.
+// REQUIRES: CheckMegatron(settings) ran, because its adjustments change settings that this function reads.
+// `file` is the place of violations without a setting. Returns all violations; `*job` is complete only if
+// none is an error.
 SpecFaults JobOfMegatron(Settings* settings, const Cluster& cluster, const std::string& file,
                          v1::JobSpec* job);
 

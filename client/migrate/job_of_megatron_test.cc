@@ -50,8 +50,8 @@ bool Has(const SpecFaults& faults, const std::string& rule) {
   return false;
 }
 
-// One line said that it is unset, another that the agents' own counts.
-TEST(JobOfMegatron, AVariableThatARuleReportsIsReportedOnce) {
+// Regression: one message reported the variable as unset, another as replaced by the agents' environment.
+TEST(JobOfMegatron, ReportsVariableOfRuleOnce) {
   const auto faults_of = [](const std::string& connections) {
     return Convert("CUDA_DEVICE_MAX_CONNECTIONS=" + connections + " torchrun pretrain_gpt.py" + kLlama8b)
         .faults;
@@ -62,8 +62,9 @@ TEST(JobOfMegatron, AVariableThatARuleReportsIsReportedOnce) {
   EXPECT_TRUE(Has(faults_of("8"), "environment"));
 }
 
-// It was read by a rule and dropped: the run would have started from random weights.
-TEST(JobOfMegatron, APretrainedCheckpointIsLoadedWithoutItsOptimizer) {
+// Regression: a rule read the setting, so that it was dropped silently and the job started from random
+// weights.
+TEST(JobOfMegatron, LoadsPretrainedCheckpointWithoutOptimizer) {
   const Result result = Convert(std::string(kLlama8b) + " --pretrained-checkpoint /base");
   EXPECT_EQ(result.job.checkpoint().load(), "/base");
   EXPECT_TRUE(result.job.checkpoint().has_load_optimizer());
@@ -74,8 +75,8 @@ TEST(JobOfMegatron, APretrainedCheckpointIsLoadedWithoutItsOptimizer) {
   EXPECT_TRUE(Has(both.faults, "pretrained_and_load"));
 }
 
-// It was "without effect", and the job took the optimizer's state.
-TEST(JobOfMegatron, NoLoadOptimLeavesTheOptimizersStateUnread) {
+// Regression: the flag was listed as without effect, and the job loaded the optimizer state.
+TEST(JobOfMegatron, ConvertsNoLoadOptim) {
   const std::string load = std::string(kLlama8b) + " --ckpt-format fsdp_dtensor --load /run";
   EXPECT_FALSE(Convert(load).job.checkpoint().has_load_optimizer());
   EXPECT_FALSE(Has(Convert(load).faults, "no_load_optim"));
@@ -86,15 +87,15 @@ TEST(JobOfMegatron, NoLoadOptimLeavesTheOptimizersStateUnread) {
   EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + " --no-load-optim").faults, "without_effect"));
 }
 
-TEST(JobOfMegatron, CarriesTheOptimizersOffloadOver) {
+TEST(JobOfMegatron, ConvertsOptimizerOffload) {
   EXPECT_FALSE(Convert(kLlama8b).job.fsdp().offload().optimizer());
   std::string text = kLlama8b;
   text.insert(text.find("--bf16"), "--optimizer-cpu-offload --optimizer-offload-fraction 0.5 ");
   EXPECT_TRUE(Convert(text).job.fsdp().offload().optimizer());
 }
 
-// Beside the recompute that this job has, which Megatron refuses.
-TEST(JobOfMegatron, CarriesTheActivationsOffloadOver) {
+// The job also has recomputation, which Megatron does not support with offload.
+TEST(JobOfMegatron, ConvertsActivationOffload) {
   EXPECT_FALSE(Convert(kLlama8b).job.fsdp().offload().has_activation_layers());
   std::string text = kLlama8b;
   text.insert(text.find("--bf16"), "--cpu-offloading --cpu-offloading-num-layers 4 ");
@@ -103,8 +104,8 @@ TEST(JobOfMegatron, CarriesTheActivationsOffloadOver) {
   EXPECT_EQ(fsdp.recompute(), v1::RECOMPUTE_FULL);
 }
 
-// By one alone Megatron offloads nothing, in silence.
-TEST(JobOfMegatron, HalfOfAnActivationsOffloadIsTold) {
+// Megatron silently offloads nothing if only one of the two settings is set.
+TEST(JobOfMegatron, ReportsIncompleteActivationOffload) {
   for (const char* half : {" --cpu-offloading", " --cpu-offloading-num-layers 4"}) {
     const Result result = Convert(std::string(kLlama8b) + half);
     EXPECT_TRUE(Has(result.faults, "cpu_offload_half")) << half;
@@ -114,9 +115,9 @@ TEST(JobOfMegatron, HalfOfAnActivationsOffloadIsTold) {
       Has(Convert(std::string(kLlama8b) + " --cpu-offloading-num-layers 0").faults, "cpu_offload_half"));
 }
 
-// They were told of --cpu-offloading, whatever was wrong with the number.
-TEST(JobOfMegatron, WhatIsSaidOfTheOffloadedLayersIsSaidWhereTheyAreCounted) {
-  const auto told_at = [](const std::string& flags, const std::string& rule) {
+// Regression: errors about the number were reported at --cpu-offloading.
+TEST(JobOfMegatron, PlacesOffloadErrorsAtLayerCount) {
+  const auto field_of = [](const std::string& flags, const std::string& rule) {
     Settings settings;
     v1::JobSpec job;
     EXPECT_TRUE(ReadSettings(kLlama8b + flags, "in", &settings).empty());
@@ -129,14 +130,14 @@ TEST(JobOfMegatron, WhatIsSaidOfTheOffloadedLayersIsSaidWhereTheyAreCounted) {
   };
   const std::string on = " --cpu-offloading --cpu-offloading-num-layers ",
                     number = "--cpu-offloading-num-layers";
-  EXPECT_EQ(told_at(on + "-1", "offload_layers_range"), number);
-  EXPECT_EQ(told_at(on + "99", "offload_layers_above_model"), number);
-  EXPECT_EQ(told_at(on + "0", "cpu_offload_half"), number);
-  EXPECT_EQ(told_at(" --cpu-offloading-num-layers -1", "cpu_offload_half"), number);
-  EXPECT_EQ(told_at(" --cpu-offloading", "cpu_offload_half"), "--cpu-offloading");
+  EXPECT_EQ(field_of(on + "-1", "offload_layers_range"), number);
+  EXPECT_EQ(field_of(on + "99", "offload_layers_above_model"), number);
+  EXPECT_EQ(field_of(on + "0", "cpu_offload_half"), number);
+  EXPECT_EQ(field_of(" --cpu-offloading-num-layers -1", "cpu_offload_half"), number);
+  EXPECT_EQ(field_of(" --cpu-offloading", "cpu_offload_half"), "--cpu-offloading");
 }
 
-TEST(JobOfMegatron, OfTwoOnOneCommandLineTheLastCountsAndIsTold) {
+TEST(JobOfMegatron, LastRepeatedFlagWinsAndIsReported) {
   const Result two = Convert(std::string(kLlama8b) + " --adam-eps 1e-6 --adam-eps 1e-7");
   EXPECT_TRUE(Has(two.faults, "written_twice"));
   EXPECT_EQ(two.job.optimizer().adamw().eps(), 1e-7);
@@ -144,15 +145,15 @@ TEST(JobOfMegatron, OfTwoOnOneCommandLineTheLastCountsAndIsTold) {
       Has(Convert(std::string(kLlama8b) + " --adam-eps 1e-6 --adam-eps 1e-6").faults, "written_twice"));
 }
 
-// To tell that it is there twice must not pass for carrying it over.
-TEST(JobOfMegatron, WhatIsNotSupportedIsRefusedWrittenTwiceToo) {
+// Regression: the lookup that reports a repeated flag marked it as used.
+TEST(JobOfMegatron, RejectsUnsupportedFlagWrittenTwice) {
   EXPECT_TRUE(
       Has(Convert(std::string(kLlama8b) + " --mtp-num-layers 1 --mtp-num-layers 2").faults, "not_supported"));
   EXPECT_FALSE(
       Has(Convert("srun --nodes=4 --ntasks-per-node=1 " + std::string(kLlama8b)).faults, "written_twice"));
 }
 
-TEST(JobOfMegatron, WhatTheShellDoesWithTheCommandIsNoSetting) {
+TEST(JobOfMegatron, IgnoresShellOperatorsAfterCommand) {
   for (const char* rest : {" 2>&1 | tee out.log", " > out.log", " &\nwait", "\nwait"}) {
     const Result result = Convert(std::string(kLlama8b) + " --swiglu" + rest);
     EXPECT_FALSE(Has(result.faults, "not_true_or_false")) << rest;
@@ -160,32 +161,32 @@ TEST(JobOfMegatron, WhatTheShellDoesWithTheCommandIsNoSetting) {
   EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + " --swiglu perhaps").faults, "not_true_or_false"));
 }
 
-// As Megatron's scripts have them: the shell makes two words of each.
-TEST(JobOfMegatron, QuotedPairsOfAnArrayAreSettings) {
+// Megatron's scripts have such pairs; the shell splits each into two words.
+TEST(JobOfMegatron, SplitsQuotedPairsInArrays) {
   const Result result =
       Convert("M=( \"--fp8-format e4m3\" \"--adam-eps 1e-7\" )\n" + std::string(kLlama8b) + " ${M[@]}");
   EXPECT_EQ(result.job.precision().compute(), v1::DTYPE_FP8);
   EXPECT_EQ(result.job.optimizer().adamw().eps(), 1e-7);
 }
 
-TEST(JobOfMegatron, ThatABranchIsNotDecidedIsTold) {
+TEST(JobOfMegatron, WarnsAboutShellBranches) {
   const std::string branch = "if x; then M=(--adam-eps 1e-7); else M=(--adam-eps 1e-6); fi\n";
   EXPECT_TRUE(Has(Convert(branch + kLlama8b + " ${M[@]}").faults, "branches_read"));
   EXPECT_FALSE(Has(Convert(kLlama8b).faults, "branches_read"));
 }
 
-TEST(JobOfMegatron, AnUnknownRecomputeIsRefused) {
+TEST(JobOfMegatron, RejectsUnknownRecompute) {
   for (const char* unknown : {" --recompute-granularity partial", " --recompute-method blokc"})
     EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + unknown).faults, "recompute_known")) << unknown;
 }
 
-// A method or modules alone were left out in silence.
-TEST(JobOfMegatron, WhatIsOfARecomputeThatIsNotThereIsToldToBeWithoutEffect) {
+// Regression: a method or modules without a granularity were dropped silently.
+TEST(JobOfMegatron, ReportsUnusedRecomputeOptions) {
   std::string without = kLlama8b;
   const std::string recompute =
       "--recompute-granularity full --recompute-method block --recompute-num-layers 4";
   without.replace(without.find(recompute), recompute.size(), "");
-  const auto told = [](const std::string& text) {
+  const auto found = [](const std::string& text) {
     std::string names;
     const SpecFaults faults = Convert(text).faults;
     for (const SpecFault& fault : faults) {
@@ -196,17 +197,17 @@ TEST(JobOfMegatron, WhatIsOfARecomputeThatIsNotThereIsToldToBeWithoutEffect) {
   for (const char* flag :
        {"--recompute-method block", "--recompute-modules mlp", "--recompute-num-layers 4"}) {
     const std::string name(flag, std::string(flag).find(' '));
-    EXPECT_NE(told(without + " " + flag).find(name), std::string::npos) << flag;
+    EXPECT_NE(found(without + " " + flag).find(name), std::string::npos) << flag;
     EXPECT_NE(Convert(without + " " + flag).job.fsdp().recompute(), v1::RECOMPUTE_FULL);
   }
   const std::string full = without + " --recompute-granularity full ";
-  EXPECT_EQ(told(full + "--recompute-method block --recompute-num-layers 4"), "");
-  EXPECT_NE(told(full + "--recompute-modules mlp").find("--recompute-modules"), std::string::npos);
-  EXPECT_NE(told(full + "--recompute-num-layers 4").find("--recompute-num-layers"), std::string::npos);
-  EXPECT_EQ(told(without + " --recompute-granularity selective --recompute-modules mlp"), "");
+  EXPECT_EQ(found(full + "--recompute-method block --recompute-num-layers 4"), "");
+  EXPECT_NE(found(full + "--recompute-modules mlp").find("--recompute-modules"), std::string::npos);
+  EXPECT_NE(found(full + "--recompute-num-layers 4").find("--recompute-num-layers"), std::string::npos);
+  EXPECT_EQ(found(without + " --recompute-granularity selective --recompute-modules mlp"), "");
 }
 
-TEST(JobOfMegatron, ALearningRateThatTrainsNothingIsTold) {
+TEST(JobOfMegatron, RejectsNonPositiveLearningRate) {
   for (const char* rate : {"0", "-1"}) {
     const Result result = Convert(absl::StrCat(kLlama8b, " --lr ", rate));
     EXPECT_TRUE(Has(result.faults, "lr_positive")) << rate;
@@ -214,7 +215,7 @@ TEST(JobOfMegatron, ALearningRateThatTrainsNothingIsTold) {
   }
 }
 
-TEST(JobOfMegatron, CarriesALlamaOver) {
+TEST(JobOfMegatron, ConvertsLlama) {
   const Result result = Convert(kLlama8b);
   for (const SpecFault& fault : result.faults)
     EXPECT_EQ(fault.violation.level, FaultLevel::kWarn) << Render(fault);
@@ -243,7 +244,7 @@ TEST(JobOfMegatron, CarriesALlamaOver) {
   EXPECT_TRUE(CheckJob(result.job).empty());
 }
 
-TEST(JobOfMegatron, CarriesAGpt2OverWithItsPaddedVocabulary) {
+TEST(JobOfMegatron, ConvertsGpt2WithPaddedVocabulary) {
   const Result result = Convert(
       "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
       "--max-position-embeddings 1024 --train-iters 10 --lr 1e-4 --mock-data --optimizer sgd");
@@ -253,7 +254,7 @@ TEST(JobOfMegatron, CarriesAGpt2OverWithItsPaddedVocabulary) {
   EXPECT_FALSE(HasErrors(CheckJob(result.job)));
 }
 
-TEST(JobOfMegatron, ReadsBridgesSections) {
+TEST(JobOfMegatron, ReadsBridgeSections) {
   const Result result = Convert(R"(
 model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, normalization: RMSNorm, gated_linear_unit: true,
         position_embedding_type: rope, add_bias_linear: false, vocab_size: 256, seq_length: 128,
@@ -276,7 +277,7 @@ mixed_precision: bf16_mixed
   EXPECT_EQ(job.precision().compute(), v1::DTYPE_BF16);
 }
 
-TEST(JobOfMegatron, StagesDoNotMultiplyTheDefaultBatch) {
+TEST(JobOfMegatron, DefaultBatchExcludesPipelineStages) {
   std::string command =
       absl::StrReplaceAll(kLlama8b, {{"--global-batch-size 128 ", ""},
                                      {"--micro-batch-size 1", "--micro-batch-size 2"},
@@ -285,7 +286,7 @@ TEST(JobOfMegatron, StagesDoNotMultiplyTheDefaultBatch) {
   EXPECT_EQ(Convert(command).job.train().global_batch(), 2 * 32 / (2 * 4));
 }
 
-TEST(JobOfMegatron, DeterministicModeIsCarriedOver) {
+TEST(JobOfMegatron, ConvertsDeterministicMode) {
   EXPECT_FALSE(Convert(kLlama8b).job.train().deterministic());
   const Result result = Convert(std::string(kLlama8b) + " --deterministic-mode");
   EXPECT_TRUE(result.job.train().deterministic());
@@ -293,7 +294,7 @@ TEST(JobOfMegatron, DeterministicModeIsCarriedOver) {
     EXPECT_EQ(fault.violation.level, FaultLevel::kWarn) << Render(fault);
 }
 
-TEST(JobOfMegatron, Fp8IsCarriedOverWithItsOwnRecipe) {
+TEST(JobOfMegatron, ConvertsFp8WithRecipe) {
   const std::string fp8 =
       std::string(kLlama8b) + " --fp8-format hybrid --fp8-recipe delayed --fp8-param-gather";
   const Result result = Convert(fp8);
@@ -314,8 +315,8 @@ TEST(JobOfMegatron, Fp8IsCarriedOverWithItsOwnRecipe) {
   EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + " --fp8-recipe foo").faults, "fp8_known"));
 }
 
-// A recipe of Bridge's says more than its types.
-TEST(JobOfMegatron, ARecipeByItsNameIsWhatBridgeMakesOfIt) {
+// A recipe of Megatron Bridge also sets layers that stay in bf16, in addition to dtypes.
+TEST(JobOfMegatron, ConvertsNamedBridgeRecipes) {
   const std::string model =
       "model: {num_layers: 8, hidden_size: 64, num_attention_heads: 4, seq_length: 64}\n";
   const auto named = [&](const char* name) {
@@ -341,8 +342,8 @@ TEST(JobOfMegatron, ARecipeByItsNameIsWhatBridgeMakesOfIt) {
   EXPECT_FALSE(Has(Convert(model + "mixed_precision: bf16_mixed\n").faults, "recipe_known"));
 }
 
-// In a dump the model's section comes last, and has defaults that Bridge overwrites.
-TEST(JobOfMegatron, MixedPrecisionAsAnObjectSaysWhichLayersStay) {
+// In a dumped configuration the model's section comes last, with defaults that mixed_precision overrides.
+TEST(JobOfMegatron, ReadsBf16LayersFromMixedPrecisionObject) {
   const std::string model =
       "model: {num_layers: 8, hidden_size: 64, num_attention_heads: 4, seq_length: 64, "
       "fp8: null, fp8_recipe: delayed, first_last_layers_bf16: false}\n";
@@ -358,7 +359,7 @@ TEST(JobOfMegatron, MixedPrecisionAsAnObjectSaysWhichLayersStay) {
   EXPECT_EQ(kept(""), 0);
 }
 
-TEST(JobOfMegatron, TheOlderSwitchesOfFp8AreOnesToo) {
+TEST(JobOfMegatron, AcceptsLegacyFp8Flags) {
   for (const std::string format : {"e4m3", "hybrid"}) {
     const Result result = Convert(kLlama8b + (" --fp8-" + format));
     EXPECT_EQ(result.job.precision().compute(), v1::DTYPE_FP8);
@@ -369,7 +370,7 @@ TEST(JobOfMegatron, TheOlderSwitchesOfFp8AreOnesToo) {
   EXPECT_FALSE(Has(refused.faults, "fp8_recipe"));
 }
 
-TEST(JobOfMegatron, NumbersOfLayersThatNoModelHasAreNotCountedTo) {
+TEST(JobOfMegatron, DoesNotIterateOverHugeLayerCounts) {
   const std::string fp8 = " --fp8-format e4m3 --first-last-layers-bf16";
   std::string many = kLlama8b;
   many.replace(many.find("--num-layers 32"), 15, "--num-layers 9000000000000");
@@ -382,7 +383,7 @@ TEST(JobOfMegatron, NumbersOfLayersThatNoModelHasAreNotCountedTo) {
   EXPECT_TRUE(Has(Convert(kLlama8b + fp8 + " --num-layers-at-end-in-bf16 -1").faults, "bf16_ends_range"));
 }
 
-TEST(JobOfMegatron, DocumentsThatBeginAgainAreCarriedOver) {
+TEST(JobOfMegatron, ConvertsDocumentResets) {
   const std::string all = " --reset-position-ids --reset-attention-mask --eod-mask-loss";
   const Result whole = Convert(kLlama8b + all + " --null-tokenizer-eod-id 2");
   for (const SpecFault& fault : whole.faults)
@@ -390,7 +391,7 @@ TEST(JobOfMegatron, DocumentsThatBeginAgainAreCarriedOver) {
   EXPECT_EQ(whole.job.data().document_end_token(), 2);
   EXPECT_TRUE(CheckJob(whole.job).empty());
   EXPECT_FALSE(Convert(kLlama8b).job.data().has_document_end_token());
-  // The end is a tokenizer's, and the first token of a document has nothing that it could be told from.
+  // The end token comes from the tokenizer, and the first token of a document cannot be predicted.
   EXPECT_TRUE(Has(Convert(kLlama8b + all).faults, "document_end"));
   const Result first = Convert(std::string(kLlama8b) +
                                " --reset-position-ids --reset-attention-mask --null-tokenizer-eod-id 2");
@@ -403,7 +404,7 @@ TEST(JobOfMegatron, DocumentsThatBeginAgainAreCarriedOver) {
         << part;
 }
 
-TEST(JobOfMegatron, RefusesWhatWouldTrainSomethingElse) {
+TEST(JobOfMegatron, RejectsSettingsThatChangeTraining) {
   const std::string base =
       "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --train-iters 9 "
       "--lr 1e-3 --max-position-embeddings 64 ";
@@ -432,7 +433,7 @@ const Violation* Find(const SpecFaults& faults, const std::string& rule) {
   return nullptr;
 }
 
-TEST(JobOfMegatron, NamesWhatIsLeftBehindByWhetherItMatters) {
+TEST(JobOfMegatron, GroupsDroppedSettingsByEffect) {
   const Result result = Convert("--log-interval 10 --tensorboard-dir /tb --num-layers 2 --new-knob 3");
   ASSERT_NE(Find(result.faults, "without_effect"), nullptr);
   EXPECT_NE(Find(result.faults, "without_effect")->reason.find("--log-interval, --tensorboard-dir"),
@@ -441,21 +442,21 @@ TEST(JobOfMegatron, NamesWhatIsLeftBehindByWhetherItMatters) {
   EXPECT_NE(Find(result.faults, "not_known")->reason.find("--new-knob"), std::string::npos);
 }
 
-TEST(JobOfMegatron, SaysWhatWouldTrainOtherwise) {
+TEST(JobOfMegatron, ReportsAdjustments) {
   const std::string base =
       "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --train-iters 90 "
       "--lr 1e-3 --max-position-embeddings 64 --data-path /d ";
   const auto adjusted = [&](const std::string& more, const std::string& rule) {
     const Result result = Convert(base + more);
     const Violation* fault = Find(result.faults, rule);
-    return fault == nullptr ? "(not told)" : fault->before + " -> " + fault->after;
+    return fault == nullptr ? "(not found)" : fault->before + " -> " + fault->after;
   };
-  // Exponential is Megatron's own; it became a straight line without a word.
+  // Regression: Megatron's default, exponential, silently became linear.
   EXPECT_EQ(adjusted("--lr-decay-style WSD --lr-wsd-decay-iters 9", "wsd_decay_style"),
             "exponential -> linear");
   EXPECT_EQ(
       adjusted("--lr-decay-style WSD --lr-wsd-decay-iters 9 --lr-wsd-decay-style linear", "wsd_decay_style"),
-      "(not told)");
+      "(not found)");
   EXPECT_EQ(adjusted("--lr-warmup-iters 9 --lr-warmup-init 1e-6", "warmup_from"), "1e-06 -> 0");
   EXPECT_EQ(adjusted("--split 949,50,1", "split"), "949,50,1 -> all");
   EXPECT_EQ(adjusted("--fp16", "loss_scale_hysteresis"), "2 -> 1");
@@ -474,10 +475,10 @@ TEST(JobOfMegatron, SaysWhatWouldTrainOtherwise) {
   EXPECT_EQ(adjusted("--train-data-path /a /b", "data_weights"), "by length -> the same");
   EXPECT_EQ(adjusted("--lr-decay-iters 80", "decay_length"), "80 steps -> 90 steps");
   EXPECT_EQ(adjusted("--use-megatron-fsdp", "strategy_chosen"), "no_shard -> optim_grads_params");
-  EXPECT_EQ(adjusted("--data-parallel-sharding-strategy optim", "strategy_chosen"), "(not told)");
+  EXPECT_EQ(adjusted("--data-parallel-sharding-strategy optim", "strategy_chosen"), "(not found)");
 }
 
-TEST(JobOfMegatron, WhatIsMissingIsToldOnce) {
+TEST(JobOfMegatron, ReportsMissingSettingsOnce) {
   const Result result = Convert("--num-layers 2 --hidden-size x --lr --mock-data");
   EXPECT_TRUE(Has(result.faults, "not_a_number") && Has(result.faults, "no_value"));
   for (const Violation& violation : CheckJob(result.job, UnreadFields(result.faults))) {
@@ -485,20 +486,20 @@ TEST(JobOfMegatron, WhatIsMissingIsToldOnce) {
   }
 }
 
-TEST(JobOfMegatron, NamesTheEnvironmentThatStaysBehind) {
+TEST(JobOfMegatron, ListsDroppedEnvironmentVariables) {
   const Result result = Convert("NCCL_IB_SL=1 HOME=/x torchrun pretrain_gpt.py --mock-data");
   ASSERT_NE(Find(result.faults, "environment"), nullptr);
   EXPECT_NE(Find(result.faults, "environment")->reason.find("here: NCCL_IB_SL"), std::string::npos);
 }
 
-// A fraction was one of the run's steps; Megatron's is of the steps that the rate falls over.
-TEST(JobOfMegatron, AWarmUpFractionIsOfTheDecay) {
+// Regression: the fraction was applied to the run's steps; Megatron applies it to the decay steps.
+TEST(JobOfMegatron, WarmupFractionIsOfDecaySteps) {
   const Result result = Convert(kLlama8b + std::string(" --lr-warmup-iters 0 --lr-warmup-fraction 0.01 "
                                                        "--lr-decay-iters 800"));
   EXPECT_EQ(result.job.schedule().cosine().warmup_steps(), 8);
 }
 
-TEST(JobOfMegatron, CarriesOverHowParametersBegin) {
+TEST(JobOfMegatron, ConvertsInitialValues) {
   const Result result =
       Convert(kLlama8b + std::string(" --init-method-std 0.0134 --embedding-init-method-std 1 "
                                      "--decoupled-lr 6e-4"));
@@ -506,7 +507,7 @@ TEST(JobOfMegatron, CarriesOverHowParametersBegin) {
   EXPECT_EQ(initial.deviation(), 0.0134);
   EXPECT_EQ(initial.embedding_deviation(), 1);
   EXPECT_TRUE(initial.scale_outputs());
-  // Such an embedding does not decay, and has the ends' rate too.
+  // Such an embedding has no weight decay, and also the decoupled learning rate.
   ASSERT_EQ(result.job.optimizer().groups_size(), 2);
   EXPECT_EQ(result.job.optimizer().groups(0).params(0), "embedding.*");
   EXPECT_EQ(result.job.optimizer().groups(0).weight_decay(), 0);
@@ -515,8 +516,8 @@ TEST(JobOfMegatron, CarriesOverHowParametersBegin) {
   EXPECT_FALSE(HasErrors(CheckJob(result.job)));
 }
 
-// The vocabulary of the model was padded where the run said that it is padded already.
-TEST(JobOfMegatron, TakesTheVocabularyThatTheModelHas) {
+// Regression: a vocabulary that the run reports as padded was padded again.
+TEST(JobOfMegatron, ChoosesVocabularySize) {
   const auto size = [](const std::string& more) {
     return Convert(kLlama8b + more).job.model().llama().vocab_size();
   };
@@ -533,7 +534,7 @@ TEST(JobOfMegatron, TakesTheVocabularyThatTheModelHas) {
   EXPECT_EQ(bridge("tokenizer: {vocab_size: 99, use_tokenizer_vocab_size: true}"), 99);
 }
 
-TEST(JobOfMegatron, RefusesAModelThatOnlyLooksLikeAFamily) {
+TEST(JobOfMegatron, RejectsModelsOutsideFamilies) {
   const std::string gpt2 =
       "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --train-iters 9 --lr 1e-3 "
       "--max-position-embeddings 64 ";

@@ -1,17 +1,18 @@
-// What becomes of the settings that no rule (megatron_rules.cc) reads and no field of a spec takes: by the
-// one name that option_names.h gives, * is the rest of a name. Made from the files that
-// megatron_option_names.h names; a test holds the two together.
+// Lists of Megatron settings that neither a rule (megatron_rules.cc) nor a field of the spec reads: without
+// effect, of the launcher, or not supported. Entries use the canonical names of option_names.h; a trailing *
+// matches the rest of a name. The names come from the sources listed in megatron_option_names.h, and
+// published_runs_test.cc compares the two files.
 #pragma once
 
 #include <absl/strings/string_view.h>
 
 namespace fsdpd {
 
-// They change how fast and in how much memory, what is seen of it, and when it ends; not what is trained.
+// Settings that change speed, memory, logging or the end of the run, but not the trained numbers.
 constexpr absl::string_view kWithoutEffect[] = {
     // clang-format off
 
-    // Speed, memory and kernels: fusions and layouts may change a last bit, and no more.
+    // Speed, memory and kernels. Fusions and layouts change at most the last bits of a result.
     "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
     "activation_func_fp8_input_store", "activation_offload_fraction", "align_grad_reduce",
     "align_param_gather", "apply_query_key_layer_scaling", "apply_rope_fusion",
@@ -63,7 +64,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "use_sharp", "use_te_activation_func", "use_te_rng_tracker", "use_torch_optimizer_for_cpu_offload",
     "use_transformer_engine_full_layer_spec", "use_transformer_engine_op_fuser", "variable_seq_lengths",
     "virtual_pipeline_model_parallel_size", "wgrad_deferral_limit",
-    // What is logged, measured and watched.
+    // Logging, profiling and monitoring.
     "adlr_autoresume", "adlr_autoresume_interval", "app_tag_run_name", "app_tag_run_version",
     "calc_ft_timeouts", "comet_*", "config_logger_dir", "disable_straggler_on_startup",
     "dump_param_to_param_group_map", "enable_ft_package", "enable_one_logger", "enable_straggler_on_startup",
@@ -76,7 +77,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "skip_train_metrics_log", "spiky_loss_factor", "straggler_*", "tensor_inspect_*", "tensorboard_*",
     "test_mode", "throughput_window_size", "timers", "timing_*", "use_nsys_profiler", "use_pytorch_profiler",
     "wandb_*",
-    // How and when it ends, and what is written.
+    // End of the run, and files that it writes.
     "also_save_hf_checkpoint", "async_ckpt_*", "async_strategy", "async_write_results_mp_mode",
     "auto_detect_ckpt_format", "ckpt_assume_constant_structure", "ckpt_convert_*", "ckpt_fully_parallel_*",
     "ckpt_load_validate_sharding_integrity", "ckpt_step", "custom_manager_class", "dist_ckpt_*",
@@ -92,7 +93,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "storage_writers_per_rank", "strict_fsdp_dtensor_load", "use_checkpoint_args",
     "use_checkpoint_opt_param_scheduler", "use_dist_ckpt", "use_mp_args_from_checkpoint_args",
     "use_persistent_ckpt_worker", "use_tokenizer_model_from_checkpoint_args", "verify_integrity",
-    // How data are read, and the tokenizer: files of token ids are made already.
+    // Data loading and the tokenizer: token files already contain ids.
     "chat_template", "data_cache_path", "data_sharding", "dataloader_defer_npy_index_mmap",
     "dataloader_fast_cache_load", "defer_npy_index_mmap", "drop_last", "fast_cache_load", "legacy_tokenizer",
     "merge_file", "mid_level_dataset_surplus", "mmap_bin_files", "mock",
@@ -101,14 +102,14 @@ constexpr absl::string_view kWithoutEffect[] = {
     "s3_cache_path", "sequences_per_dataset", "skip_getting_attention_mask_from_dataset", "test_data_path",
     "tiktoken_*", "token_dtype_code", "tokenizer", "tokenizer_*", "trust_remote_code", "vocab_extra_ids",
     "vocab_file",
-    // What evaluation alone would see and no spec says; training is the same.
+    // Evaluation only; training is the same.
     "drop_last_partial_validation_sequence", "eval_at_step_zero", "eval_context_parallel_size",
     "eval_micro_batch_size", "start_eval_at_iter", "validation_set_names",
-    // Computed there from others.
+    // Derived by Megatron from other settings.
     "experimental_attention_variant_loss_scale_func", "finalize_model_grads_func", "generation_config",
     "grad_scale_func", "grad_sync_func", "lr_decay_steps", "lr_warmup_steps", "mtp_grad_scale_func",
     "no_sync_func", "param_sync_func", "wd_incr_steps", "wsd_decay_steps",
-    // Of a feature that another setting turns on, and that is refused there.
+    // Options of a feature that another setting turns on. That setting is refused.
     "actual_vocab_size", "adaptive_muon_*", "apply_dsa_kernel_fusion", "beta_fast", "beta_slow",
     "cache_mla_latents", "csa_*", "dsa_*", "expert_tensor_parallel_size", "fim_*", "gdn_*", "grpo_*",
     "kitchen_attention_backend", "kv_lora_rank", "langrl_*", "linear_conv_kernel_dim", "linear_cp_mode",
@@ -122,7 +123,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "thd_max_packed_sequences", "thd_tail_padding_policy", "use_fused_mhc",
     "use_grouped_gemm_for_shared_expert", "use_mamba_mem_eff_path", "use_mok_megakernel", "v_head_dim",
     "window_attn_skip_freq",
-    // Of inference, and of other scripts than pretrain_gpt.py.
+    // Inference, and scripts other than pretrain_gpt.py.
     "bert_*", "biencoder_*", "block_data_path", "classes_fraction", "data_per_class_fraction",
     "decode_only_cuda_graphs", "decoder_num_layers", "decoder_seq_length", "dino_*", "embedding_path",
     "enable_chunked_prefill", "encoder_num_layers", "encoder_seq_length", "evidence_data_path",
@@ -131,7 +132,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "output_bert_embeddings", "patch_dim", "query_in_block_prob", "retriever_*", "return_log_probs",
     "short_seq_prob", "skip_prompt_log_probs", "swin_*", "titles_data_path", "use_flashinfer_fused_rope",
     "use_legacy_static_engine", "use_one_sent_docs", "use_same_sampling_seed_across_dp_ranks", "vision_*",
-    // Of what the run is not: another family of models, another optimizer, another type.
+    // Options of another model family, optimizer or dtype than the run's.
     "adam_beta1", "adam_beta2", "adam_eps", "add_qkv_bias", "async_save", "bias_gelu_fusion",
     "ckpt_format", "end_weight_decay", "eval_interval", "eval_iters", "full_validation", "hysteresis",
     "initial_loss_scale", "loss_scale_window", "lr_wsd_decay_samples", "lr_wsd_decay_style",
@@ -140,12 +141,13 @@ constexpr absl::string_view kWithoutEffect[] = {
     "rotary_base", "rotary_percent",
     "save_interval", "sgd_momentum", "should_pad_vocab", "suggested_communication_unit_size", "vocab_size",
     "weight_decay", "wsd_decay_iters",
-    // Storage that is reached by its path here.
+    // Object storage; fsdpd reads and writes paths of mounted file systems.
     "enable_msc",
     // clang-format on
 };
 
-// Of what starts the ranks: torchrun, srun, nsys. Agents do that here.
+// Options of launchers and profilers around the script: torchrun, srun, nsys. In fsdpd, agents start the
+// ranks.
 constexpr absl::string_view kOfLaunchers[] = {
     // clang-format off
 
@@ -162,11 +164,11 @@ constexpr absl::string_view kOfLaunchers[] = {
 
 struct NotSupported {
   absl::string_view name;
-  absl::string_view usual;  // With this value nothing is changed; empty: when it is off.
-  absl::string_view what;   // That is not supported; empty: the name says it.
+  absl::string_view default_value;  // A setting with this value has no effect. Empty: the value is "off".
+  absl::string_view feature;        // The unsupported feature, for messages. Empty: the name describes it.
 };
 
-// They change the model, the data or the numbers.
+// Settings that change the model, the data or the numbers.
 constexpr NotSupported kNotSupported[] = {
     // clang-format off
 

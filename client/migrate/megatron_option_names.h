@@ -1,20 +1,21 @@
-// The names of Megatron-LM's options and of Megatron Bridge's settings: what a misspelt one is told by, and
-// for the test that each is in a place of its own: carried over, adjusted, refused, or on one of the lists of
-// megatron_option_lists.h. Names only.
-// They were read from the files that stand before each part; what comes later is `not_known` until it is
-// here.
+// Published names of Megatron-LM's options and Megatron Bridge's settings. They serve suggestions for
+// misspelled names, and the test that each option is converted, adjusted, refused or on a list of
+// megatron_option_lists.h.
+//
+// A comment before each part names its source file and commit. Newer options are reported as `not_known`
+// until they are added here.
 #pragma once
 
 #include <absl/strings/string_view.h>
 
 namespace fsdpd {
 
-// As on a command line, with _ for - and without the two in front.
+// Command-line options without the leading hyphens, with _ for -.
 constexpr absl::string_view kMegatronOptions[] = {
     // clang-format off
 
-    // Megatron-LM, megatron/training/arguments.py at 000c4ac24f61159c138b0975def722c65245983c, from its
-    // Transformer Engine options on.
+    // Megatron-LM, megatron/training/arguments.py at 000c4ac24f61159c138b0975def722c65245983c, starting with
+    // its Transformer Engine options.
     "fp8_format", "fp8_recipe", "fp8_margin", "fp8_interval", "fp8_amax_history_len", "fp8_amax_compute_algo",
     "no_fp8_wgrad", "transformer_impl", "fp8_param_gather", "first_last_layers_bf16",
     "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16", "fp4_format", "fp4_recipe",
@@ -166,7 +167,7 @@ constexpr absl::string_view kMegatronOptions[] = {
     "yaml_cfg", "use_precision_aware_optimizer", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype",
     "exp_avg_sq_dtype", "disable_msc", "kitchen_config_file", "kitchen_recipe_number", "sft",
     "sft_tokenizer_prompt_format",
-    // What came since: the same file some months later, and the classes that options are made of in
+    // Newer options: the same file some months later, and the classes that options are generated from in
     // megatron/training/config (training_config.py at 008e9cdb53e75bbf9733d0089a5c9bf14553ca1c,
     // common_config.py at 058300773c2bc1681e0339c098ca76b88749d773, resilience_config.py at
     // 2318cfcb3094b2b978ed3c6ab7b2ccbeb7174844, inference_config.py at
@@ -273,19 +274,19 @@ constexpr absl::string_view kMegatronOptions[] = {
     "sequence_packing_scheduler", "pad_packed_seq_alignment", "thd_tail_padding_policy",
     "overlap_dispatch_backward_with_experts_wgrad", "ep_overlap_early_attn_memory_release",
     "cpu_offloading_retain_pinned_cpu_buffers", "mtp_standalone",
-    // torchrun's own, in front of the script.
+    // Options of torchrun, before the script.
     "nproc_per_node", "nnodes", "node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend",
     "rdzv_endpoint", "rdzv_conf", "standalone", "max_restarts", "monitor_interval", "start_method", "role",
     "log_dir", "redirects", "tee", "local_addr", "local_ranks_filter",
     // clang-format on
 };
 
-// As in a run_config.yaml: section and name.
+// "section.name", as in a run_config.yaml.
 constexpr absl::string_view kBridgeSettings[] = {
     // clang-format off
 
     // Megatron Bridge, src/megatron/bridge/training/config.py at 003e863ad19f6db7958d976c961a0d7d9abb1314, by
-    // section; what Megatron-LM's options have too is above.
+    // section. Settings that are also options of Megatron-LM are above.
     "env_vars.NCCL_DEBUG", "rng.seed", "rng.te_rng_tracker", "rng.inference_rng_tracker",
     "rng.data_parallel_random_init", "rerun_state_machine.error_injection_rate",
     "rerun_state_machine.error_injection_type", "rerun_state_machine.rerun_mode",
@@ -335,8 +336,8 @@ constexpr absl::string_view kBridgeSettings[] = {
     "inprocess_restart.enabled", "inprocess_restart.max_iterations", "inprocess_restart.granularity",
     "inprocess_restart.max_rank_faults", "inprocess_restart.monitor_process_logdir",
     "inprocess_restart.empty_cuda_cache", "peft.dim", "peft.alpha", "peft.target_modules",
-    // Its other sections: tokenizers/config.py, comm_overlap.py, mixed_precision.py, gpt_provider.py of the
-    // same time, and Megatron Core's optimizer_config.py at 0075637cdbb05f45fe6f7a96e008d64237698907 and
+    // Its other sections: tokenizers/config.py, comm_overlap.py, mixed_precision.py and gpt_provider.py of
+    // the same date, and Megatron Core's optimizer_config.py at 0075637cdbb05f45fe6f7a96e008d64237698907 and
     // distributed_data_parallel_config.py.
     "tokenizer.make_vocab_size_divisible_by", "tokenizer.tensor_model_parallel_size", "tokenizer.rank",
     "tokenizer.use_tokenizer_vocab_size", "tokenizer.vocab_size", "tokenizer.chat_template_path",

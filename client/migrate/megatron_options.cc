@@ -21,10 +21,10 @@ namespace {
 absl::string_view NameOf(absl::string_view entry) { return entry; }
 absl::string_view NameOf(const NotSupported& entry) { return entry.name; }
 
-// The entry that knows most of the name: all of it by an entry of its own, which wins over a beginning. Null
-// when none does.
+// Returns the entry that matches the most characters of the name: an exact entry wins over a prefix entry
+// ("*"), a longer prefix over a shorter one. Null if none matches.
 template <typename Entry, size_t kSize>
-const Entry* Best(absl::string_view name, const Entry (&list)[kSize]) {
+const Entry* FindLongestMatch(absl::string_view name, const Entry (&list)[kSize]) {
   const Entry* best = nullptr;
   size_t known = 0;
   for (const Entry& entry : list) {
@@ -37,38 +37,39 @@ const Entry* Best(absl::string_view name, const Entry (&list)[kSize]) {
   return best;
 }
 
-bool IsSame(const std::string& value, absl::string_view usual) {
+bool IsSame(const std::string& value, absl::string_view default_value) {
   double number = 0, other = 0;
-  if (absl::SimpleAtod(value, &number) && absl::SimpleAtod(usual, &other)) return number == other;
-  return absl::EqualsIgnoreCase(value, usual);
+  if (absl::SimpleAtod(value, &number) && absl::SimpleAtod(default_value, &other)) return number == other;
+  return absl::EqualsIgnoreCase(value, default_value);
 }
 
-constexpr size_t kMisspelt = 3;  // So many letters in a row may be wrong, missing or too many.
+// The names may differ by this many consecutive letters: wrong, missing or extra.
+constexpr size_t kMaxMisspelledLetters = 3;
 
-// Bridge writes every setting, most of them as what they are when nobody sets them.
-bool IsUsual(const Setting& setting, absl::string_view usual) {
-  if (setting.values.empty()) return usual == "true";
+// Megatron Bridge writes every setting into run_config.yaml, most of them with their default.
+bool IsDefault(const Setting& setting, absl::string_view default_value) {
+  if (setting.values.empty()) return default_value == "true";
   if (setting.values.size() != 1) return false;
   const std::string& value = setting.values.front();
   for (const char* none : {"", "None", "null"}) {
     if (absl::EqualsIgnoreCase(value, none)) return true;
   }
-  if (!usual.empty()) return IsSame(value, usual);
+  if (!default_value.empty()) return IsSame(value, default_value);
   return absl::EqualsIgnoreCase(value, "false") || IsSame(value, "0");
 }
 
-// The published name that a name, which a list knows by its beginning alone, may have been meant to be: what
-// comes after fp8_ or moe_ may be misspelt as anything else. Empty when it is one, or near none.
-std::string MisspeltFrom(const std::string& name) {
+// For a name that matches only a prefix entry such as "fp8_*": returns the published name that it misspells.
+// Empty if the name is published itself, or close to none.
+std::string FindIntendedName(const std::string& name) {
   const std::set<std::string>& published = PublishedNames();
   if (published.count(name) > 0) return "";
   const std::string nearest = Nearest(name, {published.begin(), published.end()});
-  // Another word at its end is another option: mlflow_run_id is not mlflow_run_name.
+  // Names that differ in a whole word are different options: mlflow_run_id is not mlflow_run_name.
   const size_t shorter = std::min(name.size(), nearest.size());
   size_t first = 0, last = 0;
   while (first < shorter && name[first] == nearest[first]) ++first;
   while (last < shorter - first && name[name.size() - 1 - last] == nearest[nearest.size() - 1 - last]) ++last;
-  return std::max(name.size(), nearest.size()) - first - last <= kMisspelt ? nearest : "";
+  return std::max(name.size(), nearest.size()) - first - last <= kMaxMisspelledLetters ? nearest : "";
 }
 
 }  // namespace
@@ -87,24 +88,26 @@ const std::set<std::string>& PublishedNames() {
 }
 
 OptionKind KindOf(const Setting& setting) {
-  const absl::string_view* harmless = Best(setting.name, kWithoutEffect);
-  const NotSupported* refused = Best(setting.name, kNotSupported);
+  const absl::string_view* harmless = FindLongestMatch(setting.name, kWithoutEffect);
+  const NotSupported* refused = FindLongestMatch(setting.name, kNotSupported);
   if (refused != nullptr && (harmless == nullptr || refused->name.size() > harmless->size())) {
-    return IsUsual(setting, refused->usual) ? OptionKind::kWithoutEffect : OptionKind::kNotSupported;
+    return IsDefault(setting, refused->default_value) ? OptionKind::kWithoutEffect
+                                                      : OptionKind::kNotSupported;
   }
   if (harmless != nullptr) {
-    const bool misspelt = absl::EndsWith(*harmless, "*") && !MisspeltFrom(setting.name).empty();
-    return misspelt ? OptionKind::kUnknown : OptionKind::kWithoutEffect;
+    const bool misspelled = absl::EndsWith(*harmless, "*") && !FindIntendedName(setting.name).empty();
+    return misspelled ? OptionKind::kUnknown : OptionKind::kWithoutEffect;
   }
-  return Best(setting.name, kOfLaunchers) != nullptr ? OptionKind::kOfLauncher : OptionKind::kUnknown;
+  return FindLongestMatch(setting.name, kOfLaunchers) != nullptr ? OptionKind::kOfLauncher
+                                                                 : OptionKind::kUnknown;
 }
 
-absl::string_view MeaningOf(const Setting& setting) {
-  const NotSupported* refused = Best(setting.name, kNotSupported);
-  return refused == nullptr ? "" : refused->what;
+absl::string_view DescribeUnsupported(const Setting& setting) {
+  const NotSupported* refused = FindLongestMatch(setting.name, kNotSupported);
+  return refused == nullptr ? "" : refused->feature;
 }
 
-std::string MeantOption(const Setting& setting, const std::set<std::string>& read) {
+std::string SuggestOption(const Setting& setting, const std::set<std::string>& read) {
   std::set<std::string> known = PublishedNames();
   known.insert(read.begin(), read.end());
   std::vector<std::string> names(known.begin(), known.end());

@@ -1,5 +1,5 @@
-// What becomes of a setting that nobody read, by the lists of megatron_option_lists.h; who is on none of them
-// is not called harmless.
+// Classification of settings that the conversion did not read, by the lists of megatron_option_lists.h. A
+// setting on no list is unknown, never without effect.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -12,22 +12,23 @@
 namespace fsdpd {
 
 enum class OptionKind {
-  kWithoutEffect,  // On what is trained: how fast, what is logged, where things lie. Or it is off.
-  kOfLauncher,     // Of torchrun, Slurm or a profiler around them.
-  kNotSupported,   // It changes the model, the data or the numbers.
-  kUnknown,        // On no list; or on one by its beginning alone, and misspelt.
+  kWithoutEffect,  // Does not change the trained numbers (speed, logs, paths), or is off.
+  kOfLauncher,     // An option of torchrun, Slurm or a profiler.
+  kNotSupported,   // Changes the model, the data or the numbers.
+  kUnknown,        // On no list, or a likely misspelling that matches only a prefix entry.
 };
 
-// Each published name (megatron_option_names.h) as option_names.h calls it.
+// Canonical names (option_names.h) of all published options (megatron_option_names.h).
 const std::set<std::string>& PublishedNames();
 
 OptionKind KindOf(const Setting& setting);
 
-// What is not supported, for a message: "multi-latent attention". Empty when the name has to do.
-absl::string_view MeaningOf(const Setting& setting);
+// Returns the unsupported feature for a message, such as "another softmax". Empty if the list has only the
+// name.
+absl::string_view DescribeUnsupported(const Setting& setting);
 
-// The option that an unknown one may have been meant to be, written as it was; empty when none is near.
-// `read`: the names that rules and fields asked for.
-std::string MeantOption(const Setting& setting, const std::set<std::string>& read);
+// Returns the known option closest to an unknown one, in the same notation (flag or key), or an empty string
+// if none is close. `read` is the set of names that rules and fields looked up (Settings::requested).
+std::string SuggestOption(const Setting& setting, const std::set<std::string>& read);
 
 }  // namespace fsdpd

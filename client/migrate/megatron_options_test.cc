@@ -9,7 +9,7 @@ OptionKind Of(const std::string& name, std::vector<std::string> values = {}) {
   return KindOf({name, "--" + name, std::move(values), {}, false});
 }
 
-TEST(MegatronOptions, AreWithoutEffectNotSupportedOrUnknown) {
+TEST(MegatronOptions, ClassifiesOptions) {
   EXPECT_EQ(Of("log_interval", {"10"}), OptionKind::kWithoutEffect);
   EXPECT_EQ(Of("wandb_project", {"x"}), OptionKind::kWithoutEffect) << "by its beginning";
   EXPECT_EQ(Of("container_image", {"x"}), OptionKind::kOfLauncher);
@@ -21,8 +21,8 @@ TEST(MegatronOptions, AreWithoutEffectNotSupportedOrUnknown) {
   EXPECT_EQ(Of("mlflow_run_id", {"7"}), OptionKind::kWithoutEffect) << "another word, not a misspelt one";
 }
 
-// Bridge writes every setting, most of them as they are when nobody sets them.
-TEST(MegatronOptions, WhatIsOffHasNoEffect) {
+// Megatron Bridge writes every setting, most of them with their default.
+TEST(MegatronOptions, DefaultValuesHaveNoEffect) {
   for (const char* off : {"false", "None", "0", "0.0", ""}) {
     EXPECT_EQ(Of("mtp_num_layers", {off}), OptionKind::kWithoutEffect) << off;
   }
@@ -35,13 +35,14 @@ TEST(MegatronOptions, WhatIsOffHasNoEffect) {
   EXPECT_EQ(Of("mtp_loss_scaling_factor", {"0.1"}), OptionKind::kWithoutEffect) << "a name of its own wins";
 }
 
-TEST(MegatronOptions, SaysWhatIsNotSupportedAndWhatWasMeant) {
-  EXPECT_EQ(MeaningOf({"mtp_num_layers", "--mtp-num-layers", {"1"}, {}, false}), "multi-token prediction");
-  EXPECT_EQ(MeantOption({"num_layer", "--num-layer", {"32"}, {}, false}, {"num_layers"}), "--num-layers");
-  EXPECT_EQ(MeantOption({"moe_router_top_k", "--moe-router-top-k", {"2"}, {}, false}, {}),
+TEST(MegatronOptions, DescribesUnsupportedAndSuggestsKnownNames) {
+  EXPECT_EQ(DescribeUnsupported({"mtp_num_layers", "--mtp-num-layers", {"1"}, {}, false}),
+            "multi-token prediction");
+  EXPECT_EQ(SuggestOption({"num_layer", "--num-layer", {"32"}, {}, false}, {"num_layers"}), "--num-layers");
+  EXPECT_EQ(SuggestOption({"moe_router_top_k", "--moe-router-top-k", {"2"}, {}, false}, {}),
             "--moe-router-topk");
-  EXPECT_EQ(MeantOption({"log_intervall", "logger.log_intervall", {"1"}, {}, false}, {}), "log_interval");
-  EXPECT_EQ(MeantOption({"quite_another_thing", "--quite-another-thing", {}, {}, false}, {"lr"}), "");
+  EXPECT_EQ(SuggestOption({"log_intervall", "logger.log_intervall", {"1"}, {}, false}, {}), "log_interval");
+  EXPECT_EQ(SuggestOption({"quite_another_thing", "--quite-another-thing", {}, {}, false}, {"lr"}), "");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
 constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 struct Finding {
-  const char* setting;  // Or a variable, by name: where it is told.
+  const char* setting;  // Name of the setting or environment variable; its place is reported.
   std::string reason;
   std::string fix;
   std::string before = {};
@@ -24,7 +24,7 @@ using Findings = std::vector<Finding>;
 struct Rule {
   const char* id;
   FaultLevel level;
-  const char* text;  // What must hold.
+  const char* text;  // The condition that must hold.
   Findings (*check)(Settings* s);
 };
 
@@ -57,15 +57,16 @@ std::string Environment(Settings* s, const std::string& name) {
   return variable == nullptr ? "" : variable->values.front();
 }
 
-// A flag that means nothing here, or has one value here: it is turned to `value` and told.
-Findings Turn(Settings* s, const char* name, bool value, const std::string& reason, bool otherwise = false) {
-  if (s->Flag(name, otherwise) == value) return {};
+// Sets a flag that has only one supported value to that value, and reports the change.
+Findings ForceFlag(Settings* s, const char* name, bool value, const std::string& reason,
+                   bool default_value = false) {
+  if (s->Flag(name, default_value) == value) return {};
   s->Set(name, value ? "true" : "false");
   return {{name, reason, "", value ? "false" : "true", value ? "true" : "false"}};
 }
 
-// Sections that hold the same setting and disagree.
-Findings Agree(Settings* s, const char* name) {
+// Reports a setting whose values differ between sections, and sets all of them to true.
+Findings SettleSections(Settings* s, const char* name) {
   const std::vector<const Setting*> all = s->FindAll(name);
   for (const Setting* other : all) {
     if (other->values == all.front()->values) continue;
@@ -85,7 +86,7 @@ const Rule kRules[] = {
            {"use_torch_fsdp2", "Megatron-FSDP and PyTorch's FSDP2 are mutually exclusive", "leave one out"}};
      }},
     {"fsdp_flags_agree", kAdjust, "use_megatron_fsdp is the same in dist and ddp",
-     [](Settings* s) { return Agree(s, "use_megatron_fsdp"); }},
+     [](Settings* s) { return SettleSections(s, "use_megatron_fsdp"); }},
     {"fsdp_version_known", kError, "megatron_fsdp_version is 1 or 2",
      [](Settings* s) -> Findings {
        const std::optional<int64_t> version = s->Integer("megatron_fsdp_version");
@@ -121,36 +122,37 @@ const Rule kRules[] = {
      [](Settings* s) {
        const bool given = s->Find("use_distributed_optimizer") != nullptr;
        if (!given) return Findings{};
-       return Turn(s, "use_distributed_optimizer", true,
-                   "the sharding strategy says what of the optimizer is sharded");
+       return ForceFlag(s, "use_distributed_optimizer", true,
+                        "the sharding strategy says what of the optimizer is sharded");
      }},
     {"sections_agree", kAdjust, "ddp and optimizer hold the same overlap_param_gather",
-     [](Settings* s) { return Agree(s, "overlap_param_gather"); }},
+     [](Settings* s) { return SettleSections(s, "overlap_param_gather"); }},
     {"average_in_collective_off", kAdjust, "average_in_collective is off",
      [](Settings* s) {
-       return Turn(s, "average_in_collective", false,
-                   "gradients are summed, and scaled once by the number of tokens that count");
+       return ForceFlag(s, "average_in_collective", false,
+                        "gradients are summed, and scaled once by the number of tokens that count");
      }},
     {"reuse_grad_buf_off", kAdjust, "reuse_grad_buf_for_mxfp8_param_ag is off",
      [](Settings* s) {
-       return Turn(s, "reuse_grad_buf_for_mxfp8_param_ag", false,
-                   "the trick is of the unsharded data parallelism");
+       return ForceFlag(s, "reuse_grad_buf_for_mxfp8_param_ag", false,
+                        "the trick is of the unsharded data parallelism");
      }},
     {"gradient_accumulation_fusion_off", kAdjust, "gradient_accumulation_fusion is off",
      [](Settings* s) {
-       return Turn(s, "gradient_accumulation_fusion", false,
-                   "weight gradients are written straight into the buckets without it");
+       return ForceFlag(s, "gradient_accumulation_fusion", false,
+                        "weight gradients are written straight into the buckets without it");
      }},
     {"overlap_on", kAdjust, "with sharded gradients and parameters their communication overlaps",
      [](Settings* s) -> Findings {
        Findings findings;
        const auto turn_on = [&](const char* name) {
-         for (Finding& each : Turn(s, name, true, "the strategy overlaps it with compute, always", true)) {
+         for (Finding& each :
+              ForceFlag(s, name, true, "the strategy overlaps it with compute, always", true)) {
            findings.push_back(std::move(each));
          }
        };
        if (s->Flag("overlap_param_gather") && !s->Flag("overlap_grad_reduce", true))
-         return {};  // The next rule's.
+         return {};  // The next rule reports this combination.
        if (Strategy(s) != "no_shard" && Strategy(s) != "optim") turn_on("overlap_grad_reduce");
        if (IsFullySharded(s)) turn_on("overlap_param_gather");
        return findings;
@@ -315,8 +317,8 @@ const Rule kRules[] = {
        if (!bf16 && !absl::StartsWith(recipe, "fp16")) return {};
        const char* other = bf16 ? "fp16" : "bf16";
        if (!s->AnyFlag(other)) return {};
-       return Turn(s, other, false,
-                   absl::StrCat("mixed_precision: ", recipe, " overrides it, as in Megatron Bridge"));
+       return ForceFlag(s, other, false,
+                        absl::StrCat("mixed_precision: ", recipe, " overrides it, as in Megatron Bridge"));
      }},
     {"one_half_precision", kError, "at most one of bf16 and fp16 is set",
      [](Settings* s) -> Findings {
@@ -376,7 +378,7 @@ const Rule kRules[] = {
     {"per_token_loss", kAdjust, "the loss is the mean over tokens that count",
      [](Settings* s) {
        if (s->Find("calculate_per_token_loss") == nullptr) return Findings{};
-       return Turn(
+       return ForceFlag(
            s, "calculate_per_token_loss", true,
            "a mean of means weighs tokens by their micro-batch; the two are the same without padding");
      }},
@@ -395,7 +397,7 @@ SpecFaults CheckMegatron(Settings* settings) {
     for (const Finding& finding : rule.check(settings)) {
       const Setting* setting = settings->Find(finding.setting);
       if (setting == nullptr) setting = settings->FindVariable(finding.setting);
-      // What a shell puts there is for nobody here to judge.
+      // The value of a shell variable is unknown, so it cannot be checked.
       if (setting == nullptr ? settings->incomplete() : setting->value_is_open()) continue;
       SpecFault fault;
       if (setting != nullptr) fault.place = setting->place;

@@ -1,9 +1,9 @@
-// What Megatron-LM and Megatron Bridge refuse, change or warn about when Megatron-FSDP runs, as a table over
-// the settings that people bring: a run that would have been refused there is refused here with the same
-// reason, and a value that would have been changed there is changed here, and told.
+// Table of the checks that Megatron-LM and Megatron Bridge make when Megatron-FSDP is used. A run that
+// Megatron refuses is refused with the same reason, and a value that Megatron changes is changed and
+// reported.
 //
-// Rules that are about this project's own job spec are fsdp/plan/rules/rules.h; docs/migrate.md lists which
-// of Megatron's rules are where, and which have no meaning here.
+// fsdp/plan/rules/rules.h has the rules of the job spec. docs/migrate.md lists where each of Megatron's rules
+// is implemented, and which of them do not apply.
 #pragma once
 
 #include <vector>
@@ -13,9 +13,11 @@
 
 namespace fsdpd {
 
-// Runs every rule in the table's order; adjustments change `*settings`.
+// Runs every rule in the order of the table. Adjustments change `*settings`, and later rules see the new
+// values.
 SpecFaults CheckMegatron(Settings* settings);
 
+// Id, level and condition of each rule, for `fsdpctl explain` and docs/rules.md.
 std::vector<MigrateRule> MegatronRules();
 
 }  // namespace fsdpd

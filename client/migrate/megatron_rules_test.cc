@@ -10,11 +10,11 @@ namespace {
 struct Case {
   const char* rule;
   const char* arguments;
-  const char* before = "";  // Adjustments.
+  const char* before = "";  // For adjustments.
   const char* after = "";
 };
 
-// Each breaks exactly one rule.
+// Each case violates exactly one rule.
 const Case kCases[] = {
     {"one_fsdp", "--use-megatron-fsdp --use-torch-fsdp2"},
     {"fsdp_version_known", "--megatron-fsdp-version 3"},
@@ -75,7 +75,7 @@ SpecFaults Check(const std::string& text) {
   return CheckMegatron(&settings);
 }
 
-TEST(MegatronRules, EachCaseBreaksItsRuleAlone) {
+TEST(MegatronRules, EachCaseViolatesOnlyItsRule) {
   for (const Case& each : kCases) {
     const SpecFaults faults = Check(each.arguments);
     ASSERT_EQ(faults.size(), 1u) << each.arguments << (faults.empty() ? "" : "\n" + Render(faults.back()));
@@ -86,7 +86,7 @@ TEST(MegatronRules, EachCaseBreaksItsRuleAlone) {
   }
 }
 
-TEST(MegatronRules, SectionsOfBridgeThatDisagreeAreToldAndSettled) {
+TEST(MegatronRules, SettlesContradictoryBridgeSections) {
   Settings settings;
   ASSERT_TRUE(
       ReadSettings("dist: {use_megatron_fsdp: false}\nddp: {use_megatron_fsdp: true, overlap_param_gather: "
@@ -100,13 +100,13 @@ TEST(MegatronRules, SectionsOfBridgeThatDisagreeAreToldAndSettled) {
   EXPECT_TRUE(settings.Flag("use_megatron_fsdp"));
 }
 
-TEST(MegatronRules, ExpandableSegmentsExcludeRegisteredBuffers) {
+TEST(MegatronRules, RejectsExpandableSegmentsWithNcclBuffers) {
   const SpecFaults faults = Check("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True torchrun --use-nccl-ub");
   ASSERT_EQ(faults.size(), 2u);
   EXPECT_EQ(faults[1].violation.rule, "expandable_segments");
 }
 
-TEST(MegatronRules, ExpertsAreNotLoadedFromTorchDist) {
+TEST(MegatronRules, RejectsExpertsInTorchDistCheckpoints) {
   for (const char* model : {"--num-experts 8", "--multi-latent-attention"}) {
     const SpecFaults faults = Check(std::string("--load /ckpt ") + model);
     ASSERT_EQ(faults.size(), 2u) << model;
@@ -115,23 +115,23 @@ TEST(MegatronRules, ExpertsAreNotLoadedFromTorchDist) {
   }
 }
 
-// Scripts for tensor parallelism set it; only --use-torch-fsdp2 and --use-megatron-fsdp refuse it.
-TEST(MegatronRules, OneConnectionDoesNotRefuseTheRun) {
+// Tensor-parallel scripts set it. Megatron refuses it only with --use-torch-fsdp2 or --use-megatron-fsdp.
+TEST(MegatronRules, AcceptsOneCudaConnection) {
   EXPECT_EQ(Check("CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --bf16")[0].violation.level, FaultLevel::kAdjust);
 }
 
-TEST(MegatronRules, ChunksOfStagesThatAreNotAreNone) {
+TEST(MegatronRules, IgnoresVirtualStagesWithoutPipeline) {
   EXPECT_TRUE(Check("--num-layers-per-virtual-pipeline-stage 2").empty()) << "there are no stages";
 }
 
-TEST(MegatronRules, EveryRuleHasACase) {
+TEST(MegatronRules, EveryRuleHasCase) {
   std::set<std::string> broken = {"fsdp_flags_agree", "sections_agree", "expandable_segments",
-                                  "torch_dist_experts"};  // Above.
+                                  "torch_dist_experts"};  // Tested above.
   for (const Case& each : kCases) broken.insert(each.rule);
   for (const MigrateRule& rule : MegatronRules()) EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
 }
 
-TEST(MegatronRules, AUsualRunBreaksNone) {
+TEST(MegatronRules, AcceptsTypicalRun) {
   EXPECT_TRUE(
       Check("--use-megatron-fsdp --use-distributed-optimizer --ckpt-format fsdp_dtensor --save /c --bf16 "
             "--data-parallel-sharding-strategy optim_grads_params --init-model-with-meta-device")

@@ -9,12 +9,12 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kGpt2Vocabulary = 50257;
-constexpr double kUsualDeviation = 0.02;  // Megatron's, and a spec's.
-constexpr double kUsualEpsilon = 1e-5;    // Megatron's.
+constexpr double kDefaultDeviation = 0.02;  // The default of Megatron and of a spec.
+constexpr double kDefaultEpsilon = 1e-5;    // Megatron's default.
 constexpr double kLatentNormEpsilon = 1e-6;
 
-// A command line's defaults are those of its parser, a run_config.yaml's those of the classes it was written
-// from; they differ in places.
+// The source decides the defaults: command lines have those of Megatron-LM's parser, a run_config.yaml those
+// of Megatron Bridge's classes, and some of them differ.
 bool IsFlag(const Setting* setting) { return setting != nullptr && absl::StartsWith(setting->written, "--"); }
 
 class ModelConverter {
@@ -35,15 +35,15 @@ class ModelConverter {
                             gated ? "a gated" : "a plain", " feed-forward is of no family that is known"),
                "known are Llama's (rmsnorm, rope, swiglu) and GPT-2's (layernorm, learned_absolute, gelu)");
     }
-    gated ? Llama() : Gpt2();  // Also when the family is none: what is at fault with its sizes is told too.
-    Activation(gated);
-    CenteredNorms();
-    Dropouts();
-    InitialValues();
+    gated ? ConvertLlama() : ConvertGpt2();  // Even for an unknown family, to report errors in the sizes too.
+    CheckActivation(gated);
+    CheckCenteredNorms();
+    CheckDropout();
+    ConvertInitialValues();
   }
 
  private:
-  // What would make it another family is in the text.
+  // True if no setting that decides the family is missing from the text or hidden in a shell variable.
   bool FamilyIsKnown() {
     for (const char* name : {"normalization", "position_embedding_type", "swiglu"}) {
       const Setting* setting = s_.Find(name);
@@ -52,20 +52,20 @@ class ModelConverter {
     return true;
   }
 
-  void Llama() {
+  void ConvertLlama() {
     v1::Llama* llama = c_.job.mutable_model()->mutable_llama();
-    llama->set_vocab_size(Vocabulary(0));
+    llama->set_vocab_size(ChooseVocabulary(0));
     llama->set_hidden_size(c_.Required("hidden_size"));
     llama->set_layers(c_.Required("num_layers"));
     llama->set_heads(c_.Required("num_attention_heads"));
-    // Megatron's default for gated feed-forwards: two thirds of four times, in multiples of 64.
-    const int64_t two_thirds = llama->hidden_size() * 4 * 2 / 3 / 64 * 64;
-    llama->set_intermediate_size(s_.Integer("ffn_hidden_size").value_or(two_thirds));
+    // Megatron's default for gated feed-forwards: 8/3 of the hidden size, rounded down to a multiple of 64.
+    const int64_t default_size_of_gated = llama->hidden_size() * 4 * 2 / 3 / 64 * 64;
+    llama->set_intermediate_size(s_.Integer("ffn_hidden_size").value_or(default_size_of_gated));
     const bool latent = s_.Flag("multi_latent_attention");
-    const int64_t groups = QueryGroups();
+    const int64_t groups = ReadQueryGroups();
     const std::optional<int64_t> head = s_.Integer("kv_channels");
     if (latent) {
-      Latent(llama);  // Its heads have sizes of their own.
+      ConvertLatentAttention(llama);  // Its heads have sizes of their own.
     } else {
       if (groups > 0) llama->set_kv_heads(groups);
       if (head.has_value()) llama->set_head_size(*head);
@@ -73,7 +73,7 @@ class ModelConverter {
     }
     if (const auto longest = s_.Integer("max_position_embeddings")) llama->set_positions(*longest);
     llama->set_rope_theta(s_.Real("rotary_base").value_or(10000));
-    llama->set_norm_epsilon(s_.Real("norm_epsilon").value_or(kUsualEpsilon));
+    llama->set_norm_epsilon(s_.Real("norm_epsilon").value_or(kDefaultEpsilon));
     llama->set_tied_embeddings(s_.Flag("share_embeddings_and_output_weights", true));
     llama->set_attention_bias(s_.Flag("add_qkv_bias"));
     if (s_.Flag("add_bias_linear", true)) {
@@ -90,8 +90,8 @@ class ModelConverter {
     ConvertExperts(&c_, llama);
   }
 
-  // Megatron turns neighbours of the rotated part, as DeepSeek does and as is usual in a spec.
-  void Latent(v1::Llama* llama) {
+  // Megatron rotates adjacent pairs of the rotary part, as DeepSeek does. This is a spec's default.
+  void ConvertLatentAttention(v1::Llama* llama) {
     v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
     latent->set_rank(c_.Required("kv_lora_rank"));
     if (const auto rank = s_.Integer("q_lora_rank")) latent->set_query_rank(*rank);
@@ -102,17 +102,18 @@ class ModelConverter {
       c_.Error("latent_norms", "qk_norm", "latents have norms here, and without it there they have none",
                "add --qk-layernorm (qk_layernorm: true)");
     }
-    const double epsilon = s_.Real("norm_epsilon").value_or(kUsualEpsilon);
+    const double epsilon = s_.Real("norm_epsilon").value_or(kDefaultEpsilon);
     if (epsilon != kLatentNormEpsilon) {
       c_.Adjust("latent_norm_epsilon", "norm_epsilon",
                 "norms of latents have an epsilon of their own, as DeepSeek's", absl::StrCat(epsilon),
                 absl::StrCat(kLatentNormEpsilon));
     }
-    if (s_.Lower("rope_type").value_or("yarn") == "yarn") Yarn(llama);
+    if (s_.Lower("rope_type").value_or("yarn") == "yarn") ConvertYarn(llama);
   }
 
-  // A factor that is not written is 1 to an older parser and 40 to one that is made of Megatron's classes.
-  void Yarn(v1::Llama* llama) {
+  // The factor must be explicit: its default is 1 in older versions of Megatron's parser, and 40 in versions
+  // that generate the parser from classes.
+  void ConvertYarn(v1::Llama* llama) {
     if (s_.Find("rotary_scaling_factor") == nullptr) {
       c_.Error("required", "rotary_scaling_factor",
                "it is not set, and Megatron's versions differ in what that means",
@@ -129,15 +130,15 @@ class ModelConverter {
     scaling->mutable_yarn()->set_mscale_all_dim(s_.Real("mscale_all_dim").value_or(0));
   }
 
-  void Gpt2() {
+  void ConvertGpt2() {
     v1::Gpt2* gpt2 = c_.job.mutable_model()->mutable_gpt2();
-    gpt2->set_vocab_size(Vocabulary(kGpt2Vocabulary));
+    gpt2->set_vocab_size(ChooseVocabulary(kGpt2Vocabulary));
     gpt2->set_hidden_size(c_.Required("hidden_size"));
     gpt2->set_layers(c_.Required("num_layers"));
     gpt2->set_heads(c_.Required("num_attention_heads"));
     gpt2->set_positions(c_.Required("max_position_embeddings"));
     if (const auto size = s_.Integer("ffn_hidden_size")) gpt2->set_intermediate_size(*size);
-    gpt2->set_norm_epsilon(s_.Real("norm_epsilon").value_or(kUsualEpsilon));
+    gpt2->set_norm_epsilon(s_.Real("norm_epsilon").value_or(kDefaultEpsilon));
     gpt2->set_untied_embeddings(!s_.Flag("share_embeddings_and_output_weights", true));
     const auto refuse = [&](const char* setting, const char* reason) {
       c_.Error("model_family", setting, absl::StrCat("GPT-2's family has ", reason), "leave it out");
@@ -146,7 +147,7 @@ class ModelConverter {
     if (s_.Flag("qk_norm")) refuse("qk_norm", "no norms of queries and keys");
     if (s_.Integer("num_experts").value_or(0) > 0) refuse("num_experts", "no experts");
     if (s_.Flag("multi_latent_attention")) refuse("multi_latent_attention", "no latent attention");
-    const int64_t heads = gpt2->heads(), groups = QueryGroups();
+    const int64_t heads = gpt2->heads(), groups = ReadQueryGroups();
     if (groups > 0 && groups != heads)
       refuse("num_query_groups", "a key and a value head for each query head");
     const std::optional<int64_t> head = s_.Integer("kv_channels");
@@ -155,8 +156,9 @@ class ModelConverter {
     }
   }
 
-  // 0: as many as heads. On a command line the number counts only with the switch beside it.
-  int64_t QueryGroups() {
+  // Number of key/value heads; 0 means one per query head. On a command line Megatron ignores
+  // --num-query-groups without --group-query-attention.
+  int64_t ReadQueryGroups() {
     const std::optional<int64_t> groups = s_.Integer("num_query_groups");
     const Setting* written = s_.Find("num_query_groups");
     if (s_.Flag("group_query_attention", !IsFlag(written))) {
@@ -171,11 +173,11 @@ class ModelConverter {
     return 0;
   }
 
-  // Bridge names the function beside the gate.
-  void Activation(bool gated) {
+  // Megatron Bridge has the activation function in addition to the flag for the gate.
+  void CheckActivation(bool gated) {
     const std::string function = s_.Lower("activation_func").value_or("");
-    const bool usual = function.empty() || absl::StrContains(function, gated ? "silu" : "gelu");
-    if (!usual || absl::StrContains(function, "quick")) {
+    const bool supported = function.empty() || absl::StrContains(function, gated ? "silu" : "gelu");
+    if (!supported || absl::StrContains(function, "quick")) {
       c_.Error("activation", "activation_func", absl::StrCat("'", function, "' is not supported"),
                gated ? "Llama's family has silu" : "GPT-2's family has gelu");
     }
@@ -187,16 +189,16 @@ class ModelConverter {
     }
   }
 
-  // Weights that are kept as their distance from 1. Norms' weights do not decay, so it is the same training.
-  void CenteredNorms() {
+  // Megatron can store norm weights as w - 1. Norm weights have no weight decay, so training is the same.
+  void CheckCenteredNorms() {
     if (!s_.Flag("layernorm_zero_centered_gamma")) return;
     c_.Adjust("norms_about_one", "layernorm_zero_centered_gamma",
               "norms' weights are kept as they are rather than less 1: the same but for rounding",
               "0 at first", "1 at first");
   }
 
-  // Megatron's default is 0.1.
-  void Dropouts() {
+  // Megatron's default dropout is 0.1, so a run without the setting warns too.
+  void CheckDropout() {
     for (const char* name : {"attention_dropout", "hidden_dropout"}) {
       const double rate = s_.Real(name).value_or(0.1);
       if (rate == 0) continue;
@@ -207,10 +209,10 @@ class ModelConverter {
     s_.Find("max_position_embeddings");
   }
 
-  // Megatron scales what a layer adds to the residual stream by depth, whatever the model.
-  void InitialValues() {
+  // Megatron scales the initial output projections of layers by depth in every model family.
+  void ConvertInitialValues() {
     v1::InitialValues* initial = c_.job.mutable_train()->mutable_initial();
-    const double deviation = s_.Real("init_method_std").value_or(kUsualDeviation);
+    const double deviation = s_.Real("init_method_std").value_or(kDefaultDeviation);
     initial->set_deviation(deviation);
     initial->set_scale_outputs(true);
     const std::optional<double> embedding = s_.Real("embedding_init_method_std");
@@ -218,19 +220,20 @@ class ModelConverter {
     initial->set_embedding_deviation(*embedding);
   }
 
-  int64_t Vocabulary(int64_t otherwise) {
+  int64_t ChooseVocabulary(int64_t default_size) {
     if (const auto padded = s_.Integer("padded_vocab_size")) {
       s_.Find("vocab_size");
       return *padded;
     }
-    // Bridge has a size beside the tokenizer too, which counts where it says so or where the model has none.
+    // Megatron Bridge has a vocabulary size of the tokenizer too. It applies if use_tokenizer_vocab_size is
+    // set, or if the model has no size.
     const std::optional<int64_t> model = s_.Integer("vocab_size");
     const std::optional<int64_t> tokenizer = s_.Integer("tokenizer_vocab_size");
     const bool by_tokenizer = s_.Flag("tokenizer_use_tokenizer_vocab_size");
     std::optional<int64_t> size = by_tokenizer && tokenizer.has_value() ? tokenizer : model;
     if (!size.has_value()) size = tokenizer;
-    if (!size.has_value() && otherwise != 0) size = otherwise;
-    if (size.has_value()) return Padded(*size);
+    if (!size.has_value() && default_size != 0) size = default_size;
+    if (size.has_value()) return PadVocabulary(*size);
     if (s_.Find("vocab_size") == nullptr) {
       c_.Error("required", "vocab_size",
                "it is not set: Megatron takes it from the tokenizer, which is not read here",
@@ -239,8 +242,9 @@ class ModelConverter {
     return 0;
   }
 
-  // Megatron pads the embedding; the rows exist and train.
-  int64_t Padded(int64_t size) {
+  // Megatron pads the embedding to a multiple of make_vocab_size_divisible_by times the tensor-parallel
+  // degree. The added rows are parameters, so the job has them too.
+  int64_t PadVocabulary(int64_t size) {
     const int64_t multiple = Conversion::Times(s_.Integer("make_vocab_size_divisible_by").value_or(128),
                                                s_.Integer("tensor_model_parallel_size").value_or(1));
     const bool pads = s_.Flag("should_pad_vocab", true) && s_.Flag("pad_vocab_size", true);

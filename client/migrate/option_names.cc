@@ -43,7 +43,7 @@ const std::map<std::string, OptionName>& Aliases() {
       {"torch_fsdp2_no_reshard_after_forward", {"torch_fsdp2_reshard_after_forward", true}},
       {"bert_no_binary_head", {"bert_binary_head", true}},
       {"muon_no_split_qkv", {"muon_split_qkv", true}},
-      // Slurm's words for torchrun's.
+      // Slurm's names of torchrun's options.
       {"nodes", {"nnodes"}},
       {"ntasks_per_node", {"nproc_per_node"}},
       {"gpus_per_node", {"nproc_per_node"}},
@@ -51,8 +51,8 @@ const std::map<std::string, OptionName>& Aliases() {
   return *aliases;
 }
 
-// They begin like a negation and are none.
-bool IsPlain(const std::string& name) {
+// Names that start like a negation but are not one.
+bool IsNotNegation(const std::string& name) {
   static const auto* plain = new std::set<std::string>{"no_rope_freq",
                                                        "no_weight_decay_cond_type",
                                                        "no_sync_func",
@@ -69,7 +69,7 @@ bool IsPlain(const std::string& name) {
 OptionName NameOfFlag(const std::string& written) {
   const auto alias = Aliases().find(written);
   if (alias != Aliases().end()) return alias->second;
-  if (IsPlain(written)) return {written};
+  if (IsNotNegation(written)) return {written};
   for (const char* no : {"no_", "disable_"}) {
     if (!absl::StartsWith(written, no)) continue;
     OptionName name = NameOfFlag(written.substr(std::string(no).size()));

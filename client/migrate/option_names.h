@@ -1,6 +1,6 @@
-// The one name of an option. Megatron-LM's command line, Megatron Bridge's sections, and older and newer
-// versions of both call one thing by several, and a flag may say the opposite of the setting it is about
-// (--disable-bias-linear, --no-rope-fusion). Here a setting has the name of the value that it sets.
+// Canonical names of Megatron options. Megatron-LM's flags, Megatron Bridge's sections and their versions use
+// several names for one setting, and some flags negate the setting (--disable-bias-linear, --no-rope-fusion).
+// The canonical name is the name of the value that is set: add_bias_linear, apply_rope_fusion.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ struct OptionName {
   bool negated = false;  // Setting the flag turns the setting off.
 };
 
-// `written` without the two hyphens, with _ for -.
+// `written` is the flag without its two hyphens, and with _ for -.
 OptionName NameOfFlag(const std::string& written);
 
-// `key` of `section`, which is empty for a setting outside of one. Sections that use a name for something
-// else than the rest do (tokenizer.rank, nvrx_straggler.enabled) are part of the name.
+// Name of `key` in `section` (empty: top level). Some sections reuse a name with another meaning, such as
+// tokenizer.rank and nvrx_straggler.enabled. Their names get the section as a prefix: tokenizer_rank.
 OptionName NameOfKey(const std::string& section, const std::string& key);
 
 }  // namespace fsdpd

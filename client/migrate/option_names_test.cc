@@ -10,7 +10,7 @@ std::string Flag(const std::string& written) {
   return (name.negated ? "!" : "") + name.name;
 }
 
-TEST(OptionNames, FlagsThatSayNoAreOfTheSettingTheyTurnOff) {
+TEST(OptionNames, ResolvesNegatedFlags) {
   EXPECT_EQ(Flag("bf16"), "bf16");
   EXPECT_EQ(Flag("no_save_optim"), "!save_optim");
   EXPECT_EQ(Flag("disable_tp_comm_split_ag"), "!tp_comm_split_ag");
@@ -19,15 +19,15 @@ TEST(OptionNames, FlagsThatSayNoAreOfTheSettingTheyTurnOff) {
   EXPECT_EQ(Flag("no_use_nccl_ub"), "!nccl_ub") << "of the other name too";
 }
 
-// --no-rope-freq 4 was read as a rope_freq that is off, and its 4 was dropped.
-TEST(OptionNames, NamesThatBeginLikeANoAreKept) {
+// Regression: --no-rope-freq 4 was read as rope_freq: false, and its 4 was dropped.
+TEST(OptionNames, KeepsNamesThatStartLikeNegation) {
   EXPECT_EQ(Flag("no_rope_freq"), "no_rope_freq");
   EXPECT_EQ(Flag("no_weight_decay_cond_type"), "no_weight_decay_cond_type");
   EXPECT_EQ(Flag("disable_jit_fuser"), "disable_jit_fuser");
 }
 
-// tokenizer.tensor_model_parallel_size, always 1, won over the model's.
-TEST(OptionNames, SectionsWithNamesOfTheirOwnKeepThem) {
+// Regression: tokenizer.tensor_model_parallel_size, which is always 1, overrode the model's.
+TEST(OptionNames, PrefixesNamesOfSpecialSections) {
   EXPECT_EQ(NameOfKey("model", "tensor_model_parallel_size").name, "tensor_model_parallel_size");
   EXPECT_EQ(NameOfKey("tokenizer", "tensor_model_parallel_size").name,
             "tokenizer_tensor_model_parallel_size");

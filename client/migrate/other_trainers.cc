@@ -28,7 +28,7 @@ bool IsBareWord(absl::string_view text) {
   });
 }
 
-// The name in "[name]" or "[[name]]", with or without a comment after it; empty for another line.
+// Returns the name in "[name]" or "[[name]]", with or without a comment after it; empty for any other line.
 absl::string_view SectionOf(absl::string_view line) {
   line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
   if (!absl::ConsumePrefix(&line, "[") || !absl::ConsumeSuffix(&line, "]")) return {};
@@ -42,10 +42,10 @@ bool IsAssignment(absl::string_view line) {
   return equals != absl::string_view::npos && IsBareWord(absl::StripAsciiWhitespace(line.substr(0, equals)));
 }
 
-// One trainer, by keys that no Megatron configuration has.
+// A trainer and keys that no Megatron configuration has.
 struct Trainer {
   const char* name;
-  std::vector<absl::string_view> keys;  // Any of them; "model.preset" is a key of the root's `model`.
+  std::vector<absl::string_view> keys;  // One match suffices. "model.preset" is a path from the root.
   const char* fix = kWriteSpec;
 };
 
@@ -54,12 +54,12 @@ const std::vector<Trainer>& Trainers() {
       {"a DeepSpeed configuration",
        {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size",
         "zero_allow_untested_optimizer"}},
-      // Before accelerate, whose fsdp_config they may have too.
+      // Before accelerate, because training arguments may have fsdp_config too.
       {"a file of Hugging Face training arguments", {"per_device_train_batch_size", "model_name_or_path"}},
       {"an axolotl configuration", {"base_model", "base_model_config"}},
       {"an accelerate configuration",
        {"distributed_type", "compute_environment", "fsdp_config", "deepspeed_config", "megatron_lm_config"}},
-      // Before a job spec: recipes of NeMo 2 have `data` too.
+      // Before the job spec, because recipes of NeMo 2 have `data` too.
       {"a NeMo configuration",
        {"exp_manager", "trainer._target_", "step_scheduler"},
        "give the run_config.yaml of the same training in Megatron Bridge, or write a job spec; "
@@ -78,7 +78,7 @@ const std::vector<Trainer>& Trainers() {
   return *trainers;
 }
 
-// Null if there is none.
+// Returns the node at a dotted path, or null.
 const TextNode* FindByPath(const TextNode& root, absl::string_view path) {
   const TextNode* node = &root;
   for (const absl::string_view key : absl::StrSplit(path, '.')) {
@@ -92,7 +92,7 @@ const TextNode* FindByPath(const TextNode& root, absl::string_view path) {
 }  // namespace
 
 std::optional<SpecFault> FindToml(absl::string_view text, const std::string& file) {
-  // Of torchtitan's sections, as against those of another TOML file.
+  // Sections that distinguish torchtitan from other TOML files.
   static const auto* torchtitan =
       new std::set<absl::string_view>{"activation_checkpoint", "lr_scheduler", "parallelism", "training"};
   Place first;

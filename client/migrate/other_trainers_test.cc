@@ -32,15 +32,15 @@ const Case kCases[] = {
     {"an accelerate configuration", 1, "deepspeed_config: {zero_stage: 3}\nnum_machines: 2\n"},
     {"an axolotl configuration", 1,
      "base_model: NousResearch/Meta-Llama-3.1-8B\nsequence_len: 4096\noptimizer: adamw_torch\nbf16: auto\n"},
-    // It was called an accelerate configuration.
+    // Regression: reported as an accelerate configuration.
     {"an axolotl configuration", 4,
      "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: false\nbase_model: Qwen/Qwen3-8B\n"},
-    // It was called a job spec.
+    // Regression: reported as a job spec.
     {"a file of Hugging Face training arguments", 2,
      "output_dir: out\nper_device_train_batch_size: 1\nfsdp: full_shard auto_wrap\nbf16: true\n"},
     {"a file of Hugging Face training arguments", 1,
      "model_name_or_path: Qwen/Qwen3-8B\nmax_steps: 9\nfsdp_config: {fsdp_version: 2}\n"},
-    // Each of these was a dozen errors about settings that nobody wrote.
+    // Regression: each of these produced a dozen unrelated errors.
     {"an fsdpd job spec", 2,
      "name: tiny\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain: {steps: 3}\n"},
     {"an fsdpd job spec", 1,
@@ -53,7 +53,7 @@ const Case kCases[] = {
      "  _target_: nemo.lightning.pytorch.trainer.Trainer\ndata:\n  seq_length: 8192\n"},
     {"a PyTorch Lightning configuration", 1,
      "trainer: {devices: 8, precision: bf16-mixed}\nmodel: {lr: 0.1}\n"},
-    // These two were read as Megatron's.
+    // Regression: these two were read as Megatron configurations.
     {"a PyTorch Lightning configuration", 2,
      "# lightning.pytorch==2.5\nfit:\n  seed_everything: true\n  trainer: {devices: 8, precision: bf16}\n"},
     {"an fsdpd job spec", 1, "train: {steps: 1}\n"},
@@ -61,7 +61,7 @@ const Case kCases[] = {
      "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 4096, \"model_type\": \"llama\"}"},
 };
 
-TEST(OtherTrainers, EachConfigurationIsNamedInOneError) {
+TEST(OtherTrainers, ReportsOneErrorPerFile) {
   for (const Case& each : kCases) {
     Settings settings;
     const SpecFaults faults = ReadSettings(each.text, "in", &settings);
@@ -75,7 +75,7 @@ TEST(OtherTrainers, EachConfigurationIsNamedInOneError) {
   }
 }
 
-TEST(OtherTrainers, ConfigurationsOfMegatronAreNotTakenForOthers) {
+TEST(OtherTrainers, AcceptsMegatronConfigurations) {
   for (const char* text : {
            "TP=8\nARGS=(\n  --num-layers 32\n  --bf16\n)\ntorchrun pretrain_gpt.py \"${ARGS[@]}\"\n",
            "# [training]\n--lr 3e-4 --bf16\n",

@@ -24,18 +24,18 @@ class PrecisionConverter {
 
   void Run() {
     v1::Precision* precision = c_.job.mutable_precision();
-    const bool named = !recipe_.empty();  // Then Bridge writes its constants over what the model says.
+    const bool named = !recipe_.empty();  // The recipe then overrides bf16 and fp16 of the model.
     const bool bf16 = named ? absl::StrContains(recipe_, "bf16") : s_.AnyFlag("bf16");
     const bool fp16 = named ? absl::StartsWith(recipe_, "fp16") : s_.AnyFlag("fp16");
     precision->set_compute(bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32);
-    if (fp16) LossScale(precision->mutable_loss_scale());
-    KnownRecipe();
-    Fp8(bf16, fp16, precision);
+    if (fp16) ConvertLossScale(precision->mutable_loss_scale());
+    CheckRecipe();
+    ConvertFp8(bf16, fp16, precision);
     const v1::DType params = bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32;
-    precision->set_main_params(MainParams(params));
+    precision->set_main_params(ReadMainParamsType(params));
     ConvertGradients(params, recipe_, &c_);
-    precision->set_moments(Moment("exp_avg_dtype"));
-    if (Moment("exp_avg_sq_dtype") != precision->moments()) {
+    precision->set_moments(ReadMomentType("exp_avg_dtype"));
+    if (ReadMomentType("exp_avg_sq_dtype") != precision->moments()) {
       c_.Error("moments_differ", "exp_avg_sq_dtype", "both moments have one type",
                "write the same for exp_avg_dtype and exp_avg_sq_dtype");
     }
@@ -47,17 +47,18 @@ class PrecisionConverter {
   }
 
  private:
-  // The setting that asks for products in FP8; null: none does.
-  const char* Fp8Setting() {
+  // Returns the setting that turns on FP8 matrix products, or null.
+  const char* FindFp8Setting() {
     if (!recipe_.empty()) return absl::StrContains(recipe_, "fp8") ? "mixed_precision" : nullptr;
-    for (const char* name : {"fp8_format", "fp8", "fp8_e4m3", "fp8_hybrid"}) {  // The last two are older.
+    for (const char* name :
+         {"fp8_format", "fp8", "fp8_e4m3", "fp8_hybrid"}) {  // The last two are legacy flags.
       if (s_.AnyFlag(name)) return name;
     }
     return nullptr;
   }
 
-  // A misspelt one would train in another type.
-  void KnownRecipe() {
+  // A misspelled recipe would silently train in another dtype.
+  void CheckRecipe() {
     static const auto* known = new std::set<std::string>{"bf16_mixed",
                                                          "bf16_with_fp8_current_scaling_mixed",
                                                          "bf16_with_fp8_delayed_scaling_mixed",
@@ -76,8 +77,8 @@ class PrecisionConverter {
              absl::StrCat("write one of ", absl::StrJoin(*known, ", ")));
   }
 
-  // What is otherwise there in FP8 than here, beside the recipe.
-  void Fp8Beside() {
+  // Reports what Megatron computes in other dtypes with FP8, in addition to the recipe.
+  void ReportFp8Differences() {
     for (const char* name : {"fp8_dot_product_attention", "fp8_multi_head_attention"}) {
       if (s_.AnyFlag(name)) c_.Adjust("fp8_attention", name, "attention itself is in bf16", "FP8", "bf16");
     }
@@ -86,43 +87,44 @@ class PrecisionConverter {
                 "FP8");
   }
 
-  // Of Bridge's recipes those of current scaling keep some.
-  int64_t KeptByRecipe() const {
+  // Number of first and of last layers that a named recipe of Megatron Bridge leaves in bf16.
+  int64_t CountBf16LayersOfRecipe() const {
     if (!absl::StrContains(recipe_, "fp8_current_scaling")) return 0;
     return absl::StartsWith(recipe_, "nemotron_h") || absl::StartsWith(recipe_, "nanov2") ? 2 : 1;
   }
 
-  // Megatron's arguments keep one unless they say another number, Bridge's mixed_precision none.
-  int64_t Kept(const char* setting, const Setting& asked) {
-    const bool bridges = absl::StartsWith(asked.written, "mixed_precision.");
+  // Number of layers at one end that stay in bf16. The default is 1 in Megatron-LM's arguments and 0 in
+  // Megatron Bridge's mixed_precision.
+  int64_t CountBf16Layers(const char* setting, const Setting& flag) {
+    const bool of_bridge = absl::StartsWith(flag.written, "mixed_precision.");
     const std::optional<int64_t> kept = s_.Integer(setting);
     if (kept.value_or(0) < 0)
       c_.Error("bf16_ends_range", setting, "a number of layers is not below 0", "write 0 or more");
-    return kept.value_or(bridges ? 0 : 1);
+    return kept.value_or(of_bridge ? 0 : 1);
   }
 
-  void KeepEnds(v1::Precision* precision) {
-    int64_t first = KeptByRecipe(), last = first;
+  void KeepEndsInBf16(v1::Precision* precision) {
+    int64_t first = CountBf16LayersOfRecipe(), last = first;
     if (recipe_.empty() && s_.Flag("first_last_layers_bf16")) {
-      const Setting& asked = *s_.Find("first_last_layers_bf16");
-      first = Kept("num_layers_at_start_in_bf16", asked);
-      last = Kept("num_layers_at_end_in_bf16", asked);
+      const Setting& flag = *s_.Find("first_last_layers_bf16");
+      first = CountBf16Layers("num_layers_at_start_in_bf16", flag);
+      last = CountBf16Layers("num_layers_at_end_in_bf16", flag);
     }
     const int64_t layers = s_.Integer("num_layers").value_or(0);
-    if (layers > kMaxLayers) return;  // Which is refused.
+    if (layers > kMaxLayers) return;  // The spec's rules refuse it.
     for (int64_t i = 0; i < layers; ++i) {
       if (i < first || i >= layers - last)
         precision->mutable_fp8()->add_keep_bf16(absl::StrCat("layer.", i, ".*"));
     }
   }
 
-  void Fp8(bool bf16, bool fp16, v1::Precision* precision) {
+  void ConvertFp8(bool bf16, bool fp16, v1::Precision* precision) {
     bool known =
-        c_.KnowsWord("fp8_known", "fp8_recipe", {"blockwise", "custom", "delayed", "mxfp8", "tensorwise"});
-    const char* setting = Fp8Setting();
+        c_.CheckChoice("fp8_known", "fp8_recipe", {"blockwise", "custom", "delayed", "mxfp8", "tensorwise"});
+    const char* setting = FindFp8Setting();
     if (setting == nullptr) return;
     for (const char* format : {"fp8_format", "fp8"})
-      known = c_.KnowsWord("fp8_known", format, {"e4m3", "hybrid"}) && known;
+      known = c_.CheckChoice("fp8_known", format, {"e4m3", "hybrid"}) && known;
     if (fp16) {
       return c_.Error("fp8_with_fp16", setting,
                       "what is not in FP8 is in bf16 here, and this run's is in fp16",
@@ -130,7 +132,8 @@ class PrecisionConverter {
     }
     precision->set_compute(v1::DTYPE_FP8);
     if (!known) return;
-    const absl::string_view old = absl::StripPrefix(setting, "fp8_");  // A switch without a value.
+    // The legacy flags --fp8-e4m3 and --fp8-hybrid have no value.
+    const absl::string_view old = absl::StripPrefix(setting, "fp8_");
     std::string recipe = old == "e4m3" || old == "hybrid" ? std::string(old) : s_.Lower(setting).value_or("");
     const auto scaling = s_.Lower("fp8_recipe");
     if (recipe_.empty() && scaling.has_value()) absl::StrAppend(&recipe, ", ", *scaling);
@@ -140,18 +143,18 @@ class PrecisionConverter {
         "matrices of layers are rounded anew each time with a scale a row, gradients in e4m3 too, and what "
         "stays in higher precision are attention, embedding and head",
         recipe, bf16 ? "e4m3, a scale a row" : "e4m3, a scale a row, beside bf16");
-    Fp8Beside();
-    KeepEnds(precision);
+    ReportFp8Differences();
+    KeepEndsInBf16(precision);
   }
 
-  v1::DType Moment(const char* setting) {
+  v1::DType ReadMomentType(const char* setting) {
     const std::string text = s_.Lower(setting).value_or("");
     if (absl::EndsWith(text, "fp8") || absl::EndsWith(text, "uint8"))
-      return v1::DTYPE_FP8;  // Megatron's own word.
+      return v1::DTYPE_FP8;  // Megatron stores FP8 moments as uint8.
     return c_.Type(setting).value_or(v1::DTYPE_FP32);
   }
 
-  void LossScale(v1::Precision::LossScale* scale) {
+  void ConvertLossScale(v1::Precision::LossScale* scale) {
     const std::optional<double> initial = s_.Real("initial_loss_scale");
     const std::optional<int64_t> window = s_.Integer("loss_scale_window");
     if (initial.has_value()) scale->set_initial(*initial);
@@ -162,16 +165,17 @@ class PrecisionConverter {
               absl::StrCat(hysteresis), "1");
   }
 
-  v1::DType MainParams(v1::DType params) {
-    const char* fsdps = "megatron_fsdp_main_params_dtype";  // Where it is `auto`, the parameters' dtype.
-    if (s_.Find(fsdps) != nullptr) return c_.Type(fsdps).value_or(params);
-    const std::optional<v1::DType> aware = c_.Type("main_params_dtype");
-    return s_.AnyFlag("use_precision_aware_optimizer") ? aware.value_or(v1::DTYPE_FP32) : v1::DTYPE_FP32;
+  v1::DType ReadMainParamsType(v1::DType params) {
+    const char* megatron_fsdp = "megatron_fsdp_main_params_dtype";  // `auto`: the dtype of the parameters.
+    if (s_.Find(megatron_fsdp) != nullptr) return c_.Type(megatron_fsdp).value_or(params);
+    const std::optional<v1::DType> precision_aware = c_.Type("main_params_dtype");
+    return s_.AnyFlag("use_precision_aware_optimizer") ? precision_aware.value_or(v1::DTYPE_FP32)
+                                                       : v1::DTYPE_FP32;
   }
 
   Conversion& c_;
   Settings& s_;
-  const std::string recipe_;  // Bridge's, by its name, which may have hyphens there.
+  const std::string recipe_;  // Name of Megatron Bridge's recipe with underscores, or empty.
 };
 
 }  // namespace
@@ -180,7 +184,8 @@ void ConvertPrecision(Conversion* conversion) {
   const size_t reported = conversion->faults.size();
   PrecisionConverter(conversion).Run();
   if (!conversion->settings.AnyFlag("bf16") || !conversion->settings.AnyFlag("fp16")) return;
-  // The error one_half_precision: what else holds depends on which of the two is meant.
+  // The rule one_half_precision has reported both flags. Drop the errors that depend on which one is
+  // intended.
   conversion->faults.erase(conversion->faults.begin() + static_cast<int64_t>(reported),
                            conversion->faults.end());
   conversion->job.clear_precision();

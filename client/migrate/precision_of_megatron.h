@@ -1,11 +1,12 @@
-// The types of numbers that a Megatron run computes, sends and keeps in, its loss scale and its FP8.
+// Conversion of a Megatron run's precision: dtypes of compute, gradients, main parameters and optimizer
+// moments, the loss scale, and FP8.
 #pragma once
 
 #include "client/migrate/conversion.h"
 
 namespace fsdpd {
 
-// Call after ConvertModel.
+// Writes job.precision. Call after ConvertModel.
 void ConvertPrecision(Conversion* conversion);
 
 }  // namespace fsdpd

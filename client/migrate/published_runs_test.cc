@@ -1,5 +1,5 @@
-// Whole runs: that every option of Megatron-LM and every setting of Megatron Bridge ends in a place of its
-// own, and what becomes of published examples, to the last line that is told.
+// Tests of complete runs: every published option of Megatron-LM and setting of Megatron Bridge is converted
+// or on exactly one list, and published examples produce the expected job and messages.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
@@ -35,7 +35,7 @@ Result Convert(const std::string& text) {
   return result;
 }
 
-// The reason of the warning of that rule; empty when there is none.
+// Returns the reason of the rule's warning, or an empty string.
 std::string Warning(const SpecFaults& faults, const std::string& rule) {
   for (const SpecFault& fault : faults) {
     if (fault.violation.rule == rule) return fault.violation.reason;
@@ -43,7 +43,7 @@ std::string Warning(const SpecFaults& faults, const std::string& rule) {
   return "";
 }
 
-TEST(PublishedOptions, EachHasAPlace) {
+TEST(PublishedOptions, EveryOptionIsHandledOnce) {
   for (const absl::string_view name : kMegatronOptions) {
     const std::string flag = absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}));
     EXPECT_EQ(Warning(Convert("--bf16 " + flag + " 1").faults, "not_known"), "") << flag;
@@ -55,8 +55,8 @@ TEST(PublishedOptions, EachHasAPlace) {
   }
 }
 
-// A name on a list that nobody has is a name that somebody misread.
-TEST(PublishedOptions, EachListedNameIsOne) {
+// A listed name that is not published is a typo.
+TEST(PublishedOptions, EveryListedNameIsPublished) {
   const std::set<std::string>& names = PublishedNames();
   const auto expect = [&](absl::string_view entry) {
     absl::string_view beginning = entry;
@@ -71,10 +71,10 @@ TEST(PublishedOptions, EachListedNameIsOne) {
   for (const NotSupported& entry : kNotSupported) expect(entry.name);
 }
 
-// What is told of a run, the lists of names aside: "error fp4_unsupported --fp4-format",
-// "adjust warmup_from --lr-warmup-init 3.9e-07 -> 0". Both of the conversion and of the spec that came out.
+// Messages of the conversion and of the resulting spec, without lists of names: "error fp4_unsupported
+// --fp4-format", "adjust warmup_from --lr-warmup-init 3.9e-07 -> 0".
 std::set<std::string> Told(const Result& result) {
-  std::set<std::string> told;
+  std::set<std::string> messages;
   const auto add = [&](const Violation& violation) {
     for (const char* names : {"without_effect", "of_launcher", "environment"}) {
       if (violation.rule == names) return;
@@ -87,11 +87,11 @@ std::set<std::string> Told(const Result& result) {
     if (violation.level == FaultLevel::kAdjust) {
       absl::StrAppend(&line, " ", violation.before, " -> ", violation.after);
     }
-    told.insert(std::move(line));
+    messages.insert(std::move(line));
   };
   for (const SpecFault& fault : result.faults) add(fault.violation);
   for (const Violation& violation : CheckJob(result.job)) add(violation);
-  return told;
+  return messages;
 }
 
 v1::JobSpec JobOf(const std::string& json) {
@@ -129,7 +129,7 @@ python -m torch.distributed.run --nproc_per_node 8 --nnodes 1 --node_rank 0 --ma
   --logging-level 20 --distributed-timeout-minutes 60 --save /runs/ckpt --load /runs/ckpt --tensorboard-dir /tb
 )";
 
-TEST(PublishedRuns, WhatIsToldOfLlama3Of8B) {
+TEST(PublishedRuns, Llama3Of8BMessages) {
   EXPECT_EQ(Told(Convert(kLlama3)),
             (Lines{
                 "adjust decay_length --lr-decay-samples 15228271 steps -> 15258789 steps",
@@ -148,7 +148,7 @@ TEST(PublishedRuns, WhatIsToldOfLlama3Of8B) {
             }));
 }
 
-TEST(PublishedRuns, Llama3Of8BIsCarriedOver) {
+TEST(PublishedRuns, ConvertsLlama3Of8B) {
   const Result result = Convert(kLlama3);
   for (const std::string& line : Told(result)) EXPECT_FALSE(absl::StartsWith(line, "error")) << line;
   v1::JobSpec want = JobOf(R"({
@@ -173,7 +173,7 @@ TEST(PublishedRuns, Llama3Of8BIsCarriedOver) {
   EXPECT_EQ(result.job.DebugString(), want.DebugString());
 }
 
-// sbatch_mfsdp_deepseek_v3.sh at 861b2e8e6be23fee341f72c2df8c19c671777474, its settings as they are there.
+// Settings of sbatch_mfsdp_deepseek_v3.sh at 861b2e8e6be23fee341f72c2df8c19c671777474, unchanged.
 constexpr char kDeepSeek[] = R"(
 srun --mpi=pmix -l --container-image=nemo.sqsh --nodes 64 --ntasks-per-node 8 python /opt/megatron/pretrain_gpt.py \
   --distributed-timeout-minutes 60 --tensor-model-parallel-size 1 --expert-model-parallel-size 8 \
@@ -208,7 +208,7 @@ srun --mpi=pmix -l --container-image=nemo.sqsh --nodes 64 --ntasks-per-node 8 py
   --megatron-fsdp-main-grads-dtype bf16
 )";
 
-TEST(PublishedRuns, DeepSeekV3IsRefusedForMultiTokenPredictionAndTheSizeThatItDoesNotSay) {
+TEST(PublishedRuns, RejectsDeepSeekV3WithMultiTokenPrediction) {
   EXPECT_EQ(Told(Convert(kDeepSeek)),
             (Lines{
                 "adjust decay_length --lr-decay-samples 285530 steps -> 286102 steps",
@@ -230,7 +230,7 @@ TEST(PublishedRuns, DeepSeekV3IsRefusedForMultiTokenPredictionAndTheSizeThatItDo
             }));
 }
 
-TEST(PublishedRuns, DeepSeekV3WithoutTheseIsCarriedOver) {
+TEST(PublishedRuns, ConvertsDeepSeekV3WithoutMultiTokenPrediction) {
   const std::string text = absl::StrReplaceAll(
       kDeepSeek, {{"--mtp-num-layers 1 --mtp-loss-scaling-factor 0.1", "--vocab-size 129280"}});
   const Result result = Convert(text);
@@ -288,7 +288,7 @@ srun --nodes=2 --ntasks-per-node=4 python3 -u pretrain_gpt.py --seq-length 4096 
   --expert-model-parallel-size 4 --global-batch-size 128 --use-megatron-fsdp-v2
 )";
 
-TEST(PublishedRuns, Qwen3Of30BIsRefusedForTheSizeThatItDoesNotSay) {
+TEST(PublishedRuns, RejectsQwen3Of30BWithoutVocabularySize) {
   EXPECT_EQ(
       Told(Convert(kQwen3)),
       (Lines{
@@ -311,7 +311,7 @@ TEST(PublishedRuns, Qwen3Of30BIsRefusedForTheSizeThatItDoesNotSay) {
 
 // Megatron Bridge's recipe for Llama 3.2 1B (recipes/llama/llama3.py at
 // 0d5f5558c16fc7b3eec45698768522e74f1a87a2, common.py at 0eca073e6f1415c0e62a608b70b96f712f0d364d, the sizes
-// from its Hugging Face configuration), as a run_config.yaml has it: with what the classes set by themselves.
+// from its Hugging Face configuration), as a run_config.yaml with all defaults of the classes.
 constexpr char kBridgeLlama[] = R"(
 _target_: megatron.bridge.training.config.ConfigContainer
 checkpoint: {_target_: megatron.bridge.training.config.CheckpointConfig, async_save: false, ckpt_format: torch_dist,
@@ -393,7 +393,7 @@ train: {_target_: megatron.bridge.training.config.TrainingConfig, decrease_batch
 validation: {eval_interval: 2000, eval_iters: 32, full_validation: false, skip_train: false, test_mode: false}
 )";
 
-TEST(PublishedRuns, BridgesLlama32Of1BIsCarriedOver) {
+TEST(PublishedRuns, ConvertsBridgeLlama32Of1B) {
   const Result result = Convert(kBridgeLlama);
   EXPECT_EQ(Told(result),
             (Lines{
@@ -423,7 +423,7 @@ TEST(PublishedRuns, BridgesLlama32Of1BIsCarriedOver) {
                                           .DebugString());
 }
 
-TEST(PublishedRuns, TensorParallelismIsKept) {
+TEST(PublishedRuns, ConvertsTensorParallelism) {
   std::string text = kBridgeLlama;
   const std::string from = " tensor_model_parallel_size: 1", to = " tensor_model_parallel_size: 4";
   ASSERT_NE(text.find(from), std::string::npos);
@@ -433,8 +433,8 @@ TEST(PublishedRuns, TensorParallelismIsKept) {
   for (const std::string& line : Told(result)) EXPECT_FALSE(absl::StartsWith(line, "error")) << line;
 }
 
-// Its Llama 3 8B is the same recipe but for the sizes, and spreads each sequence over two ranks.
-TEST(PublishedRuns, BridgesLlama3Of8BKeepsItsContextParallelism) {
+// Megatron Bridge's Llama 3 8B is the same recipe with other sizes and a context-parallel degree of 2.
+TEST(PublishedRuns, ConvertsContextParallelismOfBridgeLlama3Of8B) {
   std::string text = kBridgeLlama;
   for (const auto& [from, to] : std::vector<std::pair<const char*, const char*>>{
            {"context_parallel_size: 1", "context_parallel_size: 2"},

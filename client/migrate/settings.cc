@@ -34,7 +34,7 @@ void AddNamed(const OptionName& name, Setting setting, Settings* settings) {
     const bool set = setting.values.empty() || !IsFalse(setting.values.front());
     setting.values = {set ? "false" : "true"};
   }
-  if (setting.name == "use_megatron_fsdp_v2") {  // Both a version and the switch.
+  if (setting.name == "use_megatron_fsdp_v2") {  // Sets both the version and the flag.
     if (!setting.values.empty() && IsFalse(setting.values.front())) return;
     settings->Add({"megatron_fsdp_version", setting.written, {"2"}, setting.place, false});
     setting.name = "use_megatron_fsdp";
@@ -42,9 +42,9 @@ void AddNamed(const OptionName& name, Setting setting, Settings* settings) {
   settings->Add(std::move(setting));
 }
 
-// Bridge writes a Python object as a map with its name in `_target_`, and how it is made: a type as
-// {_call_: false, _target_: torch.float32}, a choice as {_args_: [auto], _call_: true, ...}. Null for a map
-// that is none.
+// Returns the name of a Python object. Megatron Bridge writes an object as a map with the name in `_target_`
+// and its construction: a dtype as {_call_: false, _target_: torch.float32}, an enum value as {_args_:
+// [auto], _call_: true, ...}. Null for any other map.
 const TextNode* ObjectName(const TextNode& node) {
   if (node.Find("_call_") == nullptr && node.Find("_partial_") == nullptr) return nullptr;
   if (const TextNode* name = node.Find("_name_"); name != nullptr) return name;
@@ -56,7 +56,8 @@ void AddScalars(const TextNode& node, std::vector<std::string>* values) {
   for (const TextNode& child : node.children) AddScalars(child, values);
 }
 
-// [[a, b], [0.3, 0.7]] is --data-path 0.3 a 0.7 b; without the second list, weights are the files' lengths.
+// Converts [[a, b], [0.3, 0.7]] to the values of --data-path 0.3 a 0.7 b. Without the second list, Megatron
+// weights files by length.
 std::vector<std::string> ValuesOfBlend(const TextNode& blend) {
   std::vector<std::string> paths, weights, values;
   if (!blend.children.empty()) AddScalars(blend.children[0], &paths);
@@ -68,7 +69,7 @@ std::vector<std::string> ValuesOfBlend(const TextNode& blend) {
   return values;
 }
 
-// A split of its own for each of training, validation and test.
+// Adds the three blends of blend_per_split: training, validation and test.
 void AddSplits(const TextNode& splits, const std::string& written, Settings* settings) {
   const char* const names[] = {"train_data_path", "valid_data_path", "test_data_path"};
   for (size_t i = 0; i < splits.children.size() && i < 3; ++i) {
@@ -80,11 +81,13 @@ void AddSplits(const TextNode& splits, const std::string& written, Settings* set
 void AddKey(const std::string& section, const TextNode& child, Settings* settings) {
   const std::string written = section.empty() ? child.key : absl::StrCat(section, ".", child.key);
   if (child.kind == TextNode::Kind::kNull && child.key == "megatron_fsdp_main_params_dtype")
-    return settings->Add({child.key, written, {"auto"}, child.place});  // Its default is another.
+    return settings->Add(
+        {child.key, written, {"auto"}, child.place});  // null is `auto`, not the default (fp32).
   if (child.kind == TextNode::Kind::kNull || absl::StartsWith(child.key, "_")) return;
-  // Bridge writes them in every section. Off is their default, and must not hide where another turns one on.
-  const bool half = child.key == "bf16" || child.key == "fp16";
-  if (half && child.kind == TextNode::Kind::kScalar && IsFalse(child.text)) return;
+  // Megatron Bridge writes bf16 and fp16 in every section. A default `false` must not hide the section that
+  // turns one on.
+  const bool is_half_precision = child.key == "bf16" || child.key == "fp16";
+  if (is_half_precision && child.kind == TextNode::Kind::kScalar && IsFalse(child.text)) return;
   if (section == "env_vars") {
     return settings->AddVariable({child.key, child.key, {child.text}, child.place, false});
   }
@@ -96,11 +99,13 @@ void AddKey(const std::string& section, const TextNode& child, Settings* setting
   }
   const TextNode* object = child.kind == TextNode::Kind::kMap ? ObjectName(child) : nullptr;
   AddScalars(object != nullptr ? *object : child, &setting.values);
-  if (setting.values.empty()) setting.values = {""};  // An empty list or map.
+  if (setting.values.empty())
+    setting.values = {""};  // An empty list or map, which is not a flag without value.
   AddNamed(NameOfKey(section, child.key), std::move(setting), settings);
 }
 
-// Bridge writes what mixed_precision says, also where that is null, over what other sections say of it.
+// Adds all sections. In Megatron Bridge, keys of mixed_precision override the same keys of other sections,
+// even if their value is null.
 void AddSections(const TextNode& root, Settings* settings) {
   const TextNode* const precision = root.Find("mixed_precision");
   for (const TextNode& child : root.children) {
@@ -118,7 +123,7 @@ void AddSections(const TextNode& root, Settings* settings) {
 
 bool IsFlag(const std::string& word) { return absl::StartsWith(word, "--") && word.size() > 2; }
 
-// NAME=value, in front of a command or after `export`.
+// NAME=value, before a command or after `export`.
 bool IsAssignment(const std::string& word) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0) return false;
@@ -128,11 +133,11 @@ bool IsAssignment(const std::string& word) {
   return true;
 }
 
-// Megatron's pretraining scripts, or one's own that is started like them.
+// Megatron's pretraining scripts, or a user's own script.
 bool IsScript(const std::string& word) { return absl::EndsWith(word, ".py"); }
 
-// The faults of a word's variables are those of the setting that it belongs to.
-void Name(const ShellWord& word, const std::string& setting, SpecFaults* faults) {
+// Sets the field of the errors about a word's shell variables to the setting that the word belongs to.
+void SetFieldOfVariables(const ShellWord& word, const std::string& setting, SpecFaults* faults) {
   for (SpecFault& fault : *faults) {
     for (const Place& place : word.variables) {
       if (fault.place.line == place.line && fault.place.column == place.column)
@@ -141,7 +146,8 @@ void Name(const ShellWord& word, const std::string& setting, SpecFaults* faults)
   }
 }
 
-// What stands before the first flag is the command; an array's brackets are of the script around it.
+// Adds the settings, environment variables and script of a command line. Words before the first flag are the
+// command; parentheses belong to shell arrays (ARGS=( ... )).
 void AddWords(const std::vector<ShellWord>& words, Settings* settings, SpecFaults* faults) {
   for (size_t i = 0; i < words.size();) {
     const std::string& text = words[i].text;
@@ -164,14 +170,16 @@ void AddWords(const std::vector<ShellWord>& words, Settings* settings, SpecFault
     const auto look = [&](const ShellWord& word) {
       if (!word.open()) return;
       setting.open = true;
-      Name(word, setting.written, faults);
+      SetFieldOfVariables(word, setting.written, faults);
     };
     look(words[i++]);
     const bool complete = equals != std::string::npos || name.negated;
     while (!complete && i < words.size() && !IsFlag(words[i].text) && words[i].text != ")" &&
            !IsScript(words[i].text) && !words[i].ends_command) {
       if (setting.values.empty()) setting.below = words[i].starts_line;
-      if (words[i].spreads) {  // The setting's values, or what comes after a flag that has none.
+      if (words[i].spreads) {
+        // "${ARGS[@]}" may expand to values of this setting, or to further settings after a flag without a
+        // value.
         settings->SetIncomplete();
         setting.open |= setting.values.empty();
       } else {
@@ -184,13 +192,14 @@ void AddWords(const std::vector<ShellWord>& words, Settings* settings, SpecFault
   }
 }
 
-bool AreVariables(const SpecFaults& faults) {
+bool AreShellVariables(const SpecFaults& faults) {
   return std::all_of(faults.begin(), faults.end(),
                      [](const SpecFault& fault) { return fault.violation.rule == kShellVariable; });
 }
 
-// The command in `bash -c "..."` is words too; their place is the quotation's. And a list as Python prints
-// it, ['--lr', '1'], is words with brackets and commas about them.
+// Splits words that contain several words: the command in `bash -c "..."`, whose words get the place of the
+// quoted string, and "--seed 7" in an array. Also strips brackets and commas of a printed Python list,
+// ['--lr', '1'].
 void Unwrap(std::vector<ShellWord>* words, SpecFaults* faults) {
   std::vector<ShellWord> plain;
   const bool listed = !words->empty() && absl::StartsWith(words->front().text, "[--");
@@ -201,8 +210,8 @@ void Unwrap(std::vector<ShellWord>* words, SpecFaults* faults) {
                         absl::EndsWith((*words)[i - 1].text, "c") && absl::StrContains(word.text, " --");
     if (const SpecFaults of_inner =
             quoted ? SplitShellWords(word.text, word.place.file, &inner) : SpecFaults();
-        quoted && AreVariables(of_inner)) {
-      // In double quotes its variables were seen already, each at its place.
+        quoted && AreShellVariables(of_inner)) {
+      // Variables in double quotes have been reported already, each at its own place.
       for (const SpecFault& fault : of_inner) {
         if (!word.open()) faults->push_back({word.place, fault.violation});
       }
@@ -213,7 +222,7 @@ void Unwrap(std::vector<ShellWord>* words, SpecFaults* faults) {
       }
       continue;
     }
-    // As "--seed 7" in an array, of which the shell makes two words.
+    // "--seed 7" as one element of an array, which Megatron's scripts expand without quotes into two words.
     std::vector<ShellWord> several;
     if (IsFlag(word.text) && !word.open() && word.text.find(' ') < word.text.find('=') &&
         SplitShellWords(word.text, word.place.file, &several).empty()) {
@@ -264,7 +273,7 @@ const Setting* Settings::Find(absl::string_view name) {
 }
 
 std::vector<const Setting*> Settings::FindAll(absl::string_view name) {
-  asked_.insert(std::string(name));
+  requested_.insert(std::string(name));
   std::vector<const Setting*> found;
   for (Setting& setting : all_) {
     if (setting.name != name) continue;
@@ -276,7 +285,7 @@ std::vector<const Setting*> Settings::FindAll(absl::string_view name) {
 
 void Settings::ValueFault(const Setting& setting, const char* rule, const std::string& reason,
                           const char* fix) {
-  for (const SpecFault& fault : value_faults_) {  // A setting may be read by several.
+  for (const SpecFault& fault : value_faults_) {  // Several readers may look up one setting.
     if (fault.violation.field == setting.written && fault.violation.rule == rule) return;
   }
   value_faults_.push_back({setting.place, {rule, FaultLevel::kError, setting.written, reason, fix, "", ""}});
@@ -295,9 +304,9 @@ std::optional<std::string> Settings::Lower(absl::string_view name) {
   return text.has_value() ? std::optional(absl::AsciiStrToLower(*text)) : std::nullopt;
 }
 
-bool Settings::Flag(absl::string_view name, bool otherwise) {
+bool Settings::Flag(absl::string_view name, bool default_value) {
   const Setting* setting = Find(name);
-  if (setting == nullptr || setting->value_is_open()) return otherwise;
+  if (setting == nullptr || setting->value_is_open()) return default_value;
   if (setting->values.empty() || IsTrue(setting->values.front())) return true;
   if (IsFalse(setting->values.front())) return false;
   if (setting->below) return true;
@@ -358,7 +367,7 @@ SpecFaults ReadSettings(absl::string_view text, const std::string& file, Setting
   ExpandAssigned(&words, &faults);
   Unwrap(&words, &faults);
   if (LooksLikeArguments(words)) {
-    if (!AreVariables(faults)) return faults;
+    if (!AreShellVariables(faults)) return faults;
     AddWords(words, settings, &faults);
     for (SpecFault& fault : faults) settings->AddValueFault(std::move(fault));
     return {};

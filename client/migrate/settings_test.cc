@@ -12,7 +12,7 @@ Settings Read(const std::string& text) {
   return settings;
 }
 
-TEST(Settings, ReadArgumentsAndYamlAlike) {
+TEST(Settings, ReadsArgumentsAndYaml) {
   Settings arguments =
       Read("torchrun pretrain.py --use-nccl-ub --num-layers 32 --lr=3e-4 --data-path 0.5 a 0.5 b");
   Settings yaml = Read(R"(
@@ -33,8 +33,8 @@ dataset: {data_path: [0.5, a, 0.5, b], split: null}
   EXPECT_EQ(arguments.Find("nccl_ub")->written, "--use-nccl-ub");
 }
 
-// The last counted, and nobody was told.
-TEST(Settings, AKeyThatIsWrittenTwiceIsRefused) {
+// Regression: the last value silently won.
+TEST(Settings, RejectsDuplicateKey) {
   Settings settings;
   const SpecFaults faults = ReadSettings(
       "model: {num_layers: 2}\noptimizer:\n  lr: 1e-3\n  lr: 3e-4\nmodel: {}\n", "in", &settings);
@@ -43,7 +43,7 @@ TEST(Settings, AKeyThatIsWrittenTwiceIsRefused) {
   EXPECT_EQ(Render(faults[1]), "in:5:1: error: model is written twice; keep one [duplicate_field]");
 }
 
-TEST(Settings, KnowFlagsThatSayNo) {
+TEST(Settings, ReadsNegatedFlags) {
   Settings settings = Read("--no-gradient-accumulation-fusion --untie-embeddings-and-output-weights --a");
   EXPECT_FALSE(settings.Flag("gradient_accumulation_fusion", true));
   EXPECT_FALSE(settings.Flag("share_embeddings_and_output_weights", true));
@@ -51,12 +51,12 @@ TEST(Settings, KnowFlagsThatSayNo) {
   EXPECT_TRUE(settings.Flag("absent", true));
 }
 
-TEST(Settings, TakeNegativeNumbersAndTheLastOfTwo) {
+TEST(Settings, ReadsNegativeNumbersAndLastOfRepeatedFlags) {
   Settings settings = Read("--seed 1 --seed -2");
   EXPECT_EQ(settings.Integer("seed"), -2);
 }
 
-TEST(Settings, KeepTheEnvironmentOfTheCommand) {
+TEST(Settings, ReadsEnvironmentOfCommand) {
   const Settings settings = Read("export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun x.py --bf16");
   const Setting* variable = settings.FindVariable("CUDA_DEVICE_MAX_CONNECTIONS");
   ASSERT_NE(variable, nullptr);
@@ -65,14 +65,14 @@ TEST(Settings, KeepTheEnvironmentOfTheCommand) {
   EXPECT_EQ(settings.FindVariable("HOME"), nullptr);
 }
 
-TEST(Settings, TellWhatNobodyAskedFor) {
+TEST(Settings, ReportsUnusedSettings) {
   Settings settings = Read("--bf16 --log-interval 10");
   EXPECT_TRUE(settings.Flag("bf16"));
   ASSERT_EQ(settings.unused().size(), 1u);
   EXPECT_EQ(settings.unused()[0]->written, "--log-interval");
 }
 
-TEST(Settings, ValuesThatAreNoNumbersAreFaultsAtTheirPlace) {
+TEST(Settings, PlacesInvalidNumbers) {
   Settings settings = Read("--bf16\n--seed many --train-iters 1.5");
   EXPECT_FALSE(settings.Integer("seed").has_value());
   EXPECT_FALSE(settings.Integer("train_iters").has_value());
@@ -82,8 +82,8 @@ TEST(Settings, ValuesThatAreNoNumbersAreFaultsAtTheirPlace) {
   EXPECT_EQ(settings.value_faults()[1].violation.rule, "not_a_whole_number");
 }
 
-// A command in quotes was one word, and nothing of it was read.
-TEST(Settings, ReadWhatIsQuotedOrPrinted) {
+// Regression: a quoted command was one word, and none of its settings was read.
+TEST(Settings, ReadsQuotedCommandsAndPrintedLists) {
   Settings quoted =
       Read("srun --nodes=4 --ntasks-per-node=8 bash -c \"python pretrain_gpt.py --lr 1e-3 --bf16\"");
   EXPECT_EQ(quoted.Integer("nnodes"), 4);
@@ -96,7 +96,7 @@ TEST(Settings, ReadWhatIsQuotedOrPrinted) {
   EXPECT_EQ(array.Integer("seed"), 2);
 }
 
-TEST(Settings, AValueThatIsMissingIsSaid) {
+TEST(Settings, ReportsMissingValue) {
   Settings settings = Read("--lr --min-lr 1e-5");
   EXPECT_FALSE(settings.Real("lr").has_value());
   EXPECT_FALSE(settings.Real("lr").has_value());
@@ -105,16 +105,17 @@ TEST(Settings, AValueThatIsMissingIsSaid) {
   EXPECT_EQ(settings.value_faults()[0].violation.field, "--lr");
 }
 
-// The script was a value of the flag in front of it.
-TEST(Settings, KnowTheScriptThatIsRun) {
+// Regression: the script was read as a value of the flag before it.
+TEST(Settings, FindsScript) {
   Settings settings = Read("torchrun --standalone --nproc_per_node 8 /opt/m/pretrain_gpt.py --bf16");
   ASSERT_NE(settings.script(), nullptr);
   EXPECT_EQ(settings.script()->written, "/opt/m/pretrain_gpt.py");
   EXPECT_EQ(settings.Find("nproc_per_node")->values, std::vector<std::string>{"8"});
 }
 
-// Bridge writes types and functions as maps, whose keys were all passed over: the type was dropped.
-TEST(Settings, ReadTheObjectsThatBridgeWrites) {
+// Regression: Megatron Bridge writes dtypes and functions as maps whose keys were all ignored, so the dtype
+// was dropped.
+TEST(Settings, ReadsPythonObjectsOfBridge) {
   Settings settings = Read(R"(
 ddp: {megatron_fsdp_main_grads_dtype: {_call_: false, _target_: torch.float32}}
 model:
@@ -133,8 +134,8 @@ env_vars: {NCCL_DEBUG: INFO}
   ASSERT_NE(settings.FindVariable("NCCL_DEBUG"), nullptr);
 }
 
-// The data of a run were "without effect".
-TEST(Settings, ABlendIsADataPath) {
+// Regression: the data of a run was listed as without effect.
+TEST(Settings, ConvertsBlendToDataPath) {
   Settings one = Read("dataset: {blend: [[/d/a, /d/b], [0.3, 0.7]]}");
   EXPECT_EQ(one.Find("data_path")->values, (std::vector<std::string>{"0.3", "/d/a", "0.7", "/d/b"}));
   Settings split = Read("dataset:\n  blend_per_split:\n  - [[/d/t], null]\n  - [[/d/v], [1.0]]\n  - null\n");
@@ -143,14 +144,14 @@ TEST(Settings, ABlendIsADataPath) {
   EXPECT_EQ(split.Find("test_data_path"), nullptr);
 }
 
-// Of those that stand in several sections; only the one that was written last counted.
-TEST(Settings, AFlagOfAnySectionCounts) {
+// Regression: of a flag in several sections, only the last one was read.
+TEST(Settings, AnyFlagReadsAllSections) {
   Settings settings = Read("ddp: {check_for_nan_in_grad: true}\nmodel: {check_for_nan_in_grad: false}\n");
   EXPECT_TRUE(settings.AnyFlag("check_for_nan_in_grad"));
   EXPECT_FALSE(settings.AnyFlag("fp16"));
 }
 
-TEST(Settings, WhatIsNeitherTrueNorFalseIsAFault) {
+TEST(Settings, RejectsInvalidBoolean) {
   Settings settings = Read("model: {qk_layernorm: flase, add_bias_linear: False, swiglu: 1}\n");
   EXPECT_FALSE(settings.Flag("add_bias_linear", true));
   EXPECT_TRUE(settings.Flag("swiglu"));
@@ -161,7 +162,7 @@ TEST(Settings, WhatIsNeitherTrueNorFalseIsAFault) {
   EXPECT_EQ(settings.value_faults()[0].violation.rule, "not_true_or_false");
 }
 
-TEST(Settings, WhatMixedPrecisionSaysIsWhatCounts) {
+TEST(Settings, MixedPrecisionOverridesOtherSections) {
   Settings settings = Read(
       "model: {bf16: false, fp8: hybrid}\nmixed_precision: {bf16: true, fp8: null}\n"
       "ddp: {bf16: false, grad_reduce_in_fp32: true}\n");
@@ -170,14 +171,14 @@ TEST(Settings, WhatMixedPrecisionSaysIsWhatCounts) {
   EXPECT_TRUE(settings.Flag("grad_reduce_in_fp32"));
 }
 
-TEST(Settings, TextOfNeitherFormIsRefused) {
+TEST(Settings, RejectsUnknownFormat) {
   for (const std::string text : {"", "hello", "- a\n- b", "a: [", "--lr '1"}) {
     Settings settings;
     EXPECT_EQ(ReadSettings(text, "in", &settings).size(), 1u) << text;
   }
 }
 
-TEST(Settings, AVariableOfAShellLeavesTheOthersToBeRead) {
+TEST(Settings, ReadsOtherSettingsNextToShellVariable) {
   Settings settings = Read("--lr $LR --bf16 $MORE --seed 7 x${A[@]} --swiglu ${B[@]}");
   EXPECT_EQ(settings.value_faults().size(), 4u);
   EXPECT_EQ(settings.value_faults()[0].violation.field, "--lr");
@@ -191,8 +192,8 @@ TEST(Settings, AVariableOfAShellLeavesTheOthersToBeRead) {
   EXPECT_TRUE(Read("$ARGS --lr 1").incomplete());
 }
 
-// It stayed one word, and nothing in it was read.
-TEST(Settings, AVariableInAQuotedCommandIsToldOnce) {
+// Regression: the command stayed one word, and none of its settings was read.
+TEST(Settings, ReportsVariableInQuotedCommandOnce) {
   for (const char* quote : {"\"", "'"}) {
     Settings settings = Read(std::string("srun bash -c ") + quote + "x.py --lr $LR --seed 7" + quote);
     EXPECT_EQ(settings.value_faults().size(), 1u) << quote;

@@ -46,7 +46,7 @@ class Splitter {
     return c;
   }
 
-  // Blanks, comments and line ends, continued or not. False at the end.
+  // Skips blanks, comments and line ends (with or without a backslash). Returns false at the end of the text.
   bool SkipBlank() {
     while (!AtEnd()) {
       if (absl::ascii_isspace(Peek())) {
@@ -63,7 +63,7 @@ class Splitter {
     return false;
   }
 
-  // Where a word begins. Not <a path>, as people leave it for others to write.
+  // True at the start of a shell operator. A placeholder such as <path> is not an operator.
   bool EndsCommand() const {
     size_t at = at_;
     while (at < text_.size() && absl::ascii_isdigit(text_[at])) ++at;
@@ -77,10 +77,10 @@ class Splitter {
   void ReadWord(ShellWord* word) {
     while (!AtEnd() && !absl::ascii_isspace(Peek())) {
       const Place place{file_, line_, column_};
-      const bool apart = absl::StrContains("();", Peek());  // A word of its own, as in ARGS=(--lr 1), TP=8;
-      if (apart && !word->text.empty()) return;
+      const bool is_separate = absl::StrContains("();", Peek());  // A separate word: ARGS=(--lr 1), TP=8;
+      if (is_separate && !word->text.empty()) return;
       const char c = Take();
-      if (apart) {
+      if (is_separate) {
         word->text = c;
         return;
       }
@@ -91,7 +91,7 @@ class Splitter {
         if (next == '\n') return;
         word->text += next;
       } else {
-        if (c == '$') Variable(place, word);
+        if (c == '$') ReadVariable(place, word);
         word->text += c;
       }
     }
@@ -102,14 +102,14 @@ class Splitter {
       const Place place{file_, line_, column_};
       const char c = Take();
       if (c == quote) return;
-      if (quote == '"' && c == '$') Variable(place, word);
+      if (quote == '"' && c == '$') ReadVariable(place, word);
       word->text += quote == '"' && c == '\\' && !AtEnd() ? Take() : c;
     }
     Fault("open_quote", opened, "the quote that is opened here is not closed", "close it");
   }
 
-  void Variable(const Place& place, ShellWord* word) {
-    // ${NAME:-otherwise}, $NAME, $(command)
+  void ReadVariable(const Place& place, ShellWord* word) {
+    // $NAME, ${NAME:-default}, $(command)
     size_t end = at_ + (!AtEnd() && Peek() == '{' ? 1 : 0);
     const size_t begin = end;
     while (end < text_.size() && (absl::ascii_isalnum(text_[end]) || text_[end] == '_')) ++end;
@@ -132,17 +132,17 @@ class Splitter {
   size_t at_ = 0;
   int line_ = 1;
   int column_ = 1;
-  bool new_line_ = false;  // Behind the last word.
-  int depth_ = 0;          // Of brackets.
+  bool new_line_ = false;  // A line ended after the last word.
+  int depth_ = 0;          // Nesting depth of parentheses.
   SpecFaults faults_;
 };
 
 bool IsNameChar(char c) { return absl::ascii_isalnum(c) || c == '_'; }
 
-// What the text has assigned so far, as a shell goes through it.
-class Assigned {
+// Variables and arrays that the text has assigned so far, in the order of execution.
+class Assignments {
  public:
-  // `next`: the word after it, which begins an array's.
+  // Records an assignment. `next` is the following word: "(" after "ARGS=" starts an array.
   void Read(const ShellWord& word, absl::string_view next) {
     const size_t equals = word.text.find('=');
     if (equals == std::string::npos) return;
@@ -158,18 +158,19 @@ class Assigned {
     }
   }
 
-  // "${ARGS[@]}" alone, of an array whose words are in the text.
-  bool HasWordsOf(const ShellWord& word) const {
+  // True if the word is exactly "${ARGS[@]}" and the array's words are in the text.
+  bool HasArray(const ShellWord& word) const {
     absl::string_view name = word.text;
     return absl::ConsumePrefix(&name, "${") &&
            (absl::ConsumeSuffix(&name, "[@]}") || absl::ConsumeSuffix(&name, "[*]}")) &&
            arrays_.count(std::string(name)) > 0;
   }
 
-  // The text with its variables replaced; empty when one is not known, or there is no more room for values.
-  std::optional<std::string> Replaced(const ShellWord& word) {
+  // Returns the text with its variables expanded, or nullopt if one is unknown or the expansion budget is
+  // used up.
+  std::optional<std::string> Expand(const ShellWord& word) {
     const std::string& text = word.text;
-    // A dollar in single quotes is none of them, and nothing tells which it is.
+    // A dollar sign in single quotes is not a variable, and the quotes are already removed from `text`.
     if (std::count(text.begin(), text.end(), '$') != static_cast<std::ptrdiff_t>(word.variables.size())) {
       return std::nullopt;
     }
@@ -187,15 +188,15 @@ class Assigned {
       const size_t closed = braces ? text.find('}', end) : end;
       if (closed == std::string::npos) return std::nullopt;
       std::string value = found == values_.end() ? "" : found->second;
-      // ${NAME:-otherwise}, of which the environment may say something else.
+      // ${NAME:-default}: the environment may set NAME, but the text does not, so use the default.
       if (const std::string rest = text.substr(end, closed - end); !rest.empty()) {
         if (!absl::StartsWith(rest, ":-") || absl::StrContains(rest, '$')) return std::nullopt;
         if (value.empty()) value = rest.substr(2);
       } else if (found == values_.end()) {
         return std::nullopt;
       }
-      if (value.size() > room_) return std::nullopt;
-      room_ -= value.size();
+      if (value.size() > expansion_budget_) return std::nullopt;
+      expansion_budget_ -= value.size();
       out += value;
       at = closed + (braces ? 1 : 0);
     }
@@ -203,12 +204,12 @@ class Assigned {
   }
 
  private:
-  size_t room_ = 1 << 20;  // A=$A$A doubles with each line.
+  size_t expansion_budget_ = 1 << 20;  // Bytes. A=$A$A doubles the value with each line.
   std::map<std::string, std::string> values_;
   std::set<std::string> arrays_;
 };
 
-void Drop(const std::vector<Place>& places, SpecFaults* faults) {
+void RemoveFaultsAt(const std::vector<Place>& places, SpecFaults* faults) {
   const auto is_of = [&](const SpecFault& fault) {
     return std::any_of(places.begin(), places.end(), [&](const Place& place) {
       return place.line == fault.place.line && place.column == fault.place.column;
@@ -220,23 +221,23 @@ void Drop(const std::vector<Place>& places, SpecFaults* faults) {
 }  // namespace
 
 void ExpandAssigned(std::vector<ShellWord>* words, SpecFaults* faults) {
-  Assigned assigned;
+  Assignments assigned;
   std::vector<ShellWord> expanded;
   for (size_t i = 0; i < words->size(); ++i) {
     ShellWord word = (*words)[i];
     const bool is_variable = absl::StartsWith(word.text, "$");
-    if (word.open() && assigned.HasWordsOf(word)) {
-      Drop(word.variables, faults);
+    if (word.open() && assigned.HasArray(word)) {
+      RemoveFaultsAt(word.variables, faults);
       continue;
     }
-    if (const auto text = word.open() ? assigned.Replaced(word) : std::nullopt; text.has_value()) {
-      Drop(word.variables, faults);
+    if (const auto text = word.open() ? assigned.Expand(word) : std::nullopt; text.has_value()) {
+      RemoveFaultsAt(word.variables, faults);
       word.variables.clear();
       word.text = *text;
     }
     assigned.Read(word, i + 1 < words->size() ? (*words)[i + 1].text : "");
     std::vector<ShellWord> several;
-    // A shell makes words of what a variable had without quotes; a value with blanks was meant so.
+    // The shell splits the value of an unquoted variable into words, so a value with blanks has several.
     if (is_variable && !word.open() && absl::StrContains(word.text, ' ') &&
         SplitShellWords(word.text, word.place.file, &several).empty()) {
       for (ShellWord& each : several) expanded.push_back({std::move(each.text), word.place});

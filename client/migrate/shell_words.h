@@ -1,6 +1,6 @@
-// The words of a shell command as people paste it: quotes, backslashes, comments and line ends are the
-// shell's. A variable is a fault at its place, since its value is elsewhere, and its word is open: the others
-// can be judged all the same.
+// Splitter of pasted shell commands and scripts into words, with the shell's rules for quotes, backslashes,
+// comments and line ends. A variable without a known value is an error at its place and makes its word
+// `open`; the other words are still usable.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -12,23 +12,24 @@
 
 namespace fsdpd {
 
-constexpr char kShellVariable[] = "shell_variable";  // The rule of a variable's fault.
+constexpr char kShellVariable[] = "shell_variable";  // The rule of errors about variables.
 
 struct ShellWord {
-  std::string text;  // A variable stands in it as it was written.
+  std::string text;  // Contains variables as written: "$TP".
   Place place;
-  std::vector<Place> variables = {};  // Where they are, as their faults say it.
-  bool spreads = false;               // "${ARGS[@]}", "$@": the shell makes any number of words of it.
-  bool starts_line = false;           // Of a command that goes on no further; not within an array's brackets.
-  bool ends_command = false;          // What the shell does with the command: |, &&, ;, > out.log, 2>&1
+  std::vector<Place> variables = {};  // Places of unexpanded variables, equal to those of their errors.
+  bool spreads = false;               // "${ARGS[@]}", "$@": expands to any number of words.
+  bool starts_line = false;           // First word of a line that is not continued; false inside an array.
+  bool ends_command = false;          // A shell operator after the command: |, &&, ;, > out.log, 2>&1
 
   bool open() const { return !variables.empty(); }
 };
 
-// Puts in what the text itself assigns before: `TP=8`, `ARGS="--lr 1"`, and drops `${ARGS[@]}` of an array
-// whose words stand in the text. The faults of those variables go.
+// Expands variables that the text assigns earlier: `TP=8`, `ARGS="--lr 1"`. Drops `${ARGS[@]}` of an array
+// whose words are in the text. Removes the errors about these variables from `*faults`.
 void ExpandAssigned(std::vector<ShellWord>* words, SpecFaults* faults);
 
+// Appends the words of `text`. Returns errors: unclosed quotes, and one for each variable (kShellVariable).
 SpecFaults SplitShellWords(absl::string_view text, const std::string& file, std::vector<ShellWord>* words);
 
 }  // namespace fsdpd

@@ -15,7 +15,7 @@ std::vector<std::string> Words(const std::string& text) {
 
 using Texts = std::vector<std::string>;
 
-TEST(ShellWords, AreSplitAsAShellDoes) {
+TEST(ShellWords, SplitsLikeShell) {
   EXPECT_EQ(Words("--a 1\t--b\n'two words'"), (Texts{"--a", "1", "--b", "two words"}));
   EXPECT_EQ(Words("--a \\\n  1 # said why\n--b=\"x y\"z"), (Texts{"--a", "1", "--b=x yz"}));
   EXPECT_EQ(Words("a\\ b 'it'\\''s'"), (Texts{"a b", "it's"}));
@@ -24,7 +24,7 @@ TEST(ShellWords, AreSplitAsAShellDoes) {
   EXPECT_EQ(Words("A=(--lr 1e-3) '(x)'"), (Texts{"A=", "(", "--lr", "1e-3", ")", "(x)"}));
 }
 
-TEST(ShellWords, KnowTheirPlaces) {
+TEST(ShellWords, RecordsPlaces) {
   std::vector<ShellWord> words;
   ASSERT_TRUE(SplitShellWords("--a 1 \\\n  --b", "args.sh", &words).empty());
   ASSERT_EQ(words.size(), 3u);
@@ -32,7 +32,7 @@ TEST(ShellWords, KnowTheirPlaces) {
   EXPECT_EQ(words[2].place.column, 3);
 }
 
-TEST(ShellWords, KnowWhatTheShellDoesWithTheCommand) {
+TEST(ShellWords, FindsShellOperators) {
   std::vector<ShellWord> words;
   ASSERT_TRUE(
       SplitShellWords("a 2>&1 | tee <x \"|\" '>' <path> 3 &\nb\n(\nc\n)\\\n d", "in", &words).empty());
@@ -45,7 +45,7 @@ TEST(ShellWords, KnowWhatTheShellDoesWithTheCommand) {
   EXPECT_EQ(starts, "b ( ");
 }
 
-TEST(ShellWords, RefuseWhatIsNotInTheText) {
+TEST(ShellWords, RejectsUnknownVariables) {
   std::vector<ShellWord> words;
   const SpecFaults variable = SplitShellWords("--seed 1\n--lr \"$LR\"", "args.sh", &words);
   ASSERT_EQ(variable.size(), 1u);
@@ -59,8 +59,8 @@ TEST(ShellWords, RefuseWhatIsNotInTheText) {
   EXPECT_EQ(quote[0].place.column, 8);
 }
 
-// "The value of $TP is not in this text" was said of a script that sets it in its first line.
-TEST(ShellWords, PutInWhatTheTextAssigns) {
+// Regression: a variable was reported as unknown although the script sets it in its first line.
+TEST(ShellWords, ExpandsAssignedVariables) {
   const auto expanded = [](const std::string& text, size_t left) {
     std::vector<ShellWord> words;
     SpecFaults faults = SplitShellWords(text, "args.sh", &words);
@@ -84,7 +84,7 @@ TEST(ShellWords, PutInWhatTheTextAssigns) {
             (Texts{"--tp", "4", "--lr", "3e-4", "${A:=1}", "${B:-$C}"}));
 }
 
-TEST(ShellWords, ThatDoubleThemselvesAreReplacedAsLongAsThereIsRoom) {
+TEST(ShellWords, BoundsExpansionOfDoublingVariables) {
   std::string text = "A=0123456789";
   for (int line = 0; line < 40; ++line) text += "\nA=$A$A";
   std::vector<ShellWord> words;

@@ -17,15 +17,15 @@ class TrainingConverter {
       : c_(*conversion), s_(conversion->settings), job_(conversion->job) {}
 
   void Run() {
-    Data();
-    Train();
-    Evaluation();
-    Optimizer();
-    Schedule();
+    ConvertData();
+    ConvertTrain();
+    ConvertEvaluation();
+    ConvertOptimizer();
+    ConvertSchedule();
   }
 
  private:
-  void Files(const char* setting, google::protobuf::RepeatedPtrField<v1::TokenFile>* files) {
+  void AddFiles(const char* setting, google::protobuf::RepeatedPtrField<v1::TokenFile>* files) {
     const Setting* paths = s_.Find(setting);
     if (paths == nullptr || paths->open) return;
     double weight = 0;
@@ -44,23 +44,23 @@ class TrainingConverter {
     }
   }
 
-  void Data() {
+  void ConvertData() {
     v1::Data* data = job_.mutable_data();
     data->set_sequence_length(c_.Required("seq_length"));
-    Files(s_.Find("train_data_path") != nullptr ? "train_data_path" : "data_path", data->mutable_tokens());
-    Files("valid_data_path", data->mutable_validation());
+    AddFiles(s_.Find("train_data_path") != nullptr ? "train_data_path" : "data_path", data->mutable_tokens());
+    AddFiles("valid_data_path", data->mutable_validation());
     const bool mock = s_.Flag("mock_data");
     if (data->tokens().empty()) data->mutable_synthetic();
     if (data->tokens().empty() && !mock) {
       c_.Fault("no_data", FaultLevel::kWarn, "data_path", "no data_path is set: random tokens are used",
                "name the data in the spec");
     }
-    if (data->tokens_size() > 1) Weights();
-    Documents();
+    if (data->tokens_size() > 1) ReportDataWeights();
+    ConvertDocuments();
     if (s_.Lower("dataloader_type").value_or("single") != "single") {
       c_.Error("data_order", "dataloader_type", "each sample is seen once in an epoch", "write single");
     }
-    // Of mock data there is no part that is not like the others.
+    // Mock data is random, so a split of it has no effect.
     if (const auto split = s_.Text("split"); split.has_value() && !data->tokens().empty()) {
       c_.Adjust(
           "split", "split",
@@ -70,18 +70,19 @@ class TrainingConverter {
     }
   }
 
-  // All of it at once here. Who resets both and counts the first token of each document has it predicted from
-  // the last of the one before.
-  void Documents() {
+  // A spec resets positions, attention and loss at document ends together (document_end_token). Without
+  // eod_mask_loss, Megatron also trains the prediction of a document's first token from the previous
+  // document.
+  void ConvertDocuments() {
     const bool positions = s_.Flag("reset_position_ids"), attention = s_.Flag("reset_attention_mask");
     const bool loss = s_.Flag("eod_mask_loss");
     const std::optional<int64_t> end = s_.Integer("null_tokenizer_eod_id");
     if (!positions && !attention && !loss) return;
     if (!positions || !attention) {
-      const char* const alone = attention   ? "reset_attention_mask"
-                                : positions ? "reset_position_ids"
-                                            : "eod_mask_loss";
-      return c_.Error("documents_apart", alone,
+      const char* const only_one = attention   ? "reset_attention_mask"
+                                   : positions ? "reset_position_ids"
+                                               : "eod_mask_loss";
+      return c_.Error("documents_apart", only_one,
                       "positions, attention and loss begin again with each document together or not at all",
                       "set reset_position_ids, reset_attention_mask and eod_mask_loss, or none of them");
     }
@@ -100,8 +101,8 @@ class TrainingConverter {
     }
   }
 
-  // Megatron takes the files' lengths for weights where none are written; here each counts 1.
-  void Weights() {
+  // Without explicit weights Megatron weights files by length, and a spec weights them equally.
+  void ReportDataWeights() {
     for (const v1::TokenFile& file : job_.data().tokens()) {
       if (file.has_weight()) return;
     }
@@ -110,7 +111,7 @@ class TrainingConverter {
               "the same");
   }
 
-  void Train() {
+  void ConvertTrain() {
     v1::Train* train = job_.mutable_train();
     const int64_t world = Conversion::Times(job_.resources().nodes(), job_.resources().ranks_per_node());
     const auto ranks = [this](const char* axis) {
@@ -127,7 +128,7 @@ class TrainingConverter {
     if (s_.Flag("deterministic_mode")) train->set_deterministic(true);
   }
 
-  void Evaluation() {
+  void ConvertEvaluation() {
     const int64_t every = s_.Integer("eval_interval").value_or(0);
     const std::optional<int64_t> rounds = s_.Integer("eval_iters");
     const bool all = s_.Flag("full_validation");
@@ -142,16 +143,16 @@ class TrainingConverter {
       evaluation->set_samples(Conversion::Times(*rounds, job_.train().global_batch()));
   }
 
-  void Optimizer() {
+  void ConvertOptimizer() {
     v1::Optimizer* optimizer = job_.mutable_optimizer();
     optimizer->set_clip_norm(s_.Real("clip_grad").value_or(1));
     if (s_.Find("lr") == nullptr) c_.Error("required", "lr", "the learning rate is not set", "add --lr");
-    const double lr = s_.Real("lr").value_or(1);  // One that is no number is told by itself.
+    const double lr = s_.Real("lr").value_or(1);  // Real() reports an invalid number.
     if (lr <= 0)
       c_.Error("lr_positive", "lr",
                absl::StrCat("a learning rate of ", lr, " trains nothing, or away from it"),
                "write one above 0");
-    const double decay = WeightDecay();
+    const double decay = ChooseWeightDecay();
     if (s_.Lower("optimizer").value_or("adam") == "sgd") {
       v1::Sgd* sgd = optimizer->mutable_sgd();
       sgd->set_lr(lr);
@@ -165,11 +166,11 @@ class TrainingConverter {
       adamw->set_eps(s_.Real("adam_eps").value_or(1e-8));
       adamw->set_weight_decay(decay);
     }
-    Ends(lr);
+    ConvertEmbeddingGroups(lr);
   }
 
-  // The schedule has a decay of its own, which is what the optimizer gets where the two differ.
-  double WeightDecay() {
+  // Megatron's schedule has its own weight decay (start and end), which overrides weight_decay.
+  double ChooseWeightDecay() {
     const double decay = s_.Real("weight_decay").value_or(0.01);
     const std::optional<double> start = s_.Real("start_weight_decay");
     const double end = s_.Real("end_weight_decay").value_or(decay);
@@ -181,9 +182,10 @@ class TrainingConverter {
     return end;
   }
 
-  // The word embedding and the output projection: Megatron's decoupled rate is theirs, and an embedding whose
-  // initial deviation is set, be it to the usual one, does not decay. The first group that matches counts.
-  void Ends(double lr) {
+  // Parameter groups of the word embedding and the output projection. decoupled_lr is the learning rate of
+  // both. If embedding_init_method_std is set, even to its default, embeddings have no weight decay in
+  // Megatron. The first group that matches a parameter applies.
+  void ConvertEmbeddingGroups(double lr) {
     const double asked = s_.Real("decoupled_lr").value_or(0), own = lr > 0 ? asked : 0;
     const double least = s_.Real("min_lr").value_or(0);
     const double there = s_.Real("decoupled_min_lr").value_or(least), here = lr > 0 ? least * own / lr : 0;
@@ -211,41 +213,42 @@ class TrainingConverter {
               absl::StrCat(here));
   }
 
-  // Cut to what a spec can say: a fraction has no bound there.
-  static int64_t Whole(double steps) {
+  // Clamps to the range of exact integers, because lr_warmup_fraction has no bound in Megatron.
+  static int64_t ClampToInteger(double steps) {
     constexpr double kExact = 9007199254740992.0;  // 2^53
     return static_cast<int64_t>(std::max(-kExact, std::min(kExact, steps)));
   }
 
-  // A fraction is one of the steps that the rate falls over, not of the run's.
-  int64_t WarmUp(int64_t decay_steps) {
+  // lr_warmup_fraction is a fraction of the decay steps, not of the run's steps.
+  int64_t ConvertWarmup(int64_t decay_steps) {
     const double from = s_.Real("lr_warmup_init").value_or(0);
     const int64_t warmup = c_.Steps("lr_warmup_iters", "lr_warmup_samples").value_or(0);
     const std::optional<double> fraction = s_.Real("lr_warmup_fraction");
-    const int64_t steps = fraction.has_value() ? Whole(*fraction * static_cast<double>(decay_steps)) : warmup;
+    const int64_t steps =
+        fraction.has_value() ? ClampToInteger(*fraction * static_cast<double>(decay_steps)) : warmup;
     if (from != 0 && steps > 0) {
       c_.Adjust("warmup_from", "lr_warmup_init", "a warm-up rises from 0", absl::StrCat(from), "0");
     }
     return steps;
   }
 
-  void Wsd(int64_t warmup, double ratio) {
+  void ConvertWsd(int64_t warmup, double ratio) {
     v1::Schedule::Wsd* wsd = job_.mutable_schedule()->mutable_wsd();
     wsd->set_warmup_steps(warmup);
     wsd->set_decay_steps(c_.Steps("wsd_decay_iters", "lr_wsd_decay_samples").value_or(0));
     if (ratio != 0) wsd->set_min_lr_ratio(ratio);
-    const std::string style = s_.Lower("lr_wsd_decay_style").value_or("exponential");  // Megatron's own.
+    const std::string style = s_.Lower("lr_wsd_decay_style").value_or("exponential");  // Megatron's default.
     if (style == "linear") return;
     const bool written = s_.Find("lr_wsd_decay_style") != nullptr;
     c_.Adjust("wsd_decay_style", written ? "lr_wsd_decay_style" : "lr_decay_style",
               "the rate falls in a straight line over the last steps", style, "linear");
   }
 
-  void Schedule() {
+  void ConvertSchedule() {
     const std::string style = s_.Lower("lr_decay_style").value_or("linear");
     const int64_t steps = job_.train().steps();
     const std::optional<int64_t> decay = c_.Steps("lr_decay_iters", "lr_decay_samples");
-    const int64_t warmup = WarmUp(decay.value_or(steps));
+    const int64_t warmup = ConvertWarmup(decay.value_or(steps));
     if (style != "constant" || warmup > 0) {
       c_.Fault("one_step_on", FaultLevel::kWarn, "",
                "a step has the rate that the next one has there: Megatron counts from 0, and here from 1",
@@ -263,7 +266,7 @@ class TrainingConverter {
       schedule->mutable_cosine()->set_warmup_steps(warmup);
       if (ratio != 0) schedule->mutable_cosine()->set_min_lr_ratio(ratio);
     } else if (style == "wsd") {
-      Wsd(warmup, ratio);
+      ConvertWsd(warmup, ratio);
     } else {
       c_.Error("schedule", "lr_decay_style", absl::StrCat("'", style, "' is not supported"),
                "use constant, linear, cosine or WSD");

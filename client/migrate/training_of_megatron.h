@@ -1,11 +1,12 @@
-// What a Megatron run trains with: data, batch sizes and length, evaluation, optimizer and learning rate.
+// Conversion of a Megatron run's data, batch sizes, length, evaluation, optimizer and learning-rate schedule.
 #pragma once
 
 #include "client/migrate/conversion.h"
 
 namespace fsdpd {
 
-// Call after ConvertModel; resources are in the job already.
+// Writes job.data, job.train, job.optimizer and job.schedule. Call after ConvertModel, with job.resources
+// set.
 void ConvertTraining(Conversion* conversion);
 
 }  // namespace fsdpd
