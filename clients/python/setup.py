@@ -1,6 +1,6 @@
-"""What pyproject.toml cannot say: stubs are made from the clone's protos, and the version is the daemons'.
+"""Build steps that pyproject.toml cannot express: gRPC stubs from the clone's protos, and the version of the daemons.
 
-Nothing is written into the clone: stubs go where setuptools collects the wheel, which is a temporary directory.
+The build writes nothing into the clone: stubs go into the build directory of the wheel, which is temporary.
 """
 
 import atexit
@@ -20,7 +20,7 @@ if not (ROOT / "proto/fsdpd/v1").is_dir():
 class BuildWithStubs(build_py):
     def run(self):
         super().run()
-        # Of [build-system].requires, which is not there yet when setuptools asks for the package's name.
+        # From [build-system].requires, which is not installed yet when setuptools only reads the metadata.
         from grpc_tools import protoc
 
         out = pathlib.Path(self.build_lib)

@@ -31,7 +31,7 @@ from harness.programs import ROOT
 from harness.small_disk import fill, small_disk
 from harness.wait import wait_until
 
-BESIDE = chats.template_beside
+LOAD_TEMPLATE = chats.load_template
 END = "<|end_of_text|>"
 MARKED = ("{% for m in messages %}<|turn|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
           "<|turn_end|>\n{% endgeneration %}{% else %}{{ m.content }}<|turn_end|>\n{% endif %}{% endfor %}"
@@ -198,7 +198,7 @@ def test_of_a_prompt_with_a_completion_the_completion_counts(run, model, library
 
 def test_special_tokens_are_those_that_a_chat_template_wrote_and_not_a_texts(run, model, library, tmp_path, monkeypatch):
     templates = []
-    monkeypatch.setattr(chats, "template_beside", lambda *given: templates.append(given) or BESIDE(*given))
+    monkeypatch.setattr(chats, "load_template", lambda *given: templates.append(given) or LOAD_TEMPLATE(*given))
     text, end = "a text that speaks of <|turn_end|> and", library.token_to_id(END)
     jsonl(tmp_path / "in.jsonl", [{"prompt": text, "completion": " so on"},
                                   {"prompt": CHATS[0][:3], "completion": CHATS[0][3:]}] * 3)
@@ -272,7 +272,7 @@ def test_faulty_documents_can_be_skipped_and_are_counted(run, model, library, tm
 
 
 def test_documents_that_are_too_large_are_refused_or_skipped(run, model, library, tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(sources, "MAX_BYTES", 1 << 20)
     large = b"x " * (3 << 19)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n{"text": "' + large + b'"}\n{"text": "two"}\n{"text": "' + large)
     (tmp_path / "b.txt").write_bytes(large)
@@ -405,7 +405,7 @@ def test_inspect_knows_a_file_that_was_changed_and_another_tokenizer(run, files,
 
 def test_pack_merges_and_shuffles_documents_with_their_masks(run, files, tmp_path, monkeypatch):
     # Several slices of documents, the last not full.
-    monkeypatch.setattr(packing, "BOUNDS_AT_ONCE", 64)
+    monkeypatch.setattr(packing, "BOUNDS_PER_CHUNK", 64)
     before = documents_of("a.u16", files) + documents_of("b.u16", files)
     for name in ("a", "b"):
         # Of each token whether it is odd, so that a mask that went elsewhere is seen.

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a service that runs trainings for others does with one: submits it, follows it, and keeps what came of it.
+"""Example of a service that runs one job: it submits the job, follows it, and reports the result.
 
     FSDPD_SERVER=coordinator.example:7777 FSDPD_COORDINATOR_CA=ca.crt FSDPD_TOKEN_FILE=service.token \\
         orchestrate.py RUN job.yaml
 
-RUN is the service's own name of the training. It makes the request id, so the same command after a crash of the service
-finds the job that it submitted before, and a training is never run twice. Prints lines of JSON; exit code 0: succeeded.
+RUN is the service's name of the run. It determines the request id, so after a crash of the service the same command
+finds the job that it submitted before, and no job runs twice. Prints JSON lines. Exit code 0: the job succeeded.
 """
 
 import json
@@ -17,43 +17,43 @@ import fsdpd
 LAST_LINES = 20
 
 
-def tell(kind, **fields):
+def emit(kind, **fields):
     print(json.dumps({"kind": kind, **fields}), flush=True)
 
 
 def follow(client, job_id):
-    """The job as it ended."""
+    """Follows a job until it has ended, and returns it."""
     job = None
     for update in client.watch(job_id):
         if isinstance(update, fsdpd.StepDone):
             report = update.report
-            tell("step", step=report.step, loss=report.loss, missed=update.missed)
+            emit("step", step=report.step, loss=report.loss, missed=update.missed)
             continue
         job = update.job
         if update.missed:
-            tell("steps_missed", missed=update.missed)
+            emit("steps_missed", missed=update.missed)
         for event in update.events:
-            tell("event", state=fsdpd.JobState.Name(event.state), message=event.message)
+            emit("event", state=fsdpd.JobState.Name(event.state), message=event.message)
     return job
 
 
 def orchestrate(client, run, spec):
     submission = client.submit(spec, request_id=f"orchestrate-{run}")
     for fault in submission.faults:
-        tell("warning", field=fault.field, reason=fault.reason)
-    tell("submitted", job=submission.job.id)
+        emit("warning", field=fault.field, reason=fault.reason)
+    emit("submitted", job=submission.job.id)
     job = follow(client, submission.job.id)
     if job.state == fsdpd.JobState.JOB_STATE_SUCCEEDED:
         checkpoints = [{"step": each.step, "path": each.path} for each in job.checkpoints]
-        tell("succeeded", steps=job.last_step.step, loss=job.last_step.loss, checkpoints=checkpoints)
+        emit("succeeded", steps=job.last_step.step, loss=job.last_step.loss, checkpoints=checkpoints)
         return True
-    tell("failed", state=fsdpd.JobState.Name(job.state), reason=job.reason, rank=job.failure.rank,
+    emit("failed", state=fsdpd.JobState.Name(job.state), reason=job.reason, rank=job.failure.rank,
          node=job.failure.node)
     try:
         for line in client.logs(job.id, rank=max(job.failure.rank, 0), tail_lines=LAST_LINES):
-            tell("log", rank=line.rank, line=line.text)
-    except (fsdpd.WrongState, fsdpd.NotFound) as error:  # It was never launched, or its logs are gone.
-        tell("no_logs", reason=error.reason)
+            emit("log", rank=line.rank, line=line.text)
+    except (fsdpd.WrongState, fsdpd.NotFound) as error:  # The job was never launched, or its logs are deleted.
+        emit("no_logs", reason=error.reason)
     return False
 
 
@@ -67,12 +67,12 @@ def main():
             return 0 if orchestrate(client, run, pathlib.Path(path)) else 1
     except fsdpd.SpecError as error:
         for fault in error.faults:
-            tell("fault", rule=fault.rule, field=fault.field, reason=fault.reason, fix=fault.fix)
+            emit("fault", rule=fault.rule, field=fault.field, reason=fault.reason, fix=fault.fix)
         return 3
     except fsdpd.Error as error:
-        tell("error", code=error.code.name, reason=error.reason, message=error.message)
+        emit("error", code=error.code.name, reason=error.reason, message=error.message)
         return 2
-    except (OSError, ValueError) as error:  # No such spec, token or authority, or no address.
+    except (OSError, ValueError) as error:  # The spec, token or CA file is missing, or the address is invalid.
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return 2
 

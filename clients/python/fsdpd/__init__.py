@@ -5,8 +5,9 @@
         for update in client.watch(job.id):
             print(update)
 
-`Client` blocks, `AsyncClient` awaits; they have the same methods. Jobs, specs and nodes are the messages of the API
-(`fsdpd.v1`), whose comments in proto/fsdpd/v1 say what each field means. What is refused is an `fsdpd.Error`.
+`Client` is blocking and `AsyncClient` is for asyncio; both have the same methods. Jobs, specs and nodes are the
+protobuf messages of the API (`fsdpd.v1`); proto/fsdpd/v1 documents their fields. A call that fails raises an
+`fsdpd.Error`.
 """
 
 from fsdpd.aio import AsyncClient

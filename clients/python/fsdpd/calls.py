@@ -1,5 +1,8 @@
-"""Every unary call of the API as a value: what is asked, and what of the answer is wanted. Both clients run these. Of
-streams what is asked."""
+"""Requests of the API, shared by the blocking and the asyncio client.
+
+A unary call is a `Call`: the method, the request, and a function from the response to the result. For a streaming call
+there is only a function that makes the request.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ class Call(Generic[A]):
 
 @dataclass(frozen=True)
 class Submission:
-    """`faults`: values that were adjusted, and warnings. `request_id` finds the same job again."""
+    """Result of submit(). `faults` are adjustments and warnings. Submitting again with `request_id` returns the same
+    job."""
     job: api.Job
     faults: tuple[Fault, ...]
     request_id: str
@@ -49,7 +53,7 @@ def _node(response: Any) -> api.Node:
 
 def submit(spec: JobSpec, request_id: str | None, after: Sequence[str], preemptible: bool,
            project: str) -> Call[Submission]:
-    # Made once, so that a call that is repeated finds its own job.
+    # Generated once per call, so that a retry of the call finds the job of the first try.
     made = request_id or uuid.uuid4().hex
     request = api.SubmitJobRequest(spec=spec, request_id=made, after=after, preemptible=preemptible,
                                    project=project)
@@ -81,8 +85,8 @@ def jobs(states: Iterable[api.JobState], page_token: str, project: str, all_proj
     return Call("ListJobs", request, lambda response: response)
 
 
-def _seen(etag: str | None) -> str:
-    """An empty one would be no condition, where somebody asked for one."""
+def _checked_etag(etag: str | None) -> str:
+    """Rejects an empty etag: the server would treat it as unconditional, although the caller asked for a condition."""
     if etag == "":
         raise InvalidRequest("etag is empty: the job was not read from a coordinator that gives one",
                              code=grpc.StatusCode.INVALID_ARGUMENT)
@@ -90,25 +94,25 @@ def _seen(etag: str | None) -> str:
 
 
 def cancel(job_id: str, reason: str, grace_s: int | None, etag: str | None) -> Call[api.Job]:
-    request = api.CancelJobRequest(id=job_id, reason=reason, grace_seconds=grace_s, etag=_seen(etag))
+    request = api.CancelJobRequest(id=job_id, reason=reason, grace_seconds=grace_s, etag=_checked_etag(etag))
     return Call("CancelJob", request, _job)
 
 
 def pause(job_id: str, reason: str, grace_s: int | None, etag: str | None) -> Call[api.Job]:
-    request = api.PauseJobRequest(id=job_id, reason=reason, grace_seconds=grace_s, etag=_seen(etag))
+    request = api.PauseJobRequest(id=job_id, reason=reason, grace_seconds=grace_s, etag=_checked_etag(etag))
     return Call("PauseJob", request, _job)
 
 
 def resume(job_id: str, reason: str, etag: str | None) -> Call[api.Job]:
-    return Call("ResumeJob", api.ResumeJobRequest(id=job_id, reason=reason, etag=_seen(etag)), _job)
+    return Call("ResumeJob", api.ResumeJobRequest(id=job_id, reason=reason, etag=_checked_etag(etag)), _job)
 
 
 def retry(job_id: str, reason: str, etag: str | None) -> Call[api.Job]:
-    return Call("RetryJob", api.RetryJobRequest(id=job_id, reason=reason, etag=_seen(etag)), _job)
+    return Call("RetryJob", api.RetryJobRequest(id=job_id, reason=reason, etag=_checked_etag(etag)), _job)
 
 
 def delete(job_id: str, etag: str | None) -> Call[api.Job]:
-    return Call("DeleteJob", api.DeleteJobRequest(id=job_id, etag=_seen(etag)), _job)
+    return Call("DeleteJob", api.DeleteJobRequest(id=job_id, etag=_checked_etag(etag)), _job)
 
 
 def nodes(filter: str, order_by: str) -> Call[list[api.Node]]:
@@ -125,7 +129,7 @@ def events(page_token: str, job: str, node: str, since_unix_nanos: int, after: i
 
 
 def is_event_of(event: api.Event, job: str) -> bool:
-    """A gap in the log is reported to every reader: it shows a job's existence only where it names the job."""
+    """True if the event proves that the job existed. A FORGOTTEN event proves it only if it names the job."""
     return event.kind != EVENT_KIND_FORGOTTEN or (bool(job) and event.job == job)
 
 
@@ -160,7 +164,8 @@ def version() -> Call[str]:
 
 @dataclass(frozen=True)
 class StepsMissing:
-    """Steps that the job has made, and that no node that answers has. `unread`: why of each node that may have them."""
+    """Steps `first` to `last` were completed, but no reachable node has their records. `unread` maps each node that may
+    have them to the reason why it could not be read."""
     first: int
     last: int
     unread: Mapping[str, str]
@@ -168,8 +173,8 @@ class StepsMissing:
 
 @dataclass(frozen=True)
 class StepsUnread:
-    """Nodes that may have more of the steps before this, also of an attempt that has made them once more, and that
-    could not be read; why of each. Nothing is known to be missing."""
+    """Nodes that could not be read, with the reason. They may have other records of the steps before this one, such as
+    those of another attempt that repeated the steps. No step is known to be missing."""
     unread: Mapping[str, str]
 
 
@@ -180,24 +185,24 @@ def steps(job_id: str, attempt: int | None, from_step: int, to_step: int,
 
 
 class StepPages:
-    """What the pages of one reading say, by step. Nodes that could not be read are told again where others or other
-    reasons have come."""
+    """Merges steps and missing ranges of the pages of one listing in the order of steps. Unreadable nodes are reported
+    again only if they or their reasons change from one page to the next."""
 
     def __init__(self) -> None:
-        self._told: Mapping[str, str] = {}
+        self._reported: Mapping[str, str] = {}
 
     def take(self, page: ListStepsResponse) -> Iterator[StepRecord | StepsMissing | StepsUnread]:
         unread = {node.node: node.error for node in page.unread}
         holes = [StepsMissing(hole.first, hole.last, unread) for hole in page.missing]
-        news = bool(unread) and not holes and unread != self._told
+        is_changed = bool(unread) and not holes and unread != self._reported
         if unread:
-            self._told = unread
+            self._reported = unread
         for step in page.steps:
             while holes and holes[0].last < step.step:
                 yield holes.pop(0)
             yield step
         yield from holes
-        if news:
+        if is_changed:
             yield StepsUnread(unread)
 
 
@@ -220,8 +225,8 @@ def trace(job_id: str, steps: int, attempt: int | None, rank: int | None, memory
     return TraceJobRequest(id=job_id, steps=steps, attempt=attempt, rank=rank, memory_snapshot=memory_snapshot)
 
 
-def traced(response: TraceJobResponse) -> Iterator[TraceOrder | TraceWritten | TraceLine]:
-    """None where a coordinator of a later release says more."""
+def trace_updates(response: TraceJobResponse) -> Iterator[TraceOrder | TraceWritten | TraceLine]:
+    """Yields nothing for an update of a kind that this release does not know."""
     if response.HasField("order"):
         yield response.order
     elif response.HasField("trace"):

@@ -1,6 +1,6 @@
-"""Whom to call, whom to trust and who calls: as fsdpctl takes them, from arguments or the same variables.
+"""Addresses, TLS and token of a connection, from arguments or from the environment variables of fsdpctl.
 
-Limits, deadlines and what is repeated are those of clients/calls.json, which every client reads.
+Limits, deadlines and retried methods come from clients/calls.json, which all clients share.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _word(text: str, origin: str) -> str:
 
 
 class _FileToken(grpc.AuthMetadataPlugin):
-    """The token of a file, read with each call: who replaces it need not start the program again."""
+    """Bearer token from a file that is read for each call, so that a rotated token needs no restart."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -57,14 +57,14 @@ class _FileToken(grpc.AuthMetadataPlugin):
 
 
 class Connection:
-    """How channels are made. An argument that is None is taken from its variable: `address` from FSDPD_SERVER,
-    `ca_file` from FSDPD_COORDINATOR_CA, `token_file` from FSDPD_TOKEN_FILE, `token` from FSDPD_TOKEN, which counts
-    where no file is named. Without an authority the connection is plaintext, and no token is sent."""
+    """Factory of channels. The default of an argument is an environment variable: FSDPD_SERVER for `address`,
+    FSDPD_COORDINATOR_CA for `ca_file`, FSDPD_TOKEN_FILE for `token_file`, and FSDPD_TOKEN for `token` if no file is
+    set. Without a CA file the connection is plaintext, and no token is sent."""
 
     def __init__(self, address: str | None = None, *, ca_file: str | os.PathLike[str] | None = None,
                  token_file: str | os.PathLike[str] | None = None, token: str | None = None,
                  environ: Mapping[str, str] | None = None) -> None:
-        # Not a default value: those are printed by help(), with every secret that the environment has.
+        # Not a default argument: help() would print the whole environment, including its secrets.
         environ = os.environ if environ is None else environ
         self.address = address or environ.get("FSDPD_SERVER") or DEFAULT_ADDRESS
         self.addresses = [each.strip() for each in self.address.split(",")]
@@ -74,7 +74,7 @@ class Connection:
                 raise ValueError(f"{each!r} is not HOST:PORT, with a port from 1 to {_MAX_PORT}")
         if ca_file is None:
             ca_file = environ.get("FSDPD_COORDINATOR_CA")
-        # A token that was given goes before a file that the environment names.
+        # An explicit `token` has priority over a file from the environment.
         if token_file is None and token is None:
             token_file = environ.get("FSDPD_TOKEN_FILE")
         if token_file is None and token is None:
@@ -92,7 +92,7 @@ class Connection:
         channel = grpc.ssl_channel_credentials(trusted)
         if token_file:
             plugin = _FileToken(pathlib.Path(token_file))
-            plugin.read()  # A fault of it is told here rather than with the first call.
+            plugin.read()  # Report a bad file now instead of at the first call.
             return grpc.composite_channel_credentials(channel, grpc.metadata_call_credentials(plugin))
         if token:
             return grpc.composite_channel_credentials(
@@ -102,31 +102,32 @@ class Connection:
     @property
     def options(self) -> list[tuple[str, Any]]:
         return [
-            ("grpc.enable_retries", 0),  # places.py knows whom to ask next.
+            ("grpc.enable_retries", 0),  # places.py retries, possibly with another coordinator.
             ("grpc.max_receive_message_length", CALLS["max_message_bytes"]),
             ("grpc.max_metadata_size", CALLS["max_metadata_bytes"]),
             ("grpc.keepalive_time_ms", CALLS["keepalive_seconds"] * 1000),
             ("grpc.keepalive_timeout_ms", CALLS["keepalive_timeout_seconds"] * 1000),
-            # How long a connect may take: of a machine that is off nothing comes back, and the call asks others too.
+            # Also the limit of one connect. A machine that is off never answers, and the call must have time for
+            # others.
             ("grpc.min_reconnect_backoff_ms", CALLS["deadline_seconds"]["default"] * 1000 // 3),
             ("grpc.initial_reconnect_backoff_ms", CALLS["reconnect_first_ms"]),
             ("grpc.max_reconnect_backoff_ms", CALLS["reconnect_longest_ms"]),
-            ("grpc.enable_http_proxy", 0),  # No proxy stands between the parts of one cluster.
+            ("grpc.enable_http_proxy", 0),  # Components of one cluster connect directly.
         ]
 
-    def explained(self, error: Error, address: str) -> Error:
-        """`error`, or what is known of its cause: gRPC says only that nobody answered where it spoke plaintext and the
-        coordinator TLS. Looks once, for two seconds at most."""
-        unheard = error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) and not error.reason
-        if not unheard or self.credentials is not None or not self._takes_tls(address):
+    def diagnosed(self, error: Error, address: str) -> Error:
+        """Returns `error`, or a better one if a plaintext client called a coordinator with TLS, which gRPC reports only
+        as unavailable. Probes the address once, for at most two seconds."""
+        unanswered = error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) and not error.reason
+        if not unanswered or self.credentials is not None or not self._accepts_tls(address):
             return error
         return Unavailable(f"the coordinator at {address} takes TLS only: give ca_file, or set "
                            "FSDPD_COORDINATOR_CA", code=grpc.StatusCode.UNAVAILABLE)
 
     @staticmethod
-    def _takes_tls(address: str) -> bool:
+    def _accepts_tls(address: str) -> bool:
         host, _, port = address.rpartition(":")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # Nothing is told to whoever it is.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # Unverified: the probe sends no data after the handshake.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         context.set_alpn_protocols(["h2"])

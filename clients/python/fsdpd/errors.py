@@ -1,4 +1,4 @@
-"""What a call can end with: one exception for each way to go on, with the coordinator's details decoded."""
+"""Exceptions of the client: one class for each way to handle an error, with the decoded details of the gRPC status."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _DETAILS = "grpc-status-details-bin"
 
 
 class Error(Exception):
-    """A call that failed. `reason` is stable and for programs: a name of proto/fsdpd/v1/reason.proto without REASON_,
-    empty where no coordinator answered. `faults` are the fields that are wrong, where fields are."""
+    """A failed call. `reason` is stable and meant for programs: a value of proto/fsdpd/v1/reason.proto without its
+    prefix REASON_, or empty if no coordinator answered. `faults` are violations of fields, if the error is about
+    fields."""
 
     def __init__(self, message: str, *, code: grpc.StatusCode, reason: str = "", faults: Sequence[Fault] = (),
                  more_faults: int = 0, metadata: Mapping[str, str] | None = None,
@@ -26,7 +27,7 @@ class Error(Exception):
         self.code = code
         self.reason = reason
         self.faults = tuple(faults)
-        self.more_faults = more_faults  # How many did not fit; validate() answers with all.
+        self.more_faults = more_faults  # Number of violations that did not fit; validate() returns all.
         self.metadata = dict(metadata or {})
         self.retry_after_s = retry_after_s
 
@@ -39,44 +40,44 @@ class InvalidRequest(Error):
 
 
 class SpecError(InvalidRequest):
-    """The spec has faults: those of its text, which were found here, or those that the coordinator found."""
+    """The spec is invalid. `faults` has violations found in its text by this client, or those of the coordinator."""
 
     def __str__(self) -> str:
-        told = [f"{_place(fault)}{_reason(fault)} [{fault.rule}]" for fault in self.faults]
+        lines = [f"{_place(fault)}{_reason(fault)} [{fault.rule}]" for fault in self.faults]
         more = [f"and {self.more_faults} more"] if self.more_faults else []
-        return "\n".join([self.message, *told, *more])
+        return "\n".join([self.message, *lines, *more])
 
 
 class NotFound(Error):
-    """No such job, node, attempt or checkpoint."""
+    """The job, node, attempt or checkpoint does not exist."""
 
 
 class AlreadyExists(Error):
-    """The request id was used before, with another spec."""
+    """The request id was already used with another spec."""
 
 
 class WrongState(Error):
-    """The job's state does not allow the call now; `reason` says which state that is."""
+    """The state of the job or node does not allow the call; `reason` identifies the state."""
 
 
 class Conflict(Error):
-    """The job is not as it was seen any more: what was asked for with its etag was not done."""
+    """The etag does not match: the job has changed since it was read, and the call had no effect."""
 
 
 class NotPermitted(Error):
-    """Who calls is not known, or may not do this."""
+    """The caller is not authenticated, or not authorized for this call."""
 
 
 class Exhausted(Error):
-    """The coordinator does as much as it can at once."""
+    """A limit or quota of the coordinator is exhausted; retry later."""
 
 
 class Unavailable(Error):
-    """No coordinator could be reached, or it cannot answer now. The same call may go through later."""
+    """No coordinator is reachable, or it cannot serve the call now. The same call may succeed later."""
 
 
 class DeadlineExceeded(Error, TimeoutError):
-    """Nobody answered in time; whether the call took effect is not known."""
+    """The deadline expired. The call may or may not have taken effect."""
 
 
 _KINDS: dict[grpc.StatusCode, type[Error]] = {
@@ -98,12 +99,12 @@ def _place(fault: Fault) -> str:
 
 
 def _reason(fault: Fault) -> str:
-    """Without the empty parts: a syntax error belongs to no field."""
+    """"field: reason; fix" without empty parts: a syntax error has no field."""
     return (fault.field and f"{fault.field}: ") + fault.reason + (fault.fix and f"; {fault.fix}")
 
 
 def _unpacked(details: status_pb2.Status, kind: Any) -> Any:
-    """The detail of that kind, an empty one where there is none."""
+    """Returns the status detail of that type, or an empty message."""
     found = kind()
     for packed in details.details:
         if packed.Is(kind.DESCRIPTOR):
@@ -112,7 +113,7 @@ def _unpacked(details: status_pb2.Status, kind: Any) -> Any:
 
 
 def from_rpc(error: grpc.RpcError) -> Error:
-    """`error` is as a call or a stream raises it, blocking or not."""
+    """Converts an RpcError of a unary or streaming call of either client."""
     call: Any = error
     code: grpc.StatusCode = call.code()
     raw = next((value for key, value in call.trailing_metadata() or () if key == _DETAILS), b"")

@@ -1,7 +1,7 @@
-"""Where a log reader or a watch, of a job or of events, is, so that it goes on after a lost connection and nothing comes
-twice.
+"""Positions of streams (watches of a job or of events, and logs), so that a stream resumes after a lost connection
+without duplicates.
 
-Pure: what came goes in, what is new comes out; fsdpd/client.py and fsdpd/aio.py have the streams.
+The cursors do no I/O: they receive responses and return new updates. fsdpd/client.py and fsdpd/aio.py own the streams.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from fsdpd import connection
 from fsdpd.errors import Error
-from fsdpd.places import MOVES_AT_ONCE, stands_by
+from fsdpd.places import MAX_IMMEDIATE_MOVES, is_standby
 from fsdpd.v1 import coordinator_pb2 as api
 from fsdpd.v1.telemetry_pb2 import StepReport
 
@@ -32,9 +32,9 @@ def is_ended(job: api.Job) -> bool:
 
 @dataclass(frozen=True)
 class JobChanged:
-    """The job as it is now. While the connection was lost it may have changed more than once: `events` has all that
-    happened since the last one (at first: ever), as far as the coordinator keeps events. `missed`, of a job that has
-    ended: how many steps of its last attempt after the last report here have none."""
+    """The current job. It may have changed several times while the connection was lost: `events` has all events since
+    the last JobChanged (in the first: since submission) that the coordinator retains. `missed` is set when the job has
+    ended: the number of steps of the last attempt after the last StepDone."""
     job: api.Job
     events: tuple[api.Job.Event, ...]
     missed: int = 0
@@ -42,8 +42,8 @@ class JobChanged:
 
 @dataclass(frozen=True)
 class StepDone:
-    """Rank 0's report of a step; those of an attempt come in order. `missed`: how many of the attempt's steps before
-    it have no report here, as the connection was lost or the job was faster than its reader."""
+    """Rank 0's report of a step. Reports of an attempt arrive in order. `missed` is the number of steps between the
+    last report and this one, which were lost with a connection or because the job was faster than the reader."""
     report: StepReport
     missed: int
 
@@ -53,7 +53,7 @@ Update = JobChanged | StepDone
 
 @dataclass(frozen=True)
 class LogLine:
-    """`notice`: a word of the agent's on the log as it is now, and no line of it."""
+    """A line of a rank's log. A `notice` is not a line of the log, but a message of the agent about its state."""
     rank: int
     attempt: int
     text: str
@@ -61,36 +61,36 @@ class LogLine:
 
 
 class Outage:
-    """Since when nothing is heard, and for how long that may go on."""
+    """Duration of the current outage of a stream, with its limit. A limit of 0 raises the first error."""
 
     def __init__(self, reconnect_for_s: float) -> None:
         self._reconnect_for_s = reconnect_for_s
         self._since: float | None = None
         self._moves = 0
 
-    def over(self) -> None:
+    def reset(self) -> None:
         self._since = None
         self._moves = 0
 
-    def goes_on(self, why: Error, elsewhere: bool) -> float:
-        """For how long to wait before the next try. Raises `why` when it has gone on for too long. `elsewhere`: another
-        coordinator is asked then; one that stands by has lost nothing, and is left however short an outage may be."""
+    def next_pause_s(self, error: Error, has_other: bool) -> float:
+        """Returns the pause before the next try, or raises `error` after the limit. `has_other`: the next try uses
+        another coordinator. A move away from a standby does not count as an outage, even with a limit of 0."""
         self._moves += 1
-        at_once = elsewhere and self._moves <= MOVES_AT_ONCE
-        if at_once and stands_by(why):
+        immediate = has_other and self._moves <= MAX_IMMEDIATE_MOVES
+        if immediate and is_standby(error):
             return 0.0
         if self._since is None:
             self._since = time.monotonic()
         if time.monotonic() - self._since >= self._reconnect_for_s:
-            raise why
-        return 0.0 if at_once else PAUSE_S
+            raise error
+        return 0.0 if immediate else PAUSE_S
 
 
 U_co = TypeVar("U_co", covariant=True)
 
 
 class Cursor(Protocol[U_co]):
-    """Of a watch. A stream that ends before it has `ended` is made anew, with its next request."""
+    """Position of a watch. A stream that closes before `ended` is opened again with request()."""
     method: ClassVar[str]
 
     @property
@@ -106,7 +106,7 @@ class WatchCursor:
 
     def __init__(self, job_id: str) -> None:
         self._id = job_id
-        self._step = 0  # The newest of the attempt, 0 before the first.
+        self._step = 0  # The newest step of the attempt; 0 before its first report.
         self.job: api.Job | None = None
 
     def request(self) -> api.WatchJobRequest:
@@ -137,14 +137,14 @@ class WatchCursor:
     def _take_step(self, report: StepReport) -> Iterator[Update]:
         if report.step <= self._step:
             return
-        # Of an attempt's first report nobody knows here after which step it began.
+        # The first report of an attempt does not reveal the step from which the attempt started.
         missed = report.step - self._step - 1 if self._step else 0
         self._step = report.step
         yield StepDone(report, missed)
 
 
 class EventCursor:
-    """Of all that happens, which has no end."""
+    """Position in the log of events, which has no end."""
     method: ClassVar[str] = "WatchEvents"
     ended = False
 
@@ -162,7 +162,8 @@ class EventCursor:
 
 
 def _events_after(before: api.Job | None, job: api.Job) -> tuple[api.Job.Event, ...]:
-    """The coordinator keeps the newest so many: where the last one known is not among them, all are new."""
+    """Returns the events of `job` after those of `before`. The coordinator retains a limited number of them: if the
+    last known event is no longer among them, all are new."""
     events = list(job.events)
     if before is not None and before.events:
         for index in range(len(events) - 1, -1, -1):
@@ -171,16 +172,17 @@ def _events_after(before: api.Job | None, job: api.Job) -> tuple[api.Job.Event, 
     return tuple(events)
 
 
-def _lines_gone(notice: str) -> int:
-    """Of a word of the agent's on lines that it has dropped how many these are, which count as they did when they were
-    there; 0 of any other."""
-    gone = re.match(r"\[fsdpd-agent: (\d+) lines \(", notice)
-    return int(gone[1]) if gone else 0
+def _dropped_lines(notice: str) -> int:
+    """Returns the number of dropped lines in an agent's notice, or 0 for another notice. Dropped lines count in
+    positions as they did before they were dropped."""
+    dropped = re.match(r"\[fsdpd-agent: (\d+) lines \(", notice)
+    return int(dropped[1]) if dropped else 0
 
 
 class LogCursor:
-    """Lines of a rank come in order. After a lost connection the log is read again from its start and what was shown is
-    passed over; with `tail_lines`, from its last line, so that what was written meanwhile is missing."""
+    """Position in the logs of all ranks; lines of one rank arrive in order. After a lost connection the log is read
+    again from its start, and lines that were already returned are skipped. With `tail_lines` it is read from its last
+    line, so that lines written during the outage are missing."""
 
     def __init__(self, request: api.TailLogsRequest) -> None:
         self._request = request
@@ -188,11 +190,11 @@ class LogCursor:
         self._shown: dict[tuple[int, int], int] = {}
         self._last: dict[tuple[int, int], str] = {}
         self._notices: dict[tuple[int, int], str] = {}
-        self._seen: dict[tuple[int, int], int] = {}  # On this connection.
+        self._seen: dict[tuple[int, int], int] = {}  # Lines received on this connection.
         self._opened = False
 
     def request(self) -> api.TailLogsRequest:
-        """For the next connection."""
+        """Returns the request of the next connection."""
         if self._opened and not self._from_start:
             self._request.tail_lines = 1
         self._opened = True
@@ -205,10 +207,10 @@ class LogCursor:
                         "logs on their nodes, rank-N.hang.txt", code=grpc.StatusCode.UNIMPLEMENTED)
         source = (response.attempt, response.rank)
         line = LogLine(response.rank, response.attempt, response.line, response.notice)
-        if response.notice:  # Each connection is told again.
-            gone = _lines_gone(response.line) if self._from_start else 0
-            if gone:
-                self._seen[source] = self._seen.get(source, 0) + gone
+        if response.notice:  # The agent repeats its notices on each connection.
+            dropped = _dropped_lines(response.line) if self._from_start else 0
+            if dropped:
+                self._seen[source] = self._seen.get(source, 0) + dropped
                 if self._seen[source] <= self._shown.get(source, 0):
                     return
                 self._shown[source] = self._seen[source]
@@ -221,7 +223,7 @@ class LogCursor:
         if self._from_start and self._seen[source] <= known:
             return
         if not self._from_start and self._seen[source] == 1 and self._last.get(source) == response.line:
-            return  # Nothing was written since.
+            return  # Nothing was written during the outage.
         self._shown[source] = known + 1
         self._last[source] = response.line
         yield line

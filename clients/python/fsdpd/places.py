@@ -1,7 +1,7 @@
-"""Which of several coordinators is asked, and when a call is made again: as client/coordinator_client.h has it.
+"""Selection of the leader among several coordinators, and the retry policy, as in client/coordinator_client.h.
 
-Of several coordinators one leads. What another one may not do itself it has not done, and it says who leads: that one
-is asked then, also where it is not among the addresses. Who is gone is passed over.
+A standby rejects a call that only the leader may serve, without any effect, and returns the leader's address. The
+client then calls the leader, even if it is not in the list of addresses. Unreachable coordinators are skipped.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from fsdpd.connection import CALLS, deadline_s
 from fsdpd.errors import Error
 
 P = TypeVar("P")
-MOST_PLACES = 16
-MOVES_AT_ONCE = 4  # From one coordinator to another without a pause.
+MAX_PLACES = 16
+MAX_IMMEDIATE_MOVES = 4  # Moves to another coordinator without a pause.
 
 _POLICY = CALLS["service_config"]["methodConfig"][0]
 _REPEATED = {each["method"] for each in _POLICY["name"]}
@@ -30,57 +30,57 @@ def _seconds(text: str) -> float:
     return float(text.removesuffix("s"))
 
 
-def stands_by(error: Error) -> bool:
-    """It was heard by a coordinator that does not lead, and was not done."""
+def is_standby(error: Error) -> bool:
+    """True if a standby rejected the call, which then had no effect."""
     return error.reason == "NOT_LEADER"
 
 
 class Places(Generic[P]):
-    """`open_place` makes the connection to an address, which is kept. Thread-safe."""
+    """Connections to the coordinators, opened on first use by `open_place` and then reused. Thread-safe."""
 
     def __init__(self, addresses: list[str], open_place: Callable[[str], P]) -> None:
         self._open = open_place
         self._lock = threading.Lock()
         self._addresses = list(addresses)
         self._places: dict[str, P] = {}
-        self._asked = 0
+        self._current = 0
 
-    def asked(self) -> tuple[str, P]:
+    def current(self) -> tuple[str, P]:
         with self._lock:
-            address = self._addresses[self._asked]
+            address = self._addresses[self._current]
             if address not in self._places:
                 self._places[address] = self._open(address)
             return address, self._places[address]
 
-    def opened(self) -> list[P]:
+    def open_places(self) -> list[P]:
         with self._lock:
             return list(self._places.values())
 
-    def move(self, asked: str, error: Error) -> bool:
-        """After an error of `asked`: whether another one is to be asked, at once."""
-        gone = error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-        if not gone:
+    def move(self, current: str, error: Error) -> bool:
+        """Handles an error from the address `current`. Returns whether to call another coordinator immediately."""
+        unreachable = error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        if not unreachable:
             return False
         leader = error.metadata.get("leader", "")
         with self._lock:
-            if self._addresses[self._asked] != asked:
-                return True  # Another thread was faster.
-            if not stands_by(error) or not leader:
-                self._asked = (self._asked + 1) % len(self._addresses)
-                return not stands_by(error) and len(self._addresses) > 1
+            if self._addresses[self._current] != current:
+                return True  # Another thread has already moved.
+            if not is_standby(error) or not leader:
+                self._current = (self._current + 1) % len(self._addresses)
+                return not is_standby(error) and len(self._addresses) > 1
             if leader not in self._addresses:
-                if len(self._addresses) >= MOST_PLACES:
-                    self._asked = 0
+                if len(self._addresses) >= MAX_PLACES:
+                    self._current = 0
                     return False
                 self._addresses.append(leader)
-            self._asked = self._addresses.index(leader)
-            return leader != asked
+            self._current = self._addresses.index(leader)
+            return leader != current
 
 
 class Tries:
-    """Of one call: how much time it has, and whether it is made again. One whose answer was lost may have been done, so
-    calls.json says which are repeated, and one with an etag is not: it would meet its own change. What a coordinator that
-    stands by has refused was not done."""
+    """Deadline and retries of one call. If its answer is lost, the call may have taken effect, so only methods listed
+    in calls.json are retried. A call with an etag is not retried: it would conflict with its own change. A call that a
+    standby rejected had no effect, and is always retried."""
 
     def __init__(self, call: Call[Any], timeout_s: float | None) -> None:
         self._repeated = call.method in _REPEATED and not getattr(call.request, "etag", "")
@@ -91,15 +91,15 @@ class Tries:
     def left_s(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
-    def pause_s(self, error: Error, elsewhere: bool) -> float | None:
-        """For how long to wait before the next one; None: there is to be none."""
-        if error.code != grpc.StatusCode.UNAVAILABLE or not (self._repeated or stands_by(error)):
+    def pause_s(self, error: Error, has_other: bool) -> float | None:
+        """Returns the pause before the next try, or None if the call must not be tried again."""
+        if error.code != grpc.StatusCode.UNAVAILABLE or not (self._repeated or is_standby(error)):
             return None
         self._moves += 1
-        at_once = elsewhere and self._moves <= MOVES_AT_ONCE
-        pause_s = 0.0 if at_once else self._pause_s if error.retry_after_s is None else error.retry_after_s
+        immediate = has_other and self._moves <= MAX_IMMEDIATE_MOVES
+        pause_s = 0.0 if immediate else self._pause_s if error.retry_after_s is None else error.retry_after_s
         if pause_s >= self.left_s():
             return None
-        if not at_once:
+        if not immediate:
             self._pause_s = min(self._pause_s * _BACKOFF["backoffMultiplier"], _seconds(_BACKOFF["maxBackoff"]))
         return pause_s

@@ -1,9 +1,8 @@
-"""A job spec as people and programs write it becomes a JobSpec, by the rules of fsdpctl (client/spec_text.h): names as
-in the proto or in camelCase, enums by short or full names, `auto`, sizes ("1.5GiB"), 1e4 as a whole number, `env` as a
-map.
+"""Parser of job specs with the rules of fsdpctl (client/spec_text.h): field names as in the proto or in camelCase,
+enums by short or full name, `auto`, sizes ("1.5GiB"), 1e4 as an integer, `env` as a map.
 
-Every fault of the text is found, with its field and place; what values mean together the coordinator judges, and where
-that is written is known here.
+It finds all violations of the text, with field and position. The coordinator checks the values; the parser adds the
+positions of the fields to the coordinator's violations.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}\Z")  # int() refuses more than 4,300 
 _SIZE = re.compile(r"(.*?)(KiB|MiB|GiB|TiB|KB|MB|GB|TB|B|) *\Z", re.DOTALL)
 _UNIT_BYTES = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
                "TiB": 2**40}
-_MAX_EXACT = 2**53  # Beyond it a double no longer says which integer was meant.
+_MAX_EXACT = 2**53  # Doubles above it do not represent every integer.
 
 
 @dataclass
 class SpecText:
-    """What was read. `spec` is complete where there are no `faults`; `unread` are fields that somebody wrote and that
-    are not in it. `is_tree`: the text has fields at all."""
+    """Result of parsing. `spec` is complete if `faults` is empty. `unread` are fields of the text that could not be
+    stored in `spec`. `is_tree` is false if the text is not a map of fields."""
     spec: JobSpec
     faults: list[Fault] = member(default_factory=list)
     unread: list[str] = member(default_factory=list)
@@ -51,7 +50,7 @@ class SpecText:
     is_tree: bool = True
 
     def located(self, faults: Iterable[Fault]) -> list[Fault]:
-        """The coordinator's faults, with where their fields were written, or else the nearest one around them."""
+        """Returns the coordinator's violations with the position of their field, or of the nearest enclosing field."""
         return [self._located(fault) for fault in faults]
 
     def _located(self, fault: Fault) -> Fault:
@@ -63,20 +62,22 @@ class SpecText:
         made.MergeFrom(fault)
         return made
 
-    def refusal(self, judged: Iterable[Fault]) -> SpecError:
-        """Of the faults of the text, and of the coordinator's those that are not about what could not be read."""
+    def refusal(self, violations: Iterable[Fault]) -> SpecError:
+        """Returns the error with all violations of the text, and those of the coordinator (`violations`) except about
+        fields that could not be read."""
         unread = self.unread
-        kept = [fault for fault in judged if not any(
+        kept = [fault for fault in violations if not any(
             _is_within(fault.field, each) or _is_within(each, fault.field) for each in unread)]
         found = _in_order([*self.faults, *self.located(kept)])
         count = len(found)
         return SpecError(f"the job spec has {count} fault{'s' * (count > 1)}", code=grpc.StatusCode.INVALID_ARGUMENT,
                          reason="BAD_SPEC", faults=found)
 
-    def with_places(self, error: SpecError, judged: Sequence[Fault]) -> SpecError:
-        """A refusal of the coordinator's; `judged`, where there are any, are all of its faults."""
-        error.faults = tuple(_in_order(self.located(judged or error.faults)))
-        if judged:
+    def with_places(self, error: SpecError, violations: Sequence[Fault]) -> SpecError:
+        """Adds positions to an error of the coordinator. `violations` is the complete list of violations, or empty if
+        `error` has all of them."""
+        error.faults = tuple(_in_order(self.located(violations or error.faults)))
+        if violations:
             error.more_faults = 0
         return error
 
@@ -90,8 +91,8 @@ def _is_within(field: str, parent: str) -> bool:
 
 
 def read_spec(source: SpecSource) -> JobSpec:
-    """Relative paths of token files, checkpoints and plug-ins become absolute: from the file's directory, or the working
-    directory where there is no file. SpecError with every fault of the text."""
+    """Parses a spec. Relative paths of token files, checkpoints and plug-ins become absolute, based on the file's
+    directory, or on the working directory for other sources. Raises SpecError with all violations of the text."""
     text = load_spec(source)
     if text.faults:
         raise text.refusal(())
@@ -99,7 +100,7 @@ def read_spec(source: SpecSource) -> JobSpec:
 
 
 def load_spec(source: SpecSource) -> SpecText:
-    """As read_spec(), with the faults of the text in the answer."""
+    """Like read_spec(), but returns the violations of the text instead of raising them."""
     if isinstance(source, JobSpec):
         return SpecText(source)
     directory = pathlib.Path.cwd()
@@ -137,7 +138,7 @@ def _make_absolute(spec: JobSpec, directory: pathlib.Path, made: SpecText, reade
         if path.startswith("~") or (not path.startswith("/") and "://" in path):
             reader.fault(made.places.get(field, Place()), "path_of_node", field, f"'{path}' is no path that nodes have",
                          "write the whole path on the nodes, /...")
-        if not path or ".." in path.split("/"):  # The coordinator refuses a path that goes up.
+        if not path or ".." in path.split("/"):  # Keep "..": the coordinator rejects such a path.
             return path and os.path.join(directory, path)
         return os.path.normpath(directory / path)
 
@@ -154,7 +155,7 @@ def _make_absolute(spec: JobSpec, directory: pathlib.Path, made: SpecText, reade
 
 def _short_names(field: FieldDescriptor) -> dict[str, int]:
     assert field.enum_type is not None
-    # The zero value's name tells the prefix: STRATEGY_UNSPECIFIED.
+    # The name of the zero value has the prefix: STRATEGY_UNSPECIFIED.
     prefix = field.enum_type.values_by_number[0].name.removesuffix("UNSPECIFIED")
     return {value.name.removeprefix(prefix).lower(): value.number for value in field.enum_type.values if value.number}
 
@@ -175,8 +176,8 @@ class _Reader:
         self._out = out
 
     def fault(self, place: Place, rule: str, field: str, reason: str, fix: str) -> None:
-        if field and rule not in ("duplicate_field", "two_of_oneof"):  # The first one stays.
-            # Of a list of values none is read: the others' numbers would not be theirs.
+        if field and rule not in ("duplicate_field", "two_of_oneof"):  # For these, the first value is stored.
+            # One bad item makes the whole list unread, because the indices of later items shift.
             self._out.unread.append(field[:field.rfind("[")] if field.endswith("]") else field)
         if len(self._out.faults) < _MAX_FAULTS:
             self._out.faults.append(Fault(rule=rule, severity=SEVERITY_ERROR, field=field, reason=reason, fix=fix,
@@ -238,7 +239,7 @@ class _Reader:
         return None
 
     def _variables(self, node: Node, path: str, variables: Any) -> None:
-        """{NAME: value}: any scalar is a text here, 1 and true too."""
+        """Reads {NAME: value}. Any scalar is a string, including 1 and true."""
         for index, (key, place, child) in enumerate(node.fields):
             self._out.places[f"{path}[{index}]"] = self._out.places[f"{path}[{index}].name"] = place
             self._out.places[f"{path}[{index}].value"] = child.place
@@ -250,7 +251,7 @@ class _Reader:
                 self._wrong_type(child, f"{path}[{index}].value", "a single value", "write NAME: value")
 
     def _value(self, node: Node, path: str, message: Message, field: FieldDescriptor) -> None:
-        """One value: of a singular field, or to append to a repeated one."""
+        """Reads one value: sets a singular field, or appends to a repeated one."""
         holder = getattr(message, field.name)
         if field.message_type is not None:
             return self.message(node, path, holder.add() if field.is_repeated else holder)
@@ -258,7 +259,7 @@ class _Reader:
             return self._no_value(node, path, "write one")
         if node.kind != "scalar":
             return self._wrong_type(node, path, "a single value", "write one")
-        # An `optional` scalar, which has presence, and an enum, whose 0 stands for auto.
+        # `auto` leaves the field unset: an `optional` scalar, or an enum, whose 0 means auto.
         may_be_auto = field.enum_type is not None or (field.has_presence and field.containing_oneof is not None)
         if may_be_auto and not field.is_repeated and node.text == "auto":
             return None
@@ -272,9 +273,9 @@ class _Reader:
         return None
 
     def _scalar(self, node: Node, path: str, field: FieldDescriptor) -> str | bool | int | float | None:
-        """None where it is a fault, which is told."""
+        """Returns the value, or None after reporting a violation."""
         if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-            # Where a template had nothing to fill in, the default would be taken without a word.
+            # An empty string often comes from a template variable that was not set. It must not select the default.
             if not node.text and not field.is_repeated and field.full_name != "fsdpd.v1.Variable.value":
                 self._no_value(node, path, "write one")
                 return None
@@ -309,7 +310,7 @@ class _Reader:
         if number is not None and abs(number) > _MAX_EXACT:
             self._out_of_range(node, path, "all digits of a whole number, 18 at most")
             return None
-        if number is not None and number == int(number):  # 1e4 and 2.0 are whole.
+        if number is not None and number == int(number):  # 1e4 and 2.0 are integers.
             return int(number)
         if field.name.endswith("_bytes"):
             size = _bytes(node.text)
@@ -341,5 +342,5 @@ class _Reader:
 
 
 def _exclude(one: FieldDescriptor, other: FieldDescriptor) -> bool:
-    """Members of one oneof; an `optional` field has one of its own."""
+    """True for members of the same oneof. An `optional` field is the only member of a synthetic oneof."""
     return one.containing_oneof is not None and one.containing_oneof is other.containing_oneof

@@ -1,5 +1,5 @@
-"""YAML (JSON is a subset of it) as a tree of texts that know where they were written, with the bounds that fsdpctl has
-(base/yaml_tree.h): what `1e4` or `yes` is says the field that it is written for, not YAML."""
+"""Parser of YAML (and JSON, a subset) into a tree of strings with positions, with the limits of fsdpctl
+(base/yaml_tree.h). Values are not typed: the field decides what `1e4` or `yes` means, not YAML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Fault
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32
 _MAX_NODES = 20_000
-_MAX_BITS = 1024  # Of an integer; a field has 64.
+_MAX_BITS = 1024  # Of an integer in Python's values; a field has 64 bits.
 _NULLS = ("", "~", "null", "Null", "NULL")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WHAT = {"null": "nothing", "list": "a list", "map": "a group of fields"}
@@ -23,7 +23,7 @@ _WHAT = {"null": "nothing", "list": "a list", "map": "a group of fields"}
 
 @dataclass(frozen=True)
 class Place:
-    """Line and column from 1; 0 where it was not written in a text."""
+    """Line and column, from 1; 0 for values that do not come from a text."""
     file: str = ""
     line: int = 0
     column: int = 0
@@ -33,11 +33,11 @@ class Place:
 class Node:
     kind: str  # null, scalar, list or map
     place: Place
-    text: str = ""  # Of a scalar.
-    quoted: bool = False  # Of a scalar: in quotes or as a block.
+    text: str = ""  # Only for a scalar.
+    quoted: bool = False  # The scalar is quoted or a block.
     items: list[Node] = field(default_factory=list)
     fields: list[tuple[str, Place, Node]] = field(default_factory=list)
-    key_place: Place | None = None  # Of a map's value.
+    key_place: Place | None = None  # Position of the key, for a value of a map.
 
     @property
     def what(self) -> str:
@@ -52,7 +52,8 @@ class _Refused(Exception):
 
 
 def parse(text: bytes, file: str) -> tuple[Node, Fault | None]:
-    """An empty text is a null root. With a fault the tree is not to be used."""
+    """Returns the root and a violation or None. With a violation the tree is invalid. The root of an empty text is
+    null."""
     nothing = Node("null", Place(file, 1, 1))
     try:
         if len(text) > _MAX_BYTES:
@@ -65,7 +66,7 @@ def parse(text: bytes, file: str) -> tuple[Node, Fault | None]:
         column = error.start - text.rfind(b"\n", 0, error.start)
         return nothing, _Refused(Place(file, line, column), "not_utf8", f"byte 0x{text[error.start]:02x} is not UTF-8",
                                  "save the file as UTF-8").fault
-    except yaml.reader.ReaderError as error:  # Its position is in bytes or in characters, by the loader.
+    except yaml.reader.ReaderError as error:  # The loader decides whether its position is in bytes or characters.
         before = text.decode().partition(chr(error.character))[0]
         place = Place(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
         return nothing, _Refused(place, "syntax", f"the character U+{error.character:04X} is not allowed in YAML",
@@ -77,7 +78,7 @@ def parse(text: bytes, file: str) -> tuple[Node, Fault | None]:
 
 
 def of_values(value: Any, depth: int = 0) -> Node:
-    """Python's values, as YAML would have written them."""
+    """Converts Python values to the tree that their YAML would have."""
     place = Place()
     if depth > _MAX_DEPTH:
         raise ValueError(f"nested deeper than {_MAX_DEPTH} levels")

@@ -1,5 +1,5 @@
-"""Token files: made from text (`tokenize`), looked into (`inspect`), merged and shuffled (`pack`). The program is
-`fsdpctl data`, which is fsdpctl-data on PATH, or `python -m fsdpd.data`; docs/data.md shows it.
+"""Tools for token files: `tokenize` (text to tokens), `inspect`, and `pack` (merge and shuffle).
 
-Nothing is imported here: `import fsdpd` goes without the libraries of the extra `fsdpd[data]`.
+The program is `fsdpctl data`, which runs fsdpctl-data from PATH, or `python -m fsdpd.data`; see docs/data.md. This
+package imports nothing, so that `import fsdpd` does not need the libraries of the extra `fsdpd[data]`.
 """

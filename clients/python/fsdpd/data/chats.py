@@ -1,9 +1,10 @@
-"""Fine-tuning data: prompts with completions, and conversations by a chat template. What counts as a target is what the
-assistant says, with whatever the template ends its turns with.
+"""Fine-tuning data: prompts with completions, and conversations rendered by a chat template. Training targets are the
+assistant's answers, including the template's end of turn.
 
-A template that marks answers itself ({% generation %}) is believed. Of another one an answer is what the conversation up to
-its end has more than the conversation before it with the words that have the assistant begin. Where these are not
-beginnings of the whole, as in templates that rewrite earlier turns, nobody can tell, and that is a Fault.
+If the template marks answers with {% generation %}, the marks are used. Otherwise an answer is found by prefixes: it
+starts where the conversation before it ends (rendered with the generation prompt), and ends where the conversation
+including it ends. If these are not prefixes of the complete conversation, as with templates that rewrite earlier turns,
+the answer cannot be located, which is a Fault.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Message = dict[str, Any]
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %}...{% endgeneration %} around what the assistant says."""
+    """Jinja extension for {% generation %}...{% endgeneration %} around the assistant's answers."""
 
     tags = {"generation"}
 
@@ -40,12 +41,12 @@ class Generation(jinja2.ext.Extension):
         return begin + caller() + end
 
 
-def refuse(message: str) -> None:
+def raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
 class ChatTemplate:
-    """Rendered in a sandbox: a template comes with a model, from anywhere."""
+    """A chat template. It is rendered in a sandbox, because it comes with a model from an untrusted source."""
 
     def __init__(self, text: str, origin: str, special_tokens: dict[str, str]) -> None:
         nonce = secrets.token_hex(8)
@@ -56,7 +57,7 @@ class ChatTemplate:
         environment.filters["tojson"] = lambda value, ensure_ascii=False, indent=None, separators=None, sort_keys=False: \
             json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
         environment.globals.update(
-            raise_exception=refuse, answer_marks=self._marks,
+            raise_exception=raise_exception, answer_marks=self._marks,
             strftime_now=lambda form: datetime.datetime.now().strftime(form))
         try:
             self._template = environment.from_string(text)
@@ -64,15 +65,15 @@ class ChatTemplate:
             raise Fault(f"{origin}:{error.lineno}: no Jinja template: {error.message}") from None
 
     def document(self, messages: list[Message], tools: object, first_counted: int, place: str) -> Document:
-        """Of the answers among messages[first_counted:]."""
+        """Renders a conversation. Targets are the answers in messages[first_counted:]."""
         whole = self._render(messages, tools, False, place)
         if self._marks[0] in whole and first_counted == 0:
             return self._by_marks(whole, place)
-        return self._by_beginnings(messages, tools, first_counted, whole, place)
+        return self._by_prefixes(messages, tools, first_counted, whole, place)
 
-    def _render(self, messages: list[Message], tools: object, asks: bool, place: str) -> str:
+    def _render(self, messages: list[Message], tools: object, generation_prompt: bool, place: str) -> str:
         try:
-            return cast(str, self._template.render(messages=messages, tools=tools, add_generation_prompt=asks,
+            return cast(str, self._template.render(messages=messages, tools=tools, add_generation_prompt=generation_prompt,
                                                    **self._special_tokens))
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
             raise Fault(f"{place}: the chat template of {self._origin} refuses the conversation: {error}") from None
@@ -90,7 +91,7 @@ class ChatTemplate:
             text += answer + rest
         return Document(text, place, counted, templated=True)
 
-    def _by_beginnings(self, messages: list[Message], tools: object, first_counted: int, whole: str,
+    def _by_prefixes(self, messages: list[Message], tools: object, first_counted: int, whole: str,
                        place: str) -> Document:
         def plain(text: str) -> str:
             return text.replace(self._marks[0], "").replace(self._marks[1], "")
@@ -119,8 +120,8 @@ def messages_of(value: object, name: str, place: str) -> list[Message]:
     return value
 
 
-def template_beside(tokenizer: pathlib.Path, named: pathlib.Path | None) -> ChatTemplate:
-    """`named`, or what lies beside tokenizer.json as Hugging Face keeps it."""
+def load_template(tokenizer: pathlib.Path, named: pathlib.Path | None) -> ChatTemplate:
+    """Loads the template from `named`, or from Hugging Face's files next to tokenizer.json."""
     config_path = tokenizer.with_name("tokenizer_config.json")
     config: dict[str, Any] = {}
     if config_path.is_file():
@@ -130,14 +131,14 @@ def template_beside(tokenizer: pathlib.Path, named: pathlib.Path | None) -> Chat
             raise Fault(f"{config_path}: {error}") from None
     tokens = {name: value["content"] if isinstance(value, dict) else value for name, value in config.items()
               if name.endswith("_token") and isinstance(value, (str, dict))}
-    beside = named or tokenizer.with_name("chat_template.jinja")
-    if named or beside.is_file():
-        return ChatTemplate(beside.read_text(), str(beside), tokens)
+    path = named or tokenizer.with_name("chat_template.jinja")
+    if named or path.is_file():
+        return ChatTemplate(path.read_text(), str(path), tokens)
     text = config.get("chat_template")
     if isinstance(text, list):
         text = next((each["template"] for each in text if each.get("name") == "default"), None)
     if not isinstance(text, str):
-        raise Fault(f"no chat template: neither {beside} nor chat_template in {config_path}; --chat-template names one")
+        raise Fault(f"no chat template: neither {path} nor chat_template in {config_path}; --chat-template names one")
     return ChatTemplate(text, str(config_path), tokens)
 
 
@@ -150,15 +151,16 @@ def reading_chats(template: ChatTemplate, name: str) -> Callable[[dict[str, Any]
 
 def reading_completions(template: Callable[[], ChatTemplate], prompt: str,
                         completion: str) -> Callable[[dict[str, Any], str], Document]:
-    """Texts, or lists of messages, for which the template is asked."""
+    """Reads a prompt and a completion: two strings, or two lists of messages, which need the template."""
     def read(line: dict[str, Any], place: str) -> Document:
-        asked, said = field_of(line, prompt, place, "--prompt-field"), field_of(line, completion, place,
-                                                                              "--completion-field")
-        if isinstance(asked, str) and isinstance(said, str):
-            return Document(asked + said, place, [(len(asked), len(asked) + len(said))])
-        if isinstance(asked, list) and isinstance(said, list):
-            messages = messages_of(asked, prompt, place) + messages_of(said, completion, place)
-            return template().document(messages, line.get("tools"), len(asked), place)
-        raise Fault(f"{place}: {prompt!r} is {kind(asked)} and {completion!r} is {kind(said)}, and two texts or two lists "
-                    "of messages are needed")
+        prompt_value = field_of(line, prompt, place, "--prompt-field")
+        completion_value = field_of(line, completion, place, "--completion-field")
+        if isinstance(prompt_value, str) and isinstance(completion_value, str):
+            text = prompt_value + completion_value
+            return Document(text, place, [(len(prompt_value), len(text))])
+        if isinstance(prompt_value, list) and isinstance(completion_value, list):
+            messages = messages_of(prompt_value, prompt, place) + messages_of(completion_value, completion, place)
+            return template().document(messages, line.get("tools"), len(prompt_value), place)
+        raise Fault(f"{place}: {prompt!r} is {kind(prompt_value)} and {completion!r} is {kind(completion_value)}, and two "
+                    "texts or two lists of messages are needed")
     return read

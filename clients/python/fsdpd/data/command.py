@@ -1,4 +1,4 @@
-"""The program `fsdpctl data`. Data goes to stdout, messages to stderr; exit codes are fsdpctl's."""
+"""Command line of `fsdpctl data`. Results go to stdout and messages to stderr. The exit codes are those of fsdpctl."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Interrupted(BaseException):
 
 
 def interrupt(number: int, frame: types.FrameType | None) -> NoReturn:
-    # What is left to do is to remove files that are not whole.
+    # Ignore further signals while incomplete files are removed.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     raise Interrupted
@@ -41,7 +41,7 @@ def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     return read
 
 
-def share(text: str) -> float:
+def fraction(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -78,7 +78,7 @@ def add_tokenize(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
                         help="what the tokenizer puts around a text, as a token of its begin")
     parser.add_argument("--parse-special-tokens", action="store_true",
                         help="names of special tokens in a text are these tokens; in what a chat template made always")
-    parser.add_argument("--validation-share", type=share, default=0.0, metavar="SHARE", help="of documents, as in 0.001")
+    parser.add_argument("--validation-share", type=fraction, default=0.0, metavar="SHARE", help="of documents, as in 0.001")
     parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of which documents are held out")
     parser.add_argument("--skip-faulty", action="store_true", help="leave out documents that cannot be read")
     parser.add_argument("--workers", type=whole_number(1, 1024), metavar="N", help="threads; default: one a core")
@@ -151,8 +151,8 @@ def tokenize(options: argparse.Namespace) -> int:
     check_prefix(options.out)
     vocabulary = Vocabulary(options.tokenizer, options.workers)
     masks = options.reading != "text"
-    # Texts need none, so it is read when the first list of messages comes.
-    template = functools.cache(lambda: chats.template_beside(vocabulary.path, options.chat_template))
+    # Completions that are strings need no template, so it is loaded at the first list of messages.
+    template = functools.cache(lambda: chats.load_template(vocabulary.path, options.chat_template))
     if options.reading == "chat":
         read = chats.reading_chats(template(), options.field or "messages")
     elif options.reading == "completion":
@@ -171,7 +171,7 @@ def tokenize(options: argparse.Namespace) -> int:
     sources.check()
     work = tokenizing.Tokenizing(vocabulary, settings)
     described = work.run(sources)
-    say(json.dumps(described, indent=1) + "\n" if options.output == "json" else work.spec())
+    print_output(json.dumps(described, indent=1) + "\n" if options.output == "json" else work.spec())
     return faults.OK
 
 
@@ -186,33 +186,33 @@ def inspect(options: argparse.Namespace) -> int:
         raise Fault(f"--offset {options.offset}: {options.file} has {file.tokens} tokens")
     size = options.vocab_size or (vocabulary.size if vocabulary else None) or \
         file.description.get("tokenizer", {}).get("vocabulary")
-    inspection = inspecting.Inspection(file, inspecting.Asked(
+    inspection = inspecting.Inspection(file, inspecting.Request(
         end=end_to_inspect(options.end_of_document, vocabulary, file.description.get("document_end_token")),
         vocabulary_size=size, sequence_length=options.sequence_length, top=options.top, samples=options.samples,
         offset=options.offset, sample_tokens=options.sample_tokens), vocabulary)
-    told = inspection.run()
-    say(json.dumps(told, indent=1, ensure_ascii=False) + "\n" if options.output == "json" else
-        inspecting.text_of(told, vocabulary))
+    report = inspection.run()
+    print_output(json.dumps(report, indent=1, ensure_ascii=False) + "\n" if options.output == "json" else
+        inspecting.text_of(report, vocabulary))
     for fault in inspection.faults:
         print(f"fsdpctl data: {fault}", file=sys.stderr)
     return faults.DAMAGED if inspection.faults else faults.OK
 
 
-def end_to_inspect(asked: str | None, vocabulary: Vocabulary | None, described: int | None) -> int | None:
-    if asked is None and (described is not None or vocabulary is None):
+def end_to_inspect(requested: str | None, vocabulary: Vocabulary | None, described: int | None) -> int | None:
+    if requested is None and (described is not None or vocabulary is None):
         return described
     if vocabulary is not None:
         try:
-            return vocabulary.end_of_document(asked)
+            return vocabulary.end_of_document(requested)
         except Fault:
-            if asked is not None:
+            if requested is not None:
                 raise
             return None
-    if asked == "none":
+    if requested == "none":
         return None
-    if asked is None or not asked.isdecimal():
-        raise Fault(f"--end-of-document {asked}: is no id, and without --tokenizer no names are known")
-    return int(asked)
+    if requested is None or not requested.isdecimal():
+        raise Fault(f"--end-of-document {requested}: is no id, and without --tokenizer no names are known")
+    return int(requested)
 
 
 def pack(options: argparse.Namespace) -> int:
@@ -232,7 +232,7 @@ def pack(options: argparse.Namespace) -> int:
     work = packing.Packing(files, options.out, end, None if options.no_shuffle else options.seed)
     described = work.run(options.overwrite)
     made = entry(f"{options.out}.{work.kind}", work.kind, f"{options.out}.mask" if work.masked else None)
-    say(json.dumps(described, indent=1) + "\n" if options.output == "json" else
+    print_output(json.dumps(described, indent=1) + "\n" if options.output == "json" else
         spec_lines(made, None, end, work.vocabulary()))
     return faults.OK
 
@@ -244,13 +244,13 @@ def check_prefix(prefix: pathlib.Path) -> None:
         raise Fault(f"--out {prefix}: there is no directory {prefix.parent}")
 
 
-def say(text: str) -> None:
+def print_output(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
         print(f"fsdpctl data: cannot write to stdout: {error.strerror}", file=sys.stderr)
-        # What is left in the buffer would be tried, and told, once more.
+        # Exit without flushing stdout, which would fail and be reported again.
         sys.stderr.flush()
         os._exit(faults.NOT_WRITTEN)
 
@@ -259,7 +259,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         return int(options.run(options))
     except ImportError as error:
-        # Of ours it is a mistake in the package, and not what is to be installed.
+        # An import error of another module is a bug of this package, not a missing extra.
         if (error.name or "").split(".")[0] not in ("tokenizers", "numpy", "jinja2"):
             raise
         print(f"fsdpctl data: needs the libraries of the extra `data`: {INSTALL} ({error})", file=sys.stderr)
@@ -271,7 +271,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def options_out(options: argparse.Namespace) -> str:
-    """A write that fails does not know its file's name."""
+    """Name of the output, for an OSError of a write, which has no file name."""
     return str(getattr(options, "out", ""))
 
 
@@ -284,9 +284,9 @@ def main() -> NoReturn:
     except Interrupted:
         print("fsdpctl data: interrupted", file=sys.stderr)
         sys.stderr.flush()
-        # Not to wait for the batch that threads still encode.
+        # Exit without waiting for threads that still encode a batch.
         os._exit(faults.INTERRUPTED)
-    # Likewise after a fault: nothing is left to do but to end.
+    # The same after an error.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

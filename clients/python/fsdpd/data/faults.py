@@ -1,11 +1,11 @@
-"""How `fsdpctl data` ends: the exit codes are fsdpctl's (docs/fsdpctl.md)."""
+"""Exit codes of `fsdpctl data`, which are those of fsdpctl (docs/fsdpctl.md), and its exception."""
 
 OK = 0
-WRONG_USAGE = 2  # Or a file that cannot be read or written.
-NOT_WRITTEN = 8  # Stdout did not take what was asked for.
-DAMAGED = 9  # A token file has a fault.
+WRONG_USAGE = 2  # Invalid arguments, or a file that cannot be read or written.
+NOT_WRITTEN = 8  # Writing to stdout failed.
+DAMAGED = 9  # A token file is invalid.
 INTERRUPTED = 130
 
 
 class Fault(Exception):
-    """What a person's input, file or disk caused, in words that name the place."""
+    """An error in the user's input or files. The message starts with the place."""

@@ -1,4 +1,4 @@
-"""What a token file holds, told from one pass over it: whoever made it."""
+"""Inspection of a token file in one pass: ids, documents, mask, samples and errors. Any program may have written it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fsdpd.data.token_files import TokenFile, entry, sha256_of, spec_lines
 from fsdpd.data.vocabulary import Vocabulary
 
 CHUNK = 1 << 22
-MOST_COUNTED = 1 << 22  # Ids from here on are not counted apart: no vocabulary has them, and a wrong type has.
-MOST_TOLD = 3  # Faults of one kind.
+MAX_COUNTED_ID = 1 << 22  # Larger ids are not counted: no vocabulary has them, but a file read with a wrong type does.
+MAX_REPORTED = 3  # Errors of one kind.
 PERCENTILES = (5, 50, 95, 99)
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     end: int | None
-    vocabulary_size: int | None  # Ids are to be below it.
+    vocabulary_size: int | None  # Ids must be below it.
     sequence_length: int | None
     top: int
     samples: int
@@ -31,8 +31,8 @@ class Asked:
 
 
 class Inspection:
-    def __init__(self, file: TokenFile, asked: Asked, vocabulary: Vocabulary | None) -> None:
-        self._file, self._asked, self._vocabulary = file, asked, vocabulary
+    def __init__(self, file: TokenFile, request: Request, vocabulary: Vocabulary | None) -> None:
+        self._file, self._request, self._vocabulary = file, request, vocabulary
         self.faults = list(file.faults)
         self._histogram = numpy.zeros(0, "i8")
         self._lowest, self._highest, self._counted, self._outside, self._odd = 0, 0, 0, 0, 0
@@ -48,42 +48,42 @@ class Inspection:
         progress.clear()
         self._compare_with_description()
         file, lengths = self._file, self._lengths()
-        told: dict[str, Any] = {
+        report: dict[str, Any] = {
             "path": str(file.path), "type": file.type, "type_by": file.known_by, "tokens": file.tokens,
             "ids": {"lowest": self._lowest, "highest": self._highest, "different": int((self._histogram > 0).sum())},
-            "most_frequent": self._most_frequent(), "document_end_token": self._asked.end,
+            "most_frequent": self._most_frequent(), "document_end_token": self._request.end,
             "documents": None if lengths is None else self._documents(lengths),
             "mask": None if file.mask is None else {"path": str(file.mask_path), "counted": self._counted},
-            "samples": [self._sample(number) for number in range(self._asked.samples)],
+            "samples": [self._sample(number) for number in range(self._request.samples)],
             "faults": self.faults, "spec": self._spec()}
-        return told
+        return report
 
     def _take(self, begin: int, ids: Any) -> None:
         low, high = int(ids.min()), int(ids.max())
         self._lowest, self._highest = (low, high) if begin == 0 else (min(low, self._lowest), max(high, self._highest))
-        limit = self._asked.vocabulary_size
+        limit = self._request.vocabulary_size
         outside = (ids < 0) | (ids >= limit) if limit is not None else ids < 0
-        for at in numpy.flatnonzero(outside)[:max(MOST_TOLD - self._outside, 0)]:
+        for at in numpy.flatnonzero(outside)[:max(MAX_REPORTED - self._outside, 0)]:
             token, width = int(ids[at]), self._file.ids.dtype.itemsize
             why = "negative" if token < 0 else f"not below the vocabulary's size {limit}"
             self.faults.append(f"{self._file.path}: token {token} at byte {(begin + int(at)) * width} is {why}")
         self._outside += int(outside.sum())
-        counted = numpy.bincount(ids[(ids >= 0) & (ids < MOST_COUNTED)])
+        counted = numpy.bincount(ids[(ids >= 0) & (ids < MAX_COUNTED_ID)])
         if len(counted) > len(self._histogram):
             counted, self._histogram = self._histogram, counted
         self._histogram[:len(counted)] += counted
-        if self._asked.end is not None:
-            self._ends.append(numpy.flatnonzero(ids == self._asked.end) + begin)
+        if self._request.end is not None:
+            self._ends.append(numpy.flatnonzero(ids == self._request.end) + begin)
 
     def _take_mask(self, begin: int, mask: Any) -> None:
-        for at in numpy.flatnonzero(mask > 1)[:max(MOST_TOLD - self._odd, 0)]:
+        for at in numpy.flatnonzero(mask > 1)[:max(MAX_REPORTED - self._odd, 0)]:
             self.faults.append(f"{self._file.mask_path}: byte {begin + int(at)} is {mask[at]}, and a mask has 1 where a "
                                "token counts as a target and 0 where not")
         self._odd += int((mask > 1).sum())
         self._counted += int((mask == 1).sum())
 
     def _compare_with_description(self) -> None:
-        if self._outside > MOST_TOLD:
+        if self._outside > MAX_REPORTED:
             self.faults.append(f"{self._file.path}: {of_count(self._outside)} such tokens in all; is the type right "
                                f"({self._file.type}, by {self._file.known_by})?")
         described = self._file.description
@@ -98,8 +98,8 @@ class Inspection:
                                f"sha256 of that one is {made_with}")
 
     def _lengths(self) -> Any:
-        """Of documents, ends included; None where no token ends one."""
-        if self._asked.end is None:
+        """Returns the lengths of documents with their end tokens, or None if the end token is not known."""
+        if self._request.end is None:
             return None
         ends = numpy.concatenate(self._ends) + 1
         if len(ends) == 0 or ends[-1] != self._file.tokens:
@@ -107,31 +107,31 @@ class Inspection:
         return numpy.diff(ends, prepend=0)
 
     def _documents(self, lengths: Any) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        report: dict[str, Any] = {
             "count": len(lengths), "shortest": int(lengths.min()), "longest": int(lengths.max()),
             "mean": round(float(lengths.mean()), 1),
             "percentiles": {str(each): int(numpy.percentile(lengths, each, method="lower")) for each in PERCENTILES}}
-        if self._asked.sequence_length:
-            told["cut"] = cut_share(lengths, self._asked.sequence_length)
-        if int(self._file.ids[-1]) != self._asked.end:
-            told["last_without_end"] = True
-        return told
+        if self._request.sequence_length:
+            report["cut"] = split_fraction(lengths, self._request.sequence_length)
+        if int(self._file.ids[-1]) != self._request.end:
+            report["last_without_end"] = True
+        return report
 
     def _most_frequent(self) -> list[dict[str, Any]]:
-        # By count, and of equal ones the lowest id first.
-        order = numpy.argsort(-self._histogram, kind="stable")[:self._asked.top]
+        # By count; ties by id.
+        order = numpy.argsort(-self._histogram, kind="stable")[:self._request.top]
         return [{"token": int(each), "count": int(self._histogram[each]),
                  "text": self._vocabulary.tokenizer.id_to_token(int(each)) if self._vocabulary else None}
                 for each in order if self._histogram[each] > 0]
 
     def _sample(self, number: int) -> dict[str, Any]:
-        begin = self._asked.offset + number * self._asked.sample_tokens
-        ids = self._file.ids[begin:begin + self._asked.sample_tokens].astype("i8").tolist()
+        begin = self._request.offset + number * self._request.sample_tokens
+        ids = self._file.ids[begin:begin + self._request.sample_tokens].astype("i8").tolist()
         sample: dict[str, Any] = {"token": begin, "ids": ids}
         if self._vocabulary:
             sample["text"] = self._vocabulary.decode(ids)
             if self._file.mask is not None:
-                mask = self._file.mask[begin:begin + self._asked.sample_tokens]
+                mask = self._file.mask[begin:begin + self._request.sample_tokens]
                 sample["counted"] = [self._vocabulary.decode([ids[at] for at in range(*run)]) for run in runs(mask)]
         return sample
 
@@ -140,17 +140,18 @@ class Inspection:
         size = described.get("tokenizer", {}).get("vocabulary") or \
             (self._vocabulary.size if self._vocabulary else self._highest + 1)
         name, mask = str(file.path), file.mask_path
-        beside = pathlib.Path(f"{name.removesuffix('.' + file.type)}.validation.{file.type}")
+        validation_path = pathlib.Path(f"{name.removesuffix('.' + file.type)}.validation.{file.type}")
         validation = None
-        if described and beside.is_file():
-            held_out_mask = beside.with_suffix(".mask")
-            validation = entry(beside, file.type, held_out_mask if mask and held_out_mask.is_file() else None)
-        return spec_lines(entry(name, file.type, mask), validation, self._asked.end, size)
+        if described and validation_path.is_file():
+            held_out_mask = validation_path.with_suffix(".mask")
+            validation = entry(validation_path, file.type, held_out_mask if mask and held_out_mask.is_file() else None)
+        return spec_lines(entry(name, file.type, mask), validation, self._request.end, size)
 
 
-def cut_share(lengths: Any, sequence_length: int) -> dict[str, Any]:
-    """Samples are cut every sequence_length + 1 tokens from another place in each epoch, so of a document of n tokens one
-    of n - 1 places is hit with this chance."""
+def split_fraction(lengths: Any, sequence_length: int) -> dict[str, Any]:
+    """Fraction of documents that sample boundaries split. Samples have sequence_length + 1 tokens, and their boundaries
+    have another offset in each epoch. A document of n tokens has n - 1 inner positions, so it is split with the
+    probability min((n - 1) / (sequence_length + 1), 1)."""
     window = sequence_length + 1
     return {"sequence_length": sequence_length,
             "share_an_epoch": round(float(numpy.minimum((lengths - 1) / window, 1.0).mean()), 4),
@@ -158,15 +159,15 @@ def cut_share(lengths: Any, sequence_length: int) -> dict[str, Any]:
 
 
 def runs(mask: Any) -> list[tuple[int, int]]:
-    """Where neighbours are 1, as (begin, end)."""
+    """Returns the ranges of ones in the mask as (begin, end)."""
     edges = numpy.flatnonzero(numpy.diff((mask == 1).astype("i1"), prepend=0, append=0))
     return [(int(begin), int(end)) for begin, end in zip(edges[::2], edges[1::2])]
 
 
-def text_of(told: dict[str, Any], vocabulary: Vocabulary | None) -> str:
-    """For people; `told` itself is for programs."""
-    end, ids, documents, mask = told["document_end_token"], told["ids"], told["documents"], told["mask"]
-    lines = [f"{told['path']}: {of_count(told['tokens'])} tokens of type {told['type']} (by {told['type_by']})"]
+def text_of(report: dict[str, Any], vocabulary: Vocabulary | None) -> str:
+    """Formats the report for the terminal."""
+    end, ids, documents, mask = report["document_end_token"], report["ids"], report["documents"], report["mask"]
+    lines = [f"{report['path']}: {of_count(report['tokens'])} tokens of type {report['type']} (by {report['type_by']})"]
     of = f" of {of_count(vocabulary.size)}" if vocabulary else ""
     lines.append(f"  ids             {ids['lowest']} to {ids['highest']}, {of_count(ids['different'])}{of} occur")
     if documents:
@@ -182,15 +183,15 @@ def text_of(told: dict[str, Any], vocabulary: Vocabulary | None) -> str:
     else:
         lines.append("  documents       not known: --end-of-document TOKEN says what ends one")
     if mask:
-        lines.append(f"  mask            {mask['path']}: {mask['counted'] / told['tokens']:.1%} of the tokens count as "
+        lines.append(f"  mask            {mask['path']}: {mask['counted'] / report['tokens']:.1%} of the tokens count as "
                      "targets")
-    for number, each in enumerate(told["most_frequent"]):
+    for number, each in enumerate(report["most_frequent"]):
         text = "" if each["text"] is None else f" {json.dumps(each['text'], ensure_ascii=False)}"
         lines.append(f"  {'most frequent' if number == 0 else '':<16}{each['token']}{text}: "
-                     f"{each['count'] / told['tokens']:.2%}")
-    for sample in told["samples"]:
+                     f"{each['count'] / report['tokens']:.2%}")
+    for sample in report["samples"]:
         shown = json.dumps(sample["text"], ensure_ascii=False) if "text" in sample else " ".join(map(str, sample["ids"]))
         lines.append(f"  token {of_count(sample['token'])}: {shown}")
         for answer in sample.get("counted", []):
             lines.append(f"    counts: {json.dumps(answer, ensure_ascii=False)}")
-    return "\n".join([*lines, "", str(told["spec"])])
+    return "\n".join([*lines, "", str(report["spec"])])

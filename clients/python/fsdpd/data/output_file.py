@@ -1,6 +1,6 @@
-"""Files that appear under their names when they are whole. Until then each is .NAME.part beside it, which goes away when
-the work fails or is interrupted; what a killed one left is taken over by the next, and two at once are told apart by a
-lock."""
+"""Output files that get their name only when they are complete. Until then a file is .NAME.part in the same directory,
+which is removed on failure or interruption. A lock on it rejects a second concurrent run; a run reuses the file that a
+killed run left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OutputFile:
         descriptor = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another run may have ended between the two calls, and what was opened is its finished file by now.
+            # Between open and lock another run may have finished and renamed the file that was opened.
             if os.fstat(descriptor).st_ino != os.stat(self.part).st_ino:
                 raise BlockingIOError
         except (BlockingIOError, FileNotFoundError):
@@ -50,13 +50,13 @@ class OutputFile:
     def discard(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.part)
-        # Closing writes what is buffered, and a full disk takes it no better the second time.
+        # close() flushes the buffer, which may fail again on a full disk.
         with contextlib.suppress(OSError):
             self._file.close()
 
 
 class Outputs:
-    """Files that are whole together or not there at all: `finish` renames them, in the order they were opened."""
+    """Files that are committed together: `finish` syncs all of them and then renames them in the order of open()."""
 
     def __init__(self, overwrite: bool) -> None:
         self._overwrite = overwrite

@@ -1,5 +1,5 @@
-"""Token files merged into one, their documents shuffled. Nothing is fitted into samples here: ranks string documents
-together when they read, and begin their cuts at another place in each epoch, so no layout of a file would last."""
+"""Merge of token files into one with shuffled documents. Documents are not packed into samples: ranks concatenate
+documents when they read, and sample boundaries have another offset in each epoch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fsdpd.data.output_file import OutputFile, Outputs
 from fsdpd.data.progress import Progress, of_count
 from fsdpd.data.token_files import DTYPES, FORMAT, TokenFile, description_of
 
-WRITTEN_AT_ONCE = 1 << 22  # Tokens.
-SCANNED_AT_ONCE = 1 << 22
-HIGHEST = (1 << 32) - 1  # Of u32, the widest type that is written.
-BOUNDS_AT_ONCE = 1 << 16  # As Python's own numbers, which take tens of bytes each.
+WRITE_TOKENS = 1 << 22
+SCAN_TOKENS = 1 << 22
+MAX_ID = (1 << 32) - 1  # The limit of u32, the widest output type.
+BOUNDS_PER_CHUNK = 1 << 16  # Converted to Python integers, which take tens of bytes each.
 
 
 def document_bounds(file: TokenFile, end: int) -> Any:
-    """(begin, end) of each document, in file order."""
-    found = [numpy.flatnonzero(file.ids[begin:begin + SCANNED_AT_ONCE] == end) + begin + 1
-             for begin in range(0, file.tokens, SCANNED_AT_ONCE)]
+    """Returns (begin, end) of each document in file order."""
+    found = [numpy.flatnonzero(file.ids[begin:begin + SCAN_TOKENS] == end) + begin + 1
+             for begin in range(0, file.tokens, SCAN_TOKENS)]
     ends = numpy.concatenate(found)
     if len(ends) == 0:
         raise Fault(f"{file.path}: the token {end}, with which documents end, is not in it")
@@ -34,19 +34,19 @@ def document_bounds(file: TokenFile, end: int) -> Any:
 
 
 def check_ids(file: TokenFile) -> None:
-    """Only files of type megatron can have ids that do not fit."""
+    """Checks that ids fit into u32. Only signed types, which only Megatron files have, can violate this."""
     if file.ids.dtype.kind != "i":
         return
     width = file.ids.dtype.itemsize
-    for begin in range(0, file.tokens, SCANNED_AT_ONCE):
-        ids = file.ids[begin:begin + SCANNED_AT_ONCE].astype("i8")
-        for at in numpy.flatnonzero((ids < 0) | (ids > HIGHEST))[:1]:
+    for begin in range(0, file.tokens, SCAN_TOKENS):
+        ids = file.ids[begin:begin + SCAN_TOKENS].astype("i8")
+        for at in numpy.flatnonzero((ids < 0) | (ids > MAX_ID))[:1]:
             raise Fault(f"{file.path}: token {ids[at]} at byte {(begin + int(at)) * width} is out of range; "
-                        f"ids are from 0 to {HIGHEST}")
+                        f"ids are from 0 to {MAX_ID}")
 
 
 def order_of(documents: int, seed: int) -> Any:
-    """By hashes of seed and number (splitmix64): the same with every version of numpy."""
+    """Returns a permutation sorted by hashes of seed and index (splitmix64), which no version of numpy changes."""
     with numpy.errstate(over="ignore"):
         state = numpy.arange(1, documents + 1, dtype="u8") * numpy.uint64(0x9E3779B97F4A7C15)
         state += numpy.uint64((seed * 0xD1342543DE82EF95 + 0x632BE59BD9B4E019) % 2**64)
@@ -58,7 +58,7 @@ def order_of(documents: int, seed: int) -> Any:
 
 class Packing:
     def __init__(self, files: list[TokenFile], prefix: pathlib.Path, end: int, seed: int | None) -> None:
-        """Without a seed documents stay in order."""
+        """`seed`: None keeps the order of documents."""
         self._files, self._prefix, self._end, self._seed = files, prefix, end, seed
         masked = [file.mask is not None for file in files]
         if any(masked) and not all(masked):
@@ -81,14 +81,14 @@ class Packing:
     def run(self, overwrite: bool) -> dict[str, Any]:
         bounds = [document_bounds(file, self._end) for file in self._files]
         of_file = numpy.repeat(numpy.arange(len(bounds)), [len(each) for each in bounds])
-        every = numpy.concatenate(bounds)
-        order = numpy.arange(len(every)) if self._seed is None else order_of(len(every), self._seed)
+        all_bounds = numpy.concatenate(bounds)
+        order = numpy.arange(len(all_bounds)) if self._seed is None else order_of(len(all_bounds), self._seed)
         with Outputs(overwrite) as outputs:
             path = self._prefix.with_name(f"{self._prefix.name}.{self.kind}")
             tokens = outputs.open(path)
             mask = outputs.open(self._prefix.with_name(f"{self._prefix.name}.mask")) if self.masked else None
-            ended = self._write(every[order], of_file[order], tokens, mask)
-            described = self._described(tokens, mask, every)
+            ended = self._write(all_bounds[order], of_file[order], tokens, mask)
+            described = self._described(tokens, mask, all_bounds)
             outputs.open(description_of(path)).write((json.dumps(described, indent=1) + "\n").encode())
             outputs.finish()
         if ended:
@@ -96,7 +96,7 @@ class Packing:
         return described
 
     def _write(self, bounds: Any, of_file: Any, tokens: OutputFile, mask: OutputFile | None) -> int:
-        """How many documents got an end."""
+        """Writes the documents. Returns the number of documents to which an end token was added."""
         dtype, progress = numpy.dtype(DTYPES[self.kind]), Progress("pack")
         ids: list[Any] = []
         masks: list[Any] = []
@@ -109,8 +109,8 @@ class Packing:
             ids.clear()
             masks.clear()
 
-        rows = ((row, at) for first in range(0, len(bounds), BOUNDS_AT_ONCE) for row, at in zip(
-            bounds[first:first + BOUNDS_AT_ONCE].tolist(), of_file[first:first + BOUNDS_AT_ONCE].tolist()))
+        rows = ((row, at) for first in range(0, len(bounds), BOUNDS_PER_CHUNK) for row, at in zip(
+            bounds[first:first + BOUNDS_PER_CHUNK].tolist(), of_file[first:first + BOUNDS_PER_CHUNK].tolist()))
         for number, ((begin, end), at) in enumerate(rows):
             file = self._files[at]
             document = file.ids[begin:end].astype(dtype)
@@ -121,7 +121,7 @@ class Packing:
             ids.append(document)
             masks.append(counted)
             held += len(document)
-            if held >= WRITTEN_AT_ONCE:
+            if held >= WRITE_TOKENS:
                 flush()
                 held = 0
             progress.show(tokens.bytes // dtype.itemsize, number, number / len(bounds))

@@ -1,4 +1,4 @@
-"""How far it is, on stderr: one line that is drawn over on a terminal, a line every ten seconds elsewhere."""
+"""Progress on stderr: one line that is redrawn on a terminal, or else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Progress:
         self._began = self._shown = time.monotonic()
         self._drawn = False
 
-    def show(self, tokens: int, documents: int, share: float | None = None) -> None:
+    def show(self, tokens: int, documents: int, fraction: float | None = None) -> None:
         now = time.monotonic()
         if now - self._shown < (TERMINAL_S if self._terminal else LOG_S):
             return
         self._shown = now
-        part = "" if share is None else f", {share:.0%}"
-        text = f"{self._what}: {self._said(tokens, documents)}{part}"
+        part = "" if fraction is None else f", {fraction:.0%}"
+        text = f"{self._what}: {self._counts(tokens, documents)}{part}"
         if self._terminal:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
             self._drawn = True
@@ -34,7 +34,7 @@ class Progress:
 
     def end(self, tokens: int, documents: int) -> None:
         self.clear()
-        print(f"{self._what}: {self._said(tokens, documents)}, in {time.monotonic() - self._began:.1f} s",
+        print(f"{self._what}: {self._counts(tokens, documents)}, in {time.monotonic() - self._began:.1f} s",
               file=sys.stderr, flush=True)
 
     def clear(self) -> None:
@@ -42,6 +42,6 @@ class Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         self._drawn = False
 
-    def _said(self, tokens: int, documents: int) -> str:
+    def _counts(self, tokens: int, documents: int) -> str:
         seconds = max(time.monotonic() - self._began, 1e-3)
         return f"{of_count(tokens)} tokens of {of_count(documents)} documents, {of_count(tokens / seconds)} tokens/s"

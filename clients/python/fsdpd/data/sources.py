@@ -1,7 +1,7 @@
-"""Documents from text and JSONL, plain or gzipped, of files and of stdin, in the order they are named.
+"""Reader of documents from text and JSONL, plain or gzipped, from files and stdin, in the order of the arguments.
 
-What cannot be read, or is too large, is a Fault that names file, line and byte. With `skip` it is counted, told, and the
-next document is read; a file that ends too early, or is no gzip, ends the work all the same.
+A document that is invalid or too large is a Fault with file, line and byte. With `skip` it is counted and reported, and
+reading continues with the next document. A truncated or invalid gzip file is always an error.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from typing import IO, Any, NoReturn, cast
 
 from fsdpd.data.faults import Fault
 
-# Of one document: a tokenizer's memory for it is some hundred times as much.
-MOST_BYTES = 64 << 20
-MOST_TOLD = 10
+# Size of one document. A tokenizer needs about a hundred times as much memory.
+MAX_BYTES = 64 << 20
+MAX_REPORTED = 10
 BOM = b"\xef\xbb\xbf"
 FORMATS = {".txt": "txt", ".text": "txt", ".md": "txt", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-PACKED_ELSEWHERE = {".zst": "zstd", ".zstd": "zstd", ".bz2": "bzip2", ".xz": "xz"}
+OTHER_COMPRESSIONS = {".zst": "zstd", ".zstd": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 
 
 @dataclass(frozen=True)
 class Document:
     text: str
     place: str  # "chats.jsonl:17"
-    # Where the text counts as a target, as (begin, end) in characters; None: all of it does.
+    # Training targets as ranges (begin, end) of characters; None: the whole text.
     counted: list[tuple[int, int]] | None = None
-    # A chat template made the text: names of special tokens in it are these tokens.
+    # The text comes from a chat template: names of special tokens in it are parsed as special tokens.
     templated: bool = False
 
 
-# What becomes of a line of JSON: its object, and the place.
+# Converts the object of a JSONL line; the second argument is its place.
 Reading = Callable[[dict[str, Any], str], Document]
 
 
@@ -50,11 +50,11 @@ class SourceCounts:
 
 @dataclass
 class Sources:
-    """What is read, and how far."""
+    """The input files and the position in them."""
 
     paths: list[str]
-    form: str  # "auto", "txt", "jsonl"
-    per_line: bool  # Of a text: each line is a document.
+    format: str  # "auto", "txt", "jsonl"
+    per_line: bool  # Each line of a text file is a document.
     read: Reading
     skip: bool
     counts: list[SourceCounts] = field(default_factory=list)
@@ -62,9 +62,9 @@ class Sources:
     _raw: IO[bytes] | None = None
 
     def check(self) -> None:
-        """Before hours of work: every file is there, and its form is known."""
+        """Checks that every file exists and has a known format, before hours of work."""
         for path in self.paths:
-            self._form_of(path)
+            self._format_of(path)
             if path == "-":
                 continue
             if pathlib.Path(path).is_dir():
@@ -72,8 +72,8 @@ class Sources:
             with open(path, "rb") as file:
                 self._sizes.append(os.fstat(file.fileno()).st_size)
 
-    def share(self) -> float | None:
-        """How much of the bytes is read; None where a stream's length is not known."""
+    def fraction(self) -> float | None:
+        """Returns the fraction of bytes that was read, or None if the size of the input is not known."""
         if "-" in self.paths or sum(self._sizes) == 0:
             return None
         done = sum(self._sizes[:max(len(self.counts) - 1, 0)])
@@ -82,59 +82,59 @@ class Sources:
     def documents(self) -> Iterator[Document]:
         for path in self.paths:
             self.counts.append(SourceCounts("stdin" if path == "-" else path))
-            yield from self._of(path, self.counts[-1])
+            yield from self._read_file(path, self.counts[-1])
 
-    def _form_of(self, path: str) -> str:
-        if self.form != "auto":
-            return self.form
+    def _format_of(self, path: str) -> str:
+        if self.format != "auto":
+            return self.format
         if path == "-":
             raise Fault("stdin: say what comes: --format jsonl or --format txt")
         suffixes = [each.lower() for each in pathlib.Path(path).suffixes]
-        if suffixes and suffixes[-1] in PACKED_ELSEWHERE:
-            raise Fault(f"{path}: {PACKED_ELSEWHERE[suffixes[-1]]} is not read; unpack it on the way: "
-                        f"{PACKED_ELSEWHERE[suffixes[-1]]} -dc {path} | fsdpctl data tokenize - --format jsonl ...")
+        if suffixes and suffixes[-1] in OTHER_COMPRESSIONS:
+            raise Fault(f"{path}: {OTHER_COMPRESSIONS[suffixes[-1]]} is not read; unpack it on the way: "
+                        f"{OTHER_COMPRESSIONS[suffixes[-1]]} -dc {path} | fsdpctl data tokenize - --format jsonl ...")
         if suffixes and suffixes[-1] == ".gz":
             suffixes.pop()
-        form = FORMATS.get(suffixes[-1]) if suffixes else None
-        if form is None:
+        format = FORMATS.get(suffixes[-1]) if suffixes else None
+        if format is None:
             raise Fault(f"{path}: its name does not end in {', '.join(FORMATS)} or these with .gz; say what it is: "
                         "--format jsonl or --format txt")
-        return form
+        return format
 
-    def _of(self, path: str, counts: SourceCounts) -> Iterator[Document]:
-        name, form = counts.path, self._form_of(path)
+    def _read_file(self, path: str, counts: SourceCounts) -> Iterator[Document]:
+        name, format = counts.path, self._format_of(path)
         with (os.fdopen(os.dup(0), "rb") if path == "-" else open(path, "rb")) as raw:
             self._raw = raw
             file: IO[bytes] = raw
             if path.endswith(".gz") or raw.peek(2)[:2] == b"\x1f\x8b":
                 file = cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb"))
             try:
-                yield from self._whole(file, name, counts) if form == "txt" and not self.per_line else \
-                    self._lines(file, name, form, counts)
+                yield from self._read_text(file, name, counts) if format == "txt" and not self.per_line else \
+                    self._read_lines(file, name, format, counts)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise Fault(f"{name}: as gzip it is damaged or cut off: {error}") from None
 
-    def _whole(self, file: IO[bytes], name: str, counts: SourceCounts) -> Iterator[Document]:
-        data = file.read(MOST_BYTES + 1)
+    def _read_text(self, file: IO[bytes], name: str, counts: SourceCounts) -> Iterator[Document]:
+        data = file.read(MAX_BYTES + 1)
 
         def make() -> Document:
-            if len(data) > MOST_BYTES:
-                raise Fault(f"{name}: as one document it is larger than {MOST_BYTES >> 20} MiB; "
+            if len(data) > MAX_BYTES:
+                raise Fault(f"{name}: as one document it is larger than {MAX_BYTES >> 20} MiB; "
                             "with --documents line each line is one")
             return Document(decoded(data.removeprefix(BOM), name, data), name)
 
-        yield from self._kept(make, counts)
+        yield from self._checked(make, counts)
 
-    def _lines(self, file: IO[bytes], name: str, form: str, counts: SourceCounts) -> Iterator[Document]:
+    def _read_lines(self, file: IO[bytes], name: str, format: str, counts: SourceCounts) -> Iterator[Document]:
         number = 0
-        while line := file.readline(MOST_BYTES + 1):
+        while line := file.readline(MAX_BYTES + 1):
             number += 1
             place = f"{name}:{number}"
-            if len(line) > MOST_BYTES:
-                yield from self._kept(lambda: too_long(place), counts)
-                # It is to be skipped: what is left of it is no line of its own.
+            if len(line) > MAX_BYTES:
+                yield from self._checked(lambda: too_long(place), counts)
+                # If the line is skipped, skip its remainder too.
                 while line and not line.endswith(b"\n"):
-                    line = file.readline(MOST_BYTES)
+                    line = file.readline(MAX_BYTES)
                 continue
             whole = line
             if number == 1:
@@ -142,12 +142,12 @@ class Sources:
             line = line.rstrip(b"\r\n")
             if not line.strip():
                 counts.empty += 1
-            elif form == "txt":
-                yield from self._kept(lambda: Document(decoded(line, place, whole), place), counts)
+            elif format == "txt":
+                yield from self._checked(lambda: Document(decoded(line, place, whole), place), counts)
             else:
-                yield from self._kept(lambda: self.read(parsed(line, place, whole), place), counts)
+                yield from self._checked(lambda: self.read(parsed(line, place, whole), place), counts)
 
-    def _kept(self, make: Callable[[], Document], counts: SourceCounts) -> Iterator[Document]:
+    def _checked(self, make: Callable[[], Document], counts: SourceCounts) -> Iterator[Document]:
         try:
             document = make()
             check_text(document)
@@ -155,7 +155,7 @@ class Sources:
             if not self.skip:
                 raise Fault(f"{fault}; --skip-faulty leaves such documents out") from None
             counts.skipped += 1
-            if counts.skipped <= MOST_TOLD:
+            if counts.skipped <= MAX_REPORTED:
                 print(f"fsdpctl data: skipped: {fault}", file=sys.stderr)
             return
         if not document.text:
@@ -166,11 +166,11 @@ class Sources:
 
 
 def too_long(place: str) -> NoReturn:
-    raise Fault(f"{place}: the line is longer than {MOST_BYTES >> 20} MiB")
+    raise Fault(f"{place}: the line is longer than {MAX_BYTES >> 20} MiB")
 
 
 def decoded(data: bytes, place: str, whole: bytes) -> str:
-    """`data` is the end or the middle of `whole`, in which bytes count from 0."""
+    """Decodes `data`, a part of `whole`. The byte in an error is an offset into `whole`."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -186,7 +186,7 @@ def parsed(line: bytes, place: str, whole: bytes) -> dict[str, Any]:
         raise Fault(f"{place}:{error.colno}: no JSON: {error.msg}") from None
     except RecursionError:
         raise Fault(f"{place}: JSON that is nested too deeply") from None
-    except ValueError as error:  # A number of thousands of digits.
+    except ValueError as error:  # An integer with thousands of digits.
         raise Fault(f"{place}: no JSON: {error}") from None
     if not isinstance(value, dict):
         raise Fault(f"{place}: is {kind(value)}, and each line of JSONL is an object, as in {{\"text\": \"...\"}}")
@@ -194,7 +194,7 @@ def parsed(line: bytes, place: str, whole: bytes) -> dict[str, Any]:
 
 
 def check_text(document: Document) -> None:
-    """JSON can write half of a surrogate pair, which is no character."""
+    """Rejects unpaired surrogates, which JSON can contain but UTF-8 cannot."""
     try:
         document.text.encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""Token files as data.tokens of a spec takes them, and FILE.json beside one, which says how it was made."""
+"""Token files, as in data.tokens of a spec, and FILE.json next to one, which describes its origin."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fsdpd.data.faults import Fault
 
 DTYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4"}
 MEGATRON = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
-FORMAT = 1  # Of the description.
-# Guessing reads so many tokens, from the file's begin.
-GUESSED_FROM = 1 << 20
+FORMAT = 1  # Version of the description.
+# Number of tokens at the start of a file that are read to guess its type.
+GUESS_TOKENS = 1 << 20
 
 
 @dataclass
 class TokenFile:
-    path: pathlib.Path  # As a spec names it: of type megatron without .bin and .idx.
+    path: pathlib.Path  # As in a spec: without .bin and .idx for type megatron.
     type: str
-    known_by: str  # How the type came to be known: a flag, a description, a name, a guess.
+    known_by: str  # Source of the type: a flag, a description, a name, a guess.
     ids: Any
     mask: Any = None
     mask_path: pathlib.Path | None = None
-    description: dict[str, Any] = field(default_factory=dict)  # Empty where there is none.
+    description: dict[str, Any] = field(default_factory=dict)  # Empty if there is no FILE.json.
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -42,7 +42,7 @@ def description_of(path: pathlib.Path) -> pathlib.Path:
 
 
 def open_tokens(path: pathlib.Path, asked_type: str | None, asked_mask: pathlib.Path | None) -> TokenFile:
-    """What can still be read of a damaged file is, with its faults."""
+    """Opens a token file. A damaged file is opened as far as possible; its errors are in `faults`."""
     stem = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
     pair = stem.with_name(stem.name + ".bin"), stem.with_name(stem.name + ".idx")
     if asked_type == "megatron" or (asked_type is None and pair[1].is_file() and pair[0].is_file()):
@@ -87,8 +87,8 @@ def type_of(path: pathlib.Path, description: dict[str, Any]) -> tuple[str, str]:
     size = path.stat().st_size
     if size % 2:
         return "u8", "a guess: an odd number of bytes"
-    halves = mapped(path, "u16")[:GUESSED_FROM]
-    # The upper halves of 32-bit ids are the same few numbers; of a vocabulary of 16 bits nearly none is so small.
+    halves = mapped(path, "u16")[:GUESS_TOKENS]
+    # The upper halves of 32-bit ids are small (ids below 2^20), while few ids of a 16-bit vocabulary are below 16.
     if size % 4 == 0 and (halves[1::2] < 16).mean() > 0.99 and halves[0::2].max(initial=0) > 15:
         return "u32", "a guess: every other 16 bits are small"
     return "u16", "a guess"
@@ -102,14 +102,15 @@ def read_description(path: pathlib.Path) -> dict[str, Any]:
         found = json.loads(beside.read_text())
     except ValueError:
         return {}
-    # Anybody may call a file so.
+    # Another program may write a file with this name.
     if not isinstance(found, dict) or found.get("fsdpd_tokens") != FORMAT or found.get("type") not in DTYPES:
         return {}
     return found
 
 
 def megatron_ids(bin_path: pathlib.Path, idx_path: pathlib.Path) -> tuple[Any]:
-    """Sequences follow each other without gaps, as every writer puts them: fsdp/data/megatron_index.h, which checks it."""
+    """Maps the ids of a Megatron file. Assumes that sequences have no gaps, as all writers do;
+    fsdp/data/megatron_index.h checks it."""
     with open(idx_path, "rb") as index:
         head = index.read(34)
         if len(head) < 34 or head[:9] != b"MMIDIDX\0\0":
@@ -146,7 +147,7 @@ def entry(path: object, kind: str, mask: object) -> str:
 
 
 def spec_lines(train: str, validation: str | None, end: int | None, vocabulary: int) -> str:
-    """What a job's spec is to have; `vocabulary`: ids are below it."""
+    """Returns the lines for a job's spec. `vocabulary` is the number of ids."""
     lines = [f"# model: vocab_size at least {vocabulary}", "data:", f"  tokens: [{train}]"]
     if validation:
         lines.append(f"  validation: [{validation}]")

@@ -1,5 +1,5 @@
-"""Documents to token files: encoded by the library's threads while the next are read and the last are written, in the
-order they came, so that the bytes are the same on any number of threads."""
+"""Tokenization of documents into token files. Threads of the library encode a batch while the next is read and the last
+is written. Batches are written in input order, so the output does not depend on the number of threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fsdpd.data.sources import Document, Sources
 from fsdpd.data.token_files import DTYPES, FORMAT, description_of, entry, spec_lines
 from fsdpd.data.vocabulary import Vocabulary
 
-# Of a batch: enough for every thread, and some tens of MiB of encodings.
+# Limits of a batch: enough work for every thread, and some tens of MiB of encodings.
 BATCH_DOCUMENTS, BATCH_CHARACTERS = 2048, 2 << 20
 BATCHES_AHEAD = 2
 
@@ -29,7 +29,7 @@ BATCHES_AHEAD = 2
 @dataclass(frozen=True)
 class Settings:
     prefix: pathlib.Path
-    type: str  # "auto" or of DTYPES
+    type: str  # "auto" or a key of DTYPES
     end: int | None
     validation_share: float
     seed: int
@@ -40,7 +40,7 @@ class Settings:
 
 
 class Part:
-    """Training or validation: a token file, perhaps its mask, and what is counted."""
+    """The training or validation part: a token file, an optional mask, and counters."""
 
     def __init__(self, name: str, kind: str, settings: Settings, outputs: Outputs) -> None:
         suffix = "" if name == "train" else f".{name}"
@@ -72,17 +72,17 @@ class Tokenizing:
         self.kind = settings.type if settings.type != "auto" else "u16" if vocabulary.size <= 1 << 16 else "u32"
         if vocabulary.size > 1 << (8 * numpy.dtype(DTYPES[self.kind]).itemsize):
             raise Fault(f"--type {self.kind}: does not hold the {vocabulary.size} ids of {vocabulary.path}")
-        self._end_within = self._begun_early = self._nothing_counts = 0
+        self._inner_ends = self._split_starts = self._without_targets = 0
 
     def run(self, sources: Sources) -> list[dict[str, Any]]:
-        """Descriptions of what was written: of training, and of validation where there is a share for it."""
+        """Writes all files. Returns the descriptions of the training file and of the optional validation file."""
         with Outputs(self._settings.overwrite) as outputs:
             names = ["train", "validation"] if self._settings.validation_share > 0 else ["train"]
             parts = [Part(name, self.kind, self._settings, outputs) for name in names]
             progress = Progress("tokenize")
             for batch, encoded in self._encoded(sources.documents()):
                 self._write(batch, encoded, parts)
-                progress.show(sum(part.tokens for part in parts), sum(part.documents for part in parts), sources.share())
+                progress.show(sum(part.tokens for part in parts), sum(part.documents for part in parts), sources.fraction())
             for part in parts:
                 if part.documents == 0:
                     raise Fault(f"{sum(each.documents for each in parts)} documents were read, and the {part.name} part "
@@ -92,7 +92,7 @@ class Tokenizing:
                 outputs.open(description_of(part.file.path)).write((json.dumps(description, indent=1) + "\n").encode())
             outputs.finish()
         progress.end(sum(part.tokens for part in parts), sum(part.documents for part in parts))
-        self._tell(sources, parts)
+        self._print_summary(sources, parts)
         return described
 
     def spec(self) -> str:
@@ -133,7 +133,7 @@ class Tokenizing:
         if not self._settings.masks:
             fast = tokenizer.encode_batch_fast(texts, add_special_tokens=special)
             return [(numpy.array(each.ids, "<u4"), None) for each in fast]
-        # The fast ones do not know which characters a token is of.
+        # encode_batch_fast does not return character offsets.
         encodings = tokenizer.encode_batch(texts, add_special_tokens=special)
         return [(numpy.array(each.ids, "<u4"), numpy.array(each.offsets, "<i8").reshape(-1, 2)) for each in encodings]
 
@@ -146,15 +146,16 @@ class Tokenizing:
             part.write(documents)
 
     def _mask(self, document: Document, ids: Any, offsets: Any) -> Any:
-        """A token counts that ends within what counts: what an answer begins with may be one token with the space before."""
+        """Returns the mask of targets. A token is a target if it ends inside a target range, because the first token of
+        an answer may include the space before it."""
         if document.counted is None:
             return numpy.ones(len(offsets), "u1")
         mask = numpy.zeros(len(offsets), "u1")
         for begin, end in document.counted:
             mask[(offsets[:, 1] > begin) & (offsets[:, 1] <= end)] = 1
-            self._begun_early += int(((offsets[:, 0] < begin) & (offsets[:, 1] > begin)).any())
-        self._nothing_counts += int(not mask.any())
-        # The end that --add-special-tokens has written is of no character: it counts where what it ends does.
+            self._split_starts += int(((offsets[:, 0] < begin) & (offsets[:, 1] > begin)).any())
+        self._without_targets += int(not mask.any())
+        # An end token added by --add-special-tokens has no characters. It is a target if the token before it is.
         if len(ids) > 1 and self._settings.end is not None and ids[-1] == self._settings.end and not offsets[-1].any():
             mask[-1] = mask[-2]
         return mask
@@ -163,9 +164,9 @@ class Tokenizing:
         end = self._settings.end
         if end is None:
             return ids, mask
-        # --add-special-tokens may have written it.
+        # --add-special-tokens may have added the end token already.
         ended = len(ids) > 0 and ids[-1] == end
-        self._end_within += int((ids[:-1] == end).any() if ended else (ids == end).any())
+        self._inner_ends += int((ids[:-1] == end).any() if ended else (ids == end).any())
         if ended:
             return ids, mask
         if mask is not None:
@@ -173,7 +174,7 @@ class Tokenizing:
         return numpy.append(ids, numpy.uint32(end)), mask
 
     def _part_of(self, document: Document) -> int:
-        """By the text and the seed alone: the same text is never in both parts, whatever is read beside it."""
+        """Chooses the part by a hash of text and seed only, so that equal texts are always in the same part."""
         if self._settings.validation_share <= 0:
             return 0
         key = self._settings.seed.to_bytes(8, "little")
@@ -194,19 +195,19 @@ class Tokenizing:
             made |= {"mask": part.mask.path.name, "mask_sha256": part.mask.sha256, "counted": part.counted}
         return made
 
-    def _tell(self, sources: Sources, parts: list[Part]) -> None:
-        def tell(count: int, words: str) -> None:
+    def _print_summary(self, sources: Sources, parts: list[Part]) -> None:
+        def print_count(count: int, words: str) -> None:
             if count:
                 print(f"tokenize: {of_count(count)} {words}", file=sys.stderr)
 
-        tell(sum(each.empty for each in sources.counts), "empty documents were left out")
-        tell(sum(each.skipped for each in sources.counts), "faulty documents were skipped")
-        tell(self._end_within, "documents have the end-of-document token within: training takes each for several")
-        tell(self._begun_early, "answers begin within a token of what was before them; that token counts")
-        tell(self._nothing_counts, "documents have no token that counts as a target")
+        print_count(sum(each.empty for each in sources.counts), "empty documents were left out")
+        print_count(sum(each.skipped for each in sources.counts), "faulty documents were skipped")
+        print_count(self._inner_ends, "documents have the end-of-document token within: training takes each for several")
+        print_count(self._split_starts, "answers begin within a token of what was before them; that token counts")
+        print_count(self._without_targets, "documents have no token that counts as a target")
         for part in parts:
             if part.mask:
-                tell(part.counted, f"tokens of {part.name} count as targets, {part.counted / part.tokens:.1%}")
+                print_count(part.counted, f"tokens of {part.name} count as targets, {part.counted / part.tokens:.1%}")
 
 
 def batches(documents: Iterator[Document]) -> Iterator[list[Document]]:

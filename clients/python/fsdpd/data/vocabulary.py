@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer.json, read by the library `tokenizers`."""
+"""Vocabulary of a Hugging Face tokenizer.json, loaded with the library `tokenizers`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 from fsdpd.data.faults import Fault
 
-# What tokenizers of our time end a document with, where they have several special tokens. A turn's end is none of them.
+# End-of-document tokens of common tokenizers that have several special tokens. End-of-turn tokens are not included.
 KNOWN_ENDS = ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
 
 
 class Vocabulary:
     def __init__(self, path: pathlib.Path, threads: int | None = None) -> None:
-        """`threads` of the process, for all of its vocabularies; None: one a core."""
+        """`threads` applies to all vocabularies of the process; None: one per core."""
         self.path = path / "tokenizer.json" if path.is_dir() else path
         data = self.path.read_bytes()
         self.sha256 = hashlib.sha256(data).hexdigest()
-        # The library reads these when it is imported, and when it first has much to do.
+        # The library reads these variables when it is imported and when it first encodes a batch.
         os.environ["TOKENIZERS_PARALLELISM"] = "true"
         if threads is not None:
             os.environ["RAYON_NUM_THREADS"] = str(threads)
@@ -29,29 +29,29 @@ class Vocabulary:
         self.library = f"tokenizers {tokenizers.__version__}"
         try:
             self.tokenizer = tokenizers.Tokenizer.from_buffer(data)
-        except Exception as error:  # The library has no type for it.
+        except Exception as error:  # The library raises plain Exception.
             raise Fault(f"{self.path}: {self.library} cannot read it as a tokenizer.json: {error}") from None
-        # Either would cut or fill up documents.
+        # Both would change the length of documents.
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         self.size = max(self.tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         if self.size == 0:
             raise Fault(f"{self.path}: has no tokens")
 
-    def end_of_document(self, asked: str | None) -> int | None:
-        """By name or id, or "none"; None asks for what the special tokens say."""
-        if asked == "none":
+    def end_of_document(self, requested: str | None) -> int | None:
+        """Returns the end-of-document token for a name, an id or "none". None: derives it from the special tokens."""
+        if requested == "none":
             return None
-        if asked is not None and asked.isdecimal():
-            if int(asked) >= self.size:
-                raise Fault(f"--end-of-document {asked}: the ids of {self.path} end at {self.size - 1}")
-            return int(asked)
+        if requested is not None and requested.isdecimal():
+            if int(requested) >= self.size:
+                raise Fault(f"--end-of-document {requested}: the ids of {self.path} end at {self.size - 1}")
+            return int(requested)
         special = {token.content: number for number, token in self.tokenizer.get_added_tokens_decoder().items()
                    if token.special}
-        if asked is not None:
-            found: int | None = self.tokenizer.token_to_id(asked)
+        if requested is not None:
+            found: int | None = self.tokenizer.token_to_id(requested)
             if found is None:
-                raise Fault(f"--end-of-document {asked}: {self.path} has no such token; special ones: {listed(special)}")
+                raise Fault(f"--end-of-document {requested}: {self.path} has no such token; special ones: {listed(special)}")
             return found
         candidates = [name for name in special if name in KNOWN_ENDS] or (list(special) if len(special) == 1 else [])
         if len(candidates) != 1:
