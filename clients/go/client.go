@@ -18,14 +18,14 @@ import (
 
 const pageSize = 100
 
-// Client calls the coordinator, of several the one that leads. Safe for several goroutines. A call without a deadline
-// gets that of calls.json; one that finds no coordinator is tried again for so long, where it may be repeated.
+// Client calls the coordinator, or the leader of several. It is safe for concurrent use. A call without a deadline gets
+// the one in calls.json. A call that is safe to repeat is retried until its deadline while no coordinator is reachable.
 type Client struct {
 	places       *places
 	reconnectFor time.Duration
 }
 
-// New connects when it is first called, so an error here is of the options.
+// New returns a client that connects at its first call. An error means that the options are invalid.
 func New(options Options) (*Client, error) {
 	addresses, err := options.addresses()
 	if err != nil {
@@ -46,7 +46,7 @@ func New(options Options) (*Client, error) {
 	return &Client{places, reconnectFor}, nil
 }
 
-// Close ends every stream too.
+// Close closes all connections, which also ends open streams.
 func (c *Client) Close() error { return c.places.close() }
 
 type method[Q, R any] func(api.CoordinatorClient, context.Context, *Q, ...grpc.CallOption) (*R, error)
@@ -71,22 +71,22 @@ func call[Q, R any](ctx context.Context, c *Client, name string, method method[Q
 	}
 }
 
-// Submission is what became of a Submit.
+// Submission is the result of Submit.
 type Submission struct {
 	Job       *api.Job
-	Faults    []*api.Fault // Values that were adjusted, and warnings.
-	RequestID string       // Finds the same job again.
+	Faults    []*api.Fault // Adjustments and warnings.
+	RequestID string       // Submitting again with this id returns the same job.
 }
 
-// SubmitOptions say of a job what is not its spec's.
+// SubmitOptions are properties of a job that are not part of its spec.
 type SubmitOptions struct {
-	After       []string // Ids of jobs that have to succeed first.
-	Preemptible bool     // It may be told to save and leave for others.
-	Project     string   // Empty: that of the token.
+	After       []string // Ids of jobs that must succeed first.
+	Preemptible bool     // The job may be paused for one of higher priority.
+	Project     string   // Empty: the token's project.
 }
 
-// Submit queues a job. With the same requestID (at most 64 characters; empty: a new one), spec and options it is the
-// same job, however often and from wherever it is submitted.
+// Submit submits a job. Submitting again with the same requestID (at most 64 characters; empty: a new one), spec and
+// options returns the same job.
 func (c *Client) Submit(ctx context.Context, spec *api.JobSpec, requestID string) (*Submission, error) {
 	return c.SubmitWith(ctx, spec, requestID, SubmitOptions{})
 }
@@ -113,43 +113,43 @@ func (c *Client) SubmitWith(
 	return &Submission{response.GetJob(), response.GetFaults(), requestID}, nil
 }
 
-// Validate has all faults of a spec.
+// Validate returns all violations of a spec.
 func (c *Client) Validate(ctx context.Context, spec *api.JobSpec) ([]*api.Fault, error) {
 	response, err := call(ctx, c, "ValidateJob", api.CoordinatorClient.ValidateJob, &api.ValidateJobRequest{Spec: spec})
 	return response.GetFaults(), err
 }
 
-// Plan says what a spec would do.
+// Plan returns the plan of a spec.
 func (c *Client) Plan(ctx context.Context, spec *api.JobSpec) (*api.Plan, error) {
 	response, err := call(ctx, c, "PlanJob", api.CoordinatorClient.PlanJob, &api.PlanJobRequest{Spec: spec})
 	return response.GetPlan(), err
 }
 
-// Search has the fastest ways to run a spec that train the same; fields in `hold` stay as they are.
+// Search returns the fastest equivalent configurations of a spec. Fields in `hold` are not changed.
 func (c *Client) Search(ctx context.Context, spec *api.JobSpec, hold ...string) (*api.PlanSearch, error) {
 	request := &api.SearchPlansRequest{Spec: spec, Hold: hold}
 	response, err := call(ctx, c, "SearchPlans", api.CoordinatorClient.SearchPlans, request)
 	return response.GetSearch(), err
 }
 
-// Get is the job as it is now.
+// Get returns the current state of a job.
 func (c *Client) Get(ctx context.Context, id string) (*api.Job, error) {
 	response, err := call(ctx, c, "GetJob", api.CoordinatorClient.GetJob, &api.GetJobRequest{Id: id})
 	return response.GetJob(), err
 }
 
-// Jobs are those of the token's project, or all for a token without one, newest first; of all states where none is
-// named. An error is the last that comes.
+// Jobs yields the jobs of the token's project (all jobs for a token without a project), newest first. No states: jobs in
+// any state. An error is the last element.
 func (c *Client) Jobs(ctx context.Context, states ...api.JobState) iter.Seq2[*api.Job, error] {
 	return c.list(ctx, &api.ListJobsRequest{States: states})
 }
 
-// JobsOf is Jobs of one project, whoever asks; empty: of all.
+// JobsOf is Jobs for the given project instead of the token's; empty: all projects.
 func (c *Client) JobsOf(ctx context.Context, project string, states ...api.JobState) iter.Seq2[*api.Job, error] {
 	return c.list(ctx, &api.ListJobsRequest{States: states, Project: project, AllProjects: project == ""})
 }
 
-// JobsWhere are those that the request asks for, in its order, all pages.
+// JobsWhere yields the jobs that match the request, in its order, and fetches pages as needed.
 func (c *Client) JobsWhere(ctx context.Context, request *api.ListJobsRequest) iter.Seq2[*api.Job, error] {
 	return c.list(ctx, proto.Clone(request).(*api.ListJobsRequest))
 }
@@ -176,7 +176,7 @@ func (c *Client) list(ctx context.Context, request *api.ListJobsRequest) iter.Se
 	}
 }
 
-// Steps has what is kept of each step of a job, as the request says, by pages: with what is missing of each, and why.
+// Steps yields pages of step records of a job. Each page also has the missing steps and unreadable nodes with reasons.
 func (c *Client) Steps(ctx context.Context, request *api.ListStepsRequest) iter.Seq2[*api.ListStepsResponse, error] {
 	return func(yield func(*api.ListStepsResponse, error) bool) {
 		next := proto.Clone(request).(*api.ListStepsRequest)
@@ -193,51 +193,51 @@ func (c *Client) Steps(ctx context.Context, request *api.ListStepsRequest) iter.
 	}
 }
 
-// Course is how the newest step went that a job's rank 0 has told of, at most once a second: what its lanes ran when, and
-// its memory by component; and which attempt made it.
+// Course returns the step timeline of the newest step that rank 0 reported (at most one per second): the instructions of
+// each lane with their times, the memory by component, and the attempt.
 func (c *Client) Course(ctx context.Context, id string) (*api.GetStepCourseResponse, error) {
 	return call(ctx, c, "GetStepCourse", api.CoordinatorClient.GetStepCourse, &api.GetStepCourseRequest{Id: id})
 }
 
-// Cancel ends a job. Ranks have `grace` seconds; nil: the coordinator's default.
+// Cancel cancels a job. Its ranks have `grace` seconds to exit; nil: the coordinator's default.
 func (c *Client) Cancel(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
 	return Unchanged{client: c}.Cancel(ctx, id, reason, grace)
 }
 
-// Pause has a job's ranks save and leave, within `grace` seconds; nil: the coordinator's default.
+// Pause makes the ranks of a job save a checkpoint and exit within `grace` seconds; nil: the coordinator's default.
 func (c *Client) Pause(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
 	return Unchanged{client: c}.Pause(ctx, id, reason, grace)
 }
 
-// Resume queues a paused job again.
+// Resume returns a paused job to the queue.
 func (c *Client) Resume(ctx context.Context, id, reason string) (*api.Job, error) {
 	return Unchanged{client: c}.Resume(ctx, id, reason)
 }
 
-// Retry queues a failed or cancelled job again, under its id.
+// Retry returns a failed or cancelled job to the queue under the same id.
 func (c *Client) Retry(ctx context.Context, id, reason string) (*api.Job, error) {
 	return Unchanged{client: c}.Retry(ctx, id, reason)
 }
 
-// Delete forgets an ended job. Not tried again: of a repeated call nobody could say whether the first one was heard.
+// Delete deletes an ended job. It is not retried, because NotFound could then be the effect of the first try.
 func (c *Client) Delete(ctx context.Context, id string) (*api.Job, error) {
 	return Unchanged{client: c}.Delete(ctx, id)
 }
 
-// Nodes are the agents that the coordinator knows.
+// Nodes returns the nodes that the coordinator knows.
 func (c *Client) Nodes(ctx context.Context) ([]*api.Node, error) {
 	return c.NodesWhere(ctx, &api.ListNodesRequest{})
 }
 
-// NodesWhere are those that the request's filter holds for, in its order.
+// NodesWhere returns the nodes that match the request's filter, in its order.
 func (c *Client) NodesWhere(ctx context.Context, request *api.ListNodesRequest) ([]*api.Node, error) {
 	response, err := call(ctx, c, "ListNodes", api.CoordinatorClient.ListNodes, request)
 	return response.GetNodes(), err
 }
 
-// Events is what has happened to jobs and nodes, as the request says and as far as it is kept, all pages. Where some of
-// a job or node is not, an event of the kind FORGOTTEN says how many. An error is the last that comes: NotFound for a job
-// that does not exist and that no event is kept of.
+// Events yields the retained events of jobs and nodes that match the request, and fetches pages as needed. An event of
+// kind FORGOTTEN has the number of deleted events of a job or node. An error is the last element: NotFound if the job does
+// not exist and has no retained events.
 func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) iter.Seq2[*api.Event, error] {
 	return func(yield func(*api.Event, error) bool) {
 		found := false
@@ -251,7 +251,7 @@ func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) ite
 			return
 		}
 		_, lost := c.Get(ctx, request.GetJob())
-		if status.Code(lost) == codes.NotFound { // Or deleted, with events that the rest of the request excludes.
+		if status.Code(lost) == codes.NotFound { // The job may be deleted, with retained events that the request excludes.
 			for event, err := range c.pagesOfEvents(ctx, &api.ListEventsRequest{Job: request.GetJob()}) {
 				if err == nil && isEventOf(event, request.GetJob()) {
 					return
@@ -264,7 +264,7 @@ func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) ite
 	}
 }
 
-// A gap in the log is reported to every reader: it shows a job's existence only where it names the job.
+// isEventOf reports whether the event proves that the job existed. A FORGOTTEN event proves it only if it names the job.
 func isEventOf(event *api.Event, job string) bool {
 	return event.GetKind() != api.EventKind_EVENT_KIND_FORGOTTEN || job != "" && event.GetJob() == job
 }
@@ -284,7 +284,7 @@ func (c *Client) pagesOfEvents(ctx context.Context, request *api.ListEventsReque
 				}
 			}
 			if !strings.HasSuffix(strings.TrimSpace(next.GetOrderBy()), "desc") {
-				next.After = 0 // The token says it.
+				next.After = 0 // The page token contains the position.
 			}
 			if next.PageToken = page.GetNextPageToken(); next.PageToken == "" {
 				return
@@ -293,42 +293,42 @@ func (c *Client) pagesOfEvents(ctx context.Context, request *api.ListEventsReque
 	}
 }
 
-// Cordon has no job placed on a node any more.
+// Cordon prevents new placements on a node.
 func (c *Client) Cordon(ctx context.Context, node, reason string) (*api.Node, error) {
 	response, err := call(ctx, c, "CordonNode", api.CoordinatorClient.CordonNode, &api.CordonNodeRequest{Node: node, Reason: reason})
 	return response.GetNode(), err
 }
 
-// Uncordon opens a node again.
+// Uncordon allows placements on a node again.
 func (c *Client) Uncordon(ctx context.Context, node string) (*api.Node, error) {
 	response, err := call(ctx, c, "UncordonNode", api.CoordinatorClient.UncordonNode, &api.UncordonNodeRequest{Node: node})
 	return response.GetNode(), err
 }
 
-// Drain cordons a node and has the jobs there save, leave and go on elsewhere; Cordon.Drain of Nodes says how far it is.
-// Ranks have `grace` seconds to save; nil: the coordinator's default. With `force` also jobs leave that write no
-// checkpoints, and lose their steps.
+// Drain cordons a node and moves its jobs: they save a checkpoint, leave, and resume elsewhere. Cordon.Drain of Nodes has
+// the progress. Ranks have `grace` seconds to save; nil: the coordinator's default. With `force`, jobs without checkpoints
+// are moved too, and lose their steps.
 func (c *Client) Drain(ctx context.Context, node, reason string, grace *int64, force bool) (*api.Node, error) {
 	request := &api.DrainNodeRequest{Node: node, Reason: reason, GraceSeconds: grace, Force: force}
 	response, err := call(ctx, c, "DrainNode", api.CoordinatorClient.DrainNode, request)
 	return response.GetNode(), err
 }
 
-// DeleteNode removes a node that is lost or has left, with its cordon and preflight result; an agent of that name may
-// register again. It returns the node as it was. Refused for a node that is ready, not lost yet, or hosts ranks
-// (NODE_NOT_IDLE); without `force` also for a lost node whose ranks may still run (RANKS_UNCONFIRMED).
+// DeleteNode removes a node that is lost or has left, with its cordon and preflight result, and returns its last state. An
+// agent of that name may register again. It fails for a node that is ready, not lost yet, or hosts ranks (NODE_NOT_IDLE);
+// without `force` also for a lost node whose ranks may still run (RANKS_UNCONFIRMED).
 func (c *Client) DeleteNode(ctx context.Context, node string, force bool) (*api.Node, error) {
 	response, err := call(ctx, c, "DeleteNode", api.CoordinatorClient.DeleteNode, &api.DeleteNodeRequest{Node: node, Force: force})
 	return response.GetNode(), err
 }
 
-// Preflight begins to measure a node; Node.preflight of Nodes has the result once in_preflight is false there.
+// Preflight starts a preflight of a node. The result is in Node.preflight of Nodes when in_preflight is false.
 func (c *Client) Preflight(ctx context.Context, node string) (*api.Node, error) {
 	response, err := call(ctx, c, "PreflightNode", api.CoordinatorClient.PreflightNode, &api.PreflightNodeRequest{Node: node})
 	return response.GetNode(), err
 }
 
-// Version is the coordinator's.
+// Version returns the version of the coordinator.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	response, err := call(ctx, c, "GetVersion", api.CoordinatorClient.GetVersion, &api.GetVersionRequest{})
 	return response.GetVersion(), err

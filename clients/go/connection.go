@@ -20,10 +20,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// DefaultAddress is where a coordinator listens unless told otherwise.
+// DefaultAddress is the default address of a coordinator.
 const DefaultAddress = "127.0.0.1:7777"
 
-// Limits, deadlines and what is repeated: every client reads them from one file (clients/calls.json).
+// Limits, deadlines and retried methods, which all clients share (clients/calls.json).
 //
 //go:embed calls.json
 var callsText []byte
@@ -41,7 +41,7 @@ type callsFile struct {
 	FollowReconnectSeconds int             `json:"follow_reconnect_for_seconds"`
 	FollowPauseMs          int             `json:"follow_pause_ms"`
 	ServiceConfig          serviceConfig   `json:"service_config"`
-	repeated               map[string]bool // By method.
+	repeated               map[string]bool // Methods that are safe to repeat.
 	retry                  retryPolicy
 }
 
@@ -75,18 +75,18 @@ func (c callsFile) deadline(method string) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// Options say whom to call, whom to trust and who calls. Without an authority the connection is plaintext, and no token
-// is sent.
+// Options are the addresses, CA and token of a client. Without CAFile the connection is plaintext, and no token is sent.
 type Options struct {
-	Address   string // HOST:PORT, or several with commas, of which one leads; empty: DefaultAddress.
-	CAFile    string // Authorities of the coordinator's certificate, in PEM.
-	TokenFile string // Read with each call, so that a token that is replaced counts at once.
-	Token     string // The token itself, where no file is named.
-	// For how long a watch or a log reader tries to connect again; 0: as calls.json says.
+	Address   string // HOST:PORT, or several with commas, one of which is the leader; empty: DefaultAddress.
+	CAFile    string // CA certificates of the coordinator, in PEM.
+	TokenFile string // Read for each call, so that a rotated token applies immediately.
+	Token     string // The token itself, used without TokenFile.
+	// Time limit for reconnects of a watch or a log reader; 0: the default of calls.json.
 	ReconnectFor time.Duration
 }
 
-// FromEnvironment is what fsdpctl reads too: FSDPD_SERVER, FSDPD_COORDINATOR_CA, FSDPD_TOKEN_FILE and FSDPD_TOKEN.
+// FromEnvironment returns options from the variables of fsdpctl: FSDPD_SERVER, FSDPD_COORDINATOR_CA, FSDPD_TOKEN_FILE and
+// FSDPD_TOKEN.
 func FromEnvironment() Options {
 	return Options{
 		Address:   os.Getenv("FSDPD_SERVER"),
@@ -134,9 +134,9 @@ func (b bearer) RequireTransportSecurity() bool { return true }
 
 func (o Options) dialOptions() ([]grpc.DialOption, error) {
 	options := []grpc.DialOption{
-		grpc.WithDisableRetry(),         // places.go knows whom to ask next.
-		grpc.WithDisableServiceConfig(), // None from DNS.
-		grpc.WithNoProxy(),              // None stands between the parts of one cluster.
+		grpc.WithDisableRetry(),         // places.go retries, possibly with another coordinator.
+		grpc.WithDisableServiceConfig(), // Ignore service configs from DNS.
+		grpc.WithNoProxy(),              // Components of one cluster connect directly.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(calls.MaxMessageBytes)),
 		grpc.WithMaxHeaderListSize(calls.MaxMetadataBytes),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
@@ -169,7 +169,7 @@ func (o Options) dialOptions() ([]grpc.DialOption, error) {
 		return options, nil
 	}
 	caller := bearer{file: o.TokenFile, token: o.Token}
-	if _, err := caller.read(); err != nil { // A fault of it is told here rather than with the first call.
+	if _, err := caller.read(); err != nil { // Report a bad file now instead of at the first call.
 		return nil, err
 	}
 	return append(options, grpc.WithPerRPCCredentials(caller)), nil

@@ -6,8 +6,8 @@
 //		...
 //	}
 //
-// Jobs, specs and nodes are the messages of the API (package api), whose comments in proto/fsdpd/v1 say what each field
-// means. ./generate makes that package of a clone's protos. What is refused is an *Error.
+// Jobs, specs and nodes are the protobuf messages of the API (package api); proto/fsdpd/v1 documents their fields.
+// ./generate generates package api from the protos of a clone. Calls that fail return an *Error.
 package fsdpd
 
 //go:generate ./generate

@@ -14,18 +14,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Error is a call that failed. Its status code says how to go on: InvalidArgument (fix it), NotFound, AlreadyExists
-// (the request id has another spec), FailedPrecondition (the job does not allow it now), Aborted (it is not as it was seen
-// any more), PermissionDenied and Unauthenticated, ResourceExhausted and Unavailable (later), DeadlineExceeded (nobody
-// knows whether it took effect).
+// Error is a failed call. Its status code determines how to handle it: InvalidArgument (fix the request), NotFound,
+// AlreadyExists (the request id has another spec), FailedPrecondition (the state does not allow the call), Aborted (the
+// job has changed), PermissionDenied and Unauthenticated, ResourceExhausted and Unavailable (retry later),
+// DeadlineExceeded (the call may or may not have taken effect).
 type Error struct {
 	Code       codes.Code
 	Message    string
-	Reason     string            // A name of reason.proto without REASON_; empty where no coordinator answered.
-	Faults     []*api.Fault      // Fields that are wrong, where fields are.
-	MoreFaults int64             // How many did not fit; Validate answers with all.
-	Metadata   map[string]string // Of the reason.
-	RetryAfter time.Duration     // 0: nobody said.
+	Reason     string            // A value of reason.proto without REASON_; empty if no coordinator answered.
+	Faults     []*api.Fault      // Violations of fields, if the error is about fields.
+	MoreFaults int64             // Number of violations that did not fit; Validate returns all.
+	Metadata   map[string]string // Metadata of the reason.
+	RetryAfter time.Duration     // 0: not set by the coordinator.
 }
 
 func (e *Error) Error() string {
@@ -41,16 +41,16 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// GRPCStatus has status.Code(err) see the code.
+// GRPCStatus makes status.Code(err) return the code.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
-// Is has errors.Is see a context that ended.
+// Is makes errors.Is match the errors of an ended context.
 func (e *Error) Is(target error) bool {
 	return target == context.Canceled && e.Code == codes.Canceled ||
 		target == context.DeadlineExceeded && e.Code == codes.DeadlineExceeded
 }
 
-// ReasonOf is the reason of an *Error, "" of any other.
+// ReasonOf returns the reason of an *Error, and "" for any other error.
 func ReasonOf(err error) string {
 	var own *Error
 	if errors.As(err, &own) {
@@ -60,10 +60,10 @@ func ReasonOf(err error) string {
 }
 
 func fromRPC(err error) *Error {
-	told := status.Convert(err)
-	own := &Error{Code: told.Code(), Message: told.Message()}
+	rpc := status.Convert(err)
+	own := &Error{Code: rpc.Code(), Message: rpc.Message()}
 	var fields []*api.Fault
-	for _, detail := range told.Details() {
+	for _, detail := range rpc.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
 			own.Reason, own.Metadata = detail.GetReason(), detail.GetMetadata()

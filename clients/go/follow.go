@@ -17,18 +17,18 @@ import (
 
 // Update is a change of a job, or a step that it made.
 type Update struct {
-	Job *api.Job // The job as it is now; nil where a step was made.
-	// What has happened since the last change that was told (at first: ever), as far as the coordinator keeps events.
+	Job *api.Job // The current job; nil for a step report.
+	// Events since the last update with a job (in the first: since submission) that the coordinator retains.
 	Events []*api.Job_Event
-	Step   *api.StepReport // Rank 0's; those of an attempt come in order.
-	// How many of the attempt's steps before it have no report here; of a job that has ended: after the last report.
+	Step   *api.StepReport // Rank 0's report. Reports of an attempt arrive in order.
+	// Number of steps between the last report and this one; for an ended job: after the last report.
 	Missed int64
 }
 
-// Line is one of a rank's log.
+// Line is a line of a rank's log.
 type Line = api.TailLogsResponse
 
-// IsEnded says whether a job has succeeded, failed or been cancelled.
+// IsEnded reports whether a job has succeeded, failed or been cancelled.
 func IsEnded(job *api.Job) bool {
 	switch job.GetState() {
 	case api.JobState_JOB_STATE_SUCCEEDED, api.JobState_JOB_STATE_FAILED, api.JobState_JOB_STATE_CANCELLED:
@@ -37,10 +37,10 @@ func IsEnded(job *api.Job) bool {
 	return false
 }
 
-// What a watch has told, so that it goes on there and nothing comes twice.
+// Position of a watch, so that it resumes after a lost connection without duplicates.
 type watchCursor struct {
 	job  *api.Job
-	step int64 // The attempt's newest, 0 before the first.
+	step int64 // The newest step of the attempt; 0 before its first report.
 }
 
 func (c *watchCursor) take(response *api.WatchJobResponse) (Update, bool) {
@@ -64,14 +64,14 @@ func (c *watchCursor) take(response *api.WatchJobResponse) (Update, bool) {
 		return Update{}, false
 	}
 	update := Update{Step: report}
-	if c.step > 0 { // Of an attempt's first report nobody knows here after which step it began.
+	if c.step > 0 { // The first report of an attempt does not reveal the step from which the attempt started.
 		update.Missed = report.GetStep() - c.step - 1
 	}
 	c.step = report.GetStep()
 	return update, true
 }
 
-// Likewise, of events: the request is for those that come after.
+// Position in the log of events: the request selects events after it.
 type eventCursor struct{ request *api.WatchEventsRequest }
 
 func (c *eventCursor) take(response *api.WatchEventsResponse) (*api.Event, bool) {
@@ -81,7 +81,8 @@ func (c *eventCursor) take(response *api.WatchEventsResponse) (*api.Event, bool)
 	return event, isNew
 }
 
-// The coordinator keeps the newest so many: where the last one known is not among them, all are new.
+// eventsAfter returns the events of `job` after those of `before`. The coordinator retains a limited number of them: if
+// the last known event is no longer among them, all are new.
 func eventsAfter(before, job *api.Job) []*api.Job_Event {
 	events := job.GetEvents()
 	if known := before.GetEvents(); len(known) > 0 {
@@ -96,9 +97,9 @@ func eventsAfter(before, job *api.Job) []*api.Job_Event {
 
 var dropped = regexp.MustCompile(`^\[fsdpd-agent: (\d+) lines \(`)
 
-// Of a word of the agent's on lines that it has dropped how many these are, which count as they did when they were there; 0
-// of any other.
-func linesGone(notice string) int {
+// droppedLines returns the number of dropped lines in an agent's notice, or 0 for another notice. Dropped lines count in
+// positions as they did before they were dropped.
+func droppedLines(notice string) int {
 	if found := dropped.FindStringSubmatch(notice); found != nil {
 		lines, _ := strconv.Atoi(found[1])
 		return lines
@@ -106,13 +107,13 @@ func linesGone(notice string) int {
 	return 0
 }
 
-// What a log reader has shown. Lines of a rank come in order: a log is read again from its start, and what was shown is
-// passed over; or, after a tail, from its last line.
+// Position in the logs of all ranks; lines of one rank arrive in order. After a lost connection a log is read again from
+// its start, and lines that were already returned are skipped. With a tail it is read from its last line.
 type logCursor struct {
 	request *api.TailLogsRequest
 	opened  bool
 	shown   map[source]int
-	seen    map[source]int // On this connection.
+	seen    map[source]int // Lines received on this connection.
 	last    map[source]string
 	notices map[source]string
 }
@@ -134,9 +135,9 @@ func (c *logCursor) next() *api.TailLogsRequest {
 
 func (c *logCursor) take(line *Line) bool {
 	from := source{line.GetAttempt(), line.GetRank()}
-	if line.GetNotice() { // Each connection is told again.
-		if gone := linesGone(line.GetLine()); gone > 0 && c.request.GetTailLines() == 0 {
-			c.seen[from] += gone
+	if line.GetNotice() { // The agent repeats its notices on each connection.
+		if lines := droppedLines(line.GetLine()); lines > 0 && c.request.GetTailLines() == 0 {
+			c.seen[from] += lines
 			if c.seen[from] <= c.shown[from] {
 				return false
 			}
@@ -152,14 +153,14 @@ func (c *logCursor) take(line *Line) bool {
 	}
 	last, shown := c.last[from]
 	if c.request.GetTailLines() > 0 && c.seen[from] == 1 && shown && last == line.GetLine() {
-		return false // Nothing was written since.
+		return false // Nothing was written during the outage.
 	}
 	c.shown[from]++
 	c.last[from] = line.GetLine()
 	return true
 }
 
-// Since when nothing is heard, and for how long that may go on.
+// Duration of the current outage of a stream, with its limit. A limit of 0 returns the first error.
 type outage struct {
 	limit  time.Duration
 	since  time.Time
@@ -167,16 +168,16 @@ type outage struct {
 	places *places
 }
 
-func (o *outage) over() { o.since, o.moves = time.Time{}, 0 }
+func (o *outage) reset() { o.since, o.moves = time.Time{}, 0 }
 
-// Waits for another try, where it is of another coordinator for none; false when there is to be none.
-func (o *outage) goesOn(ctx context.Context, asked *place, lost *Error) bool {
+// waitForRetry waits before the next try, or not if it uses another coordinator. It returns false after the limit.
+func (o *outage) waitForRetry(ctx context.Context, current *place, lost *Error) bool {
 	if (lost.Code != codes.Unavailable && lost.Code != codes.Canceled) || ctx.Err() != nil || o.places.isClosed() {
 		return false
 	}
 	o.moves++
-	atOnce := o.places.move(asked, lost) && o.moves <= movesAtOnce
-	if atOnce && standsBy(lost) { // It has lost nothing: however short an outage may be.
+	immediate := o.places.move(current, lost) && o.moves <= maxImmediateMoves
+	if immediate && isStandby(lost) { // A move away from a standby is not an outage, even with a limit of 0.
 		return true
 	}
 	if o.since.IsZero() {
@@ -185,7 +186,7 @@ func (o *outage) goesOn(ctx context.Context, asked *place, lost *Error) bool {
 	if time.Since(o.since) >= o.limit {
 		return false
 	}
-	if atOnce {
+	if immediate {
 		return true
 	}
 	select {
@@ -198,7 +199,8 @@ func (o *outage) goesOn(ctx context.Context, asked *place, lost *Error) bool {
 
 type stream[R any] interface{ Recv() (*R, error) }
 
-// Reads a stream to its end, nil, or an error of the coordinator's. False: the reader wants no more.
+// read reads a stream to its end. It returns nil at the end of the stream, or the coordinator's error. False: the reader
+// stopped.
 func read[R any](open func() (stream[R], error), take func(*R) bool) (bool, *Error) {
 	opened, err := open()
 	for err == nil {
@@ -213,7 +215,7 @@ func read[R any](open func() (stream[R], error), take func(*R) bool) (bool, *Err
 	return true, fromRPC(err)
 }
 
-// Tells what is new of a stream, which is made anew, as `open` asks for it then, until `ended`.
+// follow yields the new updates of a stream. It opens the stream again with `open` after a lost connection, until `ended`.
 func follow[R, U any](
 	ctx context.Context, c *Client, open func(context.Context, *place) (stream[R], error), take func(*R) (U, bool),
 	ended func() bool, yield func(U, error) bool,
@@ -225,17 +227,17 @@ func follow[R, U any](
 		place := c.places.now()
 		opened := func() (stream[R], error) { return open(ctx, place) }
 		wanted, lost := read(opened, func(response *R) bool {
-			outage.over()
+			outage.reset()
 			update, isNew := take(response)
 			return !isNew || yield(update, nil)
 		})
 		if !wanted || ended() {
 			return
 		}
-		if lost == nil { // A coordinator that stops may close the stream in an orderly way.
+		if lost == nil { // A coordinator that stops may close the stream without an error.
 			lost = &Error{Code: codes.Unavailable, Message: "the coordinator closed the stream"}
 		}
-		if !outage.goesOn(ctx, place, lost) {
+		if !outage.waitForRetry(ctx, place, lost) {
 			var none U
 			yield(none, lost)
 			return
@@ -243,8 +245,8 @@ func follow[R, U any](
 	}
 }
 
-// Watch has the job now, then each change of it and each step report, until it has ended. A lost connection is made
-// anew; an error, the last that comes, is Unavailable only when it stayed lost. Ends with ctx too.
+// Watch yields the current job, then each change and step report until the job or ctx has ended. It reconnects after a
+// lost connection. An error is the last element: Unavailable if the connection stays lost.
 func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		cursor := watchCursor{}
@@ -255,9 +257,9 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Update, error] 
 	}
 }
 
-// WatchEvents has each event after the cursor that the request names (Event.sequence), once and in order, and then each
-// as it comes, until ctx ends. A lost connection is made anew as Watch's; an error with the reason EVENTS_GONE says that
-// some after the cursor are kept no more.
+// WatchEvents yields each event after the request's cursor (Event.sequence) once and in order, and then new events until
+// ctx ends. It reconnects like Watch. An error with the reason EVENTS_GONE means that events after the cursor are no longer
+// retained.
 func (c *Client) WatchEvents(ctx context.Context, request *api.WatchEventsRequest) iter.Seq2[*api.Event, error] {
 	return func(yield func(*api.Event, error) bool) {
 		cursor := eventCursor{proto.Clone(request).(*api.WatchEventsRequest)}
@@ -268,7 +270,7 @@ func (c *Client) WatchEvents(ctx context.Context, request *api.WatchEventsReques
 	}
 }
 
-// Wait has the job once it is as `until` says (nil: never), or has ended.
+// Wait returns the job when `until` is true for it (nil: never), or when it has ended.
 func (c *Client) Wait(ctx context.Context, id string, until func(*api.Job) bool) (*api.Job, error) {
 	for update, err := range c.Watch(ctx, id) {
 		if err != nil {
@@ -281,9 +283,9 @@ func (c *Client) Wait(ctx context.Context, id string, until func(*api.Job) bool)
 	return c.Get(ctx, id)
 }
 
-// Logs has lines of a job's ranks, as the request says; with Follow until the job has ended, also over lost
-// connections. Without, Unavailable may mean that a node is not ready. With Evidence, Unimplemented where the coordinator
-// is of an older release, which sends logs. An error is the last that comes.
+// Logs yields log lines of a job's ranks. With Follow, until the job has ended, with reconnects. Without Follow,
+// Unavailable may mean that a node is not ready. With Evidence, it yields records of hung ranks; Unimplemented means that
+// the coordinator is too old. An error is the last element.
 func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Seq2[*Line, error] {
 	return func(yield func(*Line, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -304,13 +306,13 @@ func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Se
 				if !cursor.take(line) {
 					return true
 				}
-				outage.over()
+				outage.reset()
 				return yield(line, nil)
 			})
 			if !wanted || lost == nil {
 				return
 			}
-			if !outage.goesOn(ctx, place, lost) {
+			if !outage.waitForRetry(ctx, place, lost) {
 				yield(nil, lost)
 				return
 			}
@@ -318,10 +320,10 @@ func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Se
 	}
 }
 
-// Trace has a job's ranks trace its next steps, as the request says: first the order, of each rank and step where its file
-// is or why it is not, and then the lines of the files, which are JSON for Perfetto: those of one rank and step in order,
-// between those of others. With no steps only lines come, of what an attempt has written. Asked once, as another call would
-// trace other steps. An error is the last that comes.
+// Trace traces the next steps of a running job. It yields the order, then for each rank and step the path of its file or an
+// error, then the lines of the files, JSON for Perfetto. Lines of one rank and step are in order, interleaved with others.
+// With no steps it yields only the lines of existing traces of an attempt. The trace is requested once, because a retry
+// would trace other steps. An error is the last element.
 func (c *Client) Trace(ctx context.Context, request *api.TraceJobRequest) iter.Seq2[*api.TraceJobResponse, error] {
 	return func(yield func(*api.TraceJobResponse, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -337,7 +339,7 @@ func (c *Client) Trace(ctx context.Context, request *api.TraceJobRequest) iter.S
 			if !wanted || lost == nil {
 				return
 			}
-			if heard || !outage.goesOn(ctx, place, lost) {
+			if heard || !outage.waitForRetry(ctx, place, lost) {
 				yield(nil, lost)
 				return
 			}

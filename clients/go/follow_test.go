@@ -20,31 +20,31 @@ func step(number int64) *api.WatchJobResponse {
 	return &api.WatchJobResponse{Update: &api.WatchJobResponse_Step{Step: &api.StepReport{Step: number}}}
 }
 
-func TestAWatchTellsEachChangeAndStepOnceAndCountsWhatIsMissing(t *testing.T) {
-	type told struct {
+func TestWatchReportsChangesAndStepsOnce(t *testing.T) {
+	type received struct {
 		events       int
 		step, missed int64
 	}
-	var found []told
+	var found []received
 	cursor := watchCursor{}
 	for _, each := range []*api.WatchJobResponse{
 		job(1, 0, "a"), job(2, 1, "a", "b"), step(1), step(2),
-		// Another connection: the same again, and what came meanwhile.
+		// A new connection repeats old updates and adds new ones.
 		job(2, 1, "a", "b"), step(2), step(6), job(5, 1, "a", "b", "c", "d"),
-		// Another attempt goes back.
+		// A new attempt starts from an earlier step.
 		job(6, 2, "a", "b", "c", "d", "e"), step(3),
 	} {
 		if update, isNew := cursor.take(each); isNew {
-			found = append(found, told{len(update.Events), update.Step.GetStep(), update.Missed})
+			found = append(found, received{len(update.Events), update.Step.GetStep(), update.Missed})
 		}
 	}
-	want := []told{{1, 0, 0}, {1, 0, 0}, {0, 1, 0}, {0, 2, 0}, {0, 6, 3}, {2, 0, 0}, {1, 0, 0}, {0, 3, 0}}
+	want := []received{{1, 0, 0}, {1, 0, 0}, {0, 1, 0}, {0, 2, 0}, {0, 6, 3}, {2, 0, 0}, {1, 0, 0}, {0, 3, 0}}
 	if !slices.Equal(found, want) {
-		t.Errorf("told %v, want %v", found, want)
+		t.Errorf("got %v, want %v", found, want)
 	}
 }
 
-func TestAWatchCountsStepsMadeBeforeTheEndThatItLearnsOfLater(t *testing.T) {
+func TestWatchCountsMissedStepsAtEnd(t *testing.T) {
 	cursor := watchCursor{}
 	ended := job(9, 1, "a", "b")
 	ended.GetJob().State = api.JobState_JOB_STATE_SUCCEEDED
@@ -54,17 +54,17 @@ func TestAWatchCountsStepsMadeBeforeTheEndThatItLearnsOfLater(t *testing.T) {
 	if update, _ := cursor.take(ended); update.Missed != 281 {
 		t.Errorf("missed %d", update.Missed)
 	}
-	late := watchCursor{} // Who comes after the end has missed nothing.
+	late := watchCursor{} // A watch that starts after the end has missed nothing.
 	if update, _ := late.take(ended); update.Missed != 0 {
 		t.Errorf("missed %d", update.Missed)
 	}
 }
 
-func TestAWatchTellsAllEventsWhereTheLastOneIsNoLongerKept(t *testing.T) {
+func TestWatchReportsAllEventsIfLastOneIsGone(t *testing.T) {
 	cursor := watchCursor{}
 	cursor.take(job(1, 1, "a"))
 	if update, _ := cursor.take(job(9, 1, "x", "y")); len(update.Events) != 2 {
-		t.Errorf("told %v", update.Events)
+		t.Errorf("got %v", update.Events)
 	}
 }
 
@@ -81,7 +81,7 @@ func shown(cursor *logCursor, lines ...*Line) []string {
 	return taken
 }
 
-func TestALogThatIsReadAgainGoesOnAtItsNextLine(t *testing.T) {
+func TestLogResumesAtNextLine(t *testing.T) {
 	cursor := newLogCursor(&api.TailLogsRequest{Follow: true})
 	notice := &Line{Attempt: 1, Line: "cut", Notice: true}
 	if got := shown(cursor, notice, line(0, "a"), line(1, "a"), line(0, "b")); len(got) != 4 {
@@ -93,7 +93,7 @@ func TestALogThatIsReadAgainGoesOnAtItsNextLine(t *testing.T) {
 	}
 }
 
-func TestLinesThatAreGoneWhenTheLogIsReadAgainHideNoneThatWereNotShown(t *testing.T) {
+func TestDroppedLinesDoNotHideNewLines(t *testing.T) {
 	cursor := newLogCursor(&api.TailLogsRequest{Follow: true})
 	gone := func(lines int) *Line {
 		text := fmt.Sprintf("[fsdpd-agent: %d lines (100 bytes) are gone here: of a rank's log the newest 1.00 MiB are kept]", lines)
@@ -108,7 +108,7 @@ func TestLinesThatAreGoneWhenTheLogIsReadAgainHideNoneThatWereNotShown(t *testin
 	}
 }
 
-func TestATailThatIsReadAgainBeginsWithItsLastLine(t *testing.T) {
+func TestTailResumesAtLastLine(t *testing.T) {
 	cursor := newLogCursor(&api.TailLogsRequest{Follow: true, TailLines: 3})
 	shown(cursor, line(0, "a"), line(0, "b"))
 	if got := shown(cursor, line(0, "b"), line(0, "c")); !slices.Equal(got, []string{"c"}) {

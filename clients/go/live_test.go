@@ -1,6 +1,6 @@
 //go:build live
 
-// Against a coordinator that somebody has started, with one node of two slots: FSDPD_SERVER and its like name it.
+// Tests against a running coordinator with one node of two slots, given by FSDPD_SERVER and the other variables.
 package fsdpd
 
 import (
@@ -52,7 +52,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-func TestASpecIsValidatedPlannedSubmittedAndFollowed(t *testing.T) {
+func TestValidatePlanSubmitAndWatch(t *testing.T) {
 	ctx, client := connected(t)
 	must[[]*api.Fault](t)(client.Validate(ctx, small(4)))
 	if plan := must[*api.Plan](t)(client.Plan(ctx, small(4))); plan.GetWorld() != 2 {
@@ -116,7 +116,7 @@ func TestASpecIsValidatedPlannedSubmittedAndFollowed(t *testing.T) {
 	}
 }
 
-func TestEventsOfAJobThatDoesNotExistAreAnErrorAndThoseOfADeletedJobAreNot(t *testing.T) {
+func TestEventsOfUnknownAndDeletedJob(t *testing.T) {
 	ctx, client := connected(t)
 	spec := small(4)
 	spec.Resources = &api.Resources{Nodes: proto.Int64(50), RanksPerNode: proto.Int64(2)}
@@ -143,7 +143,7 @@ func TestEventsOfAJobThatDoesNotExistAreAnErrorAndThoseOfADeletedJobAreNot(t *te
 	}
 }
 
-func TestListsAreFilteredAndWhatHasChangedIsNotCancelled(t *testing.T) {
+func TestFiltersAndConditionalCancel(t *testing.T) {
 	ctx, client := connected(t)
 	spec := small(4)
 	spec.Resources = &api.Resources{Nodes: proto.Int64(50), RanksPerNode: proto.Int64(2)}
@@ -189,7 +189,7 @@ func TestListsAreFilteredAndWhatHasChangedIsNotCancelled(t *testing.T) {
 	}
 }
 
-func TestAJobIsPausedResumedAndCancelled(t *testing.T) {
+func TestPauseResumeAndCancel(t *testing.T) {
 	ctx, client := connected(t)
 	spec := small(endless)
 	spec.Checkpoint = &api.Checkpoint{Dir: t.TempDir()}
@@ -221,12 +221,12 @@ func TestAJobIsPausedResumedAndCancelled(t *testing.T) {
 	must[*api.Job](t)(client.Wait(ctx, id, nil))
 }
 
-func TestAJobIsTracedAndItsNodeDrained(t *testing.T) {
+func TestTraceAndDrain(t *testing.T) {
 	ctx, client := connected(t)
 	spec := small(endless)
 	spec.Checkpoint = &api.Checkpoint{Dir: t.TempDir()}
 	id := must[*Submission](t)(client.Submit(ctx, spec, "")).Job.GetId()
-	// Steps of rank 0 are told before the last rank is known to be up.
+	// Steps of rank 0 may be reported before the last rank is known to be running.
 	must[*api.Job](t)(client.Wait(ctx, id, func(job *api.Job) bool { return job.GetState() == api.JobState_JOB_STATE_RUNNING }))
 	for update, err := range client.Watch(ctx, id) {
 		if err != nil || update.Step.GetStep() >= 2 {
@@ -280,7 +280,7 @@ func TestAJobIsTracedAndItsNodeDrained(t *testing.T) {
 	}
 }
 
-func TestRefusalsHaveFaultsAndReasons(t *testing.T) {
+func TestErrorsHaveFaultsAndReasons(t *testing.T) {
 	ctx, client := connected(t)
 	bad := small(4)
 	bad.Train.GlobalBatch = proto.Int64(3)
@@ -308,11 +308,11 @@ func TestRefusalsHaveFaultsAndReasons(t *testing.T) {
 	stranger := must[*Client](t)(New(options))
 	defer stranger.Close()
 	if _, err := stranger.Nodes(ctx); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("a stranger: %v", err)
+		t.Errorf("an unknown token: %v", err)
 	}
 }
 
-func TestAContextEndsAWatchAndACall(t *testing.T) {
+func TestContextEndsWatchAndCall(t *testing.T) {
 	ctx, client := connected(t)
 	id := must[*Submission](t)(client.Submit(ctx, small(endless), "")).Job.GetId()
 	defer client.Cancel(ctx, id, "", proto.Int64(0))
@@ -331,7 +331,7 @@ func TestAContextEndsAWatchAndACall(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+func TestRejectsInvalidOptions(t *testing.T) {
 	options := FromEnvironment()
 	if err := os.Chmod(options.TokenFile, 0o644); err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	defer os.Chmod(options.TokenFile, 0o600)
 	for _, wrong := range []Options{options, {Address: "nonsense"}, {CAFile: "/nothing/here"}} {
 		if _, err := New(wrong); err == nil {
-			t.Errorf("%+v is taken", wrong)
+			t.Errorf("%+v is accepted", wrong)
 		}
 	}
 }

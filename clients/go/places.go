@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	mostPlaces  = 16
-	movesAtOnce = 4 // From one coordinator to another without a pause.
+	maxPlaces         = 16
+	maxImmediateMoves = 4 // Moves to another coordinator without a pause.
 )
 
 type place struct {
@@ -25,15 +25,15 @@ type place struct {
 	stub       api.CoordinatorClient
 }
 
-// Which of several coordinators is asked, as client/coordinator_client.h has it. One of them leads. What another one may
-// not do itself it has not done, and it says who leads: that one is asked then, also where it is not among the
-// addresses. Who is gone is passed over.
+// places selects the leader among several coordinators, as in client/coordinator_client.h. A standby rejects a call that
+// only the leader may serve, without any effect, and returns the leader's address. The client then calls the leader, even
+// if it is not in the list of addresses. Unreachable coordinators are skipped.
 type places struct {
-	dial   []grpc.DialOption
-	mutex  sync.Mutex
-	known  []*place
-	asked  int
-	closed bool
+	dial    []grpc.DialOption
+	mutex   sync.Mutex
+	known   []*place
+	current int
+	closed  bool
 }
 
 func newPlaces(addresses []string, dial []grpc.DialOption) (*places, error) {
@@ -48,7 +48,7 @@ func newPlaces(addresses []string, dial []grpc.DialOption) (*places, error) {
 }
 
 func (p *places) add(address string) error {
-	connection, err := grpc.NewClient(address, p.dial...) // It connects when it is first used.
+	connection, err := grpc.NewClient(address, p.dial...) // Connects at its first use.
 	if err == nil {
 		p.known = append(p.known, &place{address, connection, api.NewCoordinatorClient(connection)})
 	}
@@ -58,7 +58,7 @@ func (p *places) add(address string) error {
 func (p *places) now() *place {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	return p.known[p.asked]
+	return p.known[p.current]
 }
 
 func (p *places) isClosed() bool {
@@ -80,11 +80,11 @@ func (p *places) close() error {
 	return first
 }
 
-// Heard by a coordinator that does not lead, and not done.
-func standsBy(err *Error) bool { return err.Reason == "NOT_LEADER" }
+// isStandby reports whether a standby rejected the call, which then had no effect.
+func isStandby(err *Error) bool { return err.Reason == "NOT_LEADER" }
 
-// After an error of `asked`: whether another one is to be asked, at once.
-func (p *places) move(asked *place, err *Error) bool {
+// move handles an error from `current`. It reports whether to call another coordinator immediately.
+func (p *places) move(current *place, err *Error) bool {
 	if err.Code != codes.Unavailable && err.Code != codes.DeadlineExceeded {
 		return false
 	}
@@ -93,21 +93,21 @@ func (p *places) move(asked *place, err *Error) bool {
 	if p.closed {
 		return false
 	}
-	if p.known[p.asked] != asked {
-		return true // Another goroutine was faster.
+	if p.known[p.current] != current {
+		return true // Another goroutine has already moved.
 	}
 	leader := err.Metadata["leader"]
-	if !standsBy(err) || leader == "" {
-		p.asked = (p.asked + 1) % len(p.known)
-		return !standsBy(err) && len(p.known) > 1
+	if !isStandby(err) || leader == "" {
+		p.current = (p.current + 1) % len(p.known)
+		return !isStandby(err) && len(p.known) > 1
 	}
 	isLeader := func(each *place) bool { return each.address == leader }
-	if !slices.ContainsFunc(p.known, isLeader) && (len(p.known) >= mostPlaces || p.add(leader) != nil) {
-		p.asked = 0
+	if !slices.ContainsFunc(p.known, isLeader) && (len(p.known) >= maxPlaces || p.add(leader) != nil) {
+		p.current = 0
 		return false
 	}
-	p.asked = slices.IndexFunc(p.known, isLeader)
-	return p.known[p.asked] != asked
+	p.current = slices.IndexFunc(p.known, isLeader)
+	return p.known[p.current] != current
 }
 
 type retryPolicy struct {
@@ -124,8 +124,8 @@ func seconds(text string) time.Duration {
 	return time.Duration(number * float64(time.Second))
 }
 
-// Of one call: for how long it is made again. One whose answer was lost may have been done, so calls.json says which are
-// repeated; what a coordinator that stands by has refused was not.
+// Deadline and retries of one call. If its answer is lost, the call may have taken effect, so only methods listed in
+// calls.json are retried. A call that a standby rejected had no effect, and is always retried.
 type tries struct {
 	repeated bool
 	until    time.Time
@@ -139,13 +139,13 @@ func newTries(method string, request any) *tries {
 	return &tries{repeated, time.Now().Add(calls.deadline(method)), seconds(calls.retry.InitialBackoff), 0}
 }
 
-// Waits for another try; false when there is to be none.
-func (t *tries) again(ctx context.Context, err *Error, elsewhere bool) bool {
-	if err.Code != codes.Unavailable || !t.repeated && !standsBy(err) {
+// again waits before the next try. It returns false if the call must not be tried again.
+func (t *tries) again(ctx context.Context, err *Error, hasOther bool) bool {
+	if err.Code != codes.Unavailable || !t.repeated && !isStandby(err) {
 		return false
 	}
 	t.moves++
-	if elsewhere && t.moves <= movesAtOnce {
+	if hasOther && t.moves <= maxImmediateMoves {
 		return ctx.Err() == nil
 	}
 	pause := t.pause

@@ -15,13 +15,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// ReadSpec reads a spec that is written in JSON: names as in the proto or in camelCase, enums by their short names
-// ("optim_grads_params") or their full ones, `env` as a map or a list. Paths are the nodes', and absolute. An unknown
-// field or a value of another type is an *Error.
+// ReadSpec parses a spec in JSON: field names as in the proto or in camelCase, enums by short ("optim_grads_params") or
+// full name, `env` as a map or a list. Paths must be absolute paths on the nodes. It returns an *Error for an unknown
+// field or a value of the wrong type.
 func ReadSpec(text []byte) (*api.JobSpec, error) {
 	var tree any
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber() // As it is written: a float64 would round, and write a million as 1e+06.
+	decoder.UseNumber() // Keeps digits as written: a float64 would round, and print a million as 1e+06.
 	err := decoder.Decode(&tree)
 	if err == nil {
 		if _, after := decoder.Token(); after != io.EOF {
@@ -46,8 +46,8 @@ func badSpec(err error) error {
 	return &Error{Code: codes.InvalidArgument, Reason: "BAD_SPEC", Message: fmt.Sprintf("the job spec: %v", err)}
 }
 
-// The tree with enums by their full names and variables as a list, which is proto's own JSON. What is not known stays
-// as it is: the reader of that JSON refuses it.
+// canonical converts the tree to protobuf's JSON: full enum names, and variables as a list. Unknown fields and values are
+// unchanged, so that protojson rejects them.
 func canonical(tree any, message protoreflect.MessageDescriptor) any {
 	fields, isGroup := tree.(map[string]any)
 	if !isGroup {
@@ -88,7 +88,7 @@ func canonicalValue(value any, field protoreflect.FieldDescriptor) any {
 	if field.Enum() == nil || !isText {
 		return value
 	}
-	// The zero value's name tells the prefix: STRATEGY_UNSPECIFIED.
+	// The name of the zero value has the prefix: STRATEGY_UNSPECIFIED.
 	values := field.Enum().Values()
 	prefix := strings.TrimSuffix(string(values.ByNumber(0).Name()), "UNSPECIFIED")
 	for index := range values.Len() {
@@ -100,8 +100,8 @@ func canonicalValue(value any, field protoreflect.FieldDescriptor) any {
 	return value
 }
 
-// By name, so that the same text is the same spec each time: the order is no part of JSON's maps. What is no scalar
-// stays as it is, and is refused.
+// listOf converts variables to a list, sorted by name because Go's maps have no order. Values that are not scalars are
+// unchanged, so that protojson rejects them.
 func listOf(variables map[string]any) []any {
 	var list []any
 	for name, value := range variables {
@@ -109,7 +109,7 @@ func listOf(variables map[string]any) []any {
 		case string, json.Number, bool:
 			value = fmt.Sprint(value)
 		case nil:
-			value = []any{} // Else it would be read as an empty text.
+			value = []any{} // protojson would read null as an empty string; make it reject the value instead.
 		}
 		list = append(list, map[string]any{"name": name, "value": value})
 	}

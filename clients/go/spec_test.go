@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-func TestASpecIsReadWithShortNamesFullOnesAndVariablesAsAMap(t *testing.T) {
+func TestReadsShortAndFullNamesAndVariableMaps(t *testing.T) {
 	short := `{"name": "x", "resources": {"device": "cpu", "ranks_per_node": 2}, "fsdp": {"strategy": "optim_grads"},
 		"data": {"tokens": [{"path": "/a", "type": "u8"}]}, "env": {"NCCL_DEBUG": "WARN"}}`
 	full := `{"name": "x", "resources": {"device": "DEVICE_CPU", "ranksPerNode": "2"},
@@ -28,7 +28,7 @@ func TestASpecIsReadWithShortNamesFullOnesAndVariablesAsAMap(t *testing.T) {
 	}
 }
 
-func TestNumbersAreReadAsTheyAreWrittenAndVariablesInOneOrder(t *testing.T) {
+func TestKeepsNumbersAndSortsVariables(t *testing.T) {
 	text := `{"name": "x", "train": {"seed": 9007199254740993}, "env": {"NCCL_B": 1048576, "NCCL_A": true, "NCCL_C": 0.10}}`
 	for range 20 {
 		spec, err := ReadSpec([]byte(text))
@@ -50,7 +50,7 @@ func TestNumbersAreReadAsTheyAreWrittenAndVariablesInOneOrder(t *testing.T) {
 	}
 }
 
-func TestABadSpecIsRefusedWithWhatIsWrong(t *testing.T) {
+func TestRejectsInvalidSpec(t *testing.T) {
 	for text, word := range map[string]string{
 		`{"nmae": "x"}`:                         "nmae",
 		`{"train": {"steps": "many"}}`:          "many",

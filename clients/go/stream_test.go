@@ -14,14 +14,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A coordinator that loses each stream soon.
+// A coordinator that closes each stream early.
 type losing struct {
 	api.UnimplementedCoordinatorServer
 	after  []int64
 	orders int
 }
 
-// The newest event that the watcher has, the next two, and how far it is beyond them.
+// Sends the newest event that the watcher has, the next two, and a cursor after them.
 func (l *losing) WatchEvents(request *api.WatchEventsRequest, to api.Coordinator_WatchEventsServer) error {
 	l.after = append(l.after, request.GetAfter())
 	for sequence := max(request.GetAfter(), 1); sequence <= request.GetAfter()+2; sequence++ {
@@ -37,7 +37,7 @@ func (l *losing) TraceJob(request *api.TraceJobRequest, to api.Coordinator_Trace
 	return status.Error(codes.Unavailable, "as told")
 }
 
-// Sends logs, whatever the request says of evidence; with `known` it marks them as what was asked for.
+// Sends logs even if the request asks for evidence; with `known` it marks them as evidence.
 type logging struct {
 	api.UnimplementedCoordinatorServer
 	known bool
@@ -65,24 +65,24 @@ func clientOf(t *testing.T, coordinator api.CoordinatorServer) (context.Context,
 	return ctx, client
 }
 
-func TestAWatchOfEventsGoesOnWhereItWasAndTellsNoneTwice(t *testing.T) {
+func TestEventWatchResumesWithoutDuplicates(t *testing.T) {
 	coordinator := &losing{}
 	ctx, client := clientOf(t, coordinator)
-	var told []int64
+	var received []int64
 	for event, err := range client.WatchEvents(ctx, &api.WatchEventsRequest{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if told = append(told, event.GetSequence()); len(told) == 5 {
+		if received = append(received, event.GetSequence()); len(received) == 5 {
 			break
 		}
 	}
-	if !slices.Equal(told, []int64{1, 2, 4, 5, 7}) || !slices.Equal(coordinator.after, []int64{0, 3, 6}) {
-		t.Errorf("told %v, asked after %v", told, coordinator.after)
+	if !slices.Equal(received, []int64{1, 2, 4, 5, 7}) || !slices.Equal(coordinator.after, []int64{0, 3, 6}) {
+		t.Errorf("got %v, request after %v", received, coordinator.after)
 	}
 }
 
-func TestATraceThatBeganIsNotAskedForAgain(t *testing.T) {
+func TestStartedTraceIsNotRetried(t *testing.T) {
 	coordinator := &losing{}
 	ctx, client := clientOf(t, coordinator)
 	var first []int64
@@ -97,7 +97,7 @@ func TestATraceThatBeganIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
-func TestLogsOfACoordinatorThatKnowsNoEvidenceAreNotTakenForIt(t *testing.T) {
+func TestEvidenceRequiresNewCoordinator(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		ctx, client := clientOf(t, &logging{known: known})
 		var lines []string
@@ -116,7 +116,7 @@ func TestLogsOfACoordinatorThatKnowsNoEvidenceAreNotTakenForIt(t *testing.T) {
 	}
 }
 
-func TestAnAddressWhosePortIsOutOfRangeIsRefused(t *testing.T) {
+func TestRejectsPortOutOfRange(t *testing.T) {
 	for _, address := range []string{"h:99999", "h:0", "h:x", "h:", "h"} {
 		if client, err := New(Options{Address: address}); err == nil {
 			client.Close()

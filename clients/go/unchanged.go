@@ -8,20 +8,20 @@ import (
 	"fsdpd/clients/go/api"
 )
 
-// Unchanged asks for something only as long as a job is as it was seen: an Error with the code Aborted and the reason
-// JOB_CHANGED says that it is not. It is asked once: a call that was repeated would meet its own change.
+// Unchanged makes conditional calls: they fail with code Aborted and reason JOB_CHANGED if the job has changed since it
+// was read. They are not retried, because a retry would conflict with its own change.
 type Unchanged struct {
-	client *Client
-	etag   string
-	asked  bool // False: Client's own, whatever the job is.
+	client      *Client
+	etag        string
+	conditional bool // False: unconditional, like Client's methods.
 }
 
-// IfUnchanged is for the job as it was seen; it is asked for by its id.
+// IfUnchanged returns calls that require the job to have the etag of `seen`. The calls take the id of the job.
 func (c *Client) IfUnchanged(seen *api.Job) Unchanged { return Unchanged{c, seen.GetEtag(), true} }
 
-// An empty one would be no condition.
+// check rejects an empty etag: the coordinator would treat it as unconditional.
 func (u Unchanged) check() error {
-	if u.etag != "" || !u.asked {
+	if u.etag != "" || !u.conditional {
 		return nil
 	}
 	return &Error{Code: codes.InvalidArgument, Message: "the job has no etag: it was not read from a coordinator that gives one"}

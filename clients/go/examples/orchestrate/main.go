@@ -1,11 +1,10 @@
-// What a service that runs trainings for others does with one: submits it, follows it, and keeps what came of it.
+// Example of a service that runs one job: it submits the job, follows it, and reports the result.
 //
 //	FSDPD_SERVER=coordinator.example:7777 FSDPD_COORDINATOR_CA=ca.crt FSDPD_TOKEN_FILE=service.token \
 //	    orchestrate RUN job.json
 //
-// RUN is the service's own name of the training. It makes the request id, so the same command after a crash of the
-// service finds the job that it submitted before, and a training is never run twice. Prints lines of JSON; exit code 0:
-// succeeded.
+// RUN is the service's name of the run. It determines the request id, so after a crash of the service the same command
+// finds the job that it submitted before, and no job runs twice. Prints JSON lines. Exit code 0: the job succeeded.
 package main
 
 import (
@@ -28,12 +27,12 @@ const lastLines = 20
 
 type fields map[string]any
 
-func tell(kind string, more fields) {
+func emit(kind string, more fields) {
 	more["kind"] = kind
 	json.NewEncoder(os.Stdout).Encode(more)
 }
 
-// The job as it ended.
+// follow follows a job until it has ended, and returns it.
 func follow(ctx context.Context, client *fsdpd.Client, id string) (*api.Job, error) {
 	var job *api.Job
 	for update, err := range client.Watch(ctx, id) {
@@ -41,28 +40,28 @@ func follow(ctx context.Context, client *fsdpd.Client, id string) (*api.Job, err
 			return nil, err
 		}
 		if update.Step != nil {
-			tell("step", fields{"step": update.Step.GetStep(), "loss": update.Step.GetLoss(), "missed": update.Missed})
+			emit("step", fields{"step": update.Step.GetStep(), "loss": update.Step.GetLoss(), "missed": update.Missed})
 			continue
 		}
 		job = update.Job
 		if update.Missed > 0 {
-			tell("steps_missed", fields{"missed": update.Missed})
+			emit("steps_missed", fields{"missed": update.Missed})
 		}
 		for _, event := range update.Events {
-			tell("event", fields{"state": event.GetState().String(), "message": event.GetMessage()})
+			emit("event", fields{"state": event.GetState().String(), "message": event.GetMessage()})
 		}
 	}
 	return job, nil
 }
 
-func tellLogs(ctx context.Context, client *fsdpd.Client, job *api.Job) error {
+func emitLogs(ctx context.Context, client *fsdpd.Client, job *api.Job) error {
 	rank := max(job.GetFailure().GetRank(), 0)
 	for line, err := range client.Logs(ctx, &api.TailLogsRequest{Id: job.GetId(), Rank: &rank, TailLines: lastLines}) {
 		switch status.Code(err) {
 		case codes.OK:
-			tell("log", fields{"rank": line.GetRank(), "line": line.GetLine()})
-		case codes.FailedPrecondition, codes.NotFound: // It was never launched, or its logs are gone.
-			tell("no_logs", fields{"reason": fsdpd.ReasonOf(err)})
+			emit("log", fields{"rank": line.GetRank(), "line": line.GetLine()})
+		case codes.FailedPrecondition, codes.NotFound: // The job was never launched, or its logs are deleted.
+			emit("no_logs", fields{"reason": fsdpd.ReasonOf(err)})
 		default:
 			return err
 		}
@@ -70,7 +69,7 @@ func tellLogs(ctx context.Context, client *fsdpd.Client, job *api.Job) error {
 	return nil
 }
 
-// Whether the training succeeded.
+// orchestrate runs the job and reports whether it succeeded.
 func orchestrate(ctx context.Context, run, path string) (bool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -90,23 +89,23 @@ func orchestrate(ctx context.Context, run, path string) (bool, error) {
 		return false, err
 	}
 	for _, fault := range submission.Faults {
-		tell("warning", fields{"field": fault.GetField(), "reason": fault.GetReason()})
+		emit("warning", fields{"field": fault.GetField(), "reason": fault.GetReason()})
 	}
-	tell("submitted", fields{"job": submission.Job.GetId()})
+	emit("submitted", fields{"job": submission.Job.GetId()})
 	job, err := follow(ctx, client, submission.Job.GetId())
 	if err != nil {
 		return false, err
 	}
 	if job.GetState() != api.JobState_JOB_STATE_SUCCEEDED {
-		tell("failed", fields{"state": job.GetState().String(), "reason": job.GetReason(),
+		emit("failed", fields{"state": job.GetState().String(), "reason": job.GetReason(),
 			"rank": job.GetFailure().GetRank(), "node": job.GetFailure().GetNode()})
-		return false, tellLogs(ctx, client, job)
+		return false, emitLogs(ctx, client, job)
 	}
 	checkpoints := []fields{}
 	for _, each := range job.GetCheckpoints() {
 		checkpoints = append(checkpoints, fields{"step": each.GetStep(), "path": each.GetPath()})
 	}
-	tell("succeeded", fields{"steps": job.GetLastStep().GetStep(), "loss": job.GetLastStep().GetLoss(),
+	emit("succeeded", fields{"steps": job.GetLastStep().GetStep(), "loss": job.GetLastStep().GetLoss(),
 		"checkpoints": checkpoints})
 	return true, nil
 }
@@ -123,13 +122,13 @@ func main() {
 	switch {
 	case errors.As(err, &refused) && refused.Reason == "BAD_SPEC":
 		for _, fault := range refused.Faults {
-			tell("fault", fields{"rule": fault.GetRule(), "field": fault.GetField(), "reason": fault.GetReason(),
+			emit("fault", fields{"rule": fault.GetRule(), "field": fault.GetField(), "reason": fault.GetReason(),
 				"fix": fault.GetFix()})
 		}
-		tell("error", fields{"reason": refused.Reason, "message": refused.Message})
+		emit("error", fields{"reason": refused.Reason, "message": refused.Message})
 		os.Exit(3)
 	case err != nil:
-		tell("error", fields{"reason": fsdpd.ReasonOf(err), "message": err.Error()})
+		emit("error", fields{"reason": fsdpd.ReasonOf(err), "message": err.Error()})
 		os.Exit(2)
 	case !succeeded:
 		os.Exit(1)
