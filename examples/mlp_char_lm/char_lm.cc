@@ -22,7 +22,7 @@ struct EmbeddingImpl : torch::nn::Module {
   torch::nn::Embedding table;
 };
 
-// A residual block over a token and a window of those before it: block n looks 2^n tokens back.
+// Residual block over a token and the token `reach` positions before it; block n has reach 2^n.
 struct BlockImpl : torch::nn::Module {
   BlockImpl(int64_t width, int64_t reach)
       : reach(reach),
@@ -48,7 +48,8 @@ struct HeadImpl : torch::nn::Module {
       : norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})))),
         output(register_module("output", torch::nn::Linear(width, kVocab))) {}
 
-  // The SUM over the targets that count: the engine divides.
+  // The sum (not the mean) over targets that are not ignored: the engine divides by the global number of
+  // targets.
   at::Tensor loss(const at::Tensor& x, const at::Tensor& targets) {
     const at::Tensor logits = output(norm(x)).view({-1, kVocab}).to(torch::kFloat);
     return torch::nn::functional::cross_entropy(logits, targets.view({-1}),
@@ -61,7 +62,7 @@ struct HeadImpl : torch::nn::Module {
   torch::nn::Linear output;
 };
 
-// A unit's parameters are its module's.
+// Describes a unit whose parameters are those of a module. Weight decay applies to matrices only.
 fsdpd::UnitDescription Unit(const std::string& name, const torch::nn::Module& module) {
   fsdpd::UnitDescription unit;
   unit.name = name;
@@ -80,8 +81,8 @@ fsdpd::ModelDescription CharLm::Describe() const {
   model.units.back().output_values = width_;
   for (int64_t layer = 0; layer < layers_; ++layer) {
     fsdpd::UnitDescription block = Unit("layer." + std::to_string(layer), BlockImpl(width_, 1));
-    // What LibTorch's autograd saves for a token: x, the norm's output twice, both of up's sides, gelu's
-    // output.
+    // Values that LibTorch's autograd saves per token: x, the norm's output, their concatenation with the shifted copy
+    // (2 * width), and the input and output of GELU.
     block.kept_values = 4 * width_ + 2 * 4 * width_;
     block.workspace_values = 2 * 4 * width_;
     block.output_values = width_;

@@ -1,6 +1,5 @@
-// A language model over the bytes of a text, written as anybody writes a model in LibTorch: three
-// torch::nn::Modules. What fsdpd needs beyond them is in char_lm.cc: which modules are units, what each
-// keeps, and how hidden states go through it.
+// Byte-level language model of three ordinary torch::nn::Modules. char_lm.cc has the additional code that
+// fsdpd needs: which modules are units, how many activations each saves, and its forward.
 #pragma once
 
 #include "fsdp/model/autograd/module_unit.h"

@@ -1,4 +1,4 @@
-// The same model as a plug-in (docs/library.md). It has one size, so it takes no args.
+// Plug-in with the model of char_lm.h (docs/library.md). It has one size, so it accepts no args.
 #include <stdexcept>
 
 #include "examples/mlp_char_lm/char_lm.h"

@@ -46,18 +46,18 @@ Outcome Train(const std::string& ranks, const std::string& batch, const std::str
   return run;
 }
 
-TEST(CharLm, LearnsAndShardedIsUnsharded) {
-  const Outcome alone = Train("1", "6", "NO_SHARD");
+TEST(CharLm, ShardedTrainingMatchesUnsharded) {
+  const Outcome unsharded = Train("1", "6", "NO_SHARD");
   const Outcome sharded = Train("2", "1", "OPTIM_GRADS_PARAMS");
-  ASSERT_EQ(alone.losses.size(), 12u);
-  EXPECT_LT(alone.losses.back(), 0.7 * alone.losses.front());
-  for (size_t s = 0; s < alone.losses.size(); ++s) {
-    EXPECT_NEAR(sharded.losses[s], alone.losses[s], 1e-3 * alone.losses[s]) << "step " << s + 1;
+  ASSERT_EQ(unsharded.losses.size(), 12u);
+  EXPECT_LT(unsharded.losses.back(), 0.7 * unsharded.losses.front());
+  for (size_t s = 0; s < unsharded.losses.size(); ++s) {
+    EXPECT_NEAR(sharded.losses[s], unsharded.losses[s], 1e-3 * unsharded.losses[s]) << "step " << s + 1;
   }
-  ASSERT_EQ(sharded.weights.size(), alone.weights.size());
+  ASSERT_EQ(sharded.weights.size(), unsharded.weights.size());
 }
 
-TEST(CharLm, IsAPluginToo) {
+TEST(CharLm, PluginExportsSymbol) {
   void* plugin = dlopen("examples/mlp_char_lm/char_lm.so", RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(plugin, nullptr) << dlerror();
   EXPECT_NE(dlsym(plugin, "fsdpd_plugin"), nullptr);

@@ -1,8 +1,8 @@
-// Trains the model of char_lm.h on a text, sharded, without the daemon.
+// Program that trains the model of char_lm.h on a text file, sharded, without the daemon.
 //
 //   train TEXT_FILE                        two ranks, as threads of this process
 //   torchrun --no-python --nproc-per-node 2 train TEXT_FILE /tmp/a_new_directory
-//                                          two processes, which meet in the directory and talk over TCP
+//                                          two processes, with rendezvous in the directory and TCP between them
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -62,7 +62,7 @@ absl::Status Run(const std::string& text_file, const char* directory) {
 
 int main(int argc, char** argv) {
   if (argc < 2 || argc > 3) {
-    std::fprintf(stderr, "usage: train TEXT_FILE [RENDEZVOUS_FOLDER]\n");
+    std::fprintf(stderr, "usage: train TEXT_FILE [RENDEZVOUS_DIRECTORY]\n");
     return 2;
   }
   const absl::Status status = Run(argv[1], argc == 3 ? argv[2] : nullptr);

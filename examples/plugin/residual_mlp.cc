@@ -1,6 +1,6 @@
-// A plug-in: a language model over bytes, of residual blocks that see the last few tokens. It shows the three
-// things a plug-in has: what the model says of itself, the forward of each unit (LibTorch's autograd does the
-// backward), and the exported symbol.
+// Example plug-in: a byte-level language model of residual blocks over the last few tokens. It shows the
+// three parts of a plug-in: the description of the model, the forward of each unit (LibTorch's autograd
+// computes the backward), and the exported symbol.
 //
 //   bazel build //examples/plugin:residual_mlp.so //fsdp:fsdpd-rank
 //   .build/bin/fsdp/fsdpd-rank --describe-plugin .build/bin/examples/plugin/residual_mlp.so \
@@ -34,7 +34,7 @@ UnitOutput Embed(const UnitInput& input, const Params& p) {
   return UnitOutput{at::embedding(p[0], input.tokens), {}};
 }
 
-// Each token sees itself and the one before; with as many blocks, as many tokens back.
+// Each token sees itself and the token before it, so n blocks see n tokens back.
 UnitOutput Block(const UnitInput& input, const Params& p) {
   const at::Tensor& x = input.hidden;
   const at::Tensor before = at::pad(x.narrow(1, 0, x.size(1) - 1), {0, 0, 1, 0});
@@ -63,8 +63,9 @@ class ResidualMlp : public fsdpd::UserModel {
                                     {"w1", {kInner, kWidth}},
                                     {"b1", {kInner}, false},
                                     {"w2", {kWidth, kInner}}}};
-      block.kept_values =
-          4 * kWidth + 2 * kInner;  // What autograd saves: x, its shift, norm's in and out; w1's, gelu's.
+      // Values that autograd saves per token: x, its shifted copy, the norm's input and output; GELU's input
+      // and output.
+      block.kept_values = 4 * kWidth + 2 * kInner;
       block.workspace_values = kInner + kWidth;
       block.output_values = kWidth;
       block.flops_per_token = 2.0 * 2 * kWidth * kInner;

@@ -1,4 +1,4 @@
-// The example plug-in in a job: described, planned, loaded by every rank, trained.
+// Test of the example plug-in in a job: it is described, planned, loaded by every rank and trained.
 #include <absl/strings/str_replace.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ constexpr char kArgs[] = R"({"layers": 2})";
 
 std::string Path() { return std::filesystem::absolute("examples/plugin/residual_mlp.so").string(); }
 
-// The spec as fsdpctl sends it.
+// The spec in the form that fsdpctl sends.
 std::string Job(int ranks, const std::string& strategy) {
   std::string plugin = *fsdpd::DescribePlugin(Path(), kArgs);
   plugin.replace(plugin.find('{'), 1, R"({"path": ")" + Path() + R"(", )");
@@ -41,18 +41,18 @@ absl::StatusOr<Weights> Train(const std::string& job, std::vector<double>* losse
   return fsdpd::TrainThreads(*plan, options);
 }
 
-TEST(ResidualMlp, TrainsShardedAsUnsharded) {
+TEST(ResidualMlp, ShardedTrainingMatchesUnsharded) {
   std::vector<double> losses, sharded_losses;
-  const auto alone = Train(Job(1, "NO_SHARD"), &losses);
+  const auto unsharded = Train(Job(1, "NO_SHARD"), &losses);
   const auto sharded = Train(Job(2, "OPTIM_GRADS_PARAMS"), &sharded_losses);
-  ASSERT_TRUE(alone.ok()) << alone.status();
+  ASSERT_TRUE(unsharded.ok()) << unsharded.status();
   ASSERT_TRUE(sharded.ok()) << sharded.status();
   EXPECT_LT(losses.back(), losses.front() - 0.5);
   for (size_t s = 0; s < losses.size(); ++s) EXPECT_NEAR(sharded_losses[s], losses[s], 1e-4) << s;
-  for (size_t i = 0; i < alone->size(); ++i) ASSERT_NEAR((*sharded)[i], (*alone)[i], 1e-3) << i;
+  for (size_t i = 0; i < unsharded->size(); ++i) ASSERT_NEAR((*sharded)[i], (*unsharded)[i], 1e-3) << i;
 }
 
-TEST(ResidualMlp, EveryRankComparesItWithTheSpec) {
+TEST(ResidualMlp, RejectsPluginThatDiffersFromSpec) {
   std::vector<double> losses;
   const std::string job = absl::StrReplaceAll(Job(2, "NO_SHARD"), {{R"(\"layers\": 2)", R"(\"layers\": 3)"}});
   EXPECT_THAT(Train(job, &losses).status().ToString(),
