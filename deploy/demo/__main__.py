@@ -27,15 +27,15 @@ BIN = ROOT / ".build/bin"
 TARGETS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl"]
 BAZEL = shlex.split(os.environ.get("BAZEL", "bazel"))  # As tests/run reads it.
 
-MIN_CORPUS_BYTES = 20_000  # Below it the model learns the text by heart within the run.
+MIN_CORPUS_BYTES = 20_000  # With less text, the model would memorize it during the run.
 CPU_NODES, CPU_RANKS_PER_NODE, MICRO_BATCH, WARMUP_STEPS = 2, 2, 4, 15
 LOG_TAIL_LINES = 20
-MOST_STEPS = 1_000_000_000  # Of a spec: train.steps.
+MAX_STEPS = 1_000_000_000  # The limit of train.steps in a spec.
 OK, FAILED, INTERRUPTED = 0, 1, 130
 
 
 def say(part, text):
-    """A line for a finished part."""
+    """Prints the line of a finished part."""
     dim, plain = ("\033[2m", "\033[0m") if os.isatty(1) else ("", "")
     write(1, f"{dim}{part:<8}{plain} {text}")
 
@@ -45,17 +45,17 @@ def complain(text):
 
 
 def write(descriptor, text):
-    # Unbuffered, and never a reason to leave without cleaning up: after a hangup nobody reads.
+    # Unbuffered. A failed write (after a hangup) must not prevent the cleanup.
     with contextlib.suppress(OSError):
         os.write(descriptor, f"{text}\n".encode())
 
 
 def parse(arguments):
     def steps(text):
-        # Python's int() raises for thousands of digits.
-        if not text.isdecimal() or len(text) > 10 or not 1 <= int(text) <= MOST_STEPS:
+        # int() raises for thousands of digits.
+        if not text.isdecimal() or len(text) > 10 or not 1 <= int(text) <= MAX_STEPS:
             shown = text if len(text) <= 20 else f"{text[:20]}..."
-            raise argparse.ArgumentTypeError(f"'{shown}' is not a number of steps from 1 to {MOST_STEPS}")
+            raise argparse.ArgumentTypeError(f"'{shown}' is not a number of steps from 1 to {MAX_STEPS}")
         return int(text)
 
     parser = argparse.ArgumentParser(
@@ -100,7 +100,7 @@ def bazel_servers():
 
 
 def end_bazel_servers(pids, seconds=20):
-    """By signal: `bazel shutdown` finds none that is only starting."""
+    """Stops servers by signal, because `bazel shutdown` does not find a server that is starting."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
@@ -110,7 +110,7 @@ def end_bazel_servers(pids, seconds=20):
 
 
 def setup_and_build(with_gpus):
-    """Before orphans are adopted: Bazel's server leaves its client's process tree on purpose."""
+    """Runs deploy/setup and the build. Call it before adopt_orphans: Bazel's server leaves the process tree on purpose."""
     tools, begin = Processes(), time.monotonic()
     servers = bazel_servers()
     quiet = [] if sys.stderr.isatty() else ["--color=no", "--curses=no", "--show_progress_rate_limit=15"]
@@ -124,7 +124,7 @@ def setup_and_build(with_gpus):
             say(part, f"done after {time.monotonic() - begin:.1f} s")
     finally:
         tools.stop()
-        # A server that was not here before goes again: it would hold half a gigabyte beside the training.
+        # Stop a server that the build started, because it would hold 0.5 GB of memory during the training.
         end_bazel_servers(bazel_servers() - servers)
 
 
@@ -138,7 +138,7 @@ def write_corpus(path):
 
 
 def overrides(steps, gpus):
-    """What this run changes of deploy/examples/tiny-llama.yaml."""
+    """Returns this run's changes of deploy/examples/tiny-llama.yaml."""
     ranks = gpus or CPU_NODES * CPU_RANKS_PER_NODE
     values = {"train.steps": steps, "train.micro_batch": MICRO_BATCH, "train.global_batch": MICRO_BATCH * ranks,
               "schedule.cosine.warmup_steps": min(WARMUP_STEPS, steps // 5)}
@@ -149,13 +149,13 @@ def overrides(steps, gpus):
 
 
 class Cluster:
-    """A coordinator and its agents in one run directory. The owner of `processes` stops them."""
+    """A coordinator and its agents in a run directory. The owner of `processes` stops them."""
 
     def __init__(self, directory, processes):
         self._directory, self._processes = directory, processes
         self._server = None
-        os.environ.pop("FSDPD_COORDINATOR_CA", None)  # Of a coordinator of the user's own, which is not asked here.
-        # Four ranks share the cores; with a thread for each core in every rank, a step would be spent on switching.
+        os.environ.pop("FSDPD_COORDINATOR_CA", None)  # The CA of another coordinator would turn on TLS here.
+        # Four ranks share the cores. With a thread per core in every rank, a step would mostly switch contexts.
         threads = str(max(1, (os.cpu_count() or 1) // (CPU_NODES * CPU_RANKS_PER_NODE)))
         self._env = {"OMP_NUM_THREADS": threads, **os.environ}
 
@@ -191,7 +191,7 @@ class Cluster:
             pause()
 
     def query(self, *arguments):
-        """What `fsdpctl ... -o json` answers."""
+        """Runs `fsdpctl ... -o json` and returns its output."""
         answer = subprocess.run(self._fsdpctl(*arguments, "-o", "json"), capture_output=True, text=True,
                                 start_new_session=True, timeout=30)
         if answer.returncode != 0:
@@ -200,7 +200,7 @@ class Cluster:
         return json.loads(answer.stdout)
 
     def train(self, spec, changes, record):
-        """Submits and follows the job on this terminal."""
+        """Submits the job and follows it on this terminal."""
         argv = self._fsdpctl("submit", "-f", spec, *changes, "--follow", "--record", record)
         code = self._processes.run("fsdpctl", argv, on_interrupt=self._cancel)
         if code != 0:
@@ -210,20 +210,20 @@ class Cluster:
 
 
     def _cancel(self):
-        """Then fsdpctl's last word is that the job was cancelled, not how to follow it further."""
+        """Cancels the job, so that fsdpctl ends with the cancellation instead of a hint how to follow the job."""
         with contextlib.suppress(Failed, subprocess.TimeoutExpired):
             for job in self.query("get")["jobs"]:
                 self.query("cancel", job["id"], "--reason", "the quickstart was interrupted", "--wait")
 
 
 def train(options, directory, processes, page):
-    """Everything from the corpus to the page."""
+    """Runs all parts from the build to the page."""
     gpus = gpu_names() if options.gpus else []
     setup_and_build(options.gpus)
     processes.adopt_orphans()
     size = write_corpus(directory / "corpus.txt")
     say("corpus", f"{size:,} characters of README.md, docs, proto and LICENSE")
-    # The spec names its corpus beside itself.
+    # The spec has a relative path of the corpus.
     spec, record = directory / "tiny-llama.yaml", directory / "steps.jsonl"
     shutil.copy(ROOT / "deploy/examples/tiny-llama.yaml", spec)
     cluster = Cluster(directory, processes)
@@ -246,7 +246,7 @@ def explain(failure, directory):
 
 
 def stop(processes):
-    """Says what is gone. Returns whether everything went by itself."""
+    """Stops all processes and reports it. Returns whether all of them stopped without an error."""
     stopped = processes.stop()
     for fault in stopped.faults():
         complain(fault)

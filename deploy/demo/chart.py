@@ -1,4 +1,4 @@
-"""One line chart as inline SVG: no script, no font, no file beside it. Colors are classes of page.html's style."""
+"""Line chart as inline SVG without scripts, fonts and other files. Colors are classes in the style of page.html."""
 import math
 from html import escape
 
@@ -7,7 +7,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 14, 26
 
 
 def _nice_step(span, count):
-    """The 1, 2 or 5 times a power of ten that cuts `span` into about `count` parts."""
+    """Returns 1, 2 or 5 times a power of ten that divides `span` into about `count` parts."""
     rough = span / count
     power = 10 ** math.floor(math.log10(rough))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
@@ -20,8 +20,8 @@ def _ticks(low, high, count):
 
 
 def _domain(values, from_zero):
-    """The y range, and the values above it. A warm-up step ten times as long as the others must not flatten them:
-    what lies far above the bulk is cut off, and the chart's note says so."""
+    """Returns the y range and the values above it. A warm-up step that takes ten times as long must not flatten the
+    rest: outliers are clipped, and the note of the chart reports them."""
     low, bulk = min(values), sorted(values)[max(0, math.ceil(len(values) * 0.95) - 1)]
     high = max(values)
     if high > 2 * bulk > 0:
@@ -35,14 +35,14 @@ def _domain(values, from_zero):
 
 
 class Line:
-    """One series over steps. `color` is 1, 2 or 3; points are (step, value)."""
+    """A series over steps. `color` is 1, 2 or 3; points are (step, value)."""
 
     def __init__(self, name, points, color=1, dashed=False):
         self.name, self.points, self.color, self.dashed = name, points, color, dashed
 
 
 def line_chart(title, lines, label, from_zero=True, high=None):
-    """`label` turns a value into text. `high` fixes the top of the y axis (1.0 for a ratio)."""
+    """A chart. `label` formats a value. `high` fixes the top of the y axis (1.0 for a ratio)."""
     lines = [line for line in lines if line.points]
     if not lines:
         return f'<figure><figcaption>{escape(title)}</figcaption><p class="note">Not measured in this run.</p></figure>'
@@ -91,7 +91,7 @@ def _text(x, y, anchor, text):
 
 
 def _legend(lines):
-    if len(lines) < 2:  # The title names a single series.
+    if len(lines) < 2:  # The title describes a single series.
         return ""
     keys = [f'<i class="c{line.color}{" dashed" if line.dashed else ""}"></i>{escape(line.name)}' for line in lines]
     return f'<span class="legend">{"".join(f"<span class=key>{key}</span>" for key in keys)}</span>'
@@ -105,7 +105,7 @@ def _note(cut):
 
 
 def _readings(lines, x, label):
-    """What the page's script shows under the pointer: "x|text" per step."""
+    """Returns the text that the script of the page shows at the pointer: "x|text" per step."""
     by_step = {}
     for line in lines:
         for step, value in line.points:

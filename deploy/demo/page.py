@@ -15,7 +15,8 @@ _WARM_UP_STEPS = 2
 
 
 def render(reports, job, facts):
-    """`reports`: StepReport objects of rank 0 in order. `job`: the Job. `facts`: what only the caller knows."""
+    """Renders the page. `reports`: StepReport objects of rank 0 in order. `job`: the Job. `facts`: facts about the run
+    that are in neither."""
     steady = [report for report in reports if _int(report, "step") > _WARM_UP_STEPS] or reports
     spec, plan = job.get("spec", {}), job.get("memory_plan", {})
     return Template((Path(__file__).parent / "page.html").read_text()).substitute(
@@ -33,7 +34,7 @@ def render(reports, job, facts):
 
 
 def _int(message, field):
-    return int(message.get(field, 0))  # The JSON form writes a 64-bit integer as a string.
+    return int(message.get(field, 0))  # Protobuf's JSON has 64-bit integers as strings.
 
 
 def _short(name, prefix):
@@ -64,7 +65,7 @@ def _compact(value):
 
 
 def _overlap(report):
-    """The share of communication time that compute hid; None without communication."""
+    """Returns the fraction of communication time that is overlapped with compute; None without communication."""
     ops = report.get("ops", [])
     total = sum(op.get("seconds", 0) for op in ops)
     return 1 - sum(op.get("exposed_seconds", 0) for op in ops) / total if total > 0 else None
@@ -127,7 +128,7 @@ def _charts(reports, plan):
 
 
 def _memory_chart(reports, planned):
-    # In one unit, so that the axis has round numbers in it.
+    # One unit for the whole chart, so that the axis has round numbers.
     reserved = _measured("reserved_bytes")
     unit, size = ("GiB", 1 << 30) if max(map(reserved, reports)) > 2 << 30 else ("MiB", 1 << 20)
 

@@ -1,4 +1,4 @@
-"""The quickstart's child processes: started in order, watched while they run, stopped for certain.
+"""Child processes of the quickstart: started in order, monitored while they run, and always stopped.
 
 "Stopped" is shown rather than assumed. The quickstart makes itself the reaper of orphans (PR_SET_CHILD_SUBREAPER), so
 whatever a daemon started stays below it in the process tree however the daemon ended: a walk over /proc finds it.
@@ -22,11 +22,11 @@ _signals = []
 
 
 class Interrupted(Exception):
-    """SIGINT, SIGTERM or SIGHUP has arrived."""
+    """SIGINT, SIGTERM or SIGHUP was received."""
 
 
 class Failed(Exception):
-    """A part of the quickstart failed. `log` is the file whose end says why, where there is one."""
+    """A part of the quickstart failed. `log` is the log file of the failed process, or None."""
 
     def __init__(self, what, log=None):
         super().__init__(what)
@@ -39,7 +39,7 @@ def heed_signals():
 
 
 def pause(seconds=0.05):
-    """Every loop that waits calls this. Raises Interrupted after a signal."""
+    """Sleeps briefly. Every waiting loop calls it. Raises Interrupted after a signal."""
     if not _signals:
         time.sleep(seconds)
     if _signals:
@@ -58,11 +58,11 @@ class Child:
 
 
 class Processes:
-    """Children in the order of their start. Call `adopt_orphans` before the first, `stop` at the end, always."""
+    """Child processes in start order. Call `adopt_orphans` before the first start, and always `stop` at the end."""
 
     def __init__(self, stop_seconds=20):
         self._daemons, self._children = [], []
-        self._stop_seconds = stop_seconds  # Above the grace that an agent gives its ranks (5 s).
+        self._stop_seconds = stop_seconds  # More than the grace period of an agent's ranks (5 s).
 
     @staticmethod
     def adopt_orphans():
@@ -70,15 +70,15 @@ class Processes:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
     def start(self, name, argv, log, env):
-        """A daemon with its output in `log`."""
+        """Starts a daemon with its output in `log`."""
         with open(log, "wb") as output:
             daemon = self._spawn(name, argv, log, stdout=output, stderr=subprocess.STDOUT, env=env)
         self._daemons.append(daemon)
         return daemon
 
     def run(self, name, argv, on_interrupt=None, **options):
-        """Runs a program on this terminal to its end, while all daemons run. Returns its exit code. On an interrupt,
-        `on_interrupt` may make the program end by itself, before `stop` ends it."""
+        """Runs a program on this terminal until it exits, and checks that all daemons run. Returns its exit code. On an
+        interrupt, `on_interrupt` may make the program exit by itself before `stop` kills it."""
         child = self._spawn(name, argv, None, **options)
         try:
             while child.process.poll() is None:
@@ -94,8 +94,8 @@ class Processes:
         return child.process.returncode
 
     def _spawn(self, name, argv, log, **options):
-        # A session of its own keeps the terminal's Ctrl-C away: children are stopped in order, with what they started.
-        # If the quickstart is killed outright, the kernel sends them SIGTERM.
+        # A new session, so that the terminal's Ctrl-C does not reach children: they are stopped in order with their
+        # descendants. If the quickstart is killed, the kernel sends them SIGTERM.
         process = subprocess.Popen(
             [str(arg) for arg in argv], stdin=subprocess.DEVNULL, start_new_session=True, **options,
             preexec_fn=lambda: _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0))
@@ -107,7 +107,7 @@ class Processes:
             daemon.require_running()
 
     def address(self, daemon, port_file, seconds=30):
-        """The HOST:PORT that `daemon` writes to `port_file` when it serves."""
+        """Waits until `daemon` serves, and returns the HOST:PORT that it writes to `port_file`."""
         deadline = time.monotonic() + seconds
         while not Path(port_file).exists():
             daemon.require_running()
@@ -117,7 +117,7 @@ class Processes:
         return Path(port_file).read_text().strip()
 
     def stop(self):
-        """SIGTERM in reverse order of start, each waited for; SIGKILL to what is left then. Idempotent."""
+        """Stops all processes: SIGTERM in reverse start order, one after the other, then SIGKILL. Idempotent."""
         sockets = _listening(descendants())
         stuck, count = [], len(self._daemons)
         for child in reversed(self._children):
@@ -137,7 +137,7 @@ class Processes:
 
 
 class Stopped:
-    """What `Processes.stop` did and found."""
+    """Result of `Processes.stop`."""
 
     def __init__(self, daemons, ports, stuck, leaked, open_ports):
         self.daemons, self.ports = daemons, ports
@@ -150,12 +150,12 @@ class Stopped:
 
 
 def descendants():
-    """Live processes below this one, zombies left out."""
+    """Returns the living descendants of this process, without zombies."""
     children = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # It ended while we looked.
+        except OSError:  # The process exited meanwhile.
             continue
         if state not in "ZX":
             children.setdefault(int(parent), []).append(int(entry.name))
@@ -168,7 +168,7 @@ def descendants():
 
 
 def kill_descendants(seconds=5):
-    """The command lines of the processes that were there to kill; returns when they are gone."""
+    """Kills processes and waits for their exit. Returns the command lines of those that were still alive."""
     left = descendants()
     lines = [_command_line(pid) for pid in left]
     deadline = time.monotonic() + seconds
@@ -184,7 +184,7 @@ def kill_descendants(seconds=5):
 
 
 def _listening(pids):
-    """Listening TCP sockets that `pids` hold open: {inode: port}."""
+    """Returns the listening TCP sockets of `pids` as {inode: port}."""
     held = set()
     for pid in pids:
         try:
