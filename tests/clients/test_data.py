@@ -100,7 +100,7 @@ def documents_of(path, end, dtype="<u2"):
     return [tuple(each) for ended, each in itertools.groupby(ids, lambda token: token == end) if not ended]
 
 
-def test_tokens_are_the_librarys_with_an_end_behind_each_document(run, library, model, tmp_path):
+def test_tokens_match_library_with_document_ends(run, library, model, tmp_path):
     jsonl(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS[:200]] + [{"text": ""}])
     with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
         file.write("\ufeff" + "\n".join(json.dumps({"text": text, "more": 1}) for text in TEXTS[200:]))
@@ -126,7 +126,7 @@ def test_tokens_are_the_librarys_with_an_end_behind_each_document(run, library, 
     assert code == 0 and len(documents_of("all.u32", end, "<u4")) == 2
 
 
-def test_the_bytes_do_not_depend_on_threads_or_on_where_they_come_from(site, model, tmp_path):
+def test_output_does_not_depend_on_threads_or_source(site, model, tmp_path):
     # Enough for several batches.
     source = jsonl(tmp_path / "in.jsonl", [{"text": f"{number} {TEXTS[number % 300]}"} for number in range(5000)])
     flags = ["--tokenizer", model, "--validation-share", "0.1"]
@@ -140,7 +140,7 @@ def test_the_bytes_do_not_depend_on_threads_or_on_where_they_come_from(site, mod
         assert len(contents) == 1 and len(contents.pop()) > 1000
 
 
-def test_a_text_is_held_out_or_not_whatever_stands_around_it(run, library, model, tmp_path):
+def test_validation_split_depends_only_on_text(run, library, model, tmp_path):
     end = library.token_to_id(END)
     jsonl(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS])
     jsonl(tmp_path / "b.jsonl", [{"text": text} for text in (TEXTS + TEXTS[:50])[::-1]])
@@ -165,7 +165,7 @@ CHATS = [[{"role": "user", "content": f"what is {number}?"}, {"role": "assistant
 
 
 @pytest.mark.parametrize("template", [None, UNMARKED], ids=["marked", "unmarked"])
-def test_masks_of_chats_are_those_of_transformers(run, model, library, tmp_path, template):
+def test_chat_masks_match_transformers(run, model, library, tmp_path, template):
     jsonl(tmp_path / "chats.jsonl", [{"messages": messages} for messages in CHATS])
     (tmp_path / "template.jinja").write_text(template or "")
     flags = ["--chat-template", "template.jinja"] if template else []
@@ -185,7 +185,7 @@ def test_masks_of_chats_are_those_of_transformers(run, model, library, tmp_path,
     assert code == 0 and "it is naïve 🦊 0<|turn_end|>" in out and f"{sum(mask) / len(mask):.1%} of the tokens" in out
 
 
-def test_of_a_prompt_with_a_completion_the_completion_counts(run, model, library, tmp_path):
+def test_completion_mask_covers_only_completion(run, model, library, tmp_path):
     jsonl(tmp_path / "in.jsonl", [{"prompt": "the quick", "completion": " brown fox"},
                                   {"prompt": CHATS[0][:3], "completion": CHATS[0][3:]}])
     code, _, err = run("tokenize", "in.jsonl", "--as", "completion", "--tokenizer", model, "--out", "out")
@@ -196,7 +196,7 @@ def test_of_a_prompt_with_a_completion_the_completion_counts(run, model, library
         f" brown fox{END}the lazy dog<|turn_end|>\n{END}"
 
 
-def test_special_tokens_are_those_that_a_chat_template_wrote_and_not_a_texts(run, model, library, tmp_path, monkeypatch):
+def test_parses_special_tokens_only_from_template(run, model, library, tmp_path, monkeypatch):
     templates = []
     monkeypatch.setattr(chats, "load_template", lambda *given: templates.append(given) or LOAD_TEMPLATE(*given))
     text, end = "a text that speaks of <|turn_end|> and", library.token_to_id(END)
@@ -217,7 +217,7 @@ def test_special_tokens_are_those_that_a_chat_template_wrote_and_not_a_texts(run
     assert len(templates) == 2, "once a run"
 
 
-def test_the_end_that_a_post_processor_writes_counts_as_the_answer_before_it(run, model, library, tmp_path):
+def test_end_token_of_post_processor_has_mask_of_answer(run, model, library, tmp_path):
     end = library.token_to_id(END)
     made = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
     made.post_processor = processors.TemplateProcessing(
@@ -257,21 +257,21 @@ def test_the_end_that_a_post_processor_writes_counts_as_the_answer_before_it(run
     ("a.jsonl", b'{"prompt": "x", "completion": []}\n', ["--as", "completion"], "'prompt' is a text and 'completion' is a "
      "list"),
 ])
-def test_what_cannot_be_read_is_told_with_its_place_and_nothing_is_left(run, model, tmp_path, name, content, words, said):
+def test_reports_place_of_unreadable_input_and_removes_output(run, model, tmp_path, name, content, words, said):
     (tmp_path / name).write_bytes(content)
     code, out, err = run("tokenize", name, "--tokenizer", model, "--out", "out", *words)
     assert code == 2 and said in err and not out, err
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_faulty_documents_can_be_skipped_and_are_counted(run, model, library, tmp_path):
+def test_skip_faulty_counts_documents(run, model, library, tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n{"text": \n{"text": "\xff"}\n{"text": "two"}\n')
     code, _, err = run("tokenize", "a.jsonl", "--tokenizer", model, "--out", "out", "--skip-faulty")
     assert code == 0 and "a.jsonl:2:" in err and "a.jsonl:3:" in err and "2 faulty documents were skipped" in err
     assert documents_of("out.u16", library.token_to_id(END)) == [tuple(ids_of(library, text)) for text in ("one", "two")]
 
 
-def test_documents_that_are_too_large_are_refused_or_skipped(run, model, library, tmp_path, monkeypatch):
+def test_rejects_or_skips_large_documents(run, model, library, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MAX_BYTES", 1 << 20)
     large = b"x " * (3 << 19)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n{"text": "' + large + b'"}\n{"text": "two"}\n{"text": "' + large)
@@ -287,7 +287,7 @@ def test_documents_that_are_too_large_are_refused_or_skipped(run, model, library
         [tuple(ids_of(library, text)) for text in ("one", "two", "three")]
 
 
-def test_an_answer_that_a_template_rewrites_is_refused(run, model, tmp_path):
+def test_rejects_template_that_rewrites_answers(run, model, tmp_path):
     """As some do that drop the reasoning of earlier turns: which tokens are the answer's cannot be told then."""
     jsonl(tmp_path / "a.jsonl", [{"messages": CHATS[0]}])
     (tmp_path / "t.jinja").write_text(
@@ -296,7 +296,7 @@ def test_an_answer_that_a_template_rewrites_is_refused(run, model, tmp_path):
     assert code == 2 and "a.jsonl:1: message 1 cannot be found in the conversation" in err and "generation" in err
 
 
-def test_ctrl_c_leaves_no_file_and_a_second_run_at_once_is_refused(site, model, tmp_path):
+def test_interrupt_removes_output_and_concurrent_run_is_rejected(site, model, tmp_path):
     out = tmp_path / "out"
     first = process(site, "tokenize", "-", "--format", "txt", "--documents", "line", "--tokenizer", model, "--out", out)
     part = tmp_path / ".out.u16.part"
@@ -311,7 +311,7 @@ def test_ctrl_c_leaves_no_file_and_a_second_run_at_once_is_refused(site, model, 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_leaves_no_file(site, run, model, tmp_path):
+def test_full_disk_leaves_no_file(site, run, model, tmp_path):
     source = jsonl(tmp_path / "in.jsonl", [{"text": TEXTS[number % 300]} for number in range(3000)])
     directory = tmp_path / "limited"
     directory.mkdir()
@@ -335,7 +335,7 @@ def files(run, model, tmp_path, library):
     return library.token_to_id(END)
 
 
-def test_inspect_counts_what_is_there(run, files, model, tmp_path):
+def test_inspect_counts_tokens_and_documents(run, files, model, tmp_path):
     ids = numpy.fromfile("a.u16", "<u2")
     lengths = numpy.array([len(each) + 1 for each in documents_of("a.u16", files)])
     code, out, err = run("inspect", "a.u16", "--tokenizer", model, "-o", "json", "--sequence-length", 31, "--offset", 5,
@@ -357,7 +357,7 @@ def test_inspect_counts_what_is_there(run, files, model, tmp_path):
     assert [sample["ids"] for sample in told["samples"]] == [ids[5:9].tolist(), ids[9:13].tolist()]
 
 
-def test_inspect_reads_what_others_made(run, tmp_path):
+def test_inspect_reads_files_of_other_programs(run, tmp_path):
     tokens = numpy.arange(70000) % 50000
     tokens[99::100] = 3
     for name, dtype in {"plain": "<u2", "wide": "<u4"}.items():
@@ -380,14 +380,14 @@ def test_inspect_reads_what_others_made(run, tmp_path):
      "which x has 2"),
     (b"\1\0\2\0", b"\1" + b"1", ["--type", "u16", "--mask", "mask"], "mask: byte 1 is 49, and a mask has 1 where"),
 ])
-def test_inspect_names_the_byte_of_a_fault(run, tmp_path, content, mask, words, said):
+def test_inspect_reports_byte_of_error(run, tmp_path, content, mask, words, said):
     (tmp_path / "x").write_bytes(content)
     (tmp_path / "mask").write_bytes(mask or b"")
     code, out, err = run("inspect", "x", *words)
     assert code == 9 and said in err and "data:" in out
 
 
-def test_inspect_knows_a_file_that_was_changed_and_another_tokenizer(run, files, model, tmp_path):
+def test_inspect_detects_changed_file_and_other_tokenizer(run, files, model, tmp_path):
     other = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
     other.save("other.json")
     code, _, err = run("inspect", "a.u16", "--tokenizer", "other.json", "--vocab-size", 400)
@@ -403,7 +403,7 @@ def test_inspect_knows_a_file_that_was_changed_and_another_tokenizer(run, files,
     assert code == 2 and "--offset 1000000000" in err
 
 
-def test_pack_merges_and_shuffles_documents_with_their_masks(run, files, tmp_path, monkeypatch):
+def test_pack_merges_and_shuffles_documents(run, files, tmp_path, monkeypatch):
     # Several slices of documents, the last not full.
     monkeypatch.setattr(packing, "BOUNDS_PER_CHUNK", 64)
     before = documents_of("a.u16", files) + documents_of("b.u16", files)
@@ -431,7 +431,7 @@ def test_pack_merges_and_shuffles_documents_with_their_masks(run, files, tmp_pat
 
 # 2^32 + 7 became 7.
 @pytest.mark.parametrize("token", [2**32 + 7, -1])
-def test_pack_refuses_ids_that_32_bits_do_not_hold(run, tmp_path, token):
+def test_pack_rejects_ids_above_32_bits(run, tmp_path, token):
     numpy.array([5, 3, token, 3], "<i8").tofile("m.bin")
     (tmp_path / "m.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 5, 1, 2) + struct.pack("<i", 4)
                                      + struct.pack("<q", 0) + struct.pack("<2q", 0, 1))
@@ -440,7 +440,7 @@ def test_pack_refuses_ids_that_32_bits_do_not_hold(run, tmp_path, token):
     assert not list(tmp_path.glob("p.*"))
 
 
-def test_pack_ends_a_document_that_a_file_ends_and_refuses_what_does_not_belong_together(run, files, model, tmp_path):
+def test_pack_adds_missing_ends_and_rejects_mismatched_files(run, files, model, tmp_path):
     numpy.array([5, 6, files, 7, 8], "<u2").tofile("open.u16")
     code, _, err = run("pack", "open.u16", "a.u16", "--out", "p", "--end-of-document", files)
     assert code == 0 and "1 documents at a file's end had no end" in err
@@ -462,7 +462,7 @@ def path(tmp_path):
     return f"{directory}:{os.environ['PATH']}"
 
 
-def test_a_job_trains_on_what_fsdpctl_data_wrote(shared, path, model, library, tmp_path):
+def test_job_trains_on_output_of_fsdpctl_data(shared, path, model, library, tmp_path):
     jsonl(tmp_path / "chats.jsonl", [{"messages": messages} for messages in CHATS * 5 + [
         [{"role": "user", "content": text}, {"role": "assistant", "content": text[:40]}] for text in TEXTS]])
     made = fsdpctl("data", "tokenize", "chats.jsonl", "--as", "chat", "--tokenizer", model, "--out", "chats",
@@ -484,7 +484,7 @@ def test_a_job_trains_on_what_fsdpctl_data_wrote(shared, path, model, library, t
     assert told.code == 0 and "validation: [{path: " in told.out
 
 
-def test_a_program_of_path_is_a_command(path, tmp_path):
+def test_fsdpctl_runs_program_from_path(path, tmp_path):
     code, out, err = run_fsdpctl(path, "data", "inspect", "no-such-file")
     assert (code, out) == (2, "") and "fsdpctl data: no-such-file: No such file" in err
     own = tmp_path / "bin/fsdpctl-own"
@@ -510,7 +510,7 @@ def run_fsdpctl(path, *words, stdin=None):
     return done.code, done.out, done.err
 
 
-def test_without_its_libraries_it_says_what_to_install(site, model, tmp_path):
+def test_missing_libraries_name_install_command(site, model, tmp_path):
     (tmp_path / "a.txt").write_text("x")
     # The Python of the tools has none of them.
     done = subprocess.run([TOOLS / "python", "-m", "fsdpd.data", "tokenize", "a.txt", "--tokenizer", model, "--out", "a"],
@@ -519,7 +519,7 @@ def test_without_its_libraries_it_says_what_to_install(site, model, tmp_path):
     assert "fsdpctl-data = fsdpd.data.command:main" in next(site.glob("*.dist-info/entry_points.txt")).read_text()
 
 
-def test_the_documented_commands_are_taken():
+def test_accepts_documented_commands():
     """With every flag that docs and help name."""
     pages = (ROOT / "docs/data.md").read_text().replace("\\\n", " ")
     parser = command.arguments_parser()

@@ -39,7 +39,7 @@ def example(generated, tmp_path_factory):
     return program
 
 
-def test_its_own_tests_pass_against_a_coordinator(shared, generated):
+def test_go_tests_pass_against_coordinator(shared, generated):
     for job in shared.jobs():
         shared.cancel(job.id)
     events = map(json.loads, run_go(GO, "test", "-tags=live", "-count=1", "-json", "./...",
@@ -50,7 +50,7 @@ def test_its_own_tests_pass_against_a_coordinator(shared, generated):
     assert passed == written_down
 
 
-def test_it_is_written_as_gos_own_tools_ask(generated):
+def test_go_fmt_and_vet_pass(generated):
     run_go(GO, "vet", "-tags=live", "./...")
     root = run_go(GO, "env", "GOROOT").strip()
     assert not run_go(f"{root}/bin/gofmt", "-l", ".")
@@ -62,7 +62,7 @@ def told_by(program, cluster, run, spec):
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_the_example_tells_checkpoints_of_a_job_that_succeeds(shared, example, tmp_path):
+def test_example_prints_checkpoints_of_succeeded_job(shared, example, tmp_path):
     path = tmp_path / "job.json"
     path.write_text(json.dumps(small(steps=6, checkpoint={"dir": str(tmp_path / "saved")})))
     code, told = told_by(example, shared, "go-one", path)
@@ -72,7 +72,7 @@ def test_the_example_tells_checkpoints_of_a_job_that_succeeds(shared, example, t
     assert code == 0 and len(jobs) == 2 and len(set(jobs)) == 1
 
 
-def test_the_example_tells_logs_and_faults(shared, example, tmp_path):
+def test_example_prints_logs_and_faults(shared, example, tmp_path):
     path = tmp_path / "job.json"
     path.write_text(json.dumps(failing(tmp_path)))
     code, told = told_by(example, shared, "go-two", path)
@@ -82,7 +82,7 @@ def test_the_example_tells_logs_and_faults(shared, example, tmp_path):
     assert code == 3 and "train.global_batch" in {each["field"] for each in told if each["kind"] == "fault"}
 
 
-def test_a_watch_goes_on_over_a_killed_coordinator(own, example, tmp_path):
+def test_watch_resumes_after_coordinator_kill(own, example, tmp_path):
     path = tmp_path / "job.json"
     path.write_text(json.dumps(small(steps=ENDLESS)))
     following = subprocess.Popen([example, "go-four", path], env=environment(own), stdout=subprocess.PIPE, text=True)

@@ -29,7 +29,7 @@ def client(shared):
         yield made
 
 
-def test_a_spec_is_validated_planned_submitted_and_followed(client):
+def test_validate_plan_submit_and_watch(client):
     spec = small(steps=4)
     assert {fault.severity for fault in client.validate(spec)} <= {3}, "warnings only"
     assert client.plan(spec).world == 2
@@ -56,7 +56,7 @@ def test_a_spec_is_validated_planned_submitted_and_followed(client):
     assert raised.value.reason == "JOB_NOT_FOUND"
 
 
-def test_jobs_of_many_pages_are_one_iterator(client, monkeypatch):
+def test_jobs_iterates_over_pages(client, monkeypatch):
     monkeypatch.setattr(fsdpd.calls, "PAGE", 2)
     # No cluster has such nodes: these stay where they are.
     made = [client.submit(small(resources={"nodes": 50, "ranks_per_node": 2}, train={"global_batch": 100})).job.id
@@ -66,7 +66,7 @@ def test_jobs_of_many_pages_are_one_iterator(client, monkeypatch):
         client.cancel(job_id, reason="a test's end")
 
 
-def test_lists_are_filtered_and_ordered_and_what_has_changed_is_not_cancelled(client):
+def test_list_filters_and_conditional_cancel(client):
     name = "filtered"
     made = [client.submit(small(name=name, resources={"nodes": 50, "ranks_per_node": 2}, train={"global_batch": 100},
                                 priority=priority)).job for priority in (1, 2, 3)]
@@ -99,7 +99,7 @@ def test_lists_are_filtered_and_ordered_and_what_has_changed_is_not_cancelled(cl
         client.cancel(job.id)
 
 
-def test_events_of_a_job_that_does_not_exist_are_an_error_and_those_of_a_deleted_job_are_not(shared, client):
+def test_events_of_unknown_and_deleted_job(shared, client):
     job = client.submit(small(resources={"nodes": 50, "ranks_per_node": 2}, train={"global_batch": 100})).job
     excluded = "kind = SUCCEEDED"
     assert not list(client.events(job=job.id, filter=excluded)), "it exists"
@@ -120,7 +120,7 @@ def test_events_of_a_job_that_does_not_exist_are_an_error_and_those_of_a_deleted
     asyncio.run(awaited())
 
 
-def test_a_job_is_paused_resumed_and_cancelled(client, tmp_path):
+def test_pause_resume_and_cancel(client, tmp_path):
     job_id = client.submit(small(steps=ENDLESS, checkpoint={"dir": str(tmp_path / "saved")})).job.id
     client.wait(job_id, until=lambda job: job.state == fsdpd.JobState.JOB_STATE_RUNNING)
     next(update for update in client.watch(job_id) if isinstance(update, fsdpd.StepDone))
@@ -139,7 +139,7 @@ def test_a_job_is_paused_resumed_and_cancelled(client, tmp_path):
     client.wait(job_id)
 
 
-def test_a_node_is_measured(client, shared):
+def test_preflight_measures_node(client, shared):
     shared.wait_idle()
     assert client.preflight("node-0").in_preflight
     wait_until("it has a result", lambda: client.nodes()[0].preflight.result.devices and not client.nodes()[0].in_preflight)
@@ -149,7 +149,7 @@ def kinds(events):
     return [fsdpd.EventKind.Name(event.kind).removeprefix("EVENT_KIND_") for event in events]
 
 
-def test_a_node_is_drained_and_what_a_watch_of_events_tells_of_it(client, tmp_path):
+def test_drain_and_its_events(client, tmp_path):
     unsaved = client.submit(small(steps=ENDLESS)).job.id
     client.wait(unsaved, until=lambda job: job.state == fsdpd.JobState.JOB_STATE_RUNNING)
     with pytest.raises(fsdpd.WrongState) as raised:
@@ -192,7 +192,7 @@ def check_trace(updates, ranks):
     return [(each.rank, each.step, each.line) for each in lines]
 
 
-def test_steps_of_a_running_job_are_traced(client):
+def test_traces_running_job(client):
     job_id = client.submit(small(steps=ENDLESS)).job.id
     next(update for update in client.watch(job_id) if isinstance(update, fsdpd.StepDone) and update.report.step > 5)
     lines = check_trace(list(client.trace(job_id, steps=2, rank=1)), ranks=[1])
@@ -204,7 +204,7 @@ def test_steps_of_a_running_job_are_traced(client):
     assert sorted(written) == sorted(lines)
 
 
-def test_a_node_is_cordoned_and_opened(client):
+def test_cordon_and_uncordon(client):
     assert client.cordon("node-0", reason="a fan").cordon.reason == "a fan"
     assert client.nodes()[0].HasField("cordon")
     assert not client.uncordon("node-0").HasField("cordon")
@@ -213,7 +213,7 @@ def test_a_node_is_cordoned_and_opened(client):
     assert client.version() == client.nodes()[0].version
 
 
-def test_faults_of_the_coordinator_are_data(client):
+def test_errors_of_coordinator_have_faults(client):
     bad = small(train={"global_batch": 3})
     with pytest.raises(fsdpd.SpecError) as raised:
         client.submit(bad)
@@ -226,7 +226,7 @@ def test_faults_of_the_coordinator_are_data(client):
         client.cancel(job.id, grace_s=0)
 
 
-def test_who_may_not_is_told_what_is_needed(shared, tmp_path):
+def test_permission_error_names_required_role(shared, tmp_path):
     with client_of(shared, "vera") as viewer:
         with pytest.raises(fsdpd.NotPermitted) as raised:
             viewer.submit(small())
@@ -243,7 +243,7 @@ def test_who_may_not_is_told_what_is_needed(shared, tmp_path):
         fsdpd.Client("nonsense", environ={})
 
 
-def test_a_token_that_is_replaced_counts_from_the_next_call(shared, tmp_path):
+def test_rotated_token_applies_to_next_call(shared, tmp_path):
     _, unknown = new_token(tmp_path, "eve", "admin")
     known = unknown.read_text()
     unknown.write_text(shared.security.token("ada"))
@@ -254,14 +254,14 @@ def test_a_token_that_is_replaced_counts_from_the_next_call(shared, tmp_path):
             client.nodes()
 
 
-def test_no_coordinator_is_an_error_of_its_own():
+def test_unreachable_coordinator_raises_unavailable():
     with fsdpd.Client("127.0.0.1:1", environ={}) as client:
         with pytest.raises((fsdpd.Unavailable, fsdpd.DeadlineExceeded)) as raised:
             client.get("nobody-000000", timeout_s=3)
         assert raised.value.reason == ""
 
 
-def test_a_coordinator_that_takes_tls_only_says_so_to_who_has_no_authority(shared):
+def test_plaintext_client_reports_tls_coordinator(shared):
     with fsdpd.Client(shared.address, environ={}) as client:
         with pytest.raises(fsdpd.Unavailable, match="takes TLS only: give ca_file"):
             client.get("nobody-000000", timeout_s=2)
@@ -294,7 +294,7 @@ def crash(cluster):
     cluster.start_coordinator(listen=cluster.address)
 
 
-def test_a_node_that_left_is_deleted_and_registers_again(own):
+def test_deleted_node_registers_again(own):
     with client_of(own) as client:
         with pytest.raises(fsdpd.WrongState, match="node-0 is ready: stop its agent"):
             client.delete_node("node-0", force=True)
@@ -311,7 +311,7 @@ def test_a_node_that_left_is_deleted_and_registers_again(own):
         assert not client.nodes()[0].HasField("cordon")
 
 
-def test_a_watch_goes_on_over_a_killed_coordinator(own):
+def test_watch_resumes_after_coordinator_kill(own):
     with client_of(own) as client:
         job_id = client.submit(small(steps=ENDLESS)).job.id
         followed, steps_before = Followed(), None
@@ -326,7 +326,7 @@ def test_a_watch_goes_on_over_a_killed_coordinator(own):
         assert followed.job.state == fsdpd.JobState.JOB_STATE_CANCELLED and followed.job.attempt == 1
 
 
-def test_logs_are_followed_over_a_killed_coordinator(own):
+def test_logs_resume_after_coordinator_kill(own):
     with client_of(own) as client:
         job_id = client.submit(small(steps=ENDLESS)).job.id
         client.wait(job_id, until=lambda job: job.state == fsdpd.JobState.JOB_STATE_RUNNING)
@@ -346,7 +346,7 @@ def test_logs_are_followed_over_a_killed_coordinator(own):
                 [text for each, text in whole if each == rank]
 
 
-def test_a_watch_of_events_goes_on_over_a_killed_coordinator(own):
+def test_event_watch_resumes_after_coordinator_kill(own):
     with client_of(own) as client:
         job_id = client.submit(small(steps=ENDLESS)).job.id
         told = []
@@ -361,7 +361,7 @@ def test_a_watch_of_events_goes_on_over_a_killed_coordinator(own):
         assert next(client.watch_events(job=job_id, after=told[-2].sequence)) == told[-1]
 
 
-def test_the_async_client_drains_traces_and_watches_events_over_a_killed_coordinator(own, tmp_path):
+def test_async_client_drains_traces_and_watches_over_coordinator_kill(own, tmp_path):
     async def follow():
         async with fsdpd.AsyncClient(environ=environment(own)) as client:
             job_id = (await client.submit(small(steps=ENDLESS, checkpoint={"dir": str(tmp_path / "saved")}))).job.id
@@ -383,7 +383,7 @@ def test_the_async_client_drains_traces_and_watches_events_over_a_killed_coordin
     asyncio.run(follow())
 
 
-def test_the_async_client_does_the_same(own):
+def test_async_client_matches_blocking_client(own):
     async def follow():
         async with fsdpd.AsyncClient(environ=environment(own)) as client:
             job_id = (await client.submit(small(steps=ENDLESS))).job.id
@@ -412,7 +412,7 @@ def run_example(cluster, site, run, path):
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_the_example_tells_checkpoints_of_a_job_that_succeeds(shared, site, tmp_path):
+def test_example_prints_checkpoints_of_succeeded_job(shared, site, tmp_path):
     path = written(tmp_path, small(steps=6, checkpoint={"dir": "saved"}))
     code, told = run_example(shared, site, "one", path)
     assert code == 0 and told[-1]["kind"] == "succeeded" and told[-1]["steps"] == 6
@@ -423,14 +423,14 @@ def test_the_example_tells_checkpoints_of_a_job_that_succeeds(shared, site, tmp_
     assert code == 0 and job == next(each["job"] for each in again if each["kind"] == "submitted")
 
 
-def test_the_example_tells_logs_of_a_job_that_fails(shared, site, tmp_path):
+def test_example_prints_logs_of_failed_job(shared, site, tmp_path):
     code, told = run_example(shared, site, "two", written(tmp_path, failing(tmp_path)))
     failed = next(each for each in told if each["kind"] == "failed")
     assert code == 1 and failed["state"] == "JOB_STATE_FAILED" and "nothing-here" in failed["reason"]
     assert any("nothing-here" in each["line"] for each in told if each["kind"] == "log")
 
 
-def test_the_documented_program_runs(shared, site, tmp_path):
+def test_documented_program_runs(shared, site, tmp_path):
     blocks = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/clients.md").read_text(), re.MULTILINE | re.DOTALL)
     program = next(block for block in blocks if "fsdpd.Client(" in block)
     # Who it is then comes from the environment.
@@ -441,7 +441,7 @@ def test_the_documented_program_runs(shared, site, tmp_path):
     assert done.returncode == 0 and "\n3 " in done.stdout, done
 
 
-def test_the_package_has_types(site):
+def test_package_has_types(site):
     command = [TOOLS / "mypy", "--config-file", ROOT / "clients/python/pyproject.toml", "--cache-dir", "/dev/null",
                "--python-executable", TOOLS / "python", site / "fsdpd"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -101,7 +101,7 @@ def server():
     serving.stop(0).wait()
 
 
-def test_a_submit_is_repeated_as_the_same_request(server):
+def test_submit_retry_has_same_request_id(server):
     server.failures = 3
     submission = server.client.submit(small(), timeout_s=100)
     assert submission.job.id == "one" and len(server.heard) == 4
@@ -109,7 +109,7 @@ def test_a_submit_is_repeated_as_the_same_request(server):
     assert server.client.submit(small()).request_id != submission.request_id
 
 
-def test_what_is_said_beside_the_spec_is_asked_for(server):
+def test_submit_sends_options(server):
     server.client.submit(small(), after=["one", "two"], preemptible=True, project="vision")
     assert not list(server.client.jobs())
     assert not list(server.client.jobs(project="vision"))
@@ -119,7 +119,7 @@ def test_what_is_said_beside_the_spec_is_asked_for(server):
     assert [(each.project, each.all_projects) for each in lists] == [("", False), ("vision", False), ("", True)]
 
 
-def test_a_machine_that_swallows_what_is_sent_is_passed_over(server):
+def test_skips_unresponsive_coordinator(server):
     with socket.socket() as off, contextlib.ExitStack() as waiting:
         off.bind(("127.0.0.1", 0))
         off.listen(0)
@@ -133,21 +133,21 @@ def test_a_machine_that_swallows_what_is_sent_is_passed_over(server):
     assert len(server.heard) == 1
 
 
-def test_a_delete_is_not_repeated(server):
+def test_delete_is_not_retried(server):
     server.failures = 1
     with pytest.raises(fsdpd.Unavailable):
         server.client.delete("one")
     assert len(server.heard) == 1
 
 
-def test_what_no_repeat_would_change_is_not_repeated(server):
+def test_permanent_errors_are_not_retried(server):
     server.failures, server.code = 1, grpc.StatusCode.RESOURCE_EXHAUSTED
     with pytest.raises(fsdpd.Exhausted):
         server.client.submit(small())
     assert len(server.heard) == 1
 
 
-def test_details_of_a_refusal_are_read_however_many_they_are(server):
+def test_reads_many_error_details(server):
     server.failures, server.code = 1, grpc.StatusCode.INVALID_ARGUMENT
     faults = [fsdpd.Fault(field=f"field_{index}", reason="x" * 100, rule="rule") for index in range(200)]
     server.details = [error_details_pb2.ErrorInfo(reason="BAD_SPEC", domain="fsdpd", metadata={"rules": "rule"}),
@@ -161,12 +161,12 @@ def test_details_of_a_refusal_are_read_however_many_they_are(server):
     assert list(error.faults) == faults and "and 7 more" in str(error)
 
 
-def test_large_answers_are_taken(server):
+def test_accepts_large_responses(server):
     assert len(server.client.get("one").reason) == 15 << 20
 
 
 @pytest.mark.parametrize("made", [fsdpd.Client, fsdpd.AsyncClient, fsdpd.connection.Connection])
-def test_what_the_environment_has_is_in_no_signature(made, monkeypatch):
+def test_signatures_do_not_contain_environment(made, monkeypatch):
     monkeypatch.setenv("FSDPD_TOKEN", "a-secret")
     assert "a-secret" not in str(inspect.signature(made))
 
@@ -190,7 +190,7 @@ def places(faults):
     return [(fault.rule, fault.line, fault.column) for fault in faults]
 
 
-def test_faults_of_the_text_and_of_the_coordinator_come_at_once_with_their_places(server, tmp_path):
+def test_text_and_coordinator_faults_have_places(server, tmp_path):
     server.judged = JUDGED
     path = tmp_path / "two.yaml"
     path.write_text(SPEC)
@@ -211,7 +211,7 @@ def test_faults_of_the_text_and_of_the_coordinator_come_at_once_with_their_place
     assert [places(faults) for faults in asyncio.run(validated())] == [PLACES, PLACES]
 
 
-def test_a_refusal_of_the_coordinator_has_places_and_all_faults(server, tmp_path):
+def test_coordinator_error_has_places_and_all_faults(server, tmp_path):
     server.judged = [fsdpd.Fault(rule="b", field="train.global_batch"), fsdpd.Fault(rule="a", field="name")]
     server.failures, server.code = 1, grpc.StatusCode.INVALID_ARGUMENT
     server.details = [error_details_pb2.ErrorInfo(reason="BAD_SPEC", domain="fsdpd"),
@@ -223,12 +223,12 @@ def test_a_refusal_of_the_coordinator_has_places_and_all_faults(server, tmp_path
     assert places(raised.value.faults) == [("a", 1, 1), ("b", 5, 3)] and raised.value.more_faults == 0
 
 
-def test_a_path_that_is_a_str_is_told_to_be_one(server):
+def test_str_path_suggests_pathlib(server):
     with pytest.raises(fsdpd.SpecError, match="pathlib"):
         server.client.submit("base.yaml")
 
 
-def test_a_client_that_is_closed_says_so(server):
+def test_closed_client_raises(server):
     client = fsdpd.Client(server.client.address, environ={})
     client.close()
     for call in (lambda: client.get("one"), lambda: next(client.watch("one")), lambda: next(client.logs("one"))):
@@ -245,20 +245,20 @@ def test_a_client_that_is_closed_says_so(server):
 
 
 @pytest.mark.parametrize("address", ["h:99999", "h:0", "h:\u0667", "h:", ":7", "h", "ok:1,h:65536"])
-def test_an_address_whose_port_is_out_of_range_is_refused(address):
+def test_rejects_port_out_of_range(address):
     for kind in (fsdpd.Client, fsdpd.AsyncClient):
         with pytest.raises(ValueError, match="is not HOST:PORT, with a port from 1 to 65535") as raised:
             kind(address, environ={})
         assert repr(address.split(",")[-1]) in str(raised.value)
 
 
-def test_one_field_to_hold_may_be_a_str(server):
+def test_hold_accepts_single_string(server):
     server.client.search(small(), hold="parallel")
     server.client.search(small(), hold=["parallel", "fsdp"])
     assert [list(request.hold) for request in server.heard] == [["parallel"], ["parallel", "fsdp"]]
 
 
-def test_no_time_is_no_default(server):
+def test_zero_timeout_is_not_default(server):
     with pytest.raises(fsdpd.DeadlineExceeded):
         server.client.get("one", timeout_s=0)
 
@@ -268,7 +268,7 @@ def ended(step):
                                             last_step={"step": step}))
 
 
-def test_a_watch_counts_the_steps_before_an_end_that_it_learns_of_later():
+def test_watch_counts_missed_steps_at_end():
     cursor = fsdpd.follow.WatchCursor("one")
     running = api.WatchJobResponse(job=api.Job(revision=1, attempt=1, state=api.JOB_STATE_RUNNING))
     heard = [running, api.WatchJobResponse(step={"step": 19}), ended(300)]
@@ -277,7 +277,7 @@ def test_a_watch_counts_the_steps_before_an_end_that_it_learns_of_later():
     assert [update.missed for update in fsdpd.follow.WatchCursor("one").take(ended(300))] == [0]
 
 
-def test_lines_that_are_gone_when_a_log_is_read_again_hide_none_that_were_not_shown():
+def test_dropped_lines_do_not_hide_new_lines():
     cursor = fsdpd.follow.LogCursor(api.TailLogsRequest(follow=True))
 
     def shown(gone, *lines):
@@ -291,7 +291,7 @@ def test_lines_that_are_gone_when_a_log_is_read_again_hide_none_that_were_not_sh
     assert shown(5, "5") == ["5"]
 
 
-def test_logs_of_a_coordinator_that_knows_no_evidence_are_not_taken_for_it():
+def test_evidence_requires_new_coordinator():
     cursor = fsdpd.follow.LogCursor(api.TailLogsRequest(evidence=True))
     assert [line.text for line in cursor.take(api.TailLogsResponse(line="lanes:", evidence=True))] == ["lanes:"]
     with pytest.raises(fsdpd.Error, match="an older release, which sends no evidence") as refused:
@@ -299,7 +299,7 @@ def test_logs_of_a_coordinator_that_knows_no_evidence_are_not_taken_for_it():
     assert refused.value.code == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_steps_are_read_by_pages_and_what_is_missing_stands_in_its_place(server):
+def test_steps_merge_pages_and_missing_ranges(server):
     server.failures = 1
 
     async def awaited():
@@ -310,7 +310,7 @@ def test_steps_are_read_by_pages_and_what_is_missing_stands_in_its_place(server)
         assert read[2] == fsdpd.StepsMissing(3, 4, {"node-1": "is away"})
 
 
-def test_a_step_s_course_says_which_attempt_made_it(server):
+def test_step_timeline_has_attempt(server):
     async def awaited():
         async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
             return await client.course("one")
@@ -318,7 +318,7 @@ def test_a_step_s_course_says_which_attempt_made_it(server):
         assert (told.course.step, told.attempt) == (7, 3)
 
 
-def test_nodes_that_could_not_be_read_are_told_where_no_step_is_missing(server):
+def test_reports_unreadable_nodes_without_missing_steps(server):
     async def awaited():
         async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
             return [each async for each in client.steps("whole")]
@@ -327,7 +327,7 @@ def test_nodes_that_could_not_be_read_are_told_where_no_step_is_missing(server):
         assert told == [1, fsdpd.StepsUnread({"node-1": "is away"}), 2, 3, 4, fsdpd.StepsUnread({"node-1": "is old"})]
 
 
-def test_a_watch_of_events_goes_on_where_it_was_and_tells_none_twice(server):
+def test_event_watch_resumes_without_duplicates(server):
     async def awaited():
         async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
             told = []
@@ -341,7 +341,7 @@ def test_a_watch_of_events_goes_on_where_it_was_and_tells_none_twice(server):
         assert server.heard == [0, 3, 6]
 
 
-def test_a_trace_that_began_is_not_asked_for_again(server):
+def test_started_trace_is_not_retried(server):
     async def awaited():
         async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
             async for update in client.trace("one", steps=2):
@@ -353,7 +353,7 @@ def test_a_trace_that_began_is_not_asked_for_again(server):
         assert len(server.heard) == 1
 
 
-def test_a_drain_is_repeated_with_what_was_said(server):
+def test_drain_retry_has_same_arguments(server):
     server.failures = 1
     assert server.client.drain("node-0", reason="a fan", grace_s=5, force=True).name == "node-0"
     assert [(each.node, each.reason, each.grace_seconds, each.force) for each in server.heard] == [("node-0", "a fan", 5, True)] * 2

@@ -67,7 +67,7 @@ def found_by_fsdpctl(cluster, path, of_text=True):
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
-def test_a_fault_of_the_text_is_the_one_that_fsdpctl_finds(shared, tmp_path, text):
+def test_text_faults_match_fsdpctl(shared, tmp_path, text):
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     with pytest.raises(fsdpd.SpecError) as raised:
@@ -83,7 +83,7 @@ RULES = GOOD.replace("lr: 0.01", "lr: -1").replace("micro_batch: 1", "micro_batc
 @pytest.mark.parametrize("text", [RULES, RULES.replace("vocab_size", "vocab_sise"),
                                   RULES + "fsdp: {stratgy: none}\nenv: {NCCL_DEBUG: 'a b', LD_PRELOAD: x}\n"],
                          ids=["rules", "with a misspelt size", "with a misspelt strategy and variables"])
-def test_faults_of_rules_are_at_the_places_that_fsdpctl_tells_beside_those_of_the_text(shared, tmp_path, text):
+def test_rule_fault_places_match_fsdpctl(shared, tmp_path, text):
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     found = found_by_fsdpctl(shared, path, of_text=False)
@@ -115,7 +115,7 @@ GOOD_WAYS = {
 
 
 @pytest.mark.parametrize("more", GOOD_WAYS.values(), ids=GOOD_WAYS.keys())
-def test_a_spec_is_read_as_fsdpctl_reads_it(shared, tmp_path, more):
+def test_parsed_spec_matches_fsdpctl(shared, tmp_path, more):
     path = tmp_path / "good.yaml"
     path.write_text(json.dumps(WAITING) if more is None else yaml.safe_dump(WAITING) + more)
     submit = fsdpctl("submit", "-f", path, "-o", "json", server=shared.address, env=environment(shared))
@@ -125,12 +125,12 @@ def test_a_spec_is_read_as_fsdpctl_reads_it(shared, tmp_path, more):
         assert fsdpd.read_spec(path) == job.spec
 
 
-def test_a_spec_is_the_same_from_text_mapping_and_message():
+def test_text_mapping_and_message_are_equivalent():
     message = to_message(small())
     assert fsdpd.read_spec(small()) == fsdpd.read_spec(GOOD) == fsdpd.read_spec(message) == message
 
 
-def test_paths_are_relative_to_the_specs_directory(tmp_path):
+def test_paths_are_relative_to_spec_directory(tmp_path):
     tokens = [{"path": "a.bin", "type": "u8", "mask": "masks/a"}]
     made = small(data={"synthetic": None, "tokens": tokens}, checkpoint={"dir": "./saved"})
     (tmp_path / "specs").mkdir()
@@ -140,7 +140,7 @@ def test_paths_are_relative_to_the_specs_directory(tmp_path):
     assert fsdpd.read_spec(made).data.tokens[0].path == str(pathlib.Path.cwd() / "a.bin")
 
 
-def test_a_path_that_goes_up_stays_for_the_coordinator_to_refuse(tmp_path):
+def test_keeps_parent_path_for_coordinator(tmp_path):
     read = fsdpd.read_spec(written(tmp_path, small(checkpoint={"dir": "../saved"})))
     assert read.checkpoint.dir == f"{tmp_path}/../saved"
 
@@ -148,7 +148,7 @@ def test_a_path_that_goes_up_stays_for_the_coordinator_to_refuse(tmp_path):
 @pytest.mark.parametrize("value, rule", [(math.nan, "wrong_type"), (math.inf, "wrong_type"), (None, "no_value"),
                                          ([1], "wrong_type"), ("x", "wrong_type"), (True, "wrong_type"),
                                          pytest.param(10**5000, "out_of_range", id="5,001 digits")])
-def test_a_mapping_with_a_wrong_value_names_its_field(value, rule):
+def test_mapping_error_names_field(value, rule):
     with pytest.raises(fsdpd.SpecError) as raised:
         fsdpd.read_spec(small(optimizer={"adamw": {"lr": value}}))
     assert [(fault.rule, fault.field) for fault in raised.value.faults] == [(rule, "optimizer.adamw.lr")]
@@ -158,7 +158,7 @@ def test_a_mapping_with_a_wrong_value_names_its_field(value, rule):
 @pytest.mark.parametrize("text, told", [
     ("name: \u00e9\nmodel: a\x07b\n", "<text>:2:9: the character U+0007 is not allowed in YAML; remove it [syntax]"),
     ("name: x\nmodel: {a: b: c}\n", "<text>:2:13: did not find expected ',' or '}' [syntax]")])
-def test_a_broken_text_is_reported_at_its_line_and_column(text, told):
+def test_syntax_error_has_line_and_column(text, told):
     with pytest.raises(fsdpd.SpecError) as raised:
         fsdpd.read_spec(text)
     assert str(raised.value).splitlines()[1:] == [told]
@@ -166,5 +166,5 @@ def test_a_broken_text_is_reported_at_its_line_and_column(text, told):
 
 @pytest.mark.parametrize("path", [
     *sorted((ROOT / "deploy/examples").glob("*.yaml")), *sorted((ROOT / "docs/bench/specs").glob("*.yaml"))], ids=lambda path: path.name)
-def test_every_spec_of_the_repository_is_read(path):
+def test_reads_all_specs_of_repository(path):
     assert fsdpd.read_spec(path).name

@@ -24,7 +24,7 @@ def follow(client, job_id, followed):
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
-def test_calls_and_watches_of_all_clients_go_on_when_the_leader_is_killed(tmp_path, example, tls):  # noqa: F811
+def test_all_clients_survive_leader_kill(tmp_path, example, tls):  # noqa: F811
     security = Security(tmp_path / "security") if tls else None
     environ = security.environment("ada") if tls else {}
     with Coordinators(tmp_path / "cluster", security=security) as cluster:

@@ -20,54 +20,54 @@ def run(*command):
 
 
 @pytest.mark.parametrize("way", [["--copy-engines"], ["--copy-engines", "--graphs"], ["--agents", 2]], ids=lambda way: "".join(map(str, way)))
-def test_a_rank_leaves_when_its_peer_dies_or_stands_still_inside_a_collective(way):
+def test_rank_exits_when_peer_dies_or_hangs_in_collective(way):
     run("tests/gpu/peer_loss.py", "docs/bench/specs/llama3-1b-s2048.yaml", *way)
 
 
-def test_a_job_goes_on_after_a_hang_a_kill_and_a_coordinators_death():
+def test_job_resumes_after_hang_kill_and_coordinator_crash():
     run("tests/gpu/failures.py", "docs/bench/specs/llama3-1b-s2048.yaml")
 
 
-def test_parameters_and_narrow_gradients_move_by_copy_engines():
+def test_copy_engines_move_parameters_and_bf16_gradients():
     run("tests/gpu/copy_engines.py")
 
 
-def test_a_job_goes_on_from_its_checkpoint():
+def test_job_resumes_from_checkpoint():
     run("tests/gpu/resume.py")
 
 
-def test_a_cancelled_job_saves_and_another_goes_on_from_there():
+def test_cancelled_job_saves_and_another_resumes():
     run("tests/gpu/leaving.py", "docs/bench/specs/llama3-1b-s2048.yaml")
 
 
-def test_a_paused_job_leaves_no_memory_behind():
+def test_paused_job_frees_gpu_memory():
     run("tests/gpu/pausing.py", "docs/bench/specs/llama3-1b-s2048.yaml")
 
 
-def test_samples_that_two_share_have_the_losses_of_whole_ones():
+def test_context_parallel_losses_match():
     run("tests/gpu/shared_samples.py")
 
 
-def test_experts_have_the_losses_of_cpu_ranks():
+def test_expert_losses_match_cpu_ranks():
     run("tests/gpu/experts.py")
 
 
-def test_hundreds_of_steps_take_no_more_memory():
+def test_memory_is_steady_over_hundreds_of_steps():
     run("tests/gpu/steady_memory.py", "docs/bench/specs/llama3-1b-s2048.yaml")
 
 
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="needs compute-sanitizer")
-def test_kernels_stay_within_their_memory_and_do_not_race():
+def test_kernels_pass_compute_sanitizer():
     run("tests/gpu/sanitized.py")
 
 
-def test_what_a_step_costs_is_measured():
+def test_measures_step_cost():
     run("tests/gpu/instruments.py", "docs/bench/specs/llama3-1b-s2048.yaml")
 
 
 # Meshes with two axes need four ranks.
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_training_equals_fsdp2(ranks):
+def test_training_matches_fsdp2(ranks):
     if ranks > GPUS:
         pytest.skip(f"needs {ranks} GPUs")
     run("tests/perf/gpu_parity.py", "--ranks", ranks)

@@ -34,7 +34,7 @@ def refusal(call, request):
     return raised.value
 
 
-def test_health_and_reflection_answer(shared):
+def test_health_and_reflection_respond(shared):
     # As bytes, so that no generated code is needed: HealthCheckRequest{service} in field 1, SERVING (1) in field 1.
     with grpc.insecure_channel(shared.address) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
@@ -51,7 +51,7 @@ def test_health_and_reflection_answer(shared):
             assert service in answer
 
 
-def test_submitting_again_with_the_same_id_gives_the_same_job(cluster):
+def test_submit_with_same_request_id_returns_same_job(cluster):
     request = coordinator.SubmitJobRequest(spec=to_message(spec(steps=2)), request_id=uuid.uuid4().hex)
     first = cluster.api().SubmitJob(request, timeout=60).job
     assert cluster.api().SubmitJob(request, timeout=60).job.id == first.id
@@ -61,7 +61,7 @@ def test_submitting_again_with_the_same_id_gives_the_same_job(cluster):
     assert refusal(cluster.api().SubmitJob, other).code() == grpc.StatusCode.ALREADY_EXISTS
 
 
-def test_an_unknown_job_is_not_found(shared):
+def test_unknown_job_is_not_found(shared):
     api = shared.api()
     for call, request in [(api.GetJob, coordinator.GetJobRequest(id="nobody-000000")),
                           (api.CancelJob, coordinator.CancelJobRequest(id="nobody-000000"))]:
@@ -74,7 +74,7 @@ def test_an_unknown_job_is_not_found(shared):
         assert raised.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_jobs_are_listed_page_by_page(cluster):
+def test_list_jobs_has_pages(cluster):
     api = cluster.api()
     # No cluster has such nodes: these jobs stay where they are.
     made = [api.SubmitJob(coordinator.SubmitJobRequest(
@@ -95,7 +95,7 @@ def test_jobs_are_listed_page_by_page(cluster):
     assert refusal(api.ListJobs, coordinator.ListJobsRequest(page_size=-1)).code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_watch_tells_the_whole_life_of_a_job(cluster):
+def test_watch_reports_whole_life_of_job(cluster):
     job_id = cluster.submit(spec(steps=3))
     updates = list(cluster.api().WatchJob(coordinator.WatchJobRequest(id=job_id), timeout=180))
     jobs = [update.job for update in updates if update.HasField("job")]
@@ -109,7 +109,7 @@ def test_a_watch_tells_the_whole_life_of_a_job(cluster):
     assert all(update.job.revision >= jobs[-1].revision for update in resumed if update.HasField("job"))
 
 
-def test_plan_and_validate_answer_without_a_job(shared):
+def test_plan_and_validate_create_no_job(shared):
     api = shared.api()
     before = len(api.ListJobs(coordinator.ListJobsRequest(page_size=500), timeout=60).jobs)
     plan = api.PlanJob(coordinator.PlanJobRequest(spec=to_message(spec())), timeout=60).plan
@@ -124,7 +124,7 @@ def test_plan_and_validate_answer_without_a_job(shared):
     assert len(api.ListJobs(coordinator.ListJobsRequest(page_size=500), timeout=60).jobs) == before
 
 
-def test_nodes_say_what_they_offer(shared):
+def test_nodes_report_slots_and_devices(shared):
     nodes = {node.name: node for node in shared.nodes()}
     assert set(nodes) == {"node-0", "node-1"}
     for name, node in nodes.items():
@@ -132,7 +132,7 @@ def test_nodes_say_what_they_offer(shared):
         assert node.version == shared.api().GetVersion(coordinator.GetVersionRequest(), timeout=60).version
 
 
-def test_an_oversized_request_is_refused(shared):
+def test_rejects_oversized_request(shared):
     made = to_message(spec())
     made.data.tokens.add(path="x" * (2 << 20))
     error = refusal(shared.api().SubmitJob, coordinator.SubmitJobRequest(spec=made))
@@ -150,7 +150,7 @@ assert Label.deserialize(Label.serialize(Label(text="x"))).text == "x"
 """
 
 
-def test_stubs_made_as_documented_work_beside_proto_plus(shared, tmp_path):
+def test_documented_stubs_work_with_proto_plus(shared, tmp_path):
     document = (ROOT / "docs/clients.md").read_text()
     command, = re.findall(r"^python (-m grpc_tools\.protoc .*?)\s+#", document, re.MULTILINE)
     client, = re.findall(r"^```python\n(.*?)^```", document, re.MULTILINE | re.DOTALL)

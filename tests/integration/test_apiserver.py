@@ -43,13 +43,13 @@ def server(tmp_path_factory):
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_an_overlay_and_the_chart_are_taken_without_a_warning(server, overlay):
+def test_overlays_and_chart_apply_without_warning(server, overlay):
     """Warned of is what Pod Security "restricted" will refuse when a pod of it is made."""
     for among in (of_overlay(overlay), objects(chart_text(overlay))):
         assert not [warning for each in among for warning in server.apply(each, dry=True)]
 
 
-def test_what_is_wrong_is_refused(server):
+def test_rejects_invalid_objects(server):
     """So that what is taken says something."""
     agent = named(of_overlay("gpu"), "DaemonSet", "fsdpd-agent")
     typo = copy.deepcopy(agent)
@@ -65,7 +65,7 @@ def test_what_is_wrong_is_refused(server):
     assert any("hostPath" in warning for warning in server.apply(hosts, dry=True))
 
 
-def test_the_daemons_may_do_nothing_and_people_no_more_than_a_port_forward(server):
+def test_roles_allow_only_port_forward(server):
     for each in of_overlay("gpu"):
         if each["kind"] in ("ServiceAccount", "Role"):
             server.apply(each)
@@ -135,7 +135,7 @@ def remove(server, among):
 
 
 @pytest.mark.parametrize("overlay", ["cpu-test", "gpu", "monitoring"])
-def test_pods_of_an_overlay_are_made_under_restricted(machines, overlay):
+def test_overlay_pods_pass_restricted(machines, overlay):
     among = [*volumes(), *(each for each in of_overlay(overlay) if each["kind"] not in NOT_OF_THE_CHART)]
     try:
         for each in among:
@@ -146,7 +146,7 @@ def test_pods_of_an_overlay_are_made_under_restricted(machines, overlay):
 
 
 @pytest.mark.parametrize("overlay", ["cpu-test", "gpu", "monitoring"])
-def test_helm_installs_changes_and_removes_it_but_for_claims(machines, overlay):
+def test_helm_installs_upgrades_and_uninstalls_except_claims(machines, overlay):
     def said_to_helm(*arguments):
         done = subprocess.run(list(map(str, [tool("helm"), *arguments, "--namespace", "fsdpd", "--kubeconfig", machines.kubeconfig])),
                               capture_output=True, text=True)
@@ -182,7 +182,7 @@ def installed(machines):
     return machines
 
 
-def test_pods_are_made_under_restricted_and_an_agent_on_each_node(installed):
+def test_restricted_pods_with_agent_on_each_node(installed):
     agents, coordinators = installed.pods("agent"), installed.pods("coordinator")
     assert set(coordinators) == {f"fsdpd-coordinator-{index}" for index in range(REPLICAS)}
     assert len({each["spec"]["nodeName"] for each in agents.values()}) == NODES
@@ -202,7 +202,7 @@ def evict(server, name):
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "fsdpd"}})
 
 
-def test_a_drain_takes_one_coordinator_at_a_time(installed):
+def test_drain_evicts_one_coordinator_at_a_time(installed):
     budget = "/apis/policy/v1/namespaces/fsdpd/poddisruptionbudgets/fsdpd-coordinator"
     wait_until("the budget allows one", lambda: installed.ask("GET", budget)["status"]["disruptionsAllowed"] == 1)
     evict(installed, "fsdpd-coordinator-0")
@@ -217,7 +217,7 @@ def test_a_drain_takes_one_coordinator_at_a_time(installed):
     wait_until("the budget allows one", lambda: installed.ask("GET", budget)["status"]["disruptionsAllowed"] == 1)
 
 
-def test_an_upgrade_takes_coordinators_one_by_one_and_no_agent(installed):
+def test_upgrade_restarts_coordinators_one_by_one_and_no_agent(installed):
     agents = {name: each["metadata"]["uid"] for name, each in installed.pods("agent").items()}
     release = [each for each in of_overlay("ha-etcd") if each["kind"] not in NOT_OF_THE_CHART]
     for each in copy.deepcopy(release):
@@ -250,7 +250,7 @@ def test_an_upgrade_takes_coordinators_one_by_one_and_no_agent(installed):
 QUEUED = "/apis/batch/v1/namespaces/fsdpd/jobs/fsdpd-agent"
 
 
-def test_agents_that_were_evicted_are_made_again_for_as_long_as_their_job_is_admitted(installed):
+def test_evicted_agents_are_recreated_while_job_is_admitted(installed):
     """Of one that exits with 0 a Job takes the work for done: it would not be made again."""
     installed.ask("DELETE", "/apis/apps/v1/namespaces/fsdpd/daemonsets/fsdpd-agent")
 
@@ -294,7 +294,7 @@ def test_agents_that_were_evicted_are_made_again_for_as_long_as_their_job_is_adm
     assert installed.ask("GET", QUEUED)["spec"]["suspend"] is False and set(agents()) == before
 
 
-def test_rdma_is_taken_in_a_restricted_namespace(installed):
+def test_rdma_applies_in_restricted_namespace(installed):
     patch = yaml.safe_load((DEPLOY / "kubernetes/components/rdma/agent.yaml").read_text())
     container = patch["spec"]["template"]["spec"]["containers"][0]
     agent = copy.deepcopy(named(of_overlay("gpu"), "DaemonSet", "fsdpd-agent"))

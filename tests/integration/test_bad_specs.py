@@ -128,7 +128,7 @@ def covers(field, wanted):
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_the_api_names_field_reason_and_fix(shared, what):
+def test_api_error_has_field_reason_and_fix(shared, what):
     sections, wanted = FAULTS[what]
     message = to_message(spec(**sections))
     with pytest.raises(grpc.RpcError) as raised:
@@ -144,7 +144,7 @@ def test_the_api_names_field_reason_and_fix(shared, what):
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_fsdpctl_names_file_line_and_field(shared, what):
+def test_fsdpctl_error_has_file_line_and_field(shared, what):
     sections, wanted = FAULTS[what]
     result = shared.ctl("submit", "-f", shared.write_spec(spec(**sections), "bad.yaml")).expect(3)
     assert not result.out, "stdout is for data"
@@ -179,7 +179,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("what", TEXTS)
 @pytest.mark.parametrize("command", ["validate", "submit", "plan"])
-def test_text_that_is_no_spec_is_refused_at_its_line(shared, command, what):
+def test_rejects_invalid_text_at_its_line(shared, command, what):
     text, line, words = TEXTS[what]
     path = shared.directory / "bad.yaml"
     path.write_bytes(text.encode(errors="surrogateescape"))
@@ -188,14 +188,14 @@ def test_text_that_is_no_spec_is_refused_at_its_line(shared, command, what):
     assert re.search(place + rf".*({words})", result.err, re.IGNORECASE), result
 
 
-def test_all_faults_are_reported_at_once(shared):
+def test_reports_all_faults_together(shared):
     made = spec(name="Tiny", train={"steps": 0}, optimizer={"adamw": {"lr": -1.0}}, **llama(kv_heads=3))
     result = shared.ctl("validate", "-f", shared.write_spec(made, "bad.yaml")).expect(3)
     for field in ("name", "train.steps", "optimizer.adamw.lr", "model.llama.kv_heads"):
         assert field in result.err, f"{field} is missing in\n{result}"
 
 
-def test_faults_of_text_of_rules_and_of_memory_are_reported_at_once(shared):
+def test_reports_text_rule_and_memory_faults_together(shared):
     made = spec(name="Tiny", resources={"memory_budget_bytes": 1000}, optimizer={"adamw": {"lr": 0, "epz": 1e-8}},
                 train={"steps": "many"})
     result = shared.ctl("validate", "-f", shared.write_spec(made, "bad.yaml"), "-o", "json").expect(3)
@@ -206,7 +206,7 @@ def test_faults_of_text_of_rules_and_of_memory_are_reported_at_once(shared):
                for fault in faults.values()), result
 
 
-def test_the_line_is_the_one_that_was_written(shared):
+def test_fault_has_line_of_file(shared):
     text = shared.write_spec(spec()).read_text().splitlines()
     line = next(number for number, each in enumerate(text, 1) if "micro_batch" in each)
     text[line - 1] = "  micro_batch: -7"
@@ -214,11 +214,11 @@ def test_the_line_is_the_one_that_was_written(shared):
     assert re.search(rf"bad\.yaml:{line}:\d+: error: .*train\.micro_batch", result.err), result
 
 
-def test_a_good_spec_is_valid(shared):
+def test_accepts_valid_spec(shared):
     shared.ctl("validate", "-f", shared.write_spec(spec())).expect(0)
 
 
-def test_the_transcript_of_the_readme_is_the_output_of_validate(tmp_path):
+def test_readme_transcript_matches_validate(tmp_path):
     (text, command, output), = re.findall(
         r"^```yaml\n(# bad\.yaml\n(?:.+\n)+)```\n\n<!--.*-->\n```sh\nfsdpctl (.+)\n```\n\n```\n((?:.+\n)+)```",
         (ROOT / "README.md").read_text(), re.MULTILINE)

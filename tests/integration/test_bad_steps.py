@@ -54,7 +54,7 @@ def made_of(directory, poisoned, action, **train):
                             "load_optimizer": False})
 
 
-def test_a_step_that_is_not_finite_is_skipped_and_told(cluster, poisoned, tmp_path):
+def test_skips_and_reports_non_finite_step(cluster, poisoned, tmp_path):
     job = cluster.wait_state(cluster.submit(made_of(tmp_path, poisoned, "skip")), "SUCCEEDED")
     assert job.attempt == 1 and job.skipped_steps == len(job.bad_steps) >= 1
     bad = job.bad_steps[0]
@@ -70,7 +70,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_told(cluster, poisoned, tmp_pa
     assert metric in cluster.scrape("node-0"), "of a job that has just ended"
 
 
-def test_a_step_that_is_not_finite_ends_a_job_that_says_nothing_of_it(cluster, poisoned, tmp_path):
+def test_non_finite_step_fails_job_by_default(cluster, poisoned, tmp_path):
     made = made_of(tmp_path, poisoned, "stop")
     made["restart"] = {"max_attempts": 1}
     job = cluster.wait_state(cluster.submit(made), "FAILED")
@@ -84,7 +84,7 @@ def went_back(job):
     return [[int(number) for number in each.groups()] for each in said if each]
 
 
-def test_a_job_goes_back_and_passes_over_what_it_could_not_learn_from(cluster, poisoned, tmp_path):
+def test_job_rewinds_and_skips_samples(cluster, poisoned, tmp_path):
     made = made_of(tmp_path, poisoned, "rewind")
     made["restart"] = {"max_attempts": 1}
     job_id = cluster.submit(made)
@@ -105,7 +105,7 @@ def test_a_job_goes_back_and_passes_over_what_it_could_not_learn_from(cluster, p
     assert f"attempt:   {job.attempt} of {job.attempt}\n" in described, "none of them counted"
 
 
-def test_what_is_passed_over_outlives_the_coordinator(own, poisoned, tmp_path):
+def test_skipped_samples_survive_coordinator_restart(own, poisoned, tmp_path):
     """Killed as soon as it has decided to go back, before or after the next launch left it."""
     with own() as cluster:
         made = made_of(tmp_path, poisoned, "rewind")

@@ -23,7 +23,7 @@ def tokens(path):
     return {"synthetic": None, "tokens": [{"path": str(path), "type": "u16"}]}
 
 
-def test_a_token_that_the_model_does_not_know_ends_the_job_with_attempts_left(cluster, tmp_path):
+def test_token_outside_vocabulary_fails_job_without_retry(cluster, tmp_path):
     small = {"llama": {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 64, "layers": 1, "heads": 4}}
     job_id = cluster.submit(spec(model=small, data=tokens(corpus(tmp_path / "corpus.txt")),
                                  restart={"max_attempts": 5}))
@@ -35,7 +35,7 @@ def test_a_token_that_the_model_does_not_know_ends_the_job_with_attempts_left(cl
 
 
 @pytest.mark.parametrize("field", ["data.tokens[0].path", "checkpoint.load", "checkpoint.dir"])
-def test_a_wrong_path_that_validate_cannot_see_fails_the_job_without_another_launch(cluster, tmp_path, field):
+def test_wrong_path_fails_job_without_retry(cluster, tmp_path, field):
     """It was launched again, into the same refusal."""
     used = tmp_path / "used"
     if field == "checkpoint.dir":
@@ -56,7 +56,7 @@ def test_a_wrong_path_that_validate_cannot_see_fails_the_job_without_another_lau
     assert re.search(f"{re.escape(words)}(.|\n)*; ({again})", job.reason), job.reason
 
 
-def test_a_checkpoint_of_another_model_ends_the_job_at_once(cluster, tmp_path):
+def test_checkpoint_of_other_model_fails_job_without_retry(cluster, tmp_path):
     made = cluster.submit(spec(name="made", checkpoint={"dir": str(tmp_path / "made")}))
     cluster.wait_state(made, "SUCCEEDED")
     other = {"llama": {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 64, "layers": 2, "heads": 4}}
@@ -73,7 +73,7 @@ def kill_agent(cluster, name):
     cluster.start_agent(name)
 
 
-def test_a_node_whose_agent_is_killed_twice_is_cordoned_until_somebody_says_otherwise(own):
+def test_node_is_cordoned_after_two_agent_kills(own):
     with own() as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS, restart={"max_attempts": 9}))
         for attempt in (1, 2):
@@ -100,7 +100,7 @@ def test_a_node_whose_agent_is_killed_twice_is_cordoned_until_somebody_says_othe
         cluster.cancel(job_id)
 
 
-def test_a_node_that_a_person_cordons_keeps_what_runs_and_takes_nothing_more(own):
+def test_cordoned_node_keeps_running_jobs_only(own):
     with own(agents=1) as cluster:
         running = cluster.submit(one_rank(steps=ENDLESS))
         cluster.wait_step(running, 1)
@@ -118,7 +118,7 @@ def test_a_node_that_a_person_cordons_keeps_what_runs_and_takes_nothing_more(own
 
 
 @pytest.mark.parametrize("command", ["cordon", "uncordon"])
-def test_a_node_that_is_not_there_is_said_to_be(cluster, command):
+def test_unknown_node_is_reported(cluster, command):
     said = cluster.ctl(command, "nod-0").expect(4)
     assert said.err == "fsdpctl: no node 'nod-0'; `fsdpctl nodes` lists the nodes\n"
     assert "node" in cluster.ctl(command, "no/de").expect(2).err

@@ -44,7 +44,7 @@ def lose_newest(steps, path):
 
 
 @pytest.mark.parametrize("damage", [flip_newest, damage_three, lose_newest])
-def test_what_is_damaged_is_passed_over_told_and_kept(own, whole, tmp_path, damage):
+def test_damaged_checkpoint_is_skipped_reported_and_kept(own, whole, tmp_path, damage):
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path, checkpoint={"keep_last": 4}, restart={"max_attempts": 3}))
         record = Record(cluster, job_id)
@@ -69,7 +69,7 @@ def test_what_is_damaged_is_passed_over_told_and_kept(own, whole, tmp_path, dama
         checkpoints.assert_whole(tmp_path / "run")
 
 
-def test_a_job_without_a_whole_checkpoint_fails_and_starts_nowhere_else(own, tmp_path):
+def test_job_without_complete_checkpoint_fails(own, tmp_path):
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path, restart={"max_attempts": 2}))
         wait_committed(cluster, job_id, EVERY)
@@ -85,7 +85,7 @@ def test_a_job_without_a_whole_checkpoint_fails_and_starts_nowhere_else(own, tmp
         assert checkpoints.steps_in(tmp_path / "run") == steps, "they are left as they are"
 
 
-def test_a_job_whose_directory_is_gone_fails_its_attempts_and_goes_on_when_it_is_back(own, whole, tmp_path):
+def test_job_resumes_when_checkpoint_directory_returns(own, whole, tmp_path):
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path, restart={"max_attempts": 8}))
         record = Record(cluster, job_id)
@@ -108,7 +108,7 @@ def test_a_job_whose_directory_is_gone_fails_its_attempts_and_goes_on_when_it_is
 NO_ROOM = "No space left on device"
 
 
-def test_a_full_disk_costs_checkpoints_and_not_the_job(disk, own, tmp_path):
+def test_full_disk_loses_checkpoints_but_not_job(disk, own, tmp_path):
     filler = fill(disk)
     with own() as cluster:
         made = saving(tmp_path / "job", steps=ENDLESS, checkpoint={"dir": str(disk / "run"), "every_steps": 2,
@@ -132,7 +132,7 @@ def test_a_full_disk_costs_checkpoints_and_not_the_job(disk, own, tmp_path):
         assert checkpoints.assert_whole(disk / "run")
 
 
-def test_a_last_checkpoint_that_cannot_be_written_fails_the_job(disk, cluster, tmp_path):
+def test_failed_last_checkpoint_fails_job(disk, cluster, tmp_path):
     fill(disk)
     made = saving(tmp_path / "job", steps=4, checkpoint={"dir": str(disk / "run"), "every_steps": None},
                   restart={"max_attempts": 3})
@@ -154,7 +154,7 @@ def locked_by(job_id, directory):
             "there; give each job its own directory")
 
 
-def test_of_two_jobs_that_start_at_once_in_one_directory_by_two_paths_one_is_refused(own, tmp_path):
+def test_rejects_second_job_in_same_directory_by_other_path(own, tmp_path):
     """Rank 1 was blamed for what rank 0 met, and the job was launched again into the same refusal."""
     place = {"nodes": 1, "ranks_per_node": 2}
     (tmp_path / "link").symlink_to(tmp_path)
@@ -171,7 +171,7 @@ def test_of_two_jobs_that_start_at_once_in_one_directory_by_two_paths_one_is_ref
         assert (job.failure.rank, job.attempt, job.failure.cause) == (0, 1, event.FAILURE_CAUSE_CONFIGURATION), job
 
 
-def test_a_directory_of_another_job_is_refused_with_what_to_do_and_the_other_trains_on(cluster, tmp_path):
+def test_rejects_directory_of_running_job(cluster, tmp_path):
     """At submit; and by the ranks where it is written otherwise, as by a link."""
     place = {"nodes": 1, "ranks_per_node": 2}
     first = cluster.submit(saving(tmp_path, name="first", steps=LONG, resources=place))

@@ -79,7 +79,7 @@ def die_before_each(cluster, writes, directory, chosen):
     assert_tidy(directory / "killed" / "run", steps)
 
 
-def test_a_rank_killed_around_the_commit_leaves_a_checkpoint_or_none(watched, tmp_path):
+def test_rank_kill_around_commit_keeps_checkpoint_atomic(watched, tmp_path):
     def chosen(of_rank_0, of_rank_2):
         commit, recorded, removal = (place_of(of_rank_0, *each) for each in [
             ("rename", ".metadata"), ("rename", "latest_checkpointed_iteration.txt"), ("unlink", ".fsdpd_sums")])
@@ -91,11 +91,11 @@ def test_a_rank_killed_around_the_commit_leaves_a_checkpoint_or_none(watched, tm
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_a_rank_killed_before_any_write_leaves_a_checkpoint_or_none(watched, tmp_path):
+def test_rank_kill_before_any_write_keeps_checkpoint_atomic(watched, tmp_path):
     die_before_each(*watched, tmp_path / "runs", lambda of_rank_0, of_rank_2: [*of_rank_0, *of_rank_2])
 
 
-def test_a_commit_that_may_not_be_on_disk_is_told_and_is_none(watched, tmp_path):
+def test_failed_sync_of_commit_is_reported(watched, tmp_path):
     """Its name is there, and that it stays is not known: the next attempt makes it again, from the one before."""
     cluster, writes = watched
     of_rank_0, _ = learn(cluster, writes, tmp_path / "runs" / "plain")
@@ -109,7 +109,7 @@ def test_a_commit_that_may_not_be_on_disk_is_told_and_is_none(watched, tmp_path)
     assert_tidy(tmp_path / "runs" / "failing" / "run", 8)
 
 
-def test_a_write_that_fails_costs_no_more_than_its_checkpoint(watched, tmp_path):
+def test_failed_write_loses_only_its_checkpoint(watched, tmp_path):
     """Each write of a save fails in one save, while the job trains; every other save is left alone."""
     cluster, writes = watched
     of_rank_0, of_rank_2 = learn(cluster, writes, tmp_path / "runs" / "plain")

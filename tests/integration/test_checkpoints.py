@@ -21,7 +21,7 @@ def went_on_after(job, attempt=2):
     return next(int(each.group(1)) for each in said if each)
 
 
-def test_a_killed_rank_costs_a_job_only_what_it_had_not_saved(cluster, whole, tmp_path):
+def test_killed_rank_loses_only_unsaved_steps(cluster, whole, tmp_path):
     job_id = cluster.submit(saving(tmp_path, restart={"max_attempts": 3}))
     record = Record(cluster, job_id)
     known = wait_committed(cluster, job_id, 2 * EVERY)
@@ -43,7 +43,7 @@ def test_a_killed_rank_costs_a_job_only_what_it_had_not_saved(cluster, whole, tm
     assert f"resumes after step {step}" in told and f"checkpoint of step {known} committed" in told, told
 
 
-def test_a_job_with_state_and_activations_in_host_memory_is_the_same_job_killed_rank_and_all(cluster, whole, tmp_path):
+def test_offloaded_job_matches_after_rank_kill(cluster, whole, tmp_path):
     job_id = cluster.submit(saving(tmp_path, fsdp={"offload": {"optimizer": True, "activation_layers": 1}}))
     record = Record(cluster, job_id)
     wait_committed(cluster, job_id, 2 * EVERY)
@@ -57,7 +57,7 @@ def test_a_job_with_state_and_activations_in_host_memory_is_the_same_job_killed_
     assert "in host memory; device buffers" in cluster.ctl("describe", job_id).expect(0).out
 
 
-def test_screens_say_where_a_job_went_on_and_what_it_has_saved(cluster, tmp_path):
+def test_output_shows_resume_step_and_checkpoints(cluster, tmp_path):
     job_id = cluster.submit(saving(tmp_path, steps=40))
     wait_committed(cluster, job_id, EVERY)
     kill_rank(cluster, 1)
@@ -77,7 +77,7 @@ def test_screens_say_where_a_job_went_on_and_what_it_has_saved(cluster, tmp_path
     assert int(newest["bytes"]) == size and newest["seconds"] > 0
 
 
-def test_a_killed_agent_costs_a_job_only_what_it_had_not_saved(own, whole, tmp_path):
+def test_killed_agent_loses_only_unsaved_steps(own, whole, tmp_path):
     """Rank 0's, which commits: what it had to tell is lost with it."""
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path))
@@ -95,7 +95,7 @@ def test_a_killed_agent_costs_a_job_only_what_it_had_not_saved(own, whole, tmp_p
         checkpoints.assert_whole(tmp_path / "run")
 
 
-def test_a_killed_coordinator_costs_a_job_that_saves_nothing(own, whole, tmp_path):
+def test_killed_coordinator_loses_no_step_of_job_without_checkpoints(own, whole, tmp_path):
     """Ranks tell each other through it what is on disk: it dies with that in its memory, a save each step under way."""
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path, checkpoint={"every_steps": 1}))
@@ -112,7 +112,7 @@ def test_a_killed_coordinator_costs_a_job_that_saves_nothing(own, whole, tmp_pat
         assert checkpoints.assert_whole(tmp_path / "run") == [STEPS - 2, STEPS - 1, STEPS]
 
 
-def test_a_rank_and_the_coordinator_killed_together_cost_only_what_was_not_saved(own, whole, tmp_path):
+def test_killed_rank_and_coordinator_lose_only_unsaved_steps(own, whole, tmp_path):
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path))
         record = Record(cluster, job_id)
@@ -131,7 +131,7 @@ def test_a_rank_and_the_coordinator_killed_together_cost_only_what_was_not_saved
         checkpoints.assert_whole(tmp_path / "run")
 
 
-def test_a_state_that_was_restored_from_a_backup_costs_a_job_nothing_that_it_has_trained(own, whole, tmp_path):
+def test_restored_backup_loses_no_trained_step(own, whole, tmp_path):
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path, restart={"max_attempts": 2}))
         record = Record(cluster, job_id)
@@ -161,7 +161,7 @@ def test_a_state_that_was_restored_from_a_backup_costs_a_job_nothing_that_it_has
         checkpoints.assert_whole(tmp_path / "run")
 
 
-def test_what_a_run_carries_along_is_carried_over_a_failure(cluster, tmp_path):
+def test_carried_state_survives_failure(cluster, tmp_path):
     """A loss scale that grows, two micro-batches a step, a replicated mesh, a schedule over all steps, an evaluation."""
     def made(directory):
         directory.mkdir(exist_ok=True)
@@ -183,7 +183,7 @@ def test_what_a_run_carries_along_is_carried_over_a_failure(cluster, tmp_path):
     assert job.last_step.evaluation.loss == whole.job.last_step.evaluation.loss
 
 
-def test_a_cancelled_job_is_gone_on_from(cluster, whole, tmp_path):
+def test_job_resumes_from_cancelled_job(cluster, whole, tmp_path):
     cancelled = cluster.submit(saving(tmp_path / "cancelled", name="cancelled"))
     wait_committed(cluster, cancelled, EVERY)
     cluster.cancel(cancelled)
@@ -206,7 +206,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_job_goes_on_from_another_s_checkpoint_in_another_world(cluster, whole, tmp_path, name):
+def test_job_resumes_with_other_world_size(cluster, whole, tmp_path, name):
     resources, fsdp = OTHERS[name]
     after = STEPS - EVERY
     sections = {"resources": resources, **({"fsdp": fsdp} if fsdp else {})}
@@ -219,7 +219,7 @@ def test_a_job_goes_on_from_another_s_checkpoint_in_another_world(cluster, whole
     assert checkpoints.assert_whole(tmp_path / "run") == [STEPS]
 
 
-def test_a_job_goes_on_from_another_s_newest_checkpoint_with_more_steps(cluster, whole, tmp_path):
+def test_job_continues_newest_checkpoint_with_more_steps(cluster, whole, tmp_path):
     job_id = submit_from(cluster, whole.job_id, saving(tmp_path, name="more", steps=STEPS + 3))
     record = Record(cluster, job_id)
     job = cluster.wait_state(job_id, "SUCCEEDED")
@@ -237,7 +237,7 @@ KILLS = 7
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1])
-def test_a_job_whose_ranks_are_killed_over_and_over_ends_as_one_that_was_left_alone(own, tmp_path, seed):
+def test_repeatedly_killed_job_matches_undisturbed_job(own, tmp_path, seed):
     """300 steps, a random rank at a random step of each 40."""
     chance = random.Random(seed)
     with own() as cluster:

@@ -127,7 +127,7 @@ def check_page(coordinator, secrets):
 
 
 @pytest.mark.parametrize("made", ["overlay", "chart"])
-def test_of_kubernetes(made, secrets, tmp_path):
+def test_kubernetes_arguments(made, secrets, tmp_path):
     arguments = of_pod(of_overlay("cpu-test") if made == "overlay" else chart(*TWO_QUOTAS), secrets, tmp_path)
     # What is not loopback would be for whoever reaches the pod.
     assert "--web-listen=127.0.0.1:7781" in arguments
@@ -135,7 +135,7 @@ def test_of_kubernetes(made, secrets, tmp_path):
         check_page(coordinator, secrets)
 
 
-def test_the_chart_s_quotas_are_the_file_that_is_read(secrets, tmp_path):
+def test_chart_quotas_are_readable(secrets, tmp_path):
     made = chart(*TWO_QUOTAS)
     text = named(made, "ConfigMap", "fsdpd-quotas")["data"]["quotas"]
     assert text == "# PROJECT RANKS\nnlp 0\nvision 64\n"
@@ -146,19 +146,19 @@ def test_the_chart_s_quotas_are_the_file_that_is_read(secrets, tmp_path):
     assert code != 0 and f"{tmp_path}/quotas/quotas: line 4: " in said
 
 
-def test_without_a_page(secrets, tmp_path):
+def test_without_web_ui(secrets, tmp_path):
     arguments = of_pod(chart("--set", "coordinator.webListen="), secrets, tmp_path)
     assert not [each for each in arguments if each.startswith("--web-listen")]
     with Coordinator(arguments, tmp_path) as coordinator:
         assert "serving web UI" not in coordinator.said()
 
 
-def test_of_systemd(secrets, tmp_path):
+def test_systemd_arguments(secrets, tmp_path):
     with Coordinator(of_unit(secrets, tmp_path), tmp_path) as coordinator:
         check_page(coordinator, secrets)
 
 
-def test_of_systemd_with_quotas_and_without_a_page(secrets, tmp_path):
+def test_systemd_arguments_with_quotas_without_web_ui(secrets, tmp_path):
     told = (DEPLOY / "systemd/coordinator.env").read_text()
     flag = re.search(r"--quotas /etc/fsdpd/quotas\b", told)[0]
     arguments = of_unit(secrets, tmp_path, FSDPD_QUOTAS=flag, FSDPD_WEB="")

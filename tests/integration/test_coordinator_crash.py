@@ -23,7 +23,7 @@ def crash_and_restart(cluster, meanwhile=lambda: None):
     cluster.wait_nodes(2)
 
 
-def test_a_running_job_does_not_notice_a_crash(own):
+def test_running_job_survives_coordinator_crash(own):
     with own() as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS))
         cluster.wait_step(job_id, 2)
@@ -38,7 +38,7 @@ def test_a_running_job_does_not_notice_a_crash(own):
         assert cluster.cancel(job_id).state == coordinator.JOB_STATE_CANCELLED
 
 
-def test_a_coordinator_that_stood_still_kills_no_job(own):
+def test_stopped_coordinator_fails_no_job(own):
     with own() as cluster:
         job_id = cluster.submit(spec(steps=800))
         cluster.wait_step(job_id, 2)
@@ -52,7 +52,7 @@ def test_a_coordinator_that_stood_still_kills_no_job(own):
         assert "stood still" in cluster.coordinator.text()
 
 
-def test_a_job_that_ends_during_the_outage_is_known_to_have_succeeded(own):
+def test_job_that_ends_during_outage_succeeds(own):
     with own() as cluster:
         job_id = cluster.submit(spec(steps=100))
         cluster.wait_step(job_id, 1)
@@ -61,7 +61,7 @@ def test_a_job_that_ends_during_the_outage_is_known_to_have_succeeded(own):
         assert job.attempt == 1 and job.last_step.step == 100
 
 
-def test_what_was_acknowledged_survives_crashes(own):
+def test_acknowledged_calls_survive_crashes(own):
     with own(agents=0) as cluster:
         ids = []
         for number in range(3):
@@ -74,7 +74,7 @@ def test_what_was_acknowledged_survives_crashes(own):
         assert {cluster.state(job_id) for job_id in ids} == {"QUEUED"}
 
 
-def test_a_stopped_coordinator_leaves_its_jobs_running(own):
+def test_coordinator_shutdown_keeps_jobs_running(own):
     with own() as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS))
         cluster.wait_step(job_id, 2)
@@ -85,7 +85,7 @@ def test_a_stopped_coordinator_leaves_its_jobs_running(own):
         cluster.cancel(job_id)
 
 
-def test_a_port_in_use_is_said_at_once(own):
+def test_port_in_use_fails_immediately(own):
     with own(agents=0) as cluster:
         first = cluster.coordinator
         second = Cluster(cluster.directory / "second", start=False)
@@ -97,7 +97,7 @@ def test_a_port_in_use_is_said_at_once(own):
         cluster.nodes()
 
 
-def test_a_second_coordinator_on_the_same_state_is_refused(own):
+def test_rejects_second_coordinator_on_same_state(own):
     with own(agents=0) as cluster:
         second = Cluster(cluster.directory / "second", start=False)
         second.state_dir = cluster.state_dir
@@ -126,7 +126,7 @@ def submit_until_refused(cluster):
     return pytest.fail("a full disk took 200 jobs")
 
 
-def test_a_running_job_is_cancelled_though_the_state_disk_is_full(disk, tmp_path):
+def test_cancel_works_on_full_state_disk(disk, tmp_path):
     cluster = Cluster(tmp_path / "cluster", agents=1)
     cluster.state_dir = disk / "state"
     with cluster:
@@ -141,7 +141,7 @@ def test_a_running_job_is_cancelled_though_the_state_disk_is_full(disk, tmp_path
         cluster.cancel_all()
 
 
-def test_a_full_disk_refuses_jobs_and_loses_none(disk, tmp_path):
+def test_full_disk_rejects_jobs_and_loses_none(disk, tmp_path):
     cluster = Cluster(tmp_path / "cluster", agents=0)
     cluster.state_dir = disk / "state"
     with cluster:
@@ -161,7 +161,7 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk, tmp_path):
         assert known[::-1] == kept, "each acknowledged job and no refused one"
 
 
-def test_a_coordinator_starts_on_a_full_disk_and_goes_on_when_there_is_room(disk, tmp_path):
+def test_coordinator_starts_on_full_disk_and_recovers(disk, tmp_path):
     cluster = Cluster(tmp_path / "cluster", agents=1)
     cluster.state_dir = disk / "state"
     with cluster:

@@ -46,7 +46,7 @@ def job(shared):
     shared.cancel(job_id)
 
 
-def test_daemons_export_what_the_tables_say(shared, job):
+def test_daemons_export_documented_metrics(shared, job):
     for daemon, text in (("coordinator", shared.scrape_coordinator()), ("agent", shared.scrape("node-0"))):
         rows = TABLES["rows"](daemon)
         told = exported(text)
@@ -56,12 +56,12 @@ def test_daemons_export_what_the_tables_say(shared, job):
             assert set(re.findall(r'(\w+)="', labels)) - {"le"} == said, name
 
 
-def test_daemons_export_the_standard_metrics_of_a_process(shared):
+def test_daemons_export_process_metrics(shared):
     for text in (shared.scrape_coordinator(), shared.scrape("node-0")):
         assert all(value(text, name) for name in TABLES["rows"]("process"))
 
 
-def test_a_coordinator_that_ran_out_of_descriptors_accepts_connections_again(tmp_path):
+def test_coordinator_recovers_from_descriptor_exhaustion(tmp_path):
     """gRPC stops listening for good when accept() finds no free descriptor."""
     with Cluster(tmp_path / "cluster", start=False) as cluster:
         cluster.coordinator_prefix = ["prlimit", "--nofile=128:128"]
@@ -80,7 +80,7 @@ def test_a_coordinator_that_ran_out_of_descriptors_accepts_connections_again(tmp
         cluster.ctl("nodes").expect(0)
 
 
-def test_the_coordinator_tells_of_jobs_agents_and_calls(shared, job):
+def test_exports_jobs_agents_and_calls(shared, job):
     text = shared.scrape_coordinator()
     assert value(text, "fsdpd_coordinator_leader") == 1
     assert value(text, 'fsdpd_jobs{state="RUNNING"}') == 1 and value(text, 'fsdpd_jobs{state="PAUSED"}') == 0
@@ -99,7 +99,7 @@ def test_the_coordinator_tells_of_jobs_agents_and_calls(shared, job):
     assert value(text, 'fsdpd_refusals_total{rule="global_batch_divisible"}') == faults + 1
 
 
-def test_a_job_s_step_is_told_as_its_plan_predicted_it(shared, job, tmp_path):
+def test_exports_predicted_step_time(shared, job, tmp_path):
     (tmp_path / "job.yaml").write_text(json.dumps(spec(steps=ENDLESS, name="told")))
     plan = json.loads(shared.ctl("plan", "-f", tmp_path / "job.yaml", "-o", "json").expect(0).out)["prediction"]
     text = wait_until("the prediction is made", lambda: f'fsdpd_job_mfu_ratio{{fsdpd_job="{job}"}}' in (
@@ -110,7 +110,7 @@ def test_a_job_s_step_is_told_as_its_plan_predicted_it(shared, job, tmp_path):
     assert predicted == pytest.approx(plan["mfu"]) and 0 < reached < 1
 
 
-def test_a_job_s_time_by_cause_is_the_time_since_its_admission(shared, job):
+def test_ledger_sums_to_time_since_admission(shared, job):
     text = shared.scrape_coordinator()
     told = dict(re.findall(rf'^fsdpd_job_seconds\{{fsdpd_job="{job}",cause="(\w+)"\}} (\S+)$', text, re.MULTILINE))
     assert set(told) == CAUSES and float(told["step"]) + float(told["exposed"]) > 0
@@ -125,7 +125,7 @@ def test_a_job_s_time_by_cause_is_the_time_since_its_admission(shared, job):
         r"^time: .*: .*(step|exposed) \d+%", shared.ctl("describe", job).expect(0).out, re.MULTILINE))
 
 
-def test_a_rank_that_is_slower_than_the_others_is_named_with_its_node(shared, job):
+def test_names_slow_rank_and_node(shared, job):
     victim = next(each for each in shared.all_ranks() if rank_of(each) == 2)
     over = threading.Event()
 
@@ -159,7 +159,7 @@ def test_a_rank_that_is_slower_than_the_others_is_named_with_its_node(shared, jo
     assert shared.job(job).attempt == 1
 
 
-def test_an_ended_job_s_time_stays_with_it_and_leaves_the_page(shared):
+def test_ended_job_keeps_ledger_and_leaves_metrics(shared):
     job_id = shared.submit(spec(steps=5, name="short"))
     shared.cancel(job_id)
     shared.wait_state(job_id, "CANCELLED")
@@ -169,7 +169,7 @@ def test_an_ended_job_s_time_stays_with_it_and_leaves_the_page(shared):
     assert job_id not in shared.scrape_coordinator()
 
 
-def test_a_stopped_rank_raises_an_alert(tmp_path):
+def test_stopped_rank_raises_alert(tmp_path):
     """Its agent ends it, and says so by a counter: the alert fires after that, also where another attempt runs."""
     with Cluster(tmp_path / "cluster") as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS, restart={"max_attempts": 2, "hang_seconds": 5}))
@@ -195,7 +195,7 @@ def test_a_stopped_rank_raises_an_alert(tmp_path):
         cluster.cancel_all()
 
 
-def test_steps_that_take_much_more_memory_raise_an_alert_and_their_instruction_is_named(tmp_path):
+def test_memory_growth_raises_alert_with_instruction(tmp_path):
     plugin = program("fsdp/model/testing/spike_plugin.so")
     described = subprocess.run([program("fsdp/fsdpd-rank"), "--describe-plugin", plugin, "--args", str(tmp_path)],
                                capture_output=True, text=True, check=True, timeout=180)
@@ -222,7 +222,7 @@ def test_steps_that_take_much_more_memory_raise_an_alert_and_their_instruction_i
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_ranks_that_make_no_step_raise_an_alert_before_they_are_ended(tmp_path):
+def test_hung_ranks_raise_alert_before_they_are_killed(tmp_path):
     """A minute without one, where the job has more patience than that."""
     with Cluster(tmp_path / "cluster") as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS, restart={"hang_seconds": 600}))
@@ -247,7 +247,7 @@ def submit_until_refused(cluster):
     pytest.fail("a full disk took 200 jobs")
 
 
-def test_what_was_broken_on_purpose_raises_alerts(tmp_path):
+def test_injected_failures_raise_alerts(tmp_path):
     """A rank that is killed, an agent that is stopped, and a full disk of the coordinator's. That an agent which stays away is
     told after five minutes is dashboards/rules_test.yml's."""
     cluster = Cluster(tmp_path / "cluster")

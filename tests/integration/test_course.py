@@ -67,21 +67,21 @@ def lanes(course):
     return found
 
 
-def test_its_runs_are_the_step(warm):
+def test_instructions_cover_step(warm):
     spans = [span for lane, each in lanes(warm).items() if lane != "copy" for span in each]
     assert max(stop for _, stop, _ in spans) == pytest.approx(warm.step_seconds, rel=0.05)
     assert min(start for start, _, _ in spans) > -warm.step_seconds
     assert warm.runs_left_out == 0 and warm.samples_joined == 0
 
 
-def test_a_lane_runs_one_at_a_time(warm):
+def test_lane_runs_one_instruction_at_a_time(warm):
     assert set(lanes(warm)) == {"compute", "gather", "reduce"}
     for lane, spans in lanes(warm).items():
         for before, after in zip(spans, spans[1:]):
             assert before[1] <= after[0] + 1e-9, (lane, before, after)
 
 
-def test_every_instruction_of_the_program_ran(warm):
+def test_has_every_instruction(warm):
     """Each unit gathers for forward and backward of each micro-batch, computes both, and reduces."""
     names = [run.instruction for run in warm.runs]
     for name in ("Forward layer.0 mb 0", "Backward layer.0 mb 1", "Reduce layer.1 mb 1 adding", "Norm", "Update layer.0"):
@@ -89,7 +89,7 @@ def test_every_instruction_of_the_program_ran(warm):
     assert names.count("Gather layer.0") >= 2 and not any("Release" in name for name in names)
 
 
-def test_memory_at_its_highest_is_the_peak_of_the_report(cluster, job, warm):
+def test_highest_memory_matches_reported_peak(cluster, job, warm):
     assert list(warm.components)[:6] == PLANNED
     assert list(warm.components)[6:] == ["arena_unused", "activations_and_workspace"]
     assert all(len(sample.bytes) == len(warm.components) and min(sample.bytes) >= 0 for sample in warm.memory)
@@ -107,14 +107,14 @@ def test_memory_at_its_highest_is_the_peak_of_the_report(cluster, job, warm):
     assert min(gathered) == 0 < max(gathered) <= report.arena_bytes
 
 
-def test_another_comes_while_the_job_trains(cluster, job):
+def test_updates_during_training(cluster, job):
     first = newest(cluster, job)
     second = newest(cluster, job, after=first.course.step)
     assert first.attempt == second.attempt == 1
     assert second.course.unix_nanos > first.course.unix_nanos
 
 
-def test_fsdpctl_shows_it(cluster, job, warm):
+def test_fsdpctl_prints_timeline(cluster, job, warm):
     found = json.loads(cluster.ctl("get", job, "--course", "-o", "json").expect(0).out)
     assert found["attempt"] == 1 and found["course"]["components"] == list(warm.components)
     assert {"lane", "instruction", "start_seconds", "seconds"} == set(found["course"]["runs"][0])
@@ -131,7 +131,7 @@ def page(cluster, method, job_id):
         return json.load(answer)
 
 
-def test_the_page_can_ask_for_it(cluster, job, warm):
+def test_web_ui_fetches_timeline(cluster, job, warm):
     found = page(cluster, "GetStepCourse", job)["course"]
     assert len(found["runs"]) == len(warm.runs) and found["components"] == list(warm.components)
     with pytest.raises(urllib.error.HTTPError) as raised:
@@ -139,7 +139,7 @@ def test_the_page_can_ask_for_it(cluster, job, warm):
     assert raised.value.code == 404 and json.load(raised.value)["reason"] == "JOB_NOT_FOUND"
 
 
-def test_of_a_job_that_has_made_no_step_there_is_none(cluster):
+def test_no_timeline_before_first_step(cluster):
     refused(cluster, "nobody-abcdef", "nobody-abcdef")
     job_id = cluster.submit(spec(resources={"nodes": 9}, train={"global_batch": 18}))
     refused(cluster, job_id, f"job {job_id}: no step timeline since this coordinator started; the job is queued")
@@ -147,7 +147,7 @@ def test_of_a_job_that_has_made_no_step_there_is_none(cluster):
     cluster.cancel(job_id)
 
 
-def test_the_last_one_stays_when_a_job_has_ended_and_goes_with_it(own):
+def test_last_timeline_remains_until_job_is_deleted(own):
     with own(agents=1, slots=1) as cluster:
         job_id = cluster.submit(one_rank(steps=3))
         cluster.wait_state(job_id, "SUCCEEDED")
@@ -156,7 +156,7 @@ def test_the_last_one_stays_when_a_job_has_ended_and_goes_with_it(own):
         refused(cluster, job_id, job_id)
 
 
-def test_a_coordinator_that_comes_back_hears_the_next_one(own):
+def test_restarted_coordinator_receives_next_timeline(own):
     with own(agents=1, slots=1) as cluster:
         job_id = cluster.submit(one_rank(steps=ENDLESS))
         before = newest(cluster, job_id)

@@ -31,7 +31,7 @@ def agent(directory, *arguments, code):
 
 @pytest.mark.parametrize("flag, value", [("--advertise", "c1:7777"), ("--leader-lease-s", "9"), ("--etcd-ca", "ca.crt"),
                                          ("--etcd-cert", "c.crt"), ("--etcd-key", "c.key")])
-def test_what_is_of_several_coordinators_is_refused_beside_a_state_dir(tmp_path, flag, value):
+def test_rejects_ha_flags_with_state_dir(tmp_path, flag, value):
     said = coordinator(tmp_path, flag, value, code=2)
     assert flag in said and "requires --store" in said, said
     assert not (tmp_path / "state").exists()
@@ -39,21 +39,21 @@ def test_what_is_of_several_coordinators_is_refused_beside_a_state_dir(tmp_path,
 
 @pytest.mark.parametrize("address, why", [("0.0.0.0:7777", "each machine's own"), ("[::]:7777", "each machine's own"),
                                           ("c1:0", "no port")])
-def test_an_address_that_nobody_could_reach_is_not_advertised(address, why):
+def test_rejects_unreachable_advertised_address(address, why):
     said = run("coordinator/fsdpd-coordinator", "--insecure", "--store", "etcd://127.0.0.1:1", "--advertise", address,
                code=2)
     assert f"--advertise: {address}" in said and why in said, said
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "nonsense", "::1:7777", ":7777", "127.0.0.1:-1"])
-def test_an_address_that_is_none_is_a_usage_error(tmp_path, address):
+def test_invalid_address_is_usage_error(tmp_path, address):
     assert address in coordinator(tmp_path, "--listen", address, code=2)
     assert address in coordinator(tmp_path, "--web-listen", address, code=2)
     assert address in agent(tmp_path, "--metrics-listen", address, code=2)
     assert not (tmp_path / "state").exists(), "nothing is made for a wrong command line"
 
 
-def test_a_port_that_is_taken_is_one_line(tmp_path):
+def test_port_in_use_prints_one_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = "127.0.0.1:%d" % taken.getsockname()[1]
         for said in (coordinator(tmp_path, "--listen", address, code=1),
@@ -64,22 +64,22 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("binary, said", [("/no/such/rank", "/no/such/rank: No such file"), ("/etc", "/etc is not")])
-def test_an_agent_without_a_rank_binary_does_not_register(tmp_path, binary, said):
+def test_agent_without_rank_binary_does_not_register(tmp_path, binary, said):
     assert f"--rank-binary: rank binary {said}" in agent(tmp_path, "--node", "n", "--rank-binary", binary, code=2)
 
 
-def test_an_agent_whose_ranks_nobody_could_reach_does_not_register(tmp_path):
+def test_agent_with_unreachable_ranks_does_not_register(tmp_path):
     said = agent(tmp_path, "--node", "n", "--rank-binary", "/bin/true", "--bind-address", "203.0.113.9", code=1)
     assert "--bind-address: '203.0.113.9' is not an address of this machine" in said
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])
-def test_an_agent_whose_ranks_listen_on_every_address_does_not_register(tmp_path, address):
+def test_agent_with_wildcard_rank_address_does_not_register(tmp_path, address):
     said = agent(tmp_path, "--node", "n", "--rank-binary", "/bin/true", "--bind-address", address, code=1)
     assert f"--bind-address: '{address}' is every address of this machine" in said
 
 
-def test_an_agent_of_several_nodes_warns_of_a_loopback_address(tmp_path):
+def test_multi_node_agent_warns_about_loopback(tmp_path):
     def said(coordinator):
         return run("agent/fsdpd-agent", "--coordinator", coordinator, "--coordinator-ca", "/no/ca", "--tls-cert", "/no/cert",
                    "--tls-key", "/no/key", "--node", "n", "--work-dir", tmp_path / "work", "--rank-binary", "/bin/true", code=2)
@@ -87,7 +87,7 @@ def test_an_agent_of_several_nodes_warns_of_a_loopback_address(tmp_path):
     assert warning in said("127.0.0.1:7777,192.0.2.1:7777") and warning not in said("127.0.0.1:7777,localhost:7777")
 
 
-def test_a_node_whose_gpus_are_gone_does_not_register_for_cpu_ranks(tmp_path):
+def test_node_with_missing_gpus_does_not_register_as_cpu(tmp_path):
     """After a boot at which the driver failed it registered as one, without a word."""
     work = tmp_path / "work"
     work.mkdir()
@@ -97,18 +97,18 @@ def test_a_node_whose_gpus_are_gone_does_not_register_for_cpu_ranks(tmp_path):
 
 
 @pytest.mark.parametrize("node", ["a_b", "a..b", "-a", "a" * 64])
-def test_a_node_name_that_the_coordinator_would_refuse_is_refused_here(tmp_path, node):
+def test_agent_rejects_invalid_node_name(tmp_path, node):
     assert node in agent(tmp_path, "--node", node, code=2)
 
 
-def test_an_agent_is_named_after_its_host_and_in_lower_case(tmp_path):
+def test_default_node_name_is_lower_case_hostname(tmp_path):
     # Each ends at once, as its rank binary is missing; its log says its name.
     host = re.escape(socket.gethostname().lower())
     assert re.search(rf" agent {host}: ", agent(tmp_path, "--rank-binary", "/no", code=2))
     assert " agent dgx-01.lab.example: " in agent(tmp_path, "--node", "DGX-01.Lab.example", "--rank-binary", "/no", code=2)
 
 
-def test_a_work_dir_is_told_absolutely(tmp_path):
+def test_work_dir_is_reported_as_absolute_path(tmp_path):
     process = subprocess.Popen([program("agent/fsdpd-agent"), "--coordinator", "127.0.0.1:1", "--insecure", "--node", "a",
                                 "--device", "cpu", "--work-dir", "here/../work"], cwd=tmp_path, text=True,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -120,7 +120,7 @@ def test_a_work_dir_is_told_absolutely(tmp_path):
 
 
 @pytest.mark.parametrize("flag", ["--plugin-dir", "--path-root"])
-def test_a_directory_that_is_none_is_a_usage_error(tmp_path, flag):
+def test_invalid_directory_is_usage_error(tmp_path, flag):
     assert "/no/such/directory: No such file" in agent(tmp_path, "--node", "n", flag, "/no/such/directory", code=2)
     assert "/etc/passwd: not a directory" in agent(tmp_path, "--node", "n", flag, "/etc/passwd", code=2)
 
@@ -133,14 +133,14 @@ def test_a_directory_that_is_none_is_a_usage_error(tmp_path, flag):
     (["--label", ",".join(f"k{each}=v" for each in range(65))], "--label: too many (got 65, want at most 64)"),
     (["--nvlink-domain", "rack 7"], "'rack 7' is not a label value"),
 ])
-def test_a_label_that_is_none_is_a_usage_error(tmp_path, flags, said):
+def test_invalid_label_is_usage_error(tmp_path, flags, said):
     assert said in agent(tmp_path, "--node", "n", *flags, code=2)
 
 
 TLS = ["--tls-cert", "c", "--tls-key", "k"]
 
 
-def test_plaintext_is_asked_for_and_stays_on_this_machine(tmp_path):
+def test_plaintext_requires_insecure_and_loopback(tmp_path):
     def said(name, *arguments):
         return run(name, *arguments, code=2).strip()
 
@@ -159,18 +159,18 @@ def test_plaintext_is_asked_for_and_stays_on_this_machine(tmp_path):
     assert not list(tmp_path.iterdir()), "nothing is made for a wrong command line"
 
 
-def test_tls_files_that_cannot_serve_are_one_line(tmp_path):
+def test_invalid_tls_files_print_one_line(tmp_path):
     (tmp_path / "tokens").write_text("alice\n")
     flags = [*TLS, "--tls-client-ca", tmp_path / "none", "--tokens", tmp_path / "tokens"]
     said = run("coordinator/fsdpd-coordinator", "--state-dir", tmp_path / "state", *flags, code=2).splitlines()
     assert len(said) == 1 and f"--tls-client-ca {tmp_path / 'none'}: No such file" in said[0], said
 
 
-def test_a_list_of_revoked_certificates_needs_tls(tmp_path):
+def test_revoked_certificates_require_tls(tmp_path):
     assert "--insecure excludes --revoked-certs" in coordinator(tmp_path, "--revoked-certs", tmp_path / "revoked", code=2)
 
 
-def test_a_file_of_the_command_line_that_cannot_be_opened_is_a_usage_error_of_its_flag(tmp_path):
+def test_unreadable_file_is_usage_error_of_flag(tmp_path):
     for path, why in [(tmp_path / "none" / "log", "No such file"), (tmp_path, "Is a directory")]:
         said = coordinator(tmp_path, "--audit-log", path, code=2)
         assert f"--audit-log {path}: {why}" in said, said
@@ -186,7 +186,7 @@ def test_a_file_of_the_command_line_that_cannot_be_opened_is_a_usage_error_of_it
     assert re.search(r"--(tls-cert|tls-key|coordinator-ca) \S+: No such file", said), said
 
 
-def test_backup_and_restore_say_in_a_line_what_is_wrong(tmp_path):
+def test_backup_and_restore_errors_are_one_line(tmp_path):
     """A directory that may not be entered ended them by an exception, and an empty path was looked for in /."""
     def said(command, source, target, code):
         flags = ("--state-dir", "--to") if command == "backup" else ("--from", "--state-dir")
@@ -202,7 +202,7 @@ def test_backup_and_restore_say_in_a_line_what_is_wrong(tmp_path):
     assert not (tmp_path / "state").exists(), "what is refused leaves nothing"
 
 
-def test_an_agent_that_was_told_to_stop_exits_as_it_was_asked_to(tmp_path):
+def test_stopped_agent_has_requested_exit_code(tmp_path):
     """Of a Job of Kubernetes one that exits with 0 has done its work, and is not started again."""
     ready = tmp_path / "ready"
     command = [program("agent/fsdpd-agent"), "--coordinator", "127.0.0.1:1", "--insecure", "--node", "n", "--work-dir",

@@ -47,7 +47,7 @@ def drawing(tmp_path_factory):
 
 @pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("name", BOARDS)
-def test_grafanas_panels_draw_a_board_of_a_real_job(watched, drawing, tmp_path, name):
+def test_grafana_draws_dashboard_of_real_job(watched, drawing, tmp_path, name):
     server, job_id, begin, end = watched
     variables = {"job": job_id, "rank": ".*", "__rate_interval": "10s"}
     kept = pathlib.Path(os.environ.get("FSDPD_PICTURES", tmp_path)).resolve() / f"{name}.png"

@@ -9,7 +9,7 @@ from harness import dashboards, grafana
 BOARDS = {name.removesuffix(".json"): board for name, board in dashboards.boards().items()}
 
 
-def test_dashboards_have_grafanas_types(tmp_path):
+def test_dashboards_have_grafana_types(tmp_path):
     assert len(BOARDS) == 4
     assert not grafana.faults(BOARDS, tmp_path)
 
@@ -65,5 +65,5 @@ def said(tmp_path_factory):
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
-def test_a_wrong_type_is_found(mistake, said):
+def test_detects_wrong_type(mistake, said):
     assert [line for line in said if line.startswith(f"{mistake.__name__}.ts(")], said

@@ -348,20 +348,20 @@ def fault(data, expression, answer, jobs, ranks):
     return [(key, value, expected[key]) for key, value in found if value != pytest.approx(expected[key], rel=1e-6, abs=1e-9)]
 
 
-def test_every_question_of_every_board_is_here():
+def test_covers_every_query_of_every_dashboard():
     assert set(EXPECTED) == set(dashboards.boards())
     for name, board in dashboards.boards().items():
         assert [title for title, _ in dashboards.queries(board)] == [title for title, answers in EXPECTED[name] for _ in answers], name
 
 
 @pytest.mark.parametrize("name, title, expression, answer", QUESTIONS, ids=IDS)
-def test_a_panel_shows_what_was_injected(data, name, title, expression, answer):
+def test_panel_shows_injected_values(data, name, title, expression, answer):
     for jobs, ranks in CHOICES:
         assert not fault(data, expression, answer, jobs, ranks), asked(expression, jobs, ranks)
 
 
 @pytest.mark.parametrize("variable", ["cluster", "namespace", "job", "rank"])
-def test_a_selector_that_lets_others_in_is_noticed(data, variable):
+def test_detects_selector_that_is_too_wide(data, variable):
     """In each question that has it."""
     selector, opened = re.compile(rf'(\w+)=~"\${variable}"'), r'\1=~".*"'
     wider = [question for question in QUESTIONS if selector.search(question[2])]

@@ -23,7 +23,7 @@ def trained(cluster, made):
     return cluster.wait_state(job_id, "SUCCEEDED").last_step
 
 
-def test_a_job_with_documents_and_a_mask_succeeds_on_any_ranks(cluster, data):
+def test_job_with_documents_and_mask_succeeds(cluster, data):
     train = {"micro_batch": 1, "global_batch": 4, "evaluation": {"every_steps": 4}}
     one = trained(cluster, one_rank(steps=8, data=data, train=train))
     # Four fifths of the targets are letters.
@@ -37,7 +37,7 @@ def test_a_job_with_documents_and_a_mask_succeeds_on_any_ranks(cluster, data):
     assert abs(apart.loss - one.loss) > 1e-3 * one.loss
 
 
-def test_a_job_from_which_nothing_is_learnt_says_so_where_it_is_read(cluster, data, tmp_path):
+def test_job_without_targets_reports_it(cluster, data, tmp_path):
     (tmp_path / "mask.u8").write_bytes(bytes(TOKENS))
     job_id = cluster.submit(one_rank(steps=3, data={**data, "document_end_token": 7},
                                      train={"evaluation": {"every_steps": 3}}))
@@ -56,7 +56,7 @@ def test_a_job_from_which_nothing_is_learnt_says_so_where_it_is_read(cluster, da
     (b"\1" * 100, "has 100 bytes, and a mask has one for each token, of which"),
     (b"1" * TOKENS, "is 49, and a mask has 1 where a token counts as a target and 0 where not"),
 ], ids=["short", "text"])
-def test_a_mask_that_is_none_fails_the_job_with_its_file(cluster, data, tmp_path, content, said):
+def test_invalid_mask_fails_job_with_its_file(cluster, data, tmp_path, content, said):
     (tmp_path / "mask.u8").write_bytes(content)
     job = cluster.wait_state(cluster.submit(spec(data=data)), "FAILED")
     assert "mask.u8" in job.reason and said in job.reason, job.reason

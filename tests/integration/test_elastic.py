@@ -9,7 +9,7 @@ from harness.training import EVERY, STEPS, Record, messages, saving, wait_commit
 from harness.wait import wait_until
 
 
-def test_a_job_whose_node_is_gone_goes_on_with_fewer_ranks_and_has_all_again(own, whole, tmp_path):
+def test_elastic_job_shrinks_and_grows_again(own, whole, tmp_path):
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path, restart={"elastic": {"min_ranks": 2, "wait_seconds": 1}}))
         record = Record(cluster, job_id)
@@ -41,7 +41,7 @@ def test_a_job_whose_node_is_gone_goes_on_with_fewer_ranks_and_has_all_again(own
         checkpoints.assert_whole(tmp_path / "run")
 
 
-def test_what_cannot_shrink_is_refused_with_the_reason(cluster, tmp_path):
+def test_rejects_elastic_job_that_cannot_shrink(cluster, tmp_path):
     made = saving(tmp_path, restart={"elastic": {"min_ranks": 3}})
     refused = cluster.ctl("submit", "-f", cluster.write_spec(made)).expect(3)
     assert "restart.elastic.min_ranks: " in refused.err and "[elastic_nothing_smaller]" in refused.err, refused.err

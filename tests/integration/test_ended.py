@@ -16,7 +16,7 @@ def kill_all_attempts(cluster, job_id):
     return cluster.wait_state(job_id, "FAILED")
 
 
-def test_a_failed_job_that_is_tried_again_comes_to_what_it_would_have_come_to(cluster, whole, tmp_path):
+def test_retried_job_matches_undisturbed_job(cluster, whole, tmp_path):
     job_id = cluster.submit(saving(tmp_path / "job", name="again", restart={"max_attempts": 1}))
     wait_committed(cluster, job_id, 10)
     failed = kill_all_attempts(cluster, job_id)
@@ -30,7 +30,7 @@ def test_a_failed_job_that_is_tried_again_comes_to_what_it_would_have_come_to(cl
     assert "submit --from" in cluster.ctl("retry", job_id).expect(7).err
 
 
-def test_a_deleted_job_leaves_its_checkpoints_and_nothing_else(cluster, tmp_path):
+def test_deleted_job_leaves_only_checkpoints(cluster, tmp_path):
     job_id = cluster.submit(saving(tmp_path, steps=10, name="deleted"))
     running = cluster.submit(spec(steps=10_000_000, name="runs"))
     cluster.wait_state(job_id, "SUCCEEDED")
@@ -49,7 +49,7 @@ def test_a_deleted_job_leaves_its_checkpoints_and_nothing_else(cluster, tmp_path
     cluster.cancel(running)
 
 
-def test_an_agent_keeps_the_logs_of_so_many_jobs(own):
+def test_agent_retains_logs_of_limited_number_of_jobs(own):
     with own(agents=0) as cluster:
         cluster.start_agent("node-0")
         one = {"resources": {"nodes": 1, "ranks_per_node": 2}, "train": {"global_batch": 2}}

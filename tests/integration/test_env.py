@@ -12,7 +12,7 @@ def environment(process):
     return pathlib.Path(f"/proc/{process.pid}/environ").read_bytes().decode().split("\0")
 
 
-def test_every_rank_of_every_attempt_has_the_job_s_variables(own):
+def test_all_ranks_have_job_variables(own):
     with own(agents=0) as cluster:
         for node in ("node-0", "node-1"):
             cluster.start_agent(node)
@@ -34,7 +34,7 @@ def test_every_rank_of_every_attempt_has_the_job_s_variables(own):
         cluster.cancel_all()
 
 
-def test_ranks_are_told_which_cores_their_agent_gives_them(own):
+def test_ranks_have_assigned_cores(own):
     with own(agents=0) as cluster:
         cluster.start_agent("node-0")
         cluster.start_agent("node-1", rank_cores="all")
@@ -45,7 +45,7 @@ def test_ranks_are_told_which_cores_their_agent_gives_them(own):
         cluster.cancel_all()
 
 
-def test_a_rank_goes_only_where_its_variables_are_allowed(own):
+def test_job_runs_only_where_variables_are_allowed(own):
     with own(agents=1) as cluster:
         cluster.start_agent("node-9", allow_env="CUDA_CACHE_*")
         made = spec(steps=2, train={"global_batch": 1}, resources={"nodes": 1, "ranks_per_node": 1},

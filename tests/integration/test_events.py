@@ -34,7 +34,7 @@ def listed(cluster, **filters):
             return events
 
 
-def test_a_coordinator_whose_clock_is_an_hour_behind_dates_no_event_before_its_cause(own, tmp_path):
+def test_event_times_are_monotonic_with_clock_behind(own, tmp_path):
     with own(slots=1) as cluster:
         path = cluster.write_spec(saving(tmp_path / "job", name="dated", steps=ENDLESS, resources=LONE))
         job_id = cluster.ctl("submit", "-f", path).expect(0).out.split()[0]
@@ -60,7 +60,7 @@ def test_a_coordinator_whose_clock_is_an_hour_behind_dates_no_event_before_its_c
         assert len(ages) == 2 and all(unit in ("ms", "s") for _, unit in ages), ages
 
 
-def test_events_are_told_once_over_a_restart_and_a_drained_node_is_emptied(own, tmp_path):
+def test_events_are_unique_over_restart_and_drain(own, tmp_path):
     with own(slots=1) as cluster:
         path = cluster.write_spec(saving(tmp_path / "job", name="moved", steps=ENDLESS, resources=LONE,
                                          restart={"max_attempts": 1}))

@@ -53,7 +53,7 @@ def run(paths, command, arguments, server):
     return fsdpctl("--timeout", 60, command, *(paths.get(each, each) for each in arguments), server=server)
 
 
-def test_the_table_has_every_command_of_the_help_and_no_other():
+def test_exit_code_table_has_all_commands():
     text = fsdpctl("--help").expect(0).out
     commands = re.findall(r"^  ([a-z-]+)  ", text[text.index("Subcommands:"):text.index("Plugins in PATH")], re.MULTILINE)
     assert sorted(commands) == sorted(CODES)
@@ -62,11 +62,11 @@ def test_the_table_has_every_command_of_the_help_and_no_other():
 
 
 @pytest.mark.parametrize("command", CODES)
-def test_a_flag_that_there_is_not_is_exit_2(command):
+def test_unknown_flag_exits_2(command):
     fsdpctl(command, "--no-such-flag", server=NOBODY).expect(2)
 
 
-def test_who_asks_a_coordinator_that_is_not_there_ends_with_5(paths):
+def test_unreachable_coordinator_exits_5(paths):
     # Each tries for some seconds: together.
     with concurrent.futures.ThreadPoolExecutor(len(ABOUT)) as pool:
         ended = pool.map(lambda command: run(paths, command, ABOUT[command], NOBODY), ABOUT)
@@ -75,7 +75,7 @@ def test_who_asks_a_coordinator_that_is_not_there_ends_with_5(paths):
 
 
 @pytest.mark.parametrize("command", ABOUT)
-def test_what_is_not_there_is_4_for_who_is_about_one_and_0_for_the_rest(shared, paths, command):
+def test_missing_object_exits_4_and_empty_list_0(shared, paths, command):
     run(paths, command, ABOUT[command], shared.address).expect(4 if 4 in CODES[command] else 0)
 
 
@@ -86,12 +86,12 @@ def test_what_is_not_there_is_4_for_who_is_about_one_and_0_for_the_rest(shared, 
     ("completion", ["bash"], 0), ("completion", ["nosh"], 2), ("token", ["new", "ada"], 2), ("migrate", ["-f", "SPEC"], 3),
     ("profile-device", ["--rank-binary", "/bin/false", "--ranks", "1"], 7),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else None)
-def test_what_needs_no_job_ends_as_the_table_says(shared, paths, command, arguments, code):
+def test_commands_without_job_have_documented_exit_codes(shared, paths, command, arguments, code):
     assert code in ANY | CODES[command]
     run(paths, command, arguments, shared.address).expect(code)
 
 
-def test_a_job_that_was_cancelled_is_1_for_who_waits_and_7_for_who_wants_it_paused(shared):
+def test_cancelled_job_exits_1_for_wait_and_7_for_pause(shared):
     job_id = shared.submit(spec(steps=ENDLESS, resources={"nodes": 9}, train={"global_batch": 18}))
     shared.ctl("wait", job_id, "--for", "state=running", "--timeout", 0.3).expect(6)
     shared.ctl("cancel", job_id).expect(0)

@@ -24,7 +24,7 @@ def exported(shared, tmp_path_factory):
     return job_id, made, directory
 
 
-def test_tensorboard_shows_each_step(exported):
+def test_tensorboard_has_each_step(exported):
     _, made, directory = exported
     curves = readers.tensorboard(directory)
     for tag, value in (("train/loss", lambda step: step.loss), ("memory/peak_bytes", lambda step: step.peak_bytes),
@@ -33,7 +33,7 @@ def test_tensorboard_shows_each_step(exported):
         assert [shown for _, shown in curves[tag]] == pytest.approx([value(step) for step in made], rel=1e-6)
 
 
-def test_a_run_of_wandb_is_made_by_the_lines_in_the_docs(exported):
+def test_documented_lines_create_wandb_run(exported):
     job_id, made, directory = exported
     block, = [each.text for each in pages.blocks("docs/steps.md") if "wandb-history.jsonl" in each.text and each.language == "python"]
     rows = readers.wandb_run(directory, block.replace("DIR/JOB", f"{directory}/{job_id}"))

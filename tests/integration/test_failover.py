@@ -56,7 +56,7 @@ def events_of(stub):
 
 
 @over_both
-def test_a_leader_that_is_killed_costs_a_job_nothing(coordinators):
+def test_killed_leader_loses_no_step(coordinators):
     cluster = coordinators
     job_id = long_job(cluster)
     before, first = ranks(cluster), cluster.leader()
@@ -79,7 +79,7 @@ def test_a_leader_that_is_killed_costs_a_job_nothing(coordinators):
     cluster.wait_state(job_id, "CANCELLED")
 
 
-def test_a_state_moves_from_etcd_to_a_directory_and_back(tmp_path):
+def test_state_migrates_between_etcd_and_directory(tmp_path):
     """A job that runs goes on over both moves, as its agents dial the same address."""
     def coordinator(*arguments, code=0):
         done = subprocess.run([program("coordinator/fsdpd-coordinator"), *map(str, arguments)], capture_output=True, text=True)
@@ -142,7 +142,7 @@ def _backup_of(coordinator, store, to):
     return to
 
 
-def test_a_leader_that_stood_still_for_longer_than_its_lease_steps_down_and_changes_nothing(coordinators):
+def test_paused_leader_steps_down_after_lease(coordinators):
     cluster = coordinators
     job_id = long_job(cluster)
     before, first = ranks(cluster), cluster.leader()
@@ -159,7 +159,7 @@ def test_a_leader_that_stood_still_for_longer_than_its_lease_steps_down_and_chan
     cluster.cancel(job_id)
 
 
-def test_one_that_stands_by_answers_reads_and_names_the_leader_for_the_rest(coordinators):
+def test_standby_serves_reads_and_names_leader(coordinators):
     cluster = coordinators
     job_id = long_job(cluster)
     leader = cluster.leader()
@@ -184,7 +184,7 @@ def test_one_that_stands_by_answers_reads_and_names_the_leader_for_the_rest(coor
 
 
 @over_both
-def test_a_watch_of_events_misses_none_and_tells_none_twice_over_two_changes_of_leader(coordinators):
+def test_event_watch_is_exact_over_two_leader_changes(coordinators):
     cluster = coordinators
     access = cluster.security.ctl_flags("ada") if cluster.security else []
     watch = Daemon("events", [program("client/fsdpctl"), "--server", cluster.address, *access, "events", "-w"],
@@ -203,7 +203,7 @@ def test_a_watch_of_events_misses_none_and_tells_none_twice_over_two_changes_of_
     assert watch.text().count("connected again") >= 2  # A leader without processor time loses its lease too.
 
 
-def test_a_leader_that_is_told_to_stop_is_followed_at_once(coordinators):
+def test_stopped_leader_is_replaced_immediately(coordinators):
     cluster = coordinators
     job_id = long_job(cluster)
     first = cluster.leader()
@@ -217,7 +217,7 @@ def test_a_leader_that_is_told_to_stop_is_followed_at_once(coordinators):
     cluster.cancel(job_id)
 
 
-def test_a_fault_that_files_get_later_and_a_probe_that_watches_keep_nobody_from_leading(tmp_path):
+def test_bad_files_and_health_watch_do_not_block_leadership(tmp_path):
     security, quotas = Security(tmp_path / "security"), tmp_path / "quotas"
     quotas.write_text("vision 1\n")
     etcd, ports = Etcd(tmp_path, uuid.uuid4().hex, 1), free_ports(3)
@@ -267,7 +267,7 @@ def test_a_fault_that_files_get_later_and_a_probe_that_watches_keep_nobody_from_
         etcd.stop()
 
 
-def test_certificates_for_etcd_that_were_replaced_are_used_at_the_next_connect(tmp_path):
+def test_rotated_etcd_certificates_apply_at_next_connect(tmp_path):
     """They were read at the start only: when etcd's authority had changed, no coordinator led until its restart."""
     mark, address, used = uuid.uuid4().hex, "127.0.0.9", tmp_path / "used"
     for name in ("first", "second"):
@@ -312,7 +312,7 @@ def test_certificates_for_etcd_that_were_replaced_are_used_at_the_next_connect(t
         etcd.stop()
 
 
-def test_a_client_of_any_language_finds_the_leader_by_its_health(coordinators):
+def test_health_check_identifies_leader(coordinators):
     cluster = coordinators
     config = {"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": "fsdpd.v1.AgentLink"}}
     with grpc.insecure_channel(f"ipv4:{cluster.address}", [("grpc.service_config", json.dumps(config))]) as channel:
@@ -332,7 +332,7 @@ def test_a_client_of_any_language_finds_the_leader_by_its_health(coordinators):
         cluster.wait_state(first, "SUCCEEDED")
 
 
-def test_an_etcd_member_that_is_killed_costs_nothing(tmp_path):
+def test_killed_etcd_member_loses_nothing(tmp_path):
     # Where the member that ends leads etcd, the two left take up to twice its --election-timeout (harness/etcd.py)
     # and more on a slow disk, in which no lease is renewed.
     with Coordinators(tmp_path, members=3, lease_s=20) as cluster:

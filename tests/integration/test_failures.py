@@ -37,7 +37,7 @@ def test_cancel_leaves_no_process(cluster):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGINT], ids=lambda each: each.name)
-def test_a_killed_rank_is_named_as_the_cause(cluster, signum):
+def test_killed_rank_is_the_cause(cluster, signum):
     """Its peers lose their connections to it and leave before its agent sees its end."""
     job_id = start_endless(cluster)
     victim = next(each for each in cluster.ranks("node-1") if rank_of(each) == 3)
@@ -49,7 +49,7 @@ def test_a_killed_rank_is_named_as_the_cause(cluster, signum):
     assert not cluster.all_ranks()
 
 
-def test_a_rank_that_somebody_terminates_is_the_cause_and_not_its_peers(cluster):
+def test_terminated_rank_is_the_cause_not_its_peers(cluster):
     job_id = start_endless(cluster)
     victim = next(each for each in cluster.ranks("node-1") if rank_of(each) == 3)
     os.kill(victim.pid, signal.SIGTERM)
@@ -58,7 +58,7 @@ def test_a_rank_that_somebody_terminates_is_the_cause_and_not_its_peers(cluster)
     assert re.search("SIGTERM from outside, not from its agent; it was in " + A_PLACE, job.failure.error)
 
 
-def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):
+def test_stopped_rank_is_reported(cluster):
     job_id = start_endless(cluster)
     cluster.wait_step(job_id, 20)
     victim = cluster.ranks("node-1")[0]
@@ -87,7 +87,7 @@ def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):
     assert not cluster.job(job_id).stalled_since_unix_nanos and not cluster.job(job_id).stands
 
 
-def test_a_missing_data_file_fails_with_the_rank_s_own_words(cluster, tmp_path):
+def test_missing_data_file_reports_error_of_rank(cluster, tmp_path):
     path = tmp_path / "nowhere.bin"
     job_id = cluster.submit(spec(data={"synthetic": None, "tokens": [{"path": str(path), "type": "u16"}]}))
     job = cluster.wait_state(job_id, "FAILED")
@@ -95,7 +95,7 @@ def test_a_missing_data_file_fails_with_the_rank_s_own_words(cluster, tmp_path):
     assert any(str(path) in line for line in job.failure.log_tail), job.failure
 
 
-def test_a_token_outside_the_vocabulary_is_named(cluster, tmp_path):
+def test_token_outside_vocabulary_is_named(cluster, tmp_path):
     text = corpus(tmp_path / "corpus.txt")
     job_id = cluster.submit(spec(model={"llama": {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 64,
                                                   "layers": 1, "heads": 4}},
@@ -104,7 +104,7 @@ def test_a_token_outside_the_vocabulary_is_named(cluster, tmp_path):
     assert "100" in job.failure.error and "corpus.txt" in job.failure.error, job.failure
 
 
-def test_a_failed_job_is_launched_again_as_often_as_its_spec_says(cluster):
+def test_failed_job_is_retried_as_configured(cluster):
     job_id = cluster.submit(spec(steps=ENDLESS, restart={"max_attempts": 2}))
     for attempt in (1, 2):
         wait_until(f"attempt {attempt} makes a step",
@@ -115,7 +115,7 @@ def test_a_failed_job_is_launched_again_as_often_as_its_spec_says(cluster):
     assert job.attempt == 2 and job.failure.attempt == 2 and job.failure.signal == signal.SIGKILL
 
 
-def test_a_stopped_agent_takes_its_ranks_along(own):
+def test_stopped_agent_stops_its_ranks(own):
     with own() as cluster:
         job_id = start_endless(cluster)
         agent = cluster.agents["node-1"]
@@ -135,7 +135,7 @@ def signals_of(cluster):
     return {int(rank): int(code) if kind == "signal" else 0 for rank, kind, code in ends}
 
 
-def test_nobody_has_to_be_killed_when_a_job_is_cancelled_while_a_rank_stands_still(own):
+def test_cancel_with_stopped_rank_needs_no_kill(own):
     with own() as cluster:
         job_id = start_endless(cluster)
         os.kill(next(each for each in cluster.ranks("node-1") if rank_of(each) == 2).pid, signal.SIGSTOP)
@@ -144,7 +144,7 @@ def test_nobody_has_to_be_killed_when_a_job_is_cancelled_while_a_rank_stands_sti
         assert signals_of(cluster) == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
-def test_a_killed_rank_is_the_cause_though_the_others_wait_for_ranks_that_stand_still(own):
+def test_killed_rank_is_the_cause_with_stopped_ranks(own):
     with own() as cluster:
         job_id = start_endless(cluster)
         for rank in cluster.ranks("node-1"):
@@ -155,7 +155,7 @@ def test_a_killed_rank_is_the_cause_though_the_others_wait_for_ranks_that_stand_
         assert signals_of(cluster) == {0: 0, 1: 9, 2: 0, 3: 0}
 
 
-def test_ranks_end_when_their_agent_is_killed(own):
+def test_ranks_exit_when_agent_is_killed(own):
     with own() as cluster:
         job_id = start_endless(cluster)
         cluster.agents["node-1"].kill()
@@ -164,7 +164,7 @@ def test_ranks_end_when_their_agent_is_killed(own):
         assert (job.failure.node, job.failure.rank) == ("node-1", -1), "no rank is to blame for a lost node"
 
 
-def test_a_rank_that_stands_still_ends_when_its_agent_is_killed(own):
+def test_stopped_rank_exits_when_agent_is_killed(own):
     """It cannot see that its socket is closed, and would keep its device and the lock of its checkpoint directory."""
     with own(agents=1) as cluster:
         job_id = cluster.submit(one_rank(steps=ENDLESS))
@@ -174,7 +174,7 @@ def test_a_rank_that_stands_still_ends_when_its_agent_is_killed(own):
         wait_until("no rank is left", lambda: not cluster.all_ranks())
 
 
-def test_a_second_agent_of_the_same_name_is_refused(own):
+def test_rejects_second_agent_with_same_name(own):
     with own(agents=1) as cluster:
         other = cluster.start_agent("other", node="node-0", expect_serving=False)
         with measured("the other one has ended"):
@@ -185,7 +185,7 @@ def test_a_second_agent_of_the_same_name_is_refused(own):
         cluster.wait_state(cluster.submit(spec(resources={"nodes": 1})), "SUCCEEDED")
 
 
-def test_two_agents_do_not_share_a_work_dir(own):
+def test_rejects_second_agent_in_same_work_dir(own):
     with own(agents=1) as cluster:
         other = cluster.start_agent("other", work_dir=cluster.directory / "node-0.work", expect_serving=False)
         with measured("the other one has ended"):
@@ -194,7 +194,7 @@ def test_two_agents_do_not_share_a_work_dir(own):
         assert [node.name for node in cluster.nodes()] == ["node-0"]
 
 
-def test_an_agent_out_of_descriptors_says_so_and_goes_on_once_it_has_some(own):
+def test_agent_recovers_from_descriptor_exhaustion(own):
     with own(agents=1) as cluster:
         before = cluster.submit(one_rank(steps=2))
         cluster.wait_state(before, "SUCCEEDED")
@@ -211,7 +211,7 @@ def test_an_agent_out_of_descriptors_says_so_and_goes_on_once_it_has_some(own):
         cluster.ctl("logs", before).expect(0)
 
 
-def test_an_agent_that_was_told_to_end_left_and_one_that_died_is_lost(own):
+def test_stopped_agent_has_left_and_killed_agent_is_lost(own):
     with own(agents=2) as cluster:
         # Before that it has no stream on which it could say that it leaves.
         wait_until("node-0 is attached", lambda: " attached " in cluster.agents["node-0"].text())

@@ -10,7 +10,7 @@ from harness.wait import wait_until
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
-def test_followers_reconnect_after_a_restart_of_the_only_coordinator(own, tmp_path, tls):
+def test_followers_reconnect_after_coordinator_restart(own, tmp_path, tls):
     """Over TLS they ended with exit 5 after a minute: no thread polled the connection during the handshake."""
     security = Security(tmp_path / "security") if tls else None
     with own(agents=1, slots=2, security=security) as cluster:

@@ -29,7 +29,7 @@ def parse(result, form):
     return json.loads(result.out) if form == "json" else yaml.safe_load(result.out)
 
 
-def test_help_names_every_command():
+def test_help_lists_every_command():
     result = fsdpctl("--help").expect(0)
     missing = [command for command in COMMANDS if not re.search(rf"^\s+{command}\b", result.out, re.MULTILINE)]
     assert not missing and not result.err
@@ -37,13 +37,13 @@ def test_help_names_every_command():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command):
+def test_every_command_has_help(command):
     result = fsdpctl(command, "--help").expect(0)
     assert command in result.out and len(result.out.splitlines()) >= 3 and not result.err
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
-def test_jobs_are_data(shared, done, form):
+def test_jobs_have_json_output(shared, done, form):
     job = parse(shared.ctl("get", done, "-o", form).expect(0), form)
     assert job["id"] == done and job["spec"]["name"] == "done" and int(job["last_step"]["step"]) == 5
     listed = parse(shared.ctl("get", "-o", form).expect(0), form)
@@ -52,7 +52,7 @@ def test_jobs_are_data(shared, done, form):
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
-def test_the_other_commands_give_data_too(shared, form):
+def test_other_commands_have_json_output(shared, form):
     path = shared.write_spec(spec())
     plan = parse(shared.ctl("plan", "-f", path, "-o", form).expect(0), form)
     assert int(plan["world"]) == 4 and plan["program_hash"]
@@ -62,7 +62,7 @@ def test_the_other_commands_give_data_too(shared, form):
     parse(shared.ctl("validate", "-f", path, "-o", form).expect(0), form)
 
 
-def test_tables_are_for_people(shared, done):
+def test_text_output_has_tables(shared, done):
     jobs = shared.ctl("get").expect(0).out
     assert re.search(rf"^{done}\s.*succeeded", jobs, re.MULTILINE | re.IGNORECASE), jobs
     nodes = shared.ctl("nodes").expect(0).out
@@ -84,7 +84,7 @@ def test_logs_of_one_rank_and_of_all(shared, done):
     assert last.splitlines() == one.splitlines()[-1:]
 
 
-def test_logs_follow_until_the_job_ends(cluster):
+def test_logs_follow_until_job_ends(cluster):
     job_id = cluster.submit(spec(steps=ENDLESS))
     cluster.wait_step(job_id, 1)
     follower = subprocess.Popen([program("client/fsdpctl"), "--server", cluster.address, "logs", "-f", job_id],
@@ -96,27 +96,27 @@ def test_logs_follow_until_the_job_ends(cluster):
     assert follower.returncode in (0, 1)
 
 
-def test_watch_ends_with_the_job(cluster):
+def test_watch_ends_with_job(cluster):
     job_id = cluster.submit(spec(steps=5))
     result = cluster.ctl("watch", job_id).expect(0)
     assert "succeeded" in (result.out + result.err).lower()
     assert "\x1b" not in result.out
 
 
-def test_a_record_that_cannot_be_written_is_said_before_the_job_is_submitted(cluster, tmp_path):
+def test_unwritable_record_fails_before_submit(cluster, tmp_path):
     path = cluster.write_spec(spec(steps=5, name="unrecorded"))
     result = cluster.ctl("submit", "-f", path, "--follow", "--record", str(tmp_path / "no" / "steps.jsonl")).expect(2)
     assert "--record" in result.err
     assert "unrecorded" not in cluster.ctl("get").expect(0).out
 
 
-def test_follow_ends_with_one_when_the_job_fails(cluster, tmp_path):
+def test_follow_exits_1_when_job_fails(cluster, tmp_path):
     made = spec(data={"synthetic": None, "tokens": [{"path": str(tmp_path / "nowhere.bin"), "type": "u16"}]})
     result = cluster.ctl("submit", "-f", cluster.write_spec(made), "--follow").expect(1)
     assert "nowhere.bin" in result.out + result.err
 
 
-def test_ctrl_c_in_follow_leaves_the_job_running(cluster):
+def test_interrupted_follow_keeps_job_running(cluster):
     path = cluster.write_spec(spec(steps=ENDLESS, name="goes-on"))
     follower = subprocess.Popen([program("client/fsdpctl"), "--server", cluster.address, "submit", "-f", str(path),
                                  "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -130,7 +130,7 @@ def test_ctrl_c_in_follow_leaves_the_job_running(cluster):
     cluster.wait_step(running[0].id, step + 2)
 
 
-def test_cancel_and_its_exit_codes(cluster):
+def test_cancel_exit_codes(cluster):
     job_id = cluster.submit(spec(steps=ENDLESS))
     cluster.wait_step(job_id, 1)
     cluster.ctl("cancel", job_id).expect(0)
@@ -140,7 +140,7 @@ def test_cancel_and_its_exit_codes(cluster):
 
 
 @pytest.mark.parametrize("wait", [[], ["--wait"]], ids=["no wait", "wait"])
-def test_cancel_of_several_jobs_continues_after_one_that_fails(cluster, wait):
+def test_cancel_of_several_jobs_continues_after_error(cluster, wait):
     first, last = (cluster.submit(spec(steps=ENDLESS)) for _ in range(2))
     result = cluster.ctl("cancel", first, "x-000000", last, *wait).expect(4)
     assert sorted(re.findall(r"^(\S+) cancel", result.out, re.MULTILINE)) == sorted([first, last]), result
@@ -149,7 +149,7 @@ def test_cancel_of_several_jobs_continues_after_one_that_fails(cluster, wait):
         cluster.wait_state(job_id, "CANCELLED")
 
 
-def test_the_same_request_id_submits_once(cluster):
+def test_same_request_id_submits_once(cluster):
     command = ["submit", "-f", cluster.write_spec(spec(steps=2)), "--request-id", "again-and-again", "-o", "json"]
     first, second = (json.loads(cluster.ctl(*command).expect(0).out) for _ in range(2))
     assert first["id"] == second["id"]
@@ -157,31 +157,31 @@ def test_the_same_request_id_submits_once(cluster):
     assert other.code not in (0, 5) and "again-and-again" in other.err, other
 
 
-def test_a_spec_from_stdin_and_a_value_from_the_command_line(shared):
+def test_spec_from_stdin_with_set(shared):
     text = shared.write_spec(spec()).read_text()
     plan = json.loads(shared.ctl("plan", "-f", "-", "-o", "json", "--set", "train.steps=77", stdin=text).expect(0).out)
     assert int(plan["resolved"]["train"]["steps"]) == 77
 
 
 @pytest.mark.parametrize("command", ["get", "describe", "watch", "logs", "cancel"])
-def test_an_unknown_job_is_exit_4(shared, command):
+def test_unknown_job_exits_4(shared, command):
     result = shared.ctl(command, "nobody-000000").expect(4)
     assert "nobody-000000" in result.err and not result.out
 
 
-def test_get_shows_what_is_there_beside_what_is_not(shared, done):
+def test_get_prints_known_jobs_next_to_unknown(shared, done):
     result = shared.ctl("get", done, "nobody-000000").expect(4)
     assert done in result.out and "nobody-000000" in result.err
 
 
-def test_output_that_cannot_be_written_is_exit_8_and_said(shared):
+def test_unwritable_output_exits_8(shared):
     with open("/dev/full", "w", encoding="utf-8") as full:
         result = subprocess.run([program("client/fsdpctl"), "--server", shared.address, "nodes"], stdout=full,
                                 stderr=subprocess.PIPE, text=True, check=False)
     assert result.returncode == 8 and "No space left on device" in result.stderr, result
 
 
-def test_a_closed_stdout_is_exit_8_and_nothing_else_gets_its_output(tmp_path):
+def test_closed_stdout_exits_8(tmp_path):
     # What is opened next has the number of stdout then, and gets what is printed.
     path, trace = tmp_path / "job.yaml", tmp_path / "trace.json"
     path.write_text(yaml.safe_dump(spec()))
@@ -192,7 +192,7 @@ def test_a_closed_stdout_is_exit_8_and_nothing_else_gets_its_output(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
-def test_data_has_its_zeros_and_short_names(shared, done, form):
+def test_json_has_zeros_and_short_names(shared, done, form):
     job = parse(shared.ctl("get", done, "-o", form).expect(0), form)
     assert job["state"] == "succeeded" and job["placements"][0]["first_rank"] == 0
     assert job["last_step"]["step"] == 5 and job["spec"]["resources"]["device"] == "cpu"
@@ -200,7 +200,7 @@ def test_data_has_its_zeros_and_short_names(shared, done, form):
     assert all(isinstance(node["free_slots"], int) and node["connected"] is True for node in nodes), nodes
 
 
-def test_every_exit_code_of_the_help_is_in_the_docs():
+def test_exit_codes_of_help_are_documented():
     text = fsdpctl("--help").expect(0).out
     codes = re.findall(r"(?:^|   ?)(\d+) [a-z]", text[text.index("Exit codes"):text.index("Environment")], re.MULTILINE)
     documented = re.findall(r"^\| (\d+) \|", (ROOT / "docs/fsdpctl.md").read_text(), re.MULTILINE)
@@ -212,14 +212,14 @@ def test_every_exit_code_of_the_help_is_in_the_docs():
     (["sumbit"], "submit"), (["get", "--ouput", "json"], "--ouput"), (["get", "-o", "xml"], "xml"), (["submit"], "-f"),
     ([], "submit"), (["cancel"], "job|JOB"), (["logs", "x-1", "--rank", "many"], "many"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else None)
-def test_wrong_usage_is_exit_2_and_says_what_is_right(shared, arguments, named):
+def test_wrong_usage_exits_2_with_fix(shared, arguments, named):
     result = shared.ctl(*arguments).expect(2)
     assert re.search(named, result.err) and not result.out, result
 
 
 @pytest.mark.parametrize("arguments", [["get"], ["version"], ["cancel", "x-000000"], ["watch", "x-000000"]],
                          ids=" ".join)
-def test_no_server_is_exit_5_with_the_address(arguments):
+def test_no_server_exits_5_with_address(arguments):
     # Port 1 is reserved and nothing listens there.
     result = fsdpctl(*arguments, server="127.0.0.1:1").expect(5)
     assert "127.0.0.1:1" in result.err and not result.out.strip() or arguments == ["version"], result
@@ -227,7 +227,7 @@ def test_no_server_is_exit_5_with_the_address(arguments):
 
 @pytest.mark.parametrize("arguments", [["get"], ["nodes"], ["version"], ["cancel", "x-000000"], ["watch", "x-000000"]],
                          ids=" ".join)
-def test_a_coordinator_that_stands_still_is_exit_6(tmp_path, arguments):
+def test_unresponsive_coordinator_exits_6(tmp_path, arguments):
     with Cluster(tmp_path, start=False) as cluster:
         cluster.start_coordinator()
         os.kill(cluster.coordinator.pid, signal.SIGSTOP)
@@ -239,7 +239,7 @@ def test_a_coordinator_that_stands_still_is_exit_6(tmp_path, arguments):
 
 
 @pytest.mark.nightly  # Keepalive takes its 20 seconds.
-def test_who_watches_is_told_that_the_coordinator_stands_still(tmp_path):
+def test_watch_reports_unresponsive_coordinator(tmp_path):
     with Cluster(tmp_path) as cluster:
         job = cluster.submit(spec(steps=ENDLESS))
         cluster.wait_step(job, 1)
@@ -255,11 +255,11 @@ def test_who_watches_is_told_that_the_coordinator_stands_still(tmp_path):
         cluster.cancel(job)
 
 
-def test_a_missing_spec_file_is_named(shared):
+def test_missing_spec_file_is_named(shared):
     result = shared.ctl("submit", "-f", "/nowhere/job.yaml")
     assert result.code in (2, 3) and "/nowhere/job.yaml" in result.err, result
 
 
-def test_the_server_may_come_from_the_environment(shared, monkeypatch):
+def test_server_from_environment(shared, monkeypatch):
     monkeypatch.setenv("FSDPD_SERVER", shared.address)
     assert "node-0" in fsdpctl("nodes").expect(0).out

@@ -43,7 +43,7 @@ def offered(shell, line, server):
     return [word.split("\t")[0] for word in result.stdout.split("\n") if word]
 
 
-def test_a_job_is_waited_for_shown_and_compared(shared, endless, tmp_path):
+def test_wait_describe_and_diff(shared, endless, tmp_path):
     shared.ctl("wait", endless, "--for", "step=2", "--timeout", 120).expect(0)
     shared.ctl("wait", endless, "--for", "ended", "--timeout", 0.2).expect(6)
     assert shared.ctl("get", endless[:-2], "-o", "jsonpath={.state}").expect(0).out == "running\n"
@@ -67,7 +67,7 @@ def test_a_job_is_waited_for_shown_and_compared(shared, endless, tmp_path):
     assert not shared.ctl("logs", endless, "--grep", "no line has this").expect(0).out
 
 
-def test_a_context_is_used(shared, tmp_path):
+def test_context_is_applied(shared, tmp_path):
     config = tmp_path / "contexts.yaml"
     config.write_text(f"contexts:\n  here: {{server: '{shared.address}'}}\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FSDPD_")}
@@ -82,12 +82,12 @@ def test_a_context_is_used(shared, tmp_path):
 
 
 @pytest.mark.parametrize("shell", sorted(OPTIONS))
-def test_a_shell_completes(shared, endless, shell):
+def test_shell_completion(shared, endless, shell):
     assert offered(shell, "fsdpctl expl", shared.address) == ["explain"]
     assert endless in offered(shell, "fsdpctl cancel endl", shared.address)
     assert "node-0" in offered(shell, "fsdpctl cordon ", shared.address)
     assert endless not in offered(shell, "fsdpctl delete ", shared.address), "it has not ended"
 
 
-def test_a_field_is_explained_without_a_coordinator():
+def test_explain_works_offline():
     assert "micro_batch" in fsdpctl("explain", "train").expect(0).out

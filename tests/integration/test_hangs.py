@@ -28,7 +28,7 @@ def hangs_counted(cluster):
     return {name: int(float(re.search(r"^fsdpd_hangs_total (\S+)$", cluster.scrape(name), re.M)[1])) for name in cluster.agents}
 
 
-def test_a_stopped_rank_is_named_and_the_job_goes_on_from_its_checkpoint(own, whole, tmp_path):
+def test_stopped_rank_is_named_and_job_resumes(own, whole, tmp_path):
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path / "job", name="hangs", restart={"max_attempts": 2, "hang_seconds": LEAST}))
         record = Record(cluster, job_id)
@@ -74,7 +74,7 @@ def standing_still(directory):
                 model={"llama": None, "plugin": {"path": plugin, "description": str(description)}})
 
 
-def test_a_rank_that_lives_and_computes_while_its_peers_wait_in_a_collective_is_named_as_behind(own, tmp_path):
+def test_lagging_rank_is_named(own, tmp_path):
     with own(agents=0) as cluster:
         for node in ("node-0", "node-1"):
             cluster.start_agent(node, plugin_dir=pathlib.Path(program("fsdp/model/testing/still_plugin.so")).parent)
@@ -102,7 +102,7 @@ def test_a_rank_that_lives_and_computes_while_its_peers_wait_in_a_collective_is_
         cluster.cancel(job_id)
 
 
-def test_a_hang_ends_a_job_that_has_no_other_attempt_and_leaves_nothing(cluster):
+def test_hang_fails_job_without_retries(cluster):
     job_id = cluster.submit(spec(steps=ENDLESS, restart={"hang_seconds": LEAST}))
     cluster.wait_step(job_id, WARM)
     os.kill(victim_of(cluster, 0).pid, signal.SIGSTOP)
@@ -111,7 +111,7 @@ def test_a_hang_ends_a_job_that_has_no_other_attempt_and_leaves_nothing(cluster)
     assert not cluster.all_ranks()
 
 
-def test_a_job_that_is_to_be_left_alone_and_one_that_is_slow_do_not_hang(cluster):
+def test_slow_job_and_disabled_detection_do_not_hang(cluster):
     """One rank is stopped for most of the time, over and over: steps take seconds, and each moves."""
     pair = {"nodes": 2, "ranks_per_node": 1}
     alone = cluster.submit(spec(steps=ENDLESS, name="alone", restart={"hang_seconds": 0}, resources=pair))
@@ -160,13 +160,13 @@ def assert_pause_ends_nothing(cluster, pids):
 
 
 @pytest.mark.parametrize("who", ["agent", "coordinator"])
-def test_a_daemon_that_stands_still_ends_no_job(own, who):
+def test_stopped_daemon_fails_no_job(own, who):
     with own() as cluster:
         daemon = cluster.agents["node-1"] if who == "agent" else cluster.coordinator
         assert_pause_ends_nothing(cluster, lambda: [daemon.pid])
 
 
-def test_a_machine_that_stood_still_with_all_that_runs_there_ends_no_job(own):
+def test_suspended_machine_fails_no_job(own):
     """As one that was paused: agent and ranks of a node begin again together, and none has moved meanwhile."""
     with own() as cluster:
         assert_pause_ends_nothing(

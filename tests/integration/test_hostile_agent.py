@@ -114,7 +114,7 @@ def assert_trains_on(cluster, job_id):
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 7, MAX_ATTEMPT, MAX_ATTEMPT + 1])
-def test_a_node_without_ranks_of_a_job_claims_an_attempt_of_it(attacked, attempt):
+def test_rejects_attempt_claimed_by_uninvolved_node(attacked, attempt):
     cluster, job_id = attacked
     with refusing(cluster, "registration"):
         with Hostile(cluster, hosted=[agent_pb.HostedAttempt(job_id=job_id, attempt=attempt, ranks=[0])]) as hostile:
@@ -122,14 +122,14 @@ def test_a_node_without_ranks_of_a_job_claims_an_attempt_of_it(attacked, attempt
             assert_trains_on(cluster, job_id)
 
 
-def test_an_attempt_that_cannot_be_costs_an_agent_that_names_it_nothing(attacked):
+def test_impossible_attempt_number_is_ignored(attacked):
     cluster, _ = attacked
     with refusing(cluster, "registration"):
         with Hostile(cluster, had=[agent_pb.HadAttempt(job_id="gone-000000", attempt=MAX_ATTEMPT + 1)]):
             assert cluster.node("s2").connected
 
 
-def test_a_node_without_ranks_of_a_job_sets_and_reads_its_keys(attacked):
+def test_rejects_keys_of_uninvolved_node(attacked):
     cluster, job_id = attacked
     with Hostile(cluster) as hostile, refusing(cluster, "rendezvous", 801):
         for number in range(1, 401):
@@ -140,7 +140,7 @@ def test_a_node_without_ranks_of_a_job_sets_and_reads_its_keys(attacked):
         assert not [message for message in hostile.heard if message.HasField("rendezvous_value")]
 
 
-def test_a_node_without_ranks_of_a_job_reports_on_its_ranks(attacked):
+def test_rejects_reports_of_uninvolved_node(attacked):
     cluster, job_id = attacked
     with Hostile(cluster) as hostile:
         with refusing(cluster, "rank", 5):
@@ -160,7 +160,7 @@ def test_a_node_without_ranks_of_a_job_reports_on_its_ranks(attacked):
     assert_trains_on(cluster, job_id)
 
 
-def test_streams_without_a_registration_do_not_use_up_the_places_of_other_agents(attacked):
+def test_unregistered_streams_do_not_block_agents(attacked):
     cluster, job_id = attacked
     with refusing(cluster, "stream", 40), SilentStreams(cluster, 40) as silent:
         wait_until("all but the certificate's share are refused", lambda: silent.open() <= 8)
@@ -216,7 +216,7 @@ def sending_heartbeats(hostile):
         thread.join()
 
 
-def test_a_launch_that_a_connected_agent_never_answers_is_sent_again_and_then_the_job_trains_elsewhere(own, tmp_path):
+def test_unanswered_launch_is_resent_then_moved(own, tmp_path):
     with own(agents=0, slots=1, security=Security(tmp_path / "security")) as cluster:
         certificates(cluster.security.pki, "node", "s2")
         with Hostile(cluster, acknowledges_launches=True) as hostile, sending_heartbeats(hostile):
@@ -238,7 +238,7 @@ def test_a_launch_that_a_connected_agent_never_answers_is_sent_again_and_then_th
             wait_until("its slot is free", lambda: cluster.node("s2").free_slots == 1)
 
 
-def test_a_node_that_hosts_rank_0_sends_log_lines_of_other_ranks(attacked):
+def test_rejects_log_lines_of_ranks_on_other_nodes(attacked):
     cluster, _ = attacked
     line = agent_pb.LogLines.Line
     with Hostile(cluster, labels=ON_S2) as hostile, refusing(cluster, "log"):
@@ -259,7 +259,7 @@ def test_a_node_that_hosts_rank_0_sends_log_lines_of_other_ranks(attacked):
         cancel_on_s2(cluster, hostile, job_id)
 
 
-def test_a_registration_with_a_long_version_is_refused_and_nodes_are_listed(attacked):
+def test_rejects_registration_with_long_version(attacked):
     cluster, _ = attacked
     for texts in ({"version": "0.1.0" + "x" * 3_000_000}, {"metrics_endpoint": "a\n\x1b[31mb"}):
         with pytest.raises(AssertionError, match="INVALID_ARGUMENT"):
@@ -267,7 +267,7 @@ def test_a_registration_with_a_long_version_is_refused_and_nodes_are_listed(atta
     assert cluster.ctl("nodes").code == 0
 
 
-def test_a_preflight_result_that_was_not_requested_is_refused(attacked):
+def test_rejects_unrequested_preflight_result(attacked):
     cluster, _ = attacked
 
     def refuses():
@@ -280,7 +280,7 @@ def test_a_preflight_result_that_was_not_requested_is_refused(attacked):
     assert "preflight completed node=s2" not in cluster.coordinator.text()
 
 
-def test_large_texts_of_a_rank_do_not_break_the_list_of_jobs(attacked):
+def test_large_rank_texts_do_not_break_job_list(attacked):
     cluster, _ = attacked
     with Hostile(cluster, labels=ON_S2) as hostile:
         job_id = one_rank_on_s2(cluster, hostile, restart={"max_attempts": 1})
@@ -294,7 +294,7 @@ def test_large_texts_of_a_rank_do_not_break_the_list_of_jobs(attacked):
     assert max(map(len, cluster.coordinator.text().splitlines())) < 20_000
 
 
-def test_a_former_host_of_a_job_claims_its_next_attempt(own, tmp_path):
+def test_rejects_next_attempt_claimed_by_former_host(own, tmp_path):
     with own(agents=0, security=Security(tmp_path / "security")) as cluster:
         cluster.start_agent("s2", slots=1)
         job_id = cluster.submit(saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 50},
@@ -311,7 +311,7 @@ def test_a_former_host_of_a_job_claims_its_next_attempt(own, tmp_path):
         cluster.cancel(job_id)
 
 
-def test_a_coordinator_that_restarted_knows_who_hosts_a_job(attacked):
+def test_restarted_coordinator_knows_hosts_of_job(attacked):
     cluster, job_id = attacked
     cluster.coordinator.kill()
     cluster.start_coordinator(listen=cluster.address)
@@ -321,7 +321,7 @@ def test_a_coordinator_that_restarted_knows_who_hosts_a_job(attacked):
             assert_trains_on(cluster, job_id)
 
 
-def test_an_open_stream_of_a_revoked_certificate_is_closed(own, tmp_path):
+def test_revocation_closes_open_stream(own, tmp_path):
     security, listed = Security(tmp_path / "security"), tmp_path / "revoked"
     listed.write_text("# none\n")
     security.more_flags = ["--revoked-certs", listed]
@@ -359,7 +359,7 @@ def test_an_open_stream_of_a_revoked_certificate_is_closed(own, tmp_path):
             Hostile(cluster)
 
 
-def test_an_agent_whose_certificate_is_revoked_ends_its_ranks_and_its_node_says_why(own, tmp_path):
+def test_revoked_agent_stops_ranks_with_reason(own, tmp_path):
     security, listed = Security(tmp_path / "security"), tmp_path / "revoked"
     listed.write_text("# none\n")
     security.more_flags = ["--revoked-certs", listed]

@@ -39,13 +39,13 @@ def images(tmp_path_factory):
         shutil.rmtree(directory / "out", ignore_errors=True)
 
 
-def test_images_are_as_small_as_is_promised(images):
+def test_images_are_within_documented_sizes(images):
     sizes = {image: images.bytes_of(image) for image in ("coordinator", "fsdpctl", "agent")}
     print({image: f"{size / 1e6:.0f} MB" for image, size in sizes.items()})
     assert sizes["coordinator"] < 60e6 and sizes["fsdpctl"] < 60e6 and 0.4e9 < sizes["agent"] < 0.7e9, sizes
 
 
-def test_what_an_agent_for_gpus_adds_leaves_it_below_its_bound(images, tmp_path):
+def test_gpu_agent_image_is_within_bound(images, tmp_path):
     """A program that is linked with LibTorch's part for GPUs stands for its rank, which has to be built for that."""
     rank, out = tmp_path / "rank", tmp_path / "out"
     subprocess.run(["gcc", "-x", "c", "-", "-x", "none", "-o", rank, "-Wl,--no-as-needed,--allow-shlib-undefined",
@@ -61,7 +61,7 @@ def test_what_an_agent_for_gpus_adds_leaves_it_below_its_bound(images, tmp_path)
     assert 2e9 < libraries < libraries + without < 4.5e9
 
 
-def test_the_bill_of_materials_of_an_image_has_its_debian_packages(images):
+def test_image_sbom_has_debian_packages(images):
     def bill(image):
         return {each["name"]: each["versionInfo"] for each in
                 json.loads(images.within(image, "deploy/packages/sbom --root $root"))["packages"]}
@@ -92,7 +92,7 @@ def owned(path):
     return path
 
 
-def test_a_job_trains_in_containers_that_may_write_nothing_but_their_volumes(images, network, tmp_path):
+def test_job_trains_in_read_only_containers(images, network, tmp_path):
     security = Security(tmp_path / "security", names=("coordinator",))
     security.agent_flags("node-0")
     spec = tmp_path / "job.yaml"

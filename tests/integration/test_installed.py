@@ -50,7 +50,7 @@ def newer(package, out):
     return out / "newer.deb"
 
 
-def test_the_package_comes_and_goes_on_a_root_directory_where_nothing_runs(control, tmp_path):
+def test_package_installs_and_removes_in_root_directory(control, tmp_path):
     """As that of an image: what the maintainer's scripts do has to be done without systemd, too."""
     (tmp_path / "upper").mkdir()
     for name, file in (("control.deb", control), ("newer.deb", newer(control, tmp_path))):
@@ -118,7 +118,7 @@ def made_step(number):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_what_is_installed_trains_under_systemd_and_outlives_upgrades_and_crashes(control, node, tmp_path):
+def test_systemd_installation_survives_upgrades_and_crashes(control, node, tmp_path):
     with Machine(tmp_path / "machine") as machine:
         for file in (control, newer(control, tmp_path)):
             shutil.copy(file, machine.shared)
@@ -143,7 +143,7 @@ def install(machine, node):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_what_was_built_runs_by_the_commands_of_the_page(node, tmp_path):
+def test_documented_commands_run_build(node, tmp_path):
     with Machine(tmp_path / "machine") as machine:
         install(machine, node)  # Of which the rank alone stays, with its libraries.
         machine("rm /usr/local/bin/fsdpd-agent /etc/systemd/system/fsdpd-* /etc/sysusers.d/fsdpd.conf /etc/fsdpd/agent.env")

@@ -39,13 +39,13 @@ def faults(among, tmp_path):
     return [line for line in lines if not line.startswith("INFO")]
 
 
-def test_what_overlays_make_satisfies_the_schemas(tmp_path):
+def test_overlays_match_schemas(tmp_path):
     made = [each for overlay in OVERLAYS for each in of_overlay(overlay) if each["kind"] not in OPERATOR]
     made += [each for example in (DEPLOY / "kubernetes/examples").glob("*.yaml") for each in objects(example.read_text())]
     assert not faults(made, tmp_path)
 
 
-def test_typos_are_caught(tmp_path):
+def test_detects_typos(tmp_path):
     coordinator = named(of_overlay("cpu-test"), "StatefulSet", "fsdpd-coordinator")
     typos = [
         (("spec", "replica"), 2, "replica"),
@@ -82,14 +82,14 @@ def by_name(among):
 
 
 @each_overlay
-def test_the_chart_makes_the_objects_of_the_overlay(overlay):
+def test_chart_matches_overlay(overlay):
     chart, kustomized = by_name(objects(chart_text(overlay))), by_name(of_overlay(overlay))
     assert set(chart) == set(kustomized)
     for key, made in chart.items():
         assert made == kustomized[key], key
 
 
-def test_the_chart_is_of_this_release():
+def test_chart_has_release_version():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     tags = {image["newTag"] for image in
             yaml.safe_load((DEPLOY / "kubernetes/base/kustomization.yaml").read_text())["images"]}
@@ -97,7 +97,7 @@ def test_the_chart_is_of_this_release():
     assert {chart["version"], chart["appVersion"], *tags} == {version}
 
 
-def test_helm_finds_no_fault_with_the_chart():
+def test_helm_lint_passes():
     for overlay in OVERLAYS:
         done = helm("lint", "--strict", CHART, *values_of(overlay))
         assert done.returncode == 0, done.stdout + done.stderr
@@ -105,7 +105,7 @@ def test_helm_finds_no_fault_with_the_chart():
 
 @pytest.mark.parametrize("overlay, told", [("gpu", "port-forward svc/fsdpd-coordinator 7777"),
                                            ("ha-etcd", "FSDPD_SERVER=fsdpd-coordinator-0.fsdpd-coordinator-peers:7777,")])
-def test_an_installation_says_how_its_coordinator_is_reached(tmp_path, overlay, told):
+def test_notes_name_coordinator_address(tmp_path, overlay, told):
     """With several, who does not lead names the one that does, which a port-forward does not reach."""
     chart = shutil.copytree(CHART, tmp_path / "chart")
     shutil.copy(chart / "templates/NOTES.txt", chart)
@@ -133,12 +133,12 @@ def test_an_installation_says_how_its_coordinator_is_reached(tmp_path, overlay, 
     ("quotas.vision=many", "quotas.vision|/quotas/vision"),
     ("quotas.Vision=64", "quotas"),
 ])
-def test_a_wrong_value_is_refused_by_its_name(value, said):
+def test_rejects_invalid_value_by_name(value, said):
     done = helm("template", "fsdpd", CHART, "--set", value)
     assert done.returncode != 0 and re.search(said, done.stderr), done.stderr
 
 
-def test_values_reach_what_they_are_for():
+def test_values_are_applied():
     done = helm("template", "fsdpd", CHART, "--namespace", "train", "--set", ",".join([
         "images.agent=registry.example/agent@sha256:abc", "images.pullSecrets[0].name=pull", "agent.graceSeconds=600",
         "agent.slots=4", "agent.labels.gpu=h200", "agent.labels.zone=b", "agent.nvlinkDomain=rack-7", "agent.shm=2Gi", "agent.workGib=50",
@@ -167,7 +167,7 @@ def test_values_reach_what_they_are_for():
     assert {each["metadata"].get("namespace") for each in made} == {"train", None}  # None: of the whole cluster.
 
 
-def test_a_default_that_a_file_of_values_takes_away_stays_away():
+def test_removed_default_stays_removed():
     """As `helm upgrade --reuse-values` hands it on: null, of a key without a default."""
     done = helm("template", "fsdpd", CHART, *values_of("cpu-test"), "--set", "agent.nodeSelector.gone=null")
     assert done.returncode == 0, done.stderr
@@ -175,7 +175,7 @@ def test_a_default_that_a_file_of_values_takes_away_stays_away():
 
 
 @each_overlay
-def test_the_certificate_of_the_page_has_the_names_that_agents_dial(overlay):
+def test_documented_certificate_has_dialed_names(overlay):
     block, = (each.text for each in pages.blocks("docs/deploy.md") if "pki coordinator fsdpd-coordinator" in each.text)
     command = block.split("deploy/certificates pki coordinator", 1)[1].split("deploy/certificates")[0]
     names = subprocess.run(["bash", "-c", f"echo {command}"], capture_output=True, text=True, check=True).stdout.split()
@@ -216,7 +216,7 @@ def with_components(names, tmp_path, overlay="gpu"):
     return objects(rendered(copied / "overlays/own"))
 
 
-def test_rdma_takes_a_card_and_no_capability(tmp_path):
+def test_rdma_requests_device_without_capability(tmp_path):
     """IPC_LOCK was added, which a process that is not root's does not get, and the namespace opened for it."""
     made = with_components(["rdma"], tmp_path)
     container = pod_specs(made)["fsdpd-agent"]["containers"][0]
@@ -227,7 +227,7 @@ def test_rdma_takes_a_card_and_no_capability(tmp_path):
     assert namespace["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_queued_agents_are_those_of_the_daemonset(tmp_path):
+def test_queued_agents_match_daemonset(tmp_path):
     """With what another component has changed in them, and what a Job needs besides."""
     queued, daemons = with_components(["claims", "queued"], tmp_path / "queued"), with_components(["claims"], tmp_path / "daemons")
     assert not [each for each in queued if each["kind"] == "DaemonSet"]
@@ -243,7 +243,7 @@ def test_queued_agents_are_those_of_the_daemonset(tmp_path):
     assert labels == pod_templates(daemons)["fsdpd-agent"]["metadata"]["labels"]
 
 
-def test_jobs_read_and_write_what_is_claimed_and_nothing_else(tmp_path):
+def test_jobs_access_only_claims(tmp_path):
     """The agent's key lies in the same pod."""
     container = pod_specs(with_components(["claims"], tmp_path))["fsdpd-agent"]["containers"][0]
     claimed = [each["mountPath"] for each in container["volumeMounts"] if each["name"] in ("data", "checkpoints")]
@@ -251,7 +251,7 @@ def test_jobs_read_and_write_what_is_claimed_and_nothing_else(tmp_path):
     assert claimed and roots == claimed
 
 
-def test_as_many_nodes_are_queued_as_a_value_says():
+def test_queued_nodes_match_value():
     done = helm("template", "fsdpd", CHART, "--set", "agent.queued.nodes=16,agent.queued.queue=research")
     job = named(objects(done.stdout), "Job", "fsdpd-agent")
     assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (16, 16)
@@ -259,7 +259,7 @@ def test_as_many_nodes_are_queued_as_a_value_says():
 
 
 @each_overlay
-def test_selectors_find_the_pods(overlay):
+def test_selectors_match_pods(overlay):
     made = of_overlay(overlay)
     labels = [template["metadata"]["labels"] for template in pod_templates(made).values()]
     services = [each["spec"]["selector"] for each in made if each["kind"] == "Service"]
@@ -274,7 +274,7 @@ def test_selectors_find_the_pods(overlay):
 
 
 @each_overlay
-def test_every_secret_that_is_mounted_is_made_as_documented(overlay):
+def test_mounted_secrets_are_documented(overlay):
     documented = (ROOT / "docs/deploy.md").read_text()
     made = set(re.findall(r"^kubectl -n fsdpd create secret generic (\S+)", documented, re.MULTILINE))
     mounted = {volume["secret"]["secretName"]: volume["secret"] for spec in pod_specs(of_overlay(overlay)).values()
@@ -294,14 +294,14 @@ def test_variables_in_arguments_are_defined():
 
 
 @each_overlay
-def test_a_pod_is_given_the_time_that_its_ranks_have_to_save(overlay):
+def test_pod_grace_period_covers_save(overlay):
     agent = pod_specs(of_overlay(overlay))["fsdpd-agent"]
     env = {each["name"]: each.get("value") for each in agent["containers"][0]["env"]}
     assert agent["terminationGracePeriodSeconds"] == int(env["FSDPD_GRACE_MS"]) / 1000 + LEAVE_SECONDS
 
 
 @each_overlay
-def test_probes_ask_for_the_process_and_not_for_training(overlay):
+def test_probes_check_only_process(overlay):
     """A liveness probe that fails ends the ranks: none asks for what a coordinator or a job that is away takes along."""
     containers = {name: spec["containers"][0] for name, spec in pod_specs(of_overlay(overlay)).items()}
     for probe in ("startupProbe", "livenessProbe"):
@@ -324,7 +324,7 @@ def immutable(among):
             for key, spec in fixed.items()}
 
 
-def test_the_next_release_changes_nothing_that_may_not_change(tmp_path):
+def test_upgrade_changes_no_immutable_field(tmp_path):
     directory = shutil.copytree(DEPLOY / "kubernetes", tmp_path / "deploy/kubernetes")
     shutil.copytree(ROOT / "dashboards", tmp_path / "dashboards")
     kustomization = directory / "base/kustomization.yaml"
@@ -339,13 +339,13 @@ def test_the_next_release_changes_nothing_that_may_not_change(tmp_path):
         assert set(immutable(now)) == {("StatefulSet", "fsdpd-coordinator"), *agents}
 
 
-def test_a_node_offers_as_many_slots_as_gpus():
+def test_slots_match_gpus():
     container = pod_specs(of_overlay("gpu"))["fsdpd-agent"]["containers"][0]
     slots = next(each["value"] for each in container["env"] if each["name"] == "FSDPD_SLOTS")
     assert {slots} == {container["resources"][bound]["nvidia.com/gpu"] for bound in ("requests", "limits")}
 
 
-def test_agents_know_each_coordinator_by_the_name_that_it_has_itself():
+def test_agents_use_names_of_coordinators():
     made = of_overlay("ha-etcd")
     coordinators = named(made, "StatefulSet", "fsdpd-coordinator")["spec"]
     asked = pod_specs(made)["fsdpd-agent"]["containers"][0]["args"]
@@ -357,7 +357,7 @@ def test_agents_know_each_coordinator_by_the_name_that_it_has_itself():
 
 
 @pytest.mark.parametrize("members, ports", [("e1:2379,e2:2379,e3:2379", [2379]), ("e1:2379,e2:12379", [2379, 12379])])
-def test_coordinators_may_reach_etcd_at_the_ports_of_its_members(members, ports):
+def test_coordinators_may_reach_etcd_ports(members, ports):
     """The network policy allowed 2379 only, so coordinators could not reach an etcd at another port."""
     done = helm("template", "fsdpd", CHART, "--set", "etcd.members=" + members.replace(",", "\\,"))
     assert done.returncode == 0, done.stderr
@@ -369,7 +369,7 @@ def test_coordinators_may_reach_etcd_at_the_ports_of_its_members(members, ports)
 # --------------------------------------------------------------------------------------
 
 
-def test_every_dashboard_is_in_a_config_map():
+def test_every_dashboard_has_config_map():
     maps = [each for each in of_overlay("monitoring")
             if each["kind"] == "ConfigMap" and each["metadata"]["name"] not in ("fsdpd-quotas", "fsdpd-revoked-certificates")]
     assert all(each["metadata"]["labels"]["grafana_dashboard"] == "1" for each in maps)
@@ -379,13 +379,13 @@ def test_every_dashboard_is_in_a_config_map():
     assert all(len(json.dumps(each)) < 512 << 10 for each in maps)
 
 
-def test_the_rules_of_the_operator_are_those_of_prometheus():
+def test_operator_rules_match_prometheus_rules():
     rule = named(of_overlay("monitoring"), "PrometheusRule", "fsdpd")
     rules = yaml.safe_load((ROOT / "dashboards/rules.yml").read_text())
     assert rule["spec"] == rules, "run deploy/kubernetes/components/monitoring/remake_rules"
 
 
-def test_prometheus_gets_through_to_what_it_is_told_to_scrape():
+def test_prometheus_may_reach_scrape_targets():
     made = of_overlay("monitoring")
     for name in ("coordinator", "agent"):
         port = named(made, "PodMonitor", f"fsdpd-{name}")["spec"]["podMetricsEndpoints"][0]["port"]
@@ -399,7 +399,7 @@ def test_prometheus_gets_through_to_what_it_is_told_to_scrape():
 # A first job ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_job_is_accepted_and_its_pod_may_reach_the_coordinator(tmp_path):
+def test_first_job_is_valid_and_reaches_coordinator(tmp_path):
     shipped = objects((DEPLOY / "kubernetes/examples/first-job.yaml").read_text())
     spec = tmp_path / "job.yaml"
     spec.write_text(named(shipped, "ConfigMap", "fsdpd-first-job")["data"]["job.yaml"])

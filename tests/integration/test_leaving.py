@@ -25,7 +25,7 @@ def cancel(cluster, job_id, grace):
     return cluster.wait_state(job_id, "CANCELLED")
 
 
-def test_a_cancelled_job_saves_and_another_goes_on_from_there(cluster, whole, tmp_path):
+def test_cancelled_job_saves_and_another_resumes(cluster, whole, tmp_path):
     cancelled = cluster.submit(unsaved(tmp_path / "cancelled", name="cancelled"))
     cluster.wait_step(cancelled, 7)
     job = cancel(cluster, cancelled, LONG)
@@ -45,14 +45,14 @@ def test_a_cancelled_job_saves_and_another_goes_on_from_there(cluster, whole, tm
     whole.assert_same(losses, tmp_path / "on" / "run")
 
 
-def test_a_job_that_is_cancelled_without_a_grace_saves_nothing_and_tears_nothing(cluster, tmp_path):
+def test_cancel_without_grace_saves_nothing_and_keeps_checkpoints(cluster, tmp_path):
     job_id = cluster.submit(unsaved(tmp_path, steps=ENDLESS))
     cluster.wait_step(job_id, 3)
     job = cancel(cluster, job_id, 0)
     assert not job.checkpoints and not list((tmp_path / "run").glob("iter_*"))
 
 
-def test_a_rank_that_somebody_stopped_saves_when_its_job_is_cancelled(cluster, tmp_path):
+def test_stopped_rank_saves_on_cancel(cluster, tmp_path):
     job_id = cluster.submit(unsaved(tmp_path, steps=ENDLESS))
     cluster.wait_step(job_id, 3)
     victim = next(each for each in cluster.all_ranks() if rank_of(each) == 3)
@@ -62,7 +62,7 @@ def test_a_rank_that_somebody_stopped_saves_when_its_job_is_cancelled(cluster, t
 
 
 @pytest.mark.parametrize("node", ["node-0", "node-1"])
-def test_an_agent_that_is_stopped_costs_a_job_no_step(own, whole, tmp_path, node):
+def test_stopped_agent_loses_no_step(own, whole, tmp_path, node):
     """As a drained node does. Node-0 has rank 0, which commits; the ranks of the other node are told nothing."""
     with own(agents=0) as cluster:
         for name in ("node-0", "node-1"):
@@ -94,7 +94,7 @@ def assert_goes_on(cluster, job_id, node, step):
 
 
 @pytest.mark.parametrize("agent_is_replaced", [False, True], ids=["it waits", "the next one tells"])
-def test_an_agent_that_leaves_while_the_coordinator_is_away_costs_no_attempt_and_no_step(own, tmp_path, agent_is_replaced):
+def test_agent_stop_during_outage_loses_no_step(own, tmp_path, agent_is_replaced):
     """As when all is restarted at once. A second SIGTERM, as Slurm's at the end of the time, ends no save."""
     with own(agents=0) as cluster:
         agent = cluster.start_agent("node-0", grace_ms=LONG * 1000)
@@ -116,7 +116,7 @@ def test_an_agent_that_leaves_while_the_coordinator_is_away_costs_no_attempt_and
 
 
 @pytest.mark.parametrize("node", ["node-0", "node-1"])
-def test_a_job_of_two_nodes_saves_and_leaves_while_the_coordinator_is_away(own, tmp_path, node):
+def test_two_node_job_saves_during_outage(own, tmp_path, node):
     """Its ranks say what is on disk in the directory that they share. Until then it has trained on, and saved, without it."""
     with own(agents=0) as cluster:
         for name in ("node-0", "node-1"):
@@ -142,7 +142,7 @@ def test_a_job_of_two_nodes_saves_and_leaves_while_the_coordinator_is_away(own, 
 
 
 @pytest.mark.nightly
-def test_a_job_saves_every_so_many_minutes(cluster, tmp_path):
+def test_job_saves_every_n_minutes(cluster, tmp_path):
     """One, which a clock must show: the decision itself is save_schedule_test's."""
     job_id = cluster.submit(saving(tmp_path, steps=ENDLESS, checkpoint={"every_steps": None, "every_minutes": 1}))
     job = wait_until("a checkpoint is committed",

@@ -32,7 +32,7 @@ exec {rank} "$@"
     return script
 
 
-def test_a_flood_is_bounded_and_its_readers_are_told(own, tmp_path):
+def test_log_flood_is_bounded_with_notice(own, tmp_path):
     with own(agents=0) as cluster:
         rank = flooding(tmp_path, program("fsdp/fsdpd-rank"))
         cluster.start_agent("node-0", log_mib=BOUND_MIB, rank_binary=rank)
@@ -83,7 +83,7 @@ def check_accounts(lines):
     assert at > LINES
 
 
-def test_a_truncated_log_ends_neither_the_agent_nor_a_neighbor(own, tmp_path):
+def test_truncated_log_affects_no_other_log(own, tmp_path):
     """The agent computed a negative size from what it had dropped before, and ended with all jobs of its node."""
     rank = tmp_path / "talking-rank"
     rank.write_text(f"""#!/bin/sh
@@ -109,7 +109,7 @@ exec {program("fsdp/fsdpd-rank")} "$@"
         assert "fsdpd_agent_internal_errors_total 0" in cluster.scrape("node-0")
 
 
-def test_a_log_that_the_work_bound_removed_is_not_left_out_in_silence(own, tmp_path):
+def test_removed_log_is_reported(own, tmp_path):
     """`logs` printed the lines of the other node only."""
     rank = tmp_path / "talking-rank"
     rank.write_text(f"#!/bin/sh\nseq -f 'flood %.0f {'.' * 90}' 30000\nexec {program('fsdp/fsdpd-rank')} \"$@\"\n")

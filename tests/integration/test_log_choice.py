@@ -32,7 +32,7 @@ def logs(shared):
     return lambda *flags: shared.ctl("logs", job_id, *flags).expect(0).out.splitlines()
 
 
-def test_the_attempt_before_the_newest_is_shown_alone(logs):
+def test_previous_shows_only_previous_attempt(logs):
     previous, newest = logs("--previous"), logs()
     assert previous == logs("--attempt", 1) and newest == logs("--attempt", 2)
     assert any(" step     1/" in line for line in previous) and any(" step     1/" in line for line in newest)
@@ -40,13 +40,13 @@ def test_the_attempt_before_the_newest_is_shown_alone(logs):
 
 
 @pytest.mark.parametrize("pattern", [r" step +[0-9]+/.* loss", "(1|3)/10000000 ", "^[0-9-]+T.* I seed"])
-def test_a_pattern_shows_the_lines_that_it_matches(logs, pattern):
+def test_pattern_selects_matching_lines(logs, pattern):
     wanted = [line for line in logs() if re.search(pattern, line)]
     assert wanted and logs("--grep", pattern) == wanted
     assert logs("--grep", pattern, "--previous") == [line for line in logs("--previous") if re.search(pattern, line)]
 
 
-def test_a_moment_shows_what_was_written_since(logs):
+def test_since_selects_later_lines(logs):
     lines = dated(logs())
     since = next(time for time, line in lines if " step     3/" in line)
     wanted = [line for time, line in lines if time >= since]

@@ -27,7 +27,7 @@ def large_log(cluster):
     return job_id, already + LINES
 
 
-def test_readers_that_do_not_read_cost_the_coordinator_no_memory_and_miss_no_line(own):
+def test_slow_readers_use_no_memory_and_miss_no_line(own):
     with own(agents=1) as cluster:
         job_id, lines = large_log(cluster)
         before = peak_kib(cluster.coordinator)
@@ -43,7 +43,7 @@ def test_readers_that_do_not_read_cost_the_coordinator_no_memory_and_miss_no_lin
             reader.cancel()
 
 
-def test_an_agent_that_stands_still_at_the_end_loses_no_line_of_those_who_follow(own):
+def test_followers_miss_no_line_of_stopped_agent(own):
     with own(agents=1) as cluster:
         job_id, lines = large_log(cluster)
         follower = cluster.api().TailLogs(coordinator.TailLogsRequest(id=job_id, follow=True), timeout=600)

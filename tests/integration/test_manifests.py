@@ -31,7 +31,7 @@ def flags_in_manifests(name):
     yield from re.findall(r'"(--[a-z-]+)"', stage)
 
 
-def test_metrics_are_at_one_port_and_not_at_that_of_the_dcgm_exporter():
+def test_metrics_port_differs_from_dcgm_exporter():
     """DCGM's exporter, which GPU nodes usually run, listens on 9400."""
     agent = named(of_overlay("gpu"), "DaemonSet", "fsdpd-agent")["spec"]["template"]
     port = agent["metadata"]["annotations"]["prometheus.io/port"]
@@ -47,7 +47,7 @@ def test_metrics_are_at_one_port_and_not_at_that_of_the_dcgm_exporter():
         assert said in (ROOT / place).read_text(), place
 
 
-def test_a_coordinator_s_metrics_are_at_one_port():
+def test_coordinator_metrics_have_one_port():
     coordinator = named(of_overlay("gpu"), "StatefulSet", "fsdpd-coordinator")["spec"]["template"]
     port = coordinator["metadata"]["annotations"]["prometheus.io/port"]
     assert f"--metrics-listen=0.0.0.0:{port}" in coordinator["spec"]["containers"][0]["args"]
@@ -86,7 +86,7 @@ def analyze(*arguments):
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, "fsdpd-devices"])
-def test_systemd_accepts_the_unit(name, tmp_path):
+def test_systemd_accepts_unit(name, tmp_path):
     code, said = analyze("verify", "--man=no", installed(name, tmp_path))
     # It reads the machine's own units too; what it says against those is not ours.
     ours = [line for line in said.splitlines() if name in line]
@@ -94,7 +94,7 @@ def test_systemd_accepts_the_unit(name, tmp_path):
 
 
 @pytest.mark.parametrize("name, key", [("fsdpd-agent", "KillMode"), ("fsdpd-devices", "RemainAfterExit")])
-def test_a_typo_in_a_unit_is_caught(tmp_path, name, key):
+def test_detects_typo_in_unit(tmp_path, name, key):
     unit = installed(name, tmp_path)
     unit.write_text(unit.read_text().replace(f"{key}=", f"{key}s="))
     assert f"{key}s" in analyze("verify", "--man=no", unit)[1]
@@ -110,7 +110,7 @@ def test_units_are_confined(name, tmp_path):
 STOP_LIMIT_MS = 30000  # kStopLimit of agent/main.cc: how long the agent goes on ending ranks after their grace.
 
 
-def test_who_ends_an_agent_waits_until_its_ranks_have_saved():
+def test_stop_timeout_covers_save():
     """Ranks had 5 s of the 120 s that their pod had."""
     def leave_time(arguments):
         return int(re.search(r"--grace-ms[= ](\d+)", arguments)[1]) + STOP_LIMIT_MS
@@ -121,7 +121,7 @@ def test_who_ends_an_agent_waits_until_its_ranks_have_saved():
     assert "kStopLimit = absl::Seconds(30)" in (ROOT / "agent/main.cc").read_text()
 
 
-def test_an_agent_starts_after_the_devices_that_it_may_see():
+def test_agent_starts_after_devices():
     unit = (DEPLOY / "systemd/fsdpd-agent.service").read_text()
     assert all(re.search(rf"^{key}=.*\bfsdpd-devices.service", unit, re.MULTILINE) for key in ("Wants", "After"))
     devices = (DEPLOY / "systemd/fsdpd-devices.service").read_text()
@@ -129,7 +129,7 @@ def test_an_agent_starts_after_the_devices_that_it_may_see():
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_variable_of_a_unit_has_a_default(name):
+def test_unit_variables_have_defaults(name):
     unit = (DEPLOY / f"systemd/{name}.service").read_text()
     settings = (DEPLOY / f"systemd/{name.removeprefix('fsdpd-')}.env").read_text()
     used = set(re.findall(r"\$\{?(FSDPD_\w+)", unit))
@@ -137,7 +137,7 @@ def test_every_variable_of_a_unit_has_a_default(name):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_daemon_whose_port_is_taken_for_a_while_comes_back(name):
+def test_daemon_restarts_until_port_is_free(name):
     """systemd's own limit of five starts in ten seconds left it failed for good."""
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str
@@ -146,7 +146,7 @@ def test_a_daemon_whose_port_is_taken_for_a_while_comes_back(name):
     assert (unit["Service"]["Restart"], unit["Service"]["RestartPreventExitStatus"]) == ("always", "2")
 
 
-def test_what_the_docs_say_makes_the_user_of_the_units(tmp_path):
+def test_documented_command_creates_user(tmp_path):
     """The documented commands, word for word, with an empty root: what this machine has already plays no part."""
     if not shutil.which("systemd-sysusers"):
         pytest.skip("systemd-sysusers is not installed (Debian package systemd)")
@@ -165,7 +165,7 @@ def test_what_the_docs_say_makes_the_user_of_the_units(tmp_path):
 
 
 @pytest.mark.parametrize("spec", sorted((DEPLOY / "examples").glob("*.yaml")), ids=lambda spec: spec.name)
-def test_an_example_is_accepted_without_remark(spec):
+def test_example_has_no_warnings(spec):
     done = subprocess.run([program("client/fsdpctl"), "validate", "--offline", "-o", "json", "-f", spec],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -176,7 +176,7 @@ def test_an_example_is_accepted_without_remark(spec):
 # Containers ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_dockerfile_copies_exists():
+def test_dockerfile_sources_exist():
     sources = [word for line in (DEPLOY / "container/Dockerfile").read_text().splitlines()
                if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]]
     assert sources and all((ROOT / source).exists() for source in sources), sources
@@ -206,7 +206,7 @@ def stages():
 
 
 @pytest.mark.parametrize("stage", ["coordinator", "agent"])
-def test_a_new_volume_belongs_to_the_user_that_writes_it(stage):
+def test_new_volume_belongs_to_user(stage):
     """It gets the owner of the image's directory, which must be there before VOLUME is said; else it is root's."""
     lines = stages()[stage]
     user = next(line.split()[1] for line in lines if line.startswith("USER "))
@@ -216,7 +216,7 @@ def test_a_new_volume_belongs_to_the_user_that_writes_it(stage):
     assert any("install -d -m 700 /out/state" in line for line in stages()["build"])
 
 
-def test_no_image_asks_for_gpus_by_itself():
+def test_images_do_not_request_gpus():
     """It once had all of its node's, whatever the container was given."""
     assert not [line for lines in stages().values() for line in lines if "NVIDIA_VISIBLE_DEVICES" in line]
 
@@ -232,7 +232,7 @@ def shared_object(path, *needs):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_what_a_rank_needs_of_libtorch_is_collected_into_a_relative_directory_of_the_caller(tmp_path, device):
+def test_collect_libtorch_accepts_relative_directory(tmp_path, device):
     """It once changed directory first, and put 3.6 GB into the environment that all clones share; and the image for CPU
     ranks once had all of it."""
     site = tmp_path / SITE
@@ -256,7 +256,7 @@ def test_what_a_rank_needs_of_libtorch_is_collected_into_a_relative_directory_of
 
 
 @pytest.mark.parametrize("name", ["coordinator/fsdpd-coordinator", "client/fsdpctl"])
-def test_a_program_that_was_collected_is_a_root_file_system(name, tmp_path):
+def test_collected_program_is_root_file_system(name, tmp_path):
     """Of the images that have nothing else; 60 MB is what such an image may have."""
     subprocess.run([DEPLOY / "container/collect_program", program(name), tmp_path], check=True)
     assert sum(each.stat().st_size for each in tmp_path.rglob("*") if each.is_file()) < 60e6

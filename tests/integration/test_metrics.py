@@ -77,12 +77,12 @@ def test_every_rank_exports(prometheus, job, metric):
 
 @pytest.mark.parametrize("metric", ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total",
                                     "fsdpd_compute_seconds_total", "fsdpd_allocations_total"])
-def test_work_is_counted_up(prometheus, job, metric):
+def test_work_counters_increase(prometheus, job, metric):
     for labels, rate in prometheus.query(f'rate({metric}{{fsdpd_job="{job}"}}[5m])'):
         assert rate > 0, (metric, labels)
 
 
-def test_the_numbers_agree_with_each_other(shared, prometheus, job):
+def test_metrics_are_consistent(shared, prometheus, job):
     for labels, tokens in prometheus.query(f'fsdpd_tokens_total{{fsdpd_job="{job}"}} / fsdpd_steps_total'):
         assert tokens == 16, f"a rank's share of 4 samples of 16 tokens: {labels}"
     for labels, seconds in prometheus.query(f'fsdpd_step_seconds_total{{fsdpd_job="{job}"}}'):
@@ -103,7 +103,7 @@ def test_the_numbers_agree_with_each_other(shared, prometheus, job):
     assert all(value == 1 for _, value in by_rank(prometheus, job, "fsdpd_rank_up"))
 
 
-def test_every_operation_is_there_from_the_start(prometheus, job):
+def test_exports_every_operation_from_start(prometheus, job):
     for metric in ("fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total"):
         assert {labels["op"] for labels, _ in by_rank(prometheus, job, metric)} == OPS, metric
     for op in ("all_gather", "reduce_scatter"):
@@ -111,7 +111,7 @@ def test_every_operation_is_there_from_the_start(prometheus, job):
         assert len(rates) == 4 and all(rate > 0 for _, rate in rates), (op, rates)
 
 
-def test_memory_and_its_plan(prometheus, shared, job):
+def test_memory_matches_plan(prometheus, shared, job):
     plan = {component.name: component.bytes for component in shared.job(job).memory_plan.components}
     found = by_rank(prometheus, job, "fsdpd_memory_plan_bytes")
     for rank in "0123":
@@ -123,7 +123,7 @@ def test_memory_and_its_plan(prometheus, shared, job):
     assert all(value > 0 for _, value in by_rank(prometheus, job, "fsdpd_memory_peak_bytes"))
 
 
-def test_components_are_measured_on_rank_zero(prometheus, job):
+def test_rank_0_measures_components(prometheus, job):
     """What stands is as planned, and all together is the peak of a step."""
     measured = {labels["component"]: (labels["rank"], value) for labels, value in wait_until(
         "a course was scraped", lambda: prometheus.query(f'fsdpd_memory_component_bytes{{fsdpd_job="{job}"}}'))}
@@ -136,14 +136,14 @@ def test_components_are_measured_on_rank_zero(prometheus, job):
     assert sum(value for _, value in measured.values()) == pytest.approx(peak, rel=0.1)
 
 
-def test_a_warm_job_asks_the_device_for_no_memory(prometheus, job):
+def test_warm_job_allocates_no_device_memory(prometheus, job):
     # The window may still hold the first steps, which do ask.
     wait_until("no rank has asked for five seconds", lambda: [0, 0, 0, 0] == [
         rate for _, rate in prometheus.query(f'rate(fsdpd_device_mallocs_total{{fsdpd_job="{job}"}}[5s])')])
     assert all(value > 0 for _, value in by_rank(prometheus, job, "fsdpd_device_mallocs_total"))
 
 
-def test_checkpoints_are_rank_zero_s_to_tell(prometheus, shared, job):
+def test_rank_0_exports_checkpoints(prometheus, shared, job):
     found = wait_until("the first checkpoint was scraped", lambda: prometheus.query(
         f'fsdpd_checkpoint_bytes{{fsdpd_job="{job}"}}'))
     # Of two checkpoints, perhaps, whose numbers of steps take a byte more or less.
@@ -170,7 +170,7 @@ def test_identity_and_agents(prometheus, shared, job):
     assert {labels["version"] for labels, _ in prometheus.query("fsdpd_build_info")} == {"0.1.0"}
 
 
-def test_labels_are_those_of_the_scraped(prometheus, shared, job):
+def test_labels_match_targets(prometheus, shared, job):
     """`job` was the training job's id: a scrape without honor_labels gave all of them the scrape's name."""
     ours = {label for line in shared.scrape("node-0").splitlines() if line.startswith("fsdpd_")
             for label in re.findall(r'(\w+)="', line)}
@@ -181,13 +181,13 @@ def test_labels_are_those_of_the_scraped(prometheus, shared, job):
 
 
 @pytest.mark.parametrize("daemon", ["agent", "coordinator"])
-def test_promtool_finds_nothing_to_complain_about(shared, job, daemon):
+def test_promtool_check_passes(shared, job, daemon):
     page = shared.scrape("node-0") if daemon == "agent" else shared.scrape_coordinator()
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr, done.stderr + done.stdout
 
 
-def test_series_are_few(shared, job):
+def test_number_of_series_is_bounded(shared, job):
     text = wait_until("a checkpoint is told", lambda: "fsdpd_checkpoint_bytes{" in (now := shared.scrape("node-0")) and now)
     rank_0, rank_1 = ([line for line in text.splitlines() if f'rank="{rank}"' in line] for rank in (0, 1))
     # On GPUs one more; what a job may add to that is agent/metrics_exporter_test.cc's to tell.
@@ -206,7 +206,7 @@ QUERIES = [(name, title, expression) for name, board in dashboards.boards().item
 
 
 @pytest.mark.parametrize("name, title, expression", QUERIES, ids=[title for _, title, _ in QUERIES])
-def test_every_panel_shows_something(shared, prometheus, job, name, title, expression):
+def test_every_panel_has_data(shared, prometheus, job, name, title, expression):
     query = dashboards.substitute(expression, {"job": job, "rank": ".*", "__rate_interval": "5s"})
 
     def answer():
@@ -216,7 +216,7 @@ def test_every_panel_shows_something(shared, prometheus, job, name, title, expre
     assert all(math.isfinite(value) for _, value in found), (expression, found)
 
 
-def test_variables_offer_the_job_and_its_ranks(prometheus, job):
+def test_dashboard_variables_list_job_and_ranks(prometheus, job):
     for board in dashboards.boards().values():
         for variable in board["templating"]["list"][1:]:
             metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
@@ -226,7 +226,7 @@ def test_variables_offer_the_job_and_its_ranks(prometheus, job):
             assert values == {"fsdpd_job": {job}, "rank": {"0", "1", "2", "3"}}.get(label, set()), variable["name"]
 
 
-def test_recorded_ratios_are_there(prometheus, job):
+def test_recording_rules_have_values(prometheus, job):
     # Their window is a minute: the first values need two scrapes and one evaluation only.
     for rule in (rule for rule in dashboards.rules() if "record" in rule):
         found = wait_until(rule["record"], lambda: prometheus.query(f'{rule["record"]}{{fsdpd_job="{job}"}}'))
@@ -235,7 +235,7 @@ def test_recorded_ratios_are_there(prometheus, job):
             assert all(value <= 1.01 for _, value in found), found
 
 
-def test_no_alert_fires_for_a_healthy_job(prometheus, job):
+def test_healthy_job_fires_no_alert(prometheus, job):
     assert not [labels for labels, _ in prometheus.query(f'ALERTS{{alertstate="firing", fsdpd_job="{job}"}}')]
     assert not prometheus.query('ALERTS{alertname="FsdpdAgentDisconnected"}')
     assert not prometheus.query('ALERTS{alertname=~"FsdpdAgentDown|FsdpdCoordinatorDown"}')
@@ -245,7 +245,7 @@ def test_no_alert_fires_for_a_healthy_job(prometheus, job):
 ADVICE = {"checkpoint.every_steps": "5", "fsdp.prefetch_bytes": "2GiB", "train.micro_batch": "2", "fsdp.recompute": "full"}
 
 
-def test_alerts_advise_only_what_a_spec_may_say(tmp_path):
+def test_alerts_suggest_only_valid_fields(tmp_path):
     """One named telemetry.memory_snapshot, which is refused."""
     actions = " ".join(rule["annotations"]["action"] for rule in dashboards.rules() if "alert" in rule)
     assert set(re.findall(r"(?<![$.])\b[a-z]+\.[a-z_]+\b", actions)) == set(ADVICE)

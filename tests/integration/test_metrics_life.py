@@ -20,7 +20,7 @@ def value(cluster, node, name, *labels):
     return sum(found) if found else None
 
 
-def test_an_ended_rank_is_down_and_keeps_its_totals(cluster):
+def test_ended_rank_is_down_and_keeps_totals(cluster):
     job_id = cluster.submit(spec(steps=5))
     cluster.wait_state(job_id, "SUCCEEDED")
     of_job = f'fsdpd_job="{job_id}"'
@@ -29,7 +29,7 @@ def test_an_ended_rank_is_down_and_keeps_its_totals(cluster):
     assert value(cluster, "node-0", "fsdpd_agent_ranks") == 0
 
 
-def test_a_job_that_failed_is_told_from_one_that_was_cancelled(cluster):
+def test_failed_and_cancelled_jobs_differ(cluster):
     failed, cancelled = (cluster.submit(spec(steps=ENDLESS, resources={"ranks_per_node": 1})) for _ in range(2))
     for job_id in (failed, cancelled):
         cluster.wait_step(job_id, 1)
@@ -43,7 +43,7 @@ def test_a_job_that_failed_is_told_from_one_that_was_cancelled(cluster):
         assert value(cluster, node, "fsdpd_rank_failed", f'fsdpd_job="{cancelled}"') is None
 
 
-def test_metrics_do_not_need_the_coordinator(own):
+def test_metrics_work_without_coordinator(own):
     with own() as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS))
         cluster.wait_step(job_id, 2)
@@ -60,7 +60,7 @@ def test_metrics_do_not_need_the_coordinator(own):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_two_thousand_jobs_through_one_agent_leave_few_series(own):
+def test_series_are_bounded_over_two_thousand_jobs(own):
     """Of stand-ins for ranks, which train nothing: what is asked is what their agent keeps of them."""
     with own(agents=0) as cluster:
         cluster.start_agent("node-0", slots=16, rank_binary=program("agent/testing/fake_rank"))
@@ -79,7 +79,7 @@ def test_two_thousand_jobs_through_one_agent_leave_few_series(own):
         assert len(series) < 16 * 60, "of rank 0 each"
 
 
-def test_what_was_killed_raises_alerts(own, tmp_path):
+def test_killed_processes_raise_alerts(own, tmp_path):
     """None was raised by an agent's kill -9, nor for its job, nor by the coordinator's. That they fire half a minute
     after they are raised is for dashboards/rules_test.yml."""
     with own() as cluster:
@@ -103,7 +103,7 @@ def test_what_was_killed_raises_alerts(own, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_page_of_64_ranks_has_all_of_them_and_few_series_of_each():
+def test_metrics_of_64_ranks_are_complete_and_bounded():
     """What a scrape takes is printed: p99 is asked to be below 50 ms (docs/bench/2026-11-25-scrapes.md)."""
     done = subprocess.run([program("tests/perf/scrape"), "1000"], capture_output=True, text=True, timeout=300)
     print(done.stdout)
@@ -117,7 +117,7 @@ def test_a_page_of_64_ranks_has_all_of_them_and_few_series_of_each():
 
 
 @pytest.mark.nightly
-def test_ranks_that_measure_no_instruction_train_the_same(cluster, own, monkeypatch):
+def test_training_is_equal_without_instruction_timing(cluster, own, monkeypatch):
     """As tests/perf/telemetry_cost.py has them, for which alone they are."""
     made = spec(steps=12, name="measured", restart={"hang_seconds": 0})
     on = cluster.wait_state(cluster.submit(made), "SUCCEEDED").last_step

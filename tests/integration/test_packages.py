@@ -28,7 +28,7 @@ def control(tmp_path_factory):
     return made("control", tmp_path_factory.mktemp("control"), "--bin", BIN)
 
 
-def test_the_control_plane_is_a_debian_package_whose_programs_run(control, tmp_path):
+def test_control_package_programs_run(control, tmp_path):
     fields = subprocess.run(["dpkg-deb", "--field", control, "Package", "Depends", "Architecture"], capture_output=True,
                             text=True, check=True).stdout
     assert "Package: fsdpd-control" in fields and "Architecture: amd64" in fields
@@ -48,14 +48,14 @@ def test_the_control_plane_is_a_debian_package_whose_programs_run(control, tmp_p
     assert all(owner in fields for owner in owners - {"libgcc-s1"}), owners
 
 
-def test_what_an_administrator_changed_stays_over_an_upgrade(control, tmp_path):
+def test_upgrade_keeps_changed_settings(control, tmp_path):
     subprocess.run(["dpkg-deb", "--control", control, tmp_path], check=True)
     assert (tmp_path / "conffiles").read_text() == "/etc/fsdpd/coordinator.env\n"
     for script in ("postinst", "prerm", "postrm"):
         subprocess.run(["sh", "-n", tmp_path / script], check=True)
 
 
-def test_the_same_files_make_the_same_package(control, tmp_path):
+def test_packages_are_reproducible(control, tmp_path):
     """Whoever makes it: with directories that only their maker may read, dpkg-deb refused it."""
     again = made("control", tmp_path, "--bin", BIN, umask=0o077)
     assert open(again, "rb").read() == open(control, "rb").read()
@@ -100,7 +100,7 @@ def answer_of(root):
     return subprocess.run([root / "usr/local/bin/fsdpd-rank"], stdin=subprocess.DEVNULL).returncode
 
 
-def test_a_rank_finds_its_libraries_where_the_archive_is_installed(node, tmp_path):
+def test_installed_rank_finds_libraries(node, tmp_path):
     installed(node, tmp_path)
     assert answer_of(tmp_path) == 42
     assert subprocess.run([tmp_path / "usr/local/bin/fsdpd-agent", "--version"]).returncode == 0
@@ -109,14 +109,14 @@ def test_a_rank_finds_its_libraries_where_the_archive_is_installed(node, tmp_pat
     assert (tmp_path / "etc/sysusers.d/fsdpd.conf").exists()
 
 
-def test_what_the_archive_holds_may_be_read_by_the_agents_user(node):
+def test_archive_is_readable_by_agent_user(node):
     archive, = node.parent.glob("out/*.tar.gz")
     entries = tarfile.open(archive).getmembers()
     assert {entry.mode for entry in entries if entry.isdir()} == {0o755}
     assert {entry.mode for entry in entries if entry.isfile()} == {0o755, 0o644}
 
 
-def test_installing_again_replaces_programs_and_leaves_settings_and_what_runs(node, tmp_path):
+def test_reinstall_keeps_settings_and_running_ranks(node, tmp_path):
     """A rank opens some of its libraries late: it met those of the build after, or none."""
     root, lib = tmp_path / "root", tmp_path / "root/usr/local/lib"
     (lib / "fsdpd").mkdir(parents=True)  # As installations had it before builds had directories of their own.
@@ -139,7 +139,7 @@ def test_installing_again_replaces_programs_and_leaves_settings_and_what_runs(no
     assert settings.read_text() == "FSDPD_DEVICE=cpu\n"
 
 
-def test_a_rank_of_another_environment_is_no_package(node, tmp_path):
+def test_rejects_rank_of_other_environment(node, tmp_path):
     compiled(tmp_path / "bin/fsdp/fsdpd-rank", "int main(void) { return 0; }", "-Wl,-rpath,/elsewhere/torch/lib")
     (tmp_path / "bin/agent").mkdir()
     shutil.copy(program("agent/fsdpd-agent"), tmp_path / "bin/agent/fsdpd-agent")
@@ -150,7 +150,7 @@ def test_a_rank_of_another_environment_is_no_package(node, tmp_path):
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_the_bill_of_materials_has_what_is_linked_and_loaded():
+def test_sbom_has_linked_and_loaded_libraries():
     text = subprocess.run([DEPLOY / "packages/sbom"], capture_output=True, text=True, check=True).stdout
     assert subprocess.run([DEPLOY / "packages/sbom"], capture_output=True, text=True, check=True).stdout == text
     bill = json.loads(text)
@@ -164,7 +164,7 @@ def test_the_bill_of_materials_has_what_is_linked_and_loaded():
     assert {each[end] for each in bill["relationships"] for end in ("spdxElementId", "relatedSpdxElement")} == known
 
 
-def test_the_docs_name_the_packages_as_they_are_made():
+def test_docs_have_package_names():
     documented = (ROOT / "docs/deploy.md").read_text()
     for command in ("deploy/packages/make control OUT", "deploy/packages/make node OUT", "deploy/packages/sbom", "sudo ./install"):
         assert command in documented

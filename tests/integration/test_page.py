@@ -66,7 +66,7 @@ def browser(tmp_path):
         yield driven
 
 
-def test_the_keyboard_leads_from_a_jobs_row_to_its_curves(watched, browser):
+def test_keyboard_navigates_from_job_to_curves(watched, browser):
     url = watched.page()
     browser.open(url)
     row = browser.wait(f"[...document.querySelectorAll('{LINK}')].find(a => a.textContent === '{watched.running}')"
@@ -100,7 +100,7 @@ def test_the_keyboard_leads_from_a_jobs_row_to_its_curves(watched, browser):
     assert browser.requests and all(request.startswith(url) for request in browser.requests), browser.requests
 
 
-def test_one_step_that_took_long_does_not_flatten_the_curve_and_its_axis_has_round_steps(watched, browser):
+def test_slow_step_does_not_flatten_curve(watched, browser):
     browser.open(watched.page())
     drawn = browser.ask("""(async () => {
       const { chart } = await import("./chart.js");
@@ -116,13 +116,13 @@ def test_one_step_that_took_long_does_not_flatten_the_curve_and_its_axis_has_rou
     assert usual < 130, "an ordinary step is well above the ground"
 
 
-def test_a_date_that_is_not_today_is_shown_with_its_day(watched, browser):
+def test_older_dates_show_day(watched, browser):
     browser.open(watched.page())
     told = browser.ask("import('./numbers.js').then(({ date }) => [date(1e6 * Date.now()), date(86400e9)])")
     assert re.fullmatch(r"\d\d:\d\d:\d\d", told[0]) and re.fullmatch(r"1970-01-0[12] \d\d:\d\d:\d\d", told[1]), told
 
 
-def test_a_lost_node_that_is_cordoned_is_shown_as_lost_with_the_jobs_that_may_still_run(watched, browser):
+def test_cordoned_lost_node_shows_unconfirmed_jobs(watched, browser):
     browser.open(watched.page())
     rows = browser.ask("""import("./nodes.js").then(({ draw }) => {
       const page = document.createElement("div");
@@ -140,7 +140,7 @@ def test_a_lost_node_that_is_cordoned_is_shown_as_lost_with_the_jobs_that_may_st
     assert "was lost with ranks of j-1, j-2, which may still run" in shown["gone"][-1]
 
 
-def test_a_job_that_failed_before_its_first_step_says_why_and_has_no_empty_curves(watched, browser):
+def test_failed_job_without_steps_shows_reason(watched, browser):
     browser.open(f"{watched.page()}#/jobs/{watched.gone}")
     assert browser.wait("document.body.innerText.includes('No step was made: ')")
     assert browser.ask("document.querySelectorAll('.charts, .charts figure').length") == 0
@@ -149,7 +149,7 @@ def test_a_job_that_failed_before_its_first_step_says_why_and_has_no_empty_curve
     assert browser.ask("document.querySelectorAll('.charts').length") == 0
 
 
-def test_what_people_write_stays_text(watched, browser):
+def test_user_text_is_escaped(watched, browser):
     url = watched.page()
     browser.open(f"{url}#/jobs/{watched.gone}")
     browser.wait("document.body.innerText.includes('<img src=x onerror=')")
@@ -163,7 +163,7 @@ def test_what_people_write_stays_text(watched, browser):
     assert browser.ask("document.querySelectorAll('img').length") == 0
 
 
-def test_a_malformed_address_is_not_found_and_the_page_keeps_refreshing(watched, browser):
+def test_malformed_url_is_not_found(watched, browser):
     url = watched.page()
     browser.open(f"{url}#/jobs/%E0%A4%A")
     browser.wait("document.querySelector('[role=alert]')?.textContent.includes('%E0%A4%A')")
@@ -172,7 +172,7 @@ def test_a_malformed_address_is_not_found_and_the_page_keeps_refreshing(watched,
     assert not browser.faults
 
 
-def test_light_and_dark_can_be_read(watched, browser, tmp_path):
+def test_light_and_dark_have_contrast(watched, browser, tmp_path):
     pictures = {}
     for page, title in (("", "Jobs"), (f"#/jobs/{watched.running}", watched.running), ("#/nodes", "Nodes")):
         browser.open(watched.page() + page)
@@ -189,7 +189,7 @@ def test_light_and_dark_can_be_read(watched, browser, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_job_of_some_minutes_looks_like_the_pictures_in_the_docs(own, browser, tmp_path):
+def test_job_matches_pictures_in_docs(own, browser, tmp_path):
     with own(agents=1, coordinator_flags=["--web-listen", "127.0.0.1:0"]) as cluster:
         text = corpus(tmp_path / "corpus.txt", tokens=20000)
         job_id = cluster.submit(spec(
@@ -211,7 +211,7 @@ def test_a_job_of_some_minutes_looks_like_the_pictures_in_the_docs(own, browser,
         cluster.cancel(job_id)
 
 
-def test_jobs_are_filtered_and_an_address_keeps_it(watched, browser):
+def test_url_keeps_job_filter(watched, browser):
     url = watched.page()
     browser.open(url)
     browser.wait(f"document.querySelectorAll('{LINK}').length === 3")
@@ -224,7 +224,7 @@ def test_jobs_are_filtered_and_an_address_keeps_it(watched, browser):
     assert browser.ask("document.querySelector('select').selectedOptions[0].text") == "ended"
 
 
-def test_older_jobs_are_a_page_away(own, browser):
+def test_older_jobs_are_on_next_page(own, browser):
     with own(agents=0, coordinator_flags=["--web-listen", "127.0.0.1:0"]) as cluster:
         oldest = cluster.submit(one_rank(name="oldest"))
         for number in range(50):
@@ -239,7 +239,7 @@ def test_older_jobs_are_a_page_away(own, browser):
         browser.wait(f"document.querySelectorAll('{LINK}').length === 50")
 
 
-def test_a_lost_connection_is_told_until_it_is_back(own, browser):
+def test_lost_connection_is_shown_until_reconnect(own, browser):
     port, = free_ports(1)
     with own(agents=0, coordinator_flags=["--web-listen", f"127.0.0.1:{port}"]) as cluster:
         cluster.submit(one_rank(name="kept"))
@@ -253,7 +253,7 @@ def test_a_lost_connection_is_told_until_it_is_back(own, browser):
         browser.wait("document.getElementById('connection').textContent === ''")
 
 
-def test_it_asks_for_a_token_over_tls(own, browser, tmp_path):
+def test_requires_token_over_tls(own, browser, tmp_path):
     security = Security(tmp_path / "security")
     security.more_flags = ["--web-listen", "127.0.0.1:0"]
     with own(agents=0, security=security) as cluster:

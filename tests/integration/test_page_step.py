@@ -139,7 +139,7 @@ def assert_areas(seen, timeline):
 
 
 @pytest.mark.parametrize("which", ["running", "ended", "waiting", "gone"])
-def test_boxes_and_areas_are_where_the_plan_says(watched, browser, which):
+def test_boxes_and_areas_match_plan(watched, browser, which):
     job_id = getattr(watched, which)
     plan = plan_of(watched, job_id)
     for scheme in ("light", "dark"):
@@ -153,7 +153,7 @@ def test_boxes_and_areas_are_where_the_plan_says(watched, browser, which):
     assert not browser.faults, browser.faults
 
 
-def test_what_was_measured_of_an_ended_jobs_last_step_is_beside_it(watched, browser):
+def test_shows_measured_last_step_of_ended_job(watched, browser):
     told = watched.api().GetStepCourse(course_api.GetStepCourseRequest(id=watched.ended), timeout=60)
     runs = [(run.lane, run.instruction.split()[0], run.start_seconds, run.seconds) for run in told.course.runs]
     for scheme in ("light", "dark"):
@@ -183,7 +183,7 @@ def test_what_was_measured_of_an_ended_jobs_last_step_is_beside_it(watched, brow
     assert float(digits) * {"ms": 1e-3, "µs": 1e-6}[unit] == pytest.approx(twins[names[:again].count(names[again])], rel=0.01)
 
 
-def test_a_measured_step_that_took_a_hundred_times_as_long_leaves_the_plan_its_room(watched, browser):
+def test_slow_measured_step_keeps_plan_visible(watched, browser):
     opened(watched, browser, watched.waiting)
     drawn = browser.ask("""(async () => {
       const { timeline } = await import("./timeline.js");
@@ -202,7 +202,7 @@ def test_a_measured_step_that_took_a_hundred_times_as_long_leaves_the_plan_its_r
     assert "the longer one continues to 100 s" in drawn["said"]
 
 
-def test_a_running_jobs_measurements_follow_its_steps(watched, browser):
+def test_measurements_follow_running_job(watched, browser):
     opened(watched, browser, watched.running)
     step = "Number(document.body.innerText.match(/Measured by rank 0: step ([\\d,]+)/)[1].replaceAll(',', ''))"
     first = browser.wait(step)
@@ -211,7 +211,7 @@ def test_a_running_jobs_measurements_follow_its_steps(watched, browser):
     assert not browser.faults, browser.faults
 
 
-def test_a_box_says_its_name_and_time_to_the_pointer_and_to_the_keyboard(watched, browser):
+def test_box_shows_name_and_time(watched, browser):
     plan = plan_of(watched, watched.waiting)
     computed = sorted((run for run in planned_runs(plan) if run[0] == "compute"), key=lambda run: run[2])
     opened(watched, browser, watched.waiting)
@@ -243,7 +243,7 @@ def test_a_box_says_its_name_and_time_to_the_pointer_and_to_the_keyboard(watched
     assert re.match(r"planned at \S+( [mµ]s)?: [\d.]+ [KM]iB, of it main_params [\d.]+ [KM]iB, ", read), read
 
 
-def test_a_step_of_many_instructions_is_few_elements_and_one_without_a_plan_says_why(own, browser):
+def test_large_step_has_few_elements(own, browser):
     with own(agents=0, coordinator_flags=["--web-listen", "127.0.0.1:0"]) as cluster:
         model = {"llama": {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "layers": 40, "heads": 4, "kv_heads": 2}}
         long = cluster.submit(spec(name="long", model=model, train={"global_batch": 32}))
@@ -265,7 +265,7 @@ def test_a_step_of_many_instructions_is_few_elements_and_one_without_a_plan_says
         cluster.cancel_all()
 
 
-def test_a_plan_that_takes_too_long_is_asked_for_less_and_less_often(watched, browser):
+def test_slow_plan_requests_back_off(watched, browser):
     """As page.js does at each look, of which there is one a second here; another attempt is another matter. A job that
     was not launched has none."""
     opened(watched, browser, watched.ended)

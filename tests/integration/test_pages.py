@@ -12,7 +12,7 @@ assert RUN, "git lists no page"
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_s_commands_do_what_it_says(page, tmp_path):
+def test_commands_of_page_work(page, tmp_path):
     with pages.Reader(page, tmp_path / "clone") as reader:
         output = reader.run()
     print(output)
@@ -23,7 +23,7 @@ def test_a_page_s_commands_do_what_it_says(page, tmp_path):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-def test_tutorials_follow_each_other_in_one_directory_that_nobody_cleans(tmp_path):
+def test_tutorials_run_in_one_directory(tmp_path):
     """What laptop.md had left made the job of python.md fail, and its program end in an IndexError."""
     laptop, huggingface, python = (f"docs/tutorials/{name}.md" for name in ("laptop", "huggingface", "python"))
     assert {laptop, huggingface, python} == {page for page in RUN if page in pages.with_coordinators()}, "add the new one"
@@ -35,7 +35,7 @@ def test_tutorials_follow_each_other_in_one_directory_that_nobody_cleans(tmp_pat
         assert {path.name for path in reader.directory.glob("try*")} == {"try", "try-hf", "try-python"}
 
 
-def test_a_shown_line_that_no_command_said_is_found():
+def test_detects_output_that_no_command_printed():
     page = "docs/tutorials/huggingface.md"
     output = "\n".join(text for _, text in pages.shown(page))
     assert not pages.never_said(page, output.replace("8jvkg2", "x2x4x6").replace("4.80 MiB", "301 KiB"))

@@ -28,7 +28,7 @@ def reads(path, **more):
     return {"data": {"synthetic": None, "tokens": tokens(path), **more}}
 
 
-def test_a_job_reads_and_writes_below_the_directory(cluster, volume):
+def test_job_reads_and_writes_below_path_root(cluster, volume):
     text = corpus(volume / "corpus.txt")
     (volume / "link.txt").symlink_to(text)
     saved = volume / "runs/one"
@@ -58,7 +58,7 @@ def outside(volume, directory):
 
 @pytest.mark.parametrize("field", ["data.tokens[0].path", "data.tokens[0].mask", "data.validation[0].path", "a link",
                                    "checkpoint.dir", "checkpoint.load"])
-def test_what_lies_outside_ends_the_job_before_a_rank_starts(cluster, volume, tmp_path, field):
+def test_path_outside_root_fails_job_before_start(cluster, volume, tmp_path, field):
     path, sections = outside(volume, tmp_path)[field]
     job_id = cluster.submit(spec(restart={"max_attempts": 5}, **sections))
     job = cluster.wait_state(job_id, "FAILED")
@@ -70,7 +70,7 @@ def test_what_lies_outside_ends_the_job_before_a_rank_starts(cluster, volume, tm
 
 
 @pytest.mark.parametrize("field", ["data.tokens[0].path", "checkpoint.dir", "checkpoint.load"])
-def test_a_path_that_goes_up_is_refused_and_not_folded(cluster, volume, field):
+def test_rejects_parent_path(cluster, volume, field):
     own = corpus(volume / "corpus.txt")
     sections = {"data.tokens[0].path": reads("../corpus.txt"),
                 "checkpoint.dir": {"checkpoint": {"dir": "../saved"}, **reads(own)},

@@ -35,7 +35,7 @@ def assert_goes_on_as(whole, cluster, job_id, record, step, directory):
     return job
 
 
-def test_a_paused_job_is_saved_and_gone_and_goes_on_from_there(cluster, whole, tmp_path):
+def test_paused_job_saves_and_resumes(cluster, whole, tmp_path):
     job_id = cluster.submit(unsaved(tmp_path / "job", name="paused", restart={"max_attempts": 1}))
     record = Record(cluster, job_id)
     cluster.wait_step(job_id, 7)
@@ -56,7 +56,7 @@ def test_a_paused_job_is_saved_and_gone_and_goes_on_from_there(cluster, whole, t
     assert job.attempt == 2, "of one that may have one attempt: a pause is none"
 
 
-def test_a_pause_outlives_the_coordinator(own, whole, tmp_path):
+def test_pause_survives_coordinator_restart(own, whole, tmp_path):
     """Killed while ranks save, and again when the job is paused."""
     with own() as cluster:
         job_id = cluster.submit(unsaved(tmp_path / "job", name="paused"))
@@ -80,7 +80,7 @@ def test_a_pause_outlives_the_coordinator(own, whole, tmp_path):
         assert_goes_on_as(whole, cluster, job_id, record, step, tmp_path / "job" / "run")
 
 
-def test_a_job_whose_rank_hangs_is_paused_when_its_time_is_over_and_says_what_is_lost(cluster, tmp_path):
+def test_pause_with_hung_rank_reports_lost_steps(cluster, tmp_path):
     job_id = cluster.submit(unsaved(tmp_path, steps=ENDLESS))
     cluster.wait_step(job_id, 3)
     victim = next(each for each in cluster.all_ranks() if rank_of(each) == 3)
@@ -97,7 +97,7 @@ def test_a_job_whose_rank_hangs_is_paused_when_its_time_is_over_and_says_what_is
     assert cluster.ctl("cancel", job_id).expect(0).out == f"{job_id} cancelled\n"
 
 
-def test_a_job_is_not_paused_while_a_rank_trains_on_that_nobody_can_ask(own, tmp_path):
+def test_pause_waits_for_unreachable_rank(own, tmp_path):
     """Its agent stands still, and is lost to the coordinator."""
     with own(agents=1) as cluster:
         job_id = cluster.submit(saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 20},
@@ -114,7 +114,7 @@ def test_a_job_is_not_paused_while_a_rank_trains_on_that_nobody_can_ask(own, tmp
         assert job.pause.step == checkpoints.steps_in(tmp_path / "job" / "run")[-1] and job.pause.lost_steps == 0, job.pause
 
 
-def test_a_job_is_not_paused_while_ranks_of_an_earlier_attempt_train_on(own, tmp_path):
+def test_pause_waits_for_ranks_of_earlier_attempt(own, tmp_path):
     """It was PAUSED when the ranks of attempt 2 were gone, though those of attempt 1 trained on and saved."""
     with own(agents=1) as cluster:
         job_id = cluster.submit(saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 20},
@@ -156,7 +156,7 @@ def frozen(pid):
         ptrace(PTRACE_DETACH, pid, None, None)
 
 
-def test_a_pause_that_could_not_be_saved_is_refused_unless_steps_may_be_lost(own, tmp_path):
+def test_pause_that_cannot_save_requires_grace_0(own, tmp_path):
     with small_disk(tmp_path / "disk", size="2m") as directory, own() as cluster:
         job_id = cluster.submit(saving(directory, steps=ENDLESS))
         wait_until("a checkpoint is known", lambda: cluster.job(job_id).checkpoints)
@@ -177,7 +177,7 @@ def test_a_pause_that_could_not_be_saved_is_refused_unless_steps_may_be_lost(own
         cluster.cancel(job_id)
 
 
-def test_a_queued_job_is_held_until_it_is_resumed_and_one_without_checkpoints_trains_on(cluster, tmp_path):
+def test_queued_job_is_held_until_resume(cluster, tmp_path):
     first = cluster.submit(spec(steps=ENDLESS, name="first"))
     cluster.wait_step(first, 1)
     held = cluster.submit(spec(steps=2, name="held"))
@@ -194,7 +194,7 @@ def test_a_queued_job_is_held_until_it_is_resumed_and_one_without_checkpoints_tr
     assert cluster.ctl("pause", "nobody").expect(4).err
 
 
-def test_a_job_of_a_higher_priority_gets_the_slots_of_one_that_agreed_and_that_goes_on_by_itself(cluster, tmp_path):
+def test_higher_priority_preempts_and_job_resumes(cluster, tmp_path):
     low = saving(tmp_path, checkpoint={"every_steps": None}, name="low", train={"steps": ENDLESS},
                  restart={"max_attempts": 1})
     low = cluster.ctl("submit", "-f", cluster.write_spec(low), "--preemptible").expect(0).out.strip()
@@ -212,6 +212,6 @@ def test_a_job_of_a_higher_priority_gets_the_slots_of_one_that_agreed_and_that_g
     cluster.wait_state(equal, "SUCCEEDED")
 
 
-def test_a_job_that_saves_nothing_is_not_preemptible(cluster):
+def test_job_without_checkpoints_is_not_preemptible(cluster):
     refused = cluster.ctl("submit", "-f", cluster.write_spec(spec()), "--preemptible").expect(2)
     assert "preemptible: requires checkpoint.dir" in refused.err, refused.err

@@ -44,31 +44,31 @@ def submit(cluster, description, directory, **plugin):
     return json.loads(cluster.ctl("submit", "-f", path, "-o", "json").expect(0).out)["id"]
 
 
-def test_a_job_with_a_plugin_trains(cluster, description, tmp_path):
+def test_job_with_plugin_trains(cluster, description, tmp_path):
     job = cluster.wait_state(submit(cluster, description, tmp_path), "SUCCEEDED")
     assert job.last_step.loss < job.first_loss - 1
 
 
-def test_a_rank_refuses_a_plugin_that_is_not_what_was_described(cluster, description, tmp_path):
+def test_rank_rejects_plugin_that_differs_from_description(cluster, description, tmp_path):
     other = tmp_path / "other.json"
     other.write_text(description.read_text().replace('"64"', '"48"'))
     job = cluster.wait_state(submit(cluster, other, tmp_path), "FAILED")
     assert "describes another model" in job.reason and "units[1].params[1].shape[0]: 48 -> 64" in job.reason
 
 
-def test_a_plugin_that_no_node_has_is_named(cluster, description, tmp_path):
+def test_missing_plugin_is_named(cluster, description, tmp_path):
     job = cluster.wait_state(submit(cluster, description, tmp_path, path="/nowhere/mine.so"), "FAILED")
     assert "/nowhere/mine.so" in job.reason
 
 
-def test_a_plugin_outside_of_the_agents_directory_is_not_loaded(cluster, description, tmp_path):
+def test_plugin_outside_directory_is_not_loaded(cluster, description, tmp_path):
     copy = tmp_path / "mine.so"
     copy.write_bytes(pathlib.Path(program(PLUGIN)).read_bytes())
     job = cluster.wait_state(submit(cluster, description, tmp_path, path=str(copy)), "FAILED")
     assert str(copy) in job.reason and "outside of --plugin-dir" in job.reason, job.reason
 
 
-def test_agents_load_no_plugin_unless_they_were_told_a_directory(own, description, tmp_path):
+def test_plugins_require_agent_directory(own, description, tmp_path):
     with own(agents=1) as cluster:
         refused = cluster.ctl("submit", "-f", written(cluster, description, tmp_path)).expect(3)
         assert "model.plugin.path" in refused.err and "--plugin-dir DIR" in refused.err, refused

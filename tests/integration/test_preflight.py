@@ -21,7 +21,7 @@ def never_done(directory):
     return script
 
 
-def test_nodes_that_pass_are_measured_once_a_day_whatever_becomes_of_the_coordinator(own):
+def test_passed_nodes_are_measured_once_a_day(own):
     with own(coordinator_flags=[*ALL, "--preflight-floor", "cpu:product_tflops=0.000001"]) as cluster:
         first = cluster.submit(spec(steps=3))
         job = cluster.wait_state(first, "SUCCEEDED")
@@ -46,7 +46,7 @@ def test_nodes_that_pass_are_measured_once_a_day_whatever_becomes_of_the_coordin
         assert cluster.ctl("preflight", "nod-0").expect(4).err == "fsdpctl: no node 'nod-0'; `fsdpctl nodes` lists the nodes\n"
 
 
-def test_a_node_below_a_floor_is_cordoned_with_its_number_until_somebody_accepts_it(own):
+def test_node_below_limit_is_cordoned(own):
     with own(agents=1, coordinator_flags=[*ALL, "--preflight-floor", "cpu:product_tflops=1000"]) as cluster:
         job_id = cluster.submit(spec(steps=3, resources={"nodes": 1}))
         wait_until("the job says why it waits",
@@ -62,7 +62,7 @@ def test_a_node_below_a_floor_is_cordoned_with_its_number_until_somebody_accepts
         assert states_of(job).count("PREFLIGHT") == 1, job.events
 
 
-def test_ranks_that_never_answer_have_failed_when_the_time_is_over(own, tmp_path):
+def test_unresponsive_preflight_fails_after_timeout(own, tmp_path):
     with own(agents=0, coordinator_flags=[*ALL, "--preflight-limit-seconds", "1"]) as cluster:
         cluster.start_agent("node-0", rank_binary=never_done(tmp_path))
         job_id = cluster.submit(spec(steps=3, resources={"nodes": 1}))
@@ -71,7 +71,7 @@ def test_ranks_that_never_answer_have_failed_when_the_time_is_over(own, tmp_path
         cluster.cancel(job_id)
 
 
-def test_a_job_leaves_its_preflight_by_a_cancel_a_pause_and_a_restart_of_the_coordinator(own, tmp_path):
+def test_preflight_ends_by_cancel_pause_and_restart(own, tmp_path):
     with own(agents=0, coordinator_flags=ALL) as cluster:
         cluster.start_agent("node-0", rank_binary=never_done(tmp_path))
         jobs = [cluster.submit(spec(name=name, steps=3, resources={"nodes": 1})) for name in ("one", "two")]

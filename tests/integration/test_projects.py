@@ -11,7 +11,7 @@ def submit(cluster, person, name, *flags, steps=ENDLESS, code=0):
     return cluster.ctl("submit", "-f", path, *flags, person=person).expect(code)
 
 
-def test_a_project_is_kept_to_its_quota_and_sees_its_own_jobs_first(tmp_path):
+def test_project_has_quota_and_own_job_list(tmp_path):
     security = Security(tmp_path / "security")
     security.admit("pia", "submitter", "--project", "vision")
     security.admit("nils", "operator", "--project", "nlp")

@@ -9,7 +9,7 @@ from harness.stubs import coordinator, plan
 from harness.wait import wait_until
 
 
-def test_a_job_waits_for_the_ranks_of_another_and_says_so(cluster):
+def test_queued_job_reports_reason(cluster):
     first = cluster.submit(spec(steps=ENDLESS, name="first"))
     cluster.wait_step(first, 1)
     second = cluster.submit(spec(steps=3, name="second"))
@@ -21,7 +21,7 @@ def test_a_job_waits_for_the_ranks_of_another_and_says_so(cluster):
     assert job.start_unix_nanos >= cluster.job(first).end_unix_nanos
 
 
-def test_jobs_start_in_the_order_of_their_submits(cluster):
+def test_jobs_start_in_submit_order(cluster):
     first = cluster.submit(spec(steps=ENDLESS, name="first"))
     cluster.wait_step(first, 1)
     waiting = [cluster.submit(spec(steps=2, name=f"waiting-{index}")) for index in range(3)]
@@ -30,7 +30,7 @@ def test_jobs_start_in_the_order_of_their_submits(cluster):
     assert started == sorted(started)
 
 
-def test_a_waiting_job_can_be_cancelled(cluster):
+def test_queued_job_can_be_cancelled(cluster):
     first = cluster.submit(spec(steps=ENDLESS, name="first"))
     cluster.wait_step(first, 1)
     second = cluster.submit(spec(name="second"))
@@ -38,7 +38,7 @@ def test_a_waiting_job_can_be_cancelled(cluster):
     assert job.state == coordinator.JOB_STATE_CANCELLED and job.attempt == 0
 
 
-def test_a_job_for_nodes_that_are_not_there_is_warned_of_and_waits_with_the_numbers(cluster):
+def test_job_larger_than_cluster_warns_and_waits(cluster):
     lacking = "needs 3 nodes with 2 free cpu slots each; node-0 has 2 of 2 free, node-1 has 2 of 2 free"
     made = spec(resources={"nodes": 3}, train={"global_batch": 6})
     answer = cluster.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(made)), timeout=60)
@@ -52,7 +52,7 @@ def test_a_job_for_nodes_that_are_not_there_is_warned_of_and_waits_with_the_numb
 
 
 @pytest.mark.parametrize("late", [0, 1])
-def test_a_waiting_job_starts_when_an_agent_joins(own, late):
+def test_queued_job_starts_when_agent_joins(own, late):
     with own(agents=late) as cluster:
         job_id = cluster.submit(spec(steps=3, resources={"nodes": late + 1}, train={"global_batch": 4}))
         wait_until("it waits with a reason", lambda: cluster.job(job_id).reason)
@@ -61,7 +61,7 @@ def test_a_waiting_job_starts_when_an_agent_joins(own, late):
         cluster.wait_state(job_id, "SUCCEEDED")
 
 
-def test_jobs_choose_nodes_by_labels_and_get_those_of_one_nvlink_domain(own):
+def test_placement_by_labels_and_nvlink_domain(own):
     with own(agents=0) as cluster:
         cluster.start_agent("a", label="zone=a")
         cluster.start_agent("b", label="gpu=h200,zone=b", nvlink_domain="rack-1")
@@ -93,7 +93,7 @@ def test_jobs_choose_nodes_by_labels_and_get_those_of_one_nvlink_domain(own):
         assert "[node_selector_is_one]" in refused.err, refused
 
 
-def test_a_higher_priority_goes_first_and_each_that_waits_says_why(cluster):
+def test_higher_priority_starts_first(cluster):
     first = cluster.submit(spec(steps=ENDLESS, name="first"))
     cluster.wait_step(first, 1)
     plain = cluster.submit(spec(steps=2, name="plain"))
@@ -114,7 +114,7 @@ def test_a_higher_priority_goes_first_and_each_that_waits_says_why(cluster):
     assert not cluster.job(urgent).HasField("waiting")
 
 
-def test_a_priority_beyond_its_bounds_is_refused_with_its_field(cluster):
+def test_rejects_priority_out_of_range(cluster):
     path = cluster.write_spec(spec(priority=1001))
     refused = cluster.ctl("submit", "-f", path).expect(3)
     assert "error: priority is 1001" in refused.err and "[priority_range]" in refused.err
@@ -125,7 +125,7 @@ def submit(cluster, made, *flags):
     return cluster.ctl("submit", "-f", cluster.write_spec(made), *flags).expect(0).out.strip()
 
 
-def test_a_job_starts_after_those_that_it_waits_for_have_succeeded(cluster):
+def test_job_starts_after_dependencies(cluster):
     first = submit(cluster, one_rank(steps=ENDLESS, name="first"))
     second = submit(cluster, one_rank(steps=2, name="second"), "--after", first)
     third = submit(cluster, one_rank(steps=2, name="third"), "--after", f"{first},{second}")
@@ -144,7 +144,7 @@ def test_a_job_starts_after_those_that_it_waits_for_have_succeeded(cluster):
         cluster.ctl("cancel", each).expect(0)
 
 
-def test_a_job_that_waits_for_another_outlives_the_coordinator(own):
+def test_dependency_survives_coordinator_restart(own):
     with own(agents=1) as cluster:
         first = submit(cluster, one_rank(steps=300, name="first"))
         second = submit(cluster, one_rank(steps=2, name="second"), "--after", first)
@@ -155,7 +155,7 @@ def test_a_job_that_waits_for_another_outlives_the_coordinator(own):
         assert f"after:     {first} (succeeded)\n" in cluster.ctl("describe", second).expect(0).out
 
 
-def test_an_array_is_a_job_for_each_value_and_ends_together(cluster, tmp_path):
+def test_array_creates_job_per_value(cluster, tmp_path):
     made = one_rank(steps=ENDLESS, name="sweep", checkpoint={"dir": str(tmp_path / "runs")})
     flags = ["--array", "train.seed=1,2", "--array", "optimizer.adamw.lr=1e-3,1e-2"]
     path = cluster.write_spec(made)

@@ -97,7 +97,7 @@ def shape(output):
 
 
 @pytest.mark.parametrize("bazel", ["true", pytest.param(None, marks=pytest.mark.nightly)], ids=["built", "builds"])
-def test_trains_shows_and_leaves_only_its_page(start, tmp_path, bazel):
+def test_trains_and_leaves_only_html_page(start, tmp_path, bazel):
     run = start("--steps", "20", bazel=bazel)
     assert run.wait() == 0, run.text()
     said = run.text()
@@ -121,7 +121,7 @@ def test_trains_shows_and_leaves_only_its_page(start, tmp_path, bazel):
     assert picture.stat().st_size > 50_000, "an almost empty picture"
 
 
-def test_output_and_keep_put_files_where_they_were_asked_for(start, tmp_path):
+def test_output_and_keep_place_files(start, tmp_path):
     page = tmp_path / "here.html"
     run = start("--steps", "2", "--keep", "--output", page)
     assert run.wait() == 0, run.text()
@@ -132,7 +132,7 @@ def test_output_and_keep_put_files_where_they_were_asked_for(start, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_an_interrupt_in_the_middle_leaves_nothing(start, number):
+def test_interrupt_leaves_nothing(start, number):
     run = start("--steps", "100000")
     run.wait_ranks()
     # To the whole group, as a terminal sends it.
@@ -143,7 +143,7 @@ def test_an_interrupt_in_the_middle_leaves_nothing(start, number):
     assert not list(run.scratch.iterdir())
 
 
-def test_an_interrupt_while_bazel_starts_leaves_no_server(start, tmp_path):
+def test_interrupt_during_bazel_start_leaves_no_server(start, tmp_path):
     """It once asked `bazel shutdown`, which finds no server before that listens."""
     bazel = tmp_path / "bazel"
     bazel.write_text('#!/bin/sh\n[ "$1" = shutdown ] && exit 0\n'
@@ -157,7 +157,7 @@ def test_an_interrupt_while_bazel_starts_leaves_no_server(start, tmp_path):
     assert not processes.marked(run.mark)
 
 
-def test_a_dead_daemon_is_named_and_the_directory_stays(start):
+def test_dead_daemon_is_named_and_directory_kept(start):
     run = start("--steps", "100000")
     run.wait_ranks()
     coordinator = next(each for each in processes.marked(run.mark) if each.program == "fsdpd-coordinator")
@@ -177,20 +177,20 @@ def test_a_dead_daemon_is_named_and_the_directory_stays(start):
     (["--step", "5"], "unrecognized arguments: --step 5"),
     (["--output", "/no/such/directory/page.html"], "there is no directory /no/such/directory"),
 ])
-def test_a_wrong_flag_is_a_usage_error(start, arguments, said):
+def test_unknown_flag_is_usage_error(start, arguments, said):
     run = start(*arguments)
     assert run.wait(20) == 2
     assert said in run.text() and "usage: deploy/quickstart" in run.text()
     assert not list(run.scratch.iterdir())
 
 
-def test_help_names_every_flag(start):
+def test_help_lists_every_flag(start):
     run = start("--help")
     assert run.wait(20) == 0
     assert all(flag in run.text() for flag in ("--gpus", "--steps", "--output", "--keep"))
 
 
-def test_gpus_on_a_machine_without_says_so_before_building(start, tmp_path):
+def test_gpus_without_driver_fails_before_build(start, tmp_path):
     if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
         pytest.skip("this machine has GPUs")
     run = start("--gpus")

@@ -23,7 +23,7 @@ def recorded(shared, tmp_path_factory):
     return directory, job_id
 
 
-def test_what_files_said_is_what_it_answers(recorded, shared, tmp_path):
+def test_serves_recorded_values(recorded, shared, tmp_path):
     directory, job_id = recorded
     kept = scrapes.read(directory)
     assert {(each.job, each.instance) for each in kept} == {
@@ -51,7 +51,7 @@ def test_what_files_said_is_what_it_answers(recorded, shared, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed")
-def test_one_command_draws_the_boards(recorded, tmp_path):
+def test_one_command_draws_dashboards(recorded, tmp_path):
     directory, job_id = recorded
     done = subprocess.run([sys.executable, ROOT / "tests/perf/recorded_scrapes.py", directory, tmp_path / "pictures"],
                           capture_output=True, text=True, timeout=500)

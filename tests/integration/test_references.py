@@ -6,7 +6,7 @@ import sys
 from harness.programs import BIN, ROOT, program
 
 
-def test_the_page_of_commands_is_what_the_programs_say():
+def test_command_reference_matches_programs():
     program("fsdp/engine/train_local")  # Or its name is in the error.
     done = subprocess.run([sys.executable, ROOT / "docs/references.py", "--check", "cli"], capture_output=True, text=True,
                           timeout=300)

@@ -64,7 +64,7 @@ def submitted(cluster, person, steps=ENDLESS):
 # People --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_runs_and_says_who_submitted_it(secure):
+def test_job_records_submitter(secure):
     job_id = submitted(secure, "sam", steps=3)
     assert secure.wait_state(job_id, "SUCCEEDED").submitter == "sam"
     assert "submitter: sam\n" in secure.ctl("describe", job_id, person="vera").expect(0).out
@@ -77,7 +77,7 @@ def test_a_job_runs_and_says_who_submitted_it(secure):
 
 @pytest.mark.parametrize("token, reason", [(None, "NO_TOKEN"), ("fsdpd_" + "0" * 64, "UNKNOWN_TOKEN")])
 @pytest.mark.parametrize("method", [method.name for method in SERVICE.methods])
-def test_no_method_answers_nobody(secure, method, token, reason):
+def test_all_methods_require_token(secure, method, token, reason):
     with secure.security.channel(secure.address, token) as channel:
         call = channel.unary_stream(f"/{SERVICE.full_name}/{method}")
         error = refusal(lambda: list(call(b"", timeout=60)))
@@ -86,14 +86,14 @@ def test_no_method_answers_nobody(secure, method, token, reason):
     assert not token or token not in error.details()
 
 
-def test_a_certificate_of_a_node_is_no_token(secure):
+def test_node_certificate_is_not_a_token(secure):
     with secure.security.channel(secure.address, node="node-0") as channel:
         stub = coordinator_grpc.CoordinatorStub(channel)
         assert refusal(lambda: stub.ListJobs(api.ListJobsRequest(), timeout=60)).code() == \
             grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_roles_are_asked_for(secure):
+def test_methods_require_roles(secure):
     path = secure.write_spec(one_rank())
     refused = secure.ctl("submit", "-f", path, person="vera").expect(7)
     assert "SubmitJob requires a submitter (vera is a viewer) [ROLE_NEEDED]" in refused.err, refused
@@ -109,7 +109,7 @@ def test_roles_are_asked_for(secure):
     recorded(secure, method="CancelJob", object=job_id, who="olga", outcome="OK")
 
 
-def test_what_a_role_lacks_is_data_too(secure):
+def test_permission_error_has_metadata(secure):
     with secure.security.channel(secure.address, secure.security.token("vera")) as channel:
         stub = coordinator_grpc.CoordinatorStub(channel)
         error = refusal(lambda: stub.CancelJob(api.CancelJobRequest(id="x"), timeout=60))
@@ -117,7 +117,7 @@ def test_what_a_role_lacks_is_data_too(secure):
     assert dict(info_of(error).metadata) == {"needed": "operator", "role": "viewer"}
 
 
-def test_one_viewer_does_not_use_up_the_readers_of_others(secure):
+def test_viewer_has_own_limit_of_readers(secure):
     job_id = submitted(secure, "sam")
     secure.wait_state(job_id, "RUNNING")
     request = api.TailLogsRequest(id=job_id, rank=0, follow=True)
@@ -142,7 +142,7 @@ def test_health_needs_no_token(secure):
         assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=60) == b"\x08\x01"
 
 
-def test_a_kubelet_asks_for_health_in_plaintext_and_gets_nothing_else(own, tmp_path):
+def test_plaintext_health_port_serves_only_health(own, tmp_path):
     security = Security(tmp_path / "security")
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = "127.0.0.1:%d" % free.getsockname()[1]
@@ -153,7 +153,7 @@ def test_a_kubelet_asks_for_health_in_plaintext_and_gets_nothing_else(own, tmp_p
         assert error.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_fsdpctl_says_what_is_missing(secure):
+def test_fsdpctl_names_missing_credentials(secure):
     ca, address = secure.security.pki / "ca.crt", secure.address
     result = fsdpctl("get", server=address).expect(5)
     assert "FSDPD_COORDINATOR_CA" in result.err, result
@@ -163,7 +163,7 @@ def test_fsdpctl_says_what_is_missing(secure):
     fsdpctl("get", "--coordinator-ca", ca, "--token-file", secure.security.token_file("vera"), server=address).expect(0)
 
 
-def test_fsdpctl_talks_to_no_coordinator_of_another_authority(secure, tmp_path):
+def test_fsdpctl_rejects_other_ca(secure, tmp_path):
     certificates(tmp_path / "other", "coordinator", "127.0.0.1")
     result = fsdpctl("get", "--coordinator-ca", tmp_path / "other/ca.crt", server=secure.address,
                      env={"FSDPD_TOKEN": secure.security.token("vera")}).expect(5)
@@ -171,7 +171,7 @@ def test_fsdpctl_talks_to_no_coordinator_of_another_authority(secure, tmp_path):
     assert len(result.err.splitlines()) == 1, result
 
 
-def test_fsdpctl_refuses_files_that_cannot_serve(secure, tmp_path):
+def test_fsdpctl_rejects_invalid_credential_files(secure, tmp_path):
     ca = secure.security.pki / "ca.crt"
     assert "No such file" in fsdpctl("get", "--coordinator-ca", tmp_path / "none").expect(2).err
     (tmp_path / "token").write_text("x y\n")
@@ -182,7 +182,7 @@ def test_fsdpctl_refuses_files_that_cannot_serve(secure, tmp_path):
     assert "chmod 600" in fsdpctl("get", "--coordinator-ca", ca, "--token-file", tmp_path / "token").expect(2).err
 
 
-def test_a_new_token_is_shown_to_its_owner_alone(tmp_path):
+def test_new_token_file_is_private(tmp_path):
     line, path = new_token(tmp_path, "alice", "admin")
     assert oct(path.stat().st_mode)[-3:] == "600"
     assert line.startswith("alice admin sha256:") and path.read_text().strip() not in line
@@ -191,7 +191,7 @@ def test_a_new_token_is_shown_to_its_owner_alone(tmp_path):
     assert "submitter" in fsdpctl("token", "new", "alice", "--role", "root", "--out", tmp_path / "x").expect(2).err
 
 
-def test_tokens_are_replaced_under_load(own, tmp_path):
+def test_token_rotation_under_load(own, tmp_path):
     security = Security(tmp_path / "security")
     with own(agents=0, security=security) as cluster:
         line, path = new_token(tmp_path, "rob", "viewer")
@@ -258,7 +258,7 @@ def attach(channel, node):
         stream.cancel()
 
 
-def test_a_node_is_whom_its_certificate_names(secure):
+def test_node_name_must_match_certificate(secure):
     long = ".".join(["n" * 60] * 4)
     certificates(secure.security.pki, "node", "other-node", long)
     with secure.security.channel(secure.address, node="other-node") as channel:
@@ -281,7 +281,7 @@ def node_name(length):
 
 
 @pytest.mark.parametrize("length", [251, 252, 253])
-def test_a_node_of_the_longest_names_is_certified_trains_and_is_found_by_its_name(own, tmp_path, length):
+def test_longest_node_names_work(own, tmp_path, length):
     """The file of its certificate had no name that a file may have."""
     name = node_name(length)
     with own(security=Security(tmp_path / "security"), agents=0) as cluster:
@@ -296,13 +296,13 @@ def test_a_node_of_the_longest_names_is_certified_trains_and_is_found_by_its_nam
 
 
 @pytest.mark.parametrize("name", [node_name(254), "n" * 64, "a..b", ".a", "a-.b", "Node-0", ""])
-def test_what_is_no_nodes_name_gets_no_certificate(tmp_path, name):
+def test_certificates_rejects_invalid_node_names(tmp_path, name):
     done = subprocess.run([ROOT / "deploy/certificates", tmp_path, "node", name], capture_output=True, text=True)
     assert done.returncode == 2 and f"'{name}' is no node's name" in done.stderr and not list(tmp_path.glob("nodes/*"))
 
 
 @pytest.mark.parametrize("case", ["another authority", "expired", "the coordinator's own"])
-def test_a_certificate_that_does_not_count_ends_the_connection(secure, tmp_path, case):
+def test_invalid_certificate_ends_connection(secure, tmp_path, case):
     pki = secure.security.pki
     if case == "another authority":
         certificates(tmp_path / "pki", "node", "node-7")
@@ -319,7 +319,7 @@ def test_a_certificate_that_does_not_count_ends_the_connection(secure, tmp_path,
         assert error.code() == grpc.StatusCode.UNAVAILABLE, error
 
 
-def test_an_agent_says_when_its_certificate_expires(secure):
+def test_agent_exports_certificate_expiry(secure):
     for flag, file in [("--tls-cert", "nodes/node-0.crt"), ("--coordinator-ca", "ca.crt")]:
         value, = re.findall(rf'^fsdpd_agent_certificate_expiry_timestamp_seconds{{file="{flag}"}} (\S+)$',
                             secure.scrape("node-0"), re.MULTILINE)
@@ -328,7 +328,7 @@ def test_an_agent_says_when_its_certificate_expires(secure):
         assert float(value) == ssl.cert_time_to_seconds(end)
 
 
-def test_an_agents_broken_certificate_file_is_stale_and_its_expiry_stays(secure):
+def test_broken_certificate_file_keeps_last_expiry(secure):
     file = secure.security.pki / "nodes/node-0.crt"
     pem = file.read_text()
 
@@ -354,7 +354,7 @@ def agent_of(secure, directory, **flags):
     return secure.start_agent("node-9", expect_serving=False, work_dir=directory / "work", **flags)
 
 
-def test_an_agent_with_a_wrong_certificate_says_so_and_ends(secure, tmp_path):
+def test_agent_with_wrong_certificate_exits(secure, tmp_path):
     pki = secure.security.pki
     certificates(pki, "node", "node-9", "node-x")
     other = {"tls_cert": pki / "nodes/node-x.crt", "tls_key": pki / "nodes/node-x.key"}
@@ -369,7 +369,7 @@ def test_an_agent_with_a_wrong_certificate_says_so_and_ends(secure, tmp_path):
     assert daemon.wait() == 1 and "the certificate has expired, on 20" in daemon.text(), daemon.text()
 
 
-def test_an_agent_serves_no_coordinator_of_another_authority(secure, tmp_path):
+def test_agent_rejects_other_ca(secure, tmp_path):
     certificates(tmp_path / "pki", "node", "node-9")
     certificates(secure.security.pki, "node", "node-9")
     daemon = agent_of(secure, tmp_path, coordinator_ca=tmp_path / "pki/ca.crt")
@@ -378,7 +378,7 @@ def test_an_agent_serves_no_coordinator_of_another_authority(secure, tmp_path):
     assert "node-9" not in {node.name for node in secure.nodes()}
 
 
-def test_an_agent_that_the_coordinator_does_not_take_is_told_of_by_both(own, tmp_path):
+def test_rejected_agent_is_logged_by_both(own, tmp_path):
     security = Security(tmp_path / "security")
     with own(security=security, agents=0) as cluster:
         certificates(tmp_path / "pki", "node", "node-9")
@@ -394,7 +394,7 @@ def test_an_agent_that_the_coordinator_does_not_take_is_told_of_by_both(own, tmp
         assert cluster.coordinator.text().count("TLS handshake failed error=it does not use TLS") == 1
 
 
-def test_a_name_that_is_not_in_the_certificate_is_told_and_one_that_stands_still_did_not_answer(own, tmp_path):
+def test_reports_missing_certificate_name_and_timeout(own, tmp_path):
     with own(security=Security(tmp_path / "security"), agents=0) as cluster:
         trust = ["--coordinator-ca", cluster.security.pki / "ca.crt", "--token-file", cluster.security.token_file("vera")]
         certificates(cluster.security.pki, "coordinator", "localhost")
@@ -513,7 +513,7 @@ def attached(cluster):
     return [agent.text().count("attached coordinator=") for agent in cluster.agents.values()]
 
 
-def test_certificates_and_authorities_are_replaced_under_load_and_no_call_fails(own, tmp_path):
+def test_certificate_rotation_under_load(own, tmp_path):
     rounds = 3
     with own(agents=2, security=Security(tmp_path / "security")) as cluster:
         job_id = submitted(cluster, "sam")
@@ -538,7 +538,7 @@ def test_certificates_and_authorities_are_replaced_under_load_and_no_call_fails(
 # Secrets and records -------------------------------------------------------------------------------------------------
 
 
-def test_no_secret_is_in_logs_listings_or_the_record(secure):
+def test_no_secret_in_logs_listings_or_audit_log(secure):
     security = secure.security
     secure.ctl("get", "-o", "json", person="ada").expect(0)
     wrong = "fsdpd_" + "1" * 64
@@ -557,7 +557,7 @@ def test_no_secret_is_in_logs_listings_or_the_record(secure):
             assert not [secret for secret in secrets if secret.encode() in line.read()]
 
 
-def test_a_record_that_cannot_be_written_holds_up_nobody(own, tmp_path):
+def test_unwritable_audit_log_blocks_no_call(own, tmp_path):
     security = Security(tmp_path / "security")
     security.audit = "/dev/full"
     with own(agents=0, security=security) as cluster:
@@ -567,7 +567,7 @@ def test_a_record_that_cannot_be_written_holds_up_nobody(own, tmp_path):
         assert cluster.coordinator.text().count("loses lines") == 1
 
 
-def test_a_new_certificate_says_which_names_it_lacks_however_they_were_written(tmp_path):
+def test_new_certificate_reports_dropped_names(tmp_path):
     def made(*names):
         done = subprocess.run([ROOT / "deploy/certificates", tmp_path, "coordinator", *names], capture_output=True, text=True)
         assert done.returncode == 0, done
@@ -581,13 +581,13 @@ def test_a_new_certificate_says_which_names_it_lacks_however_they_were_written(t
 
 
 @pytest.mark.parametrize("name", ["*", "*.fsdpd-coordinator-peers", "*.example.", "*a.c.example"])
-def test_a_certificate_of_a_name_that_no_client_would_take_is_not_made(tmp_path, name):
+def test_certificates_rejects_unusable_wildcards(tmp_path, name):
     done = subprocess.run([ROOT / "deploy/certificates", tmp_path, "coordinator", "localhost", name], capture_output=True, text=True)
     assert done.returncode == 2 and f"'{name}' is of no name: gRPC wants two labels" in done.stderr
     assert not (tmp_path / "coordinator.crt").exists()
 
 
-def test_a_coordinator_without_security_keeps_a_record_too(tmp_path, own):
+def test_insecure_coordinator_writes_audit_log(tmp_path, own):
     with own(agents=0) as cluster:
         assert "--insecure" in cluster.coordinator.text()
         job_id = cluster.submit(one_rank())

@@ -14,7 +14,7 @@ def rank_log(cluster, job_id):
     return cluster.ctl("logs", job_id, "--rank", "0").expect(0).out
 
 
-def test_a_job_leaves_a_hugging_face_directory_and_another_starts_from_it(cluster, tmp_path):
+def test_export_and_start_from_hugging_face(cluster, tmp_path):
     made = saving(tmp_path, steps=10, checkpoint={"export": "hf"})
     first = cluster.submit(made)
     job, directory = cluster.wait_state(first, "SUCCEEDED"), tmp_path / "run/hf"
@@ -41,7 +41,7 @@ def test_a_job_leaves_a_hugging_face_directory_and_another_starts_from_it(cluste
     assert any(line.endswith("  config.json: rope_theta: 10000 there, and 500000 in this job") for line in lines), lines
 
 
-def test_another_run_of_the_same_model_is_told(cluster, tmp_path):
+def test_reports_other_run_of_same_model(cluster, tmp_path):
     first = cluster.submit(saving(tmp_path, steps=5))
     cluster.wait_state(first, "SUCCEEDED")
     told = cluster.submit(saving(tmp_path / "more", steps=10, train={"seed": 99}, checkpoint={"load": str(tmp_path / "run")}))

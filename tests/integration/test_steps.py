@@ -44,7 +44,7 @@ def launched(cluster, job_id, attempt):
                and any(each.attempt == attempt for each in listed(cluster, job_id).steps), timeout_s=60)
 
 
-def test_the_history_of_a_job_is_whole_whoever_was_killed(own, tmp_path):
+def test_step_history_is_complete_after_kills(own, tmp_path):
     with own(slots=1) as cluster:
         job_id = cluster.submit(saving(tmp_path / "job", steps=STEPS, restart={"max_attempts": 9},
                                        resources={"nodes": 1, "ranks_per_node": 1}))
@@ -172,7 +172,7 @@ def check_exports(cluster, job_id, whole, tmp_path):
     assert [row.split()[0] for row in table] == ["STEP", "3", "4", "5"]
 
 
-def test_steps_that_a_full_disk_takes_not_are_counted_and_listed_as_missing(own, tmp_path):
+def test_full_disk_steps_are_listed_as_missing(own, tmp_path):
     with small_disk(tmp_path / "disk") as disk, own(agents=0) as cluster:
         cluster.start_agent("node-0", slots=1, work_dir=disk / "work")
 
@@ -200,7 +200,7 @@ def refused(cluster, code, says, **fields):
     assert raised.value.code() == code and says in raised.value.details(), raised.value
 
 
-def test_what_cannot_be_listed_or_exported_is_refused_with_the_reason(cluster, tmp_path):
+def test_rejects_unlistable_steps_with_reason(cluster, tmp_path):
     wrong = grpc.StatusCode.INVALID_ARGUMENT
     refused(cluster, grpc.StatusCode.NOT_FOUND, "nobody-abcdef", id="nobody-abcdef")
     job_id = cluster.submit(one_rank(steps=3))

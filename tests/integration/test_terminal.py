@@ -21,7 +21,7 @@ def fsdpctl(cluster, *arguments, **kwargs):
     return Terminal([program("client/fsdpctl"), "--server", cluster.address, *arguments], **kwargs)
 
 
-def test_a_followed_job_shows_its_progress_and_how_it_ended(cluster, tmp_path):
+def test_follow_shows_progress_and_result(cluster, tmp_path):
     text = corpus(tmp_path / "corpus.txt")
     made = spec(steps=120, name="tiny-llama", data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]})
     with fsdpctl(cluster, "submit", "-f", cluster.write_spec(made), "--follow") as terminal:
@@ -37,14 +37,14 @@ def test_a_followed_job_shows_its_progress_and_how_it_ended(cluster, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["dumb", ""])
-def test_a_terminal_that_cannot_draw_gets_lines(cluster, kind):
+def test_dumb_terminal_gets_lines(cluster, kind):
     made = cluster.write_spec(spec(steps=20))
     with fsdpctl(cluster, "submit", "-f", made, "--follow", environment={"TERM": kind}) as terminal:
         assert terminal.run_until("the job ends") == 0
     assert "\x1b" not in terminal.raw and "20/20" in terminal.raw, terminal.raw
 
 
-def test_ctrl_c_gives_the_terminal_back(cluster):
+def test_interrupt_restores_terminal(cluster):
     with fsdpctl(cluster, "submit", "-f", cluster.write_spec(spec(steps=ENDLESS, name="goes-on")), "--follow") as terminal:
         terminal.run_until("steps are on the screen", lambda each: f"/{ENDLESS}" in each.screen.text().replace(",", ""))
         terminal.type("\x03")
@@ -56,7 +56,7 @@ def test_ctrl_c_gives_the_terminal_back(cluster):
     cluster.wait_step(job.id, job.last_step.step + 2)
 
 
-def test_a_narrow_terminal_is_not_broken(cluster):
+def test_narrow_terminal_has_no_wrapped_lines(cluster):
     with fsdpctl(cluster, "submit", "-f", cluster.write_spec(spec(steps=60)), "--follow", columns=40) as terminal:
         assert terminal.run_until("the job ends") == 0
     keep(terminal.screen, "narrow")
@@ -64,7 +64,7 @@ def test_a_narrow_terminal_is_not_broken(cluster):
     assert len(terminal.screen.lines) < 60, terminal.screen.text()
 
 
-def test_tables_and_faults_in_a_terminal(cluster):
+def test_tables_and_faults_in_terminal(cluster):
     bad = cluster.write_spec("name: tiny\nmodel: {preset: tiny}\ntrain: {stpes: 5}\n", "bad.yaml")
     good = cluster.write_spec(spec())
     for name, arguments, code in [("nodes", ["nodes"], 0), ("get", ["get"], 0), ("plan", ["plan", "-f", good], 0),
@@ -75,7 +75,7 @@ def test_tables_and_faults_in_a_terminal(cluster):
         assert not terminal.screen.unknown
 
 
-def test_the_screen_understands_what_terminals_do():
+def test_terminal_emulator_handles_escapes():
     screen = Screen(columns=10)
     screen.feed("one\r\ntwo\x1b[1A\r\x1b[KONE\x1b[1B\r\x1b[31mTWO\x1b[0m\x1b[")
     screen.feed("K\r\nab\bc")

@@ -95,7 +95,7 @@ def check_arrows(events, slices):
                                                   for begin, end in kinds), kinds
 
 
-def test_steps_that_a_spec_names_are_traced_by_every_rank(cluster):
+def test_all_ranks_trace_steps_of_spec(cluster):
     made = two_ranks(steps=8, telemetry={"trace_steps": [2, 3, 7]})
     job_id = cluster.submit(made)
     cluster.wait_state(job_id, "SUCCEEDED")
@@ -111,7 +111,7 @@ def test_steps_that_a_spec_names_are_traced_by_every_rank(cluster):
     check_trace(json.loads(out.read_text()), instructions, steps=(2, 3, 7), ranks=2)
 
 
-def test_a_running_job_is_traced_and_goes_on(cluster, tmp_path):
+def test_trace_of_running_job(cluster, tmp_path):
     made = two_ranks()
     job_id = cluster.submit(made)
     cluster.wait_step(job_id, 20)
@@ -147,7 +147,7 @@ def check_memory(path):
     return held
 
 
-def test_a_spec_has_memory_written_as_pytorch_s_viewer_reads_it(cluster):
+def test_memory_snapshot_matches_pytorch_viewer(cluster):
     job_id = cluster.submit(two_ranks(steps=6, telemetry={"memory_snapshot": True}))
     cluster.wait_state(job_id, "SUCCEEDED")
     for rank in (0, 1):
@@ -157,7 +157,7 @@ def test_a_spec_has_memory_written_as_pytorch_s_viewer_reads_it(cluster):
         assert (directory / f"rank-{rank}.log").read_text().count("memory    2/6  ") == 1
 
 
-def test_a_running_job_s_memory_is_written_and_it_goes_on(cluster, tmp_path):
+def test_memory_snapshot_of_running_job(cluster, tmp_path):
     job_id = cluster.submit(two_ranks())
     cluster.wait_step(job_id, 20)
     said = cluster.ctl("trace", job_id, "--memory", "--out", tmp_path / "trace.json").expect(0).out
@@ -171,7 +171,7 @@ def test_a_running_job_s_memory_is_written_and_it_goes_on(cluster, tmp_path):
     assert cluster.state(job_id) == "RUNNING"
 
 
-def test_what_cannot_be_traced_is_refused_with_the_reason(cluster, tmp_path):
+def test_rejects_untraceable_job_with_reason(cluster, tmp_path):
     assert "no job" in cluster.ctl("trace", "nobody-abcdef").expect(4).err
     assert "from 1 to 16" in cluster.ctl("trace", "nobody-abcdef", "--steps", 17).expect(2).err
     assert "--steps" in cluster.ctl("trace", "nobody-abcdef", "--steps", 2, "--written").expect(2).err
@@ -195,7 +195,7 @@ def test_what_cannot_be_traced_is_refused_with_the_reason(cluster, tmp_path):
     cluster.ctl("trace", running, "--written", "--out", tmp_path / "x.json").expect(0)
 
 
-def test_a_full_disk_costs_the_trace_and_not_the_job(own, tmp_path):
+def test_full_disk_loses_trace_but_not_job(own, tmp_path):
     with small_disk(tmp_path / "disk") as disk, own(agents=1, slots=1) as cluster:
         cluster.start_agent("node-1", slots=1, work_dir=disk / "work")
         job_id = cluster.submit(two_ranks())
@@ -214,7 +214,7 @@ def test_a_full_disk_costs_the_trace_and_not_the_job(own, tmp_path):
         cluster.cancel(job_id)
 
 
-def test_a_disk_that_hangs_holds_no_step_and_a_rank_killed_then_leaves_no_half_trace(cluster, tmp_path):
+def test_hung_disk_blocks_no_step(cluster, tmp_path):
     job_id = cluster.submit(two_ranks(telemetry={"trace_steps": [50]}))
     ranks = wait_until("ranks are launched", lambda: len(cluster.all_ranks()) == 2 and cluster.all_ranks())
     for rank in ranks:
@@ -235,7 +235,7 @@ def test_a_disk_that_hangs_holds_no_step_and_a_rank_killed_then_leaves_no_half_t
     assert {event["pid"] for event in json.loads(out.read_text())["traceEvents"]} == {1}
 
 
-def test_who_asks_is_told_when_the_attempt_ends_before(cluster):
+def test_trace_reports_early_end_of_attempt(cluster):
     job_id = cluster.submit(two_ranks())
     cluster.wait_step(job_id, 5)
     os.kill(cluster.all_ranks()[0].pid, signal.SIGSTOP)  # Steps that are traced come after it goes on.

@@ -7,7 +7,7 @@ import pytest
 from harness.specs import corpus, one_rank, spec
 
 
-def test_a_job_trains_and_succeeds(cluster, tmp_path):
+def test_job_trains_and_succeeds(cluster, tmp_path):
     text = corpus(tmp_path / "corpus.txt")
     job_id = cluster.submit(spec(steps=40, data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]}))
     job = cluster.wait_state(job_id, "SUCCEEDED")
@@ -45,7 +45,7 @@ PROGRAMS = {
 }
 
 
-def test_every_strategy_mesh_and_world_gives_the_same_losses(cluster):
+def test_losses_are_equal_for_all_strategies_meshes_and_worlds(cluster):
     train = {"global_batch": 8, "micro_batch": 1}
     one = losses(cluster, one_rank(steps=6, train=train))
     assert 6 in one and len(one) >= 2
@@ -55,7 +55,7 @@ def test_every_strategy_mesh_and_world_gives_the_same_losses(cluster):
             assert other[step] == pytest.approx(one[step], rel=1e-5), f"{name}: step {step}"
 
 
-def test_ranks_that_share_samples_give_the_losses_of_one(cluster):
+def test_context_parallel_losses_match_one_rank(cluster):
     train = {"global_batch": 4, "micro_batch": 1}
     one = losses(cluster, one_rank(steps=6, train=train))
     for context in (2, 4):
@@ -63,7 +63,7 @@ def test_ranks_that_share_samples_give_the_losses_of_one(cluster):
         assert other[6] == pytest.approx(one[6], rel=1e-5), f"{context} ranks to a sample"
 
 
-def test_ranks_that_share_matrices_give_the_losses_of_one(cluster):
+def test_tensor_parallel_losses_match_one_rank(cluster):
     train = {"global_batch": 4, "micro_batch": 1}
     one = losses(cluster, one_rank(steps=6, train=train))
     for parallel in ({"tensor": 2}, {"tensor": 2, "context": 2}):
@@ -71,7 +71,7 @@ def test_ranks_that_share_matrices_give_the_losses_of_one(cluster):
         assert other[6] == pytest.approx(one[6], rel=1e-5), parallel
 
 
-def test_stages_give_the_losses_of_one_rank(cluster):
+def test_pipeline_losses_match_one_rank(cluster):
     train = {"global_batch": 8, "micro_batch": 1}
     one = losses(cluster, one_rank(steps=6, train=train))
     for parallel in ({"pipeline": 2}, {"pipeline": 4}, {"pipeline": 2, "tensor": 2}):
@@ -92,7 +92,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_job_of_another_kind_learns_and_is_evaluated(cluster, tmp_path, kind):
+def test_other_job_kinds_train_and_evaluate(cluster, tmp_path, kind):
     text = corpus(tmp_path / "corpus.txt")
     held_out = corpus(tmp_path / "held_out.txt", tokens=700)  # No whole number of rounds.
     files = {"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}],
@@ -106,14 +106,14 @@ def test_a_job_of_another_kind_learns_and_is_evaluated(cluster, tmp_path, kind):
     assert job.last_step.HasField("loss_scale") == (kind == "fp16")
 
 
-def test_the_same_spec_gives_the_same_run(cluster):
+def test_same_spec_gives_equal_run(cluster):
     first, second = losses(cluster, spec(steps=4)), losses(cluster, spec(steps=4))
     assert first[4] == second[4]
     other_seed = losses(cluster, spec(steps=4, train={"seed": 2}))
     assert other_seed[4] != first[4]
 
 
-def test_two_jobs_run_side_by_side(cluster):
+def test_two_jobs_run_concurrently(cluster):
     place = {"nodes": 1, "ranks_per_node": 2}
     ids = [cluster.submit(spec(steps=5, name=name, resources=place)) for name in ("left", "right")]
     jobs = [cluster.wait_state(job_id, "SUCCEEDED") for job_id in ids]

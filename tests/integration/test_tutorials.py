@@ -48,13 +48,13 @@ def secrets():
     return made
 
 
-def test_every_file_that_a_command_reads_is_there(clone):
+def test_files_of_commands_exist(clone):
     read = [path for words in commands("kubectl", "helm", "kind", "docker") for path in files_of(words)]
     assert len(read) >= 14
     assert not [path for path in read if not (clone / path).exists()]
 
 
-def test_what_is_applied_is_taken_and_the_chart_makes_the_same(clone, tmp_path):
+def test_applied_objects_are_valid_and_match_chart(clone, tmp_path):
     directory, = [words[words.index("-k") + 1] for words in commands("kubectl") if "-k" in words]
     made = objects(rendered(clone / directory))
     assert not faults(made, tmp_path)
@@ -68,7 +68,7 @@ def test_what_is_applied_is_taken_and_the_chart_makes_the_same(clone, tmp_path):
     assert {"name": "FSDPD_SLOTS", "value": "4"} in env
 
 
-def test_objects_that_commands_name_are_made(clone):
+def test_objects_of_commands_exist(clone):
     made = objects(rendered(clone / "try/mine"))
     made += objects((DEPLOY / "kubernetes/examples/first-job.yaml").read_text())
     asked = [re.fullmatch(r"(\w+)/([\w-]+)", word) for words in commands("kubectl") for word in words]
@@ -78,7 +78,7 @@ def test_objects_that_commands_name_are_made(clone):
         named(made, KINDS[each[1]], each[2])
 
 
-def test_secrets_have_the_keys_that_pods_are_told_of(clone):
+def test_secrets_have_keys_of_pods(clone):
     made = objects(rendered(clone / "try/mine"))
     first = named(objects((DEPLOY / "kubernetes/examples/first-job.yaml").read_text()), "Job", "fsdpd-first-job")
     specs = {**pod_specs(made), "first": first["spec"]["template"]["spec"]}
@@ -97,7 +97,7 @@ def test_secrets_have_the_keys_that_pods_are_told_of(clone):
     assert seen >= 7
 
 
-def test_certificates_are_of_the_nodes_of_the_cluster(clone):
+def test_certificates_match_nodes_of_cluster(clone):
     """kind's names: of the cluster and the role, numbered from the second on."""
     cluster = yaml.safe_load((clone / "try/kind.yaml").read_text())
     workers = [each for each in cluster["nodes"] if each["role"] == "worker"]

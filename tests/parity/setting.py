@@ -36,7 +36,7 @@ CLIP_NORM = 1.0
 LOSS_TOLERANCE = 1e-6
 # Where a gradient is near zero, AdamW turns its round-off d into d x rate / EPSILON a step: 1e-9 into 1e-6. FSDP2
 # differs from itself by up to 5e-6, ours from it by up to 1e-5, once by 2.3e-5 in one of 168,512 weights, of weights
-# that move by more than 0.1. A weight decay that is wrong by a tenth moves one by 4e-4 (test_a_mistake_would_be_seen).
+# that move by more than 0.1. A weight decay that is wrong by a tenth moves one by 4e-4 (test_detects_planted_mistake).
 WEIGHT_TOLERANCE = 6e-5
 
 

@@ -112,7 +112,7 @@ def read_ours(directory, out):
 
 
 @pytest.mark.parametrize("cuts", [1, 2, 3, 7])
-def test_torch_reads_what_we_wrote(cuts, tmp_path):
+def test_torch_reads_fsdpd_checkpoint(cuts, tmp_path):
     write_ours(tmp_path / "ours", TENSORS, cuts, tmp_path)
     state = {name: torch.zeros_like(tensor) for name, tensor in TENSORS.items()}
     state["iteration"] = 0
@@ -122,7 +122,7 @@ def test_torch_reads_what_we_wrote(cuts, tmp_path):
         same(tensor, TENSORS[name])
 
 
-def test_torch_nests_and_converts_what_we_wrote(tmp_path):
+def test_torch_nests_and_converts_fsdpd_checkpoint(tmp_path):
     write_ours(tmp_path / "ours", TENSORS, 3, tmp_path)
     nested = {"model": {"w": torch.zeros(5, 7), "b": torch.zeros(11, dtype=torch.bfloat16)}}
     dcp.load(nested, checkpoint_id=tmp_path / "ours", no_dist=True)
@@ -136,7 +136,7 @@ def test_torch_nests_and_converts_what_we_wrote(tmp_path):
         same(tensor, TENSORS[name])
 
 
-def test_metadata_is_of_torchs_classes(tmp_path):
+def test_metadata_uses_torch_classes(tmp_path):
     write_ours(tmp_path / "ours", TENSORS, 2, tmp_path)
     metadata = FileSystemReader(tmp_path / "ours").read_metadata()
     w = metadata.state_dict_metadata["model.w"]
@@ -168,7 +168,7 @@ def fsdp2(tmp_path_factory):
     return directory / "saved", run_ranks("save", 2, directory / "saved", directory)
 
 
-def test_we_read_what_fsdp2_saved(fsdp2, tmp_path):
+def test_reads_fsdp2_checkpoint(fsdp2, tmp_path):
     directory, expected = fsdp2
     tensors, values = read_ours(directory, tmp_path / "read")
     assert tensors.keys() == expected.keys() and len(tensors) > 20
@@ -177,7 +177,7 @@ def test_we_read_what_fsdp2_saved(fsdp2, tmp_path):
     assert values == {"step": "11", "note.who": "a text"}
 
 
-def test_fsdp2_reads_ours(fsdp2, tmp_path):
+def test_fsdp2_reads_fsdpd_checkpoint(fsdp2, tmp_path):
     _, tensors = fsdp2
     write_ours(tmp_path / "ours", tensors, 3, tmp_path, {"step": 11, "note.who": 5})
     loaded = run_ranks("load", 3, tmp_path / "ours", tmp_path)
@@ -186,7 +186,7 @@ def test_fsdp2_reads_ours(fsdp2, tmp_path):
         same(tensor, tensors[name])
 
 
-def test_we_read_what_torch_saved_of_plain_states(tmp_path):
+def test_reads_torch_checkpoint_of_plain_state(tmp_path):
     transposed = make(torch.float32, (6, 4), 7).t()
     state = {**TENSORS, "transposed": transposed, "part": make(torch.float32, (8, 8), 8)[2:5, 1:7],
              "nested": {"list": [make(torch.int64, (3,), 9), 1.5, None], "parameter": torch.nn.Parameter(torch.ones(2, 3))},
@@ -207,20 +207,20 @@ def test_we_read_what_torch_saved_of_plain_states(tmp_path):
     assert part == raw(transposed[1:4, 2:5])
 
 
-def test_classes_that_we_do_not_know_are_named_and_not_made(tmp_path):
+def test_names_unknown_pickle_classes_without_creating_them(tmp_path):
     class_state = {"args": io.StringIO("x"), "w": torch.ones(2)}
     dcp.save(class_state, checkpoint_id=tmp_path / "theirs", no_dist=True)
     assert read_ours(tmp_path / "theirs", tmp_path / "read")[1] == {"args": "_io.StringIO"}
 
 
-def test_several_files_of_a_rank_are_read(tmp_path):
+def test_reads_several_files_per_rank(tmp_path):
     dcp.save(dict(TENSORS), storage_writer=FileSystemWriter(tmp_path / "theirs", thread_count=3), no_dist=True)
     assert len(list((tmp_path / "theirs").glob("*.distcp"))) == 3
     for name, tensor in read_ours(tmp_path / "theirs", tmp_path / "read")[0].items():
         same(tensor, TENSORS[name])
 
 
-def test_what_torch_itself_cannot_load_is_refused(tmp_path):
+def test_rejects_what_torch_cannot_load(tmp_path):
     """DCP's safetensors form says offset 0 for every tensor; its own FileSystemReader does not read it."""
     writer = FileSystemWriter(tmp_path / "theirs", serialization_format=SerializationFormat.SAFETENSORS)
     dcp.save({"w": torch.ones(2), "v": torch.ones(3)}, storage_writer=writer, no_dist=True)
@@ -230,7 +230,7 @@ def test_what_torch_itself_cannot_load_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("shape", [(), (3,), (0, 4), (2, 300), (2, 3, 4), (2, 1, 3, 2)], ids=sizes)
-def test_torch_save_would_write_the_same_bytes(name, shape):
+def test_writes_same_bytes_as_torch_save(name, shape):
     buffer = io.BytesIO()
     torch.save(torch.zeros(shape, dtype=DTYPES[name]), buffer)
     theirs = bytearray(buffer.getvalue())
@@ -249,7 +249,7 @@ def test_torch_save_would_write_the_same_bytes(name, shape):
     assert archive.testzip() is None
 
 
-def test_torch_reads_a_tensor_of_more_than_4_gib(tmp_path):
+def test_torch_reads_tensor_above_4_gib(tmp_path):
     """The file has a hole where its zeros are."""
     path = tmp_path / "large.pt"
     ours("sparse", "float32", "1100000000", path)
@@ -264,7 +264,7 @@ def ckpt(action, directory, form="json"):
     return done.returncode, json.loads(done.stdout) if done.stdout and form == "json" else done.stdout.decode()
 
 
-def test_fsdpctl_shows_and_verifies_what_fsdp2_saved(fsdp2):
+def test_fsdpctl_shows_and_verifies_fsdp2_checkpoint(fsdp2):
     directory, expected = fsdp2
     code, shown = ckpt("inspect", directory)
     assert code == 0 and not shown["faults"] and not shown["sums"]
@@ -277,7 +277,7 @@ def test_fsdpctl_shows_and_verifies_what_fsdp2_saved(fsdp2):
     assert code == 0 and verified["verified"] and not verified["faults"]
 
 
-def test_what_torch_saved_without_checksums_is_whole(tmp_path):
+def test_verifies_torch_checkpoint_without_checksums(tmp_path):
     before = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(False)
     try:
@@ -305,7 +305,7 @@ class Circle:
         self.me = self
 
 
-def test_a_value_that_we_do_not_read_is_no_damage(tmp_path):
+def test_unread_value_is_not_damage(tmp_path):
     dcp.save({"circle": Circle(), "w": torch.ones(2)}, checkpoint_id=tmp_path / "theirs", no_dist=True)
     for action in ("inspect", "verify"):
         code, shown = ckpt(action, tmp_path / "theirs")
@@ -329,7 +329,7 @@ def flip(at):
     return change
 
 
-def test_damaged_numbers_that_torch_wrote_are_told(fsdp2, tmp_path):
+def test_detects_damaged_numbers(fsdp2, tmp_path):
     directory, _ = fsdp2
     _, shown = ckpt("inspect", directory)
     for tensor in shown["tensors"]:
@@ -344,7 +344,7 @@ def test_damaged_numbers_that_torch_wrote_are_told(fsdp2, tmp_path):
 
 
 @pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
-def test_no_damage_of_what_torch_wrote_crashes_us(fsdp2, file, tmp_path):
+def test_damaged_checkpoint_does_not_crash(fsdp2, file, tmp_path):
     directory, _ = fsdp2
     size = (directory / file).stat().st_size
     places = random.Random(1).sample(range(size), 60)

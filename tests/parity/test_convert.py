@@ -92,7 +92,7 @@ def saved(request, tmp_path_factory):
     return model, directory / "hf", directory / "native"
 
 
-def test_native_is_what_the_engine_is_given(saved, tmp_path):
+def test_native_tensors_match_engine(saved, tmp_path):
     model, _, native = saved
     if has_experts(model.config):
         pytest.skip("experts are one tensor here and many there: what comes back compares them")
@@ -105,7 +105,7 @@ def test_native_is_what_the_engine_is_given(saved, tmp_path):
     assert len(list(native.glob("*.distcp"))) > 1 and ctl("verify", native).returncode == 0
 
 
-def test_what_transformers_saved_is_whole_and_the_same_model(saved, tmp_path):
+def test_converted_transformers_model_is_complete_and_equal(saved, tmp_path):
     model, hf, native = saved
     model.save_pretrained(tmp_path / "shards", max_shard_size="100KB")
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
@@ -119,7 +119,7 @@ def test_what_transformers_saved_is_whole_and_the_same_model(saved, tmp_path):
 
 
 @pytest.mark.parametrize("shard_bytes", ["5GB", "150KB"])
-def test_there_and_back_the_logits_are_the_same(saved, shard_bytes, tmp_path):
+def test_round_trip_keeps_logits(saved, shard_bytes, tmp_path):
     model, hf, native = saved
     convert(native, tmp_path / "back", "--to", "hf", "--config", hf / "config.json", "--dtype", "float32", "--shard-bytes",
             shard_bytes)
@@ -134,7 +134,7 @@ def test_there_and_back_the_logits_are_the_same(saved, shard_bytes, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", None])
-def test_numbers_are_rounded_as_torch_rounds(saved, dtype, tmp_path):
+def test_rounds_like_torch(saved, dtype, tmp_path):
     model, hf, native = saved
     convert(native, tmp_path / "out", "--to", "hf", "--config", hf / "config.json", *(["--dtype", dtype] if dtype else []))
     asked = DTYPES[dtype or "bfloat16"]
@@ -162,7 +162,7 @@ def spec_of(model, directory):
     return job
 
 
-def test_a_jobs_spec_says_the_sizes_as_well(saved, tmp_path):
+def test_sizes_come_from_job_spec(saved, tmp_path):
     model, hf, native = saved
     shutil.copytree(hf, tmp_path / "hf")
     convert(native, tmp_path / "out", "--to", "hf", "--spec", spec_of(model, tmp_path), "--dtype", "float32")
@@ -170,7 +170,7 @@ def test_a_jobs_spec_says_the_sizes_as_well(saved, tmp_path):
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["state at the top", "state under model"])
-def test_what_fsdp2_saves_of_transformers_models_is_read(saved, wrapped, tmp_path):
+def test_reads_fsdp2_checkpoint_of_transformers_model(saved, wrapped, tmp_path):
     model, hf, native = saved
     state = model.state_dict()
     step = {"optimizer": {"state": {name: {"exp_avg": tensor} for name, tensor in state.items()}}, "step": 3}
@@ -205,7 +205,7 @@ def rotate_halves(x, theta):
     return torch.cat((first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()), dim=-1)
 
 
-def test_what_torchtitan_saves_of_its_llama_is_read(tmp_path):
+def test_reads_torchtitan_llama_checkpoint(tmp_path):
     model = model_of("mistral")
     state = {}
     for name, tensor in model.state_dict().items():
@@ -230,7 +230,7 @@ def test_what_torchtitan_saves_of_its_llama_is_read(tmp_path):
         assert not torch.equal(converted[name], tensor)
 
 
-def test_older_files_are_read(tmp_path):
+def test_reads_older_files(tmp_path):
     """GPT-2's own has names without "transformer.", masks, and the head that is the embedding."""
     model = model_of("gpt2")
     model.save_pretrained(tmp_path / "new")
@@ -244,7 +244,7 @@ def test_older_files_are_read(tmp_path):
     assert ctl("diff", tmp_path / "old.native", tmp_path / "new.native").returncode == 0
 
 
-def test_what_does_not_fit_the_model_is_told_and_nothing_is_written(tmp_path):
+def test_reports_mismatched_model_and_writes_nothing(tmp_path):
     model_of("qwen2").save_pretrained(tmp_path / "hf")
     state = load_file(tmp_path / "hf/model.safetensors")
     state["model.layers.3.mlp.up_proj.weight"] = torch.ones(2, 2)
@@ -262,7 +262,7 @@ def test_what_does_not_fit_the_model_is_told_and_nothing_is_written(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf"]
 
 
-def test_a_config_that_we_cannot_train_is_refused(tmp_path):
+def test_rejects_unsupported_config(tmp_path):
     model_of("mistral").save_pretrained(tmp_path / "hf")
     config = json.loads((tmp_path / "hf/config.json").read_text())
     (tmp_path / "hf/config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
@@ -270,7 +270,7 @@ def test_a_config_that_we_cannot_train_is_refused(tmp_path):
     assert done.returncode == 3 and "config.json:1:" in done.stderr and "hidden_act 'relu'" in done.stderr
 
 
-def test_diff_says_where_and_how_much(tmp_path):
+def test_diff_reports_location_and_amount(tmp_path):
     tensors = {"model.w": make(torch.float32, (5, 7)).nan_to_num(), "model.b": torch.ones(4, dtype=torch.bfloat16),
                "only": torch.ones(2)}
     write_ours(tmp_path / "a", tensors, 2, tmp_path)
@@ -290,7 +290,7 @@ def test_diff_says_where_and_how_much(tmp_path):
     assert (found["iteration"]["first"], found["iteration"]["second"]) == ("1234567890123", "5")
 
 
-def test_the_commands_of_the_docs_do_what_they_say(tmp_path):
+def test_documented_commands_work(tmp_path):
     """With directories of those names."""
     model = model_of("llama 3.1")
     model.save_pretrained(tmp_path / "Llama-3.1-8B")

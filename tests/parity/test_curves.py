@@ -21,36 +21,36 @@ PEERS = {name: drifting(seed) for seed, name in enumerate("ABCD")}
 
 
 @pytest.mark.parametrize("seed", range(10, 20))
-def test_one_more_run_of_the_same_is_within(seed):
+def test_repeated_run_is_within_bounds(seed):
     assert compare(drifting(seed), PEERS)["within"]
 
 
 @pytest.mark.parametrize("seed", range(10, 14))
-def test_what_is_always_off_by_more_than_peers_are_is_outside(seed):
+def test_constant_offset_is_out_of_bounds(seed):
     assert not compare([loss + 5e-3 for loss in drifting(seed)], PEERS)["within"]
 
 
-def test_what_is_off_for_a_while_is_outside_and_says_when():
+def test_temporary_offset_is_out_of_bounds_with_steps():
     ours = drifting(10)
     ours[100:100 + WINDOW] = [loss + 2e-2 for loss in ours[100:100 + WINDOW]]
     outside = compare(ours, PEERS)["windows_outside_end_at"]
     assert 100 + WINDOW in outside and all(100 < end < 100 + 2 * WINDOW for end in outside)
 
 
-def test_peers_without_a_spread_ask_for_the_same_bits():
+def test_zero_spread_requires_equal_bits():
     same = {"A": PEERS["A"], "B": PEERS["A"]}
     assert compare(PEERS["A"], same)["within"] and not compare(drifting(10, 1e-9), same)["within"]
 
 
-def test_what_always_pulls_one_way_is_told_with_its_sign():
+def test_reports_sign_of_bias():
     below = compare([loss - 1e-2 for loss in drifting(10)], PEERS)["mean_above_peers"]
     assert below == pytest.approx(-1e-2, rel=0.1)
 
 
-def test_a_window_is_a_mean_of_neighbours_and_a_short_curve_is_one():
+def test_window_is_mean_of_neighbors():
     assert window_means([1, 2, 3, 4], 2) == [1.5, 2.5, 3.5]
     assert window_means([1, 2, 3], 20) == [2]
 
 
-def test_the_fall_ends_at_the_mean_of_the_last_window():
+def test_decrease_ends_at_mean_of_last_window():
     assert fall([10.0] * 5 + [4.0, 6.0] * (WINDOW // 2)) == 5

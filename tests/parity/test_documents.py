@@ -138,7 +138,7 @@ def flat(tensors):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("fsdp", FSDP)
-def test_packed_samples_train_as_their_documents_one_by_one(directory, theirs, tmp_path, model, fsdp):
+def test_packed_samples_train_like_single_documents(directory, theirs, tmp_path, model, fsdp):
     ours = run_ours(tmp_path, spec(directory, model, fsdp), directory / model)
     losses, weights = theirs(model)
     assert len(ours.losses) == len(set(losses)) == STEPS
@@ -161,7 +161,7 @@ def our_gradients(directory, model, fsdp, tmp_path):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("fsdp", ["one rank", "two ranks"])
-def test_gradients_are_those_of_documents_one_by_one(directory, tmp_path, model, fsdp):
+def test_gradients_match_single_documents(directory, tmp_path, model, fsdp):
     (our_loss, ours), (loss, theirs) = our_gradients(directory, model, fsdp, tmp_path), gradients(directory, model)
     assert our_loss == pytest.approx(loss, rel=LOSS_TOLERANCE)
     assert numpy.abs(theirs).max() > 1e-2
@@ -170,14 +170,14 @@ def test_gradients_are_those_of_documents_one_by_one(directory, tmp_path, model,
 
 @pytest.mark.parametrize("fault", [{"apart": False}, {"over_ends": True}], ids=["tokens see other documents",
                                                                               "a document is told from another's end"])
-def test_a_mistake_would_be_seen(directory, tmp_path, fault):
+def test_detects_planted_mistake(directory, tmp_path, fault):
     our_loss, ours = our_gradients(directory, "llama", "one rank", tmp_path)
     loss, theirs = gradients(directory, "llama", **fault)
     assert abs(our_loss - loss) > 100 * LOSS_TOLERANCE * loss
     assert numpy.abs(ours - theirs).max() > 100 * GRADIENT_TOLERANCE
 
 
-def test_the_samples_have_what_is_tested(directory):
+def test_samples_cover_tested_cases(directory):
     read = batches(directory)
     tokens, targets = read[:, 0].reshape(-1, SEQUENCE), read[:, 1].reshape(-1, SEQUENCE)
     assert {len(pieces(sample, True)) for sample in tokens} >= {1, 2, 3}

@@ -102,7 +102,7 @@ def apart(one, other):
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("world", [1, 2])
-def test_gradients_are_those_of_products_in_fp8(ours, theirs, world, part):
+def test_gradients_match_fp8_products(ours, theirs, world, part):
     exact, fp8 = ours("bf16", world)[part], ours("fp8", world)[part]
     effect, between = apart(fp8, exact), apart(fp8, theirs("fp8", world)[part])
     print(f"{part}: FP8 changes gradients by {effect:.4f}; bf16 jobs are {apart(exact, theirs('bf16', world)[part]):.4f} apart, "
@@ -111,7 +111,7 @@ def test_gradients_are_those_of_products_in_fp8(ours, theirs, world, part):
 
 
 @pytest.mark.parametrize("part, near, far", [("experts", 1, 2), ("attention", 2, 1), ("beside experts", 2, 1)])
-def test_an_expert_that_two_ranks_send_rows_rounds_columns_as_if_there_were_one(ours, theirs, part, near, far):
+def test_expert_rows_of_two_ranks_round_like_one(ours, theirs, part, near, far):
     ours_among = ours("fp8", 2, expert=2)[part]
     to_near, to_far = (apart(ours_among, theirs("fp8", world)[part]) for world in (near, far))
     print(f"{part}: {to_near:.4f} from those of {near} of the peer's ranks, {to_far:.4f} from those of {far}")
@@ -120,12 +120,12 @@ def test_an_expert_that_two_ranks_send_rows_rounds_columns_as_if_there_were_one(
 
 @pytest.mark.parametrize("part", ["attention", "experts"])
 @pytest.mark.parametrize("mistake", ["one scale", "scales of columns", "scales left out"])
-def test_a_mistake_would_be_seen(ours, theirs, part, mistake):
+def test_detects_planted_mistake(ours, theirs, part, mistake):
     assert_seen(ours, theirs, part, mistake)
 
 
 @pytest.mark.parametrize("mistake", ["columns of all experts", "experts weighed last"])
-def test_a_mistake_with_experts_would_be_seen(ours, theirs, mistake):
+def test_detects_planted_mistake_with_experts(ours, theirs, mistake):
     assert_seen(ours, theirs, "experts", mistake)
 
 

@@ -68,13 +68,13 @@ OTHER_MODELS = [Setting(2, 3, True, "qwen"), Setting(2, 3, True, "gpt2")]
 @pytest.mark.parametrize("setting, fsdp", [
     pytest.param(setting, fsdp, id=f"{setting}, {fsdp}") for fsdp in (*STRATEGIES, "hsdp", "hfsdp")
     for setting in settings_with(fsdp)])
-def test_losses_and_final_weights_agree_with_fsdp2(ours, theirs, setting, fsdp):
+def test_losses_and_weights_match_fsdp2(ours, theirs, setting, fsdp):
     assert_agree(ours(setting, fsdp), theirs(setting))
 
 
 @pytest.mark.parametrize("setting", OTHER_MODELS, ids=str)
 @pytest.mark.parametrize("fsdp", ["no_shard", "optim_grads_params"])
-def test_other_models_agree_too(ours, theirs, setting, fsdp):
+def test_other_models_match_fsdp2(ours, theirs, setting, fsdp):
     assert_agree(ours(setting, fsdp), theirs(setting))
 
 
@@ -105,33 +105,33 @@ SAME_BITS = {
 @pytest.mark.parametrize("setting, group", [
     pytest.param(setting, group, id=f"{setting}: {', '.join(group)}") for setting, groups in SAME_BITS.items()
     for group in groups])
-def test_programs_that_add_in_the_same_order_give_the_same_bits(ours, setting, group):
+def test_same_summation_order_gives_equal_bits(ours, setting, group):
     assert_same_bits([ours(setting, fsdp) for fsdp in group])
 
 
-def test_a_run_gives_the_same_bits_again(ours, start, tmp_path):
+def test_repeated_run_gives_equal_bits(ours, start, tmp_path):
     setting = Setting(4, 3, True)
     assert_same_bits([ours(setting, "hfsdp"), run_ours(tmp_path, job_spec(setting, FSDP["hfsdp"]), start / "llama")])
 
 
-def test_every_world_reads_the_same_batches(start, tmp_path):
+def test_batches_do_not_depend_on_world_size(start, tmp_path):
     for setting in (Setting(4, 1, False), Setting(2, 3, False)):
         run_ours(tmp_path, job_spec(setting, FSDP["no_shard"]), start / "llama", "--dump-batches", tmp_path / "batches")
         assert (tmp_path / "batches").read_bytes() == (start / "batches").read_bytes()
     assert (start / "batches").stat().st_size == STEPS * 2 * GLOBAL_BATCH * SEQUENCE * 8
 
 
-def test_clipping_bites_in_some_steps(ours):
+def test_clipping_is_active_in_some_steps(ours):
     assert (ours(Setting(1, 1, True), "no_shard").weights != ours(Setting(1, 1, False), "no_shard").weights).any()
 
 
-def test_the_run_moves_the_weights(ours, start):
+def test_training_changes_weights(ours, start):
     result = ours(Setting(1, 1, True), "no_shard")
     assert numpy.abs(result.weights - read_weights(start / "llama")).max() > 1e-2
     assert len(set(result.losses)) == STEPS
 
 
-def test_a_mistake_would_be_seen(ours, start, tmp_path):
+def test_detects_planted_mistake(ours, start, tmp_path):
     """The tolerance is small enough: other weight decay alone is far outside of it."""
     setting = Setting(1, 1, True)
     wrong = run_ours(tmp_path, job_spec(setting, FSDP["no_shard"], decay=0.09), start / "llama")

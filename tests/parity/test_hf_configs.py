@@ -22,7 +22,7 @@ def run(command, model, tmp_path, *more):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_no_field_of_transformers_is_unknown(name, tmp_path):
+def test_knows_all_fields_of_transformers(name, tmp_path):
     # With fields that have their defaults, too.
     (tmp_path / "config.json").write_text(CONFIGS[name].to_json_string(use_diff=False))
     assert "hf_not_known" not in run("validate", "hf_config: config.json", tmp_path).stderr
@@ -30,7 +30,7 @@ def test_no_field_of_transformers_is_unknown(name, tmp_path):
 
 @pytest.mark.parametrize(("preset", "config"), [("gpt2", transformers.GPT2Config()),
                                                 ("mixtral-8x7b", transformers.MixtralConfig())])
-def test_preset_is_the_default_of_transformers(preset, config, tmp_path):
+def test_presets_match_transformers_defaults(preset, config, tmp_path):
     (tmp_path / "config.json").write_text(config.to_json_string(use_diff=False))
     ours, theirs = (json.loads(run("plan", model, tmp_path, "-o", "json").stdout)
                     for model in (f"preset: {preset}", "hf_config: config.json"))

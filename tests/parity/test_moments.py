@@ -51,7 +51,7 @@ def flat(tensors, moment):
     return torch.cat([tensor.flatten().double() for key, tensor in tensors.items() if key.endswith("." + moment)]).numpy()
 
 
-def test_a_checkpoint_has_them_as_the_numbers_around_those_of_fp32(start, tmp_path):
+def test_checkpoint_moments_are_near_fp32(start, tmp_path):
     exact, rounded = (after_a_step(start, tmp_path, moments) for moments in ("fp32", "fp8"))
     assert exact.keys() == rounded.keys()
     for moment, known in NUMBERS.items():
@@ -76,7 +76,7 @@ def test_a_checkpoint_has_them_as_the_numbers_around_those_of_fp32(start, tmp_pa
         assert torch.equal(exact[key], rounded[key])
 
 
-def test_adamw_of_fsdp2_goes_on_from_them(start, tmp_path):
+def test_fsdp2_adamw_resumes_from_moments(start, tmp_path):
     runs = tmp_path / "runs"
     run_ours(tmp_path, spec_of("fp8", dir=str(runs), every_steps=RESUMED_AFTER), start / "llama")
     checkpoint = runs / f"iter_{RESUMED_AFTER:07d}"

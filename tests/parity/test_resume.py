@@ -37,7 +37,7 @@ def rest(result):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_fsdp2_goes_on_from_what_we_saved(start, tmp_path, model):
+def test_fsdp2_resumes_from_fsdpd_checkpoint(start, tmp_path, model):
     ours = run_ours(tmp_path, saving(Setting(4, 1, True, model), tmp_path / "runs"), start / model)
     checkpoint = tmp_path / "runs" / f"iter_{DONE:07d}"
     on_two = Setting(2, 1, True, model)
@@ -46,7 +46,7 @@ def test_fsdp2_goes_on_from_what_we_saved(start, tmp_path, model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_we_go_on_from_what_fsdp2_saved(start, tmp_path, model):
+def test_fsdpd_resumes_from_fsdp2_checkpoint(start, tmp_path, model):
     run_ours(tmp_path, saving(Setting(1, 1, True, model), tmp_path / "runs"), start / model)
     names = names_in(tmp_path / "runs" / f"iter_{DONE:07d}")
     on_two, saved = Setting(2, 3, True, model), tmp_path / "fsdp2"
@@ -56,7 +56,7 @@ def test_we_go_on_from_what_fsdp2_saved(start, tmp_path, model):
         assert_agree(run_ours(tmp_path, spec, start / model), rest(theirs), STEPS - DONE)
 
 
-def test_the_break_is_seen_where_the_optimizer_is_left_out(start, tmp_path):
+def test_resume_without_optimizer_is_detected(start, tmp_path):
     """What is compared above hangs on moments, steps and place in the data."""
     setting = Setting(2, 1, False)
     whole = run_ours(tmp_path, saving(setting, tmp_path / "runs"), start / "llama")

@@ -37,7 +37,7 @@ def job_from(directory, model, source):
 
 
 @pytest.mark.parametrize("name", ["llama 3.1", "qwen2", "qwen3", "deepseek v3 dense", "gpt2"])
-def test_trains_from_what_transformers_save_and_leaves_what_they_load(name, tmp_path):
+def test_trains_from_and_exports_transformers_models(name, tmp_path):
     model = model_of(name)
     start, zeros = start_of(model, tmp_path)
     model.save_pretrained(tmp_path / "hf", max_shard_size="100KB")
@@ -71,7 +71,7 @@ def titans(model):
 
 
 @pytest.mark.parametrize("kind", ["fsdp2", "torchtitan"])
-def test_trains_from_dcp_of_others(kind, tmp_path):
+def test_trains_from_foreign_dcp_checkpoint(kind, tmp_path):
     model = model_of("mistral")
     _, zeros = start_of(model, tmp_path)
     model.save_pretrained(tmp_path / "hf")
@@ -92,7 +92,7 @@ def refusal(directory, message):
     return done.stderr.splitlines()
 
 
-def test_what_is_another_model_is_refused_with_each_field(tmp_path):
+def test_rejects_other_model_with_each_field(tmp_path):
     model = model_of("qwen3")
     model.save_pretrained(tmp_path / "hf")
     message = job_from(tmp_path, model, tmp_path / "hf")

@@ -43,7 +43,7 @@ def curves(compared, name):
     return json.loads((compared[1] / f"{name}.json").read_text())
 
 
-def test_losses_and_gradient_norms_of_each_step_agree(compared):
+def test_losses_and_gradient_norms_match_per_step(compared):
     for kind in ("losses", "grad_norms"):
         ours, again, theirs, same, other = (curves(compared, name)[kind] for name in ("ours", "ours-again", "A", "B", "D"))
         assert len(set(ours)) == len(ours) == STEPS
@@ -52,13 +52,13 @@ def test_losses_and_gradient_norms_of_each_step_agree(compared):
         assert other != theirs, "another micro_batch sums in another order"
 
 
-def test_the_loss_of_real_text_falls(compared):
+def test_loss_on_real_text_decreases(compared):
     done, _, told = compared
     assert told["falls"]["ours"] > 0.3
     assert f"the loss falls by {told['falls']['ours']:.3f} nats" in done.stdout
 
 
-def test_each_step_is_printed_and_the_exit_code_is_the_verdict(compared):
+def test_prints_steps_and_exit_code(compared):
     done, _, told = compared
     rows = [line.split() for line in done.stdout.splitlines()[1:STEPS + 1]]
     assert [int(row[0]) for row in rows] == list(range(1, STEPS + 1))
@@ -68,14 +68,14 @@ def test_each_step_is_printed_and_the_exit_code_is_the_verdict(compared):
     assert json.loads(done.stdout.splitlines()[-1])["within"] == told["within"]
 
 
-def test_the_picture_has_both_curves_and_their_distances(compared):
+def test_picture_has_curves_and_distances(compared):
     drawn = xml.etree.ElementTree.parse(compared[1] / "curves.svg").getroot()
     lines = [each for each in drawn.iter() if each.tag.endswith("polyline")]
     assert len(lines) == 2 * (3 + 3)
     assert {len(each.get("points").split()) for each in lines} == {STEPS, STEPS - 19}
 
 
-def test_the_same_text_gives_the_same_tokens(compared, tmp_path):
+def test_tokenization_is_deterministic(compared, tmp_path):
     done = call("text_tokens.py", *TEXT, tmp_path / "again.u16")
     assert (tmp_path / "again.u16").read_bytes() == (compared[1] / "text.u16").read_bytes()
     assert json.loads(done.stdout) == compared[2]["text"]
@@ -83,7 +83,7 @@ def test_the_same_text_gives_the_same_tokens(compared, tmp_path):
     assert len(tokens) == compared[2]["text"]["tokens"] and tokens.max() < 300
 
 
-def test_tokens_that_are_not_what_is_described_are_refused(compared, tmp_path):
+def test_rejects_tokens_that_differ_from_description(compared, tmp_path):
     for name in ("text.u16", "text.u16.json"):
         (tmp_path / name).write_bytes((compared[1] / name).read_bytes())
     (tmp_path / "text.u16").write_bytes(b"\0\0")
@@ -91,7 +91,7 @@ def test_tokens_that_are_not_what_is_described_are_refused(compared, tmp_path):
     assert done.returncode == 1 and "text.u16.json describes another file" in done.stderr
 
 
-def test_what_the_peer_cannot_be_told_is_refused_with_each_field(compared, tmp_path):
+def test_rejects_specs_without_peer_equivalent(compared, tmp_path):
     settings = ("model.llama.head_size=16", "schedule={linear: {warmup_steps: 2}}", "precision.moments=bf16",
                 "optimizer.groups=[{params: ['*.wq'], lr_scale: 2}]")
     done = compare(tmp_path / "out", "--tokens", compared[1] / "text.u16",
@@ -107,6 +107,6 @@ def test_what_the_peer_cannot_be_told_is_refused_with_each_field(compared, tmp_p
     (["--text-bytes", "900000000", "--text", ROOT / "docs/bench"], "bytes of text in"),
     (["--vocabulary", "100"], "--vocabulary: from 257 to 65536"),
 ])
-def test_flags_that_make_no_comparison_are_refused(tmp_path, flags, fault):
+def test_rejects_flags_without_comparison(tmp_path, flags, fault):
     done = compare(tmp_path, *flags)
     assert done.returncode != 0 and fault in done.stderr

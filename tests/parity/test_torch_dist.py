@@ -93,7 +93,7 @@ def saved(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("stacked", [True, False], ids=["layers along an axis", "each layer for itself"])
-def test_torch_dist_is_read(saved, stacked, tmp_path):
+def test_reads_torch_dist(saved, stacked, tmp_path):
     model, hf, native = saved
     state = megatron_state(model, stacked)
     dcp.save({**state, "rng_state.tracker": torch.ones(3)}, checkpoint_id=tmp_path / "theirs", no_dist=True)
@@ -108,7 +108,7 @@ def test_torch_dist_is_read(saved, stacked, tmp_path):
 
 
 @pytest.mark.parametrize("stacked", [True, False], ids=["layers along an axis", "each layer for itself"])
-def test_the_optimizers_state_is_read(saved, stacked, tmp_path):
+def test_reads_optimizer_state(saved, stacked, tmp_path):
     """As a mixed-precision optimizer leaves it: what it trains lies beside the model in bfloat16, its one count of steps is a
     tensor in common.pt, among classes that nobody opens."""
     model, hf, native = saved
@@ -134,7 +134,7 @@ def test_the_optimizers_state_is_read(saved, stacked, tmp_path):
                     "fsdpd.steps_taken": 8}
 
 
-def test_torch_dist_is_written(saved, tmp_path):
+def test_writes_torch_dist(saved, tmp_path):
     model, hf, native = saved
     convert(native, tmp_path / "out", "--to", "torch_dist", "--config", hf / "config.json", "--shard-bytes", "100KB")
     expected = megatron_state(model, stacked=True)
@@ -151,7 +151,7 @@ def test_torch_dist_is_written(saved, tmp_path):
     assert ctl("diff", native, tmp_path / "back").returncode == 0
 
 
-def test_numbers_are_rounded_where_that_is_asked_for(saved, tmp_path):
+def test_rounds_on_request(saved, tmp_path):
     model, hf, native = saved
     convert(native, tmp_path / "out", "--to", "torch_dist", "--config", hf / "config.json", "--dtype", "bfloat16")
     tensors = {name: tensor.to(torch.bfloat16) for name, tensor in megatron_state(model, stacked=True).items()}
@@ -190,7 +190,7 @@ def trained(tmp_path_factory):
     return directory, spec, result, directory / f"runs/iter_{DONE:07d}"
 
 
-def test_the_optimizers_state_goes_there_and_back(trained, tmp_path):
+def test_optimizer_state_round_trip(trained, tmp_path):
     """As a directory that Megatron-Core's names stand in, which torch reads; and as the checkpoint that it was, bit by bit."""
     directory, _, _, native = trained
     spec = ["--spec", directory / "job.yaml"]
@@ -215,7 +215,7 @@ def test_the_optimizers_state_goes_there_and_back(trained, tmp_path):
 
 
 @pytest.mark.parametrize("train, batch", [({"global_batch": 6}, 6), ({}, 4)])
-def test_the_scheduler_counts_samples_also_where_the_spec_has_no_global_batch(trained, tmp_path, train, batch):
+def test_scheduler_counts_samples_without_global_batch(trained, tmp_path, train, batch):
     """Without one all lengths were 0, and Megatron-LM would train on at the least rate."""
     _, spec, _, native = trained
     warmup = spec["schedule"]["cosine"]["warmup_steps"]
@@ -225,7 +225,7 @@ def test_the_scheduler_counts_samples_also_where_the_spec_has_no_global_batch(tr
     assert (scheduler["lr_decay_steps"], scheduler["lr_warmup_steps"]) == (9 * batch, warmup * batch)
 
 
-def test_the_commands_of_the_docs_do_what_they_say(trained, tmp_path):
+def test_documented_commands_work(trained, tmp_path):
     directory, _, _, native = trained
     (tmp_path / "runs/9").mkdir(parents=True)
     (tmp_path / "runs/9/iter_0001000").symlink_to(native)
@@ -242,7 +242,7 @@ def test_the_commands_of_the_docs_do_what_they_say(trained, tmp_path):
           {name: value for name, value in torch_state(tmp_path / "back").items() if name != "fsdpd.spec"})
 
 
-def test_training_goes_on_from_what_went_there_and_back(trained, tmp_path):
+def test_training_resumes_after_round_trip(trained, tmp_path):
     directory, spec, whole, native = trained
     job = ["--spec", directory / "job.yaml"]
     convert(native, tmp_path / "theirs", "--to", "torch_dist", "--dtype", "bfloat16", *job)
@@ -258,7 +258,7 @@ MEGATRON_LOGITS = Path(__file__).with_name("megatron_rank.py")
 @pytest.mark.timeout(400)  # Each start of Megatron-Core imports torch three times.
 @pytest.mark.parametrize("way", ["read", "write"])
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_megatron_core_computes_the_same(name, way, tmp_path):
+def test_megatron_core_computes_equal_logits(name, way, tmp_path):
     """`write`: it loads what was converted for it; `read`: what it saved is converted."""
     model = model_of({"llama": "mistral"}.get(name, name))
     model.save_pretrained(tmp_path / "hf")
@@ -318,7 +318,7 @@ def megatrons_optimizer(way, kind, directory, out, config):
 @pytest.mark.skipif(not MEGATRON, reason="needs megatron-core and psutil, which are not in the project's environment")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["fully_reshardable", "plain"])
-def test_megatron_cores_optimizer_is_read_and_goes_on(kind, tmp_path):
+def test_training_resumes_from_megatron_core_optimizer(kind, tmp_path):
     """Main parameters and moments are those that its optimizer holds, bit by bit; and again those that it holds when it has
     loaded what was made of ours. Then it trains on."""
     config = tmp_path / "config.json"
@@ -346,7 +346,7 @@ def test_megatron_cores_optimizer_is_read_and_goes_on(kind, tmp_path):
 
 @pytest.mark.skipif(not MEGATRON, reason="needs megatron-core and psutil, which are not in the project's environment")
 @pytest.mark.timeout(200)
-def test_megatron_cores_buckets_are_refused_by_name(tmp_path):
+def test_rejects_megatron_core_buckets(tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps(THEIR_CONFIG))
     megatrons_optimizer("save", "dp_reshardable", tmp_path / "theirs", tmp_path / "held.pt", config)

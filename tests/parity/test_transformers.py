@@ -221,7 +221,7 @@ def model(request):
 
 
 @pytest.mark.parametrize("model", CONFIGS, indirect=True)
-def test_losses_and_final_weights_agree_with_transformers(model, tmp_path):
+def test_losses_and_weights_match_transformers(model, tmp_path):
     start, dump = tmp_path / "start", tmp_path / "batches"
     write_start_weights(parameters(model), start)
     message = job(tmp_path, model.config)
@@ -234,7 +234,7 @@ def test_losses_and_final_weights_agree_with_transformers(model, tmp_path):
 
 
 @pytest.mark.parametrize("model", ["dots1", "deepseek v3"], indirect=True)
-def test_selection_biases_move_by_what_transformers_routers_choose(model, tmp_path):
+def test_selection_bias_updates_match_transformers_routing(model, tmp_path):
     start, dump, rate = tmp_path / "start", tmp_path / "batches", 0.01
     write_start_weights(parameters(model), start)
     message = job(tmp_path, model.config)
@@ -261,7 +261,7 @@ def write_masked_text(directory, message):
 
 
 @pytest.mark.parametrize("model", ["mixtral", "qwen3 moe"], indirect=True)
-def test_router_losses_do_not_depend_on_how_many_targets_a_mask_leaves(model, tmp_path):
+def test_router_losses_do_not_depend_on_mask(model, tmp_path):
     """They were (all tokens / tokens that count) times too strong."""
     start, dump = tmp_path / "start", tmp_path / "batches"
     write_start_weights(parameters(model), start)
@@ -283,7 +283,7 @@ def test_router_losses_do_not_depend_on_how_many_targets_a_mask_leaves(model, tm
 
 
 @pytest.mark.parametrize("model", ["llama 3.1", "qwen2 yarn"], indirect=True)
-def test_another_rope_would_be_seen(model, tmp_path):
+def test_detects_other_rope(model, tmp_path):
     start = tmp_path / "start"
     write_start_weights(parameters(model), start)
     message = job(tmp_path, model.config)

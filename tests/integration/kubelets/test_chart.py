@@ -15,7 +15,7 @@ def fsdpd(kubelets, tmp_path_factory):
         yield installed
 
 
-def test_the_command_of_the_page_installs_it(fsdpd):
+def test_documented_command_installs_chart(fsdpd):
     fsdpd.add_secrets()
     fsdpd.add_volumes()
     clock = Clock("chart")
@@ -26,7 +26,7 @@ def test_the_command_of_the_page_installs_it(fsdpd):
     clock("both agents are ready")
 
 
-def test_a_value_is_changed_while_a_job_trains(fsdpd):
+def test_upgrade_changes_value_during_training(fsdpd):
     """One of the coordinator's, which costs the job nothing, and one of agents, which have it once their pods are deleted."""
     job_id = fsdpd.submit("changed", data={}, checkpoint=None)
     fsdpd.wait_trains(job_id)
@@ -48,7 +48,7 @@ def test_a_value_is_changed_while_a_job_trains(fsdpd):
     assert any((fsdpd.volumes["checkpoints"] / "on-claims").iterdir())
 
 
-def test_what_was_written_stays_when_it_is_uninstalled(fsdpd):
+def test_uninstall_keeps_data(fsdpd):
     clock = Clock("chart uninstalled")
     fsdpd.typed(block_of("helm uninstall"))
     kinds = {each["kind"].lower() for each in objects(chart_text("cpu-test")) if each["kind"] not in NOT_OF_THE_CHART}

@@ -16,7 +16,7 @@ def fsdpd(kubelets, tmp_path_factory):
         yield installed
 
 
-def test_the_commands_of_the_page_install_it(fsdpd):
+def test_documented_commands_install_overlay(fsdpd):
     """With volumes beside overlays/cpu-test; test_apiserver.py applies overlays/gpu."""
     fsdpd.add_volumes()
     prepare, apply, dial = block_of("create secret generic fsdpd-coordinator-tls").partition("kubectl apply -k")
@@ -34,7 +34,7 @@ def test_the_commands_of_the_page_install_it(fsdpd):
     clock("both nodes are listed, by a port-forward")
 
 
-def test_the_first_job_of_the_page_trains_on_both_nodes(fsdpd):
+def test_first_job_trains_on_both_nodes(fsdpd):
     """Which a pod of fsdpctl's image submits."""
     clock = Clock("first job")
     fsdpd.typed(block_of("first-job.yaml"))
@@ -42,14 +42,14 @@ def test_the_first_job_of_the_page_trains_on_both_nodes(fsdpd):
     clock("it has succeeded")
 
 
-def test_a_job_reads_and_saves_on_volumes(fsdpd):
+def test_job_reads_and_saves_on_volumes(fsdpd):
     clock = Clock("job of 200 steps")
     job = fsdpd.wait_succeeded(fsdpd.submit("whole", 200))
     clock("it has succeeded")
     assert job["attempt"] == 1 and sorted(path.name for path in (fsdpd.volumes["checkpoints"] / "whole").iterdir())
 
 
-def test_a_coordinator_that_is_killed_costs_a_job_nothing(fsdpd):
+def test_killed_coordinator_loses_no_step(fsdpd):
     job_id = fsdpd.submit("coordinator-killed")
     fsdpd.wait_trains(job_id)
     fsdpd.kill(fsdpd.pods("coordinator")["fsdpd-coordinator-0"], "fsdpd-coordinator")
@@ -63,7 +63,7 @@ def test_a_coordinator_that_is_killed_costs_a_job_nothing(fsdpd):
     assert job["attempt"] == 1 and not job["failed_attempts"], fsdpd.ctl("describe", job_id)
 
 
-def test_an_agent_that_is_killed_costs_a_job_what_it_made_since_its_checkpoint(fsdpd):
+def test_killed_agent_loses_only_steps_since_checkpoint(fsdpd):
     job_id = fsdpd.submit("agent-killed")
     job = fsdpd.wait_trains(job_id)
     node = fsdpd.place().name  # Not the one whose link is down next: a second end in a row cordons a node.
@@ -79,7 +79,7 @@ def test_an_agent_that_is_killed_costs_a_job_what_it_made_since_its_checkpoint(f
     assert job["attempt"] == 2 and len(job["failed_attempts"]) == 1, fsdpd.ctl("describe", job_id)
 
 
-def test_a_node_whose_link_is_down_gets_its_ranks_back_with_the_link(fsdpd):
+def test_node_recovers_after_link_down(fsdpd):
     """For longer than its agent's lease, and than Kubernetes waits before it takes the node for gone. The job needs both
     nodes."""
     name = next(each for each in fsdpd.cluster.nodes if each != fsdpd.place().name)
@@ -105,7 +105,7 @@ def test_a_node_whose_link_is_down_gets_its_ranks_back_with_the_link(fsdpd):
     assert job["attempt"] == 2, fsdpd.ctl("describe", job_id)
 
 
-def test_a_node_that_is_drained_loses_no_step(fsdpd):
+def test_drained_node_loses_no_step(fsdpd):
     """That of the coordinator, first by `fsdpctl drain` and then by `kubectl drain`, as docs/deploy.md has it."""
     drained = fsdpd.place().name
     other = next(each for each in fsdpd.cluster.nodes if each != drained)
@@ -131,7 +131,7 @@ def test_a_node_that_is_drained_loses_no_step(fsdpd):
     assert job["attempt"] == 2 and not job["failed_attempts"], fsdpd.ctl("describe", job_id)
 
 
-def test_the_next_release_is_applied_while_a_job_trains(fsdpd):
+def test_upgrade_during_training(fsdpd):
     """The coordinator's at once, which costs the job nothing; an agent's when its pod is deleted, before which ranks save."""
     fsdpd.tag(NEXT_RELEASE)
     job_id = fsdpd.submit("upgraded")

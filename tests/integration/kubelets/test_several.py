@@ -74,7 +74,7 @@ def ranks(fsdpd):
     return {each.pid for node in fsdpd.cluster.nodes.values() for each in node.processes("fsdpd-rank")}
 
 
-def test_three_are_installed_and_one_leads(fsdpd):
+def test_installs_three_coordinators_with_one_leader(fsdpd):
     fsdpd.add_secrets()
     fsdpd.typed(block_of("create secret generic fsdpd-etcd-tls"))
     fsdpd.add_volumes(COORDINATORS)
@@ -89,7 +89,7 @@ def test_three_are_installed_and_one_leads(fsdpd):
     assert {each["spec"]["nodeName"] for each in fsdpd.pods("coordinator").values()} == set(fsdpd.cluster.nodes)
 
 
-def test_ranks_train_on_while_another_one_leads(fsdpd):
+def test_training_continues_over_leader_change(fsdpd):
     job_id = fsdpd.submit("leader-killed")
     fsdpd.wait_trains(job_id)
     training, led = ranks(fsdpd), led_by(fsdpd)["metadata"]["name"]
@@ -115,7 +115,7 @@ def test_ranks_train_on_while_another_one_leads(fsdpd):
     assert job["attempt"] == 1 and not job["failed_attempts"], fsdpd.ctl("describe", job_id)
 
 
-def test_the_next_release_ends_one_after_another_and_costs_a_job_nothing(fsdpd):
+def test_rolling_upgrade_loses_no_step(fsdpd):
     fsdpd.tag(NEXT_RELEASE)
     job_id = fsdpd.submit("rolled")
     fsdpd.wait_trains(job_id)

@@ -14,7 +14,7 @@ OVERLAY, CHART = "kubectl apply -k", "helm install"
 # With the coordinator on the node that is drained, and with it elsewhere.
 @pytest.mark.parametrize("way, other, state_on", [(OVERLAY, CHART, "fsdpd-worker"), (CHART, OVERLAY, "fsdpd-worker2")],
                          ids=["overlay", "chart"])
-def test_the_commands_of_the_page_do_what_it_says(kubelets, tmp_path, way, other, state_on):
+def test_tutorial_commands_work(kubelets, tmp_path, way, other, state_on):
     with Installation(kubelets, tmp_path / "installation") as fsdpd:
         fsdpd.add_volumes(state_on=state_on)
         clock = Clock(f"tutorial by {way}")
