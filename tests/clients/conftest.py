@@ -1,5 +1,5 @@
-"""The Python client is the wheel that users install: built from the tree, unpacked, and imported from there. Its stubs
-are then those of the harness too, so this comes before anything else imports them."""
+"""Fixtures of client tests. The Python client is the wheel that users install: it is built from the tree, unpacked and
+imported from there. Its stubs are also those of the harness, so this must run before anything else imports them."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the tests of all clients submit, and how a client is told who it is."""
+"""Job specs that the tests of all clients submit, and the credentials of a client."""
 
 import os
 

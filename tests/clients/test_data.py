@@ -1,4 +1,4 @@
-"""`fsdpctl data`: token files against what the library itself makes of the same texts, and a job that trains on them."""
+"""Tests of `fsdpctl data`: token files against the output of the tokenizer library, and a job that trains on them."""
 
 import collections
 import gzip

@@ -1,4 +1,5 @@
-"""The Go module: its own tests, against a real coordinator, agent and ranks over TLS with tokens, and its example."""
+"""Tests of the Go module: its own tests against a real coordinator, agent and ranks over TLS with tokens, and its
+example."""
 
 import json
 import os

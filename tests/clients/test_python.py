@@ -1,4 +1,4 @@
-"""The Python package against a real coordinator, agent and ranks, over TLS with tokens."""
+"""Tests of the Python package against a real coordinator, agent and ranks over TLS with tokens."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""How the Python client calls, against a server that fails as it is told: what is repeated, and how much it takes."""
+"""Tests of the Python client's retries and limits, against a server with scripted failures."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Specs as text, in Python: the same messages and the same faults, at the same places, as fsdpctl finds."""
+"""Tests of the Python spec parser: it returns the same messages, violations and positions as fsdpctl."""
 
 import json
 import math

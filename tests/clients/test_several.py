@@ -1,4 +1,4 @@
-"""Clients that are told of three coordinators: the one that leads is found, and another one when it is gone."""
+"""Tests of all clients with three coordinators: they find the leader, and the next leader after a failure."""
 
 import asyncio
 import json

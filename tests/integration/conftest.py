@@ -1,4 +1,4 @@
-"""Clusters for the tests: one per module where tests may share it, one of its own where a test breaks it."""
+"""Fixtures with clusters: one per module for tests that can share it, and a separate one for tests that break it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The public gRPC API as another program meets it: Python's gRPC, stubs from the same protos."""
+"""Tests of the public gRPC API through Python's gRPC with stubs from the same protos."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""A real Kubernetes takes what deploy/ has for it: etcd, the API server, the controller manager and the scheduler, at the
-version of tests/kubernetes/build, on this machine. No containers are run here: kubelets/ has some."""
+"""Tests of the Kubernetes files against a real control plane: etcd, API server, controller manager and scheduler, in
+the version of tests/kubernetes/build, on this machine. They run no containers; tests in kubelets/ do."""
 
 import contextlib
 import copy

@@ -1,6 +1,6 @@
-"""Bad specs are refused before anything runs: each fault with its field, its reason and what to write instead.
+"""Tests of invalid specs: every violation is reported with field, reason and fix before anything runs.
 
-Every kind of fault of meaning goes both ways: through fsdpctl (exit code 3, file and line) and through plain gRPC
+Each kind of semantic violation is tested through fsdpctl (exit code 3, file and line) and through plain gRPC
 (google.rpc.BadRequest, decoded here in Python).
 """
 

@@ -1,4 +1,4 @@
-"""Batches that a job cannot learn from: skipped, or passed over from the checkpoint before."""
+"""Tests of non-finite steps: batches are skipped, or the job rewinds to the last checkpoint and skips their samples."""
 
 import json
 import re

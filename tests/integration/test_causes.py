@@ -1,4 +1,4 @@
-"""What an attempt failed by decides what follows: another one, none, or none on a node that is to blame."""
+"""Tests of failure causes: the cause decides between a retry, no retry, and a cordon of the node."""
 
 import re
 

@@ -1,5 +1,5 @@
-"""What goes wrong with a job's checkpoints: damage, a full disk, a directory of another job. It is told, nothing whole is
-lost, and no job starts fresh by surprise."""
+"""Tests of checkpoint failures: damage, a full disk, the directory of another job. They are reported, complete
+checkpoints are kept, and no job silently starts from scratch."""
 
 import re
 

@@ -1,5 +1,5 @@
-"""Every write of a save: a rank that is killed before it, a disk that fails it. A checkpoint is there or it is not, and
-the job goes on from the newest that is."""
+"""Tests of every write of a save: a rank is killed before it, or the disk fails it. A checkpoint is complete or absent,
+and the job resumes from the newest complete one."""
 
 import errno
 import re

@@ -1,5 +1,4 @@
-"""Jobs that save while they train go on from what they saved, whoever was killed: to the bit what a run without a break
-would have been."""
+"""Tests of resumed jobs: after any process is killed, results are bit-identical to those of an uninterrupted run."""
 
 import json
 import random

@@ -1,5 +1,5 @@
-"""A coordinator starts with the arguments that deploy/ gives it, of Kubernetes and of systemd: its page is there for this
-machine and asks for a token, and quotas are read."""
+"""Tests of the coordinator's arguments in deploy/, for Kubernetes and systemd: the web UI is on loopback and requires a
+token, and quotas are read."""
 
 import re
 import shlex

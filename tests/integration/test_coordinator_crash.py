@@ -1,4 +1,4 @@
-"""The coordinator dies, its disk fills, its port is taken: no running job is touched and no acknowledged one lost."""
+"""Tests of coordinator failures (crash, full disk, port in use): running jobs continue, and no accepted job is lost."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""The coordinator's /metrics, as a real Prometheus reads it beside the agents', and alerts of what was broken on purpose."""
+"""Tests of the coordinator's /metrics, read by a real Prometheus together with the agents', and of alerts for injected
+failures."""
 
 import json
 import os
@@ -248,8 +249,8 @@ def submit_until_refused(cluster):
 
 
 def test_injected_failures_raise_alerts(tmp_path):
-    """A rank that is killed, an agent that is stopped, and a full disk of the coordinator's. That an agent which stays away is
-    told after five minutes is dashboards/rules_test.yml's."""
+    """A rank that is killed, an agent that is stopped, and a full disk of the coordinator's. That an agent which stays
+    away is told after five minutes is dashboards/rules_test.yml's."""
     cluster = Cluster(tmp_path / "cluster")
     cluster.state_dir = tmp_path / "disk/state"
     with small_disk(tmp_path / "disk") as disk, cluster:

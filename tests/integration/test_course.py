@@ -1,4 +1,4 @@
-"""How a step of a real job went, as its rank 0 measured it: told by the coordinator, its page and fsdpctl."""
+"""Tests of the step timeline of a real job, as measured by rank 0 and shown by the API, the web UI and fsdpctl."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the daemons say of a command line that they cannot follow, and of a machine that does not let them."""
+"""Tests of the daemons' errors for invalid flags and unsuitable machines."""
 
 import re
 import socket

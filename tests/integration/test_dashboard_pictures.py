@@ -1,5 +1,6 @@
-"""Each dashboard of a real job, drawn by Grafana's own panel library (13.2.2) in headless Chromium, from what a real Prometheus
-answers. FSDPD_PICTURES names a directory that keeps the pictures: docs/img has those of dashboards/README.md."""
+"""Renders each dashboard of a real job with Grafana's panel library (13.2.2) in headless Chromium, from the data of a
+real Prometheus. FSDPD_PICTURES names an output directory for the pictures: docs/img has those of dashboards/README.md.
+"""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Dashboards have the types that Grafana gives them. What their queries answer is test_metrics.py."""
+"""Tests that dashboards match Grafana's TypeScript types. test_metrics.py tests their queries."""
 
 import copy
 

@@ -1,6 +1,7 @@
-"""Every question of every dashboard, put to a real Prometheus that holds known numbers (harness/injected.py): what comes back
-is what is computed here, in Python, of what was injected. Beside it are numbers of other jobs, ranks, clusters and namespaces;
-that a selector which lets these in is noticed is the second test. That a real job answers is test_metrics.py."""
+"""Tests of every dashboard query against a real Prometheus with known values (harness/injected.py): results must equal
+values that are computed here in Python. The data also contains other jobs, ranks, clusters and namespaces, and the
+second test checks that a selector which matches them is detected. test_metrics.py runs the queries against a real job.
+"""
 
 import re
 import statistics

@@ -1,5 +1,5 @@
-"""Samples made of documents, with a mask of targets: a job of four processes, what it counts, and how it fails when a file
-is not what it should be."""
+"""Tests of samples made of documents with a mask of targets: a job of four processes, its counters, and errors for
+invalid files."""
 
 import pytest
 

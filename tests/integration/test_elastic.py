@@ -1,4 +1,5 @@
-"""A job whose node is gone goes on with the ranks that are left, and has all again later: with the losses of one break."""
+"""Tests of elastic jobs: after the loss of a node the job continues with fewer ranks, and later with all of them again.
+The losses are those of a run with one break."""
 
 import re
 

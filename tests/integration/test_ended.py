@@ -1,4 +1,4 @@
-"""Jobs after their end: tried again as themselves, deleted, and forgotten in time with all that they left on nodes."""
+"""Tests of ended jobs: retry under the same id, deletion, and removal of their files from nodes."""
 
 import os
 import signal

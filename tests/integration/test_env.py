@@ -1,4 +1,4 @@
-"""Variables that a job sets for its ranks: from the spec's text into every rank, and never more than is allowed."""
+"""Tests of environment variables of jobs: every rank has the variables of the spec, and only permitted ones."""
 
 import os
 import pathlib

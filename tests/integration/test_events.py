@@ -1,5 +1,4 @@
-"""What has happened: told once and in order over a restart, of jobs that are found by their labels, and of a node that is
-drained meanwhile."""
+"""Tests of events: exactly once and in order over a restart, selection of jobs by labels, and events of a drain."""
 
 import re
 import time

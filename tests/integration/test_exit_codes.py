@@ -1,4 +1,4 @@
-"""Every command of fsdpctl against the table of exit codes in docs/fsdpctl.md: what it says that one ends with is provoked."""
+"""Tests every command of fsdpctl against the table of exit codes in docs/fsdpctl.md, by provoking each code."""
 
 import concurrent.futures
 import re

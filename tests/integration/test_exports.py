@@ -1,4 +1,4 @@
-"""What `fsdpctl export` writes, read by those for whom it is: TensorBoard, and W&B's own client in its offline mode."""
+"""Tests of `fsdpctl export`: its output is read by TensorBoard, and by W&B's client in offline mode."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Several coordinators of one state in etcd: one leads, and when it is gone another one does, while ranks train on."""
+"""Tests of several coordinators with state in etcd: one leads, and another takes over when it fails, while training
+continues."""
 
 import contextlib
 import json

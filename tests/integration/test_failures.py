@@ -1,4 +1,4 @@
-"""What breaks a job from below: ranks, agents and data. Each time the cause is named and nothing is left running."""
+"""Tests of failures of ranks, agents and data: the cause is reported, and no process is left running."""
 
 import os
 import re

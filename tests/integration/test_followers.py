@@ -1,4 +1,4 @@
-"""Commands that follow a job or the events reconnect after a coordinator restart, in plaintext and over TLS."""
+"""Tests that commands which follow a job or events reconnect after a coordinator restart, in plaintext and over TLS."""
 
 import pytest
 

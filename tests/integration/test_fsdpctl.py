@@ -1,4 +1,4 @@
-"""Every command of fsdpctl: what it prints, in which form, and with which exit code it ends."""
+"""Tests of every command of fsdpctl: output, formats and exit codes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What fsdpctl shows, compares, waits for and completes, on one cluster."""
+"""Tests of fsdpctl's display, comparison, wait and completion commands on one cluster."""
 
 import os
 import subprocess

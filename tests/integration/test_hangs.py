@@ -1,4 +1,4 @@
-"""Jobs of which nothing moves any more: the rank that keeps the others is named, and the job goes on without it."""
+"""Tests of hang detection: the rank that blocks the others is named, and the job resumes without it."""
 
 import os
 import pathlib
@@ -135,8 +135,9 @@ def test_slow_job_and_disabled_detection_do_not_hang(cluster):
 
 
 def assert_pause_ends_nothing(cluster, pids):
-    """Stops the processes of a job's cluster for longer than the limit: the job continues. On a loaded machine the pause can
-    outlast the lease of an agent, 10 s; then the job has lost the node for that reason and no other, and there is one more."""
+    """Stops the processes of a job's cluster for longer than the limit: the job continues. On a loaded machine the
+    pause can outlast the lease of an agent, 10 s; then the job has lost the node for that reason and no other, and
+    there is one more."""
     job_id = cluster.submit(spec(steps=ENDLESS, restart={"hang_seconds": LEAST, "max_attempts": PAUSES}))
     for attempt in range(1, PAUSES + 1):
         wait_until("the attempt trains", lambda: cluster.job(job_id).attempt == attempt and cluster.state(job_id) == "RUNNING")

@@ -1,5 +1,5 @@
-"""An agent with the valid certificate of node s2, which hosts nothing, speaks of the jobs of other nodes: every message is
-refused, and those jobs train on. Or it takes a launch and never answers."""
+"""Tests of a malicious agent with the valid certificate of node s2, which hosts no rank. Its messages about jobs of
+other nodes are rejected, and those jobs continue. Also tests an agent that accepts a launch and never responds."""
 
 import contextlib
 import json

@@ -1,5 +1,5 @@
-"""The images of deploy/container, built and run: how large they are, what is in them, and that a job trains in containers of
-them. The first stage alone is not run: what it builds and collects is taken from this machine."""
+"""Tests of the images of deploy/container: size, content, and a job that trains in their containers. Only the first
+build stage is not run: its output is taken from this machine."""
 
 import json
 import os

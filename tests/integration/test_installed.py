@@ -1,5 +1,5 @@
-"""The packages of deploy/packages, installed as docs/deploy.md says on a Debian machine of their own, and what systemd makes
-of their units there: it starts them under their hardening, and jobs train."""
+"""Tests of the packages of deploy/packages on a separate Debian machine, installed as in docs/deploy.md: systemd starts
+the hardened units, and jobs train."""
 
 import json
 import re

@@ -1,6 +1,6 @@
-"""What deploy/ has for Kubernetes is well formed, and the Helm chart says the same as the overlays.
+"""Tests that the Kubernetes files of deploy/ are valid and that the Helm chart generates the objects of the overlays.
 
-The schemas are Kubernetes' own, applied strictly: an unknown field is an error, as it is for an API server.
+The schemas are Kubernetes' own and strict: an unknown field is an error, as in an API server.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Jobs that are told to leave save first: what was trained until then is not lost, and none of their checkpoints is torn."""
+"""Tests of jobs that are stopped: they save first, so that no step is lost, and all checkpoints are complete."""
 
 import os
 import re
@@ -117,7 +117,8 @@ def test_agent_stop_during_outage_loses_no_step(own, tmp_path, agent_is_replaced
 
 @pytest.mark.parametrize("node", ["node-0", "node-1"])
 def test_two_node_job_saves_during_outage(own, tmp_path, node):
-    """Its ranks say what is on disk in the directory that they share. Until then it has trained on, and saved, without it."""
+    """Its ranks say what is on disk in the directory that they share. Until then it has trained on, and saved, without
+    it."""
     with own(agents=0) as cluster:
         for name in ("node-0", "node-1"):
             cluster.start_agent(name, grace_ms=LONG * 1000)

@@ -1,4 +1,4 @@
-"""A rank that writes far more than its log may hold costs the disk no more than that, and who reads is told."""
+"""Tests of the bound on logs: a rank that writes more does not fill the disk, and readers get a notice."""
 
 import os
 import re

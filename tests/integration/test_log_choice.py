@@ -1,4 +1,4 @@
-"""Which lines of its ranks' logs fsdpctl shows, of a job that ran twice."""
+"""Tests of the selection of log lines by fsdpctl, with a job that ran twice."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Many readers of large logs: what they do not take waits where it is."""
+"""Tests of many readers of large logs: slow readers cause backpressure instead of memory growth."""
 
 import os
 import signal

@@ -1,6 +1,5 @@
-"""What deploy/ ships for systemd and containers is well formed, and names flags that the programs have, as what it ships
-for Kubernetes does (test_kubernetes.py); its example job specs are accepted.
-"""
+"""Tests that the files of deploy/ for systemd and containers are valid and use existing flags, and that the example job
+specs are accepted. test_kubernetes.py tests the Kubernetes files."""
 
 import configparser
 import json

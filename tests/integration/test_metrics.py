@@ -1,4 +1,4 @@
-"""What agents export, read by a real Prometheus during a real job; and every question that the dashboards ask."""
+"""Tests of the agents' metrics, read by a real Prometheus during a real job, and of all queries of the dashboards."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""How long a metric lives: it follows its rank, and outlives the coordinator."""
+"""Tests of the lifetime of metrics: series end with their rank, and do not depend on the coordinator."""
 
 import os
 import re

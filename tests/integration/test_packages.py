@@ -1,4 +1,4 @@
-"""The packages of deploy/packages: what is in them, and that it runs where they put it."""
+"""Tests of the packages of deploy/packages: their content, and that the programs run where they are installed."""
 
 import json
 import re

@@ -1,5 +1,5 @@
-"""The page of --web-listen in a real browser: docs/deploy.md, "Web UI", says what is promised. FSDPD_PICTURES names a
-directory that keeps its pictures: docs/img has those."""
+"""Tests of the web UI (--web-listen) in a real browser, as described in docs/deploy.md, "Web UI". FSDPD_PICTURES names
+an output directory for its pictures: docs/img has them."""
 
 import json
 import os

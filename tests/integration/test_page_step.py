@@ -1,4 +1,4 @@
-"""The drawings of a job's step on the page of --web-listen: boxes and areas are where the numbers say, in a real browser."""
+"""Tests of the drawings of a step in the web UI: boxes and areas match the data, in a real browser."""
 
 import re
 

@@ -1,4 +1,5 @@
-"""The commands of the pages, as a reader runs them. Which ones no test runs is tests/tidy/test_pages.py."""
+"""Runs the commands of the documentation as a reader would. tests/tidy/test_pages.py lists commands that no test runs.
+"""
 
 import re
 

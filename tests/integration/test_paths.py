@@ -1,4 +1,4 @@
-"""What a spec names on the nodes lies below the directories that agents were told, or no rank of it starts."""
+"""Tests of path roots: paths of a spec must be below the directories of the agent, or no rank starts."""
 
 import pytest
 

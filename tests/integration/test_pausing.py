@@ -1,4 +1,4 @@
-"""Jobs that are paused: what they have trained is saved, nothing of them is left, and they go on as if nothing had been."""
+"""Tests of paused jobs: they save, release all resources, and resume with the results of an uninterrupted run."""
 
 import contextlib
 import ctypes
@@ -136,8 +136,8 @@ def test_pause_waits_for_ranks_of_earlier_attempt(own, tmp_path):
 
 @contextlib.contextmanager
 def frozen(pid):
-    """A process whose first thread no signal but the last one moves. What it gives is to be called now and then: the end of
-    what is traced is seen by its parent only once the tracer has."""
+    """A process whose first thread no signal but the last one moves. What it gives is to be called now and then: the
+    end of what is traced is seen by its parent only once the tracer has."""
     ptrace = ctypes.CDLL(None, use_errno=True).ptrace
     ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     if ptrace(PTRACE_ATTACH, pid, None, None) != 0:

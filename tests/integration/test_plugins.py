@@ -1,4 +1,4 @@
-"""A model from a user's shared object: described once, planned without it, loaded by every rank."""
+"""Tests of a model in a user's shared object: described once, planned without it, loaded by every rank."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Nodes are measured before a job meets them, by real ranks: on CPU what GPUs do over NCCL."""
+"""Tests of the preflight with real ranks: on CPUs it runs the measurements that GPUs run over NCCL."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Projects: whose jobs they are, and how many ranks they may have at once."""
+"""Tests of projects: selection of jobs, and quotas of concurrent ranks."""
 
 from harness.cluster import Cluster
 from harness.security import Security

@@ -1,4 +1,4 @@
-"""Jobs that wait: in order, with a reason that names what they wait for."""
+"""Tests of queued jobs: their order, and the reason that names the resource they wait for."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""deploy/quickstart as a newcomer runs it: the daemons, the job, the page in a real browser, and nothing left over."""
+"""Tests of deploy/quickstart: the daemons, the job, the HTML page in a real browser, and a complete cleanup."""
 
 import os
 import pathlib

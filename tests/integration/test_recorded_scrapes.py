@@ -1,4 +1,5 @@
-"""A Prometheus that is made of scrapes kept as files (harness/scrapes.py) holds what they said, and what the rules record of it."""
+"""Tests of a Prometheus filled from recorded scrapes (harness/scrapes.py): it has their values and those of recording
+rules."""
 
 import subprocess
 import sys

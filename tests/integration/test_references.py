@@ -1,4 +1,5 @@
-"""docs/cli.md is what the programs say with --help. The other references are made of files: tests/tidy/test_references.py."""
+"""Tests that docs/cli.md matches the output of --help. tests/tidy/test_references.py tests the references made from
+files."""
 
 import subprocess
 import sys

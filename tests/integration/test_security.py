@@ -1,4 +1,5 @@
-"""Who may do what, with real certificates, tokens and processes: docs/deploy.md says what is promised."""
+"""Tests of authentication and authorization with real certificates, tokens and processes, as described in
+docs/deploy.md."""
 
 import collections
 import json
@@ -484,7 +485,8 @@ class Load:
 
 
 def replace_all(cluster, load, other):
-    """Another authority, and pairs of it for everybody, in the order that docs/deploy.md says; the load meets each moment."""
+    """Another authority, and pairs of it for everybody, in the order that docs/deploy.md says; the load meets each
+    moment."""
     pki, before = cluster.security.pki, served_certificate(cluster.address)
     certificates(other, "coordinator", "localhost", "127.0.0.1")
     certificates(other, "node", *cluster.agents)

@@ -1,4 +1,4 @@
-"""What jobs leave as a Hugging Face directory is what others start from, and each says so where people look."""
+"""Tests of exports as a Hugging Face directory, of jobs that start from one, and of the reported origin."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Every step of a job is kept by its nodes, and told: whole and once, whoever was killed, as far as nodes answer."""
+"""Tests of the step history: nodes retain every step exactly once, whichever process is killed."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""fsdpctl in a terminal: what a person sees while a job runs, and what is left on the screen afterwards."""
+"""Tests of fsdpctl in a terminal: the display while a job runs, and the screen afterwards."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
-"""Traces of steps: what a spec asks for, what is asked for while a job runs, and what happens when they cannot be written.
-A trace is JSON in Chrome's format, so the tests read what Perfetto reads."""
+"""Tests of step traces: by spec, on demand, and when they cannot be written. A trace is JSON in Chrome's format, so the
+tests read what Perfetto reads."""
 
 import collections
 import json
@@ -43,8 +43,8 @@ def nanos(micros):
 
 
 def check_trace(trace, instructions, steps, ranks):
-    """Each instruction is there once for each step and rank, lanes are in order, and arrows lead from what ended to what
-    began then."""
+    """Each instruction is there once for each step and rank, lanes are in order, and arrows lead from what ended to
+    what began then."""
     events = trace["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
     assert min(event["ts"] for event in slices) == 0

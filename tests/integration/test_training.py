@@ -1,4 +1,4 @@
-"""A job's way from submit to its end, on two agents with two ranks each."""
+"""Tests of a job from submit to its end, on two agents with two ranks each."""
 
 import math
 

@@ -1,5 +1,6 @@
-"""What docs/tutorials/kubernetes.md says to a cluster, without one: files, objects, secrets and nodes that its commands name
-are those that the page and deploy/ make. kubelets/test_tutorial.py has a cluster; whether kind takes the words is not seen."""
+"""Tests of docs/tutorials/kubernetes.md without a cluster: the files, objects, secrets and nodes in its commands are
+those that the page and deploy/ create. kubelets/test_tutorial.py has a cluster. The commands of kind itself are not
+tested."""
 
 import re
 import shlex

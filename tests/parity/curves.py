@@ -1,10 +1,10 @@
-"""Whether a curve of a training (its loss, its gradient norm) is one more run of the same, beside runs of a peer.
+"""Test whether a training curve (loss, gradient norm) is consistent with repeated runs of a peer.
 
-Runs that differ in nothing but where they round drift apart, so no tolerance that was thought of beforehand fits. The
-yardstick is how far the peer's runs are from each other. Two rules: over the whole run, the mean distance to the nearest of
-the peer's runs is no more than the largest mean distance between two of them; and over no WINDOW steps in a row is it more
-than EXCURSION times as much. The second cannot be as strict as the first: of hundreds of windows, some of one more run of
-the peer's own are beyond their spread too, with four runs by up to 1.6 times where noise has little memory.
+Runs that differ only in rounding drift apart, so no fixed tolerance fits. The yardstick is the distance between the runs of
+the peer. Two rules apply. Over the whole run, the mean distance to the nearest run of the peer is at most the largest mean
+distance between two runs of the peer. Over any WINDOW consecutive steps, it is at most EXCURSION times as much. The second
+rule is looser, because among hundreds of windows some windows of another run of the peer exceed the spread too: with four
+runs by up to 1.6 times if the noise has a short memory.
 """
 
 import itertools

@@ -1,7 +1,6 @@
-"""FP8 products in plain PyTorch, written from docs/fp8.md and not from the engine: what tokens have is rounded to e4m3 with a scale
-for each row of what is added up, matrices once with powers of two, and products are in fp32. Each expert's rows are by themselves.
-And recipes that are wrong in one place.
-"""
+"""Reference of FP8 matrix products in plain PyTorch, written from docs/fp8.md independently of the engine: activations
+are rounded to e4m3 with a scale per row of the reduction, weights once with power-of-two scales, and products are in
+fp32. Rows of each expert are separate. Also has recipes with one planted mistake."""
 
 import types
 

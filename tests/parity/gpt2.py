@@ -1,7 +1,7 @@
-"""A GPT-2 family decoder in plain PyTorch, written from the architecture and not from the engine.
+"""Reference GPT-2 decoder in plain PyTorch, written from the architecture independently of the engine.
 
 Learned positions, LayerNorm before attention and feed-forward, one projection for query, key and value, full causal
-attention, GELU by its tanh form, biases throughout, and one matrix for embedding and output.
+attention, GELU in its tanh form, biases throughout, and tied embeddings.
 """
 
 import math

@@ -1,11 +1,11 @@
-"""Megatron-Core's GPTModel of a config.json in bfloat16, with Adam, on a CPU:
+"""Program that runs Megatron-Core's GPTModel of a config.json in bfloat16 with Adam on a CPU:
 
     save KIND CONFIG.JSON DIR OUT   trains three steps and saves model and optimizer
-    load KIND CONFIG.JSON DIR OUT   loads such a directory, writes OUT and trains one more
+    load KIND CONFIG.JSON DIR OUT   loads such a directory, writes OUT and trains one more step
 
-KIND is how the distributed optimizer lays out what it saves (fully_reshardable, dp_reshardable), or `plain`, which is
-without that optimizer. OUT gets what the optimizer itself holds: {parameter: {"param", "exp_avg", "exp_avg_sq"}} in
-float32, and the count of its steps. As for megatron_rank.py, what is asked of CUDA is answered here.
+KIND is the layout of the distributed optimizer's checkpoint (fully_reshardable, dp_reshardable), or `plain` for no
+distributed optimizer. OUT has the optimizer's state: {parameter: {"param", "exp_avg", "exp_avg_sq"}} in float32, and its
+step count. CUDA calls are stubbed as in megatron_rank.py.
 """
 
 import json

@@ -1,10 +1,9 @@
-"""Megatron-Core's GPTModel on a CPU, for a config.json of llama's family or gpt2's:
+"""Program that runs Megatron-Core's GPTModel of a Llama or GPT-2 config.json on a CPU:
 
-    save CONFIG.JSON DIR LOGITS   draws weights and saves them with Megatron-Core's dist_checkpointing (torch_dist)
+    save CONFIG.JSON DIR LOGITS   initializes weights and saves them with dist_checkpointing (torch_dist)
     load CONFIG.JSON DIR LOGITS   loads such a directory, as with --dist-ckpt-strictness log_all: `_extra_state` is missing
 
-and writes the logits of fixed tokens. What Megatron-Core asks of CUDA without having anything there to do is answered
-here: it has no switch for a machine without.
+Both write the logits of fixed tokens. Megatron-Core has no mode without CUDA, so its CUDA calls are stubbed here.
 """
 
 import contextlib

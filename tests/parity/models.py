@@ -1,4 +1,4 @@
-"""The reference models by the name that a JobSpec's `model` has for their family."""
+"""Reference models by the name of their family in a JobSpec's `model`."""
 
 from gpt2 import Gpt2
 from llama import Llama

@@ -1,6 +1,5 @@
-"""The peer that ours is compared with, PyTorch FSDP2: how its ranks are started (fsdp2_rank.py), and the schedule as it is
-told to it, worked out here and not by the engine.
-"""
+"""The peer of the comparisons, PyTorch FSDP2: starts its ranks (fsdp2_rank.py), and computes the learning-rate schedule
+independently of the engine."""
 
 import concurrent.futures
 import json

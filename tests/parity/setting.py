@@ -1,7 +1,6 @@
-"""What both engines are given: models, sizes, optimizer and schedule; how each is started on it, and how closely they
-must agree.
+"""Common setting of both engines: models, sizes, optimizer, schedule, the start of each engine, and the tolerances.
 
-Ours is //fsdp/engine:train_local (ranks as threads), theirs fsdp2_rank.py (ranks as processes on Gloo).
+Our engine is //fsdp/engine:train_local (ranks as threads). The peer is fsdp2_rank.py (ranks as processes on Gloo).
 """
 
 import os

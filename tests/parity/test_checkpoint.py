@@ -1,6 +1,5 @@
-"""Checkpoints against PyTorch's own: torch.distributed.checkpoint reads what fsdp/checkpoint wrote, fsdp/checkpoint reads
-what torch wrote, and torch.save would have written the same bytes. Bits are compared.
-"""
+"""Tests of checkpoints against PyTorch: torch.distributed.checkpoint reads the output of fsdp/checkpoint and vice
+versa, and torch.save would write the same bytes. Comparisons are bit-exact."""
 
 import collections
 import io

@@ -1,6 +1,5 @@
-"""`fsdpctl ckpt convert` and `diff` against transformers, safetensors and torch.distributed.checkpoint: models made from
-their configurations, without a download. Bits are compared.
-"""
+"""Tests of `fsdpctl ckpt convert` and `diff` against transformers, safetensors and torch.distributed.checkpoint, with
+models created from their configurations without downloads. Comparisons are bit-exact."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The rule by which a curve is one more run of the same (curves.py)."""
+"""Tests of the consistency rule for curves (curves.py)."""
 
 import random
 

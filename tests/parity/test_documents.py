@@ -1,9 +1,9 @@
-"""Samples made of documents, against PyTorch that trains on each document by itself: from the same weights, ten steps of
-our engine on packed samples and of plain PyTorch on one document after the other give the same losses and weights, with
-targets that a mask leaves out; the gradients of one step too. What a mistake would do is far outside the tolerances.
+"""Parity of packed documents with PyTorch on single documents: from the same weights, ten steps of the engine on packed
+samples and of plain PyTorch on one document after the other have the same losses and weights, with masked targets. The
+gradients of one step match too. Planted mistakes are far outside the tolerances.
 
-Rotary positions turn queries and keys by how far they are apart, so where a document's positions begin is not seen in
-any number here: that they begin again is held by fsdp/data/batches_test.cc.
+Rotary embeddings depend only on relative positions, so no number here shows whether positions restart with each document;
+fsdp/data/batches_test.cc tests that.
 """
 
 import functools

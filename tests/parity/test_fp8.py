@@ -1,10 +1,10 @@
-"""Against PyTorch FSDP2 with FP8 products spelt out in plain PyTorch (fp8_layers.py): gradients of one step from the same weights,
-on the same tokens, are nearer to each other than what FP8 changes of them; and a recipe that is wrong in one place is seen. So are
-those of each kind of matrix by themselves, of routers and of norms, to which gradients come back through products in FP8.
+"""Parity with PyTorch FSDP2 and FP8 products in plain PyTorch (fp8_layers.py). The gradients of one step from the same
+weights on the same tokens are closer to each other than the effect of FP8, for each kind of matrix, routers and norms.
+A recipe with one planted mistake is detected.
 
-A bf16 number that the two round apart may be rounded to another FP8 number, and what follows from it likewise: so gradients of the
-two are apart by a quarter to a half of what FP8 changes, and not by nothing. Each product by itself, to the last bit of its
-roundings, is native_fp8_test's, native_fp8_experts_test's and native_linear_test's.
+A bf16 number that the two round differently may round to another FP8 number. So the gradients differ by a quarter to a
+half of the effect of FP8, not by zero. native_fp8_test, native_fp8_experts_test and native_linear_test compare single
+products bit-exactly.
 """
 
 import functools
@@ -39,9 +39,9 @@ def spec(world, compute, expert=1):
 
 
 def write_start(path):
-    """Where a token's scores are nearly equal roundings decide which expert it goes to: so that none are, the first numbers of its
-    row of the embedding say which two have them high, in all layers. And all rows are so large beside what layers add to them
-    that what one layer rounds hardly moves what the next one rounds."""
+    """Where a token's scores are nearly equal roundings decide which expert it goes to: so that none are, the first
+    numbers of its row of the embedding say which two have them high, in all layers. And all rows are so large beside
+    what layers add to them that what one layer rounds hardly moves what the next one rounds."""
     model = build(MODEL)
     write_start_weights(model.parameters(), path)
     load(model, path)

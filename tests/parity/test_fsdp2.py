@@ -1,7 +1,5 @@
-"""Against PyTorch FSDP2: from the same weights, on the same tokens, twenty steps of our engine and of torch's
-fully_shard give the same losses and the same weights, to fp32 round-off; and where two of our programs add in the same
-order, the same bits.
-"""
+"""Parity with PyTorch FSDP2: from the same weights on the same tokens, twenty steps of the engine and of fully_shard
+have the same losses and weights up to fp32 rounding. Programs with the same summation order have equal bits."""
 
 import functools
 

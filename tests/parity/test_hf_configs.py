@@ -1,5 +1,5 @@
-"""Hugging Face configurations as transformers' own classes write them: no field of theirs is unknown to `model.hf_config`,
-and presets whose published numbers are a class's defaults are the same program as those defaults."""
+"""Tests of configurations written by classes of transformers: `model.hf_config` knows all their fields, and presets
+that equal the defaults of a class compile to the same program."""
 
 import json
 import subprocess

@@ -1,6 +1,6 @@
-"""Moments of eight bits (precision.moments: fp8), their numbers written out again from docs/memory.md: what a checkpoint has of
-them, read by PyTorch, lies beside what the same job has in fp32; and PyTorch's AdamW goes on from it as ours does.
-"""
+"""Tests of FP8 moments (precision.moments: fp8), with the format reimplemented from docs/memory.md: those of a
+checkpoint, read by PyTorch, are close to the fp32 moments of the same job, and PyTorch's AdamW resumes from them as the
+engine does."""
 
 import numpy
 import pytest

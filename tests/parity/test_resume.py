@@ -1,6 +1,5 @@
-"""A job that goes on in the other engine: PyTorch's distributed checkpoint reads what ours saved into an FSDP2 model and
-its AdamW, and ours goes on from what FSDP2 saved; the losses and weights that follow are those of a run without a break.
-"""
+"""Tests of resuming in the other engine: FSDP2 resumes from our checkpoint and our engine from FSDP2's, with the losses
+and weights of an uninterrupted run."""
 
 import pytest
 from models import build

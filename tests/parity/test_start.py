@@ -1,6 +1,5 @@
-"""A job starts from what transformers, FSDP2 and torchtitan save, without a conversion, and leaves what transformers
-load: the same losses as transformers from the same weights, and the same logits from what was exported.
-"""
+"""Tests of jobs that start from checkpoints of transformers, FSDP2 and torchtitan without a conversion, and of exports
+for transformers: same losses from the same weights, and same logits of the export."""
 
 import json
 import subprocess

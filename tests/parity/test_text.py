@@ -1,6 +1,5 @@
-"""The comparison on real text (tests/perf/text_vs_fsdp2.py), small and in fp32, where both sides can be held to round-off:
-what it trains, what it tells, and what it refuses.
-"""
+"""Tests of the comparison on real text (tests/perf/text_vs_fsdp2.py), small and in fp32, where both sides agree up to
+rounding: its training, output and errors."""
 
 import json
 import subprocess

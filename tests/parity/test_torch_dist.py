@@ -1,6 +1,5 @@
-"""`fsdpctl ckpt convert` from and to Megatron-Core's torch_dist, written here by PyTorch's DCP in Megatron-Core's layout;
-and by Megatron-Core itself where the package is there (it is not among the project's: see docs/checkpoints.md).
-"""
+"""Tests of `fsdpctl ckpt convert` from and to Megatron-Core's torch_dist, which PyTorch's DCP writes here in Megatron-
+Core's layout. Also uses Megatron-Core itself if it is installed (it is not a dependency: see docs/checkpoints.md)."""
 
 import argparse
 import importlib.util

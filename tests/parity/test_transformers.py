@@ -1,7 +1,7 @@
-"""Against Hugging Face's transformers, whose models share no line with ours or with the references beside this file:
-from the same weights, on the same tokens, twenty steps give the same losses and the same weights, to fp32 round-off.
+"""Parity with Hugging Face transformers, whose models share no code with the engine or with the references in this directory:
+from the same weights on the same tokens, twenty steps have the same losses and weights up to fp32 rounding.
 
-Each model's own config.json is what the job is made from (`model.hf_config`), as a user would.
+Jobs use the config.json of each model (`model.hf_config`), as users do.
 """
 
 import json
