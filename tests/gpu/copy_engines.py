@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Where windows reach all GPUs, gathers and narrow reductions move by copy engines: no kernel of NCCL does it.
+"""Tests that copy engines, not NCCL kernels, run all-gathers and 16-bit reductions if memory windows reach all GPUs.
 
     tests/gpu/copy_engines.py
 
-Trains some steps on two GPUs (train_local, which traces its kernels) twice. With gradients of 16 bits on the wire the only
-kernel of NCCL's in the trace is the all-reduce of the norm, and copies from device to device carry the rest; with
-gradients of 32 bits their reduction is a kernel, so that a trace in which NCCL's kernels have other names would not pass.
-Prints one line of JSON a run. Needs //fsdp/engine:train_local built with --config=cuda (FSDPD_BIN: where it is).
+Trains a few steps on two GPUs twice with train_local, which traces its kernels. With 16-bit gradients on the wire the only
+NCCL kernel in the trace is the all-reduce of the norm, and device-to-device copies move the rest. With 32-bit gradients the
+reduction is a kernel, which proves that the trace shows NCCL's kernels. Prints one JSON line per run. Needs
+//fsdp/engine:train_local built with --config=cuda (FSDPD_BIN: its directory).
 """
 
 import collections

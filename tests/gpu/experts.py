@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A model with experts has the losses on GPUs that it has on CPU ranks: with all experts on each rank, and with ranks that have
-them among them (parallel.expert), also beside shared samples and stages.
+"""Tests that a mixture-of-experts model has the same losses on GPUs as on CPU ranks: with all experts on each rank, and with
+expert parallelism (parallel.expert), also combined with context parallelism and pipeline stages.
 
     tests/gpu/experts.py
 
-A small Mixtral-like model, ten steps, through coordinator, agents and ranks, in fp32 and bf16, on as many GPUs as there are up to
-four, and again with selection biases that move by what experts got; same_losses.py says how near they have to be. Prints one line of
-JSON a job with the largest relative differences. Needs the programs built with --config=cuda (FSDPD_BIN: where they are).
+A small Mixtral-like model trains ten steps through coordinator, agents and ranks, in fp32 and bf16, on up to four GPUs, and
+again with selection biases. same_losses.py has the tolerances. Prints one JSON line per job with the largest relative
+differences. Needs the programs built with --config=cuda (FSDPD_BIN: their directory).
 """
 
 import pathlib

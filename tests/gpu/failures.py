@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""A job on GPUs is stopped, killed and left without a coordinator, and goes on from its checkpoints each time.
+"""Tests that a GPU job survives a hang, a kill and a coordinator crash, and resumes from its checkpoints each time.
 
-    tests/gpu/failures.py SPEC.yaml [--ranks 2]        # --device cpu: its twin, over TCP
+    tests/gpu/failures.py SPEC.yaml [--ranks 2]        # --device cpu: the CPU version, over TCP
 
-The job would train for ever, and saves. Once it has a checkpoint, its last rank gets SIGSTOP: the hang must be told with
-that rank's name. Once the next attempt has saved, a rank gets SIGKILL: it must be the cause. In the third attempt the
-coordinator gets SIGKILL and is started again: no rank may end. Prints one line of JSON a fault with the seconds until it
-was known, until none of the attempt's ranks was left (after the hang was known, or after the kill), and until the next
-attempt had made a step behind its checkpoint. What is asked for is that the blame is right, the job goes on, and neither the
-first (KNOWN_S) nor the second (GONE_S) takes more than twice what is promised. Needs the built programs (FSDPD_BIN: where
-they are). tests/integration/test_hangs.py and test_failures.py hold CPU ranks to the same at every commit, but for the
-seconds.
+The job trains without end and saves. After its first checkpoint the last rank gets SIGSTOP: the hang must be reported with
+that rank. After a save of the next attempt a rank gets SIGKILL: it must be the cause. In the third attempt the coordinator
+gets SIGKILL and is started again: no rank may exit. Prints one JSON line per failure with the seconds until it was reported,
+until the attempt had no ranks (after the report of the hang, or after the kill), and until the next attempt made a step.
+The test requires the right cause, a resumed job, and that the first time (KNOWN_S) and the second (GONE_S) are at most twice
+the target. Needs the built programs (FSDPD_BIN: their directory). tests/integration/test_hangs.py and test_failures.py test
+the same on CPU ranks in every commit, except for the times.
 """
 
 import argparse

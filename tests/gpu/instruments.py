@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""What GPU steps cost is measured: power and energy, memory of all who take it, kernels in a trace, who holds what.
+"""Tests the measurements of GPU steps: power and energy, device memory of all users, kernels in a trace, owners of memory.
 
-    tests/gpu/instruments.py SPEC.yaml [--ranks 2]        # --device cpu: its twin, which has neither power nor kernels
+    tests/gpu/instruments.py SPEC.yaml [--ranks 2]        # --device cpu: the CPU version, without power and kernels
 
-The job would train for ever. Once it is warm, the agent's metrics are read, two of its steps are traced with their memory,
-and it must go on. Prints one line of JSON:
-  gpus            what the agent exports of each card, and how it goes with a step: joules over seconds is about its watts
-  mallocs         calls that took device memory, of whichever library, and the allocator's requests
-  kernels         in the trace: how many, how long, and the share of the compute lane's time in which some kernel or copy
-                  ran (times of both must be of one clock, so it is near 1)
-  counters        in the trace, beside the allocator's
-  memory          of the snapshot: bytes allocated, as its step's report has them, how many allocations were recorded
-                  since it was asked for, and the share of which it is known by which instruction
-  step_ms         before, while and after kernels were recorded
-Needs the built programs (FSDPD_BIN: where they are) and PyTorch, whose viewer reads the snapshots.
+The job trains without end. When it is warm, the test reads the agent's metrics, traces two steps with a memory snapshot, and
+checks that the job continues. Prints one JSON line:
+  gpus            the agent's metrics of each GPU, checked for consistency: joules over seconds is about its watts
+  mallocs         calls of any library that allocated device memory, and requests to the allocator
+  kernels         in the trace: number, time, and the fraction of the compute lane's time with a running kernel or copy
+                  (both must use the same clock, so it is close to 1)
+  counters        in the trace, next to the allocator's
+  memory          of the snapshot: allocated bytes, equal to those in the step's report; recorded allocations since the
+                  request; and the fraction of them with a known instruction
+  step_ms         before, during and after the recording of kernels
+Needs the built programs (FSDPD_BIN: their directory) and PyTorch, whose viewer reads the snapshots.
 """
 
 import argparse

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""A job on GPUs that is cancelled saves first, and another goes on from there.
+"""Tests that a cancelled GPU job saves first, and that another job resumes from its checkpoint.
 
-    tests/gpu/leaving.py SPEC.yaml [--ranks 2]        # --device cpu: its twin, over TCP
+    tests/gpu/leaving.py SPEC.yaml [--ranks 2]        # --device cpu: the CPU version, over TCP
 
-The job would train for ever. It is cancelled with a minute's grace once it makes steps; then `submit --from` it trains
-five steps more. Prints one line of JSON: how long the cancel took, which step was saved, and the losses on both sides of
-it. What is asked for is that the checkpoint is that of the last step which any rank made, and that the second job goes on
-behind it. Needs the built programs (FSDPD_BIN: where they are). tests/integration/test_leaving.py holds CPU ranks to
-more at every commit.
+The job trains without end. It is cancelled with a grace period of a minute; then `submit --from` trains five more steps.
+Prints one JSON line: the duration of the cancel, the saved step, and the losses before and after it. The test requires that
+the checkpoint is that of the last step of any rank, and that the second job starts after it. Needs the built programs
+(FSDPD_BIN: their directory). tests/integration/test_leaving.py has more tests on CPU ranks in every commit.
 """
 
 import argparse

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A job on GPUs is paused: its checkpoint is committed, and the memory of its GPUs is seen to be free.
+"""Tests that a paused GPU job commits its checkpoint and frees the memory of its GPUs.
 
     tests/gpu/pausing.py SPEC.yaml [--ranks 2]
 
-Once the job makes steps it is paused, resumed, and paused again, this time while another process takes memory on its first
-GPU, which must be told with node, card and size. Prints one line of JSON a pause, with the seconds that `pause --wait` took.
-Needs the built programs (FSDPD_BIN: where they are), and PyTorch with CUDA for the other process. What the agent makes of
-NVML's readings is tried at every commit (agent/freed_memory_test.cc, agent/rank_supervisor_test.cc).
+The job is paused, resumed, and paused again while another process allocates memory on its first GPU, which must be reported
+with node, GPU and size. Prints one JSON line per pause with the duration of `pause --wait`. Needs the built programs
+(FSDPD_BIN: their directory), and PyTorch with CUDA for the other process. agent/freed_memory_test.cc and
+agent/rank_supervisor_test.cc test the interpretation of NVML's readings in every commit.
 """
 
 import argparse

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""A rank is killed, or stands still, while its peer is inside a collective: the peer must leave all the same.
+"""Tests that a rank exits when its peer is killed or stopped inside a collective.
 
-    tests/gpu/peer_loss.py SPEC.yaml        # --device cpu: its twin, over TCP
+    tests/gpu/peer_loss.py SPEC.yaml        # --device cpu: the CPU version, over TCP
 
-Two ranks run the job, for as long as it takes, of one agent (so that copy engines move what they send, where the GPUs reach each
-other) or, with --agents 2, of one each; with --graphs each step is one CUDA graph. Once it makes steps, the second rank
-gets SIGKILL (the job must fail with that rank as its cause), and in a second run SIGSTOP before the job is cancelled. Prints
-one line of JSON a run, with what rank 0 logged of its way, and the seconds from the signal, or from the cancel, until no
-rank was left; what is asked for is that none is, that it took no more than twice what is promised (GONE_S), that the
-blame is right, and that the way was the one meant. Needs the built programs (FSDPD_BIN: where they are).
-tests/integration/test_failures.py holds CPU ranks to the same at every commit, but for the seconds.
+Two ranks train without end, on one agent (so that copy engines move data if the GPUs reach each other), or with --agents 2
+on one agent each; with --graphs each step is a CUDA graph. The second rank gets SIGKILL, and the job must fail with that rank
+as its cause. In a second run it gets SIGSTOP before the job is cancelled. Prints one JSON line per run with the transport that
+rank 0 logged, and the seconds from the signal, or from the cancel, until no rank is left. The test requires that no rank is
+left, in at most twice the target time (GONE_S), with the right cause and the expected transport. Needs the built programs
+(FSDPD_BIN: their directory). tests/integration/test_failures.py tests the same on CPU ranks in every commit, except for the
+times.
 """
 
 import argparse

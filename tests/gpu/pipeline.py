@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""A model in two stages on two GPUs (parallel.pipeline) has the losses that it has on one: plain, and with gradients of matrices put
-off.
+"""Tests that a model in two pipeline stages on two GPUs (parallel.pipeline) has the losses of one GPU, with the default
+schedule and with deferred weight gradients.
 
     tests/gpu/pipeline.py
 
-A small Llama, ten steps of four micro-batches, through coordinator, agents and ranks, in fp32 and bf16, on one GPU, on two without
-stages and on two in stages, which allocate nothing once warm; same_losses.py says how near they have to be. Needs two GPUs. Prints one
-line of JSON a job with the largest relative differences. Needs the programs built with --config=cuda (FSDPD_BIN: where they are).
+A small Llama trains ten steps of four micro-batches through coordinator, agents and ranks, in fp32 and bf16: on one GPU, on two
+without stages, and on two stages, which must not allocate device memory when warm. same_losses.py has the tolerances. Needs two
+GPUs. Prints one JSON line per job with the largest relative differences. Needs the programs built with --config=cuda
+(FSDPD_BIN: their directory).
 """
 
 import pathlib

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""A job on GPUs that goes on from its checkpoint has the parameters that were saved, bit by bit, and then the losses of
-one that was not interrupted.
+"""Tests that a GPU job which resumes from a checkpoint has bit-identical parameters, and the losses of an uninterrupted run.
 
     tests/gpu/resume.py [--ranks 2]
 
-Trains ten steps that save after the fifth and the last. Loaded with no step left, the last must give back every bit (main
-parameters lie in halves there, and are joined on their way to the disk), on as many GPUs and on one. Five steps from the
-fifth must end where the uninterrupted run did, but for what two runs of one job differ by: several GPUs in one process
-choose among product kernels whose sums round differently. Prints one line of JSON. Needs //fsdp/engine:train_local built
-with --config=cuda (FSDPD_BIN: where it is).
+Trains ten steps with saves after the fifth and the last. Loading the last checkpoint without further steps must return every
+bit (main parameters are split fp32 in memory, and joined for the disk), on several GPUs and on one. Five steps from the fifth
+must end like the uninterrupted run, within the difference of two runs of one job: several GPUs in one process choose among
+matrix-product kernels that round differently. Prints one JSON line. Needs //fsdp/engine:train_local built with --config=cuda
+(FSDPD_BIN: its directory).
 """
 
 import argparse

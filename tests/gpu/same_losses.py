@@ -1,7 +1,7 @@
-"""Jobs of one model, on CPU ranks and on GPUs, must all have the losses and gradient norms of one CPU rank in fp32.
+"""Comparison of jobs of one model on CPU ranks and GPUs: all must have the losses and gradient norms of one CPU rank in fp32.
 
-In fp32 to the room for other orders of summation; in bf16 one GPU is held to a bound of rounding, and several to twice the
-distance that one has. A job's name says what it is: "cpu-fp32" is what the others are compared with, "gpu-bf16" the one GPU.
+In fp32 the tolerance allows for other summation orders. In bf16 one GPU has a bound for rounding, and several GPUs may differ
+by twice the distance of one GPU. Names of jobs have meanings: "cpu-fp32" is the reference, "gpu-bf16" the one GPU.
 """
 
 import json

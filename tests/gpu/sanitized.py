@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""CUDA tests of kernels under NVIDIA's compute-sanitizer: no access out of bounds, and no race in shared memory.
+"""Runs the CUDA tests of kernels under NVIDIA's compute-sanitizer: no access out of bounds, no race in shared memory.
 
     tests/gpu/sanitized.py [--tool memcheck] [TEST ...]
 
-Prints a line of JSON a test and tool. Kernels of cuBLASLt's are left out of racecheck: they order their accesses by barriers of the
-copy unit, which it does not know, and are reported. Needs the tests built with --config=cuda (FSDPD_BIN: where they are).
+Prints a JSON line per test and tool. racecheck excludes kernels of cuBLASLt, for which it reports false positives, because it
+does not support barriers of the copy unit. Needs the tests built with --config=cuda (FSDPD_BIN: their directory).
 """
 
 import argparse

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Two GPUs that share each sample, by its tokens (parallel.context) or with each matrix too (parallel.tensor), have the losses
-and gradient norms of two that have whole samples of their own.
+"""Tests that two GPUs with context parallelism (parallel.context) or tensor parallelism (parallel.tensor) have the losses and
+gradient norms of two GPUs with whole samples.
 
     tests/gpu/shared_samples.py
 
-A small Llama with grouped heads, twelve steps, in fp32 and in bf16, through coordinator, agent and ranks. In fp32 there is room for
-other orders of summation; in bf16 they are held to twice the distance of whole samples in bf16 from those in fp32. Prints one line
-of JSON a job with the largest relative differences. Needs the programs built with --config=cuda (FSDPD_BIN: where they are).
+A small Llama with grouped-query attention trains twelve steps in fp32 and bf16 through coordinator, agent and ranks. In fp32 the
+tolerance allows for other summation orders. In bf16 the difference may be twice that of whole samples in bf16 from fp32. Prints
+one JSON line per job with the largest relative differences. Needs the programs built with --config=cuda (FSDPD_BIN: their
+directory).
 """
 
 import copy

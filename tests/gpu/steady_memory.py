@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Hundreds of steps with evaluations, saves and traces take no memory from the device after the second step.
+"""Tests that hundreds of steps with evaluations, saves and traces allocate no device memory after the second step.
 
-    tests/gpu/steady_memory.py SPEC.yaml [--ranks 2] [--steps 500]        # --device cpu: its twin
+    tests/gpu/steady_memory.py SPEC.yaml [--ranks 2] [--steps 500]        # --device cpu: the CPU version
 
-The job reads tokens of a file, evaluates every fifth of its steps, saves twice and at its end, and traces a step as its spec
-asks; another is asked for while it runs. Prints one line of JSON: steps' median and longest time, and the calls of CUDA's
-runtime that took or gave back device memory, by whichever library, by each rank's second step and since. What is asked for is that
-there are none since. Needs the built programs (FSDPD_BIN: where they are).
+The job reads a token file, evaluates every fifth of its steps, saves twice and at its end, and traces one step of its spec and
+one on demand. Prints one JSON line: median and longest step time, and the calls of the CUDA runtime, by any library, that
+allocated or freed device memory: until the second step of each rank, and after it. The latter must be zero. Needs the built
+programs (FSDPD_BIN: their directory).
 """
 
 import argparse

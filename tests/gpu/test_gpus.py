@@ -1,4 +1,4 @@
-"""Real ranks on real GPUs. Each test is a script that prints its numbers and can be run by hand."""
+"""Tests of real ranks on real GPUs. Each test is a script that prints its numbers and can be run on its own."""
 
 import pathlib
 import shutil

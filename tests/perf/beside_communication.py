@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What products and attention take beside communication, over what they take alone: the same layers on one GPU and on several.
+"""Measures the slowdown of matrix products and attention by concurrent communication: the same layers on one GPU and on several.
 
     tests/perf/beside_communication.py --ranks 4 --set model.llama.layers=12 docs/bench/specs/llama3-8b-s8192.yaml
 
-In turns, hot: a job on the first GPU, and one on all of which rank 0 has that GPU and the same samples. Of each, STEPS steps are
-traced with their kernels. Prints a line of JSON a job: milliseconds a step of rank 0's products, attention and other kernels, its
-median step before them, the SM clock of one of them, and their product, cycles; and one with the ratios of the medians. Cycles say what
-communication costs beside power, which all work of a card shares. Needs the built programs (FSDPD_BIN: where they are).
+Alternates, on warm GPUs, between a job on the first GPU and one on all GPUs, in which rank 0 has that GPU and the same samples.
+STEPS steps of each are traced with their kernels. Prints a JSON line per job: milliseconds per step of rank 0's matrix products,
+attention and other kernels, its median step before them, the SM clock, and their product, cycles. A last line has the ratios of the
+medians. Cycles show the cost of communication without the effect of power, which all work of a GPU shares. Needs the built programs
+(FSDPD_BIN: their directory).
 """
 
 import argparse

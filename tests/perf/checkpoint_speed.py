@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""How fast checkpoints are written and converted here, beside what the disk does and what PyTorch does.
+"""Measures the speed of checkpoint saves and conversions, compared with the disk and with PyTorch.
 
     .python/bin/python tests/perf/checkpoint_speed.py [--directory /tmp] [--gib 2] [--ranks 2]
 
-A job of ranks on CPU trains one step of a llama whose main parameters and moments are so many GiB, and saves; `dd
-conv=fsync` writes as many bytes with as many writers; `torch.distributed.checkpoint.async_save` saves as many with as many
-processes, at several thread counts. Then `fsdpctl ckpt convert` goes from each format to each other one, with the
-optimizer's state where the target has it: GB/s of what is written, fsync included, and the peak of its memory. What is
-read lies in the page cache, as after a job. Prints a table and then one line of JSON; nothing is judged. About two minutes
-on a disk of 0.5 GB/s, and four times --gib of its room. Needs //fsdp:fsdpd-rank and //client:fsdpctl built (FSDPD_BIN:
-where they are).
+A CPU job trains one step of a Llama with --gib GiB of main parameters and moments, and saves. `dd conv=fsync` writes as many
+bytes with as many writers. `torch.distributed.checkpoint.async_save` saves as many bytes with as many processes, at several
+thread counts. Then `fsdpctl ckpt convert` converts between all formats, with the optimizer state if the target supports it.
+The results are GB/s of written data, including fsync, and peak memory. Inputs are in the page cache, as after a job. Prints a
+table and one JSON line, and judges nothing. Takes about two minutes on a disk with 0.5 GB/s, and four times --gib of its space.
+Needs //fsdp:fsdpd-rank and //client:fsdpctl built (FSDPD_BIN: their directory).
 """
 
 import argparse

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""How fast the control plane is, beside what was asked of it (docs/bench).
+"""Measures the speed of the control plane, next to its targets (docs/bench).
 
     .python/bin/python tests/perf/control_plane.py [ROW...] [--directory /tmp]
 
-Rows, each with processes of its own; without one, all:
+Rows, each with separate processes; default: all:
 
-    submit    SubmitJob at 50 a second, acknowledged when it is on disk
+    submit    SubmitJob at 50 per second, acknowledged after the write to disk
     plan      ValidateJob and PlanJob of llama3-8b on 4 GPUs
     list      a page of 100 of 100,000 jobs
-    agents    2,000 agents on connections of their own with 16,000 ranks in 2,000 jobs that step once a second: the
-              coordinator's CPU, memory and threads; all of them come back at once; and again after a kill -9, while 100
+    agents    2,000 agents on separate connections with 16,000 ranks in 2,000 jobs that step once per second: the
+              coordinator's CPU, memory and threads; all agents reconnect together; and again after a kill -9, while 100
               jobs end
-    death     a rank is killed: until the job says so, and until nothing of its attempt is left
-    agent     an agent is killed, and an agent is stopped: until the job says so
-    failover  the leader of three coordinators of one etcd is killed while a job trains: until another one serves, and until it
-              tells of the job's next step
-    restart   a job whose rank was killed goes on in place: until its next step
+    death     a rank is killed: time until the job reports it, and until its attempt has no processes
+    agent     an agent is killed, and an agent is stopped: time until the job reports it
+    failover  the leader of three coordinators with etcd is killed while a job trains: time until another one serves, and
+              until it reports the job's next step
+    restart   a job whose rank was killed restarts in place: time until its next step
 
-Prints what was asked and what was measured; nothing is judged. Needs //coordinator:fsdpd-coordinator, //agent:fsdpd-agent,
-//fsdp:fsdpd-rank and //tests/perf:fleet built (FSDPD_BIN: where they are), and Debian's etcd-server.
+Prints targets and measurements, and judges nothing. Needs //coordinator:fsdpd-coordinator, //agent:fsdpd-agent,
+//fsdp:fsdpd-rank and //tests/perf:fleet built (FSDPD_BIN: their directory), and Debian's etcd-server.
 """
 
 import argparse

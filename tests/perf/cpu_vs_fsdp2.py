@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""The same training on CPU by fsdpd-rank over TCP and by PyTorch FSDP2 over Gloo, both as processes: step times and
-their ratio.
+"""Compares step times on CPU of fsdpd-rank over TCP and PyTorch FSDP2 over Gloo, both as processes.
 
     .python/bin/python tests/perf/cpu_vs_fsdp2.py [--rounds 3] [--micro-batch 1] [--sequence 128]
 
-A tiny Llama, fully sharded, two ranks, fp32, one thread a rank, AdamW with clipping. Both sides get the same initial
-weights and tokens; their losses are compared before any time is told. Rounds alternate between the two, so that both
-meet the same machine. FSDP2 has LibTorch's fused AdamW, its loop does not reduce the loss, and of two ways to attend
-(LibTorch's operator, and plain products, which on CPU may be faster) the faster one counts. Prints one line of JSON.
-The ratio (theirs over ours; goal 1.5) decides nothing. Needs //fsdp:fsdpd-rank and //fsdp/engine:train_local built
-(FSDPD_BIN: where they are).
+A tiny Llama, fully sharded, two ranks, fp32, one thread per rank, AdamW with clipping. Both sides have the same initial weights
+and tokens, and their losses are compared before any time is printed. Rounds alternate between the two, so that both see the same
+state of the machine. FSDP2 has LibTorch's fused AdamW, and its loop does not reduce the loss. The faster of two attention
+implementations counts for it (LibTorch's operator, or plain products, which may be faster on CPU). Prints one JSON line. The
+ratio (theirs over ours; goal 1.5) decides nothing. Needs //fsdp:fsdpd-rank and //fsdp/engine:train_local built (FSDPD_BIN:
+their directory).
 """
 
 import argparse

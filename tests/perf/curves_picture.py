@@ -1,4 +1,4 @@
-"""Curves of a training beside a peer's as one SVG file: loss and gradient norm, and how far they are from each other."""
+"""SVG picture of training curves next to those of a peer: loss, gradient norm, and their distances."""
 
 import pathlib
 import sys

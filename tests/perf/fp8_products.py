@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""What a layer's products cost in FP8, by recipe, beside bf16, on this machine's GPU: time, watts, joules, clock, and how far they are
-off. And what it costs to write a tensor in FP8 in both orders, which the next product's backward needs on Hopper.
+"""Measures the matrix products of a layer in FP8, by recipe, next to bf16, on this machine's GPU: time, power, energy, clock and
+error. Also measures writing a tensor in FP8 in both orders, which the backward of the next product needs on Hopper.
 
     tests/perf/fp8_products.py            # Llama 8B's layer, 8192 tokens
     tests/perf/fp8_products.py --seconds 0.5 --tokens 4096
 
-Products are PyTorch's scaled_mm, which are cuBLASLt's or CUTLASS's. All twelve of a layer (forward, gradient of inputs, gradient of
-weights, of four matrices) run in turn until the card is hot, then recipes take turns. Values are normal: products of zeros take
-less power. Differences are of the norm, to fp32's product of the same bf16 tensors. One line of JSON each; timings decide nothing.
+Products are PyTorch's scaled_mm, from cuBLASLt or CUTLASS. All twelve products of a layer (forward, input gradient and weight
+gradient of four matrices) run in turn until the GPU is warm, then the recipes alternate. Values are normally distributed, because
+products of zeros use less power. Errors are relative to the norm of the fp32 product of the same bf16 tensors. Prints one JSON line
+for each; timings decide nothing.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""One rank of PyTorch FSDP2, timed (rival_rank.py): bf16 compute, fp32 main weights, gradients reduced in fp32 or bf16,
-clipping on, AdamW fused. Matrices are shared by DTensor's tensor parallelism with sequence parallelism and the loss by words
-(JOB's "tensor"); "async_tensor" lets the compiler send parts of its exchanges beside products. With "offload" parameters,
-gradients and state lie in pinned host memory, and AdamW runs there (CPUOffloadPolicy); micro-batches' gradients are summed on the
-device, without which each is copied and added on the host."""
+"""One timed rank of PyTorch FSDP2 (rival_rank.py): bf16 compute, fp32 main weights, gradients reduced in fp32 or bf16,
+clipping, fused AdamW. JOB's "tensor" turns on DTensor's tensor parallelism with sequence parallelism and a vocabulary-
+parallel loss; "async_tensor" lets the compiler overlap parts of its exchanges with products. With "offload",
+parameters, gradients and optimizer state are in pinned host memory, and AdamW runs there (CPUOffloadPolicy). Gradients
+of micro-batches are summed on the device; otherwise each would be copied and added on the host."""
 
 import contextlib
 

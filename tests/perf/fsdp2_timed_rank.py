@@ -1,9 +1,9 @@
-"""One rank of PyTorch FSDP2 that trains the same job again each time a line comes on its standard input.
+"""One rank of PyTorch FSDP2 that trains the same job again for each line on standard input.
 
-    RANK=r WORLD_SIZE=n fsdp2_timed_rank.py JOB.json        (JOB.json: as one job of parity/fsdp2_rank.py's)
+    RANK=r WORLD_SIZE=n fsdp2_timed_rank.py JOB.json        (JOB.json: as one job of parity/fsdp2_rank.py)
 
-Rank 0 answers each with a line of JSON: losses and ends, the seconds at which each step ended. What is timed is a
-training loop without its reports: losses are summed over ranks afterwards.
+Rank 0 answers each line with a JSON line: losses, and ends, the seconds at which each step ended. The time excludes reports:
+losses are summed over ranks afterwards.
 """
 
 import json

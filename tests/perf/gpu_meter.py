@@ -1,10 +1,10 @@
-"""Energy, power and SM clock of this machine's GPUs while something runs, from NVML.
+"""Energy, power and SM clock of this machine's GPUs during a run, from NVML.
 
     with Meter() as meter:
         ...
-    meter.between(began_ns, ended_ns)   # watts a GPU and SM MHz; {} where NVML's Python package is missing
+    meter.between(began_ns, ended_ns)   # watts per GPU and SM MHz; {} without NVML's Python package
 
-A thread reads the counters ten times a second; unix nanoseconds say which part of a run is meant.
+A thread reads the counters ten times per second. Times are Unix nanoseconds.
 """
 
 import statistics

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Our engine and PyTorch FSDP2 on this machine's GPUs: from the same weights, on the same tokens, twenty steps.
+"""Parity of our engine and PyTorch FSDP2 on this machine's GPUs: from the same weights on the same tokens, twenty steps.
 
     tests/perf/gpu_parity.py --ranks 4
 
-The settings are those of tests/parity, which compares the two on CPU at every commit; here ranks are GPUs over NCCL, in
-fp32 and in bf16 (bf16 compute, fp32 main weights and gradients). Prints one line of JSON a comparison: the largest
-relative difference of a loss, and of weights the largest difference beside how far training moved them. NCCL's order of
-summation is its own, so nothing is bit-equal; bf16 is held to how far FSDP2 in bf16 is from FSDP2 in fp32. Exit code 1
-when a bound is exceeded. Needs //fsdp/engine:train_local built with --config=cuda (FSDPD_BIN: where it is).
+The settings are those of tests/parity, which compares the two on CPU in every commit. Here ranks are GPUs over NCCL, in fp32
+and in bf16 (bf16 compute, fp32 main weights and gradients). Prints one JSON line per comparison: the largest relative difference
+of a loss, and the largest difference of weights relative to their change during training. NCCL's summation order differs, so
+nothing is bit-equal. The bound in bf16 is the difference of FSDP2 in bf16 from FSDP2 in fp32. Exit code 1 if a bound is exceeded.
+Needs //fsdp/engine:train_local built with --config=cuda (FSDPD_BIN: its directory).
 """
 
 import argparse

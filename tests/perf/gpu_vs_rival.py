@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""A job on this machine's GPUs, by us and by a rival, in turns: step time, tokens/s/GPU, memory, energy. The rival is PyTorch
+"""Compares a job on this machine's GPUs with another framework: step time, tokens/s/GPU, memory, energy. The rival is PyTorch
 FSDP2 or NVIDIA's megatron-fsdp, each compiled block by block.
 
     tests/perf/gpu_vs_rival.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
     tests/perf/gpu_vs_rival.py --set data.sequence_length=4096 --set fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml
-    tests/perf/gpu_vs_rival.py --or fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml    # each side's faster way
+    tests/perf/gpu_vs_rival.py --or fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml    # each side's faster variant
 
-Cards are hot when they are measured: a step under load is limited by power, so the first steps (--warm-up) are not timed.
+GPUs are warm when they are measured: power limits a step under load, so the first steps (--warm-up) are not timed.
 
-Ours runs as it always does, through coordinator, agents and ranks (run_jobs.py); what rivals share is rival_rank.py. The
-spec must spell out model.llama and use synthetic tokens. That both compute the same is tests/parity's business; here
-timings are printed, one line of JSON a run and one with the ratio, and decide nothing. The model's FLOPs over what the card
-could compute (mfu) count causal attention half, mfu_attention_whole as if nothing were masked; neither counts what is computed again.
-energy_over_time is our energy a step over theirs, times our speed over theirs: below 1 we save more than time alone explains.
+Ours runs as usual through coordinator, agents and ranks (run_jobs.py); rival_rank.py has the common part of the rivals. The
+spec must contain model.llama and use synthetic tokens. tests/parity tests that both compute the same. Prints one JSON line per run
+and one with the ratio; timings decide nothing. mfu is the model's FLOPs over the GPU's peak, with causal attention counted half;
+mfu_attention_whole counts it without a mask. Neither counts recomputation. energy_over_time is the ratio of energy per step (ours
+over theirs) times the ratio of speed (ours over theirs): below 1, we save more energy than time explains.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""One rank of NVIDIA's megatron-fsdp, timed (rival_rank.py): everything sharded, double-buffered, bf16 compute, fp32 main
-weights and gradients, gradients sent in fp32 or bf16, clipping on, AdamW fused. Needs the package megatron-fsdp and einops."""
+"""One timed rank of NVIDIA's megatron-fsdp (rival_rank.py): fully sharded, double-buffered, bf16 compute, fp32 main
+weights and gradients, gradients sent in fp32 or bf16, clipping, fused AdamW. Needs the packages megatron-fsdp and
+einops."""
 
 import importlib.metadata
 

@@ -1,4 +1,4 @@
-"""fsdpd-rank processes without a daemon: this module is the agent that launches them and the store they meet by.
+"""Runs fsdpd-rank processes without a daemon: this module launches them like an agent and is their rendezvous store.
 
     reports = run_job(message, world=2, directory=path)   # StepReports by rank
 """

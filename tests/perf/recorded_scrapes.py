@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the dashboards of scrapes that were kept as files (tests/harness/scrapes.py says how), as of a machine with GPUs that
-has no Prometheus and no browser: `.python/bin/python tests/perf/recorded_scrapes.py DIR PICTURES`. A directory is recorded by
+"""Draws the dashboards from recorded scrapes (tests/harness/scrapes.py), for a machine with GPUs but without Prometheus and a
+browser: `.python/bin/python tests/perf/recorded_scrapes.py DIR PICTURES`. Record a directory with
 
     while sleep 1; do now=$(date +%s%3N)
       curl -s localhost:7778/metrics > DIR/agent-$now.txt; curl -s localhost:7780/metrics > DIR/coordinator-$now.txt

@@ -3,11 +3,11 @@
 
     tests/perf/run_jobs.py --device cuda --slots 2 SPEC.yaml ...
 
-The line holds losses and gradient norms, the median step after --warm-up, planned and measured memory, device mallocs in steady state, overlap, and
-what the agents' /metrics said at the end. With --device cuda and several agents each sees its own --slots GPUs
-(CUDA_VISIBLE_DEVICES), as in pods. Ranks that do not see each other's GPUs pay for it: copies between them are slower
-(docs/bench/2026-11-22-whole-nodes.md), so one agent with all GPUs is what to measure. Needs the built programs only
-(FSDPD_BIN: where they are). Timings are printed and decide nothing; a job that fails ends the run with exit code 1 and the ends of its logs.
+A line has losses and gradient norms, the median step after --warm-up, planned and measured memory, device mallocs in the steady
+state, overlap, and the agents' /metrics at the end. With --device cuda and several agents, each sees only its own --slots GPUs
+(CUDA_VISIBLE_DEVICES), as in pods. Copies between ranks that do not see each other's GPUs are slower
+(docs/bench/2026-11-22-whole-nodes.md), so measure with one agent that has all GPUs. Needs only the built programs (FSDPD_BIN:
+their directory). Timings decide nothing. A failed job ends the run with exit code 1 and the ends of its logs.
 """
 
 import argparse

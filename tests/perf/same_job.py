@@ -1,4 +1,5 @@
-"""One job spec as two are told it: our engine (train_local's JSON), and PyTorch FSDP2 (a job of tests/parity/fsdp2_rank.py)."""
+"""Converts a job spec for both engines: JSON for train_local, and a job of tests/parity/fsdp2_rank.py for PyTorch
+FSDP2."""
 
 import copy
 import json

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What a coordinator with many stored jobs costs: its idle CPU, and the time of a call (docs/bench).
+"""Measures a coordinator with many stored jobs: its idle CPU, and the time of calls (docs/bench).
 
     .python/bin/python tests/perf/stored_jobs.py [--jobs N] [--queued N...] [--store sqlite etcd] [--directory /tmp]
 
-For each store and each number of `--queued`: `--jobs` stored jobs, of which so many wait in the queue and the others have
-ended. One simulated agent (tests/perf/fleet) runs one job, and each job's project has a quota. Prints a table; nothing is
-judged.
-Needs //coordinator:fsdpd-coordinator and //tests/perf:fleet built (FSDPD_BIN: where they are), and Debian's etcd-server.
+For each store and each number of `--queued` there are `--jobs` stored jobs, of which that number is queued and the others have
+ended. One simulated agent (tests/perf/fleet) runs one job, and each job's project has a quota. Prints a table, and judges
+nothing. Needs //coordinator:fsdpd-coordinator and //tests/perf:fleet built (FSDPD_BIN: their directory), and Debian's
+etcd-server.
 """
 
 import argparse

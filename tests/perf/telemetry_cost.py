@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""What always-on telemetry costs a step: the same job with it and without, in turns, from coordinator to ranks (run_jobs.py).
+"""Measures the cost of telemetry per step: alternates the same job with and without it, from coordinator to ranks (run_jobs.py).
 
     tests/perf/telemetry_cost.py [--rounds 5] [--steps 300]
     tests/perf/telemetry_cost.py --device cuda docs/bench/specs/llama3-1b-s4096.yaml
 
-Without a spec: the preset `tiny` on two CPU ranks. "Off" is FSDPD_MEASURE=off (fsdp/engine/executor.cc), which leaves out what is
-done for each instruction: the mark at its begin, the memory's height after it, its lane's word on the flight recorder, and
-the sums that a step's report is made of. What stays in both is small or is not telemetry alone: marks at instructions' ends,
-which are the step's order too, counters of the allocator, read once a step, and the report itself.
+Without a spec: the preset `tiny` on two CPU ranks. "Off" is FSDPD_MEASURE=off (fsdp/engine/executor.cc), which omits the work for
+each instruction: the event at its start, the memory after it, its flight recorder entry, and the sums for the step's report. Both
+have what is cheap or not only telemetry: events at the ends of instructions, which also order the step, the allocator's counters,
+read once per step, and the report itself.
 
-A step's time is from one report of rank 0 to the next, so that what the host does between steps is in it. Order within
-a round changes from round to round. Prints one line of JSON: each run's median step, the medians of both, and the ratio, which is
-the median of those of a round, as its two runs met the same machine.
-Timings decide nothing. Needs the built programs only (FSDPD_BIN: where they are).
+A step's time is from one report of rank 0 to the next, so that it includes host work between steps. The order within a round
+alternates. Prints one JSON line: the median step of each run, the medians of both, and the median of the ratios of each round,
+whose two runs saw the same state of the machine. Timings decide nothing. Needs only the built programs (FSDPD_BIN: their
+directory).
 """
 
 import argparse

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Makes a token file of real text that each machine with the project's Python environment has: the sources of torch,
-transformers and numpy, code and its prose, of the versions in third_party/python.txt.
+"""Creates a token file of real text that every machine with the project's Python environment has: the sources of torch,
+transformers and numpy in the versions of third_party/python.txt.
 
     .python/bin/python tests/perf/text_tokens.py text.u16
     .python/bin/python tests/perf/text_tokens.py --text docs --text-bytes 200000 --vocabulary 512 docs.u16
 
-Files (.py .md .rst .txt) come in the order of a hash of their paths, so that what is taken is a mixture, until there are so
-many bytes. A byte-pair vocabulary is trained on that text, and the file holds its tokens as 16-bit numbers (type u16 of
-data.tokens), an end token behind each file. The same text gives the same bytes. FILE.json beside it says what it is made
-of; text_vs_fsdp2.py reads both.
+Files (.py .md .rst .txt) are sorted by a hash of their paths, so that the text is a mixture, and read until the given number of
+bytes. A byte-pair vocabulary is trained on the text. The output has 16-bit ids (type u16 of data.tokens) with an end token after
+each file. The same text gives the same bytes. FILE.json next to it describes its origin; text_vs_fsdp2.py reads both.
 """
 
 import argparse

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""A training on real text by us and by PyTorch FSDP2, from the same weights on the same batches: loss and gradient norm of
-each step beside each other.
+"""Compares training on real text with PyTorch FSDP2, from the same weights on the same batches: loss and gradient norm of each
+step.
 
     tests/perf/text_vs_fsdp2.py --tokens text.u16 --out result docs/bench/specs/llama3-1b-text.yaml
     .python/bin/python tests/perf/text_vs_fsdp2.py --device cpu --text-bytes 1000000 --vocabulary 1024 --fall 1 \\
         --out result docs/bench/specs/tiny-text.yaml
 
-The text is a token file of text_tokens.py, made here unless --tokens names one. Ours runs twice, as it always does, through
-coordinator, agent and ranks. The peer is tests/parity's model under FSDP2, and runs once for each letter of --peers: A, B
-the same again, and others that compute the same and round elsewhere (VARIANTS). It starts from the weights that our engine
-draws and reads the batches that it reads, both written by train_local. How far the peer's runs are from each other is how
-far ours may be from them: tests/parity/curves.py has the rule.
+The text is a token file of text_tokens.py, created unless --tokens names one. Ours runs twice, as usual through coordinator,
+agent and ranks. The peer is the model of tests/parity with FSDP2. It runs once for each letter of --peers: A, B the same again,
+and others that compute the same with different rounding (VARIANTS). It starts from the weights that our engine initializes and
+reads the same batches, both written by train_local. The distance between the peer's runs is the tolerance for ours:
+tests/parity/curves.py has the rule.
 
-Prints a line for each step, then what was compared, and one line of JSON. To --out go each run's curves (ours.json, A.json),
-compared.json and curves.svg. Exit code 1 where the loss falls by less than --fall nats or a curve is not within. The spec
-spells out model.llama and uses AdamW with a constant or cosine schedule; its data.tokens and resources are replaced. Needs
-coordinator, agent, fsdpd-rank, fsdpctl and //fsdp/engine:train_local built (FSDPD_BIN: where they are).
+Prints a line per step, then the comparison, and one JSON line. --out gets the curves of each run (ours.json, A.json),
+compared.json and curves.svg. Exit code 1 if the loss decreases by less than --fall nats or a curve is not within the tolerance.
+The spec contains model.llama and uses AdamW with a constant or cosine schedule; its data.tokens and resources are replaced. Needs
+coordinator, agent, fsdpd-rank, fsdpctl and //fsdp/engine:train_local built (FSDPD_BIN: their directory).
 """
 
 import argparse
