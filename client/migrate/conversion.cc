@@ -37,7 +37,7 @@ bool Conversion::CheckChoice(const char* rule, const char* setting, const std::s
   const std::string word = settings.Lower(setting).value_or("");
   if (settings.Find(setting) == nullptr || !settings.AnyFlag(setting) || known.count(word) > 0) return true;
   if (word.empty()) return false;  // Settings::Text() has reported the missing value.
-  Error(rule, setting, absl::StrCat("'", word, "' is not one that Megatron has"),
+  Error(rule, setting, absl::StrCat("'", word, "' is not a value of Megatron"),
         absl::StrCat("write one of ", absl::StrJoin(known, ", ")));
   return false;
 }
@@ -61,7 +61,7 @@ int64_t Conversion::Times(int64_t a, int64_t b) {
 int64_t Conversion::Required(const char* name) {
   const std::optional<int64_t> value = settings.Integer(name);
   if (!value.has_value() && settings.Find(name) == nullptr) {  // Settings reports an invalid value.
-    Error("required", name, "it is not set, and the job needs it",
+    Error("required", name, "is not set, and the job requires it",
           absl::StrCat("add ", name, " (--", absl::StrReplaceAll(name, {{"_", "-"}}), ")"));
   }
   return value.value_or(0);
@@ -73,8 +73,7 @@ std::optional<int64_t> Conversion::Steps(const char* iterations, const char* sam
   const int64_t batch = job.train().global_batch();
   if (!count.has_value() || *count == 0 || batch <= 0 || steps.value_or(0) != 0) return steps;
   const int64_t whole = *count / batch;
-  Adjust("samples_are_steps", samples,
-         absl::StrCat("a step has ", batch, " samples, and whole steps count here"),
+  Adjust("samples_are_steps", samples, absl::StrCat("converted to whole steps of ", batch, " samples"),
          absl::StrCat(*count, " samples"), absl::StrCat(whole, " steps"));
   return whole;
 }

@@ -110,9 +110,8 @@ class ExpertsConverter {
     if (dense == llama_.layers() || static_cast<int64_t>(has.size()) != llama_.layers() ||
         !std::is_sorted(has.begin(), has.end())) {
       c_.Error("expert_layers", "moe_layer_freq",
-               absl::StrCat("of ", llama_.layers(),
-                            " layers some without experts may come first, and all others have them"),
-               "write 1, or a list such as [0]*3+[1]*58 that is as long as the model");
+               absl::StrCat("layers without experts must be the first of the ", llama_.layers(), " layers"),
+               "write 1, or a list with one entry per layer such as [0]*3+[1]*58");
       return;
     }
     experts_.set_dense_layers(dense);
@@ -130,7 +129,7 @@ class ExpertsConverter {
       experts_.set_normalized(!first);
     } else {
       c_.Error("expert_scores", "moe_router_score_function",
-               absl::StrCat("there are no scores by '", function, "'"), "write softmax or sigmoid");
+               absl::StrCat("'", function, "' is not supported"), "write softmax or sigmoid");
     }
     if (const auto scale = s_.Real("moe_router_topk_scaling_factor")) experts_.set_weight_scale(*scale);
   }
@@ -141,14 +140,14 @@ class ExpertsConverter {
     if (groups <= 0 && chosen <= 0) return;
     if (groups <= 0 || chosen <= 0) {
       c_.Error("expert_groups", groups > 0 ? "moe_router_num_groups" : "moe_router_group_topk",
-               "groups are how many there are and how many of them a token goes to",
+               "the number of groups and the number of groups per token are set together",
                "write both --moe-router-num-groups and --moe-router-group-topk, or neither");
       return;
     }
     if (experts_.per_token() % chosen != 0) {
       c_.Error("expert_groups", "moe_router_group_topk",
-               absl::StrCat("a token goes to as many experts of each of its groups, and ", chosen,
-                            " groups do not share out ", experts_.per_token(), " experts"),
+               absl::StrCat(experts_.per_token(), " experts per token are not a multiple of ", chosen,
+                            " groups per token"),
                "write a divisor of --moe-router-topk");
       return;
     }
@@ -159,12 +158,13 @@ class ExpertsConverter {
       experts_.set_group_scores(v1::Llama::Experts::GROUP_SCORES_BEST);
     } else if (counted != 2) {
       c_.Error("expert_groups", "moe_router_group_topk",
-               absl::StrCat("groups are chosen by their highest score or their two, there by ", counted),
+               absl::StrCat("selecting groups by their ", counted,
+                            " highest scores is not supported, only by 1 or 2"),
                "write half of --moe-router-topk, or all of it");
     }
     if (experts_.scores() != v1::Llama::Experts::SCORES_SIGMOID && experts_.normalized()) {
       c_.Error("expert_groups", "moe_router_num_groups",
-               "groups are chosen by scores, there by what these are made of",
+               "selecting groups by logits is not supported, only by scores",
                "add --moe-router-pre-softmax, or write --moe-router-score-function sigmoid");
     }
   }
@@ -179,8 +179,8 @@ class ExpertsConverter {
     if (const auto z = s_.Real("moe_z_loss_coeff")) experts_.set_z_loss(*z);
     const Setting* kinds = s_.Find("moe_router_load_balancing_type");
     if (kinds != nullptr && kinds->values.size() > 1) {
-      c_.Error("expert_balance", "moe_router_load_balancing_type", "one kind of loss balances experts",
-               "write seq_aux_loss");
+      c_.Error("expert_balance", "moe_router_load_balancing_type",
+               "several balancing losses are not supported", "write seq_aux_loss");
       return;
     }
     const std::string kind = s_.Lower("moe_router_load_balancing_type").value_or("aux_loss");
@@ -196,26 +196,25 @@ class ExpertsConverter {
     const bool per_sample = kind == "aux_loss" && s_.Integer("micro_batch_size").value_or(1) == 1;
     if (kind != "seq_aux_loss" && !per_sample) {
       c_.Adjust("expert_balance_by_sample", "moe_router_load_balancing_type",
-                "experts are balanced within each sample: that is a stricter demand",
+                "experts are balanced within each sample, which is stricter",
                 kind == "aux_loss" ? "each micro-batch" : "each global batch", "each sample");
     }
     if (experts_.selection_bias() || experts_.has_groups()) {
       c_.Adjust("expert_balance_of_choices", "moe_aux_loss_coeff",
-                "the loss counts the choices that are made, there those that scores alone would make",
-                "scores' choices", "choices");
+                "the balancing loss counts the chosen experts, not those with the highest scores",
+                "highest scores", "chosen experts");
     }
   }
 
   void Router() {
     const std::string type = s_.Lower("moe_router_dtype").value_or("none");
     if (type != "fp32") {
-      c_.Adjust("router_in_fp32", "moe_router_dtype", "the router's product is taken in fp32",
-                type == "none" ? "the layer's type" : type, "fp32");
+      c_.Adjust("router_in_fp32", "moe_router_dtype", "router logits are computed in fp32",
+                type == "none" ? "the layer's dtype" : type, "fp32");
     }
     if (s_.Flag("moe_router_force_load_balancing")) {
       c_.Adjust("router_chooses", "moe_router_force_load_balancing",
-                "tokens go where the router sends them: to send them anywhere is for benchmarks", "true",
-                "false");
+                "forced load balancing is only for benchmarks", "true", "false");
     }
   }
 

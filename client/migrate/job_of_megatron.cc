@@ -53,11 +53,10 @@ class Converter {
     int64_t written = 0;
     const bool plain = text.has_value() && absl::SimpleAtoi(*text, &written) && written > 0;
     if (text.has_value() && !plain && !requested.has_value()) {
-      c_.Adjust("torchrun_count", setting, "only a number says how many ranks there are", *text,
-                absl::StrCat(default_count));
+      c_.Adjust("torchrun_count", setting, "is not a plain number", *text, absl::StrCat(default_count));
     }
     if (plain && requested.has_value() && *requested != written) {
-      c_.Adjust("torchrun_count", setting, "the command line of migrate says otherwise", *text,
+      c_.Adjust("torchrun_count", setting, "migrate's command line has another value", *text,
                 absl::StrCat(*requested));
     }
     return requested.value_or(plain ? written : default_count);
@@ -69,7 +68,7 @@ class Converter {
     if (script == nullptr) return;
     const std::string name = script->written.substr(script->written.rfind('/') + 1);
     if (!absl::StartsWith(name, "pretrain_") || name == "pretrain_gpt.py") return;
-    c_.Error("script", "", absl::StrCat(name, " trains another kind of model than pretrain_gpt.py"),
+    c_.Error("script", "", absl::StrCat(name, " trains a different kind of model than pretrain_gpt.py"),
              "only decoders of the Llama and GPT-2 families are supported");
     c_.faults.back().place = script->place;
   }
@@ -87,8 +86,8 @@ class Converter {
     }
     if (!s_.Flag("use_torch_fsdp2")) {
       c_.Adjust("strategy_chosen", off ? "use_megatron_fsdp" : "data_parallel_sharding_strategy",
-                off ? "Megatron-FSDP is off; sharded, the same is trained in less memory"
-                    : "no strategy is set; sharded, the same is trained in less memory",
+                off ? "Megatron-FSDP is off; full sharding gives the same result with less memory"
+                    : "no strategy is set; full sharding gives the same result with less memory",
                 off ? there : "no_shard", "optim_grads_params");
     }
     return v1::STRATEGY_OPTIM_GRADS_PARAMS;
@@ -104,7 +103,7 @@ class Converter {
     job_.mutable_fsdp()->mutable_offload()->set_optimizer(fraction > 0);
     if (fraction == 1) return;
     c_.Adjust("optimizer_offload_whole", "optimizer_offload_fraction",
-              "either all of the optimizer's state lies in host memory or none", absl::StrCat(fraction),
+              "the optimizer state is offloaded completely or not at all", absl::StrCat(fraction),
               fraction > 0 ? "1" : "none");
   }
 
@@ -118,10 +117,10 @@ class Converter {
     const int64_t layers = read.value_or(0);
     if (on && layers == 0 && activations) {
       c_.Adjust("cpu_offload_half", counted ? "cpu_offloading_num_layers" : "cpu_offloading",
-                "cpu_offloading_num_layers says of how many layers", "on", "no layer");
+                "no layer is offloaded without cpu_offloading_num_layers", "on", "no layer");
     } else if (!on && layers != 0) {
-      c_.Adjust("cpu_offload_half", "cpu_offloading_num_layers", "cpu_offloading is what turns it on",
-                absl::StrCat(layers, " layers"), "no layer");
+      c_.Adjust("cpu_offload_half", "cpu_offloading_num_layers",
+                "no layer is offloaded without cpu_offloading", absl::StrCat(layers, " layers"), "no layer");
     } else if (on && activations) {
       job_.mutable_fsdp()->mutable_offload()->set_activation_layers(layers);
     }
@@ -129,11 +128,9 @@ class Converter {
 
   void WarnAboutBranches() {
     if (s_.branch() == nullptr) return;
-    c_.Fault(
-        "branches_read", FaultLevel::kWarn, "",
-        "which branch the shell takes is not decided here: what every branch sets is read, and of two the "
-        "last one counts",
-        "paste the arguments alone, as `echo` prints them");
+    c_.Fault("branches_read", FaultLevel::kWarn, "",
+             "settings of all branches are read, and the last value counts",
+             "paste only the arguments, as printed by `echo`");
     c_.faults.back().place = *s_.branch();
   }
 
@@ -147,7 +144,7 @@ class Converter {
       if (KindOf(setting) == OptionKind::kOfLauncher) continue;  // Launchers accept some flags repeatedly.
       const Setting*& before = flags[{setting.written, setting.name}];
       if (before != nullptr && before->values != setting.values) {
-        c_.Adjust("written_twice", setting.name.c_str(), "of two the last one counts, as on a command line",
+        c_.Adjust("written_twice", setting.name.c_str(), "the last value counts, as in Megatron-LM",
                   absl::StrJoin(before->values, " "), absl::StrJoin(setting.values, " "));
       }
       before = &setting;
@@ -244,7 +241,7 @@ class Converter {
           break;
       }
     }
-    ReportNames("without_effect", "without effect on the result, and left behind: ", without_effect);
+    ReportNames("without_effect", "without effect on the result, and dropped: ", without_effect);
     std::set<std::string> environment;
     for (const auto& [name, variable] : s_.variables()) {
       // The rule `connections` has already reported it.
@@ -253,18 +250,17 @@ class Converter {
         if (absl::StartsWith(name, beginning)) environment.insert(name);
       }
     }
-    ReportNames("environment", "of the environment, which the agents' own is here: ", environment);
-    ReportNames("of_launcher", "the launcher's, whose work the agents do: ", of_launcher);
-    ReportNames("not_known",
-                "not known here, and left behind; look whether they change the result: ", unknown);
+    ReportNames("environment", "environment variables, to be set for the agents instead: ", environment);
+    ReportNames("of_launcher", "of the launcher, which the agents replace: ", of_launcher);
+    ReportNames("not_known", "unknown, and dropped; check whether they change the result: ", unknown);
   }
 
   void ReportUnsupported(const Setting& setting) {
     const absl::string_view meaning = DescribeUnsupported(setting);
     c_.Error("not_supported", setting.name.c_str(),
-             meaning.empty() ? "it changes the model, the data or the numbers, and is not supported"
+             meaning.empty() ? "changes the model, the data or the numbers, and is not supported"
                              : absl::StrCat(meaning, meaning.back() == ')' ? ": " : " is ", "not supported"),
-             "leave it out if it may go");
+             "leave it out if it is not needed");
   }
 
   void ReportNames(const char* rule, const char* what, const std::set<std::string>& names) {

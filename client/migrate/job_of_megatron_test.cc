@@ -472,7 +472,7 @@ TEST(JobOfMegatron, ReportsAdjustments) {
   EXPECT_EQ(adjusted("--apply-layernorm-1p", "norms_about_one"), "0 at first -> 1 at first");
   EXPECT_EQ(adjusted("--no-bias-gelu-fusion", "gelu"), "erf -> tanh");
   EXPECT_EQ(adjusted("--num-query-groups 2", "query_groups"), "2 -> heads");
-  EXPECT_EQ(adjusted("--train-data-path /a /b", "data_weights"), "by length -> the same");
+  EXPECT_EQ(adjusted("--train-data-path /a /b", "data_weights"), "by length -> equal");
   EXPECT_EQ(adjusted("--lr-decay-iters 80", "decay_length"), "80 steps -> 90 steps");
   EXPECT_EQ(adjusted("--use-megatron-fsdp", "strategy_chosen"), "no_shard -> optim_grads_params");
   EXPECT_EQ(adjusted("--data-parallel-sharding-strategy optim", "strategy_chosen"), "(not found)");
@@ -489,7 +489,7 @@ TEST(JobOfMegatron, ReportsMissingSettingsOnce) {
 TEST(JobOfMegatron, ListsDroppedEnvironmentVariables) {
   const Result result = Convert("NCCL_IB_SL=1 HOME=/x torchrun pretrain_gpt.py --mock-data");
   ASSERT_NE(Find(result.faults, "environment"), nullptr);
-  EXPECT_NE(Find(result.faults, "environment")->reason.find("here: NCCL_IB_SL"), std::string::npos);
+  EXPECT_NE(Find(result.faults, "environment")->reason.find(": NCCL_IB_SL"), std::string::npos);
 }
 
 // Regression: the fraction was applied to the run's steps; Megatron applies it to the decay steps.

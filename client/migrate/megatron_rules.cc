@@ -79,7 +79,7 @@ Findings SettleSections(Settings* s, const char* name) {
 }
 
 const Rule kRules[] = {
-    {"one_fsdp", kError, "use_megatron_fsdp and use_torch_fsdp2 exclude each other",
+    {"one_fsdp", kError, "use_megatron_fsdp and use_torch_fsdp2 are mutually exclusive",
      [](Settings* s) -> Findings {
        if (!s->Flag("use_torch_fsdp2") || !s->Flag("use_megatron_fsdp")) return {};
        return {
@@ -91,31 +91,30 @@ const Rule kRules[] = {
      [](Settings* s) -> Findings {
        const std::optional<int64_t> version = s->Integer("megatron_fsdp_version");
        if (!version.has_value() || *version == 1 || *version == 2) return {};
-       return {
-           {"megatron_fsdp_version", absl::StrCat("there is no engine of version ", *version), "write 1"}};
+       return {{"megatron_fsdp_version", absl::StrCat("unknown version ", *version), "write 1"}};
      }},
     {"strategy_known", kError, "the sharding strategies are known ones",
      [](Settings* s) -> Findings {
        Findings findings;
        if (!IsOneOf(Strategy(s), {"no_shard", "optim", "optim_grads", "optim_grads_params"})) {
          findings.push_back({"data_parallel_sharding_strategy",
-                             absl::StrCat("there is no strategy '", Strategy(s), "'"),
+                             absl::StrCat("unknown strategy '", Strategy(s), "'"),
                              "write no_shard, optim, optim_grads or optim_grads_params"});
        }
        const std::string outer = s->Lower("outer_dp_sharding_strategy").value_or("no_shard");
        if (!IsOneOf(outer, {"no_shard", "optim"})) {
          findings.push_back({"outer_dp_sharding_strategy",
-                             absl::StrCat("there is no outer strategy '", outer, "'"),
+                             absl::StrCat("unknown outer strategy '", outer, "'"),
                              "write no_shard or optim"});
        }
        return findings;
      }},
-    {"outer_optim_needs_params", kError, "an outer axis that shards goes with optim_grads_params",
+    {"outer_optim_needs_params", kError, "an outer axis shards only with optim_grads_params",
      [](Settings* s) -> Findings {
        if (s->Lower("outer_dp_sharding_strategy").value_or("no_shard") != "optim" || IsFullySharded(s))
          return {};
        return {{"outer_dp_sharding_strategy",
-                "the outer axis can shard only what the inner one shards entirely",
+                "an outer axis that shards is not supported with partial sharding",
                 "write data_parallel_sharding_strategy: optim_grads_params"}};
      }},
     {"distributed_optimizer_on", kAdjust, "use_distributed_optimizer is on",
@@ -123,7 +122,7 @@ const Rule kRules[] = {
        const bool given = s->Find("use_distributed_optimizer") != nullptr;
        if (!given) return Findings{};
        return ForceFlag(s, "use_distributed_optimizer", true,
-                        "the sharding strategy says what of the optimizer is sharded");
+                        "the sharding strategy determines the sharding of the optimizer");
      }},
     {"sections_agree", kAdjust, "ddp and optimizer hold the same overlap_param_gather",
      [](Settings* s) { return SettleSections(s, "overlap_param_gather"); }},
@@ -135,19 +134,19 @@ const Rule kRules[] = {
     {"reuse_grad_buf_off", kAdjust, "reuse_grad_buf_for_mxfp8_param_ag is off",
      [](Settings* s) {
        return ForceFlag(s, "reuse_grad_buf_for_mxfp8_param_ag", false,
-                        "the trick is of the unsharded data parallelism");
+                        "the optimization is only for unsharded data parallelism");
      }},
     {"gradient_accumulation_fusion_off", kAdjust, "gradient_accumulation_fusion is off",
      [](Settings* s) {
        return ForceFlag(s, "gradient_accumulation_fusion", false,
-                        "weight gradients are written straight into the buckets without it");
+                        "weight gradients are written directly into the buckets without it");
      }},
-    {"overlap_on", kAdjust, "with sharded gradients and parameters their communication overlaps",
+    {"overlap_on", kAdjust, "communication of sharded gradients and parameters is overlapped",
      [](Settings* s) -> Findings {
        Findings findings;
        const auto turn_on = [&](const char* name) {
          for (Finding& each :
-              ForceFlag(s, name, true, "the strategy overlaps it with compute, always", true)) {
+              ForceFlag(s, name, true, "the strategy always overlaps it with compute", true)) {
            findings.push_back(std::move(each));
          }
        };
@@ -157,16 +156,16 @@ const Rule kRules[] = {
        if (IsFullySharded(s)) turn_on("overlap_param_gather");
        return findings;
      }},
-    {"overlap_param_needs_grad", kError, "overlap_param_gather goes with overlap_grad_reduce",
+    {"overlap_param_needs_grad", kError, "overlap_param_gather requires overlap_grad_reduce",
      [](Settings* s) -> Findings {
        if (!s->Flag("overlap_param_gather") || s->Flag("overlap_grad_reduce", true)) return {};
-       return {{"overlap_param_gather", "overlap_param_gather needs overlap_grad_reduce", "turn both on"}};
+       return {{"overlap_param_gather", "requires overlap_grad_reduce", "turn both on"}};
      }},
     {"precision_aware_optimizer", kAdjust,
      "use_precision_aware_optimizer becomes precision.moments and main_grads",
      [](Settings* s) -> Findings {
        if (!s->Flag("use_precision_aware_optimizer")) return {};
-       return {{"use_precision_aware_optimizer", "the types of gradients and moments are fields of the spec",
+       return {{"use_precision_aware_optimizer", "the dtypes of gradients and moments are fields of the spec",
                 "", "true", "precision.{main_grads,moments}"}};
      }},
     {"types_need_precision_aware", kError,
@@ -183,20 +182,20 @@ const Rule kRules[] = {
        }
        return findings;
      }},
-    {"nccl_buffers", kAdjust, "buffers have fixed addresses always",
+    {"nccl_buffers", kAdjust, "buffers always have fixed addresses",
      [](Settings* s) -> Findings {
        Findings findings;
        for (const char* name : {"nccl_ub", "fsdp_double_buffer", "megatron_fsdp_max_pool_double_buffer"}) {
          if (!s->Flag(name)) continue;
-         findings.push_back({name, "the arena gives every bucket a fixed address and lets units share bytes",
-                             "", "true", "always"});
+         findings.push_back({name, "the arena gives every bucket a fixed address, and units share memory", "",
+                             "true", "always"});
        }
        return findings;
      }},
-    {"manual_registration_needs_nccl_ub", kError, "fsdp_manual_registration goes with nccl_ub",
+    {"manual_registration_needs_nccl_ub", kError, "fsdp_manual_registration requires nccl_ub",
      [](Settings* s) -> Findings {
        if (!s->Flag("manual_registration") || s->Flag("nccl_ub")) return {};
-       return {{"manual_registration", "manual registration needs nccl_ub", "set nccl_ub, or leave it out"}};
+       return {{"manual_registration", "requires nccl_ub", "set nccl_ub, or leave it out"}};
      }},
     {"one_bucket_knob", kError, "at most one of bucket_size and num_buckets is set, and it is positive",
      [](Settings* s) -> Findings {
@@ -206,24 +205,24 @@ const Rule kRules[] = {
          return {{"num_buckets", absl::StrCat("num_buckets is ", *buckets), "write a positive number"}};
        }
        if (!buckets.has_value()) return {};
-       return {{"num_buckets", "bucket_size and num_buckets exclude each other",
+       return {{"num_buckets", "bucket_size and num_buckets are mutually exclusive",
                 "leave both out: units are buckets"}};
      }},
     {"rank_order", kError, "use_tp_pp_dp_mapping is off",
      [](Settings* s) -> Findings {
        if (!s->Flag("use_tp_pp_dp_mapping")) return {};
        return {{"use_tp_pp_dp_mapping",
-                "shard groups are neighbouring ranks: this rank order is not supported", "leave it out"}};
+                "shard groups are neighboring ranks: this rank order is not supported", "leave it out"}};
      }},
-    {"weight_hash_check", kError, "optim_grads_params goes without a weight hash check",
+    {"weight_hash_check", kError, "a weight hash check is not supported with optim_grads_params",
      [](Settings* s) -> Findings {
        if (s->Find("check_weight_hash_across_dp_replicas_interval") == nullptr || !IsFullySharded(s))
          return {};
        return {{"check_weight_hash_across_dp_replicas_interval",
-                "with optim_grads_params no rank holds the weights whose hash would be compared",
-                "leave it out"}};
+                "with optim_grads_params no rank has complete weights to hash", "leave it out"}};
      }},
-    {"fsdp_dtensor_only", kError, "checkpoints are saved as fsdp_dtensor, and loaded as that or torch_dist",
+    {"fsdp_dtensor_only", kError,
+     "checkpoints are saved as fsdp_dtensor, and loaded as fsdp_dtensor or torch_dist",
      [](Settings* s) -> Findings {
        const std::string format = CheckpointFormat(s);
        if (format == "fsdp_dtensor" || !UsesMegatronFsdp(s)) return {};
@@ -265,43 +264,41 @@ const Rule kRules[] = {
                              " cannot be loaded from a torch_dist checkpoint"),
                 "load a Hugging Face directory of the model, or leave load out"}};
      }},
-    {"fsdp_dtensor_needs_fsdp", kError, "fsdp_dtensor goes with Megatron-FSDP",
+    {"fsdp_dtensor_needs_fsdp", kError, "fsdp_dtensor requires Megatron-FSDP",
      [](Settings* s) -> Findings {
        if (s->Lower("ckpt_format").value_or("") != "fsdp_dtensor" || UsesMegatronFsdp(s)) return {};
        return {{"ckpt_format", "only Megatron-FSDP writes fsdp_dtensor", "set use_megatron_fsdp"}};
      }},
-    {"async_save_format", kError, "async_save goes with torch_dist or fsdp_dtensor",
+    {"async_save_format", kError, "async_save requires torch_dist or fsdp_dtensor",
      [](Settings* s) -> Findings {
        const std::string format = CheckpointFormat(s);
        if (!s->Flag("async_save") || IsOneOf(format, {"torch_dist", "fsdp_dtensor"})) return {};
        return {{"async_save", absl::StrCat(format, " cannot be saved asynchronously"),
                 "set ckpt_format: fsdp_dtensor"}};
      }},
-    {"hf_sidecar", kError, "also_save_hf_checkpoint goes without fsdp_dtensor",
+    {"hf_sidecar", kError, "also_save_hf_checkpoint is not supported with fsdp_dtensor",
      [](Settings* s) -> Findings {
        if (!s->Flag("also_save_hf_checkpoint")) return {};
-       return {
-           {"also_save_hf_checkpoint", "fsdp_dtensor has no Hugging Face side export", "export afterwards"}};
+       return {{"also_save_hf_checkpoint", "is not supported with fsdp_dtensor", "export afterwards"}};
      }},
-    {"meta_init_with_no_shard", kError, "init_model_with_meta_device goes with sharding",
+    {"meta_init_with_no_shard", kError, "init_model_with_meta_device is not supported with no_shard",
      [](Settings* s) -> Findings {
        if (!s->Flag("init_model_with_meta_device") || Strategy(s) != "no_shard") return {};
        return {{"init_model_with_meta_device",
-                "no_shard has the whole model on every rank: nothing is gained", "leave it out"}};
+                "is not supported with no_shard, which has the whole model on every rank", "leave it out"}};
      }},
-    {"cpu_offload", kError, "CPU offload of activations goes with one pipeline stage, by whole layers",
+    {"cpu_offload", kError, "activations are offloaded by whole layers, and only without pipeline stages",
      [](Settings* s) -> Findings {
        if (s->Flag("fine_grained_activation_offloading"))
-         return {{"fine_grained_activation_offloading", "single modules' activations are not offloaded",
+         return {{"fine_grained_activation_offloading", "offloading of single modules is not supported",
                   "offload whole layers: cpu_offloading with cpu_offloading_num_layers"}};
        if (!s->Flag("cpu_offloading") || Size(s, "pipeline_model_parallel_size") == 1) return {};
-       return {{"cpu_offloading", "activations are offloaded only without pipeline stages",
-                "leave one of the two out"}};
+       return {{"cpu_offloading", "is not supported with pipeline stages", "leave one of the two out"}};
      }},
     {"hybrid_context_parallel", kError, "hybrid_context_parallel is off",
      [](Settings* s) -> Findings {
        if (!s->Flag("hybrid_context_parallel")) return {};
-       return {{"hybrid_context_parallel", "it does not go with FSDP", "leave it out"}};
+       return {{"hybrid_context_parallel", "is not supported with FSDP", "leave it out"}};
      }},
     {"optimizer_known", kError, "the optimizer is adam or sgd",
      [](Settings* s) -> Findings {
@@ -323,17 +320,17 @@ const Rule kRules[] = {
     {"one_half_precision", kError, "at most one of bf16 and fp16 is set",
      [](Settings* s) -> Findings {
        if (!s->AnyFlag("bf16") || !s->AnyFlag("fp16")) return {};
-       return {{"fp16", "bf16 and fp16 exclude each other", "leave one out"}};
+       return {{"fp16", "bf16 and fp16 are mutually exclusive", "leave one out"}};
      }},
-    {"fp4_unsupported", kError, "nothing is in FP4",
+    {"fp4_unsupported", kError, "FP4 is not supported",
      [](Settings* s) -> Findings {
        const char* fix = "use a recipe of FP8 or bf16";
        Findings findings;
        for (const char* name : {"fp4", "fp4_format", "fp4_param", "fp4_param_gather"}) {
-         if (s->AnyFlag(name)) findings.push_back({name, "FP4 has no equal here", fix});
+         if (s->AnyFlag(name)) findings.push_back({name, "FP4 is not supported", fix});
        }
        if (absl::StrContains(s->Lower("mixed_precision").value_or(""), "fp4"))
-         findings.push_back({"mixed_precision", "FP4 has no equal here", fix});
+         findings.push_back({"mixed_precision", "FP4 is not supported", fix});
        return findings;
      }},
     {"virtual_stages", kWarn, "stages have one chunk of layers",
@@ -343,10 +340,9 @@ const Rule kRules[] = {
              "num_virtual_stages_per_pipeline_rank"}) {
          if (s->Integer(name).value_or(0) <= 0 || Size(s, "pipeline_model_parallel_size") == 1) continue;
          return {{name,
-                  "chunks of stages are for CPU ranks here: on GPUs each stage is one run of layers, which "
-                  "trains "
-                  "the same and waits longer at a step's ends",
-                  "write parallel.pipeline_schedule: zero_bubble where gradients are whole, or more "
+                  "interleaved stages are supported on CPU ranks only; on GPUs each stage is one chunk of "
+                  "layers, with the same result and a larger pipeline bubble",
+                  "write parallel.pipeline_schedule: zero_bubble if gradients are not sharded, or use more "
                   "micro-batches"}};
        }
        return {};
@@ -355,37 +351,35 @@ const Rule kRules[] = {
      [](Settings* s) -> Findings {
        if (Environment(s, "CUDA_DEVICE_MAX_CONNECTIONS") != "1") return {};
        return {{"CUDA_DEVICE_MAX_CONNECTIONS",
-                "one connection puts gathers, reductions and compute into one queue, where nothing overlaps; "
-                "agents do not pass it to their ranks",
+                "one connection serializes communication and compute; agents do not pass it to their ranks",
                 "", "1", "unset"}};
      }},
-    {"expandable_segments", kError, "nccl_ub goes without expandable segments",
+    {"expandable_segments", kError, "nccl_ub is not supported with expandable segments",
      [](Settings* s) -> Findings {
        const std::string config = Environment(s, "PYTORCH_CUDA_ALLOC_CONF");
        if (!s->Flag("nccl_ub") || !absl::StrContains(config, "expandable_segments:True")) return {};
-       return {{"nccl_ub", "registered buffers and expandable segments exclude each other",
-                "unset PYTORCH_CUDA_ALLOC_CONF"}};
+       return {{"nccl_ub", "is not supported with expandable segments", "unset PYTORCH_CUDA_ALLOC_CONF"}};
      }},
-    {"graph_checks_nan", kError, "a graph of the whole iteration goes without check_for_nan_in_loss",
+    {"graph_checks_nan", kError, "check_for_nan_in_loss is not supported with a graph of the whole iteration",
      [](Settings* s) -> Findings {
        const std::string scope = s->Lower("cuda_graph_scope").value_or("");
        const bool whole =
            scope == "full_iteration" || s->Lower("cuda_graph_impl").value_or("") == "full_iteration";
        if (!whole || !s->Flag("check_for_nan_in_loss_and_grad", s->Flag("check_for_nan_in_loss"))) return {};
        return {{s->Find("cuda_graph_scope") != nullptr ? "cuda_graph_scope" : "cuda_graph_impl",
-                "a captured iteration cannot stop in its middle", "turn check_for_nan_in_loss off"}};
+                "a captured iteration cannot stop at a NaN", "turn check_for_nan_in_loss off"}};
      }},
-    {"per_token_loss", kAdjust, "the loss is the mean over tokens that count",
+    {"per_token_loss", kAdjust, "the loss is the mean over all target tokens",
      [](Settings* s) {
        if (s->Find("calculate_per_token_loss") == nullptr) return Findings{};
        return ForceFlag(
            s, "calculate_per_token_loss", true,
-           "a mean of means weighs tokens by their micro-batch; the two are the same without padding");
+           "a mean of micro-batch means weights tokens unequally; both are equal without padding");
      }},
-    {"version_two", kWarn, "the experimental engine's limits do not apply",
+    {"version_two", kWarn, "limits of the experimental engine do not apply",
      [](Settings* s) -> Findings {
        if (s->Integer("megatron_fsdp_version").value_or(1) != 2) return {};
-       return {{"megatron_fsdp_version", "what the experimental engine cannot do may be used here", ""}};
+       return {{"megatron_fsdp_version", "limits of Megatron's experimental engine do not apply", ""}};
      }},
 };
 

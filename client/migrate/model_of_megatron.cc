@@ -32,8 +32,8 @@ class ModelConverter {
     if (!llama && !gpt2 && FamilyIsKnown()) {
       c_.Error("model_family", gated ? "swiglu" : "normalization",
                absl::StrCat("a model with ", norm, ", ", positions, " positions and ",
-                            gated ? "a gated" : "a plain", " feed-forward is of no family that is known"),
-               "known are Llama's (rmsnorm, rope, swiglu) and GPT-2's (layernorm, learned_absolute, gelu)");
+                            gated ? "a gated" : "a plain", " feed-forward is not supported"),
+               "supported are Llama (rmsnorm, rope, swiglu) and GPT-2 (layernorm, learned_absolute, gelu)");
     }
     gated ? ConvertLlama() : ConvertGpt2();  // Even for an unknown family, to report errors in the sizes too.
     CheckActivation(gated);
@@ -77,14 +77,15 @@ class ModelConverter {
     llama->set_tied_embeddings(s_.Flag("share_embeddings_and_output_weights", true));
     llama->set_attention_bias(s_.Flag("add_qkv_bias"));
     if (s_.Flag("add_bias_linear", true)) {
-      c_.Error("linear_biases", "add_bias_linear", "Llama's linear layers have no biases here",
+      c_.Error("linear_biases", "add_bias_linear",
+               "biases in linear layers are not supported in the Llama family",
                "add --disable-bias-linear (add_bias_linear: false)");
     }
     if (s_.Flag("rope_scaling")) {
       llama->mutable_rope_scaling()->set_factor(s_.Real("rope_scaling_factor").value_or(8));
     }
     if (s_.Real("rotary_percent").value_or(1) != 1) {
-      c_.Error("rotary_percent", "rotary_percent", "heads are turned as a whole",
+      c_.Error("rotary_percent", "rotary_percent", "partial rotary embeddings are not supported",
                "only rotary_percent 1 is supported");
     }
     ConvertExperts(&c_, llama);
@@ -99,14 +100,13 @@ class ModelConverter {
     latent->set_rotary_head_size(s_.Integer("qk_pos_emb_head_dim").value_or(64));
     latent->set_value_head_size(s_.Integer("v_head_dim").value_or(128));
     if (!s_.Flag("qk_norm")) {
-      c_.Error("latent_norms", "qk_norm", "latents have norms here, and without it there they have none",
+      c_.Error("latent_norms", "qk_norm", "latent attention without norms of latents is not supported",
                "add --qk-layernorm (qk_layernorm: true)");
     }
     const double epsilon = s_.Real("norm_epsilon").value_or(kDefaultEpsilon);
     if (epsilon != kLatentNormEpsilon) {
-      c_.Adjust("latent_norm_epsilon", "norm_epsilon",
-                "norms of latents have an epsilon of their own, as DeepSeek's", absl::StrCat(epsilon),
-                absl::StrCat(kLatentNormEpsilon));
+      c_.Adjust("latent_norm_epsilon", "norm_epsilon", "norms of latents have DeepSeek's epsilon",
+                absl::StrCat(epsilon), absl::StrCat(kLatentNormEpsilon));
     }
     if (s_.Lower("rope_type").value_or("yarn") == "yarn") ConvertYarn(llama);
   }
@@ -116,8 +116,8 @@ class ModelConverter {
   void ConvertYarn(v1::Llama* llama) {
     if (s_.Find("rotary_scaling_factor") == nullptr) {
       c_.Error("required", "rotary_scaling_factor",
-               "it is not set, and Megatron's versions differ in what that means",
-               "add --rotary-scaling-factor (1: positions are not stretched)");
+               "is not set, and its default depends on the version of Megatron",
+               "add --rotary-scaling-factor (1: no scaling)");
     }
     const double factor = s_.Real("rotary_scaling_factor").value_or(1);
     if (factor == 1) return;
@@ -166,8 +166,7 @@ class ModelConverter {
       return s_.Flag("group_query_attention") ? 1 : 0;
     }
     if (groups.has_value() && *groups > 1) {
-      c_.Adjust("query_groups", "num_query_groups",
-                "without --group-query-attention Megatron does not look at it: every head has its own",
+      c_.Adjust("query_groups", "num_query_groups", "Megatron ignores it without --group-query-attention",
                 absl::StrCat(*groups), "heads");
     }
     return 0;
@@ -179,13 +178,12 @@ class ModelConverter {
     const bool supported = function.empty() || absl::StrContains(function, gated ? "silu" : "gelu");
     if (!supported || absl::StrContains(function, "quick")) {
       c_.Error("activation", "activation_func", absl::StrCat("'", function, "' is not supported"),
-               gated ? "Llama's family has silu" : "GPT-2's family has gelu");
+               gated ? "the Llama family has silu" : "the GPT-2 family has gelu");
     }
     const bool openai = s_.Flag("openai_gelu");
     const bool fused = s_.Flag("bias_gelu_fusion", s_.Flag("bias_activation_fusion", true));
     if (!gated && !openai && !fused) {
-      c_.Adjust("gelu", "bias_gelu_fusion", "the fused form, by tanh, is the one that there is", "erf",
-                "tanh");
+      c_.Adjust("gelu", "bias_gelu_fusion", "only the tanh approximation is supported", "erf", "tanh");
     }
   }
 
@@ -193,8 +191,8 @@ class ModelConverter {
   void CheckCenteredNorms() {
     if (!s_.Flag("layernorm_zero_centered_gamma")) return;
     c_.Adjust("norms_about_one", "layernorm_zero_centered_gamma",
-              "norms' weights are kept as they are rather than less 1: the same but for rounding",
-              "0 at first", "1 at first");
+              "norm weights are not stored minus 1, which is equal up to rounding", "0 at first",
+              "1 at first");
   }
 
   // Megatron's default dropout is 0.1, so a run without the setting warns too.
@@ -202,9 +200,8 @@ class ModelConverter {
     for (const char* name : {"attention_dropout", "hidden_dropout"}) {
       const double rate = s_.Real(name).value_or(0.1);
       if (rate == 0) continue;
-      c_.Fault("dropout", FaultLevel::kWarn, name,
-               absl::StrCat("dropout ", rate, " is not carried over: there is none"),
-               "add 0.0 to say that none is meant");
+      c_.Fault("dropout", FaultLevel::kWarn, name, absl::StrCat("dropout is not supported (got ", rate, ")"),
+               "set it to 0.0 to confirm");
     }
     s_.Find("max_position_embeddings");
   }
@@ -236,7 +233,7 @@ class ModelConverter {
     if (size.has_value()) return PadVocabulary(*size);
     if (s_.Find("vocab_size") == nullptr) {
       c_.Error("required", "vocab_size",
-               "it is not set: Megatron takes it from the tokenizer, which is not read here",
+               "is not set: Megatron takes it from the tokenizer, which migrate does not read",
                "add --vocab-size N");
     }
     return 0;

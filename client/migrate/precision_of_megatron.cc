@@ -36,13 +36,12 @@ class PrecisionConverter {
     ConvertGradients(params, recipe_, &c_);
     precision->set_moments(ReadMomentType("exp_avg_dtype"));
     if (ReadMomentType("exp_avg_sq_dtype") != precision->moments()) {
-      c_.Error("moments_differ", "exp_avg_sq_dtype", "both moments have one type",
+      c_.Error("moments_differ", "exp_avg_sq_dtype", "different dtypes of the moments are not supported",
                "write the same for exp_avg_dtype and exp_avg_sq_dtype");
     }
     if (precision->moments() == v1::DTYPE_FP8) {
-      c_.Adjust("fp8_moments", "exp_avg_dtype",
-                "moments of eight bits are rounded without a scale, right in the mean", "fp8 with a scale",
-                "fp8");
+      c_.Adjust("fp8_moments", "exp_avg_dtype", "FP8 moments are rounded without a scale and without bias",
+                "fp8 with a scale", "fp8");
     }
   }
 
@@ -72,15 +71,14 @@ class PrecisionConverter {
                                                          "nanov2_bf16_with_fp8_current_scaling_mixed",
                                                          "nemotron_h_bf16_with_fp8_current_scaling_mixed"};
     if (recipe_.empty() || absl::StrContains(recipe_, "fp4") || known->count(recipe_) > 0) return;
-    c_.Error("recipe_known", "mixed_precision",
-             absl::StrCat("'", recipe_, "' is no recipe of Megatron Bridge's that is known here"),
+    c_.Error("recipe_known", "mixed_precision", absl::StrCat("unknown recipe '", recipe_, "'"),
              absl::StrCat("write one of ", absl::StrJoin(*known, ", ")));
   }
 
   // Reports what Megatron computes in other dtypes with FP8, in addition to the recipe.
   void ReportFp8Differences() {
     for (const char* name : {"fp8_dot_product_attention", "fp8_multi_head_attention"}) {
-      if (s_.AnyFlag(name)) c_.Adjust("fp8_attention", name, "attention itself is in bf16", "FP8", "bf16");
+      if (s_.AnyFlag(name)) c_.Adjust("fp8_attention", name, "attention is computed in bf16", "FP8", "bf16");
     }
     if (recipe_.empty() && !s_.Flag("fp8_wgrad", true))
       c_.Adjust("fp8_matrix_gradients", "fp8_wgrad", "matrices' gradients are products in FP8 too", "bf16",
@@ -99,7 +97,8 @@ class PrecisionConverter {
     const bool of_bridge = absl::StartsWith(flag.written, "mixed_precision.");
     const std::optional<int64_t> kept = s_.Integer(setting);
     if (kept.value_or(0) < 0)
-      c_.Error("bf16_ends_range", setting, "a number of layers is not below 0", "write 0 or more");
+      c_.Error("bf16_ends_range", setting, absl::StrCat("the number of layers is ", *kept),
+               "write 0 or more");
     return kept.value_or(of_bridge ? 0 : 1);
   }
 
@@ -126,8 +125,7 @@ class PrecisionConverter {
     for (const char* format : {"fp8_format", "fp8"})
       known = c_.CheckChoice("fp8_known", format, {"e4m3", "hybrid"}) && known;
     if (fp16) {
-      return c_.Error("fp8_with_fp16", setting,
-                      "what is not in FP8 is in bf16 here, and this run's is in fp16",
+      return c_.Error("fp8_with_fp16", setting, "FP8 is not supported with fp16",
                       "write bf16 in place of fp16, or leave FP8 out");
     }
     precision->set_compute(v1::DTYPE_FP8);
@@ -137,12 +135,12 @@ class PrecisionConverter {
     std::string recipe = old == "e4m3" || old == "hybrid" ? std::string(old) : s_.Lower(setting).value_or("");
     const auto scaling = s_.Lower("fp8_recipe");
     if (recipe_.empty() && scaling.has_value()) absl::StrAppend(&recipe, ", ", *scaling);
-    if (!bf16) absl::StrAppend(&recipe, ", beside fp32");
+    if (!bf16) absl::StrAppend(&recipe, ", with fp32");
     c_.Adjust(
         "fp8_recipe", setting,
-        "matrices of layers are rounded anew each time with a scale a row, gradients in e4m3 too, and what "
-        "stays in higher precision are attention, embedding and head",
-        recipe, bf16 ? "e4m3, a scale a row" : "e4m3, a scale a row, beside bf16");
+        "matrix products of layers use e4m3 with one scale per row, also for gradients; attention, embedding "
+        "and head use higher precision",
+        recipe, bf16 ? "e4m3, one scale per row" : "e4m3, one scale per row, with bf16");
     ReportFp8Differences();
     KeepEndsInBf16(precision);
   }
@@ -161,7 +159,7 @@ class PrecisionConverter {
     if (window.has_value()) scale->set_growth_interval(*window);
     const int64_t hysteresis = s_.Integer("hysteresis").value_or(2);
     if (hysteresis == 1) return;
-    c_.Adjust("loss_scale_hysteresis", "hysteresis", "every overflow halves the scale",
+    c_.Adjust("loss_scale_hysteresis", "hysteresis", "every overflow halves the loss scale",
               absl::StrCat(hysteresis), "1");
   }
 

@@ -133,7 +133,7 @@ TEST(PublishedRuns, Llama3Of8BMessages) {
   EXPECT_EQ(Told(Convert(kLlama3)),
             (Lines{
                 "adjust decay_length --lr-decay-samples 15228271 steps -> 15258789 steps",
-                "adjust fp8_recipe --fp8-format hybrid -> e4m3, a scale a row",
+                "adjust fp8_recipe --fp8-format hybrid -> e4m3, one scale per row",
                 "adjust nccl_buffers --fsdp-double-buffer true -> always",
                 "adjust nccl_buffers --use-nccl-ub true -> always",
                 "adjust no_evaluation --eval-interval every 100 steps -> never",
@@ -212,7 +212,7 @@ TEST(PublishedRuns, RejectsDeepSeekV3WithMultiTokenPrediction) {
   EXPECT_EQ(Told(Convert(kDeepSeek)),
             (Lines{
                 "adjust decay_length --lr-decay-samples 285530 steps -> 286102 steps",
-                "adjust expert_balance_of_choices --moe-aux-loss-coeff scores' choices -> choices",
+                "adjust expert_balance_of_choices --moe-aux-loss-coeff highest scores -> chosen experts",
                 "adjust nccl_buffers --fsdp-double-buffer true -> always",
                 "adjust nccl_buffers --use-nccl-ub true -> always",
                 "adjust no_evaluation --eval-interval every 100 steps -> never",
@@ -294,7 +294,7 @@ TEST(PublishedRuns, RejectsQwen3Of30BWithoutVocabularySize) {
       (Lines{
           "adjust decay_length --lr-decay-samples 1993179 steps -> 2098083 steps",
           "adjust expert_balance_by_sample --moe-router-load-balancing-type each micro-batch -> each sample",
-          "adjust fp8_recipe --fp8-format e4m3, mxfp8 -> e4m3, a scale a row",
+          "adjust fp8_recipe --fp8-format e4m3, mxfp8 -> e4m3, one scale per row",
           "adjust no_evaluation --eval-interval every 100 steps -> never",
           "adjust norms_about_one --apply-layernorm-1p 0 at first -> 1 at first",
           "adjust router_chooses --moe-router-force-load-balancing true -> false",

@@ -295,7 +295,7 @@ std::optional<std::string> Settings::Text(absl::string_view name) {
   const Setting* setting = Find(name);
   if (setting == nullptr || setting->open) return std::nullopt;
   if (!setting->values.empty()) return setting->values.front();
-  ValueFault(*setting, "no_value", "it has no value", "write one after it, or leave it out");
+  ValueFault(*setting, "no_value", "has no value", "write one after it, or leave it out");
   return std::nullopt;
 }
 
@@ -385,8 +385,8 @@ SpecFaults ReadSettings(absl::string_view text, const std::string& file, Setting
   }
   return {{{file, 1, 1},
            {"no_settings", FaultLevel::kError, "",
-            "this is neither a run_config.yaml nor a list of arguments such as --num-layers 32",
-            "give the file that Megatron Bridge wrote, or the arguments of the pretraining script", "", ""}}};
+            "the text is neither a run_config.yaml nor a list of arguments such as --num-layers 32",
+            "pass the file that Megatron Bridge wrote, or the arguments of the pretraining script", "", ""}}};
 }
 
 }  // namespace fsdpd

@@ -105,7 +105,7 @@ class Splitter {
       if (quote == '"' && c == '$') ReadVariable(place, word);
       word->text += quote == '"' && c == '\\' && !AtEnd() ? Take() : c;
     }
-    Fault("open_quote", opened, "the quote that is opened here is not closed", "close it");
+    Fault("open_quote", opened, "the quote that starts here is not closed", "close it");
   }
 
   void ReadVariable(const Place& place, ShellWord* word) {
@@ -118,9 +118,9 @@ class Splitter {
     word->spreads |= absl::StartsWith(rest, "[@]") || absl::StartsWith(rest, "[*]");
     word->spreads |= name.empty() && (absl::StartsWith(rest, "@") || absl::StartsWith(rest, "*"));
     Fault(kShellVariable, place,
-          name.empty() ? "the shell puts something here that is not in this text"
+          name.empty() ? "the shell expands this to a value that is not in this text"
                        : absl::StrCat("the value of $", name, " is not in this text"),
-          "write it here, or paste what `echo` prints of the arguments");
+          "write the value here, or paste the arguments as printed by `echo`");
   }
 
   void Fault(const char* rule, const Place& place, const std::string& reason, const char* fix) {

@@ -52,21 +52,20 @@ class TrainingConverter {
     const bool mock = s_.Flag("mock_data");
     if (data->tokens().empty()) data->mutable_synthetic();
     if (data->tokens().empty() && !mock) {
-      c_.Fault("no_data", FaultLevel::kWarn, "data_path", "no data_path is set: random tokens are used",
-               "name the data in the spec");
+      c_.Fault("no_data", FaultLevel::kWarn, "data_path", "is not set: random tokens are used",
+               "set data.tokens in the spec");
     }
     if (data->tokens_size() > 1) ReportDataWeights();
     ConvertDocuments();
     if (s_.Lower("dataloader_type").value_or("single") != "single") {
-      c_.Error("data_order", "dataloader_type", "each sample is seen once in an epoch", "write single");
+      c_.Error("data_order", "dataloader_type", "only `single` is supported: each sample once per epoch",
+               "write single");
     }
     // Mock data is random, so a split of it has no effect.
     if (const auto split = s_.Text("split"); split.has_value() && !data->tokens().empty()) {
-      c_.Adjust(
-          "split", "split",
-          "files are trained on whole; name files for validation in data.validation, cut off the training "
-          "files",
-          *split, "all");
+      c_.Adjust("split", "split",
+                "complete files are training data; split off validation files and set data.validation",
+                *split, "all");
     }
   }
 
@@ -83,21 +82,21 @@ class TrainingConverter {
                                    : positions ? "reset_position_ids"
                                                : "eod_mask_loss";
       return c_.Error("documents_apart", only_one,
-                      "positions, attention and loss begin again with each document together or not at all",
+                      "positions, attention and loss are reset at document ends together or not at all",
                       "set reset_position_ids, reset_attention_mask and eod_mask_loss, or none of them");
     }
     if (!loss) {
       c_.Adjust("documents_first_token", "reset_attention_mask",
-                "the first token of a document is no target: it would be told from the end of another",
-                "eod_mask_loss: false", "true");
+                "the first token of a document is not a target", "eod_mask_loss: false", "true");
     }
     if (end.has_value()) {
       job_.mutable_data()->set_document_end_token(*end);
     } else if (s_.Find("null_tokenizer_eod_id") == nullptr) {
-      c_.Error("document_end", "reset_attention_mask",
-               "the token that ends documents is not set: Megatron takes it from the tokenizer, which is not "
-               "read here",
-               "add --null-tokenizer-eod-id N, which says it here");
+      c_.Error(
+          "document_end", "reset_attention_mask",
+          "the end-of-document token is not set: Megatron takes it from the tokenizer, which migrate does "
+          "not read",
+          "add --null-tokenizer-eod-id N");
     }
   }
 
@@ -107,8 +106,8 @@ class TrainingConverter {
       if (file.has_weight()) return;
     }
     c_.Adjust("data_weights", s_.Find("train_data_path") != nullptr ? "train_data_path" : "data_path",
-              "without weights every file has the same share here, and one by its length there", "by length",
-              "the same");
+              "files without weights have equal weights; Megatron weights them by length", "by length",
+              "equal");
   }
 
   void ConvertTrain() {
@@ -134,7 +133,7 @@ class TrainingConverter {
     const bool all = s_.Flag("full_validation");
     if (every <= 0 || (rounds.has_value() && *rounds == 0)) return;
     if (job_.data().validation().empty()) {
-      return c_.Adjust("no_evaluation", "eval_interval", "there are no files for validation to evaluate on",
+      return c_.Adjust("no_evaluation", "eval_interval", "no validation files are set",
                        absl::StrCat("every ", every, " steps"), "never");
     }
     v1::Evaluation* evaluation = job_.mutable_train()->mutable_evaluation();
@@ -146,12 +145,10 @@ class TrainingConverter {
   void ConvertOptimizer() {
     v1::Optimizer* optimizer = job_.mutable_optimizer();
     optimizer->set_clip_norm(s_.Real("clip_grad").value_or(1));
-    if (s_.Find("lr") == nullptr) c_.Error("required", "lr", "the learning rate is not set", "add --lr");
+    if (s_.Find("lr") == nullptr) c_.Error("required", "lr", "is not set", "add --lr");
     const double lr = s_.Real("lr").value_or(1);  // Real() reports an invalid number.
     if (lr <= 0)
-      c_.Error("lr_positive", "lr",
-               absl::StrCat("a learning rate of ", lr, " trains nothing, or away from it"),
-               "write one above 0");
+      c_.Error("lr_positive", "lr", absl::StrCat("the learning rate is ", lr), "write a number above 0");
     const double decay = ChooseWeightDecay();
     if (s_.Lower("optimizer").value_or("adam") == "sgd") {
       v1::Sgd* sgd = optimizer->mutable_sgd();
@@ -176,7 +173,7 @@ class TrainingConverter {
     const double end = s_.Real("end_weight_decay").value_or(decay);
     if (s_.Lower("weight_decay_incr_style").value_or("constant") == "constant") return end;
     if (start.value_or(decay) != end) {
-      c_.Error("weight_decay_grows", "weight_decay_incr_style", "the decay is the same throughout",
+      c_.Error("weight_decay_grows", "weight_decay_incr_style", "variable weight decay is not supported",
                "write constant");
     }
     return end;
@@ -195,7 +192,7 @@ class TrainingConverter {
       embedding->set_weight_decay(0);
       if (own > 0) embedding->set_lr_scale(own / lr);
       c_.Adjust("embedding_decay", "embedding_init_method_std",
-                "a group of parameters has no weight decay, as Megatron does where this is set", "no decay",
+                "embeddings become a parameter group without weight decay, as in Megatron", "no decay",
                 "weight_decay 0");
     }
     if (own <= 0) return;
@@ -205,11 +202,11 @@ class TrainingConverter {
     const bool tied = model.has_llama() ? model.llama().tied_embeddings() : !model.gpt2().untied_embeddings();
     if (!tied) ends->add_params("head.output");
     ends->set_lr_scale(own / lr);
-    c_.Adjust("own_rate", "decoupled_lr", "a group of parameters has a multiple of the rate",
+    c_.Adjust("own_rate", "decoupled_lr", "becomes a parameter group with a multiple of the learning rate",
               absl::StrCat(own), absl::StrCat("lr_scale ", own / lr));
     if (std::abs(there - here) <= 1e-9 * there) return;
     c_.Adjust("own_least_rate", s_.Find("decoupled_min_lr") != nullptr ? "decoupled_min_lr" : "decoupled_lr",
-              "a group's rate falls as the others' do, to the same part of its peak", absl::StrCat(there),
+              "the learning rate of all groups decays to the same fraction of its peak", absl::StrCat(there),
               absl::StrCat(here));
   }
 
@@ -227,7 +224,7 @@ class TrainingConverter {
     const int64_t steps =
         fraction.has_value() ? ClampToInteger(*fraction * static_cast<double>(decay_steps)) : warmup;
     if (from != 0 && steps > 0) {
-      c_.Adjust("warmup_from", "lr_warmup_init", "a warm-up rises from 0", absl::StrCat(from), "0");
+      c_.Adjust("warmup_from", "lr_warmup_init", "a warm-up starts from 0", absl::StrCat(from), "0");
     }
     return steps;
   }
@@ -241,7 +238,7 @@ class TrainingConverter {
     if (style == "linear") return;
     const bool written = s_.Find("lr_wsd_decay_style") != nullptr;
     c_.Adjust("wsd_decay_style", written ? "lr_wsd_decay_style" : "lr_decay_style",
-              "the rate falls in a straight line over the last steps", style, "linear");
+              "the learning rate decays linearly over the last steps", style, "linear");
   }
 
   void ConvertSchedule() {
@@ -250,9 +247,10 @@ class TrainingConverter {
     const std::optional<int64_t> decay = c_.Steps("lr_decay_iters", "lr_decay_samples");
     const int64_t warmup = ConvertWarmup(decay.value_or(steps));
     if (style != "constant" || warmup > 0) {
-      c_.Fault("one_step_on", FaultLevel::kWarn, "",
-               "a step has the rate that the next one has there: Megatron counts from 0, and here from 1",
-               "");
+      c_.Fault(
+          "one_step_on", FaultLevel::kWarn, "",
+          "a step has the learning rate of Megatron's next step: Megatron counts steps from 0, fsdpd from 1",
+          "");
     }
     const double lr = std::max(job_.optimizer().adamw().lr(), job_.optimizer().sgd().lr());
     const double ratio = lr > 0 ? s_.Real("min_lr").value_or(0) / lr : 0;
@@ -273,7 +271,7 @@ class TrainingConverter {
     }
     if (decay.has_value() && *decay != steps && style != "constant") {
       const char* setting = s_.Find("lr_decay_iters") != nullptr ? "lr_decay_iters" : "lr_decay_samples";
-      c_.Adjust("decay_length", setting, "the rate falls over the job's steps, to its least at the last",
+      c_.Adjust("decay_length", setting, "the learning rate decays over all steps of the job",
                 absl::StrCat(*decay, " steps"), absl::StrCat(steps, " steps"));
     }
   }
