@@ -121,7 +121,7 @@ def test_tokens_match_library_with_document_ends(run, library, model, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"a.jsonl", "b.jsonl.gz", "c.txt", "all.u16", "all.u16.json"}
     # Nothing is replaced unless it is said.
     code, _, err = run("tokenize", "c.txt", "--tokenizer", model, "--out", "all")
-    assert code == 2 and "all.u16: is there already" in err
+    assert code == 2 and "all.u16: already exists" in err
     code, _, _ = run("tokenize", "c.txt", "--tokenizer", model, "--out", "all", "--type", "u32", "--documents", "line")
     assert code == 0 and len(documents_of("all.u32", end, "<u4")) == 2
 
@@ -226,7 +226,7 @@ def test_end_token_of_post_processor_has_mask_of_answer(run, model, library, tmp
     jsonl(tmp_path / "in.jsonl", [{"prompt": "the quick", "completion": " brown fox"}, {"prompt": "lazy", "completion": ""}])
     code, _, err = run("tokenize", "in.jsonl", "--as", "completion", "--tokenizer", "ending.json", "--out", "out",
                        "--add-special-tokens")
-    assert code == 0 and "1 documents have no token that counts" in err, err
+    assert code == 0 and "1 documents have no targets" in err, err
     ids, mask = numpy.fromfile("out.u16", "<u2"), numpy.fromfile("out.mask", "u1")
     begin = [library.token_to_id("<|turn|>")]
     assert ids.tolist() == [token for text in ("the quick brown fox", "lazy")
@@ -235,26 +235,26 @@ def test_end_token_of_post_processor_has_mask_of_answer(run, model, library, tmp
 
 
 @pytest.mark.parametrize("name, content, words, said", [
-    ("a.jsonl", b'{"text": "x"}\n{"text": \n', [], "a.jsonl:2:10: no JSON: "),
-    ("a.jsonl", b'{"text": "x"}\n\n["y"]\n', [], "a.jsonl:3: is a list, and each line of JSONL is an object"),
-    ("a.jsonl", b'{"body": "x"}\n', [], "a.jsonl:1: has no field 'text'; its fields: body. --field names another"),
-    ("a.jsonl", b'{"text": 7}\n', [], "a.jsonl:1: field 'text' is a number, and a text is needed"),
-    ("a.jsonl", b'{"text": "a\xff"}\n', [], "a.jsonl:1: byte 11 is 0xff, and no UTF-8 has it there"),
-    ("a.jsonl", b'{"text": "ab\\ud83e"}\n', [], "a.jsonl:1: character 2 of the text is half of a surrogate pair"),
-    ("a.txt", b"caf\xe9", [], "a.txt: byte 3 is 0xe9, and no UTF-8 has it there"),
-    ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 1000)[:-20], [], "a.jsonl.gz: as gzip it is damaged or cut off"),
-    ("a.jsonl.zst", b"", [], "zstd is not read; unpack it on the way: zstd -dc a.jsonl.zst | fsdpctl data tokenize -"),
-    ("a.parquet", b"", [], "its name does not end in .txt, "),
-    ("a.txt", b"", [], "0 documents were read, and the train part has none of them"),
-    ("a.txt", b"x", ["--end-of-document", "<eot>"], "has no such token; special ones: <|turn|>, <|turn_end|>"),
-    ("a.txt", b"x", ["--end-of-document", "99999"], "the ids of "),
-    ("a.txt", b"x", ["--type", "u8"], "--type u8: does not hold the "),
+    ("a.jsonl", b'{"text": "x"}\n{"text": \n', [], "a.jsonl:2:10: invalid JSON: "),
+    ("a.jsonl", b'{"text": "x"}\n\n["y"]\n', [], "a.jsonl:3: is a list, want an object"),
+    ("a.jsonl", b'{"body": "x"}\n', [], "a.jsonl:1: no field 'text' (got body); set --field"),
+    ("a.jsonl", b'{"text": 7}\n', [], "a.jsonl:1: field 'text' is a number, want a string"),
+    ("a.jsonl", b'{"text": "a\xff"}\n', [], "a.jsonl:1: byte 11 (0xff) is not UTF-8"),
+    ("a.jsonl", b'{"text": "ab\\ud83e"}\n', [], "a.jsonl:1: character 2 of the text is an unpaired surrogate"),
+    ("a.txt", b"caf\xe9", [], "a.txt: byte 3 (0xe9) is not UTF-8"),
+    ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 1000)[:-20], [], "a.jsonl.gz: damaged or truncated gzip"),
+    ("a.jsonl.zst", b"", [], "zstd is not supported; decompress it: zstd -dc a.jsonl.zst | fsdpctl data tokenize -"),
+    ("a.parquet", b"", [], "the name does not end in .txt, "),
+    ("a.txt", b"", [], "the train part is empty: 0 documents were read"),
+    ("a.txt", b"x", ["--end-of-document", "<eot>"], "(special tokens: <|turn|>, <|turn_end|>"),
+    ("a.txt", b"x", ["--end-of-document", "99999"], "is above the last id "),
+    ("a.txt", b"x", ["--type", "u8"], "--type u8: is too small for the "),
     ("a.txt", b"x", ["--tokenizer", "a.txt"], "a.txt: tokenizers 0."),
     ("a.txt", b"x", ["--tokenizer", "absent.json"], "absent.json: No such file"),
-    ("a.txt", b"x", ["--out", "no/where"], "there is no directory no"),
-    ("a.jsonl", b'{"messages": []}\n', ["--as", "chat"], "a.jsonl:1: field 'messages' is empty, and a list of messages"),
-    ("a.jsonl", b'{"messages": [{"content": "x"}]}\n', ["--as", "chat"], "message 0 of 'messages' is no object with a role"),
-    ("a.jsonl", b'{"prompt": "x", "completion": []}\n', ["--as", "completion"], "'prompt' is a text and 'completion' is a "
+    ("a.txt", b"x", ["--out", "no/where"], "no directory no"),
+    ("a.jsonl", b'{"messages": []}\n', ["--as", "chat"], "a.jsonl:1: field 'messages' is empty, want a list of messages"),
+    ("a.jsonl", b'{"messages": [{"content": "x"}]}\n', ["--as", "chat"], "message 0 of 'messages' is not an object with a role"),
+    ("a.jsonl", b'{"prompt": "x", "completion": []}\n', ["--as", "completion"], "'prompt' is a string and 'completion' is a "
      "list"),
 ])
 def test_reports_place_of_unreadable_input_and_removes_output(run, model, tmp_path, name, content, words, said):
@@ -267,7 +267,7 @@ def test_reports_place_of_unreadable_input_and_removes_output(run, model, tmp_pa
 def test_skip_faulty_counts_documents(run, model, library, tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n{"text": \n{"text": "\xff"}\n{"text": "two"}\n')
     code, _, err = run("tokenize", "a.jsonl", "--tokenizer", model, "--out", "out", "--skip-faulty")
-    assert code == 0 and "a.jsonl:2:" in err and "a.jsonl:3:" in err and "2 faulty documents were skipped" in err
+    assert code == 0 and "a.jsonl:2:" in err and "a.jsonl:3:" in err and "2 faulty documents skipped" in err
     assert documents_of("out.u16", library.token_to_id(END)) == [tuple(ids_of(library, text)) for text in ("one", "two")]
 
 
@@ -278,11 +278,11 @@ def test_rejects_or_skips_large_documents(run, model, library, tmp_path, monkeyp
     (tmp_path / "b.txt").write_bytes(large)
     (tmp_path / "c.txt").write_bytes(b"three")
     for name, said in {"a.jsonl": "a.jsonl:2: the line is longer than 1 MiB",
-                       "b.txt": "b.txt: as one document it is larger than 1 MiB"}.items():
+                       "b.txt": "b.txt: one document is larger than 1 MiB"}.items():
         code, _, err = run("tokenize", name, "--tokenizer", model, "--out", "out")
-        assert code == 2 and said in err and "--skip-faulty leaves such documents out" in err
+        assert code == 2 and said in err and "--skip-faulty skips such documents" in err
     code, _, err = run("tokenize", "a.jsonl", "b.txt", "c.txt", "--tokenizer", model, "--out", "out", "--skip-faulty")
-    assert code == 0 and "a.jsonl:4: the line" in err and "3 faulty documents were skipped" in err
+    assert code == 0 and "a.jsonl:4: the line" in err and "3 faulty documents skipped" in err
     assert documents_of("out.u16", library.token_to_id(END)) == \
         [tuple(ids_of(library, text)) for text in ("one", "two", "three")]
 
@@ -303,7 +303,7 @@ def test_interrupt_removes_output_and_concurrent_run_is_rejected(site, model, tm
     wait_until("it has begun to write", part.exists)
     second = process(site, "tokenize", "-", "--format", "txt", "--tokenizer", model, "--out", out)
     _, err = second.communicate(b"text", timeout=60)
-    assert second.returncode == 2 and b"out.u16: another run is writing it" in err
+    assert second.returncode == 2 and b"out.u16: another run is writing this file" in err
     first.send_signal(signal.SIGINT)
     assert first.wait(60) == 130
     assert first.stderr.read() == b"fsdpctl data: interrupted\n"
@@ -373,12 +373,12 @@ def test_inspect_reads_files_of_other_programs(run, tmp_path):
 
 
 @pytest.mark.parametrize("content, mask, words, said", [
-    (b"\1\0\2", None, ["--type", "u16"], "x: 3 bytes are not a whole number of 2-byte tokens (byte 2 starts a torn one)"),
-    (b"\1\0\2\1\7\0", None, ["--type", "u16", "--vocab-size", "256"], "x: token 258 at byte 2 is not below the vocabulary's "
+    (b"\1\0\2", None, ["--type", "u16"], "x: 3 bytes are not a whole number of 2-byte tokens (the last one starts at byte 2)"),
+    (b"\1\0\2\1\7\0", None, ["--type", "u16", "--vocab-size", "256"], "x: token 258 at byte 2 is not below the vocabulary "
      "size 256"),
-    (b"\1\0\2\0", b"\1", ["--type", "u16", "--mask", "mask"], "mask: has 1 bytes, and a mask has one for each token, of "
-     "which x has 2"),
-    (b"\1\0\2\0", b"\1" + b"1", ["--type", "u16", "--mask", "mask"], "mask: byte 1 is 49, and a mask has 1 where"),
+    (b"\1\0\2\0", b"\1", ["--type", "u16", "--mask", "mask"], "mask: has 1 bytes, want one for each of "
+     "the 2 tokens of x"),
+    (b"\1\0\2\0", b"\1" + b"1", ["--type", "u16", "--mask", "mask"], "mask: byte 1 is 49, want 1 (target) or 0"),
 ])
 def test_inspect_reports_byte_of_error(run, tmp_path, content, mask, words, said):
     (tmp_path / "x").write_bytes(content)
@@ -391,14 +391,14 @@ def test_inspect_detects_changed_file_and_other_tokenizer(run, files, model, tmp
     other = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
     other.save("other.json")
     code, _, err = run("inspect", "a.u16", "--tokenizer", "other.json", "--vocab-size", 400)
-    assert code == 9 and "was made with another tokenizer" in err
+    assert code == 9 and "was created with another tokenizer" in err
     with open("a.u16", "r+b") as file:
         file.write(b"\1\0")
     code, _, err = run("inspect", "a.u16")
-    assert code == 9 and "is not what its .json describes" in err
+    assert code == 9 and "does not match the sha256 in its .json" in err
     numpy.save("x.npy", numpy.arange(9))
     code, _, err = run("inspect", "x.npy")
-    assert code == 2 and "is an .npy file of numpy" in err
+    assert code == 2 and "is an .npy file" in err
     code, _, err = run("inspect", "b.u16", "--offset", 10**9)
     assert code == 2 and "--offset 1000000000" in err
 
@@ -443,7 +443,7 @@ def test_pack_rejects_ids_above_32_bits(run, tmp_path, token):
 def test_pack_adds_missing_ends_and_rejects_mismatched_files(run, files, model, tmp_path):
     numpy.array([5, 6, files, 7, 8], "<u2").tofile("open.u16")
     code, _, err = run("pack", "open.u16", "a.u16", "--out", "p", "--end-of-document", files)
-    assert code == 0 and "1 documents at a file's end had no end" in err
+    assert code == 0 and "to 1 documents at the ends of files" in err
     assert {(5, 6), (7, 8)} <= set(documents_of("p.u16", files))
     described = json.loads((tmp_path / "b.u16.json").read_text())
     described["tokenizer"]["sha256"] = "0" * 64

@@ -62,7 +62,7 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(text)
         except jinja2.TemplateSyntaxError as error:
-            raise Fault(f"{origin}:{error.lineno}: no Jinja template: {error.message}") from None
+            raise Fault(f"{origin}:{error.lineno}: invalid Jinja template: {error.message}") from None
 
     def document(self, messages: list[Message], tools: object, first_counted: int, place: str) -> Document:
         """Renders a conversation. Targets are the answers in messages[first_counted:]."""
@@ -76,7 +76,7 @@ class ChatTemplate:
             return cast(str, self._template.render(messages=messages, tools=tools, add_generation_prompt=generation_prompt,
                                                    **self._special_tokens))
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
-            raise Fault(f"{place}: the chat template of {self._origin} refuses the conversation: {error}") from None
+            raise Fault(f"{place}: the chat template of {self._origin} rejects the conversation: {error}") from None
 
     def _by_marks(self, marked: str, place: str) -> Document:
         begin, end = self._marks
@@ -86,7 +86,7 @@ class ChatTemplate:
         for each in answers:
             answer, found, rest = each.partition(end)
             if not found or begin in answer:
-                raise Fault(f"{place}: generation blocks within each other in the chat template of {self._origin}")
+                raise Fault(f"{place}: nested generation blocks in the chat template of {self._origin}")
             counted.append((len(text), len(text) + len(answer)))
             text += answer + rest
         return Document(text, place, counted, templated=True)
@@ -104,19 +104,19 @@ class ChatTemplate:
             until = plain(self._render(messages[:number + 1], tools, False, place))
             if not (whole.startswith(until) and until.startswith(before)):
                 raise Fault(f"{place}: message {number} cannot be found in the conversation: the chat template of "
-                            f"{self._origin} writes it otherwise when more follows; give one that marks answers with "
-                            "{% generation %}, by --chat-template")
+                            f"{self._origin} changes it when more messages follow; set --chat-template to a template that "
+                            "marks answers with {% generation %}")
             counted.append((len(before), len(until)))
         return Document(whole, place, counted, templated=True)
 
 
 def messages_of(value: object, name: str, place: str) -> list[Message]:
     if not isinstance(value, list) or not value:
-        raise Fault(f"{place}: field {name!r} is {'empty' if value == [] else kind(value)}, and a list of messages is "
-                    'needed, as in [{"role": "user", "content": "..."}]')
+        raise Fault(f"{place}: field {name!r} is {'empty' if value == [] else kind(value)}, want a list of messages "
+                    'such as [{"role": "user", "content": "..."}]')
     for number, message in enumerate(value):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise Fault(f"{place}: message {number} of {name!r} is no object with a role")
+            raise Fault(f"{place}: message {number} of {name!r} is not an object with a role")
     return value
 
 
@@ -138,7 +138,7 @@ def load_template(tokenizer: pathlib.Path, named: pathlib.Path | None) -> ChatTe
     if isinstance(text, list):
         text = next((each["template"] for each in text if each.get("name") == "default"), None)
     if not isinstance(text, str):
-        raise Fault(f"no chat template: neither {path} nor chat_template in {config_path}; --chat-template names one")
+        raise Fault(f"{tokenizer}: no chat template in {path} or {config_path}; set --chat-template")
     return ChatTemplate(text, str(config_path), tokens)
 
 
@@ -161,6 +161,6 @@ def reading_completions(template: Callable[[], ChatTemplate], prompt: str,
         if isinstance(prompt_value, list) and isinstance(completion_value, list):
             messages = messages_of(prompt_value, prompt, place) + messages_of(completion_value, completion, place)
             return template().document(messages, line.get("tools"), len(prompt_value), place)
-        raise Fault(f"{place}: {prompt!r} is {kind(prompt_value)} and {completion!r} is {kind(completion_value)}, and two "
-                    "texts or two lists of messages are needed")
+        raise Fault(f"{place}: {prompt!r} is {kind(prompt_value)} and {completion!r} is {kind(completion_value)}, want two "
+                    "strings or two lists of messages")
     return read

@@ -47,86 +47,90 @@ def fraction(text: str) -> float:
     except ValueError:
         value = -1
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share: a number from 0 to less than 1, as in 0.01")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to less than 1, such as 0.01")
     return value
 
 
 def add_tokenize(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("tokenize", help="text and JSONL to token files", formatter_class=Formatter, description=(
-        "Writes PREFIX.u16 (or .u32), which data.tokens takes, and PREFIX.u16.json, which says how it was made; of prompts "
-        "and chats PREFIX.mask too. Prints the lines of a spec that take them."), epilog="""examples:
+    parser = commands.add_parser("tokenize", help="convert text and JSONL to token files", formatter_class=Formatter,
+                                 description=(
+        "Writes PREFIX.u16 (or .u32) for data.tokens, PREFIX.u16.json with its origin, and for prompts and chats "
+        "PREFIX.mask. Prints the lines for a spec."), epilog="""examples:
   fsdpctl data tokenize c4/*.jsonl.gz --tokenizer Llama-3.1-8B --out c4 --validation-share 0.001
   fsdpctl data tokenize chats.jsonl --as chat --tokenizer Llama-3.1-8B-Instruct --out chats
   zstd -dc pile.jsonl.zst | fsdpctl data tokenize - --format jsonl --tokenizer tokenizer.json --out pile""")
-    parser.add_argument("inputs", nargs="+", metavar="FILE", help=".txt, .jsonl, these with .gz, or - for stdin")
+    parser.add_argument("inputs", nargs="+", metavar="FILE", help=".txt or .jsonl, also with .gz, or - for stdin")
     parser.add_argument("--tokenizer", required=True, type=pathlib.Path, metavar="FILE",
-                        help="a Hugging Face tokenizer.json, or the directory with it")
-    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="PREFIX", help="what the files' names begin with")
-    parser.add_argument("--format", choices=["auto", "txt", "jsonl"], default="auto", help="default: by the names")
-    parser.add_argument("--documents", choices=["file", "line"], default="file", help="of a text: what one document is")
+                        help="Hugging Face tokenizer.json, or its directory")
+    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="PREFIX", help="prefix of the output files")
+    parser.add_argument("--format", choices=["auto", "txt", "jsonl"], default="auto", help="default: by file name")
+    parser.add_argument("--documents", choices=["file", "line"], default="file", help="one document per text file or line")
     parser.add_argument("--as", choices=["text", "completion", "chat"], default="text", dest="reading",
-                        help="what a line of JSONL is: a text, a prompt with its completion, or a conversation")
-    parser.add_argument("--field", metavar="NAME", help="with text or messages; default: text, or messages of a chat")
+                        help="content of a JSONL line: a text, a prompt with a completion, or a conversation")
+    parser.add_argument("--field", metavar="NAME", help="field of the text or messages; default: text, or messages for chat")
     parser.add_argument("--prompt-field", default="prompt", metavar="NAME")
     parser.add_argument("--completion-field", default="completion", metavar="NAME")
     parser.add_argument("--chat-template", type=pathlib.Path, metavar="FILE",
-                        help="default: chat_template.jinja or tokenizer_config.json beside the tokenizer")
+                        help="default: chat_template.jinja or tokenizer_config.json of the tokenizer's directory")
     parser.add_argument("--end-of-document", metavar="TOKEN",
-                        help="name or id, or none; default: by the tokenizer's special tokens")
-    parser.add_argument("--type", choices=["auto", "u8", "u16", "u32"], default="auto", help="auto: u16 where it holds all")
+                        help="name, id, or none; default: from the tokenizer's special tokens")
+    parser.add_argument("--type", choices=["auto", "u8", "u16", "u32"], default="auto", help="auto: u16 if all ids fit")
     parser.add_argument("--add-special-tokens", action="store_true",
-                        help="what the tokenizer puts around a text, as a token of its begin")
+                        help="add the tokenizer's special tokens, such as a token at the start")
     parser.add_argument("--parse-special-tokens", action="store_true",
-                        help="names of special tokens in a text are these tokens; in what a chat template made always")
-    parser.add_argument("--validation-share", type=fraction, default=0.0, metavar="SHARE", help="of documents, as in 0.001")
-    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of which documents are held out")
-    parser.add_argument("--skip-faulty", action="store_true", help="leave out documents that cannot be read")
-    parser.add_argument("--workers", type=whole_number(1, 1024), metavar="N", help="threads; default: one a core")
+                        help="parse names of special tokens in texts; output of chat templates is always parsed")
+    parser.add_argument("--validation-share", type=fraction, default=0.0, metavar="SHARE",
+                        help="fraction of documents for validation, such as 0.001")
+    parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the validation split")
+    parser.add_argument("--skip-faulty", action="store_true", help="skip documents that cannot be read")
+    parser.add_argument("--workers", type=whole_number(1, 1024), metavar="N", help="threads; default: one per core")
     add_output_flags(parser)
     parser.set_defaults(run=tokenize)
 
 
 def add_inspect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("inspect", help="what is in a token file", formatter_class=Formatter, description=(
-        "Reads a token file of anybody's: u8, u16, u32 or Megatron's. The exit code is 9 where it has faults."),
+    parser = commands.add_parser("inspect", help="show and verify a token file", formatter_class=Formatter, description=(
+        "Reads a token file of any program: u8, u16, u32 or Megatron's. The exit code is 9 if it is invalid."),
         epilog="""examples:
   fsdpctl data inspect c4.u16 --tokenizer Llama-3.1-8B --samples 3
   fsdpctl data inspect chats.u32 --mask chats.mask --end-of-document 128001 --sequence-length 8192
   fsdpctl data inspect megatron/c4_text_document -o json""")
-    parser.add_argument("file", type=pathlib.Path, metavar="FILE", help="of type megatron with or without .bin")
-    parser.add_argument("--type", choices=["u8", "u16", "u32", "megatron"], help="default: by FILE.json, the name, or a guess")
-    parser.add_argument("--mask", type=pathlib.Path, metavar="FILE", help="default: the one that FILE.json names")
-    parser.add_argument("--tokenizer", type=pathlib.Path, metavar="FILE", help="to decode and name tokens")
-    parser.add_argument("--end-of-document", metavar="TOKEN", help="id, or a name with --tokenizer, or none")
-    parser.add_argument("--vocab-size", type=whole_number(1), metavar="N", help="ids are to be below it; default: the tokenizer's")
-    parser.add_argument("--sequence-length", type=whole_number(1), metavar="N", help="how many documents samples cut")
-    parser.add_argument("--samples", type=whole_number(0, 1000), default=1, metavar="N")
-    parser.add_argument("--offset", type=whole_number(0), default=0, metavar="TOKEN", help="where samples begin")
-    parser.add_argument("--sample-tokens", type=whole_number(1, 1 << 16), default=64, metavar="N", help="of a sample")
-    parser.add_argument("--top", type=whole_number(0, 1000), default=5, metavar="N", help="most frequent tokens")
+    parser.add_argument("file", type=pathlib.Path, metavar="FILE", help="for type megatron with or without .bin")
+    parser.add_argument("--type", choices=["u8", "u16", "u32", "megatron"], help="default: from FILE.json, the name, or a guess")
+    parser.add_argument("--mask", type=pathlib.Path, metavar="FILE", help="default: from FILE.json")
+    parser.add_argument("--tokenizer", type=pathlib.Path, metavar="FILE", help="decode and name tokens with this tokenizer")
+    parser.add_argument("--end-of-document", metavar="TOKEN", help="id, name (with --tokenizer), or none")
+    parser.add_argument("--vocab-size", type=whole_number(1), metavar="N", help="upper limit of ids; default: the tokenizer's")
+    parser.add_argument("--sequence-length", type=whole_number(1), metavar="N",
+                        help="report the documents that samples of this length split")
+    parser.add_argument("--samples", type=whole_number(0, 1000), default=1, metavar="N", help="number of samples to print")
+    parser.add_argument("--offset", type=whole_number(0), default=0, metavar="TOKEN", help="start of the first sample")
+    parser.add_argument("--sample-tokens", type=whole_number(1, 1 << 16), default=64, metavar="N", help="tokens per sample")
+    parser.add_argument("--top", type=whole_number(0, 1000), default=5, metavar="N",
+                        help="number of most frequent tokens to print")
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
     parser.set_defaults(run=inspect)
 
 
 def add_pack(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("pack", help="merge token files, their documents shuffled", formatter_class=Formatter,
-                                 description=("Writes one token file of the documents of several, in an order of the seed, "
-                                              "with their masks. Ranks string documents together as they read."),
+    parser = commands.add_parser("pack", help="merge token files with shuffled documents", formatter_class=Formatter,
+                                 description=("Merges token files and their masks into one, with documents in random order. "
+                                              "Ranks concatenate documents when they read."),
                                  epilog="""examples:
   fsdpctl data pack c4.u16 code.u16 --out mixed --seed 1""")
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="PREFIX")
-    parser.add_argument("--end-of-document", type=whole_number(0), metavar="ID", help="default: what each FILE.json says")
-    parser.add_argument("--type", choices=["u8", "u16", "u32", "megatron"], help="of all files; default: as inspect's")
+    parser.add_argument("--end-of-document", type=whole_number(0), metavar="ID", help="default: from FILE.json")
+    parser.add_argument("--type", choices=["u8", "u16", "u32", "megatron"], help="type of all files; default: as for inspect")
     parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N")
-    parser.add_argument("--no-shuffle", action="store_true", help="documents in the order of the files")
+    parser.add_argument("--no-shuffle", action="store_true", help="keep the order of documents")
     add_output_flags(parser)
     parser.set_defaults(run=pack)
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: what FILE.json has")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: the content of FILE.json")
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
@@ -136,7 +140,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
 def arguments_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fsdpctl data", formatter_class=Formatter, allow_abbrev=False,
-                                     description="Token files for jobs: made from text, looked into, merged.")
+                                     description="Create, inspect and merge token files for jobs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (add_tokenize, add_inspect, add_pack):
         add(commands)
@@ -211,7 +215,7 @@ def end_to_inspect(requested: str | None, vocabulary: Vocabulary | None, describ
     if requested == "none":
         return None
     if requested is None or not requested.isdecimal():
-        raise Fault(f"--end-of-document {requested}: is no id, and without --tokenizer no names are known")
+        raise Fault(f"--end-of-document {requested}: is not an id; set --tokenizer to use a name")
     return int(requested)
 
 
@@ -228,7 +232,7 @@ def pack(options: argparse.Namespace) -> int:
         {options.end_of_document}
     end = ends.pop()
     if ends or end is None:
-        raise Fault("which token ends a document? The files do not all say the same; say --end-of-document ID")
+        raise Fault("the files have no common end-of-document token; set --end-of-document ID")
     work = packing.Packing(files, options.out, end, None if options.no_shuffle else options.seed)
     described = work.run(options.overwrite)
     made = entry(f"{options.out}.{work.kind}", work.kind, f"{options.out}.mask" if work.masked else None)
@@ -239,9 +243,9 @@ def pack(options: argparse.Namespace) -> int:
 
 def check_prefix(prefix: pathlib.Path) -> None:
     if prefix.name in ("", ".."):
-        raise Fault(f"--out {prefix}: is a directory; say with what the files' names begin, as in {prefix}/train")
+        raise Fault(f"--out {prefix}: is a directory; write a prefix of file names, such as {prefix}/train")
     if not prefix.parent.is_dir():
-        raise Fault(f"--out {prefix}: there is no directory {prefix.parent}")
+        raise Fault(f"--out {prefix}: no directory {prefix.parent}")
 
 
 def print_output(text: str) -> None:
@@ -262,7 +266,7 @@ def run(options: argparse.Namespace) -> int:
         # An import error of another module is a bug of this package, not a missing extra.
         if (error.name or "").split(".")[0] not in ("tokenizers", "numpy", "jinja2"):
             raise
-        print(f"fsdpctl data: needs the libraries of the extra `data`: {INSTALL} ({error})", file=sys.stderr)
+        print(f"fsdpctl data: libraries of the extra `data` are missing ({error}); run {INSTALL}", file=sys.stderr)
     except Fault as fault:
         print(f"fsdpctl data: {fault}", file=sys.stderr)
     except OSError as error:

@@ -65,7 +65,7 @@ class Inspection:
         outside = (ids < 0) | (ids >= limit) if limit is not None else ids < 0
         for at in numpy.flatnonzero(outside)[:max(MAX_REPORTED - self._outside, 0)]:
             token, width = int(ids[at]), self._file.ids.dtype.itemsize
-            why = "negative" if token < 0 else f"not below the vocabulary's size {limit}"
+            why = "negative" if token < 0 else f"not below the vocabulary size {limit}"
             self.faults.append(f"{self._file.path}: token {token} at byte {(begin + int(at)) * width} is {why}")
         self._outside += int(outside.sum())
         counted = numpy.bincount(ids[(ids >= 0) & (ids < MAX_COUNTED_ID)])
@@ -77,25 +77,23 @@ class Inspection:
 
     def _take_mask(self, begin: int, mask: Any) -> None:
         for at in numpy.flatnonzero(mask > 1)[:max(MAX_REPORTED - self._odd, 0)]:
-            self.faults.append(f"{self._file.mask_path}: byte {begin + int(at)} is {mask[at]}, and a mask has 1 where a "
-                               "token counts as a target and 0 where not")
+            self.faults.append(f"{self._file.mask_path}: byte {begin + int(at)} is {mask[at]}, want 1 (target) or 0")
         self._odd += int((mask > 1).sum())
         self._counted += int((mask == 1).sum())
 
     def _compare_with_description(self) -> None:
         if self._outside > MAX_REPORTED:
-            self.faults.append(f"{self._file.path}: {of_count(self._outside)} such tokens in all; is the type right "
-                               f"({self._file.type}, by {self._file.known_by})?")
+            self.faults.append(f"{self._file.path}: {of_count(self._outside)} such tokens in total; check the type "
+                               f"({self._file.type}, by {self._file.known_by})")
         described = self._file.description
         if not described:
             return
         if described.get("sha256") != sha256_of(self._file.ids):
-            self.faults.append(f"{self._file.path}: is not what its .json describes: other bytes than those that were "
-                               "written")
+            self.faults.append(f"{self._file.path}: does not match the sha256 in its .json")
         made_with = described.get("tokenizer", {}).get("sha256")
         if self._vocabulary and made_with and made_with != self._vocabulary.sha256:
-            self.faults.append(f"{self._file.path}: was made with another tokenizer than {self._vocabulary.path}: the "
-                               f"sha256 of that one is {made_with}")
+            self.faults.append(f"{self._file.path}: was created with another tokenizer than {self._vocabulary.path} "
+                               f"(sha256 {made_with})")
 
     def _lengths(self) -> Any:
         """Returns the lengths of documents with their end tokens, or None if the end token is not known."""
@@ -181,7 +179,7 @@ def text_of(report: dict[str, Any], vocabulary: Vocabulary | None) -> str:
             lines.append(f"  cut by samples  {cut['share_an_epoch']:.1%} of documents an epoch at sequence_length "
                          f"{cut['sequence_length']}; {of_count(cut['longer_than_a_sample'])} are longer than a sample")
     else:
-        lines.append("  documents       not known: --end-of-document TOKEN says what ends one")
+        lines.append("  documents       unknown; set --end-of-document TOKEN")
     if mask:
         lines.append(f"  mask            {mask['path']}: {mask['counted'] / report['tokens']:.1%} of the tokens count as "
                      "targets")

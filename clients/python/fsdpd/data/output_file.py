@@ -26,7 +26,7 @@ class OutputFile:
                 raise BlockingIOError
         except (BlockingIOError, FileNotFoundError):
             os.close(descriptor)
-            raise BlockingIOError(0, "another run is writing it", str(path)) from None
+            raise BlockingIOError(0, "another run is writing this file", str(path)) from None
         os.ftruncate(descriptor, 0)
         self._file = os.fdopen(descriptor, "wb", buffering=1 << 20)
 
@@ -64,7 +64,7 @@ class Outputs:
 
     def open(self, path: pathlib.Path) -> OutputFile:
         if path.exists() and not self._overwrite:
-            raise FileExistsError(0, "is there already; --overwrite replaces it", str(path))
+            raise FileExistsError(0, "already exists; --overwrite replaces it", str(path))
         self._files.append(OutputFile(path))
         return self._files[-1]
 

@@ -27,7 +27,7 @@ def document_bounds(file: TokenFile, end: int) -> Any:
              for begin in range(0, file.tokens, SCAN_TOKENS)]
     ends = numpy.concatenate(found)
     if len(ends) == 0:
-        raise Fault(f"{file.path}: the token {end}, with which documents end, is not in it")
+        raise Fault(f"{file.path}: does not contain the end-of-document token {end}")
     if ends[-1] != file.tokens:
         ends = numpy.append(ends, file.tokens)
     return numpy.stack([numpy.append(0, ends[:-1]), ends], axis=1)
@@ -69,8 +69,7 @@ class Packing:
             if file.description.get("tokenizer", {}).get("sha256")}
         if len(made_with) > 1:
             first, second, *_ = made_with.values()
-            raise Fault(f"{first.path} and {second.path} were made with different tokenizers: their ids mean different "
-                        "words")
+            raise Fault(f"{first.path} and {second.path} were created with different tokenizers")
         self.tokenizer: dict[str, Any] = next(iter(made_with.values())).description["tokenizer"] if made_with else {}
         for file in files:
             check_ids(file)
@@ -92,7 +91,8 @@ class Packing:
             outputs.open(description_of(path)).write((json.dumps(described, indent=1) + "\n").encode())
             outputs.finish()
         if ended:
-            print(f"pack: {of_count(ended)} documents at a file's end had no end, and got {self._end}", file=sys.stderr)
+            print(f"pack: added the end token {self._end} to {of_count(ended)} documents at the ends of files",
+                  file=sys.stderr)
         return described
 
     def _write(self, bounds: Any, of_file: Any, tokens: OutputFile, mask: OutputFile | None) -> int:

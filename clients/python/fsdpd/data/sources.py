@@ -88,16 +88,16 @@ class Sources:
         if self.format != "auto":
             return self.format
         if path == "-":
-            raise Fault("stdin: say what comes: --format jsonl or --format txt")
+            raise Fault("stdin: unknown format; set --format jsonl or --format txt")
         suffixes = [each.lower() for each in pathlib.Path(path).suffixes]
         if suffixes and suffixes[-1] in OTHER_COMPRESSIONS:
-            raise Fault(f"{path}: {OTHER_COMPRESSIONS[suffixes[-1]]} is not read; unpack it on the way: "
+            raise Fault(f"{path}: {OTHER_COMPRESSIONS[suffixes[-1]]} is not supported; decompress it: "
                         f"{OTHER_COMPRESSIONS[suffixes[-1]]} -dc {path} | fsdpctl data tokenize - --format jsonl ...")
         if suffixes and suffixes[-1] == ".gz":
             suffixes.pop()
         format = FORMATS.get(suffixes[-1]) if suffixes else None
         if format is None:
-            raise Fault(f"{path}: its name does not end in {', '.join(FORMATS)} or these with .gz; say what it is: "
+            raise Fault(f"{path}: the name does not end in {', '.join(FORMATS)} or one of them with .gz; set "
                         "--format jsonl or --format txt")
         return format
 
@@ -112,15 +112,15 @@ class Sources:
                 yield from self._read_text(file, name, counts) if format == "txt" and not self.per_line else \
                     self._read_lines(file, name, format, counts)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise Fault(f"{name}: as gzip it is damaged or cut off: {error}") from None
+                raise Fault(f"{name}: damaged or truncated gzip: {error}") from None
 
     def _read_text(self, file: IO[bytes], name: str, counts: SourceCounts) -> Iterator[Document]:
         data = file.read(MAX_BYTES + 1)
 
         def make() -> Document:
             if len(data) > MAX_BYTES:
-                raise Fault(f"{name}: as one document it is larger than {MAX_BYTES >> 20} MiB; "
-                            "with --documents line each line is one")
+                raise Fault(f"{name}: one document is larger than {MAX_BYTES >> 20} MiB; "
+                            "use --documents line for one document per line")
             return Document(decoded(data.removeprefix(BOM), name, data), name)
 
         yield from self._checked(make, counts)
@@ -153,7 +153,7 @@ class Sources:
             check_text(document)
         except Fault as fault:
             if not self.skip:
-                raise Fault(f"{fault}; --skip-faulty leaves such documents out") from None
+                raise Fault(f"{fault}; --skip-faulty skips such documents") from None
             counts.skipped += 1
             if counts.skipped <= MAX_REPORTED:
                 print(f"fsdpctl data: skipped: {fault}", file=sys.stderr)
@@ -175,7 +175,7 @@ def decoded(data: bytes, place: str, whole: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         byte = whole.find(data) + error.start
-        raise Fault(f"{place}: byte {byte} is 0x{data[error.start]:02x}, and no UTF-8 has it there") from None
+        raise Fault(f"{place}: byte {byte} (0x{data[error.start]:02x}) is not UTF-8") from None
 
 
 def parsed(line: bytes, place: str, whole: bytes) -> dict[str, Any]:
@@ -183,13 +183,13 @@ def parsed(line: bytes, place: str, whole: bytes) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise Fault(f"{place}:{error.colno}: no JSON: {error.msg}") from None
+        raise Fault(f"{place}:{error.colno}: invalid JSON: {error.msg}") from None
     except RecursionError:
-        raise Fault(f"{place}: JSON that is nested too deeply") from None
+        raise Fault(f"{place}: JSON is nested too deeply") from None
     except ValueError as error:  # An integer with thousands of digits.
-        raise Fault(f"{place}: no JSON: {error}") from None
+        raise Fault(f"{place}: invalid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise Fault(f"{place}: is {kind(value)}, and each line of JSONL is an object, as in {{\"text\": \"...\"}}")
+        raise Fault(f"{place}: is {kind(value)}, want an object such as {{\"text\": \"...\"}}")
     return value
 
 
@@ -198,12 +198,12 @@ def check_text(document: Document) -> None:
     try:
         document.text.encode()
     except UnicodeEncodeError as error:
-        raise Fault(f"{document.place}: character {error.start} of the text is half of a surrogate pair "
+        raise Fault(f"{document.place}: character {error.start} of the text is an unpaired surrogate "
                     f"(\\u{ord(document.text[error.start]):04x})") from None
 
 
 def kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number",
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", int: "a number", float: "a number",
              type(None): "null"}
     return names.get(type(value), type(value).__name__)
 
@@ -211,12 +211,12 @@ def kind(value: object) -> str:
 def field_of(line: dict[str, Any], name: str, place: str, flag: str) -> object:
     if name not in line:
         there = ", ".join(sorted(line)[:8]) or "none"
-        raise Fault(f"{place}: has no field {name!r}; its fields: {there}. {flag} names another")
+        raise Fault(f"{place}: no field {name!r} (got {there}); set {flag}")
     return line[name]
 
 
 def text_of(line: dict[str, Any], name: str, place: str, flag: str) -> str:
     value = field_of(line, name, place, flag)
     if not isinstance(value, str):
-        raise Fault(f"{place}: field {name!r} is {kind(value)}, and a text is needed")
+        raise Fault(f"{place}: field {name!r} is {kind(value)}, want a string")
     return value

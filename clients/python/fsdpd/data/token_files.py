@@ -54,17 +54,17 @@ def open_tokens(path: pathlib.Path, asked_type: str | None, asked_mask: pathlib.
         torn = path.stat().st_size % numpy.dtype(DTYPES[kind]).itemsize
         if torn:
             file.faults.append(f"{path}: {path.stat().st_size} bytes are not a whole number of "
-                               f"{numpy.dtype(DTYPES[kind]).itemsize}-byte tokens (byte {path.stat().st_size - torn} "
-                               "starts a torn one)")
+                               f"{numpy.dtype(DTYPES[kind]).itemsize}-byte tokens (the last one starts at byte "
+                               f"{path.stat().st_size - torn})")
     if not file.tokens:
-        raise Fault(f"{path}: holds no token")
+        raise Fault(f"{path}: contains no tokens")
     beside = file.description.get("mask")
     file.mask_path = asked_mask or (path.parent / beside if beside else None)
     if file.mask_path:
         file.mask = mapped(file.mask_path, "u8")
         if len(file.mask) != file.tokens:
-            file.faults.append(f"{file.mask_path}: has {len(file.mask)} bytes, and a mask has one for each token, of "
-                               f"which {path} has {file.tokens}")
+            file.faults.append(f"{file.mask_path}: has {len(file.mask)} bytes, want one for each of the {file.tokens} "
+                               f"tokens of {path}")
             file.mask = None
     return file
 
@@ -72,8 +72,7 @@ def open_tokens(path: pathlib.Path, asked_type: str | None, asked_mask: pathlib.
 def mapped(path: pathlib.Path, kind: str) -> Any:
     with open(path, "rb") as file:
         if file.read(6) == b"\x93NUMPY":
-            raise Fault(f"{path}: is an .npy file of numpy, which begins with a header; write it without: "
-                        "tokens.tofile(PATH)")
+            raise Fault(f"{path}: is an .npy file with a header; write the tokens without it: tokens.tofile(PATH)")
     dtype = numpy.dtype(DTYPES[kind])
     count = path.stat().st_size // dtype.itemsize
     return numpy.memmap(path, dtype, "r", shape=(count,)) if count else numpy.zeros(0, dtype)
@@ -114,18 +113,18 @@ def megatron_ids(bin_path: pathlib.Path, idx_path: pathlib.Path) -> tuple[Any]:
     with open(idx_path, "rb") as index:
         head = index.read(34)
         if len(head) < 34 or head[:9] != b"MMIDIDX\0\0":
-            raise Fault(f"{idx_path}: does not begin as an index of Megatron's does")
+            raise Fault(f"{idx_path}: is not an index of Megatron")
         version, code, sequences, _ = struct.unpack("<QBQQ", head[9:])
         if version != 1 or code not in MEGATRON:
-            raise Fault(f"{idx_path}: version {version} with ids of type {code}, of which version 1 and the types "
-                        f"{', '.join(map(str, MEGATRON))} are read")
+            raise Fault(f"{idx_path}: version {version} with ids of type {code} is not supported (want version 1 with type "
+                        f"{', '.join(map(str, MEGATRON))})")
         if idx_path.stat().st_size < 34 + 12 * sequences:
-            raise Fault(f"{idx_path}: ends before the lengths and places of its {sequences} sequences")
+            raise Fault(f"{idx_path}: is too short for the lengths and offsets of its {sequences} sequences")
         lengths = numpy.fromfile(index, "<i4", sequences)
     tokens, dtype = int(lengths.sum(dtype="i8")), numpy.dtype(MEGATRON[code])
     if bin_path.stat().st_size < tokens * dtype.itemsize:
-        raise Fault(f"{bin_path}: has {bin_path.stat().st_size} bytes, and its index tells of {tokens} tokens of "
-                    f"{dtype.itemsize}")
+        raise Fault(f"{bin_path}: has {bin_path.stat().st_size} bytes, want {tokens} tokens of {dtype.itemsize} bytes as "
+                    "in its index")
     return (numpy.memmap(bin_path, dtype, "r", shape=(tokens,)) if tokens else numpy.zeros(0, dtype),)
 
 

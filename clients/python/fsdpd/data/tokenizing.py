@@ -71,7 +71,7 @@ class Tokenizing:
         self._vocabulary, self._settings = vocabulary, settings
         self.kind = settings.type if settings.type != "auto" else "u16" if vocabulary.size <= 1 << 16 else "u32"
         if vocabulary.size > 1 << (8 * numpy.dtype(DTYPES[self.kind]).itemsize):
-            raise Fault(f"--type {self.kind}: does not hold the {vocabulary.size} ids of {vocabulary.path}")
+            raise Fault(f"--type {self.kind}: is too small for the {vocabulary.size} ids of {vocabulary.path}")
         self._inner_ends = self._split_starts = self._without_targets = 0
 
     def run(self, sources: Sources) -> list[dict[str, Any]]:
@@ -85,8 +85,7 @@ class Tokenizing:
                 progress.show(sum(part.tokens for part in parts), sum(part.documents for part in parts), sources.fraction())
             for part in parts:
                 if part.documents == 0:
-                    raise Fault(f"{sum(each.documents for each in parts)} documents were read, and the {part.name} part "
-                                "has none of them")
+                    raise Fault(f"the {part.name} part is empty: {sum(each.documents for each in parts)} documents were read")
             described = [self._described(part, sources) for part in parts]
             for part, description in zip(parts, described):
                 outputs.open(description_of(part.file.path)).write((json.dumps(description, indent=1) + "\n").encode())
@@ -200,14 +199,14 @@ class Tokenizing:
             if count:
                 print(f"tokenize: {of_count(count)} {words}", file=sys.stderr)
 
-        print_count(sum(each.empty for each in sources.counts), "empty documents were left out")
-        print_count(sum(each.skipped for each in sources.counts), "faulty documents were skipped")
-        print_count(self._inner_ends, "documents have the end-of-document token within: training takes each for several")
-        print_count(self._split_starts, "answers begin within a token of what was before them; that token counts")
-        print_count(self._without_targets, "documents have no token that counts as a target")
+        print_count(sum(each.empty for each in sources.counts), "empty documents skipped")
+        print_count(sum(each.skipped for each in sources.counts), "faulty documents skipped")
+        print_count(self._inner_ends, "documents contain the end-of-document token: each is trained as several documents")
+        print_count(self._split_starts, "answers start inside a token, which is a target")
+        print_count(self._without_targets, "documents have no targets")
         for part in parts:
             if part.mask:
-                print_count(part.counted, f"tokens of {part.name} count as targets, {part.counted / part.tokens:.1%}")
+                print_count(part.counted, f"tokens of {part.name} are targets, {part.counted / part.tokens:.1%}")
 
 
 def batches(documents: Iterator[Document]) -> Iterator[list[Document]]:

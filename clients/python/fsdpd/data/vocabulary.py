@@ -44,19 +44,19 @@ class Vocabulary:
             return None
         if requested is not None and requested.isdecimal():
             if int(requested) >= self.size:
-                raise Fault(f"--end-of-document {requested}: the ids of {self.path} end at {self.size - 1}")
+                raise Fault(f"--end-of-document {requested}: is above the last id {self.size - 1} of {self.path}")
             return int(requested)
         special = {token.content: number for number, token in self.tokenizer.get_added_tokens_decoder().items()
                    if token.special}
         if requested is not None:
             found: int | None = self.tokenizer.token_to_id(requested)
             if found is None:
-                raise Fault(f"--end-of-document {requested}: {self.path} has no such token; special ones: {listed(special)}")
+                raise Fault(f"--end-of-document {requested}: unknown token of {self.path} (special tokens: {listed(special)})")
             return found
         candidates = [name for name in special if name in KNOWN_ENDS] or (list(special) if len(special) == 1 else [])
         if len(candidates) != 1:
-            raise Fault(f"which token ends a document? {self.path} has the special tokens {listed(special)}; say "
-                        "--end-of-document TOKEN, or none")
+            raise Fault(f"{self.path}: no unique end-of-document token (special tokens: {listed(special)}); set "
+                        "--end-of-document to a token or none")
         return int(special[candidates[0]])
 
     def name(self, token: int) -> str:
