@@ -108,7 +108,7 @@ func (b bearer) read() (string, error) {
 			return "", err
 		}
 		if about.Mode().Perm()&0o004 != 0 {
-			return "", fmt.Errorf("%s: every user of this machine may read the token; chmod o-r", b.file)
+			return "", fmt.Errorf("%s: every user of this machine may read the token; run chmod o-r", b.file)
 		}
 		text, err := os.ReadFile(b.file)
 		if err != nil {
@@ -117,7 +117,7 @@ func (b bearer) read() (string, error) {
 		token = strings.TrimSpace(string(text))
 	}
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r < '!' || r > '~' }) {
-		return "", fmt.Errorf("the token is to be one word, without spaces or line ends")
+		return "", fmt.Errorf("token: is not one word without spaces and line ends")
 	}
 	return token, nil
 }
@@ -162,7 +162,7 @@ func (o Options) dialOptions() ([]grpc.DialOption, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(trusted) {
-		return nil, fmt.Errorf("%s contains no PEM certificate", o.CAFile)
+		return nil, fmt.Errorf("%s: contains no PEM certificate", o.CAFile)
 	}
 	options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
 	if o.TokenFile == "" && o.Token == "" {
@@ -184,7 +184,7 @@ func (o Options) addresses() ([]string, error) {
 		each = strings.TrimSpace(each)
 		host, port, err := net.SplitHostPort(each)
 		if number, invalid := strconv.ParseUint(port, 10, 16); err != nil || host == "" || invalid != nil || number == 0 {
-			return nil, fmt.Errorf("%q is not HOST:PORT, with a port from 1 to 65535", each)
+			return nil, fmt.Errorf("%q is not HOST:PORT with a port from 1 to 65535", each)
 		}
 		addresses = append(addresses, each)
 	}

@@ -299,8 +299,8 @@ func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Se
 			open := func() (stream[Line], error) { return place.stub.TailLogs(ctx, cursor.next()) }
 			wanted, lost := read(open, func(line *Line) bool {
 				if request.GetEvidence() && !line.GetEvidence() {
-					yield(nil, &Error{Code: codes.Unimplemented, Message: "this coordinator is of an older release, which sends " +
-						"no evidence: it is in files next to the ranks' logs on their nodes, rank-N.hang.txt"})
+					yield(nil, &Error{Code: codes.Unimplemented, Message: "the coordinator is of an older release, which sends " +
+						"no evidence; read the files rank-N.hang.txt next to the ranks' logs on their nodes"})
 					return false
 				}
 				if !cursor.take(line) {

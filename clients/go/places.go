@@ -119,7 +119,7 @@ type retryPolicy struct {
 func seconds(text string) time.Duration {
 	number, err := strconv.ParseFloat(strings.TrimSuffix(text, "s"), 64)
 	if err != nil {
-		panic("calls.json: " + text + " is no time")
+		panic("calls.json: invalid duration " + text)
 	}
 	return time.Duration(number * float64(time.Second))
 }

@@ -25,11 +25,11 @@ func ReadSpec(text []byte) (*api.JobSpec, error) {
 	err := decoder.Decode(&tree)
 	if err == nil {
 		if _, after := decoder.Token(); after != io.EOF {
-			err = fmt.Errorf("something follows at offset %d", decoder.InputOffset())
+			err = fmt.Errorf("unexpected text at offset %d", decoder.InputOffset())
 		}
 	}
 	if err != nil {
-		return nil, badSpec(fmt.Errorf("is no JSON: %w", err))
+		return nil, badSpec(fmt.Errorf("invalid JSON: %w", err))
 	}
 	spec := &api.JobSpec{}
 	full, err := json.Marshal(canonical(tree, spec.ProtoReflect().Descriptor()))

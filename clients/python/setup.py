@@ -14,7 +14,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 if not (ROOT / "proto/fsdpd/v1").is_dir():
-    raise SystemExit("fsdpd is built from a clone of its repository, which has the protos: pip install CLONE/clients/python")
+    raise SystemExit("fsdpd: no protos in ../../proto; build it from a clone: pip install CLONE/clients/python")
 
 
 class BuildWithStubs(build_py):
@@ -29,7 +29,7 @@ class BuildWithStubs(build_py):
         command = ["protoc", f"-I{ROOT / 'proto'}", f"--python_out={out}", f"--pyi_out={out}", *protos]
         if protoc.main(command) != 0 or protoc.main([
                 "protoc", f"-I{ROOT / 'proto'}", f"--grpc_python_out={out}", "fsdpd/v1/coordinator.proto"]) != 0:
-            raise SystemExit("protoc failed; what it said is above")
+            raise SystemExit("protoc failed; its output is above")
         shutil.copy(ROOT / "clients/calls.json", out / "fsdpd")
 
 

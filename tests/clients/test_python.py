@@ -263,7 +263,7 @@ def test_unreachable_coordinator_raises_unavailable():
 
 def test_plaintext_client_reports_tls_coordinator(shared):
     with fsdpd.Client(shared.address, environ={}) as client:
-        with pytest.raises(fsdpd.Unavailable, match="takes TLS only: give ca_file"):
+        with pytest.raises(fsdpd.Unavailable, match="requires TLS; pass ca_file"):
             client.get("nobody-000000", timeout_s=2)
 
 

@@ -247,7 +247,7 @@ def test_closed_client_raises(server):
 @pytest.mark.parametrize("address", ["h:99999", "h:0", "h:\u0667", "h:", ":7", "h", "ok:1,h:65536"])
 def test_rejects_port_out_of_range(address):
     for kind in (fsdpd.Client, fsdpd.AsyncClient):
-        with pytest.raises(ValueError, match="is not HOST:PORT, with a port from 1 to 65535") as raised:
+        with pytest.raises(ValueError, match="is not HOST:PORT with a port from 1 to 65535") as raised:
             kind(address, environ={})
         assert repr(address.split(",")[-1]) in str(raised.value)
 

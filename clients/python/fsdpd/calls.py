@@ -88,7 +88,7 @@ def jobs(states: Iterable[api.JobState], page_token: str, project: str, all_proj
 def _checked_etag(etag: str | None) -> str:
     """Rejects an empty etag: the server would treat it as unconditional, although the caller asked for a condition."""
     if etag == "":
-        raise InvalidRequest("etag is empty: the job was not read from a coordinator that gives one",
+        raise InvalidRequest("etag is empty: the job comes from a coordinator without etags",
                              code=grpc.StatusCode.INVALID_ARGUMENT)
     return etag or ""
 

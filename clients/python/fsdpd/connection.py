@@ -34,7 +34,7 @@ def deadline_s(method: str) -> float:
 def _word(text: str, origin: str) -> str:
     word = text.strip()
     if not word or not all("!" <= char <= "~" for char in word):
-        raise ValueError(f"{origin} is to hold one word, without spaces or line ends")
+        raise ValueError(f"{origin}: is not one word without spaces and line ends")
     return word
 
 
@@ -46,7 +46,7 @@ class _FileToken(grpc.AuthMetadataPlugin):
 
     def read(self) -> str:
         if self.path.stat().st_mode & stat.S_IROTH:
-            raise PermissionError(f"{self.path}: every user of this machine may read the token; chmod o-r")
+            raise PermissionError(f"{self.path}: every user of this machine may read the token; run chmod o-r")
         return _word(self.path.read_text(), str(self.path))
 
     def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:
@@ -71,7 +71,7 @@ class Connection:
         for each in self.addresses:
             host, colon, port = each.rpartition(":")
             if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) <= _MAX_PORT:
-                raise ValueError(f"{each!r} is not HOST:PORT, with a port from 1 to {_MAX_PORT}")
+                raise ValueError(f"{each!r} is not HOST:PORT with a port from 1 to {_MAX_PORT}")
         if ca_file is None:
             ca_file = environ.get("FSDPD_COORDINATOR_CA")
         # An explicit `token` has priority over a file from the environment.
@@ -88,7 +88,7 @@ class Connection:
             return None
         trusted = pathlib.Path(ca_file).read_bytes()
         if b"-----BEGIN CERTIFICATE-----" not in trusted:
-            raise ValueError(f"{os.fspath(ca_file)} contains no PEM certificate")
+            raise ValueError(f"{os.fspath(ca_file)}: contains no PEM certificate")
         channel = grpc.ssl_channel_credentials(trusted)
         if token_file:
             plugin = _FileToken(pathlib.Path(token_file))
@@ -121,8 +121,8 @@ class Connection:
         unanswered = error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) and not error.reason
         if not unanswered or self.credentials is not None or not self._accepts_tls(address):
             return error
-        return Unavailable(f"the coordinator at {address} takes TLS only: give ca_file, or set "
-                           "FSDPD_COORDINATOR_CA", code=grpc.StatusCode.UNAVAILABLE)
+        return Unavailable(f"the coordinator at {address} requires TLS; pass ca_file or set FSDPD_COORDINATOR_CA",
+                           code=grpc.StatusCode.UNAVAILABLE)
 
     @staticmethod
     def _accepts_tls(address: str) -> bool:
