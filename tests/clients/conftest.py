@@ -22,13 +22,13 @@ from harness.security import Security  # noqa: E402
 
 @pytest.fixture(scope="session")
 def site():
-    """Where the wheel is unpacked."""
+    """Directory with the unpacked wheel."""
     return SITE
 
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory):
-    """A cluster that asks who calls, for all tests that leave it as it is."""
+    """Cluster with authentication, for tests that do not change it."""
     directory = tmp_path_factory.mktemp("shared")
     with Cluster(directory, agents=1, slots=2, security=Security(directory / "security")) as cluster:
         yield cluster
@@ -36,6 +36,6 @@ def shared(tmp_path_factory):
 
 @pytest.fixture
 def own(tmp_path):
-    """A cluster that the test may break."""
+    """Cluster that the test may break."""
     with Cluster(tmp_path / "cluster", agents=1, slots=2, security=Security(tmp_path / "security")) as cluster:
         yield cluster

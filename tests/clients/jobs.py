@@ -8,12 +8,12 @@ from harness.specs import spec
 
 
 def small(steps=5, **sections):
-    """On the one node with two slots that these tests have."""
+    """A job for the single node with two slots of these tests."""
     return spec(steps, **{"resources": {"nodes": 1, "ranks_per_node": 2}, **sections})
 
 
 def failing(directory):
-    """Its ranks find no tokens."""
+    """A job whose ranks do not find their token file."""
     return small(data={"synthetic": None, "tokens": [{"path": str(directory / "nothing-here"), "type": "u8"}]})
 
 

@@ -43,7 +43,7 @@ TEXTS = [f"Line {number}: the quick brown fox, naïve café 🦊, jumps {'over '
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
-    """A directory as Hugging Face's are: tokenizer.json, and a chat template beside it."""
+    """Hugging Face directory: tokenizer.json and a chat template."""
     directory = tmp_path_factory.mktemp("model")
     made = tokenizers.Tokenizer(models.BPE())
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -60,7 +60,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def library(model):
-    """The same tokenizer, by the library alone."""
+    """The same tokenizer, loaded with the library."""
     made = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
     made.no_truncation()
     made.no_padding()
@@ -69,7 +69,7 @@ def library(model):
 
 @pytest.fixture
 def run(capfd, tmp_path, monkeypatch):
-    """Runs a command in the test's directory: (exit code, stdout, stderr)."""
+    """Runs a command in the test's directory; returns (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words):
@@ -288,7 +288,7 @@ def test_rejects_or_skips_large_documents(run, model, library, tmp_path, monkeyp
 
 
 def test_rejects_template_that_rewrites_answers(run, model, tmp_path):
-    """As some do that drop the reasoning of earlier turns: which tokens are the answer's cannot be told then."""
+    """Such templates drop the reasoning of earlier turns, so the tokens of an answer cannot be located."""
     jsonl(tmp_path / "a.jsonl", [{"messages": CHATS[0]}])
     (tmp_path / "t.jinja").write_text(
         "{% for m in messages %}{{ m.role }}: {{ m.content if loop.last else m.content | upper }}\n{% endfor %}")
@@ -327,7 +327,7 @@ def test_full_disk_leaves_no_file(site, run, model, tmp_path):
 
 @pytest.fixture
 def files(run, model, tmp_path, library):
-    """Two token files, and what ends a document."""
+    """Two token files; returns their end-of-document token."""
     jsonl(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS[:200]])
     jsonl(tmp_path / "b.jsonl", [{"text": text} for text in TEXTS[200:]])
     for name in ("a", "b"):
@@ -457,7 +457,7 @@ def test_pack_adds_missing_ends_and_rejects_mismatched_files(run, files, model, 
 
 @pytest.fixture
 def path(tmp_path):
-    """A PATH with fsdpctl-data as `pip install` puts it there."""
+    """A PATH with fsdpctl-data, as installed by `pip install`."""
     directory = wheel.data_command(tmp_path / "bin")
     return f"{directory}:{os.environ['PATH']}"
 
@@ -520,7 +520,7 @@ def test_missing_libraries_name_install_command(site, model, tmp_path):
 
 
 def test_accepts_documented_commands():
-    """With every flag that docs and help name."""
+    """Parses the commands of docs and help."""
     pages = (ROOT / "docs/data.md").read_text().replace("\\\n", " ")
     parser = command.arguments_parser()
     helps = [sub.epilog for action in parser._subparsers._group_actions for sub in action.choices.values()]

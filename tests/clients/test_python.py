@@ -177,7 +177,7 @@ def test_drain_and_its_events(client, tmp_path):
 
 
 def check_trace(updates, ranks):
-    """What a request for two steps of two ranks' traces has brought."""
+    """Checks the response to a trace request for two steps of two ranks."""
     order, *rest = updates
     steps = [order.first_step, order.first_step + 1]
     assert isinstance(order, fsdpd.TraceOrder) and (order.steps, order.ranks) == (2, 2)
@@ -268,7 +268,7 @@ def test_plaintext_client_reports_tls_coordinator(shared):
 
 
 class Followed:
-    """What a watch said, held to have neither holes nor anything twice."""
+    """Updates of a watch, checked to have no gaps and no duplicates."""
 
     def __init__(self):
         self.revisions, self.steps, self.events = [], [], []

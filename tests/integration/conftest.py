@@ -15,7 +15,7 @@ def shared(tmp_path_factory):
 
 @pytest.fixture
 def cluster(shared):
-    """The shared cluster with every slot free; a job that the test leaves behind is cancelled."""
+    """The shared cluster with all slots free; jobs that a test leaves behind are cancelled."""
     shared.wait_idle()
     yield shared
     shared.cancel_all()
@@ -23,14 +23,14 @@ def cluster(shared):
 
 @pytest.fixture(scope="module")
 def whole(shared, tmp_path_factory):
-    """What a job that saves comes to when nothing happens to it."""
+    """Results of an uninterrupted run of the job that saves."""
     directory = tmp_path_factory.mktemp("whole")
     return WholeRun(shared, directory, saving(directory, name="whole"))
 
 
 @pytest.fixture
 def own(tmp_path):
-    """Makes a cluster that the test may break: `with own(agents=1) as cluster`."""
+    """Creates a cluster that the test may break: `with own(agents=1) as cluster`."""
     return lambda **arguments: Cluster(tmp_path, **arguments)
 
 

@@ -16,7 +16,7 @@ from harness.stubs import coordinator, plan as plan_pb
 
 
 def details(error, kind):
-    """The google.rpc detail of one kind in a refusal."""
+    """Returns the google.rpc detail of one type in an error."""
     raw = dict(error.trailing_metadata())["grpc-status-details-bin"]
     for packed in status_pb2.Status.FromString(raw).details:
         if packed.Is(kind.DESCRIPTOR):

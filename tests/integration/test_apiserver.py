@@ -44,13 +44,13 @@ def server(tmp_path_factory):
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_overlays_and_chart_apply_without_warning(server, overlay):
-    """Warned of is what Pod Security "restricted" will refuse when a pod of it is made."""
+    """The API server warns about objects whose pods Pod Security "restricted" would reject."""
     for among in (of_overlay(overlay), objects(chart_text(overlay))):
         assert not [warning for each in among for warning in server.apply(each, dry=True)]
 
 
 def test_rejects_invalid_objects(server):
-    """So that what is taken says something."""
+    """Proves that acceptance by this API server is meaningful."""
     agent = named(of_overlay("gpu"), "DaemonSet", "fsdpd-agent")
     typo = copy.deepcopy(agent)
     typo["spec"]["template"]["spec"]["terminationGracePeriod"] = 30
@@ -89,7 +89,7 @@ def test_roles_allow_only_port_forward(server):
 
 @pytest.fixture(scope="module")
 def machines(server):
-    """Three nodes of eight GPUs each."""
+    """Three nodes with eight GPUs each."""
     for index in range(NODES):
         server.add_node(f"ip-10-0-0-{index}.eu.compute.internal", {"nvidia.com/gpu.present": "true",
                                                                      "kubernetes.io/os": "linux"},
@@ -101,7 +101,7 @@ def machines(server):
 
 
 def volumes():
-    """For whatever claims there are."""
+    """Creates volumes for all claims."""
     return [{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"volume-{index}"},
              "spec": {"capacity": {"storage": "1Ti"}, "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
                       "hostPath": {"path": f"/volumes/{index}"}}} for index in range(REPLICAS)]
@@ -118,7 +118,7 @@ def wait_pods(server, coordinators, agents=NODES):
 
 
 def remove(server, among):
-    """That and its claims, as if it had not been there."""
+    """Removes an object with its claims."""
     claims = server.ask("GET", CLAIMS)["items"]
     for each in among:
         with contextlib.suppress(Refused):  # It is gone.
@@ -175,7 +175,7 @@ def test_helm_installs_upgrades_and_uninstalls_except_claims(machines, overlay):
 
 @pytest.fixture(scope="module")
 def installed(machines):
-    """overlays/ha-etcd on three nodes of eight GPUs, with all of its pods running."""
+    """overlays/ha-etcd on three nodes with eight GPUs each, with all pods running."""
     for each in [*volumes(), *of_overlay("ha-etcd")]:
         machines.apply(each)
     wait_pods(machines, REPLICAS)
@@ -251,7 +251,7 @@ QUEUED = "/apis/batch/v1/namespaces/fsdpd/jobs/fsdpd-agent"
 
 
 def test_evicted_agents_are_recreated_while_job_is_admitted(installed):
-    """Of one that exits with 0 a Job takes the work for done: it would not be made again."""
+    """A Job counts a pod that exits with 0 as completed, and would not recreate it."""
     installed.ask("DELETE", "/apis/apps/v1/namespaces/fsdpd/daemonsets/fsdpd-agent")
 
     def gone():

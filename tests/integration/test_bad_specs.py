@@ -123,7 +123,7 @@ FAULTS = {
 
 
 def covers(field, wanted):
-    """Whether a fault at `field` blames `wanted`: itself or something within it."""
+    """True if a violation of `field` is about `wanted` or a field inside it."""
     return field == wanted or field.startswith((wanted + ".", wanted + "["))
 
 

@@ -17,7 +17,7 @@ SAMPLE = 17  # Tokens, with the last target.
 
 
 def text_with_one_bad_sample(path, sample):
-    """130 samples of ASCII, one of which has bytes of its own in its middle; a job of 20 steps reads 80 of them."""
+    """130 ASCII samples, one of which has other bytes in its middle; a job of 20 steps reads 80 of them."""
     tokens = bytearray((b"the quick brown fox jumps over the lazy dog. " * 200)[:SAMPLE * 130])
     begin = SAMPLE * sample
     tokens[begin + 5:begin + 12] = bytes([BAD] * 7)
@@ -27,7 +27,7 @@ def text_with_one_bad_sample(path, sample):
 
 @pytest.fixture(scope="module")
 def poisoned(shared, tmp_path_factory):
-    """A checkpoint in which the embedding of one byte is infinite: what reads it has no finite loss."""
+    """A checkpoint with an infinite embedding for one byte, so that samples with it have a non-finite loss."""
     directory = tmp_path_factory.mktemp("poisoned")
     made = spec(steps=1, name="start", checkpoint={"dir": str(directory / "run")})
     shared.wait_state(shared.submit(made), "SUCCEEDED")
@@ -106,7 +106,7 @@ def test_job_rewinds_and_skips_samples(cluster, poisoned, tmp_path):
 
 
 def test_skipped_samples_survive_coordinator_restart(own, poisoned, tmp_path):
-    """Killed as soon as it has decided to go back, before or after the next launch left it."""
+    """The coordinator is killed after it decided to rewind, before or after the next launch."""
     with own() as cluster:
         made = made_of(tmp_path, poisoned, "rewind")
         made["restart"] = {"max_attempts": 1}

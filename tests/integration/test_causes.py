@@ -36,7 +36,7 @@ def test_token_outside_vocabulary_fails_job_without_retry(cluster, tmp_path):
 
 @pytest.mark.parametrize("field", ["data.tokens[0].path", "checkpoint.load", "checkpoint.dir"])
 def test_wrong_path_fails_job_without_retry(cluster, tmp_path, field):
-    """It was launched again, into the same refusal."""
+    """Regression: the job was launched again and failed with the same error."""
     used = tmp_path / "used"
     if field == "checkpoint.dir":
         cluster.wait_state(cluster.submit(spec(name="before", checkpoint={"dir": str(used)})), "SUCCEEDED")
@@ -68,7 +68,7 @@ def test_checkpoint_of_other_model_fails_job_without_retry(cluster, tmp_path):
 
 
 def kill_agent(cluster, name):
-    """As a node does that comes back after its crash."""
+    """Kills and restarts an agent, like a node that reboots after a crash."""
     cluster.agents[name].kill()
     cluster.start_agent(name)
 

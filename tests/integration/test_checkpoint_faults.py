@@ -21,7 +21,7 @@ def disk(tmp_path):
 
 
 def between_attempts(cluster, job_id):
-    """Ends the attempt, and the next one waits for the node."""
+    """Ends the attempt, and makes the next one wait for the node."""
     assert cluster.agents["node-1"].stop() == 0
     wait_until("it waits for the node", lambda: cluster.state(job_id) == "QUEUED" and not cluster.all_ranks())
 
@@ -155,7 +155,7 @@ def locked_by(job_id, directory):
 
 
 def test_rejects_second_job_in_same_directory_by_other_path(own, tmp_path):
-    """Rank 1 was blamed for what rank 0 met, and the job was launched again into the same refusal."""
+    """Regression: rank 1 was blamed for an error of rank 0, and the job was launched again."""
     place = {"nodes": 1, "ranks_per_node": 2}
     (tmp_path / "link").symlink_to(tmp_path)
     with own(agents=0) as cluster:
@@ -172,7 +172,7 @@ def test_rejects_second_job_in_same_directory_by_other_path(own, tmp_path):
 
 
 def test_rejects_directory_of_running_job(cluster, tmp_path):
-    """At submit; and by the ranks where it is written otherwise, as by a link."""
+    """Rejected at submit, and by the ranks if the path differs, such as through a link."""
     place = {"nodes": 1, "ranks_per_node": 2}
     first = cluster.submit(saving(tmp_path, name="first", steps=LONG, resources=place))
     with pytest.raises(grpc.RpcError) as refused:

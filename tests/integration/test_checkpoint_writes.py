@@ -18,7 +18,7 @@ MAX_ATTEMPTS = 3
 
 @pytest.fixture
 def watched(own, tmp_path):
-    """A cluster whose ranks' writes below tmp_path/runs are watched."""
+    """Cluster that records writes of ranks below tmp_path/runs."""
     (tmp_path / "runs").mkdir()
     writes = Writes(tmp_path / "writes", tmp_path / "runs")
     with own(agents=0) as cluster:
@@ -33,7 +33,8 @@ def job_of(directory, steps):
 
 
 def learn(cluster, writes, directory):
-    """The writes of a save that also removes an older checkpoint: rank 0's, and those of one that does not commit."""
+    """Records the writes of a save that also deletes an older checkpoint: those of rank 0, and of a rank that does not
+    commit."""
     cluster.wait_state(cluster.submit(job_of(directory, steps=8)), "SUCCEEDED")
     return writes.of(rank=0, step=8), writes.of(rank=2, step=8)
 
@@ -43,7 +44,7 @@ def place_of(of_rank_0, what, name):
 
 
 def assert_tidy(directory, steps):
-    """The last ones are whole, and nothing is left of what went wrong."""
+    """Checks that the newest checkpoints are complete, and that failed saves left nothing behind."""
     assert checkpoints.assert_whole(directory) == [steps - EVERY, steps]
     names = {path.name for path in directory.iterdir()}
     assert names == {f"iter_{steps - EVERY:07d}", f"iter_{steps:07d}", "latest_checkpointed_iteration.txt",
@@ -55,7 +56,8 @@ def assert_tidy(directory, steps):
 
 
 def die_before_each(cluster, writes, directory, chosen):
-    """One job, whose attempts end before one write each; `chosen` says of (rank 0's writes, rank 2's) which."""
+    """Runs one job whose attempts are killed before one write each; `chosen` selects from (writes of rank 0, writes of
+    rank 2)."""
     of_rank_0, of_rank_2 = learn(cluster, writes, directory / "plain")
     commit = of_rank_0[place_of(of_rank_0, "rename", ".metadata")]
     deaths = chosen(of_rank_0, of_rank_2)
@@ -96,7 +98,8 @@ def test_rank_kill_before_any_write_keeps_checkpoint_atomic(watched, tmp_path):
 
 
 def test_failed_sync_of_commit_is_reported(watched, tmp_path):
-    """Its name is there, and that it stays is not known: the next attempt makes it again, from the one before."""
+    """The directory has its final name but may not be durable, so the next attempt starts from the checkpoint before it
+    and saves again."""
     cluster, writes = watched
     of_rank_0, _ = learn(cluster, writes, tmp_path / "runs" / "plain")
     after = of_rank_0[place_of(of_rank_0, "rename", ".metadata") + 1]
@@ -110,7 +113,7 @@ def test_failed_sync_of_commit_is_reported(watched, tmp_path):
 
 
 def test_failed_write_loses_only_its_checkpoint(watched, tmp_path):
-    """Each write of a save fails in one save, while the job trains; every other save is left alone."""
+    """Each write of a save fails once while the job trains; the other saves succeed."""
     cluster, writes = watched
     of_rank_0, of_rank_2 = learn(cluster, writes, tmp_path / "runs" / "plain")
     told_until = place_of(of_rank_0, "create", "latest_checkpointed_iteration.txt.tmp")

@@ -14,7 +14,7 @@ from harness.wait import wait_until
 
 
 def went_on_after(job, attempt=2):
-    """The step that an attempt went on after, as the job's events say."""
+    """Returns the step after which an attempt resumed, from the job's events."""
     said = [re.match(rf"attempt {attempt} resumes after step (\d+) \(", text) for text in messages(job)]
     assert any(said), messages(job)
     return next(int(each.group(1)) for each in said if each)
@@ -77,7 +77,7 @@ def test_output_shows_resume_step_and_checkpoints(cluster, tmp_path):
 
 
 def test_killed_agent_loses_only_unsaved_steps(own, whole, tmp_path):
-    """Rank 0's, which commits: what it had to tell is lost with it."""
+    """The agent of rank 0, which commits: unsent reports are lost with it."""
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path))
         record = Record(cluster, job_id)
@@ -95,7 +95,7 @@ def test_killed_agent_loses_only_unsaved_steps(own, whole, tmp_path):
 
 
 def test_killed_coordinator_loses_no_step_of_job_without_checkpoints(own, whole, tmp_path):
-    """Ranks tell each other through it what is on disk: it dies with that in its memory, a save each step under way."""
+    """Ranks exchange the state of their saves through the coordinator, which is killed while each step saves."""
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path, checkpoint={"every_steps": 1}))
         record = Record(cluster, job_id)
@@ -161,7 +161,8 @@ def test_restored_backup_loses_no_trained_step(own, whole, tmp_path):
 
 
 def test_carried_state_survives_failure(cluster, tmp_path):
-    """A loss scale that grows, two micro-batches a step, a replicated mesh, a schedule over all steps, an evaluation."""
+    """Covers a growing loss scale, two micro-batches per step, a replicated mesh, a schedule over all steps, and
+    evaluation."""
     def made(directory):
         directory.mkdir(exist_ok=True)
         held_out = corpus(directory / "held_out.txt", tokens=100)
@@ -237,7 +238,7 @@ KILLS = 7
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1])
 def test_repeatedly_killed_job_matches_undisturbed_job(own, tmp_path, seed):
-    """300 steps, a random rank at a random step of each 40."""
+    """300 steps, with a random rank killed at a random step of every 40."""
     chance = random.Random(seed)
     with own() as cluster:
         whole = WholeRun(cluster, tmp_path / "whole", saving(tmp_path / "whole", name="whole", steps=300))

@@ -28,7 +28,7 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def secrets(tmp_path_factory):
-    """What an installation makes first: certificates, and the line of a token."""
+    """Files that an installation creates first: certificates and the line of a token."""
     directory = tmp_path_factory.mktemp("secrets")
     subprocess.run([DEPLOY / "certificates", directory / "pki", "coordinator", "localhost", "127.0.0.1"], check=True)
     line = subprocess.run([program("client/fsdpctl"), "token", "new", "me", "--role", "viewer", "--out", directory / "me.token"],
@@ -44,7 +44,7 @@ def chart(*values):
 
 
 def of_pod(made, secrets, directory):
-    """A container's arguments, with what is mounted there in directories of ours."""
+    """Arguments of a container, with its mounts replaced by test directories."""
     for name in ("tls", "people", "quotas", "revoked", "state"):
         (directory / name).mkdir()
     for key, file in {"ca.crt": "ca.crt", "tls.crt": "coordinator.crt", "tls.key": "coordinator.key"}.items():
@@ -61,7 +61,7 @@ def of_pod(made, secrets, directory):
 
 
 def of_unit(secrets, directory, **changed):
-    """The unit's command line, as systemd makes it of coordinator.env."""
+    """Command line of the unit, expanded from coordinator.env as systemd does."""
     (directory / "etc/tls").mkdir(parents=True)
     for file in ("coordinator.crt", "coordinator.key"):
         shutil.copy(secrets / "pki" / file, directory / "etc/tls")
@@ -76,7 +76,7 @@ def of_unit(secrets, directory, **changed):
 
 
 class Coordinator:
-    """It runs within `with`, on ports that are free here."""
+    """Runs within `with`, on free ports."""
 
     def __init__(self, arguments, directory):
         self.log = directory / "log"
@@ -108,7 +108,7 @@ class Coordinator:
         return self._process.wait(timeout=30), self.said()
 
     def page(self, secrets, path, token=None):
-        """The status of an answer."""
+        """Returns the HTTP status."""
         asked = urllib.request.Request(f"https://127.0.0.1:{self.ports['7781']}{path}")
         if token:
             asked.add_header("Authorization", f"Bearer {token}")

@@ -115,7 +115,8 @@ def disk(tmp_path):
 
 
 def submit_until_refused(cluster):
-    """What SQLite already owns of a full disk may take a few more jobs: those, and the refusal."""
+    """Submits until the disk is full: SQLite may have free pages for a few more jobs. Returns the jobs and the error.
+    """
     taken = []
     for number in range(200):
         try:

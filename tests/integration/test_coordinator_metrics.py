@@ -28,7 +28,7 @@ SPIKE_BYTES = 64 << 20  # As fsdp/model/testing/spike_plugin.cc has it.
 
 
 def exported(text):
-    """{name: (kind, help)}"""
+    """Returns {name: (kind, help)}."""
     kinds = dict(re.findall(r"^# TYPE (fsdpd_\w+) (\w+)$", text, re.MULTILINE))
     return {name: (kinds[name], text_of) for name, text_of in re.findall(r"^# HELP (fsdpd_\w+) (.*)$", text, re.MULTILINE)}
 
@@ -63,7 +63,7 @@ def test_daemons_export_process_metrics(shared):
 
 
 def test_coordinator_recovers_from_descriptor_exhaustion(tmp_path):
-    """gRPC stops listening for good when accept() finds no free descriptor."""
+    """gRPC stops listening forever when accept() finds no free descriptor."""
     with Cluster(tmp_path / "cluster", start=False) as cluster:
         cluster.coordinator_prefix = ["prlimit", "--nofile=128:128"]
         cluster.start_coordinator()
@@ -171,7 +171,7 @@ def test_ended_job_keeps_ledger_and_leaves_metrics(shared):
 
 
 def test_stopped_rank_raises_alert(tmp_path):
-    """Its agent ends it, and says so by a counter: the alert fires after that, also where another attempt runs."""
+    """The agent kills the rank and counts it; the alert fires after that, even while another attempt runs."""
     with Cluster(tmp_path / "cluster") as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS, restart={"max_attempts": 2, "hang_seconds": 5}))
         cluster.wait_step(job_id, 10)  # The first few may take long.
@@ -224,7 +224,7 @@ def test_memory_growth_raises_alert_with_instruction(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_hung_ranks_raise_alert_before_they_are_killed(tmp_path):
-    """A minute without one, where the job has more patience than that."""
+    """The alert fires after a minute without a step, while the job's hang limit is longer."""
     with Cluster(tmp_path / "cluster") as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS, restart={"hang_seconds": 600}))
         cluster.wait_step(job_id, 10)
@@ -249,8 +249,8 @@ def submit_until_refused(cluster):
 
 
 def test_injected_failures_raise_alerts(tmp_path):
-    """A rank that is killed, an agent that is stopped, and a full disk of the coordinator's. That an agent which stays
-    away is told after five minutes is dashboards/rules_test.yml's."""
+    """A killed rank, a stopped agent, and a full disk of the coordinator. dashboards/rules_test.yml tests the alert for
+    an agent that is absent for five minutes."""
     cluster = Cluster(tmp_path / "cluster")
     cluster.state_dir = tmp_path / "disk/state"
     with small_disk(tmp_path / "disk") as disk, cluster:

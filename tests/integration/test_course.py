@@ -22,7 +22,7 @@ def told(cluster, job_id):
 
 
 def newest(cluster, job_id, after=0):
-    """The first that is of a step after that one."""
+    """Waits for the first timeline of a step after the given one."""
     def answer():
         try:
             found = told(cluster, job_id)
@@ -48,7 +48,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def job(cluster):
-    """Four ranks that shard all there is, each of two micro-batches, until the module's tests are done."""
+    """Four fully sharded ranks with two micro-batches each, which train until the module's tests are done."""
     job_id = cluster.submit(spec(steps=ENDLESS, train={"global_batch": 8}, fsdp={"strategy": "optim_grads_params"}))
     yield job_id
     cluster.cancel(job_id)
@@ -56,7 +56,7 @@ def job(cluster):
 
 @pytest.fixture(scope="module")
 def warm(cluster, job):
-    """Of a step after the first, which takes what later ones reuse."""
+    """The timeline of a step after the first, which allocates memory that later steps reuse."""
     return newest(cluster, job, after=newest(cluster, job).course.step).course
 
 

@@ -11,7 +11,7 @@ from harness.wait import wait_until
 
 
 def run(name, *arguments, code, timeout_s=60):
-    """The one that is expected to end by itself; returns what it printed."""
+    """Runs a daemon that is expected to exit by itself; returns its output."""
     done = subprocess.run([program(name), *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s,
                           stdin=subprocess.DEVNULL)
     text = done.stdout + done.stderr
@@ -88,7 +88,7 @@ def test_multi_node_agent_warns_about_loopback(tmp_path):
 
 
 def test_node_with_missing_gpus_does_not_register_as_cpu(tmp_path):
-    """After a boot at which the driver failed it registered as one, without a word."""
+    """Regression: after a boot with a failed driver the node silently registered for CPU ranks."""
     work = tmp_path / "work"
     work.mkdir()
     (work / "gpus").write_text("1024\n")
@@ -187,7 +187,7 @@ def test_unreadable_file_is_usage_error_of_flag(tmp_path):
 
 
 def test_backup_and_restore_errors_are_one_line(tmp_path):
-    """A directory that may not be entered ended them by an exception, and an empty path was looked for in /."""
+    """Regression: an unreadable directory raised an exception, and an empty path meant /."""
     def said(command, source, target, code):
         flags = ("--state-dir", "--to") if command == "backup" else ("--from", "--state-dir")
         lines = run("coordinator/fsdpd-coordinator", command, flags[0], source, flags[1], target, code=code).splitlines()
@@ -203,7 +203,7 @@ def test_backup_and_restore_errors_are_one_line(tmp_path):
 
 
 def test_stopped_agent_has_requested_exit_code(tmp_path):
-    """Of a Job of Kubernetes one that exits with 0 has done its work, and is not started again."""
+    """A Kubernetes Job counts a pod that exits with 0 as completed, and does not start it again."""
     ready = tmp_path / "ready"
     command = [program("agent/fsdpd-agent"), "--coordinator", "127.0.0.1:1", "--insecure", "--node", "n", "--work-dir",
                tmp_path / "work", "--metrics-listen", "127.0.0.1:0", "--port-file", ready, "--rank-binary", "/bin/true"]

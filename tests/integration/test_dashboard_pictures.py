@@ -21,7 +21,7 @@ BOARDS = {name.removesuffix(".json"): board for name, board in dashboards.boards
 
 @pytest.fixture(scope="module")
 def watched(shared, tmp_path_factory):
-    """(Prometheus, job's id, seconds from, to), once there are curves."""
+    """(Prometheus, job id, start and end in seconds), once there are curves."""
     directory = tmp_path_factory.mktemp("watched")
     text = corpus(directory / "text.bin", tokens=20000)
     files = [{"path": str(text), "type": "u8"}]

@@ -56,7 +56,7 @@ MISTAKES = [_number, _enum, _misspelt, _of_another_panel, _place, _custom, _thre
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """Of one run of the compiler over a board for each mistake."""
+    """Output of one compiler run over a dashboard for each mistake."""
     wrong = {}
     for mistake in MISTAKES:
         wrong[mistake.__name__] = copy.deepcopy(BOARDS["fsdpd-job"])

@@ -16,7 +16,8 @@ WINDOW = 60  # Of rates.
 
 
 class Seen:
-    """What somebody sees who chose these jobs and ranks. An answer is {labels: value}, labels as asked for."""
+    """The values that a viewer of the chosen jobs and ranks must see. A result is {labels: value} with the requested
+    labels."""
 
     def __init__(self, data, jobs, ranks):
         self.data, self.jobs, self.ranks = data, jobs, ranks
@@ -28,7 +29,7 @@ class Seen:
         return self.data.at(f"fsdpd_{name}", instance=PLACES[job, rank][0], fsdpd_job=job, rank=rank, **more)
 
     def told(self, name, job, **more):
-        """Of a job, by the coordinator."""
+        """Values of a job from the coordinator."""
         return self.data.at(f"fsdpd_{name}", instance="c0", fsdpd_job=job, **more)
 
     def card(self, name, job, rank):
@@ -36,7 +37,7 @@ class Seen:
         return self.at(name, job, rank, fsdpd_node=node, device=device)
 
     def sum(self, name, job, **more):
-        """Of rates, over the job's ranks."""
+        """Sums rates over the ranks of the job."""
         return sum(self.rate(name, job, rank, **more) for rank in self.ranks)
 
     def plan(self, job, rank):
@@ -81,7 +82,7 @@ def coordinators(name, **more):
 
 
 def a_step(name):
-    """Of rates, over that of steps."""
+    """Rates divided by the rate of steps."""
     return by_job(lambda see, job: see.sum(name, job) / see.sum("steps_total", job))
 
 
@@ -101,7 +102,7 @@ def counted(see, name, **labels):
 
 
 def quantile(q, name):
-    """All values are in one bucket, and taken to be even in it."""
+    """All values are in one bucket, in which Prometheus assumes a uniform distribution."""
     bounds = [0, *(float(each) for each in TABLES["bounds"]()[name][0].split(","))]
     low, high = bounds[BUCKETS[name]:BUCKETS[name] + 2]
     return low + q * (high - low)
@@ -119,7 +120,7 @@ over_plan = by_rank(lambda see, job, rank: see.at("memory_peak_bytes", job, rank
 
 
 def all_ranks(see):
-    """As the fleet's board sees them, which has no choice of jobs."""
+    """The values of the fleet dashboard, which has no job selection."""
     return Seen(see.data, JOBS, RANKS)
 
 
@@ -142,7 +143,7 @@ def stale(see):
 
 
 def checkpoint_age(see):
-    """Of jobs of which a rank is up, whichever is chosen: the board's question is of the job."""
+    """Jobs with a running rank, independent of the rank selection, because the query is about the job."""
     return by_job(lambda see, job: see.data.now - see.at("checkpoint_last_success_timestamp_seconds", job, "0"))(see)
 
 
@@ -337,7 +338,7 @@ def asked(expression, jobs, ranks):
 
 
 def fault(data, expression, answer, jobs, ranks):
-    """What is wrong with what Prometheus says; empty where nothing is."""
+    """Returns the difference between Prometheus' result and the expected one; empty if equal."""
     names, expected = answer(Seen(data, jobs, ranks))
     try:
         answers = data.ask(asked(expression, jobs, ranks))
@@ -363,7 +364,7 @@ def test_panel_shows_injected_values(data, name, title, expression, answer):
 
 @pytest.mark.parametrize("variable", ["cluster", "namespace", "job", "rank"])
 def test_detects_selector_that_is_too_wide(data, variable):
-    """In each question that has it."""
+    """Tests each query with a selector."""
     selector, opened = re.compile(rf'(\w+)=~"\${variable}"'), r'\1=~".*"'
     wider = [question for question in QUESTIONS if selector.search(question[2])]
     assert len(wider) > 20

@@ -11,7 +11,7 @@ TOKENS = 2048  # Each evaluation reads all of them.
 
 @pytest.fixture
 def data(tmp_path):
-    """The spec's section: text whose sentences are documents, of which letters alone count as targets."""
+    """The data section of the spec: text whose sentences are documents, with only letters as targets."""
     text = corpus(tmp_path / "text.u8", TOKENS)
     (tmp_path / "mask.u8").write_bytes(bytes(97 <= each <= 122 for each in text.read_bytes()))
     file = {"path": str(text), "mask": str(tmp_path / "mask.u8"), "type": "u8"}

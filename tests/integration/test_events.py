@@ -22,7 +22,7 @@ def kinds(events):
 
 
 def listed(cluster, **filters):
-    """Of all pages, of two events each."""
+    """Lists events over all pages of two events each."""
     events, token = [], ""
     while True:
         request = stubs.coordinator.ListEventsRequest(page_size=2, page_token=token, **filters)

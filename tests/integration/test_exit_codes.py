@@ -24,7 +24,7 @@ ABOUT = {
 
 
 def documented():
-    """{command: codes beside ANY}"""
+    """Returns {command: exit codes in addition to ANY}."""
     text = (ROOT / "docs/fsdpctl.md").read_text()
     table = text[text.index("Any command can end with"):]
     assert {int(code) for code in re.findall(r"\d+", table[:table.index("|")])} == ANY
@@ -38,7 +38,7 @@ CODES = documented()
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
-    """What stands for SPEC, BAD, and checkpoints that are none: EMPTY and BROKEN."""
+    """Values for SPEC, BAD, and the invalid checkpoints EMPTY and BROKEN."""
     directory = tmp_path_factory.mktemp("specs")
     made = {"SPEC": directory / "good.json", "BAD": directory / "bad.json", "EMPTY": directory / "empty", "BROKEN": directory / "broken", "OUT": directory / "out"}
     made["EMPTY"].mkdir()

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.nightly  # 113 MB of packages, once.
 
 @pytest.fixture(scope="module")
 def exported(shared, tmp_path_factory):
-    """(the job's id, its steps, the directory of both files)"""
+    """(job id, its steps, the directory of both files)"""
     job_id = shared.submit(one_rank(steps=STEPS))
     shared.wait_state(job_id, "SUCCEEDED")
     directory = tmp_path_factory.mktemp("runs")

@@ -46,7 +46,7 @@ def ranks(cluster):
 
 
 def events_of(stub):
-    """All, by pages of three."""
+    """Lists all events by pages of three."""
     events, token = [], ""
     while True:
         page = stub.ListEvents(stubs.coordinator.ListEventsRequest(page_size=3, page_token=token), timeout=20)
@@ -81,7 +81,7 @@ def test_killed_leader_loses_no_step(coordinators):
 
 
 def test_state_migrates_between_etcd_and_directory(tmp_path):
-    """A job that runs goes on over both moves, as its agents dial the same address."""
+    """A running job survives both migrations, because its agents use the same address."""
     def coordinator(*arguments, code=0):
         done = subprocess.run([program("coordinator/fsdpd-coordinator"), *map(str, arguments)], capture_output=True, text=True)
         assert done.returncode == code, done.stderr
@@ -269,7 +269,8 @@ def test_bad_files_and_health_watch_do_not_block_leadership(tmp_path):
 
 
 def test_rotated_etcd_certificates_apply_at_next_connect(tmp_path):
-    """They were read at the start only: when etcd's authority had changed, no coordinator led until its restart."""
+    """Regression: they were read only at the start, so after a change of etcd's CA no coordinator led until a restart.
+    """
     mark, address, used = uuid.uuid4().hex, "127.0.0.9", tmp_path / "used"
     for name in ("first", "second"):
         certificates(tmp_path / name, "coordinator", address, days=90 if name == "first" else 60)

@@ -38,7 +38,7 @@ def test_cancel_leaves_no_process(cluster):
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGINT], ids=lambda each: each.name)
 def test_killed_rank_is_the_cause(cluster, signum):
-    """Its peers lose their connections to it and leave before its agent sees its end."""
+    """Its peers lose their connections and exit before the agent sees the exit of the killed rank."""
     job_id = start_endless(cluster)
     victim = next(each for each in cluster.ranks("node-1") if rank_of(each) == 3)
     os.kill(victim.pid, signum)
@@ -129,7 +129,7 @@ def test_stopped_agent_stops_its_ranks(own):
 
 
 def signals_of(cluster):
-    """By rank, what each rank's process ended with, from the agents' logs: 9 is a rank that its agent had to kill."""
+    """Signals that ended each rank's process, by rank, from the agents' logs: 9 means that the agent had to kill it."""
     ends = re.findall(r"exit job=\S+ attempt=1 rank=(\d) (signal|exit_code)=(\d+)",
                       "".join(agent.text() for agent in cluster.agents.values()))
     return {int(rank): int(code) if kind == "signal" else 0 for rank, kind, code in ends}
@@ -165,7 +165,8 @@ def test_ranks_exit_when_agent_is_killed(own):
 
 
 def test_stopped_rank_exits_when_agent_is_killed(own):
-    """It cannot see that its socket is closed, and would keep its device and the lock of its checkpoint directory."""
+    """A stopped rank cannot see that its socket is closed, and would hold its device and the lock of the checkpoint
+    directory."""
     with own(agents=1) as cluster:
         job_id = cluster.submit(one_rank(steps=ENDLESS))
         cluster.wait_step(job_id, 1)

@@ -11,7 +11,8 @@ from harness.wait import wait_until
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
 def test_followers_reconnect_after_coordinator_restart(own, tmp_path, tls):
-    """Over TLS they ended with exit 5 after a minute: no thread polled the connection during the handshake."""
+    """Regression: over TLS they exited with 5 after a minute, because no thread polled the connection during the
+    handshake."""
     security = Security(tmp_path / "security") if tls else None
     with own(agents=1, slots=2, security=security) as cluster:
         job_id = cluster.submit(one_rank(steps=ENDLESS))

@@ -19,7 +19,7 @@ COMMANDS = ["submit", "validate", "plan", "ckpt", "get", "describe", "watch", "l
 
 @pytest.fixture(scope="module")
 def done(shared):
-    """The id of a job that has succeeded."""
+    """Id of a job that has succeeded."""
     job_id = shared.submit(spec(steps=5, name="done"))
     shared.wait_state(job_id, "SUCCEEDED")
     return job_id

@@ -65,7 +65,7 @@ def test_stopped_rank_is_named_and_job_resumes(own, whole, tmp_path):
 
 
 def standing_still(directory):
-    """A job whose model stands still in a rank's layer while the directory has a file of the name of its process."""
+    """A job whose model blocks in a layer of a rank while the directory has a file named after the rank's process."""
     plugin, description = program("fsdp/model/testing/still_plugin.so"), directory / "still.json"
     described = subprocess.run([program("fsdp/fsdpd-rank"), "--describe-plugin", plugin, "--args", str(directory)],
                                capture_output=True, text=True, check=True, timeout=180)
@@ -112,7 +112,7 @@ def test_hang_fails_job_without_retries(cluster):
 
 
 def test_slow_job_and_disabled_detection_do_not_hang(cluster):
-    """One rank is stopped for most of the time, over and over: steps take seconds, and each moves."""
+    """One rank is repeatedly stopped for most of the time: steps take seconds but make progress."""
     pair = {"nodes": 2, "ranks_per_node": 1}
     alone = cluster.submit(spec(steps=ENDLESS, name="alone", restart={"hang_seconds": 0}, resources=pair))
     slow = cluster.submit(spec(steps=ENDLESS, name="slow", restart={"hang_seconds": 3 * LEAST}, resources=pair))
@@ -135,9 +135,8 @@ def test_slow_job_and_disabled_detection_do_not_hang(cluster):
 
 
 def assert_pause_ends_nothing(cluster, pids):
-    """Stops the processes of a job's cluster for longer than the limit: the job continues. On a loaded machine the
-    pause can outlast the lease of an agent, 10 s; then the job has lost the node for that reason and no other, and
-    there is one more."""
+    """Stops the processes of a job's cluster for longer than the hang limit: the job continues. On a loaded machine the
+    pause can exceed an agent's lease (10 s). Then the job has one more attempt, only because of the lost node."""
     job_id = cluster.submit(spec(steps=ENDLESS, restart={"hang_seconds": LEAST, "max_attempts": PAUSES}))
     for attempt in range(1, PAUSES + 1):
         wait_until("the attempt trains", lambda: cluster.job(job_id).attempt == attempt and cluster.state(job_id) == "RUNNING")
@@ -168,7 +167,7 @@ def test_stopped_daemon_fails_no_job(own, who):
 
 
 def test_suspended_machine_fails_no_job(own):
-    """As one that was paused: agent and ranks of a node begin again together, and none has moved meanwhile."""
+    """Simulates a suspended machine: agent and ranks of a node continue together, without progress in between."""
     with own() as cluster:
         assert_pause_ends_nothing(
             cluster, lambda: [cluster.agents["node-1"].pid, *(rank.pid for rank in cluster.ranks("node-1"))])

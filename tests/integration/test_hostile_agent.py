@@ -23,7 +23,7 @@ ON_S2 = [job_pb.Label(key="on", value="s2")]
 
 
 class Hostile:
-    """A stream of node s2: `say(rank=...)` sends a message, `heard` holds what the coordinator sent."""
+    """A stream of node s2: `say(rank=...)` sends a message, `heard` has the coordinator's messages."""
 
     def __init__(self, cluster, **register):
         self._out, self.heard, self.error = queue.Queue(), [], None
@@ -58,7 +58,7 @@ class Hostile:
 
 
 class SilentStreams:
-    """Streams of node s2 on which nothing is sent."""
+    """Streams of node s2 without any message."""
 
     def __init__(self, cluster, count):
         self._channel = cluster.security.channel(cluster.address, node="s2")

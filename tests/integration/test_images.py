@@ -46,7 +46,7 @@ def test_images_are_within_documented_sizes(images):
 
 
 def test_gpu_agent_image_is_within_bound(images, tmp_path):
-    """A program that is linked with LibTorch's part for GPUs stands for its rank, which has to be built for that."""
+    """Uses a program linked with LibTorch's GPU libraries in place of the GPU rank, which would have to be built."""
     rank, out = tmp_path / "rank", tmp_path / "out"
     subprocess.run(["gcc", "-x", "c", "-", "-x", "none", "-o", rank, "-Wl,--no-as-needed,--allow-shlib-undefined",
                     f"-Wl,-rpath,{SITE}/torch/lib", *(SITE / f"torch/lib/libtorch{part}.so" for part in ("_cuda", "_cpu"))],
@@ -73,7 +73,7 @@ def test_image_sbom_has_debian_packages(images):
 
 @pytest.fixture
 def network():
-    """A process with a network of its own, which containers share as a pod's do: its pid."""
+    """A process with a network namespace that containers share like a pod; returns its pid."""
     holder = Daemon("network", ["unshare", "--net", "sh", "-c", "ip link set lo up && exec sleep 600"], os.devnull, "images")
     wait_until("it has a network", lambda: "LOOPBACK,UP" in inside(holder.pid, "ip", "link").stdout)
     yield holder.pid
@@ -85,7 +85,7 @@ def inside(pid, *command):
 
 
 def owned(path):
-    """A user of the images is to read, and to write in it."""
+    """Makes a directory readable and writable for the user of the images."""
     path.mkdir(exist_ok=True)
     for each in [path, *path.rglob("*")]:
         os.chown(each, USER, USER)
@@ -129,5 +129,5 @@ def test_job_trains_in_read_only_containers(images, network, tmp_path):
 
 
 def main_process(container):
-    """Of the machine's numbers, that of the program that the container is."""
+    """Returns the pid of the container's program in the host's namespace."""
     return next(each.pid for each in descendants(container.pid) if each.program.startswith("fsdpd-"))

@@ -41,7 +41,7 @@ def node(tmp_path_factory):
 
 
 def newer(package, out):
-    """The same of a release after, whose settings have a line more; its file."""
+    """Package file of a later release with one more line in its settings."""
     tree = out / "tree"
     subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
     for path, before, after in [("DEBIAN/control", "Version: ", "Version: 9."), ("etc/fsdpd/coordinator.env", "#", "# New.\n#")]:
@@ -51,7 +51,7 @@ def newer(package, out):
 
 
 def test_package_installs_and_removes_in_root_directory(control, tmp_path):
-    """As that of an image: what the maintainer's scripts do has to be done without systemd, too."""
+    """As for the root of an image: the maintainer scripts must work without systemd."""
     (tmp_path / "upper").mkdir()
     for name, file in (("control.deb", control), ("newer.deb", newer(control, tmp_path))):
         (tmp_path / "upper" / name).write_bytes(open(file, "rb").read())
@@ -74,7 +74,7 @@ def test_package_installs_and_removes_in_root_directory(control, tmp_path):
 
 
 def commands(machine):
-    """Those of the page's section on systemd, where they can be run: with certificates and a token of the machine's."""
+    """The commands of the page's systemd section, with certificates and a token for this machine."""
     subprocess.run([DEPLOY / "certificates", machine.shared / "pki", "coordinator", "127.0.0.1"], check=True)
     subprocess.run([DEPLOY / "certificates", machine.shared / "pki", "node", machine.name], check=True)
     token = subprocess.run([program("client/fsdpctl"), "token", "new", "me", "--role", "admin", "--out", machine.shared / "me.token"],
@@ -98,7 +98,7 @@ def job(machine, job_id):
 
 
 def submitted(machine, name, **spec):
-    """It saves where the unit lets jobs write."""
+    """Submits a job that saves to a directory that the unit permits."""
     directory = machine.shared / "text"
     whole = yaml.safe_dump(saving(directory, name=name, resources={"nodes": 1, "ranks_per_node": 2}, **spec))
     (machine.shared / "job.yaml").write_text(whole.replace(f"{directory}/run", f"/ckpt/{name}").replace(str(directory), "/shared/text"))
@@ -156,7 +156,7 @@ def test_documented_commands_run_build(node, tmp_path):
 
 
 def devices_are_told_of(machine):
-    """The unit that loads NVIDIA's modules, with a program that only says that it was asked, and when."""
+    """Checks the unit that loads NVIDIA's modules, with a program that records its calls."""
     machine("printf '#!/bin/sh\\necho \"$@\" >/run/asked\\n' >/usr/bin/nvidia-modprobe; chmod +x /usr/bin/nvidia-modprobe")
 
 
@@ -177,7 +177,8 @@ def trains(machine):
 
 
 def outlives_an_upgrade(machine):
-    """Of a running job, which it returns: the coordinator is a new process, the job's attempt the same."""
+    """Upgrades during a running job, which it returns: the coordinator is a new process, and the job's attempt is
+    unchanged."""
     job_id = submitted(machine, "long", steps=ENDLESS)
     before = reached(machine, job_id, running=made_step(3))
     machine("echo FSDPD_QUOTAS= >>/etc/fsdpd/coordinator.env")

@@ -29,7 +29,7 @@ each_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 
 
 def faults(among, tmp_path):
-    """What the schemas say against the objects; empty when they are right. An unknown kind is a fault too."""
+    """Returns violations of the schemas by the objects; empty if valid. An unknown kind is a violation."""
     stream = tmp_path / "objects.yaml"
     stream.write_text(yaml.safe_dump_all(among))
     done = subprocess.run([sys.executable, "-m", "kubernetes_validate", "--strict", "-k", KUBERNETES_VERSION, stream],
@@ -67,7 +67,7 @@ def test_detects_typos(tmp_path):
 
 
 def in_one_order(value):
-    """Lists whose order says nothing: of named things, and of flags."""
+    """Sorts lists whose order has no meaning: named objects and flags."""
     if isinstance(value, dict):
         return {key: sorted(each) if key == "args" else in_one_order(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -106,7 +106,7 @@ def test_helm_lint_passes():
 @pytest.mark.parametrize("overlay, told", [("gpu", "port-forward svc/fsdpd-coordinator 7777"),
                                            ("ha-etcd", "FSDPD_SERVER=fsdpd-coordinator-0.fsdpd-coordinator-peers:7777,")])
 def test_notes_name_coordinator_address(tmp_path, overlay, told):
-    """With several, who does not lead names the one that does, which a port-forward does not reach."""
+    """A standby returns the leader's address, which a port-forward cannot reach."""
     chart = shutil.copytree(CHART, tmp_path / "chart")
     shutil.copy(chart / "templates/NOTES.txt", chart)
     # `helm template` leaves notes out.
@@ -168,7 +168,7 @@ def test_values_are_applied():
 
 
 def test_removed_default_stays_removed():
-    """As `helm upgrade --reuse-values` hands it on: null, of a key without a default."""
+    """As with `helm upgrade --reuse-values`: null for a key without a default."""
     done = helm("template", "fsdpd", CHART, *values_of("cpu-test"), "--set", "agent.nodeSelector.gone=null")
     assert done.returncode == 0, done.stderr
     assert pod_specs(objects(done.stdout))["fsdpd-agent"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
@@ -189,7 +189,7 @@ def test_documented_certificate_has_dialed_names(overlay):
 
 @each_overlay
 def test_pods_are_restricted(overlay):
-    """Pod Security "restricted", which the namespace enforces, and no token for an API that nobody calls."""
+    """Pod Security "restricted", which the namespace enforces, and no token for the API, which no pod calls."""
     made = of_overlay(overlay)
     namespace = named(made, "Namespace", "fsdpd")["metadata"]["labels"]
     assert namespace["pod-security.kubernetes.io/enforce"] == "restricted"
@@ -206,7 +206,7 @@ def test_pods_are_restricted(overlay):
 
 
 def with_components(names, tmp_path, overlay="gpu"):
-    """An overlay of a user's own: one of ours with components."""
+    """A user's overlay: one of ours with components."""
     copied = shutil.copytree(DEPLOY / "kubernetes", tmp_path / "deploy/kubernetes")
     shutil.copytree(ROOT / "dashboards", tmp_path / "dashboards")
     (copied / "overlays/own").mkdir()
@@ -217,7 +217,8 @@ def with_components(names, tmp_path, overlay="gpu"):
 
 
 def test_rdma_requests_device_without_capability(tmp_path):
-    """IPC_LOCK was added, which a process that is not root's does not get, and the namespace opened for it."""
+    """Regression: IPC_LOCK was added, which has no effect for users other than root, and the namespace was less
+    restricted for it."""
     made = with_components(["rdma"], tmp_path)
     container = pod_specs(made)["fsdpd-agent"]["containers"][0]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
@@ -228,7 +229,7 @@ def test_rdma_requests_device_without_capability(tmp_path):
 
 
 def test_queued_agents_match_daemonset(tmp_path):
-    """With what another component has changed in them, and what a Job needs besides."""
+    """Includes changes by another component, and the fields that a Job needs."""
     queued, daemons = with_components(["claims", "queued"], tmp_path / "queued"), with_components(["claims"], tmp_path / "daemons")
     assert not [each for each in queued if each["kind"] == "DaemonSet"]
     job, pod = named(queued, "Job", "fsdpd-agent"), pod_specs(queued)["fsdpd-agent"]
@@ -244,7 +245,7 @@ def test_queued_agents_match_daemonset(tmp_path):
 
 
 def test_jobs_access_only_claims(tmp_path):
-    """The agent's key lies in the same pod."""
+    """The agent's key is in the same pod."""
     container = pod_specs(with_components(["claims"], tmp_path))["fsdpd-agent"]["containers"][0]
     claimed = [each["mountPath"] for each in container["volumeMounts"] if each["name"] in ("data", "checkpoints")]
     roots = [each.removeprefix("--path-root=") for each in container["args"] if each.startswith("--path-root=")]
@@ -285,7 +286,7 @@ def test_mounted_secrets_are_documented(overlay):
 
 
 def test_variables_in_arguments_are_defined():
-    """With the base alone an agent once was told --device=$(FSDPD_DEVICE), and ended."""
+    """Regression: with only the base an agent got --device=$(FSDPD_DEVICE) and exited."""
     for made in [objects(rendered(DEPLOY / "kubernetes/base"))] + [of_overlay(overlay) for overlay in OVERLAYS]:
         for spec in pod_specs(made).values():
             for container in spec["containers"]:
@@ -302,7 +303,7 @@ def test_pod_grace_period_covers_save(overlay):
 
 @each_overlay
 def test_probes_check_only_process(overlay):
-    """A liveness probe that fails ends the ranks: none asks for what a coordinator or a job that is away takes along."""
+    """A failed liveness probe kills the ranks, so no probe may depend on a coordinator or a job."""
     containers = {name: spec["containers"][0] for name, spec in pod_specs(of_overlay(overlay)).items()}
     for probe in ("startupProbe", "livenessProbe"):
         assert containers["fsdpd-coordinator"][probe]["grpc"] == {"port": 7779}, "no service: the process itself"
@@ -316,7 +317,7 @@ MUTABLE = {"replicas", "ordinals", "template", "updateStrategy", "revisionHistor
 
 
 def immutable(among):
-    """{(kind, name): what a later apply may not change}."""
+    """Returns {(kind, name): fields that an apply may not change}."""
     fixed = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in among
              if each["kind"] in ("StatefulSet", "DaemonSet", "Deployment")}
     return {key: {name: value for name, value in spec.items()
@@ -358,7 +359,7 @@ def test_agents_use_names_of_coordinators():
 
 @pytest.mark.parametrize("members, ports", [("e1:2379,e2:2379,e3:2379", [2379]), ("e1:2379,e2:12379", [2379, 12379])])
 def test_coordinators_may_reach_etcd_ports(members, ports):
-    """The network policy allowed 2379 only, so coordinators could not reach an etcd at another port."""
+    """Regression: the network policy allowed only 2379, so coordinators could not reach etcd at another port."""
     done = helm("template", "fsdpd", CHART, "--set", "etcd.members=" + members.replace(",", "\\,"))
     assert done.returncode == 0, done.stderr
     egress = named(objects(done.stdout), "NetworkPolicy", "fsdpd-coordinator")["spec"]["egress"]

@@ -16,7 +16,7 @@ LONG = 120  # Seconds, of a grace that no machine is too slow for.
 
 
 def unsaved(directory, **arguments):
-    """A job that saves when it is asked to, and after its last step."""
+    """A job that saves only on request and after its last step."""
     return saving(directory, checkpoint={"every_steps": None}, **arguments)
 
 
@@ -63,7 +63,7 @@ def test_stopped_rank_saves_on_cancel(cluster, tmp_path):
 
 @pytest.mark.parametrize("node", ["node-0", "node-1"])
 def test_stopped_agent_loses_no_step(own, whole, tmp_path, node):
-    """As a drained node does. Node-0 has rank 0, which commits; the ranks of the other node are told nothing."""
+    """Like a drained node. Node-0 has rank 0, which commits; the ranks of the other node get no notification."""
     with own(agents=0) as cluster:
         for name in ("node-0", "node-1"):
             cluster.start_agent(name, grace_ms=LONG * 1000)
@@ -85,7 +85,8 @@ def test_stopped_agent_loses_no_step(own, whole, tmp_path, node):
 
 
 def assert_goes_on(cluster, job_id, node, step):
-    """In a second attempt, from the checkpoint of `step`, as the first does not count."""
+    """Checks that a second attempt resumes from the checkpoint of `step`, and that the first one does not count as
+    failed."""
     wait_until("the next attempt is there", lambda: cluster.job(job_id).attempt == 2 or cluster.job(job_id).end_unix_nanos)
     cluster.wait_step(job_id, step + 1)
     job = cluster.job(job_id)
@@ -95,7 +96,7 @@ def assert_goes_on(cluster, job_id, node, step):
 
 @pytest.mark.parametrize("agent_is_replaced", [False, True], ids=["it waits", "the next one tells"])
 def test_agent_stop_during_outage_loses_no_step(own, tmp_path, agent_is_replaced):
-    """As when all is restarted at once. A second SIGTERM, as Slurm's at the end of the time, ends no save."""
+    """As when all components restart together. A second SIGTERM, as from Slurm, does not end a save."""
     with own(agents=0) as cluster:
         agent = cluster.start_agent("node-0", grace_ms=LONG * 1000)
         one_node = {"resources": {"nodes": 1, "ranks_per_node": 2}, "train": {"global_batch": 2}}
@@ -117,8 +118,8 @@ def test_agent_stop_during_outage_loses_no_step(own, tmp_path, agent_is_replaced
 
 @pytest.mark.parametrize("node", ["node-0", "node-1"])
 def test_two_node_job_saves_during_outage(own, tmp_path, node):
-    """Its ranks say what is on disk in the directory that they share. Until then it has trained on, and saved, without
-    it."""
+    """Its ranks coordinate the save through the shared directory. Before that the job trains and saves without the
+    coordinator."""
     with own(agents=0) as cluster:
         for name in ("node-0", "node-1"):
             cluster.start_agent(name, grace_ms=LONG * 1000)
@@ -144,7 +145,7 @@ def test_two_node_job_saves_during_outage(own, tmp_path, node):
 
 @pytest.mark.nightly
 def test_job_saves_every_n_minutes(cluster, tmp_path):
-    """One, which a clock must show: the decision itself is save_schedule_test's."""
+    """One minute, with a real clock; save_schedule_test tests the decision itself."""
     job_id = cluster.submit(saving(tmp_path, steps=ENDLESS, checkpoint={"every_steps": None, "every_minutes": 1}))
     job = wait_until("a checkpoint is committed",
                      lambda: (lambda now: now.checkpoints and now)(cluster.job(job_id)), timeout_s=150)

@@ -19,7 +19,7 @@ GONE = re.compile(r"\[fsdpd-agent: (\d+) lines \((\d+) bytes\) are gone here: of
 
 
 def flooding(directory, rank):
-    """A rank that has much to say before it begins."""
+    """A rank that writes a large log before it starts."""
     script = directory / "flooding-rank"
     script.write_text(f"""#!/bin/sh
 for first in $(seq 1 {AT_ONCE} {LINES}); do
@@ -69,7 +69,8 @@ def test_log_flood_is_bounded_with_notice(own, tmp_path):
 
 
 def check_accounts(lines):
-    """Each line of the flood was shown, or is said to be gone where it would be; a torn one counts as shown."""
+    """Checks that each line of the flood was returned or is counted as dropped in its place; a torn line counts as
+    returned."""
     at = 0
     for line, notice in lines:
         gone = GONE.match(line)
@@ -84,7 +85,7 @@ def check_accounts(lines):
 
 
 def test_truncated_log_affects_no_other_log(own, tmp_path):
-    """The agent computed a negative size from what it had dropped before, and ended with all jobs of its node."""
+    """Regression: the agent computed a negative size from dropped lines, and exited with all jobs of its node."""
     rank = tmp_path / "talking-rank"
     rank.write_text(f"""#!/bin/sh
 seq -f 'flood %.0f {'.' * 90}' 30000
@@ -110,7 +111,7 @@ exec {program("fsdp/fsdpd-rank")} "$@"
 
 
 def test_removed_log_is_reported(own, tmp_path):
-    """`logs` printed the lines of the other node only."""
+    """Regression: `logs` printed only the lines of the other node."""
     rank = tmp_path / "talking-rank"
     rank.write_text(f"#!/bin/sh\nseq -f 'flood %.0f {'.' * 90}' 30000\nexec {program('fsdp/fsdpd-rank')} \"$@\"\n")
     rank.chmod(0o755)

@@ -11,7 +11,7 @@ from harness.wait import wait_until
 
 
 def dated(lines):
-    """(time, line) of each; a line without one of its own is of the time of the line before it."""
+    """Returns (time, line) of each line; a line without a time has the time of the line before it."""
     found, time = [], ""
     for line in lines:
         own = re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z ", line)
@@ -22,7 +22,8 @@ def dated(lines):
 
 @pytest.fixture(scope="module")
 def logs(shared):
-    """(`fsdpctl logs` with some flags, as lines) of a job whose rank was killed once, and that was cancelled then."""
+    """Runs `fsdpctl logs` with flags and returns the lines, for a job with a killed rank in its first attempt that was
+    then cancelled."""
     job_id = shared.submit(one_rank(steps=ENDLESS, name="twice", restart={"max_attempts": 2}))
     shared.wait_step(job_id, 5)
     os.kill(shared.all_ranks()[0].pid, signal.SIGKILL)

@@ -17,7 +17,7 @@ MAX_GROWTH_KIB = 200 << 10
 
 
 def large_log(cluster):
-    """An ended job and how many lines its log has."""
+    """An ended job and the number of lines of its log."""
     job_id = cluster.submit(one_rank(steps=2))
     cluster.wait_state(job_id, "SUCCEEDED")
     log = cluster.directory / "node-0.work" / job_id / "attempt-1" / "rank-0.log"

@@ -31,7 +31,7 @@ def flags_in_manifests(name):
 
 
 def test_metrics_port_differs_from_dcgm_exporter():
-    """DCGM's exporter, which GPU nodes usually run, listens on 9400."""
+    """DCGM's exporter, which most GPU nodes run, listens on 9400."""
     agent = named(of_overlay("gpu"), "DaemonSet", "fsdpd-agent")["spec"]["template"]
     port = agent["metadata"]["annotations"]["prometheus.io/port"]
     assert port != "9400"
@@ -70,7 +70,7 @@ def test_every_flag_exists(name):
 
 
 def installed(name, tmp_path):
-    """The unit as systemd sees it where the program is installed."""
+    """The unit as systemd loads it on a machine with the program."""
     unit = tmp_path / f"{name}.service"
     text = (DEPLOY / f"systemd/{name}.service").read_text()
     unit.write_text(re.sub(rf"/usr/local/bin/{name}|/usr/bin/nvidia-modprobe", "/bin/true", text))
@@ -110,7 +110,7 @@ STOP_LIMIT_MS = 30000  # kStopLimit of agent/main.cc: how long the agent goes on
 
 
 def test_stop_timeout_covers_save():
-    """Ranks had 5 s of the 120 s that their pod had."""
+    """Regression: ranks had 5 s of their pod's 120 s."""
     def leave_time(arguments):
         return int(re.search(r"--grace-ms[= ](\d+)", arguments)[1]) + STOP_LIMIT_MS
     unit, settings = (DEPLOY / f"systemd/{name}" for name in ("fsdpd-agent.service", "agent.env"))
@@ -137,7 +137,7 @@ def test_unit_variables_have_defaults(name):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_daemon_restarts_until_port_is_free(name):
-    """systemd's own limit of five starts in ten seconds left it failed for good."""
+    """Regression: systemd's default limit of five starts in ten seconds left the unit failed."""
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str
     unit.read(DEPLOY / f"systemd/{name}.service")
@@ -146,7 +146,7 @@ def test_daemon_restarts_until_port_is_free(name):
 
 
 def test_documented_command_creates_user(tmp_path):
-    """The documented commands, word for word, with an empty root: what this machine has already plays no part."""
+    """Runs the documented commands with an empty root, so that existing users of this machine do not matter."""
     if not shutil.which("systemd-sysusers"):
         pytest.skip("systemd-sysusers is not installed (Debian package systemd)")
     commands = [line.split()[1:] for line in (ROOT / "docs/deploy.md").read_text().splitlines()
@@ -194,7 +194,7 @@ def test_stages_are_defined_before_use():
 
 
 def stages():
-    """{name: its lines}; a continued line is one."""
+    """Returns {name: lines}, with continued lines joined."""
     found = {}
     for line in (DEPLOY / "container/Dockerfile").read_text().replace("\\\n", " ").splitlines():
         if line.startswith("FROM "):
@@ -206,7 +206,7 @@ def stages():
 
 @pytest.mark.parametrize("stage", ["coordinator", "agent"])
 def test_new_volume_belongs_to_user(stage):
-    """It gets the owner of the image's directory, which must be there before VOLUME is said; else it is root's."""
+    """A volume inherits the owner of the image's directory, which must exist before VOLUME; otherwise root owns it."""
     lines = stages()[stage]
     user = next(line.split()[1] for line in lines if line.startswith("USER "))
     volume = next(line.split()[1] for line in lines if line.startswith("VOLUME "))
@@ -216,7 +216,7 @@ def test_new_volume_belongs_to_user(stage):
 
 
 def test_images_do_not_request_gpus():
-    """It once had all of its node's, whatever the container was given."""
+    """Regression: a container had all GPUs of its node, regardless of its request."""
     assert not [line for lines in stages().values() for line in lines if "NVIDIA_VISIBLE_DEVICES" in line]
 
 
@@ -232,8 +232,8 @@ def shared_object(path, *needs):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_collect_libtorch_accepts_relative_directory(tmp_path, device):
-    """It once changed directory first, and put 3.6 GB into the environment that all clones share; and the image for CPU
-    ranks once had all of it."""
+    """Regression: the script changed directory first and wrote 3.6 GB into the shared environment; the image for CPU
+    ranks also had all of it."""
     site = tmp_path / SITE
     torch = {name: site / f"torch/lib/libtorch_{name}.so" for name in ("cpu", "cuda")}
     by_name = site / "nvidia/cudnn/lib/libcudnn_ops.so.9"  # Opened at run time, linked by nobody.
@@ -256,7 +256,7 @@ def test_collect_libtorch_accepts_relative_directory(tmp_path, device):
 
 @pytest.mark.parametrize("name", ["coordinator/fsdpd-coordinator", "client/fsdpctl"])
 def test_collected_program_is_root_file_system(name, tmp_path):
-    """Of the images that have nothing else; 60 MB is what such an image may have."""
+    """For images with only this program; 60 MB is the limit of such an image."""
     subprocess.run([DEPLOY / "container/collect_program", program(name), tmp_path], check=True)
     assert sum(each.stat().st_size for each in tmp_path.rglob("*") if each.is_file()) < 60e6
     if os.geteuid() != 0:

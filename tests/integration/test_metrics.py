@@ -39,7 +39,7 @@ SCRAPERS_LABELS = {"job", "instance", "namespace", "pod", "container", "service"
 
 @pytest.fixture(scope="module")
 def job(shared, tmp_path_factory):
-    """The id of a job that runs for as long as the module's tests do."""
+    """Id of a job that runs until the module's tests are done."""
     shared.wait_idle()
     directory = tmp_path_factory.mktemp("watched")
     text = corpus(directory / "text.bin", tokens=500)
@@ -124,7 +124,7 @@ def test_memory_matches_plan(prometheus, shared, job):
 
 
 def test_rank_0_measures_components(prometheus, job):
-    """What stands is as planned, and all together is the peak of a step."""
+    """Persistent memory matches the plan, and the sum of all components is the peak of a step."""
     measured = {labels["component"]: (labels["rank"], value) for labels, value in wait_until(
         "a course was scraped", lambda: prometheus.query(f'fsdpd_memory_component_bytes{{fsdpd_job="{job}"}}'))}
     assert set(measured) == MEASURED and {rank for rank, _ in measured.values()} == {"0"}
@@ -171,7 +171,8 @@ def test_identity_and_agents(prometheus, shared, job):
 
 
 def test_labels_match_targets(prometheus, shared, job):
-    """`job` was the training job's id: a scrape without honor_labels gave all of them the scrape's name."""
+    """Regression: `job` was the training job's id, and a scrape without honor_labels replaced it by the scrape's name.
+    """
     ours = {label for line in shared.scrape("node-0").splitlines() if line.startswith("fsdpd_")
             for label in re.findall(r'(\w+)="', line)}
     assert "fsdpd_job" in ours and not ours & SCRAPERS_LABELS
@@ -246,7 +247,7 @@ ADVICE = {"checkpoint.every_steps": "5", "fsdp.prefetch_bytes": "2GiB", "train.m
 
 
 def test_alerts_suggest_only_valid_fields(tmp_path):
-    """One named telemetry.memory_snapshot, which is refused."""
+    """Regression: an alert suggested telemetry.memory_snapshot, which is rejected."""
     actions = " ".join(rule["annotations"]["action"] for rule in dashboards.rules() if "alert" in rule)
     assert set(re.findall(r"(?<![$.])\b[a-z]+\.[a-z_]+\b", actions)) == set(ADVICE)
     saves = {"dir": str(tmp_path / "run")}

@@ -14,7 +14,7 @@ from harness.wait import wait_until
 
 
 def value(cluster, node, name, *labels):
-    """The sum of a metric's samples that carry all of `labels`, None when there is none."""
+    """Returns the sum of a metric's samples with all of `labels`, or None if there are none."""
     found = [float(line.rsplit(" ", 1)[1]) for line in cluster.scrape(node).splitlines()
              if line.startswith((name + "{", name + " ")) and all(label in line for label in labels)]
     return sum(found) if found else None
@@ -61,7 +61,7 @@ def test_metrics_work_without_coordinator(own):
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_series_are_bounded_over_two_thousand_jobs(own):
-    """Of stand-ins for ranks, which train nothing: what is asked is what their agent keeps of them."""
+    """Uses stand-ins for ranks that do not train, because only their agent's series are tested."""
     with own(agents=0) as cluster:
         cluster.start_agent("node-0", slots=16, rank_binary=program("agent/testing/fake_rank"))
         made = one_rank(name="train", steps=3)
@@ -80,8 +80,8 @@ def test_series_are_bounded_over_two_thousand_jobs(own):
 
 
 def test_killed_processes_raise_alerts(own, tmp_path):
-    """None was raised by an agent's kill -9, nor for its job, nor by the coordinator's. That they fire half a minute
-    after they are raised is for dashboards/rules_test.yml."""
+    """Regression: a kill -9 of an agent raised no alert for it or its job, nor did one of the coordinator.
+    dashboards/rules_test.yml tests the delay of half a minute."""
     with own() as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS))
         cluster.wait_step(job_id, 2)
@@ -104,7 +104,7 @@ def test_killed_processes_raise_alerts(own, tmp_path):
 
 @pytest.mark.nightly
 def test_metrics_of_64_ranks_are_complete_and_bounded():
-    """What a scrape takes is printed: p99 is asked to be below 50 ms (docs/bench/2026-11-25-scrapes.md)."""
+    """Prints the duration of a scrape; the target is a p99 below 50 ms (docs/bench/2026-11-25-scrapes.md)."""
     done = subprocess.run([program("tests/perf/scrape"), "1000"], capture_output=True, text=True, timeout=300)
     print(done.stdout)
     assert done.returncode == 0, done.stderr
@@ -118,7 +118,7 @@ def test_metrics_of_64_ranks_are_complete_and_bounded():
 
 @pytest.mark.nightly
 def test_training_is_equal_without_instruction_timing(cluster, own, monkeypatch):
-    """As tests/perf/telemetry_cost.py has them, for which alone they are."""
+    """Uses the setting of tests/perf/telemetry_cost.py, which exists only for that measurement."""
     made = spec(steps=12, name="measured", restart={"hang_seconds": 0})
     on = cluster.wait_state(cluster.submit(made), "SUCCEEDED").last_step
     monkeypatch.setenv("FSDPD_MEASURE", "off")

@@ -56,7 +56,7 @@ def test_upgrade_keeps_changed_settings(control, tmp_path):
 
 
 def test_packages_are_reproducible(control, tmp_path):
-    """Whoever makes it: with directories that only their maker may read, dpkg-deb refused it."""
+    """Independent of the user: dpkg-deb rejected directories that only their owner can read."""
     again = made("control", tmp_path, "--bin", BIN, umask=0o077)
     assert open(again, "rb").read() == open(control, "rb").read()
 
@@ -71,7 +71,7 @@ RANK = "#include <stdio.h>\nint answer(void); int main(void) { getchar(); return
 
 
 def node_of(directory, answer):
-    """An archive, unpacked, of a rank and a LibTorch of one function, in the places of the real ones."""
+    """An unpacked archive with a rank and a LibTorch of one function in the places of the real ones."""
     library = directory / "environment/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
     compiled(library, f"int answer(void) {{ return {answer}; }}", "-shared", "-fPIC", f"-Wl,-soname,{library.name}")
     library.parent.chmod(0o700)  # An environment may be its owner's alone.
@@ -117,7 +117,7 @@ def test_archive_is_readable_by_agent_user(node):
 
 
 def test_reinstall_keeps_settings_and_running_ranks(node, tmp_path):
-    """A rank opens some of its libraries late: it met those of the build after, or none."""
+    """Regression: a rank opens some libraries late, and found those of the next build or none."""
     root, lib = tmp_path / "root", tmp_path / "root/usr/local/lib"
     (lib / "fsdpd").mkdir(parents=True)  # As installations had it before builds had directories of their own.
     installed(node, root)

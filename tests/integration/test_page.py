@@ -45,7 +45,7 @@ PALE = """(() => {
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    """A job that runs, one that waits for it, and one that was cancelled for a reason with HTML in it; a cordoned node."""
+    """A running job, one that waits for it, one that was cancelled with HTML in its reason, and a cordoned node."""
     with Cluster(tmp_path_factory.mktemp("watched"), agents=1, slots=1,
                  coordinator_flags=["--web-listen", "127.0.0.1:0"]) as cluster:
         running = cluster.submit(one_rank(name="runs", steps=ENDLESS))

@@ -72,7 +72,7 @@ def plan_of(cluster, job_id):
 
 
 def planned_runs(plan):
-    """[(lane, kind, start, seconds)] of all that takes time."""
+    """Returns [(lane, kind, start, seconds)] of all instructions that take time."""
     spans = zip(plan.instructions, plan.prediction.timeline.spans)
     return [(step.lane, step.op, span.start_seconds, span.seconds) for step, span in spans if span.seconds > 0]
 
@@ -88,7 +88,7 @@ def place(axes, seconds):
 
 
 def drawn_boxes(seen, source):
-    """{lane: [(kind, from, width)]}, each kind in the order of time."""
+    """Returns {lane: [(kind, x, width)]}, each kind in order of time."""
     found = {}
     for row, paths in seen["boxes"]:
         lane, whose = row.split(" ", 1)
@@ -111,7 +111,7 @@ def assert_boxes(seen, runs, source):
 
 
 def heights(path, at):
-    """How high the upper edge of an area is at some places, in the picture's own measure."""
+    """Returns the height of an area's upper edge at several positions, in units of the picture."""
     edge = re.match(r"M([-\d.]+) ([-\d.]+)((?:H[-\d.]+V[-\d.]+)*)", path)
     corners = [(float(edge[1]), float(edge[2])), *((float(x), float(y)) for x, y in re.findall(r"H([-\d.]+)V([-\d.]+)", edge[3]))]
     return [next(y for x, y in reversed(corners) if x <= each + 0.06) for each in at]
@@ -266,8 +266,8 @@ def test_large_step_has_few_elements(own, browser):
 
 
 def test_slow_plan_requests_back_off(watched, browser):
-    """As page.js does at each look, of which there is one a second here; another attempt is another matter. A job that
-    was not launched has none."""
+    """Counts the requests of page.js, which refreshes once per second here; a new attempt resets the pause. A job that
+    was not launched has no plan."""
     opened(watched, browser, watched.ended)
     asked = browser.ask("""(async () => {
       const { planCourse } = await import("./course.js");

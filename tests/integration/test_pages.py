@@ -25,7 +25,7 @@ def test_commands_of_page_work(page, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_tutorials_run_in_one_directory(tmp_path):
-    """What laptop.md had left made the job of python.md fail, and its program end in an IndexError."""
+    """Regression: files of laptop.md made the job of python.md fail, and its program raised an IndexError."""
     laptop, huggingface, python = (f"docs/tutorials/{name}.md" for name in ("laptop", "huggingface", "python"))
     assert {laptop, huggingface, python} == {page for page in RUN if page in pages.with_coordinators()}, "add the new one"
     with pages.Reader(laptop, tmp_path / "clone") as reader:

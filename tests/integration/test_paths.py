@@ -41,7 +41,7 @@ def test_job_reads_and_writes_below_path_root(cluster, volume):
 
 
 def outside(volume, directory):
-    """By the field that names it, each in a spec of its own."""
+    """Specs with one path outside the roots each, by field."""
     theirs, own = corpus(directory / "theirs.txt"), corpus(volume / "corpus.txt")
     (volume / "out.txt").unlink(missing_ok=True)
     (volume / "out.txt").symlink_to(theirs)

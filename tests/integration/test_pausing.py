@@ -20,12 +20,13 @@ PTRACE_ATTACH, PTRACE_DETACH, WALL = 16, 17, 0x40000000
 
 
 def unsaved(directory, **arguments):
-    """A job that saves when it is asked to, and after its last step."""
+    """A job that saves only on request and after its last step."""
     return saving(directory, checkpoint={"every_steps": None}, **arguments)
 
 
 def assert_goes_on_as(whole, cluster, job_id, record, step, directory):
-    """After `step`, in the next attempt, with no step made twice and each number the same as without a pause."""
+    """Checks that the next attempt resumes after `step`, with no step repeated and the numbers of an uninterrupted run.
+    """
     job = cluster.wait_state(job_id, "SUCCEEDED")
     assert job.restored.step == step and not job.HasField("pause")
     losses = record.losses()
@@ -98,7 +99,7 @@ def test_pause_with_hung_rank_reports_lost_steps(cluster, tmp_path):
 
 
 def test_pause_waits_for_unreachable_rank(own, tmp_path):
-    """Its agent stands still, and is lost to the coordinator."""
+    """Its agent is stopped, and lost to the coordinator."""
     with own(agents=1) as cluster:
         job_id = cluster.submit(saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 20},
                                        resources={"nodes": 1, "ranks_per_node": 1}))
@@ -115,7 +116,8 @@ def test_pause_waits_for_unreachable_rank(own, tmp_path):
 
 
 def test_pause_waits_for_ranks_of_earlier_attempt(own, tmp_path):
-    """It was PAUSED when the ranks of attempt 2 were gone, though those of attempt 1 trained on and saved."""
+    """Regression: the job was PAUSED when the ranks of attempt 2 had exited, while those of attempt 1 trained and
+    saved."""
     with own(agents=1) as cluster:
         job_id = cluster.submit(saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 20},
                                        resources={"nodes": 1, "ranks_per_node": 1}, restart={"max_attempts": 3}))
@@ -136,8 +138,8 @@ def test_pause_waits_for_ranks_of_earlier_attempt(own, tmp_path):
 
 @contextlib.contextmanager
 def frozen(pid):
-    """A process whose first thread no signal but the last one moves. What it gives is to be called now and then: the
-    end of what is traced is seen by its parent only once the tracer has."""
+    """A process whose main thread reacts to no signal except SIGKILL. Call the returned function regularly: the parent
+    sees the exit of a traced process only after the tracer has."""
     ptrace = ctypes.CDLL(None, use_errno=True).ptrace
     ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     if ptrace(PTRACE_ATTACH, pid, None, None) != 0:

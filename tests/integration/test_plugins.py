@@ -39,7 +39,7 @@ def written(cluster, description, directory, **plugin):
 
 
 def submit(cluster, description, directory, **plugin):
-    """With fsdpctl, which reads the description."""
+    """Submits with fsdpctl, which reads the description."""
     path = written(cluster, description, directory, **plugin)
     return json.loads(cluster.ctl("submit", "-f", path, "-o", "json").expect(0).out)["id"]
 

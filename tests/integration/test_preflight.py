@@ -14,7 +14,7 @@ def states_of(job):
 
 
 def never_done(directory):
-    """A rank that says nothing; it ends by a signal, and with its agent."""
+    """A rank that never responds; it exits by a signal, and with its agent."""
     script = directory / "silent-rank"
     script.write_text("#!/bin/sh\nexec cat <&3 >/dev/null\n")
     script.chmod(0o755)

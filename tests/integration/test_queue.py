@@ -121,7 +121,7 @@ def test_rejects_priority_out_of_range(cluster):
 
 
 def submit(cluster, made, *flags):
-    """With fsdpctl; the job's id."""
+    """Submits with fsdpctl; returns the job's id."""
     return cluster.ctl("submit", "-f", cluster.write_spec(made), *flags).expect(0).out.strip()
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class Quickstart:
-    """One run with its own temporary directory, and a mark by which its processes are known."""
+    """A run with a separate temporary directory, and a marker that identifies its processes."""
 
     def __init__(self, tmp_path, *arguments, bazel="true"):
         self.mark = uuid.uuid4().hex
@@ -85,8 +85,8 @@ def chromium(tmp_path, *arguments):
 
 
 def shape(output):
-    """What is said from the corpus on, without names and numbers. Progress depends on the terminal, and which states
-    before running are seen depends on how soon one looks."""
+    """The output from the corpus on, without names and numbers. Progress lines depend on the terminal, and states
+    before `running` on timing."""
     text = output[output.index("corpus "):]
     text = re.sub(r"^(?:\[=|step +\d+/\d|\S+ (?:queued|starting): ).*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"tiny-llama-\w+", "JOB", text)
@@ -144,7 +144,7 @@ def test_interrupt_leaves_nothing(start, number):
 
 
 def test_interrupt_during_bazel_start_leaves_no_server(start, tmp_path):
-    """It once asked `bazel shutdown`, which finds no server before that listens."""
+    """Regression: `bazel shutdown` finds no server before it listens."""
     bazel = tmp_path / "bazel"
     bazel.write_text('#!/bin/sh\n[ "$1" = shutdown ] && exit 0\n'
                      f'setsid python3 -c "import time; time.sleep(1000)" --workspace_directory={ROOT} &\nwait\n')

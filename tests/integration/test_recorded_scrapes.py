@@ -14,7 +14,7 @@ from harness.specs import ENDLESS, spec
 
 @pytest.fixture(scope="module")
 def recorded(shared, tmp_path_factory):
-    """(the directory, the job) of some seconds of a real job."""
+    """(directory, job id) of a few seconds of a real job."""
     directory = tmp_path_factory.mktemp("scrapes")
     job_id = shared.submit(spec(steps=ENDLESS, name="recorded"))
     shared.wait_step(job_id, 3)

@@ -27,7 +27,7 @@ SERVICE = api.DESCRIPTOR.services_by_name["Coordinator"]
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
-    """One agent and the people of harness.security; tests leave it as it was."""
+    """One agent and the users of harness.security; tests do not change it."""
     directory = tmp_path_factory.mktemp("secure")
     with Cluster(directory, agents=1, security=Security(directory / "security")) as cluster:
         yield cluster
@@ -51,7 +51,7 @@ def records(cluster):
 
 
 def recorded(cluster, **wanted):
-    """The audit's records with these values, once there is one: a thread of its own writes them."""
+    """Waits for records of the audit log with these values, which a separate thread writes."""
     def found():
         return [each for each in records(cluster) if wanted.items() <= each.items()]
     return wait_until(f"the audit log has {wanted}", found)
@@ -239,7 +239,7 @@ def test_token_rotation_under_load(own, tmp_path):
 
 
 def attach(channel, node):
-    """How the coordinator ends the stream of who says that it is `node`; None when it lets it in."""
+    """Returns how the coordinator ends the stream of a client that registers as `node`, or None if it accepts it."""
     message = agent_pb.AgentMessage()
     message.register.MergeFrom(agent_pb.Register(node=node, slots=1, instance="test", device=job_pb.DEVICE_CPU))
     done = threading.Event()
@@ -277,13 +277,13 @@ def test_node_name_must_match_certificate(secure):
 
 
 def node_name(length):
-    """A cloud's, with all the dots that its length takes."""
+    """A node name as of a cloud, with the dots that its length requires."""
     return ".".join(["n" * 63] * 3 + ["n" * (length - 3 * 64)])
 
 
 @pytest.mark.parametrize("length", [251, 252, 253])
 def test_longest_node_names_work(own, tmp_path, length):
-    """The file of its certificate had no name that a file may have."""
+    """Regression: the name of the certificate's file was too long."""
     name = node_name(length)
     with own(security=Security(tmp_path / "security"), agents=0) as cluster:
         cluster.start_agent(name, slots=1)
@@ -351,7 +351,7 @@ def test_broken_certificate_file_keeps_last_expiry(secure):
 
 
 def agent_of(secure, directory, **flags):
-    """An agent that is expected to end by itself, or to be stopped: its daemon."""
+    """An agent that is expected to exit by itself, or to be stopped; returns its daemon."""
     return secure.start_agent("node-9", expect_serving=False, work_dir=directory / "work", **flags)
 
 
@@ -416,7 +416,7 @@ def served_certificate(address):
 
 
 def move_in(source, target):
-    """As an operator does: a whole file in place of another."""
+    """Replaces a file atomically, like an operator."""
     half = target.with_suffix(".half")
     half.write_bytes(source.read_bytes())
     half.chmod(source.stat().st_mode)
@@ -424,7 +424,7 @@ def move_in(source, target):
 
 
 class Load:
-    """Clients that call all the time: over a connection that is kept, over new ones, and with fsdpctl; and watches."""
+    """Clients that call continuously over a persistent connection, over new ones and with fsdpctl; and watches."""
 
     def __init__(self, cluster, job_id):
         self.cluster, self.job_id = cluster, job_id
@@ -468,7 +468,8 @@ class Load:
             raise AssertionError("the stream was closed")
 
     def go_on(self):
-        """Waits until each has made two more calls, or has been told two more steps: one of them began after this did."""
+        """Waits until each client has made two more calls or received two more steps, of which one started after this
+        call."""
         before = {name: self.done[name] for name in self.names}
         wait_until("all go on", lambda: self.faults or all(self.done[name] >= before[name] + 2 for name in self.names))
         assert not self.faults, self.faults
@@ -485,8 +486,7 @@ class Load:
 
 
 def replace_all(cluster, load, other):
-    """Another authority, and pairs of it for everybody, in the order that docs/deploy.md says; the load meets each
-    moment."""
+    """Replaces the CA and all certificates in the order of docs/deploy.md, under load at each moment."""
     pki, before = cluster.security.pki, served_certificate(cluster.address)
     certificates(other, "coordinator", "localhost", "127.0.0.1")
     certificates(other, "node", *cluster.agents)

@@ -19,7 +19,7 @@ STEPS = 240
 
 
 def listed(cluster, job_id, page_size=37, **fields):
-    """All pages as one."""
+    """Joins all pages."""
     whole = api.ListStepsResponse()
     request = api.ListStepsRequest(id=job_id, page_size=page_size, **fields)
     while True:
@@ -77,7 +77,7 @@ def test_step_history_is_complete_after_kills(own, tmp_path):
 
 
 def check_attempts(cluster, job_id, whole, attempts):
-    """Of each attempt all that it made; what two of them made is the same, and the newest counts."""
+    """Checks that each attempt has all its steps, that repeated steps are equal, and that the newest counts."""
     assert attempts >= 3
     run = {step.step: step for step in whole.steps}
     made = {}
@@ -95,7 +95,7 @@ def check_attempts(cluster, job_id, whole, attempts):
 
 
 def crc32c(data):
-    """As RFC 3720 says it, a bit at a time."""
+    """CRC-32C of RFC 3720, one bit at a time."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -111,7 +111,7 @@ def checked(data, stored):
 
 
 def fields_of(data):
-    """(number, value) of a protobuf message, without its schema."""
+    """Returns (number, value) of the fields of a protobuf message without its schema."""
     at = 0
 
     def varint():

@@ -11,7 +11,7 @@ from harness.terminal import Screen, Terminal
 
 
 def keep(screen, name):
-    """For docs: FSDPD_SCREENS names the directory; a Bazel test keeps screens among its outputs in .build/testlogs."""
+    """Saves a screen for docs in the directory FSDPD_SCREENS; a Bazel test saves it in .build/testlogs."""
     directory = pathlib.Path(os.environ.get("FSDPD_SCREENS", ROOT / ".build/screens"))
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{name}.txt").write_text(screen.text())

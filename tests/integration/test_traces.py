@@ -27,13 +27,13 @@ def two_ranks(steps=ENDLESS, **sections):
 
 
 def program(cluster, made):
-    """The instructions that a trace shows, by number: all but those that take no time."""
+    """Returns the instructions in a trace by number: all that take time."""
     plan = cluster.api().PlanJob(coordinator.PlanJobRequest(spec=to_message(made)), timeout=60).plan
     return {number: each for number, each in enumerate(plan.instructions) if each.op != "Release"}
 
 
 def directory_of(cluster, rank, job_id):
-    """Of the attempt, on the node where the rank is."""
+    """Returns the directory of the attempt on the node of the rank."""
     [log] = cluster.directory.glob(f"*.work/{job_id}/attempt-1/rank-{rank}.log")
     return log.parent
 
@@ -43,8 +43,8 @@ def nanos(micros):
 
 
 def check_trace(trace, instructions, steps, ranks):
-    """Each instruction is there once for each step and rank, lanes are in order, and arrows lead from what ended to
-    what began then."""
+    """Checks that each instruction is there once per step and rank, lanes are in order, and arrows lead from the end of
+    an instruction to a start."""
     events = trace["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
     assert min(event["ts"] for event in slices) == 0
@@ -133,7 +133,8 @@ def test_trace_of_running_job(cluster, tmp_path):
 
 
 def check_memory(path):
-    """What PyTorch's own parser makes of a memory snapshot: its bytes and the names of who allocated them."""
+    """Parses a memory snapshot with PyTorch's parser; returns its bytes and the names of the allocating instructions.
+    """
     snapshot = pickle.loads(path.read_bytes())
     held = sum(block["size"] for segment in snapshot["segments"] for block in segment["blocks"]
                if block["state"] == "active_allocated")

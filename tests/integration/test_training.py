@@ -23,7 +23,7 @@ def test_job_trains_and_succeeds(cluster, tmp_path):
 
 
 def losses(cluster, made):
-    """Every step's loss, from the job's watch stream."""
+    """Returns the loss of every step from the job's watch stream."""
     from harness.stubs import coordinator
     job_id = cluster.submit(made)
     stream = cluster.api().WatchJob(coordinator.WatchJobRequest(id=job_id), timeout=180)

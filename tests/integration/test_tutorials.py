@@ -19,28 +19,28 @@ KINDS = {"svc": "Service", "statefulset": "StatefulSet", "daemonset": "DaemonSet
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """The reader's directory once what needs no cluster was run."""
+    """The reader's directory after the commands that need no cluster."""
     with pages.Reader(PAGE, tmp_path_factory.mktemp("tutorial") / "clone") as reader:
         reader.run()
         yield reader.directory
 
 
 def commands(*programs):
-    """The words of each command that asks a cluster, or makes one."""
+    """Returns the words of each command that uses or creates a cluster."""
     text = "".join(block.text for block in pages.blocks(PAGE) if block.why).replace("\\\n", " ")
     lines = [line.strip().removesuffix(" &") for line in text.splitlines()]
     return [shlex.split(line) for line in lines if line.split()[0] in programs]
 
 
 def files_of(words):
-    """Paths in the clone that a command reads."""
+    """Returns the paths in the clone that a command reads."""
     after = [words[at + 1] for at, word in enumerate(words[:-1]) if word in ("-f", "-k", "--config") and
              not words[at + 1].startswith("job/")]
     return after + [word.split("=")[-1] for word in words if word.startswith("--from-file=")]
 
 
 def secrets():
-    """{name: its keys}, as `kubectl create secret generic` makes them; None is a directory's."""
+    """Returns {name: keys} of `kubectl create secret generic`; None for a directory."""
     made = {}
     for words in commands("kubectl"):
         if "secret" in words:
@@ -99,7 +99,7 @@ def test_secrets_have_keys_of_pods(clone):
 
 
 def test_certificates_match_nodes_of_cluster(clone):
-    """kind's names: of the cluster and the role, numbered from the second on."""
+    """kind names nodes by cluster and role, numbered from the second on."""
     cluster = yaml.safe_load((clone / "try/kind.yaml").read_text())
     workers = [each for each in cluster["nodes"] if each["role"] == "worker"]
     nodes = {f"{cluster['name']}-worker{index if index > 1 else ''}" for index in range(1, len(workers) + 1)}

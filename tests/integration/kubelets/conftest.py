@@ -20,7 +20,7 @@ IMAGES = {"coordinator": "fsdpd-coordinator", "agent": "fsdpd-agent", "fsdpctl":
 
 
 def save_images(directory):
-    """Files of them all in `directory`."""
+    """Saves all images as files in `directory`."""
     directory.mkdir()
     made = Images(directory.parent, "kubelets")
     try:

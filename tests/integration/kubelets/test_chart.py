@@ -27,7 +27,8 @@ def test_documented_command_installs_chart(fsdpd):
 
 
 def test_upgrade_changes_value_during_training(fsdpd):
-    """One of the coordinator's, which costs the job nothing, and one of agents, which have it once their pods are deleted."""
+    """Changes a value of the coordinator, which does not affect the job, and one of agents, which applies once their
+    pods are deleted."""
     job_id = fsdpd.submit("changed", data={}, checkpoint=None)
     fsdpd.wait_trains(job_id)
     pod, agents = fsdpd.pods("coordinator")["fsdpd-coordinator-0"], set(fsdpd.pods("agent"))

@@ -17,7 +17,7 @@ def fsdpd(kubelets, tmp_path_factory):
 
 
 def test_documented_commands_install_overlay(fsdpd):
-    """With volumes beside overlays/cpu-test; test_apiserver.py applies overlays/gpu."""
+    """Uses overlays/cpu-test with volumes; test_apiserver.py applies overlays/gpu."""
     fsdpd.add_volumes()
     prepare, apply, dial = block_of("create secret generic fsdpd-coordinator-tls").partition("kubectl apply -k")
     clock = Clock("installation")
@@ -35,7 +35,7 @@ def test_documented_commands_install_overlay(fsdpd):
 
 
 def test_first_job_trains_on_both_nodes(fsdpd):
-    """Which a pod of fsdpctl's image submits."""
+    """A pod with fsdpctl's image submits the job."""
     clock = Clock("first job")
     fsdpd.typed(block_of("first-job.yaml"))
     fsdpd.typed("kubectl -n fsdpd wait --for=condition=complete --timeout=300s job/fsdpd-first-job")
@@ -80,8 +80,7 @@ def test_killed_agent_loses_only_steps_since_checkpoint(fsdpd):
 
 
 def test_node_recovers_after_link_down(fsdpd):
-    """For longer than its agent's lease, and than Kubernetes waits before it takes the node for gone. The job needs both
-    nodes."""
+    """The link is down for longer than the agent's lease and than Kubernetes' toleration. The job needs both nodes."""
     name = next(each for each in fsdpd.cluster.nodes if each != fsdpd.place().name)
     job_id = fsdpd.submit("link-down")
     fsdpd.wait_trains(job_id)
@@ -106,7 +105,7 @@ def test_node_recovers_after_link_down(fsdpd):
 
 
 def test_drained_node_loses_no_step(fsdpd):
-    """That of the coordinator, first by `fsdpctl drain` and then by `kubectl drain`, as docs/deploy.md has it."""
+    """Drains the coordinator's node first by `fsdpctl drain` and then by `kubectl drain`, as in docs/deploy.md."""
     drained = fsdpd.place().name
     other = next(each for each in fsdpd.cluster.nodes if each != drained)
     fsdpd.ctl("cordon", other)  # So that the job is on the one that is drained.
@@ -132,7 +131,8 @@ def test_drained_node_loses_no_step(fsdpd):
 
 
 def test_upgrade_during_training(fsdpd):
-    """The coordinator's at once, which costs the job nothing; an agent's when its pod is deleted, before which ranks save."""
+    """The coordinator restarts immediately without an effect on the job; an agent restarts when its pod is deleted,
+    after its ranks saved."""
     fsdpd.tag(NEXT_RELEASE)
     job_id = fsdpd.submit("upgraded")
     fsdpd.wait_trains(job_id)

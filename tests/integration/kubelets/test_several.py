@@ -19,7 +19,7 @@ SERVERS = ",".join(f"fsdpd-coordinator-{each}.fsdpd-coordinator-peers:7777" for 
 
 @pytest.fixture(scope="module")
 def etcd_pki(kubelets, tmp_path_factory):
-    """Of an etcd beside the cluster, whose members have the names there that the overlay ships."""
+    """Certificates of an etcd outside the cluster, whose members have the names in the overlay."""
     directory = tmp_path_factory.mktemp("etcd")
     certificates(directory / "pki", "coordinator", "*.etcd.etcd.svc")
     certificates(directory / "pki", "node", "fsdpd")
@@ -34,7 +34,7 @@ def etcd_pki(kubelets, tmp_path_factory):
 
 
 def named(addresses):
-    """Objects by which they are etcd-0.etcd.etcd.svc and so on."""
+    """Objects that resolve the names etcd-0.etcd.etcd.svc and so on."""
     port = {"name": "client", "port": 2379}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "etcd"}},
@@ -54,7 +54,7 @@ def fsdpd(kubelets, etcd_pki, tmp_path_factory):
 
 
 def led_by(fsdpd):
-    """The pod of the one that leads, or nothing."""
+    """The pod of the leader, or None."""
     def leads(pod):
         try:
             with urllib.request.urlopen(f"http://{pod['status']['podIP']}:7780/metrics", timeout=10) as page:
@@ -66,7 +66,7 @@ def led_by(fsdpd):
 
 
 def address_of(pod):
-    """For what only who leads knows; another one would tell what is in etcd."""
+    """Address of the leader, for state that only it has; standbys serve state from etcd."""
     return f"{pod['metadata']['name']}.fsdpd-coordinator-peers:7777"
 
 
