@@ -11,7 +11,7 @@ SHARDS, SHARD = int(os.environ.get("TEST_TOTAL_SHARDS", "1")), int(os.environ.ge
 
 
 def stop_once():
-    """Ends pytest on SIGTERM as on Ctrl-C, so that fixtures stop what they started: Bazel sends SIGTERM to the process
+    """Ends pytest on SIGTERM as on Ctrl-C, so that fixtures stop their processes: Bazel sends SIGTERM to the process
     group. A second signal does not interrupt the fixtures."""
     numbers = (signal.SIGINT, signal.SIGTERM)
 
@@ -32,7 +32,7 @@ def pytest_configure(config):
 
 
 def share(items, shards, shard):
-    """The items that one of Bazel's shards runs, and the others."""
+    """Splits the items into those of this Bazel shard and the others."""
     return items[shard::shards], [item for at, item in enumerate(items) if at % shards != shard]
 
 

@@ -22,7 +22,7 @@ class Counts:
 
 
 def cases(path):
-    """Test cases of a JUnit file, as GoogleTest, pytest and Bazel's own wrapper write them."""
+    """Test cases of a JUnit file, as written by GoogleTest, pytest and Bazel's wrapper."""
     return xml.parse(path).getroot().iter("testcase")
 
 
@@ -43,7 +43,7 @@ def count_cases(found):
 
 
 def test_results(events_file):
-    """(label, result) of each test in Bazel's build event file: exactly those of this run, cached or not."""
+    """Yields (label, result) of each test in Bazel's build event file: exactly those of this run, cached or not."""
     for line in events_file.read_text().splitlines():
         event = json.loads(line)
         if "testResult" in event:
@@ -51,7 +51,7 @@ def test_results(events_file):
 
 
 def junit_of(result):
-    """The test cases of a result, which is one shard of a test; None where it wrote no JUnit file."""
+    """Returns the test cases of a result, which is one shard of a test; None without a JUnit file."""
     for output in result.get("testActionOutput", []):
         if output["name"] == "test.xml":
             with contextlib.suppress(OSError, xml.ParseError):
@@ -81,12 +81,12 @@ def reused(result):
 
 
 def executed(events_file):
-    """(tests that ran, tests whose earlier result was reused); a shard of a test counts as one."""
+    """Returns (tests that ran, tests with a cached result); each shard of a test counts as one."""
     flags = [reused(result) for _, result in test_results(events_file)]
     return flags.count(False), flags.count(True)
 
 
 def durations(events_file):
-    """(seconds, name) of each test case that ran."""
+    """Returns (seconds, name) of each test case that ran."""
     return [(float(case.get("time") or 0), f"{label} {case.get('name')}") for label, result in test_results(events_file)
             if not reused(result) for case in junit_of(result) or []]

@@ -44,7 +44,7 @@ def saved(value):
 
 
 def seeds():
-    """By fuzzer, what the real tools write."""
+    """Returns outputs of the real programs by fuzzer."""
     with tempfile.TemporaryDirectory() as directory:
         dcp.save(STATE, checkpoint_id=directory, no_dist=True)
         metadata = pathlib.Path(directory, ".metadata").read_bytes()
@@ -70,7 +70,7 @@ def seeds():
 
 
 def begin(program, directory, start):
-    """Cases that a fuzzer starts from, as files."""
+    """Writes the initial cases of a fuzzer as files."""
     name = pathlib.Path(program).name
     kept = CORPORA / name
     lines = kept.read_text().split() if kept.exists() else []
@@ -103,7 +103,7 @@ def run(program, seconds, start, search):
 
 
 def keep(program, start):
-    """Longer cases than most are left out: they say little more, and are read by nobody."""
+    """Adds new cases to the corpus. Long cases are excluded: they add little, and are hard to read."""
     name = pathlib.Path(program).name
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as least:
         begin(program, directory, start)

@@ -26,7 +26,7 @@ class Lines:
 
 
 def by_file(exported, counted):
-    """Lines of each file for which `counted` says yes: those of this repository that ship."""
+    """Returns the lines of each shipped file of this repository for which `counted` is true."""
     files = {}
     for file in exported["data"][0]["files"]:
         path = pathlib.PurePosixPath(file["filename"])

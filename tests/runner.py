@@ -70,7 +70,7 @@ class Interrupted(Exception):
 
 
 class Children:
-    """Runs commands, each in a process group of its own, so that an interrupt reaches all of it."""
+    """Runs commands, each in a separate process group, so that an interrupt reaches all of its processes."""
 
     GRACE_S = 90  # More than Bazel gives tests, whose fixtures stop daemons (.bazelrc: local_termination_grace_seconds).
 
@@ -90,7 +90,7 @@ class Children:
         return subprocess.Popen(command, cwd=ROOT, start_new_session=True, preexec_fn=interrupt_with_parent, **kwargs)
 
     def stop(self, child):
-        """No process of the group outlives its command, whether that ended by itself or is being interrupted."""
+        """Stops all processes of the group, also after its command has exited."""
         if child.poll() is None:
             self.signal_group(child, signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -100,8 +100,8 @@ class Children:
         child.wait()
 
     def stop_all(self):
-        """Also what left its group: a Bazel server is below this process all the same, and ends on SIGTERM, while
-        `bazel shutdown` finds none that is only starting. A server that was here before stays."""
+        """Also stops descendants that left their group: a Bazel server exits on SIGTERM, while `bazel shutdown` does
+        not find a server that is starting. Keeps a server that existed before."""
         for signum in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + self.GRACE_S
             for process in descendants(os.getpid()):
@@ -127,7 +127,8 @@ def heading(text):
 
 
 def quiet_progress():
-    """Bazel's progress line overwrites itself on a terminal; elsewhere it is a new line, one in 15 s will do."""
+    """Bazel's progress line overwrites itself on a terminal. Elsewhere each update is a new line, so print one per 15
+    s."""
     return [] if sys.stderr.isatty() else ["--color=no", "--curses=no", "--show_progress_rate_limit=15"]
 
 
@@ -159,7 +160,7 @@ def bazel_tests(scratch, name, targets, *flags):
 
 
 def below(label, directory):
-    """The part of a label or pattern that is below tests/`directory`, as a pattern; None if there is none."""
+    """Returns the part of a label or pattern below tests/`directory` as a pattern; None if there is none."""
     package = f"//tests/{directory}"
     if label in ("//...", "//tests/..."):
         return f"{package}/..."
@@ -171,7 +172,7 @@ def is_unit(label):
 
 
 def run_unit(scratch, labels):
-    """GoogleTest cases of all directories; and the CUDA rank must compile, for which no GPU is needed."""
+    """Runs GoogleTest cases of all directories, and compiles the CUDA rank, which needs no GPU."""
     if not labels:
         return build(["//fsdp:fsdpd-rank"], "--config=cuda") + bazel_tests(scratch, "unit", UNIT)
     own = [label for label in labels if is_unit(label)]
@@ -192,7 +193,7 @@ def run_processes(scratch, directories, labels):
 
 
 def run_processors(scratch, labels):
-    """No result may depend on the processor: each of these settings sums in another order."""
+    """Results must not depend on the processor: each of these settings has another summation order."""
     counts = Counts()
     for setting in PROCESSORS:
         # Excluded labels come before the one that brings parity back.
@@ -212,7 +213,7 @@ def run_sanitizer(name, *flags):
 
 
 def run_fuzzers(what, seconds):
-    """Each fuzzer is one case; tests/fuzz.py says what becomes of what it finds."""
+    """Each fuzzer is one case; tests/fuzz.py handles its findings."""
     def part(scratch, labels):
         # They are `manual`, so no wildcard finds them.
         asked = f"attr(tags, '\\bfuzz\\b', set({' '.join(labels or ['//...'])}))"
@@ -231,7 +232,7 @@ def run_fuzzers(what, seconds):
 
 
 def run_gpu_unit(scratch, labels):
-    """A test that needs more GPUs than there are skips itself."""
+    """A test that needs more GPUs than available skips itself."""
     if not any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
         print("tests/run gpu: this machine has no NVIDIA GPU", flush=True)
         return Counts(failed=1)
@@ -260,7 +261,7 @@ def path_of(label):
 
 
 def shipped_files():
-    """The repository's, without those of tests: test files, and the cases, fakes and scripted peers that they share."""
+    """Files of the repository except those of tests: test files, and their shared cases, fakes and scripted peers."""
     tests = query("labels(srcs, attr(testonly, 1, //...)) + labels(hdrs, attr(testonly, 1, //...))"
                   " + labels(srcs, tests(//...))")
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
@@ -268,8 +269,8 @@ def shipped_files():
 
 
 def run_coverage(scratch, labels):
-    """Runs tests with clang's counters, and prints which lines of what ships they ran. Programs are read as well: a file
-    that no test links would be missing rather than bare."""
+    """Runs tests with clang's counters, and prints the shipped lines that they ran. Reads the programs too: otherwise a
+    file that no test links would be missing instead of uncovered."""
     profiles, merged, summary = scratch / "profiles", scratch / "all.profdata", scratch / "lines.json"
     profiles.mkdir()
     config = "--config=coverage"
@@ -316,7 +317,7 @@ def run_pytest(scratch, directory, *arguments):
 
 
 def run_with(targets, directories, mark, *flags):
-    """Builds what the tests of these directories start, and runs the tests with a mark outside Bazel."""
+    """Builds the programs for the tests of these directories, and runs the tests with a mark outside Bazel."""
     def part(scratch, labels):
         counts = build(targets, *flags)
         return counts if counts.failed else sum((run_pytest(scratch, directory, "-m", mark) for directory in directories), counts)
@@ -324,7 +325,7 @@ def run_with(targets, directories, mark, *flags):
 
 
 def run_kubelets(scratch, labels):
-    """What it starts beside the project's programs is built into the user's cache first, once."""
+    """Programs of other projects are built into the user's cache once."""
     counts = build(CLUSTER)
     for command in (["debian/build"], ["kubernetes/build"], ["kubernetes/build", "nodes"]):
         if not counts.failed and CHILDREN.run([str(ROOT / "tests" / command[0]), *command[1:]]) != 0:
@@ -404,8 +405,8 @@ def parse(arguments):
 
 
 def check_labels(labels):
-    """`bazel test` ends with 1 for an unknown label, as for a build that failed. Any other error of the query, as in a
-    BUILD file, is left to the build that follows, which prints it and fails."""
+    """`bazel test` exits with 1 for an unknown label, as for a failed build. Other errors of the query, such as in a
+    BUILD file, are left to the build, which prints them and fails."""
     if labels:
         quoted = " ".join(f'"{label}"' for label in labels)
         done = subprocess.run([*BAZEL, "query", "--noshow_progress", f"set({quoted})"], cwd=ROOT,

@@ -33,7 +33,7 @@ JOB = {
 
 
 def traced(directory, wire):
-    """Names of kernels and copies of a run, counted."""
+    """Returns the counts of kernels and copies of a run by name."""
     spec, trace = directory / "job.json", directory / "kernels.json"
     spec.write_text(json.dumps({**JOB, "precision": {"compute": "DTYPE_BF16", "grad_comm": wire}}))
     command = [BIN / "fsdp/engine/train_local", "--spec", spec, "--device", "cuda", "--kernels", trace]

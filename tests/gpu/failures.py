@@ -35,8 +35,8 @@ def saved_step(job):
     return max((int(each["step"]) for each in job.get("checkpoints", [])), default=0)
 
 
-def lose_a_rank(server, job_id, attempt, signum):
-    """Stops or kills one rank of a job that has saved in this attempt; returns what became of it."""
+def end_rank(server, job_id, attempt, signum):
+    """Stops or kills a rank of a job that has saved in this attempt; returns the measured times and states."""
     before = saved_step(job_of(server, job_id))
     wait(f"attempt {attempt} has saved", lambda: saved_step(job_of(server, job_id)) > before)
     of_attempt = ranks()
@@ -94,7 +94,7 @@ def main():
         spec["restart"] = {"max_attempts": 5}
         with cluster(directory, options.device, agents=1, slots=options.ranks) as (server, _):
             job_id = submit(server, directory, spec)
-            results = [lose_a_rank(server, job_id, 1, signal.SIGSTOP), lose_a_rank(server, job_id, 2, signal.SIGKILL)]
+            results = [end_rank(server, job_id, 1, signal.SIGSTOP), end_rank(server, job_id, 2, signal.SIGKILL)]
             daemon, right = lose_the_coordinator(server, directory, job_id)
             daemon.send_signal(signal.SIGTERM)
             daemon.wait(30)

@@ -38,7 +38,7 @@ WARM_STEPS, STEPS, GO_ON_STEPS = 30, 2, 200
 
 
 def samples(address):
-    """By name, the labels and values of all series."""
+    """Returns labels and values of all series by name."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     found = collections.defaultdict(list)
@@ -59,7 +59,7 @@ def gpus(metrics):
 
 
 def covered(spans, by):
-    """The share of the time of `spans` in which anything of `by` ran."""
+    """Returns the fraction of the time of `spans` in which something in `by` ran."""
     merged = []
     for begin, end in sorted(by):
         if merged and begin <= merged[-1][1]:

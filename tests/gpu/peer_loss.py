@@ -40,7 +40,7 @@ def ctl(server, *arguments):
 
 
 def ranks():
-    """Pids of the ranks on this machine."""
+    """Returns the pids of the ranks on this machine."""
     binary = os.path.realpath(BIN / "fsdp/fsdpd-rank")
     found = set()
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
@@ -53,12 +53,12 @@ def ranks():
 
 
 def number_of(pid):
-    """A rank's number, from the log file that its stdout is."""
+    """Returns a rank's number, from the log file that is its stdout."""
     return int(re.search(r"rank-(\d+)\.log$", os.readlink(f"/proc/{pid}/fd/1")).group(1))
 
 
-def ways_of(pid):
-    """What a rank logged of how data moves and how steps are submitted; graphs are the way of which nothing is logged."""
+def transports_of(pid):
+    """Returns the transport and the step submission that a rank logged; graphs log nothing."""
     text = pathlib.Path(os.readlink(f"/proc/{pid}/fd/1")).read_text(errors="replace")
     return {"data": sorted(set(re.findall(r"moves data by ([\w ]+)", text))), "each_instruction": "instruction by instruction" in text}
 
@@ -79,7 +79,7 @@ def run(server, spec, signum):
     job_id = json.loads(ctl(server, "submit", "-f", spec, "-o", "json"))["id"]
     wait("the job makes steps", lambda: int((job_of(server, job_id).get("last_step") or {}).get("step", 0)) >= 20)  # Beyond those that are not launched as graphs.
     before = ranks()
-    ways = ways_of(min(before, key=number_of))
+    ways = transports_of(min(before, key=number_of))
     os.kill(max(before, key=number_of), signum)
     began = time.monotonic()
     if signum == signal.SIGSTOP:

@@ -41,7 +41,7 @@ JOB = {
 
 
 def run(directory, ranks, checkpoint, steps=STEPS):
-    """One job, whatever it trains for: what lies in `dir` is its own."""
+    """Runs one job with its files in `dir`."""
     job = copy.deepcopy(JOB)
     job["resources"]["ranks_per_node"], job["checkpoint"], job["train"]["steps"] = ranks, checkpoint, steps
     spec, weights = directory / "job.json", directory / "weights"

@@ -18,7 +18,7 @@ WHAT = ("losses", "grad_norms")
 
 
 def train(directory, device, specs):
-    """What run_jobs.py says of each, by name. All are done by one agent."""
+    """Returns the output of run_jobs.py for each job by name. One agent runs all of them."""
     paths = []
     for name, spec in specs.items():
         paths.append(directory / f"{name}.yaml")
@@ -34,7 +34,8 @@ def furthest(line, other, what):
 
 
 def compare(specs):
-    """Runs them and prints one line of JSON a job; what is known of each, by name, and whether all are within bounds and learn."""
+    """Runs the jobs and prints one JSON line per job; returns their results by name, and whether all are within bounds
+    and their loss decreases."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="fsdpd-same-losses-") as directory:
         for device in ("cpu", "cuda"):

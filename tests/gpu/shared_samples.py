@@ -33,7 +33,7 @@ JOB = {
 
 
 def lines(directory):
-    """What each job gave, by precision and way."""
+    """Returns the result of each job by precision and configuration."""
     paths = []
     for precision in PRECISIONS:
         for way, parallel in WAYS.items():

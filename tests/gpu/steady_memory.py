@@ -47,7 +47,7 @@ def calls(address):
 
 
 def trained(server, address, spec, directory, options):
-    """The job's id; calls of each rank once it had made the second step, and at its end."""
+    """Returns the job's id and the calls of each rank after the second step and at its end."""
     job = submit(server, directory, busy_job(spec, directory, options))
 
     def made(step):

@@ -19,18 +19,18 @@ def distances(first, second):
 
 
 def window_means(values, window=WINDOW):
-    """The mean of each `window` values in a row; of a shorter curve, of all."""
+    """Means of each `window` consecutive values; of all values for a shorter curve."""
     window = min(window, len(values))
     return [statistics.fmean(values[end - window:end]) for end in range(window, len(values) + 1)]
 
 
 def nearest(ours, peers):
-    """By window: to the nearest of `peers`, which are curves by name."""
+    """Distance to the nearest of `peers` (curves by name), for each window."""
     return [min(each) for each in zip(*(window_means(distances(ours, peer)) for peer in peers.values()))]
 
 
 def spread(peers):
-    """By window: between the two of `peers` that are farthest apart."""
+    """Largest distance between two of `peers`, for each window."""
     pairs = itertools.combinations(peers.values(), 2)
     return [max(each) for each in zip(*(window_means(distances(*pair)) for pair in pairs))]
 
@@ -40,7 +40,7 @@ def summary(values):
 
 
 def compare(ours, peers):
-    """The numbers of a comparison with two peers or more, and whether ours is `within`."""
+    """Returns the numbers of a comparison with at least two peers, and whether ours is `within`."""
     near, apart = nearest(ours, peers), spread(peers)
     outside = [end for end, (a, b) in enumerate(zip(near, apart), min(WINDOW, len(ours))) if a > EXCURSION * b]
     whole = min(statistics.fmean(distances(ours, peer)) for peer in peers.values())
@@ -56,5 +56,5 @@ def compare(ours, peers):
 
 
 def fall(losses):
-    """From the first step's loss to the mean of the last WINDOW."""
+    """Decrease from the first step's loss to the mean of the last WINDOW."""
     return losses[0] - statistics.fmean(losses[-WINDOW:])

@@ -29,7 +29,7 @@ def build():
 
 
 def whole(state, prefix=""):
-    """The tensors of a nested state, by DCP's names. A collective."""
+    """Returns the full tensors of a nested state by DCP's names. A collective."""
     for key, value in state.items():
         if isinstance(value, dict):
             yield from whole(value, f"{prefix}{key}.")

@@ -13,19 +13,19 @@ LARGEST = torch.finfo(torch.float8_e4m3fn).max
 
 
 def rounded(x, dim=-1):
-    """What FP8 keeps of each row, in fp32."""
+    """Rounds each row to FP8; returns fp32."""
     largest = x.float().abs().amax(dim=dim, keepdim=True).clamp(min=2.0**-100)
     return (x.float() * (LARGEST / largest)).to(torch.float8_e4m3fn).float() * (largest / LARGEST)
 
 
 def powers(weight):
-    """What FP8 keeps of each row, and the row's scale apart from it."""
+    """Rounds each row to FP8 and returns its scale separately."""
     scale = torch.exp2(torch.ceil(torch.log2(weight.double().abs().amax(dim=1, keepdim=True) / LARGEST))).float()
     return (weight.float() / scale).to(torch.float8_e4m3fn).float(), scale
 
 
 def with_scales_in(operand):
-    """As powers() has it, with nothing left of scales."""
+    """Like powers(), with the scales multiplied in."""
     return lambda weight: (operand(weight), torch.ones(len(weight), 1))
 
 
@@ -38,7 +38,7 @@ def scales_of_columns(x):
 
 
 def of_each(operand, rows, counts):
-    """Columns of rows that follow each other, as many as `counts` says, rounded with scales of their own."""
+    """Rounds columns of consecutive groups of rows (sizes in `counts`), each group with separate scales."""
     return [operand(some.T).T for some in rows.split(counts)]
 
 
@@ -58,7 +58,7 @@ RECIPES = {
 
 
 class Products(torch.autograd.Function):
-    """x weight^T with one of the weights after the other, for as many rows of x each as `counts` says."""
+    """x weight^T, where consecutive groups of rows of x (sizes in `counts`) use one weight each."""
 
     @staticmethod
     def forward(ctx, x, weights, counts, recipe):
@@ -85,7 +85,7 @@ class Products(torch.autograd.Function):
 
 
 def products(recipe, x, counts, *matrices):
-    """Of matrices that read the same input, as one; then apart again."""
+    """Computes products of matrices with the same input as one product, and splits the result."""
     together = Products.apply(x, torch.cat(matrices, dim=1), counts, recipe)
     return together.split([each.shape[1] for each in matrices], dim=-1)
 
@@ -118,7 +118,7 @@ FORWARDS = {Attention: attention, FeedForward: feed_forward, Matrices: experts}
 
 
 def multiply_in_fp8(model, recipe):
-    """All matrices of the layers of llama.Llama but routers, without biases."""
+    """Uses FP8 for all matrices without biases in the layers of llama.Llama, except routers."""
     for part in model.layers.modules():
         if type(part) in FORWARDS:
             part.recipe, part.forward = recipe, types.MethodType(FORWARDS[type(part)], part)

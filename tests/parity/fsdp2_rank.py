@@ -71,14 +71,14 @@ def optimizer(model, job):
 
 
 def micro_batches(batch, job):
-    """This rank's part of a step: rank r takes the samples from r * samples on, micro_batch at a time."""
+    """This rank's part of a step: rank r has the samples from r * samples on, in groups of micro_batch."""
     samples = job["global_batch"] // dist.get_world_size()
     own = batch[:, dist.get_rank() * samples:(dist.get_rank() + 1) * samples]
     return own.split(job["micro_batch"], dim=1)
 
 
 def train_step(model, adamw, batch, job):
-    """The mean loss of this rank's samples and the norm of all gradients before clipping, as tensors."""
+    """Returns the mean loss of this rank's samples and the norm of all gradients before clipping, as tensors."""
     adamw.zero_grad()
     parts = micro_batches(batch, job)
     total = torch.zeros((), device=batch.device)
@@ -93,7 +93,7 @@ def train_step(model, adamw, batch, job):
 
 
 def prepare(job, device="cpu"):
-    """(model, optimizer, batches by step)."""
+    """Returns (model, optimizer, batches by step)."""
     with torch.device(device):  # What is drawn there is overwritten, and a GPU draws it faster.
         model = build(job["model"])
     load(model, job["weights"])
@@ -109,7 +109,7 @@ def prepare(job, device="cpu"):
 
 
 def state_by_key(model, adamw, names):
-    """Parameters and the optimizer's state, as they lie, under our keys."""
+    """Returns parameters and optimizer state, not copied, under our keys."""
     state = {}
     for name, parameter in zip(names, model.parameters(), strict=True):
         of_adamw = adamw.state[parameter]
@@ -123,7 +123,7 @@ def state_by_key(model, adamw, names):
 
 
 def usable(backends, job, device):
-    """The first of them that attends forward and backward with this model's heads."""
+    """Returns the first attention backend that runs forward and backward with this model's heads."""
     sizes = job["model"]["llama"]
     for backend in (getattr(SDPBackend, name) for name in backends):
         query, key, value = (torch.ones(1, 128, heads, sizes["hidden_size"] // sizes["heads"], device=device,
@@ -145,7 +145,7 @@ def train(job, device):
 
 
 def train_steps(job, device):
-    """(losses, norms of gradients, the trained model)."""
+    """Returns (losses, gradient norms, the trained model)."""
     model, adamw, batches = prepare(job, device)
     losses, norms, first = [], [], 0
     if "load" in job:

@@ -63,7 +63,8 @@ class Head(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """parameters() come in the order of fsdp/plan/model/model_facts.h: embedding, layers, head. A shared one comes once."""
+    """parameters() has the order of fsdp/plan/model/model_facts.h: embedding, layers, head. A tied one is listed once.
+    """
 
     tied = True
 
@@ -75,7 +76,7 @@ class Gpt2(nn.Module):
         self.head.output.weight = self.embedding.tokens.weight
 
     def forward(self, tokens, targets):
-        """The mean loss over all tokens."""
+        """Returns the mean loss over all tokens."""
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x)

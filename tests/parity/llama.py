@@ -16,14 +16,15 @@ from torch.nn import functional as F
 
 @functools.lru_cache(maxsize=None)
 def rotation(sequence, half, theta, device):
-    """Cosine and sine by position and dimension, fp32."""
+    """Returns cosine and sine by position and dimension in fp32."""
     frequency = theta ** (-torch.arange(half, dtype=torch.float32, device=device) / half)
     angle = torch.outer(torch.arange(sequence, dtype=torch.float32, device=device), frequency)[None, :, None, :]
     return angle.cos(), angle.sin()
 
 
 def rotate(x, theta):
-    """Rotary positions: dimension i of the first half turns with dimension i of the second. x: [b, s, heads, d]."""
+    """Applies rotary embeddings: dimension i of the first half rotates with dimension i of the second. x: [b, s, heads,
+    d]."""
     half = x.shape[-1] // 2
     cos, sin = rotation(x.shape[1], half, theta, x.device)
     first, second = x[..., :half], x[..., half:]
@@ -31,7 +32,7 @@ def rotate(x, theta):
 
 
 def fused_attention(query, key, value):
-    """What `attention` says, by LibTorch's own operator."""
+    """Computes the same as `attention` with LibTorch's operator."""
     query, key, value = (each.transpose(1, 2) for each in (query, key, value))
     return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True).transpose(1, 2)
 
@@ -82,7 +83,7 @@ def weighed(gate, up, scores):
 
 
 class Matrices(nn.Module):
-    """Of all experts, those of a kind in one tensor."""
+    """Matrices of one kind of all experts in one tensor."""
 
     def __init__(self, count, hidden, inner):
         super().__init__()
@@ -91,15 +92,15 @@ class Matrices(nn.Module):
         self.w2 = nn.Parameter(torch.empty(count, hidden, inner))
 
     def forward(self, rows, scores, counts):
-        """Of rows that are sorted by expert; an expert has as many as `counts` says. Scores weigh what the last matrix reads."""
+        """Rows are sorted by expert, with `counts` rows for each expert. Scores weight the input of the last matrix."""
         def product(x, matrices):
             return torch.cat([some @ matrix.T for some, matrix in zip(x.split(counts), matrices, strict=True)])
         return product(weighed(product(rows, self.w1), product(rows, self.w3), scores), self.w2)
 
 
 class Experts(nn.Module):
-    """Of which each token goes to those with its highest scores, softmax over all, made to add up to 1; and a layer beside
-    them, which all go to."""
+    """Mixture of experts: softmax over all scores, top-k per token, renormalized; plus a shared layer for all tokens.
+    """
 
     def __init__(self, hidden, config):
         super().__init__()
@@ -145,7 +146,8 @@ class Head(nn.Module):
 
 
 class Llama(nn.Module):
-    """parameters() come in the order of fsdp/plan/model/model_facts.h: embedding, layers, head. A shared one comes once."""
+    """parameters() has the order of fsdp/plan/model/model_facts.h: embedding, layers, head. A tied one is listed once.
+    """
 
     def __init__(self, config):
         super().__init__()
@@ -157,7 +159,7 @@ class Llama(nn.Module):
             self.head.output.weight = self.embedding.weight
 
     def forward(self, tokens, targets):
-        """The mean loss over all tokens."""
+        """Returns the mean loss over all tokens."""
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x)

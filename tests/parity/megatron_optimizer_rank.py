@@ -37,8 +37,9 @@ def build(config, distributed):
     return model, wrapped, get_megatron_optimizer(settings, [wrapped])
 
 
-def mend_loading():
-    """With torch's Adam it asks its own checkpoints for a `step` of each parameter, which they do not have either."""
+def patch_loading():
+    """Works around a bug: with torch's Adam, loading requires a `step` for each parameter, which its own checkpoints
+    lack."""
     from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
     take = DistributedOptimizer._set_main_param_and_optimizer_states
 
@@ -64,7 +65,8 @@ def train(wrapped, optimizer, steps):
 
 
 def held(model, optimizer, distributed):
-    """What the optimizer has of each parameter, in the parameter's shape: on one rank a shard is all of it."""
+    """Returns the optimizer's tensors of each parameter in the parameter's shape: on one rank, a shard is the full
+    tensor."""
     inner, states, steps = optimizer.chained_optimizers[0], {}, set()
     for name, parameter in model.named_parameters():
         if distributed:
@@ -93,7 +95,7 @@ def main(way, kind, config_path, directory, out):
                                 directory, content_metadata=rules)
         torch.save(held(model, optimizer, distributed), out)
         return
-    mend_loading()
+    patch_loading()
     # Torch's Adam, which stands in for the CUDA ones here, has nothing to load into before its first step.
     optimizer.chained_optimizers[0]._init_optimizer_states_with_dummy_values()
     rules = dist_checkpointing.load_content_metadata(directory)

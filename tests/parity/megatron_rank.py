@@ -71,7 +71,7 @@ def main(way, config_path, directory, out):
 
 @contextlib.contextmanager
 def alone():
-    """A world of one rank."""
+    """Sets up a world of one rank."""
     with tempfile.TemporaryDirectory() as meeting:
         dist.init_process_group("gloo", init_method=f"file://{meeting}/store", rank=0, world_size=1)
         parallel_state.initialize_model_parallel()

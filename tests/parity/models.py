@@ -7,6 +7,6 @@ FAMILIES = {"llama": Llama, "gpt2": Gpt2}
 
 
 def build(model):
-    """`model` as in a JobSpec: {"llama": {...}}."""
+    """Builds a model from `model` as in a JobSpec: {"llama": {...}}."""
     (family, config), = model.items()
     return FAMILIES[family](config)

@@ -13,7 +13,7 @@ RANK = pathlib.Path(__file__).with_name("fsdp2_rank.py")
 
 
 def cosine_rate(step, warmup, steps, floor):
-    """Of step 1, 2, ..., as a share of the peak: a linear rise to it, then half a cosine down to the floor."""
+    """Learning rates of steps 1, 2, ... as fractions of the peak: linear warm-up, then half a cosine to the minimum."""
     if step < warmup:
         return step / warmup
     progress = (step - warmup) / (steps - warmup)
@@ -21,8 +21,7 @@ def cosine_rate(step, warmup, steps, floor):
 
 
 def run_peer(jobs, world, device, directory, name, patience_seconds=1000):
-    """Trains the jobs (fsdp2_rank.py) one after the other in one start, which `name` is of: what each wrote to its
-    curves_out."""
+    """Trains jobs (fsdp2_rank.py) one after the other in one start named `name`; returns their curves_out."""
     path, rendezvous = directory / f"{name}.json", directory / f"{name}.rendezvous"
     rendezvous.unlink(missing_ok=True)  # Of a start that failed: its keys would be met.
     path.write_text(json.dumps({"rendezvous": str(rendezvous), "device": device, "jobs": jobs}))

@@ -41,7 +41,7 @@ WEIGHT_TOLERANCE = 6e-5
 
 @dataclass(frozen=True)
 class Setting:
-    """What decides the result but for round-off. `model`: a key of MODELS."""
+    """Everything that affects the result except rounding. `model`: a key of MODELS."""
 
     world: int
     accumulation: int
@@ -102,7 +102,7 @@ def assert_agree(our, their, steps=STEPS):
 
 
 def run_ours(directory, made, start, *flags):
-    """Trains the spec from the weights file `start` and returns the Result."""
+    """Trains the spec from the weights file `start`; returns the Result."""
     return run_message(directory, to_message(made), start, *flags)
 
 
@@ -126,8 +126,8 @@ def their_job(setting, directory, number, device, compute):
 
 
 def run_theirs(directory, settings, device="cpu", compute="fp32", more=None):
-    """Trains all settings, which are of one world, from directory/MODEL on directory/batches: {setting: Result}. `more` goes
-    into each job (fsdp2_rank.py)."""
+    """Trains settings with the same world size from directory/MODEL on directory/batches; returns {setting: Result}.
+    `more` is added to each job (fsdp2_rank.py)."""
     world, = {setting.world for setting in settings}
     name = f"world-{world}.{compute}"
     jobs = [{**their_job(setting, directory, f"{name}.{number}", device, compute), **(more or {})}

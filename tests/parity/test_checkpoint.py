@@ -43,7 +43,7 @@ def name_of(dtype):
 
 
 def make(dtype, shape, seed=0):
-    """A tensor of random bits, NaNs among them."""
+    """Returns a tensor of random bits, including NaNs."""
     count = int(numpy.prod(shape, dtype=int))
     drawn = numpy.random.default_rng(seed).integers(0, 256, count * dtype.itemsize, dtype=numpy.uint8)
     return of_bytes((drawn % 2 if dtype == torch.bool else drawn).tobytes(), dtype, shape)
@@ -76,7 +76,7 @@ TENSORS = {
 
 
 def write_ours(directory, tensors, cuts, scratch, numbers=None):
-    """Each tensor flattened and cut at any number, as shards are."""
+    """Writes each tensor flattened and split at arbitrary offsets, like shards."""
     lines = []
     for part in range(cuts):
         lines.append(f"file __{part}_0.distcp")
@@ -97,7 +97,7 @@ def write_ours(directory, tensors, cuts, scratch, numbers=None):
 
 
 def read_ours(directory, out):
-    """({name: tensor}, {name: what the value is})."""
+    """Returns ({name: tensor}, {name: value})."""
     out.mkdir(exist_ok=True)
     tensors, values = {}, {}
     for line in ours("read", directory, out).decode().splitlines():
@@ -148,7 +148,7 @@ def test_metadata_uses_torch_classes(tmp_path):
 
 
 def run_ranks(action, world, directory, scratch):
-    """The whole tensors that rank 0 saw."""
+    """Returns the full tensors of rank 0."""
     out, rendezvous = scratch / f"{action}.pt", scratch / f"{action}.rendezvous"
     ranks = [subprocess.Popen([sys.executable, RANK, action, directory, rendezvous, out], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT,
@@ -162,7 +162,7 @@ def run_ranks(action, world, directory, scratch):
 
 @pytest.fixture(scope="module")
 def fsdp2(tmp_path_factory):
-    """(a checkpoint that FSDP2 saved on two ranks, its whole tensors by name)."""
+    """(checkpoint of FSDP2 on two ranks, its full tensors by name)"""
     directory = tmp_path_factory.mktemp("fsdp2")
     return directory / "saved", run_ranks("save", 2, directory / "saved", directory)
 
@@ -220,7 +220,7 @@ def test_reads_several_files_per_rank(tmp_path):
 
 
 def test_rejects_what_torch_cannot_load(tmp_path):
-    """DCP's safetensors form says offset 0 for every tensor; its own FileSystemReader does not read it."""
+    """DCP's safetensors format has offset 0 for every tensor; DCP's FileSystemReader cannot read it."""
     writer = FileSystemWriter(tmp_path / "theirs", serialization_format=SerializationFormat.SAFETENSORS)
     dcp.save({"w": torch.ones(2), "v": torch.ones(3)}, storage_writer=writer, no_dist=True)
     with pytest.raises(AssertionError, match="lies over one of|no end of an archive"):
@@ -249,7 +249,7 @@ def test_writes_same_bytes_as_torch_save(name, shape):
 
 
 def test_torch_reads_tensor_above_4_gib(tmp_path):
-    """The file has a hole where its zeros are."""
+    """The zeros are a hole in the file."""
     path = tmp_path / "large.pt"
     ours("sparse", "float32", "1100000000", path)
     assert path.stat().st_blocks * 512 < 1 << 20 < 4 << 30 < path.stat().st_size
@@ -258,7 +258,7 @@ def test_torch_reads_tensor_above_4_gib(tmp_path):
 
 
 def ckpt(action, directory, form="json"):
-    """(exit code, its data)."""
+    """Runs `fsdpctl ckpt`; returns (exit code, its JSON)."""
     done = subprocess.run([program("client/fsdpctl"), "ckpt", action, directory, "-o", form], capture_output=True, timeout=60)
     return done.returncode, json.loads(done.stdout) if done.stdout and form == "json" else done.stdout.decode()
 
@@ -298,7 +298,7 @@ def test_verifies_torch_checkpoint_without_checksums(tmp_path):
 
 
 class Circle:
-    """What torch pickles and loads, and we do not read."""
+    """A class that torch pickles and loads, and fsdpd does not read."""
 
     def __init__(self):
         self.me = self
@@ -313,7 +313,7 @@ def test_unread_value_is_not_damage(tmp_path):
 
 
 def damaged(directory, scratch, file, change):
-    """A copy of `directory` in which `change` made other bytes of a file."""
+    """Returns a copy of `directory` with one file changed by `change`."""
     copy = scratch / "damaged"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(directory, copy)

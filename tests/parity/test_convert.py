@@ -57,7 +57,7 @@ def logits(model):
 
 
 def load(directory):
-    """As a user would, and nothing may be missing, unexpected or drawn anew."""
+    """Loads a model like a user; no parameter may be missing, unexpected or newly initialized."""
     model, info = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager",
                                                                     output_loading_info=True)
     assert not any(info.values()), info
@@ -65,7 +65,7 @@ def load(directory):
 
 
 def our_names(model):
-    """Our name of each of test_transformers.parameters(model), which the engine is trained with."""
+    """Returns our name of each of test_transformers.parameters(model), which the engine trains."""
     gpt2 = model.config.model_type == "gpt2"
     names = ["embedding.weight", *(["embedding.positions"] if gpt2 else [])]
     layers = model.base_model.h if gpt2 else model.base_model.layers
@@ -84,7 +84,7 @@ def our_names(model):
 
 @pytest.fixture(params=CONFIGS, scope="module")
 def saved(request, tmp_path_factory):
-    """(a model, the directory that transformers saved it to, the native checkpoint that was made of it)."""
+    """(model, directory saved by transformers, native checkpoint converted from it)"""
     directory, model = tmp_path_factory.mktemp("saved"), model_of(request.param)
     model.save_pretrained(directory / "hf")
     convert(directory / "hf", directory / "native", "--to", "fsdp_dtensor", "--shard-bytes", "100KB")
@@ -148,7 +148,7 @@ def test_rounds_like_torch(saved, dtype, tmp_path):
 
 
 def spec_of(model, directory):
-    """A job of the model's sizes, written out."""
+    """Returns a job with explicit sizes of the model."""
     job = directory / "asked.yaml"
     job.write_text(json.dumps({"name": "x", "model": {"hf_config": str(directory / "hf/config.json")},
                                "data": {"synthetic": {}}}))
@@ -190,7 +190,7 @@ TORCHTITAN = {"model.embed_tokens": "tok_embeddings", "self_attn.q_proj": "atten
 
 
 def rotate_pairs(x, theta):
-    """As torchtitan does: neighbouring dimensions are a complex number. x: [b, s, heads, d]."""
+    """Rotary embeddings as in torchtitan: adjacent dimensions are a complex number. x: [b, s, heads, d]."""
     size = x.shape[-1]
     frequency = 1.0 / theta ** (torch.arange(0, size, 2).float() / size)
     turns = torch.polar(torch.ones(x.shape[1], size // 2), torch.outer(torch.arange(x.shape[1]).float(), frequency))
@@ -230,7 +230,7 @@ def test_reads_torchtitan_llama_checkpoint(tmp_path):
 
 
 def test_reads_older_files(tmp_path):
-    """GPT-2's own has names without "transformer.", masks, and the head that is the embedding."""
+    """GPT-2's own file has names without "transformer.", masks, and the tied head."""
     model = model_of("gpt2")
     model.save_pretrained(tmp_path / "new")
     old = {name.removeprefix("transformer."): tensor for name, tensor in load_file(tmp_path / "new/model.safetensors").items()}
@@ -290,7 +290,7 @@ def test_diff_reports_location_and_amount(tmp_path):
 
 
 def test_documented_commands_work(tmp_path):
-    """With directories of those names."""
+    """Runs them with directories of the documented names."""
     model = model_of("llama 3.1")
     model.save_pretrained(tmp_path / "Llama-3.1-8B")
     document = (ROOT / "docs/checkpoints.md").read_text()

@@ -9,7 +9,7 @@ STEPS = 200
 
 
 def drifting(seed, size=1e-3):
-    """A falling loss, with a walk of its own on it."""
+    """A decreasing loss plus a random walk."""
     dice, off, losses = random.Random(seed), 0.0, []
     for step in range(STEPS):
         off = 0.5 * off + dice.gauss(0, size)

@@ -32,13 +32,13 @@ GRADIENT_TOLERANCE = 2e-6  # Of gradients near 0.01 to 1.
 
 
 def counts(token):
-    """What the mask says: by the token alone, so that the peer needs to know no place in the file."""
+    """The mask is a function of the token only, so that the peer needs no position in the file."""
     return token % 3 != 1
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """Weights by model name, tokens with documents of 1 to 40 tokens, the mask, and the batches as they are read."""
+    """Weights by model name, tokens with documents of 1 to 40 tokens, the mask, and the batches."""
     made = tmp_path_factory.mktemp("documents")
     for name, model in MODELS.items():
         write_start_weights(build(model).parameters(), made / name)
@@ -75,20 +75,20 @@ def batches(directory):
 
 
 def pieces(tokens, apart):
-    """The documents of a sample; the whole where they are not kept apart."""
+    """Returns the documents of a sample, or the whole sample if documents are not separated."""
     ends = [place + 1 for place in range(SEQUENCE - 1) if apart and tokens[place] == END]
     return list(zip([0, *ends], [*ends, SEQUENCE], strict=True))
 
 
 def targets_of(tokens, last, over_ends):
-    """By the tokens alone, but for the last one's, which only the file knows."""
+    """Targets are the next tokens, except for the last one, which only the file has."""
     targets = torch.cat((tokens[1:], last[None]))
     keep = counts(targets) & (targets >= 0)
     return targets.where(keep if over_ends else keep & (tokens != END), torch.tensor(-100))
 
 
 def loss_sum(model, tokens, targets):
-    """Over targets that count, of one document by itself, which the model sees from its first position on."""
+    """Sums the loss over the targets of one document, which the model sees from position 0."""
     x = model.embedding(tokens[None])
     for layer in model.layers:
         x = layer(x)
@@ -96,7 +96,7 @@ def loss_sum(model, tokens, targets):
 
 
 def step_loss(model, batch, apart=True, over_ends=False):
-    """The mean over the targets of all samples that count; its gradients are the parameters'."""
+    """Returns the mean over the targets of all samples; its gradients are those of a step."""
     samples = [(tokens, targets_of(tokens, targets[-1], over_ends)) for tokens, targets in zip(*batch, strict=True)]
     counted = sum(int((targets != -100).sum()) for _, targets in samples)
     total = 0.0
@@ -116,7 +116,7 @@ def fresh(directory, name):
 
 @pytest.fixture(scope="module")
 def theirs(directory):
-    """theirs(model): (losses, final weights) of PyTorch on documents one by one."""
+    """theirs(model): (losses, final weights) of PyTorch on single documents."""
     @functools.lru_cache(maxsize=None)
     def train(name):
         model = fresh(directory, name)
@@ -153,7 +153,7 @@ def gradients(directory, model, **faults):
 
 
 def our_gradients(directory, model, fsdp, tmp_path):
-    """By how much one step of SGD at a rate of 1 moves the weights."""
+    """Returns the change of weights by one SGD step with a learning rate of 1."""
     made = spec(directory, model, fsdp, steps=1, optimizer={"sgd": {"lr": 1.0}}, schedule={"constant": {}})
     ours = run_ours(tmp_path, made, directory / model)
     return ours.losses[0], read_weights(directory / model) - ours.weights

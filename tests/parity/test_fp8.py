@@ -39,9 +39,9 @@ def spec(world, compute, expert=1):
 
 
 def write_start(path):
-    """Where a token's scores are nearly equal roundings decide which expert it goes to: so that none are, the first
-    numbers of its row of the embedding say which two have them high, in all layers. And all rows are so large beside
-    what layers add to them that what one layer rounds hardly moves what the next one rounds."""
+    """Makes expert choices robust: if scores were nearly equal, rounding would decide the expert. So the first numbers
+    of a token's embedding select two experts with high scores in all layers. Embeddings are also large relative to the
+    output of layers, so that rounding in one layer hardly changes the input of the next."""
     model = build(MODEL)
     write_start_weights(model.parameters(), path)
     load(model, path)
@@ -66,7 +66,7 @@ def start(tmp_path_factory):
 
 
 def by_part(start, after):
-    """The gradients by which weights have moved, those of a part in a row."""
+    """Returns the gradients, from the change of weights, concatenated by part."""
     named = list(build(MODEL).named_parameters())
     moved = torch.from_numpy(read_weights(start / "llama") - after).split([each.numel() for _, each in named])
     return {part: torch.cat([gradient for (name, _), gradient in zip(named, moved, strict=True) if fragment in name])
@@ -75,7 +75,7 @@ def by_part(start, after):
 
 @pytest.fixture(scope="module")
 def ours(start, tmp_path_factory):
-    """ours(compute, world): gradients by part; with `expert`, of so many ranks that have the experts among them."""
+    """ours(compute, world): gradients by part; with `expert`, from that many expert-parallel ranks."""
     @functools.lru_cache(maxsize=None)
     def of(compute, world, expert=1):
         directory = tmp_path_factory.mktemp("ours")
@@ -85,7 +85,7 @@ def ours(start, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(start):
-    """theirs(recipe, world), likewise."""
+    """theirs(recipe, world): the same for the peer."""
     @functools.lru_cache(maxsize=None)
     def trained(world):
         recipes = ["bf16", "fp8"] if world == 1 else ["bf16", *RECIPES]

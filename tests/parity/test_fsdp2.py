@@ -32,7 +32,8 @@ def settings_with(fsdp):
 
 @pytest.fixture(scope="session")
 def start(tmp_path_factory):
-    """The directory of what both start from: weights by model name, made here, and `batches`, as the engine reads them."""
+    """Directory with the start of both engines: weights by model name, created here, and `batches`, as the engine reads
+    them."""
     directory = tmp_path_factory.mktemp("start")
     for name, model in MODELS.items():
         write_start_weights(build(model).parameters(), directory / name)
@@ -43,7 +44,7 @@ def start(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def ours(start, tmp_path_factory):
-    """ours(setting, name of FSDP) is the Result of our engine; each is run once."""
+    """ours(setting, FSDP strategy) is the Result of our engine; each runs once."""
     @functools.lru_cache(maxsize=None)
     def run(setting, fsdp):
         return run_ours(tmp_path_factory.mktemp("ours"), job_spec(setting, FSDP[fsdp]), start / setting.model)
@@ -52,7 +53,7 @@ def ours(start, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def theirs(start):
-    """theirs(setting) is the Result of PyTorch FSDP2; all settings of a world are run in one start."""
+    """theirs(setting) is the Result of PyTorch FSDP2; settings with the same world size run in one start."""
     @functools.lru_cache(maxsize=None)
     def run_world(world):
         settings = [setting for setting in SETTINGS + OTHER_MODELS if setting.world == world]
@@ -130,7 +131,7 @@ def test_training_changes_weights(ours, start):
 
 
 def test_detects_planted_mistake(ours, start, tmp_path):
-    """The tolerance is small enough: other weight decay alone is far outside of it."""
+    """The tolerance is tight enough: another weight decay is far outside of it."""
     setting = Setting(1, 1, True)
     wrong = run_ours(tmp_path, job_spec(setting, FSDP["no_shard"], decay=0.09), start / "llama")
     assert numpy.abs(ours(setting, "no_shard").weights - wrong.weights).max() > 5 * WEIGHT_TOLERANCE

@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 
 def numbers(least, most):
-    """That are not below zero: two bits of mantissa, and below the least exponent steps as large as there."""
+    """All non-negative values: two mantissa bits, and below the smallest exponent the same step size."""
     small = [q * 2.0 ** (least - 2) for q in range(4)]
     return numpy.array(small + [q * 2.0 ** (e - 2) for e in range(least, most + 1) for q in range(4, 8)])
 

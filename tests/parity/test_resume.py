@@ -25,7 +25,7 @@ def saving(setting, runs, fsdp=SHARDED):
 
 
 def names_in(checkpoint):
-    """The parameters in order: their steps stand first."""
+    """Returns the parameters in the order of their `step` entries."""
     keys = FileSystemReader(str(checkpoint)).read_metadata().state_dict_metadata
     prefix, suffix = "optimizer.state.module.module.module.", ".step"
     return [key[len(prefix):-len(suffix)] for key in keys if key.startswith(prefix) and key.endswith(suffix)]
@@ -56,7 +56,7 @@ def test_fsdpd_resumes_from_fsdp2_checkpoint(start, tmp_path, model):
 
 
 def test_resume_without_optimizer_is_detected(start, tmp_path):
-    """What is compared above hangs on moments, steps and place in the data."""
+    """Proves that the comparisons above depend on moments, steps and the position in the data."""
     setting = Setting(2, 1, False)
     whole = run_ours(tmp_path, saving(setting, tmp_path / "runs"), start / "llama")
     spec = {**job_spec(setting, SHARDED), "checkpoint": {"load": str(tmp_path / "runs" / f"iter_{DONE:07d}"),

@@ -22,7 +22,7 @@ def one_thread():
 
 
 def start_of(model, directory):
-    """The weights as a file for `train`, and one of zeros: what our job would train from if it loaded nothing."""
+    """Returns a weights file for `train`, and one of zeros, from which a job would train that loads nothing."""
     flat = torch.cat([each.detach().flatten() for each in parameters(model)]).numpy()
     flat.tofile(directory / "start")
     numpy.zeros_like(flat).tofile(directory / "zeros")
@@ -54,7 +54,7 @@ def test_trains_from_and_exports_transformers_models(name, tmp_path):
 
 
 def in_pairs(matrix, heads):
-    """As torchtitan has queries and keys: what turns together lies side by side."""
+    """Converts queries and keys to torchtitan's layout, in which dimensions that rotate together are adjacent."""
     return matrix.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2).contiguous()
 
 

@@ -31,7 +31,7 @@ def compare(out, *flags):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """(the ended command, its directory, its verdict)."""
+    """(finished command, its directory, its verdict)"""
     out = tmp_path_factory.mktemp("out")
     done = compare(out, *TEXT)
     assert (out / "compared.json").exists(), done.stderr

@@ -38,14 +38,14 @@ GPT2_TRANSPOSED = {"self_attention.linear_proj.weight": "attn.c_proj.weight", "m
 
 
 def by_group(queries, keys, values, config):
-    """Queries of a group of heads, then its key and its value, then the next group's."""
+    """Interleaves queries of a group of heads with its key and value, group by group."""
     groups = getattr(config, "num_key_value_heads", config.num_attention_heads)
     parts = [each.reshape(groups, -1, *each.shape[1:]) for each in (queries, keys, values)]
     return torch.cat(parts, dim=1).flatten(0, 1)
 
 
 def layer_of(state, prefix, config):
-    """One layer as Megatron-Core names and lays it out."""
+    """Returns a layer with Megatron-Core's names and layout."""
     gpt2 = config.model_type == "gpt2"
     inside = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
     layer = {}
@@ -84,7 +84,7 @@ def megatron_state(model, stacked):
 
 @pytest.fixture(params=["llama 3.1", "qwen2", "qwen3", "gpt2"], scope="module")
 def saved(request, tmp_path_factory):
-    """(a model, its Hugging Face directory, the native checkpoint that was made of it)."""
+    """(model, its Hugging Face directory, native checkpoint converted from it)"""
     directory, model = tmp_path_factory.mktemp("saved"), model_of(request.param)
     model.save_pretrained(directory / "hf")
     convert(directory / "hf", directory / "native", "--to", "fsdp_dtensor")
@@ -108,8 +108,8 @@ def test_reads_torch_dist(saved, stacked, tmp_path):
 
 @pytest.mark.parametrize("stacked", [True, False], ids=["layers along an axis", "each layer for itself"])
 def test_reads_optimizer_state(saved, stacked, tmp_path):
-    """As a mixed-precision optimizer leaves it: what it trains lies beside the model in bfloat16, its one count of steps is a
-    tensor in common.pt, among classes that nobody opens."""
+    """In the layout of a mixed-precision optimizer: main parameters next to the bfloat16 model, and a single step count
+    as a tensor in common.pt, next to classes that are not unpickled."""
     model, hf, native = saved
     main = megatron_state(model, stacked)
     state = {name: tensor.to(torch.bfloat16) for name, tensor in main.items()}
@@ -161,7 +161,7 @@ def test_rounds_on_request(saved, tmp_path):
 
 
 def torch_state(directory):
-    """Every tensor and value of a checkpoint, as torch reads it."""
+    """Returns every tensor and value of a checkpoint, read by torch."""
     names = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
     state = {name: torch.empty(of.size, dtype=of.properties.dtype) if hasattr(of, "size") else None for name, of in names.items()}
     dcp.load(state, checkpoint_id=directory, no_dist=True)
@@ -179,7 +179,7 @@ def equal(first, second):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """(where it began, its spec, the Result of a whole run, the checkpoint after DONE of its steps)."""
+    """(its start, its spec, the Result of an uninterrupted run, the checkpoint after DONE steps)"""
     directory = tmp_path_factory.mktemp("trained")
     setting = Setting(2, 1, True, "llama")
     write_start_weights(build(MODELS["llama"]).parameters(), directory / "start")
@@ -190,7 +190,7 @@ def trained(tmp_path_factory):
 
 
 def test_optimizer_state_round_trip(trained, tmp_path):
-    """As a directory that Megatron-Core's names stand in, which torch reads; and as the checkpoint that it was, bit by bit."""
+    """Through a directory with Megatron-Core's names, which torch reads, back to a bit-identical checkpoint."""
     directory, _, _, native = trained
     spec = ["--spec", directory / "job.yaml"]
     done = convert(native, tmp_path / "theirs", "--to", "torch_dist", "--shard-bytes", "200KB", *spec)
@@ -215,7 +215,7 @@ def test_optimizer_state_round_trip(trained, tmp_path):
 
 @pytest.mark.parametrize("train, batch", [({"global_batch": 6}, 6), ({}, 4)])
 def test_scheduler_counts_samples_without_global_batch(trained, tmp_path, train, batch):
-    """Without one all lengths were 0, and Megatron-LM would train on at the least rate."""
+    """Regression: all lengths were 0, and Megatron-LM would train at the minimum learning rate."""
     _, spec, _, native = trained
     warmup = spec["schedule"]["cosine"]["warmup_steps"]
     (tmp_path / "job.yaml").write_text(json.dumps({**spec, "train": {"steps": 9, "micro_batch": 2, **train}}))
@@ -258,7 +258,7 @@ MEGATRON_LOGITS = Path(__file__).with_name("megatron_rank.py")
 @pytest.mark.parametrize("way", ["read", "write"])
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_megatron_core_computes_equal_logits(name, way, tmp_path):
-    """`write`: it loads what was converted for it; `read`: what it saved is converted."""
+    """`write`: it loads a converted checkpoint; `read`: its checkpoint is converted."""
     model = model_of({"llama": "mistral"}.get(name, name))
     model.save_pretrained(tmp_path / "hf")
     config = tmp_path / "hf/config.json"
@@ -286,7 +286,7 @@ THEIR_LAYER = {"input_layernorm.weight": "attention_norm", "self_attention.linea
 
 
 def ours_of(states):
-    """What Megatron-Core's optimizer holds, by our names of parameters, each as ours lies."""
+    """Returns the state of Megatron-Core's optimizer by our names and in our layout."""
     ours = {}
     for name, state in states.items():
         for what, tensor in state.items():
@@ -318,8 +318,8 @@ def megatrons_optimizer(way, kind, directory, out, config):
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["fully_reshardable", "plain"])
 def test_training_resumes_from_megatron_core_optimizer(kind, tmp_path):
-    """Main parameters and moments are those that its optimizer holds, bit by bit; and again those that it holds when it has
-    loaded what was made of ours. Then it trains on."""
+    """Main parameters and moments equal those of its optimizer bit by bit, and again after it loaded a checkpoint
+    converted from ours. Then it continues training."""
     config = tmp_path / "config.json"
     config.write_text(json.dumps(THEIR_CONFIG))
     held = megatrons_optimizer("save", kind, tmp_path / "theirs", tmp_path / "held.pt", config)

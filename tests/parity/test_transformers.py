@@ -87,7 +87,7 @@ def has_experts(config):
 
 
 def layer_names(config):
-    """Of a layer's modules with parameters. Ours has the experts of one matrix together."""
+    """Names of a layer's modules with parameters. Ours has one matrix of all experts together."""
     if not has_experts(config):
         return LLAMA_LAYER
     ffn, matrices = EXPERTS[config.model_type]
@@ -97,7 +97,7 @@ def layer_names(config):
 
 
 def modules(model):
-    """Those with parameters, in the order of fsdp/plan/model/model_facts.h. A tied head has none of its own."""
+    """Modules with parameters in the order of fsdp/plan/model/model_facts.h. A tied head has none."""
     body = model.base_model
     if model.config.model_type == "gpt2":
         first, layers, inner, norm = [body.wte, body.wpe], body.h, GPT2_LAYER, body.ln_f
@@ -109,7 +109,7 @@ def modules(model):
 
 
 def parameters(model):
-    """Views with our shapes: matrices are [out, in], GPT-2's own are the other way round."""
+    """Views with our shapes: matrices are [out, in], while GPT-2's are transposed."""
     for module in modules(model):
         yield module.weight.T if isinstance(module, Conv1D) else module.weight
         if getattr(module, "bias", None) is not None:
@@ -127,7 +127,8 @@ def load(model, flat):
 
 
 class Balance:
-    """DeepSeek-V3's: after a step every selection bias moves by `rate` towards an even share of the step's choices."""
+    """DeepSeek-V3's balancing: after a step each selection bias moves by `rate` towards an equal fraction of the step's
+    choices."""
 
     def __init__(self, model, rate):
         self.rate, self.got = rate, {}
@@ -147,7 +148,7 @@ class Balance:
 
 
 class RouterLosses:
-    """The loss that routers add (docs/expert_parallelism.md), from the logits of each layer's `gate`."""
+    """Router losses (docs/expert_parallelism.md), from the logits of each layer's `gate`."""
 
     def __init__(self, model, per_token, balance, z):
         self.per_token, self.balance, self.z, self.logits = per_token, balance, z, []
@@ -156,7 +157,7 @@ class RouterLosses:
                 module.register_forward_hook(lambda *call: self.logits.append(call[-1]))
 
     def take(self, targets):
-        """Of the last forward. A sample weighs by its targets that count."""
+        """Losses of the last forward. A sample is weighted by its number of targets."""
         counted = (targets != -100).sum(1).float()
         total = 0.0
         for logits in self.logits:
@@ -172,7 +173,7 @@ class RouterLosses:
 
 
 def train(model, start, batches, bias_update_rate=0.0, router_losses=None):
-    """The loop of a textbook, with the loss that the model computes itself."""
+    """A standard training loop with the loss that the model computes."""
     load(model, torch.from_numpy(read_weights(start)))
     balance = Balance(model, bias_update_rate)
     adamw = optimizer(model, {"lr": LR, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY})
@@ -193,7 +194,7 @@ def train(model, start, batches, bias_update_rate=0.0, router_losses=None):
 
 
 def job(directory, config):
-    """The JobSpec of `config`, its model as fsdpctl reads it from the file that transformers writes."""
+    """JobSpec of `config`; fsdpctl reads the model from the file that transformers writes."""
     config.save_pretrained(directory)
     made = job_spec(SETTING, FSDP)
     asked = directory / "asked.yaml"
@@ -250,7 +251,7 @@ def test_selection_bias_updates_match_transformers_routing(model, tmp_path):
 
 
 def write_masked_text(directory, message):
-    """Samples of which between none and all of the targets count, as the answers of chats do."""
+    """Samples with between none and all targets, like the answers of chats."""
     random = numpy.random.default_rng(5)
     samples = 400
     counts = random.random((samples, 1)) ** 2 > random.random((samples, SEQUENCE))
@@ -262,7 +263,7 @@ def write_masked_text(directory, message):
 
 @pytest.mark.parametrize("model", ["mixtral", "qwen3 moe"], indirect=True)
 def test_router_losses_do_not_depend_on_mask(model, tmp_path):
-    """They were (all tokens / tokens that count) times too strong."""
+    """Regression: they were too large by (all tokens / targets)."""
     start, dump = tmp_path / "start", tmp_path / "batches"
     write_start_weights(parameters(model), start)
     message = job(tmp_path, model.config)

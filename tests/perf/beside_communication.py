@@ -36,7 +36,7 @@ def kind_of(name):
 
 
 def kernels(trace):
-    """Milliseconds of rank 0's kernels in the trace, by kind."""
+    """Returns milliseconds of rank 0's kernels in the trace by kind."""
     spent = dict.fromkeys((*KINDS, "other"), 0.0)
     for event in trace["traceEvents"]:
         if event["ph"] == "X" and event["pid"] == 0 and event["cat"] == "kernel":

@@ -45,7 +45,7 @@ PAIRS = [("native", "torch_dist"), ("torch_dist", "fsdp_dtensor"), ("native", "h
 
 
 def model_of(gib):
-    """A llama of about that many GiB with its moments."""
+    """Returns a Llama with about that many GiB, including moments."""
     hidden, inner, heads, groups = (SIZES[key] for key in ("hidden_size", "intermediate_size", "heads", "kv_heads"))
     layer = hidden * (2 * hidden + 2 * hidden * groups // heads + 3 * inner)
     ends = 2 * SIZES["vocab_size"] * hidden
@@ -53,7 +53,7 @@ def model_of(gib):
 
 
 def save(options, directory):
-    """Of the job's one checkpoint: (its directory, bytes, seconds)."""
+    """Saves one checkpoint; returns (its directory, bytes, seconds)."""
     message = to_message({
         "name": "perf", "model": {"llama": model_of(options.gib)}, "data": {"synthetic": {}, "sequence_length": 16},
         "train": {"steps": 1, "micro_batch": 1, "global_batch": options.ranks},
@@ -67,7 +67,7 @@ def save(options, directory):
 
 
 def disk(directory, size, writers):
-    """Seconds of as many `dd` together."""
+    """Returns the seconds of that many concurrent `dd`."""
     commands = [["dd", "if=/dev/zero", f"of={directory}/dd.{number}", "bs=1M", f"count={size // writers // MEGABYTE}",
                  "conv=fsync", "status=none"] for number in range(writers)]
     began = time.monotonic()
@@ -81,7 +81,7 @@ def disk(directory, size, writers):
 
 
 def async_rank(rank, world, directory, size):
-    """One of the processes: each has its own part of the bytes, as shards are. Rank 0 writes what it timed."""
+    """One process, which saves a separate part of the bytes, like shards. Rank 0 writes the times."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{directory}/meeting", rank=rank, world_size=world)
     count = 32
@@ -110,7 +110,7 @@ def async_save(directory, size, world):
 
 
 def peak_memory(process):
-    """Of a process that has begun, until it ends: what the kernel counts for its program, and not for this one before it."""
+    """Returns the peak memory of a started process until its exit, without that of this process before exec."""
     peak = 0
     while process.poll() is None:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -122,7 +122,7 @@ def peak_memory(process):
 
 
 def convert(source, target, to):
-    """(bytes on disk, seconds, peak of its memory in bytes)."""
+    """Returns (bytes on disk, seconds, peak memory in bytes)."""
     command = [program("client/fsdpctl"), "ckpt", "convert", str(source), str(target), "--to", to]
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as said:

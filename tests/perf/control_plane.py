@@ -78,7 +78,7 @@ def timed(call):
 
 
 def until(condition, since=None, timeout_s=180):
-    """Seconds until `condition` holds, by looking every few milliseconds."""
+    """Returns the seconds until `condition` holds, polling every few milliseconds."""
     begin = time.monotonic() if since is None else since
     wait_until("what is measured", condition, timeout_s, POLL_S)
     return time.monotonic() - begin
@@ -144,7 +144,7 @@ def list_jobs(directory, jobs=100_000):
 
 
 def copy_job(state_dir, job, count):
-    """Writes `count` jobs like the one in the store beside it: a submit of each would take an hour."""
+    """Writes `count` copies of the job in the store, because submitting each would take an hour."""
     path = next(pathlib.Path(state_dir).glob("*.db"), None) or next(pathlib.Path(state_dir).glob("*.sqlite*"))
     with sqlite3.connect(path) as db:
         columns = [each[1] for each in db.execute("PRAGMA table_info(jobs)")]
@@ -187,7 +187,7 @@ class Fleet:
 
 
 def usage(pid):
-    """CPU seconds so far, MiB now, threads."""
+    """Returns CPU seconds so far, current MiB, threads."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) * TICK_S, int(fields[21]) * resource.getpagesize() / 2**20, int(fields[17])
 

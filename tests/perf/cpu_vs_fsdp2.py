@@ -63,7 +63,7 @@ def their_job(options, directory, variant):
 
 
 def write_start(options, directory):
-    """What fsdpd-rank starts from: the weights that a rate of nearly zero leaves as they were, and the tokens."""
+    """Writes the start of fsdpd-rank: weights that a learning rate near zero leaves unchanged, and the tokens."""
     (directory / "start.json").write_text(json_format.MessageToJson(job_spec(options, lr=1e-30)))
     subprocess.run([program("fsdp/engine/train_local"), "--spec", directory / "start.json", "--dump-weights",
                     directory / "weights", "--dump-batches", directory / "batches"], check=True, stdout=subprocess.DEVNULL)
@@ -71,7 +71,7 @@ def write_start(options, directory):
 
 @contextlib.contextmanager
 def fsdp2_ranks(options, directory, variant):
-    """Yields a function that trains once and returns rank 0's answer. In between its processes wait."""
+    """Yields a function that trains once and returns rank 0's answer. Its processes wait between calls."""
     job = directory / f"{variant}.json"
     job.write_text(json.dumps(their_job(options, directory, variant)))
     ranks = [subprocess.Popen([sys.executable, TESTS / "perf/fsdp2_timed_rank.py", job], text=True,

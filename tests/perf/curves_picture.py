@@ -18,7 +18,7 @@ text { font: 12px system-ui, sans-serif; fill: #52514e; } .title { font-weight: 
 
 
 def line(name, values, color, last_step, dashed=False):
-    """Of a value for each step up to the last: the first has none where they are means of windows."""
+    """A value for each step up to the last; the first steps have none if values are means of windows."""
     return Line(name, list(enumerate(values, last_step - len(values) + 1)), color, dashed)
 
 

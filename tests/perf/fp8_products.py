@@ -40,7 +40,7 @@ def per_row(x):
 
 
 def by_blocks(x, rows):
-    """Blocks of rows x 128, their scales stored column by column, as the products of activations want them."""
+    """Blocks of rows x 128 with scales stored by column, as products of activations require."""
     blocks = x.float().view(x.shape[0] // rows, rows, x.shape[1] // 128, 128)
     scale = blocks.abs().amax((1, 3), keepdim=True).clamp(min=1e-12) / E4M3_MAX
     values = (blocks / scale).clamp(-E4M3_MAX, E4M3_MAX).view(x.shape).to(E4M3)
@@ -49,7 +49,7 @@ def by_blocks(x, rows):
 
 
 def product(a, b, recipe, fast, weight):
-    """a x b^T of bf16 matrices, both quantised along the sum; a call that repeats it."""
+    """a x b^T of bf16 matrices, both quantized along the reduction; returns a function that repeats it."""
     if recipe == "bf16":
         return lambda: torch.mm(a, b.t())
     if recipe == "tensorwise":
@@ -63,7 +63,7 @@ def product(a, b, recipe, fast, weight):
 
 
 def layer(tokens, values):
-    """The operands of a layer's products: name -> (a, b, whether b is a weight)."""
+    """Operands of a layer's products: name -> (a, b, whether b is a weight)."""
     found = {}
     for name, (n, k) in MATRICES.items():
         x, dy = values(tokens, k), values(tokens, n)
@@ -79,7 +79,7 @@ def normal(rows, columns):
 
 
 def with_outliers(rows, columns):
-    """Some columns 50 times as large, as hidden states have them, and rows of unequal size."""
+    """Scales some columns by 50, as in hidden states, and makes rows unequal."""
     x = torch.randn(rows, columns, device="cuda") * torch.rand(rows, 1, device="cuda").mul_(3).exp_()
     x[:, torch.randperm(columns, device="cuda")[: columns // 500]] *= 50
     return x.bfloat16()
@@ -96,7 +96,7 @@ def run_for(calls, seconds):
 
 
 def time_layers(layers, seconds, flops):
-    """Recipes in turns, each hot."""
+    """Times recipes in turn on a warm GPU."""
     lines = {recipe: [] for recipe in layers}
     with Meter() as meter:
         for _ in range(ROUNDS):
@@ -131,7 +131,7 @@ def both_orders(x, scale, out, turned, rows, columns, tile: tl.constexpr):
 
 
 def time_writing(tokens):
-    """One pass over a tensor that writes it in FP8 in both orders, where its scale is known; beside a copy of its bytes."""
+    """Times one pass that writes a tensor in FP8 in both orders with a known scale, next to a copy of its bytes."""
     for columns in (4096, 14336, 28672):
         x, scale = normal(tokens, columns), torch.ones((), device="cuda")
         out, turned = torch.empty(tokens, columns, device="cuda", dtype=E4M3), torch.empty(columns, tokens, device="cuda", dtype=E4M3)
@@ -148,7 +148,8 @@ def time_writing(tokens):
 
 
 def grouped(tokens):
-    """Whether PyTorch's grouped product takes FP8 here, and its time beside bf16's: 16 experts' gate and up of Qwen3-30B-A3B."""
+    """Whether PyTorch's grouped product supports FP8 here, and its time next to bf16: 16 experts' gate and up of
+    Qwen3-30B-A3B."""
     groups, n, k = 16, 1536, 2048
     ends = torch.arange(1, groups + 1, device="cuda", dtype=torch.int32) * (tokens // groups)
     a, b = normal(tokens, k), torch.randn(groups, n, k, device="cuda").mul_(0.02).bfloat16()

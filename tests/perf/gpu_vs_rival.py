@@ -44,7 +44,7 @@ def ours(spec_path, spec, world, warm_up):
 
 
 def flops_of_a_token(m, sequence_length):
-    """Forward and backward, with attention whole; and the part of it that is attention's."""
+    """FLOPs of forward and backward with unmasked attention, and the attention part of them."""
     hidden, layers = m["hidden_size"], m["layers"]
     head = m.get("head_size", hidden // m["heads"])
     attention = hidden * head * (2 * m["heads"] + 2 * m["kv_heads"])
@@ -136,7 +136,7 @@ def run_once(who, spec, options):
 
 
 def measure(spec, options):
-    """In turns. What is compared are the medians over rounds, of each side's fastest way."""
+    """Alternates the sides. Compares medians over rounds of each side's fastest variant."""
     rival = RIVALS[options.rival][0]
     ways = [spec, with_settings(copy.deepcopy(spec), options.other)] if options.other else [spec]
     lines = {(who, way): [] for who in ("fsdpd", rival) for way in range(len(ways))}

@@ -38,7 +38,8 @@ def sharded(job, device):
 
 
 def clip(model, largest):
-    """torch's clip_grad_norm_ hangs here: a rank whose shard of a parameter is empty has no gradient of it."""
+    """Replaces torch's clip_grad_norm_, which hangs here: a rank with an empty shard of a parameter has no gradient of
+    it."""
     own = [each.grad.to_local() for each in model.parameters() if each.grad is not None]
     own = [each for each in own if each.numel()]
     squares = torch.stack(torch._foreach_norm(own, dtype=torch.float32)).square().sum()

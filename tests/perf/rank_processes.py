@@ -16,7 +16,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class Store:
-    """Keys are set once; a reader waits until its key is there."""
+    """Keys are set once; a reader waits until its key exists."""
 
     def __init__(self):
         self._values = {}
@@ -34,7 +34,7 @@ class Store:
 
 
 class Rank:
-    """One process, and the thread that answers it."""
+    """A rank process, and the thread that serves it."""
 
     def __init__(self, launch, store, log):
         self.reports, self.saved, self.error = [], [], "it said nothing before it ended"
@@ -52,7 +52,7 @@ class Rank:
         self._reader.start()
 
     def wait(self):
-        """The exit code."""
+        """Returns the exit code."""
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         self._reader.join()
         self._line.close()
@@ -90,7 +90,7 @@ def run_job(spec, world, directory):
 
 
 def run_ranks(spec, world, directory):
-    """Likewise; returns the ranks, which have ended."""
+    """Like run_job(), but returns the exited ranks."""
     store = Store()
     ranks = [Rank(stubs.rank.RankLaunch(job_id="perf", attempt=1, spec=spec, rank=rank, world=world), store,
                   directory / f"rank-{rank}.log") for rank in range(world)]

@@ -62,8 +62,8 @@ class FeedForward(nn.Module):
 
 
 class Experts(nn.Module):
-    """Softmax, the highest of a token, grouped products over rows sorted by expert, each one's padded to 16: dropless, and nothing
-    waits for the host. Without losses of the router's own. With `fp8` products are torchao's, with a scale a row."""
+    """Dropless mixture of experts: softmax, top-k, grouped products over rows sorted by expert and padded to 16 per
+    expert, without host synchronization and router losses. With `fp8` products are torchao's with a scale per row."""
 
     STEP = 16
     fp8 = False
@@ -185,8 +185,8 @@ def loss_of(logits, targets):
 
 
 class Batches:
-    """A model's forward and backward over random tokens, for each micro-batch of a step. Where ranks share samples, it is
-    PyTorch's context parallelism that cuts them, and makes attention see the parts of all."""
+    """Forward and backward of a model over random tokens, for each micro-batch of a step. With context parallelism,
+    PyTorch's implementation shards samples and adapts attention."""
 
     def __init__(self, job, device):
         self.job, self.device = job, device
@@ -198,7 +198,7 @@ class Batches:
 
     @contextlib.contextmanager
     def shared(self, *whole):
-        """Within it, the tensors that it gives are this rank's part."""
+        """Inside this context, yielded tensors are this rank's shards."""
         if self.sharing is None:
             yield whole
             return
@@ -241,7 +241,8 @@ def measure(run, job):
 
 
 def run(make_run, versions):
-    """`make_run(job, device)` gives what has step(), which returns the step's loss; `versions` go into the line."""
+    """`make_run(job, device)` returns an object with step(), which returns the step's loss; `versions` are added to the
+    line."""
     with open(sys.argv[1], encoding="utf-8") as file:
         job = json.load(file)
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))

@@ -31,7 +31,7 @@ KEPT_METRICS = ("fsdpd_steps_total", "fsdpd_exposed_seconds_total", "fsdpd_comm_
 
 
 def start(command, directory, name, env=None):
-    """A daemon; returns it and the address it wrote to its port file."""
+    """Starts a daemon; returns it and the address in its port file."""
     port_file = directory / f"{name}.port"
     with open(directory / f"{name}.log", "wb") as log:
         process = subprocess.Popen([*map(str, command), "--port-file", str(port_file)], stdout=log, stderr=log,
@@ -70,7 +70,7 @@ def cluster(directory, device, agents, slots):
 
 
 def scrape(addresses, job):
-    """Samples of `job` by name and labels, over all agents."""
+    """Returns samples of `job` by name and labels over all agents."""
     found = {}
     for address in addresses:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:

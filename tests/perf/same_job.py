@@ -24,7 +24,7 @@ def field(spec, path):
 
 
 def resolved(path):
-    """The spec in a file with every default, as our plan has it; exits where the peer cannot be told of it."""
+    """Returns the spec of a file with all defaults of our plan; exits if the peer does not support it."""
     done = subprocess.run([program("client/fsdpctl"), "plan", "--offline", "-o", "json", "-f", path], text=True,
                           stdout=subprocess.PIPE)
     if done.returncode != 0:
@@ -52,7 +52,7 @@ def _unknown_to_peer(spec):
 
 
 def _warm_up(spec):
-    """(steps of the rise, the last step's share of the peak rate)."""
+    """Returns (warm-up steps, the last step's fraction of the peak rate)."""
     cosine, constant = field(spec, "schedule.cosine"), field(spec, "schedule.constant")
     if cosine is not None:
         return cosine.get("warmup_steps", 0), cosine.get("min_lr_ratio", 0)
@@ -60,7 +60,7 @@ def _warm_up(spec):
 
 
 def peer_job(spec):
-    """As fsdp2_rank.py takes it, without the files."""
+    """Returns the job for fsdp2_rank.py without files."""
     train, adamw, precision = spec["train"], spec["optimizer"]["adamw"], spec["precision"]
     warm_up, floor = _warm_up(spec)
     return {"compute": precision["compute"], "reduce": precision["grad_comm"],
@@ -73,7 +73,7 @@ def peer_job(spec):
 
 
 def _as_proto(value, message=stubs.job.JobSpec.DESCRIPTOR):
-    """Enums by their whole names, as JSON of protobuf has them, and short ones in YAML and in fsdpctl's."""
+    """Full enum names, as in protobuf's JSON; YAML and fsdpctl have short ones."""
     whole = {}
     for name, each in value.items():
         field_of = message.fields_by_name[name]
@@ -90,7 +90,7 @@ def _as_proto(value, message=stubs.job.JobSpec.DESCRIPTOR):
 
 
 def write_start(spec, device, directory):
-    """What our engine starts from and reads, for the peer: directory/weights and directory/batches."""
+    """Writes the start and data of our engine for the peer: directory/weights and directory/batches."""
     whole, first = directory / "whole.json", directory / "first.json"
     whole.write_text(json.dumps(_as_proto(spec)))
     still = copy.deepcopy(spec)

@@ -42,7 +42,7 @@ def waiting_job(directory):
 
 
 def write_jobs(state_dir, ended, queued):
-    """Copies the one job of the store, which has been cancelled: a submit of each would take an hour."""
+    """Copies the cancelled job of the store, because submitting each would take an hour."""
     path = next(pathlib.Path(state_dir).glob("*.db"), None) or next(pathlib.Path(state_dir).glob("*.sqlite*"))
     with sqlite3.connect(path) as db:
         columns = [each[1] for each in db.execute("PRAGMA table_info(jobs)")]
@@ -149,7 +149,7 @@ def one_setting(directory, store, ended, queued):
 
 
 def serves(cluster):
-    """A standby does not look for the node."""
+    """A standby does not look up the node."""
     try:
         cluster.api().UncordonNode(coordinator.UncordonNodeRequest(node="none"), timeout=5)
     except grpc.RpcError as error:
@@ -162,7 +162,7 @@ def counted(cluster, pattern):
 
 
 def wait_for_reasons(cluster):
-    """Each queued job's reason is stored once, a few jobs a tick."""
+    """The reason of each queued job is stored once, a few jobs per tick."""
     begin = time.monotonic()
     while True:
         events = counted(cluster, "fsdpd_events_total")

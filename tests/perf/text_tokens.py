@@ -28,7 +28,7 @@ SMALLEST_VOCABULARY, LARGEST_VOCABULARY = 257, 65536  # Each byte and the end; w
 
 
 def files_of(directory):
-    """(name that is the same on each machine, path), in the order of the names' hashes."""
+    """Yields (name that is equal on all machines, path) in the order of the names' hashes."""
     roots = [directory] if directory else [pathlib.Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
     found = [(f"{root.name}/{path.relative_to(root)}", path) for root in roots for path in root.rglob("*")
              if path.suffix in SUFFIXES and path.is_file()]
@@ -36,7 +36,7 @@ def files_of(directory):
 
 
 def documents_of(directory, text_bytes):
-    """Files as bytes, `text_bytes` in all: the last one is cut."""
+    """Yields files as bytes, `text_bytes` in total: the last one is truncated."""
     documents, left = [], text_bytes
     for _, path in files_of(directory):
         documents.append(path.read_bytes()[:left])
@@ -57,7 +57,7 @@ def vocabulary_of(texts, entries):
 
 
 def make(path, directory, text_bytes, entries):
-    """Writes `path` and its description, which is returned."""
+    """Writes `path` and its description, and returns the description."""
     documents = documents_of(directory, text_bytes)
     texts = [each.decode(errors="ignore") for each in documents]
     tokenizer = vocabulary_of(texts, entries)
@@ -81,7 +81,7 @@ def sha256_of(path):
 
 
 def read_description(path):
-    """Of a file that was made here or elsewhere; exits where the two do not belong together."""
+    """Reads the description of a token file; exits if the two do not match."""
     for each in (path, beside(path)):
         if not each.is_file():
             sys.exit(f"--tokens {path}: {each} is not there; text_tokens.py makes both")

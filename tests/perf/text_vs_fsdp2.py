@@ -64,7 +64,7 @@ def spec_with_tokens(options, tokens):
 
 
 def train_ours(spec, options, directory):
-    """{name: curves}."""
+    """Returns {name: curves}."""
     paths = [directory / f"{name}.yaml" for name in OURS.values()]
     for path in paths:
         path.write_text(yaml.safe_dump(spec))
@@ -92,7 +92,7 @@ def variant(letter, job, ranks):
 
 
 def train_peers(job, options, directory):
-    """{letter: curves}."""
+    """Returns {letter: curves}."""
     files = {"weights": str(directory / "weights"), "batches": str(directory / "batches")}
     jobs = [{**variant(letter, job, options.ranks), **files, "curves_out": str(options.out / f"{letter}.json")}
             for letter in options.peers]
@@ -101,7 +101,7 @@ def train_peers(job, options, directory):
 
 
 def table(runs):
-    """A line for each step: the losses of all runs, then their gradient norms."""
+    """Prints a line per step: the losses of all runs, then their gradient norms."""
     yield "step " + " | ".join("".join(f"{name:>12}" for name in runs) + f"  {what}" for what in CURVES.values())
     for step, values in enumerate(zip(*(zip(*(run[kind] for run in runs.values())) for kind in CURVES)), 1):
         yield f"{step:>4} " + " | ".join("".join(f"{value:12.6f}" for value in row) + " " * (len(what) + 2)
@@ -109,7 +109,7 @@ def table(runs):
 
 
 def verdict(ours, peers):
-    """Of each kind of curve the comparison, of both of our runs."""
+    """Compares both of our runs for each kind of curve."""
     told = {}
     for kind in CURVES:
         of_peers = {letter: run[kind] for letter, run in peers.items()}
@@ -144,7 +144,7 @@ def draw(ours, peers):
 
 
 def run(options, directory):
-    """Whether all is as it should be."""
+    """Returns whether all comparisons pass."""
     tokens = options.tokens
     if tokens:
         text = text_tokens.read_description(tokens)
