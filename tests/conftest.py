@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Hooks that all pytest files share."""
 
 import os
 import signal

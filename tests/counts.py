@@ -1,4 +1,4 @@
-"""Counts and times of test cases, from the results that GoogleTest, pytest and Bazel write."""
+"""Counts and durations of test cases, from the results of GoogleTest, pytest and Bazel."""
 
 import contextlib
 import json

@@ -1,14 +1,13 @@
-"""Runs fuzzers, as many at a time as there are cores.
+"""Runs fuzzers, as many in parallel as there are cores.
 
-  fuzz.py replay SECONDS RESULT.json PROGRAM...  every case that the repository keeps, then new ones for so long
-  fuzz.py search SECONDS RESULT.json PROGRAM...  the same, and from what other searches of this user have found
-  fuzz.py keep PROGRAM...                        what searches have found becomes the repository's: as few cases
-                                                 as reach all that was reached, to be committed
+  fuzz.py replay SECONDS RESULT.json PROGRAM...  the cases in the repository, then new ones for SECONDS
+  fuzz.py search SECONDS RESULT.json PROGRAM...  the same, starting also from the findings of this user's searches
+  fuzz.py keep PROGRAM...                        add findings of searches to the repository: a minimal set with
+                                                 the same coverage, to be committed
 
-The repository keeps a fuzzer's cases in tests/fuzzers/corpora/NAME, one a line in base64; PyTorch and safetensors
-write some more. A search keeps what it finds in ~/.cache/fsdpd/corpus/NAME. What makes a fuzzer fail is kept there
-too, as NAME.crash-* and so on, and named. RESULT.json has the names of those that passed and of those that failed.
-Exit code 0 when all ran.
+The repository has a fuzzer's cases in tests/fuzzers/corpora/NAME, one per line in base64; PyTorch and safetensors write
+some more. A search stores new cases in ~/.cache/fsdpd/corpus/NAME. Inputs that make a fuzzer fail are stored there as
+NAME.crash-* and so on, and printed. RESULT.json has the names of passed and failed fuzzers. Exit code 0 if all ran.
 """
 
 import base64

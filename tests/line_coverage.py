@@ -1,4 +1,4 @@
-"""Lines that tests run, by room: what `tests/run coverage` prints, from the summary that llvm-cov exports."""
+"""Line coverage by directory, which `tests/run coverage` prints, from the summary that llvm-cov exports."""
 
 import pathlib
 from collections import defaultdict

@@ -1,17 +1,17 @@
-"""Builds and tests the project: `tests/run` for what every commit must pass, `tests/run NAME...` for a tier or parts.
-Bazel labels after the names narrow what Bazel tests: `tests/run unit //agent/...`, `tests/run integration
+"""Builds and tests the project: `tests/run` for the tests of every commit, `tests/run NAME...` for a tier or parts.
+Bazel labels after the names restrict the tests: `tests/run unit //agent/...`, `tests/run integration
 //tests/integration:test_queue`.
 
 {tiers}
 
-The last line is `N passed, N failed` (and `, N skipped` when there are any). Exit code: 0 when all passed, 1 when
-anything failed or nothing ran, 2 for a wrong argument, 130 after Ctrl-C, which stops everything started from here.
+The last line is `N passed, N failed` (and `, N skipped` if there are any). Exit code: 0 if all passed, 1 if a test failed
+or nothing ran, 2 for an invalid argument, 130 after Ctrl-C, which stops all started processes.
 
-Where a test's tier is written: the tags of its Bazel target (`gpu` with `manual`; `seeds` for one that also runs in the
-commit tier, with fewer cases; `threads` for one that the part of that name runs under ThreadSanitizer, in minutes, where
-a night runs all; `no-tsan` for one that neither does: in it a server of gRPC hands an agent's stream from thread to thread,
-and Debian's library is not instrumented, so that each handover is reported), or its pytest mark (`nightly`, `gpu`);
-without any it is of the commit tier.
+The tier of a test is in the tags of its Bazel target or in its pytest mark (`nightly`, `gpu`); the default is the commit
+tier. Tags: `gpu` with `manual`; `seeds` for a test that also runs in the commit tier with fewer cases; `threads` for a test
+in the part `threads`, which runs with ThreadSanitizer in minutes instead of a night; `no-tsan` for a test that never does,
+because its gRPC server passes an agent's stream between threads, and ThreadSanitizer reports each handover, since Debian's
+library is not instrumented.
 """
 
 import contextlib

@@ -2,8 +2,8 @@
 
     RANK=r WORLD_SIZE=n dcp_rank.py save|load DIR RENDEZVOUS OUT
 
-save: a small model and AdamW after two steps, saved with torch.distributed.checkpoint; rank 0 writes every whole tensor to
-OUT. load: the same model and optimizer with other numbers, loaded from DIR; whole tensors to OUT likewise.
+save: saves a small model and AdamW after two steps with torch.distributed.checkpoint; rank 0 writes all full tensors to
+OUT. load: loads DIR into the same model and optimizer with other numbers, and writes the full tensors to OUT.
 """
 
 import os

@@ -1,23 +1,22 @@
-"""One rank of PyTorch FSDP2, on Gloo or NCCL: trains reference models on given weights and batches, one job after the
-other.
+"""One rank of PyTorch FSDP2 on Gloo or NCCL: trains reference models on given weights and batches, one job after the other.
 
     RANK=r WORLD_SIZE=n fsdp2_rank.py JOBS.json
 
-JOBS.json: rendezvous (a file that is not there yet), device (cpu or cuda) and jobs, each with compute (fp32 or bf16),
+JOBS.json: rendezvous (a file that does not exist yet), device (cpu or cuda) and jobs, each with compute (fp32 or bf16),
 model (as in a JobSpec), steps, micro_batch, global_batch, sequence_length, lr, betas, eps, weight_decay, clip_norm (0:
-none), learning_rates (one per step), weights, batches, and where to write curves_out (JSON: losses and grad_norms, one
-per step) and, if it is there, weights_out. Weights are fp32, the parameters one after the other; batches are int64, for
-each step all tokens and then all targets of the global batch in sample order.
+none), learning_rates (one per step), weights, batches, curves_out (output: JSON with losses and grad_norms, one per step)
+and optionally weights_out. Weights are fp32, the parameters one after the other. Batches are int64: for each step all
+tokens and then all targets of the global batch in sample order.
 
-Where they are there: fp8, the recipe by which layers multiply in FP8 (fp8_layers.py); reduce, the type that gradients are summed in over ranks (fp32 unless it is bf16); attention, names
-of SDPBackend, of which the first that takes the model's heads is used and told in curves_out; compiled, whether layers
-are compiled one by one; fused, LibTorch's fused AdamW.
+Optional: fp8, the recipe of FP8 products in layers (fp8_layers.py); reduce, the dtype of the gradient reduction (bf16;
+default fp32); attention, names of SDPBackend, of which the first that supports the model's heads is used and reported in
+curves_out; compiled, whether layers are compiled one by one; fused, LibTorch's fused AdamW.
 
-With `load`, a checkpoint's directory, training goes on after `done` steps from what is in it; with `save`, one is written
-after `done` steps. Both go through torch.distributed.checkpoint under the keys that our jobs use, for which `names` has
-the parameters in order.
+With `load`, the directory of a checkpoint, training resumes from it after `done` steps. With `save`, a checkpoint is
+written after `done` steps. Both use torch.distributed.checkpoint with the keys of our jobs, for which `names` lists the
+parameters in order.
 
-Several jobs in one start, because importing torch takes longer than training any of them.
+Several jobs run in one start, because importing torch takes longer than training any of them.
 """
 
 import contextlib

@@ -1,13 +1,14 @@
-"""What rivals of gpu_vs_rival.py share on NCCL: a Llama-family decoder, compiled block by block, batches, and how a rank's
-steps are timed. fsdp2_speed.py and megatron_fsdp_speed.py shard the model and say what a step is; they are started as
+"""Common part of the rivals of gpu_vs_rival.py on NCCL: a Llama-family decoder, compiled block by block, batches, and timing of
+steps. fsdp2_speed.py and megatron_fsdp_speed.py shard the model and define a step. They are started as
 
     torchrun --nproc-per-node N fsdp2_speed.py JOB.json
 
-JOB.json: model (sizes as in model.llama of a JobSpec, of which experts have softmax scores and one group), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16),
-keep_gathered (do not reshard after forward), context (ranks that share a sample), tensor (ranks that share a sample and
-each matrix), recompute (each block's forward runs again in backward), offload (the optimizer is in host memory), fp8 (torchao's recipe for blocks' matrices, tensorwise or
-rowwise; of tensorwise parameters are gathered in FP8; null: bf16).
-Rank 0 prints one line of JSON: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
+JOB.json: model (sizes as in model.llama of a JobSpec; experts have softmax scores and one group), micro_batch,
+sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16), keep_gathered (do not reshard after forward), context
+(context-parallel degree), tensor (tensor-parallel degree), recompute (each block's forward runs again in backward), offload
+(the optimizer is in host memory), fp8 (torchao's recipe for blocks' matrices, tensorwise or rowwise; with tensorwise,
+parameters are gathered in FP8; null: bf16).
+Rank 0 prints one JSON line: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
 """
 
 import contextlib

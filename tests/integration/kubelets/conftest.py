@@ -1,8 +1,8 @@
-"""One cluster for all tests of this directory: two nodes with kubelets, which have the images of deploy/container. Each file puts
-fsdpd there in a way of its own, and takes it away again. What each fault took is printed (pytest -s).
+"""Fixtures with one cluster for all tests of this directory: two nodes with kubelets, which have the images of
+deploy/container. Each file installs fsdpd in another way, and uninstalls it. Durations of recoveries are printed (pytest -s).
 
-What it cannot show: its network enforces no NetworkPolicy, volumes that nodes share are one directory of this machine, and
-the next release is the same programs under another tag.
+Limits: the network enforces no NetworkPolicy, shared volumes are a directory of this machine, and the next release is the
+same programs with another tag.
 """
 
 import shutil

@@ -1,5 +1,5 @@
-"""The Helm chart on kubelets, by the commands of docs/deploy.md: installed, changed while a job trains, and gone but for what
-was written."""
+"""Tests of the Helm chart on kubelets with the commands of docs/deploy.md: installation, an upgrade during training,
+and uninstallation without loss of data."""
 
 import pytest
 

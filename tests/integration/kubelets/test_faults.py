@@ -1,5 +1,5 @@
-"""fsdpd on kubelets, by overlays/cpu-test and the commands of docs/deploy.md: the control plane keeps its promises while its
-pods, links and nodes go. Tests are in order: each leaves the cluster whole."""
+"""Tests of fsdpd on kubelets with overlays/cpu-test and the commands of docs/deploy.md: failures of pods, links and
+nodes. Tests run in order, and each leaves the cluster healthy."""
 
 import pytest
 

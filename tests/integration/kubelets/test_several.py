@@ -1,5 +1,5 @@
-"""Three coordinators with their state in an etcd, as components/ha-etcd has them: one leads, and when it is gone another one
-does, while ranks train on."""
+"""Tests of three coordinators with their state in etcd (components/ha-etcd): one leads, and another takes over when it
+fails, while training continues."""
 
 import shutil
 import urllib.request

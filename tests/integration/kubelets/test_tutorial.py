@@ -1,5 +1,5 @@
-"""docs/tutorials/kubernetes.md on kubelets, as it is written but for kind's and Docker's own commands: by the overlay that it
-makes, and by the chart. Nodes have the names that kind gives them."""
+"""Tests of docs/tutorials/kubernetes.md on kubelets, except for the commands of kind and Docker: with its overlay and
+with the chart. Nodes have kind's names."""
 
 import pytest
 
