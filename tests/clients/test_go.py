@@ -100,7 +100,7 @@ def test_watch_resumes_after_coordinator_kill(own, example, tmp_path):
             if last is None and len(steps) == 3:
                 own.coordinator.kill()
                 own.start_coordinator(listen=own.address)
-                # What it told before the crash is read after it: this step was made after both.
+                # Output from before the crash is read after it, so wait for a step that was made after both.
                 last = client.get(job_id).last_step.step + 10
             elif last and told["step"] >= last:
                 last = ENDLESS + 1

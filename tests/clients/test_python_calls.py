@@ -182,7 +182,7 @@ JUDGED = [fsdpd.Fault(rule="steps_needed", field="train.steps", reason="is missi
           fsdpd.Fault(rule="micro_batch", field="train.micro_batch", reason="is missing"),
           fsdpd.Fault(rule="batch", field="train.global_batch", reason="3 do not divide"),
           fsdpd.Fault(rule="model", field="model", reason="is missing")]
-# What cannot be read is not missing; what was not written is told where it would be.
+# An unreadable step is not missing; steps without a record are reported at their position.
 PLACES = [("model", 1, 1), ("unknown_field", 3, 3), ("wrong_type", 4, 16), ("batch", 5, 3)]
 
 

@@ -49,5 +49,5 @@ def jobs(balanced):
 
 
 if __name__ == "__main__":
-    # Not `and`: both are told.
+    # Not `and`: print both.
     sys.exit(0 if all([compare(jobs(balanced))[1] for balanced in (False, True)]) else 1)

@@ -28,8 +28,8 @@ import yaml
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
 from run_jobs import BIN, cluster  # noqa: E402
 
-GONE_S = 2 * 1  # Whoever is told to end is gone within 1 s; a machine with other work may take twice that.
-WAITS_S = 300  # So that what took too long is told with its seconds.
+GONE_S = 2 * 1  # A process exits within 1 s of its signal; a loaded machine may take twice that.
+WAITS_S = 300  # Long enough to report the duration of a slow exit.
 
 
 def ctl(server, *arguments):

@@ -94,7 +94,7 @@ def machines(server):
         server.add_node(f"ip-10-0-0-{index}.eu.compute.internal", {"nvidia.com/gpu.present": "true",
                                                                      "kubernetes.io/os": "linux"},
                         {"cpu": "64", "memory": "1Ti", "pods": "110", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"})
-    # Until then agents alone are placed there.
+    # Until then only agents are placed there.
     wait_until("nodes are taken for ready", lambda: not any(
         each["spec"].get("taints") for each in server.ask("GET", "/api/v1/nodes")["items"]))
     return server
@@ -236,7 +236,7 @@ def test_upgrade_restarts_coordinators_one_by_one_and_no_agent(installed):
     wait_until("all coordinators are of the next release", upgraded)
     assert fewest == REPLICAS - 1
     assert {name: each["metadata"]["uid"] for name, each in installed.pods("agent").items()} == agents
-    # When its node is free: whoever deletes the pod gets the next release.
+    # When its node is free: the pod gets the next release when it is deleted.
     name = sorted(agents)[0]
     installed.ask("DELETE", f"/api/v1/namespaces/fsdpd/pods/{name}")
 
@@ -279,7 +279,7 @@ def test_evicted_agents_are_recreated_while_job_is_admitted(installed):
     assert {each["spec"]["priority"] for each in first.values()} == {90000}
     evicted = sorted(first)[0]
     evict(installed, evicted)
-    # As the kubelet tells it, of an agent that leaves at once.
+    # The status that a kubelet reports for an agent that exits immediately.
     told, = (arg for arg in pod_specs(queued)["fsdpd-agent"]["containers"][0]["args"] if "--stopped-exit-code=" in arg)
     installed.end_pod(evicted, exit_code=int(told.split("=")[1]))
     second = wait_until("another agent runs in its place", lambda: (found := agents()) and evicted not in found and found)

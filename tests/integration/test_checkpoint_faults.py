@@ -146,7 +146,7 @@ def test_failed_last_checkpoint_fails_job(disk, cluster, tmp_path):
     assert left == [], "what could not be finished takes no room"
 
 
-LONG = 4 * STEPS  # Longer than a rank asks who holds a directory's lock.
+LONG = 4 * STEPS  # Longer than a rank waits for the lock of a directory.
 
 
 def locked_by(job_id, directory):

@@ -129,7 +129,7 @@ def check_page(coordinator, secrets):
 @pytest.mark.parametrize("made", ["overlay", "chart"])
 def test_kubernetes_arguments(made, secrets, tmp_path):
     arguments = of_pod(of_overlay("cpu-test") if made == "overlay" else chart(*TWO_QUOTAS), secrets, tmp_path)
-    # What is not loopback would be for whoever reaches the pod.
+    # An address other than loopback would be open to every client that reaches the pod.
     assert "--web-listen=127.0.0.1:7781" in arguments
     with Coordinator(arguments, tmp_path) as coordinator:
         check_page(coordinator, secrets)

@@ -169,7 +169,7 @@ def test_coordinator_starts_on_full_disk_and_recovers(disk, tmp_path):
         job_id = cluster.submit(one_rank(steps=ENDLESS))
         cluster.wait_step(job_id, 2)
         rank = cluster.all_ranks()[0].pid
-        # A clean end leaves nothing beside the database that SQLite could use again.
+        # A clean exit leaves no free pages in SQLite's other files.
         assert cluster.coordinator.stop() == 0
         filler = fill(disk)
         cluster.start_coordinator(listen=cluster.address)

@@ -102,7 +102,7 @@ def test_agent_rejects_invalid_node_name(tmp_path, node):
 
 
 def test_default_node_name_is_lower_case_hostname(tmp_path):
-    # Each ends at once, as its rank binary is missing; its log says its name.
+    # Each exits immediately, because its rank binary is missing; its log has its name.
     host = re.escape(socket.gethostname().lower())
     assert re.search(rf" agent {host}: ", agent(tmp_path, "--rank-binary", "/no", code=2))
     assert " agent dgx-01.lab.example: " in agent(tmp_path, "--node", "DGX-01.Lab.example", "--rank-binary", "/no", code=2)

@@ -179,7 +179,7 @@ def test_standby_serves_reads_and_names_leader(coordinators):
         assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
         details = dict(refused.value.trailing_metadata())["grpc-status-details-bin"]
         assert b"NOT_LEADER" in details and cluster.addresses[leader].encode() in details
-    # By the standby's address alone, fsdpctl finds the leader.
+    # With only the standby's address, fsdpctl finds the leader.
     cluster.ctl("cancel", job_id).expect(0)
     cluster.wait_state(job_id, "CANCELLED")
 

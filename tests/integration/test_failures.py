@@ -14,7 +14,7 @@ from harness.stubs import coordinator
 from harness.wait import measured, wait_until
 
 
-# As a flight recorder tells it: the compute lane, and what other lanes are in.
+# As in a flight recorder: the compute lane, and the instructions of other lanes.
 A_PLACE = r"step \d+: compute (in|after) (Forward|Backward|Release|Update|Gather|Loss|Norm)"
 IN_A_COLLECTIVE = r"(gather in Gather|reduce in (Reduce|Norm)|outer in)"
 

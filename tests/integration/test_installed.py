@@ -145,7 +145,7 @@ def install(machine, node):
 @pytest.mark.timeout(900)
 def test_documented_commands_run_build(node, tmp_path):
     with Machine(tmp_path / "machine") as machine:
-        install(machine, node)  # Of which the rank alone stays, with its libraries.
+        install(machine, node)  # Only its rank remains, with its libraries.
         machine("rm /usr/local/bin/fsdpd-agent /etc/systemd/system/fsdpd-* /etc/sysusers.d/fsdpd.conf /etc/fsdpd/agent.env")
         for each in ("coordinator/fsdpd-coordinator", "agent/fsdpd-agent", "client/fsdpctl"):
             shutil.copy(program(each), machine.shared)

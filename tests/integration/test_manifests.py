@@ -106,7 +106,7 @@ def test_units_are_confined(name, tmp_path):
     assert code == 0, said
 
 
-STOP_LIMIT_MS = 30000  # kStopLimit of agent/main.cc: how long the agent goes on ending ranks after their grace.
+STOP_LIMIT_MS = 30000  # kStopLimit of agent/main.cc: how long the agent continues to stop ranks after their grace period.
 
 
 def test_stop_timeout_covers_save():
@@ -168,7 +168,7 @@ def test_example_has_no_warnings(spec):
     done = subprocess.run([program("client/fsdpctl"), "validate", "--offline", "-o", "json", "-f", spec],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    # The quickstart writes the tokens of its own spec beside it, later and elsewhere.
+    # The quickstart writes the token file of its spec later, next to its copy.
     assert not [fault for fault in json.loads(done.stdout)["faults"] if fault["rule"] != "token_file_here"], done.stdout
 
 
@@ -236,7 +236,7 @@ def test_collect_libtorch_accepts_relative_directory(tmp_path, device):
     ranks also had all of it."""
     site = tmp_path / SITE
     torch = {name: site / f"torch/lib/libtorch_{name}.so" for name in ("cpu", "cuda")}
-    by_name = site / "nvidia/cudnn/lib/libcudnn_ops.so.9"  # Opened at run time, linked by nobody.
+    by_name = site / "nvidia/cudnn/lib/libcudnn_ops.so.9"  # Opened at run time, not linked.
     for library in [*torch.values(), by_name]:
         shared_object(library)
     for name in ("torch/lib/libtorch_cpu.a", "torch/include/torch.h"):

@@ -152,7 +152,7 @@ def test_rank_0_exports_checkpoints(prometheus, shared, job):
     assert {labels["__name__"] for labels, _ in told} == CHECKPOINTS
     assert {labels["rank"] for labels, _ in told} == {"0"}
     values = {labels["__name__"]: value for labels, value in told}
-    # A query sees one moment, and the job goes on: five steps for each that was committed.
+    # A query shows one moment while the job continues: five steps per committed one.
     assert values["fsdpd_checkpoint_last_step"] == 5 * values["fsdpd_checkpoints_total"]
     assert values["fsdpd_checkpoint_failures_total"] == 0 and values["fsdpd_checkpoint_seconds"] > 0
     assert -1 < time.time() - values["fsdpd_checkpoint_last_success_timestamp_seconds"] < 120
@@ -191,7 +191,7 @@ def test_promtool_check_passes(shared, job, daemon):
 def test_number_of_series_is_bounded(shared, job):
     text = wait_until("a checkpoint is told", lambda: "fsdpd_checkpoint_bytes{" in (now := shared.scrape("node-0")) and now)
     rank_0, rank_1 = ([line for line in text.splitlines() if f'rank="{rank}"' in line] for rank in (0, 1))
-    # On GPUs one more; what a job may add to that is agent/metrics_exporter_test.cc's to tell.
+    # On GPUs one more; agent/metrics_exporter_test.cc tests what a job may add.
     assert len(rank_1) <= 40, "a thousand ranks must not cost a Prometheus more than 40,000 series"
     assert len(rank_1) < 40 or "fsdpd_memory_spike" in text, "one is left for a spike"
     bad_steps, alike = 2, 2  # By kind; learning rate and validation loss.

@@ -74,7 +74,7 @@ def node_of(directory, answer):
     """An unpacked archive with a rank and a LibTorch of one function in the places of the real ones."""
     library = directory / "environment/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
     compiled(library, f"int answer(void) {{ return {answer}; }}", "-shared", "-fPIC", f"-Wl,-soname,{library.name}")
-    library.parent.chmod(0o700)  # An environment may be its owner's alone.
+    library.parent.chmod(0o700)  # An environment may be readable only by its owner.
     compiled(directory / "bin/fsdp/fsdpd-rank", RANK, library,
              f"-Wl,-rpath,{library.parent}:{library.parents[2]}/nvidia/cu13/lib:/elsewhere/site-packages/torch/lib")
     (directory / "bin/agent").mkdir()

@@ -281,7 +281,7 @@ def test_requires_token_over_tls(own, browser, tmp_path):
                    if each["outcome"] == "UNAUTHENTICATED"]
         assert record["method"] == "ListJobs" and record["from"].startswith("ipv4:127.0.0.1:"), record
 
-        # A new certificate is shown to who connects next.
+        # New connections get the new certificate.
         port = int(url.rstrip("/").rsplit(":", 1)[1])
         before = ssl.get_server_certificate(("127.0.0.1", port))
         certificates(security.pki, "coordinator", "localhost", "127.0.0.1")

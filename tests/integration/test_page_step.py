@@ -24,7 +24,7 @@ SEEN = """(() => {
     lines: [...document.querySelectorAll("path.line[data-course]")].map(path => [path.dataset.course, path.getAttribute("d")]),
   };
 })()"""
-# Colours of what is drawn that can hardly be told from what is behind it.
+# Colors with too little contrast to their background.
 FAINT = """(() => {
   const light = color => color.match(/[\\d.]+/g).map(Number).slice(0, 3).map(part => part / 255)
     .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)

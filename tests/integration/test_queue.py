@@ -131,7 +131,7 @@ def test_job_starts_after_dependencies(cluster):
     third = submit(cluster, one_rank(steps=2, name="third"), "--after", f"{first},{second}")
     wait_until("it says for whom it waits", lambda: cluster.job(second).reason == f"waits for the success of {first}")
     passing = cluster.submit(one_rank(steps=2, name="passing"))
-    cluster.wait_state(passing, "SUCCEEDED")  # Who waits for a job keeps nobody.
+    cluster.wait_state(passing, "SUCCEEDED")  # A job that waits for another does not block the queue.
     cluster.cancel(first)
     wait_until("the reason says what helps", lambda: f"fsdpctl retry {first}" in cluster.job(second).reason)
     assert "(after_failed) job " in cluster.ctl("get", second).expect(0).out

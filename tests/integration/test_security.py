@@ -311,7 +311,7 @@ def test_invalid_certificate_ends_connection(secure, tmp_path, case):
     elif case == "expired":
         certificates(pki, "node", "node-8", days=-1)
         own = pki / "nodes/node-8"
-    else:  # It is for serving alone: who holds it cannot pass for a node.
+    else:  # It is only for servers, and not valid as a node's certificate.
         own = pki / "coordinator"
     credentials = grpc.ssl_channel_credentials((pki / "ca.crt").read_bytes(), own.with_suffix(".key").read_bytes(),
                                                own.with_suffix(".crt").read_bytes())
@@ -506,7 +506,7 @@ def replace_all(cluster, load, other):
             move_in(other / f"nodes/{node}.{kind}", pki / f"nodes/{node}.{kind}")
     load.go_on()
     assert served_certificate(cluster.address) == (other / "coordinator.crt").read_text() != before
-    # What connects anew needs the new authority alone.
+    # New connections need only the new CA.
     move_in(other / "ca.crt", pki / "ca.crt")
     load.go_on()
 
@@ -596,7 +596,7 @@ def test_insecure_coordinator_writes_audit_log(tmp_path, own):
         assert cluster.job(job_id).submitter == ""
         assert "submitter" not in cluster.ctl("describe", job_id).expect(0).out
         result = fsdpctl("get", server=cluster.address, env={"FSDPD_TOKEN": "fsdpd_x", "FSDPD_TOKEN_FILE": "/none"})
-        result.expect(0)  # They are for TLS only, and nobody asks for them here.
+        result.expect(0)  # These files are only for TLS, which is off here.
         certificates(tmp_path / "pki", "coordinator", "127.0.0.1")
         result = fsdpctl("get", "--coordinator-ca", tmp_path / "pki/ca.crt", server=cluster.address).expect(5)
         assert "the server does not use TLS" in result.err, result

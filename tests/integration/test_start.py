@@ -36,7 +36,7 @@ def test_export_and_start_from_hugging_face(cluster, tmp_path):
                                     restart={"max_attempts": 1}))
     job = cluster.wait_state(refused, "FAILED")
     assert "config.json: rope_theta: 10000 there, and 500000 in this job" in job.failure.error, job.failure.error
-    # Any rank's: those that others told of it may leave before they say so.
+    # From any rank: ranks that were informed by others may exit before they report it.
     lines = cluster.ctl("logs", refused).expect(0).out.splitlines()
     assert any(line.endswith("  config.json: rope_theta: 10000 there, and 500000 in this job") for line in lines), lines
 

@@ -239,7 +239,7 @@ def test_hung_disk_blocks_no_step(cluster, tmp_path):
 def test_trace_reports_early_end_of_attempt(cluster):
     job_id = cluster.submit(two_ranks())
     cluster.wait_step(job_id, 5)
-    os.kill(cluster.all_ranks()[0].pid, signal.SIGSTOP)  # Steps that are traced come after it goes on.
+    os.kill(cluster.all_ranks()[0].pid, signal.SIGSTOP)  # The traced steps run after SIGCONT.
     stream = cluster.api().TraceJob(trace_api.TraceJobRequest(id=job_id, steps=1), timeout=120)
     assert next(stream).order.ranks == 2
     cluster.cancel(job_id)

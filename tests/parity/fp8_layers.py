@@ -46,7 +46,7 @@ def of_all(operand, rows, counts):
     return operand(rows.T).T.split(counts)
 
 
-# How an operand is rounded whose rows are added up, how a matrix is, and of which rows a column's scale is, by recipe.
+# By recipe: rounding of an operand with reduced rows, rounding of a weight, and the rows that share a column's scale.
 RECIPES = {
     "fp8": (rounded, powers, of_each),
     "one scale": (one_scale, with_scales_in(one_scale), of_each),

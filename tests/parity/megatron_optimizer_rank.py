@@ -96,7 +96,7 @@ def main(way, kind, config_path, directory, out):
         torch.save(held(model, optimizer, distributed), out)
         return
     patch_loading()
-    # Torch's Adam, which stands in for the CUDA ones here, has nothing to load into before its first step.
+    # Torch's Adam, used here instead of CUDA versions, has no state to load into before its first step.
     optimizer.chained_optimizers[0]._init_optimizer_states_with_dummy_values()
     rules = dist_checkpointing.load_content_metadata(directory)
     parts = model.sharded_state_dict(metadata=rules)

@@ -20,7 +20,7 @@ from harness.specs import to_message
 STEPS, GLOBAL_BATCH, SEQUENCE = 20, 12, 24
 LLAMA = {"llama": {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 160, "layers": 3, "heads": 4,
                    "kv_heads": 2, "rope_theta": 10000.0, "norm_epsilon": 1e-5}}
-# Biases, norms of queries and keys, and a shared matrix at once: no model has all of them, ours may.
+# Biases, norms of queries and keys, and tied embeddings together: no published model has all of them.
 QWEN = {"llama": {**LLAMA["llama"], "attention_bias": True, "qk_norm": True, "tied_embeddings": True}}
 GPT2 = {"gpt2": {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 256, "layers": 3, "heads": 4,
                  "positions": 32, "norm_epsilon": 1e-5}}

@@ -137,7 +137,7 @@ def test_rounds_like_torch(saved, dtype, tmp_path):
     model, hf, native = saved
     convert(native, tmp_path / "out", "--to", "hf", "--config", hf / "config.json", *(["--dtype", dtype] if dtype else []))
     asked = DTYPES[dtype or "bfloat16"]
-    # DeepSeek's own files have selection biases in float32 too: they move by less than bfloat16 tells apart.
+    # DeepSeek's own files have selection biases in float32 too: they change by less than the precision of bfloat16.
     expected = {name: tensor if name.endswith("e_score_correction_bias") else tensor.to(asked)
                 for name, tensor in load_file(hf / "model.safetensors").items()}
     written = load_file(tmp_path / "out/model.safetensors")

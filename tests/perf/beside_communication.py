@@ -26,7 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 from leaving import last_step, submit  # noqa: E402
 from peer_loss import ctl, job_of, wait  # noqa: E402
 
-HOT, WARM_UP, STEPS = 10, 25, 3  # What is traced comes behind the warm-up, of which the hot steps are timed.
+HOT, WARM_UP, STEPS = 10, 25, 3  # Traced steps follow the warm-up, whose hot steps are timed.
 # By what their names hold; the first that fits.
 KINDS = {"attention": ("cudnn", "flash", "fmha"), "products": ("nvjet", "gemm", "xmma", "cutlass")}
 

@@ -270,7 +270,7 @@ def outlive(cluster, fleet, ending):
     row("until all agents are back", "< 10 s", f"{time.monotonic() - begin:.1f} s")
     until(lambda: states(cluster)[0].get("SUCCEEDED", 0) == ending, begin)
     row("until all that ended is known", "-", f"{time.monotonic() - begin:.1f} s")
-    time.sleep(20)  # Those that nobody answers for would be held lost by then.
+    time.sleep(20)  # Ranks without an agent would be lost by then.
     row("jobs 20 s later", f"RUNNING: {AGENTS - ending}, SUCCEEDED: {ending}, attempt 1", f"{states(cluster)}")
 
 

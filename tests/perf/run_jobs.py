@@ -96,7 +96,7 @@ def run(spec, server, metrics, directory, warm_up):
                                         capture_output=True, text=True).stdout)["jobs"][0]
     hot = steps[warm_up:] or steps
     seconds = statistics.median(step["step_seconds"] for step in hot)
-    # Also what the host does between steps; not each of them need have been told.
+    # Includes host work between steps; some steps may have no report.
     apart = [(int(b["unix_nanos"]) - int(a["unix_nanos"])) / (int(b["step"]) - int(a["step"])) for a, b in zip(hot, hot[1:])]
     ops = [op for step in hot for op in step.get("ops", [])]
     comm = sum(op.get("seconds", 0) for op in ops)

@@ -61,7 +61,7 @@ def test_uninstall_keeps_data(fsdpd):
     claims = fsdpd.cluster.ask("GET", "/api/v1/namespaces/fsdpd/persistentvolumeclaims")["items"]
     assert [each["metadata"]["name"] for each in claims if "deletionTimestamp" not in each["metadata"]] == [
         "fsdpd-checkpoints", "fsdpd-data", "state-fsdpd-coordinator-0"]
-    # And is there again for who comes back.
+    # A new installation has the data again.
     fsdpd.typed(block_of("helm install").strip() + " --set claims.enabled=true")
     fsdpd.wait_ready("coordinator")
     fsdpd.wait_ready("agent", 2)
