@@ -2,7 +2,7 @@
 //
 //   train TEXT_FILE                        two ranks, as threads of this process
 //   torchrun --no-python --nproc-per-node 2 train TEXT_FILE /tmp/a_new_directory
-//                                          two processes, with rendezvous in the directory and TCP between them
+//                                          two processes, rendezvous in the directory, TCP between them
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
