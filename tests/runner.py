@@ -181,8 +181,8 @@ def run_unit(scratch, labels):
 
 def run_processes(scratch, directories, labels):
     """Runs all process tests in one Bazel invocation: separate ones leave cores idle at the end of each."""
-    asked = [below(label, directory) for directory in directories for label in labels or ["//tests/..."]]
-    targets = [pattern for pattern in asked if pattern]
+    requested = [below(label, directory) for directory in directories for label in labels or ["//tests/..."]]
+    targets = [pattern for pattern in requested if pattern]
     if not targets:
         return nothing_to_run(", ".join(directories), labels)
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
@@ -216,8 +216,8 @@ def run_fuzzers(what, seconds):
     """Each fuzzer is one case; tests/fuzz.py handles its findings."""
     def part(scratch, labels):
         # They are `manual`, so no wildcard finds them.
-        asked = f"attr(tags, '\\bfuzz\\b', set({' '.join(labels or ['//...'])}))"
-        targets = query(asked if what == "search" else f"{asked} except attr(tags, '\\bnightly\\b', //...)")
+        requested = f"attr(tags, '\\bfuzz\\b', set({' '.join(labels or ['//...'])}))"
+        targets = query(requested if what == "search" else f"{requested} except attr(tags, '\\bnightly\\b', //...)")
         counts = build(targets, "--config=fuzz") if targets else Counts(failed=1)
         if counts.failed:
             return counts
@@ -290,8 +290,8 @@ def run_coverage(scratch, labels):
     if code != 0:
         return counts + Counts(failed=1)
     # A room whose own tests did not run would look bare.
-    asked = query(f"buildfiles(set({' '.join(labels or ['//...'])}))")
-    rooms = {path_of(label).parent for label in asked if label.endswith(":BUILD")}
+    requested = query(f"buildfiles(set({' '.join(labels or ['//...'])}))")
+    rooms = {path_of(label).parent for label in requested if label.endswith(":BUILD")}
     shipped = {path for path in shipped_files() if path.parent in rooms}
     files = line_coverage.by_file(json.loads(summary.read_text()), shipped.__contains__)
     print(line_coverage.table(files), flush=True)
@@ -386,14 +386,14 @@ def parse(arguments):
     labels = [argument for argument in arguments if argument.startswith("//")]
     if labels and len(labels) == len(arguments):
         wrong(f"labels need a part: tests/run unit {labels[0]}")
-    asked = set()
+    requested = set()
     for argument in [each for each in arguments if each not in labels] or ["commit"]:
         if argument.startswith("-"):
             wrong(f"unknown option '{argument}'; there is --help")
         if argument not in TIERS and argument not in PARTS:
             wrong(f"unknown name '{argument}'; there are: {' '.join([*TIERS, *PARTS])}")
-        asked.update(TIERS[argument][1] if argument in TIERS else [argument])
-    names = [name for name in PARTS if name in asked]
+        requested.update(TIERS[argument][1] if argument in TIERS else [argument])
+    names = [name for name in PARTS if name in requested]
     whole = [name for name in names if labels and not PARTS[name].takes_labels]
     if whole:
         wrong(f"{labels[0]}: {whole[0]} takes no labels")

@@ -234,7 +234,7 @@ def test_end_token_of_post_processor_has_mask_of_answer(run, model, library, tmp
     assert ids[mask == 1].tolist() == ids_of(library, " brown fox") + [end]
 
 
-@pytest.mark.parametrize("name, content, words, said", [
+@pytest.mark.parametrize("name, content, words, output", [
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', [], "a.jsonl:2:10: invalid JSON: "),
     ("a.jsonl", b'{"text": "x"}\n\n["y"]\n', [], "a.jsonl:3: is a list, want an object"),
     ("a.jsonl", b'{"body": "x"}\n', [], "a.jsonl:1: no field 'text' (got body); set --field"),
@@ -257,10 +257,10 @@ def test_end_token_of_post_processor_has_mask_of_answer(run, model, library, tmp
     ("a.jsonl", b'{"prompt": "x", "completion": []}\n', ["--as", "completion"], "'prompt' is a string and 'completion' is a "
      "list"),
 ])
-def test_reports_place_of_unreadable_input_and_removes_output(run, model, tmp_path, name, content, words, said):
+def test_reports_place_of_unreadable_input_and_removes_output(run, model, tmp_path, name, content, words, output):
     (tmp_path / name).write_bytes(content)
     code, out, err = run("tokenize", name, "--tokenizer", model, "--out", "out", *words)
-    assert code == 2 and said in err and not out, err
+    assert code == 2 and output in err and not out, err
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -277,10 +277,10 @@ def test_rejects_or_skips_large_documents(run, model, library, tmp_path, monkeyp
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n{"text": "' + large + b'"}\n{"text": "two"}\n{"text": "' + large)
     (tmp_path / "b.txt").write_bytes(large)
     (tmp_path / "c.txt").write_bytes(b"three")
-    for name, said in {"a.jsonl": "a.jsonl:2: the line is longer than 1 MiB",
+    for name, output in {"a.jsonl": "a.jsonl:2: the line is longer than 1 MiB",
                        "b.txt": "b.txt: one document is larger than 1 MiB"}.items():
         code, _, err = run("tokenize", name, "--tokenizer", model, "--out", "out")
-        assert code == 2 and said in err and "--skip-faulty skips such documents" in err
+        assert code == 2 and output in err and "--skip-faulty skips such documents" in err
     code, _, err = run("tokenize", "a.jsonl", "b.txt", "c.txt", "--tokenizer", model, "--out", "out", "--skip-faulty")
     assert code == 0 and "a.jsonl:4: the line" in err and "3 faulty documents skipped" in err
     assert documents_of("out.u16", library.token_to_id(END)) == \
@@ -341,10 +341,10 @@ def test_inspect_counts_tokens_and_documents(run, files, model, tmp_path):
     code, out, err = run("inspect", "a.u16", "--tokenizer", model, "-o", "json", "--sequence-length", 31, "--offset", 5,
                          "--samples", 2, "--sample-tokens", 4)
     assert code == 0, err
-    told = json.loads(out)
-    assert (told["tokens"], told["type"], told["document_end_token"]) == (len(ids), "u16", files)
-    assert told["ids"] == {"lowest": ids.min(), "highest": ids.max(), "different": len(set(ids.tolist()))}
-    documents = told["documents"]
+    reported = json.loads(out)
+    assert (reported["tokens"], reported["type"], reported["document_end_token"]) == (len(ids), "u16", files)
+    assert reported["ids"] == {"lowest": ids.min(), "highest": ids.max(), "different": len(set(ids.tolist()))}
+    documents = reported["documents"]
     assert (documents["count"], documents["shortest"], documents["longest"]) == (200, lengths.min(), lengths.max())
     assert documents["percentiles"]["50"] == sorted(lengths)[99]
     # Over all places where cuts can begin.
@@ -353,8 +353,8 @@ def test_inspect_counts_tokens_and_documents(run, files, model, tmp_path):
            for at in range(32)]
     assert documents["cut"]["share_an_epoch"] == pytest.approx(numpy.mean(cut) / 200, abs=1e-4)
     (token, count), = collections.Counter(ids.tolist()).most_common(1)
-    assert (told["most_frequent"][0]["token"], told["most_frequent"][0]["count"]) == (token, count)
-    assert [sample["ids"] for sample in told["samples"]] == [ids[5:9].tolist(), ids[9:13].tolist()]
+    assert (reported["most_frequent"][0]["token"], reported["most_frequent"][0]["count"]) == (token, count)
+    assert [sample["ids"] for sample in reported["samples"]] == [ids[5:9].tolist(), ids[9:13].tolist()]
 
 
 def test_inspect_reads_files_of_other_programs(run, tmp_path):
@@ -367,12 +367,12 @@ def test_inspect_reads_files_of_other_programs(run, tmp_path):
                                      + struct.pack("<2q", 0, 120000) + struct.pack("<3q", 0, 1, 2))
     for name, kind in {"plain": "u16", "wide": "u32", "m": "megatron", "m.bin": "megatron", "m.idx": "megatron"}.items():
         code, out, err = run("inspect", name, "--end-of-document", 3, "-o", "json")
-        told = json.loads(out)
-        assert code == 0 and (told["type"], told["tokens"], told["documents"]["count"]) == (kind, 70000, 702), (name, err)
-        assert yaml.safe_load(told["spec"])["data"]["tokens"][0]["type"] == kind
+        reported = json.loads(out)
+        assert code == 0 and (reported["type"], reported["tokens"], reported["documents"]["count"]) == (kind, 70000, 702), (name, err)
+        assert yaml.safe_load(reported["spec"])["data"]["tokens"][0]["type"] == kind
 
 
-@pytest.mark.parametrize("content, mask, words, said", [
+@pytest.mark.parametrize("content, mask, words, output", [
     (b"\1\0\2", None, ["--type", "u16"], "x: 3 bytes are not a whole number of 2-byte tokens (the last one starts at byte 2)"),
     (b"\1\0\2\1\7\0", None, ["--type", "u16", "--vocab-size", "256"], "x: token 258 at byte 2 is not below the vocabulary "
      "size 256"),
@@ -380,11 +380,11 @@ def test_inspect_reads_files_of_other_programs(run, tmp_path):
      "the 2 tokens of x"),
     (b"\1\0\2\0", b"\1" + b"1", ["--type", "u16", "--mask", "mask"], "mask: byte 1 is 49, want 1 (target) or 0"),
 ])
-def test_inspect_reports_byte_of_error(run, tmp_path, content, mask, words, said):
+def test_inspect_reports_byte_of_error(run, tmp_path, content, mask, words, output):
     (tmp_path / "x").write_bytes(content)
     (tmp_path / "mask").write_bytes(mask or b"")
     code, out, err = run("inspect", "x", *words)
-    assert code == 9 and said in err and "data:" in out
+    assert code == 9 and output in err and "data:" in out
 
 
 def test_inspect_detects_changed_file_and_other_tokenizer(run, files, model, tmp_path):
@@ -480,8 +480,8 @@ def test_job_trains_on_output_of_fsdpctl_data(shared, path, model, library, tmp_
     mask = numpy.fromfile(tmp_path / "chats.validation.mask", "u1")
     # Each token is a target once, where it counts and does not follow a document's end.
     assert ended.last_step.evaluation.tokens == int((mask[1:] * (ids[:-1] != data["document_end_token"])).sum())
-    told = fsdpctl("data", "inspect", tmp_path / "chats.u16", env={"PATH": path})
-    assert told.code == 0 and "validation: [{path: " in told.out
+    reported = fsdpctl("data", "inspect", tmp_path / "chats.u16", env={"PATH": path})
+    assert reported.code == 0 and "validation: [{path: " in reported.out
 
 
 def test_fsdpctl_runs_program_from_path(path, tmp_path):

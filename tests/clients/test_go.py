@@ -66,21 +66,21 @@ def told_by(program, cluster, run, spec):
 def test_example_prints_checkpoints_of_succeeded_job(shared, example, tmp_path):
     path = tmp_path / "job.json"
     path.write_text(json.dumps(small(steps=6, checkpoint={"dir": str(tmp_path / "saved")})))
-    code, told = told_by(example, shared, "go-one", path)
-    assert code == 0 and told[-1]["kind"] == "succeeded" and told[-1]["checkpoints"][-1]["step"] == 6
+    code, reported = told_by(example, shared, "go-one", path)
+    assert code == 0 and reported[-1]["kind"] == "succeeded" and reported[-1]["checkpoints"][-1]["step"] == 6
     code, again = told_by(example, shared, "go-one", path)
-    jobs = [each["job"] for each in told + again if each["kind"] == "submitted"]
+    jobs = [each["job"] for each in reported + again if each["kind"] == "submitted"]
     assert code == 0 and len(jobs) == 2 and len(set(jobs)) == 1
 
 
 def test_example_prints_logs_and_faults(shared, example, tmp_path):
     path = tmp_path / "job.json"
     path.write_text(json.dumps(failing(tmp_path)))
-    code, told = told_by(example, shared, "go-two", path)
-    assert code == 1 and any("nothing-here" in each["line"] for each in told if each["kind"] == "log")
+    code, reported = told_by(example, shared, "go-two", path)
+    assert code == 1 and any("nothing-here" in each["line"] for each in reported if each["kind"] == "log")
     path.write_text(json.dumps(small(train={"global_batch": 3})))
-    code, told = told_by(example, shared, "go-three", path)
-    assert code == 3 and "train.global_batch" in {each["field"] for each in told if each["kind"] == "fault"}
+    code, reported = told_by(example, shared, "go-three", path)
+    assert code == 3 and "train.global_batch" in {each["field"] for each in reported if each["kind"] == "fault"}
 
 
 def test_watch_resumes_after_coordinator_kill(own, example, tmp_path):
@@ -90,19 +90,19 @@ def test_watch_resumes_after_coordinator_kill(own, example, tmp_path):
     with following, fsdpd.Client(environ=environment(own)) as client:
         job_id, steps, events, last = None, [], [], None
         for line in following.stdout:
-            told = json.loads(line)
-            job_id = told.get("job", job_id)
-            if told["kind"] == "event":
-                events.append(told["message"])
-            if told["kind"] != "step":
+            reported = json.loads(line)
+            job_id = reported.get("job", job_id)
+            if reported["kind"] == "event":
+                events.append(reported["message"])
+            if reported["kind"] != "step":
                 continue
-            steps.append((told["step"], told["missed"]))
+            steps.append((reported["step"], reported["missed"]))
             if last is None and len(steps) == 3:
                 own.coordinator.kill()
                 own.start_coordinator(listen=own.address)
                 # Output from before the crash is read after it, so wait for a step that was made after both.
                 last = client.get(job_id).last_step.step + 10
-            elif last and told["step"] >= last:
+            elif last and reported["step"] >= last:
                 last = ENDLESS + 1
                 client.cancel(job_id, grace_s=0)
         assert following.wait(60) == 1

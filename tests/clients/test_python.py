@@ -46,8 +46,8 @@ def test_validate_plan_submit_and_watch(client):
     steps = list(client.steps(submission.job.id))
     assert [step.step for step in steps] == [1, 2, 3, 4] and steps[-1].loss == jobs[-1].last_step.loss
     assert [step.step for step in client.steps(submission.job.id, from_step=2, every=2)] == [2, 4]
-    told = client.course(submission.job.id)
-    assert told.attempt == 1 and 1 <= told.course.step <= 4 and told.course.runs
+    reported = client.course(submission.job.id)
+    assert reported.attempt == 1 and 1 <= reported.course.step <= 4 and reported.course.runs
     assert client.get(submission.job.id).id in {job.id for job in client.jobs(
         states=[fsdpd.JobState.JOB_STATE_SUCCEEDED])}
     client.delete(submission.job.id)
@@ -75,8 +75,8 @@ def test_list_filters_and_conditional_cancel(client):
     assert [job.id for job in client.jobs(filter=high, order_by="create_time")] == [made[1].id, made[2].id]
     assert {node.name for node in client.nodes(filter="slots > 0", order_by="slots desc")} == \
         {node.name for node in client.nodes()}
-    told = [event.job for event in client.events(filter="kind = SUBMITTED", newest_first=True)]
-    assert told[:3] == [job.id for job in reversed(made)]
+    reported = [event.job for event in client.events(filter="kind = SUBMITTED", newest_first=True)]
+    assert reported[:3] == [job.id for job in reversed(made)]
 
     def cancelled():
         seen = client.get(made[0].id)
@@ -161,13 +161,13 @@ def test_drain_and_its_events(client, tmp_path):
     next(update for update in client.watch(job_id) if isinstance(update, fsdpd.StepDone))
     newest = next(client.events(newest_first=True)).sequence
     assert client.drain("node-0", reason="a fan").cordon.HasField("drain")
-    told = []
+    reported = []
     for event in client.watch_events(node="node-0", after=newest):
-        told.append(event)
+        reported.append(event)
         if event.kind == fsdpd.EventKind.EVENT_KIND_EMPTY:
             break
-    assert kinds(told)[0] == "DRAINING" and "LEFT" in kinds(told)
-    assert told == list(client.events(node="node-0", after=newest))[:len(told)]
+    assert kinds(reported)[0] == "DRAINING" and "LEFT" in kinds(reported)
+    assert reported == list(client.events(node="node-0", after=newest))[:len(reported)]
     assert client.nodes()[0].cordon.drain.empty_unix_nanos
     client.uncordon("node-0")
     job = client.wait(job_id, until=lambda job: job.HasField("restored"))
@@ -349,16 +349,16 @@ def test_logs_resume_after_coordinator_kill(own):
 def test_event_watch_resumes_after_coordinator_kill(own):
     with client_of(own) as client:
         job_id = client.submit(small(steps=ENDLESS)).job.id
-        told = []
+        reported = []
         for event in client.watch_events(job=job_id):
-            told.append(event)
+            reported.append(event)
             if event.kind == fsdpd.EventKind.EVENT_KIND_READY:
                 crash(own)
                 client.cancel(job_id, grace_s=0)
             if event.kind == fsdpd.EventKind.EVENT_KIND_LEFT:
                 break
-        assert told == list(client.events(job=job_id)) and kinds(told)[-2:] == ["CANCELLED", "LEFT"]
-        assert next(client.watch_events(job=job_id, after=told[-2].sequence)) == told[-1]
+        assert reported == list(client.events(job=job_id)) and kinds(reported)[-2:] == ["CANCELLED", "LEFT"]
+        assert next(client.watch_events(job=job_id, after=reported[-2].sequence)) == reported[-1]
 
 
 def test_async_client_drains_traces_and_watches_over_coordinator_kill(own, tmp_path):
@@ -369,15 +369,15 @@ def test_async_client_drains_traces_and_watches_over_coordinator_kill(own, tmp_p
                 if isinstance(update, fsdpd.StepDone) and update.report.step > 5:
                     break
             check_trace([each async for each in client.trace(job_id, steps=2)], ranks=[0, 1])
-            told = []
+            reported = []
             async for event in client.watch_events():
-                told.append(event)
+                reported.append(event)
                 if event.kind == fsdpd.EventKind.EVENT_KIND_READY:
                     assert (await client.drain("node-0", reason="a fan")).cordon.reason == "a fan"
                     await asyncio.to_thread(crash, own)
                 if event.kind == fsdpd.EventKind.EVENT_KIND_EMPTY:
                     break
-            assert told == [event async for event in client.events()][:len(told)] and kinds(told)[-1] == "EMPTY"
+            assert reported == [event async for event in client.events()][:len(reported)] and kinds(reported)[-1] == "EMPTY"
             await client.cancel(job_id)
 
     asyncio.run(follow())
@@ -414,20 +414,20 @@ def run_example(cluster, site, run, path):
 
 def test_example_prints_checkpoints_of_succeeded_job(shared, site, tmp_path):
     path = written(tmp_path, small(steps=6, checkpoint={"dir": "saved"}))
-    code, told = run_example(shared, site, "one", path)
-    assert code == 0 and told[-1]["kind"] == "succeeded" and told[-1]["steps"] == 6
+    code, reported = run_example(shared, site, "one", path)
+    assert code == 0 and reported[-1]["kind"] == "succeeded" and reported[-1]["steps"] == 6
     # Relative to the spec's directory.
-    assert told[-1]["checkpoints"] and pathlib.Path(told[-1]["checkpoints"][-1]["path"]).is_relative_to(tmp_path)
-    job = next(each["job"] for each in told if each["kind"] == "submitted")
+    assert reported[-1]["checkpoints"] and pathlib.Path(reported[-1]["checkpoints"][-1]["path"]).is_relative_to(tmp_path)
+    job = next(each["job"] for each in reported if each["kind"] == "submitted")
     code, again = run_example(shared, site, "one", path)
     assert code == 0 and job == next(each["job"] for each in again if each["kind"] == "submitted")
 
 
 def test_example_prints_logs_of_failed_job(shared, site, tmp_path):
-    code, told = run_example(shared, site, "two", written(tmp_path, failing(tmp_path)))
-    failed = next(each for each in told if each["kind"] == "failed")
+    code, reported = run_example(shared, site, "two", written(tmp_path, failing(tmp_path)))
+    failed = next(each for each in reported if each["kind"] == "failed")
     assert code == 1 and failed["state"] == "JOB_STATE_FAILED" and "nothing-here" in failed["reason"]
-    assert any("nothing-here" in each["line"] for each in told if each["kind"] == "log")
+    assert any("nothing-here" in each["line"] for each in reported if each["kind"] == "log")
 
 
 def test_documented_program_runs(shared, site, tmp_path):

@@ -22,17 +22,17 @@ DETAILS = "grpc-status-details-bin"
 class Failing(coordinator_pb2_grpc.CoordinatorServicer):
     def __init__(self):
         self.failures, self.code, self.details = 0, grpc.StatusCode.UNAVAILABLE, []
-        self.heard, self.judged = [], []
+        self.received, self.judged = [], []
 
     def _answer(self, request, context, response):
-        self.heard.append(request)
-        if len(self.heard) > self.failures:
+        self.received.append(request)
+        if len(self.received) > self.failures:
             return response
         packed = [any_pb2.Any() for _ in self.details]
         for each, detail in zip(packed, self.details):
             each.Pack(detail)
-        told = status_pb2.Status(code=self.code.value[0], message="as told", details=packed)
-        context.set_trailing_metadata([(DETAILS, told.SerializeToString())])
+        reported = status_pb2.Status(code=self.code.value[0], message="as told", details=packed)
+        context.set_trailing_metadata([(DETAILS, reported.SerializeToString())])
         return context.abort(self.code, "as told")
 
     def SubmitJob(self, request, context):
@@ -67,14 +67,14 @@ class Failing(coordinator_pb2_grpc.CoordinatorServicer):
 
     def WatchEvents(self, request, context):
         """The newest event that the watcher has, the next two, and how far it is beyond them; then the stream is lost."""
-        self.heard.append(request.after)
+        self.received.append(request.after)
         for sequence in range(max(request.after, 1), request.after + 3):
             yield api.WatchEventsResponse(event={"sequence": sequence}, cursor=sequence)
         yield api.WatchEventsResponse(cursor=request.after + 3)
         context.abort(grpc.StatusCode.UNAVAILABLE, "as told")
 
     def TraceJob(self, request, context):
-        self.heard.append(request)
+        self.received.append(request)
         yield trace_pb2.TraceJobResponse(order={"first_step": 7, "steps": request.steps})
         context.abort(grpc.StatusCode.UNAVAILABLE, "as told")
 
@@ -104,8 +104,8 @@ def server():
 def test_submit_retry_has_same_request_id(server):
     server.failures = 3
     submission = server.client.submit(small(), timeout_s=100)
-    assert submission.job.id == "one" and len(server.heard) == 4
-    assert {request.request_id for request in server.heard} == {submission.request_id}
+    assert submission.job.id == "one" and len(server.received) == 4
+    assert {request.request_id for request in server.received} == {submission.request_id}
     assert server.client.submit(small()).request_id != submission.request_id
 
 
@@ -114,7 +114,7 @@ def test_submit_sends_options(server):
     assert not list(server.client.jobs())
     assert not list(server.client.jobs(project="vision"))
     assert not list(server.client.jobs(all_projects=True))
-    submit, *lists = server.heard
+    submit, *lists = server.received
     assert (list(submit.after), submit.preemptible, submit.project) == (["one", "two"], True, "vision")
     assert [(each.project, each.all_projects) for each in lists] == [("", False), ("vision", False), ("", True)]
 
@@ -130,21 +130,21 @@ def test_skips_unresponsive_coordinator(server):
         addresses = f"127.0.0.1:{off.getsockname()[1]},{server.client.address}"
         with fsdpd.Client(addresses, environ={}) as client:
             assert not list(client.jobs())
-    assert len(server.heard) == 1
+    assert len(server.received) == 1
 
 
 def test_delete_is_not_retried(server):
     server.failures = 1
     with pytest.raises(fsdpd.Unavailable):
         server.client.delete("one")
-    assert len(server.heard) == 1
+    assert len(server.received) == 1
 
 
 def test_permanent_errors_are_not_retried(server):
     server.failures, server.code = 1, grpc.StatusCode.RESOURCE_EXHAUSTED
     with pytest.raises(fsdpd.Exhausted):
         server.client.submit(small())
-    assert len(server.heard) == 1
+    assert len(server.received) == 1
 
 
 def test_reads_many_error_details(server):
@@ -200,7 +200,7 @@ def test_text_and_coordinator_faults_have_places(server, tmp_path):
         assert places(raised.value.faults) == PLACES
         assert f"{path}:5:3: train.global_batch: 3 do not divide" in str(raised.value)
     assert places(server.client.validate(path)) == PLACES
-    assert not server.heard, "none was submitted"
+    assert not server.received, "none was submitted"
 
     async def validated():
         async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
@@ -255,7 +255,7 @@ def test_rejects_port_out_of_range(address):
 def test_hold_accepts_single_string(server):
     server.client.search(small(), hold="parallel")
     server.client.search(small(), hold=["parallel", "fsdp"])
-    assert [list(request.hold) for request in server.heard] == [["parallel"], ["parallel", "fsdp"]]
+    assert [list(request.hold) for request in server.received] == [["parallel"], ["parallel", "fsdp"]]
 
 
 def test_zero_timeout_is_not_default(server):
@@ -271,8 +271,8 @@ def ended(step):
 def test_watch_counts_missed_steps_at_end():
     cursor = fsdpd.follow.WatchCursor("one")
     running = api.WatchJobResponse(job=api.Job(revision=1, attempt=1, state=api.JOB_STATE_RUNNING))
-    heard = [running, api.WatchJobResponse(step={"step": 19}), ended(300)]
-    assert [update.missed for each in heard for update in cursor.take(each)] == [0, 0, 281]
+    received = [running, api.WatchJobResponse(step={"step": 19}), ended(300)]
+    assert [update.missed for each in received for update in cursor.take(each)] == [0, 0, 281]
     # Who comes after the end has missed nothing.
     assert [update.missed for update in fsdpd.follow.WatchCursor("one").take(ended(300))] == [0]
 
@@ -283,9 +283,9 @@ def test_dropped_lines_do_not_hide_new_lines():
     def shown(gone, *lines):
         cursor.request()
         notice = f"[fsdpd-agent: {gone} lines (100 bytes) are gone here: of a rank's log the newest 1.00 MiB are kept]"
-        heard = [api.TailLogsResponse(attempt=1, line=notice, notice=True)] if gone else []
-        heard += [api.TailLogsResponse(attempt=1, line=line) for line in lines]
-        return [line.text for each in heard for line in cursor.take(each) if not line.notice]
+        received = [api.TailLogsResponse(attempt=1, line=notice, notice=True)] if gone else []
+        received += [api.TailLogsResponse(attempt=1, line=line) for line in lines]
+        return [line.text for each in received for line in cursor.take(each) if not line.notice]
     assert shown(0, "0", "1", "2") == ["0", "1", "2"]
     assert shown(2, "2", "3") == ["3"]
     assert shown(5, "5") == ["5"]
@@ -314,8 +314,8 @@ def test_step_timeline_has_attempt(server):
     async def awaited():
         async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
             return await client.course("one")
-    for told in (server.client.course("one"), asyncio.run(awaited())):
-        assert (told.course.step, told.attempt) == (7, 3)
+    for reported in (server.client.course("one"), asyncio.run(awaited())):
+        assert (reported.course.step, reported.attempt) == (7, 3)
 
 
 def test_reports_unreadable_nodes_without_missing_steps(server):
@@ -323,22 +323,22 @@ def test_reports_unreadable_nodes_without_missing_steps(server):
         async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
             return [each async for each in client.steps("whole")]
     for read in (list(server.client.steps("whole")), asyncio.run(awaited())):
-        told = [each if isinstance(each, fsdpd.StepsUnread) else each.step for each in read]
-        assert told == [1, fsdpd.StepsUnread({"node-1": "is away"}), 2, 3, 4, fsdpd.StepsUnread({"node-1": "is old"})]
+        reported = [each if isinstance(each, fsdpd.StepsUnread) else each.step for each in read]
+        assert reported == [1, fsdpd.StepsUnread({"node-1": "is away"}), 2, 3, 4, fsdpd.StepsUnread({"node-1": "is old"})]
 
 
 def test_event_watch_resumes_without_duplicates(server):
     async def awaited():
         async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
-            told = []
+            reported = []
             async for event in client.watch_events():
-                told.append(event)
-                if len(told) == 5:
-                    return told
+                reported.append(event)
+                if len(reported) == 5:
+                    return reported
     for read in (lambda: list(itertools.islice(server.client.watch_events(), 5)), lambda: asyncio.run(awaited())):
-        server.heard.clear()
+        server.received.clear()
         assert [event.sequence for event in read()] == [1, 2, 4, 5, 7]
-        assert server.heard == [0, 3, 6]
+        assert server.received == [0, 3, 6]
 
 
 def test_started_trace_is_not_retried(server):
@@ -347,13 +347,13 @@ def test_started_trace_is_not_retried(server):
             async for update in client.trace("one", steps=2):
                 assert update == fsdpd.TraceOrder(first_step=7, steps=2)
     for read in (lambda: list(server.client.trace("one", steps=2)), lambda: asyncio.run(awaited())):
-        server.heard.clear()
+        server.received.clear()
         with pytest.raises(fsdpd.Unavailable, match="as told"):
             read()
-        assert len(server.heard) == 1
+        assert len(server.received) == 1
 
 
 def test_drain_retry_has_same_arguments(server):
     server.failures = 1
     assert server.client.drain("node-0", reason="a fan", grace_s=5, force=True).name == "node-0"
-    assert [(each.node, each.reason, each.grace_seconds, each.force) for each in server.heard] == [("node-0", "a fan", 5, True)] * 2
+    assert [(each.node, each.reason, each.grace_seconds, each.force) for each in server.received] == [("node-0", "a fan", 5, True)] * 2

@@ -155,13 +155,13 @@ def test_mapping_error_names_field(value, rule):
 
 
 # The first was reported at 1:1, over several lines.
-@pytest.mark.parametrize("text, told", [
+@pytest.mark.parametrize("text, reported", [
     ("name: \u00e9\nmodel: a\x07b\n", "<text>:2:9: the character U+0007 is not allowed in YAML; remove it [syntax]"),
     ("name: x\nmodel: {a: b: c}\n", "<text>:2:13: did not find expected ',' or '}' [syntax]")])
-def test_syntax_error_has_line_and_column(text, told):
+def test_syntax_error_has_line_and_column(text, reported):
     with pytest.raises(fsdpd.SpecError) as raised:
         fsdpd.read_spec(text)
-    assert str(raised.value).splitlines()[1:] == [told]
+    assert str(raised.value).splitlines()[1:] == [reported]
 
 
 @pytest.mark.parametrize("path", [

@@ -37,8 +37,8 @@ def test_all_clients_survive_leader_kill(tmp_path, example, tls):  # noqa: F811
                 fsdpd.Client(cluster.addresses[names[0]], environ=environ) as of_a_standby, \
                 subprocess.Popen([example, "several", path], env={**environ, "FSDPD_SERVER": addresses},
                                  stdout=subprocess.PIPE, text=True) as going:
-            told = []
-            reader = threading.Thread(target=lambda: told.extend(map(json.loads, going.stdout)))
+            reported = []
+            reader = threading.Thread(target=lambda: reported.extend(map(json.loads, going.stdout)))
             reader.start()
             job_id = client.submit(one_rank(name="python", steps=ENDLESS), request_id="one").job.id
             assert client.get(job_id, timeout_s=5).id == job_id
@@ -47,7 +47,7 @@ def test_all_clients_survive_leader_kill(tmp_path, example, tls):  # noqa: F811
             followed = Followed()
             watch = threading.Thread(target=follow, args=(client, job_id, followed))
             watch.start()
-            steps_of_go = lambda: [each for each in told if each["kind"] == "step"]  # noqa: E731
+            steps_of_go = lambda: [each for each in reported if each["kind"] == "step"]  # noqa: E731
             wait_until("both have steps", lambda: followed.steps and steps_of_go())
             cluster.daemons[first].kill()
             second = cluster.leader(first)

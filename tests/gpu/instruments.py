@@ -104,11 +104,11 @@ def measure(server, metrics, directory, spec):
     times = collections.defaultdict(dict)
 
     def reached(step, when):
-        told = job_of(server, job)
-        times[when][last_step(told)] = 1e3 * float((told.get("last_step") or {}).get("step_seconds", 0))
-        if told["state"] in ("failed", "succeeded"):
-            sys.exit(json.dumps(told))
-        return last_step(told) >= step
+        reported = job_of(server, job)
+        times[when][last_step(reported)] = 1e3 * float((reported.get("last_step") or {}).get("step_seconds", 0))
+        if reported["state"] in ("failed", "succeeded"):
+            sys.exit(json.dumps(reported))
+        return last_step(reported) >= step
 
     wait("the job is warm", lambda: reached(WARM_STEPS, "before"))
     read = samples(metrics[0])
@@ -147,33 +147,33 @@ def main():
         spec["train"]["steps"] = 1_000_000
         spec["resources"] = {"nodes": 1, "ranks_per_node": options.ranks, "device": options.device}
         with cluster(pathlib.Path(directory), options.device, agents=1, slots=options.ranks) as (server, metrics):
-            told = measure(server, metrics, directory, spec)
+            reported = measure(server, metrics, directory, spec)
     faults = []
-    if len(told["memory"]) != options.ranks * STEPS:
-        faults.append(f"{len(told['memory'])} snapshots of {options.ranks} ranks' {STEPS} steps")
-    if not all(each["bytes"] > 0 for each in told["memory"]):
+    if len(reported["memory"]) != options.ranks * STEPS:
+        faults.append(f"{len(reported['memory'])} snapshots of {options.ranks} ranks' {STEPS} steps")
+    if not all(each["bytes"] > 0 for each in reported["memory"]):
         faults.append("a snapshot holds nothing")
-    for name, values in {**told["mallocs"], "memory_allocated_bytes": told["allocated"]}.items():
+    for name, values in {**reported["mallocs"], "memory_allocated_bytes": reported["allocated"]}.items():
         if len(values) != options.ranks:
             faults.append(f"fsdpd_{name}: {len(values)} series of {options.ranks} ranks")
     # A step that is launched as a graph allocates nothing.
-    if any(each["allocations"] > 0 and each["known_share"] == 0 for each in told["memory"]):
+    if any(each["allocations"] > 0 and each["known_share"] == 0 for each in reported["memory"]):
         faults.append("nobody is known to have allocated")
     if options.device == "cuda":
-        if len(told["gpus"]) < options.ranks:
+        if len(reported["gpus"]) < options.ranks:
             faults.append("a card tells nothing")
-        for name, card in told["gpus"].items():
-            if not 0.5 < told["step"]["watts"] / max(1, card.get("power_watts", 0)) < 2 and name == "cuda:0":
+        for name, card in reported["gpus"].items():
+            if not 0.5 < reported["step"]["watts"] / max(1, card.get("power_watts", 0)) < 2 and name == "cuda:0":
                 faults.append("a step's energy does not go with the card's power")
             if card.get("memory_outside_bytes", 0) <= 0:
                 faults.append(f"{name}: nothing is in use beside the rank's own")
-        if not all(told["mallocs"]["device_mallocs"]):
+        if not all(reported["mallocs"]["device_mallocs"]):
             faults.append("nobody asked a device for memory")
-        if told["kernels"]["compute_lane_covered"] < 0.5:
+        if reported["kernels"]["compute_lane_covered"] < 0.5:
             faults.append("kernels are not where the lanes say that work was done")
-        if not {"power", "SM clock", "device memory in use"} <= set(told["counters"]):
+        if not {"power", "SM clock", "device memory in use"} <= set(reported["counters"]):
             faults.append("counters are missing")
-    print(json.dumps({**told, "faults": faults}), flush=True)
+    print(json.dumps({**reported, "faults": faults}), flush=True)
     return 1 if faults else 0
 
 

@@ -54,7 +54,7 @@ def main():
             seconds = time.monotonic() - began
             job = job_of(server, first)
             saved = int(job["checkpoints"][-1]["step"]) if job.get("checkpoints") else 0
-            told = {"cancel_seconds": round(seconds, 2), "state": job["state"], "last_step": last_step(job),
+            reported = {"cancel_seconds": round(seconds, 2), "state": job["state"], "last_step": last_step(job),
                     "saved": job.get("checkpoints", [])[-1:], "loss": job["last_step"]["loss"]}
             right = saved > 0 and saved == last_step(job) and job["state"] == "cancelled"
             if right:
@@ -63,9 +63,9 @@ def main():
                 second = submit(server, directory, spec, "--from", first)
                 wait("the second job has ended", lambda: job_of(server, second)["state"] in ("failed", "succeeded"))
                 job = job_of(server, second)
-                told.update(second=job["state"], restored=job.get("restored"), loss_after=job["last_step"]["loss"])
+                reported.update(second=job["state"], restored=job.get("restored"), loss_after=job["last_step"]["loss"])
                 right = job["state"] == "succeeded" and int(job["restored"]["step"]) == saved
-    print(json.dumps({**told, "right": right}), flush=True)
+    print(json.dumps({**reported, "right": right}), flush=True)
     return 0 if right else 1
 
 

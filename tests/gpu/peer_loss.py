@@ -92,10 +92,10 @@ def run(server, spec, signum):
     job = job_of(server, job_id)
     right = job["state"] == "cancelled" if signum == signal.SIGSTOP else (
         job["state"] == "failed" and job["failure"]["rank"] == 1 and job["failure"]["signal"] == signal.SIGKILL)
-    told = {"signal": signal.Signals(signum).name, **ways, "seconds_until_no_rank": round(seconds, 2), "state": job["state"],
+    reported = {"signal": signal.Signals(signum).name, **ways, "seconds_until_no_rank": round(seconds, 2), "state": job["state"],
             "failure": job.get("failure"), "right": right and seconds <= GONE_S}
-    print(json.dumps(told), flush=True)
-    return told
+    print(json.dumps(reported), flush=True)
+    return reported
 
 
 def main():
@@ -114,11 +114,11 @@ def main():
         endless = pathlib.Path(directory) / "endless.yaml"
         endless.write_text(yaml.safe_dump(spec))
         with cluster(pathlib.Path(directory), options.device, options.agents, slots) as (server, _):
-            told = [run(server, endless, signum) for signum in (signal.SIGKILL, signal.SIGSTOP)]
-    faults = [f"{each['signal']}: {each}" for each in told if not each["right"]]
-    if options.graphs and any(each["each_instruction"] for each in told):
+            reported = [run(server, endless, signum) for signum in (signal.SIGKILL, signal.SIGSTOP)]
+    faults = [f"{each['signal']}: {each}" for each in reported if not each["right"]]
+    if options.graphs and any(each["each_instruction"] for each in reported):
         faults.append("steps were not launched as graphs")
-    if options.copy_engines and any(each["data"] != ["copy engines"] for each in told):
+    if options.copy_engines and any(each["data"] != ["copy engines"] for each in reported):
         faults.append("kernels moved the data")
     return "\n".join(faults)  # Empty: exit code 0.
 

@@ -58,7 +58,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     options = parser.parse_args()
-    faults, told = [], {}
+    faults, reported = [], {}
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
         runs = directory / "runs"
@@ -74,10 +74,10 @@ def main():
             resumed, weights = run(directory, ranks, {"load": str(runs / f"iter_{SAVED:07d}")})
             apart = max(abs(one / other - 1) for one, other in zip(losses[SAVED:], resumed, strict=True))
             weights_apart = float(numpy.linalg.norm(weights - end) / moved)
-            told[f"on {ranks}"] = {"losses_apart": apart, "weights_apart": weights_apart}
+            reported[f"on {ranks}"] = {"losses_apart": apart, "weights_apart": weights_apart}
             if apart > LOSS_TOLERANCE or weights_apart > WEIGHT_TOLERANCE:
                 faults.append(f"on {ranks} GPUs a job that goes on ends elsewhere than one that was not interrupted")
-    print(json.dumps(told), flush=True)
+    print(json.dumps(reported), flush=True)
     if faults:
         sys.exit("\n".join(faults))
 

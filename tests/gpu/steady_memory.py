@@ -80,14 +80,14 @@ def main():
             ended = job_of(server, job)
             traces = len(list(directory.glob("*.work/**/trace_step_*_rank_0.json")))
     hot = [step["step_seconds"] * 1e3 for step in steps[10:]]
-    told = {"steps": len(steps), "step_ms": round(statistics.median(hot), 2), "longest_ms": round(max(hot), 2),
+    reported = {"steps": len(steps), "step_ms": round(statistics.median(hot), 2), "longest_ms": round(max(hot), 2),
             "evaluations": sum("evaluation_loss" in step for step in steps), "saves": len(ended["checkpoints"]),
             "traces": traces, "calls_by_step_2": before, "calls_since": {
                 name: {rank: after[name][rank] - count for rank, count in ranks.items()} for name, ranks in before.items()}}
-    print(json.dumps(told), flush=True)
-    if any(count for ranks in told["calls_since"].values() for count in ranks.values()):
+    print(json.dumps(reported), flush=True)
+    if any(count for ranks in reported["calls_since"].values() for count in ranks.values()):
         return "device memory was taken or given back after the second step"
-    return 0 if told["evaluations"] and told["saves"] > 1 and told["traces"] > 1 else "it was not as busy as it should have been"
+    return 0 if reported["evaluations"] and reported["saves"] > 1 and reported["traces"] > 1 else "it was not as busy as it should have been"
 
 
 if __name__ == "__main__":

@@ -280,8 +280,8 @@ def test_evicted_agents_are_recreated_while_job_is_admitted(installed):
     evicted = sorted(first)[0]
     evict(installed, evicted)
     # The status that a kubelet reports for an agent that exits immediately.
-    told, = (arg for arg in pod_specs(queued)["fsdpd-agent"]["containers"][0]["args"] if "--stopped-exit-code=" in arg)
-    installed.end_pod(evicted, exit_code=int(told.split("=")[1]))
+    reported, = (arg for arg in pod_specs(queued)["fsdpd-agent"]["containers"][0]["args"] if "--stopped-exit-code=" in arg)
+    installed.end_pod(evicted, exit_code=int(reported.split("=")[1]))
     second = wait_until("another agent runs in its place", lambda: (found := agents()) and evicted not in found and found)
     assert len(set(first) & set(second)) == 1
     suspend(True)

@@ -59,9 +59,9 @@ def test_skips_and_reports_non_finite_step(cluster, poisoned, tmp_path):
     assert job.attempt == 1 and job.skipped_steps == len(job.bad_steps) >= 1
     bad = job.bad_steps[0]
     assert bad.end_sample == bad.first_sample + 4 == 4 * bad.step
-    said = rf"step {bad.step} was skipped: not finite, loss -?nan and gradient norm -?nan " \
+    output = rf"step {bad.step} was skipped: not finite, loss -?nan and gradient norm -?nan " \
            rf"\(samples {bad.first_sample} to {bad.end_sample - 1}\)"
-    assert any(re.fullmatch(said, text) for text in messages(job)), messages(job)
+    assert any(re.fullmatch(output, text) for text in messages(job)), messages(job)
     described = cluster.ctl("describe", job.id).expect(0).out
     assert re.search(rf"^  {bad.step} +not finite +-?nan .* {bad.first_sample} to {bad.end_sample - 1}$", described, re.M)
     log = cluster.ctl("logs", job.id, "--rank", "0").expect(0).out
@@ -79,9 +79,9 @@ def test_non_finite_step_fails_job_by_default(cluster, poisoned, tmp_path):
 
 
 def went_back(job):
-    said = [re.match(r"attempt (\d+) rewinds: .* from the checkpoint of step (\d+) and skips samples (\d+) to "
+    output = [re.match(r"attempt (\d+) goes back: .* from the checkpoint of step (\d+) and passes over samples (\d+) to "
                      r"(\d+)$", text) for text in messages(job)]
-    return [[int(number) for number in each.groups()] for each in said if each]
+    return [[int(number) for number in each.groups()] for each in output if each]
 
 
 def test_job_rewinds_and_skips_samples(cluster, poisoned, tmp_path):

@@ -47,8 +47,8 @@ def test_wrong_path_fails_job_without_retry(cluster, tmp_path, field):
         "checkpoint.dir": ({"checkpoint": {"dir": str(used)}}, "CONFIGURATION", "belongs to another run"),
     }[field]
     made = spec(restart={"max_attempts": 5}, **wrong)
-    told = cluster.ctl("validate", "-f", cluster.write_spec(made, "wrong.yaml")).expect(0).err
-    assert re.search(rf"wrong.yaml: not checked on the nodes: .*{re.escape(field)}", told), told
+    reported = cluster.ctl("validate", "-f", cluster.write_spec(made, "wrong.yaml")).expect(0).err
+    assert re.search(rf"wrong.yaml: not checked on the nodes: .*{re.escape(field)}", reported), reported
     job_id = cluster.submit(made)
     job = cluster.wait_state(job_id, "FAILED")
     assert attempts_of(job) == [(1, cause)], job
@@ -119,8 +119,8 @@ def test_cordoned_node_keeps_running_jobs_only(own):
 
 @pytest.mark.parametrize("command", ["cordon", "uncordon"])
 def test_unknown_node_is_reported(cluster, command):
-    said = cluster.ctl(command, "nod-0").expect(4)
-    assert said.err == "fsdpctl: no node 'nod-0'; `fsdpctl nodes` lists the nodes\n"
+    output = cluster.ctl(command, "nod-0").expect(4)
+    assert output.err == "fsdpctl: no node 'nod-0'; `fsdpctl nodes` lists the nodes\n"
     assert "node" in cluster.ctl(command, "no/de").expect(2).err
     with pytest.raises(grpc.RpcError) as refused:
         cluster.api().CordonNode(coordinator.CordonNodeRequest(node="node-0", reason="x" * 1025), timeout=60)

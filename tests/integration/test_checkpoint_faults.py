@@ -57,12 +57,12 @@ def test_damaged_checkpoint_is_skipped_reported_and_kept(own, whole, tmp_path, d
         cluster.start_agent("node-1")
         job = cluster.wait_state(job_id, "SUCCEEDED")
         step = steps[-len(where) - 1]
-        said = [text for text in messages(job) if re.match(rf"attempt \d resumes after step {step} \(", text)]
-        assert said, messages(job)
+        output = [text for text in messages(job) if re.match(rf"attempt \d resumes after step {step} \(", text)]
+        assert output, messages(job)
         assert job.restored.step == step and len(job.restored.passed_over) == len(where), job.restored
         for passed, bad, words in zip(job.restored.passed_over, damaged, where):
             assert passed.startswith(f"iter_{bad:07d}: ") and words in passed, passed
-            assert passed in said[0] and passed in cluster.ctl("describe", job_id).expect(0).out
+            assert passed in output[0] and passed in cluster.ctl("describe", job_id).expect(0).out
             kept = checkpoints.path_of(tmp_path / "run", bad).with_suffix(".damaged")
             assert kept.is_dir() and list(kept.iterdir()), "what was damaged is there for who wants to look"
         whole.assert_same(record.losses(), tmp_path / "run")
@@ -118,8 +118,8 @@ def test_full_disk_loses_checkpoints_but_not_job(disk, own, tmp_path):
         cluster.wait_step(job_id, cluster.job(job_id).last_step.step + 6)
         job = cluster.job(job_id)
         assert job.attempt == 1 and not job.checkpoints and NO_ROOM in job.failed_checkpoint.error, job
-        told = [text for text in messages(job) if "could not be written" in text]
-        assert len(told) == 1 and NO_ROOM in told[0] and told[0].endswith("; training continues"), told
+        reported = [text for text in messages(job) if "could not be written" in text]
+        assert len(reported) == 1 and NO_ROOM in reported[0] and reported[0].endswith("; training goes on"), reported
         for screen in (cluster.ctl("get"), cluster.ctl("describe", job_id)):
             assert re.search(rf"checkpoint of step \d+ could not be written: .*{NO_ROOM}", screen.expect(0).out), screen
         assert not checkpoints.steps_in(disk / "run")

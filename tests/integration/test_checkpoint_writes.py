@@ -130,8 +130,8 @@ def test_failed_write_loses_only_its_checkpoint(watched, tmp_path):
     job = cluster.wait_state(job_id, "SUCCEEDED")
     assert not writes.left() and job.attempt == 1, job
     log = (cluster.directory / "node-0.work" / job_id / "attempt-1" / "rank-0.log").read_text()
-    told = [int(line.split(" save ")[1].split("/")[0]) for line in log.splitlines() if "no checkpoint at" in line]
-    assert told == [step for step, cost in zip(at, costs) if cost]
-    assert log.count("No space left on device") == len(faults), "each is told once, also where it costs nothing"
+    reported = [int(line.split(" save ")[1].split("/")[0]) for line in log.splitlines() if "no checkpoint at" in line]
+    assert reported == [step for step, cost in zip(at, costs) if cost]
+    assert log.count("No space left on device") == len(faults), "each is reported once, also where it costs nothing"
     assert_tidy(tmp_path / "runs" / "failing" / "run", steps)
     assert record.losses()[-1][0] == steps

@@ -15,9 +15,9 @@ from harness.wait import wait_until
 
 def went_on_after(job, attempt=2):
     """Returns the step after which an attempt resumed, from the job's events."""
-    said = [re.match(rf"attempt {attempt} resumes after step (\d+) \(", text) for text in messages(job)]
-    assert any(said), messages(job)
-    return next(int(each.group(1)) for each in said if each)
+    output = [re.match(rf"attempt {attempt} resumes after step (\d+) \(", text) for text in messages(job)]
+    assert any(output), messages(job)
+    return next(int(each.group(1)) for each in output if each)
 
 
 def test_killed_rank_loses_only_unsaved_steps(cluster, whole, tmp_path):
@@ -38,8 +38,8 @@ def test_killed_rank_loses_only_unsaved_steps(cluster, whole, tmp_path):
     first = losses[0][0]
     assert first <= known and set(dict(losses)) == set(range(first, STEPS + 1)), "no step was left out"
     assert checkpoints.assert_whole(tmp_path / "run") == [STEPS - 2 * EVERY, STEPS - EVERY, STEPS]
-    told = record.text()
-    assert f"resumes after step {step}" in told and f"checkpoint of step {known} committed" in told, told
+    reported = record.text()
+    assert f"resumes after step {step}" in reported and f"checkpoint of step {known} committed" in reported, reported
 
 
 def test_offloaded_job_matches_after_rank_kill(cluster, whole, tmp_path):
@@ -124,7 +124,7 @@ def test_killed_rank_and_coordinator_lose_only_unsaved_steps(own, whole, tmp_pat
         cluster.start_coordinator(listen=cluster.address)
         cluster.wait_nodes(2)
         job = cluster.wait_state(job_id, "SUCCEEDED")
-        assert job.attempt == 2 and went_on_after(job) == newest, "what is on disk counts, whatever was told of it"
+        assert job.attempt == 2 and went_on_after(job) == newest, "what is on disk counts, whatever was reported of it"
         assert (job.failure.rank, job.failure.signal) == (2, signal.SIGKILL)
         whole.assert_same(record.losses(), tmp_path / "run")
         checkpoints.assert_whole(tmp_path / "run")
@@ -227,8 +227,8 @@ def test_job_continues_newest_checkpoint_with_more_steps(cluster, whole, tmp_pat
     losses = record.losses()
     assert [step for step, _ in losses] == [STEPS + 1, STEPS + 2, STEPS + 3]
     assert losses[0][1] == pytest.approx(whole.losses[STEPS], rel=0.5), "it goes on where the other was"
-    said = cluster.ctl("submit", "-f", cluster.directory / "more.yaml", "--from", f"{whole.job_id}@7").expect(4)
-    assert f"{whole.job_id} has no checkpoint of step 7, but of {STEPS - 2 * EVERY}, {STEPS - EVERY}, {STEPS}" in said.err, said
+    output = cluster.ctl("submit", "-f", cluster.directory / "more.yaml", "--from", f"{whole.job_id}@7").expect(4)
+    assert f"{whole.job_id} has no checkpoint of step 7, but of {STEPS - 2 * EVERY}, {STEPS - EVERY}, {STEPS}" in output.err, output
 
 
 KILLS = 7

@@ -90,31 +90,31 @@ class Coordinator:
     def __enter__(self):
         try:
             wait_until("the coordinator serves, or has ended",
-                       lambda: self._process.poll() is not None or "coordinator: serving" in self.said())
+                       lambda: self._process.poll() is not None or "coordinator: serving" in self.output())
         except BaseException:
             self._process.kill()
             raise
-        assert self._process.poll() is None, self.said()
+        assert self._process.poll() is None, self.output()
         return self
 
     def __exit__(self, *_):
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(timeout=30) == 0, self.said()
+        assert self._process.wait(timeout=30) == 0, self.output()
 
-    def said(self):
+    def output(self):
         return self.log.read_text()
 
     def ended(self):
-        return self._process.wait(timeout=30), self.said()
+        return self._process.wait(timeout=30), self.output()
 
     def page(self, secrets, path, token=None):
         """Returns the HTTP status."""
-        asked = urllib.request.Request(f"https://127.0.0.1:{self.ports['7781']}{path}")
+        requested = urllib.request.Request(f"https://127.0.0.1:{self.ports['7781']}{path}")
         if token:
-            asked.add_header("Authorization", f"Bearer {token}")
+            requested.add_header("Authorization", f"Bearer {token}")
         try:
             trusted = ssl.create_default_context(cafile=secrets / "pki/ca.crt")
-            with urllib.request.urlopen(asked, context=trusted, timeout=30) as answer:
+            with urllib.request.urlopen(requested, context=trusted, timeout=30) as answer:
                 return answer.status
         except urllib.error.HTTPError as refused:
             return refused.code
@@ -142,15 +142,15 @@ def test_chart_quotas_are_readable(secrets, tmp_path):
     assert named(of_overlay("gpu"), "ConfigMap", "fsdpd-quotas")["data"] == {"quotas": "# PROJECT RANKS\n"}
     arguments = of_pod(made, secrets, tmp_path)
     (tmp_path / "quotas/quotas").write_text(text + "vision many\n")
-    code, said = Coordinator(arguments, tmp_path).ended()
-    assert code != 0 and f"{tmp_path}/quotas/quotas: line 4: " in said
+    code, output = Coordinator(arguments, tmp_path).ended()
+    assert code != 0 and f"{tmp_path}/quotas/quotas: line 4: " in output
 
 
 def test_without_web_ui(secrets, tmp_path):
     arguments = of_pod(chart("--set", "coordinator.webListen="), secrets, tmp_path)
     assert not [each for each in arguments if each.startswith("--web-listen")]
     with Coordinator(arguments, tmp_path) as coordinator:
-        assert "serving web UI" not in coordinator.said()
+        assert "page at" not in coordinator.output()
 
 
 def test_systemd_arguments(secrets, tmp_path):
@@ -159,13 +159,13 @@ def test_systemd_arguments(secrets, tmp_path):
 
 
 def test_systemd_arguments_with_quotas_without_web_ui(secrets, tmp_path):
-    told = (DEPLOY / "systemd/coordinator.env").read_text()
-    flag = re.search(r"--quotas /etc/fsdpd/quotas\b", told)[0]
+    reported = (DEPLOY / "systemd/coordinator.env").read_text()
+    flag = re.search(r"--quotas /etc/fsdpd/quotas\b", reported)[0]
     arguments = of_unit(secrets, tmp_path, FSDPD_QUOTAS=flag, FSDPD_WEB="")
     (tmp_path / "etc/quotas").write_text("vision many\n")
-    code, said = Coordinator(arguments, tmp_path).ended()
-    assert code != 0 and f"{tmp_path}/etc/quotas: line 1: " in said
+    code, output = Coordinator(arguments, tmp_path).ended()
+    assert code != 0 and f"{tmp_path}/etc/quotas: line 1: " in output
     (tmp_path / "etc/quotas").write_text("vision 64\n")
     with Coordinator(arguments, tmp_path) as coordinator:
-        assert "serving web UI" not in coordinator.said()
+        assert "page at" not in coordinator.output()
     assert "FSDPD_QUOTAS" in (ROOT / "docs/deploy.md").read_text()

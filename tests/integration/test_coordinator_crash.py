@@ -182,11 +182,11 @@ def test_coordinator_starts_on_full_disk_and_recovers(disk, tmp_path):
             cluster.submit(one_rank())
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, refused.value
         assert f"the disk of {cluster.state_dir}/fsdpd.db is full" in refused.value.details(), refused.value
-        told = cluster.api().CancelJob(coordinator.CancelJobRequest(id=job_id, grace_seconds=5), timeout=60).job
-        assert "not on disk yet" in told.reason, told
+        reported = cluster.api().CancelJob(coordinator.CancelJobRequest(id=job_id, grace_seconds=5), timeout=60).job
+        assert "not on disk yet" in reported.reason, reported
         wait_until("its rank is gone", lambda: not cluster.all_ranks())
         listed = [job for job in cluster.jobs() if job.id == job_id][0]
-        assert (listed.state, listed.reason) == (told.state, told.reason), "a list shows what the job itself does"
+        assert (listed.state, listed.reason) == (reported.state, reported.reason), "a list shows what the job itself does"
         filler.unlink()
         cluster.wait_state(job_id, "CANCELLED")
         cluster.wait_state(cluster.submit(one_rank()), "SUCCEEDED")

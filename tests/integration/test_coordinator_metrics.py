@@ -50,11 +50,11 @@ def job(shared):
 def test_daemons_export_documented_metrics(shared, job):
     for daemon, text in (("coordinator", shared.scrape_coordinator()), ("agent", shared.scrape("node-0"))):
         rows = TABLES["rows"](daemon)
-        told = exported(text)
-        assert told and {name: (rows[name]["kind"], rows[name]["help"]) for name in told} == told
+        reported = exported(text)
+        assert reported and {name: (rows[name]["kind"], rows[name]["help"]) for name in reported} == reported
         for name, labels in re.findall(r"^(fsdpd_\w+?)(?:_bucket|_sum|_count)?\{([^}]*)\}", text, re.MULTILINE):
-            said = set(filter(None, rows[name]["labels"].split(", ")))
-            assert set(re.findall(r'(\w+)="', labels)) - {"le"} == said, name
+            output = set(filter(None, rows[name]["labels"].split(", ")))
+            assert set(re.findall(r'(\w+)="', labels)) - {"le"} == output, name
 
 
 def test_daemons_export_process_metrics(shared):
@@ -105,16 +105,16 @@ def test_exports_predicted_step_time(shared, job, tmp_path):
     plan = json.loads(shared.ctl("plan", "-f", tmp_path / "job.yaml", "-o", "json").expect(0).out)["prediction"]
     text = wait_until("the prediction is made", lambda: f'fsdpd_job_mfu_ratio{{fsdpd_job="{job}"}}' in (
         now := shared.scrape_coordinator()) and now)
-    told = {part: value(text, f'fsdpd_job_predicted_step_seconds{{fsdpd_job="{job}",part="{part}"}}') for part in ("compute", "exposed", "rest")}
-    assert told["compute"] == pytest.approx(plan["compute_seconds"]) and sum(told.values()) == pytest.approx(plan["step_seconds"])
+    reported = {part: value(text, f'fsdpd_job_predicted_step_seconds{{fsdpd_job="{job}",part="{part}"}}') for part in ("compute", "exposed", "rest")}
+    assert reported["compute"] == pytest.approx(plan["compute_seconds"]) and sum(reported.values()) == pytest.approx(plan["step_seconds"])
     predicted, reached = (value(text, f'fsdpd_job_{name}_ratio{{fsdpd_job="{job}"}}') for name in ("predicted_mfu", "mfu"))
     assert predicted == pytest.approx(plan["mfu"]) and 0 < reached < 1
 
 
 def test_ledger_sums_to_time_since_admission(shared, job):
     text = shared.scrape_coordinator()
-    told = dict(re.findall(rf'^fsdpd_job_seconds\{{fsdpd_job="{job}",cause="(\w+)"\}} (\S+)$', text, re.MULTILINE))
-    assert set(told) == CAUSES and float(told["step"]) + float(told["exposed"]) > 0
+    reported = dict(re.findall(rf'^fsdpd_job_seconds\{{fsdpd_job="{job}",cause="(\w+)"\}} (\S+)$', text, re.MULTILINE))
+    assert set(reported) == CAUSES and float(reported["step"]) + float(reported["exposed"]) > 0
     described = shared.job(job)
     ledger = described.ledger
     shares = {field.name: seconds for field, seconds in ledger.ListFields() if field.name.endswith("_seconds")}
@@ -152,7 +152,7 @@ def test_names_slow_rank_and_node(shared, job):
         assert wait_until("the page has it", lambda: value(shared.scrape_coordinator(), line)) > 1
         for screen in (["top", "--once"], ["get", "-o", "wide"]):
             wait_until(f"{screen[0]} shows it",
-                       lambda asked=screen: re.search(r" 2 on node-1, \d+\.\d\dx ", shared.ctl(*asked).expect(0).out))
+                       lambda requested=screen: re.search(r" 2 on node-1, \d+\.\d\dx ", shared.ctl(*requested).expect(0).out))
         assert re.search(r"^slowest ranks:\n.*\n  2 +node-1 ", shared.ctl("describe", job).expect(0).out, re.MULTILINE)
     finally:
         over.set()
@@ -186,7 +186,7 @@ def test_stopped_rank_raises_alert(tmp_path):
             wait_until("the coordinator counts it", lambda: server.query('fsdpd_job_failures_total{cause="hang"} == 1'))
             wait_until("and that it went on where it was", lambda: server.query(
                 'fsdpd_job_restarts_total{cause="hang", mode="in_place"} == 1'))
-            wait_until("what it cost is told, to the steps that were made again", lambda: len(server.query(
+            wait_until("what it cost is reported, to the steps that were made again", lambda: len(server.query(
                 "fsdpd_recovery_seconds_count == 1")) == 6)
             spent = {labels["phase"]: seconds for labels, seconds in server.query("fsdpd_recovery_seconds_sum")}
             assert min(spent[phase] for phase in ("stop", "queue", "start", "replay")) > 0, spent

@@ -17,7 +17,7 @@ from harness.wait import wait_until
 PLANNED = ["main_params", "optimizer", "gradients", "replica", "gather_buffers", "reduce_buffers"]
 
 
-def told(cluster, job_id):
+def reported(cluster, job_id):
     return cluster.api().GetStepCourse(api.GetStepCourseRequest(id=job_id), timeout=30)
 
 
@@ -25,7 +25,7 @@ def newest(cluster, job_id, after=0):
     """Waits for the first timeline of a step after the given one."""
     def answer():
         try:
-            found = told(cluster, job_id)
+            found = reported(cluster, job_id)
         except grpc.RpcError as error:
             assert error.code() == grpc.StatusCode.NOT_FOUND, error
             return None
@@ -35,7 +35,7 @@ def newest(cluster, job_id, after=0):
 
 def refused(cluster, job_id, says):
     with pytest.raises(grpc.RpcError) as raised:
-        told(cluster, job_id)
+        reported(cluster, job_id)
     assert raised.value.code() == grpc.StatusCode.NOT_FOUND and says in raised.value.details(), raised.value
 
 
@@ -151,7 +151,7 @@ def test_last_timeline_remains_until_job_is_deleted(own):
     with own(agents=1, slots=1) as cluster:
         job_id = cluster.submit(one_rank(steps=3))
         cluster.wait_state(job_id, "SUCCEEDED")
-        assert told(cluster, job_id).course.step >= 1
+        assert reported(cluster, job_id).course.step >= 1
         cluster.ctl("delete", job_id).expect(0)
         refused(cluster, job_id, job_id)
 

@@ -55,7 +55,7 @@ MISTAKES = [_number, _enum, _misspelt, _of_another_panel, _place, _custom, _thre
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
+def output(tmp_path_factory):
     """Output of one compiler run over a dashboard for each mistake."""
     wrong = {}
     for mistake in MISTAKES:
@@ -65,5 +65,5 @@ def said(tmp_path_factory):
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
-def test_detects_wrong_type(mistake, said):
-    assert [line for line in said if line.startswith(f"{mistake.__name__}.ts(")], said
+def test_detects_wrong_type(mistake, output):
+    assert [line for line in output if line.startswith(f"{mistake.__name__}.ts(")], output

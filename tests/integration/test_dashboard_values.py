@@ -28,7 +28,7 @@ class Seen:
     def at(self, name, job, rank, **more):
         return self.data.at(f"fsdpd_{name}", instance=PLACES[job, rank][0], fsdpd_job=job, rank=rank, **more)
 
-    def told(self, name, job, **more):
+    def reported(self, name, job, **more):
         """Values of a job from the coordinator."""
         return self.data.at(f"fsdpd_{name}", instance="c0", fsdpd_job=job, **more)
 
@@ -78,7 +78,7 @@ def rank_0s(name):
 
 
 def coordinators(name, **more):
-    return by_job(lambda see, job: see.told(name, job, **more))
+    return by_job(lambda see, job: see.reported(name, job, **more))
 
 
 def a_step(name):
@@ -114,7 +114,7 @@ tokens = by_job(lambda see, job: see.sum("tokens_total", job))
 mfu, predicted_mfu = coordinators("job_mfu_ratio"), coordinators("job_predicted_mfu_ratio")
 restarts = by_job(lambda see, job: max(see.data.at("fsdpd_restarts_total", instance=node, fsdpd_job=job) for node in NODES))
 exposed_share = by_job(lambda see, job: see.sum("exposed_seconds_total", job) / see.sum("step_seconds_total", job))
-predicted_step = by_job(lambda see, job: sum(see.told("job_predicted_step_seconds", job, part=part) for part in VALUES["part"]))
+predicted_step = by_job(lambda see, job: sum(see.reported("job_predicted_step_seconds", job, part=part) for part in VALUES["part"]))
 slowest = by_rank(lambda see, job, rank: see.rate("compute_seconds_total", job, rank) / see.rate("steps_total", job, rank))
 over_plan = by_rank(lambda see, job, rank: see.at("memory_peak_bytes", job, rank) / see.plan(job, rank))
 
@@ -129,7 +129,7 @@ def of_all(answer):
 
 
 def ledger(see, job, cause):
-    return see.told("job_seconds", job, cause=cause)
+    return see.reported("job_seconds", job, cause=cause)
 
 
 def clamped_rest(see, job):
@@ -218,7 +218,7 @@ EXPECTED = {
         ("Waiting for data", [by_rank(lambda see, job, rank: see.rate("data_wait_seconds_total", job, rank) / see.rate("steps_total", job, rank))]),
         ("MFU", [mfu, predicted_mfu]),
         ("Time since the last step", [stale]),
-        ("Failed attempts", [by_job_and("cause", CAUSES, lambda see, job, cause: see.told("job_failed_attempts", job, cause=cause))]),
+        ("Failed attempts", [by_job_and("cause", CAUSES, lambda see, job, cause: see.reported("job_failed_attempts", job, cause=cause))]),
         ("Goodput", [by_job(lambda see, job: (ledger(see, job, "step") + ledger(see, job, "exposed"))
                             / sum(ledger(see, job, each) for each in TIMES if each not in BUSY))]),
         ("Where the job's time went", [by_job_and("cause", TIMES, ledger)]),
@@ -332,7 +332,7 @@ def data(tmp_path_factory):
         yield server
 
 
-def asked(expression, jobs, ranks):
+def requested(expression, jobs, ranks):
     return dashboards.substitute(expression, {"cluster": "one", "namespace": "x", "job": "|".join(jobs), "rank": "|".join(ranks),
                                               "__rate_interval": f"{WINDOW}s"})
 
@@ -341,7 +341,7 @@ def fault(data, expression, answer, jobs, ranks):
     """Returns the difference between Prometheus' result and the expected one; empty if equal."""
     names, expected = answer(Seen(data, jobs, ranks))
     try:
-        answers = data.ask(asked(expression, jobs, ranks))
+        answers = data.ask(requested(expression, jobs, ranks))
     except AssertionError as error:  # Too many of something, say.
         return str(error)
     found = [(tuple(labels.get(name) for name in sorted(names)), value) for labels, value in answers]
@@ -359,7 +359,7 @@ def test_covers_every_query_of_every_dashboard():
 @pytest.mark.parametrize("name, title, expression, answer", QUESTIONS, ids=IDS)
 def test_panel_shows_injected_values(data, name, title, expression, answer):
     for jobs, ranks in CHOICES:
-        assert not fault(data, expression, answer, jobs, ranks), asked(expression, jobs, ranks)
+        assert not fault(data, expression, answer, jobs, ranks), requested(expression, jobs, ranks)
 
 
 @pytest.mark.parametrize("variable", ["cluster", "namespace", "job", "rank"])

@@ -42,21 +42,21 @@ def test_job_without_targets_reports_it(cluster, data, tmp_path):
     job_id = cluster.submit(one_rank(steps=3, data={**data, "document_end_token": 7},
                                      train={"evaluation": {"every_steps": 3}}))
     job = cluster.wait_state(job_id, "SUCCEEDED")
-    said = ["step 1 has no targets", "3 of the 3 steps", "the evaluation after step 3 has no targets",
+    output = ["step 1 has no targets", "3 of the 3 steps", "the evaluation after step 3 has no targets",
             "tokens read is 7 (data.document_end_token)"]
-    assert len(job.warnings) == len(said)
-    for warning, words in zip(job.warnings, said):
+    assert len(job.warnings) == len(output)
+    for warning, words in zip(job.warnings, output):
         assert words in warning
         assert any(event.message == f"warning: {warning}" for event in job.events)
         assert warning in cluster.ctl("describe", job_id).out
         assert warning in cluster.ctl("logs", job_id).out
 
 
-@pytest.mark.parametrize("content, said", [
+@pytest.mark.parametrize("content, output", [
     (b"\1" * 100, "has 100 bytes, and a mask has one for each token, of which"),
     (b"1" * TOKENS, "is 49, and a mask has 1 where a token counts as a target and 0 where not"),
 ], ids=["short", "text"])
-def test_invalid_mask_fails_job_with_its_file(cluster, data, tmp_path, content, said):
+def test_invalid_mask_fails_job_with_its_file(cluster, data, tmp_path, content, output):
     (tmp_path / "mask.u8").write_bytes(content)
     job = cluster.wait_state(cluster.submit(spec(data=data)), "FAILED")
-    assert "mask.u8" in job.reason and said in job.reason, job.reason
+    assert "mask.u8" in job.reason and output in job.reason, job.reason

@@ -40,8 +40,8 @@ def test_ranks_have_assigned_cores(own):
         cluster.start_agent("node-1", rank_cores="all")
         job_id = cluster.submit(spec(steps=ENDLESS))
         cluster.wait_step(job_id, 1)
-        told = [each for rank in cluster.all_ranks() for each in environment(rank) if each.startswith("FSDPD_RANK_CORES=")]
-        assert sorted(told) == 2 * ["FSDPD_RANK_CORES=all"] + 2 * ["FSDPD_RANK_CORES=near"]
+        reported = [each for rank in cluster.all_ranks() for each in environment(rank) if each.startswith("FSDPD_RANK_CORES=")]
+        assert sorted(reported) == 2 * ["FSDPD_RANK_CORES=all"] + 2 * ["FSDPD_RANK_CORES=near"]
         cluster.cancel_all()
 
 

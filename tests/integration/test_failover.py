@@ -62,7 +62,7 @@ def test_killed_leader_loses_no_step(coordinators):
     job_id = long_job(cluster)
     before, first = ranks(cluster), cluster.leader()
     path = cluster.write_spec(one_rank(name="asked", steps=1))
-    asked = cluster.ctl("submit", "-f", path, "--request-id", "twice").expect(0)
+    requested = cluster.ctl("submit", "-f", path, "--request-id", "twice").expect(0)
     killed_at = time.monotonic()
     cluster.daemons[first].kill()
     second = cluster.leader(first)
@@ -72,7 +72,7 @@ def test_killed_leader_loses_no_step(coordinators):
     cluster.wait_step(job_id, step + 2)
     print(f"failover: {leads_after_s:.1f} s until {second} leads, {time.monotonic() - killed_at:.1f} s until it has steps")
     assert cluster.job(job_id).attempt == 1 and ranks(cluster) >= before, "no running rank was touched"
-    assert cluster.ctl("submit", "-f", path, "--request-id", "twice").expect(0).out == asked.out, "the same job"
+    assert cluster.ctl("submit", "-f", path, "--request-id", "twice").expect(0).out == requested.out, "the same job"
     assert job_id in cluster.ctl("get").expect(0).out
     cluster.start_one(first)
     assert not cluster.leads(first), "it stands by, now that it is back"

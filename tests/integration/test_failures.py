@@ -77,9 +77,9 @@ def test_stopped_rank_is_reported(cluster):
     for rank in set(range(4)) - {stopped}:
         assert re.search(r"^step \d+: .*" + IN_A_COLLECTIVE, stands()[rank]), stands()
     place = re.escape(stands()[stopped].removeprefix("stopped by a signal; "))
-    said = f"no step for .*; the rank was stopped by a signal in {place}"
-    assert re.search(f"rank={stopped}: {said}", cluster.agents["node-1"].text())
-    assert re.search(rf"\[fsdpd-agent: {said}\]", cluster.ctl("logs", job_id, "--rank", stopped).expect(0).out)
+    output = f"no step for .*; the rank was stopped by a signal in {place}"
+    assert re.search(f"rank={stopped}: {output}", cluster.agents["node-1"].text())
+    assert re.search(rf"\[fsdpd-agent: {output}\]", cluster.ctl("logs", job_id, "--rank", stopped).expect(0).out)
     described = cluster.ctl("describe", job_id).expect(0).out
     assert re.search(rf"positions of stalled ranks:\n.*\n(.*\n)*?  {stopped} +stopped by a signal; ", described), described
     os.kill(victim.pid, signal.SIGCONT)
@@ -202,8 +202,8 @@ def test_agent_recovers_from_descriptor_exhaustion(own):
         agent = cluster.agents["node-0"].pid
         soft, hard = resource.prlimit(agent, resource.RLIMIT_NOFILE)
         resource.prlimit(agent, resource.RLIMIT_NOFILE, (3, hard))  # All of those are open.
-        said = cluster.ctl("logs", before)
-        assert said.code != 0 and "node-0: cannot" in said.err and "Too many open files" in said.err, said
+        output = cluster.ctl("logs", before)
+        assert output.code != 0 and "node-0: cannot" in output.err and "Too many open files" in output.err, output
         job = cluster.wait_state(cluster.submit(one_rank(steps=2)), "FAILED")
         assert "Too many open files" in job.failure.error, job.failure
         resource.prlimit(agent, resource.RLIMIT_NOFILE, (soft, hard))

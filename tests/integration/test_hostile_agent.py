@@ -23,10 +23,10 @@ ON_S2 = [job_pb.Label(key="on", value="s2")]
 
 
 class Hostile:
-    """A stream of node s2: `say(rank=...)` sends a message, `heard` has the coordinator's messages."""
+    """A stream of node s2: `say(rank=...)` sends a message, `received` has the coordinator's messages."""
 
     def __init__(self, cluster, **register):
-        self._out, self.heard, self.error = queue.Queue(), [], None
+        self._out, self.received, self.error = queue.Queue(), [], None
         self._channel = cluster.security.channel(cluster.address, node="s2")
         first = agent_pb.AgentMessage()
         first.register.MergeFrom(agent_pb.Register(node="s2", slots=1, instance="hostile", device=job_pb.DEVICE_CPU,
@@ -34,19 +34,19 @@ class Hostile:
         self._out.put(first)
         self._stream = agent_grpc.AgentLinkStub(self._channel).Attach(iter(self._out.get, None), timeout=300)
         threading.Thread(target=self._listen, daemon=True).start()
-        wait_until("the coordinator answers s2", lambda: self.heard or self.error)
-        assert self.heard, self.error
-        assert self.heard[0].HasField("welcome")
+        wait_until("the coordinator answers s2", lambda: self.received or self.error)
+        assert self.received, self.error
+        assert self.received[0].HasField("welcome")
 
     def _listen(self):
         try:
             for message in self._stream:
-                self.heard.append(message)
+                self.received.append(message)
         except grpc.RpcError as error:
             self.error = error
 
     def say(self, **body):
-        self._out.put(agent_pb.AgentMessage(epoch=self.heard[0].epoch, **body))
+        self._out.put(agent_pb.AgentMessage(epoch=self.received[0].epoch, **body))
 
     def __enter__(self):
         return self
@@ -137,7 +137,7 @@ def test_rejects_keys_of_uninvolved_node(attacked):
                 hostile.say(rendezvous_set=agent_pb.RendezvousSet(job_id=job_id, attempt=1, key=key, value=b"evil"))
         hostile.say(rendezvous_get=agent_pb.RendezvousGet(job_id=job_id, attempt=1, key="save/1", request=1))
         assert_trains_on(cluster, job_id)
-        assert not [message for message in hostile.heard if message.HasField("rendezvous_value")]
+        assert not [message for message in hostile.received if message.HasField("rendezvous_value")]
 
 
 def test_rejects_reports_of_uninvolved_node(attacked):
@@ -186,7 +186,7 @@ def one_rank_on_s2(cluster, hostile, **arguments):
     def is_launched():
         # Its slots may be held for some seconds, for ranks that an earlier test claimed.
         hostile.say(heartbeat=agent_pb.Heartbeat())
-        return [each for each in hostile.heard if each.launch.job_id == job_id]
+        return [each for each in hostile.received if each.launch.job_id == job_id]
 
     wait_until("s2 has the launch", is_launched, interval_s=0.5)
     return job_id
@@ -194,7 +194,7 @@ def one_rank_on_s2(cluster, hostile, **arguments):
 
 def cancel_on_s2(cluster, hostile, job_id):
     cluster.ctl("cancel", job_id)
-    wait_until("s2 has the stop", lambda: [each for each in hostile.heard if each.stop.job_id == job_id])
+    wait_until("s2 has the stop", lambda: [each for each in hostile.received if each.stop.job_id == job_id])
     hostile.say(stopped=agent_pb.Stopped(job_id=job_id, attempt=1))
     cluster.wait_state(job_id, "CANCELLED")
 
@@ -226,13 +226,13 @@ def test_unanswered_launch_is_resent_then_moved(own, tmp_path):
                 wait_until("the reason is shown", lambda: waiting in cluster.ctl(*command).expect(0).out)
             cluster.start_agent("node-0", slots=1, wait=False)
             cluster.wait_state(job_id, "SUCCEEDED")
-            launches = [message.launch for message in hostile.heard if message.HasField("launch")]
+            launches = [message.launch for message in hostile.received if message.HasField("launch")]
             assert len(launches) > 1 and [launch.resent for launch in launches] == [False] + [True] * (len(launches) - 1)
             assert {launch.attempt for launch in launches} == {1}
             job = cluster.job(job_id)
             assert job.attempt == 2 and job.placements[0].node == "node-0", job
             assert (job.failure.error, job.failure.node) == ("the agent of node s2 has not acknowledged the launch for 1m", "s2")
-            assert [message for message in hostile.heard if message.HasField("stop")], "its ranks may start at any time"
+            assert [message for message in hostile.received if message.HasField("stop")], "its ranks may start at any time"
             assert cluster.node("s2").free_slots == 0
             hostile.say(stopped=agent_pb.Stopped(job_id=job_id, attempt=1))
             wait_until("its slot is free", lambda: cluster.node("s2").free_slots == 1)
@@ -245,9 +245,9 @@ def test_rejects_log_lines_of_ranks_on_other_nodes(attacked):
         job_id = one_rank_on_s2(cluster, hostile)
 
         def answer():
-            asked = wait_until("s2 is asked for the log", lambda: [each.read_logs for each in hostile.heard
+            requested = wait_until("s2 is asked for the log", lambda: [each.read_logs for each in hostile.received
                                                                   if each.HasField("read_logs")])
-            hostile.say(logs=agent_pb.LogLines(request=asked[0].request, end=True, lines=[
+            hostile.say(logs=agent_pb.LogLines(request=requested[0].request, end=True, lines=[
                 line(rank=0, attempt=1, line="own"), line(rank=16000, attempt=1, line="FORGED"),
                 line(rank=0, attempt=99, line="FORGED")]))
 

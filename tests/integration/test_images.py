@@ -119,8 +119,8 @@ def test_job_trains_in_read_only_containers(images, network, tmp_path):
                            mounts=[tls, names, (tmp_path / "work", "/var/lib/fsdpd", False)])
     try:
         wait_until("the agent is attached", lambda: "agent attached node=node-0" in coordinator.text())
-        code, said = ctl("submit", "submit", "-f", "/job.yaml", "--follow")
-        assert code == 0, said + agent.text() + coordinator.text()
+        code, output = ctl("submit", "submit", "-f", "/job.yaml", "--follow")
+        assert code == 0, output + agent.text() + coordinator.text()
         status = pathlib.Path(f"/proc/{main_process(agent)}/status").read_text()
         assert f"Uid:\t{USER}\t" in status and "CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status
     finally:

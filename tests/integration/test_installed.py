@@ -55,7 +55,7 @@ def test_package_installs_and_removes_in_root_directory(control, tmp_path):
     (tmp_path / "upper").mkdir()
     for name, file in (("control.deb", control), ("newer.deb", newer(control, tmp_path))):
         (tmp_path / "upper" / name).write_bytes(open(file, "rb").read())
-    said = changed(debian_root("machine"), tmp_path, """
+    output = changed(debian_root("machine"), tmp_path, """
         apt-get install -y ./control.deb
         getent passwd fsdpd
         systemctl enable fsdpd-coordinator
@@ -67,10 +67,10 @@ def test_package_installs_and_removes_in_root_directory(control, tmp_path):
         dpkg --purge fsdpd-control
         getent passwd fsdpd
         find / -xdev -name '*fsdp*' """)
-    assert said.count("FSDPD_QUOTAS=--quotas=/mine") == 2 and "coordinator.env.dpkg-dist" in said
-    left = said.rsplit("Purging", 1)[1]
-    assert "fsdpd:x:" in left and not [line for line in left.splitlines() if line.startswith("/")], said
-    assert "fsdpd-coordinator.service" not in said, "nothing starts it any more"
+    assert output.count("FSDPD_QUOTAS=--quotas=/mine") == 2 and "coordinator.env.dpkg-dist" in output
+    left = output.rsplit("Purging", 1)[1]
+    assert "fsdpd:x:" in left and not [line for line in left.splitlines() if line.startswith("/")], output
+    assert "fsdpd-coordinator.service" not in output, "nothing starts it any more"
 
 
 def commands(machine):
@@ -107,13 +107,13 @@ def submitted(machine, name, **spec):
 
 def reached(machine, job_id, **wanted):
     def state():
-        told = job(machine, job_id)
-        return all(value(told) for value in wanted.values()) and told
+        reported = job(machine, job_id)
+        return all(value(reported) for value in wanted.values()) and reported
     return wait_until(f"{job_id}: {', '.join(wanted)}", state, timeout_s=90, interval_s=0.5)
 
 
 def made_step(number):
-    return lambda told: int(told.get("last_step", {}).get("step", 0)) >= number
+    return lambda reported: int(reported.get("last_step", {}).get("step", 0)) >= number
 
 
 @pytest.mark.nightly
@@ -167,7 +167,7 @@ def trains(machine):
              (("fsdpd-devices", "ExecMainExit"), ("fsdpd-agent", "ExecMainStart"))]
     assert 0 < times[0] <= times[1], times
     job_id = submitted(machine, "first")
-    reached(machine, job_id, succeeded=lambda told: told["state"] == "succeeded")
+    reached(machine, job_id, succeeded=lambda reported: reported["state"] == "succeeded")
     assert "step" in machine(f"{CTL} logs {job_id}")
     assert machine("ls /ckpt/first").split()
     for unit in ("fsdpd-coordinator", "fsdpd-agent"):
@@ -199,7 +199,7 @@ def comes_back_after_crashes(machine, job_id):
         machine(f"kill -KILL {first}")
         wait_until(f"{unit} is started again", lambda: machine.pid(unit) not in (0, first), interval_s=0.2)
     assert machine(f"cat {' '.join(ranks)} 2>/dev/null", code=None) == "", "no rank of the agent before is left"
-    reached(machine, job_id, goes_on=lambda told: told["attempt"] == 2, from_its_checkpoint=made_step(1))
+    reached(machine, job_id, goes_on=lambda reported: reported["attempt"] == 2, from_its_checkpoint=made_step(1))
 
 
 def ends_in_order(machine):

@@ -54,13 +54,13 @@ def test_detects_typos(tmp_path):
         (("spec", "replicas"), "one", "one"),
         (("apiVersion",), "apps/v2", "apps/v2"),
     ]
-    for path, value, said in typos:
+    for path, value, output in typos:
         wrong = copy.deepcopy(coordinator)
         place = wrong
         for key in path[:-1]:
             place = place[key]
         place[path[-1]] = value
-        assert said in "\n".join(faults([wrong], tmp_path)), path
+        assert output in "\n".join(faults([wrong], tmp_path)), path
 
 
 # The chart -----------------------------------------------------------------------------------------------------------
@@ -103,9 +103,9 @@ def test_helm_lint_passes():
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("overlay, told", [("gpu", "port-forward svc/fsdpd-coordinator 7777"),
+@pytest.mark.parametrize("overlay, reported", [("gpu", "port-forward svc/fsdpd-coordinator 7777"),
                                            ("ha-etcd", "FSDPD_SERVER=fsdpd-coordinator-0.fsdpd-coordinator-peers:7777,")])
-def test_notes_name_coordinator_address(tmp_path, overlay, told):
+def test_notes_name_coordinator_address(tmp_path, overlay, reported):
     """A standby returns the leader's address, which a port-forward cannot reach."""
     chart = shutil.copytree(CHART, tmp_path / "chart")
     shutil.copy(chart / "templates/NOTES.txt", chart)
@@ -114,10 +114,10 @@ def test_notes_name_coordinator_address(tmp_path, overlay, told):
     done = helm("template", "fsdpd", chart, "--show-only", "templates/notes.yaml", *values_of(overlay))
     assert done.returncode == 0, done.stderr
     notes = yaml.safe_load(done.stdout)["notes"]
-    assert told in notes and ("port-forward" in notes) == (overlay == "gpu"), notes
+    assert reported in notes and ("port-forward" in notes) == (overlay == "gpu"), notes
 
 
-@pytest.mark.parametrize("value, said", [
+@pytest.mark.parametrize("value, output", [
     ("agent.device=tpu", "agent.device|/agent/device"),
     ("agent.slots=0", "agent.slots|/agent/slots"),
     ("agent.slot=2", "slot"),
@@ -133,9 +133,9 @@ def test_notes_name_coordinator_address(tmp_path, overlay, told):
     ("quotas.vision=many", "quotas.vision|/quotas/vision"),
     ("quotas.Vision=64", "quotas"),
 ])
-def test_rejects_invalid_value_by_name(value, said):
+def test_rejects_invalid_value_by_name(value, output):
     done = helm("template", "fsdpd", CHART, "--set", value)
-    assert done.returncode != 0 and re.search(said, done.stderr), done.stderr
+    assert done.returncode != 0 and re.search(output, done.stderr), done.stderr
 
 
 def test_values_are_applied():
@@ -349,8 +349,8 @@ def test_slots_match_gpus():
 def test_agents_use_names_of_coordinators():
     made = of_overlay("ha-etcd")
     coordinators = named(made, "StatefulSet", "fsdpd-coordinator")["spec"]
-    asked = pod_specs(made)["fsdpd-agent"]["containers"][0]["args"]
-    known = next(arg.split("=")[1].split(",") for arg in asked if arg.startswith("--coordinator="))
+    requested = pod_specs(made)["fsdpd-agent"]["containers"][0]["args"]
+    known = next(arg.split("=")[1].split(",") for arg in requested if arg.startswith("--coordinator="))
     advertised = next(arg.split("=")[1] for arg in coordinators["template"]["spec"]["containers"][0]["args"]
                       if arg.startswith("--advertise="))
     assert known == [advertised.replace("$(POD_NAME)", f"fsdpd-coordinator-{index}")

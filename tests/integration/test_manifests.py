@@ -39,11 +39,11 @@ def test_metrics_port_differs_from_dcgm_exporter():
     assert {"name": "metrics", "containerPort": int(port)} in agent["spec"]["containers"][0]["ports"]
     policy = named(of_overlay("gpu"), "NetworkPolicy", "fsdpd-agent")["spec"]["ingress"]
     assert [{"port": int(port)}] in [rule.get("ports") for rule in policy]
-    for place, said in [("deploy/systemd/agent.env", f"FSDPD_METRICS_LISTEN=0.0.0.0:{port}\n"),
+    for place, output in [("deploy/systemd/agent.env", f"FSDPD_METRICS_LISTEN=0.0.0.0:{port}\n"),
                         ("deploy/container/Dockerfile", f"\nEXPOSE {port}\n"),
                         ("docs/deploy.md", f"--metrics-listen 0.0.0.0:{port} "),
                         ("dashboards/prometheus.yml", f"node1:{port}")]:
-        assert said in (ROOT / place).read_text(), place
+        assert output in (ROOT / place).read_text(), place
 
 
 def test_coordinator_metrics_have_one_port():
@@ -52,18 +52,18 @@ def test_coordinator_metrics_have_one_port():
     assert f"--metrics-listen=0.0.0.0:{port}" in coordinator["spec"]["containers"][0]["args"]
     policy = named(of_overlay("gpu"), "NetworkPolicy", "fsdpd-coordinator")["spec"]["ingress"]
     assert [{"port": int(port)}] in [rule.get("ports") for rule in policy]
-    for place, said in [("deploy/systemd/coordinator.env", f"--metrics-listen 0.0.0.0:{port}\n"),
+    for place, output in [("deploy/systemd/coordinator.env", f"--metrics-listen 0.0.0.0:{port}\n"),
                         ("docs/deploy.md", f"`--metrics-listen` ({port} in the shipped"),
                         ("dashboards/prometheus.yml", f"coordinator:{port}")]:
-        assert said in (ROOT / place).read_text(), place
+        assert output in (ROOT / place).read_text(), place
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_flag_exists(name):
     help_text = subprocess.run([program(PROGRAMS[name]), "--help"], capture_output=True, text=True).stdout
     known = set(re.findall(r"--[a-z][a-z-]*", help_text))
-    asked = {arg.split("=")[0] for arg in flags_in_manifests(name) if arg.startswith("--")}
-    assert asked and asked <= known, f"{name} has no {asked - known}"
+    requested = {arg.split("=")[0] for arg in flags_in_manifests(name) if arg.startswith("--")}
+    assert requested and requested <= known, f"{name} has no {requested - known}"
 
 
 # systemd -------------------------------------------------------------------------------------------------------------
@@ -86,10 +86,10 @@ def analyze(*arguments):
 
 @pytest.mark.parametrize("name", [*PROGRAMS, "fsdpd-devices"])
 def test_systemd_accepts_unit(name, tmp_path):
-    code, said = analyze("verify", "--man=no", installed(name, tmp_path))
+    code, output = analyze("verify", "--man=no", installed(name, tmp_path))
     # It reads the machine's own units too; what it says against those is not ours.
-    ours = [line for line in said.splitlines() if name in line]
-    assert not ours and (code == 0 or said), said
+    ours = [line for line in output.splitlines() if name in line]
+    assert not ours and (code == 0 or output), output
 
 
 @pytest.mark.parametrize("name, key", [("fsdpd-agent", "KillMode"), ("fsdpd-devices", "RemainAfterExit")])
@@ -101,9 +101,9 @@ def test_detects_typo_in_unit(tmp_path, name, key):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_units_are_confined(name, tmp_path):
-    code, said = analyze("security", "--offline=true", f"--threshold={SYSTEMD_EXPOSURE_LIMIT[name]}", "--no-pager",
+    code, output = analyze("security", "--offline=true", f"--threshold={SYSTEMD_EXPOSURE_LIMIT[name]}", "--no-pager",
                          installed(name, tmp_path))
-    assert code == 0, said
+    assert code == 0, output
 
 
 STOP_LIMIT_MS = 30000  # kStopLimit of agent/main.cc: how long the agent continues to stop ranks after their grace period.
@@ -261,6 +261,6 @@ def test_collected_program_is_root_file_system(name, tmp_path):
     assert sum(each.stat().st_size for each in tmp_path.rglob("*") if each.is_file()) < 60e6
     if os.geteuid() != 0:
         pytest.skip("another root directory takes root")
-    said = subprocess.run(["chroot", tmp_path, f"/usr/local/bin/{name.split('/')[1]}", "--help"], capture_output=True,
+    output = subprocess.run(["chroot", tmp_path, f"/usr/local/bin/{name.split('/')[1]}", "--help"], capture_output=True,
                           text=True)
-    assert said.returncode == 0 and said.stdout, said.stderr
+    assert output.returncode == 0 and output.stdout, output.stderr

@@ -148,10 +148,10 @@ def test_rank_0_exports_checkpoints(prometheus, shared, job):
         f'fsdpd_checkpoint_bytes{{fsdpd_job="{job}"}}'))
     # Of two checkpoints, perhaps, whose numbers of steps take a byte more or less.
     assert [value for _, value in found] == [pytest.approx(shared.job(job).checkpoints[-1].bytes, rel=1e-3)]
-    told = prometheus.query(f'{{__name__=~"fsdpd_checkpoint.*", fsdpd_job="{job}"}}')
-    assert {labels["__name__"] for labels, _ in told} == CHECKPOINTS
-    assert {labels["rank"] for labels, _ in told} == {"0"}
-    values = {labels["__name__"]: value for labels, value in told}
+    reported = prometheus.query(f'{{__name__=~"fsdpd_checkpoint.*", fsdpd_job="{job}"}}')
+    assert {labels["__name__"] for labels, _ in reported} == CHECKPOINTS
+    assert {labels["rank"] for labels, _ in reported} == {"0"}
+    values = {labels["__name__"]: value for labels, value in reported}
     # A query shows one moment while the job continues: five steps per committed one.
     assert values["fsdpd_checkpoint_last_step"] == 5 * values["fsdpd_checkpoints_total"]
     assert values["fsdpd_checkpoint_failures_total"] == 0 and values["fsdpd_checkpoint_seconds"] > 0

@@ -37,8 +37,8 @@ def test_failed_and_cancelled_jobs_differ(cluster):
     os.kill(victim.pid, signal.SIGKILL)
     cluster.cancel(cancelled)
     cluster.wait_state(failed, "FAILED")
-    told = [value(cluster, node, "fsdpd_rank_failed", f'fsdpd_job="{failed}"') for node in ("node-0", "node-1")]
-    assert 1 in told, told
+    reported = [value(cluster, node, "fsdpd_rank_failed", f'fsdpd_job="{failed}"') for node in ("node-0", "node-1")]
+    assert 1 in reported, reported
     for node in ("node-0", "node-1"):
         assert value(cluster, node, "fsdpd_rank_failed", f'fsdpd_job="{cancelled}"') is None
 
@@ -108,12 +108,12 @@ def test_metrics_of_64_ranks_are_complete_and_bounded():
     done = subprocess.run([program("tests/perf/scrape"), "1000"], capture_output=True, text=True, timeout=300)
     print(done.stdout)
     assert done.returncode == 0, done.stderr
-    told = re.findall(r"^(no ranks|64 ranks) +p50 \S+ ms, p99 \S+ ms, \d+ bytes, (\d+) series, (\d+) ranks up, 1000 scrapes$",
+    reported = re.findall(r"^(no ranks|64 ranks) +p50 \S+ ms, p99 \S+ ms, \d+ bytes, (\d+) series, (\d+) ranks up, 1000 scrapes$",
                       done.stdout, re.MULTILINE)
-    (_, few, none), (_, many, up) = told
+    (_, few, none), (_, many, up) = reported
     assert (int(none), int(up)) == (0, 64)
     # Each of these saves, as rank 0 of a job does.
-    assert 64 * 30 < int(many) - int(few) <= 64 * 48, told
+    assert 64 * 30 < int(many) - int(few) <= 64 * 48, reported
 
 
 @pytest.mark.nightly

@@ -93,9 +93,9 @@ def test_keyboard_navigates_from_job_to_curves(watched, browser):
     assert int(steps[0]) <= 1 + int(steps[-1]) // 1000, "what was made before the page was opened is there"
     assert re.fullmatch(r"step \d+: loss \d\.\d+", read) and int(read.split(":")[0][5:]) >= int(steps[0]), read
 
-    said = browser.text()
+    output = browser.text()
     for part in ("fsdpd 0.", "planned peak", "Lanes of step", "main_params", "Rank 0 measured", "its rank runs", "admitted"):
-        assert part in said, (part, said)
+        assert part in output, (part, output)
     assert not browser.faults, browser.faults
     assert browser.requests and all(request.startswith(url) for request in browser.requests), browser.requests
 
@@ -118,8 +118,8 @@ def test_slow_step_does_not_flatten_curve(watched, browser):
 
 def test_older_dates_show_day(watched, browser):
     browser.open(watched.page())
-    told = browser.ask("import('./numbers.js').then(({ date }) => [date(1e6 * Date.now()), date(86400e9)])")
-    assert re.fullmatch(r"\d\d:\d\d:\d\d", told[0]) and re.fullmatch(r"1970-01-0[12] \d\d:\d\d:\d\d", told[1]), told
+    reported = browser.ask("import('./numbers.js').then(({ date }) => [date(1e6 * Date.now()), date(86400e9)])")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", reported[0]) and re.fullmatch(r"1970-01-0[12] \d\d:\d\d:\d\d", reported[1]), reported
 
 
 def test_cordoned_lost_node_shows_unconfirmed_jobs(watched, browser):

@@ -154,8 +154,8 @@ def test_boxes_and_areas_match_plan(watched, browser, which):
 
 
 def test_shows_measured_last_step_of_ended_job(watched, browser):
-    told = watched.api().GetStepCourse(course_api.GetStepCourseRequest(id=watched.ended), timeout=60)
-    runs = [(run.lane, run.instruction.split()[0], run.start_seconds, run.seconds) for run in told.course.runs]
+    reported = watched.api().GetStepCourse(course_api.GetStepCourseRequest(id=watched.ended), timeout=60)
+    runs = [(run.lane, run.instruction.split()[0], run.start_seconds, run.seconds) for run in reported.course.runs]
     for scheme in ("light", "dark"):
         browser.prefer(scheme)
         opened(watched, browser, watched.ended)
@@ -164,12 +164,12 @@ def test_shows_measured_last_step_of_ended_job(watched, browser):
         (name, path), = seen["lines"]
         assert name == "measured"
         # Under load one instruction may take longer than the axis, and few samples remain to compare.
-        assert_edge(seen["memory"], path, told.course.memory, lambda each: sum(each.bytes))
+        assert_edge(seen["memory"], path, reported.course.memory, lambda each: sum(each.bytes))
         assert browser.ask(FAINT) == [], scheme
-    assert f"Measured by rank 0: step {told.course.step}, " in browser.text()
+    assert f"Measured by rank 0: step {reported.course.step}, " in browser.text()
 
     # Read in one, the other says how long it was there; of what is gathered twice each has its own twin.
-    gathers = sorted((run for run in told.course.runs if run.lane == "gather"), key=lambda run: run.start_seconds)
+    gathers = sorted((run for run in reported.course.runs if run.lane == "gather"), key=lambda run: run.start_seconds)
     names = [run.instruction for run in gathers]
     again = next(index for index, name in enumerate(names) if name in names[:index])
     browser.ask("document.querySelector('g[data-row=\"gather measured\"]').focus()")
@@ -219,10 +219,10 @@ def test_box_shows_name_and_time(watched, browser):
         browser.press("Tab")
         if browser.ask("document.activeElement.dataset.row") == "compute planned":
             break
-    said = "document.querySelectorAll('figure.step .reading')[1].textContent"
-    first = browser.wait(said)
+    output = "document.querySelectorAll('figure.step .reading')[1].textContent"
+    first = browser.wait(output)
     browser.press("ArrowRight")
-    second = browser.wait(f"{said} !== {first!r} && {said}")
+    second = browser.wait(f"{output} !== {first!r} && {output}")
     for text, (_, kind, *_) in zip((first, second), computed):
         assert re.fullmatch(rf"compute, planned: {kind} \S+( mb \d+)? takes [\d.]+ [mµ]s, from \S+( [mµ]s)? to [\d.]+ [mµ]s", text), text
     assert browser.ask("document.querySelectorAll('.picked').length") == 1
@@ -236,7 +236,7 @@ def test_box_shows_name_and_time(watched, browser):
     x = box["left"] + place(axes, start + seconds / 2) * box["width"] / 1180
     assert browser.ask(f"document.elementFromPoint({x}, {box['y']}).dataset.kind") == kind
     browser.point(x, box["y"])
-    browser.wait(f"{said}.startsWith('compute, planned: {kind} ')")
+    browser.wait(f"{output}.startsWith('compute, planned: {kind} ')")
     browser.ask("document.querySelector('svg[data-row=memory]').focus()")
     browser.press("ArrowRight", 2)
     read = browser.wait("document.querySelector('figure.step .reading').textContent")
@@ -258,8 +258,8 @@ def test_large_step_has_few_elements(own, browser):
         cluster.start_agent("node-0")
         browser.open(f"{cluster.page()}#/jobs/{refused}")
         browser.wait("document.body.innerText.includes('No plan can be drawn: ')")
-        said = browser.text()
-        assert "NCCL_TOPO_FILE" in said and "Memory plan of a rank" in said, said
+        output = browser.text()
+        assert "NCCL_TOPO_FILE" in output and "Memory plan of a rank" in output, output
         assert browser.ask("document.querySelectorAll('figure.step').length") == 0
         assert not browser.faults, browser.faults
         cluster.cancel_all()
@@ -269,7 +269,7 @@ def test_slow_plan_requests_back_off(watched, browser):
     """Counts the requests of page.js, which refreshes once per second here; a new attempt resets the pause. A job that
     was not launched has no plan."""
     opened(watched, browser, watched.ended)
-    asked = browser.ask("""(async () => {
+    requested = browser.ask("""(async () => {
       const { planCourse } = await import("./course.js");
       const clock = Date.now, asked = [[], []];
       let now = clock();
@@ -281,4 +281,4 @@ def test_slow_plan_requests_back_off(watched, browser):
       Date.now = clock;
       return asked;
     })()""")
-    assert asked == 2 * [[0, 30, 90, 210, 450, 930, 1410]]
+    assert requested == 2 * [[0, 30, 90, 210, 450, 930, 1410]]

@@ -47,8 +47,8 @@ def test_job_larger_than_cluster_warns_and_waits(cluster):
     assert "only 2 ready nodes could take 2 ranks" in warned.reason and "the job waits for them" in warned.fix, warned
     wait_until("the reason says what is missing", lambda: lacking in cluster.job(answer.job.id).reason)
     assert cluster.state(answer.job.id) == "QUEUED"
-    told = cluster.ctl("submit", "-f", cluster.write_spec(made)).expect(0)
-    assert ": warning: resources: " in told.err and "[no_node_could_take_it]" in told.err and lacking in told.err, told
+    reported = cluster.ctl("submit", "-f", cluster.write_spec(made)).expect(0)
+    assert ": warning: resources: " in reported.err and "[no_node_could_take_it]" in reported.err and lacking in reported.err, reported
 
 
 @pytest.mark.parametrize("late", [0, 1])
@@ -82,8 +82,8 @@ def test_placement_by_labels_and_nvlink_domain(own):
         assert "[node_selector_meets_nodes]" in waits.err and "matches 0 of 3 ready nodes" in waits.err, waits
         job_id = waits.out.strip()
         wait_until("it waits for labels", lambda: cluster.job(job_id).waiting.code == coordinator.Job.Waiting.CODE_LABELS)
-        told = cluster.ctl("get", job_id).expect(0).out
-        assert "(labels) needs 1 node of gpu=b300 with 1 free cpu slot; a is not gpu=b300, b is not gpu=b300" in told, told
+        reported = cluster.ctl("get", job_id).expect(0).out
+        assert "(labels) needs 1 node of gpu=b300 with 1 free cpu slot; a is not gpu=b300, b is not gpu=b300" in reported, reported
         cluster.start_agent("new", label="gpu=b300")
         assert nodes_of(job_id) == ["new"]
         wide = cluster.ctl("nodes", "-o", "wide", "--filter", "labels.gpu = h200").expect(0).out.splitlines()

@@ -100,12 +100,12 @@ def shape(output):
 def test_trains_and_leaves_only_html_page(start, tmp_path, bazel):
     run = start("--steps", "20", bazel=bazel)
     assert run.wait() == 0, run.text()
-    said = run.text()
-    assert re.search(r"^start .*node-0 and node-1 with 2 cpu ranks each", said, re.MULTILINE), said
+    printed = run.text()
+    assert re.search(r"^start .*node-0 and node-1 with 2 cpu ranks each", printed, re.MULTILINE), printed
     run.assert_nothing_left()
     sample = re.search(r"^```\n(corpus .*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
-    assert shape(said) == shape(sample), "README.md shows another output than this"
-    page = pathlib.Path(re.search(r"^page\s+(\S+)$", said, re.MULTILINE)[1])
+    assert shape(printed) == shape(sample), "README.md shows another output than this"
+    page = pathlib.Path(re.search(r"^page\s+(\S+)$", printed, re.MULTILINE)[1])
     assert [path for path in run.scratch.rglob("*") if path.is_file()] == [page]
 
     source = page.read_text()
@@ -168,7 +168,7 @@ def test_dead_daemon_is_named_and_directory_kept(start):
     assert not processes.marked(run.mark)
 
 
-@pytest.mark.parametrize("arguments, said", [
+@pytest.mark.parametrize("arguments, printed", [
     (["--bogus"], "unrecognized arguments: --bogus"),
     (["--steps", "many"], "'many' is not a number of steps"),
     (["--steps", "0"], "'0' is not a number of steps"),
@@ -177,10 +177,10 @@ def test_dead_daemon_is_named_and_directory_kept(start):
     (["--step", "5"], "unrecognized arguments: --step 5"),
     (["--output", "/no/such/directory/page.html"], "there is no directory /no/such/directory"),
 ])
-def test_unknown_flag_is_usage_error(start, arguments, said):
+def test_unknown_flag_is_usage_error(start, arguments, printed):
     run = start(*arguments)
     assert run.wait(20) == 2
-    assert said in run.text() and "usage: deploy/quickstart" in run.text()
+    assert printed in run.text() and "usage: deploy/quickstart" in run.text()
     assert not list(run.scratch.iterdir())
 
 

@@ -31,7 +31,7 @@ def test_serves_recorded_values(recorded, shared, tmp_path):
         ("fsdpd-agent", "node-0:7778"), ("fsdpd-agent", "node-1:7778"), ("fsdpd-coordinator", "coordinator:7780")}
     with scrapes.Recorded(tmp_path / "prometheus", kept, shared.mark) as held:
         assert held.job() == job_id and held.every_s == 1 and 12 <= held.end - held.begin < 30
-        asked = 0
+        requested = 0
         for path in directory.glob("agent-*.txt"):
             name, millis = path.stem.removeprefix("agent-").rsplit("-", 1)
             for line in path.read_text().splitlines():
@@ -40,8 +40,8 @@ def test_serves_recorded_values(recorded, shared, tmp_path):
                     found, = held.server.query(f'fsdpd_steps_total{{fsdpd_job="{job_id}", rank="{rank}"}}', int(millis) / 1000)
                     assert found[1] == value
                     assert found[0]["instance"] == f"{name}:7778" and found[0]["job"] == "fsdpd-agent"
-                    asked += 1
-        assert asked == 4 * len(kept) / 3
+                    requested += 1
+        assert requested == 4 * len(kept) / 3
         # As Prometheus would have it of the counters at that moment, and only up to the end.
         record, = held.server.query(f'fsdpd_job:fsdpd_tokens:rate1m{{fsdpd_job="{job_id}"}}', held.end)
         rate, = held.server.query(f'sum by (fsdpd_job) (rate(fsdpd_tokens_total{{fsdpd_job="{job_id}"}}[1m]))', held.end)

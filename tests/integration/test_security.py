@@ -177,8 +177,8 @@ def test_fsdpctl_rejects_invalid_credential_files(secure, tmp_path):
     assert "No such file" in fsdpctl("get", "--coordinator-ca", tmp_path / "none").expect(2).err
     (tmp_path / "token").write_text("x y\n")
     (tmp_path / "token").chmod(0o600)
-    for name, said in [("none", "No such file"), ("token", "one line without spaces")]:
-        assert said in fsdpctl("get", "--coordinator-ca", ca, "--token-file", tmp_path / name).expect(2).err
+    for name, output in [("none", "No such file"), ("token", "one line without spaces")]:
+        assert output in fsdpctl("get", "--coordinator-ca", ca, "--token-file", tmp_path / name).expect(2).err
     (tmp_path / "token").chmod(0o644)
     assert "chmod 600" in fsdpctl("get", "--coordinator-ca", ca, "--token-file", tmp_path / "token").expect(2).err
 
@@ -360,11 +360,11 @@ def test_agent_with_wrong_certificate_exits(secure, tmp_path):
     certificates(pki, "node", "node-9", "node-x")
     other = {"tls_cert": pki / "nodes/node-x.crt", "tls_key": pki / "nodes/node-x.key"}
     mixed = {"tls_cert": pki / "nodes/node-9.crt", "tls_key": pki / "nodes/node-x.key"}
-    for flags, said, code in [(other, "this node is 'node-9', and its certificate is for node-x", 1),
+    for flags, output, code in [(other, "this node is 'node-9', and its certificate is for node-x", 1),
                               (mixed, "node-x.key: is not the key of the certificate in", 1),
                               ({"tls_key": tmp_path / "none"}, f"--tls-key {tmp_path / 'none'}: No such file", 2)]:
         daemon = agent_of(secure, tmp_path, **flags)
-        assert daemon.wait() == code and said in daemon.text(), daemon.text()
+        assert daemon.wait() == code and output in daemon.text(), daemon.text()
     certificates(pki, "node", "node-9", days=-1)
     daemon = agent_of(secure, tmp_path)
     assert daemon.wait() == 1 and "the certificate has expired, on 20" in daemon.text(), daemon.text()
@@ -388,9 +388,9 @@ def test_rejected_agent_is_logged_by_both(own, tmp_path):
         why = "--tls-cert may have expired, or may not be signed by a CA in the server's --tls-client-ca"
         wait_until("the agent says why", lambda: why in daemon.text())
         assert "is away" not in daemon.text() and daemon.stop() == 0
-        said = "TLS handshake failed error=its certificate is not signed by a CA in --tls-client-ca, or is not valid now"
-        wait_until("the coordinator says so too", lambda: said in cluster.coordinator.text())
-        assert cluster.coordinator.text().count(said) == 1, "however often the agent tries"
+        output = "a connection was refused: its certificate is not signed by a CA in --tls-client-ca, or is not valid now"
+        wait_until("the coordinator says so too", lambda: output in cluster.coordinator.text())
+        assert cluster.coordinator.text().count(output) == 1, "however often the agent tries"
         fsdpctl("get", server=cluster.address).expect(5)
         assert cluster.coordinator.text().count("TLS handshake failed error=it does not use TLS") == 1
 
@@ -526,8 +526,8 @@ def test_certificate_rotation_under_load(own, tmp_path):
                 replace_all(cluster, load, tmp_path / f"other-{number}")
         tell("calls and updates in three rotations", sum(load.done.values()))
         assert not load.faults and attached(cluster) == [1, 1], "no stream was dropped, of the agents neither"
-        said = cluster.coordinator.text().count("is not the key of the certificate")
-        assert said == rounds, "once for each key that was there before its certificate"
+        output = cluster.coordinator.text().count("is not the key of the certificate")
+        assert output == rounds, "once for each key that was there before its certificate"
         cluster.coordinator.kill()
         cluster.start_coordinator(listen=cluster.address)
         cluster.wait_nodes(2)

@@ -44,14 +44,14 @@ def test_export_and_start_from_hugging_face(cluster, tmp_path):
 def test_reports_other_run_of_same_model(cluster, tmp_path):
     first = cluster.submit(saving(tmp_path, steps=5))
     cluster.wait_state(first, "SUCCEEDED")
-    told = cluster.submit(saving(tmp_path / "more", steps=10, train={"seed": 99}, checkpoint={"load": str(tmp_path / "run")}))
-    job = cluster.wait_state(told, "SUCCEEDED")
+    reported = cluster.submit(saving(tmp_path / "more", steps=10, train={"seed": 99}, checkpoint={"load": str(tmp_path / "run")}))
+    job = cluster.wait_state(reported, "SUCCEEDED")
     assert job.restored.step == 5
     assert list(job.restored.notes) == [f"data: {tmp_path}/corpus.txt there, and {tmp_path}/more/corpus.txt here",
                                         "train.seed: 1 there, and 99 here"]
-    described = cluster.ctl("describe", told).expect(0).out
+    described = cluster.ctl("describe", reported).expect(0).out
     assert "\n  note: train.seed: 1 there, and 99 here\n" in described, described
-    assert re.search(r" W .*: train.seed: 1 there, and 99 here$", rank_log(cluster, told), re.M)
+    assert re.search(r" W .*: train.seed: 1 there, and 99 here$", rank_log(cluster, reported), re.M)
     done = cluster.submit(saving(tmp_path / "done", steps=5, checkpoint={"load": str(tmp_path / "run")},
                                  restart={"max_attempts": 1}))
     assert "is at step 5 and train.steps is 5: no steps left" in cluster.wait_state(done, "FAILED").failure.error

@@ -152,8 +152,8 @@ def scalars(event):
 def check_exports(cluster, job_id, whole, tmp_path):
     out = tmp_path / "runs"
     for _ in range(2):  # Exported again it takes the place of what was there.
-        told = cluster.ctl("export", job_id, "--as", "tensorboard", "--out", out).expect(0).out
-        assert f"{STEPS} steps" in told
+        reported = cluster.ctl("export", job_id, "--as", "tensorboard", "--out", out).expect(0).out
+        assert f"{STEPS} steps" in reported
     file, = out.iterdir()
     assert file.name.startswith("events.out.tfevents.")
     begin, *events = events_in(file)
@@ -219,5 +219,5 @@ def test_rejects_unlistable_steps_with_reason(cluster, tmp_path):
     assert "--steps" in cluster.ctl("get", job_id, "--from", 3).expect(2).err
     (tmp_path / "file").write_text("")
     for directory, says in ((tmp_path / "file", "directory"), (tmp_path / "no" / "where", "No such file"), ("/proc/1", "No such file")):
-        said = cluster.ctl("export", job_id, "--as", "tensorboard", "--out", directory).expect(2).err
-        assert f"--out {directory}" in said and says in said
+        output = cluster.ctl("export", job_id, "--as", "tensorboard", "--out", directory).expect(2).err
+        assert f"--out {directory}" in output and says in output

@@ -106,8 +106,8 @@ def test_all_ranks_trace_steps_of_spec(cluster):
         log = (directory_of(cluster, rank, job_id) / f"rank-{rank}.log").read_text()
         assert log.count("trace    7/8  ") == 1, log
     out = cluster.directory / "joined.json"
-    told = cluster.ctl("trace", job_id, "--written", "--out", out).expect(0).out
-    assert told.startswith(f"{out}  3 steps (2 to 7) of 2 ranks, "), told
+    reported = cluster.ctl("trace", job_id, "--written", "--out", out).expect(0).out
+    assert reported.startswith(f"{out}  3 steps (2 to 7) of 2 ranks, "), reported
     check_trace(json.loads(out.read_text()), instructions, steps=(2, 3, 7), ranks=2)
 
 
@@ -161,9 +161,9 @@ def test_memory_snapshot_matches_pytorch_viewer(cluster):
 def test_memory_snapshot_of_running_job(cluster, tmp_path):
     job_id = cluster.submit(two_ranks())
     cluster.wait_step(job_id, 20)
-    said = cluster.ctl("trace", job_id, "--memory", "--out", tmp_path / "trace.json").expect(0).out
-    places = re.findall(r"^  step (\d+) of rank (\d): (node-\d):(\S+), ", said, re.M)
-    assert [rank for _, rank, _, _ in places] == ["0", "1"] or [rank for _, rank, _, _ in places] == ["1", "0"], said
+    output = cluster.ctl("trace", job_id, "--memory", "--out", tmp_path / "trace.json").expect(0).out
+    places = re.findall(r"^  step (\d+) of rank (\d): (node-\d):(\S+), ", output, re.M)
+    assert [rank for _, rank, _, _ in places] == ["0", "1"] or [rank for _, rank, _, _ in places] == ["1", "0"], output
     for step, rank, node, path in places:
         assert pathlib.Path(path) == directory_of(cluster, int(rank), job_id) / f"memory_step_{step}_rank_{rank}.pickle"
         assert pathlib.Path(path).is_relative_to(cluster.directory / f"{node}.work")

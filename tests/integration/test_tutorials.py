@@ -72,10 +72,10 @@ def test_applied_objects_are_valid_and_match_chart(clone, tmp_path):
 def test_objects_of_commands_exist(clone):
     made = objects(rendered(clone / "try/mine"))
     made += objects((DEPLOY / "kubernetes/examples/first-job.yaml").read_text())
-    asked = [re.fullmatch(r"(\w+)/([\w-]+)", word) for words in commands("kubectl") for word in words]
-    asked = [each for each in asked if each and each[1] in KINDS]
-    assert len(asked) >= 5
-    for each in asked:
+    requested = [re.fullmatch(r"(\w+)/([\w-]+)", word) for words in commands("kubectl") for word in words]
+    requested = [each for each in requested if each and each[1] in KINDS]
+    assert len(requested) >= 5
+    for each in requested:
         named(made, KINDS[each[1]], each[2])
 
 
@@ -87,11 +87,11 @@ def test_secrets_have_keys_of_pods(clone):
     for spec in specs.values():
         container = spec["containers"][0]
         directories = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        told = " ".join([*container["args"], *(str(each.get("value")) for each in container.get("env", []))])
+        reported = " ".join([*container["args"], *(str(each.get("value")) for each in container.get("env", []))])
         for volume in spec["volumes"]:
             if "secret" not in volume:
                 continue
-            for key in re.findall(rf"{directories[volume['name']]}/([\w.$()-]+)", told):
+            for key in re.findall(rf"{directories[volume['name']]}/([\w.$()-]+)", reported):
                 seen += 1
                 # A node's pair, of a directory with those of all.
                 assert "$(" in key or key in known[volume["secret"]["secretName"]], (volume, key)

@@ -60,8 +60,8 @@ def main(way, config_path, directory, out):
         os.mkdir(directory)
         dist_checkpointing.save(model.sharded_state_dict(), directory)
     else:
-        asked = dist_checkpointing.load_content_metadata(directory)
-        state = dist_checkpointing.load(model.sharded_state_dict(metadata=asked), directory, strict="log_all")
+        requested = dist_checkpointing.load_content_metadata(directory)
+        state = dist_checkpointing.load(model.sharded_state_dict(metadata=requested), directory, strict="log_all")
         model.load_state_dict({name: state[name] for name in model.state_dict() if name in state}, strict=False)
     tokens = torch.arange(24).reshape(2, 12) % 256
     mask = torch.ones(12, 12, dtype=torch.bool).triu(1)[None, None]

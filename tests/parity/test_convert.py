@@ -136,15 +136,15 @@ def test_round_trip_keeps_logits(saved, shard_bytes, tmp_path):
 def test_rounds_like_torch(saved, dtype, tmp_path):
     model, hf, native = saved
     convert(native, tmp_path / "out", "--to", "hf", "--config", hf / "config.json", *(["--dtype", dtype] if dtype else []))
-    asked = DTYPES[dtype or "bfloat16"]
+    requested = DTYPES[dtype or "bfloat16"]
     # DeepSeek's own files have selection biases in float32 too: they change by less than the precision of bfloat16.
-    expected = {name: tensor if name.endswith("e_score_correction_bias") else tensor.to(asked)
+    expected = {name: tensor if name.endswith("e_score_correction_bias") else tensor.to(requested)
                 for name, tensor in load_file(hf / "model.safetensors").items()}
     written = load_file(tmp_path / "out/model.safetensors")
     assert written.keys() == expected.keys()
     for name, tensor in written.items():
         same(tensor, expected[name])
-    assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == asked
+    assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == requested
 
 
 def spec_of(model, directory):

@@ -52,19 +52,19 @@ def test_losses_and_gradient_norms_match_per_step(compared):
 
 
 def test_loss_on_real_text_decreases(compared):
-    done, _, told = compared
-    assert told["falls"]["ours"] > 0.3
-    assert f"the loss falls by {told['falls']['ours']:.3f} nats" in done.stdout
+    done, _, reported = compared
+    assert reported["falls"]["ours"] > 0.3
+    assert f"the loss falls by {reported['falls']['ours']:.3f} nats" in done.stdout
 
 
 def test_prints_steps_and_exit_code(compared):
-    done, _, told = compared
+    done, _, reported = compared
     rows = [line.split() for line in done.stdout.splitlines()[1:STEPS + 1]]
     assert [int(row[0]) for row in rows] == list(range(1, STEPS + 1))
     assert float(rows[-1][1]) == pytest.approx(curves(compared, "ours")["losses"][-1], abs=1e-6)
-    within = all(each for kind in told["within"].values() for each in kind.values())
-    assert done.returncode == (0 if within else 1) and told["good"] == within
-    assert json.loads(done.stdout.splitlines()[-1])["within"] == told["within"]
+    within = all(each for kind in reported["within"].values() for each in kind.values())
+    assert done.returncode == (0 if within else 1) and reported["good"] == within
+    assert json.loads(done.stdout.splitlines()[-1])["within"] == reported["within"]
 
 
 def test_picture_has_curves_and_distances(compared):

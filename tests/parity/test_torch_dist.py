@@ -230,10 +230,10 @@ def test_documented_commands_work(trained, tmp_path):
     (tmp_path / "runs/9/iter_0001000").symlink_to(native)
     (tmp_path / "job.yaml").symlink_to(directory / "job.yaml")
     lines = (ROOT / "docs/checkpoints.md").read_text().splitlines()
-    told = [(line.removeprefix("$ fsdpctl ").split(), answer) for line, answer in zip(lines, lines[1:])
+    reported = [(line.removeprefix("$ fsdpctl ").split(), answer) for line, answer in zip(lines, lines[1:])
             if line.startswith("$ fsdpctl ckpt convert") and "megatron" in line]
-    assert len(told) == 2
-    for command, answer in told:
+    assert len(reported) == 2
+    for command, answer in reported:
         done = subprocess.run([program("client/fsdpctl"), *command], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 0 and not done.stderr, done.stderr
         assert done.stdout.split()[0] == answer.split()[0] and done.stdout.split()[-1] == answer.split()[-1]

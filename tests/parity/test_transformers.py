@@ -197,9 +197,9 @@ def job(directory, config):
     """JobSpec of `config`; fsdpctl reads the model from the file that transformers writes."""
     config.save_pretrained(directory)
     made = job_spec(SETTING, FSDP)
-    asked = directory / "asked.yaml"
-    asked.write_text(json.dumps({**made, "model": {"hf_config": str(directory / "config.json")}}))  # JSON is YAML.
-    done = subprocess.run([program("client/fsdpctl"), "plan", "--offline", "-o", "json", "-f", asked],
+    requested = directory / "asked.yaml"
+    requested.write_text(json.dumps({**made, "model": {"hf_config": str(directory / "config.json")}}))  # JSON is YAML.
+    done = subprocess.run([program("client/fsdpctl"), "plan", "--offline", "-o", "json", "-f", requested],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     message = to_message(made)

@@ -63,9 +63,9 @@ def measure(spec, ranks):
         ctl(server, "cancel", job, "--wait")
         spent = kernels(json.loads(pathlib.Path(directory, "trace.json").read_text()))
     megahertz = step["power"]["sm_clock_hertz"] / 1e6
-    told = {kind: round(ms / STEPS, 2) for kind, ms in spent.items()}
-    return {"ranks": ranks, **told, "step_ms": round(1e3 * statistics.median(each["step_seconds"] for each in steps), 1),
-            "sm_mhz": round(megahertz), **{f"{kind}_megacycles": round(told[kind] * megahertz / 1e3, 1) for kind in KINDS}}
+    reported = {kind: round(ms / STEPS, 2) for kind, ms in spent.items()}
+    return {"ranks": ranks, **reported, "step_ms": round(1e3 * statistics.median(each["step_seconds"] for each in steps), 1),
+            "sm_mhz": round(megahertz), **{f"{kind}_megacycles": round(reported[kind] * megahertz / 1e3, 1) for kind in KINDS}}
 
 
 def main():

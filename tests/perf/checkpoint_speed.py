@@ -125,41 +125,41 @@ def convert(source, target, to):
     """Returns (bytes on disk, seconds, peak memory in bytes)."""
     command = [program("client/fsdpctl"), "ckpt", "convert", str(source), str(target), "--to", to]
     began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as said:
-        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+    with tempfile.TemporaryFile("w+") as output:
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output)
         memory = peak_memory(running)
         seconds = time.monotonic() - began
         if running.returncode:
-            said.seek(0)
-            sys.exit(f"{' '.join(command)}: {said.read()}")
+            output.seek(0)
+            sys.exit(f"{' '.join(command)}: {output.read()}")
     return sum(path.stat().st_size for path in target.iterdir()), seconds, memory
 
 
 def measure(options, directory):
     native, size, seconds = save(options, directory)
-    told = {"what": "checkpoint_speed", "ranks": options.ranks, "bytes": size, "torch": torch.__version__,
+    reported = {"what": "checkpoint_speed", "ranks": options.ranks, "bytes": size, "torch": torch.__version__,
             "cores": os.cpu_count(), "save_seconds": seconds, "dd_seconds": disk(directory, size, options.ranks),
             "dcp_async": async_save(directory, size, options.ranks), "converted": []}
     rate = size / GB
     print(f"{rate:.2f} GB, {options.ranks} ranks")
-    print(f"  saved by a job         {rate / told['save_seconds']:6.2f} GB/s")
-    print(f"  dd conv=fsync          {rate / told['dd_seconds']:6.2f} GB/s")
-    for threads, timed in told["dcp_async"].items():
+    print(f"  saved by a job         {rate / reported['save_seconds']:6.2f} GB/s")
+    print(f"  dd conv=fsync          {rate / reported['dd_seconds']:6.2f} GB/s")
+    for threads, timed in reported["dcp_async"].items():
         print(f"  dcp.async_save, {threads:>2} thr {rate / timed['seconds']:6.2f} GB/s, stalled for {timed['stall_seconds']:.2f} s")
-    best = min(timed["seconds"] for timed in told["dcp_async"].values())
-    print(f"  saved over dd {told['dd_seconds'] / told['save_seconds']:.2f}, over async_save {best / told['save_seconds']:.2f}")
+    best = min(timed["seconds"] for timed in reported["dcp_async"].values())
+    print(f"  saved over dd {reported['dd_seconds'] / reported['save_seconds']:.2f}, over async_save {best / reported['save_seconds']:.2f}")
     made = {"native": native}
     for source, to in PAIRS:
         target = directory / f"{source}-{to}"
         written, seconds, memory = convert(made[source], target, to)
-        told["converted"].append({"from": source, "to": to, "bytes": written, "seconds": seconds, "memory_bytes": memory})
+        reported["converted"].append({"from": source, "to": to, "bytes": written, "seconds": seconds, "memory_bytes": memory})
         print(f"  {source:>10} -> {to:<12} {written / GB / seconds:6.2f} GB/s, {written / GB:5.2f} GB, "
               f"{memory / 2**20:6.0f} MiB at the peak")
         if to in made or to == "fsdp_dtensor":
             shutil.rmtree(target)
         else:
             made[to] = target
-    return told
+    return reported
 
 
 def main():

@@ -56,8 +56,8 @@ AGENTS, SLOTS = 2000, 8
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-def row(what, asked, measured):
-    print(f"| {what} | {asked} | {measured} |", flush=True)
+def row(what, requested, measured):
+    print(f"| {what} | {requested} | {measured} |", flush=True)
 
 
 def milliseconds(seconds):
@@ -177,7 +177,7 @@ class Fleet:
         for line in self.process.stdout:
             self.now = json.loads(line)
 
-    def tell(self, command):
+    def emit(self, command):
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
 
@@ -250,7 +250,7 @@ def under_load(cluster, fleet, seconds):
 def come_back(cluster, fleet):
     streams = fleet.now["streams"]
     begin = time.monotonic()
-    fleet.tell("drop")
+    fleet.emit("drop")
     until(lambda: fleet.now["streams"] >= streams + AGENTS and fleet.now["attached"] == AGENTS, begin)
     row("all connections dropped at once: until all agents are back", "< 10 s", f"{time.monotonic() - begin:.1f} s")
     time.sleep(2)
@@ -260,7 +260,7 @@ def come_back(cluster, fleet):
 def outlive(cluster, fleet, ending):
     address = cluster.address
     cluster.coordinator.kill()
-    fleet.tell(f"finish {ending}")
+    fleet.emit(f"finish {ending}")
     wait_until("they have ended", lambda: fleet.now["attempts"] == AGENTS - ending)
     begin = time.monotonic()
     cluster.start_coordinator(listen=address)

@@ -152,14 +152,14 @@ def measure(spec, options):
     best = {who: max((key for key in lines if key[0] == who), key=lambda key: median(key, "tokens_per_second_per_gpu"))
             for who in ("fsdpd", rival)}
     speeds = {who: median(key, "tokens_per_second_per_gpu") for who, key in best.items()}
-    told = {"spec": spec["name"], "set": options.set, "ratio": round(speeds["fsdpd"] / speeds[rival], 4), **speeds}
+    reported = {"spec": spec["name"], "set": options.set, "ratio": round(speeds["fsdpd"] / speeds[rival], 4), **speeds}
     if options.other:
-        told["best"] = {who: options.other if way else [] for who, (_, way) in best.items()}
+        reported["best"] = {who: options.other if way else [] for who, (_, way) in best.items()}
     if all("joules_a_step_and_gpu" in line for each in lines.values() for line in each):
         energy = median(best["fsdpd"], "joules_a_step_and_gpu") / median(best[rival], "joules_a_step_and_gpu")
-        told["energy_over_time"] = round(energy * told["ratio"], 4)
-    told["memory_ratio"] = round(median(best["fsdpd"], "reserved_bytes") / median(best[rival], "reserved_bytes"), 4)
-    print(json.dumps(told), flush=True)
+        reported["energy_over_time"] = round(energy * reported["ratio"], 4)
+    reported["memory_ratio"] = round(median(best["fsdpd"], "reserved_bytes") / median(best[rival], "reserved_bytes"), 4)
+    print(json.dumps(reported), flush=True)
 
 
 if __name__ == "__main__":

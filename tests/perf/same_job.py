@@ -82,8 +82,8 @@ def _as_proto(value, message=stubs.job.JobSpec.DESCRIPTOR):
             whole[name] = unspecified if each == "auto" else unspecified.removesuffix("UNSPECIFIED") + each.upper()
         elif field_of.message_type and not field_of.message_type.GetOptions().map_entry:
             many = isinstance(each, list)
-            told = [_as_proto(one, field_of.message_type) for one in (each if many else [each])]
-            whole[name] = told if many else told[0]
+            reported = [_as_proto(one, field_of.message_type) for one in (each if many else [each])]
+            whole[name] = reported if many else reported[0]
         else:
             whole[name] = each
     return whole

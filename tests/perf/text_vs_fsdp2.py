@@ -110,15 +110,15 @@ def table(runs):
 
 def verdict(ours, peers):
     """Compares both of our runs for each kind of curve."""
-    told = {}
+    reported = {}
     for kind in CURVES:
         of_peers = {letter: run[kind] for letter, run in peers.items()}
-        told[kind] = {name: compare(run[kind], of_peers) for name, run in ours.items()}
-    return told
+        reported[kind] = {name: compare(run[kind], of_peers) for name, run in ours.items()}
+    return reported
 
 
-def words(told):
-    for kind, runs in told.items():
+def words(reported):
+    for kind, runs in reported.items():
         for name, each in runs.items():
             yield (f"{CURVES[kind]} of {name}: {'within' if each['within'] else 'NOT within'} the peer's spread; mean distance to "
                    f"its nearest run {each['mean_from_nearest']:.3g}, between its runs up to {each['mean_spread']:.3g}; "
@@ -164,17 +164,17 @@ def run(options, directory):
     peers = train_peers(peer_job(whole), options, directory)
 
     print("\n".join(table({**ours, **peers})))
-    told = verdict(ours, peers)
+    reported = verdict(ours, peers)
     falls = {name: fall(each["losses"]) for name, each in {**ours, **peers}.items()}
-    good = falls["ours"] >= options.fall and all(each["within"] for runs in told.values() for each in runs.values())
+    good = falls["ours"] >= options.fall and all(each["within"] for runs in reported.values() for each in runs.values())
     summary = {"what": "text_vs_fsdp2", "spec": spec["name"], "set": options.set, "device": options.device,
                "ranks": options.ranks, "torch": peers["A"]["torch"], "text": text,
                "peers": {letter: f"{VARIANTS[letter]}: {run['attention']}, micro_batch {run['micro_batch']}"
                          for letter, run in peers.items()}, "falls": falls, "good": good,
-               "within": {kind: {name: each["within"] for name, each in runs.items()} for kind, runs in told.items()}}
-    (options.out / "compared.json").write_text(json.dumps({**summary, "compared": told}, indent=1) + "\n")
+               "within": {kind: {name: each["within"] for name, each in runs.items()} for kind, runs in reported.items()}}
+    (options.out / "compared.json").write_text(json.dumps({**summary, "compared": reported}, indent=1) + "\n")
     (options.out / "curves.svg").write_text(picture(list(draw(ours, peers))))
-    print("\n".join(words(told)))
+    print("\n".join(words(reported)))
     print(f"the loss falls by {falls['ours']:.3f} nats, FSDP2's by {falls['A']:.3f}; at least {options.fall:g} are asked for")
     print(json.dumps(summary))
     return good

@@ -56,8 +56,8 @@ def test_uninstall_keeps_data(fsdpd):
     fsdpd.typed("kubectl -n fsdpd wait pod --all --for=delete --timeout 5m")
     clock("no pod is left")
     # The others are Kubernetes' own, in every namespace.
-    asked = f"kubectl -n fsdpd get {','.join(kinds)} -o name | grep -v -e /kube-root-ca.crt -e /default -e /system- || true"
-    assert not fsdpd.typed(asked)
+    requested = f"kubectl -n fsdpd get {','.join(kinds)} -o name | grep -v -e /kube-root-ca.crt -e /default -e /system- || true"
+    assert not fsdpd.typed(requested)
     claims = fsdpd.cluster.ask("GET", "/api/v1/namespaces/fsdpd/persistentvolumeclaims")["items"]
     assert [each["metadata"]["name"] for each in claims if "deletionTimestamp" not in each["metadata"]] == [
         "fsdpd-checkpoints", "fsdpd-data", "state-fsdpd-coordinator-0"]
