@@ -1,7 +1,7 @@
-// tests/perf/fleet: thousands of agents (fleet_agent.h) in one process, for tests/perf/control_plane.py.
-// Takes commands on stdin, a line each: `drop` (all connections, at once), `finish N` (N attempts end in
-// order, on as many agents); the end of stdin ends it. Says where it stands ten times a second, a line of
-// JSON each: {"attached": ..., "attempts": ..., "reports": ..., "streams": ...}.
+// Program that simulates thousands of agents (fleet_agent.h) in one process, for tests/perf/control_plane.py.
+// Reads one command per line from stdin: `drop` (close all connections together), `finish N` (N attempts end
+// normally, on as many agents). Exits at the end of stdin. Prints its state as a JSON line ten times per
+// second: {"attached": ..., "attempts": ..., "reports": ..., "streams": ...}.
 #include <absl/strings/str_format.h>
 #include <absl/time/clock.h>
 #include <stdio.h>

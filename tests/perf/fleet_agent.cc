@@ -9,10 +9,10 @@
 namespace fsdpd::perf {
 namespace {
 
-constexpr absl::Duration kToldAgainFor = absl::Seconds(30);  // As agent.proto says.
+constexpr absl::Duration kRepeatFor = absl::Seconds(30);  // The value in agent.proto.
 constexpr absl::Duration kFirstRetry = absl::Milliseconds(100), kLastRetry = absl::Seconds(3);
 
-// As an agent's own channel, but with a connection for each.
+// Like the channel of a real agent, but each has a separate connection.
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -34,7 +34,7 @@ v1::AgentMessage OfRank(const std::pair<std::string, int>& ref, int rank) {
   return message;
 }
 
-// As large as a rank's that shards over a few nodes.
+// As large as that of a rank with sharding over a few nodes.
 void FillReport(int64_t step, absl::Time now, v1::StepReport* report) {
   report->set_step(step);
   report->set_loss(5.0 / static_cast<double>(step));
@@ -62,7 +62,7 @@ void FillReport(int64_t step, absl::Time now, v1::StepReport* report) {
 
 }  // namespace
 
-// A stream. It is over once done() says so, and may go then.
+// A stream. It may be deleted once done() is true.
 class FleetAgent::Call final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
   explicit Call(FleetAgent* agent) : agent_(agent) {}
@@ -70,7 +70,7 @@ class FleetAgent::Call final : public grpc::ClientBidiReactor<v1::AgentMessage, 
   void Begin(v1::AgentMessage registration) {
     context_.set_wait_for_ready(true);
     agent_->stub_->async()->Attach(&context_, this);
-    AddHold();  // For writes that begin outside of what gRPC calls.
+    AddHold();  // For writes that start outside gRPC's callbacks.
     Say(std::move(registration));
     StartRead(&incoming_);
     StartCall();
@@ -152,7 +152,7 @@ void FleetAgent::Tick(absl::Time now) {
     call_->Begin(std::move(registration));
   }
   MutexLock lock(&mutex_);
-  while (!past_.empty() && now - past_.front().time > kToldAgainFor) past_.pop_front();
+  while (!past_.empty() && now - past_.front().time > kRepeatFor) past_.pop_front();
   for (auto& [ref, hosted] : hosted_) {
     if (now >= hosted.due) Report(ref, &hosted, now);
   }
@@ -233,7 +233,7 @@ void FleetAgent::Launched(const v1::Launch& launch) {
   hosted.first_rank = launch.first_rank();
   hosted.ranks = launch.ranks();
   hosted.world = launch.world();
-  // Spread over the second, as jobs that have nothing to do with each other are.
+  // Spread over the second, like the reports of independent jobs.
   hosted.due = absl::Now() + options_.step * (1.0 + (options_.seed % 1000) / 1000.0);
   TellReady(ref, hosted);
 }
@@ -301,7 +301,7 @@ void FleetAgent::Say(v1::AgentMessage message) {
   message.set_epoch(epoch_);
   message.set_sent_unix_nanos(absl::ToUnixNanos(absl::Now()));
   call_->Say(std::move(message));
-  heartbeat_due_ = absl::Now() + absl::Milliseconds(kHeartbeatIntervalMs);  // As attachment.h has it.
+  heartbeat_due_ = absl::Now() + absl::Milliseconds(kHeartbeatIntervalMs);  // As in attachment.h.
 }
 
 }  // namespace fsdpd::perf

@@ -1,10 +1,9 @@
-// An agent of which the coordinator sees what it sees of a real one, on a connection of its own: it
-// registers, has what it is told to launch "run", reports rank 0's steps once a second and how long all its
-// ranks computed as often as a real one does, sends heartbeats, comes back with the real one's back-off and
-// says then what it hosts, and once more what had happened of late. There are no ranks behind it, and no
-// thread: thousands fit into one process.
+// Simulated agent with the messages of a real one on a separate connection. It registers, "runs" launched
+// attempts, reports rank 0's steps once per second and compute times of its ranks as often as a real agent,
+// sends heartbeats, and reconnects with the real back-off. After a reconnect it reports its attempts, and
+// repeats recent exits. It has no ranks and no thread, so thousands fit into one process.
 //
-// One thread calls Tick(), Drop() and Finish(); gRPC's threads bring what the coordinator says.
+// One thread calls Tick(), Drop() and Finish(). gRPC's threads deliver messages of the coordinator.
 #pragma once
 
 #include <absl/time/time.h>
@@ -37,12 +36,11 @@ class FleetAgent {
   explicit FleetAgent(Options options);
   ~FleetAgent();
 
-  // What is due: a heartbeat, reports, a stream instead of one that has ended.
+  // Does the work that is due: a heartbeat, reports, a new stream after one that has ended.
   void Tick(absl::Time now);
-  // The connection is gone at once, as when a switch restarts.
+  // Closes the connection without a goodbye, as when a switch restarts.
   void Drop();
-  // All ranks of an attempt that runs here end in order; false where there is none. Also while nobody
-  // listens.
+  // Ends all ranks of an attempt normally, even without a connection. Returns false if no attempt runs here.
   bool Finish(absl::Time now);
 
   struct Counts {
@@ -55,7 +53,7 @@ class FleetAgent {
 
  private:
   class Call;
-  using Ref = std::pair<std::string, int>;  // A job and its attempt.
+  using Ref = std::pair<std::string, int>;  // Job and attempt.
   struct Hosted {
     int first_rank = 0, ranks = 0, world = 0;
     int64_t step = 0;
@@ -84,10 +82,10 @@ class FleetAgent {
   absl::Time retry_at_ = absl::InfinitePast();
   mutable Mutex mutex_;
   std::unique_ptr<Call> call_;
-  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: not welcome yet.
+  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // 0 before the welcome message.
   absl::Time heartbeat_due_ ABSL_GUARDED_BY(mutex_);
   std::map<Ref, Hosted> hosted_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Past> past_ ABSL_GUARDED_BY(mutex_);  // Exits and ends of late.
+  std::deque<Past> past_ ABSL_GUARDED_BY(mutex_);  // Recent exits and ends of attempts.
   ComputeTimes compute_times_ ABSL_GUARDED_BY(mutex_);
   Counts counts_ ABSL_GUARDED_BY(mutex_);
 };

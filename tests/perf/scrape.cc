@@ -1,5 +1,5 @@
-// How long an agent takes for a scrape of 64 ranks, text and transport with it: prints percentiles, and how
-// much is on the page; no timing is judged. The ratio to an agent without ranks says what ranks cost.
+// Benchmark of an agent's scrape with 64 ranks, including text and transport: prints percentiles and the size
+// of the response, and judges nothing. The ratio to an agent without ranks is the cost of ranks.
 //
 //   .build/bin/tests/perf/scrape [SCRAPES]
 #include <absl/strings/match.h>
