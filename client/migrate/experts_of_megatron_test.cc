@@ -43,7 +43,7 @@ TEST(LayerPattern, EvaluatesPythonListExpressions) {
                             "[1][1]", "[1]*100001", "[1]*99999999999999999999", "[1]*1000*1000"}) {
     EXPECT_THAT(Pattern(wrong), ElementsAre(-1)) << wrong;
   }
-  EXPECT_THAT(Pattern(std::string(100000, '(')), ElementsAre(-1)) << "and no stack runs out";
+  EXPECT_THAT(Pattern(std::string(100000, '(')), ElementsAre(-1)) << "no stack overflow";
 }
 
 TEST(ExpertsOfMegatron, WritesNoExpertsForDenseModel) {
@@ -95,7 +95,7 @@ TEST(ExpertsOfMegatron, ConvertsGroupScores) {
               ElementsAre("error expert_groups"));
   EXPECT_THAT(Result("--moe-router-num-groups 4 --moe-router-topk 4 --moe-router-group-topk 2").reported,
               ElementsAre("error expert_groups"))
-      << "by what a softmax is made of";
+      << "by logits";
 }
 
 TEST(ExpertsOfMegatron, ConvertsBalanceLossToPerSample) {

@@ -237,7 +237,7 @@ void Expect(const Flags& flags) {
     EXPECT_EQ(got, older) << flags.Text();
     EXPECT_EQ(got, newer) << flags.Text();
   } else {
-    EXPECT_TRUE(got != older || got != newer) << flags.Text() << " warned of nothing";
+    EXPECT_TRUE(got != older || got != newer) << flags.Text() << " has an unnecessary warning";
   }
   expect_carried(flags.main, got.substr(0, 4));
   expect_carried(flags.comm, got.substr(5));

@@ -23,7 +23,7 @@ const std::set<std::string>& PublishedNames();
 
 OptionKind KindOf(const Setting& setting);
 
-// Returns the unsupported feature for a message, such as "another softmax". Empty if the list has only the
+// Returns the unsupported feature for a message, such as "another kind of softmax". Empty if the list has only the
 // name.
 absl::string_view DescribeUnsupported(const Setting& setting);
 

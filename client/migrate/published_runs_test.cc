@@ -73,7 +73,7 @@ TEST(PublishedOptions, EveryListedNameIsPublished) {
 
 // Messages of the conversion and of the resulting spec, without lists of names: "error fp4_unsupported
 // --fp4-format", "adjust warmup_from --lr-warmup-init 3.9e-07 -> 0".
-std::set<std::string> Told(const Result& result) {
+std::set<std::string> Messages(const Result& result) {
   std::set<std::string> messages;
   const auto add = [&](const Violation& violation) {
     for (const char* names : {"without_effect", "of_launcher", "environment"}) {
@@ -130,7 +130,7 @@ python -m torch.distributed.run --nproc_per_node 8 --nnodes 1 --node_rank 0 --ma
 )";
 
 TEST(PublishedRuns, Llama3Of8BMessages) {
-  EXPECT_EQ(Told(Convert(kLlama3)),
+  EXPECT_EQ(Messages(Convert(kLlama3)),
             (Lines{
                 "adjust decay_length --lr-decay-samples 15228271 steps -> 15258789 steps",
                 "adjust fp8_recipe --fp8-format hybrid -> e4m3, one scale per row",
@@ -150,7 +150,7 @@ TEST(PublishedRuns, Llama3Of8BMessages) {
 
 TEST(PublishedRuns, ConvertsLlama3Of8B) {
   const Result result = Convert(kLlama3);
-  for (const std::string& line : Told(result)) EXPECT_FALSE(absl::StartsWith(line, "error")) << line;
+  for (const std::string& line : Messages(result)) EXPECT_FALSE(absl::StartsWith(line, "error")) << line;
   v1::JobSpec want = JobOf(R"({
     "name": "migrated",
     "model": {"llama": {"vocabSize": 128256, "hiddenSize": 4096, "intermediateSize": 14336, "layers": 32, "heads": 32,
@@ -209,7 +209,7 @@ srun --mpi=pmix -l --container-image=nemo.sqsh --nodes 64 --ntasks-per-node 8 py
 )";
 
 TEST(PublishedRuns, RejectsDeepSeekV3WithMultiTokenPrediction) {
-  EXPECT_EQ(Told(Convert(kDeepSeek)),
+  EXPECT_EQ(Messages(Convert(kDeepSeek)),
             (Lines{
                 "adjust decay_length --lr-decay-samples 285530 steps -> 286102 steps",
                 "adjust expert_balance_of_choices --moe-aux-loss-coeff highest scores -> chosen experts",
@@ -290,7 +290,7 @@ srun --nodes=2 --ntasks-per-node=4 python3 -u pretrain_gpt.py --seq-length 4096 
 
 TEST(PublishedRuns, RejectsQwen3Of30BWithoutVocabularySize) {
   EXPECT_EQ(
-      Told(Convert(kQwen3)),
+      Messages(Convert(kQwen3)),
       (Lines{
           "adjust decay_length --lr-decay-samples 1993179 steps -> 2098083 steps",
           "adjust expert_balance_by_sample --moe-router-load-balancing-type each micro-batch -> each sample",
@@ -395,7 +395,7 @@ validation: {eval_interval: 2000, eval_iters: 32, full_validation: false, skip_t
 
 TEST(PublishedRuns, ConvertsBridgeLlama32Of1B) {
   const Result result = Convert(kBridgeLlama);
-  EXPECT_EQ(Told(result),
+  EXPECT_EQ(Messages(result),
             (Lines{
                 "adjust average_in_collective_off ddp.average_in_collective true -> false",
                 "adjust gradient_accumulation_fusion_off model.gradient_accumulation_fusion true -> false",
@@ -430,7 +430,7 @@ TEST(PublishedRuns, ConvertsTensorParallelism) {
   text.replace(text.find(from), from.size(), to);
   const Result result = Convert(text);
   EXPECT_EQ(result.job.parallel().tensor(), 4);
-  for (const std::string& line : Told(result)) EXPECT_FALSE(absl::StartsWith(line, "error")) << line;
+  for (const std::string& line : Messages(result)) EXPECT_FALSE(absl::StartsWith(line, "error")) << line;
 }
 
 // Megatron Bridge's Llama 3 8B is the same recipe with other sizes and a context-parallel degree of 2.
@@ -448,7 +448,7 @@ TEST(PublishedRuns, ConvertsContextParallelismOfBridgeLlama3Of8B) {
     ASSERT_NE(text.find(from), std::string::npos) << from;
     text.replace(text.find(from), std::string(from).size(), to);
   }
-  EXPECT_EQ(Told(Convert(text)),
+  EXPECT_EQ(Messages(Convert(text)),
             (Lines{
                 "adjust average_in_collective_off ddp.average_in_collective true -> false",
                 "adjust gradient_accumulation_fusion_off model.gradient_accumulation_fusion true -> false",

@@ -185,9 +185,9 @@ TEST(Settings, ReadsOtherSettingsNextToShellVariable) {
   EXPECT_NE(settings.Find("lr"), nullptr);
   EXPECT_EQ(settings.Real("lr"), std::nullopt);
   EXPECT_EQ(settings.Integer("seed"), 7);
-  EXPECT_TRUE(settings.Flag("swiglu")) << "what follows is no value of it";
+  EXPECT_TRUE(settings.Flag("swiglu")) << "the next word is not its value";
   EXPECT_TRUE(settings.incomplete());
-  EXPECT_EQ(settings.value_faults().size(), 4u) << "none is told twice";
+  EXPECT_EQ(settings.value_faults().size(), 4u) << "each is reported once";
   EXPECT_FALSE(Read("--lr $LR").incomplete());
   EXPECT_TRUE(Read("$ARGS --lr 1").incomplete());
 }

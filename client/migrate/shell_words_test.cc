@@ -93,7 +93,7 @@ TEST(ShellWords, BoundsExpansionOfDoublingVariables) {
   size_t bytes = 0;
   for (const ShellWord& word : words) bytes += word.text.size();
   EXPECT_LT(bytes, 4u << 20);
-  EXPECT_FALSE(faults.empty()) << "what was not replaced is told";
+  EXPECT_FALSE(faults.empty()) << "unexpanded variables are reported";
 }
 
 }  // namespace
