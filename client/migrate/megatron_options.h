@@ -23,8 +23,8 @@ const std::set<std::string>& PublishedNames();
 
 OptionKind KindOf(const Setting& setting);
 
-// Returns the unsupported feature for a message, such as "another kind of softmax". Empty if the list has only the
-// name.
+// Returns the unsupported feature for a message, such as "another kind of softmax". Empty if the list has
+// only the name.
 absl::string_view DescribeUnsupported(const Setting& setting);
 
 // Returns the known option closest to an unknown one, in the same notation (flag or key), or an empty string
