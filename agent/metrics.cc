@@ -6,7 +6,7 @@ namespace {
 constexpr MetricKind kCounter = MetricKind::kCounter, kGauge = MetricKind::kGauge;
 
 constexpr Metric kTable[] = {
-    // Per rank, while it runs and for some time after it ended.
+    // Metrics per rank, exported while it runs and for five minutes after it ended.
     {"fsdpd_steps_total", kCounter, "", "fsdpd_job, rank", "Optimizer steps done in this attempt."},
     {"fsdpd_step_seconds_total", kCounter, "seconds", "fsdpd_job, rank",
      "Wall time of all steps of this attempt."},
@@ -104,15 +104,15 @@ constexpr Metric kTable[] = {
     {"fsdpd_memory_plan_bytes", kGauge, "bytes", "fsdpd_job, rank, component",
      "Planned memory at the step's peak, by component."},
     {"fsdpd_memory_component_bytes", kGauge, "bytes", "fsdpd_job, rank, component",
-     "Memory of each component on rank 0 at the highest sample of a step, measured at most once a "
-     "second; activations_and_workspace is the sum of activations, workspace, library and "
-     "fragmentation in the plan, arena_unused is arena memory without a live buffer."},
+     "Memory of each component on rank 0 at the highest sample of a step, measured at most once per "
+     "second. The component activations_and_workspace is the sum of activations, workspace, library and "
+     "fragmentation in the plan. The component arena_unused is arena memory without a live buffer."},
     {"fsdpd_rank_up", kGauge, "", "fsdpd_job, rank", "1 while the rank's process runs, then 0."},
     {"fsdpd_rank_info", kGauge, "", "fsdpd_job, rank, attempt, fsdpd_node, device",
      "Where a rank runs, and in which attempt; always 1."},
 
-    // Of the agent itself.
-    {"fsdpd_agent_slots", kGauge, "", "", "Ranks that this node can run at once."},
+    // Metrics of the agent itself.
+    {"fsdpd_agent_slots", kGauge, "", "", "Number of ranks that this node can run."},
     {"fsdpd_agent_ranks", kGauge, "", "", "Rank processes that run on this node."},
     {"fsdpd_agent_connected", kGauge, "", "", "1 while the agent is attached to its coordinator."},
     {"fsdpd_agent_file_stale", kGauge, "", "file",
@@ -142,7 +142,7 @@ constexpr Metric kTable[] = {
      "Ranks that failed here before any other rank of their attempt on this node, by cause as "
      "reported by the rank or the agent; process if it is unknown."},
 
-    // Per GPU that the agent offers, by its driver. fsdpd_job and rank are empty while no rank runs on it.
+    // Metrics per GPU of the agent, from its driver. fsdpd_job and rank are empty while no rank runs on it.
     {"fsdpd_gpu_power_watts", kGauge, "watts", "fsdpd_node, device, fsdpd_job, rank",
      "Power of the whole GPU board, averaged over the last second or less."},
     {"fsdpd_gpu_energy_joules_total", kCounter, "joules", "fsdpd_node, device",
@@ -152,7 +152,7 @@ constexpr Metric kTable[] = {
     {"fsdpd_gpu_temperature_celsius", kGauge, "celsius", "fsdpd_node, device",
      "Temperature of the GPU chip."},
     {"fsdpd_gpu_xid_errors_total", kCounter, "", "fsdpd_node, device",
-     "XID errors that the driver reported since the agent's start, without those that programs "
+     "XID errors that the driver reported since the agent's start, without errors that programs "
      "cause."},
     {"fsdpd_gpu_memory_used_bytes", kGauge, "bytes", "fsdpd_node, device, fsdpd_job, rank",
      "GPU memory in use, by all processes and the driver."},
