@@ -35,7 +35,7 @@ std::string CauseName(v1::FailureCause cause) {
   return absl::AsciiStrToLower(absl::StripPrefix(v1::FailureCause_Name(cause), "FAILURE_CAUSE_"));
 }
 
-// Size of the database including its write-ahead log.
+// Size of the database, including its write-ahead log.
 double BytesOf(const std::string& state_dir) {
   uintmax_t bytes = 0;
   std::error_code error;
@@ -46,7 +46,7 @@ double BytesOf(const std::string& state_dir) {
   return static_cast<double>(bytes);
 }
 
-// Computes the ledger without copying the job's spec and history, which are most of it.
+// Ledger of a job up to `now`. Copies only the fields that PassTime reads, since spec and history are large.
 v1::Job::Ledger LedgerAt(absl::Time now, const v1::Job& job) {
   v1::Job bare;
   bare.set_state(job.state());
@@ -72,7 +72,7 @@ void MetricsPage::ExportFiles(ReadFiles read) {
   files_.push_back(std::move(read));
 }
 
-// Runs without the lock, because the disk may be slow.
+// Reads the files without mutex_, since a disk may be slow.
 void MetricsPage::AddFiles(std::vector<MetricFamily>* families) {
   std::vector<ReadFiles> files;
   {
@@ -102,7 +102,7 @@ void MetricsPage::Hide() {
   views_.clear();
 }
 
-// Runs without the lock, because the disk may be slow.
+// Reads the directory without mutex_, since a disk may be slow.
 std::optional<double> MetricsPage::StateBytes() {
   std::string state_dir;
   {
@@ -159,7 +159,7 @@ void MetricsPage::AddJobs(std::vector<MetricFamily>* families) {
   for (const LedgerShare& share : all_seconds)
     AddSample(&all, {{"cause", std::string(share.name)}}, share.seconds);
   for (MetricFamily* family : {&states, &all}) families->push_back(std::move(*family));
-  // By time of admission.
+  // Oldest first; the id breaks ties.
   std::sort(launched.begin(), launched.end(), [](const auto& a, const auto& b) {
     return std::pair(a->create_unix_nanos(), a->id()) < std::pair(b->create_unix_nanos(), b->id());
   });

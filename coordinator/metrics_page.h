@@ -1,13 +1,13 @@
-// /metrics endpoint of the coordinator. It lives as long as the process and exports the meters. While this
-// coordinator leads it also exports current jobs, agents and slots. It reads these from the board and the
-// registry like an API reader, so a scrape blocks the reconciler only briefly: some milliseconds with 10,000
-// jobs and 2,000 agents.
+// /metrics of this coordinator, as long as its process lives: the counters of its meters and, while it is the
+// leader, the current jobs, agents and slots. The current state is read from the job board and the node
+// registry, like reads of the API. A scrape therefore blocks the reconciler as long as such a read: some
+// milliseconds with ten thousand jobs and two thousand agents.
 //
-// Series are bounded: only launched jobs that have not ended have series of their own, and of these the
-// oldest kMaxListedJobs.
+// The number of series is bounded: only launched jobs that have not ended have their own series, and of these
+// the oldest kMaxListedJobs.
 //
-// Thread-safe. Show() at the start of a term, Hide() at its end; the pointers given to Show() are not read
-// after Hide() has returned.
+// Thread-safe. Call Show() when the coordinator becomes the leader, and Hide() when it loses the leadership.
+// The objects passed to Show() are not read after Hide() has returned.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -35,7 +35,7 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxListedJobs = 256;  // Each has 13 causes, a rank and predictions.
+constexpr size_t kMaxListedJobs = 256;  // Each has 13 causes, a slowest rank and a prediction.
 
 class EventLog;
 
@@ -50,23 +50,23 @@ class MetricsPage {
     int64_t generation;
   };
 
-  // A file that the coordinator rereads while it runs, named by its flag.
+  // A file that the coordinator reads again while it runs.
   struct FileState {
-    std::string flag;    // "--tokens"
-    bool stale = false;  // Whether the file was rejected, so that an older version is in use.
-    absl::Time not_after = absl::InfiniteFuture();  // Of the certificate in use, if the file holds one.
+    std::string flag;                               // The flag with its path: "--tokens".
+    bool stale = false;                             // The file is invalid; the previous version is in use.
+    absl::Time not_after = absl::InfiniteFuture();  // Expiry of the certificate in use, if it has one.
   };
   using ReadFiles = std::function<std::vector<FileState>()>;
 
-  // `revoked`, `audit`: null without --revoked-certs, --audit-log.
+  // `revoked` is null without --revoked-certs, `audit` without --audit-log.
   explicit MetricsPage(Clock* clock, std::shared_ptr<RevokedCertificates> revoked = nullptr,
                        std::shared_ptr<const AuditLog> audit = nullptr)
       : clock_(clock), revoked_(std::move(revoked)), audit_(std::move(audit)) {}
 
-  // Reads the files on each scrape. `read` may outlive the caller.
+  // Adds files to export; each scrape calls `read`, which may outlive the caller.
   void ExportFiles(ReadFiles read);
 
-  // Serves on `listen` (HOST:PORT). Errors are those of MetricsServer::Start. Call at most once.
+  // Starts the server on `listen` (HOST:PORT). Errors of MetricsServer::Start. Called at most once.
   absl::Status Serve(const std::string& listen);
   std::string endpoint() const { return server_ == nullptr ? "" : server_->endpoint(); }
   Meters* meters() { return &meters_; }
@@ -75,19 +75,19 @@ class MetricsPage {
   void Hide();
 
   std::vector<prometheus::MetricFamily> Collect();
-  // Blocks until the predictions for the jobs of the last Collect() are known.
+  // Blocks until the predictions of the jobs in the last Collect() are known. For tests.
   void AwaitPredictions() { predictions_.AwaitAll(); }
 
  private:
   std::optional<double> StateBytes();
   void AddFiles(std::vector<prometheus::MetricFamily>* families);
   void AddJobs(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // `jobs`: the jobs with series of their own.
+  // `jobs` are the listed ones, with their own series.
   void AddListed(const JobPredictions::Jobs& jobs, std::vector<prometheus::MetricFamily>* families)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddPredictions(const JobPredictions::Jobs& jobs, std::vector<prometheus::MetricFamily>* families)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Call after AddNodes(), which reads the nodes.
+  // REQUIRES: AddNodes() was called; it updates views_.
   void AddCordoned(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddNodes(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -99,12 +99,12 @@ class MetricsPage {
   Mutex mutex_;
   std::vector<ReadFiles> files_ ABSL_GUARDED_BY(mutex_);
   std::optional<Lead> lead_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, NodeView> views_ ABSL_GUARDED_BY(mutex_);  // As of the last scrape.
+  std::map<std::string, NodeView> views_ ABSL_GUARDED_BY(mutex_);  // Updated by each scrape.
   std::unique_ptr<MetricsServer> server_;                          // Last: its thread uses the rest.
 };
 
-// Returns the states of the given files; `flags` has each file's flag instead of its path. `error`: why the
-// files cannot be used, naming one of them; "" if they can.
+// States of the configured TLS files. `flags` has the flag of each file in place of its path. `fault` is the
+// error of the one file that cannot be used, or ""; only that file is stale.
 std::vector<MetricsPage::FileState> TlsFileStates(const TlsFiles& flags, const TlsFiles& files,
                                                   const std::string& error, absl::Time not_after,
                                                   absl::Time trusted_not_after);

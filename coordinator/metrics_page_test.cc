@@ -35,7 +35,7 @@ class MetricsPageTest : public ReconcilerCase {
   MetricsPage page_{&clock_};
 };
 
-TEST_F(MetricsPageTest, StandbyExportsNoJobsOrAgents) {
+TEST_F(MetricsPageTest, StandbyExportsNoJobsAndAgents) {
   ExpectLine("fsdpd_coordinator_leader 0");
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_jobs{"));
   Show(&page_);
@@ -46,7 +46,7 @@ TEST_F(MetricsPageTest, StandbyExportsNoJobsOrAgents) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_agents{"));
 }
 
-TEST_F(MetricsPageTest, ExportsStaleFileWithItsFlag) {
+TEST_F(MetricsPageTest, ExportsStaleFilesByFlag) {
   page_.ExportFiles([] {
     return std::vector<MetricsPage::FileState>{{"--tokens", true}, {"--quotas", false}};
   });
@@ -55,8 +55,8 @@ TEST_F(MetricsPageTest, ExportsStaleFileWithItsFlag) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "expiry_timestamp_seconds{"));
 }
 
-// Regression: a broken certificate was also reported for the CA file.
-TEST_F(MetricsPageTest, OnlyInvalidTlsFileIsStale) {
+// An invalid certificate also marked the CA file as stale.
+TEST_F(MetricsPageTest, OnlyTheInvalidTlsFileIsStale) {
   page_.ExportFiles([] {
     return TlsFileStates({"--etcd-ca", "--etcd-cert", "--etcd-key"}, {"pki/ca", "pki/c", "pki/c.key"},
                          "pki/c: contains no PEM certificate", absl::FromUnixSeconds(7),
@@ -106,7 +106,7 @@ TEST_F(MetricsPageTest, CountsAgentsAndSlots) {
   ExpectLine("fsdpd_agents_cordoned 0");
 }
 
-TEST_F(MetricsPageTest, CordonedNodeHasNumberOfWaitingJobs) {
+TEST_F(MetricsPageTest, CountsJobsThatWaitForACordonedNode) {
   Show(&page_);
   Attach("a", 1);
   Attach("b", 1);
@@ -118,7 +118,7 @@ TEST_F(MetricsPageTest, CordonedNodeHasNumberOfWaitingJobs) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_cordoned_node_waiting_jobs{"));
 }
 
-TEST_F(MetricsPageTest, ExportsStateSizeAndEvents) {
+TEST_F(MetricsPageTest, StateBytesAndEventsIncrease) {
   Show(&page_);
   ExpectLine("fsdpd_events_total 0");
   const auto bytes = [this] {
@@ -136,7 +136,7 @@ TEST_F(MetricsPageTest, ExportsStateSizeAndEvents) {
   EXPECT_GT(bytes(), before + (1 << 20));
 }
 
-TEST_F(MetricsPageTest, ExportsFailedAttemptsByCause) {
+TEST_F(MetricsPageTest, CountsFailedAttemptsByCause) {
   Show(&page_);
   v1::Job job;
   job.set_id("a-1");
@@ -175,13 +175,13 @@ TEST_F(MetricsPageTest, ExportsPredictedStepTimeAndMfu) {
   EXPECT_GT(predicted, 0);
   const double step = parts["compute"] + parts["exposed"] + parts["rest"];
   EXPECT_NEAR(reached * 0.5, predicted * step, predicted * step * 1e-9)
-      << "the same work in a different time";
+      << "the same FLOPs in a different time";
   job.set_state(v1::JOB_STATE_STOPPING);
   board_->Publish(job);
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_job_mfu_ratio{"));
 }
 
-TEST_F(MetricsPageTest, ExportsOnlySlowestRankOfRunningJob) {
+TEST_F(MetricsPageTest, ExportsOnlyTheSlowestRank) {
   Show(&page_);
   v1::Job job;
   job.set_id("a-1");
@@ -198,10 +198,10 @@ TEST_F(MetricsPageTest, ExportsOnlySlowestRankOfRunningJob) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "rank=\"2\""));
   job.set_state(v1::JOB_STATE_STOPPING);
   board_->Publish(job);
-  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "rank=\"3\"")) << "from an attempt that has ended";
+  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "rank=\"3\"")) << "of an ended attempt";
 }
 
-TEST_F(MetricsPageTest, ExportsLedgerUntilJobEnds) {
+TEST_F(MetricsPageTest, ExportsTheLedgerUntilTheJobEnds) {
   Show(&page_);
   v1::Job job;
   job.set_id("a-1");
@@ -221,8 +221,8 @@ TEST_F(MetricsPageTest, ExportsLedgerUntilJobEnds) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "a-1"));
 }
 
-// Regression: on a former standby the endpoint is older than the leadership, and had its own start of time.
-TEST_F(MetricsPageTest, IgnoresDateChangeBeforeTerm) {
+// The page of a former standby is older than its leadership, and used a different clock origin.
+TEST_F(MetricsPageTest, ClockStepBeforeLeadershipIsNotJobTime) {
   clock_.StepWall(absl::Hours(24));
   Restart();
   Show(&page_);
@@ -265,7 +265,7 @@ TEST_F(MetricsPageTest, BoundsSeriesWithTenThousandJobs) {
   ExpectLine(absl::StrCat("fsdpd_unlisted_jobs ", 2'000 - kMaxListedJobs));
 }
 
-TEST_F(MetricsPageTest, ExportsExactlyTheDeclaredMetrics) {
+TEST_F(MetricsPageTest, ExportsExactlyTheTable) {
   page_.ExportFiles([] {
     return std::vector<MetricsPage::FileState>{{"--tls-cert", false, absl::FromUnixSeconds(1)}};
   });
