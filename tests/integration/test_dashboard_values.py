@@ -202,34 +202,34 @@ EXPECTED = {
         ("Step time", [newest("step_seconds")]),
         ("Ranks up", [newest("rank_up", sum)]),
         ("Restarts", [restarts]),
-        ("Energy of a step", [by_job(lambda see, job: sum(see.card("gpu_step_energy_joules", job, rank) for rank in see.ranks))]),
+        ("Energy per step", [by_job(lambda see, job: sum(see.card("gpu_step_energy_joules", job, rank) for rank in see.ranks))]),
         ("Loss", [newest("loss"), rank_0s("validation_loss")]),
         ("Gradient norm", [newest("grad_norm")]),
         ("Learning rate", [rank_0s("learning_rate")]),
-        ("Steps that were not as they should be", [
+        ("Skipped and bad steps", [
             by_job(lambda see, job: max(see.at("skipped_steps_total", job, rank) for rank in RANKS)),
             by_job_and("kind", ["nonfinite", "spike"], lambda see, job, kind: see.at("bad_steps_total", job, "0", kind=kind))]),
         ("Loss scale", [by_job(lambda see, job: max(see.at("loss_scale", job, rank) for rank in RANKS))]),
-        ("Rounded to zero in FP8", [by_job_and("class", ["weights", "gradients"], lambda see, job, of: (
+        ("FP8 underflow", [by_job_and("class", ["weights", "gradients"], lambda see, job, of: (
             see.rate("fp8_flushed_total", job, "0", **{"class": of}) / see.rate("fp8_numbers_total", job, "0", **{"class": of})))]),
-        ("Routers", [rank_0s("expert_imbalance"), rank_0s("router_entropy")]),
+        ("Router imbalance and entropy", [rank_0s("expert_imbalance"), rank_0s("router_entropy")]),
         ("Tokens/s", [tokens]),
-        ("Where a step goes", [a_step("compute_seconds_total"), a_step("exposed_seconds_total"), by_job(clamped_rest)]),
-        ("Waiting for data", [by_rank(lambda see, job, rank: see.rate("data_wait_seconds_total", job, rank) / see.rate("steps_total", job, rank))]),
+        ("Step time by part", [a_step("compute_seconds_total"), a_step("exposed_seconds_total"), by_job(clamped_rest)]),
+        ("Data wait", [by_rank(lambda see, job, rank: see.rate("data_wait_seconds_total", job, rank) / see.rate("steps_total", job, rank))]),
         ("MFU", [mfu, predicted_mfu]),
         ("Time since the last step", [stale]),
         ("Failed attempts", [by_job_and("cause", CAUSES, lambda see, job, cause: see.reported("job_failed_attempts", job, cause=cause))]),
         ("Goodput", [by_job(lambda see, job: (ledger(see, job, "step") + ledger(see, job, "exposed"))
                             / sum(ledger(see, job, each) for each in TIMES if each not in BUSY))]),
-        ("Where the job's time went", [by_job_and("cause", TIMES, ledger)]),
-        ("Where its time goes", [by_job_and("cause", TIMES, lambda see, job, cause: ledger(see, job, cause)
+        ("Time since admission by cause", [by_job_and("cause", TIMES, ledger)]),
+        ("Current time by cause", [by_job_and("cause", TIMES, lambda see, job, cause: ledger(see, job, cause)
                                             / sum(ledger(see, job, each) for each in TIMES))]),
         ("Newest checkpoint", [rank_0s("checkpoint_last_step")]),
         ("Time since the newest checkpoint", [checkpoint_age]),
         ("Checkpoints of the attempt", [rank_0s("checkpoints_total"), rank_0s("checkpoint_failures_total")]),
-        ("Time to write a checkpoint", [rank_0s("checkpoint_seconds")]),
-        ("Training waits for checkpoints", [by_job(lambda see, job: see.rate("checkpoint_stall_seconds_total", job, "0"))]),
-        ("Size of a checkpoint", [rank_0s("checkpoint_bytes")]),
+        ("Checkpoint duration", [rank_0s("checkpoint_seconds")]),
+        ("Checkpoint stall", [by_job(lambda see, job: see.rate("checkpoint_stall_seconds_total", job, "0"))]),
+        ("Checkpoint size", [rank_0s("checkpoint_bytes")]),
     ],
     "fsdpd-memory.json": [
         ("Memory by rank", [
@@ -238,23 +238,23 @@ EXPECTED = {
         ("Plan by component", [by_job_and("component", VALUES["component"], lambda see, job, component: statistics.mean(
             see.at("memory_plan_bytes", job, rank, component=component) for rank in see.ranks))]),
         ("Peak over plan", [over_plan]),
-        ("Planned against measured by component", [
+        ("Planned and measured by component", [
             by_job_and("part", ["activations_and_workspace", "optimizer"], lambda see, job, part: sum(
                 see.at("memory_plan_bytes", job, "0", component=each) for each in part.split("_and_"))),
             by_job_and("component", VALUES["component"], lambda see, job, component: see.at(
                 "memory_component_bytes", job, "0", component=component))]),
         ("Memory spikes", [by_rank(lambda see, job, rank: see.at("memory_spikes_total", job, rank))]),
-        ("How high spikes were", [lambda see: ({"fsdpd_job", "rank", "instruction"}, {
+        ("Size of memory spikes", [lambda see: ({"fsdpd_job", "rank", "instruction"}, {
             (job, instruction, rank): see.at("memory_spike_excess_bytes", job, rank, instruction=instruction)
             for job in see.jobs for rank in see.ranks for instruction in VALUES["instruction"]})]),
         ("Device mallocs and frees", [by_job(lambda see, job: see.sum("device_mallocs_total", job)),
                                       by_job(lambda see, job: see.sum("device_frees_total", job))]),
-        ("Allocator requests a step", [a_step("allocations_total")]),
+        ("Allocator requests per step", [a_step("allocations_total")]),
         ("Reserved and not allocated", [by_rank(lambda see, job, rank: 1 - see.at("memory_allocated_bytes", job, rank)
                                                 / see.at("memory_reserved_bytes", job, rank))]),
         ("Allocator retries and failures", [card_of("gpu_allocator_retries_total"), card_of("gpu_out_of_memory_total")]),
-        ("Memory in use", [card_of("gpu_memory_used_bytes")]),
-        ("Memory beside the rank's own", [card_of("gpu_memory_outside_bytes")]),
+        ("GPU memory in use", [card_of("gpu_memory_used_bytes")]),
+        ("GPU memory outside of the rank", [card_of("gpu_memory_outside_bytes")]),
     ],
     "fsdpd-overlap.json": [
         ("Overlap", [by_job(lambda see, job: 1 - sum(see.sum("comm_exposed_seconds_total", job, op=op) for op in OPS)
@@ -262,39 +262,39 @@ EXPECTED = {
         ("Overlap by operation", [by_job_and("op", OPS, lambda see, job, op: 1 - see.sum("comm_exposed_seconds_total", job, op=op)
                                              / see.sum("comm_seconds_total", job, op=op))]),
         ("Exposed communication", [exposed_share]),
-        ("Exposed time a step by operation", [by_job_and("op", OPS, lambda see, job, op: see.sum("comm_exposed_seconds_total", job, op=op)
+        ("Exposed time per step by operation", [by_job_and("op", OPS, lambda see, job, op: see.sum("comm_exposed_seconds_total", job, op=op)
                                                          / see.sum("steps_total", job))]),
-        ("Communication time a step by operation", [by_job_and("op", OPS, lambda see, job, op: see.sum("comm_seconds_total", job, op=op)
+        ("Communication time per step by operation", [by_job_and("op", OPS, lambda see, job, op: see.sum("comm_seconds_total", job, op=op)
                                                                / see.sum("steps_total", job))]),
         ("Copy engines", [newest("copy_engines", statistics.fmean)]),
-        ("Bandwidth of each operation", [by_job_and("op", OPS, lambda see, job, op: see.sum("comm_bytes_total", job, op=op)
+        ("Bandwidth by operation", [by_job_and("op", OPS, lambda see, job, op: see.sum("comm_bytes_total", job, op=op)
                                                     / see.sum("comm_seconds_total", job, op=op))]),
         ("Step time", [a_step("step_seconds_total"), predicted_step]),
-        ("Compute of a step", [a_step("compute_seconds_total"), coordinators("job_predicted_step_seconds", part="compute")]),
-        ("Exposed communication of a step", [a_step("exposed_seconds_total"), coordinators("job_predicted_step_seconds", part="exposed")]),
-        ("Exposed share of the step by rank", [by_rank(lambda see, job, rank: see.rate("exposed_seconds_total", job, rank)
+        ("Compute per step", [a_step("compute_seconds_total"), coordinators("job_predicted_step_seconds", part="compute")]),
+        ("Exposed communication per step", [a_step("exposed_seconds_total"), coordinators("job_predicted_step_seconds", part="exposed")]),
+        ("Exposed fraction of the step by rank", [by_rank(lambda see, job, rank: see.rate("exposed_seconds_total", job, rank)
                                                        / see.rate("step_seconds_total", job, rank))]),
         ("Compute lane busy by rank", [by_rank(lambda see, job, rank: see.rate("compute_seconds_total", job, rank)
                                                / see.rate("step_seconds_total", job, rank))]),
         ("Stragglers", [by_rank(straggles)]),
-        ("Compute time a step, by rank", [slowest]),
+        ("Compute time per step by rank", [slowest]),
         ("Power", [card_of("gpu_power_watts")]),
-        ("SM clock in a step", [card_of("gpu_step_sm_clock_hertz")]),
-        ("Energy of a step", [card_of("gpu_step_energy_joules")]),
+        ("SM clock during a step", [card_of("gpu_step_sm_clock_hertz")]),
+        ("Energy per step", [card_of("gpu_step_energy_joules")]),
     ],
     "fsdpd-fleet.json": [
         ("Agents connected", [agents_sum("agent_connected"), one(lambda see: len(NODES))]),
         ("Slots", [agents_sum("agent_slots"), agents_sum("agent_ranks")]),
-        ("Jobs that train", [one(lambda see: len(JOBS))]),
+        ("Running jobs", [one(lambda see: len(JOBS))]),
         ("Tokens/s", [one(lambda see: sum(all_ranks(see).sum("tokens_total", job) for job in JOBS))]),
         ("Tokens/s by job", [of_all(tokens)]),
         ("Exposed communication by job", [of_all(exposed_share)]),
         ("Peak over plan by job", [of_all(by_job(lambda see, job: max(see.at("memory_peak_bytes", job, rank) / see.plan(job, rank) for rank in RANKS)))]),
         ("Restarts by job", [of_all(restarts)]),
         ("Restarts by cause", [restarts_by_cause]),
-        ("Recovery by phase", [bounded("fsdpd_recovery_seconds", "phase", VALUES["phase"], 0.9)]),
+        ("Recovery time by phase (p90)", [bounded("fsdpd_recovery_seconds", "phase", VALUES["phase"], 0.9)]),
         ("Jobs by state", [known("jobs", "state")]),
-        ("Wait in the queue", [one(lambda see: quantile(0.5, "fsdpd_queue_wait_seconds")), one(lambda see: quantile(0.9, "fsdpd_queue_wait_seconds"))]),
+        ("Queue wait", [one(lambda see: quantile(0.5, "fsdpd_queue_wait_seconds")), one(lambda see: quantile(0.9, "fsdpd_queue_wait_seconds"))]),
         ("Slots of connected agents", [known("slots", "state")]),
         ("Submits", [known("submits_total", "outcome", lambda see: WINDOW, at=False)]),
         ("Refusals by rule", [known("refusals_total", "rule")]),
@@ -304,17 +304,17 @@ EXPECTED = {
         ("Agents connected to their coordinator", [agents("agent_connected")]),
         ("Failed ranks and hangs", [failures, by("instance", NODES, lambda see, node: WINDOW * counted(see, "hangs_total", instance=node))]),
         ("Agents by state", [known("agents", "state"), one(lambda see: see.data.at("fsdpd_agents_cordoned", instance="c0"))]),
-        ("Calls", [bounded("fsdpd_rpc_seconds", "method", VALUES["method"])]),
-        ("Store", [bounded("fsdpd_store_seconds", "operation", VALUES["operation"])]),
-        ("Turns", [bounded("fsdpd_tick_seconds", "instance", ["c0"])]),
-        ("Size of the state", [by("instance", ["c0"], lambda see, each: see.data.at("fsdpd_state_bytes", instance=each))]),
+        ("RPC latency (p99)", [bounded("fsdpd_rpc_seconds", "method", VALUES["method"])]),
+        ("Store latency (p99)", [bounded("fsdpd_store_seconds", "operation", VALUES["operation"])]),
+        ("Reconciler tick (p99)", [bounded("fsdpd_tick_seconds", "instance", ["c0"])]),
+        ("State size", [by("instance", ["c0"], lambda see, each: see.data.at("fsdpd_state_bytes", instance=each))]),
         ("Events", [one(lambda see: WINDOW * counted(see, "events_total", instance="c0"))]),
         ("File descriptors", [by("instance", [*NODES, "c0"], lambda see, each: see.data.at("process_open_fds", instance=each)
                                  / see.data.at("process_max_fds", instance=each))]),
         ("Power", [of_card("gpu_power_watts")]),
         ("Temperature", [by_card(lambda see, node, device: see.data.at("fsdpd_gpu_temperature_celsius", instance=node, fsdpd_node=node, device=device))]),
         ("SM clock", [of_card("gpu_sm_clock_hertz")]),
-        ("Clock held down", [slowdowns]),
+        ("Clock slowdown", [slowdowns]),
         ("Errors", [by_card(lambda see, node, device: WINDOW * counted(see, "gpu_xid_errors_total", instance=node, fsdpd_node=node, device=device)), ecc]),
         ("Memory in use", [of_card("gpu_memory_used_bytes")]),
     ],
