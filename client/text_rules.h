@@ -1,6 +1,6 @@
-// Documentation of the rules that the spec parser checks: the text of a spec, and the files that it names.
-// They are rows like those of the validation rules (fsdp/plan/rules), for `explain`. docs/rules.py compares
-// them with the rule ids in the parser's code.
+// Rules for the text of a spec file, and for the files that a spec names, before the spec itself is validated.
+// They are rows like those of fsdp/plan/rules, for `fsdpctl explain` and docs/rules.md. docs/rules.py compares
+// them with the code that reports these violations.
 #pragma once
 
 #include <vector>

@@ -81,7 +81,7 @@ constexpr Row kRows[] = {
     {"loss_scale_hysteresis", kAdjust, "hysteresis is 1: every overflow halves the loss scale"},
     {"no_data", kWarn, "data_path is set: without it, random tokens are used"},
     {"data_order", kError, "dataloader_type is single"},
-    {"split", kAdjust, "validation data has files of its own: split is not applied"},
+    {"split", kAdjust, "validation data needs separate files: split is not applied"},
     {"documents_apart", kError,
      "positions, attention and loss are all reset at document ends, or none of them"},
     {"documents_first_token", kAdjust, "the first token of a document is not a target"},
