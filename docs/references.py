@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the reference pages of docs/ again, all or the named: .python/bin/python docs/references.py [PAGE...]
+"""Generates the reference pages in docs/: .python/bin/python docs/references.py [--check] [PAGE...]
 
-Pages are cli, spec, rules and metrics. `cli` asks the built programs for their help, in .build/bin or where FSDPD_BIN says:
+Pages are cli, spec, rules and metrics; all by default. `cli` runs --help of the built programs in .build/bin or FSDPD_BIN:
 bazel build //client:fsdpctl //coordinator:fsdpd-coordinator //agent:fsdpd-agent //fsdp/engine:train_local
-With --check, writes nothing and says which pages are not what they would be.
+--check writes nothing, and fails with the pages that are not up to date.
 """
 
 import importlib
@@ -20,7 +20,7 @@ def main():
     asked = [each for each in arguments if each != "--check"] or PAGES
     unknown = [each for each in asked if each not in PAGES]
     if unknown:
-        sys.exit(f"there is no page {unknown[0]}; the pages are {', '.join(PAGES)}")
+        sys.exit(f"unknown page {unknown[0]}; the pages are {', '.join(PAGES)}")
     old = []
     for name in asked:
         path, text = DOCS / f"{name}.md", importlib.import_module(name).page()
@@ -29,7 +29,7 @@ def main():
         elif not check:
             path.write_text(text)
     if old:
-        sys.exit(f"docs: not what it is made of: {', '.join(old)}; run: .python/bin/python docs/references.py {' '.join(old)}")
+        sys.exit(f"docs: not up to date: {', '.join(old)}; run: .python/bin/python docs/references.py {' '.join(old)}")
 
 
 if __name__ == "__main__":
