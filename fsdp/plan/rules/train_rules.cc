@@ -108,9 +108,9 @@ const Rule kRules[] = {
        const int64_t batch = f.global_batch();
        if (batch % unit == 0) return {};
        const int64_t below = batch / unit * unit;
-       const char* who = ranks == f.world() ? " ranks x " : " groups of ranks x ";
+       const char* groups = ranks == f.world() ? " ranks x " : " groups of ranks x ";
        return {{absl::StrCat("every rank must run the same number of micro-batches: ", batch,
-                             " samples do not split into ", ranks, who, f.job.train().micro_batch(),
+                             " samples do not split into ", ranks, groups, f.job.train().micro_batch(),
                              " samples (", unit, " at a time)"),
                 below == 0 ? absl::StrCat("write global_batch: ", unit, ", or use fewer ranks")
                            : absl::StrCat("write global_batch: ", below, " or ", below + unit)}};
