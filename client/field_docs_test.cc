@@ -21,8 +21,7 @@ TEST(FieldDocs, ExplainsField) {
   const absl::StatusOr<Explained> name = ExplainField("name");
   ASSERT_TRUE(name.ok());
   EXPECT_EQ(name->field.type, "string");
-  EXPECT_EQ(name->field.comment,
-            "Required. A DNS label of at most 40 characters; the job's id is made from it.");
+  EXPECT_NE(name->field.comment.find("DNS label of at most 40 characters"), std::string::npos);
   EXPECT_EQ(ExplainField("train.steps")->field.type, "integer");
   EXPECT_EQ(ExplainField("data.tokens[0].path")->field.name, "data.tokens.path");
   EXPECT_EQ(ExplainField("train.microBatch")->field.name, "train.micro_batch");
@@ -31,15 +30,15 @@ TEST(FieldDocs, ExplainsField) {
 TEST(FieldDocs, JoinsLinesOfParagraph) {
   const std::string comment = ExplainField("priority")->field.comment;
   EXPECT_EQ(comment.find('\n'), std::string::npos) << comment;
-  EXPECT_NE(comment.find("equal ones go in the order of their submits"), std::string::npos) << comment;
+  EXPECT_NE(comment.find("in the order of submission"), std::string::npos) << comment;
 }
 
 TEST(FieldDocs, AttachesTrailingCommentToItsField) {
   const std::string path = ExplainField("data.tokens[0].path")->field.comment;
-  EXPECT_NE(path.find("For type megatron the common part of PATH.bin and PATH.idx."), std::string::npos)
-      << path;
-  EXPECT_EQ(ExplainField("data.tokens.weight")->field.comment,
-            "Share of the samples relative to the other files. Default 1.");
+  EXPECT_NE(path.find("PATH.idx"), std::string::npos) << path;
+  const std::string weight = ExplainField("data.tokens.weight")->field.comment;
+  EXPECT_EQ(weight.find("PATH.idx"), std::string::npos) << weight;
+  EXPECT_NE(weight.find("Default 1."), std::string::npos) << weight;
 }
 
 TEST(FieldDocs, ExplainsMessagesAndEnums) {
