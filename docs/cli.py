@@ -16,6 +16,7 @@ HEAD = """# Command-line reference: fsdpctl, fsdpd-coordinator, fsdpd-agent
 
 This page lists all commands and flags of fsdpctl, of the two daemons and of train_local, as `--help` prints them.
 
+<!-- run by: tests/integration/test_references.py -->
 ```sh
 fsdpctl --help             # commands
 fsdpctl submit --help      # flags of a command

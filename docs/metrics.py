@@ -8,6 +8,7 @@ HEAD = """# Metrics
 
 Agents and coordinators export Prometheus metrics at `/metrics` of `--metrics-listen`. This page lists all of them.
 
+<!-- run by: tests/integration/test_metrics.py -->
 ```sh
 fsdpd-agent --node n1 --coordinator COORDINATOR --metrics-listen 0.0.0.0:7778
 curl -s n1:7778/metrics | grep fsdpd_step_seconds

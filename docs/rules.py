@@ -9,6 +9,7 @@ HEAD = """# Validation rules
 
 A validation rule checks a job spec. Its id is in brackets at the end of each message, and this page lists all rules.
 
+<!-- run by: tests/integration/test_fsdpctl_verbs.py -->
 ```sh
 fsdpctl validate -f job.yaml       # all violations of a spec, each with position, value and fix
 fsdpctl explain lr_positive        # one rule of this page
