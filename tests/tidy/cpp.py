@@ -1,8 +1,8 @@
-"""A C++ reader that knows just enough: comments, literals and braces, to find where functions begin and end."""
+"""Minimal C++ scanner: comments, literals and braces, to find the start and end of functions."""
 
 import re
 
-# In this order: a raw string may hold anything, a comment may hold quotes, a literal may hold comment marks.
+# In this order: a raw string may contain anything, a comment quotes, and a literal comment markers.
 _TOKENS = re.compile(r'R"(?P<tag>[^()\s]{0,16})\(.*?\)(?P=tag)"'
                      r'|//[^\n]*|/\*.*?\*/'
                      r'|"(?:\\.|[^"\\\n])*"'
@@ -11,12 +11,12 @@ _TYPE = re.compile(r"\b(namespace|class|struct|union|enum|extern)\b")
 
 
 def blank(source):
-    """`source` with comments and literals replaced by spaces; line numbers stay."""
+    """`source` with comments and literals replaced by spaces; line numbers do not change."""
     return _TOKENS.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), source)
 
 
 def functions(source):
-    """(head, first line, last line) of each outermost function body, macro-made ones such as TEST() included."""
+    """(head, first line, last line) of each outermost function body, including those of macros such as TEST()."""
     code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda match: re.sub(r"[^\n]", " ", match.group()),
                   blank(source), flags=re.MULTILINE)
     found, stack, head_start = [], [], 0
@@ -29,7 +29,7 @@ def functions(source):
         elif char == "}" and stack:
             kind, head, start = stack.pop()
             if kind == "function":
-                # The head's own first line counts: a signature of ten lines is ten lines to read.
+                # The lines of the head count: a signature of ten lines is ten lines to read.
                 begin = start - len(head.lstrip())
                 found.append((" ".join(head.split()), code.count("\n", 0, begin) + 1,
                               code.count("\n", 0, position) + 1))

@@ -6,7 +6,7 @@ import re
 
 MEDIAN, P95, LONGEST = 18, 30, 40  # Words of a sentence.
 
-# Each with the words to write instead. STYLE.md explains them.
+# Each with its replacement. STYLE.md explains them.
 BANNED = {
     r"\bis no (?!longer|more|different|less|better)": "is not a, invalid, unknown",
     r"\b(?:is|are|was|were) none\b": "is not a, no ... exists",
@@ -65,7 +65,7 @@ def plain(paragraph):
 
 
 def sentences(markdown):
-    """(line of its paragraph, words of it in one string)."""
+    """(line of the paragraph, sentence) of each sentence."""
     for line, paragraph in paragraphs(markdown):
         text = re.sub(r"\b(e\.g|i\.e|etc|vs|cf|No)\.", r"\1", plain(paragraph))
         for sentence in re.split(r"(?<=[.!?:;])\s+(?=[A-Z(\"'X])", text):
@@ -74,7 +74,7 @@ def sentences(markdown):
 
 
 def faults(markdown):
-    """What is wrong with a page: "LINE: message" each."""
+    """Violations of a page, as "LINE: message"."""
     found, lengths = [], []
     for line, sentence in sentences(markdown):
         words = len(re.findall(r"[\w'/%.-]*\w[\w'/%.-]*", sentence))

@@ -1,4 +1,4 @@
-"""The repository's own files, as git knows them (new ones included), and how BUILD files are read."""
+"""Files of the repository according to git, including new ones, and a reader of BUILD files."""
 
 import ast
 import functools
@@ -30,7 +30,7 @@ def text(path):
 
 
 def own_cpp(*suffixes):
-    """C++ and CUDA files written here: what third_party/ declares of others' code keeps their style."""
+    """C++ and CUDA files of this project. Declarations of other projects' code in third_party/ keep their style."""
     return [path for path in with_suffix(*(suffixes or (".h", ".cc", ".cu", ".cuh"))) if path.parts[0] != "third_party"]
 
 
@@ -54,5 +54,5 @@ def calls(build_file):
 
 
 def strings(tree):
-    """All string literals below a syntax tree: what `srcs` or `deps` may name, in every branch of a select."""
+    """All string literals below a syntax tree: all values of `srcs` or `deps`, in every branch of a select."""
     return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]

@@ -1,4 +1,4 @@
-"""How clients call: clients/calls.json is the one place, and fsdpctl, which is built without it, has the same."""
+"""Limits and deadlines of clients: clients/calls.json defines them, and fsdpctl, which is built without it, has the same."""
 
 import ast
 import json
@@ -14,13 +14,13 @@ CALLS = json.loads((ROOT / "clients/calls.json").read_text())
 
 
 def constant(path, name):
-    """Of C++: 64 << 10, 10'000, absl::Seconds(10)."""
+    """Value of a C++ constant: 64 << 10, 10'000, absl::Seconds(10)."""
     value, = re.findall(rf"\b{name} = (?:absl::\w+\()?([\d' <]+)\)?;", (ROOT / path).read_text())
     number, _, shift = value.replace("'", "").partition("<<")
     return int(number) << int(shift or 0)
 
 
-def test_fsdpctl_has_the_same_numbers():
+def test_fsdpctl_constants_match_calls_json():
     client = "client/coordinator_client.cc"
     assert CALLS["max_message_bytes"] == constant("base/limits.h", "kMaxRpcBytes")
     assert CALLS["max_metadata_bytes"] == constant(client, "kMaxMetadataBytes")
@@ -33,11 +33,11 @@ def test_fsdpctl_has_the_same_numbers():
     assert CALLS["follow_pause_ms"] == constant("client/job_follow.h", "pause")
 
 
-def test_the_coordinator_takes_pings_that_often():
+def test_coordinator_accepts_the_keepalive_interval():
     assert CALLS["keepalive_seconds"] * 1000 >= constant("coordinator/public_server.cc", "kMinPingIntervalMs")
 
 
-def test_what_is_idempotent_is_what_is_repeated(contracts):  # noqa: F811
+def test_only_idempotent_calls_are_retried(contracts):  # noqa: F811
     file = next(file for file in contracts if file.name == "fsdpd/v1/coordinator.proto")
     said, service = comments(file), file.service[0]
     idempotent = {method.name for number, method in enumerate(service.method) if not method.server_streaming
@@ -47,20 +47,20 @@ def test_what_is_idempotent_is_what_is_repeated(contracts):  # noqa: F811
     assert sorted(named) == sorted(idempotent) and len(named) == len(config["name"])
 
 
-def test_deadlines_are_of_calls_that_there_are(contracts):  # noqa: F811
+def test_deadlines_are_of_existing_calls(contracts):  # noqa: F811
     service = next(file for file in contracts if file.name == "fsdpd/v1/coordinator.proto").service[0]
     assert set(CALLS["deadline_seconds"]) - {"default"} <= {method.name for method in service.method}
 
 
-# What a client has no method for, by the client and the call, and why.
+# Calls without a method, by client, with the reason.
 WITHOUT_A_METHOD = {}
-# How each client's sources name the call that they make.
+# Pattern of a call in the sources of each client.
 NAMED = {"python": (".py", r"""\bCall\("(\w+)"|\bstub\.(\w+)\(|\bmethod: ClassVar\[str\] = "(\w+)\""""),
          "go": (".go", r"\bapi\.CoordinatorClient\.(\w+)|\bplace\.stub\.(\w+)\(")}
 
 
 @pytest.mark.parametrize("client", NAMED)
-def test_a_client_calls_all_that_there_is(contracts, client):  # noqa: F811
+def test_a_client_covers_all_calls(contracts, client):  # noqa: F811
     suffix, pattern = NAMED[client]
     sources = [path for path in repository.with_suffix(suffix) if path.is_relative_to(f"clients/{client}")
                and "examples" not in path.parts and not path.stem.endswith("_test")]
@@ -68,11 +68,11 @@ def test_a_client_calls_all_that_there_is(contracts, client):  # noqa: F811
     service = next(file for file in contracts if file.name == "fsdpd/v1/coordinator.proto").service[0]
     excused = {call for of, call in WITHOUT_A_METHOD if of == client}
     assert made | excused == {method.name for method in service.method}
-    assert not made & excused, "it has a method by now"
+    assert not made & excused, "these calls have a method; remove them from the list"
 
 
 def methods_of(name, made_by):
-    """Of a class of the Python client: its methods and what they take, and which of calls.py's they make."""
+    """Methods of a class of the Python client with their parameters, and the functions of calls.py that they use."""
     tree = ast.parse((ROOT / "clients/python/fsdpd" / name).read_text())
     made, = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == made_by]
     public = {each.name: ast.unparse(each.args) for each in made.body
@@ -82,7 +82,7 @@ def methods_of(name, made_by):
     return public, used
 
 
-def test_both_python_clients_have_the_same_methods_and_make_every_call():
+def test_python_clients_have_the_same_methods_and_cover_all_calls():
     blocking, awaited = methods_of("client.py", "Client"), methods_of("aio.py", "AsyncClient")
     assert blocking == awaited
     calls = ast.parse((ROOT / "clients/python/fsdpd/calls.py").read_text()).body

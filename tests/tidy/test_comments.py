@@ -1,5 +1,5 @@
-"""Comments are wrapped where the text says so: no line ends far too early, as one does that a formatter tore, and none
-goes on beyond the width of its file, which no formatter mends."""
+"""Wrapping of comments: no line ends much too early, as after a formatter has broken it, and no line exceeds the width of
+its kind of file, which no formatter fixes."""
 
 import re
 
@@ -8,15 +8,15 @@ import pytest
 from tidy import repository
 
 WIDTH = 110
-# A line that is this much shorter than it could be was not wrapped by its author. What falls short by less may keep a
-# formula or a name in one piece.
+# A line that is shorter than it could be by this much was not wrapped by its author. A smaller gap may keep a formula or
+# a name in one piece.
 FAR_TOO_EARLY = 20
 
 _COMMENT = re.compile(r"""^(?P<code>(?:[^"'/]|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|/(?!/))*?)//(?P<text>.*)$""")
 _SENTENCE_ENDS = (".", ":", "?", "!", ".)", ".\"")
 
 
-# What clang-format holds code to, comments beside it too. Protos have no formatter and are as wide as docs and Python.
+# The column limit of clang-format, for code and comments. Protos have no formatter and are as wide as docs and Python.
 WIDTHS = {".proto": 120}
 
 
@@ -29,9 +29,8 @@ def indent(text):
 
 
 def torn(lines):
-    """Numbers of the comment lines to which the first word of the next would have fitted by far, in mid-sentence. In a
-    list, a table or code, which are indented and keep their lines, only what is left over from a full line counts, when
-    the text goes on further in."""
+    """Numbers of comment lines in mid-sentence that have much space left for the first word of the next line. In a list, a
+    table or code, which are indented, only the rest of a full line counts, if the text continues with more indentation."""
     parsed = [_COMMENT.match(line) for line in lines]
     for number, (before, first, second) in enumerate(zip([None, *parsed], parsed, parsed[1:]), 1):
         if not first or not second or second["code"].strip() or len(first["code"]) != len(second["code"]):
@@ -57,7 +56,7 @@ def test_no_comment_line_is_torn():
 
 
 def too_long(lines, width):
-    """Numbers of the lines that a comment makes longer than `width`, unless it is one word: a link cannot be broken."""
+    """Numbers of lines that exceed `width` because of a comment of more than one word: a link cannot be broken."""
     for number, line in enumerate(lines, 1):
         comment = _COMMENT.match(line)
         if comment and len(line) > width and len(comment["text"].split()) > 1:
@@ -73,8 +72,8 @@ def test_no_comment_line_is_too_long():
     assert not faults, "\n".join(faults)
 
 
-def going_on_below(lines):
-    """Numbers of the lines that go on with a comment beside a field: protoc takes them for the next field's."""
+def continued_below(lines):
+    """Numbers of lines that continue the comment on a field's line: protoc assigns them to the next field."""
     parsed = [_COMMENT.match(line) for line in lines]
     for number, (field, below) in enumerate(zip(parsed, parsed[1:]), 2):
         if field and below and field["code"].rstrip().endswith(";") and not below["code"].strip() and (
@@ -82,32 +81,32 @@ def going_on_below(lines):
             yield number
 
 
-def test_a_field_s_comment_stands_beside_it_or_above():
+def test_a_field_comment_is_on_its_line_or_above():
     faults = [f"{path}:{number}: put the whole comment above its field"
               for path in repository.with_suffix(".proto")
-              for number in going_on_below(repository.text(path).splitlines())]
+              for number in continued_below(repository.text(path).splitlines())]
     assert not faults, "\n".join(faults)
 
 
-def test_what_goes_on_below_a_field_is_told_from_what_stands_above_the_next():
-    assert list(going_on_below(["  int64 a = 1;  // Of this", "                // and that.", "  int64 b = 2;"])) == [2]
-    assert not list(going_on_below(["  int64 a = 1;  // Of this.", "  // Of the next.", "  int64 b = 2;"]))
+def test_finds_a_comment_that_continues_below_its_field():
+    assert list(continued_below(["  int64 a = 1;  // Of this", "                // and that.", "  int64 b = 2;"])) == [2]
+    assert not list(continued_below(["  int64 a = 1;  // Of this.", "  // Of the next.", "  int64 b = 2;"]))
 
 
 LONG = "// A line that its author made as long as lines may be, since there is so much to say about what follows; a"
 
 
 @pytest.mark.parametrize("lines, expected", [
-    ([LONG, "// word", "// alone, as a formatter leaves it."], [2]),
+    ([LONG, "// word", "// only, as a formatter leaves it."], [2]),
     (["  int x;  // What it is, and", "          // why."], [1]),
     (["// A sentence.", "// Another, on a line of its own."], []),
     (["// A table:", "//   one   of this", "//   two   of that"], []),
     (["//   4. As long as an item of a list may be, since there is so much to say about what it asks for, in all of its",
-      "//   operation,", "//      and goes on further in."], [2]),
+      "//   operation,", "//      and continues with more indentation."], [2]),
     (["// Ends here,", "int x;  // and another begins."], []),
     (['const char* url = "http://a', '// b'], []),
 ])
-def test_torn_lines_are_told_from_sentences_and_tables(lines, expected):
+def test_finds_torn_lines_but_not_sentences_and_tables(lines, expected):
     assert list(torn(lines)) == expected
 
 
@@ -117,5 +116,5 @@ def test_torn_lines_are_told_from_sentences_and_tables(lines, expected):
     (["// https://" + 120 * "a"], []),
     (['const char* text = "' + LONG + '";'], []),
 ])
-def test_long_comments_are_told_from_long_code(lines, expected):
+def test_finds_long_comments_but_not_long_code(lines, expected):
     assert list(too_long(lines, WIDTH)) == expected

@@ -1,4 +1,4 @@
-"""Dashboards and rules ask for what is exported. That every query also answers is tests/integration/test_metrics.py."""
+"""Dashboards and rules use exported metrics. tests/integration/test_metrics.py checks that every query has a result."""
 
 import re
 import subprocess
@@ -11,18 +11,18 @@ from harness import dashboards
 from tidy import repository
 
 BOARDS = dashboards.boards()
-SOURCE = "prometheus"  # What boards ask: a Prometheus.
+SOURCE = "prometheus"  # The kind of data source of the dashboards.
 
 
 def exported():
-    """Every metric name that the sources of agent, coordinator and base spell out."""
+    """Every metric name in the sources of agent, coordinator and base."""
     sources = [path for path in repository.with_suffix(".cc", ".h") if path.parts[0] in ("agent", "base", "coordinator")]
     names = {name for path in sources for name in re.findall(r'"((?:fsdpd|process)_[a-z0-9_]+)"', repository.text(path))}
     histograms = {name for path in sources for name in re.findall(r'"(fsdpd_[a-z0-9_]+)", kHistogram', repository.text(path))}
     return names | {name + part for name in histograms for part in ("_bucket", "_sum", "_count")}
 
 
-def test_dashboards_are_what_their_descriptions_say():
+def test_dashboards_match_their_descriptions():
     done = subprocess.run([sys.executable, dashboards.DIR / "generate", "--check"], capture_output=True, text=True)
     assert done.returncode == 0 and BOARDS, done.stderr
 
@@ -68,7 +68,7 @@ def test_rates_follow_the_scrape_interval(name):
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_links_lead_to_dashboards_that_there_are(name):
+def test_links_lead_to_existing_dashboards(name):
     links = [link["url"] for panel in dashboards.panels(BOARDS[name]) if panel["type"] != "row"
              for link in panel["fieldConfig"]["defaults"].get("links", [])]
     uids = {board["uid"] for board in BOARDS.values()}
@@ -76,7 +76,7 @@ def test_links_lead_to_dashboards_that_there_are(name):
     assert all(tag in board["tags"] for board in BOARDS.values() for tag in BOARDS[name]["links"][0]["tags"])
 
 
-def test_every_metric_asked_for_is_exported():
+def test_every_queried_metric_is_exported():
     recorded = {rule["record"] for rule in dashboards.rules() if "record" in rule}
     known = exported() | recorded
     faults = [f"{name}: {title}: no such metric: {metric}" for name, board in BOARDS.items()
@@ -86,8 +86,8 @@ def test_every_metric_asked_for_is_exported():
     assert not faults, "\n".join(faults)
 
 
-def test_no_question_joins_to_learn_whose_a_series_is():
-    """Those of cards did, by fsdpd_rank_info, and said nothing while the series of the job before lingered."""
+def test_no_query_joins_to_find_the_job_of_a_series():
+    """Queries of GPUs joined fsdpd_rank_info, and had no result while series of the previous job remained."""
     asked = [query for board in BOARDS.values() for query in dashboards.queries(board)]
     asked += [(rule.get("alert") or rule["record"], rule["expr"]) for rule in dashboards.rules()]
     joins = re.compile(r"fsdpd_rank_info|group_(left|right) *\( *\w")
@@ -96,17 +96,17 @@ def test_no_question_joins_to_learn_whose_a_series_is():
     of_jobs = {row[1] for row in re.finditer(r"^\| `(\w+)` \| \w+ \| [^|]*`fsdpd_job`", tables, re.MULTILINE)}
     for name in ("fsdpd-job.json", "fsdpd-memory.json", "fsdpd-overlap.json"):
         others = {metric for _, expression in dashboards.queries(BOARDS[name]) for metric in dashboards.metrics(expression)} - of_jobs
-        assert not others, f"{name}: a board of a job asks for what names no job: {others}"
+        assert not others, f"{name}: the dashboard of a job uses metrics without the label fsdpd_job: {others}"
 
 
 def annotation(name, title, **variables):
-    """What a board asks for its annotation, as Grafana would."""
+    """Query of a dashboard's annotation, with variables substituted as in Grafana."""
     found, = (each["expr"] for each in BOARDS[name]["annotations"]["list"] if each["name"] == title)
     return dashboards.substitute(found, variables)
 
 
-def test_an_annotation_is_of_the_chosen_job_and_sees_it_move(tmp_path):
-    """It counted changes of each agent's series, which there are none of where every attempt has another node."""
+def test_an_annotation_follows_the_selected_job_across_nodes(tmp_path):
+    """It counted changes per agent's series, and missed restarts if every attempt had another node."""
     series = [('fsdpd_restarts_total{instance="n1:7778", fsdpd_job="moves"}', "0x7 stale"),
               ('fsdpd_restarts_total{instance="n2:7778", fsdpd_job="moves"}', "_x4 1x20"),
               ('fsdpd_restarts_total{instance="n1:7778", fsdpd_job="stays"}', "0x3 1x20"),
@@ -131,8 +131,8 @@ def test_an_annotation_is_of_the_chosen_job_and_sees_it_move(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_the_readme_installs_is_what_a_provisioned_grafana_reads(tmp_path):
-    """The documented commands, with an empty root."""
+def test_readme_installs_what_a_provisioned_grafana_reads(tmp_path):
+    """Runs the documented commands with an empty root."""
     readme = (dashboards.DIR / "README.md").read_text()
     commands = [line.split("#")[0] for line in readme.splitlines() if line.startswith(("install ", "cp "))]
     assert len(commands) == 2
@@ -150,14 +150,14 @@ def test_what_the_readme_installs_is_what_a_provisioned_grafana_reads(tmp_path):
     assert source["type"] == SOURCE and source["jsonData"]["timeInterval"] == scraped
 
 
-def test_every_alert_says_what_to_do():
+def test_every_alert_has_summary_and_action():
     for rule in dashboards.rules():
         if "alert" in rule:
             assert rule["labels"]["severity"] in ("warning", "critical"), rule["alert"]
             assert rule["annotations"]["summary"] and rule["annotations"]["action"], rule["alert"]
 
 
-def test_every_alert_has_unit_tests_in_which_it_fires_and_does_not():
+def test_every_alert_has_a_test_with_and_without_firing():
     alerts = {rule["alert"] for rule in dashboards.rules() if "alert" in rule}
     tests = [test for name in ("rules_test.yml", "rules_hours_test.yml")
              for test in yaml.safe_load((dashboards.DIR / name).read_text())["tests"]]
@@ -166,24 +166,24 @@ def test_every_alert_has_unit_tests_in_which_it_fires_and_does_not():
     assert alerts == {case["alertname"] for case in cases if not case["exp_alerts"]}
 
 
-def test_time_that_counts_two_lanes_once_is_not_divided_by_time_that_counts_both():
-    """The dashboard's overlap did, and said 44% where the recorded ratio was 23%."""
+def test_exposed_seconds_are_not_divided_by_comm_seconds():
+    """The overlap on the dashboard did, and was 44% when the recorded ratio was 23%."""
     mixed = {"fsdpd_exposed_seconds_total", "fsdpd_comm_seconds_total"}
     asked = [query for board in BOARDS.values() for query in dashboards.queries(board)]
     asked += [(rule.get("alert") or rule["record"], rule["expr"]) for rule in dashboards.rules()]
     assert not [title for title, expression in asked if mixed <= dashboards.metrics(expression)]
 
 
-def test_a_plan_is_added_up_by_component_first():
-    """The attempt before is exported by its node for a while: its plan counted beside the one of now, and the ratio halved."""
+def test_plan_bytes_are_aggregated_by_component_first():
+    """The previous attempt is still exported by its node: its plan was added to the current one, which halved the ratio."""
     asked = [query for board in BOARDS.values() for query in dashboards.queries(board)]
     asked += [(rule.get("alert") or rule["record"], rule["expr"]) for rule in dashboards.rules()]
     sums = [title for title, expression in asked if re.search(r"sum by \([^)]*\) \(fsdpd_memory_plan_bytes", expression)]
     assert not sums and any("component) (fsdpd_memory_plan_bytes" in expression for _, expression in asked)
 
 
-def test_only_compute_tells_ranks_apart_by_time():
-    """Ranks wait for each other: by wall time they are alike, and by exposed time the healthy ones look worst."""
+def test_stragglers_are_compared_by_compute_time():
+    """Ranks wait for each other: their wall times are equal, and healthy ranks have the most exposed time."""
     by_rank = [(panel["title"], target["expr"]) for board in BOARDS.values() for panel in dashboards.panels(board)
                for target in panel.get("targets", []) if "rank {{rank}}" in target["legendFormat"]]
     assert any("fsdpd_compute_seconds_total" in expression for _, expression in by_rank)

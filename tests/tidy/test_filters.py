@@ -1,4 +1,4 @@
-"""The fields of filters that docs/clients.md tells of are those that the coordinator knows."""
+"""docs/clients.md lists the filter fields of the coordinator."""
 
 import re
 
@@ -7,7 +7,7 @@ from harness.programs import ROOT
 LISTS = {"jobs": "JobColumns", "nodes": "NodeColumns", "events": "EventColumns"}
 
 
-def test_the_page_has_the_fields_of_each_list():
+def test_docs_list_the_filter_fields():
     page = (ROOT / "docs/clients.md").read_text()
     code = (ROOT / "coordinator/list_fields.cc").read_text()
     for what, function in LISTS.items():

@@ -1,4 +1,4 @@
-"""What a unit test takes from the machine is an input of its result, or Bazel reuses that of another machine."""
+"""Everything that a unit test uses from the machine is an input of its result, so that Bazel does not reuse another machine's."""
 
 import pathlib
 import re
@@ -8,7 +8,7 @@ from tidy import repository
 STARTS = re.compile(r'"openssl |\{"etcd",')
 
 
-def test_who_starts_etcd_or_openssl_has_their_versions_as_an_input():
+def test_tests_of_etcd_and_openssl_have_their_versions_as_inputs():
     """A result with one version of etcd was reused after an upgrade."""
     starters = {path for path in repository.own_cpp(".h", ".cc") if path.name.endswith("_test.cc") or "testing" in path.parts
                 if STARTS.search(repository.text(path))}
@@ -20,8 +20,8 @@ def test_who_starts_etcd_or_openssl_has_their_versions_as_an_input():
 
 
 def test_a_test_that_uses_libtorch_has_the_processor_as_an_input():
-    """A result from a machine with AVX-512 was reused on one without it; then those of fsdp/data, which a list of packages
-    left out."""
+    """A result from a machine with AVX-512 was reused on a machine without it; later also results of fsdp/data, which a list
+    of packages had omitted."""
     libraries = {repository.strings(attributes["name"])[0]: attributes
                  for _, attributes, _ in repository.calls(pathlib.Path("third_party/libtorch.BUILD.tpl"))
                  if "name" in attributes}

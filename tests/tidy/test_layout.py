@@ -1,4 +1,4 @@
-"""Where things are: headers with contracts, one target per concept, and who may depend on whom."""
+"""Structure: headers with contracts, one target per concept, and allowed dependencies."""
 
 import fnmatch
 import os
@@ -18,7 +18,7 @@ def test_every_header_opens_with_its_contract():
     for path in repository.own_cpp(".h", ".cuh"):
         source = repository.text(path)
         if not source.startswith(("// ", "/* ")):
-            faults.append(f"{path}:1: starts with code; say first what it is and which decision it owns")
+            faults.append(f"{path}:1: starts with code; start with its subject and the decision that it owns")
         if not re.search(r"^#pragma once$", source, re.MULTILINE):
             faults.append(f"{path}: no #pragma once")
     assert not faults, "\n".join(faults)
@@ -50,7 +50,7 @@ def test_every_source_file_belongs_to_a_target():
         in_trio = path.parent == package and path.suffix in (".h", ".cc") and concept in trios
         name = str(path.relative_to(package))
         if not in_trio and not any(fnmatch.fnmatch(name, pattern) for pattern in named):
-            faults.append(f"{path}: no target of {package}/BUILD builds it: add trio(name = \"{concept}\", ...)")
+            faults.append(f"{path}: not in a target of {package}/BUILD; add trio(name = \"{concept}\", ...)")
     assert not faults, "\n".join(faults)
 
 
@@ -63,21 +63,21 @@ def test_every_trio_has_its_header():
     assert not faults, "\n".join(faults)
 
 
-def test_names_say_what_a_thing_is():
+def test_names_have_no_vague_words():
     banned = re.compile(r"(manager|helper|utils?)$", re.IGNORECASE)
     faults = []
     for path in repository.files():
         for part in path.with_suffix("").parts:
             if any(banned.search(word) for word in re.split(r"[_\-.]", part)):
-                faults.append(f"{path}: '{part}' says nothing; name the decision that it owns")
+                faults.append(f"{path}: '{part}' is vague; name the decision that it owns")
     for path in repository.own_cpp():
         for name in re.findall(r"\b(?:class|struct)\s+(?:\[\[\w+\]\]\s*)?(\w+)", cpp.blank(repository.text(path))):
             if banned.search(name):
-                faults.append(f"{path}: class {name} says nothing; name the decision that it owns")
+                faults.append(f"{path}: class {name} is vague; name the decision that it owns")
     assert not faults, "\n".join(faults)
 
 
-# The libraries; its repository also carries google.rpc's protos.
+# The libraries; the repository also contains google.rpc's protos.
 _LIBTORCH = "(@libtorch//:cpu + @libtorch//:cuda)"
 
 # (what, must not reach, why)
@@ -93,7 +93,7 @@ BOUNDARIES = [
 
 
 def some_path(source, target):
-    """A chain of dependencies from what ships of `source` to `target`, or nothing."""
+    """A chain of dependencies from the shipped targets of `source` to `target`, or nothing."""
     # Tests may use more: a client's test runs against the real service.
     query = f"somepath(({source}) except attr(testonly, 1, {source}), {target})"
     done = subprocess.run([*BAZEL, "query", "--noshow_progress", "--noimplicit_deps", query], cwd=ROOT,
@@ -102,7 +102,7 @@ def some_path(source, target):
     return done.stdout.strip()
 
 
-# Precompiled, these are there without a dependency too (third_party/precompiled.h).
+# The precompiled header has these without a dependency too (third_party/precompiled.h).
 @pytest.mark.parametrize("rooms, headers, why", [
     (("coordinator", "agent", "client", "base", "fsdp/plan"), r"(ATen|c10|torch)/", "LibTorch is the engine's"),
     (("fsdp",), r"grpc(pp)?/", "gRPC is the control plane's"),
@@ -117,7 +117,7 @@ def test_no_header_crosses_a_boundary(rooms, headers, why):
 def test_the_image_s_first_layer_has_what_setup_reads():
     reads = set(re.findall(r"third_party/\w+\.(?:txt|h)", (ROOT / "deploy/setup").read_text().replace("go_tools.txt", "")))
     copied = re.search(r"^COPY (third_party/.*) third_party/$", (ROOT / "deploy/container/Dockerfile").read_text(), re.MULTILINE)
-    # What only --tools reads is not in the image.
+    # Files that only --tools reads are not in the image.
     assert reads - {"third_party/tools.txt"} == set(copied[1].split())
 
 

@@ -1,4 +1,4 @@
-"""Every build checks locks (.bazelrc), which only proves something if clang reads the annotations."""
+"""Every build checks locks (.bazelrc), which is only useful if clang reads the annotations."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ class Counter {
 
 @pytest.mark.parametrize("lock, right", [("fsdpd::MutexLock lock(&mutex_);", True), ("", False)],
                          ids=["under its lock", "without"])
-def test_what_a_mutex_guards_is_touched_under_it_only(tmp_path, lock, right):
+def test_guarded_members_require_their_mutex(tmp_path, lock, right):
     source = tmp_path / "counter.cc"
     source.write_text(GUARDED % lock)
     flags = re.findall(r"^build --copt=(-Werror=thread-safety)", (ROOT / ".bazelrc").read_text(), re.MULTILINE)

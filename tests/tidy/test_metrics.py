@@ -1,5 +1,5 @@
-"""Names of metrics, and every alert has its section in docs/runbook.md. That docs/metrics.md is what the daemons' tables say
-is test_references.py; that a daemon exports what its table says is tests/integration/test_coordinator_metrics.py."""
+"""Names of metrics, and a section of docs/runbook.md for every alert. test_references.py compares docs/metrics.md with the
+tables of the daemons, and tests/integration/test_coordinator_metrics.py the tables with the exported metrics."""
 
 import re
 
@@ -13,7 +13,7 @@ RUNBOOK = (ROOT / "docs/runbook.md").read_text()
 ALERTS = [rule for rule in dashboards.rules() if "alert" in rule]
 
 
-def test_a_metric_s_name_says_its_unit_and_its_kind():
+def test_a_metric_name_has_its_unit_and_kind():
     rows = re.findall(r"^\| `(fsdpd_\w+)` \| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
     kinds = dict(rows)
     assert len(kinds) > 80
@@ -28,18 +28,18 @@ def section(alert):
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=[rule["alert"] for rule in ALERTS])
-def test_an_alert_leads_to_what_to_look_at_and_what_to_do(rule):
+def test_a_runbook_section_has_checks_and_actions(rule):
     assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
     symptom, rest = section(rule["alert"]).split("\nLook at:\n\n")
     look, do = rest.split("\nDo:\n\n")
     assert symptom.strip().endswith(".") and look.startswith("- ") and do.startswith("- ")
 
 
-def test_every_section_is_of_an_alert():
+def test_every_runbook_section_has_an_alert():
     assert set(re.findall(r"^## (\w+)$", RUNBOOK, re.MULTILINE)) == {rule["alert"] for rule in ALERTS}
 
 
-def test_commands_flags_and_metrics_of_the_runbook_are_real():
+def test_runbook_uses_existing_commands_flags_and_metrics():
     line = "".join(repository.text(f"client/{file}.cc") for file in ("command_line", "verb_flags", "event_flags", "node_flags"))
     commands = set(re.findall(r'AddCommand\(\s*app,\s*"([a-z-]+)"|\bapp, "([a-z]+)",', line))
     commands = {name for pair in commands for name in pair if name}

@@ -1,4 +1,4 @@
-"""How much of the house an operation touches: the files that know operations by name, and what each knows of them.
+"""Files that name operations of the program, and what each knows about them.
 
 A new operation is an enum value and a row (operation), an emitter (the compiler's parts), a method of Operations, its
 time and its bytes (cost, traffic), a case of the verifier and one of the rehearsal. A file that is not listed here
@@ -29,7 +29,7 @@ EMITTERS = {
     "fsdp/plan/program/staged_state.cc",
     "fsdp/plan/program/training_program.cc",
 }
-# Of one operation each, by what it means to them: kept activations. What crosses between stages has its counterpart in another program.
+# Files that name single operations, for saved activations and for transfers between stages.
 ONE_OF_THEM = {
     "fsdp/engine/stage_buffers.cc": {"kForward", "kForwardBackward", "kSend", "kReceive", "kSendGrad", "kReceiveGrad"},
     "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward", "kBackwardWeights", "kDropActivations", "kFetchActivations"},
@@ -49,19 +49,19 @@ def named_in(path):
     return set(re.findall(r"\bOp::(k\w+)", repository.text(path)))
 
 
-def test_operations_are_known_by_name_where_the_list_says():
+def test_only_listed_files_name_operations():
     faults = []
     for path in map(str, repository.own_cpp(".h", ".cc")):
         if path.endswith("_test.cc") or path in KNOWS or path in EMITTERS:
             continue
         extra = named_in(path) - ONE_OF_THEM.get(path, set())
         if extra:
-            faults.append(f"{path}: knows {', '.join(sorted(extra))} by name; what it asks belongs into operation.cc")
+            faults.append(f"{path}: names {', '.join(sorted(extra))}; move the property that it uses to operation.cc")
     stale = {path: names - named_in(path) for path, names in ONE_OF_THEM.items() if names - named_in(path)}
     assert not faults and not stale, "\n".join(faults) + str(stale or "")
 
 
-def test_every_operation_is_in_every_place_that_the_list_names():
+def test_listed_files_name_every_operation():
     faults = []
     for path, what in KNOWS.items():
         missing = operations() - named_in(path)

@@ -1,4 +1,4 @@
-"""Words of the tables that docs/plan_examples.py writes."""
+"""Text of the tables that docs/plan_examples.py writes."""
 
 import importlib.util
 

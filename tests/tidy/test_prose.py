@@ -1,4 +1,4 @@
-"""Pages use short sentences and the words of the field (docs/STYLE.md, "Language")."""
+"""Pages use short sentences and standard terms (docs/STYLE.md, "Language")."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from harness import pages
 from harness.programs import ROOT
 from tidy import prose
 
-# They come from --help, protos and tables of the programs, which are not rewritten yet.
+# Generated from --help of the programs, which is not rewritten yet.
 OLD = {"docs/cli.md"}
 CHECKED = [page for page in pages.pages() if page not in OLD]
 

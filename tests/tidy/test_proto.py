@@ -1,4 +1,4 @@
-"""Protos are contracts: each message, field, value and call says what it means, and a release keeps what one promised."""
+"""Protos are contracts: each field, value and call has a comment, and releases stay compatible."""
 
 import re
 import shutil
@@ -32,25 +32,25 @@ def comments(file):
 
 
 def members(message, path):
-    """(name, path) of all that a message defines, nested messages included."""
+    """(name, path) of all members of a message, including nested messages."""
     for index, field in enumerate(message.field):
         yield f"{message.name}.{field.name}", path + (FIELD, index)
     for index, nested in enumerate(message.nested_type):
         yield from members(nested, path + (NESTED, index))
 
 
-def test_every_field_says_what_it_means(contracts):
+def test_every_field_has_a_comment(contracts):
     faults = []
     for file in contracts:
         said = comments(file)
         for index, message in enumerate(file.message_type):
             for name, path in members(message, (MESSAGE, index)):
                 if not said.get(path):
-                    faults.append(f"{file.name}: {name}: no comment with its unit, its default or who sets it")
+                    faults.append(f"{file.name}: {name}: no comment with its unit, its default and the component that sets it")
     assert not faults, "\n".join(faults)
 
 
-def test_every_call_says_whether_it_may_be_repeated(contracts):
+def test_every_call_has_a_comment(contracts):
     faults = []
     for file in contracts:
         said = comments(file)
@@ -61,7 +61,7 @@ def test_every_call_says_whether_it_may_be_repeated(contracts):
     assert not faults, "\n".join(faults)
 
 
-def test_the_zero_of_every_enum_means_nothing(contracts):
+def test_enum_value_zero_is_unspecified(contracts):
     faults = [f"{file.name}: {enum.name}: value 0 is {enum.value[0].name}, must be ..._UNSPECIFIED"
               for file in contracts for enum in file.enum_type if not enum.value[0].name.endswith("_UNSPECIFIED")]
     assert not faults, "\n".join(faults)
@@ -74,10 +74,10 @@ BUF = ROOT / ".tools/bin/buf"
 
 
 def buf(*arguments, cwd=ROOT):
-    """(whether it found nothing, what it said)"""
+    """(whether it found nothing, its output)"""
     assert BUF.exists(), "run deploy/setup --tools, as tests/run does"
     done = subprocess.run([BUF, *arguments], cwd=cwd, capture_output=True, text=True)
-    assert done.returncode in (0, 100), done.stderr  # 100: it has found something.
+    assert done.returncode in (0, 100), done.stderr  # 100: it found something.
     return done.returncode == 0, done.stdout
 
 
@@ -95,18 +95,18 @@ def changed(tmp_path):
     return change
 
 
-def test_protos_are_written_as_bufs_standard_asks():
+def test_protos_pass_buf_lint():
     clean, said = buf("lint")
     assert clean, said
 
 
-def test_a_name_against_the_standard_is_found(changed):
+def test_buf_lint_finds_a_nonstandard_name(changed):
     clean, said = buf("lint", cwd=changed("coordinator.proto", "  JOB_STATE_PAUSED =", "  PAUSED ="))
     assert not clean and "JOB_STATE_" in said
 
 
-def test_no_release_is_broken():
-    """proto/released.binpb is the API of the newest release; a release is when it is made anew:
+def test_api_is_compatible_with_the_newest_release():
+    """proto/released.binpb is the API of the newest release, and is regenerated for each release:
     `.tools/bin/buf build --exclude-source-info -o proto/released.binpb`."""
     clean, said = buf("breaking", "--against", "proto/released.binpb")
     assert clean, said
@@ -119,7 +119,7 @@ def test_no_release_is_broken():
     ("reason.proto", "REASON_JOB_ENDED = 20;", "REASON_JOB_OVER = 20;"),
     ("coordinator.proto", "rpc GetJob(GetJobRequest)", "rpc FindJob(GetJobRequest)"),
 ], ids=["another type", "another number", "another name in JSON", "another name of a value", "another call"])
-def test_what_breaks_a_release_is_found(changed, file, old, new):
+def test_buf_finds_an_incompatible_change(changed, file, old, new):
     clean, said = buf("breaking", "--against", ROOT / "proto/released.binpb", cwd=changed(file, old, new))
     assert not clean and file in said
 
@@ -128,7 +128,7 @@ def test_what_breaks_a_release_is_found(changed, file, old, new):
 
 
 def reasons_of_code():
-    """Those with which the coordinator refuses: the first text of a call that makes a refusal, and those of codes."""
+    """Reasons of the coordinator's errors: the first string of a call that creates an error, and those of status codes."""
     source = "\n".join(repository.text(path) for path in repository.own_cpp(".cc")
                        if path.parts[0] == "coordinator" and not path.stem.endswith("_test"))
     made = r"\b(?:Refusal|WrongState|Refused|Nobody|InfoOf)\([^;\"]*\"([A-Z_]+)\""
@@ -136,16 +136,16 @@ def reasons_of_code():
     return set(re.findall(made, source)) | set(re.findall(of_codes, source))
 
 
-def test_every_reason_of_a_refusal_is_in_the_contract_once(contracts):
+def test_reasons_in_proto_and_code_match(contracts):
     enum = next(enum for file in contracts if file.name == "fsdpd/v1/reason.proto" for enum in file.enum_type)
     names = [value.name.removeprefix("REASON_") for value in enum.value if value.number]
     assert len(set(names)) == len(names) and not enum.options.allow_alias
     used = reasons_of_code()
-    assert used - set(names) == set(), "reasons that reason.proto does not have"
-    assert set(names) - used == set(), "reasons that the coordinator gives nowhere"
+    assert used - set(names) == set(), "reasons that are missing in reason.proto"
+    assert set(names) - used == set(), "reasons that the coordinator does not use"
 
 
-def test_every_reason_says_its_status_code_and_what_it_means(contracts):
+def test_every_reason_has_a_comment(contracts):
     file = next(file for file in contracts if file.name == "fsdpd/v1/reason.proto")
     said = comments(file)
     silent = [value.name for number, value in enumerate(file.enum_type[0].value)

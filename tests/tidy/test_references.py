@@ -1,5 +1,5 @@
-"""docs/spec.md, rules.md and metrics.md are what they are made of. cli.md, for which programs are asked, is
-tests/integration/test_references.py."""
+"""docs/spec.md, rules.md and metrics.md are up to date. tests/integration/test_references.py checks cli.md, which needs the
+programs."""
 
 import re
 import subprocess
@@ -14,14 +14,14 @@ import spec  # noqa: E402
 
 
 @pytest.mark.parametrize("page", ["spec", "rules", "metrics"])
-def test_a_page_is_what_it_is_made_of(page):
+def test_a_reference_page_is_up_to_date(page):
     done = subprocess.run([sys.executable, ROOT / "docs/references.py", "--check", page], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def test_every_rule_is_on_the_page_once_and_at_its_field():
+def test_every_rule_is_listed_once_and_at_its_field():
     page, runs = (ROOT / "docs/rules.md").read_text().split("\n## Megatron runs")
-    of_runs = re.findall(r"^\| `(\w+)` \|", runs, re.MULTILINE)  # A few are rules of specs too: lr_positive.
+    of_runs = re.findall(r"^\| `(\w+)` \|", runs, re.MULTILINE)  # Some are also rules of specs: lr_positive.
     assert len(of_runs) > 100 and len(set(of_runs)) == len(of_runs)
     written = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     of_the_whole = set(re.findall(r"^\| `(\w+)` \|.*\| `spec` \| \w+ \|$", page, re.MULTILINE))
@@ -36,7 +36,7 @@ def test_every_rule_is_on_the_page_once_and_at_its_field():
     ("Fewest ranks. Required. Below nodes.", "required", "Fewest ranks. Below nodes."),
     ("Largest norm; 0 (default) does not clip.", "0", "Largest norm; 0 (default) does not clip."),
     ("Default 1e-5.", "1e-5", ""),
-    ("Nothing is said of it.", "", "Nothing is said of it."),
+    ("A comment without a default.", "", "A comment without a default."),
 ])
-def test_a_default_is_read_from_its_comment(comment, default, rest):
+def test_parses_the_default_of_a_comment(comment, default, rest):
     assert spec.parted(comment) == (default, rest)

@@ -1,4 +1,4 @@
-"""The test command counts honestly and stops what it started."""
+"""tests/run: counts of results, and cleanup of started processes."""
 
 import importlib
 import json
@@ -26,7 +26,7 @@ def junit(path, cases):
     return path
 
 
-def test_cases_are_counted_by_their_outcome(run, tmp_path):
+def test_counts_cases_by_outcome(run, tmp_path):
     path = junit(tmp_path / "test.xml", """<testcase name="a" status="run"/><testcase name="b"><failure/></testcase>
         <testcase name="c"><error/></testcase><testcase name="d"><skipped/></testcase>
         <testcase name="e" status="notrun"/>""")
@@ -42,11 +42,11 @@ def test_cases_are_counted_by_their_outcome(run, tmp_path):
     # Crashed after its last case, or before it wrote any.
     ("FAILED", "<testcase/><testcase/>", (2, 1)),
     ("TIMEOUT", None, (0, 1)),
-    # Nobody knows how many tests ran, if any.
+    # The number of tests that ran is unknown.
     ("PASSED", None, (0, 1)),
     ("PASSED", "", (0, 0)),
 ])
-def test_a_target_that_crashed_or_does_not_say_what_ran_is_a_failure(run, tmp_path, status, cases, expected):
+def test_a_target_without_results_is_a_failure(run, tmp_path, status, cases, expected):
     outputs = [{"name": "test.xml", "uri": "file://" + str(junit(tmp_path / "test.xml", cases))}] if cases is not None else []
     events = tmp_path / "events.json"
     events.write_text(json.dumps({"started": {}}) + "\n" + json.dumps(
@@ -63,7 +63,7 @@ def events(path, *results):
     return path
 
 
-def test_results_of_earlier_runs_are_counted_apart_and_take_no_time(run, tmp_path):
+def test_cached_results_are_counted_separately(run, tmp_path):
     xml = junit(tmp_path / "test.xml", '<testcase name="a" time="2.5"/><testcase name="b" time="0.5"/>')
     path = events(tmp_path / "events.json", ("//x:ran", xml, {}), ("//x:local", xml, {"cachedLocally": True}),
                   ("//x:disk", xml, {"executionInfo": {"cachedRemotely": True}}))
@@ -72,12 +72,12 @@ def test_results_of_earlier_runs_are_counted_apart_and_take_no_time(run, tmp_pat
     assert run.count_bazel_tests(path).passed == 6
 
 
-def test_an_unknown_part_is_refused_with_the_names_there_are():
+def test_rejects_an_unknown_part_with_the_known_names():
     done = subprocess.run([RUN, "unti"], capture_output=True, text=True)
     assert done.returncode == 2 and "unti" in done.stderr and "unit corpora threads integration" in done.stderr
 
 
-def test_a_tier_is_its_parts_and_commit_is_the_default(run):
+def test_a_tier_expands_to_its_parts_and_commit_is_the_default(run):
     commit = ["tidy", "unit", "integration", "robustness", "clients", "parity"]
     assert run.parse([]) == run.parse(["commit"]) == (commit, [])
     assert run.parse(["nightly"])[0] == ["corpora", "seeds", "fuzz", "asan", "processors", "tsan", "long"]
@@ -85,14 +85,14 @@ def test_a_tier_is_its_parts_and_commit_is_the_default(run):
     assert run.parse(["coverage", "//agent/..."]) == (["coverage"], ["//agent/..."])
 
 
-def test_every_part_is_in_a_tier_or_stands_alone(run):
+def test_every_part_is_in_a_tier_or_explicitly_separate(run):
     of_tiers = [part for _, parts in run.TIERS.values() for part in parts]
     assert len(of_tiers) == len(set(of_tiers))
     assert set(run.PARTS) - set(of_tiers) == {"coverage", "kubelets", "threads"}
 
 
-def test_each_part_runs_and_counts_its_own_labels_only(run, tmp_path, monkeypatch):
-    """`tests/run unit integration //tests/integration:test_queue` ran it in both."""
+def test_each_part_runs_only_its_own_labels(run, tmp_path, monkeypatch):
+    """`tests/run unit integration //tests/integration:test_queue` ran the test in both parts."""
     asked = {}
     monkeypatch.setattr(run, "build", lambda *_: run.Counts())
     monkeypatch.setattr(run, "bazel_tests", lambda scratch, name, targets, *flags: asked.update({name: targets}) or run.Counts(1))
@@ -118,12 +118,12 @@ def test_help_names_every_tier_and_part():
     assert {"commit", "nightly", "gpu", "coverage"} <= said
 
 
-def test_labels_are_for_what_bazel_tests():
+def test_labels_need_a_part_that_bazel_tests():
     done = subprocess.run([RUN, "tidy", "//agent/..."], capture_output=True, text=True)
     assert done.returncode == 2 and "tidy takes no labels" in done.stderr
 
 
-def test_a_label_of_no_part_is_a_usage_error():
+def test_a_label_without_a_part_is_a_usage_error():
     for label in ("//agent/...", "//test/integration:test_queue"):
         done = subprocess.run([RUN, "integration", "//tests/integration:test_queue", label], capture_output=True, text=True)
         assert done.returncode == 2 and f"{label}: is in none of integration" in done.stderr, done.stderr
@@ -131,14 +131,14 @@ def test_a_label_of_no_part_is_a_usage_error():
 
 @pytest.mark.parametrize("label, why", [("//nowhere/...", "no targets found beneath 'nowhere'"),
                                         ("//base:no_such_test", "no such target '//base:no_such_test'")])
-def test_a_label_that_no_package_has_is_a_usage_error(label, why):
-    """It ended with 1, as if a test had failed."""
+def test_an_unknown_label_is_a_usage_error(label, why):
+    """The exit code was 1, as for a failed test."""
     done = subprocess.run([RUN, "unit", label], capture_output=True, text=True)
     assert done.returncode == 2 and why in done.stderr, done.stderr
 
 
-def test_a_broken_build_file_is_no_usage_error(run, tmp_path, monkeypatch, capsys):
-    """It was an invalid label, with exit code 2."""
+def test_a_broken_build_file_is_not_a_usage_error(run, tmp_path, monkeypatch, capsys):
+    """It was reported as an invalid label, with exit code 2."""
     bazel, asked = tmp_path / "bazel", tmp_path / "asked"
     monkeypatch.setattr(run, "BAZEL", [str(bazel)])
     for error, code in [("base/BUILD:3:5: syntax error at 'trio': expected newline", None), ("no such target '//base:x'", 2)]:
@@ -153,12 +153,12 @@ def test_a_broken_build_file_is_no_usage_error(run, tmp_path, monkeypatch, capsy
         assert asked.read_text() == 'query --noshow_progress set("//base:a=b" "//base/...")\n'
 
 
-def test_gpu_fails_where_there_is_none_rather_than_skip_all(run, tmp_path, monkeypatch):
+def test_gpu_part_fails_without_a_gpu(run, tmp_path, monkeypatch):
     monkeypatch.setattr(run.pathlib.Path, "glob", lambda *_: iter(()))
     assert run.run_gpu_unit(tmp_path, []).failed == 1
 
 
-def test_coverage_counts_lines_by_room_and_names_what_is_bare(run):
+def test_coverage_counts_lines_by_directory_and_lists_uncovered_files(run):
     def file(name, count, covered):
         return {"filename": name, "summary": {"lines": {"count": count, "covered": covered}}}
 
@@ -173,7 +173,7 @@ def test_coverage_counts_lines_by_room_and_names_what_is_bare(run):
 
 
 def test_parts_of_unit_tests_leave_out_process_tests(run, tmp_path, monkeypatch):
-    """A sanitizer would build every program again, and a script has no lines that could be covered."""
+    """A sanitizer would rebuild every program, and scripts have no coverage."""
     asked = []
     monkeypatch.setattr(run, "build", lambda *_: run.Counts())
     monkeypatch.setattr(run, "bazel_tests", lambda scratch, name, targets, *flags: asked.append(targets) or run.Counts(failed=1))
@@ -182,7 +182,7 @@ def test_parts_of_unit_tests_leave_out_process_tests(run, tmp_path, monkeypatch)
     assert len(asked) == 5 and all(f"-//tests/{directory}/..." in targets for targets in asked for directory in run.PROCESS_TESTS)
 
 
-def test_a_query_that_fails_ends_the_run_with_its_reason(run, tmp_path, monkeypatch):
+def test_a_failed_query_ends_the_run_with_its_error(run, tmp_path, monkeypatch):
     bazel = tmp_path / "bazel"
     bazel.write_text("#!/bin/sh\necho 'no such package' >&2\nexit 7\n")
     bazel.chmod(0o755)
@@ -191,11 +191,11 @@ def test_a_query_that_fails_ends_the_run_with_its_reason(run, tmp_path, monkeypa
         run.query("//nowhere/...")
 
 
-def test_bazel_has_more_time_to_stop_than_it_gives_tests(run):
-    """It was killed while the tests that it had interrupted still stopped their daemons."""
+def test_bazel_stop_timeout_exceeds_the_test_timeout(run):
+    """Bazel was killed while interrupted tests were still stopping their daemons."""
     given = int(re.search(r"^test --local_termination_grace_seconds=(\d+)$", (ROOT / ".bazelrc").read_text(), re.M)[1])
     assert run.Children.GRACE_S > given + 15
-    # Without the tag it does not give them any, and mounts and network namespaces of an interrupted test stayed.
+    # Without the tag, tests get no time to stop, and mounts and network namespaces of an interrupted test remained.
     assert '"supports-graceful-termination"' in (ROOT / "third_party/rules/pytest.bzl").read_text()
 
 
@@ -219,7 +219,7 @@ def test_an_interrupt_stops_everything(tmp_path, signum):
 
 
 def test_a_killed_run_interrupts_bazel(tmp_path):
-    """The build and its tests went on, and the next run waited for them."""
+    """The build and its tests continued, and the next run waited for them."""
     bazel = tmp_path / "bazel"
     bazel.write_text(f"#!/bin/sh\ntrap 'kill $!; touch {tmp_path}/interrupted; exit' INT\nsleep 1000 &\n"
                      f"touch {tmp_path}/building\nwait\n")

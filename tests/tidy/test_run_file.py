@@ -1,4 +1,4 @@
-"""tests/run_file.sh: what a pytest file sees as a Bazel test, and what is left of it."""
+"""tests/run_file.sh: the environment of a pytest file as a Bazel test, and its cleanup."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ SHARED = ["conftest.py", "pytest.ini", "harness/__init__.py", "harness/processes
 
 @pytest.fixture
 def started(tmp_path):
-    """Starts a test of this text as Bazel does, in a process group of its own."""
+    """Starts a test with this text as Bazel does, in its own process group."""
     inputs = tmp_path / "runfiles/fsdpd"
     for name in SHARED:
         (inputs / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def test_it(tmp_path):
 
 
 def test_a_test_finds_no_program_in_usr_local(started):
-    """One there was started in place of Debian's, and is no input."""
+    """A program there was started instead of Debian's, and is not an input."""
     running = started("""
 import os
 def test_it():
@@ -67,8 +67,8 @@ def test_it():
     assert running.returncode == 0, said
 
 
-def test_a_test_has_the_limits_that_its_result_is_kept_for(started):
-    """It had those of the shell that started the Bazel server."""
+def test_a_test_runs_with_the_recorded_limits(started):
+    """It had the limits of the shell that started the Bazel server."""
     running = started("""
 import resource
 def test_it():
@@ -79,7 +79,7 @@ def test_it():
 
 
 @pytest.mark.parametrize("recorded", [{"capabilities": "0000000000000001"}, {"open_files": 1 << 40}], ids=str)
-def test_a_test_on_another_machine_than_the_recorded_one_fails(started, recorded):
+def test_a_test_fails_on_a_machine_that_differs_from_the_record(started, recorded):
     running = started("def test_it(): pass", **recorded)
     said = running.communicate(timeout=60)[0]
     assert running.returncode == 1 and "run: bazel shutdown" in said, said
@@ -123,8 +123,8 @@ def test_every_test_is_in_one_shard():
     assert all(sorted(mine + others) == items for mine, others in shards)
 
 
-def test_a_run_stops_one_of_the_same_test_that_lost_its_bazel_server(started, tmp_path):
-    """When that one ended, it removed the files of the new run."""
+def test_a_run_stops_an_orphaned_run_of_the_same_test(started, tmp_path):
+    """When the orphaned run ended, it removed the files of the new run."""
     text = f"""
 import pathlib, time, pytest
 @pytest.fixture

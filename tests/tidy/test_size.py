@@ -1,4 +1,4 @@
-"""Small files and small functions (docs/STYLE.md): what outgrows the limit holds two things."""
+"""Small files and small functions (docs/STYLE.md): a file above the limit contains two concepts."""
 
 import ast
 
@@ -27,7 +27,7 @@ def python_functions(path):
 def test_files_stay_readable():
     code = (repository.own_cpp() + repository.with_suffix(".proto", ".py", ".bzl") + repository.build_files())
     counts = {path: repository.text(path).count("\n") for path in code}
-    faults = [f"{path}: {lines} lines, the limit is {FILE_LINES}: it holds two concepts; give each a trio of its own"
+    faults = [f"{path}: {lines} lines, the limit is {FILE_LINES}: it contains two concepts; give each its own trio"
               for path, lines in counts.items() if lines > FILE_LINES]
     assert not faults, "\n".join(faults)
 

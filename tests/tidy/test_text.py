@@ -1,4 +1,4 @@
-"""Text that must not leave this machine, links that must lead somewhere, and one way to write BUILD files."""
+"""Text that is specific to one machine, targets of links, and format of code and BUILD files."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ import pytest
 from harness.programs import ROOT
 from tidy import repository
 
-# Written in pieces, or this file would be its own first finding.
+# Split, so that this file does not match.
 _HOMES = ["ro" + "ot", "ho" + r"me/\w+", "Us" + r"ers/\w+", "wo" + "rk", "fa" + "rm"]
 _HOSTS = ["py" + r"pi\.", r"files\.python" + "hosted", "regis" + r"try\.npm", r"deb\.deb" + "ian", r"proxy\.go" + "lang",
           "arti" + "factory", r"conda\." + "anaconda"]
@@ -31,12 +31,12 @@ def lines_with(pattern):
 
 def test_no_path_of_one_machine():
     faults = lines_with(MACHINE_PATHS)
-    assert not faults, f"these work on one machine only; take the path from a flag or the environment:\n{faults}"
+    assert not faults, f"paths of one machine; use a flag or the environment instead:\n{faults}"
 
 
 def test_no_package_host():
     faults = lines_with(PACKAGE_HOSTS)
-    assert not faults, f"the ordinary clients know their registry, also behind a mirror:\n{faults}"
+    assert not faults, f"package hosts; the ordinary clients know their registry, also behind a mirror:\n{faults}"
 
 
 def anchors(markdown):
@@ -45,7 +45,7 @@ def anchors(markdown):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_links_in_docs_lead_somewhere():
+def test_links_in_docs_have_a_target():
     faults = []
     for path in repository.with_suffix(".md"):
         page = re.sub(r"```.*?```|`[^`\n]*`", "", repository.text(path), flags=re.DOTALL)
@@ -62,7 +62,7 @@ def test_links_in_docs_lead_somewhere():
 
 
 def test_code_is_formatted():
-    # Debian 12's version, the one that third_party/debian.txt installs: versions differ in what they find right.
+    # Debian 12's version, which third_party/debian.txt installs: versions format differently.
     formatter = shutil.which("clang-format-14")
     if not formatter:
         pytest.skip("clang-format-14 is not installed: deploy/setup does")
@@ -101,6 +101,6 @@ def build_faults(path):
                 yield f"{path}:{line}: {rule}: {twice} twice in {attribute}"
 
 
-def test_build_files_are_written_one_way():
+def test_build_files_have_one_style():
     faults = [fault for path in repository.build_files() for fault in build_faults(path)]
     assert not faults, "\n".join(faults)

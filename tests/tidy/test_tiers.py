@@ -1,4 +1,4 @@
-"""Every test says in one place which tier it is of (`tests/run --help`), so that none runs nowhere."""
+"""Every test has exactly one tier (`tests/run --help`), so that each of them runs."""
 
 import ast
 import pathlib
@@ -11,7 +11,7 @@ RANDOM = re.compile(r"\bmt19937|\bDice\b")
 
 
 def cpp_tests():
-    """(source, tags of its target) of each test file; a trio's tags are those of its test."""
+    """(source, tags of its target) of each test file; the tags of a trio are those of its test."""
     for build_file in repository.build_files():
         for rule, attributes, _ in repository.calls(build_file):
             tags = repository.strings(attributes["tags"]) if "tags" in attributes else []
@@ -44,7 +44,7 @@ def test_a_unit_test_has_the_tags_of_its_tier():
     assert not faults, "\n".join(faults)
 
 
-def test_each_way_to_be_in_no_tier_is_found():
+def test_finds_tests_without_a_tier():
     gpu = 'GTEST_SKIP() << "no GPU";'
     assert list(faults_of(gpu, [])) and list(faults_of(gpu, ["gpu"])) and not list(faults_of(gpu, ["gpu", "manual"]))
     assert list(faults_of("Seeds(3)", [])) and list(faults_of("", ["seeds"])) and not list(faults_of("Seeds(3)", ["seeds"]))
@@ -57,14 +57,14 @@ def test_the_readers_find_every_test_file():
 
 
 def marks_of(path):
-    """Names of the marks that hold for a whole file: its `pytestmark`."""
+    """Names of the marks of a whole file: its `pytestmark`."""
     for node in ast.parse(repository.text(path)).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "pytestmark":
             return {each.attr for each in ast.walk(node.value) if isinstance(each, ast.Attribute)}
     return set()
 
 
-def test_what_needs_gpus_is_marked_so():
+def test_tests_with_gpus_have_the_mark():
     files = [path for path in repository.python_files() if path.match("tests/gpu/test_*.py")]
     assert files and not [str(path) for path in files if "gpu" not in marks_of(path)]
 
@@ -72,7 +72,7 @@ def test_what_needs_gpus_is_marked_so():
 PROCESS_TESTS = re.compile(r"tests/(integration|robustness|clients|parity)/test_\w+\.py")
 
 
-def test_a_pytest_file_has_its_target_unless_all_of_it_is_nightly():
+def test_a_pytest_file_has_a_target_unless_it_is_nightly():
     files = {str(path) for path in repository.python_files() if PROCESS_TESTS.fullmatch(str(path))}
     nightly = {path for path in files if "nightly" in marks_of(pathlib.Path(path))}
     named = {f"{build_file.parent}/{name}.py" for build_file in repository.build_files()
@@ -84,6 +84,6 @@ def test_a_pytest_file_has_its_target_unless_all_of_it_is_nightly():
     assert not gone | (named & nightly), "remove their pytest_test: these files are gone, or nightly as a whole"
 
 
-def test_nightly_tests_are_where_the_night_runs_them():
+def test_nightly_tests_are_in_the_nightly_directories():
     assert not [str(path) for path in repository.python_files() if path.match("tests/*/test_*.py") and path.parts[1] not in
                 ("integration", "robustness", "tidy") and "mark.nightly" in repository.text(path)]

@@ -1,5 +1,5 @@
-"""The tour of a job (docs/ARCHITECTURE.md) can be followed without a search: its files say what happens in them, and have
-what it tells readers to look for."""
+"""The tour of a job (docs/ARCHITECTURE.md): its files exist, describe their step, and define the names that the tour
+mentions."""
 
 import re
 
@@ -16,16 +16,16 @@ def stops():
             for link, words in re.findall(r"^\|[^|]*\| \[[^]]+\]\(([^)]+)\) \| (.+) \|$", section, re.MULTILINE)]
 
 
-def test_every_file_on_the_tour_says_in_its_first_lines_what_happens_there():
+def test_every_file_of_the_tour_describes_its_step():
     assert len(stops()) > 20
     silent = [str(path) for path, _ in stops() if not repository.text(path).startswith("// ")]
     assert not silent, f"open with a comment: {silent}"
 
 
-def test_what_the_tour_names_is_there():
+def test_the_tour_names_existing_files():
     faults = []
     for path, words in stops():
-        # A header's functions are defined beside it.
+        # Functions of a header are defined in the .cc file next to it.
         beside = [each for each in (path.with_suffix(".h"), path.with_suffix(".cc"), path) if (ROOT / each).exists()]
         source = "".join(repository.text(each) for each in beside)
         faults += [f"{path}: no {name}" for name in re.findall(r"`([A-Z]\w+)`", words)
@@ -33,5 +33,5 @@ def test_what_the_tour_names_is_there():
     assert not faults, "\n".join(faults)
 
 
-def test_the_first_page_leads_to_it():
+def test_readme_links_the_tour():
     assert "docs/ARCHITECTURE.md#the-life-of-a-job" in (ROOT / "README.md").read_text()

@@ -1,5 +1,5 @@
-"""docs/troubleshooting.md quotes the programs: what stands there as their words is in their sources, so that who changes a
-message finds the page. Its commands are run by tests/integration/test_pages.py."""
+"""docs/troubleshooting.md quotes messages of the programs that are in their sources, so that a changed message fails here.
+tests/integration/test_pages.py runs its commands."""
 
 import re
 
@@ -7,8 +7,8 @@ from harness.programs import ROOT
 from tidy import repository
 
 PAGE = ROOT / "docs/troubleshooting.md"
-SHORT = 10  # Less is found anywhere.
-# What programs put in their words: numbers and names.
+SHORT = 10  # Shorter strings match anywhere.
+# Values in messages: numbers and names.
 PUT_IN = re.compile(r"\d[\d.]*(?: [KMG]iB| ms| s)?|HOST:PORT|\bN\b|\.\.\.")
 
 
@@ -22,8 +22,8 @@ def quotes():
 
 
 def literals():
-    """Strings of the C++ sources, those that are one over several lines put together; also of tests, C++ and of whole programs,
-    which have in one piece what a program puts together of many."""
+    """Strings of the C++ sources, with adjacent literals joined. Also strings of tests, which contain whole messages that a
+    program joins from several."""
     found = set()
     tests = [path for path in repository.with_suffix(".py") if path.parts[:2] == ("tests", "integration")]
     for path in repository.own_cpp(".h", ".cc") + tests:
@@ -33,7 +33,7 @@ def literals():
 
 
 def is_said(words, known):
-    """Whether at least half of it is in literals: a stretch in which programs put nothing, or a literal within it."""
+    """Whether at least half of it is in literals: a stretch without values, or a literal within it."""
     parts = [part.strip(" []():'") for part in PUT_IN.split(words)]
     pieces = [part for part in parts if len(part) >= SHORT and any(part in each for each in known)]
     pieces += [each for each in known if len(each) >= SHORT and each in words]
@@ -44,16 +44,16 @@ def is_said(words, known):
     return 2 * len(said) >= len(words)
 
 
-def test_what_the_page_has_programs_say_they_say():
+def test_quoted_output_is_in_the_sources():
     known, seen = literals(), list(quotes())
     assert len(seen) > 35
-    faults = [f"docs/troubleshooting.md:{line}: no program says: {words}" for line, words in seen
+    faults = [f"docs/troubleshooting.md:{line}: not in the sources: {words}" for line, words in seen
               if len(words.strip("[]")) >= SHORT and not is_said(words, known)]
     assert not faults, "\n".join(faults)
 
 
-def test_words_that_nobody_says_are_found():
-    known = {"cannot reach the coordinator at", "attempts in a row committed no checkpoint and"}
+def test_finds_quotes_that_are_not_in_the_sources():
+    known = {"cannot reach the coordinator at", "attempts in a row committed no checkpoint and came"}
     assert is_said("cannot reach the coordinator at HOST:PORT: Connection refused", known)
     assert is_said("3 attempts in a row committed no checkpoint and made no progress beyond step N", known)
     assert not is_said("3 attempts in a row saved nothing and made no progress beyond step N", known | {"no progress beyond step"})
