@@ -66,7 +66,7 @@ def as_table(head, rows):
 
 
 def asked(fsdpctl, base, settings, *flags):
-    """What a plan or a search says, as JSON, also where nothing fits."""
+    """JSON of a plan or a search, even if nothing fits."""
     more = [flag for setting in settings for flag in ("--set", setting)]
     flags = [*base, *more, *flags, "-o", "json"]
     done = subprocess.run([fsdpctl, *flags], cwd=DOCS, text=True, capture_output=True, check=False)
@@ -98,7 +98,7 @@ def rate(prediction, ranks):
     return f"{prediction['tokens_per_second'] / ranks:,.0f}"
 
 
-# Of Llama 3 8B, without its longest sample.
+# Llama 3 8B, without its longest sequence.
 SHAPE = ("model={llama: {vocab_size: 128256, hidden_size: 4096, intermediate_size: 14336, layers: 32, heads: 32, "
          "kv_heads: 8, rope_theta: 500000}}")
 
@@ -130,13 +130,13 @@ def tensor_table(fsdpctl):
 
 
 def way(fsdpctl, base, mesh, settings):
-    """One mesh with the micro-batch and recompute that are best for it, as cells below WAY."""
+    """One mesh with its best micro-batch and recompute, as cells below WAY."""
     search = asked(fsdpctl, base, settings, "--search", "--hold", "parallel", "--hold", "fsdp.outer", "--hold",
                    "fsdp.strategy")
     fits = bool(search["found"])
     best = search["found"][0] if fits else search["closest"]
     step, spec = best["prediction"], best["spec"]
-    # Of what does not fit all layers do.
+    # If nothing fits, all layers recompute.
     layers = recompute(spec["fsdp"]) if fits else recompute(spec["fsdp"]).split()[0]
     head = [mesh, f"{best['micro_batches']} of {spec['train'].get('micro_batch', 1)}", layers]
     peak = size(best["memory"]["peak_bytes"])
@@ -187,7 +187,7 @@ def many_nodes(fsdpctl, base, meshes):
 
 
 def offload_table(fsdpctl):
-    """Llama 3 8B on one GPU, which has no room for what its optimizer keeps."""
+    """Llama 3 8B on one GPU, whose memory does not fit the optimizer state."""
     rows = []
     for moments in ("fp8", "bf16", "fp32"):
         for micro_batches in (8, 32):
@@ -202,7 +202,7 @@ def offload_table(fsdpctl):
                      "tokens/s"], rows)
 
 
-# Of a plan, what most read first.
+# The part of a plan that most users read first.
 def offline(fsdpctl):
     flags = ["plan", "--offline", "-f", "docs/plan.yaml", "--profile", "h200"]
     text = run(fsdpctl, [flag.removeprefix("docs/") for flag in flags])
