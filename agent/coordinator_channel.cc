@@ -58,6 +58,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> CoordinatorChannel::Current() {
     }
   } else {
     last_fault_.clear();
+    LogTlsWarning(*read, &last_warning_);
     if (!used_.has_value() || !used_->SameAs(*read)) {
       LogInfo("TLS certificate=%s expires=%s", tls_.certificate,
               absl::FormatTime(read->not_after, absl::UTCTimeZone()));

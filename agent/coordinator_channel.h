@@ -38,6 +38,7 @@ class CoordinatorChannel {
   std::shared_ptr<grpc::Channel> channel_;
   std::optional<TlsIdentity> used_;
   std::string last_fault_;
+  std::string last_warning_;
 };
 
 }  // namespace fsdpd

@@ -14,8 +14,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "base/errno_status.h"
+#include "base/log.h"
 
 namespace fsdpd {
 namespace {
@@ -133,13 +135,14 @@ std::string CommonName(X509* certificate) {
                                                  static_cast<size_t>(ASN1_STRING_length(text))));
 }
 
-// InfiniteFuture() if there is no certificate.
-absl::Time FirstExpiry(absl::string_view pem) {
-  absl::Time first = absl::InfiniteFuture();
+// Of each certificate, sorted.
+std::vector<absl::Time> Expiries(absl::string_view pem) {
+  std::vector<absl::Time> expiries;
   const Bio bio = BioOf(pem);
   while (const X509Ptr each = NextCertificate(bio.get()))
-    first = std::min(first, TimeOf(X509_get0_notAfter(each.get())));
-  return first;
+    expiries.push_back(TimeOf(X509_get0_notAfter(each.get())));
+  std::sort(expiries.begin(), expiries.end());
+  return expiries;
 }
 
 absl::Status CheckDates(X509* certificate, absl::Time now, const std::string& path) {
@@ -148,6 +151,26 @@ absl::Status CheckDates(X509* certificate, absl::Time now, const std::string& pa
   if (now > until) return Wrong(path, absl::StrCat("the certificate has expired, on ", DateText(until)));
   if (now < from)
     return Wrong(path, absl::StrCat("the certificate is valid only from ", DateText(from), " on"));
+  return absl::OkStatus();
+}
+
+absl::Status ReadTrusted(const std::string& path, absl::Time now, TlsIdentity* identity) {
+  absl::StatusOr<std::string> trusted = ReadWhole(path, /*secret=*/false);
+  if (!trusted.ok()) return trusted.status();
+  const std::vector<absl::Time> expiries = Expiries(*trusted);
+  if (expiries.empty()) return Wrong(path, "contains no PEM certificate");
+  if (now > expiries.back()) {
+    return Wrong(path, absl::StrCat(expiries.size() == 1 ? "the CA certificate has expired, on "
+                                                         : "all CA certificates have expired, the last on ",
+                                    DateText(expiries.back())));
+  }
+  const auto expired = std::lower_bound(expiries.begin(), expiries.end(), now) - expiries.begin();
+  if (expired > 0) {
+    identity->warning = absl::StrCat(path, ": ", expired, " of ", expiries.size(),
+                                     " CA certificates expired, the first on ", DateText(expiries.front()));
+  }
+  identity->trusted_not_after = expiries.front();
+  identity->trusted = *std::move(trusted);
   return absl::OkStatus();
 }
 
@@ -179,15 +202,15 @@ absl::Status ReadOwn(const TlsFiles& files, absl::Time now, TlsIdentity* identit
 
 absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now) {
   TlsIdentity identity;
-  absl::StatusOr<std::string> trusted = ReadWhole(files.trusted, /*secret=*/false);
-  if (!trusted.ok()) return trusted.status();
-  identity.trusted_not_after = FirstExpiry(*trusted);
-  if (identity.trusted_not_after == absl::InfiniteFuture())
-    return Wrong(files.trusted, "contains no PEM certificate");
-  identity.trusted = *std::move(trusted);
+  if (const absl::Status read = ReadTrusted(files.trusted, now, &identity); !read.ok()) return read;
   if (files.certificate.empty()) return identity;
   if (const absl::Status own = ReadOwn(files, now, &identity); !own.ok()) return own;
   return identity;
+}
+
+void LogTlsWarning(const TlsIdentity& read, std::string* last) {
+  if (std::exchange(*last, read.warning) != read.warning && !read.warning.empty())
+    LogWarning("TLS files are in use with expired certificates: %s", read.warning);
 }
 
 bool IsFaultOf(const std::string& path, absl::string_view message) {
@@ -201,7 +224,8 @@ TlsExpiry ExpiryOf(const TlsFiles& files) {
       expiry.certificate = TimeOf(X509_get0_notAfter(own.get()));
   }
   if (const auto pem = ReadWhole(files.trusted, /*secret=*/false); pem.ok()) {
-    if (const absl::Time first = FirstExpiry(*pem); first != absl::InfiniteFuture()) expiry.trusted = first;
+    const std::vector<absl::Time> expiries = Expiries(*pem);
+    if (!expiries.empty()) expiry.trusted = expiries.front();
   }
   return expiry;
 }

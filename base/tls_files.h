@@ -1,9 +1,10 @@
 // TLS certificates and keys in PEM files, which an operator may replace at any time. All programs read them
-// through this file. A set that cannot work (a key of another certificate, an expired certificate, a
-// truncated file) is rejected as a whole, so that a program that rereads its files keeps the previous set.
+// through this file. A set that cannot work (a key of another certificate, an expired certificate, CAs that all
+// expired, a truncated file) is rejected as a whole, so that a program that rereads its files keeps the
+// previous set.
 //
 // Files are replaced one after the other: a reader in between gets an error, and the new set at the next
-// attempt. Thread-safe: pure functions of the files.
+// attempt. Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -35,6 +36,7 @@ struct TlsIdentity {
   bool serves = false;                                    // Whether a server may use it.
   absl::Time not_after = absl::InfiniteFuture();          // Of `certificate`.
   absl::Time trusted_not_after = absl::InfiniteFuture();  // Earliest expiry in `trusted`.
+  std::string warning;  // Some, not all, CAs in `trusted` expired. Empty: none.
 
   bool SameAs(const TlsIdentity& other) const {
     return trusted == other.trusted && certificate == other.certificate && key == other.key;
@@ -43,6 +45,9 @@ struct TlsIdentity {
 
 // INVALID_ARGUMENT or a system error, with the path. REQUIRES: files.given().
 absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now);
+
+// Logs `read.warning` if it differs from `*last`, which it updates.
+void LogTlsWarning(const TlsIdentity& read, std::string* last);
 
 // Whether the message of such an error is about the file `path`.
 bool IsFaultOf(const std::string& path, absl::string_view message);

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "base/log.h"
 #include "base/temp_dir.h"
 #include "base/testing/certificate.h"
 
@@ -24,6 +25,20 @@ class TlsFilesTest : public ::testing::Test {
   void Write(const std::string& name, const std::string& text, mode_t mode = 0600) {
     std::ofstream(dir_.File(name)) << text;
     ASSERT_EQ(chmod(dir_.File(name).c_str(), mode), 0);
+  }
+  void Append(const std::string& from, const std::string& to) {
+    std::ofstream(dir_.File(to), std::ios::app) << std::ifstream(dir_.File(from)).rdbuf();
+  }
+  // The number of warnings that are logged if the files are read again and again.
+  static int WarningsOf(const std::vector<TlsIdentity>& reads) {
+    int warnings = 0;
+    std::string last;
+    TakeLog([&](Severity severity, absl::string_view) {
+      if (severity == Severity::kWarning) ++warnings;
+    });
+    for (const TlsIdentity& read : reads) LogTlsWarning(read, &last);
+    TakeLog(nullptr);
+    return warnings;
   }
   absl::StatusOr<TlsIdentity> Read(const std::string& name, const std::string& key) {
     return ReadTlsFiles({dir_.File("ca.crt"), dir_.File(name + ".crt"), dir_.File(key + ".key")}, now_);
@@ -107,10 +122,38 @@ TEST_F(TlsFilesTest, RejectsAMismatchedKey) {
 
 TEST_F(TlsFilesTest, RejectsExpiredAndFutureCertificates) {
   Make("ca", "/CN=authority");
-  now_ += absl::Hours(24 * 31);
-  EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("the certificate has expired, on 20"));
+  Make("own", "/CN=own", "-days 10");
+  now_ += absl::Hours(24 * 11);
+  EXPECT_THAT(WhyNot("own", "own"), HasSubstr("own.crt: the certificate has expired, on 20"));
   now_ -= absl::Hours(24 * 62);
-  EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("the certificate is valid only from 20"));
+  EXPECT_THAT(WhyNot("own", "own"), HasSubstr("own.crt: the certificate is valid only from 20"));
+}
+
+// Regression: the dates of CAs were not checked, so a daemon started and then refused every connection.
+TEST_F(TlsFilesTest, RejectsAFileOfExpiredCertificateAuthorities) {
+  Make("ca", "/CN=authority", "-days 10");
+  Make("own", "/CN=own", "-days 60");
+  now_ += absl::Hours(24 * 11);
+  EXPECT_THAT(WhyNot("own", "own"), HasSubstr("ca.crt: the CA certificate has expired, on 20"));
+  EXPECT_FALSE(ReadTlsFiles({dir_.File("ca.crt"), "", ""}, now_).ok()) << "as of fsdpctl";
+
+  Make("new", "/CN=authority", "-days 20");
+  Append("new.crt", "ca.crt");
+  const absl::StatusOr<TlsIdentity> read = Read("own", "own");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->warning, HasSubstr("ca.crt: 1 of 2 CA certificates expired, the first on 20"));
+  EXPECT_LT(read->trusted_not_after, now_);
+  EXPECT_EQ(WarningsOf({*read, *read}), 1) << "once";
+
+  now_ += absl::Hours(24 * 10);
+  EXPECT_THAT(WhyNot("own", "own"), HasSubstr("ca.crt: all CA certificates have expired, the last on 20"));
+}
+
+TEST_F(TlsFilesTest, ValidCertificateAuthoritiesHaveNoWarning) {
+  Make("ca", "/CN=authority");
+  const absl::StatusOr<TlsIdentity> read = ReadTlsFiles({dir_.File("ca.crt"), "", ""}, now_);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(WarningsOf({*read}), 0);
 }
 
 TEST_F(TlsFilesTest, ExpiryOfIncludesExpiredCertificates) {

@@ -75,7 +75,8 @@ void TlsPort::Reread() {
     }
     return;
   }
-  last_error_.clear();
+  last_fault_.clear();
+  LogTlsWarning(*read, &last_warning_);
   if (used_.has_value() && used_->SameAs(*read)) return;
   given_ = false;
   std::vector<std::string> names = read->names;

@@ -127,7 +127,9 @@ void EtcdClient::RereadTls(absl::Duration at_most_every) {
   const std::string fault(read.status().message());
   if (std::exchange(tls_error_, fault) != fault && !fault.empty())
     LogError("TLS files for etcd cannot be used, the previous ones stay in use: %s", fault);
-  if (read.ok() && !used_.SameAs(*read)) Use(*read);
+  if (!read.ok()) return;
+  LogTlsWarning(*read, &tls_warning_);
+  if (!used_.SameAs(*read)) Use(*read);
 }
 
 std::optional<EtcdClient::TlsInUse> EtcdClient::Tls() {

@@ -350,6 +350,32 @@ def test_broken_certificate_file_keeps_last_expiry(secure):
     assert exported("fsdpd_agent_file_stale") == ["0"]
 
 
+def test_an_expired_ca_file_is_stale_and_no_daemon_starts_with_it(own, tmp_path):
+    security = Security(tmp_path / "security")
+    ca = security.pki / "ca.crt"
+    valid = ca.read_text()
+    expired = subprocess.run(["openssl", "x509", "-in", ca, "-signkey", ca.with_suffix(".key"), "-days", "-1"],
+                             check=True, capture_output=True, text=True).stdout
+    error = "ca.crt: the CA certificate has expired, on 20"
+    with own(security=security, agents=1) as cluster:
+        ca.write_text(expired)
+        for _ in range(2):
+            assert 'fsdpd_agent_file_stale{file="--coordinator-ca"} 1' in cluster.scrape("node-0")
+            assert 'fsdpd_coordinator_file_stale{file="--tls-client-ca"} 1' in cluster.scrape_coordinator()
+        assert cluster.agents["node-0"].text().count(error) == 1
+        assert cluster.coordinator.text().count(error) == 1
+        daemon = agent_of(cluster, tmp_path)
+        assert daemon.wait() == 1 and error in daemon.text(), daemon.text()
+        cluster.coordinator.kill()
+        daemon = cluster.start_coordinator(listen=cluster.address, expect_serving=False)
+        assert daemon.wait() == 1 and error in daemon.text(), daemon.text()
+        ca.write_text(expired + valid)
+        cluster.start_coordinator(listen=cluster.address)
+        cluster.wait_nodes(1)
+        cluster.scrape_coordinator()
+        assert cluster.coordinator.text().count("ca.crt: 1 of 2 CA certificates expired, the first on 20") == 1
+
+
 def agent_of(secure, directory, **flags):
     """An agent that is expected to exit by itself, or to be stopped; returns its daemon."""
     return secure.start_agent("node-9", expect_serving=False, work_dir=directory / "work", **flags)
