@@ -375,7 +375,8 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   if (!away.empty()) {
     verdict.reason = absl::StrCat(
         kWaitsFor, absl::StrJoin(away, ", "), " to reconnect; ",
-        revoked.empty() ? "its ranks continue if only the connection broke"
+        revoked.empty() ? absl::StrCat("the attempt ends after ",
+                                       absl::ToDoubleSeconds(AgentLease::kLostAfter), " s without heartbeats")
                         : absl::StrCat("the certificate of ", absl::StrJoin(revoked, ", "), " is revoked"));
     if (away.size() == 1) verdict.node = away.front();
   } else if (!late.reason.empty() || was_late) {

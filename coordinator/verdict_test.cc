@@ -525,7 +525,7 @@ TEST_F(VerdictTest, WaitsForDisconnectedNodeAndFailsForLostNode) {
   Verdict verdict = JudgeNow();
   EXPECT_EQ(verdict.event, JobEvent::kNote);
   EXPECT_EQ(verdict.reason,
-            "waits for the agent of node-1 to reconnect; its ranks continue if only the connection broke");
+            "waits for the agent of node-1 to reconnect; the attempt ends after 9.5 s without heartbeats");
   job_.set_reason(verdict.reason);
   EXPECT_FALSE(JudgeNow().event.has_value());  // Once, not on every tick.
   presence_["node-1"] = Presence::kConnected;
