@@ -54,7 +54,8 @@ constexpr Metric kTable[] = {
     {"fsdpd_store_seconds", kHistogram, "seconds", "operation",
      "Latency of operations of the state store, including disk or etcd."},
     {"fsdpd_store_errors_total", kCounter, "", "operation",
-     "Operations of the state store that failed because of the disk or etcd."},
+     "Operations of the store that failed for the disk or etcd; each retry counts, a write that is refused "
+     "since another coordinator leads does not."},
     {"fsdpd_tick_seconds", kHistogram, "seconds", "",
      "Duration of a tick of the reconciler, the only thread that changes jobs."},
 

@@ -26,14 +26,8 @@ constexpr absl::Duration kPause = absl::Milliseconds(50);
 // Thinning batches per write. One batch drops about as many events as one write adds.
 constexpr int kMostThinning = 3;
 
-absl::Status LostLeadership() {
-  return absl::UnavailableError(
-      "state store: this coordinator leads no more; another one does, or will soon");
-}
-
-// An elastic job that runs with fewer ranks also stores its original resolved spec and memory plan
-// (Job.shrunk).
-size_t BytesWithHeadroom(const v1::Job& job) {
+// One that may go on with fewer ranks keeps what it was resolved to beside (Job.shrunk).
+size_t BytesWithRoom(const v1::Job& job) {
   const size_t kept = job.resolved().ByteSizeLong() + job.memory_plan().ByteSizeLong();
   return job.ByteSizeLong() + (job.spec().restart().has_elastic() ? kept : 0);
 }
@@ -173,7 +167,7 @@ absl::Status EtcdStore::Write(Batch* batch, const std::string& doing) {
     last_write_ = found[0].mod_revision();  // An earlier attempt was applied.
     return absl::OkStatus();
   }
-  return LostLeadership();
+  return FencedError();
 }
 
 absl::Status EtcdStore::WriteAndAdopt(Batch* batch, const std::string& doing) {

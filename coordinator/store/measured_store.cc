@@ -5,11 +5,14 @@
 namespace fsdpd {
 namespace {
 
-absl::StatusCode CodeOf(const absl::Status& status) { return status.code(); }
-absl::StatusCode CodeOf(const std::vector<absl::Status>& results) { return FirstError(results).code(); }
+// A fenced write is an answer of the state, not an error of disk or etcd: every failover has some.
+absl::StatusCode CodeOf(const absl::Status& status) {
+  return status == FencedError() ? absl::StatusCode::kFailedPrecondition : status.code();
+}
+absl::StatusCode CodeOf(const std::vector<absl::Status>& results) { return CodeOf(FirstError(results)); }
 template <typename T>
 absl::StatusCode CodeOf(const absl::StatusOr<T>& result) {
-  return result.status().code();
+  return CodeOf(result.status());
 }
 
 class MeasuredStore final : public StateStore {

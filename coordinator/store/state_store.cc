@@ -16,6 +16,10 @@ absl::Status FirstError(const std::vector<absl::Status>& results) {
   return first;
 }
 
+absl::Status FencedError() {
+  return absl::UnavailableError("state store: lost leadership; retry against the new leader");
+}
+
 absl::StatusOr<v1::Job> ParseJob(const std::string& bytes) {
   v1::Job job;
   if (!job.ParseFromString(bytes)) return absl::DataLossError("state store: a stored job cannot be read");
