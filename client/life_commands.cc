@@ -3,10 +3,13 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/time/clock.h>
 
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -24,21 +27,53 @@
 namespace fsdpd {
 namespace {
 
-// Ignores updates, because --wait prints only the final state.
-class QuietObserver : public JobObserver {
+class NewestJob : public JobObserver {
  public:
-  void OnJob(const v1::Job&) override {}
+  explicit NewestJob(v1::Job job) : job_(std::move(job)) {}
+  const v1::Job& job() const { return job_; }
+  void OnJob(const v1::Job& job) override { job_ = job; }
   void OnStep(const v1::StepReport&) override {}
   void OnConnectionLost(const absl::Status&) override {}
   void OnConnectionBack() override {}
+
+ private:
+  v1::Job job_;
 };
 
-absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job,
+absl::Time DeadlineOf(const CommandLine& line) {
+  return line.flags.count("--timeout") > 0 ? absl::Now() + absl::Seconds(line.timeout_seconds)
+                                           : absl::InfiniteFuture();
+}
+
+// The job as `until` wants it (empty: ended), or as it is at the deadline.
+absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job, absl::Time deadline,
                                  std::function<bool(const v1::Job&)> until) {
   FollowOptions options;
   options.until = std::move(until);
-  QuietObserver quiet;
-  return FollowJob(&session->client(), job.id(), options, session->console().interrupt, &quiet);
+  NewestJob newest(job);
+  Interrupt stop, done;
+  absl::StatusOr<v1::Job> result = absl::UnknownError("");
+  std::thread follower([&] {
+    result = FollowJob(&session->client(), job.id(), options, &stop, &newest);
+    done.Fire();
+  });
+  bool in_time = false;
+  {
+    const Interrupt::Scope scope(session->console().interrupt, [&] { stop.Fire(); });
+    // WaitFor takes no infinity.
+    const absl::Duration left = std::min(deadline - absl::Now(), absl::Hours(24) * 365);
+    in_time = done.WaitFor(absl::ToChronoNanoseconds(left));
+  }
+  stop.Fire();
+  follower.join();
+  if (!in_time && absl::IsCancelled(result.status())) return newest.job();
+  return result;
+}
+
+int ReportTimeout(Session* session, const v1::Job& job, const char* action) {
+  session->console().err << "fsdpctl: " << job.id() << " did not " << action << " within --timeout; it is "
+                         << StateName(job.state()) << ": " << OneLine(job.reason()) << "\n";
+  return kExitTimeout;
 }
 
 // Prints each job: a line immediately, or with -o json and yaml one document at the end, as `get` does.
@@ -79,8 +114,15 @@ absl::Status CheckEtagSupport(Session* session, const std::string& id) {
                              : absl::OkStatus();
 }
 
-// With --wait, a job that has not ended yet is added to `leaving`, or awaited here if `leaving` is null.
-int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* leaving, Results* results) {
+// After the wait.
+int AddCancelled(Session* session, const v1::Job& job, Results* results) {
+  results->Add(job, StateName(job.state()));
+  return IsEnded(job.state()) ? kExitOk : ReportTimeout(session, job, "end");
+}
+
+// `leaving`: with --wait, takes a job that has not ended yet, which is waited for otherwise.
+int CancelOne(Session* session, const std::string& id, absl::Time deadline, std::vector<v1::Job>* leaving,
+              Results* results) {
   const CommandLine& line = session->line();
   v1::CancelJobRequest request;
   request.set_id(id);
@@ -90,15 +132,15 @@ int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* lea
   if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
   const absl::StatusOr<v1::CancelJobResponse> response = session->client().CancelJob(request);
   if (!response.ok()) return session->Fail(response.status());
-  v1::Job job = response->job();
+  const v1::Job& job = response->job();
   if (line.wait && leaving != nullptr && !IsEnded(job.state())) {
     leaving->push_back(job);
     return kExitOk;
   }
   if (line.wait && !IsEnded(job.state())) {
-    const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr);
+    const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, deadline, nullptr);
     if (!ended.ok()) return session->Fail(ended.status());
-    job = *ended;
+    return AddCancelled(session, *ended, results);
   }
   if (job.state() == v1::JOB_STATE_CANCELLING && !job.not_on_disk().empty())
     session->console().err << "fsdpctl: " << job.id() << ": " << OneLine(job.reason())
@@ -167,17 +209,14 @@ std::vector<std::string> ChosenIds(Session* session, const Choice& choice, int* 
 int RunCancel(Session* session, Results* results) {
   int code = kExitOk;
   const std::vector<std::string> ids = ChosenIds(session, kNotEnded, &code);
+  const absl::Time deadline = DeadlineOf(session->line());
   std::vector<v1::Job> leaving;
   for (const std::string& id : ids)
-    MergeExitCode(CancelOne(session, id, ids.size() > 1 ? &leaving : nullptr, results), &code);
+    Keep(CancelOne(session, id, deadline, ids.size() > 1 ? &leaving : nullptr, results), &code);
   for (const v1::Job& job : leaving) {
-    const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr);
+    const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, deadline, nullptr);
     if (absl::IsCancelled(ended.status())) return session->Fail(ended.status());
-    if (ended.ok()) {
-      results->Add(*ended, StateName(ended->state()));
-    } else {
-      MergeExitCode(session->Fail(ended.status()), &code);
-    }
+    Keep(ended.ok() ? AddCancelled(session, *ended, results) : session->Fail(ended.status()), &code);
   }
   return code;
 }
@@ -216,17 +255,22 @@ void WarnOfLoss(const v1::Job& job, Session* session) {
                          << (saved > 0 ? "\n" : ", and the job will restart from step 1\n");
 }
 
-int AwaitPause(Session* session, const v1::Job& job, Results* results) {
-  // Stop at unconfirmed ranks too: a lost node may never come back.
-  const absl::StatusOr<v1::Job> left = AwaitJob(session, job, [](const v1::Job& now) {
+int AwaitPause(Session* session, const v1::Job& job, absl::Time deadline, Results* results) {
+  // A node that is lost may be so for ever.
+  const auto until = [](const v1::Job& now) {
     return now.state() != v1::JOB_STATE_PAUSING || now.pause().unconfirmed_size() > 0;
-  });
-  return left.ok() ? AddPaused(session, *left, results) : session->Fail(left.status());
+  };
+  const absl::StatusOr<v1::Job> left = AwaitJob(session, job, deadline, until);
+  if (!left.ok()) return session->Fail(left.status());
+  if (until(*left)) return AddPaused(session, *left, results);
+  results->Add(*left, StateName(left->state()));
+  return ReportTimeout(session, *left, "pause");
 }
 
 // All jobs are paused before the first one is awaited.
 int RunPause(Session* session, Results* results) {
   const CommandLine& line = session->line();
+  const absl::Time deadline = DeadlineOf(line);
   int code = kExitOk;
   std::vector<v1::Job> leaving;
   for (const std::string& id : ChosenIds(session, kPausable, &code)) {
@@ -245,7 +289,7 @@ int RunPause(Session* session, Results* results) {
     if (line.wait) leaving.push_back(response->job());
     if (!line.wait) results->Add(response->job(), StateName(response->job().state()));
   }
-  for (const v1::Job& job : leaving) MergeExitCode(AwaitPause(session, job, results), &code);
+  for (const v1::Job& job : leaving) Keep(AwaitPause(session, job, deadline, results), &code);
   return code;
 }
 

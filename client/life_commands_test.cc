@@ -222,8 +222,38 @@ TEST_F(LifeCommandsTest, DeleteWarnsOfRanksOnLostNode) {
             "machine is off or runs no fsdpd-rank process\n");
 }
 
-// Regression: "j succeeded" was printed, as if that were the effect of the cancel.
-TEST_F(LifeCommandsTest, CancelReportsEndedJob) {
+// Regression: the wait had no end while the coordinator could not store that the job had ended.
+TEST_F(LifeCommandsTest, CancelAndPauseWaitForTheTimeoutAtMost) {
+  v1::Job leaving = InState(v1::JOB_STATE_PAUSING);
+  leaving.set_reason("waiting only for the store: paused after step 5");
+  Becomes(leaving);
+  EXPECT_EQ(Run({"pause", "j", "--wait", "--timeout", "1"}), kExitTimeout);
+  EXPECT_EQ(out_, "j pausing\n");
+  EXPECT_EQ(
+      err_,
+      "fsdpctl: j did not pause within --timeout; it is pausing: waiting only for the store: paused after "
+      "step 5\n");
+  leaving.set_state(v1::JOB_STATE_CANCELLING);
+  leaving.set_reason("waiting only for the store: cancelled, all ranks are gone");
+  Becomes(leaving);
+  server_.on_cancel = [](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_CANCELLING);
+    return grpc::Status::OK;
+  };
+  for (const std::vector<std::string>& jobs : {std::vector<std::string>{"j"}, {"j", "j"}}) {
+    std::vector<std::string> arguments = {"cancel", "--wait", "--timeout", "1"};
+    arguments.insert(arguments.end(), jobs.begin(), jobs.end());
+    EXPECT_EQ(Run(arguments), kExitTimeout);
+    EXPECT_NE(
+        err_.find("fsdpctl: j did not end within --timeout; it is cancelling: waiting only for the store"),
+        std::string::npos)
+        << err_;
+  }
+}
+
+// It printed "j succeeded", as if the cancel had done that.
+TEST_F(LifeCommandsTest, CancelOfAnEndedJobSaysThatItHasAlreadyEnded) {
   v1::JobState state = v1::JOB_STATE_SUCCEEDED;
   server_.on_cancel = [&state](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
     response->mutable_job()->set_id(request.id());

@@ -344,6 +344,11 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* notes) {
   // hang.
   if (!stored.ok() && *verdict.event == JobEvent::kFail)
     stored = CommitUnstored(&live, *verdict.event, verdict.reason, stored, edit);
+  // Its ranks are gone: readers see that the job waits for nothing else.
+  if (!stored.ok() && *verdict.event == JobEvent::kGone) {
+    const std::string words = absl::StrCat("waiting only for the store: ", verdict.reason);
+    if (words != live.job.reason()) CommitUnstored(&live, JobEvent::kNote, words, stored).IgnoreError();
+  }
   if (!stored.ok()) return;  // The next tick judges again.
   if (*verdict.event == JobEvent::kRetry) live.not_before = lease_.now() + verdict.retry_after;
   JudgeNodes(live.job, *verdict.event);

@@ -1,6 +1,7 @@
 // Jobs from submit to end, with a coordinator that is never interrupted.
 #include "coordinator/reconciler.h"
 
+#include <absl/strings/match.h>
 #include <signal.h>
 
 #include <optional>
@@ -518,7 +519,28 @@ TEST_F(ReconcilerTest, CancelsRunningJobDespiteFailedWrite) {
   EXPECT_THAT(store_->Get("j")->ShortDebugString(), Not(HasSubstr("not on disk")));
 }
 
-TEST_F(ReconcilerTest, StopsFailedJobDespiteFailedWrite) {
+// Regression: the reason was "stopping the ranks" until there was space.
+TEST_F(ReconcilerTest, ACancelledJobWhoseRanksAreGoneWaitsOnlyForTheStore) {
+  RunOn({"a"});
+  std::optional<FullDisk> full(std::in_place);
+  const auto job = Cancel("j", "enough");
+  Stopped("a", "j");
+  Advance(absl::Seconds(2));
+  const v1::Job meanwhile = Job("j");
+  full.reset();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(meanwhile.state(), v1::JOB_STATE_CANCELLING);
+  EXPECT_THAT(meanwhile.reason(), HasSubstr("waiting only for the store: cancelled, all ranks are gone"));
+  EXPECT_THAT(meanwhile.reason(), HasSubstr("; not on disk yet: "));
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_CANCELLED);
+  int notes = 0;
+  for (const v1::Job::Event& event : store_->Get("j")->events())
+    notes += absl::StartsWith(event.message(), "waiting only for the store") ? 1 : 0;
+  EXPECT_EQ(notes, 1);
+}
+
+TEST_F(ReconcilerTest, AJobThatFailsIsStoppedThoughTheStoreCannotWriteAndStoredOnceItCan) {
   RunOn({"a"});
   std::optional<FullDisk> full(std::in_place);
   Exit("a", "j", 0, 9);
