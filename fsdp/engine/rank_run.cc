@@ -54,6 +54,7 @@ DirectoryLock::Options DirectoryOf(const RankRun& run) {
   options.store = run.store;
   options.stop = run.stop;
   options.has_checkpoints = run.known_step > 0;
+  options.clock = run.clock;
   return options;
 }
 
@@ -163,7 +164,6 @@ absl::Status RunRank(RankRun run) {
   if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(TakeDevice(plan.spec, run.device_index));
   FSDPD_RETURN_IF_ERROR(AgreeOnProgram(run.store, run.rank, static_cast<int>(plan.spec.mesh.world()),
                                        FingerprintOf(run), run.timeout));
-  const absl::Time begin = absl::Now();
   const std::atomic<bool> never{false};
   if (run.stop == nullptr) run.stop = &never;
   // Before checkpoints are read: an earlier attempt may still write.
@@ -175,6 +175,7 @@ absl::Status RunRank(RankRun run) {
     // while the checkpoint is read.
     snapshot_memory = Snapshot::Allocate(plan.spec, plan.layout, {plan.spec.mesh, run.rank});
   }
+  const absl::Time begin = run.clock->Now();  // After the wait for the lock, which reads nothing.
   FSDPD_ASSIGN_OR_RETURN(Start start, FindStart(run));
   if (directory != nullptr && run.rank == 0) FSDPD_RETURN_IF_ERROR(directory->Clear(start.set_aside));
   if (run.local == nullptr) {
@@ -204,7 +205,7 @@ absl::Status RunRank(RankRun run) {
   options.on_failed = run.on_failed;
   if (run.rank == 0) options.on_course = run.on_course;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
-  start.restored.set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
+  start.restored.set_seconds(absl::ToDoubleSeconds(run.clock->Now() - begin));
   const bool resumes = start.restore != nullptr;
   if (resumes) {
     start.restore->CompareData(trainer->token_files());

@@ -1,8 +1,12 @@
 #include "fsdp/engine/rank_run.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/tensor_names.h"
@@ -188,6 +193,40 @@ TEST(RankRun, RefusesFilesReplacedBetweenOpens) {
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr("ranks opened different files of "), HasSubstr("model.safetensors: bytes ")));
   }
+}
+
+// Regression: 30 s of waiting for an earlier attempt were reported as reading the checkpoint.
+TEST(RankRun, TheWaitForTheDirectoryLockIsNotReading) {
+  const TempDir loaded, dir;
+  v1::JobSpec job = Over(TestJob(), TestMesh{}, 2);
+  job.mutable_checkpoint()->set_load(loaded.path());
+  job.mutable_checkpoint()->set_dir(dir.path());
+  const Plan plan = *AcceptedPlan(job);
+  WriteHf(loaded.path(), plan.spec.model, 1);
+  const std::string lock = dir.File(".fsdpd_lock");
+  std::ofstream(lock) << "j token lost-node\n";
+  const int held = open(lock.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(held, LOCK_EX | LOCK_NB), 0);
+  FakeClock clock;
+  TakeLog([&](Severity, absl::string_view line) {
+    if (!absl::StartsWith(line, "waiting for the lock of checkpoint.dir ")) return;
+    clock.Advance(absl::Seconds(30));
+    close(held);
+  });
+  double seconds = -1;
+  const auto statuses = RunTwo(plan, [&](int rank, RankRun* run) {
+    run->clock = &clock;
+    run->label.job = "j";
+    if (rank != 0) return;
+    run->on_made = [&](Trainer*, const v1::RestoredCheckpoint* restored) {
+      seconds = restored->seconds();
+      return absl::OkStatus();
+    };
+  });
+  TakeLog(nullptr);
+  for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+  EXPECT_EQ(clock.Now(), FakeClock().Now() + absl::Seconds(30)) << "it waited";
+  EXPECT_EQ(seconds, 0);
 }
 
 // As on nodes with their own copies.
