@@ -79,15 +79,19 @@ std::string UnconfirmedWords(const std::vector<std::string>& nodes) {
                       one ? "node" : "nodes", ", `fsdpctl cancel` ends it");
 }
 
-std::string PausedWords(const v1::Job::Pause& pause) {
+std::string PausedWords(const v1::Job& job, const v1::Job::Pause& pause) {
   if (pause.unconfirmed_size() > 0) {
     return absl::StrCat("continues without node ", absl::StrJoin(pause.unconfirmed(), ", "),
                         "; whether it saved after ",
                         pause.step() > 0 ? absl::StrCat("step ", pause.step()) : "the start", " is unknown");
   }
   std::string words = pause.step() > 0 ? absl::StrCat("paused after step ", pause.step(), ", which is saved")
-                      : pause.lost_steps() > 0 ? std::string("paused; it will start from scratch")
-                                               : std::string("paused; no step was completed");
+                      : pause.lost_steps() > 0 ? std::string("paused; it will begin anew")
+                      : job.has_earlier_step()
+                          ? absl::StrCat("paused before attempt ", job.attempt(),
+                                         " made a step; it will begin anew: an earlier attempt reached step ",
+                                         job.earlier_step().step(), ", of which nothing is saved")
+                          : std::string("paused before a step was made");
   if (pause.lost_steps() > 0) {
     absl::StrAppend(&words, "; ", Steps(pause.lost_steps()), pause.step() > 0 ? " after it" : "",
                     pause.lost_steps() == 1 ? " is" : " are", " lost", pause.why_lost().empty() ? "" : ": ",

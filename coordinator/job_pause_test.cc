@@ -59,12 +59,12 @@ TEST(JobPause, ResumesFromTheSavedStep) {
   const v1::Job::Pause pause = PauseOf(job, "the disk was full");
   EXPECT_EQ(pause.step(), 12);
   EXPECT_EQ(pause.lost_steps(), 0);
-  EXPECT_EQ(PausedWords(pause), "paused after step 12, which is saved");
+  EXPECT_EQ(PausedWords(Training(), pause), "paused after step 12, which is saved");
 }
 
 TEST(JobPause, ReportsLostStepsWithTheReason) {
   const v1::Job::Pause pause = PauseOf(Training(), "rank 1 left");
-  EXPECT_EQ(PausedWords(pause),
+  EXPECT_EQ(PausedWords(Training(), pause),
             "paused after step 10, which is saved; 2 steps after it are lost: rank 1 left");
   v1::Job failed = Training();
   failed.mutable_failed_checkpoint()->set_step(12);
@@ -82,7 +82,8 @@ TEST(JobPause, ZeroGraceIsTheReasonForLostSteps) {
 TEST(JobPause, ClaimsNothingAboutLostNodes) {
   const v1::Job::Pause pause = PauseOf(Training(), "rank 1 left", {"a"});
   EXPECT_EQ(pause.lost_steps(), 0);
-  EXPECT_EQ(PausedWords(pause), "continues without node a; whether it saved after step 10 is unknown");
+  EXPECT_EQ(PausedWords(Training(), pause),
+            "continues without node a; what it saved after step 10 is unknown");
 }
 
 TEST(JobPause, JobThatLoadedACheckpointLosesOnlyItsOwnSteps) {
@@ -90,8 +91,21 @@ TEST(JobPause, JobThatLoadedACheckpointLosesOnlyItsOwnSteps) {
   job.clear_checkpoints();
   job.mutable_restored()->set_step(11);
   const v1::Job::Pause pause = PauseOf(job, "somebody was in a hurry");
-  EXPECT_EQ(PausedWords(pause),
-            "paused; it will start from scratch; 1 step is lost: somebody was in a hurry");
+  EXPECT_EQ(PausedWords(Training(), pause),
+            "paused; it will begin anew; 1 step is lost: somebody was in a hurry");
+}
+
+// Regression: it was said to be paused before a step was made.
+TEST(JobPause, StepsOfAnEarlierAttemptWithoutACheckpointAreNamed) {
+  v1::Job job = Training();
+  job.clear_checkpoints();
+  job.mutable_earlier_step()->Swap(job.mutable_last_step());
+  job.clear_last_step();
+  EXPECT_EQ(PausedWords(job, PauseOf(job, "")),
+            "paused before attempt 2 made a step; it will begin anew: an earlier attempt reached step 12, of "
+            "which nothing is saved");
+  job.clear_earlier_step();
+  EXPECT_EQ(PausedWords(job, PauseOf(job, "")), "paused before a step was made");
 }
 
 TEST(JobPause, PausedAttemptDoesNotCountUnlessItHadFailed) {

@@ -630,7 +630,7 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
     verdict.event = JobEvent::kGone;
     verdict.pause = PauseOf(job, WhyNotSaved(facts, presence), lost);
     AddFreedMemory(facts.parts, &*verdict.pause);
-    verdict.reason = PausedWords(*verdict.pause);
+    verdict.reason = PausedWords(job, *verdict.pause);
   } else if (!std::equal(lost.begin(), lost.end(), before.begin(), before.end())) {
     verdict.event = JobEvent::kNote;
     verdict.reason = UnconfirmedWords(lost);
