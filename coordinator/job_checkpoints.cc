@@ -82,10 +82,12 @@ bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* 
   job->set_revision(job->revision() + 1);
   const std::string what = absl::StrCat("Hugging Face directory ", exported.path());
   AddEvent(v1::EVENT_KIND_CHECKPOINT,
-           exported.error().empty() ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
-                                                   HumanSeconds(exported.seconds()), ")")
-                                    : absl::StrCat(what, " could not be written: ", exported.error(),
-                                                   "; create it with `fsdpctl ckpt convert`"),
+           exported.error().empty()
+               ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
+                              HumanSeconds(exported.seconds()), ")")
+               : absl::StrCat(what, " could not be written: ", exported.error(),
+                              "; `fsdpctl ckpt convert --to hf` writes it from the checkpoint, "
+                              "with --dtype float32 unless precision.compute is bf16"),
            now, job);
   return true;
 }

@@ -193,7 +193,8 @@ TEST_F(JobCheckpointsTest, ExportIsNotACheckpoint) {
   EXPECT_THAT(Events(),
               ElementsAre("Hugging Face directory /runs/7/hf written (1.50 GiB in 3 s)",
                           "Hugging Face directory /runs/7/hf could not be written: the disk is full; "
-                          "create it with `fsdpctl ckpt convert`"));
+                          "`fsdpctl ckpt convert --to hf` writes it from the checkpoint, with --dtype "
+                          "float32 unless precision.compute is bf16"));
 }
 
 TEST_F(JobCheckpointsTest, ReportsThatTrainingContinuesOnlyIfItDoes) {

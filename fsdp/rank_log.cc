@@ -236,7 +236,8 @@ std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
                ? absl::StrFormat("export %s  %s in %s  %s", saved.format(), HumanBytes(saved.bytes()),
                                  HumanSeconds(saved.seconds()), saved.path())
                : absl::StrFormat(
-                     "export %s  nothing at %s: %s; fsdpctl ckpt convert makes it of the checkpoint",
+                     "export %s  nothing at %s: %s; `fsdpctl ckpt convert --to hf` writes it from the "
+                     "checkpoint, with --dtype float32 unless precision.compute is bf16",
                      saved.format(), saved.path(), saved.error());
   }
   const std::string head = absl::StrFormat("save %5d/%d  ", saved.step(), steps);

@@ -177,7 +177,8 @@ TEST(RankLog, ExportIsNotShownAsCheckpoint) {
   exported.set_error("the disk is full");
   EXPECT_EQ(
       SavedLine(exported, 1000),
-      "export hf  nothing at /runs/7/hf: the disk is full; fsdpctl ckpt convert makes it of the checkpoint");
+      "export hf  nothing at /runs/7/hf: the disk is full; `fsdpctl ckpt convert --to hf` writes it from the "
+      "checkpoint, with --dtype float32 unless precision.compute is bf16");
 }
 
 TEST(RankLog, RestoredLinesNameSkippedCheckpoints) {
