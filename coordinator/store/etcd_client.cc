@@ -22,6 +22,19 @@ absl::Status TooLarge(const std::string& words) {
   return absl::OutOfRangeError(absl::StrCat(words, " (see etcd's --max-request-bytes)"));
 }
 
+// gRPC's message does not name the certificate. `fault`: why the TLS files cannot be used; may be empty.
+std::string TlsHint(const std::string& message, const std::string& fault) {
+  if (!fault.empty()) return absl::StrCat("; TLS files for etcd cannot be used: ", fault);
+  if (absl::StrContains(message, "certificate verify failed"))
+    return "; etcd's certificate may have expired, or may not be signed by a CA in --etcd-ca";
+  const bool closed = absl::StrContains(message, "Socket closed") ||
+                      absl::StrContains(message, "reset by peer") || absl::StrContains(message, " alert ");
+  // An established connection closes in these words too if etcd stops.
+  if (closed && absl::StrContains(message, "failed to connect"))
+    return "; --etcd-cert may have expired, or may not be signed by a CA in etcd's --trusted-ca-file";
+  return "";
+}
+
 absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
   if (status.ok()) return absl::OkStatus();
   const std::string words = absl::StrCat("etcd at ", member, ": ", status.error_message());
@@ -156,9 +169,14 @@ absl::StatusOr<Answer> EtcdClient::Try(const Call& call) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + options_.attempt / 2));
   Answer answer;
-  const absl::Status status = StatusOf(call(member, &context, &answer), member.address);
+  absl::Status status = StatusOf(call(member, &context, &answer), member.address);
   if (status.ok()) return answer;
-  size_t expected = asked;  // Concurrent failures advance by one member only.
+  if (absl::IsUnavailable(status) && options_.tls.given()) {
+    MutexLock lock(&mutex_);
+    const std::string message(status.message());
+    status = absl::UnavailableError(absl::StrCat(message, TlsHint(message, tls_fault_)));
+  }
+  size_t expected = asked;  // Several that fail at once leave one member behind.
   if (absl::IsUnavailable(status)) next_.compare_exchange_strong(expected, asked + 1);
   return status;
 }
