@@ -535,7 +535,7 @@ void AddGlobalFlags(CLI::App* app, CommandLine* line) {
       ->type_name("FILE");
   AddOutputFlag(app, line);
   app->add_option("--timeout", line->timeout_seconds,
-                  "Time limit of calls, and of cancel and pause --wait; plan --search: 40 s, --offline: none")
+                  "Time limit of calls and cancel/pause --wait; plan --search: 40 s, --offline none")
       ->check(CLI::Validator(CheckSeconds, ""))
       ->type_name("SECONDS")
       ->capture_default_str();

@@ -352,9 +352,13 @@ def test_broken_certificate_file_keeps_last_expiry(secure):
 
 def test_an_expired_ca_file_is_stale_and_no_daemon_starts_with_it(own, tmp_path):
     security = Security(tmp_path / "security")
+    certificates(security.pki, "node", "node-9")
     ca = security.pki / "ca.crt"
     valid = ca.read_text()
-    expired = subprocess.run(["openssl", "x509", "-in", ca, "-signkey", ca.with_suffix(".key"), "-days", "-1"],
+    old, key = tmp_path / "old.crt", tmp_path / "old.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-subj", "/CN=old authority", "-keyout", key, "-out", old], check=True, capture_output=True)
+    expired = subprocess.run(["openssl", "x509", "-in", old, "-signkey", key, "-days", "-1"],
                              check=True, capture_output=True, text=True).stdout
     error = "ca.crt: the CA certificate has expired, on 20"
     with own(security=security, agents=1) as cluster:
