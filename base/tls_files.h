@@ -1,6 +1,6 @@
 // TLS certificates and keys in PEM files, which an operator may replace at any time. All programs read them
-// through this file. A set that cannot work (a key of another certificate, an expired certificate, CAs that all
-// expired, a truncated file) is rejected as a whole, so that a program that rereads its files keeps the
+// through this file. A set that cannot work (a key of another certificate, an expired certificate, CAs that
+// all expired, a truncated file) is rejected as a whole, so that a program that rereads its files keeps the
 // previous set.
 //
 // Files are replaced one after the other: a reader in between gets an error, and the new set at the next

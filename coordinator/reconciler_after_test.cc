@@ -71,8 +71,7 @@ TEST_F(ReconcilerAfterTest, ReportsFailedDependencyAndContinuesAfterItsRetry) {
   EXPECT_EQ(WaitingOf("second").remedy(), "fsdpctl retry of first");
   const auto deleted = Delete("first");
   EXPECT_EQ(deleted.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(deleted.status().message(),
-              HasSubstr("job second waits for its success; cancel it first"));
+  EXPECT_THAT(deleted.status().message(), HasSubstr("job second waits for its success; cancel it first"));
   SubmitAfter("third", {"first"});
   EXPECT_THAT(Delete("first").status().message(),
               HasSubstr("jobs second, third wait for its success; cancel them first"));

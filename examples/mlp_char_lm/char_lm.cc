@@ -81,8 +81,8 @@ fsdpd::ModelDescription CharLm::Describe() const {
   model.units.back().output_values = width_;
   for (int64_t layer = 0; layer < layers_; ++layer) {
     fsdpd::UnitDescription block = Unit("layer." + std::to_string(layer), BlockImpl(width_, 1));
-    // Values that LibTorch's autograd saves per token: x, the norm's output, their concatenation with the shifted
-    // copy (2 * width), and the input and output of GELU.
+    // Values that LibTorch's autograd saves per token: x, the norm's output, their concatenation with the
+    // shifted copy (2 * width), and the input and output of GELU.
     block.kept_values = 4 * width_ + 2 * 4 * width_;
     block.workspace_values = 2 * 4 * width_;
     block.output_values = width_;
