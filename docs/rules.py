@@ -68,7 +68,7 @@ def made_outside(constants):
 
 BRACED = re.compile(r'\{\s*"(\w+)",\s*(?:FaultLevel::)?k(?:Error|Warn|Adjust)\b')
 # A violation of migrate: its rule is the first word in quotes, or a constant.
-OF_MIGRATE = re.compile(r'\b(?:Fault|Error|Adjust|KnowsWord|ValueFault|TellNames)\(\s*(?:\*\w+(?:\(\w+\))?,\s*)?(?:"(\w+)"|(k[A-Z]\w+)),')
+OF_MIGRATE = re.compile(r'\b(?:Fault|Error|Adjust|CheckChoice|ValueFault|ReportNames)\(\s*(?:\*\w+(?:\(\w+\))?,\s*)?(?:"(\w+)"|(k[A-Z]\w+)),')
 
 
 def sources_of(directory, but=()):

@@ -131,7 +131,7 @@ def reasons_of_code():
     """Reasons of the coordinator's errors: the first string of a call that creates an error, and those of status codes."""
     source = "\n".join(repository.text(path) for path in repository.own_cpp(".cc")
                        if path.parts[0] == "coordinator" and not path.stem.endswith("_test"))
-    made = r"\b(?:Refusal|WrongState|Refused|Nobody|InfoOf)\([^;\"]*\"([A-Z_]+)\""
+    made = r"\b(?:Refusal|WrongState|Refused|Unauthenticated|InfoOf)\([^;\"]*\"([A-Z_]+)\""
     of_codes = r"grpc::StatusCode::\w+, \"([A-Z_]+)\"\}"
     return set(re.findall(made, source)) | set(re.findall(of_codes, source))
 
