@@ -212,11 +212,11 @@ int RunCancel(Session* session, Results* results) {
   const absl::Time deadline = DeadlineOf(session->line());
   std::vector<v1::Job> leaving;
   for (const std::string& id : ids)
-    Keep(CancelOne(session, id, deadline, ids.size() > 1 ? &leaving : nullptr, results), &code);
+    MergeExitCode(CancelOne(session, id, deadline, ids.size() > 1 ? &leaving : nullptr, results), &code);
   for (const v1::Job& job : leaving) {
     const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, deadline, nullptr);
     if (absl::IsCancelled(ended.status())) return session->Fail(ended.status());
-    Keep(ended.ok() ? AddCancelled(session, *ended, results) : session->Fail(ended.status()), &code);
+    MergeExitCode(ended.ok() ? AddCancelled(session, *ended, results) : session->Fail(ended.status()), &code);
   }
   return code;
 }
@@ -289,7 +289,7 @@ int RunPause(Session* session, Results* results) {
     if (line.wait) leaving.push_back(response->job());
     if (!line.wait) results->Add(response->job(), StateName(response->job().state()));
   }
-  for (const v1::Job& job : leaving) Keep(AwaitPause(session, job, deadline, results), &code);
+  for (const v1::Job& job : leaving) MergeExitCode(AwaitPause(session, job, deadline, results), &code);
   return code;
 }
 

@@ -75,7 +75,7 @@ void TlsPort::Reread() {
     }
     return;
   }
-  last_fault_.clear();
+  last_error_.clear();
   LogTlsWarning(*read, &last_warning_);
   if (used_.has_value() && used_->SameAs(*read)) return;
   given_ = false;

@@ -57,7 +57,7 @@ class TlsPort final : public grpc::ServerCredentials {
   Mutex mutex_;
   std::optional<TlsIdentity> used_ ABSL_GUARDED_BY(mutex_);
   bool given_ ABSL_GUARDED_BY(mutex_) = false;  // `used_`, to gRPC's server that listens now.
-  std::string last_fault_ ABSL_GUARDED_BY(mutex_);
+  std::string last_error_ ABSL_GUARDED_BY(mutex_);
   std::string last_warning_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -174,7 +174,7 @@ absl::StatusOr<Answer> EtcdClient::Try(const Call& call) {
   if (absl::IsUnavailable(status) && options_.tls.given()) {
     MutexLock lock(&mutex_);
     const std::string message(status.message());
-    status = absl::UnavailableError(absl::StrCat(message, TlsHint(message, tls_fault_)));
+    status = absl::UnavailableError(absl::StrCat(message, TlsHint(message, tls_error_)));
   }
   size_t expected = asked;  // Several that fail at once leave one member behind.
   if (absl::IsUnavailable(status)) next_.compare_exchange_strong(expected, asked + 1);

@@ -27,7 +27,7 @@ constexpr absl::Duration kPause = absl::Milliseconds(50);
 constexpr int kMostThinning = 3;
 
 // One that may go on with fewer ranks keeps what it was resolved to beside (Job.shrunk).
-size_t BytesWithRoom(const v1::Job& job) {
+size_t BytesWithHeadroom(const v1::Job& job) {
   const size_t kept = job.resolved().ByteSizeLong() + job.memory_plan().ByteSizeLong();
   return job.ByteSizeLong() + (job.spec().restart().has_elastic() ? kept : 0);
 }
