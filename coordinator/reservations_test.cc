@@ -32,7 +32,7 @@ std::vector<size_t> FreeIn(const std::vector<NodeSlots>& nodes) {
 }
 
 TEST(Reservations, ReserveOnlyWhatJobNeedsPerNode) {
-  Reservations claims({Node("half", 4, 1), Node("idle", 4, 4), Node("small", 1, 1)});
+  Reservations reservations({Node("half", 4, 1), Node("idle", 4, 4), Node("small", 1, 1)});
   reservations.Add("large", Request(2, 2), /*firm=*/false);
   EXPECT_THAT(FreeIn(reservations.unreserved()), ElementsAre(0, 2, 1)) << "it could never use the small node";
   EXPECT_THAT(FreeIn(reservations.backfillable()), ElementsAre(1, 4, 1));
@@ -40,7 +40,7 @@ TEST(Reservations, ReserveOnlyWhatJobNeedsPerNode) {
 }
 
 TEST(Reservations, AddUpAndFirmAllowsNoBackfill) {
-  Reservations claims({Node("a", 8, 8)});
+  Reservations reservations({Node("a", 8, 8)});
   reservations.Add("first", Request(2, 4), /*firm=*/true);
   reservations.Add("second", Request(2, 2), /*firm=*/false);
   EXPECT_THAT(FreeIn(reservations.unreserved()), ElementsAre(2));
@@ -51,7 +51,7 @@ TEST(Reservations, AddUpAndFirmAllowsNoBackfill) {
 }
 
 TEST(Reservations, NameFirstJobWaitingForSameNodes) {
-  Reservations claims({Node("cpu", 2, 0), Node("cuda", 2, 2, v1::DEVICE_CUDA)});
+  Reservations reservations({Node("cpu", 2, 0), Node("cuda", 2, 2, v1::DEVICE_CUDA)});
   EXPECT_EQ(reservations.Ahead(Request(1, 1)), "");
   reservations.Add("first", Request(2, 2), false);
   reservations.Add("second", Request(2, 1), false);
