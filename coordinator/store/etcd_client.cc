@@ -161,8 +161,8 @@ std::shared_ptr<EtcdClient::Member> EtcdClient::MemberAt(size_t asked) {
 template <typename Answer, typename Call>
 absl::StatusOr<Answer> EtcdClient::Try(const Call& call) {
   const size_t asked = next_.load();
-  const std::shared_ptr<Member> kept = MemberAt(asked);
-  Member& member = *kept;
+  const std::shared_ptr<Member> pinned = MemberAt(asked);
+  Member& member = *pinned;
   // A call on a channel in reconnect backoff fails immediately, and nothing would wait for the next
   // connection attempt. If this one fails too, the call returns the reason.
   member.channel->WaitForConnected(absl::ToChronoTime(absl::Now() + options_.attempt / 2));
@@ -225,7 +225,7 @@ absl::StatusOr<int64_t> EtcdClient::GrantLease(absl::Duration ttl) {
 
 absl::Status EtcdClient::KeepAlive(int64_t lease) {
   FSDPD_ASSIGN_OR_RETURN(
-      const etcd::LeaseKeepAliveResponse kept,
+      const etcd::LeaseKeepAliveResponse renewed,
       Try<etcd::LeaseKeepAliveResponse>([&](Member& member, grpc::ClientContext* context, auto* answer) {
         etcd::LeaseKeepAliveRequest request;
         request.set_id(lease);
@@ -236,7 +236,7 @@ absl::Status EtcdClient::KeepAlive(int64_t lease) {
         if (answered) return grpc::Status::OK;
         return ended.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "it ended the stream") : ended;
       }));
-  return kept.ttl() > 0 ? absl::OkStatus() : absl::NotFoundError("the lease has expired");
+  return renewed.ttl() > 0 ? absl::OkStatus() : absl::NotFoundError("the lease has expired");
 }
 
 absl::Status EtcdClient::Revoke(int64_t lease) {

@@ -18,15 +18,15 @@ EtcdEntry EntryOf(const v1::Job& job) {
   entry.directory = DirectoryOf(job.spec());
   entry.project = job.project();
   entry.labels = job.labels();
-  v1::Job kept;
-  kept.set_state(job.state());
-  kept.set_create_unix_nanos(job.create_unix_nanos());
-  kept.set_end_unix_nanos(job.end_unix_nanos());
-  kept.set_request_id(job.request_id());
-  kept.set_project(job.project());
-  *kept.mutable_labels() = job.labels();
-  if (!entry.directory.empty()) kept.mutable_spec()->mutable_checkpoint()->set_dir(entry.directory);
-  entry.bytes = kept.SerializeAsString();
+  v1::Job fields;
+  fields.set_state(job.state());
+  fields.set_create_unix_nanos(job.create_unix_nanos());
+  fields.set_end_unix_nanos(job.end_unix_nanos());
+  fields.set_request_id(job.request_id());
+  fields.set_project(job.project());
+  *fields.mutable_labels() = job.labels();
+  if (!entry.directory.empty()) fields.mutable_spec()->mutable_checkpoint()->set_dir(entry.directory);
+  entry.bytes = fields.SerializeAsString();
   return entry;
 }
 

@@ -50,6 +50,7 @@ absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::BelowOnce(const std
   request.set_revision(of);
   while (true) {
     FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse page, etcd_->Range(request));
+    // The first page pins the revision, so that all pages are one snapshot.
     if (request.revision() == 0) request.set_revision(page.header().revision());
     // A server that returns keys outside the range, or the same keys again, is not etcd. Without this check
     // the loop might not end.
@@ -97,8 +98,8 @@ absl::StatusOr<EtcdIndex> EtcdJobs::Load(int64_t* revision) {
   FSDPD_ASSIGN_OR_RETURN(values, Below("entry/", revision));
   EtcdIndex index;
   for (const auto& [id, bytes] : values) {
-    FSDPD_ASSIGN_OR_RETURN(const v1::Job kept, ParseJob(bytes));
-    index.Set(id, EntryOf(kept));
+    FSDPD_ASSIGN_OR_RETURN(const v1::Job entry, ParseJob(bytes));
+    index.Set(id, EntryOf(entry));
   }
   return index;
 }

@@ -28,8 +28,8 @@ constexpr int kMostThinning = 3;
 
 // One that may go on with fewer ranks keeps what it was resolved to beside (Job.shrunk).
 size_t BytesWithHeadroom(const v1::Job& job) {
-  const size_t kept = job.resolved().ByteSizeLong() + job.memory_plan().ByteSizeLong();
-  return job.ByteSizeLong() + (job.spec().restart().has_elastic() ? kept : 0);
+  const size_t original = job.resolved().ByteSizeLong() + job.memory_plan().ByteSizeLong();
+  return job.ByteSizeLong() + (job.spec().restart().has_elastic() ? original : 0);
 }
 
 }  // namespace
@@ -117,6 +117,11 @@ absl::Status EtcdStore::Prepare() {
   return absl::OkStatus();
 }
 
+// The transaction succeeds only if the leadership's key exists (fence) and "written" has the revision of this
+// store's last write. If it fails, its response has both keys, which distinguishes three cases:
+//   "leader" is missing or newer             the leadership is lost
+//   "written" has another number             another program wrote to the state
+//   "written" has the number of this write   an earlier attempt was applied, and its answer was lost
 absl::Status EtcdStore::Write(Batch* batch, const std::string& doing) {
   const std::string number = absl::StrCat(generation(), ".", ++writes_);
   const std::string written = jobs_.Key("written");
@@ -312,7 +317,7 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
   std::vector<const v1::Job*> in_batch;
   std::vector<size_t> indices;  // Indices of in_batch in `jobs`.
   size_t events = 0;            // Upper bound: some of them may be stored already.
-  // If etcd refuses a batch as too large, each of its jobs is stored by itself.
+  // If etcd refuses a batch as too large, stores each of its jobs separately.
   const auto write = [&] {
     if (in_batch.empty()) return absl::OkStatus();
     AddEvents(in_batch, {}, &batch);

@@ -87,10 +87,10 @@ v1::Event GapAt(const v1::Event& newest, int64_t forgotten) {
   gap.set_attempt(newest.attempt());
   gap.set_state(newest.state());
   gap.set_forgotten(forgotten);
-  const char* const whose = IsSharedGap(gap) ? "ended jobs and of nodes" : "it";
+  const char* const of_owners = IsSharedGap(gap) ? "ended jobs and of nodes" : "it";
   gap.set_message(forgotten == 1
-                      ? absl::StrCat("an event of ", whose, " up to here is kept no more")
-                      : absl::StrCat(forgotten, " events of ", whose, " up to here are kept no more"));
+                      ? absl::StrCat("an event of ", of_owners, " up to here is kept no more")
+                      : absl::StrCat(forgotten, " events of ", of_owners, " up to here are kept no more"));
   return gap;
 }
 
@@ -123,7 +123,7 @@ struct EventLog::Candidate {
     while (owned->notes.count(change->first) != 0) ++change;
     return (change++)->second;
   }
-  bool operator<(const Candidate& other) const { return excess < other.excess; }
+  bool operator<(const Candidate& other) const { return excess < other.excess; }  // For a max-heap.
 
   const Owned* owned;
   size_t excess;
@@ -146,20 +146,20 @@ void EventLog::Load(Events stored, int64_t first) {
 void EventLog::Add(v1::Event event) {
   const int64_t sequence = event.sequence();
   next_ = std::max(next_, sequence + 1);
-  const auto kept = std::make_shared<const v1::Event>(std::move(event));
-  events_[sequence] = kept;
-  const Owner owner = OwnerOf(*kept);
+  const auto stored = std::make_shared<const v1::Event>(std::move(event));
+  events_[sequence] = stored;
+  const Owner owner = OwnerOf(*stored);
   Owned& owned = owned_[owner];
-  if (IsGap(*kept)) {
-    owned.gap = kept;
+  if (IsGap(*stored)) {
+    owned.gap = stored;
     return;
   }
-  if (!owned.events.empty() && !ChangesState(*owned.events.rbegin()->second, *kept))
+  if (!owned.events.empty() && !ChangesState(*owned.events.rbegin()->second, *stored))
     owned.notes.insert(sequence);
-  owned.events.emplace(sequence, kept);
-  owned.last_number = std::max(owned.last_number, kept->number());
-  owned.stored |= kept->number() > 0;
-  if (kept->number() > 0) owned.ended = IsEnded(kept->state());
+  owned.events.emplace(sequence, stored);
+  owned.last_number = std::max(owned.last_number, stored->number());
+  owned.stored |= stored->number() > 0;
+  if (stored->number() > 0) owned.ended = IsEnded(stored->state());
 }
 
 void EventLog::Remove(int64_t sequence) {
@@ -209,6 +209,8 @@ void EventLog::Date(v1::Job* job) const {
   }
 }
 
+// Ages are relative to the older one of the current date and the newest stored date, and at most
+// kMaxDropsByAge events are dropped per added one, so a clock that is ahead drops few events.
 int64_t EventLog::ForgetThrough(const Events& numbered, absl::Time now) const {
   MutexLock lock(&mutex_);
   if (events_.empty()) return 0;
@@ -286,6 +288,8 @@ bool EventLog::PickOldest(size_t wanted, size_t most, bool spare_live, ThinnedEv
   return true;
 }
 
+// Four passes, each tried only if the one before finds nothing: events beyond the owners' allowances; the
+// oldest of ended jobs and nodes; events of live jobs beyond the smaller allowance; the oldest of all.
 ThinnedEvents EventLog::Thin(size_t most) const {
   ThinnedEvents thinned;
   MutexLock lock(&mutex_);
@@ -295,6 +299,7 @@ ThinnedEvents EventLog::Thin(size_t most) const {
                       PickOldest(excess, most, /*spare_live=*/true, &thinned) ||
                       PickFromMost(excess, most, kEventsPerEndedOwner, &thinned);
   if (!picked) PickOldest(excess, most, /*spare_live=*/false, &thinned);
+  // A gap replaces the event with its sequence, which need not be deleted separately.
   for (const v1::Event& gap : thinned.gaps)
     thinned.gone.erase(std::remove(thinned.gone.begin(), thinned.gone.end(), gap.sequence()),
                        thinned.gone.end());
@@ -334,20 +339,20 @@ void EventLog::AddTo(v1::Job* job) const {
 // At most kMaxJobEvents, including the first: bounds the time for which writers wait.
 std::vector<EventLog::EventPtr> EventLog::NewestOf(const std::string& job) const {
   MutexLock lock(&mutex_);
-  std::vector<EventPtr> kept;
+  std::vector<EventPtr> events;
   const auto found = owned_.find({true, job});
-  if (found == owned_.end()) return kept;
+  if (found == owned_.end()) return events;
   const Owned& owned = found->second;
   const auto is_of_it = [](const EventPtr& event) { return event->number() > 0; };
   const auto first = owned.events.lower_bound(owned.first_sequence);
-  for (auto it = owned.events.end(); it != first && kept.size() < kMaxJobEvents;) {
-    if (is_of_it((--it)->second)) kept.push_back(it->second);
+  for (auto it = owned.events.end(); it != first && events.size() < kMaxJobEvents;) {
+    if (is_of_it((--it)->second)) events.push_back(it->second);
   }
   const auto oldest =
       std::find_if(first, owned.events.end(), [&](const auto& each) { return is_of_it(each.second); });
-  if (!kept.empty()) kept.back() = oldest->second;
-  std::reverse(kept.begin(), kept.end());
-  return kept;
+  if (!events.empty()) events.back() = oldest->second;
+  std::reverse(events.begin(), events.end());
+  return events;
 }
 
 // The next events in the query's order.

@@ -274,15 +274,15 @@ TEST(EventLog, FlappingJobDoesNotDisplaceOthers) {
   EventQuery query;
   query.node = "n";
   EXPECT_EQ(log.Read(query)->events.front().kind(), v1::EVENT_KIND_CORDONED);
-  const std::vector<int64_t> kept = NumbersOf(log, "flaps");
-  EXPECT_EQ(kept.front(), 1);
-  EXPECT_EQ(kept.back(), 501);
-  EXPECT_GT(kept.size(), 30u);
+  const std::vector<int64_t> retained = NumbersOf(log, "flaps");
+  EXPECT_EQ(retained.front(), 1);
+  EXPECT_EQ(retained.back(), 501);
+  EXPECT_GT(retained.size(), 30u);
   query.node = "";
   query.job = "flaps";
   int64_t forgotten = 0;
   for (const v1::Event& event : EventsOf(log, query)) forgotten += event.forgotten();
-  EXPECT_EQ(forgotten + static_cast<int64_t>(kept.size()), 501);
+  EXPECT_EQ(forgotten + static_cast<int64_t>(retained.size()), 501);
   EXPECT_EQ(log.oldest(), 1) << "events of other owners are retained";
 }
 
@@ -303,10 +303,10 @@ TEST(EventLog, LiveJobRetainsEventsAcrossRestarts) {
   EXPECT_THAT(NumbersOf(log, "other-0"), IsEmpty());
   EventQuery whole;
   whole.limit = INT32_MAX;
-  const Events kept = EventsOf(log, whole);
-  EXPECT_LE(kept.size(), kMax + kMax / 100);
+  const Events retained = EventsOf(log, whole);
+  EXPECT_LE(retained.size(), kMax + kMax / 100);
   EventLog next(kMax);
-  next.Load(kept, 1);
+  next.Load(retained, 1);
   for (const EventLog* life : {&log, &next}) {
     v1::Job read;
     ASSERT_TRUE(read.ParseFromString(StoredBytes(lives)));
@@ -387,9 +387,9 @@ TEST(EventLog, RetainsStateChangesLonger) {
   }
   EXPECT_THAT(NumbersOf(log, "a"), ::testing::IsSupersetOf(changes));
   for (int i = 0; i < 400; ++i) Note(&log, &job, /*change=*/true);
-  const std::vector<int64_t> kept = NumbersOf(log, "a");
-  EXPECT_LE(kept.size(), 60u) << "state changes are bounded too";
-  EXPECT_EQ(kept.front(), 1);
+  const std::vector<int64_t> retained = NumbersOf(log, "a");
+  EXPECT_LE(retained.size(), 60u) << "state changes are bounded too";
+  EXPECT_EQ(retained.front(), 1);
 }
 
 TEST(EventLog, GapIsReadAtItsSequence) {

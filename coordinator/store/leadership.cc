@@ -45,10 +45,11 @@ absl::StatusOr<std::unique_ptr<Leadership>> Leadership::TryTake(EtcdClient* etcd
   const absl::Time asked = options.clock->Now();
   FSDPD_ASSIGN_OR_RETURN(taken->lease_, etcd->GrantLease(options.lease));
   etcd::TxnRequest request;
-  etcd::Compare* nobody = request.add_compare();
-  nobody->set_target(etcd::Compare::CREATE);
-  nobody->set_key(KeyOf(options.prefix));
-  nobody->set_create_revision(0);
+  // A create revision of 0 means that the key does not exist: only one candidate's transaction succeeds.
+  etcd::Compare* no_leader = request.add_compare();
+  no_leader->set_target(etcd::Compare::CREATE);
+  no_leader->set_key(KeyOf(options.prefix));
+  no_leader->set_create_revision(0);
   AddPut(KeyOf(options.prefix), options.address, taken->lease_, request.add_success());
   // If the answer is lost, the lease expires soon.
   FSDPD_ASSIGN_OR_RETURN(const etcd::TxnResponse answer, etcd->TryTxn(request));
@@ -136,19 +137,19 @@ bool Leadership::Extend(absl::Time asked) {
 }
 
 void Leadership::Renew() {
-  std::string trouble;
-  while (Wait(trouble.empty() ? options_.lease / kRenewalsPerLease : kRetry)) {
+  std::string last_error;
+  while (Wait(last_error.empty() ? options_.lease / kRenewalsPerLease : kRetry)) {
     const absl::Time asked = options_.clock->Now();
-    const absl::Status kept =
+    const absl::Status renewed =
         asked < held_until() ? etcd_->KeepAlive(lease_) : absl::UnavailableError("this process stood still");
-    if (absl::IsNotFound(kept)) return Lose("its lease expired");
-    if (kept.ok() && Extend(asked)) {
-      trouble.clear();
+    if (absl::IsNotFound(renewed)) return Lose("its lease expired");
+    if (renewed.ok() && Extend(asked)) {
+      last_error.clear();
       continue;
     }
-    if (!held()) return Lose(absl::StrCat("its lease could not be renewed in time: ", kept.message()));
-    if (trouble.empty()) LogWarning("cannot renew the lease, trying again: %s", kept.message());
-    trouble = std::string(kept.message());
+    if (!held()) return Lose(absl::StrCat("its lease could not be renewed in time: ", renewed.message()));
+    if (last_error.empty()) LogWarning("cannot renew the lease, trying again: %s", renewed.message());
+    last_error = std::string(renewed.message());
   }
 }
 

@@ -23,8 +23,8 @@ void DropLogTail(v1::Job::Failure* failure) {
 
 void Shorten(std::string* text) {
   if (text->size() <= kShortTextBytes) return;
-  std::string kept = CutText(*text, kShortTextBytes);
-  *text = absl::StrCat(kept, " [", text->size() - kept.size(), " bytes dropped: ", kWhy, "]");
+  std::string start = CutText(*text, kShortTextBytes);
+  *text = absl::StrCat(start, " [", text->size() - start.size(), " bytes dropped: ", kWhy, "]");
 }
 
 template <typename Texts>

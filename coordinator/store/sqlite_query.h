@@ -68,7 +68,7 @@ class Statement {
 };
 
 absl::Status Execute(sqlite3* db, const std::string& sql, absl::string_view doing);
-// DATA_LOSS where there is no row.
+// DATA_LOSS if there is no row.
 absl::StatusOr<int64_t> QueryInt(sqlite3* db, const std::string& sql, absl::string_view doing);
 
 }  // namespace fsdpd

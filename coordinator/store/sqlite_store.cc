@@ -332,7 +332,8 @@ absl::Status SqliteStore::Update(const v1::Job& job) {
   return stored;
 }
 
-// Updates all jobs that exist, or none.
+// Updates all jobs that exist, or none. One UPDATE ... FROM (VALUES ...) per kJobsPerUpdate jobs; RETURNING
+// yields the ids that exist.
 std::vector<absl::Status> SqliteStore::UpdateAll(const std::vector<const v1::Job*>& all) {
   std::vector<const v1::Job*> jobs = all;
   std::set<std::string> found;

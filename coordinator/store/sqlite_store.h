@@ -83,8 +83,8 @@ class SqliteStore : public StateStore {
   Turns turns_;
   EventLog log_;
   int64_t generation_ = 0;
-  std::atomic<bool> generation_stored_{
-      false};  // The generation is on disk. Two may count it at once: it is one number.
+  // Two threads may store it concurrently, which is harmless: both write the same number.
+  std::atomic<bool> generation_stored_{false};
 };
 
 }  // namespace fsdpd

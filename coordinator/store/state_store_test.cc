@@ -172,7 +172,7 @@ TEST_P(StateStoreTest, StoresEventsWithTheirChange) {
   EXPECT_EQ(store->Get("a")->SerializeAsString(), job.SerializeAsString());
   EXPECT_EQ(store->LiveJobs()->at(0).events_size(), 2);
   EXPECT_EQ(store->List({})->jobs[0].events_size(), 2);
-  AddEvent(v1::EVENT_KIND_NOTE, "goes on", absl::Now(), &job);
+  AddEvent(v1::EVENT_KIND_NOTE, "continues", absl::Now(), &job);
   ASSERT_TRUE(store->Update(job).ok());
   EXPECT_EQ(EventsIn(*store).back(), "a/3");
 }
@@ -214,10 +214,10 @@ TEST_P(StateStoreTest, StoresGapOfNoisyJob) {
     }
     seen = all(*store);
     EXPECT_EQ(seen.size(), 50u);
-    const auto kept = EventsIn(*store);
-    EXPECT_EQ(std::count(kept.begin(), kept.end(), "quiet/1"), 1);
-    EXPECT_EQ(std::count(kept.begin(), kept.end(), "noisy/1"), 1);
-    EXPECT_EQ(kept.back(), "noisy/401");
+    const auto retained = EventsIn(*store);
+    EXPECT_EQ(std::count(retained.begin(), retained.end(), "quiet/1"), 1);
+    EXPECT_EQ(std::count(retained.begin(), retained.end(), "noisy/1"), 1);
+    EXPECT_EQ(retained.back(), "noisy/401");
   }
   auto store = Open(/*max_events=*/50);
   EXPECT_EQ(all(*store), seen);
@@ -547,7 +547,7 @@ TEST_P(StateStoreTest, SelectorMatchesLabelsInEveryOrder) {
   EXPECT_EQ(found("team"), "ec|ba|");
   EXPECT_EQ(found("!team"), "d|");
   EXPECT_EQ(found("!old,team=a"), "ba|");
-  EXPECT_EQ(found("team=nobody"), "|");
+  EXPECT_EQ(found("team=none"), "|");
   query.ascending = true;
   EXPECT_EQ(found("team=a"), "ab|e|");
   query.by_end = true;

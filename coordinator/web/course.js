@@ -33,8 +33,8 @@ function planned(plan) {
 }
 
 function noteOf(plan) {
-  const whose = plan.stages?.length ? ", for the stage that needs most memory" : "";
-  return `Planned to take ${seconds(plan.prediction.step_seconds)} with the profile ${plan.prediction.profile.name}${whose}: ` +
+  const suffix = plan.stages?.length ? ", for the stage that needs most memory" : "";
+  return `Planned to take ${seconds(plan.prediction.step_seconds)} with the profile ${plan.prediction.profile.name}${suffix}: ` +
     "an estimate.";
 }
 
@@ -62,9 +62,9 @@ function measured({ step_seconds, runs = [], ...course }) {
 }
 
 function noteOfMeasured({ course, attempt }, job) {
-  const whose = number(attempt) === number(job.attempt) ? "" : ` of attempt ${number(attempt)}`;
+  const suffix = number(attempt) === number(job.attempt) ? "" : ` of attempt ${number(attempt)}`;
   const left = number(course.runs_left_out);
-  return `Measured by rank 0: step ${count(course.step)}${whose}, ${seconds(course.step_seconds)}` +
+  return `Measured by rank 0: step ${count(course.step)}${suffix}, ${seconds(course.step_seconds)}` +
     `${left ? `, without the shortest ${count(left)} instructions` : ""}.`;
 }
 

@@ -19,8 +19,8 @@ export const stepsOf = job => number((job.resolved || job.spec)?.train?.steps);
 export const rate = step => number(step.step_seconds) > 0 ? number(step.tokens) / step.step_seconds : NaN;
 
 function address(parameters, changes) {
-  const kept = Object.entries({ ...parameters, ...changes }).filter(([, value]) => value);
-  return `#/${kept.length ? "?" : ""}${new URLSearchParams(kept)}`;
+  const given = Object.entries({ ...parameters, ...changes }).filter(([, value]) => value);
+  return `#/${given.length ? "?" : ""}${new URLSearchParams(given)}`;
 }
 
 export const title = () => "Jobs";

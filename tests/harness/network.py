@@ -33,7 +33,7 @@ class Namespace:
         """Disconnects silently: packets are dropped."""
         subprocess.run(["ip", "-n", self.name, "link", "set", "inner", "down"], check=True)
 
-    def mend(self):
+    def repair(self):
         subprocess.run(["ip", "-n", self.name, "link", "set", "inner", "up"], check=True)
 
 

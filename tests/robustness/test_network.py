@@ -20,7 +20,7 @@ def partitioned(tmp_path):
             cluster.agent_prefixes["node-1"] = network.prefix
             cluster.start_agent("node-1", 1)
             yield cluster, network
-            network.mend()
+            network.repair()
 
 
 def attached(cluster):
@@ -41,8 +41,8 @@ def test_short_partition_keeps_ranks(partitioned):
     before = cluster.job(job_id).last_step.step
     network.cut()
     wait_until("the agent has noticed", lambda: "is away, will retry" in cluster.agents["node-1"].text())
-    network.mend()
-    wait_until("it is back", lambda: attached(cluster) == 2)
+    network.repair()
+    wait_until("the agent is attached again", lambda: attached(cluster) == 2)
     cluster.wait_step(job_id, before + 5)
     job = cluster.job(job_id)
     assert job.attempt == 1 and [each.pid for each in cluster.ranks("node-1")] == [rank], job
@@ -59,8 +59,8 @@ def test_long_partition_moves_job_and_ends_stale_rank(partitioned):
                and cluster.job(job_id).placements[0].node == "node-0" and cluster.job(job_id).last_step.step > 0)
     assert cluster.job(job_id).failure.node == "node-1" and cluster.job(job_id).failure.rank == -1
     assert stale in [each.pid for each in cluster.all_ranks()], "the stop order cannot reach the agent"
-    network.mend()
-    wait_until("what was left has ended", lambda: stale not in [each.pid for each in cluster.all_ranks()])
+    network.repair()
+    wait_until("the stale rank has ended", lambda: stale not in [each.pid for each in cluster.all_ranks()])
     cluster.wait_nodes(2)
     job = cluster.job(job_id)
     assert job.attempt == 2 and len(cluster.all_ranks()) == 1, job
@@ -74,6 +74,6 @@ def test_job_that_ends_during_partition_succeeds(partitioned):
     cluster.wait_step(job_id, 1)
     network.cut()
     wait_until("the rank has finished", lambda: not cluster.all_ranks())
-    network.mend()
+    network.repair()
     job = cluster.wait_state(job_id, "SUCCEEDED")
     assert job.attempt == 1 and job.last_step.step == 100, job

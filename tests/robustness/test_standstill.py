@@ -44,7 +44,7 @@ def test_stale_ranks_end_when_lost_agent_resumes(own):
         wait_until("the next attempt runs elsewhere", lambda: cluster.job(job_id).attempt == 2
                    and cluster.job(job_id).placements[0].node == other and cluster.ranks(other))
         os.kill(cluster.agents[node].pid, signal.SIGCONT)
-        wait_until("what was left has ended", lambda: stale not in [each.pid for each in cluster.all_ranks()])
+        wait_until("the stale rank has ended", lambda: stale not in [each.pid for each in cluster.all_ranks()])
         cluster.wait_nodes(2)
         cluster.wait_step(job_id, 2)
         assert cluster.job(job_id).attempt == 2 and [rank_of(each) for each in cluster.all_ranks()] == [0]
@@ -57,7 +57,7 @@ def test_coordinator_survives_end_of_log_reader(tmp_path):
                tmp_path / "state", "--port-file", port_file]
     with subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, MARK: "log"}) as process:
         try:
-            wait_until("it serves", port_file.exists)
+            wait_until("the coordinator serves", port_file.exists)
             process.stderr.close()
             with grpc.insecure_channel(port_file.read_text().strip()) as channel:
                 for name in ("first", "second"):  # Each logs a line.
@@ -82,7 +82,7 @@ def test_calls_to_suspended_coordinator_execute_once(own):
         assert stub.CancelJob.future(api.CancelJobRequest(id=running), timeout=0.5).code() == \
             grpc.StatusCode.DEADLINE_EXCEEDED
         os.kill(cluster.coordinator.pid, signal.SIGCONT)
-        with measured("all calls are answered when it goes on"):
+        with measured("all calls are answered after the suspension"):
             ids = {call.result().job.id for call in calls}
         assert len(ids) == 20 and {job.id for job in cluster.jobs()} == ids | {running}
         assert cluster.job(running).attempt == 1

@@ -31,8 +31,8 @@ void Pipe::Arrive(const std::shared_ptr<void>& owner) {
 
 void Pipe::Kick(const std::shared_ptr<void>& owner) { Await(owner); }
 
-void Pipe::Lose(int kept) {
-  while (size() > kept) waiting_.pop_back();
+void Pipe::Lose(int keep) {
+  while (size() > keep) waiting_.pop_back();
 }
 
 Stream::Stream(World* world, std::string node, StreamEnds ends)
@@ -75,12 +75,12 @@ void Stream::Arrived(v1::AgentMessage message) {
       host_.opened(node_, epoch());
     }
   } else {
-    const int64_t said = message.epoch();
+    const int64_t generation = message.epoch();
     status = session_->Take(&message);
     if (status.ok()) host_.heard(node_, epoch());
-    if (status.ok() && said != epoch())
+    if (status.ok() && generation != epoch())
       world_->ReportViolation(
-          absl::StrCat("stream: accepted a message of generation ", said, " (want ", epoch(), ")"));
+          absl::StrCat("stream: accepted a message of generation ", generation, " (want ", epoch(), ")"));
   }
   if (!status.ok()) return CloseByCoordinator(status);
   host_.changed();

@@ -23,7 +23,7 @@ class Pipe {
   Pipe(World* world, std::function<bool()> blocked) : world_(world), blocked_(std::move(blocked)) {}
   void Push(const std::shared_ptr<void>& owner, std::function<void()> arrives);
   void Kick(const std::shared_ptr<void>& owner);
-  void Lose(int kept);  // Drops all but the first `kept` messages.
+  void Lose(int keep);  // Drops all but the first `keep` messages.
   int size() const { return static_cast<int>(waiting_.size()); }
 
  private:
