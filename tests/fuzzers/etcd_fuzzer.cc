@@ -76,12 +76,13 @@ void Read(EtcdClient* client) {
   int64_t revision = 0;
   jobs.ReadSchema().status().IgnoreError();
   const auto index = jobs.Load(&revision);
-  std::vector<JobCursor> ids = {{0, "j"}, {0, "k"}};
+  EtcdSelection selection;
+  selection.ids = {{0, "j"}, {0, "k"}};
   JobQuery query;
   query.limit = 10;
   query.max_bytes = 1'000'000;
-  if (index.ok()) ids = IdsFor(*index, query);
-  jobs.Read(ids, query).status().IgnoreError();
+  if (index.ok()) selection = index->IdsFor(query);
+  jobs.Read(selection, query).status().IgnoreError();
   jobs.Get("j").status().IgnoreError();
   jobs.Nodes().status().IgnoreError();
   jobs.Cordons().status().IgnoreError();

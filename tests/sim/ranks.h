@@ -80,7 +80,7 @@ class RankLife : public std::enable_shared_from_this<RankLife> {
   int64_t saved_ = 0;
   bool leave_requested_ = false;
   bool stopped_ = false;
-  bool ignores_sigterm_ = false;  // Ignores SIGTERM.
+  bool ignores_sigterm_ = false;
   std::vector<int> pending_;
   std::optional<ProcessEnd> end_;
   absl::Time gone_at_;
