@@ -99,7 +99,7 @@ void Coordinator::Start() {
   }
   if (life_ != nullptr && disk_.dead()) return OnDeath();
   if (!status.ok()) {
-    world_->Log("coordinator failed to start: ", absl::StatusCodeToString(status.code()));
+    world_->Log("coordinator failed to start status=", absl::StatusCodeToString(status.code()));
     if (!disk_.dead() && (absl::IsDataLoss(status) || absl::IsInternal(status)))
       world_->ReportViolation(absl::StrCat("coordinator: failed to start: ", status.ToString()));
     return world_->After(absl::Seconds(2), [this] { Start(); });
@@ -216,7 +216,7 @@ void Coordinator::Stop() {
 
 void Coordinator::Suspend(absl::Duration time) {
   if (life_ == nullptr) return;
-  world_->Log("coordinator suspended for ", absl::FormatDuration(time));
+  world_->Log("coordinator suspended duration=", absl::FormatDuration(time));
   suspended_until_ = std::max(suspended_until_, world_->now() + time);
   // The first tick runs before the messages that arrived meanwhile are read.
   world_->After(time, life_, std::function<void(CoordinatorLife*)>([this](CoordinatorLife* life) {

@@ -174,7 +174,7 @@ void AgentLife::Take(const v1::CoordinatorMessage& message) {
     return;
   }
   if (!attachment.welcomed()) {
-    node->world_->Log("welcomed ", node->name_, " epoch=", message.epoch());
+    node->world_->Log("welcomed node=", node->name_, " epoch=", message.epoch());
     handler().Connected(true);
     attachment.Welcome(message);
     backoff.Reset();
@@ -202,7 +202,8 @@ void AgentLife::Ended(const absl::Status& why) {
   orders.clear();
   attachment.End(/*in_order=*/false);
   if (was_attached) handler().Connected(false);
-  node->world_->Log("stream ended at the agent of ", node->name_, ": ", absl::StatusCodeToString(why.code()));
+  node->world_->Log("stream ended at the agent node=", node->name_,
+                    " status=", absl::StatusCodeToString(why.code()));
   if (refused) handler().Refused(why);
   if (refused)
     Later(absl::Milliseconds(10), [](AgentLife* life) {
@@ -291,7 +292,7 @@ void AgentLife::AwaitFinalRead(const std::shared_ptr<Stream>& left, absl::Time u
 void AgentLife::Leave() {
   const std::shared_ptr<AgentLife> self = shared_from_this();
   flow.StoreRest();
-  node->world_->Log("agent left ", node->name_);
+  node->world_->Log("agent left node=", node->name_);
   node->life_ = nullptr;
   node->StartLater(absl::Seconds(1), absl::Seconds(20));
 }
@@ -312,7 +313,7 @@ Node::~Node() = default;
 
 void Node::Start() {
   if (life_ != nullptr) return;
-  world_->Log("agent started ", name_);
+  world_->Log("agent started node=", name_);
   const auto life = std::make_shared<AgentLife>(this, ++lives_);
   RankSupervisor::Options options;
   options.rank_binary = "/proc/self/exe";
@@ -352,7 +353,7 @@ void Node::StartLater(absl::Duration least, absl::Duration most) {
 
 void Node::Kill() {
   if (life_ == nullptr) return;
-  world_->Log("agent killed ", name_);
+  world_->Log("agent killed node=", name_);
   ranks_->KillAll(name_);
   const std::shared_ptr<AgentLife> life = std::exchange(life_, nullptr);
   if (life->stream != nullptr) life->stream->Break();
@@ -361,19 +362,19 @@ void Node::Kill() {
 
 void Node::Drain() {
   if (life_ == nullptr || life_->draining.has_value() || suspended()) return;
-  world_->Log("agent drain requested ", name_);
+  world_->Log("agent drain requested node=", name_);
   life_->Drain();
 }
 
 void Node::Suspend(absl::Duration time) {
   if (life_ == nullptr) return;
-  world_->Log("agent suspended ", name_, " for ", absl::FormatDuration(time));
+  world_->Log("agent suspended node=", name_, " duration=", absl::FormatDuration(time));
   suspended_until_ = std::max(suspended_until_, world_->now() + time);
   world_->After(time, [this] { Kick(); });
 }
 
 void Node::Cut(absl::Duration time) {
-  world_->Log("network cut ", name_, " for ", absl::FormatDuration(time));
+  world_->Log("network cut node=", name_, " duration=", absl::FormatDuration(time));
   cut_until_ = std::max(cut_until_, world_->now() + time);
   world_->After(time, [this] { Kick(); });
   // Keepalives fail at either end, or the stream survives a short cut.
@@ -393,7 +394,7 @@ void Node::Cut(absl::Duration time) {
 
 void Node::BreakStream() {
   if (life_ == nullptr || life_->stream == nullptr) return;
-  world_->Log("stream broken ", name_);
+  world_->Log("stream broken node=", name_);
   life_->stream->Break();
 }
 
@@ -416,7 +417,7 @@ void Node::TearUndelivered() {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
   if (error || size < 2) return;
-  world_->Log("undelivered file truncated ", name_);
+  world_->Log("undelivered file truncated node=", name_);
   FSDPD_CHECK(truncate(path.c_str(), world_->dice.Below(static_cast<int>(size))) == 0);
 }
 

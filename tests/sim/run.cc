@@ -193,7 +193,7 @@ void Cluster::SendStaleMessage(Node* node) {
   message.set_epoch(stream->epoch() - 1);
   message.mutable_stopped()->set_job_id(id.of.job_id);
   message.mutable_stopped()->set_attempt(id.of.attempt);
-  world_.Log("stale message sent on the stream of ", node->name());
+  world_.Log("stale message sent node=", node->name());
   stream->SendUp(std::move(message));
 }
 

@@ -110,7 +110,8 @@ void Stream::EndAtCoordinator() {
 void Stream::CloseByCoordinator(const absl::Status& why) {
   if (!open_at_coordinator()) return;
   const std::shared_ptr<Stream> self = shared_from_this();
-  world_->Log("stream ended by the coordinator ", node_, ": ", absl::StatusCodeToString(why.code()));
+  world_->Log("stream ended by the coordinator node=", node_,
+              " status=", absl::StatusCodeToString(why.code()));
   EndAtCoordinator();
   down_.Push(self, [this, why] { EndAtAgent(why); });
 }
