@@ -36,7 +36,7 @@ class Page {
     options_.listen = options_.web_listen = "127.0.0.1:0";
     std::ofstream(dir_.File("tokens")) << tokens;
     ServerFiles files = *Server::OpenFiles(options_);
-    if (!people.empty()) files.security.tokens = *TokenStore::Open(dir_.File("tokens"), options_.clock);
+    if (!tokens.empty()) files.security.tokens = *TokenStore::Open(dir_.File("tokens"), options_.clock);
     files.security.audit = *AuditLog::Open(audit(), 1 << 20);
     auto server = Server::Start(options_, files, [this] { return SqliteStore::Open(dir_.File("state")); });
     EXPECT_TRUE(server.ok()) << server.status();
