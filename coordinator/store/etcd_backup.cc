@@ -58,7 +58,7 @@ class Writer {
       if (answer->succeeded()) return absl::OkStatus();
       break;
     }
-    return absl::UnavailableError("etcd was away for so long that what was begun is not finished");
+    return absl::UnavailableError("etcd: unreachable until the lease expired; the restore is incomplete");
   }
 
   // Removes everything that a restore writes, except the generation.
@@ -97,8 +97,8 @@ absl::Status CheckIsEmpty(EtcdClient* etcd, const std::string& prefix) {
     FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse found, etcd->Range(request));
     if (found.kvs().empty()) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("etcd has a state below ", prefix, " already, of which is ", found.kvs(0).key(),
-                     ": restore below another prefix, or remove it (", RemovalCommand(prefix), ")"));
+        absl::StrCat("etcd: prefix ", prefix, " already has a state (found key ", found.kvs(0).key(),
+                     "); restore to another prefix, or remove it (", RemovalCommand(prefix), ")"));
   }
   return absl::OkStatus();
 }
@@ -128,13 +128,14 @@ absl::Status WriteAll(const StateContent& content, int64_t generation, Writer* w
 // A restore that was killed holds its leadership until the lease expires.
 absl::Status PrefixHasLeader(const std::string& prefix, const std::string& leader) {
   if (leader == kRestoreLeads) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "another restore writes below ", prefix, ", or was ended less than ", absl::FormatDuration(kLease),
-        " ago before it was done: wait until it has ended, or for so long"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("etcd: another restore to prefix ", prefix, " is running, or was killed less than ",
+                     absl::FormatDuration(kLease), " ago; wait until it ends, or for this time"));
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("a coordinator leads below ", prefix, leader.empty() ? "" : absl::StrCat(", at ", leader),
-                   ": stop all that have this --store, or restore below another prefix"));
+      absl::StrCat("etcd: a coordinator leads at prefix ", prefix,
+                   leader.empty() ? "" : absl::StrCat(" (address ", leader, ")"),
+                   "; stop all coordinators with this --store, or restore to another prefix"));
 }
 
 }  // namespace
@@ -142,7 +143,7 @@ absl::Status PrefixHasLeader(const std::string& prefix, const std::string& leade
 absl::StatusOr<CopiedState> BackUpEtcd(EtcdClient* etcd, const std::string& prefix, const std::string& to) {
   EtcdJobs jobs(etcd, prefix);
   FSDPD_ASSIGN_OR_RETURN(const int64_t schema, jobs.ReadSchema());
-  if (schema == 0) return absl::NotFoundError(absl::StrCat("etcd has no state below ", prefix));
+  if (schema == 0) return absl::NotFoundError(absl::StrCat("etcd: prefix ", prefix, " has no state"));
   FSDPD_ASSIGN_OR_RETURN(const StateContent content, jobs.Content());
   return WriteBackup(content, to);
 }

@@ -43,8 +43,8 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
       if (absl::StrContains(words, "too many requests")) return absl::UnavailableError(words);
       if (absl::StrContains(words, "database space exceeded"))
         return absl::ResourceExhaustedError(absl::StrCat(
-            "etcd is at its quota, and stores nothing until it was compacted, defragmented and its "
-            "alarm disarmed (docs/deploy.md, \"An etcd that is full\"): ",
+            "etcd: storage quota exceeded, writes are rejected; compact, defragment and disarm the alarm "
+            "(docs/deploy.md, \"An etcd that is full\"): ",
             words));
       // gRPC's own size limit is above etcd's.
       if (absl::StrContains(words, "larger than max")) return TooLarge(words);
@@ -61,7 +61,7 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
     case grpc::StatusCode::OUT_OF_RANGE:
       return absl::OutOfRangeError(words);
     case grpc::StatusCode::UNIMPLEMENTED:
-      return absl::FailedPreconditionError(absl::StrCat(words, " (it is no etcd, or one before 3.4)"));
+      return absl::FailedPreconditionError(absl::StrCat(words, " (not an etcd server, or older than 3.4)"));
     default:  // DEADLINE_EXCEEDED, UNAVAILABLE, and errors of a member that is shutting down.
       return absl::UnavailableError(words);
   }
@@ -97,7 +97,8 @@ EtcdClient::EtcdClient(const EtcdOptions& options) : options_(options) {}
 EtcdClient::~EtcdClient() = default;
 
 absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(const EtcdOptions& options, absl::Time now) {
-  if (options.members.empty()) return absl::InvalidArgumentError("no member of etcd is named");
+  if (options.members.empty())
+    return absl::InvalidArgumentError("etcd: no members given (want at least one HOST:PORT)");
   TlsIdentity identity;
   if (options.tls.given()) {
     FSDPD_ASSIGN_OR_RETURN(identity, ReadTlsFiles(options.tls, now));
@@ -118,7 +119,7 @@ void EtcdClient::Use(const TlsIdentity& identity) {
     ssl.pem_private_key = identity.key;
     ssl.pem_cert_chain = identity.certificate;
     credentials = grpc::SslCredentials(ssl);
-    LogInfo("TLS for etcd: certificate=%s expires=%s", options_.tls.certificate,
+    LogInfo("TLS for etcd loaded certificate=%s expires=%s", options_.tls.certificate,
             absl::FormatTime(identity.not_after, absl::UTCTimeZone()));
   }
   used_ = identity;
@@ -219,7 +220,7 @@ absl::StatusOr<int64_t> EtcdClient::GrantLease(absl::Duration ttl) {
         return member.lease->LeaseGrant(context, request, answer);
       }));
   if (!granted.error().empty())
-    return absl::InternalError(absl::StrCat("etcd grants no lease: ", granted.error()));
+    return absl::InternalError(absl::StrCat("etcd: lease not granted: ", granted.error()));
   return granted.id();
 }
 
@@ -234,9 +235,9 @@ absl::Status EtcdClient::KeepAlive(int64_t lease) {
         if (answered) context->TryCancel();  // One stream per renewal, because the member may change.
         const grpc::Status ended = stream->Finish();
         if (answered) return grpc::Status::OK;
-        return ended.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "it ended the stream") : ended;
+        return ended.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "stream ended") : ended;
       }));
-  return renewed.ttl() > 0 ? absl::OkStatus() : absl::NotFoundError("the lease has expired");
+  return renewed.ttl() > 0 ? absl::OkStatus() : absl::NotFoundError("lease expired");
 }
 
 absl::Status EtcdClient::Revoke(int64_t lease) {

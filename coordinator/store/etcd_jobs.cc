@@ -56,7 +56,7 @@ absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::BelowOnce(const std
     // the loop might not end.
     for (const etcd::KeyValue& kv : page.kvs()) {
       if (kv.key() < request.key() || !absl::StartsWith(kv.key(), prefix))
-        return absl::DataLossError(absl::StrCat("etcd answers with a key that is not below ", prefix));
+        return absl::DataLossError(absl::StrCat("etcd: got a key outside prefix ", prefix));
       values[kv.key().substr(prefix.size())] = kv.value();
     }
     if (!page.more() || page.kvs().empty()) break;
@@ -71,7 +71,8 @@ absl::StatusOr<std::string> EtcdJobs::Value(const std::string& name, int64_t* re
   request.set_key(Key(name));
   FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse found, etcd_->Range(request));
   if (revision != nullptr) *revision = found.header().revision();
-  if (found.kvs().empty()) return absl::NotFoundError(absl::StrCat("etcd has no ", request.key()));
+  if (found.kvs().empty())
+    return absl::NotFoundError(absl::StrCat("etcd: key ", request.key(), " not found"));
   return found.kvs(0).value();
 }
 
@@ -81,15 +82,15 @@ absl::StatusOr<int64_t> EtcdJobs::ReadSchema() {
   FSDPD_RETURN_IF_ERROR(value.status());
   int64_t schema = 0;
   if (!absl::SimpleAtoi(*value, &schema))
-    return absl::DataLossError(absl::StrCat("etcd: ", Key("schema"), " is no number"));
+    return absl::DataLossError(absl::StrCat("etcd: key ", Key("schema"), " is not a number"));
   if (schema == kSchemaOfPartialRestore)
     return absl::FailedPreconditionError(absl::StrCat(
-        "etcd: what is below ", prefix_, " is a part of a state, of a restore that was not finished: ",
-        "remove it (", RemovalCommand(prefix_), ") and restore again"));
+        "etcd: prefix ", prefix_, " has the partial state of a restore that did not finish; remove it (",
+        RemovalCommand(prefix_), ") and restore again"));
   if (schema > kSchema)
-    return absl::FailedPreconditionError(absl::StrCat("etcd: what is below ", prefix_, " has schema ", schema,
-                                                      ", this program knows up to ", kSchema,
-                                                      ": use the newer fsdpd-coordinator"));
+    return absl::FailedPreconditionError(absl::StrCat("etcd: prefix ", prefix_, " has schema ", schema,
+                                                      " (want at most ", kSchema,
+                                                      "); use the newer fsdpd-coordinator"));
   return schema;
 }
 
@@ -160,8 +161,7 @@ absl::StatusOr<v1::ListNodesResponse> EtcdJobs::Nodes() {
   FSDPD_ASSIGN_OR_RETURN(values, Below("node/", nullptr));
   for (const auto& [name, bytes] : values) {
     if (!nodes.add_nodes()->ParseFromString(bytes))
-      return absl::DataLossError(
-          absl::StrCat("state store: what is stored of node ", name, " cannot be read"));
+      return absl::DataLossError(absl::StrCat("state store: stored node ", name, " cannot be read"));
   }
   return nodes;
 }
@@ -211,12 +211,13 @@ absl::StatusOr<StateContent> EtcdJobs::ContentOnce() {
   for (auto& [sequence, bytes] : events) {
     int64_t number = 0;
     if (!absl::SimpleAtoi(sequence, &number))
-      return absl::DataLossError(absl::StrCat("etcd: ", Key("event/"), sequence, " has no number"));
+      return absl::DataLossError(
+          absl::StrCat("etcd: key ", Key("event/"), sequence, " does not end in a number"));
     content.events[number] = std::move(bytes);
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string generation, Value("generation", nullptr));
   if (!absl::SimpleAtoi(generation, &content.generation))
-    return absl::DataLossError(absl::StrCat("etcd: ", Key("generation"), " is no number"));
+    return absl::DataLossError(absl::StrCat("etcd: key ", Key("generation"), " is not a number"));
   return content;
 }
 

@@ -26,7 +26,8 @@ constexpr absl::Duration kPause = absl::Milliseconds(50);
 // Thinning batches per write. One batch drops about as many events as one write adds.
 constexpr int kMostThinning = 3;
 
-// One that may go on with fewer ranks keeps what it was resolved to beside (Job.shrunk).
+// An elastic job that runs with fewer ranks also stores its original resolved spec and memory plan
+// (Job.shrunk).
 size_t BytesWithHeadroom(const v1::Job& job) {
   const size_t original = job.resolved().ByteSizeLong() + job.memory_plan().ByteSizeLong();
   return job.ByteSizeLong() + (job.spec().restart().has_elastic() ? original : 0);
@@ -148,7 +149,7 @@ absl::Status EtcdStore::Write(Batch* batch, const std::string& doing) {
     }
     // Refused after an attempt whose answer was lost: it is unknown whether that one was applied.
     if (!answer.ok()) {
-      leadership_->Lose(absl::StrCat("nobody knows what it has written: ", answer.status().message()));
+      leadership_->Lose(absl::StrCat("the result of a write is unknown: ", answer.status().message()));
       break;
     }
     if (answer->succeeded()) {
@@ -156,17 +157,17 @@ absl::Status EtcdStore::Write(Batch* batch, const std::string& doing) {
       return absl::OkStatus();
     }
     if (answer->responses_size() < 2) {
-      leadership_->Lose("etcd answers with something else than was asked");
+      leadership_->Lose("etcd returned an unexpected response");
       break;
     }
     const auto& leader = answer->responses(0).response_range().kvs();
     const auto& found = answer->responses(1).response_range().kvs();
     if (leader.empty() || leader[0].create_revision() != fence.create_revision()) {
-      leadership_->Lose("its lease expired");
+      leadership_->Lose("lease expired");
       break;
     }
     if (found.empty() || found[0].value() != number) {
-      leadership_->Lose("somebody else has written into its state");
+      leadership_->Lose("another program wrote to the state");
       break;
     }
     last_write_ = found[0].mod_revision();  // An earlier attempt was applied.
@@ -254,13 +255,13 @@ absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
     MutexLock lock(&mutex_);
     asked_before = !index_.IdOfRequest(job.request_id()).empty();
     if (!asked_before && index_.Find(job.id()) != nullptr)
-      return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
+      return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is already in use"));
     if (!asked_before && index_.DirectoryHasAnother(DirectoryOf(job.spec()), job.id()))
       return DirectoryTaken(job);
   }
   if (asked_before) {
     FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> stored, FindRequest(job.request_id(), job.spec()));
-    if (!stored.has_value()) return absl::DataLossError("state store: a job is not there that the index has");
+    if (!stored.has_value()) return absl::DataLossError("state store: an indexed job is missing");
     return Inserted{std::move(*stored), false};
   }
   Batch batch(&jobs_);

@@ -114,7 +114,7 @@ TEST_F(EtcdStoreTest, RejectsWritesOfFormerLeader) {
   ASSERT_GT(second->generation(), first->generation());
   const auto new_store = OpenOrDie(second.get());
   ASSERT_TRUE(first->held());
-  EXPECT_TRUE(absl::IsUnavailable(old_store->Update(MakeJob("a", "of who leads no more"))));
+  EXPECT_TRUE(absl::IsUnavailable(old_store->Update(MakeJob("a", "stale"))));
   EXPECT_TRUE(lost);
   EXPECT_FALSE(first->held());
   EXPECT_TRUE(absl::IsUnavailable(old_store->Insert(MakeJob("b")).status()));
@@ -254,8 +254,8 @@ TEST_F(FullEtcdTest, ReportsQuotaToWriterAndCandidate) {
   const absl::Status leads = TryTake(client_.get()).status();
   for (const absl::Status& status : {written, leads}) {
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("etcd is at its quota"));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("alarm disarmed (docs/deploy.md"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("etcd: storage quota exceeded"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("disarm the alarm (docs/deploy.md"));
   }
 }
 

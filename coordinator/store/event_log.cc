@@ -87,10 +87,9 @@ v1::Event GapAt(const v1::Event& newest, int64_t forgotten) {
   gap.set_attempt(newest.attempt());
   gap.set_state(newest.state());
   gap.set_forgotten(forgotten);
-  const char* const of_owners = IsSharedGap(gap) ? "ended jobs and of nodes" : "it";
-  gap.set_message(forgotten == 1
-                      ? absl::StrCat("an event of ", of_owners, " up to here is kept no more")
-                      : absl::StrCat(forgotten, " events of ", of_owners, " up to here are kept no more"));
+  const char* const of_owners = IsSharedGap(gap) ? " of ended jobs and of nodes" : "";
+  gap.set_message(forgotten == 1 ? absl::StrCat("an earlier event", of_owners, " was dropped")
+                                 : absl::StrCat(forgotten, " earlier events", of_owners, " were dropped"));
   return gap;
 }
 
@@ -367,7 +366,7 @@ absl::StatusOr<EventLog::Slice> EventLog::SliceOf(const EventQuery& query, int64
   const int64_t after = query.newest_first ? query.after : at;
   MutexLock lock(&mutex_);
   if (after > 0 && after < dropped_through_) {
-    return absl::OutOfRangeError(absl::StrCat("events after ", after, " are kept no more: the oldest is ",
+    return absl::OutOfRangeError(absl::StrCat("events after ", after, " were dropped; the oldest is ",
                                               events_.empty() ? next_ : events_.begin()->first));
   }
   auto oldest = events_.upper_bound(after);

@@ -333,7 +333,7 @@ TEST(EventLog, RecordsOneSharedGap) {
   EXPECT_EQ(events[0].kind(), v1::EVENT_KIND_FORGOTTEN);
   EXPECT_EQ(events[0].job() + events[0].node(), "");
   EXPECT_EQ(events[0].forgotten(), 13);
-  EXPECT_EQ(events[0].message(), "13 events of ended jobs and of nodes up to here are kept no more");
+  EXPECT_EQ(events[0].message(), "13 earlier events of ended jobs and of nodes were dropped");
   query.after = 15;
   EXPECT_EQ(EventsOf(log, query).size(), 1u);
 }
@@ -403,7 +403,7 @@ TEST(EventLog, GapIsReadAtItsSequence) {
   EXPECT_EQ(events[0].job(), "a");
   EXPECT_EQ(events[0].number(), 0);
   EXPECT_EQ(events[0].forgotten(), events[1].number() - 2);
-  EXPECT_THAT(events[0].message(), HasSubstr("events of it up to here are kept no more"));
+  EXPECT_THAT(events[0].message(), HasSubstr("earlier events were dropped"));
   query.node = "n";
   EXPECT_EQ(log.Read(query)->events.size(), 1u) << "a dropped event may have named the node";
   query.node = "";

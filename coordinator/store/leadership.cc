@@ -74,7 +74,7 @@ Leadership::~Leadership() {
   if (thread_.joinable()) thread_.join();
   if (lease_ == 0) return;
   if (const absl::Status revoked = etcd_->Revoke(lease_); !revoked.ok() && !absl::IsNotFound(revoked))
-    LogWarning("the lease is not given back, others wait for its end: %s", revoked.message());
+    LogWarning("lease not released, other coordinators wait until it expires error=%s", revoked.message());
 }
 
 // The date is needed if etcd was restored from an old snapshot (state_store.h).
@@ -84,14 +84,14 @@ absl::Status Leadership::Count() {
   FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse found, etcd_->Range(read));
   int64_t last = 0;
   if (!found.kvs().empty() && !absl::SimpleAtoi(found.kvs(0).value(), &last))
-    return absl::DataLossError(absl::StrCat("etcd: ", read.key(), " is no number"));
+    return absl::DataLossError(absl::StrCat("etcd: key ", read.key(), " is not a number"));
   generation_ = std::max(last + 1, GenerationByDate(options_.clock->Wall()));
   etcd::TxnRequest request;
   *request.add_compare() = Fence();
   AddPut(read.key(), absl::StrCat(generation_), 0, request.add_success());
   FSDPD_ASSIGN_OR_RETURN(const etcd::TxnResponse counted, etcd_->TryTxn(request));
   return counted.succeeded() ? absl::OkStatus()
-                             : absl::UnavailableError("the lease expired before the leadership began");
+                             : absl::UnavailableError("leadership: the lease expired during the election");
 }
 
 etcd::Compare Leadership::Fence() const {
@@ -113,7 +113,7 @@ void Leadership::Lose(const std::string& why) {
     until_ = absl::InfinitePast();
     if (std::exchange(over_, true) || ending_) return;
   }
-  LogError("this coordinator leads no more generation=%d: %s", generation_, why);
+  LogError("lost leadership generation=%d reason=%s", generation_, why);
   changed_.SignalAll();
   lost_();
 }
@@ -140,15 +140,15 @@ void Leadership::Renew() {
   std::string last_error;
   while (Wait(last_error.empty() ? options_.lease / kRenewalsPerLease : kRetry)) {
     const absl::Time asked = options_.clock->Now();
-    const absl::Status renewed =
-        asked < held_until() ? etcd_->KeepAlive(lease_) : absl::UnavailableError("this process stood still");
-    if (absl::IsNotFound(renewed)) return Lose("its lease expired");
+    const absl::Status renewed = asked < held_until() ? etcd_->KeepAlive(lease_)
+                                                      : absl::UnavailableError("this process was suspended");
+    if (absl::IsNotFound(renewed)) return Lose("lease expired");
     if (renewed.ok() && Extend(asked)) {
       last_error.clear();
       continue;
     }
-    if (!held()) return Lose(absl::StrCat("its lease could not be renewed in time: ", renewed.message()));
-    if (last_error.empty()) LogWarning("cannot renew the lease, trying again: %s", renewed.message());
+    if (!held()) return Lose(absl::StrCat("lease not renewed in time: ", renewed.message()));
+    if (last_error.empty()) LogWarning("lease renewal failed, retrying error=%s", renewed.message());
     last_error = std::string(renewed.message());
   }
 }

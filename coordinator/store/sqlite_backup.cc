@@ -72,7 +72,7 @@ absl::Status CheckMessages(sqlite3* db, const std::string& path, const std::stri
     if constexpr (!std::is_same_v<Message, v1::Cordon>) valid = valid && KeyOf(message) == rows.Blob(1);
     if (!valid)
       return absl::DataLossError(
-          absl::StrCat(path, " is damaged: row ", row, " of its ", table, " cannot be read"));
+          absl::StrCat(path, ": damaged: row ", row, " of table ", table, " cannot be read"));
   }
   return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(db, rc, absl::StrCat("read ", table, " of ", path));
 }
@@ -82,18 +82,18 @@ absl::StatusOr<CopiedState> CheckState(sqlite3* db, const std::string& path) {
   CopiedState state;
   FSDPD_ASSIGN_OR_RETURN(state.schema, ReadSchemaVersion(db, path));
   if (state.schema == 0)
-    return absl::DataLossError(absl::StrCat(path, " is no state of a coordinator: it has no schema"));
+    return absl::DataLossError(absl::StrCat(path, ": not a coordinator state (it has no schema)"));
   Statement check(db, "PRAGMA integrity_check(1)");
   const int checked = check.Step();
   if (checked != SQLITE_ROW) return StatusOf(db, checked, absl::StrCat("check ", path));
   if (const std::string found = check.Blob(0); found != "ok")
-    return absl::DataLossError(absl::StrCat(path, " is damaged: ", found));
+    return absl::DataLossError(absl::StrCat(path, ": damaged: ", found));
   Statement jobs(db, "SELECT job, id FROM jobs");
   int rc;
   while ((rc = jobs.Step()) == SQLITE_ROW) {
     const absl::StatusOr<v1::Job> job = ParseJob(jobs.Blob(0));
     if (!job.ok() || job->id() != jobs.Blob(1))
-      return absl::DataLossError(absl::StrCat(path, " is damaged: job ", jobs.Blob(1), " cannot be read"));
+      return absl::DataLossError(absl::StrCat(path, ": damaged: job ", jobs.Blob(1), " cannot be read"));
     ++state.jobs;
   }
   if (rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("read the jobs of ", path));
@@ -120,8 +120,9 @@ std::string DirectoryOf(const std::string& file) {
 absl::Status LinkIntoPlace(const std::string& made, const std::string& name) {
   FSDPD_RETURN_IF_ERROR(SyncPath(made, O_RDONLY));
   if (link(made.c_str(), name.c_str()) != 0) {
-    return errno == EEXIST ? absl::AlreadyExistsError(absl::StrCat(name, " exists; it is not overwritten"))
-                           : ErrnoStatus(absl::StrCat("name the copy ", name));
+    return errno == EEXIST
+               ? absl::AlreadyExistsError(absl::StrCat(name, ": already exists; choose another name"))
+               : ErrnoStatus(absl::StrCat("name the copy ", name));
   }
   return SyncPath(DirectoryOf(name), O_RDONLY | O_DIRECTORY);
 }
@@ -129,11 +130,11 @@ absl::Status LinkIntoPlace(const std::string& made, const std::string& name) {
 absl::Status CheckSource(const std::string& path) {
   struct stat file = {};
   if (stat(path.c_str(), &file) != 0) {
-    return errno == ENOENT ? absl::NotFoundError(absl::StrCat("there is no file ", path))
+    return errno == ENOENT ? absl::NotFoundError(absl::StrCat(path, ": no such file"))
                            : ErrnoStatus(absl::StrCat("open ", path));
   }
-  if (S_ISDIR(file.st_mode)) return absl::NotFoundError(absl::StrCat(path, " is a directory, and no file"));
-  if (!S_ISREG(file.st_mode)) return absl::NotFoundError(absl::StrCat(path, " is no file"));
+  if (S_ISDIR(file.st_mode)) return absl::NotFoundError(absl::StrCat(path, ": is a directory (want a file)"));
+  if (!S_ISREG(file.st_mode)) return absl::NotFoundError(absl::StrCat(path, ": not a regular file"));
   return access(path.c_str(), R_OK) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("open ", path));
 }
 
@@ -144,12 +145,12 @@ absl::Status CheckTarget(const std::string& path) {
   struct stat there = {};
   if (stat(directory.c_str(), &there) != 0) {
     return errno == ENOENT
-               ? absl::NotFoundError(absl::StrCat("there is no directory ", directory, "; make it first"))
+               ? absl::NotFoundError(absl::StrCat(directory, ": no such directory; create it first"))
                : ErrnoStatus(absl::StrCat("open ", directory));
   }
-  if (!S_ISDIR(there.st_mode)) return absl::NotFoundError(absl::StrCat(directory, " is no directory"));
+  if (!S_ISDIR(there.st_mode)) return absl::NotFoundError(absl::StrCat(directory, ": not a directory"));
   if (lstat(path.c_str(), &there) == 0)
-    return absl::AlreadyExistsError(absl::StrCat(path, " exists; it is not overwritten"));
+    return absl::AlreadyExistsError(absl::StrCat(path, ": already exists; choose another name"));
   if (access(directory.c_str(), W_OK | X_OK) != 0) return ErrnoStatus(absl::StrCat("write in ", directory));
   return absl::OkStatus();
 }
@@ -203,17 +204,18 @@ std::vector<fs::path> MissingDirectories(const std::string& dir) {
 absl::Status MakeEmptyDirectory(const std::string& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
-  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot create ", dir, ": ", error.message()));
+  if (error)
+    return absl::FailedPreconditionError(absl::StrCat(dir, ": cannot be created: ", error.message()));
   fs::directory_iterator each(dir, error);
   for (; !error && each != fs::directory_iterator(); each.increment(error)) {
     const std::string name = each->path().filename().string();
     if (name == "lost+found" || name == fs::path(StateFileIn(dir)).filename().string() + kPartialSuffix)
       continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        dir, " is not empty, it has ", name,
-        ": stop the coordinator that it belongs to and move it away, or restore to another directory"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(dir, ": directory is not empty (it has ", name,
+                     "); stop its coordinator and move it away, or restore to another directory"));
   }
-  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot read ", dir, ": ", error.message()));
+  if (error) return absl::FailedPreconditionError(absl::StrCat(dir, ": cannot be read: ", error.message()));
   return absl::OkStatus();
 }
 

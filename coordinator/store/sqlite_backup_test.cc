@@ -109,7 +109,7 @@ TEST(SqliteBackup, RefusesToOverwrite) {
   EXPECT_TRUE(absl::IsAlreadyExists(BackUp(dir.path(), file).status()));
   const absl::Status refused = Restore(file, dir.path(), kNow).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr(dir.path() + " is not empty"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(dir.path() + ": directory is not empty"));
 }
 
 TEST(SqliteBackup, ReportsMissingPaths) {
@@ -117,12 +117,12 @@ TEST(SqliteBackup, ReportsMissingPaths) {
   EXPECT_TRUE(absl::IsNotFound(BackUp(dir.path(), dir.File("to")).status()));
   EXPECT_TRUE(absl::IsNotFound(Restore(dir.File("no"), dir.File("state"), kNow).status()));
   EXPECT_THAT(std::string(BackUp(dir.path(), dir.File("no/to")).status().message()),
-              HasSubstr("there is no f"));
+              HasSubstr("no such file"));
   OpenOrDie(dir.File("state")).reset();
   EXPECT_EQ(BackUp(dir.File("state"), dir.File("no/to")).status().message(),
-            "there is no directory " + dir.File("no") + "; make it first");
+            dir.File("no") + ": no such directory; create it first");
   EXPECT_EQ(Restore(dir.File("state"), dir.File("a/b"), kNow).status().message(),
-            dir.File("state") + " is a directory, and no file");
+            dir.File("state") + ": is a directory (want a file)");
   EXPECT_EQ(Files(dir.path()), "state ") << "a refused restore leaves no directory";
 }
 
@@ -140,7 +140,7 @@ TEST(SqliteBackup, ReportsInaccessibleDirectory) {
   const auto backup = BackUp(closed + "/state", dir.File("to"));
   EXPECT_THAT(std::string(backup.status().message()), HasSubstr(why));
   EXPECT_THAT(std::string(BackUp(dir.File("state"), closed + "/to").status().message()),
-              HasSubstr(root ? "is no directory" : why));
+              HasSubstr(root ? "not a directory" : why));
   EXPECT_THAT(std::string(Restore(closed + "/from", dir.File("made"), kNow).status().message()),
               HasSubstr(why));
   EXPECT_FALSE(Restore(dir.File("state") + "/fsdpd.db", closed + "/made", kNow).ok());
@@ -173,7 +173,7 @@ TEST(SqliteBackup, DetectsChangedByteInJob) {
   std::ofstream(dir.File("changed"), std::ios::binary) << bytes;
   const absl::Status refused = Restore(dir.File("changed"), dir.File("made"), kNow).status();
   EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("is damaged: what it holds is not"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(": damaged: checksum mismatch"));
   EXPECT_FALSE(std::filesystem::exists(dir.File("made")));
   ASSERT_TRUE(Restore(dir.File("copy"), dir.File("made"), kNow).ok());
   ASSERT_TRUE(OpenOrDie(dir.File("made"))->Insert(MakeJob("later")).ok());
@@ -236,7 +236,7 @@ TEST(SqliteBackup, RejectsUnparsableMessages) {
     sqlite3_close(db);
     const absl::Status refused = Restore(dir.File("state/fsdpd.db"), dir.File("made"), kNow).status();
     EXPECT_TRUE(absl::IsDataLoss(refused)) << damage << ": " << refused;
-    EXPECT_THAT(std::string(refused.message()), HasSubstr("is damaged: "));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(": damaged: "));
     EXPECT_FALSE(std::filesystem::exists(dir.File("made")));
   }
 }
@@ -251,7 +251,7 @@ TEST(SqliteBackup, ReplacesPartialFileOfKilledRestore) {
   std::ofstream(restored + "/fsdpd.db.new") << "the first pages";
   const absl::Status refused = SqliteStore::Open(restored).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("of a restore that was not finished"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("a restore that did not finish"));
   EXPECT_TRUE(Restore(file, restored, kNow).ok());
   EXPECT_TRUE(SqliteStore::Open(restored).ok());
 }

@@ -107,7 +107,7 @@ absl::Status AddEnds(sqlite3* db) {
     const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
     // A damaged job must not prevent the start; reading it returns DATA_LOSS.
     ends.emplace_back(id, job.ok() ? EndOf(*job) : 1);
-    if (!job.ok()) LogWarning("job=%s: %s", id, job.status().message());
+    if (!job.ok()) LogWarning("found an unreadable job job=%s error=%s", id, job.status().message());
   }
   if (rc != SQLITE_DONE) return StatusOf(db, rc, "read ended jobs");
   for (const auto& [id, end_nanos] : ends) {
@@ -159,7 +159,7 @@ absl::Status SplitNodes(sqlite3* db) {
     if (rc != SQLITE_ROW && rc != SQLITE_DONE) return StatusOf(db, rc, "read the nodes");
     // Damaged nodes must not prevent the start: agents register again.
     if (rc == SQLITE_ROW && !nodes.ParseFromString(select.Blob(0)))
-      LogWarning("the stored nodes cannot be read, and are forgotten");
+      LogWarning("dropped unreadable stored nodes");
   }
   for (const v1::Node& node : nodes.nodes()) {
     Statement insert(db, "INSERT OR REPLACE INTO nodes (name, node) VALUES (?,?)");
@@ -168,7 +168,7 @@ absl::Status SplitNodes(sqlite3* db) {
     const int rc = insert.Step();
     if (rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("store node ", node.name()));
   }
-  return Execute(db, "DROP TABLE known_nodes", "drop what nodes were in");
+  return Execute(db, "DROP TABLE known_nodes", "drop the old table of nodes");
 }
 
 // REQUIRES: within a transaction.
@@ -187,9 +187,8 @@ absl::StatusOr<int64_t> ReadSchemaVersion(sqlite3* db, const std::string& path) 
   FSDPD_ASSIGN_OR_RETURN(const int64_t version,
                          QueryInt(db, "PRAGMA user_version", absl::StrCat("read ", path)));
   if (version > kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " has schema ", version,
-                                                      ", this program knows up to ", kSchemaVersion,
-                                                      ": use the newer fsdpd-coordinator"));
+    return absl::FailedPreconditionError(absl::StrCat(path, ": has schema ", version, " (want at most ",
+                                                      kSchemaVersion, "); use the newer fsdpd-coordinator"));
   }
   return version;
 }
@@ -197,12 +196,12 @@ absl::StatusOr<int64_t> ReadSchemaVersion(sqlite3* db, const std::string& path) 
 absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
   FSDPD_ASSIGN_OR_RETURN(const int64_t version, ReadSchemaVersion(db, path));
   if (version == kSchemaVersion) return absl::OkStatus();
-  const std::string doing = absl::StrCat(version == 0 ? "create " : "bring to the present schema ", path);
+  const std::string doing = absl::StrCat(version == 0 ? "create " : "migrate ", path);
   FSDPD_RETURN_IF_ERROR(Execute(db, "BEGIN IMMEDIATE", doing));
   absl::Status done = MakeSchemas(db, version, doing);
   if (done.ok()) done = Execute(db, absl::StrCat("PRAGMA user_version=", kSchemaVersion, ";COMMIT;"), doing);
-  if (!done.ok()) Execute(db, "ROLLBACK", "take it back").IgnoreError();
-  if (done.ok() && version > 0) LogInfo("the state is of schema %d now path=%s", kSchemaVersion, path);
+  if (!done.ok()) Execute(db, "ROLLBACK", "roll back").IgnoreError();
+  if (done.ok() && version > 0) LogInfo("migrated the state schema=%d path=%s", kSchemaVersion, path);
   return done;
 }
 

@@ -32,11 +32,12 @@ constexpr size_t kEventsPerStatement = 4096;
 
 absl::StatusOr<int> TakeLock(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return absl::FailedPreconditionError(absl::StrCat("cannot open ", path, ": ", strerror(errno)));
+  if (fd < 0)
+    return absl::FailedPreconditionError(absl::StrCat(path, ": cannot be opened: ", strerror(errno)));
   if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
   close(fd);
   return absl::FailedPreconditionError(
-      absl::StrCat("another coordinator uses this state directory (it holds ", path, ")"));
+      absl::StrCat(path, ": held by another coordinator; stop it, or use another state directory"));
 }
 
 absl::Status NoSuchJob(const std::string& id) {
@@ -78,12 +79,14 @@ SqliteStore::~SqliteStore() = default;
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& dir, size_t max_events) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
-  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot create ", dir, ": ", error.message()));
+  if (error)
+    return absl::FailedPreconditionError(absl::StrCat(dir, ": cannot be created: ", error.message()));
   const std::string path = StateFileIn(dir);
   if (!std::filesystem::exists(path, error) && std::filesystem::exists(path + kPartialSuffix, error)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, kPartialSuffix, " is a part of a state, of a restore that was not finished: restore again, or ",
-        "remove it to begin without one"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, kPartialSuffix,
+                     ": partial state of a restore that did not finish; restore again, or remove it ",
+                     "to start with an empty state"));
   }
   auto handle = std::make_unique<Handle>();
   FSDPD_ASSIGN_OR_RETURN(handle->lock_fd, TakeLock(dir + "/LOCK"));
@@ -92,7 +95,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   FSDPD_RETURN_IF_ERROR(connected);
   handle->path = path;
   if (stat(path.c_str(), &handle->opened) != 0)
-    return absl::FailedPreconditionError(absl::StrCat("cannot look at ", path, ": ", strerror(errno)));
+    return absl::FailedPreconditionError(absl::StrCat(path, ": cannot be read: ", strerror(errno)));
   auto store = std::unique_ptr<SqliteStore>(new SqliteStore(std::move(handle), max_events));
   FSDPD_ASSIGN_OR_RETURN(const int64_t last,
                          QueryInt(store->handle_->db, "SELECT value FROM counters WHERE name = 'generation'",
@@ -102,7 +105,9 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   const absl::Status counted = store->StoreGeneration();
   if (counted.ok()) return store;
   if (!absl::IsResourceExhausted(counted) && !absl::IsUnavailable(counted)) return counted;
-  LogWarning("%s. Until then jobs are shown and cancelled, and none is taken or launched", counted.message());
+  LogWarning(
+      "opened the state read-only, jobs cannot be submitted or launched until a write succeeds error=%s",
+      counted.message());
   return store;
 }
 
@@ -113,9 +118,9 @@ absl::Status SqliteStore::CheckFileInPlace() const {
   const bool there = stat(opened.path.c_str(), &now) == 0;
   if (there && now.st_ino == opened.opened.st_ino && now.st_dev == opened.opened.st_dev)
     return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(
-      "state store: ", opened.path, there ? " is another file than" : " is no longer there, as",
-      " when this coordinator started, and what is stored would be lost: put it back, or restart it"));
+  return absl::UnavailableError(absl::StrCat("state store: ", opened.path,
+                                             there ? ": was replaced" : ": was removed or moved",
+                                             " while in use; put it back, or restart the coordinator"));
 }
 
 // Precedes every write, so that no stored data belongs to a generation that a later run uses again.

@@ -241,13 +241,12 @@ TEST(SqliteStore, RejectsWritesToMovedFile) {
   std::filesystem::rename(state, moved);
   const absl::Status refused = store->Insert(MakeJob("lost", 2)).status();
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr(state + "/fsdpd.db is no longer there"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(state + "/fsdpd.db: was removed"));
   EXPECT_TRUE(absl::IsUnavailable(store->Update(MakeJob("before", 1))));
   EXPECT_TRUE(store->Get("before").ok());
   std::filesystem::create_directories(state);
   std::ofstream(state + "/fsdpd.db") << "another";
-  EXPECT_THAT(std::string(store->Insert(MakeJob("lost", 2)).status().message()),
-              HasSubstr("is another file"));
+  EXPECT_THAT(std::string(store->Insert(MakeJob("lost", 2)).status().message()), HasSubstr("was replaced"));
   std::filesystem::remove_all(state);
   std::filesystem::rename(moved, state);
   EXPECT_TRUE(store->Insert(MakeJob("kept", 3)).ok());

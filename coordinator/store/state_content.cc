@@ -16,7 +16,7 @@ using Blobs = std::map<std::string, std::string>;
 
 absl::Status PutJob(sqlite3* db, const std::string& id, const std::string& bytes) {
   const absl::StatusOr<v1::Job> job = ParseJob(bytes);
-  if (!job.ok()) return absl::DataLossError(absl::StrCat("job ", id, " cannot be read"));
+  if (!job.ok()) return absl::DataLossError(absl::StrCat("job ", id, ": cannot be read"));
   Statement insert(db,
                    "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder, project) "
                    "VALUES (?,?,?,?,?,?,?,?)");

@@ -76,7 +76,7 @@ absl::Status CheckDigest(sqlite3* db, const std::string& path) {
   if (written == 0) return absl::OkStatus();
   FSDPD_ASSIGN_OR_RETURN(const int32_t found, DigestOf(db, path));
   if (found == written) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(path, " is damaged: what it holds is not what its checksum is of"));
+  return absl::DataLossError(absl::StrCat(path, ": damaged: checksum mismatch"));
 }
 
 absl::Status RemoveDigest(sqlite3* db, const std::string& path) { return SetDigest(db, 0, path); }

@@ -42,7 +42,7 @@ int64_t EndOf(const v1::Job& job) {
 
 absl::Status DirectoryTaken(const v1::Job& job) {
   return absl::FailedPreconditionError(
-      absl::StrCat("another job that has not ended has the directory ", DirectoryOf(job.spec())));
+      absl::StrCat("checkpoint.dir: ", DirectoryOf(job.spec()), " is used by another live job"));
 }
 
 absl::StatusOr<v1::Job> SameRequest(v1::Job stored, const v1::JobSpec& spec) {

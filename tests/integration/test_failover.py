@@ -109,7 +109,7 @@ def test_state_migrates_between_etcd_and_directory(tmp_path):
             cluster.wait_nodes(2)
             job_id = long_job(cluster)
             before = ranks(cluster)
-            assert "a coordinator leads below /fsdpd/" in coordinator(
+            assert "a coordinator leads at prefix /fsdpd/" in coordinator(
                 "restore", "--from", _backup_of(coordinator, etcd.store, tmp_path / "first"), "--store", etcd.store, code=1)
             assert cluster.coordinator.stop() == 0
             coordinator("backup", "--store", etcd.store, "--to", tmp_path / "moved")
@@ -119,7 +119,7 @@ def test_state_migrates_between_etcd_and_directory(tmp_path):
             cluster.wait_step(job_id, cluster.job(job_id).last_step.step + 2)
             assert cluster.coordinator.stop() == 0
             coordinator("backup", "--state-dir", tmp_path / "moved-to", "--to", tmp_path / "back")
-            assert "etcd has a state below /fsdpd/ already" in coordinator(
+            assert "prefix /fsdpd/ already has a state" in coordinator(
                 "restore", "--from", tmp_path / "back", "--store", etcd.store, code=1)
             elsewhere = etcd.store.replace("/fsdpd", "/again")
             assert "restored to etcd, below /again/: 1 jobs" in coordinator(
@@ -151,7 +151,7 @@ def test_paused_leader_steps_down_after_lease(coordinators):
     second = cluster.leader(first)
     cluster.wait_nodes(2)
     cluster.daemons[first].process.send_signal(signal.SIGCONT)
-    wait_until("it has stepped down", lambda: "leads no more" in cluster.daemons[first].text() and
+    wait_until("it has stepped down", lambda: "lost leadership" in cluster.daemons[first].text() and
                not cluster.leads(first))
     assert cluster.leads(second)
     step = cluster.job(job_id).last_step.step
@@ -303,7 +303,7 @@ def test_rotated_etcd_certificates_apply_at_next_connect(tmp_path):
         etcd.members[0].kill()
         etcd.pki = tmp_path / "second"
         etcd.start(0)
-        wait_until("it has lost etcd", lambda: "leads no more" in coordinator.text() or "standing by" in coordinator.text())
+        wait_until("it has lost etcd", lambda: "lost leadership" in coordinator.text() or "standing by" in coordinator.text())
         use("second")
         wait_until("it leads again", lambda: coordinator.text().count("leading generation") == 2)
         assert 59 < days_left("--etcd-cert") < 61
