@@ -79,13 +79,13 @@ export function chart(title, points, series, format, base = 10, zero = true) {
   const all = points.flatMap(point => series.map(each => each.value(point))).filter(Number.isFinite);
   const values = ticks(zero ? 0 : Math.min(...all, Infinity) || 0, all.length ? topOf(points, series) : 1, base);
   const most = Math.max(...all), top = values.at(-1);
-  if (most > top) legend.append(el("span", { class: "key" }, `▲ above ${format(top)}, at most ${format(most)}`));
+  if (most > top) legend.append(el("span", { class: "key" }, `▲ above ${format(top)}, max ${format(most)}`));
   const first = points[0].step, steps = Math.max(1, points.at(-1).step - first);
   const x = step => LEFT + (step - first) * (WIDTH - LEFT - RIGHT) / steps;
   const y = value => TOP + (top - Math.min(value, top)) * (HEIGHT - TOP - BOTTOM) / (top - values[0]);
   const cursor = cursors.get(title);
   const read = cursor === undefined ? null : points[Math.min(cursor, points.length - 1)];
-  const label = `${title}: ${reading(points.at(-1), series, format)}; arrow keys read other steps`;
+  const label = `${title}: ${reading(points.at(-1), series, format)}; use the arrow keys for other steps`;
   return el("figure", null, caption,
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, tabindex: 0, role: "img", "aria-label": label, "data-chart": title,
       "data-steps": points.map(point => point.step).join(" ") },

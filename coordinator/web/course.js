@@ -33,9 +33,8 @@ function planned(plan) {
 }
 
 function noteOf(plan) {
-  const suffix = plan.stages?.length ? ", for the stage that needs most memory" : "";
-  return `Planned to take ${seconds(plan.prediction.step_seconds)} with the profile ${plan.prediction.profile.name}${suffix}: ` +
-    "an estimate.";
+  const suffix = plan.stages?.length ? ", stage with the highest memory" : "";
+  return `Estimated step time: ${seconds(plan.prediction.step_seconds)} (profile ${plan.prediction.profile.name}${suffix}).`;
 }
 
 // A new attempt may have fewer ranks, and hence another plan.
@@ -43,14 +42,14 @@ export async function planCourse(ask, { id, attempt }) {
   const known = plans.get(id);
   if (known && known.attempt === attempt && Date.now() < known.until) return;
   const wait = known && known.attempt === attempt ? Math.min(2 * known.wait, RARELY_MS) : AGAIN_MS;
-  const asked = { attempt, wait, until: Infinity, course: known?.course, note: known?.note || "The plan is being made." };
+  const asked = { attempt, wait, until: Infinity, course: known?.course, note: known?.note || "Computing the plan." };
   plans.set(id, asked);
   try {
     const { plan } = await ask("PlanJob", { id });
     Object.assign(asked, { course: planned(plan), note: noteOf(plan) });
   } catch (error) {
     const transient = !(error.status < 500) || error.status === 429;
-    Object.assign(asked, { course: null, note: `No plan can be drawn: ${error.message}`,
+    Object.assign(asked, { course: null, note: `Plan not available: ${error.message}`,
       until: transient ? Date.now() + wait : Infinity });
   }
   document.dispatchEvent(new Event("redraw"));
@@ -78,7 +77,7 @@ export async function measureCourse(ask, job) {
     measurements.set(id, { attempt, step, until, course: measured(response.course), note: noteOfMeasured(response, job) });
   } catch (error) {
     if (error.status !== 404) return;
-    measurements.set(id, { attempt, step, until: Date.now() + AGAIN_MS, note: "No step's measurements are there." });
+    measurements.set(id, { attempt, step, until: Date.now() + AGAIN_MS, note: "No measured step is available." });
   }
 }
 
@@ -86,6 +85,6 @@ export async function measureCourse(ask, job) {
 export function stepCourse(job, colorOf, peak) {
   const sources = [plans, measurements].map(each => each.get(job.id)).filter(Boolean);
   const courses = sources.map(source => source.course).filter(Boolean);
-  return section("A step in time", sources.map(source => el("p", { class: "soft" }, source.note)),
+  return section("Step timeline", sources.map(source => el("p", { class: "soft" }, source.note)),
     courses.length > 0 && timeline(courses, colorOf, peak));
 }

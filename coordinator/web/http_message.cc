@@ -47,8 +47,7 @@ std::optional<std::string> Decoded(absl::string_view text) {
 }
 
 absl::Status ReadTarget(absl::string_view target, HttpRequest* request) {
-  if (!absl::StartsWith(target, "/"))
-    return absl::InvalidArgumentError("the request's target is to begin with /");
+  if (!absl::StartsWith(target, "/")) return absl::InvalidArgumentError("request target: must start with /");
   const size_t question_mark = target.find('?');
   request->path = std::string(target.substr(0, question_mark));
   if (question_mark == absl::string_view::npos) return absl::OkStatus();
@@ -56,7 +55,7 @@ absl::Status ReadTarget(absl::string_view target, HttpRequest* request) {
     if (!absl::StartsWith(parameter, "q=")) continue;
     std::optional<std::string> query = Decoded(parameter.substr(2));
     if (!query.has_value())
-      return absl::InvalidArgumentError("q: a % is to be followed by two hexadecimal digits");
+      return absl::InvalidArgumentError("q: % must be followed by two hexadecimal digits");
     request->query = *std::move(query);
   }
   return absl::OkStatus();
@@ -125,11 +124,11 @@ absl::StatusOr<HttpRequest> ParseHttpRequest(absl::string_view head) {
   const std::vector<absl::string_view> lines = absl::StrSplit(head, '\n');
   const std::vector<absl::string_view> first = absl::StrSplit(absl::StripAsciiWhitespace(lines[0]), ' ');
   if (first.size() != 3 || !absl::StartsWith(first[2], "HTTP/1."))
-    return absl::InvalidArgumentError("this is no HTTP/1 request");
+    return absl::InvalidArgumentError("not an HTTP/1 request");
   HttpRequest request;
   request.head = first[0] == "HEAD";
   if (!request.head && first[0] != "GET")
-    return absl::UnimplementedError("GET only: what changes something is for fsdpctl");
+    return absl::UnimplementedError("method: only GET and HEAD are supported; use fsdpctl for changes");
   if (const absl::Status target = ReadTarget(first[1], &request); !target.ok()) return target;
   for (size_t i = 1; i < lines.size(); ++i) ReadHeader(lines[i], &request);
   return request;

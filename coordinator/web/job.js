@@ -62,7 +62,7 @@ function tiles(job) {
     tile(count(made), `of ${count(stepsOf(job))} steps`, number(job.skipped_steps) > 0 && `${count(job.skipped_steps)} skipped`),
     tile(made ? loss(step.loss) : "–", "loss", made && `first ${loss(job.first_loss)}`),
     tile(made ? large(rate(step)) : "–", "tokens/s"),
-    tile(made ? seconds(step.step_seconds) : "–", "a step", made && `${exposed.toFixed(1)}% waits for communication`),
+    tile(made ? seconds(step.step_seconds) : "–", "step time", made && `${exposed.toFixed(1)}% exposed communication`),
     tile(number(job.peak_bytes) ? bytes(job.peak_bytes) : "–", "peak memory of rank 0", planned && `planned ${bytes(planned)}`),
     tile(number(job.start_unix_nanos) ? between(job.start_unix_nanos, job.end_unix_nanos) : "–",
       `attempt ${number(job.attempt)}`, `submitted ${date(job.create_unix_nanos)}`));
@@ -70,19 +70,19 @@ function tiles(job) {
 
 function charts(job, points) {
   if (!points.length) {
-    return el("p", { class: "note" }, number(job.end_unix_nanos) ? `No step was made: ${job.failure?.error || job.reason || ""}`
-      : "No step yet.");
+    return el("p", { class: "note" }, number(job.end_unix_nanos) ? `No steps completed: ${job.failure?.error || job.reason || ""}`
+      : "No steps yet.");
   }
   const planned = number(job.memory_plan?.peak_bytes);
   return el("div", { class: "charts" },
     chart("Loss", points, [{ name: "loss", color: "c1", value: point => point.loss }], loss, 10, false),
     chart("Tokens per second", points, [{ name: "tokens/s", color: "c3", value: point => point.rate }], large),
-    chart("Time of a step", points, [
+    chart("Step time", points, [
       { name: "step", color: "c1", value: point => point.seconds },
       { name: "exposed communication", color: "c2", value: point => point.exposed }], seconds),
     chart("Memory of rank 0", points, [
       { name: "peak", color: "c1", value: point => point.peak },
-      { name: "held from the device", color: "c3", value: point => point.reserved },
+      { name: "reserved", color: "c3", value: point => point.reserved },
       { name: "planned peak", color: "c4", dashed: true, value: () => planned }], bytes, 2));
 }
 
@@ -101,12 +101,12 @@ function memory(job) {
   const plan = job.memory_plan || {}, planned = number(plan.peak_bytes), measured = number(job.peak_bytes);
   const parts = (plan.components || []).filter(part => number(part.bytes) > 0).map(part =>
     ({ name: part.name, value: number(part.bytes), color: colorOf(part.name), note: part.note }));
-  if (!parts.length) return section("Memory plan of a rank", el("p", null, "The plan is not made yet."));
-  const caption = measured ? `Rank 0 measured ${bytes(measured)}, ${(100 * measured / planned).toFixed(0)}% of the plan's ` +
-    `${bytes(planned)}: the line across.` : `Planned ${bytes(planned)}; nothing is measured yet.`;
-  return section("Memory plan of a rank", el("p", null, caption),
+  if (!parts.length) return section("Memory plan per rank", el("p", null, "Not planned yet."));
+  const caption = measured ? `Rank 0 measured ${bytes(measured)}, ${(100 * measured / planned).toFixed(0)}% of the planned ` +
+    `${bytes(planned)} (line).` : `Planned ${bytes(planned)}; not measured yet.`;
+  return section("Memory plan per rank", el("p", null, caption),
     bar(caption, parts, Math.max(planned, measured) * 1.02, measured ? [{ name: `measured ${bytes(measured)}`, value: measured }] : []),
-    table(null, [["Component"], ["Bytes", "number"], ["How it was found"]],
+    table(null, [["Component"], ["Bytes", "number"], ["Source"]],
       parts.map(part => [[swatch(part.color), part.name], bytes(part.value), part.note || ""])));
 }
 
@@ -121,12 +121,12 @@ function lanes(job) {
       bytes: number(op.bytes), count: number(op.count), color: "c1" }))];
   const longest = Math.max(whole, ...rows.map(each => each.busy));
   return section(`Lanes of step ${step.step}, rank 0`,
-    el("p", { class: "soft" }, swatch("c3"), "compute ", swatch("c1"), "hidden under compute ", swatch("c2"),
-      `exposed. Bars are of the step's ${seconds(whole)}.`),
-    table(null, [["Lane"], ["", "wide"], ["Busy", "number"], ["Hidden", "number"], ["Exposed", "number"], ["Bytes", "number"],
+    el("p", { class: "soft" }, swatch("c3"), "compute ", swatch("c1"), "overlapped by compute ", swatch("c2"),
+      `exposed. Full width: step time of ${seconds(whole)}.`),
+    table(null, [["Lane"], ["", "wide"], ["Busy", "number"], ["Overlapped", "number"], ["Exposed", "number"], ["Bytes", "number"],
       ["Operations", "number"]], rows.map(each => {
       const hidden = Math.max(0, each.busy - each.exposed);
-      return [each.name, bar(`${each.name}: ${seconds(hidden)} hidden, ${seconds(each.exposed)} exposed`, [
+      return [each.name, bar(`${each.name}: ${seconds(hidden)} overlapped, ${seconds(each.exposed)} exposed`, [
         { name: each.name, value: hidden, color: each.color }, { name: "exposed", value: each.exposed, color: "c2" }], longest),
       seconds(each.busy), each.bytes === undefined ? "" : seconds(hidden), each.bytes === undefined ? "" : seconds(each.exposed),
       each.bytes === undefined ? "" : bytes(each.bytes), each.bytes === undefined ? "" : count(each.count)];
@@ -138,10 +138,10 @@ function failure(job) {
   const before = job.failed_attempts || [];
   if (!last && !before.length) return null;
   return section("Failures",
-    last && el("p", null, `${last.rank >= 0 || last.rank === undefined ? `Rank ${number(last.rank)}` : "No rank is to blame"}` +
+    last && el("p", null, `${last.rank >= 0 || last.rank === undefined ? `Rank ${number(last.rank)}` : "No rank blamed"}` +
       `${last.node ? ` on ${last.node}` : ""}: `, el("span", { class: "bad" }, last.error || "")),
     last?.log_tail?.length && el("pre", { tabindex: 0 }, last.log_tail.join("\n")),
-    before.length && table("Attempts that failed", [["Attempt", "number"], ["Cause"], ["Node"], ["After step", "number"]],
+    before.length && table("Failed attempts", [["Attempt", "number"], ["Cause"], ["Node"], ["After step", "number"]],
       before.map(each => [String(each.attempt), short(each.cause, "FAILURE_CAUSE_").toLowerCase().replaceAll("_", " "),
         each.node || "", count(each.step)])));
 }
@@ -151,9 +151,9 @@ function checkpoints(job) {
   if (!saved.length && !job.failed_checkpoint) return null;
   return section("Checkpoints",
     job.failed_checkpoint && el("p", { class: "bad" },
-      `That of step ${number(job.failed_checkpoint.step)} could not be written: ${job.failed_checkpoint.error}`),
-    saved.length && table(null, [["After step", "number"], ["Committed", "when"], ["Size", "number"], ["Took", "number"],
-      ["Training waited", "number"], ["Directory"]],
+      `Checkpoint of step ${number(job.failed_checkpoint.step)} could not be written: ${job.failed_checkpoint.error}`),
+    saved.length && table(null, [["After step", "number"], ["Committed", "when"], ["Size", "number"], ["Duration", "number"],
+      ["Stall", "number"], ["Directory"]],
       saved.map(each => [count(each.step), date(each.unix_nanos), bytes(each.bytes), seconds(each.seconds),
         seconds(each.stall_seconds), each.path])));
 }
@@ -161,7 +161,7 @@ function checkpoints(job) {
 function places(job) {
   const rows = job.placements || [];
   if (!rows.length) return null;
-  return section("Where it runs", table(null, [["Node"], ["Ranks"], ["Devices"]], rows.map(each => {
+  return section("Placement", table(null, [["Node"], ["Ranks"], ["Devices"]], rows.map(each => {
     const first = number(each.first_rank);
     return [each.node, `${first} to ${first + number(each.ranks) - 1}`, (each.devices || []).join(", ")];
   })));
@@ -169,7 +169,7 @@ function places(job) {
 
 function events(job) {
   const rows = [...(job.events || [])].reverse();
-  return section("Events", table(null, [["When", "when"], ["State"], ["What happened"]],
+  return section("Events", table(null, [["When", "when"], ["State"], ["Message"]],
     rows.map(event => [date(event.unix_nanos), badge(stateOf(event)), event.message || ""])));
 }
 
@@ -178,11 +178,11 @@ export function draw({ job, points, missing }) {
   return [
     el("h1", null, job.id, el("span", { class: `badge state ${stateOf(job)}` }, stateOf(job).toLowerCase())),
     el("p", { class: "soft" }, whyOf(job)),
-    number(since) > 0 && el("p", { class: "bad" }, `No step has come since ${date(since)}.`),
+    number(since) > 0 && el("p", { class: "bad" }, `No step since ${date(since)}.`),
     (job.warnings || []).map(warning => el("p", { class: "wait" }, warning)),
     tiles(job), charts(job, points),
     missing > 0 && el("p", { class: "note" },
-      `${count(missing)} steps are missing: no node that answers has them. \`fsdpctl get ${job.id} --steps\` says which.`),
+      `${count(missing)} steps are missing on all reachable nodes; see \`fsdpctl get ${job.id} --steps\`.`),
     stepCourse(job, colorsOf(job), number(job.memory_plan?.peak_bytes)), lanes(job), memory(job), failure(job),
     checkpoints(job), places(job), events(job)];
 }

@@ -35,7 +35,7 @@ export function load(ask, parameters) {
 // The reason why it does not run, if any.
 export function whyOf(job) {
   const { place, remedy } = job.waiting || {};
-  return [place ? `Place ${place} in the queue: ` : "", job.reason || "", remedy ? `. What would help: ${remedy}` : ""].join("");
+  return [place ? `Queue position ${place}: ` : "", job.reason || "", remedy ? `. Remedy: ${remedy}` : ""].join("");
 }
 
 function row(job) {
@@ -47,7 +47,7 @@ function row(job) {
 }
 
 const COLUMNS = [["Job", "id"], ["State", "id"], ["Step", "number"], ["Loss", "number"], ["Tokens/s", "number"], ["Project"], ["Submitter"],
-  ["Submitted", "when"], ["Why", "wide"]];
+  ["Submitted", "when"], ["Reason", "wide"]];
 
 function filter(parameters) {
   const show = el("select", { "data-parameter": "show" }, Object.keys(GROUPS).map(group =>
@@ -55,15 +55,15 @@ function filter(parameters) {
   return el("form", { role: "search" },
     el("label", null, "Show", show),
     el("label", null, "Project", el("input", { "data-parameter": "project", value: parameters.project || "", size: 14 })),
-    el("label", null, "Name has, on this page", el("input", { "data-parameter": "name", value: parameters.name || "", size: 18 })));
+    el("label", null, "Name contains (this page)", el("input", { "data-parameter": "name", value: parameters.name || "", size: 18 })));
 }
 
 export function draw(answer, parameters) {
   const all = answer.jobs || [], wanted = all.filter(job => job.id.includes((parameters.name || "").trim()));
-  const shown = wanted.length === all.length ? `${all.length} jobs, newest first` : `${wanted.length} of these ${all.length} jobs`;
+  const shown = wanted.length === all.length ? `${all.length} jobs, newest first` : `${wanted.length} of ${all.length} jobs on this page`;
   return [
     el("h1", null, "Jobs"), filter(parameters),
-    el("section", null, wanted.length ? table(shown, COLUMNS, wanted.map(row)) : el("p", null, "No such job.")),
+    el("section", null, wanted.length ? table(shown, COLUMNS, wanted.map(row)) : el("p", null, "No matching jobs.")),
     el("nav", { class: "pages", "aria-label": "Pages of jobs" },
       parameters.page && el("a", { href: address(parameters, { page: "" }) }, "Newest"),
       answer.next_page_token && el("a", { href: address(parameters, { page: answer.next_page_token }) }, "Older")),

@@ -23,18 +23,18 @@ function state(node) {
 function why(node) {
   const reasons = [];
   if (node.cordon) {
-    reasons.push(`Since ${date(node.cordon.unix_nanos)}, by ${node.cordon.automatic ? "the coordinator" : "a person"}: ` +
-      (node.cordon.reason || "no reason was given"));
+    reasons.push(`Cordoned ${date(node.cordon.unix_nanos)} by ${node.cordon.automatic ? "the coordinator" : "a user"}: ` +
+      (node.cordon.reason || "no reason given"));
   }
   if (node.unconfirmed_jobs?.length)
-    reasons.push(`was lost with ranks of ${node.unconfirmed_jobs.join(", ")}, which may still run`);
-  for (const job of node.stalled_jobs || []) reasons.push(`${job} makes no step`);
+    reasons.push(`lost with ranks of ${node.unconfirmed_jobs.join(", ")}, which may still run`);
+  for (const job of node.stalled_jobs || []) reasons.push(`${job} makes no progress`);
   return reasons.join("; ");
 }
 
 function nodes(all) {
-  return section("Agents", table(null, [["Node"], ["State"], ["Device"], ["Slots free", "number"], ["Memory of a slot", "number"],
-    ["Memory beside GPUs", "number"], ["Agent"], ["Last heard", "when"], ["Why", "wide"]], all.map(node => [
+  return section("Agents", table(null, [["Node"], ["State"], ["Device"], ["Slots free", "number"], ["Memory per slot", "number"],
+    ["Host memory", "number"], ["Agent"], ["Last seen", "when"], ["Reason", "wide"]], all.map(node => [
     node.name, state(node), short(node.device, "DEVICE_").toLowerCase(), `${number(node.free_slots)} of ${number(node.slots)}`,
     number(node.memory_bytes_per_slot) ? bytes(node.memory_bytes_per_slot) : "",
     number(node.host_memory_bytes) ? bytes(node.host_memory_bytes) : "", node.version || "",
@@ -47,7 +47,7 @@ function per(value, unit) {
 
 function preflight(all) {
   const measured = all.filter(node => node.preflight);
-  if (!measured.length) return section("Preflight", el("p", null, "No node has been measured."));
+  if (!measured.length) return section("Preflight", el("p", null, "No preflight measurements."));
   const faults = measured.flatMap(node => (node.preflight.faults || []).map(fault =>
     el("li", { class: node.preflight.accepted ? "wait" : "bad" }, `${node.name}: ${fault}`)));
   const errors = measured.filter(node => node.preflight.result?.error).map(node =>
@@ -57,11 +57,11 @@ function preflight(all) {
     per(device.memory_bytes_per_second, "B/s"), per(device.ring_bytes_per_second, "B/s"),
     device.uncorrected_ecc_errors === undefined ? "" : count(device.uncorrected_ecc_errors), date(node.preflight.unix_nanos)]));
   return section("Preflight", (faults.length > 0 || errors.length > 0) && el("ul", null, faults, errors),
-    table("What each device reached", [["Node"], ["Device", "number"], ["Name"], ["Products", "number"], ["Memory", "number"],
+    table("Measurements by device", [["Node"], ["Device", "number"], ["Name"], ["Matrix products", "number"], ["Memory", "number"],
       ["Ring", "number"], ["ECC errors", "number"], ["Measured", "when"]], rows));
 }
 
 export function draw(answer) {
   const all = answer.nodes || [];
-  return [el("h1", null, "Nodes"), all.length ? [nodes(all), preflight(all)] : el("p", null, "No agent is known.")];
+  return [el("h1", null, "Nodes"), all.length ? [nodes(all), preflight(all)] : el("p", null, "No nodes are registered.")];
 }

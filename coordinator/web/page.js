@@ -59,18 +59,18 @@ function askForToken(why) {
   last = null;
   // An existing form keeps its input.
   const wrong = why.reason === "NO_TOKEN" ? null : el("p", { class: "bad", role: "alert" }, why.message);
-  show(el("h1", null, "Who is asking?"),
-    el("p", null, "This coordinator asks for a token, as fsdpctl's --token-file has it. It stays in this tab."), wrong,
+  show(el("h1", null, "Sign in"),
+    el("p", null, "This coordinator requires a token: the content of fsdpctl's --token-file. It is stored for this tab only."), wrong,
     el("form", { id: "sign-in" },
       el("label", null, "Token", el("input", { id: "token", type: "password", autocomplete: "off", required: true, size: 40 })),
-      el("button", { type: "submit" }, "Show")));
+      el("button", { type: "submit" }, "Sign in")));
   document.getElementById("token").focus();
 }
 
 function showError(error) {
   if (error.status === 401) return askForToken(error);
   last = null;
-  const title = { NOT_LEADER: "Stands by", JOB_NOT_FOUND: "Not found" }[error.reason] || "Refused";
+  const title = { NOT_LEADER: "Standby", JOB_NOT_FOUND: "Not found" }[error.reason] || "Request rejected";
   show(el("h1", null, title), el("p", { class: "bad", role: "alert" }, error.message));
 }
 
@@ -95,7 +95,7 @@ function lost(error) {
   versionShown = false;
   lostSince ||= 1e6 * Date.now();
   const why = error instanceof Refused ? `: ${error.message}` : "";
-  setConnectionStatus(`Connection lost since ${date(lostSince)}${why}; what is below is as of then. Trying again.`);
+  setConnectionStatus(`Connection lost since ${date(lostSince)}${why}; showing older data. Retrying.`);
 }
 
 async function refresh() {

@@ -71,7 +71,7 @@ function areas(course, colorOf, x, y) {
 
 function describeSample(course, start, held) {
   const parts = course.components.map((name, at) => held[at] > 0 && `${name} ${bytes(held[at])}`).filter(Boolean);
-  return `${course.name} at ${duration(start)}: ${bytes(sum(held))}, of it ${parts.join(", ")}`;
+  return `${course.name} at ${duration(start)}: ${bytes(sum(held))} (${parts.join(", ")})`;
 }
 
 const heldAt = (course, start) => (course.memory.findLast(sample => sample.start <= start) || course.memory[0]).bytes;
@@ -100,7 +100,7 @@ function memory(withMemory, axis, colorOf, planned) {
     svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, tabindex: 0, role: "img", "data-row": "memory", "data-most": values.at(-1),
       "data-top": TOP, "data-ground": TOP + MEMORY, ...axis.attributes,
       "aria-label": `Memory over the step, ${main.name}: at most ` +
-        `${bytes(Math.max(...main.memory.map(sample => sum(sample.bytes))))}; arrow keys read its moments` },
+        `${bytes(Math.max(...main.memory.map(sample => sum(sample.bytes))))}; use the arrow keys to read values` },
       values.map(value => [
         svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
         svg("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, bytes(value))]),
@@ -151,7 +151,7 @@ function picked(name, top, x) {
 function drawRow(course, lane, top, axis, colorOf) {
   const runs = runsOf(course, lane), name = nameOf(course, lane);
   const label = `${lane}, ${course.name}: ${runs.length} instructions, busy for ` +
-    `${seconds(sum(runs.map(run => run.seconds)))}; arrow keys read them`;
+    `${seconds(sum(runs.map(run => run.seconds)))}; use the arrow keys to read them`;
   return [
     svg("text", { class: "tick", x: LEFT - 6, y: top + BOX - 3, "text-anchor": "end" }, course.name),
     svg("g", { tabindex: runs.length ? 0 : null, role: "img", "aria-label": label, "data-row": name, "data-runs": runs.length },

@@ -144,13 +144,12 @@ HttpAnswer WebApi::Answer(absl::string_view name, const HttpRequest& request, co
     if (each.name == name) method = &each;
   }
   if (method == nullptr)
-    return ErrorAnswer(absl::UnimplementedError("the page has no such method; the API of gRPC has more"),
-                       404);
+    return ErrorAnswer(absl::UnimplementedError("method: not served over HTTP; use the gRPC API"), 404);
   if (request.query.size() > kMaxWebQueryBytes)
     return ErrorAnswer(BadField("q", "is longer than 8 KiB"), 400);
   // gRPC aborts the process for other characters.
   if (!std::all_of(request.authorization.begin(), request.authorization.end(), absl::ascii_isprint))
-    return ErrorAnswer(BadField("authorization", "is to hold printable ASCII"), 400);
+    return ErrorAnswer(BadField("authorization", "must be printable ASCII"), 400);
   const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kWebCallLimit);
   const auto context = [&] {
     auto made = std::make_unique<Context>();

@@ -44,11 +44,11 @@ const WebFile* FindWebFile(absl::string_view path) {
 
 HttpAnswer WebRoutes::Answer(const HttpRequest& request, const std::string& from) const {
   if (open_ && !NamesThisMachine(request.host))
-    return {421, "text/plain", "without TLS this is served as localhost or a loopback address only\n"};
+    return {421, "text/plain", "host: without TLS only localhost and loopback addresses are served\n"};
   absl::string_view path = request.path;
   if (absl::ConsumePrefix(&path, "/api/")) return api_.Answer(path, request, from);
   const WebFile* file = FindWebFile(path);
-  if (file == nullptr) return {404, "text/plain", "there is nothing here; the page is at /\n"};
+  if (file == nullptr) return {404, "text/plain", "not found; the web UI is at /\n"};
   return {200, file->type, std::string(file->text)};
 }
 

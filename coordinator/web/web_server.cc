@@ -28,8 +28,8 @@ constexpr int kStarvedMs = 100;  // Pause before the next accept after a shortag
 // Each takes a thread. Further connections are closed without a response.
 constexpr size_t kMaxRejected = 16;
 constexpr char kBusyBody[] =
-    R"({"code":"UNAVAILABLE","reason":"PAGE_BUSY","message":"the page answers as many as it can; )"
-    R"(come again in some seconds"})"
+    R"({"code":"UNAVAILABLE","reason":"PAGE_BUSY","message":"the web server has too many )"
+    R"(open requests; retry in a few seconds"})"
     "\n";
 
 // gRPC's format of peers: "ipv4:127.0.0.1:41234".
@@ -55,9 +55,9 @@ absl::StatusOr<std::unique_ptr<WebServer>> WebServer::Start(const WebOptions& op
   FSDPD_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.listen));
   if (options.port == nullptr && !IsLoopback(address)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(options.listen, " is reached from other machines: that needs TLS"));
+        absl::StrCat(options.listen, ": plaintext is only supported on loopback addresses; use TLS"));
   }
-  FSDPD_ASSIGN_OR_RETURN(Listener listener, Listen(address, "the page"));
+  FSDPD_ASSIGN_OR_RETURN(Listener listener, Listen(address, "the web UI"));
   return std::unique_ptr<WebServer>(new WebServer(options, std::move(listener), std::move(answer)));
 }
 
@@ -160,7 +160,7 @@ void WebServer::Accept() {
     });
   } catch (const std::system_error& error) {
     const std::optional<Shortage> shortage = ShortageIn(error);
-    LogWarning("web: a connection is turned away: %s", shortage.has_value() ? shortage->text : error.what());
+    LogWarning("rejected a web connection error=%s", shortage.has_value() ? shortage->text : error.what());
     close(fd);
     exchanges_.pop_back();
   }
@@ -187,7 +187,8 @@ void WebServer::Serve(Exchange* exchange) const {
 }
 
 std::string WebServer::AnswerTo(const std::string& head, const std::string& from) const {
-  if (head.size() > kMaxHeadBytes) return RenderHttp({}, {431, "text/plain", "more than 16 KiB\n"});
+  if (head.size() > kMaxHeadBytes)
+    return RenderHttp({}, {431, "text/plain", "request head: exceeds 16 KiB\n"});
   const absl::StatusOr<HttpRequest> request = ParseHttpRequest(head);
   if (request.ok()) return RenderHttp(*request, answer_(*request, from));
   const int status = absl::IsUnimplemented(request.status()) ? 405 : 400;

@@ -47,7 +47,7 @@ TEST(WebServer, RejectsPlaintextOffLoopback) {
   options.listen = "0.0.0.0:0";
   const auto refused = WebServer::Start(options, Echo);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("needs TLS"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("use TLS"));
 }
 
 TEST(WebServer, ReportsAddressInUse) {
@@ -56,7 +56,7 @@ TEST(WebServer, ReportsAddressInUse) {
   options.listen = absl::StrCat("127.0.0.1:", server->port());
   const auto refused = WebServer::Start(options, Echo);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("cannot serve the page at 127.0.0.1:"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("cannot serve the web UI at 127.0.0.1:"));
 }
 
 TEST(WebServer, RejectsOversizedAndInvalidRequests) {
@@ -121,7 +121,7 @@ TEST(WebServer, Returns503WhileAllConnectionsAreBusy) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(HttpClient::Get(server->port(), "/x"),
                 AllOf(StartsWith("HTTP/1.1 503 Service Unavailable\r\n"), HasSubstr("\r\nRetry-After: 2\r\n"),
-                      HasSubstr("\"reason\":\"PAGE_BUSY\""), HasSubstr("come again in some seconds")));
+                      HasSubstr("\"reason\":\"PAGE_BUSY\""), HasSubstr("retry in a few seconds")));
   }
   std::list<HttpClient> silent;
   for (int i = 0; i < 20; ++i) silent.emplace_back(server->port());

@@ -74,7 +74,7 @@ def test_keyboard_navigates_from_job_to_curves(watched, browser):
     first, now = watched.job(watched.running).first_loss, float(row.split("\t")[3])
     assert "running" in row and re.search(r"\d+ of 10,000,000", row) and abs(now - first) < 2, row
     waiting = browser.ask(f"document.querySelector('{LINK}[href*=waits]').closest('tr').innerText")
-    assert "queued" in waiting and "Place 1 in the queue" in waiting and "uncordon" in waiting, waiting
+    assert "queued" in waiting and "Queue position 1" in waiting and "uncordon" in waiting, waiting
 
     for _ in range(30):
         browser.press("Tab")
@@ -142,10 +142,10 @@ def test_cordoned_lost_node_shows_unconfirmed_jobs(watched, browser):
 
 def test_failed_job_without_steps_shows_reason(watched, browser):
     browser.open(f"{watched.page()}#/jobs/{watched.gone}")
-    assert browser.wait("document.body.innerText.includes('No step was made: ')")
+    assert browser.wait("document.body.innerText.includes('No steps completed: ')")
     assert browser.ask("document.querySelectorAll('.charts, .charts figure').length") == 0
     browser.open(f"{watched.page()}#/jobs/{watched.waiting}")
-    browser.wait("document.body.innerText.includes('No step yet.')")
+    browser.wait("document.body.innerText.includes('No steps yet.')")
     assert browser.ask("document.querySelectorAll('.charts').length") == 0
 
 
@@ -268,10 +268,10 @@ def test_requires_token_over_tls(own, browser, tmp_path):
         assert "unknown token" in browser.wait("document.querySelector('[role=alert]')?.textContent")
         browser.type(security.token("vera"))
         browser.press("Enter")
-        browser.wait("document.body.innerText.includes('No such job')")
+        browser.wait("document.body.innerText.includes('No matching jobs')")
         job_id = cluster.submit(one_rank(name="seen"))
         browser.open(f"{url}#/jobs/{job_id}")
-        browser.wait("document.body.innerText.includes('No plan can be drawn: PlanJob requires a submitter (vera is a viewer)')")
+        browser.wait("document.body.innerText.includes('Plan not available: PlanJob requires a submitter (vera is a viewer)')")
         assert "main_params" in browser.text(), "a viewer sees all else of a job"
         assert browser.ask("localStorage.length + document.cookie") == "0"
         assert security.token("vera") not in " ".join(browser.requests)

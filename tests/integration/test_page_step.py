@@ -149,7 +149,7 @@ def test_boxes_and_areas_match_plan(watched, browser, which):
         assert_boxes(seen, planned_runs(plan), "planned")
         assert_areas(seen, plan.prediction.timeline)
         assert browser.ask(FAINT) == [], scheme
-    assert "Memory in a step: planned" in browser.text() and "with the profile cpu" in browser.text()
+    assert "Memory in a step: planned" in browser.text() and "(profile cpu" in browser.text()
     assert not browser.faults, browser.faults
 
 
@@ -240,7 +240,7 @@ def test_box_shows_name_and_time(watched, browser):
     browser.ask("document.querySelector('svg[data-row=memory]').focus()")
     browser.press("ArrowRight", 2)
     read = browser.wait("document.querySelector('figure.step .reading').textContent")
-    assert re.match(r"planned at \S+( [mµ]s)?: [\d.]+ [KM]iB, of it main_params [\d.]+ [KM]iB, ", read), read
+    assert re.match(r"planned at \S+( [mµ]s)?: [\d.]+ [KM]iB \(main_params [\d.]+ [KM]iB, ", read), read
 
 
 def test_large_step_has_few_elements(own, browser):
@@ -257,9 +257,9 @@ def test_large_step_has_few_elements(own, browser):
         refused = cluster.submit(one_rank(name="refused", env=[{"name": "NCCL_TOPO_FILE", "value": "x"}]))
         cluster.start_agent("node-0")
         browser.open(f"{cluster.page()}#/jobs/{refused}")
-        browser.wait("document.body.innerText.includes('No plan can be drawn: ')")
+        browser.wait("document.body.innerText.includes('Plan not available: ')")
         output = browser.text()
-        assert "NCCL_TOPO_FILE" in output and "Memory plan of a rank" in output, output
+        assert "NCCL_TOPO_FILE" in output and "Memory plan per rank" in output, output
         assert browser.ask("document.querySelectorAll('figure.step').length") == 0
         assert not browser.faults, browser.faults
         cluster.cancel_all()
