@@ -623,10 +623,10 @@ TEST_F(ProfileDeviceTest, PrintsProfileForPlan) {
 TEST_F(ProfileDeviceTest, ReportsErrorOnceWithExitCode) {
   const std::string binary = dir_.File("fsdpd-rank");
   EXPECT_EQ(Run(Command("echo no device >&2; exit 1")), kExitFailed);
-  EXPECT_EQ(err_, "no device\nfsdpctl: no profile: " + binary + " ended with code 1\n");
+  EXPECT_EQ(err_, "no device\nfsdpctl: no profile: " + binary + " exited with code 1\n");
   EXPECT_EQ(Run(Command("exit 2")), kExitUsage);
   EXPECT_EQ(Run(Command("kill -KILL $$")), kExitFailed);
-  EXPECT_EQ(err_, "fsdpctl: no profile: " + binary + " ended by signal 9\n");
+  EXPECT_EQ(err_, "fsdpctl: no profile: " + binary + " exited by signal 9\n");
   EXPECT_EQ(Run(Command("echo hello")), kExitFailed);
   EXPECT_NE(err_.find("fsdpctl: " + binary + " did not print a valid profile\n"), std::string::npos) << err_;
   EXPECT_EQ(out_, "");

@@ -87,7 +87,7 @@ TEST(AgentNumbers, AppliesBoundsByKindOfNumber) {
       refused([](auto* m) {
         m->mutable_preflight()->add_devices()->set_product_flops(std::numeric_limits<double>::infinity());
       }),
-      HasSubstr("preflight.devices[0].product_flops is inf"));
+      HasSubstr("preflight.devices[0].product_flops: out of range (got inf"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_logs()->add_lines()->set_step(-1); }),
               HasSubstr("logs.lines[0].step: out of range (got -1"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_traced()->mutable_trace()->set_step(INT64_MIN); }),

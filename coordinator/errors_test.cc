@@ -93,7 +93,7 @@ TEST(Errors, SixtyViolationsFitInMetadata) {
     const grpc::Status status = ToGrpc(BadSpec(faults));
     EXPECT_LT(status.error_details().size(), 5000u);
     EXPECT_LT(status.error_message().size(), 350u);
-    EXPECT_THAT(status.error_message(), HasSubstr("60 faults"));
+    EXPECT_THAT(status.error_message(), HasSubstr("60 errors"));
     v1::SpecFaults details;
     google::rpc::BadRequest bad;
     ASSERT_TRUE(Find(status, &details));

@@ -83,7 +83,7 @@ TEST(JobPause, ClaimsNothingAboutLostNodes) {
   const v1::Job::Pause pause = PauseOf(Training(), "rank 1 left", {"a"});
   EXPECT_EQ(pause.lost_steps(), 0);
   EXPECT_EQ(PausedWords(Training(), pause),
-            "continues without node a; what it saved after step 10 is unknown");
+            "continues without node a; whether it saved after step 10 is unknown");
 }
 
 TEST(JobPause, JobThatLoadedACheckpointLosesOnlyItsOwnSteps) {

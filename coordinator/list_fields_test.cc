@@ -101,7 +101,7 @@ TEST(ListFields, ReadsEachEventField) {
 
 TEST(ListFields, EmptyFilterIsNull) {
   EXPECT_EQ(*JobFilter(""), nullptr);
-  EXPECT_THAT(JobFilter("state = SLEEPING").status().message(), HasSubstr("none of UNSPECIFIED, QUEUED"));
+  EXPECT_THAT(JobFilter("state = SLEEPING").status().message(), HasSubstr("not one of UNSPECIFIED, QUEUED"));
 }
 
 std::vector<std::string> NamesBy(const std::string& order_by) {
@@ -125,7 +125,7 @@ TEST(ListFields, OrdersNodesByFieldThenName) {
   EXPECT_THAT(NamesBy("free_slots desc"), ElementsAre("c", "a", "b"));
   std::vector<v1::Node> none;
   EXPECT_THAT(OrderNodes("colour", &none).message(),
-              HasSubstr("there is name, slots, free_slots, last_seen_time"));
+              HasSubstr("the fields are name, slots, free_slots, last_seen_time"));
 }
 
 }  // namespace

@@ -158,7 +158,7 @@ TEST(ListFilter, RejectsInvalidFilterWithOffset) {
 }
 
 TEST(ListFilter, BoundsSizeTermsAndDepth) {
-  EXPECT_THAT(WhyNot(std::string(kMaxFilterBytes + 1, ' ')), HasSubstr("at most 4096 are allowed"));
+  EXPECT_THAT(WhyNot(std::string(kMaxFilterBytes + 1, ' ')), HasSubstr("want at most 4096"));
   std::string many = "size = 7";
   for (size_t i = 0; i < kMaxFilterTerms; ++i) many += " OR size = 7";
   EXPECT_THAT(WhyNot(many), HasSubstr("too many comparisons (want at most 64)"));

@@ -262,7 +262,7 @@ TEST_F(LogRelayTest, RejectsReaderAboveNodeLimitUntilOneEnds) {
   EXPECT_EQ(TakeAll(refused, &last), std::vector<std::string>{"b has room"});
   EXPECT_EQ(last, Got::kEnd);
   EXPECT_EQ(refused->status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused->status().message()), HasSubstr("node a serves 256 readers"));
+  EXPECT_THAT(std::string(refused->status().message()), HasSubstr("node a: too many open readers"));
   relay_.Take("a", Lines(first, "", /*end=*/true));
   EXPECT_TRUE(relay_.Open({{"j", 1}}, {"a"})->status().ok());
   EXPECT_FALSE(relay_.Open({{"j", 1}}, {"a"})->status().ok());

@@ -123,8 +123,8 @@ absl::Status Reconciler::Preflight(const std::string& node) {
       return not_idle(absl::StrCat("is ", StateOf(it->second), ": it cannot be measured now"));
     if (!it->second.info.preflights())
       return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
-                        absl::StrCat(node, "'s agent is of release ", it->second.info.version(),
-                                     ", which does not support preflight"));
+                        absl::StrCat("node ", node, ": its agent does not support preflight (release ",
+                                     it->second.info.version(), "); upgrade the agent"));
     if (HasRefusedRanks(node)) return not_idle("has ranks that are leaving; retry in some seconds");
     for (const NodeSlots& slots : SlotsNow()) {
       if (slots.name == node && !slots.jobs.empty())

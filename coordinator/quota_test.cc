@@ -42,7 +42,7 @@ TEST(Quota, InvalidChangeKeepsPreviousQuotas) {
   EXPECT_EQ((*file)->Read(), (RanksByProject{{"a", 22}}));
   std::ofstream(dir.File("q")) << "x\n";
   EXPECT_THAT(std::string(QuotaFile::Open(dir.File("q"), Clock::Real()).status().message()),
-              HasSubstr(dir.File("q") + ": line 1: has 1 words"));
+              HasSubstr(dir.File("q") + ": line 1: invalid line (got 1 words"));
 }
 
 TEST(Quota, LimitsOnlyItsProject) {

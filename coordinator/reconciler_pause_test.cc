@@ -184,7 +184,7 @@ TEST_F(ReconcilerPauseTest, TimeoutIsNotBlamedOnAgent) {
     EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
     EXPECT_THAT(
         Job("j").reason(),
-        HasSubstr(grace_ms == 0 ? "7 steps are lost: they were given no time to save (--grace 0)"
+        HasSubstr(grace_ms == 0 ? "7 steps are lost: the ranks had no time to save (--grace 0)"
                                 : "7 steps are lost: rank 0 on a had not exited when its grace ended"));
     Cancel("j").IgnoreError();
     ASSERT_TRUE(store_->Delete("j").ok());

@@ -88,7 +88,7 @@ TEST_F(ReconcilerPlacingTest, ReportsPlanThatFitsNoNodeOncePerOffer) {
   Submit("j", 1, 1);
   Advance(absl::Seconds(16));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("does not fit the present nodes:  "
+  EXPECT_THAT(Job("j").reason(), HasSubstr("does not fit the present nodes: "
                                            "resources.memory_budget_bytes: a step needs 40 B"));
   EXPECT_EQ(offers_, std::vector<int64_t>{30});
   AttachWith("b", 45);

@@ -373,7 +373,7 @@ TEST_F(ReconcilerPreflightTest, UserMayMeasureIdleNode) {
   EXPECT_THAT(std::string(reconciler_->Preflight("a").message()), HasSubstr("a is in use by j"));
   agents_measure_ = false;
   Attach("old", 1);
-  EXPECT_THAT(std::string(reconciler_->Preflight("old").message()), HasSubstr("measures nothing"));
+  EXPECT_THAT(std::string(reconciler_->Preflight("old").message()), HasSubstr("does not support preflight"));
   Submit("k", 1, 1);
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "a measurement that cannot start is not awaited";
 }

@@ -57,7 +57,7 @@ TEST_F(ReconcilerQuotaTest, CountsJobsOfSameTickAndAppliesLargerQuota) {
   Attach("a", 8);
   EXPECT_EQ(StateOf("one"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(StateOf("two"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("three").reason(), HasSubstr("waits behind job two of that project"));
+  EXPECT_THAT(Job("three").reason(), HasSubstr("waits behind job two of the same project"));
   quotas_ = {{"vision", 5}};
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING);

@@ -533,9 +533,10 @@ TEST_F(ReconcilerTest, ACancelledJobWhoseRanksAreGoneWaitsOnlyForTheStore) {
   EXPECT_THAT(meanwhile.reason(), HasSubstr("waiting only for the store: cancelled, all ranks are gone"));
   EXPECT_THAT(meanwhile.reason(), HasSubstr("; not on disk yet: "));
   Advance(absl::Seconds(2));
-  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_CANCELLED);
+  const v1::Job stored = *store_->Get("j");
+  EXPECT_EQ(stored.state(), v1::JOB_STATE_CANCELLED);
   int notes = 0;
-  for (const v1::Job::Event& event : store_->Get("j")->events())
+  for (const v1::Job::Event& event : stored.events())
     notes += absl::StartsWith(event.message(), "waiting only for the store") ? 1 : 0;
   EXPECT_EQ(notes, 1);
 }

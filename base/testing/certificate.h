@@ -18,6 +18,13 @@ inline void MakeCertificate(const std::string& stem, const std::string& subject,
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
 }
 
+// Replaces `stem`.crt by a certificate of the same key that expired yesterday.
+inline void ReplaceWithExpiredCertificate(const std::string& stem) {
+  const std::string command = "openssl x509 -in " + stem + ".crt -signkey " + stem + ".key -days -1 -out " +
+                              stem + ".crt.new 2>&1 && mv " + stem + ".crt.new " + stem + ".crt";
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+}
+
 // The line that `openssl x509 -serial` prints for `stem`.crt.
 inline std::string PrintedSerial(const std::string& stem) {
   const std::string command = "openssl x509 -noout -serial -in " + stem + ".crt > " + stem + ".serial";

@@ -78,10 +78,7 @@ TEST_F(EtcdClientTest, AnExpiredCertificateIsNamedWithItsDate) {
   const auto client = ClientOf("127.0.0.1:1");
   EXPECT_THAT(std::string(client->TryTxn({}).status().message()), Not(HasSubstr("TLS")));
   const std::string stem = dir_.File("own");
-  const std::string command = absl::StrCat("openssl x509 -in ", stem, ".crt -signkey ", stem,
-                                           ".key -days -1 -out ", stem, ".crt.new 2>&1");
-  ASSERT_EQ(std::system(command.c_str()), 0);
-  ASSERT_EQ(rename((stem + ".crt.new").c_str(), (stem + ".crt").c_str()), 0);
+  ASSERT_NO_FATAL_FAILURE(ReplaceWithExpiredCertificate(stem));
   client->Tls();  // Reads them now.
   EXPECT_THAT(
       std::string(client->TryTxn({}).status().message()),
