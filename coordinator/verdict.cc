@@ -43,8 +43,7 @@ constexpr absl::Duration kConfirmsWithin = absl::Seconds(30);
 // A launch that a restart swallowed costs no attempt, unless such launches end the coordinator.
 constexpr int kMaxSwallowedLaunches = 3;
 
-// A coordinator ordered the stop, and may have lost that from its state since: neither the agent nor its node
-// is the cause.
+// A coordinator ordered the stop, and may not know it any more: neither agent nor node is the cause.
 bool WasOrdered(const v1::RankExit& exit) {
   return exit.cancelled() && !exit.drained() && !exit.peer_failed();
 }
@@ -117,8 +116,7 @@ v1::Job::Failure FailureOfOldState(const AttemptFacts& facts) {
   return failure;
 }
 
-// The node is to blame only if no other part of the attempt was lost at the time: several lost nodes point to
-// the network, or to the coordinator, as after its restart.
+// Blames the node only if no other was lost: several lost nodes point to the network or the coordinator.
 v1::Job::Failure FailureOfNode(const AttemptFacts& facts, const NodePart& part, const PresenceOf& presence,
                                const std::string& error) {
   v1::Job::Failure failure = FailureWithoutRank(facts, part.node, error);
