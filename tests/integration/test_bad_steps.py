@@ -79,7 +79,7 @@ def test_non_finite_step_fails_job_by_default(cluster, poisoned, tmp_path):
 
 
 def went_back(job):
-    output = [re.match(r"attempt (\d+) goes back: .* from the checkpoint of step (\d+) and passes over samples (\d+) to "
+    output = [re.match(r"attempt (\d+) rewinds: .* from the checkpoint of step (\d+) and skips samples (\d+) to "
                      r"(\d+)$", text) for text in messages(job)]
     return [[int(number) for number in each.groups()] for each in output if each]
 

@@ -119,7 +119,7 @@ def test_full_disk_loses_checkpoints_but_not_job(disk, own, tmp_path):
         job = cluster.job(job_id)
         assert job.attempt == 1 and not job.checkpoints and NO_ROOM in job.failed_checkpoint.error, job
         reported = [text for text in messages(job) if "could not be written" in text]
-        assert len(reported) == 1 and NO_ROOM in reported[0] and reported[0].endswith("; training goes on"), reported
+        assert len(reported) == 1 and NO_ROOM in reported[0] and reported[0].endswith("; training continues"), reported
         for screen in (cluster.ctl("get"), cluster.ctl("describe", job_id)):
             assert re.search(rf"checkpoint of step \d+ could not be written: .*{NO_ROOM}", screen.expect(0).out), screen
         assert not checkpoints.steps_in(disk / "run")

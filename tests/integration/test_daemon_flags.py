@@ -150,7 +150,7 @@ def test_plaintext_requires_insecure_and_loopback(tmp_path):
     assert "--tokens is required" in output("coordinator/fsdpd-coordinator", *directory, *TLS, "--tls-client-ca", "a")
     assert "excludes" in output("coordinator/fsdpd-coordinator", *directory, *TLS, "--insecure")
     for listen in ("0.0.0.0:7777", "[::]:7777", "10.0.0.1:7777"):
-        assert f"--insecure: {listen} is reached from other machines" in output(
+        assert f"--insecure: {listen} is not a loopback address" in output(
             "coordinator/fsdpd-coordinator", *directory, "--insecure", "--listen", listen)
     work = ["--work-dir", tmp_path / "work", "--node", "n"]
     assert "--coordinator-ca is required, or --insecure" in output("agent/fsdpd-agent", *work, "--coordinator", "h:1")

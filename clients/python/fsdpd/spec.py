@@ -136,8 +136,8 @@ def load_spec(source: SpecSource) -> SpecText:
 def _make_absolute(spec: JobSpec, directory: pathlib.Path, made: SpecText, reader: _Reader) -> None:
     def absolute(path: str, field: str) -> str:
         if path.startswith("~") or (not path.startswith("/") and "://" in path):
-            reader.fault(made.places.get(field, Place()), "path_of_node", field, f"'{path}' is no path that nodes have",
-                         "write the whole path on the nodes, /...")
+            reader.fault(made.places.get(field, Place()), "path_of_node", field, f"'{path}' is not a path on the nodes",
+                         "write the absolute path on the nodes, /...")
         if not path or ".." in path.split("/"):  # Keep "..": the coordinator rejects such a path.
             return path and os.path.join(directory, path)
         return os.path.normpath(directory / path)
@@ -204,7 +204,7 @@ class _Reader:
             other = next((each for each in seen.values() if _exclude(each, field)), None)
             seen[field.name] = field
             if other is not None:
-                self.fault(place, "two_of_oneof", field_path, f"{field.name} and {other.name} exclude each other",
+                self.fault(place, "two_of_oneof", field_path, f"{field.name} is not supported with {other.name}",
                            "keep one of them")
                 continue
             self._out.places[field_path] = place
@@ -220,7 +220,7 @@ class _Reader:
                    f"did you mean {meant[0]}?" if meant else f"fields here: {', '.join(names) or 'none, write {}'}")
 
     def _no_value(self, node: Node, path: str, instead: str) -> None:
-        self.fault(node.key_place or node.place, "no_value", path, "has no value", f"{instead}, or leave the field out")
+        self.fault(node.key_place or node.place, "no_value", path, "has no value", f"{instead}, or remove the field")
 
     def _wrong_type(self, node: Node, path: str, wanted: str, fix: str) -> None:
         got = f"'{node.text[:80]}'" if node.kind == "scalar" else node.what
@@ -308,7 +308,7 @@ class _Reader:
             return int(node.text)
         number = self._number(node.text)
         if number is not None and abs(number) > _MAX_EXACT:
-            self._out_of_range(node, path, "all digits of a whole number, 18 at most")
+            self._out_of_range(node, path, "an integer of at most 18 digits")
             return None
         if number is not None and number == int(number):  # 1e4 and 2.0 are integers.
             return int(number)
@@ -317,7 +317,7 @@ class _Reader:
             if size is None:
                 self._wrong_type(node, path, "a size", "write bytes, or a number with KiB, MiB, GiB")
             return size
-        self._wrong_type(node, path, "a whole number", "write digits, as in 100")
+        self._wrong_type(node, path, "an integer", "write digits, as in 100")
         return None
 
     def _double(self, node: Node, path: str) -> float | None:
