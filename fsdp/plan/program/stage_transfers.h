@@ -3,7 +3,7 @@
 // how many turns ahead a Receive can run; lanes do not wait for each other.
 //
 // A Receive is listed no earlier than it is needed. On GPUs it is a kernel that waits for another rank, and
-// instructions listed after it may have to wait for it (verify_stages.h, rule 12).
+// instructions listed after it may have to wait for it (verify_stages.h, rule 14).
 //
 // Call order: per pass ReceiveFor, the pass itself (which waits for WaitsFor()), SendAfter.
 #pragma once

@@ -36,7 +36,7 @@ class StagesCheck {
           place.runs.size() == stages_[0].layout->stage.runs.size())
         continue;
       return RuleError(
-          11, absl::StrCat("stage ", s, " of ", stages_.size(), " is compiled as stage ", place.number,
+          13, absl::StrCat("stage ", s, " of ", stages_.size(), " is compiled as stage ", place.number,
                            " of ", place.count, ", with ", place.runs.size(), " runs"));
     }
     const auto count = static_cast<int>(stages_.size());
@@ -109,24 +109,24 @@ class StagesCheck {
     return found;
   }
 
-  // Rule 11 for all transfers from one stage to another.
+  // Rule 13 for all transfers from one stage to another.
   absl::Status Match(int from, int to) {
     const StagePlace &a = stages_[from].layout->stage, &b = stages_[to].layout->stage;
     const std::vector<int> sent = StageTransfers(from, true, to), received = StageTransfers(to, false, from);
     for (size_t k = 0; k < std::min(sent.size(), received.size()); ++k) {
       if (!Meet(sent[k], received[k]))
-        return RuleError(11, absl::StrCat(Name(sent[k]), " meets ", Name(received[k])));
+        return RuleError(13, absl::StrCat(Name(sent[k]), " meets ", Name(received[k])));
       if (a.hidden_elements != b.hidden_elements || a.hidden_type != b.hidden_type)
-        return RuleError(11, absl::StrCat(Name(sent[k]), " sends ", a.hidden_elements, " ",
+        return RuleError(13, absl::StrCat(Name(sent[k]), " sends ", a.hidden_elements, " ",
                                           NameOf(a.hidden_type), ", and ", Name(received[k]), " expects ",
                                           b.hidden_elements, " ", NameOf(b.hidden_type)));
       meets_[sent[k]] = received[k];
       meets_[received[k]] = sent[k];
     }
     if (sent.size() > received.size())
-      return RuleError(11, absl::StrCat(Name(sent[received.size()]), " is never received"));
+      return RuleError(13, absl::StrCat(Name(sent[received.size()]), " is never received"));
     if (sent.size() < received.size())
-      return RuleError(11, absl::StrCat("there is no send for ", Name(received[sent.size()])));
+      return RuleError(13, absl::StrCat("there is no send for ", Name(received[sent.size()])));
     return absl::OkStatus();
   }
 
@@ -141,12 +141,12 @@ class StagesCheck {
       }
       const int lone = k < own.size() ? own[k] : first[k];
       return RuleError(
-          11, absl::StrCat(Name(lone), " is a collective over all ranks that some stages do not join"));
+          13, absl::StrCat(Name(lone), " is a collective over all ranks that some stages do not join"));
     }
     return absl::OkStatus();
   }
 
-  // Rule 12: paired instructions are one node of the graph; `one_` maps each to its representative.
+  // Rule 14: paired instructions are one node of the graph; `one_` maps each to its representative.
   absl::Status CheckCircles() {
     const auto count = static_cast<int>(stage_of_.size());
     one_.resize(count);
@@ -216,7 +216,7 @@ class StagesCheck {
       if (names.size() < kMaxNamed) names.push_back(Name(each));
     }
     if (path.size() > kMaxNamed) names.push_back("...");
-    return RuleError(12, absl::StrCat("deadlock: ", absl::StrJoin(names, ", which waits for ")));
+    return RuleError(14, absl::StrCat("deadlock: ", absl::StrJoin(names, ", which waits for ")));
   }
 
   const std::vector<StageProgram>& stages_;

@@ -1,10 +1,10 @@
 // Cross-stage verifier: proves that the programs of a job's pipeline stages match. Verify() has already
-// proven each of them separately. Rules (numbered from 11, independently of verify.h):
-// 11. each send has a matching receive in the stage with the next (or previous) run: same count, same order
+// proven each of them separately. Rules (after those of verify.h):
+// 13. each send has a matching receive in the stage with the next (or previous) run: same count, same order
 //     whatever the kind, same run and micro-batch, same element count and type; and all stages join the
 //     collectives over all ranks in the same order;
-// 12. there is no deadlock.
-// Rule 12 is proven under pessimistic assumptions. A send completes only when it is received (no buffering).
+// 14. there is no deadlock.
+// Rule 14 is proven under pessimistic assumptions. A send completes only when it is received (no buffering).
 // An instruction waits for all earlier ones of its lane, for its dependencies, and for all compute listed
 // before it, because CPU ranks compute on the submitting thread. With `load_kernels`, every instruction
 // except sends and receives also waits for everything listed before it: CUDA loads a kernel lazily at its

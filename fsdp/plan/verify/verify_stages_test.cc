@@ -195,39 +195,39 @@ void ExpectBroken(const absl::Status& status, const std::string& rule, const std
 TEST(VerifyStages, RejectsMissingSend) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
   RemoveInstruction(&staged.programs[0], staged.Find(0, Op::kSend, 1));
-  ExpectBroken(staged.Verify(), "11", "stage 0's");
+  ExpectBroken(staged.Verify(), "13", "stage 0's");
   ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "10", "lacks Send");
   staged = Compile(Strategy::kOptimGrads, 2, 3);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kSendGrad, 2));
-  ExpectBroken(staged.Verify(), "11", "there is no send for stage 0's");
+  ExpectBroken(staged.Verify(), "13", "there is no send for stage 0's");
 }
 
 TEST(VerifyStages, RejectsMissingReceive) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kReceive, 2));
-  ExpectBroken(staged.Verify(), "11", "is never received");
+  ExpectBroken(staged.Verify(), "13", "is never received");
   ExpectBroken(Verify(staged.programs[1], staged.layouts[1], staged.spec), "10", "precedes its Receive");
 }
 
 TEST(VerifyStages, RejectsOtherOrder) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
   std::swap(staged.At(0, Op::kSend, 0).micro_batch, staged.At(0, Op::kSend, 2).micro_batch);
-  ExpectBroken(staged.Verify(), "11", "meets stage 1's");
+  ExpectBroken(staged.Verify(), "13", "meets stage 1's");
 }
 
 TEST(VerifyStages, RejectsOtherSize) {
   Staged staged = Compile(Strategy::kOptimGrads, 3, 2);
   staged.layouts[1].stage.hidden_elements += 1;
-  ExpectBroken(staged.Verify(), "11", "and stage 1's");
+  ExpectBroken(staged.Verify(), "13", "and stage 1's");
   staged = Compile(Strategy::kOptimGrads, 3, 2);
   staged.layouts[2].stage.hidden_type = DType::kBf16;
-  ExpectBroken(staged.Verify(), "11", "expects");
+  ExpectBroken(staged.Verify(), "13", "expects");
 }
 
 TEST(VerifyStages, RejectsCollectiveWithoutAllStages) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 2);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kNorm, -1));
-  ExpectBroken(staged.Verify(), "11", "collective over all ranks");
+  ExpectBroken(staged.Verify(), "13", "collective over all ranks");
 }
 
 TEST(VerifyStages, RejectsDeferredGradientsNeverComputed) {
@@ -277,7 +277,7 @@ TEST(VerifyStages, RejectsDeadlock) {
   std::sort(sends.after.begin(), sends.after.end());
   for (const bool load_kernels : {false, true}) {
     staged.load_kernels = load_kernels;
-    ExpectBroken(staged.Verify(), "12", "deadlock: ");
+    ExpectBroken(staged.Verify(), "14", "deadlock: ");
   }
 }
 
@@ -287,7 +287,7 @@ TEST(VerifyStages, RejectsReceiveBeforeLazyKernelLoad) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 2);
   EXPECT_EQ(staged.Verify(), absl::OkStatus());
   ReceiveEarly(&staged, staged.Find(0, Op::kForward, 0));
-  ExpectBroken(staged.Verify(), "12", "deadlock: ");
+  ExpectBroken(staged.Verify(), "14", "deadlock: ");
   staged.load_kernels = false;
   EXPECT_EQ(staged.Verify(), absl::OkStatus());
 }
@@ -304,7 +304,7 @@ TEST(VerifyStages, RejectsLateSend) {
   Instruction late = send;
   late.after = {needs};
   InsertInstruction(&program, static_cast<int>(program.instructions.rend() - last), late);
-  ExpectBroken(staged.Verify(), "12", "deadlock: ");
+  ExpectBroken(staged.Verify(), "14", "deadlock: ");
 }
 
 TEST(VerifyStages, RejectsTooManyMicroBatchesInFlight) {
@@ -316,7 +316,7 @@ TEST(VerifyStages, RejectsTooManyMicroBatchesInFlight) {
 TEST(VerifyStages, RejectsUnsummedTiedGradients) {
   Staged staged = Compile(Strategy::kOptim, 2, 2, Tie);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kSendTwin, -1));
-  ExpectBroken(staged.Verify(), "11", "there is no send for stage 0's");
+  ExpectBroken(staged.Verify(), "13", "there is no send for stage 0's");
   EXPECT_FALSE(Verify(staged.programs[1], staged.layouts[1], staged.spec).ok());
   staged = Compile(Strategy::kOptim, 2, 2, Tie);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kReceiveTwin, -1));
@@ -367,14 +367,14 @@ TEST(VerifyStages, RejectsTransferToOtherRun) {
   }
   ASSERT_EQ(receives.size(), 2u);
   std::swap(receives[0]->unit, receives[1]->unit);
-  ExpectBroken(staged.Verify(), "11", "meets stage 1's");
+  ExpectBroken(staged.Verify(), "13", "meets stage 1's");
 }
 
 TEST(VerifyStages, RejectsStagesOfOtherPartition) {
   Staged staged = Compile(Strategy::kOptimGrads, 3, 2);
   staged.layouts.pop_back();
   staged.programs.pop_back();
-  ExpectBroken(staged.Verify(), "11", "is compiled as stage 0 of 3");
+  ExpectBroken(staged.Verify(), "13", "is compiled as stage 0 of 3");
 }
 
 }  // namespace
