@@ -49,7 +49,7 @@ def test_stopped_coordinator_fails_no_job(own):
         cluster.wait_nodes(2)
         job = cluster.wait_state(job_id, "SUCCEEDED")
         assert job.attempt == 1, job
-        assert "stood still" in cluster.coordinator.text()
+        assert "coordinator was suspended" in cluster.coordinator.text()
 
 
 def test_job_that_ends_during_outage_succeeds(own):

@@ -40,4 +40,5 @@ def test_detects_output_that_no_command_printed():
     page = "docs/tutorials/huggingface.md"
     output = "\n".join(text for _, text in pages.shown(page))
     assert not pages.never_said(page, output.replace("8jvkg2", "x2x4x6").replace("4.80 MiB", "301 KiB"))
-    assert len(pages.never_said(page, output.replace("whole", "torn"))) == 2
+    intact = sum("intact" in line for line in output.splitlines())
+    assert len(pages.never_said(page, output.replace("intact", "torn"))) == intact > 1
