@@ -228,7 +228,7 @@ class Cluster:
 
     def page(self):
         """URL of the web UI of the newest coordinator."""
-        return re.findall(r"page at (\S+)", self.coordinator.text())[-1]
+        return re.findall(r"serving web UI url=(\S+)", self.coordinator.text())[-1]
 
     def ranks(self, node):
         """Live rank processes of an agent."""

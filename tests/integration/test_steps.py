@@ -213,7 +213,7 @@ def test_rejects_unlistable_steps_with_reason(cluster, tmp_path):
     waiting = cluster.submit(spec(steps=ENDLESS, resources={"nodes": 3, "ranks_per_node": 1}, train={"global_batch": 3}))
     refused(cluster, grpc.StatusCode.FAILED_PRECONDITION, "was not launched", id=waiting)
     assert numbers(listed(cluster, job_id, from_step=3)) == [3] and not numbers(listed(cluster, job_id, from_step=4))
-    assert "before from_step" in cluster.ctl("get", job_id, "--steps", "--from", 3, "--to", 2).expect(2).err
+    assert "must not be below from_step" in cluster.ctl("get", job_id, "--steps", "--from", 3, "--to", 2).expect(2).err
     assert "--steps requires exactly one job" in cluster.ctl("get", "--steps").expect(2).err
     assert "-o csv is supported only by get --steps" in cluster.ctl("get", "-o", "csv").expect(2).err
     assert "--steps" in cluster.ctl("get", job_id, "--from", 3).expect(2).err
