@@ -228,7 +228,7 @@ def test_job_continues_newest_checkpoint_with_more_steps(cluster, whole, tmp_pat
     assert [step for step, _ in losses] == [STEPS + 1, STEPS + 2, STEPS + 3]
     assert losses[0][1] == pytest.approx(whole.losses[STEPS], rel=0.5), "it goes on where the other was"
     output = cluster.ctl("submit", "-f", cluster.directory / "more.yaml", "--from", f"{whole.job_id}@7").expect(4)
-    assert f"{whole.job_id} has no checkpoint of step 7, but of {STEPS - 2 * EVERY}, {STEPS - EVERY}, {STEPS}" in output.err, output
+    assert f"{whole.job_id} has no checkpoint of step 7; available: {STEPS - 2 * EVERY}, {STEPS - EVERY}, {STEPS}" in output.err, output
 
 
 KILLS = 7

@@ -150,7 +150,7 @@ def test_without_web_ui(secrets, tmp_path):
     arguments = of_pod(chart("--set", "coordinator.webListen="), secrets, tmp_path)
     assert not [each for each in arguments if each.startswith("--web-listen")]
     with Coordinator(arguments, tmp_path) as coordinator:
-        assert "page at" not in coordinator.output()
+        assert "serving web UI" not in coordinator.output()
 
 
 def test_systemd_arguments(secrets, tmp_path):
@@ -167,5 +167,5 @@ def test_systemd_arguments_with_quotas_without_web_ui(secrets, tmp_path):
     assert code != 0 and f"{tmp_path}/etc/quotas: line 1: " in output
     (tmp_path / "etc/quotas").write_text("vision 64\n")
     with Coordinator(arguments, tmp_path) as coordinator:
-        assert "page at" not in coordinator.output()
+        assert "serving web UI" not in coordinator.output()
     assert "FSDPD_QUOTAS" in (ROOT / "docs/deploy.md").read_text()
