@@ -110,7 +110,7 @@ def test_slow_step_does_not_flatten_curve(watched, browser):
         ticks: [...figure.querySelectorAll("[data-step]")].map(each => Number(each.dataset.step)), said: figure.textContent,
         heights: figure.querySelector("polyline").getAttribute("points").split(" ").map(each => Number(each.split(",")[1])) };
     })()""")
-    assert drawn["clipped"] == ["42"] and "at most 100" in drawn["said"], drawn
+    assert drawn["clipped"] == ["42"] and "max 100" in drawn["said"], drawn
     assert drawn["ticks"] == [50, 100] or len(drawn["ticks"]) > 2 and all(tick % 10 == 0 for tick in drawn["ticks"]), drawn
     usual = sorted(drawn["heights"])[-1]
     assert usual < 130, "an ordinary step is well above the ground"
@@ -137,7 +137,7 @@ def test_cordoned_lost_node_shows_unconfirmed_jobs(watched, browser):
     shown = {row[0]: row[1:] for row in rows}
     assert {name: row[0] for name, row in shown.items()} == {
         "gone": "lost, cordoned", "silent": "not-ready, draining", "empty": "drained", "closed": "cordoned", "open": "ready"}
-    assert "was lost with ranks of j-1, j-2, which may still run" in shown["gone"][-1]
+    assert "lost with ranks of j-1, j-2, which may still run" in shown["gone"][-1]
 
 
 def test_failed_job_without_steps_shows_reason(watched, browser):
