@@ -73,7 +73,7 @@ TEST_F(CkptCommandTest, PrintsOneLinePerDefectAndExitsWith9) {
   bytes[bytes.size() / 2] ^= 1;
   WriteFileOf(dir_.File("__1_0.distcp"), bytes);
   EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitDamaged);
-  EXPECT_THAT(err_, HasSubstr(dir_.path() + ": error: __1_0.distcp: is not what was committed"));
+  EXPECT_THAT(err_, HasSubstr(dir_.path() + ": error: __1_0.distcp: checksum does not match"));
   EXPECT_EQ(out_, "");
   EXPECT_EQ(Run({"ckpt", "inspect", dir_.path()}), kExitOk) << "inspect does not read tensor data";
   std::filesystem::remove(dir_.File("__0_0.distcp"));
@@ -223,8 +223,7 @@ TEST_F(HfCommandTest, PrintsOneLinePerSafetensorsDefect) {
   for (const char* action : {"inspect", "verify"}) {
     EXPECT_EQ(Run({"ckpt", action, hf_}), kExitDamaged);
     EXPECT_THAT(err_, HasSubstr(hf_ + ": error: model-00001-of-00003.safetensors: "));
-    EXPECT_THAT(err_,
-                HasSubstr(hf_ + ": error: model-00002-of-00003.safetensors: its head is said to have "));
+    EXPECT_THAT(err_, HasSubstr(hf_ + ": error: model-00002-of-00003.safetensors: header exceeds the file"));
   }
 }
 
@@ -263,7 +262,7 @@ TEST_F(DirectoryCommandTest, VerifyReportsAllNewestFirst) {
   EXPECT_EQ(Run({"ckpt", "verify", runs_}), kExitDamaged);
   EXPECT_THAT(out_, HasSubstr(Path("iter_0000100") + ": cannot be read\n"));
   EXPECT_THAT(out_, ContainsRegex("iter_0000200: 5 tensors.* in 1 file: [12] defect"));
-  EXPECT_THAT(err_, HasSubstr(Path("iter_0000200") + ": error: __0_0.distcp: is not what was committed"));
+  EXPECT_THAT(err_, HasSubstr(Path("iter_0000200") + ": error: __0_0.distcp: checksum does not match"));
   EXPECT_THAT(out_, HasSubstr(Path("iter_0000300") + ": 5 tensors"));
 }
 

@@ -238,7 +238,7 @@ TEST_F(JobCheckpointsTest, AttemptReportsItsStartAndSkippedSamplesOnce) {
   v1::RestoredCheckpoint restored;
   restored.set_step(100);
   restored.set_path("/runs/7/iter_100");
-  restored.add_passed_over("/runs/7/iter_200: __1_0.distcp is not what was committed");
+  restored.add_passed_over("/runs/7/iter_200: __1_0.distcp: checksum does not match");
   restored.add_passed_over("/runs/7/iter_300: no .metadata");
   EXPECT_TRUE(TakeStart(&restored, now_, &job_));
   EXPECT_FALSE(TakeStart(&restored, now_, &job_));
@@ -246,7 +246,7 @@ TEST_F(JobCheckpointsTest, AttemptReportsItsStartAndSkippedSamplesOnce) {
   EXPECT_THAT(Steps(), ElementsAre(100)) << "skipped checkpoints must not be resumed from";
   EXPECT_THAT(Events(),
               ElementsAre("attempt 2 resumes after step 100 (/runs/7/iter_100); skipped: /runs/7/iter_200: "
-                          "__1_0.distcp is not what was committed; /runs/7/iter_300: no .metadata"));
+                          "__1_0.distcp: checksum does not match; /runs/7/iter_300: no .metadata"));
   EXPECT_TRUE(Commit(200)) << "again, in this attempt";
   EXPECT_FALSE(TakeStart(&restored, now_, &job_));
   EXPECT_THAT(Steps(), ElementsAre(100, 200));

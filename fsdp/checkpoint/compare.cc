@@ -113,7 +113,7 @@ absl::StatusOr<Sources> SourcesOf(const StoreToCompare& a, const StoreToCompare&
                                      std::make_pair(&b.directory, sources.second.get())}) {
     if (source->faults().empty()) continue;
     const DcpFault& fault = source->faults()[0];
-    *why = absl::StrCat(*path, ": ", fault.where, " ", fault.what);
+    *why = absl::StrCat(*path, ": ", fault.where, ": ", fault.what);
     return Sources();
   }
   return sources;

@@ -143,8 +143,8 @@ absl::Status CheckTargetIsOutside(const Conversion& conversion) {
   if (error) return absl::OkStatus();  // Opening them reports a better error.
   for (target = target.parent_path(); target.has_relative_path(); target = target.parent_path()) {
     if (target == source) {
-      return absl::FailedPreconditionError(absl::StrCat(conversion.target, ": lies in ", conversion.source,
-                                                        ", of which it is made; name a directory elsewhere"));
+      return absl::FailedPreconditionError(absl::StrCat(conversion.target, ": is inside SOURCE (",
+                                                        conversion.source, "); use another directory"));
     }
   }
   return absl::OkStatus();

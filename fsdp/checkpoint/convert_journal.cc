@@ -103,12 +103,12 @@ absl::Status CheckSame(const std::string& directory, const ConversionArguments& 
     const auto found =
         std::find_if(begun.begin(), begun.end(), [&key = name](const auto& one) { return one.first == key; });
     const std::string before = found == begun.end() ? "" : found->second;
-    if (before != value) differences.push_back(absl::StrCat(name, " was ", before, " and is ", value));
+    if (before != value) differences.push_back(absl::StrCat(name, " was ", before, ", now is ", value));
   }
   if (differences.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(directory, ": holds the begin of another conversion: ", absl::StrJoin(differences, "; "),
-                   "; run that one again, name another TARGET, or begin anew with --overwrite"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      directory, ": has an unfinished conversion with other arguments: ", absl::StrJoin(differences, "; "),
+      "; rerun it with the same arguments, use another TARGET, or start over with --overwrite"));
 }
 
 absl::StatusOr<bool> IsWhole(const std::string& directory, const WholeFile& whole) {

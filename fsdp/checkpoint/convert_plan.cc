@@ -57,7 +57,7 @@ class Planner {
     plan_.from = match_.params;
     plan_.to = ParamsOf(conversion_.model, NamingIn(conversion_.to));
     if (plan_.to.empty()) {
-      plan_.faults.Add("the model", "has experts, and their names in torch_dist are not known");
+      plan_.faults.Add("model", "torch_dist is not supported with mixture-of-experts layers");
       return std::move(plan_);
     }
     AddTargets("", [this](size_t param) { return MainOf(param); });
@@ -91,18 +91,17 @@ class Planner {
   }
 
   void CheckState() {
-    constexpr char kWhere[] = "the optimizer's state";
+    constexpr char kWhere[] = "optimizer state";
     if (!state_.steps.has_value()) {
-      plan_.faults.Add(kWhere, "has no count of its steps; --no-optimizer leaves it out");
+      plan_.faults.Add(kWhere, "has no step count; use --no-optimizer to omit it");
     }
     if (native_) return;
     if (state_.moments[0] == "momentum_buffer") {
-      plan_.faults.Add(kWhere, "is of SGD, and torch_dist's is of Adam; --no-optimizer leaves it out");
+      plan_.faults.Add(kWhere, "torch_dist is not supported with SGD; use --no-optimizer to omit it");
     } else if (!conversion_.adam.has_value()) {
-      plan_.faults.Add(
-          kWhere,
-          "is there, and nothing says with which betas and epsilon: add --spec JOB.YAML of the job "
-          "that wrote it; --no-optimizer leaves it out");
+      plan_.faults.Add(kWhere,
+                       "betas and epsilon are unknown; add --spec JOB.YAML of the job that wrote it, or use "
+                       "--no-optimizer to omit it");
     }
     plan_.adam = conversion_.adam;
   }
@@ -157,10 +156,10 @@ class Planner {
     for (const auto& [key, number] : numbers) plan_.targets[number].piece.type = types[key.first];
     for (const auto& [name, count] : frozen) {
       if (types.count(name) == 0) continue;
-      plan_.faults.Add(name,
-                       absl::StrCat("would be of ", count,
-                                    " frozen parameters too, which have none: torch_dist has one tensor of "
-                                    "all layers; --no-optimizer leaves the optimizer's state out"));
+      plan_.faults.Add(
+          name, absl::StrCat("would include ", count,
+                             " frozen parameters, which have no optimizer state (torch_dist has one tensor "
+                             "for all layers); use --no-optimizer to omit the optimizer state"));
     }
   }
 
@@ -206,9 +205,8 @@ class Planner {
     if (carries_) {
       common.steps = state_.steps;
       if (!common.iteration.has_value())
-        plan_.faults.Add(
-            kIterationKey,
-            "is not there, and the optimizer's state is of some step; --no-optimizer leaves it out");
+        plan_.faults.Add(kIterationKey,
+                         "is missing, but the optimizer state needs its step; use --no-optimizer to omit it");
     }
     if (KeptText(common.kept, kSpecKey).value_or("").empty() && !conversion_.spec.empty())
       common.kept[kSpecKey] = KeptValue{conversion_.spec};

@@ -48,10 +48,9 @@ class Matcher {
       if (!found_.faults.empty() || !absl::StrContains(name, kInBuckets)) return;
       found_.faults.Add(
           name,
-          "is the optimizer's state in buckets of the run that wrote it (dp_reshardable or "
-          "dp_zero_gather_scatter), which nobody else can take apart: let Megatron-Core load it and "
-          "save it with --dist-ckpt-optim-fully-reshardable, or take the parameters alone with "
-          "--no-optimizer");
+          "optimizer state in the buckets of its run (dp_reshardable or dp_zero_gather_scatter), which only "
+          "Megatron-Core can read; save it there with --dist-ckpt-optim-fully-reshardable, or use "
+          "--no-optimizer to convert only the parameters");
     };
     for (const StoredTensor& tensor : source_.tensors()) refuse(tensor.name);
     for (const DcpValue& value : source_.dcp().index().values) refuse(value.name);
@@ -67,7 +66,7 @@ class Matcher {
     const std::vector<int64_t> shape = match_.params[param].TheirShape();
     if (is_new && (tensor.shape != shape || !CanCast(*tensor.type))) {
       found_.faults.Add(name, absl::StrCat("is ", tensor.type->name, " ", ShapeText(tensor.shape),
-                                           ", and its parameter has the shape ", ShapeText(shape)));
+                                           ", but its parameter has shape ", ShapeText(shape)));
     }
     return at;
   }
@@ -88,9 +87,8 @@ class Matcher {
   void CheckWhole() {
     const std::string moments = absl::StrJoin(found_.moments, ", ");
     if (!moments.empty() && moments != "exp_avg, exp_avg_sq" && moments != "momentum_buffer") {
-      found_.faults.Add(
-          "the optimizer's state",
-          absl::StrCat("has ", moments, ", which is no optimizer's; --no-optimizer leaves it out"));
+      found_.faults.Add("optimizer state",
+                        absl::StrCat("has unknown moments ", moments, "; use --no-optimizer to omit it"));
       return;
     }
     std::set<std::string> told;
@@ -100,7 +98,7 @@ class Matcher {
         if (found_.tensors[m][param] >= 0 || found_.tensors[other][param] < 0) continue;
         const std::string name = KeyOf(param, found_.moments[m].c_str());
         if (told.insert(name).second)
-          found_.faults.Add(name, absl::StrCat("is not there, and ", found_.moments[other], " is"));
+          found_.faults.Add(name, absl::StrCat("is missing, but ", found_.moments[other], " exists"));
       }
     }
   }
@@ -125,7 +123,7 @@ class Matcher {
       const StoredTensor& tensor = source_.tensors()[at];
       found_.names.insert(name);
       if (tensor.numbers() != 1 || !CanCompare(*tensor.type)) {
-        found_.faults.Add(name, "is no count of steps");
+        found_.faults.Add(name, "is not a step count");
         continue;
       }
       char number[8];  // Large enough for the widest type.
@@ -133,13 +131,13 @@ class Matcher {
       const double steps = NumberAt(*tensor.type, number, 0);
       found_.counted[param] = true;
       if (!(steps >= 0) || steps != std::floor(steps) || steps > kMostSteps) {
-        found_.faults.Add(name, "is no count of steps");
+        found_.faults.Add(name, "is not a step count");
       } else if (found_.steps.value_or(static_cast<int64_t>(steps)) == static_cast<int64_t>(steps)) {
         found_.steps = static_cast<int64_t>(steps);
       } else if (!steps_differ) {
         steps_differ = true;
-        found_.faults.Add(name, absl::StrCat("is ", steps, ", and another parameter's is ", *found_.steps,
-                                             ": conversions know one count for all"));
+        found_.faults.Add(name, absl::StrCat("is ", steps, ", but another parameter's is ", *found_.steps,
+                                             "; a conversion needs one step count for all parameters"));
       }
     }
     return absl::OkStatus();

@@ -199,11 +199,10 @@ TEST_F(ConvertTest, ReportsMissingMegatronTensorOnce) {
   const auto done = Run(dir_.File("layers"), "out", StoreFormat::kDcp);
   ASSERT_TRUE(done.ok()) << done.status();
   std::vector<std::string> told;
-  for (const DcpFault& fault : done->faults) told.push_back(fault.where + " " + fault.what);
-  EXPECT_THAT(told,
-              ElementsAre("embedding.word_embeddings.weight has the shape [128, 8], and in the model [32, 8]",
-                          "decoder.layers.mlp.linear_fc2.bias is not there, and the model has it",
-                          "decoder.layers.mlp.linear_fc3.bias is not in the model"));
+  for (const DcpFault& fault : done->faults) told.push_back(fault.where + ": " + fault.what);
+  EXPECT_THAT(told, ElementsAre("embedding.word_embeddings.weight: wrong shape (got [128, 8], want [32, 8])",
+                                "decoder.layers.mlp.linear_fc2.bias: is missing",
+                                "decoder.layers.mlp.linear_fc3.bias: is not in the model"));
   EXPECT_FALSE(fs::exists(dir_.File("out")));
 }
 
@@ -223,11 +222,10 @@ TEST_F(ConvertTest, ReportsAllViolationsWithoutWriting) {
   const auto done = Run(native_, "hf", StoreFormat::kHf);
   ASSERT_TRUE(done.ok()) << done.status();
   std::vector<std::string> told;
-  for (const DcpFault& fault : done->faults) told.push_back(fault.where + " " + fault.what);
-  EXPECT_THAT(told,
-              ElementsAre("model.module.embedding.weight has the shape [32, 9], and in the model [32, 8]",
-                          "model.module.embedding.positions is not there, and the model has it",
-                          "model.module.embedding.locations is not in the model"));
+  for (const DcpFault& fault : done->faults) told.push_back(fault.where + ": " + fault.what);
+  EXPECT_THAT(told, ElementsAre("model.module.embedding.weight: wrong shape (got [32, 9], want [32, 8])",
+                                "model.module.embedding.positions: is missing",
+                                "model.module.embedding.locations: is not in the model"));
   EXPECT_FALSE(fs::exists(dir_.File("hf")));
   EXPECT_FALSE(fs::exists(dir_.File("hf.part")));
 }

@@ -20,7 +20,8 @@ constexpr int64_t kMaxSumsBytes = 64 << 20;  // One line per file.
 absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t limit) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path));
   if (file->size() > limit)
-    return absl::DataLossError(absl::StrCat(path, ": ", file->size(), " bytes are too many"));
+    return absl::DataLossError(
+        absl::StrCat(path, ": file is too large (got ", file->size(), " bytes, want at most ", limit, ")"));
   std::string bytes(file->size(), '\0');
   FSDPD_RETURN_IF_ERROR(file->Read(0, file->size(), bytes.data()));
   return bytes;
@@ -54,10 +55,10 @@ absl::Status CheckFile(const std::string& directory, size_t number, DcpContents*
   if (!contents->sums.has_value()) return absl::OkStatus();
   const auto sum = contents->sums->find(name);
   if (sum == contents->sums->end()) {
-    contents->faults.Add(name, "has no checksum, though others have");
+    contents->faults.Add(name, "has no checksum, but other files have one");
   } else if (sum->second.bytes != (*file)->size()) {
-    contents->faults.Add(name, absl::StrCat("has ", (*file)->size(), " bytes, and had ", sum->second.bytes,
-                                            " when it was committed"));
+    contents->faults.Add(name, absl::StrCat("wrong file size (got ", (*file)->size(), " bytes, want ",
+                                            sum->second.bytes, " as committed)"));
   }
   return absl::OkStatus();
 }
@@ -67,8 +68,8 @@ void CheckEnd(const std::string& name, const DcpPlace& place, DcpContents* conte
   const int64_t there = contents->file_bytes[place.file];
   if (there < 0 || (place.begin <= there && place.bytes <= there - place.begin)) return;
   contents->faults.Add(
-      name, absl::StrCat("its record of ", place.bytes, " bytes at byte ", place.begin, " of ",
-                         contents->index.files[place.file], " is not whole: the file has ", there, " bytes"));
+      name, absl::StrCat("record of ", place.bytes, " bytes at byte ", place.begin, " of ",
+                         contents->index.files[place.file], " is truncated: the file has ", there, " bytes"));
 }
 
 }  // namespace
@@ -92,7 +93,7 @@ absl::StatusOr<DcpContents> LoadContents(const std::string& directory) {
     const auto sum = contents.sums->find(kDcpMetadataName);
     if (sum == contents.sums->end() || sum->second.bytes != bytes ||
         sum->second.crc32 != Crc32(metadata.data(), bytes)) {
-      contents.faults.Add(kDcpMetadataName, "is not what was committed: its checksum is another");
+      contents.faults.Add(kDcpMetadataName, "checksum does not match the committed one");
     }
   }
   absl::StatusOr<DcpIndex> index = ReadMetadata(std::move(metadata));

@@ -23,7 +23,7 @@ absl::Status AddPiece(const DcpPiece& piece, const DcpPlace& place, DcpTensor* t
   } else if (tensor->type != piece.type || tensor->shape != piece.shape) {
     return absl::InvalidArgumentError(
         absl::StrCat(piece.name, " is ", tensor->type_name, " ", ShapeText(tensor->shape),
-                     " for one file and ", piece.type->name, " ", ShapeText(piece.shape), " for another"));
+                     " in one file and ", piece.type->name, " ", ShapeText(piece.shape), " in another"));
   }
   tensor->chunks.push_back({piece.at, place});
   return absl::OkStatus();
@@ -73,7 +73,7 @@ absl::StatusOr<DcpIndex> IndexOf(const std::vector<const DcpFile*>& files) {
     for (size_t i = 0; i < file->values.size(); ++i) {
       const std::string& name = file->values[i].name;
       if (!known.emplace(name, SIZE_MAX).second) {
-        return absl::InvalidArgumentError(absl::StrCat("there are two of ", name));
+        return absl::InvalidArgumentError(absl::StrCat("duplicate value ", name));
       }
       const auto bytes = static_cast<int64_t>(file->values[i].record.size());
       index.values.push_back({name, {number, file->value_begins[i], bytes, ""}});
@@ -84,7 +84,7 @@ absl::StatusOr<DcpIndex> IndexOf(const std::vector<const DcpFile*>& files) {
       if (is_new) index.tensors.emplace_back();
       if (found->second == SIZE_MAX) {
         return absl::InvalidArgumentError(
-            absl::StrCat(piece.name, " is a tensor for one file and none for another"));
+            absl::StrCat(piece.name, " is a tensor in one file and a value in another"));
       }
       FSDPD_RETURN_IF_ERROR(AddPiece(piece, {number, file->piece_begins[i], file->piece_bytes[i], ""},
                                      &index.tensors[found->second]));

@@ -57,7 +57,7 @@ std::string RectangleText(const Rectangle& at) {
 }
 
 std::string OverlapText(const Rectangle& a, const Rectangle& b) {
-  return absl::StrCat("the chunks ", RectangleText(a), " and ", RectangleText(b), " lie over each other");
+  return absl::StrCat("chunks ", RectangleText(a), " and ", RectangleText(b), " overlap");
 }
 
 // The first problem among the chunks of a tensor, which are all within it; empty if they are disjoint.
@@ -90,8 +90,7 @@ std::string OverlapIn(const std::vector<int64_t>& shape, std::vector<const Recta
   }
   if (*pairs_left < 0) {
     *pairs_left = 0;
-    return absl::StrCat("has ", chunks.size(),
-                        " chunks that are no runs of numbers: too many to be compared");
+    return absl::StrCat("has ", chunks.size(), " non-contiguous chunks, too many to check for overlaps");
   }
   for (size_t i = 0; i < chunks.size(); ++i) {
     for (size_t j = i + 1; j < ends[i]; ++j) {
@@ -107,7 +106,7 @@ class Checker {
 
   DcpFaults Run() {
     for (const std::string& file : index_.files) {
-      if (!IsPlainFileName(file)) Fault(file, "is no name of a file in the checkpoint's directory");
+      if (!IsPlainFileName(file)) Fault(file, "is not a plain file name");
     }
     for (const DcpTensor& tensor : index_.tensors) CheckTensor(tensor);
     for (const DcpValue& value : index_.values) CheckPlace(value.name, value.place);
@@ -120,17 +119,17 @@ class Checker {
 
   void CheckTensor(const DcpTensor& tensor) {
     if (tensor.type == nullptr) {
-      return Fault(tensor.name, absl::StrCat("numbers of type ", tensor.type_name, " are not read"));
+      return Fault(tensor.name, absl::StrCat("unsupported dtype ", tensor.type_name));
     }
     const absl::StatusOr<int64_t> bytes = BytesOf(*tensor.type, tensor.shape);
-    if (!bytes.ok()) return Fault(tensor.name, absl::StrCat("has the shape ", ShapeText(tensor.shape)));
+    if (!bytes.ok()) return Fault(tensor.name, absl::StrCat("invalid shape ", ShapeText(tensor.shape)));
     std::vector<const Rectangle*> filled;
     int64_t stored = 0;
     bool all_within = true;
     for (const DcpChunk& chunk : tensor.chunks) {
       if (!Within(chunk.at, tensor.shape)) {
         all_within = false;
-        Fault(tensor.name, absl::StrCat("the chunk ", RectangleText(chunk.at), " is not within the tensor's ",
+        Fault(tensor.name, absl::StrCat("chunk ", RectangleText(chunk.at), " is outside the tensor's shape ",
                                         ShapeText(tensor.shape)));
       } else if (!IsEmpty(chunk.at)) {
         CheckPlace(tensor.name, chunk.place);
@@ -146,17 +145,18 @@ class Checker {
     const int64_t numbers = *bytes / tensor.type->bytes;
     if (stored != numbers) {
       Fault(tensor.name,
-            absl::StrCat("has a hole: ", numbers - stored, " of its ", numbers, " numbers are in no chunk"));
+            absl::StrCat("is incomplete: ", numbers - stored, " of ", numbers, " elements are in no chunk"));
     }
   }
 
   void CheckPlace(const std::string& name, const DcpPlace& place) {
-    if (place.file < 0) return Fault(name, "a chunk of it is said to be nowhere");
+    if (place.file < 0) return Fault(name, "has a chunk without a file");
     if (!place.transform.empty()) {
-      return Fault(name, absl::StrCat("was written through '", place.transform, "', which is not read"));
+      return Fault(name, absl::StrCat("unsupported transform '", place.transform, "'"));
     }
     if (place.begin < 0 || place.bytes <= 0 || place.bytes > INT64_MAX - place.begin) {
-      return Fault(name, absl::StrCat("is said to be ", place.bytes, " bytes at byte ", place.begin));
+      return Fault(name,
+                   absl::StrCat("invalid position (", place.bytes, " bytes at byte ", place.begin, ")"));
     }
     places_.push_back({&place, &name});
   }
@@ -173,8 +173,8 @@ class Checker {
         continue;
       }
       if (place.begin < last->place->begin + last->place->bytes) {
-        Fault(*placed.name, absl::StrCat("its record at byte ", place.begin, " of ", index_.files[place.file],
-                                         " lies over one of ", *last->name));
+        Fault(*placed.name, absl::StrCat("record at byte ", place.begin, " of ", index_.files[place.file],
+                                         " overlaps a record of ", *last->name));
       }
       if (place.begin + place.bytes > last->place->begin + last->place->bytes) last = &placed;
     }

@@ -59,12 +59,12 @@ TEST(DcpIndex, EmptyChunksMayShareOrOmitPlace) {
 }
 
 TEST(DcpIndex, ReportsHolesAndOverlaps) {
-  EXPECT_EQ(FaultOf({4, 4}, {{{0, 0}, {2, 4}}}), "w: has a hole: 8 of its 16 numbers are in no chunk");
-  EXPECT_EQ(FaultOf({4, 4}, {}), "w: has a hole: 16 of its 16 numbers are in no chunk");
+  EXPECT_EQ(FaultOf({4, 4}, {{{0, 0}, {2, 4}}}), "w: is incomplete: 8 of 16 elements are in no chunk");
+  EXPECT_EQ(FaultOf({4, 4}, {}), "w: is incomplete: 16 of 16 elements are in no chunk");
   EXPECT_EQ(FaultOf({4, 4}, {{{0, 0}, {3, 4}}, {{2, 0}, {1, 4}}, {{3, 0}, {1, 4}}}),
-            "w: the chunks [3, 4] at [0, 0] and [1, 4] at [2, 0] lie over each other");
+            "w: chunks [3, 4] at [0, 0] and [1, 4] at [2, 0] overlap");
   // As many elements as the tensor, but with a hole.
-  EXPECT_THAT(FaultOf({4, 4}, {{{0, 0}, {4, 2}}, {{0, 1}, {4, 2}}}), HasSubstr("lie over each other"));
+  EXPECT_THAT(FaultOf({4, 4}, {{{0, 0}, {4, 2}}, {{0, 1}, {4, 2}}}), HasSubstr("overlap"));
 }
 
 TEST(DcpIndex, ReportsChunksOutsideTensor) {
@@ -75,11 +75,11 @@ TEST(DcpIndex, ReportsChunksOutsideTensor) {
                                                        {{-1, 0}, {4, 4}},
                                                        {{0, 0}, {-4, -4}},
                                                        {{kHuge, 0}, {kHuge, kHuge}}}) {
-    EXPECT_THAT(FaultOf({4, 4}, {chunk}), HasSubstr("is not within the tensor's [4, 4]"));
+    EXPECT_THAT(FaultOf({4, 4}, {chunk}), HasSubstr("is outside the tensor's shape [4, 4]"));
   }
   EXPECT_EQ(FaultOf({kHuge, kHuge}, {{{0, 0}, {kHuge, kHuge}}}),
-            "w: has the shape [9223372036854775807, 9223372036854775807]");
-  EXPECT_EQ(FaultOf({-1}, {}), "w: has the shape [-1]");
+            "w: invalid shape [9223372036854775807, 9223372036854775807]");
+  EXPECT_EQ(FaultOf({-1}, {}), "w: invalid shape [-1]");
 }
 
 TEST(DcpIndex, ValidatesPlaces) {
@@ -89,18 +89,18 @@ TEST(DcpIndex, ValidatesPlaces) {
     return FaultOf(index);
   };
   EXPECT_EQ(with_place({0, 100, 5, ""}), "");
-  EXPECT_EQ(with_place({0, 99, 5, ""}), "w: its record at byte 99 of __0_0.distcp lies over one of w");
-  EXPECT_EQ(with_place({}), "w: a chunk of it is said to be nowhere");
-  EXPECT_EQ(with_place({0, 100, 5, "zstd"}), "w: was written through 'zstd', which is not read");
-  EXPECT_THAT(with_place({0, -1, 5, ""}), HasSubstr("is said to be 5 bytes at byte -1"));
-  EXPECT_THAT(with_place({0, INT64_MAX, INT64_MAX, ""}), HasSubstr("is said to be"));
+  EXPECT_EQ(with_place({0, 99, 5, ""}), "w: record at byte 99 of __0_0.distcp overlaps a record of w");
+  EXPECT_EQ(with_place({}), "w: has a chunk without a file");
+  EXPECT_EQ(with_place({0, 100, 5, "zstd"}), "w: unsupported transform 'zstd'");
+  EXPECT_THAT(with_place({0, -1, 5, ""}), HasSubstr("invalid position (5 bytes at byte -1)"));
+  EXPECT_THAT(with_place({0, INT64_MAX, INT64_MAX, ""}), HasSubstr("invalid position"));
 }
 
 TEST(DcpIndex, RejectsFilesOutsideDirectory) {
   for (const char* name : {"../secret", "/etc/passwd", "a/b", "..", ".", ""}) {
     DcpIndex index = IndexWith({4}, {{{0}, {4}}});
     index.files[0] = name;
-    EXPECT_THAT(FaultOf(index), HasSubstr("is no name of a file in the checkpoint's directory")) << name;
+    EXPECT_THAT(FaultOf(index), HasSubstr("is not a plain file name")) << name;
   }
 }
 
@@ -127,7 +127,7 @@ TEST(DcpIndex, ReportsTooManyChunksToCompare) {
   std::vector<Rectangle> columns;
   for (int64_t column = 0; column < 40000; ++column) columns.push_back({{0, column}, {2, 1}});
   EXPECT_EQ(FaultOf({2, 40000}, columns),
-            "w: has 40000 chunks that are no runs of numbers: too many to be compared");
+            "w: has 40000 non-contiguous chunks, too many to check for overlaps");
   columns.resize(2000);
   EXPECT_EQ(FaultOf({2, 2000}, columns), "");
   // A legitimate case with thousands of ranks: column shards that are split by row again.
@@ -138,14 +138,14 @@ TEST(DcpIndex, ReportsTooManyChunksToCompare) {
   EXPECT_EQ(FaultOf({40000, 8}, columns), "");
   columns.back().sizes = {1, 3};
   columns.push_back({{17, 3}, {1, 2}});
-  EXPECT_THAT(FaultOf({40000, 8}, columns), HasSubstr("lie over each other"));
+  EXPECT_THAT(FaultOf({40000, 8}, columns), HasSubstr("overlap"));
 }
 
 TEST(DcpIndex, ReportsUnknownType) {
   DcpIndex index = IndexWith({4}, {{{0}, {4}}});
   index.tensors[0].type_name = "qint8";
   index.tensors[0].type = nullptr;
-  EXPECT_EQ(FaultOf(index), "w: numbers of type qint8 are not read");
+  EXPECT_EQ(FaultOf(index), "w: unsupported dtype qint8");
 }
 
 }  // namespace

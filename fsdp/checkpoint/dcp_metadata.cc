@@ -207,7 +207,7 @@ class MetadataWriter {
 // --- Reading ---
 
 absl::Status Bad(absl::string_view what) {
-  return absl::DataLossError(absl::StrCat("not the metadata of a checkpoint: ", what));
+  return absl::DataLossError(absl::StrCat("invalid checkpoint metadata: ", what));
 }
 
 // A text that is valid UTF-8; null otherwise.
@@ -253,15 +253,16 @@ class MetadataReader {
   explicit MetadataReader(int64_t bytes) : numbers_left_(bytes) {}
 
   absl::StatusOr<DcpIndex> Read(const PickleValue& root) {
-    if (!root.IsObject(kModule, "Metadata")) return Bad(absl::StrCat("it is ", DescribePickled(root)));
+    if (!root.IsObject(kModule, "Metadata"))
+      return Bad(absl::StrCat("got ", DescribePickled(root), ", want a Metadata object"));
     const PickleValue* places = FieldOf(root, "storage_data", PickleKind::kDict);
     const PickleValue* entries = FieldOf(root, "state_dict_metadata", PickleKind::kDict);
-    if (places == nullptr || entries == nullptr) return Bad("it says nothing about entries or their places");
+    if (places == nullptr || entries == nullptr) return Bad("state_dict_metadata or storage_data is missing");
     for (size_t i = 0; i < places->items.size(); i += 2) {
       FSDPD_RETURN_IF_ERROR(ReadPlace(*places->items[i], *places->items[i + 1]));
     }
     for (size_t i = 0; i < entries->items.size(); i += 2) {
-      if (TextOnly(entries->items[i]) == nullptr) return Bad("a name that is no text");
+      if (TextOnly(entries->items[i]) == nullptr) return Bad("an entry name is not a string");
       FSDPD_RETURN_IF_ERROR(ReadEntry(std::string(entries->items[i]->text), *entries->items[i + 1]));
     }
     const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
@@ -277,12 +278,12 @@ class MetadataReader {
     const PickleValue* begin = FieldOf(info, "offset", PickleKind::kInt);
     const PickleValue* bytes = FieldOf(info, "length", PickleKind::kInt);
     if (name == nullptr || file == nullptr || begin == nullptr || bytes == nullptr) {
-      return Bad("a place without name, file, offset or length");
+      return Bad("a storage_data entry lacks name, file, offset or length");
     }
     const PickleValue* offset = Field(key, "offset");
     std::vector<int64_t> offsets;
     if (offset != nullptr && offset->kind != PickleKind::kNone && !ReadSize(offset, &offsets)) {
-      return Bad(absl::StrCat("the place of a chunk of ", name->text, " has no offsets"));
+      return Bad(absl::StrCat("the storage_data entry of a chunk of ", name->text, " has no offsets"));
     }
     DcpPlace place = {FileNumber(std::string(file->text)), begin->integer, bytes->integer, ""};
     const PickleValue* transforms = Field(info, "transform_descriptors");
@@ -292,7 +293,7 @@ class MetadataReader {
           first == nullptr || first->text.size() > kMaxTypeBytes ? "?" : std::string(first->text);
     }
     if (!places_.emplace(PlaceKey(name->text, offsets), std::move(place)).second) {
-      return Bad(absl::StrCat("two places of one chunk of ", name->text));
+      return Bad(absl::StrCat("duplicate storage_data entry for a chunk of ", name->text));
     }
     return absl::OkStatus();
   }
@@ -304,7 +305,7 @@ class MetadataReader {
   }
 
   absl::Status ReadEntry(const std::string& name, const PickleValue& entry) {
-    if (!names_.emplace(name, 0).second) return Bad(absl::StrCat("two entries of the name ", name));
+    if (!names_.emplace(name, 0).second) return Bad(absl::StrCat("duplicate entry ", name));
     if (!entry.IsObject(kModule, "TensorStorageMetadata")) {
       // BytesStorageMetadata has no fields; other classes are treated the same way.
       index_.values.push_back({name, TakePlace(PlaceKey(name, {}))});
@@ -318,14 +319,14 @@ class MetadataReader {
     if (state == nullptr || state->kind != PickleKind::kTuple || state->items.empty() ||
         state->items[0]->kind != PickleKind::kClass || state->items[0]->name.size() > kMaxTypeBytes ||
         !IsUtf8(state->items[0]->name)) {
-      return Bad(absl::StrCat("the type of ", name));
+      return Bad(absl::StrCat("invalid dtype of ", name));
     }
     tensor.type_name = std::string(state->items[0]->name);
     tensor.type = FindTensorType(tensor.type_name);
-    if (!ReadSize(Field(entry, "size"), &tensor.shape)) return Bad(absl::StrCat("the shape of ", name));
+    if (!ReadSize(Field(entry, "size"), &tensor.shape)) return Bad(absl::StrCat("invalid shape of ", name));
     FSDPD_RETURN_IF_ERROR(Count(tensor.shape));
     const PickleValue* chunks = FieldOf(entry, "chunks", PickleKind::kList);
-    if (chunks == nullptr) return Bad(absl::StrCat("the chunks of ", name));
+    if (chunks == nullptr) return Bad(absl::StrCat("invalid chunks of ", name));
     for (const PickleValue* chunk : chunks->items) FSDPD_RETURN_IF_ERROR(ReadChunk(*chunk, &tensor));
     index_.tensors.push_back(std::move(tensor));
     return absl::OkStatus();
@@ -336,7 +337,7 @@ class MetadataReader {
     DcpChunk chunk;
     if (!ReadSize(Field(value, "offsets"), &chunk.at.offsets) ||
         !ReadSize(Field(value, "sizes"), &chunk.at.sizes)) {
-      return Bad(absl::StrCat("a chunk of ", tensor->name));
+      return Bad(absl::StrCat("invalid chunk of ", tensor->name));
     }
     FSDPD_RETURN_IF_ERROR(Count(chunk.at.sizes));
     chunk.place = TakePlace(PlaceKey(tensor->name, chunk.at.offsets));
@@ -348,7 +349,7 @@ class MetadataReader {
   // written once per tensor takes several bytes per number.
   absl::Status Count(const std::vector<int64_t>& size) {
     numbers_left_ -= 1 + static_cast<int64_t>(size.size());
-    return numbers_left_ >= 0 ? absl::OkStatus() : Bad("more numbers of shapes and chunks than it has bytes");
+    return numbers_left_ >= 0 ? absl::OkStatus() : Bad("more sizes and offsets than the file has bytes");
   }
 
   DcpPlace TakePlace(const std::string& key) {

@@ -99,7 +99,7 @@ TEST(DcpMetadata, RejectsOtherPickles) {
   EXPECT_THAT(ErrorOf(absl::StrCat("\x80\x02"
                                    "c",
                                    kModule, "\nMetadata\n)\x81.")),
-              HasSubstr("nothing about entries"));
+              HasSubstr("storage_data is missing"));
 }
 
 TEST(DcpMetadata, RejectsContradictions) {
@@ -107,21 +107,21 @@ TEST(DcpMetadata, RejectsContradictions) {
     Place(writer, "a");
     Place(writer, "a", "g");
   };
-  EXPECT_THAT(ErrorOf(Metadata(kNone, twice)), HasSubstr("two places of one chunk of a"));
+  EXPECT_THAT(ErrorOf(Metadata(kNone, twice)), HasSubstr("duplicate storage_data entry for a chunk of a"));
   const auto same_name = [](PickleWriter* writer) {
     Value(writer, "a");
     Value(writer, "a");
   };
-  EXPECT_THAT(ErrorOf(Metadata(same_name, kNone)), HasSubstr("two entries of the name a"));
+  EXPECT_THAT(ErrorOf(Metadata(same_name, kNone)), HasSubstr("duplicate entry a"));
 }
 
 TEST(DcpMetadata, RejectsNamesThatAreNotUtf8) {
   EXPECT_THAT(ErrorOf(Metadata([](PickleWriter* writer) { Value(writer, "\xff"); }, kNone)),
-              HasSubstr("a name that is no text"));
+              HasSubstr("an entry name is not a string"));
   EXPECT_THAT(ErrorOf(Metadata([](PickleWriter* writer) { Value(writer, std::string(5000, 'n')); }, kNone)),
-              HasSubstr("a name that is no text"));
+              HasSubstr("an entry name is not a string"));
   EXPECT_THAT(ErrorOf(Metadata(kNone, [](PickleWriter* writer) { Place(writer, "a", "\xff"); })),
-              HasSubstr("a place without name, file"));
+              HasSubstr("lacks name, file, offset or length"));
 }
 
 // A tensor of 200 chunks under `names` names, which share it.
@@ -171,7 +171,7 @@ TEST(DcpMetadata, LimitsSharedChunks) {
   const auto one = ReadMetadata(SharedChunks(1));
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ(one->tensors[0].chunks.size(), 200u);
-  EXPECT_THAT(ErrorOf(SharedChunks(1000)), HasSubstr("more numbers of shapes and chunks than it has bytes"));
+  EXPECT_THAT(ErrorOf(SharedChunks(1000)), HasSubstr("more sizes and offsets than the file has bytes"));
 }
 
 TEST(DcpMetadata, RejectsLongTypeName) {
@@ -193,7 +193,7 @@ TEST(DcpMetadata, RejectsStateWithManyFields) {
     });
     writer->None();
   };
-  EXPECT_THAT(ErrorOf(Metadata(kNone, many)), HasSubstr("a place without name"));
+  EXPECT_THAT(ErrorOf(Metadata(kNone, many)), HasSubstr("lacks name"));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<DcpReader>> DcpReader::Open(const std::string& di
     const int64_t more = contents.faults.count() - 1;
     return absl::DataLossError(absl::StrCat(
         directory, ": ", first.where, ": ", first.what,
-        more > 0 ? absl::StrCat("; and ", more, more == 1 ? " more fault" : " more faults") : ""));
+        more > 0 ? absl::StrCat("; and ", more, more == 1 ? " more error" : " more errors") : ""));
   }
   return std::unique_ptr<DcpReader>(new DcpReader(directory, std::move(contents)));
 }
@@ -85,8 +85,9 @@ absl::StatusOr<std::shared_ptr<const InputFile>> DcpReader::OpenFile(int number)
   FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<const InputFile> file,
                          InputFile::Open(absl::StrCat(directory_, "/", contents_.index.files[number])));
   if (file->size() != contents_.file_bytes[number]) {
-    return absl::DataLossError(absl::StrCat(file->path(), " has ", file->size(), " bytes now, and had ",
-                                            contents_.file_bytes[number], " when the checkpoint was opened"));
+    return absl::DataLossError(
+        absl::StrCat(file->path(), ": size changed after the checkpoint was opened (got ", file->size(),
+                     " bytes, want ", contents_.file_bytes[number], ")"));
   }
   MutexLock lock(&mutex_);
   if (open_.size() >= kMaxOpenFiles) open_.clear();  // Files in use stay open.

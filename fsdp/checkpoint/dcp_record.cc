@@ -114,9 +114,9 @@ absl::StatusOr<SavedTensor> DcpRecord::OpenChunk(const DcpTensor& tensor, const 
   const absl::StatusOr<SavedTensor> saved = ReadSavedTensor(place_.bytes, Reader());
   if (!saved.ok()) return Located(saved.status());
   if (saved->type == tensor.type && saved->shape == chunk.at.sizes) return saved;
-  return Located(absl::DataLossError(absl::StrCat("holds ", saved->type->name, " ", ShapeText(saved->shape),
-                                                  ", and should hold ", tensor.type_name, " ",
-                                                  ShapeText(chunk.at.sizes), " of ", tensor.name)));
+  return Located(absl::DataLossError(absl::StrCat("wrong tensor (got ", saved->type->name, " ",
+                                                  ShapeText(saved->shape), ", want ", tensor.type_name, " ",
+                                                  ShapeText(chunk.at.sizes), " of ", tensor.name, ")")));
 }
 
 absl::StatusOr<Pickle> DcpRecord::ReadValue() const {
@@ -164,7 +164,7 @@ absl::Status DcpRecord::ReadRuns(const SavedTensor& saved, const Rectangle& chun
     for (const Run& run : span) memcpy(out + run.to, to + (run.from - begin), length);
   }
   if (!whole || !saved.storage.summed || crc32 == saved.storage.crc32) return absl::OkStatus();
-  return Located(absl::DataLossError("the numbers are not what was written: their checksum is another"));
+  return Located(absl::DataLossError("tensor data does not match its checksum"));
 }
 
 absl::Status DcpRecord::ReadStrided(const SavedTensor& saved, const Rectangle& chunk, const Rectangle& wanted,
@@ -175,7 +175,7 @@ absl::Status DcpRecord::ReadStrided(const SavedTensor& saved, const Rectangle& c
   std::vector<char> storage(saved.storage.size);
   FSDPD_RETURN_IF_ERROR(file_->Read(place_.begin + saved.storage.begin, saved.storage.size, storage.data()));
   if (saved.storage.summed && Crc32(storage.data(), saved.storage.size) != saved.storage.crc32) {
-    return Located(absl::DataLossError("the numbers are not what was written: their checksum is another"));
+    return Located(absl::DataLossError("tensor data does not match its checksum"));
   }
   std::vector<int64_t> at = part.offsets;
   for (bool more = true; more;) {
@@ -207,8 +207,7 @@ absl::StatusOr<bool> DcpRecord::CheckMembers() const {
       done += bytes;
     }
     if (crc32 != member.crc32) {
-      return Located(absl::DataLossError(
-          absl::StrCat(member.name, " is not what was written: its checksum is another")));
+      return Located(absl::DataLossError(absl::StrCat(member.name, " does not match its checksum")));
     }
   }
   return true;

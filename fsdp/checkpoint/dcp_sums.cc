@@ -28,7 +28,7 @@ std::string SumsText(const DcpSums& sums) {
 }
 
 absl::StatusOr<DcpSums> ParseSums(const std::string& text) {
-  const absl::Status bad = absl::DataLossError("the checksums themselves are damaged");
+  const absl::Status bad = absl::DataLossError("checksum file is corrupt");
   constexpr size_t kEndBytes = sizeof("01234567 end\n") - 1;
   if (text.size() < sizeof(kTitle) - 1 + kEndBytes || text.compare(0, sizeof(kTitle) - 1, kTitle) != 0)
     return bad;

@@ -93,7 +93,7 @@ class FileCheck {
   absl::StatusOr<uint32_t> Crc32Of(int64_t begin) const {
     FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path_));
     const int64_t end = std::min(begin + kStretch, bytes_);
-    if (file->size() < end) return absl::DataLossError("became shorter while it was verified");
+    if (file->size() < end) return absl::DataLossError("file was truncated during verification");
     std::vector<char> bytes(std::min(kRead, end - begin));
     uint32_t crc32 = 0;
     for (int64_t size; begin < end; begin += size) {
@@ -116,7 +116,7 @@ class FileCheck {
       const int64_t begin = static_cast<int64_t>(i) * kStretch;
       crc32 = Crc32Joined(crc32, *sums_[i], std::min(kStretch, bytes_ - begin));
     }
-    if (crc32 != *crc32_) faults.Add(name_, "is not what was committed: its checksum is another");
+    if (crc32 != *crc32_) faults.Add(name_, "checksum does not match the committed one");
     return crc32 == *crc32_;
   }
 

@@ -118,7 +118,7 @@ TEST_F(DcpVerifyTest, RecordChecksumsNameDamagedTensor) {
       const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 1);
       ASSERT_EQ(verdict->faults.size(), 1u);
       EXPECT_EQ(verdict->faults[0].where, tensor.name);
-      EXPECT_THAT(verdict->faults[0].what, HasSubstr("archive/data/0 is not what was written"));
+      EXPECT_THAT(verdict->faults[0].what, HasSubstr("archive/data/0 does not match its checksum"));
       EXPECT_TRUE(absl::IsDataLoss(ReadBack(dir_.path(), SmallTensors())));
       WriteFileOf(path, good);
     }
@@ -165,8 +165,8 @@ TEST_F(DcpVerifyTest, ReadsSharedRecordOnce) {
   ASSERT_TRUE(verdict.ok()) << verdict.status();
   std::vector<std::string> what;
   for (const DcpFault& fault : verdict->faults) what.push_back(fault.what);
-  EXPECT_THAT(what, ::testing::UnorderedElementsAre(HasSubstr("lies over"), HasSubstr("lies over"),
-                                                    HasSubstr("is not what was written")));
+  EXPECT_THAT(what, ::testing::UnorderedElementsAre(HasSubstr("overlaps"), HasSubstr("overlaps"),
+                                                    HasSubstr("does not match its checksum")));
 }
 
 // Like torch with set_crc32_options(False).

@@ -40,9 +40,9 @@ absl::Status CheckOpen(const std::string& directory) {
   const std::string metadata = absl::StrCat(directory, "/", kDcpMetadataName);
   if (access(metadata.c_str(), F_OK) != 0) {
     // Only a missing file means not committed; an unresponsive server does not.
-    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(absl::StrCat("look for ", metadata));
+    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(absl::StrCat("stat ", metadata));
   }
-  return absl::FailedPreconditionError(absl::StrCat(directory, " has a committed checkpoint already"));
+  return absl::FailedPreconditionError(absl::StrCat(directory, ": already has a committed checkpoint"));
 }
 
 absl::Status RemoveWhere(const std::string& directory,
@@ -179,7 +179,7 @@ absl::Status CommitDcp(const std::string& directory, const std::vector<const Dcp
       told.push_back(absl::StrCat(faults[i].where, ": ", faults[i].what));
     }
     return absl::FailedPreconditionError(
-        absl::StrCat("no whole checkpoint, ", faults.count(), " faults: ", absl::StrJoin(told, "; ")));
+        absl::StrCat("incomplete checkpoint: ", faults.count(), " errors: ", absl::StrJoin(told, "; ")));
   }
   DcpSums named;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -187,8 +187,9 @@ absl::Status CommitDcp(const std::string& directory, const std::vector<const Dcp
     struct stat info;
     if (stat(path.c_str(), &info) != 0) return ErrnoStatus(absl::StrCat("stat ", path));
     if (info.st_size != files[i]->bytes || sums[i].bytes != files[i]->bytes) {
-      return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes, its rank wrote ",
-                                              sums[i].bytes, ", and its layout has ", files[i]->bytes));
+      return absl::DataLossError(absl::StrCat(path, ": wrong file size (got ", info.st_size,
+                                              " bytes, its rank wrote ", sums[i].bytes, ", its layout has ",
+                                              files[i]->bytes, ")"));
     }
     named[files[i]->name] = sums[i];
   }
@@ -207,7 +208,7 @@ absl::Status CommitDcp(const std::string& directory, const std::vector<const Dcp
   // checkpoint.
   const std::string path = absl::StrCat(directory, "/", kDcpMetadataName);
   if (unlink(path.c_str()) == 0) return synced;
-  return absl::Status(synced.code(), absl::StrCat(synced.message(), "; it is a checkpoint all the same, as ",
+  return absl::Status(synced.code(), absl::StrCat(synced.message(), "; the checkpoint is visible anyway: ",
                                                   ErrnoStatus(absl::StrCat("remove ", path)).message()));
 }
 

@@ -114,7 +114,7 @@ TEST(DcpWriter, RejectsIncompleteCommit) {
   // A rank with the layout of another model.
   DcpFile other = LayOut("__9_0.distcp", {{"model.w", FindTensorType("float32"), {5, 8}, {{0, 0}, {5, 8}}}});
   EXPECT_THAT(std::string(commit({&written.files[0], &other}, {written.sums[0], {}}).message()),
-              HasSubstr("float32 [5, 7] for one file and float32 [5, 8] for another"));
+              HasSubstr("float32 [5, 7] in one file and float32 [5, 8] in another"));
   // A file that is shorter than reported, and one that is missing.
   std::filesystem::resize_file(dir.File("__1_0.distcp"), 100);
   EXPECT_TRUE(absl::IsDataLoss(CommitTestFiles(dir.path(), written)));

@@ -15,16 +15,16 @@ absl::Status DirectoryFault(absl::string_view doing, int error) {
   switch (error) {
     case ENOENT:
       return absl::NotFoundError(
-          absl::StrCat(text, ": it is to be a directory that can be made on each node"));
+          absl::StrCat(text, "; use a directory that exists or can be created on each node"));
     case ENOTDIR:
     case ELOOP:
     case ENAMETOOLONG:
-      return absl::InvalidArgumentError(absl::StrCat(text, ": write the path of a directory"));
+      return absl::InvalidArgumentError(absl::StrCat(text, "; write the path of a directory"));
     case EACCES:
     case EPERM:
     case EROFS:
       return absl::PermissionDeniedError(
-          absl::StrCat(text, ": the agent's user is to write there, on each node"));
+          absl::StrCat(text, "; the agent's user needs write permission there on each node"));
     default:
       return ErrnoStatus(doing, error);
   }

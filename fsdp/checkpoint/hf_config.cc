@@ -52,7 +52,7 @@ void ReadLlama3Scaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScalin
   if (in->faults() != before) return;
   if (scaling->factor() < 1) in->WrongType(rope, *rope.Find("factor"), "is less than 1");
   if (scaling->high_freq_factor() <= scaling->low_freq_factor()) {
-    in->WrongType(rope, *rope.Find("high_freq_factor"), "is not more than low_freq_factor");
+    in->WrongType(rope, *rope.Find("high_freq_factor"), "is not above low_freq_factor");
   }
 }
 
@@ -77,7 +77,7 @@ void ReadYarnScaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling*
   scaling->set_original_positions(in->Integer(rope, "original_max_position_embeddings"));
   ReadMscale(in, rope, scaling->mutable_yarn());
   if (const TextNode* factor = in->Present(rope, "attention_factor"))
-    in->NotSupported(*factor, "attention_factor", "mscale and mscale_all_dim are");
+    in->NotSupported(*factor, "attention_factor", "mscale and mscale_all_dim are supported");
   if (const TextNode* truncate = in->Present(rope, "truncate");
       truncate != nullptr && truncate->text != "true")
     in->NotSupported(*truncate, "truncate other than true");
@@ -85,7 +85,7 @@ void ReadYarnScaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling*
   if (scaling->factor() < 1) in->WrongType(rope, *rope.Find("factor"), "is less than 1");
   if (scaling->high_freq_factor() <= scaling->low_freq_factor()) {
     const TextNode* fast = rope.Find("beta_fast");
-    in->WrongType(rope, fast == nullptr ? *rope.Find("beta_slow") : *fast, "is not more than beta_slow");
+    in->WrongType(rope, fast == nullptr ? *rope.Find("beta_slow") : *fast, "is not above beta_slow");
   }
 }
 
@@ -106,8 +106,8 @@ void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
       if (has_theta && llama->rope_theta() != before) {
         in->Fault(theta->key_place, "hf_two_values",
                   absl::StrCat(group, ".rope_theta is ", theta->text.substr(0, HfReader::kShown),
-                               ", and another rope_theta of the file is ", before),
-                  "remove the one that is wrong");
+                               ", but another rope_theta of the file is ", before),
+                  "remove the wrong one");
       }
       has_theta = true;
     }
@@ -119,7 +119,7 @@ void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
       ReadYarnScaling(in, *rope, llama->mutable_rope_scaling());
     } else {
       in->NotSupported(*rope, absl::StrCat(group, " of type '", type.substr(0, HfReader::kShown), "'"),
-                       "only default, llama3 and yarn are");
+                       "only default, llama3 and yarn are supported");
     }
   }
   if (const TextNode* part = in->Present("partial_rotary_factor")) {
@@ -135,8 +135,8 @@ void CheckWindowCutsNothing(HfReader* in, const LlamaFamily& family, int64_t win
   if (window == 0 || positions == 0 || window >= positions) return;
   in->NotSupported(said_by,
                    absl::StrCat("sliding_window ", window, ", less than max_position_embeddings ", positions,
-                                ": attention over a part of the sequence"),
-                   "write null when sequences are trained no longer than the window");
+                                " (sliding-window attention)"),
+                   "write null if no sequence is longer than the window");
 }
 
 // `layer_types` of newer files lists per layer what older files express by rules.
@@ -148,8 +148,8 @@ bool CheckLayerTypes(HfReader* in, int64_t layers) {
     in->WrongType(in->root(), *types, absl::StrCat("has ", named, " entries for ", layers, " layers"));
   for (const TextNode& type : types->children) {
     if (type.text == "full_attention") continue;
-    in->NotSupported(*types, absl::StrCat("layer_types with '", type.text.substr(0, HfReader::kShown), "'"),
-                     "only full_attention is");
+    in->NotSupported(*types, absl::StrCat("layer type '", type.text.substr(0, HfReader::kShown), "'"),
+                     "only full_attention is supported");
     break;
   }
   return true;
@@ -178,7 +178,7 @@ void CheckWindow(HfReader* in, const LlamaFamily& family, int64_t layers) {
 void ReadDenseLayers(HfReader* in, int64_t layers, v1::Llama::Experts* experts) {
   if (const TextNode* step = in->Present("decoder_sparse_step");
       step != nullptr && in->Integer("decoder_sparse_step") > 1) {
-    in->NotSupported(*step, "decoder_sparse_step above 1: experts in some layers between others");
+    in->NotSupported(*step, "decoder_sparse_step above 1 (MoE layers between dense layers)");
   }
   const TextNode* dense = in->Present("mlp_only_layers");
   if (dense == nullptr) return;
@@ -187,11 +187,11 @@ void ReadDenseLayers(HfReader* in, int64_t layers, v1::Llama::Experts* experts) 
   for (const TextNode& layer : dense->children) {
     int64_t number = -1;
     if (!absl::SimpleAtoi(layer.text, &number) || number < 0)
-      return in->WrongType(in->root(), *dense, "does not list layers by their numbers");
+      return in->WrongType(in->root(), *dense, "is not a list of layer numbers");
     if (number < layers) named.insert(number);  // As in transformers, which looks up the layer's own number.
   }
   if (!named.empty() && *named.rbegin() >= static_cast<int64_t>(named.size()))
-    return in->NotSupported(*dense, "a list of mlp_only_layers other than the first ones");
+    return in->NotSupported(*dense, "a list of mlp_only_layers other than the first layers");
   experts->set_dense_layers(static_cast<int64_t>(named.size()));
 }
 
@@ -206,12 +206,11 @@ void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
   const int64_t layers = llama->layers() - experts->dense_layers();
   if (layers <= 0) return;
   experts->set_balance_loss(*there * static_cast<double>(experts->per_token()) / static_cast<double>(layers));
-  in->Warn(
-      *in->Find("output_router_logits"), "hf_router_loss",
-      absl::StrCat("the router's loss is one of each sample and layer here, and of a batch and all layers "
-                   "together there: balance_loss is ",
-                   experts->balance_loss(), ", as strong where layers route alike"),
-      "write false in the file for none");
+  in->Warn(*in->Find("output_router_logits"), "hf_router_loss",
+           absl::StrCat("fsdpd computes the router loss per sample and layer, Transformers over the batch "
+                        "and all layers; balance_loss ",
+                        experts->balance_loss(), " is as strong if all layers route alike"),
+           "write false in the file to disable it");
 }
 
 bool IsNull(const TextNode* node) { return node != nullptr && node->kind == TextNode::Kind::kNull; }
@@ -247,7 +246,7 @@ void ReadDeepSeekV2Experts(HfReader* in, v1::Llama::Experts* experts) {
   experts->set_intermediate_size(in->Integer("moe_intermediate_size", 1407));
   experts->set_shared_intermediate_size(in->Integer("n_shared_experts", 2) * experts->intermediate_size());
   experts->set_normalized(false);
-  in->Only("norm_topk_prob", false, "weights that are made to add up to 1, which transformers leaves out,");
+  in->Only("norm_topk_prob", false, "normalization of routing weights");
   experts->set_weight_scale(in->Number(in->root(), "routed_scaling_factor", 1));
   experts->set_dense_layers(DenseLayers(in, kDeepSeekV2));
   const std::string method = in->Text(in->root(), "topk_method", "greedy");
@@ -256,7 +255,7 @@ void ReadDeepSeekV2Experts(HfReader* in, v1::Llama::Experts* experts) {
   if (method != "group_limited_greedy") {
     in->NotSupported(*in->Find("topk_method"),
                      absl::StrCat("topk_method '", method.substr(0, HfReader::kShown), "'"),
-                     "greedy and group_limited_greedy are");
+                     "only greedy and group_limited_greedy are supported");
     return;
   }
   experts->set_groups(in->Integer("n_group"));
@@ -286,31 +285,30 @@ void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   if (Is(family, kDeepSeekV3)) CheckName(in, "topk_method", "noaux_tc");
   if (Is(family, kDeepSeekV2) && llama->rope_scaling().yarn().mscale_all_dim() > 0) {
     const TextNode* rope = in->Present("rope_scaling");
-    in->Warn(
-        rope == nullptr ? *in->Find("rope_parameters") : *rope, "hf_score_scale",
-        "scores have YaRN's scale, squared, as in DeepSeek's own code; transformers leaves it out of its "
-        "DeepSeek-V2",
-        "for transformers' numbers spell the model out, with yarn: {mscale: 0, mscale_all_dim: 0}");
+    in->Warn(rope == nullptr ? *in->Find("rope_parameters") : *rope, "hf_score_scale",
+             "attention scores have the square of YaRN's scale, as in DeepSeek's code; Transformers omits it "
+             "for DeepSeek-V2",
+             "to match Transformers, write all model fields in the spec, with yarn: {mscale: 0, "
+             "mscale_all_dim: 0}");
   }
   const TextNode* every = in->Present("moe_layer_freq");
   if (every != nullptr && every->text != "1")
-    in->NotSupported(*every, "moe_layer_freq other than 1: experts in some layers between others");
+    in->NotSupported(*every, "moe_layer_freq other than 1 (MoE layers between dense layers)");
   const TextNode* more = in->Present("num_nextn_predict_layers");
   if (more == nullptr || more->text == "0") return;
   in->Warn(*more, "hf_more_tokens",
-           "layers that predict tokens after the next are left out: they add nothing to what the others "
-           "give, and are not trained here",
-           "write 0 in the file to say that none are meant");
+           "multi-token prediction layers are ignored: fsdpd does not train them, and other layers do not "
+           "depend on them",
+           "write 0 in the file to confirm");
 }
 
 // transformers computes no router loss for these families.
 void TellDeepSeekLoss(HfReader* in, const LlamaFamily& family) {
   const TextNode* loss = in->Present("aux_loss_alpha");
   if (!IsDeepSeek(family) || loss == nullptr || in->Weight("aux_loss_alpha", 0).value_or(0) == 0) return;
-  in->Warn(*loss, "hf_loss_left_out",
-           "the router's loss is not read: transformers has none of this family either",
-           absl::StrCat("spell the model out with experts: {balance_loss: ",
-                        loss->text.substr(0, HfReader::kShown), "} to train with it"));
+  in->Warn(*loss, "hf_loss_left_out", "the router loss is ignored, as Transformers does for this family",
+           absl::StrCat("to train with it, write all model fields in the spec, with experts: {balance_loss: ",
+                        loss->text.substr(0, HfReader::kShown), "}"));
 }
 
 void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
@@ -329,7 +327,7 @@ void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
     experts->set_count(in->Integer("num_local_experts", 8));
     experts->set_per_token(in->Integer("num_experts_per_tok", 2));
     experts->set_normalized(true);
-    in->TellNoise("router_jitter_noise", "noise on what routers read");
+    in->TellNoise("router_jitter_noise", "noise on router inputs");
   } else {
     experts->set_count(in->Integer("num_experts", 128));
     experts->set_per_token(in->Integer("num_experts_per_tok", 8));
@@ -372,9 +370,9 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   if (family.qkv_bias || Is(family, kMixtral)) {
     in->Skip({"attention_bias"});
   } else {
-    in->Only("attention_bias", false, "a bias of the attention's output projection");
+    in->Only("attention_bias", false, "bias of the attention output projection");
   }
-  in->Only("mlp_bias", false, "a bias in the feed-forward layer");
+  in->Only("mlp_bias", false, "bias of the feed-forward layer");
   if (IsDeepSeek(family)) ReadDeepSeek(in, family, llama);
   if (Is(family, kMixtral) || Is(family, kQwen3Moe) || Is(family, kDots1) || IsDeepSeek(family))
     ReadExperts(in, family, llama);
@@ -382,7 +380,7 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   if (activation != "silu") {
     in->NotSupported(*in->Find("hidden_act"),
                      absl::StrCat("hidden_act '", activation.substr(0, HfReader::kShown), "'"),
-                     "only silu is");
+                     "only silu is supported");
   }
 }
 
@@ -400,12 +398,12 @@ void ReadGpt2(HfReader* in, v1::Gpt2* gpt2) {
   if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {  // Two names of one formula.
     in->NotSupported(*in->Find("activation_function"),
                      absl::StrCat("activation_function '", activation.substr(0, HfReader::kShown), "'"),
-                     "only gelu_new is");
+                     "only gelu_new is supported");
   }
   in->TellDropout({"attn_pdrop", "embd_pdrop", "resid_pdrop"}, 0.1);
-  in->Only("scale_attn_weights", true, "scores without a scale");
-  in->Only("scale_attn_by_inverse_layer_idx", false, "scores scaled by the layer's number");
-  in->Only("add_cross_attention", false, "attention to an encoder");
+  in->Only("scale_attn_weights", true, "disabled scaling of attention scores");
+  in->Only("scale_attn_by_inverse_layer_idx", false, "scaling of attention scores by layer number");
+  in->Only("add_cross_attention", false, "cross-attention");
 }
 
 struct Architecture {
@@ -429,12 +427,12 @@ std::string KnownTypes() {
   std::string known;
   for (const Architecture& a : kArchitectures)
     absl::StrAppend(&known, known.empty() ? "" : ", ", a.model_type);
-  return absl::StrCat("known are ", known);
+  return absl::StrCat("supported: ", known);
 }
 
 // Null after a violation.
 const Architecture* FindArchitecture(HfReader* in) {
-  const char* fix = "give the file that lies beside the weights";
+  const char* fix = "use the config.json next to the weights";
   if (in->root().kind != TextNode::Kind::kMap) {
     in->Fault(in->root().place, "hf_no_config", "is not a config.json", fix);
     return nullptr;
@@ -462,7 +460,7 @@ const Architecture* FindArchitecture(HfReader* in) {
   for (const TextNode& name : names->children) {
     if (name.text == found->name) return found;
   }
-  in->NotSupported(*names, absl::StrCat("architectures without ", found->name));
+  in->NotSupported(*names, absl::StrCat("a list of architectures without ", found->name));
   return nullptr;
 }
 
@@ -470,8 +468,8 @@ const Architecture* FindArchitecture(HfReader* in) {
 void TellQuantized(HfReader* in) {
   const TextNode* quantized = in->Present("quantization_config");
   if (quantized == nullptr) return;
-  in->Warn(*quantized, "hf_quantized", "the weights beside it are quantized, and such are not loaded",
-           "make them bf16 first, or start from other weights; precision.compute: fp8 is what trains in FP8");
+  in->Warn(*quantized, "hf_quantized", "the weights next to it are quantized and cannot be loaded",
+           "convert them to bf16 first, or start from other weights; precision.compute: fp8 trains in FP8");
 }
 
 // A field of model.llama or model.gpt2, and its alternative keys, of which a file has one.

@@ -144,7 +144,7 @@ absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dty
                                    [&](const Family& each) { return type == each.type; });
   if (family == std::end(kFamilies)) {
     return absl::InvalidArgumentError(
-        "no family of transformers has norms, biases and experts together as this model has them");
+        "no Transformers family has this model's combination of norms, biases and experts");
   }
   const bool experts = model.experts.count > 0;
   Fields fields;
@@ -195,7 +195,7 @@ absl::StatusOr<std::string> Make(const Gpt2Config& model, absl::string_view dtyp
 
 absl::StatusOr<std::string> Make(const PluginConfig& /*model*/, absl::string_view /*dtype*/,
                                  double /*deviation*/) {
-  return absl::InvalidArgumentError("a plug-in's model is none of transformers'");
+  return absl::InvalidArgumentError("a plug-in model has no Transformers family");
 }
 
 }  // namespace

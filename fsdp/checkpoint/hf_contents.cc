@@ -74,7 +74,7 @@ class Look {
       if (of.kind == JsonValue::Kind::kText && IsPlainFileName(of.text)) {
         (*named)[of.text].insert(map->keys[i]);
       } else {
-        Fault(kHfIndexName, "", absl::StrCat(map->keys[i], " is in no file of the directory"));
+        Fault(kHfIndexName, "", absl::StrCat(map->keys[i], " has an invalid file name"));
       }
     }
     return absl::OkStatus();
@@ -106,14 +106,14 @@ class Look {
     for (SafetensorsEntry& entry : head.entries) {
       found.insert(entry.name);
       const auto [first, is_new] = file_of_.emplace(entry.name, name);
-      if (!is_new) Fault(name, entry.name, absl::StrCat("is in another file too: ", first->second));
+      if (!is_new) Fault(name, entry.name, absl::StrCat("is also in ", first->second));
       contents_.tensors.push_back({std::move(entry), contents_.files.size() - 1});
     }
     // Do not report missing tensors if the header is incomplete.
     if (named == nullptr || !head.first.ok()) return absl::OkStatus();
     for (const std::string& tensor : *named) {
       if (found.count(tensor) == 0)
-        Fault(name, "", absl::StrCat("has no ", tensor, ", which the index says"));
+        Fault(name, "", absl::StrCat("lacks ", tensor, ", which the index lists"));
     }
     return absl::OkStatus();
   }

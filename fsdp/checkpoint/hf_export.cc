@@ -29,7 +29,7 @@ constexpr int kMaxThreads = 8;                 // More threads do not make disks
 
 absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t most) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path));
-  if (file->size() > most) return absl::DataLossError(absl::StrCat(path, ": is too large"));
+  if (file->size() > most) return absl::DataLossError(absl::StrCat(path, ": file is too large"));
   std::string text(file->size(), '\0');
   FSDPD_RETURN_IF_ERROR(file->Read(0, file->size(), text.data()));
   return text;
@@ -48,7 +48,7 @@ absl::Status CheckMayReplace(const std::string& directory) {
   const bool absent = !std::filesystem::exists(directory, error) && !error;
   if (absent || std::filesystem::is_empty(directory, error) || IsExport(directory)) return absl::OkStatus();
   return absl::AlreadyExistsError(
-      absl::StrCat(directory, ": is there already and is no job's export; move it away"));
+      absl::StrCat(directory, ": already exists and is not an export of a job; move it away"));
 }
 
 // Nullopt if the job did not start from a directory with a config.json of this model.

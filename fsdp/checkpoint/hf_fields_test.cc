@@ -23,7 +23,7 @@ std::string FaultsWith(const std::string& fields) {
 
 TEST(HfFields, RejectsFieldsThatScaleOrCap) {
   EXPECT_EQ(FaultsWith(R"("embedding_multiplier": 12.0)"),
-            "c.json:3:1: error: model.hf_config: embedding_multiplier 12.0: a scale of embeddings is not "
+            "c.json:3:1: error: model.hf_config: embedding_multiplier 12.0: scaling of embeddings is not "
             "supported [hf_not_supported]\n");
   for (const char* field :
        {R"("logits_scaling": 8.0)", R"("residual_multiplier": 0.22)", R"("attention_multiplier": 0.0078125)",
@@ -63,7 +63,7 @@ TEST(HfFields, AcceptsFieldsImpliedByFamily) {
 
 TEST(HfFields, WarnsOfUnknownFields) {
   EXPECT_EQ(FaultsWith("\"brand_new\": 3, \"top_k\": 5,\n\"another\": false"),
-            "c.json:3:1: warning: model.hf_config: 2 fields are not known and left out: brand_new, another; "
+            "c.json:3:1: warning: model.hf_config: 2 fields are unknown and ignored: brand_new, another; "
             "check whether the model computes with them [hf_not_known]\n");
 }
 
@@ -71,17 +71,17 @@ TEST(HfFields, WarnsOfUnknownFields) {
 TEST(HfFields, ChecksRotaryFields) {
   EXPECT_TRUE(absl::StrContains(
       FaultsWith(R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})"),
-      "partial_rotary_factor 0.5: a rotation of a part of each head is not supported"));
+      "partial_rotary_factor 0.5: partial rotary embedding is not supported"));
   const std::string llama3 =
       R"("rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
          "original_max_position_embeddings": 8192)";
   EXPECT_EQ(FaultsWith(absl::StrCat(R"("rope_scaling": {)", llama3, "}")), "");
   EXPECT_TRUE(
       absl::StrContains(FaultsWith(absl::StrCat(R"("rope_scaling": {)", llama3, R"(, "long_factor": [1]})")),
-                        "1 field is not known and left out: long_factor"));
+                        "1 field is unknown and ignored: long_factor"));
   EXPECT_TRUE(absl::StrContains(
       FaultsWith(absl::StrCat(R"("rope_scaling": {)", llama3, R"(, "attention_factor": 1.2})")),
-      "attention_factor 1.2: a scale of rotary positions is not supported"));
+      "attention_factor 1.2: scaling of the rotary embedding is not supported"));
 }
 
 TEST(HfFields, ReturnsInitializerRange) {

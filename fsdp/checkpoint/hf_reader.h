@@ -56,7 +56,7 @@ class HfReader {
     if (rates.empty()) return;
     Fault(first == nullptr ? root_.place : first->key_place, "hf_dropout",
           absl::StrCat("dropout is not supported and is ignored: ", rates),
-          "write 0.0 in the file to say that none is meant");
+          "write 0.0 in the file to confirm");
     faults_.back().violation.level = FaultLevel::kWarn;
   }
   void Warn(const TextNode& node, std::string rule, std::string reason, std::string fix) {
@@ -68,7 +68,7 @@ class HfReader {
     const TextNode* node = Present(key);
     double rate = 0;
     if (node == nullptr || (absl::SimpleAtod(node->text, &rate) && rate == 0)) return;
-    NotSupported(*node, absl::StrCat(key, ": ", what), "write 0.0 to go without");
+    NotSupported(*node, absl::StrCat(key, ": ", what), "write 0.0 to disable it");
   }
   void NotSupported(const TextNode& node, absl::string_view what, std::string fix = "") {
     Fault(&node == &root_ ? node.place : node.key_place, "hf_not_supported",
@@ -102,7 +102,7 @@ class HfReader {
       return otherwise;
     }
     if (IsPlain(*node) && absl::SimpleAtoi(node->text, &value) && value > 0) return value;
-    WrongType(parent, *node, "is not a size");
+    WrongType(parent, *node, "is not a positive integer");
     return 0;
   }
   int64_t Integer(absl::string_view key, int64_t otherwise = 0) { return Integer(root_, key, otherwise); }
@@ -117,7 +117,7 @@ class HfReader {
     }
     if (IsPlain(*node) && absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value > 0)
       return value;
-    WrongType(parent, *node, "is not a number above 0");
+    WrongType(parent, *node, "is not a positive number");
     return otherwise == 0 ? 1 : otherwise;
   }
 
@@ -128,7 +128,7 @@ class HfReader {
     if (node == nullptr) return otherwise;
     if (IsPlain(*node) && absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value >= 0)
       return value;
-    WrongType(root_, *node, "is not 0 or a number above it");
+    WrongType(root_, *node, "is not a number of at least 0");
     return std::nullopt;
   }
 
@@ -147,7 +147,7 @@ class HfReader {
     const TextNode* node = Present(parent, key);
     if (node == nullptr) return std::string(otherwise);
     if (node->kind == TextNode::Kind::kScalar) return node->text;
-    WrongType(parent, *node, "is not a name");
+    WrongType(parent, *node, "is not a string");
     return std::string(otherwise);
   }
 

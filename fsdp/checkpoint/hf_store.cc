@@ -277,8 +277,9 @@ bool HasHfWeights(const std::string& directory) {
 absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfDirectory(const std::string& directory) {
   absl::StatusOr<HfContents> contents = LoadHfContents(directory);
   if (absl::IsNotFound(contents.status()) && !HasSafetensors(directory) && HasOtherWeights(directory)) {
-    return absl::UnimplementedError(absl::StrCat(directory, ": has weights and no ", kHfSingleName,
-                                                 ": save_pretrained() of transformers makes one of them"));
+    return absl::UnimplementedError(
+        absl::StrCat(directory, ": has weights but no ", kHfSingleName,
+                     "; convert the weights with save_pretrained() of Transformers"));
   }
   FSDPD_RETURN_IF_ERROR(contents.status());
   FSDPD_RETURN_IF_ERROR(contents->first);

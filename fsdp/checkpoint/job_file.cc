@@ -196,8 +196,8 @@ absl::Status ReadNumber(const DcpReader& reader, const std::string& name, int64_
   if (pickle == nullptr) return absl::OkStatus();
   const PickleValue& root = pickle->root();
   if (root.kind != PickleKind::kInt || root.integer < 0 || root.integer > kMaxCount) {
-    return absl::DataLossError(
-        absl::StrCat(name, " is ", DescribePickled(root), " and should be a number from 0 to ", kMaxCount));
+    return absl::DataLossError(absl::StrCat(name, ": invalid value (got ", DescribePickled(root),
+                                            ", want an integer from 0 to ", kMaxCount, ")"));
   }
   *number = root.integer;
   return absl::OkStatus();
@@ -207,8 +207,8 @@ absl::Status ReadReal(const DcpReader& reader, const std::string& name, double* 
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
   if (pickle == nullptr) return absl::OkStatus();
   if (pickle->root().kind != PickleKind::kFloat || !(pickle->root().real > 0)) {
-    return absl::DataLossError(
-        absl::StrCat(name, " is ", DescribePickled(pickle->root()), " and should be a number above 0"));
+    return absl::DataLossError(absl::StrCat(name, ": invalid value (got ", DescribePickled(pickle->root()),
+                                            ", want a number above 0)"));
   }
   *real = pickle->root().real;
   return absl::OkStatus();
@@ -216,7 +216,7 @@ absl::Status ReadReal(const DcpReader& reader, const std::string& name, double* 
 
 absl::Status BadItem(const std::string& name, const PickleValue& value, const char* wanted) {
   return absl::DataLossError(
-      absl::StrCat(name, " has ", DescribePickled(value), " and should be a list of ", wanted));
+      absl::StrCat(name, ": invalid value (got ", DescribePickled(value), ", want a list of ", wanted, ")"));
 }
 
 // Nullopt if there is no such list. `read` returns false for an invalid item.
@@ -304,19 +304,19 @@ std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, c
     known.insert(wanted.key);
     const auto tensor = found.find(wanted.key);
     if (tensor == found.end()) {
-      differences.push_back(absl::StrCat(wanted.key, " is missing"));
+      differences.push_back(absl::StrCat(wanted.key, ": is missing"));
     } else if (tensor->second->shape != wanted.shape) {
-      differences.push_back(absl::StrCat(wanted.key, " is ", ShapeText(tensor->second->shape),
-                                         ", and the job's is ", ShapeText(wanted.shape)));
+      differences.push_back(absl::StrCat(wanted.key, ": wrong shape (got ", ShapeText(tensor->second->shape),
+                                         ", want ", ShapeText(wanted.shape), ")"));
     } else if (!IsFloating(*tensor->second)) {
-      differences.push_back(
-          absl::StrCat(wanted.key, " is of type ", tensor->second->type_name, ", which is no parameter's"));
+      differences.push_back(absl::StrCat(wanted.key, ": wrong dtype (got ", tensor->second->type_name,
+                                         ", want a floating-point type)"));
     }
   }
   // Optimizer state of frozen parameters is ignored: they may have been trained before.
   for (const DcpTensor& tensor : index.tensors) {
     if (absl::StartsWith(tensor.name, kNativePrefix) && !known.contains(tensor.name)) {
-      differences.push_back(absl::StrCat(tensor.name, " is not in the job's model"));
+      differences.push_back(absl::StrCat(tensor.name, ": is not in the job's model"));
     }
   }
   return differences;
@@ -325,13 +325,13 @@ std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, c
 absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spec) {
   if (reader.FindValue(kIterationKey) == nullptr) {
     return absl::FailedPreconditionError(
-        "it does not say at which step it was written (iteration); checkpoint.load_optimizer: false takes "
-        "its parameters alone");
+        "the checkpoint has no step number (iteration); set checkpoint.load_optimizer: false to load only "
+        "its parameters");
   }
   TrainingState state;
   FSDPD_RETURN_IF_ERROR(ReadNumber(reader, kIterationKey, &state.step));
   if (state.step > kMaxCount / spec.global_batch)
-    return absl::DataLossError(absl::StrCat("iteration is ", state.step, ", which is too many"));
+    return absl::DataLossError(absl::StrCat("iteration: ", state.step, " is too large"));
   state.samples = state.step * spec.global_batch;
   state.steps_taken = state.step;
   state.loss_scale = spec.scales_loss() ? spec.loss_scale.initial : 1;

@@ -40,12 +40,12 @@ class Reader {
   Reader(absl::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
 
   absl::StatusOr<JsonValue> Run() {
-    if (static_cast<int64_t>(text_.size()) > limits_.bytes) return Wrong("the text is too long");
-    if (!IsUtf8(text_)) return Wrong("the text is not UTF-8");
+    if (static_cast<int64_t>(text_.size()) > limits_.bytes) return Wrong("document is too large");
+    if (!IsUtf8(text_)) return Wrong("document is not UTF-8");
     JsonValue value;
     FSDPD_RETURN_IF_ERROR(Value(&value, 1));
     Blanks();
-    if (at_ != text_.size()) return Wrong("something follows the value");
+    if (at_ != text_.size()) return Wrong("unexpected data after the value");
     return value;
   }
 
@@ -72,7 +72,7 @@ class Reader {
 
   absl::Status Value(JsonValue* value, int depth) {
     Blanks();
-    if (depth > limits_.depth) return Wrong("too deep");
+    if (depth > limits_.depth) return Wrong("nested too deeply");
     if (++values_ > limits_.values) return Wrong("too many values");
     if (Take('{')) return Object(value, depth);
     if (Take('[')) return List(value, depth);
@@ -98,17 +98,17 @@ class Reader {
     do {
       Blanks();
       std::string key;
-      if (!Take('"')) return Wrong("no key");
+      if (!Take('"')) return Wrong("expected a key");
       FSDPD_RETURN_IF_ERROR(Text(&key));
-      if (!seen.insert(key).second) return Wrong("a key is there twice");
+      if (!seen.insert(key).second) return Wrong("duplicate key");
       Blanks();
-      if (!Take(':')) return Wrong("no colon after a key");
+      if (!Take(':')) return Wrong("expected ':' after a key");
       value->keys.push_back(std::move(key));
       value->items.emplace_back();
       FSDPD_RETURN_IF_ERROR(Value(&value->items.back(), depth + 1));
       Blanks();
     } while (Take(','));
-    return Take('}') ? absl::OkStatus() : Wrong("an object that does not end");
+    return Take('}') ? absl::OkStatus() : Wrong("unterminated object");
   }
 
   absl::Status List(JsonValue* value, int depth) {
@@ -120,7 +120,7 @@ class Reader {
       FSDPD_RETURN_IF_ERROR(Value(&value->items.back(), depth + 1));
       Blanks();
     } while (Take(','));
-    return Take(']') ? absl::OkStatus() : Wrong("a list that does not end");
+    return Take(']') ? absl::OkStatus() : Wrong("unterminated array");
   }
 
   bool Digits() {
@@ -132,11 +132,11 @@ class Reader {
   absl::Status Number(JsonValue* value) {
     const size_t begin = at_;
     Take('-');
-    if (!Take('0') && !Digits()) return Wrong("no value");
-    if (Take('.') && !Digits()) return Wrong("a number that does not end");
+    if (!Take('0') && !Digits()) return Wrong("expected a value");
+    if (Take('.') && !Digits()) return Wrong("invalid number");
     if (Take('e') || Take('E')) {
       if (!Take('+')) Take('-');
-      if (!Digits()) return Wrong("a number that does not end");
+      if (!Digits()) return Wrong("invalid number");
     }
     value->kind = JsonValue::Kind::kNumber;
     value->text = std::string(text_.substr(begin, at_ - begin));
@@ -147,14 +147,14 @@ class Reader {
   absl::Status Text(std::string* text) {
     while (at_ < text_.size() && text_[at_] != '"') {
       const char c = text_[at_++];
-      if (static_cast<unsigned char>(c) < 0x20) return Wrong("a control character in a text");
+      if (static_cast<unsigned char>(c) < 0x20) return Wrong("control character in a string");
       if (c != '\\') {
         *text += c;
       } else {
         FSDPD_RETURN_IF_ERROR(Escape(text));
       }
     }
-    return Take('"') ? absl::OkStatus() : Wrong("a text that does not end");
+    return Take('"') ? absl::OkStatus() : Wrong("unterminated string");
   }
 
   absl::Status Escape(std::string* text) {
@@ -162,18 +162,18 @@ class Reader {
     const char name = at_ < text_.size() ? text_[at_++] : '\0';
     if (name != 'u') {
       const size_t found = kNames.find(name);
-      if (found == absl::string_view::npos) return Wrong("an unknown escape");
+      if (found == absl::string_view::npos) return Wrong("invalid escape sequence");
       *text += kMeant[found];
       return absl::OkStatus();
     }
     uint32_t code = 0, low = 0;
-    if (!Hex(&code)) return Wrong("an unknown escape");
+    if (!Hex(&code)) return Wrong("invalid escape sequence");
     // Characters beyond 16 bits are surrogate pairs; a single surrogate is invalid.
     if (code >= 0xD800 && code < 0xDC00) {
-      if (!TakeWord("\\u") || !Hex(&low) || low < 0xDC00 || low > 0xDFFF) return Wrong("half a character");
+      if (!TakeWord("\\u") || !Hex(&low) || low < 0xDC00 || low > 0xDFFF) return Wrong("unpaired surrogate");
       code = 0x10000 + (code - 0xD800) * 0x400 + (low - 0xDC00);
     } else if (code >= 0xDC00 && code <= 0xDFFF) {
-      return Wrong("half a character");
+      return Wrong("unpaired surrogate");
     }
     AppendUtf8(code, text);
     return absl::OkStatus();

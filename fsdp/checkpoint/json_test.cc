@@ -41,11 +41,11 @@ TEST(Json, ParsesEscapes) {
   const auto value = ParseJson(R"("\"\\\/\b\f\n\r\té\u00e9\u20AC\ud83d\ude00\u0000.")");
   ASSERT_TRUE(value.ok()) << value.status();
   EXPECT_EQ(value->text, std::string("\"\\/\b\f\n\r\téé€😀\0.", 21));
-  EXPECT_THAT(ErrorOf(R"("\ud83d")"), HasSubstr("half a character"));
-  EXPECT_THAT(ErrorOf(R"("\ud83d\u0041")"), HasSubstr("half a character"));
-  EXPECT_THAT(ErrorOf(R"("\ude00")"), HasSubstr("half a character"));
-  EXPECT_THAT(ErrorOf(R"("\u12g4")"), HasSubstr("byte 5: an unknown escape"));
-  EXPECT_THAT(ErrorOf(R"("\x41")"), HasSubstr("an unknown escape"));
+  EXPECT_THAT(ErrorOf(R"("\ud83d")"), HasSubstr("unpaired surrogate"));
+  EXPECT_THAT(ErrorOf(R"("\ud83d\u0041")"), HasSubstr("unpaired surrogate"));
+  EXPECT_THAT(ErrorOf(R"("\ude00")"), HasSubstr("unpaired surrogate"));
+  EXPECT_THAT(ErrorOf(R"("\u12g4")"), HasSubstr("byte 5: invalid escape"));
+  EXPECT_THAT(ErrorOf(R"("\x41")"), HasSubstr("invalid escape"));
 }
 
 TEST(Json, RejectsInvalidJson) {
@@ -60,7 +60,7 @@ TEST(Json, RejectsInvalidJson) {
 }
 
 TEST(Json, RejectsDuplicateKey) {
-  EXPECT_THAT(ErrorOf(R"({"a":1,"b":2,"\u0061":3})"), HasSubstr("a key is there twice"));
+  EXPECT_THAT(ErrorOf(R"({"a":1,"b":2,"\u0061":3})"), HasSubstr("duplicate key"));
   EXPECT_TRUE(ParseJson(R"({"a":{"a":1},"b":{"a":2}})").ok());
 }
 

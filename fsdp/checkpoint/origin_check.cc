@@ -65,7 +65,7 @@ absl::StatusOr<std::string> ReadConfig(const std::string& directory) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file,
                          InputFile::Open(absl::StrCat(directory, "/", kHfConfigName)));
   if (file->size() > kMaxJobSpecBytes)
-    return absl::DataLossError(absl::StrCat(file->path(), ": is too large for a config.json"));
+    return absl::DataLossError(absl::StrCat(file->path(), ": file is too large for a config.json"));
   std::string text(file->size(), '\0');
   FSDPD_RETURN_IF_ERROR(file->Read(0, file->size(), text.data()));
   return text;
@@ -78,7 +78,7 @@ std::vector<std::string> ConfigFaults(const std::string& text, v1::Model* model)
     // Warnings concern how it was trained elsewhere.
     if (fault.violation.level == FaultLevel::kError) faults.push_back(Render(fault));
   }
-  if (faults.empty() && !IsSound(*model)) faults.push_back("its sizes are no model's");
+  if (faults.empty() && !IsSound(*model)) faults.push_back("the sizes are not those of a valid model");
   return faults;
 }
 
@@ -95,14 +95,14 @@ OriginDifferences CompareSpec(const std::string& json, const Spec& job) {
   if (json.empty()) return differences;
   v1::JobSpec spec;
   if (!ParseSpec(json, &spec)) {
-    differences.run.push_back("the spec in it cannot be read, and is not compared");
+    differences.run.push_back("the stored spec cannot be parsed and was not compared");
     return differences;
   }
   // Specs that a conversion writes have only a model; every job has data or training settings.
   const bool only_model = !spec.has_train() && !spec.has_data();
   spec = WithDefaults(spec, nullptr);
   if (!IsSound(spec.model())) {
-    differences.run.push_back("the model of the spec in it is none of today's, and is not compared");
+    differences.run.push_back("the stored spec has an unknown model, which was not compared");
     return differences;
   }
   differences.model = ModelDifferences(job.model, ToModelConfig(spec.model()));
@@ -125,8 +125,7 @@ std::vector<std::string> CompareData(const std::vector<std::string>& there,
     const auto [name, now] = parse(line);
     const auto before = known.find(name);
     if (before == known.end() || before->second == now) continue;
-    differences.push_back(
-        absl::StrCat(name, " has changed since: it was ", before->second, ", and is ", now));
+    differences.push_back(absl::StrCat(name, " has changed (was ", before->second, ", now ", now, ")"));
   }
   return differences;
 }

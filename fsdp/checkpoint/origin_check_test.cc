@@ -53,7 +53,7 @@ TEST(OriginCheck, ComparesTokenFilesByName) {
   EXPECT_THAT(CompareData({"data.tokens[0].path /a = 8 bytes, hash 1", "data.tokens[1].path /b = 9 bytes"},
                           {"data.tokens[0].path /c = 1 bytes", "data.tokens[1].path /a = 8 bytes, hash 2",
                            "data.tokens[2].path /b = 9 bytes"}),
-              ElementsAre("/a has changed since: it was 8 bytes, hash 1, and is 8 bytes, hash 2"));
+              ElementsAre("/a has changed (was 8 bytes, hash 1, now 8 bytes, hash 2)"));
   EXPECT_THAT(CompareData({}, {"data.tokens[0].path /a = 8 bytes"}), IsEmpty());
 }
 

@@ -121,16 +121,16 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
     match->tensors.push_back(std::max<int64_t>(at, 0));
     if (!is_new) continue;  // Parameters of one tensor report its problems once.
     if (at < 0) {
-      match->faults.Add(name, "is not there, and the model has it");
+      match->faults.Add(name, "is missing");
       continue;
     }
     const StoredTensor& tensor = source.tensors()[at];
     if (tensor.shape != param.TheirShape()) {
-      match->faults.Add(name, absl::StrCat("has the shape ", ShapeText(tensor.shape), ", and in the model ",
-                                           ShapeText(param.TheirShape())));
+      match->faults.Add(name, absl::StrCat("wrong shape (got ", ShapeText(tensor.shape), ", want ",
+                                           ShapeText(param.TheirShape()), ")"));
     } else if (!CanCast(*tensor.type)) {
-      match->faults.Add(name, absl::StrCat("has numbers of type ", tensor.type->name,
-                                           ", and parameters are floating-point numbers"));
+      match->faults.Add(
+          name, absl::StrCat("wrong dtype (got ", tensor.type->name, ", want a floating-point type)"));
     }
   }
   // In other programs' states both names may exist. A native checkpoint has the head's name only if it is
@@ -165,14 +165,12 @@ ParamMatch MatchParams(const TensorReader& source, const ModelConfig& model, boo
   ParamMatch match;
   std::optional<Found> found = FindNaming(source, model);
   if (!found.has_value()) {
-    match.faults.Add("embedding", "is not there: none of the names are those of this model's family");
+    match.faults.Add("embedding", "not found: no tensor has a name of this model's family");
     return match;
   }
   if (!found->rival.empty()) {
-    match.faults.Add(
-        absl::StrCat("'", found->prefix.before, "' and '", found->rival, "'"),
-        "are before the names of a whole model each, and neither goes before the other: save the "
-        "one that is meant by itself");
+    match.faults.Add(absl::StrCat("'", found->prefix.before, "' and '", found->rival, "'"),
+                     "ambiguous: each prefix has a whole model; save only the intended one");
     return match;
   }
   MatchFound(source, *found, model, only_model, &match);

@@ -51,7 +51,7 @@ absl::Status ParamSource::TakeMain(const ModelConfig& model) {
   if (naming != Naming::kMegatron && naming != Naming::kMegatronLayers) return absl::OkStatus();
   FSDPD_ASSIGN_OR_RETURN(const StateMatch state, MatchState(*dcp, naming, match_, /*optimizer=*/false));
   if (!state.faults.empty()) {
-    no_main_ = absl::StrCat(state.faults[0].where, " ", state.faults[0].what);
+    no_main_ = absl::StrCat(state.faults[0].where, ": ", state.faults[0].what);
     return absl::OkStatus();
   }
   for (size_t i = 0; i < state.main.size(); ++i) {

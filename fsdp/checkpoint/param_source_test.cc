@@ -236,11 +236,10 @@ TEST_F(ParamSourceTest, ReportsAllMismatches) {
   const auto source = ParamSource::Open(dir_.path(), OddLlama());
   ASSERT_TRUE(source.ok()) << source.status();
   std::vector<std::string> faults;
-  for (const DcpFault& fault : (*source)->faults()) faults.push_back(fault.where + " " + fault.what);
-  EXPECT_THAT(faults,
-              ElementsAre("model.layers.0.input_layernorm.weight has the shape [4], and in the model [5]",
-                          "model.layers.0.self_attn.q_proj.weight is not there, and the model has it",
-                          "model.layers.0.other.weight is not in the model"));
+  for (const DcpFault& fault : (*source)->faults()) faults.push_back(fault.where + ": " + fault.what);
+  EXPECT_THAT(faults, ElementsAre("model.layers.0.input_layernorm.weight: wrong shape (got [4], want [5])",
+                                  "model.layers.0.self_attn.q_proj.weight: is missing",
+                                  "model.layers.0.other.weight: is not in the model"));
 }
 
 // Regression test: the head was dropped silently.
@@ -257,13 +256,12 @@ TEST_F(ParamSourceTest, RejectsTiedHeadThatDiffersFromEmbedding) {
     WriteHf(theirs);
     const auto source = ParamSource::Open(dir_.path(), OddGpt2());
     if (!source.ok() || (*source)->faults().size() != 1) return "";
-    return (*source)->faults()[0].where + " " + (*source)->faults()[0].what;
+    return (*source)->faults()[0].where + ": " + (*source)->faults()[0].what;
   };
   theirs.back().numbers.back() ^= 1;
-  EXPECT_THAT(fault_of(),
-              StartsWith("lm_head.weight differs from transformer.wte.weight, and the model ties"));
+  EXPECT_THAT(fault_of(), StartsWith("lm_head.weight: differs from transformer.wte.weight"));
   theirs.back() = MakeTestTensor("lm_head.weight", "bfloat16", theirs[0].shape);
-  EXPECT_THAT(fault_of(), StartsWith("lm_head.weight differs"));
+  EXPECT_THAT(fault_of(), StartsWith("lm_head.weight: differs"));
 }
 
 TEST_F(ParamSourceTest, OtherFamilyHasNoParameters) {
@@ -306,7 +304,7 @@ class SeveralModelsTest : public ParamSourceTest {
   std::string Taken() {
     const auto source = ParamSource::Open(dir_.path(), OddLlama());
     EXPECT_TRUE(source.ok()) << source.status();
-    for (const DcpFault& fault : (*source)->faults()) return fault.where + " " + fault.what;
+    for (const DcpFault& fault : (*source)->faults()) return fault.where + ": " + fault.what;
     float number = -1;
     EXPECT_TRUE((*source)->ReadRun("embedding.weight", 0, 1, &number).ok());
     EXPECT_TRUE((*source)->ReadRun("layer.1.ffn.w1", 0, 1, &number).ok());
@@ -337,14 +335,14 @@ TEST_F(SeveralModelsTest, PrefersCompleteModel) {
 // Training would silently continue from an average.
 TEST_F(SeveralModelsTest, IncompleteModelIsNotReplacedByAverage) {
   Write({"model.", "ema."}, /*first_lacks=*/1);
-  EXPECT_THAT(Taken(), AllOf(StartsWith("model."), EndsWith(" is not there, and the model has it")));
+  EXPECT_THAT(Taken(), AllOf(StartsWith("model."), EndsWith(": is missing")));
 }
 
 TEST_F(SeveralModelsTest, RejectsAmbiguousModels) {
   for (const char* second : {"teacher.", "student."}) {
     Write({"ema.", second});
-    EXPECT_THAT(Taken(), AllOf(StartsWith(absl::StrCat("'ema.model.' and '", second, "model.' are before")),
-                               HasSubstr("save the one that is meant by itself")));
+    EXPECT_THAT(Taken(), AllOf(StartsWith(absl::StrCat("'ema.model.' and '", second, "model.': ambiguous")),
+                               HasSubstr("save only the intended one")));
   }
   Write({"model.", "state_dict."});
   EXPECT_THAT(Taken(), HasSubstr("'model.model.' and 'state_dict.model.'"));

@@ -64,8 +64,8 @@ absl::Status Clear(const std::string& directory, const std::set<std::string>& ke
   std::filesystem::directory_iterator entry(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     if (!IsOurs(*entry)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          entry->path().string(), ": is not of a conversion that was interrupted; move it away"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(entry->path().string(), ": was not left by an interrupted conversion; move it away"));
     }
     if (kept.count(entry->path().filename().string()) == 0) files.push_back(entry->path().string());
   }
@@ -95,7 +95,7 @@ absl::Status CheckTargetIsFree(const std::string& target) {
   // EINVAL: the path ends in a dot, i.e. the current directory.
   if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR || errno == EINVAL) {
     return absl::AlreadyExistsError(
-        absl::StrCat(target, ": is there already; name a directory that is not, or remove it"));
+        absl::StrCat(target, ": already exists; use another directory, or remove it"));
   }
   const int why = errno;
   return ErrnoStatus(absl::StrCat(access(target.c_str(), F_OK) == 0 ? "replace " : "make ", target), why);
@@ -140,7 +140,7 @@ absl::StatusOr<std::unique_ptr<PartDirectory>> PartDirectory::Create(const std::
   if (fd < 0) return ErrnoStatus(absl::StrCat("open ", part));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !IsAt(fd, part)) {
     close(fd);
-    return absl::FailedPreconditionError(absl::StrCat(part, ": another conversion is writing there"));
+    return absl::FailedPreconditionError(absl::StrCat(part, ": another conversion is writing to it"));
   }
   absl::Status ready = replaces ? BringBack(whole) : absl::OkStatus();
   if (replaces && ready.ok()) ready = EmptyMarked(part, mark);
@@ -201,11 +201,11 @@ absl::Status PartDirectory::Replace() {
 absl::Status CheckFreeSpace(const std::string& target, int64_t bytes) {
   const std::string parent = ParentOf(WithoutSlash(target));
   struct statvfs disk;
-  if (statvfs(parent.c_str(), &disk) != 0) return ErrnoStatus(absl::StrCat("look at ", parent));
+  if (statvfs(parent.c_str(), &disk) != 0) return ErrnoStatus(absl::StrCat("statvfs ", parent));
   const auto free = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
   if (bytes <= free) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat(parent, ": ", HumanBytes(bytes), " are needed, and ", HumanBytes(free), " are free"));
+  return absl::UnavailableError(absl::StrCat(parent, ": not enough disk space (need ", HumanBytes(bytes),
+                                             ", free: ", HumanBytes(free), ")"));
 }
 
 }  // namespace fsdpd

@@ -127,7 +127,7 @@ TEST(PartDirectory, RejectsCurrentDirectory) {
   TempDir dir;
   fs::create_directories(dir.File("here"));
   const absl::Status here = PartDirectory::Create(dir.File("here/.")).status();
-  EXPECT_THAT(here.message(), HasSubstr("here/.: is there already")) << here;
+  EXPECT_THAT(here.message(), HasSubstr("here/.: already exists")) << here;
   EXPECT_TRUE(fs::exists(dir.File("here")));
 }
 
@@ -221,7 +221,7 @@ TEST(PartDirectory, DetectsInsufficientSpace) {
   EXPECT_TRUE(CheckFreeSpace(dir.File("out"), 1).ok());
   const absl::Status full = CheckFreeSpace(dir.File("out"), int64_t{1} << 60);
   EXPECT_TRUE(absl::IsUnavailable(full)) << full;
-  EXPECT_THAT(full.message(), HasSubstr("are needed, and "));
+  EXPECT_THAT(full.message(), HasSubstr("not enough disk space"));
 }
 
 TEST(PartDirectory, RejectsPathBelowFile) {
@@ -230,7 +230,7 @@ TEST(PartDirectory, RejectsPathBelowFile) {
   const absl::Status below = PartDirectory::Create(dir.File("file/out")).status();
   EXPECT_THAT(below.message(), HasSubstr("file/out: Not a directory")) << below;
   const absl::Status itself = PartDirectory::Create(dir.File("file")).status();
-  EXPECT_THAT(itself.message(), HasSubstr("file: is there already")) << itself;
+  EXPECT_THAT(itself.message(), HasSubstr("file: already exists")) << itself;
 }
 
 }  // namespace

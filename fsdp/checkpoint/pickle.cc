@@ -79,12 +79,13 @@ class Parser {
   absl::StatusOr<const PickleValue*> Run() {
     while (true) {
       opcode_at_ = at_;
-      if (at_ >= bytes_.size()) return Bad("the pickle ends without its STOP");
+      if (at_ >= bytes_.size()) return Bad("pickle ends without STOP");
       const auto opcode = static_cast<uint8_t>(bytes_[at_++]);
       if (opcode == kStop) break;
       FSDPD_RETURN_IF_ERROR(Step(opcode));
     }
-    if (stack_.size() != 1 || !marks_.empty()) return Bad("STOP with other than one value on the stack");
+    if (stack_.size() != 1 || !marks_.empty())
+      return Bad("the stack does not hold exactly one value at STOP");
     return stack_.front();
   }
 
@@ -143,7 +144,7 @@ class Parser {
   // --- Bytes ---
 
   absl::Status Take(uint64_t count, absl::string_view* taken) {
-    if (count > bytes_.size() - at_) return Bad("the pickle ends within it");
+    if (count > bytes_.size() - at_) return Bad("truncated opcode");
     *taken = bytes_.substr(at_, count);
     at_ += count;
     return absl::OkStatus();
@@ -159,7 +160,7 @@ class Parser {
 
   absl::Status TakeLine(absl::string_view* line) {
     const size_t end = bytes_.find('\n', at_);
-    if (end == absl::string_view::npos) return Bad("a name without its end");
+    if (end == absl::string_view::npos) return Bad("unterminated name");
     *line = bytes_.substr(at_, end - at_);
     at_ = end + 1;
     return absl::OkStatus();
@@ -170,7 +171,7 @@ class Parser {
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
   absl::Status Need(size_t count) const {
-    return stack_.size() - floor() >= count ? absl::OkStatus() : Bad("too few values on the stack");
+    return stack_.size() - floor() >= count ? absl::OkStatus() : Bad("stack underflow");
   }
 
   absl::StatusOr<PickleValue*> Push(PickleKind kind) {
@@ -204,7 +205,7 @@ class Parser {
     parent->depth = std::max(parent->depth, child->depth + 1);
     return parent->depth <= limits_.depth
                ? absl::OkStatus()
-               : Bad(absl::StrCat("values within values, more than ", limits_.depth, " deep"));
+               : Bad(absl::StrCat("nested more than ", limits_.depth, " levels deep"));
   }
 
   absl::Status AddAll(PickleValue* parent, const std::vector<PickleValue*>& children) {
@@ -214,7 +215,7 @@ class Parser {
   }
 
   absl::Status Mutable(const PickleValue* value) const {
-    return value->fixed ? Bad("changes a value that is used elsewhere already") : absl::OkStatus();
+    return value->fixed ? Bad("modifies a value that is already shared") : absl::OkStatus();
   }
 
   // --- Opcodes ---
@@ -255,7 +256,7 @@ class Parser {
       FSDPD_RETURN_IF_ERROR(TakeUnsigned(opcode == kBinGet || opcode == kBinPut ? 1 : 4, &index));
     }
     if (opcode == kBinGet || opcode == kLongBinGet) {
-      if (index >= memo_.size() || memo_[index] == nullptr) return Bad(absl::StrCat("no memo ", index));
+      if (index >= memo_.size() || memo_[index] == nullptr) return Bad(absl::StrCat("unknown memo ", index));
       memo_[index]->fixed = true;
       stack_.push_back(memo_[index]);
       return absl::OkStatus();
@@ -338,7 +339,7 @@ class Parser {
         const PickleValue* name = Pop();
         const PickleValue* module = Pop();
         if (name->kind != PickleKind::kString || module->kind != PickleKind::kString) {
-          return Bad("a class whose names are no text");
+          return Bad("class name is not a string");
         }
         FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(PickleKind::kClass));
         value->text = module->text;
@@ -355,8 +356,8 @@ class Parser {
         FSDPD_RETURN_IF_ERROR(Need(2));
         const PickleValue* state = Pop();
         PickleValue* object = stack_.back();
-        if (object->kind != PickleKind::kObject) return Bad("a state for what is no object");
-        if (object->state() != nullptr) return Bad("a second state for one object");
+        if (object->kind != PickleKind::kObject) return Bad("BUILD of a value that is not an object");
+        if (object->state() != nullptr) return Bad("second BUILD of one object");
         FSDPD_RETURN_IF_ERROR(Mutable(object));
         FSDPD_RETURN_IF_ERROR(Add(object, state));
         object->items[kStateItem] = state;
@@ -373,12 +374,12 @@ class Parser {
     if (opcode == kNewObjEx) {
       const PickleValue* named = Pop();
       if (named->kind != PickleKind::kDict || !named->items.empty())
-        return Bad("an object with named arguments");
+        return Bad("keyword arguments are not supported");
     }
     const PickleValue* arguments = Pop();
     const PickleValue* of = Pop();
-    if (of->kind != PickleKind::kClass) return Bad("an object whose class is no name");
-    if (arguments->kind != PickleKind::kTuple) return Bad("an object whose arguments are no tuple");
+    if (of->kind != PickleKind::kClass) return Bad("the class of an object is not a name");
+    if (arguments->kind != PickleKind::kTuple) return Bad("the arguments of an object are not a tuple");
     FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(PickleKind::kObject));
     FSDPD_RETURN_IF_ERROR(Add(value, of));
     FSDPD_RETURN_IF_ERROR(Add(value, arguments));
@@ -410,7 +411,7 @@ class Parser {
       case kDict:
       case kFrozenSet: {
         FSDPD_ASSIGN_OR_RETURN(const std::vector<PickleValue*> items, PopToMark());
-        if (opcode == kDict && items.size() % 2 != 0) return Bad("a key without a value");
+        if (opcode == kDict && items.size() % 2 != 0) return Bad("key without a value");
         return PushFull(opcode == kTuple  ? PickleKind::kTuple
                         : opcode == kList ? PickleKind::kList
                         : opcode == kDict ? PickleKind::kDict
@@ -429,14 +430,14 @@ class Parser {
       case kAddItems:
       case kSetItems: {
         FSDPD_ASSIGN_OR_RETURN(const std::vector<PickleValue*> items, PopToMark());
-        if (opcode == kSetItems && items.size() % 2 != 0) return Bad("a key without a value");
+        if (opcode == kSetItems && items.size() % 2 != 0) return Bad("key without a value");
         return Extend(opcode == kAppends    ? PickleKind::kList
                       : opcode == kAddItems ? PickleKind::kSet
                                             : PickleKind::kDict,
                       items);
       }
       default:
-        return Bad(absl::StrFormat("opcode 0x%02x is not read", opcode));
+        return Bad(absl::StrFormat("opcode 0x%02x is not supported", opcode));
     }
   }
 
@@ -449,7 +450,8 @@ class Parser {
   absl::Status Extend(PickleKind kind, const std::vector<PickleValue*>& items) {
     FSDPD_RETURN_IF_ERROR(Need(1));
     PickleValue* value = stack_.back();
-    if (value->kind != kind && value->kind != PickleKind::kObject) return Bad("items for what has none");
+    if (value->kind != kind && value->kind != PickleKind::kObject)
+      return Bad("items for a value that is not a container");
     FSDPD_RETURN_IF_ERROR(Mutable(value));
     return AddAll(value, items);
   }
@@ -463,7 +465,7 @@ class Parser {
 };
 
 std::string ClassName(const PickleValue& value) {
-  if (!IsUtf8(value.text) || !IsUtf8(value.name)) return "(no text)";
+  if (!IsUtf8(value.text) || !IsUtf8(value.name)) return "(not UTF-8)";
   if (value.text.size() + value.name.size() > kMaxShownName) return "(a long name)";
   return absl::StrCat(value.text, ".", value.name);
 }
@@ -490,7 +492,7 @@ const PickleValue* PickleValue::Find(absl::string_view key) const {
 absl::StatusOr<Pickle> Pickle::Parse(std::string bytes, const PickleLimits& limits) {
   if (static_cast<int64_t>(bytes.size()) > limits.bytes) {
     return absl::DataLossError(
-        absl::StrCat("pickle of ", bytes.size(), " bytes; at most ", limits.bytes, " are read"));
+        absl::StrCat("pickle is too large (got ", bytes.size(), " bytes, want at most ", limits.bytes, ")"));
   }
   Pickle pickle;
   pickle.bytes_ = std::make_unique<std::string>(std::move(bytes));
@@ -532,7 +534,7 @@ std::string DescribePickled(const PickleValue& value) {
       // The sign of a NaN has no meaning, and differs between machines.
       return std::isnan(value.real) ? "nan" : absl::StrCat(value.real);
     case PickleKind::kString:
-      return "a text";
+      return "a string";
     case PickleKind::kBytes:
       return "bytes";
     case PickleKind::kList:

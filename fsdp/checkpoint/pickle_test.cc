@@ -115,36 +115,36 @@ TEST(Pickle, LastDuplicateKeyWins) {
 }
 
 TEST(Pickle, ReportsByteOfError) {
-  EXPECT_EQ(ErrorOf(""), "pickle, byte 0: the pickle ends without its STOP");
-  EXPECT_EQ(ErrorOf("\x80\x02K\x01K\x02."), "pickle, byte 6: STOP with other than one value on the stack");
-  EXPECT_EQ(ErrorOf("\x80\x02K"), "pickle, byte 2: the pickle ends within it");
+  EXPECT_EQ(ErrorOf(""), "pickle, byte 0: pickle ends without STOP");
+  EXPECT_EQ(ErrorOf("\x80\x02K\x01K\x02."),
+            "pickle, byte 6: the stack does not hold exactly one value at STOP");
+  EXPECT_EQ(ErrorOf("\x80\x02K"), "pickle, byte 2: truncated opcode");
   EXPECT_EQ(ErrorOf("\x80\x09N."), "pickle, byte 0: protocol 9");
   EXPECT_EQ(ErrorOf("\x80\x02i."), "pickle, byte 2: opcode 0x69 is not read");
   EXPECT_EQ(ErrorOf("\x80\x02S'x'\n."), "pickle, byte 2: opcode 0x53 is not read");
   EXPECT_EQ(ErrorOf("\x80\x02\x82\x01."), "pickle, byte 2: opcode 0x82 is not read");
-  EXPECT_EQ(ErrorOf("\x80\x02h\x03."), "pickle, byte 2: no memo 3");
+  EXPECT_EQ(ErrorOf("\x80\x02h\x03."), "pickle, byte 2: unknown memo 3");
   EXPECT_EQ(ErrorOf("\x80\x02Nr\xff\xff\xff\x7f."), "pickle, byte 3: memo 2147483647 is out of order");
-  EXPECT_EQ(ErrorOf("\x80\x02K\x01)R."), "pickle, byte 5: an object whose class is no name");
+  EXPECT_EQ(ErrorOf("\x80\x02K\x01)R."), "pickle, byte 5: the class of an object is not a name");
   EXPECT_EQ(ErrorOf("\x80\x02"
                     "ca\nb\nNR."),
-            "pickle, byte 8: an object whose arguments are no tuple");
+            "pickle, byte 8: the arguments of an object are not a tuple");
   EXPECT_EQ(ErrorOf("\x80\x02"
                     "ca\nb\n)RNbNb."),
-            "pickle, byte 12: a second state for one object");
-  EXPECT_EQ(ErrorOf("\x80\x02}(K\x01u."), "pickle, byte 6: a key without a value");
-  EXPECT_EQ(ErrorOf("\x80\x02K\x01(\x85."), "pickle, byte 5: too few values on the stack");
+            "pickle, byte 12: second BUILD of one object");
+  EXPECT_EQ(ErrorOf("\x80\x02}(K\x01u."), "pickle, byte 6: key without a value");
+  EXPECT_EQ(ErrorOf("\x80\x02K\x01(\x85."), "pickle, byte 5: stack underflow");
   EXPECT_EQ(ErrorOf("\x80\x02t."), "pickle, byte 2: no MARK on the stack");
-  EXPECT_EQ(ErrorOf("\x80\x02X\xff\xff\xff\xffx."), "pickle, byte 2: the pickle ends within it");
+  EXPECT_EQ(ErrorOf("\x80\x02X\xff\xff\xff\xffx."), "pickle, byte 2: truncated opcode");
 }
 
 TEST(Pickle, RejectsCycles) {
   // A list that would contain itself, a list of a list that would contain the first, and a dict likewise.
-  EXPECT_THAT(ErrorOf("\x80\x04]\x94h" + std::string(1, '\0') + "a."), HasSubstr("used elsewhere already"));
-  EXPECT_THAT(ErrorOf("\x80\x04]\x94]\x94h" + std::string(1, '\0') + "aa."),
-              HasSubstr("used elsewhere already"));
+  EXPECT_THAT(ErrorOf("\x80\x04]\x94h" + std::string(1, '\0') + "a."), HasSubstr("already shared"));
+  EXPECT_THAT(ErrorOf("\x80\x04]\x94]\x94h" + std::string(1, '\0') + "aa."), HasSubstr("already shared"));
   EXPECT_THAT(ErrorOf("\x80\x04}2K\x01"
                       "2s."),
-              HasSubstr("used elsewhere already"));
+              HasSubstr("already shared"));
 }
 
 TEST(Pickle, ShowsClassNamesOnlyIfUtf8) {
@@ -155,7 +155,7 @@ TEST(Pickle, ShowsClassNamesOnlyIfUtf8) {
   EXPECT_EQ(DescribePickled(Parsed("\x80\x02"
                                    "c\xff\nK\n.")
                                 .root()),
-            "the class (no text)");
+            "the class (not UTF-8)");
   for (const char* good : {"", "a", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf",
                            "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) {
     EXPECT_TRUE(IsUtf8(good)) << good;
@@ -169,7 +169,7 @@ TEST(Pickle, ShowsClassNamesOnlyIfUtf8) {
 TEST(Pickle, EnforcesLimits) {
   PickleLimits limits;
   limits.bytes = 8;
-  EXPECT_EQ(ErrorOf("\x80\x02NNNNNNNN.", limits), "pickle of 11 bytes; at most 8 are read");
+  EXPECT_EQ(ErrorOf("\x80\x02NNNNNNNN.", limits), "pickle is too large (got 11 bytes, want at most 8)");
   limits.bytes = 1000;
   limits.values = 5;
   EXPECT_EQ(ErrorOf("\x80\x02NNNNNN.", limits), "pickle, byte 7: more than 5 values");

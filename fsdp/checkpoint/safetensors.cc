@@ -54,25 +54,25 @@ class Head {
       Fault("", what);
       return absl::OkStatus();
     };
-    if (size_ < kLengthBytes) return wrong("is too short for a safetensors file");
+    if (size_ < kLengthBytes) return wrong("file is too short for a safetensors header");
     uint64_t length = 0;
     FSDPD_RETURN_IF_ERROR(read(0, kLengthBytes, &length));
     static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "as the length is written");
     if (length > static_cast<uint64_t>(size_ - kLengthBytes)) {
-      return wrong(absl::StrCat("its head is said to have ", length, " bytes, and the file has ", size_));
+      return wrong(absl::StrCat("header exceeds the file (header: ", length, " bytes, file: ", size_, ")"));
     }
     if (length > kMaxSafetensorsHeadBytes) {
-      return wrong(absl::StrCat("its head has ", length, " bytes, too many"));
+      return wrong(absl::StrCat("header is too large (got ", length, " bytes)"));
     }
     contents_.head_bytes = kLengthBytes + static_cast<int64_t>(length);
     std::string head(length, '\0');
     FSDPD_RETURN_IF_ERROR(read(kLengthBytes, static_cast<int64_t>(length), head.data()));
     // Required by the format: the object starts at the first byte.
-    if (head.empty() || head[0] != '{') return wrong("its head is no JSON object");
+    if (head.empty() || head[0] != '{') return wrong("header is not a JSON object");
     JsonLimits limits;
     limits.bytes = kMaxSafetensorsHeadBytes;
     absl::StatusOr<JsonValue> object = ParseJson(head, limits);
-    if (!object.ok()) return wrong(absl::StrCat("its head is no JSON object: ", object.status().message()));
+    if (!object.ok()) return wrong(absl::StrCat("header is not a JSON object: ", object.status().message()));
     object_ = *std::move(object);
     return absl::OkStatus();
   }
@@ -82,14 +82,14 @@ class Head {
                                                    const std::string& key, size_t most) {
     const JsonValue* list = entry.Find(key);
     if (list == nullptr || list->kind != JsonValue::Kind::kList || list->items.size() > most) {
-      Fault(name, absl::StrCat("has no ", key, " that is a short list"));
+      Fault(name, absl::StrCat("invalid or missing ", key, " (want a list)"));
       return std::nullopt;
     }
     std::vector<int64_t> numbers;
     for (const JsonValue& item : list->items) {
       int64_t number = 0;
       if (item.kind != JsonValue::Kind::kNumber || !absl::SimpleAtoi(item.text, &number) || number < 0) {
-        Fault(name, "a size or an offset is not a whole number");
+        Fault(name, "sizes and offsets must be integers of at least 0");
         return std::nullopt;
       }
       numbers.push_back(number);
@@ -106,17 +106,16 @@ class Head {
     const auto offsets = shape.has_value() ? WholeNumbers(name, object, "data_offsets", 2) : std::nullopt;
     if (!offsets.has_value()) return;
     if (offsets->size() != 2 || (*offsets)[1] < (*offsets)[0]) {
-      return Fault(name, "its data_offsets are no range");
+      return Fault(name, "invalid data_offsets");
     }
     SafetensorsEntry entry = {name,          FindTensorTypeOfSafetensors(type->text), *shape,
                               (*offsets)[0], (*offsets)[1] - (*offsets)[0],           type->text};
     const absl::StatusOr<int64_t> bytes =
         entry.type == nullptr ? entry.bytes : BytesOf(*entry.type, entry.shape);
     if (entry.type == nullptr) {
-      Fault(name, absl::StrCat("numbers of type ", type->text, " are not read"),
-            absl::StatusCode::kUnimplemented);
+      Fault(name, absl::StrCat("unsupported dtype ", type->text), absl::StatusCode::kUnimplemented);
     } else if (!bytes.ok() || *bytes != entry.bytes) {
-      Fault(name, absl::StrCat("has ", entry.bytes, " bytes, which are not ", ShapeText(entry.shape),
+      Fault(name, absl::StrCat("has ", entry.bytes, " bytes, which do not match ", ShapeText(entry.shape),
                                " of type ", entry.type->name));
     }
     contents_.entries.push_back(std::move(entry));
@@ -134,26 +133,26 @@ class Head {
     std::string before;
     for (SafetensorsEntry& entry : entries) {
       if (entry.begin > end) {
-        Fault(entry.name,
-              absl::StrCat("before its numbers there is a hole of ", BytesText(entry.begin - end)));
+        Fault(entry.name, absl::StrCat("unused bytes before its data: ", BytesText(entry.begin - end)));
       } else if (entry.begin < end && entry.bytes == 0) {
-        Fault(entry.name, absl::StrCat("lies within the numbers of ", before));
+        Fault(entry.name, absl::StrCat("is inside the data of ", before));
       } else if (entry.begin < end) {
         Fault(entry.name, absl::StrCat(BytesText(std::min(end - entry.begin, entry.bytes)),
-                                       " of its numbers are those of ", before, " too"));
+                                       " of its data overlap ", before));
       }
       if (entry.begin + entry.bytes > end) before = entry.name;
       end = std::max(end, entry.begin + entry.bytes);  // Was an offset, so it does not overflow.
       if (entry.begin + entry.bytes > numbers) {
-        Fault(entry.name, absl::StrCat("its numbers end at byte ", entry.begin + entry.bytes,
-                                       " after the head, and the file at ", numbers));
+        Fault(entry.name, absl::StrCat("data ends at byte ", entry.begin + entry.bytes,
+                                       " after the header, but the file ends at ", numbers));
         continue;
       }
       entry.begin += contents_.head_bytes;
       contents_.entries.push_back(std::move(entry));
     }
     if (end < numbers) {
-      Fault("", absl::StrCat("its tensors have ", end, " bytes, and after the head there are ", numbers));
+      Fault("", absl::StrCat("tensors have ", end,
+                             " bytes, but the file has this many after the header: ", numbers));
     }
   }
 

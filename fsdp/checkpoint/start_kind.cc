@@ -24,13 +24,11 @@ absl::StatusOr<bool> TakesParametersOnly(const CheckpointConfig& checkpoint, con
                                          StartKind kind) {
   if (kind == StartKind::kTraining) return !checkpoint.load_optimizer.value_or(true);
   if (!checkpoint.load_optimizer.value_or(false)) return true;
-  const char* why = kind == StartKind::kForeign
-                        ? "it is no job's of this service, so parameters are all of it"
-                        : "it does not say at which step it was written (iteration)";
+  const char* why = kind == StartKind::kForeign ? "fsdpd did not write it and can load only its parameters"
+                                                : "it has no step number (iteration)";
   return absl::FailedPreconditionError(
-      absl::StrCat("checkpoint.load_optimizer is true, and ", path,
-                   " has no optimizer's state that training could go on with: ", why,
-                   "; leave load_optimizer out, and training begins at step 1 with its parameters"));
+      absl::StrCat("checkpoint.load_optimizer: true is not supported with ", path, ": ", why,
+                   "; leave load_optimizer out to start at step 1 with its parameters"));
 }
 
 }  // namespace fsdpd

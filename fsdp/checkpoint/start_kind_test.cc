@@ -54,8 +54,8 @@ TEST(StartKind, RejectsRequestForMissingState) {
     EXPECT_TRUE(*only(kind));
   checkpoint.load_optimizer = true;
   EXPECT_FALSE(*only(StartKind::kTraining));
-  EXPECT_THAT(only(StartKind::kForeign).status().message(), HasSubstr("parameters are all of it"));
-  EXPECT_THAT(only(StartKind::kNative).status().message(), HasSubstr("at which step it was written"));
+  EXPECT_THAT(only(StartKind::kForeign).status().message(), HasSubstr("only its parameters"));
+  EXPECT_THAT(only(StartKind::kNative).status().message(), HasSubstr("no step number"));
   EXPECT_EQ(only(StartKind::kNative).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 

@@ -26,10 +26,9 @@ absl::Status CheckTiedCopy(const TensorReader& source, ParamMatch* match) {
     equal = left == right;
   }
   if (equal) return absl::OkStatus();
-  match->faults.Add(head.name,
-                    absl::StrCat("differs from ", embedding.name,
-                                 ", and the model ties the two; set tie_word_embeddings (in a spec "
-                                 "tied_embeddings) to false to load both"));
+  match->faults.Add(head.name, absl::StrCat("differs from ", embedding.name,
+                                            ", but the model ties them; set tie_word_embeddings "
+                                            "(tied_embeddings in a spec) to false to load both"));
   return absl::OkStatus();
 }
 

@@ -104,7 +104,7 @@ std::pair<std::string, std::string> Around(const TensorType& type, const std::ve
 }
 
 absl::Status Bad(absl::string_view what) {
-  return absl::DataLossError(absl::StrCat("not what torch.save writes: ", what));
+  return absl::DataLossError(absl::StrCat("invalid torch.save record: ", what));
 }
 
 // --- Reading ---
@@ -132,24 +132,24 @@ absl::StatusOr<Archive> ReadArchive(int64_t size, const ReadAt& read) {
   const ZipMember* order = archive.Find("byteorder");
   if (order != nullptr) {
     FSDPD_ASSIGN_OR_RETURN(const std::string name, ReadZipMember(*order, read, kMaxOrderBytes));
-    if (name == "big") return absl::UnimplementedError("numbers in byte order 'big'");
-    if (name != "little") return Bad("a byte order that is none");
+    if (name == "big") return absl::UnimplementedError("byte order 'big' is not supported");
+    if (name != "little") return Bad("unknown byte order");
   }
   return archive;
 }
 
 absl::StatusOr<const ZipMember*> FindPickle(const Archive& archive) {
   const ZipMember* member = archive.Find("data.pkl");
-  if (member == nullptr) return Bad("no data.pkl");
+  if (member == nullptr) return Bad("data.pkl is missing");
   return member;
 }
 
 absl::StatusOr<std::vector<int64_t>> ReadInts(const PickleValue& value) {
   std::vector<int64_t> numbers;
   if (value.kind != PickleKind::kTuple || value.items.size() > kMaxDimensions)
-    return Bad("a shape that is none");
+    return Bad("invalid tensor shape");
   for (const PickleValue* item : value.items) {
-    if (item->kind != PickleKind::kInt || item->integer < 0) return Bad("a size that is none");
+    if (item->kind != PickleKind::kInt || item->integer < 0) return Bad("invalid tensor size");
     numbers.push_back(item->integer);
   }
   return numbers;
@@ -163,7 +163,7 @@ absl::StatusOr<const PickleValue*> FindRebuild(const PickleValue* value) {
       value->IsObject("torch._utils", "_rebuild_tensor_v3")) {
     return value;
   }
-  return absl::UnimplementedError(absl::StrCat("a tensor is expected, found ", DescribePickled(*value)));
+  return absl::UnimplementedError(absl::StrCat("expected a tensor, found ", DescribePickled(*value)));
 }
 
 // Reads the type of the storage or of the tensor, and the storage's member.
@@ -172,21 +172,21 @@ absl::Status ReadStorage(const Archive& archive, const std::vector<const PickleV
   const PickleValue& outside = *arguments[0];
   if (outside.kind != PickleKind::kOutside || outside.items[0]->kind != PickleKind::kTuple ||
       outside.items[0]->items.size() < 3) {
-    return Bad("a tensor without a storage");
+    return Bad("the tensor has no storage");
   }
   const PickleValue& storage = *outside.items[0]->items[1];
   const PickleValue& key = *outside.items[0]->items[2];
   if (storage.kind != PickleKind::kClass || key.kind != PickleKind::kString || !IsUtf8(key.text)) {
-    return Bad("a storage without a name");
+    return Bad("the storage has no name");
   }
   const bool named = arguments.size() >= 7 && arguments[6]->kind == PickleKind::kClass;
   tensor->type = named ? FindTensorType(arguments[6]->name) : FindTensorTypeOfStorage(storage.name);
   if (tensor->type == nullptr) {
     return absl::UnimplementedError(
-        absl::StrCat("a tensor of ", DescribePickled(named ? *arguments[6] : storage)));
+        absl::StrCat("unsupported tensor type: ", DescribePickled(named ? *arguments[6] : storage)));
   }
   const ZipMember* member = archive.Find(absl::StrCat("data/", key.text));
-  if (member == nullptr) return Bad(absl::StrCat("no storage data/", key.text));
+  if (member == nullptr) return Bad(absl::StrCat("missing storage data/", key.text));
   tensor->storage = *member;
   return absl::OkStatus();
 }
@@ -194,7 +194,8 @@ absl::Status ReadStorage(const Archive& archive, const std::vector<const PickleV
 // Every element is within the storage; computed without overflow.
 absl::Status CheckWithin(const SavedTensor& tensor) {
   const int64_t room = tensor.storage.size / tensor.type->bytes;
-  if (tensor.strides.size() != tensor.shape.size()) return Bad("as many strides as sizes are expected");
+  if (tensor.strides.size() != tensor.shape.size())
+    return Bad("the tensor has another number of strides than of sizes");
   FSDPD_RETURN_IF_ERROR(BytesOf(*tensor.type, tensor.shape).status());
   if (std::count(tensor.shape.begin(), tensor.shape.end(), 0) > 0) return absl::OkStatus();
   int64_t last = tensor.first;
@@ -206,8 +207,8 @@ absl::Status CheckWithin(const SavedTensor& tensor) {
     }
   }
   return last < room ? absl::OkStatus()
-                     : Bad(absl::StrCat("a tensor of [", absl::StrJoin(tensor.shape, ", "),
-                                        "] in a storage of ", tensor.storage.size, " bytes"));
+                     : Bad(absl::StrCat("invalid tensor shape [", absl::StrJoin(tensor.shape, ", "),
+                                        "] for a storage of ", tensor.storage.size, " bytes"));
 }
 
 }  // namespace
@@ -241,7 +242,7 @@ absl::StatusOr<int64_t> BytesOf(const TensorType& type, const std::vector<int64_
   // Treats a size of 0 as 1, so that the bytes of all partial products fit too.
   for (const int64_t size : shape) {
     if (size < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) {
-      return absl::DataLossError(absl::StrCat("a tensor of [", absl::StrJoin(shape, ", "), "]"));
+      return absl::DataLossError(absl::StrCat("invalid tensor shape [", absl::StrJoin(shape, ", "), "]"));
     }
   }
   return std::count(shape.begin(), shape.end(), 0) > 0 ? 0 : bytes;
@@ -255,7 +256,7 @@ absl::StatusOr<SavedTensor> ReadSavedTensor(int64_t size, const ReadAt& read) {
   FSDPD_ASSIGN_OR_RETURN(const PickleValue* rebuild, FindRebuild(&pickle.root()));
   const std::vector<const PickleValue*>& arguments = rebuild->arguments().items;
   if (arguments.size() < 4 || arguments[1]->kind != PickleKind::kInt || arguments[1]->integer < 0) {
-    return Bad("too little about a tensor");
+    return Bad("the tensor lacks storage, offset, size or stride");
   }
   SavedTensor tensor;
   FSDPD_RETURN_IF_ERROR(ReadStorage(archive, arguments, &tensor));
@@ -270,7 +271,7 @@ absl::StatusOr<Pickle> ReadSavedValue(int64_t size, const ReadAt& read) {
   FSDPD_ASSIGN_OR_RETURN(const Archive archive, ReadArchive(size, read));
   FSDPD_ASSIGN_OR_RETURN(const ZipMember* member, FindPickle(archive));
   if (member->size > kValueLimits.bytes) {
-    return absl::UnimplementedError(absl::StrCat("a value of ", member->size, " bytes"));
+    return absl::UnimplementedError(absl::StrCat("value is too large: ", member->size, " bytes"));
   }
   FSDPD_ASSIGN_OR_RETURN(std::string bytes, ReadZipMember(*member, read, kValueLimits.bytes));
   absl::StatusOr<Pickle> pickle = Pickle::Parse(std::move(bytes), kValueLimits);

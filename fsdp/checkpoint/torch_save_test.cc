@@ -59,7 +59,7 @@ TEST(TorchSave, RoundTripsValue) {
   ASSERT_TRUE(value.ok()) << value.status();
   EXPECT_EQ(value->root().integer, 42);
   EXPECT_TRUE(absl::IsUnimplemented(Read(bytes).status()));
-  EXPECT_THAT(std::string(Read(bytes).status().message()), HasSubstr("a tensor is expected, found 42"));
+  EXPECT_THAT(std::string(Read(bytes).status().message()), HasSubstr("expected a tensor, found 42"));
 }
 
 // A file with impossible tensor metadata: torch's pickle with other numbers.

@@ -162,11 +162,13 @@ absl::StatusOr<std::string> Piece(const ReadAt& read, int64_t begin, int64_t siz
 }
 
 absl::StatusOr<Directory> FindDirectory(int64_t size, const ReadAt& read) {
-  if (size < kEndBytes) return Bad(0, absl::StrCat("an archive has ", kEndBytes, " bytes at least"));
+  if (size < kEndBytes)
+    return Bad(0, absl::StrCat("archive is too short (want at least ", kEndBytes, " bytes)"));
   const int64_t end_at = size - kEndBytes;
   FSDPD_ASSIGN_OR_RETURN(const std::string end, Piece(read, end_at, kEndBytes));
-  if (Load(end, 0, 4) != kEndMark) return Bad(end_at, "no end of an archive");
-  if (Load(end, 4, 4) != 0 || Load(end, 20, 2) != 0) return Bad(end_at, "several disks, or a comment");
+  if (Load(end, 0, 4) != kEndMark) return Bad(end_at, "end of central directory not found");
+  if (Load(end, 4, 4) != 0 || Load(end, 20, 2) != 0)
+    return Bad(end_at, "multiple disks and archive comments are not supported");
   Directory directory = {static_cast<int64_t>(Load(end, 16, 4)), static_cast<int64_t>(Load(end, 12, 4)),
                          static_cast<int64_t>(Load(end, 10, 2))};
   int64_t limit = end_at;
@@ -177,7 +179,7 @@ absl::StatusOr<Directory> FindDirectory(int64_t size, const ReadAt& read) {
       const int64_t end64_at = locator_at - kEnd64Bytes;
       FSDPD_ASSIGN_OR_RETURN(const std::string end64, Piece(read, end64_at, kEnd64Bytes));
       if (Load(locator, 8, 8) != static_cast<uint64_t>(end64_at) || Load(end64, 0, 4) != kEnd64Mark) {
-        return Bad(locator_at, "points to no zip64 end of this archive");
+        return Bad(locator_at, "zip64 locator does not point to the zip64 end record");
       }
       directory = {static_cast<int64_t>(Load(end64, 48, 8)), static_cast<int64_t>(Load(end64, 40, 8)),
                    static_cast<int64_t>(Load(end64, 32, 8))};
@@ -186,7 +188,7 @@ absl::StatusOr<Directory> FindDirectory(int64_t size, const ReadAt& read) {
   }
   if (directory.begin < 0 || directory.size < 0 || directory.size > kMaxDirectoryBytes ||
       directory.begin > limit || directory.size != limit - directory.begin) {
-    return Bad(end_at, "the directory of members does not end here");
+    return Bad(end_at, "central directory does not end here");
   }
   if (directory.members < 0 || directory.members > kMaxMembers) return Bad(end_at, "too many members");
   return directory;
@@ -195,17 +197,17 @@ absl::StatusOr<Directory> FindDirectory(int64_t size, const ReadAt& read) {
 // A field of an entry whose value may be in the zip64 field; `wide` is the unread part of that field.
 absl::Status Widen(int64_t at, absl::string_view* wide, int64_t* number) {
   if (static_cast<uint64_t>(*number) != kNarrow) return absl::OkStatus();
-  if (wide->size() < 8) return Bad(at, "a number is missing in the zip64 field");
+  if (wide->size() < 8) return Bad(at, "zip64 field lacks a value");
   *number = static_cast<int64_t>(Load(*wide, 0, 8));
   wide->remove_prefix(8);
-  return *number >= 0 ? absl::OkStatus() : Bad(at, "a size or place out of range");
+  return *number >= 0 ? absl::OkStatus() : Bad(at, "size or offset is out of range");
 }
 
 // The content of the zip64 field, or empty.
 absl::StatusOr<absl::string_view> FindZip64(int64_t at, absl::string_view fields) {
   while (fields.size() >= 4) {
     const uint64_t size = Load(fields, 2, 2);
-    if (size > fields.size() - 4) return Bad(at, "an extra field that does not end");
+    if (size > fields.size() - 4) return Bad(at, "truncated extra field");
     if (Load(fields, 0, 2) == kZip64Field) return fields.substr(4, size);
     fields.remove_prefix(4 + size);
   }
@@ -214,16 +216,19 @@ absl::StatusOr<absl::string_view> FindZip64(int64_t at, absl::string_view fields
 
 // Pops the entry at the front of `rest`; `begin` is then the position of its header.
 absl::StatusOr<ZipMember> TakeEntry(int64_t at, absl::string_view* rest) {
-  if (rest->size() < kEntryBytes || Load(*rest, 0, 4) != kEntryMark) return Bad(at, "no entry of a member");
+  if (rest->size() < kEntryBytes || Load(*rest, 0, 4) != kEntryMark)
+    return Bad(at, "not a central directory entry");
   const size_t name_size = Load(*rest, 28, 2), fields_size = Load(*rest, 30, 2);
   const size_t size = kEntryBytes + name_size + fields_size;
-  if (size > rest->size()) return Bad(at, "an entry that does not end");
-  if ((Load(*rest, 8, 2) & ~(kSizesFollow | kUtf8)) != 0) return Bad(at, "an encrypted member");
-  if (Load(*rest, 10, 2) != 0) return Bad(at, "a compressed member");
-  if (Load(*rest, 32, 2) != 0 || Load(*rest, 34, 2) != 0) return Bad(at, "a comment, or another disk");
+  if (size > rest->size()) return Bad(at, "truncated central directory entry");
+  if ((Load(*rest, 8, 2) & ~(kSizesFollow | kUtf8)) != 0)
+    return Bad(at, "encrypted members are not supported");
+  if (Load(*rest, 10, 2) != 0) return Bad(at, "compressed members are not supported");
+  if (Load(*rest, 32, 2) != 0 || Load(*rest, 34, 2) != 0)
+    return Bad(at, "member comments and multiple disks are not supported");
   ZipMember member;
   member.name = std::string(rest->substr(kEntryBytes, name_size));
-  if (!IsUtf8(member.name)) return Bad(at, "the name of a member is no text");
+  if (!IsUtf8(member.name)) return Bad(at, "member name is not UTF-8");
   member.crc32 = static_cast<uint32_t>(Load(*rest, 16, 4));
   member.size = static_cast<int64_t>(Load(*rest, 24, 4));
   member.begin = static_cast<int64_t>(Load(*rest, 42, 4));
@@ -233,7 +238,7 @@ absl::StatusOr<ZipMember> TakeEntry(int64_t at, absl::string_view* rest) {
   FSDPD_RETURN_IF_ERROR(Widen(at, &wide, &member.size));
   FSDPD_RETURN_IF_ERROR(Widen(at, &wide, &packed));
   FSDPD_RETURN_IF_ERROR(Widen(at, &wide, &member.begin));
-  if (packed != member.size) return Bad(at, "a stored member of two sizes");
+  if (packed != member.size) return Bad(at, "compressed and uncompressed size of a stored member differ");
   rest->remove_prefix(size);
   return member;
 }
@@ -241,18 +246,20 @@ absl::StatusOr<ZipMember> TakeEntry(int64_t at, absl::string_view* rest) {
 // Replaces the position of a member's header by that of its data. `limit`: start of the central directory.
 absl::Status FindBytes(const ReadAt& read, int64_t limit, ZipMember* member) {
   const int64_t at = member->begin;
-  if (at > limit - kHeaderBytes) return Bad(at, absl::StrCat(member->name, " lies beyond the members"));
+  if (at > limit - kHeaderBytes)
+    return Bad(at, absl::StrCat(member->name, " starts in the central directory or after it"));
   FSDPD_ASSIGN_OR_RETURN(const std::string header, Piece(read, at, kHeaderBytes));
   if (Load(header, 0, 4) != kHeaderMark || Load(header, 8, 2) != 0) {
-    return Bad(at, absl::StrCat("no header of ", member->name));
+    return Bad(at, absl::StrCat("no local header of ", member->name));
   }
   const auto name_size = static_cast<int64_t>(Load(header, 26, 2));
   member->begin += kHeaderBytes + name_size + static_cast<int64_t>(Load(header, 28, 2));
   if (member->begin > limit || member->size > limit - member->begin) {
-    return Bad(at, absl::StrCat(member->name, " goes on beyond the members"));
+    return Bad(at, absl::StrCat(member->name, " ends in the central directory or after it"));
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string name, Piece(read, at + kHeaderBytes, name_size));
-  return name == member->name ? absl::OkStatus() : Bad(at, absl::StrCat("not the header of ", member->name));
+  return name == member->name ? absl::OkStatus()
+                              : Bad(at, absl::StrCat("local header is not of ", member->name));
 }
 
 absl::Status CheckApart(const std::vector<ZipMember>& members) {
@@ -262,7 +269,7 @@ absl::Status CheckApart(const std::vector<ZipMember>& members) {
             [](const ZipMember* a, const ZipMember* b) { return a->begin < b->begin; });
   for (size_t i = 1; i < sorted.size(); ++i) {
     if (sorted[i]->begin < sorted[i - 1]->begin + sorted[i - 1]->size + kHeaderBytes) {
-      return Bad(sorted[i]->begin, absl::StrCat(sorted[i]->name, " lies over ", sorted[i - 1]->name));
+      return Bad(sorted[i]->begin, absl::StrCat(sorted[i]->name, " overlaps ", sorted[i - 1]->name));
     }
   }
   return absl::OkStatus();
@@ -289,7 +296,7 @@ absl::StatusOr<std::vector<ZipMember>> ReadZip(int64_t size, const ReadAt& read)
     FSDPD_RETURN_IF_ERROR(FindBytes(read, directory.begin, &member));
     members.push_back(std::move(member));
   }
-  if (!rest.empty()) return Bad(directory.begin, "more in the directory than members");
+  if (!rest.empty()) return Bad(directory.begin, "central directory has data after its last entry");
   FSDPD_RETURN_IF_ERROR(CheckApart(members));
   const auto plain = [](const ZipMember& member) { return member.crc32 == 0; };
   const auto empty = [](const ZipMember& member) { return member.size == 0; };
@@ -302,12 +309,12 @@ absl::StatusOr<std::vector<ZipMember>> ReadZip(int64_t size, const ReadAt& read)
 
 absl::StatusOr<std::string> ReadZipMember(const ZipMember& member, const ReadAt& read, int64_t limit) {
   if (member.size > limit) {
-    return Bad(member.begin,
-               absl::StrCat(member.name, " has ", member.size, " bytes; at most ", limit, " are read"));
+    return Bad(member.begin, absl::StrCat(member.name, " is too large (got ", member.size,
+                                          " bytes, want at most ", limit, ")"));
   }
   FSDPD_ASSIGN_OR_RETURN(std::string bytes, Piece(read, member.begin, member.size));
   if (member.summed && Crc32(bytes.data(), member.size) != member.crc32) {
-    return Bad(member.begin, absl::StrCat("the checksum of ", member.name, " is another"));
+    return Bad(member.begin, absl::StrCat("checksum mismatch in ", member.name));
   }
   return bytes;
 }

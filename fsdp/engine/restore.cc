@@ -163,7 +163,7 @@ absl::Status Restore::OpenForeign(const std::string& path) {
   OriginDifferences origin = CompareSpec(spec, plan_.spec);
   for (std::string& each : origin.model) differences.push_back(std::move(each));
   for (const DcpFault& fault : foreign_->faults())
-    differences.push_back(absl::StrCat(fault.where, " ", fault.what));
+    differences.push_back(absl::StrCat(fault.where, ": ", fault.what));
   if (!differences.empty()) return DifferentJobError(path, "model", std::move(differences));
   if (!config.has_value() && spec.empty()) {
     AddNote(absl::StrCat("it has no ", kHfConfigName,

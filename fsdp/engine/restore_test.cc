@@ -177,13 +177,13 @@ TEST(Restore, ListsDifferencesUpToALimit) {
   const std::vector<std::string> lines = absl::StrSplit(Error(TestPlan(), hf.path()), '\n');
   EXPECT_THAT(lines,
               ElementsAre(absl::StrCat("the checkpoint ", hf.path(), " does not match this job's model:"),
-                          "  model.layers.0.input_layernorm.weight has the shape [4], and in the model [20]",
-                          "  model.layers.0.self_attn.q_proj.weight is not there, and the model has it",
-                          "  model.layers.0.other.weight is not in the model"));
+                          "  model.layers.0.input_layernorm.weight: wrong shape (got [4], want [20])",
+                          "  model.layers.0.self_attn.q_proj.weight: is missing",
+                          "  model.layers.0.other.weight: is not in the model"));
   const Plan deep = PlanOf(Changed([](auto* job) { job->mutable_model()->mutable_llama()->set_layers(9); }));
   const std::vector<std::string> many = absl::StrSplit(Error(deep, native.path()), '\n');
   ASSERT_THAT(many, SizeIs(52));
-  EXPECT_EQ(many[1], "  model.module.layer.2.attention_norm is missing");
+  EXPECT_EQ(many[1], "  model.module.layer.2.attention_norm: is missing");
   EXPECT_EQ(many[51], "  and 139 more");  // 7 layers of 9 parameters with two moments; 50 are listed.
 }
 
@@ -250,7 +250,7 @@ TEST(Restore, ReadsParametersWithoutAStep) {
   ASSERT_TRUE(restore.ok()) << restore.status();
   EXPECT_EQ((*restore)->state().step, 0);
   const Plan asks = PlanOf(Changed([](auto* job) { job->mutable_checkpoint()->set_load_optimizer(true); }));
-  EXPECT_THAT(Error(asks, dir.path()), HasSubstr("at which step it was written (iteration)"));
+  EXPECT_THAT(Error(asks, dir.path()), HasSubstr("no step number (iteration)"));
 }
 
 TEST(Restore, RefusesAFinishedRunUnlessOwn) {

@@ -28,14 +28,14 @@ def between_attempts(cluster, job_id):
 
 def flip_newest(steps, path):
     checkpoints.flip(path(steps[-1]) / "__2_0.distcp")
-    return ["__2_0.distcp: is not what was committed: its checksum is another"]
+    return ["__2_0.distcp: checksum does not match the committed one"]
 
 
 def damage_three(steps, path):
     (path(steps[-1]) / "__3_0.distcp").unlink()
     checkpoints.truncate(path(steps[-2]) / ".metadata")
     checkpoints.flip(path(steps[-3]) / "__0_0.distcp")
-    return ["__3_0.distcp", ".metadata", "__0_0.distcp: is not what was committed: its checksum is another"]
+    return ["__3_0.distcp", ".metadata", "__0_0.distcp: checksum does not match the committed one"]
 
 
 def lose_newest(steps, path):
