@@ -33,8 +33,9 @@ absl::Status CheckModel(const Plan& plan, const UserModel* model) {
   const auto* plugin = std::get_if<PluginConfig>(&plan.spec.model);
   const bool own = plugin != nullptr && plugin->path == kThisProgram;
   if (own == (model != nullptr)) return absl::OkStatus();
-  return absl::InvalidArgumentError(own ? "TrainOptions.model: the plan is for a model of this program's own"
-                                        : "TrainOptions.model: the plan's spec names another model");
+  return absl::InvalidArgumentError(
+      own ? "TrainOptions.model: not set, but the plan uses a model of this program"
+          : "TrainOptions.model: set, but the plan uses another model");
 }
 
 // Writes a value that is unique to this launch, so that a directory of an earlier launch is detected before
@@ -43,9 +44,9 @@ absl::Status Join(Store* store, int rank) {
   const std::string self = absl::StrCat(getpid(), " at ", absl::GetCurrentTimeNanos());
   const absl::Status status = store->Set(absl::StrCat("rank/", rank), self);
   if (!absl::IsAlreadyExists(status)) return status;
-  return absl::AlreadyExistsError(
-      absl::StrFormat("rank %d has been here: each launch needs a rendezvous directory of its own (%s)", rank,
-                      status.message()));
+  return absl::AlreadyExistsError(absl::StrFormat(
+      "rendezvous: rank %d of an earlier launch used this directory; use a new one for each launch (%s)",
+      rank, status.message()));
 }
 
 at::Device DeviceOf(const Spec& spec, int device_index) {
@@ -75,9 +76,10 @@ absl::StatusOr<int> Variable(const char* name) {
   const char* text = std::getenv(name);
   int value = 0;
   if (text != nullptr && absl::SimpleAtoi(text, &value) && value >= 0) return value;
-  return absl::InvalidArgumentError(text == nullptr
-                                        ? absl::StrCat(name, " is not set: launchers such as torchrun set it")
-                                        : absl::StrCat(name, " is '", text, "' and must be a number"));
+  return absl::InvalidArgumentError(
+      text == nullptr
+          ? absl::StrCat(name, ": not set; start the program with a launcher such as torchrun")
+          : absl::StrCat(name, ": invalid value (got '", text, "', want an integer of at least 0)"));
 }
 
 }  // namespace
@@ -87,7 +89,7 @@ absl::StatusOr<Plan> PlanJson(const std::string& json) { return PlanOfJson(json)
 absl::StatusOr<Plan> PlanJson(const std::string& json, const UserModel& model) {
   FSDPD_ASSIGN_OR_RETURN(v1::JobSpec job, ReadJob(json));
   if (job.has_model()) {
-    return absl::InvalidArgumentError("model: is this program's own, so leave it out of the spec");
+    return absl::InvalidArgumentError("model: the program provides it; leave it out of the spec");
   }
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
     *job.mutable_model()->mutable_plugin() = ToProto(model.Describe());
@@ -99,7 +101,7 @@ absl::StatusOr<Plan> PlanJson(const std::string& json, const UserModel& model) {
 
 std::string PlanText(const Plan& plan) {
   std::string text =
-      absl::StrFormat("%d parameters over %d ranks, %s a rank at the peak\n", plan.whole_layout().elements(),
+      absl::StrFormat("%d parameters over %d ranks, peak %s per rank\n", plan.whole_layout().elements(),
                       plan.spec.mesh.world(), HumanBytes(plan.memory.peak_bytes));
   for (const Choice& choice : plan.choices) {
     absl::StrAppendFormat(&text, "%-30s %-20s %s\n", choice.field, choice.value, choice.reason);
@@ -146,9 +148,8 @@ absl::StatusOr<RankOptions> RankOptionsOfEnvironment(const Plan& plan) {
   if (std::getenv("WORLD_SIZE") != nullptr) {
     FSDPD_ASSIGN_OR_RETURN(const int world, Variable("WORLD_SIZE"));
     if (world != plan.spec.mesh.world()) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("WORLD_SIZE is %d and the spec has %d ranks (resources: nodes x ranks_per_node)",
-                          world, plan.spec.mesh.world()));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "WORLD_SIZE: got %d, want %d (resources: nodes x ranks_per_node)", world, plan.spec.mesh.world()));
     }
   }
   return options;
@@ -160,7 +161,7 @@ absl::StatusOr<Weights> TrainRank(const Plan& plan, const RankOptions& rank, con
     return absl::InvalidArgumentError(
         absl::StrFormat("rank is %d, but the spec has %d ranks", rank.rank, plan.spec.mesh.world()));
   }
-  if (rank.rendezvous.empty()) return absl::InvalidArgumentError("rendezvous: no directory is named");
+  if (rank.rendezvous.empty()) return absl::InvalidArgumentError("rendezvous: missing directory");
   // Before joining the rendezvous, so that a wrong device index can be fixed and retried.
   if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank.device_index));
   FSDPD_ASSIGN_OR_RETURN(

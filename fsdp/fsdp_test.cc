@@ -142,7 +142,7 @@ TEST(Library, RejectsDirectoryOfEarlierLaunch) {
   EXPECT_TRUE(TrainRanks({&*plan}, {}, dir.path())[0].ok());
   const auto again = TrainRanks({&*plan}, {}, dir.path());
   EXPECT_EQ(again[0].status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(again[0].status().ToString(), HasSubstr("rendezvous directory of its own"));
+  EXPECT_THAT(again[0].status().ToString(), HasSubstr("use a new one for each launch"));
 }
 
 TEST(Library, RejectsDifferentPlans) {
@@ -227,12 +227,12 @@ TEST(Library, ReadsRankFromEnvironment) {
   const auto plan = PlanJson(Job(2), model);
   setenv("RANK", "1", 1);
   unsetenv("LOCAL_RANK");
-  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("LOCAL_RANK is not set"));
+  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("LOCAL_RANK: not set"));
   setenv("LOCAL_RANK", "x", 1);
-  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("LOCAL_RANK is 'x'"));
+  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("LOCAL_RANK: invalid value (got 'x'"));
   setenv("LOCAL_RANK", "1", 1);
   setenv("WORLD_SIZE", "3", 1);
-  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("WORLD_SIZE is 3"));
+  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("WORLD_SIZE: got 3"));
   setenv("WORLD_SIZE", "2", 1);
   const auto options = RankOptionsOfEnvironment(*plan);
   ASSERT_TRUE(options.ok()) << options.status();

@@ -29,7 +29,7 @@ RankChannel::~RankChannel() {
 absl::StatusOr<v1::RankLaunch> RankChannel::ReadLaunch() {
   v1::AgentToRank message;
   FSDPD_RETURN_IF_ERROR(ReadFrame(fd_, &message));
-  if (!message.has_launch()) return absl::DataLossError("the agent's first message is not RankLaunch");
+  if (!message.has_launch()) return absl::DataLossError("first message of the agent is not RankLaunch");
   return std::move(*message.mutable_launch());
 }
 

@@ -44,7 +44,7 @@ std::string DataText(const Spec& spec) {
 }
 
 std::string DocumentsText(const DataConfig& data) {
-  if (!data.document_end_token.has_value()) return "a sample is one";
+  if (!data.document_end_token.has_value()) return "each sample is one";
   return absl::StrCat("end with token ", *data.document_end_token);
 }
 
@@ -86,7 +86,7 @@ std::string PrecisionText(const Spec& spec) {
   const std::string scale = spec.precision.compute == DType::kFp16
                                 ? absl::StrFormat(", loss scale from %g", spec.loss_scale.initial)
                                 : "";
-  const char* products = spec.precision.fp8 ? " (layers' products in fp8)" : "";
+  const char* products = spec.precision.fp8 ? " (layer products in fp8)" : "";
   return absl::StrFormat("compute %s%s, gradients %s and %s on the wire, moments %s%s",
                          NameOf(spec.precision.compute), products, NameOf(spec.precision.main_grads),
                          NameOf(spec.precision.grad_comm), NameOf(spec.precision.moments), scale);
@@ -100,9 +100,9 @@ std::string StrategyText(const Plan& plan) {
   const int64_t expert = mesh.size(Axis::kExpert), pipeline = mesh.size(Axis::kPipeline);
   const std::string keeps =
       absl::StrCat(plan.spec.keep_gathered ? ", parameters stay gathered" : "",
-                   context > 1 ? absl::StrCat(", ", context, " ranks to a sample") : "",
-                   tensor > 1 ? absl::StrCat(", ", tensor, " ranks to a matrix") : "",
-                   expert > 1 ? absl::StrCat(", ", expert, " ranks to all experts") : "",
+                   context > 1 ? absl::StrCat(", ", context, " context-parallel ranks") : "",
+                   tensor > 1 ? absl::StrCat(", ", tensor, " tensor-parallel ranks") : "",
+                   expert > 1 ? absl::StrCat(", ", expert, " expert-parallel ranks") : "",
                    pipeline > 1 ? absl::StrCat(", stage ", plan.layout.stage.number, " of ", pipeline) : "");
   if (plan.spec.mesh.size(Axis::kReplicate) == 1) return inner + keeps;
   return absl::StrFormat("%s over %d ranks%s, %s over %d groups", inner,
@@ -120,9 +120,9 @@ std::string RecomputeText(const Plan& plan) {
 std::string OffloadText(const Plan& plan) {
   const int64_t layers = plan.spec.offloaded_layers;
   std::vector<std::string> parts;
-  if (plan.spec.offload_optimizer) parts.push_back("the optimizer's state");
+  if (plan.spec.offload_optimizer) parts.push_back("optimizer state");
   if (layers > 0)
-    parts.push_back(absl::StrCat("what ", layers, layers == 1 ? " layer keeps" : " layers keep"));
+    parts.push_back(absl::StrCat("activations of ", layers, layers == 1 ? " layer" : " layers"));
   return parts.empty() ? "none" : absl::StrJoin(parts, ", ");
 }
 
@@ -221,12 +221,13 @@ std::string EvaluationLine(const v1::StepReport& report, int64_t steps) {
 std::vector<std::string> RestoredLines(const v1::RestoredCheckpoint& restored) {
   std::vector<std::string> lines;
   for (const std::string& passed_over : restored.passed_over())
-    lines.push_back(absl::StrCat("passed over: ", passed_over));
+    lines.push_back(absl::StrCat("skipped checkpoint: ", passed_over));
   const std::string took = HumanSeconds(restored.seconds());
-  lines.push_back(restored.step() == 0
-                      ? absl::StrFormat("starts with the parameters of %s, read in %s", restored.path(), took)
-                      : absl::StrFormat("goes on after step %d of %s, read in %s", restored.step(),
-                                        restored.path(), took));
+  lines.push_back(
+      restored.step() == 0
+          ? absl::StrFormat("starting with only the parameters of %s, read in %s", restored.path(), took)
+          : absl::StrFormat("resuming after step %d from %s, read in %s", restored.step(), restored.path(),
+                            took));
   return lines;
 }
 
@@ -236,14 +237,14 @@ std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
                ? absl::StrFormat("export %s  %s in %s  %s", saved.format(), HumanBytes(saved.bytes()),
                                  HumanSeconds(saved.seconds()), saved.path())
                : absl::StrFormat(
-                     "export %s  nothing at %s: %s; `fsdpctl ckpt convert --to hf` writes it from the "
+                     "export %s  not written to %s: %s; run `fsdpctl ckpt convert --to hf` on the "
                      "checkpoint, with --dtype float32 unless precision.compute is bf16",
                      saved.format(), saved.path(), saved.error());
   }
   const std::string head = absl::StrFormat("save %5d/%d  ", saved.step(), steps);
   if (!saved.error().empty()) {
-    const char* goes_on = saved.step() < steps ? ", training goes on" : "";
-    return absl::StrFormat("%sno checkpoint at %s%s: %s", head, saved.path(), goes_on, saved.error());
+    const char* continues = saved.step() < steps ? "; training continues" : "";
+    return absl::StrFormat("%sno checkpoint at %s: %s%s", head, saved.path(), saved.error(), continues);
   }
   return absl::StrFormat("%s%s in %s, training waited %s for it  %s", head, HumanBytes(saved.bytes()),
                          HumanSeconds(saved.seconds()), HumanSeconds(saved.stall_seconds()), saved.path());
@@ -253,9 +254,8 @@ std::vector<std::string> TracedLines(const v1::StepTraced& traced, int64_t steps
   std::vector<std::string> lines;
   const auto add = [&](const char* what, const auto& file) {
     const std::string head = absl::StrFormat("%s %4d/%d  ", what, traced.step(), steps);
-    lines.push_back(file.error().empty()
-                        ? absl::StrCat(head, HumanBytes(file.bytes()), "  ", file.path())
-                        : absl::StrCat(head, "is not written, training goes on: ", file.error()));
+    lines.push_back(file.error().empty() ? absl::StrCat(head, HumanBytes(file.bytes()), "  ", file.path())
+                                         : absl::StrCat(head, "not written: ", file.error()));
   };
   if (!traced.path().empty() || !traced.error().empty()) add("trace", traced);
   if (traced.has_memory_snapshot()) add("memory", traced.memory_snapshot());
@@ -272,7 +272,7 @@ std::string SpikeLine(const v1::StepReport& report, int64_t steps) {
                                     100.0 * static_cast<double>(peak - bytes) / static_cast<double>(bytes),
                                     what));
   };
-  add(spike.median_bytes(), "the median of the steps before");
+  add(spike.median_bytes(), "the median of earlier steps");
   add(spike.plan_bytes(), "the plan");
   return absl::StrFormat("memory %3d/%d  peak %s in %s: %s", report.step(), steps, HumanBytes(peak),
                          spike.instruction().empty() ? "no instruction" : spike.instruction(),

@@ -21,7 +21,7 @@ std::string StepLine(const v1::StepReport& report, int64_t steps);
 // "eval    12/200  loss 3.2719  over 65536 tokens  1.204 s". REQUIRES: report.has_evaluation().
 std::string EvaluationLine(const v1::StepReport& report, int64_t steps);
 
-// "goes on after step 200 of /runs/7/iter_0000200, read in 1.2 s", after a line for each that was passed
+// "resuming after step 200 from /runs/7/iter_0000200, read in 1.2 s", after a line for each that was passed
 // over.
 std::vector<std::string> RestoredLines(const v1::RestoredCheckpoint& restored);
 

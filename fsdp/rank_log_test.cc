@@ -71,8 +71,9 @@ TEST(RankLog, TableShowsWhichTargetsCount) {
   job.mutable_data()->set_sequence_length(64);
   job.mutable_train()->set_steps(10);
   job.mutable_resources()->set_device(v1::DEVICE_CPU);
-  EXPECT_THAT(ConfigTable(MakePlan(job, 0), v1::RankLaunch()),
-              AllOf(Contains("data             /d/a.u8 x1"), Contains("documents        a sample is one")));
+  EXPECT_THAT(
+      ConfigTable(MakePlan(job, 0), v1::RankLaunch()),
+      AllOf(Contains("data             /d/a.u8 x1"), Contains("documents        each sample is one")));
   file->set_mask("/d/a.mask");
   job.mutable_data()->set_document_end_token(7);
   EXPECT_THAT(ConfigTable(MakePlan(job, 0), v1::RankLaunch()),
@@ -93,7 +94,7 @@ TEST(RankLog, TableShowsOffloadedState) {
   job.mutable_fsdp()->mutable_offload()->set_activation_layers(1);
   EXPECT_THAT(ConfigTable(MakePlan(job, 0), v1::RankLaunch()),
               AllOf(Contains(HasSubstr("layers that are not offloaded")),
-                    Contains("offload          the optimizer's state, what 1 layer keeps")));
+                    Contains("offload          optimizer state, activations of 1 layer")));
 }
 
 TEST(RankLog, StepLineHasFixedColumns) {
@@ -162,7 +163,7 @@ TEST(RankLog, SavedLineShowsCostOrError) {
             "save   200/1000  1.50 GiB in 4 s, training waited 250 ms for it  /runs/7/iter_0000200");
   saved.set_error("the disk is full");
   EXPECT_EQ(SavedLine(saved, 1000),
-            "save   200/1000  no checkpoint at /runs/7/iter_0000200, training goes on: the disk is full");
+            "save   200/1000  no checkpoint at /runs/7/iter_0000200: the disk is full; training continues");
   EXPECT_EQ(SavedLine(saved, 200), "save   200/200  no checkpoint at /runs/7/iter_0000200: the disk is full");
 }
 
@@ -177,7 +178,7 @@ TEST(RankLog, ExportIsNotShownAsCheckpoint) {
   exported.set_error("the disk is full");
   EXPECT_EQ(
       SavedLine(exported, 1000),
-      "export hf  nothing at /runs/7/hf: the disk is full; `fsdpctl ckpt convert --to hf` writes it from the "
+      "export hf  not written to /runs/7/hf: the disk is full; run `fsdpctl ckpt convert --to hf` on the "
       "checkpoint, with --dtype float32 unless precision.compute is bf16");
 }
 
@@ -188,12 +189,12 @@ TEST(RankLog, RestoredLinesNameSkippedCheckpoints) {
   restored.set_seconds(2);
   restored.add_passed_over("iter_0000300: damaged");
   EXPECT_THAT(RestoredLines(restored),
-              ElementsAre("passed over: iter_0000300: damaged",
-                          "goes on after step 200 of /runs/7/iter_0000200, read in 2 s"));
+              ElementsAre("skipped checkpoint: iter_0000300: damaged",
+                          "resuming after step 200 from /runs/7/iter_0000200, read in 2 s"));
   restored.clear_passed_over();
   restored.set_step(0);
   EXPECT_THAT(RestoredLines(restored),
-              ElementsAre("starts with the parameters of /runs/7/iter_0000200, read in 2 s"));
+              ElementsAre("starting with only the parameters of /runs/7/iter_0000200, read in 2 s"));
 }
 
 TEST(RankLog, TraceLineShowsFileOrError) {
@@ -205,15 +206,14 @@ TEST(RankLog, TraceLineShowsFileOrError) {
               ElementsAre("trace   20/100  3.00 KiB  /w/trace_step_20_rank_0.json"));
   traced.mutable_memory_snapshot()->set_path("/w/memory_step_20_rank_0.pickle");
   traced.mutable_memory_snapshot()->set_bytes(2 << 20);
-  traced.set_error("no room");
+  traced.set_error("no space");
   EXPECT_THAT(TracedLines(traced, 100),
-              ElementsAre("trace   20/100  is not written, training goes on: no room",
+              ElementsAre("trace   20/100  not written: no space",
                           "memory   20/100  2.00 MiB  /w/memory_step_20_rank_0.pickle"));
   traced.clear_path();
   traced.clear_error();
-  traced.mutable_memory_snapshot()->set_error("no room");
-  EXPECT_THAT(TracedLines(traced, 100),
-              ElementsAre("memory   20/100  is not written, training goes on: no room"))
+  traced.mutable_memory_snapshot()->set_error("no space");
+  EXPECT_THAT(TracedLines(traced, 100), ElementsAre("memory   20/100  not written: no space"))
       << "of a step that is not traced";
 }
 
@@ -227,13 +227,13 @@ TEST(RankLog, SpikeLineNamesInstructionAndBaseline) {
   spike->set_plan_bytes(int64_t{5} << 30);
   EXPECT_EQ(
       SpikeLine(report, 200),
-      "memory  12/200  peak 6.00 GiB in Backward layer.3 mb 0: 2.00 GiB (50%) above the median of the steps "
-      "before, 1.00 GiB (20%) above the plan");
+      "memory  12/200  peak 6.00 GiB in Backward layer.3 mb 0: 2.00 GiB (50%) above the median of earlier "
+      "steps, 1.00 GiB (20%) above the plan");
   spike->clear_instruction();
   spike->set_plan_bytes(int64_t{8} << 30);
   EXPECT_EQ(
       SpikeLine(report, 200),
-      "memory  12/200  peak 6.00 GiB in no instruction: 2.00 GiB (50%) above the median of the steps before");
+      "memory  12/200  peak 6.00 GiB in no instruction: 2.00 GiB (50%) above the median of earlier steps");
 }
 
 }  // namespace

@@ -74,29 +74,28 @@ absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
     const absl::string_view faults = plan.status().message();  // One per line.
     return absl::InvalidArgumentError(
         absl::StrContains(faults, '\n')
-            ? absl::StrCat("the job's spec is refused:\n  ", absl::StrReplaceAll(faults, {{"\n", "\n  "}}))
-            : absl::StrCat("the job's spec is refused: ", faults));
+            ? absl::StrCat("spec was rejected:\n  ", absl::StrReplaceAll(faults, {{"\n", "\n  "}}))
+            : absl::StrCat("spec was rejected: ", faults));
   }
   const int64_t world = plan->spec.mesh.world();
   if (world == launch.world() && launch.rank() >= 0 && launch.rank() < world)
     return PlanOfRank(*plan, launch.rank());
-  return absl::InvalidArgumentError(absl::StrFormat("launched as rank %d of %d, but the spec has %d ranks",
-                                                    launch.rank(), launch.world(), world));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("rank is %d of %d, but the spec has %d ranks", launch.rank(), launch.world(), world));
 }
 
 // Call it before LibTorch starts threads, since these inherit the affinity.
 void RunNearGpu(int device) {
   const char* const asked = std::getenv(kRankCoresVariable);
   if (asked != nullptr && std::strcmp(asked, kAllCores) == 0)
-    return LogInfo("runs on any core, as its agent was told");
+    return LogInfo("CPU affinity not set reason=disabled by the agent");
   const absl::StatusOr<std::string> bus_id = CudaBusId(device);
   if (!bus_id.ok()) return;  // Reported later, where the device is needed.
   const NearCores near = FindNearCores("/sys", *bus_id, AllowedCores());
-  if (near.cores.empty()) return LogInfo("runs on any core: %s", near.why_not);
+  if (near.cores.empty()) return LogInfo("CPU affinity not set reason=%s", near.why_not);
   const absl::Status bound = RunOn(near.cores);
-  if (!bound.ok()) return LogWarning("runs on any core: %s", bound.message());
-  LogInfo("runs on %d cores of NUMA node %d, which its GPU %s is near", near.cores.size(), near.node,
-          *bus_id);
+  if (!bound.ok()) return LogWarning("CPU affinity not set reason=%s", bound.message());
+  LogInfo("set CPU affinity cores=%d numa_node=%d gpu=%s", near.cores.size(), near.node, *bus_id);
 }
 
 // Call it before LibTorch allocates anything.
@@ -187,8 +186,8 @@ struct Ending {
 
   void TakeOrder(const v1::LeaveOrder& order) {
     departure.LeaveWithin(absl::Milliseconds(order.within_ms()));
-    if (trains) return LogInfo("told to leave within %d ms", order.within_ms());
-    stop.Request(kStoppedExitCode, "told to leave");
+    if (trains) return LogInfo("received an order to leave within_ms=%d", order.within_ms());
+    stop.Request(kStoppedExitCode, "order to leave");
   }
 };
 
@@ -292,7 +291,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
   };
   run.on_trained = [&](Trainer*) {
     const PhaseScope saving(flight, FlightPhase::kSaving);
-    if (!traces->AwaitWritten(kLongestTraceWait)) LogWarning("the job ends before its traces are written");
+    if (!traces->AwaitWritten(kLongestTraceWait)) LogWarning("traces were not written before the job ended");
     return absl::OkStatus();
   };
   run.on_leaving = [&] { stop->SetAbort(nullptr); };
@@ -342,18 +341,17 @@ void EndWithAgent() {
   Ending ending;
   absl::StatusOr<v1::RankLaunch> launch = channel.ReadLaunch();
   if (!launch.ok()) {
-    LogError("no launch from the agent: %s", launch.status().ToString());
+    LogError("received no launch from the agent error=%s", launch.status().ToString());
     _exit(1);
   }
   StepTraces traces(TracesOf(*launch, &channel));
   channel.StartReading(
       [](const absl::Status& status) {
-        LogError("the agent is gone (%s): exiting", status.message());
+        LogError("lost the agent, exiting error=%s", status.message());
         _exit(1);
       },
       [&ending](const v1::PeerFailed& peer) {
-        ending.stop.Request(kPeerFailedExitCode,
-                            absl::StrCat("rank ", peer.rank(), " of the job has failed"));
+        ending.stop.Request(kPeerFailedExitCode, absl::StrCat("rank ", peer.rank(), " has failed"));
       },
       [&ending](const v1::LeaveOrder& order) { ending.TakeOrder(order); },
       [&traces](const v1::TraceOrder& order) {

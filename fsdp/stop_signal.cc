@@ -50,7 +50,7 @@ void StopSignal::Request(int exit_code, const std::string& why) {
     std::this_thread::sleep_for(kUntilExit);
     _exit(exit_code);
   }).detach();
-  LogInfo("%s: leaving at the next instruction, or exiting in 500 ms", why);
+  LogInfo("stopping at the next instruction, or exiting in 500 ms reason=%s", why);
 }
 
 void StopSignal::SetAbort(std::function<void()> abort) {

@@ -232,7 +232,8 @@ TEST(HfConfig, SupportsLeadingDenseLayersOnly) {
   EXPECT_TRUE(absl::StrContains(FaultsOf(with("[\"x\"]")), "is not a list of layer numbers"));
   const std::string none = With(kQwen3Moe, R"("decoder_sparse_step": 1)", R"("decoder_sparse_step": 0)");
   EXPECT_EQ(FaultsOf(none),
-            "c.json:3:26: error: model.hf_config: decoder_sparse_step '0' is not a positive integer [wrong_type]\n");
+            "c.json:3:26: error: model.hf_config: decoder_sparse_step '0' is not a positive integer "
+            "[wrong_type]\n");
 }
 
 // Regression test: violations of the spec had line 1, and names that the file does not contain.
@@ -467,9 +468,10 @@ TEST(HfConfig, RejectsShortSlidingWindow) {
 }
 
 TEST(HfConfig, ReportsAllViolations) {
-  EXPECT_EQ(FaultsWith("\"hidden_size\": 4096", "\"hidden_size\": \"wide\", \"rms_norm_eps\": 1"),
-            "c.json:13:3: error: model.hf_config: rms_norm_eps is written twice; keep one [duplicate_field]\n"
-            "c.json:7:18: error: model.hf_config: hidden_size 'wide' is not a positive integer [wrong_type]\n");
+  EXPECT_EQ(
+      FaultsWith("\"hidden_size\": 4096", "\"hidden_size\": \"wide\", \"rms_norm_eps\": 1"),
+      "c.json:13:3: error: model.hf_config: rms_norm_eps is written twice; keep one [duplicate_field]\n"
+      "c.json:7:18: error: model.hf_config: hidden_size 'wide' is not a positive integer [wrong_type]\n");
   EXPECT_EQ(FaultsWith("\"vocab_size\"", "\"vocab\""),
             "c.json:1:1: error: model.hf_config: has no vocab_size [hf_no_config]\n");
   EXPECT_EQ(

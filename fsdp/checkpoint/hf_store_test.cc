@@ -145,7 +145,7 @@ TEST_F(HfStoreTest, DetectsModifiedFile) {
   std::filesystem::rename(dir_.File("copy"), dir_.File(first_));
   const absl::Status replaced = (*reader)->CheckUnchanged();
   EXPECT_TRUE(absl::IsDataLoss(replaced)) << replaced;
-  EXPECT_THAT(replaced.message(), HasSubstr(first_ + ": was replaced while it was read: it was inode "));
+  EXPECT_THAT(replaced.message(), HasSubstr(first_ + ": file was replaced while it was read (was inode "));
 }
 
 TEST_F(HfStoreTest, NamesUnsupportedWeightFormat) {

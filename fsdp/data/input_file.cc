@@ -82,9 +82,9 @@ absl::Status InputFile::CheckUnchanged() const {
     return absl::DataLossError(absl::StrFormat("%s: file was modified while it was read (was %s; now %s)",
                                                path_, ContentText(opened_), ContentText(now)));
   }
-  if (stat(path_.c_str(), &now) != 0) return ErrnoStatus(path_, "is no longer there");
+  if (stat(path_.c_str(), &now) != 0) return ErrnoStatus(path_, "stat");
   if (InodeText(now) != InodeText(opened_)) {
-    return absl::DataLossError(absl::StrFormat("%s: was replaced while it was read: it was %s, and is %s",
+    return absl::DataLossError(absl::StrFormat("%s: file was replaced while it was read (was %s; now %s)",
                                                path_, InodeText(opened_), InodeText(now)));
   }
   return absl::OkStatus();

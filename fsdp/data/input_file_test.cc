@@ -91,7 +91,7 @@ TEST_F(InputFileTest, DetectsModification) {
   std::ofstream(dir_.File("new")) << "0123456789";
   ASSERT_EQ(rename(dir_.File("new").c_str(), file->path().c_str()), 0);
   EXPECT_TRUE(absl::IsDataLoss(file->CheckUnchanged())) << file->CheckUnchanged();
-  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("was replaced while it was read: it was inode "));
+  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("file was replaced while it was read (was inode "));
   file = open();
   ASSERT_EQ(unlink(file->path().c_str()), 0);
   EXPECT_TRUE(absl::IsNotFound(file->CheckUnchanged())) << file->CheckUnchanged();

@@ -75,12 +75,12 @@ absl::StatusOr<Header> ReadHeader(const InputFile& idx) {
   const auto sequences = Load<uint64_t>(bytes + kSequencesByte);
   const auto room = static_cast<uint64_t>(idx.size() - kHeaderBytes);
   if (sequences > room / 12) {
-    return Bad(idx, "ends at byte %d, but byte %d says that there are %d sequences of 12 bytes each",
+    return Bad(idx, "ends at byte %d, but its header (byte %d) declares %d sequences of 12 bytes each",
                idx.size(), kSequencesByte, sequences);
   }
   const auto documents = Load<uint64_t>(bytes + kDocumentsByte);
   if (documents > (room - sequences * 12) / 8) {
-    return Bad(idx, "ends at byte %d, but byte %d says that there are %d document entries of 8 bytes each",
+    return Bad(idx, "ends at byte %d, but its header (byte %d) declares %d document entries of 8 bytes each",
                idx.size(), kDocumentsByte, documents);
   }
   header.sequences = static_cast<int64_t>(sequences);
@@ -117,7 +117,7 @@ absl::StatusOr<int64_t> CheckSequences(const InputFile& idx, const InputFile& bi
       }
       end += sizes[i] * width;
       if (end > bin.size()) {
-        return Bad(bin, "ends at byte %d, but sequence %d of the index (byte %d of %s) goes on to byte %d",
+        return Bad(bin, "ends at byte %d, but sequence %d of the index (byte %d of %s) ends at byte %d",
                    bin.size(), first + i, sizes_byte + i * 4, idx.path(), end);
       }
     }
@@ -127,8 +127,7 @@ absl::StatusOr<int64_t> CheckSequences(const InputFile& idx, const InputFile& bi
 
 absl::Status CheckDocuments(const InputFile& idx, const Header& header) {
   if (header.document_entries == 0) {
-    return Bad(idx, "byte %d says that the document table is empty, but it starts with an entry 0",
-               kDocumentsByte);
+    return Bad(idx, "number of document entries at byte %d is 0 (want at least 1)", kDocumentsByte);
   }
   std::vector<int64_t> entries(kChunk);
   int64_t previous = 0;

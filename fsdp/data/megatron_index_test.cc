@@ -99,14 +99,15 @@ TEST_F(MegatronIndexTest, RejectsInvalidHeader) {
 }
 
 TEST_F(MegatronIndexTest, RejectsCountsBeyondFile) {
-  EXPECT_THAT(ErrorOfBytes(18, std::string(8, '\xff')),
-              HasSubstr("ends at byte 102, but byte 18 says that there are 18446744073709551615 sequences"));
-  EXPECT_THAT(ErrorOfBytes(26, std::string(8, '\x7f')), HasSubstr("byte 26 says that there are"));
+  EXPECT_THAT(
+      ErrorOfBytes(18, std::string(8, '\xff')),
+      HasSubstr("ends at byte 102, but its header (byte 18) declares 18446744073709551615 sequences"));
+  EXPECT_THAT(ErrorOfBytes(26, std::string(8, '\x7f')), HasSubstr("header (byte 26) declares"));
   const std::string bytes = TablesOf({3, 0, 5}, 4, 4).Bytes();
   EXPECT_THAT(ErrorOf(bytes.substr(0, 69)),
-              HasSubstr("ends at byte 69, but byte 18 says that there are 3 seq"));
+              HasSubstr("ends at byte 69, but its header (byte 18) declares 3 seq"));
   EXPECT_THAT(ErrorOf(bytes.substr(0, 101)),
-              HasSubstr("ends at byte 101, but byte 26 says that there are 4"));
+              HasSubstr("ends at byte 101, but its header (byte 26) declares 4"));
   EXPECT_THAT(ErrorOf(bytes + "x"), HasSubstr("1 bytes follow the last table at byte 102"));
 }
 
@@ -131,7 +132,7 @@ TEST_F(MegatronIndexTest, RejectsTruncatedBin) {
 
 TEST_F(MegatronIndexTest, RejectsUnorderedDocuments) {
   EXPECT_THAT(ErrorOf([](MegatronTables* t) { t->documents = {}; }),
-              HasSubstr("byte 26 says that the document"));
+              HasSubstr("document entries at byte 26 is 0"));
   EXPECT_THAT(ErrorOf([](MegatronTables* t) { t->documents[0] = 1; }),
               HasSubstr("the first document at byte 70 starts with sequence 1"));
   EXPECT_THAT(ErrorOf([](MegatronTables* t) { t->documents[2] = 0; }),

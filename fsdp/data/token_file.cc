@@ -26,8 +26,7 @@ absl::Status RefuseNumpyHeader(const InputFile& file, const char* written_with) 
   FSDPD_RETURN_IF_ERROR(file.Read(0, kMagic.size(), begin));
   if (absl::string_view(begin, kMagic.size()) != kMagic) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      file.path(),
-      ": is an .npy file of numpy, which begins with a header; write it without: ", written_with));
+      file.path(), ": .npy files are not supported; write the array without a header: ", written_with));
 }
 
 StoredId FlatIdOf(TokenType type) {
@@ -78,7 +77,8 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const TokenSource& so
   const int64_t torn = file->size() % width;
   if (torn != 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: %d bytes are not a whole number of %d-byte tokens (byte %d starts a torn one)",
+        absl::StrFormat("%s: size is not a multiple of the token size (got %d bytes, %d per token; the last "
+                        "token starts at byte %d)",
                         source.path, file->size(), width, file->size() - torn));
   }
   const int64_t tokens = file->size() / width;
@@ -100,7 +100,7 @@ absl::Status TokenFile::OpenMask(const std::string& path) {
   FSDPD_RETURN_IF_ERROR(RefuseNumpyHeader(*mask, "mask.tofile(PATH)"));
   if (mask->size() != tokens_) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s: has %d bytes, and a mask has one for each token, of which %s has %d", path,
+        absl::StrFormat("%s: wrong mask size (got %d bytes, want one for each token of %s: %d)", path,
                         mask->size(), file_->path(), tokens_));
   }
   mask_ = std::move(mask);
@@ -143,9 +143,9 @@ absl::Status TokenFile::ReadMask(int64_t begin, int64_t count, uint8_t* out) con
   FSDPD_RETURN_IF_ERROR(mask_->Read(begin, count, out));
   for (int64_t i = 0; i < count; ++i) {
     if (out[i] <= 1) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: byte %d is %d, and a mask has 1 where a token counts as a target and 0 where not", mask_->path(),
-        begin + i, out[i]));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: byte %d: invalid mask value (got %d, want 1 for a target and 0 otherwise)",
+                        mask_->path(), begin + i, out[i]));
   }
   return absl::OkStatus();
 }

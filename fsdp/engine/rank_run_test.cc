@@ -266,7 +266,7 @@ TEST(RankRun, DetectsAFileReplacedWhileRead) {
   const auto statuses = LoadTwoWhileReplaced(1);
   EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDataLoss) << statuses[0];
   EXPECT_THAT(std::string(statuses[0].message()),
-              HasSubstr("model.safetensors: was replaced while it was read: it was inode "));
+              HasSubstr("model.safetensors: file was replaced while it was read (was inode "));
 }
 
 }  // namespace

@@ -500,8 +500,8 @@ std::string Trainer::GrowExpertCapacity() {
   FSDPD_CHECK(before < ranks);
   executor_->GrowExpertCapacity(expert_capacity_);
   return absl::StrFormat(
-      "some rank exceeded its expert capacity, %.4g times even routing: no token was dropped, the batch was "
-      "replayed with a capacity of %.4g times, which takes more memory than planned",
+      "expert capacity grew from %.4g to %.4g times even routing and the batch was replayed: memory use is "
+      "above the plan",
       before, std::min(expert_capacity_, ranks));
 }
 

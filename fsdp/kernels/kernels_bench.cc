@@ -339,7 +339,7 @@ void BenchAdamW(Bench* bench) {
   m.zero_();
   v.zero_();
   run();
-  bench->Measure("adamw in halves", 7.0 * param.nbytes(), Difference(high, want_high), run);
+  bench->Measure("adamw with split fp32", 7.0 * param.nbytes(), Difference(high, want_high), run);
 }
 
 void BenchSumParts(Bench* bench) {

@@ -92,8 +92,8 @@ c10::DataPtr HostCachingAllocator::allocate(size_t bytes) {
     }
     const MemoryCounters held = Read();
     const std::string limits = OwnMemoryLimits();
-    TORCH_CHECK_WITH(OutOfMemoryError, false, "out of host memory: asked for ", bytes, " bytes, holding ",
-                     held.reserved_bytes, " of which ", held.allocated_bytes, " are in use",
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "out of host memory (requested ", bytes, " bytes, reserved ",
+                     held.reserved_bytes, ", allocated ", held.allocated_bytes, ")",
                      limits.empty() ? "" : "; ", limits);
   }
   HandOut(block, static_cast<int64_t>(bytes));

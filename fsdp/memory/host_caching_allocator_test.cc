@@ -135,8 +135,8 @@ TEST(HostCachingAllocator, ReportsRequestedAndHeldBytes) {
       FAIL() << "no exception for " << bytes;
     } catch (const c10::OutOfMemoryError& error) {
       EXPECT_EQ(std::string(error.what_without_backtrace()),
-                "out of host memory: asked for " + std::to_string(bytes) +
-                    " bytes, holding 1048576 of which 1048576 are in use");
+                "out of host memory (requested " + std::to_string(bytes) +
+                    " bytes, reserved 1048576, allocated 1048576)");
     }
   }
   EXPECT_EQ(allocator.Read().allocated_bytes, kMiB);

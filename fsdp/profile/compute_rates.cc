@@ -32,7 +32,7 @@ constexpr double kTolerance = 2e-2;  // For bf16.
 double D(int64_t value) { return static_cast<double>(value); }
 
 absl::Status Expect(bool right, const std::string& what) {
-  return right ? absl::OkStatus() : absl::InternalError(absl::StrCat(what, ": the result is wrong"));
+  return right ? absl::OkStatus() : absl::InternalError(absl::StrCat(what, ": wrong result"));
 }
 
 at::TensorOptions Options(const RankBench& rank, DType dtype) {

@@ -25,7 +25,7 @@ at::TensorOptions Options(const RankBench& rank, DType dtype) {
 
 absl::Status Expect(bool right, const char* what, DType wire) {
   if (right) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(what, " in ", NameOf(wire), ": the result is wrong"));
+  return absl::InternalError(absl::StrCat(what, " in ", NameOf(wire), ": wrong result"));
 }
 
 Communicator* Gathers(const RankBench& rank) { return rank.mesh.Find(Group::kShard, Role::kGather); }

@@ -67,11 +67,11 @@ TEST(LinkRates, RejectsWrongResult) {
   idle.Add(Group::kShard, Role::kReduce, std::make_unique<IdleCommunicator>());
   RankBench bench = LocalBench(std::move(idle));
   EXPECT_EQ(MeasureLatency(&bench, kLinks, DType::kFp32).status(),
-            absl::InternalError("all-gather in fp32: the result is wrong"));
+            absl::InternalError("all-gather in fp32: wrong result"));
   OnLocalBenches(2, [&](RankBench* half_idle) {
     half_idle->mesh.Add(Group::kShard, Role::kReduce, std::make_unique<IdleCommunicator>());
     EXPECT_EQ(MeasureLatency(half_idle, kLinks, DType::kBf16).status(),
-              absl::InternalError("reduce-scatter in bf16: the result is wrong"));
+              absl::InternalError("reduce-scatter in bf16: wrong result"));
   });
 }
 

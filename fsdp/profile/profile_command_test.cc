@@ -26,7 +26,7 @@ TEST(ProfileCommand, PrintsOnlyProfileToStdout) {
   EXPECT_EQ(result.out.find("{\n  \"name\": \"measured cpu x2\",\n  \"fp32_matmul_flops\": "), 0u)
       << result.out;
   EXPECT_EQ(result.out.substr(result.out.size() - 2), "}\n");
-  EXPECT_EQ(result.err.find("measuring 1/9: 2 ranks begin\nmeasuring 2/9: matrix products in fp32\n"), 0u);
+  EXPECT_EQ(result.err.find("measuring 1/9: 2 ranks started\nmeasuring 2/9: matrix products in fp32\n"), 0u);
   EXPECT_NE(result.err.find("measuring 9/9: "), std::string::npos);
   EXPECT_NE(result.err.find("\nnote: "), std::string::npos);
 }
@@ -52,7 +52,7 @@ TEST(ProfileCommand, ReportsMissingDevice) {
   if (CudaAvailable()) GTEST_SKIP() << "there is one";
   const Result result = Profile({"--profile-device", "cuda"});
   EXPECT_EQ(result.code, 1);
-  EXPECT_EQ(result.err, "fsdpd-rank: cannot profile the device: there is no CUDA device\n");
+  EXPECT_EQ(result.err, "fsdpd-rank: cannot profile the device: no CUDA device found\n");
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ absl::Status MeasureRank(const ProfileOptions& options, int rank, RankBench* ben
     FSDPD_ASSIGN_OR_RETURN(rates->links, MeasureLinks(bench, options.links, wire, rates->latency_seconds,
                                                       rates->compute.memory_bytes_per_second));
   }
-  bench->Begin("computing beside communication");
+  bench->Begin("compute during communication");
   FSDPD_ASSIGN_OR_RETURN(rates->slowdowns, MeasureSlowdowns(bench, options.compute, options.links, type));
   return absl::OkStatus();
 }
@@ -108,7 +108,7 @@ absl::StatusOr<Rates> MeasureRanks(const ProfileOptions& options) {
     stage.what = what;
     if (options.on_stage) options.on_stage(stage);
   };
-  benches[0].Begin(options.ranks == 1 ? "one rank begins" : absl::StrCat(options.ranks, " ranks begin"));
+  benches[0].Begin(options.ranks == 1 ? "one rank started" : absl::StrCat(options.ranks, " ranks started"));
   std::vector<Rates> rates(options.ranks);
   FSDPD_RETURN_IF_ERROR(OnEachRank(
       options.ranks, [&](int rank) { return ConnectRank(options, rank, &store, &benches[rank]); }));
@@ -193,10 +193,10 @@ ProfileOptions DefaultProfileOptions(DeviceKind device) {
 
 absl::StatusOr<MeasuredProfile> ProfileDevice(const ProfileOptions& options) {
   if (options.device == DeviceKind::kCuda && options.ranks > CudaDeviceCount()) {
-    return absl::FailedPreconditionError(absl::StrFormat("%d ranks need as many CUDA devices; there are %d",
-                                                         options.ranks, CudaDeviceCount()));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "--ranks: %d exceeds the number of CUDA devices (%d)", options.ranks, CudaDeviceCount()));
   }
-  if (options.ranks < 1) return absl::FailedPreconditionError("there is no CUDA device");
+  if (options.ranks < 1) return absl::FailedPreconditionError("no CUDA device found");
   FSDPD_ASSIGN_OR_RETURN(const DeviceFacts facts, DescribeDevice(options));
   FSDPD_ASSIGN_OR_RETURN(const Rates rates, MeasureRanks(options));
   const DeviceProfile& shipped = NearestProfile(options.device, facts.name);

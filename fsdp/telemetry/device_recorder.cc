@@ -37,7 +37,7 @@ void DeviceRecorder::Record(bool on) {
     const absl::Status started = KernelRecorder::Process().Start();
     records_kernels_ = started.ok();
     refused_kernels_ = !started.ok();
-    if (refused_kernels_) LogWarning("traces show no kernels: %s", started.message());
+    if (refused_kernels_) LogWarning("traces will have no kernels error=%s", started.message());
   }
   if (!on && std::exchange(records_kernels_, false)) KernelRecorder::Process().Stop();
   MutexLock lock(&mutex_);
@@ -49,7 +49,7 @@ void DeviceRecorder::Record(bool on) {
 void DeviceRecorder::Serve() {
   absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Open();
   const absl::StatusOr<int> gpu = nvml.ok() ? (*nvml)->FindByBusId(bus_id_) : nvml.status();
-  if (!gpu.ok()) return LogWarning("traces show no power: %s", gpu.status().message());
+  if (!gpu.ok()) return LogWarning("traces will have no power error=%s", gpu.status().message());
   for (;;) {
     {
       MutexLock lock(&mutex_);

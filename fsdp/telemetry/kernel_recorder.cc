@@ -220,8 +220,7 @@ std::vector<DeviceActivity> KernelRecorder::Take(int device, int64_t begin_unix_
     if (of.forgotten_until_unix_nanos >= begin_unix_nanos)
       tells_of_lost = !std::exchange(told_of_lost_, true);
   }
-  if (tells_of_lost)
-    LogWarning("traces lack the first of a step's kernels: more than %d began since", kMostRecords);
+  if (tells_of_lost) LogWarning("dropped the first kernels of a step limit=%d", kMostRecords);
   std::sort(taken.begin(), taken.end(), [](const DeviceActivity& a, const DeviceActivity& b) {
     return a.begin_unix_nanos < b.begin_unix_nanos;
   });

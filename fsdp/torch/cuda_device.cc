@@ -34,7 +34,8 @@ absl::Status CheckGpusMayShareProcess() {
     const char* value = std::getenv(name);
     if (value == nullptr || !absl::StrContains(value, "expandable_segments:True")) continue;
     return absl::FailedPreconditionError(absl::StrFormat(
-        "%s=%s: with expandable segments several GPUs cannot be in one process; unset it", name, value));
+        "%s=%s: expandable segments are not supported with several GPUs in one process; unset it", name,
+        value));
   }
   return absl::OkStatus();
 }
@@ -52,10 +53,10 @@ absl::Status CheckMultipliesFp8(int index) {
   FSDPD_RETURN_IF_ERROR(
       Checked(index, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index)));
   if (major == 9 && minor == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "CUDA device %d has compute capability %d.%d, and precision.compute: fp8 needs 9.0 (H100, H200): "
-      "cuBLASLt multiplies FP8 with a scale a row on no other",
-      index, major, minor));
+  return absl::FailedPreconditionError(
+      absl::StrFormat("precision.compute: fp8 is not supported on CUDA device %d (compute capability %d.%d, "
+                      "want 9.0: H100, H200)",
+                      index, major, minor));
 }
 
 absl::Status SetCudaDevice(int index) { return Checked(index, cudaSetDevice(index)); }

@@ -373,7 +373,7 @@ def test_inspect_reads_files_of_other_programs(run, tmp_path):
 
 
 @pytest.mark.parametrize("content, mask, words, output", [
-    (b"\1\0\2", None, ["--type", "u16"], "x: 3 bytes are not a whole number of 2-byte tokens (the last one starts at byte 2)"),
+    (b"\1\0\2", None, ["--type", "u16"], "x: size is not a multiple of the token size (got 3 bytes, 2 per token; the last token starts at byte 2)"),
     (b"\1\0\2\1\7\0", None, ["--type", "u16", "--vocab-size", "256"], "x: token 258 at byte 2 is not below the vocabulary "
      "size 256"),
     (b"\1\0\2\0", b"\1", ["--type", "u16", "--mask", "mask"], "mask: has 1 bytes, want one for each of "
@@ -398,7 +398,7 @@ def test_inspect_detects_changed_file_and_other_tokenizer(run, files, model, tmp
     assert code == 9 and "does not match the sha256 in its .json" in err
     numpy.save("x.npy", numpy.arange(9))
     code, _, err = run("inspect", "x.npy")
-    assert code == 2 and "is an .npy file" in err
+    assert code == 2 and ".npy files are not supported" in err
     code, _, err = run("inspect", "b.u16", "--offset", 10**9)
     assert code == 2 and "--offset 1000000000" in err
 

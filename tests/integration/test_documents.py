@@ -53,8 +53,8 @@ def test_job_without_targets_reports_it(cluster, data, tmp_path):
 
 
 @pytest.mark.parametrize("content, output", [
-    (b"\1" * 100, "has 100 bytes, and a mask has one for each token, of which"),
-    (b"1" * TOKENS, "is 49, and a mask has 1 where a token counts as a target and 0 where not"),
+    (b"\1" * 100, "wrong mask size (got 100 bytes, want one for each token of"),
+    (b"1" * TOKENS, "invalid mask value (got 49"),
 ], ids=["short", "text"])
 def test_invalid_mask_fails_job_with_its_file(cluster, data, tmp_path, content, output):
     (tmp_path / "mask.u8").write_bytes(content)

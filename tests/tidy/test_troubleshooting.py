@@ -53,7 +53,7 @@ def test_quoted_output_is_in_the_sources():
 
 
 def test_finds_quotes_that_are_not_in_the_sources():
-    known = {"cannot reach the coordinator at", "attempts in a row committed no checkpoint and made"}
+    known = {"cannot reach the coordinator at", "attempts in a row committed no checkpoint and made no progress"}
     assert is_said("cannot reach the coordinator at HOST:PORT: Connection refused", known)
     assert is_said("3 attempts in a row committed no checkpoint and made no progress beyond step N", known)
     assert not is_said("3 attempts in a row saved nothing and made no progress beyond step N", known | {"no progress beyond step"})

@@ -53,8 +53,8 @@ def open_tokens(path: pathlib.Path, asked_type: str | None, asked_mask: pathlib.
         file = TokenFile(path, kind, known_by, mapped(path, kind), description=description)
         torn = path.stat().st_size % numpy.dtype(DTYPES[kind]).itemsize
         if torn:
-            file.faults.append(f"{path}: {path.stat().st_size} bytes are not a whole number of "
-                               f"{numpy.dtype(DTYPES[kind]).itemsize}-byte tokens (the last one starts at byte "
+            file.faults.append(f"{path}: size is not a multiple of the token size (got {path.stat().st_size} bytes, "
+                               f"{numpy.dtype(DTYPES[kind]).itemsize} per token; the last token starts at byte "
                                f"{path.stat().st_size - torn})")
     if not file.tokens:
         raise Fault(f"{path}: contains no tokens")
@@ -72,7 +72,7 @@ def open_tokens(path: pathlib.Path, asked_type: str | None, asked_mask: pathlib.
 def mapped(path: pathlib.Path, kind: str) -> Any:
     with open(path, "rb") as file:
         if file.read(6) == b"\x93NUMPY":
-            raise Fault(f"{path}: is an .npy file with a header; write the tokens without it: tokens.tofile(PATH)")
+            raise Fault(f"{path}: .npy files are not supported; write the array without a header: tokens.tofile(PATH)")
     dtype = numpy.dtype(DTYPES[kind])
     count = path.stat().st_size // dtype.itemsize
     return numpy.memmap(path, dtype, "r", shape=(count,)) if count else numpy.zeros(0, dtype)
