@@ -127,9 +127,9 @@ TEST(PreflightFloors, RejectsInvalidFloors) {
            {"cpu", "is not DEVICE:MEASURE=NUMBER"},
            {":product_tflops=1", "is not DEVICE:MEASURE=NUMBER"},
            {"cpu:product=1", "'product' is not a measure; use one of product_tflops, memory_gb_per_s"},
-           {"cpu:product_tflops=", "'' is not a number"},
+           {"cpu:product_tflops=", "'' is not a number of at least 0"},
            {"cpu:product_tflops=-1", "'-1' is not a number of at least 0"},
-           {"cpu:product_tflops=inf", "'inf' is not a number"}}) {
+           {"cpu:product_tflops=inf", "'inf' is not a number of at least 0"}}) {
     EXPECT_THAT(std::string(ParsePreflightFloor(text).status().message()), HasSubstr(why));
   }
 }

@@ -110,7 +110,7 @@ TEST(DcpWriter, RejectsIncompleteCommit) {
   const absl::Status hole =
       commit({&written.files[0], &written.files[2]}, {written.sums[0], written.sums[2]});
   EXPECT_TRUE(absl::IsFailedPrecondition(hole));
-  EXPECT_THAT(std::string(hole.message()), HasSubstr("model.w: has a hole"));
+  EXPECT_THAT(std::string(hole.message()), HasSubstr("model.w: is incomplete"));
   // A rank with the layout of another model.
   DcpFile other = LayOut("__9_0.distcp", {{"model.w", FindTensorType("float32"), {5, 8}, {{0, 0}, {5, 8}}}});
   EXPECT_THAT(std::string(commit({&written.files[0], &other}, {written.sums[0], {}}).message()),

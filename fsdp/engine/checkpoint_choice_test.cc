@@ -289,7 +289,7 @@ TEST(CheckpointChoice, RefusesAMissingOptimizer) {
   spec.checkpoint.load_optimizer = true;
   const auto chosen = ChooseAlone(spec);
   EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition) << chosen.status();
-  EXPECT_THAT(chosen.status().message(), HasSubstr("checkpoint.load_optimizer is true"));
+  EXPECT_THAT(chosen.status().message(), HasSubstr("checkpoint.load_optimizer: true is not supported"));
 }
 
 // A stale answer of a file server, or an unshared directory, on one node.

@@ -164,7 +164,7 @@ TEST(Restore, RefusesResumeFromParametersOnly) {
   const TempDir dir;
   WriteHf(dir.path(), Theirs(TestPlan().spec.model));
   const Plan asks = PlanOf(Changed([](auto* job) { job->mutable_checkpoint()->set_load_optimizer(true); }));
-  EXPECT_THAT(Error(asks, dir.path()), HasSubstr("checkpoint.load_optimizer is true"));
+  EXPECT_THAT(Error(asks, dir.path()), HasSubstr("checkpoint.load_optimizer: true is not supported"));
 }
 
 TEST(Restore, ListsDifferencesUpToALimit) {
