@@ -194,8 +194,7 @@ void DeclarePlacement(CLI::App* app, Flags* flags) {
 // Flags for what jobs may do on this node, other than compute.
 void DeclarePermissions(CLI::App* app, Flags* flags) {
   app->add_option("--allow-env", flags->agent.allowed_env,
-                  "Allow jobs to set these environment variables; * is a wildcard; repeatable. Needed for " +
-                      CheckedEnvPrefixes() + " unless known to be harmless")
+                  "Allow jobs to set these environment variables; * is a wildcard; repeatable")
       ->type_name("PATTERN")
       ->check(CheckAllowedEnv);
   app->add_option("--plugin-dir", flags->agent.plugin_dirs,

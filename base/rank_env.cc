@@ -203,13 +203,6 @@ std::string WhyTheDaemons(absl::string_view name, absl::string_view value) {
   return "";
 }
 
-std::string CheckedEnvPrefixes() {
-  std::string text;
-  for (const absl::string_view prefix : kPrefixes)
-    absl::StrAppend(&text, text.empty() ? "" : ", ", prefix, "*");
-  return text;
-}
-
 std::string WhyAskAgents(absl::string_view name) {
   if (Has(kLoads, name))
     return "makes ranks load a library that the job names, which then runs as the agent's user";

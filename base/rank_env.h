@@ -27,8 +27,6 @@ std::string WhyNoEnvValue(absl::string_view value);
 // Reserved names: the daemon sets the variable, or depends on its value.
 std::string WhyTheDaemons(absl::string_view name, absl::string_view value);
 
-// "CUDA_*, GLIBC_*, ..."
-std::string CheckedEnvPrefixes();
 // Names that need --allow-env on the agent.
 std::string WhyAskAgents(absl::string_view name);
 

@@ -168,14 +168,13 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
                  "  fsdpctl validate -f job.yaml --offline");
   AddSpecFlags(validate, line);
   validate->add_flag("--offline", line->offline, "Validate without a coordinator");
-  CLI::App* plan =
-      AddCommand(app, "plan",
-                 "Show the plan of a spec: values chosen for `auto` and why, memory per rank, the step "
-                 "program, and its predicted time.",
-                 "  fsdpctl plan -f job.yaml\n"
-                 "  fsdpctl plan -f job.yaml --offline --program\n"
-                 "  fsdpctl plan -f job.yaml --offline --profile h100 --picture step.svg\n"
-                 "  fsdpctl plan -f job.yaml --search --write fastest.yaml");
+  CLI::App* plan = AddCommand(app, "plan",
+                              "Show the plan of a spec: memory, step program and predicted step time. Values "
+                              "chosen for `auto` are shown with their reasons.",
+                              "  fsdpctl plan -f job.yaml\n"
+                              "  fsdpctl plan -f job.yaml --offline --program\n"
+                              "  fsdpctl plan -f job.yaml --offline --profile h100 --picture step.svg\n"
+                              "  fsdpctl plan -f job.yaml --search --write fastest.yaml");
   AddSpecFlags(plan, line);
   plan->add_flag("--offline", line->offline,
                  "Plan without a coordinator; only --profile sets a memory budget");
@@ -198,7 +197,7 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
 void AddMigrateCommand(CLI::App* app, CommandLine* line) {
   CLI::App* migrate = AddCommand(
       app, "migrate",
-      "Convert a Megatron run to a spec, from run_config.yaml of Megatron Bridge or the arguments of a "
+      "Convert a Megatron run to a spec. Reads run_config.yaml of Megatron Bridge or the arguments of a "
       "Megatron-LM script. Unsupported, changed and ignored settings are reported on stderr.",
       "  fsdpctl migrate -f run_config.yaml > job.yaml\n"
       "  fsdpctl migrate -f pretrain.args --nodes 8 --name llama3-70b > job.yaml");
@@ -218,13 +217,13 @@ void AddMigrateCommand(CLI::App* app, CommandLine* line) {
 }
 
 void AddProfileCommand(CLI::App* app, CommandLine* line) {
-  CLI::App* profile = AddCommand(app, "profile-device",
-                                 "Measure the devices and links of this node for a few seconds, and print a "
-                                 "profile (JSON, or YAML with -o yaml) for `plan --profile FILE`. Stop other "
-                                 "workloads on the node first.",
-                                 "  fsdpctl profile-device > my.json\n"
-                                 "  fsdpctl profile-device --device cuda --ranks 8 > my.json\n"
-                                 "  fsdpctl plan -f job.yaml --offline --profile my.json");
+  CLI::App* profile = AddCommand(
+      app, "profile-device",
+      "Measure the devices and links of this node, and print a profile. `plan --profile FILE` reads it "
+      "(JSON, or YAML with -o yaml). Takes a few seconds; stop other workloads on the node first.",
+      "  fsdpctl profile-device > my.json\n"
+      "  fsdpctl profile-device --device cuda --ranks 8 > my.json\n"
+      "  fsdpctl plan -f job.yaml --offline --profile my.json");
   profile->add_option("--device", line->device, "Measure devices of this kind: cpu or cuda")
       ->check(OneOf({"cpu", "cuda"}))
       ->capture_default_str()
@@ -241,11 +240,10 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
 void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
   CLI::App* convert = AddCommand(
       ckpt, "convert",
-      "Convert a checkpoint to another format: parameters, and between native checkpoints and torch_dist the "
-      "optimizer state too. SOURCE is a native checkpoint, a Hugging Face directory, torch_dist of "
-      "Megatron-Core, or a checkpoint of FSDP2 or torchtitan. TARGET appears when it is complete. To resume "
-      "an "
-      "interrupted conversion, run the same command again.",
+      "Convert the parameters of a checkpoint to another format. Between native checkpoints and torch_dist "
+      "the optimizer state is converted too. SOURCE is a native checkpoint, a Hugging Face directory, "
+      "torch_dist of Megatron-Core, or a checkpoint of FSDP2 or torchtitan. TARGET appears when it is "
+      "complete. To resume an interrupted conversion, run the same command again.",
       "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --spec job.yaml\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --config Llama-3.1-8B/config.json --dtype "
@@ -289,8 +287,7 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
 void AddCkptCommand(CLI::App* app, CommandLine* line) {
   CLI::App* ckpt = AddCommand(
       app, "ckpt",
-      "Inspect, verify, compare and convert checkpoints in PyTorch's distributed format. Pickled data is "
-      "decoded without executing it.",
+      "Inspect, verify, compare and convert checkpoints. Pickled data is decoded without executing it.",
       "  fsdpctl ckpt inspect runs/7/iter_0001000\n"
       "  fsdpctl ckpt verify runs/7/iter_0001000\n"
       "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
@@ -357,12 +354,11 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
                 "List jobs of all projects; default: those of your token's project")
       ->excludes(project);
   AddGetFlags(get, line);
-  CLI::App* describe =
-      AddCommand(app, "describe",
-                 "Show the details of a job: state and reason, placement, planned and measured memory, "
-                 "events, and failures. `describe node NODE` shows a node and its preflight result.",
-                 "  fsdpctl describe tiny-llama-k3x9q2\n"
-                 "  fsdpctl describe node node-7");
+  CLI::App* describe = AddCommand(app, "describe",
+                                  "Show a job: state, reason, placement, memory, events and failures. "
+                                  "`describe node NODE` shows a node and its preflight result.",
+                                  "  fsdpctl describe tiny-llama-k3x9q2\n"
+                                  "  fsdpctl describe node node-7");
   AddJobArgument(describe, line);
   describe->add_option("NODE", line->node, "After `node`: name of the node")
       ->check(NotEmpty())
@@ -385,8 +381,8 @@ void AddTokenCommand(CLI::App* app, CommandLine* line) {
   token->require_subcommand(1);
   CLI::App* make =
       AddCommand(token, "new",
-                 "Create a token: write it to a file for its user, and print the line for the coordinator's "
-                 "--tokens file, which has only its hash.",
+                 "Create a token in a file for its user. Prints the line for the coordinator's --tokens "
+                 "file, which has only the hash.",
                  "  fsdpctl token new alice --role submitter --out alice.token >> /etc/fsdpd/tokens");
   make->add_option("NAME", line->principal, "Name of the user; may be in use twice during rotation")
       ->required()
@@ -424,14 +420,14 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
       ->type_name("N");
   AddLogFlags(logs, line);
   logs->get_option("--previous")->excludes(attempt);
-  CLI::App* trace = AddCommand(app, "trace",
-                               "Trace the next steps of a running job on all ranks: instructions by lane and "
-                               "unit, their dependencies, "
-                               "and memory. The job continues. Writes one file for https://ui.perfetto.dev.",
-                               "  fsdpctl trace tiny-llama-k3x9q2\n"
-                               "  fsdpctl trace tiny-llama-k3x9q2 --steps 3 --out step.json\n"
-                               "  fsdpctl trace tiny-llama-k3x9q2 --memory\n"
-                               "  fsdpctl trace tiny-llama-k3x9q2 --written");
+  CLI::App* trace = AddCommand(
+      app, "trace",
+      "Trace the next steps of a running job on all ranks. A trace shows instructions by lane and unit, "
+      "their dependencies, and memory. The job continues. Writes one file for https://ui.perfetto.dev.",
+      "  fsdpctl trace tiny-llama-k3x9q2\n"
+      "  fsdpctl trace tiny-llama-k3x9q2 --steps 3 --out step.json\n"
+      "  fsdpctl trace tiny-llama-k3x9q2 --memory\n"
+      "  fsdpctl trace tiny-llama-k3x9q2 --written");
   AddJobArgument(trace, line);
   CLI::Option* steps = trace->add_option("--steps", line->steps, "Trace N steps")
                            ->check(WholeNumber(1, kMaxTracedSteps))
@@ -502,11 +498,10 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
                                 "  fsdpctl resume tiny-llama-k3x9q2");
   AddJobsArgument(resume, line);
   AddReason(resume, line);
-  CLI::App* retry =
-      AddCommand(app, "retry",
-                 "Retry failed or cancelled jobs under the same ids, from their newest checkpoints, with the "
-                 "full number of attempts.",
-                 "  fsdpctl retry tiny-llama-k3x9q2");
+  CLI::App* retry = AddCommand(app, "retry",
+                               "Retry failed or cancelled jobs under the same ids. They resume from their "
+                               "newest checkpoints, with the full number of attempts.",
+                               "  fsdpctl retry tiny-llama-k3x9q2");
   AddJobsArgument(retry, line);
   AddReason(retry, line);
   CLI::App* remove = AddCommand(app, "delete", "Delete ended jobs and their logs. Checkpoints stay on disk.",
@@ -535,7 +530,7 @@ void AddGlobalFlags(CLI::App* app, CommandLine* line) {
       ->type_name("FILE");
   AddOutputFlag(app, line);
   app->add_option("--timeout", line->timeout_seconds,
-                  "Time limit of calls and cancel/pause --wait; plan --search: 40 s, --offline none")
+                  "Limit calls and cancel/pause --wait; plan --search: 40, --offline: none")
       ->check(CLI::Validator(CheckSeconds, ""))
       ->type_name("SECONDS")
       ->capture_default_str();

@@ -85,14 +85,14 @@ std::string MissingJobError(const CommandLine& line) {
 }
 
 void AddEventCommands(CLI::App* app, CommandLine* line) {
-  CLI::App* events = AddCommand(app, "events",
-                                "List events of jobs and nodes, oldest first: submits, launches, failures "
-                                "and their causes, checkpoints, "
-                                "pauses, cordons, preflights, drains. With -w, continue with new events.",
-                                "  fsdpctl events --since 1h\n"
-                                "  fsdpctl events --job tiny-llama-k3x9q2\n"
-                                "  fsdpctl events --node node-7 -w\n"
-                                "  fsdpctl events -w --after 4711 -o json");
+  CLI::App* events = AddCommand(
+      app, "events",
+      "List events of jobs and nodes, oldest first. Events are submits, launches, failures with their "
+      "causes, checkpoints, pauses, cordons, preflights and drains. With -w, continue with new events.",
+      "  fsdpctl events --since 1h\n"
+      "  fsdpctl events --job tiny-llama-k3x9q2\n"
+      "  fsdpctl events --node node-7 -w\n"
+      "  fsdpctl events -w --after 4711 -o json");
   events->add_option("--job", line->job, "List only events of this job; a deleted one by its full id")
       ->check(NotEmpty())
       ->type_name("JOB");

@@ -32,8 +32,8 @@ void AddCordon(CLI::App* app, CommandLine* line) {
 
 void AddDrain(CLI::App* app, CommandLine* line) {
   CLI::App* drain = AddCommand(app, "drain",
-                               "Cordon a node and move its jobs: they save, leave, and resume elsewhere, "
-                               "without using an attempt. `uncordon` ends the drain.",
+                               "Cordon a node and move its jobs, which save and resume elsewhere. This does "
+                               "not use an attempt. `uncordon` ends the drain.",
                                "  fsdpctl drain node-7 --reason \"gets a new disk\" --wait\n"
                                "  fsdpctl drain node-7 --force");
   AddNodeArgument(drain, line);

@@ -66,13 +66,12 @@ void AddWait(CLI::App* app, CommandLine* line) {
 }
 
 void AddTop(CLI::App* app, CommandLine* line) {
-  CLI::App* top =
-      AddCommand(app, "top",
-                 "Show running jobs: loss, tokens/s, overlap, memory compared with the plan, power. "
-                 "Refreshes on a terminal until Ctrl-C; prints one table otherwise.",
-                 "  fsdpctl top\n"
-                 "  fsdpctl top --every 10\n"
-                 "  fsdpctl top --once");
+  CLI::App* top = AddCommand(app, "top",
+                             "Show running jobs: loss, tokens/s, overlap, memory and power. Refreshes on a "
+                             "terminal until Ctrl-C; prints one table otherwise.",
+                             "  fsdpctl top\n"
+                             "  fsdpctl top --every 10\n"
+                             "  fsdpctl top --once");
   top->add_option("--every", line->every_seconds, "Refresh every SECONDS")
       ->check(CLI::Validator(CheckSeconds, ""))
       ->type_name("SECONDS")
@@ -116,19 +115,19 @@ void AddExplain(CLI::App* app, CommandLine* line) {
                  "  fsdpctl explain NODE_NOT_IDLE");
   explain
       ->add_option("FIELD", line->field,
-                   "Path of a field, or name of a rule or reason; default: list the fields of a spec")
+                   "Field, rule or reason to explain; default: list the fields of a spec")
       ->check(NotEmpty())
       ->type_name("");
 }
 
 void AddContext(CLI::App* app, CommandLine* line) {
-  CLI::App* context = AddCommand(
-      app, "context",
-      "Manage named coordinators in ~/.config/fsdpd/contexts.yaml or $FSDPD_CONFIG: `current: lab`, "
-      "and under `contexts:` the server, coordinator_ca and token_file of each name.",
-      "  fsdpctl context list\n"
-      "  fsdpctl context use lab\n"
-      "  fsdpctl --context lab get");
+  CLI::App* context =
+      AddCommand(app, "context",
+                 "Manage named coordinators. ~/.config/fsdpd/contexts.yaml or $FSDPD_CONFIG has `current: "
+                 "lab`, and under `contexts:` the server, coordinator_ca and token_file of each name.",
+                 "  fsdpctl context list\n"
+                 "  fsdpctl context use lab\n"
+                 "  fsdpctl --context lab get");
   context->require_subcommand(1);
   AddCommand(context, "list", "List contexts and mark the current one.", "  fsdpctl context list");
   CLI::App* show = AddCommand(context, "show", "Show a context; default: the current one.",
@@ -142,13 +141,13 @@ void AddContext(CLI::App* app, CommandLine* line) {
 }
 
 void AddCompletion(CLI::App* app, CommandLine* line) {
-  CLI::App* completion = AddCommand(
-      app, "completion",
-      "Print a shell completion script for commands, flags, and names of jobs and nodes. Names are "
-      "requested from the coordinator, for at most one second.",
-      "  fsdpctl completion bash > ~/.local/share/bash-completion/completions/fsdpctl\n"
-      "  fsdpctl completion zsh > \"${fpath[1]}/_fsdpctl\"\n"
-      "  fsdpctl completion fish > ~/.config/fish/completions/fsdpctl.fish");
+  CLI::App* completion =
+      AddCommand(app, "completion",
+                 "Print a shell completion script for commands, flags, jobs and nodes. Names are requested "
+                 "from the coordinator, for at most one second.",
+                 "  fsdpctl completion bash > ~/.local/share/bash-completion/completions/fsdpctl\n"
+                 "  fsdpctl completion zsh > \"${fpath[1]}/_fsdpctl\"\n"
+                 "  fsdpctl completion fish > ~/.config/fish/completions/fsdpctl.fish");
   completion->add_option("SHELL", line->shell, "bash, zsh or fish")
       ->required()
       ->check(OneOf({"bash", "zsh", "fish"}))
@@ -171,8 +170,8 @@ std::vector<CLI::Option*> AddStepRange(CLI::App* app, CommandLine* line) {
 
 void AddExport(CLI::App* app, CommandLine* line) {
   CLI::App* command = AddCommand(app, "export",
-                                 "Export the step history of a job: an event file for TensorBoard, or a W&B "
-                                 "history as JSON lines.",
+                                 "Export the step history of a job for TensorBoard or Weights & Biases. "
+                                 "Writes an event file, or a W&B history as JSON lines.",
                                  "  fsdpctl export tiny-llama-k3x9q2 --as tensorboard --out runs/tiny\n"
                                  "  fsdpctl export tiny-llama-k3x9q2 --as wandb --out runs/tiny");
   command->add_option("JOB", line->job, "Id of the job")->required()->check(NotEmpty())->type_name("");
@@ -225,8 +224,7 @@ std::string OutputFlagError(const CommandLine& line) {
 }
 
 void AddGetFlags(CLI::App* get, CommandLine* line) {
-  CLI::Option* watch =
-      get->add_flag("-w,--watch", line->watch, "Watch: print a row for each change, until Ctrl-C");
+  CLI::Option* watch = get->add_flag("-w,--watch", line->watch, "Print a row for each change, until Ctrl-C");
   CLI::Option* steps =
       get->add_flag("--steps", line->step_history, "Print the step history of one job")->excludes(watch);
   for (CLI::Option* option : AddStepRange(get, line)) option->needs(steps);
@@ -243,7 +241,7 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
       ->excludes(steps)
       ->excludes(course);
   get->add_option("--sort-by", line->sort_by,
-                  "Sort by a field of -o json, as in last_step.loss; '-' sorts in descending order")
+                  "Sort by a field of -o json, as in last_step.loss; '-' reverses the order")
       ->check(NotEmpty())
       ->check(CLI::Validator(CheckSortBy, ""))
       ->excludes(steps)

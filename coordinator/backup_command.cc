@@ -55,16 +55,17 @@ int RunBackupCommand(int argc, char** argv) {
               absl::StrCat("fsdpd-coordinator ", argv[1]));
   CLI::Option* const in_directory =
       app->add_option("--state-dir", state_dir,
-                      backs_up ? "State directory of the coordinator"
-                               : "State directory to create; may exist if empty")
+                      backs_up ? "Copy the state in this directory"
+                               : "Create this state directory; it may exist if empty")
           ->check(CheckNotEmpty)
           ->type_name("DIR");
   CLI::Option* const in_etcd = DeclareStore(
-      app.get(), backs_up ? "state to copy" : "where to restore; must be empty, without a leader", &etcd);
+      app.get(),
+      backs_up ? "Copy the state in etcd" : "Restore to etcd; PREFIX must be empty, without a leader", &etcd);
   in_directory->excludes(in_etcd);
   DeclareEtcdFiles(app.get(), in_etcd, &etcd);
   app->add_option(backs_up ? "--to" : "--from", file,
-                  backs_up ? "Backup file to create" : "Backup file to restore")
+                  backs_up ? "Write the backup to this file" : "Restore the backup in this file")
       ->required()
       ->check(CheckNotEmpty)
       ->type_name("FILE");

@@ -26,9 +26,8 @@ absl::Status ParseStore(const std::string& store, EtcdFlags* flags) {
 }
 
 CLI::Option* DeclareStore(CLI::App* app, const std::string& about, EtcdFlags* flags) {
-  return app
-      ->add_option("--store", flags->store,
-                   absl::StrCat("etcd://HOST:PORT,HOST:PORT/PREFIX: ", about, " (default PREFIX: fsdpd)"))
+  return app->add_option("--store", flags->store, absl::StrCat(about, "; default PREFIX: fsdpd"))
+      ->type_name("etcd://HOST:PORT,HOST:PORT/PREFIX")
       ->check([flags](const std::string& text) { return std::string(ParseStore(text, flags).message()); });
 }
 
@@ -37,16 +36,16 @@ void DeclareEtcdFiles(CLI::App* app, CLI::Option* store, EtcdFlags* flags) {
     app->add_option(name, *path, about)->type_name("FILE")->needs(store);
   };
   file("--etcd-ca", &flags->etcd.tls.trusted,
-       "CA certificates that etcd's certificate must be signed by; default: plaintext");
-  file("--etcd-cert", &flags->etcd.tls.certificate, "Client certificate for etcd, in PEM");
+       "Trust these CA certificates (PEM) for etcd; default: plaintext");
+  file("--etcd-cert", &flags->etcd.tls.certificate, "Use this client certificate (PEM) for etcd");
   file("--etcd-key", &flags->etcd.tls.key,
-       "Private key of --etcd-cert; all three files are reloaded when replaced");
+       "Use this private key of --etcd-cert; TLS files are reread on change");
 }
 
 std::string WhyNotReached(const EtcdFlags& flags) {
   const TlsFiles& tls = flags.etcd.tls;
   if (tls.certificate.empty() != tls.key.empty()) return "--etcd-cert and --etcd-key require each other";
-  if (!tls.certificate.empty() && !tls.given()) return "--etcd-cert needs --etcd-ca";
+  if (!tls.certificate.empty() && !tls.given()) return "--etcd-cert requires --etcd-ca";
   for (const std::string& member : flags.etcd.members) {
     const absl::StatusOr<HostPort> address = ParseHostPort(member);
     if (tls.given() || (address.ok() && IsLoopback(*address))) continue;

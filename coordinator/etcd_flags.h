@@ -24,7 +24,7 @@ struct EtcdFlags {
 // Parses "etcd://HOST:PORT,HOST:PORT/PREFIX". Errors: INVALID_ARGUMENT.
 absl::Status ParseStore(const std::string& store, EtcdFlags* flags);
 
-// `about`: help text of --store. Returns the option.
+// `about`: purpose of --store, for its help. Returns the option.
 CLI::Option* DeclareStore(CLI::App* app, const std::string& about, EtcdFlags* flags);
 void DeclareEtcdFiles(CLI::App* app, CLI::Option* store, EtcdFlags* flags);
 

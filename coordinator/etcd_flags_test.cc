@@ -40,7 +40,7 @@ TEST(EtcdFlags, RemoteEtcdRequiresTls) {
   EXPECT_EQ(Judged({"--store", "etcd://10.0.0.1:1", "--etcd-ca", "ca"}), "");
   EXPECT_THAT(Judged({"--store", "etcd://127.0.0.1:1", "--etcd-cert", "c"}), HasSubstr("require each other"));
   EXPECT_THAT(Judged({"--store", "etcd://127.0.0.1:1", "--etcd-cert", "c", "--etcd-key", "k"}),
-              HasSubstr("needs --etcd-ca"));
+              HasSubstr("requires --etcd-ca"));
   EXPECT_THAT(Judged({"--etcd-ca", "ca"}), HasSubstr("--store"));
   EXPECT_THAT(Judged({"--store", "sqlite:x"}), HasSubstr("does not start with etcd://"));
 }

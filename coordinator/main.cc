@@ -120,7 +120,7 @@ void DeclarePreflightFlags(CLI::App* app, Flags* flags) {
       ->capture_default_str()
       ->check(OneOf({"cuda", "all", "off"}));
   app->add_option("--preflight-limit-seconds", flags->preflight_limit_s,
-                  "Fail a preflight that is not done after this time")
+                  "Fail a preflight that takes longer than this")
       ->capture_default_str()
       ->check(InRange(1, 3600));
   app->add_option("--preflight-floor", flags->preflight_floors,
@@ -132,7 +132,7 @@ void DeclarePreflightFlags(CLI::App* app, Flags* flags) {
 void DeclareStoreFlags(CLI::App* app, Flags* flags) {
   ReplicaOptions& replica = flags->replica;
   CLI::Option* const store =
-      DeclareStore(app, "the state of several coordinators, of which one leads", &flags->etcd);
+      DeclareStore(app, "Share the state in etcd with other coordinators", &flags->etcd);
   app->add_option("--advertise", replica.advertise,
                   "Advertise HOST:PORT to agents, clients and replicas; default: --listen")
       ->check(CheckListen)
@@ -164,7 +164,7 @@ std::string CheckAdvertise(const Flags& flags) {
 // Checks combinations of flags; returns the error, or "".
 std::string CheckMetricsFlags(const Flags& flags) {
   const bool nowhere = flags.server.metrics_listen.empty() && !flags.metrics_port_file.empty();
-  return nowhere ? "--metrics-port-file needs --metrics-listen" : "";
+  return nowhere ? "--metrics-port-file requires --metrics-listen" : "";
 }
 
 // Checks combinations of flags; returns the error, or "".

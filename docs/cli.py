@@ -97,9 +97,9 @@ def section(program, command, level):
     commands = lists.get("Subcommands", [])
     made = f"\n{'#' * level} {name}\n\n{about.strip()}\n"
     if flags:
-        made += "\n| flag | default | what it is |\n|---|---|---|\n" + "".join(flag(*row) for row in flags)
+        made += "\n| flag | default | description |\n|---|---|---|\n" + "".join(flag(*row) for row in flags)
     if commands:
-        made += "\n| command | what it does |\n|---|---|\n"
+        made += "\n| command | description |\n|---|---|\n"
         made += "".join(f"| [{left}](#{name.replace(' ', '-')}-{left}) | {rules.cell(right)} |\n" for left, right in commands)
     if more := LISTS.sub("", rest).strip():
         made += f"\n```\n{more}\n```\n"

@@ -5,6 +5,12 @@ Code blocks, inline code, quoted program output, comments and link targets are n
 import re
 
 MEDIAN, P95, LONGEST = 18, 30, 40  # Words of a sentence.
+HELP = 79  # Characters of a flag's description, and of the first sentence about a command.
+
+# A row of docs/cli.md: a flag, or a command with a link to its section. The generator adds the notes at the end.
+FLAG = re.compile(r"\| `-.*?` \| [^|]*\| (.*) \|$")
+COMMAND = re.compile(r"\| \[[^]]*\]\(#[^)]*\) \| (.*) \|$")
+NOTES = re.compile(r"\.( Or `\w+`\.)?( (With|Not with) `[^.]*`\.)*$")
 
 # Each with its replacement. STYLE.md explains them.
 BANNED = {
@@ -89,4 +95,21 @@ def faults(markdown):
         median, p95 = whole[len(whole) // 2], whole[min(len(whole) - 1, len(whole) * 95 // 100)]
         if median > MEDIAN or p95 > P95:
             found.append(f"0: the median sentence has {median} words (at most {MEDIAN}), the 95th percentile {p95} (at most {P95})")
+    return found
+
+
+def help_faults(reference):
+    """Descriptions in docs/cli.md that are too long, or do not start with a verb or "With --flag:", as "LINE: message"."""
+    found = []
+    for number, line in enumerate(reference.replace("\\|", "/").split("\n"), 1):
+        if flag := FLAG.match(line):
+            text = NOTES.sub("", flag[1])
+        elif command := COMMAND.match(line):
+            text = re.split(r"(?<=\.) ", command[1])[0]
+        else:
+            continue
+        if len(text) > HELP:
+            found.append(f"{number}: {len(text)} characters of help (at most {HELP}): {text}")
+        if re.match(r"(The|A|An|These|This|Form|Whether|How|What|Where|When) ", text):
+            found.append(f"{number}: help that does not start with a verb: {text}")
     return found
