@@ -458,10 +458,10 @@ TEST(Agent, RejectsStaleAttemptsAndLaunchesWithoutFreeSlots) {
   EXPECT_EQ(coordinator.Count([](const auto& m) { return m.rank().has_launch_acknowledged(); }), 1);
   coordinator.Send(Launch("stay", 1));
   EXPECT_EQ(coordinator.AwaitExit("stay-k3x9q2", 1, 0).exit().error(),
-            "launch refused: attempt 1 is stale: attempt 2 was already here");
+            "launch rejected: attempt 1 is stale: attempt 2 was already here");
   coordinator.Send(Launch("train"));
   EXPECT_EQ(coordinator.AwaitExit("train-k3x9q2", 1, 0).exit().error(),
-            "launch refused: 1 ranks need as many slots, and 0 of 2 are free");
+            "launch rejected: 1 ranks need as many slots, and 0 of 2 are free");
   EXPECT_EQ(MarkedProcesses("stay-k3x9q2").size(), 2u) << "the running attempt is untouched";
 }
 

@@ -388,7 +388,7 @@ absl::Status LogKeeper::FindTraces(Request* request) const {
     request->files.push_back(std::move(file));
   }
   if (!request->files.empty()) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("this node has no such trace of ", ToString(attempt)));
+  return absl::NotFoundError(absl::StrCat("this node does not have the trace of ", ToString(attempt)));
 }
 
 // Finds hang evidence. Each file is renamed when complete and replaced by a later hang.

@@ -434,7 +434,7 @@ TEST_F(LogKeeperTest, MissingTraceIsNotFound) {
   const UniqueFd log = Open(kRank);
   keeper_.Read(AskForTraces(1, 100));
   reader_.AwaitEnd();
-  EXPECT_EQ(reader_.error(), "this node has no such trace of job=job attempt=2");
+  EXPECT_EQ(reader_.error(), "this node does not have the trace of job=job attempt=2");
 }
 
 TEST_F(LogKeeperTest, ReadsHangEvidence) {

@@ -75,7 +75,7 @@ void Preflight::Exited(const RankId& id, const v1::RankExit& exit) {
 void Preflight::Gone(const AttemptId& id, bool stopped) {
   MutexLock lock(&mutex_);
   if (!running_ || !(id == attempt_)) return;
-  if (stopped) result_.set_refused("it was stopped before it was done");
+  if (stopped) result_.set_refused("the preflight was stopped before it completed");
   Finish();
 }
 

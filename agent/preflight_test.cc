@@ -111,7 +111,7 @@ TEST_F(PreflightTest, IsRefusedWhileASlotIsInUse) {
   supervisor_->Launch(Launch("stay", 1, {2}));
   forwarder_.Await("launched 0 device 2");
   Begin(1);
-  EXPECT_EQ(Await(1).refused(), "launch refused: 3 ranks need as many slots, and 2 of 3 are free");
+  EXPECT_EQ(Await(1).refused(), "launch rejected: 3 ranks need as many slots, and 2 of 3 are free");
   EXPECT_EQ(Await(1).error(), "");
 }
 
@@ -120,7 +120,7 @@ TEST_F(PreflightTest, IsRefusedWhenStopped) {
   Begin(1);
   forwarder_.Await("measured 2");
   supervisor_->StopAll(absl::Seconds(5));
-  EXPECT_EQ(Await(1).refused(), "it was stopped before it was done");
+  EXPECT_EQ(Await(1).refused(), "the preflight was stopped before it completed");
   EXPECT_EQ(Await(1).error(), "");
 }
 

@@ -417,7 +417,7 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
   attempt->terminate_at = clock_->Now() + limit;
   attempt->kill_at = attempt->terminate_at + kExitTime;
   attempt->ranks.resize(static_cast<size_t>(launch.ranks()));
-  LogInfo("launch %s ranks=%d..%d world=%d", ToString(id), launch.first_rank(),
+  LogInfo("starting ranks %s ranks=%d..%d world=%d", ToString(id), launch.first_rank(),
           launch.first_rank() + launch.ranks() - 1, launch.world());
   for (int i = 0; i < launch.ranks(); ++i) Start(attempt.get(), launch, i);
   attempts_[id] = std::move(attempt);
@@ -426,14 +426,14 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
 
 void RankSupervisor::Refuse(const v1::Launch& launch, const LaunchRefusal& refusal) {
   const AttemptId id{launch.job_id(), launch.attempt()};
-  LogWarning("launch refused %s: %s", ToString(id), refusal.reason);
+  LogWarning("rejected a launch %s reason=%s", ToString(id), refusal.reason);
   const int ranks = std::min(launch.ranks(), kMaxRefusedRanks);
   const int newest = history_.Newest(launch.job_id()).value_or(0);
   for (int i = 0; i < ranks; ++i) {
     v1::RankExit exit;
     exit.set_rank(static_cast<int>(int64_t{launch.first_rank()} + i));
     exit.set_exit_code(kRefusedExitCode);
-    exit.set_error(absl::StrCat("launch refused: ", refusal.reason));
+    exit.set_error(absl::StrCat("launch rejected: ", refusal.reason));
     if (refusal.fault != v1::RankFault::KIND_UNSPECIFIED) *exit.mutable_fault() = FaultOf(refusal);
     exit.set_agent_stopping(draining_);
     if (newest >= launch.attempt() && !refusal.started) exit.set_newer_attempt(newest);
@@ -501,8 +501,8 @@ void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, bool may_
   attempt->terminate_at = std::min(attempt->terminate_at, saves ? kill_at - kExitTime : now);
   const bool first = !std::exchange(attempt->stopping, true);
   if (first)
-    LogInfo("stop %s grace=%s saves=%d reason=%s", ToString(attempt->id), absl::FormatDuration(grace), saves,
-            reason);
+    LogInfo("stopping ranks %s grace=%s saves=%d reason=%s", ToString(attempt->id),
+            absl::FormatDuration(grace), saves, reason);
   for (Rank& rank : attempt->ranks) {
     if (rank.process == nullptr || rank.gone || rank.terminated) continue;
     if (attempt->terminate_at <= now) {
@@ -549,7 +549,8 @@ void RankSupervisor::HandleTrace(const v1::Trace& trace) {
   message.mutable_trace()->set_first_step(trace.first_step());
   message.mutable_trace()->set_steps(trace.steps());
   message.mutable_trace()->set_memory_snapshot(trace.memory_snapshot());
-  LogInfo("trace %s first_step=%d steps=%d", ToString(attempt->id), trace.first_step(), trace.steps());
+  LogInfo("ordered traces from ranks %s first_step=%d steps=%d", ToString(attempt->id), trace.first_step(),
+          trace.steps());
   for (Rank& rank : attempt->ranks) rank.Send(message);
 }
 

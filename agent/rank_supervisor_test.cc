@@ -72,7 +72,7 @@ TEST_F(RankSupervisorTest, AttemptIsGoneWhenGpuMemoryIsFree) {
   EXPECT_FALSE(events_.Has("stopped")) << "their memory is held";
   supervisor_->Launch(Launch("stubborn", 2, {2}));
   while (events_.Count("exit 0") < 2) supervisor_->Hosted();
-  EXPECT_EQ(events_.AwaitExit(0).error(), "launch refused: device 2 is not free");
+  EXPECT_EQ(events_.AwaitExit(0).error(), "launch rejected: device 2 is not free");
   used = 1 << 20;
   events_.Await("freed 2");
   events_.Await("stopped");
@@ -450,7 +450,7 @@ TEST_F(RankSupervisorTest, RejectsUnknownOrUsedDevices) {
   busy.set_world(3);
   supervisor_->Launch(busy);
   const v1::RankExit refused = events_.AwaitExit(1);
-  EXPECT_EQ(refused.error(), "launch refused: device 2 is not free");
+  EXPECT_EQ(refused.error(), "launch rejected: device 2 is not free");
   EXPECT_FALSE(refused.has_fault()) << "the next attempt may find it free";
   EXPECT_EQ(events_.AwaitExit(2).exit_code(), 126);
   busy.clear_devices();
@@ -459,7 +459,7 @@ TEST_F(RankSupervisorTest, RejectsUnknownOrUsedDevices) {
   busy.set_first_rank(3);
   busy.set_world(5);
   supervisor_->Launch(busy);
-  EXPECT_EQ(events_.AwaitExit(3).error(), "launch refused: device 4: not on this node (got 4, want 0..3)");
+  EXPECT_EQ(events_.AwaitExit(3).error(), "launch rejected: device 4: not on this node (got 4, want 0..3)");
 }
 
 TEST_F(RankSupervisorTest, RejectsAnInvalidLaunch) {
@@ -482,7 +482,7 @@ TEST_F(RankSupervisorTest, RejectsALaunchWithoutRankBinary) {
   supervisor_->Launch(Launch("stay", 1, {0, 1}));
   const v1::RankExit exit = events_.AwaitExit(1);
   EXPECT_EQ(exit.exit_code(), 126);
-  EXPECT_EQ(exit.error(), "launch refused: rank binary /no/such/fsdpd-rank: No such file or directory");
+  EXPECT_EQ(exit.error(), "launch rejected: rank binary /no/such/fsdpd-rank: No such file or directory");
   EXPECT_EQ(exit.fault().kind(), v1::RankFault::KIND_NODE);
   EXPECT_TRUE(supervisor_->Idle());
 }
@@ -616,7 +616,7 @@ TEST_F(RankSupervisorTest, RejectsLaunchesWhileStopping) {
   supervisor_->StopAll(absl::Seconds(1));
   supervisor_->Launch(Launch("stay", 1, {0}));
   const v1::RankExit exit = events_.AwaitExit(0);
-  EXPECT_EQ(exit.error(), "launch refused: the agent is stopping");
+  EXPECT_EQ(exit.error(), "launch rejected: the agent is stopping");
   EXPECT_TRUE(exit.agent_stopping());
 }
 

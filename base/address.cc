@@ -90,8 +90,8 @@ absl::Status CheckOwnAddress(const std::string& host) {
   }
   freeaddrinfo(found);
   if (wildcard) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", host, "' is every address of this machine; want one at which other nodes reach it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", host, "' is a wildcard address; use one at which other nodes reach this machine"));
   }
   if (own) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("'", host, "' is not an address of this machine"));

@@ -33,7 +33,7 @@ TEST(OwnAddress, OwnAddressCanBeBound) {
   for (const char* host : {"127.0.0.1", "localhost"})
     EXPECT_EQ(CheckOwnAddress(host), absl::OkStatus()) << host;
   EXPECT_EQ(CheckOwnAddress("0.0.0.0").message(),
-            "'0.0.0.0' is every address of this machine; want one at which other nodes reach it");
+            "'0.0.0.0' is a wildcard address; use one at which other nodes reach this machine");
   EXPECT_FALSE(CheckOwnAddress("::").ok());
   // Reserved for documentation (RFC 5737), so no machine has it.
   EXPECT_EQ(CheckOwnAddress("203.0.113.9"),

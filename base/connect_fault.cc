@@ -6,7 +6,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr char kUnknownName[] = "the host's name is unknown";
+constexpr char kUnknownName[] = "unknown host name";
 
 // The innermost error of a wrapped message; else empty.
 absl::string_view LastError(absl::string_view message) {
@@ -50,7 +50,7 @@ std::string WordsOfConnectFault(absl::string_view message, OwnTls own) {
       absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer");
   if (closed && (connecting || !tls)) return WordsOfClosed(own);
   if (absl::StrContains(message, "Handshake read failed"))
-    return "the server accepts the connection and does not answer: it is stopped, or is not a coordinator";
+    return "the server accepts connections but does not answer; it is stopped, or is not a coordinator";
   if (IsUnknownName(message)) return kUnknownName;
   if (absl::StrContains(message, "HTTP/2")) return "the server is not a coordinator";
   const absl::string_view last = LastError(message);

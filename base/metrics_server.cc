@@ -135,7 +135,7 @@ bool MetricsServer::Read(Connection* connection) {
   if (absl::StrContains(connection->request, "\r\n\r\n") || absl::StrContains(connection->request, "\n\n")) {
     connection->response = Answer(connection->request, page_);
   } else if (connection->request.size() > kMaxRequestBytes) {
-    connection->response = Response("431 Request Header Fields Too Large", "too long\n", true);
+    connection->response = Response("431 Request Header Fields Too Large", "request is too long\n", true);
   }
   return true;
 }

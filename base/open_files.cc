@@ -10,14 +10,14 @@ namespace fsdpd {
 int64_t RaiseOpenFiles() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    LogWarning("%s", ErrnoText("read how many files may be open").c_str());
+    LogWarning("%s", ErrnoText("getrlimit RLIMIT_NOFILE").c_str());
     return 0;
   }
   const rlim_t before = limit.rlim_cur;
   limit.rlim_cur = limit.rlim_max;
   if (before == limit.rlim_max || setrlimit(RLIMIT_NOFILE, &limit) == 0)
     return static_cast<int64_t>(limit.rlim_max);
-  LogWarning("%s", ErrnoText("raise how many files may be open").c_str());
+  LogWarning("%s", ErrnoText("setrlimit RLIMIT_NOFILE").c_str());
   return static_cast<int64_t>(before);
 }
 

@@ -21,9 +21,8 @@ struct ReservedVariable {
   absl::string_view why;
 };
 constexpr ReservedVariable kReserved[] = {
-    {"CUDA_VISIBLE_DEVICES", "", "the agent gives each rank its device, by its number among the node's"},
-    {"CUDA_DEVICE_MAX_CONNECTIONS", "1",
-     "one connection puts gathers, reductions and compute into one queue, where nothing overlaps"},
+    {"CUDA_VISIBLE_DEVICES", "", "the agent assigns each rank its device"},
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "1", "a single connection serializes gathers, reductions and compute"},
     {"NCCL_COMM_ID", "", "ranks find each other through the coordinator, and each has several communicators"},
 };
 
@@ -184,18 +183,18 @@ std::string WhyNoEnvName(absl::string_view name) {
   const bool plain = std::all_of(name.begin(), name.end(),
                                  [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; });
   if (!plain || absl::ascii_isdigit(static_cast<unsigned char>(name[0])))
-    return "may hold only letters, digits and '_', and no digit first";
+    return "must contain only letters, digits and '_', and not start with a digit";
   return "";
 }
 
 std::string WhyNoEnvValue(absl::string_view value) {
-  if (value.find('\0') != absl::string_view::npos) return "holds a NUL, which would end it there";
+  if (value.find('\0') != absl::string_view::npos) return "contains a NUL byte";
   if (value.size() <= kMaxRankEnvValueBytes) return "";
   return absl::StrCat("has ", value.size(), " bytes; at most ", kMaxRankEnvValueBytes, " are allowed");
 }
 
 std::string WhyTheDaemons(absl::string_view name, absl::string_view value) {
-  if (absl::StartsWith(name, "FSDPD_")) return "the daemon tells its own processes by it";
+  if (absl::StartsWith(name, "FSDPD_")) return "the agent identifies its processes by it";
   for (const ReservedVariable& reserved : kReserved) {
     if (reserved.name == name && (reserved.value.empty() || reserved.value == value))
       return std::string(reserved.why);

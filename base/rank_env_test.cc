@@ -65,7 +65,7 @@ TEST(RankEnv, RejectsInvalidNamesAndValues) {
   EXPECT_EQ(WhyNoEnvName("_x9"), "");
   EXPECT_EQ(WhyNoEnvName(""), "is empty");
   EXPECT_THAT(WhyNoEnvName("NCCL_DEBUG=INFO"), HasSubstr("letters, digits"));
-  EXPECT_THAT(WhyNoEnvName("9X"), HasSubstr("no digit first"));
+  EXPECT_THAT(WhyNoEnvName("9X"), HasSubstr("not start with a digit"));
   EXPECT_THAT(WhyNoEnvName(std::string("A\0B", 3)), HasSubstr("letters, digits"));
   EXPECT_THAT(WhyNoEnvName(std::string(129, 'A')), HasSubstr("at most 128"));
   EXPECT_EQ(WhyNoEnvValue(""), "");

@@ -119,7 +119,7 @@ std::optional<Shortage> ShortageIn(const std::exception& error) {
     return Shortage{false, WithLimits(what, OwnMemoryLimits())};
   }
   const std::string limits = OwnThreadLimits();
-  return Shortage{!limits.empty(), WithLimits("the system starts no more threads", limits)};
+  return Shortage{!limits.empty(), WithLimits("the system cannot start more threads", limits)};
 }
 
 }  // namespace fsdpd

@@ -72,7 +72,7 @@ TEST(ShortageIn, ThreadWithoutStackMemoryIsOutOfMemory) {
   const std::system_error no_thread(std::make_error_code(std::errc::resource_unavailable_try_again));
   const auto threads = ShortageIn(no_thread);
   ASSERT_TRUE(threads.has_value());
-  EXPECT_THAT(threads->text, StartsWith("the system starts no more threads"));
+  EXPECT_THAT(threads->text, StartsWith("the system cannot start more threads"));
   EXPECT_EQ(threads->of_threads, !OwnThreadLimits().empty());
   const Limit data(RLIMIT_DATA, 4096);
   const auto stack = ShortageIn(no_thread);

@@ -40,7 +40,8 @@ absl::StatusOr<std::string> ReadBounded(int fd, const std::string& path) {
     if (got == 0) return text;
     if (got < 0) return ErrnoStatus(path);
     text.append(part, got);
-    if (static_cast<int64_t>(text.size()) > kMaxFileBytes) return Wrong(path, "is larger than a MiB");
+    if (static_cast<int64_t>(text.size()) > kMaxFileBytes)
+      return Wrong(path, "is too large (want at most 1 MiB)");
   }
 }
 
@@ -53,7 +54,7 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path, bool secret) {
     text = ErrnoStatus(path);
   } else if (secret && (stat.st_mode & S_IRWXO) != 0) {
     text = absl::FailedPreconditionError(absl::StrCat(
-        path, ": holds a secret, and every user of this machine may read it; chmod 600 (or 640) it"));
+        path, ": contains a secret but every user of this machine can read it; run chmod 600 (or 640)"));
   } else {
     text = ReadBounded(fd, path);
   }
@@ -182,7 +183,7 @@ absl::Status ReadOwn(const TlsFiles& files, absl::Time now, TlsIdentity* identit
   const X509Ptr own = FirstCertificate(*certificate);
   if (own == nullptr) return Wrong(files.certificate, "contains no PEM certificate");
   const KeyPtr secret = KeyOf(*key);
-  if (secret == nullptr) return Wrong(files.key, "holds no private key in PEM (without a password)");
+  if (secret == nullptr) return Wrong(files.key, "contains no PEM private key without a password");
   const bool belongs = X509_check_private_key(own.get(), secret.get()) == 1;
   ERR_clear_error();
   if (!belongs)
@@ -263,9 +264,9 @@ absl::StatusOr<std::string> CertificateSerial(absl::string_view pem) {
 absl::Status CheckNodeInNames(absl::string_view node, const std::vector<std::string>& names) {
   if (std::find(names.begin(), names.end(), node) != names.end()) return absl::OkStatus();
   const std::string is_for =
-      names.empty() ? "no name: it has neither a DNS name nor a common name" : absl::StrJoin(names, ", ");
+      names.empty() ? "no name: neither a DNS name nor a common name" : absl::StrJoin(names, ", ");
   return absl::PermissionDeniedError(
-      absl::StrCat("this node is '", node, "', and its certificate is for ", is_for));
+      absl::StrCat("certificate is not for node '", node, "' (it is for ", is_for, ")"));
 }
 
 }  // namespace fsdpd

@@ -190,14 +190,14 @@ TEST_F(TlsFilesTest, RejectsInvalidPem) {
   Write("half.crt", "-----BEGIN CERTIFICATE-----\nMIIB");
   Write("half.key", "");
   EXPECT_EQ(WhyNot("half", "ca"), dir_.File("half.crt") + ": contains no PEM certificate");
-  EXPECT_THAT(WhyNot("ca", "half"), HasSubstr("half.key: holds no private key in PEM"));
+  EXPECT_THAT(WhyNot("ca", "half"), HasSubstr("half.key: contains no PEM private key"));
   EXPECT_THAT(WhyNot("missing", "ca"), HasSubstr("missing.crt: No such file"));
 }
 
 TEST_F(TlsFilesTest, RejectsAWorldReadableKey) {
   Make("ca", "/CN=authority");
   ASSERT_EQ(chmod(dir_.File("ca.key").c_str(), 0644), 0);
-  EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("every user of this machine may read it"));
+  EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("every user of this machine can read it"));
 }
 
 TEST_F(TlsFilesTest, ReadSecretLineReturnsOneLine) {
@@ -214,7 +214,7 @@ TEST_F(TlsFilesTest, ReadSecretLineReturnsOneLine) {
 TEST(CheckNodeInNames, ErrorHasBothNames) {
   EXPECT_TRUE(CheckNodeInNames("node-0", {"node-1", "node-0"}).ok());
   EXPECT_EQ(CheckNodeInNames("node-0", {"node-1", "*.example"}).message(),
-            "this node is 'node-0', and its certificate is for node-1, *.example");
+            "certificate is not for node 'node-0' (it is for node-1, *.example)");
   EXPECT_THAT(std::string(CheckNodeInNames("node-0", {}).message()), HasSubstr("no name"));
 }
 

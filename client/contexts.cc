@@ -204,7 +204,7 @@ absl::Status UseContext(const std::string& path, const std::string& name) {
   if (!read.ok() || read->current != name || !read->Find(name).ok())
     return absl::InvalidArgumentError(absl::StrCat("cannot set current in ", path,
                                                    ", because of its layout; add 'current: ", Escaped(name),
-                                                   "' by hand"));
+                                                   "' yourself"));
   return Replace(path, changed);
 }
 

@@ -15,7 +15,7 @@ namespace {
 std::string CheckCursor(std::string& text) {
   int64_t cursor = 0;
   if (absl::SimpleAtoi(text, &cursor) && cursor >= 0) return "";
-  return absl::StrCat("'", text, "' is not a SEQUENCE number; use one that `events` printed");
+  return absl::StrCat("'", text, "' is not a SEQUENCE number; use a number that `events` printed");
 }
 
 // A selector of a command that changes jobs must have a positive rule. With only negative rules it would

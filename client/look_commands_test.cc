@@ -520,7 +520,7 @@ TEST_F(LookCommandsTest, ContextUsePreservesLinkAndText) {
   EXPECT_EQ(std::distance(begin(left), end(left)), 2) << "only the file and the link remain";
   Write("dotfiles.yaml", "{contexts: {lab: {server: 'lab.example:7777'}}}\n");
   EXPECT_EQ(RunCommand({"context", "use", "lab"}), kExitUsage);
-  EXPECT_NE(err_.find("add 'current: lab' by hand"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("add 'current: lab' yourself"), std::string::npos) << err_;
   EXPECT_EQ(ReadConfig(), "{contexts: {lab: {server: 'lab.example:7777'}}}\n");
 }
 

@@ -82,7 +82,7 @@ absl::Status CheckPaths(const std::vector<std::string>& paths) {
       const std::string one = CanonicalPath(paths[j]), other = CanonicalPath(paths[i]);
       if (one == other)
         return absl::InvalidArgumentError(
-            absl::StrCat(paths[j], " is given twice; list all its values in one --array"));
+            absl::StrCat(paths[j], " is given twice; list all of its values in one --array"));
       if (Overlap(one, other))
         return absl::InvalidArgumentError(
             absl::StrCat(paths[j], " and ", paths[i], " overlap: one contains the other"));

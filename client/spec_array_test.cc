@@ -57,9 +57,9 @@ TEST(SpecArray, RejectsOverlappingPaths) {
     return std::string(ArrayOverrides({one, other}).status().message());
   };
   EXPECT_EQ(fault("train.seed=1,2", "train.seed=3,4"),
-            "train.seed is given twice; list all its values in one --array");
+            "train.seed is given twice; list all of its values in one --array");
   EXPECT_EQ(fault("train.micro_batch=1", "train.microBatch=2"),
-            "train.micro_batch is given twice; list all its values in one --array");
+            "train.micro_batch is given twice; list all of its values in one --array");
   EXPECT_EQ(fault("train={seed: 1}", "train.seed=3"), "train and train.seed overlap: one contains the other");
   EXPECT_EQ(fault("data.tokens[0].path=a", "data.tokens=[]"),
             "data.tokens[0].path and data.tokens overlap: one contains the other");

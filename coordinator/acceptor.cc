@@ -93,7 +93,7 @@ void Acceptor::AcceptFrom(int listener) {
     }
     const char* const why = starved_ ? strerror(error) : "too many open files";
     if (repeats_.Tell(why, absl::Now()).has_value())
-      LogWarning("refused connections error=%s; raise the limit of open files, or close connections", why);
+      LogWarning("rejected connections, raise the limit of open files or close connections error=%s", why);
     if (starved_) return;
   }
 }

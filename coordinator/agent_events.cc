@@ -195,8 +195,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   }
   if (refused > 0)
     LogWarning(
-        "refused hosted attempts: the coordinator did not order them from the node node=%s count=%d job=%s "
-        "attempt=%d",
+        "rejected hosted attempts that the coordinator did not order node=%s count=%d job=%s attempt=%d",
         node, refused, absl::CHexEscape(first_refused->job), first_refused->attempt);
   // An agent lists attempts for a while after their end, without ranks.
   const bool has_ranks =
@@ -511,7 +510,7 @@ void Reconciler::TakeComputeTimes(const std::string& node, const v1::ComputeTime
   if (refused == nullptr) return;
   if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("compute_times");
   if (bad_times_from_.insert(node).second)
-    LogWarning("refused invalid compute times node=%s job=%s rank=%d steps=%d seconds=%g", node,
+    LogWarning("rejected invalid compute times node=%s job=%s rank=%d steps=%d seconds=%g", node,
                times.job_id(), refused->rank(), refused->steps(), refused->seconds());
 }
 

@@ -100,8 +100,8 @@ void DropBadAttempts(Meters* meters, v1::Register* info) {
   auto* had = info->mutable_had();
   had->erase(std::remove_if(had->begin(), had->end(), bad_had), had->end());
   if (bad > 0)
-    LogWarning("refused attempts of a registration: out of bounds node=%s count=%d first: %s", info->node(),
-               bad, absl::CHexEscape(first.substr(0, kMaxRefusedText)));
+    LogWarning("rejected attempts of a registration node=%s count=%d first_error=%s", info->node(), bad,
+               absl::CHexEscape(first.substr(0, kMaxRefusedText)));
 }
 
 // Truncates texts. A message that is still too large has lists that no rank produces, and would enlarge the
@@ -213,7 +213,7 @@ void AgentSession::LogRejected(const v1::AgentMessage& message) {
   const char* kind = RefusedKindOf(message);
   if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent(kind);
   if (!refused_.insert(kind).second) return;
-  LogWarning("refused an agent's message: its node does not host what it names kind=%s node=%s message=%s",
+  LogWarning("rejected an agent message about ranks that its node does not host kind=%s node=%s message=%s",
              kind, node_, absl::CHexEscape(message.ShortDebugString().substr(0, kMaxRefusedText)));
 }
 
@@ -221,7 +221,7 @@ void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why
   const std::string what(why.message());
   // Deduplicated by field or list: values may differ in each message.
   if (dropped_for_.insert(what.substr(0, what.find_first_of("[ "))).second)
-    LogWarning("dropped an agent's message node=%s error=%s", node_, what);
+    LogWarning("dropped an agent message node=%s error=%s", node_, what);
   if (message.has_logs())
     parts_.logs->Fail(node_, message.logs().request(), absl::StrCat("log lines of the agent: ", what));
   if (message.has_preflight()) {

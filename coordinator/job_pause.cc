@@ -85,13 +85,14 @@ std::string PausedWords(const v1::Job& job, const v1::Job::Pause& pause) {
                         "; whether it saved after ",
                         pause.step() > 0 ? absl::StrCat("step ", pause.step()) : "the start", " is unknown");
   }
-  std::string words = pause.step() > 0 ? absl::StrCat("paused after step ", pause.step(), ", which is saved")
-                      : pause.lost_steps() > 0 ? std::string("paused; it will begin anew")
-                      : job.has_earlier_step()
-                          ? absl::StrCat("paused before attempt ", job.attempt(),
-                                         " made a step; it will begin anew: an earlier attempt reached step ",
-                                         job.earlier_step().step(), ", of which nothing is saved")
-                          : std::string("paused before a step was made");
+  std::string words =
+      pause.step() > 0         ? absl::StrCat("paused after step ", pause.step(), ", which is saved")
+      : pause.lost_steps() > 0 ? std::string("paused; it will start from scratch")
+      : job.has_earlier_step()
+          ? absl::StrCat("paused before attempt ", job.attempt(),
+                         " made a step; it will start from scratch: an earlier attempt reached step ",
+                         job.earlier_step().step(), " without a checkpoint")
+          : std::string("paused before a step was made");
   if (pause.lost_steps() > 0) {
     absl::StrAppend(&words, "; ", Steps(pause.lost_steps()), pause.step() > 0 ? " after it" : "",
                     pause.lost_steps() == 1 ? " is" : " are", " lost", pause.why_lost().empty() ? "" : ": ",

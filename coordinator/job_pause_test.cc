@@ -92,7 +92,7 @@ TEST(JobPause, JobThatLoadedACheckpointLosesOnlyItsOwnSteps) {
   job.mutable_restored()->set_step(11);
   const v1::Job::Pause pause = PauseOf(job, "somebody was in a hurry");
   EXPECT_EQ(PausedWords(Training(), pause),
-            "paused; it will begin anew; 1 step is lost: somebody was in a hurry");
+            "paused; it will start from scratch; 1 step is lost: somebody was in a hurry");
 }
 
 // Regression: it was said to be paused before a step was made.
@@ -101,9 +101,10 @@ TEST(JobPause, StepsOfAnEarlierAttemptWithoutACheckpointAreNamed) {
   job.clear_checkpoints();
   job.mutable_earlier_step()->Swap(job.mutable_last_step());
   job.clear_last_step();
-  EXPECT_EQ(PausedWords(job, PauseOf(job, "")),
-            "paused before attempt 2 made a step; it will begin anew: an earlier attempt reached step 12, of "
-            "which nothing is saved");
+  EXPECT_EQ(
+      PausedWords(job, PauseOf(job, "")),
+      "paused before attempt 2 made a step; it will start from scratch: an earlier attempt reached step 12 "
+      "without a checkpoint");
   job.clear_earlier_step();
   EXPECT_EQ(PausedWords(job, PauseOf(job, "")), "paused before a step was made");
 }

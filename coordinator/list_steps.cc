@@ -78,8 +78,8 @@ void TakeLines(const std::deque<v1::LogLines::Line>& lines, const v1::Job& job, 
 
 void LogForged(const Asked& asked, const v1::Job& job, Meters* meters) {
   if (meters != nullptr) meters->RefusedFromAgent("log");
-  LogWarning("refused steps of attempts whose rank 0 was on another node node=%s job=%s lines=%d", asked.node,
-             job.id(), asked.forged);
+  LogWarning("rejected steps of attempts whose rank 0 was on another node node=%s job=%s lines=%d",
+             asked.node, job.id(), asked.forged);
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ void Reconciler::RefusePreflight(const std::string& node, const v1::PreflightRes
   if (result.number() <= std::max(newest_measurement_, NumberOfPreflight(node))) return;
   if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("preflight");
   if (unrequested_from_.insert(node).second)
-    LogWarning("refused a preflight result that was not requested node=%s number=%d", node, result.number());
+    LogWarning("rejected a preflight result that was not requested node=%s number=%d", node, result.number());
 }
 
 void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResult& result) {
@@ -161,7 +161,7 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   if (result.number() != number && !newer) return RefusePreflight(node, result);
   measurements_.erase(running);
   if (!result.refused().empty())
-    return LogWarning("preflight was refused by the agent node=%s error=%s", node, result.refused());
+    return LogWarning("agent rejected a preflight node=%s error=%s", node, result.refused());
   const auto view = views_.find(node);
   v1::NodePreflight preflight;
   *preflight.mutable_result() = result;

@@ -84,7 +84,7 @@ std::string RemainingQuotas::WhyNot(const v1::Job& job, int64_t ranks, v1::Job::
   if (first == first_.end() && held + ranks <= most) return "";
   waiting->set_code(v1::Job::Waiting::CODE_QUOTA);
   const std::string needs = absl::StrCat("needs ", ranks, ranks == 1 ? " rank" : " ranks", " and project ",
-                                         project, " may have ", most, " at once");
+                                         project, " may have ", most, " at a time");
   if (ranks > most) {
     waiting->set_remedy(
         absl::StrCat("a larger quota of project ", project, most > 0 ? ", or fewer ranks" : ""));
@@ -97,7 +97,7 @@ std::string RemainingQuotas::WhyNot(const v1::Job& job, int64_t ranks, v1::Job::
   }
   first_[project] = job.id();
   waiting->set_remedy(absl::StrCat("the end or a pause of jobs of project ", project, ", or a larger quota"));
-  return absl::StrCat(needs, ", of which ", held, held == 1 ? " is" : " are", " held");
+  return absl::StrCat(needs, "; ", held, held == 1 ? " is" : " are", " in use");
 }
 
 }  // namespace fsdpd

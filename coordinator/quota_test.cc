@@ -54,7 +54,7 @@ TEST(Quota, LimitsOnlyItsProject) {
   EXPECT_EQ(room.WhyNot(JobOf("", "j-3"), 100, &waiting), "");
   EXPECT_EQ(waiting.code(), v1::Job::Waiting::CODE_UNSPECIFIED);
   EXPECT_EQ(room.WhyNot(JobOf("a", "j-4"), 2, &waiting),
-            "needs 2 ranks and project a may have 4 at once, of which 3 are held");
+            "needs 2 ranks and project a may have 4 at a time; 3 are in use");
   EXPECT_EQ(waiting.code(), v1::Job::Waiting::CODE_QUOTA);
 }
 

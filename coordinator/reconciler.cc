@@ -243,7 +243,7 @@ void Reconciler::ForgetLostNodes() {
   const auto has_ended = [this](const std::string& job) { return HasEnded(job); };
   for (const std::string& node : parts_.nodes->ForgetLost(lease_, has_ended)) {
     ForgetNode(node);
-    LogInfo("lost node forgotten node=%s", node);
+    LogInfo("removed lost node node=%s", node);
   }
 }
 

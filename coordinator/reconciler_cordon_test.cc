@@ -348,7 +348,7 @@ TEST_F(ReconcilerCordonTest, CordonsNodeAfterTwoFailedLaunches) {
   Attach("a", 1);
   v1::RankExit refused;
   refused.set_exit_code(126);
-  refused.set_error("launch refused: rank binary: No such file or directory");
+  refused.set_error("launch rejected: rank binary: No such file or directory");
   refused.mutable_fault()->set_kind(v1::RankFault::KIND_NODE);
   for (const char* id : {"x", "y"}) {
     Submit(id, 1, 1);
@@ -360,7 +360,7 @@ TEST_F(ReconcilerCordonTest, CordonsNodeAfterTwoFailedLaunches) {
     EXPECT_EQ(Job(id).failure().cause(), v1::FAILURE_CAUSE_NODE);
   }
   ASSERT_TRUE(CordonOf("a").has_value());
-  EXPECT_THAT(CordonOf("a")->reason(), HasSubstr("attempt 1 of x: launch refused: rank binary"));
+  EXPECT_THAT(CordonOf("a")->reason(), HasSubstr("attempt 1 of x: launch rejected: rank binary"));
 }
 
 TEST_F(ReconcilerCordonTest, SuccessfulJobForgivesFailure) {

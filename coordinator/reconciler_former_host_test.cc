@@ -154,7 +154,7 @@ TEST_F(ReconcilerFormerHostTest, InvalidComputeTimesAreCountedAndLoggedOnce) {
   for (int message = 0; message < 3; ++message) reconciler_->Told("b", times);
   reconciler_->RunOnce();
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, HasSubstr("refused invalid compute times node=b job=j"));
+  EXPECT_THAT(log, HasSubstr("rejected invalid compute times node=b job=j"));
   EXPECT_EQ(log.find("compute times"), log.rfind("compute times"));
   EXPECT_EQ(RefusedFromAgents("compute_times"), 3);
 }

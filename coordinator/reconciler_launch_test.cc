@@ -62,7 +62,7 @@ TEST_F(ReconcilerLaunchTest, RejectedLaunchMovesToIdleNode) {
   Attach("b", 1);
   v1::RankExit exit;
   exit.set_exit_code(kRefusedExitCode);
-  exit.set_error("launch refused: 1 ranks need as many slots, and 0 of 1 are free");
+  exit.set_error("launch rejected: 1 ranks need as many slots, and 0 of 1 are free");
   ExitWith("a", "j", 0, exit);
   Stopped("a", "j");
   Advance(absl::Seconds(3));

@@ -514,7 +514,7 @@ TEST_F(ReconcilerOutageTest, RejectedAttemptNumberDoesNotCount) {
   StartOn({"a"});
   v1::RankExit refused;
   refused.set_exit_code(126);
-  refused.set_error("launch refused: attempt 1 is stale: attempt 7 was already here");
+  refused.set_error("launch rejected: attempt 1 is stale: attempt 7 was already here");
   refused.set_newer_attempt(7);
   ExitWith("a", "j", 0, refused);
   Stopped("a", "j");

@@ -198,7 +198,7 @@ TEST_F(ReconcilerPreflightTest, FailedAttemptsCordonStaysAfterMissedFloor) {
 TEST_F(ReconcilerPreflightTest, FailedMeasurementCordonsButRefusedDoesNot) {
   Attach("a", 1);
   Submit("j", 1, 1);
-  Answer("a", 0, "", "launch refused: 1 rank needs as many slots, and 0 of 1 are free");
+  Answer("a", 0, "", "launch rejected: 1 rank needs as many slots, and 0 of 1 are free");
   EXPECT_EQ(CordonOf("a"), "");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   EXPECT_THAT(Job("j").reason(), HasSubstr("a could not be measured"));
@@ -533,7 +533,7 @@ TEST_F(ReconcilerPreflightTest, StopsUnorderedPreflightAndRejectsResult) {
     EXPECT_FALSE(shown.in_preflight());
     Advance(absl::Seconds(12));
     EXPECT_TRUE(reconciler_->Preflight("a").ok());
-    Answer("a", 0, "", "it was stopped before it was done");
+    Answer("a", 0, "", "the preflight was stopped before it completed");
   }
 }
 

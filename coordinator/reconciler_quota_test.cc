@@ -43,8 +43,7 @@ TEST_F(ReconcilerQuotaTest, ProjectWaitsForItsQuotaWithoutBlockingOthers) {
   EXPECT_EQ(StateOf("other"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(StateOf("second"), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(CodeOf("second"), Waiting::CODE_QUOTA);
-  EXPECT_EQ(Job("second").reason(),
-            "needs 1 rank and project vision may have 2 at once, of which 2 are held");
+  EXPECT_EQ(Job("second").reason(), "needs 1 rank and project vision may have 2 at a time; 2 are in use");
   EXPECT_THAT(Job("huge").reason(), HasSubstr("it cannot start under this quota"));
   Exit("a", "first", 0, 0);
   Exit("a", "first", 1, 0);

@@ -486,7 +486,7 @@ TEST_F(ReconcilerTest, LaunchRejectedByStoppingAgentDoesNotCount) {
   Submit("j", 1, 1, /*max_attempts=*/1);
   v1::RankUpdate refused = Update("j", 0);
   refused.mutable_exit()->set_exit_code(126);
-  refused.mutable_exit()->set_error("launch refused: the agent is stopping");
+  refused.mutable_exit()->set_error("launch rejected: the agent is stopping");
   refused.mutable_exit()->set_agent_stopping(true);
   reconciler_->Told("a", refused, absl::ToUnixNanos(clock_.Wall()));
   reconciler_->RunOnce();

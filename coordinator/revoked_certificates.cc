@@ -31,9 +31,9 @@ absl::StatusOr<Serials> ParseSerials(absl::string_view text) {
     serial.erase(0, std::min(serial.find_first_not_of('0'), serial.size()));
     const bool is_hex = std::all_of(serial.begin(), serial.end(), absl::ascii_isxdigit);
     if (serial.empty() || serial.size() > kMaxSerialDigits || !is_hex) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("line ", number,
-                       ": invalid serial number; write what `openssl x509 -noout -serial -in FILE` prints"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "line ", number,
+          ": invalid serial number; write the output of `openssl x509 -noout -serial -in FILE`"));
     }
     if (serial.size() % 2 != 0) serial.insert(0, 1, '0');
     serials.insert(std::move(serial));

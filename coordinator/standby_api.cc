@@ -33,7 +33,7 @@ absl::Status NotLeader(const LeaderSeen& leader) {
   const std::string none =
       leader.why_no_leader.empty() ? "; retry" : absl::StrCat(": ", leader.why_no_leader);
   return Refusal(absl::StatusCode::kUnavailable, "NOT_LEADER",
-                 absl::StrCat("this coordinator stands by, and there is no leader", none));
+                 absl::StrCat("this coordinator stands by; there is no leader", none));
 }
 
 absl::Status StandbyApi::Readable() const {

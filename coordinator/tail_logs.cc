@@ -126,7 +126,7 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
       response.set_attempt(line.attempt());
       response.set_line(std::move(*line.mutable_line()));
       response.set_notice(line.notice());
-      if (!writer->Write(response)) return absl::CancelledError("the client is gone");
+      if (!writer->Write(response)) return absl::CancelledError("the client disconnected");
       wrote = true;
     }
     if (got == LogTail::Got::kEnd) break;

@@ -78,11 +78,11 @@ absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job
   }
   v1::TraceJobResponse response;
   *response.mutable_order() = order;
-  if (!writer->Write(response)) return absl::CancelledError("the client is gone");
+  if (!writer->Write(response)) return absl::CancelledError("the client disconnected");
   const auto hand_on = [&](absl::Duration timeout) {
     for (v1::TraceJobResponse::Trace& trace : wait->Next(timeout)) {
       *response.mutable_trace() = std::move(trace);
-      if (!writer->Write(response)) return absl::CancelledError("the client is gone");
+      if (!writer->Write(response)) return absl::CancelledError("the client disconnected");
     }
     return CheckStream(context);
   };
@@ -127,7 +127,7 @@ absl::Status JobService::SendTraces(grpc::ServerContext* context, const v1::Job&
       response.mutable_line()->set_rank(line.rank());
       response.mutable_line()->set_step(line.step());
       response.mutable_line()->set_line(std::move(*line.mutable_line()));
-      if (!writer->Write(response)) return absl::CancelledError("the client is gone");
+      if (!writer->Write(response)) return absl::CancelledError("the client disconnected");
       wrote = true;
     }
     if (got == LogTail::Got::kEnd) break;

@@ -335,7 +335,7 @@ TEST_F(VerdictTest, KillLongAfterFailureIsNotTheCause) {
 TEST_F(VerdictTest, LaunchRejectedByStoppingAgentDoesNotCount) {
   v1::RankExit refused;
   refused.set_exit_code(126);
-  refused.set_error("launch refused: the agent is stopping");
+  refused.set_error("launch rejected: the agent is stopping");
   refused.set_agent_stopping(true);
   job_.set_state(v1::JOB_STATE_STARTING);
   for (const int rank : {2, 3})
@@ -352,7 +352,7 @@ TEST_F(VerdictTest, LaunchRejectedByStoppingAgentDoesNotCount) {
   EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
   EXPECT_EQ(
       JudgeNow().reason,
-      "attempt 1 does not count, as node-1 rejected it: launch refused: the agent is stopping; the next "
+      "attempt 1 does not count, as node-1 rejected it: launch rejected: the agent is stopping; the next "
       "one starts after " +
           Wait());
   // A restarted coordinator still knows it.

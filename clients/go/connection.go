@@ -108,7 +108,7 @@ func (b bearer) read() (string, error) {
 			return "", err
 		}
 		if about.Mode().Perm()&0o004 != 0 {
-			return "", fmt.Errorf("%s: every user of this machine may read the token; run chmod o-r", b.file)
+			return "", fmt.Errorf("%s: every user of this machine can read the token; run chmod o-r", b.file)
 		}
 		text, err := os.ReadFile(b.file)
 		if err != nil {

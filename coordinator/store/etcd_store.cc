@@ -215,7 +215,7 @@ void EtcdStore::ThinEvents() {
     for (const int64_t sequence : thinned.gone) batch.Delete(jobs_.EventKey(sequence));
     for (const v1::Event& gap : thinned.gaps)
       batch.Put(jobs_.EventKey(gap.sequence()), gap.SerializeAsString());
-    if (!Write(&batch, "forget old events").ok()) return;
+    if (!Write(&batch, "delete old events").ok()) return;
     log_.Forget(thinned);
   }
 }
@@ -388,7 +388,7 @@ absl::StatusOr<std::vector<std::string>> EtcdStore::ForgetEnded(const Retention&
     Batch batch(&jobs_);
     size_t end = gone.size();
     for (; end < ids.size() && batch.Fits(0); ++end) batch.DeleteJob(ids[end]);
-    const absl::Status forgotten = WriteAndAdopt(&batch, "forget old jobs");
+    const absl::Status forgotten = WriteAndAdopt(&batch, "delete old jobs");
     // The caller has to know which jobs are deleted, and calls again for the rest.
     if (!forgotten.ok() && gone.empty()) return forgotten;
     if (!forgotten.ok()) break;

@@ -63,7 +63,7 @@ absl::Status CheckMessages(sqlite3* db, const std::string& path, const std::stri
   known.BindText(table);
   const int there = known.Step();
   if (there == SQLITE_DONE) return absl::OkStatus();
-  if (there != SQLITE_ROW) return StatusOf(db, there, absl::StrCat("look for ", table, " in ", path));
+  if (there != SQLITE_ROW) return StatusOf(db, there, absl::StrCat("stat ", table, " in ", path));
   Statement rows(db, absl::StrCat("SELECT ", column, ", ", key, " FROM ", table));
   int rc;
   for (int64_t row = 1; (rc = rows.Step()) == SQLITE_ROW; ++row) {

@@ -61,7 +61,7 @@ struct SqliteStore::Handle {
     if (rc != SQLITE_OK) return StatusOf(db, rc, absl::StrCat("open ", path));
     sqlite3_extended_result_codes(db, 1);
     // Must precede the first read; it has no effect afterwards.
-    if (exclusive) FSDPD_RETURN_IF_ERROR(Execute(db, "PRAGMA locking_mode=EXCLUSIVE", "take the file"));
+    if (exclusive) FSDPD_RETURN_IF_ERROR(Execute(db, "PRAGMA locking_mode=EXCLUSIVE", "lock the file"));
     FSDPD_RETURN_IF_ERROR(PrepareSchema(db, path));
     return Execute(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", "set up");
   }
@@ -129,7 +129,7 @@ absl::Status SqliteStore::StoreGeneration() {
   if (generation_stored_) return absl::OkStatus();
   FSDPD_RETURN_IF_ERROR(Execute(
       handle_->db, absl::StrCat("UPDATE counters SET value = ", generation_, " WHERE name = 'generation'"),
-      "count the generation"));
+      "increment the generation"));
   generation_stored_ = true;
   return absl::OkStatus();
 }
@@ -233,7 +233,7 @@ absl::Status SqliteStore::StoreEvents(const Events& events, bool replace) {
 }
 
 absl::Status SqliteStore::ForgetEvents(int64_t through, const std::vector<int64_t>& gone) {
-  const std::string doing = "forget old events";
+  const std::string doing = "delete old events";
   if (through > 0) {
     Statement forget(handle_->db, "DELETE FROM events WHERE sequence <= ?");
     forget.BindInt(through);
@@ -254,7 +254,7 @@ absl::Status SqliteStore::ForgetEvents(int64_t through, const std::vector<int64_
 void SqliteStore::ThinEvents() {
   const ThinnedEvents thinned = log_.Thin(SIZE_MAX);
   if (thinned.changes() == 0) return;
-  const absl::Status done = WriteInTransaction("forget old events", [&]() -> absl::Status {
+  const absl::Status done = WriteInTransaction("delete old events", [&]() -> absl::Status {
     FSDPD_RETURN_IF_ERROR(ForgetEvents(thinned.through, thinned.gone));
     return StoreEvents(thinned.gaps, /*replace=*/true);
   });
@@ -411,10 +411,10 @@ absl::StatusOr<std::vector<std::string>> SqliteStore::ForgetEnded(const Retentio
     old.BindInt(limit);
     int rc;
     while ((rc = old.Step()) == SQLITE_ROW) ids.push_back(old.Blob(0));
-    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "look for old jobs");
+    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "find old jobs");
   }
   if (ids.empty()) return ids;
-  const std::string doing = "forget old jobs";
+  const std::string doing = "delete old jobs";
   FSDPD_RETURN_IF_ERROR(Write({}, {}, doing, [&] {
     std::string places = "?";
     for (size_t i = 1; i < ids.size(); ++i) places += ",?";
@@ -508,7 +508,7 @@ absl::Status SqliteStore::WriteNodes(const v1::ListNodesResponse& changed,
     Statement remove(handle_->db, "DELETE FROM nodes WHERE name = ?");
     remove.BindText(name);
     const int rc = remove.Step();
-    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("forget node ", name));
+    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("delete node ", name));
   }
   return absl::OkStatus();
 }

@@ -49,7 +49,7 @@ TEST(TorchStatus, IdentifiesThreadCreationFailure) {
     throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
   });
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), ::testing::StartsWith("the system starts no more threads"));
+  EXPECT_THAT(status.message(), ::testing::StartsWith("the system cannot start more threads"));
   EXPECT_EQ(IsOfThreads(status), !OwnThreadLimits().empty());
   EXPECT_FALSE(IsOfThreads(CatchTorch([]() -> absl::Status { throw std::bad_alloc(); })));
 }

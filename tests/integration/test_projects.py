@@ -22,7 +22,7 @@ def test_project_has_quota_and_own_job_list(tmp_path):
         first = submit(cluster, "pia", "first").out.strip()
         cluster.wait_step(first, 1)
         second = submit(cluster, "pia", "second", steps=2).out.strip()
-        wait_until("it waits for its quota", lambda: "project vision may have 1 at once, of which 1 is held"
+        wait_until("it waits for its quota", lambda: "project vision may have 1 at a time; 1 is in use"
                    in cluster.job(second).reason)
         other = submit(cluster, "sam", "other").out.strip()
         cluster.wait_step(other, 1)  # Of no project: it passes.

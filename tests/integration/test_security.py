@@ -265,7 +265,7 @@ def test_node_name_must_match_certificate(secure):
     with secure.security.channel(secure.address, node="other-node") as channel:
         error = attach(channel, "node-0")
         assert error.code() == grpc.StatusCode.PERMISSION_DENIED and info_of(error).reason == "WRONG_NODE"
-        assert "this node is 'node-0', and its certificate is for other-node" in error.details()
+        assert "certificate is not for node 'node-0' (it is for other-node" in error.details()
         assert attach(channel, "other-node") is None
     with secure.security.channel(secure.address, node=long) as channel:
         assert attach(channel, long) is None
@@ -390,7 +390,7 @@ def test_agent_with_wrong_certificate_exits(secure, tmp_path):
     certificates(pki, "node", "node-9", "node-x")
     other = {"tls_cert": pki / "nodes/node-x.crt", "tls_key": pki / "nodes/node-x.key"}
     mixed = {"tls_cert": pki / "nodes/node-9.crt", "tls_key": pki / "nodes/node-x.key"}
-    for flags, output, code in [(other, "this node is 'node-9', and its certificate is for node-x", 1),
+    for flags, output, code in [(other, "certificate is not for node 'node-9' (it is for node-x", 1),
                               (mixed, "node-x.key: is not the key of the certificate in", 1),
                               ({"tls_key": tmp_path / "none"}, f"--tls-key {tmp_path / 'none'}: No such file", 2)]:
         daemon = agent_of(secure, tmp_path, **flags)

@@ -46,7 +46,7 @@ class _FileToken(grpc.AuthMetadataPlugin):
 
     def read(self) -> str:
         if self.path.stat().st_mode & stat.S_IROTH:
-            raise PermissionError(f"{self.path}: every user of this machine may read the token; run chmod o-r")
+            raise PermissionError(f"{self.path}: every user of this machine can read the token; run chmod o-r")
         return _word(self.path.read_text(), str(self.path))
 
     def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:

@@ -44,7 +44,7 @@ Finding NameIsOne(const v1::Variable& variable) {
 Finding ValueIsOne(const v1::Variable& variable) {
   const std::string why = WhyNoEnvValue(variable.value());
   if (why.empty()) return {};
-  return {absl::StrCat("the value ", why), "write a shorter text, or name a file that holds it"};
+  return {absl::StrCat("the value ", why), "write a shorter value, or pass a file name"};
 }
 
 Finding NotTheDaemons(const v1::Variable& variable) {

@@ -70,7 +70,7 @@ Findings ChecksUnits(const Facts& f) {
   if (units >= 2 && units <= kMaxUnits) return {};
   return {{absl::StrCat("the model has ", units, " units and must have 2 to ", kMaxUnits,
                         ": one that reads the tokens, and one that computes the loss"),
-           "write description: FILE, with what fsdpd-rank --describe-plugin PATH printed"}};
+           "write description: FILE, with the output of fsdpd-rank --describe-plugin PATH"}};
 }
 
 Findings ChecksNames(const Facts& f) {
