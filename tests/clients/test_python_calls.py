@@ -294,7 +294,7 @@ def test_dropped_lines_do_not_hide_new_lines():
 def test_evidence_requires_new_coordinator():
     cursor = fsdpd.follow.LogCursor(api.TailLogsRequest(evidence=True))
     assert [line.text for line in cursor.take(api.TailLogsResponse(line="lanes:", evidence=True))] == ["lanes:"]
-    with pytest.raises(fsdpd.Error, match="an older release, which sends no evidence") as refused:
+    with pytest.raises(fsdpd.Error, match="evidence is not supported by this coordinator") as refused:
         list(cursor.take(api.TailLogsResponse(line="step 1")))
     assert refused.value.code == grpc.StatusCode.UNIMPLEMENTED
 

@@ -70,7 +70,7 @@ class SpecText:
             _is_within(fault.field, each) or _is_within(each, fault.field) for each in unread)]
         found = _in_order([*self.faults, *self.located(kept)])
         count = len(found)
-        return SpecError(f"the job spec has {count} fault{'s' * (count > 1)}", code=grpc.StatusCode.INVALID_ARGUMENT,
+        return SpecError(f"the job spec has {count} error{'s' * (count > 1)}", code=grpc.StatusCode.INVALID_ARGUMENT,
                          reason="BAD_SPEC", faults=found)
 
     def with_places(self, error: SpecError, violations: Sequence[Fault]) -> SpecError:
@@ -291,7 +291,7 @@ class _Reader:
             return self._integer(node, path, field)
         if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE:
             return self._double(node, path)
-        raise NotImplementedError(f"{field.full_name} is of a type that no spec has had so far")
+        raise NotImplementedError(f"{field.full_name}: unsupported field type")
 
     def _enum(self, node: Node, path: str, field: FieldDescriptor) -> int | None:
         names = _short_names(field)
