@@ -203,8 +203,8 @@ class LogCursor:
 
     def take(self, response: api.TailLogsResponse) -> Iterator[LogLine]:
         if self._request.evidence and not response.evidence:
-            raise Error("evidence is not supported by this coordinator, which is an older release; read the files rank-N.hang.txt "
-                        "next to the logs on the nodes", code=grpc.StatusCode.UNIMPLEMENTED)
+            raise Error("evidence is not supported by this coordinator, which is an older release; read the files "
+                        "rank-N.hang.txt next to the logs on the nodes", code=grpc.StatusCode.UNIMPLEMENTED)
         source = (response.attempt, response.rank)
         line = LogLine(response.rank, response.attempt, response.line, response.notice)
         if response.notice:  # The agent repeats its notices on each connection.
