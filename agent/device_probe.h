@@ -1,8 +1,8 @@
-// What this node offers: device type, slots (ranks that may run simultaneously), memory per slot and, on GPU
-// nodes, host memory. Device type and slots are decided once at startup from the flags and the machine.
-// Memory is probed again at every registration, since cgroup limits can change. It is the total minus a
-// reserve, not what is currently free: a leftover rank that still held memory when the agent started must not
-// shrink the node permanently.
+// Resources that this node offers: device type, slots (ranks that may run simultaneously), memory per slot
+// and, on GPU nodes, host memory. Device type and slots are decided once at startup from the flags and the
+// machine. Memory is probed again at every registration, since cgroup limits can change. It is the total
+// minus a reserve, not what is currently free: a leftover rank that still held memory when the agent started
+// must not shrink the node permanently.
 //
 // A node that had GPUs is not offered without them, or with fewer: if the driver fails after a reboot, the
 // node would otherwise accept CPU jobs unnoticed. So the number of offered GPUs is stored in the work

@@ -48,7 +48,7 @@ absl::Status HostedRank::Start(const v1::RankLaunch& start, const std::string& b
   command.log_fd = log->get();
   flight = NewFlightRecorder(id);
   command.flight_fd = flight.get();
-  // Ranks share the cores, so one OpenMP thread each, unless the environment of the agent says otherwise.
+  // Ranks share the cores, so one OpenMP thread each, unless the environment of the agent overrides it.
   if (kind == v1::DEVICE_CPU) command.defaults = {{"OMP_NUM_THREADS", "1"}};
   for (const v1::Variable& variable : start.spec().env())
     command.variables[variable.name()] = variable.value();

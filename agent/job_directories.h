@@ -1,9 +1,9 @@
 // Directories that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs,
-// steps, traces and evidence of hangs: how many stay, and for how long. The oldest go first, by what was
-// written there last; a job of which something runs here keeps its own whatever its age. One that the
-// coordinator was told to delete is removed immediately. If the rest takes more than max_bytes, the attempts
-// written to least recently are removed, but no attempt that runs and not the newest one of a running job.
-// Their logs and evidence stay recorded (removed_files.h).
+// steps, traces and evidence of hangs: retention by number and age. The directories with the oldest last
+// write are removed first; the directory of a running job is kept regardless of its age. The directory of a
+// job that was deleted in the coordinator is removed immediately. If the rest exceeds max_bytes, the attempts
+// with the oldest last write are removed, except running attempts and the newest attempt of a running job.
+// Removed logs and evidence are recorded (removed_files.h).
 //
 // A dedicated thread removes files, so that a slow disk blocks no caller: at startup, every kPruneEvery, and
 // after Forget. A directory that cannot be removed is logged and tried again. Other files in the work

@@ -8,7 +8,7 @@
 // The .front file names the first remaining line. It is written before the hole is punched, so bytes that
 // were read at or after FrontOf() are what the rank wrote.
 //
-// The limit also applies if someone removes or replaces a log while its rank writes: the descriptor opened by
+// The limit also applies if a log is removed or replaced while its rank writes: the descriptor opened by
 // Watch still reaches the unlinked file, and `removed` is called.
 //
 // A thread checks the sizes a few times per second, so a log may exceed the limit briefly. On file systems

@@ -155,8 +155,7 @@ struct LogKeeper::Request {
   bool has_window() const { return ask.window_bytes() > 0; }
   bool of_whole_files() const { return ask.has_traces() || ask.evidence(); }
   bool may_send() const { return !has_window() || credit > 0; }
-  // How much to read at once. With a window, about its size, and at least one line: data that is not taken
-  // stays in the file.
+  // Bytes per read. With a window, about its size, and at least one line: unread data stays in the file.
   size_t ReadBytes() const {
     if (!has_window()) return kReadBytes;
     return static_cast<size_t>(std::clamp<int64_t>(credit, kMaxLogLineBytes, kReadBytes));
@@ -372,7 +371,7 @@ void LogKeeper::AddRemoved(Request* request, absl::string_view what, absl::strin
   }
 }
 
-// Of what the ask names, which was written whole: nothing more comes to these files.
+// Finds the requested traces. They are complete when they appear, so these files do not grow.
 absl::Status LogKeeper::FindTraces(Request* request) const {
   const v1::ReadLogs& ask = request->ask;
   const AttemptId attempt{ask.job_id(), ask.attempt()};

@@ -1,23 +1,21 @@
-// Logs of the ranks on this node: WORK_DIR/JOB_ID/attempt-N/rank-R.log. It owns their paths and reading them:
-// the tail for a failure report, whole logs, the last lines, and following a log that is being written.
-// Traces (base/trace_file.h), hang evidence (hang_evidence.h) and step records (step_records.h) are read with
+// Logs of the ranks on this node: WORK_DIR/JOB_ID/attempt-N/rank-R.log. Owns the paths of the files and
+// serves reads: the tail for a failure report, whole logs, the last lines, and following a log that is being
+// written. Traces (base/trace_file.h), hang evidence (hang_evidence.h) and step records (step_records.h) use
 // the same requests, one file after the other.
 //
-// Ranks write to their files themselves, so that neither a slow reader nor a dead agent stands in their way
-// and no line is lost between them. A disk that is full or broken costs log lines, never a rank, and readers
-// are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null. Of a file that outgrows
-// its bound the beginning is dropped (log_bound.h): a reader who is not past it is told how much, and goes on
-// behind. After somebody truncates a log, readers get a notice, and then what is new in it: of a part that is
-// still there more than its first 4 KiB are delivered again. A notice replaces a log or
-// evidence that was removed to stay within --work-mib (removed_files.h).
+// Ranks write to their files directly, so a slow reader or a dead agent does not block a rank, and no line is
+// lost in between. A full or failing disk loses log lines but never stops a rank: if the file cannot be
+// opened, the rank writes to /dev/null, and readers get a notice (log_loss.h). A file above its size limit
+// loses its oldest lines (log_bound.h): a reader that has not read them gets a notice with their number, and
+// continues after them. After a log is truncated, readers get a notice and then the new content. A notice
+// also replaces a log or evidence that was removed to stay within --work-mib (removed_files.h).
 //
 //   OpenForRank at launch, RankEnded when no process can write any more, which ends a follow.
 //   Read answers through `deliver` on a thread of this object. Grant extends the window of a request.
 //   DropAll when the stream is lost: requests from before it are not served after it.
 //
-// A request with a window is served until the window is used up and continues with each Grant, with its ranks
-// in turn; data that its reader has not taken stays in the files. A file that cannot be read ends the request
-// with an error.
+// A request with a window is served until the window is used up, and continues with each Grant; its ranks
+// take turns. Unread data stays in the files. A file that cannot be read ends the request with an error.
 //
 // Thread safety: all methods. `deliver` may block, and returns false if the stream has ended, which ends the
 // request.

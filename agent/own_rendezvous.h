@@ -1,10 +1,9 @@
 // Rendezvous store of an attempt whose ranks are all on this node. The agent answers them itself, so such a
 // job starts, saves, commits and exits even if the coordinator is away. For attempts that span nodes, the
-// coordinator holds the store (coordinator/rendezvous.h). Which rank waits for a request is known to
-// rendezvous_relay.h.
+// coordinator holds the store (coordinator/rendezvous.h). rendezvous_relay.h maps requests to ranks.
 //
-// It lives as long as its attempt, like relayed values (outbox.h). A coordinator that restarts does not need
-// its content: no other node requests these keys.
+// The store lives as long as its attempt, like relayed values (outbox.h). A coordinator that restarts does
+// not need its content: no other node requests these keys.
 //
 // Thread safety: none. Errors are violations by a rank: INVALID_ARGUMENT for a key that is set twice with
 // different values, RESOURCE_EXHAUSTED beyond kMaxRendezvousKeys. The relay checks sizes.

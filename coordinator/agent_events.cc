@@ -95,7 +95,7 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
   LiveJob& live = it->second;
   ReadPresence();  // A lost node may return in this turn of the loop.
   AttemptFacts* facts = FactsOf(live.job);
-  // Ranks that already exit without a save cannot be told to save.
+  // Ranks that already exit without a save cannot be ordered to save.
   const bool may_save = facts == nullptr || !facts->stop.has_value() || facts->stop->save;
   const bool saves = may_save && grace_ms > 0 && !FilledSpec(live.job).checkpoint().dir().empty();
   const Edit keep_grace = [&](v1::Job* job) {

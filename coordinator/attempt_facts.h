@@ -113,10 +113,10 @@ class AttemptFacts {
   bool AllExited() const;
   bool AllSucceeded() const;  // All ranks exited with code 0.
   bool AnySign() const;       // Any rank was ever known to be ready, hosted or ended.
-  // The first failed exit by RankFacts::ended; null if no rank failed. Exits of ranks that were told to stop,
-  // or that failed because of a peer, count only if there is no other. A rank that was killed from outside
-  // precedes ranks that failed up to kExitTime before it: it takes that long to exit, while its peers lose
-  // it immediately.
+  // The first failed exit by RankFacts::ended; null if no rank failed. Exits of ranks that were ordered to
+  // stop, or that failed because of a peer, count only if no other rank failed. A rank that was killed from
+  // outside precedes ranks that failed up to kExitTime before it: it takes that long to exit, while its peers
+  // lose it immediately.
   const v1::RankExit* FirstFailure() const;
   absl::Time LastEnd() const;  // InfiniteFuture while the end of a rank is unknown, or there are no ranks.
 
@@ -141,7 +141,7 @@ class AttemptFacts {
   std::string fault;              // An error that is not the exit of a rank; empty if none.
   std::optional<StopOrder> stop;  // Set when the attempt must end.
   absl::Time stop_since = absl::InfiniteFuture();
-  std::string why_unsaved;  // Why its ranks were told to exit without a save; empty if they were not.
+  std::string why_unsaved;  // Why its ranks were ordered to exit without a save; empty if they were not.
 
  private:
   RankFacts* RankOn(const std::string& node, int rank);

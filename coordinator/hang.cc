@@ -119,7 +119,7 @@ const StillRank* FirstOf(const std::vector<StillRank>& ranks, bool (*is)(const S
   return found == ranks.end() ? nullptr : &*found;
 }
 
-// Among ranks that do not wait, the one that most ranks wait for; null if none waits for any of them.
+// The rank that most ranks wait for, among ranks that do not wait; null if no rank waits for any of them.
 const StillRank* FindBehind(const std::vector<StillRank>& ranks, const Lowest& lowest) {
   const StillRank* behind = nullptr;
   int max_waiting = 0;

@@ -178,8 +178,8 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
 }
 
 int CountedAttempts(const v1::Job& job) {
-  // attempt() counts all launches. Subtracted are refused launches, attempts before the one that committed
-  // the newest checkpoint, and attempts since then that rewound or were drained.
+  // attempt() counts all launches. Subtracted are refused launches, attempts before the attempt that
+  // committed the newest checkpoint, and attempts since then that rewound or were drained.
   return job.attempt() - job.refused_launches() - job.attempts_before_checkpoint() -
          job.rewinds_since_checkpoint() - job.drains_since_checkpoint();
 }

@@ -91,7 +91,7 @@ class NodeRegistry {
   // The node was lost with ranks of the job that may still run. Reset when its agent registers.
   void AddUnconfirmed(const std::string& node, const std::string& job, HasEnded has_ended);
   // A stream of the node was ended (`epoch`) or rejected (0) because its certificate is revoked. Has no
-  // effect if the agent is connected by another stream: then someone else has the revoked certificate.
+  // effect if the agent is connected by another stream: then another agent has the revoked certificate.
   void SetRevoked(const std::string& node, int64_t epoch, const std::string& serial);
   void SetFreeSlots(const std::map<std::string, int>& free_slots);
 

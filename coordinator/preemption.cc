@@ -30,7 +30,7 @@ Victims ChooseVictims(const PlaceRequest& request, int64_t priority, const std::
       able.push_back(&each);
   }
   if (leaving.empty() && able.empty()) return {};
-  // Slots of jobs that are already leaving count as free: if these suffice, nobody is preempted.
+  // Slots of jobs that are already leaving count as free: if these suffice, no job is preempted.
   const std::vector<NodeSlots> soon = Without(nodes, leaving);
   const auto enough = [&](const std::vector<const Occupant*>& gone) {
     return Place(request, ahead.Without(Without(soon, gone))).placed();

@@ -27,8 +27,7 @@ constexpr Measure kRing = {"ring_gb_per_s", "ring bandwidth", "GB/s", 1e9};
 constexpr Measure kPair = {"pair_gb_per_s", "pair bandwidth", "GB/s", 1e9};
 constexpr Measure kMeasures[] = {kProduct, kMemory, kRing, kPair};
 
-// About 80% of what a healthy card reaches alone at operating temperature, and 60% of what NCCL reaches
-// between several.
+// About 80% of the rate of one healthy GPU at operating temperature, and 60% of NCCL's rate between several.
 struct KnownFloor {
   const char* device;
   const Measure& measure;

@@ -37,7 +37,7 @@ bool IsRestart(const v1::Job& job);
 // failure, or if the job was paused or ended since.
 std::optional<std::map<std::string, double>> RecoveryOf(const v1::Job& job);
 
-// For a job that just became RUNNING: whether no step has to be repeated.
+// For a job that just became RUNNING: whether no step is repeated.
 bool HasNoReplay(const v1::Job& job);
 
 // Seconds of a replay that ends early because the RUNNING job fails again or is stopped. Empty if all lost

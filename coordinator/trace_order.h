@@ -1,5 +1,5 @@
-// Selection of the steps that a running job traces on request: the next steps that every rank learns of in
-// time. Pure.
+// Selection of the steps that a running job traces on request: the next steps for which the order reaches
+// every rank in time. Pure.
 #pragma once
 
 #include <absl/status/statusor.h>

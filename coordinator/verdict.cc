@@ -473,7 +473,8 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   // Uses stored data only: after a restart of the coordinator the facts are gone.
   if (known && (job.failure().refused() || job.failure().newer_attempt() > 0)) return RetryRejected(job);
   v1::Job updated = job;
-  // The rank that detected the bad step may be heard only after the attempt failed by what others saw.
+  // The report of the rank that detected the bad step may arrive after the attempt failed because of other
+  // ranks.
   const v1::RankExit* bad = FindBadStep(facts);
   if (bad != nullptr && bad->bad_step().rewind() && !WantsToGoBack(job))
     *updated.mutable_failure() = FailureOf(facts, *bad);
@@ -574,8 +575,8 @@ std::vector<std::string> UnconfirmedNodes(const AttemptFacts& facts, const Prese
   return ConnectedNodes(facts, presence);
 }
 
-// For a job whose ranks are stopping: names in its reason the nodes that are silent, until they are heard
-// from, and those that do not confirm the stop. Skips nodes that the reason already reports as lost.
+// For a job whose ranks are stopping: adds to its reason the nodes that are silent, until they send a
+// message, and the nodes that do not confirm the stop. Skips nodes that the reason already reports as lost.
 Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                         absl::Time now) {
   if (ExpectsNodes(facts, presence)) return {};

@@ -63,7 +63,7 @@ namespace fsdpd {
 
 enum class Presence {
   kConnected,
-  kExpected,  // Not heard from since the coordinator's start, and still within its time to reconnect.
+  kExpected,  // No message since the coordinator's start, and still within its time to reconnect.
   kAway,      // No stream, but not yet lost.
   kLost,
 };

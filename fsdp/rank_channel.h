@@ -3,7 +3,7 @@
 //
 // Call order: ReadLaunch once, then StartReading once, then anything. Callbacks run on the reader's thread:
 // `on_lost` if the agent closes its end or sends an invalid message (a rank must not outlive its agent, so
-// the program exits immediately); `on_peer_failed` if another rank has failed; `on_leave` if the agent tells
+// the program exits immediately); `on_peer_failed` if another rank has failed; `on_leave` if the agent orders
 // the rank to leave; `on_trace` if steps are to be traced. None is called after Close().
 //
 // A Get that times out leaves its request open, and the next Get of that key waits for the same request, so

@@ -21,16 +21,15 @@ std::string StepLine(const v1::StepReport& report, int64_t steps);
 // "eval    12/200  loss 3.2719  over 65536 tokens  1.204 s". REQUIRES: report.has_evaluation().
 std::string EvaluationLine(const v1::StepReport& report, int64_t steps);
 
-// "resuming after step 200 from /runs/7/iter_0000200, read in 1.2 s", after a line for each that was passed
-// over.
+// "resuming after step 200 from /runs/7/iter_0000200, read in 1.2 s", after a line for each skipped
+// checkpoint.
 std::vector<std::string> RestoredLines(const v1::RestoredCheckpoint& restored);
 
-// "save   200/1000  1.20 GiB in 3 s, training waited 0 ms for it  /runs/7/iter_0000200", or why there is
-// none.
+// "save   200/1000  1.20 GiB in 3 s, training waited 0 ms for it  /runs/7/iter_0000200", or the error.
 std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps);
 
-// "trace  200/1000  120 KiB  /var/fsdpd/7/attempt-1/trace_step_200_rank_0.json", or why there is none, and
-// "memory 200/1000  ..." likewise of a memory snapshot.
+// "trace  200/1000  120 KiB  /var/fsdpd/7/attempt-1/trace_step_200_rank_0.json", or the error, and "memory
+// 200/1000  ..." for a memory snapshot.
 std::vector<std::string> TracedLines(const v1::StepTraced& traced, int64_t steps);
 
 // "memory 200/1000  peak 1.2 GiB in Backward layer.3 mb 0: 0.3 GiB (33%) above the median of the steps

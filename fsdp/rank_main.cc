@@ -330,7 +330,7 @@ void EndWithAgent() {
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
   const std::unique_ptr<FlightRecorder> flight = TakeFlightRecorder();
   const PhaseScope begun(flight.get(),
-                         FlightPhase::kLoading);  // Tells the agent that the program has started.
+                         FlightPhase::kLoading);  // Reports to the agent that the program has started.
   SetLogName("");  // Log files are per rank, and readers of several add the rank to each line.
   RankChannel channel(kAgentFd);
   EndOnUncaught([&channel](const std::exception& error) {

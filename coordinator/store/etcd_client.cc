@@ -177,7 +177,7 @@ absl::StatusOr<Answer> EtcdClient::Try(const Call& call) {
     const std::string message(status.message());
     status = absl::UnavailableError(absl::StrCat(message, TlsHint(message, tls_error_)));
   }
-  size_t expected = asked;  // Several that fail at once leave one member behind.
+  size_t expected = asked;  // Concurrent failures advance by one member only.
   if (absl::IsUnavailable(status)) next_.compare_exchange_strong(expected, asked + 1);
   return status;
 }

@@ -78,7 +78,7 @@ class EtcdClient {
   absl::Time tls_read_ ABSL_GUARDED_BY(mutex_);
   std::string tls_error_ ABSL_GUARDED_BY(mutex_);  // As the log has it; "" while the files can be used.
   std::string tls_warning_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<size_t> next_{0};  // The one that is asked.
+  std::atomic<size_t> next_{0};  // Index of the member that serves calls.
 };
 
 }  // namespace fsdpd

@@ -280,8 +280,8 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
   bool directory_in_use = false, known_request = false;
   const std::string doing = absl::StrCat("insert job ", job.id());
   const absl::Status stored = Write({&job}, {}, doing, [&]() -> absl::Status {
-    // The unary + excludes the index on end_nanos: the index on folder is better, as there may be many live
-    // jobs.
+    // The unary + excludes the index on end_nanos: the index on the column folder is better, as there may be
+    // many live jobs.
     Statement insert(
         handle_->db,
         "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder, project) SELECT "

@@ -110,7 +110,7 @@ absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TensorC
   return writer->Write(number, all.get());
 }
 
-// Everything besides the source that determines the bytes of the target.
+// Everything, except the source, that determines the bytes of the target.
 std::string WrittenText(const Conversion& conversion, const ConvertPlan& plan) {
   uint32_t crc32 = Crc32(conversion.config.data(), static_cast<int64_t>(conversion.config.size()));
   const auto add = [&crc32](const std::string& text) {

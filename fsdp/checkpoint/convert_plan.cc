@@ -85,7 +85,7 @@ class Planner {
     const bool counted =
         std::find(state_.counted.begin(), state_.counted.end(), true) != state_.counted.end();
     carries_ = wanted && (!state_.moments.empty() || (counted && native_));
-    if (!carries_ && wanted) state_.names.clear();  // Megatron-Core has no use for step counts alone.
+    if (!carries_ && wanted) state_.names.clear();  // Megatron-Core cannot use step counts without moments.
     if (carries_) CheckState();
     return absl::OkStatus();
   }

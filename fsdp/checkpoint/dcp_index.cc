@@ -165,7 +165,7 @@ class Checker {
     std::sort(places_.begin(), places_.end(), [](const Placed& a, const Placed& b) {
       return std::tie(a.place->file, a.place->begin) < std::tie(b.place->file, b.place->begin);
     });
-    const Placed* last = nullptr;  // Of the earlier records, the one that ends last.
+    const Placed* last = nullptr;  // The earlier record with the highest end.
     for (const Placed& placed : places_) {
       const DcpPlace& place = *placed.place;
       if (last == nullptr || place.file != last->place->file) {

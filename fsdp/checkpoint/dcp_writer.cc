@@ -199,7 +199,7 @@ absl::Status CommitDcp(const std::string& directory, const std::vector<const Dcp
   const auto bytes = static_cast<int64_t>(metadata.size());
   named[kDcpMetadataName] = {bytes, Crc32(metadata.data(), bytes)};
   FSDPD_RETURN_IF_ERROR(ReplaceFile(directory, kDcpSumsName, SumsText(named)));
-  // Make the names of all files durable before the one that makes them a checkpoint.
+  // Make the names of all files durable before .metadata, whose rename commits the checkpoint.
   FSDPD_RETURN_IF_ERROR(SyncDirectory(directory));
   FSDPD_RETURN_IF_ERROR(ReplaceFile(directory, kDcpMetadataName, metadata));
   const absl::Status synced = SyncDirectory(directory);

@@ -1,4 +1,4 @@
-// What a job can take over from a checkpoint that it did not write itself.
+// Kind of start: the state that a job can restore from a checkpoint that it did not write itself.
 //
 // Pure, except for reading the directory. Errors: the reader's.
 #pragma once

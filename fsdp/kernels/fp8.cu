@@ -73,7 +73,7 @@ __global__ void Weights(Fp8WeightsArgs args) {
 constexpr int kPacks = 32;
 constexpr int kWarps = 8;
 constexpr int64_t kRowsTogether = 256;
-constexpr int kUnderWay = 4;  // Rows that a thread loads at once.
+constexpr int kUnderWay = 4;  // Rows that a thread loads before it uses the first.
 
 // A warp takes consecutive rows in steps of kFp8Step, each of which belongs to a single expert, so that it
 // flushes its maxima only when the expert changes.

@@ -6,8 +6,8 @@
 // computed once: ForwardBackward derives a chunk's loss from its logits, replaces them with their gradient in
 // place, and computes both products with that.
 //
-// It saves nothing between calls. Besides the logits of a chunk, ForwardBackward holds the input, the normed
-// input and its gradient (compute type), the targets (int64), and 1/rms per token in fp32.
+// It saves nothing between calls. In addition to the logits of a chunk, ForwardBackward holds the input, the
+// normed input and its gradient (compute type), the targets (int64), and 1/rms per token in fp32.
 //
 // Tensor parallelism: each rank has the output matrix rows of a part of the vocabulary, and therefore that
 // part of every token's logits. Ranks exchange one number per token, their log-sum-exp, and a rank's loss

@@ -1,8 +1,9 @@
 // Common base of native units: parameters by index, initial values, and the saved activations of each slot.
 //
-// Native units implement forward and backward by hand on LibTorch's operators, without autograd: they decide
-// what is saved, write gradients directly into the buckets, and free each tensor after its last use. The same
-// code runs on CPU and CUDA; where the fastest operator differs, native_ops and native_attention choose.
+// Native units implement forward and backward explicitly on LibTorch's operators, without autograd: they
+// decide what is saved, write gradients directly into the buckets, and free each tensor after its last use.
+// The same code runs on CPU and CUDA; where the fastest operator differs, native_ops and native_attention
+// choose.
 //
 // REQUIRES: parameters and hidden states have one type, the compute type, except for selection biases that
 // are updated by load balancing, which are fp32 (ParamFacts::balances), and FP8 matrices, which have one

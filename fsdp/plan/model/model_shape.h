@@ -73,8 +73,8 @@ struct Shape {
   // inner width; row-parallel ones (Columns: input features are split) read it.
   TensorPartition Rows() const { return {0, tensor}; }
   TensorPartition Columns() const { return {1, tensor}; }
-  // Hidden states of all tokens under sequence parallelism; else 0, because there is no copy besides the
-  // rank's own.
+  // Hidden states of all tokens under sequence parallelism; else 0, because the rank's own copy is the only
+  // one.
   int64_t AllHiddenBytes() const { return tensor > 1 ? Bytes(hidden) : 0; }
   int64_t AllKeys() const { return tokens * context * 2 * key; }  // Keys and values of whole samples.
 };

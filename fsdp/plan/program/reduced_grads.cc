@@ -172,8 +172,8 @@ int ReducedGrads::Update(int bucket, int norm, int fetch) {
 }
 
 // A reduce buffer is free for compute only once compute waits for its Reduce: before the Backward
-// kReducesInFlight later, or the one that sets the same buffer again. A shorter occupancy would be correct
-// but would serialize the lanes.
+// kReducesInFlight later, or the Backward that sets the same buffer again. A shorter occupancy would be
+// correct but would serialize the lanes.
 void ReducedGrads::Occupy() {
   std::vector<int> next_set(layout_.buckets.size(), writer_->next());
   for (size_t i = groups_.size(); i-- > 0;) {

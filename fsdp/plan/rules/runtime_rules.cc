@@ -41,7 +41,7 @@ int64_t GatheredBytes(const Facts& f) {
   return bytes;
 }
 
-// Safe for rules that run before the one that checks fsdp.outer.
+// Safe for rules that run before fsdp.outer is checked.
 bool ShardingIsKnown(const Facts& f) {
   return f.ModelIsKnown() && f.WorldIsKnown() && f.IsValid({"fsdp.outer"}) && f.world() % f.outer_size() == 0;
 }
