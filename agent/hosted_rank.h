@@ -41,7 +41,7 @@ struct HostedRank {
   std::optional<v1::BadStep> bad_step;        // RankFinished.bad_step.
   std::optional<v1::RankFault> fault;         // RankFinished.fault.
   bool finished = false;                      // RankFinished was received.
-  int64_t last_step = 0;                      // Of its step reports; 0: none.
+  int64_t last_step = 0;                      // Step of its newest report; 0: none.
   std::optional<v1::StepReport> last_report;  // Rank 0 only.
   int64_t first_counted_step = 0;             // First step that was not skipped as a bad step.
   bool peer_failure_sent = false;             // Was notified that another rank of the attempt failed.

@@ -41,7 +41,7 @@ struct ProcessFacts {
 
 // Parses /proc/PID/stat; false if `line` is malformed.
 bool ParseProcStat(absl::string_view line, ProcessFacts* facts);
-// False if there is no such process.
+// False if the process does not exist.
 bool ReadProcessFacts(pid_t pid, ProcessFacts* facts);
 
 // All visible processes, except those that exit meanwhile.

@@ -81,7 +81,7 @@ class RankSeries {
   std::array<OpTotals, v1::CommOp_ARRAYSIZE> ops_ = {};
   std::array<Fp8Totals, v1::Fp8Class_ARRAYSIZE> fp8_ = {};
   v1::StepReport last_;
-  std::optional<v1::MemoryReport> spike_;             // Of the last step with a spike.
+  std::optional<v1::MemoryReport> spike_;             // Memory of the last step with a spike.
   std::vector<std::pair<std::string, double>> held_;  // From the last step timeline, by component.
   bool saves_ = false;
   bool rounds_to_fp8_ = false;

@@ -262,7 +262,7 @@ void RankSupervisor::PollOnce(int timeout_ms) {
       ended.push_back(sources[i]);
     }
   }
-  // Of ranks that exited together, handle killed and stopped ones first: they made the others fail.
+  // If ranks exited together, handle killed and stopped ones first: they made the others fail.
   std::stable_partition(ended.begin(), ended.end(), [](const Source& source) {
     const std::optional<ProcessEnd> end = source.rank->process->Exited();
     return end.has_value() && (end->signal != 0 || end->exit_code == kStoppedExitCode);

@@ -48,7 +48,7 @@ constexpr size_t kMaxFlightNameBytes = 64;  // Including the terminating zero; l
 struct LaneProgress {
   int64_t step = 0;         // Below 2^31; a job has at most 10^9.
   int64_t instruction = 0;  // Below 2^29; its index in the program.
-  bool evaluation = false;  // Of the evaluation program, after that step.
+  bool evaluation = false;  // In the evaluation program, after that step.
   bool inside = false;      // Begun and not ended. False: ended, and the next one has not begun.
   bool recorded = false;    // `step` is relative to the step that was launched last.
 };

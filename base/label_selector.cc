@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxName = 63;     // Of a value, and of a key without prefix.
+constexpr size_t kMaxName = 63;     // Limit of a value, and of a key without prefix.
 constexpr size_t kMaxPrefix = 253;  // Limit of a DNS name.
 
 bool IsName(absl::string_view text) {

@@ -15,8 +15,8 @@ constexpr size_t kMaxTextBytes = 4 << 10;      // PATH_MAX, or an error of one p
 constexpr size_t kMaxPositionBytes = 2 << 10;  // Fields `where` and `stood` (agent.proto, telemetry.proto).
 constexpr size_t kMaxTextListBytes = 64 << 10;
 
-// Truncates each string of `message` and of nested messages at a character boundary. Of a list of strings
-// that exceeds kMaxTextListBytes, the first elements are removed: the end of a log explains a failure.
+// Truncates each string of `message` and of nested messages at a character boundary. If a list of strings
+// exceeds kMaxTextListBytes, its first elements are removed: the end of a log explains a failure.
 void CutTexts(google::protobuf::Message* message);
 
 }  // namespace fsdpd

@@ -136,7 +136,7 @@ std::string CommonName(X509* certificate) {
                                                  static_cast<size_t>(ASN1_STRING_length(text))));
 }
 
-// Of each certificate, sorted.
+// Expiry of each certificate, sorted.
 std::vector<absl::Time> Expiries(absl::string_view pem) {
   std::vector<absl::Time> expiries;
   const Bio bio = BioOf(pem);

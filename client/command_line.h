@@ -28,7 +28,7 @@ struct CommandLine {
   std::set<std::string> flags;       // The flags of AccessFlags() that were given.
   bool takes_token_variable = true;  // False if FSDPD_TOKEN belongs to a different coordinator.
   std::string output = "table";      // table, json, yaml, wide, name, spec, csv, jsonpath=TEMPLATE
-  double timeout_seconds = 10;       // Of a unary call, and of a search if --timeout was given.
+  double timeout_seconds = 10;       // Limit of a unary call, and of a search if --timeout was given.
   std::string coordinator_ca;        // Path; empty: plaintext.
   std::string token_file;            // Path; empty: from the environment, or no token.
   std::string trusted;               // Contents of coordinator_ca, set by ReadAccess().

@@ -35,7 +35,7 @@ struct Contexts {
   std::string current;  // May be empty, or name a context that does not exist.
   std::vector<Context> all;
 
-  // Returns INVALID_ARGUMENT with the most similar name if there is no such context.
+  // Returns INVALID_ARGUMENT with the most similar name for an unknown context.
   absl::StatusOr<Context> Find(const std::string& name) const;
 };
 

@@ -29,7 +29,7 @@ struct Examined {
 
 // The inputs of a plan that do not depend on how ranks are laid out.
 struct Ground {
-  Violations faults;           // Of the shape of the spec (spec_shape.h).
+  Violations faults;           // Violations at the message level (spec_shape.h).
   int64_t bytes_per_rank = 0;  // Offered by nodes; 0 if unknown.
   DeviceKind device = DeviceKind::kCpu;
 };

@@ -29,7 +29,7 @@ constexpr Bounds kAny{0, 0, true};
 constexpr Bounds kCount{0, 0x1p53};
 constexpr Bounds kAmount{0, 1e18};  // FLOP/s of a rack, joules of a year.
 constexpr Bounds kAttempt{0, kMaxAttempt};
-constexpr Bounds kRank{0, kMaxWorld - 1};  // Of a job, or local to a node.
+constexpr Bounds kRank{0, kMaxWorld - 1};  // Rank of a job, or local to a node.
 constexpr Bounds kStep{0, 1e9};            // The maximum of train.steps.
 constexpr Bounds kSample{0, 0x1p61};       // The same number of steps with the largest batch.
 constexpr Bounds kSignal{0, 255};          // Slightly more than exist.

@@ -71,9 +71,9 @@ class AgentService::Stream final : public Reactor, public std::enable_shared_fro
   int turns_ ABSL_GUARDED_BY(mutex_) = 1;                    // The reader holds the first one.
   First first_ ABSL_GUARDED_BY(mutex_) = First::kAwaited;    // State of the first message.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // Set when reading is over.
-  std::string serial_;                                       // Of its certificate; set before it is read.
-  absl::Time checked_ = absl::InfinitePast();                // Last revocation check; owned by the reader.
-  bool in_order_ = false;  // On the coordinator's side; set before Finish().
+  std::string serial_;                         // Serial number of its certificate; set before it is read.
+  absl::Time checked_ = absl::InfinitePast();  // Last revocation check; owned by the reader.
+  bool in_order_ = false;                      // On the coordinator's side; set before Finish().
 };
 
 void AgentService::Stream::Begin(const absl::Status& let_in, std::optional<std::string> owner) {

@@ -250,7 +250,7 @@ absl::Status AuditLog::File::Rotate() {
     }
   }
   if (fd_ >= 0) close(fd_);
-  bytes_ = 0;  // Of the next file, whenever it can be created: the rotation happens once.
+  bytes_ = 0;  // Counts the next file, even if it cannot be created yet: the rotation happens once.
   fd_ = OpenToAppend(path_);
   if (fd_ < 0) return ErrnoStatus(path_);
   bytes_ = SizeOf(fd_);

@@ -59,7 +59,7 @@ class AuditLog {
   explicit AuditLog(std::shared_ptr<File> file);
 
   const std::shared_ptr<File> file_;  // Shared with the thread, which may outlive this.
-  Repeats repeats_;                   // Of unauthenticated calls.
+  Repeats repeats_;                   // Limits lines about unauthenticated calls.
   std::thread thread_;
 };
 

@@ -17,7 +17,7 @@ constexpr int kDefaultPage = 500, kMaxPage = 5000;  // An event has about 300 by
 // Clients accept 16 MiB.
 constexpr size_t kPageBytes = 4 << 20;
 constexpr int kWatchPage = 500;
-constexpr size_t kMaxName = 253;  // Of a node; ids are shorter.
+constexpr size_t kMaxName = 253;  // Limit of a node name; ids are shorter.
 // Watchers of rare events need a recent cursor: an old one may no longer be retained after a reconnect.
 constexpr int64_t kCursorEvery = 1000;
 // The query of a list or watch request.

@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxObject = 253;  // Of a node; job ids are shorter.
+constexpr size_t kMaxObject = 253;  // Limit of a node name; job ids are shorter.
 
 // The target of a request: a job by `id`, or a node. Empty if it has none.
 std::string Named(const google::protobuf::Message& request, const char* field_name) {

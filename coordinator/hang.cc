@@ -99,7 +99,7 @@ bool Waits(const StillRank& rank, const Lowest& lowest) {
 struct Waiting {
   int ranks = 0;
   const StillRank* first = nullptr;
-  const v1::LaneStand* lane = nullptr;  // Of the first rank.
+  const v1::LaneStand* lane = nullptr;  // Lane of the first rank.
 };
 
 Waiting FindWaitersFor(const StillRank& cause, const std::vector<StillRank>& ranks) {

@@ -41,11 +41,11 @@ struct LogRequest {
   int rank = -1;  // -1: all.
   bool follow = false;
   int tail_lines = 0;
-  // Of these steps instead of the logs; not with follow or tail_lines.
+  // Reads records of these steps instead of logs; not with follow or tail_lines.
   std::optional<v1::StepRange> traces = {};
   std::optional<v1::RecordedSteps> steps = {};      // As above; attempt 0: all attempts.
   bool evidence = false;                            // Evidence stored for ranks without progress; as above.
-  std::vector<v1::Job::Placement> placements = {};  // Of the attempt; empty: unknown.
+  std::vector<v1::Job::Placement> placements = {};  // Placements of the attempt; empty: unknown.
 };
 
 class LogRelay;
@@ -85,7 +85,7 @@ class LogTail {
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Held> lines_ ABSL_GUARDED_BY(mutex_);
-  // Of lines_, and of lines that the reader has taken but not yet written.
+  // Bytes of lines_, and of lines that the reader has taken but not yet written.
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, int64_t> taken_ ABSL_GUARDED_BY(mutex_);  // By request: taken by the reader.
   std::map<int64_t, int64_t> written_
@@ -128,7 +128,7 @@ class LogRelay {
     std::string node;
     std::shared_ptr<LogTail> tail;
     bool window = false;  // The agent waits for grants.
-    int attempt = 0;      // Of its lines; 0: any.
+    int attempt = 0;      // Attempt of its lines; 0: any.
     int first_rank = 0;
     int ranks = kMaxWorld;
     bool Sends(const v1::LogLines::Line& line) const;

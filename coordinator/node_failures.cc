@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxWordsBytes = 200;  // Of each failure in a reason.
+constexpr size_t kMaxWordsBytes = 200;  // Limit of each failure in a reason.
 
 // Whether the job fails by one node after another without progress, so that the job itself is the suspect.
 bool JobIsSuspect(const v1::Job& job) {

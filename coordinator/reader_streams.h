@@ -22,8 +22,8 @@ constexpr int kMaxLogReadersPerPrincipal = 64;  // Subset of the above; a quarte
 constexpr absl::Duration kStreamPoll = absl::Milliseconds(200);
 
 enum class ReaderKind {
-  kWatch,  // Of a job or of events.
-  kLogs,   // Of logs, traces or steps, which agents send.
+  kWatch,  // Watches of a job or of events.
+  kLogs,   // Readers of logs, traces or steps, which agents send.
 };
 
 class ReaderStreams {

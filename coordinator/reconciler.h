@@ -69,7 +69,7 @@ struct ReconcilerOptions {
   // How often a change of only the step is stored. A coordinator that starts from an older step gets the
   // newer ones from the agents.
   absl::Duration progress_every = absl::Seconds(1);
-  Retention retention;  // Of ended jobs.
+  Retention retention;  // Retention of ended jobs.
   PreflightPolicy preflight;
   // False if everything runs in one thread (tests): a request then runs its own tick.
   bool own_thread = true;
@@ -196,7 +196,7 @@ class Reconciler {
   struct QueueLook {
     std::vector<NodeLook> nodes;
     RanksByProject quotas;
-    int64_t changes = 0;  // Of index_.
+    int64_t changes = 0;  // Changes of index_.
     bool settled = false;
     absl::Time time = absl::InfinitePast();
     bool undone = false;                       // A plan or a reason was left for the next tick.
@@ -354,7 +354,7 @@ class Reconciler {
   bool IsIdle(const std::string& node) const;
   void Measure(const std::string& node);
   void TakePreflight(const std::string& node, const v1::PreflightResult& result);
-  int64_t NumberOfPreflight(const std::string& node) const;  // Of the newest result; 0: none.
+  int64_t NumberOfPreflight(const std::string& node) const;  // Number of the newest result; 0: none.
   void RefusePreflight(const std::string& node, const v1::PreflightResult& result);
   void LoadMeasurement(const v1::Node& node);
   bool TakeMeasuring(const std::string& node, bool still);
@@ -421,7 +421,7 @@ class Reconciler {
 
   // Only the reconciler's thread uses the members below.
   Jobs jobs_;                                // Jobs that have not ended.
-  JobIndex index_;                           // Of jobs_.
+  JobIndex index_;                           // Index of jobs_.
   std::set<std::string> unsaved_;            // Their checkpoints, plan or cancel could not be stored.
   std::set<QueuePlace> queue_;               // QUEUED jobs.
   QueueLook queue_look_;                     // The last one.

@@ -48,7 +48,7 @@ class Rendezvous {
   };
   struct Attempt {
     std::map<std::string, Entry> keys;
-    size_t bytes = 0;  // Of keys, values and waiters.
+    size_t bytes = 0;  // Size of keys, values and waiters.
   };
 
   // Returns the entry of `key` if `bytes` more are within the limit.

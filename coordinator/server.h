@@ -51,7 +51,7 @@ class Server {
 
   std::string address() const;           // "host:port", with the chosen port.
   std::string metrics_endpoint() const;  // As above; "" if metrics are not served.
-  std::string page_url() const;          // Of the web UI, as above; empty if off.
+  std::string page_url() const;          // URL of the web UI, as above; empty if off.
   void Stop();                           // Idempotent.
 
  private:

@@ -96,7 +96,7 @@ absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool
 v1::ListStepsResponse JoinSteps(const StepQuery& query, const KnownSteps& made,
                                 const std::vector<NodeSteps>& nodes) {
   const Attempts attempts(query, nodes);
-  // Of several attempts that made a step, the newest one is part of the run.
+  // If several attempts made a step, the newest one is part of the run.
   std::map<int64_t, const v1::StepRecord*> steps;
   int64_t complete = query.last;  // Last step for which every node has sent all its records.
   for (const NodeSteps& node : nodes) {

@@ -19,7 +19,7 @@ struct StepQuery {
   std::optional<int32_t> attempt;  // Not set: the steps of the run.
   int64_t first = 1, last = 0;     // Inclusive.
   int64_t every = 1;
-  int limit = 0;  // Of a page, and of each node's answer.
+  int limit = 0;  // Limit of a page, and of each node's answer.
 };
 
 // Facts about the steps that do not come from nodes.

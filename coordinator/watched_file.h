@@ -48,7 +48,7 @@ class WatchedFile {
   // Held from the stat of the file until its contents are in use, so that a slow reader of older contents
   // (with a token that was revoked since) never replaces newer ones. Guards nothing else.
   Mutex mutex_;
-  std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);  // Of the contents applied last.
+  std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);  // Stamp of the contents applied last.
   std::string last_error_ ABSL_GUARDED_BY(mutex_);      // As logged; "" while the file is valid.
 };
 

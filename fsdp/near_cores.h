@@ -24,7 +24,7 @@ struct NearCores {
 NearCores FindNearCores(const std::string& sysfs, const std::string& pci_bus_id,
                         const std::vector<int>& allowed);
 
-// Of the calling thread.
+// Cores of the calling thread.
 std::vector<int> AllowedCores();
 
 // Binds the calling thread, and the threads it starts afterwards.

@@ -55,7 +55,7 @@ class EtcdJobs {
   // Reads jobs at `revision` (0: the newest) in the order of `selection`, up to the query's limits. Skips
   // jobs that were deleted or do not match the query's filter. UNAVAILABLE also if `revision` was compacted.
   absl::StatusOr<JobPage> Read(const EtcdSelection& selection, const JobQuery& query, int64_t revision = 0);
-  // The newest version and its revision. NOT_FOUND if there is no such job.
+  // The newest version and its revision. NOT_FOUND for an unknown job.
   absl::StatusOr<v1::Job> Get(const std::string& id, int64_t* revision = nullptr);
   absl::StatusOr<v1::ListNodesResponse> Nodes();
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons();

@@ -125,7 +125,7 @@ class EventLog {
     std::map<int64_t, EventPtr> events;  // By sequence, without gaps.
     std::set<int64_t> notes;             // Sequences of those that changed no state.
     EventPtr gap;                        // nullptr: no gap.
-    // Of the current job with this id.
+    // Fields of the current job with this id.
     int64_t first_sequence = 0;
     int64_t last_number = 0;
     bool stored = false;  // The log knows such a job.

@@ -64,7 +64,7 @@ class Leadership {
   const Options options_;
   const std::function<void()> lost_;
   int64_t lease_ = 0;
-  int64_t create_revision_ = 0;  // Of the key "leader".
+  int64_t create_revision_ = 0;  // Revision of the key "leader".
   int64_t generation_ = 0;
 
   mutable Mutex mutex_;

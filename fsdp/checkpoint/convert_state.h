@@ -28,7 +28,7 @@ struct StateMatch {
   std::vector<int64_t> main;                  // By parameter; -1: only the model's own tensor exists.
   std::vector<bool> counted;                  // By parameter: whether it has a step count.
   std::optional<int64_t> steps;               // Common step count of all parameters, if each has one.
-  std::set<std::string> names;                // Of all tensors that were found.
+  std::set<std::string> names;                // Names of all tensors that were found.
   DcpFaults faults;
 
   bool IsTrained(size_t param) const;  // It has moments, or a step count if no parameter has moments.

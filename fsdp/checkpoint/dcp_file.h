@@ -19,7 +19,7 @@ namespace fsdpd {
 struct DcpPiece {
   std::string name;
   const TensorType* type = nullptr;
-  std::vector<int64_t> shape;  // Of the whole tensor.
+  std::vector<int64_t> shape;  // Shape of the whole tensor.
   Rectangle at;
 };
 

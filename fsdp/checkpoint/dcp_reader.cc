@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxOpenFiles = 64;  // Of thousands; processes often have a limit of 1024.
+constexpr size_t kMaxOpenFiles = 64;  // The limit of a process is often 1024.
 
 template <typename Entry>
 const Entry* FindByName(const std::vector<Entry>& entries, const std::string& name) {

@@ -26,7 +26,7 @@ std::string HfExportPath(const std::string& dir);
 
 struct HfExport {
   std::string job;         // Job id, or empty.
-  int attempt = 1;         // Of the job.
+  int attempt = 1;         // Attempt of the job.
   std::string checkpoint;  // A native checkpoint of the spec's model.
   std::function<bool()> stopped;
   // Called right before DIR/hf is replaced; returns an error if a later attempt holds the directory's lock.

@@ -32,7 +32,7 @@ struct AdamSettings {
   double weight_decay = 0;
   std::string decay = "constant";  // The name used by --lr-decay-style.
   int64_t warmup_samples = 0;
-  int64_t samples = 0;  // Of the whole run.
+  int64_t samples = 0;  // Samples of the whole run.
 };
 
 struct MegatronCommon {

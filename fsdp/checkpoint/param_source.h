@@ -41,7 +41,7 @@ class ParamSource {
 
   const TensorReader& reader() const { return *reader_; }
 
-  // Of the files, see TensorReader.
+  // Traits of the files, see TensorReader.
   absl::StatusOr<std::vector<std::string>> Traits() const { return reader_->Traits(); }
   absl::Status CheckUnchanged() const { return reader_->CheckUnchanged(); }
 

@@ -52,7 +52,7 @@ class PartDirectory {
   absl::Status Replace();
 
   const std::string target_, part_;
-  const int fd_;  // Of the directory, locked.
+  const int fd_;  // Descriptor of the directory, locked.
   const bool replaces_;
   std::set<std::string> kept_;
   bool cleared_ = false;

@@ -44,7 +44,7 @@ enum class PickleKind : uint8_t {
 struct PickleValue {
   PickleKind kind = PickleKind::kNone;
   bool fixed = false;  // Fetched from the memo.
-  int depth = 1;       // Of the tree below it, including itself.
+  int depth = 1;       // Depth of its subtree, including itself.
   union {
     int64_t integer = 0;
     double real;

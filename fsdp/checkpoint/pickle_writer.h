@@ -29,8 +29,8 @@ class PickleWriter {
 
   void Mark() { bytes_ += '('; }
   void EmptyTuple() { bytes_ += ')'; }
-  void Tuple() { bytes_ += 't'; }                                         // Of everything above the mark.
-  void TupleOf(int count) { bytes_ += static_cast<char>(0x84 + count); }  // Of the last 1 to 3.
+  void Tuple() { bytes_ += 't'; }                                         // Wraps everything above the mark.
+  void TupleOf(int count) { bytes_ += static_cast<char>(0x84 + count); }  // Wraps the last 1 to 3 values.
   void EmptyList() { bytes_ += ']'; }
   void Appends() { bytes_ += 'e'; }
   void EmptyDict() { bytes_ += '}'; }

@@ -20,7 +20,7 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kAlignment = 8;  // Of the first element.
+constexpr int64_t kAlignment = 8;  // Alignment of the first element.
 // PyTorch programs check for it.
 constexpr char kNotes[] = "\"__metadata__\":{\"format\":\"pt\"}";
 constexpr size_t kMaxDimensions = 64;  // Torch's limit.

@@ -35,7 +35,7 @@ struct SafetensorsEntry {
 struct SafetensorsContents {
   std::vector<SafetensorsEntry> entries;  // With a valid shape and position; in file order.
   int64_t head_bytes = 0;                 // Position of the data.
-  DcpFaults faults;                       // Of a tensor by its name, or of the file with an empty name.
+  DcpFaults faults;                       // Violations by tensor name; those of the file have an empty name.
   absl::Status first;                     // The first violation as an error; OK: none.
 };
 

@@ -75,7 +75,7 @@ class TensorReader {
 struct WholeFile {
   std::string name;
   int64_t bytes = 0;
-  uint32_t crc32 = 0;  // Of all its bytes.
+  uint32_t crc32 = 0;  // Checksum of all its bytes.
 };
 
 // Writer for a list of tensors. Disk space is reserved on creation; files that are already complete are not

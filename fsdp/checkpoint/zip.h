@@ -35,7 +35,7 @@ class ZipWriter {
  private:
   struct Member {
     std::string name;
-    int64_t begin = 0;  // Of its header.
+    int64_t begin = 0;  // Offset of its header.
     int64_t size = 0;
     uint32_t crc32 = 0;
     bool wide() const;  // Needs zip64.
@@ -53,7 +53,7 @@ class ZipWriter {
 
 struct ZipMember {
   std::string name;
-  int64_t begin = 0;  // Of its data, from the start of the archive.
+  int64_t begin = 0;  // Offset of its data, from the start of the archive.
   int64_t size = 0;
   uint32_t crc32 = 0;
   bool summed = true;  // False: the archive has no checksums, and `crc32` is unspecified.

@@ -32,8 +32,8 @@ constexpr size_t kTokenBytes = 32;
 
 // The first bytes of a connection.
 struct Hello {
-  char token[kTokenBytes];  // Of the listening rank.
-  uint32_t rank;            // Of the connecting rank.
+  char token[kTokenBytes];  // Token of the listening rank.
+  uint32_t rank;            // Number of the connecting rank.
   uint32_t channel;
 };
 

@@ -84,7 +84,7 @@ struct BatchReader::Shelf {
   CondVar changed;
   std::deque<size_t> free ABSL_GUARDED_BY(mutex);
   std::deque<size_t> ready ABSL_GUARDED_BY(mutex);  // In step order.
-  absl::Status error ABSL_GUARDED_BY(mutex);        // Of the step after those.
+  absl::Status error ABSL_GUARDED_BY(mutex);        // Error of the step after those.
   bool leaving ABSL_GUARDED_BY(mutex) = false;
   bool ended ABSL_GUARDED_BY(mutex) = false;  // The thread accesses nothing any more.
 

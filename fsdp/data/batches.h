@@ -5,7 +5,7 @@
 // (DataOrigin). A run that skips samples takes the remaining ones instead (sample_order.h). Numbers are
 // divided into blocks of 4096. Within a block every source has a number of places that is exactly
 // proportional to its weight, spread by the seed, the same in each block. A source returns its windows in its
-// own order (token_source.h), so an epoch of a file uses each window once. Of n samples and w data-parallel
+// own order (token_source.h), so an epoch of a file uses each window once. With n samples and w data-parallel
 // groups (Mesh::DataRank), group r takes samples [r x n/w, (r+1) x n/w) in micro-batches; with context
 // parallelism each rank of the group takes its part of every sample (fsdp/plan/mesh/sequence_partition.h).
 //

@@ -18,9 +18,9 @@ namespace fsdpd {
 struct StepData {
   int64_t step = 0;
   int64_t targets = 0;                        // Targets that count, in the global batch.
-  std::optional<int64_t> evaluation_targets;  // Of the evaluation after the step; nullopt: there was none.
+  std::optional<int64_t> evaluation_targets;  // After the step; nullopt: no evaluation.
   int64_t tokens_read = 0;                    // By this rank.
-  int64_t document_ends = 0;                  // Of tokens_read, those that end a document.
+  int64_t document_ends = 0;                  // Tokens of tokens_read that end a document.
 };
 
 class DataWarnings {

@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-// Of one rank on a fast disk.
+// Rate of one rank on a fast disk.
 constexpr double kBytesPerSecond = 1e9;
 
 }  // namespace

@@ -33,7 +33,7 @@ class Departure {
 
 // Inputs of the estimate of how long this rank takes to save and leave.
 struct SaveEstimate {
-  double last_seconds = 0;  // Of the last save, until all ranks had written; 0: there was none.
+  double last_seconds = 0;  // Duration of the last save, until all ranks had written; 0: none yet.
   int64_t bytes = 0;        // Written by this rank.
   double step_seconds = 0;  // 0: no step was completed.
   int64_t steps = 0;        // Steps until all ranks can save together, including the one in progress.

@@ -130,7 +130,7 @@ class Executor {
   struct Execution {
     const Program* program = nullptr;
     std::string name;  // "step 12", for error messages.
-    int64_t step = 0;  // Of evaluation: the step that it follows.
+    int64_t step = 0;  // For an evaluation, the step that it follows.
     bool saves = false;
     int result_slot = 0;
     LaneEventPtr begin;
@@ -146,7 +146,7 @@ class Executor {
     LaneProgress progress;
     bool saves = false;
     bool records = false;
-    const std::vector<InstructionEvents>* before = nullptr;  // Of the previous step; null: wait for none.
+    const std::vector<InstructionEvents>* before = nullptr;  // The previous step's; null: wait for none.
     std::vector<InstructionEvents>* events = nullptr;
   };
   using ExecutionPtr = std::shared_ptr<Execution>;

@@ -75,7 +75,7 @@ class OffloadedActivations {
   std::unique_ptr<HostArena> host_;
   const at::Device device_;
   std::vector<HostCopy> host_copies_;  // By unit.
-  std::optional<c10::Stream> stream_;  // Of the compute lane; nullopt on CPU.
+  std::optional<c10::Stream> stream_;  // Stream of the compute lane; nullopt on CPU.
 };
 
 }  // namespace fsdpd

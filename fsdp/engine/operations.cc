@@ -24,7 +24,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr bool kNonBlocking = true;  // Of a copy: the host does not wait for it.
+constexpr bool kNonBlocking = true;  // For copies: the host does not wait.
 
 Keep KeepOf(Recompute recompute) {
   switch (recompute) {

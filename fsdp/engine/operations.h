@@ -84,7 +84,7 @@ struct StepOrder {
 struct StepResult {
   double loss_sum = 0;  // Over the targets that count.
   int64_t counted = 0;
-  double grad_norm = 0;        // Of the true gradient, before clipping.
+  double grad_norm = 0;        // Norm of the true gradient, before clipping.
   double loss_scale = 1;       // Used by this step.
   bool not_finite = false;     // Loss or gradient; no rank applied the step.
   bool spike = false;          // grad_norm is above the threshold; no rank applied the step.
@@ -213,7 +213,7 @@ class Operations {
   std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as in ParamGrads.
   GradSquares squares_;                                 // Partial sums of squares for the norm.
   std::unique_ptr<Fp8Watch> fp8_watch_;                 // Null without FP8.
-  const bool may_overflow_;                             // Of experts.
+  const bool may_overflow_;                             // Whether experts may exceed their capacity.
   double expert_capacity_ = kExpertCapacity;
   std::vector<MicroBatch> micro_batches_;
   const StageBuffers stage_buffers_;
@@ -224,7 +224,7 @@ class Operations {
   at::Tensor sums_;           // Local, then all-reduced: kStepAllReduceSize values, then Layout::choices.
   at::Tensor bias_steps_;     // [Layout::choices]: change of the routing biases.
   at::Tensor grad_loss_;      // Gradient of the loss, where backward starts.
-  at::Tensor learning_rate_;  // Of the step that has begun; copied to scalars_ in its Norm.
+  at::Tensor learning_rate_;  // For the step that has begun; copied to scalars_ in its Norm.
   StepScalars scalars_;       // Read by the updates.
   at::Tensor loss_scale_;
   at::Tensor good_steps_;  // int32: steps since the loss scale changed.

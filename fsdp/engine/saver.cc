@@ -329,7 +329,7 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& direc
   std::vector<JobFile> files;
   std::vector<DcpSum> sums;
   int64_t bytes = 0;
-  absl::Status failed;  // Of the lowest rank, once all have finished.
+  absl::Status failed;  // Error of the lowest rank, once all have finished.
   for (int64_t rank = 0; rank < plan.spec.mesh.world(); ++rank) {
     std::string answer = own;
     if (rank > 0) {

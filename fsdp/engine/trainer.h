@@ -111,7 +111,7 @@ class Trainer {
   // Unblocks lanes from collectives whose peers are gone; Run then fails. Any thread.
   void Abort();
 
-  // Of the step reported last; empty before that.
+  // Timeline of the step reported last; empty before that.
   Timeline LastTimeline() const;
 
   const ShardedParams& params() const { return params_; }
@@ -171,7 +171,7 @@ class Trainer {
   const RankData data_;
   const Arena arena_;
   ShardedParams params_;
-  int64_t rounds_done_ = 0;  // Of all evaluations.
+  int64_t rounds_done_ = 0;  // Rounds of all evaluations.
   std::vector<std::unique_ptr<Unit>> units_;
   std::unique_ptr<OffloadedActivations> offloaded_;  // Set if the spec offloads activations.
   std::unique_ptr<Snapshot> snapshot_;               // Set, like the saver, if the spec saves.
@@ -180,16 +180,16 @@ class Trainer {
   std::unique_ptr<Saver> saver_;
   std::optional<SaveSchedule> schedule_;  // Set by Run.
   std::deque<OpenStep> open_;             // Oldest first.
-  double step_seconds_ = 0;               // Of the step reported last.
+  double step_seconds_ = 0;               // Duration of the step reported last.
   double expert_capacity_ = kExpertCapacity;
-  int64_t step_peak_bytes_ = 0;  // Of the allocator, in the last step that was not launched as a graph.
+  int64_t step_peak_bytes_ = 0;  // The allocator's peak in the last step that was not launched as a graph.
   TrainingState state_;          // After the step reported last.
   std::optional<DataWarnings> warnings_;  // Set by Run.
   SpikeDetector spikes_;
   std::optional<StepCourses> timelines_;                  // Set if on_course is.
   absl::Time timeline_submitted_ = absl::InfinitePast();  // When the last reported step was submitted.
   bool records_memory_ = false;
-  std::shared_ptr<const std::vector<std::string>> names_;  // Of instructions; set with the first snapshot.
+  std::shared_ptr<const std::vector<std::string>> names_;  // Instructions; set with the first snapshot.
   std::shared_ptr<DeviceRecorder> recorder_;               // On GPUs, if steps can be traced.
   int64_t traced_step_ = 0;                                // The step traced last; 0: none.
   absl::Time traced_begin_;                                // When that step began, by the host's clock.

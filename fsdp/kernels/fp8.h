@@ -62,7 +62,7 @@ void Fp8Rows(const Fp8RowsArgs& args, Stream stream);
 // Quantizes with power-of-two scales.
 struct Fp8WeightsArgs {
   const void* from;  // [rows x width], contiguous, rounded to bf16 first.
-  DType type;        // Of from: bf16 or fp32.
+  DType type;        // Type of `from`: bf16 or fp32.
   int64_t rows;
   int64_t width;
   void* to;       // [rows x width]

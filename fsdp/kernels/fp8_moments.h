@@ -26,9 +26,8 @@
 namespace fsdpd::kernels {
 
 struct MomentFormat {
-  int32_t
-      least_exponent;  // Of normal numbers; below it, numbers are spaced as at this exponent (subnormals).
-  uint32_t most;       // Code of the largest magnitude.
+  int32_t least_exponent;  // Normal numbers; below it, numbers are spaced as at this exponent (subnormals).
+  uint32_t most;           // Code of the largest magnitude.
   bool keeps_from_zero;
 };
 

@@ -109,7 +109,7 @@ LaneEventPtr StreamLane::Record() {
 
 void StreamLane::Wait(const LaneEventPtr& event) {
   const auto* recorded = dynamic_cast<const CudaEvent*>(event.get());
-  if (recorded == nullptr) return KeepFirstError(event->Await());  // Of a CPU lane: blocks the host.
+  if (recorded == nullptr) return KeepFirstError(event->Await());  // Event of a CPU lane: blocks the host.
   if (!recorded->status().ok()) return KeepFirstError(recorded->status());
   KeepFirstError(StatusOfCuda(cudaStreamWaitEvent(stream(), recorded->event()), "cudaStreamWaitEvent"));
 }

@@ -60,7 +60,7 @@ struct alignas(kAlignment) HostCachingAllocator::Block {
   Block* newer;  // Links of all blocks.
   Block* older;
   int64_t requested_bytes;
-  MemoryPlace place;  // Of the last allocation; nowhere if not recorded.
+  MemoryPlace place;  // Place of the last allocation; empty if not recorded.
 
   void* data() { return this + 1; }
   static Block* Of(void* data) { return static_cast<Block*>(data) - 1; }

@@ -77,7 +77,7 @@ class HostCachingAllocator : public c10::Allocator {
   const Source source_;
   mutable Mutex mutex_;
   std::array<Block*, kClasses> free_ ABSL_GUARDED_BY(mutex_) = {};
-  Block* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of all blocks, free or not.
+  Block* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Newest of all blocks, free or not.
   int64_t allocated_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t reserved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t peak_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

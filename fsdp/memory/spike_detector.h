@@ -37,7 +37,7 @@ class SpikeDetector {
 
   int64_t plan_bytes_;
   std::deque<int64_t> window_;
-  int64_t highest_ = 0;  // Of all steps.
+  int64_t highest_ = 0;  // Highest peak of all steps.
   int64_t spikes_ = 0;
 };
 

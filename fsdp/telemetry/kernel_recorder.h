@@ -28,7 +28,7 @@ struct DeviceActivity {
   uint32_t stream = 0;
   int64_t begin_unix_nanos = 0;
   int64_t end_unix_nanos = 0;
-  int64_t bytes = 0;  // Of copies and fills.
+  int64_t bytes = 0;  // Size of copies and fills.
 };
 
 class KernelRecorder {

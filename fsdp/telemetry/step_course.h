@@ -50,7 +50,7 @@ class StepCourses {
   const Program* program_;
   const StandingBytes standing_;
   const bool whole_gradients_;
-  std::vector<std::string> names_;  // Of the instructions.
+  std::vector<std::string> names_;  // Names of the instructions.
 };
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Expert-parallel token dispatch: moves tokens to the ranks that hold their experts, and results back. Of the
-// ranks of Group::kExpert, rank r holds the r-th of equal parts of a layer's experts and computes their rows
+// Expert-parallel token dispatch: moves tokens to the ranks that hold their experts, and results back. In
+// Group::kExpert, rank r holds the r-th of equal parts of a layer's experts and computes their rows
 // (native_rows.h) for tokens of all ranks.
 //
 // With few ranks relative to the experts per token (TokensTravel), dispatch is an all-gather of all tokens

@@ -121,7 +121,7 @@ class LatentAttention {
   const LatentConfig latent_;
   const Rotary rotary_;
   const int64_t heads_;
-  const int64_t head_size_;  // Of queries and keys.
+  const int64_t head_size_;  // Head size of queries and keys.
   const int64_t kernel_size_;
   const double scale_;  // Multiplies the scores.
 };

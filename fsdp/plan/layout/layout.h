@@ -98,7 +98,7 @@ struct Bucket {
   int unit = 0;
   bool trainable = true;
   int64_t choices_begin = -1;  // ParamFacts::choices_begin, if the bucket is a selection bias; else -1.
-  // Of all its parameters: another stage holds a replica of the bucket (tied embeddings).
+  // For all of its parameters: another stage holds a replica of the bucket (tied embeddings).
   Twin twin = Twin::kNone;
   std::vector<ParamSlot> params;
   BucketGroups groups;

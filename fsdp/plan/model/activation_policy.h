@@ -10,7 +10,7 @@ namespace fsdpd {
 // Number of units that the policy applies to: the transformer layers.
 int64_t BlocksOf(const ModelFacts& model);
 
-// Recompute kind of a unit. Offloaded layers use selective recompute at most. Of the others, the first
+// Recompute kind of a unit. Offloaded layers use selective recompute at most. Among the others, the first
 // Spec::recompute_layers use the spec's kind and the rest the next cheaper one.
 Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit);
 

@@ -278,7 +278,7 @@ struct Spec {
   bool offload_optimizer = false;  // Optimizer state lives in host memory (Bucket::offloaded).
   int64_t offloaded_layers = 0;    // Layers that offload saved activations (OffloadsActivations).
   Recompute recompute = Recompute::kNone;
-  // Of the layers that are not offloaded, the first `recompute_layers` use `recompute`; the rest use the next
+  // Among layers that are not offloaded, the first `recompute_layers` use `recompute`; the rest use the next
   // cheaper kind.
   int64_t recompute_layers = 0;
   DeviceKind device = DeviceKind::kCpu;
