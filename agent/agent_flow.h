@@ -1,7 +1,7 @@
-// Routes messages between the components of an agent. It starts and owns no component. Downward, Received()
-// passes launches and stops to the supervisor. Upward, events of ranks go to /metrics and to the coordinator.
-// It also stores messages that could not be delivered before the agent exits (undelivered.h). Events of
-// preflight ranks are not sent to the coordinator; they go to agent/preflight.h.
+// Message routing between the components of an agent. It neither starts nor owns components. Downward,
+// Received() passes launches and stops to the supervisor. Upward, events of ranks go to /metrics and to the
+// coordinator. It also stores messages that could not be delivered before the agent exits (undelivered.h).
+// Events of preflight ranks are not sent to the coordinator; they go to agent/preflight.h.
 //
 // agent.h defines the components and their lifetimes; the simulation in tests/sim uses a subset.
 //

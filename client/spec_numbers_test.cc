@@ -1,4 +1,4 @@
-// Sets each number of a spec to extreme values, and checks that suggested fixes contain valid numbers.
+// Tests with extreme values for each number of a spec: suggested fixes contain valid numbers.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <google/protobuf/descriptor.h>

@@ -1,4 +1,4 @@
-"""A model of one's own as a shared object that fsdpd-rank loads (fsdp/model/plugin_entry.h)."""
+"""Rule for a user model in a shared object that fsdpd-rank loads (fsdp/model/plugin_entry.h)."""
 
 def fsdpd_plugin(name, srcs, deps = [], **kwargs):
     """NAME.so from `srcs`, which end with FSDPD_PLUGIN. It exports that one symbol: the rest is its own copy."""

@@ -1,5 +1,6 @@
-// A notice in the record states what was dropped. Retained are the spec, plan, placements, checkpoints and
-// all fields that the coordinator's decisions depend on.
+// Reduction of a job record that is too large for the store. Its longest texts are dropped, with a notice in
+// their place. Retained are the spec, plan, placements, checkpoints and all fields that the coordinator's
+// decisions depend on.
 //
 // Pure.
 #pragma once

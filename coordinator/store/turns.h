@@ -1,4 +1,4 @@
-// Serializes writers of a store: a change and its events are one transaction, and events have one order.
+// Serialization of a store's writers: a change and its events are one transaction, and events have one order.
 // Waiters block on a condition variable, and no lock is held during I/O.
 //
 // Thread-safe.

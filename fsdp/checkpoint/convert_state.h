@@ -1,4 +1,4 @@
-// Finds the optimizer state of a model among a checkpoint's tensors: moments, main parameters and step
+// Search for the optimizer state of a model among a checkpoint's tensors: moments, main parameters and step
 // counts, in addition to the parameters that param_match.h finds.
 //
 // Native state has a name per parameter. Megatron-Core's has the name and layout of the model's tensor: in

@@ -1,8 +1,9 @@
-// Reads and writes a checkpoint's `.metadata`: the pickled Metadata object of torch.distributed.checkpoint.
+// Reader and writer of a checkpoint's `.metadata`, the pickled Metadata object of
+// torch.distributed.checkpoint.
 //
 // Reading extracts the index: tensors, values and the positions of their records. The rest (nesting of names,
-// who saved it) is ignored. Writing produces everything that torch's readers need, including the tool that
-// converts a checkpoint to a single torch.save file; names are flat keys.
+// origin of the save) is ignored. Writing produces everything that torch's readers need, including the tool
+// that converts a checkpoint to a single torch.save file; names are flat keys.
 #pragma once
 
 #include <absl/status/statusor.h>

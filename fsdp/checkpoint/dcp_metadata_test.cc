@@ -1,4 +1,4 @@
-// What ReadMetadata rejects. dcp_writer_test and tests/parity cover round trips and torch.
+// Metadata that ReadMetadata rejects. dcp_writer_test and tests/parity cover round trips and torch.
 #include "fsdp/checkpoint/dcp_metadata.h"
 
 #include <absl/strings/str_cat.h>

@@ -1,5 +1,5 @@
-// Writes a Hugging Face config.json for a model, the inverse of fsdp/checkpoint/hf_config.h: conversions put
-// it next to the weights.
+// Writer of a Hugging Face config.json for a model, the inverse of fsdp/checkpoint/hf_config.h. Conversions
+// put the file next to the weights.
 #pragma once
 
 #include <absl/status/statusor.h>

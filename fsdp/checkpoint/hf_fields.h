@@ -1,5 +1,5 @@
-// Judges the fields of a config.json that hf_config.cc did not read: owns the list of fields without effect
-// on training, and the list of fields that other models compute with.
+// Check of the config.json fields that hf_config.cc did not read. Owns the list of fields without effect on
+// training, and the list of fields that change the computation of other models.
 #pragma once
 
 #include "fsdp/checkpoint/hf_reader.h"

@@ -1,5 +1,5 @@
-// Opens a checkpoint for conversion or comparison, by the files in its directory: `.metadata` is DCP, with an
-// additional `metadata.json` Megatron-Core, and safetensors are Hugging Face.
+// Detection of a checkpoint's format, by the files in its directory, for conversion or comparison:
+// `.metadata` is DCP, with an additional `metadata.json` Megatron-Core, and safetensors are Hugging Face.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -1,9 +1,9 @@
-// Compares the origin of a checkpoint with the job that starts from it: the spec of the job that wrote it
+// Comparison of a checkpoint's origin with the job that starts from it: the spec of the job that wrote it
 // (fsdpd.spec), or the config.json next to imported weights.
 //
 // Matching shapes are not sufficient. With another number of heads or another rotary embedding the same
-// numbers are another model, and training would silently continue from nonsense. Other data or another
-// optimizer are legitimate reasons to start from a checkpoint, so these are only reported.
+// numbers are another model, and training would silently continue from meaningless values. Other data or
+// another optimizer are legitimate reasons to start from a checkpoint, so these are only reported.
 //
 // Pure, except for functions that read a directory.
 #pragma once

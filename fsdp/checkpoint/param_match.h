@@ -1,12 +1,11 @@
-// Finds a model's parameters among a checkpoint's tensors, under any supported naming (tensor_names.h).
+// Search for a model's parameters among a checkpoint's tensors, under any supported naming (tensor_names.h).
 //
 // A checkpoint uses one naming, below an arbitrary prefix for the model within a training state. Missing
 // parameters, wrong shapes, types that are not floating point, and extra tensors inside of the model are
 // violations, all reported.
 //
-// If a state has several models, the one without a prefix or under "model", "state_dict" or similar is
-// chosen, else the only complete one. If two complete ones qualify equally, none is chosen, and a violation
-// names both.
+// If a state has several models, the model without a prefix or under "model", "state_dict" or similar is
+// chosen, else the only complete one. If two complete models qualify equally, a violation names both.
 //
 // Pure functions of the reader's list.
 #pragma once

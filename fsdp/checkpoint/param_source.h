@@ -1,6 +1,6 @@
-// Reads a model's parameters in parts from a checkpoint of another program, so that a job can start without a
-// conversion: a Hugging Face directory, or DCP of a transformers model, of torchtitan's llama or of
-// Megatron-Core.
+// Reader of a model's parameters, in parts, from a checkpoint of another program. A job can start from it
+// without a conversion. Sources: a Hugging Face directory, or DCP of a transformers model, of torchtitan's
+// llama or of Megatron-Core.
 //
 // If Megatron-Core's optimizer state is present, the main parameters are used, as in a conversion; the
 // model's own tensors are rounded copies of these.

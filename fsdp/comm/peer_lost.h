@@ -1,4 +1,4 @@
-// Marks errors that another rank caused: its connection broke, or this rank repeats an error that a peer
+// Marker of errors that another rank caused: its connection broke, or this rank repeats an error that a peer
 // detected. The root cause is the other rank's exit.
 #pragma once
 

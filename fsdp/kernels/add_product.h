@@ -1,6 +1,6 @@
-// sum = residual + x weight^T, accumulated in fp32 and rounded once (a fused residual add). cuBLASLt reads
-// the residual in place; LibTorch's addmm first copies it, which costs twice its size in memory traffic (an
-// 8B layer at 8192 tokens: 134 MB, twice).
+// Product with fused residual add: sum = residual + x weight^T, accumulated in fp32 and rounded once.
+// cuBLASLt reads the residual in place; LibTorch's addmm first copies it, which costs twice its size in
+// memory traffic (an 8B layer at 8192 tokens: 134 MB, twice).
 //
 // The cuBLASLt algorithm is looked up once per thread and shape, see lt_product.h. Memory: LibTorch's
 // cuBLASLt workspace of the stream.

@@ -1,5 +1,5 @@
-// Initializes parameters on the device with the normal numbers of normal_numbers.h, as fp32 or split fp32
-// (split_fp32.h). The bits equal those of the CPU implementation (fsdp/model/unit/draw_normals.h);
+// Initialization of parameters on the device with the normal numbers of normal_numbers.h, as fp32 or split
+// fp32 (split_fp32.h). The bits equal those of the CPU implementation (fsdp/model/unit/draw_normals.h);
 // fsdp/optimizer:sharded_params_cuda_test compares the two.
 //
 // Minimum memory traffic for n numbers: 4 n bytes.

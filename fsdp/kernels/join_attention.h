@@ -1,5 +1,5 @@
-// Merges attention over two sets of keys into attention over their union. Outputs are weighted by their share
-// of the softmax denominator (l is the log-sum-exp):
+// Merge of attention over two sets of keys into attention over their union. Outputs are weighted by their
+// share of the softmax denominator (l is the log-sum-exp):
 //
 //   l = log(e^l1 + e^l2),  out = e^(l1 - l) out1 + e^(l2 - l) out2
 //

@@ -1,5 +1,5 @@
-// result = dequantize(x) dequantize(weight)^T + addend, for FP8 (e4m3) matrices with one scale per row
-// (fp8.h): accumulated in fp32 and rounded once. Uses cuBLASLt and needs compute capability 9.0.
+// Product of FP8 (e4m3) matrices with one scale per row (fp8.h): result = dequantize(x) dequantize(weight)^T
+// + addend, accumulated in fp32 and rounded once. Uses cuBLASLt and needs compute capability 9.0.
 //
 // Hopper accumulates FP8 products with fewer bits than fp32 has. With fast accumulation, used here, it never
 // promotes partial sums to full fp32. The error of that is 1% of the FP8 rounding error

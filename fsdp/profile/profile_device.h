@@ -1,6 +1,6 @@
-// Measures the device profile that predictions are based on (fsdp/plan/predict/device_profile.h), on this
-// node: ranks are threads, each with its own device or a part of the CPU, over the transport that jobs use
-// (NCCL; TCP over loopback).
+// Measurement of the device profile that predictions use (fsdp/plan/predict/device_profile.h), on this node:
+// ranks are threads, each with its own device or a part of the CPU, over the transport that jobs use (NCCL;
+// TCP over loopback).
 //
 // Values that cannot be measured on one node are taken from the shipped profile of the device and listed in
 // `notes`: links between nodes, peak rates, and with a single rank all links.

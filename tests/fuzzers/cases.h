@@ -1,4 +1,4 @@
-// Splits a fuzzer's input into messages at a separator. A separator survives insertions and removals by
+// Splitting of a fuzzer's input into messages at a separator. A separator survives insertions and removals by
 // libFuzzer, in contrast to length prefixes.
 #pragma once
 

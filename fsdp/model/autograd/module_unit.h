@@ -1,5 +1,5 @@
-// Adapts any torch::nn::Module to a unit: the module's parameters become the bound views, its forward becomes
-// a UnitForward, and autograd_unit.h does the rest.
+// Adapter from any torch::nn::Module to a unit: the module's parameters become the bound views, its forward
+// becomes a UnitForward, and autograd_unit.h does the rest.
 //
 //   struct BlockImpl : torch::nn::Module { ... torch::Tensor forward(const torch::Tensor& x); };
 //   auto block = std::make_shared<BlockImpl>(...);

@@ -1,4 +1,4 @@
-// Binds a unit to plain tensors on a single rank, for tests.
+// Binding of a unit to plain tensors on a single rank, for tests.
 #pragma once
 
 #include <vector>
