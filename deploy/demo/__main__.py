@@ -1,10 +1,10 @@
-"""Builds fsdpd, trains a small Llama with it on this machine, and draws what was measured as one HTML page.
+"""Quickstart: builds fsdpd, trains a small Llama on this machine, and draws the measurements as one HTML page.
 
 A coordinator and two agents start on loopback, each agent with two CPU ranks (or, with --gpus, one agent with a rank
 on each GPU). They run with --insecure, without certificates and tokens: meanwhile any process on this machine has full
-access to them. docs/deploy.md says what an installation has instead. The text is this repository's own
-documentation, a token per character. Everything is stopped at the end, on failure and on Ctrl-C, and that nothing is
-left is checked and printed. A failed run keeps its directory.
+access to them. docs/deploy.md describes a secure installation. The training text is this repository's
+documentation, one token per character. At the end, on failure and on Ctrl-C, all processes are stopped, and the script
+verifies and prints that none is left. A failed run keeps its directory.
 """
 import argparse
 import contextlib
@@ -69,7 +69,7 @@ def parse(arguments):
     flag("--keep", action="store_true", help="keep the run directory: logs, state, corpus, spec, records")
     options = parser.parse_args(arguments)
     if options.output and not options.output.resolve().parent.is_dir():
-        parser.error(f"argument --output: there is no directory {options.output.resolve().parent}")
+        parser.error(f"argument --output: no such directory: {options.output.resolve().parent}")
     if options.output and options.output.is_dir():
         parser.error(f"argument --output: {options.output} is a directory; want a file")
     return options

@@ -1,6 +1,6 @@
 """The run as one HTML page, from the records of `fsdpctl submit --record` and the job as `fsdpctl get -o json` has it.
 
-Reads only what the coordinator said; a quantity that is missing is said to be, never made up.
+All numbers are reported by the coordinator. A missing quantity is shown as missing.
 """
 from datetime import datetime, timezone
 from html import escape
@@ -186,7 +186,7 @@ def _facts(reports, job, facts):
         "sharding": _strategy(spec),
         "device": ", ".join(facts["gpus"]) or _device(spec),
         "data": f"{source}, {facts['corpus_bytes']:,} characters, sequences of {_int(data, 'sequence_length')}",
-        "batch": f"{_int(train, 'global_batch')} sequences a step, {_int(train, 'micro_batch')} at once on a rank",
+        "batch": f"{_int(train, 'global_batch')} sequences per step, {_int(train, 'micro_batch')} per micro-batch",
         "optimizer": f"AdamW, peak learning rate {adamw.get('lr', '3e-4')}, "
                      f"last {reports[-1].get('learning_rate', 0):.2e}",
         "gradient norm": f"{reports[0].get('grad_norm', 0):.3g} at the first step, "

@@ -1,8 +1,8 @@
 """Child processes of the quickstart: started in order, monitored while they run, and always stopped.
 
-"Stopped" is shown rather than assumed. The quickstart makes itself the reaper of orphans (PR_SET_CHILD_SUBREAPER), so
-whatever a daemon started stays below it in the process tree however the daemon ended: a walk over /proc finds it.
-Listening sockets are named by inode, so a port that somebody else opened meanwhile is not mistaken for ours.
+The stop is verified. The quickstart makes itself the reaper of orphans (PR_SET_CHILD_SUBREAPER), so
+processes that a daemon started stay below it in the process tree however the daemon ended: a walk over /proc finds them.
+Listening sockets are named by inode, so a port that another process opened meanwhile is not mistaken for ours.
 
 A signal sets a flag, and only `pause` raises Interrupted: never between a fork and the note that it happened.
 """

@@ -1,8 +1,8 @@
-"""Compiles .cu files with nvcc from the Python wheels; no GPU and no CUDA installation needed."""
+"""Rule that compiles .cu files with nvcc from the Python wheels; needs neither a GPU nor a CUDA installation."""
 
 load("@libtorch//:paths.bzl", "NVCC")
 
-# Ampere, Hopper, and code that the driver compiles for what comes after.
+# Ampere, Hopper, and PTX that the driver compiles for later architectures.
 _ARCH = " ".join([
     "-gencode arch=compute_80,code=sm_80",
     "-gencode arch=compute_90,code=sm_90",
@@ -14,7 +14,7 @@ def cuda_library(name, device_hdrs = [], none = [], deps = [], nvcc_options = []
 
     Args:
       name: of the target and both files.
-      device_hdrs: what the .cu includes besides; nvcc sees no `deps`.
+      device_hdrs: further headers that the .cu includes; nvcc does not see `deps`.
       none: dependencies that define the launchers without CUDA.
       deps: of the launcher's header.
       nvcc_options: for the device code, in addition to those of all.

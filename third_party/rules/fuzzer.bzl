@@ -1,7 +1,7 @@
 """Programs that libFuzzer drives: built with `--config=fuzz`, by clang, and run by `tests/run corpora` and `fuzz`."""
 
 def fuzzer(name, srcs, deps, tags = []):
-    """Cases that it found before are in //tests/fuzzers/corpora/`name`; with the tag `nightly` `fuzz` alone runs it."""
+    """Fuzz target. Earlier findings are in //tests/fuzzers/corpora/`name`; with the tag `nightly`, only `fuzz` runs it."""
     native.cc_binary(
         name = name,
         testonly = True,

@@ -41,7 +41,7 @@ def _copts(test):
         return _precompiled("precompiled_libtorch")
     return _precompiled("precompiled_tests" if test else "precompiled")
 
-# testonly None: as the package says.
+# testonly None: the default of the package.
 def cc_library(copts = [], testonly = None, **kwargs):
     native.cc_library(copts = _copts(testonly) + copts, testonly = testonly, **kwargs)
 

@@ -9,10 +9,10 @@ _GRPC = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)/
 def fsdpd_proto(name, deps = [], services = False):
     """`name`.proto -> `name` (messages) and, with services, the gRPC stubs in `name`_grpc.
 
-    Protos are imported from proto/, so that stubs in other languages are packages below fsdpd and not below a folder of
+    Protos are imported from proto/, so that stubs in other languages are packages below fsdpd and not below a directory of
     ours (Python's proto-plus is a package `proto`). Our includes are written from the repository's root, as all others
     are: fsdpd/v1/job.proto's messages are in proto/fsdpd/v1/job.pb.h. protoc's own headers include each other as protos
-    import each other, which is what //proto:root is for.
+    import each other, which requires //proto:root.
     """
     src = name + ".proto"
     protos = [src] + [dep + "_src" for dep in deps]

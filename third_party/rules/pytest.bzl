@@ -17,6 +17,6 @@ def pytest_test(name, data = [], shards = None, size = "large"):
         data = data + [name + ".py", ":modules", "//:machine.txt", "//tests:modules"],
         shard_count = shards,
         # These tests need root, network namespaces and ports. `local`, `external` or `no-cache` would discard results.
-        # On Ctrl-C they get SIGTERM and time to stop what they started (.bazelrc); without the tag Bazel kills them.
+        # On Ctrl-C they get SIGTERM and time to stop their processes (.bazelrc); without the tag Bazel kills them.
         tags = ["no-sandbox", "supports-graceful-termination"],
     )
