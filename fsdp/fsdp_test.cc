@@ -229,7 +229,8 @@ TEST(Library, ReadsRankFromEnvironment) {
   unsetenv("LOCAL_RANK");
   EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("LOCAL_RANK: not set"));
   setenv("LOCAL_RANK", "x", 1);
-  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("LOCAL_RANK: invalid value (got 'x'"));
+  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(),
+              HasSubstr("LOCAL_RANK: invalid value (got 'x'"));
   setenv("LOCAL_RANK", "1", 1);
   setenv("WORLD_SIZE", "3", 1);
   EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("WORLD_SIZE: got 3"));

@@ -175,7 +175,7 @@ def test_dead_daemon_is_named_and_directory_kept(start):
     (["--steps", "1000000001"], "'1000000001' is not a number of steps from 1 to 1000000000"),
     (["--steps", 5000 * "9"], f"'{20 * '9'}...' is not a number of steps from 1 to 1000000000"),
     (["--step", "5"], "unrecognized arguments: --step 5"),
-    (["--output", "/no/such/directory/page.html"], "there is no directory /no/such/directory"),
+    (["--output", "/no/such/directory/page.html"], "no such directory: /no/such/directory"),
 ])
 def test_unknown_flag_is_usage_error(start, arguments, printed):
     run = start(*arguments)
