@@ -123,8 +123,8 @@ constexpr Metric kTable[] = {
      "Expiry of the certificate in the agent's file, as Unix time, by flag (--tls-cert, "
      "--coordinator-ca); of CAs, the first that expires."},
     {"fsdpd_log_loss_seconds_total", kCounter, "seconds", "",
-     "Time in which output of ranks was lost: the disk of --work-dir refused writes, or a running rank's log "
-     "was removed."},
+     "Time in which output of ranks was lost: the disk of --work-dir rejected writes, or a running rank's "
+     "log was removed."},
     {"fsdpd_unrecorded_steps_total", kCounter, "", "",
      "Steps that are missing from the step records of their job (fsdpctl get --steps): the disk of "
      "--work-dir rejected them or was too slow, or the file was removed."},

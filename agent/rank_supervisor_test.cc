@@ -371,7 +371,7 @@ TEST_F(RankSupervisorTest, LocateWithoutFlightRecorderReportsUnknown) {
   supervisor_->Launch(Launch("stay", 1, {0}));
   events_.Await("ready 0");
   supervisor_->Locate(Locate(1));
-  events_.Await("stood 0: unknown position: nothing is shown yet");
+  events_.Await("stood 0: unknown position: flight recorder: no progress recorded yet");
   ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
   EXPECT_EQ(events_.AwaitExit(0).stood(), "");
 }

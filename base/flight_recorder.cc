@@ -72,7 +72,7 @@ std::string TextOf(const Name& name) {
 absl::StatusOr<Header> ReadHeader(int fd) {
   Header header;
   FSDPD_RETURN_IF_ERROR(ReadAt(fd, 0, &header));
-  if (header.magic == 0) return absl::FailedPreconditionError("nothing is shown yet");
+  if (header.magic == 0) return absl::FailedPreconditionError("flight recorder: no progress recorded yet");
   if (header.magic != kMagic) return absl::InvalidArgumentError("flight recorder: invalid header");
   if (header.version != kVersion)
     return absl::InvalidArgumentError(

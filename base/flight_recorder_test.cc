@@ -156,7 +156,8 @@ TEST_F(FlightRecorderTest, PageWithAHoleIsNotDescribed) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   Put(0, 1, 1, true);
   ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PageBytes()), 0);
-  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::FailedPreconditionError("nothing is shown yet"));
+  EXPECT_EQ(WhereLanesStand(fd_).status(),
+            absl::FailedPreconditionError("flight recorder: no progress recorded yet"));
 }
 
 TEST_F(FlightRecorderTest, RejectsOtherFiles) {
@@ -166,7 +167,8 @@ TEST_F(FlightRecorderTest, RejectsOtherFiles) {
   EXPECT_EQ(WhereLanesStand(null).status(), absl::InvalidArgumentError("flight recorder: truncated"));
   close(null);
   EXPECT_FALSE(WhereLanesStand(-1).ok());
-  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::FailedPreconditionError("nothing is shown yet"));
+  EXPECT_EQ(WhereLanesStand(fd_).status(),
+            absl::FailedPreconditionError("flight recorder: no progress recorded yet"));
 }
 
 TEST_F(FlightRecorderTest, RejectsAnotherVersion) {

@@ -95,7 +95,7 @@ class TreeBuilder : public YAML::EventHandler {
         return;
       }
     }
-    Refuse(mark, "syntax", "this quote is not closed", "");
+    Refuse(mark, "syntax", "unterminated quote", "");
   }
 
   TextNode NewNode(const YAML::Mark& mark, TextNode::Kind kind, const std::string& tag,
@@ -190,7 +190,7 @@ SpecFaults CheckCharacters(absl::string_view text, const std::string& file) {
     }
     if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7F) {
       return {Fault(place, "control_character", absl::StrFormat("control character 0x%02x", c),
-                    "is it a text file?")};
+                    "use a text file")};
     }
     place.column = c == '\n' ? 1 : place.column + static_cast<int>(length);
     if (c == '\n') ++place.line;
@@ -231,9 +231,9 @@ SpecFaults CutOff(absl::string_view text, const std::string& file) {
   const size_t last = text.rfind('\n');
   const auto column = static_cast<int>(text.size() - (last == absl::string_view::npos ? 0 : last + 1)) + 1;
   return {Fault({file, lines + 1, column}, "syntax",
-                absl::StrCat("the text ends here and ", open, open == 1 ? " bracket is" : " brackets are",
+                absl::StrCat("unexpected end of file: ", open, open == 1 ? " bracket is" : " brackets are",
                              " still open"),
-                "is the file cut off?")};
+                "check whether the file is truncated")};
 }
 
 void AddKeysWrittenTwice(const TextNode& node, const std::string& path, SpecFaults* faults) {
@@ -280,7 +280,7 @@ SpecFaults ParseYaml(absl::string_view text, const std::string& file, TextNode* 
   root->place = {file, 1, 1};
   if (text.size() > kMaxJobSpecBytes) {
     const std::string reason = absl::StrCat("more than ", kMaxJobSpecBytes, " bytes");
-    return {Fault({file, 1, 1}, "too_large", reason, "is it the right file?")};
+    return {Fault({file, 1, 1}, "too_large", reason, "check whether it is the right file")};
   }
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
   if (SpecFaults faults = CheckCharacters(text, file); !faults.empty()) return faults;

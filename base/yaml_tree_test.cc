@@ -88,7 +88,7 @@ TEST(YamlTree, RejectsTooManyValues) {
 
 TEST(YamlTree, RejectsLargeFiles) {
   EXPECT_EQ(FirstFault(std::string(kMaxJobSpecBytes + 1, ' ')),
-            "f:1:1: error: more than 1048576 bytes; is it the right file? [too_large]");
+            "f:1:1: error: more than 1048576 bytes; check whether it is the right file [too_large]");
 }
 
 TEST(YamlTree, RejectsASecondDocument) {
@@ -102,7 +102,7 @@ TEST(YamlTree, RejectsInvalidUtf8) {
   EXPECT_EQ(FirstFault("a\n \xC0\xAF"),
             "f:2:2: error: byte 0xc0 is not UTF-8; save the file as UTF-8 [not_utf8]");
   EXPECT_EQ(FirstFault(absl::string_view("a: \0", 4)),
-            "f:1:4: error: control character 0x00; is it a text file? [control_character]");
+            "f:1:4: error: control character 0x00; use a text file [control_character]");
   EXPECT_EQ(FirstFault("name: \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"), "");
 }
 
@@ -119,9 +119,10 @@ TEST(YamlTree, ReportsPositionOfSyntaxErrors) {
 }
 
 TEST(YamlTree, RejectsAnUnclosedQuote) {
-  EXPECT_EQ(FirstFault("a: 'it''s open\n"), "f:1:4: error: this quote is not closed [syntax]");
+  EXPECT_EQ(FirstFault("a: 'it''s open\n"), "f:1:4: error: unterminated quote [syntax]");
   EXPECT_EQ(FirstFault("{\"a\": [\"x\", \"open\\\"]}"),
-            "f:1:22: error: the text ends here and 2 brackets are still open; is the file cut off? [syntax]");
+            "f:1:22: error: unexpected end of file: 2 brackets are still open; check whether the file is "
+            "truncated [syntax]");
   EXPECT_EQ(FirstFault("a: 'it''s'\nb: \"\\\"\" # it's\n"), "");
 }
 

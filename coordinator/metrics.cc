@@ -30,9 +30,8 @@ constexpr Metric kTable[] = {
 
     // Activity since the start of the process.
     {"fsdpd_submits_total", kCounter, "", "outcome",
-     "Submits of jobs by outcome: accepted, repeated (same request id), refused because of the spec, or "
-     "failed."},
-    {"fsdpd_refusals_total", kCounter, "", "rule", "Violations for which submits were refused, by rule."},
+     "Submits of jobs by outcome: accepted, repeated (same request id), refused (invalid spec), or failed."},
+    {"fsdpd_refusals_total", kCounter, "", "rule", "Violations in rejected submits, by rule."},
     {"fsdpd_agent_messages_refused_total", kCounter, "", "kind",
      "Rejected messages of agents: about a job that is not placed on the node, not requested, or invalid; "
      "and streams without Register or over the limit of a certificate."},
@@ -54,8 +53,8 @@ constexpr Metric kTable[] = {
     {"fsdpd_store_seconds", kHistogram, "seconds", "operation",
      "Latency of operations of the state store, including disk or etcd."},
     {"fsdpd_store_errors_total", kCounter, "", "operation",
-     "Operations of the store that failed for the disk or etcd; each retry counts, a write that is refused "
-     "since another coordinator leads does not."},
+     "Store operations that failed because of the disk or etcd. Each retry counts; writes that are rejected "
+     "because another coordinator leads do not."},
     {"fsdpd_tick_seconds", kHistogram, "seconds", "",
      "Duration of a tick of the reconciler, the only thread that changes jobs."},
 

@@ -33,11 +33,11 @@ void LogFailedHandshakes() {
 std::string HandshakeError(absl::string_view line) {
   if (!absl::ConsumePrefix(&line, "Handshake failed with fatal error ")) return "";
   if (absl::StrContains(line, "certificate verify failed"))
-    return "its certificate is not signed by a CA in --tls-client-ca, or is not valid now";
+    return "client certificate is not signed by a CA in --tls-client-ca, or is not valid now";
   if (absl::StrContains(line, "wrong version number") || absl::StrContains(line, "http request"))
-    return "it does not use TLS, as agents with --insecure and fsdpctl without --coordinator-ca";
+    return "client does not use TLS, like agents with --insecure and fsdpctl without --coordinator-ca";
   if (absl::StrContains(line, "alert unknown ca") || absl::StrContains(line, "alert bad certificate"))
-    return "it does not trust the CA of --tls-cert";
+    return "client does not trust the CA of --tls-cert";
   return std::string(line);
 }
 

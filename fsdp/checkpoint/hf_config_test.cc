@@ -529,7 +529,7 @@ TEST(HfConfig, ReportsTruncatedFile) {
   const std::string whole(kLlama);
   for (size_t size = 1; size + 1 < whole.size(); ++size) {
     EXPECT_TRUE(absl::StrContains(FaultsOf(whole.substr(0, size)),
-                                  "the text ends here and 1 bracket is still open") ||
+                                  "unexpected end of file: 1 bracket is still open") ||
                 absl::StrContains(FaultsOf(whole.substr(0, size)), "2 brackets are still open"))
         << size << ": " << FaultsOf(whole.substr(0, size));
   }
