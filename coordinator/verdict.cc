@@ -473,8 +473,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   // Uses stored data only: after a restart of the coordinator the facts are gone.
   if (known && (job.failure().refused() || job.failure().newer_attempt() > 0)) return RetryRejected(job);
   v1::Job updated = job;
-  // The report of the rank that detected the bad step may arrive after the attempt failed because of other
-  // ranks.
+  // The rank that detected the bad step may report it after the attempt failed because of other ranks.
   const v1::RankExit* bad = FindBadStep(facts);
   if (bad != nullptr && bad->bad_step().rewind() && !WantsToGoBack(job))
     *updated.mutable_failure() = FailureOf(facts, *bad);
@@ -575,8 +574,8 @@ std::vector<std::string> UnconfirmedNodes(const AttemptFacts& facts, const Prese
   return ConnectedNodes(facts, presence);
 }
 
-// For a job whose ranks are stopping: adds to its reason the nodes that are silent, until they send a
-// message, and the nodes that do not confirm the stop. Skips nodes that the reason already reports as lost.
+// Adds to the reason of a stopping job the nodes that are silent or do not confirm the stop, except nodes
+// that the reason already reports as lost.
 Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                         absl::Time now) {
   if (ExpectsNodes(facts, presence)) return {};
