@@ -549,8 +549,7 @@ void RankSupervisor::HandleTrace(const v1::Trace& trace) {
   message.mutable_trace()->set_first_step(trace.first_step());
   message.mutable_trace()->set_steps(trace.steps());
   message.mutable_trace()->set_memory_snapshot(trace.memory_snapshot());
-  LogInfo("ordered traces from ranks %s first_step=%d steps=%d", ToString(attempt->id), trace.first_step(),
-          trace.steps());
+  LogInfo("tracing %s first_step=%d steps=%d", ToString(attempt->id), trace.first_step(), trace.steps());
   for (Rank& rank : attempt->ranks) rank.Send(message);
 }
 

@@ -43,7 +43,7 @@ constexpr absl::Duration kConfirmsWithin = absl::Seconds(30);
 // A launch that a restart swallowed costs no attempt, unless such launches end the coordinator.
 constexpr int kMaxSwallowedLaunches = 3;
 
-// A coordinator ordered the stop, and may not know it any more: neither agent nor node is the cause.
+// A coordinator ordered the stop, and may have lost the record of it: neither agent nor node is the cause.
 bool WasOrdered(const v1::RankExit& exit) {
   return exit.cancelled() && !exit.drained() && !exit.peer_failed();
 }
