@@ -670,7 +670,7 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
     rank->SavePosition();
     exit.set_stood(rank->position);
   }
-  LogInfo("exit %s %s", ToString(rank->id), Describe(exit));
+  LogInfo("rank exited %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);
   rank->exit_reported = true;
   // A rank that has finished does not shorten the time of the others: rank 0 may be exporting. If a rank

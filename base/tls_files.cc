@@ -211,7 +211,7 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now) 
 
 void LogTlsWarning(const TlsIdentity& read, std::string* last) {
   if (std::exchange(*last, read.warning) != read.warning && !read.warning.empty())
-    LogWarning("TLS files are in use with expired certificates: %s", read.warning);
+    LogWarning("using TLS files with expired certificates: %s", read.warning);
 }
 
 bool IsFaultOf(const std::string& path, absl::string_view message) {

@@ -71,7 +71,7 @@ void TlsPort::Reread() {
   if (!read.ok()) {
     std::string error(read.status().message());
     if (std::exchange(last_error_, error) != error) {
-      LogError("TLS files were rejected; previous ones stay in use error=%s", error);
+      LogError("rejected TLS files; the previous ones stay in use error=%s", error);
     }
     return;
   }

@@ -54,9 +54,9 @@ bool WatchedFile::Refresh() {
   if (error == last_error_) return error.empty();
   last_error_ = error;
   if (error.empty()) {
-    LogInfo("%s reloaded path=%s", holds_, path_);
+    LogInfo("reloaded %s path=%s", holds_, path_);
   } else {
-    LogError("%s were rejected; the previous ones stay in use error=%s", holds_, error);
+    LogError("rejected %s; the previous ones stay in use error=%s", holds_, error);
   }
   return error.empty();
 }

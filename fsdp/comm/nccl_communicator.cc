@@ -173,8 +173,8 @@ class NcclCommunicator : public Communicator {
       handle = nullptr;
     }
     if (rank() == 0) {
-      LogInfo("group '%s' of %d ranks moves data by %s", options_.name, size(),
-              handle == nullptr ? "kernels: no window over its GPUs" : "copy engines");
+      LogInfo("selected the data path of a group group=%s ranks=%d data_path=%s", options_.name, size(),
+              handle == nullptr ? "kernels" : "copy_engines");
     }
     if (handle != nullptr) windows_.push_back({handle, std::move(memory)});
     return absl::OkStatus();

@@ -60,7 +60,7 @@ def number_of(pid):
 def transports_of(pid):
     """Returns the transport and the step submission that a rank logged; graphs log nothing."""
     text = pathlib.Path(os.readlink(f"/proc/{pid}/fd/1")).read_text(errors="replace")
-    return {"data": sorted(set(re.findall(r"moves data by ([\w ]+)", text))), "each_instruction": "instruction by instruction" in text}
+    return {"data": sorted(set(re.findall(r"data_path=(\w+)", text))), "each_instruction": "instruction by instruction" in text}
 
 
 def wait(what, condition):
@@ -118,7 +118,7 @@ def main():
     faults = [f"{each['signal']}: {each}" for each in reported if not each["right"]]
     if options.graphs and any(each["each_instruction"] for each in reported):
         faults.append("steps were not launched as graphs")
-    if options.copy_engines and any(each["data"] != ["copy engines"] for each in reported):
+    if options.copy_engines and any(each["data"] != ["copy_engines"] for each in reported):
         faults.append("kernels moved the data")
     return "\n".join(faults)  # Empty: exit code 0.
 

@@ -130,7 +130,7 @@ def test_stopped_agent_stops_its_ranks(own):
 
 def signals_of(cluster):
     """Signals that ended each rank's process, by rank, from the agents' logs: 9 means that the agent had to kill it."""
-    ends = re.findall(r"exit job=\S+ attempt=1 rank=(\d) (signal|exit_code)=(\d+)",
+    ends = re.findall(r"rank exited job=\S+ attempt=1 rank=(\d) (signal|exit_code)=(\d+)",
                       "".join(agent.text() for agent in cluster.agents.values()))
     return {int(rank): int(code) if kind == "signal" else 0 for rank, kind, code in ends}
 

@@ -38,7 +38,7 @@ def test_project_has_quota_and_own_job_list(tmp_path):
         third = submit(cluster, "nils", "third", "--project", "vision", steps=2).out.strip()
         assert cluster.job(third).project == "vision"
         quotas.write_text("vision one\n")
-        wait_until("the fault is said", lambda: "quotas were rejected; the previous ones stay in use" in cluster.coordinator.text())
+        wait_until("the fault is said", lambda: "rejected quotas; the previous ones stay in use" in cluster.coordinator.text())
         assert cluster.state(second) == "QUEUED"
         quotas.write_text("# more of them came\nvision 3\n")
         for each in (second, third):
