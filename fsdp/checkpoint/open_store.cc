@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenStore(const std::string& direc
   absl::StatusOr<std::unique_ptr<TensorReader>> reader = OpenHfDirectory(directory);
   if (!absl::IsNotFound(reader.status()) || HasHfWeights(directory)) return reader;
   return absl::NotFoundError(
-      absl::StrCat(directory, ": no checkpoint found (neither ", kDcpMetadataName, " nor safetensors)"));
+      absl::StrCat(directory, ": not a checkpoint: it has neither ", kDcpMetadataName, ", nor safetensors"));
 }
 
 }  // namespace fsdpd
