@@ -136,7 +136,7 @@ std::string CommonName(X509* certificate) {
                                                  static_cast<size_t>(ASN1_STRING_length(text))));
 }
 
-// Expiry of each certificate, sorted.
+// The expiry of each certificate, sorted.
 std::vector<absl::Time> Expiries(absl::string_view pem) {
   std::vector<absl::Time> expiries;
   const Bio bio = BioOf(pem);
@@ -211,7 +211,7 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now) 
 
 void LogTlsWarning(const TlsIdentity& read, std::string* last) {
   if (std::exchange(*last, read.warning) != read.warning && !read.warning.empty())
-    LogWarning("using TLS files with expired certificates: %s", read.warning);
+    LogWarning("TLS files contain expired CA certificates warning=%s", read.warning);
 }
 
 bool IsFaultOf(const std::string& path, absl::string_view message) {

@@ -130,7 +130,7 @@ TEST_F(TlsFilesTest, RejectsExpiredAndFutureCertificates) {
 }
 
 // Regression: the dates of CAs were not checked, so a daemon started and then refused every connection.
-TEST_F(TlsFilesTest, RejectsAFileOfExpiredCertificateAuthorities) {
+TEST_F(TlsFilesTest, RejectsExpiredCertificateAuthorities) {
   Make("ca", "/CN=authority", "-days 10");
   Make("own", "/CN=own", "-days 60");
   now_ += absl::Hours(24 * 11);

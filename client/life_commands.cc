@@ -120,7 +120,7 @@ int AddCancelled(Session* session, const v1::Job& job, Results* results) {
   return IsEnded(job.state()) ? kExitOk : ReportTimeout(session, job, "end");
 }
 
-// `leaving`: with --wait, takes a job that has not ended yet, which is waited for otherwise.
+// `leaving`: takes a job that has not ended yet, with --wait, or awaited here if `leaving` is null.
 int CancelOne(Session* session, const std::string& id, absl::Time deadline, std::vector<v1::Job>* leaving,
               Results* results) {
   const CommandLine& line = session->line();
@@ -256,7 +256,7 @@ void WarnOfLoss(const v1::Job& job, Session* session) {
 }
 
 int AwaitPause(Session* session, const v1::Job& job, absl::Time deadline, Results* results) {
-  // A node that is lost may be so for ever.
+  // Stop at unconfirmed ranks too: a lost node may never come back.
   const auto until = [](const v1::Job& now) {
     return now.state() != v1::JOB_STATE_PAUSING || now.pause().unconfirmed_size() > 0;
   };

@@ -223,7 +223,7 @@ TEST_F(LifeCommandsTest, DeleteWarnsOfRanksOnLostNode) {
 }
 
 // Regression: the wait had no end while the coordinator could not store that the job had ended.
-TEST_F(LifeCommandsTest, CancelAndPauseWaitForTheTimeoutAtMost) {
+TEST_F(LifeCommandsTest, TimeoutEndsWaitOfCancelAndPause) {
   v1::Job leaving = InState(v1::JOB_STATE_PAUSING);
   leaving.set_reason("waiting only for the store: paused after step 5");
   Becomes(leaving);
@@ -252,8 +252,8 @@ TEST_F(LifeCommandsTest, CancelAndPauseWaitForTheTimeoutAtMost) {
   }
 }
 
-// It printed "j succeeded", as if the cancel had done that.
-TEST_F(LifeCommandsTest, CancelOfAnEndedJobSaysThatItHasAlreadyEnded) {
+// Regression: "j succeeded" was printed, as if that were the effect of the cancel.
+TEST_F(LifeCommandsTest, CancelReportsEndedJob) {
   v1::JobState state = v1::JOB_STATE_SUCCEEDED;
   server_.on_cancel = [&state](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
     response->mutable_job()->set_id(request.id());

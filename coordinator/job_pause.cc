@@ -90,9 +90,9 @@ std::string PausedWords(const v1::Job& job, const v1::Job::Pause& pause) {
       : pause.lost_steps() > 0 ? std::string("paused; it will start from scratch")
       : job.has_earlier_step()
           ? absl::StrCat("paused before attempt ", job.attempt(),
-                         " made a step; it will start from scratch: an earlier attempt reached step ",
-                         job.earlier_step().step(), " without a checkpoint")
-          : std::string("paused before a step was made");
+                         " completed a step; it will start from scratch: an earlier attempt reached step ",
+                         job.earlier_step().step(), ", and no checkpoint is saved")
+          : std::string("paused; no step was completed");
   if (pause.lost_steps() > 0) {
     absl::StrAppend(&words, "; ", Steps(pause.lost_steps()), pause.step() > 0 ? " after it" : "",
                     pause.lost_steps() == 1 ? " is" : " are", " lost", pause.why_lost().empty() ? "" : ": ",

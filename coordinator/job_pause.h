@@ -29,7 +29,7 @@ std::string WhyNotPaused(const v1::Job& job, int64_t grace_ms);
 v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
                        const std::vector<std::string>& unconfirmed = {});
 std::string PausedWords(const v1::Job& job, const v1::Job::Pause& pause);
-// Reason of a job that stays PAUSING because of these nodes.
+// The reason of a job that remains PAUSING because of these nodes.
 std::string UnconfirmedWords(const std::vector<std::string>& nodes);
 
 // Adds the memory state of the GPUs of an attempt that is gone.

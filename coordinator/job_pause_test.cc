@@ -95,18 +95,18 @@ TEST(JobPause, JobThatLoadedACheckpointLosesOnlyItsOwnSteps) {
             "paused; it will start from scratch; 1 step is lost: somebody was in a hurry");
 }
 
-// Regression: it was said to be paused before a step was made.
-TEST(JobPause, StepsOfAnEarlierAttemptWithoutACheckpointAreNamed) {
+// Regression: the reason was that no step was completed.
+TEST(JobPause, NamesStepsOfEarlierAttempt) {
   v1::Job job = Training();
   job.clear_checkpoints();
   job.mutable_earlier_step()->Swap(job.mutable_last_step());
   job.clear_last_step();
   EXPECT_EQ(
       PausedWords(job, PauseOf(job, "")),
-      "paused before attempt 2 made a step; it will start from scratch: an earlier attempt reached step 12 "
-      "without a checkpoint");
+      "paused before attempt 2 completed a step; it will start from scratch: an earlier attempt reached "
+      "step 12, and no checkpoint is saved");
   job.clear_earlier_step();
-  EXPECT_EQ(PausedWords(job, PauseOf(job, "")), "paused before a step was made");
+  EXPECT_EQ(PausedWords(job, PauseOf(job, "")), "paused; no step was completed");
 }
 
 TEST(JobPause, PausedAttemptDoesNotCountUnlessItHadFailed) {

@@ -520,7 +520,7 @@ TEST_F(ReconcilerTest, CancelsRunningJobDespiteFailedWrite) {
 }
 
 // Regression: the reason was "stopping the ranks" until there was space.
-TEST_F(ReconcilerTest, ACancelledJobWhoseRanksAreGoneWaitsOnlyForTheStore) {
+TEST_F(ReconcilerTest, CancelledJobWithoutRanksWaitsOnlyForStore) {
   RunOn({"a"});
   std::optional<FullDisk> full(std::in_place);
   const auto job = Cancel("j", "enough");
@@ -541,7 +541,7 @@ TEST_F(ReconcilerTest, ACancelledJobWhoseRanksAreGoneWaitsOnlyForTheStore) {
   EXPECT_EQ(notes, 1);
 }
 
-TEST_F(ReconcilerTest, AJobThatFailsIsStoppedThoughTheStoreCannotWriteAndStoredOnceItCan) {
+TEST_F(ReconcilerTest, StopsFailedJobDespiteFailedWrite) {
   RunOn({"a"});
   std::optional<FullDisk> full(std::in_place);
   Exit("a", "j", 0, 9);

@@ -56,7 +56,7 @@ class TlsPort final : public grpc::ServerCredentials {
   Mutex reread_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   Mutex mutex_;
   std::optional<TlsIdentity> used_ ABSL_GUARDED_BY(mutex_);
-  bool given_ ABSL_GUARDED_BY(mutex_) = false;  // `used_`, to gRPC's server that listens now.
+  bool given_ ABSL_GUARDED_BY(mutex_) = false;  // Whether `used_` was given to gRPC's current server.
   std::string last_error_ ABSL_GUARDED_BY(mutex_);
   std::string last_warning_ ABSL_GUARDED_BY(mutex_);
 };

@@ -76,9 +76,9 @@ class EtcdClient {
   Members members_ ABSL_GUARDED_BY(mutex_);
   TlsIdentity used_ ABSL_GUARDED_BY(mutex_);
   absl::Time tls_read_ ABSL_GUARDED_BY(mutex_);
-  std::string tls_error_ ABSL_GUARDED_BY(mutex_);  // As the log has it; "" while the files can be used.
+  std::string tls_error_ ABSL_GUARDED_BY(mutex_);  // As logged; "" while the files are valid.
   std::string tls_warning_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<size_t> next_{0};  // Index of the member that serves calls.
+  std::atomic<size_t> next_{0};  // Index of the current member, modulo their number.
 };
 
 }  // namespace fsdpd

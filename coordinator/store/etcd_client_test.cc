@@ -65,7 +65,7 @@ class ClosingServer {
 };
 
 // Regression: the error was gRPC's "Socket closed", and the operator looked for a network failure.
-TEST_F(EtcdClientTest, ARejectedCertificateIsNamed) {
+TEST_F(EtcdClientTest, NamesRejectedCertificate) {
   ClosingServer etcd;
   const auto client = ClientOf(etcd.address());
   const absl::Status status = client->TryTxn({}).status();
@@ -74,7 +74,7 @@ TEST_F(EtcdClientTest, ARejectedCertificateIsNamed) {
               HasSubstr("; --etcd-cert may have expired, or may not be signed by a CA in etcd's"));
 }
 
-TEST_F(EtcdClientTest, AnExpiredCertificateIsNamedWithItsDate) {
+TEST_F(EtcdClientTest, NamesExpiredCertificateWithDate) {
   const auto client = ClientOf("127.0.0.1:1");
   EXPECT_THAT(std::string(client->TryTxn({}).status().message()), Not(HasSubstr("TLS")));
   const std::string stem = dir_.File("own");

@@ -148,7 +148,7 @@ TEST_F(EtcdStoreTest, FencedWritesAreNotCountedAsErrors) {
   EXPECT_THAT(errors, UnorderedElementsAre(Pair("Insert", 0), Pair("Update", 0), Pair("UpdateAll", 0)));
 }
 
-TEST_F(EtcdStoreTest, AWriteThatMeetsAnEtcdThatIsSilentIsMadeOnceWhenItSpeaksAgain) {
+TEST_F(EtcdStoreTest, WritesOnceAfterLostAnswer) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   server_.Pause();

@@ -122,10 +122,10 @@ class StateStore {
 // The first error, or OK.
 absl::Status FirstError(const std::vector<absl::Status>& results);
 
-// UNAVAILABLE: this coordinator is not the leader any more, and the write was refused.
+// UNAVAILABLE: this coordinator lost leadership, and the write was refused.
 absl::Status FencedError();
 
-// What implementations share.
+// Shared by implementations.
 
 // DATA_LOSS if it cannot be parsed. Does not add the log's events.
 absl::StatusOr<v1::Job> ParseJob(const std::string& bytes);

@@ -196,7 +196,7 @@ TEST(RankRun, RefusesFilesReplacedBetweenOpens) {
 }
 
 // Regression: 30 s of waiting for an earlier attempt were reported as reading the checkpoint.
-TEST(RankRun, TheWaitForTheDirectoryLockIsNotReading) {
+TEST(RankRun, ExcludesLockWaitFromLoadTime) {
   const TempDir loaded, dir;
   v1::JobSpec job = Over(TestJob(), TestMesh{}, 2);
   job.mutable_checkpoint()->set_load(loaded.path());

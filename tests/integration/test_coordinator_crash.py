@@ -185,11 +185,11 @@ def test_coordinator_starts_on_full_disk_and_recovers(disk, tmp_path):
         reported = cluster.api().CancelJob(coordinator.CancelJobRequest(id=job_id, grace_seconds=5), timeout=60).job
         assert "not on disk yet" in reported.reason, reported
         wait_until("its rank is gone", lambda: not cluster.all_ranks())
-        told = wait_until("only the store is missing", lambda: (job := cluster.job(job_id)) and
-                          job.reason.startswith("waiting only for the store: cancelled, all ranks are gone") and job)
-        assert "not on disk yet" in told.reason, told
+        shown = wait_until("only the store is missing", lambda: (job := cluster.job(job_id)) and
+                           job.reason.startswith("waiting only for the store: cancelled, all ranks are gone") and job)
+        assert "not on disk yet" in shown.reason, shown
         listed = [job for job in cluster.jobs() if job.id == job_id][0]
-        assert (listed.state, listed.reason) == (told.state, told.reason), "a list shows what the job itself does"
+        assert (listed.state, listed.reason) == (shown.state, shown.reason), "a list shows the reason of the job"
         result = cluster.ctl("cancel", job_id, "--wait", "--timeout", 1).expect(6)
         assert "did not end within --timeout; it is cancelling: waiting only for the store" in result.err, result
         filler.unlink()
