@@ -64,6 +64,7 @@ absl::StatusOr<v1::Job> FollowJob(CoordinatorClient* client, const std::string& 
                                   const FollowOptions& options, Interrupt* interrupt, JobObserver* observer) {
   Cursor cursor(observer);
   const auto is_done = [&] {
+    if (cursor.job().id().empty()) return false;  // No update has arrived.
     return IsEnded(cursor.job().state()) || (options.until && options.until(cursor.job()));
   };
   // Ends a stream on behalf of the caller's interrupt, or once the condition is met.

@@ -125,6 +125,17 @@ TEST_F(JobFollowTest, DoesNotRetryRejectedCall) {
   EXPECT_EQ(revisions_.size(), 1u);
 }
 
+// Regression: `until` was asked about an empty job, which FollowJob then returned.
+TEST_F(JobFollowTest, ReturnsErrorIfNoJobArrived) {
+  Script({}, RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'j'", "JOB_NOT_FOUND"));
+  CoordinatorClient client(server_.address(), {});
+  FollowOptions options;
+  options.until = [](const v1::Job& job) { return job.state() != v1::JOB_STATE_PAUSING; };
+  EXPECT_TRUE(absl::IsNotFound(FollowJob(&client, "j", options, &interrupt_, &diary_).status()));
+  interrupt_.Fire();
+  EXPECT_TRUE(absl::IsCancelled(FollowJob(&client, "j", options, &interrupt_, &diary_).status()));
+}
+
 TEST_F(JobFollowTest, InterruptEndsReconnectWait) {
   Script({{JobUpdate(1, v1::JOB_STATE_RUNNING)}});
   diary_.on_lost = [&] { interrupt_.Fire(); };

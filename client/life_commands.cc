@@ -6,6 +6,7 @@
 #include <absl/time/clock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
@@ -27,52 +28,88 @@
 namespace fsdpd {
 namespace {
 
+// The wait of one command for its jobs.
+struct Wait {
+  absl::Time deadline;
+  absl::Status connection;  // Why the newest known state of a job may be outdated; OK if it is current.
+};
+
 class NewestJob : public JobObserver {
  public:
-  explicit NewestJob(v1::Job job) : job_(std::move(job)) {}
+  NewestJob(v1::Job job, absl::Status* connection) : job_(std::move(job)), connection_(*connection) {}
   const v1::Job& job() const { return job_; }
-  void OnJob(const v1::Job& job) override { job_ = job; }
+  void OnJob(const v1::Job& job) override {
+    job_ = job;
+    connection_ = absl::OkStatus();
+  }
   void OnStep(const v1::StepReport&) override {}
-  void OnConnectionLost(const absl::Status&) override {}
-  void OnConnectionBack() override {}
+  void OnConnectionLost(const absl::Status& why) override { connection_ = why; }
+  void OnConnectionBack() override { connection_ = absl::OkStatus(); }
 
  private:
   v1::Job job_;
+  absl::Status& connection_;
 };
 
-absl::Time DeadlineOf(const CommandLine& line) {
-  return line.flags.count("--timeout") > 0 ? absl::Now() + absl::Seconds(line.timeout_seconds)
-                                           : absl::InfiniteFuture();
+// Fires `stop` at the deadline, on its own thread.
+class Timer {
+ public:
+  Timer(absl::Time deadline, Interrupt* stop)
+      : thread_([this, deadline, stop] {
+          // WaitFor takes no infinity.
+          const absl::Duration left = std::min(deadline - absl::Now(), absl::Hours(24) * 365);
+          if (cancelled_.WaitFor(absl::ToChronoNanoseconds(left))) return;
+          has_expired_ = true;
+          stop->Fire();
+        }) {}
+  ~Timer() {
+    cancelled_.Fire();
+    thread_.join();
+  }
+  bool HasExpired() const { return has_expired_; }
+
+ private:
+  Interrupt cancelled_;
+  std::atomic<bool> has_expired_{false};
+  std::thread thread_;
+};
+
+Wait WaitOf(const CommandLine& line) {
+  return {line.flags.count("--timeout") > 0 ? absl::Now() + absl::Seconds(line.timeout_seconds)
+                                            : absl::InfiniteFuture(),
+          absl::OkStatus()};
 }
 
 // The job as `until` wants it (empty: ended), or as it is at the deadline.
-absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job, absl::Time deadline,
+absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job, Wait* wait,
                                  std::function<bool(const v1::Job&)> until) {
   FollowOptions options;
   options.until = std::move(until);
-  NewestJob newest(job);
-  Interrupt stop, done;
-  absl::StatusOr<v1::Job> result = absl::UnknownError("");
-  std::thread follower([&] {
-    result = FollowJob(&session->client(), job.id(), options, &stop, &newest);
-    done.Fire();
-  });
-  bool in_time = false;
-  {
-    const Interrupt::Scope scope(session->console().interrupt, [&] { stop.Fire(); });
-    // WaitFor takes no infinity.
-    const absl::Duration left = std::min(deadline - absl::Now(), absl::Hours(24) * 365);
-    in_time = done.WaitFor(absl::ToChronoNanoseconds(left));
-  }
-  stop.Fire();
-  follower.join();
-  if (!in_time && absl::IsCancelled(result.status())) return newest.job();
-  return result;
+  NewestJob newest(job, &wait->connection);
+  Interrupt stop;
+  const Interrupt::Scope scope(session->console().interrupt, [&] { stop.Fire(); });
+  const Timer timer(wait->deadline, &stop);
+  absl::StatusOr<v1::Job> result = FollowJob(&session->client(), job.id(), options, &stop, &newest);
+  if (!timer.HasExpired() || !absl::IsCancelled(result.status())) return result;
+  // An earlier job may have used up the time, so this one was not watched. No read without a connection: it
+  // would take --timeout for each job.
+  if (!wait->connection.ok()) return newest.job();
+  v1::GetJobRequest request;
+  request.set_id(job.id());
+  const absl::StatusOr<v1::GetJobResponse> now = session->client().GetJob(request);
+  if (now.ok()) return now->job();
+  wait->connection = now.status();
+  return newest.job();
 }
 
-int ReportTimeout(Session* session, const v1::Job& job, const char* action) {
+int ReportTimeout(Session* session, const v1::Job& job, const Wait& wait, const char* action) {
   session->console().err << "fsdpctl: " << job.id() << " did not " << action << " within --timeout; it is "
-                         << StateName(job.state()) << ": " << OneLine(job.reason()) << "\n";
+                         << StateName(job.state()) << ": " << OneLine(job.reason())
+                         << (wait.connection.ok()
+                                 ? ""
+                                 : absl::StrCat("; this state may be outdated: ",
+                                                OneLine(std::string(wait.connection.message()))))
+                         << "\n";
   return kExitTimeout;
 }
 
@@ -115,13 +152,13 @@ absl::Status CheckEtagSupport(Session* session, const std::string& id) {
 }
 
 // After the wait.
-int AddCancelled(Session* session, const v1::Job& job, Results* results) {
+int AddCancelled(Session* session, const v1::Job& job, const Wait& wait, Results* results) {
   results->Add(job, StateName(job.state()));
-  return IsEnded(job.state()) ? kExitOk : ReportTimeout(session, job, "end");
+  return IsEnded(job.state()) ? kExitOk : ReportTimeout(session, job, wait, "end");
 }
 
 // `leaving`: takes a job that has not ended yet, with --wait, or awaited here if `leaving` is null.
-int CancelOne(Session* session, const std::string& id, absl::Time deadline, std::vector<v1::Job>* leaving,
+int CancelOne(Session* session, const std::string& id, Wait* wait, std::vector<v1::Job>* leaving,
               Results* results) {
   const CommandLine& line = session->line();
   v1::CancelJobRequest request;
@@ -138,9 +175,9 @@ int CancelOne(Session* session, const std::string& id, absl::Time deadline, std:
     return kExitOk;
   }
   if (line.wait && !IsEnded(job.state())) {
-    const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, deadline, nullptr);
+    const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, wait, nullptr);
     if (!ended.ok()) return session->Fail(ended.status());
-    return AddCancelled(session, *ended, results);
+    return AddCancelled(session, *ended, *wait, results);
   }
   if (job.state() == v1::JOB_STATE_CANCELLING && !job.not_on_disk().empty())
     session->console().err << "fsdpctl: " << job.id() << ": " << OneLine(job.reason())
@@ -209,14 +246,15 @@ std::vector<std::string> ChosenIds(Session* session, const Choice& choice, int* 
 int RunCancel(Session* session, Results* results) {
   int code = kExitOk;
   const std::vector<std::string> ids = ChosenIds(session, kNotEnded, &code);
-  const absl::Time deadline = DeadlineOf(session->line());
+  Wait wait = WaitOf(session->line());
   std::vector<v1::Job> leaving;
   for (const std::string& id : ids)
-    MergeExitCode(CancelOne(session, id, deadline, ids.size() > 1 ? &leaving : nullptr, results), &code);
+    MergeExitCode(CancelOne(session, id, &wait, ids.size() > 1 ? &leaving : nullptr, results), &code);
   for (const v1::Job& job : leaving) {
-    const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, deadline, nullptr);
+    const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, &wait, nullptr);
     if (absl::IsCancelled(ended.status())) return session->Fail(ended.status());
-    MergeExitCode(ended.ok() ? AddCancelled(session, *ended, results) : session->Fail(ended.status()), &code);
+    MergeExitCode(ended.ok() ? AddCancelled(session, *ended, wait, results) : session->Fail(ended.status()),
+                  &code);
   }
   return code;
 }
@@ -255,22 +293,22 @@ void WarnOfLoss(const v1::Job& job, Session* session) {
                          << (saved > 0 ? "\n" : ", and the job will restart from step 1\n");
 }
 
-int AwaitPause(Session* session, const v1::Job& job, absl::Time deadline, Results* results) {
+int AwaitPause(Session* session, const v1::Job& job, Wait* wait, Results* results) {
   // Stop at unconfirmed ranks too: a lost node may never come back.
   const auto until = [](const v1::Job& now) {
     return now.state() != v1::JOB_STATE_PAUSING || now.pause().unconfirmed_size() > 0;
   };
-  const absl::StatusOr<v1::Job> left = AwaitJob(session, job, deadline, until);
+  const absl::StatusOr<v1::Job> left = AwaitJob(session, job, wait, until);
   if (!left.ok()) return session->Fail(left.status());
   if (until(*left)) return AddPaused(session, *left, results);
   results->Add(*left, StateName(left->state()));
-  return ReportTimeout(session, *left, "pause");
+  return ReportTimeout(session, *left, *wait, "pause");
 }
 
 // All jobs are paused before the first one is awaited.
 int RunPause(Session* session, Results* results) {
   const CommandLine& line = session->line();
-  const absl::Time deadline = DeadlineOf(line);
+  Wait wait = WaitOf(line);
   int code = kExitOk;
   std::vector<v1::Job> leaving;
   for (const std::string& id : ChosenIds(session, kPausable, &code)) {
@@ -289,7 +327,7 @@ int RunPause(Session* session, Results* results) {
     if (line.wait) leaving.push_back(response->job());
     if (!line.wait) results->Add(response->job(), StateName(response->job().state()));
   }
-  for (const v1::Job& job : leaving) MergeExitCode(AwaitPause(session, job, deadline, results), &code);
+  for (const v1::Job& job : leaving) MergeExitCode(AwaitPause(session, job, &wait, results), &code);
   return code;
 }
 

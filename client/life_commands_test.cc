@@ -227,6 +227,11 @@ TEST_F(LifeCommandsTest, TimeoutEndsWaitOfCancelAndPause) {
   v1::Job leaving = InState(v1::JOB_STATE_PAUSING);
   leaving.set_reason("waiting only for the store: paused after step 5");
   Becomes(leaving);
+  server_.on_get = [&leaving](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
+    *response->mutable_job() = leaving;
+    response->mutable_job()->set_id(request.id());
+    return grpc::Status::OK;
+  };
   EXPECT_EQ(Run({"pause", "j", "--wait", "--timeout", "1"}), kExitTimeout);
   EXPECT_EQ(out_, "j pausing\n");
   EXPECT_EQ(
@@ -250,6 +255,48 @@ TEST_F(LifeCommandsTest, TimeoutEndsWaitOfCancelAndPause) {
         std::string::npos)
         << err_;
   }
+}
+
+// Regression: the command printed a job without an id and a state, and failed with another code.
+TEST_F(LifeCommandsTest, TimeoutEndsPauseWithoutUpdate) {
+  Becomes(InState(v1::JOB_STATE_PAUSED));
+  server_.on_watch = [](const v1::WatchJobRequest&, grpc::ServerContext* context, auto*) {
+    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"pause", "j", "--wait", "--timeout", "1"}), kExitTimeout);
+  EXPECT_EQ(out_, "j pausing\n");
+}
+
+// Regression: the second job was reported in the state in which it was cancelled.
+TEST_F(LifeCommandsTest, ReadsJobsAfterTheTimeout) {
+  server_.on_cancel = [](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_CANCELLING);
+    return grpc::Status::OK;
+  };
+  server_.on_watch = [](const v1::WatchJobRequest&, grpc::ServerContext* context, auto*) {
+    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
+    return grpc::Status::OK;
+  };
+  server_.on_get = [](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(request.id() == "a" ? v1::JOB_STATE_CANCELLING
+                                                           : v1::JOB_STATE_CANCELLED);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"cancel", "a", "b", "--wait", "--timeout", "1"}), kExitTimeout);
+  EXPECT_EQ(out_, "a cancelling\nb cancelled\n");
+  EXPECT_EQ(err_.find("b did not end"), std::string::npos) << err_;
+}
+
+TEST_F(LifeCommandsTest, TimeoutReportsLostConnection) {
+  Becomes(InState(v1::JOB_STATE_PAUSED));
+  server_.on_watch = [](const v1::WatchJobRequest&, grpc::ServerContext*, auto*) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "node unplugged");
+  };
+  EXPECT_EQ(Run({"pause", "j", "--wait", "--timeout", "1"}), kExitTimeout);
+  EXPECT_NE(err_.find("node unplugged"), std::string::npos) << err_;
 }
 
 // Regression: "j succeeded" was printed, as if that were the effect of the cancel.
