@@ -203,6 +203,7 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
         Refused("JOB_ENDED", *ended, "retried",
                 "it has succeeded; `fsdpctl submit --from` starts another from its last checkpoint"));
   if (const absl::Status free = CheckDirectory(*ended); !free.ok()) return answer(free);
+  ReadPresence();
   const int counted = CountedAttempts(*ended);
   const int64_t saved = ended->checkpoints().empty() ? 0 : ended->checkpoints().rbegin()->step();
   const std::string words = With(
@@ -219,7 +220,9 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
     job->clear_cancellation();
     // As ForgetDeletedHost() does for live jobs.
     auto* hosts = job->mutable_deleted_hosts();
-    const auto is_back = [this](const std::string& node) { return views_.count(node) > 0; };
+    const auto is_back = [&](const std::string& node) {
+      return views_.count(node) > 0 || WasDeletedWithout(node, id);
+    };
     hosts->erase(std::remove_if(hosts->begin(), hosts->end(), is_back), hosts->end());
   });
   if (stored.ok()) return answer(Shown(live));

@@ -295,6 +295,7 @@ class Reconciler {
   std::vector<std::string> JobsWithRanksOn(const std::string& node) const;
   absl::Status KeepDeletedHost(const std::string& node, const std::vector<std::string>& jobs);
   void ForgetDeletedHost(const std::string& node);
+  bool WasDeletedWithout(const std::string& node, const std::string& job) const;
   void KeepUnconfirmed(const AttemptFacts& facts);
 
   // Returns the job after `event` (and `edit`).

@@ -91,6 +91,30 @@ TEST_F(ReconcilerLockedTest, RetriedJobNamesNodeDeletedAfterItsEnd) {
   ExpectNamed("deleted node a");
 }
 
+TEST_F(ReconcilerLockedTest, RetriedJobNamesNodeWhoseCordonWasDeletedLater) {
+  LoseAttempt1();
+  ASSERT_TRUE(Cancel("j").ok());
+  DeleteA();
+  ASSERT_TRUE(reconciler_->Cordon("a", "").ok());
+  DeleteA();
+  ASSERT_TRUE(reconciler_->Retry("j", "").ok());
+  LaunchAttempt2();
+  ExpectNamed("deleted node a");
+}
+
+// Regression: the node was named, although its agent had reported in between that no rank was left.
+TEST_F(ReconcilerLockedTest, RetriedJobDoesNotNameNodeThatRegisteredAndWasDeletedAgain) {
+  LoseAttempt1();
+  ASSERT_TRUE(Cancel("j").ok());
+  DeleteA();
+  Attach("a", 1);
+  LoseA();
+  DeleteA();
+  ASSERT_TRUE(reconciler_->Retry("j", "").ok());
+  LaunchAttempt2();
+  EXPECT_THAT(Job("j").reason(), Not(HasSubstr("ranks of an earlier attempt")));
+}
+
 // The reason that named the node is replaced while the other node's agent is disconnected.
 TEST_F(ReconcilerLockedTest, DeletedNodeIsRememberedAcrossRestart) {
   LoseAttempt1();

@@ -2,6 +2,8 @@
 // nodes are missing, their preflight results, and which jobs may still have ranks on a lost node.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <utility>
@@ -19,6 +21,10 @@ namespace {
 constexpr absl::Duration kAtMostEvery = absl::Seconds(1), kAtLeastEvery = absl::Minutes(10);
 constexpr int kMaxDeletedHosts = 64;             // Per job, because its reason names all of them.
 constexpr size_t kMeasuredAt = 3, kRevoked = 8;  // Indices of a NodeRecord.
+
+// Messages of NODE_DELETED events, which WasDeletedWithout() reads.
+constexpr char kByForce[] = "by force: ranks of ", kNotEnded[] = " were not known to have ended";
+constexpr char kOnlyCordon[] = "only its cordon was left";
 
 v1::Event Measured(const std::string& node, const v1::NodePreflight& preflight) {
   const bool passed = preflight.faults().empty();
@@ -212,6 +218,28 @@ void Reconciler::ForgetDeletedHost(const std::string& node) {
   }
 }
 
+// Whether the newest deletion of the node was without unconfirmed ranks of the job: the node had registered
+// since the deletion that Job.deleted_hosts records. The node list no longer knows, but the event log does.
+bool Reconciler::WasDeletedWithout(const std::string& node, const std::string& job) const {
+  EventQuery query;
+  query.node = node;
+  query.newest_first = true;
+  query.limit = 10;  // Gaps match every filter.
+  query.filter = [](const v1::Event& event) {
+    return event.kind() == v1::EVENT_KIND_NODE_DELETED && event.message() != kOnlyCordon;
+  };
+  const absl::StatusOr<EventPage> page = parts_.store->events().Read(query);
+  if (!page.ok()) return false;
+  for (const v1::Event& event : page->events) {
+    if (event.kind() != v1::EVENT_KIND_NODE_DELETED) continue;
+    absl::string_view jobs = event.message();
+    if (!absl::ConsumePrefix(&jobs, kByForce)) return true;
+    const std::vector<absl::string_view> named = absl::StrSplit(absl::StripSuffix(jobs, kNotEnded), ", ");
+    return std::count(named.begin(), named.end(), job) == 0;
+  }
+  return false;
+}
+
 absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
   return Decided([this, node, force]() -> absl::Status {
     ReadPresence();
@@ -224,8 +252,8 @@ absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
     deleted.set_kind(v1::EVENT_KIND_NODE_DELETED);
     deleted.set_node(node);
     if (!unconfirmed.empty())
-      deleted.set_message(absl::StrCat("by force: ranks of ", absl::StrJoin(unconfirmed, ", "),
-                                       " were not known to have ended"));
+      deleted.set_message(absl::StrCat(kByForce, absl::StrJoin(unconfirmed, ", "), kNotEnded));
+    if (it == views_.end()) deleted.set_message(kOnlyCordon);
     // Forget first: the event is stored only for a node that is deleted.
     if (!parts_.nodes->Forget(node)) {
       return absl::UnavailableError(
