@@ -53,8 +53,8 @@ constexpr Metric kTable[] = {
     {"fsdpd_store_seconds", kHistogram, "seconds", "operation",
      "Latency of operations of the state store, including disk or etcd."},
     {"fsdpd_store_errors_total", kCounter, "", "operation",
-     "Store operations that failed because of the disk or etcd. Each retry counts; writes that are rejected "
-     "because another coordinator leads do not."},
+     "Operations of the state store that failed because of the disk or etcd, including retries. Writes of a "
+     "coordinator that lost leadership are not counted."},
     {"fsdpd_tick_seconds", kHistogram, "seconds", "",
      "Duration of a tick of the reconciler, the only thread that changes jobs."},
 

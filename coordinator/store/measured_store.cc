@@ -5,9 +5,10 @@
 namespace fsdpd {
 namespace {
 
-// A fenced write is an answer of the state, not an error of disk or etcd: every failover has some.
+// Fenced writes do not count: every failover has some. They include writes that etcd did not answer before
+// the lease ended; FsdpdNoLeader covers that case.
 absl::StatusCode CodeOf(const absl::Status& status) {
-  return status == FencedError() ? absl::StatusCode::kFailedPrecondition : status.code();
+  return !status.ok() && status == FencedError() ? absl::StatusCode::kFailedPrecondition : status.code();
 }
 absl::StatusCode CodeOf(const std::vector<absl::Status>& results) { return CodeOf(FirstError(results)); }
 template <typename T>
