@@ -29,14 +29,25 @@ std::string WordsOfClosed(OwnTls own) {
 
 }  // namespace
 
+ConnectError ConnectErrorOf(absl::string_view message) {
+  if (absl::StrContains(message, "certificate verify failed")) return ConnectError::kUntrustedCertificate;
+  // While connecting; an error of an established stream lacks this text.
+  const bool connecting = absl::StrContains(message, "failed to connect");
+  if (absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer"))
+    return connecting ? ConnectError::kClosedOnConnect : ConnectError::kClosed;
+  if (connecting && absl::StrContains(message, " alert ")) return ConnectError::kAlertOnConnect;
+  return ConnectError::kOther;
+}
+
 std::string WordsOfConnectFault(absl::string_view message, OwnTls own) {
+  const ConnectError error = ConnectErrorOf(message);
   const bool tls = own != OwnTls::kNone;
   if (tls && absl::StrContains(message, "wrong version number")) {
     return own == OwnTls::kTrust
                ? "the server does not use TLS; drop --coordinator-ca if that is intended"
                : "the server does not use TLS; use --insecure instead of certificates if that is intended";
   }
-  if (tls && absl::StrContains(message, "certificate verify failed"))
+  if (tls && error == ConnectError::kUntrustedCertificate)
     return "the server's certificate is not signed by a CA in --coordinator-ca, or has expired";
   if (tls && absl::StrContains(message, "is not in peer certificate")) {
     return absl::StrCat(
@@ -44,11 +55,8 @@ std::string WordsOfConnectFault(absl::string_view message, OwnTls own) {
         LastError(message).empty() ? message : LastError(message),
         "): connect to a name that it has, or issue one with this name (deploy/certificates)");
   }
-  // While connecting; an error of an established stream lacks this text.
-  const bool connecting = absl::StrContains(message, "failed to connect");
-  const bool closed =
-      absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer");
-  if (closed && (connecting || !tls)) return WordsOfClosed(own);
+  if (error == ConnectError::kClosedOnConnect || (error == ConnectError::kClosed && !tls))
+    return WordsOfClosed(own);
   if (absl::StrContains(message, "Handshake read failed"))
     return "the server accepts connections but does not answer; it is stopped, or is not a coordinator";
   if (IsUnknownName(message)) return kUnknownName;

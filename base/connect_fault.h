@@ -11,6 +11,16 @@
 
 namespace fsdpd {
 
+// Failures of TLS that gRPC's message implies, as far as flags can fix them.
+enum class ConnectError {
+  kOther,
+  kUntrustedCertificate,  // The certificate of the server does not verify.
+  kClosed,                // The server closed an established connection.
+  kClosedOnConnect,       // It closed the connection before it was established.
+  kAlertOnConnect,        // It sent a TLS alert before it was established.
+};
+ConnectError ConnectErrorOf(absl::string_view message);
+
 // TLS settings of this side: none, a CA (fsdpctl), or a CA and a certificate (agent).
 enum class OwnTls { kNone, kTrust, kCertificate };
 

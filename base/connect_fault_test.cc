@@ -50,6 +50,16 @@ TEST(ConnectFault, NamesTheFlagForMismatches) {
   }
 }
 
+TEST(ConnectFault, ClassifiesMessages) {
+  EXPECT_EQ(ConnectErrorOf(Wrapped("Socket closed")), ConnectError::kClosedOnConnect);
+  EXPECT_EQ(ConnectErrorOf("Socket closed"), ConnectError::kClosed);
+  EXPECT_EQ(ConnectErrorOf(Wrapped("SSL_ERROR_SSL: sslv3 alert bad certificate")),
+            ConnectError::kAlertOnConnect);
+  EXPECT_EQ(ConnectErrorOf(Wrapped("SSL routines::certificate verify failed")),
+            ConnectError::kUntrustedCertificate);
+  EXPECT_EQ(ConnectErrorOf(Wrapped("Connection refused")), ConnectError::kOther);
+}
+
 TEST(ConnectFault, DoesNotExplainBrokenStreams) {
   EXPECT_EQ(WordsOfConnectFault("Socket closed", OwnTls::kCertificate), "Socket closed");
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/connect_fault.h"
 #include "base/log.h"
 
 namespace fsdpd {
@@ -23,15 +24,20 @@ absl::Status TooLarge(const std::string& words) {
 }
 
 // gRPC's message does not name the certificate. `fault`: why the TLS files cannot be used; may be empty.
-std::string TlsHint(const std::string& message, const std::string& fault) {
+std::string TlsHint(const std::string& message, const std::string& fault, bool has_certificate) {
   if (!fault.empty()) return absl::StrCat("; TLS files for etcd cannot be used: ", fault);
-  if (absl::StrContains(message, "certificate verify failed"))
-    return "; etcd's certificate may have expired, or may not be signed by a CA in --etcd-ca";
-  const bool closed = absl::StrContains(message, "Socket closed") ||
-                      absl::StrContains(message, "reset by peer") || absl::StrContains(message, " alert ");
-  // An established connection closes in these words too if etcd stops.
-  if (closed && absl::StrContains(message, "failed to connect"))
-    return "; --etcd-cert may have expired, or may not be signed by a CA in etcd's --trusted-ca-file";
+  switch (ConnectErrorOf(message)) {
+    case ConnectError::kUntrustedCertificate:
+      return "; etcd's certificate may have expired, or may not be signed by a CA in --etcd-ca";
+    case ConnectError::kClosedOnConnect:
+    case ConnectError::kAlertOnConnect:
+      return has_certificate
+                 ? "; --etcd-cert may have expired, or may not be signed by a CA in etcd's --trusted-ca-file"
+                 : "; etcd may require a client certificate: set --etcd-cert";
+    case ConnectError::kClosed:  // For example, etcd stops.
+    case ConnectError::kOther:
+      break;
+  }
   return "";
 }
 
@@ -175,7 +181,8 @@ absl::StatusOr<Answer> EtcdClient::Try(const Call& call) {
   if (absl::IsUnavailable(status) && options_.tls.given()) {
     MutexLock lock(&mutex_);
     const std::string message(status.message());
-    status = absl::UnavailableError(absl::StrCat(message, TlsHint(message, tls_error_)));
+    status = absl::UnavailableError(
+        absl::StrCat(message, TlsHint(message, tls_error_, !options_.tls.certificate.empty())));
   }
   size_t expected = asked;  // Concurrent failures advance by one member only.
   if (absl::IsUnavailable(status)) next_.compare_exchange_strong(expected, asked + 1);

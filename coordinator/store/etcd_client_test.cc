@@ -74,6 +74,18 @@ TEST_F(EtcdClientTest, NamesRejectedCertificate) {
               HasSubstr("; --etcd-cert may have expired, or may not be signed by a CA in etcd's"));
 }
 
+// Regression: the error blamed --etcd-cert, which was not set.
+TEST_F(EtcdClientTest, AsksForMissingCertificate) {
+  ClosingServer etcd;
+  MakeCertificate("ca");
+  EtcdOptions options;
+  options.members = {etcd.address()};
+  options.tls.trusted = dir_.File("ca.crt");
+  const auto client = EtcdClient::Make(options, absl::Now());
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_THAT(std::string((*client)->TryTxn({}).status().message()), HasSubstr("; etcd may require"));
+}
+
 TEST_F(EtcdClientTest, NamesExpiredCertificateWithDate) {
   const auto client = ClientOf("127.0.0.1:1");
   EXPECT_THAT(std::string(client->TryTxn({}).status().message()), Not(HasSubstr("TLS")));
