@@ -35,6 +35,25 @@ absl::StatusOr<std::vector<PathRoot>> ResolveAll(const std::vector<std::string>&
   return roots;
 }
 
+// The channel reads these files only when it connects, which may be weeks from now. The result checks them at
+// every scrape, so that an expired or invalid file is visible before the agent has to reconnect.
+std::function<std::map<std::string, MetricsExporter::FileState>()> TlsFileStates(const TlsFiles& tls) {
+  return [tls, last_fault = std::string(), last_warning = std::string()]() mutable {
+    const absl::StatusOr<TlsIdentity> read = ReadTlsFiles(tls, Clock::Real()->Wall());
+    std::string fault(read.status().message());
+    if (fault != last_fault && !fault.empty())
+      LogError("rejected TLS files; the previous ones stay in use error=%s", fault);
+    if (read.ok()) LogTlsWarning(*read, &last_warning);
+    const TlsExpiry expiry = ExpiryOf(tls);
+    std::map<std::string, MetricsExporter::FileState> files;
+    files["--coordinator-ca"] = {IsFaultOf(tls.trusted, fault), expiry.trusted};
+    files["--tls-cert"] = {IsFaultOf(tls.certificate, fault), expiry.certificate};
+    files["--tls-key"] = {IsFaultOf(tls.key, fault), std::nullopt};
+    last_fault = std::move(fault);
+    return files;
+  };
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options,
@@ -63,22 +82,7 @@ absl::Status Agent::StartParts() {
   FSDPD_ASSIGN_OR_RETURN(path_roots_, ResolveAll(options_.path_roots));
   FSDPD_ASSIGN_OR_RETURN(work_dir_lock_, LogKeeper::Prepare(options_.work_dir));
   FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
-  if (options_.tls.given()) {
-    // The channel reads these files only when it connects, which may be weeks from now. Check them at every
-    // scrape, so that an expired or invalid file is visible before the agent has to reconnect.
-    metrics_->WatchFiles([tls = options_.tls, last_fault = std::string()]() mutable {
-      std::string fault(ReadTlsFiles(tls, Clock::Real()->Wall()).status().message());
-      if (fault != last_fault && !fault.empty())
-        LogError("rejected TLS files; the previous ones stay in use error=%s", fault);
-      const TlsExpiry expiry = ExpiryOf(tls);
-      std::map<std::string, MetricsExporter::FileState> files;
-      files["--coordinator-ca"] = {IsFaultOf(tls.trusted, fault), expiry.trusted};
-      files["--tls-cert"] = {IsFaultOf(tls.certificate, fault), expiry.certificate};
-      files["--tls-key"] = {IsFaultOf(tls.key, fault), std::nullopt};
-      last_fault = std::move(fault);
-      return files;
-    });
-  }
+  if (options_.tls.given()) metrics_->WatchFiles(TlsFileStates(options_.tls));
   if (options_.offer.device == v1::DEVICE_CUDA) {
     gpus_ = std::make_shared<GpuWatch>(options_.node, Clock::Real());
     gpus_->Start();
