@@ -334,7 +334,10 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* notes) {
     const absl::Time ended = ledger_date_.Of(std::min(facts->LastEnd(), parts_.clock->Now()));
     EndTime(std::max(ended, absl::FromUnixNanos(job->start_unix_nanos())), job);
   };
-  if (*verdict.event == JobEvent::kNote || *verdict.event == JobEvent::kReady) {
+  const bool is_note = *verdict.event == JobEvent::kNote;
+  // Ranks have returned, and readers must see that while the store still fails.
+  const bool is_urgent = is_note && absl::StartsWith(live.job.reason(), kWaitsForStore);
+  if ((is_note && !is_urgent) || *verdict.event == JobEvent::kReady) {
     absl::StatusOr<v1::Job> next = After(live, *verdict.event, verdict.reason, edit);
     if (next.ok()) notes->push_back(*std::move(next));
     return;
@@ -342,11 +345,11 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* notes) {
   absl::Status stored = Commit(&live, *verdict.event, verdict.reason, edit);
   // The rest of a failed attempt is stopped, and shown as such, even if that cannot be stored: its ranks may
   // hang.
-  if (!stored.ok() && *verdict.event == JobEvent::kFail)
+  if (!stored.ok() && (*verdict.event == JobEvent::kFail || is_urgent))
     stored = CommitUnstored(&live, *verdict.event, verdict.reason, stored, edit);
   // Its ranks are gone: readers see that the job waits for nothing else.
   if (!stored.ok() && *verdict.event == JobEvent::kGone) {
-    const std::string words = absl::StrCat("waiting only for the store: ", verdict.reason);
+    const std::string words = absl::StrCat(kWaitsForStore, verdict.reason);
     if (words != live.job.reason()) CommitUnstored(&live, JobEvent::kNote, words, stored).IgnoreError();
   }
   if (!stored.ok()) return;  // The next tick judges again.

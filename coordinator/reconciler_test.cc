@@ -17,6 +17,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 using ReconcilerTest = ReconcilerCase;
 
@@ -539,6 +540,39 @@ TEST_F(ReconcilerTest, CancelledJobWithoutRanksWaitsOnlyForStore) {
   for (const v1::Job::Event& event : stored.events())
     notes += absl::StartsWith(event.message(), "waiting only for the store") ? 1 : 0;
   EXPECT_EQ(notes, 1);
+}
+
+TEST_F(ReconcilerTest, PausedJobWithoutRanksWaitsOnlyForStore) {
+  RunOn({"a"});
+  ASSERT_TRUE(Pause("j").ok());
+  std::optional<FullDisk> full(std::in_place);
+  Stopped("a", "j");
+  Advance(absl::Seconds(2));
+  const v1::Job meanwhile = Job("j");
+  full.reset();
+  EXPECT_EQ(meanwhile.state(), v1::JOB_STATE_PAUSING);
+  EXPECT_THAT(meanwhile.reason(), StartsWith("waiting only for the store: "));
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_PAUSED);
+}
+
+// Regression: the job waited only for the store, although ranks were back.
+TEST_F(ReconcilerTest, ReturnedRanksReplaceWaitForStore) {
+  RunOn({"a", "b"});
+  ASSERT_TRUE(Cancel("j").ok());
+  Stopped("b", "j");
+  Detach("a");
+  outboxes_.erase("a");
+  std::optional<FullDisk> full(std::in_place);
+  Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(5));
+  const v1::Job without = Job("j");
+  Attach("a", 1, {{"j", 1}});
+  Advance(absl::Seconds(2));
+  const v1::Job with = Job("j");
+  full.reset();
+  EXPECT_THAT(without.reason(), StartsWith("waiting only for the store: "));
+  EXPECT_EQ(with.state(), v1::JOB_STATE_CANCELLING);
+  EXPECT_THAT(with.reason(), StartsWith("all agents are connected again; ranks are leaving"));
 }
 
 TEST_F(ReconcilerTest, StopsFailedJobDespiteFailedWrite) {

@@ -601,7 +601,8 @@ Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const Pre
         absl::StrCat(kSilent, absl::StrJoin(unconfirmed, ", "), ", connected but has not confirmed the stop ",
                      absl::FormatDuration(kConfirmsWithin), " after its grace; ranks may still run there",
                      WhatFollows(job));
-  } else if (silent.empty() && absl::StartsWith(job.reason(), kSilent)) {
+  } else if (silent.empty() &&
+             (absl::StartsWith(job.reason(), kSilent) || absl::StartsWith(job.reason(), kWaitsForStore))) {
     verdict.reason =
         lost.empty() ? absl::StrCat(kAllBack, "; ranks are leaving") : WithLost("ranks are leaving", lost);
   }

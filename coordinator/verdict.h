@@ -61,6 +61,10 @@
 
 namespace fsdpd {
 
+// Start of the reason of a job whose ranks are gone while that cannot be stored. A silent node that returns
+// with ranks replaces it.
+inline constexpr char kWaitsForStore[] = "waiting only for the store: ";
+
 enum class Presence {
   kConnected,
   kExpected,  // No message since the coordinator's start, and still within its time to reconnect.
