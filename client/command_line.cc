@@ -530,7 +530,7 @@ void AddGlobalFlags(CLI::App* app, CommandLine* line) {
       ->type_name("FILE");
   AddOutputFlag(app, line);
   app->add_option("--timeout", line->timeout_seconds,
-                  "Limit calls and cancel/pause --wait; plan --search: 40, --offline: none")
+                  "Limit each call and, if set, cancel/pause --wait; plan --search: 40 s")
       ->check(CLI::Validator(CheckSeconds, ""))
       ->type_name("SECONDS")
       ->capture_default_str();
