@@ -76,18 +76,26 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
            now, job);
 }
 
+// The command that exports the checkpoint later. ckpt convert writes bfloat16 by default.
+std::string ExportCommand(const v1::SavedCheckpoint& exported, const v1::Job& job) {
+  std::string source = "CHECKPOINT";
+  for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
+    if (saved.step() == exported.step()) source = saved.path();
+  }
+  return absl::StrCat("fsdpctl ckpt convert ", source, " ", exported.path(), " --to hf",
+                      FilledSpec(job).precision().compute() == v1::DTYPE_BF16 ? "" : " --dtype float32");
+}
+
 bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* job) {
   if (job->has_exported() && job->exported().unix_nanos() == exported.unix_nanos()) return false;
   *job->mutable_exported() = exported;
   job->set_revision(job->revision() + 1);
   const std::string what = absl::StrCat("Hugging Face directory ", exported.path());
   AddEvent(v1::EVENT_KIND_CHECKPOINT,
-           exported.error().empty()
-               ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
-                              HumanSeconds(exported.seconds()), ")")
-               : absl::StrCat(what, " could not be written: ", exported.error(),
-                              "; `fsdpctl ckpt convert --to hf` writes it from the checkpoint, "
-                              "with --dtype float32 unless precision.compute is bf16"),
+           exported.error().empty() ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
+                                                   HumanSeconds(exported.seconds()), ")")
+                                    : absl::StrCat(what, " could not be written: ", exported.error(),
+                                                   "; export it with `", ExportCommand(exported, *job), "`"),
            now, job);
   return true;
 }

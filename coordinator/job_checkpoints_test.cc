@@ -190,11 +190,16 @@ TEST_F(JobCheckpointsTest, ExportIsNotACheckpoint) {
   exported.set_unix_nanos(6);
   EXPECT_TRUE(TakeSaved(exported, now_, &job_));
   EXPECT_FALSE(job_.has_failed_checkpoint()) << "nothing of the job is lost";
-  EXPECT_THAT(Events(),
-              ElementsAre("Hugging Face directory /runs/7/hf written (1.50 GiB in 3 s)",
-                          "Hugging Face directory /runs/7/hf could not be written: the disk is full; "
-                          "`fsdpctl ckpt convert --to hf` writes it from the checkpoint, with --dtype "
-                          "float32 unless precision.compute is bf16"));
+  job_.mutable_resolved()->mutable_precision()->set_compute(v1::DTYPE_BF16);
+  exported.set_unix_nanos(7);
+  EXPECT_TRUE(TakeSaved(exported, now_, &job_));
+  EXPECT_THAT(
+      Events(),
+      ElementsAre("Hugging Face directory /runs/7/hf written (1.50 GiB in 3 s)",
+                  "Hugging Face directory /runs/7/hf could not be written: the disk is full; export "
+                  "it with `fsdpctl ckpt convert /runs/7/iter_1000 /runs/7/hf --to hf --dtype float32`",
+                  "Hugging Face directory /runs/7/hf could not be written: the disk is full; export "
+                  "it with `fsdpctl ckpt convert /runs/7/iter_1000 /runs/7/hf --to hf`"));
 }
 
 TEST_F(JobCheckpointsTest, ReportsThatTrainingContinuesOnlyIfItDoes) {

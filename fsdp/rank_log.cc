@@ -237,8 +237,8 @@ std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
                ? absl::StrFormat("export %s  %s in %s  %s", saved.format(), HumanBytes(saved.bytes()),
                                  HumanSeconds(saved.seconds()), saved.path())
                : absl::StrFormat(
-                     "export %s  not written to %s: %s; run `fsdpctl ckpt convert --to hf` on the "
-                     "checkpoint, with --dtype float32 unless precision.compute is bf16",
+                     "export %s  could not be written to %s: %s; `fsdpctl ckpt convert --to hf` writes it "
+                     "from the checkpoint",
                      saved.format(), saved.path(), saved.error());
   }
   const std::string head = absl::StrFormat("save %5d/%d  ", saved.step(), steps);

@@ -176,10 +176,10 @@ TEST(RankLog, ExportIsNotShownAsCheckpoint) {
   exported.set_seconds(4);
   EXPECT_EQ(SavedLine(exported, 1000), "export hf  1.50 GiB in 4 s  /runs/7/hf");
   exported.set_error("the disk is full");
-  EXPECT_EQ(
-      SavedLine(exported, 1000),
-      "export hf  not written to /runs/7/hf: the disk is full; run `fsdpctl ckpt convert --to hf` on the "
-      "checkpoint, with --dtype float32 unless precision.compute is bf16");
+  EXPECT_EQ(SavedLine(exported, 1000),
+            "export hf  could not be written to /runs/7/hf: the disk is full; `fsdpctl ckpt convert --to hf` "
+            "writes "
+            "it from the checkpoint");
 }
 
 TEST(RankLog, RestoredLinesNameSkippedCheckpoints) {
