@@ -111,7 +111,7 @@ TEST_F(CommandsTest, SubmitSendsSpecAndPrintsId) {
 
 TEST_F(CommandsTest, LocatesRejectedField) {
   server_.on_submit = [](const auto&, auto*) {
-    return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "BAD_SPEC",
+    return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "INVALID_SPEC",
                               {{"train.steps", "is 3"}});
   };
   EXPECT_EQ(Run({"submit", "-f", file_}), kExitSpecRefused);
@@ -207,7 +207,7 @@ TEST_F(CommandsTest, KeepsErrorAmongManyWarnings) {
 
 TEST_F(CommandsTest, RejectedSubmitPrintsJson) {
   server_.on_submit = [](const auto&, auto*) {
-    return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "BAD_SPEC",
+    return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "INVALID_SPEC",
                               {{"train.steps", "is 3"}});
   };
   EXPECT_EQ(Run({"submit", "-f", file_, "-o", "yaml"}), kExitSpecRefused);

@@ -33,14 +33,14 @@ class CoordinatorClientTest : public testing::Test {
 
 TEST_F(CoordinatorClientTest, DecodesErrorDetails) {
   server_.on_submit = [](const auto&, auto*) {
-    return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "the job spec has 2 errors", "BAD_SPEC",
+    return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "the job spec has 2 errors", "INVALID_SPEC",
                               {{"train.steps", "is 0"}, {"data", "is missing"}});
   };
   CoordinatorClient client(server_.address(), {});
   const absl::Status status = client.SubmitJob({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "the job spec has 2 errors");
-  EXPECT_EQ(ReasonOf(status), "BAD_SPEC");
+  EXPECT_EQ(ReasonOf(status), "INVALID_SPEC");
   const Violations fields = FieldViolationsOf(status);
   ASSERT_EQ(fields.size(), 2u);
   EXPECT_EQ(fields[0].field, "train.steps");

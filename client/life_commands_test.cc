@@ -425,11 +425,11 @@ TEST_F(LifeCommandsTest, RejectsEmptyRequestId) {
 
 TEST_F(LifeCommandsTest, VersionIsPrintedDespiteRejectedCall) {
   server_.on_version = [](const v1::GetVersionRequest&, v1::GetVersionResponse*) {
-    return RefusalWithDetails(grpc::StatusCode::UNAUTHENTICATED, "the call has no token", "NO_TOKEN");
+    return RefusalWithDetails(grpc::StatusCode::UNAUTHENTICATED, "the call has no token", "MISSING_TOKEN");
   };
   EXPECT_EQ(Run({"version"}), kExitFailed);
   EXPECT_EQ(out_.find("client  "), 0U) << out_;
-  EXPECT_NE(err_.find("[NO_TOKEN]"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("[MISSING_TOKEN]"), std::string::npos) << err_;
 }
 
 TEST_F(LifeCommandsTest, TokenNewErrorNamesItsHelp) {

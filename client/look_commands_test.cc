@@ -133,7 +133,8 @@ TEST_F(LookCommandsTest, GetPrintsNamesPathsAndSpecs) {
 TEST_F(LookCommandsTest, GetPrintsStepTimeline) {
   server_.on_course = [](const v1::GetStepCourseRequest& request, v1::GetStepCourseResponse* response) {
     if (request.id() != "tiny-b2")
-      return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no step of it was told of", "COURSE_NOT_FOUND");
+      return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no step of it was told of",
+                                "STEP_TIMELINE_NOT_FOUND");
     response->set_attempt(1);
     response->mutable_course()->set_step(20);
     return grpc::Status::OK;
@@ -401,16 +402,16 @@ TEST_F(LookCommandsTest, ExplainIncludesMigrateRules) {
             "  Reported by: fsdpctl migrate\n  If violated: a warning\n");
 }
 
-// tests/tidy/test_proto.py compares reason.proto with the reasons in the coordinator's code.
+// tests/tidy/test_error_ids.py compares the registry with the ids in the code.
 TEST_F(LookCommandsTest, ExplainIncludesErrorReasons) {
   server_.Stop();
   for (const FieldDoc& reason : ErrorReasons()) {
     EXPECT_EQ(Run({"explain", reason.name}), kExitOk) << err_;
     EXPECT_EQ(out_.find(reason.name + "  <error reason>\n  "), 0u) << out_;
   }
-  EXPECT_EQ(Run({"explain", "role_needed"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"explain", "role_required"}), kExitOk) << err_;
   EXPECT_EQ(out_,
-            "ROLE_NEEDED  <error reason>\n"
+            "ROLE_REQUIRED  <error reason>\n"
             "  PERMISSION_DENIED. The call needs a higher role: metadata has both, \"needed\" and \"role\". "
             "Ask an\n"
             "  operator for that role, or to make the call.\n");

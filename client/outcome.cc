@@ -52,7 +52,7 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
       return kExitInterrupted;
     case absl::StatusCode::kInvalidArgument:
       console->err << "fsdpctl: " << message << "\n";
-      return ReasonOf(status) == "BAD_SPEC" ? kExitSpecRefused : kExitUsage;
+      return ReasonOf(status) == "INVALID_SPEC" ? kExitSpecRefused : kExitUsage;
     default:
       console->err << "fsdpctl: " << message;
       if (const std::string reason = ReasonOf(status); !reason.empty()) console->err << " [" << reason << "]";

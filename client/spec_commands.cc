@@ -105,7 +105,7 @@ int FailSpec(Session* session, const absl::Status& status, const SpecText& spec,
     return code;
   }
   if (!absl::IsInvalidArgument(status) || FieldViolationsOf(status).empty()) return session->Fail(status);
-  if (ReasonOf(status) != "BAD_SPEC") return session->Fail(status);
+  if (ReasonOf(status) != "INVALID_SPEC") return session->Fail(status);
   const absl::StatusOr<v1::ValidateJobResponse> answer = Validate(session, spec);
   SpecFaults faults;
   if (answer.ok()) faults = Located(answer->faults(), spec);

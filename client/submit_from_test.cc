@@ -99,7 +99,7 @@ TEST_F(SubmitFromTest, ArraySubmitsNumberedJobs) {
 TEST_F(SubmitFromTest, PartiallyRejectedArrayIsOneDocument) {
   server_.on_submit = [](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
     if (request.spec().train().seed() == 2)
-      return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "BAD_SPEC",
+      return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "INVALID_SPEC",
                                 {{"train.seed", "is not wanted"}});
     response->mutable_job()->set_id("made");
     return grpc::Status::OK;

@@ -34,12 +34,12 @@ absl::StatusOr<Caller> Authorizer::Identify(const grpc::ServerContextBase& conte
   if (open()) return Caller{};
   const auto header = context.client_metadata().find(kHeader);
   if (header == context.client_metadata().end()) {
-    return Unauthenticated("NO_TOKEN",
+    return Unauthenticated("MISSING_TOKEN",
                            "the call has no token; set FSDPD_TOKEN, or pass --token-file to fsdpctl");
   }
   absl::string_view token(header->second.data(), header->second.size());
   if (!absl::ConsumePrefix(&token, kScheme)) {
-    return Unauthenticated("NO_TOKEN", "metadata 'authorization' must be 'Bearer <token>'");
+    return Unauthenticated("MISSING_TOKEN", "metadata 'authorization' must be 'Bearer <token>'");
   }
   const std::optional<Principal> principal = token_store_->Find(token);
   if (!principal.has_value()) {
@@ -59,7 +59,7 @@ absl::Status Authorizer::Permit(const Caller& caller, absl::string_view method,
   const std::string what = permission.own == permission.role
                                ? std::string(method)
                                : absl::StrCat(method, " on a job of another user");
-  return Refusal(absl::StatusCode::kPermissionDenied, "ROLE_NEEDED",
+  return Refusal(absl::StatusCode::kPermissionDenied, "ROLE_REQUIRED",
                  absl::StrCat(what, " requires ", WithArticle(permission.role), " (", caller.name, " is ",
                               WithArticle(caller.role), ")"),
                  {{"needed", NameOf(permission.role)}, {"role", NameOf(caller.role)}});
@@ -68,7 +68,7 @@ absl::Status Authorizer::Permit(const Caller& caller, absl::string_view method,
 absl::Status Authorizer::AskForCertificate(const grpc::ServerContextBase& context) const {
   if (open()) return absl::OkStatus();
   if (context.auth_context()->FindPropertyValues(kPemProperty).empty()) {
-    return Unauthenticated("NO_CERTIFICATE",
+    return Unauthenticated("MISSING_CERTIFICATE",
                            "the agent presented no certificate; start it with --tls-cert and --tls-key");
   }
   return CheckNotRevoked(SerialOf(context));
@@ -109,10 +109,10 @@ absl::Status Authorizer::AdmitNode(const grpc::ServerContextBase& context, const
   const grpc::string_ref shown = context.auth_context()->FindPropertyValues(kPemProperty).front();
   const absl::StatusOr<std::vector<std::string>> names =
       CertificateNames(absl::string_view(shown.data(), shown.size()));
-  if (!names.ok()) return Unauthenticated("NO_CERTIFICATE", names.status().message());
+  if (!names.ok()) return Unauthenticated("MISSING_CERTIFICATE", names.status().message());
   const absl::Status named = CheckNodeInNames(node, *names);
   if (named.ok()) return named;
-  return Refusal(absl::StatusCode::kPermissionDenied, "WRONG_NODE", named.message());
+  return Refusal(absl::StatusCode::kPermissionDenied, "NODE_NAME_MISMATCH", named.message());
 }
 
 }  // namespace fsdpd

@@ -2,9 +2,9 @@
 // with their node's name. Without authentication every caller may do everything, and the coordinator listens
 // on loopback only.
 //
-// Errors: UNAUTHENTICATED (NO_TOKEN, UNKNOWN_TOKEN, NO_CERTIFICATE, REVOKED_CERTIFICATE) without valid
-// credentials, PERMISSION_DENIED (ROLE_NEEDED with both roles, WRONG_NODE with both names) with credentials
-// that do not suffice.
+// Errors: UNAUTHENTICATED (MISSING_TOKEN, UNKNOWN_TOKEN, MISSING_CERTIFICATE, REVOKED_CERTIFICATE) without
+// valid credentials, PERMISSION_DENIED (ROLE_REQUIRED with both roles, NODE_NAME_MISMATCH with both names)
+// with credentials that do not suffice.
 //
 // Thread-safe. Borrows its constructor arguments.
 #pragma once

@@ -95,7 +95,7 @@ absl::Status Reconciler::ReleaseAwaiting(const v1::Job& deleted) {
   if (deleted.state() == v1::JOB_STATE_SUCCEEDED || awaiting.empty()) return absl::OkStatus();
   const bool one = awaiting.size() == 1;
   return WrongState(
-      "JOB_AWAITED", absl::StrCat("jobs/", deleted.id()),
+      "JOB_HAS_DEPENDENTS", absl::StrCat("jobs/", deleted.id()),
       absl::StrCat("job ", deleted.id(), " cannot be deleted: ", one ? "job " : "jobs ", JobNames(awaiting),
                    one ? " waits" : " wait", " for its success; cancel ", one ? "it" : "them", " first"));
 }

@@ -375,7 +375,7 @@ TEST_F(CoordinatorTest, RejectsBadSpecWithAllViolations) {
   v1::Job job;
   const grpc::Status status = Submit(spec, "", &job);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(status).reason(), "BAD_SPEC");
+  EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(status).reason(), "INVALID_SPEC");
   std::set<std::string> fields;
   const auto bad = DetailOf<google::rpc::BadRequest>(status);
   for (const auto& violation : bad.field_violations()) {

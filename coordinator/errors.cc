@@ -109,7 +109,7 @@ class SpecDetails {
     *bad_.add_field_violations() = violation;
   }
   void AttachTo(absl::Status* status) {
-    google::rpc::ErrorInfo info = InfoOf("BAD_SPEC");
+    google::rpc::ErrorInfo info = InfoOf("INVALID_SPEC");
     if (!rules_.empty()) (*info.mutable_metadata())["rules"] = absl::StrJoin(rules_, ",");
     if (faults_.more() > 0) {
       bad_.add_field_violations()->set_description(
@@ -165,7 +165,7 @@ absl::Status BadSpec(const Violations& faults) {
 
 absl::Status BadField(absl::string_view field, absl::string_view reason) {
   absl::Status status =
-      Refusal(absl::StatusCode::kInvalidArgument, "BAD_REQUEST", absl::StrCat(field, ": ", reason));
+      Refusal(absl::StatusCode::kInvalidArgument, "INVALID_REQUEST", absl::StrCat(field, ": ", reason));
   google::rpc::BadRequest bad;
   auto* violation = bad.add_field_violations();
   violation->set_field(std::string(field));

@@ -62,7 +62,7 @@ TEST(Errors, BadSpecListsOnlyErrors) {
   EXPECT_EQ(bad.field_violations(0).field(), "train.steps");
   EXPECT_EQ(bad.field_violations(0).description(), "train.steps is wrong.");
   EXPECT_EQ(bad.field_violations(1).field(), "name");
-  EXPECT_EQ(ReasonOf(status), "BAD_SPEC");
+  EXPECT_EQ(ReasonOf(status), "INVALID_SPEC");
   EXPECT_EQ(status.error_message(),
             "the job spec has 2 errors; the first: train.steps: train.steps is wrong.");
   v1::SpecFaults faults;

@@ -51,7 +51,7 @@ absl::Status CheckCursor(int64_t after, const EventPage& page) {
 absl::StatusOr<EventPage> ReadLog(const EventLog& log, const EventQuery& query) {
   absl::StatusOr<EventPage> page = log.Read(query);
   if (!absl::IsOutOfRange(page.status())) return page;
-  return Refusal(absl::StatusCode::kOutOfRange, "EVENTS_GONE", page.status().message(),
+  return Refusal(absl::StatusCode::kOutOfRange, "EVENTS_EXPIRED", page.status().message(),
                  {{"oldest", absl::StrCat(log.oldest())}});
 }
 

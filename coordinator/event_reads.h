@@ -1,7 +1,7 @@
 // Reads of the event log for clients: shared by the leader and standby coordinators, each with its own log.
 //
 // Errors are those of errors.h: INVALID_ARGUMENT with the field of the request, and OUT_OF_RANGE
-// (EVENTS_GONE) if events after the cursor are no longer retained. Pure apart from the arguments.
+// (EVENTS_EXPIRED) if events after the cursor are no longer retained. Pure apart from the arguments.
 #pragma once
 
 #include <absl/functional/function_ref.h>

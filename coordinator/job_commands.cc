@@ -176,7 +176,7 @@ absl::Status Reconciler::CheckDirectory(const v1::Job& ended) {
   FSDPD_ASSIGN_OR_RETURN(const JobPage sharing, parts_.store->List(query));
   const std::string why = WhyDirectoryIsLost(ended, sharing.jobs);
   if (why.empty()) return absl::OkStatus();
-  return WrongState("FOLDER_TAKEN", absl::StrCat("jobs/", ended.id()),
+  return WrongState("DIRECTORY_IN_USE", absl::StrCat("jobs/", ended.id()),
                     absl::StrCat("job ", ended.id(), " cannot be retried: ", why));
 }
 

@@ -62,7 +62,7 @@ absl::StatusOr<std::string> ProjectOf(const Caller& caller, const v1::SubmitJobR
   if (const absl::Status name = CheckProjectName(asked); !name.ok())
     return BadField("project", name.message());
   if (caller.project.empty() || caller.role >= PrincipalRole::kOperator) return asked;
-  return Refusal(absl::StatusCode::kPermissionDenied, "OTHER_PROJECT",
+  return Refusal(absl::StatusCode::kPermissionDenied, "PROJECT_NOT_ALLOWED",
                  absl::StrCat("project: only operators may submit to another project (", caller.name,
                               " is in project ", caller.project, ")"),
                  {{"project", caller.project}});
@@ -278,7 +278,7 @@ absl::Status JobService::ReadCourse(const std::string& id, v1::GetStepCourseResp
   std::optional<v1::GetStepCourseResponse> found = parts_.courses->Find(id);
   if (!found.has_value()) {
     return Refusal(
-        absl::StatusCode::kNotFound, "COURSE_NOT_FOUND",
+        absl::StatusCode::kNotFound, "STEP_TIMELINE_NOT_FOUND",
         absl::StrCat("job ", id, ": no step timeline since this coordinator started; the job is ",
                      absl::AsciiStrToLower(ShortName(job.state())),
                      IsEnded(job.state()) ? " and runs no more steps" : ", and its next step reports one"));

@@ -34,7 +34,7 @@ absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64
   const v1::StepReport& last = job.last_step();
   if (last.step() == 0) {
     return WrongState(
-        "JOB_NOT_STEPPING", subject,
+        "JOB_HAS_NO_STEPS", subject,
         absl::StrCat("job ", job.id(), " has made no step yet; retry, or set telemetry.trace_steps"));
   }
   const double step_seconds = std::max(kShortestStepSeconds, last.step_seconds());  // Also replaces NaN.
@@ -46,7 +46,7 @@ absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64
   const PlaceRequest request = RequestOf(job);
   order.set_ranks(static_cast<int32_t>(request.nodes * request.ranks_per_node));
   if (order.steps() > 0) return order;
-  return WrongState("JOB_ENDS_BEFORE", subject,
+  return WrongState("JOB_ENDS_TOO_SOON", subject,
                     absl::StrCat("job ", job.id(), " ends with step ", end,
                                  ", before the order reaches its ranks; set telemetry.trace_steps"));
 }

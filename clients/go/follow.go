@@ -258,8 +258,8 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Update, error] 
 }
 
 // WatchEvents yields each event after the request's cursor (Event.sequence) once and in order, and then new events until
-// ctx ends. It reconnects like Watch. An error with the reason EVENTS_GONE means that events after the cursor are no longer
-// retained.
+// ctx ends. It reconnects like Watch. An error with the reason EVENTS_EXPIRED means that events after the cursor are no
+// longer retained.
 func (c *Client) WatchEvents(ctx context.Context, request *api.WatchEventsRequest) iter.Seq2[*api.Event, error] {
 	return func(yield func(*api.Event, error) bool) {
 		cursor := eventCursor{proto.Clone(request).(*api.WatchEventsRequest)}

@@ -286,7 +286,7 @@ func TestErrorsHaveFaultsAndReasons(t *testing.T) {
 	bad.Train.GlobalBatch = proto.Int64(3)
 	_, err := client.Submit(ctx, bad, "")
 	var refused *Error
-	if !errors.As(err, &refused) || refused.Reason != "BAD_SPEC" || refused.Faults[0].GetField() != "train.global_batch" {
+	if !errors.As(err, &refused) || refused.Reason != "INVALID_SPEC" || refused.Faults[0].GetField() != "train.global_batch" {
 		t.Errorf("a bad spec: %v", err)
 	}
 	if _, err := client.Cordon(ctx, "node-99", ""); ReasonOf(err) != "NODE_NOT_FOUND" {

@@ -43,7 +43,7 @@ func ReadSpec(text []byte) (*api.JobSpec, error) {
 }
 
 func badSpec(err error) error {
-	return &Error{Code: codes.InvalidArgument, Reason: "BAD_SPEC", Message: fmt.Sprintf("the job spec: %v", err)}
+	return &Error{Code: codes.InvalidArgument, Reason: "INVALID_SPEC", Message: fmt.Sprintf("the job spec: %v", err)}
 }
 
 // canonical converts the tree to protobuf's JSON: full enum names, and variables as a list. Unknown fields and values are

@@ -61,7 +61,7 @@ func TestRejectsInvalidSpec(t *testing.T) {
 		`{"data": {"tokens": [{"tpye": "x"}]}}`: "tpye",
 	} {
 		_, err := ReadSpec([]byte(text))
-		if err == nil || ReasonOf(err) != "BAD_SPEC" || !strings.Contains(err.Error(), word) {
+		if err == nil || ReasonOf(err) != "INVALID_SPEC" || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

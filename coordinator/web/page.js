@@ -58,7 +58,7 @@ function draw() {
 function askForToken(why) {
   last = null;
   // An existing form keeps its input.
-  const wrong = why.reason === "NO_TOKEN" ? null : el("p", { class: "bad", role: "alert" }, why.message);
+  const wrong = why.reason === "MISSING_TOKEN" ? null : el("p", { class: "bad", role: "alert" }, why.message);
   show(el("h1", null, "Sign in"),
     el("p", null, "This coordinator requires a token: the content of fsdpctl's --token-file. It is stored for this tab only."), wrong,
     el("form", { id: "sign-in" },

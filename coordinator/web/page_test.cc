@@ -114,7 +114,7 @@ TEST(Page, ErrorHasCodeReasonAndMessage) {
   for (const char* query :
        {"%7B", "%5B%5D", "%7B%22none%22%3A1%7D", "%7B%22page_size%22%3A%22x%22%7D", "%FF"}) {
     EXPECT_THAT(page.Get(absl::StrCat("/api/ListJobs?q=", query)),
-                AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr(R"("reason":"BAD_REQUEST")")))
+                AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr(R"("reason":"INVALID_REQUEST")")))
         << query;
   }
   EXPECT_THAT(page.Get("/api/ListJobs?q=" + std::string(kMaxWebQueryBytes + 1, '1')),
@@ -164,8 +164,9 @@ TEST(Page, AuthenticatesAndAuditsRejections) {
   const std::string token = NewBearerToken();
   Page page("vera viewer " + HashOfToken(token) + "\n");
   EXPECT_THAT(page.Get("/"), StartsWith("HTTP/1.1 200 OK")) << "static files are public";
-  EXPECT_THAT(page.Get("/api/ListJobs"), AllOf(StartsWith("HTTP/1.1 401 "),
-                                               HasSubstr("WWW-Authenticate: Bearer"), HasSubstr("NO_TOKEN")));
+  EXPECT_THAT(
+      page.Get("/api/ListJobs"),
+      AllOf(StartsWith("HTTP/1.1 401 "), HasSubstr("WWW-Authenticate: Bearer"), HasSubstr("MISSING_TOKEN")));
   EXPECT_THAT(page.GetAs("fsdpd_0", "/api/ListNodes"),
               AllOf(StartsWith("HTTP/1.1 401 "), HasSubstr("UNKNOWN_TOKEN"), Not(HasSubstr("fsdpd_0"))));
   EXPECT_THAT(page.GetAs(token, "/api/ListJobs"), StartsWith("HTTP/1.1 200 OK"));

@@ -218,7 +218,7 @@ def test_errors_of_coordinator_have_faults(client):
     with pytest.raises(fsdpd.SpecError) as raised:
         client.submit(bad)
     assert "train.global_batch" in {fault.field for fault in raised.value.faults}
-    assert raised.value.reason == "BAD_SPEC" and all(fault.fix for fault in raised.value.faults)
+    assert raised.value.reason == "INVALID_SPEC" and all(fault.fix for fault in raised.value.faults)
     with pytest.raises(fsdpd.AlreadyExists):
         client.submit(small(steps=2), request_id="one-id")
         client.submit(small(steps=3), request_id="one-id")
@@ -230,7 +230,7 @@ def test_permission_error_names_required_role(shared, tmp_path):
     with client_of(shared, "vera") as viewer:
         with pytest.raises(fsdpd.NotPermitted) as raised:
             viewer.submit(small())
-        assert raised.value.reason == "ROLE_NEEDED" and raised.value.metadata["needed"] == "submitter"
+        assert raised.value.reason == "ROLE_REQUIRED" and raised.value.metadata["needed"] == "submitter"
     _, unknown = new_token(tmp_path, "eve", "admin")
     with fsdpd.Client(shared.address, ca_file=shared.security.pki / "ca.crt", token_file=unknown) as stranger:
         with pytest.raises(fsdpd.NotPermitted) as raised:

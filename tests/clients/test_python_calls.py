@@ -150,14 +150,14 @@ def test_permanent_errors_are_not_retried(server):
 def test_reads_many_error_details(server):
     server.failures, server.code = 1, grpc.StatusCode.INVALID_ARGUMENT
     faults = [fsdpd.Fault(field=f"field_{index}", reason="x" * 100, rule="rule") for index in range(200)]
-    server.details = [error_details_pb2.ErrorInfo(reason="BAD_SPEC", domain="fsdpd", metadata={"rules": "rule"}),
+    server.details = [error_details_pb2.ErrorInfo(reason="INVALID_SPEC", domain="fsdpd", metadata={"rules": "rule"}),
                       error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=2)),
                       api.SpecFaults(faults=faults, more=7)]
     with pytest.raises(fsdpd.SpecError) as raised:
         server.client.submit(small())
     error = raised.value
     assert (error.reason, error.metadata, error.retry_after_s, error.more_faults) == \
-        ("BAD_SPEC", {"rules": "rule"}, 2, 7)
+        ("INVALID_SPEC", {"rules": "rule"}, 2, 7)
     assert list(error.faults) == faults and "and 7 more" in str(error)
 
 
@@ -214,7 +214,7 @@ def test_text_and_coordinator_faults_have_places(server, tmp_path):
 def test_coordinator_error_has_places_and_all_faults(server, tmp_path):
     server.judged = [fsdpd.Fault(rule="b", field="train.global_batch"), fsdpd.Fault(rule="a", field="name")]
     server.failures, server.code = 1, grpc.StatusCode.INVALID_ARGUMENT
-    server.details = [error_details_pb2.ErrorInfo(reason="BAD_SPEC", domain="fsdpd"),
+    server.details = [error_details_pb2.ErrorInfo(reason="INVALID_SPEC", domain="fsdpd"),
                       api.SpecFaults(faults=server.judged[:1], more=1)]
     path = tmp_path / "one.yaml"
     path.write_text(SPEC.replace("stps", "steps").replace("many", "1"))

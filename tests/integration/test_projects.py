@@ -34,7 +34,7 @@ def test_project_has_quota_and_own_job_list(tmp_path):
         assert second in cluster.ctl("get", "--project", "vision", person="sam").expect(0).out
         assert "project:   vision\n" in cluster.ctl("describe", first, person="sam").expect(0).out
         refused = submit(cluster, "pia", "foreign", "--project", "nlp", code=7).err
-        assert "pia is in project vision" in refused and "[OTHER_PROJECT]" in refused
+        assert "pia is in project vision" in refused and "[PROJECT_NOT_ALLOWED]" in refused
         third = submit(cluster, "nils", "third", "--project", "vision", steps=2).out.strip()
         assert cluster.job(third).project == "vision"
         quotas.write_text("vision one\n")

@@ -136,7 +136,7 @@ def test_job_starts_after_dependencies(cluster):
     wait_until("the reason says what helps", lambda: f"fsdpctl retry {first}" in cluster.job(second).reason)
     assert "(after_failed) job " in cluster.ctl("get", second).expect(0).out
     refused = cluster.ctl("delete", first).expect(7)
-    assert "wait for its success" in refused.err and "[JOB_AWAITED]" in refused.err
+    assert "wait for its success" in refused.err and "[JOB_HAS_DEPENDENTS]" in refused.err
     late = cluster.ctl("submit", "-f", cluster.write_spec(one_rank()), "--after", first).expect(7)
     assert "has been cancelled, so this job would never start" in late.err, late.err
     assert cluster.ctl("submit", "-f", cluster.write_spec(one_rank()), "--after", "none-1").expect(4)

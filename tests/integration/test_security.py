@@ -76,7 +76,7 @@ def test_job_records_submitter(secure):
     assert (attached["who"], attached["role"], attached["outcome"]) == ("node-0", "node", "OK")
 
 
-@pytest.mark.parametrize("token, reason", [(None, "NO_TOKEN"), ("fsdpd_" + "0" * 64, "UNKNOWN_TOKEN")])
+@pytest.mark.parametrize("token, reason", [(None, "MISSING_TOKEN"), ("fsdpd_" + "0" * 64, "UNKNOWN_TOKEN")])
 @pytest.mark.parametrize("method", [method.name for method in SERVICE.methods])
 def test_all_methods_require_token(secure, method, token, reason):
     with secure.security.channel(secure.address, token) as channel:
@@ -97,7 +97,7 @@ def test_node_certificate_is_not_a_token(secure):
 def test_methods_require_roles(secure):
     path = secure.write_spec(one_rank())
     refused = secure.ctl("submit", "-f", path, person="vera").expect(7)
-    assert "SubmitJob requires a submitter (vera is a viewer) [ROLE_NEEDED]" in refused.err, refused
+    assert "SubmitJob requires a submitter (vera is a viewer) [ROLE_REQUIRED]" in refused.err, refused
     recorded(secure, method="SubmitJob", who="vera", outcome="PERMISSION_DENIED")
     job_id = submitted(secure, "sam")
     secure.ctl("get", job_id, person="vera").expect(0)
@@ -159,7 +159,7 @@ def test_fsdpctl_names_missing_credentials(secure):
     result = fsdpctl("get", server=address).expect(5)
     assert "FSDPD_COORDINATOR_CA" in result.err, result
     result = fsdpctl("get", "--coordinator-ca", ca, server=address).expect(7)
-    assert "FSDPD_TOKEN" in result.err and "[NO_TOKEN]" in result.err, result
+    assert "FSDPD_TOKEN" in result.err and "[MISSING_TOKEN]" in result.err, result
     fsdpctl("get", "--coordinator-ca", ca, server=address, env={"FSDPD_TOKEN": secure.security.token("vera")}).expect(0)
     fsdpctl("get", "--coordinator-ca", ca, "--token-file", secure.security.token_file("vera"), server=address).expect(0)
 
@@ -264,14 +264,14 @@ def test_node_name_must_match_certificate(secure):
     certificates(secure.security.pki, "node", "other-node", long)
     with secure.security.channel(secure.address, node="other-node") as channel:
         error = attach(channel, "node-0")
-        assert error.code() == grpc.StatusCode.PERMISSION_DENIED and info_of(error).reason == "WRONG_NODE"
-        assert "certificate is not for node 'node-0' (it is for other-node" in error.details()
+        assert error.code() == grpc.StatusCode.PERMISSION_DENIED and info_of(error).reason == "NODE_NAME_MISMATCH"
+        assert "this node is 'node-0', and its certificate is for other-node" in error.details()
         assert attach(channel, "other-node") is None
     with secure.security.channel(secure.address, node=long) as channel:
         assert attach(channel, long) is None
     with secure.security.channel(secure.address, secure.security.token("ada")) as channel:
         error = attach(channel, "node-0")
-        assert error.code() == grpc.StatusCode.UNAUTHENTICATED and info_of(error).reason == "NO_CERTIFICATE"
+        assert error.code() == grpc.StatusCode.UNAUTHENTICATED and info_of(error).reason == "MISSING_CERTIFICATE"
     recorded(secure, method="Attach", object="node-0", outcome="PERMISSION_DENIED", who="")
     assert [node.connected for node in secure.nodes() if node.name == "node-0"] == [True], "the real one is untouched"
 

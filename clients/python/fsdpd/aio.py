@@ -314,7 +314,7 @@ class AsyncClient:
                      reconnect_for_s: float = RECONNECT_FOR_S) -> AsyncIterator[Event]:
         """Yields each event after the cursor `after` (an Event.sequence; 0: from the oldest retained event) once and in
         order, and then new events without end. Reconnects after a lost connection, and raises Unavailable if it stays
-        lost for `reconnect_for_s`. Raises an Error with the reason EVENTS_GONE if events after `after` are no longer
+        lost for `reconnect_for_s`. Raises an Error with the reason EVENTS_EXPIRED if events after `after` are no longer
         retained."""
         return self._follow(EventCursor(calls.watch_events(job, node, after, filter)), reconnect_for_s)
 

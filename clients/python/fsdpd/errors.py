@@ -124,6 +124,6 @@ def from_rpc(error: grpc.RpcError) -> Error:
         Fault(severity=SEVERITY_ERROR, field=each.field, reason=each.description)
         for each in _unpacked(details, error_details_pb2.BadRequest).field_violations]
     delay = _unpacked(details, error_details_pb2.RetryInfo).retry_delay
-    kind = SpecError if info.reason == "BAD_SPEC" else _KINDS.get(code, Error)
+    kind = SpecError if info.reason == "INVALID_SPEC" else _KINDS.get(code, Error)
     return kind(call.details() or code.name, code=code, reason=info.reason, faults=found, more_faults=faults.more,
                 metadata=dict(info.metadata), retry_after_s=delay.ToTimedelta().total_seconds() or None)

@@ -120,7 +120,7 @@ func main() {
 	succeeded, err := orchestrate(ctx, os.Args[1], os.Args[2])
 	var refused *fsdpd.Error
 	switch {
-	case errors.As(err, &refused) && refused.Reason == "BAD_SPEC":
+	case errors.As(err, &refused) && refused.Reason == "INVALID_SPEC":
 		for _, fault := range refused.Faults {
 			emit("fault", fields{"rule": fault.GetRule(), "field": fault.GetField(), "reason": fault.GetReason(),
 				"fix": fault.GetFix()})
