@@ -1,4 +1,4 @@
-// Command `explain`: documentation of fields and error reasons, from the comments of the protos, and of
+// Command `explain`: documentation of fields and error ids, from the comments of the protos, and of
 // validation rules, from their tables.
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
@@ -94,25 +94,25 @@ std::vector<FieldDoc> RulesOf(const std::string& field) {
   return rules;
 }
 
-// Text of an error reason; "" if there is none. Case and the prefix REASON_ are ignored.
-std::string ExplainReason(const std::string& name, int width) {
-  for (const FieldDoc& reason : ErrorReasons()) {
-    if (absl::EqualsIgnoreCase(reason.name, name) ||
-        absl::EqualsIgnoreCase(absl::StrCat("REASON_", reason.name), name))
-      return absl::StrCat(reason.name, "  <error reason>\n", Wrapped(reason.comment, 2, width));
+// Text of an error id; "" if there is none. Case and the prefix REASON_ are ignored.
+std::string ExplainErrorId(const std::string& name, int width) {
+  for (const FieldDoc& id : ErrorIds()) {
+    if (absl::EqualsIgnoreCase(id.name, name) ||
+        absl::EqualsIgnoreCase(absl::StrCat("REASON_", id.name), name))
+      return absl::StrCat(id.name, "  <", id.type, ">\n", Wrapped(id.comment, 2, width));
   }
   return "";
 }
 
-// "; of rules, did you mean ...?" if the name of a rule or of an error reason is similar; "" otherwise.
+// "; did you mean ...?" if the name of a rule or an error id is similar; "" otherwise.
 std::string NearRule(const std::string& name) {
   std::map<std::string, std::string> names;  // Keys are in lower case.
   for (const RuleText& rule : AllPrintedRules()) names[rule.id] = rule.id;
-  for (const FieldDoc& reason : ErrorReasons()) names[absl::AsciiStrToLower(reason.name)] = reason.name;
+  for (const FieldDoc& id : ErrorIds()) names[absl::AsciiStrToLower(id.name)] = id.name;
   std::vector<std::string> lower;
   for (const auto& [key, unused] : names) lower.push_back(key);
   const std::string nearest = Nearest(absl::AsciiStrToLower(name), lower);
-  return nearest.empty() ? "" : absl::StrCat("; did you mean the rule or error reason ", names[nearest], "?");
+  return nearest.empty() ? "" : absl::StrCat("; did you mean ", names[nearest], "?");
 }
 
 }  // namespace
@@ -122,11 +122,11 @@ int RunExplain(const CommandLine& line, Console* console) {
   const int terminal = console->width();
   const int width = terminal > 0 ? std::min(terminal, kMaxWidth) : kMaxWidth;
   std::string rule = ExplainRule(line.field, width);
-  // OUT_OF_RANGE is a reason, and out_of_range a rule.
+  // OUT_OF_RANGE is an error id, and out_of_range a rule. DATA is a failure cause, and data a field.
   const bool is_upper = line.field == absl::AsciiStrToUpper(line.field);
-  if (const std::string reason = ExplainReason(line.field, width);
-      rule.empty() || (is_upper && !reason.empty()))
-    rule = reason;
+  if (const std::string id = ExplainErrorId(line.field, width);
+      !id.empty() && (is_upper || (rule.empty() && !found.ok())))
+    rule = id;
   if (!found.ok() && !rule.empty()) {
     console->out << rule;
     return kExitOk;
@@ -134,7 +134,8 @@ int RunExplain(const CommandLine& line, Console* console) {
   if (!found.ok()) {
     const std::string message(found.status().message());
     const bool has_guess = absl::StrContains(message, "did you mean");
-    console->err << "fsdpctl: " << Escaped(has_guess ? message : message + NearRule(line.field)) << "\n";
+    console->err << "fsdpctl: " << Escaped(has_guess ? message : message + NearRule(line.field))
+                 << " [INVALID_FLAG]\n";
     return kExitUsage;
   }
   console->out << found->field.name << "  <" << found->field.type << ">\n"
@@ -142,6 +143,8 @@ int RunExplain(const CommandLine& line, Console* console) {
                << List("fields", found->fields, width) << List("values", found->values, width)
                << List("rules", RulesOf(found->field.name), width) << (rule.empty() ? "" : "\n")
                << rule;  // Some rules have the name of a field, such as `schedule`.
+  if (line.field.empty())
+    console->out << "\n`fsdpctl explain ID` explains the id in brackets at the end of an error.\n";
   return kExitOk;
 }
 

@@ -4,6 +4,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_replace.h>
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 #include <google/protobuf/descriptor.h>
@@ -166,16 +167,25 @@ absl::StatusOr<Explained> ExplainField(const std::string& path) {
   return explained;
 }
 
-std::vector<FieldDoc> ErrorReasons() {
-  const auto* all = Pool().FindEnumTypeByName("fsdpd.v1.Reason");
-  FSDPD_CHECK(all != nullptr);
-  std::vector<FieldDoc> reasons;
-  for (int i = 0; i < all->value_count(); ++i) {
-    const auto& value = *all->value(i);
-    if (value.number() == 0) continue;
-    reasons.push_back({std::string(absl::StripPrefix(value.name(), "REASON_")), "", CommentOf(value)});
+std::vector<FieldDoc> ErrorIds() {
+  struct {
+    const char* name;
+    const char* prefix;
+    const char* type;
+  } const enums[] = {{"fsdpd.v1.Reason", "REASON_", "error id"},
+                     {"fsdpd.v1.FailureCause", "FAILURE_CAUSE_", "failure cause"}};
+  std::vector<FieldDoc> ids;
+  for (const auto& each : enums) {
+    const auto* all = Pool().FindEnumTypeByName(each.name);
+    FSDPD_CHECK(all != nullptr);
+    for (int i = 0; i < all->value_count(); ++i) {
+      const auto& value = *all->value(i);
+      if (value.number() == 0) continue;
+      ids.push_back({std::string(absl::StripPrefix(value.name(), each.prefix)), each.type,
+                     absl::StrReplaceAll(CommentOf(value), {{" Fix: ", "\nFix: "}})});
+    }
   }
-  return reasons;
+  return ids;
 }
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// Documentation of fields and error reasons for `explain`: the comments of the protos, from descriptors that
+// Documentation of fields and error ids for `explain`: the comments of the protos, from descriptors that
 // are embedded in the binary.
 //
 // A path names a field of a spec ("train.micro_batch"), or, after "job" or "node", a field of -o json. Case
@@ -28,7 +28,8 @@ struct Explained {
 // Returns NOT_FOUND with the most similar name for an unknown path. "" is the spec itself.
 absl::StatusOr<Explained> ExplainField(const std::string& path);
 
-// All error reasons of the API, such as NODE_NOT_IDLE, with their comments in reason.proto.
-std::vector<FieldDoc> ErrorReasons();
+// All error ids (reason.proto), such as NODE_NOT_IDLE, and all causes of a failed attempt (FailureCause), such
+// as HANG. Their comments have the meaning, and a line "Fix: ...".
+std::vector<FieldDoc> ErrorIds();
 
 }  // namespace fsdpd

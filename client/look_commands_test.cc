@@ -374,15 +374,14 @@ TEST_F(LookCommandsTest, ExplainNeedsNoCoordinator) {
   EXPECT_EQ(Run({"explain", "trian"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean train?"), std::string::npos) << err_;
   EXPECT_EQ(Run({"explain", "hf_not_know"}), kExitUsage);
-  EXPECT_NE(err_.find("; did you mean the rule or error reason hf_not_known?"), std::string::npos)
-      << "run together: " << err_;
+  EXPECT_NE(err_.find("; did you mean hf_not_known?"), std::string::npos) << "run together: " << err_;
 }
 
-// Regression: the rule out_of_range was printed for the error reason OUT_OF_RANGE.
+// Regression: the rule out_of_range was printed for the error id OUT_OF_RANGE.
 TEST_F(LookCommandsTest, ExplainDistinguishesReasonFromRule) {
   server_.Stop();
   EXPECT_EQ(Run({"explain", "OUT_OF_RANGE"}), kExitOk);
-  EXPECT_EQ(out_.find("OUT_OF_RANGE  <error reason>\n"), 0U) << out_;
+  EXPECT_EQ(out_.find("OUT_OF_RANGE  <error id>\n"), 0U) << out_;
   EXPECT_EQ(Run({"explain", "out_of_range"}), kExitOk);
   EXPECT_EQ(out_.find("out_of_range  <rule>\n"), 0U) << out_;
 }
@@ -403,18 +402,23 @@ TEST_F(LookCommandsTest, ExplainIncludesMigrateRules) {
 }
 
 // tests/tidy/test_error_ids.py compares the registry with the ids in the code.
-TEST_F(LookCommandsTest, ExplainIncludesErrorReasons) {
+TEST_F(LookCommandsTest, ExplainsErrorIds) {
   server_.Stop();
-  for (const FieldDoc& reason : ErrorReasons()) {
-    EXPECT_EQ(Run({"explain", reason.name}), kExitOk) << err_;
-    EXPECT_EQ(out_.find(reason.name + "  <error reason>\n  "), 0u) << out_;
+  for (const FieldDoc& id : ErrorIds()) {
+    EXPECT_EQ(Run({"explain", id.name}), kExitOk) << err_;
+    EXPECT_TRUE(absl::StrContains(out_, absl::StrCat(id.name, "  <", id.type, ">\n  "))) << out_;
+    EXPECT_TRUE(absl::StrContains(out_, "\n  Fix: ")) << out_;
   }
   EXPECT_EQ(Run({"explain", "role_required"}), kExitOk) << err_;
-  EXPECT_EQ(out_,
-            "ROLE_REQUIRED  <error reason>\n"
-            "  PERMISSION_DENIED. The call needs a higher role: metadata has both, \"needed\" and \"role\". "
-            "Ask an\n"
-            "  operator for that role, or to make the call.\n");
+  EXPECT_EQ(
+      out_,
+      "ROLE_REQUIRED  <error id>\n"
+      "  PERMISSION_DENIED. The call requires a higher role: metadata has both, \"needed\" and \"role\".\n"
+      "  Fix: Ask an operator for that role, or to make the call.\n");
+  EXPECT_EQ(Run({"explain", "hang"}), kExitOk) << err_;
+  EXPECT_EQ(out_.find("HANG  <failure cause>\n"), 0u) << out_;
+  EXPECT_EQ(Run({"explain", "data"}), kExitOk) << err_;
+  EXPECT_EQ(out_.find("failure cause"), std::string::npos) << "data is a field: " << out_;
   EXPECT_EQ(Run({"explain", "NODE_NOT_IDEL"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean the rule or error reason NODE_NOT_IDLE?"), std::string::npos) << err_;
 }
@@ -424,7 +428,7 @@ TEST_F(LookCommandsTest, ExplainIgnoresCaseAndPrefix) {
   EXPECT_EQ(Run({"explain", "LR_POSITIVE"}), kExitOk) << err_;
   EXPECT_EQ(out_.find("lr_positive  <rule>\n"), 0u) << out_;
   EXPECT_EQ(Run({"explain", "REASON_NODE_NOT_IDLE"}), kExitOk) << err_;
-  EXPECT_EQ(out_.find("NODE_NOT_IDLE  <error reason>\n"), 0u) << out_;
+  EXPECT_EQ(out_.find("NODE_NOT_IDLE  <error id>\n"), 0u) << out_;
   EXPECT_EQ(Run({"explain", "Job.waiting"}), kExitOk) << err_;
   EXPECT_EQ(out_.find("job.waiting  <"), 0u) << out_;
   EXPECT_EQ(Run({"explain", "LR_POSITIV"}), kExitUsage);

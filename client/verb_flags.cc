@@ -106,7 +106,7 @@ void AddExplain(CLI::App* app, CommandLine* line) {
   CLI::App* explain =
       AddCommand(app, "explain",
                  "Explain a field of a spec: meaning, type and default. After `job` or `node`: "
-                 "a field of -o json. Or explain a rule, or the reason of an error, by name.",
+                 "a field of -o json. Or explain a rule, an error id or a failure cause, by name.",
                  "  fsdpctl explain\n"
                  "  fsdpctl explain parallel\n"
                  "  fsdpctl explain train.micro_batch\n"
@@ -115,7 +115,7 @@ void AddExplain(CLI::App* app, CommandLine* line) {
                  "  fsdpctl explain NODE_NOT_IDLE");
   explain
       ->add_option("FIELD", line->field,
-                   "Field, rule or reason to explain; default: list the fields of a spec")
+                   "Path of a field, or a rule or error id; default: list the fields of a spec")
       ->check(NotEmpty())
       ->type_name("");
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Generates the reference pages in docs/: .python/bin/python docs/references.py [--check] [PAGE...]
 
-Pages are cli, spec, rules and metrics; all by default. `cli` runs --help of the built programs in .build/bin or FSDPD_BIN:
+Pages are cli, spec, rules, errors and metrics; all by default. `cli` runs --help of the built programs in .build/bin or FSDPD_BIN:
 bazel build //client:fsdpctl //coordinator:fsdpd-coordinator //agent:fsdpd-agent //fsdp/engine:train_local
 --check writes nothing, and fails with the pages that are not up to date.
 """
@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 DOCS = pathlib.Path(__file__).resolve().parent
-PAGES = ["cli", "spec", "rules", "metrics"]
+PAGES = ["cli", "spec", "rules", "errors", "metrics"]
 
 
 def main():
