@@ -17,14 +17,15 @@ absl::string_view LastError(absl::string_view message) {
 std::string WordsOfClosed(OwnTls own) {
   switch (own) {
     case OwnTls::kNone:
-      return "the server closed the connection; if it uses TLS, set --coordinator-ca or FSDPD_COORDINATOR_CA";
+      return "the server closed the connection; if it uses TLS, set --coordinator-ca or FSDPD_COORDINATOR_CA "
+             "[TLS_REQUIRED]";
     case OwnTls::kCertificate:
       return "the server closed the connection; --tls-cert may have expired, or may not be signed by a CA in "
-             "the server's --tls-client-ca";
+             "the server's --tls-client-ca [CONNECTION_CLOSED]";
     case OwnTls::kTrust:
       break;
   }
-  return "the server closed the connection";
+  return "the server closed the connection [CONNECTION_CLOSED]";
 }
 
 }  // namespace
@@ -44,23 +45,26 @@ std::string WordsOfConnectFault(absl::string_view message, OwnTls own) {
   const bool tls = own != OwnTls::kNone;
   if (tls && absl::StrContains(message, "wrong version number")) {
     return own == OwnTls::kTrust
-               ? "the server does not use TLS; drop --coordinator-ca if that is intended"
-               : "the server does not use TLS; use --insecure instead of certificates if that is intended";
+               ? "the server does not use TLS; drop --coordinator-ca if that is intended [TLS_NOT_SUPPORTED]"
+               : "the server does not use TLS; use --insecure instead of certificates if that is intended "
+                 "[TLS_NOT_SUPPORTED]";
   }
-  if (tls && error == ConnectError::kUntrustedCertificate)
-    return "the server's certificate is not signed by a CA in --coordinator-ca, or has expired";
+  if (tls && absl::StrContains(message, "certificate verify failed"))
+    return "the server's certificate is not signed by a CA in --coordinator-ca, or has expired "
+           "[UNTRUSTED_CERTIFICATE]";
   if (tls && absl::StrContains(message, "is not in peer certificate")) {
-    return absl::StrCat(
-        "the server's certificate has another name (",
-        LastError(message).empty() ? message : LastError(message),
-        "): connect to a name that it has, or issue one with this name (deploy/certificates)");
+    return absl::StrCat("the server's certificate has another name (",
+                        LastError(message).empty() ? message : LastError(message),
+                        "): connect to a name that it has, or issue one with this name (deploy/certificates) "
+                        "[SERVER_NAME_MISMATCH]");
   }
   if (error == ConnectError::kClosedOnConnect || (error == ConnectError::kClosed && !tls))
     return WordsOfClosed(own);
   if (absl::StrContains(message, "Handshake read failed"))
-    return "the server accepts connections but does not answer; it is stopped, or is not a coordinator";
+    return "the server accepts the connection and does not answer: it is stopped, or is not a coordinator "
+           "[NOT_A_COORDINATOR]";
   if (IsUnknownName(message)) return kUnknownName;
-  if (absl::StrContains(message, "HTTP/2")) return "the server is not a coordinator";
+  if (absl::StrContains(message, "HTTP/2")) return "the server is not a coordinator [NOT_A_COORDINATOR]";
   const absl::string_view last = LastError(message);
   return std::string(last.empty() ? message : last);
 }

@@ -19,6 +19,7 @@
 #include "client/ckpt_commands.h"
 #include "client/ckpt_report.h"
 #include "client/commands.h"
+#include "client/error_line.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/text_table.h"
@@ -59,7 +60,7 @@ std::string ContentsText(const v1::CheckpointReport& checkpoint, int width) {
 int ReportDefects(const std::string& directory, const v1::CheckpointReport& checkpoint, Console* console) {
   for (const v1::CheckpointFault& fault : checkpoint.faults()) {
     console->err << absl::StrCat(directory, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
-                                 "\n");
+                                 " [CHECKPOINT_CORRUPT]\n");
   }
   if (checkpoint.faults_left_out() > 0) {
     console->err << absl::StrCat(directory, ": error: and ", checkpoint.faults_left_out(), " more defects\n");
@@ -154,9 +155,9 @@ bool IsHubName(const std::string& path) {
 int Resolve(std::string* path, Console* console) {
   struct stat info;
   if (stat(path->c_str(), &info) != 0 && errno == ENOENT && IsHubName(*path)) {
-    console->err << absl::StrCat("fsdpctl: ", *path,
-                                 ": no such directory; to download a model of the Hugging Face Hub, run ",
-                                 "`hf download ", *path, " --local-dir ", DirectoryName(*path), "`\n");
+    console->err << absl::StrCat(
+        "fsdpctl: ", *path, ": no such directory; to download a model of the Hugging Face Hub, run ",
+        "`hf download ", *path, " --local-dir ", DirectoryName(*path), "` [CHECKPOINT_ERROR]\n");
     return kExitUsage;
   }
   for (const FoundCheckpoint& each : CheckpointsIn(*path)) {
@@ -188,8 +189,12 @@ absl::Status HasCheckpoint(const std::string& directory) {
 
 int ReportCkptError(const absl::Status& status, Console* console) {
   if (absl::IsCancelled(status)) return kExitInterrupted;
-  console->err << "fsdpctl: " << Escaped(std::string(status.message())) << "\n";
-  return absl::IsDataLoss(status) ? kExitDamaged : kExitUsage;
+  const bool corrupt = absl::IsDataLoss(status);
+  console->err << "fsdpctl: "
+               << WithErrorId(Escaped(std::string(status.message())),
+                              corrupt ? "CHECKPOINT_CORRUPT" : "CHECKPOINT_ERROR")
+               << "\n";
+  return corrupt ? kExitDamaged : kExitUsage;
 }
 
 bool IsInterrupted(const Console& console) {

@@ -120,7 +120,8 @@ int RejectContradictions(const v1::Model& inside, const std::string& file, const
   if (inside.source_case() == v1::Model::SOURCE_NOT_SET || inside.has_plugin()) return kExitOk;
   const std::vector<std::string> found =
       ModelDifferences(ToModelConfig(inside), conversion.model, "in the checkpoint");
-  for (const std::string& one : found) console->err << absl::StrCat(file, ": error: ", one, "\n");
+  for (const std::string& one : found)
+    console->err << absl::StrCat(file, ": error: ", one, " [CHECKPOINT_ERROR]\n");
   return found.empty() ? kExitOk : kExitSpecRefused;
 }
 
@@ -282,7 +283,7 @@ std::string LeftOutText(const v1::CheckpointConversion& result) {
 int PrintResult(const CommandLine& line, const v1::CheckpointConversion& result, Console* console) {
   for (const v1::CheckpointFault& fault : result.faults()) {
     console->err << absl::StrCat(line.file, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
-                                 "\n");
+                                 " [CHECKPOINT_CORRUPT]\n");
   }
   if (result.faults_left_out() > 0) {
     console->err << absl::StrCat(line.file, ": error: and ", result.faults_left_out(), " more defects\n");

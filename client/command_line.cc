@@ -595,7 +595,7 @@ int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* con
   std::string path;
   for (const CLI::App* at = &app; !at->get_subcommands().empty(); path += at->get_name() + " ")
     at = at->get_subcommands().front();
-  console->err << "\nrun `fsdpctl " << path << "--help` for usage\n";
+  console->err << " [INVALID_FLAG]\nrun `fsdpctl " << path << "--help` for usage\n";
   return kExitUsage;
 }
 
@@ -648,7 +648,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   line->command = command->get_name();
   const std::string missing = MissingJobError(*line);
   if (const std::string fault = missing.empty() ? OutputFlagError(*line) : missing; !fault.empty()) {
-    console->err << "fsdpctl: " << fault << "\n";
+    console->err << "fsdpctl: " << fault << " [INVALID_FLAG]\n";
     return kExitUsage;
   }
   if (!command->get_subcommands().empty()) line->action = command->get_subcommands().front()->get_name();

@@ -5,6 +5,7 @@
 
 #include "client/commands.h"
 #include "client/contexts.h"
+#include "client/error_line.h"
 #include "client/outcome.h"
 #include "client/text_table.h"
 
@@ -14,7 +15,7 @@ namespace {
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : OneLine(text); }
 
 int FailUsage(const absl::Status& status, Console* console) {
-  console->err << "fsdpctl: " << status.message() << "\n";
+  console->err << "fsdpctl: " << WithErrorId(status.message(), "INVALID_CONTEXT") << "\n";
   return kExitUsage;
 }
 
@@ -34,7 +35,7 @@ int List(const Contexts& contexts, Console* console) {
 int Show(const Contexts& contexts, const std::string& name, Console* console) {
   if (name.empty()) {
     console->err << "fsdpctl: no current context; set one with `fsdpctl context use NAME`; contexts file: "
-                 << contexts.path << "\n";
+                 << contexts.path << " [INVALID_CONTEXT]\n";
     return kExitUsage;
   }
   const absl::StatusOr<Context> context = contexts.Find(name);

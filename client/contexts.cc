@@ -212,11 +212,13 @@ absl::Status ApplyContext(CommandLine* line) {
   const auto is_flag = [&](const char* name) { return line->flags.count(name) > 0; };
   const bool named = is_flag("--context");
   if (named && is_flag("--server"))
-    return absl::InvalidArgumentError("--server is not supported with --context; remove one of them");
+    return absl::InvalidArgumentError(
+        "--server is not supported with --context; remove one of them [INVALID_FLAG]");
   if (is_flag("--server")) line->context.clear();
   if (!named && !line->context.empty() && !line->server.empty())
     return absl::InvalidArgumentError(
-        "FSDPD_SERVER is not supported with FSDPD_CONTEXT; unset one of them, or use --server or --context");
+        "FSDPD_SERVER is not supported with FSDPD_CONTEXT; unset one of them, or use --server or --context "
+        "[INVALID_FLAG]");
   if (named && !line->server.empty()) {
     line->server.clear();
     if (!is_flag("--coordinator-ca")) line->coordinator_ca.clear();

@@ -9,6 +9,7 @@
 
 #include "base/json_quote.h"
 #include "client/commands.h"
+#include "client/error_line.h"
 #include "client/job_choice.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
@@ -57,7 +58,7 @@ class Sides {
   std::optional<int> ReadFile(const std::string& name, v1::JobSpec* spec) {
     const absl::StatusOr<SpecText> text = LoadSpec(name, {}, console_.in);
     if (!text.ok()) {
-      console_.err << "fsdpctl: " << text.status().message() << "\n";
+      console_.err << "fsdpctl: " << WithErrorId(text.status().message(), "FILE_ERROR") << "\n";
       return kExitUsage;
     }
     if (HasErrors(text->faults)) return ReportFaults(text->faults, &console_);
@@ -100,7 +101,7 @@ int RunDiff(const CommandLine& line, Console* console) {
   const bool is_file = !line.file.empty();
   const std::string& second_name = is_file ? line.file : line.target;
   if (second_name.empty()) {
-    console->err << "fsdpctl: diff requires FIRST and SECOND, or FIRST and -f FILE\n";
+    console->err << "fsdpctl: diff requires FIRST and SECOND, or FIRST and -f FILE [INVALID_FLAG]\n";
     return kExitUsage;
   }
   Sides sides(line, console);

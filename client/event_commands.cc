@@ -278,7 +278,7 @@ int RunDrain(Session* session) {
     screen.Show(node);
     if (absl::Now() >= until) {
       console.err << "fsdpctl: " << OneLine(node.name())
-                  << " is not empty after --timeout; the drain continues\n";
+                  << " is not empty after --timeout; the drain continues [TIMEOUT]\n";
       return kExitTimeout;
     }
     if (console.interrupt->WaitFor(kPollInterval)) return kExitInterrupted;
@@ -292,7 +292,8 @@ int RunDrain(Session* session) {
     if (!left.ok()) console.err << "fsdpctl: cannot read the events of the drain: " << left.message() << "\n";
   }
   if (!line.wait || node.cordon().has_drain()) return PrintDrained(session, node);
-  console.err << "fsdpctl: " << OneLine(node.name()) << ": the drain was ended by an uncordon\n";
+  console.err << "fsdpctl: " << OneLine(node.name())
+              << ": the drain was ended by an uncordon [DRAIN_ENDED]\n";
   return kExitFailed;
 }
 

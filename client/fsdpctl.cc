@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
   fsdpd::EndOnUncaught(
       [](const std::exception& error) {
         if (terminal) LeaveTerminal();
-        std::fprintf(stderr, "fsdpctl: %s\n", fsdpd::UncaughtText(error).c_str());
+        std::fprintf(stderr, "fsdpctl: %s [INTERNAL]\n", fsdpd::UncaughtText(error).c_str());
       },
       fsdpd::kExitFailed);
   static fsdpd::Interrupt interrupt;  // Outlives the detached thread's use.
@@ -113,6 +113,6 @@ int main(int argc, char** argv) {
   if (std::cout) return code;
   // The output is incomplete: the disk is full, or the pipe was closed.
   std::cerr << "fsdpctl: cannot write to stdout"
-            << (errno != 0 ? std::string(": ") + std::strerror(errno) : "") << "\n";
+            << (errno != 0 ? std::string(": ") + std::strerror(errno) : "") << " [OUTPUT_NOT_WRITTEN]\n";
   return code == fsdpd::kExitOk ? fsdpd::kExitNotWritten : code;
 }

@@ -63,7 +63,7 @@ absl::StatusOr<v1::ListJobsResponse> ListSelectedJobs(Session* session) {
 }
 
 int ReportUnknownArray(Session* session) {
-  session->console().err << "fsdpctl: no jobs in array '" << session->line().array << "'\n";
+  session->console().err << "fsdpctl: no jobs in array '" << session->line().array << "' [JOB_NOT_FOUND]\n";
   return kExitNotFound;
 }
 
@@ -144,7 +144,8 @@ absl::StatusOr<Fetched> Fetch(Session* session, bool report_missing) {
 
 int PrintSpec(Session* session, const v1::ListJobsResponse& list) {
   if (list.jobs_size() != 1) {
-    session->console().err << "fsdpctl: -o spec requires exactly one job, as in `fsdpctl get JOB -o spec`\n";
+    session->console().err
+        << "fsdpctl: -o spec requires exactly one job, as in `fsdpctl get JOB -o spec` [INVALID_FLAG]\n";
     return kExitUsage;
   }
   session->console().out << ToYaml(list.jobs(0).spec());

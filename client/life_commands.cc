@@ -104,12 +104,7 @@ absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job, Wait* wai
 
 int ReportTimeout(Session* session, const v1::Job& job, const Wait& wait, const char* action) {
   session->console().err << "fsdpctl: " << job.id() << " did not " << action << " within --timeout; it is "
-                         << StateName(job.state()) << ": " << OneLine(job.reason())
-                         << (wait.connection.ok()
-                                 ? ""
-                                 : absl::StrCat("; this state may be outdated: ",
-                                                OneLine(std::string(wait.connection.message()))))
-                         << "\n";
+                         << StateName(job.state()) << ": " << OneLine(job.reason()) << " [TIMEOUT]\n";
   return kExitTimeout;
 }
 
@@ -234,7 +229,7 @@ std::vector<std::string> ChosenIds(Session* session, const Choice& choice, int* 
   const std::string named = line.selector.empty() ? absl::StrCat("of array ", line.array)
                                                   : absl::StrCat("with ", OneLine(line.selector));
   if (all->jobs().empty() && !line.selector.empty()) {
-    err << "fsdpctl: no jobs match the selector " << OneLine(line.selector) << "\n";
+    err << "fsdpctl: no jobs match the selector " << OneLine(line.selector) << " [JOB_NOT_FOUND]\n";
     *code = kExitNotFound;
   } else if (ids.empty() && !all->jobs().empty()) {
     err << choice.before << named << choice.after << "\n";
@@ -265,20 +260,21 @@ int AddPaused(Session* session, const v1::Job& job, Results* results) {
   std::ostream& err = session->console().err;
   if (job.state() == v1::JOB_STATE_PAUSING) {
     results->Add(job, StateName(job.state()));
-    err << "fsdpctl: " << job.id() << " is not paused yet: " << OneLine(job.reason()) << "\n";
+    err << "fsdpctl: " << job.id() << " is not paused yet: " << OneLine(job.reason())
+        << " [STATE_NOT_REACHED]\n";
     return kExitFailed;
   }
   if (job.state() != v1::JOB_STATE_PAUSED) {
     results->Add(job, StateName(job.state()));
     if (job.state() == v1::JOB_STATE_SUCCEEDED) return kExitOk;
-    err << "fsdpctl: " << job.id() << " is not paused: " << OneLine(job.reason()) << "\n";
+    err << "fsdpctl: " << job.id() << " is not paused: " << OneLine(job.reason()) << " [STATE_NOT_REACHED]\n";
     return kExitFailed;
   }
   results->Add(
       job,
       absl::StrCat("paused", job.pause().step() > 0 ? absl::StrCat(" after step ", job.pause().step()) : ""));
   if (job.pause().lost_steps() == 0 && job.pause().held_memory().empty()) return kExitOk;
-  err << "fsdpctl: " << OneLine(job.reason()) << "\n";
+  err << "fsdpctl: " << OneLine(job.reason()) << " [STATE_NOT_REACHED]\n";
   return kExitFailed;
 }
 

@@ -26,7 +26,7 @@ std::optional<int> CheckPrevious(const v1::Job& job, Session* session) {
   if (!session->line().previous || job.attempt() > 1) return std::nullopt;
   session->console().err << "fsdpctl: " << job.id() << " has had "
                          << (job.attempt() == 0 ? "no attempt" : "only one attempt")
-                         << "; --previous requires two\n";
+                         << "; --previous requires two [ATTEMPT_NOT_FOUND]\n";
   return kExitNotFound;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/commands.h"
+#include "client/error_line.h"
 #include "client/message_output.h"
 #include "client/migrate/field_origins.h"
 #include "client/migrate/job_of_megatron.h"
@@ -93,7 +94,7 @@ void Sort(SpecFaults* faults) {
 int RunMigrateCommand(const CommandLine& line, Console* console) {
   const absl::StatusOr<std::string> text = ReadText(line.file, console->in);
   if (!text.ok()) {
-    console->err << "fsdpctl: " << text.status().message() << "\n";
+    console->err << "fsdpctl: " << WithErrorId(text.status().message(), "FILE_ERROR") << "\n";
     return kExitUsage;
   }
   const std::string file = line.file == "-" ? "<stdin>" : line.file;

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "client/error_line.h"
 #include "client/outcome.h"
 #include "client/spec_file.h"
 #include "fsdp/checkpoint/hf_config.h"
@@ -36,7 +37,7 @@ SpecFaults Errors(SpecFaults all) {
 }  // namespace
 
 int ReportUsageError(absl::string_view why, Console* console) {
-  console->err << "fsdpctl: " << Escaped(std::string(why)) << "\n";
+  console->err << "fsdpctl: " << WithErrorId(Escaped(std::string(why)), "INVALID_FLAG") << "\n";
   return kExitUsage;
 }
 
@@ -44,7 +45,7 @@ bool IsValidModel(const v1::Model& model) { return ModelFaults(model, {}).empty(
 
 int ReadConfigModel(const std::string& path, Console* console, v1::Model* model, std::string* text) {
   absl::StatusOr<std::string> read = ReadText(path, console->in);
-  if (!read.ok()) return ReportUsageError(read.status().message(), console);
+  if (!read.ok()) return ReportUsageError(WithErrorId(read.status().message(), "FILE_ERROR"), console);
   *text = *std::move(read);
   // Warnings are about training, so only errors are relevant here.
   FieldPlaces places;
@@ -55,7 +56,7 @@ int ReadConfigModel(const std::string& path, Console* console, v1::Model* model,
 
 int ReadSpecModel(const std::string& path, Console* console, v1::JobSpec* job) {
   const absl::StatusOr<SpecText> spec = LoadSpec(path, {}, console->in);
-  if (!spec.ok()) return ReportUsageError(spec.status().message(), console);
+  if (!spec.ok()) return ReportUsageError(WithErrorId(spec.status().message(), "FILE_ERROR"), console);
   SpecFaults faults = Errors(spec->faults);
   if (faults.empty()) faults = ModelFaults(spec->spec.model(), spec->places);
   *job = spec->spec;

@@ -32,7 +32,8 @@ absl::StatusOr<std::optional<v1::Node>> FindNode(Session* session, const std::st
 }
 
 int ReportUnknownNode(Session* session, const std::string& name) {
-  session->console().err << "fsdpctl: no node '" << name << "'; `fsdpctl nodes` lists the nodes\n";
+  session->console().err << "fsdpctl: no node '" << name
+                         << "'; `fsdpctl nodes` lists the nodes [NODE_NOT_FOUND]\n";
   return kExitNotFound;
 }
 
@@ -153,12 +154,12 @@ std::optional<int> RunNodeCommand(Session* session) {
   if (line.command == "node") return RunDeleteNode(session);
   if (line.command == "describe" && line.job == "node" && line.node.empty()) {
     session->console().err
-        << "fsdpctl: describe requires JOB, or `node NODE`; `fsdpctl nodes` lists the nodes\n";
+        << "fsdpctl: describe requires JOB, or `node NODE`; `fsdpctl nodes` lists the nodes [INVALID_FLAG]\n";
     return kExitUsage;
   }
   if (line.command != "describe" || line.node.empty()) return std::nullopt;
   if (line.job == "node") return RunDescribeNode(session);
-  session->console().err << "fsdpctl: describe requires exactly one JOB, or `node NODE`\n";
+  session->console().err << "fsdpctl: describe requires exactly one JOB, or `node NODE` [INVALID_FLAG]\n";
   return kExitUsage;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/connect_fault.h"
 #include "client/coordinator_client.h"
+#include "client/error_line.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd {
@@ -28,37 +29,39 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
   for (const absl::string_view line : absl::StrSplit(status.message(), '\n')) {
     absl::StrAppend(&message, message.empty() ? "" : "\n", Escaped(std::string(line)));
   }
+  const std::string reason = ReasonOf(status);
+  std::string id = reason.empty() ? absl::StatusCodeToString(status.code()) : reason;
+  int code = kExitFailed;
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
+      code = kExitUnavailable;
       // A status with a reason is from the coordinator. One without is a connection error of gRPC.
-      if (!ReasonOf(status).empty()) {
-        console->err << "fsdpctl: " << message << "\n";
-        return kExitUnavailable;
+      if (!reason.empty()) break;
+      if (NobodyIsThere(message)) {
+        id = "COORDINATOR_UNREACHABLE";
+        message += "; is it running? start one with fsdpd-coordinator, or set --server/FSDPD_SERVER";
       }
-      console->err
-          << "fsdpctl: cannot reach the coordinator at " << address << ": " << message
-          << (NobodyIsThere(message)
-                  ? "; is it running? start one with fsdpd-coordinator, or set --server/FSDPD_SERVER\n"
-                  : "\n");
-      return kExitUnavailable;
+      message = absl::StrCat("cannot reach the coordinator at ", address, ": ", message);
+      break;
     case absl::StatusCode::kDeadlineExceeded:
-      console->err << "fsdpctl: the coordinator at " << address
-                   << " did not answer in time: it is busy or blocked; increase --timeout SECONDS\n";
-      return kExitTimeout;
+      code = kExitTimeout;
+      message = absl::StrCat("the coordinator at ", address,
+                             " did not answer in time: it is busy or blocked; increase --timeout SECONDS");
+      break;
     case absl::StatusCode::kNotFound:
-      console->err << "fsdpctl: " << message << HintOf(status) << "\n";
-      return kExitNotFound;
+      code = kExitNotFound;
+      message += HintOf(status);
+      break;
     case absl::StatusCode::kCancelled:
       return kExitInterrupted;
     case absl::StatusCode::kInvalidArgument:
-      console->err << "fsdpctl: " << message << "\n";
-      return ReasonOf(status) == "INVALID_SPEC" ? kExitSpecRefused : kExitUsage;
+      code = reason == "INVALID_SPEC" ? kExitSpecRefused : kExitUsage;
+      break;
     default:
-      console->err << "fsdpctl: " << message;
-      if (const std::string reason = ReasonOf(status); !reason.empty()) console->err << " [" << reason << "]";
-      console->err << "\n";
-      return kExitFailed;
+      break;
   }
+  console->err << "fsdpctl: " << WithErrorId(message, id) << "\n";
+  return code;
 }
 
 int ReportFaults(const SpecFaults& faults, Console* console) {

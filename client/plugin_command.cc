@@ -33,7 +33,7 @@ int ExecPlugin(const std::string& program, const std::vector<std::string>& argum
   pointers.push_back(nullptr);
   execv(program.c_str(), pointers.data());
   // The program exists but cannot be executed.
-  std::cerr << "fsdpctl: cannot run " << program << ": " << std::strerror(errno) << "\n";
+  std::cerr << "fsdpctl: cannot run " << program << ": " << std::strerror(errno) << " [PROGRAM_FAILED]\n";
   return kExitUsage;
 }
 

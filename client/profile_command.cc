@@ -6,6 +6,7 @@
 
 #include "client/child_process.h"
 #include "client/commands.h"
+#include "client/error_line.h"
 #include "client/outcome.h"
 #include "client/profile_file.h"
 #include "client/stage_screen.h"
@@ -36,7 +37,7 @@ std::vector<std::string> Arguments(const CommandLine& line) {
 }
 
 int Fail(Console* console, ExitCode code, const std::string& message) {
-  console->err << "fsdpctl: " << message << "\n";
+  console->err << "fsdpctl: " << WithErrorId(message, "PROGRAM_FAILED") << "\n";
   return code;
 }
 
@@ -75,7 +76,8 @@ int RunProfileCommand(const CommandLine& line, Console* console) {
   // Do not print a profile that `plan --profile` would reject.
   const ProfileText profile = ParseProfile(child->output, arguments[0]);
   if (ReportFaults(profile.faults, console) != kExitOk) {
-    return Fail(console, kExitFailed, absl::StrCat(arguments[0], " did not print a valid profile"));
+    return Fail(console, kExitFailed,
+                absl::StrCat(arguments[0], " did not print a valid profile [INVALID_PROFILE]"));
   }
   console->out << (line.output == "yaml" ? Yaml(profile.profile) : child->output);
   return kExitOk;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/tls_files.h"
 #include "client/contexts.h"
+#include "client/error_line.h"
 #include "client/job_follow.h"
 #include "client/json_path.h"
 #include "client/message_output.h"
@@ -34,7 +35,8 @@ CoordinatorClient::Options OptionsOf(const CommandLine& line) {
 }  // namespace
 
 absl::Status ReadAccess(CommandLine* line) {
-  FSDPD_RETURN_IF_ERROR(ApplyContext(line));
+  if (const absl::Status applied = ApplyContext(line); !applied.ok())
+    return absl::Status(applied.code(), WithErrorId(applied.message(), "INVALID_CONTEXT"));
   if (line->coordinator_ca.empty()) return absl::OkStatus();  // A token is sent over TLS only.
   FSDPD_ASSIGN_OR_RETURN(const TlsIdentity read,
                          ReadTlsFiles({line->coordinator_ca, "", ""}, Clock::Real()->Wall()));
@@ -44,14 +46,16 @@ absl::Status ReadAccess(CommandLine* line) {
   } else if (const char* token = std::getenv("FSDPD_TOKEN"); token != nullptr && line->takes_token_variable) {
     line->token = token;
     if (!std::all_of(line->token.begin(), line->token.end(), absl::ascii_isgraph)) {
-      return absl::InvalidArgumentError("FSDPD_TOKEN: must be one word without spaces or line breaks");
+      return absl::InvalidArgumentError(
+          "FSDPD_TOKEN: must be one word without spaces or line breaks [INVALID_TOKEN]");
     }
   }
   // Checked here, because gRPC's error for oversized metadata does not mention the token.
   if (line->token.size() <= kMaxTokenBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      line->token_file.empty() ? "FSDPD_TOKEN" : line->token_file, ": the token is too large (got ",
-      line->token.size(), " bytes, at most ", kMaxTokenBytes, "); use one written by `fsdpctl token new`"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(line->token_file.empty() ? "FSDPD_TOKEN" : line->token_file,
+                   ": the token is too large (got ", line->token.size(), " bytes, at most ", kMaxTokenBytes,
+                   "); use one written by `fsdpctl token new` [INVALID_TOKEN]"));
 }
 
 Session::Session(const CommandLine& line, Console* console)

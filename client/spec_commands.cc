@@ -22,6 +22,7 @@
 #include "client/checkpoint_choice.h"
 #include "client/commands.h"
 #include "client/completion.h"
+#include "client/error_line.h"
 #include "client/job_choice.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
@@ -123,7 +124,8 @@ std::optional<int> ApplyFrom(Session* session, SpecText* spec) {
   if (!job.ok()) return session->Fail(job.status());
   const absl::StatusOr<v1::SavedCheckpoint> chosen = ResolveCheckpoint(*choice, *job);
   if (!chosen.ok()) {
-    session->console().err << "fsdpctl: --from: " << Escaped(std::string(chosen.status().message())) << "\n";
+    session->console().err << "fsdpctl: --from: " << Escaped(std::string(chosen.status().message()))
+                           << " [NOT_FOUND]\n";
     return kExitNotFound;
   }
   const std::string& load = spec->spec.checkpoint().load();
@@ -201,7 +203,7 @@ void NumberSpec(size_t index, v1::JobSpec* spec) {
 }
 
 int Usage(Session* session, const absl::Status& status) {
-  session->console().err << "fsdpctl: " << status.message() << "\n";
+  session->console().err << "fsdpctl: " << WithErrorId(status.message(), "FILE_ERROR") << "\n";
   return kExitUsage;
 }
 
@@ -527,7 +529,7 @@ int RunSpecCommand(const CommandLine& line, Console* console) {
   if (!line.arrays.empty()) return RunArray(line, console);
   const absl::StatusOr<SpecText> spec = LoadSpec(line.file, line.sets, console->in);
   if (!spec.ok()) {
-    console->err << "fsdpctl: " << spec.status().message() << "\n";
+    console->err << "fsdpctl: " << WithErrorId(spec.status().message(), "FILE_ERROR") << "\n";
     return kExitUsage;
   }
   Session session(line, console);
@@ -551,7 +553,7 @@ int RunFsdpctl(const std::vector<std::string>& arguments, Console* console) {
   if (line.command == "completion") return RunCompletion(line, console);
   if (line.command == "context") return RunContextCommand(line, console);
   if (const absl::Status read = line.offline ? absl::OkStatus() : ReadAccess(&line); !read.ok()) {
-    console->err << "fsdpctl: " << read.message() << "\n";
+    console->err << "fsdpctl: " << WithErrorId(read.message(), "FILE_ERROR") << "\n";
     return kExitUsage;
   }
   if (line.command == "diff") return RunDiff(line, console);

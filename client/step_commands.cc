@@ -51,11 +51,11 @@ int ReadSteps(Session* session, const std::string& job_id,
     session->console().out << std::flush;
     for (const auto& missing : page->missing()) {
       err << "fsdpctl: steps " << missing.first() << " to " << missing.last()
-          << " are missing: no reachable node has them\n";
+          << " are missing: no reachable node has them [STEPS_MISSING]\n";
     }
     for (const auto& node : page->unread()) {
       if (!std::exchange(unread, true))
-        err << "fsdpctl: these nodes cannot be read and may have more steps:\n";
+        err << "fsdpctl: these nodes cannot be read and may have more steps: [STEPS_MISSING]\n";
       err << "  " << OneLine(node.node()) << ": " << OneLine(node.error()) << "\n";
     }
     if (page->next_step() == 0) return unread ? kExitUnavailable : kExitOk;
@@ -113,7 +113,7 @@ std::string MakeDirectory(const std::string& directory) {
 bool LacksSingleJob(Session* session, const char* flag) {
   if (session->line().jobs.size() == 1) return false;
   session->console().err << "fsdpctl: " << flag << " requires exactly one job, as in `fsdpctl get JOB "
-                         << flag << "`\n";
+                         << flag << "` [INVALID_FLAG]\n";
   return true;
 }
 
@@ -163,7 +163,7 @@ int RunExport(Session* session) {
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.job);
   if (!job.ok()) return session->Fail(job.status());
   if (const std::string error = MakeDirectory(line.out); !error.empty()) {
-    console.err << "fsdpctl: --out " << line.out << ": " << error << "\n";
+    console.err << "fsdpctl: --out " << line.out << ": " << error << " [FILE_ERROR]\n";
     return kExitUsage;
   }
   const bool tensorboard = line.to == "tensorboard";
@@ -174,7 +174,7 @@ int RunExport(Session* session) {
                                        : absl::StrCat(job->id(), ".wandb-history.jsonl");
   NewFile file(line.out, name);
   if (!file.good()) {
-    console.err << "fsdpctl: --out " << file.error() << "\n";
+    console.err << "fsdpctl: --out " << file.error() << " [FILE_ERROR]\n";
     return kExitUsage;
   }
   if (tensorboard) file.Write(TensorBoardBegin(static_cast<double>(begin_seconds)));
@@ -191,7 +191,7 @@ int RunExport(Session* session) {
     return code;
   }
   if (const std::string error = file.Commit(); !error.empty()) {
-    console.err << "fsdpctl: --out " << error << "\n";
+    console.err << "fsdpctl: --out " << error << " [FILE_ERROR]\n";
     return kExitUsage;
   }
   console.out << line.out << "/" << name << "  " << steps << (steps == 1 ? " step\n" : " steps\n");

@@ -31,7 +31,7 @@ int WriteSecret(const std::string& path, const std::string& text) {
 int RunTokenCommand(const CommandLine& line, Console* console) {
   const std::string token = NewBearerToken(), hash = HashOfToken(token);
   if (const int error = WriteSecret(line.out, absl::StrCat(token, "\n")); error != 0) {
-    console->err << "fsdpctl: cannot write " << line.out << ": " << std::strerror(error) << "\n";
+    console->err << "fsdpctl: cannot write " << line.out << ": " << std::strerror(error) << " [FILE_ERROR]\n";
     return kExitUsage;
   }
   if (line.output == "table") {

@@ -161,7 +161,7 @@ int RunTrace(Session* session) {
   if (line.rank.has_value()) request.set_rank(*line.rank);
   const std::string path = line.out.empty() ? absl::StrCat(line.job, ".trace.json") : line.out;
   if (const absl::Status output = CheckOutput("--out", path); !output.ok()) {
-    session->console().err << "fsdpctl: " << output.message() << "\n";
+    session->console().err << "fsdpctl: " << output.message() << " [FILE_ERROR]\n";
     return kExitUsage;
   }
   GatheredTraces traces(session);
@@ -177,7 +177,7 @@ int RunTrace(Session* session) {
   if (!joined.ok()) return session->Fail(status.ok() ? joined.status() : status);
   if (const absl::Status written = WriteOutput("--out", path, *joined); !written.ok()) {
     session->console().err << "fsdpctl: " << written.message() << "; fetch the traces with fsdpctl trace "
-                           << line.job << " --written\n";
+                           << line.job << " --written [FILE_ERROR]\n";
     return kExitUsage;
   }
   Print(traces, path, joined->size(), session);

@@ -135,14 +135,14 @@ int ReportResult(Session* session, const Waiter& waiter) {
                 << (IsEnded(waiter.job().state())
                         ? absl::StrCat("is ", state, ": ", OneLine(waiter.job().reason()))
                         : absl::StrCat("has ", waiter.job().spec().train().steps(), " steps"))
-                << "\n";
+                << " [STATE_NOT_REACHED]\n";
     return kExitJobFailed;
   }
   if (console.interrupt->fired()) return kExitInterrupted;
   console.err << "fsdpctl: " << waiter.id() << " did not reach " << line.wait_for << " within --timeout";
   if (!waiter.job().id().empty())
     console.err << "; it is " << state << ": " << OneLine(waiter.job().reason());
-  console.err << "\n";
+  console.err << " [TIMEOUT]\n";
   return kExitTimeout;
 }
 
@@ -152,7 +152,7 @@ int RunWait(Session* session) {
   const CommandLine& line = session->line();
   if (line.jobs.size() > kMaxJobs) {
     session->console().err << "fsdpctl: wait: too many jobs (got " << line.jobs.size() << ", at most "
-                           << kMaxJobs << ")\n";
+                           << kMaxJobs << ") [INVALID_FLAG]\n";
     return kExitUsage;
   }
   const absl::StatusOr<WaitCondition> condition = ParseWaitCondition(line.wait_for);
