@@ -22,14 +22,17 @@ constexpr absl::Duration kLastRetryOfSeveral = absl::Seconds(1);  // A new leade
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // Upper bound of the delay of a shutdown.
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
-// ErrorInfo.reason in the details of the status (coordinator/authorizer.h).
-constexpr char kRevokedReason[] = "REVOKED_CERTIFICATE";
-constexpr char kRevokedPayload[] = "fsdpd/revoked";
+// Error ids (ErrorInfo.reason in the details of a status) that change what the agent does or logs.
+constexpr char kRevoked[] = "REVOKED_CERTIFICATE";
+constexpr char kNotLeader[] = "NOT_LEADER";
+constexpr char kIdPayload[] = "fsdpd/error_id";
 constexpr int kMaxWaitingLogs = 16;  // Messages of up to 256 KiB.
 
 std::chrono::nanoseconds UntilFrom(absl::Time when, absl::Time now) {
   return absl::ToChronoNanoseconds(std::clamp(when - now, absl::ZeroDuration(), absl::Seconds(1)));
 }
+
+bool HasId(const absl::Status& status, const char* id) { return status.GetPayload(kIdPayload) == id; }
 
 }  // namespace
 
@@ -158,7 +161,7 @@ void CoordinatorLink::Run() {
       first = current_;
     }
     if (refused) return handler_->Refused(status);
-    if (status.GetPayload(kRevokedPayload).has_value()) handler_->Revoked();
+    if (HasId(status, kRevoked)) handler_->Revoked();
     LogReason(status, attached);
     if (!reached && IsUnknownName(status.message())) coordinators_[current_].channel.Renew();
     current_ = (current_ + 1) % coordinators_.size();
@@ -175,8 +178,10 @@ void CoordinatorLink::LogReason(const absl::Status& status, bool attached) {
   // A likely cause is added to a failed connection, but not to a stream that broke.
   if (absl::IsUnavailable(status))
     words = attached ? std::string(status.message()) : WordsOfConnectFault(status.message(), own_tls_);
-  if (coordinators_.size() == 1 && absl::StrContains(words, "stands by"))
-    absl::StrAppend(&words, "; set --coordinator to the addresses of all coordinators (HOST:PORT,HOST:PORT)");
+  if (coordinators_.size() == 1 && HasId(status, kNotLeader))
+    absl::StrAppend(&words,
+                    "; set --coordinator to the addresses of all coordinators (HOST:PORT,HOST:PORT) [",
+                    kNotLeader, "]");
   Coordinator& coordinator = coordinators_[current_];
   if (std::exchange(coordinator.last_reason, words) == words) return;
   // A server that answers but does not match (TLS, protocol) needs a change by the user.
@@ -246,8 +251,9 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
   if (lapsed) return absl::CancelledError(Attachment::kLapsedMessage);
   if (status.ok()) return absl::UnavailableError("the coordinator ended the stream");
   absl::Status ended(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-  if (absl::IsUnauthenticated(ended) && absl::StrContains(status.error_details(), kRevokedReason))
-    ended.SetPayload(kRevokedPayload, absl::Cord(kRevokedReason));
+  for (const char* id : {kRevoked, kNotLeader}) {
+    if (absl::StrContains(status.error_details(), id)) ended.SetPayload(kIdPayload, absl::Cord(id));
+  }
   return ended;
 }
 

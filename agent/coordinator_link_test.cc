@@ -100,7 +100,7 @@ TEST(CoordinatorLink, WaitingOrderDoesNotBlockShutdown) {
 
 TEST(CoordinatorLink, AttachesToTheLeader) {
   ScriptedCoordinator standby, leader;
-  standby.Refuse(grpc::Status(grpc::StatusCode::UNAVAILABLE, "stands by"));
+  standby.Refuse(grpc::Status(grpc::StatusCode::UNAVAILABLE, "a standby", "NOT_LEADER"));
   FakeClock clock;
   Answering handler(&clock);
   // The first address is unreachable.

@@ -46,15 +46,15 @@ int64_t MemoryForRanks(const MachineFacts& machine) {
 
 absl::StatusOr<DeviceOffer> OfferGpus(int slots, const MachineFacts& machine) {
   const int count = machine.gpus.ok() ? static_cast<int>(machine.gpus->size()) : 0;
-  if (count == 0) return absl::UnavailableError(WhyNoGpu(machine));
+  if (count == 0) return absl::UnavailableError(absl::StrCat(WhyNoGpu(machine), " [GPUS_MISSING]"));
   if (slots == 0 && count < machine.gpus_offered) {
     return absl::UnavailableError(absl::StrCat("GPUs: some are missing (got ", count, ", want ",
                                                machine.gpus_offered, " as at the last start); set --slots ",
-                                               count, " to continue without them"));
+                                               count, " to continue without them [GPUS_MISSING]"));
   }
   if (slots > count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--slots: more than the GPUs of this node (got ", slots, ", want at most ", count, ")"));
+    return absl::InvalidArgumentError(absl::StrCat("--slots: more than the GPUs of this node (got ", slots,
+                                                   ", want at most ", count, ") [INVALID_FLAG]"));
   }
   DeviceOffer offer;
   offer.device = v1::DEVICE_CUDA;
@@ -113,18 +113,18 @@ int CountGpusOnBus(const std::string& devices) {
 absl::StatusOr<DeviceOffer> DecideOffer(absl::string_view asked, int slots, const MachineFacts& machine) {
   if (slots < 0 || slots > kMaxSlots) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--slots: out of range (got ", slots, ", want 0..", kMaxSlots, ")"));
+        absl::StrCat("--slots: out of range (got ", slots, ", want 0..", kMaxSlots, ") [INVALID_FLAG]"));
   }
   if (asked != "cpu" && asked != "cuda" && asked != "auto") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--device: invalid value (got ", asked, ", want cpu, cuda or auto)"));
+        absl::StrCat("--device: invalid value (got ", asked, ", want cpu, cuda or auto) [INVALID_FLAG]"));
   }
   const bool has_gpu = machine.gpus.ok() && !machine.gpus->empty();
   if (asked == "cuda" || (asked == "auto" && has_gpu)) return OfferGpus(slots, machine);
   if (asked == "auto" && machine.gpus_offered > 0) {
     return absl::UnavailableError(absl::StrCat("GPUs: all are missing (want ", machine.gpus_offered,
                                                " as at the last start): ", WhyNoGpu(machine),
-                                               "; set --device cpu to continue without them"));
+                                               "; set --device cpu to continue without them [GPUS_MISSING]"));
   }
   DeviceOffer offer;
   offer.slots = slots == 0 ? machine.cores : slots;

@@ -60,7 +60,7 @@ TEST(DecideOffer, RejectsCpuOnANodeThatHadGpus) {
   EXPECT_EQ(
       without.message(),
       "GPUs: all are missing (want 8 as at the last start): no NVIDIA driver; set --device cpu to continue "
-      "without them");
+      "without them [GPUS_MISSING]");
   EXPECT_EQ(DecideOffer("cpu", 0, booted)->slots, 8) << "somebody said so";
   booted.gpus_offered = 0;
   EXPECT_EQ(DecideOffer("auto", 0, booted)->device, v1::DEVICE_CPU) << "it never had any";
@@ -72,7 +72,7 @@ TEST(DecideOffer, RejectsFewerGpusWithoutSlots) {
   for (const char* asked : {"auto", "cuda"}) {
     EXPECT_EQ(DecideOffer(asked, 0, fewer).status().message(),
               "GPUs: some are missing (got 2, want 3 as at the last start); set --slots 2 to continue "
-              "without them");
+              "without them [GPUS_MISSING]");
     EXPECT_EQ(DecideOffer(asked, 2, fewer)->slots, 2);
   }
   fewer.gpus_offered = 1;

@@ -186,7 +186,7 @@ absl::StatusOr<UniqueFd> LogKeeper::Prepare(const std::string& work_dir) {
   std::filesystem::create_directories(work_dir, error);
   if (error)
     return absl::PermissionDeniedError(
-        absl::StrCat("--work-dir ", work_dir, ": cannot be created: ", error.message()));
+        absl::StrCat("--work-dir ", work_dir, ": cannot be created: ", error.message(), " [FILE_ERROR]"));
   const std::string path = absl::StrCat(work_dir, "/LOCK");
   UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   // LOCK may exist, so opening it does not prove that files can be created.
@@ -194,12 +194,13 @@ absl::StatusOr<UniqueFd> LogKeeper::Prepare(const std::string& work_dir) {
   const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!lock.valid() || !fd.valid())
     return absl::PermissionDeniedError(
-        absl::StrCat("--work-dir ", work_dir, ": not writable: ", strerror(errno)));
+        absl::StrCat("--work-dir ", work_dir, ": not writable: ", strerror(errno), " [FILE_ERROR]"));
   unlink(probe.c_str());
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return ErrnoStatus(absl::StrCat("cannot lock ", path));
     return absl::FailedPreconditionError(absl::StrCat("--work-dir ", work_dir, ": locked by another agent (",
-                                                      HolderOf(lock.get()), "); use a different directory"));
+                                                      HolderOf(lock.get()),
+                                                      "); use a different directory [WORK_DIR_IN_USE]"));
   }
   // The pid is for the error message only; the lock is held in the kernel. A full disk omits it.
   const std::string pid = absl::StrCat(getpid(), "\n");

@@ -674,7 +674,8 @@ TEST_F(LogKeeperTest, PrepareFailsIfAnotherAgentHoldsTheLock) {
     const absl::Status second = LogKeeper::Prepare(directory).status();
     EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(std::string(second.message()), "--work-dir " + directory + ": locked by another agent (pid " +
-                                                 std::to_string(getpid()) + "); use a different directory");
+                                                 std::to_string(getpid()) +
+                                                 "); use a different directory [WORK_DIR_IN_USE]");
   }
   EXPECT_TRUE(LogKeeper::Prepare(directory).ok()) << "it has ended";
 }

@@ -309,7 +309,7 @@ void RememberGpus(const Flags& flags, const DeviceOffer& offer, const MachineFac
 }
 
 int Fail(const absl::Status& status) {
-  LogError("%s", status.message());
+  LogError("%s", WithFlag({}, status));
   return kRuntimeError;
 }
 
@@ -379,7 +379,8 @@ int Serve(Flags flags, int signals) {
   // The coordinator shows this path to users.
   if (!unknown) flags.agent.work_dir = work_dir.lexically_normal().string();
   if (const absl::Status own = CheckOwnAddress(flags.agent.bind_address); !own.ok()) {
-    return Fail(absl::InvalidArgumentError(absl::StrCat("--bind-address: ", own.message())));
+    return Fail(absl::InvalidArgumentError(
+        absl::StrCat("--bind-address: ", own.message(), " [ADDRESS_NOT_AVAILABLE]")));
   }
   WarnOfLoopback(flags.agent);
   if (const absl::Status certificate = CheckCertificate(flags.agent); !certificate.ok()) {
@@ -403,7 +404,7 @@ int Serve(Flags flags, int signals) {
   if (flags.agent.rank_binary.empty()) {
     flags.agent.rank_binary = DefaultRankBinary();
   } else if (const absl::Status usable = CheckRankBinary(flags.agent.rank_binary); !usable.ok()) {
-    LogError("--rank-binary: %s", usable.message());
+    LogError("--rank-binary: %s [FILE_ERROR]", usable.message());
     return kUsageError;
   }
   const UniqueFd refusal(eventfd(0, EFD_CLOEXEC));
@@ -411,7 +412,7 @@ int Serve(Flags flags, int signals) {
   absl::StatusOr<std::unique_ptr<Agent>> agent =
       Agent::Start(flags.agent, [&refusal, &flags](const absl::Status& why) {
         LogError("coordinator rejected this node coordinator=%s node=%s error=%s", flags.agent.coordinator,
-                 flags.agent.node, why.ToString());
+                 flags.agent.node, WithFlag({}, why));
         eventfd_write(refusal.get(), 1);
       });
   if (!agent.ok()) return Fail(agent.status());
@@ -441,15 +442,16 @@ int Main(int argc, char** argv) {
   setenv(kRankCoresVariable, flags.rank_cores.c_str(), /*overwrite=*/1);
   if (flags.agent.node.empty()) flags.agent.node = DefaultNode();
   if (const std::string wrong = CheckNode(flags.agent.node); !wrong.empty()) {
-    std::cerr << "--node: required, since the host name is not a valid node name: " << wrong << "\n";
+    std::cerr << "--node: required, since the host name is not a valid node name: " << wrong
+              << " [INVALID_FLAG]\n";
     return kUsageError;
   }
   if (const std::string wrong = ParseLabels(flags.labels, &flags.agent.labels); !wrong.empty()) {
-    std::cerr << wrong << "\n";
+    std::cerr << wrong << " [INVALID_FLAG]\n";
     return kUsageError;
   }
   if (const std::string wrong = SecurityError(flags); !wrong.empty()) {
-    std::cerr << wrong << "\n";
+    std::cerr << wrong << " [INVALID_FLAG]\n";
     return kUsageError;
   }
   SetLogName("agent " + flags.agent.node);

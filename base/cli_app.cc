@@ -16,6 +16,9 @@ std::optional<int> ParseArguments(CLI::App* app, int argc, char** argv) {
   try {
     app->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    app->failure_message([](const CLI::App*, const CLI::Error& failure) {
+      return std::string(failure.what()) + " [INVALID_FLAG]\nRun with --help for more information.\n";
+    });
     return app->exit(error) == 0 ? 0 : kUsageError;
   }
   return std::nullopt;

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "base/error_line.h"
+
 namespace fsdpd {
 namespace {
 
@@ -20,7 +22,10 @@ const FileFlag* FlagOf(const std::vector<FileFlag>& flags, const absl::Status& e
 
 std::string WithFlag(const std::vector<FileFlag>& flags, const absl::Status& error) {
   const FileFlag* flag = FlagOf(flags, error);
-  return flag == nullptr ? error.ToString() : absl::StrCat(flag->name, " ", error.message());
+  if (flag != nullptr) return WithErrorId(absl::StrCat(flag->name, " ", error.message()), "FILE_ERROR");
+  // Without an id of its own, an error has that of its code. Only the state store reports DATA_LOSS.
+  return WithErrorId(error.message(),
+                     absl::IsDataLoss(error) ? "STATE_CORRUPT" : absl::StatusCodeToString(error.code()));
 }
 
 bool IsWrongPath(const std::vector<FileFlag>& flags, const absl::Status& error) {

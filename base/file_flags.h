@@ -16,7 +16,7 @@ struct FileFlag {
   std::string path;  // Empty if the flag is not set.
 };
 
-// The error, prefixed by the flag of its file.
+// The error with its id (error_line.h), prefixed by the flag of its file.
 std::string WithFlag(const std::vector<FileFlag>& flags, const absl::Status& error);
 
 // Whether the error means that the path of a flag cannot be opened because it does not exist, is a directory,

@@ -11,9 +11,14 @@ const std::vector<FileFlag> kFlags = {
     {"--tls-cert", "/a/cert"}, {"--tls-key", "/a/key"}, {"--audit-log", ""}};
 
 TEST(FileFlags, WithFlagNamesTheFlag) {
-  EXPECT_EQ(WithFlag(kFlags, ErrnoStatus("/a/key", ENOENT)), "--tls-key /a/key: No such file or directory");
-  EXPECT_EQ(WithFlag(kFlags, absl::UnavailableError("the disk is full")), "UNAVAILABLE: the disk is full");
-  EXPECT_EQ(WithFlag(kFlags, absl::UnavailableError(": odd")), "UNAVAILABLE: : odd");
+  EXPECT_EQ(WithFlag(kFlags, ErrnoStatus("/a/key", ENOENT)),
+            "--tls-key /a/key: No such file or directory [FILE_ERROR]");
+  EXPECT_EQ(WithFlag(kFlags, absl::UnavailableError("the disk is full")), "the disk is full [UNAVAILABLE]");
+  EXPECT_EQ(WithFlag(kFlags, absl::DataLossError("state store: damaged")),
+            "state store: damaged [STATE_CORRUPT]");
+  EXPECT_EQ(WithFlag(kFlags, absl::InvalidArgumentError("/a/key: expired [INVALID_CERTIFICATE]")),
+            "--tls-key /a/key: expired [INVALID_CERTIFICATE]");
+  EXPECT_EQ(WithFlag(kFlags, absl::UnavailableError(": odd")), ": odd [UNAVAILABLE]");
 }
 
 TEST(FileFlags, DistinguishesWrongPathsFromTransientErrors) {

@@ -42,7 +42,8 @@ UniqueFd ListenAt(const addrinfo& at) {
 
 absl::StatusOr<std::vector<Listener>> ListenOn(const HostPort& address, absl::string_view what, size_t most) {
   const auto cannot = [&](const char* why) {
-    return absl::UnavailableError(absl::StrCat("cannot serve ", what, " at ", ToString(address), ": ", why));
+    return absl::UnavailableError(absl::StrCat("cannot serve ", what, " at ", ToString(address), ": ", why,
+                                               " [ADDRESS_NOT_AVAILABLE]"));
   };
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;

@@ -29,7 +29,7 @@ using X509Ptr = std::unique_ptr<X509, decltype(&X509_free)>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 
 absl::Status Wrong(absl::string_view path, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", why, " [INVALID_CERTIFICATE]"));
 }
 
 absl::StatusOr<std::string> ReadBounded(int fd, const std::string& path) {
@@ -53,8 +53,10 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path, bool secret) {
   if (fstat(fd, &stat) != 0) {
     text = ErrnoStatus(path);
   } else if (secret && (stat.st_mode & S_IRWXO) != 0) {
-    text = absl::FailedPreconditionError(absl::StrCat(
-        path, ": contains a secret but every user of this machine can read it; run chmod 600 (or 640)"));
+    text =
+        absl::FailedPreconditionError(absl::StrCat(path,
+                                                   ": holds a secret, and every user of this machine may "
+                                                   "read it; chmod 600 (or 640) it [INSECURE_SECRET_FILE]"));
   } else {
     text = ReadBounded(fd, path);
   }

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/error_line.h"
 #include "base/spec_fault.h"
 #include "base/text.h"
 #include "client/ckpt_commands.h"
 #include "client/ckpt_report.h"
 #include "client/commands.h"
-#include "client/error_line.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/text_table.h"

@@ -58,31 +58,37 @@ TEST_F(CommandsTest, AllCommandsHaveExamples) {
 
 TEST_F(CommandsTest, UsageErrorSuggestsSimilarWord) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
-      {{"sumbit"}, "fsdpctl: unknown command 'sumbit'; did you mean submit?\n"},
-      {{"jobs"}, "fsdpctl: unknown command 'jobs'; did you mean get?\n"},
-      {{"get", "--ouput", "json"}, "fsdpctl: unknown flag '--ouput'; did you mean --output?\n"},
-      {{"logs", "j", "--rank", "many"}, "fsdpctl: --rank: 'many' is not an integer from 0 to 2147483647\n"},
-      {{"profile-device", "--ranks", "1025"}, "fsdpctl: --ranks: '1025' is not an integer from 1 to 1024\n"},
-      {{"describe"}, "fsdpctl: JOB is required\n"},
-      {{"nodes", "--server", "here"}, "fsdpctl: --server: 'here' is not HOST:PORT\n"},
+      {{"sumbit"}, "fsdpctl: unknown command 'sumbit'; did you mean submit? [INVALID_FLAG]\n"},
+      {{"jobs"}, "fsdpctl: unknown command 'jobs'; did you mean get? [INVALID_FLAG]\n"},
+      {{"get", "--ouput", "json"},
+       "fsdpctl: unknown flag '--ouput'; did you mean --output? [INVALID_FLAG]\n"},
+      {{"logs", "j", "--rank", "many"},
+       "fsdpctl: --rank: 'many' is not an integer from 0 to 2147483647 [INVALID_FLAG]\n"},
+      {{"profile-device", "--ranks", "1025"},
+       "fsdpctl: --ranks: '1025' is not an integer from 1 to 1024 [INVALID_FLAG]\n"},
+      {{"describe"}, "fsdpctl: JOB is required [INVALID_FLAG]\n"},
+      {{"nodes", "--server", "here"}, "fsdpctl: --server: 'here' is not HOST:PORT [INVALID_FLAG]\n"},
       {{"nodes", "--server", "a:77777,b:1"},
-       "fsdpctl: --server: 'a:77777' is not HOST:PORT, in 'a:77777,b:1'\n"},
-      {{"nodes", "--server", ",b:1"}, "fsdpctl: --server: '' is not HOST:PORT, in ',b:1'\n"},
-      {{"nodes", "--server", "a;b:1"}, "fsdpctl: --server: 'a;b:1' is not HOST:PORT\n"},
-      {{"submit", "-f", ""}, "fsdpctl: --file: is empty; add a value\n"},
+       "fsdpctl: --server: 'a:77777' is not HOST:PORT, in 'a:77777,b:1' [INVALID_FLAG]\n"},
+      {{"nodes", "--server", ",b:1"}, "fsdpctl: --server: '' is not HOST:PORT, in ',b:1' [INVALID_FLAG]\n"},
+      {{"nodes", "--server", "a;b:1"}, "fsdpctl: --server: 'a;b:1' is not HOST:PORT [INVALID_FLAG]\n"},
+      {{"submit", "-f", ""}, "fsdpctl: --file: is empty; add a value [INVALID_FLAG]\n"},
       {{"submit", "-f", "x", "--from", "a@b"},
-       "fsdpctl: --from: 'b' is not a step number from 1; write JOB or JOB@STEP\n"},
-      {{"plan", "-f", "x", "--trace", ""}, "fsdpctl: --trace: is empty; add a value\n"},
-      {{"describe", ""}, "fsdpctl: JOB: is empty; add a value\n"},
-      {{"--version"}, "fsdpctl: unknown flag '--version'; did you mean version?\n"},
-      {{"help"}, "fsdpctl: unknown command 'help'; did you mean --help?\n"},
-      {{"validate", "job.yaml"}, "fsdpctl: unknown argument 'job.yaml'; did you mean -f job.yaml?\n"},
+       "fsdpctl: --from: 'b' is not a step number from 1; write JOB or JOB@STEP [INVALID_FLAG]\n"},
+      {{"plan", "-f", "x", "--trace", ""}, "fsdpctl: --trace: is empty; add a value [INVALID_FLAG]\n"},
+      {{"describe", ""}, "fsdpctl: JOB: is empty; add a value [INVALID_FLAG]\n"},
+      {{"--version"}, "fsdpctl: unknown flag '--version'; did you mean version? [INVALID_FLAG]\n"},
+      {{"help"}, "fsdpctl: unknown command 'help'; did you mean --help? [INVALID_FLAG]\n"},
+      {{"validate", "job.yaml"},
+       "fsdpctl: unknown argument 'job.yaml'; did you mean -f job.yaml? [INVALID_FLAG]\n"},
       {{"get\x1b[31m"}, "fsdpctl: unknown command 'get\\x1b[31m'"},
       {{"nodes", "--server", "http://a:1"}, "fsdpctl: --server: 'http://a:1' is a URL; write only HOST:PORT"},
       {{"nodes", "--timeout", "0"},
-       "fsdpctl: --timeout: '0' is not a number of seconds above 0 and at most 86400 (1 day)\n"},
+       "fsdpctl: --timeout: '0' is not a number of seconds above 0 and at most 86400 (1 day) "
+       "[INVALID_FLAG]\n"},
       {{"nodes", "--timeout", "86401"},
-       "fsdpctl: --timeout: '86401' is not a number of seconds above 0 and at most 86400 (1 day)\n"},
+       "fsdpctl: --timeout: '86401' is not a number of seconds above 0 and at most 86400 (1 day) "
+       "[INVALID_FLAG]\n"},
   };
   for (const auto& [arguments, message] : cases) {
     EXPECT_EQ(Run(arguments), kExitUsage);
@@ -142,7 +148,7 @@ TEST_F(CommandsTest, RejectsParseErrorsWithoutCoordinator) {
       << "a misspelled field is not reported as missing too";
   EXPECT_NE(err_.find("[model_required]"), std::string::npos) << err_;
   EXPECT_EQ(Run({"submit", "-f", dir_.File("no.yaml")}), kExitUsage);
-  EXPECT_EQ(err_, "fsdpctl: " + dir_.File("no.yaml") + ": No such file or directory\n");
+  EXPECT_EQ(err_, "fsdpctl: " + dir_.File("no.yaml") + ": No such file or directory [FILE_ERROR]\n");
 }
 
 constexpr char kEightFaults[] = R"(name: Llama
@@ -326,7 +332,7 @@ TEST_F(CommandsTest, PlanReportsInvalidProfile) {
   for (const char* flag : {"--trace", "--picture"}) {
     EXPECT_EQ(Run({"plan", "-f", file_, "--offline", flag, dir_.File("no/such/directory")}), kExitUsage);
     EXPECT_EQ(err_, absl::StrCat("fsdpctl: ", flag, " ", dir_.File("no/such/directory"),
-                                 ": No such file or directory\n"));
+                                 ": No such file or directory [FILE_ERROR]\n"));
     EXPECT_EQ(out_, "");
   }
 }
@@ -402,7 +408,7 @@ TEST_F(CommandsTest, GetShowsExistingJobsDespiteMissingOne) {
   EXPECT_EQ(Run({"get", "here-1", "nothere", "here-2"}), kExitNotFound);
   EXPECT_NE(out_.find("here-1"), std::string::npos) << out_;
   EXPECT_NE(out_.find("here-2"), std::string::npos) << out_;
-  EXPECT_EQ(err_, "fsdpctl: no job 'nothere'; `fsdpctl get` lists the jobs\n");
+  EXPECT_EQ(err_, "fsdpctl: no job 'nothere'; `fsdpctl get` lists the jobs [JOB_NOT_FOUND]\n");
 }
 
 // Regression: an unreachable node was reported as an unreachable coordinator.
@@ -413,7 +419,7 @@ TEST_F(CommandsTest, LogsReportUnreachableNode) {
                               "UNAVAILABLE");
   };
   EXPECT_EQ(Run({"logs", "j"}), kExitUnavailable);
-  EXPECT_EQ(err_, "fsdpctl: the agent of node b is not connected\n");
+  EXPECT_EQ(err_, "fsdpctl: the agent of node b is not connected [UNAVAILABLE]\n");
 }
 
 // Regression: exit code 1 had four meanings in addition to a failed job.
@@ -434,7 +440,7 @@ TEST_F(CommandsTest, UnknownJobExitsWith4) {
   server_.on_cancel = no_job;
   for (const char* command : {"get", "describe", "logs", "cancel"}) {
     EXPECT_EQ(Run({command, "x"}), kExitNotFound);
-    EXPECT_EQ(err_, "fsdpctl: no job 'x'; `fsdpctl get` lists the jobs\n");
+    EXPECT_EQ(err_, "fsdpctl: no job 'x'; `fsdpctl get` lists the jobs [JOB_NOT_FOUND]\n");
   }
 }
 
@@ -444,7 +450,7 @@ TEST_F(CommandsTest, UnreachableServerExitsWith5AndHint) {
   EXPECT_EQ(err_,
             absl::StrCat("fsdpctl: cannot reach the coordinator at ", server_.address(),
                          ": Connection refused; is it running? start one with fsdpd-coordinator, or set "
-                         "--server/FSDPD_SERVER\n"));
+                         "--server/FSDPD_SERVER [COORDINATOR_UNREACHABLE]\n"));
 }
 
 TEST_F(CommandsTest, MissingResponseExitsWith6) {
@@ -623,17 +629,19 @@ TEST_F(ProfileDeviceTest, PrintsProfileForPlan) {
 TEST_F(ProfileDeviceTest, ReportsErrorOnceWithExitCode) {
   const std::string binary = dir_.File("fsdpd-rank");
   EXPECT_EQ(Run(Command("echo no device >&2; exit 1")), kExitFailed);
-  EXPECT_EQ(err_, "no device\nfsdpctl: no profile: " + binary + " exited with code 1\n");
+  EXPECT_EQ(err_, "no device\nfsdpctl: no profile: " + binary + " exited with code 1 [PROGRAM_FAILED]\n");
   EXPECT_EQ(Run(Command("exit 2")), kExitUsage);
   EXPECT_EQ(Run(Command("kill -KILL $$")), kExitFailed);
-  EXPECT_EQ(err_, "fsdpctl: no profile: " + binary + " exited by signal 9\n");
+  EXPECT_EQ(err_, "fsdpctl: no profile: " + binary + " exited by signal 9 [PROGRAM_FAILED]\n");
   EXPECT_EQ(Run(Command("echo hello")), kExitFailed);
-  EXPECT_NE(err_.find("fsdpctl: " + binary + " did not print a valid profile\n"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("fsdpctl: " + binary + " did not print a valid profile [INVALID_PROFILE]\n"),
+            std::string::npos)
+      << err_;
   EXPECT_EQ(out_, "");
   EXPECT_EQ(Run({"profile-device", "--rank-binary", "/no/rank"}), kExitUsage);
-  EXPECT_EQ(
-      err_,
-      "fsdpctl: /no/rank: No such file or directory; set the path of fsdpd-rank with --rank-binary PATH\n");
+  EXPECT_EQ(err_,
+            "fsdpctl: /no/rank: No such file or directory; set the path of fsdpd-rank with --rank-binary "
+            "PATH [PROGRAM_FAILED]\n");
 }
 
 TEST_F(ProfileDeviceTest, InterruptCancelsMeasurement) {

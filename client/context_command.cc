@@ -3,9 +3,9 @@
 
 #include <cstdlib>
 
+#include "base/error_line.h"
 #include "client/commands.h"
 #include "client/contexts.h"
-#include "client/error_line.h"
 #include "client/outcome.h"
 #include "client/text_table.h"
 

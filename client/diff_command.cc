@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error_line.h"
 #include "base/json_quote.h"
 #include "client/commands.h"
-#include "client/error_line.h"
 #include "client/job_choice.h"
 #include "client/message_output.h"
 #include "client/outcome.h"

@@ -156,7 +156,7 @@ TEST_F(EventCommandsTest, DrainReportsBlockersUntilTimeout) {
             "fix the cause, or run `fsdpctl drain node-7 --force` to move it without saving\n"
             "fsdpctl: cannot read the events of the drain: events are for viewers\n");
   EXPECT_EQ(Run({"drain", "node-7", "--wait", "--timeout", "0.000001"}), kExitTimeout);
-  EXPECT_THAT(err_, HasSubstr("node-7 is not empty after --timeout; the drain continues\n"));
+  EXPECT_THAT(err_, HasSubstr("node-7 is not empty after --timeout; the drain continues [TIMEOUT]\n"));
 }
 
 TEST_F(EventCommandsTest, ReportsMissingAndCompletesIds) {

@@ -62,7 +62,8 @@ TEST_F(LifeCommandsTest, PauseThatLosesStepsFails) {
   EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
   EXPECT_EQ(out_, "j paused after step 100\n");
   EXPECT_EQ(err_,
-            "fsdpctl: paused after step 100, which is saved; 20 steps after it are lost: the disk is full\n");
+            "fsdpctl: paused after step 100, which is saved; 20 steps after it are lost: the disk is full "
+            "[STATE_NOT_REACHED]\n");
 }
 
 TEST_F(LifeCommandsTest, PauseThatHoldsGpuMemoryFails) {
@@ -74,7 +75,7 @@ TEST_F(LifeCommandsTest, PauseThatHoldsGpuMemoryFails) {
   Becomes(paused);
   EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
   EXPECT_EQ(out_, "j paused after step 100\n");
-  EXPECT_EQ(err_, absl::StrCat("fsdpctl: ", paused.reason(), "\n"));
+  EXPECT_EQ(err_, absl::StrCat("fsdpctl: ", paused.reason(), " [STATE_NOT_REACHED]\n"));
 }
 
 TEST_F(LifeCommandsTest, PauseDoesNotWaitForLostNode) {
@@ -84,7 +85,9 @@ TEST_F(LifeCommandsTest, PauseDoesNotWaitForLostNode) {
   Becomes(pausing);
   EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
   EXPECT_EQ(out_, "j pausing\n");
-  EXPECT_EQ(err_, "fsdpctl: j is not paused yet: node a is lost, and what runs there may train on\n");
+  EXPECT_EQ(
+      err_,
+      "fsdpctl: j is not paused yet: node a is lost, and what runs there may train on [STATE_NOT_REACHED]\n");
 }
 
 TEST_F(LifeCommandsTest, PauseOfEndingJob) {
@@ -97,7 +100,7 @@ TEST_F(LifeCommandsTest, PauseOfEndingJob) {
   ended.set_reason("cancelled, all ranks are gone");
   Becomes(ended);
   EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
-  EXPECT_EQ(err_, "fsdpctl: j is not paused: cancelled, all ranks are gone\n");
+  EXPECT_EQ(err_, "fsdpctl: j is not paused: cancelled, all ranks are gone [STATE_NOT_REACHED]\n");
 }
 
 TEST_F(LifeCommandsTest, PauseWithoutGraceReportsLostSteps) {

@@ -597,9 +597,11 @@ TEST_F(LookCommandsTest, LogsOfPreviousAttempt) {
 TEST_F(LookCommandsTest, RejectsInvalidTail) {
   for (const char* lines : {"0", "-1", "100001", "ten"}) {
     EXPECT_EQ(Run({"logs", "j", absl::StrCat("--tail=", lines)}), kExitUsage) << lines;
-    EXPECT_EQ(err_,
-              absl::StrCat("fsdpctl: --tail: '", lines,
-                           "' is not an integer from 1 to 100000\nrun `fsdpctl logs --help` for usage\n"));
+    EXPECT_EQ(
+        err_,
+        absl::StrCat(
+            "fsdpctl: --tail: '", lines,
+            "' is not an integer from 1 to 100000 [INVALID_FLAG]\nrun `fsdpctl logs --help` for usage\n"));
   }
 }
 

@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/error_line.h"
 #include "client/commands.h"
-#include "client/error_line.h"
 #include "client/message_output.h"
 #include "client/migrate/field_origins.h"
 #include "client/migrate/job_of_megatron.h"

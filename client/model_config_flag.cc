@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "client/error_line.h"
+#include "base/error_line.h"
 #include "client/outcome.h"
 #include "client/spec_file.h"
 #include "fsdp/checkpoint/hf_config.h"

@@ -49,7 +49,7 @@ TEST_F(NodeCommandsTest, CordonContinuesAfterError) {
   };
   EXPECT_EQ(Run({"cordon", "node-7", "node-8", "node-9", "--reason", "moved"}), kExitNotFound);
   EXPECT_EQ(out_, "node-7 cordoned\nnode-9 cordoned\n");
-  EXPECT_EQ(err_, "fsdpctl: no node 'node-8'; `fsdpctl nodes` lists the nodes\n");
+  EXPECT_EQ(err_, "fsdpctl: no node 'node-8'; `fsdpctl nodes` lists the nodes [NODE_NOT_FOUND]\n");
   EXPECT_EQ(Run({"uncordon", "node-7", "node-9"}), kExitOk) << err_;
   EXPECT_EQ(out_, "node-7 open\nnode-9 open\n");
   EXPECT_EQ(Run({"cordon"}), kExitUsage);
@@ -160,12 +160,14 @@ TEST_F(NodeCommandsTest, PreflightWaitsForResult) {
 TEST_F(NodeCommandsTest, DescribeNodePrintsNode) {
   server_.on_nodes = [](const v1::ListNodesRequest&, v1::ListNodesResponse*) { return grpc::Status::OK; };
   EXPECT_EQ(Run({"describe", "node", "nod-7"}), kExitNotFound);
-  EXPECT_EQ(err_, "fsdpctl: no node 'nod-7'; `fsdpctl nodes` lists the nodes\n");
+  EXPECT_EQ(err_, "fsdpctl: no node 'nod-7'; `fsdpctl nodes` lists the nodes [NODE_NOT_FOUND]\n");
   EXPECT_EQ(Run({"describe", "tiny-k3x9q2", "node-7"}), kExitUsage);
-  EXPECT_EQ(err_, "fsdpctl: describe requires exactly one JOB, or `node NODE`\n");
+  EXPECT_EQ(err_, "fsdpctl: describe requires exactly one JOB, or `node NODE` [INVALID_FLAG]\n");
   // Regression: the error was "no job 'node'".
   EXPECT_EQ(Run({"describe", "node"}), kExitUsage);
-  EXPECT_EQ(err_, "fsdpctl: describe requires JOB, or `node NODE`; `fsdpctl nodes` lists the nodes\n");
+  EXPECT_EQ(
+      err_,
+      "fsdpctl: describe requires JOB, or `node NODE`; `fsdpctl nodes` lists the nodes [INVALID_FLAG]\n");
 }
 
 // Regression: with the client's clock an hour ahead, all nodes were shown as last seen an hour ago.
@@ -202,7 +204,7 @@ TEST_F(NodeCommandsTest, RejectsUnknownNode) {
   server_.on_preflight = refuse;
   for (const char* command : {"cordon", "uncordon", "preflight"}) {
     EXPECT_EQ(Run({command, "nod-7"}), kExitNotFound);
-    EXPECT_EQ(err_, "fsdpctl: no node 'nod-7'; `fsdpctl nodes` lists the nodes\n");
+    EXPECT_EQ(err_, "fsdpctl: no node 'nod-7'; `fsdpctl nodes` lists the nodes [NODE_NOT_FOUND]\n");
     EXPECT_EQ(Run({command}), kExitUsage);
     EXPECT_THAT(err_, HasSubstr("NODE is required"));
   }

@@ -5,8 +5,8 @@
 #include <absl/strings/str_split.h>
 
 #include "base/connect_fault.h"
+#include "base/error_line.h"
 #include "client/coordinator_client.h"
-#include "client/error_line.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd {

@@ -4,9 +4,9 @@
 
 #include <filesystem>
 
+#include "base/error_line.h"
 #include "client/child_process.h"
 #include "client/commands.h"
-#include "client/error_line.h"
 #include "client/outcome.h"
 #include "client/profile_file.h"
 #include "client/stage_screen.h"

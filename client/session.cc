@@ -9,9 +9,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/error_line.h"
 #include "base/tls_files.h"
 #include "client/contexts.h"
-#include "client/error_line.h"
 #include "client/job_follow.h"
 #include "client/json_path.h"
 #include "client/message_output.h"

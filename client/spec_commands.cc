@@ -18,11 +18,11 @@
 #include <variant>
 
 #include "base/check.h"
+#include "base/error_line.h"
 #include "base/ids.h"
 #include "client/checkpoint_choice.h"
 #include "client/commands.h"
 #include "client/completion.h"
-#include "client/error_line.h"
 #include "client/job_choice.h"
 #include "client/message_output.h"
 #include "client/outcome.h"

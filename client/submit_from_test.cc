@@ -186,7 +186,7 @@ TEST_F(SubmitFromTest, CancelsArray) {
   EXPECT_EQ(out_, "j-sweep/0 cancelled\n");
   EXPECT_EQ(Run({"cancel", "--array", "none"}), kExitNotFound);
   EXPECT_EQ(Run({"get", "--array", "none"}), kExitNotFound);
-  EXPECT_EQ(err_, "fsdpctl: no jobs in array 'none'\n");
+  EXPECT_EQ(err_, "fsdpctl: no jobs in array 'none' [JOB_NOT_FOUND]\n");
   MutexLock lock(&mutex);
   EXPECT_EQ(cancelled, std::vector<std::string>{"j-sweep/0"});
 }
@@ -240,7 +240,7 @@ TEST_F(SubmitFromTest, AfterArrayHasHint) {
   };
   EXPECT_EQ(Submit("a-1", {"--after", "sweep-1"}), kExitNotFound);
   EXPECT_EQ(err_,
-            "fsdpctl: no job 'sweep-1'; `fsdpctl get` lists the jobs\n"
+            "fsdpctl: no job 'sweep-1'; `fsdpctl get` lists the jobs [JOB_NOT_FOUND]\n"
             "fsdpctl: --after requires ids of jobs; `fsdpctl get --array ARRAY` lists those of an array\n");
 }
 
@@ -252,9 +252,11 @@ TEST_F(SubmitFromTest, FromSetsCheckpointLoad) {
 
 TEST_F(SubmitFromTest, MissingCheckpointSubmitsNothing) {
   EXPECT_EQ(Submit("a-1@150"), kExitNotFound);
-  EXPECT_EQ(err_, "fsdpctl: --from: a-1 has no checkpoint of step 150; available: 100, 200\n");
+  EXPECT_EQ(err_, "fsdpctl: --from: a-1 has no checkpoint of step 150, but of 100, 200 [NOT_FOUND]\n");
   EXPECT_EQ(Submit("bare-1"), kExitNotFound);
-  EXPECT_EQ(err_, "fsdpctl: --from: bare-1 does not write checkpoints: its spec has no checkpoint.dir\n");
+  EXPECT_EQ(
+      err_,
+      "fsdpctl: --from: bare-1 does not write checkpoints: its spec has no checkpoint.dir [NOT_FOUND]\n");
   EXPECT_EQ(Submit("gone-1"), kExitNotFound);
   EXPECT_EQ(err_, "fsdpctl: there is no job gone-1; `fsdpctl get` lists the jobs\n");
   EXPECT_EQ(Submitted(), Loads{});

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/cli_app.h"
 #include "base/clock.h"
+#include "base/file_flags.h"
 #include "base/quiet_grpc.h"
 #include "coordinator/etcd_flags.h"
 #include "coordinator/store/etcd_backup.h"
@@ -21,7 +22,7 @@ namespace {
 
 int Tell(const absl::StatusOr<CopiedState>& copied, const std::string& done) {
   if (!copied.ok()) {
-    fprintf(stderr, "%s\n", std::string(copied.status().message()).c_str());
+    fprintf(stderr, "%s\n", WithFlag({}, copied.status()).c_str());
     return 1;
   }
   printf("%s: %lld jobs, %lld bytes, schema %lld\n", done.c_str(), static_cast<long long>(copied->jobs),
@@ -75,7 +76,7 @@ int RunBackupCommand(int argc, char** argv) {
                                 ? "--state-dir is required (or --store for etcd)"
                                 : WhyNotReached(etcd);
   if (!wrong.empty()) {
-    fprintf(stderr, "%s\n", wrong.c_str());
+    fprintf(stderr, "%s [INVALID_FLAG]\n", wrong.c_str());
     return 2;
   }
   const std::string done =

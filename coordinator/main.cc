@@ -326,7 +326,7 @@ int Main(int argc, char** argv) {
   for (const std::string& wrong :
        {CheckStateFlags(flags), CheckSecurityFlags(flags), CheckMetricsFlags(flags)}) {
     if (wrong.empty()) continue;
-    fprintf(stderr, "%s\n", wrong.c_str());
+    fprintf(stderr, "%s [INVALID_FLAG]\n", wrong.c_str());
     return 2;
   }
   flags.server.audit_log_bytes = flags.audit_log_mib << 20;

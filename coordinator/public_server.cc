@@ -25,8 +25,10 @@ constexpr int kStreamWindowBytes = 256 << 10;
 constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
 
 absl::Status CannotListen(const std::string& address) {
-  return absl::UnavailableError(absl::StrCat(
-      "cannot listen on ", address, ": the address is in use, not assigned to this machine, or malformed"));
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", address,
+                   ": the address is in use, not assigned to this machine, or malformed "
+                   "[ADDRESS_NOT_AVAILABLE]"));
 }
 
 // gRPC adds health and reflection to every server; this server has no other services.
@@ -88,7 +90,8 @@ absl::StatusOr<PublicServerSecurity> SecurePublicServer(const PublicServerOption
   } else {
     FSDPD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
     if (!IsLoopback(listen)) {
-      return absl::InvalidArgumentError(absl::StrCat(options.listen, " is not a loopback address; use TLS"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.listen, " is not a loopback address; use TLS [INVALID_FLAG]"));
     }
   }
   if (!options.audit_log.empty()) {

@@ -27,13 +27,13 @@ void AddRevision(int64_t revision, grpc::ServerContext* context) {
 absl::Status NotLeader(const LeaderSeen& leader) {
   if (!leader.address.empty()) {
     return Refusal(absl::StatusCode::kUnavailable, "NOT_LEADER",
-                   absl::StrCat("this coordinator stands by; the leader is ", leader.address),
+                   absl::StrCat("this coordinator is a standby; the leader is ", leader.address),
                    {{"leader", leader.address}});
   }
   const std::string none =
       leader.why_no_leader.empty() ? "; retry" : absl::StrCat(": ", leader.why_no_leader);
   return Refusal(absl::StatusCode::kUnavailable, "NOT_LEADER",
-                 absl::StrCat("this coordinator stands by; there is no leader", none));
+                 absl::StrCat("this coordinator is a standby, and there is no leader", none));
 }
 
 absl::Status StandbyApi::Readable() const {

@@ -86,11 +86,11 @@ absl::StatusOr<int64_t> EtcdJobs::ReadSchema() {
   if (schema == kSchemaOfPartialRestore)
     return absl::FailedPreconditionError(absl::StrCat(
         "etcd: prefix ", prefix_, " has the partial state of a restore that did not finish; remove it (",
-        RemovalCommand(prefix_), ") and restore again"));
+        RemovalCommand(prefix_), ") and restore again [STATE_NOT_USABLE]"));
   if (schema > kSchema)
     return absl::FailedPreconditionError(absl::StrCat("etcd: prefix ", prefix_, " has schema ", schema,
                                                       " (want at most ", kSchema,
-                                                      "); use the newer fsdpd-coordinator"));
+                                                      "); use the newer fsdpd-coordinator [STATE_TOO_NEW]"));
   return schema;
 }
 

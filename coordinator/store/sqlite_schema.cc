@@ -188,7 +188,8 @@ absl::StatusOr<int64_t> ReadSchemaVersion(sqlite3* db, const std::string& path) 
                          QueryInt(db, "PRAGMA user_version", absl::StrCat("read ", path)));
   if (version > kSchemaVersion) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": has schema ", version, " (want at most ",
-                                                      kSchemaVersion, "); use the newer fsdpd-coordinator"));
+                                                      kSchemaVersion,
+                                                      "); use the newer fsdpd-coordinator [STATE_TOO_NEW]"));
   }
   return version;
 }

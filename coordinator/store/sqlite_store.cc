@@ -33,11 +33,12 @@ constexpr size_t kEventsPerStatement = 4096;
 absl::StatusOr<int> TakeLock(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0)
-    return absl::FailedPreconditionError(absl::StrCat(path, ": cannot be opened: ", strerror(errno)));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": cannot be opened: ", strerror(errno), " [STATE_NOT_USABLE]"));
   if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
   close(fd);
-  return absl::FailedPreconditionError(
-      absl::StrCat(path, ": held by another coordinator; stop it, or use another state directory"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, ": held by another coordinator; stop it, or use another state directory [STATE_IN_USE]"));
 }
 
 absl::Status NoSuchJob(const std::string& id) {
@@ -80,13 +81,14 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error)
-    return absl::FailedPreconditionError(absl::StrCat(dir, ": cannot be created: ", error.message()));
+    return absl::FailedPreconditionError(
+        absl::StrCat(dir, ": cannot be created: ", error.message(), " [STATE_NOT_USABLE]"));
   const std::string path = StateFileIn(dir);
   if (!std::filesystem::exists(path, error) && std::filesystem::exists(path + kPartialSuffix, error)) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, kPartialSuffix,
                      ": partial state of a restore that did not finish; restore again, or remove it ",
-                     "to start with an empty state"));
+                     "to start with an empty state [STATE_NOT_USABLE]"));
   }
   auto handle = std::make_unique<Handle>();
   FSDPD_ASSIGN_OR_RETURN(handle->lock_fd, TakeLock(dir + "/LOCK"));
@@ -95,7 +97,8 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   FSDPD_RETURN_IF_ERROR(connected);
   handle->path = path;
   if (stat(path.c_str(), &handle->opened) != 0)
-    return absl::FailedPreconditionError(absl::StrCat(path, ": cannot be read: ", strerror(errno)));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": cannot be read: ", strerror(errno), " [STATE_NOT_USABLE]"));
   auto store = std::unique_ptr<SqliteStore>(new SqliteStore(std::move(handle), max_events));
   FSDPD_ASSIGN_OR_RETURN(const int64_t last,
                          QueryInt(store->handle_->db, "SELECT value FROM counters WHERE name = 'generation'",

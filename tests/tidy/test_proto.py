@@ -1,6 +1,5 @@
 """Protos are contracts: each field, value and call has a comment, and releases stay compatible."""
 
-import re
 import shutil
 import subprocess
 
@@ -122,32 +121,3 @@ def test_api_is_compatible_with_the_newest_release():
 def test_buf_finds_an_incompatible_change(changed, file, old, new):
     clean, said = buf("breaking", "--against", ROOT / "proto/released.binpb", cwd=changed(file, old, new))
     assert not clean and file in said
-
-
-# --- reasons
-
-
-def reasons_of_code():
-    """Reasons of the coordinator's errors: the first string of a call that creates an error, and those of status codes."""
-    source = "\n".join(repository.text(path) for path in repository.own_cpp(".cc")
-                       if path.parts[0] == "coordinator" and not path.stem.endswith("_test"))
-    made = r"\b(?:Refusal|WrongState|Refused|Unauthenticated|InfoOf)\([^;\"]*\"([A-Z_]+)\""
-    of_codes = r"grpc::StatusCode::\w+, \"([A-Z_]+)\"\}"
-    return set(re.findall(made, source)) | set(re.findall(of_codes, source))
-
-
-def test_reasons_in_proto_and_code_match(contracts):
-    enum = next(enum for file in contracts if file.name == "fsdpd/v1/reason.proto" for enum in file.enum_type)
-    names = [value.name.removeprefix("REASON_") for value in enum.value if value.number]
-    assert len(set(names)) == len(names) and not enum.options.allow_alias
-    used = reasons_of_code()
-    assert used - set(names) == set(), "reasons that are missing in reason.proto"
-    assert set(names) - used == set(), "reasons that the coordinator does not use"
-
-
-def test_every_reason_has_a_comment(contracts):
-    file = next(file for file in contracts if file.name == "fsdpd/v1/reason.proto")
-    said = comments(file)
-    silent = [value.name for number, value in enumerate(file.enum_type[0].value)
-              if value.number and len(said.get((ENUM, 0, VALUE, number), "").split()) < 3]
-    assert not silent, silent

@@ -1,4 +1,4 @@
-#include "client/error_line.h"
+#include "base/error_line.h"
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>

@@ -1,4 +1,4 @@
-#include "client/error_line.h"
+#include "base/error_line.h"
 
 #include <gtest/gtest.h>
 
