@@ -1,5 +1,5 @@
-// Error lines of fsdpctl and the daemons: a message with its error id in brackets, as in "no job 'x' [JOB_NOT_FOUND]".
-// The ids are registered in reason.proto.
+// Error lines of fsdpctl and the daemons: a message with its error id in brackets, as in "no job 'x'
+// [JOB_NOT_FOUND]". The ids are registered in reason.proto.
 //
 // Pure.
 #pragma once

@@ -13,7 +13,7 @@ HEAD = """# Error ids
 An error id is the stable name of an error that you can act on. It is in brackets at the end of the first line of an error, and
 this page lists all ids.
 
-<!-- run by: tests/integration/test_error_ids.py -->
+<!-- run by: tests/integration/test_fsdpctl_verbs.py -->
 ```sh
 fsdpctl get no-such-job           # fsdpctl: no job 'no-such-job'; `fsdpctl get` lists the jobs [JOB_NOT_FOUND]
 fsdpctl explain JOB_NOT_FOUND     # one id of this page: meaning and fix

@@ -9,6 +9,7 @@ import (
 
 	"fsdpd/clients/go/api"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,7 +22,7 @@ import (
 type Error struct {
 	Code       codes.Code
 	Message    string
-	Reason     string            // A value of reason.proto without REASON_; empty if no coordinator answered.
+	Reason     string            // The error id, which reason.proto registers; empty if no coordinator answered.
 	Faults     []*api.Fault      // Violations of fields, if the error is about fields.
 	MoreFaults int64             // Number of violations that did not fit; Validate returns all.
 	Metadata   map[string]string // Metadata of the reason.
@@ -31,14 +32,25 @@ type Error struct {
 func (e *Error) Error() string {
 	reason := e.Reason
 	if reason == "" {
-		reason = e.Code.String()
+		reason = code.Code(e.Code).String()
 	}
 	lines := []string{fmt.Sprintf("%s [%s]", e.Message, reason)}
 	for _, fault := range e.Faults {
-		lines = append(lines, fmt.Sprintf("%s: %s; %s [%s]", fault.GetField(), fault.GetReason(), fault.GetFix(),
-			fault.GetRule()))
+		lines = append(lines, textOf(fault))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// textOf returns "field: reason; fix [rule]". An invalid field of a request has no fix and no rule.
+func textOf(fault *api.Fault) string {
+	text := fmt.Sprintf("%s: %s", fault.GetField(), fault.GetReason())
+	if fault.GetFix() != "" {
+		text += "; " + fault.GetFix()
+	}
+	if fault.GetRule() != "" {
+		text += " [" + fault.GetRule() + "]"
+	}
+	return text
 }
 
 // GRPCStatus makes status.Code(err) return the code.

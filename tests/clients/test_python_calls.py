@@ -159,6 +159,15 @@ def test_reads_many_error_details(server):
     assert (error.reason, error.metadata, error.retry_after_s, error.more_faults) == \
         ("INVALID_SPEC", {"rules": "rule"}, 2, 7)
     assert list(error.faults) == faults and "and 7 more" in str(error)
+    assert str(error).splitlines()[0].endswith("[INVALID_SPEC]")
+
+
+def test_text_ends_with_the_error_id(server):
+    server.failures, server.code = 1, grpc.StatusCode.RESOURCE_EXHAUSTED
+    server.details = [error_details_pb2.ErrorInfo(reason="RESOURCE_EXHAUSTED", domain="fsdpd")]
+    with pytest.raises(fsdpd.Exhausted) as raised:
+        server.client.submit(small())
+    assert raised.value.reason == "RESOURCE_EXHAUSTED" and str(raised.value).endswith(" [RESOURCE_EXHAUSTED]")
 
 
 def test_accepts_large_responses(server):

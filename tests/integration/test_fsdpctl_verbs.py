@@ -91,3 +91,10 @@ def test_shell_completion(shared, endless, shell):
 
 def test_explain_works_offline():
     assert "micro_batch" in fsdpctl("explain", "train").expect(0).out
+
+
+def test_explains_the_id_of_an_error(shared):
+    refused = shared.ctl("get", "no-such-job").expect(4)
+    assert refused.err.splitlines()[0].endswith("[JOB_NOT_FOUND]"), refused
+    for name in ("JOB_NOT_FOUND", "hang"):
+        assert "\n  Fix: " in shared.ctl("explain", name).expect(0).out

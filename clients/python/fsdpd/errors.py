@@ -15,9 +15,9 @@ _DETAILS = "grpc-status-details-bin"
 
 
 class Error(Exception):
-    """A failed call. `reason` is stable and meant for programs: a value of proto/fsdpd/v1/reason.proto without its
-    prefix REASON_, or empty if no coordinator answered. `faults` are violations of fields, if the error is about
-    fields."""
+    """A failed call. `reason` is its error id: stable, registered in proto/fsdpd/v1/reason.proto, and explained by
+    `fsdpctl explain ID`. It is empty if no coordinator answered. `faults` are violations of fields, if the error is
+    about fields."""
 
     def __init__(self, message: str, *, code: grpc.StatusCode, reason: str = "", faults: Sequence[Fault] = (),
                  more_faults: int = 0, metadata: Mapping[str, str] | None = None,
@@ -45,7 +45,7 @@ class SpecError(InvalidRequest):
     def __str__(self) -> str:
         lines = [f"{_place(fault)}{_reason(fault)} [{fault.rule}]" for fault in self.faults]
         more = [f"and {self.more_faults} more"] if self.more_faults else []
-        return "\n".join([self.message, *lines, *more])
+        return "\n".join([super().__str__(), *lines, *more])
 
 
 class NotFound(Error):
