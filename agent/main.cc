@@ -174,7 +174,8 @@ absl::Status CheckCertificate(const AgentOptions& options) {
   FSDPD_ASSIGN_OR_RETURN(const TlsIdentity own, ReadTlsFiles(options.tls, Clock::Real()->Wall()));
   const absl::Status named = CheckNodeInNames(options.node, own.names);
   if (named.ok()) return named;
-  return absl::PermissionDeniedError(absl::StrCat(options.tls.certificate, ": ", named.message()));
+  return absl::PermissionDeniedError(
+      absl::StrCat(options.tls.certificate, ": ", named.message(), " [NODE_NAME_MISMATCH]"));
 }
 
 // Flags for job placement.

@@ -22,7 +22,11 @@ const FileFlag* FlagOf(const std::vector<FileFlag>& flags, const absl::Status& e
 
 std::string WithFlag(const std::vector<FileFlag>& flags, const absl::Status& error) {
   const FileFlag* flag = FlagOf(flags, error);
-  if (flag != nullptr) return WithErrorId(absl::StrCat(flag->name, " ", error.message()), "FILE_ERROR");
+  if (flag != nullptr) {
+    // System errors have other codes (errno_status.h).
+    const char* const id = absl::IsInvalidArgument(error) ? "INVALID_FILE" : "FILE_ERROR";
+    return WithErrorId(absl::StrCat(flag->name, " ", error.message()), id);
+  }
   // Without an id of its own, an error has that of its code. Only the state store reports DATA_LOSS.
   return WithErrorId(error.message(),
                      absl::IsDataLoss(error) ? "STATE_CORRUPT" : absl::StatusCodeToString(error.code()));

@@ -18,6 +18,8 @@ TEST(FileFlags, WithFlagNamesTheFlag) {
             "state store: damaged [STATE_CORRUPT]");
   EXPECT_EQ(WithFlag(kFlags, absl::InvalidArgumentError("/a/key: expired [INVALID_CERTIFICATE]")),
             "--tls-key /a/key: expired [INVALID_CERTIFICATE]");
+  EXPECT_EQ(WithFlag(kFlags, absl::InvalidArgumentError("/a/key: empty")),
+            "--tls-key /a/key: empty [INVALID_FILE]");
   EXPECT_EQ(WithFlag(kFlags, absl::UnavailableError(": odd")), ": odd [UNAVAILABLE]");
 }
 

@@ -45,9 +45,10 @@ grpc_ssl_certificate_config_reload_status TlsPort::Fetch(void* self,
 absl::StatusOr<TlsIdentity> TlsPort::Read(const TlsFiles& files, absl::Time now) {
   absl::StatusOr<TlsIdentity> read = ReadTlsFiles(files, now);
   if (!read.ok() || read->serves) return read;
-  return absl::InvalidArgumentError(absl::StrCat(files.certificate,
-                                                 ": not a server certificate; create one with "
-                                                 "`deploy/certificates DIR coordinator NAME`"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(files.certificate,
+                   ": not a server certificate; create one with "
+                   "`deploy/certificates DIR coordinator NAME` [INVALID_CERTIFICATE]"));
 }
 
 std::optional<TlsIdentity> TlsPort::Another() {
