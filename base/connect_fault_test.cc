@@ -8,6 +8,7 @@ namespace fsdpd {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -24,28 +25,31 @@ TEST(ConnectFault, KeepsConnectionRefused) {
   }
 }
 
-TEST(ConnectFault, NamesTheFlagForMismatches) {
+TEST(ConnectFault, NamesTheFlagAndTheErrorIdForMismatches) {
   struct {
     const char* what;
     OwnTls own;
     const char* said;
+    const char* id;
   } const cases[] = {
-      {"Socket closed", OwnTls::kNone, "--coordinator-ca"},
-      {"Socket closed", OwnTls::kCertificate, "--tls-client-ca"},
-      {"Connection reset by peer", OwnTls::kCertificate, "--tls-client-ca"},
+      {"Socket closed", OwnTls::kNone, "--coordinator-ca", "TLS_REQUIRED"},
+      {"Socket closed", OwnTls::kCertificate, "--tls-client-ca", "CONNECTION_CLOSED"},
+      {"Connection reset by peer", OwnTls::kCertificate, "--tls-client-ca", "CONNECTION_CLOSED"},
       {"SSL_ERROR_SSL: error:0A000086:SSL routines::certificate verify failed", OwnTls::kTrust,
-       "is not signed by a CA in --coordinator-ca"},
+       "is not signed by a CA in --coordinator-ca", "UNTRUSTED_CERTIFICATE"},
       {"SSL_ERROR_SSL: error:0A00010B:SSL routines::wrong version number", OwnTls::kTrust,
-       "drop --coordinator-ca"},
-      {"SSL_ERROR_SSL: error:0A00010B:SSL routines::wrong version number", OwnTls::kCertificate,
-       "--insecure"},
+       "drop --coordinator-ca", "TLS_NOT_SUPPORTED"},
+      {"SSL_ERROR_SSL: error:0A00010B:SSL routines::wrong version number", OwnTls::kCertificate, "--insecure",
+       "TLS_NOT_SUPPORTED"},
       {"Peer name 127.0.0.1 is not in peer certificate", OwnTls::kTrust,
-       "Peer name 127.0.0.1 is not in peer certificate): connect to a name that it has"},
-      {"Handshake read failed", OwnTls::kCertificate, "does not answer"},
+       "Peer name 127.0.0.1 is not in peer certificate): connect to a name that it has",
+       "SERVER_NAME_MISMATCH"},
+      {"Handshake read failed", OwnTls::kCertificate, "does not answer", "NOT_A_COORDINATOR"},
   };
   for (const auto& each : cases) {
     const std::string words = WordsOfConnectFault(Wrapped(each.what), each.own);
-    EXPECT_THAT(words, AllOf(HasSubstr(each.said), Not(HasSubstr("last error"))));
+    EXPECT_THAT(words, AllOf(HasSubstr(each.said), EndsWith(absl::StrCat(" [", each.id, "]")),
+                             Not(HasSubstr("last error"))));
     EXPECT_FALSE(NobodyIsThere(words)) << words;
   }
 }
