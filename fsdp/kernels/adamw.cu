@@ -9,15 +9,17 @@ namespace fsdpd::kernels {
 namespace {
 
 constexpr int kThreads = 256;
+// Blocks of a multiprocessor that run at a time, which limits a thread to 64 registers.
+constexpr int kBlocks = 4;
+// Two per resident block on an H100. Each block computes the bias corrections once: two powers in double
+// precision, which would take longer than the memory traffic if every thread computed them.
+constexpr unsigned kMaxBlocks = 132 * kBlocks * 2;
 // Parameters that a thread updates at a time: enough bytes in flight, for 8-bit moments too.
 template <typename M>
 constexpr int kParams = sizeof(M) == 1 ? 8 : 4;
-// Eight blocks per multiprocessor of an H100. Each block computes the bias corrections once: two powers in
-// double precision, which would take longer than the memory traffic if every thread computed them.
-constexpr unsigned kMaxBlocks = 132 * 8;
 
 struct Factors {
-  float keep, step, root, divisor, beta1, beta2, eps;
+  float keep, step, root, divisor, inverse_divisor, beta1, beta2, eps;
   uint32_t steps_taken;
 };
 
@@ -28,37 +30,123 @@ __device__ Factors MakeFactors(const AdamWArgs& args) {
           static_cast<float>(rate / correction1),
           static_cast<float>(1 / sqrt(correction2)),
           *args.grad_divisor,
+          1 / *args.grad_divisor,
           static_cast<float>(args.beta1),
           static_cast<float>(args.beta2),
           static_cast<float>(args.eps),
           static_cast<uint32_t>(steps)};
 }
 
-// Conversions between fp32 and the stored moment; 8-bit moments use fp8_moments.h.
-template <int kMoment, typename M>
-__device__ float WideMoment(M stored) {
-  if constexpr (std::is_same_v<M, uint8_t>) {
-    return WidenMoment(stored, MomentFormatOf(kMoment));
+// Quotient() and Root() have the bits of `/` and sqrtf() without their branches for operands near the limits
+// of fp32, because a branch keeps the compiler from interleaving the elements of a pack. They require finite
+// operands and a normal divisor. Results can differ in their last bit if |a| < 2^-100 or x < 2^-100.
+
+// a / b, given `inverse`: 1 / b within its last bit. The remainder of the first estimate is exact.
+__device__ float Quotient(float a, float b, float inverse) {
+  const float estimate = __fmul_rn(a, inverse);
+  return __fmaf_rn(__fmaf_rn(-b, estimate, a), inverse, estimate);
+}
+
+__device__ float Quotient(float a, float b) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+  return Quotient(a, b, __fmaf_rn(inverse, __fmaf_rn(-b, inverse, 1), inverse));
+}
+
+// Below the least normal number, down to 0, the estimate is at most the root.
+__device__ float Root(float x) {
+  constexpr float kLeastNormal = 0x1p-126f;
+  float inverse;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(fmaxf(x, kLeastNormal)));
+  const float estimate = __fmul_rn(x, inverse);
+  return __fmaf_rn(__fmaf_rn(-estimate, estimate, x), 0.5f * inverse, estimate);
+}
+
+// N adjacent elements of 8 or 16 bits, as words if there are several: extracting elements from Pack<T, N>
+// would cost more than the arithmetic here.
+template <typename T, int N>
+using Words = Pack<std::conditional_t<N == 1, T, uint32_t>, N == 1 ? 1 : N * sizeof(T) / 4>;
+
+template <typename T, int N>
+__device__ Words<T, N> LoadWords(const void* from, int64_t i) {
+  return static_cast<const Words<T, N>*>(from)[i];
+}
+template <typename T, int N>
+__device__ void StoreWords(void* to, int64_t i, const Words<T, N>& words) {
+  static_cast<Words<T, N>*>(to)[i] = words;
+}
+
+// Element k of 16 bits as the upper half of a word, with zeros below.
+template <typename Words>
+__device__ uint32_t UpperHalf(const Words& words, int k) {
+  const uint32_t word = words.at[k / 2];
+  return k % 2 == 0 ? word << 16 : word & 0xffff0000u;
+}
+
+template <typename T, int N>
+__device__ Pack<float, N> LoadWide(const void* from, int64_t i) {
+  Pack<float, N> wide;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    const auto words = LoadWords<uint16_t, N>(from, i);
+#pragma unroll
+    for (int k = 0; k < N; ++k) wide.at[k] = __uint_as_float(UpperHalf(words, k));
   } else {
-    return Wide(stored);
+    const auto narrow = Load<T, N>(static_cast<const T*>(from), i);
+#pragma unroll
+    for (int k = 0; k < N; ++k) wide.at[k] = Wide(narrow.at[k]);
+  }
+  return wide;
+}
+
+// Moments are loaded in units of UnitOf<kMoment, M>(), which is multiplied into their betas.
+template <int kMoment, typename M>
+__device__ float UnitOf() {
+  return std::is_same_v<M, uint8_t> ? MomentUnit(MomentFormatOf(kMoment)) : 1;
+}
+
+template <int kMoment, typename M, int N>
+__device__ Pack<float, N> LoadMoments(const void* from, int64_t i) {
+  if constexpr (std::is_same_v<M, uint8_t>) {
+    const auto words = LoadWords<uint8_t, N>(from, i);
+    Pack<float, N> moments;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const uint32_t first = static_cast<uint32_t>(words.at[k / 4]) << (24 - k % 4 * 8);
+      moments.at[k] = MomentInUnits(first, MomentFormatOf(kMoment));
+    }
+    return moments;
+  } else {
+    return LoadWide<M, N>(from, i);
   }
 }
 
-template <int kMoment, typename M>
-__device__ M StoredMoment(float moment, uint32_t hash) {
+template <int kMoment, typename M, int N>
+__device__ void StoreMoments(void* to, int64_t i, const Pack<float, N>& moments,
+                             const Pack<uint32_t, N>& hashes) {
   if constexpr (std::is_same_v<M, uint8_t>) {
-    return NarrowMoment(moment, MomentDither(hash, kMoment), MomentFormatOf(kMoment));
+    Words<uint8_t, N> words = {};
+#pragma unroll
+    for (int k = N - 1; k >= 0; --k) {
+      const uint32_t dither = MomentDither(hashes.at[k], kMoment);
+      words.at[k / 4] = words.at[k / 4] * 256 + NarrowMoment(moments.at[k], dither, MomentFormatOf(kMoment));
+    }
+    StoreWords<uint8_t, N>(to, i, words);
   } else {
-    return Narrow<M>(moment);
+    Pack<M, N> narrow;
+    for (int k = 0; k < N; ++k) narrow.at[k] = Narrow<M>(moments.at[k]);
+    Store(static_cast<M*>(to), i, narrow);
   }
 }
 
 template <int N, bool kSplitFp32>
 __device__ Pack<float, N> LoadParam(const AdamWArgs& args, int64_t i) {
   if constexpr (kSplitFp32) {
-    const auto high = Load<uint16_t, N>(args.high, i), low = Load<uint16_t, N>(args.low, i);
+    const auto high = LoadWords<uint16_t, N>(args.high, i), low = LoadWords<uint16_t, N>(args.low, i);
     Pack<float, N> param;
-    for (int k = 0; k < N; ++k) param.at[k] = __uint_as_float(JoinBits({high.at[k], low.at[k]}));
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      param.at[k] = __uint_as_float(JoinUpperHalves(UpperHalf(high, k), UpperHalf(low, k)));
+    }
     return param;
   } else {
     return Load<float, N>(args.param, i);
@@ -67,17 +155,24 @@ __device__ Pack<float, N> LoadParam(const AdamWArgs& args, int64_t i) {
 
 template <int N, bool kSplitFp32>
 __device__ void StoreParam(const AdamWArgs& args, int64_t i, const Pack<float, N>& param) {
-  if constexpr (kSplitFp32) {
-    Pack<uint16_t, N> high, low;
-    for (int k = 0; k < N; ++k) {
-      const HalfBits halves = SplitBits(__float_as_uint(param.at[k]));
-      high.at[k] = halves.high;
-      low.at[k] = halves.low;
-    }
-    Store(args.high, i, high);
-    Store(args.low, i, low);
-  } else {
+  if constexpr (!kSplitFp32) {
     Store(args.param, i, param);
+  } else if constexpr (N == 1) {
+    const HalfBits halves = SplitBits(__float_as_uint(param.at[0]));
+    args.high[i] = halves.high;
+    args.low[i] = halves.low;
+  } else {
+    constexpr uint32_t kUpperHalves = 0x7632, kLowerHalves = 0x5410;  // Selectors of __byte_perm().
+    Words<uint16_t, N> high, low;
+#pragma unroll
+    for (int k = 0; k < N; k += 2) {
+      const uint32_t first = StorableBits(__float_as_uint(param.at[k])),
+                     second = StorableBits(__float_as_uint(param.at[k + 1]));
+      high.at[k / 2] = __byte_perm(first + kRoundUp, second + kRoundUp, kUpperHalves);
+      low.at[k / 2] = __byte_perm(first, second, kLowerHalves);
+    }
+    StoreWords<uint16_t, N>(args.high, i, high);
+    StoreWords<uint16_t, N>(args.low, i, low);
   }
 }
 
@@ -86,26 +181,28 @@ __device__ void StoreParam(const AdamWArgs& args, int64_t i, const Pack<float, N
 template <typename G, typename M, int N, bool kSplitFp32>
 __device__ void UpdatePack(const AdamWArgs& args, const Factors& f, int64_t i) {
   auto param = LoadParam<N, kSplitFp32>(args, i);
-  const auto grad = Load<G, N>(static_cast<const G*>(args.grad), i);
-  auto exp_avg = Load<M, N>(static_cast<const M*>(args.exp_avg), i);
-  auto exp_avg_sq = Load<M, N>(static_cast<const M*>(args.exp_avg_sq), i);
+  const auto grad = LoadWide<G, N>(args.grad, i);
+  auto exp_avg = LoadMoments<0, M, N>(args.exp_avg, i);
+  auto exp_avg_sq = LoadMoments<1, M, N>(args.exp_avg_sq, i);
+  Pack<uint32_t, N> hashes;
+#pragma unroll
   for (int k = 0; k < N; ++k) {
-    const float g = Wide(grad.at[k]) / f.divisor;
-    const float m = __fmaf_rn(f.beta1, WideMoment<0>(exp_avg.at[k]), __fmul_rn(1 - f.beta1, g));
-    const float v = __fmaf_rn(f.beta2, WideMoment<1>(exp_avg_sq.at[k]), __fmul_rn((1 - f.beta2) * g, g));
-    const float step = __fdiv_rn(f.step * m, __fmaf_rn(sqrtf(v), f.root, f.eps));
+    const float g = Quotient(grad.at[k], f.divisor, f.inverse_divisor);
+    const float m = __fmaf_rn(f.beta1 * UnitOf<0, M>(), exp_avg.at[k], __fmul_rn(1 - f.beta1, g));
+    const float v = __fmaf_rn(f.beta2 * UnitOf<1, M>(), exp_avg_sq.at[k], __fmul_rn((1 - f.beta2) * g, g));
+    const float step = Quotient(f.step * m, __fmaf_rn(Root(v), f.root, f.eps));
     param.at[k] = __fmaf_rn(param.at[k], f.keep, -step);
-    const uint32_t hash = MomentHash(param.at[k], m, f.steps_taken);
-    exp_avg.at[k] = StoredMoment<0, M>(m, hash);
-    exp_avg_sq.at[k] = StoredMoment<1, M>(v, hash);
+    exp_avg.at[k] = m;
+    exp_avg_sq.at[k] = v;
+    hashes.at[k] = MomentHash(param.at[k], m, f.steps_taken);
   }
   StoreParam<N, kSplitFp32>(args, i, param);
-  Store(static_cast<M*>(args.exp_avg), i, exp_avg);
-  Store(static_cast<M*>(args.exp_avg_sq), i, exp_avg_sq);
+  StoreMoments<0, M, N>(args.exp_avg, i, exp_avg, hashes);
+  StoreMoments<1, M, N>(args.exp_avg_sq, i, exp_avg_sq, hashes);
 }
 
 template <typename G, typename M, int N, bool kSplitFp32>
-__global__ void Update(AdamWArgs args) {
+__global__ void __launch_bounds__(kThreads, kBlocks) Update(AdamWArgs args) {
   if (*args.skip == 1.0f) return;
   __shared__ Factors factors;
   if (threadIdx.x == 0) factors = MakeFactors(args);

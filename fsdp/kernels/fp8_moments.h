@@ -17,6 +17,7 @@
 // For CPU and device code; both give the same bits.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -81,23 +82,32 @@ FSDPD_HOST_DEVICE inline float PowerOfTwo(int32_t exponent) {
 }
 constexpr int32_t kLeastFp32Exponent = -126;
 
+// The factor from such fp32 numbers to moments.
+FSDPD_HOST_DEVICE inline float MomentUnit(MomentFormat format) {
+  return PowerOfTwo(format.least_exponent - kLeastFp32Exponent);
+}
+
+// The moment whose code is the top byte of `word`, divided by MomentUnit(). Ignores the other bytes.
+FSDPD_HOST_DEVICE inline float MomentInUnits(uint32_t word, MomentFormat format) {
+  constexpr int kShift = 24 - kMomentDrops;
+  const uint32_t magnitude = format.most << kMomentDrops;
+  if (format.keeps_from_zero) return FloatOf(word >> kShift & magnitude);
+  return FloatOf(static_cast<uint32_t>(static_cast<int32_t>(word) >> kShift) & (magnitude | 1u << 31));
+}
+
 FSDPD_HOST_DEVICE inline float WidenMoment(uint8_t stored, MomentFormat format) {
-  const bool is_signed = !format.keeps_from_zero;
-  const uint32_t code = is_signed ? stored & (kMomentSign - 1u) : stored;
-  const uint32_t sign = is_signed ? static_cast<uint32_t>(stored & kMomentSign) << 24 : 0;
-  return FloatOf(code << kMomentDrops | sign) * PowerOfTwo(format.least_exponent - kLeastFp32Exponent);
+  return MomentInUnits(static_cast<uint32_t>(stored) << 24, format) * MomentUnit(format);
 }
 
 // `dither` has kMomentDrops bits; kMomentNearest rounds to nearest. Values beyond the largest number,
 // including NaN, saturate to it.
 FSDPD_HOST_DEVICE inline uint8_t NarrowMoment(float x, uint32_t dither, MomentFormat format) {
-  constexpr uint32_t kMagnitude = 0x7fffffff;
-  const uint32_t bits = FloatBits(x * PowerOfTwo(kLeastFp32Exponent - format.least_exponent)) & kMagnitude;
-  uint32_t code = (bits + dither) >> kMomentDrops;
+  const float scaled = fabsf(x) * PowerOfTwo(kLeastFp32Exponent - format.least_exponent);
+  uint32_t code = (FloatBits(scaled) + dither) >> kMomentDrops;
   code = code < format.most ? code : format.most;
-  if (format.keeps_from_zero)
-    return static_cast<uint8_t>(code == 0 && (FloatBits(x) & kMagnitude) != 0 ? 1 : code);
-  return static_cast<uint8_t>(code | (FloatBits(x) >> 24 & kMomentSign));
+  if (!format.keeps_from_zero) return static_cast<uint8_t>(code | (FloatBits(x) >> 24 & kMomentSign));
+  const uint32_t least = (FloatBits(x) << 1) != 0 ? 1 : 0;
+  return static_cast<uint8_t>(code > least ? code : least);
 }
 
 }  // namespace fsdpd::kernels

@@ -26,19 +26,29 @@ struct HalfBits {
   uint16_t low;
 };
 
+// The number that is stored for `bits`: its neighbor for a tie that rounds up, the canonical NaN for a NaN.
+// Its `high` is the upper half of itself plus kRoundUp, and its `low` is its lower half.
+constexpr uint32_t kRoundUp = 0x7fff;
+FSDPD_HOST_DEVICE inline uint32_t StorableBits(uint32_t bits) {
+  constexpr uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000, kNan = 0x7fc00000;
+  constexpr uint32_t kOddAndLow = 0x1ffff, kOddTie = 0x18000;
+  if ((bits & kMagnitude) > kInfinity) return kNan;
+  return (bits & kOddAndLow) == kOddTie ? bits + 1 : bits;
+}
+
 FSDPD_HOST_DEVICE inline HalfBits SplitBits(uint32_t bits) {
-  constexpr uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000, kTie = 0x8000;
-  constexpr uint16_t kNan = 0x7fc0;
-  if ((bits & kMagnitude) > kInfinity) return {kNan, 0};
-  const uint32_t upper = bits >> 16, odd = upper & 1;
-  uint32_t low = bits & 0xffff;
-  if (low == kTie) low += odd;
-  return {static_cast<uint16_t>(upper + (low > kTie ? 1 : 0)), static_cast<uint16_t>(low)};
+  const uint32_t stored = StorableBits(bits);
+  return {static_cast<uint16_t>((stored + kRoundUp) >> 16), static_cast<uint16_t>(stored)};
+}
+
+// Arguments are words with `high` and `low` in their upper halves and zeros in their lower halves. `low` is
+// the difference of the number and `high`, from -0x7fff to 0x8000: one less is a signed 16-bit number.
+FSDPD_HOST_DEVICE inline uint32_t JoinUpperHalves(uint32_t high, uint32_t low) {
+  return high + 1 + static_cast<uint32_t>(static_cast<int32_t>(low - (1u << 16)) >> 16);
 }
 
 FSDPD_HOST_DEVICE inline uint32_t JoinBits(HalfBits halves) {
-  const uint32_t upper = halves.high - (halves.low > 0x8000 ? 1u : 0u);
-  return upper << 16 | halves.low;
+  return JoinUpperHalves(static_cast<uint32_t>(halves.high) << 16, static_cast<uint32_t>(halves.low) << 16);
 }
 
 }  // namespace fsdpd::kernels

@@ -7,13 +7,16 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <vector>
 
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/optimizer/make_optimizer.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/optimizer/testing/step_scalars.h"
+#include "fsdp/optimizer/update_groups.h"
 #include "fsdp/torch/cuda_device.h"
 #include "fsdp/torch/scalar_type.h"
 
@@ -130,6 +133,54 @@ TEST_F(OnCuda, SplitFp32MatchesFp32) {
         for (int i = 0; i < 2; ++i) ASSERT_TRUE(split_shard.moments[i].equal(whole.moments[i])) << step;
         ASSERT_EQ(read.equal(before), step == 3);
       }
+    }
+  }
+}
+
+// The formula of kernels/adamw.h with the division and the square root of IEEE 754.
+void UpdateOnHost(const OptimizerConfig& config, const UpdateGroup& group, double learning_rate, int step,
+                  const BucketShard& shard, float divisor) {
+  const double lr = learning_rate * group.lr_scale;
+  const auto beta1 = static_cast<float>(config.beta1), beta2 = static_cast<float>(config.beta2),
+             eps = static_cast<float>(config.eps), keep = static_cast<float>(1 - lr * group.weight_decay),
+             rate = static_cast<float>(lr / (1 - std::pow(config.beta1, step))),
+             root = static_cast<float>(1 / std::sqrt(1 - std::pow(config.beta2, step)));
+  const auto at = [](const at::Tensor& flat) { return flat.mutable_data_ptr<float>(); };
+  float *const param = at(shard.main), *const m = at(shard.moments[0]), *const v = at(shard.moments[1]);
+  for (const BucketRange& run : group.runs) {
+    for (int64_t i = run.begin; i < run.begin + run.elements; ++i) {
+      const float g = at(shard.grad)[i] / divisor;
+      m[i] = std::fma(beta1, m[i], (1 - beta1) * g);
+      v[i] = std::fma(beta2, v[i], (1 - beta2) * g * g);
+      param[i] = std::fma(param[i], keep, -(rate * m[i] / std::fma(std::sqrt(v[i]), root, eps)));
+    }
+  }
+}
+
+TEST_F(OnCuda, AdamWRoundsLikeIeee754) {
+  const Spec spec = SpecOf(OptimizerKind::kAdamW, 0, false, DType::kFp32);
+  for (const int64_t off : {0, 1}) {
+    const Layout layout = Runs(off);
+    const auto optimizer = MakeOptimizer(spec, layout, {}, at::kCUDA);
+    BucketShard cpu, gpu;
+    cpu.main = at::randn({kElements});
+    cpu.moments = {at::zeros({kElements}), at::zeros({kElements})};
+    gpu.main = cpu.main.cuda();
+    for (const at::Tensor& moment : cpu.moments) gpu.moments.push_back(moment.cuda());
+    const std::vector<double> divisors = {1, 0.7, 3, 1.9999999, 65536, 1.2345678e5};
+    for (int step = 1; step <= static_cast<int>(divisors.size()); ++step) {
+      const double divisor = divisors[step - 1];
+      cpu.grad = at::randn({kElements}).mul(at::exp2(at::randn({kElements}) * 6 - 12)).mul(divisor);
+      cpu.grad.narrow(0, 0, kElements / 8).zero_();
+      gpu.grad = cpu.grad.cuda();
+      const StepScalars scalars = ScalarsOf(1e-2, divisor, /*found_nonfinite=*/false, at::kCUDA);
+      optimizer->BeginStep(step);
+      optimizer->Count(scalars);
+      optimizer->Update(0, gpu, scalars);
+      for (const UpdateGroup& group : UpdateGroupsOf(layout.buckets[0], {0, kElements}))
+        UpdateOnHost(spec.optimizer, group, 1e-2, step, cpu, static_cast<float>(divisor));
+      ASSERT_TRUE(gpu.main.cpu().equal(cpu.main)) << step;
+      for (int i = 0; i < 2; ++i) ASSERT_TRUE(gpu.moments[i].cpu().equal(cpu.moments[i])) << step << " " << i;
     }
   }
 }
