@@ -49,7 +49,7 @@ std::string WordsOfConnectFault(absl::string_view message, OwnTls own) {
                : "the server does not use TLS; use --insecure instead of certificates if that is intended "
                  "[TLS_NOT_SUPPORTED]";
   }
-  if (tls && absl::StrContains(message, "certificate verify failed"))
+  if (tls && error == ConnectError::kUntrustedCertificate)
     return "the server's certificate is not signed by a CA in --coordinator-ca, or has expired "
            "[UNTRUSTED_CERTIFICATE]";
   if (tls && absl::StrContains(message, "is not in peer certificate")) {
@@ -61,7 +61,7 @@ std::string WordsOfConnectFault(absl::string_view message, OwnTls own) {
   if (error == ConnectError::kClosedOnConnect || (error == ConnectError::kClosed && !tls))
     return WordsOfClosed(own);
   if (absl::StrContains(message, "Handshake read failed"))
-    return "the server accepts the connection and does not answer: it is stopped, or is not a coordinator "
+    return "the server accepts connections but does not answer; it is stopped, or is not a coordinator "
            "[NOT_A_COORDINATOR]";
   if (IsUnknownName(message)) return kUnknownName;
   if (absl::StrContains(message, "HTTP/2")) return "the server is not a coordinator [NOT_A_COORDINATOR]";

@@ -53,10 +53,10 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path, bool secret) {
   if (fstat(fd, &stat) != 0) {
     text = ErrnoStatus(path);
   } else if (secret && (stat.st_mode & S_IRWXO) != 0) {
-    text =
-        absl::FailedPreconditionError(absl::StrCat(path,
-                                                   ": holds a secret, and every user of this machine may "
-                                                   "read it; chmod 600 (or 640) it [INSECURE_SECRET_FILE]"));
+    text = absl::FailedPreconditionError(
+        absl::StrCat(path,
+                     ": contains a secret but every user of this machine can read it; run chmod 600 "
+                     "(or 640) [INSECURE_SECRET_FILE]"));
   } else {
     text = ReadBounded(fd, path);
   }

@@ -311,8 +311,8 @@ TEST_F(CkptConvertTest, PrintsDefectsAndExitsWith9) {
       err_,
       absl::StrCat(
           dir_.File("wrong"),
-          ": error: model.norm.weight: has the shape [9], and in the model [8] [CHECKPOINT_CORRUPT]\n"));
-  EXPECT_THAT(out_, HasSubstr(R"("what": "has the shape [9], and in the model [8]")"));
+          ": error: model.norm.weight: wrong shape (got [9], want [8]) [CHECKPOINT_CORRUPT]\n"));
+  EXPECT_THAT(out_, HasSubstr(R"("what": "wrong shape (got [9], want [8])")"));
 }
 
 TEST_F(CkptConvertTest, WarnsOfOverflow) {

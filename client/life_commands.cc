@@ -104,7 +104,12 @@ absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job, Wait* wai
 
 int ReportTimeout(Session* session, const v1::Job& job, const Wait& wait, const char* action) {
   session->console().err << "fsdpctl: " << job.id() << " did not " << action << " within --timeout; it is "
-                         << StateName(job.state()) << ": " << OneLine(job.reason()) << " [TIMEOUT]\n";
+                         << StateName(job.state()) << ": " << OneLine(job.reason())
+                         << (wait.connection.ok()
+                                 ? ""
+                                 : absl::StrCat("; this state may be outdated: ",
+                                                OneLine(std::string(wait.connection.message()))))
+                         << " [TIMEOUT]\n";
   return kExitTimeout;
 }
 

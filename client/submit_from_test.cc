@@ -252,7 +252,7 @@ TEST_F(SubmitFromTest, FromSetsCheckpointLoad) {
 
 TEST_F(SubmitFromTest, MissingCheckpointSubmitsNothing) {
   EXPECT_EQ(Submit("a-1@150"), kExitNotFound);
-  EXPECT_EQ(err_, "fsdpctl: --from: a-1 has no checkpoint of step 150, but of 100, 200 [NOT_FOUND]\n");
+  EXPECT_EQ(err_, "fsdpctl: --from: a-1 has no checkpoint of step 150; available: 100, 200 [NOT_FOUND]\n");
   EXPECT_EQ(Submit("bare-1"), kExitNotFound);
   EXPECT_EQ(
       err_,

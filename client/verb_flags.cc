@@ -115,7 +115,7 @@ void AddExplain(CLI::App* app, CommandLine* line) {
                  "  fsdpctl explain NODE_NOT_IDLE");
   explain
       ->add_option("FIELD", line->field,
-                   "Path of a field, or a rule or error id; default: list the fields of a spec")
+                   "Field, rule or error id to explain; default: list the fields of a spec")
       ->check(NotEmpty())
       ->type_name("");
 }

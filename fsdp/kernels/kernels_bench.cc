@@ -360,7 +360,7 @@ void BenchAdamW(Bench* bench) {
   m.zero_();
   v.zero_();
   run();
-  bench->Measure("adamw in halves", 7.0 * param.nbytes(), Difference(high, want_high), run);
+  bench->Measure("adamw with split fp32", 7.0 * param.nbytes(), Difference(high, want_high), run);
   BenchAdamWFp8(args, bench);
 }
 

@@ -254,10 +254,10 @@ def test_reports_mismatched_model_and_writes_nothing(tmp_path):
     done = ctl("convert", tmp_path / "hf", tmp_path / "out", "--to", "fsdp_dtensor")
     assert done.returncode == 9 and not done.stdout
     assert sorted(line.split(": ", 2)[2] for line in done.stderr.splitlines()) == [
-        "model.layers.0.mlp.up_proj.weight: has numbers of type int64, and parameters are floating-point numbers [CHECKPOINT_CORRUPT]",
-        "model.layers.1.self_attn.q_proj.bias: is not there, and the model has it [CHECKPOINT_CORRUPT]",
+        "model.layers.0.mlp.up_proj.weight: wrong dtype (got int64, want a floating-point type) [CHECKPOINT_CORRUPT]",
+        "model.layers.1.self_attn.q_proj.bias: is missing [CHECKPOINT_CORRUPT]",
         "model.layers.3.mlp.up_proj.weight: is not in the model [CHECKPOINT_CORRUPT]",
-        "model.norm.weight: has the shape [3], and in the model [64] [CHECKPOINT_CORRUPT]"]
+        "model.norm.weight: wrong shape (got [3], want [64]) [CHECKPOINT_CORRUPT]"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf"]
 
 

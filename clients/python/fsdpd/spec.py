@@ -70,7 +70,7 @@ class SpecText:
             _is_within(fault.field, each) or _is_within(each, fault.field) for each in unread)]
         found = _in_order([*self.faults, *self.located(kept)])
         count = len(found)
-        return SpecError(f"the job spec has {count} fault{'s' * (count > 1)}", code=grpc.StatusCode.INVALID_ARGUMENT,
+        return SpecError(f"the job spec has {count} error{'s' * (count > 1)}", code=grpc.StatusCode.INVALID_ARGUMENT,
                          reason="INVALID_SPEC", faults=found)
 
     def with_places(self, error: SpecError, violations: Sequence[Fault]) -> SpecError:
