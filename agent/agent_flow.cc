@@ -63,10 +63,10 @@ void AgentFlow::StoreRest() {
 
 v1::Register AgentFlow::Registration() {
   v1::Register registration = options_.about();
-  registration.set_says_had(true);
+  registration.set_reports_past_attempts(true);
   registration.set_acknowledges_launches(true);
   for (const AttemptId& id : parts_.supervisor->Had()) {
-    v1::HadAttempt* const had = registration.add_had();
+    v1::PastAttempt* const had = registration.add_past_attempts();
     had->set_job_id(id.job_id);
     had->set_attempt(id.attempt);
   }
@@ -112,11 +112,11 @@ void AgentFlow::RankStepped(const RankId& id, int world, const v1::StepReport& r
   parts_.link->SendStep(std::move(message));
 }
 
-void AgentFlow::RankCourse(const RankId& id, const v1::StepCourse& course) {
+void AgentFlow::RankCourse(const RankId& id, const v1::StepTimeline& course) {
   if (id.rank != 0) return;
   parts_.metrics->RankCourse(id, course);
   v1::AgentMessage message = UpdateOf(id);
-  *message.mutable_rank()->mutable_course() = course;
+  *message.mutable_rank()->mutable_timeline() = course;
   parts_.link->SendStep(std::move(message));
 }
 
@@ -143,15 +143,15 @@ void AgentFlow::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& sav
 
 // Reports only requested traces to the coordinator. Traces that only the spec asked for are not reported: a
 // coordinator of an older release does not know this message.
-void AgentFlow::RankTraced(const RankId& id, const v1::StepTraced& traced) {
+void AgentFlow::RankTraced(const RankId& id, const v1::StepTraceResult& traced) {
   if (!traced.error().empty())
     LogWarning("step was not traced %s step=%d error=%s", ToString(id), traced.step(), traced.error());
   if (!traced.memory_snapshot().error().empty())
     LogWarning("memory snapshot was not written %s step=%d error=%s", ToString(id), traced.step(),
                traced.memory_snapshot().error());
-  if (!traced.asked()) return;
+  if (!traced.requested()) return;
   v1::AgentMessage message;
-  v1::Traced* const result = message.mutable_traced();
+  v1::TraceResult* const result = message.mutable_trace_result();
   result->set_job_id(id.of.job_id);
   result->set_attempt(id.of.attempt);
   result->set_rank(id.rank);
@@ -165,13 +165,13 @@ void AgentFlow::RankMeasured(const RankId& id, const v1::PreflightDevice& device
 
 void AgentFlow::RankStood(const RankId& id, const std::string& where) {
   v1::AgentMessage message = UpdateOf(id);
-  message.mutable_rank()->mutable_stand()->set_where(where);
+  message.mutable_rank()->mutable_position()->set_position(where);
   parts_.link->SendStep(std::move(message));  // Dropped like a step: stale by then.
 }
 
-void AgentFlow::RankStill(const RankId& id, const v1::RankStill& still) {
+void AgentFlow::RankStill(const RankId& id, const v1::RankNoProgress& still) {
   v1::AgentMessage message = UpdateOf(id);
-  *message.mutable_rank()->mutable_still() = still;
+  *message.mutable_rank()->mutable_no_progress() = still;
   // Sent as a step: it is repeated while the rank makes no progress.
   parts_.link->SendStep(std::move(message));
 }
@@ -188,7 +188,7 @@ void AgentFlow::RankExited(const RankId& id, const v1::RankExit& exit) {
   parts_.metrics->RankEnded(id, failed, exit.has_bad_step() ? &exit.bad_step() : nullptr);
   if (const auto device = rank_devices_.extract(id); !device.empty() && parts_.gpus != nullptr)
     parts_.gpus->Ended(device.mapped(), id);
-  if (failed && !exit.agent_stopping()) parts_.metrics->AddFailure(exit.fault().kind());
+  if (failed && !exit.agent_stopping()) parts_.metrics->AddFailure(exit.error_class().kind());
   if (id.rank == 0 && parts_.steps != nullptr) parts_.steps->Ended(id.of);
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_exit() = exit;
@@ -252,7 +252,7 @@ void AgentFlow::Received(const v1::CoordinatorMessage& message) {
       if (parts_.logs != nullptr) parts_.logs->Grant(message.log_grant());
       return;
     case v1::CoordinatorMessage::kForget:
-      if (parts_.directories != nullptr) parts_.directories->Forget(message.forget().job_id());
+      if (parts_.directories != nullptr) parts_.directories->Forget(message.delete_job_files().job_id());
       return;
     case v1::CoordinatorMessage::kPreflight:
       if (parts_.preflight != nullptr) parts_.preflight->Begin(message.preflight());

@@ -64,7 +64,7 @@ v1::CoordinatorMessage Launch(const std::string& behaviour, int attempt = 1, int
   launch->set_attempt(attempt);
   launch->mutable_spec()->set_name(behaviour);
   launch->mutable_spec()->mutable_train()->set_steps(3);
-  launch->set_world(world == 0 ? ranks : world);
+  launch->set_world_size(world == 0 ? ranks : world);
   launch->set_ranks(ranks);
   for (int i = 0; i < ranks; ++i) launch->add_devices(i);
   launch->mutable_memory_plan()->set_peak_bytes(400);  // Differs from what fake_rank reports.
@@ -428,7 +428,7 @@ TEST(Agent, ResendsRestoredAndSavedCheckpoints) {
   const v1::RestoredCheckpoint restored = coordinator.AwaitReady("save-k3x9q2", 2, 0).ready().restored();
   EXPECT_EQ(restored.step(), 4);
   EXPECT_EQ(restored.path(), "/runs/7/iter_4");
-  ASSERT_EQ(restored.passed_over_size(), 1);
+  ASSERT_EQ(restored.skipped_checkpoints_size(), 1);
   coordinator.AwaitExit("save-k3x9q2", 2, 0);
   coordinator.Cut();
   coordinator.Resume();

@@ -43,21 +43,21 @@ v1::AgentMessage Attachment::Begin(v1::Register registration) {
 absl::Status Attachment::Check(const v1::CoordinatorMessage& message) const {
   if (Lapsed()) return absl::CancelledError(kLapsedMessage);
   if (!welcomed_) {
-    if (fenced_ && message.epoch() != 0 && message.epoch() < newest_epoch_) {
+    if (fenced_ && message.stream_generation() != 0 && message.stream_generation() < newest_epoch_) {
       return absl::FailedPreconditionError(
-          absl::StrCat("coordinator is not the leader any more: stale epoch (got ", message.epoch(),
-                       ", want at least ", newest_epoch_, ")"));
+          absl::StrCat("coordinator is not the leader any more: stale epoch (got ",
+                       message.stream_generation(), ", want at least ", newest_epoch_, ")"));
     }
-    if (message.has_welcome() && message.epoch() != 0) return absl::OkStatus();
+    if (message.has_welcome() && message.stream_generation() != 0) return absl::OkStatus();
     return absl::InvalidArgumentError("coordinator: first message is not a Welcome with an epoch");
   }
-  if (message.epoch() == epoch_) return absl::OkStatus();
+  if (message.stream_generation() == epoch_) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("coordinator: message has the wrong epoch (got ",
-                                                 message.epoch(), ", want ", epoch_, ")"));
+                                                 message.stream_generation(), ", want ", epoch_, ")"));
 }
 
 void Attachment::Welcome(const v1::CoordinatorMessage& message) {
-  epoch_ = message.epoch();
+  epoch_ = message.stream_generation();
   newest_epoch_ = std::max(newest_epoch_, epoch_);
   welcomed_ = ever_welcomed_ = true;
   if (message.welcome().heartbeat_interval_ms() > 0)
@@ -80,7 +80,7 @@ bool Attachment::Next(v1::AgentMessage* message, int64_t* ticket) {
     *ticket = -1;
   }
   if (message->has_rank()) CutTexts(message->mutable_rank());
-  message->set_epoch(epoch_);
+  message->set_stream_generation(epoch_);
   message->set_sent_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
   return true;
 }

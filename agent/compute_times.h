@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "agent/attempt.h"
-#include "proto/fsdpd/v1/pace.pb.h"
+#include "proto/fsdpd/v1/compute_times.pb.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {

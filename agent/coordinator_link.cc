@@ -284,7 +284,7 @@ bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& messa
     return false;
   }
   if (first) {
-    LogInfo("attached coordinator=%s epoch=%d", session->address, message.epoch());
+    LogInfo("attached coordinator=%s epoch=%d", session->address, message.stream_generation());
     handler_->Connected(true);
     MutexLock lock(&mutex_);
     attachment_.Welcome(message);

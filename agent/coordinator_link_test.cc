@@ -145,7 +145,7 @@ TEST(CoordinatorLink, StopsInOrderBeforeWelcome) {
 
 v1::CoordinatorMessage Welcome(int64_t epoch) {
   v1::CoordinatorMessage message;
-  message.set_epoch(epoch);
+  message.set_stream_generation(epoch);
   message.mutable_welcome();
   return message;
 }
@@ -187,7 +187,7 @@ TEST(Attachment, TruncatesLongTexts) {
 
 v1::CoordinatorMessage Launch(int64_t epoch) {
   v1::CoordinatorMessage message;
-  message.set_epoch(epoch);
+  message.set_stream_generation(epoch);
   message.mutable_launch()->set_job_id("job");
   return message;
 }

@@ -90,7 +90,8 @@ void HostedRank::Take(const v1::StepReport& report) {
   if (no_progress.has_value()) no_progress->AddStep(report);
 }
 
-std::optional<v1::RankStill> HostedRank::CheckProgress(const std::string& evidence_path, absl::Time now) {
+std::optional<v1::RankNoProgress> HostedRank::CheckProgress(const std::string& evidence_path,
+                                                            absl::Time now) {
   if (!no_progress.has_value()) return std::nullopt;
   const absl::StatusOr<FlightState> page =
       flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("no flight recorder");
@@ -106,13 +107,13 @@ std::optional<v1::RankStill> HostedRank::CheckProgress(const std::string& eviden
   // time for the file.
   const bool begun = evidence != nullptr && *evidence == EvidenceState::kBegun;
   if (begun && no_progress->blocked_for(now) <= no_progress->limit() + kEvidenceWait) return std::nullopt;
-  std::optional<v1::RankStill> news = no_progress->TakeReport(now);
+  std::optional<v1::RankNoProgress> news = no_progress->TakeReport(now);
   if (!news.has_value()) return news;
-  const bool still = news->still_ms() > 0;
+  const bool still = news->no_progress_ms() > 0;
   if (still && evidence != nullptr && *evidence == EvidenceState::kWritten) news->set_evidence(evidence_path);
   if (std::exchange(no_progress_logged, still) != still) {
     if (still) {
-      LogWarning("rank makes no progress %s blocked_in=%s", ToString(id), news->where());
+      LogWarning("rank makes no progress %s blocked_in=%s", ToString(id), news->position());
     } else {
       LogWarning("rank makes progress again %s", ToString(id));
     }
@@ -141,7 +142,7 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end, std::vector<std::string> 
   if (last_report.has_value()) *exit.mutable_last_report() = *last_report;
   exit.set_first_counted_step(first_counted_step);
   if (bad_step.has_value()) *exit.mutable_bad_step() = *bad_step;
-  if (fault.has_value()) *exit.mutable_fault() = *fault;
+  if (fault.has_value()) *exit.mutable_error_class() = *fault;
   // A library called exit(): this must not count as a completed job.
   if (end.exit_code == 0 && end.signal == 0 && !finished && exit.error().empty()) {
     exit.set_error("exited with code 0 before it reported completion");
@@ -165,10 +166,10 @@ v1::RankLaunch LaunchOf(const v1::Launch& launch, int index, const std::string& 
   start.set_attempt(launch.attempt());
   *start.mutable_spec() = launch.spec();
   start.set_rank(launch.first_rank() + index);
-  start.set_world(launch.world());
+  start.set_world_size(launch.world_size());
   start.set_device(index < launch.devices_size() ? launch.devices(index) : index);
   start.set_bind_address(bind_address);
-  *start.mutable_passed_over() = launch.passed_over();
+  *start.mutable_skipped_samples() = launch.skipped_samples();
   start.set_checkpoint_step(launch.checkpoint_step());
   start.set_preflight(launch.job_id() == kPreflightJob);
   return start;
@@ -180,7 +181,7 @@ std::string Describe(const v1::RankExit& exit) {
   if (!exit.error().empty()) absl::StrAppend(&text, " error=", exit.error());
   absl::StrAppend(&text, " cancelled=", exit.cancelled() ? 1 : 0,
                   " peer_failed=", exit.peer_failed() ? 1 : 0);
-  if (!exit.stood().empty()) absl::StrAppend(&text, " blocked_in=", exit.stood());
+  if (!exit.position().empty()) absl::StrAppend(&text, " blocked_in=", exit.position());
   return text;
 }
 

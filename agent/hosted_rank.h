@@ -36,10 +36,10 @@ struct HostedRank {
   std::unique_ptr<RankBody> process;  // Null if it could not be started.
   std::unique_ptr<RankLink> link;     // Null once either side has ended it.
   UniqueFd flight;                    // Flight recorder; invalid if it could not be created.
-  std::string position;               // Position when it was stopped, for RankExit.stood; "" if unknown.
+  std::string position;               // Position when it was stopped, for RankExit.position; "" if unknown.
   std::string final_error;  // RankFinished.error, or the protocol violation for which the agent killed it.
   std::optional<v1::BadStep> bad_step;        // RankFinished.bad_step.
-  std::optional<v1::RankFault> fault;         // RankFinished.fault.
+  std::optional<v1::ErrorClass> fault;        // RankFinished.error_class.
   bool finished = false;                      // RankFinished was received.
   int64_t last_step = 0;                      // Step of its newest report; 0: none.
   std::optional<v1::StepReport> last_report;  // Rank 0 only.
@@ -86,7 +86,7 @@ struct HostedRank {
 
   // Checks for progress. Returns a report if one is due; evidence then goes to the file `evidence_path`.
   // REQUIRES: it has a process.
-  std::optional<v1::RankStill> CheckProgress(const std::string& evidence_path, absl::Time now);
+  std::optional<v1::RankNoProgress> CheckProgress(const std::string& evidence_path, absl::Time now);
 
   // Describes how the process ended, and its final message. REQUIRES: all of its messages were read.
   // `log_tail`: the last lines of its log. If it ended before it could send a message, the last line is used

@@ -47,10 +47,10 @@ std::string EnvError(const v1::JobSpec& spec, const std::set<std::string>& allow
 std::string LaunchError(const v1::Launch& launch, const NodeUse& use) {
   if (const absl::Status status = CheckJobId(launch.job_id()); !status.ok())
     return std::string(status.message());
-  if (launch.attempt() < 0 || launch.first_rank() < 0 || launch.ranks() < 1 || launch.world() > kMaxWorld ||
-      launch.first_rank() > launch.world() - launch.ranks()) {
+  if (launch.attempt() < 0 || launch.first_rank() < 0 || launch.ranks() < 1 ||
+      launch.world_size() > kMaxWorld || launch.first_rank() > launch.world_size() - launch.ranks()) {
     return absl::StrFormat("invalid launch (attempt %d, ranks %d + %d, world size %d)", launch.attempt(),
-                           launch.first_rank(), launch.ranks(), launch.world());
+                           launch.first_rank(), launch.ranks(), launch.world_size());
   }
   if (launch.attempt() <= use.newest_attempt.value_or(-1)) {
     return absl::StrFormat("attempt %d is stale: attempt %d was already here", launch.attempt(),

@@ -12,7 +12,7 @@ v1::Launch TwoRanks() {
   v1::Launch launch;
   launch.set_job_id("job");
   launch.set_attempt(3);
-  launch.set_world(2);
+  launch.set_world_size(2);
   launch.set_ranks(2);
   launch.add_devices(0);
   launch.add_devices(1);

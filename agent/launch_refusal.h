@@ -15,13 +15,13 @@ namespace fsdpd {
 
 struct LaunchRefusal {
   std::string reason;  // "": the launch is accepted.
-  v1::RankFault::Kind fault = v1::RankFault::KIND_UNSPECIFIED;
+  v1::ErrorClass::Kind fault = v1::ErrorClass::KIND_UNSPECIFIED;
   // The launch was accepted and failed before its ranks ran, so its attempt number is not stale.
   bool started = false;
 };
 
 // The fault that the exits of the refused launch carry.
-v1::RankFault FaultOf(const LaunchRefusal& refusal);
+v1::ErrorClass FaultOf(const LaunchRefusal& refusal);
 
 // `plugin_dirs`: directories of allowed plug-ins. `path_roots`: directories that must contain all other paths
 // of the job; empty: no restriction.

@@ -50,18 +50,18 @@ constexpr Metric kTable[] = {
     {"fsdpd_loss_scale", kGauge, "", "fsdpd_job, rank", "Loss scale of the last step; fp16 only."},
     {"fsdpd_validation_loss", kGauge, "", "fsdpd_job, rank",
      "Mean loss over the validation data, of the last evaluation."},
-    {"fsdpd_fp8_numbers_total", kCounter, "", "fsdpd_job, rank, class",
+    {"fsdpd_fp8_values_total", kCounter, "", "fsdpd_job, rank, class",
      "Nonzero values that rank 0 rounded to FP8, sampled from one row in 64, by class: weights, "
      "inputs, gradients."},
-    {"fsdpd_fp8_flushed_total", kCounter, "", "fsdpd_job, rank, class",
-     "Values of fsdpd_fp8_numbers_total that became zero because they were too small relative to "
+    {"fsdpd_fp8_underflows_total", kCounter, "", "fsdpd_job, rank, class",
+     "Values of fsdpd_fp8_values_total that became zero because they were too small relative to "
      "the largest of their row."},
     {"fsdpd_fp8_scale", kGauge, "", "fsdpd_job, rank, class, bound",
-     "Least and largest scale of all rows in the last step: the factor that converts FP8 values "
+     "Smallest and largest scale of all rows in the last step: the factor that converts FP8 values "
      "back."},
     {"fsdpd_expert_imbalance", kGauge, "", "fsdpd_job, rank",
      "Tokens of a layer's busiest expert over the mean, in the last step; mean over layers."},
-    {"fsdpd_expert_room", kGauge, "", "fsdpd_job, rank",
+    {"fsdpd_expert_capacity_factor", kGauge, "", "fsdpd_job, rank",
      "Expert capacity with expert parallelism, as a multiple of the rows of even routing. It grows "
      "if a step exceeds it, and the step is replayed."},
     {"fsdpd_router_entropy", kGauge, "", "fsdpd_job, rank",

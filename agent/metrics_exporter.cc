@@ -23,15 +23,15 @@ MetricFamily Single(const char* name, double value, MetricLabels labels = {}) {
 }
 
 // Names match FailureCause of the coordinator. Kinds of newer ranks count as "process".
-const char* CauseOf(v1::RankFault::Kind fault) {
+const char* CauseOf(v1::ErrorClass::Kind fault) {
   switch (fault) {
-    case v1::RankFault::KIND_CONFIGURATION:
+    case v1::ErrorClass::KIND_CONFIGURATION:
       return "configuration";
-    case v1::RankFault::KIND_DATA:
+    case v1::ErrorClass::KIND_DATA:
       return "data";
-    case v1::RankFault::KIND_NODE:
+    case v1::ErrorClass::KIND_NODE:
       return "node";
-    case v1::RankFault::KIND_DISK:
+    case v1::ErrorClass::KIND_DISK:
       return "disk";
     default:
       return "process";
@@ -43,8 +43,8 @@ const char* CauseOf(v1::RankFault::Kind fault) {
 MetricsExporter::MetricsExporter(std::string node, int slots, Clock* clock)
     : node_(std::move(node)), slots_(slots), clock_(clock) {
   // Export zeros from the start, so that rate() sees the first failure.
-  for (const auto fault : {v1::RankFault::KIND_UNSPECIFIED, v1::RankFault::KIND_CONFIGURATION,
-                           v1::RankFault::KIND_DATA, v1::RankFault::KIND_NODE, v1::RankFault::KIND_DISK})
+  for (const auto fault : {v1::ErrorClass::KIND_UNSPECIFIED, v1::ErrorClass::KIND_CONFIGURATION,
+                           v1::ErrorClass::KIND_DATA, v1::ErrorClass::KIND_NODE, v1::ErrorClass::KIND_DISK})
     failures_[CauseOf(fault)] = 0;
 }
 
@@ -81,7 +81,7 @@ void MetricsExporter::RankStepped(const RankId& id, int world, const v1::StepRep
   if (RankSeries* series = Find(id)) series->Add(report, world);
 }
 
-void MetricsExporter::RankCourse(const RankId& id, const v1::StepCourse& course) {
+void MetricsExporter::RankCourse(const RankId& id, const v1::StepTimeline& course) {
   MutexLock lock(&mutex_);
   if (RankSeries* series = Find(id)) series->Add(course);
 }
@@ -136,7 +136,7 @@ void MetricsExporter::AddHang() {
   ++hangs_;
 }
 
-void MetricsExporter::AddFailure(v1::RankFault::Kind fault) {
+void MetricsExporter::AddFailure(v1::ErrorClass::Kind fault) {
   MutexLock lock(&mutex_);
   ++failures_[CauseOf(fault)];
 }

@@ -36,7 +36,7 @@ class MetricsExporter {
   void RankLaunched(const RankId& id, const std::string& device);
   void RankPlanned(const RankId& id, const v1::MemoryPlan& plan, int64_t steps);  // `steps`: train.steps.
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
-  void RankCourse(const RankId& id, const v1::StepCourse& course);
+  void RankCourse(const RankId& id, const v1::StepTimeline& course);
   void RankSaves(const RankId& id);  // The job has checkpoints.
   void RankRoundsToFp8(const RankId& id);
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved);
@@ -47,7 +47,7 @@ class MetricsExporter {
   void AddUnrecordedStep();
   void AddInternalError();
   void AddHang();
-  void AddFailure(v1::RankFault::Kind fault);  // A rank failed on its own, not because of a peer or a stop.
+  void AddFailure(v1::ErrorClass::Kind fault);  // A rank failed on its own, not because of a peer or a stop.
   // A TLS file, which is read again when the agent connects.
   struct FileState {
     bool stale = false;                   // The file is invalid; the previous version is in use.

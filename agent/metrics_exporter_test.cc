@@ -30,12 +30,12 @@ v1::StepReport Step(double seconds) {
 
 v1::StepReport WithFp8AndExperts(v1::StepReport report) {
   for (const v1::Fp8Class kind : {v1::FP8_CLASS_WEIGHTS, v1::FP8_CLASS_INPUTS, v1::FP8_CLASS_GRADIENTS}) {
-    v1::StepReport::Fp8Numbers* numbers = report.add_fp8();
+    v1::StepReport::Fp8Stats* numbers = report.add_fp8();
     numbers->set_kind(kind);
-    numbers->set_numbers(1000 * kind);
-    numbers->set_flushed(10 * kind);
-    numbers->set_least_scale(0.25);
-    numbers->set_largest_scale(4 * kind);
+    numbers->set_values(1000 * kind);
+    numbers->set_underflows(10 * kind);
+    numbers->set_min_scale(0.25);
+    numbers->set_max_scale(4 * kind);
   }
   report.mutable_routing()->set_imbalance(1.5);
   report.mutable_routing()->set_entropy(2);
@@ -164,12 +164,12 @@ TEST_F(MetricsExporterTest, ExportsOneSeriesPerMemorySpike) {
 
 TEST_F(MetricsExporterTest, ComponentsAreOfTheHighestMemorySample) {
   exporter_.RankLaunched(kFirst, "cpu");
-  v1::StepCourse course;
+  v1::StepTimeline course;
   exporter_.RankCourse(kFirst, course);
   EXPECT_FALSE(Mentions("fsdpd_memory_component_bytes")) << "nothing was measured";
   for (const char* name : {"main_params", "activations_and_workspace"}) course.add_components(name);
   for (const auto& [main, rest] : {std::pair(100, 700), std::pair(500, 400), std::pair(100, 750)}) {
-    v1::StepCourse::MemorySample* const sample = course.add_memory();
+    v1::StepTimeline::MemorySample* const sample = course.add_memory();
     sample->add_bytes(main);
     sample->add_bytes(rest);
   }
@@ -189,7 +189,7 @@ TEST_F(MetricsExporterTest, LimitsSeriesPerRank) {
   };
   v1::MemoryPlan plan;
   for (int i = 0; i < 10; ++i) plan.add_components()->set_name("part " + std::to_string(i));
-  v1::StepCourse course;
+  v1::StepTimeline course;
   for (int i = 0; i < 20; ++i) {
     course.add_components("part " + std::to_string(i));
     (i == 0 ? course.add_memory() : course.mutable_memory(0))->add_bytes(1);
@@ -252,9 +252,9 @@ TEST_F(MetricsExporterTest, CountsHangsFromZero) {
 TEST_F(MetricsExporterTest, CountsFailuresByCauseFromZero) {
   for (const char* cause : {"process", "configuration", "data", "node", "disk"})
     EXPECT_TRUE(Has("fsdpd_rank_failures_total{cause=\"" + std::string(cause) + "\"} 0")) << cause;
-  exporter_.AddFailure(v1::RankFault::KIND_DATA);
-  exporter_.AddFailure(v1::RankFault::KIND_UNSPECIFIED);
-  exporter_.AddFailure(static_cast<v1::RankFault::Kind>(9));
+  exporter_.AddFailure(v1::ErrorClass::KIND_DATA);
+  exporter_.AddFailure(v1::ErrorClass::KIND_UNSPECIFIED);
+  exporter_.AddFailure(static_cast<v1::ErrorClass::Kind>(9));
   EXPECT_TRUE(Has("fsdpd_rank_failures_total{cause=\"data\"} 1"));
   EXPECT_TRUE(Has("fsdpd_rank_failures_total{cause=\"process\"} 2"));
 }
@@ -328,28 +328,28 @@ TEST_F(MetricsExporterTest, SumsFp8NumbersAndShowsLastRouting) {
   exporter_.RankLaunched(kFirst, "cpu");
   EXPECT_FALSE(Mentions("fsdpd_fp8") || Mentions("fsdpd_router") || Mentions("fsdpd_expert"));
   exporter_.RankRoundsToFp8(kFirst);
-  EXPECT_TRUE(Has("fsdpd_fp8_numbers_total{fsdpd_job=\"job\",rank=\"0\",class=\"inputs\"} 0"));
-  EXPECT_TRUE(Has("fsdpd_fp8_flushed_total{fsdpd_job=\"job\",rank=\"0\",class=\"weights\"} 0"));
+  EXPECT_TRUE(Has("fsdpd_fp8_values_total{fsdpd_job=\"job\",rank=\"0\",class=\"inputs\"} 0"));
+  EXPECT_TRUE(Has("fsdpd_fp8_underflows_total{fsdpd_job=\"job\",rank=\"0\",class=\"weights\"} 0"));
   EXPECT_FALSE(Mentions("fsdpd_fp8_scale{"));
   v1::StepReport report = WithFp8AndExperts(Step(1));
   exporter_.RankStepped(kFirst, 4, report);
-  report.mutable_fp8(2)->set_least_scale(0.125);
+  report.mutable_fp8(2)->set_min_scale(0.125);
   report.mutable_routing()->set_entropy(0.5);
   report.add_fp8()->set_kind(static_cast<v1::Fp8Class>(77));  // From a newer rank.
   exporter_.RankStepped(kFirst, 4, report);
   const std::string rank = "{fsdpd_job=\"job\",rank=\"0\"";
-  EXPECT_TRUE(Has("fsdpd_fp8_numbers_total" + rank + ",class=\"inputs\"} 4000"));
-  EXPECT_TRUE(Has("fsdpd_fp8_flushed_total" + rank + ",class=\"gradients\"} 60"));
-  EXPECT_TRUE(Has("fsdpd_fp8_scale" + rank + ",class=\"gradients\",bound=\"least\"} 0.125"));
-  EXPECT_TRUE(Has("fsdpd_fp8_scale" + rank + ",class=\"weights\",bound=\"largest\"} 4"));
+  EXPECT_TRUE(Has("fsdpd_fp8_values_total" + rank + ",class=\"inputs\"} 4000"));
+  EXPECT_TRUE(Has("fsdpd_fp8_underflows_total" + rank + ",class=\"gradients\"} 60"));
+  EXPECT_TRUE(Has("fsdpd_fp8_scale" + rank + ",class=\"gradients\",bound=\"min\"} 0.125"));
+  EXPECT_TRUE(Has("fsdpd_fp8_scale" + rank + ",class=\"weights\",bound=\"max\"} 4"));
   EXPECT_TRUE(Has("fsdpd_expert_imbalance" + rank + "} 1.5"));
   EXPECT_TRUE(Has("fsdpd_router_entropy" + rank + "} 0.5"));
   EXPECT_TRUE(Has("fsdpd_router_balance_loss" + rank + "} 1.25"));
   EXPECT_TRUE(Has("fsdpd_router_z_loss" + rank + "} 3"));
-  EXPECT_FALSE(Mentions("fsdpd_expert_room{"));
-  report.mutable_routing()->set_room(1.875);
+  EXPECT_FALSE(Mentions("fsdpd_expert_capacity_factor{"));
+  report.mutable_routing()->set_capacity_factor(1.875);
   exporter_.RankStepped(kFirst, 4, report);
-  EXPECT_TRUE(Has("fsdpd_expert_room" + rank + "} 1.875"));
+  EXPECT_TRUE(Has("fsdpd_expert_capacity_factor" + rank + "} 1.875"));
 }
 
 TEST_F(MetricsExporterTest, IgnoresUnknownOperations) {

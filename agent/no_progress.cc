@@ -86,7 +86,7 @@ std::optional<ProgressBudget> ProgressBudgetOf(const v1::Launch& launch) {
     if (component.name() == "main_params" || component.name() == "optimizer")
       budget.rank_bytes += component.bytes();
   }
-  budget.export_bytes = budget.rank_bytes * launch.world();
+  budget.export_bytes = budget.rank_bytes * launch.world_size();
   return budget;
 }
 
@@ -146,27 +146,27 @@ absl::Duration NoProgress::limit() const {
   return std::max(budget_.step, kStarting);
 }
 
-std::optional<v1::RankStill> NoProgress::TakeReport(absl::Time now) {
-  v1::RankStill report;
+std::optional<v1::RankNoProgress> NoProgress::TakeReport(absl::Time now) {
+  v1::RankNoProgress report;
   if (blocked_for(now) <= limit()) {
     if (std::exchange(last_report_, absl::InfinitePast()) == absl::InfinitePast()) return std::nullopt;
     return report;
   }
   if (now - last_report_ < kReportEvery) return std::nullopt;
   last_report_ = now;
-  report.set_still_ms(absl::ToInt64Milliseconds(blocked_for(now)));
+  report.set_no_progress_ms(absl::ToInt64Milliseconds(blocked_for(now)));
   report.set_limit_ms(absl::ToInt64Milliseconds(limit()));
   report.set_phase(PhaseOf(last_state_.phase));
   report.set_process(process_);
-  report.set_where(TextOf(last_state_.lanes));
+  report.set_position(TextOf(last_state_.lanes));
   for (const LanePlace& place : last_state_.lanes) {
-    v1::LaneStand* lane = report.add_lanes();
+    v1::LanePosition* lane = report.add_lanes();
     lane->set_lane(place.lane_name);
     lane->set_exchanges(place.exchanges);
     lane->set_step(place.at.step);
     lane->set_evaluation(place.at.evaluation);
     lane->set_instruction(place.at.instruction);
-    lane->set_inside(place.at.inside);
+    lane->set_running(place.at.inside);
     lane->set_name(place.instruction);
   }
   return report;

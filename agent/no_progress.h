@@ -52,7 +52,7 @@ class NoProgress {
 
   // Returns a report for the coordinator if one is due, without evidence. Reports repeat while there is no
   // progress; a last one follows when there is progress again.
-  std::optional<v1::RankStill> TakeReport(absl::Time now);
+  std::optional<v1::RankNoProgress> TakeReport(absl::Time now);
 
   // One line per lane with its position and for how long; for users.
   std::string Text(absl::Time now) const;

@@ -22,7 +22,7 @@ class NoProgressTest : public testing::Test {
   NoProgressTest() { no_progress_.Restart(now_); }
 
   // Advances by one second and looks at the rank.
-  std::optional<v1::RankStill> Second(v1::ProcessState process = v1::PROCESS_STATE_LIVE) {
+  std::optional<v1::RankNoProgress> Second(v1::ProcessState process = v1::PROCESS_STATE_LIVE) {
     now_ += absl::Seconds(1);
     no_progress_.Look(page_, process, now_);
     return no_progress_.TakeReport(now_);
@@ -49,18 +49,18 @@ class NoProgressTest : public testing::Test {
 TEST_F(NoProgressTest, ReportsABlockedStepAfter30SecondsAndThenEvery5) {
   Trains(0.2);
   Quiet(30);
-  const std::optional<v1::RankStill> news = Second();
+  const std::optional<v1::RankNoProgress> news = Second();
   ASSERT_TRUE(news.has_value());
-  EXPECT_EQ(news->still_ms(), 31000);
+  EXPECT_EQ(news->no_progress_ms(), 31000);
   EXPECT_EQ(news->limit_ms(), 30000);
   EXPECT_EQ(news->phase(), v1::RANK_PHASE_TRAINING);
   EXPECT_EQ(news->process(), v1::PROCESS_STATE_LIVE);
-  EXPECT_EQ(news->where(), "step 7: gather in Gather layer.3");
+  EXPECT_EQ(news->position(), "step 7: gather in Gather layer.3");
   ASSERT_EQ(news->lanes_size(), 1);
-  EXPECT_TRUE(news->lanes(0).exchanges() && news->lanes(0).inside());
+  EXPECT_TRUE(news->lanes(0).exchanges() && news->lanes(0).running());
   EXPECT_EQ(news->lanes(0).instruction(), 3);
   Quiet(4);
-  EXPECT_EQ(Second()->still_ms(), 36000);
+  EXPECT_EQ(Second()->no_progress_ms(), 36000);
 }
 
 TEST_F(NoProgressTest, SlowStepIsNotReportedWhileALaneMoves) {
@@ -87,7 +87,7 @@ TEST_F(NoProgressTest, ReportsResumedProgressOnce) {
   Quiet(30);
   ASSERT_TRUE(Second().has_value());
   page_.lanes = {At(7, 4, /*inside=*/true)};
-  EXPECT_EQ(Second()->still_ms(), 0);
+  EXPECT_EQ(Second()->no_progress_ms(), 0);
   Quiet(30);
 }
 
@@ -128,7 +128,7 @@ TEST_F(NoProgressTest, StoppedProcessIgnoresThePhaseLimit) {
   Quiet(1);
   for (int i = 0; i < 30; ++i) EXPECT_FALSE(Second(v1::PROCESS_STATE_STOPPED).has_value());
   EXPECT_EQ(Second(v1::PROCESS_STATE_STOPPED)->process(), v1::PROCESS_STATE_STOPPED);
-  EXPECT_EQ(Second()->still_ms(), 0) << "it was continued, and has its phase's time";
+  EXPECT_EQ(Second()->no_progress_ms(), 0) << "it was continued, and has its phase's time";
 }
 
 TEST_F(NoProgressTest, SuspensionOfTheAgentRestartsTheClock) {
@@ -160,7 +160,7 @@ TEST_F(NoProgressTest, TextShowsTimePerLane) {
 
 TEST(ProgressBudget, FollowsSpecAndMemoryPlan) {
   v1::Launch launch;
-  launch.set_world(4);
+  launch.set_world_size(4);
   for (const char* name : {"main_params", "optimizer", "activations"}) {
     auto* component = launch.mutable_memory_plan()->add_components();
     component->set_name(name);

@@ -36,13 +36,13 @@ void Outbox::AddSaved(v1::AgentMessage message) {
 void Outbox::DropCourse(const std::string& job_id) {
   const auto waits = std::find_if(entries_.begin(), entries_.end(), [&](const auto& each) {
     const v1::RankUpdate& update = each.second.message.rank();
-    return update.has_course() && update.job_id() == job_id;
+    return update.has_timeline() && update.job_id() == job_id;
   });
   if (waits != entries_.end()) Erase(waits);
 }
 
 void Outbox::AddStep(v1::AgentMessage message) {
-  if (message.rank().has_course()) DropCourse(message.rank().job_id());
+  if (message.rank().has_timeline()) DropCourse(message.rank().job_id());
   if (waiting_steps_ >= max_steps_) {
     for (auto it = entries_.begin(); it != entries_.end(); ++it) {
       if (it->second.kind != Kind::kStep) continue;

@@ -26,7 +26,7 @@ v1::AgentMessage Step(int64_t step) {
 v1::AgentMessage Course(const std::string& job, int64_t step) {
   v1::AgentMessage m;
   m.mutable_rank()->set_job_id(job);
-  m.mutable_rank()->mutable_course()->set_step(step);
+  m.mutable_rank()->mutable_timeline()->set_step(step);
   return m;
 }
 v1::AgentMessage Saved(int64_t step, const std::string& error = "", int attempt = 1) {
@@ -58,7 +58,7 @@ std::string Name(const v1::AgentMessage& m) {
   if (m.has_rendezvous_set()) return absl::StrCat("set ", m.rendezvous_set().job_id());
   if (m.has_rendezvous_get()) return absl::StrCat("get ", m.rendezvous_get().request());
   if (m.has_logs()) return "logs";
-  if (m.rank().has_course()) return absl::StrCat("course ", m.rank().job_id(), m.rank().course().step());
+  if (m.rank().has_timeline()) return absl::StrCat("course ", m.rank().job_id(), m.rank().timeline().step());
   if (m.rank().has_saved())
     return absl::StrCat(m.rank().saved().error().empty() ? "saved " : "failed ", m.rank().saved().step());
   return m.rank().has_exit() ? absl::StrCat("exit ", m.rank().rank())

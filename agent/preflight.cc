@@ -22,7 +22,7 @@ v1::Launch Preflight::LaunchFor(int attempt) const {
   launch.set_attempt(attempt);
   launch.mutable_spec()->mutable_resources()->set_device(options_.device);
   launch.mutable_spec()->mutable_restart()->set_hang_seconds(0);  // The time limit ends hangs.
-  launch.set_world(Ranks());
+  launch.set_world_size(Ranks());
   launch.set_ranks(Ranks());
   for (int device = 0; device < Ranks(); ++device) launch.add_devices(device);
   return launch;
@@ -57,7 +57,7 @@ void Preflight::Measured(const RankId& id, const v1::PreflightDevice& device) {
 void Preflight::Exited(const RankId& id, const v1::RankExit& exit) {
   MutexLock lock(&mutex_);
   if (!running_ || !(id.of == attempt_) || exit.cancelled()) return;
-  const bool refused = exit.exit_code() == kRefusedExitCode && !exit.has_fault();
+  const bool refused = exit.exit_code() == kRefusedExitCode && !exit.has_error_class();
   if (refused) result_.set_refused(exit.error());
   const bool failed = exit.signal() != 0 || exit.exit_code() != 0 || !exit.error().empty();
   const bool overdue = clock_->Now() - begun_ >= limit_;

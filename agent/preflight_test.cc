@@ -80,7 +80,7 @@ TEST_F(PreflightTest, ReportsEveryDeviceAndNumbersAttempts) {
     ASSERT_EQ(result.devices_size(), 3);
     for (int device = 0; device < 3; ++device) {
       EXPECT_EQ(result.devices(device).device(), device);
-      EXPECT_EQ(result.devices(device).product_flops(), 1e9 * (device + 1));
+      EXPECT_EQ(result.devices(device).matmul_flops(), 1e9 * (device + 1));
     }
   }
 }

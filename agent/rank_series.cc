@@ -72,18 +72,18 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
     totals.exposed_seconds += time.exposed_seconds();
     totals.bytes += static_cast<double>(time.bytes());
   }
-  for (const v1::StepReport::Fp8Numbers& seen : report.fp8()) {
+  for (const v1::StepReport::Fp8Stats& seen : report.fp8()) {
     if (!v1::Fp8Class_IsValid(seen.kind())) continue;
     Fp8Totals& totals = fp8_[static_cast<size_t>(seen.kind())];
-    totals.numbers += static_cast<double>(seen.numbers());
-    totals.flushed += static_cast<double>(seen.flushed());
+    totals.numbers += static_cast<double>(seen.values());
+    totals.flushed += static_cast<double>(seen.underflows());
   }
   if (report.memory().has_spike()) spike_ = report.memory();
   last_ = report;
 }
 
-void RankSeries::Add(const v1::StepCourse& course) {
-  const auto sum = [](const v1::StepCourse::MemorySample& sample) {
+void RankSeries::Add(const v1::StepTimeline& course) {
+  const auto sum = [](const v1::StepTimeline::MemorySample& sample) {
     return std::accumulate(sample.bytes().begin(), sample.bytes().end(), int64_t{0});
   };
   const auto highest =
@@ -272,7 +272,7 @@ class SeriesTable {
 
   // Rank 0 only, like Routers(), to limit the series per rank.
   void Fp8() {
-    MetricFamily numbers = Family("fsdpd_fp8_numbers_total"), flushed = Family("fsdpd_fp8_flushed_total"),
+    MetricFamily numbers = Family("fsdpd_fp8_values_total"), flushed = Family("fsdpd_fp8_underflows_total"),
                  scales = Family("fsdpd_fp8_scale");
     for (const RankSeries* rank : ranks_) {
       if (rank->id_.rank != 0 || !rank->rounds_to_fp8_) continue;
@@ -285,10 +285,10 @@ class SeriesTable {
       for (const Fp8Name& of : kFp8Names) {
         AddSample(&numbers, labels(of.name, nullptr), rank->fp8_[of.kind].numbers);
         AddSample(&flushed, labels(of.name, nullptr), rank->fp8_[of.kind].flushed);
-        for (const v1::StepReport::Fp8Numbers& last : rank->last_.fp8()) {
+        for (const v1::StepReport::Fp8Stats& last : rank->last_.fp8()) {
           if (last.kind() != of.kind) continue;
-          AddSample(&scales, labels(of.name, "least"), last.least_scale());
-          AddSample(&scales, labels(of.name, "largest"), last.largest_scale());
+          AddSample(&scales, labels(of.name, "min"), last.min_scale());
+          AddSample(&scales, labels(of.name, "max"), last.max_scale());
         }
       }
     }
@@ -309,10 +309,10 @@ class SeriesTable {
     gauge("fsdpd_router_entropy", &Routing::entropy);
     gauge("fsdpd_router_balance_loss", &Routing::balance_loss);
     gauge("fsdpd_router_z_loss", &Routing::z_loss);
-    MetricFamily room = Family("fsdpd_expert_room");
+    MetricFamily room = Family("fsdpd_expert_capacity_factor");
     for (const RankSeries* rank : ranks_) {
-      if (rank->id_.rank == 0 && rank->last_.routing().room() > 0)
-        AddSample(&room, Labels(rank->id_), rank->last_.routing().room());
+      if (rank->id_.rank == 0 && rank->last_.routing().capacity_factor() > 0)
+        AddSample(&room, Labels(rank->id_), rank->last_.routing().capacity_factor());
     }
     Keep(std::move(room));
   }

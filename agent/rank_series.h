@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "agent/attempt.h"
-#include "proto/fsdpd/v1/course.pb.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
+#include "proto/fsdpd/v1/timeline.pb.h"
 
 namespace fsdpd {
 
@@ -34,7 +34,7 @@ class RankSeries {
 
   void Add(const v1::StepReport& report, int world);
   // Memory of each component at the highest sample of the step timeline.
-  void Add(const v1::StepCourse& course);
+  void Add(const v1::StepTimeline& course);
   void SetSaves() { saves_ = true; }
   void SetRoundsToFp8() { rounds_to_fp8_ = true; }
   void Add(const v1::SavedCheckpoint& saved);

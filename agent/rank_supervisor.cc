@@ -27,7 +27,7 @@ constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 constexpr int kAllRanks = -1;        // Rank number of an error that concerns the whole attempt.
 constexpr int kTickMs = 1000;        // Tick while nothing is stopping: reaps orphans and checks progress.
 constexpr int kStoppingTickMs = 20;  // Tick while a process tree is stopping; each scans /proc once.
-// Jobs in Register.had: a launch that may have been lost is among the most recent ones.
+// Jobs in Register.past_attempts: a launch that may have been lost is among the most recent ones.
 constexpr size_t kMaxHadJobs = 64;
 constexpr size_t kMaxKnownJobs = 10000;
 // Limit of reported ranks of a refused launch: the most that a coordinator accepts for a node.
@@ -393,7 +393,7 @@ void RankSupervisor::AcceptOrGiveUp(const v1::Launch& launch, absl::Duration lim
   const absl::Status caught = options_.errors.Catch({id, kAllRanks}, [&] { Accept(launch, limit); });
   if (caught.ok()) return;
   for (int i = 0; i < launch.ranks(); ++i) logs_->RankEnded({id, launch.first_rank() + i});
-  Refuse(launch, {std::string(caught.message()), v1::RankFault::KIND_NODE, /*started=*/true});
+  Refuse(launch, {std::string(caught.message()), v1::ErrorClass::KIND_NODE, /*started=*/true});
 }
 
 void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
@@ -409,16 +409,16 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
 
   auto attempt = std::make_unique<Attempt>();
   attempt->id = id;
-  attempt->world = launch.world();
+  attempt->world = launch.world_size();
   attempt->planned = launch.memory_plan();
   // Validation rejects checkpoint.dir without saving.
   attempt->saves = !launch.spec().checkpoint().dir().empty();
-  if (launch.ranks() == launch.world()) attempt->store.emplace();
+  if (launch.ranks() == launch.world_size()) attempt->store.emplace();
   attempt->terminate_at = clock_->Now() + limit;
   attempt->kill_at = attempt->terminate_at + kExitTime;
   attempt->ranks.resize(static_cast<size_t>(launch.ranks()));
   LogInfo("starting ranks %s ranks=%d..%d world=%d", ToString(id), launch.first_rank(),
-          launch.first_rank() + launch.ranks() - 1, launch.world());
+          launch.first_rank() + launch.ranks() - 1, launch.world_size());
   for (int i = 0; i < launch.ranks(); ++i) Start(attempt.get(), launch, i);
   attempts_[id] = std::move(attempt);
   events_->LaunchAcknowledged({id, launch.first_rank()});
@@ -434,7 +434,7 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const LaunchRefusal& refus
     exit.set_rank(static_cast<int>(int64_t{launch.first_rank()} + i));
     exit.set_exit_code(kRefusedExitCode);
     exit.set_error(absl::StrCat("launch rejected: ", refusal.reason));
-    if (refusal.fault != v1::RankFault::KIND_UNSPECIFIED) *exit.mutable_fault() = FaultOf(refusal);
+    if (refusal.fault != v1::ErrorClass::KIND_UNSPECIFIED) *exit.mutable_error_class() = FaultOf(refusal);
     exit.set_agent_stopping(draining_);
     if (newest >= launch.attempt() && !refusal.started) exit.set_newer_attempt(newest);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
@@ -456,7 +456,7 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
     v1::RankExit exit;
     exit.set_exit_code(kRefusedExitCode);
     exit.set_error(std::string(started.message()));
-    exit.mutable_fault()->set_kind(v1::RankFault::KIND_NODE);
+    exit.mutable_error_class()->set_kind(v1::ErrorClass::KIND_NODE);
     rank->gone = true;
     RankLeft(rank, clock_->Now());
     return ReportExit(attempt, rank, std::move(exit));
@@ -596,13 +596,13 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       events_->RankStepped(rank->id, attempt->world, message.step());
       break;
     case v1::RankToAgent::kCourse:
-      events_->RankCourse(rank->id, message.course());
+      events_->RankCourse(rank->id, message.timeline());
       break;
     case v1::RankToAgent::kSaved:
       events_->CheckpointSaved(rank->id, message.saved());
       break;
     case v1::RankToAgent::kTraced:
-      events_->RankTraced(rank->id, message.traced());
+      events_->RankTraced(rank->id, message.trace_result());
       break;
     case v1::RankToAgent::kMeasured:
       events_->RankMeasured(rank->id, message.measured());
@@ -610,7 +610,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
     case v1::RankToAgent::kFinished:
       rank->final_error = message.finished().error();
       if (message.finished().has_bad_step()) rank->bad_step = message.finished().bad_step();
-      if (message.finished().has_fault()) rank->fault = message.finished().fault();
+      if (message.finished().has_error_class()) rank->fault = message.finished().error_class();
       rank->finished = true;
       break;
     case v1::RankToAgent::kStoreSet:
@@ -668,7 +668,7 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   exit.set_peer_failed(rank->peer_failure_sent);
   if (failed) {
     rank->SavePosition();
-    exit.set_stood(rank->position);
+    exit.set_position(rank->position);
   }
   LogInfo("rank exited %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);

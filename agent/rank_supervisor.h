@@ -91,11 +91,11 @@ class RankEvents {
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
   // Committed or failed.
   virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;
-  virtual void RankCourse(const RankId& id, const v1::StepCourse& course) = 0;  // Rank 0 only.
-  virtual void RankTraced(const RankId& id, const v1::StepTraced& traced) = 0;  // Succeeded or failed.
+  virtual void RankCourse(const RankId& id, const v1::StepTimeline& course) = 0;     // Rank 0 only.
+  virtual void RankTraced(const RankId& id, const v1::StepTraceResult& traced) = 0;  // Succeeded or failed.
   virtual void RankMeasured(const RankId& id, const v1::PreflightDevice& device) = 0;
   virtual void RankStood(const RankId& id, const std::string& where) = 0;
-  virtual void RankStill(const RankId& id, const v1::RankStill& still) = 0;
+  virtual void RankStill(const RankId& id, const v1::RankNoProgress& still) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
   // The attempt is stopped because it hangs, and the rank to blame is here; rank 0 if no rank is to blame.
   virtual void AttemptHung(const AttemptId& id) = 0;
@@ -146,7 +146,8 @@ class RankSupervisor {
 
   // Live ranks, after all tasks posted before this call. Waits for the loop.
   std::vector<v1::HostedAttempt> Hosted();
-  // Register.had, in the same way. Attempts launched after this call and before Hosted() are in Hosted().
+  // Register.past_attempts, in the same way. Attempts launched after this call and before Hosted() are in
+  // Hosted().
   std::vector<AttemptId> Had();
 
  private:

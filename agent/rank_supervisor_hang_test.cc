@@ -55,7 +55,7 @@ TEST_F(RankSupervisorHangTest, SuspensionOfTheAgentRestartsTheClock) {
 TEST_F(RankSupervisorHangTest, ReconnectRestartsTheClockForJobsAcrossNodes) {
   Start();
   v1::Launch launch = Launch("blocks-in-reduce", 1, {0});
-  launch.set_world(2);
+  launch.set_world_size(2);
   launch.mutable_spec()->mutable_restart()->set_hang_seconds(5);
   supervisor_->Launch(launch);
   events_.Await("ready 0");

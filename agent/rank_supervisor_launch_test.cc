@@ -17,7 +17,7 @@ class RankSupervisorLaunchTest : public SupervisorCase {
 TEST_F(RankSupervisorLaunchTest, AcknowledgesLaunchesAndRepeats) {
   Start();
   v1::Launch launch = Launch("stay", 1, {0, 1});
-  launch.set_world(4);
+  launch.set_world_size(4);
   launch.set_first_rank(2);
   supervisor_->Launch(launch);
   events_.Await("ready 3");

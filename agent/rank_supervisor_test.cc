@@ -191,7 +191,7 @@ TEST_F(RankSupervisorTest, SendsSigtermImmediatelyWithoutSaveOrTime) {
     launch.set_job_id(absl::StrCat("job-", attempt));
     if (!each.has_checkpoints) launch.mutable_spec()->clear_checkpoint();
     launch.set_first_rank(attempt);  // Distinguishes events.
-    launch.set_world(attempt + 1);
+    launch.set_world_size(attempt + 1);
     supervisor_->Launch(launch);
     events_.Await(absl::StrCat("ready ", attempt));
     v1::Stop stop = Stop(attempt, each.grace_ms);
@@ -269,7 +269,7 @@ TEST_F(RankSupervisorTest, ExitsOnAgentShutdownAreDrained) {
   v1::Launch stubborn = Launch("stubborn", 1, {1});
   stubborn.set_job_id("other");
   stubborn.set_first_rank(1);
-  stubborn.set_world(2);
+  stubborn.set_world_size(2);
   supervisor_->Launch(stubborn);
   events_.Await("ready 1");
   supervisor_->StopAll(absl::Seconds(10));
@@ -326,7 +326,7 @@ TEST_F(RankSupervisorTest, ExitHasThePositionOfAKilledRank) {
   ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
   const v1::RankExit exit = events_.AwaitExit(0);
   EXPECT_EQ(exit.signal(), SIGKILL);
-  EXPECT_EQ(exit.stood(), kInReduce);
+  EXPECT_EQ(exit.position(), kInReduce);
 }
 
 TEST_F(RankSupervisorTest, LocateReportsAStoppedRank) {
@@ -373,7 +373,7 @@ TEST_F(RankSupervisorTest, LocateWithoutFlightRecorderReportsUnknown) {
   supervisor_->Locate(Locate(1));
   events_.Await("stood 0: unknown position: flight recorder: no progress recorded yet");
   ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
-  EXPECT_EQ(events_.AwaitExit(0).stood(), "");
+  EXPECT_EQ(events_.AwaitExit(0).position(), "");
 }
 
 TEST_F(RankSupervisorTest, ExitWithoutFinishedIsAFailure) {
@@ -393,7 +393,7 @@ TEST_F(RankSupervisorTest, ExitHasThePositionBeforePeerFailed) {
   const v1::RankExit exit = events_.AwaitExit(1);
   EXPECT_TRUE(exit.peer_failed());
   EXPECT_EQ(exit.error(), "notified");
-  EXPECT_EQ(exit.stood(), kInReduce);
+  EXPECT_EQ(exit.position(), kInReduce);
 }
 
 TEST_F(RankSupervisorTest, CancelledExitHasThePosition) {
@@ -403,7 +403,7 @@ TEST_F(RankSupervisorTest, CancelledExitHasThePosition) {
   supervisor_->Stop(Stop(1, 60000));
   const v1::RankExit exit = events_.AwaitExit(0);
   EXPECT_TRUE(exit.cancelled());
-  EXPECT_EQ(exit.stood(), kInReduce);
+  EXPECT_EQ(exit.position(), kInReduce);
 }
 
 TEST_F(RankSupervisorTest, StopsAFailedAttemptAfterALongDisconnect) {
@@ -447,17 +447,17 @@ TEST_F(RankSupervisorTest, RejectsUnknownOrUsedDevices) {
   v1::Launch busy = Launch("stay", 1, {1, 2});
   busy.set_job_id("other");
   busy.set_first_rank(1);
-  busy.set_world(3);
+  busy.set_world_size(3);
   supervisor_->Launch(busy);
   const v1::RankExit refused = events_.AwaitExit(1);
   EXPECT_EQ(refused.error(), "launch rejected: device 2 is not free");
-  EXPECT_FALSE(refused.has_fault()) << "the next attempt may find it free";
+  EXPECT_FALSE(refused.has_error_class()) << "the next attempt may find it free";
   EXPECT_EQ(events_.AwaitExit(2).exit_code(), 126);
   busy.clear_devices();
   busy.add_devices(0);
   busy.add_devices(4);
   busy.set_first_rank(3);
-  busy.set_world(5);
+  busy.set_world_size(5);
   supervisor_->Launch(busy);
   EXPECT_EQ(events_.AwaitExit(3).error(), "launch rejected: device 4: not on this node (got 4, want 0..3)");
 }
@@ -470,7 +470,7 @@ TEST_F(RankSupervisorTest, RejectsAnInvalidLaunch) {
   EXPECT_TRUE(absl::StrContains(events_.AwaitExit(7).error(), "invalid launch"));
   v1::Launch evil = Launch("stay", 1, {0});
   evil.set_job_id("../../etc");
-  evil.set_world(9);
+  evil.set_world_size(9);
   evil.set_first_rank(8);
   supervisor_->Launch(evil);
   EXPECT_TRUE(absl::StrContains(events_.AwaitExit(8).error(), "job_id may hold only"));
@@ -483,7 +483,7 @@ TEST_F(RankSupervisorTest, RejectsALaunchWithoutRankBinary) {
   const v1::RankExit exit = events_.AwaitExit(1);
   EXPECT_EQ(exit.exit_code(), 126);
   EXPECT_EQ(exit.error(), "launch rejected: rank binary /no/such/fsdpd-rank: No such file or directory");
-  EXPECT_EQ(exit.fault().kind(), v1::RankFault::KIND_NODE);
+  EXPECT_EQ(exit.error_class().kind(), v1::ErrorClass::KIND_NODE);
   EXPECT_TRUE(supervisor_->Idle());
 }
 
@@ -507,7 +507,7 @@ TEST_F(RankSupervisorTest, RankThatDiesBeforeReadingItsSpecAffectsNoOther) {
   launch.mutable_spec()->set_name(std::string(512 << 10, 'x'));  // Larger than a socket buffer.
   for (int rank = 0; rank < 20; ++rank) {
     launch.set_attempt(rank + 1);
-    launch.set_world(20);
+    launch.set_world_size(20);
     launch.set_first_rank(rank);
     supervisor_->Launch(launch);
     EXPECT_EQ(events_.AwaitExit(rank).exit_code(), 1);
@@ -547,7 +547,7 @@ TEST_F(RankSupervisorTest, ExceptionInARankIsCountedAndItsExitIsReported) {
   v1::Launch neighbor = Launch("stay", 1, {1});
   neighbor.set_job_id("neighbor");
   neighbor.set_first_rank(1);  // Distinguishes events.
-  neighbor.set_world(2);
+  neighbor.set_world_size(2);
   supervisor_->Launch(Launch("stay", 1, {0}));
   supervisor_->Launch(neighbor);
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
@@ -581,12 +581,12 @@ TEST_F(RankSupervisorTest, LaunchThatThrowsFailsAndExitsAreRetried) {
   launch.set_job_id("no-log");
   supervisor_->Launch(launch);
   const v1::RankExit refused = events.AwaitExit(0);
-  EXPECT_EQ(refused.fault().kind(), v1::RankFault::KIND_NODE);
+  EXPECT_EQ(refused.error_class().kind(), v1::ErrorClass::KIND_NODE);
   EXPECT_EQ(refused.newer_attempt(), 0);
   EXPECT_TRUE(absl::StrContains(refused.error(), "internal error of the agent")) << refused.error();
   launch.set_job_id("job");
   launch.set_first_rank(1);  // Distinguishes events.
-  launch.set_world(2);
+  launch.set_world_size(2);
   supervisor_->Launch(launch);
   events.Await("ready 1");
   supervisor_->Stop(Stop(1, 1));
@@ -605,7 +605,7 @@ TEST_F(RankSupervisorTest, FullDiskCostsTheLogOnly) {
   EXPECT_EQ(events_.AwaitExit(0).exit_code(), 0);
   events_.Await("gone");
   v1::Launch second = Launch("flood", 2, {0});
-  second.set_world(2);
+  second.set_world_size(2);
   second.set_first_rank(1);
   supervisor_->Launch(second);
   EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
@@ -630,7 +630,7 @@ TEST_F(RankSupervisorTest, LaunchWithoutDescriptorsFailsAndOthersContinue) {
   const rlimit none = {3, before.rlim_max};  // All descriptors are in use.
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   v1::Launch second = Launch("train", 2, {1});
-  second.set_world(2);
+  second.set_world_size(2);
   second.set_first_rank(1);
   supervisor_->Launch(second);
   const v1::RankExit refused = events_.AwaitExit(1);
@@ -646,7 +646,7 @@ TEST_F(RankSupervisorTest, LaunchWithoutDescriptorsFailsAndOthersContinue) {
   EXPECT_FALSE(idle) << "that nothing is left cannot be seen";
   while (!supervisor_->Idle()) Pass(absl::Seconds(1));
   second.set_attempt(3);
-  second.set_world(3);
+  second.set_world_size(3);
   second.set_first_rank(2);
   supervisor_->Launch(second);
   EXPECT_EQ(events_.AwaitExit(2).exit_code(), 0);
@@ -666,7 +666,7 @@ TEST_F(RankSupervisorTest, PluginMustBeBelowAPluginDir) {
   EXPECT_TRUE(absl::StrContains(refused.error(), "outside of --plugin-dir")) << refused.error();
   launch.mutable_spec()->mutable_model()->mutable_plugin()->set_path(dir_.File("plugins/mine.so"));
   launch.set_attempt(2);
-  launch.set_world(2);
+  launch.set_world_size(2);
   launch.set_first_rank(1);
   supervisor_->Launch(launch);
   EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
@@ -681,11 +681,11 @@ TEST_F(RankSupervisorTest, PathsMustBeBelowAPathRoot) {
   supervisor_->Launch(launch);
   const v1::RankExit refused = events_.AwaitExit(0);
   EXPECT_EQ(refused.exit_code(), 126);
-  EXPECT_EQ(refused.fault().kind(), v1::RankFault::KIND_CONFIGURATION);
+  EXPECT_EQ(refused.error_class().kind(), v1::ErrorClass::KIND_CONFIGURATION);
   EXPECT_TRUE(absl::StrContains(refused.error(), "outside of --path-root")) << refused.error();
   launch.mutable_spec()->mutable_checkpoint()->set_dir(dir_.File("data/ckpt"));
   launch.set_attempt(2);
-  launch.set_world(2);
+  launch.set_world_size(2);
   launch.set_first_rank(1);
   supervisor_->Launch(launch);
   EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);

@@ -62,7 +62,7 @@ TEST(SpecPaths, PathsOfIgnoresOtherFields) {
     EXPECT_EQ(others.erase(path), 1u) << path;
   EXPECT_EQ(others.erase("Plugin.path"), 1u) << "plugin_check.h";
   EXPECT_THAT(others, UnorderedElementsAre("JobSpec.name", "Variable.name", "Variable.value", "Model.preset",
-                                           "Plugin.args", "Unit.name", "Unit.borrows", "Param.name",
+                                           "Plugin.args", "Unit.name", "Unit.tied_to", "Param.name",
                                            "Train.frozen", "ParamGroup.params", "Fp8.keep_bf16",
                                            "Checkpoint.format", "Checkpoint.export", "Model.hf_config",
                                            "Plugin.description", "Resources.node_selector"));

@@ -429,7 +429,7 @@ absl::StatusOr<std::vector<StepRecords::Line>> StepRecords::Read(const std::stri
         attempt > 0 ? ToString(AttemptId{job_id, attempt}) : absl::StrCat("job=", job_id);
     return absl::NotFoundError(absl::StrCat("this node has no steps of ", whose));
   }
-  const size_t most = lines.size() + static_cast<size_t>(std::max(0, ask.most()));
+  const size_t most = lines.size() + static_cast<size_t>(std::max(0, ask.max_records()));
   for (const Span& span : SpansOf(segments, ask)) FSDPD_RETURN_IF_ERROR(ReadSpan(span, ask, most, &lines));
   return lines;
 }

@@ -39,7 +39,7 @@ v1::RecordedSteps Ask(int64_t first = 1, int64_t last = 1'000'000, int64_t every
   ask.set_first(first);
   ask.set_last(last);
   ask.set_every(every);
-  ask.set_most(most);
+  ask.set_max_records(most);
   return ask;
 }
 

@@ -1,4 +1,4 @@
-// Memory components of the samples of a step timeline (StepCourse in proto/fsdpd/v1/course.proto): ranks
+// Memory components of the samples of a step timeline (StepTimeline in proto/fsdpd/v1/timeline.proto): ranks
 // report them in this order, and agents export that many.
 #pragma once
 

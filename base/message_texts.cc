@@ -46,7 +46,7 @@ void CutField(const pb::FieldDescriptor* field, pb::Message* message) {
     return;
   }
   if (field->type() != pb::FieldDescriptor::TYPE_STRING) return;
-  const bool is_position = field->name() == "where" || field->name() == "stood";
+  const bool is_position = field->name() == "position";
   const size_t most = is_position ? kMaxPositionBytes : kMaxTextBytes;
   if (field->is_repeated()) return CutList(most, field, message);
   std::string text = as.GetString(*message, field);

@@ -12,7 +12,7 @@
 namespace fsdpd {
 
 constexpr size_t kMaxTextBytes = 4 << 10;      // PATH_MAX, or an error of one page.
-constexpr size_t kMaxPositionBytes = 2 << 10;  // Fields `where` and `stood` (agent.proto, telemetry.proto).
+constexpr size_t kMaxPositionBytes = 2 << 10;  // Fields `position` (agent.proto, telemetry.proto).
 constexpr size_t kMaxTextListBytes = 64 << 10;
 
 // Truncates each string of `message` and of nested messages at a character boundary. If a list of strings

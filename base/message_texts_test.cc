@@ -19,18 +19,18 @@ TEST(MessageTexts, TruncatesEveryText) {
   update.mutable_saved()->set_path(large);
   CutTexts(&update);
   EXPECT_EQ(update.saved().path().size(), kMaxTextBytes);
-  update.mutable_stand()->set_where(large);
+  update.mutable_position()->set_position(large);
   CutTexts(&update);
-  EXPECT_EQ(update.stand().where().size(), kMaxPositionBytes);
-  update.mutable_still()->add_lanes()->set_name(large);
+  EXPECT_EQ(update.position().position().size(), kMaxPositionBytes);
+  update.mutable_no_progress()->add_lanes()->set_name(large);
   CutTexts(&update);
-  EXPECT_EQ(update.still().lanes(0).name().size(), kMaxTextBytes);
+  EXPECT_EQ(update.no_progress().lanes(0).name().size(), kMaxTextBytes);
   v1::RankExit* exit = update.mutable_exit();
   exit->set_error(large);
-  exit->set_stood(large);
+  exit->set_position(large);
   CutTexts(&update);
   EXPECT_EQ(exit->error().size(), kMaxTextBytes);
-  EXPECT_EQ(exit->stood().size(), kMaxPositionBytes);
+  EXPECT_EQ(exit->position().size(), kMaxPositionBytes);
 }
 
 TEST(MessageTexts, KeepsTheEndOfALog) {

@@ -58,16 +58,16 @@ std::string ContentsText(const v1::CheckpointReport& checkpoint, int width) {
 
 // Prints all defects, and a note about data without checksums, to stderr. Returns the exit code.
 int ReportDefects(const std::string& directory, const v1::CheckpointReport& checkpoint, Console* console) {
-  for (const v1::CheckpointFault& fault : checkpoint.faults()) {
-    console->err << absl::StrCat(directory, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
+  for (const v1::CheckpointError& fault : checkpoint.errors()) {
+    console->err << absl::StrCat(directory, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.error()),
                                  " [CHECKPOINT_CORRUPT]\n");
   }
-  if (checkpoint.faults_left_out() > 0) {
-    console->err << absl::StrCat(directory, ": error: and ", checkpoint.faults_left_out(), " more defects\n");
+  if (checkpoint.errors_omitted() > 0) {
+    console->err << absl::StrCat(directory, ": error: and ", checkpoint.errors_omitted(), " more defects\n");
   }
-  if (checkpoint.unsummed_records() > 0) {
-    console->err << absl::StrCat(directory, ": note: ", checkpoint.unsummed_records(),
-                                 checkpoint.unsummed_records() == 1 ? " record has" : " records have",
+  if (checkpoint.records_without_checksum() > 0) {
+    console->err << absl::StrCat(directory, ": note: ", checkpoint.records_without_checksum(),
+                                 checkpoint.records_without_checksum() == 1 ? " record has" : " records have",
                                  " no checksums; corrupt values in them cannot be detected\n");
   }
   const bool is_jobs =
@@ -78,7 +78,7 @@ int ReportDefects(const std::string& directory, const v1::CheckpointReport& chec
     console->err << absl::StrCat(directory, ": note: ", kDcpSumsName,
                                  " is missing; corruption of .metadata cannot be detected\n");
   }
-  return checkpoint.faults().empty() ? kExitOk : kExitDamaged;
+  return checkpoint.errors().empty() ? kExitOk : kExitDamaged;
 }
 
 int PrintReport(const v1::CheckpointReport& checkpoint, const CommandLine& line, Console* console) {
@@ -87,7 +87,7 @@ int PrintReport(const v1::CheckpointReport& checkpoint, const CommandLine& line,
     console->out << Rendered(checkpoint, line.output);
   } else if (line.action == "inspect") {
     console->out << ContentsText(checkpoint, console->width());
-  } else if (checkpoint.faults().empty()) {
+  } else if (checkpoint.errors().empty()) {
     console->out << Summary(checkpoint) << ": intact\n";
   }
   return code;
@@ -113,7 +113,7 @@ int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& lin
     const absl::StatusOr<v1::CheckpointReport> checkpoint =
         MakeReport(each.path, /*verify=*/true, [console] { return IsInterrupted(*console); });
     // A running job may have deleted it meanwhile (keep_last).
-    if ((!checkpoint.ok() || !checkpoint->faults().empty()) && !IsCheckpoint(each.path)) {
+    if ((!checkpoint.ok() || !checkpoint->errors().empty()) && !IsCheckpoint(each.path)) {
       console->err << absl::StrCat(each.path, ": note: removed while it was read\n");
       continue;
     }
@@ -128,7 +128,7 @@ int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& lin
     if (line.output != "table") {
       console->out << (line.output == "yaml" ? "---\n" : "") << Rendered(*checkpoint, line.output);
     } else {
-      const int64_t faults = checkpoint->faults_size() + checkpoint->faults_left_out();
+      const int64_t faults = checkpoint->errors_size() + checkpoint->errors_omitted();
       console->out << absl::StrCat(each.path, ": ", Summary(*checkpoint), ": ",
                                    faults == 0   ? "intact"
                                    : faults == 1 ? "1 defect"

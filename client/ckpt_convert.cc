@@ -136,7 +136,7 @@ int TakeJob(const std::string& from, const v1::JobSpec& job, Conversion* convers
   conversion->adam = AdamOf(job);
   if (conversion->to != StoreFormat::kHf) return kExitOk;
   const v1::InitialValues& initial = job.train().initial();
-  const double deviation = initial.has_deviation() ? initial.deviation() : InitialConfig().deviation;
+  const double deviation = initial.has_std() ? initial.std() : InitialConfig().deviation;
   const absl::StatusOr<std::string> config =
       MakeHfConfig(conversion->model, conversion->type->name, deviation);
   if (!config.ok()) return ReportUsageError(absl::StrCat(from, ": ", config.status().message()), console);
@@ -259,39 +259,40 @@ v1::CheckpointConversion ToProto(const CommandLine& line, const Conversion& conv
   proto.set_tensors(result.tensors);
   proto.set_bytes(result.bytes);
   proto.set_files(result.files);
-  for (const std::string& name : result.left_out) proto.add_left_out(ToUtf8(name));
-  proto.set_overflowed(result.overflowed);
+  for (const std::string& name : result.left_out) proto.add_omitted_tensors(ToUtf8(name));
+  proto.set_overflowed_values(result.overflowed);
   for (const DcpFault& fault : result.faults) {
-    v1::CheckpointFault* one = proto.add_faults();
+    v1::CheckpointError* one = proto.add_errors();
     one->set_where(ToUtf8(fault.where));
-    one->set_what(ToUtf8(fault.what));
+    one->set_error(ToUtf8(fault.what));
   }
-  proto.set_faults_left_out(result.faults.left_out());
+  proto.set_errors_omitted(result.faults.left_out());
   return proto;
 }
 
 std::string LeftOutText(const v1::CheckpointConversion& result) {
-  const int count = result.left_out_size();
+  const int count = result.omitted_tensors_size();
   std::string text = absl::StrCat("note: omitted, not parameters of the model: ");
   for (int i = 0; i < std::min<int>(count, kMaxOmittedNames); ++i) {
-    absl::StrAppend(&text, i > 0 ? ", " : "", Escaped(result.left_out(i)));
+    absl::StrAppend(&text, i > 0 ? ", " : "", Escaped(result.omitted_tensors(i)));
   }
   const int more = count - static_cast<int>(kMaxOmittedNames);
   return more > 0 ? absl::StrCat(text, " and ", more, " more") : text;
 }
 
 int PrintResult(const CommandLine& line, const v1::CheckpointConversion& result, Console* console) {
-  for (const v1::CheckpointFault& fault : result.faults()) {
-    console->err << absl::StrCat(line.file, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
+  for (const v1::CheckpointError& fault : result.errors()) {
+    console->err << absl::StrCat(line.file, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.error()),
                                  " [CHECKPOINT_CORRUPT]\n");
   }
-  if (result.faults_left_out() > 0) {
-    console->err << absl::StrCat(line.file, ": error: and ", result.faults_left_out(), " more defects\n");
+  if (result.errors_omitted() > 0) {
+    console->err << absl::StrCat(line.file, ": error: and ", result.errors_omitted(), " more defects\n");
   }
-  const bool done = result.faults().empty();
-  if (done && !result.left_out().empty()) console->err << line.file << ": " << LeftOutText(result) << "\n";
-  if (result.overflowed() > 0) {
-    console->err << absl::StrCat(line.target, ": warning: ", result.overflowed(),
+  const bool done = result.errors().empty();
+  if (done && !result.omitted_tensors().empty())
+    console->err << line.file << ": " << LeftOutText(result) << "\n";
+  if (result.overflowed_values() > 0) {
+    console->err << absl::StrCat(line.target, ": warning: ", result.overflowed_values(),
                                  " values exceed the range of ", result.type(), " and became infinite\n");
   }
   if (line.output != "table") {

@@ -34,18 +34,20 @@ v1::CheckpointComparison ToProto(const CommandLine& line, const Comparison& comp
     one->set_first(difference.first);
     one->set_second(difference.second);
     if (difference.largest.has_value()) {
-      one->set_numbers(difference.numbers);
-      one->set_largest(*difference.largest);
+      one->set_different_values(difference.numbers);
+      one->set_max_difference(*difference.largest);
     }
   }
   return proto;
 }
 
 std::string NumbersText(const v1::CheckpointDifference& difference) {
-  if (!difference.has_largest()) return difference.first() == difference.second() ? "bytes differ" : "";
-  if (difference.numbers() == 0) return "none";
-  return absl::StrCat(absl::StrFormat("%.3g", difference.largest()), " in ", difference.numbers(),
-                      difference.numbers() == 1 ? " value" : " values");
+  if (!difference.has_max_difference())
+    return difference.first() == difference.second() ? "bytes differ" : "";
+  if (difference.different_values() == 0) return "none";
+  return absl::StrCat(absl::StrFormat("%.3g", difference.max_difference()), " in ",
+                      difference.different_values(),
+                      difference.different_values() == 1 ? " value" : " values");
 }
 
 std::string Table(const v1::CheckpointComparison& comparison, bool of_parameters, int width) {

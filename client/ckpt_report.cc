@@ -53,11 +53,11 @@ absl::StatusOr<std::string> ContentOf(const std::string& directory, const DcpCon
 
 void AddFaults(const DcpFaults& faults, v1::CheckpointReport* checkpoint) {
   for (const DcpFault& fault : faults) {
-    v1::CheckpointFault* proto = checkpoint->add_faults();
+    v1::CheckpointError* proto = checkpoint->add_errors();
     proto->set_where(ToUtf8(fault.where));
-    proto->set_what(ToUtf8(fault.what));
+    proto->set_error(ToUtf8(fault.what));
   }
-  checkpoint->set_faults_left_out(faults.left_out());
+  checkpoint->set_errors_omitted(faults.left_out());
 }
 
 void AddTensor(const DcpContents& contents, const DcpTensor& tensor, v1::CheckpointReport* checkpoint) {
@@ -80,7 +80,7 @@ absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& directory, const
                                              DcpFaults faults) {
   v1::CheckpointReport checkpoint;
   checkpoint.set_path(ToUtf8(directory));
-  checkpoint.set_sums(contents.sums.has_value());
+  checkpoint.set_has_checksums(contents.sums.has_value());
   for (size_t i = 0; i < contents.index.files.size(); ++i) {
     v1::CheckpointFile* file = checkpoint.add_files();
     file->set_name(contents.index.files[i]);
@@ -134,7 +134,7 @@ absl::StatusOr<v1::CheckpointReport> MakeHfReport(const std::string& directory, 
   if (verify) FSDPD_RETURN_IF_ERROR(ReadAllOf(&contents, CkptThreads(), stopped));
   v1::CheckpointReport checkpoint = ToProto(directory, contents);
   checkpoint.set_verified(verify);
-  if (verify) checkpoint.set_unsummed_records(checkpoint.tensors_size());
+  if (verify) checkpoint.set_records_without_checksum(checkpoint.tensors_size());
   return checkpoint;
 }
 
@@ -152,7 +152,7 @@ absl::StatusOr<v1::CheckpointReport> MakeReport(const std::string& directory, bo
   FSDPD_ASSIGN_OR_RETURN(v1::CheckpointReport checkpoint,
                          ToProto(directory, verdict.contents, verdict.faults));
   checkpoint.set_verified(true);
-  checkpoint.set_unsummed_records(verdict.unsummed_records);
+  checkpoint.set_records_without_checksum(verdict.unsummed_records);
   return checkpoint;
 }
 

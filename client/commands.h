@@ -70,7 +70,7 @@ std::optional<int> RunNodeCommand(Session* session);
 int RunGet(Session* session);
 
 int RunStepHistory(Session* session);   // get --steps: the step history.
-int RunStepTimeline(Session* session);  // get --course: the timeline of the newest step.
+int RunStepTimeline(Session* session);  // get --timeline: the timeline of the newest step.
 int RunExport(Session* session);        // export: the step history in the format of another tool.
 
 // wait: blocks until jobs reach a state or step.

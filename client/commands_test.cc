@@ -124,7 +124,7 @@ TEST_F(CommandsTest, LocatesRejectedField) {
   EXPECT_EQ(err_, file_ + ":5:3: error: train.steps: is 3\n")
       << "from the error details, because ValidateJob fails";
   server_.on_validate = [](const auto&, v1::ValidateJobResponse* response) {
-    v1::Fault* fault = response->add_faults();
+    v1::Violation* fault = response->add_violations();
     fault->set_rule("steps_even");
     fault->set_severity(v1::SEVERITY_ERROR);
     fault->set_field("train.steps");
@@ -195,12 +195,12 @@ TEST_F(CommandsTest, ReportsParseRuleAndMemoryErrorsInFileOrder) {
 TEST_F(CommandsTest, KeepsErrorAmongManyWarnings) {
   server_.on_validate = [](const auto&, v1::ValidateJobResponse* response) {
     for (int i = 0; i < 150; ++i) {
-      v1::Fault* warning = response->add_faults();
+      v1::Violation* warning = response->add_violations();
       warning->set_rule("token_file_here");
       warning->set_severity(v1::SEVERITY_WARN);
       warning->set_field("name");
     }
-    v1::Fault* error = response->add_faults();
+    v1::Violation* error = response->add_violations();
     error->set_rule("steps_even");
     error->set_severity(v1::SEVERITY_ERROR);
     error->set_field("train.steps");
@@ -341,7 +341,7 @@ TEST_F(CommandsTest, PlanSendsProfile) {
   server_.on_plan = [](const v1::PlanJobRequest& request, v1::PlanJobResponse* response) {
     EXPECT_EQ(request.profile().name(), "h100");
     EXPECT_TRUE(request.timeline());
-    response->mutable_plan()->set_world(2);
+    response->mutable_plan()->set_world_size(2);
     response->mutable_plan()->mutable_prediction()->set_step_seconds(1.25);
     return grpc::Status::OK;
   };

@@ -128,9 +128,9 @@ std::string ReasonOf(const absl::Status& status) {
 Violations FieldViolationsOf(const absl::Status& status) {
   google::rpc::BadRequest bad;
   Violations violations;
-  v1::SpecFaults faults;
+  v1::SpecViolations faults;
   if (ReadDetail(status, &faults)) {
-    for (const v1::Fault& f : faults.faults()) {
+    for (const v1::Violation& f : faults.violations()) {
       violations.push_back({f.rule(), FaultLevel::kError, f.field(), f.reason(), f.fix(), "", ""});
     }
     return violations;
@@ -399,10 +399,10 @@ absl::StatusOr<v1::ListStepsResponse> CoordinatorClient::ListSteps(const v1::Lis
   return Call<v1::ListStepsRequest, v1::ListStepsResponse>(&v1::Coordinator::Stub::ListSteps, request);
 }
 
-absl::StatusOr<v1::GetStepCourseResponse> CoordinatorClient::GetStepCourse(
-    const v1::GetStepCourseRequest& request) {
-  return Call<v1::GetStepCourseRequest, v1::GetStepCourseResponse>(&v1::Coordinator::Stub::GetStepCourse,
-                                                                   request);
+absl::StatusOr<v1::GetStepTimelineResponse> CoordinatorClient::GetStepTimeline(
+    const v1::GetStepTimelineRequest& request) {
+  return Call<v1::GetStepTimelineRequest, v1::GetStepTimelineResponse>(
+      &v1::Coordinator::Stub::GetStepTimeline, request);
 }
 
 absl::StatusOr<v1::GetVersionResponse> CoordinatorClient::GetVersion(const v1::GetVersionRequest& request) {

@@ -86,7 +86,7 @@ class CoordinatorClient {
   absl::StatusOr<v1::DeleteNodeResponse> DeleteNode(const v1::DeleteNodeRequest& request);
   absl::StatusOr<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
   absl::StatusOr<v1::ListStepsResponse> ListSteps(const v1::ListStepsRequest& request);
-  absl::StatusOr<v1::GetStepCourseResponse> GetStepCourse(const v1::GetStepCourseRequest& request);
+  absl::StatusOr<v1::GetStepTimelineResponse> GetStepTimeline(const v1::GetStepTimelineRequest& request);
   absl::StatusOr<v1::GetVersionResponse> GetVersion(const v1::GetVersionRequest& request);
 
   // Streams. They return the status with which the server ends the stream, or CANCELLED if `interrupt` fired.

@@ -15,8 +15,8 @@
 namespace fsdpd {
 namespace {
 
-using Run = v1::StepCourse::Run;
-using Sample = v1::StepCourse::MemorySample;
+using Run = v1::StepTimeline::Run;
+using Sample = v1::StepTimeline::MemorySample;
 
 constexpr size_t kMaxRunsPerLane = 3;
 
@@ -27,7 +27,7 @@ struct LaneRuns {
 };
 
 // Groups runs by lane, in the order in which lanes first ran an instruction.
-std::vector<LaneRuns> ByLane(const v1::StepCourse& course) {
+std::vector<LaneRuns> ByLane(const v1::StepTimeline& course) {
   std::vector<LaneRuns> lanes;
   for (const Run& run : course.runs()) {
     auto lane =
@@ -39,7 +39,7 @@ std::vector<LaneRuns> ByLane(const v1::StepCourse& course) {
   return lanes;
 }
 
-std::string LanesText(const v1::StepCourse& course) {
+std::string LanesText(const v1::StepTimeline& course) {
   TextTable table({"LANE", "RUNS", "BUSY", "LONGEST", "FROM", "TIME"});
   for (LaneRuns& lane : ByLane(course)) {
     const size_t shown = std::min(kMaxRunsPerLane, lane.runs.size());
@@ -54,8 +54,7 @@ std::string LanesText(const v1::StepCourse& course) {
     }
   }
   std::string text = table.Render();
-  if (course.runs_left_out() > 0)
-    absl::StrAppend(&text, course.runs_left_out(), " shorter runs are omitted\n");
+  if (course.runs_omitted() > 0) absl::StrAppend(&text, course.runs_omitted(), " shorter runs are omitted\n");
   return text;
 }
 
@@ -63,7 +62,7 @@ int64_t SumOf(const Sample& sample) {
   return std::accumulate(sample.bytes().begin(), sample.bytes().end(), int64_t{0});
 }
 
-std::string MemoryText(const v1::StepCourse& course) {
+std::string MemoryText(const v1::StepTimeline& course) {
   if (course.memory().empty()) return "\nmemory was not measured\n";
   const Sample& highest =
       *std::max_element(course.memory().begin(), course.memory().end(),
@@ -78,8 +77,8 @@ std::string MemoryText(const v1::StepCourse& course) {
 
 }  // namespace
 
-std::string StepTimelineText(const v1::GetStepCourseResponse& response) {
-  const v1::StepCourse& course = response.course();
+std::string StepTimelineText(const v1::GetStepTimelineResponse& response) {
+  const v1::StepTimeline& course = response.timeline();
   return absl::StrCat("step ", course.step(), " of attempt ", response.attempt(), ": ",
                       Milliseconds(course.step_seconds()), "\n\n", LanesText(course), MemoryText(course));
 }

@@ -5,14 +5,14 @@
 namespace fsdpd {
 namespace {
 
-v1::GetStepCourseResponse Told() {
-  v1::GetStepCourseResponse told;
+v1::GetStepTimelineResponse Told() {
+  v1::GetStepTimelineResponse told;
   told.set_attempt(2);
-  v1::StepCourse* const course = told.mutable_course();
+  v1::StepTimeline* const course = told.mutable_timeline();
   course->set_step(200);
   course->set_step_seconds(0.5);
   const auto add = [course](const char* lane, const char* instruction, double start, double seconds) {
-    v1::StepCourse::Run* const run = course->add_runs();
+    v1::StepTimeline::Run* const run = course->add_runs();
     run->set_lane(lane);
     run->set_instruction(instruction);
     run->set_start_seconds(start);
@@ -26,7 +26,7 @@ v1::GetStepCourseResponse Told() {
   for (const char* name : {"main_params", "optimizer", "activations_and_workspace"})
     course->add_components(name);
   for (const auto& [start, bytes] : {std::pair(0.0, 1024), std::pair(0.11, 4096), std::pair(0.31, 2048)}) {
-    v1::StepCourse::MemorySample* const sample = course->add_memory();
+    v1::StepTimeline::MemorySample* const sample = course->add_memory();
     sample->set_start_seconds(start);
     sample->add_bytes(2048);
     sample->add_bytes(0);
@@ -53,17 +53,17 @@ TEST(StepTimelineText, ShowsLongestRunsAndPeakMemory) {
 }
 
 TEST(StepTimelineText, ReportsMissingParts) {
-  v1::GetStepCourseResponse told = Told();
-  told.mutable_course()->set_runs_left_out(7);
-  told.mutable_course()->clear_memory();
+  v1::GetStepTimelineResponse told = Told();
+  told.mutable_timeline()->set_runs_omitted(7);
+  told.mutable_timeline()->clear_memory();
   const std::string text = StepTimelineText(told);
   EXPECT_NE(text.find("\n7 shorter runs are omitted\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\nmemory was not measured\n"), std::string::npos) << text;
 }
 
 TEST(StepTimelineText, RemovesControlCharacters) {
-  v1::GetStepCourseResponse told = Told();
-  told.mutable_course()->mutable_runs(1)->set_instruction("Forward\x1b[2J");
+  v1::GetStepTimelineResponse told = Told();
+  told.mutable_timeline()->mutable_runs(1)->set_instruction("Forward\x1b[2J");
   EXPECT_EQ(StepTimelineText(told).find('\x1b'), std::string::npos);
 }
 

@@ -69,8 +69,8 @@ absl::StatusOr<v1::Node> FetchNode(Session* session, const std::string& name) {
   return absl::NotFoundError(absl::StrCat("no node '", name, "'"));
 }
 
-// Whether events of a deleted job or node exist. A FORGOTTEN event marks a gap in the event log and matches
-// every request, so it only counts if it names the requested job.
+// Whether events of a deleted job or node exist. An EVENTS_DELETED event marks a gap in the event log and
+// matches every request, so it only counts if it names the requested job.
 absl::StatusOr<bool> HasEvents(Session* session, const std::string& job, const std::string& node) {
   v1::ListEventsRequest request;
   request.set_job(job);
@@ -78,7 +78,7 @@ absl::StatusOr<bool> HasEvents(Session* session, const std::string& job, const s
   for (;;) {
     FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse page, session->client().ListEvents(request));
     for (const v1::Event& event : page.events()) {
-      if (event.kind() != v1::EVENT_KIND_FORGOTTEN || (!job.empty() && event.job() == job)) return true;
+      if (event.kind() != v1::EVENT_KIND_EVENTS_DELETED || (!job.empty() && event.job() == job)) return true;
     }
     if (page.next_page_token().empty()) return false;
     request.set_page_token(page.next_page_token());
@@ -189,7 +189,7 @@ absl::Status PrintLeft(Session* session, const v1::Node& node) {
     const absl::StatusOr<v1::ListEventsResponse> page = session->client().ListEvents(request);
     if (!page.ok()) return page.status();
     for (const v1::Event& event : page->events()) {
-      if (event.kind() == v1::EVENT_KIND_LEFT)
+      if (event.kind() == v1::EVENT_KIND_RANKS_EXITED)
         session->console().err << OneLine(absl::StrCat(event.job(), ": ", event.message())) << "\n";
     }
     if (page->next_page_token().empty()) return absl::OkStatus();
@@ -232,7 +232,9 @@ class DrainScreen {
   explicit DrainScreen(Session* session) : session_(*session) {}
 
   void Show(const v1::Node& node) {
-    const std::string away = node.connected() || node.awaited() ? "" : node.left() ? " has left" : " is lost";
+    const std::string away = node.connected() || node.not_ready() ? ""
+                             : node.left()                        ? " has left"
+                                                                  : " is lost";
     if (away != std::exchange(away_, away) && !away.empty())
       Print(absl::StrCat(node.name(), away, "; its remaining ranks are unknown until its agent reconnects"));
     std::map<std::string, std::string> reasons;

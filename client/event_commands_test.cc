@@ -106,7 +106,7 @@ TEST_F(EventCommandsTest, DrainWaitsUntilEmpty) {
     paused->set_job("tiny-k3x9q2");
     paused->set_message("saves and leaves");
     v1::Event* left = response->add_events();
-    left->set_kind(v1::EVENT_KIND_LEFT);
+    left->set_kind(v1::EVENT_KIND_RANKS_EXITED);
     left->set_job("tiny-k3x9q2");
     left->set_message("paused after step 4, which is saved; 5 steps after it are lost");
     return grpc::Status::OK;
@@ -173,7 +173,7 @@ TEST_F(EventCommandsTest, ReportsMissingAndCompletesIds) {
       *response->add_events() = Failed(3);
     // A gap in the events of an existing job, and one of many jobs, which matches every request.
     for (const char* job : {"busy-1", ""}) {
-      response->add_events()->set_kind(v1::EVENT_KIND_FORGOTTEN);
+      response->add_events()->set_kind(v1::EVENT_KIND_EVENTS_DELETED);
       response->mutable_events()->rbegin()->set_job(job);
     }
     response->set_cursor(7);

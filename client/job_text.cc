@@ -49,7 +49,7 @@ v1::JobSpec Filled(const v1::Job& job) {
 // The newest step report of the job; null if no attempt has completed a step.
 const v1::StepReport* NewestStep(const v1::Job& job) {
   if (job.has_last_step()) return &job.last_step();
-  return job.has_earlier_step() ? &job.earlier_step() : nullptr;
+  return job.has_previous_last_step() ? &job.previous_last_step() : nullptr;
 }
 
 // "5.6021 -> 2.4410". " (at step 75)" is added if an attempt got further than the step from which the job
@@ -85,7 +85,8 @@ bool HasDetails(const v1::SavedCheckpoint& saved) { return saved.bytes() > 0; }
 std::string WaitingText(const v1::Job& job) {
   const v1::Job::Waiting& waiting = job.waiting();
   if (job.state() != v1::JOB_STATE_QUEUED || waiting.code() == v1::Job::Waiting::CODE_UNSPECIFIED) return "";
-  const std::string place = waiting.place() > 0 ? absl::StrCat("#", waiting.place(), " ") : "";
+  const std::string place =
+      waiting.queue_position() > 0 ? absl::StrCat("#", waiting.queue_position(), " ") : "";
   return absl::StrCat(place, "(", ShortEnumName(waiting.code()), ") ");
 }
 
@@ -119,7 +120,7 @@ std::string FirstLine(const std::string& text) {
 }
 
 std::string StatusText(const v1::Node& node) {
-  const std::string gone = node.left() ? "left" : node.awaited() ? "not-ready" : "lost";
+  const std::string gone = node.left() ? "left" : node.not_ready() ? "not-ready" : "lost";
   std::string text = node.connected() ? "ready" : gone;
   const v1::Cordon& cordon = node.cordon();
   const char* const closed = !cordon.has_drain()                     ? "cordoned"
@@ -197,14 +198,15 @@ std::string RangesText(const google::protobuf::RepeatedField<int32_t>& numbers) 
   return text;
 }
 
-std::string PositionTable(const google::protobuf::RepeatedPtrField<v1::Job::Stand>& stands) {
+std::string PositionTable(const google::protobuf::RepeatedPtrField<v1::Job::Position>& stands) {
   TextTable table({"RANKS", "BLOCKED IN"});
-  for (const v1::Job::Stand& stand : stands) table.Add({RangesText(stand.ranks()), OneLine(stand.where())});
+  for (const v1::Job::Position& stand : stands)
+    table.Add({RangesText(stand.ranks()), OneLine(stand.position())});
   return table.Render(2);
 }
 
 std::string HangText(const std::string& id, const v1::Job::Failure& failure) {
-  std::string text = PositionTable(failure.hang().places());
+  std::string text = PositionTable(failure.hang().positions());
   if (!failure.hang().evidence().empty())
     absl::StrAppend(&text, "  threads: ", OneLine(failure.hang().evidence()), " on ", failure.node(),
                     " (fsdpctl logs ", id, " --evidence --rank ", failure.rank(), " --attempt ",
@@ -246,7 +248,7 @@ std::string FailedAttemptText(const v1::Job& job) {
 }
 
 std::string StalledRanksText(const v1::Job& job) {
-  return absl::StrCat("positions of stalled ranks:\n", PositionTable(job.stands()));
+  return absl::StrCat("positions of stalled ranks:\n", PositionTable(job.positions()));
 }
 
 std::string SlowRankText(const v1::Job& job) {
@@ -274,7 +276,7 @@ std::string MemoryText(const v1::Job& job) {
   const int64_t host = job.memory_plan().host_bytes();
   if (host > 0) table.Add({"host", HumanBytes(host), HostMemoryNote(job.spec())});
   return absl::StrCat("memory per rank: ", PeakText(job),
-                      job.plan_open() ? "; replanned once enough nodes are ready" : "", "\n",
+                      job.plan_provisional() ? "; replanned once enough nodes are ready" : "", "\n",
                       table.Render(2));
 }
 
@@ -288,7 +290,7 @@ std::string CheckpointText(const v1::Job& job, absl::Time now) {
                                                  : "at step 1, with only the parameters";
     absl::StrAppend(&text, "attempt ", job.attempt(), " started ", what, ", from ", OneLine(restored.path()),
                     " (read in ", HumanSeconds(restored.seconds()), ")\n");
-    for (const std::string& passed : restored.passed_over())
+    for (const std::string& passed : restored.skipped_checkpoints())
       absl::StrAppend(&text, "  skipped checkpoint: ", OneLine(passed), "\n");
     for (const std::string& note : restored.notes()) absl::StrAppend(&text, "  note: ", OneLine(note), "\n");
   }
@@ -341,7 +343,7 @@ std::string BadStepText(const v1::Job& job) {
   text += table.Render(2);
   const int64_t all = job.skipped_steps() + job.rewinds();
   if (all > shown) absl::StrAppend(&text, "  and ", all - shown, " older\n");
-  for (const v1::SampleRange& range : job.passed_over())
+  for (const v1::SampleRange& range : job.skipped_samples())
     absl::StrAppend(&text, "  samples ", range.first(), " to ", range.end() - 1, " are skipped\n");
   return text;
 }
@@ -426,7 +428,7 @@ std::vector<std::string> WideCells(const v1::Job& job) {
 std::string VerdictText(const v1::Node& node) {
   if (node.in_preflight()) return "running";
   if (!node.has_preflight()) return "-";
-  if (node.preflight().faults().empty()) return "passed";
+  if (node.preflight().violations().empty()) return "passed";
   return node.preflight().accepted() ? "accepted" : "not passed";
 }
 
@@ -565,7 +567,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (!job.labels().empty())
     absl::StrAppend(&text, "labels:    ", OneLine(LabelText(job.labels(), ", ")), "\n");
   if (job.preemptible()) text += "preemptible: by jobs of higher priority\n";
-  if (job.lent())
+  if (job.backfilled())
     text += "backfilled: it leaves when a job before it in the queue can start with its slots\n";
   if (job.has_shrunk()) {
     const char* const next = job.end_unix_nanos() != 0
@@ -584,9 +586,9 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
     if (IsEnded(job.state())) last.eta_seconds = kNoEta;
     absl::StrAppend(&text, "progress:  ", ProgressLine(last), "\nloss:      ", LossText(job, job.last_step()),
                     "\ndevice allocations in steady state: ", job.steady_device_mallocs(), "\n");
-  } else if (job.has_earlier_step()) {
+  } else if (job.has_previous_last_step()) {
     absl::StrAppend(&text, "progress:  step ", StepText(job),
-                    "\nloss:      ", LossText(job, job.earlier_step()), "\n");
+                    "\nloss:      ", LossText(job, job.previous_last_step()), "\n");
   }
   if (job.has_failure()) {
     const std::string cause = CauseName(job.failure().cause());
@@ -595,7 +597,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
                     FailureText(job));
   }
   text += FailedAttemptText(job);
-  if (!job.stands().empty()) text += StalledRanksText(job);
+  if (!job.positions().empty()) text += StalledRanksText(job);
   if (!job.slowest_ranks().empty()) text += SlowRankText(job);
   text += CheckpointText(job, now);
   text += BadStepText(job);
@@ -640,7 +642,8 @@ std::string RunTimeText(const v1::Job& job) {
   std::string text = absl::StrCat(
       " in ", HumanSeconds(std::max(0.0, 1e-9 * static_cast<double>(job.end_unix_nanos() - begin) - waited)));
   if (again) absl::StrAppend(&text, ", ", job.attempt(), " attempts");
-  if (job.begun_after() > 0) absl::StrAppend(&text, ", resumed after step ", job.begun_after());
+  if (job.initial_checkpoint_step() > 0)
+    absl::StrAppend(&text, ", resumed after step ", job.initial_checkpoint_step());
   return text;
 }
 

@@ -140,7 +140,7 @@ TEST(JobText, NodeTableShowsLostNodes) {
   node.set_left(true);  // A regular shutdown needs no attention.
   EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  left    cpu "));
   node.set_left(false);
-  node.set_awaited(true);
+  node.set_not_ready(true);
   EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  not-ready  cpu "));
 }
 
@@ -209,9 +209,9 @@ TEST(JobText, DescribeShowsHang) {
   failure->set_error("no progress for 31 s, stopped by a signal");
   failure->mutable_hang()->set_evidence("/var/lib/fsdpd/rank-2.hang.txt");
   for (const int rank : {0, 1, 3}) {
-    if (failure->hang().places().empty())
-      failure->mutable_hang()->add_places()->set_where("step 22: gather in");
-    failure->mutable_hang()->mutable_places(0)->add_ranks(rank);
+    if (failure->hang().positions().empty())
+      failure->mutable_hang()->add_positions()->set_position("step 22: gather in");
+    failure->mutable_hang()->mutable_positions(0)->add_ranks(rank);
   }
   EXPECT_THAT(DescribeJob(job, Now()),
               HasSubstr("failure of attempt 1:\n"
@@ -229,11 +229,11 @@ TEST(JobText, DescribeShowsHang) {
 TEST(JobText, DescribeShowsPositionsOfStalledRanks) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
   EXPECT_EQ(DescribeJob(job, Now()).find("stood"), std::string::npos);
-  v1::Job::Stand* stand = job.add_stands();
-  stand->set_where("step 3: reduce in Norm");
+  v1::Job::Position* stand = job.add_positions();
+  stand->set_position("step 3: reduce in Norm");
   for (const int rank : {0, 1, 2, 4, 6, 7}) stand->add_ranks(rank);
-  stand = job.add_stands();
-  stand->set_where("stopped\x1b[2J");
+  stand = job.add_positions();
+  stand->set_position("stopped\x1b[2J");
   stand->add_ranks(3);
   EXPECT_NE(DescribeJob(job, Now())
                 .find("positions of stalled ranks:\n"
@@ -330,7 +330,7 @@ TEST(JobText, DescribeShowsCheckpoints) {
   job.mutable_restored()->set_step(20);
   job.mutable_restored()->set_path("/runs/7/iter_20");
   job.mutable_restored()->set_seconds(2);
-  job.mutable_restored()->add_passed_over("/runs/7/iter_25: no .metadata");
+  job.mutable_restored()->add_skipped_checkpoints("/runs/7/iter_25: no .metadata");
   job.mutable_restored()->add_notes("train.seed: 1 there, and 2 here");
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("attempt:   2 of 2\n"));
   EXPECT_THAT(DescribeJob(job, Now()),
@@ -378,8 +378,8 @@ TEST(JobText, DescribeShowsBadSteps) {
   job.set_skipped_steps(40);
   job.set_rewinds(2);
   job.set_rewinds_since_checkpoint(1);
-  job.add_passed_over()->set_first(60);
-  job.mutable_passed_over(0)->set_end(84);
+  job.add_skipped_samples()->set_first(60);
+  job.mutable_skipped_samples(0)->set_end(84);
   const std::string text = DescribeJob(job, Now());
   EXPECT_THAT(text, HasSubstr("bad steps: 40 skipped, 2 rewound\n"
                               "  STEP  WHY         LOSS  NORM   ABOVE  SAMPLES\n"
@@ -479,7 +479,7 @@ TEST(JobText, SummaryShowsTimeOfAllAttempts) {
 // Regression: it was omitted for jobs with a second attempt.
 TEST(JobText, SummaryShowsFirstStep) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
-  job.set_begun_after(120);
+  job.set_initial_checkpoint_step(120);
   EXPECT_THAT(Summary(job, {}),
               HasSubstr("tiny-k3x9q2 succeeded after 200 steps in 42 s, resumed after step 120\n"));
   job.set_attempt(2);
@@ -490,7 +490,7 @@ TEST(JobText, SummaryShowsFirstStep) {
 // Regression: the summary was "after 0 steps", without loss, step time and tokens/s.
 TEST(JobText, SummaryWithoutStepsInLastAttempt) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
-  job.mutable_earlier_step()->Swap(job.mutable_last_step());
+  job.mutable_previous_last_step()->Swap(job.mutable_last_step());
   job.clear_last_step();
   job.mutable_restored()->set_step(200);
   *job.add_checkpoints() = Saved(200);
@@ -506,9 +506,9 @@ TEST(JobText, SummaryWithoutStepsInLastAttempt) {
 
 TEST(JobText, SummaryOfCancelledJobShowsLoss) {
   v1::Job job = EndedJob(v1::JOB_STATE_CANCELLED);
-  job.mutable_earlier_step()->Swap(job.mutable_last_step());
+  job.mutable_previous_last_step()->Swap(job.mutable_last_step());
   job.clear_last_step();
-  job.mutable_earlier_step()->set_step(175);
+  job.mutable_previous_last_step()->set_step(175);
   *job.add_checkpoints() = Saved(150);
   const std::string text = Summary(job, {});
   EXPECT_THAT(text, HasSubstr("cancelled after 150/200 steps"));
@@ -676,7 +676,7 @@ TEST(JobText, DescribeShowsResolvedSpec) {
   EXPECT_NE(text.find("attempt:   0 of 4\n"), std::string::npos) << text;
   EXPECT_NE(text.find("resolved spec:\n  resources:\n    nodes: 3\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("replanned"), std::string::npos) << text;
-  job.set_plan_open(true);
+  job.set_plan_provisional(true);
   EXPECT_NE(DescribeJob(job, Now()).find("2.00 KiB planned; replanned once"), std::string::npos);
 }
 

@@ -34,7 +34,7 @@ TEST(JsonPath, SelectsFieldsElementsAndRanges) {
   EXPECT_EQ(Of("{.jobs[1:].id}"), "b-2 c-3");
   EXPECT_EQ(Of("{.jobs[0:2]['id']}"), "a-1 b-2");
   EXPECT_EQ(Of("{.jobs[0].last_step.loss} {.jobs[0].lastStep.loss}"), "0.25 0.25");
-  EXPECT_EQ(Of("{.jobs[0].state} {.jobs[0].plan_open}"), "running false");
+  EXPECT_EQ(Of("{.jobs[0].state} {.jobs[0].plan_provisional}"), "running false");
   EXPECT_EQ(Of("{.jobs[0].warnings}"), "[\"one\", \"two\"]");
   EXPECT_EQ(Of("{.jobs[0].warnings[1]}"), "two");
 }
@@ -53,7 +53,7 @@ TEST(JsonPath, EvaluatesFilters) {
   EXPECT_EQ(Of(R"({.jobs[?(@.state != 'running')].id})"), "b-2");
   EXPECT_EQ(Of("{.jobs[?(@.attempt>=2)].id}"), "b-2 c-3");
   EXPECT_EQ(Of("{.jobs[?(@.last_step)].id}"), "a-1");
-  EXPECT_EQ(Of("{.jobs[?(@.plan_open==false)].attempt}"), "1 2 3");
+  EXPECT_EQ(Of("{.jobs[?(@.plan_provisional==false)].attempt}"), "1 2 3");
 }
 
 TEST(JsonPath, SuggestsSimilarField) {

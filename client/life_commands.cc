@@ -179,7 +179,7 @@ int CancelOne(Session* session, const std::string& id, Wait* wait, std::vector<v
     if (!ended.ok()) return session->Fail(ended.status());
     return AddCancelled(session, *ended, *wait, results);
   }
-  if (job.state() == v1::JOB_STATE_CANCELLING && !job.not_on_disk().empty())
+  if (job.state() == v1::JOB_STATE_CANCELLING && !job.store_error().empty())
     session->console().err << "fsdpctl: " << job.id() << ": " << OneLine(job.reason())
                            << "; if the coordinator stops first, the job continues\n";
   const bool is_too_late =

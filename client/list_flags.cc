@@ -28,7 +28,7 @@ void AddListFlags(CLI::App* app, CommandLine* line) {
   CLI::App* get = app->get_subcommand("get");
   get->get_option("--order-by")->excludes(get->get_option("--sort-by"));
   for (const char* of_list : {"--filter", "--order-by"}) {
-    for (const char* of_one : {"JOB", "--steps", "--course"})
+    for (const char* of_one : {"JOB", "--steps", "--timeline"})
       get->get_option(of_list)->excludes(get->get_option(of_one));
   }
   // A named job is shown regardless of its project and state, so a filter would have no effect.

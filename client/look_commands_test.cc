@@ -131,22 +131,22 @@ TEST_F(LookCommandsTest, GetPrintsNamesPathsAndSpecs) {
 }
 
 TEST_F(LookCommandsTest, GetPrintsStepTimeline) {
-  server_.on_course = [](const v1::GetStepCourseRequest& request, v1::GetStepCourseResponse* response) {
+  server_.on_course = [](const v1::GetStepTimelineRequest& request, v1::GetStepTimelineResponse* response) {
     if (request.id() != "tiny-b2")
       return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no step of it was told of",
                                 "STEP_TIMELINE_NOT_FOUND");
     response->set_attempt(1);
-    response->mutable_course()->set_step(20);
+    response->mutable_timeline()->set_step(20);
     return grpc::Status::OK;
   };
-  EXPECT_EQ(Run({"get", "tiny-b2", "--course"}), kExitOk);
+  EXPECT_EQ(Run({"get", "tiny-b2", "--timeline"}), kExitOk);
   EXPECT_NE(out_.find("step 20 of attempt 1"), std::string::npos) << out_;
-  EXPECT_EQ(Run({"get", "tiny-b2", "--course", "-o", "jsonpath={.course.step}"}), kExitOk);
+  EXPECT_EQ(Run({"get", "tiny-b2", "--timeline", "-o", "jsonpath={.timeline.step}"}), kExitOk);
   EXPECT_EQ(out_, "20\n");
-  EXPECT_EQ(Run({"get", "big-c3", "--course"}), kExitNotFound);
+  EXPECT_EQ(Run({"get", "big-c3", "--timeline"}), kExitNotFound);
   EXPECT_NE(err_.find("no step of it was told of"), std::string::npos) << err_;
-  EXPECT_EQ(Run({"get", "--course"}), kExitUsage);
-  EXPECT_NE(err_.find("fsdpctl get JOB --course"), std::string::npos) << err_;
+  EXPECT_EQ(Run({"get", "--timeline"}), kExitUsage);
+  EXPECT_NE(err_.find("fsdpctl get JOB --timeline"), std::string::npos) << err_;
 }
 
 TEST_F(LookCommandsTest, RejectsInvalidOutputWithoutCoordinator) {
@@ -165,8 +165,8 @@ TEST_F(LookCommandsTest, RejectsInvalidOutputWithoutCoordinator) {
                                              {"get", "j", "--all-projects"},
                                              {"get", "j", "-o", "spec", "-w"},
                                              {"get", "--steps", "j", "--order-by", "end_time"},
-                                             {"get", "--course", "j", "--steps"},
-                                             {"get", "--course", "j", "-o", "csv"},
+                                             {"get", "--timeline", "j", "--steps"},
+                                             {"get", "--timeline", "j", "-o", "csv"},
                                              {"wait", "x", "--for", "done"},
                                              {"logs", "x", "--since", "soon"},
                                              {"logs", "x", "--grep", "("}})

@@ -106,10 +106,10 @@ int RunPreflight(Session* session) {
     return kExitFailed;
   }
   std::string text = PreflightText(node, date);
-  if (node.preflight().faults().empty() && node.has_cordon())
+  if (node.preflight().violations().empty() && node.has_cordon())
     absl::StrAppend(&text, node.name(), " remains cordoned until fsdpctl uncordon ", node.name(), "\n");
   PrintNode(session, node, text);
-  return node.preflight().faults().empty() ? kExitOk : kExitFailed;
+  return node.preflight().violations().empty() ? kExitOk : kExitFailed;
 }
 
 // Reports that a pausing job no longer waits for ranks on the deleted node.

@@ -134,7 +134,7 @@ TEST_F(NodeCommandsTest, PreflightWaitsForResult) {
     if (looks < 2 || !measures) return grpc::Status::OK;
     node->mutable_preflight()->set_unix_nanos(1);
     node->mutable_preflight()->mutable_result()->add_devices()->set_name("NVIDIA H200");
-    if (!fault.empty()) node->mutable_preflight()->add_faults(fault);
+    if (!fault.empty()) node->mutable_preflight()->add_violations(fault);
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"preflight", "node-7"}), kExitOk) << err_;
@@ -148,7 +148,7 @@ TEST_F(NodeCommandsTest, PreflightWaitsForResult) {
   EXPECT_EQ(Run({"preflight", "node-7"}), kExitFailed);
   EXPECT_THAT(out_, HasSubstr(fault));
   EXPECT_EQ(Run({"preflight", "node-7", "-o", "json"}), kExitFailed);
-  EXPECT_THAT(out_, HasSubstr("\"faults\""));
+  EXPECT_THAT(out_, HasSubstr("\"violations\""));
   looks = 1;
   EXPECT_EQ(Run({"describe", "node", "node-7"}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr(fault));

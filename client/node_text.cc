@@ -56,18 +56,19 @@ std::string AgeText(int64_t unix_nanos, absl::Time now) {
 std::string PreflightText(const v1::Node& node, absl::Time now) {
   const v1::NodePreflight& preflight = node.preflight();
   if (!node.has_preflight()) return absl::StrCat(node.name(), " has no preflight result yet\n");
-  const char* const verdict = preflight.faults().empty() ? " has passed its preflight "
+  const char* const verdict = preflight.violations().empty() ? " has passed its preflight "
                               : preflight.accepted() ? " has not passed its preflight, which was accepted, "
                                                      : " has not passed its preflight ";
   std::string text = absl::StrCat(node.name(), verdict, AgeText(preflight.unix_nanos(), now), " ago, in ",
                                   HumanSeconds(preflight.result().seconds()), "\n");
-  for (const std::string& fault : preflight.faults()) absl::StrAppend(&text, "  ", OneLine(fault), "\n");
+  for (const std::string& fault : preflight.violations()) absl::StrAppend(&text, "  ", OneLine(fault), "\n");
   if (preflight.result().devices().empty()) return text;
   TextTable table({"DEVICE", "NAME", "PRODUCTS", "MEMORY", "RING", "SLOWEST PAIR", "DRIVER"});
   for (const v1::PreflightDevice& device : preflight.result().devices()) {
     table.Add({absl::StrCat(device.device()), OneLine(device.name()),
-               RateText(device.product_flops(), "FLOP/s"), RateText(device.memory_bytes_per_second(), "B/s"),
-               RateText(device.ring_bytes_per_second(), "B/s"), SlowestPair(device), DriverText(device)});
+               RateText(device.matmul_flops(), "FLOP/s"), RateText(device.memory_bytes_per_second(), "B/s"),
+               RateText(device.all_gather_bytes_per_second(), "B/s"), SlowestPair(device),
+               DriverText(device)});
   }
   return text + table.Render(2);
 }

@@ -20,9 +20,9 @@ v1::Node Measured() {
     v1::PreflightDevice* device = preflight->mutable_result()->add_devices();
     device->set_device(i);
     device->set_name("NVIDIA H200");
-    device->set_product_flops(i == 0 ? 676e12 : 402e12);
+    device->set_matmul_flops(i == 0 ? 676e12 : 402e12);
     device->set_memory_bytes_per_second(4.12e12);
-    device->set_ring_bytes_per_second(301e9);
+    device->set_all_gather_bytes_per_second(301e9);
     device->add_pairs()->set_device(1 - i);
     device->mutable_pairs(0)->set_bytes_per_second(254e9);
   }
@@ -48,7 +48,7 @@ TEST(NodeText, PreflightHasRowPerDevice) {
 
 TEST(NodeText, PreflightShowsViolationsAndAcceptance) {
   v1::Node node = Measured();
-  node.mutable_preflight()->add_faults("device 1: product rate 402 TFLOP/s, floor 540");
+  node.mutable_preflight()->add_violations("device 1: product rate 402 TFLOP/s, floor 540");
   EXPECT_THAT(PreflightText(node, kNow),
               HasSubstr("node-7 has not passed its preflight 42 s ago, in 14 s\n"
                         "  device 1: product rate 402 TFLOP/s, floor 540\n  DEVICE"));
@@ -65,7 +65,7 @@ TEST(NodeText, ReportsMissingPreflight) {
   v1::Node failed;
   failed.set_name("node-7");
   failed.mutable_preflight()->set_unix_nanos(absl::ToUnixNanos(kNow));
-  failed.mutable_preflight()->add_faults("device 0 was not done after 2 m 00 s");
+  failed.mutable_preflight()->add_violations("device 0 was not done after 2 m 00 s");
   failed.mutable_preflight()->mutable_result()->set_seconds(120);
   EXPECT_EQ(PreflightText(failed, kNow),
             "node-7 has not passed its preflight 0 ms ago, in 2 m 00 s\n"

@@ -76,7 +76,7 @@ int ReportFaults(const SpecFaults& faults, Console* console) {
 v1::ValidateJobResponse ToProto(const SpecFaults& faults) {
   v1::ValidateJobResponse response;
   for (const SpecFault& fault : faults) {
-    v1::Fault* proto = response.add_faults();
+    v1::Violation* proto = response.add_violations();
     *proto = ToProto(fault.violation);
     proto->set_file(fault.place.file);
     proto->set_line(fault.place.line);
@@ -85,7 +85,7 @@ v1::ValidateJobResponse ToProto(const SpecFaults& faults) {
   return response;
 }
 
-Violation ToViolation(const v1::Fault& fault) {
+Violation ToViolation(const v1::Violation& fault) {
   const FaultLevel level = fault.severity() == v1::SEVERITY_WARN     ? FaultLevel::kWarn
                            : fault.severity() == v1::SEVERITY_ADJUST ? FaultLevel::kAdjust
                                                                      : FaultLevel::kError;

@@ -38,7 +38,7 @@ int ReportFaults(const SpecFaults& faults, Console* console);
 // The same violations for programs, with `file`, `line` and `column`.
 v1::ValidateJobResponse ToProto(const SpecFaults& faults);
 
-Violation ToViolation(const v1::Fault& fault);
+Violation ToViolation(const v1::Violation& fault);
 
 int ExitCodeOf(v1::JobState ended);
 

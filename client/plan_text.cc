@@ -120,7 +120,7 @@ std::string PredictionText(const v1::Plan& plan) {
   if (!plan.has_prediction()) return "";
   const v1::Prediction& p = plan.prediction();
   const double exposed = p.step_seconds() > 0 ? 100 * ExposedSeconds(p) / p.step_seconds() : 0;
-  const double each = p.tokens_per_second() / static_cast<double>(std::max<int64_t>(plan.world(), 1));
+  const double each = p.tokens_per_second() / static_cast<double>(std::max<int64_t>(plan.world_size(), 1));
   std::string text = absl::StrCat("\nprediction for ", p.profile().name(), " (an estimate):\n");
   absl::StrAppendFormat(&text, "  step           %s, compute %s\n", Milliseconds(p.step_seconds()),
                         Milliseconds(p.compute_seconds()));
@@ -215,10 +215,11 @@ std::string PlanText(const v1::Plan& plan, bool program) {
                                            context > 1 ? absl::StrCat(", context parallel ", context) : "",
                                            tensor > 1 ? absl::StrCat(", tensor parallel ", tensor) : "",
                                            expert > 1 ? absl::StrCat(", expert parallel ", expert) : "");
-  std::string text = absl::StrCat(
-      plan.resolved().name(), ": ", HumanCount(static_cast<double>(plan.parameters())), " parameters on ",
-      plan.world(), " ranks", sharing, ", padding ", absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()),
-      ", ", absl::StrFormat("%.3g", plan.flops_per_step()), " FLOPs per step\n");
+  std::string text =
+      absl::StrCat(plan.resolved().name(), ": ", HumanCount(static_cast<double>(plan.parameters())),
+                   " parameters on ", plan.world_size(), " ranks", sharing, ", padding ",
+                   absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()), ", ",
+                   absl::StrFormat("%.3g", plan.flops_per_step()), " FLOPs per step\n");
   TextTable choices({"FIELD", "VALUE", "REASON"});
   for (const auto& choice : plan.choices()) choices.Add({choice.field(), choice.value(), choice.reason()});
   if (plan.choices_size() > 0) absl::StrAppend(&text, "\ndefaults and auto:\n", choices.Render(2));

@@ -128,8 +128,8 @@ TEST_F(SearchCommandTest, SendsProfileAndHeldFields) {
     EXPECT_EQ(request.profile().name(), "h100");
     EXPECT_EQ(request.hold_size(), 2);
     v1::PlanSearch* search = response->mutable_search();
-    search->set_world(4);
-    v1::PlanSearch::Way* way = search->add_found();
+    search->set_world_size(4);
+    v1::PlanSearch::Configuration* way = search->add_found();
     way->mutable_prediction()->set_step_seconds(1.25);
     way->mutable_mesh()->set_shard(4);
     return grpc::Status::OK;
@@ -148,7 +148,7 @@ TEST_F(SearchCommandTest, ShowsBudgetAndFittingCount) {
     v1::PlanSearch* search = response->mutable_search();
     search->set_complete(true);
     search->set_budget_bytes(int64_t{3} << 30);
-    search->set_no_node_offers(true);
+    search->set_budget_from_profile(true);
     search->set_fitting(27);
     search->set_simulated(20);
     search->set_simulated_fitting(3);
@@ -191,7 +191,7 @@ TEST_F(SearchCommandTest, ShowsActivationCheckpointing) {
 TEST_F(SearchCommandTest, MfuOfFp8NamesBf16Peak) {
   std::atomic<v1::DType> compute{v1::DTYPE_BF16};
   server_.on_search = [&](const auto&, v1::SearchPlansResponse* response) {
-    v1::PlanSearch::Way* way = response->mutable_search()->add_found();
+    v1::PlanSearch::Configuration* way = response->mutable_search()->add_found();
     way->mutable_spec()->mutable_precision()->set_compute(compute);
     way->set_fits(true);
     return grpc::Status::OK;

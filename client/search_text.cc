@@ -15,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-using Way = v1::PlanSearch::Way;
+using Configuration = v1::PlanSearch::Configuration;
 
 const char* NameOf(v1::Strategy strategy) {
   switch (strategy) {
@@ -69,9 +69,10 @@ std::string StagesText(const v1::Parallel& parallel) {
   return parallel.pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE ? ", zero_bubble" : "";
 }
 
-void AddRow(const v1::PlanSearch& search, const std::string& number, const Way& way, TextTable* table) {
+void AddRow(const v1::PlanSearch& search, const std::string& number, const Configuration& way,
+            TextTable* table) {
   const v1::Prediction& p = way.prediction();
-  const double world = static_cast<double>(std::max<int64_t>(search.world(), 1));
+  const double world = static_cast<double>(std::max<int64_t>(search.world_size(), 1));
   const v1::JobSpec& spec = way.spec();
   table->Add({number, Milliseconds(p.step_seconds()), absl::StrFormat("%.0f", p.tokens_per_second() / world),
               absl::StrFormat("%.1f%%", 100 * p.mfu()), Milliseconds(ExposedSeconds(p)),
@@ -82,7 +83,7 @@ void AddRow(const v1::PlanSearch& search, const std::string& number, const Way& 
 }
 
 std::string ClosestText(const v1::PlanSearch& search) {
-  const Way& way = search.closest();
+  const Configuration& way = search.closest();
   const int64_t over = way.memory().peak_bytes() - search.budget_bytes();
   std::string text =
       absl::StrCat("\nno configuration fits; the closest one needs ", HumanBytes(over), " more per rank");
@@ -107,9 +108,9 @@ std::string CountText(const v1::PlanSearch& search) {
                       search.complete() ? "" : "; INCOMPLETE: the time limit was reached", "\n");
 }
 
-std::string FaultsText(const google::protobuf::RepeatedPtrField<v1::Fault>& faults, const char* head) {
+std::string FaultsText(const google::protobuf::RepeatedPtrField<v1::Violation>& faults, const char* head) {
   std::string text;
-  for (const v1::Fault& fault : faults)
+  for (const v1::Violation& fault : faults)
     absl::StrAppend(&text, "  ", fault.field(), ": ", fault.reason(), fault.fix().empty() ? "" : "; ",
                     fault.fix(), " [", fault.rule(), "]\n");
   return text.empty() ? "" : absl::StrCat("\n", head, ":\n", text);
@@ -119,19 +120,21 @@ std::string FaultsText(const google::protobuf::RepeatedPtrField<v1::Fault>& faul
 
 std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
   std::string text = absl::StrCat(
-      name, ": ", HumanCount(static_cast<double>(search.parameters())), " parameters on ", search.world(),
-      " ranks, ", search.global_batch(), " samples of ", search.sequence_length(), " tokens per step, ",
-      search.profile().name(),
+      name, ": ", HumanCount(static_cast<double>(search.parameters())), " parameters on ",
+      search.world_size(), " ranks, ", search.global_batch(), " samples of ", search.sequence_length(),
+      " tokens per step, ", search.profile().name(),
       search.budget_bytes() > 0 ? absl::StrCat(" with ", HumanBytes(search.budget_bytes()), " per rank") : "",
       "\n");
   if (search.held_size() > 0) absl::StrAppend(&text, "held: ", absl::StrJoin(search.held(), ", "), "\n");
-  if (search.no_node_offers()) {
+  if (search.budget_from_profile()) {
     absl::StrAppend(&text, "no suitable node reports its memory; using ", HumanBytes(search.budget_bytes()),
                     " of the profile\n");
   }
   absl::StrAppend(&text, CountText(search));
   if (search.has_closest()) absl::StrAppend(&text, ClosestText(search));
-  const auto is_fp8 = [](const Way& way) { return way.spec().precision().compute() == v1::DTYPE_FP8; };
+  const auto is_fp8 = [](const Configuration& way) {
+    return way.spec().precision().compute() == v1::DTYPE_FP8;
+  };
   const bool any_fp8 = std::any_of(search.found().begin(), search.found().end(), is_fp8) ||
                        is_fp8(search.closest()) || is_fp8(search.as_written());
   TextTable table({"", "STEP", "TOKENS/S/RANK", any_fp8 ? "MFU (BF16 PEAK)" : "MFU", "EXPOSED", "PEAK",
@@ -145,7 +148,7 @@ std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
            &table);
   }
   return absl::StrCat(text, "\n", table.Render(2),
-                      FaultsText(search.refused_as_written(), "the spec as written is rejected"),
+                      FaultsText(search.as_written_violations(), "the spec as written is rejected"),
                       FaultsText(search.not_tried(), "not searched"));
 }
 

@@ -48,9 +48,9 @@ namespace {
 constexpr size_t kMaxPathsNamed = 5;
 constexpr size_t kMaxReported = 100;  // The limit of client/spec_text.h.
 
-SpecFaults Located(const google::protobuf::RepeatedPtrField<v1::Fault>& faults, const SpecText& spec) {
+SpecFaults Located(const google::protobuf::RepeatedPtrField<v1::Violation>& faults, const SpecText& spec) {
   SpecFaults located;
-  for (const v1::Fault& fault : faults) located.push_back(Locate(ToViolation(fault), spec.places));
+  for (const v1::Violation& fault : faults) located.push_back(Locate(ToViolation(fault), spec.places));
   return located;
 }
 
@@ -109,7 +109,7 @@ int FailSpec(Session* session, const absl::Status& status, const SpecText& spec,
   if (ReasonOf(status) != "INVALID_SPEC") return session->Fail(status);
   const absl::StatusOr<v1::ValidateJobResponse> answer = Validate(session, spec);
   SpecFaults faults;
-  if (answer.ok()) faults = Located(answer->faults(), spec);
+  if (answer.ok()) faults = Located(answer->violations(), spec);
   if (!HasErrors(faults)) faults = Located(FieldViolationsOf(status), spec);
   return ReportSpec(session, spec, faults, as_data);
 }
@@ -182,7 +182,7 @@ int RunSubmit(Session* session, SpecText spec) {
   const v1::SubmitJobRequest request = RequestOf(line, after, spec);
   const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
   if (!response.ok()) return FailSpec(session, response.status(), spec);
-  ReportSpec(session, spec, Located(response->faults(), spec));
+  ReportSpec(session, spec, Located(response->violations(), spec));
   const std::string& id = response->job().id();
   if (line.follow) return session->Follow(id, /*submitted_now=*/true);
   if (!IsData(line.output)) {
@@ -381,7 +381,7 @@ int RunValidate(Session* session, const SpecText& spec) {
     if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
     const absl::StatusOr<v1::ValidateJobResponse> answer = Validate(session, spec);
     if (!answer.ok()) return session->Fail(answer.status());
-    faults = Located(answer->faults(), spec);
+    faults = Located(answer->violations(), spec);
   }
   const int code = ReportSpec(session, spec, faults);
   if (line.output != "table" || code != kExitOk) return code;
@@ -417,7 +417,7 @@ std::variant<v1::Plan, int> AskForPlan(Session* session, const SpecText& spec, c
   request.set_timeline(WantsTimeline(session->line()));
   absl::StatusOr<v1::PlanJobResponse> answer = session->client().PlanJob(request);
   if (!answer.ok()) return FailSpec(session, answer.status(), spec);
-  ReportSpec(session, spec, Located(answer->plan().faults(), spec));
+  ReportSpec(session, spec, Located(answer->plan().violations(), spec));
   return std::move(*answer->mutable_plan());
 }
 

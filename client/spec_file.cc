@@ -71,10 +71,10 @@ void InlineHfConfig(const std::filesystem::path& directory, SpecText* spec) {
     spec->unread.push_back("model");
     return;
   }
-  if (initializer_range != kInitializerRange && !spec->spec.train().initial().has_deviation()) {
-    spec->spec.mutable_train()->mutable_initial()->set_deviation(initializer_range);
+  if (initializer_range != kInitializerRange && !spec->spec.train().initial().has_std()) {
+    spec->spec.mutable_train()->mutable_initial()->set_std(initializer_range);
   } else {
-    places.erase("train.initial.deviation");
+    places.erase("train.initial.std");
   }
   for (auto& [field, place] : places) spec->places[field] = std::move(place);
   *spec->spec.mutable_model() = std::move(model);

@@ -98,10 +98,10 @@ TEST(SpecFile, UsesInitializerRangeOfConfig) {
     return *std::move(spec);
   };
   const SpecText carried = load("0.041", {});
-  EXPECT_EQ(carried.spec.train().initial().deviation(), 0.041);
-  EXPECT_EQ(carried.places.at("train.initial.deviation").file, dir.File("m/config.json"));
-  EXPECT_EQ(carried.places.at("train.initial.deviation").line, 2);
-  EXPECT_EQ(load("0.041", {"train.initial.deviation=0.03"}).spec.train().initial().deviation(), 0.03);
+  EXPECT_EQ(carried.spec.train().initial().std(), 0.041);
+  EXPECT_EQ(carried.places.at("train.initial.std").file, dir.File("m/config.json"));
+  EXPECT_EQ(carried.places.at("train.initial.std").line, 2);
+  EXPECT_EQ(load("0.041", {"train.initial.std=0.03"}).spec.train().initial().std(), 0.03);
   EXPECT_FALSE(load("0.02", {}).spec.train().has_initial());
 }
 

@@ -1,5 +1,5 @@
 // Commands on steps: `get JOB --steps` and `export` print or convert the step history page by page; `get JOB
-// --course` prints the timeline of the newest step.
+// --timeline` prints the timeline of the newest step.
 #include <absl/strings/str_cat.h>
 #include <unistd.h>
 
@@ -120,12 +120,12 @@ bool LacksSingleJob(Session* session, const char* flag) {
 }  // namespace
 
 int RunStepTimeline(Session* session) {
-  if (LacksSingleJob(session, "--course")) return kExitUsage;
+  if (LacksSingleJob(session, "--timeline")) return kExitUsage;
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), session->line().jobs[0]);
   if (!job.ok()) return session->Fail(job.status());
-  v1::GetStepCourseRequest request;
+  v1::GetStepTimelineRequest request;
   request.set_id(job->id());
-  const absl::StatusOr<v1::GetStepCourseResponse> told = session->client().GetStepCourse(request);
+  const absl::StatusOr<v1::GetStepTimelineResponse> told = session->client().GetStepTimeline(request);
   if (!told.ok()) return session->Fail(told.status());
   if (session->line().output != "table") return session->Show(*told);
   session->console().out << StepTimelineText(*told);

@@ -98,7 +98,7 @@ class GatheredTraces {
   void TakeMemory(const v1::TraceJobResponse::Trace& trace) {
     // All ranks write snapshots; --rank only selects which ones are shown.
     if (session_->line().rank.value_or(trace.rank()) != trace.rank()) return;
-    const v1::StepTraced::WrittenFile& file = trace.trace().memory_snapshot();
+    const v1::StepTraceResult::WrittenFile& file = trace.trace().memory_snapshot();
     const std::string which = absl::StrFormat("step %d of rank %d", trace.trace().step(), trace.rank());
     if (!file.path().empty() && file.error().empty()) {
       memory_.push_back(absl::StrFormat("%s: %s:%s, %s", which, Escaped(trace.node()), Escaped(file.path()),

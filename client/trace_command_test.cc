@@ -105,7 +105,7 @@ TEST_F(TraceCommandTest, ReportsMemorySnapshots) {
       v1::TraceJobResponse update;
       update.mutable_trace()->set_node("node-a");
       update.mutable_trace()->set_rank(rank);
-      v1::StepTraced* const traced = update.mutable_trace()->mutable_trace();
+      v1::StepTraceResult* const traced = update.mutable_trace()->mutable_trace();
       traced->set_step(12);
       traced->set_path("/w/trace.json");
       if (rank == 0) traced->mutable_memory_snapshot()->set_path("/w/memory.pickle");

@@ -206,7 +206,7 @@ std::string OutputFlagError(const CommandLine& line) {
   if (line.step_history && !IsOneOf(form, {"table", "json", "yaml", "csv"}))
     return "--steps supports only -o table, json, yaml or csv";
   if (line.step_timeline && !is_path && !IsOneOf(form, {"table", "json", "yaml"}))
-    return "--course supports only -o table, json, yaml or jsonpath=TEMPLATE";
+    return "--timeline supports only -o table, json, yaml or jsonpath=TEMPLATE";
   if (form == "spec" && line.watch)
     return "-o spec is not supported with -w, because a spec never changes; remove -w";
   if (form == "csv" && !line.step_history) return "-o csv is supported only by get --steps";
@@ -228,7 +228,7 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
   CLI::Option* steps =
       get->add_flag("--steps", line->step_history, "Print the step history of one job")->excludes(watch);
   for (CLI::Option* option : AddStepRange(get, line)) option->needs(steps);
-  CLI::Option* course = get->add_flag("--course", line->step_timeline,
+  CLI::Option* course = get->add_flag("--timeline", line->step_timeline,
                                       "Print the timeline of one job's newest step: lanes and memory")
                             ->excludes(watch)
                             ->excludes(steps);

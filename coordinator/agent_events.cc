@@ -358,7 +358,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       TakeRankStand(update, *facts);
       break;
     case v1::RankUpdate::kStill:
-      facts->TakeStill(node, update.rank(), update.still(), lease_.now());
+      facts->TakeStill(node, update.rank(), update.no_progress(), lease_.now());
       break;
     case v1::RankUpdate::kLaunchAcknowledged:
     case v1::RankUpdate::kCourse:  // The course board takes it (agent_session.cc).
@@ -482,7 +482,7 @@ void Reconciler::TakeRankStand(const v1::RankUpdate& update, const AttemptFacts&
   if (!IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
   if (live.job.stalled_since_unix_nanos() == 0) return;
-  if (!TakeStand(update.rank(), update.stand().where(), &live.job)) return;
+  if (!TakeStand(update.rank(), update.position().position(), &live.job)) return;
   live.new_stands = true;
   MarkUnsaved(&live);
 }

@@ -52,7 +52,7 @@ const std::map<std::string, Bounds>& BoundsByName() {
       {"end_sample", kSample},
       {"signal", kSignal},
       // Only compared or returned.
-      {"epoch", kAny},
+      {"stream_generation", kAny},
       {"request", kAny},
       {"number", kAny},
       {"exit_code", kAny},
@@ -66,8 +66,8 @@ const std::map<std::string, Bounds>& BoundsByName() {
       {"entropy", kAny},
       {"balance_loss", kAny},
       {"z_loss", kAny},
-      {"least_scale", kAny},
-      {"largest_scale", kAny},
+      {"min_scale", kAny},
+      {"max_scale", kAny},
   };
   return bounds;
 }

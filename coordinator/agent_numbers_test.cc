@@ -16,7 +16,7 @@ std::string WhyNot(const v1::AgentMessage& message) { return std::string(CheckNu
 // A valid report, with negative, infinite or huge values where they are allowed.
 v1::AgentMessage Step() {
   v1::AgentMessage message;
-  message.set_epoch(int64_t{7} << 32);
+  message.set_stream_generation(int64_t{7} << 32);
   message.set_sent_unix_nanos(1'800'000'000'000'000'000);
   message.mutable_rank()->set_attempt(3);
   message.mutable_rank()->set_rank(15);
@@ -74,8 +74,9 @@ TEST(AgentNumbers, AppliesBoundsByKindOfNumber) {
               HasSubstr("rank.saved.bytes: out of range (got -9223372036854775808"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_saved()->set_seconds(1e300); }),
               HasSubstr("rank.saved.seconds: out of range (got 1e+300"));
-  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_still()->set_still_ms(INT64_MAX); }),
-              HasSubstr("rank.still.still_ms"));
+  EXPECT_THAT(
+      refused([](auto* m) { m->mutable_rank()->mutable_no_progress()->set_no_progress_ms(INT64_MAX); }),
+      HasSubstr("rank.no_progress.no_progress_ms"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_ready()->mutable_restored()->set_step(-1); }),
               HasSubstr("rank.ready.restored.step: out of range (got -1"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_register_()->add_hosted()->add_ranks(1 << 20); }),
@@ -85,12 +86,12 @@ TEST(AgentNumbers, AppliesBoundsByKindOfNumber) {
       HasSubstr("heartbeat.compute_times[0].ranks[0].steps: out of range (got -1"));
   EXPECT_THAT(
       refused([](auto* m) {
-        m->mutable_preflight()->add_devices()->set_product_flops(std::numeric_limits<double>::infinity());
+        m->mutable_preflight()->add_devices()->set_matmul_flops(std::numeric_limits<double>::infinity());
       }),
-      HasSubstr("preflight.devices[0].product_flops: out of range (got inf"));
+      HasSubstr("preflight.devices[0].matmul_flops: out of range (got inf"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_logs()->add_lines()->set_step(-1); }),
               HasSubstr("logs.lines[0].step: out of range (got -1"));
-  EXPECT_THAT(refused([](auto* m) { m->mutable_traced()->mutable_trace()->set_step(INT64_MIN); }),
+  EXPECT_THAT(refused([](auto* m) { m->mutable_trace_result()->mutable_trace()->set_step(INT64_MIN); }),
               HasSubstr("traced.trace.step"));
 }
 

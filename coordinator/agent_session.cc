@@ -32,7 +32,7 @@ constexpr size_t kMaxRankUpdateBytes = 256 << 10;
 
 absl::Status CheckListSizes(const v1::Register& info) {
   for (const auto& [name, size] :
-       {std::pair("hosted", info.hosted_size()), std::pair("had", info.had_size())}) {
+       {std::pair("hosted", info.hosted_size()), std::pair("past_attempts", info.past_attempts_size())}) {
     if (size <= kMaxAttemptsListed) continue;
     return absl::InvalidArgumentError(absl::StrCat("register.", name, ": too many attempts (got ", size,
                                                    ", want at most ", kMaxAttemptsListed, ")"));
@@ -90,14 +90,14 @@ void DropBadAttempts(Meters* meters, v1::Register* info) {
     *alone.mutable_register_()->add_hosted() = each;
     return is_bad(each, alone, each.ranks_size());
   };
-  const auto bad_had = [&](const v1::HadAttempt& each) {
+  const auto bad_had = [&](const v1::PastAttempt& each) {
     v1::AgentMessage alone;
-    *alone.mutable_register_()->add_had() = each;
+    *alone.mutable_register_()->add_past_attempts() = each;
     return is_bad(each, alone, 0);
   };
   auto* hosted = info->mutable_hosted();
   hosted->erase(std::remove_if(hosted->begin(), hosted->end(), bad_hosted), hosted->end());
-  auto* had = info->mutable_had();
+  auto* had = info->mutable_past_attempts();
   had->erase(std::remove_if(had->begin(), had->end(), bad_had), had->end());
   if (bad > 0)
     LogWarning("rejected attempts of a registration node=%s count=%d first_error=%s", info->node(), bad,
@@ -107,14 +107,14 @@ void DropBadAttempts(Meters* meters, v1::Register* info) {
 // Truncates texts. A message that is still too large has lists that no rank produces, and would enlarge the
 // job's record.
 absl::Status BoundTexts(v1::AgentMessage* message) {
-  if (message->has_traced()) CutTexts(message->mutable_traced());
+  if (message->has_trace_result()) CutTexts(message->mutable_trace_result());
   if (message->has_logs())
     message->mutable_logs()->set_error(CutText(message->logs().error(), kMaxTextBytes));
   if (message->stopped().memory().held_size() > kMaxRanksListed) message->mutable_stopped()->clear_memory();
   if (!message->has_rank()) return absl::OkStatus();
   CutTexts(message->mutable_rank());
   const size_t bytes = message->rank().ByteSizeLong();
-  if (message->rank().has_course() || bytes <= kMaxRankUpdateBytes) return absl::OkStatus();
+  if (message->rank().has_timeline() || bytes <= kMaxRankUpdateBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("rank: too large (got ", bytes, " bytes, want at most ", kMaxRankUpdateBytes, ")"));
 }
@@ -153,9 +153,9 @@ void AgentSession::Left() {
 }
 
 absl::Status AgentSession::Take(v1::AgentMessage* message) {
-  if (message->epoch() != outbox_->epoch()) {
-    return absl::AbortedError(absl::StrCat("message of epoch ", message->epoch(), " on a stream of epoch ",
-                                           outbox_->epoch(), "; register again"));
+  if (message->stream_generation() != outbox_->epoch()) {
+    return absl::AbortedError(absl::StrCat("message of epoch ", message->stream_generation(),
+                                           " on a stream of epoch ", outbox_->epoch(), "; register again"));
   }
   parts_.nodes->Touch(node_, outbox_->epoch());
   const AttemptHosts::Word word = parts_.reconciler->hosts().Filter(node_, message);
@@ -176,7 +176,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
       break;  // Touch() was called above.
     case v1::AgentMessage::kRank:
       // No decision depends on a timeline, so it does not wait for the reconciler.
-      if (message->rank().has_course()) {
+      if (message->rank().has_timeline()) {
         parts_.courses->Take(message->rank());
         break;
       }
@@ -192,7 +192,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
       if (parts_.logs->Take(node_, message->logs()) > 0) LogRejected(*message);
       break;
     case v1::AgentMessage::kTraced:
-      parts_.traces->Take(node_, message->traced());
+      parts_.traces->Take(node_, message->trace_result());
       break;
     case v1::AgentMessage::kRendezvousSet:
       SetKey(message->rendezvous_set());

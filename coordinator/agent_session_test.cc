@@ -50,7 +50,7 @@ class AgentSessionTest : public ReconcilerCase {
   }
   absl::Status Say(const v1::RankUpdate& update) {
     v1::AgentMessage message;
-    message.set_epoch(session_->outbox()->epoch());
+    message.set_stream_generation(session_->outbox()->epoch());
     *message.mutable_rank() = update;
     const absl::Status taken = session_->Take(&message);
     reconciler_->RunOnce();
@@ -85,16 +85,16 @@ TEST_F(AgentSessionTest, DropsInvalidStepAndLogsOnce) {
 TEST_F(AgentSessionTest, StoresValidTimelineAndDropsInvalidOne) {
   Run();
   v1::RankUpdate update = Update("j", 0);
-  update.mutable_course()->set_step(3);
-  update.mutable_course()->add_runs()->set_start_seconds(-2);  // Next to the earlier step.
+  update.mutable_timeline()->set_step(3);
+  update.mutable_timeline()->add_runs()->set_start_seconds(-2);  // Next to the earlier step.
   EXPECT_TRUE(Say(update).ok());
   EXPECT_TRUE(warnings_.empty()) << warnings_[0];
   ASSERT_TRUE(courses_->Find("j").has_value());
-  EXPECT_EQ(courses_->Find("j")->course().step(), 3);
-  update.mutable_course()->set_step(4);
-  update.mutable_course()->mutable_runs(0)->set_seconds(-2);
+  EXPECT_EQ(courses_->Find("j")->timeline().step(), 3);
+  update.mutable_timeline()->set_step(4);
+  update.mutable_timeline()->mutable_runs(0)->set_seconds(-2);
   EXPECT_TRUE(Say(update).ok());
-  EXPECT_EQ(courses_->Find("j")->course().step(), 3);
+  EXPECT_EQ(courses_->Find("j")->timeline().step(), 3);
   ASSERT_THAT(warnings_, SizeIs(1));
   EXPECT_THAT(warnings_[0], HasSubstr("rank.course.runs[0].seconds: out of range (got -2"));
 }
@@ -106,7 +106,7 @@ TEST_F(AgentSessionTest, InvalidExitFailsTheAttempt) {
   EXPECT_TRUE(Say(update).ok());
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   v1::AgentMessage stopped;
-  stopped.set_epoch(session_->outbox()->epoch());
+  stopped.set_stream_generation(session_->outbox()->epoch());
   stopped.mutable_stopped()->set_job_id("j");
   stopped.mutable_stopped()->set_attempt(1);
   EXPECT_TRUE(session_->Take(&stopped).ok());
@@ -125,7 +125,7 @@ TEST_F(AgentSessionTest, InvalidLogEndsTheReadAndStopsTheAgent) {
   ASSERT_TRUE(order.has_read_logs());
   const int64_t request = order.read_logs().request();
   v1::AgentMessage message;
-  message.set_epoch(session_->outbox()->epoch());
+  message.set_stream_generation(session_->outbox()->epoch());
   message.mutable_logs()->set_request(request);
   message.mutable_logs()->add_lines()->set_rank(-1);
   EXPECT_TRUE(session_->Take(&message).ok());
@@ -151,7 +151,7 @@ TEST_F(AgentSessionTest, InvalidPreflightResultFailsThePreflight) {
   while ((*session)->outbox()->TryPop(&order) && !order.has_preflight()) continue;
   ASSERT_TRUE(order.has_preflight());
   v1::AgentMessage message;
-  message.set_epoch((*session)->outbox()->epoch());
+  message.set_stream_generation((*session)->outbox()->epoch());
   message.mutable_preflight()->set_number(order.preflight().number());
   message.mutable_preflight()->set_seconds(-5);
   EXPECT_TRUE((*session)->Take(&message).ok());
@@ -184,7 +184,7 @@ TEST_F(AgentSessionTest, RejectsKeysOfAttemptsOnOtherNodes) {
   v1::CoordinatorMessage sent;
   while (session_->outbox()->TryPop(&sent)) continue;
   v1::AgentMessage set, get;
-  for (v1::AgentMessage* message : {&set, &get}) message->set_epoch(session_->outbox()->epoch());
+  for (v1::AgentMessage* message : {&set, &get}) message->set_stream_generation(session_->outbox()->epoch());
   set.mutable_rendezvous_set()->set_job_id("k");
   set.mutable_rendezvous_set()->set_attempt(1);
   set.mutable_rendezvous_set()->set_key("save/1");
@@ -218,7 +218,7 @@ TEST_F(AgentSessionTest, RejectsExitOfForeignRank) {
 TEST_F(AgentSessionTest, DropsInvalidAttemptButAcceptsAgent) {
   logs_ = std::make_unique<LogRelay>(nodes_.get());
   v1::AgentMessage message = Registration();
-  message.mutable_register_()->add_had()->set_attempt(kMaxAttempt + 1);
+  message.mutable_register_()->add_past_attempts()->set_attempt(kMaxAttempt + 1);
   v1::HostedAttempt* hosted = message.mutable_register_()->add_hosted();
   hosted->set_job_id("j");
   hosted->set_attempt(1);
@@ -227,7 +227,7 @@ TEST_F(AgentSessionTest, DropsInvalidAttemptButAcceptsAgent) {
   ASSERT_THAT(warnings_, SizeIs(1));
   EXPECT_THAT(warnings_[0], HasSubstr("node=n count=2 first: job=j attempt=1"));
   EXPECT_TRUE(nodes_->Snapshot()[0].info.hosted().empty());
-  EXPECT_TRUE(nodes_->Snapshot()[0].info.had().empty());
+  EXPECT_TRUE(nodes_->Snapshot()[0].info.past_attempts().empty());
 }
 
 // Each was a log line, and a registration of 16 MiB has several 100,000.
@@ -236,7 +236,7 @@ TEST_F(AgentSessionTest, RejectsRegistrationWithTooManyAttempts) {
   v1::AgentMessage hosted = Registration(), had = Registration();
   for (int i = 0; i <= 4096; ++i) {
     hosted.mutable_register_()->add_hosted()->set_attempt(-1);
-    had.mutable_register_()->add_had()->set_attempt(-1);
+    had.mutable_register_()->add_past_attempts()->set_attempt(-1);
   }
   EXPECT_THAT(Attached(hosted).status().message(), HasSubstr("register.hosted: too many attempts (got 4097"));
   EXPECT_THAT(Attached(had).status().message(), HasSubstr("register.had: too many attempts (got 4097"));
@@ -248,11 +248,11 @@ TEST_F(AgentSessionTest, LogLineOfRejectedAttemptIsShort) {
   logs_ = std::make_unique<LogRelay>(nodes_.get());
   v1::AgentMessage message = Registration();
   message.mutable_register_()->add_hosted()->set_job_id(std::string(1 << 20, '\x01'));
-  v1::HadAttempt* had = message.mutable_register_()->add_had();
+  v1::PastAttempt* had = message.mutable_register_()->add_past_attempts();
   had->set_job_id(std::string(1 << 20, 'j'));
   had->set_attempt(1);
   EXPECT_TRUE(Attached(message).ok());
-  EXPECT_TRUE(nodes_->Snapshot()[0].info.had().empty());
+  EXPECT_TRUE(nodes_->Snapshot()[0].info.past_attempts().empty());
   ASSERT_THAT(warnings_, SizeIs(1));
   EXPECT_LT(warnings_[0].size(), 1000u);
 }
@@ -296,7 +296,7 @@ TEST_F(AgentSessionTest, TextsOfRanksDoNotEnlargeTheRecord) {
   v1::RankUpdate exit = Update("j", 0);
   exit.mutable_exit()->set_exit_code(1);
   exit.mutable_exit()->set_error(large);
-  exit.mutable_exit()->set_stood(large);
+  exit.mutable_exit()->set_position(large);
   for (int i = 0; i < 100; ++i) exit.mutable_exit()->add_log_tail(large);
   EXPECT_TRUE(Say(exit).ok());
   EXPECT_EQ(Job("j").failure().error().size(), 4096u);

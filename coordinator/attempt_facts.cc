@@ -115,11 +115,12 @@ bool AttemptFacts::TakeStopped(const std::string& node, const v1::FreedMemory& m
   return true;
 }
 
-bool AttemptFacts::TakeStill(const std::string& node, int rank, const v1::RankStill& still, absl::Time now) {
+bool AttemptFacts::TakeStill(const std::string& node, int rank, const v1::RankNoProgress& still,
+                             absl::Time now) {
   RankFacts* facts = RankOn(node, rank);
   if (facts == nullptr) return false;
   facts->still.reset();
-  if (still.still_ms() > 0) facts->still = still;
+  if (still.no_progress_ms() > 0) facts->still = still;
   facts->still_heard = now;
   return true;
 }
@@ -127,13 +128,14 @@ bool AttemptFacts::TakeStill(const std::string& node, int rank, const v1::RankSt
 bool AttemptFacts::TakeNeverCame(const v1::Register& info) {
   NodePart* part = PartOf(info.node());
   if (part == nullptr || !part->launched || part->hosted || part->stopped || stop.has_value()) return false;
-  if (!info.says_had() || info.instance().empty() || info.instance() != part->agent_instance) return false;
+  if (!info.reports_past_attempts() || info.instance().empty() || info.instance() != part->agent_instance)
+    return false;
   for (int rank = part->first_rank; rank < part->first_rank + part->ranks; ++rank) {
     if (ranks_[rank].ready || ranks_[rank].exit.has_value()) return false;
   }
-  const bool had = std::any_of(info.had().begin(), info.had().end(), [this](const v1::HadAttempt& had) {
-    return had.job_id() == ref.job && had.attempt() >= ref.attempt;
-  });
+  const bool had = std::any_of(
+      info.past_attempts().begin(), info.past_attempts().end(),
+      [this](const v1::PastAttempt& had) { return had.job_id() == ref.job && had.attempt() >= ref.attempt; });
   if (had) return false;
   part->launched = false;
   part->missing_since = part->back_since = absl::InfiniteFuture();
@@ -215,12 +217,12 @@ const v1::RankExit* AttemptFacts::FirstFailure() const {
   if (first == nullptr || first->exit->signal() != 0) return first == nullptr ? nullptr : &*first->exit;
   // Peers see a broken connection before a terminated rank is gone, or before a rank without memory has
   // reported its error.
-  const bool has_error = first->exit->has_fault();
+  const bool has_error = first->exit->has_error_class();
   const RankFacts* cause = nullptr;
   for (const RankFacts& rank : ranks_) {
     if (!rank.exit.has_value() || rank.ended - first->ended > kExitTime) continue;
     const bool reported =
-        !has_error && Failed(*rank.exit) && !rank.exit->cancelled() && rank.exit->has_fault();
+        !has_error && Failed(*rank.exit) && !rank.exit->cancelled() && rank.exit->has_error_class();
     if (!reported && !EndedFromOutside(*rank.exit)) continue;
     if (cause == nullptr || rank.ended < cause->ended) cause = &rank;
   }

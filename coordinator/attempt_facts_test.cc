@@ -60,7 +60,7 @@ TEST_F(AttemptFactsTest, RankWithAnErrorIsTheCauseThoughPeersFailedFirst) {
   v1::RankExit exit;
   exit.set_exit_code(3);
   exit.set_peer_failed(true);
-  exit.mutable_fault()->set_kind(v1::RankFault::KIND_MEMORY);
+  exit.mutable_error_class()->set_kind(v1::ErrorClass::KIND_MEMORY);
   const AttemptFacts none = facts_;
   for (const auto& [after, cause] : {std::pair(absl::Milliseconds(10), 2), std::pair(absl::Seconds(5), 0)}) {
     facts_ = none;

@@ -91,7 +91,7 @@ AttemptHosts::Word AttemptHosts::Filter(const std::string& node, v1::AgentMessag
     case v1::AgentMessage::kRank:
       return of_rank(message->rank(), message->rank().rank());
     case v1::AgentMessage::kTraced:
-      return of_rank(message->traced(), message->traced().rank());
+      return of_rank(message->trace_result(), message->trace_result().rank());
     case v1::AgentMessage::kStopped:
       return of_attempt(message->stopped(), [](const Host&) { return true; });
     case v1::AgentMessage::kRendezvousSet:

@@ -69,12 +69,12 @@ TEST_F(AttemptHostsTest, RejectsReportsOnRanksOfOtherNodes) {
   reports[1].mutable_rank()->mutable_exit();
   reports[2].mutable_rank()->mutable_step();
   reports[3].mutable_rank()->mutable_saved();
-  reports[4].mutable_rank()->mutable_stand();
-  reports[5].mutable_rank()->mutable_still();
-  reports[6].mutable_rank()->mutable_course();
+  reports[4].mutable_rank()->mutable_position();
+  reports[5].mutable_rank()->mutable_no_progress();
+  reports[6].mutable_rank()->mutable_timeline();
   reports[7].mutable_rank()->mutable_launch_acknowledged();
-  reports[8].mutable_traced()->set_job_id("j");
-  reports[8].mutable_traced()->set_attempt(1);
+  reports[8].mutable_trace_result()->set_job_id("j");
+  reports[8].mutable_trace_result()->set_attempt(1);
   EXPECT_EQ(v1::RankUpdate::descriptor()->oneof_decl(0)->field_count(), 8) << "a new one is checked too";
   for (const v1::AgentMessage& report : reports) {
     EXPECT_EQ(Of("a", report), Word::kTaken) << report.ShortDebugString();

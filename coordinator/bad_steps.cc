@@ -43,10 +43,11 @@ const char* FieldOf(v1::BadStepKind kind) {
   return kind == v1::BAD_STEP_KIND_SPIKE ? "train.on_spike" : "train.on_nonfinite";
 }
 
-// Adds `range` to the sorted, disjoint ranges of job.passed_over(): ranges that overlap or touch become one.
+// Adds `range` to the sorted, disjoint ranges of job.skipped_samples(): ranges that overlap or touch become
+// one.
 void Merge(v1::SampleRange range, v1::Job* job) {
   std::vector<v1::SampleRange> apart;
-  for (const v1::SampleRange& each : job->passed_over()) {
+  for (const v1::SampleRange& each : job->skipped_samples()) {
     if (each.end() < range.first() || range.end() < each.first()) {
       apart.push_back(each);
       continue;
@@ -56,7 +57,7 @@ void Merge(v1::SampleRange range, v1::Job* job) {
   }
   apart.push_back(range);
   std::sort(apart.begin(), apart.end(), [](const auto& a, const auto& b) { return a.first() < b.first(); });
-  job->mutable_passed_over()->Assign(apart.begin(), apart.end());
+  job->mutable_skipped_samples()->Assign(apart.begin(), apart.end());
 }
 
 }  // namespace
@@ -85,7 +86,7 @@ std::string WhyNotBack(const v1::Job& job) {
   }
   // If the first step after a skipped range is bad too, skipping more samples would not help: the parameters
   // or the configuration are the cause.
-  for (const v1::SampleRange& range : job.passed_over()) {
+  for (const v1::SampleRange& range : job.skipped_samples()) {
     const bool follows = range.end() == bad.first_sample() && bad.step() == job.restored().step() + 1;
     if (follows) {
       return absl::StrCat("the job rewound and skipped samples ", range.first(), " to ", range.end() - 1,

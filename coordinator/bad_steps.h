@@ -34,7 +34,7 @@ bool WantsToGoBack(const v1::Job& job);
 // Why the job may not rewind; empty if it may. REQUIRES: WantsToGoBack().
 std::string WhyNotBack(const v1::Job& job);
 
-// Samples that the next attempt skips in addition to job.passed_over(): from its start, as far as that is
+// Samples that the next attempt skips in addition to job.skipped_samples(): from its start, as far as that is
 // known, to the last sample of the bad step. REQUIRES: WantsToGoBack().
 v1::SampleRange RangeToPassOver(const v1::Job& job);
 

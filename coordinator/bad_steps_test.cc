@@ -58,7 +58,8 @@ class BadStepsTest : public testing::Test {
   void Commit(int64_t step) { job_.add_checkpoints()->set_step(step); }
   std::vector<std::pair<int64_t, int64_t>> PassedOver() {
     std::vector<std::pair<int64_t, int64_t>> ranges;
-    for (const v1::SampleRange& range : job_.passed_over()) ranges.emplace_back(range.first(), range.end());
+    for (const v1::SampleRange& range : job_.skipped_samples())
+      ranges.emplace_back(range.first(), range.end());
     return ranges;
   }
   using Range = std::pair<int64_t, int64_t>;
@@ -103,7 +104,7 @@ TEST_F(BadStepsTest, SkipsSamplesFromNewestCheckpointToTheStep) {
   EndBy(Bad(8, 84));
   GoBack(&job_);
   EXPECT_THAT(PassedOver(), ElementsAre(Range(0, 96))) << "there is no checkpoint";
-  job_.clear_passed_over();
+  job_.clear_skipped_samples();
   Commit(3);
   Commit(6);
   GoBack(&job_);

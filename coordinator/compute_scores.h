@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "proto/fsdpd/v1/pace.pb.h"
+#include "proto/fsdpd/v1/compute_times.pb.h"
 
 namespace fsdpd {
 

@@ -140,7 +140,7 @@ TEST_F(CoordinatorTest, RunsJobFromSubmitToSuccess) {
   const auto launch = agent->Await(Body::kLaunch);
   ASSERT_TRUE(launch.has_value());
   EXPECT_EQ(launch->launch().job_id(), job.id());
-  EXPECT_EQ(launch->launch().world(), 2);
+  EXPECT_EQ(launch->launch().world_size(), 2);
   EXPECT_EQ(launch->launch().spec().fsdp().strategy(),
             v1::STRATEGY_OPTIM_GRADS_PARAMS);  // The resolved value.
   const AttemptRef ref = {job.id(), 1};
@@ -241,7 +241,7 @@ TEST_F(CoordinatorTest, SecondJobForTheSameSlotsNamesTheFirst) {
 TEST_F(CoordinatorTest, MessageOfOtherStreamGenerationEndsTheStream) {
   const auto agent = Agent("node-0", 1);
   v1::AgentMessage message;
-  message.set_epoch(agent->epoch() - 1);
+  message.set_stream_generation(agent->epoch() - 1);
   message.mutable_heartbeat();
   agent->Send(message);
   EXPECT_EQ(agent->AwaitEnd().error_code(), grpc::StatusCode::ABORTED);
@@ -389,7 +389,7 @@ TEST_F(CoordinatorTest, RejectsBadSpecWithAllViolations) {
   *request.mutable_spec() = spec;
   v1::ValidateJobResponse response;
   ASSERT_TRUE(stub_->ValidateJob(&context, request, &response).ok());
-  EXPECT_GE(response.faults_size(), 3);
+  EXPECT_GE(response.violations_size(), 3);
 }
 
 TEST_F(CoordinatorTest, RejectsUnknownEnumNumbers) {
@@ -435,9 +435,9 @@ TEST_F(CoordinatorTest, SixtyViolationsFitInTheError) {
   v1::PlanJobResponse response;
   for (const grpc::Status& status : {Submit(spec, "", &job), stub_->PlanJob(&context, request, &response)}) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
-    const auto faults = DetailOf<v1::SpecFaults>(status);
-    EXPECT_GE(faults.faults_size() + faults.more(), 60);
-    EXPECT_FALSE(faults.faults(0).fix().empty());
+    const auto faults = DetailOf<v1::SpecViolations>(status);
+    EXPECT_GE(faults.violations_size() + faults.more(), 60);
+    EXPECT_FALSE(faults.violations(0).fix().empty());
     EXPECT_FALSE(DetailOf<google::rpc::ErrorInfo>(status).metadata().at("rules").empty());
   }
 }

@@ -71,7 +71,7 @@ absl::Status Reconciler::Uncordon(const std::string& node) {
 // cordon it for a result that a user has accepted.
 absl::Status Reconciler::AcceptMeasured(const std::string& node) {
   const v1::NodePreflight measured = preflights_.Find(node).value_or(v1::NodePreflight());
-  if (measured.faults().empty() || measured.accepted()) return absl::OkStatus();
+  if (measured.violations().empty() || measured.accepted()) return absl::OkStatus();
   preflights_.Accept(node);
   ReadPresence();
   return StoreNodes();
@@ -84,7 +84,7 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   }
   const bool over = event == JobEvent::kRetry || event == JobEvent::kGiveUp;
   const std::string& node = job.failure().node();
-  if (!over || job.failure().attempt() != job.attempt() || !job.failure().blames_node()) return;
+  if (!over || job.failure().attempt() != job.attempt() || !job.failure().node_at_fault()) return;
   if (OthersFellSilentWith(node)) return;
   const std::string reason = node_failures_.Take(job, lease_.now(), parts_.clock->Wall());
   if (reason.empty() || cordons_.Find(node).has_value()) return;
@@ -140,13 +140,13 @@ void Reconciler::MarkStanding(v1::Node* node) const {
   node_failures_.MarkIn(node);
   const absl::Time healthy = HealthySince(node->name());
   if (healthy == absl::InfinitePast()) return;
-  node->mutable_standing()->set_healthy_unix_nanos(absl::ToUnixNanos(parts_.clock->WallOf(healthy)));
+  node->mutable_health()->set_healthy_unix_nanos(absl::ToUnixNanos(parts_.clock->WallOf(healthy)));
 }
 
 void Reconciler::LoadStanding(const v1::Node& node) {
   const absl::Time now = parts_.clock->Now(), wall = parts_.clock->Wall();
   node_failures_.Load(node, now, wall);
-  const v1::NodeStanding& standing = node.standing();
+  const v1::NodeHealth& standing = node.health();
   if (standing.healthy_unix_nanos() == 0) return;
   const absl::Duration ago = wall - absl::FromUnixNanos(standing.healthy_unix_nanos());
   healthy_before_[node.name()] = {standing.agent_instance(), now - std::max(ago, absl::ZeroDuration())};

@@ -32,7 +32,7 @@ v1::Event EventOf(const std::string& node, const v1::Cordon& cordon, const v1::C
   const bool same = drain.SerializeAsString() == before.drain().SerializeAsString();
   if (same) return NodeEvent(node, v1::EVENT_KIND_CORDONED, cordon.unix_nanos(), ShownReason(cordon));
   if (drain.empty_unix_nanos() > 0)
-    return NodeEvent(node, v1::EVENT_KIND_EMPTY, drain.empty_unix_nanos(),
+    return NodeEvent(node, v1::EVENT_KIND_NODE_DRAINED, drain.empty_unix_nanos(),
                      "no job has processes on the node any more");
   return NodeEvent(node, v1::EVENT_KIND_DRAINING, drain.unix_nanos(), cordon.reason());
 }

@@ -11,8 +11,8 @@ namespace {
 // about 50 in memory.
 constexpr int kMaxRuns = 8192, kMaxSamples = 2048, kMaxComponents = 64;
 
-bool HasTooManyEntries(const v1::StepCourse& course) {
-  const auto too_long = [](const v1::StepCourse::MemorySample& sample) {
+bool HasTooManyEntries(const v1::StepTimeline& course) {
+  const auto too_long = [](const v1::StepTimeline::MemorySample& sample) {
     return sample.bytes_size() > kMaxComponents;
   };
   return course.runs_size() > kMaxRuns || course.components_size() > kMaxComponents ||
@@ -25,9 +25,9 @@ bool HasTooManyEntries(const v1::StepCourse& course) {
 void CourseBoard::Take(const v1::RankUpdate& update) {
   const std::shared_ptr<const v1::Job> job = jobs_->Find(update.job_id());
   if (job == nullptr || job->attempt() != update.attempt() || update.rank() != 0) return;
-  if (HasTooManyEntries(update.course())) return;
-  v1::GetStepCourseResponse response;
-  *response.mutable_course() = update.course();
+  if (HasTooManyEntries(update.timeline())) return;
+  v1::GetStepTimelineResponse response;
+  *response.mutable_timeline() = update.timeline();
   response.set_attempt(update.attempt());
   std::string bytes = response.SerializeAsString();
   const auto size = static_cast<int64_t>(bytes.size());
@@ -48,7 +48,7 @@ void CourseBoard::Drop(const std::string& job_id) {
   entries_.erase(found);
 }
 
-std::optional<v1::GetStepCourseResponse> CourseBoard::Find(const std::string& job_id) const {
+std::optional<v1::GetStepTimelineResponse> CourseBoard::Find(const std::string& job_id) const {
   std::string bytes;
   {
     MutexLock lock(&mutex_);
@@ -56,7 +56,7 @@ std::optional<v1::GetStepCourseResponse> CourseBoard::Find(const std::string& jo
     if (found == entries_.end()) return std::nullopt;
     bytes = found->second.bytes;
   }
-  v1::GetStepCourseResponse response;
+  v1::GetStepTimelineResponse response;
   if (!response.ParseFromString(bytes)) return std::nullopt;  // Cannot happen: serialized by Take().
   return response;
 }

@@ -1,5 +1,5 @@
-// Step timelines (StepCourse): the timeline of the newest step of each job, from the agent of its rank 0, at
-// most once per second. It is for users only and not stored; after a restart the next report fills it.
+// Step timelines (StepTimeline): the timeline of the newest step of each job, from the agent of its rank 0,
+// at most once per second. It is for users only and not stored; after a restart the next report fills it.
 //
 // Only accepted for live jobs, from the node of rank 0 of the running attempt. The last timeline remains
 // after a job has ended, when it is often of interest. All jobs together are limited to kMaxCoursesBytes; the
@@ -16,7 +16,7 @@
 #include "base/mutex.h"
 #include "coordinator/job_watch.h"
 #include "proto/fsdpd/v1/agent.pb.h"
-#include "proto/fsdpd/v1/course.pb.h"
+#include "proto/fsdpd/v1/timeline.pb.h"
 
 namespace fsdpd {
 
@@ -33,11 +33,11 @@ class CourseBoard {
   // Stores the timeline of an agent's update. REQUIRES: accepted by AttemptHosts (attempt_hosts.h).
   void Take(const v1::RankUpdate& update);
   // Empty if none was reported, or it was dropped.
-  std::optional<v1::GetStepCourseResponse> Find(const std::string& job_id) const;
+  std::optional<v1::GetStepTimelineResponse> Find(const std::string& job_id) const;
 
  private:
   struct Entry {
-    std::string bytes;  // A serialized GetStepCourseResponse: a third of the size of the message object.
+    std::string bytes;  // A serialized GetStepTimelineResponse: a third of the size of the message object.
     int64_t turn = 0;   // Position in the order of updates over all jobs.
   };
   void Drop(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -30,13 +30,13 @@ struct Case {
     update.set_job_id(id);
     update.set_attempt(attempt);
     update.set_rank(rank);
-    update.mutable_course()->set_step(step);
-    update.mutable_course()->add_runs()->set_instruction(std::string(name_bytes, 'x'));
+    update.mutable_timeline()->set_step(step);
+    update.mutable_timeline()->add_runs()->set_instruction(std::string(name_bytes, 'x'));
     courses.Take(update);
   }
   int64_t StepOf(const std::string& id) const {
     const auto found = courses.Find(id);
-    return found.has_value() ? found->course().step() : 0;
+    return found.has_value() ? found->timeline().step() : 0;
   }
 
   JobBoard jobs;
@@ -50,7 +50,7 @@ TEST(CourseBoard, RetainsTheNewestOfAJob) {
   board.Tell("j", 2, 9);
   const auto found = board.courses.Find("j");
   ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->course().step(), 9);
+  EXPECT_EQ(found->timeline().step(), 9);
   EXPECT_EQ(found->attempt(), 2);
   EXPECT_EQ(board.StepOf("k"), 0);
 }
@@ -96,19 +96,19 @@ TEST(CourseBoard, RejectsLargerThanAnyRankSends) {
 // Half a million empty entries fit in a megabyte, and each reader parsed them.
 TEST(CourseBoard, RejectsMoreEntriesThanAnyRankSends) {
   Case board;
-  const auto take = [&](const std::function<void(v1::StepCourse*)>& add, int count) {
+  const auto take = [&](const std::function<void(v1::StepTimeline*)>& add, int count) {
     v1::RankUpdate update;
     update.set_job_id("j");
     update.set_attempt(2);
-    update.mutable_course()->set_step(count);
-    for (int i = 0; i < count; ++i) add(update.mutable_course());
+    update.mutable_timeline()->set_step(count);
+    for (int i = 0; i < count; ++i) add(update.mutable_timeline());
     board.courses.Take(update);
     return board.StepOf("j") == count;
   };
-  const auto run = [](v1::StepCourse* course) { course->add_runs(); };
-  const auto sample = [](v1::StepCourse* course) { course->add_memory(); };
-  const auto component = [](v1::StepCourse* course) { course->add_components(); };
-  const auto bytes = [](v1::StepCourse* course) {
+  const auto run = [](v1::StepTimeline* course) { course->add_runs(); };
+  const auto sample = [](v1::StepTimeline* course) { course->add_memory(); };
+  const auto component = [](v1::StepTimeline* course) { course->add_components(); };
+  const auto bytes = [](v1::StepTimeline* course) {
     (course->memory().empty() ? course->add_memory() : course->mutable_memory(0))->add_bytes(1);
   };
   EXPECT_TRUE(take(run, 4096) && take(sample, 1024) && take(component, 10) && take(bytes, 10));

@@ -28,13 +28,13 @@ class DirectoryTest : public ServedCase {
     *id = response.job().id();
     return status;
   }
-  std::vector<v1::Fault> Validate(const v1::JobSpec& spec) {
+  std::vector<v1::Violation> Validate(const v1::JobSpec& spec) {
     grpc::ClientContext context;
     v1::ValidateJobRequest request;
     *request.mutable_spec() = spec;
     v1::ValidateJobResponse response;
     EXPECT_TRUE(stub_->ValidateJob(&context, request, &response).ok());
-    return {response.faults().begin(), response.faults().end()};
+    return {response.violations().begin(), response.violations().end()};
   }
   void CancelOrDie(const std::string& id) {
     grpc::ClientContext context;
@@ -62,7 +62,7 @@ TEST_F(DirectoryTest, PausedJobOwnsItsDirectoryUntilItEnds) {
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(refused.error_message(),
               HasSubstr("checkpoint.dir: /runs/7 belongs to job " + first + ", which is paused"));
-  const std::vector<v1::Fault> faults = Validate(Saving("/runs/7"));
+  const std::vector<v1::Violation> faults = Validate(Saving("/runs/7"));
   ASSERT_EQ(faults.size(), 1U);
   EXPECT_EQ(faults[0].rule(), "checkpoint_dir_taken");
   EXPECT_EQ(faults[0].field(), "checkpoint.dir");

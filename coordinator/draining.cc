@@ -90,7 +90,7 @@ void Reconciler::TendDrains() {
     if (!IsDraining(cordon)) continue;
     for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
       LiveJob& live = jobs_.at(id);
-      if (!IsOn(live.job.held(), node)) continue;
+      if (!IsOn(live.job.reserved_nodes(), node)) continue;
       Commit(&live, JobEvent::kUnplace,
              absl::StrCat("node ", node,
                           " was drained before the launch; the job is launched when slots are free"))
@@ -141,7 +141,7 @@ void Reconciler::HaveMove(LiveJob* live, const std::string& node, const v1::Cord
     v1::Job::Pause* pause = job->mutable_pause();
     pause->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
     pause->set_grace_ms(grace_ms);
-    pause->set_resumes(true);
+    pause->set_resumes_automatically(true);
     pause->set_drained_from(node);
   });
   if (stored.ok()) BeginStop(facts, grace_ms, absl::StrCat("node ", node, " is drained"), /*save=*/saves);
@@ -149,7 +149,7 @@ void Reconciler::HaveMove(LiveJob* live, const std::string& node, const v1::Cord
 
 bool Reconciler::HasNothing(const std::string& node) const {
   for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
-    if (IsOn(jobs_.at(id).job.held(), node)) return false;
+    if (IsOn(jobs_.at(id).job.reserved_nodes(), node)) return false;
   }
   for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
     const v1::Job& job = jobs_.at(id).job;

@@ -82,8 +82,8 @@ std::string Clipped(const std::string& text, size_t bytes) {
   return text.substr(0, end) + "...";
 }
 
-v1::Fault ToClippedProto(const Violation& fault) {
-  v1::Fault proto;
+v1::Violation ToClippedProto(const Violation& fault) {
+  v1::Violation proto;
   proto.set_rule(fault.rule);
   proto.set_severity(v1::SEVERITY_ERROR);
   proto.set_field(Clipped(fault.field, kMaxTextBytes));
@@ -97,7 +97,7 @@ class SpecDetails {
  public:
   void Add(const Violation& fault) {
     AddRule(fault.rule);
-    const v1::Fault proto = ToClippedProto(fault);
+    const v1::Violation proto = ToClippedProto(fault);
     google::rpc::BadRequest::FieldViolation violation;
     violation.set_field(proto.field());
     violation.set_description(proto.reason());
@@ -105,7 +105,7 @@ class SpecDetails {
     // In order: the omitted violations are the end of the list, not its longest entries.
     if (faults_.more() > 0 || bytes_ + bytes > kMaxDetailBytes) return faults_.set_more(faults_.more() + 1);
     bytes_ += bytes;
-    *faults_.add_faults() = proto;
+    *faults_.add_violations() = proto;
     *bad_.add_field_violations() = violation;
   }
   void AttachTo(absl::Status* status) {
@@ -130,7 +130,7 @@ class SpecDetails {
   }
 
   google::rpc::BadRequest bad_;
-  v1::SpecFaults faults_;
+  v1::SpecViolations faults_;
   std::set<std::string> rules_;
   size_t rules_bytes_ = 0;
   size_t bytes_ = 0;

@@ -65,9 +65,9 @@ TEST(Errors, BadSpecListsOnlyErrors) {
   EXPECT_EQ(ReasonOf(status), "INVALID_SPEC");
   EXPECT_EQ(status.error_message(),
             "the job spec has 2 errors; the first: train.steps: train.steps is wrong.");
-  v1::SpecFaults faults;
+  v1::SpecViolations faults;
   ASSERT_TRUE(Find(status, &faults));
-  EXPECT_EQ(faults.faults(1).fix(), "Write 1.");  // Separate from the reason.
+  EXPECT_EQ(faults.violations(1).fix(), "Write 1.");  // Separate from the reason.
   EXPECT_EQ(faults.more(), 0);
 }
 
@@ -94,13 +94,13 @@ TEST(Errors, SixtyViolationsFitInMetadata) {
     EXPECT_LT(status.error_details().size(), 5000u);
     EXPECT_LT(status.error_message().size(), 350u);
     EXPECT_THAT(status.error_message(), HasSubstr("60 errors"));
-    v1::SpecFaults details;
+    v1::SpecViolations details;
     google::rpc::BadRequest bad;
     ASSERT_TRUE(Find(status, &details));
     ASSERT_TRUE(Find(status, &bad));
-    EXPECT_GE(details.faults_size(), 10);
-    EXPECT_EQ(details.faults_size() + details.more(), 60);
-    EXPECT_EQ(bad.field_violations_size(), details.faults_size() + 1);
+    EXPECT_GE(details.violations_size(), 10);
+    EXPECT_EQ(details.violations_size() + details.more(), 60);
+    EXPECT_EQ(bad.field_violations_size(), details.violations_size() + 1);
     EXPECT_THAT(bad.field_violations().rbegin()->description(),
                 HasSubstr(std::to_string(details.more()) + " more"));
   }

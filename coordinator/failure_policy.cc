@@ -17,15 +17,15 @@ namespace {
 constexpr absl::Duration kFirstRetry = absl::Seconds(1);
 constexpr absl::Duration kLongestRetry = absl::Minutes(1);
 
-v1::FailureCause CauseOf(const v1::RankFault& fault) {
+v1::FailureCause CauseOf(const v1::ErrorClass& fault) {
   switch (fault.kind()) {
-    case v1::RankFault::KIND_CONFIGURATION:
+    case v1::ErrorClass::KIND_CONFIGURATION:
       return v1::FAILURE_CAUSE_CONFIGURATION;
-    case v1::RankFault::KIND_DATA:
+    case v1::ErrorClass::KIND_DATA:
       return v1::FAILURE_CAUSE_DATA;
-    case v1::RankFault::KIND_NODE:
+    case v1::ErrorClass::KIND_NODE:
       return v1::FAILURE_CAUSE_NODE;
-    case v1::RankFault::KIND_DISK:
+    case v1::ErrorClass::KIND_DISK:
       return v1::FAILURE_CAUSE_DISK;
     default:  // Including values of newer agents.
       return v1::FAILURE_CAUSE_UNSPECIFIED;
@@ -40,10 +40,10 @@ v1::FailureCause CauseOf(const v1::Job::Failure& failure) {
   if (failure.has_bad_step()) return v1::FAILURE_CAUSE_BAD_STEP;
   if (failure.refused() || failure.drained() || failure.newer_attempt() > 0) return v1::FAILURE_CAUSE_DRAINED;
   if (failure.has_hang()) return v1::FAILURE_CAUSE_HANG;
-  const v1::FailureCause reported = CauseOf(failure.fault());
+  const v1::FailureCause reported = CauseOf(failure.error_class());
   if (reported != v1::FAILURE_CAUSE_UNSPECIFIED) return reported;
   const bool not_of_a_rank = failure.rank() < 0 && !failure.node().empty();
-  if (not_of_a_rank || WasNotLaunched(failure) || failure.node_to_blame()) return v1::FAILURE_CAUSE_NODE;
+  if (not_of_a_rank || WasNotLaunched(failure) || failure.stopped_by_agent()) return v1::FAILURE_CAUSE_NODE;
   return v1::FAILURE_CAUSE_PROCESS;
 }
 
@@ -92,11 +92,11 @@ int64_t StepOfNoProgress(const v1::Job& job, const v1::Job::Failure& failure) {
   if (!saves || AttemptsInVain(job) < kMaxAttemptsWithoutProgress ||
       before.size() + 1 < kMaxAttemptsWithoutProgress)
     return -1;
-  if (!MayBeOfJob(failure.cause(), failure.blames_node())) return -1;
+  if (!MayBeOfJob(failure.cause(), failure.node_at_fault())) return -1;
   const int64_t first = before[kMaxAttemptsWithoutProgress - 2].step();
   int64_t newest = StepOf(job);
   for (int i = 0; i < kMaxAttemptsWithoutProgress - 1; ++i) {
-    if (!MayBeOfJob(before[i].cause(), before[i].blames_node())) return -1;
+    if (!MayBeOfJob(before[i].cause(), before[i].node_at_fault())) return -1;
     newest = std::max(newest, before[i].step());
   }
   return newest > first ? -1 : first;
@@ -136,7 +136,8 @@ const char* ByWhat(v1::FailureCause cause) {
 
 void Classify(v1::Job::Failure* failure) {
   failure->set_cause(CauseOf(*failure));
-  failure->set_blames_node(failure->fault().kind() == v1::RankFault::KIND_NODE || failure->hang().by_node());
+  failure->set_node_at_fault(failure->error_class().kind() == v1::ErrorClass::KIND_NODE ||
+                             failure->hang().caused_by_node());
 }
 
 void KeepFailedAttempt(v1::Job* job) {
@@ -154,18 +155,18 @@ void KeepFailedAttempt(v1::Job* job) {
   for (const v1::Job::Placement& placement : job->placements()) ranks += placement.ranks();
   entry->set_ranks(ranks);
   entry->set_node(failure.node());
-  entry->set_blames_node(failure.blames_node());
+  entry->set_node_at_fault(failure.node_at_fault());
   entry->set_step(std::max({entry->step(), job->restored().step(), job->last_step().step()}));
 }
 
 std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
-  if (failure->fault().permanent()) return "another attempt would fail in the same way";
+  if (failure->error_class().permanent()) return "another attempt would fail in the same way";
   if (failure->cause() == v1::FAILURE_CAUSE_DISK)
     return "another attempt would fail in the same way: free disk space for the checkpoint; "
            "`fsdpctl retry` resumes from the newest checkpoint, or starts over without one";
   if (IsOfFiles(failure->cause())) {
     if (HasTrained(job)) return "";
-    if (!failure->fault().node_only())
+    if (!failure->error_class().node_only())
       return absl::StrCat("not launched again before its first step: fix it and run `fsdpctl retry ",
                           job.id(), "`");
     const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
@@ -192,7 +193,8 @@ std::string NodeToAvoid(const v1::Job& job) {
   const v1::Job::Failure& failure = job.failure();
   if (!job.has_failure() || failure.attempt() != job.attempt()) return "";
   // An agent that refused a launch may refuse again, for example while its slots are occupied.
-  const bool may_be_of_node = failure.blames_node() || WasNotLaunched(failure) || IsOfFiles(failure.cause());
+  const bool may_be_of_node =
+      failure.node_at_fault() || WasNotLaunched(failure) || IsOfFiles(failure.cause());
   return may_be_of_node ? failure.node() : "";
 }
 

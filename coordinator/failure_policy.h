@@ -1,12 +1,12 @@
 // Failure attribution and retry policy: the cause of a failed attempt, and whether, when and where the next
 // attempt runs. Error texts are never parsed: a cause comes from fields that agents and ranks report
-// (RankFault), or from what the coordinator observed itself.
+// (ErrorClass), or from what the coordinator observed itself.
 //
 //   * An error that every attempt would repeat ends the job immediately. So does any other configuration or
 //     data error
-// before the job's first step, because a user must fix it. Exception: RankFault.node_only is retried once, on
-// another node if one has capacity. After a step the files were readable once and may return (a volume that
-// was not mounted), so more attempts follow.
+// before the job's first step, because a user must fix it. Exception: ErrorClass.node_only is retried once,
+// on another node if one has capacity. After a step the files were readable once and may return (a volume
+// that was not mounted), so more attempts follow.
 //   * A final checkpoint without disk space ends the job: another attempt would train to the end again and
 //     fail until a
 // user frees space.

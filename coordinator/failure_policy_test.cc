@@ -19,10 +19,10 @@ v1::Job::Failure OfRank(int rank, int exit_code = 1) {
   return failure;
 }
 
-v1::Job::Failure Said(v1::RankFault::Kind kind, bool permanent = false) {
+v1::Job::Failure Said(v1::ErrorClass::Kind kind, bool permanent = false) {
   v1::Job::Failure failure = OfRank(0);
-  failure.mutable_fault()->set_kind(kind);
-  failure.mutable_fault()->set_permanent(permanent);
+  failure.mutable_error_class()->set_kind(kind);
+  failure.mutable_error_class()->set_permanent(permanent);
   return failure;
 }
 
@@ -36,11 +36,11 @@ TEST(FailurePolicy, DerivesCausesFromReportsAndObservations) {
   std::vector<Case> cases = {
       {"a crash", OfRank(3), v1::FAILURE_CAUSE_PROCESS, false},
       {"a refused launch of an older agent", OfRank(0, kRefusedExitCode), v1::FAILURE_CAUSE_NODE, false},
-      {"a spec", Said(v1::RankFault::KIND_CONFIGURATION), v1::FAILURE_CAUSE_CONFIGURATION, false},
-      {"a file", Said(v1::RankFault::KIND_DATA), v1::FAILURE_CAUSE_DATA, false},
-      {"a device", Said(v1::RankFault::KIND_NODE), v1::FAILURE_CAUSE_NODE, true},
-      {"a full disk", Said(v1::RankFault::KIND_DISK), v1::FAILURE_CAUSE_DISK, false},
-      {"a fault that a newer rank knows", Said(static_cast<v1::RankFault::Kind>(9)),
+      {"a spec", Said(v1::ErrorClass::KIND_CONFIGURATION), v1::FAILURE_CAUSE_CONFIGURATION, false},
+      {"a file", Said(v1::ErrorClass::KIND_DATA), v1::FAILURE_CAUSE_DATA, false},
+      {"a device", Said(v1::ErrorClass::KIND_NODE), v1::FAILURE_CAUSE_NODE, true},
+      {"a full disk", Said(v1::ErrorClass::KIND_DISK), v1::FAILURE_CAUSE_DISK, false},
+      {"a fault that a newer rank knows", Said(static_cast<v1::ErrorClass::Kind>(9)),
        v1::FAILURE_CAUSE_PROCESS, false},
       {"a lost node, of which its owner says whether it is to blame", OfRank(-1, 0), v1::FAILURE_CAUSE_NODE,
        false},
@@ -54,9 +54,9 @@ TEST(FailurePolicy, DerivesCausesFromReportsAndObservations) {
     f->set_exit_code(0);
     f->set_signal(SIGKILL);
   });
-  add("an agent that ends", v1::FAILURE_CAUSE_NODE, false, [](Failure* f) { f->set_node_to_blame(true); });
+  add("an agent that ends", v1::FAILURE_CAUSE_NODE, false, [](Failure* f) { f->set_stopped_by_agent(true); });
   add("a drained node", v1::FAILURE_CAUSE_DRAINED, false, [](Failure* f) {
-    f->set_node_to_blame(true);
+    f->set_stopped_by_agent(true);
     f->set_drained(true);
   });
   add("an agent that is stopping", v1::FAILURE_CAUSE_DRAINED, false, [](Failure* f) {
@@ -68,8 +68,8 @@ TEST(FailurePolicy, DerivesCausesFromReportsAndObservations) {
   add("a rank behind", v1::FAILURE_CAUSE_HANG, false,
       [](Failure* f) { f->mutable_hang()->set_kind(v1::Job::Hang::KIND_BEHIND); });
   add("a rank in the kernel", v1::FAILURE_CAUSE_HANG, true, [](Failure* f) {
-    f->mutable_hang()->set_kind(v1::Job::Hang::KIND_ABSENT);
-    f->mutable_hang()->set_by_node(true);
+    f->mutable_hang()->set_kind(v1::Job::Hang::KIND_UNRESPONSIVE);
+    f->mutable_hang()->set_caused_by_node(true);
   });
   add("what nobody did", v1::FAILURE_CAUSE_PROCESS, false, [](Failure* f) {
     f->set_rank(-1);
@@ -78,7 +78,7 @@ TEST(FailurePolicy, DerivesCausesFromReportsAndObservations) {
   for (Case& each : cases) {
     Classify(&each.failure);
     EXPECT_EQ(each.failure.cause(), each.cause) << each.what;
-    EXPECT_EQ(each.failure.blames_node(), each.blames_node) << each.what;
+    EXPECT_EQ(each.failure.node_at_fault(), each.blames_node) << each.what;
   }
 }
 
@@ -102,31 +102,31 @@ class NoOtherTest : public ::testing::Test {
   static v1::Job::Failure OfNode() {
     v1::Job::Failure failure = OfRank(-1, 0);
     Classify(&failure);
-    failure.set_blames_node(true);
+    failure.set_node_at_fault(true);
     return failure;
   }
   v1::Job job_;
 };
 
 TEST_F(NoOtherTest, PermanentErrorIsNotRetried) {
-  EXPECT_EQ(Fail(Said(v1::RankFault::KIND_CONFIGURATION, true)),
+  EXPECT_EQ(Fail(Said(v1::ErrorClass::KIND_CONFIGURATION, true)),
             "another attempt would fail in the same way");
   EXPECT_EQ(job_.failure().cause(), v1::FAILURE_CAUSE_CONFIGURATION);
 }
 
 TEST_F(NoOtherTest, FinalCheckpointWithoutSpaceIsNotRetried) {
-  EXPECT_THAT(Fail(Said(v1::RankFault::KIND_DISK), 100), ::testing::HasSubstr("free disk space"));
+  EXPECT_THAT(Fail(Said(v1::ErrorClass::KIND_DISK), 100), ::testing::HasSubstr("free disk space"));
   EXPECT_EQ(job_.failure().cause(), v1::FAILURE_CAUSE_DISK);
 }
 
-v1::Job::Failure OfNodeOnly(v1::RankFault::Kind kind) {
+v1::Job::Failure OfNodeOnly(v1::ErrorClass::Kind kind) {
   v1::Job::Failure failure = Said(kind);
-  failure.mutable_fault()->set_node_only(true);
+  failure.mutable_error_class()->set_node_only(true);
   return failure;
 }
 
 TEST_F(NoOtherTest, WrongPathBeforeFirstStepIsNotRetried) {
-  for (const auto kind : {v1::RankFault::KIND_DATA, v1::RankFault::KIND_CONFIGURATION}) {
+  for (const auto kind : {v1::ErrorClass::KIND_DATA, v1::ErrorClass::KIND_CONFIGURATION}) {
     job_.set_attempt(0);
     job_.clear_failed_attempts();
     job_.clear_last_step();
@@ -137,7 +137,7 @@ TEST_F(NoOtherTest, WrongPathBeforeFirstStepIsNotRetried) {
 }
 
 TEST_F(NoOtherTest, NodeOnlyErrorIsRetriedOnce) {
-  for (const auto kind : {v1::RankFault::KIND_DATA, v1::RankFault::KIND_CONFIGURATION}) {
+  for (const auto kind : {v1::ErrorClass::KIND_DATA, v1::ErrorClass::KIND_CONFIGURATION}) {
     job_.set_attempt(0);
     job_.clear_failed_attempts();
     EXPECT_EQ(Fail(OfNodeOnly(kind)), "");
@@ -147,29 +147,29 @@ TEST_F(NoOtherTest, NodeOnlyErrorIsRetriedOnce) {
 }
 
 TEST_F(NoOtherTest, AttemptsBeforeARetryDoNotCount) {
-  for (int attempt = 0; attempt < 2; ++attempt) Fail(OfNodeOnly(v1::RankFault::KIND_DATA));
+  for (int attempt = 0; attempt < 2; ++attempt) Fail(OfNodeOnly(v1::ErrorClass::KIND_DATA));
   job_.set_drains_since_checkpoint(2);  // As after a retry.
-  EXPECT_EQ(Fail(OfNodeOnly(v1::RankFault::KIND_DATA)), "");
-  EXPECT_NE(Fail(OfNodeOnly(v1::RankFault::KIND_DATA)), "");
+  EXPECT_EQ(Fail(OfNodeOnly(v1::ErrorClass::KIND_DATA)), "");
+  EXPECT_NE(Fail(OfNodeOnly(v1::ErrorClass::KIND_DATA)), "");
   EXPECT_EQ(job_.failed_attempts_size(), 4);
 }
 
 TEST_F(NoOtherTest, DrainInBetweenDoesNotCountAsAttempt) {
-  EXPECT_EQ(Fail(OfNodeOnly(v1::RankFault::KIND_DATA)), "");
+  EXPECT_EQ(Fail(OfNodeOnly(v1::ErrorClass::KIND_DATA)), "");
   v1::Job::Failure drained = OfRank(0);
   drained.set_drained(true);
   EXPECT_EQ(Fail(drained), "");
-  EXPECT_NE(Fail(OfNodeOnly(v1::RankFault::KIND_DATA)), "");
+  EXPECT_NE(Fail(OfNodeOnly(v1::ErrorClass::KIND_DATA)), "");
   EXPECT_EQ(Fail(OfNode()), "");
-  EXPECT_EQ(Fail(OfNodeOnly(v1::RankFault::KIND_DATA)), "");
+  EXPECT_EQ(Fail(OfNodeOnly(v1::ErrorClass::KIND_DATA)), "");
 }
 
 TEST_F(NoOtherTest, MissingFileAfterFirstStepIsRetried) {
   EXPECT_EQ(Fail(OfRank(0), 250), "");
   for (int attempt = 0; attempt < 4; ++attempt)
-    EXPECT_EQ(Fail(Said(attempt % 2 == 0 ? v1::RankFault::KIND_DATA : v1::RankFault::KIND_CONFIGURATION)),
+    EXPECT_EQ(Fail(Said(attempt % 2 == 0 ? v1::ErrorClass::KIND_DATA : v1::ErrorClass::KIND_CONFIGURATION)),
               "");
-  for (int attempt = 0; attempt < 9; ++attempt) EXPECT_EQ(Fail(Said(v1::RankFault::KIND_DATA)), "");
+  for (int attempt = 0; attempt < 9; ++attempt) EXPECT_EQ(Fail(Said(v1::ErrorClass::KIND_DATA)), "");
 }
 
 TEST_F(NoOtherTest, ThreeAttemptsWithoutProgressEndJobWithCheckpoints) {
@@ -194,7 +194,7 @@ TEST_F(NoOtherTest, AttemptWithoutReportsIsAtItsStartStep) {
 
 TEST_F(NoOtherTest, LoadedCheckpointIsNotAStepOfTheJob) {
   job_.mutable_restored()->set_step(10);  // From checkpoint.load.
-  EXPECT_NE(Fail(Said(v1::RankFault::KIND_DATA)), "");
+  EXPECT_NE(Fail(Said(v1::ErrorClass::KIND_DATA)), "");
 }
 
 TEST_F(NoOtherTest, AttemptWithMoreStepsIsProgress) {
@@ -279,7 +279,7 @@ TEST(FailurePolicy, AvoidsANodeThatMayBeTheCause) {
   v1::Job job;
   job.set_attempt(1);
   EXPECT_EQ(NodeToAvoid(job), "");
-  *job.mutable_failure() = Said(v1::RankFault::KIND_DATA);
+  *job.mutable_failure() = Said(v1::ErrorClass::KIND_DATA);
   job.mutable_failure()->set_attempt(1);
   Classify(job.mutable_failure());
   EXPECT_EQ(NodeToAvoid(job), "a") << "the file may be missing only there";
@@ -289,13 +289,13 @@ TEST(FailurePolicy, AvoidsANodeThatMayBeTheCause) {
   job.mutable_failure()->set_attempt(2);
   Classify(job.mutable_failure());
   EXPECT_EQ(NodeToAvoid(job), "");
-  job.mutable_failure()->set_blames_node(true);
+  job.mutable_failure()->set_node_at_fault(true);
   EXPECT_EQ(NodeToAvoid(job), "a");
   *job.mutable_failure() = OfRank(0, kRefusedExitCode);
   job.mutable_failure()->set_attempt(2);
   Classify(job.mutable_failure());
   EXPECT_EQ(NodeToAvoid(job), "a") << "its slots may stay occupied for all attempts";
-  EXPECT_FALSE(job.failure().blames_node()) << "it is not cordoned for that";
+  EXPECT_FALSE(job.failure().node_at_fault()) << "it is not cordoned for that";
 }
 
 }  // namespace

@@ -119,9 +119,9 @@ grpc::Status GuardedApi::TraceJob(Context* c, const v1::TraceJobRequest* q,
 grpc::Status GuardedApi::ListSteps(Context* c, const v1::ListStepsRequest* q, v1::ListStepsResponse* a) {
   return Call("ListSteps", &JobService::ListSteps, c, q, a, ReaderKind::kLogs);
 }
-grpc::Status GuardedApi::GetStepCourse(Context* c, const v1::GetStepCourseRequest* q,
-                                       v1::GetStepCourseResponse* a) {
-  return Call("GetStepCourse", &JobService::GetStepCourse, c, q, a);
+grpc::Status GuardedApi::GetStepTimeline(Context* c, const v1::GetStepTimelineRequest* q,
+                                         v1::GetStepTimelineResponse* a) {
+  return Call("GetStepTimeline", &JobService::GetStepTimeline, c, q, a);
 }
 grpc::Status GuardedApi::ListNodes(Context* c, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) {
   return Call("ListNodes", &JobService::ListNodes, c, q, a);

@@ -18,11 +18,11 @@ namespace {
 // (step, evaluation, instruction): a total order, in which an evaluation follows the training of its step.
 using Place = std::tuple<int64_t, bool, int64_t>;
 
-Place PlaceOf(const v1::LaneStand& lane) { return {lane.step(), lane.evaluation(), lane.instruction()}; }
+Place PlaceOf(const v1::LanePosition& lane) { return {lane.step(), lane.evaluation(), lane.instruction()}; }
 
 // The position of the lane with this name; the lowest if it has not started, or has ended.
 Place Reached(const StillRank& rank, const std::string& lane) {
-  for (const v1::LaneStand& each : rank.still.lanes()) {
+  for (const v1::LanePosition& each : rank.still.lanes()) {
     if (each.lane() == lane) return PlaceOf(each);
   }
   return {-1, false, -1};
@@ -35,14 +35,14 @@ bool IsAbsent(const StillRank& rank) {
 }
 
 // Stages send and receive with their own peers: other ranks of the same stage communicate with other ranks.
-bool Crosses(const v1::LaneStand& lane) { return lane.lane() == "send" || lane.lane() == "receive"; }
+bool Crosses(const v1::LanePosition& lane) { return lane.lane() == "send" || lane.lane() == "receive"; }
 
 // The communication that the rank is inside of while it trains and computes nothing; null otherwise.
-const v1::LaneStand* IdleIn(const StillRank& rank) {
+const v1::LanePosition* IdleIn(const StillRank& rank) {
   if (rank.ended || rank.still.phase() != v1::RANK_PHASE_TRAINING) return nullptr;
-  const v1::LaneStand* exchange = nullptr;
-  for (const v1::LaneStand& lane : rank.still.lanes()) {
-    if (!lane.inside()) continue;
+  const v1::LanePosition* exchange = nullptr;
+  for (const v1::LanePosition& lane : rank.still.lanes()) {
+    if (!lane.running()) continue;
     if (!lane.exchanges()) return nullptr;
     if (exchange == nullptr) exchange = &lane;
   }
@@ -50,12 +50,12 @@ const v1::LaneStand* IdleIn(const StillRank& rank) {
 }
 
 // The communication in which `rank` waits for `other`; null if it does not.
-const v1::LaneStand* WaitOf(const StillRank& rank, const StillRank& other) {
+const v1::LanePosition* WaitOf(const StillRank& rank, const StillRank& other) {
   if (rank.ended || other.rank == rank.rank) return nullptr;
   // Stages run different programs, so positions are not comparable; only idle stages wait.
   if (rank.stage != other.stage) return IdleIn(other) == nullptr ? IdleIn(rank) : nullptr;
-  for (const v1::LaneStand& lane : rank.still.lanes()) {
-    if (lane.exchanges() && lane.inside() && !Crosses(lane) && Reached(other, lane.lane()) < PlaceOf(lane))
+  for (const v1::LanePosition& lane : rank.still.lanes()) {
+    if (lane.exchanges() && lane.running() && !Crosses(lane) && Reached(other, lane.lane()) < PlaceOf(lane))
       return &lane;
   }
   return nullptr;
@@ -71,7 +71,7 @@ Lowest LowestOf(const std::vector<StillRank>& ranks) {
   Lowest lowest;
   for (const StillRank& rank : ranks) {
     lowest.busy[rank.stage] |= IdleIn(rank) == nullptr;
-    for (const v1::LaneStand& lane : rank.still.lanes())
+    for (const v1::LanePosition& lane : rank.still.lanes())
       lowest.places.emplace(std::pair(rank.stage, lane.lane()), PlaceOf(lane));
   }
   // A minimum over all ranks of the stage and not only over those that report the lane: a missing lane has
@@ -90,8 +90,8 @@ bool Waits(const StillRank& rank, const Lowest& lowest) {
     return stage.first != rank.stage && stage.second;
   });
   if (others_busy && IdleIn(rank) != nullptr) return true;
-  return std::any_of(rank.still.lanes().begin(), rank.still.lanes().end(), [&](const v1::LaneStand& lane) {
-    return lane.exchanges() && lane.inside() && !Crosses(lane) &&
+  return std::any_of(rank.still.lanes().begin(), rank.still.lanes().end(), [&](const v1::LanePosition& lane) {
+    return lane.exchanges() && lane.running() && !Crosses(lane) &&
            lowest.places.at({rank.stage, lane.lane()}) < PlaceOf(lane);
   });
 }
@@ -99,13 +99,13 @@ bool Waits(const StillRank& rank, const Lowest& lowest) {
 struct Waiting {
   int ranks = 0;
   const StillRank* first = nullptr;
-  const v1::LaneStand* lane = nullptr;  // Lane of the first rank.
+  const v1::LanePosition* lane = nullptr;  // Lane of the first rank.
 };
 
 Waiting FindWaitersFor(const StillRank& cause, const std::vector<StillRank>& ranks) {
   Waiting waiting;
   for (const StillRank& rank : ranks) {
-    const v1::LaneStand* lane = WaitOf(rank, cause);
+    const v1::LanePosition* lane = WaitOf(rank, cause);
     if (lane == nullptr) continue;
     if (waiting.ranks++ > 0) continue;
     waiting.first = &rank;
@@ -169,8 +169,8 @@ const char* DescribePhase(v1::RankPhase phase) {
 
 std::string WhereOf(const StillRank& rank) {
   std::string words = DescribePhase(rank.still.phase());
-  if (rank.still.where().empty()) return words;
-  return absl::StrCat(words, words.empty() ? "" : ", ", "in ", rank.still.where());
+  if (rank.still.position().empty()) return words;
+  return absl::StrCat(words, words.empty() ? "" : ", ", "in ", rank.still.position());
 }
 
 const char* DescribeProcess(const StillRank& rank) {
@@ -189,7 +189,7 @@ const char* DescribeProcess(const StillRank& rank) {
 
 std::string DescribeWaits(const Waiting& waiting) {
   if (waiting.ranks == 0) return "";
-  const v1::LaneStand& lane = *waiting.lane;
+  const v1::LanePosition& lane = *waiting.lane;
   return absl::StrCat("; ", waiting.ranks, waiting.ranks == 1 ? " rank waits" : " ranks wait",
                       " for it, rank ", waiting.first->rank, " in ", lane.name(),
                       lane.evaluation() ? " of the evaluation after step " : " of step ", lane.step());
@@ -203,7 +203,7 @@ std::string DescribeNoCause(const std::vector<StillRank>& ranks) {
   if (any_waits) return absl::StrCat("all ranks wait for each other, rank ", first.rank, " ", WhereOf(first));
   const bool same = std::all_of(ranks.begin(), ranks.end(), [&](const StillRank& rank) {
     return rank.ended ||
-           (rank.still.where() == first.still.where() && rank.still.phase() == first.still.phase());
+           (rank.still.position() == first.still.position() && rank.still.phase() == first.still.phase());
   });
   if (same) return absl::StrCat("all ranks are blocked at the same place, ", WhereOf(first));
   return absl::StrCat("no rank waits for another, rank ", first.rank, " is blocked ", WhereOf(first));
@@ -217,30 +217,30 @@ HangCause FindHang(const std::vector<StillRank>& ranks) {
   v1::Job places;
   for (const StillRank& rank : ranks) {
     if (rank.ended) continue;
-    still_ms = still_ms == 0 ? rank.still.still_ms() : std::min(still_ms, rank.still.still_ms());
+    still_ms = still_ms == 0 ? rank.still.no_progress_ms() : std::min(still_ms, rank.still.no_progress_ms());
     const std::string process = DescribeProcess(rank);
     TakeStand(rank.rank, absl::StrCat(process, process.empty() ? "" : "; ", WhereOf(rank)), &places);
   }
   FSDPD_CHECK(still_ms > 0);
-  *cause.hang.mutable_places() = places.stands();
+  *cause.hang.mutable_positions() = places.positions();
   const StillRank* found = FindCause(ranks);
   if (found == nullptr) {
-    cause.hang.set_kind(v1::Job::Hang::KIND_NOBODY);
-    cause.hang.set_still_ms(still_ms);
+    cause.hang.set_kind(v1::Job::Hang::KIND_NO_RANK);
+    cause.hang.set_no_progress_ms(still_ms);
     cause.words = absl::StrCat("no progress for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)), "; ",
                                DescribeNoCause(ranks));
     return cause;
   }
   cause.rank = found->rank;
-  cause.hang.set_kind(IsAbsent(*found) ? v1::Job::Hang::KIND_ABSENT : v1::Job::Hang::KIND_BEHIND);
+  cause.hang.set_kind(IsAbsent(*found) ? v1::Job::Hang::KIND_UNRESPONSIVE : v1::Job::Hang::KIND_BEHIND);
   // A rank that a user stopped, or holds in a debugger, does not blame its node; nor does a disk that several
   // ranks wait for, because they may share it.
   const auto blocked = [](const StillRank& rank) {
     return !rank.ended && rank.still.process() == v1::PROCESS_STATE_BLOCKED;
   };
-  cause.hang.set_by_node(blocked(*found) && std::count_if(ranks.begin(), ranks.end(), blocked) == 1);
-  if (!found->ended) still_ms = found->still.still_ms();
-  cause.hang.set_still_ms(still_ms);
+  cause.hang.set_caused_by_node(blocked(*found) && std::count_if(ranks.begin(), ranks.end(), blocked) == 1);
+  if (!found->ended) still_ms = found->still.no_progress_ms();
+  cause.hang.set_no_progress_ms(still_ms);
   cause.hang.set_evidence(found->still.evidence());
   const std::string process = DescribeProcess(*found), where = found->ended ? "" : WhereOf(*found);
   cause.words = absl::StrCat("no progress for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)),

@@ -28,8 +28,8 @@ namespace fsdpd {
 
 struct StillRank {
   int rank = 0;
-  bool ended = false;   // It exited with success, and `still` is empty.
-  v1::RankStill still;  // Has still_ms above 0.
+  bool ended = false;        // It exited with success, and `still` is empty.
+  v1::RankNoProgress still;  // Has no_progress_ms above 0.
   int stage = 0;
 };
 

@@ -16,7 +16,7 @@ class HangTest : public testing::Test {
     for (int rank = 0; rank < ranks; ++rank) {
       StillRank each;
       each.rank = rank;
-      each.still.set_still_ms(31000 + rank);
+      each.still.set_no_progress_ms(31000 + rank);
       each.still.set_phase(v1::RANK_PHASE_TRAINING);
       each.still.set_process(v1::PROCESS_STATE_LIVE);
       each.still.set_evidence("/var/lib/fsdpd/rank-" + std::to_string(rank) + ".hang.txt");
@@ -25,15 +25,15 @@ class HangTest : public testing::Test {
   }
   void Put(int rank, const std::string& lane, int64_t step, int64_t instruction, bool inside,
            bool evaluation = false) {
-    v1::LaneStand* stand = ranks_[rank].still.add_lanes();
+    v1::LanePosition* stand = ranks_[rank].still.add_lanes();
     stand->set_lane(lane);
     stand->set_exchanges(lane != "compute");
     stand->set_step(step);
     stand->set_evaluation(evaluation);
     stand->set_instruction(instruction);
-    stand->set_inside(inside);
+    stand->set_running(inside);
     stand->set_name(lane + " #" + std::to_string(instruction));
-    std::string* where = ranks_[rank].still.mutable_where();
+    std::string* where = ranks_[rank].still.mutable_position();
     *where += (where->empty() ? "step " + std::to_string(step) + ": " : ", ") + lane +
               (inside ? " in #" : " after #") + std::to_string(instruction);
   }
@@ -57,12 +57,12 @@ TEST_F(HangTest, RankInComputationBlocksCollective) {
   EXPECT_EQ(cause.rank, 2);
   EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_BEHIND);
   EXPECT_EQ(cause.hang.evidence(), "/var/lib/fsdpd/rank-2.hang.txt");
-  EXPECT_EQ(cause.hang.still_ms(), 31002);
+  EXPECT_EQ(cause.hang.no_progress_ms(), 31002);
   EXPECT_EQ(cause.words,
             "no progress for 31 s, in step 22: compute in #9, gather after #8; 3 ranks wait for "
             "it, rank 0 in gather #10 of step 22");
-  ASSERT_EQ(cause.hang.places_size(), 2);
-  EXPECT_EQ(cause.hang.places(0).ranks_size(), 3);
+  ASSERT_EQ(cause.hang.positions_size(), 2);
+  EXPECT_EQ(cause.hang.positions(0).ranks_size(), 3);
 }
 
 TEST_F(HangTest, RankStoppedInComputationIsAbsent) {
@@ -71,8 +71,8 @@ TEST_F(HangTest, RankStoppedInComputationIsAbsent) {
   ranks_[1].still.set_process(v1::PROCESS_STATE_STOPPED);
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 1);
-  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_ABSENT);
-  EXPECT_FALSE(cause.hang.by_node()) << "a user stopped it";
+  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
+  EXPECT_FALSE(cause.hang.caused_by_node()) << "a user stopped it";
   EXPECT_THAT(cause.words,
               AllOf(HasSubstr("stopped by a signal, in step 22"), HasSubstr("3 ranks wait for it")));
 }
@@ -81,7 +81,7 @@ TEST_F(HangTest, RankStoppedInsideCollectiveIsTheCause) {
   OthersGather(-1);
   ranks_[3].still.set_process(v1::PROCESS_STATE_STOPPED);
   EXPECT_EQ(FindHang(ranks_).rank, 3);
-  EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_ABSENT);
+  EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
 }
 
 TEST_F(HangTest, RankThatWaitsForDataIsBehind) {
@@ -100,11 +100,11 @@ TEST_F(HangTest, RankBlockedOnDiskIsBehindAndNamed) {
   Put(0, "gather", 21, 13, /*inside=*/false);
   ranks_[0].still.set_process(v1::PROCESS_STATE_BLOCKED);
   EXPECT_EQ(FindHang(ranks_).rank, 0);
-  EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_ABSENT);
-  EXPECT_TRUE(FindHang(ranks_).hang.by_node());
+  EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
+  EXPECT_TRUE(FindHang(ranks_).hang.caused_by_node());
   EXPECT_THAT(FindHang(ranks_).words, HasSubstr("blocked in the kernel"));
   ranks_[1].still.set_process(v1::PROCESS_STATE_BLOCKED);
-  EXPECT_FALSE(FindHang(ranks_).hang.by_node()) << "a disk that they may share";
+  EXPECT_FALSE(FindHang(ranks_).hang.caused_by_node()) << "a disk that they may share";
 }
 
 TEST_F(HangTest, SleepInTheKernelDoesNotMakeAWaitACause) {
@@ -118,11 +118,11 @@ TEST_F(HangTest, NoCauseIfAllAreInTheSameCollective) {
   OthersGather(-1);
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, -1);
-  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_NOBODY);
+  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_NO_RANK);
   EXPECT_EQ(cause.words,
             "no progress for 31 s; all ranks are blocked at the same place, in step 22: compute after "
             "#9, gather in #10");
-  EXPECT_EQ(cause.hang.places_size(), 1);
+  EXPECT_EQ(cause.hang.positions_size(), 1);
 }
 
 TEST_F(HangTest, NoCauseIfAllWaitForFileSystemOrStore) {
@@ -134,7 +134,7 @@ TEST_F(HangTest, NoCauseIfAllWaitForFileSystemOrStore) {
   EXPECT_EQ(cause.rank, -1);
   EXPECT_THAT(cause.words,
               HasSubstr("at the same place, while it connects to other ranks and loads its state"));
-  EXPECT_THAT(cause.hang.places(0).where(), HasSubstr("in the kernel"));
+  EXPECT_THAT(cause.hang.positions(0).position(), HasSubstr("in the kernel"));
 }
 
 TEST_F(HangTest, NoCauseIfCollectivesStartedInDifferentOrders) {
@@ -183,8 +183,8 @@ TEST_F(HangTest, EndedRankThatOthersWaitForIsTheCause) {
   ranks_[1].still.Clear();
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 1);
-  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_ABSENT);
-  EXPECT_EQ(cause.hang.still_ms(), 31000);
+  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
+  EXPECT_EQ(cause.hang.no_progress_ms(), 31000);
   EXPECT_THAT(cause.words, HasSubstr("it has ended; 3 ranks wait for it"));
 }
 
@@ -199,7 +199,7 @@ TEST_F(HangTest, LastRemainingRankIsItsOwnCause) {
 TEST_F(HangTest, ContextParallelRanksWaitWhereTheyCompute) {
   for (const int rank : {0, 1, 2, 3}) Put(rank, "compute", 22, rank == 1 ? 5 : 9, /*inside=*/true);
   for (StillRank& rank : ranks_) {
-    for (v1::LaneStand& lane : *rank.still.mutable_lanes()) lane.set_exchanges(true);
+    for (v1::LanePosition& lane : *rank.still.mutable_lanes()) lane.set_exchanges(true);
   }
   EXPECT_EQ(FindHang(ranks_).rank, 1);
 }
@@ -270,7 +270,7 @@ TEST_F(LargeHangTest, FindsOneRankOfThousands) {
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 4000);
   EXPECT_THAT(cause.words, HasSubstr("4095 ranks wait for it"));
-  EXPECT_EQ(cause.hang.places_size(), 2);
+  EXPECT_EQ(cause.hang.positions_size(), 2);
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
   job->set_attempts_before_checkpoint(AttemptsBefore(*job));
   job->clear_rewinds_since_checkpoint();
   job->clear_drains_since_checkpoint();
-  job->clear_saver_excused();
+  job->clear_checkpoint_attempt_uncounted();
   job->clear_failed_checkpoint();
   job->set_revision(job->revision() + 1);
   if (!news) return;
@@ -111,7 +111,7 @@ bool IsUnreported(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
 void RecordUnreported(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job* job) {
   // Only step and path are known. Counters since this checkpoint can only cover the last attempt, because it
   // was committed in that attempt or before it; an exclusion of the saving attempt itself is kept in
-  // saver_excused.
+  // checkpoint_attempt_uncounted.
   v1::SavedCheckpoint* found = job->add_checkpoints();
   found->set_step(restored.step());
   found->set_path(restored.path());
@@ -124,9 +124,9 @@ void RecordUnreported(const v1::RestoredCheckpoint& restored, absl::Time now, v1
   const bool rewound = by_it && last.bad_step().rewind();
   job->set_rewinds_since_checkpoint(std::min(job->rewinds_since_checkpoint(), rewound ? 1 : 0));
   const bool drained =
-      !rewound && (job->excused_attempt() == job->attempt() - 1 || (by_it && last.drained()));
+      !rewound && (job->uncounted_attempt() == job->attempt() - 1 || (by_it && last.drained()));
   job->set_drains_since_checkpoint(std::min(job->drains_since_checkpoint(), drained ? 1 : 0));
-  job->set_saver_excused(job->rewinds_since_checkpoint() + job->drains_since_checkpoint() > 0);
+  job->set_checkpoint_attempt_uncounted(job->rewinds_since_checkpoint() + job->drains_since_checkpoint() > 0);
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
   } else {
     v1::RestoredCheckpoint* kept = job->mutable_restored();
     *kept = *restored;
-    auto* passed_over = kept->mutable_passed_over();
+    auto* passed_over = kept->mutable_skipped_checkpoints();
     if (passed_over->size() > kMaxStartNotes)
       passed_over->DeleteSubrange(kMaxStartNotes, passed_over->size() - kMaxStartNotes);
     auto* notes = kept->mutable_notes();
@@ -177,11 +177,11 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
     DropFrom(kept->step() + 1, job);
     if (IsUnreported(*kept, *job)) RecordUnreported(*kept, now, job);
     const bool own = IsOwn(*kept, *job);
-    if (!own) job->set_begun_after(kept->step());
+    if (!own) job->set_initial_checkpoint_step(kept->step());
     BeginCounting(kept->step(), own, job);
   }
   job->set_revision(job->revision() + 1);
-  AddEvent(v1::EVENT_KIND_STARTED_FROM, words, now, job);
+  AddEvent(v1::EVENT_KIND_RESTORED, words, now, job);
   return true;
 }
 
@@ -201,7 +201,7 @@ void NumberAfter(int attempt, v1::Job* job) {
 }
 
 int AttemptsInVain(const v1::Job& job) {
-  const bool saver_counts = !job.checkpoints().empty() && !job.saver_excused();
+  const bool saver_counts = !job.checkpoints().empty() && !job.checkpoint_attempt_uncounted();
   return CountedAttempts(job) - (saver_counts ? 1 : 0);
 }
 
@@ -211,8 +211,8 @@ void ExcuseAttempt(v1::Job* job) {
 }
 
 void NoteExcused(v1::Job* job) {
-  job->set_excused_attempt(job->attempt());
-  if (NewestOfAttempt(*job) != nullptr) job->set_saver_excused(true);
+  job->set_uncounted_attempt(job->attempt());
+  if (NewestOfAttempt(*job) != nullptr) job->set_checkpoint_attempt_uncounted(true);
 }
 
 int64_t AttemptsAllowed(const v1::Job& job) {

@@ -243,8 +243,8 @@ TEST_F(JobCheckpointsTest, AttemptReportsItsStartAndSkippedSamplesOnce) {
   v1::RestoredCheckpoint restored;
   restored.set_step(100);
   restored.set_path("/runs/7/iter_100");
-  restored.add_passed_over("/runs/7/iter_200: __1_0.distcp: checksum does not match");
-  restored.add_passed_over("/runs/7/iter_300: no .metadata");
+  restored.add_skipped_checkpoints("/runs/7/iter_200: __1_0.distcp: checksum does not match");
+  restored.add_skipped_checkpoints("/runs/7/iter_300: no .metadata");
   EXPECT_TRUE(TakeStart(&restored, now_, &job_));
   EXPECT_FALSE(TakeStart(&restored, now_, &job_));
   EXPECT_EQ(job_.restored().step(), 100);
@@ -335,10 +335,10 @@ TEST_F(JobCheckpointsTest, ResumedAttemptRetainsFirstLossAndWarmsUpForOneStep) {
   EXPECT_EQ(job_.steady_device_mallocs(), 0);
   TakeStep(Step(103, 2.5, 53), &job_);
   EXPECT_EQ(job_.steady_device_mallocs(), 3);
-  EXPECT_EQ(job_.begun_after(), 0) << "its own checkpoint";
+  EXPECT_EQ(job_.initial_checkpoint_step(), 0) << "its own checkpoint";
   Next();
   EXPECT_FALSE(job_.has_last_step());
-  EXPECT_EQ(job_.earlier_step().step(), 103) << "its loss is retained";
+  EXPECT_EQ(job_.previous_last_step().step(), 103) << "its loss is retained";
   TakeStart(nullptr, now_, &job_);
   TakeStep(Step(1, 5.25, 40), &job_);
   EXPECT_EQ(job_.first_loss(), 5.25) << "it started from scratch";
@@ -353,7 +353,7 @@ TEST_F(JobCheckpointsTest, RetainsTheFirstStepOfTheJob) {
   Commit(150);
   Next();
   ResumeAfter(150);
-  EXPECT_EQ(job_.begun_after(), 120);
+  EXPECT_EQ(job_.initial_checkpoint_step(), 120);
 }
 
 TEST_F(JobCheckpointsTest, AttemptsWhoseNodeLeftDoNotCountUntilACommit) {

@@ -93,9 +93,10 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
                      HasHeard(live.job, reason, {v1::JOB_STATE_PAUSING, v1::JOB_STATE_PAUSED}, kPauseWords);
   if (before == v1::JOB_STATE_PAUSED) {
     absl::Status held;
-    if (live.job.pause().resumes() || !heard)  // Its automatic resumption could not be stored yet.
+    if (live.job.pause().resumes_automatically() ||
+        !heard)  // Its automatic resumption could not be stored yet.
       held = Commit(&live, JobEvent::kNote, With(kStaysPaused, reason), [](v1::Job* job) {
-        job->mutable_pause()->set_resumes(false);
+        job->mutable_pause()->set_resumes_automatically(false);
         job->mutable_pause()->clear_preempted_by();
         job->mutable_pause()->clear_drained_from();
       });
@@ -111,7 +112,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   const bool saves = may_save && grace_ms > 0;
   // A second request may shorten the grace, never lengthen it.
   const bool shorter = facts != nullptr && (!facts->stop.has_value() || grace_ms < facts->stop->grace_ms);
-  const bool as_it_is = again && !shorter && !live.job.pause().resumes();
+  const bool as_it_is = again && !shorter && !live.job.pause().resumes_automatically();
   const std::string words =
       With(!HasAttempt(before)
                ? absl::StrCat("paused before ", live.job.attempt() == 0 ? "it" : "its next attempt",
@@ -123,7 +124,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   if (as_it_is && heard) return answer(Shown(live));
   const absl::Status stored =
       Commit(&live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
-        job->mutable_pause()->set_resumes(false);
+        job->mutable_pause()->set_resumes_automatically(false);
         job->mutable_pause()->clear_preempted_by();
         job->mutable_pause()->clear_drained_from();
         job->mutable_pause()->clear_unconfirmed();  // The next tick sets it again.
@@ -145,12 +146,12 @@ void Reconciler::TakeResume(const std::string& id, const std::string& reason, co
     return answer(Refused("JOB_NOT_RESUMABLE", live.job, "resumed", "it is being cancelled"));
   absl::Status stored;
   if (live.job.state() == v1::JOB_STATE_PAUSED) stored = GoOn(&live, reason);
-  if (live.job.state() == v1::JOB_STATE_PAUSING && !live.job.pause().resumes()) {
+  if (live.job.state() == v1::JOB_STATE_PAUSING && !live.job.pause().resumes_automatically()) {
     // Its ranks already exit, and might stop at different steps if some were called back.
     const bool lost = live.job.pause().unconfirmed_size() > 0;
     const char* when = lost ? "continues without the lost nodes" : "continues once it is paused";
     stored = Commit(&live, JobEvent::kNote, With(when, reason),
-                    [](v1::Job* job) { job->mutable_pause()->set_resumes(true); });
+                    [](v1::Job* job) { job->mutable_pause()->set_resumes_automatically(true); });
   }
   if (!stored.ok()) return answer(stored);
   answer(Shown(live));
@@ -214,8 +215,8 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
   const absl::Status stored = Commit(&live, JobEvent::kAgain, words, [&](v1::Job* job) {
     // Earlier attempts and rewinds do not count.
     job->set_drains_since_checkpoint(job->drains_since_checkpoint() + counted);
-    job->set_excused_attempt(job->attempt());
-    job->set_saver_excused(!job->checkpoints().empty());
+    job->set_uncounted_attempt(job->attempt());
+    job->set_checkpoint_attempt_uncounted(!job->checkpoints().empty());
     job->clear_rewinds();
     job->clear_cancellation();
     // As ForgetDeletedHost() does for live jobs.
@@ -274,7 +275,7 @@ void Reconciler::SendForgets() {
   size_t sent = 0;
   while (!to_forget_.empty() && sent < kMaxForgetsSent) {
     v1::CoordinatorMessage message;
-    message.mutable_forget()->set_job_id(to_forget_.front());
+    message.mutable_delete_job_files()->set_job_id(to_forget_.front());
     to_forget_.pop_front();
     for (const auto& [node, view] : views_) {
       if (view.connected) parts_.nodes->Send(node, message);

@@ -20,8 +20,9 @@ namespace fsdpd {
 inline std::string EtagOf(const v1::Job& job) {
   const auto succeeded = std::count_if(job.after().begin(), job.after().end(),
                                        [](const v1::Job::After& after) { return after.succeeded(); });
-  const std::string seen = absl::StrCat(job.pause().unix_nanos(), " ", job.pause().resumes() ? 1 : 0, " ",
-                                        job.end_unix_nanos(), " ", succeeded, " ", job.reason());
+  const std::string seen =
+      absl::StrCat(job.pause().unix_nanos(), " ", job.pause().resumes_automatically() ? 1 : 0, " ",
+                   job.end_unix_nanos(), " ", succeeded, " ", job.reason());
   return absl::StrCat(job.attempt(), "-", static_cast<int>(job.state()), "-", absl::Hex(Fnv1a(seen)));
 }
 

@@ -17,9 +17,9 @@ void JobIndex::Set(const v1::Job& job) {
   if (HasAttempt(state)) seen.views.insert(View::kLaunched);
   if (state == v1::JOB_STATE_PREFLIGHT) seen.views.insert(View::kPreflight);
   if (state == v1::JOB_STATE_PAUSING) seen.views.insert(View::kPausing);
-  if (paused && job.pause().resumes()) seen.views.insert(View::kResuming);
+  if (paused && job.pause().resumes_automatically()) seen.views.insert(View::kResuming);
   if ((paused || state == v1::JOB_STATE_QUEUED) && WaitsForJobs(job)) seen.views.insert(View::kAwaiting);
-  for (const v1::Job::Placement& held : job.held()) seen.held_ranks += held.ranks();
+  for (const v1::Job::Placement& held : job.reserved_nodes()) seen.held_ranks += held.ranks();
   if (HasAttempt(state)) {
     for (const v1::Job::Placement& placement : job.placements()) seen.held_ranks += placement.ranks();
   }

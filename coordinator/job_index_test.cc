@@ -33,7 +33,7 @@ TEST(JobIndex, MovesJobsBetweenViewsWithTheirState) {
   index.Set(paused);
   EXPECT_THAT(index.In(View::kPausing), IsEmpty());
   EXPECT_THAT(index.In(View::kResuming), IsEmpty());
-  paused.mutable_pause()->set_resumes(true);
+  paused.mutable_pause()->set_resumes_automatically(true);
   index.Set(paused);
   EXPECT_THAT(index.In(View::kResuming), ElementsAre("a"));
   index.Erase("a");
@@ -44,7 +44,7 @@ TEST(JobIndex, CountsHeldRanksByProject) {
   JobIndex index;
   index.Set(MakeJob("a", v1::JOB_STATE_RUNNING, 2));
   v1::Job measured = MakeJob("b", v1::JOB_STATE_PREFLIGHT);
-  measured.add_held()->set_ranks(3);
+  measured.add_reserved_nodes()->set_ranks(3);
   index.Set(measured);
   index.Set(MakeJob("c", v1::JOB_STATE_QUEUED, 4));  // Of its last attempt.
   EXPECT_THAT(index.held_ranks(), ElementsAre(Pair("p", 5)));

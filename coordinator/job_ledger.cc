@@ -198,7 +198,7 @@ void MoveHang(const Job::Hang& hang, Job* job) {
   // The attempt's end is in the ledger already. An attempt that hung before all ranks were ready only has a
   // start.
   Ledger* ledger = job->mutable_ledger();
-  const double seconds = static_cast<double>(hang.still_ms()) / 1e3;
+  const double seconds = static_cast<double>(hang.no_progress_ms()) / 1e3;
   double moved = Take(Ledger::CAUSE_OTHER, seconds, ledger);
   moved += Take(Ledger::CAUSE_START, seconds - moved, ledger);
   Add(Ledger::CAUSE_HANG, moved, ledger);

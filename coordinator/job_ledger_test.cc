@@ -134,7 +134,7 @@ TEST_F(JobLedgerTest, HangBeforeReadyIsTakenFromStart) {
   Wait(60);
   On(JobEvent::kFail);
   v1::Job::Hang hang;
-  hang.set_still_ms(55'000);
+  hang.set_no_progress_ms(55'000);
   MoveHang(hang, &job_);
   Wait(3);
   EXPECT_THAT(Now(), ElementsAre(Is("hang", 55), Is("restart", 3), Is("start", 5)));
@@ -146,7 +146,7 @@ TEST_F(JobLedgerTest, HangHasItsLengthAtTheEndOfTheAttempt) {
   Wait(60);
   On(JobEvent::kFail);
   v1::Job::Hang hang;
-  hang.set_still_ms(55'000);
+  hang.set_no_progress_ms(55'000);
   MoveHang(hang, &job_);
   Wait(3);
   EXPECT_THAT(Now(), ElementsAre(Is("hang", 55), Is("other", 5), Is("restart", 3), Is("step", 1)));
@@ -246,7 +246,7 @@ TEST_F(JobLedgerTest, CausesAddUpToTheTimeSinceAdmission) {
       } else if (Apply(event, "", now_, &next).ok()) {
         newest = std::max(newest, now_);
         v1::Job::Hang hang;
-        hang.set_still_ms(static_cast<int64_t>(draw(1e5)));
+        hang.set_no_progress_ms(static_cast<int64_t>(draw(1e5)));
         if (event == JobEvent::kFail) MoveHang(hang, &next);
         if (IsEnded(next.state())) {
           const absl::Time ended = newest - absl::Seconds(draw(30));

@@ -77,12 +77,12 @@ constexpr Transition kTransitions[] = {
 // Clears steps, rank speed and rank positions, which belong to an attempt. The first loss remains if the next
 // attempt may resume from a checkpoint: its losses are compared with it.
 void ForgetSteps(v1::Job* job) {
-  if (job->has_last_step()) *job->mutable_earlier_step() = job->last_step();
+  if (job->has_last_step()) *job->mutable_previous_last_step() = job->last_step();
   job->clear_last_step();
   if (job->checkpoints().empty()) job->clear_first_loss();
   job->clear_steady_device_mallocs();
   job->clear_peak_bytes();
-  job->clear_stands();
+  job->clear_positions();
   job->clear_slowest_ranks();
 }
 
@@ -127,10 +127,10 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, abs
     ForgetSteps(job);
   if (*next != v1::JOB_STATE_PAUSING && *next != v1::JOB_STATE_PAUSED) job->clear_pause();
   if (event == JobEvent::kAgain) job->clear_end_unix_nanos();
-  if (*next != v1::JOB_STATE_PREFLIGHT) job->clear_held();
+  if (*next != v1::JOB_STATE_PREFLIGHT) job->clear_reserved_nodes();
   // The job no longer occupies backfilled slots.
   const bool has_slots = *next == v1::JOB_STATE_PREFLIGHT || HasAttempt(*next);
-  if (!has_slots || event == JobEvent::kCancelRest) job->clear_lent();
+  if (!has_slots || event == JobEvent::kCancelRest) job->clear_backfilled();
   if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);
   AddEvent(KindOf(event), reason, now, job);
   return absl::OkStatus();
@@ -235,7 +235,7 @@ v1::EventKind KindOf(JobEvent event) {
     case JobEvent::kCancelRest:
       return v1::EVENT_KIND_CANCELLED;
     case JobEvent::kGone:
-      return v1::EVENT_KIND_LEFT;
+      return v1::EVENT_KIND_RANKS_EXITED;
     case JobEvent::kNote:
       return v1::EVENT_KIND_NOTE;
     case JobEvent::kPause:
@@ -243,11 +243,11 @@ v1::EventKind KindOf(JobEvent event) {
     case JobEvent::kResume:
       return v1::EVENT_KIND_RESUMED;
     case JobEvent::kAgain:
-      return v1::EVENT_KIND_REVIVED;
+      return v1::EVENT_KIND_RETRIED_BY_USER;
     case JobEvent::kPreflight:
       return v1::EVENT_KIND_PREFLIGHT;
     case JobEvent::kUnplace:
-      return v1::EVENT_KIND_UNPLACED;
+      return v1::EVENT_KIND_RESERVATION_RELEASED;
   }
   return v1::EVENT_KIND_UNSPECIFIED;
 }

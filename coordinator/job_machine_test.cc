@@ -106,11 +106,11 @@ TEST(JobMachine, HoldsNodesDuringPreflightOnly) {
     ASSERT_TRUE(Apply(JobEvent::kPreflight, "node-0 is measured first", At(1), &job).ok());
     EXPECT_FALSE(HasAttempt(job.state()));
     EXPECT_EQ(job.attempt(), 0);
-    job.add_held()->set_node("node-0");
+    job.add_reserved_nodes()->set_node("node-0");
     ASSERT_TRUE(Apply(JobEvent::kNote, "still", At(2), &job).ok());
-    EXPECT_EQ(job.held_size(), 1);
+    EXPECT_EQ(job.reserved_nodes_size(), 1);
     ASSERT_TRUE(Apply(event, "", At(3), &job).ok()) << NameOf(event);
-    EXPECT_EQ(job.held_size(), 0);
+    EXPECT_EQ(job.reserved_nodes_size(), 0);
     EXPECT_EQ(job.attempt(), event == JobEvent::kLaunch ? 1 : 0);
   }
 }

@@ -61,11 +61,12 @@ v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
   pause.set_lost_steps(std::max<int64_t>(0, job.last_step().step() - begun));
   if (pause.lost_steps() == 0) return pause;
   const v1::SavedCheckpoint& failed = job.failed_checkpoint();
-  pause.set_why_lost(HasFailed(job)                 ? job.failure().error()
-                     : failed.step() > pause.step() ? absl::StrCat("the checkpoint of step ", failed.step(),
-                                                                   " could not be written: ", failed.error())
-                     : pause.grace_ms() == 0        ? std::string("the ranks had no time to save (--grace 0)")
-                                                    : why);
+  pause.set_lost_steps_reason(
+      HasFailed(job) ? job.failure().error()
+      : failed.step() > pause.step()
+          ? absl::StrCat("the checkpoint of step ", failed.step(), " could not be written: ", failed.error())
+      : pause.grace_ms() == 0 ? std::string("the ranks had no time to save (--grace 0)")
+                              : why);
   return pause;
 }
 
@@ -88,15 +89,15 @@ std::string PausedWords(const v1::Job& job, const v1::Job::Pause& pause) {
   std::string words =
       pause.step() > 0         ? absl::StrCat("paused after step ", pause.step(), ", which is saved")
       : pause.lost_steps() > 0 ? std::string("paused; it will start from scratch")
-      : job.has_earlier_step()
+      : job.has_previous_last_step()
           ? absl::StrCat("paused before attempt ", job.attempt(),
                          " completed a step; it will start from scratch: an earlier attempt reached step ",
-                         job.earlier_step().step(), ", and no checkpoint is saved")
+                         job.previous_last_step().step(), ", and no checkpoint is saved")
           : std::string("paused; no step was completed");
   if (pause.lost_steps() > 0) {
     absl::StrAppend(&words, "; ", Steps(pause.lost_steps()), pause.step() > 0 ? " after it" : "",
-                    pause.lost_steps() == 1 ? " is" : " are", " lost", pause.why_lost().empty() ? "" : ": ",
-                    pause.why_lost());
+                    pause.lost_steps() == 1 ? " is" : " are", " lost",
+                    pause.lost_steps_reason().empty() ? "" : ": ", pause.lost_steps_reason());
   }
   if (pause.held_memory_size() > 0) {
     absl::StrAppend(&words, "; GPU memory is not released: ", absl::StrJoin(pause.held_memory(), ", "));
@@ -143,7 +144,7 @@ std::string WhatFollows(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_STOPPING) return "";
   constexpr char kLeft[] = "once they have ended or the node is lost";
   if (job.state() == v1::JOB_STATE_CANCELLING) return absl::StrCat("; the job is cancelled ", kLeft);
-  if (job.pause().resumes()) return absl::StrCat("; the job continues ", kLeft);
+  if (job.pause().resumes_automatically()) return absl::StrCat("; the job continues ", kLeft);
   return "; the job is paused once they have ended; if the node is lost, `fsdpctl resume` continues the job";
 }
 

@@ -69,14 +69,15 @@ TEST(JobPause, ReportsLostStepsWithTheReason) {
   v1::Job failed = Training();
   failed.mutable_failed_checkpoint()->set_step(12);
   failed.mutable_failed_checkpoint()->set_error("no space left");
-  EXPECT_EQ(PauseOf(failed, "rank 1 left").why_lost(),
+  EXPECT_EQ(PauseOf(failed, "rank 1 left").lost_steps_reason(),
             "the checkpoint of step 12 could not be written: no space left");
 }
 
 TEST(JobPause, ZeroGraceIsTheReasonForLostSteps) {
   v1::Job job = Training();
   job.mutable_pause()->set_grace_ms(0);
-  EXPECT_EQ(PauseOf(job, "rank 1 was killed").why_lost(), "the ranks had no time to save (--grace 0)");
+  EXPECT_EQ(PauseOf(job, "rank 1 was killed").lost_steps_reason(),
+            "the ranks had no time to save (--grace 0)");
 }
 
 TEST(JobPause, ClaimsNothingAboutLostNodes) {
@@ -99,13 +100,13 @@ TEST(JobPause, JobThatLoadedACheckpointLosesOnlyItsOwnSteps) {
 TEST(JobPause, NamesStepsOfEarlierAttempt) {
   v1::Job job = Training();
   job.clear_checkpoints();
-  job.mutable_earlier_step()->Swap(job.mutable_last_step());
+  job.mutable_previous_last_step()->Swap(job.mutable_last_step());
   job.clear_last_step();
   EXPECT_EQ(
       PausedWords(job, PauseOf(job, "")),
       "paused before attempt 2 completed a step; it will start from scratch: an earlier attempt reached "
       "step 12, and no checkpoint is saved");
-  job.clear_earlier_step();
+  job.clear_previous_last_step();
   EXPECT_EQ(PausedWords(job, PauseOf(job, "")), "paused; no step was completed");
 }
 

@@ -13,7 +13,7 @@
 
 namespace fsdpd {
 
-bool IsPlanOpen(const v1::Job& job) { return !job.has_resolved() || job.plan_open(); }
+bool IsPlanOpen(const v1::Job& job) { return !job.has_resolved() || job.plan_provisional(); }
 
 bool LeavesPlanOpen(const v1::JobSpec& spec, const MemoryOffer& offer) {
   return !offer.firm && !spec.resources().has_memory_budget_bytes();
@@ -26,7 +26,7 @@ v1::JobSpec FilledSpec(const v1::Job& job) {
 PlaceRequest RequestOf(const v1::Job& job) {
   if (!job.has_resolved()) return RequestOf(WithDefaults(job.spec(), nullptr));
   PlaceRequest request = RequestOf(job.resolved());
-  if (job.plan_open()) return request;
+  if (job.plan_provisional()) return request;
   request.bytes_per_rank = OfferNeeded(job.resolved(), job.memory_plan().peak_bytes(), job.memory_margin());
   request.host_bytes = job.node_host_bytes();
   return request;
@@ -37,7 +37,7 @@ void KeepPlan(const Plan& plan, bool open, v1::Job* job) {
   *job->mutable_memory_plan() = ToProto(plan.memory);
   job->set_node_host_bytes(HostBytesOfNode(plan));
   job->set_memory_margin(true);
-  job->set_plan_open(open);
+  job->set_plan_provisional(open);
 }
 
 bool IsOnlyTooLarge(const Plan& refused) {

@@ -177,10 +177,10 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   parts_.reconciler->Submitted(inserted.job, admitted);
   *response->mutable_job() = std::move(inserted.job);
   AddEtag(response->mutable_job());
-  for (const Violation& fault : examined.plan.faults) *response->add_faults() = ToProto(fault);
+  for (const Violation& fault : examined.plan.faults) *response->add_violations() = ToProto(fault);
   for (const Violation& warning :
        WarnIfNothingFits(response->job(), parts_.nodes->Snapshot(), parts_.reconciler->cordons())) {
-    *response->add_faults() = ToProto(warning);
+    *response->add_violations() = ToProto(warning);
   }
   return absl::OkStatus();
 }
@@ -239,7 +239,7 @@ grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJob
     const Violations waits = WarnIfNothingFits(job, parts_.nodes->Snapshot(), parts_.reconciler->cordons());
     faults.insert(faults.end(), waits.begin(), waits.end());
   }
-  for (const Violation& fault : faults) *response->add_faults() = ToProto(fault);
+  for (const Violation& fault : faults) *response->add_violations() = ToProto(fault);
   return grpc::Status::OK;
 }
 
@@ -273,9 +273,9 @@ std::optional<std::string> JobService::SubmitterOf(const std::string& id) {
   return job.ok() ? job->submitter() : "";
 }
 
-absl::Status JobService::ReadCourse(const std::string& id, v1::GetStepCourseResponse* response) {
+absl::Status JobService::ReadCourse(const std::string& id, v1::GetStepTimelineResponse* response) {
   FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(id));
-  std::optional<v1::GetStepCourseResponse> found = parts_.courses->Find(id);
+  std::optional<v1::GetStepTimelineResponse> found = parts_.courses->Find(id);
   if (!found.has_value()) {
     return Refusal(
         absl::StatusCode::kNotFound, "STEP_TIMELINE_NOT_FOUND",
@@ -287,8 +287,8 @@ absl::Status JobService::ReadCourse(const std::string& id, v1::GetStepCourseResp
   return absl::OkStatus();
 }
 
-grpc::Status JobService::GetStepCourse(grpc::ServerContext*, const v1::GetStepCourseRequest* request,
-                                       v1::GetStepCourseResponse* response) {
+grpc::Status JobService::GetStepTimeline(grpc::ServerContext*, const v1::GetStepTimelineRequest* request,
+                                         v1::GetStepTimelineResponse* response) {
   return ToGrpc(ReadCourse(request->id(), response));
 }
 

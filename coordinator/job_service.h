@@ -81,8 +81,8 @@ class JobService final : public v1::Coordinator::Service {
   grpc::Status TraceJob(grpc::ServerContext*, const v1::TraceJobRequest*,
                         grpc::ServerWriter<v1::TraceJobResponse>*) override;
   grpc::Status ListSteps(grpc::ServerContext*, const v1::ListStepsRequest*, v1::ListStepsResponse*) override;
-  grpc::Status GetStepCourse(grpc::ServerContext*, const v1::GetStepCourseRequest*,
-                             v1::GetStepCourseResponse*) override;
+  grpc::Status GetStepTimeline(grpc::ServerContext*, const v1::GetStepTimelineRequest*,
+                               v1::GetStepTimelineResponse*) override;
   grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
   grpc::Status CordonNode(grpc::ServerContext*, const v1::CordonNodeRequest*,
                           v1::CordonNodeResponse*) override;
@@ -144,7 +144,7 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status ReadSteps(grpc::ServerContext* context, const v1::ListStepsRequest& request,
                          v1::ListStepsResponse* response);
 
-  absl::Status ReadCourse(const std::string& id, v1::GetStepCourseResponse* response);
+  absl::Status ReadCourse(const std::string& id, v1::GetStepTimelineResponse* response);
 
   absl::Status CheckStream(grpc::ServerContext* context) const;
 

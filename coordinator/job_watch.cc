@@ -115,7 +115,7 @@ void JobBoard::Replace(const v1::Job& job) {
 
 void JobBoard::Settle(const v1::Job& job) {
   const bool idle = job.state() == v1::JOB_STATE_QUEUED || job.state() == v1::JOB_STATE_PAUSED;
-  if (IsEnded(job.state()) || (idle && job.not_on_disk().empty())) {
+  if (IsEnded(job.state()) || (idle && job.store_error().empty())) {
     unsettled_.erase(job.id());
   } else {
     unsettled_.insert(job.id());

@@ -28,7 +28,7 @@ TEST(JobWatch, WaitingJobsAreSettledOnceStored) {
   v1::Job job = MakeJob(1, v1::JOB_STATE_QUEUED);
   board.Publish(job);
   EXPECT_TRUE(board.Unsettled().empty());
-  job.set_not_on_disk("full");
+  job.set_store_error("full");
   board.Replace(job);
   EXPECT_EQ(board.Unsettled().size(), 1u);
   board.Publish(MakeJob(2, v1::JOB_STATE_PAUSED));

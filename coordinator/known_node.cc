@@ -27,7 +27,7 @@ v1::Node NodeOf(const NodeView& view, const Clock& clock) {
   node.set_name(view.info.node());
   node.set_connected(view.connected);
   node.set_left(view.left);
-  node.set_awaited(view.awaited);
+  node.set_not_ready(view.awaited);
   node.set_device(view.info.device());
   node.set_slots(view.info.slots());
   node.set_free_slots(view.connected ? view.free_slots : 0);

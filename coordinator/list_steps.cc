@@ -94,7 +94,7 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
   read.steps->set_first(query.first);
   read.steps->set_last(query.last);
   read.steps->set_every(query.every);
-  read.steps->set_most(query.limit);
+  read.steps->set_max_records(query.limit);
   const std::vector<NodeView> all = parts_.nodes->Snapshot();
   std::vector<Asked> asked;
   const std::shared_ptr<void> close(nullptr, [&](void*) {

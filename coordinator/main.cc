@@ -137,7 +137,7 @@ void DeclareStoreFlags(CLI::App* app, Flags* flags) {
                   "Advertise HOST:PORT to agents, clients and replicas; default: --listen")
       ->check(CheckListen)
       ->needs(store);
-  app->add_option("--leader-lease-s", flags->lease_s,
+  app->add_option("--leader-lease-seconds", flags->lease_s,
                   "Lead for this long without an answer from etcd; then another takes over")
       ->capture_default_str()
       ->check(InRange(2, 60))

@@ -196,8 +196,8 @@ std::vector<MetricFamily> Meters::Collect() const {
     families.push_back(std::move(*each));
   families.push_back(CountsAs("fsdpd_open_streams", "method", open_streams_));
   families.push_back(CountsAs("fsdpd_submits_total", "outcome", submits_));
-  families.push_back(CountsAs("fsdpd_refusals_total", "rule", refusals_));
-  families.push_back(CountsAs("fsdpd_agent_messages_refused_total", "kind", refused_from_agents_));
+  families.push_back(CountsAs("fsdpd_submit_violations_total", "rule", refusals_));
+  families.push_back(CountsAs("fsdpd_agent_messages_rejected_total", "kind", refused_from_agents_));
   families.push_back(family_of("fsdpd_revoked_agent_streams_total"));
   AddSample(&families.back(), {}, refused_revoked_);
   families.push_back(CountsAs("fsdpd_job_transitions_total", "to", transitions_));

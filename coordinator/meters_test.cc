@@ -197,11 +197,11 @@ TEST_F(MetersTest, NotFoundIsNotStoreError) {
 
 TEST_F(MetersTest, SubmitCountersStartAtZeroAndRulesAreCounted) {
   ExpectLine("fsdpd_submits_total{outcome=\"refused\"} 0");
-  ExpectLine("fsdpd_refusals_total{rule=\"global_batch_divisible\"} 0");
+  ExpectLine("fsdpd_submit_violations_total{rule=\"global_batch_divisible\"} 0");
   meters_.Submitted(Meters::Submit::kRefused);
   meters_.Refused("global_batch_divisible");
   ExpectLine("fsdpd_submits_total{outcome=\"refused\"} 1");
-  ExpectLine("fsdpd_refusals_total{rule=\"global_batch_divisible\"} 1");
+  ExpectLine("fsdpd_submit_violations_total{rule=\"global_batch_divisible\"} 1");
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ constexpr Metric kTable[] = {
     // Activity since the start of the process.
     {"fsdpd_submits_total", kCounter, "", "outcome",
      "Submits of jobs by outcome: accepted, repeated (same request id), refused (invalid spec), or failed."},
-    {"fsdpd_refusals_total", kCounter, "", "rule", "Violations in rejected submits, by rule."},
-    {"fsdpd_agent_messages_refused_total", kCounter, "", "kind",
+    {"fsdpd_submit_violations_total", kCounter, "", "rule", "Violations in rejected submits, by rule."},
+    {"fsdpd_agent_messages_rejected_total", kCounter, "", "kind",
      "Rejected messages of agents: about a job that is not placed on the node, not requested, or invalid; "
      "and streams without Register or over the limit of a certificate."},
     {"fsdpd_revoked_agent_streams_total", kCounter, "", "",
@@ -95,7 +95,8 @@ constexpr Metric kTable[] = {
      "Size of the files of the state store. For etcd, use etcd's own metrics."},
     {"fsdpd_events_total", kCounter, "", "",
      "Events of jobs and nodes (fsdpctl events) since the state was created, including deleted ones."},
-    {"fsdpd_waiting_events", kGauge, "", "", "Messages of clients and agents that wait for the reconciler."},
+    {"fsdpd_reconciler_queue_length", kGauge, "", "",
+     "Messages of clients and agents that wait for the reconciler."},
     {"fsdpd_watch_updates_dropped_total", kCounter, "", "",
      "Updates that were dropped because a watcher reads too slowly."},
 };

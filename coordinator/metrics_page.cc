@@ -131,7 +131,7 @@ std::vector<MetricFamily> MetricsPage::Collect() {
   if (state_bytes.has_value()) families.push_back(Single("fsdpd_state_bytes", *state_bytes));
   families.push_back(Single("fsdpd_events_total", static_cast<double>(lead_->events->newest())));
   families.push_back(
-      Single("fsdpd_waiting_events", static_cast<double>(lead_->reconciler->waiting_events())));
+      Single("fsdpd_reconciler_queue_length", static_cast<double>(lead_->reconciler->waiting_events())));
   families.push_back(
       Single("fsdpd_watch_updates_dropped_total", static_cast<double>(lead_->board->dropped_updates())));
   AddJobs(&families);

@@ -20,7 +20,7 @@ bool JobIsSuspect(const v1::Job& job) {
   for (const v1::Job::FailedAttempt& each : job.failed_attempts()) {
     if (each.attempt() < job.failure().attempt() && each.cause() != v1::FAILURE_CAUSE_DRAINED) before = &each;
   }
-  return before != nullptr && AttemptsInVain(job) > 1 && before->blames_node() &&
+  return before != nullptr && AttemptsInVain(job) > 1 && before->node_at_fault() &&
          before->node() != job.failure().node();
 }
 
@@ -33,7 +33,7 @@ void NodeFailures::Attached(const std::string& node, const std::string& instance
 }
 
 void NodeFailures::MarkIn(v1::Node* node) const {
-  v1::NodeStanding* const standing = node->mutable_standing();
+  v1::NodeHealth* const standing = node->mutable_health();
   const auto life = lives_.find(node->name());
   if (life != lives_.end()) {
     standing->set_agent_instance(life->second.instance);
@@ -47,7 +47,7 @@ void NodeFailures::MarkIn(v1::Node* node) const {
 }
 
 void NodeFailures::Load(const v1::Node& node, absl::Time now, absl::Time wall) {
-  const v1::NodeStanding& standing = node.standing();
+  const v1::NodeHealth& standing = node.health();
   const bool known = !standing.agent_instance().empty();
   const int64_t first = known ? 1 : 0;
   if (known) {

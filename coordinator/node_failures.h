@@ -7,7 +7,7 @@
 // A job that fails by one node after another without progress is the likely cause itself, for example because
 // the kernel kills agents for its memory use. Its failures count against no node.
 //
-// Uses the coordinator's monotonic clock, so date changes have no effect. Node.standing stores the count
+// Uses the coordinator's monotonic clock, so date changes have no effect. Node.health stores the count
 // across restarts.
 //
 // Not thread-safe.

@@ -19,7 +19,7 @@ class NodeFailuresTest : public ::testing::Test {
     failure->set_node(node);
     failure->set_rank(fell_with_rank_);
     failure->set_error("node " + node + " is lost");
-    failure->set_blames_node(true);
+    failure->set_node_at_fault(true);
     const std::string reason = failures_.Take(*job, now_, now_);
     now_ += absl::Seconds(1);
     launched_ = now_;
@@ -27,7 +27,7 @@ class NodeFailuresTest : public ::testing::Test {
     kept->set_attempt(job->attempt());
     kept->set_cause(v1::FAILURE_CAUSE_NODE);
     kept->set_node(node);
-    kept->set_blames_node(true);
+    kept->set_node_at_fault(true);
     return reason;
   }
   static v1::Job Named(const std::string& id) {

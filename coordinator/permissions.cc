@@ -13,7 +13,7 @@ constexpr Permission kTable[] = {
     {"WatchJob", kViewer, kViewer, false},
     {"TailLogs", kViewer, kViewer, false},
     {"ListSteps", kViewer, kViewer, false},
-    {"GetStepCourse", kViewer, kViewer, false},
+    {"GetStepTimeline", kViewer, kViewer, false},
     {"ListNodes", kViewer, kViewer, false},
     {"ListEvents", kViewer, kViewer, false},
     {"WatchEvents", kViewer, kViewer, false},

@@ -52,7 +52,7 @@ struct Reconciler::Placing {
   bool stores = true;  // False once a write failed in this tick.
 
   void Wait(const std::string& id, v1::Job::Waiting waiting, v1::Device in_queue = v1::DEVICE_UNSPECIFIED) {
-    if (in_queue != v1::DEVICE_UNSPECIFIED) waiting.set_place(++places[in_queue]);
+    if (in_queue != v1::DEVICE_UNSPECIFIED) waiting.set_queue_position(++places[in_queue]);
     waits[id] = std::move(waiting);
   }
   // The job waits for slots and keeps its place: jobs behind it may use neither its reserved slots nor its
@@ -373,7 +373,7 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bo
       const auto view = views_.find(placement.node());
       if (view != views_.end()) placement.set_agent_instance(view->second.info.instance());
     }
-    job->set_lent(backfilled);
+    job->set_backfilled(backfilled);
   }));
   live->newest_elsewhere = 0;
   live->leftovers_until.clear();
@@ -409,9 +409,9 @@ void Reconciler::SendLaunch(const v1::Job& job, NodePart* part, bool again) {
   launch->set_attempt(job.attempt());
   *launch->mutable_spec() = job.resolved();
   *launch->mutable_memory_plan() = job.memory_plan();
-  *launch->mutable_passed_over() = job.passed_over();
+  *launch->mutable_skipped_samples() = job.skipped_samples();
   if (!job.checkpoints().empty()) launch->set_checkpoint_step(job.checkpoints().rbegin()->step());
-  launch->set_world(static_cast<int32_t>(facts.ranks().size()));
+  launch->set_world_size(static_cast<int32_t>(facts.ranks().size()));
   launch->set_first_rank(part->first_rank);
   launch->set_ranks(part->ranks);
   launch->mutable_devices()->Assign(part->devices.begin(), part->devices.end());

@@ -91,8 +91,8 @@ absl::Status JobService::Search(grpc::ServerContext* context, const v1::SearchPl
   if (HasErrors(searched.faults)) return BadSpec(searched.faults);
   *search = std::move(searched.search);
   const bool named = request.spec().resources().has_memory_budget_bytes();
-  search->set_no_node_offers(options.budget_bytes_per_rank == 0 && !named && search->budget_bytes() > 0 &&
-                             !request.has_profile());
+  search->set_budget_from_profile(options.budget_bytes_per_rank == 0 && !named &&
+                                  search->budget_bytes() > 0 && !request.has_profile());
   search->set_seconds(absl::ToDoubleSeconds(parts_.clock->Now() - begin));
   return absl::OkStatus();
 }

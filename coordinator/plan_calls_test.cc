@@ -50,7 +50,7 @@ TEST_F(PlanCallsTest, PlanJobReturnsProgramAndMemory) {
   *request.mutable_spec() = TinySpec(1, 2);
   v1::PlanJobResponse response;
   ASSERT_TRUE(stub_->PlanJob(&context, request, &response).ok());
-  EXPECT_EQ(response.plan().world(), 2);
+  EXPECT_EQ(response.plan().world_size(), 2);
   EXPECT_GT(response.plan().instructions_size(), 0);
   EXPECT_GT(response.plan().memory().peak_bytes(), 0);
   EXPECT_FALSE(response.plan().program_hash().empty());
@@ -89,7 +89,7 @@ TEST_F(PlanCallsTest, SearchReturnsFastestConfigurations) {
   EXPECT_GT(search.seconds(), 0);
   EXPECT_EQ(search.found_size(), 5);
   EXPECT_EQ(search.profile().name(), "cpu");
-  for (const v1::PlanSearch::Way& way : search.found()) {
+  for (const v1::PlanSearch::Configuration& way : search.found()) {
     EXPECT_EQ(way.spec().train().global_batch(), 8);
     EXPECT_EQ(way.mesh().tensor() * way.mesh().context(), 1);
   }
@@ -114,15 +114,15 @@ TEST_F(PlanCallsTest, SearchReportsDefaultMemoryWithoutNodes) {
   request.add_hold("parallel");
   v1::PlanSearch search;
   ASSERT_TRUE(Search(request, &search).ok());
-  EXPECT_TRUE(search.no_node_offers());
+  EXPECT_TRUE(search.budget_from_profile());
   EXPECT_GT(search.budget_bytes(), FindProfile("h200")->budget_bytes() / 2);
   v1::SearchPlansRequest with_profile = request;
   *with_profile.mutable_profile() = ToProto(*FindProfile("h100"));
   ASSERT_TRUE(Search(with_profile, &search).ok());
-  EXPECT_FALSE(search.no_node_offers());
+  EXPECT_FALSE(search.budget_from_profile());
   request.mutable_spec()->mutable_resources()->set_memory_budget_bytes(int64_t{1} << 30);
   ASSERT_TRUE(Search(request, &search).ok());
-  EXPECT_FALSE(search.no_node_offers());
+  EXPECT_FALSE(search.budget_from_profile());
 }
 
 TEST_F(PlanCallsTest, SearchRejectsInvalidSpecProfileAndHold) {

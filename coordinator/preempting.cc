@@ -52,7 +52,7 @@ std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
       occupant.priority = job.spec().priority();
       occupant.start_unix_nanos = job.start_unix_nanos();
       occupant.leaves = job.state() != v1::JOB_STATE_STARTING && job.state() != v1::JOB_STATE_RUNNING;
-      occupant.backfilled = job.lent() && PlaceInQueue(head) < PlaceInQueue(job);
+      occupant.backfilled = job.backfilled() && PlaceInQueue(head) < PlaceInQueue(job);
       // A backfilled job leaves even if it cannot save: the job that reserved the slots must not wait for its
       // disk.
       occupant.may_leave =
@@ -97,10 +97,10 @@ void Reconciler::AddPreflights(const v1::Job& head, std::vector<Occupant>* all) 
     occupant.job = id;
     occupant.priority = live.job.spec().priority();
     occupant.start_unix_nanos = absl::ToUnixNanos(parts_.clock->Wall());
-    occupant.backfilled = live.job.lent() && PlaceInQueue(head) < PlaceInQueue(live.job);
+    occupant.backfilled = live.job.backfilled() && PlaceInQueue(head) < PlaceInQueue(live.job);
     occupant.may_leave =
         occupant.backfilled || (live.job.preemptible() && occupant.priority < head.spec().priority());
-    for (const v1::Job::Placement& each : live.job.held()) {
+    for (const v1::Job::Placement& each : live.job.reserved_nodes()) {
       occupant.devices[each.node()].assign(each.devices().begin(), each.devices().end());
       held[each.node()].insert(each.devices().begin(), each.devices().end());
     }
@@ -142,7 +142,7 @@ absl::Status Reconciler::Preempt(LiveJob* live, const v1::Job& head) {
                v1::Job::Pause* pause = job->mutable_pause();
                pause->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
                pause->set_grace_ms(grace_ms);
-               pause->set_resumes(true);
+               pause->set_resumes_automatically(true);
                pause->set_preempted_by(head.id());
              }));
   BeginStop(facts, grace_ms, preemptor, /*save=*/grace_ms > 0);

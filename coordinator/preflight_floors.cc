@@ -21,9 +21,9 @@ struct Measure {
   const char* unit;
   double units;  // Factor from `unit` to the unit of PreflightDevice.
 };
-constexpr Measure kProduct = {"product_tflops", "product rate", "TFLOP/s", 1e12};
+constexpr Measure kProduct = {"matmul_tflops", "product rate", "TFLOP/s", 1e12};
 constexpr Measure kMemory = {"memory_gb_per_s", "memory rate", "GB/s", 1e9};
-constexpr Measure kRing = {"ring_gb_per_s", "ring bandwidth", "GB/s", 1e9};
+constexpr Measure kRing = {"all_gather_gb_per_s", "ring bandwidth", "GB/s", 1e9};
 constexpr Measure kPair = {"pair_gb_per_s", "pair bandwidth", "GB/s", 1e9};
 constexpr Measure kMeasures[] = {kProduct, kMemory, kRing, kPair};
 
@@ -94,10 +94,10 @@ class Judge {
   }
 
   void Rates(const v1::PreflightDevice& device) {
-    Rate(device, kProduct, device.product_flops(), SlowdownText(device));
+    Rate(device, kProduct, device.matmul_flops(), SlowdownText(device));
     Rate(device, kMemory, device.memory_bytes_per_second(), "");
     if (device.pairs().empty()) return;  // The only device of its node.
-    Rate(device, kRing, device.ring_bytes_per_second(), "");
+    Rate(device, kRing, device.all_gather_bytes_per_second(), "");
     for (const auto& pair : device.pairs())
       Rate(device, kPair, pair.bytes_per_second(), absl::StrCat(" with device ", pair.device()));
   }
@@ -142,8 +142,8 @@ absl::StatusOr<PreflightFloor> ParsePreflightFloor(absl::string_view text) {
   const size_t equals = text.rfind('='), colon = text.rfind(':', equals);
   PreflightFloor floor;
   if (equals == absl::string_view::npos || colon == absl::string_view::npos || colon == 0)
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", text, "' is not DEVICE:MEASURE=NUMBER, such as \"NVIDIA H200:product_tflops=540\""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is not DEVICE:MEASURE=NUMBER, such as \"NVIDIA H200:matmul_tflops=540\""));
   floor.device = std::string(absl::StripAsciiWhitespace(text.substr(0, colon)));
   floor.measure = std::string(absl::StripAsciiWhitespace(text.substr(colon + 1, equals - colon - 1)));
   const absl::string_view number = absl::StripAsciiWhitespace(text.substr(equals + 1));

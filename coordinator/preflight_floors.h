@@ -21,11 +21,11 @@ namespace fsdpd {
 
 struct PreflightFloor {
   std::string device;   // PreflightDevice.name, case-insensitive.
-  std::string measure;  // "product_tflops", "memory_gb_per_s", "ring_gb_per_s", "pair_gb_per_s".
+  std::string measure;  // "matmul_tflops", "memory_gb_per_s", "all_gather_gb_per_s", "pair_gb_per_s".
   double value = 0;     // In the measure's unit; 0: not judged.
 };
 
-// Parses "NVIDIA H200:product_tflops=540". INVALID_ARGUMENT describes the error.
+// Parses "NVIDIA H200:matmul_tflops=540". INVALID_ARGUMENT describes the error.
 absl::StatusOr<PreflightFloor> ParsePreflightFloor(absl::string_view text);
 
 // Returns one sentence for each number below its floor, with the floor; a failed measurement comes first.

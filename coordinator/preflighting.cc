@@ -43,10 +43,11 @@ constexpr int kMostFaults = 3;  // Named in a cordon's reason; further ones are 
 constexpr char kRestarted[] = "the coordinator restarted; its nodes are selected again";
 
 std::string FaultsText(const v1::NodePreflight& preflight) {
-  const int shown = std::min(preflight.faults_size(), kMostFaults);
-  std::string text = absl::StrJoin(preflight.faults().begin(), preflight.faults().begin() + shown, "; ");
-  if (shown < preflight.faults_size())
-    absl::StrAppend(&text, "; and ", preflight.faults_size() - shown, " more");
+  const int shown = std::min(preflight.violations_size(), kMostFaults);
+  std::string text =
+      absl::StrJoin(preflight.violations().begin(), preflight.violations().begin() + shown, "; ");
+  if (shown < preflight.violations_size())
+    absl::StrAppend(&text, "; and ", preflight.violations_size() - shown, " more");
   return CutText(text, kMaxReasonBytes - 64);
 }
 
@@ -85,8 +86,8 @@ absl::Status Reconciler::Begin(LiveJob* live, const PlaceDecision& decision, boo
   const std::string reason = absl::StrCat(absl::StrJoin(nodes, ", "), nodes.size() == 1 ? " is" : " are",
                                           " measured first (preflight); then ", decision.reason);
   FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kPreflight, reason, [&](v1::Job* job) {
-    job->mutable_held()->Assign(decision.placements.begin(), decision.placements.end());
-    job->set_lent(backfilled);
+    job->mutable_reserved_nodes()->Assign(decision.placements.begin(), decision.placements.end());
+    job->set_backfilled(backfilled);
   }));
   live->measured = nodes;
   live->measured_here = true;
@@ -169,14 +170,14 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   if (view != views_.end()) preflight.set_device(view->second.info.device());
   if (view != views_.end()) preflight.set_slots(view->second.info.slots());
   for (std::string& fault : MissedFloors(result, options_.preflight.floors))
-    preflight.add_faults(std::move(fault));
+    preflight.add_violations(std::move(fault));
   preflights_.Set(node, preflight);
   LogInfo("preflight completed node=%s seconds=%.1f faults=%d", node, result.seconds(),
-          preflight.faults_size());
+          preflight.violations_size());
   if (const std::string others = UnmatchedFloors(result, options_.preflight.floors); !others.empty())
     LogWarning("preflight floors matched no device node=%s error=%s", node, others);
   const std::optional<v1::Cordon> before = cordons_.Find(node);
-  if (preflight.faults().empty() || (before.has_value() && !before->for_failed_attempts())) return;
+  if (preflight.violations().empty() || (before.has_value() && !before->for_failed_attempts())) return;
   v1::Cordon cordon;
   if (before.has_value() && before->has_drain()) *cordon.mutable_drain() = before->drain();
   cordon.set_reason(absl::StrCat("preflight: ", FaultsText(preflight)));
@@ -232,7 +233,7 @@ void Reconciler::ShowMeasurements() {
 
 // Returns why the job's nodes became unusable, or "" if they passed or are still being measured.
 std::string Reconciler::UnplacedReason(LiveJob* live) {
-  for (const v1::Job::Placement& placement : live->job.held()) {
+  for (const v1::Job::Placement& placement : live->job.reserved_nodes()) {
     const std::string& node = placement.node();
     if (const auto cordon = cordons_.Find(node))
       return absl::StrCat(node, " is cordoned", cordon->reason().empty() ? "" : ": ", ShownReason(*cordon));
@@ -265,9 +266,9 @@ void Reconciler::TendPreflights() {
       continue;
     }
     PlaceDecision decision;
-    decision.placements.assign(live.job.held().begin(), live.job.held().end());
+    decision.placements.assign(live.job.reserved_nodes().begin(), live.job.reserved_nodes().end());
     decision.reason = "its nodes have passed their preflight";
-    const absl::Status launched = Launch(&live, decision, live.job.lent());
+    const absl::Status launched = Launch(&live, decision, live.job.backfilled());
     if (launched.ok()) continue;
     if (absl::IsOutOfRange(launched)) {  // Permanent: releases the nodes for other jobs.
       const std::string reason = absl::StrCat("its launch cannot be stored: ", launched.message());
@@ -289,7 +290,7 @@ void Reconciler::HoldForPreflights(std::vector<NodeSlots>* slots) const {
     node.measured = true;
   }
   for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
-    for (const v1::Job::Placement& held : jobs_.at(id).job.held()) {
+    for (const v1::Job::Placement& held : jobs_.at(id).job.reserved_nodes()) {
       for (NodeSlots& node : *slots) {
         if (node.name != held.node()) continue;
         node.jobs.push_back(id);

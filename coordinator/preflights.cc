@@ -30,7 +30,7 @@ void Preflights::Set(const std::string& node, v1::NodePreflight preflight) {
 void Preflights::Accept(const std::string& node) {
   MutexLock lock(&mutex_);
   const auto it = results_.find(node);
-  if (it != results_.end() && !it->second.faults().empty()) it->second.set_accepted(true);
+  if (it != results_.end() && !it->second.violations().empty()) it->second.set_accepted(true);
 }
 
 void Preflights::Forget(const std::string& node) {
@@ -75,7 +75,7 @@ v1::PreflightResult CutToBounds(v1::PreflightResult result) {
 }
 
 bool Passed(const std::optional<v1::NodePreflight>& preflight, const v1::Register& info) {
-  return preflight.has_value() && (preflight->faults().empty() || preflight->accepted()) &&
+  return preflight.has_value() && (preflight->violations().empty() || preflight->accepted()) &&
          preflight->device() == info.device() && preflight->slots() == info.slots();
 }
 

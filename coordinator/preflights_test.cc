@@ -54,7 +54,7 @@ TEST(Preflights, VersionChangesWithTimeAndAcceptance) {
   };
   EXPECT_EQ(version(), std::pair(int64_t{0}, false));
   v1::NodePreflight result = ResultAt(kNow);
-  result.add_faults("slow");
+  result.add_violations("slow");
   preflights.Set("n", result);
   EXPECT_EQ(version(), std::pair(absl::ToUnixNanos(kNow), false));
   preflights.Accept("n");
@@ -78,7 +78,7 @@ TEST(Preflights, ResultIsValidForADayOnItsNode) {
 TEST(Preflights, FailedResultCountsOnceAccepted) {
   Preflights preflights;
   v1::NodePreflight slow = ResultAt(kNow);
-  slow.add_faults("device 0: product rate 402 TFLOP/s, floor 540");
+  slow.add_violations("device 0: product rate 402 TFLOP/s, floor 540");
   preflights.Set("n", slow);
   EXPECT_FALSE(Passes(preflights.Find("n"), Node(), kNow));
   preflights.Accept("n");

@@ -6,7 +6,7 @@ namespace fsdpd {
 
 bool TakeStand(int rank, const std::string& where, v1::Job* job) {
   if (where.empty() || where.size() > kMaxStandBytes) return false;
-  auto* stands = job->mutable_stands();
+  auto* stands = job->mutable_positions();
   bool left = false;  // The rank had a previous position.
   for (int i = stands->size() - 1; i >= 0; --i) {
     auto* ranks = stands->Mutable(i)->mutable_ranks();
@@ -16,10 +16,10 @@ bool TakeStand(int rank, const std::string& where, v1::Job* job) {
     if (ranks->empty()) stands->DeleteSubrange(i, 1);
   }
   auto stand = std::find_if(stands->begin(), stands->end(),
-                            [&](const v1::Job::Stand& each) { return each.where() == where; });
+                            [&](const v1::Job::Position& each) { return each.position() == where; });
   if (stand == stands->end()) {
     if (stands->size() >= kMaxStands) return left;
-    stands->Add()->set_where(where);
+    stands->Add()->set_position(where);
     stand = stands->end() - 1;
   }
   auto* ranks = stand->mutable_ranks();

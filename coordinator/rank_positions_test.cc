@@ -8,8 +8,8 @@ namespace fsdpd {
 namespace {
 
 std::string Text(const v1::Job& job) {
-  return absl::StrJoin(job.stands(), "; ", [](std::string* out, const v1::Job::Stand& stand) {
-    absl::StrAppend(out, stand.where(), " ", absl::StrJoin(stand.ranks(), ","));
+  return absl::StrJoin(job.positions(), "; ", [](std::string* out, const v1::Job::Position& stand) {
+    absl::StrAppend(out, stand.position(), " ", absl::StrJoin(stand.ranks(), ","));
   });
 }
 
@@ -35,12 +35,12 @@ TEST(RankPositions, BoundsPositionsAndTextSize) {
   for (int rank = 0; rank < kMaxStands; ++rank) EXPECT_TRUE(TakeStand(rank, absl::StrCat("p", rank), &job));
   EXPECT_FALSE(TakeStand(kMaxStands, "elsewhere", &job));
   EXPECT_TRUE(TakeStand(kMaxStands, "p0", &job));
-  EXPECT_EQ(job.stands_size(), kMaxStands);
+  EXPECT_EQ(job.positions_size(), kMaxStands);
   EXPECT_FALSE(TakeStand(0, std::string(kMaxStandBytes + 1, 'x'), &job));
   EXPECT_FALSE(TakeStand(0, "", &job));
-  EXPECT_EQ(job.stands(0).ranks_size(), 2);
+  EXPECT_EQ(job.positions(0).ranks_size(), 2);
   EXPECT_TRUE(TakeStand(kMaxStands, "elsewhere", &job));  // It left its previous position: a change.
-  EXPECT_EQ(job.stands(0).ranks_size(), 1);
+  EXPECT_EQ(job.positions(0).ranks_size(), 1);
 }
 
 }  // namespace

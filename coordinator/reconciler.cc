@@ -58,7 +58,8 @@ int64_t GraceLeftMs(int64_t given_ms, int64_t at_unix_nanos, absl::Time wall) {
 
 // Kinds of events that begin or end an attempt.
 bool IsAttemptEvent(v1::EventKind kind) {
-  return kind == v1::EVENT_KIND_LAUNCHED || kind == v1::EVENT_KIND_SUCCEEDED || kind == v1::EVENT_KIND_LEFT;
+  return kind == v1::EVENT_KIND_LAUNCHED || kind == v1::EVENT_KIND_SUCCEEDED ||
+         kind == v1::EVENT_KIND_RANKS_EXITED;
 }
 
 // Adds the cause and the node to the event of a change.
@@ -70,7 +71,7 @@ void AddCause(v1::Job* changed) {
     event->set_cause(changed->failure().cause());
   }
   const std::string& drained_from = changed->pause().drained_from();
-  if ((kind == v1::EVENT_KIND_PAUSED || kind == v1::EVENT_KIND_LEFT) && !drained_from.empty())
+  if ((kind == v1::EVENT_KIND_PAUSED || kind == v1::EVENT_KIND_RANKS_EXITED) && !drained_from.empty())
     event->set_node(drained_from);
   // An attempt on a single node belongs to that node's history.
   if (event->node().empty() && changed->placements_size() == 1 && IsAttemptEvent(kind))
@@ -219,7 +220,7 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
     }
   }
   for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
-    for (const v1::Job::Placement& placement : jobs_.at(id).job.held())
+    for (const v1::Job::Placement& placement : jobs_.at(id).job.reserved_nodes())
       held.emplace_back(placement.node(), placement.devices());
   }
   parts_.nodes->SetFreeSlots(CountFree(heard, held));
@@ -316,7 +317,7 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* notes) {
   const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
     // The positions in the failure are newer.
-    if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_stands();
+    if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_positions();
     if (verdict.failure.has_value() && verdict.failure->has_hang()) MoveHang(verdict.failure->hang(), job);
     if (!verdict.node.empty()) job->mutable_events()->rbegin()->set_node(verdict.node);
     if (verdict.rewinds) NoteExcused(job);
@@ -393,7 +394,7 @@ void Reconciler::ReportStall(LiveJob* live, AttemptFacts* facts) {
   }
   const absl::Status stored = Commit(live, JobEvent::kNote, reason, [&](v1::Job* edited) {
     edited->set_stalled_since_unix_nanos(stalled ? absl::ToUnixNanos(since) : 0);
-    edited->clear_stands();
+    edited->clear_positions();
   });
   // If this could not be stored, the next tick tries again.
   if (stored.ok() && stalled) SendLocate(*facts, reason);
@@ -542,7 +543,7 @@ absl::Status Reconciler::CommitUnstored(LiveJob* live, JobEvent event, const std
 v1::Job Reconciler::Shown(const LiveJob& live) {
   v1::Job job = live.job;
   if (live.not_on_disk.empty()) return job;
-  job.set_not_on_disk(live.not_on_disk);
+  job.set_store_error(live.not_on_disk);
   job.set_reason(absl::StrCat(job.reason(), "; not on disk yet: ", live.not_on_disk));
   return job;
 }

@@ -48,7 +48,7 @@ TEST_F(ReconcilerAfterTest, StartsAfterAllSucceededWithoutBlockingOthers) {
   EXPECT_EQ(StateOf("second"), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(Job("third").reason(), "waits for the success of first, second");
   EXPECT_EQ(WaitingOf("third").code(), Waiting::CODE_AFTER);
-  EXPECT_EQ(WaitingOf("third").place(), 0);
+  EXPECT_EQ(WaitingOf("third").queue_position(), 0);
   EXPECT_THAT(WaitingOf("third").jobs(), ElementsAre("first", "second"));
   Submit("other", 1, 1);
   EXPECT_EQ(StateOf("other"), v1::JOB_STATE_STARTING) << "a job that waits for another holds no place";

@@ -90,9 +90,9 @@ TEST_F(ReconcilerBackfillTest, PlacesSmallJobOnNodeThatHeadCannotUse) {
   EXPECT_EQ(StateOf("two"), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(StateOf("next"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("next").placements(0).node(), "small");
-  EXPECT_FALSE(Job("next").lent());
-  EXPECT_EQ(WaitingOf("last").code(), Waiting::CODE_BEHIND);
-  EXPECT_EQ(WaitingOf("last").place(), 2);
+  EXPECT_FALSE(Job("next").backfilled());
+  EXPECT_EQ(WaitingOf("last").code(), Waiting::CODE_QUEUE_ORDER);
+  EXPECT_EQ(WaitingOf("last").queue_position(), 2);
   EXPECT_THAT(WaitingOf("last").remedy(), HasSubstr("--preemptible"));
 }
 
@@ -121,7 +121,7 @@ TEST_F(ReconcilerBackfillTest, BackfillsIdleSlotsUntilTheySuffice) {
   SubmitWith("two", {2, 1});
   SubmitWith("lent", {1, 1, 0, /*preemptible=*/true});
   ASSERT_EQ(StateOf("lent"), v1::JOB_STATE_STARTING);
-  EXPECT_TRUE(Job("lent").lent());
+  EXPECT_TRUE(Job("lent").backfilled());
   EXPECT_THAT(Job("lent").reason(), HasSubstr("backfilled on slots that an earlier job reserves"));
   Advance(absl::Seconds(5));
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_STARTING) << "it leaves only when that suffices";
@@ -133,10 +133,10 @@ TEST_F(ReconcilerBackfillTest, BackfillsIdleSlotsUntilTheySuffice) {
   LetLeave();
   EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_QUEUED);
-  EXPECT_FALSE(Job("lent").lent()) << "it holds no slots";
+  EXPECT_FALSE(Job("lent").backfilled()) << "it holds no slots";
   Finish("two");
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_STARTING);
-  EXPECT_FALSE(Job("lent").lent()) << "no job waits for them now";
+  EXPECT_FALSE(Job("lent").backfilled()) << "no job waits for them now";
 }
 
 TEST_F(ReconcilerBackfillTest, BackfilledJobLeavesEvenIfItCannotSave) {

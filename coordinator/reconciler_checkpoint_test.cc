@@ -418,9 +418,9 @@ TEST_F(ReconcilerCheckpointTest, RewoundJobKeepsSkippedSamplesAcrossRestarts) {
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   std::vector<v1::Launch> launches = LaunchesSent("a");
   ASSERT_EQ(launches.size(), 1u);
-  ASSERT_EQ(launches[0].passed_over_size(), 1);
-  EXPECT_EQ(launches[0].passed_over(0).first(), 72);
-  EXPECT_EQ(launches[0].passed_over(0).end(), 96);
+  ASSERT_EQ(launches[0].skipped_samples_size(), 1);
+  EXPECT_EQ(launches[0].skipped_samples(0).first(), 72);
+  EXPECT_EQ(launches[0].skipped_samples(0).end(), 96);
   EXPECT_EQ(Job("j").rewinds(), 1);
 
   ReadyAfter("a", 6, 2);
@@ -430,8 +430,8 @@ TEST_F(ReconcilerCheckpointTest, RewoundJobKeepsSkippedSamplesAcrossRestarts) {
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << Job("j").reason();
   launches = LaunchesSent("a");
   ASSERT_EQ(launches.size(), 1u);
-  ASSERT_EQ(launches[0].passed_over_size(), 1);
-  EXPECT_EQ(launches[0].passed_over(0).end(), 132);
+  ASSERT_EQ(launches[0].skipped_samples_size(), 1);
+  EXPECT_EQ(launches[0].skipped_samples(0).end(), 132);
   Exit("a", "j", 0, 1, 3);  // Another cause: the only attempt that counts.
   Stopped("a", "j", 3);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);

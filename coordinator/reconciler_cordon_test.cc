@@ -168,7 +168,7 @@ TEST_F(ReconcilerCordonTest, JobNamesRevokedNodeWithoutBlame) {
   EXPECT_EQ(Job("j").reason(), "waits for the agent of a to reconnect; the certificate of a is revoked");
   Advance(absl::Minutes(1));
   EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost: its agent's certificate is revoked"));
-  EXPECT_FALSE(Job("j").failure().blames_node());
+  EXPECT_FALSE(Job("j").failure().node_at_fault());
   EXPECT_FALSE(CordonOf("a").has_value());
 }
 
@@ -197,7 +197,7 @@ TEST_F(ReconcilerCordonTest, RetryPrefersPreviousNodesButAvoidsFailedNode) {
   EXPECT_EQ(NodeOf("j"), "a") << "elsewhere, although its agent has reconnected";
   EXPECT_EQ(Job("j").failed_attempts(0).cause(), v1::FAILURE_CAUSE_PROCESS);
   EXPECT_EQ(Job("j").failed_attempts(1).cause(), v1::FAILURE_CAUSE_NODE);
-  EXPECT_TRUE(Job("j").failed_attempts(1).blames_node());
+  EXPECT_TRUE(Job("j").failed_attempts(1).node_at_fault());
 }
 
 TEST_F(ReconcilerCordonTest, CordonsNodeAfterTwoFailedAttempts) {
@@ -349,7 +349,7 @@ TEST_F(ReconcilerCordonTest, CordonsNodeAfterTwoFailedLaunches) {
   v1::RankExit refused;
   refused.set_exit_code(126);
   refused.set_error("launch rejected: rank binary: No such file or directory");
-  refused.mutable_fault()->set_kind(v1::RankFault::KIND_NODE);
+  refused.mutable_error_class()->set_kind(v1::ErrorClass::KIND_NODE);
   for (const char* id : {"x", "y"}) {
     Submit(id, 1, 1);
     ASSERT_EQ(NodeOf(id), "a");

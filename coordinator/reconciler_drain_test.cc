@@ -73,8 +73,9 @@ TEST_F(ReconcilerDrainTest, JobsSaveAndMoveWithoutCountingAttempt) {
       << "none of the allowed attempts is used";
   EventQuery of_a;
   of_a.node = "a";
-  EXPECT_THAT(KindsOf(of_a), ElementsAre(v1::EVENT_KIND_LAUNCHED, v1::EVENT_KIND_DRAINING,
-                                         v1::EVENT_KIND_DRAINED, v1::EVENT_KIND_LEFT, v1::EVENT_KIND_EMPTY));
+  EXPECT_THAT(KindsOf(of_a),
+              ElementsAre(v1::EVENT_KIND_LAUNCHED, v1::EVENT_KIND_DRAINING, v1::EVENT_KIND_DRAINED,
+                          v1::EVENT_KIND_RANKS_EXITED, v1::EVENT_KIND_NODE_DRAINED));
   EventQuery of_j;
   of_j.job = "j";
   EXPECT_THAT(KindsOf(of_j), Contains(v1::EVENT_KIND_DRAINED));
@@ -180,10 +181,10 @@ TEST_F(ReconcilerDrainTest, FailedSaveIsRecordedBeforeNodeIsEmpty) {
   std::string left;
   for (const v1::Event& event : events) {
     kinds.push_back(event.kind());
-    if (event.kind() == v1::EVENT_KIND_LEFT) left = event.message();
+    if (event.kind() == v1::EVENT_KIND_RANKS_EXITED) left = event.message();
   }
   EXPECT_THAT(kinds, ElementsAre(v1::EVENT_KIND_LAUNCHED, v1::EVENT_KIND_DRAINING, v1::EVENT_KIND_DRAINED,
-                                 v1::EVENT_KIND_LEFT, v1::EVENT_KIND_EMPTY));
+                                 v1::EVENT_KIND_RANKS_EXITED, v1::EVENT_KIND_NODE_DRAINED));
   EXPECT_THAT(left,
               HasSubstr("paused after step 4, which is saved; 5 steps after it are lost: the checkpoint "
                         "of step 9 could not be written: No space left on device"));
@@ -224,7 +225,7 @@ TEST_F(ReconcilerDrainTest, NodeThatStaysFullIsReportedWithItsTime) {
   EventQuery of_a;
   of_a.node = "a";
   EXPECT_THAT(KindsOf(of_a),
-              ElementsAre(v1::EVENT_KIND_DRAINING, v1::EVENT_KIND_EMPTY, v1::EVENT_KIND_DRAINING));
+              ElementsAre(v1::EVENT_KIND_DRAINING, v1::EVENT_KIND_NODE_DRAINED, v1::EVENT_KIND_DRAINING));
   const v1::Event again = store_->events().Read(of_a)->events.back();
   EXPECT_GT(again.unix_nanos(), absl::ToUnixNanos(clock_.Wall() - absl::Seconds(10)));
 }

@@ -89,7 +89,7 @@ TEST_F(ReconcilerElasticTest, ShrinksAfterWaitingForAllRanks) {
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   const std::vector<v1::Launch> launches = LaunchesSent("a");
   ASSERT_THAT(launches, SizeIs(1));
-  EXPECT_EQ(launches[0].world(), 1);
+  EXPECT_EQ(launches[0].world_size(), 1);
   EXPECT_EQ(launches[0].spec().resources().nodes(), 1);
   EXPECT_EQ(launches[0].spec().train().global_batch(), 2) << "the same number of samples per step";
   const v1::Job launched = Job("j");

@@ -20,7 +20,7 @@ class ReconcilerEndedTest : public ReconcilerCase {
   std::vector<std::string> Forgotten(const std::string& node) {
     std::vector<std::string> jobs;
     for (const auto& message : Sent(node)) {
-      if (message.has_forget()) jobs.push_back(message.forget().job_id());
+      if (message.has_delete_job_files()) jobs.push_back(message.delete_job_files().job_id());
     }
     return jobs;
   }

@@ -47,7 +47,7 @@ TEST_F(ReconcilerLaunchTest, UnansweredLaunchIsResentThenFailsOnThatNode) {
   EXPECT_EQ(Job("j").failure().error(), "the agent of node a has not acknowledged the launch for 1m");
   EXPECT_EQ(Job("j").failure().node(), "a");
   EXPECT_EQ(Job("j").failure().cause(), v1::FAILURE_CAUSE_NODE);
-  EXPECT_TRUE(Job("j").failure().blames_node());
+  EXPECT_TRUE(Job("j").failure().node_at_fault());
   EXPECT_TRUE(LaunchesSent("a").empty());
   Stopped("a", "j");
   Advance(absl::Seconds(2));

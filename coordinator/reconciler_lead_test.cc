@@ -116,7 +116,7 @@ TEST_F(ReconcilerLeadTest, OversizedLaunchAfterPreflightReleasesNodes) {
   for (const v1::CoordinatorMessage& message : Sent("a")) {
     if (message.has_preflight()) result.set_number(message.preflight().number());
   }
-  result.add_devices()->set_product_flops(1e12);
+  result.add_devices()->set_matmul_flops(1e12);
   reconciler_->Told("a", result);
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("large"), v1::JOB_STATE_QUEUED);
@@ -187,7 +187,7 @@ TEST_F(ReconcilerLeadTest, OversizedJobDoesNotBlockOthers) {
   EXPECT_EQ(store_->Get("small")->checkpoints_size(), 1);
   EXPECT_EQ(store_->Get("large")->checkpoints_size(), 0);
   EXPECT_THAT(board_->Get("large")->reason(), HasSubstr("not on disk yet: request is too large"));
-  EXPECT_EQ(board_->Get("small")->not_on_disk(), "");
+  EXPECT_EQ(board_->Get("small")->store_error(), "");
   kept_->updated = 0;
   Advance(absl::Seconds(3));
   EXPECT_EQ(kept_->updated, 2 * 3) << "of the large job only: its change of each tick, and its checkpoint";
@@ -195,7 +195,7 @@ TEST_F(ReconcilerLeadTest, OversizedJobDoesNotBlockOthers) {
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("large"), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(store_->Get("large")->checkpoints_size(), 1);
-  EXPECT_EQ(board_->Get("large")->not_on_disk(), "");
+  EXPECT_EQ(board_->Get("large")->store_error(), "");
 }
 
 TEST_F(ReconcilerLeadTest, OnlyLeaderShortensUselessSave) {

@@ -70,7 +70,7 @@ TEST_F(ReconcilerLeavingTest, ForgottenCancelBlamesNoNodeAndDoesNotCount) {
   stopped.set_cancelled(true);
   ExitWith("a", "j", 0, stopped);
   Advance(absl::Seconds(1));
-  EXPECT_FALSE(Job("j").failure().node_to_blame());
+  EXPECT_FALSE(Job("j").failure().stopped_by_agent());
   EXPECT_EQ(Job("j").failure().cause(), v1::FAILURE_CAUSE_DRAINED);
   EXPECT_EQ(Job("j").failure().error(), "stopped by its agent on a coordinator's request");
   Stopped("a", "j");

@@ -42,7 +42,7 @@ TEST_F(ReconcilerPlacingTest, PlansStoresAndSendsLaunchToEveryNode) {
   const v1::Job stored = *store_->Get("j");
   EXPECT_EQ(stored.state(), v1::JOB_STATE_STARTING);
   EXPECT_EQ(stored.memory_plan().peak_bytes(), 70);
-  EXPECT_FALSE(stored.plan_open());
+  EXPECT_FALSE(stored.plan_provisional());
   for (const char* node : {"a", "b"}) {
     const auto launches = LaunchesSent(node);
     ASSERT_EQ(launches.size(), 1u);

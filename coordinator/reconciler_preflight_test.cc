@@ -15,7 +15,7 @@ class ReconcilerPreflightTest : public ReconcilerCase {
  protected:
   void SetUp() override {
     options_.preflight.devices = {v1::DEVICE_CPU};
-    options_.preflight.floors = {{"cpu", "product_tflops", 0.5}};
+    options_.preflight.floors = {{"cpu", "matmul_tflops", 0.5}};
     ReconcilerCase::SetUp();
   }
 
@@ -44,7 +44,7 @@ class ReconcilerPreflightTest : public ReconcilerCase {
     result.set_refused(refused);
     if (error.empty() && refused.empty()) {
       result.add_devices()->set_name("cpu");
-      result.mutable_devices(0)->set_product_flops(tflops * 1e12);
+      result.mutable_devices(0)->set_matmul_flops(tflops * 1e12);
     }
     reconciler_->Told(node, result);
     reconciler_->RunOnce();
@@ -53,7 +53,7 @@ class ReconcilerPreflightTest : public ReconcilerCase {
     v1::PreflightResult result;
     result.set_number(number);
     result.add_devices()->set_name("cpu");
-    result.mutable_devices(0)->set_product_flops(1e12);
+    result.mutable_devices(0)->set_matmul_flops(1e12);
     reconciler_->Told(node, result);
     reconciler_->RunOnce();
   }
@@ -91,7 +91,7 @@ TEST_F(ReconcilerPreflightTest, ReportsFullDiskAfterPreflight) {
   EXPECT_THAT(waits.reason(), HasSubstr("its launch cannot be stored; not on disk yet: "));
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Job("j").not_on_disk(), "");
+  EXPECT_EQ(Job("j").store_error(), "");
 }
 
 TEST_F(ReconcilerPreflightTest, LaunchesOnceAllNodesPassed) {
@@ -100,7 +100,7 @@ TEST_F(ReconcilerPreflightTest, LaunchesOnceAllNodesPassed) {
   Submit("j", 2, 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
   EXPECT_THAT(Job("j").reason(), HasSubstr("a, b are measured first (preflight)"));
-  EXPECT_EQ(Job("j").held_size(), 2);
+  EXPECT_EQ(Job("j").reserved_nodes_size(), 2);
   EXPECT_EQ(Job("j").attempt(), 0);
   Orders orders = OrdersTo("a");
   EXPECT_TRUE(orders.launches.empty());
@@ -111,7 +111,7 @@ TEST_F(ReconcilerPreflightTest, LaunchesOnceAllNodesPassed) {
   Answer("b", 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 1);
-  EXPECT_EQ(Job("j").held_size(), 0);
+  EXPECT_EQ(Job("j").reserved_nodes_size(), 0);
   EXPECT_EQ(Job("j").placements_size(), 2);
   EXPECT_EQ(OrdersTo("a").launches.size(), 1u);
   EXPECT_EQ(OrdersTo("b").launches.size(), 1u);
@@ -138,14 +138,14 @@ TEST_F(ReconcilerPreflightTest, SlowNodeIsCordonedAndJobMoves) {
   Attach("a", 1);
   Attach("b", 1);
   Submit("j", 1, 1);
-  ASSERT_EQ(Job("j").held(0).node(), "a");
+  ASSERT_EQ(Job("j").reserved_nodes(0).node(), "a");
   Answer("a", 0.4);
   EXPECT_EQ(CordonOf("a"), "preflight: device 0: product rate 0.4 TFLOP/s, floor 0.5");
   EXPECT_TRUE(reconciler_->cordons().Find("a")->automatic());
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   Advance(absl::Seconds(2));
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
-  EXPECT_EQ(Job("j").held(0).node(), "b");
+  EXPECT_EQ(Job("j").reserved_nodes(0).node(), "b");
   Answer("b", 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
@@ -182,7 +182,7 @@ TEST_F(ReconcilerPreflightTest, FailedAttemptsCordonStaysAfterMissedFloor) {
     if (StateOf(id) == v1::JOB_STATE_PREFLIGHT) Answer("a", 1);
     v1::RankExit refused;
     refused.set_exit_code(126);
-    refused.mutable_fault()->set_kind(v1::RankFault::KIND_NODE);
+    refused.mutable_error_class()->set_kind(v1::ErrorClass::KIND_NODE);
     ASSERT_EQ(Job(id).placements(0).node(), "a");
     ExitWith("a", id, 0, refused);
     Advance(absl::Seconds(1));
@@ -298,7 +298,7 @@ TEST_F(ReconcilerPreflightTest, CancelAndPauseAreImmediateAndPreflightContinues)
   OrdersTo("a");
   ASSERT_TRUE(Pause("j").ok());
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
-  EXPECT_EQ(Job("j").held_size(), 0);
+  EXPECT_EQ(Job("j").reserved_nodes_size(), 0);
   Submit("k", 1, 1);
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_QUEUED);
   ASSERT_TRUE(Cancel("k").ok());
@@ -365,7 +365,7 @@ TEST_F(ReconcilerPreflightTest, UserMayMeasureIdleNode) {
   Answer("a", 0.1);
   reconciler_->preflights().MarkIn(&shown);
   EXPECT_FALSE(shown.in_preflight());
-  EXPECT_EQ(shown.preflight().faults_size(), 1);
+  EXPECT_EQ(shown.preflight().violations_size(), 1);
   EXPECT_NE(CordonOf("a"), "");
   ASSERT_TRUE(reconciler_->Uncordon("a").ok());
   Submit("j", 1, 1);
@@ -425,10 +425,10 @@ TEST_F(ReconcilerPreflightTest, BackfilledJobInPreflightReturnsSlots) {
   Submit("two", 2, 1);
   SubmitPreemptible("lent");
   ASSERT_EQ(StateOf("lent"), v1::JOB_STATE_PREFLIGHT);
-  EXPECT_TRUE(Job("lent").lent());
+  EXPECT_TRUE(Job("lent").backfilled());
   End("a", "one", 0);
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_QUEUED);
-  EXPECT_FALSE(Job("lent").lent());
+  EXPECT_FALSE(Job("lent").backfilled());
   EXPECT_EQ(StateOf("two"), v1::JOB_STATE_QUEUED) << "b is still being measured";
   Answer("b", 1);
   EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING);

@@ -86,15 +86,15 @@ TEST_F(ReconcilerQueueTest, EveryWaitingJobHasReasonAndPlace) {
   SubmitWith(0, "next");
   SubmitWith(0, "last");
   EXPECT_EQ(WaitingOf("first").code(), Waiting::CODE_UNSPECIFIED) << "it does not wait";
-  EXPECT_EQ(WaitingOf("next").code(), Waiting::CODE_RANKS);
-  EXPECT_EQ(WaitingOf("next").place(), 1);
+  EXPECT_EQ(WaitingOf("next").code(), Waiting::CODE_SLOTS);
+  EXPECT_EQ(WaitingOf("next").queue_position(), 1);
   EXPECT_THAT(WaitingOf("next").jobs(), ElementsAre("first"));
-  EXPECT_EQ(WaitingOf("last").code(), Waiting::CODE_BEHIND);
-  EXPECT_EQ(WaitingOf("last").place(), 2);
+  EXPECT_EQ(WaitingOf("last").code(), Waiting::CODE_QUEUE_ORDER);
+  EXPECT_EQ(WaitingOf("last").queue_position(), 2);
   EXPECT_THAT(WaitingOf("last").jobs(), ElementsAre("next"));
   SubmitWith(1, "urgent");
-  EXPECT_EQ(WaitingOf("urgent").place(), 1);
-  EXPECT_EQ(WaitingOf("last").place(), 3);
+  EXPECT_EQ(WaitingOf("urgent").queue_position(), 1);
+  EXPECT_EQ(WaitingOf("last").queue_position(), 3);
   EXPECT_THAT(Job("next").reason(), HasSubstr("waits behind job urgent, which has priority 1"));
   EXPECT_THAT(Job("last").reason(), HasSubstr("waits behind job urgent, which has priority 1"));
 }
@@ -124,8 +124,8 @@ TEST_F(ReconcilerQueueTest, FreedSlotTriggersVisitOfLongQueue) {
   EXPECT_EQ(StateOf("job-3"), v1::JOB_STATE_STARTING);
   VisitedByTicks(10);
   SubmitWith(5, "urgent");
-  EXPECT_EQ(WaitingOf("urgent").place(), 1);
-  EXPECT_EQ(WaitingOf("job-500").place(), 498);
+  EXPECT_EQ(WaitingOf("urgent").queue_position(), 1);
+  EXPECT_EQ(WaitingOf("job-500").queue_position(), 498);
 }
 
 TEST_F(ReconcilerQueueTest, RetryDelayEndsOnTimeBehindLongQueue) {
@@ -172,7 +172,7 @@ TEST_F(ReconcilerQueueTest, ImpossibleJobBlocksNobody) {
   Advance(absl::Seconds(20));  // All agents have had time to reconnect.
   SubmitWith(9, "large", /*nodes=*/2);
   EXPECT_EQ(WaitingOf("large").code(), Waiting::CODE_NODES);
-  EXPECT_EQ(WaitingOf("large").place(), 0);
+  EXPECT_EQ(WaitingOf("large").queue_position(), 0);
   SubmitWith(0, "small");
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
 }
@@ -186,7 +186,7 @@ TEST_F(ReconcilerQueueTest, LowerPriorityDoesNotPassReservation) {
   EXPECT_EQ(StateOf("one"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_QUEUED)
       << "they would delay the large job forever, one after the other";
-  EXPECT_EQ(WaitingOf("small").code(), Waiting::CODE_BEHIND);
+  EXPECT_EQ(WaitingOf("small").code(), Waiting::CODE_QUEUE_ORDER);
 }
 
 TEST_F(ReconcilerQueueTest, DelayedAndPausedJobsHoldNoPlace) {

@@ -32,7 +32,7 @@ TEST_F(ReconcilerTest, LaunchesEveryNodeWithItsRanks) {
   EXPECT_EQ(on_a[0].first_rank(), 0);
   EXPECT_EQ(on_b[0].first_rank(), 2);
   EXPECT_EQ(on_b[0].ranks(), 2);
-  EXPECT_EQ(on_b[0].world(), 4);
+  EXPECT_EQ(on_b[0].world_size(), 4);
   EXPECT_EQ(on_b[0].attempt(), 1);
   EXPECT_EQ(on_b[0].devices_size(), 2);
 }
@@ -280,13 +280,13 @@ TEST_F(ReconcilerTest, StepsHaveNoRevisionAndAreStoredWithinASecond) {
 TEST_F(ReconcilerTest, HangEndsAttemptAndNamesRankToAgents) {
   RunOn({"a", "b"});
   v1::RankUpdate update = Update("j", 0);
-  update.mutable_still()->set_still_ms(31000);
+  update.mutable_no_progress()->set_no_progress_ms(31000);
   reconciler_->Told("a", update, 0);
   update.set_rank(1);
   reconciler_->Told("a", update, 0);  // It does not exist.
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
-  update.mutable_still()->set_process(v1::PROCESS_STATE_STOPPED);
+  update.mutable_no_progress()->set_process(v1::PROCESS_STATE_STOPPED);
   reconciler_->Told("b", update, 0);
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
@@ -386,7 +386,7 @@ TEST_F(ReconcilerTest, LocatesRanksOncePerStall) {
   };
   const auto stand = [&](const std::string& node, int rank, const std::string& where) {
     v1::RankUpdate update = Update("j", rank);
-    update.mutable_stand()->set_where(where);
+    update.mutable_position()->set_position(where);
     reconciler_->Told(node, update, 0);
     reconciler_->RunOnce();
   };
@@ -406,22 +406,22 @@ TEST_F(ReconcilerTest, LocatesRanksOncePerStall) {
   const int64_t revision = Job("j").revision();
   stand("a", 0, "step 4: reduce in Norm");
   stand("b", 1, "stopped");
-  ASSERT_EQ(Job("j").stands_size(), 2);
-  EXPECT_EQ(Job("j").stands(0).where(), "step 4: reduce in Norm");
-  EXPECT_EQ(Job("j").stands(1).ranks(0), 1);
+  ASSERT_EQ(Job("j").positions_size(), 2);
+  EXPECT_EQ(Job("j").positions(0).position(), "step 4: reduce in Norm");
+  EXPECT_EQ(Job("j").positions(1).ranks(0), 1);
   EXPECT_EQ(Job("j").revision(), revision);
   Advance(absl::Seconds(1));
-  EXPECT_EQ(store_->Get("j")->stands_size(), 2);
+  EXPECT_EQ(store_->Get("j")->positions_size(), 2);
   step(4);
-  EXPECT_EQ(Job("j").stands_size(), 0);
+  EXPECT_EQ(Job("j").positions_size(), 0);
   stand("a", 0, "late");
-  EXPECT_EQ(Job("j").stands_size(), 0);
+  EXPECT_EQ(Job("j").positions_size(), 0);
   EXPECT_TRUE(asked("a").empty());
   Advance(absl::Minutes(10));  // Steps that may take a minute have more time.
   EXPECT_EQ(asked("a").size(), 1u);
   stand("a", 0, "again");
   Cancel("j").IgnoreError();
-  EXPECT_EQ(Job("j").stands_size(), 1);  // Kept as evidence.
+  EXPECT_EQ(Job("j").positions_size(), 1);  // Kept as evidence.
 }
 
 TEST_F(ReconcilerTest, RejectsOutdatedEtag) {
@@ -604,7 +604,7 @@ TEST_F(ReconcilerTest, ReportsFullDiskOfQueuedJob) {
   full.reset();
   EXPECT_EQ(next.waiting().code(), v1::Job::Waiting::CODE_DISK)
       << "its slot is free, but its launch is not stored";
-  EXPECT_EQ(next.waiting().place(), 1);
+  EXPECT_EQ(next.waiting().queue_position(), 1);
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("next"), v1::JOB_STATE_STARTING);
 }

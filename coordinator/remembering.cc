@@ -27,12 +27,12 @@ constexpr char kByForce[] = "by force: ranks of ", kNotEnded[] = " were not know
 constexpr char kOnlyCordon[] = "only its cordon was left";
 
 v1::Event Measured(const std::string& node, const v1::NodePreflight& preflight) {
-  const bool passed = preflight.faults().empty();
+  const bool passed = preflight.violations().empty();
   v1::Event event;
   event.set_unix_nanos(preflight.unix_nanos());
-  event.set_kind(passed ? v1::EVENT_KIND_PREFLIGHT_PASSED : v1::EVENT_KIND_PREFLIGHT_MISSED);
+  event.set_kind(passed ? v1::EVENT_KIND_PREFLIGHT_PASSED : v1::EVENT_KIND_PREFLIGHT_FAILED);
   event.set_node(node);
-  event.set_message(passed ? "passed all limits" : absl::StrJoin(preflight.faults(), "; "));
+  event.set_message(passed ? "passed all limits" : absl::StrJoin(preflight.violations(), "; "));
   return event;
 }
 
@@ -129,7 +129,7 @@ std::vector<std::string> Reconciler::JobsWithRanksOn(const std::string& node) co
     }
   }
   for (const auto& [id, live] : jobs_) {
-    for (const v1::Job::Placement& held : live.job.held()) {
+    for (const v1::Job::Placement& held : live.job.reserved_nodes()) {
       if (held.node() == node) jobs.insert(id);
     }
   }

@@ -179,9 +179,9 @@ grpc::Status StandbyApi::TraceJob(Context* c, const v1::TraceJobRequest*,
 grpc::Status StandbyApi::ListSteps(Context* c, const v1::ListStepsRequest*, v1::ListStepsResponse*) {
   return Redirect("ListSteps", c);
 }
-grpc::Status StandbyApi::GetStepCourse(Context* c, const v1::GetStepCourseRequest*,
-                                       v1::GetStepCourseResponse*) {
-  return Redirect("GetStepCourse", c);
+grpc::Status StandbyApi::GetStepTimeline(Context* c, const v1::GetStepTimelineRequest*,
+                                         v1::GetStepTimelineResponse*) {
+  return Redirect("GetStepTimeline", c);
 }
 grpc::Status StandbyApi::CordonNode(Context* c, const v1::CordonNodeRequest*, v1::CordonNodeResponse*) {
   return Redirect("CordonNode", c);

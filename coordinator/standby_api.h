@@ -77,8 +77,8 @@ class StandbyApi final : public v1::Coordinator::Service {
   grpc::Status TraceJob(Context* c, const v1::TraceJobRequest* q,
                         grpc::ServerWriter<v1::TraceJobResponse>* a) override;
   grpc::Status ListSteps(Context* c, const v1::ListStepsRequest* q, v1::ListStepsResponse* a) override;
-  grpc::Status GetStepCourse(Context* c, const v1::GetStepCourseRequest* q,
-                             v1::GetStepCourseResponse* a) override;
+  grpc::Status GetStepTimeline(Context* c, const v1::GetStepTimelineRequest* q,
+                               v1::GetStepTimelineResponse* a) override;
   grpc::Status CordonNode(Context* c, const v1::CordonNodeRequest* q, v1::CordonNodeResponse* a) override;
   grpc::Status UncordonNode(Context* c, const v1::UncordonNodeRequest* q,
                             v1::UncordonNodeResponse* a) override;

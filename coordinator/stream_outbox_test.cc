@@ -21,7 +21,7 @@ TEST(StreamOutbox, DeliversInOrderWithGeneration) {
   v1::CoordinatorMessage message;
   ASSERT_TRUE(outbox.TryPop(&message));
   EXPECT_EQ(message.stop().job_id(), "a");
-  EXPECT_EQ(message.epoch(), 7);
+  EXPECT_EQ(message.stream_generation(), 7);
   ASSERT_TRUE(outbox.TryPop(&message));
   EXPECT_EQ(message.stop().job_id(), "b");
 }

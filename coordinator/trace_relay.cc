@@ -20,7 +20,7 @@ int64_t TraceWait::missing() const {
   return order_.steps() * ranks_ - static_cast<int64_t>(known_.size());
 }
 
-void TraceWait::Take(const std::string& node, const v1::Traced& traced) {
+void TraceWait::Take(const std::string& node, const v1::TraceResult& traced) {
   const int64_t step = traced.trace().step();
   const bool of_order = step >= order_.first_step() && step < order_.first_step() + order_.steps();
   if (!(attempt_ == AttemptRef{traced.job_id(), traced.attempt()}) || !of_order) return;
@@ -42,7 +42,7 @@ std::shared_ptr<TraceWait> TraceRelay::Open(const v1::Job& job, const v1::TraceJ
   return wait;
 }
 
-void TraceRelay::Take(const std::string& node, const v1::Traced& traced) {
+void TraceRelay::Take(const std::string& node, const v1::TraceResult& traced) {
   std::vector<std::shared_ptr<TraceWait>> waits;
   {
     MutexLock lock(&mutex_);

@@ -33,7 +33,7 @@ class TraceWait {
  private:
   friend class TraceRelay;
   TraceWait(const v1::Job& job, const v1::TraceJobResponse::Order& order);
-  void Take(const std::string& node, const v1::Traced& traced);
+  void Take(const std::string& node, const v1::TraceResult& traced);
 
   const AttemptRef attempt_;
   const v1::TraceJobResponse::Order order_;
@@ -50,7 +50,7 @@ class TraceRelay {
   std::shared_ptr<TraceWait> Open(const v1::Job& job, const v1::TraceJobResponse::Order& order);
 
   // From agents' streams. REQUIRES: AttemptHosts (attempt_hosts.h) accepted it.
-  void Take(const std::string& node, const v1::Traced& traced);
+  void Take(const std::string& node, const v1::TraceResult& traced);
 
  private:
   Mutex mutex_;

@@ -22,7 +22,7 @@ struct Case {
     order.set_steps(2);
   }
   void Say(const std::string& node, int rank, int64_t step, int attempt = 2) {
-    v1::Traced traced;
+    v1::TraceResult traced;
     traced.set_job_id("tiny-1");
     traced.set_attempt(attempt);
     traced.set_rank(rank);

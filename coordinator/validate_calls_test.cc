@@ -18,7 +18,7 @@ using ValidateCallsTest = ServedCase;
 template <typename Response>
 std::vector<std::string> Warned(const Response& response, const std::string& rule) {
   std::vector<std::string> reasons;
-  for (const v1::Fault& fault : response.faults()) {
+  for (const v1::Violation& fault : response.violations()) {
     if (fault.rule() == rule) reasons.push_back(fault.reason());
   }
   return reasons;
@@ -43,7 +43,7 @@ TEST_F(ValidateCallsTest, WarnsAboutDeviceWithoutNodes) {
     ASSERT_TRUE(stub_->SubmitJob(&submits, request, &response).ok());
     const std::vector<std::string> warned = Warned(response, "no_node_could_take_it");
     EXPECT_EQ(Warned(told, "no_node_could_take_it"), warned);
-    EXPECT_EQ(told.faults_size(), response.faults_size());
+    EXPECT_EQ(told.violations_size(), response.violations_size());
     ASSERT_EQ(warned.size(), device == v1::DEVICE_CUDA ? 1U : 0U);
     for (const std::string& reason : warned) EXPECT_THAT(reason, HasSubstr("no cuda agent is connected"));
   }

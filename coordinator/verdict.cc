@@ -48,14 +48,14 @@ bool WasOrdered(const v1::RankExit& exit) {
   return exit.cancelled() && !exit.drained() && !exit.peer_failed();
 }
 
-bool WasOrdered(const v1::Job::Failure& failure) { return failure.drained() && !failure.node_to_blame(); }
+bool WasOrdered(const v1::Job::Failure& failure) { return failure.drained() && !failure.stopped_by_agent(); }
 
 // Whether the error itself names the place or the cause. NCCL's errors name neither.
 bool NamesCause(const v1::RankExit& exit) {
-  const v1::RankFault::Kind fault = exit.fault().kind();
-  const bool known = fault != v1::RankFault::KIND_UNSPECIFIED && fault != v1::RankFault::KIND_MEMORY;
+  const v1::ErrorClass::Kind fault = exit.error_class().kind();
+  const bool known = fault != v1::ErrorClass::KIND_UNSPECIFIED && fault != v1::ErrorClass::KIND_MEMORY;
   if (known || exit.has_bad_step()) return true;
-  const std::string step = exit.stood().substr(0, exit.stood().find(':') + 1);
+  const std::string step = exit.position().substr(0, exit.position().find(':') + 1);
   return absl::StrContains(exit.error(), step);
 }
 
@@ -63,7 +63,7 @@ std::string ErrorOf(const v1::RankExit& exit) {
   if (WasOrdered(exit)) return "stopped by its agent on a coordinator's request";
   if (exit.cancelled()) return "stopped by its agent, which was asked to stop";
   // For a rank that could not report an error, the flight recorder names its position.
-  const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it was in ", exit.stood());
+  const std::string stood = exit.position().empty() ? "" : absl::StrCat("; it was in ", exit.position());
   // The rank itself reports only that it was asked to leave.
   if (Terminated(exit)) return absl::StrCat("SIGTERM from outside, not from its agent", stood);
   if (!exit.error().empty()) return absl::StrCat(exit.error(), NamesCause(exit) ? "" : stood);
@@ -87,9 +87,9 @@ v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) 
   failure.set_refused(exit.agent_stopping() || exit.newer_attempt() > 0);
   failure.set_newer_attempt(exit.newer_attempt());
   if (exit.has_bad_step()) *failure.mutable_bad_step() = exit.bad_step();
-  failure.set_node_to_blame(exit.cancelled() && !WasOrdered(exit));
+  failure.set_stopped_by_agent(exit.cancelled() && !WasOrdered(exit));
   failure.set_drained(exit.drained() || WasOrdered(exit));
-  if (exit.has_fault()) *failure.mutable_fault() = exit.fault();
+  if (exit.has_error_class()) *failure.mutable_error_class() = exit.error_class();
   Classify(&failure);
   return failure;
 }
@@ -123,7 +123,7 @@ v1::Job::Failure FailureOfNode(const AttemptFacts& facts, const NodePart& part, 
   const bool alone = std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& each) {
     return each.node == part.node || presence(each.node) == Presence::kConnected;
   });
-  failure.set_blames_node(alone && !part.revoked && (part.hosted || !facts.recovered));
+  failure.set_node_at_fault(alone && !part.revoked && (part.hosted || !facts.recovered));
   return failure;
 }
 
@@ -139,7 +139,7 @@ std::string ReasonOf(const v1::Job::Failure& failure) {
     return absl::StrCat("node ", failure.node(), " is leaving: rank ", failure.rank(),
                         " ended: ", failure.error());
   // The error already describes the agent's action.
-  const char* by_what = failure.node_to_blame() ? "" : ByWhat(failure.cause());
+  const char* by_what = failure.stopped_by_agent() ? "" : ByWhat(failure.cause());
   return absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " failed", by_what, ": ",
                       failure.error());
 }
@@ -264,7 +264,7 @@ bool IsStill(const RankFacts& rank, absl::Time now) {
 // Long enough that the other ranks would have been reported too.
 bool IsStoppedForLong(const RankFacts& rank, absl::Time now) {
   return IsStill(rank, now) && rank.still->process() == v1::PROCESS_STATE_STOPPED &&
-         rank.still->still_ms() >= rank.still->limit_ms() + absl::ToInt64Milliseconds(kOthersStop);
+         rank.still->no_progress_ms() >= rank.still->limit_ms() + absl::ToInt64Milliseconds(kOthersStop);
 }
 
 // All agents report that no rank progresses, and all nodes are connected. A single stopped rank suffices
@@ -287,7 +287,7 @@ std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, int64_t stages
     const RankFacts& each = facts.ranks()[rank];
     const bool ended = each.exit.has_value();
     if (ended || IsStill(each, now))
-      ranks.push_back({static_cast<int>(rank), ended, ended ? v1::RankStill() : *each.still,
+      ranks.push_back({static_cast<int>(rank), ended, ended ? v1::RankNoProgress() : *each.still,
                        static_cast<int>(rank * stages / facts.ranks().size())});
   }
   const HangCause cause = FindHang(ranks);
@@ -399,7 +399,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
 bool MayBeOverruled(const v1::Job& job, const AttemptFacts& facts) {
   if (!job.has_failure() || job.failure().attempt() != job.attempt()) return true;
   const v1::Job::Failure& found = job.failure();
-  if (found.drained() || found.node_to_blame() || found.has_bad_step() || found.has_hang()) return false;
+  if (found.drained() || found.stopped_by_agent() || found.has_bad_step() || found.has_hang()) return false;
   return found.rank() < 0 ? found.node().empty() : facts.ranks()[found.rank()].exit.has_value();
 }
 
@@ -625,7 +625,7 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
     verdict.unconfirmed.emplace();
     return verdict;
   }
-  if (lost.empty() || job.pause().resumes()) {
+  if (lost.empty() || job.pause().resumes_automatically()) {
     verdict.event = JobEvent::kGone;
     verdict.pause = PauseOf(job, WhyNotSaved(facts, presence), lost);
     AddFreedMemory(facts.parts, &*verdict.pause);

@@ -48,15 +48,15 @@ class VerdictTest : public ::testing::Test {
   }
   // In the all-gather of step 7, or before it.
   void Still(int rank, int64_t instruction) {
-    v1::RankStill still;
-    still.set_still_ms(31000);
+    v1::RankNoProgress still;
+    still.set_no_progress_ms(31000);
     still.set_limit_ms(30000);
-    v1::LaneStand* lane = still.add_lanes();
+    v1::LanePosition* lane = still.add_lanes();
     lane->set_lane("gather");
     lane->set_exchanges(true);
     lane->set_step(7);
     lane->set_instruction(instruction);
-    lane->set_inside(instruction > 0);
+    lane->set_running(instruction > 0);
     lane->set_name("Gather layer.1");
     ASSERT_TRUE(facts_.TakeStill(rank < 2 ? "node-0" : "node-1", rank, still, now_));
   }
@@ -132,7 +132,7 @@ TEST_F(VerdictTest, HangsWhenNoRankProgresses) {
 
 TEST_F(VerdictTest, ProgressOrOldReportIsNotAHang) {
   for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
-  facts_.TakeStill("node-1", 3, v1::RankStill(), now_);
+  facts_.TakeStill("node-1", 3, v1::RankNoProgress(), now_);
   EXPECT_FALSE(JudgeNow().event.has_value());
   Still(3, 1);
   now_ += absl::Seconds(15);
@@ -158,16 +158,16 @@ TEST_F(VerdictTest, FailureTakesPrecedenceOverHang) {
 }
 
 TEST_F(VerdictTest, StoppedRankIsAHangAfterOthersWaited) {
-  v1::RankStill stopped;
+  v1::RankNoProgress stopped;
   stopped.set_limit_ms(30000);
   stopped.set_process(v1::PROCESS_STATE_STOPPED);
-  stopped.set_still_ms(39000);
+  stopped.set_no_progress_ms(39000);
   facts_.TakeStill("node-0", 1, stopped, now_);
   EXPECT_FALSE(JudgeNow().event.has_value());
-  stopped.set_still_ms(41000);
+  stopped.set_no_progress_ms(41000);
   facts_.TakeStill("node-0", 1, stopped, now_);
   EXPECT_EQ(JudgeNow().failure->rank(), 1);
-  EXPECT_EQ(JudgeNow().failure->hang().kind(), v1::Job::Hang::KIND_ABSENT);
+  EXPECT_EQ(JudgeNow().failure->hang().kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
 }
 
 // Rank 0 lost its peers' connections because of rank 3's end, and is heard first.
@@ -254,7 +254,7 @@ TEST_F(VerdictTest, AddsPositionToErrorWithoutPlace) {
     v1::RankExit exit;
     exit.set_signal(9);
     exit.set_error(error);
-    exit.set_stood("step 12: compute in Forward head mb 0");
+    exit.set_position("step 12: compute in Forward head mb 0");
     Reset(false);
     ASSERT_TRUE(facts_.TakeExit("node-0", 1, exit, now_, absl::ZeroDuration()));
     now_ += options_.settle;
@@ -301,7 +301,7 @@ TEST_F(VerdictTest, TerminatedRankIsTheCauseThoughPeersFailedFirst) {
   v1::RankExit terminated;
   terminated.set_exit_code(143);
   terminated.set_error("left at step 12, as it was told to");
-  terminated.set_stood("step 12: compute in Forward head mb 0");
+  terminated.set_position("step 12: compute in Forward head mb 0");
   // Its peer failed before it exited, and it was informed.
   terminated.set_peer_failed(true);
   ASSERT_TRUE(
@@ -543,9 +543,9 @@ TEST_F(VerdictTest, BlamesNodeThatIsLostAloneWhileCoordinatorRan) {
     presence_ = {{"node-1", Presence::kLost}};
     ASSERT_TRUE(JudgeNow().failure.has_value());
     EXPECT_EQ(JudgeNow().failure->cause(), v1::FAILURE_CAUSE_NODE);
-    EXPECT_EQ(JudgeNow().failure->blames_node(), !recovered) << "it is unknown which node was disconnected";
+    EXPECT_EQ(JudgeNow().failure->node_at_fault(), !recovered) << "it is unknown which node was disconnected";
     presence_["node-0"] = Presence::kAway;
-    EXPECT_FALSE(JudgeNow().failure->blames_node()) << "both are lost: a network failure";
+    EXPECT_FALSE(JudgeNow().failure->node_at_fault()) << "both are lost: a network failure";
   }
 }
 
@@ -554,8 +554,8 @@ TEST_F(VerdictTest, ReportsFaultAndPermanentFaultEndsJob) {
   v1::RankExit exit;
   exit.set_exit_code(1);
   exit.set_error("step 3: corpus.txt: token 7 at byte 14 is not below vocab_size 5");
-  exit.mutable_fault()->set_kind(v1::RankFault::KIND_DATA);
-  exit.mutable_fault()->set_permanent(true);
+  exit.mutable_error_class()->set_kind(v1::ErrorClass::KIND_DATA);
+  exit.mutable_error_class()->set_permanent(true);
   ASSERT_TRUE(facts_.TakeExit("node-1", 2, exit, now_, absl::ZeroDuration()));
   now_ += options_.settle;
   const Verdict failed = JudgeNow();

@@ -68,7 +68,7 @@ Waiting ForRanks(const std::vector<NodeSlots>& nodes) {
   if (!jobs.empty()) ends.push_back(absl::StrCat("the end or a pause of ", Names(jobs)));
   if (!measured.empty()) ends.push_back(absl::StrCat("the end of the preflight of ", Names(measured)));
   Waiting waiting =
-      Of(Waiting::CODE_RANKS, ends.empty() ? std::string("free slots") : absl::StrJoin(ends, ", or "));
+      Of(Waiting::CODE_SLOTS, ends.empty() ? std::string("free slots") : absl::StrJoin(ends, ", or "));
   for (size_t i = 0; i < jobs.size() && i < kMaxJobs; ++i) waiting.add_jobs(jobs[i]);
   return waiting;
 }
@@ -108,15 +108,15 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
     return Of(Waiting::CODE_MEMORY,
               "agents with more memory per rank; or submit it again to plan it for the present ones");
   if (Place(request, AllBack(of_kind)).placed())
-    return Of(Waiting::CODE_AWAY, absl::StrCat("the reconnect of ", Names(away)));
+    return Of(Waiting::CODE_NODES_NOT_READY, absl::StrCat("the reconnect of ", Names(away)));
   return ForRanks(of_kind);
 }
 
 Waiting WaitingBehind(const std::string& ahead) {
   Waiting waiting =
-      Of(Waiting::CODE_BEHIND, absl::StrCat("the launch of ", ahead,
-                                            ", or its pause or cancellation; jobs submitted with "
-                                            "--preemptible may use idle slots until then"));
+      Of(Waiting::CODE_QUEUE_ORDER, absl::StrCat("the launch of ", ahead,
+                                                 ", or its pause or cancellation; jobs submitted with "
+                                                 "--preemptible may use idle slots until then"));
   waiting.add_jobs(ahead);
   return waiting;
 }
@@ -130,10 +130,12 @@ Waiting WaitingForTime(absl::Time until) {
 Waiting WaitingForPlan() { return Of(Waiting::CODE_PLAN, "its plan, which is being compiled"); }
 
 Waiting WaitingForRest() {
-  return Of(Waiting::CODE_RANKS, "the end of the remaining ranks of its last attempt");
+  return Of(Waiting::CODE_SLOTS, "the end of the remaining ranks of its last attempt");
 }
 
-Waiting WaitingForAgents() { return Of(Waiting::CODE_AWAY, "agents to reconnect, or some seconds"); }
+Waiting WaitingForAgents() {
+  return Of(Waiting::CODE_NODES_NOT_READY, "agents to reconnect, or some seconds");
+}
 
 Waiting WaitingForDisk() { return Of(Waiting::CODE_DISK, "space on the coordinator's disk"); }
 

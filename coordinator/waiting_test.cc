@@ -55,7 +55,7 @@ TEST(Waiting, NodesWithOtherLabels) {
   const Waiting waiting = WaitingToBePlaced(request, {Node("a", 1, {})});
   EXPECT_EQ(waiting.code(), Waiting::CODE_LABELS);
   EXPECT_THAT(waiting.remedy(), HasSubstr("--label"));
-  EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 1, {0}), labelled}).code(), Waiting::CODE_RANKS)
+  EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 1, {0}), labelled}).code(), Waiting::CODE_SLOTS)
       << "the node with the labels is in use";
   request.ranks_per_node = 2;
   EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 1, {0})}).code(), Waiting::CODE_NODES)
@@ -86,7 +86,7 @@ TEST(Waiting, ForRanksHeldByOtherJobs) {
   NodeSlots busy = Node("a", 2, {0});
   busy.jobs = {"other-1"};
   const Waiting waiting = WaitingToBePlaced(Request(1, 2), {busy});
-  EXPECT_EQ(waiting.code(), Waiting::CODE_RANKS);
+  EXPECT_EQ(waiting.code(), Waiting::CODE_SLOTS);
   EXPECT_THAT(waiting.jobs(), ElementsAre("other-1"));
   EXPECT_EQ(waiting.remedy(), "the end or a pause of other-1");
 }
@@ -95,7 +95,7 @@ TEST(Waiting, ForPreflight) {
   NodeSlots measured = Node("a", 2, {});
   measured.measured = true;
   Waiting waiting = WaitingToBePlaced(Request(1, 2), {measured});
-  EXPECT_EQ(waiting.code(), Waiting::CODE_RANKS);
+  EXPECT_EQ(waiting.code(), Waiting::CODE_SLOTS);
   EXPECT_EQ(waiting.jobs_size(), 0);
   EXPECT_EQ(waiting.remedy(), "the end of the preflight of a");
   measured.jobs = {"other-1"};
@@ -108,9 +108,9 @@ TEST(Waiting, ForDisconnectedNode) {
   NodeSlots away = Node("b", 1, {});
   away.away = true;
   const Waiting waiting = WaitingToBePlaced(Request(2, 1), {Node("a", 1, {0}), away});
-  EXPECT_EQ(waiting.code(), Waiting::CODE_AWAY);
+  EXPECT_EQ(waiting.code(), Waiting::CODE_NODES_NOT_READY);
   EXPECT_EQ(waiting.remedy(), "the reconnect of b");
-  EXPECT_EQ(WaitingToBePlaced(Request(2, 1), {Node("a", 1, {}), away}).code(), Waiting::CODE_RANKS)
+  EXPECT_EQ(WaitingToBePlaced(Request(2, 1), {Node("a", 1, {}), away}).code(), Waiting::CODE_SLOTS)
       << "its reconnect would not suffice";
 }
 

@@ -71,7 +71,7 @@ def asked(fsdpctl, base, settings, *flags):
     flags = [*base, *more, *flags, "-o", "json"]
     done = subprocess.run([fsdpctl, *flags], cwd=DOCS, text=True, capture_output=True, check=False)
     said = json.loads(done.stdout)
-    if "resolved" not in said and "world" not in said:
+    if "resolved" not in said and "world_size" not in said:
         sys.exit(f"fsdpctl {' '.join(flags)}: {done.stderr}")
     return said
 
@@ -144,7 +144,7 @@ def way(fsdpctl, base, mesh, settings):
         return [*head, f"{peak}: does not fit", "", "", ""]
     seconds, exposed = step["step_seconds"], exposed_seconds(step)
     digits = 2 if seconds < 100 else 1
-    return [*head, peak, f"{seconds:.{digits}f} s", rate(step, int(search["world"])), f"{exposed:.{digits}f} s"]
+    return [*head, peak, f"{seconds:.{digits}f} s", rate(step, int(search["world_size"])), f"{exposed:.{digits}f} s"]
 
 
 def replicas(count, hybrid=False):

@@ -141,7 +141,7 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
   return {
       {"job", absl::StrFormat("%s, attempt %d", launch.job_id(), launch.attempt())},
       {"rank",
-       absl::StrFormat("%d of %d on %s", launch.rank(), launch.world(),
+       absl::StrFormat("%d of %d on %s", launch.rank(), launch.world_size(),
                        spec.device == DeviceKind::kCuda ? absl::StrCat("cuda:", launch.device()) : "cpu")},
       {"model",
        absl::StrFormat("%s parameters: %s", HumanCount(static_cast<double>(plan.whole_layout().elements())),
@@ -220,7 +220,7 @@ std::string EvaluationLine(const v1::StepReport& report, int64_t steps) {
 
 std::vector<std::string> RestoredLines(const v1::RestoredCheckpoint& restored) {
   std::vector<std::string> lines;
-  for (const std::string& passed_over : restored.passed_over())
+  for (const std::string& passed_over : restored.skipped_checkpoints())
     lines.push_back(absl::StrCat("skipped checkpoint: ", passed_over));
   const std::string took = HumanSeconds(restored.seconds());
   lines.push_back(
@@ -250,7 +250,7 @@ std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
                          HumanSeconds(saved.seconds()), HumanSeconds(saved.stall_seconds()), saved.path());
 }
 
-std::vector<std::string> TracedLines(const v1::StepTraced& traced, int64_t steps) {
+std::vector<std::string> TracedLines(const v1::StepTraceResult& traced, int64_t steps) {
   std::vector<std::string> lines;
   const auto add = [&](const char* what, const auto& file) {
     const std::string head = absl::StrFormat("%s %4d/%d  ", what, traced.step(), steps);

@@ -30,7 +30,7 @@ std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps);
 
 // "trace  200/1000  120 KiB  /var/fsdpd/7/attempt-1/trace_step_200_rank_0.json", or the error, and "memory
 // 200/1000  ..." for a memory snapshot.
-std::vector<std::string> TracedLines(const v1::StepTraced& traced, int64_t steps);
+std::vector<std::string> TracedLines(const v1::StepTraceResult& traced, int64_t steps);
 
 // "memory 200/1000  peak 1.2 GiB in Backward layer.3 mb 0: 0.3 GiB (33%) above the median of the steps
 // before, 0.1 GiB (9%) above the plan". REQUIRES: report.memory().has_spike().

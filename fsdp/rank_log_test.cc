@@ -28,7 +28,7 @@ TEST(RankLog, TableIsAlignedAndShowsResolvedSpec) {
   launch.set_job_id("test-abc123");
   launch.set_attempt(2);
   launch.set_rank(1);
-  launch.set_world(2);
+  launch.set_world_size(2);
   const std::vector<std::string> table = ConfigTable(plan, launch);
   EXPECT_EQ(table[0], "job              test-abc123, attempt 2");
   EXPECT_EQ(table[1], "rank             1 of 2 on cpu");
@@ -187,18 +187,18 @@ TEST(RankLog, RestoredLinesNameSkippedCheckpoints) {
   restored.set_step(200);
   restored.set_path("/runs/7/iter_0000200");
   restored.set_seconds(2);
-  restored.add_passed_over("iter_0000300: damaged");
+  restored.add_skipped_checkpoints("iter_0000300: damaged");
   EXPECT_THAT(RestoredLines(restored),
               ElementsAre("skipped checkpoint: iter_0000300: damaged",
                           "resuming after step 200 from /runs/7/iter_0000200, read in 2 s"));
-  restored.clear_passed_over();
+  restored.clear_skipped_checkpoints();
   restored.set_step(0);
   EXPECT_THAT(RestoredLines(restored),
               ElementsAre("starting with only the parameters of /runs/7/iter_0000200, read in 2 s"));
 }
 
 TEST(RankLog, TraceLineShowsFileOrError) {
-  v1::StepTraced traced;
+  v1::StepTraceResult traced;
   traced.set_step(20);
   traced.set_bytes(3 << 10);
   traced.set_path("/w/trace_step_20_rank_0.json");

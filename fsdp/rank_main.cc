@@ -78,10 +78,10 @@ absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
             : absl::StrCat("spec was rejected: ", faults));
   }
   const int64_t world = plan->spec.mesh.world();
-  if (world == launch.world() && launch.rank() >= 0 && launch.rank() < world)
+  if (world == launch.world_size() && launch.rank() >= 0 && launch.rank() < world)
     return PlanOfRank(*plan, launch.rank());
-  return absl::InvalidArgumentError(
-      absl::StrFormat("rank is %d of %d, but the spec has %d ranks", launch.rank(), launch.world(), world));
+  return absl::InvalidArgumentError(absl::StrFormat("rank is %d of %d, but the spec has %d ranks",
+                                                    launch.rank(), launch.world_size(), world));
 }
 
 // Call it before LibTorch starts threads, since these inherit the affinity.
@@ -132,7 +132,7 @@ void SendFinished(const absl::Status& status, RankChannel* channel) {
   v1::RankFinished* const finished = message.mutable_finished();
   if (!status.ok()) finished->set_error(std::string(status.message()));
   if (const auto bad = BadStepOf(status)) *finished->mutable_bad_step() = *bad;
-  if (const auto fault = FaultOf(status)) *finished->mutable_fault() = *fault;
+  if (const auto fault = FaultOf(status)) *finished->mutable_error_class() = *fault;
   channel->Close();
   channel->Send(message).IgnoreError();  // The agent may be gone; the exit code has the same information.
   std::fflush(nullptr);
@@ -204,15 +204,15 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
     options.memory_steps = {std::min<int64_t>(launch.checkpoint_step() + 2, spec.train().steps())};
   options.on_written = [channel, steps = spec.train().steps()](const WrittenTrace& written) {
     v1::RankToAgent message;
-    v1::StepTraced* const traced = message.mutable_traced();
+    v1::StepTraceResult* const traced = message.mutable_trace_result();
     traced->set_step(written.step);
     traced->set_path(written.path);
     traced->set_bytes(written.bytes);
     traced->set_error(written.error);
-    traced->set_asked(written.asked);
+    traced->set_requested(written.asked);
     bool all = written.error.empty();
     if (written.memory.has_value()) {
-      v1::StepTraced::WrittenFile* const memory = traced->mutable_memory_snapshot();
+      v1::StepTraceResult::WrittenFile* const memory = traced->mutable_memory_snapshot();
       memory->set_path(written.memory->path);
       memory->set_bytes(written.memory->bytes);
       memory->set_error(written.memory->error);
@@ -225,9 +225,9 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
   return options;
 }
 
-absl::Status SendCourse(const v1::StepCourse& course, RankChannel* channel) {
+absl::Status SendCourse(const v1::StepTimeline& course, RankChannel* channel) {
   v1::RankToAgent message;
-  *message.mutable_course() = course;
+  *message.mutable_timeline() = course;
   return channel->Send(message);
 }
 
@@ -236,7 +236,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
   StopSignal* const stop = &ending->stop;
   const absl::StatusOr<Plan> accepted = PlanLaunch(launch);
   // The coordinator has accepted the spec, so this node runs another version, possibly the only one.
-  FSDPD_RETURN_IF_ERROR(RefusedByNode(v1::RankFault::KIND_CONFIGURATION, accepted.status()));
+  FSDPD_RETURN_IF_ERROR(RefusedByNode(v1::ErrorClass::KIND_CONFIGURATION, accepted.status()));
   const Plan& plan = *accepted;
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
   RaiseOpenFiles();  // CPU ranks have two connections to each peer in each group.
@@ -254,7 +254,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
   run.traces = traces;
   run.alone = true;
   run.flight = flight;
-  for (const v1::SampleRange& range : launch.passed_over())
+  for (const v1::SampleRange& range : launch.skipped_samples())
     run.passed_over.push_back({range.first(), range.end()});
   run.passed_over = Merged(std::move(run.passed_over));
   run.known_step = launch.checkpoint_step();
@@ -280,7 +280,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
     *message.mutable_step() = report;
     return channel->Send(message);
   };
-  run.on_course = [&](const v1::StepCourse& course) { return SendCourse(course, channel); };
+  run.on_course = [&](const v1::StepTimeline& course) { return SendCourse(course, channel); };
   run.on_saved = [&](const v1::SavedCheckpoint& saved) {
     // Report the reason for leaving rather than the save that was aborted by it.
     if (!saved.error().empty() && channel->closed()) return;
@@ -307,15 +307,15 @@ absl::Status RunPreflight(const v1::RankLaunch& launch, RankChannel* channel) {
   PreflightOptions options = DefaultPreflightOptions(cuda ? DeviceKind::kCuda : DeviceKind::kCpu);
   PrepareHost(options.world.device, launch.device());
   options.world.rank = launch.rank();
-  options.world.size = launch.world();
+  options.world.size = launch.world_size();
   options.world.device_index = launch.device();
   options.world.bind_address = launch.bind_address();
   options.world.rendezvous_timeout = kRendezvousTimeout;
   v1::RankToAgent message;
   FSDPD_ASSIGN_OR_RETURN(*message.mutable_measured(), MeasureDevice(options, channel));
   LogInfo("measured %s: products %.4g FLOP/s, memory %.4g B/s, ring %.4g B/s", message.measured().name(),
-          message.measured().product_flops(), message.measured().memory_bytes_per_second(),
-          message.measured().ring_bytes_per_second());
+          message.measured().matmul_flops(), message.measured().memory_bytes_per_second(),
+          message.measured().all_gather_bytes_per_second());
   return channel->Send(message);
 }
 

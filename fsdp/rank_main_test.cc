@@ -144,7 +144,7 @@ class Job {
       message.mutable_launch()->set_attempt(1);
       *message.mutable_launch()->mutable_spec() = spec;
       message.mutable_launch()->set_rank(static_cast<int>(rank));
-      message.mutable_launch()->set_world(static_cast<int>(sockets_.size()));
+      message.mutable_launch()->set_world_size(static_cast<int>(sockets_.size()));
       message.mutable_launch()->set_bind_address("127.0.0.1");
       FSDPD_CHECK_OK(WriteFrame(sockets_[rank], message));
     }
@@ -179,7 +179,7 @@ class Job {
   }
   const std::vector<v1::StepReport>& reports(int rank) const { return reports_[rank]; }
   const std::string& error(int rank) const { return ends_[rank].error(); }
-  const v1::RankFault& fault(int rank) const { return ends_[rank].fault(); }
+  const v1::ErrorClass& fault(int rank) const { return ends_[rank].error_class(); }
   const v1::RankStarted& started(int rank) const { return started_[rank]; }
 
  private:
@@ -329,7 +329,7 @@ TEST(RankMain, ThreadStackLimitIsReported) {
         told,
         HasSubstr("out of host memory for a thread's stack of 8.00 MiB (ulimit -s): this process may map "));
   }
-  EXPECT_EQ(job.fault(0).kind(), v1::RankFault::KIND_MEMORY);
+  EXPECT_EQ(job.fault(0).kind(), v1::ErrorClass::KIND_MEMORY);
 }
 
 TEST(RankMain, MemoryLimitIsReported) {
@@ -343,7 +343,7 @@ TEST(RankMain, MemoryLimitIsReported) {
   job.Drain();
   EXPECT_THAT(job.error(0), HasSubstr("out of host memory"));
   EXPECT_THAT(job.error(0), HasSubstr("this process may map "));
-  EXPECT_EQ(job.fault(0).kind(), v1::RankFault::KIND_MEMORY);
+  EXPECT_EQ(job.fault(0).kind(), v1::ErrorClass::KIND_MEMORY);
 }
 
 TEST(RankMain, SigtermStopsTrainingRankWith143) {

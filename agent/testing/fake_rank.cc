@@ -85,7 +85,7 @@ int Wait() {
 int Train(const v1::RankLaunch& launch) {
   Started();
   for (int64_t step = 1; step <= launch.spec().train().steps(); ++step) Step(step);
-  printf("trained %d of %d\n", launch.rank(), launch.world());
+  printf("trained %d of %d\n", launch.rank(), launch.world_size());
   fflush(stdout);
   return Finish();
 }
@@ -108,7 +108,7 @@ int Save(const v1::RankLaunch& launch) {
   v1::RestoredCheckpoint restored;
   restored.set_step(4);
   restored.set_path("/runs/7/iter_4");
-  restored.add_passed_over("/runs/7/iter_5: torn");
+  restored.add_skipped_checkpoints("/runs/7/iter_5: torn");
   Started(&restored);
   if (launch.rank() == 0) Saved(6);
   if (launch.rank() == 0) Saved(8, "No space left on device");
@@ -179,7 +179,7 @@ int Flood(const v1::RankLaunch&) {
 
 // Each rank sets its number and expects the number of the previous rank. Returns the error, or "".
 std::string PassOn(const v1::RankLaunch& launch) {
-  const int before = (launch.rank() + launch.world() - 1) % launch.world();
+  const int before = (launch.rank() + launch.world_size() - 1) % launch.world_size();
   v1::RankToAgent message;
   message.mutable_store_get()->set_key("addr/" + std::to_string(before));
   message.mutable_store_get()->set_request(77);
@@ -307,9 +307,9 @@ int TraceOnOrder(const v1::RankLaunch& launch) {
   const v1::TraceOrder order = Receive().trace();
   for (int64_t step = order.first_step(); step <= order.first_step() + order.steps(); ++step) {
     v1::RankToAgent message;
-    message.mutable_traced()->set_step(step);
-    message.mutable_traced()->set_path(launch.files_dir());
-    message.mutable_traced()->set_asked(step < order.first_step() + order.steps());
+    message.mutable_trace_result()->set_step(step);
+    message.mutable_trace_result()->set_path(launch.files_dir());
+    message.mutable_trace_result()->set_requested(step < order.first_step() + order.steps());
     Send(message);
   }
   return Finish();
@@ -336,7 +336,7 @@ int Measure(const v1::RankLaunch& launch) {
   v1::RankToAgent message;
   message.mutable_measured()->set_device(launch.device());
   message.mutable_measured()->set_name("cpu");
-  message.mutable_measured()->set_product_flops(1e9 * (launch.rank() + 1));
+  message.mutable_measured()->set_matmul_flops(1e9 * (launch.rank() + 1));
   Send(message);
   return Finish();
 }

@@ -68,14 +68,14 @@ void ScriptedCoordinator::Resume() { Refuse(grpc::Status::OK); }
 void ScriptedCoordinator::Send(v1::CoordinatorMessage message) {
   MutexLock lock(&mutex_);
   FSDPD_CHECK(stream_ != nullptr);
-  message.set_epoch(epoch_);
+  message.set_stream_generation(epoch_);
   stream_->Write(message);
 }
 
 void ScriptedCoordinator::SendWithEpoch(v1::CoordinatorMessage message, int64_t epoch) {
   MutexLock lock(&mutex_);
   FSDPD_CHECK(stream_ != nullptr);
-  message.set_epoch(epoch);
+  message.set_stream_generation(epoch);
   stream_->Write(message);
 }
 
@@ -159,7 +159,7 @@ void ScriptedCoordinator::Answer(Stream* stream) {
       continue;
     }
     v1::CoordinatorMessage answer;
-    answer.set_epoch(epoch_);
+    answer.set_stream_generation(epoch_);
     answer.mutable_rendezvous_value()->set_request(gets_[i].request());
     answer.mutable_rendezvous_value()->set_value(value->second);
     stream->Write(answer);
@@ -173,7 +173,7 @@ grpc::Status ScriptedCoordinator::Attach(grpc::ServerContext* context, Stream* s
     MutexLock lock(&mutex_);
     if (!refusal_.ok()) return refusal_;
   }
-  if (!stream->Read(&message) || !message.has_register_() || message.epoch() != 0) {
+  if (!stream->Read(&message) || !message.has_register_() || message.stream_generation() != 0) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the first message is no Register with epoch 0");
   }
   int64_t epoch = 0;
@@ -181,7 +181,7 @@ grpc::Status ScriptedCoordinator::Attach(grpc::ServerContext* context, Stream* s
     MutexLock lock(&mutex_);
     epoch = ++epoch_;
     v1::CoordinatorMessage welcome;
-    welcome.set_epoch(epoch);
+    welcome.set_stream_generation(epoch);
     welcome.mutable_welcome()->set_heartbeat_interval_ms(50);
     if (!withhold_welcome_) stream->Write(welcome);
     stream_ = stream;
@@ -191,7 +191,7 @@ grpc::Status ScriptedCoordinator::Attach(grpc::ServerContext* context, Stream* s
   }
   while (stream->Read(&message)) {
     MutexLock lock(&mutex_);
-    EXPECT_EQ(message.epoch(), epoch);
+    EXPECT_EQ(message.stream_generation(), epoch);
     Take(message);
     Answer(stream);
     changed_.SignalAll();

@@ -36,11 +36,11 @@ class Recorder : public RankEvents {
   void LaunchAcknowledged(const RankId& first) override { Add(absl::StrCat("acknowledged ", first.rank)); }
   void RankReady(const RankId& id, const v1::RankStarted&) override { Add(absl::StrCat("ready ", id.rank)); }
   void RankStepped(const RankId&, int, const v1::StepReport&) override {}
-  void RankCourse(const RankId& id, const v1::StepCourse& course) override {
+  void RankCourse(const RankId& id, const v1::StepTimeline& course) override {
     Add(absl::StrCat("course ", id.rank, " step ", course.step()));
   }
   void CheckpointSaved(const RankId&, const v1::SavedCheckpoint&) override {}
-  void RankTraced(const RankId& id, const v1::StepTraced& traced) override {
+  void RankTraced(const RankId& id, const v1::StepTraceResult& traced) override {
     Add(absl::StrCat("traced ", id.rank, " step ", traced.step(), " in ", traced.path()));
   }
   void RankMeasured(const RankId& id, const v1::PreflightDevice&) override {
@@ -49,10 +49,11 @@ class Recorder : public RankEvents {
   void RankStood(const RankId& id, const std::string& where) override {
     Add(absl::StrCat("stood ", id.rank, ": ", where));
   }
-  void RankStill(const RankId& id, const v1::RankStill& still) override {
-    Add(still.still_ms() == 0 ? absl::StrCat("moves ", id.rank)
-                              : absl::StrCat("still ", id.rank, ": ", v1::ProcessState_Name(still.process()),
-                                             "; ", still.where()));
+  void RankStill(const RankId& id, const v1::RankNoProgress& still) override {
+    Add(still.no_progress_ms() == 0
+            ? absl::StrCat("moves ", id.rank)
+            : absl::StrCat("still ", id.rank, ": ", v1::ProcessState_Name(still.process()), "; ",
+                           still.position()));
     if (!still.evidence().empty()) Add(absl::StrCat("evidence ", id.rank));
   }
   void AttemptHung(const AttemptId& id) override { Add(absl::StrCat("hung ", id.attempt)); }
@@ -117,7 +118,7 @@ class SupervisorCase : public testing::Test {
     launch.set_job_id("job");
     launch.set_attempt(attempt);
     launch.mutable_spec()->set_name(behaviour);
-    launch.set_world(static_cast<int>(devices.size()));
+    launch.set_world_size(static_cast<int>(devices.size()));
     launch.set_ranks(static_cast<int>(devices.size()));
     for (const int device : devices) launch.add_devices(device);
     return launch;

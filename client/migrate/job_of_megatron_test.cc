@@ -228,7 +228,7 @@ TEST(JobOfMegatron, ConvertsLlama) {
     "data": {"sequenceLength": 8192, "tokens": [{"path": "/data/a", "weight": 0.3, "type": "TOKEN_TYPE_MEGATRON"},
                                                 {"path": "/data/b", "weight": 0.7, "type": "TOKEN_TYPE_MEGATRON"}]},
     "train": {"steps": 1000, "microBatch": 1, "globalBatch": 128, "seed": 7,
-              "initial": {"deviation": 0.02, "scaleOutputs": true}},
+              "initial": {"std": 0.02, "scaleOutputs": true}},
     "optimizer": {"adamw": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weightDecay": 0.1}, "clipNorm": 1},
     "schedule": {"cosine": {"warmupSteps": 100}},
     "precision": {"compute": "DTYPE_BF16", "mainParams": "DTYPE_FP32", "mainGrads": "DTYPE_FP32",
@@ -504,8 +504,8 @@ TEST(JobOfMegatron, ConvertsInitialValues) {
       Convert(kLlama8b + std::string(" --init-method-std 0.0134 --embedding-init-method-std 1 "
                                      "--decoupled-lr 6e-4"));
   const v1::InitialValues& initial = result.job.train().initial();
-  EXPECT_EQ(initial.deviation(), 0.0134);
-  EXPECT_EQ(initial.embedding_deviation(), 1);
+  EXPECT_EQ(initial.std(), 0.0134);
+  EXPECT_EQ(initial.embedding_std(), 1);
   EXPECT_TRUE(initial.scale_outputs());
   // Such an embedding has no weight decay, and also the decoupled learning rate.
   ASSERT_EQ(result.job.optimizer().groups_size(), 2);

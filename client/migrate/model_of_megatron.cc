@@ -210,11 +210,11 @@ class ModelConverter {
   void ConvertInitialValues() {
     v1::InitialValues* initial = c_.job.mutable_train()->mutable_initial();
     const double deviation = s_.Real("init_method_std").value_or(kDefaultDeviation);
-    initial->set_deviation(deviation);
+    initial->set_std(deviation);
     initial->set_scale_outputs(true);
     const std::optional<double> embedding = s_.Real("embedding_init_method_std");
     if (!embedding.has_value()) return;
-    initial->set_embedding_deviation(*embedding);
+    initial->set_embedding_std(*embedding);
   }
 
   int64_t ChooseVocabulary(int64_t default_size) {

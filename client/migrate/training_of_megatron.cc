@@ -186,7 +186,7 @@ class TrainingConverter {
     const double asked = s_.Real("decoupled_lr").value_or(0), own = lr > 0 ? asked : 0;
     const double least = s_.Real("min_lr").value_or(0);
     const double there = s_.Real("decoupled_min_lr").value_or(least), here = lr > 0 ? least * own / lr : 0;
-    if (job_.train().initial().has_embedding_deviation()) {
+    if (job_.train().initial().has_embedding_std()) {
       v1::ParamGroup* embedding = job_.mutable_optimizer()->add_groups();
       embedding->add_params("embedding.*");
       embedding->set_weight_decay(0);

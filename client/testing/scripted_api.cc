@@ -123,8 +123,8 @@ grpc::Status ScriptedApi::ListEvents(Context*, const v1::ListEventsRequest* q, v
 grpc::Status ScriptedApi::ListSteps(Context*, const v1::ListStepsRequest* q, v1::ListStepsResponse* a) {
   return on_steps(*q, a);
 }
-grpc::Status ScriptedApi::GetStepCourse(Context*, const v1::GetStepCourseRequest* q,
-                                        v1::GetStepCourseResponse* a) {
+grpc::Status ScriptedApi::GetStepTimeline(Context*, const v1::GetStepTimelineRequest* q,
+                                          v1::GetStepTimelineResponse* a) {
   return on_course(*q, a);
 }
 grpc::Status ScriptedApi::WatchEvents(Context* c, const v1::WatchEventsRequest* q,

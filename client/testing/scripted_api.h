@@ -85,7 +85,7 @@ class ScriptedApi : public v1::Coordinator::Service {
   Hook<v1::DeleteNodeRequest, v1::DeleteNodeResponse> on_delete_node;
   Hook<v1::ListEventsRequest, v1::ListEventsResponse> on_events;
   Hook<v1::ListStepsRequest, v1::ListStepsResponse> on_steps;
-  Hook<v1::GetStepCourseRequest, v1::GetStepCourseResponse> on_course;
+  Hook<v1::GetStepTimelineRequest, v1::GetStepTimelineResponse> on_course;
   StreamHook<v1::WatchEventsRequest, v1::WatchEventsResponse> on_watch_events;
   Hook<v1::GetVersionRequest, v1::GetVersionResponse> on_version;
   StreamHook<v1::WatchJobRequest, v1::WatchJobResponse> on_watch;
@@ -122,8 +122,8 @@ class ScriptedApi : public v1::Coordinator::Service {
   grpc::Status DeleteNode(Context*, const v1::DeleteNodeRequest* q, v1::DeleteNodeResponse* a) override;
   grpc::Status ListEvents(Context*, const v1::ListEventsRequest* q, v1::ListEventsResponse* a) override;
   grpc::Status ListSteps(Context*, const v1::ListStepsRequest* q, v1::ListStepsResponse* a) override;
-  grpc::Status GetStepCourse(Context*, const v1::GetStepCourseRequest* q,
-                             v1::GetStepCourseResponse* a) override;
+  grpc::Status GetStepTimeline(Context*, const v1::GetStepTimelineRequest* q,
+                               v1::GetStepTimelineResponse* a) override;
   grpc::Status WatchEvents(Context* c, const v1::WatchEventsRequest* q,
                            grpc::ServerWriter<v1::WatchEventsResponse>* w) override;
   grpc::Status GetVersion(Context*, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) override;

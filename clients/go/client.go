@@ -73,9 +73,9 @@ func call[Q, R any](ctx context.Context, c *Client, name string, method method[Q
 
 // Submission is the result of Submit.
 type Submission struct {
-	Job       *api.Job
-	Faults    []*api.Fault // Adjustments and warnings.
-	RequestID string       // Submitting again with this id returns the same job.
+	Job        *api.Job
+	Violations []*api.Violation // Adjustments and warnings.
+	RequestID  string           // Submitting again with this id returns the same job.
 }
 
 // SubmitOptions are properties of a job that are not part of its spec.
@@ -110,13 +110,13 @@ func (c *Client) SubmitWith(
 	if err != nil {
 		return nil, err
 	}
-	return &Submission{response.GetJob(), response.GetFaults(), requestID}, nil
+	return &Submission{response.GetJob(), response.GetViolations(), requestID}, nil
 }
 
 // Validate returns all violations of a spec.
-func (c *Client) Validate(ctx context.Context, spec *api.JobSpec) ([]*api.Fault, error) {
+func (c *Client) Validate(ctx context.Context, spec *api.JobSpec) ([]*api.Violation, error) {
 	response, err := call(ctx, c, "ValidateJob", api.CoordinatorClient.ValidateJob, &api.ValidateJobRequest{Spec: spec})
-	return response.GetFaults(), err
+	return response.GetViolations(), err
 }
 
 // Plan returns the plan of a spec.
@@ -193,10 +193,10 @@ func (c *Client) Steps(ctx context.Context, request *api.ListStepsRequest) iter.
 	}
 }
 
-// Course returns the step timeline of the newest step that rank 0 reported (at most one per second): the instructions of
+// StepTimeline returns the step timeline of the newest step that rank 0 reported (at most one per second): the instructions of
 // each lane with their times, the memory by component, and the attempt.
-func (c *Client) Course(ctx context.Context, id string) (*api.GetStepCourseResponse, error) {
-	return call(ctx, c, "GetStepCourse", api.CoordinatorClient.GetStepCourse, &api.GetStepCourseRequest{Id: id})
+func (c *Client) StepTimeline(ctx context.Context, id string) (*api.GetStepTimelineResponse, error) {
+	return call(ctx, c, "GetStepTimeline", api.CoordinatorClient.GetStepTimeline, &api.GetStepTimelineRequest{Id: id})
 }
 
 // Cancel cancels a job. Its ranks have `grace` seconds to exit; nil: the coordinator's default.
@@ -236,7 +236,7 @@ func (c *Client) NodesWhere(ctx context.Context, request *api.ListNodesRequest) 
 }
 
 // Events yields the retained events of jobs and nodes that match the request, and fetches pages as needed. An event of
-// kind FORGOTTEN has the number of deleted events of a job or node. An error is the last element: NotFound if the job does
+// kind EVENTS_DELETED has the number of deleted events of a job or node. An error is the last element: NotFound if the job does
 // not exist and has no retained events.
 func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) iter.Seq2[*api.Event, error] {
 	return func(yield func(*api.Event, error) bool) {
@@ -264,7 +264,7 @@ func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) ite
 	}
 }
 
-// isEventOf reports whether the event proves that the job existed. A FORGOTTEN event proves it only if it names the job.
+// isEventOf reports whether the event proves that the job existed. An EVENTS_DELETED event proves it only if it names the job.
 func isEventOf(event *api.Event, job string) bool {
 	return event.GetKind() != api.EventKind_EVENT_KIND_FORGOTTEN || job != "" && event.GetJob() == job
 }

@@ -20,13 +20,13 @@ import (
 // job has changed), PermissionDenied and Unauthenticated, ResourceExhausted and Unavailable (retry later),
 // DeadlineExceeded (the call may or may not have taken effect).
 type Error struct {
-	Code       codes.Code
-	Message    string
-	Reason     string            // The error id, which reason.proto registers; empty if no coordinator answered.
-	Faults     []*api.Fault      // Violations of fields, if the error is about fields.
-	MoreFaults int64             // Number of violations that did not fit; Validate returns all.
-	Metadata   map[string]string // Metadata of the reason.
-	RetryAfter time.Duration     // 0: not set by the coordinator.
+	Code           codes.Code
+	Message        string
+	Reason         string            // The error id, which reason.proto registers; empty if no coordinator answered.
+	Violations     []*api.Violation  // Violations of fields, if the error is about fields.
+	MoreViolations int64             // Number of violations that did not fit; Validate returns all.
+	Metadata       map[string]string // Metadata of the reason.
+	RetryAfter     time.Duration     // 0: not set by the coordinator.
 }
 
 func (e *Error) Error() string {
@@ -35,14 +35,14 @@ func (e *Error) Error() string {
 		reason = code.Code(e.Code).String()
 	}
 	lines := []string{fmt.Sprintf("%s [%s]", e.Message, reason)}
-	for _, fault := range e.Faults {
+	for _, fault := range e.Violations {
 		lines = append(lines, textOf(fault))
 	}
 	return strings.Join(lines, "\n")
 }
 
 // textOf returns "field: reason; fix [rule]". An invalid field of a request has no fix and no rule.
-func textOf(fault *api.Fault) string {
+func textOf(fault *api.Violation) string {
 	text := fmt.Sprintf("%s: %s", fault.GetField(), fault.GetReason())
 	if fault.GetFix() != "" {
 		text += "; " + fault.GetFix()
@@ -74,24 +74,24 @@ func ReasonOf(err error) string {
 func fromRPC(err error) *Error {
 	rpc := status.Convert(err)
 	own := &Error{Code: rpc.Code(), Message: rpc.Message()}
-	var fields []*api.Fault
+	var fields []*api.Violation
 	for _, detail := range rpc.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
 			own.Reason, own.Metadata = detail.GetReason(), detail.GetMetadata()
 		case *errdetails.RetryInfo:
 			own.RetryAfter = detail.GetRetryDelay().AsDuration()
-		case *api.SpecFaults:
-			own.Faults, own.MoreFaults = detail.GetFaults(), detail.GetMore()
+		case *api.SpecViolations:
+			own.Violations, own.MoreViolations = detail.GetViolations(), detail.GetMore()
 		case *errdetails.BadRequest:
 			for _, each := range detail.GetFieldViolations() {
-				fields = append(fields, &api.Fault{Severity: api.Severity_SEVERITY_ERROR, Field: each.GetField(),
+				fields = append(fields, &api.Violation{Severity: api.Severity_SEVERITY_ERROR, Field: each.GetField(),
 					Reason: each.GetDescription()})
 			}
 		}
 	}
-	if len(own.Faults) == 0 {
-		own.Faults = fields
+	if len(own.Violations) == 0 {
+		own.Violations = fields
 	}
 	return own
 }

@@ -54,7 +54,7 @@ func must[T any](t *testing.T) func(T, error) T {
 
 func TestValidatePlanSubmitAndWatch(t *testing.T) {
 	ctx, client := connected(t)
-	must[[]*api.Fault](t)(client.Validate(ctx, small(4)))
+	must[[]*api.Violation](t)(client.Validate(ctx, small(4)))
 	if plan := must[*api.Plan](t)(client.Plan(ctx, small(4))); plan.GetWorld() != 2 {
 		t.Errorf("planned for %d ranks", plan.GetWorld())
 	}
@@ -99,8 +99,8 @@ func TestValidatePlanSubmitAndWatch(t *testing.T) {
 	if !slices.Equal(steps, []int64{1, 2, 3, 4}) {
 		t.Errorf("it has made steps %v", steps)
 	}
-	course := must[*api.GetStepCourseResponse](t)(client.Course(ctx, id))
-	if step := course.GetCourse().GetStep(); course.GetAttempt() != 1 || step < 1 || step > 4 {
+	course := must[*api.GetStepTimelineResponse](t)(client.StepTimeline(ctx, id))
+	if step := course.GetTimeline().GetStep(); course.GetAttempt() != 1 || step < 1 || step > 4 {
 		t.Errorf("step %d of attempt %d", step, course.GetAttempt())
 	}
 	found := false
@@ -286,7 +286,7 @@ func TestErrorsHaveFaultsAndReasons(t *testing.T) {
 	bad.Train.GlobalBatch = proto.Int64(3)
 	_, err := client.Submit(ctx, bad, "")
 	var refused *Error
-	if !errors.As(err, &refused) || refused.Reason != "INVALID_SPEC" || refused.Faults[0].GetField() != "train.global_batch" {
+	if !errors.As(err, &refused) || refused.Reason != "INVALID_SPEC" || refused.Violations[0].GetField() != "train.global_batch" {
 		t.Errorf("a bad spec: %v", err)
 	}
 	if _, err := client.Cordon(ctx, "node-99", ""); ReasonOf(err) != "NODE_NOT_FOUND" {

@@ -56,7 +56,7 @@ v1::Job::Event EventOfJob(const v1::Event& event) {
   return of_job;
 }
 
-bool IsGap(const v1::Event& event) { return event.kind() == v1::EVENT_KIND_FORGOTTEN; }
+bool IsGap(const v1::Event& event) { return event.kind() == v1::EVENT_KIND_EVENTS_DELETED; }
 
 // A gap that covers several jobs or nodes.
 bool IsSharedGap(const v1::Event& event) {
@@ -81,12 +81,12 @@ v1::Event GapAt(const v1::Event& newest, int64_t forgotten) {
   v1::Event gap;
   gap.set_sequence(newest.sequence());
   gap.set_unix_nanos(newest.unix_nanos());
-  gap.set_kind(v1::EVENT_KIND_FORGOTTEN);
+  gap.set_kind(v1::EVENT_KIND_EVENTS_DELETED);
   gap.set_job(newest.job());
   if (newest.job().empty()) gap.set_node(newest.node());
   gap.set_attempt(newest.attempt());
   gap.set_state(newest.state());
-  gap.set_forgotten(forgotten);
+  gap.set_deleted_events(forgotten);
   const char* const of_owners = IsSharedGap(gap) ? " of ended jobs and of nodes" : "";
   gap.set_message(forgotten == 1 ? absl::StrCat("an earlier event", of_owners, " was dropped")
                                  : absl::StrCat(forgotten, " earlier events", of_owners, " were dropped"));
@@ -99,7 +99,7 @@ void AddGap(const v1::Event* before, const v1::Event& newest, int64_t count, Thi
   const bool moves = before != nullptr && before->sequence() < newest.sequence();
   if (moves) thinned->gone.push_back(before->sequence());
   thinned->gaps.push_back(GapAt(before == nullptr || moves ? newest : *before,
-                                count + (before == nullptr ? 0 : before->forgotten())));
+                                count + (before == nullptr ? 0 : before->deleted_events())));
 }
 
 }  // namespace
@@ -274,7 +274,7 @@ bool EventLog::PickOldest(size_t wanted, size_t most, bool spare_live, ThinnedEv
     gone.push_back(sequence);
     newest.set_sequence(sequence);
     newest.set_unix_nanos(event->unix_nanos());
-    count += IsGap(*event) ? event->forgotten() : 1;
+    count += IsGap(*event) ? event->deleted_events() : 1;
   }
   if (gone.empty()) return false;
   if (!spared) {

@@ -15,7 +15,7 @@
 //   then the others, the oldest first. A live job retains its first and its newest events, up to the bound of
 //   Job.events; others retain kEventsPerEndedOwner. If no owner exceeds its allowance, the oldest events of
 //   ended jobs and of nodes are dropped, and events of live jobs only if there are no others.
-// - A gap is recorded as an event of the kind FORGOTTEN in place of the newest dropped event, with their
+// - A gap is recorded as an event of the kind EVENTS_DELETED in place of the newest dropped event, with their
 //   number. There is at most one per job or node, and a shared one without job and node for events that were
 //   dropped because the whole log was too long. Events dropped by age leave no gap.
 //
@@ -57,7 +57,7 @@ using Events = std::vector<v1::Event>;
 struct ThinnedEvents {
   int64_t through = 0;        // All events up to this sequence; 0: none.
   std::vector<int64_t> gone;  // Sequences of further events.
-  Events gaps;                // FORGOTTEN events that replace those with the same sequence.
+  Events gaps;                // EVENTS_DELETED events that replace those with the same sequence.
   size_t changes() const { return (through > 0 ? 1 : 0) + gone.size() + gaps.size(); }
 };
 

@@ -281,7 +281,7 @@ TEST(EventLog, FlappingJobDoesNotDisplaceOthers) {
   query.node = "";
   query.job = "flaps";
   int64_t forgotten = 0;
-  for (const v1::Event& event : EventsOf(log, query)) forgotten += event.forgotten();
+  for (const v1::Event& event : EventsOf(log, query)) forgotten += event.deleted_events();
   EXPECT_EQ(forgotten + static_cast<int64_t>(retained.size()), 501);
   EXPECT_EQ(log.oldest(), 1) << "events of other owners are retained";
 }
@@ -330,9 +330,9 @@ TEST(EventLog, RecordsOneSharedGap) {
   query.node = "19";
   const Events events = EventsOf(log, query);
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(events[0].kind(), v1::EVENT_KIND_FORGOTTEN);
+  EXPECT_EQ(events[0].kind(), v1::EVENT_KIND_EVENTS_DELETED);
   EXPECT_EQ(events[0].job() + events[0].node(), "");
-  EXPECT_EQ(events[0].forgotten(), 13);
+  EXPECT_EQ(events[0].deleted_events(), 13);
   EXPECT_EQ(events[0].message(), "13 earlier events of ended jobs and of nodes were dropped");
   query.after = 15;
   EXPECT_EQ(EventsOf(log, query).size(), 1u);
@@ -399,10 +399,10 @@ TEST(EventLog, GapIsReadAtItsSequence) {
   EventQuery query;
   query.after = 1;
   const Events events = log.Read(query)->events;
-  ASSERT_EQ(events[0].kind(), v1::EVENT_KIND_FORGOTTEN);
+  ASSERT_EQ(events[0].kind(), v1::EVENT_KIND_EVENTS_DELETED);
   EXPECT_EQ(events[0].job(), "a");
   EXPECT_EQ(events[0].number(), 0);
-  EXPECT_EQ(events[0].forgotten(), events[1].number() - 2);
+  EXPECT_EQ(events[0].deleted_events(), events[1].number() - 2);
   EXPECT_THAT(events[0].message(), HasSubstr("earlier events were dropped"));
   query.node = "n";
   EXPECT_EQ(log.Read(query)->events.size(), 1u) << "a dropped event may have named the node";
@@ -465,7 +465,7 @@ void ReadPage(const EventLog& log, Reader* reader) {
   }
   for (const v1::Event& event : page->events) {
     ASSERT_GT(event.sequence(), reader->query.after);
-    if (event.kind() == v1::EVENT_KIND_FORGOTTEN) {
+    if (event.kind() == v1::EVENT_KIND_EVENTS_DELETED) {
       reader->gaps[OwnerOf(event)] = event.sequence();
     } else {
       ASSERT_TRUE(reader->seen.insert(event.sequence()).second) << "read twice: " << event.sequence();
@@ -521,7 +521,7 @@ TEST(EventLog, ReadersGetEachEventOnceOrGap) {
             << "seed " << seed << ": event " << sequence << " of " << owner;
       }
       for (const v1::Event& event : EventsOf(*log, whole)) {
-        ASSERT_TRUE(event.kind() == v1::EVENT_KIND_FORGOTTEN || reader.seen.count(event.sequence()) > 0)
+        ASSERT_TRUE(event.kind() == v1::EVENT_KIND_EVENTS_DELETED || reader.seen.count(event.sequence()) > 0)
             << "seed " << seed << ": event " << event.sequence() << " is retained, but was not read";
       }
     }

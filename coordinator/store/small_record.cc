@@ -34,7 +34,7 @@ void ShortenAll(Texts* texts) {
 
 void ShortenFailure(v1::Job::Failure* failure) {
   Shorten(failure->mutable_error());
-  if (failure->has_hang()) failure->mutable_hang()->clear_places();
+  if (failure->has_hang()) failure->mutable_hang()->clear_positions();
 }
 
 }  // namespace
@@ -46,15 +46,15 @@ v1::Job SmallRecord(v1::Job job, RecordSize size) {
   if (job.has_failure()) ShortenFailure(job.mutable_failure());
   Shorten(job.mutable_reason());
   ShortenAll(job.mutable_warnings());
-  job.clear_stands();
+  job.clear_positions();
   if (job.has_failed_checkpoint()) Shorten(job.mutable_failed_checkpoint()->mutable_error());
   if (job.has_exported()) Shorten(job.mutable_exported()->mutable_error());
   if (job.has_restored()) {
-    ShortenAll(job.mutable_restored()->mutable_passed_over());
+    ShortenAll(job.mutable_restored()->mutable_skipped_checkpoints());
     ShortenAll(job.mutable_restored()->mutable_notes());
   }
   if (job.has_last_step()) ShortenAll(job.mutable_last_step()->mutable_warnings());
-  if (job.has_pause()) Shorten(job.mutable_pause()->mutable_why_lost());
+  if (job.has_pause()) Shorten(job.mutable_pause()->mutable_lost_steps_reason());
   if (job.has_shrunk()) Shorten(job.mutable_shrunk()->mutable_reason());
   for (v1::Job::Event& event : *job.mutable_events()) Shorten(event.mutable_message());
   return job;

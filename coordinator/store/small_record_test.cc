@@ -18,7 +18,7 @@ v1::Job FailedJob() {
   for (int i = 0; i < 40; ++i) job.mutable_failure()->add_log_tail(std::string(16'000, 'l'));
   job.add_events()->set_message(std::string(2000, 'm'));
   job.add_checkpoints()->set_path(std::string(2000, 'p'));
-  job.add_stands()->set_where("step 3");
+  job.add_positions()->set_position("step 3");
   return job;
 }
 
@@ -38,7 +38,7 @@ TEST(SmallRecord, ThenShortensDiagnosticTexts) {
     EXPECT_LT(text.size(), 2 * kShortTextBytes);
     EXPECT_THAT(text, HasSubstr(" bytes dropped: "));
   }
-  EXPECT_EQ(small.stands_size(), 0);
+  EXPECT_EQ(small.positions_size(), 0);
   EXPECT_EQ(small.spec().name(), whole.spec().name());
   EXPECT_EQ(small.checkpoints(0).path(), whole.checkpoints(0).path());
 }

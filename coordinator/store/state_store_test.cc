@@ -223,7 +223,7 @@ TEST_P(StateStoreTest, StoresGapOfNoisyJob) {
   EXPECT_EQ(all(*store), seen);
   EXPECT_EQ(store->Get("noisy")->events(0).number(), 1);
   const auto gap = std::count_if(seen.begin(), seen.end(), [](const std::string& event) {
-    return event.find("EVENT_KIND_FORGOTTEN") != std::string::npos &&
+    return event.find("EVENT_KIND_EVENTS_DELETED") != std::string::npos &&
            event.find("forgotten: 353") != std::string::npos;
   });
   EXPECT_EQ(gap, 1) << "49 of 402 events are retained, and a gap for the others";
@@ -282,7 +282,7 @@ TEST_P(StateStoreTest, StoresNodesInSeveralTransactions) {
   for (int i = 0; i < 1000; ++i) {
     names.push_back(absl::StrCat("node-", 1000 + i));
     nodes.add_nodes()->set_name(names.back());
-    nodes.mutable_nodes(i)->mutable_preflight()->add_faults(std::string(4000, 'x'));
+    nodes.mutable_nodes(i)->mutable_preflight()->add_violations(std::string(4000, 'x'));
   }
   auto store = Open();
   ASSERT_TRUE(store->UpdateNodes(nodes, {}).ok());

@@ -75,11 +75,11 @@ class ReconcilerCase : public ::testing::Test {
     info.set_slots(slots);
     info.set_memory_bytes_per_slot(memory_bytes_per_slot);
     info.set_preflights(agents_measure_);
-    info.set_says_had(agents_say_had_);
+    info.set_reports_past_attempts(agents_say_had_);
     info.set_acknowledges_launches(agents_acknowledge_);
     for (const AttemptRef& ref : had_) {
-      info.add_had()->set_job_id(ref.job);
-      info.mutable_had()->rbegin()->set_attempt(ref.attempt);
+      info.add_past_attempts()->set_job_id(ref.job);
+      info.mutable_past_attempts()->rbegin()->set_attempt(ref.attempt);
     }
     for (const AttemptRef& ref : hosted) {
       auto* attempt = info.add_hosted();
@@ -216,10 +216,10 @@ class ReconcilerCase : public ::testing::Test {
     }
     return stops;
   }
-  // Value of fsdpd_agent_messages_refused_total for this kind.
+  // Value of fsdpd_agent_messages_rejected_total for this kind.
   double RefusedFromAgents(const std::string& kind) const {
     for (const prometheus::MetricFamily& family : meters_.Collect()) {
-      if (family.name != "fsdpd_agent_messages_refused_total") continue;
+      if (family.name != "fsdpd_agent_messages_rejected_total") continue;
       for (const prometheus::ClientMetric& metric : family.metric) {
         if (metric.label.at(0).value == kind) return metric.counter.value;
       }

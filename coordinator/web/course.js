@@ -60,9 +60,9 @@ function measured({ step_seconds, runs = [], ...course }) {
     lane: run.lane, name: run.instruction, start: number(run.start_seconds), seconds: number(run.seconds) })) };
 }
 
-function noteOfMeasured({ course, attempt }, job) {
+function noteOfMeasured({ timeline: course, attempt }, job) {
   const suffix = number(attempt) === number(job.attempt) ? "" : ` of attempt ${number(attempt)}`;
-  const left = number(course.runs_left_out);
+  const left = number(course.runs_omitted);
   return `Measured by rank 0: step ${count(course.step)}${suffix}, ${seconds(course.step_seconds)}` +
     `${left ? `, without the shortest ${count(left)} instructions` : ""}.`;
 }
@@ -72,9 +72,9 @@ export async function measureCourse(ask, job) {
   const step = number(job.last_step?.step), { id, attempt } = job, known = measurements.get(id);
   if (!step || known && known.step === step && known.attempt === attempt && Date.now() < known.until) return;
   try {
-    const response = await ask("GetStepCourse", { id });
-    const until = number(response.course.step) < step ? Date.now() + AGAIN_MS : Infinity;
-    measurements.set(id, { attempt, step, until, course: measured(response.course), note: noteOfMeasured(response, job) });
+    const response = await ask("GetStepTimeline", { id });
+    const until = number(response.timeline.step) < step ? Date.now() + AGAIN_MS : Infinity;
+    measurements.set(id, { attempt, step, until, course: measured(response.timeline), note: noteOfMeasured(response, job) });
   } catch (error) {
     if (error.status !== 404) return;
     measurements.set(id, { attempt, step, until: Date.now() + AGAIN_MS, note: "No measured step is available." });

@@ -34,7 +34,7 @@ export function load(ask, parameters) {
 
 // The reason why it does not run, if any.
 export function whyOf(job) {
-  const { place, remedy } = job.waiting || {};
+  const { queue_position: place, remedy } = job.waiting || {};
   return [place ? `Queue position ${place}: ` : "", job.reason || "", remedy ? `. Remedy: ${remedy}` : ""].join("");
 }
 

@@ -8,7 +8,7 @@ export const load = ask => ask("ListNodes", {});
 
 // The status as `fsdpctl nodes` prints it.
 function status(node) {
-  const connection = node.connected ? "ready" : node.left ? "left" : node.awaited ? "not-ready" : "lost";
+  const connection = node.connected ? "ready" : node.left ? "left" : node.not_ready ? "not-ready" : "lost";
   if (!node.cordon) return connection;
   const closed = !node.cordon.drain ? "cordoned" : number(node.cordon.drain.empty_unix_nanos) > 0 ? "drained" : "draining";
   return node.connected ? closed : `${connection}, ${closed}`;
@@ -17,7 +17,7 @@ function status(node) {
 function state(node) {
   const open = node.connected && !node.cordon;
   if (open && node.in_preflight) return el("span", { class: "wait" }, "in preflight");
-  return el("span", { class: open ? "good" : node.connected || node.awaited ? "wait" : "bad" }, status(node));
+  return el("span", { class: open ? "good" : node.connected || node.not_ready ? "wait" : "bad" }, status(node));
 }
 
 function why(node) {
@@ -48,13 +48,13 @@ function per(value, unit) {
 function preflight(all) {
   const measured = all.filter(node => node.preflight);
   if (!measured.length) return section("Preflight", el("p", null, "No preflight measurements."));
-  const faults = measured.flatMap(node => (node.preflight.faults || []).map(fault =>
+  const faults = measured.flatMap(node => (node.preflight.violations || []).map(fault =>
     el("li", { class: node.preflight.accepted ? "wait" : "bad" }, `${node.name}: ${fault}`)));
   const errors = measured.filter(node => node.preflight.result?.error).map(node =>
     el("li", { class: "bad" }, `${node.name}: ${node.preflight.result.error}`));
   const rows = measured.flatMap(node => (node.preflight.result?.devices || []).map(device => [
-    node.name, String(number(device.device)), device.name || "", per(device.product_flops, "FLOP/s"),
-    per(device.memory_bytes_per_second, "B/s"), per(device.ring_bytes_per_second, "B/s"),
+    node.name, String(number(device.device)), device.name || "", per(device.matmul_flops, "FLOP/s"),
+    per(device.memory_bytes_per_second, "B/s"), per(device.all_gather_bytes_per_second, "B/s"),
     device.uncorrected_ecc_errors === undefined ? "" : count(device.uncorrected_ecc_errors), date(node.preflight.unix_nanos)]));
   return section("Preflight", (faults.length > 0 || errors.length > 0) && el("ul", null, faults, errors),
     table("Measurements by device", [["Node"], ["Device", "number"], ["Name"], ["Matrix products", "number"], ["Memory", "number"],

@@ -76,8 +76,8 @@ struct Method {
 
 // Unary and read-only: a GET must not change anything, or a link could.
 constexpr Method kMethods[] = {
-    FSDPD_WEB_METHOD(GetJob),   FSDPD_WEB_METHOD(GetStepCourse), FSDPD_WEB_METHOD(GetVersion),
-    FSDPD_WEB_METHOD(ListJobs), FSDPD_WEB_METHOD(ListNodes),     FSDPD_WEB_METHOD(ListSteps),
+    FSDPD_WEB_METHOD(GetJob),   FSDPD_WEB_METHOD(GetStepTimeline), FSDPD_WEB_METHOD(GetVersion),
+    FSDPD_WEB_METHOD(ListJobs), FSDPD_WEB_METHOD(ListNodes),       FSDPD_WEB_METHOD(ListSteps),
     {"PlanJob", &PlanOfJob},
 };
 

@@ -83,14 +83,14 @@ fsdpd::ModelDescription CharLm::Describe() const {
     fsdpd::UnitDescription block = Unit("layer." + std::to_string(layer), BlockImpl(width_, 1));
     // Values that LibTorch's autograd saves per token: x, the norm's output, their concatenation with the
     // shifted copy (2 * width), and the input and output of GELU.
-    block.kept_values = 4 * width_ + 2 * 4 * width_;
+    block.saved_values = 4 * width_ + 2 * 4 * width_;
     block.workspace_values = 2 * 4 * width_;
     block.output_values = width_;
     block.flops_per_token = 2.0 * 3 * width_ * 4 * width_;
     model.units.push_back(block);
   }
   model.units.push_back(Unit("head", HeadImpl(width_)));
-  model.units.back().kept_values = 2 * width_ + 2 * kVocab;
+  model.units.back().saved_values = 2 * width_ + 2 * kVocab;
   model.units.back().workspace_values = kVocab;
   model.units.back().flops_per_token = 2.0 * width_ * kVocab;
   return model;

@@ -65,14 +65,14 @@ class ResidualMlp : public fsdpd::UserModel {
                                     {"w2", {kWidth, kInner}}}};
       // Values that autograd saves per token: x, its shifted copy, the norm's input and output; GELU's input
       // and output.
-      block.kept_values = 4 * kWidth + 2 * kInner;
+      block.saved_values = 4 * kWidth + 2 * kInner;
       block.workspace_values = kInner + kWidth;
       block.output_values = kWidth;
       block.flops_per_token = 2.0 * 2 * kWidth * kInner;
       model.units.push_back(std::move(block));
     }
     fsdpd::UnitDescription head{"head", {{"norm", {kWidth}, false}, {"output", {kVocab, kWidth}}}};
-    head.kept_values = 2 * kWidth + 2 * kVocab;
+    head.saved_values = 2 * kWidth + 2 * kVocab;
     head.workspace_values = kVocab;
     head.flops_per_token = 2.0 * kWidth * kVocab;
     model.units.push_back(std::move(head));

@@ -527,8 +527,8 @@ void AddPlaces(const TextNode& root, const std::string& file, bool gpt2, FieldPl
   const std::string model = gpt2 ? "model.gpt2" : "model.llama";
   (*places)[model] = {file, 1, 1};
   if (const TextNode* deviation = root.Find("initializer_range"); deviation != nullptr) {
-    (*places)["train.initial.deviation"] = deviation->key_place;
-    (*places)["train.initial.deviation"].name = "initializer_range";
+    (*places)["train.initial.std"] = deviation->key_place;
+    (*places)["train.initial.std"].name = "initializer_range";
   }
   for (const FieldKeys& field : gpt2 ? Gpt2Keys() : LlamaKeys()) {
     for (const char* key : field.keys) {

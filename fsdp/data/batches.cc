@@ -82,7 +82,7 @@ class SampleText {
     return t > 0 && (EndsDocument(t - 1) || t == window_.file_end);
   }
   bool CountsAsTarget(int64_t t) const {
-    return window_.counts[t] != 0 && window_.ids[t] != data_.ignored_token && !Begins(t);
+    return window_.counts[t] != 0 && window_.ids[t] != data_.ignore_index && !Begins(t);
   }
 
  private:

@@ -227,7 +227,7 @@ TEST_F(FileBatches, FileOrderIsIndependentOfOtherFiles) {
 TEST_F(FileBatches, IgnoredTokenIsNotATarget) {
   Spec spec = BaseSpec(1, 8);
   spec.data.tokens = {Write("a", 700, 0, 3)};  // 0 1 2 0 1 2 ...
-  spec.data.ignored_token = 2;
+  spec.data.ignore_index = 2;
   const auto batches = Batches::Open(spec, 0);
   const auto batch = Read(spec, *batches, 1, 0);
   ASSERT_TRUE(batch.ok()) << batch.status();
@@ -481,7 +481,7 @@ TEST_F(EvaluationTest, SpecLimitsSamples) {
 
 TEST_F(EvaluationTest, IgnoredTokensDoNotCount) {
   Spec spec = EvaluationSpec(1, 1, {Write("a", 5, 0, 5)});
-  spec.data.ignored_token = 3;
+  spec.data.ignore_index = 3;
   EXPECT_EQ(Evaluate(spec), (Rows{{0, 1, 2, 3, 1, 2, kX, 4}}));
 }
 

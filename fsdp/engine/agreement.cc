@@ -153,7 +153,7 @@ absl::Status AgreeOnProgram(Store* store, int rank, int world, const Lines& fing
   // The cause may be a node with another build of fsdpd-rank, which an attempt on other nodes avoids.
   const Subject subject = {"program", "ranks compiled different programs from the job's spec"};
   const absl::Status agreed = Agree(store, subject, rank, world, own, fingerprint, timeout);
-  return absl::IsFailedPrecondition(agreed) ? RefusedByNode(v1::RankFault::KIND_CONFIGURATION, agreed)
+  return absl::IsFailedPrecondition(agreed) ? RefusedByNode(v1::ErrorClass::KIND_CONFIGURATION, agreed)
                                             : agreed;
 }
 

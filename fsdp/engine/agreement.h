@@ -39,7 +39,7 @@ struct OpenedFiles {
   // Properties that identify the files: lines of "NAME = VALUE". Or the error of opening them: then all ranks
   // fail, and no rank waits for this one.
   absl::StatusOr<std::vector<std::string>> traits;
-  v1::RankFault::Kind kind = v1::RankFault::KIND_UNSPECIFIED;  // Kind of error for BlamedOnFile().
+  v1::ErrorClass::Kind kind = v1::ErrorClass::KIND_UNSPECIFIED;  // Kind of error for BlamedOnFile().
 };
 
 // A rank that could not open the files returns its own error. The other ranks return it marked as a peer's

@@ -109,7 +109,7 @@ TEST(Agreement, OpenErrorFailsAllRanks) {
   for (int rank = 0; rank < 3; ++rank) {
     ranks.emplace_back([&, rank] {
       OpenedFiles opened = {"data/files", "token files", Lines{"data.tokens[0].path a = 8 bytes"},
-                            v1::RankFault::KIND_DATA};
+                            v1::ErrorClass::KIND_DATA};
       if (rank == 1) opened.traits = absl::NotFoundError("data.tokens[0].path: a: open: No such file");
       results[rank] = AgreeOnFiles(&store, rank, 3, opened, absl::Seconds(30));
     });
@@ -119,7 +119,7 @@ TEST(Agreement, OpenErrorFailsAllRanks) {
             "NOT_FOUND: data.tokens[0].path: a: open: No such file");
   for (const absl::Status& status : results) {
     ASSERT_TRUE(FaultOf(status).has_value());
-    EXPECT_EQ(FaultOf(status)->kind(), v1::RankFault::KIND_DATA);
+    EXPECT_EQ(FaultOf(status)->kind(), v1::ErrorClass::KIND_DATA);
     EXPECT_FALSE(FaultOf(status)->permanent()) << "on another node it may be there";
   }
   EXPECT_FALSE(IsPeerLost(results[1])) << "its node is to be named";
@@ -140,7 +140,7 @@ TEST(Agreement, SameErrorOnAllRanksIsPermanent) {
     for (int rank = 0; rank < 2; ++rank) {
       ranks.emplace_back([&, rank] {
         OpenedFiles opened = {"data/files", "token files", absl::InvalidArgumentError("a: a torn token"),
-                              v1::RankFault::KIND_DATA};
+                              v1::ErrorClass::KIND_DATA};
         if (rank == 1 && !by_all) opened.traits = Lines{"a = 8 bytes"};
         results[rank] = AgreeOnFiles(&store, rank, 2, opened, absl::Seconds(30));
       });

@@ -15,7 +15,7 @@ std::string CausesText(const DataConfig& data, const char* field, const std::vec
   std::vector<std::string> causes;
   const auto has_mask = [](const TokenSource& source) { return !source.mask.empty(); };
   if (std::any_of(sources.begin(), sources.end(), has_mask)) causes.push_back(absl::StrCat(field, "[].mask"));
-  if (data.ignored_token.has_value()) causes.push_back("data.ignored_token");
+  if (data.ignore_index.has_value()) causes.push_back("data.ignore_index");
   if (data.document_end_token.has_value()) causes.push_back("data.document_end_token");
   return causes.empty() ? "" : absl::StrCat(" (excluded by ", absl::StrJoin(causes, ", "), ")");
 }

@@ -52,13 +52,13 @@ TEST(DataWarnings, WarnsOnceOfOneStepWithoutTargets) {
 
 TEST(DataWarnings, WarnsOfEvaluationWithoutTargets) {
   Spec spec = MaskedSpec();
-  spec.data.ignored_token = 0;
+  spec.data.ignore_index = 0;
   DataWarnings warnings(spec, 0);
   StepData data = Step(2, 5);
   data.evaluation_targets = 0;
   EXPECT_THAT(warnings.Take(data),
               ElementsAre("the evaluation after step 2 has no targets, so its loss is meaningless "
-                          "(excluded by data.ignored_token)"));
+                          "(excluded by data.ignore_index)"));
   data.step = 4;
   EXPECT_THAT(warnings.Take(data), IsEmpty());
 }

@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<DirectoryLock>> DirectoryLock::Take(Options optio
   const std::string why = CutText(status.message(), kMaxErrorBytes);
   if (is_first) lock->options_.store->Set(kDirectoryKey, kNoDirectory + why).IgnoreError();
   const absl::Status error = Annotated(status, "checkpoint.dir: ");
-  return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, error) : error;
+  return of_path ? BlamedOn(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/false, error) : error;
 }
 
 DirectoryLock::~DirectoryLock() {
@@ -177,7 +177,7 @@ absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
           absl::StrCat(path, " is locked by ", who,
                        "; end its rank 0 (its node was lost, or the process is stopped or hangs)"));
     }
-    return BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false,
+    return BlamedOn(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/false,
                     absl::FailedPreconditionError(absl::StrCat(
                         path, " is locked by ", who, ", which writes there; give each job its own directory",
                         alive ? "" : ", or end that process if its job has ended")));

@@ -70,7 +70,7 @@ TEST(DirectoryLock, IsExclusive) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
   EXPECT_THAT(refused.message(), MatchesRegex("checkpoint.dir: .* is locked by first on host .+, which .*"));
   ASSERT_TRUE(FaultOf(refused).has_value());
-  EXPECT_EQ(FaultOf(refused)->kind(), v1::RankFault::KIND_CONFIGURATION);
+  EXPECT_EQ(FaultOf(refused)->kind(), v1::ErrorClass::KIND_CONFIGURATION);
   EXPECT_FALSE(IsPeerLost(refused));
   // The other rank of the second job does not wait forever, and is not blamed.
   const absl::Status told = Take(Of(dir.path(), &other, 1, "second"));

@@ -66,7 +66,7 @@ TEST(ExpertCapacity, ReplayMatchesOneRank) {
         ExpectSame(one_rank, among, kRoundOff);
         // Until the capacity covers the worst case, which is this multiple of even routing.
         EXPECT_GE(ReplayedSteps(among).size(), 1u);
-        EXPECT_GT(among.reports[0].back().routing().room(), 1.25);
+        EXPECT_GT(among.reports[0].back().routing().capacity_factor(), 1.25);
         EXPECT_LE(ReplayedSteps(among).size(), ranks == 2 ? 2u : 3u);
       }
     }

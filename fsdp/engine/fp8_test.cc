@@ -231,17 +231,17 @@ TEST(Fp8, ReportsQuantization) {
     for (const v1::StepReport& report : result.reports[0]) {
       ASSERT_EQ(report.fp8_size(), 3);
       for (int c = 0; c < 3; ++c) {
-        const v1::StepReport::Fp8Numbers& of = report.fp8(c);
+        const v1::StepReport::Fp8Stats& of = report.fp8(c);
         EXPECT_EQ(of.kind(), c + 1);
-        EXPECT_GT(of.numbers(), 0);
-        EXPECT_GE(of.flushed(), 0);
-        EXPECT_LT(of.flushed(), of.numbers() / 4);
-        EXPECT_GT(of.least_scale(), 0);
-        EXPECT_LE(of.least_scale(), of.largest_scale());
-        EXPECT_LT(of.largest_scale(), 1);
+        EXPECT_GT(of.values(), 0);
+        EXPECT_GE(of.underflows(), 0);
+        EXPECT_LT(of.underflows(), of.values() / 4);
+        EXPECT_GT(of.min_scale(), 0);
+        EXPECT_LE(of.min_scale(), of.max_scale());
+        EXPECT_LT(of.max_scale(), 1);
       }
       int exponent = 0;
-      EXPECT_EQ(std::frexp(report.fp8(0).largest_scale(), &exponent), 0.5);
+      EXPECT_EQ(std::frexp(report.fp8(0).max_scale(), &exponent), 0.5);
     }
   }
   EXPECT_EQ(Train(Bf16Job()).reports[0][0].fp8_size(), 0);

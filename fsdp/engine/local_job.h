@@ -19,9 +19,9 @@
 #include "fsdp/plan/plan.h"
 #include "fsdp/telemetry/step_timeline.h"
 #include "fsdp/telemetry/step_traces.h"
-#include "proto/fsdpd/v1/course.pb.h"
 #include "proto/fsdpd/v1/job.pb.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
+#include "proto/fsdpd/v1/timeline.pb.h"
 
 namespace fsdpd {
 
@@ -40,7 +40,7 @@ struct LocalJobOptions {
   // After each step, on rank 0's thread; an error ends the job. May be empty.
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
   // As in TrainerOptions; on rank 0's thread.
-  std::function<absl::Status(const v1::StepCourse&)> on_course = {};
+  std::function<absl::Status(const v1::StepTimeline&)> on_course = {};
   // After each step of each rank, on the rank's thread. May be empty.
   std::function<void(int rank, const v1::StepReport&)> on_rank_step = {};
 };

@@ -144,13 +144,13 @@ TEST_F(MemoryRecord, RecordsFromTheRequestOn) {
 // Memory of a step by component: persistent parts as planned, and the sum as in its report.
 TEST_F(MemoryRecord, TimelinePeakMatchesTheReport) {
   FakeClock clock;
-  std::vector<v1::StepCourse> courses;
+  std::vector<v1::StepTimeline> courses;
   options_.clock = &clock;
   options_.on_step = [&](const v1::StepReport&) {
     clock.Advance(kTimelineInterval);
     return absl::OkStatus();
   };
-  options_.on_course = [&](const v1::StepCourse& course) {
+  options_.on_course = [&](const v1::StepTimeline& course) {
     courses.push_back(course);
     return absl::OkStatus();
   };
@@ -181,7 +181,7 @@ TEST_F(MemoryRecord, LimitsTimelinesToOnePerSecond) {
     clock.Advance(kTimelineInterval / 2);
     return absl::OkStatus();
   };
-  options_.on_course = [&](const v1::StepCourse& course) {
+  options_.on_course = [&](const v1::StepTimeline& course) {
     steps.push_back(course.step());
     return absl::OkStatus();
   };

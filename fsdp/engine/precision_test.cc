@@ -48,7 +48,7 @@ TEST(Precision, GradientNormPredictsLossChange) {
       v1::TokenFile* file = job.mutable_data()->add_tokens();
       file->set_path(dir.File("tokens.bin"));
       file->set_type(v1::TOKEN_TYPE_U8);
-      job.mutable_data()->set_ignored_token(1);  // Half of the targets.
+      job.mutable_data()->set_ignore_index(1);  // Half of the targets.
       job.mutable_optimizer()->clear_adamw();
       job.mutable_optimizer()->mutable_sgd()->set_lr(kRate);
       job.mutable_optimizer()->set_clip_norm(clip_norm);

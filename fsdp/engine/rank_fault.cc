@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr char kPayload[] = "fsdpd.v1.RankFault";
+constexpr char kPayload[] = "fsdpd.v1.ErrorClass";
 
 // The content of the file is wrong, as found by its reader.
 bool IsOfContent(const absl::Status& status) {
@@ -23,8 +23,8 @@ bool IsOfFile(const absl::Status& status) {
          absl::IsDataLoss(status);
 }
 
-absl::Status Marked(const v1::RankFault& fault, const absl::Status& status) {
-  if (status.ok() || fault.kind() == v1::RankFault::KIND_UNSPECIFIED || FaultOf(status).has_value())
+absl::Status Marked(const v1::ErrorClass& fault, const absl::Status& status) {
+  if (status.ok() || fault.kind() == v1::ErrorClass::KIND_UNSPECIFIED || FaultOf(status).has_value())
     return status;
   absl::Status blamed = status;
   blamed.SetPayload(kPayload, absl::Cord(fault.SerializeAsString()));
@@ -33,36 +33,36 @@ absl::Status Marked(const v1::RankFault& fault, const absl::Status& status) {
 
 }  // namespace
 
-absl::Status BlamedOn(v1::RankFault::Kind kind, bool permanent, const absl::Status& status) {
-  v1::RankFault fault;
+absl::Status BlamedOn(v1::ErrorClass::Kind kind, bool permanent, const absl::Status& status) {
+  v1::ErrorClass fault;
   fault.set_kind(kind);
   fault.set_permanent(permanent);
   return Marked(fault, status);
 }
 
-absl::Status RefusedByNode(v1::RankFault::Kind kind, const absl::Status& status) {
-  v1::RankFault fault;
+absl::Status RefusedByNode(v1::ErrorClass::Kind kind, const absl::Status& status) {
+  v1::ErrorClass fault;
   fault.set_kind(kind);
   fault.set_node_only(true);
   return Marked(fault, status);
 }
 
-absl::Status BlamedOnNodesFile(v1::RankFault::Kind kind, const absl::Status& status) {
+absl::Status BlamedOnNodesFile(v1::ErrorClass::Kind kind, const absl::Status& status) {
   return IsOfFile(status) ? RefusedByNode(kind, status) : status;
 }
 
-absl::Status BlamedOnFile(v1::RankFault::Kind kind, bool by_all, const absl::Status& status) {
+absl::Status BlamedOnFile(v1::ErrorClass::Kind kind, bool by_all, const absl::Status& status) {
   return IsOfFile(status) ? BlamedOn(kind, by_all && IsOfContent(status), status) : status;
 }
 
-std::optional<v1::RankFault> FaultOf(const absl::Status& status) {
+std::optional<v1::ErrorClass> FaultOf(const absl::Status& status) {
   const auto payload = status.GetPayload(kPayload);
-  v1::RankFault fault;
+  v1::ErrorClass fault;
   if (payload.has_value() && fault.ParseFromString(std::string(*payload))) return fault;
   const bool out_of_descriptors = IsOutOfDescriptors(status);
   if (!absl::IsResourceExhausted(status) && !out_of_descriptors) return std::nullopt;
-  fault.set_kind(out_of_descriptors || IsOfThreads(status) ? v1::RankFault::KIND_NODE
-                                                           : v1::RankFault::KIND_MEMORY);
+  fault.set_kind(out_of_descriptors || IsOfThreads(status) ? v1::ErrorClass::KIND_NODE
+                                                           : v1::ErrorClass::KIND_MEMORY);
   return fault;
 }
 

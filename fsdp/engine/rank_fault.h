@@ -1,4 +1,4 @@
-// Blame of a rank's error (v1::RankFault): attaches the kind of cause to a Status where it is known, such as
+// Blame of a rank's error (v1::ErrorClass): attaches the kind of cause to a Status where it is known, such as
 // where a file is opened or a device is requested, so that the rank process can report it to the agent.
 // Resource limits on threads or open files are blamed on the node, like a process that fails to start;
 // out-of-memory errors are recognized by their code. Any other unmarked error is the rank's own.
@@ -19,20 +19,20 @@
 namespace fsdpd {
 
 // Marks `status` unless it is OK or already marked.
-absl::Status BlamedOn(v1::RankFault::Kind kind, bool permanent, const absl::Status& status);
+absl::Status BlamedOn(v1::ErrorClass::Kind kind, bool permanent, const absl::Status& status);
 
 // Marks an error of a file or its content with `kind`; returns other errors unchanged. `by_all`: every rank
 // has the same error, so an error of the content is permanent.
-absl::Status BlamedOnFile(v1::RankFault::Kind kind, bool by_all, const absl::Status& status);
+absl::Status BlamedOnFile(v1::ErrorClass::Kind kind, bool by_all, const absl::Status& status);
 
 // Marks an error that another node may not have: other hardware, another build of fsdpd-rank, or other files.
-absl::Status RefusedByNode(v1::RankFault::Kind kind, const absl::Status& status);
+absl::Status RefusedByNode(v1::ErrorClass::Kind kind, const absl::Status& status);
 
 // Marks an error of a file or its content that only some ranks have, such as a late mount on one node;
 // returns other errors unchanged.
-absl::Status BlamedOnNodesFile(v1::RankFault::Kind kind, const absl::Status& status);
+absl::Status BlamedOnNodesFile(v1::ErrorClass::Kind kind, const absl::Status& status);
 
 // The mark of an error, even if it was Annotated() (bad_step.h).
-std::optional<v1::RankFault> FaultOf(const absl::Status& status);
+std::optional<v1::ErrorClass> FaultOf(const absl::Status& status);
 
 }  // namespace fsdpd

@@ -32,13 +32,13 @@ TEST(RankFault, ContentErrorOnAllRanksIsPermanent) {
   };
   for (const Case& each : cases) {
     for (const bool by_all : {false, true}) {
-      const absl::Status blamed = BlamedOnFile(v1::RankFault::KIND_DATA, by_all, each.status);
+      const absl::Status blamed = BlamedOnFile(v1::ErrorClass::KIND_DATA, by_all, each.status);
       EXPECT_EQ(blamed.code(), each.status.code());
       EXPECT_EQ(blamed.message(), each.status.message());
       const auto fault = FaultOf(blamed);
       ASSERT_EQ(fault.has_value(), each.marked) << each.status;
       if (!each.marked) continue;
-      EXPECT_EQ(fault->kind(), v1::RankFault::KIND_DATA);
+      EXPECT_EQ(fault->kind(), v1::ErrorClass::KIND_DATA);
       EXPECT_EQ(fault->permanent(), each.permanent && by_all) << each.status;
     }
   }
@@ -46,12 +46,12 @@ TEST(RankFault, ContentErrorOnAllRanksIsPermanent) {
 
 TEST(RankFault, FirstMarkWinsAndSurvivesAnnotated) {
   const absl::Status data =
-      BlamedOn(v1::RankFault::KIND_DATA, /*permanent=*/true, absl::InternalError("bad token"));
+      BlamedOn(v1::ErrorClass::KIND_DATA, /*permanent=*/true, absl::InternalError("bad token"));
   const absl::Status annotated =
-      BlamedOn(v1::RankFault::KIND_NODE, /*permanent=*/false, Annotated(data, "step 7: "));
+      BlamedOn(v1::ErrorClass::KIND_NODE, /*permanent=*/false, Annotated(data, "step 7: "));
   EXPECT_EQ(annotated.message(), "step 7: bad token");
   ASSERT_TRUE(FaultOf(annotated).has_value());
-  EXPECT_EQ(FaultOf(annotated)->kind(), v1::RankFault::KIND_DATA);
+  EXPECT_EQ(FaultOf(annotated)->kind(), v1::ErrorClass::KIND_DATA);
   EXPECT_TRUE(FaultOf(annotated)->permanent());
   EXPECT_FALSE(FaultOf(absl::InternalError("another")).has_value());
 }
@@ -63,7 +63,7 @@ TEST(RankFault, BlamesThreadLimitOnNode) {
   const auto fault = FaultOf(Annotated(status, "connecting: "));
   ASSERT_TRUE(fault.has_value());
   // Depends on the environment of the test.
-  EXPECT_EQ(fault->kind(), IsOfThreads(status) ? v1::RankFault::KIND_NODE : v1::RankFault::KIND_MEMORY);
+  EXPECT_EQ(fault->kind(), IsOfThreads(status) ? v1::ErrorClass::KIND_NODE : v1::ErrorClass::KIND_MEMORY);
   EXPECT_FALSE(fault->permanent());
 }
 
@@ -72,7 +72,7 @@ TEST(RankFault, BlamesDescriptorLimitOnNode) {
   for (const int error : {EMFILE, ENFILE}) {
     const auto fault = FaultOf(Annotated(ErrnoStatus("open /data/tokens.bin", error), "reading: "));
     ASSERT_TRUE(fault.has_value()) << error;
-    EXPECT_EQ(fault->kind(), v1::RankFault::KIND_NODE);
+    EXPECT_EQ(fault->kind(), v1::ErrorClass::KIND_NODE);
     EXPECT_FALSE(fault->permanent());
   }
   EXPECT_FALSE(FaultOf(ErrnoStatus("open /data/tokens.bin", EIO)).has_value());

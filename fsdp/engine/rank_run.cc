@@ -71,7 +71,7 @@ absl::Status AgreeOnStart(const RankRun& run, const std::string& path,
   OpenedFiles opened;
   opened.key = "restore/files";
   opened.what = absl::StrCat("files of ", path);
-  opened.kind = v1::RankFault::KIND_CONFIGURATION;
+  opened.kind = v1::ErrorClass::KIND_CONFIGURATION;
   opened.traits =
       restore.ok() ? absl::StatusOr<std::vector<std::string>>((*restore)->traits()) : restore.status();
   return AgreeOnFiles(run.store, run.rank, static_cast<int>(run.plan->spec.mesh.world()), opened,
@@ -82,7 +82,7 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   const CheckpointConfig& checkpoint = run.plan->spec.checkpoint;
   Start start;
   if (checkpoint.dir.empty() && checkpoint.load.empty()) return start;
-  constexpr auto kKind = v1::RankFault::KIND_CONFIGURATION;
+  constexpr auto kKind = v1::ErrorClass::KIND_CONFIGURATION;
   const absl::StatusOr<std::optional<ChosenCheckpoint>> named =
       ChooseCheckpoint(run.plan->spec, run.label.job, run.known_step, run.store, run.rank);
   // Rank 0's view of the directories. FAILED_PRECONDITION is permanent: another run's checkpoints stay until
@@ -99,7 +99,8 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   start.restored.set_step(start.restore->state().step);
   start.restored.set_path(chosen->path);
   start.set_aside = chosen->set_aside;
-  start.restored.mutable_passed_over()->Assign(chosen->passed_over.begin(), chosen->passed_over.end());
+  start.restored.mutable_skipped_checkpoints()->Assign(chosen->passed_over.begin(),
+                                                       chosen->passed_over.end());
   return start;
 }
 
@@ -130,9 +131,9 @@ void Export(const RankRun& run, const DirectoryLock& directory) {
 
 // A GPU without FP8 is blamed on the configuration, but another node may have one with it.
 absl::Status TakeDevice(const Spec& spec, int index) {
-  FSDPD_RETURN_IF_ERROR(BlamedOn(v1::RankFault::KIND_NODE, /*permanent=*/false, SetCudaDevice(index)));
+  FSDPD_RETURN_IF_ERROR(BlamedOn(v1::ErrorClass::KIND_NODE, /*permanent=*/false, SetCudaDevice(index)));
   if (!spec.precision.fp8) return absl::OkStatus();
-  return RefusedByNode(v1::RankFault::KIND_CONFIGURATION, CheckMultipliesFp8(index));
+  return RefusedByNode(v1::ErrorClass::KIND_CONFIGURATION, CheckMultipliesFp8(index));
 }
 
 absl::Status Train(const RankRun& run, Trainer* trainer, const DirectoryLock* directory,

@@ -54,7 +54,7 @@ struct RankRun {
   // thread: the result of checkpoint.export (SavedCheckpoint.format).
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
-  std::function<absl::Status(const v1::StepCourse&)> on_course = {};  // Rank 0; as in TrainerOptions.
+  std::function<absl::Status(const v1::StepTimeline&)> on_course = {};  // Rank 0; as in TrainerOptions.
   // All steps are done; other ranks may still be in their last step.
   std::function<absl::Status(Trainer*)> on_trained = {};
   // After the mesh was connected: making the trainer failed, or a later phase did. Called before teardown, so

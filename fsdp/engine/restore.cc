@@ -229,7 +229,7 @@ at::Tensor Restore::QuantizeMoments(const at::Tensor& numbers, int moment, const
   const absl::Status beyond = absl::FailedPreconditionError(
       absl::StrCat(why, "; set precision.moments: bf16, or checkpoint.load_optimizer: false"));
   // Permanent: another attempt would read the same file.
-  const absl::Status blamed = BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/true, beyond);
+  const absl::Status blamed = BlamedOn(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/true, beyond);
   return NearestMoments(Failed(blamed, numbers.numel()), moment);
 }
 

@@ -324,7 +324,7 @@ TEST(Restore, RefusesMomentsBeyondFp8) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr(number == 7.5f ? "exp_avg has values beyond 7, the maximum" : "contains NaN"));
     ASSERT_TRUE(FaultOf(status).has_value());
-    EXPECT_EQ(FaultOf(status)->kind(), v1::RankFault::KIND_CONFIGURATION);
+    EXPECT_EQ(FaultOf(status)->kind(), v1::ErrorClass::KIND_CONFIGURATION);
     EXPECT_TRUE(FaultOf(status)->permanent());
   }
 }

@@ -373,7 +373,7 @@ TEST(Resume, SkipsDamagedCheckpoints) {
     FlipByte(newest + "/" + file, static_cast<std::streamoff>(fs::file_size(newest + "/" + file) / 2));
     const LocalJobResult resumed = RunAs(Saving(job, dir.path()), "job-1");
     ExpectGoesOn(whole, resumed, 0);
-    EXPECT_THAT(resumed.restored->passed_over(), ElementsAre(HasSubstr("iter_0000006: ")));
+    EXPECT_THAT(resumed.restored->skipped_checkpoints(), ElementsAre(HasSubstr("iter_0000006: ")));
     EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 3));  // Written again,
     EXPECT_TRUE(fs::exists(newest + ".damaged"));         // and nothing is lost.
   }

@@ -52,8 +52,8 @@ std::string OutcomeKey(int64_t save) { return absl::StrCat("save/", save); }
 std::string ErrorText(const absl::Status& status) { return CutText(status.message(), kMaxErrorBytes); }
 
 bool IsOfDisk(const absl::Status& status) {
-  const std::optional<v1::RankFault> fault = FaultOf(status);
-  return IsDiskFull(status) || (fault.has_value() && fault->kind() == v1::RankFault::KIND_DISK);
+  const std::optional<v1::ErrorClass> fault = FaultOf(status);
+  return IsDiskFull(status) || (fault.has_value() && fault->kind() == v1::ErrorClass::KIND_DISK);
 }
 
 // Encodes an error for the other ranks; DecodeError() decodes it.
@@ -64,7 +64,7 @@ absl::Status DecodeError(absl::string_view who, absl::string_view text) {
   const bool full = absl::ConsumePrefix(&text, kDiskFull);
   const absl::Status error = absl::UnavailableError(absl::StrCat(who, text));
   // Not permanent: attempts fail until space is freed, and the coordinator's policy decides what follows.
-  return full ? BlamedOn(v1::RankFault::KIND_DISK, /*permanent=*/false, error) : error;
+  return full ? BlamedOn(v1::ErrorClass::KIND_DISK, /*permanent=*/false, error) : error;
 }
 
 // "written CRC32 BYTES", or the encoded error.
@@ -200,7 +200,7 @@ absl::Status Saver::Finish() {
   const Spec& spec = options_.plan->spec;
   if (busy_ || last_.ok() || !spec.checkpoint.on_end || last_step_ != spec.steps) return absl::OkStatus();
   const absl::Status lost = Annotated(last_, "the checkpoint of the last step was not written: ");
-  return IsOfDisk(last_) ? BlamedOn(v1::RankFault::KIND_DISK, /*permanent=*/false, lost) : lost;
+  return IsOfDisk(last_) ? BlamedOn(v1::ErrorClass::KIND_DISK, /*permanent=*/false, lost) : lost;
 }
 
 void Saver::Run() {

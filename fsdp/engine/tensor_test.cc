@@ -175,7 +175,7 @@ TEST(Tensor, CountsTargetsLikeOneRank) {
   v1::JobSpec job = SplitJob();
   job.mutable_model()->mutable_llama()->set_vocab_size(256);
   job.mutable_data()->clear_synthetic();
-  job.mutable_data()->set_ignored_token(' ');
+  job.mutable_data()->set_ignore_index(' ');
   v1::TokenFile* file = job.mutable_data()->add_tokens();
   file->set_path(path);
   file->set_type(v1::TOKEN_TYPE_U8);

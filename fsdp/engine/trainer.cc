@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<std::string>> TokenFilesOf(const TrainerOptions& opti
   const bool needed = options.restore != nullptr || options.plan->spec.checkpoint.saves();
   if (!needed || options.mesh.position().rank != 0) return std::vector<std::string>();
   absl::StatusOr<std::vector<std::string>> files = data.Traits();
-  if (!files.ok()) return BlamedOnFile(v1::RankFault::KIND_DATA, /*by_all=*/true, files.status());
+  if (!files.ok()) return BlamedOnFile(v1::ErrorClass::KIND_DATA, /*by_all=*/true, files.status());
   return files;
 }
 
@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions&
   auto units = MakeModel(plan.spec, plan.model, device);
   // A plug-in is a file on the node.
   if (units.ok() || !std::holds_alternative<PluginConfig>(plan.spec.model)) return units;
-  return BlamedOnFile(v1::RankFault::KIND_CONFIGURATION, /*by_all=*/false, units.status());
+  return BlamedOnFile(v1::ErrorClass::KIND_CONFIGURATION, /*by_all=*/false, units.status());
 }
 
 // Memory for the buffers of collectives. On GPUs with peers it is registered with all their communicators, so
@@ -155,12 +155,12 @@ void AddFp8(const StepResult& result, v1::StepReport* report) {
   for (int c = 0; c < kFp8Classes; ++c) {
     const double* const values = result.fp8.data() + static_cast<ptrdiff_t>(c) * kFp8Told / kFp8Classes;
     if (values[0] == 0) continue;
-    v1::StepReport::Fp8Numbers* const numbers = report->add_fp8();
+    v1::StepReport::Fp8Stats* const numbers = report->add_fp8();
     numbers->set_kind(static_cast<v1::Fp8Class>(c + 1));
-    numbers->set_numbers(static_cast<int64_t>(values[0]));
-    numbers->set_flushed(static_cast<int64_t>(values[1]));
-    numbers->set_least_scale(values[2]);
-    numbers->set_largest_scale(values[3]);
+    numbers->set_values(static_cast<int64_t>(values[0]));
+    numbers->set_underflows(static_cast<int64_t>(values[1]));
+    numbers->set_min_scale(values[2]);
+    numbers->set_max_scale(values[3]);
   }
 }
 
@@ -371,7 +371,7 @@ HeldBytes Trainer::HeldByStep() const {
 
 absl::Status Trainer::ReportTimeline(const OpenStep& step, const v1::StepReport& report) {
   if (!step.reports_timeline) return absl::OkStatus();
-  v1::StepCourse course = timelines_->Of(step.order.step, executor_->spans(), step.held);
+  v1::StepTimeline course = timelines_->Of(step.order.step, executor_->spans(), step.held);
   course.set_unix_nanos(report.unix_nanos());
   course.set_step_seconds(report.step_seconds());
   return options_.on_course(course);
@@ -628,7 +628,7 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   if (const int64_t layers = ExpertLayers(spec().model); layers > 0)
     *report.mutable_routing() = RoutingOf(result, spec().tokens_per_step(), layers);
   if (const int64_t ranks = spec().mesh.size(Axis::kExpert); ranks > 1)
-    report.mutable_routing()->set_room(std::min(expert_capacity_, static_cast<double>(ranks)));
+    report.mutable_routing()->set_capacity_factor(std::min(expert_capacity_, static_cast<double>(ranks)));
   AddFp8(result, &report);
   if (spec().device == DeviceKind::kCuda && spec().shards_optimizer() &&
       spec().mesh.SizeOf(Group::kShard) > 1) {

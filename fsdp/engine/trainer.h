@@ -83,7 +83,7 @@ struct TrainerOptions {
   std::function<void(const absl::Status&)> on_failed = {};
   // Receives the timeline of the newest step, at most once per kTimelineInterval. If empty, the allocator's
   // peak statistics are not reset per instruction.
-  std::function<absl::Status(const v1::StepCourse&)> on_course = {};
+  std::function<absl::Status(const v1::StepTimeline&)> on_course = {};
   Clock* clock = Clock::Real();  // For checkpoint.every_minutes, and data wait times.
   // For tests: CPU ranks submit a step before they read the previous result, as CUDA ranks do.
   bool run_ahead_on_cpu = false;

@@ -353,7 +353,7 @@ TEST_F(SlowData, DoesNotBlockStop) {
 
 TEST(Trainer, LossIsTheMeanOverCountedTargets) {
   v1::JobSpec job = TestJob();
-  job.mutable_data()->set_ignored_token(3);  // One of seven tokens.
+  job.mutable_data()->set_ignore_index(3);  // One of seven tokens.
   job.mutable_optimizer()->set_clip_norm(0.5);
   const LocalJobResult alone = Train(job);
   ExpectSame(alone, Train(Over(job, kOptimGradsParams, 4, 3)), 1e-5);

@@ -40,7 +40,7 @@ TEST(Plugin, DescribesModel) {
   const auto json = DescribePlugin(kPath, "4");
   ASSERT_TRUE(json.ok()) << json.status();
   EXPECT_THAT(*json, AllOf(HasSubstr(R"("vocab_size": "8")"), HasSubstr(R"("name": "embedding")"),
-                           HasSubstr(R"("args": "4")"), HasSubstr(R"("kept_values": "12")")));
+                           HasSubstr(R"("args": "4")"), HasSubstr(R"("saved_values": "12")")));
 }
 
 // Binds, runs and differentiates units of the plug-in on tensors of this binary.

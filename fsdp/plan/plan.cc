@@ -272,9 +272,9 @@ v1::Plan ToProto(const Plan& plan) {
     to->set_value(choice.value);
     to->set_reason(choice.reason);
   }
-  for (const Violation& fault : plan.faults) *proto.add_faults() = ToProto(fault);
+  for (const Violation& fault : plan.faults) *proto.add_violations() = ToProto(fault);
   if (plan.layout.units.empty()) return proto;
-  proto.set_world(plan.spec.mesh.world());
+  proto.set_world_size(plan.spec.mesh.world());
   proto.set_parameters(plan.whole_layout().elements());
   proto.set_padding_ratio(plan.whole_layout().padding_ratio());
   *proto.mutable_memory() = ToProto(plan.memory);
@@ -376,8 +376,8 @@ v1::MemoryPlan ToProto(const StepMemory& memory) {
   return proto;
 }
 
-v1::Fault ToProto(const Violation& violation) {
-  v1::Fault proto;
+v1::Violation ToProto(const Violation& violation) {
+  v1::Violation proto;
   proto.set_rule(violation.rule);
   proto.set_severity(ToProto(violation.level));
   proto.set_field(violation.field);

@@ -87,6 +87,6 @@ v1::Plan ToProto(const Plan& plan);
 v1::Mesh ToProto(const Mesh& mesh);
 std::string HashText(const Plan& plan);
 v1::MemoryPlan ToProto(const StepMemory& memory);
-v1::Fault ToProto(const Violation& violation);
+v1::Violation ToProto(const Violation& violation);
 
 }  // namespace fsdpd

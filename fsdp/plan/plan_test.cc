@@ -104,7 +104,7 @@ TEST(Plan, RejectsWithAllViolations) {
   EXPECT_FALSE(plan.accepted());
   EXPECT_EQ(plan.faults.size(), 3u) << Text(plan.faults);
   EXPECT_TRUE(plan.program.instructions.empty());
-  EXPECT_EQ(ToProto(plan).faults_size(), 3);
+  EXPECT_EQ(ToProto(plan).violations_size(), 3);
   EXPECT_EQ(ToProto(plan).instructions_size(), 0);
 }
 
@@ -259,7 +259,7 @@ TEST(Plan, CountsLlama8bAt8And64Ranks) {
     int64_t sum = 0;
     for (const auto& component : proto.memory().components()) sum += component.bytes();
     EXPECT_EQ(proto.memory().peak_bytes(), sum);
-    EXPECT_EQ(proto.world(), 8 * nodes);
+    EXPECT_EQ(proto.world_size(), 8 * nodes);
     EXPECT_EQ(proto.program_hash().size(), 16u);
     // 6 FLOPs per matrix element and token, and attention on top: 7.5 B elements, 8192 tokens a sample.
     const double tokens = 64.0 * nodes * 8192;

@@ -31,7 +31,7 @@ class Measurement {
     FSDPD_RETURN_IF_ERROR(TimeMemory());
     if (ranks() == 1) return std::move(device_);
     FSDPD_ASSIGN_OR_RETURN(const double ring, GatherRate(world_.get()));
-    device_.set_ring_bytes_per_second(ring);
+    device_.set_all_gather_bytes_per_second(ring);
     for (int round = 0; round < PairRounds(ranks()); ++round) FSDPD_RETURN_IF_ERROR(TimePair(round));
     // A rank that exits first would close connections the others still use.
     FSDPD_RETURN_IF_ERROR(Meet());
@@ -99,9 +99,9 @@ class Measurement {
       FSDPD_RETURN_IF_ERROR(lane->Synchronize());
     }
     device_.set_begin_unix_nanos(absl::ToUnixNanos(begin));
-    device_.set_hot_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
+    device_.set_warmup_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
     FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSecondsOf(lane, product));
-    device_.set_product_flops(ProductFlops(options_.compute) / seconds);
+    device_.set_matmul_flops(ProductFlops(options_.compute) / seconds);
     device_.set_end_unix_nanos(absl::ToUnixNanos(absl::Now()));
     return absl::OkStatus();
   }

@@ -50,10 +50,10 @@ TEST(Preflight, MeasuresDevicesRingAndPairs) {
     ASSERT_TRUE(devices[rank].ok()) << devices[rank].status();
     EXPECT_EQ(devices[rank]->device(), rank);
     EXPECT_EQ(devices[rank]->name(), "cpu");
-    EXPECT_GT(devices[rank]->product_flops(), 0);
+    EXPECT_GT(devices[rank]->matmul_flops(), 0);
     EXPECT_GT(devices[rank]->memory_bytes_per_second(), 0);
-    EXPECT_GT(devices[rank]->ring_bytes_per_second(), 0);
-    EXPECT_GE(devices[rank]->hot_seconds(), 0.02);
+    EXPECT_GT(devices[rank]->all_gather_bytes_per_second(), 0);
+    EXPECT_GE(devices[rank]->warmup_seconds(), 0.02);
     EXPECT_GT(devices[rank]->end_unix_nanos(), devices[rank]->begin_unix_nanos());
     std::set<int> partners;
     for (const auto& pair : devices[rank]->pairs()) {
@@ -68,8 +68,8 @@ TEST(Preflight, MeasuresDevicesRingAndPairs) {
 TEST(Preflight, SingleRankHasNoLinks) {
   const auto devices = Measure(1);
   ASSERT_TRUE(devices[0].ok()) << devices[0].status();
-  EXPECT_GT(devices[0]->product_flops(), 0);
-  EXPECT_EQ(devices[0]->ring_bytes_per_second(), 0);
+  EXPECT_GT(devices[0]->matmul_flops(), 0);
+  EXPECT_EQ(devices[0]->all_gather_bytes_per_second(), 0);
   EXPECT_EQ(devices[0]->pairs_size(), 0);
 }
 

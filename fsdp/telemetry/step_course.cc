@@ -131,22 +131,22 @@ StepCourses::StepCourses(const Program& program, const Layout& layout, const Sta
     names_.push_back(NameOfInstruction(program, layout, static_cast<int>(i)));
 }
 
-v1::StepCourse StepCourses::Of(int64_t step, const std::vector<Span>& spans, const HeldBytes& held) const {
+v1::StepTimeline StepCourses::Of(int64_t step, const std::vector<Span>& spans, const HeldBytes& held) const {
   FSDPD_CHECK(spans.size() == program_->instructions.size());
-  v1::StepCourse course;
+  v1::StepTimeline course;
   course.set_step(step);
   AddRuns(spans, &course);
   AddMemory(spans, held, &course);
   return course;
 }
 
-void StepCourses::AddRuns(const std::vector<Span>& spans, v1::StepCourse* course) const {
+void StepCourses::AddRuns(const std::vector<Span>& spans, v1::StepTimeline* course) const {
   std::vector<size_t> shown;
   for (size_t i = 0; i < spans.size(); ++i) {
     if (spans[i].measured && !IsPlace(program_->instructions[i].op)) shown.push_back(i);
   }
   if (shown.size() > kMaxCourseRuns) {
-    course->set_runs_left_out(static_cast<int64_t>(shown.size() - kMaxCourseRuns));
+    course->set_runs_omitted(static_cast<int64_t>(shown.size() - kMaxCourseRuns));
     const auto seconds = [&](size_t i) { return spans[i].end_seconds - spans[i].start_seconds; };
     std::nth_element(shown.begin(), shown.begin() + kMaxCourseRuns, shown.end(),
                      [&](size_t a, size_t b) { return seconds(a) > seconds(b); });
@@ -154,7 +154,7 @@ void StepCourses::AddRuns(const std::vector<Span>& spans, v1::StepCourse* course
     std::sort(shown.begin(), shown.end());
   }
   for (const size_t i : shown) {
-    v1::StepCourse::Run* const run = course->add_runs();
+    v1::StepTimeline::Run* const run = course->add_runs();
     run->set_lane(NameOf(spans[i].lane));
     run->set_instruction(names_[i]);
     run->set_start_seconds(spans[i].start_seconds);
@@ -163,7 +163,7 @@ void StepCourses::AddRuns(const std::vector<Span>& spans, v1::StepCourse* course
 }
 
 void StepCourses::AddMemory(const std::vector<Span>& spans, const HeldBytes& held,
-                            v1::StepCourse* course) const {
+                            v1::StepTimeline* course) const {
   if (held.at_begin == 0) return;
   std::vector<Change> changes = ChangesOfArena(*program_, spans, whole_gradients_);
   AddChangesOfRest(spans, held, &changes);
@@ -172,10 +172,10 @@ void StepCourses::AddMemory(const std::vector<Span>& spans, const HeldBytes& hel
   bytes[kRest] =
       held.at_begin - standing_.main_params - standing_.optimizer - standing_.gradients - standing_.arena;
   std::vector<Sample> samples = SamplesOf(bytes, std::move(changes));
-  course->set_samples_joined(Join(&samples));
+  course->set_samples_merged(Join(&samples));
   for (const char* name : kCourseComponents) course->add_components(name);
   for (const Sample& sample : samples) {
-    v1::StepCourse::MemorySample* const to = course->add_memory();
+    v1::StepTimeline::MemorySample* const to = course->add_memory();
     to->set_start_seconds(sample.at);
     for (const int64_t each : sample.bytes) to->add_bytes(std::max<int64_t>(0, each));
   }

@@ -1,5 +1,5 @@
 // Step timeline for the web UI: a measured step that can be compared with its plan: what each lane ran when,
-// and what the rank's memory held, by component (proto/fsdpd/v1/course.proto defines each component). Owns
+// and what the rank's memory held, by component (proto/fsdpd/v1/timeline.proto defines each component). Owns
 // the limits on its size.
 //
 // Arena usage is counted like in Simulate() (fsdp/plan/predict/simulate.h), with measured times: a buffer is
@@ -17,7 +17,7 @@
 #include "fsdp/memory/step_peak.h"
 #include "fsdp/plan/program/program.h"
 #include "fsdp/telemetry/step_timing.h"
-#include "proto/fsdpd/v1/course.pb.h"
+#include "proto/fsdpd/v1/timeline.pb.h"
 
 namespace fsdpd {
 
@@ -41,11 +41,11 @@ class StepCourses {
 
   // `spans`: one per instruction. `held`: of the device, including the arena; if empty, as without an
   // instrumented allocator, memory is omitted.
-  v1::StepCourse Of(int64_t step, const std::vector<Span>& spans, const HeldBytes& held) const;
+  v1::StepTimeline Of(int64_t step, const std::vector<Span>& spans, const HeldBytes& held) const;
 
  private:
-  void AddRuns(const std::vector<Span>& spans, v1::StepCourse* course) const;
-  void AddMemory(const std::vector<Span>& spans, const HeldBytes& held, v1::StepCourse* course) const;
+  void AddRuns(const std::vector<Span>& spans, v1::StepTimeline* course) const;
+  void AddMemory(const std::vector<Span>& spans, const HeldBytes& held, v1::StepTimeline* course) const;
 
   const Program* program_;
   const StandingBytes standing_;

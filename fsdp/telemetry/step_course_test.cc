@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-int64_t SumOf(const v1::StepCourse::MemorySample& sample) {
+int64_t SumOf(const v1::StepTimeline::MemorySample& sample) {
   return std::accumulate(sample.bytes().begin(), sample.bytes().end(), int64_t{0});
 }
 
@@ -54,12 +54,12 @@ struct SmallStep {
     span.end_seconds = end;
     spans.push_back(span);
   }
-  v1::StepCourse Course(bool whole_gradients = false) const {
+  v1::StepTimeline Course(bool whole_gradients = false) const {
     return StepCourses(program, layout, standing, whole_gradients).Of(7, spans, held);
   }
 
   // The bytes of a component at a time.
-  static int64_t At(const v1::StepCourse& course, double seconds, const std::string& component) {
+  static int64_t At(const v1::StepTimeline& course, double seconds, const std::string& component) {
     int index = 0;
     while (course.components(index) != component) ++index;
     int64_t bytes = -1;
@@ -79,7 +79,7 @@ struct SmallStep {
 TEST(StepCourses, HasRunForEveryTimedInstruction) {
   SmallStep step;
   step.spans[4].measured = false;
-  const v1::StepCourse course = step.Course();
+  const v1::StepTimeline course = step.Course();
   EXPECT_EQ(course.step(), 7);
   ASSERT_EQ(course.runs_size(), 3);
   EXPECT_EQ(course.runs(0).lane(), "gather");
@@ -87,11 +87,11 @@ TEST(StepCourses, HasRunForEveryTimedInstruction) {
   EXPECT_EQ(course.runs(0).seconds(), 2);
   EXPECT_EQ(course.runs(1).instruction(), "Forward layer.0 mb 0");
   EXPECT_EQ(course.runs(2).instruction(), "Backward layer.0 mb 0");
-  EXPECT_EQ(course.runs_left_out(), 0);
+  EXPECT_EQ(course.runs_omitted(), 0);
 }
 
 TEST(StepCourses, CountsLiveBuffers) {
-  const v1::StepCourse course = SmallStep().Course();
+  const v1::StepTimeline course = SmallStep().Course();
   EXPECT_EQ(SmallStep::At(course, 0, "gather_buffers"), 300) << "it was gathered beside the step before";
   EXPECT_EQ(SmallStep::At(course, 7.4, "gather_buffers"), 300);
   EXPECT_EQ(SmallStep::At(course, 7.5, "gather_buffers"), 0) << "released";
@@ -103,7 +103,7 @@ TEST(StepCourses, CountsLiveBuffers) {
 }
 
 TEST(StepCourses, CountsPeakThenRemainderOfInstruction) {
-  const v1::StepCourse course = SmallStep().Course();
+  const v1::StepTimeline course = SmallStep().Course();
   EXPECT_EQ(SmallStep::At(course, 0.5, "activations_and_workspace"), 10);
   EXPECT_EQ(SmallStep::At(course, 1, "activations_and_workspace"), 400);
   EXPECT_EQ(SmallStep::At(course, 3, "activations_and_workspace"), 1100);
@@ -111,7 +111,7 @@ TEST(StepCourses, CountsPeakThenRemainderOfInstruction) {
 }
 
 TEST(StepCourses, SampleSumEqualsAllocatedBytes) {
-  const v1::StepCourse course = SmallStep().Course();
+  const v1::StepTimeline course = SmallStep().Course();
   int64_t highest = 0;
   double before = -1;
   for (const auto& sample : course.memory()) {
@@ -126,13 +126,13 @@ TEST(StepCourses, SampleSumEqualsAllocatedBytes) {
 }
 
 TEST(StepCourses, UsesComponentNamesOfPlan) {
-  const v1::StepCourse course = SmallStep().Course();
+  const v1::StepTimeline course = SmallStep().Course();
   const std::vector<std::string>& planned = SimulatedComponents();
   for (int i = 0; i < 6; ++i) EXPECT_EQ(course.components(i), planned[static_cast<size_t>(i)]);
 }
 
 TEST(StepCourses, CountsReduceBuffersAsGradientsIfUnsharded) {
-  const v1::StepCourse course = SmallStep().Course(/*whole_gradients=*/true);
+  const v1::StepTimeline course = SmallStep().Course(/*whole_gradients=*/true);
   EXPECT_EQ(SmallStep::At(course, 3, "gradients"), 500 + 700);
   EXPECT_EQ(SmallStep::At(course, 3, "reduce_buffers"), 0);
 }
@@ -143,7 +143,7 @@ TEST(StepCourses, LaunchedStepKeepsUpdateInputsLive) {
   step.Add(Op::kUpdate, LaneId::kCompute, 0.1, 0.4);
   step.spans.back().of_step_before = true;
   step.program.buffers[1].live = {{2, 5}};
-  const v1::StepCourse course = step.Course();
+  const v1::StepTimeline course = step.Course();
   EXPECT_EQ(course.runs(course.runs_size() - 1).instruction(), "Update layer.0");
   EXPECT_EQ(SmallStep::At(course, 1, "reduce_buffers"), 0);
   EXPECT_EQ(SmallStep::At(course, 8.9, "reduce_buffers"), 700);
@@ -153,7 +153,7 @@ TEST(StepCourses, LaunchedStepKeepsUpdateInputsLive) {
 TEST(StepCourses, OmitsMemoryWithoutInstrumentedAllocator) {
   SmallStep step;
   step.held = {};
-  const v1::StepCourse course = step.Course();
+  const v1::StepTimeline course = step.Course();
   EXPECT_EQ(course.memory_size(), 0);
   EXPECT_EQ(course.components_size(), 0);
   EXPECT_EQ(course.runs_size(), 4);
@@ -166,16 +166,16 @@ TEST(StepCourses, LimitsRunsAndSamples) {
     step.held.by_instruction.resize(step.spans.size());
     step.held.by_instruction.back() = {i == 3333 ? 9999 : 7900, 7800};
   }
-  const v1::StepCourse course = step.Course();
+  const v1::StepTimeline course = step.Course();
   ASSERT_EQ(course.runs_size(), static_cast<int>(kMaxCourseRuns));
-  EXPECT_EQ(course.runs_left_out(), 5004 - static_cast<int>(kMaxCourseRuns));
+  EXPECT_EQ(course.runs_omitted(), 5004 - static_cast<int>(kMaxCourseRuns));
   int longer = 0;
   for (const auto& run : course.runs()) longer += run.seconds() >= 0.75 ? 1 : 0;
   EXPECT_EQ(longer, 4 + 2500);
   EXPECT_EQ(course.runs(0).lane(), "gather") << "in the program's order";
   EXPECT_LE(course.memory_size(), static_cast<int>(kMaxCourseSamples));
   EXPECT_GT(course.memory_size(), static_cast<int>(kMaxCourseSamples) / 2);
-  EXPECT_GT(course.samples_joined(), 1);
+  EXPECT_GT(course.samples_merged(), 1);
   int64_t highest = 0;
   for (const auto& sample : course.memory()) highest = std::max(highest, SumOf(sample));
   EXPECT_EQ(highest, 9999);

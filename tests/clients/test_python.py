@@ -32,7 +32,7 @@ def client(shared):
 def test_validate_plan_submit_and_watch(client):
     spec = small(steps=4)
     assert {fault.severity for fault in client.validate(spec)} <= {3}, "warnings only"
-    assert client.plan(spec).world == 2
+    assert client.plan(spec).world_size == 2
     submission = client.submit(spec)
     again = client.submit(spec, request_id=submission.request_id)
     assert again.job.id == submission.job.id
@@ -46,8 +46,8 @@ def test_validate_plan_submit_and_watch(client):
     steps = list(client.steps(submission.job.id))
     assert [step.step for step in steps] == [1, 2, 3, 4] and steps[-1].loss == jobs[-1].last_step.loss
     assert [step.step for step in client.steps(submission.job.id, from_step=2, every=2)] == [2, 4]
-    reported = client.course(submission.job.id)
-    assert reported.attempt == 1 and 1 <= reported.course.step <= 4 and reported.course.runs
+    reported = client.step_timeline(submission.job.id)
+    assert reported.attempt == 1 and 1 <= reported.timeline.step <= 4 and reported.timeline.runs
     assert client.get(submission.job.id).id in {job.id for job in client.jobs(
         states=[fsdpd.JobState.JOB_STATE_SUCCEEDED])}
     client.delete(submission.job.id)
@@ -164,9 +164,9 @@ def test_drain_and_its_events(client, tmp_path):
     reported = []
     for event in client.watch_events(node="node-0", after=newest):
         reported.append(event)
-        if event.kind == fsdpd.EventKind.EVENT_KIND_EMPTY:
+        if event.kind == fsdpd.EventKind.EVENT_KIND_NODE_DRAINED:
             break
-    assert kinds(reported)[0] == "DRAINING" and "LEFT" in kinds(reported)
+    assert kinds(reported)[0] == "DRAINING" and "RANKS_EXITED" in kinds(reported)
     assert reported == list(client.events(node="node-0", after=newest))[:len(reported)]
     assert client.nodes()[0].cordon.drain.empty_unix_nanos
     client.uncordon("node-0")
@@ -217,8 +217,8 @@ def test_errors_of_coordinator_have_faults(client):
     bad = small(train={"global_batch": 3})
     with pytest.raises(fsdpd.SpecError) as raised:
         client.submit(bad)
-    assert "train.global_batch" in {fault.field for fault in raised.value.faults}
-    assert raised.value.reason == "INVALID_SPEC" and all(fault.fix for fault in raised.value.faults)
+    assert "train.global_batch" in {fault.field for fault in raised.value.violations}
+    assert raised.value.reason == "INVALID_SPEC" and all(fault.fix for fault in raised.value.violations)
     with pytest.raises(fsdpd.AlreadyExists):
         client.submit(small(steps=2), request_id="one-id")
         client.submit(small(steps=3), request_id="one-id")
@@ -355,9 +355,9 @@ def test_event_watch_resumes_after_coordinator_kill(own):
             if event.kind == fsdpd.EventKind.EVENT_KIND_READY:
                 crash(own)
                 client.cancel(job_id, grace_s=0)
-            if event.kind == fsdpd.EventKind.EVENT_KIND_LEFT:
+            if event.kind == fsdpd.EventKind.EVENT_KIND_RANKS_EXITED:
                 break
-        assert reported == list(client.events(job=job_id)) and kinds(reported)[-2:] == ["CANCELLED", "LEFT"]
+        assert reported == list(client.events(job=job_id)) and kinds(reported)[-2:] == ["CANCELLED", "RANKS_EXITED"]
         assert next(client.watch_events(job=job_id, after=reported[-2].sequence)) == reported[-1]
 
 
@@ -375,9 +375,9 @@ def test_async_client_drains_traces_and_watches_over_coordinator_kill(own, tmp_p
                 if event.kind == fsdpd.EventKind.EVENT_KIND_READY:
                     assert (await client.drain("node-0", reason="a fan")).cordon.reason == "a fan"
                     await asyncio.to_thread(crash, own)
-                if event.kind == fsdpd.EventKind.EVENT_KIND_EMPTY:
+                if event.kind == fsdpd.EventKind.EVENT_KIND_NODE_DRAINED:
                     break
-            assert reported == [event async for event in client.events()][:len(reported)] and kinds(reported)[-1] == "EMPTY"
+            assert reported == [event async for event in client.events()][:len(reported)] and kinds(reported)[-1] == "NODE_DRAINED"
             await client.cancel(job_id)
 
     asyncio.run(follow())

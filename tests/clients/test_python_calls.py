@@ -10,7 +10,7 @@ from concurrent import futures
 import fsdpd
 import grpc
 import pytest
-from fsdpd.v1 import coordinator_pb2 as api, coordinator_pb2_grpc, course_pb2, steps_pb2, trace_pb2
+from fsdpd.v1 import coordinator_pb2 as api, coordinator_pb2_grpc, timeline_pb2, steps_pb2, trace_pb2
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -39,7 +39,7 @@ class Failing(coordinator_pb2_grpc.CoordinatorServicer):
         return self._answer(request, context, api.SubmitJobResponse(job=api.Job(id="one")))
 
     def ValidateJob(self, request, context):
-        return api.ValidateJobResponse(faults=self.judged)
+        return api.ValidateJobResponse(violations=self.judged)
 
     def SearchPlans(self, request, context):
         return self._answer(request, context, api.SearchPlansResponse())
@@ -62,8 +62,8 @@ class Failing(coordinator_pb2_grpc.CoordinatorServicer):
             page.unread.add(node="node-1", error="is away")
         return self._answer(request, context, page)
 
-    def GetStepCourse(self, request, context):
-        return self._answer(request, context, course_pb2.GetStepCourseResponse(course={"step": 7}, attempt=3))
+    def GetStepTimeline(self, request, context):
+        return self._answer(request, context, timeline_pb2.GetStepTimelineResponse(timeline={"step": 7}, attempt=3))
 
     def WatchEvents(self, request, context):
         """The newest event that the watcher has, the next two, and how far it is beyond them; then the stream is lost."""
@@ -149,16 +149,16 @@ def test_permanent_errors_are_not_retried(server):
 
 def test_reads_many_error_details(server):
     server.failures, server.code = 1, grpc.StatusCode.INVALID_ARGUMENT
-    faults = [fsdpd.Fault(field=f"field_{index}", reason="x" * 100, rule="rule") for index in range(200)]
+    violations = [fsdpd.Violation(field=f"field_{index}", reason="x" * 100, rule="rule") for index in range(200)]
     server.details = [error_details_pb2.ErrorInfo(reason="INVALID_SPEC", domain="fsdpd", metadata={"rules": "rule"}),
                       error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=2)),
-                      api.SpecFaults(faults=faults, more=7)]
+                      api.SpecViolations(violations=violations, more=7)]
     with pytest.raises(fsdpd.SpecError) as raised:
         server.client.submit(small())
     error = raised.value
-    assert (error.reason, error.metadata, error.retry_after_s, error.more_faults) == \
+    assert (error.reason, error.metadata, error.retry_after_s, error.more_violations) == \
         ("INVALID_SPEC", {"rules": "rule"}, 2, 7)
-    assert list(error.faults) == faults and "and 7 more" in str(error)
+    assert list(error.violations) == violations and "and 7 more" in str(error)
     assert str(error).splitlines()[0].endswith("[INVALID_SPEC]")
 
 
@@ -187,16 +187,16 @@ train:
   global_batch: 3
 data: {synthetic: {}, sequence_length: 8}
 """
-JUDGED = [fsdpd.Fault(rule="steps_needed", field="train.steps", reason="is missing"),
-          fsdpd.Fault(rule="micro_batch", field="train.micro_batch", reason="is missing"),
-          fsdpd.Fault(rule="batch", field="train.global_batch", reason="3 do not divide"),
-          fsdpd.Fault(rule="model", field="model", reason="is missing")]
+JUDGED = [fsdpd.Violation(rule="steps_needed", field="train.steps", reason="is missing"),
+          fsdpd.Violation(rule="micro_batch", field="train.micro_batch", reason="is missing"),
+          fsdpd.Violation(rule="batch", field="train.global_batch", reason="3 do not divide"),
+          fsdpd.Violation(rule="model", field="model", reason="is missing")]
 # An unreadable step is not missing; steps without a record are reported at their position.
 PLACES = [("model", 1, 1), ("unknown_field", 3, 3), ("wrong_type", 4, 16), ("batch", 5, 3)]
 
 
-def places(faults):
-    return [(fault.rule, fault.line, fault.column) for fault in faults]
+def places(violations):
+    return [(fault.rule, fault.line, fault.column) for fault in violations]
 
 
 def test_text_and_coordinator_faults_have_places(server, tmp_path):
@@ -206,7 +206,7 @@ def test_text_and_coordinator_faults_have_places(server, tmp_path):
     for call in (server.client.submit, server.client.plan, server.client.search):
         with pytest.raises(fsdpd.SpecError) as raised:
             call(path)
-        assert places(raised.value.faults) == PLACES
+        assert places(raised.value.violations) == PLACES
         assert f"{path}:5:3: train.global_batch: 3 do not divide" in str(raised.value)
     assert places(server.client.validate(path)) == PLACES
     assert not server.received, "none was submitted"
@@ -215,21 +215,21 @@ def test_text_and_coordinator_faults_have_places(server, tmp_path):
         async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
             with pytest.raises(fsdpd.SpecError) as refused:
                 await client.submit(path)
-            return refused.value.faults, await client.validate(path)
+            return refused.value.violations, await client.validate(path)
 
-    assert [places(faults) for faults in asyncio.run(validated())] == [PLACES, PLACES]
+    assert [places(violations) for violations in asyncio.run(validated())] == [PLACES, PLACES]
 
 
 def test_coordinator_error_has_places_and_all_faults(server, tmp_path):
-    server.judged = [fsdpd.Fault(rule="b", field="train.global_batch"), fsdpd.Fault(rule="a", field="name")]
+    server.judged = [fsdpd.Violation(rule="b", field="train.global_batch"), fsdpd.Violation(rule="a", field="name")]
     server.failures, server.code = 1, grpc.StatusCode.INVALID_ARGUMENT
     server.details = [error_details_pb2.ErrorInfo(reason="INVALID_SPEC", domain="fsdpd"),
-                      api.SpecFaults(faults=server.judged[:1], more=1)]
+                      api.SpecViolations(violations=server.judged[:1], more=1)]
     path = tmp_path / "one.yaml"
     path.write_text(SPEC.replace("stps", "steps").replace("many", "1"))
     with pytest.raises(fsdpd.SpecError) as raised:
         server.client.submit(path)
-    assert places(raised.value.faults) == [("a", 1, 1), ("b", 5, 3)] and raised.value.more_faults == 0
+    assert places(raised.value.violations) == [("a", 1, 1), ("b", 5, 3)] and raised.value.more_violations == 0
 
 
 def test_str_path_suggests_pathlib(server):
@@ -322,9 +322,9 @@ def test_steps_merge_pages_and_missing_ranges(server):
 def test_step_timeline_has_attempt(server):
     async def awaited():
         async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
-            return await client.course("one")
-    for reported in (server.client.course("one"), asyncio.run(awaited())):
-        assert (reported.course.step, reported.attempt) == (7, 3)
+            return await client.step_timeline("one")
+    for reported in (server.client.step_timeline("one"), asyncio.run(awaited())):
+        assert (reported.timeline.step, reported.attempt) == (7, 3)
 
 
 def test_reports_unreadable_nodes_without_missing_steps(server):

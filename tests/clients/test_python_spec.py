@@ -56,14 +56,14 @@ BAD = {
     "two documents": GOOD + "---\n" + GOOD,
     "a list for a key": GOOD + "[1, 2]: 3\n",
     "nothing": "",
-    "several faults": GOOD.replace("steps: 5", "steps: x").replace("layers: 2", "layrs: 2") + "zebra: 1\n",
+    "several violations": GOOD.replace("steps: 5", "steps: x").replace("layers: 2", "layrs: 2") + "zebra: 1\n",
 }
 
 
 def found_by_fsdpctl(cluster, path, of_text=True):
     done = fsdpctl("validate", "-f", path, "-o", "json", server=cluster.address, env=environment(cluster))
     return sorted((fault["line"], fault["column"], fault["rule"], fault["field"])
-                  for fault in json.loads(done.out)["faults"] if not of_text or fault["rule"] in OF_TEXT)
+                  for fault in json.loads(done.out)["violations"] if not of_text or fault["rule"] in OF_TEXT)
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
@@ -73,8 +73,8 @@ def test_text_faults_match_fsdpctl(shared, tmp_path, text):
     with pytest.raises(fsdpd.SpecError) as raised:
         fsdpd.read_spec(path)
     assert found_by_fsdpctl(shared, path) == sorted(
-        (fault.line, fault.column, fault.rule, fault.field) for fault in raised.value.faults)
-    assert all(str(fault.line) in str(raised.value) and fault.reason in str(raised.value) for fault in raised.value.faults)
+        (fault.line, fault.column, fault.rule, fault.field) for fault in raised.value.violations)
+    assert all(str(fault.line) in str(raised.value) and fault.reason in str(raised.value) for fault in raised.value.violations)
 
 
 RULES = GOOD.replace("lr: 0.01", "lr: -1").replace("micro_batch: 1", "micro_batch: 0").replace("layers: 2", "layers: 0")
@@ -91,8 +91,8 @@ def test_rule_fault_places_match_fsdpctl(shared, tmp_path, text):
     with fsdpd.Client(environ=environment(shared)) as client:
         with pytest.raises(fsdpd.SpecError) as raised:
             client.submit(path)
-        for faults in (raised.value.faults, client.validate(path)):
-            assert sorted((fault.line, fault.column, fault.rule, fault.field) for fault in faults) == found
+        for violations in (raised.value.violations, client.validate(path)):
+            assert sorted((fault.line, fault.column, fault.rule, fault.field) for fault in violations) == found
 
 
 # No cluster has such nodes: a job of this stays where it is.
@@ -151,7 +151,7 @@ def test_keeps_parent_path_for_coordinator(tmp_path):
 def test_mapping_error_names_field(value, rule):
     with pytest.raises(fsdpd.SpecError) as raised:
         fsdpd.read_spec(small(optimizer={"adamw": {"lr": value}}))
-    assert [(fault.rule, fault.field) for fault in raised.value.faults] == [(rule, "optimizer.adamw.lr")]
+    assert [(fault.rule, fault.field) for fault in raised.value.violations] == [(rule, "optimizer.adamw.lr")]
 
 
 # The first was reported at 1:1, over several lines.

@@ -97,7 +97,7 @@ class CoordinatorCase {
     ready.mutable_rank()->set_attempt(1);
     ready.mutable_rank()->set_rank(1);
     ready.mutable_rank()->mutable_ready();
-    ready.set_epoch(other_->outbox()->epoch());
+    ready.set_stream_generation(other_->outbox()->epoch());
     FSDPD_CHECK(other_->Take(&ready).ok());
   }
 
@@ -108,7 +108,7 @@ class CoordinatorCase {
       message.mutable_register_()->set_node(kNode);
       Attach(message, &session_);
     } else if (session_ != nullptr) {
-      message.set_epoch(session_->outbox()->epoch());
+      message.set_stream_generation(session_->outbox()->epoch());
       if (!session_->Take(&message).ok()) End(&session_);
     }
     Turn();

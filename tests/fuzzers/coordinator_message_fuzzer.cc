@@ -10,7 +10,7 @@ namespace {
 void Take(v1::CoordinatorMessage message, AgentCase* agent) {
   Attachment& attachment = agent->attachment;
   // Uses the stream's generation, except for the message that opens the stream.
-  if (attachment.welcomed()) message.set_epoch(attachment.epoch());
+  if (attachment.welcomed()) message.set_stream_generation(attachment.epoch());
   if (!attachment.Check(message).ok()) {
     attachment.End(/*in_order=*/false);
     agent->handler().Connected(false);
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (messages.size() > 50) return 0;
   fsdpd::fuzz::AgentCase agent;
   fsdpd::v1::CoordinatorMessage welcome;
-  welcome.set_epoch(7);
+  welcome.set_stream_generation(7);
   welcome.mutable_welcome();
   fsdpd::fuzz::Take(welcome, &agent);
   for (const auto& message : messages) fsdpd::fuzz::Take(message, &agent);

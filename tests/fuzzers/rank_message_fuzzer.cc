@@ -11,7 +11,7 @@ namespace {
 
 void Launch(AgentCase* agent) {
   v1::CoordinatorMessage welcome;
-  welcome.set_epoch(7);
+  welcome.set_stream_generation(7);
   welcome.mutable_welcome();
   agent->handler().Connected(true);
   agent->attachment.Welcome(welcome);
@@ -19,7 +19,7 @@ void Launch(AgentCase* agent) {
   v1::Launch* const launch = order.mutable_launch();
   launch->set_job_id("j");
   launch->set_attempt(1);
-  launch->set_world(2);
+  launch->set_world_size(2);
   launch->set_ranks(2);
   launch->add_devices(0);
   launch->add_devices(1);

@@ -63,7 +63,7 @@ class Coordinators(Cluster):
         port_file.unlink(missing_ok=True)
         self.daemons[name] = Daemon(name, [
             program("coordinator/fsdpd-coordinator"), "--listen", self.addresses[name], "--store", self.etcd.store,
-            *(["--leader-lease-s", str(self._lease_s)] if self._lease_s else []), "--port-file", port_file,
+            *(["--leader-lease-seconds", str(self._lease_s)] if self._lease_s else []), "--port-file", port_file,
             *(self.security.coordinator_flags() if self.security else ["--insecure"])],
             self.directory / f"{name}.log", self.mark)
         self._read_port_file(self.daemons[name], port_file)

@@ -21,10 +21,10 @@ VALUES = {  # Values of labels other than places.
     "reason": ["power_cap", "hardware_thermal"], "state": ["QUEUED", "RUNNING"], "part": ["compute", "exposed", "rest"],
     "outcome": ["accepted", "refused"], "rule": ["seq_len_fits", "micro_divides"], "to": ["RUNNING"],
     "method": ["GetJob", "SubmitJob"], "code": ["OK"], "operation": ["Get", "Insert"], "version": ["0.1.0"], "attempt": ["1"],
-    "class": ["weights", "gradients"], "bound": ["least", "largest"], "mode": ["in_place", "moved"], "phase": ["queue", "replay"],
+    "class": ["weights", "gradients"], "bound": ["min", "max"], "mode": ["in_place", "moved"], "phase": ["queue", "replay"],
     "file": ["--tokens", "--etcd-cert"]}
 KINDS = {"fsdpd_bad_steps_total": ["nonfinite", "spike"], "fsdpd_gpu_ecc_errors_total": ["corrected", "uncorrected"],
-         "fsdpd_agent_messages_refused_total": ["rank", "rendezvous"]}
+         "fsdpd_agent_messages_rejected_total": ["rank", "rendezvous"]}
 TIMES = ["queue", "step", "exposed", "save", "pause"]  # Causes of a job's ledger; other causes are those of failures.
 CAUSES = ["hang", "node"]
 # Reported by rank 0 for its job.

@@ -24,7 +24,7 @@ def _generate():
 
 
 _MODULES = {"job": "job_pb2", "plan": "plan_pb2", "agent": "agent_pb2", "agent_grpc": "agent_pb2_grpc",
-            "rank": "rank_pb2", "event": "event_pb2", "steps": "steps_pb2", "course": "course_pb2", "trace": "trace_pb2",
+            "rank": "rank_pb2", "event": "event_pb2", "steps": "steps_pb2", "timeline": "timeline_pb2", "trace": "trace_pb2",
             "preflight": "preflight_pb2", "coordinator": "coordinator_pb2", "coordinator_grpc": "coordinator_pb2_grpc"}
 _generate()
 

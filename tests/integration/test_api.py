@@ -113,12 +113,12 @@ def test_plan_and_validate_create_no_job(shared):
     api = shared.api()
     before = len(api.ListJobs(coordinator.ListJobsRequest(page_size=500), timeout=60).jobs)
     plan = api.PlanJob(coordinator.PlanJobRequest(spec=to_message(spec())), timeout=60).plan
-    assert plan.world == 4 and plan.program_hash and plan.memory.peak_bytes > 0
+    assert plan.world_size == 4 and plan.program_hash and plan.memory.peak_bytes > 0
     assert plan.memory.peak_bytes == sum(component.bytes for component in plan.memory.components)
     assert [unit.name for unit in plan.units] == ["embedding", "layer.0", "layer.1", "head"]
     assert plan.parameters == sum(unit.parameters for unit in plan.units)
     assert {instruction.op for instruction in plan.instructions} >= {"Gather", "Forward", "Backward", "Reduce", "Update"}
-    faults = api.ValidateJob(coordinator.ValidateJobRequest(spec=to_message(spec())), timeout=60).faults
+    faults = api.ValidateJob(coordinator.ValidateJobRequest(spec=to_message(spec())), timeout=60).violations
     # A model this small over four ranks deserves a warning, and nothing worse.
     assert [fault.severity for fault in faults] == [plan_pb.SEVERITY_WARN] and "resources" in faults[0].field
     assert len(api.ListJobs(coordinator.ListJobsRequest(page_size=500), timeout=60).jobs) == before

@@ -137,7 +137,7 @@ def test_api_error_has_field_reason_and_fix(shared, what):
     violations = details(raised.value, error_details_pb2.BadRequest).field_violations
     assert any(covers(each.field, wanted) and each.description for each in violations), violations
 
-    faults = [fault for fault in shared.api().ValidateJob(coordinator.ValidateJobRequest(spec=message), timeout=60).faults
+    faults = [fault for fault in shared.api().ValidateJob(coordinator.ValidateJobRequest(spec=message), timeout=60).violations
               if fault.severity == plan.SEVERITY_ERROR]
     assert {fault.field for fault in faults} == {each.field for each in violations}
     assert all(fault.rule and fault.reason and fault.fix for fault in faults), faults
@@ -199,7 +199,7 @@ def test_reports_text_rule_and_memory_faults_together(shared):
     made = spec(name="Tiny", resources={"memory_budget_bytes": 1000}, optimizer={"adamw": {"lr": 0, "epz": 1e-8}},
                 train={"steps": "many"})
     result = shared.ctl("validate", "-f", shared.write_spec(made, "bad.yaml"), "-o", "json").expect(3)
-    faults = {fault["field"]: fault for fault in json.loads(result.out)["faults"] if fault["severity"] == "error"}
+    faults = {fault["field"]: fault for fault in json.loads(result.out)["violations"] if fault["severity"] == "error"}
     assert set(faults) == {"name", "resources.memory_budget_bytes", "optimizer.adamw.lr", "optimizer.adamw.epz",
                            "train.steps"}, result
     assert all(fault["line"] > 0 and fault["column"] > 0 and fault["file"].endswith("bad.yaml")

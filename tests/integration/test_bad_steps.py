@@ -95,7 +95,7 @@ def test_job_rewinds_and_skips_samples(cluster, poisoned, tmp_path):
     _, step, first, last = backs[0]
     bad = job.bad_steps[0]
     assert step == (bad.step - 1) // EVERY * EVERY and (first, last) == (4 * step, 4 * bad.step - 1)
-    assert [(each.first, each.end) for each in job.passed_over][0] == (first, last + 1)
+    assert [(each.first, each.end) for each in job.skipped_samples][0] == (first, last + 1)
     assert job.skipped_steps == 0 and bad.rewind
     losses = record.losses()
     assert set(dict(losses)) == set(range(1, STEPS + 1)) and all(loss == loss for _, loss in losses), losses
@@ -117,4 +117,4 @@ def test_skipped_samples_survive_coordinator_restart(own, poisoned, tmp_path):
         cluster.wait_nodes(2)
         job = cluster.wait_state(job_id, "SUCCEEDED")
         assert job.rewinds == 1 and job.attempt == 2, messages(job)
-        assert job.passed_over[0].end == 4 * job.bad_steps[0].step
+        assert job.skipped_samples[0].end == 4 * job.bad_steps[0].step

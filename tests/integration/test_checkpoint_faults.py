@@ -59,8 +59,8 @@ def test_damaged_checkpoint_is_skipped_reported_and_kept(own, whole, tmp_path, d
         step = steps[-len(where) - 1]
         output = [text for text in messages(job) if re.match(rf"attempt \d resumes after step {step} \(", text)]
         assert output, messages(job)
-        assert job.restored.step == step and len(job.restored.passed_over) == len(where), job.restored
-        for passed, bad, words in zip(job.restored.passed_over, damaged, where):
+        assert job.restored.step == step and len(job.restored.skipped_checkpoints) == len(where), job.restored
+        for passed, bad, words in zip(job.restored.skipped_checkpoints, damaged, where):
             assert passed.startswith(f"iter_{bad:07d}: ") and words in passed, passed
             assert passed in output[0] and passed in cluster.ctl("describe", job_id).expect(0).out
             kept = checkpoints.path_of(tmp_path / "run", bad).with_suffix(".damaged")
@@ -101,7 +101,7 @@ def test_job_resumes_when_checkpoint_directory_returns(own, whole, tmp_path):
         assert not (tmp_path / "run").exists(), "nothing is written where it was"
         (tmp_path / "moved").rename(tmp_path / "run")
         job = cluster.wait_state(job_id, "SUCCEEDED")
-        assert job.restored.step == step and not job.restored.passed_over, job.restored
+        assert job.restored.step == step and not job.restored.skipped_checkpoints, job.restored
         whole.assert_same(record.losses(), tmp_path / "run")
 
 

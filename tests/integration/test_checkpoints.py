@@ -69,7 +69,7 @@ def test_output_shows_resume_step_and_checkpoints(cluster, tmp_path):
     assert re.search(rf"attempt 2 resumes after step {step} ", described), described
     assert "40/40" in cluster.ctl("get").expect(0).out
     job = json.loads(cluster.ctl("get", job_id, "-o", "json").expect(0).out)
-    assert (job["state"], int(job["restored"]["step"]), job["restored"]["passed_over"]) == ("succeeded", step, [])
+    assert (job["state"], int(job["restored"]["step"]), job["restored"]["skipped_checkpoints"]) == ("succeeded", step, [])
     newest = job["checkpoints"][-1]
     assert (int(newest["step"]), newest["path"], newest["error"]) == (40, str(last), "")
     size = sum(file.stat().st_size for file in last.glob("*.distcp"))

@@ -92,12 +92,12 @@ def test_exports_jobs_agents_and_calls(shared, job):
     assert value(text, "fsdpd_queue_wait_seconds_count") >= 1 and value(text, "fsdpd_tick_seconds_count") > 0
     assert value(text, 'fsdpd_state_bytes') > 4096 and value(text, "fsdpd_events_total") > 0
     refused = value(text, 'fsdpd_submits_total{outcome="refused"}')
-    faults = value(text, 'fsdpd_refusals_total{rule="global_batch_divisible"}')
+    faults = value(text, 'fsdpd_submit_violations_total{rule="global_batch_divisible"}')
     with pytest.raises(grpc.RpcError):
         shared.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(spec(train={"global_batch": 3}))), timeout=60)
     text = shared.scrape_coordinator()
     assert value(text, 'fsdpd_submits_total{outcome="refused"}') == refused + 1
-    assert value(text, 'fsdpd_refusals_total{rule="global_batch_divisible"}') == faults + 1
+    assert value(text, 'fsdpd_submit_violations_total{rule="global_batch_divisible"}') == faults + 1
 
 
 def test_exports_predicted_step_time(shared, job, tmp_path):

@@ -11,14 +11,14 @@ import pytest
 
 from harness.cluster import Cluster
 from harness.specs import ENDLESS, one_rank, spec
-from harness.stubs import course as api
+from harness.stubs import timeline as api
 from harness.wait import wait_until
 
 PLANNED = ["main_params", "optimizer", "gradients", "replica", "gather_buffers", "reduce_buffers"]
 
 
 def reported(cluster, job_id):
-    return cluster.api().GetStepCourse(api.GetStepCourseRequest(id=job_id), timeout=30)
+    return cluster.api().GetStepTimeline(api.GetStepTimelineRequest(id=job_id), timeout=30)
 
 
 def newest(cluster, job_id, after=0):
@@ -29,7 +29,7 @@ def newest(cluster, job_id, after=0):
         except grpc.RpcError as error:
             assert error.code() == grpc.StatusCode.NOT_FOUND, error
             return None
-        return found if found.course.step > after else None
+        return found if found.timeline.step > after else None
     return wait_until(f"a course of a step after {after}", answer)
 
 
@@ -57,7 +57,7 @@ def job(cluster):
 @pytest.fixture(scope="module")
 def warm(cluster, job):
     """The timeline of a step after the first, which allocates memory that later steps reuse."""
-    return newest(cluster, job, after=newest(cluster, job).course.step).course
+    return newest(cluster, job, after=newest(cluster, job).timeline.step).timeline
 
 
 def lanes(course):
@@ -71,7 +71,7 @@ def test_instructions_cover_step(warm):
     spans = [span for lane, each in lanes(warm).items() if lane != "copy" for span in each]
     assert max(stop for _, stop, _ in spans) == pytest.approx(warm.step_seconds, rel=0.05)
     assert min(start for start, _, _ in spans) > -warm.step_seconds
-    assert warm.runs_left_out == 0 and warm.samples_joined == 0
+    assert warm.runs_omitted == 0 and warm.samples_merged == 0
 
 
 def test_lane_runs_one_instruction_at_a_time(warm):
@@ -109,16 +109,16 @@ def test_highest_memory_matches_reported_peak(cluster, job, warm):
 
 def test_updates_during_training(cluster, job):
     first = newest(cluster, job)
-    second = newest(cluster, job, after=first.course.step)
+    second = newest(cluster, job, after=first.timeline.step)
     assert first.attempt == second.attempt == 1
-    assert second.course.unix_nanos > first.course.unix_nanos
+    assert second.timeline.unix_nanos > first.timeline.unix_nanos
 
 
 def test_fsdpctl_prints_timeline(cluster, job, warm):
-    found = json.loads(cluster.ctl("get", job, "--course", "-o", "json").expect(0).out)
-    assert found["attempt"] == 1 and found["course"]["components"] == list(warm.components)
-    assert {"lane", "instruction", "start_seconds", "seconds"} == set(found["course"]["runs"][0])
-    text = cluster.ctl("get", job, "--course").expect(0).out
+    found = json.loads(cluster.ctl("get", job, "--timeline", "-o", "json").expect(0).out)
+    assert found["attempt"] == 1 and found["timeline"]["components"] == list(warm.components)
+    assert {"lane", "instruction", "start_seconds", "seconds"} == set(found["timeline"]["runs"][0])
+    text = cluster.ctl("get", job, "--timeline").expect(0).out
     assert re.match(r"step \d+ of attempt 1: [\d.]+ ms\n", text) and "\n  main_params " in text
     rows = [line.split() for line in text.splitlines()]
     assert {row[0] for row in rows if row} >= {"LANE", "compute", "gather", "reduce", "allocated"}
@@ -132,10 +132,10 @@ def page(cluster, method, job_id):
 
 
 def test_web_ui_fetches_timeline(cluster, job, warm):
-    found = page(cluster, "GetStepCourse", job)["course"]
+    found = page(cluster, "GetStepTimeline", job)["timeline"]
     assert len(found["runs"]) == len(warm.runs) and found["components"] == list(warm.components)
     with pytest.raises(urllib.error.HTTPError) as raised:
-        page(cluster, "GetStepCourse", "nobody-abcdef")
+        page(cluster, "GetStepTimeline", "nobody-abcdef")
     assert raised.value.code == 404 and json.load(raised.value)["reason"] == "JOB_NOT_FOUND"
 
 
@@ -143,7 +143,7 @@ def test_no_timeline_before_first_step(cluster):
     refused(cluster, "nobody-abcdef", "nobody-abcdef")
     job_id = cluster.submit(spec(resources={"nodes": 9}, train={"global_batch": 18}))
     refused(cluster, job_id, f"job {job_id}: no step timeline since this coordinator started; the job is queued")
-    assert "no step timeline" in cluster.ctl("get", job_id, "--course").expect(4).err
+    assert "no step timeline" in cluster.ctl("get", job_id, "--timeline").expect(4).err
     cluster.cancel(job_id)
 
 
@@ -151,7 +151,7 @@ def test_last_timeline_remains_until_job_is_deleted(own):
     with own(agents=1, slots=1) as cluster:
         job_id = cluster.submit(one_rank(steps=3))
         cluster.wait_state(job_id, "SUCCEEDED")
-        assert reported(cluster, job_id).course.step >= 1
+        assert reported(cluster, job_id).timeline.step >= 1
         cluster.ctl("delete", job_id).expect(0)
         refused(cluster, job_id, job_id)
 
@@ -162,6 +162,6 @@ def test_restarted_coordinator_receives_next_timeline(own):
         before = newest(cluster, job_id)
         cluster.coordinator.kill()
         cluster.start_coordinator(listen=cluster.address)
-        after = newest(cluster, job_id, after=before.course.step)
+        after = newest(cluster, job_id, after=before.timeline.step)
         assert after.attempt == 1
         cluster.cancel(job_id)

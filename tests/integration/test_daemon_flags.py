@@ -29,7 +29,7 @@ def agent(directory, *arguments, code):
                *arguments, code=code)
 
 
-@pytest.mark.parametrize("flag, value", [("--advertise", "c1:7777"), ("--leader-lease-s", "9"), ("--etcd-ca", "ca.crt"),
+@pytest.mark.parametrize("flag, value", [("--advertise", "c1:7777"), ("--leader-lease-seconds", "9"), ("--etcd-ca", "ca.crt"),
                                          ("--etcd-cert", "c.crt"), ("--etcd-key", "c.key")])
 def test_rejects_ha_flags_with_state_dir(tmp_path, flag, value):
     output = coordinator(tmp_path, flag, value, code=2)

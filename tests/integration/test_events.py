@@ -91,7 +91,7 @@ def test_events_are_unique_over_restart_and_drain(own, tmp_path):
         of_job = kinds(listed(cluster, job=job_id))
         assert of_job[:3] == ["SUBMITTED", "LAUNCHED", "READY"] and of_job.count("DRAINED") == 1, of_job
         of_node = kinds(listed(cluster, node=node))
-        assert of_node == ["LAUNCHED", "DRAINING", "DRAINED", "LEFT", "EMPTY", "UNCORDONED"]
+        assert of_node == ["LAUNCHED", "DRAINING", "DRAINED", "RANKS_EXITED", "NODE_DRAINED", "UNCORDONED"]
         assert [event.message for event in cluster.job(job_id).events] == [
             event.message for event in listed(cluster, job=job_id)], "one history, told in two places"
         wait_until("the last event is shown", lambda: "uncordoned" in watch.text())

@@ -226,7 +226,7 @@ def test_bad_files_and_health_watch_do_not_block_leadership(tmp_path):
 
     def start(name, *flags):
         started.append(Daemon(name, [program("coordinator/fsdpd-coordinator"), "--store", etcd.store, "--quotas", quotas,
-                                     "--leader-lease-s", "4", *flags], tmp_path / f"{name}.log", name))
+                                     "--leader-lease-seconds", "4", *flags], tmp_path / f"{name}.log", name))
         return started[-1]
 
     def secure(name, port, *flags):
@@ -288,7 +288,7 @@ def test_rotated_etcd_certificates_apply_at_next_connect(tmp_path):
     coordinator = Daemon("coordinator", [
         program("coordinator/fsdpd-coordinator"), "--listen", f"127.0.0.1:{free_ports(1)[0]}", "--insecure",
         "--store", f"etcd://{address}:2379/fsdpd", "--etcd-ca", used / "ca.crt", "--etcd-cert", used / "c1.crt",
-        "--etcd-key", used / "c1.key", "--leader-lease-s", "4", "--metrics-listen", "127.0.0.1:0",
+        "--etcd-key", used / "c1.key", "--leader-lease-seconds", "4", "--metrics-listen", "127.0.0.1:0",
         "--metrics-port-file", tmp_path / "metrics.port"], tmp_path / "coordinator.log", mark)
 
     def days_left(file):

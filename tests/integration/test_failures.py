@@ -71,7 +71,7 @@ def test_stopped_rank_is_reported(cluster):
     stopped = rank_of(victim)
 
     def stands():
-        return {rank: stand.where for stand in cluster.job(job_id).stands for rank in stand.ranks}
+        return {rank: each.position for each in cluster.job(job_id).positions for rank in each.ranks}
     wait_until("every agent says where its ranks stand", lambda: len(stands()) == 4)
     assert re.search(r"^stopped by a signal; .*" + A_PLACE, stands()[stopped]), stands()
     for rank in set(range(4)) - {stopped}:
@@ -84,7 +84,7 @@ def test_stopped_rank_is_reported(cluster):
     assert re.search(rf"positions of stalled ranks:\n.*\n(.*\n)*?  {stopped} +stopped by a signal; ", described), described
     os.kill(victim.pid, signal.SIGCONT)
     wait_until("the job says that steps go on", lambda: "steps continued" in cluster.job(job_id).reason)
-    assert not cluster.job(job_id).stalled_since_unix_nanos and not cluster.job(job_id).stands
+    assert not cluster.job(job_id).stalled_since_unix_nanos and not cluster.job(job_id).positions
 
 
 def test_missing_data_file_reports_error_of_rank(cluster, tmp_path):

@@ -55,7 +55,7 @@ def test_jobs_have_json_output(shared, done, form):
 def test_other_commands_have_json_output(shared, form):
     path = shared.write_spec(spec())
     plan = parse(shared.ctl("plan", "-f", path, "-o", form).expect(0), form)
-    assert int(plan["world"]) == 4 and plan["program_hash"]
+    assert int(plan["world_size"]) == 4 and plan["program_hash"]
     nodes = json.dumps(parse(shared.ctl("nodes", "-o", form).expect(0), form))
     assert "node-0" in nodes and "node-1" in nodes
     assert "0.1.0" in json.dumps(parse(shared.ctl("version", "-o", form).expect(0), form))

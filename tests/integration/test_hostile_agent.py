@@ -46,7 +46,7 @@ class Hostile:
             self.error = error
 
     def say(self, **body):
-        self._out.put(agent_pb.AgentMessage(epoch=self.received[0].epoch, **body))
+        self._out.put(agent_pb.AgentMessage(stream_generation=self.received[0].stream_generation, **body))
 
     def __enter__(self):
         return self
@@ -81,7 +81,7 @@ class SilentStreams:
 
 
 def refused(cluster, kind):
-    found = re.search(rf'^fsdpd_agent_messages_refused_total{{kind="{kind}"}} (\d+)', cluster.scrape_coordinator(), re.M)
+    found = re.search(rf'^fsdpd_agent_messages_rejected_total{{kind="{kind}"}} (\d+)', cluster.scrape_coordinator(), re.M)
     return int(found[1]) if found else 0
 
 
@@ -125,7 +125,7 @@ def test_rejects_attempt_claimed_by_uninvolved_node(attacked, attempt):
 def test_impossible_attempt_number_is_ignored(attacked):
     cluster, _ = attacked
     with refusing(cluster, "registration"):
-        with Hostile(cluster, had=[agent_pb.HadAttempt(job_id="gone-000000", attempt=MAX_ATTEMPT + 1)]):
+        with Hostile(cluster, past_attempts=[agent_pb.PastAttempt(job_id="gone-000000", attempt=MAX_ATTEMPT + 1)]):
             assert cluster.node("s2").connected
 
 
@@ -144,7 +144,7 @@ def test_rejects_reports_of_uninvolved_node(attacked):
     cluster, job_id = attacked
     with Hostile(cluster) as hostile:
         with refusing(cluster, "rank", 5):
-            for event in ({"exit": agent_pb.RankUpdate().exit}, {"still": agent_pb.RankStill(still_ms=10**9)},
+            for event in ({"exit": agent_pb.RankUpdate().exit}, {"no_progress": agent_pb.RankNoProgress(no_progress_ms=10**9)},
                           {"launch_acknowledged": {}}, {"saved": {"step": 10**6, "path": "/evil"}}, {"step": {"step": 10**6}}):
                 hostile.say(rank=agent_pb.RankUpdate(job_id=job_id, attempt=1, rank=0, **event))
         with refusing(cluster, "stopped"):
@@ -155,7 +155,7 @@ def test_rejects_reports_of_uninvolved_node(attacked):
             times.ranks.add(rank=0)
             hostile.say(heartbeat=heartbeat)
         with refusing(cluster, "trace"):
-            hostile.say(traced=agent_pb.Traced(job_id=job_id, attempt=1, rank=0))
+            hostile.say(trace_result=agent_pb.TraceResult(job_id=job_id, attempt=1, rank=0))
         assert hostile.error is None, "only what it says is refused"
     assert_trains_on(cluster, job_id)
 

@@ -169,7 +169,7 @@ def test_example_has_no_warnings(spec):
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     # The quickstart writes the token file of its spec later, next to its copy.
-    assert not [fault for fault in json.loads(done.stdout)["faults"] if fault["rule"] != "token_file_here"], done.stdout
+    assert not [fault for fault in json.loads(done.stdout)["violations"] if fault["rule"] != "token_file_here"], done.stdout
 
 
 # Containers ----------------------------------------------------------------------------------------------------------

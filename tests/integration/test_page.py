@@ -128,7 +128,7 @@ def test_cordoned_lost_node_shows_unconfirmed_jobs(watched, browser):
       const page = document.createElement("div");
       page.append(...draw({ nodes: [
         { name: "gone", cordon: { reason: "a fan" }, unconfirmed_jobs: ["j-1", "j-2"] },
-        { name: "silent", awaited: true, cordon: { drain: {} } },
+        { name: "silent", not_ready: true, cordon: { drain: {} } },
         { name: "empty", connected: true, cordon: { drain: { empty_unix_nanos: "5" } } },
         { name: "closed", connected: true, cordon: {}, in_preflight: true },
         { name: "open", connected: true }] }).flat());

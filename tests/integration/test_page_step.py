@@ -8,7 +8,7 @@ from harness.browser import PROGRAM, Browser
 from harness.cluster import Cluster
 from harness.specs import ENDLESS, one_rank, spec
 from harness.stubs import coordinator as api
-from harness.stubs import course as course_api
+from harness.stubs import timeline as timeline_api
 
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="chromium is not installed: deploy/setup does")
 
@@ -154,8 +154,8 @@ def test_boxes_and_areas_match_plan(watched, browser, which):
 
 
 def test_shows_measured_last_step_of_ended_job(watched, browser):
-    reported = watched.api().GetStepCourse(course_api.GetStepCourseRequest(id=watched.ended), timeout=60)
-    runs = [(run.lane, run.instruction.split()[0], run.start_seconds, run.seconds) for run in reported.course.runs]
+    reported = watched.api().GetStepTimeline(timeline_api.GetStepTimelineRequest(id=watched.ended), timeout=60)
+    runs = [(run.lane, run.instruction.split()[0], run.start_seconds, run.seconds) for run in reported.timeline.runs]
     for scheme in ("light", "dark"):
         browser.prefer(scheme)
         opened(watched, browser, watched.ended)
@@ -164,12 +164,12 @@ def test_shows_measured_last_step_of_ended_job(watched, browser):
         (name, path), = seen["lines"]
         assert name == "measured"
         # Under load one instruction may take longer than the axis, and few samples remain to compare.
-        assert_edge(seen["memory"], path, reported.course.memory, lambda each: sum(each.bytes))
+        assert_edge(seen["memory"], path, reported.timeline.memory, lambda each: sum(each.bytes))
         assert browser.ask(FAINT) == [], scheme
-    assert f"Measured by rank 0: step {reported.course.step}, " in browser.text()
+    assert f"Measured by rank 0: step {reported.timeline.step}, " in browser.text()
 
     # Read in one, the other says how long it was there; of what is gathered twice each has its own twin.
-    gathers = sorted((run for run in reported.course.runs if run.lane == "gather"), key=lambda run: run.start_seconds)
+    gathers = sorted((run for run in reported.timeline.runs if run.lane == "gather"), key=lambda run: run.start_seconds)
     names = [run.instruction for run in gathers]
     again = next(index for index, name in enumerate(names) if name in names[:index])
     browser.ask("document.querySelector('g[data-row=\"gather measured\"]').focus()")

@@ -22,18 +22,18 @@ def never_done(directory):
 
 
 def test_passed_nodes_are_measured_once_a_day(own):
-    with own(coordinator_flags=[*ALL, "--preflight-floor", "cpu:product_tflops=0.000001"]) as cluster:
+    with own(coordinator_flags=[*ALL, "--preflight-floor", "cpu:matmul_tflops=0.000001"]) as cluster:
         first = cluster.submit(spec(steps=3))
         job = cluster.wait_state(first, "SUCCEEDED")
         assert states_of(job)[:3] == ["QUEUED", "PREFLIGHT", "STARTING"], job.events
         assert "node-0, node-1 are measured first (preflight)" in job.events[1].message
         for name in ("node-0", "node-1"):
             result = cluster.node(name).preflight
-            assert not result.faults and len(result.result.devices) == 2, result
+            assert not result.violations and len(result.result.devices) == 2, result
             for number, device in enumerate(result.result.devices):
                 assert (device.device, device.name) == (number, "cpu")
-                assert device.product_flops > 1e6 and device.memory_bytes_per_second > 1e6
-                assert device.ring_bytes_per_second > 1e3 and [pair.device for pair in device.pairs] == [1 - number]
+                assert device.matmul_flops > 1e6 and device.memory_bytes_per_second > 1e6
+                assert device.all_gather_bytes_per_second > 1e3 and [pair.device for pair in device.pairs] == [1 - number]
         job = cluster.wait_state(cluster.submit(spec(steps=3)), "SUCCEEDED")
         assert "PREFLIGHT" not in states_of(job), job.events
         cluster.coordinator.stop()
@@ -47,7 +47,7 @@ def test_passed_nodes_are_measured_once_a_day(own):
 
 
 def test_node_below_limit_is_cordoned(own):
-    with own(agents=1, coordinator_flags=[*ALL, "--preflight-floor", "cpu:product_tflops=1000"]) as cluster:
+    with own(agents=1, coordinator_flags=[*ALL, "--preflight-floor", "cpu:matmul_tflops=1000"]) as cluster:
         job_id = cluster.submit(spec(steps=3, resources={"nodes": 1}))
         wait_until("the job says why it waits",
                    lambda: re.search(r"node-0 is cordoned \(preflight: device 0: product rate [0-9.]+ TFLOP/s, floor 1000; "

@@ -42,7 +42,7 @@ def test_job_larger_than_cluster_warns_and_waits(cluster):
     lacking = "needs 3 nodes with 2 free cpu slots each; node-0 has 2 of 2 free, node-1 has 2 of 2 free"
     made = spec(resources={"nodes": 3}, train={"global_batch": 6})
     answer = cluster.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(made)), timeout=60)
-    warned, = [fault for fault in answer.faults if fault.rule == "no_node_could_take_it"]
+    warned, = [fault for fault in answer.violations if fault.rule == "no_node_could_take_it"]
     assert (warned.severity, warned.field) == (plan.SEVERITY_WARN, "resources") and lacking in warned.reason, warned
     assert "only 2 ready nodes could take 2 ranks" in warned.reason and "the job waits for them" in warned.fix, warned
     wait_until("the reason says what is missing", lambda: lacking in cluster.job(answer.job.id).reason)
@@ -100,8 +100,8 @@ def test_higher_priority_starts_first(cluster):
     urgent = cluster.submit(spec(steps=2, name="urgent", priority=7))
     codes = coordinator.Job.Waiting
     wait_until("both say in which place they wait", lambda: [
-        (cluster.job(each).waiting.code, cluster.job(each).waiting.place) for each in (urgent, plain)
-    ] == [(codes.CODE_RANKS, 1), (codes.CODE_BEHIND, 2)])
+        (cluster.job(each).waiting.code, cluster.job(each).waiting.queue_position) for each in (urgent, plain)
+    ] == [(codes.CODE_SLOTS, 1), (codes.CODE_QUEUE_ORDER, 2)])
     assert list(cluster.job(urgent).waiting.jobs) == [first]
     assert list(cluster.job(plain).waiting.jobs) == [urgent]
     wait_until("the reason names the priority", lambda: f"behind job {urgent}, which has priority 7" in cluster.job(plain).reason)

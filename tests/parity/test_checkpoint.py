@@ -266,14 +266,14 @@ def ckpt(action, directory, form="json"):
 def test_fsdpctl_shows_and_verifies_fsdp2_checkpoint(fsdp2):
     directory, expected = fsdp2
     code, shown = ckpt("inspect", directory)
-    assert code == 0 and not shown["faults"] and not shown["sums"]
+    assert code == 0 and not shown["errors"] and not shown["has_checksums"]
     assert {tensor["name"]: (tensor["type"], tensor["shape"]) for tensor in shown["tensors"]} == {
         name: (name_of(tensor.dtype), list(tensor.shape)) for name, tensor in expected.items()}
     assert {value["name"]: value["content"] for value in shown["values"]} == {"step": "11", "note.who": "a text"}
     weight = next(tensor for tensor in shown["tensors"] if tensor["name"] == "model.0.weight")
     assert [(chunk["offsets"], chunk["sizes"]) for chunk in weight["chunks"]] == [([0, 0], [4, 5]), ([4, 0], [3, 5])]
     code, verified = ckpt("verify", directory)
-    assert code == 0 and verified["verified"] and not verified["faults"]
+    assert code == 0 and verified["verified"] and not verified["errors"]
 
 
 def test_verifies_torch_checkpoint_without_checksums(tmp_path):
@@ -290,9 +290,9 @@ def test_verifies_torch_checkpoint_without_checksums(tmp_path):
         same(tensors[name], tensor)
     assert values == {"step": "5"}
     code, verified = ckpt("verify", tmp_path / "theirs")
-    assert code == 0 and not verified["faults"]
+    assert code == 0 and not verified["errors"]
     filled = [name for name, tensor in TENSORS.items() if tensor.numel() > 0]
-    assert int(verified["unsummed_records"]) == len(filled) + 2
+    assert int(verified["records_without_checksum"]) == len(filled) + 2
     done = subprocess.run([program("client/fsdpctl"), "ckpt", "verify", tmp_path / "theirs"], capture_output=True, timeout=60)
     assert done.returncode == 0 and b" have no checksums" in done.stderr and b": intact" in done.stdout
 
@@ -308,7 +308,7 @@ def test_unread_value_is_not_damage(tmp_path):
     dcp.save({"circle": Circle(), "w": torch.ones(2)}, checkpoint_id=tmp_path / "theirs", no_dist=True)
     for action in ("inspect", "verify"):
         code, shown = ckpt(action, tmp_path / "theirs")
-        assert code == 0 and not shown["faults"]
+        assert code == 0 and not shown["errors"]
         assert [value["content"] for value in shown["values"]] == ["not read"]
 
 
@@ -339,7 +339,7 @@ def test_detects_damaged_numbers(fsdp2, tmp_path):
             storage = zipfile.ZipFile(io.BytesIO(content[chunk["begin"]:chunk["begin"] + chunk["bytes"]])).read("archive/data/0")
             at = content.index(storage, content.index(b"data/0FB", chunk["begin"]))
             code, verified = ckpt("verify", damaged(directory, tmp_path, chunk["file"], flip(at)))
-            assert code == 9 and [fault["where"] for fault in verified["faults"]] == [tensor["name"]]
+            assert code == 9 and [fault["where"] for fault in verified["errors"]] == [tensor["name"]]
 
 
 @pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])

@@ -281,10 +281,10 @@ def test_diff_reports_location_and_amount(tmp_path):
     assert done.returncode == 10
     found = {each["name"]: each for each in json.loads(done.stdout)["differences"]}
     assert found.keys() == {"model.w", "model.b", "only", "other", "iteration"}
-    assert found["model.w"]["numbers"] == 1
-    assert found["model.w"]["largest"] == pytest.approx(abs(tensors["model.w"][1, 2].item()))
+    assert found["model.w"]["different_values"] == 1
+    assert found["model.w"]["max_difference"] == pytest.approx(abs(tensors["model.w"][1, 2].item()))
     assert (found["model.b"]["first"], found["model.b"]["second"]) == ("bfloat16 [4]", "float32 [4]")
-    assert found["model.b"]["largest"] == 0 and found["model.b"]["numbers"] == 0
+    assert found["model.b"]["max_difference"] == 0 and found["model.b"]["different_values"] == 0
     assert (found["only"]["first"], found["only"]["second"]) == ("float32 [2]", "")
     assert (found["iteration"]["first"], found["iteration"]["second"]) == ("1234567890123", "5")
 

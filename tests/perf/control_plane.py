@@ -118,7 +118,7 @@ def plan(directory, calls=100):
         stub = cluster.api()
 
         def both():
-            faults = stub.ValidateJob(coordinator.ValidateJobRequest(spec=message), timeout=60).faults
+            faults = stub.ValidateJob(coordinator.ValidateJobRequest(spec=message), timeout=60).violations
             assert not [fault for fault in faults if fault.severity == plans.SEVERITY_ERROR], faults
             stub.PlanJob(coordinator.PlanJobRequest(spec=message), timeout=60)
         row("ValidateJob and PlanJob of llama3-8b on 4 GPUs, one after the other", "p99 < 200 ms",

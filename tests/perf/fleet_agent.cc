@@ -215,7 +215,7 @@ v1::AgentMessage FleetAgent::Registration() {
 void FleetAgent::Received(const v1::CoordinatorMessage& message) {
   MutexLock lock(&mutex_);
   if (message.has_welcome()) {
-    epoch_ = message.epoch();
+    epoch_ = message.stream_generation();
     counts_.attached = true;
     for (const auto& [ref, hosted] : hosted_) TellReady(ref, hosted);
     for (const Past& past : past_) Say(past.message);
@@ -232,7 +232,7 @@ void FleetAgent::Launched(const v1::Launch& launch) {
   Hosted& hosted = hosted_[ref];
   hosted.first_rank = launch.first_rank();
   hosted.ranks = launch.ranks();
-  hosted.world = launch.world();
+  hosted.world = launch.world_size();
   // Spread over the second, like the reports of independent jobs.
   hosted.due = absl::Now() + options_.step * (1.0 + (options_.seed % 1000) / 1000.0);
   TellReady(ref, hosted);
@@ -298,7 +298,7 @@ void FleetAgent::Ended(const Ref& ref, int code, absl::Time now) {
 
 void FleetAgent::Say(v1::AgentMessage message) {
   if (epoch_ == 0 || call_ == nullptr) return;
-  message.set_epoch(epoch_);
+  message.set_stream_generation(epoch_);
   message.set_sent_unix_nanos(absl::ToUnixNanos(absl::Now()));
   call_->Say(std::move(message));
   heartbeat_due_ = absl::Now() + absl::Milliseconds(kHeartbeatIntervalMs);  // As in attachment.h.

@@ -92,7 +92,7 @@ def run_job(spec, world, directory):
 def run_ranks(spec, world, directory):
     """Like run_job(), but returns the exited ranks."""
     store = Store()
-    ranks = [Rank(stubs.rank.RankLaunch(job_id="perf", attempt=1, spec=spec, rank=rank, world=world), store,
+    ranks = [Rank(stubs.rank.RankLaunch(job_id="perf", attempt=1, spec=spec, rank=rank, world_size=world), store,
                   directory / f"rank-{rank}.log") for rank in range(world)]
     codes = [rank.wait() for rank in ranks]
     if any(codes):

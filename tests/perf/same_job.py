@@ -12,7 +12,7 @@ from peer import cosine_rate
 
 # Fields of a resolved spec that the peer's reference model and loop have no word for.
 _UNKNOWN_TO_PEER = ("model.llama.rope_scaling", "optimizer.sgd", "optimizer.groups", "schedule.linear", "schedule.wsd",
-                    "train.frozen", "train.on_spike", "train.on_nonfinite", "data.ignored_token",
+                    "train.frozen", "train.on_spike", "train.on_nonfinite", "data.ignore_index",
                     "data.document_end_token", "checkpoint.load")
 _NEARLY_ZERO = 1e-30  # A rate that leaves weights as they were.
 

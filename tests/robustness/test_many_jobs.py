@@ -35,7 +35,7 @@ def resident_bytes(cluster):
 
 def all_have_positions(cluster, ids):
     jobs = listed(cluster, 500)
-    return sorted(jobs[each].waiting.place for each in ids) == list(range(1, len(ids) + 1))
+    return sorted(jobs[each].waiting.queue_position for each in ids) == list(range(1, len(ids) + 1))
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(50_000, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])

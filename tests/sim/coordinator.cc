@@ -29,7 +29,7 @@ ReconcilerOptions OptionsWith(absl::Duration tick, bool measures) {
   options.own_thread = false;
   if (measures) options.preflight.devices = {v1::DEVICE_CPU};
   options.preflight.limit = absl::Seconds(40);
-  options.preflight.floors = {{"cpu", "product_tflops", 1}};
+  options.preflight.floors = {{"cpu", "matmul_tflops", 1}};
   return options;
 }
 

@@ -124,8 +124,8 @@ void RankLife::Take(const v1::AgentToRank& message) {
 void RankLife::Begin() {
   const std::string& name = launch_.spec().name();
   if (absl::StartsWith(name, "broken")) {
-    v1::RankFault fault;
-    fault.set_kind(v1::RankFault::KIND_CONFIGURATION);
+    v1::ErrorClass fault;
+    fault.set_kind(v1::ErrorClass::KIND_CONFIGURATION);
     fault.set_permanent(world_->dice.OneIn(2));
     fault.set_node_only(world_->dice.OneIn(2));
     return End(1, 0, "invalid program", fault);
@@ -146,7 +146,7 @@ void RankLife::Measure() {
   v1::RankToAgent message;
   message.mutable_measured()->set_device(launch_.device());
   message.mutable_measured()->set_name("cpu");
-  message.mutable_measured()->set_product_flops(world_->dice.OneIn(20) ? kSlowFlops : kHealthyFlops);
+  message.mutable_measured()->set_matmul_flops(world_->dice.OneIn(20) ? kSlowFlops : kHealthyFlops);
   Send(message);
   End(0, 0, "");
 }
@@ -172,7 +172,7 @@ void RankLife::JoinRendezvous() {
   set.mutable_store_set()->set_key(AddressKey(id_.rank));
   set.mutable_store_set()->set_value(absl::StrCat(node_, ":", id_.rank));
   Send(set);
-  for (int peer = 0; peer < launch_.world(); ++peer) {
+  for (int peer = 0; peer < launch_.world_size(); ++peer) {
     if (peer != id_.rank) awaited_.insert(peer + 1);
   }
   const std::set<int64_t> asked = awaited_;
@@ -202,7 +202,7 @@ void RankLife::Step() {
   const auto again = [this](absl::Duration least, absl::Duration most) {
     Later(least, most, [](RankLife* self) { self->Step(); });
   };
-  const bool all = static_cast<int>(group.size()) == launch_.world() &&
+  const bool all = static_cast<int>(group.size()) == launch_.world_size() &&
                    std::all_of(group.begin(), group.end(), [](const auto& rank) {
                      return rank->alive() && !rank->stopped_ && rank->phase_ == Phase::kTraining;
                    });
@@ -284,11 +284,11 @@ void RankLife::Signal(int signal) {
         [](RankLife* self) { self->End(kStoppedExitCode, 0, "stopped by SIGTERM"); });
 }
 
-void RankLife::End(int exit_code, int signal, const std::string& error, std::optional<v1::RankFault> fault) {
+void RankLife::End(int exit_code, int signal, const std::string& error, std::optional<v1::ErrorClass> fault) {
   if (signal == 0) {
     v1::RankToAgent last;
     last.mutable_finished()->set_error(error);
-    if (fault.has_value()) *last.mutable_finished()->mutable_fault() = *fault;
+    if (fault.has_value()) *last.mutable_finished()->mutable_error_class() = *fault;
     Send(last);
   }
   ProcessEnd end;

@@ -59,7 +59,7 @@ class RankLife : public std::enable_shared_from_this<RankLife> {
   void Finish();
   void Save(bool leaves);
   void OnPeerLost(int rank);
-  void End(int exit_code, int signal, const std::string& error, std::optional<v1::RankFault> fault = {});
+  void End(int exit_code, int signal, const std::string& error, std::optional<v1::ErrorClass> fault = {});
   void Send(const v1::RankToAgent& message);
   std::string DirectoryName() const { return launch_.spec().checkpoint().dir(); }
 

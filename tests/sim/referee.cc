@@ -227,7 +227,7 @@ void Referee::CheckPreemption(const v1::Job& job) {
     const auto head = known_.find(job.pause().preempted_by());
     if (head == known_.end())
       return world_->ReportViolation(absl::StrCat("job ", job.id(), ": preempted by an unknown job"));
-    if (!job.lent() && head->second.priority <= job.spec().priority())
+    if (!job.backfilled() && head->second.priority <= job.spec().priority())
       world_->ReportViolation(absl::StrCat("job ", job.id(), ": preempted by ", head->first, " of priority ",
                                            head->second.priority));
     preempted_[job.id()] = {job.attempt(), CountedAttempts(job)};
@@ -399,7 +399,7 @@ void Referee::Submitted(const std::string& request_id, const v1::Job& job) {
 
 void Referee::Answered(const std::string& what, const v1::Job& job) {
   // The reply states that a full disk prevented storing; a crash may forget such a cancel.
-  if (!job.not_on_disk().empty()) return;
+  if (!job.store_error().empty()) return;
   const v1::JobState state = job.state();
   if (what == "cancel" && !Ended(state) && state != v1::JOB_STATE_CANCELLING)
     world_->ReportViolation(absl::StrCat("job ", job.id(), ": state ", Name(state), " after a cancel"));

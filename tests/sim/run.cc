@@ -190,7 +190,7 @@ void Cluster::SendStaleMessage(Node* node) {
   if (stream == nullptr || stream->epoch() < 2 || alive.empty()) return;
   const RankId id = alive[0]->id();
   v1::AgentMessage message;
-  message.set_epoch(stream->epoch() - 1);
+  message.set_stream_generation(stream->epoch() - 1);
   message.mutable_stopped()->set_job_id(id.of.job_id);
   message.mutable_stopped()->set_attempt(id.of.attempt);
   world_.Log("stale message sent node=", node->name());

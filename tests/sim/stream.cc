@@ -75,7 +75,7 @@ void Stream::Arrived(v1::AgentMessage message) {
       host_.opened(node_, epoch());
     }
   } else {
-    const int64_t generation = message.epoch();
+    const int64_t generation = message.stream_generation();
     status = session_->Take(&message);
     if (status.ok()) host_.heard(node_, epoch());
     if (status.ok() && generation != epoch())

@@ -212,7 +212,7 @@ void Users::ResumeAll() {
   if (JobBoard* const board = coordinator_->board()) {
     for (const auto& job : board->Live()) {
       const bool held = job->state() == v1::JOB_STATE_PAUSED || job->state() == v1::JOB_STATE_PAUSING;
-      if (held && !job->pause().resumes()) Request("resume", job->id());
+      if (held && !job->pause().resumes_automatically()) Request("resume", job->id());
     }
   }
   world_->After(absl::Seconds(5), [this] { ResumeAll(); });
@@ -228,7 +228,7 @@ bool Users::CanNeverStart(const v1::Job& job, const std::set<std::string>& other
       return std::any_of(job.after().begin(), job.after().end(),
                          [&](const v1::Job::After& after) { return others.count(after.job()) != 0; });
     case Waiting::CODE_NODES:
-    case Waiting::CODE_BEHIND:
+    case Waiting::CODE_QUEUE_ORDER:
     case Waiting::CODE_QUOTA:
       return too_large_.count(job.id()) != 0;
     default:

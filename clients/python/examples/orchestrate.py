@@ -39,7 +39,7 @@ def follow(client, job_id):
 
 def orchestrate(client, run, spec):
     submission = client.submit(spec, request_id=f"orchestrate-{run}")
-    for fault in submission.faults:
+    for fault in submission.violations:
         emit("warning", field=fault.field, reason=fault.reason)
     emit("submitted", job=submission.job.id)
     job = follow(client, submission.job.id)
@@ -66,7 +66,7 @@ def main():
         with fsdpd.Client() as client:
             return 0 if orchestrate(client, run, pathlib.Path(path)) else 1
     except fsdpd.SpecError as error:
-        for fault in error.faults:
+        for fault in error.violations:
             emit("fault", rule=fault.rule, field=fault.field, reason=fault.reason, fix=fault.fix)
         return 3
     except fsdpd.Error as error:

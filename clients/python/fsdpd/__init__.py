@@ -18,15 +18,15 @@ from fsdpd.errors import (AlreadyExists, Conflict, DeadlineExceeded, Error, Exha
 from fsdpd.follow import JobChanged, LogLine, StepDone, Update, is_ended
 from fsdpd.spec import SpecSource, read_spec
 from fsdpd.v1.coordinator_pb2 import Event, Job, JobState, Node
-from fsdpd.v1.course_pb2 import StepCourse
 from fsdpd.v1.event_pb2 import EventKind
 from fsdpd.v1.job_pb2 import JobSpec
-from fsdpd.v1.plan_pb2 import Fault, Plan
+from fsdpd.v1.plan_pb2 import Plan, Violation
 from fsdpd.v1.steps_pb2 import StepRecord
+from fsdpd.v1.timeline_pb2 import StepTimeline
 
 __all__ = [
     "AlreadyExists", "AsyncClient", "Client", "Conflict", "DeadlineExceeded", "Error", "Event", "EventKind",
-    "Exhausted", "Fault", "InvalidRequest", "Job", "JobChanged", "JobSpec", "JobState", "LogLine", "Node", "NotFound",
-    "NotPermitted", "Plan", "SpecError", "SpecSource", "StepCourse", "StepDone", "StepRecord", "StepsMissing", "StepsUnread",
-    "Submission", "TraceLine", "TraceOrder", "TraceWritten", "Unavailable", "Update", "WrongState", "is_ended", "read_spec",
+    "Exhausted", "InvalidRequest", "Job", "JobChanged", "JobSpec", "JobState", "LogLine", "Node", "NotFound",
+    "NotPermitted", "Plan", "SpecError", "SpecSource", "StepDone", "StepRecord", "StepTimeline", "StepsMissing", "StepsUnread",
+    "Submission", "TraceLine", "TraceOrder", "TraceWritten", "Unavailable", "Update", "Violation", "WrongState", "is_ended", "read_spec",
 ]

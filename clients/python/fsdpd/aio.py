@@ -22,10 +22,10 @@ from fsdpd.places import Places, Tries
 from fsdpd.spec import SpecSource, SpecText, load_spec
 from fsdpd.v1.coordinator_pb2 import Event, Job, JobState, Node
 from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
-from fsdpd.v1.course_pb2 import GetStepCourseResponse
 from fsdpd.v1.job_pb2 import JobSpec
-from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
+from fsdpd.v1.plan_pb2 import Plan, PlanSearch, Violation
 from fsdpd.v1.steps_pb2 import StepRecord
+from fsdpd.v1.timeline_pb2 import GetStepTimelineResponse
 
 A = TypeVar("A")
 U = TypeVar("U")
@@ -82,16 +82,16 @@ class AsyncClient:
     async def _run_spec(self, source: SpecSource, make: Callable[[JobSpec], Call[A]], timeout_s: float | None) -> A:
         """Runs a call with a spec. A SpecError has all violations, with their position in the source."""
         text = load_spec(source)
-        if text.faults:
+        if text.violations:
             raise text.refusal(await self._remote_violations(text, timeout_s))
         try:
             return await self._run(make(text.spec), timeout_s)
         except SpecError as error:
             # The status of an error has limited space; validate() returns all violations.
-            faults = await self._remote_violations(text, timeout_s) if error.more_faults else []
-            raise text.with_places(error, faults) from None
+            violations = await self._remote_violations(text, timeout_s) if error.more_violations else []
+            raise text.with_places(error, violations) from None
 
-    async def _remote_violations(self, text: SpecText, timeout_s: float | None) -> list[Fault]:
+    async def _remote_violations(self, text: SpecText, timeout_s: float | None) -> list[Violation]:
         """Returns the coordinator's violations of the readable part of the spec; none if the call fails."""
         try:
             return await self._run(calls.validate(text.spec), timeout_s) if text.is_tree else []
@@ -108,14 +108,14 @@ class AsyncClient:
         return await self._run_spec(
             spec, lambda read: calls.submit(read, request_id, after, preemptible, project), timeout_s)
 
-    async def validate(self, spec: SpecSource, *, timeout_s: float | None = None) -> list[Fault]:
+    async def validate(self, spec: SpecSource, *, timeout_s: float | None = None) -> list[Violation]:
         """Returns all violations of a spec: those of its text, and those that the coordinator finds in the readable
         part. Raises SpecError if the text is not a map of fields."""
         text = load_spec(spec)
         if not text.is_tree:
             raise text.refusal(())
         violations = await self._run(calls.validate(text.spec), timeout_s)
-        return list(text.refusal(violations).faults)
+        return list(text.refusal(violations).violations)
 
     async def plan(self, spec: SpecSource, *, timeout_s: float | None = None) -> Plan:
         return await self._run_spec(spec, calls.plan, timeout_s)
@@ -236,10 +236,10 @@ class AsyncClient:
                 yield each
             from_step = page.next_step
 
-    async def course(self, job_id: str, *, timeout_s: float | None = None) -> GetStepCourseResponse:
+    async def step_timeline(self, job_id: str, *, timeout_s: float | None = None) -> GetStepTimelineResponse:
         """Returns the step timeline of the newest step that rank 0 reported (at most one per second): the instructions
         of each lane with their times, the memory by component, and the attempt. NotFound before the first report."""
-        return await self._run(calls.course(job_id), timeout_s)
+        return await self._run(calls.step_timeline(job_id), timeout_s)
 
     async def trace(self, job_id: str, *, steps: int = 1, attempt: int | None = None, rank: int | None = None,
                     memory_snapshot: bool = False) -> AsyncIterator[TraceOrder | TraceWritten | TraceLine]:
@@ -282,7 +282,7 @@ class AsyncClient:
     async def events(self, *, job: str = "", node: str = "", since_unix_nanos: int = 0, after: int = 0, filter: str = "",
                      newest_first: bool = False, timeout_s: float | None = None) -> AsyncIterator[Event]:
         """Yields the retained events of jobs and nodes, oldest first by default, and fetches pages as needed. An event
-        of kind FORGOTTEN has the number of deleted events of a job or node. NotFound if the job does not exist and has
+        of kind EVENTS_DELETED has the number of deleted events of a job or node. NotFound if the job does not exist and has
         no retained events."""
         found = False
         async for event in self._events(job, node, since_unix_nanos, after, filter, newest_first, timeout_s):

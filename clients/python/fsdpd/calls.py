@@ -16,11 +16,11 @@ from google.protobuf.message import Message
 
 from fsdpd.errors import InvalidRequest
 from fsdpd.v1 import coordinator_pb2 as api
-from fsdpd.v1.course_pb2 import GetStepCourseRequest, GetStepCourseResponse
-from fsdpd.v1.event_pb2 import EVENT_KIND_FORGOTTEN
+from fsdpd.v1.event_pb2 import EVENT_KIND_EVENTS_DELETED
 from fsdpd.v1.job_pb2 import JobSpec
-from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
+from fsdpd.v1.plan_pb2 import Plan, PlanSearch, Violation
 from fsdpd.v1.steps_pb2 import ListStepsRequest, ListStepsResponse, StepRecord
+from fsdpd.v1.timeline_pb2 import GetStepTimelineRequest, GetStepTimelineResponse
 from fsdpd.v1.trace_pb2 import TraceJobRequest, TraceJobResponse
 
 A = TypeVar("A")
@@ -36,10 +36,10 @@ class Call(Generic[A]):
 
 @dataclass(frozen=True)
 class Submission:
-    """Result of submit(). `faults` are adjustments and warnings. Submitting again with `request_id` returns the same
+    """Result of submit(). `violations` are adjustments and warnings. Submitting again with `request_id` returns the same
     job."""
     job: api.Job
-    faults: tuple[Fault, ...]
+    violations: tuple[Violation, ...]
     request_id: str
 
 
@@ -58,11 +58,11 @@ def submit(spec: JobSpec, request_id: str | None, after: Sequence[str], preempti
     request = api.SubmitJobRequest(spec=spec, request_id=made, after=after, preemptible=preemptible,
                                    project=project)
     return Call("SubmitJob", request,
-                lambda response: Submission(response.job, tuple(response.faults), made))
+                lambda response: Submission(response.job, tuple(response.violations), made))
 
 
-def validate(spec: JobSpec) -> Call[list[Fault]]:
-    return Call("ValidateJob", api.ValidateJobRequest(spec=spec), lambda response: list(response.faults))
+def validate(spec: JobSpec) -> Call[list[Violation]]:
+    return Call("ValidateJob", api.ValidateJobRequest(spec=spec), lambda response: list(response.violations))
 
 
 def plan(spec: JobSpec) -> Call[Plan]:
@@ -129,8 +129,8 @@ def events(page_token: str, job: str, node: str, since_unix_nanos: int, after: i
 
 
 def is_event_of(event: api.Event, job: str) -> bool:
-    """True if the event proves that the job existed. A FORGOTTEN event proves it only if it names the job."""
-    return event.kind != EVENT_KIND_FORGOTTEN or (bool(job) and event.job == job)
+    """True if the event proves that the job existed. An EVENTS_DELETED event proves it only if it names the job."""
+    return event.kind != EVENT_KIND_EVENTS_DELETED or (bool(job) and event.job == job)
 
 
 def cordon(node: str, reason: str) -> Call[api.Node]:
@@ -154,8 +154,8 @@ def preflight(node: str) -> Call[api.Node]:
     return Call("PreflightNode", api.PreflightNodeRequest(node=node), _node)
 
 
-def course(job_id: str) -> Call[GetStepCourseResponse]:
-    return Call("GetStepCourse", GetStepCourseRequest(id=job_id), lambda response: response)
+def step_timeline(job_id: str) -> Call[GetStepTimelineResponse]:
+    return Call("GetStepTimeline", GetStepTimelineRequest(id=job_id), lambda response: response)
 
 
 def version() -> Call[str]:

@@ -8,26 +8,26 @@ from typing import Any
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from fsdpd.v1.coordinator_pb2 import SpecFaults
-from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Fault
+from fsdpd.v1.coordinator_pb2 import SpecViolations
+from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Violation
 
 _DETAILS = "grpc-status-details-bin"
 
 
 class Error(Exception):
     """A failed call. `reason` is its error id: stable, registered in proto/fsdpd/v1/reason.proto, and explained by
-    `fsdpctl explain ID`. It is empty if no coordinator answered. `faults` are violations of fields, if the error is
+    `fsdpctl explain ID`. It is empty if no coordinator answered. `violations` are violations of fields, if the error is
     about fields."""
 
-    def __init__(self, message: str, *, code: grpc.StatusCode, reason: str = "", faults: Sequence[Fault] = (),
-                 more_faults: int = 0, metadata: Mapping[str, str] | None = None,
+    def __init__(self, message: str, *, code: grpc.StatusCode, reason: str = "", violations: Sequence[Violation] = (),
+                 more_violations: int = 0, metadata: Mapping[str, str] | None = None,
                  retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.code = code
         self.reason = reason
-        self.faults = tuple(faults)
-        self.more_faults = more_faults  # Number of violations that did not fit; validate() returns all.
+        self.violations = tuple(violations)
+        self.more_violations = more_violations  # Number of violations that did not fit; validate() returns all.
         self.metadata = dict(metadata or {})
         self.retry_after_s = retry_after_s
 
@@ -36,15 +36,15 @@ class Error(Exception):
 
 
 class InvalidRequest(Error):
-    """A field of the request is wrong; `faults` names it."""
+    """A field of the request is wrong; `violations` names it."""
 
 
 class SpecError(InvalidRequest):
-    """The spec is invalid. `faults` has violations found in its text by this client, or those of the coordinator."""
+    """The spec is invalid. `violations` has violations found in its text by this client, or those of the coordinator."""
 
     def __str__(self) -> str:
-        lines = [f"{_place(fault)}{_reason(fault)} [{fault.rule}]" for fault in self.faults]
-        more = [f"and {self.more_faults} more"] if self.more_faults else []
+        lines = [f"{_place(fault)}{_reason(fault)} [{fault.rule}]" for fault in self.violations]
+        more = [f"and {self.more_violations} more"] if self.more_violations else []
         return "\n".join([super().__str__(), *lines, *more])
 
 
@@ -94,11 +94,11 @@ _KINDS: dict[grpc.StatusCode, type[Error]] = {
 }
 
 
-def _place(fault: Fault) -> str:
+def _place(fault: Violation) -> str:
     return f"{fault.file}:{fault.line}:{fault.column}: " if fault.line else ""
 
 
-def _reason(fault: Fault) -> str:
+def _reason(fault: Violation) -> str:
     """"field: reason; fix" without empty parts: a syntax error has no field."""
     return (fault.field and f"{fault.field}: ") + fault.reason + (fault.fix and f"; {fault.fix}")
 
@@ -119,11 +119,12 @@ def from_rpc(error: grpc.RpcError) -> Error:
     raw = next((value for key, value in call.trailing_metadata() or () if key == _DETAILS), b"")
     details = status_pb2.Status.FromString(raw)
     info = _unpacked(details, error_details_pb2.ErrorInfo)
-    faults = _unpacked(details, SpecFaults)
-    found = list(faults.faults) or [
-        Fault(severity=SEVERITY_ERROR, field=each.field, reason=each.description)
+    violations = _unpacked(details, SpecViolations)
+    found = list(violations.violations) or [
+        Violation(severity=SEVERITY_ERROR, field=each.field, reason=each.description)
         for each in _unpacked(details, error_details_pb2.BadRequest).field_violations]
     delay = _unpacked(details, error_details_pb2.RetryInfo).retry_delay
     kind = SpecError if info.reason == "INVALID_SPEC" else _KINDS.get(code, Error)
-    return kind(call.details() or code.name, code=code, reason=info.reason, faults=found, more_faults=faults.more,
-                metadata=dict(info.metadata), retry_after_s=delay.ToTimedelta().total_seconds() or None)
+    return kind(call.details() or code.name, code=code, reason=info.reason, violations=found,
+                more_violations=violations.more, metadata=dict(info.metadata),
+                retry_after_s=delay.ToTimedelta().total_seconds() or None)

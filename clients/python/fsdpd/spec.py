@@ -24,12 +24,12 @@ from fsdpd import text_tree
 from fsdpd.errors import SpecError
 from fsdpd.text_tree import Node, Place
 from fsdpd.v1.job_pb2 import JobSpec, Variable
-from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Fault
+from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Violation
 
 # A message; a mapping of fields; YAML or JSON as text; or the path of a file with that.
 SpecSource = JobSpec | Mapping[str, Any] | str | os.PathLike[str]
 
-_MAX_FAULTS = 100
+_MAX_VIOLATIONS = 100
 # Python's int() and float() also take underscores and the digits of other scripts.
 _DECIMAL = re.compile(r"[+-]?[0-9.][0-9.eE+-]*\Z")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}\Z")  # int() refuses more than 4,300 digits.
@@ -41,49 +41,49 @@ _MAX_EXACT = 2**53  # Doubles above it do not represent every integer.
 
 @dataclass
 class SpecText:
-    """Result of parsing. `spec` is complete if `faults` is empty. `unread` are fields of the text that could not be
+    """Result of parsing. `spec` is complete if `violations` is empty. `unread` are fields of the text that could not be
     stored in `spec`. `is_tree` is false if the text is not a map of fields."""
     spec: JobSpec
-    faults: list[Fault] = member(default_factory=list)
+    violations: list[Violation] = member(default_factory=list)
     unread: list[str] = member(default_factory=list)
     places: dict[str, Place] = member(default_factory=dict)
     is_tree: bool = True
 
-    def located(self, faults: Iterable[Fault]) -> list[Fault]:
+    def located(self, violations: Iterable[Violation]) -> list[Violation]:
         """Returns the coordinator's violations with the position of their field, or of the nearest enclosing field."""
-        return [self._located(fault) for fault in faults]
+        return [self._located(fault) for fault in violations]
 
-    def _located(self, fault: Fault) -> Fault:
+    def _located(self, fault: Violation) -> Violation:
         field = fault.field
         while field and field not in self.places:
             field = field[:max(field.rfind("."), field.rfind("["), 0)]
         place = self.places.get(field, Place())
-        made = Fault(file=place.file, line=place.line, column=place.column)
+        made = Violation(file=place.file, line=place.line, column=place.column)
         made.MergeFrom(fault)
         return made
 
-    def refusal(self, violations: Iterable[Fault]) -> SpecError:
+    def refusal(self, violations: Iterable[Violation]) -> SpecError:
         """Returns the error with all violations of the text, and those of the coordinator (`violations`) except about
         fields that could not be read."""
         unread = self.unread
         kept = [fault for fault in violations if not any(
             _is_within(fault.field, each) or _is_within(each, fault.field) for each in unread)]
-        found = _in_order([*self.faults, *self.located(kept)])
+        found = _in_order([*self.violations, *self.located(kept)])
         count = len(found)
         return SpecError(f"the job spec has {count} error{'s' * (count > 1)}", code=grpc.StatusCode.INVALID_ARGUMENT,
-                         reason="INVALID_SPEC", faults=found)
+                         reason="INVALID_SPEC", violations=found)
 
-    def with_places(self, error: SpecError, violations: Sequence[Fault]) -> SpecError:
+    def with_places(self, error: SpecError, violations: Sequence[Violation]) -> SpecError:
         """Adds positions to an error of the coordinator. `violations` is the complete list of violations, or empty if
         `error` has all of them."""
-        error.faults = tuple(_in_order(self.located(violations or error.faults)))
+        error.violations = tuple(_in_order(self.located(violations or error.violations)))
         if violations:
-            error.more_faults = 0
+            error.more_violations = 0
         return error
 
 
-def _in_order(faults: Iterable[Fault]) -> list[Fault]:
-    return sorted(faults, key=lambda fault: (fault.file, fault.line, fault.column))
+def _in_order(violations: Iterable[Violation]) -> list[Violation]:
+    return sorted(violations, key=lambda fault: (fault.file, fault.line, fault.column))
 
 
 def _is_within(field: str, parent: str) -> bool:
@@ -94,7 +94,7 @@ def read_spec(source: SpecSource) -> JobSpec:
     """Parses a spec. Relative paths of token files, checkpoints and plug-ins become absolute, based on the file's
     directory, or on the working directory for other sources. Raises SpecError with all violations of the text."""
     text = load_spec(source)
-    if text.faults:
+    if text.violations:
         raise text.refusal(())
     return text.spec
 
@@ -116,7 +116,7 @@ def load_spec(source: SpecSource) -> SpecText:
     made = SpecText(spec, places={"": Place(root.place.file, 1, 1) if root.place.line else root.place})
     reader = _Reader(made)
     if fault is not None:
-        made.faults.append(fault)
+        made.violations.append(fault)
         made.is_tree = False
     elif root.kind == "null":
         reader.fault(root.place, "no_value", "", "the spec is empty",
@@ -179,8 +179,8 @@ class _Reader:
         if field and rule not in ("duplicate_field", "two_of_oneof"):  # For these, the first value is stored.
             # One bad item makes the whole list unread, because the indices of later items shift.
             self._out.unread.append(field[:field.rfind("[")] if field.endswith("]") else field)
-        if len(self._out.faults) < _MAX_FAULTS:
-            self._out.faults.append(Fault(rule=rule, severity=SEVERITY_ERROR, field=field, reason=reason, fix=fix,
+        if len(self._out.violations) < _MAX_VIOLATIONS:
+            self._out.violations.append(Violation(rule=rule, severity=SEVERITY_ERROR, field=field, reason=reason, fix=fix,
                                           file=place.file, line=place.line, column=place.column))
 
     def message(self, node: Node, path: str, message: Message) -> None:

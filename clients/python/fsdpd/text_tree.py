@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Fault
+from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Violation
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32
@@ -47,11 +47,11 @@ class Node:
 class _Refused(Exception):
     def __init__(self, place: Place, rule: str, reason: str, fix: str) -> None:
         super().__init__(reason)
-        self.fault = Fault(rule=rule, severity=SEVERITY_ERROR, reason=reason, fix=fix, file=place.file, line=place.line,
+        self.fault = Violation(rule=rule, severity=SEVERITY_ERROR, reason=reason, fix=fix, file=place.file, line=place.line,
                            column=place.column)
 
 
-def parse(text: bytes, file: str) -> tuple[Node, Fault | None]:
+def parse(text: bytes, file: str) -> tuple[Node, Violation | None]:
     """Returns the root and a violation or None. With a violation the tree is invalid. The root of an empty text is
     null."""
     nothing = Node("null", Place(file, 1, 1))

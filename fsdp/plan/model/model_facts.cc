@@ -485,9 +485,10 @@ Params PluginParams(const UnitDescription& unit) {
 UnitFacts Unit(const UnitDescription& from, int64_t tokens, int64_t input_bytes, int64_t compute_bytes) {
   const auto bytes = [&](int64_t values) { return tokens * values * compute_bytes; };
   UnitFacts unit{from.name, UnitKind::kBlock, PluginParams(from)};
-  const int64_t selective = from.kept_values_selective == 0 ? from.kept_values : from.kept_values_selective;
-  unit.saved_bytes = {std::max(bytes(from.kept_values), input_bytes), std::max(bytes(selective), input_bytes),
-                      input_bytes};
+  const int64_t selective =
+      from.saved_values_selective == 0 ? from.saved_values : from.saved_values_selective;
+  unit.saved_bytes = {std::max(bytes(from.saved_values), input_bytes),
+                      std::max(bytes(selective), input_bytes), input_bytes};
   // Units use autograd: a gradient exists before it is cast into the bucket.
   unit.workspace_bytes = bytes(from.workspace_values) + LargestMatrix(unit.params) * compute_bytes;
   unit.output_bytes = bytes(from.output_values);

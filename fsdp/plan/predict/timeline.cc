@@ -151,8 +151,8 @@ Timeline TimelineOf(const v1::Plan& plan) {
   const auto& spans = prediction.timeline().spans();
   FSDPD_CHECK(prediction.has_timeline() && spans.size() == plan.instructions_size());
   Timeline timeline;
-  timeline.title = absl::StrCat(plan.resolved().name(), ": one step on one of ", plan.world(), " ranks, ",
-                                prediction.profile().name(), ", predicted");
+  timeline.title = absl::StrCat(plan.resolved().name(), ": one step on one of ", plan.world_size(),
+                                " ranks, ", prediction.profile().name(), ", predicted");
   timeline.tracks = {"compute", "gather", "reduce", "outer", "copy"};
   for (int n = 0; n < spans.size(); ++n) {
     const v1::Plan::Instruction& i = plan.instructions(n);

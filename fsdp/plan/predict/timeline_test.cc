@@ -14,7 +14,7 @@ namespace {
 v1::Plan SmallPlan() {
   v1::Plan plan;
   plan.mutable_resolved()->set_name("job");
-  plan.set_world(2);
+  plan.set_world_size(2);
   plan.mutable_memory()->set_peak_bytes(3000);
   const auto add = [&](const char* op, const char* lane, double start, double seconds) {
     v1::Plan::Instruction* instruction = plan.add_instructions();

@@ -174,7 +174,7 @@ void Add(const DataConfig& data, const EvaluationConfig& evaluation, Lines* line
   AddSources("validation", data.validation, lines);
   to.Int("synthetic_vocab", data.synthetic_vocab);
   to.Int("sequence_length", data.sequence_length);
-  to.Text("ignored_token", data.ignored_token ? absl::StrCat(*data.ignored_token) : "none");
+  to.Text("ignored_token", data.ignore_index ? absl::StrCat(*data.ignore_index) : "none");
   to.Text("document_end_token", data.document_end_token ? absl::StrCat(*data.document_end_token) : "none");
   to.Int("evaluation.every_steps", evaluation.every_steps);
   to.Int("evaluation.samples", evaluation.samples);

@@ -98,7 +98,7 @@ Changes ModelAndDataChanges() {
       [](Job* j) { j->spec.data.validation = {{"/data/c.bin"}}; },
       [](Job* j) { j->spec.data.synthetic_vocab = 7; },
       [](Job* j) { j->spec.data.sequence_length = 7; },
-      [](Job* j) { j->spec.data.ignored_token = 0; },
+      [](Job* j) { j->spec.data.ignore_index = 0; },
       [](Job* j) { j->spec.data.document_end_token = 0; },
       [](Job* j) { j->spec.evaluation.every_steps = 7; },
       [](Job* j) { j->spec.evaluation.samples = 7; },
@@ -198,7 +198,7 @@ Changes PlanChanges() {
       [](Job* j) { j->layout.buckets[0].types.wire = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.gradient = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.halves = true; },
-      [](Job* j) { j->layout.units[1].borrows = -1; },
+      [](Job* j) { j->layout.units[1].tied_to = -1; },
       [](Job* j) { j->layout.buckets[0].trainable = false; },
       [](Job* j) {
         j->layout.buckets[0].trainable = false;

@@ -11,7 +11,7 @@ namespace {
 constexpr FaultLevel kError = FaultLevel::kError;
 constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
 
-// Limit of the lists that record skipped samples (fsdp/checkpoint/training_state.h, Job.passed_over).
+// Limit of the lists that record skipped samples (fsdp/checkpoint/training_state.h, Job.skipped_samples).
 constexpr int64_t kMost = 1000;
 constexpr int64_t kMostWindow = 1024;
 

@@ -178,10 +178,10 @@ const Rule kRules[] = {
                              " tokens, and the model supports at most ", most),
                 absl::StrCat("write sequence_length: ", most, " or less", longer)}};
      }},
-    {"ignored_token_range", kError, "data.ignored_token", "ignored_token must be an id of the vocabulary",
+    {"ignore_index_range", kError, "data.ignore_index", "ignore_index must be an id of the vocabulary",
      [](const Facts& f) -> Findings {
-       if (!f.job.data().has_ignored_token() || !f.ModelIsKnown()) return {};
-       const int64_t token = f.job.data().ignored_token();
+       if (!f.job.data().has_ignore_index() || !f.ModelIsKnown()) return {};
+       const int64_t token = f.job.data().ignore_index();
        if (token >= 0 && token < VocabSize(f.model())) return {};
        return {{absl::StrCat("token ", token, " is not in the vocabulary of ", VocabSize(f.model())),
                 "write the id of the padding token, or leave it out to count every target"}};
@@ -212,15 +212,15 @@ const Rule kRules[] = {
     {"document_end_token_occurs", kWarn, "data.document_end_token",
      "document_end_token must be an id that the data can contain", DocumentsEnd},
     {"document_end_is_learnt", kWarn, "data.document_end_token",
-     "document_end_token should not be ignored_token",
+     "document_end_token should not be ignore_index",
      [](const Facts& f) -> Findings {
        const v1::Data& data = f.job.data();
-       if (!data.has_document_end_token() || !data.has_ignored_token()) return {};
-       if (!f.IsValid({"data.document_end_token", "data.ignored_token"})) return {};
-       if (data.document_end_token() != data.ignored_token()) return {};
-       return {{absl::StrCat("token ", data.ignored_token(),
-                             " is also ignored_token, so the model is not trained to end documents"),
-                "pad with another token, or use a mask instead of ignored_token"}};
+       if (!data.has_document_end_token() || !data.has_ignore_index()) return {};
+       if (!f.IsValid({"data.document_end_token", "data.ignore_index"})) return {};
+       if (data.document_end_token() != data.ignore_index()) return {};
+       return {{absl::StrCat("token ", data.ignore_index(),
+                             " is also ignore_index, so the model is not trained to end documents"),
+                "pad with another token, or use a mask instead of ignore_index"}};
      }},
     {"documents_need_llama", kError, "data.document_end_token",
      "document_end_token supports only models of the Llama family",

@@ -97,7 +97,7 @@ std::vector<BadCase> BadCases() {
          data->set_document_end_token(1 << 16);
        }},
       {"document_end_is_learnt", "data.document_end_token",
-       [](J* j) { j->mutable_data()->set_ignored_token(j->data().document_end_token()); }},
+       [](J* j) { j->mutable_data()->set_ignore_index(j->data().document_end_token()); }},
       {"documents_need_llama", "data.document_end_token", MakeGpt2},
       {"documents_need_llama", "data.document_end_token", MakePlugin},
       {"documents_need_whole_samples", "data.document_end_token",

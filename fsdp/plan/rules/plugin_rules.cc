@@ -131,13 +131,13 @@ Findings ChecksBorrows(const Facts& f) {
   std::set<std::string> earlier, lent;
   for (int u = 0; u < PluginOf(f).units_size(); ++u) {
     const v1::Plugin::Unit& unit = PluginOf(f).units(u);
-    if (!unit.borrows().empty() && earlier.count(unit.borrows()) == 0) {
-      findings.push_back({absl::StrCat("unit ", unit.name(), " borrows from '", unit.borrows(),
+    if (!unit.tied_to().empty() && earlier.count(unit.tied_to()) == 0) {
+      findings.push_back({absl::StrCat("unit ", unit.name(), " borrows from '", unit.tied_to(),
                                        "', which is not an earlier unit"),
-                          "name an earlier unit", UnitField(u, "borrows")});
-    } else if (!unit.borrows().empty() && !lent.insert(unit.borrows()).second) {
-      findings.push_back({absl::StrCat("unit ", unit.borrows(), " is borrowed twice"),
-                          "let one unit borrow from it", UnitField(u, "borrows")});
+                          "name an earlier unit", UnitField(u, "tied_to")});
+    } else if (!unit.tied_to().empty() && !lent.insert(unit.tied_to()).second) {
+      findings.push_back({absl::StrCat("unit ", unit.tied_to(), " is borrowed twice"),
+                          "let one unit borrow from it", UnitField(u, "tied_to")});
     }
     earlier.insert(unit.name());
   }
@@ -156,8 +156,8 @@ Findings ChecksNumbers(const Facts& f) {
                                        " and must be between ", least, " and 2^24 values per token"),
                           kDescribeAgain, UnitField(u, name)});
     };
-    check("kept_values", unit.kept_values(), 0);
-    check("kept_values_selective", unit.kept_values_selective(), 0);
+    check("saved_values", unit.saved_values(), 0);
+    check("saved_values_selective", unit.saved_values_selective(), 0);
     check("workspace_values", unit.workspace_values(), 0);
     check("output_values", unit.output_values(), u + 1 < units ? 1 : 0);
     if (std::isfinite(unit.flops_per_token()) && unit.flops_per_token() >= 0 &&

@@ -166,7 +166,7 @@ std::vector<BadCase> PluginCases() {
          j->mutable_model()->mutable_plugin()->set_description("mine.json");
        }},
       {"initial_not_for_plugins", "train.initial",
-       [](v1::JobSpec* j) { Plugin(j), j->mutable_train()->mutable_initial()->set_deviation(0.01); }},
+       [](v1::JobSpec* j) { Plugin(j), j->mutable_train()->mutable_initial()->set_std(0.01); }},
       {"plugin_vocab_size_range", "model.plugin.vocab_size",
        [](v1::JobSpec* j) { Plugin(j)->set_vocab_size(0); }},
       {"plugin_sequence_range", "model.plugin.max_sequence_length",
@@ -192,15 +192,15 @@ std::vector<BadCase> PluginCases() {
        [unit](v1::JobSpec* j) { unit(j, 0)->mutable_params(0)->set_shape(1, int64_t{1} << 31); }},
       {"plugin_params", "model.plugin.units[0].params",
        [unit](v1::JobSpec* j) { unit(j, 0)->clear_params(); }},
-      {"plugin_borrows", "model.plugin.units[1].borrows",
-       [unit](v1::JobSpec* j) { unit(j, 1)->set_borrows("last"); }},
-      {"plugin_borrows", "model.plugin.units[2].borrows",
+      {"plugin_borrows", "model.plugin.units[1].tied_to",
+       [unit](v1::JobSpec* j) { unit(j, 1)->set_tied_to("last"); }},
+      {"plugin_borrows", "model.plugin.units[2].tied_to",
        [unit](v1::JobSpec* j) {
-         unit(j, 1)->set_borrows("first");
-         j->mutable_model()->mutable_plugin()->mutable_units(2)->set_borrows("first");
+         unit(j, 1)->set_tied_to("first");
+         j->mutable_model()->mutable_plugin()->mutable_units(2)->set_tied_to("first");
        }},
-      {"plugin_numbers", "model.plugin.units[1].kept_values",
-       [unit](v1::JobSpec* j) { unit(j, 1)->set_kept_values(-1); }},
+      {"plugin_numbers", "model.plugin.units[1].saved_values",
+       [unit](v1::JobSpec* j) { unit(j, 1)->set_saved_values(-1); }},
       {"plugin_numbers", "model.plugin.units[0].output_values",
        [unit](v1::JobSpec* j) { unit(j, 0)->set_output_values(0); }},
       {"plugin_numbers", "model.plugin.units[2].flops_per_token",
@@ -219,8 +219,8 @@ std::vector<BadCase> DataCases() {
          j->mutable_model()->set_preset("llama3-1b");
          j->mutable_data()->set_sequence_length(8193);
        }},
-      {"ignored_token_range", "data.ignored_token",
-       [](v1::JobSpec* j) { j->mutable_data()->set_ignored_token(-100); }},
+      {"ignore_index_range", "data.ignore_index",
+       [](v1::JobSpec* j) { j->mutable_data()->set_ignore_index(-100); }},
       {"validation_without_evaluation", "data.validation",
        [](v1::JobSpec* j) { j->mutable_data()->add_validation()->set_path("/data/valid.bin"); }},
       {"token_path_absolute", "data.validation[0].path",
@@ -280,10 +280,10 @@ std::vector<BadCase> TrainCases() {
       {"accumulation_bounded", "train.global_batch",
        [](v1::JobSpec* j) { j->mutable_train()->set_global_batch(16 * 5462); }},
       {"seed_not_negative", "train.seed", [](v1::JobSpec* j) { j->mutable_train()->set_seed(-1); }},
-      {"initial_deviation_positive", "train.initial.deviation",
-       [](v1::JobSpec* j) { j->mutable_train()->mutable_initial()->set_deviation(0); }},
-      {"initial_deviation_positive", "train.initial.embedding_deviation",
-       [](v1::JobSpec* j) { j->mutable_train()->mutable_initial()->set_embedding_deviation(kNan); }},
+      {"initial_std_positive", "train.initial.std",
+       [](v1::JobSpec* j) { j->mutable_train()->mutable_initial()->set_std(0); }},
+      {"initial_std_positive", "train.initial.embedding_std",
+       [](v1::JobSpec* j) { j->mutable_train()->mutable_initial()->set_embedding_std(kNan); }},
       {"warmup_not_negative", "schedule.cosine.warmup_steps",
        [](v1::JobSpec* j) { j->mutable_schedule()->mutable_cosine()->set_warmup_steps(-1); }},
       {"warmup_below_steps", "schedule.constant.warmup_steps",

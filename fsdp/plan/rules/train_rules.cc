@@ -132,7 +132,7 @@ const Rule kRules[] = {
        return {{absl::StrCat("the seed is ", f.job.train().seed(), " and cannot be negative"),
                 "write a positive number, or leave it out for 1"}};
      }},
-    {"initial_deviation_positive", kError, "train.initial", "initial deviations must be above 0",
+    {"initial_std_positive", kError, "train.initial", "initial deviations must be above 0",
      [](const Facts& f) -> Findings {
        const v1::InitialValues& initial = f.job.train().initial();
        Findings findings;
@@ -142,8 +142,8 @@ const Rule kRules[] = {
                              "write a number above 0, or leave it out for 0.02",
                              absl::StrCat("train.initial.", field)});
        };
-       check(initial.has_deviation(), initial.deviation(), "deviation");
-       check(initial.has_embedding_deviation(), initial.embedding_deviation(), "embedding_deviation");
+       check(initial.has_std(), initial.std(), "std");
+       check(initial.has_embedding_std(), initial.embedding_std(), "embedding_std");
        return findings;
      }},
     {"initial_not_for_plugins", kError, "train.initial", "train.initial is not supported with plug-in models",

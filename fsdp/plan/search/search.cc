@@ -46,7 +46,7 @@ struct Estimated {
 
 // Two configurations whose difference has no effect (e.g. sharding strategies on one rank) compile to the
 // same program.
-bool IsOneWay(const v1::PlanSearch::Way& a, const v1::PlanSearch::Way& b) {
+bool IsOneWay(const v1::PlanSearch::Configuration& a, const v1::PlanSearch::Configuration& b) {
   return a.micro_batches() == b.micro_batches() && a.memory().peak_bytes() == b.memory().peak_bytes() &&
          a.mesh().SerializeAsString() == b.mesh().SerializeAsString() &&
          a.prediction().SerializeAsString() == b.prediction().SerializeAsString();
@@ -72,7 +72,7 @@ class Search {
       return std::move(searched_);
     }
     for (const Violation& fault : written) {
-      if (fault.level == FaultLevel::kError) *searched_.search.add_refused_as_written() = ToProto(fault);
+      if (fault.level == FaultLevel::kError) *searched_.search.add_as_written_violations() = ToProto(fault);
     }
     // First, because others are compared with it.
     if (!HasErrors(written) && Spent() <= 1) PlanAsWritten();
@@ -80,7 +80,8 @@ class Search {
     if (Spent() >= kCancelled || searched_.search.found_size() > 0) return std::move(searched_);
     if (!HasErrors(written) && !searched_.search.has_as_written()) PlanAsWritten();
     if (closest_.has_value()) {
-      std::optional<v1::PlanSearch::Way> way = Planned(ApplyCandidate(job_, closest_->candidate), 0);
+      std::optional<v1::PlanSearch::Configuration> way =
+          Planned(ApplyCandidate(job_, closest_->candidate), 0);
       if (way.has_value()) *searched_.search.mutable_closest() = *std::move(way);
     }
     return std::move(searched_);
@@ -164,7 +165,7 @@ class Search {
   }
 
   void PlanAsWritten() {
-    std::optional<v1::PlanSearch::Way> way = Planned(job_, 0);
+    std::optional<v1::PlanSearch::Configuration> way = Planned(job_, 0);
     if (way.has_value()) *searched_.search.mutable_as_written() = *std::move(way);
   }
 
@@ -238,7 +239,7 @@ class Search {
   void Describe() {
     v1::PlanSearch& search = searched_.search;
     const v1::Resources resources = WithDefaults(job_, nullptr).resources();
-    search.set_world(resources.nodes() * resources.ranks_per_node());
+    search.set_world_size(resources.nodes() * resources.ranks_per_node());
     search.set_global_batch(GlobalBatchOf(job_));
     search.set_sequence_length(job_.data().sequence_length());
     *search.mutable_profile() = ToProto(profile_);
@@ -248,7 +249,7 @@ class Search {
   }
 
   void SimulateBest() {
-    std::vector<v1::PlanSearch::Way> ways;
+    std::vector<v1::PlanSearch::Configuration> ways;
     int fitting = 0;
     const auto most = static_cast<size_t>(std::max(options_.simulated, kMaxSimulated));
     for (size_t i = 0; i < ranked_.size() && i < most; ++i) {
@@ -257,7 +258,7 @@ class Search {
         searched_.search.set_complete(false);
         if (spent >= kCancelled || fitting > 0 || i >= kSimulatedLate) break;
       }
-      std::optional<v1::PlanSearch::Way> way =
+      std::optional<v1::PlanSearch::Configuration> way =
           Planned(ApplyCandidate(job_, ranked_[i].candidate), ranked_[i].seconds);
       searched_.search.set_simulated(searched_.search.simulated() + 1);
       if (!way.has_value()) continue;
@@ -270,20 +271,20 @@ class Search {
     }
     searched_.search.set_simulated_fitting(fitting);
     std::stable_sort(ways.begin(), ways.end(),
-                     [](const v1::PlanSearch::Way& a, const v1::PlanSearch::Way& b) {
+                     [](const v1::PlanSearch::Configuration& a, const v1::PlanSearch::Configuration& b) {
                        return std::make_tuple(a.prediction().step_seconds(), a.memory().peak_bytes()) <
                               std::make_tuple(b.prediction().step_seconds(), b.memory().peak_bytes());
                      });
     auto& found = *searched_.search.mutable_found();
-    for (v1::PlanSearch::Way& way : ways) {
-      const auto is_it = [&](const v1::PlanSearch::Way& other) { return IsOneWay(way, other); };
+    for (v1::PlanSearch::Configuration& way : ways) {
+      const auto is_it = [&](const v1::PlanSearch::Configuration& other) { return IsOneWay(way, other); };
       if (found.size() < options_.shown && std::none_of(found.begin(), found.end(), is_it))
         *found.Add() = std::move(way);
     }
   }
 
   // Empty on an internal error, which is logged.
-  std::optional<v1::PlanSearch::Way> Planned(const v1::JobSpec& job, double estimated_seconds) {
+  std::optional<v1::PlanSearch::Configuration> Planned(const v1::JobSpec& job, double estimated_seconds) {
     const Plan plan = PlanWithoutAdvice(job, budget_bytes_);
     if (plan.program.instructions.empty()) return std::nullopt;
     v1::Plan proto;
@@ -297,7 +298,7 @@ class Search {
     // Configurations with communication inside units have a smaller budget.
     searched_.search.set_budget_bytes(
         std::max<int64_t>(searched_.search.budget_bytes(), plan.spec.memory_budget_bytes));
-    v1::PlanSearch::Way way;
+    v1::PlanSearch::Configuration way;
     *way.mutable_spec() = ChosenSpec(job, plan.resolved);
     *way.mutable_mesh() = ToProto(plan.spec.mesh);
     way.set_micro_batches(plan.spec.micro_batches_per_step());

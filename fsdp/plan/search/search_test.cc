@@ -56,13 +56,13 @@ TEST(Search, ListsFittingConfigurationsFastestFirst) {
   ASSERT_EQ(search.found_size(), 5);
   EXPECT_TRUE(search.complete());
   EXPECT_GT(search.tried(), search.allowed());
-  EXPECT_EQ(search.world(), 8);
+  EXPECT_EQ(search.world_size(), 8);
   EXPECT_EQ(search.simulated(), 20);
   EXPECT_GE(search.simulated_fitting(), 5);
   EXPECT_LE(search.simulated_fitting(), 20);
-  EXPECT_EQ(search.refused_as_written_size(), 0);
+  EXPECT_EQ(search.as_written_violations_size(), 0);
   double fastest = 0;
-  for (const v1::PlanSearch::Way& way : search.found()) {
+  for (const v1::PlanSearch::Configuration& way : search.found()) {
     EXPECT_GE(way.prediction().step_seconds(), fastest);
     fastest = way.prediction().step_seconds();
     EXPECT_TRUE(way.fits());
@@ -85,7 +85,7 @@ TEST(Search, RemovesEquivalentConfigurations) {
   ASSERT_GE(search.found_size(), 1);
   EXPECT_GT(search.simulated_fitting(), search.found_size());
   std::set<std::string> told;
-  for (const v1::PlanSearch::Way& way : search.found()) {
+  for (const v1::PlanSearch::Configuration& way : search.found()) {
     EXPECT_TRUE(told.insert(absl::StrCat(way.prediction().step_seconds(), " ", way.memory().peak_bytes(), " ",
                                          way.mesh().ShortDebugString()))
                     .second)
@@ -101,7 +101,7 @@ TEST(Search, KeepsTrainingSettings) {
   job.mutable_checkpoint()->set_dir("/runs/1");
   const v1::PlanSearch search = SearchedOf(job).search;
   ASSERT_GT(search.found_size(), 0);
-  for (const v1::PlanSearch::Way& way : search.found()) {
+  for (const v1::PlanSearch::Configuration& way : search.found()) {
     EXPECT_EQ(Bare(way.spec()).SerializeAsString(), Bare(job).SerializeAsString());
   }
 }
@@ -114,13 +114,14 @@ TEST(Search, WritesDefaultGlobalBatch) {
   const v1::PlanSearch search = SearchedOf(job).search;
   EXPECT_EQ(search.global_batch(), 16);
   ASSERT_GT(search.found_size(), 0);
-  for (const v1::PlanSearch::Way& way : search.found()) EXPECT_EQ(way.spec().train().global_batch(), 16);
+  for (const v1::PlanSearch::Configuration& way : search.found())
+    EXPECT_EQ(way.spec().train().global_batch(), 16);
 }
 
 TEST(Search, PlanMatchesSearchResult) {
   const v1::PlanSearch search = SearchedOf(Preset("llama3-70b", 8, 64)).search;
   ASSERT_GT(search.found_size(), 0);
-  for (const v1::PlanSearch::Way& way : search.found()) {
+  for (const v1::PlanSearch::Configuration& way : search.found()) {
     const Plan plan = MakePlan(way.spec(), FindProfile("h200")->budget_bytes());
     ASSERT_TRUE(plan.accepted());
     EXPECT_EQ(HashText(plan), way.program_hash());
@@ -137,7 +138,7 @@ TEST(Search, KeepsHeldFields) {
   options.held = {"parallel", "fsdp.recompute"};
   const v1::PlanSearch search = SearchedOf(job, options).search;
   ASSERT_GT(search.found_size(), 0);
-  for (const v1::PlanSearch::Way& way : search.found()) {
+  for (const v1::PlanSearch::Configuration& way : search.found()) {
     EXPECT_EQ(way.mesh().context(), 2);
     EXPECT_EQ(way.mesh().tensor(), 1);
     EXPECT_EQ(way.spec().fsdp().recompute(), v1::RECOMPUTE_FULL);
@@ -157,7 +158,7 @@ TEST(Search, FindsPipelineIfFaster) {
   const v1::PlanSearch search = SearchPlans(job, slow, options).search;
   ASSERT_GT(search.found_size(), 0);
   EXPECT_EQ(search.not_tried_size(), 0);
-  const v1::PlanSearch::Way& fastest = search.found(0);
+  const v1::PlanSearch::Configuration& fastest = search.found(0);
   EXPECT_GT(fastest.mesh().pipeline(), 1);
   EXPECT_GT(fastest.prediction().bubble_seconds(), 0);
   EXPECT_LT(fastest.prediction().step_seconds(), search.as_written().prediction().step_seconds());
@@ -233,8 +234,8 @@ TEST(Search, FindsConfigurationsForRejectedSpec) {
   const Searched searched = SearchedOf(Preset("llama3-8b", 2, 8));
   ASSERT_GT(searched.search.found_size(), 0);
   EXPECT_FALSE(searched.search.has_as_written());
-  ASSERT_EQ(searched.search.refused_as_written_size(), 1);
-  EXPECT_EQ(searched.search.refused_as_written(0).rule(), "global_batch_divisible");
+  ASSERT_EQ(searched.search.as_written_violations_size(), 1);
+  EXPECT_EQ(searched.search.as_written_violations(0).rule(), "global_batch_divisible");
   EXPECT_GT(searched.search.found(0).mesh().context() * searched.search.found(0).mesh().tensor(), 1);
 }
 
@@ -287,7 +288,7 @@ TEST(Search, ReportsTimeLimitWithoutResult) {
   const Searched searched = SearchedOf(Preset("llama3-8b", 1, 32), options);
   ASSERT_EQ(searched.faults.size(), 1);
   EXPECT_EQ(searched.faults[0].reason, "the time limit ended before any configuration was tried");
-  EXPECT_EQ(searched.search.world(), 8);
+  EXPECT_EQ(searched.search.world_size(), 8);
 }
 
 TEST(Search, RejectsTooManyRanks) {

@@ -73,7 +73,7 @@ DataConfig ToData(const v1::Data& data) {
   config.synthetic_vocab = data.synthetic().vocab();
   config.sequence_length = data.sequence_length();
   config.validation = ToSources(data.validation());
-  if (data.has_ignored_token()) config.ignored_token = data.ignored_token();
+  if (data.has_ignore_index()) config.ignore_index = data.ignore_index();
   if (data.has_document_end_token()) config.document_end_token = data.document_end_token();
   return config;
 }
@@ -109,8 +109,8 @@ OptimizerConfig ToOptimizer(const v1::Optimizer& optimizer) {
 
 InitialConfig ToInitial(const v1::InitialValues& initial) {
   InitialConfig config;
-  if (initial.has_deviation()) config.deviation = initial.deviation();
-  if (initial.has_embedding_deviation()) config.embedding_deviation = initial.embedding_deviation();
+  if (initial.has_std()) config.deviation = initial.std();
+  if (initial.has_embedding_std()) config.embedding_deviation = initial.embedding_std();
   if (initial.has_scale_outputs()) config.scale_outputs = initial.scale_outputs();
   return config;
 }
@@ -249,9 +249,9 @@ UnitDescription ToDescription(const v1::Plugin::Unit& from) {
                            {param.shape().begin(), param.shape().end()},
                            param.has_decay() ? param.decay() : param.shape_size() > 1});
   }
-  unit.borrows = from.borrows();
-  unit.kept_values = from.kept_values();
-  unit.kept_values_selective = from.kept_values_selective();
+  unit.borrows = from.tied_to();
+  unit.saved_values = from.saved_values();
+  unit.saved_values_selective = from.saved_values_selective();
   unit.workspace_values = from.workspace_values();
   unit.output_values = from.output_values();
   unit.flops_per_token = from.flops_per_token();
@@ -388,9 +388,9 @@ v1::Plugin ToProto(const ModelDescription& model) {
       to->mutable_shape()->Assign(param.shape.begin(), param.shape.end());
       to->set_decay(param.decay);
     }
-    unit->set_borrows(from.borrows);
-    unit->set_kept_values(from.kept_values);
-    unit->set_kept_values_selective(from.kept_values_selective);
+    unit->set_tied_to(from.borrows);
+    unit->set_saved_values(from.saved_values);
+    unit->set_saved_values_selective(from.saved_values_selective);
     unit->set_workspace_values(from.workspace_values);
     unit->set_output_values(from.output_values);
     unit->set_flops_per_token(from.flops_per_token);

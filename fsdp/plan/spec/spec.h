@@ -121,9 +121,9 @@ struct ParamDescription {
 struct UnitDescription {
   std::string name;
   std::vector<ParamDescription> params;
-  std::string borrows = {};           // Name of the unit whose parameters this one shares; empty: none.
-  int64_t kept_values = 0;            // Saved activations per token; all of these are per token.
-  int64_t kept_values_selective = 0;  // With selective recompute; 0: same as kept_values.
+  std::string borrows = {};            // Name of the unit whose parameters this one shares; empty: none.
+  int64_t saved_values = 0;            // Saved activations per token; all of these are per token.
+  int64_t saved_values_selective = 0;  // With selective recompute; 0: same as saved_values.
   int64_t workspace_values = 0;
   int64_t output_values = 0;
   double flops_per_token = 0;
@@ -159,7 +159,7 @@ struct DataConfig {
   int64_t synthetic_vocab = 0;
   int64_t sequence_length = 0;
   std::vector<TokenSource> validation;
-  std::optional<int64_t> ignored_token;
+  std::optional<int64_t> ignore_index;
   std::optional<int64_t> document_end_token;  // Unset: each sample is one document.
 };
 

@@ -88,7 +88,7 @@ func orchestrate(ctx context.Context, run, path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, fault := range submission.Faults {
+	for _, fault := range submission.Violations {
 		emit("warning", fields{"field": fault.GetField(), "reason": fault.GetReason()})
 	}
 	emit("submitted", fields{"job": submission.Job.GetId()})
@@ -121,7 +121,7 @@ func main() {
 	var refused *fsdpd.Error
 	switch {
 	case errors.As(err, &refused) && refused.Reason == "INVALID_SPEC":
-		for _, fault := range refused.Faults {
+		for _, fault := range refused.Violations {
 			emit("fault", fields{"rule": fault.GetRule(), "field": fault.GetField(), "reason": fault.GetReason(),
 				"fix": fault.GetFix()})
 		}
