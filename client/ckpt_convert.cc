@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/renamed_fields.h"
 #include "base/text.h"
 #include "client/ckpt_commands.h"
 #include "client/message_output.h"
@@ -108,7 +109,8 @@ absl::StatusOr<v1::JobSpec> JobInside(const std::string& directory) {
   if (json.empty()) return job;
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;  // A newer release may have added fields.
-  if (!google::protobuf::util::JsonStringToMessage(json, &job, options).ok() || !IsValidModel(job.model())) {
+  const auto read = google::protobuf::util::JsonStringToMessage(WithCurrentFieldNames(json), &job, options);
+  if (!read.ok() || !IsValidModel(job.model())) {
     return absl::DataLossError(absl::StrCat(directory, ": fsdpd.spec is not the spec of a job"));
   }
   return job;

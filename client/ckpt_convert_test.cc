@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "base/renamed_fields.h"
 #include "base/temp_dir.h"
 #include "client/outcome.h"
 #include "client/testing/command_case.h"
@@ -172,6 +173,18 @@ TEST_F(CkptConvertTest, UsesModelInsideJobCheckpoint) {
       << err_;
   EXPECT_EQ(Run({"diff", out_directory_, given}), kExitOk) << out_;
   EXPECT_THAT(ReadFileOf(out_directory_ + "/config.json"), HasSubstr("\"num_attention_heads\": 2"));
+}
+
+// The spec in a checkpoint of release 0.1 has old names.
+TEST_F(CkptConvertTest, ReadsSpecWithOldNames) {
+  for (const RenamedField& field : RenamedFields()) {
+    if (field.name != "std") continue;
+    std::string spec = kJobsSpec;
+    spec.insert(1, absl::StrCat(R"("train": {"initial": {")", field.before, R"(": 0.5}}, )"));
+    MakeJobs(spec);
+    ASSERT_EQ(Run({"convert", native_, out_directory_, "--to", "hf"}), kExitOk) << err_;
+    EXPECT_THAT(ReadFileOf(out_directory_ + "/config.json"), HasSubstr("\"initializer_range\": 0.5"));
+  }
 }
 
 // These settings do not affect shapes: with wrong ones the model would silently compute different results.

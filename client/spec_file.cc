@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/dot_dot.h"
 #include "base/limits.h"
+#include "base/renamed_fields.h"
 #include "client/spec_paths.h"
 #include "fsdp/checkpoint/hf_config.h"
 
@@ -83,7 +84,8 @@ void InlineHfConfig(const std::filesystem::path& directory, SpecText* spec) {
 // Parses a description as part of a spec, so that it has the same syntax and errors. It starts on the second
 // line of the parsed text, so line numbers are shifted by one.
 SpecText ParseDescription(const std::string& text, const std::string& path) {
-  SpecText described = ParseSpec(absl::StrCat("{model: {plugin:\n", text, "\n}}"), path);
+  SpecText described =
+      ParseSpec(absl::StrCat("{model: {plugin:\n", WithCurrentFieldNames(text), "\n}}"), path);
   const auto shift = [](Place* place) { place->line = std::max(place->line - 1, 1); };
   for (SpecFault& fault : described.faults) shift(&fault.place);
   for (auto& [field, place] : described.places) shift(&place);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/renamed_fields.h"
 #include "base/temp_dir.h"
 
 namespace fsdpd {
@@ -149,6 +150,18 @@ TEST(SpecFile, EmbedsPluginDescription) {
   const Place& place = spec.places.at("model.plugin.units[0].name");
   EXPECT_EQ(std::filesystem::path(place.file).filename(), "mine.json");
   EXPECT_EQ(place.line, 3);
+}
+
+// Described by a rank binary of release 0.1.
+TEST(SpecFile, ReadsDescriptionWithOldNames) {
+  for (const RenamedField& field : RenamedFields()) {
+    if (field.message != "Plugin.Unit") continue;
+    const SpecText spec = LoadWithDescription(
+        absl::StrCat(R"({"vocab_size": "256", "units": [{"name": "in", ")", field.before, "\": \"7\"}]}"));
+    ASSERT_TRUE(spec.faults.empty()) << Render(spec.faults[0]);
+    const v1::Plugin::Unit& unit = spec.spec.model().plugin().units(0);
+    EXPECT_EQ(unit.saved_values() + unit.saved_values_selective() + (unit.tied_to() == "7" ? 7 : 0), 7);
+  }
 }
 
 TEST(SpecFile, LocatesErrorsInDescription) {

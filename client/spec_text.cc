@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/enum_name.h"
+#include "base/renamed_fields.h"
 #include "base/text.h"
 #include "base/yaml_tree.h"
 #include "fsdp/plan/rules/field_values.h"
@@ -157,6 +158,11 @@ class SpecReader {
 
   void UnknownField(const TextNode& child, const std::string& path, const Descriptor& type) {
     const std::string field = Join(path, child.key);
+    if (const std::string name = CurrentFieldName(type.full_name(), child.key); !name.empty()) {
+      out_.unread.push_back(Join(path, name));
+      return Fault(child.key_place, "renamed_field", field, absl::StrCat(field, ": renamed to ", name),
+                   "use the new name");
+    }
     std::vector<std::string> names, longer;
     for (int i = 0; i < type.field_count(); ++i) {
       names.push_back(type.field(i)->name());

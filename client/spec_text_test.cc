@@ -1,12 +1,15 @@
 #include "client/spec_text.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <random>
 
+#include "base/renamed_fields.h"
 #include "base/seeds.h"
 #include "client/spec_print.h"
 
@@ -121,6 +124,28 @@ TEST(SpecText, SuggestsSimilarField) {
   EXPECT_EQ(FaultsOf("restart: {zzzzzzzzz: 1}"),
             "f:1:11: error: unknown field restart.zzzzzzzzz; fields here: max_attempts, hang_seconds, "
             "elastic [unknown_field]\n");
+}
+
+// The table has the names of release 0.1.
+TEST(SpecText, RejectsRenamedField) {
+  const std::map<std::string, std::string> groups = {
+      {"Data", "data: {"},
+      {"InitialValues", "train: {initial: {"},
+      {"Plugin.Unit", "model: {plugin: {units: [{"},
+  };
+  for (const RenamedField& field : RenamedFields()) {
+    ASSERT_EQ(groups.count(field.message), 1U) << field.message;
+    const std::string& group = groups.at(field.message);
+    std::string closed;
+    for (auto c = group.rbegin(); c != group.rend(); ++c) closed += *c == '{' ? "}" : *c == '[' ? "]" : "";
+    const SpecText text = ParseSpec(absl::StrCat(group, field.before, ": 1", closed), "f");
+    ASSERT_EQ(text.faults.size(), 1U) << field.before;
+    EXPECT_EQ(text.faults[0].violation.rule, "renamed_field");
+    EXPECT_EQ(text.faults[0].place.line, 1);
+    EXPECT_EQ(text.faults[0].place.column, static_cast<int>(group.size()) + 1);
+    EXPECT_TRUE(absl::EndsWith(text.faults[0].violation.reason, ": renamed to " + field.name))
+        << text.faults[0].violation.reason;
+  }
 }
 
 TEST(SpecText, SuggestsSimilarValue) {

@@ -21,6 +21,7 @@ const std::vector<RuleText>& TextRules() {
       {"too_deep", "values must not exceed the nesting limit of a spec", kError, "spec"},
       {"bad_key", "a field name must be a plain word before a colon", kError, "spec"},
       {"duplicate_field", "a field must be set only once", kError, "spec"},
+      {"renamed_field", "a field must have its current name; the error contains it", kError, "spec"},
       {"two_of_oneof", "only one of several alternative fields can be set", kError, "spec"},
       {"no_value", "a field must have a value", kError, "spec"},
       {"wrong_type", "a value must have the type of its field: number, list, string or boolean", kError,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,6 +33,9 @@ func ReadSpec(text []byte) (*api.JobSpec, error) {
 		return nil, badSpec(fmt.Errorf("invalid JSON: %w", err))
 	}
 	spec := &api.JobSpec{}
+	if err := renamed(tree, spec.ProtoReflect().Descriptor(), ""); err != nil {
+		return nil, badSpec(err)
+	}
 	full, err := json.Marshal(canonical(tree, spec.ProtoReflect().Descriptor()))
 	if err == nil {
 		err = protojson.Unmarshal(full, spec)
@@ -44,6 +48,38 @@ func ReadSpec(text []byte) (*api.JobSpec, error) {
 
 func badSpec(err error) error {
 	return &Error{Code: codes.InvalidArgument, Reason: "INVALID_SPEC", Message: fmt.Sprintf("the job spec: %v", err)}
+}
+
+// renamed returns an error that names the current name of the first field with a name of release 0.1.
+func renamed(tree any, message protoreflect.MessageDescriptor, path string) error {
+	if items, isList := tree.([]any); isList {
+		for index, item := range items {
+			if err := renamed(item, message, fmt.Sprintf("%s[%d]", path, index)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	fields, isGroup := tree.(map[string]any)
+	if !isGroup || message == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		place := strings.TrimPrefix(path+"."+name, ".")
+		if current := currentName(string(message.FullName()), name); current != "" {
+			return fmt.Errorf("%s: renamed to %s; use the new name [renamed_field]", place, current)
+		}
+		field := message.Fields().ByName(protoreflect.Name(name))
+		if field == nil {
+			field = message.Fields().ByJSONName(name)
+		}
+		if field != nil {
+			if err := renamed(fields[name], field.Message(), place); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // canonical converts the tree to protobuf's JSON: full enum names, and variables as a list. Unknown fields and values are

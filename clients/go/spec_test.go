@@ -1,6 +1,7 @@
 package fsdpd
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -62,6 +63,20 @@ func TestRejectsInvalidSpec(t *testing.T) {
 	} {
 		_, err := ReadSpec([]byte(text))
 		if err == nil || ReasonOf(err) != "INVALID_SPEC" || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestRejectsFieldsOfRelease01(t *testing.T) {
+	for _, each := range renamedFields {
+		form, known := map[string]string{"Data": `{"data": {"%s": 1}}`, "InitialValues": `{"train": {"initial": {"%s": 1}}}`,
+			"Plugin.Unit": `{"model": {"plugin": {"units": [{"%s": 1}]}}}`}[each.message]
+		if !known {
+			t.Fatalf("add a spec with a %s", each.message)
+		}
+		text := fmt.Sprintf(form, each.before)
+		if _, err := ReadSpec([]byte(text)); err == nil || !strings.Contains(err.Error(), "renamed to "+each.name) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/renamed_fields.h"
 #include "fsdp/checkpoint/dcp_store.h"
 #include "fsdp/checkpoint/hf_config.h"
 #include "fsdp/checkpoint/hf_store.h"
@@ -85,7 +86,7 @@ std::vector<std::string> ConfigFaults(const std::string& text, v1::Model* model)
 bool ParseSpec(const std::string& json, v1::JobSpec* spec) {
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
-  return google::protobuf::util::JsonStringToMessage(json, spec, options).ok();
+  return google::protobuf::util::JsonStringToMessage(WithCurrentFieldNames(json), spec, options).ok();
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ from google.protobuf.message import Message
 
 from fsdpd import text_tree
 from fsdpd.errors import SpecError
+from fsdpd.renamed import current_name
 from fsdpd.text_tree import Node, Place
 from fsdpd.v1.job_pb2 import JobSpec, Variable
 from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Violation
@@ -195,7 +196,7 @@ class _Reader:
         for key, place, child in node.fields:
             field = type_.fields_by_name.get(key) or type_.fields_by_camelcase_name.get(key)
             if field is None:
-                self._unknown(place, path, key, names)
+                self._unknown(place, path, key, type_)
                 continue
             field_path = f"{path}.{field.name}" if path else field.name
             if field.name in seen:
@@ -211,13 +212,18 @@ class _Reader:
             self._field(child, field_path, message, field)
         return None
 
-    def _unknown(self, place: Place, parent: str, key: str, names: Sequence[str]) -> None:
+    def _unknown(self, place: Place, parent: str, key: str, type_: Descriptor) -> None:
         dot = parent and f"{parent}."
         path = dot + key
+        names = [field.name for field in type_.fields]
+        if name := current_name(type_.full_name, key):
+            self._out.unread.append(dot + name)
+            return self.fault(place, "renamed_field", path, f"{path}: renamed to {name}", "use the new name")
         meant = [f"{key}_bytes"] if f"{key}_bytes" in names else difflib.get_close_matches(key.lower(), names, 1)
         self._out.unread += [dot + meant[0]] if meant else []
         self.fault(place, "unknown_field", path, f"unknown field {path}",
                    f"did you mean {meant[0]}?" if meant else f"fields here: {', '.join(names) or 'none, write {}'}")
+        return None
 
     def _no_value(self, node: Node, path: str, instead: str) -> None:
         self.fault(node.key_place or node.place, "no_value", path, "has no value", f"{instead}, or remove the field")
