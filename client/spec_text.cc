@@ -160,7 +160,7 @@ class SpecReader {
     const std::string field = Join(path, child.key);
     if (const std::string name = CurrentFieldName(type.full_name(), child.key); !name.empty()) {
       out_.unread.push_back(Join(path, name));
-      return Fault(child.key_place, "renamed_field", field, absl::StrCat(field, ": renamed to ", name),
+      return Fault(child.key_place, "renamed_field", field, absl::StrCat("renamed to ", name),
                    "use the new name");
     }
     std::vector<std::string> names, longer;

@@ -218,7 +218,7 @@ class _Reader:
         names = [field.name for field in type_.fields]
         if name := current_name(type_.full_name, key):
             self._out.unread.append(dot + name)
-            return self.fault(place, "renamed_field", path, f"{path}: renamed to {name}", "use the new name")
+            return self.fault(place, "renamed_field", path, f"renamed to {name}", "use the new name")
         meant = [f"{key}_bytes"] if f"{key}_bytes" in names else difflib.get_close_matches(key.lower(), names, 1)
         self._out.unread += [dot + meant[0]] if meant else []
         self.fault(place, "unknown_field", path, f"unknown field {path}",
