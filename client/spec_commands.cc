@@ -474,8 +474,8 @@ std::variant<v1::PlanSearch, int> AskForSearch(Session* session, const SpecText&
 int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile) {
   const CommandLine& line = session->line();
   if (const Violations faults = CheckHeld(line.hold); !faults.empty()) {
-    return Usage(session,
-                 absl::InvalidArgumentError(absl::StrCat("--hold: ", faults[0].reason, "; ", faults[0].fix)));
+    return Usage(session, absl::InvalidArgumentError(absl::StrCat("--hold: ", faults[0].reason, "; ",
+                                                                  faults[0].fix, " [INVALID_FLAG]")));
   }
   if (const absl::Status output = CheckOutput("--write", line.write); !line.write.empty() && !output.ok())
     return Usage(session, output);
