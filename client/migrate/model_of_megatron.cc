@@ -33,7 +33,7 @@ class ModelConverter {
       c_.Error("model_family", gated ? "swiglu" : "normalization",
                absl::StrCat("a model with ", norm, ", ", positions, " positions and ",
                             gated ? "a gated" : "a plain", " feed-forward is not supported"),
-               "supported are Llama (rmsnorm, rope, swiglu) and GPT-2 (layernorm, learned_absolute, gelu)");
+               "use Llama (rmsnorm, rope, swiglu) or GPT-2 (layernorm, learned_absolute, gelu)");
     }
     gated ? ConvertLlama() : ConvertGpt2();  // Even for an unknown family, to report errors in the sizes too.
     CheckActivation(gated);

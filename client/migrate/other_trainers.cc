@@ -19,7 +19,7 @@ constexpr char kWriteSpec[] = "write a job spec; `fsdpctl explain` describes its
 SpecFault FaultOf(const Place& place, const std::string& name, const char* fix = kWriteSpec) {
   return {place,
           {"not_of_megatron", FaultLevel::kError, "",
-           absl::StrCat("this is ", name, "; migrate reads only configurations of Megatron"), fix, "", ""}};
+           absl::StrCat("not a Megatron configuration (got ", name, ")"), fix, "", ""}};
 }
 
 bool IsBareWord(absl::string_view text) {
@@ -70,7 +70,7 @@ const std::vector<Trainer>& Trainers() {
         "data.synthetic", "data.sequence_length", "train.steps", "train.micro_batch", "train.global_batch",
         "optimizer.adamw", "optimizer.sgd", "precision.compute", "fsdp.strategy", "parallel.tensor",
         "checkpoint.dir"},
-       "it needs no migration: run `fsdpctl validate -f` and `fsdpctl submit -f` with it"},
+       "run `fsdpctl validate -f` and `fsdpctl submit -f` without a migration"},
       {"the config.json of a Hugging Face model",
        {"model_type", "architectures"},
        "write model: {hf_config: PATH} in a job spec"},

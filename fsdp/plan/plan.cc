@@ -123,7 +123,7 @@ void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations
       {"budget_above_offer", FaultLevel::kWarn, "resources.memory_budget_bytes",
        absl::StrCat("the budget is ", HumanBytes(budget), " and nodes offer ", HumanBytes(offered_bytes),
                     " per rank; a step that needs more cannot run on these nodes"),
-       "leave it out for what the nodes offer", "", ""});
+       "leave it out to use the memory that nodes offer", "", ""});
 }
 
 // Reports a memory violation of a spec that is rejected for other reasons, so that the user sees both.

@@ -69,7 +69,7 @@ Findings ChecksUnits(const Facts& f) {
   const int units = PluginOf(f).units_size();
   if (units >= 2 && units <= kMaxUnits) return {};
   return {{absl::StrCat("the model has ", units, " units and must have 2 to ", kMaxUnits,
-                        ": one that reads the tokens, and one that computes the loss"),
+                        ": one reads the tokens, and another computes the loss"),
            "write description: FILE, with the output of fsdpd-rank --describe-plugin PATH"}};
 }
 
@@ -186,7 +186,7 @@ const Rule kRules[] = {
        if (PluginOf(f).description().empty()) return {};
        return {{absl::StrCat("'", PluginOf(f).description(),
                              "' is a path on the submitter's machine, which only the client can read"),
-                "submit with fsdpctl, which sends what the file says, or write it in model.plugin"}};
+                "submit with fsdpctl, which sends the content of the file, or write it in model.plugin"}};
      }},
     {"plugin_vocab_size_range", kError, "model.plugin.vocab_size", "vocab_size is positive and at most 2^24",
      [](const Facts& f) -> Findings {

@@ -40,7 +40,7 @@ constexpr Rule kFoundElsewhere[] = {
     {"memory_over_budget", kError, "resources.memory_budget_bytes",
      "a step's planned memory must fit the memory budget per rank", nullptr},
     {"budget_above_offer", kWarn, "resources.memory_budget_bytes",
-     "the memory budget is above what nodes offer", nullptr},
+     "the memory budget should not exceed the memory that nodes offer", nullptr},
     {"host_memory_over_offer", kError, "fsdp.offload",
      "nodes must have enough host memory for offloaded state, offloaded activations and snapshots", nullptr},
     {"node_selector_meets_nodes", kWarn, "resources.node_selector", "too few ready nodes match node_selector",
@@ -190,7 +190,7 @@ Findings CheckPath(const std::string& path) {
     return {
         {absl::StrCat("'", path,
                       "' is a relative path (want an absolute one: each rank has its own working directory)"),
-         absl::StrCat("write the whole path, /.../", path, " (fsdpctl does this by itself)")}};
+         absl::StrCat("write the whole path, /.../", path, " (fsdpctl does this automatically)")}};
   }
   if (!HasDotDot(path)) return {};
   return {{absl::StrCat("'", path, "' contains .. (links can resolve it differently on each node)"),

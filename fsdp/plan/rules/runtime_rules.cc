@@ -78,7 +78,7 @@ const Rule kRules[] = {
        const v1::Resources& resources = f.job.resources();
        if (!resources.has_memory_budget_bytes() || resources.memory_budget_bytes() >= 1) return {};
        return {{absl::StrCat("the budget is ", f.job.resources().memory_budget_bytes(), " bytes"),
-                "write for example 70GiB, or leave it out for what the nodes offer"}};
+                "write for example 70GiB, or leave it out to use the memory that nodes offer"}};
      }},
     {"node_selector_is_one", kError, "resources.node_selector",
      "node_selector must be a valid label selector",
