@@ -88,7 +88,7 @@ absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job, Wait* wai
   NewestJob newest(job, &wait->connection);
   Interrupt stop;
   const Interrupt::Scope scope(session->console().interrupt, [&] { stop.Fire(); });
-  const Timer timer(wait->deadline, &stop);
+  Timer timer(wait->deadline, &stop);
   absl::StatusOr<v1::Job> result = FollowJob(&session->client(), job.id(), options, &stop, &newest);
   if (!timer.HasExpired() || !absl::IsCancelled(result.status())) return result;
   // An earlier job may have used up the time, so this one was not watched. No read without a connection: it

@@ -37,11 +37,12 @@ __device__ Factors MakeFactors(const AdamWArgs& args) {
           static_cast<uint32_t>(steps)};
 }
 
-// Quotient() and Root() have the bits of `/` and sqrtf() without their branches for operands near the limits
-// of fp32, because a branch keeps the compiler from interleaving the elements of a pack. They require finite
-// operands and a normal divisor. Results can differ in their last bit if |a| < 2^-100 or x < 2^-100.
+// Quotient() and Root() are the compiler's code for `/` and sqrtf() without the branches for operands near the
+// limits of fp32: a branch for each keeps the compiler from interleaving the elements of a pack. They require
+// finite operands and a normal divisor. Results can differ in their last bit if |a| or x is below 2^-100.
 
-// a / b, given `inverse`: 1 / b within its last bit. The remainder of the first estimate is exact.
+// a / b, given `inverse`: 1 / b rounded. The estimate is off by up to 1.5 units in the last place, which its
+// remainder corrects.
 __device__ float Quotient(float a, float b, float inverse) {
   const float estimate = __fmul_rn(a, inverse);
   return __fmaf_rn(__fmaf_rn(-b, estimate, a), inverse, estimate);
