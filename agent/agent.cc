@@ -46,9 +46,9 @@ std::function<std::map<std::string, MetricsExporter::FileState>()> TlsFileStates
     if (read.ok()) LogTlsWarning(*read, &last_warning);
     const TlsExpiry expiry = ExpiryOf(tls);
     std::map<std::string, MetricsExporter::FileState> files;
-    files["--coordinator-ca"] = {IsFaultOf(tls.trusted, fault), expiry.trusted};
-    files["--tls-cert"] = {IsFaultOf(tls.certificate, fault), expiry.certificate};
-    files["--tls-key"] = {IsFaultOf(tls.key, fault), std::nullopt};
+    files["--coordinator-ca"] = {IsErrorOfFile(tls.trusted, fault), expiry.trusted};
+    files["--tls-cert"] = {IsErrorOfFile(tls.certificate, fault), expiry.certificate};
+    files["--tls-key"] = {IsErrorOfFile(tls.key, fault), std::nullopt};
     last_fault = std::move(fault);
     return files;
   };

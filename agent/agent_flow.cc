@@ -112,9 +112,9 @@ void AgentFlow::RankStepped(const RankId& id, int world, const v1::StepReport& r
   parts_.link->SendStep(std::move(message));
 }
 
-void AgentFlow::RankCourse(const RankId& id, const v1::StepTimeline& course) {
+void AgentFlow::RankTimeline(const RankId& id, const v1::StepTimeline& course) {
   if (id.rank != 0) return;
-  parts_.metrics->RankCourse(id, course);
+  parts_.metrics->RankTimeline(id, course);
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_timeline() = course;
   parts_.link->SendStep(std::move(message));
@@ -163,13 +163,13 @@ void AgentFlow::RankMeasured(const RankId& id, const v1::PreflightDevice& device
   if (IsPreflight(id.of) && parts_.preflight != nullptr) parts_.preflight->Measured(id, device);
 }
 
-void AgentFlow::RankStood(const RankId& id, const std::string& where) {
+void AgentFlow::RankBlockedIn(const RankId& id, const std::string& where) {
   v1::AgentMessage message = UpdateOf(id);
   message.mutable_rank()->mutable_position()->set_position(where);
   parts_.link->SendStep(std::move(message));  // Dropped like a step: stale by then.
 }
 
-void AgentFlow::RankStill(const RankId& id, const v1::RankNoProgress& still) {
+void AgentFlow::RankStalled(const RankId& id, const v1::RankNoProgress& still) {
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_no_progress() = still;
   // Sent as a step: it is repeated while the rank makes no progress.

@@ -71,12 +71,12 @@ class AgentFlow : public RankEvents, public UplinkHandler {
   void LaunchAcknowledged(const RankId& first) override;
   void RankReady(const RankId& id, const v1::RankStarted& started) override;
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
-  void RankCourse(const RankId& id, const v1::StepTimeline& course) override;
+  void RankTimeline(const RankId& id, const v1::StepTimeline& course) override;
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) override;
   void RankTraced(const RankId& id, const v1::StepTraceResult& traced) override;
   void RankMeasured(const RankId& id, const v1::PreflightDevice& device) override;
-  void RankStood(const RankId& id, const std::string& where) override;
-  void RankStill(const RankId& id, const v1::RankNoProgress& still) override;
+  void RankBlockedIn(const RankId& id, const std::string& where) override;
+  void RankStalled(const RankId& id, const v1::RankNoProgress& still) override;
   void RankExited(const RankId& id, const v1::RankExit& exit) override;
   void AttemptHung(const AttemptId& id) override;
   void AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMemory& memory) override;

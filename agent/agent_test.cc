@@ -166,11 +166,11 @@ TEST(Agent, ProbesMemoryAtRegistration) {
   });
   EXPECT_EQ(coordinator.AwaitRegister(1).memory_bytes_per_slot(), 4000);
   memory = 3000;
-  coordinator.Cut();
+  coordinator.Disconnect();
   coordinator.Resume();
   EXPECT_EQ(coordinator.AwaitRegister(2).memory_bytes_per_slot(), 3000);
   memory = 0;
-  coordinator.Cut();
+  coordinator.Disconnect();
   coordinator.Resume();
   EXPECT_EQ(coordinator.AwaitRegister(3).memory_bytes_per_slot(), 1 << 20) << "what it started with";
 }
@@ -298,7 +298,7 @@ void LeaveAlone(ScriptedCoordinator* coordinator, Node* node) {
   launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
   coordinator->Send(launch);
   for (int rank : {0, 1}) coordinator->AwaitReady("exchange-on-leave-k3x9q2", 1, rank);
-  coordinator->Cut();
+  coordinator->Disconnect();
   node->agent->StopRanks(absl::Minutes(1));
   while (!node->agent->Stopped()) std::this_thread::yield();
 }
@@ -340,7 +340,7 @@ TEST(Agent, StoresNothingIfAllWasDelivered) {
   coordinator.AwaitRegister(1);
   coordinator.Send(Launch("stay"));
   coordinator.AwaitReady("stay-k3x9q2", 1, 0);
-  coordinator.Cut();
+  coordinator.Disconnect();
   node.agent->StopRanks(absl::Minutes(1));
   while (!node.agent->Stopped()) std::this_thread::yield();
   while (node.agent->AllDelivered()) std::this_thread::yield();  // Until the disconnect is noticed.
@@ -372,7 +372,7 @@ TEST(Agent, RepeatsGetsAfterACoordinatorRestart) {
   int gets = 0, sets = 0;
   coordinator.Await([&](const v1::AgentMessage& m) { return is_get(m) && ++gets == 2; });
   coordinator.Await([&](const v1::AgentMessage& m) { return is_set(m) && ++sets == 2; });
-  coordinator.Cut();
+  coordinator.Disconnect();
   coordinator.ForgetRendezvous();
   coordinator.SetRendezvous("addr/2", "rank 2");  // Set by the agent of rank 2, which has reconnected.
   coordinator.HoldRendezvous(false);
@@ -389,7 +389,7 @@ TEST(Agent, KeepsRanksRunningWhileDisconnected) {
   coordinator.Send(Launch("stay", 1, 2));
   coordinator.AwaitReady("stay-k3x9q2", 1, 0);
   coordinator.AwaitReady("stay-k3x9q2", 1, 1);
-  coordinator.Cut();
+  coordinator.Disconnect();
   const std::vector<pid_t> ranks = MarkedProcesses("stay-k3x9q2");
   ASSERT_EQ(ranks.size(), 2u);
   const std::string dead = ReadRankMark(ranks[0]);
@@ -410,7 +410,7 @@ TEST(Agent, ResendsUnsettledExits) {
   coordinator.AwaitRegister(1);
   coordinator.Send(Launch("train"));
   coordinator.AwaitExit("train-k3x9q2", 1, 0);
-  coordinator.Cut();
+  coordinator.Disconnect();
   coordinator.Resume();
   coordinator.AwaitRegister(2);
   int exits = 0;
@@ -430,7 +430,7 @@ TEST(Agent, ResendsRestoredAndSavedCheckpoints) {
   EXPECT_EQ(restored.path(), "/runs/7/iter_4");
   ASSERT_EQ(restored.skipped_checkpoints_size(), 1);
   coordinator.AwaitExit("save-k3x9q2", 2, 0);
-  coordinator.Cut();
+  coordinator.Disconnect();
   coordinator.Resume();
   coordinator.AwaitRegister(2);
   std::vector<v1::RankUpdate> saved;
@@ -487,7 +487,7 @@ TEST(Agent, RetriesIfItsOldStreamHoldsTheName) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
-  coordinator.Cut();
+  coordinator.Disconnect();
   coordinator.Refuse(grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "node node-0 is attached"));
   coordinator.Resume();
   coordinator.AwaitRegister(2);

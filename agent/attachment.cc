@@ -24,7 +24,7 @@ v1::AgentMessage Attachment::Begin(v1::Register registration) {
   v1::AgentMessage message;
   *message.mutable_register_() = std::move(registration);
   auto* hosted = message.mutable_register_()->mutable_hosted();
-  for (const RankId& id : outbox_.KeptExits()) {
+  for (const RankId& id : outbox_.RetainedExits()) {
     auto entry = std::find_if(hosted->begin(), hosted->end(), [&id](const v1::HostedAttempt& a) {
       return a.job_id() == id.of.job_id && a.attempt() == id.of.attempt;
     });

@@ -53,11 +53,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> CoordinatorChannel::Current() {
   if (!read.ok()) {
     if (!used_.has_value()) return read.status();
     std::string fault(read.status().message());
-    if (std::exchange(last_fault_, fault) != fault) {
+    if (std::exchange(last_error_, fault) != fault) {
       LogError("rejected TLS files; the previous ones stay in use error=%s", fault);
     }
   } else {
-    last_fault_.clear();
+    last_error_.clear();
     LogTlsWarning(*read, &last_warning_);
     if (!used_.has_value() || !used_->SameAs(*read)) {
       LogInfo("TLS certificate=%s expires=%s", tls_.certificate,

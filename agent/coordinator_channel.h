@@ -37,7 +37,7 @@ class CoordinatorChannel {
   Clock* const clock_;
   std::shared_ptr<grpc::Channel> channel_;
   std::optional<TlsIdentity> used_;
-  std::string last_fault_;
+  std::string last_error_;
   std::string last_warning_;
 };
 

@@ -177,7 +177,7 @@ void CoordinatorLink::LogReason(const absl::Status& status, bool attached) {
   std::string words = status.ToString();
   // A likely cause is added to a failed connection, but not to a stream that broke.
   if (absl::IsUnavailable(status))
-    words = attached ? std::string(status.message()) : WordsOfConnectFault(status.message(), own_tls_);
+    words = attached ? std::string(status.message()) : ConnectErrorText(status.message(), own_tls_);
   if (coordinators_.size() == 1 && HasId(status, kNotLeader))
     absl::StrAppend(&words,
                     "; set --coordinator to the addresses of all coordinators (HOST:PORT,HOST:PORT) [",
@@ -185,7 +185,7 @@ void CoordinatorLink::LogReason(const absl::Status& status, bool attached) {
   Coordinator& coordinator = coordinators_[current_];
   if (std::exchange(coordinator.last_reason, words) == words) return;
   // A server that answers but does not match (TLS, protocol) needs a change by the user.
-  if (attached || NobodyIsThere(words) || !absl::IsUnavailable(status)) {
+  if (attached || NothingListens(words) || !absl::IsUnavailable(status)) {
     LogWarning("coordinator is away, will retry coordinator=%s reason=%s", coordinator.address, words);
   } else {
     LogWarning("cannot connect to coordinator, will retry coordinator=%s reason=%s", coordinator.address,

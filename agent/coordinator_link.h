@@ -32,7 +32,7 @@
 #include "agent/coordinator_channel.h"
 #include "agent/uplink.h"
 #include "base/clock.h"
-#include "base/connect_fault.h"
+#include "base/connect_error.h"
 #include "base/mutex.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 

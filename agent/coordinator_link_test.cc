@@ -111,7 +111,7 @@ TEST(CoordinatorLink, AttachesToTheLeader) {
   leader.AwaitRegister(1);
   // The leader dies and the standby takes over.
   standby.Refuse(grpc::Status::OK);
-  leader.Cut();
+  leader.Disconnect();
   standby.AwaitRegister(1);
   link.Shutdown(absl::ZeroDuration());
 }
@@ -124,7 +124,7 @@ TEST(CoordinatorLink, ReportsARevokedCertificate) {
   handler.link = &link;
   link.Start();
   coordinator.AwaitRegister(1);
-  coordinator.Cut();
+  coordinator.Disconnect();
   coordinator.Refuse(grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "refused", "REVOKED_CERTIFICATE"));
   EXPECT_EQ(handler.revoked.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
   link.Shutdown(absl::ZeroDuration());

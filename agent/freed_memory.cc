@@ -2,7 +2,7 @@
 
 namespace fsdpd {
 
-void FreedMemory::Look(const ReadUsedBytes& used, absl::Time now) {
+void FreedMemory::Poll(const ReadUsedBytes& used, absl::Time now) {
   if (settled_ || gone_ == absl::InfiniteFuture()) return;
   if (before_.has_value()) {
     if (const std::optional<int64_t> in_use = used(device_, gone_)) more_ = *in_use - *before_;

@@ -33,7 +33,7 @@ class FreedMemory {
 
   // The last process of the rank is gone as of `now`.
   void Gone(absl::Time now) { gone_ = now; }
-  void Look(const ReadUsedBytes& used, absl::Time now);
+  void Poll(const ReadUsedBytes& used, absl::Time now);
   bool settled() const { return settled_; }
 
   // Adds the result. No-op if the use before the launch is unknown. REQUIRES: settled().

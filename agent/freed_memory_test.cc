@@ -24,12 +24,12 @@ ReadUsedBytes Reads(int64_t bytes, absl::Time read_at) {
 
 TEST(FreedMemory, IgnoresReadingsBeforeTheEnd) {
   FreedMemory memory(3, kGiB);
-  memory.Look(Reads(kGiB, kGone), kGone);
+  memory.Poll(Reads(kGiB, kGone), kGone);
   EXPECT_FALSE(memory.settled()) << "it is not gone";
   memory.Gone(kGone);
-  memory.Look(Reads(kGiB, kGone), kGone);
+  memory.Poll(Reads(kGiB, kGone), kGone);
   EXPECT_FALSE(memory.settled());
-  memory.Look(Reads(kGiB + FreedMemory::kNoise, kGone + absl::Nanoseconds(1)), kGone);
+  memory.Poll(Reads(kGiB + FreedMemory::kNoise, kGone + absl::Nanoseconds(1)), kGone);
   EXPECT_TRUE(memory.settled());
   EXPECT_EQ(Result(memory).gpus(), 1);
   EXPECT_EQ(Result(memory).held_size(), 0);
@@ -39,9 +39,9 @@ TEST(FreedMemory, ReportsHeldMemoryAfterTheTimeout) {
   FreedMemory memory(3, kGiB);
   memory.Gone(kGone);
   const ReadUsedBytes held = Reads(4 * kGiB, absl::InfiniteFuture());
-  memory.Look(held, kGone + FreedMemory::kLongest - absl::Nanoseconds(1));
+  memory.Poll(held, kGone + FreedMemory::kLongest - absl::Nanoseconds(1));
   EXPECT_FALSE(memory.settled());
-  memory.Look(held, kGone + FreedMemory::kLongest);
+  memory.Poll(held, kGone + FreedMemory::kLongest);
   ASSERT_TRUE(memory.settled());
   ASSERT_EQ(Result(memory).held_size(), 1);
   EXPECT_EQ(Result(memory).held(0).device(), 3);
@@ -52,8 +52,8 @@ TEST(FreedMemory, ReportsHeldMemoryAfterTheTimeout) {
 TEST(FreedMemory, MemoryFreedLateIsFree) {
   FreedMemory memory(3, kGiB);
   memory.Gone(kGone);
-  memory.Look(Reads(4 * kGiB, absl::InfiniteFuture()), kGone + absl::Seconds(1));
-  memory.Look(Reads(kGiB, absl::InfiniteFuture()), kGone + absl::Seconds(2));
+  memory.Poll(Reads(4 * kGiB, absl::InfiniteFuture()), kGone + absl::Seconds(1));
+  memory.Poll(Reads(kGiB, absl::InfiniteFuture()), kGone + absl::Seconds(2));
   EXPECT_TRUE(memory.settled());
   EXPECT_EQ(Result(memory).gpus(), 1);
 }
@@ -62,9 +62,9 @@ TEST(FreedMemory, HangingDriverHoldsTheSlotUntilTheTimeout) {
   FreedMemory memory(3, kGiB);
   memory.Gone(kGone);
   const ReadUsedBytes nothing = Reads(0, absl::InfinitePast());
-  memory.Look(nothing, kGone + absl::Seconds(1));
+  memory.Poll(nothing, kGone + absl::Seconds(1));
   EXPECT_FALSE(memory.settled());
-  memory.Look(nothing, kGone + FreedMemory::kLongest);
+  memory.Poll(nothing, kGone + FreedMemory::kLongest);
   ASSERT_TRUE(memory.settled());
   ASSERT_EQ(Result(memory).held_size(), 1);
   EXPECT_EQ(Result(memory).held(0).bytes(), 0);
@@ -73,7 +73,7 @@ TEST(FreedMemory, HangingDriverHoldsTheSlotUntilTheTimeout) {
 TEST(FreedMemory, ReportsNothingWithoutAReadingBefore) {
   for (FreedMemory memory : {FreedMemory(), FreedMemory(3, std::nullopt)}) {
     memory.Gone(kGone);
-    memory.Look(Reads(9 * kGiB, absl::InfiniteFuture()), kGone);
+    memory.Poll(Reads(9 * kGiB, absl::InfiniteFuture()), kGone);
     EXPECT_TRUE(memory.settled());
     EXPECT_EQ(Result(memory).ByteSizeLong(), 0U);
   }

@@ -76,7 +76,7 @@ void HostedRank::EndLink(const absl::Status& status) {
 
 absl::StatusOr<std::string> HostedRank::Position() const {
   if (!flight.valid()) return absl::NotFoundError("no flight recorder");
-  return WhereLanesStand(flight.get());
+  return DescribeLanePositions(flight.get());
 }
 
 void HostedRank::SavePosition() {
@@ -95,7 +95,7 @@ std::optional<v1::RankNoProgress> HostedRank::CheckProgress(const std::string& e
   if (!no_progress.has_value()) return std::nullopt;
   const absl::StatusOr<FlightState> page =
       flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("no flight recorder");
-  no_progress->Look(page, ProcessStateOf(process->state()), now);
+  no_progress->Poll(page, ProcessStateOf(process->state()), now);
   const bool almost_reported = no_progress->blocked_for(now) + kBeforeReport > no_progress->limit();
   if (almost_reported && evidence == nullptr) {
     const std::string when = absl::FormatTime(absl::Now(), absl::UTCTimeZone());

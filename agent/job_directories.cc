@@ -39,7 +39,7 @@ fs::file_time_type NewestIn(const fs::path& directory, fs::file_time_type writte
 
 // Sets the id and last write time of a job directory; false for other entries. A directory that contains only
 // step records counts too: it would otherwise stay forever if steps were written after its logs were removed.
-bool Look(const fs::directory_entry& entry, Directory* directory) {
+bool Poll(const fs::directory_entry& entry, Directory* directory) {
   std::error_code error;
   directory->job_id = entry.path().filename().string();
   if (entry.is_symlink(error) || !entry.is_directory(error) || !CheckJobId(directory->job_id).ok())
@@ -61,7 +61,7 @@ std::vector<Directory> NewestFirst(const std::string& work_dir) {
   std::error_code error;
   for (fs::directory_iterator entry(work_dir, error), end; !error && entry != end; entry.increment(error)) {
     Directory directory;
-    if (Look(*entry, &directory)) directories.push_back(std::move(directory));
+    if (Poll(*entry, &directory)) directories.push_back(std::move(directory));
   }
   std::sort(directories.begin(), directories.end(), [](const Directory& a, const Directory& b) {
     return std::tie(a.written, a.job_id) > std::tie(b.written, b.job_id);
@@ -227,7 +227,7 @@ void JobDirectories::KeepWithinBytes() {
     }
     // Removes the directories that are empty now; fails for the others.
     for (const fs::path& directory : {attempt.job / "steps", attempt.job}) fs::remove(directory, error);
-    // The directory's age decides which jobs are kept. It stays the age that Look() saw: the newest file was
+    // The directory's age decides which jobs are kept. It stays the age that Poll() saw: the newest file was
     // often the log that is gone now.
     fs::last_write_time(attempt.job, std::max(written, attempt.written), error);
     bytes -= attempt.bytes;

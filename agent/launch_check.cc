@@ -32,8 +32,8 @@ std::string EnvError(const v1::JobSpec& spec, const std::set<std::string>& allow
   for (int i = 0; i < spec.env_size(); ++i) {
     const v1::Variable& variable = spec.env(i);
     std::string why = WhyNoEnvName(variable.name());
-    if (why.empty()) why = WhyTheDaemons(variable.name(), variable.value());
-    if (why.empty() && !WhyAskAgents(variable.name()).empty() && !AllowsEnv(allowed, variable.name())) {
+    if (why.empty()) why = WhyReservedEnv(variable.name(), variable.value());
+    if (why.empty() && !WhyNeedsAllowEnv(variable.name()).empty() && !AllowsEnv(allowed, variable.name())) {
       why = absl::StrCat("is not allowed on this node: its agent has no --allow-env ", variable.name());
     }
     if (!why.empty()) return absl::StrCat("env[", i, "].name: '", variable.name(), "' ", why);

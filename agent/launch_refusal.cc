@@ -6,7 +6,7 @@
 
 namespace fsdpd {
 
-v1::ErrorClass FaultOf(const LaunchRefusal& refusal) {
+v1::ErrorClass CauseOf(const LaunchRefusal& refusal) {
   v1::ErrorClass fault;
   fault.set_kind(refusal.fault);
   // The next attempt would find the same --plugin-dir and --path-root.

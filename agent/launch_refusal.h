@@ -21,7 +21,7 @@ struct LaunchRefusal {
 };
 
 // The fault that the exits of the refused launch carry.
-v1::ErrorClass FaultOf(const LaunchRefusal& refusal);
+v1::ErrorClass CauseOf(const LaunchRefusal& refusal);
 
 // `plugin_dirs`: directories of allowed plug-ins. `path_roots`: directories that must contain all other paths
 // of the job; empty: no restriction.

@@ -150,11 +150,11 @@ void LogBound::Run() {
         if (!each.written) watched_.erase(path);
       }
     }
-    for (const auto& [path, each] : watched) Look(path, each);
+    for (const auto& [path, each] : watched) Poll(path, each);
   }
 }
 
-void LogBound::Look(const std::string& path, const Watched& watched) {
+void LogBound::Poll(const std::string& path, const Watched& watched) {
   Log& log = *watched.log;
   if (!log.fd.valid()) log.fd = OpenLog(path);
   struct stat held = {}, there = {};

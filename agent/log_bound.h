@@ -70,7 +70,7 @@ class LogBound {
   };
 
   void Run();
-  void Look(const std::string& path, const Watched& watched);
+  void Poll(const std::string& path, const Watched& watched);
   void Bound(const std::string& path, const Log& log);
 
   const int64_t max_bytes_;

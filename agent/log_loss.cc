@@ -88,12 +88,12 @@ std::string LogLoss::Notice() const {
 }
 
 void LogLoss::Run() {
-  while (AwaitNextLook()) Look();
+  while (AwaitNextPoll()) Poll();
 }
 
 // Waits for the next check; false if it is time to stop. Without ranks the disk is not touched, so that idle
 // nodes let it sleep.
-bool LogLoss::AwaitNextLook() {
+bool LogLoss::AwaitNextPoll() {
   MutexLock lock(&mutex_);
   if (!stopping_ && !watched_.empty()) changed_.WaitFor(&mutex_, kLookInterval);
   while (!stopping_ && watched_.empty() && why_.empty()) changed_.Wait(&mutex_);
@@ -101,10 +101,10 @@ bool LogLoss::AwaitNextLook() {
   return !stopping_;
 }
 
-void LogLoss::Look() {
+void LogLoss::Poll() {
   const int error = TryDisk(work_dir_);
   const absl::Time now = Clock::Real()->Now();
-  const absl::Duration passed = now - std::exchange(last_look_, now);
+  const absl::Duration passed = now - std::exchange(last_poll_, now);
   std::string was;
   bool removed = false;
   std::set<std::string> gaps;

@@ -36,13 +36,13 @@ class LogLoss {
 
  private:
   void Run();
-  bool AwaitNextLook();
-  void Look();
+  bool AwaitNextPoll();
+  void Poll();
 
   const std::string work_dir_;
   const std::function<void(absl::Duration)> lost_;
   // Used on the thread only.
-  absl::Time last_look_ = absl::InfinitePast();
+  absl::Time last_poll_ = absl::InfinitePast();
   absl::Time since_ = absl::InfiniteFuture();  // Start of the current loss.
 
   mutable Mutex mutex_;

@@ -98,7 +98,7 @@ std::string CheckNode(const std::string& node) {
 
 std::string CheckAllowedEnv(const std::string& pattern) {
   std::string why = WhyNoEnvPattern(pattern);
-  if (why.empty()) why = WhyTheDaemons(pattern, "");
+  if (why.empty()) why = WhyReservedEnv(pattern, "");
   return why.empty() ? "" : absl::StrFormat("'%s' cannot be allowed: %s", pattern, why);
 }
 

@@ -81,7 +81,7 @@ void MetricsExporter::RankStepped(const RankId& id, int world, const v1::StepRep
   if (RankSeries* series = Find(id)) series->Add(report, world);
 }
 
-void MetricsExporter::RankCourse(const RankId& id, const v1::StepTimeline& course) {
+void MetricsExporter::RankTimeline(const RankId& id, const v1::StepTimeline& course) {
   MutexLock lock(&mutex_);
   if (RankSeries* series = Find(id)) series->Add(course);
 }

@@ -165,7 +165,7 @@ TEST_F(MetricsExporterTest, ExportsOneSeriesPerMemorySpike) {
 TEST_F(MetricsExporterTest, ComponentsAreOfTheHighestMemorySample) {
   exporter_.RankLaunched(kFirst, "cpu");
   v1::StepTimeline course;
-  exporter_.RankCourse(kFirst, course);
+  exporter_.RankTimeline(kFirst, course);
   EXPECT_FALSE(Mentions("fsdpd_memory_component_bytes")) << "nothing was measured";
   for (const char* name : {"main_params", "activations_and_workspace"}) course.add_components(name);
   for (const auto& [main, rest] : {std::pair(100, 700), std::pair(500, 400), std::pair(100, 750)}) {
@@ -173,7 +173,7 @@ TEST_F(MetricsExporterTest, ComponentsAreOfTheHighestMemorySample) {
     sample->add_bytes(main);
     sample->add_bytes(rest);
   }
-  exporter_.RankCourse(kFirst, course);
+  exporter_.RankTimeline(kFirst, course);
   const std::string series = "fsdpd_memory_component_bytes{fsdpd_job=\"job\",rank=\"0\",component=";
   EXPECT_TRUE(Has(series + "\"main_params\"} 500"));
   EXPECT_TRUE(Has(series + "\"activations_and_workspace\"} 400"));
@@ -202,7 +202,7 @@ TEST_F(MetricsExporterTest, LimitsSeriesPerRank) {
   }
   exporter_.RankSaves(kFirst);
   exporter_.CheckpointSaved(kFirst, saved);
-  exporter_.RankCourse(kFirst, course);
+  exporter_.RankTimeline(kFirst, course);
   EXPECT_EQ(series_of("1"), 39);
   EXPECT_EQ(series_of("0"), 39 + 18) << "no evaluation yet";
   v1::StepReport report = Step(1);

@@ -29,7 +29,7 @@ constexpr absl::Duration kEvaluation = absl::Minutes(2);
 // checkpoints is still practical.
 constexpr absl::Duration kFiles = absl::Minutes(10);
 constexpr int64_t kSlowestFileBytesPerSecond = 20'000'000;
-constexpr absl::Duration kReportEvery = absl::Milliseconds(kStillToldEveryMs);
+constexpr absl::Duration kReportEvery = absl::Milliseconds(kNoProgressReportIntervalMs);
 
 auto Key(const LanePlace& place) {
   return std::make_tuple(place.at.step, place.at.evaluation, place.at.instruction, place.at.inside);
@@ -100,7 +100,7 @@ void NoProgress::AddStep(const v1::StepReport& step) {
   if (step_seconds_.size() > kStepsKept) step_seconds_.pop_front();
 }
 
-void NoProgress::Look(const absl::StatusOr<FlightState>& page, v1::ProcessState process, absl::Time now) {
+void NoProgress::Poll(const absl::StatusOr<FlightState>& page, v1::ProcessState process, absl::Time now) {
   process_ = process;
   if (!page.ok()) return;
   bool moved = page->phase != last_state_.phase;

@@ -24,7 +24,7 @@ class NoProgressTest : public testing::Test {
   // Advances by one second and looks at the rank.
   std::optional<v1::RankNoProgress> Second(v1::ProcessState process = v1::PROCESS_STATE_LIVE) {
     now_ += absl::Seconds(1);
-    no_progress_.Look(page_, process, now_);
+    no_progress_.Poll(page_, process, now_);
     return no_progress_.TakeReport(now_);
   }
   // Expects no report for this many seconds.
@@ -143,7 +143,7 @@ TEST_F(NoProgressTest, SuspensionOfTheAgentRestartsTheClock) {
 TEST_F(NoProgressTest, WithoutFlightRecorderOnlyMessagesCount) {
   for (int i = 0; i < 600; ++i) {
     now_ += absl::Seconds(1);
-    no_progress_.Look(absl::NotFoundError("it has no page"), v1::PROCESS_STATE_LIVE, now_);
+    no_progress_.Poll(absl::NotFoundError("it has no page"), v1::PROCESS_STATE_LIVE, now_);
     EXPECT_FALSE(no_progress_.TakeReport(now_).has_value());
   }
   now_ += absl::Seconds(1);

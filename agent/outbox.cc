@@ -33,7 +33,7 @@ void Outbox::AddSaved(v1::AgentMessage message) {
   Add(Kind::kSaved, std::move(message));
 }
 
-void Outbox::DropCourse(const std::string& job_id) {
+void Outbox::DropTimeline(const std::string& job_id) {
   const auto waits = std::find_if(entries_.begin(), entries_.end(), [&](const auto& each) {
     const v1::RankUpdate& update = each.second.message.rank();
     return update.has_timeline() && update.job_id() == job_id;
@@ -42,7 +42,7 @@ void Outbox::DropCourse(const std::string& job_id) {
 }
 
 void Outbox::AddStep(v1::AgentMessage message) {
-  if (message.rank().has_timeline()) DropCourse(message.rank().job_id());
+  if (message.rank().has_timeline()) DropTimeline(message.rank().job_id());
   if (waiting_steps_ >= max_steps_) {
     for (auto it = entries_.begin(); it != entries_.end(); ++it) {
       if (it->second.kind != Kind::kStep) continue;
@@ -137,7 +137,7 @@ std::vector<v1::AgentMessage> Outbox::Undelivered() const {
   return undelivered;
 }
 
-std::vector<RankId> Outbox::KeptExits() const {
+std::vector<RankId> Outbox::RetainedExits() const {
   std::vector<RankId> ranks;
   for (const auto& [ticket, entry] : entries_) {
     const v1::RankUpdate& update = entry.message.rank();

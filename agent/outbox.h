@@ -65,7 +65,7 @@ class Outbox {
   std::vector<v1::AgentMessage> Undelivered() const;
 
   // Ranks whose exit the new stream will carry: the coordinator may still consider them running.
-  std::vector<RankId> KeptExits() const;
+  std::vector<RankId> RetainedExits() const;
 
   // Whether another order may be accepted; its results will be lifecycle messages.
   bool has_room() const { return waiting_lifecycle_ < max_lifecycle_; }
@@ -86,7 +86,7 @@ class Outbox {
   using Entries = std::map<int64_t, Entry>;
 
   void Add(Kind kind, v1::AgentMessage message);
-  void DropCourse(const std::string& job_id);
+  void DropTimeline(const std::string& job_id);
   Entries::iterator Erase(Entries::iterator entry);
 
   const int max_steps_;

@@ -127,7 +127,7 @@ TEST(Outbox, KeepsLifecycleUntilSettled) {
   LiveOn(&outbox, kStart - absl::Hours(1), absl::Hours(1));  // Not sent: the coordinator is away.
   Drain(&outbox, kStart);
   LiveOn(&outbox, kStart, absl::Seconds(29));
-  EXPECT_EQ(outbox.KeptExits(), (std::vector<RankId>{{{"job", 1}, 3}}));
+  EXPECT_EQ(outbox.RetainedExits(), (std::vector<RankId>{{{"job", 1}, 3}}));
   outbox.NewStream();
   // The stream that carried it lasted less than 30 s.
   LiveOn(&outbox, kStart + absl::Seconds(29), absl::Seconds(31));
@@ -135,7 +135,7 @@ TEST(Outbox, KeepsLifecycleUntilSettled) {
   LiveOn(&outbox, kStart + absl::Seconds(60), absl::Seconds(30));
   outbox.NewStream();
   EXPECT_EQ(Drain(&outbox), Names{});
-  EXPECT_TRUE(outbox.KeptExits().empty());
+  EXPECT_TRUE(outbox.RetainedExits().empty());
 }
 
 TEST(Outbox, SuspensionDoesNotSettleMessages) {

@@ -98,7 +98,7 @@ TEST_F(RankProcessTest, PassesOnlyTheFlightRecorder) {
   flight_ = UniqueFd(*MakeFlightRecorder());
   UniqueFd socket;
   const auto blocked = Start("blocks-in-reduce", &socket);
-  EXPECT_THAT(*WhereLanesStand(flight_.get()), testing::HasSubstr("reduce in Reduce layer.2 mb 0"));
+  EXPECT_THAT(*DescribeLanePositions(flight_.get()), testing::HasSubstr("reduce in Reduce layer.2 mb 0"));
   EXPECT_FALSE(blocked->Stopped());
   UniqueFd other;
   const auto process = Start("environment", &other);

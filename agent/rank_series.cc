@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "agent/metrics.h"
-#include "base/course_components.h"
 #include "base/metric.h"
+#include "base/timeline_components.h"
 
 namespace fsdpd {
 namespace {
@@ -92,7 +92,7 @@ void RankSeries::Add(const v1::StepTimeline& course) {
   if (highest == course.memory().end()) return;
   held_.clear();
   // Bounds the series per rank, whatever a newer rank reports.
-  constexpr int kMost = kCourseComponents.size();
+  constexpr int kMost = kTimelineComponents.size();
   for (int i = 0; i < std::min({course.components_size(), highest->bytes_size(), kMost}); ++i)
     held_.emplace_back(course.components(i), static_cast<double>(highest->bytes(i)));
 }

@@ -299,7 +299,7 @@ void RankSupervisor::Tick(absl::Time now) {
     it = attempts_.erase(it);
     RunUntilSuccess(id, [this, id, stopped, memory] { events_->AttemptGone(id, stopped, memory); });
   }
-  if (now >= next_look_) CheckProgress(now);
+  if (now >= next_poll_) CheckProgress(now);
   if (now < next_reap_) return;
   next_reap_ = now + absl::Milliseconds(kTickMs);
   std::vector<pid_t> pids;
@@ -314,14 +314,14 @@ void RankSupervisor::Tick(absl::Time now) {
 
 // Skips attempts that are stopping: their grace period applies.
 void RankSupervisor::CheckProgress(absl::Time now) {
-  next_look_ = now + absl::Milliseconds(kTickMs);
+  next_poll_ = now + absl::Milliseconds(kTickMs);
   for (auto& [id, attempt] : attempts_) {
     if (attempt->stopping || attempt->failed_rank.has_value()) continue;
     for (Rank& rank : attempt->ranks) {
       if (rank.process == nullptr || rank.exit_reported) continue;
       Guard(attempt.get(), rank.id.rank, [&] {
         const auto report = rank.CheckProgress(EvidencePath(logs_->PathOf(rank.id)), now);
-        if (report.has_value()) events_->RankStill(rank.id, *report);
+        if (report.has_value()) events_->RankStalled(rank.id, *report);
       });
     }
   }
@@ -333,7 +333,7 @@ void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
     BeginStop(attempt, options_.grace, /*may_save=*/false, "a rank failed and the coordinator is away");
   }
   for (Rank& rank : attempt->ranks) {
-    rank.memory.Look(options_.used_bytes, now);
+    rank.memory.Poll(options_.used_bytes, now);
     if (rank.gone || rank.process == nullptr || now < rank.next_tree_read) continue;
     if (rank.exit_reported) rank.gone = rank.process->TreeGone();
     const bool lingers = rank.exit_reported && attempt->stopping;
@@ -347,7 +347,7 @@ void RankSupervisor::RankLeft(Rank* rank, absl::Time now) {
   logs_->RankEnded(rank->id);
   relay_.Forget(rank->id);
   rank->memory.Gone(now);
-  rank->memory.Look(options_.used_bytes, now);
+  rank->memory.Poll(options_.used_bytes, now);
 }
 
 RankSupervisor::Attempt* RankSupervisor::Find(const AttemptId& id) {
@@ -434,7 +434,7 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const LaunchRefusal& refus
     exit.set_rank(static_cast<int>(int64_t{launch.first_rank()} + i));
     exit.set_exit_code(kRefusedExitCode);
     exit.set_error(absl::StrCat("launch rejected: ", refusal.reason));
-    if (refusal.fault != v1::ErrorClass::KIND_UNSPECIFIED) *exit.mutable_error_class() = FaultOf(refusal);
+    if (refusal.fault != v1::ErrorClass::KIND_UNSPECIFIED) *exit.mutable_error_class() = CauseOf(refusal);
     exit.set_agent_stopping(draining_);
     if (newest >= launch.attempt() && !refusal.started) exit.set_newer_attempt(newest);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
@@ -538,7 +538,7 @@ void RankSupervisor::HandleLocate(const v1::Locate& locate) {
     if (stopped) where = absl::StrCat("stopped by a signal; ", where);
     LogWarning("rank makes no progress %s: %s", ToString(rank.id), notice);
     logs_->AddNotice(rank.id, notice);
-    events_->RankStood(rank.id, where);
+    events_->RankBlockedIn(rank.id, where);
   }
 }
 
@@ -596,7 +596,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       events_->RankStepped(rank->id, attempt->world, message.step());
       break;
     case v1::RankToAgent::kCourse:
-      events_->RankCourse(rank->id, message.timeline());
+      events_->RankTimeline(rank->id, message.timeline());
       break;
     case v1::RankToAgent::kSaved:
       events_->CheckpointSaved(rank->id, message.saved());

@@ -91,11 +91,11 @@ class RankEvents {
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
   // Committed or failed.
   virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;
-  virtual void RankCourse(const RankId& id, const v1::StepTimeline& course) = 0;     // Rank 0 only.
+  virtual void RankTimeline(const RankId& id, const v1::StepTimeline& course) = 0;   // Rank 0 only.
   virtual void RankTraced(const RankId& id, const v1::StepTraceResult& traced) = 0;  // Succeeded or failed.
   virtual void RankMeasured(const RankId& id, const v1::PreflightDevice& device) = 0;
-  virtual void RankStood(const RankId& id, const std::string& where) = 0;
-  virtual void RankStill(const RankId& id, const v1::RankNoProgress& still) = 0;
+  virtual void RankBlockedIn(const RankId& id, const std::string& where) = 0;
+  virtual void RankStalled(const RankId& id, const v1::RankNoProgress& still) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
   // The attempt is stopped because it hangs, and the rank to blame is here; rank 0 if no rank is to blame.
   virtual void AttemptHung(const AttemptId& id) = 0;
@@ -208,7 +208,7 @@ class RankSupervisor {
   SuspensionWatch suspensions_{kMaxIteration};
   absl::Time connected_until_ = absl::InfiniteFuture();  // End of the last connection to the coordinator.
   absl::Time next_reap_ = absl::InfinitePast();
-  absl::Time next_look_ = absl::InfinitePast();
+  absl::Time next_poll_ = absl::InfinitePast();
   // Tasks to retry after internal errors, by due time.
   std::multimap<absl::Time, std::function<void()>> retries_;
 

@@ -11,8 +11,8 @@ void RunningTotal::Add(absl::Time at, double total) {
   if (count >= 2 && readings_[count - 2].total == total && readings_[count - 1].total == total)
     readings_.pop_back();
   readings_.push_back({at, total});
-  // Keep one sample older than kKept: it is needed to interpolate up to the next.
-  while (readings_.size() > 2 && readings_[1].at < at - kKept) readings_.pop_front();
+  // Keep one sample older than kRetention: it is needed to interpolate up to the next.
+  while (readings_.size() > 2 && readings_[1].at < at - kRetention) readings_.pop_front();
 }
 
 std::optional<double> RunningTotal::At(absl::Time moment, absl::Duration ahead) const {

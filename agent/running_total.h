@@ -1,5 +1,5 @@
 // History of a monotonically increasing quantity (joules, seconds), sampled from time to time, with linear
-// interpolation between samples. Keeps the last kKept. Thread safety: none.
+// interpolation between samples. Keeps the last kRetention. Thread safety: none.
 #pragma once
 
 #include <absl/time/time.h>
@@ -11,7 +11,7 @@ namespace fsdpd {
 
 class RunningTotal {
  public:
-  static constexpr absl::Duration kKept = absl::Minutes(5);
+  static constexpr absl::Duration kRetention = absl::Minutes(5);
 
   // REQUIRES: times ascend. A total below the last one restarts the history: the driver was reloaded.
   void Add(absl::Time at, double total);

@@ -212,7 +212,7 @@ absl::StatusOr<FlightState> ReadFlight(int fd) {
   return state;
 }
 
-absl::StatusOr<std::string> WhereLanesStand(int fd) {
+absl::StatusOr<std::string> DescribeLanePositions(int fd) {
   FSDPD_ASSIGN_OR_RETURN(const Header header, ReadHeader(fd));
   FSDPD_ASSIGN_OR_RETURN(const std::vector<LanePlace> lanes, ReadLanes(fd, header));
   return TextOf(lanes);

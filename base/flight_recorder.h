@@ -2,7 +2,7 @@
 // agent can read while the rank is stopped, hangs or is dead. It contains the names of instructions, so
 // reading it needs no plan.
 //
-//   agent: MakeFlightRecorder -> start the rank with it -> ReadFlight, WhereLanesStand, at any time
+//   agent: MakeFlightRecorder -> start the rank with it -> ReadFlight, DescribeLanePositions, at any time
 //   rank:  FlightRecorder::Map -> PhaseScope ... -> Describe, once -> lanes write PackProgress() to word()
 //
 // Layout: header | word of each lane | word of the launched step | word of the phase | instruction names
@@ -135,7 +135,7 @@ absl::StatusOr<FlightState> ReadFlight(int fd);
 // others. "" before the first instruction. FAILED_PRECONDITION before Describe(), INVALID_ARGUMENT if this
 // version did not write it.
 constexpr size_t kMaxFlightText = 1024;  // Longer texts are truncated.
-absl::StatusOr<std::string> WhereLanesStand(int fd);
+absl::StatusOr<std::string> DescribeLanePositions(int fd);
 std::string TextOf(const std::vector<LanePlace>& lanes);  // The same text for lanes that were read.
 
 }  // namespace fsdpd

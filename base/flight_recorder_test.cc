@@ -36,7 +36,7 @@ class FlightRecorderTest : public testing::Test {
     page_->word(lane)->store(PackProgress({step, instruction, evaluation, inside}));
   }
   std::string Where() {
-    const absl::StatusOr<std::string> where = WhereLanesStand(fd_);
+    const absl::StatusOr<std::string> where = DescribeLanePositions(fd_);
     return where.ok() ? *where : where.status().ToString();
   }
   off_t PageBytes() {
@@ -156,7 +156,7 @@ TEST_F(FlightRecorderTest, PageWithAHoleIsNotDescribed) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   Put(0, 1, 1, true);
   ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PageBytes()), 0);
-  EXPECT_EQ(WhereLanesStand(fd_).status(),
+  EXPECT_EQ(DescribeLanePositions(fd_).status(),
             absl::FailedPreconditionError("flight recorder: no progress recorded yet"));
 }
 
@@ -164,10 +164,10 @@ TEST_F(FlightRecorderTest, RejectsOtherFiles) {
   EXPECT_EQ(FlightRecorder::Map(-1).status().code(), absl::StatusCode::kFailedPrecondition);
   const int null = open("/dev/null", O_RDWR);
   EXPECT_EQ(FlightRecorder::Map(null).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(WhereLanesStand(null).status(), absl::InvalidArgumentError("flight recorder: truncated"));
+  EXPECT_EQ(DescribeLanePositions(null).status(), absl::InvalidArgumentError("flight recorder: truncated"));
   close(null);
-  EXPECT_FALSE(WhereLanesStand(-1).ok());
-  EXPECT_EQ(WhereLanesStand(fd_).status(),
+  EXPECT_FALSE(DescribeLanePositions(-1).ok());
+  EXPECT_EQ(DescribeLanePositions(fd_).status(),
             absl::FailedPreconditionError("flight recorder: no progress recorded yet"));
 }
 
@@ -175,7 +175,7 @@ TEST_F(FlightRecorderTest, RejectsAnotherVersion) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   const uint32_t next = 5;
   ASSERT_EQ(pwrite(fd_, &next, sizeof next, sizeof(uint64_t)), 4);
-  EXPECT_EQ(WhereLanesStand(fd_).status(),
+  EXPECT_EQ(DescribeLanePositions(fd_).status(),
             absl::InvalidArgumentError("flight recorder: unsupported version (got 5, want 4)"));
 }
 
@@ -197,7 +197,7 @@ TEST_F(FlightRecorderTest, ReadsGarbageSafely) {
       const auto byte = static_cast<uint8_t>(random());
       ASSERT_EQ(pwrite(fd_, &byte, 1, static_cast<off_t>(random() % 24)), 1);
     }
-    const absl::StatusOr<std::string> where = WhereLanesStand(fd_);
+    const absl::StatusOr<std::string> where = DescribeLanePositions(fd_);
     const std::string text = where.ok() ? *where : std::string(where.status().message());
     read += where.ok() ? 1 : 0;
     EXPECT_LE(text.size(), kMaxFlightText);

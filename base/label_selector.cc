@@ -43,7 +43,7 @@ absl::StatusOr<LabelRule> ParseRule(absl::string_view text) {
   const size_t equals = text.find('=');
   absl::string_view key = text.substr(0, equals);
   if (equals == absl::string_view::npos) {
-    rule.kind = absl::ConsumePrefix(&key, "!") ? LabelRule::Kind::kNotThere : LabelRule::Kind::kThere;
+    rule.kind = absl::ConsumePrefix(&key, "!") ? LabelRule::Kind::kNotExists : LabelRule::Kind::kExists;
   } else {
     rule.kind = absl::ConsumeSuffix(&key, "!") ? LabelRule::Kind::kIsNot : LabelRule::Kind::kIs;
     absl::string_view value = text.substr(equals + 1);
@@ -93,9 +93,9 @@ std::string TextOf(const LabelRule& rule) {
       return absl::StrCat(rule.key, "=", rule.value);
     case LabelRule::Kind::kIsNot:
       return absl::StrCat(rule.key, "!=", rule.value);
-    case LabelRule::Kind::kThere:
+    case LabelRule::Kind::kExists:
       return rule.key;
-    case LabelRule::Kind::kNotThere:
+    case LabelRule::Kind::kNotExists:
       return absl::StrCat("!", rule.key);
   }
   return "";
@@ -107,9 +107,9 @@ std::string WhyNot(const LabelRule& rule) {
       return absl::StrCat("is not ", rule.key, "=", rule.value);
     case LabelRule::Kind::kIsNot:
       return absl::StrCat("is ", rule.key, "=", rule.value);
-    case LabelRule::Kind::kThere:
+    case LabelRule::Kind::kExists:
       return absl::StrCat("has no label ", rule.key);
-    case LabelRule::Kind::kNotThere:
+    case LabelRule::Kind::kNotExists:
       return absl::StrCat("has the label ", rule.key);
   }
   return "";
@@ -121,9 +121,9 @@ bool Holds(const LabelRule& rule, const std::string* value) {
       return value != nullptr && *value == rule.value;
     case LabelRule::Kind::kIsNot:
       return value == nullptr || *value != rule.value;
-    case LabelRule::Kind::kThere:
+    case LabelRule::Kind::kExists:
       return value != nullptr;
-    case LabelRule::Kind::kNotThere:
+    case LabelRule::Kind::kNotExists:
       return value == nullptr;
   }
   return false;

@@ -19,7 +19,7 @@ constexpr int kMaxLabelRules = 32;
 
 // One requirement of a selector; all of them must hold.
 struct LabelRule {
-  enum class Kind { kIs, kIsNot, kThere, kNotThere };  // kIsNot also holds if the label is missing.
+  enum class Kind { kIs, kIsNot, kExists, kNotExists };  // kIsNot also holds if the label is missing.
   Kind kind = Kind::kIs;
   std::string key, value;
 };

@@ -52,8 +52,8 @@ constexpr int kAgentLostAfterMs = 10000;
 
 // A rank without progress is reported repeatedly while that lasts. The report expires when two repetitions
 // were missed.
-constexpr int kStillToldEveryMs = 5000;
-constexpr int kStillForgottenAfterMs = 15000;
+constexpr int kNoProgressReportIntervalMs = 5000;
+constexpr int kNoProgressExpiryMs = 15000;
 
 // Rendezvous keys per attempt, and bytes per value (a NCCL id has 128 bytes, the address of a rank less than
 // 300).

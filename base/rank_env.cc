@@ -193,7 +193,7 @@ std::string WhyNoEnvValue(absl::string_view value) {
   return absl::StrCat("has ", value.size(), " bytes; at most ", kMaxRankEnvValueBytes, " are allowed");
 }
 
-std::string WhyTheDaemons(absl::string_view name, absl::string_view value) {
+std::string WhyReservedEnv(absl::string_view name, absl::string_view value) {
   if (absl::StartsWith(name, "FSDPD_")) return "the agent identifies its processes by it";
   for (const ReservedVariable& reserved : kReserved) {
     if (reserved.name == name && (reserved.value.empty() || reserved.value == value))
@@ -202,7 +202,7 @@ std::string WhyTheDaemons(absl::string_view name, absl::string_view value) {
   return "";
 }
 
-std::string WhyAskAgents(absl::string_view name) {
+std::string WhyNeedsAllowEnv(absl::string_view name) {
   if (Has(kLoads, name))
     return "makes ranks load a library that the job names, which then runs as the agent's user";
   if (Has(kWrites, name)) return "makes ranks write a file that the job names, as the agent's user";

@@ -25,10 +25,10 @@ constexpr int kMaxRankEnvVariables = 256;
 std::string WhyNoEnvName(absl::string_view name);
 std::string WhyNoEnvValue(absl::string_view value);
 // Reserved names: the daemon sets the variable, or depends on its value.
-std::string WhyTheDaemons(absl::string_view name, absl::string_view value);
+std::string WhyReservedEnv(absl::string_view name, absl::string_view value);
 
 // Names that need --allow-env on the agent.
-std::string WhyAskAgents(absl::string_view name);
+std::string WhyNeedsAllowEnv(absl::string_view name);
 
 // Patterns of --allow-env: a name in which each `*` matches any characters, as in NCCL_IB_*.
 std::string WhyNoEnvPattern(absl::string_view pattern);

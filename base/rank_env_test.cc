@@ -12,7 +12,7 @@ TEST(RankEnv, AcceptsHarmlessAndUnrelatedNames) {
   for (const char* name : {"NCCL_DEBUG", "NCCL_IB_HCA", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF",
                            "TORCH_NCCL_TRACE_BUFFER_SIZE", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX",
                            "MY_APP_MODE", "XNCCL_DEBUG", "NCCL", "HF_HOME", ""})
-    EXPECT_EQ(WhyAskAgents(name), "") << name;
+    EXPECT_EQ(WhyNeedsAllowEnv(name), "") << name;
 }
 
 TEST(RankEnv, ChecksPrefixedNamesNotKnownToBeHarmless) {
@@ -20,7 +20,7 @@ TEST(RankEnv, ChecksPrefixedNamesNotKnownToBeHarmless) {
        {"CUDA_DEVICE_ORDER", "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "NCCL_NEW_IN_SOME_RELEASE",
         "NCCL_TOPO_FILE", "TORCH_NCCL_DUMP_ON_TIMEOUT", "PYTORCH_X", "LD_BIND_NOW", "GLIBC_TUNABLES",
         "MALLOC_CONF", "PYTHONPATH", "PYTHONSTARTUP", "NVTX_X", "OMP_TOOL"})
-    EXPECT_THAT(WhyAskAgents(name), HasSubstr("not known to be harmless")) << name;
+    EXPECT_THAT(WhyNeedsAllowEnv(name), HasSubstr("not known to be harmless")) << name;
 }
 
 // Regression: their prefix was accepted, and they named files outside of --path-root.
@@ -28,7 +28,7 @@ TEST(RankEnv, ChecksNamesThatWriteFilesWithoutPrefix) {
   for (const char* name :
        {"CUDA_CACHE_PATH", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
         "CUDA_LOG_FILE", "CUDA_COREDUMP_PIPE", "MALLOC_TRACE", "CUBLASLT_LOG_FILE"})
-    EXPECT_THAT(WhyAskAgents(name), HasSubstr("write a file")) << name;
+    EXPECT_THAT(WhyNeedsAllowEnv(name), HasSubstr("write a file")) << name;
 }
 
 TEST(RankEnv, AllowsNamesByPattern) {
@@ -49,15 +49,15 @@ TEST(RankEnv, ChecksNamesThatLoadLibraries) {
        {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_CONF_FILE",
         "CUDA_INJECTION64_PATH", "CUDA_INJECTION32_PATH", "NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH",
         "LD_PRELOAD", "OMP_TOOL_LIBRARIES", "GCONV_PATH", "OPENSSL_CONF"})
-    EXPECT_THAT(WhyAskAgents(name), HasSubstr("load a library")) << name;
-  EXPECT_EQ(WhyAskAgents("NCCL_NET_PLUGIN_REF_COUNT"), "") << "a number";
+    EXPECT_THAT(WhyNeedsAllowEnv(name), HasSubstr("load a library")) << name;
+  EXPECT_EQ(WhyNeedsAllowEnv("NCCL_NET_PLUGIN_REF_COUNT"), "") << "a number";
 }
 
 TEST(RankEnv, ChecksNamesThatWriteFiles) {
   for (const char* name :
        {"NCCL_DEBUG_FILE", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE", "CUDA_COREDUMP_FILE"})
-    EXPECT_THAT(WhyAskAgents(name), HasSubstr("write a file")) << name;
-  EXPECT_EQ(WhyAskAgents("NCCL_DEBUG"), "");
+    EXPECT_THAT(WhyNeedsAllowEnv(name), HasSubstr("write a file")) << name;
+  EXPECT_EQ(WhyNeedsAllowEnv("NCCL_DEBUG"), "");
 }
 
 TEST(RankEnv, RejectsInvalidNamesAndValues) {
@@ -75,11 +75,11 @@ TEST(RankEnv, RejectsInvalidNamesAndValues) {
 }
 
 TEST(RankEnv, RejectsReservedNames) {
-  EXPECT_NE(WhyTheDaemons("FSDPD_RANK", "j/1/0"), "");
-  EXPECT_NE(WhyTheDaemons("CUDA_VISIBLE_DEVICES", "0"), "");
-  EXPECT_NE(WhyTheDaemons("CUDA_DEVICE_MAX_CONNECTIONS", "1"), "");
-  EXPECT_EQ(WhyTheDaemons("CUDA_DEVICE_MAX_CONNECTIONS", "32"), "");
-  EXPECT_EQ(WhyTheDaemons("NCCL_DEBUG", "INFO"), "");
+  EXPECT_NE(WhyReservedEnv("FSDPD_RANK", "j/1/0"), "");
+  EXPECT_NE(WhyReservedEnv("CUDA_VISIBLE_DEVICES", "0"), "");
+  EXPECT_NE(WhyReservedEnv("CUDA_DEVICE_MAX_CONNECTIONS", "1"), "");
+  EXPECT_EQ(WhyReservedEnv("CUDA_DEVICE_MAX_CONNECTIONS", "32"), "");
+  EXPECT_EQ(WhyReservedEnv("NCCL_DEBUG", "INFO"), "");
 }
 
 }  // namespace

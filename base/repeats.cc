@@ -4,14 +4,14 @@
 
 namespace fsdpd {
 
-std::optional<int64_t> Repeats::Tell(const std::string& cause, absl::Time now) {
+std::optional<int64_t> Repeats::Report(const std::string& cause, absl::Time now) {
   MutexLock lock(&mutex_);
-  const bool known = told_.size() < kMaxToldCauses || told_.count(cause) != 0;
-  const auto [it, first] = told_.try_emplace(known ? cause : "", Told{now});
+  const bool known = reported_.size() < kMaxRepeatedCauses || reported_.count(cause) != 0;
+  const auto [it, first] = reported_.try_emplace(known ? cause : "", Reported{now});
   if (first) return 0;
-  Told& told = it->second;
+  Reported& told = it->second;
   // Also if the clock was set back: an additional message is harmless.
-  if (now >= told.last && now - told.last < kToldEvery) {
+  if (now >= told.last && now - told.last < kReportInterval) {
     ++told.since;
     return std::nullopt;
   }

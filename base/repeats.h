@@ -15,23 +15,23 @@
 
 namespace fsdpd {
 
-constexpr absl::Duration kToldEvery = absl::Minutes(1);
+constexpr absl::Duration kReportInterval = absl::Minutes(1);
 // Causes may contain data from the network: beyond this number, all others share one cause.
-constexpr size_t kMaxToldCauses = 64;
+constexpr size_t kMaxRepeatedCauses = 64;
 
 class Repeats {
  public:
   // Returns the number of suppressed messages of the cause since the last one; empty if this one is
   // suppressed too.
-  std::optional<int64_t> Tell(const std::string& cause, absl::Time now);
+  std::optional<int64_t> Report(const std::string& cause, absl::Time now);
 
  private:
-  struct Told {
+  struct Reported {
     absl::Time last;
     int64_t since = 0;
   };
   Mutex mutex_;
-  std::map<std::string, Told> told_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Reported> reported_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fsdpd

@@ -216,7 +216,7 @@ void LogTlsWarning(const TlsIdentity& read, std::string* last) {
     LogWarning("TLS files contain expired CA certificates warning=%s", read.warning);
 }
 
-bool IsFaultOf(const std::string& path, absl::string_view message) {
+bool IsErrorOfFile(const std::string& path, absl::string_view message) {
   return absl::StartsWith(message, absl::StrCat(path, ": "));
 }
 

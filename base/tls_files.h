@@ -50,7 +50,7 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now);
 void LogTlsWarning(const TlsIdentity& read, std::string* last);
 
 // Whether the message of such an error is about the file `path`.
-bool IsFaultOf(const std::string& path, absl::string_view message);
+bool IsErrorOfFile(const std::string& path, absl::string_view message);
 
 // Expiry of the certificates in the files, including expired ones. Empty for a file without certificates.
 struct TlsExpiry {

@@ -176,7 +176,7 @@ TEST_F(TlsFilesTest, ErrorBelongsToOneFile) {
   const auto blamed = [&](const std::string& message) {
     std::string files;
     for (const char* name : {"ca.crt", "half.crt", "ca.key"})
-      if (IsFaultOf(dir_.File(name), message)) files += std::string(name) + " ";
+      if (IsErrorOfFile(dir_.File(name), message)) files += std::string(name) + " ";
     return files;
   };
   EXPECT_EQ(blamed(WhyNot("half", "ca")), "half.crt ");

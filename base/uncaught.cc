@@ -17,10 +17,10 @@ namespace {
 
 constexpr unsigned kMaxReportSeconds = 2;  // Seconds.
 
-using Tell = std::function<void(const std::exception&)>;
+using Report = std::function<void(const std::exception&)>;
 
 // Never destroyed: threads run until the process exits.
-Tell* reporter = nullptr;
+Report* reporter = nullptr;
 int exit_status = 1;
 // Handler of the standard library, which prints the type of the exception and aborts.
 std::terminate_handler default_handler = nullptr;
@@ -60,10 +60,10 @@ void GiveUp(int /*signal*/) {
 
 }  // namespace
 
-void EndOnUncaught(Tell tell, int exit_code) {
+void EndOnUncaught(Report tell, int exit_code) {
   KeepShortageReserve();
   exit_status = exit_code;
-  reporter = new Tell(std::move(tell));
+  reporter = new Report(std::move(tell));
   const std::terminate_handler before = std::set_terminate(End);
   if (before != End) default_handler = before;
 }

@@ -7,7 +7,7 @@
 
 namespace fsdpd {
 
-enum class FaultLevel {
+enum class ViolationLevel {
   kError,   // The job is rejected.
   kAdjust,  // A value is changed from `before` to `after`.
   kWarn,    // The job runs, but the user should know.
@@ -15,7 +15,7 @@ enum class FaultLevel {
 
 struct Violation {
   std::string rule;  // Stable id, "unknown_field", "world_divides_batch", ...
-  FaultLevel level = FaultLevel::kError;
+  ViolationLevel level = ViolationLevel::kError;
   std::string field;   // Path in the job spec: "fsdp.outer.size", "data.tokens[1].path".
   std::string reason;  // What is wrong and why it matters, with the numbers.
   std::string fix;     // What to write instead.
@@ -27,7 +27,7 @@ using Violations = std::vector<Violation>;
 
 inline bool HasErrors(const Violations& violations) {
   for (const Violation& v : violations) {
-    if (v.level == FaultLevel::kError) return true;
+    if (v.level == ViolationLevel::kError) return true;
   }
   return false;
 }

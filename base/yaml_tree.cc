@@ -18,14 +18,14 @@
 namespace fsdpd {
 namespace {
 
-SpecFault Fault(Place place, std::string rule, std::string reason, std::string fix) {
+LocatedViolation MakeViolation(Place place, std::string rule, std::string reason, std::string fix) {
   return {std::move(place),
-          {std::move(rule), FaultLevel::kError, "", std::move(reason), std::move(fix), "", ""}};
+          {std::move(rule), ViolationLevel::kError, "", std::move(reason), std::move(fix), "", ""}};
 }
 
 // Exception that leaves yaml-cpp from within an event.
 struct Refused {
-  SpecFault fault;
+  LocatedViolation located;
 };
 
 class TreeBuilder : public YAML::EventHandler {
@@ -77,7 +77,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   [[noreturn]] void Refuse(const YAML::Mark& mark, std::string rule, std::string reason,
                            std::string fix) const {
-    throw Refused{Fault(At(mark), std::move(rule), std::move(reason), std::move(fix))};
+    throw Refused{MakeViolation(At(mark), std::move(rule), std::move(reason), std::move(fix))};
   }
 
   // yaml-cpp accepts the end of the text as the end of a quote, so a truncated file would pass.
@@ -137,7 +137,7 @@ class TreeBuilder : public YAML::EventHandler {
     Frame& frame = open_.back();
     if (frame.node.kind == TextNode::Kind::kMap && !frame.has_key) {
       if (node.kind != TextNode::Kind::kScalar) {
-        throw Refused{Fault(node.place, "bad_key", "a field has no name", "write name: value")};
+        throw Refused{MakeViolation(node.place, "bad_key", "a field has no name", "write name: value")};
       }
       frame.has_key = true;
       frame.key = std::move(node.text);
@@ -179,18 +179,18 @@ size_t Utf8Length(absl::string_view text) {
   return 0;
 }
 
-SpecFaults CheckCharacters(absl::string_view text, const std::string& file) {
+LocatedViolations CheckCharacters(absl::string_view text, const std::string& file) {
   Place place{file, 1, 1};
   for (size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
     const size_t length = Utf8Length(text.substr(i));
     if (length == 0) {
-      return {
-          Fault(place, "not_utf8", absl::StrFormat("byte 0x%02x is not UTF-8", c), "save the file as UTF-8")};
+      return {MakeViolation(place, "not_utf8", absl::StrFormat("byte 0x%02x is not UTF-8", c),
+                            "save the file as UTF-8")};
     }
     if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7F) {
-      return {Fault(place, "control_character", absl::StrFormat("control character 0x%02x", c),
-                    "use a text file")};
+      return {MakeViolation(place, "control_character", absl::StrFormat("control character 0x%02x", c),
+                            "use a text file")};
     }
     place.column = c == '\n' ? 1 : place.column + static_cast<int>(length);
     if (c == '\n') ++place.line;
@@ -211,7 +211,7 @@ int TabInIndent(absl::string_view text, int line) {
 
 // For a text in brackets, JSON or YAML: a violation if it ends before they are closed. The message of the
 // parser would be about the text before the end ("a field's name is a group of fields").
-SpecFaults CutOff(absl::string_view text, const std::string& file) {
+LocatedViolations CutOff(absl::string_view text, const std::string& file) {
   const size_t start = text.find_first_not_of(" \t\r\n");
   if (start == absl::string_view::npos || (text[start] != '{' && text[start] != '[')) return {};
   int open = 0;
@@ -230,13 +230,13 @@ SpecFaults CutOff(absl::string_view text, const std::string& file) {
   const auto lines = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
   const size_t last = text.rfind('\n');
   const auto column = static_cast<int>(text.size() - (last == absl::string_view::npos ? 0 : last + 1)) + 1;
-  return {Fault({file, lines + 1, column}, "syntax",
-                absl::StrCat("unexpected end of file: ", open, open == 1 ? " bracket is" : " brackets are",
-                             " still open"),
-                "check whether the file is truncated")};
+  return {MakeViolation({file, lines + 1, column}, "syntax",
+                        absl::StrCat("unexpected end of file: ", open,
+                                     open == 1 ? " bracket is" : " brackets are", " still open"),
+                        "check whether the file is truncated")};
 }
 
-void AddKeysWrittenTwice(const TextNode& node, const std::string& path, SpecFaults* faults) {
+void AddKeysWrittenTwice(const TextNode& node, const std::string& path, LocatedViolations* violations) {
   std::set<absl::string_view> seen;
   for (size_t i = 0; i < node.children.size(); ++i) {
     const TextNode& child = node.children[i];
@@ -244,11 +244,11 @@ void AddKeysWrittenTwice(const TextNode& node, const std::string& path, SpecFaul
     const std::string child_path =
         is_item ? absl::StrCat(path, "[", i, "]") : absl::StrCat(path, path.empty() ? "" : ".", child.key);
     if (!is_item && !seen.insert(child.key).second) {
-      faults->push_back(Fault(child.key_place, "duplicate_field",
-                              absl::StrCat(child_path, " is written twice"), "keep one"));
-      faults->back().violation.field = child_path;
+      violations->push_back(MakeViolation(child.key_place, "duplicate_field",
+                                          absl::StrCat(child_path, " is written twice"), "keep one"));
+      violations->back().violation.field = child_path;
     }
-    AddKeysWrittenTwice(child, child_path, faults);
+    AddKeysWrittenTwice(child, child_path, violations);
   }
 }
 
@@ -275,15 +275,15 @@ const char* NameOf(TextNode::Kind kind) {
   return "";
 }
 
-SpecFaults ParseYaml(absl::string_view text, const std::string& file, TextNode* root) {
+LocatedViolations ParseYaml(absl::string_view text, const std::string& file, TextNode* root) {
   *root = TextNode();
   root->place = {file, 1, 1};
   if (text.size() > kMaxJobSpecBytes) {
     const std::string reason = absl::StrCat("more than ", kMaxJobSpecBytes, " bytes");
-    return {Fault({file, 1, 1}, "too_large", reason, "check whether it is the right file")};
+    return {MakeViolation({file, 1, 1}, "too_large", reason, "check whether it is the right file")};
   }
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
-  if (SpecFaults faults = CheckCharacters(text, file); !faults.empty()) return faults;
+  if (LocatedViolations violations = CheckCharacters(text, file); !violations.empty()) return violations;
   try {
     const std::string bytes(text);
     std::istringstream stream(bytes);
@@ -292,24 +292,25 @@ SpecFaults ParseYaml(absl::string_view text, const std::string& file, TextNode* 
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const Refused& refused) {
-    const SpecFaults cut_off = CutOff(text, file);
-    return cut_off.empty() ? SpecFaults{refused.fault} : cut_off;
+    const LocatedViolations cut_off = CutOff(text, file);
+    return cut_off.empty() ? LocatedViolations{refused.located} : cut_off;
   } catch (const YAML::Exception& e) {
-    if (SpecFaults cut_off = CutOff(text, file); !cut_off.empty()) return cut_off;
+    if (LocatedViolations cut_off = CutOff(text, file); !cut_off.empty()) return cut_off;
     const Place place =
         e.mark.is_null() ? Place{file, 1, 1} : Place{file, e.mark.line + 1, e.mark.column + 1};
     if (const int tab = TabInIndent(text, place.line); tab > 0) {
-      return {Fault({file, place.line, tab}, "syntax", "a tab cannot indent in YAML", "indent with spaces")};
+      return {MakeViolation({file, place.line, tab}, "syntax", "a tab cannot indent in YAML",
+                            "indent with spaces")};
     }
-    return {Fault(place, "syntax", e.msg, "")};
+    return {MakeViolation(place, "syntax", e.msg, "")};
   }
   return {};
 }
 
-SpecFaults KeysWrittenTwice(const TextNode& root) {
-  SpecFaults faults;
-  AddKeysWrittenTwice(root, "", &faults);
-  return faults;
+LocatedViolations DuplicateKeys(const TextNode& root) {
+  LocatedViolations violations;
+  AddKeysWrittenTwice(root, "", &violations);
+  return violations;
 }
 
 }  // namespace fsdpd

@@ -3,7 +3,7 @@
 // yaml-cpp parses the text; this file enforces limits, since specs come from users and other programs: size
 // (kMaxJobSpecBytes), depth, number of nodes, no anchors or aliases (so no text expands beyond its size), no
 // tags, one document, UTF-8 without control characters. Keys are scalars. The reader of the tree checks that
-// keys are unique, because it knows which names are the same field; KeysWrittenTwice() checks it if all keys
+// keys are unique, because it knows which names are the same field; DuplicateKeys() checks it if all keys
 // are different fields.
 //
 // It handles events of yaml-cpp instead of its Node, whose graph takes 20 times the size of the text and
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 
 namespace fsdpd {
 
@@ -39,10 +39,10 @@ struct TextNode {
 const char* NameOf(TextNode::Kind kind);  // "a list", for messages.
 
 // An empty text has a null root. Returns at most one violation, after which `*root` is unspecified.
-SpecFaults ParseYaml(absl::string_view text, const std::string& file, TextNode* root);
+LocatedViolations ParseYaml(absl::string_view text, const std::string& file, TextNode* root);
 
 // An error (duplicate_field) at each repeated key of a map, with the path from the root as field. Accepting
 // one of the two would silently drop the other.
-SpecFaults KeysWrittenTwice(const TextNode& root);
+LocatedViolations DuplicateKeys(const TextNode& root);
 
 }  // namespace fsdpd

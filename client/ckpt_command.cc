@@ -15,7 +15,7 @@
 
 #include "base/check.h"
 #include "base/error_line.h"
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "base/text.h"
 #include "client/ckpt_commands.h"
 #include "client/ckpt_report.h"
@@ -128,11 +128,11 @@ int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& lin
     if (line.output != "table") {
       console->out << (line.output == "yaml" ? "---\n" : "") << Rendered(*checkpoint, line.output);
     } else {
-      const int64_t faults = checkpoint->errors_size() + checkpoint->errors_omitted();
+      const int64_t violations = checkpoint->errors_size() + checkpoint->errors_omitted();
       console->out << absl::StrCat(each.path, ": ", Summary(*checkpoint), ": ",
-                                   faults == 0   ? "intact"
-                                   : faults == 1 ? "1 defect"
-                                                 : absl::StrCat(faults, " defects"),
+                                   violations == 0   ? "intact"
+                                   : violations == 1 ? "1 defect"
+                                                     : absl::StrCat(violations, " defects"),
                                    "\n");
     }
   }

@@ -263,12 +263,12 @@ v1::CheckpointConversion ToProto(const CommandLine& line, const Conversion& conv
   proto.set_files(result.files);
   for (const std::string& name : result.left_out) proto.add_omitted_tensors(ToUtf8(name));
   proto.set_overflowed_values(result.overflowed);
-  for (const DcpFault& fault : result.faults) {
+  for (const DcpViolation& fault : result.violations) {
     v1::CheckpointError* one = proto.add_errors();
     one->set_where(ToUtf8(fault.where));
     one->set_error(ToUtf8(fault.what));
   }
-  proto.set_errors_omitted(result.faults.left_out());
+  proto.set_errors_omitted(result.violations.left_out());
   return proto;
 }
 

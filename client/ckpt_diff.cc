@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/check.h"
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "client/ckpt_commands.h"
 #include "client/message_output.h"
 #include "client/model_config_flag.h"

@@ -26,7 +26,7 @@ constexpr unsigned kMaxThreads = 8;
 // Describes a value. Adds a defect if its record is damaged, unless verification has reported the same
 // record.
 absl::StatusOr<std::string> ContentOf(const std::string& directory, const DcpContents& contents,
-                                      const DcpValue& value, DcpFaults* faults) {
+                                      const DcpValue& value, DcpViolations* violations) {
   const int file = value.place.file;
   const bool whole = file >= 0 && value.place.begin >= 0 && value.place.bytes > 0 &&
                      value.place.transform.empty() && value.place.begin <= contents.file_bytes[file] &&
@@ -44,20 +44,21 @@ absl::StatusOr<std::string> ContentOf(const std::string& directory, const DcpCon
   const absl::StatusOr<std::string> content = read();
   if (content.ok()) return *content;
   if (absl::IsUnimplemented(content.status())) return "not read";
-  if (!IsFaultOfFile(content.status())) return content.status();
-  const bool is_known = std::any_of(faults->begin(), faults->end(),
-                                    [&](const DcpFault& fault) { return fault.where == value.name; });
-  if (!is_known) faults->Add(value.name, std::string(content.status().message()));
+  if (!IsDefectOfCheckpoint(content.status())) return content.status();
+  const bool is_known =
+      std::any_of(violations->begin(), violations->end(),
+                  [&](const DcpViolation& violation) { return violation.where == value.name; });
+  if (!is_known) violations->Add(value.name, std::string(content.status().message()));
   return "?";
 }
 
-void AddFaults(const DcpFaults& faults, v1::CheckpointReport* checkpoint) {
-  for (const DcpFault& fault : faults) {
+void AddViolations(const DcpViolations& violations, v1::CheckpointReport* checkpoint) {
+  for (const DcpViolation& violation : violations) {
     v1::CheckpointError* proto = checkpoint->add_errors();
-    proto->set_where(ToUtf8(fault.where));
-    proto->set_error(ToUtf8(fault.what));
+    proto->set_where(ToUtf8(violation.where));
+    proto->set_error(ToUtf8(violation.what));
   }
-  checkpoint->set_errors_omitted(faults.left_out());
+  checkpoint->set_errors_omitted(violations.left_out());
 }
 
 void AddTensor(const DcpContents& contents, const DcpTensor& tensor, v1::CheckpointReport* checkpoint) {
@@ -77,7 +78,7 @@ void AddTensor(const DcpContents& contents, const DcpTensor& tensor, v1::Checkpo
 }
 
 absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& directory, const DcpContents& contents,
-                                             DcpFaults faults) {
+                                             DcpViolations violations) {
   v1::CheckpointReport checkpoint;
   checkpoint.set_path(ToUtf8(directory));
   checkpoint.set_has_checksums(contents.sums.has_value());
@@ -91,12 +92,12 @@ absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& directory, const
   for (const DcpValue& value : contents.index.values) {
     v1::CheckpointValue* proto = checkpoint.add_values();
     proto->set_name(value.name);
-    FSDPD_ASSIGN_OR_RETURN(std::string content, ContentOf(directory, contents, value, &faults));
+    FSDPD_ASSIGN_OR_RETURN(std::string content, ContentOf(directory, contents, value, &violations));
     proto->set_content(std::move(content));
     if (value.place.file >= 0) proto->set_file(contents.index.files[value.place.file]);
     proto->set_bytes(value.place.bytes);
   }
-  AddFaults(faults, &checkpoint);
+  AddViolations(violations, &checkpoint);
   return checkpoint;
 }
 
@@ -124,7 +125,7 @@ v1::CheckpointReport ToProto(const std::string& directory, const HfContents& con
     part->set_begin(entry.begin);
     part->set_bytes(entry.bytes);
   }
-  AddFaults(contents.faults, &checkpoint);
+  AddViolations(contents.violations, &checkpoint);
   return checkpoint;
 }
 
@@ -146,11 +147,11 @@ absl::StatusOr<v1::CheckpointReport> MakeReport(const std::string& directory, bo
     return MakeHfReport(directory, verify, stopped);
   if (!verify) {
     FSDPD_ASSIGN_OR_RETURN(const DcpContents contents, LoadContents(directory));
-    return ToProto(directory, contents, contents.faults);
+    return ToProto(directory, contents, contents.violations);
   }
   FSDPD_ASSIGN_OR_RETURN(const DcpVerdict verdict, VerifyDcp(directory, CkptThreads(), stopped));
   FSDPD_ASSIGN_OR_RETURN(v1::CheckpointReport checkpoint,
-                         ToProto(directory, verdict.contents, verdict.faults));
+                         ToProto(directory, verdict.contents, verdict.violations));
   checkpoint.set_verified(true);
   checkpoint.set_records_without_checksum(verdict.unsummed_records);
   return checkpoint;

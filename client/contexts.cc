@@ -19,7 +19,7 @@
 #include "base/address.h"
 #include "base/check.h"
 #include "base/json_quote.h"
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "base/text.h"
 #include "base/yaml_tree.h"
 #include "client/output_file.h"
@@ -143,9 +143,9 @@ absl::StatusOr<Contexts> Parsed(const std::string& path, const std::string& text
   Contexts contexts;
   contexts.path = path;
   TextNode root;
-  SpecFaults faults = ParseYaml(text, path, &root);
-  if (faults.empty()) faults = KeysWrittenTwice(root);
-  if (!faults.empty()) return absl::InvalidArgumentError(Render(faults.front()));
+  LocatedViolations violations = ParseYaml(text, path, &root);
+  if (violations.empty()) violations = DuplicateKeys(root);
+  if (!violations.empty()) return absl::InvalidArgumentError(Render(violations.front()));
   if (root.kind == TextNode::Kind::kNull) return contexts;
   if (root.kind != TextNode::Kind::kMap)
     return ErrorAt(root.place, "the file must be a map with current and contexts");

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/address.h"
-#include "base/connect_fault.h"
+#include "base/connect_error.h"
 #include "base/limits.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -131,13 +131,13 @@ Violations FieldViolationsOf(const absl::Status& status) {
   v1::SpecViolations faults;
   if (ReadDetail(status, &faults)) {
     for (const v1::Violation& f : faults.violations()) {
-      violations.push_back({f.rule(), FaultLevel::kError, f.field(), f.reason(), f.fix(), "", ""});
+      violations.push_back({f.rule(), ViolationLevel::kError, f.field(), f.reason(), f.fix(), "", ""});
     }
     return violations;
   }
   if (!ReadDetail(status, &bad)) return violations;
   for (const auto& field : bad.field_violations()) {
-    violations.push_back({"", FaultLevel::kError, field.field(), field.description(), "", "", ""});
+    violations.push_back({"", ViolationLevel::kError, field.field(), field.description(), "", "", ""});
   }
   return violations;
 }
@@ -259,7 +259,7 @@ absl::Status CoordinatorClient::ConnectTo(Server* server, absl::Time until, absl
     if (!absl::IsUnavailable(status) && !IsNoResponse(status)) return absl::OkStatus();
     if (!IsNoResponse(status))
       return absl::UnavailableError(
-          WordsOfConnectFault(status.message(), options_.trusted.empty() ? OwnTls::kNone : OwnTls::kTrust));
+          ConnectErrorText(status.message(), options_.trusted.empty() ? OwnTls::kNone : OwnTls::kTrust));
     if (absl::Now() >= deadline) return NormalizeNoResponse(status);
     until = std::min(absl::Now() + options_.connect_timeout, deadline);
   }

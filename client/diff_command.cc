@@ -61,7 +61,7 @@ class Sides {
       console_.err << "fsdpctl: " << WithErrorId(text.status().message(), "FILE_ERROR") << "\n";
       return kExitUsage;
     }
-    if (HasErrors(text->faults)) return ReportFaults(text->faults, &console_);
+    if (HasErrors(text->violations)) return ReportViolations(text->violations, &console_);
     *spec = text->spec;
     return std::nullopt;
   }

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "base/text.h"
 #include "client/commands.h"
 #include "client/field_docs.h"
@@ -72,8 +72,8 @@ std::string ExplainRule(const std::string& name, int width) {
   std::string text;
   for (const RuleText& rule : AllPrintedRules()) {
     if (!absl::EqualsIgnoreCase(rule.id, name)) continue;
-    const char* const kind = rule.level == FaultLevel::kWarn ? "a warning"
-                             : rule.level == FaultLevel::kAdjust
+    const char* const kind = rule.level == ViolationLevel::kWarn ? "a warning"
+                             : rule.level == ViolationLevel::kAdjust
                                  ? "an adjustment; the job runs with another value"
                                  : "an error; the job is rejected";
     absl::StrAppend(
@@ -89,7 +89,8 @@ std::string ExplainRule(const std::string& name, int width) {
 std::vector<FieldDoc> RulesOf(const std::string& field) {
   std::vector<FieldDoc> rules;
   for (const RuleText& rule : AllPrintedRules()) {
-    if (rule.field == field && rule.level == FaultLevel::kError) rules.push_back({rule.id, "", rule.text});
+    if (rule.field == field && rule.level == ViolationLevel::kError)
+      rules.push_back({rule.id, "", rule.text});
   }
   return rules;
 }

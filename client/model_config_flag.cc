@@ -13,23 +13,23 @@
 namespace fsdpd {
 namespace {
 
-SpecFaults ModelFaults(const v1::Model& model, const FieldPlaces& places) {
+LocatedViolations ModelViolations(const v1::Model& model, const FieldPlaces& places) {
   v1::JobSpec job;
   *job.mutable_model() = model;
   job.mutable_resources()->set_device(v1::DEVICE_CPU);  // Limits of GPUs do not apply to a conversion.
-  SpecFaults faults;
+  LocatedViolations violations;
   for (const Violation& violation : CheckJob(job)) {
-    if (violation.level == FaultLevel::kError && IsWithin(violation.field, "model")) {
-      faults.push_back(Locate(violation, places));
+    if (violation.level == ViolationLevel::kError && IsWithin(violation.field, "model")) {
+      violations.push_back(Locate(violation, places));
     }
   }
-  return faults;
+  return violations;
 }
 
-SpecFaults Errors(SpecFaults all) {
-  SpecFaults errors;
-  for (SpecFault& fault : all) {
-    if (fault.violation.level == FaultLevel::kError) errors.push_back(std::move(fault));
+LocatedViolations Errors(LocatedViolations all) {
+  LocatedViolations errors;
+  for (LocatedViolation& located : all) {
+    if (located.violation.level == ViolationLevel::kError) errors.push_back(std::move(located));
   }
   return errors;
 }
@@ -41,7 +41,7 @@ int ReportUsageError(absl::string_view why, Console* console) {
   return kExitUsage;
 }
 
-bool IsValidModel(const v1::Model& model) { return ModelFaults(model, {}).empty(); }
+bool IsValidModel(const v1::Model& model) { return ModelViolations(model, {}).empty(); }
 
 int ReadConfigModel(const std::string& path, Console* console, v1::Model* model, std::string* text) {
   absl::StatusOr<std::string> read = ReadText(path, console->in);
@@ -49,18 +49,18 @@ int ReadConfigModel(const std::string& path, Console* console, v1::Model* model,
   *text = *std::move(read);
   // Warnings are about training, so only errors are relevant here.
   FieldPlaces places;
-  SpecFaults faults = Errors(ReadHfConfig(*text, path, model, &places));
-  if (faults.empty()) faults = ModelFaults(*model, places);
-  return ReportFaults(faults, console);
+  LocatedViolations violations = Errors(ReadHfConfig(*text, path, model, &places));
+  if (violations.empty()) violations = ModelViolations(*model, places);
+  return ReportViolations(violations, console);
 }
 
 int ReadSpecModel(const std::string& path, Console* console, v1::JobSpec* job) {
   const absl::StatusOr<SpecText> spec = LoadSpec(path, {}, console->in);
   if (!spec.ok()) return ReportUsageError(WithErrorId(spec.status().message(), "FILE_ERROR"), console);
-  SpecFaults faults = Errors(spec->faults);
-  if (faults.empty()) faults = ModelFaults(spec->spec.model(), spec->places);
+  LocatedViolations violations = Errors(spec->violations);
+  if (violations.empty()) violations = ModelViolations(spec->spec.model(), spec->places);
   *job = spec->spec;
-  return ReportFaults(faults, console);
+  return ReportViolations(violations, console);
 }
 
 }  // namespace fsdpd

@@ -4,7 +4,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
-#include "base/connect_fault.h"
+#include "base/connect_error.h"
 #include "base/error_line.h"
 #include "client/coordinator_client.h"
 #include "fsdp/plan/plan.h"
@@ -37,7 +37,7 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
       code = kExitUnavailable;
       // A status with a reason is from the coordinator. One without is a connection error of gRPC.
       if (!reason.empty()) break;
-      if (NobodyIsThere(message)) {
+      if (NothingListens(message)) {
         id = "COORDINATOR_UNREACHABLE";
         message += "; is it running? start one with fsdpd-coordinator, or set --server/FSDPD_SERVER";
       }
@@ -64,18 +64,18 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
   return code;
 }
 
-int ReportFaults(const SpecFaults& faults, Console* console) {
+int ReportViolations(const LocatedViolations& violations, Console* console) {
   int code = kExitOk;
-  for (const SpecFault& fault : faults) {
+  for (const LocatedViolation& fault : violations) {
     console->err << Render(fault) << "\n";
-    if (fault.violation.level == FaultLevel::kError) code = kExitSpecRefused;
+    if (fault.violation.level == ViolationLevel::kError) code = kExitSpecRefused;
   }
   return code;
 }
 
-v1::ValidateJobResponse ToProto(const SpecFaults& faults) {
+v1::ValidateJobResponse ToProto(const LocatedViolations& violations) {
   v1::ValidateJobResponse response;
-  for (const SpecFault& fault : faults) {
+  for (const LocatedViolation& fault : violations) {
     v1::Violation* proto = response.add_violations();
     *proto = ToProto(fault.violation);
     proto->set_file(fault.place.file);
@@ -86,9 +86,9 @@ v1::ValidateJobResponse ToProto(const SpecFaults& faults) {
 }
 
 Violation ToViolation(const v1::Violation& fault) {
-  const FaultLevel level = fault.severity() == v1::SEVERITY_WARN     ? FaultLevel::kWarn
-                           : fault.severity() == v1::SEVERITY_ADJUST ? FaultLevel::kAdjust
-                                                                     : FaultLevel::kError;
+  const ViolationLevel level = fault.severity() == v1::SEVERITY_WARN     ? ViolationLevel::kWarn
+                               : fault.severity() == v1::SEVERITY_ADJUST ? ViolationLevel::kAdjust
+                                                                         : ViolationLevel::kError;
   return {fault.rule(), level, fault.field(), fault.reason(), fault.fix(), fault.before(), fault.after()};
 }
 

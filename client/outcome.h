@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "client/console.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
@@ -33,10 +33,10 @@ enum ExitCode {
 int ReportError(const absl::Status& status, const std::string& address, Console* console);
 
 // Prints all violations. Returns kExitSpecRefused if one of them is an error, otherwise kExitOk.
-int ReportFaults(const SpecFaults& faults, Console* console);
+int ReportViolations(const LocatedViolations& violations, Console* console);
 
 // The same violations for programs, with `file`, `line` and `column`.
-v1::ValidateJobResponse ToProto(const SpecFaults& faults);
+v1::ValidateJobResponse ToProto(const LocatedViolations& violations);
 
 Violation ToViolation(const v1::Violation& fault);
 

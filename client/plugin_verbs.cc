@@ -12,7 +12,7 @@
 #include <map>
 #include <system_error>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 
 namespace fsdpd {
 namespace {

@@ -75,7 +75,7 @@ int RunProfileCommand(const CommandLine& line, Console* console) {
   if (child->exit_code != 0) return FailOfChild(console, arguments[0], child->exit_code);
   // Do not print a profile that `plan --profile` would reject.
   const ProfileText profile = ParseProfile(child->output, arguments[0]);
-  if (ReportFaults(profile.faults, console) != kExitOk) {
+  if (ReportViolations(profile.violations, console) != kExitOk) {
     return Fail(console, kExitFailed,
                 absl::StrCat(arguments[0], " did not print a valid profile [INVALID_PROFILE]"));
   }

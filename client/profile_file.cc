@@ -21,37 +21,37 @@ class ProfileReader {
   ProfileText Read(const std::string& file) {
     result_.profile.name = file;
     if (root_.kind != TextNode::Kind::kMap) {
-      Fault(root_.place, "", "profile_no_map", absl::StrCat("is ", NameOf(root_.kind)),
-            "write one `key: number` for each of a profile's keys");
+      AddViolation(root_.place, "", "profile_no_map", absl::StrCat("is ", NameOf(root_.kind)),
+                   "write one `key: number` for each of a profile's keys");
       return std::move(result_);
     }
     if (const TextNode* base = root_.Find("base"); base != nullptr) ReadBase(*base);
     for (const TextNode& node : root_.children) ReadKey(node);
-    const SpecFaults twice = KeysWrittenTwice(root_);
-    result_.faults.insert(result_.faults.end(), twice.begin(), twice.end());
-    if (!result_.faults.empty()) return std::move(result_);
+    const LocatedViolations twice = DuplicateKeys(root_);
+    result_.violations.insert(result_.violations.end(), twice.begin(), twice.end());
+    if (!result_.violations.empty()) return std::move(result_);
     for (const Violation& fault : CheckProfile(result_.profile)) {
       const auto place = places_.find(fault.field);
       const bool written = place != places_.end();
-      SpecFault located{written ? place->second : root_.place, fault};
+      LocatedViolation located{written ? place->second : root_.place, fault};
       if (!written) located.violation.reason = "is missing";
-      result_.faults.push_back(std::move(located));
+      result_.violations.push_back(std::move(located));
     }
     return std::move(result_);
   }
 
  private:
-  void Fault(const Place& place, const std::string& key, const char* rule, std::string reason,
-             std::string fix) {
-    result_.faults.push_back(
-        {place, {rule, FaultLevel::kError, key, std::move(reason), std::move(fix), "", ""}});
+  void AddViolation(const Place& place, const std::string& key, const char* rule, std::string reason,
+                    std::string fix) {
+    result_.violations.push_back(
+        {place, {rule, ViolationLevel::kError, key, std::move(reason), std::move(fix), "", ""}});
   }
 
   void ReadBase(const TextNode& node) {
     const DeviceProfile* base = FindProfile(node.text);
     if (base == nullptr) {
-      Fault(node.place, "base", "profile_unknown", absl::StrCat("unknown profile '", node.text, "'"),
-            absl::StrCat("name one of ", absl::StrJoin(ProfileNames(), ", ")));
+      AddViolation(node.place, "base", "profile_unknown", absl::StrCat("unknown profile '", node.text, "'"),
+                   absl::StrCat("name one of ", absl::StrJoin(ProfileNames(), ", ")));
       return;
     }
     const std::string file = result_.profile.name;
@@ -72,15 +72,15 @@ class ProfileReader {
       keys.push_back(field.key);
     }
     const std::string nearest = Nearest(node.key, keys);
-    Fault(node.key_place, node.key, "unknown_field", absl::StrCat("unknown key ", node.key),
-          nearest.empty() ? "" : absl::StrCat("did you mean ", nearest, "?"));
+    AddViolation(node.key_place, node.key, "unknown_field", absl::StrCat("unknown key ", node.key),
+                 nearest.empty() ? "" : absl::StrCat("did you mean ", nearest, "?"));
   }
 
   void ReadNumber(const TextNode& node, const ProfileField& field) {
     double value = 0;
     if (node.kind != TextNode::Kind::kScalar || !absl::SimpleAtod(node.text, &value)) {
       const bool scalar = node.kind == TextNode::Kind::kScalar;
-      return Fault(
+      return AddViolation(
           node.place, node.key, "wrong_type",
           absl::StrCat("is ", scalar ? absl::StrCat("'", node.text.substr(0, 80), "'") : NameOf(node.kind)),
           "write a number, such as 700e12");
@@ -97,8 +97,8 @@ class ProfileReader {
 
 ProfileText ParseProfile(absl::string_view text, const std::string& file) {
   TextNode root;
-  SpecFaults faults = ParseYaml(text, file, &root);
-  if (!faults.empty()) return {{}, std::move(faults)};
+  LocatedViolations violations = ParseYaml(text, file, &root);
+  if (!violations.empty()) return {{}, std::move(violations)};
   return ProfileReader(root).Read(file);
 }
 

@@ -9,14 +9,14 @@
 
 #include <string>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {
 
 struct ProfileText {
-  DeviceProfile profile;  // Valid only if `faults` is empty.
-  SpecFaults faults;
+  DeviceProfile profile;  // Valid only if `violations` is empty.
+  LocatedViolations violations;
 };
 
 // Returns NOT_FOUND with the shipped names if the argument is neither one of them nor a readable file.

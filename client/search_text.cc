@@ -108,9 +108,10 @@ std::string CountText(const v1::PlanSearch& search) {
                       search.complete() ? "" : "; INCOMPLETE: the time limit was reached", "\n");
 }
 
-std::string FaultsText(const google::protobuf::RepeatedPtrField<v1::Violation>& faults, const char* head) {
+std::string ViolationsText(const google::protobuf::RepeatedPtrField<v1::Violation>& violations,
+                           const char* head) {
   std::string text;
-  for (const v1::Violation& fault : faults)
+  for (const v1::Violation& fault : violations)
     absl::StrAppend(&text, "  ", fault.field(), ": ", fault.reason(), fault.fix().empty() ? "" : "; ",
                     fault.fix(), " [", fault.rule(), "]\n");
   return text.empty() ? "" : absl::StrCat("\n", head, ":\n", text);
@@ -148,8 +149,8 @@ std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
            &table);
   }
   return absl::StrCat(text, "\n", table.Render(2),
-                      FaultsText(search.as_written_violations(), "the spec as written is rejected"),
-                      FaultsText(search.not_tried(), "not searched"));
+                      ViolationsText(search.as_written_violations(), "the spec as written is rejected"),
+                      ViolationsText(search.not_tried(), "not searched"));
 }
 
 }  // namespace fsdpd

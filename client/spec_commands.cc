@@ -48,37 +48,40 @@ namespace {
 constexpr size_t kMaxPathsNamed = 5;
 constexpr size_t kMaxReported = 100;  // The limit of client/spec_text.h.
 
-SpecFaults Located(const google::protobuf::RepeatedPtrField<v1::Violation>& faults, const SpecText& spec) {
-  SpecFaults located;
-  for (const v1::Violation& fault : faults) located.push_back(Locate(ToViolation(fault), spec.places));
+LocatedViolations Located(const google::protobuf::RepeatedPtrField<v1::Violation>& violations,
+                          const SpecText& spec) {
+  LocatedViolations located;
+  for (const v1::Violation& fault : violations) located.push_back(Locate(ToViolation(fault), spec.places));
   return located;
 }
 
-SpecFaults Located(const Violations& violations, const SpecText& spec) {
-  SpecFaults located;
+LocatedViolations Located(const Violations& violations, const SpecText& spec) {
+  LocatedViolations located;
   for (const Violation& violation : violations) located.push_back(Locate(violation, spec.places));
   return located;
 }
 
 // Reports all violations, including those of the spec's text, in file order. With -o json or yaml, a rejected
 // spec is also printed as data if `as_data`. Returns the exit code.
-int ReportSpec(Session* session, const SpecText& spec, SpecFaults faults, bool as_data = true) {
-  faults.insert(faults.begin(), spec.faults.begin(), spec.faults.end());
-  std::stable_sort(faults.begin(), faults.end(), [](const SpecFault& a, const SpecFault& b) {
-    return std::tie(a.place.file, a.place.line, a.place.column) <
-           std::tie(b.place.file, b.place.line, b.place.column);
-  });
-  if (faults.size() > kMaxReported) {
+int ReportSpec(Session* session, const SpecText& spec, LocatedViolations violations, bool as_data = true) {
+  violations.insert(violations.begin(), spec.violations.begin(), spec.violations.end());
+  std::stable_sort(violations.begin(), violations.end(),
+                   [](const LocatedViolation& a, const LocatedViolation& b) {
+                     return std::tie(a.place.file, a.place.line, a.place.column) <
+                            std::tie(b.place.file, b.place.line, b.place.column);
+                   });
+  if (violations.size() > kMaxReported) {
     // Errors before warnings, so that the limit does not hide an error.
-    std::stable_partition(faults.begin(), faults.end(),
-                          [](const SpecFault& fault) { return fault.violation.level == FaultLevel::kError; });
-    session->console().err << absl::StrCat("the first ", kMaxReported, " of ", faults.size(), ":\n");
-    faults.resize(kMaxReported);
+    std::stable_partition(violations.begin(), violations.end(), [](const LocatedViolation& fault) {
+      return fault.violation.level == ViolationLevel::kError;
+    });
+    session->console().err << absl::StrCat("the first ", kMaxReported, " of ", violations.size(), ":\n");
+    violations.resize(kMaxReported);
   }
-  const int code = ReportFaults(faults, &session->console());
+  const int code = ReportViolations(violations, &session->console());
   const CommandLine& line = session->line();
   if (!IsData(line.output) || !as_data || (code == kExitOk && line.command != "validate")) return code;
-  session->console().out << Rendered(ToProto(faults), line.output);
+  session->console().out << Rendered(ToProto(violations), line.output);
   return code;
 }
 
@@ -87,7 +90,7 @@ int ReportSpec(Session* session, const SpecText& spec, SpecFaults faults, bool a
 int ReportParseErrors(Session* session, const SpecText& spec) {
   if (!spec.is_tree) return ReportSpec(session, spec, {});
   return ReportSpec(session, spec,
-                    Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unread).faults, spec));
+                    Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unread).violations, spec));
 }
 
 absl::StatusOr<v1::ValidateJobResponse> Validate(Session* session, const SpecText& spec) {
@@ -108,10 +111,10 @@ int FailSpec(Session* session, const absl::Status& status, const SpecText& spec,
   if (!absl::IsInvalidArgument(status) || FieldViolationsOf(status).empty()) return session->Fail(status);
   if (ReasonOf(status) != "INVALID_SPEC") return session->Fail(status);
   const absl::StatusOr<v1::ValidateJobResponse> answer = Validate(session, spec);
-  SpecFaults faults;
-  if (answer.ok()) faults = Located(answer->violations(), spec);
-  if (!HasErrors(faults)) faults = Located(FieldViolationsOf(status), spec);
-  return ReportSpec(session, spec, faults, as_data);
+  LocatedViolations violations;
+  if (answer.ok()) violations = Located(answer->violations(), spec);
+  if (!HasErrors(violations)) violations = Located(FieldViolationsOf(status), spec);
+  return ReportSpec(session, spec, violations, as_data);
 }
 
 // Sets checkpoint.load to the checkpoint of `--from`. Returns an exit code after it has reported an error.
@@ -131,7 +134,7 @@ std::optional<int> ApplyFrom(Session* session, SpecText* spec) {
   const std::string& load = spec->spec.checkpoint().load();
   if (!load.empty() && load != chosen->path()) {
     const Violation fault{"from_and_load",
-                          FaultLevel::kError,
+                          ViolationLevel::kError,
                           "checkpoint.load",
                           absl::StrCat("is ", load, ", but --from ", from, " is ", chosen->path()),
                           "remove one of them",
@@ -213,29 +216,29 @@ struct ArrayJob {
 };
 
 // Violations of each job, including those of the spec's text.
-std::vector<SpecFaults> FaultsOf(const std::vector<ArrayJob>& jobs) {
-  std::vector<SpecFaults> faults;
+std::vector<LocatedViolations> ViolationsOf(const std::vector<ArrayJob>& jobs) {
+  std::vector<LocatedViolations> violations;
   for (const ArrayJob& job : jobs) {
     const SpecText& spec = job.spec;
-    faults.push_back(spec.faults);
+    violations.push_back(spec.violations);
     if (!spec.is_tree) continue;
-    const SpecFaults judged =
-        Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unread).faults, spec);
-    faults.back().insert(faults.back().end(), judged.begin(), judged.end());
+    const LocatedViolations judged =
+        Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unread).violations, spec);
+    violations.back().insert(violations.back().end(), judged.begin(), judged.end());
   }
-  return faults;
+  return violations;
 }
 
 // Key by which a violation is the same in several jobs. Texts about name and directory contain the job's
 // index.
-std::string KeyOf(const SpecFault& fault) {
+std::string KeyOf(const LocatedViolation& fault) {
   const Violation& violation = fault.violation;
   const bool is_numbered = violation.field == "name" || violation.field == "checkpoint.dir";
   return is_numbered ? absl::StrCat(violation.field, " ", violation.rule) : Render(fault);
 }
 
 // Adds the overrides of the job to a violation, or locates it at the override that it is about.
-SpecFault WithOverrides(SpecFault fault, const std::vector<std::string>& own) {
+LocatedViolation WithOverrides(LocatedViolation fault, const std::vector<std::string>& own) {
   for (const std::string& set : own) {
     if (fault.place.file != absl::StrCat("--set ", set)) continue;
     fault.place.file = absl::StrCat("--array ", set);
@@ -248,21 +251,21 @@ SpecFault WithOverrides(SpecFault fault, const std::vector<std::string>& own) {
 
 // Reports the violations of all jobs if any job is rejected, without duplicates. Otherwise returns nullopt.
 std::optional<int> ReportRejectedJobs(Session* session, const std::vector<ArrayJob>& jobs) {
-  const std::vector<SpecFaults> faults = FaultsOf(jobs);
+  const std::vector<LocatedViolations> violations = ViolationsOf(jobs);
   std::map<std::string, std::set<size_t>> having;
   bool rejected = false;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    rejected |= HasErrors(faults[i]);
-    for (const SpecFault& fault : faults[i]) having[KeyOf(fault)].insert(i);
+    rejected |= HasErrors(violations[i]);
+    for (const LocatedViolation& fault : violations[i]) having[KeyOf(fault)].insert(i);
   }
   if (!rejected) return std::nullopt;
-  SpecFaults reported;
+  LocatedViolations reported;
   std::set<std::string> once;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    for (const SpecFault& fault : faults[i]) {
+    for (const LocatedViolation& fault : violations[i]) {
       const bool is_common = having[KeyOf(fault)].size() == jobs.size();
       if (is_common && i > 0) continue;
-      SpecFault one = is_common ? fault : WithOverrides(fault, jobs[i].own);
+      LocatedViolation one = is_common ? fault : WithOverrides(fault, jobs[i].own);
       if (once.insert(Render(one)).second) reported.push_back(std::move(one));
     }
   }
@@ -352,8 +355,8 @@ int RunArray(const CommandLine& line, Console* console) {
   std::variant<std::vector<ArrayJob>, int> loaded = LoadArray(&session, *overrides);
   if (const int* code = std::get_if<int>(&loaded)) return *code;
   std::vector<ArrayJob>& jobs = std::get<std::vector<ArrayJob>>(loaded);
-  const bool readable =
-      std::none_of(jobs.begin(), jobs.end(), [](const ArrayJob& job) { return HasErrors(job.spec.faults); });
+  const bool readable = std::none_of(jobs.begin(), jobs.end(),
+                                     [](const ArrayJob& job) { return HasErrors(job.spec.violations); });
   if (!readable) return *ReportRejectedJobs(&session, jobs);
   if (const absl::Status status = session.client().Connect(); !status.ok()) return session.Fail(status);
   for (ArrayJob& job : jobs) {
@@ -374,16 +377,16 @@ bool WantsTimeline(const CommandLine& line) { return !line.trace.empty() || !lin
 
 int RunValidate(Session* session, const SpecText& spec) {
   const CommandLine& line = session->line();
-  SpecFaults faults;
+  LocatedViolations violations;
   if (line.offline) {
-    faults = Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0).faults, spec);
+    violations = Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0).violations, spec);
   } else {
     if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
     const absl::StatusOr<v1::ValidateJobResponse> answer = Validate(session, spec);
     if (!answer.ok()) return session->Fail(answer.status());
-    faults = Located(answer->violations(), spec);
+    violations = Located(answer->violations(), spec);
   }
-  const int code = ReportSpec(session, spec, faults);
+  const int code = ReportSpec(session, spec, violations);
   if (line.output != "table" || code != kExitOk) return code;
   session->console().err << line.file << ": valid\n";
   const std::vector<std::string> paths = NodePathFields(spec.spec);
@@ -402,7 +405,7 @@ std::variant<v1::Plan, int> PlanHere(Session* session, const SpecText& spec, con
   const int64_t budget = profile == nullptr ? 0 : profile->profile.budget_bytes();
   const Plan plan = MakePlan(spec.spec, budget);
   v1::Plan proto = ToProto(plan);
-  const int code = ReportSpec(session, spec, Located(plan.faults, spec));
+  const int code = ReportSpec(session, spec, Located(plan.violations, spec));
   if (code != kExitOk) return code;
   AddPrediction(plan, profile == nullptr ? DefaultProfile(plan.spec.device) : profile->profile,
                 WantsTimeline(session->line()), &proto);
@@ -452,7 +455,7 @@ std::variant<v1::PlanSearch, int> SearchHere(Session* session, const SpecText& s
       spec.spec,
       profile != nullptr ? profile->profile : DefaultProfile(cpu ? DeviceKind::kCpu : DeviceKind::kCuda),
       options);
-  if (HasErrors(searched.faults)) return ReportSpec(session, spec, Located(searched.faults, spec));
+  if (HasErrors(searched.violations)) return ReportSpec(session, spec, Located(searched.violations, spec));
   searched.search.set_seconds(absl::ToDoubleSeconds(clock.Now() - begin));
   return std::move(searched.search);
 }
@@ -473,9 +476,9 @@ std::variant<v1::PlanSearch, int> AskForSearch(Session* session, const SpecText&
 // fits, the result is printed too, and the exit code is that of a rejected spec.
 int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile) {
   const CommandLine& line = session->line();
-  if (const Violations faults = CheckHeld(line.hold); !faults.empty()) {
-    return Usage(session, absl::InvalidArgumentError(absl::StrCat("--hold: ", faults[0].reason, "; ",
-                                                                  faults[0].fix, " [INVALID_FLAG]")));
+  if (const Violations violations = CheckHeld(line.hold); !violations.empty()) {
+    return Usage(session, absl::InvalidArgumentError(absl::StrCat("--hold: ", violations[0].reason, "; ",
+                                                                  violations[0].fix, " [INVALID_FLAG]")));
   }
   if (const absl::Status output = CheckOutput("--write", line.write); !line.write.empty() && !output.ok())
     return Usage(session, output);
@@ -507,7 +510,7 @@ int RunPlan(Session* session, const SpecText& spec) {
   if (!line.profile.empty()) {
     absl::StatusOr<ProfileText> loaded = LoadProfile(line.profile);
     if (!loaded.ok()) return Usage(session, loaded.status());
-    if (ReportFaults(loaded->faults, &session->console()) != kExitOk) return kExitUsage;
+    if (ReportViolations(loaded->violations, &session->console()) != kExitOk) return kExitUsage;
     profile = *std::move(loaded);
   }
   const ProfileText* given = profile.has_value() ? &*profile : nullptr;
@@ -533,7 +536,7 @@ int RunSpecCommand(const CommandLine& line, Console* console) {
     return kExitUsage;
   }
   Session session(line, console);
-  if (HasErrors(spec->faults)) return ReportParseErrors(&session, *spec);
+  if (HasErrors(spec->violations)) return ReportParseErrors(&session, *spec);
   if (line.command == "submit") return RunSubmit(&session, *spec);
   if (line.command == "validate") return RunValidate(&session, *spec);
   FSDPD_CHECK(line.command == "plan");

@@ -41,16 +41,16 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-void AddFault(const char* rule, const char* field, absl::string_view reason, const char* fix,
-              SpecText* spec) {
-  const Violation fault{rule, FaultLevel::kError, field, std::string(reason), fix, "", ""};
-  spec->faults.push_back(Locate(fault, spec->places));
+void AddViolation(const char* rule, const char* field, absl::string_view reason, const char* fix,
+                  SpecText* spec) {
+  const Violation fault{rule, ViolationLevel::kError, field, std::string(reason), fix, "", ""};
+  spec->violations.push_back(Locate(fault, spec->places));
 }
 
 // Marks the model as unread too, so that it is not validated.
-void AddModelFault(const char* rule, const char* field, absl::string_view reason, const char* fix,
-                   SpecText* spec) {
-  AddFault(rule, field, reason, fix, spec);
+void AddModelViolation(const char* rule, const char* field, absl::string_view reason, const char* fix,
+                       SpecText* spec) {
+  AddViolation(rule, field, reason, fix, spec);
   spec->unread.push_back("model");
 }
 
@@ -59,16 +59,16 @@ void InlineHfConfig(const std::filesystem::path& directory, SpecText* spec) {
   const std::string path = AbsolutePath(spec->spec.model().hf_config(), directory);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
-    AddModelFault("hf_no_config", "model.hf_config", text.status().message(),
-                  "give the path of a config.json on this machine", spec);
+    AddModelViolation("hf_no_config", "model.hf_config", text.status().message(),
+                      "give the path of a config.json on this machine", spec);
     return;
   }
   v1::Model model;
   FieldPlaces places;  // Later errors about the sizes are located in config.json.
   double initializer_range = kInitializerRange;
-  const SpecFaults faults = ReadHfConfig(*text, path, &model, &places, &initializer_range);
-  spec->faults.insert(spec->faults.end(), faults.begin(), faults.end());
-  if (HasErrors(faults)) {
+  const LocatedViolations violations = ReadHfConfig(*text, path, &model, &places, &initializer_range);
+  spec->violations.insert(spec->violations.end(), violations.begin(), violations.end());
+  if (HasErrors(violations)) {
     spec->unread.push_back("model");
     return;
   }
@@ -87,7 +87,7 @@ SpecText ParseDescription(const std::string& text, const std::string& path) {
   SpecText described =
       ParseSpec(absl::StrCat("{model: {plugin:\n", WithCurrentFieldNames(text), "\n}}"), path);
   const auto shift = [](Place* place) { place->line = std::max(place->line - 1, 1); };
-  for (SpecFault& fault : described.faults) shift(&fault.place);
+  for (LocatedViolation& fault : described.violations) shift(&fault.place);
   for (auto& [field, place] : described.places) shift(&place);
   return described;
 }
@@ -96,7 +96,7 @@ void TakeDescription(const SpecText& described, SpecText* spec) {
   v1::Plugin* plugin = spec->spec.mutable_model()->mutable_plugin();
   v1::Plugin taken = described.spec.model().plugin();
   if (!plugin->args().empty() && plugin->args() != taken.args()) {
-    AddModelFault(
+    AddModelViolation(
         "plugin_other_args", "model.plugin.args",
         absl::StrCat("the description was made with '", taken.args(), "'"),
         "remove args, or recreate the description with fsdpd-rank --describe-plugin PATH --args ARGS", spec);
@@ -116,21 +116,21 @@ void InlineDescription(const std::filesystem::path& directory, SpecText* spec) {
   v1::Plugin* plugin = spec->spec.mutable_model()->mutable_plugin();
   if (plugin->description().empty()) return;
   if (plugin->units_size() > 0 || plugin->vocab_size() != 0 || plugin->max_sequence_length() != 0) {
-    AddModelFault("plugin_described_twice", "model.plugin.description",
-                  "the spec has both a description file and the description itself", "remove one of them",
-                  spec);
+    AddModelViolation("plugin_described_twice", "model.plugin.description",
+                      "the spec has both a description file and the description itself", "remove one of them",
+                      spec);
     return;
   }
   const std::string path = AbsolutePath(plugin->description(), directory);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
-    AddModelFault("plugin_no_description", "model.plugin.description", text.status().message(),
-                  "create the file with fsdpd-rank --describe-plugin PATH > FILE", spec);
+    AddModelViolation("plugin_no_description", "model.plugin.description", text.status().message(),
+                      "create the file with fsdpd-rank --describe-plugin PATH > FILE", spec);
     return;
   }
   const SpecText described = ParseDescription(*text, path);
-  spec->faults.insert(spec->faults.end(), described.faults.begin(), described.faults.end());
-  if (described.faults.empty()) {
+  spec->violations.insert(spec->violations.end(), described.violations.begin(), described.violations.end());
+  if (described.violations.empty()) {
     TakeDescription(described, spec);
   } else {
     spec->unread.push_back("model");
@@ -157,13 +157,13 @@ void WarnOfFile(const std::string& field, const std::string& path, SpecText* spe
   const std::string reason = FaultOfFile(path);
   if (reason.empty()) return;
   const Violation fault{"token_file_here",
-                        FaultLevel::kWarn,
+                        ViolationLevel::kWarn,
                         field,
                         absl::StrCat(path, " ", reason),
                         "fix it, or ignore this if the nodes have a different file there",
                         "",
                         ""};
-  spec->faults.push_back(Locate(fault, spec->places));
+  spec->violations.push_back(Locate(fault, spec->places));
 }
 
 void WarnOfFiles(const std::string& list, const google::protobuf::RepeatedPtrField<v1::TokenFile>& files,
@@ -195,8 +195,9 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   InlineDescription(directory, &spec);
   for (const RelativePath& of : MakePathsAbsolute(directory, &spec.spec)) {
     if (!NeedsExpansion(of.written)) continue;
-    AddFault("path_of_node", of.field.c_str(), absl::StrCat("'", of.written, "' is not a path on the nodes"),
-             "write the absolute path on the nodes, /...", &spec);
+    AddViolation("path_of_node", of.field.c_str(),
+                 absl::StrCat("'", of.written, "' is not a path on the nodes"),
+                 "write the absolute path on the nodes, /...", &spec);
   }
   if (!spec.spec.has_data()) return spec;
   const v1::Data& data = spec.spec.data();

@@ -16,8 +16,8 @@
 
 namespace fsdpd {
 
-// `path` "-" reads `input`. Errors of the spec, and of files that it names, are in the result's `faults`. The
-// Status is an error only if the spec file itself cannot be read.
+// `path` "-" reads `input`. Errors of the spec, and of files that it names, are in the result's `violations`.
+// The Status is an error only if the spec file itself cannot be read.
 absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std::string>& sets,
                                   std::istream& input);
 

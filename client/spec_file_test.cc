@@ -29,7 +29,7 @@ TEST(SpecFile, ResolvesPathsAgainstSpecDirectory) {
   std::istringstream input;
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("jobs/job.yaml"), {}, input);
   ASSERT_TRUE(spec.ok()) << spec.status();
-  ASSERT_TRUE(spec->faults.empty()) << Render(spec->faults[0]);
+  ASSERT_TRUE(spec->violations.empty()) << Render(spec->violations[0]);
   EXPECT_EQ(spec->spec.model().llama().layers(), 3);
   EXPECT_EQ(spec->spec.data().tokens(0).path(), dir.File("jobs/c.txt"));
   EXPECT_EQ(spec->spec.data().tokens(1).path(), "/abs");
@@ -72,13 +72,15 @@ TEST(SpecFile, RejectsPathsThatNeedExpansion) {
   std::istringstream input;
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
   ASSERT_TRUE(spec.ok()) << spec.status();
-  ASSERT_EQ(spec->faults.size(), 2u);
-  EXPECT_NE(Render(spec->faults[0]).find("job.yaml:3:14: error: checkpoint.dir: 's3://b/run' is not a path"),
-            std::string::npos)
-      << Render(spec->faults[0]);
-  EXPECT_NE(Render(spec->faults[1]).find("job.yaml:2:30: error: data.tokens[1].path: '~/t' is not a path"),
-            std::string::npos)
-      << Render(spec->faults[1]);
+  ASSERT_EQ(spec->violations.size(), 2u);
+  EXPECT_NE(
+      Render(spec->violations[0]).find("job.yaml:3:14: error: checkpoint.dir: 's3://b/run' is not a path"),
+      std::string::npos)
+      << Render(spec->violations[0]);
+  EXPECT_NE(
+      Render(spec->violations[1]).find("job.yaml:2:30: error: data.tokens[1].path: '~/t' is not a path"),
+      std::string::npos)
+      << Render(spec->violations[1]);
 }
 
 // Regression: the field was ignored, and weights were initialized with 0.02.
@@ -95,7 +97,7 @@ TEST(SpecFile, UsesInitializerRangeOfConfig) {
     std::istringstream input;
     absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), sets, input);
     EXPECT_TRUE(spec.ok()) << spec.status();
-    for (const SpecFault& fault : spec->faults) ADD_FAILURE() << Render(fault);
+    for (const LocatedViolation& fault : spec->violations) ADD_FAILURE() << Render(fault);
     return *std::move(spec);
   };
   const SpecText carried = load("0.041", {});
@@ -112,8 +114,8 @@ TEST(SpecFile, ReportsMissingConfig) {
   std::istringstream input;
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {"data.tokens=[]"}, input);
   ASSERT_TRUE(spec.ok());
-  ASSERT_EQ(spec->faults.size(), 1u);
-  EXPECT_EQ(Render(spec->faults[0]),
+  ASSERT_EQ(spec->violations.size(), 1u);
+  EXPECT_EQ(Render(spec->violations[0]),
             dir.File("job.yaml") + ":2:9: error: model.hf_config: " + dir.File("m/config.json") +
                 ": No such file or directory; give the path of a config.json on this machine [hf_no_config]");
 }
@@ -127,7 +129,7 @@ SpecText LoadWithDescription(const std::string& description, const std::vector<s
   std::istringstream input;
   absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), sets, input);
   EXPECT_TRUE(spec.ok()) << spec.status();
-  for (SpecFault& fault : spec->faults) {
+  for (LocatedViolation& fault : spec->violations) {
     fault.place.file = std::filesystem::path(fault.place.file).filename().string();
   }
   return *std::move(spec);
@@ -139,7 +141,7 @@ TEST(SpecFile, EmbedsPluginDescription) {
   "units": [{"name": "in", "params": [{"name": "w", "shape": ["256", "8"], "decay": true}],
              "output_values": "8"}]
 })");
-  ASSERT_TRUE(spec.faults.empty()) << Render(spec.faults[0]);
+  ASSERT_TRUE(spec.violations.empty()) << Render(spec.violations[0]);
   const v1::Plugin& plugin = spec.spec.model().plugin();
   EXPECT_TRUE(std::filesystem::path(plugin.path()).is_absolute());
   EXPECT_EQ(std::filesystem::path(plugin.path()).filename(), "mine.so");
@@ -158,7 +160,7 @@ TEST(SpecFile, ReadsDescriptionWithOldNames) {
     if (field.message != "Plugin.Unit") continue;
     const SpecText spec = LoadWithDescription(
         absl::StrCat(R"({"vocab_size": "256", "units": [{"name": "in", ")", field.before, "\": \"7\"}]}"));
-    ASSERT_TRUE(spec.faults.empty()) << Render(spec.faults[0]);
+    ASSERT_TRUE(spec.violations.empty()) << Render(spec.violations[0]);
     const v1::Plugin::Unit& unit = spec.spec.model().plugin().units(0);
     EXPECT_EQ(unit.saved_values() + unit.saved_values_selective() + (unit.tied_to() == "7" ? 7 : 0), 7);
   }
@@ -167,7 +169,8 @@ TEST(SpecFile, ReadsDescriptionWithOldNames) {
 TEST(SpecFile, LocatesErrorsInDescription) {
   const auto fault = [](const std::string& description, const std::vector<std::string>& sets = {}) {
     const SpecText spec = LoadWithDescription(description, sets);
-    return spec.faults.size() == 1 ? Render(spec.faults[0]) : std::to_string(spec.faults.size()) + " faults";
+    return spec.violations.size() == 1 ? Render(spec.violations[0])
+                                       : std::to_string(spec.violations.size()) + " faults";
   };
   EXPECT_EQ(fault("{\n\"vocab\": 3}").substr(0, 54), "mine.json:2:1: error: unknown field model.plugin.vocab")
       << fault("{\n\"vocab\": 3}");
@@ -210,9 +213,9 @@ TEST(SpecFile, WarnsOfMissingOrEmptyTokenFiles) {
   std::istringstream input;
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
   ASSERT_TRUE(spec.ok());
-  EXPECT_FALSE(HasErrors(spec->faults)) << "the nodes may have different files";
+  EXPECT_FALSE(HasErrors(spec->violations)) << "the nodes may have different files";
   std::vector<std::string> said;
-  for (const SpecFault& fault : spec->faults) said.push_back(Render(fault));
+  for (const LocatedViolation& fault : spec->violations) said.push_back(Render(fault));
   ASSERT_EQ(said.size(), 6u);
   EXPECT_EQ(said[0], dir.File("job.yaml") + ":3:5: warning: data.tokens[0].path: " + dir.File("absent") +
                          " does not exist on this machine, although its directory does; fix it, or ignore "
@@ -235,7 +238,7 @@ TEST(SpecFile, LeavesDotDotToValidation) {
   std::istringstream input;
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
   ASSERT_TRUE(spec.ok());
-  EXPECT_TRUE(spec->faults.empty()) << Render(spec->faults[0]);
+  EXPECT_TRUE(spec->violations.empty()) << Render(spec->violations[0]);
 }
 
 // Regression: it was reported as missing. The test uses a symbolic link to itself, which even root cannot
@@ -247,9 +250,9 @@ TEST(SpecFile, UnreadableTokenFileIsNotMissing) {
   std::istringstream input;
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
   ASSERT_TRUE(spec.ok());
-  ASSERT_EQ(spec->faults.size(), 1u);
-  EXPECT_NE(Render(spec->faults[0]).find("loop cannot be read here: Too many levels"), std::string::npos)
-      << Render(spec->faults[0]);
+  ASSERT_EQ(spec->violations.size(), 1u);
+  EXPECT_NE(Render(spec->violations[0]).find("loop cannot be read here: Too many levels"), std::string::npos)
+      << Render(spec->violations[0]);
 }
 
 }  // namespace

@@ -52,13 +52,14 @@ TEST(SpecNumbers, FixesHaveValidNumbers) {
       std::vector<std::string> sets = {absl::StrCat(number, "=", value)};
       if (!model) sets.push_back("model.preset=tiny");
       const SpecText spec = ParseSpec(kSpec, "f", sets);
-      Violations faults;
-      for (const SpecFault& fault : spec.faults) faults.push_back(fault.violation);
+      Violations violations;
+      for (const LocatedViolation& fault : spec.violations) violations.push_back(fault.violation);
       // Skip memory errors: the search for a fix that fits is slow.
-      const bool tight = faults.empty() && value[0] > '1';
+      const bool tight = violations.empty() && value[0] > '1';
       const int64_t budget = tight ? 1 << 20 : 0;
-      for (const Violation& fault : MakePlan(spec.spec, budget, spec.unread).faults) faults.push_back(fault);
-      for (const Violation& fault : faults) {
+      for (const Violation& fault : MakePlan(spec.spec, budget, spec.unread).violations)
+        violations.push_back(fault);
+      for (const Violation& fault : violations) {
         ++advised;
         EXPECT_NE(fault.rule, "compiler_bug") << absl::StrJoin(sets, " ") << ": " << fault.reason;
         EXPECT_TRUE(IsWritable(fault.fix))

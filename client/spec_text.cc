@@ -109,11 +109,11 @@ class SpecReader {
  public:
   explicit SpecReader(SpecText* out) : out_(*out) {}
 
-  void Fault(const Place& place, std::string rule, const std::string& field, std::string reason,
-             std::string fix) {
-    if (out_.faults.size() >= kMaxFaults) return;
-    out_.faults.push_back(
-        {place, {std::move(rule), FaultLevel::kError, field, std::move(reason), std::move(fix), "", ""}});
+  void AddViolation(const Place& place, std::string rule, const std::string& field, std::string reason,
+                    std::string fix) {
+    if (out_.violations.size() >= kMaxFaults) return;
+    out_.violations.push_back(
+        {place, {std::move(rule), ViolationLevel::kError, field, std::move(reason), std::move(fix), "", ""}});
   }
 
   // Records that the text of this field is not in the spec. For a list element the whole list is unread,
@@ -139,8 +139,8 @@ class SpecReader {
       }
       const std::string field_path = Join(path, field->name());
       if (!seen.insert(field).second) {
-        Fault(child.key_place, "duplicate_field", field_path, absl::StrCat(field_path, " is written twice"),
-              "keep one");
+        AddViolation(child.key_place, "duplicate_field", field_path,
+                     absl::StrCat(field_path, " is written twice"), "keep one");
         continue;
       }
       if (!CheckOneof(child, field_path, *field, seen)) continue;
@@ -160,8 +160,8 @@ class SpecReader {
     const std::string field = Join(path, child.key);
     if (const std::string name = CurrentFieldName(type.full_name(), child.key); !name.empty()) {
       out_.unread.push_back(Join(path, name));
-      return Fault(child.key_place, "renamed_field", field, absl::StrCat("renamed to ", name),
-                   "use the new name");
+      return AddViolation(child.key_place, "renamed_field", field, absl::StrCat("renamed to ", name),
+                          "use the new name");
     }
     std::vector<std::string> names, longer;
     for (int i = 0; i < type.field_count(); ++i) {
@@ -179,16 +179,16 @@ class SpecReader {
     if (!suggestion.empty()) return UnknownField(child, "", field, Join(path, suggestion));
     suggestion = FindBelow(*v1::JobSpec::descriptor(), child.key, /*in_lists=*/false);
     if (!suggestion.empty()) return UnknownField(child, "", field, suggestion);
-    Fault(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
-          absl::StrCat("fields here: ", FieldNames(type)));
+    AddViolation(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
+                 absl::StrCat("fields here: ", FieldNames(type)));
   }
 
   // `suggestion` is the name of a field below `path`.
   void UnknownField(const TextNode& child, const std::string& path, const std::string& field,
                     const std::string& suggestion) {
     out_.unread.push_back(Join(path, suggestion));
-    Fault(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
-          absl::StrCat("did you mean ", suggestion, "?"));
+    AddViolation(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
+                 absl::StrCat("did you mean ", suggestion, "?"));
   }
 
   // Returns false if another member of the field's oneof precedes it.
@@ -198,8 +198,8 @@ class SpecReader {
     if (oneof == nullptr) return true;
     for (const FieldDescriptor* other : seen) {
       if (other == &field || other->real_containing_oneof() != oneof) continue;
-      Fault(child.key_place, "two_of_oneof", path,
-            absl::StrCat(field.name(), " is not supported with ", other->name()), "keep one of them");
+      AddViolation(child.key_place, "two_of_oneof", path,
+                   absl::StrCat(field.name(), " is not supported with ", other->name()), "keep one of them");
       return false;
     }
     return true;
@@ -207,8 +207,8 @@ class SpecReader {
 
   void NoValue(const TextNode& node, const std::string& path, absl::string_view instead) {
     Unread(path);
-    Fault(node.key_place.line > 0 ? node.key_place : node.place, "no_value", path, "has no value",
-          absl::StrCat(instead, ", or remove the field"));
+    AddViolation(node.key_place.line > 0 ? node.key_place : node.place, "no_value", path, "has no value",
+                 absl::StrCat(instead, ", or remove the field"));
   }
 
   void WrongType(const TextNode& node, const std::string& path, absl::string_view wanted, std::string fix) {
@@ -216,7 +216,7 @@ class SpecReader {
     const std::string got = node.kind == TextNode::Kind::kScalar
                                 ? absl::StrCat("'", node.text.substr(0, 80), "'")
                                 : NameOf(node.kind);
-    Fault(node.place, "wrong_type", path, absl::StrCat(got, " is not ", wanted), std::move(fix));
+    AddViolation(node.place, "wrong_type", path, absl::StrCat(got, " is not ", wanted), std::move(fix));
   }
 
   void ReadField(const TextNode& node, const std::string& path, Message* message,
@@ -324,10 +324,10 @@ class SpecReader {
     const std::string suggestion =
         SuggestValue(field.enum_type()->name(), absl::AsciiStrToLower(node.text), names);
     Unread(path);
-    Fault(node.place, "unknown_value", path,
-          absl::StrCat("'", node.text.substr(0, 80), "' is not a value of ", path),
-          suggestion.empty() ? absl::StrCat("write one of ", absl::StrJoin(names, ", "))
-                             : absl::StrCat("did you mean ", suggestion, "?"));
+    AddViolation(node.place, "unknown_value", path,
+                 absl::StrCat("'", node.text.substr(0, 80), "' is not a value of ", path),
+                 suggestion.empty() ? absl::StrCat("write one of ", absl::StrJoin(names, ", "))
+                                    : absl::StrCat("did you mean ", suggestion, "?"));
     return nullptr;
   }
 
@@ -366,8 +366,8 @@ class SpecReader {
 
   void OutOfRange(const TextNode& node, const std::string& path, const char* instead) {
     Unread(path);
-    Fault(node.place, "out_of_range", path, absl::StrCat(node.text.substr(0, 80), " does not fit"),
-          absl::StrCat("write ", instead));
+    AddViolation(node.place, "out_of_range", path, absl::StrCat(node.text.substr(0, 80), " does not fit"),
+                 absl::StrCat("write ", instead));
   }
 
   SpecText& out_;
@@ -419,12 +419,13 @@ void ApplySet(const std::string& set, TextNode* root, SpecReader* reader) {
   const std::string path = set.substr(0, equals);
   const auto bad = [&](const std::string& reason) {
     if (!path.empty()) reader->Unread(path);
-    reader->Fault(place, "bad_set", path, reason, "write path=value, as in train.steps=20");
+    reader->AddViolation(place, "bad_set", path, reason, "write path=value, as in train.steps=20");
   };
   if (equals == std::string::npos || equals == 0) return bad("is not path=value");
   TextNode value;
-  const SpecFaults faults = ParseYaml(absl::string_view(set).substr(equals + 1), place.file, &value);
-  if (!faults.empty()) return bad(faults.front().violation.reason);
+  const LocatedViolations violations =
+      ParseYaml(absl::string_view(set).substr(equals + 1), place.file, &value);
+  if (!violations.empty()) return bad(violations.front().violation.reason);
   if (equals + 1 == set.size()) value.kind = TextNode::Kind::kScalar;
   TextNode* node = root;
   for (const absl::string_view step : absl::StrSplit(path, '.')) {
@@ -445,12 +446,12 @@ SpecText ParseSpec(absl::string_view text, const std::string& file, const std::v
   SpecText out;
   out.places[""] = {file, 1, 1};
   TextNode root;
-  out.faults = ParseYaml(text, file, &root);
-  if (!out.faults.empty()) return out;
+  out.violations = ParseYaml(text, file, &root);
+  if (!out.violations.empty()) return out;
   SpecReader reader(&out);
   if (root.kind == TextNode::Kind::kNull && sets.empty()) {
-    reader.Fault(root.place, "no_value", "", "the spec is empty",
-                 "write at least name, model, data and train.steps");
+    reader.AddViolation(root.place, "no_value", "", "the spec is empty",
+                        "write at least name, model, data and train.steps");
     return out;
   }
   for (const std::string& set : sets) ApplySet(set, &root, &reader);

@@ -18,14 +18,15 @@
 #include <string>
 #include <vector>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {
 
 struct SpecText {
-  v1::JobSpec spec;   // Complete if no entry of `faults` is an error.
-  SpecFaults faults;  // At most 100. Includes warnings about files that the spec names (spec_file.h).
+  v1::JobSpec spec;  // Complete if no entry of `violations` is an error.
+  LocatedViolations
+      violations;  // At most 100. Includes warnings about files that the spec names (spec_file.h).
   // Fields that the text has but `spec` lacks: values of a wrong type, and the likely targets of misspelled
   // names. CheckJob() does not report them as missing.
   std::vector<std::string> unread;

@@ -36,9 +36,10 @@ resources: {nodes: 2, ranks_per_node: 2, device: cpu, memory_budget_bytes: 1.5Gi
 telemetry: {trace_steps: [1, 2], memory_snapshot: false}
 )";
 
-std::string FaultsOf(absl::string_view text, const std::vector<std::string>& sets = {}) {
+std::string ViolationsOf(absl::string_view text, const std::vector<std::string>& sets = {}) {
   std::string out;
-  for (const SpecFault& fault : ParseSpec(text, "f", sets).faults) absl::StrAppend(&out, Render(fault), "\n");
+  for (const LocatedViolation& located : ParseSpec(text, "f", sets).violations)
+    absl::StrAppend(&out, Render(located), "\n");
   return out;
 }
 
@@ -47,7 +48,7 @@ TEST(SpecText, ReadsVariablesAsMapOrList) {
                               "name: a\nenv:\n- {name: NCCL_DEBUG, value: INFO}\n"
                               "- {name: CUDA_LAUNCH_BLOCKING, value: 1}\n- name: CUDA_X"}) {
     const SpecText text = ParseSpec(written, "f");
-    EXPECT_EQ(FaultsOf(written), "");
+    EXPECT_EQ(ViolationsOf(written), "");
     ASSERT_EQ(text.spec.env_size(), 3) << written;
     EXPECT_EQ(text.spec.env(0).name(), "NCCL_DEBUG");
     EXPECT_EQ(text.spec.env(0).value(), "INFO");
@@ -66,7 +67,7 @@ TEST(SpecText, LocatesVariables) {
   EXPECT_EQ(text.places.at("env[0].name").line, 2);
   EXPECT_EQ(text.places.at("env[0].value").column, 15);
   EXPECT_EQ(
-      FaultsOf("env:\n  NCCL_DEBUG: INFO\n  NCCL_ALGO:\n  CUDA_X: [1]\n"),
+      ViolationsOf("env:\n  NCCL_DEBUG: INFO\n  NCCL_ALGO:\n  CUDA_X: [1]\n"),
       R"(f:3:3: error: env[1].value: has no value; write one, "" for an empty one, or remove the field )"
       "[no_value]\n"
       "f:4:11: error: env[2].value: a list is not a single value; write NAME: value [wrong_type]\n");
@@ -74,7 +75,7 @@ TEST(SpecText, LocatesVariables) {
 
 TEST(SpecText, ReadsYaml) {
   const SpecText text = ParseSpec(kGood, "f");
-  ASSERT_EQ(FaultsOf(kGood), "");
+  ASSERT_EQ(ViolationsOf(kGood), "");
   const v1::JobSpec& spec = text.spec;
   EXPECT_EQ(spec.name(), "tiny-llama");
   EXPECT_EQ(spec.model().preset(), "tiny");
@@ -97,30 +98,30 @@ TEST(SpecText, ReadsCanonicalProtoJson) {
   const SpecText text = ParseSpec(
       R"({"name": "a", "train": {"microBatch": "4", "steps": 9}, "fsdp": {"strategy": "STRATEGY_OPTIM"}})",
       "f");
-  ASSERT_TRUE(text.faults.empty()) << Render(text.faults[0]);
+  ASSERT_TRUE(text.violations.empty()) << Render(text.violations[0]);
   EXPECT_EQ(text.spec.train().micro_batch(), 4);
   EXPECT_EQ(text.spec.fsdp().strategy(), v1::STRATEGY_OPTIM);
 }
 
 TEST(SpecText, SuggestsSimilarField) {
-  EXPECT_EQ(FaultsOf("fsdp:\n  stratgy: optim\n"),
+  EXPECT_EQ(ViolationsOf("fsdp:\n  stratgy: optim\n"),
             "f:2:3: error: unknown field fsdp.stratgy; did you mean strategy? [unknown_field]\n");
-  EXPECT_EQ(FaultsOf("resources: {memory_budget: 1}"),
+  EXPECT_EQ(ViolationsOf("resources: {memory_budget: 1}"),
             "f:1:13: error: unknown field resources.memory_budget; did you mean memory_budget_bytes? "
             "[unknown_field]\n");
-  EXPECT_EQ(FaultsOf("model: {llama: {vocab: 9}}"),
+  EXPECT_EQ(ViolationsOf("model: {llama: {vocab: 9}}"),
             "f:1:17: error: unknown field model.llama.vocab; did you mean vocab_size? [unknown_field]\n");
-  EXPECT_EQ(FaultsOf("optimizer: {lr: 1}"),
+  EXPECT_EQ(ViolationsOf("optimizer: {lr: 1}"),
             "f:1:13: error: unknown field optimizer.lr; did you mean optimizer.adamw.lr? [unknown_field]\n");
-  EXPECT_EQ(FaultsOf("data: {path: /x}"),
+  EXPECT_EQ(ViolationsOf("data: {path: /x}"),
             "f:1:8: error: unknown field data.path; did you mean data.tokens[0].path? [unknown_field]\n");
   // Regression: the suggestion was model.plugin.units[0].params[0].shape.
-  EXPECT_EQ(FaultsOf("train: {shape: 3}").find("did you mean"), std::string::npos)
-      << FaultsOf("train: {shape: 3}");
-  EXPECT_EQ(FaultsOf("model: {llama: {per_token: 2}}"),
+  EXPECT_EQ(ViolationsOf("train: {shape: 3}").find("did you mean"), std::string::npos)
+      << ViolationsOf("train: {shape: 3}");
+  EXPECT_EQ(ViolationsOf("model: {llama: {per_token: 2}}"),
             "f:1:17: error: unknown field model.llama.per_token; did you mean model.llama.experts.per_token? "
             "[unknown_field]\n");
-  EXPECT_EQ(FaultsOf("restart: {zzzzzzzzz: 1}"),
+  EXPECT_EQ(ViolationsOf("restart: {zzzzzzzzz: 1}"),
             "f:1:11: error: unknown field restart.zzzzzzzzz; fields here: max_attempts, hang_seconds, "
             "elastic [unknown_field]\n");
 }
@@ -138,25 +139,25 @@ TEST(SpecText, RejectsRenamedField) {
     std::string closed;
     for (auto c = group.rbegin(); c != group.rend(); ++c) closed += *c == '{' ? "}" : *c == '[' ? "]" : "";
     const SpecText text = ParseSpec(absl::StrCat(group, field.before, ": 1", closed), "f");
-    ASSERT_EQ(text.faults.size(), 1U) << field.before;
-    EXPECT_EQ(text.faults[0].violation.rule, "renamed_field");
-    EXPECT_EQ(text.faults[0].place.line, 1);
-    EXPECT_EQ(text.faults[0].place.column, static_cast<int>(group.size()) + 1);
-    EXPECT_EQ(text.faults[0].violation.reason, "renamed to " + field.name);
+    ASSERT_EQ(text.violations.size(), 1U) << field.before;
+    EXPECT_EQ(text.violations[0].violation.rule, "renamed_field");
+    EXPECT_EQ(text.violations[0].place.line, 1);
+    EXPECT_EQ(text.violations[0].place.column, static_cast<int>(group.size()) + 1);
+    EXPECT_EQ(text.violations[0].violation.reason, "renamed to " + field.name);
   }
 }
 
 TEST(SpecText, SuggestsSimilarValue) {
-  EXPECT_EQ(FaultsOf("fsdp: {strategy: optim_grad}"),
+  EXPECT_EQ(ViolationsOf("fsdp: {strategy: optim_grad}"),
             "f:1:18: error: 'optim_grad' is not a value of fsdp.strategy; did you mean optim_grads? "
             "[unknown_value]\n");
   EXPECT_EQ(
-      FaultsOf("resources: {device: 2}"),
+      ViolationsOf("resources: {device: 2}"),
       "f:1:21: error: '2' is not a value of resources.device; write one of cpu, cuda [unknown_value]\n");
 }
 
 TEST(SpecText, ReportsAllErrors) {
-  EXPECT_EQ(FaultsOf(R"(name: [a]
+  EXPECT_EQ(ViolationsOf(R"(name: [a]
 train:
   steps: many
   steps: 2
@@ -191,18 +192,18 @@ f:16:24: error: fsdp.prefetch_bytes: '12QB' is not a size; write bytes, or a num
 }
 
 TEST(SpecText, RejectsEmptyFile) {
-  EXPECT_EQ(FaultsOf("# nothing\n"),
+  EXPECT_EQ(ViolationsOf("# nothing\n"),
             "f:1:1: error: the spec is empty; write at least name, model, data and train.steps [no_value]\n");
 }
 
 TEST(SpecText, RejectsFieldUnderTwoNames) {
-  EXPECT_EQ(FaultsOf("train: {micro_batch: 1, microBatch: 2}"),
+  EXPECT_EQ(ViolationsOf("train: {micro_batch: 1, microBatch: 2}"),
             "f:1:25: error: train.micro_batch is written twice; keep one [duplicate_field]\n");
 }
 
 TEST(SpecText, AutoRequiresOptionalField) {
-  EXPECT_EQ(FaultsOf("fsdp: {strategy: auto, prefetch_bytes: auto, recompute: auto}"), "");
-  EXPECT_EQ(FaultsOf("checkpoint: {every_steps: auto}"),
+  EXPECT_EQ(ViolationsOf("fsdp: {strategy: auto, prefetch_bytes: auto, recompute: auto}"), "");
+  EXPECT_EQ(ViolationsOf("checkpoint: {every_steps: auto}"),
             "f:1:27: error: checkpoint.every_steps: 'auto' is not an integer; write digits, as in 100 "
             "[wrong_type]\n");
   // The required fields are then missing, which validation reports.
@@ -211,24 +212,25 @@ TEST(SpecText, AutoRequiresOptionalField) {
 
 // Like a template without a value to fill in: the job would start from scratch, or save no checkpoints.
 TEST(SpecText, RejectsEmptyString) {
-  EXPECT_EQ(FaultsOf("checkpoint:\n  load: ''\n  dir: \"\"\n"),
+  EXPECT_EQ(ViolationsOf("checkpoint:\n  load: ''\n  dir: \"\"\n"),
             "f:2:3: error: checkpoint.load: has no value; write one, or remove the field [no_value]\n"
             "f:3:3: error: checkpoint.dir: has no value; write one, or remove the field [no_value]\n");
-  EXPECT_EQ(FaultsOf("checkpoint: {load: /runs/7}", {"checkpoint.load="}), "") << "--set may clear a field";
-  EXPECT_EQ(FaultsOf("env: [{name: NCCL_DEBUG, value: ''}]"), "");
+  EXPECT_EQ(ViolationsOf("checkpoint: {load: /runs/7}", {"checkpoint.load="}), "")
+      << "--set may clear a field";
+  EXPECT_EQ(ViolationsOf("env: [{name: NCCL_DEBUG, value: ''}]"), "");
 }
 
 TEST(SpecText, BoundsNumberOfErrors) {
   std::string text = "telemetry: {trace_steps: [";
   for (int i = 0; i < 1000; ++i) text += "x,";
-  EXPECT_EQ(ParseSpec(text + "x]}", "f").faults.size(), 100u);
+  EXPECT_EQ(ParseSpec(text + "x]}", "f").violations.size(), 100u);
 }
 
 TEST(SpecText, SetOverridesFile) {
   const SpecText text = ParseSpec(kGood, "f",
                                   {"train.steps=7", "data.tokens[0].path=x y", "data.tokens[1]={path: z}",
                                    "checkpoint.dir=", "restart.max_attempts=2"});
-  ASSERT_TRUE(text.faults.empty()) << Render(text.faults[0]);
+  ASSERT_TRUE(text.violations.empty()) << Render(text.violations[0]);
   EXPECT_EQ(text.spec.train().steps(), 7);
   EXPECT_EQ(text.spec.train().micro_batch(), 4);
   EXPECT_EQ(text.spec.data().tokens(0).path(), "x y");
@@ -240,7 +242,7 @@ TEST(SpecText, SetOverridesFile) {
 // Regression: a violation in a group that --set created was located at an unrelated line of the file.
 TEST(SpecText, LocatesCreatedGroupAtSet) {
   const SpecText text = ParseSpec(kGood, "f", {"fsdp.offload.optimizer=true", "data.validation[0].path=x"});
-  ASSERT_TRUE(text.faults.empty()) << Render(text.faults[0]);
+  ASSERT_TRUE(text.violations.empty()) << Render(text.violations[0]);
   EXPECT_EQ(text.places.at("fsdp.offload").file, "--set fsdp.offload.optimizer=true");
   EXPECT_EQ(text.places.at("data.validation").file, "--set data.validation[0].path=x");
   EXPECT_EQ(text.places.at("data.validation[0]").file, "--set data.validation[0].path=x");
@@ -248,15 +250,15 @@ TEST(SpecText, LocatesCreatedGroupAtSet) {
 }
 
 TEST(SpecText, ReportsInvalidSet) {
-  EXPECT_EQ(FaultsOf("", {"train.stps=7"}),
+  EXPECT_EQ(ViolationsOf("", {"train.stps=7"}),
             "--set train.stps=7:1:1: error: unknown field train.stps; did you mean steps? [unknown_field]\n");
   EXPECT_EQ(
-      FaultsOf("", {"train"}),
+      ViolationsOf("", {"train"}),
       "--set train:1:1: error: train: is not path=value; write path=value, as in train.steps=20 [bad_set]\n");
-  EXPECT_NE(FaultsOf("name: a", {"name.x=1"}).find("[bad_set]"), std::string::npos);
-  EXPECT_NE(FaultsOf("", {"data.tokens[5].path=1"}).find("[bad_set]"), std::string::npos);
-  EXPECT_NE(FaultsOf("", {"data.tokens[=1"}).find("[bad_set]"), std::string::npos);
-  EXPECT_NE(FaultsOf("", {"name=[1"}).find("[bad_set]"), std::string::npos);
+  EXPECT_NE(ViolationsOf("name: a", {"name.x=1"}).find("[bad_set]"), std::string::npos);
+  EXPECT_NE(ViolationsOf("", {"data.tokens[5].path=1"}).find("[bad_set]"), std::string::npos);
+  EXPECT_NE(ViolationsOf("", {"data.tokens[=1"}).find("[bad_set]"), std::string::npos);
+  EXPECT_NE(ViolationsOf("", {"name=[1"}).find("[bad_set]"), std::string::npos);
 }
 
 // Fills all fields of a message with random values, so that new fields are covered automatically.
@@ -323,7 +325,7 @@ TEST(SpecText, RoundTrips) {
     RandomSpec(seed).Fill(&spec);
     for (const std::string& text : {ToYaml(spec), ToJson(spec)}) {
       const SpecText back = ParseSpec(text, "f");
-      ASSERT_TRUE(back.faults.empty()) << Render(back.faults[0]) << "\n" << text;
+      ASSERT_TRUE(back.violations.empty()) << Render(back.violations[0]) << "\n" << text;
       ASSERT_TRUE(MessageDifferencer::Equals(back.spec, spec)) << text;
     }
   }
@@ -331,14 +333,14 @@ TEST(SpecText, RoundTrips) {
 
 void ExpectAnAnswer(const std::string& text) {
   const SpecText result = ParseSpec(text, "f");
-  for (const SpecFault& fault : result.faults) {
-    ASSERT_GT(fault.place.line, 0) << text;
-    ASSERT_GT(fault.place.column, 0) << text;
-    ASSERT_FALSE(fault.violation.reason.empty()) << text;
+  for (const LocatedViolation& located : result.violations) {
+    ASSERT_GT(located.place.line, 0) << text;
+    ASSERT_GT(located.place.column, 0) << text;
+    ASSERT_FALSE(located.violation.reason.empty()) << text;
   }
-  if (!result.faults.empty()) return;
+  if (!result.violations.empty()) return;
   const SpecText again = ParseSpec(ToYaml(result.spec), "f");
-  ASSERT_TRUE(again.faults.empty()) << text;
+  ASSERT_TRUE(again.violations.empty()) << text;
   ASSERT_TRUE(MessageDifferencer::Equals(again.spec, result.spec)) << text;
 }
 
@@ -373,26 +375,26 @@ TEST(SpecText, HandlesEveryMutation) {
 }
 
 TEST(SpecText, SuggestsValueForSynonym) {
-  EXPECT_EQ(FaultsOf("resources: {device: gpu}"),
+  EXPECT_EQ(ViolationsOf("resources: {device: gpu}"),
             "f:1:21: error: 'gpu' is not a value of resources.device; did you mean cuda? [unknown_value]\n");
   // A different size is not a typo.
-  EXPECT_EQ(FaultsOf("precision: {compute: fp4}"),
+  EXPECT_EQ(ViolationsOf("precision: {compute: fp4}"),
             "f:1:22: error: 'fp4' is not a value of precision.compute; write one of fp32, bf16, fp16, fp8 "
             "[unknown_value]\n");
   EXPECT_EQ(
-      FaultsOf("precision: {compute: FP32}"),
+      ViolationsOf("precision: {compute: FP32}"),
       "f:1:22: error: 'FP32' is not a value of precision.compute; did you mean fp32? [unknown_value]\n");
 }
 
 // Regression: the list included fp16 and fp8, which validation rejects here.
 TEST(SpecText, ListsValidEnumValues) {
-  EXPECT_EQ(FaultsOf("precision: {main_grads: fp4}"),
+  EXPECT_EQ(ViolationsOf("precision: {main_grads: fp4}"),
             "f:1:25: error: 'fp4' is not a value of precision.main_grads; write one of fp32, bf16 "
             "[unknown_value]\n");
-  EXPECT_EQ(FaultsOf("precision: {main_grads: half}"),
+  EXPECT_EQ(ViolationsOf("precision: {main_grads: half}"),
             "f:1:25: error: 'half' is not a value of precision.main_grads; write one of fp32, bf16 "
             "[unknown_value]\n");
-  EXPECT_EQ(FaultsOf("precision: {main_grads: fp16}"), "") << "a validation rule rejects it";
+  EXPECT_EQ(ViolationsOf("precision: {main_grads: fp16}"), "") << "a validation rule rejects it";
 }
 
 TEST(SpecText, ReturnsUnreadFields) {

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "client/commands.h"
-#include "client/course_text.h"
 #include "client/job_choice.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
@@ -21,6 +20,7 @@
 #include "client/step_export.h"
 #include "client/step_table.h"
 #include "client/text_table.h"
+#include "client/timeline_text.h"
 
 namespace fsdpd {
 namespace {

@@ -141,18 +141,18 @@ TEST_F(SubmitFromTest, RejectedArrayHasNoHints) {
 }
 
 TEST_F(SubmitFromTest, ArrayErrorsNameTheirValues) {
-  const auto faults = [this](const std::vector<std::string>& more) {
+  const auto violations = [this](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"submit", "-f", dir_.File("job.yaml"), "--array",
                                           "train.micro_batch=1,3,5"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     EXPECT_EQ(Run(arguments), kExitSpecRefused);
     return err_;
   };
-  const std::string batch = faults({"--set", "train.global_batch=8"});
+  const std::string batch = violations({"--set", "train.global_batch=8"});
   EXPECT_EQ(batch.find("with train.micro_batch=1"), std::string::npos) << batch;
   EXPECT_NE(batch.find("train.global_batch: with train.micro_batch=3: "), std::string::npos) << batch;
   EXPECT_NE(batch.find("train.global_batch: with train.micro_batch=5: "), std::string::npos) << batch;
-  const std::string name = faults({"--set", "name=B"});
+  const std::string name = violations({"--set", "name=B"});
   EXPECT_EQ(name.find("error: name: "), name.rfind("error: name: ")) << name;
   EXPECT_EQ(name.find("with train"), std::string::npos) << name;
   EXPECT_EQ(Run({"submit", "-f", dir_.File("job.yaml"), "--array", "train.seed=1,x", "--array",

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "base/text.h"
 #include "client/commands.h"
 #include "client/message_output.h"

@@ -92,7 +92,7 @@ void Acceptor::AcceptFrom(int listener) {
       continue;
     }
     const char* const why = starved_ ? strerror(error) : "too many open files";
-    if (repeats_.Tell(why, absl::Now()).has_value())
+    if (repeats_.Report(why, absl::Now()).has_value())
       LogWarning("rejected connections, raise the limit of open files or close connections error=%s", why);
     if (starved_) return;
   }

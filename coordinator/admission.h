@@ -28,8 +28,8 @@ struct Examined {
 };
 
 // The inputs of a plan that do not depend on how ranks are laid out.
-struct Ground {
-  Violations faults;           // Violations at the message level (spec_shape.h).
+struct PlanInputs {
+  Violations violations;       // Violations at the message level (spec_shape.h).
   int64_t bytes_per_rank = 0;  // Offered by nodes; 0 if unknown.
   DeviceKind device = DeviceKind::kCpu;
 };
@@ -45,7 +45,7 @@ class Admission {
   // If `budget_bytes_per_rank` is above 0, it replaces the memory that nodes offer.
   Examined Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank = 0) const;
 
-  Ground GroundOf(const v1::JobSpec& spec) const;
+  PlanInputs PlanInputsOf(const v1::JobSpec& spec) const;
 
  private:
   const IdleNodes nodes_;

@@ -11,8 +11,8 @@ namespace {
 
 std::set<std::string> ErrorFields(const Plan& plan) {
   std::set<std::string> fields;
-  for (const Violation& fault : plan.faults) {
-    if (fault.level == FaultLevel::kError) fields.insert(fault.field);
+  for (const Violation& violation : plan.violations) {
+    if (violation.level == ViolationLevel::kError) fields.insert(violation.field);
   }
   return fields;
 }
@@ -87,20 +87,20 @@ TEST(Admission, AgentsDecideOnUnknownVariables) {
   v1::JobSpec spec = TinySpec();
   spec.add_env()->set_name("NCCL_DEBUG");
   spec.add_env()->set_name("CUDA_CACHE_PATH");
-  const auto faults = [&](std::vector<NodeSlots> nodes) {
-    return With(std::move(nodes)).Examine(spec).plan.faults;
+  const auto violations = [&](std::vector<NodeSlots> nodes) {
+    return With(std::move(nodes)).Examine(spec).plan.violations;
   };
   NodeSlots allows = Node("a", kPlenty);
   allows.env = {"CUDA_CACHE_*"};
-  EXPECT_TRUE(faults({allows, Node("b", kPlenty)}).empty());
-  const Violations refused = faults({Node("b", kPlenty)});
+  EXPECT_TRUE(violations({allows, Node("b", kPlenty)}).empty());
+  const Violations refused = violations({Node("b", kPlenty)});
   ASSERT_EQ(refused.size(), 1u);
-  EXPECT_EQ(refused[0].level, FaultLevel::kError);
+  EXPECT_EQ(refused[0].level, ViolationLevel::kError);
   EXPECT_EQ(refused[0].field, "env[1].name");
   EXPECT_THAT(refused[0].fix, ::testing::HasSubstr("--allow-env CUDA_CACHE_PATH"));
   allows.device = v1::DEVICE_CUDA;
-  ASSERT_EQ(faults({allows}).size(), 1u);
-  EXPECT_EQ(faults({allows})[0].level, FaultLevel::kWarn) << "no cpu node is connected";
+  ASSERT_EQ(violations({allows}).size(), 1u);
+  EXPECT_EQ(violations({allows})[0].level, ViolationLevel::kWarn) << "no cpu node is connected";
 }
 
 TEST(Admission, ReportsShapeAndRuleViolationsTogether) {
@@ -117,7 +117,7 @@ TEST(Admission, ReportsUnknownEnumNumberOnce) {
   spec.mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(77));
   spec.mutable_precision()->set_compute(static_cast<v1::DType>(77));
   const Plan plan = With({}).Examine(spec).plan;
-  EXPECT_EQ(plan.faults.size(), 2u);
+  EXPECT_EQ(plan.violations.size(), 2u);
   EXPECT_FALSE(plan.accepted());
 }
 
@@ -133,11 +133,11 @@ TEST(Admission, PluginNeedsAgentsThatLoadPlugins) {
   spec.mutable_model()->mutable_plugin()->set_path("/plugins/mine.so");
   const auto refusal = [&](std::vector<NodeSlots> nodes) {
     std::string fix;
-    for (const Violation& fault : With(std::move(nodes)).Examine(spec).plan.faults) {
-      if (fault.rule != "plugin_needs_permission") continue;
-      EXPECT_EQ(fault.level, FaultLevel::kError);
-      EXPECT_EQ(fault.field, "model.plugin.path");
-      fix = fault.fix;
+    for (const Violation& violation : With(std::move(nodes)).Examine(spec).plan.violations) {
+      if (violation.rule != "plugin_needs_permission") continue;
+      EXPECT_EQ(violation.level, ViolationLevel::kError);
+      EXPECT_EQ(violation.field, "model.plugin.path");
+      fix = violation.fix;
     }
     return fix;
   };
@@ -158,8 +158,9 @@ TEST(Admission, RejectsHostMemoryAboveEveryNode) {
   NodeSlots small = Node("a", kLarge, v1::DEVICE_CUDA), large = Node("b", kLarge, v1::DEVICE_CUDA);
   const auto refusal = [&](std::vector<NodeSlots> nodes) {
     const Examined examined = With(std::move(nodes)).Examine(spec);
-    for (const Violation& fault : examined.plan.faults) {
-      if (fault.rule == "host_memory_over_offer") return absl::StrCat(fault.field, ": ", fault.reason);
+    for (const Violation& violation : examined.plan.violations) {
+      if (violation.rule == "host_memory_over_offer")
+        return absl::StrCat(violation.field, ": ", violation.reason);
     }
     EXPECT_TRUE(examined.plan.accepted());
     return std::string();
@@ -186,7 +187,7 @@ TEST(Admission, CountsSnapshotsOfFirstReplicaOnly) {
   spec.mutable_checkpoint()->set_dir("/checkpoints");
   spec.mutable_checkpoint()->set_every_steps(1);
   const Plan sharded = MakePlan(spec, 0);
-  ASSERT_TRUE(sharded.accepted()) << sharded.faults[0].reason;
+  ASSERT_TRUE(sharded.accepted()) << sharded.violations[0].reason;
   EXPECT_EQ(HostBytesOfNode(sharded), 2 * sharded.memory.host_bytes);
   spec.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
   const Plan whole = MakePlan(spec, 0);
@@ -200,11 +201,11 @@ TEST(Admission, WarnsIfTooFewNodesHaveTheLabels) {
     std::string reason;
     const Examined examined = With(std::move(nodes)).Examine(spec);
     EXPECT_TRUE(examined.plan.accepted());
-    for (const Violation& fault : examined.plan.faults) {
-      if (fault.rule != "node_selector_meets_nodes") continue;
-      EXPECT_EQ(fault.level, FaultLevel::kWarn);
-      EXPECT_EQ(fault.field, "resources.node_selector");
-      reason = fault.reason;
+    for (const Violation& violation : examined.plan.violations) {
+      if (violation.rule != "node_selector_meets_nodes") continue;
+      EXPECT_EQ(violation.level, ViolationLevel::kWarn);
+      EXPECT_EQ(violation.field, "resources.node_selector");
+      reason = violation.reason;
     }
     return reason;
   };

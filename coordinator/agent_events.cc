@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "coordinator/bad_steps.h"
 #include "coordinator/errors.h"
-#include "coordinator/heard_reason.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_etag.h"
 #include "coordinator/job_ledger.h"
@@ -23,6 +22,7 @@
 #include "coordinator/meters.h"
 #include "coordinator/rank_positions.h"
 #include "coordinator/reconciler.h"
+#include "coordinator/recorded_reason.h"
 
 namespace fsdpd {
 namespace {
@@ -49,21 +49,22 @@ void Reconciler::Submitted(v1::Job job, absl::Time admitted) {
     index_.Set(job);
     LiveJob& live = jobs_[job.id()];
     live.job = job;
-    BeginTime(begin, &live.job);
+    BeginLedger(begin, &live.job);
     LogInfo("job submitted job=%s name=%s", job.id(), job.spec().name());
   });
 }
 
-absl::StatusOr<v1::Job> Reconciler::Ask(const std::string& done, std::function<void(const Answer&)> take) {
-  return events_.Ask<absl::StatusOr<v1::Job>>(
+absl::StatusOr<v1::Job> Reconciler::Call(const std::string& done, std::function<void(const Answer&)> take) {
+  return events_.Call<absl::StatusOr<v1::Job>>(
       std::move(take),
       absl::UnavailableError(absl::StrCat("the coordinator is stopping; the job was not ", done)), OwnTick());
 }
 
-absl::StatusOr<v1::Job> Reconciler::AskOf(const std::string& id, const std::string& etag,
-                                          const std::string& done, std::function<void(const Answer&)> take) {
-  if (etag.empty()) return Ask(done, std::move(take));
-  return Ask(done, [this, id, etag, take = std::move(take)](const Answer& answer) {
+absl::StatusOr<v1::Job> Reconciler::CallWithEtag(const std::string& id, const std::string& etag,
+                                                 const std::string& done,
+                                                 std::function<void(const Answer&)> take) {
+  if (etag.empty()) return Call(done, std::move(take));
+  return Call(done, [this, id, etag, take = std::move(take)](const Answer& answer) {
     const auto live = jobs_.find(id);
     const absl::StatusOr<v1::Job> job = live != jobs_.end() ? Shown(live->second) : parts_.store->Get(id);
     if (!job.ok()) return answer(job.status());
@@ -84,8 +85,8 @@ EventQueue::Event Reconciler::OwnTick() {
 
 absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::string& reason, int64_t grace_ms,
                                            const std::string& etag) {
-  return AskOf(id, etag, "cancelled",
-               [=](const Answer& answer) { TakeCancel(id, reason, grace_ms, answer); });
+  return CallWithEtag(id, etag, "cancelled",
+                      [=](const Answer& answer) { TakeCancel(id, reason, grace_ms, answer); });
 }
 
 void Reconciler::TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
@@ -107,10 +108,10 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
   if (live.job.state() != v1::JOB_STATE_CANCELLING) {
     const bool idle = !HasAttempt(live.job.state());
     // Ranks of the last attempt may be back on a node that was lost; the job ends when they have exited.
-    const bool rest = idle && !WhatIsLeftOf(id).empty();
+    const bool rest = idle && !LeftoversOf(id).empty();
     const std::string words =
         absl::StrCat(rest    ? std::string(kStoppingRest)
-                     : idle  ? absl::StrCat(IdleCancelWords(live.job), MayBeLeftOf(live.job))
+                     : idle  ? absl::StrCat(IdleCancelReason(live.job), PossibleLeftovers(live.job))
                      : saves ? absl::StrCat(kStopping, ", which save first if the grace suffices")
                              : std::string(kStopping),
                      reason.empty() ? "" : ": ", reason);
@@ -122,7 +123,8 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
       cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled, keep_grace);
     if (!cancelled.ok()) return answer(cancelled);
     if (rest && facts == nullptr) facts = FactsOfNothing(live.job);
-  } else if (!reason.empty() && !HasHeard(live.job, reason, {v1::JOB_STATE_CANCELLING}, kCancelWords)) {
+  } else if (!reason.empty() &&
+             !HasRecordedReason(live.job, reason, {v1::JOB_STATE_CANCELLING}, kCancelWords)) {
     // The ranks exit even if the new reason cannot be stored.
     const std::string words = absl::StrCat(kStopsAlready, ": ", reason);
     if (const absl::Status stored = Commit(&live, JobEvent::kNote, words); !stored.ok())
@@ -166,7 +168,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
     NodePart* part = facts.PartOf(node);
     if (part == nullptr) continue;
     const auto it = hosted.find(ref);
-    if (it == hosted.end() && IsCurrent(ref) && facts.TakeNeverCame(info))
+    if (it == hosted.end() && IsCurrent(ref) && facts.TakeUndeliveredLaunch(info))
       LogInfo("resent a launch that was not delivered node=%s job=%s attempt=%d", node, ref.job, ref.attempt);
     facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, lease_.now());
     if (it != hosted.end()) hosted.erase(it);
@@ -201,7 +203,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   const bool has_ranks =
       std::any_of(info.hosted().begin(), info.hosted().end(),
                   [](const v1::HostedAttempt& attempt) { return !attempt.ranks().empty(); });
-  if (has_ranks) TakeBackEmpty(node);
+  if (has_ranks) RevertEmpty(node);
 }
 
 // Handles a hosted attempt that is not placed on the node now: it ended while the node was away, is newer
@@ -315,7 +317,7 @@ StopOrder Reconciler::OrderForUnknown(const std::string& job) const {
           /*save=*/true};
 }
 
-void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
+void Reconciler::OnReport(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
   const int64_t happened = update.exit().unix_nanos();
   const bool stamped = happened != 0 && sent_unix_nanos != 0;
   const absl::Duration since = absl::FromUnixNanos(sent_unix_nanos) - absl::FromUnixNanos(happened);
@@ -327,7 +329,7 @@ void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t se
     TakeUpdate(node, update, received, age);
   };
   if (unhurried) {
-    events_.PushUnhurried(std::move(event));
+    events_.PushLowPriority(std::move(event));
   } else {
     events_.Push(std::move(event));
   }
@@ -355,10 +357,10 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       if (update.rank() == 0) TakeCheckpoint(node, update.saved(), facts);
       break;
     case v1::RankUpdate::kStand:
-      TakeRankStand(update, *facts);
+      TakeRankPosition(update, *facts);
       break;
     case v1::RankUpdate::kStill:
-      facts->TakeStill(node, update.rank(), update.no_progress(), lease_.now());
+      facts->TakeNoProgress(node, update.rank(), update.no_progress(), lease_.now());
       break;
     case v1::RankUpdate::kLaunchAcknowledged:
     case v1::RankUpdate::kCourse:  // The course board takes it (agent_session.cc).
@@ -374,7 +376,7 @@ void Reconciler::TakeStepReport(AttemptFacts* facts, const v1::StepReport& step)
     const AttemptRef ref = facts->ref;
     std::vector<v1::Job> changed;
     Advance(ref.job, &changed);
-    StoreTold(std::move(changed));
+    StoreReported(std::move(changed));
     facts = FactsOf(ref);
     if (facts == nullptr || !IsCurrent(ref)) return;
   }
@@ -414,9 +416,9 @@ void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
 
 // Does not wait for the tick's verdict: a save proves that all ranks run, and the job's history must show
 // them in this order.
-void Reconciler::TellReady(const AttemptFacts& facts, const LiveJob& live) {
+void Reconciler::ApplyReady(const AttemptFacts& facts, const LiveJob& live) {
   absl::StatusOr<v1::Job> next = After(live, JobEvent::kReady, AllRun(facts));
-  if (next.ok()) StoreTold({*std::move(next)});
+  if (next.ok()) StoreReported({*std::move(next)});
 }
 
 // Stored within a second, like steps; the agent repeats it if the coordinator dies first.
@@ -428,7 +430,7 @@ void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoi
   if (!CanHaveSaved(saved, live.job)) return RefuseCheckpoint(node, saved.step(), facts);
   const bool exports = !saved.format().empty();
   if (exports && std::exchange(facts->exported, true)) return;
-  if (live.job.state() == v1::JOB_STATE_STARTING) TellReady(*facts, live);
+  if (live.job.state() == v1::JOB_STATE_STARTING) ApplyReady(*facts, live);
   if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
   PacedLine* const line = saved.error().empty() ? &facts->saves_line : &facts->failed_saves_line;
   // An attempt exports once, so this line needs no limit.
@@ -478,24 +480,24 @@ void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit&
 }
 
 // A position that arrives after steps have resumed is ignored.
-void Reconciler::TakeRankStand(const v1::RankUpdate& update, const AttemptFacts& facts) {
+void Reconciler::TakeRankPosition(const v1::RankUpdate& update, const AttemptFacts& facts) {
   if (!IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
   if (live.job.stalled_since_unix_nanos() == 0) return;
-  if (!TakeStand(update.rank(), update.position().position(), &live.job)) return;
-  live.new_stands = true;
+  if (!TakePosition(update.rank(), update.position().position(), &live.job)) return;
+  live.new_positions = true;
   MarkUnsaved(&live);
 }
 
-void Reconciler::Told(const std::string& node, const v1::Stopped& stopped) {
+void Reconciler::OnReport(const std::string& node, const v1::Stopped& stopped) {
   events_.Push(
       [this, node, ref = AttemptRef{stopped.job_id(), stopped.attempt()}, memory = stopped.memory()] {
         if (AttemptFacts* facts = FactsOf(ref)) facts->TakeStopped(node, memory);
       });
 }
 
-void Reconciler::Told(const std::string& node, const v1::ComputeTimes& times) {
-  events_.PushUnhurried([this, node, times] { TakeComputeTimes(node, times); });
+void Reconciler::OnReport(const std::string& node, const v1::ComputeTimes& times) {
+  events_.PushLowPriority([this, node, times] { TakeComputeTimes(node, times); });
 }
 
 void Reconciler::TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times) {
@@ -517,7 +519,8 @@ void Reconciler::TakeComputeTimes(const std::string& node, const v1::ComputeTime
 // For readers only: no decision depends on it, and it is reported again.
 void Reconciler::ShowSlowRanks() {
   for (auto& [ref, facts] : attempts_) {
-    if (!IsCurrent(ref) || lease_.now() - facts.scored < kScoreEvery || !facts.compute.TakeNews()) continue;
+    if (!IsCurrent(ref) || lease_.now() - facts.scored < kScoreEvery || !facts.compute.TakeChanged())
+      continue;
     facts.scored = lease_.now();
     LiveJob& live = jobs_.at(ref.job);
     const int64_t stages = std::max<int64_t>(live.job.spec().parallel().pipeline(), 1);
@@ -531,7 +534,7 @@ void Reconciler::ShowSlowRanks() {
   }
 }
 
-void Reconciler::Fault(const std::string& node, const AttemptRef& ref, const std::string& what) {
+void Reconciler::AttemptFailed(const std::string& node, const AttemptRef& ref, const std::string& what) {
   events_.Push([this, node, ref, what] {
     AttemptFacts* facts = FactsOf(ref);
     if (facts != nullptr && facts->PartOf(node) != nullptr && facts->fault.empty()) facts->fault = what;

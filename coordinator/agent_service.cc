@@ -209,7 +209,7 @@ void AgentService::Stream::ReturnTurn() {
 void AgentService::Stream::LogEnd(const absl::Status& end) {
   const std::string text = end.ToString(absl::StatusToStringMode::kWithNoExtraData);
   std::optional<int64_t> unlogged = 0;
-  if (session_ == nullptr) unlogged = service_->refusals_.Tell(text, service_->parts_.clock->Now());
+  if (session_ == nullptr) unlogged = service_->refusals_.Report(text, service_->parts_.clock->Now());
   if (!unlogged.has_value()) return;
   const std::string repeats = *unlogged > 0 ? absl::StrCat(" unlogged_repeats=", *unlogged) : "";
   LogWarning("agent stream ended peer=%s status=%s%s", context_->peer(), text, repeats);
@@ -218,22 +218,22 @@ void AgentService::Stream::LogEnd(const absl::Status& end) {
 void AgentService::Stream::OnDone() {
   // An agent that stops closes its side; a broken connection cancels the call, which is only certain here.
   if (session_ != nullptr && in_order_ && !context_->IsCancelled()) session_->Left();
-  if (owner_.has_value()) service_->places_.GiveBack(*owner_);
+  if (owner_.has_value()) service_->places_.Release(*owner_);
   self_.reset();
 }
 
 AgentService::Reactor* AgentService::Attach(grpc::CallbackServerContext* context) {
   const auto stream = std::make_shared<Stream>(this, context);
   std::string owner;
-  const absl::Status let_in = LetIn(*context, &owner);
+  const absl::Status let_in = AdmitStream(*context, &owner);
   stream->Begin(let_in, let_in.ok() ? std::optional(owner) : std::nullopt);
   return stream.get();
 }
 
-absl::Status AgentService::LetIn(const grpc::CallbackServerContext& context, std::string* owner) {
-  if (const absl::Status shown = parts_.authorizer->AskForCertificate(context); !shown.ok()) {
+absl::Status AgentService::AdmitStream(const grpc::CallbackServerContext& context, std::string* owner) {
+  if (const absl::Status shown = parts_.authorizer->RequireCertificate(context); !shown.ok()) {
     if (parts_.authorizer->SerialOf(context).empty()) {
-      PutOnRecord(context, "", shown);
+      RecordRegistration(context, "", shown);
     } else {  // It presented a certificate.
       TakeRevoked(context, parts_.authorizer->NodeOf(context), 0, shown);
     }
@@ -242,7 +242,7 @@ absl::Status AgentService::LetIn(const grpc::CallbackServerContext& context, std
   const absl::Status placed = TakePlace(context, owner);
   if (placed.ok()) return placed;
   CountRefused();
-  PutOnRecord(context, *owner, placed);
+  RecordRegistration(context, *owner, placed);
   return placed;
 }
 
@@ -257,7 +257,7 @@ absl::Status AgentService::RefuseLate(const grpc::CallbackServerContext& context
   const absl::Status late = absl::DeadlineExceededError(
       absl::StrCat("agent stream: no Register within ", absl::FormatDuration(kRegisterWithin)));
   CountRefused();
-  PutOnRecord(context, owner, late);
+  RecordRegistration(context, owner, late);
   return late;
 }
 
@@ -270,7 +270,7 @@ void AgentService::TakeRevoked(const grpc::CallbackServerContext& context, const
   if (parts_.session.meters != nullptr) parts_.session.meters->RefusedRevoked();
   const std::string serial = parts_.authorizer->SerialOf(context);
   parts_.session.nodes->SetRevoked(node, epoch, serial);
-  PutOnRecord(context, node, refused, serial);
+  RecordRegistration(context, node, refused, serial);
 }
 
 absl::Status AgentService::Admit(const grpc::CallbackServerContext& context, const std::string& node) {
@@ -279,16 +279,16 @@ absl::Status AgentService::Admit(const grpc::CallbackServerContext& context, con
   const absl::Status admitted =
       named.ok() ? parts_.authorizer->AdmitNode(context, node)
                  : absl::InvalidArgumentError(absl::StrCat("register.node: ", named.message()));
-  PutOnRecord(context, node, admitted);
+  RecordRegistration(context, node, admitted);
   return admitted;
 }
 
-void AgentService::PutOnRecord(const grpc::CallbackServerContext& context, const std::string& node,
-                               const absl::Status& admitted, const std::string& revoked_serial) {
+void AgentService::RecordRegistration(const grpc::CallbackServerContext& context, const std::string& node,
+                                      const absl::Status& admitted, const std::string& revoked_serial) {
   if (parts_.audit == nullptr) return;
   AuditRecord record;
   record.time = parts_.clock->Wall();
-  record.nobody = absl::IsUnauthenticated(admitted);
+  record.unauthenticated = absl::IsUnauthenticated(admitted);
   if ((admitted.ok() && !parts_.authorizer->open()) || !revoked_serial.empty()) {
     record.who = node;
     record.role = "node";

@@ -46,7 +46,7 @@ class AgentService final : public v1::AgentLink::CallbackService {
  private:
   class Stream;
   // Checks before the first message. If OK, the stream holds a place of `owner` (stream_places.h).
-  absl::Status LetIn(const grpc::CallbackServerContext& context, std::string* owner);
+  absl::Status AdmitStream(const grpc::CallbackServerContext& context, std::string* owner);
   absl::Status TakePlace(const grpc::CallbackServerContext& context, std::string* owner);
   // Rejects a stream that did not register in time.
   absl::Status RefuseLate(const grpc::CallbackServerContext& context, const std::string& owner);
@@ -56,8 +56,8 @@ class AgentService final : public v1::AgentLink::CallbackService {
                    const absl::Status& refused);
   absl::Status Admit(const grpc::CallbackServerContext& context, const std::string& node);
   // `node`: the claimed name; empty before the registration.
-  void PutOnRecord(const grpc::CallbackServerContext& context, const std::string& node,
-                   const absl::Status& admitted, const std::string& revoked_serial = "");
+  void RecordRegistration(const grpc::CallbackServerContext& context, const std::string& node,
+                          const absl::Status& admitted, const std::string& revoked_serial = "");
 
   const Parts parts_;
   StreamPlaces places_;

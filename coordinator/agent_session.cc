@@ -158,9 +158,9 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
                                            " on a stream of epoch ", outbox_->epoch(), "; register again"));
   }
   parts_.nodes->Touch(node_, outbox_->epoch());
-  const AttemptHosts::Word word = parts_.reconciler->hosts().Filter(node_, message);
-  if (word == AttemptHosts::Word::kRefused) LogRejected(*message);
-  if (word != AttemptHosts::Word::kTaken && !message->has_heartbeat()) return absl::OkStatus();
+  const AttemptHosts::FilterResult word = parts_.reconciler->hosts().Filter(node_, message);
+  if (word == AttemptHosts::FilterResult::kRefused) LogRejected(*message);
+  if (word != AttemptHosts::FilterResult::kTaken && !message->has_heartbeat()) return absl::OkStatus();
   if (const absl::Status sound = BoundTexts(message); !sound.ok()) {
     Drop(*message, sound);
     return absl::OkStatus();
@@ -172,21 +172,21 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
   switch (message->body_case()) {
     case v1::AgentMessage::kHeartbeat:
       for (const v1::ComputeTimes& times : message->heartbeat().compute_times())
-        parts_.reconciler->Told(node_, times);
+        parts_.reconciler->OnReport(node_, times);
       break;  // Touch() was called above.
     case v1::AgentMessage::kRank:
       // No decision depends on a timeline, so it does not wait for the reconciler.
       if (message->rank().has_timeline()) {
-        parts_.courses->Take(message->rank());
+        parts_.timelines->Take(message->rank());
         break;
       }
-      parts_.reconciler->Told(node_, std::move(*message->mutable_rank()), message->sent_unix_nanos());
+      parts_.reconciler->OnReport(node_, std::move(*message->mutable_rank()), message->sent_unix_nanos());
       break;
     case v1::AgentMessage::kStopped:
-      parts_.reconciler->Told(node_, message->stopped());
+      parts_.reconciler->OnReport(node_, message->stopped());
       break;
     case v1::AgentMessage::kPreflight:
-      parts_.reconciler->Told(node_, CutToBounds(std::move(*message->mutable_preflight())));
+      parts_.reconciler->OnReport(node_, CutToBounds(std::move(*message->mutable_preflight())));
       break;
     case v1::AgentMessage::kLogs:
       if (parts_.logs->Take(node_, message->logs()) > 0) LogRejected(*message);
@@ -228,12 +228,12 @@ void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why
     v1::PreflightResult failed;
     failed.set_number(message.preflight().number());
     failed.set_error(absl::StrCat("preflight result: ", what));
-    parts_.reconciler->Told(node_, failed);
+    parts_.reconciler->OnReport(node_, failed);
   }
   const v1::RankUpdate& update = message.rank();
   // Other updates are repeated, or no operation waits for them.
   if (!update.has_ready() && !update.has_exit() && !update.has_saved()) return;
-  parts_.reconciler->Fault(
+  parts_.reconciler->AttemptFailed(
       node_, {update.job_id(), update.attempt()},
       absl::StrCat("rank ", update.rank(), " on node ", node_, ": invalid report: ", what));
 }
@@ -244,7 +244,7 @@ void AgentSession::SetKey(const v1::RendezvousSet& set) {
   // A stale key is not an error. An invalid key or value is an error of the attempt: its ranks would wait for
   // it forever.
   if (status.ok() || absl::IsFailedPrecondition(status)) return;
-  parts_.reconciler->Fault(node_, ref, std::string(status.message()));
+  parts_.reconciler->AttemptFailed(node_, ref, std::string(status.message()));
 }
 
 void AgentSession::GetKey(const v1::RendezvousGet& get) {
@@ -257,7 +257,7 @@ void AgentSession::GetKey(const v1::RendezvousGet& get) {
   };
   const absl::Status status = parts_.rendezvous->Get(ref, get.key(), outbox_->epoch(), answer);
   if (status.ok() || absl::IsFailedPrecondition(status)) return;
-  parts_.reconciler->Fault(node_, ref, std::string(status.message()));
+  parts_.reconciler->AttemptFailed(node_, ref, std::string(status.message()));
 }
 
 }  // namespace fsdpd

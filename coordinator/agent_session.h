@@ -25,12 +25,12 @@
 #include <set>
 #include <string>
 
-#include "coordinator/course_board.h"
 #include "coordinator/log_relay.h"
 #include "coordinator/meters.h"
 #include "coordinator/node_registry.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/rendezvous.h"
+#include "coordinator/timeline_board.h"
 #include "coordinator/trace_relay.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 
@@ -44,7 +44,7 @@ class AgentSession {
     Rendezvous* rendezvous;
     LogRelay* logs;
     TraceRelay* traces;
-    CourseBoard* courses;
+    TimelineBoard* timelines;
     Meters* meters = nullptr;  // Null: no metrics.
   };
 

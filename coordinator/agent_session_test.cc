@@ -31,13 +31,13 @@ class AgentSessionTest : public ReconcilerCase {
   }
   absl::StatusOr<std::unique_ptr<AgentSession>> Attached(const v1::AgentMessage& first) {
     return AgentSession::Open(
-        {nodes_.get(), reconciler_.get(), rendezvous_.get(), logs_.get(), &traces_, courses_.get()}, first,
+        {nodes_.get(), reconciler_.get(), rendezvous_.get(), logs_.get(), &traces_, timelines_.get()}, first,
         "test", [] {});
   }
   // Job "j" runs on the agent's node.
   void Run() {
     logs_ = std::make_unique<LogRelay>(nodes_.get());
-    courses_ = std::make_unique<CourseBoard>(board_.get());
+    timelines_ = std::make_unique<TimelineBoard>(board_.get());
     auto session = Attached(Registration());
     ASSERT_TRUE(session.ok()) << session.status();
     session_ = *std::move(session);
@@ -59,7 +59,7 @@ class AgentSessionTest : public ReconcilerCase {
 
   std::unique_ptr<LogRelay> logs_;
   TraceRelay traces_;
-  std::unique_ptr<CourseBoard> courses_;
+  std::unique_ptr<TimelineBoard> timelines_;
   std::unique_ptr<AgentSession> session_;
   std::vector<std::string> warnings_;
 };
@@ -89,12 +89,12 @@ TEST_F(AgentSessionTest, StoresValidTimelineAndDropsInvalidOne) {
   update.mutable_timeline()->add_runs()->set_start_seconds(-2);  // Next to the earlier step.
   EXPECT_TRUE(Say(update).ok());
   EXPECT_TRUE(warnings_.empty()) << warnings_[0];
-  ASSERT_TRUE(courses_->Find("j").has_value());
-  EXPECT_EQ(courses_->Find("j")->timeline().step(), 3);
+  ASSERT_TRUE(timelines_->Find("j").has_value());
+  EXPECT_EQ(timelines_->Find("j")->timeline().step(), 3);
   update.mutable_timeline()->set_step(4);
   update.mutable_timeline()->mutable_runs(0)->set_seconds(-2);
   EXPECT_TRUE(Say(update).ok());
-  EXPECT_EQ(courses_->Find("j")->timeline().step(), 3);
+  EXPECT_EQ(timelines_->Find("j")->timeline().step(), 3);
   ASSERT_THAT(warnings_, SizeIs(1));
   EXPECT_THAT(warnings_[0], HasSubstr("rank.course.runs[0].seconds: out of range (got -2"));
 }

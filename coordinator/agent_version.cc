@@ -4,7 +4,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "base/check.h"
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "base/text.h"
 
 namespace fsdpd {

@@ -29,7 +29,7 @@ bool IsConsequence(const v1::RankExit& exit) {
   return exit.signal() == 0 && (exit.peer_failed() || exit.exit_code() == kPeerFailedExitCode);
 }
 
-bool EndedFromOutside(const v1::RankExit& exit) {
+bool WasKilledExternally(const v1::RankExit& exit) {
   if (exit.cancelled()) return false;
   // A rank that had been notified of its peer's failure earlier would have exited for that reason, with
   // another code.
@@ -115,17 +115,17 @@ bool AttemptFacts::TakeStopped(const std::string& node, const v1::FreedMemory& m
   return true;
 }
 
-bool AttemptFacts::TakeStill(const std::string& node, int rank, const v1::RankNoProgress& still,
-                             absl::Time now) {
+bool AttemptFacts::TakeNoProgress(const std::string& node, int rank, const v1::RankNoProgress& still,
+                                  absl::Time now) {
   RankFacts* facts = RankOn(node, rank);
   if (facts == nullptr) return false;
   facts->still.reset();
   if (still.no_progress_ms() > 0) facts->still = still;
-  facts->still_heard = now;
+  facts->no_progress_at = now;
   return true;
 }
 
-bool AttemptFacts::TakeNeverCame(const v1::Register& info) {
+bool AttemptFacts::TakeUndeliveredLaunch(const v1::Register& info) {
   NodePart* part = PartOf(info.node());
   if (part == nullptr || !part->launched || part->hosted || part->stopped || stop.has_value()) return false;
   if (!info.reports_past_attempts() || info.instance().empty() || info.instance() != part->agent_instance)
@@ -162,7 +162,7 @@ bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& ho
   return true;
 }
 
-void AttemptFacts::WaitAgain(absl::Time now) {
+void AttemptFacts::RestartWaits(absl::Time now) {
   const auto again = [now](absl::Time* since) {
     if (*since != absl::InfiniteFuture()) *since = now;
   };
@@ -172,7 +172,7 @@ void AttemptFacts::WaitAgain(absl::Time now) {
     again(&part.missing_since);
     again(&part.back_since);
   }
-  launches.WaitAgain(now);
+  launches.RestartWaits(now);
   // Progress during the pause may not have been read yet.
   for (RankFacts& rank : ranks_) rank.still.reset();
   pace.WaitFrom(now);
@@ -196,7 +196,7 @@ bool AttemptFacts::AllSucceeded() const {
                      [](const RankFacts& rank) { return rank.exit.has_value() && !Failed(*rank.exit); });
 }
 
-bool AttemptFacts::AnySign() const {
+bool AttemptFacts::HasAnySign() const {
   return any_sign_ || stepped || std::any_of(ranks_.begin(), ranks_.end(), [](const RankFacts& rank) {
            return rank.ready || rank.exit.has_value();
          });
@@ -223,7 +223,7 @@ const v1::RankExit* AttemptFacts::FirstFailure() const {
     if (!rank.exit.has_value() || rank.ended - first->ended > kExitTime) continue;
     const bool reported =
         !has_error && Failed(*rank.exit) && !rank.exit->cancelled() && rank.exit->has_error_class();
-    if (!reported && !EndedFromOutside(*rank.exit)) continue;
+    if (!reported && !WasKilledExternally(*rank.exit)) continue;
     if (cause == nullptr || rank.ended < cause->ended) cause = &rank;
   }
   return cause == nullptr ? &*first->exit : &*cause->exit;

@@ -30,7 +30,7 @@ struct RankFacts {
   int order = 0;  // Position of its exit in order of arrival.
   // The agent's newest report that the rank makes no progress, while that lasts, and its arrival time.
   std::optional<v1::RankNoProgress> still;
-  absl::Time still_heard = absl::InfinitePast();
+  absl::Time no_progress_at = absl::InfinitePast();
 };
 
 // The part of an attempt on one node.
@@ -89,13 +89,13 @@ class AttemptFacts {
   bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now,
                 absl::Duration age);
   bool TakeStopped(const std::string& node, const v1::FreedMemory& memory = {});
-  bool TakeStill(const std::string& node, int rank, const v1::RankNoProgress& still, absl::Time now);
+  bool TakeNoProgress(const std::string& node, int rank, const v1::RankNoProgress& still, absl::Time now);
   // Whether the launch of the agent's part was not delivered: the coordinator died before it had sent what
   // was stored, or the stream broke. Only the agent process that the launch was sent to can prove this; the
   // ranks of another process are unknown, whatever happened to its disk. True: the part must be launched, as
   // if there had been no stream. REQUIRES: called before TakeAttached(), for an agent that hosts no rank of
   // the attempt.
-  bool TakeNeverCame(const v1::Register& info);
+  bool TakeUndeliveredLaunch(const v1::Register& info);
   // The agent of `node` registered and hosts these ranks of the attempt.
   bool TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now);
 
@@ -104,7 +104,7 @@ class AttemptFacts {
   bool GaveUpOn(const NodePart& part, absl::Time now) const;
 
   // Restarts all waits after the coordinator was suspended: awaited messages may have arrived meanwhile.
-  void WaitAgain(absl::Time now);
+  void RestartWaits(absl::Time now);
 
   NodePart* PartOf(const std::string& node);
   const NodePart* PartOfRank(int rank) const;
@@ -112,7 +112,7 @@ class AttemptFacts {
   bool AllReady() const;
   bool AllExited() const;
   bool AllSucceeded() const;  // All ranks exited with code 0.
-  bool AnySign() const;       // Any rank was ever known to be ready, hosted or ended.
+  bool HasAnySign() const;    // Any rank was ever known to be ready, hosted or ended.
   // The first failed exit by RankFacts::ended; null if no rank failed. Exits of ranks that were ordered to
   // stop, or that failed because of a peer, count only if no other rank failed. A rank that was killed from
   // outside precedes ranks that failed up to kExitTime before it: it takes that long to exit, while its peers
@@ -162,7 +162,7 @@ constexpr absl::Duration kExitTime = absl::Seconds(1);
 
 // Ended by a signal that its agent did not send and that no process causes itself: a user or the kernel's OOM
 // killer sent it, which the failure of a peer does not bring about. SIGSEGV or SIGABRT may be consequences.
-bool EndedFromOutside(const v1::RankExit& exit);
+bool WasKilledExternally(const v1::RankExit& exit);
 // By SIGTERM, after which a rank exits with a code of its own.
 bool Terminated(const v1::RankExit& exit);
 

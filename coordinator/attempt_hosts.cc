@@ -64,20 +64,20 @@ void AttemptHosts::Close(const AttemptRef& attempt) {
   attempts_.erase(attempt);
 }
 
-AttemptHosts::Word AttemptHosts::FilterFor(const std::string& node, const AttemptRef& attempt,
-                                           absl::FunctionRef<bool(const Host&)> takes) const {
+AttemptHosts::FilterResult AttemptHosts::FilterFor(const std::string& node, const AttemptRef& attempt,
+                                                   absl::FunctionRef<bool(const Host&)> takes) const {
   MutexLock lock(&mutex_);
   const auto known = attempts_.find(attempt);
-  if (known == attempts_.end()) return Word::kStale;
+  if (known == attempts_.end()) return FilterResult::kStale;
   const auto host = known->second.hosts.find(node);
   if (host == known->second.hosts.end())
-    return known->second.placements_known ? Word::kRefused : Word::kStale;
-  if (takes(host->second)) return Word::kTaken;
+    return known->second.placements_known ? FilterResult::kRefused : FilterResult::kStale;
+  if (takes(host->second)) return FilterResult::kTaken;
   // ranks == 0: a leftover, from which only Stopped counts; its other messages are stale, not forged.
-  return host->second.ranks == 0 ? Word::kStale : Word::kRefused;
+  return host->second.ranks == 0 ? FilterResult::kStale : FilterResult::kRefused;
 }
 
-AttemptHosts::Word AttemptHosts::Filter(const std::string& node, v1::AgentMessage* message) const {
+AttemptHosts::FilterResult AttemptHosts::Filter(const std::string& node, v1::AgentMessage* message) const {
   const auto of_attempt = [&](const auto& about, absl::FunctionRef<bool(const Host&)> takes) {
     return FilterFor(node, {about.job_id(), about.attempt()}, takes);
   };
@@ -99,13 +99,13 @@ AttemptHosts::Word AttemptHosts::Filter(const std::string& node, v1::AgentMessag
     case v1::AgentMessage::kRendezvousGet:
       return of_attempt(message->rendezvous_get(), has_ranks);
     case v1::AgentMessage::kHeartbeat: {
-      Word word = Word::kTaken;
+      FilterResult word = FilterResult::kTaken;
       // Removes entries of other nodes' ranks. Stale entries are removed silently; refused ones are reported.
       for (v1::ComputeTimes& times : *message->mutable_heartbeat()->mutable_compute_times()) {
         const auto drops = [&](const v1::ComputeTimes::Rank& rank) {
-          const Word each = of_rank(times, rank.rank());
-          if (each == Word::kRefused) word = each;
-          return each != Word::kTaken;
+          const FilterResult each = of_rank(times, rank.rank());
+          if (each == FilterResult::kRefused) word = each;
+          return each != FilterResult::kTaken;
         };
         auto* ranks = times.mutable_ranks();
         ranks->erase(std::remove_if(ranks->begin(), ranks->end(), drops), ranks->end());
@@ -113,7 +113,7 @@ AttemptHosts::Word AttemptHosts::Filter(const std::string& node, v1::AgentMessag
       return word;
     }
     default:
-      return Word::kTaken;  // Belongs to no attempt, or answers a request of this stream.
+      return FilterResult::kTaken;  // Belongs to no attempt, or answers a request of this stream.
   }
 }
 

@@ -39,7 +39,7 @@ void KeepEarlierHosts(int attempt, v1::Job* job);
 
 class AttemptHosts {
  public:
-  enum class Word { kTaken, kStale, kRefused };
+  enum class FilterResult { kTaken, kStale, kRefused };
 
   // Registers the placements of `facts`; replaces earlier data of the attempt.
   void Open(const AttemptFacts& facts);
@@ -50,7 +50,7 @@ class AttemptHosts {
 
   // Whether the coordinator takes `message` from `node`. Rejected compute times are removed from a heartbeat;
   // kRefused then means that there were some, and the rest of the heartbeat must still be taken.
-  Word Filter(const std::string& node, v1::AgentMessage* message) const;
+  FilterResult Filter(const std::string& node, v1::AgentMessage* message) const;
 
  private:
   struct Host {
@@ -63,8 +63,8 @@ class AttemptHosts {
   };
 
   // kTaken if the attempt is open on `node` and `takes` returns true.
-  Word FilterFor(const std::string& node, const AttemptRef& attempt,
-                 absl::FunctionRef<bool(const Host&)> takes) const;
+  FilterResult FilterFor(const std::string& node, const AttemptRef& attempt,
+                         absl::FunctionRef<bool(const Host&)> takes) const;
 
   mutable Mutex mutex_;
   std::map<AttemptRef, Attempt> attempts_ ABSL_GUARDED_BY(mutex_);

@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-using Word = AttemptHosts::Word;
+using FilterResult = AttemptHosts::FilterResult;
 
 v1::Job PlacedOn(const std::vector<std::string>& nodes, int attempt) {
   v1::Job job;
@@ -46,19 +46,20 @@ v1::AgentMessage OfEnd() {
 class AttemptHostsTest : public ::testing::Test {
  protected:
   AttemptHostsTest() { hosts_.Open(AttemptFacts(PlacedOn({"a", "b"}, 1), /*recovered=*/false)); }
-  Word Of(const std::string& node, v1::AgentMessage message) { return hosts_.Filter(node, &message); }
+  FilterResult Of(const std::string& node, v1::AgentMessage message) { return hosts_.Filter(node, &message); }
 
   AttemptHosts hosts_;
 };
 
 TEST_F(AttemptHostsTest, AcceptsReportsOnOwnRanks) {
   for (const int rank : {0, 1}) {
-    EXPECT_EQ(Of("a", OfRank(rank)), Word::kTaken);
-    EXPECT_EQ(Of("b", OfRank(rank)), Word::kRefused);
+    EXPECT_EQ(Of("a", OfRank(rank)), FilterResult::kTaken);
+    EXPECT_EQ(Of("b", OfRank(rank)), FilterResult::kRefused);
   }
-  EXPECT_EQ(Of("b", OfRank(3)), Word::kTaken);
-  for (const int rank : {-1, 2, INT32_MAX, INT32_MIN}) EXPECT_EQ(Of("a", OfRank(rank)), Word::kRefused);
-  EXPECT_EQ(Of("s2", OfRank(0)), Word::kRefused);
+  EXPECT_EQ(Of("b", OfRank(3)), FilterResult::kTaken);
+  for (const int rank : {-1, 2, INT32_MAX, INT32_MIN})
+    EXPECT_EQ(Of("a", OfRank(rank)), FilterResult::kRefused);
+  EXPECT_EQ(Of("s2", OfRank(0)), FilterResult::kRefused);
 }
 
 // The receivers do not check it again: the reconciler, the course board, the trace relay.
@@ -77,44 +78,44 @@ TEST_F(AttemptHostsTest, RejectsReportsOnRanksOfOtherNodes) {
   reports[8].mutable_trace_result()->set_attempt(1);
   EXPECT_EQ(v1::RankUpdate::descriptor()->oneof_decl(0)->field_count(), 8) << "a new one is checked too";
   for (const v1::AgentMessage& report : reports) {
-    EXPECT_EQ(Of("a", report), Word::kTaken) << report.ShortDebugString();
+    EXPECT_EQ(Of("a", report), FilterResult::kTaken) << report.ShortDebugString();
     for (const char* node : {"b", "s2"})
-      EXPECT_EQ(Of(node, report), Word::kRefused) << report.ShortDebugString();
+      EXPECT_EQ(Of(node, report), FilterResult::kRefused) << report.ShortDebugString();
   }
 }
 
 TEST_F(AttemptHostsTest, RejectsKeysAndStoppedFromOtherNodes) {
-  EXPECT_EQ(Of("b", OfKey()), Word::kTaken);
-  EXPECT_EQ(Of("s2", OfKey()), Word::kRefused);
-  EXPECT_EQ(Of("b", OfEnd()), Word::kTaken);
-  EXPECT_EQ(Of("s2", OfEnd()), Word::kRefused);
+  EXPECT_EQ(Of("b", OfKey()), FilterResult::kTaken);
+  EXPECT_EQ(Of("s2", OfKey()), FilterResult::kRefused);
+  EXPECT_EQ(Of("b", OfEnd()), FilterResult::kTaken);
+  EXPECT_EQ(Of("s2", OfEnd()), FilterResult::kRefused);
 }
 
 TEST_F(AttemptHostsTest, MessageOfClosedAttemptIsStale) {
-  EXPECT_EQ(Of("a", OfRank(0, 2)), Word::kStale);
+  EXPECT_EQ(Of("a", OfRank(0, 2)), FilterResult::kStale);
   hosts_.Close({"j", 1});
-  EXPECT_EQ(Of("a", OfRank(0)), Word::kStale);
-  EXPECT_EQ(Of("s2", OfKey()), Word::kStale);
+  EXPECT_EQ(Of("a", OfRank(0)), FilterResult::kStale);
+  EXPECT_EQ(Of("s2", OfKey()), FilterResult::kStale);
 }
 
 TEST_F(AttemptHostsTest, AcceptsOnlyStoppedFromClaimedAttempt) {
   hosts_.AddLeftover({"j", 1}, "s2", /*placed=*/false);
-  EXPECT_EQ(Of("s2", OfEnd()), Word::kTaken);
-  EXPECT_EQ(Of("s2", OfRank(0)), Word::kStale);
-  EXPECT_EQ(Of("s2", OfKey()), Word::kStale);
+  EXPECT_EQ(Of("s2", OfEnd()), FilterResult::kTaken);
+  EXPECT_EQ(Of("s2", OfRank(0)), FilterResult::kStale);
+  EXPECT_EQ(Of("s2", OfKey()), FilterResult::kStale);
   hosts_.AddLeftover({"j", 1}, "s3", /*placed=*/true);
-  EXPECT_EQ(Of("s3", OfKey()), Word::kTaken);
+  EXPECT_EQ(Of("s3", OfKey()), FilterResult::kTaken);
   hosts_.AddLeftover({"j", 1}, "a", /*placed=*/true);
-  EXPECT_EQ(Of("a", OfRank(2)), Word::kRefused) << "the placements are known";
+  EXPECT_EQ(Of("a", OfRank(2)), FilterResult::kRefused) << "the placements are known";
 }
 
 // The second node to reconnect counted as one with a stolen key.
 TEST_F(AttemptHostsTest, MessageIsStaleIfPlacementsAreUnknown) {
   hosts_.Close({"j", 1});
   hosts_.AddLeftover({"j", 1}, "a", /*placed=*/true);
-  EXPECT_EQ(Of("b", OfRank(2)), Word::kStale);
-  EXPECT_EQ(Of("b", OfKey()), Word::kStale);
-  EXPECT_EQ(Of("b", OfEnd()), Word::kStale);
+  EXPECT_EQ(Of("b", OfRank(2)), FilterResult::kStale);
+  EXPECT_EQ(Of("b", OfKey()), FilterResult::kStale);
+  EXPECT_EQ(Of("b", OfEnd()), FilterResult::kStale);
 }
 
 TEST_F(AttemptHostsTest, RemovesComputeTimesOfForeignRanks) {
@@ -124,10 +125,10 @@ TEST_F(AttemptHostsTest, RemovesComputeTimesOfForeignRanks) {
   times->set_attempt(1);
   times->add_ranks()->set_rank(1);
   times->add_ranks()->set_rank(2);
-  EXPECT_EQ(hosts_.Filter("b", &message), Word::kRefused);
+  EXPECT_EQ(hosts_.Filter("b", &message), FilterResult::kRefused);
   ASSERT_EQ(times->ranks_size(), 1);
   EXPECT_EQ(times->ranks(0).rank(), 2);
-  EXPECT_EQ(hosts_.Filter("b", &message), Word::kTaken);
+  EXPECT_EQ(hosts_.Filter("b", &message), FilterResult::kTaken);
 }
 
 TEST_F(AttemptHostsTest, AcceptsAttemptsOnlyFromPlacedNodes) {

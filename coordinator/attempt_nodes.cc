@@ -85,19 +85,20 @@ bool MayHaveSteps(const v1::Job& job, int32_t attempt, const std::string& node) 
   return only.empty() ? MayHaveHosted(job, attempt, node) : node == only;
 }
 
-std::vector<std::string> NodesAwayOf(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all) {
+std::vector<std::string> DisconnectedNodesOf(const v1::Job& job, int32_t attempt,
+                                             const std::vector<NodeView>& all) {
   if (const std::string only = OnlyNodeOf(job, attempt); !only.empty()) {
     return IsConnected(only, all) ? std::vector<std::string>() : std::vector<std::string>{only};
   }
-  std::set<std::string> away;
+  std::set<std::string> disconnected;
   for (const NodeView& view : all) {
-    if (!view.connected) away.insert(view.info.node());
+    if (!view.connected) disconnected.insert(view.info.node());
   }
   for (const v1::Job::FailedAttempt& failed : job.failed_attempts()) {
     if (failed.attempt() != attempt || failed.node().empty()) continue;
     if (!IsConnected(failed.node(), all)) return {failed.node()};
   }
-  return {away.begin(), away.end()};
+  return {disconnected.begin(), disconnected.end()};
 }
 
 bool AttemptIsOver(const v1::Job& job, int32_t attempt) {

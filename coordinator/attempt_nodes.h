@@ -29,7 +29,8 @@ bool MayHaveSteps(const v1::Job& job, int32_t attempt, const std::string& node);
 
 // Disconnected nodes that may have files of an older attempt: the node that it ran on or where it failed, if
 // known, else all disconnected nodes. Empty if the whole attempt ran on one connected node.
-std::vector<std::string> NodesAwayOf(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all);
+std::vector<std::string> DisconnectedNodesOf(const v1::Job& job, int32_t attempt,
+                                             const std::vector<NodeView>& all);
 
 // Its ranks no longer write.
 bool AttemptIsOver(const v1::Job& job, int32_t attempt);

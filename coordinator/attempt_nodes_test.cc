@@ -23,10 +23,11 @@ TEST(AttemptNodes, FindsAttemptThatFailedOnDisconnectedNode) {
   job.add_failed_attempts()->set_attempt(1);
   job.mutable_failed_attempts(0)->set_node("node-0");
   const std::vector<NodeView> all = {Seen("node-0", false), Seen("node-1", true), Seen("node-2", false)};
-  EXPECT_THAT(NodesAwayOf(job, 1, all), ElementsAre("node-0"));
-  EXPECT_THAT(NodesAwayOf(job, 2, all), ElementsAre("node-0", "node-2")) << "its nodes are unknown";
-  EXPECT_THAT(NodesAwayOf(job, 1, {Seen("node-1", true)}), ElementsAre("node-0")) << "the node was deleted";
-  EXPECT_THAT(NodesAwayOf(job, 2, {Seen("node-1", true)}), IsEmpty());
+  EXPECT_THAT(DisconnectedNodesOf(job, 1, all), ElementsAre("node-0"));
+  EXPECT_THAT(DisconnectedNodesOf(job, 2, all), ElementsAre("node-0", "node-2")) << "its nodes are unknown";
+  EXPECT_THAT(DisconnectedNodesOf(job, 1, {Seen("node-1", true)}), ElementsAre("node-0"))
+      << "the node was deleted";
+  EXPECT_THAT(DisconnectedNodesOf(job, 2, {Seen("node-1", true)}), IsEmpty());
 }
 
 void Launched(v1::Job* job, int32_t attempt, const std::string& node) {
@@ -43,10 +44,11 @@ TEST(AttemptNodes, NodeWithoutTheAttemptIsNotQueried) {
   Launched(&job, 1, "node-1");
   Launched(&job, 2, "");  // On several nodes.
   const std::vector<NodeView> all = {Seen("node-0", false), Seen("node-1", true)};
-  EXPECT_THAT(NodesAwayOf(job, 1, all), IsEmpty());
-  EXPECT_THAT(NodesAwayOf(job, 2, all), ElementsAre("node-0"));
-  EXPECT_THAT(NodesAwayOf(job, 1, {Seen("node-0", false), Seen("node-1", false)}), ElementsAre("node-1"));
-  EXPECT_THAT(NodesAwayOf(job, 1, {Seen("node-0", false)}), ElementsAre("node-1")) << "forgotten";
+  EXPECT_THAT(DisconnectedNodesOf(job, 1, all), IsEmpty());
+  EXPECT_THAT(DisconnectedNodesOf(job, 2, all), ElementsAre("node-0"));
+  EXPECT_THAT(DisconnectedNodesOf(job, 1, {Seen("node-0", false), Seen("node-1", false)}),
+              ElementsAre("node-1"));
+  EXPECT_THAT(DisconnectedNodesOf(job, 1, {Seen("node-0", false)}), ElementsAre("node-1")) << "forgotten";
 }
 
 TEST(AttemptNodes, QueriesStepsFromNodesOfRankZero) {

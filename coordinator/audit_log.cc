@@ -116,9 +116,9 @@ AuditLog::~AuditLog() {
 }
 
 void AuditLog::Write(AuditRecord record) {
-  if (record.nobody) {
+  if (record.unauthenticated) {
     const std::optional<int64_t> left_out =
-        repeats_.Tell(absl::StrCat(record.method, " ", record.outcome), record.time);
+        repeats_.Report(absl::StrCat(record.method, " ", record.outcome), record.time);
     if (!left_out.has_value()) return;
     record.left_out = *left_out;
   }
@@ -244,7 +244,7 @@ absl::Status AuditLog::File::WriteWhole(const std::string& line) {
 
 absl::Status AuditLog::File::Rotate() {
   const auto name = [this](int number) { return number == 0 ? path_ : absl::StrCat(path_, ".", number); };
-  for (int number = kKeptAuditFiles - 1; number >= 0; --number) {
+  for (int number = kMaxAuditFiles - 1; number >= 0; --number) {
     if (rename(name(number).c_str(), name(number + 1).c_str()) != 0 && errno != ENOENT) {
       return ErrnoStatus(absl::StrCat("rename ", name(number)));
     }

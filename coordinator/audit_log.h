@@ -26,7 +26,7 @@
 
 namespace fsdpd {
 
-constexpr int kKeptAuditFiles = 4;  // FILE.1 to FILE.4.
+constexpr int kMaxAuditFiles = 4;  // FILE.1 to FILE.4.
 constexpr absl::Duration kAuditCloseTimeout = absl::Seconds(3);
 
 struct AuditRecord {
@@ -37,7 +37,7 @@ struct AuditRecord {
   std::string method;   // "CancelJob"
   std::string object;   // Its target: a job id or node name; empty if it has none.
   std::string outcome;  // "OK", or the code and reason of the error: "PERMISSION_DENIED".
-  bool nobody = false;  // Unauthenticated: no valid token or certificate.
+  bool unauthenticated = false;     // Unauthenticated: no valid token or certificate.
   std::string revoked_serial = {};  // Serial of the node's revoked certificate; otherwise empty.
   int64_t left_out = 0;  // Omitted unauthenticated calls to `method` since its last line. Set by Write().
 };

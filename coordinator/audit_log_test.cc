@@ -83,7 +83,7 @@ TEST(AuditLog, AppendsInOrderToExistingLines) {
 TEST(AuditLog, UnauthenticatedCallsDoNotFillTheFile) {
   const TempDir dir;
   AuditRecord record = Record("");
-  record.nobody = true;
+  record.unauthenticated = true;
   record.outcome = "UNAUTHENTICATED";
   std::string expected = ToJsonLine(record);
   {
@@ -104,7 +104,7 @@ TEST(AuditLog, RotatesFullFilesAndDeletesTheOldest) {
   const int64_t two_lines = 2 * static_cast<int64_t>(ToJsonLine(Record("00")).size());
   {
     const auto log = OpenOrDie(dir.File("audit"), two_lines);
-    for (int i = 10; i < 10 + 2 * (kKeptAuditFiles + 3); ++i) log->Write(Record(std::to_string(i)));
+    for (int i = 10; i < 10 + 2 * (kMaxAuditFiles + 3); ++i) log->Write(Record(std::to_string(i)));
   }
   EXPECT_EQ(TextOf(dir.File("audit")), ToJsonLine(Record("22")) + ToJsonLine(Record("23")));
   EXPECT_EQ(TextOf(dir.File("audit.1")), ToJsonLine(Record("20")) + ToJsonLine(Record("21")));

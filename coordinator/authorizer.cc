@@ -65,7 +65,7 @@ absl::Status Authorizer::Permit(const Caller& caller, absl::string_view method,
                  {{"needed", NameOf(permission.role)}, {"role", NameOf(caller.role)}});
 }
 
-absl::Status Authorizer::AskForCertificate(const grpc::ServerContextBase& context) const {
+absl::Status Authorizer::RequireCertificate(const grpc::ServerContextBase& context) const {
   if (open()) return absl::OkStatus();
   if (context.auth_context()->FindPropertyValues(kPemProperty).empty()) {
     return Unauthenticated("MISSING_CERTIFICATE",
@@ -105,7 +105,7 @@ absl::Status Authorizer::CheckNotRevoked(const std::string& serial) const {
 
 absl::Status Authorizer::AdmitNode(const grpc::ServerContextBase& context, const std::string& node) const {
   if (open()) return absl::OkStatus();
-  FSDPD_RETURN_IF_ERROR(AskForCertificate(context));
+  FSDPD_RETURN_IF_ERROR(RequireCertificate(context));
   const grpc::string_ref shown = context.auth_context()->FindPropertyValues(kPemProperty).front();
   const absl::StatusOr<std::vector<std::string>> names =
       CertificateNames(absl::string_view(shown.data(), shown.size()));

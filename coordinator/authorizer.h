@@ -40,7 +40,7 @@ class Authorizer {
   absl::Status Permit(const Caller& caller, absl::string_view method, const std::string& job_id) const;
 
   // Checks an agent before its first message: without a valid certificate it may not hold a stream.
-  absl::Status AskForCertificate(const grpc::ServerContextBase& context) const;
+  absl::Status RequireCertificate(const grpc::ServerContextBase& context) const;
   // Serial number of the presented certificate; "" if there is none, or certificates are not checked for
   // revocation.
   std::string SerialOf(const grpc::ServerContextBase& context) const;

@@ -32,17 +32,17 @@ StateOfJob Reconciler::StatesFor(LiveJob* live) {
 
 // Whether all succeeded dependencies are recorded in the waiting jobs: until then no ended job may be
 // deleted.
-bool Reconciler::TendAwaiting() {
+bool Reconciler::AdvanceAwaiting() {
   int news_taken = 0;
   bool all_noted = true;
   std::vector<std::string> ended;
   for (const std::string& id : index_.In(JobIndex::View::kAwaiting)) {
     LiveJob& live = jobs_.at(id);
     const v1::JobState state = live.job.state();
-    const AfterNews news = LookAfter(live.job, StatesFor(&live));
-    const bool ends = !news.gone.empty() && state == v1::JOB_STATE_QUEUED;
-    if (news.succeeded.empty() && !ends) continue;
-    if (++news_taken > kMaxNewsPerTick || !TakeNews(&live, news).ok()) {
+    const DependencyChanges changes = CheckDependencies(live.job, StatesFor(&live));
+    const bool ends = !changes.gone.empty() && state == v1::JOB_STATE_QUEUED;
+    if (changes.succeeded.empty() && !ends) continue;
+    if (++news_taken > kMaxNewsPerTick || !TakeDependencyChanges(&live, changes).ok()) {
       all_noted = false;  // The next tick continues.
       break;
     }
@@ -52,8 +52,8 @@ bool Reconciler::TendAwaiting() {
   return all_noted;
 }
 
-absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
-  const Edit keep = [&](v1::Job* job) { RecordSucceeded(news, job); };
+absl::Status Reconciler::TakeDependencyChanges(LiveJob* live, const DependencyChanges& changes) {
+  const Edit keep = [&](v1::Job* job) { RecordSucceeded(changes, job); };
   if (live->job.state() == v1::JOB_STATE_PAUSED) {  // Its reason is the pause.
     v1::Job updated = live->job;
     keep(&updated);
@@ -64,9 +64,9 @@ absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
     parts_.board->Publish(Shown(*live));
     return absl::OkStatus();
   }
-  if (!news.gone.empty()) {
+  if (!changes.gone.empty()) {
     const std::string words =
-        absl::StrCat("waited for the success of job ", news.gone, ", which was deleted without success");
+        absl::StrCat("waited for the success of job ", changes.gone, ", which was deleted without success");
     return Commit(live, JobEvent::kGiveUp, words, [&](v1::Job* job) {
       v1::Job::Failure failure;  // Without the data of an earlier failed attempt.
       failure.set_rank(-1);
@@ -90,7 +90,7 @@ absl::Status Reconciler::ReleaseAwaiting(const v1::Job& deleted) {
     if (!WaitsForJob(live.job, deleted.id())) continue;
     awaiting.push_back(id);
     if (deleted.state() != v1::JOB_STATE_SUCCEEDED) continue;
-    FSDPD_RETURN_IF_ERROR(TakeNews(&live, AfterNews{{deleted.id()}, ""}));
+    FSDPD_RETURN_IF_ERROR(TakeDependencyChanges(&live, DependencyChanges{{deleted.id()}, ""}));
   }
   if (deleted.state() == v1::JOB_STATE_SUCCEEDED || awaiting.empty()) return absl::OkStatus();
   const bool one = awaiting.size() == 1;

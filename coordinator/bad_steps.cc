@@ -72,12 +72,12 @@ bool TakeSkipped(const v1::StepReport& report, absl::Time now, v1::Job* job) {
   return true;
 }
 
-bool WantsToGoBack(const v1::Job& job) {
+bool WantsRewind(const v1::Job& job) {
   return job.has_failure() && job.failure().attempt() == job.attempt() && job.failure().bad_step().rewind();
 }
 
-std::string WhyNotBack(const v1::Job& job) {
-  FSDPD_CHECK(WantsToGoBack(job));
+std::string WhyNoRewind(const v1::Job& job) {
+  FSDPD_CHECK(WantsRewind(job));
   const v1::BadStep& bad = job.failure().bad_step();
   const int64_t max_rewinds = MaxRewinds(job, bad.kind());
   if (job.rewinds() >= max_rewinds) {
@@ -96,8 +96,8 @@ std::string WhyNotBack(const v1::Job& job) {
   return "";
 }
 
-v1::SampleRange RangeToPassOver(const v1::Job& job) {
-  FSDPD_CHECK(WantsToGoBack(job));
+v1::SampleRange RangeToSkip(const v1::Job& job) {
+  FSDPD_CHECK(WantsRewind(job));
   const v1::BadStep& bad = job.failure().bad_step();
   // The bad step is followed backwards to the checkpoint: with a checkpoint of step 6, a bad step 9 with
   // samples [96, 108) and a global batch of 12, steps 7 and 8 had samples [72, 96), so [72, 108) is skipped.
@@ -109,8 +109,8 @@ v1::SampleRange RangeToPassOver(const v1::Job& job) {
   return range;
 }
 
-void GoBack(v1::Job* job) {
-  Merge(RangeToPassOver(*job), job);
+void Rewind(v1::Job* job) {
+  Merge(RangeToSkip(*job), job);
   Keep(job->failure().bad_step(), job);
   job->set_rewinds(job->rewinds() + 1);
   job->set_rewinds_since_checkpoint(job->rewinds_since_checkpoint() + 1);

@@ -8,7 +8,7 @@
 //
 // A job that skipped all of its steps has trained on nothing; it fails instead of succeeding.
 //
-// Pure. TakeSkipped increments the revision, so that watchers see the change; GoBack is an edit of a
+// Pure. TakeSkipped increments the revision, so that watchers see the change; Rewind is an edit of a
 // transition, which increments it itself.
 #pragma once
 
@@ -29,17 +29,17 @@ constexpr int kMaxBadSteps = 16;
 bool TakeSkipped(const v1::StepReport& report, absl::Time now, v1::Job* job);
 
 // Whether the job's failure requests a rewind and belongs to its current attempt.
-bool WantsToGoBack(const v1::Job& job);
+bool WantsRewind(const v1::Job& job);
 
-// Why the job may not rewind; empty if it may. REQUIRES: WantsToGoBack().
-std::string WhyNotBack(const v1::Job& job);
+// Why the job may not rewind; empty if it may. REQUIRES: WantsRewind().
+std::string WhyNoRewind(const v1::Job& job);
 
 // Samples that the next attempt skips in addition to job.skipped_samples(): from its start, as far as that is
-// known, to the last sample of the bad step. REQUIRES: WantsToGoBack().
-v1::SampleRange RangeToPassOver(const v1::Job& job);
+// known, to the last sample of the bad step. REQUIRES: WantsRewind().
+v1::SampleRange RangeToSkip(const v1::Job& job);
 
-// REQUIRES: WantsToGoBack(), and WhyNotBack() is empty.
-void GoBack(v1::Job* job);
+// REQUIRES: WantsRewind(), and WhyNoRewind() is empty.
+void Rewind(v1::Job* job);
 
 // Whether any step was applied (Job.skipped_through). Agents repeat this with the exit of rank 0, because
 // step reports are lost while the coordinator is down. A step of unknown outcome counts as applied.

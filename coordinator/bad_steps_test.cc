@@ -48,10 +48,10 @@ class BadStepsTest : public testing::Test {
     bad.set_rewind(true);
     job_.mutable_failure()->set_attempt(job_.attempt());
     *job_.mutable_failure()->mutable_bad_step() = bad;
-    ASSERT_TRUE(WantsToGoBack(job_));
+    ASSERT_TRUE(WantsRewind(job_));
   }
   void NextAttempt(int64_t after_step) {
-    GoBack(&job_);
+    Rewind(&job_);
     job_.set_attempt(job_.attempt() + 1);
     job_.mutable_restored()->set_step(after_step);
   }
@@ -91,23 +91,23 @@ TEST_F(BadStepsTest, ManySkippedStepsKeepOtherEvents) {
 }
 
 TEST_F(BadStepsTest, OtherFailuresDoNotRequestARewind) {
-  EXPECT_FALSE(WantsToGoBack(job_));
+  EXPECT_FALSE(WantsRewind(job_));
   EndBy(Bad(4, 36));
   job_.set_attempt(2);
-  EXPECT_FALSE(WantsToGoBack(job_));
+  EXPECT_FALSE(WantsRewind(job_));
   job_.set_attempt(1);
   job_.mutable_failure()->mutable_bad_step()->set_rewind(false);  // It requests a stop.
-  EXPECT_FALSE(WantsToGoBack(job_));
+  EXPECT_FALSE(WantsRewind(job_));
 }
 
 TEST_F(BadStepsTest, SkipsSamplesFromNewestCheckpointToTheStep) {
   EndBy(Bad(8, 84));
-  GoBack(&job_);
+  Rewind(&job_);
   EXPECT_THAT(PassedOver(), ElementsAre(Range(0, 96))) << "there is no checkpoint";
   job_.clear_skipped_samples();
   Commit(3);
   Commit(6);
-  GoBack(&job_);
+  Rewind(&job_);
   EXPECT_THAT(PassedOver(), ElementsAre(Range(72, 96))) << "steps 7 and 8";
   EXPECT_EQ(job_.rewinds(), 2);
   EXPECT_THAT(job_.bad_steps(), SizeIs(2));
@@ -117,7 +117,7 @@ TEST_F(BadStepsTest, SkipsSamplesFromNewestCheckpointToTheStep) {
 TEST_F(BadStepsTest, RewindsToTheLoadedCheckpoint) {
   job_.mutable_restored()->set_step(5);
   EndBy(Bad(8, 50 + 24));
-  GoBack(&job_);
+  Rewind(&job_);
   EXPECT_THAT(PassedOver(), ElementsAre(Range(50, 86)));
 }
 
@@ -127,7 +127,7 @@ TEST_F(BadStepsTest, MergesAdjacentRanges) {
   EndBy(Bad(8, 84));
   NextAttempt(6);
   EndBy(Bad(9, 96 + 24));
-  EXPECT_THAT(WhyNotBack(job_), IsEmpty());
+  EXPECT_THAT(WhyNoRewind(job_), IsEmpty());
   NextAttempt(6);
   EXPECT_THAT(PassedOver(), ElementsAre(Range(72, 132)));
   Commit(20);
@@ -140,13 +140,13 @@ TEST_F(BadStepsTest, LimitsTheNumberOfRewinds) {
   for (const int64_t step : {10, 20}) {
     Commit(step);
     EndBy(Bad(step + 5, 1000 * step));
-    EXPECT_THAT(WhyNotBack(job_), IsEmpty());
+    EXPECT_THAT(WhyNoRewind(job_), IsEmpty());
     NextAttempt(step);
   }
   EndBy(Bad(30, 99999, v1::BAD_STEP_KIND_SPIKE));
-  EXPECT_EQ(WhyNotBack(job_), "the job has rewound 2 times (train.on_spike.max is 2)");
+  EXPECT_EQ(WhyNoRewind(job_), "the job has rewound 2 times (train.on_spike.max is 2)");
   EndBy(Bad(30, 99999));
-  EXPECT_THAT(WhyNotBack(job_), IsEmpty()) << "max of the other is 3";
+  EXPECT_THAT(WhyNoRewind(job_), IsEmpty()) << "max of the other is 3";
 }
 
 TEST_F(BadStepsTest, DoesNotRewindIfTheNextStepIsBadToo) {
@@ -154,7 +154,7 @@ TEST_F(BadStepsTest, DoesNotRewindIfTheNextStepIsBadToo) {
   EndBy(Bad(8, 84));
   NextAttempt(6);
   EndBy(Bad(7, 96));
-  EXPECT_THAT(WhyNotBack(job_), HasSubstr("skipped samples 72 to 95, and the first step after them is bad"));
+  EXPECT_THAT(WhyNoRewind(job_), HasSubstr("skipped samples 72 to 95, and the first step after them is bad"));
 }
 
 class CountedStepsTest : public BadStepsTest {
@@ -171,7 +171,7 @@ class CountedStepsTest : public BadStepsTest {
     exit.set_first_counted_step(first_counted);
     TakeCounted(exit, &job_);
   }
-  void GoOn(int64_t step, bool own = true) {
+  void Requeue(int64_t step, bool own = true) {
     job_.mutable_restored()->set_step(step);
     BeginCounting(step, own, &job_);
   }
@@ -180,7 +180,7 @@ class CountedStepsTest : public BadStepsTest {
 TEST_F(CountedStepsTest, NothingCountedIfAllAttemptsSkippedAllSteps) {
   End(600, 0);
   EXPECT_FALSE(NothingCounted(job_));
-  GoOn(500);
+  Requeue(500);
   End(1000, 0);
   EXPECT_TRUE(NothingCounted(job_));
   End(1000, 0);  // Repeated report.
@@ -190,28 +190,28 @@ TEST_F(CountedStepsTest, NothingCountedIfAllAttemptsSkippedAllSteps) {
 
 TEST_F(CountedStepsTest, RewindForgetsStepsAfterTheCheckpointOnly) {
   End(600, 501);
-  GoOn(500);
+  Requeue(500);
   End(1000, 0);
   EXPECT_TRUE(NothingCounted(job_)) << "step 501 was repeated";
   job_.clear_restored();
   End(600, 499);
-  GoOn(500);
+  Requeue(500);
   End(1000, 0);
   EXPECT_FALSE(NothingCounted(job_));
 }
 
 TEST_F(CountedStepsTest, ReportedStepCountsWithoutAnExit) {
   End(600, 0);
-  GoOn(500);
+  Requeue(500);
   Step(501, true);
   Step(502, false);  // Then its node is lost.
-  GoOn(510);
+  Requeue(510);
   End(1000, 0);
   EXPECT_FALSE(NothingCounted(job_));
 }
 
 TEST_F(CountedStepsTest, UnknownStepsCount) {
-  GoOn(500);  // An attempt without a reported exit.
+  Requeue(500);  // An attempt without a reported exit.
   End(1000, 0);
   EXPECT_FALSE(NothingCounted(job_));
   job_.clear_restored();
@@ -220,7 +220,7 @@ TEST_F(CountedStepsTest, UnknownStepsCount) {
 }
 
 TEST_F(CountedStepsTest, IgnoresStepsOfAnotherJob) {
-  GoOn(500, /*own=*/false);
+  Requeue(500, /*own=*/false);
   End(1000, 0);
   EXPECT_TRUE(NothingCounted(job_));
 }

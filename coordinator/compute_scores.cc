@@ -26,11 +26,11 @@ bool ComputeScores::Take(const v1::ComputeTimes::Rank& report, int world) {
   Sum& sum = ranks_[static_cast<size_t>(report.rank())];
   sum.steps = kRetained * sum.steps + static_cast<double>(report.steps());
   sum.seconds = kRetained * sum.seconds + report.seconds();
-  news_ = true;
+  changed_ = true;
   return true;
 }
 
-bool ComputeScores::TakeNews() { return std::exchange(news_, false); }
+bool ComputeScores::TakeChanged() { return std::exchange(changed_, false); }
 
 std::vector<v1::SlowRank> ComputeScores::Slowest(int64_t stages) const {
   std::map<int64_t, std::vector<std::pair<double, int>>> by_stage;  // Seconds of a step, rank.

@@ -24,7 +24,7 @@ class ComputeScores {
   // Adds one rank's report; false if it is invalid: a rank outside the world size, a number out of range.
   bool Take(const v1::ComputeTimes::Rank& report, int world);
   // Whether anything was added since the last call.
-  bool TakeNews();
+  bool TakeChanged();
 
   // The slowest ranks first, without nodes. Contains no rank that is faster than the others, and is empty
   // until half of the ranks are known: otherwise ranks of one node would only be compared with each other.
@@ -37,7 +37,7 @@ class ComputeScores {
     double seconds = 0;
   };
   std::vector<Sum> ranks_;  // By rank; empty before the first report.
-  bool news_ = false;
+  bool changed_ = false;
 };
 
 }  // namespace fsdpd

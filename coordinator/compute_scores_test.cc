@@ -94,10 +94,10 @@ TEST_F(ComputeScoresTest, RejectsInvalidReports) {
   EXPECT_FALSE(Tell(0, -1));
   EXPECT_FALSE(Tell(0, std::nan("")));
   EXPECT_FALSE(Tell(0, HUGE_VAL));
-  EXPECT_FALSE(scores_.TakeNews());
+  EXPECT_FALSE(scores_.TakeChanged());
   EXPECT_TRUE(Tell(3, 0));
-  EXPECT_TRUE(scores_.TakeNews());
-  EXPECT_FALSE(scores_.TakeNews());
+  EXPECT_TRUE(scores_.TakeChanged());
+  EXPECT_FALSE(scores_.TakeChanged());
 }
 
 }  // namespace

@@ -419,7 +419,7 @@ TEST_F(CoordinatorTest, PlansOnceAndLaunchesAllNodesWithTheSamePlan) {
     EXPECT_EQ(launch->launch().spec().SerializeAsString(), job.resolved().SerializeAsString());
     EXPECT_EQ(launch->launch().memory_plan().SerializeAsString(), job.memory_plan().SerializeAsString());
   }
-  EXPECT_FALSE(agents["a-small"]->Heard(Body::kLaunch));
+  EXPECT_FALSE(agents["a-small"]->HasReceived(Body::kLaunch));
   v1::Job refused;
   EXPECT_EQ(Submit(TinySpec(3, 1), "", &refused).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
@@ -435,9 +435,9 @@ TEST_F(CoordinatorTest, SixtyViolationsFitInTheError) {
   v1::PlanJobResponse response;
   for (const grpc::Status& status : {Submit(spec, "", &job), stub_->PlanJob(&context, request, &response)}) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
-    const auto faults = DetailOf<v1::SpecViolations>(status);
-    EXPECT_GE(faults.violations_size() + faults.more(), 60);
-    EXPECT_FALSE(faults.violations(0).fix().empty());
+    const auto violations = DetailOf<v1::SpecViolations>(status);
+    EXPECT_GE(violations.violations_size() + violations.more(), 60);
+    EXPECT_FALSE(violations.violations(0).fix().empty());
     EXPECT_FALSE(DetailOf<google::rpc::ErrorInfo>(status).metadata().at("rules").empty());
   }
 }

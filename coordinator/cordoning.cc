@@ -22,7 +22,7 @@ constexpr absl::Duration kUncordonRetryDelay = absl::Seconds(10);  // Retry inte
 
 // Runs `decide` on the reconciler's thread and waits for its result.
 absl::Status Reconciler::Decided(const std::function<absl::Status()>& decide) {
-  return events_.Ask<absl::Status>(
+  return events_.Call<absl::Status>(
       [decide](const std::function<void(absl::Status)>& answer) { answer(decide()); },
       absl::UnavailableError("the coordinator is stopping; nothing was changed"), OwnTick());
 }
@@ -60,7 +60,7 @@ absl::Status Reconciler::Uncordon(const std::string& node) {
       if (measured.has_value()) preflights_.Set(node, *measured);
       return lifted;
     }
-    node_failures_.Forgive(node);
+    node_failures_.ClearFailures(node);
     not_empty_since_.erase(node);
     LogInfo("node uncordoned node=%s", node);
     return lifted;
@@ -80,12 +80,13 @@ absl::Status Reconciler::AcceptMeasured(const std::string& node) {
 // An attempt of the job is over: update the failure counts of its nodes.
 void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   if (event == JobEvent::kFinish) {
-    for (const v1::Job::Placement& placement : job.placements()) node_failures_.Forgive(placement.node());
+    for (const v1::Job::Placement& placement : job.placements())
+      node_failures_.ClearFailures(placement.node());
   }
   const bool over = event == JobEvent::kRetry || event == JobEvent::kGiveUp;
   const std::string& node = job.failure().node();
   if (!over || job.failure().attempt() != job.attempt() || !job.failure().node_at_fault()) return;
-  if (OthersFellSilentWith(node)) return;
+  if (OthersDisconnectedWith(node)) return;
   const std::string reason = node_failures_.Take(job, lease_.now(), parts_.clock->Wall());
   if (reason.empty() || cordons_.Find(node).has_value()) return;
   if (!MayBeCordoned(node))
@@ -97,7 +98,7 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   cordon.set_for_failed_attempts(true);
   healthy_since_.erase(node);
   healthy_before_.erase(node);
-  cordons_.SetAnyway(node, cordon);
+  cordons_.SetUnstored(node, cordon);
   LogWarning("node cordoned node=%s reason=%s", node, ShownReason(cordon));
 }
 
@@ -109,7 +110,7 @@ void Reconciler::OpenHealthyNodes() {
   for (auto it = healthy_since_.begin(); it != healthy_since_.end();)
     it = cordons.count(it->first) == 0 ? healthy_since_.erase(it) : std::next(it);
   for (const auto& [node, cordon] : cordons) {
-    if (!OpensByItself(cordon)) continue;
+    if (!ExpiresAutomatically(cordon)) continue;
     const Presence presence = PresenceAt(node);
     if (presence != Presence::kConnected) {
       healthy_since_.erase(node);
@@ -175,7 +176,7 @@ bool Reconciler::MayBeCordoned(const std::string& node) const {
   return 2 * left >= all;
 }
 
-bool Reconciler::OthersFellSilentWith(const std::string& node) const {
+bool Reconciler::OthersDisconnectedWith(const std::string& node) const {
   const auto its = views_.find(node);
   if (its == views_.end() || its->second.connected) return false;
   return std::any_of(views_.begin(), views_.end(), [&](const auto& each) {

@@ -8,10 +8,12 @@
 
 namespace fsdpd {
 
-bool OpensByItself(const v1::Cordon& cordon) { return cordon.for_failed_attempts() && !cordon.has_drain(); }
+bool ExpiresAutomatically(const v1::Cordon& cordon) {
+  return cordon.for_failed_attempts() && !cordon.has_drain();
+}
 
 std::string ShownReason(const v1::Cordon& cordon) {
-  if (!OpensByItself(cordon)) return cordon.reason();
+  if (!ExpiresAutomatically(cordon)) return cordon.reason();
   return absl::StrCat(cordon.reason(), "; lifted after ", absl::FormatDuration(kHealthyFor), " connected");
 }
 
@@ -83,7 +85,7 @@ absl::Status Cordons::Lift(const std::string& node, absl::Time now, const std::s
   return absl::OkStatus();
 }
 
-void Cordons::SetAnyway(const std::string& node, const v1::Cordon& cordon) {
+void Cordons::SetUnstored(const std::string& node, const v1::Cordon& cordon) {
   if (!CheckCapacity(node).ok() || Set(node, cordon).ok()) return;
   unsaved_[node] = cordon;
   MutexLock lock(&mutex_);

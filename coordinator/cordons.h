@@ -29,7 +29,7 @@ constexpr size_t kMaxCordons = 4096;
 constexpr absl::Duration kHealthyFor = absl::Minutes(5);
 
 // Whether the cordon ends automatically.
-bool OpensByItself(const v1::Cordon& cordon);
+bool ExpiresAutomatically(const v1::Cordon& cordon);
 // The reason for users, with the end of the cordon, which is not stored in the reason.
 std::string ShownReason(const v1::Cordon& cordon);
 
@@ -42,7 +42,7 @@ class Cordons {
   // Errors: those of the store, or RESOURCE_EXHAUSTED above kMaxCordons; nothing is changed then.
   absl::Status Set(const std::string& node, const v1::Cordon& cordon);
   absl::Status Lift(const std::string& node, absl::Time now, const std::string& why = "");
-  void SetAnyway(const std::string& node, const v1::Cordon& cordon);
+  void SetUnstored(const std::string& node, const v1::Cordon& cordon);
   // Cordons in memory only, until the next Set() or Lift(): the stored state may turn out to be right, and
   // then no event is needed.
   void HoldUnstored(const std::string& node, const v1::Cordon& cordon);

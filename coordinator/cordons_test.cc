@@ -62,7 +62,7 @@ TEST_F(CordonsTest, OnAFullDiskRejectsUsersCordonAndStoresOwnLater) {
   std::optional<FullDisk> full(std::in_place);
   const absl::Status refused = cordons_->Set("a", For("a fan"));
   const bool kept = cordons_->Find("a").has_value();
-  cordons_->SetAnyway("b", For("two attempts"));
+  cordons_->SetUnstored("b", For("two attempts"));
   cordons_->SaveRest();
   const bool holds = cordons_->Find("b").has_value();
   full.reset();

@@ -62,11 +62,11 @@ TEST_F(DirectoryTest, PausedJobOwnsItsDirectoryUntilItEnds) {
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(refused.error_message(),
               HasSubstr("checkpoint.dir: /runs/7 belongs to job " + first + ", which is paused"));
-  const std::vector<v1::Violation> faults = Validate(Saving("/runs/7"));
-  ASSERT_EQ(faults.size(), 1U);
-  EXPECT_EQ(faults[0].rule(), "checkpoint_dir_taken");
-  EXPECT_EQ(faults[0].field(), "checkpoint.dir");
-  EXPECT_THAT(faults[0].fix(), HasSubstr("fsdpctl cancel " + first));
+  const std::vector<v1::Violation> violations = Validate(Saving("/runs/7"));
+  ASSERT_EQ(violations.size(), 1U);
+  EXPECT_EQ(violations[0].rule(), "checkpoint_dir_taken");
+  EXPECT_EQ(violations[0].field(), "checkpoint.dir");
+  EXPECT_THAT(violations[0].fix(), HasSubstr("fsdpctl cancel " + first));
   EXPECT_TRUE(Submit(Saving("/runs/8"), &second).ok());
   CancelOrDie(first);
   EXPECT_TRUE(Validate(Saving("/runs/7")).empty());

@@ -38,7 +38,7 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
   return Decided([this, node, reason, grace_ms, force] {
     const std::optional<v1::Cordon> known = cordons_.Find(node);
     if (!IsKnown(node) && !known.has_value()) return NodeNotFound(node);
-    const std::vector<std::string> losing = force ? std::vector<std::string>() : LosingBy(node);
+    const std::vector<std::string> losing = force ? std::vector<std::string>() : JobsLosingProgress(node);
     if (!losing.empty()) {
       const std::string names = absl::StrJoin(losing, ", ");
       return Refusal(
@@ -74,7 +74,7 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
 }
 
 // Jobs that train on the node and have no checkpoint to resume from.
-std::vector<std::string> Reconciler::LosingBy(const std::string& node) const {
+std::vector<std::string> Reconciler::JobsLosingProgress(const std::string& node) const {
   std::vector<std::string> losing;
   for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
     const v1::Job& job = jobs_.at(id).job;
@@ -85,7 +85,7 @@ std::vector<std::string> Reconciler::LosingBy(const std::string& node) const {
 }
 
 // A write that failed is retried in the next tick.
-void Reconciler::TendDrains() {
+void Reconciler::AdvanceDrains() {
   for (const auto& [node, cordon] : cordons_.All()) {
     if (!IsDraining(cordon)) continue;
     for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
@@ -98,18 +98,18 @@ void Reconciler::TendDrains() {
     }
     for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
       LiveJob& live = jobs_.at(id);
-      if (Trains(live.job) && IsOn(live.job.placements(), node)) HaveMove(&live, node, cordon.drain());
+      if (Trains(live.job) && IsOn(live.job.placements(), node)) MoveJob(&live, node, cordon.drain());
     }
     if (IsEmpty(node)) {
-      SayEmpty(node, cordon);
+      MarkEmpty(node, cordon);
     } else {
-      SayNotEmpty(node, cordon);
+      MarkNotEmpty(node, cordon);
     }
   }
 }
 
 // Once per drain, even if agents later list ranks that have already ended.
-void Reconciler::SayEmpty(const std::string& node, v1::Cordon cordon) {
+void Reconciler::MarkEmpty(const std::string& node, v1::Cordon cordon) {
   const v1::Cordon::Drain before = cordons_.StoredBehind(node).value_or(v1::Cordon()).drain();
   cordon.mutable_drain()->set_empty_unix_nanos(
       before.empty_unix_nanos() > 0 ? before.empty_unix_nanos() : absl::ToUnixNanos(parts_.clock->Wall()));
@@ -117,7 +117,7 @@ void Reconciler::SayEmpty(const std::string& node, v1::Cordon cordon) {
   if (cordons_.Set(node, cordon).ok()) LogInfo("drained node is empty node=%s", node);
 }
 
-void Reconciler::SayNotEmpty(const std::string& node, v1::Cordon cordon) {
+void Reconciler::MarkNotEmpty(const std::string& node, v1::Cordon cordon) {
   if (HasNothing(node)) return;  // Its agent is not connected.
   const auto since = not_empty_since_.find(node);
   if (since == not_empty_since_.end() || lease_.now() - since->second < kExitReportGrace) return;
@@ -128,7 +128,7 @@ void Reconciler::SayNotEmpty(const std::string& node, v1::Cordon cordon) {
 }
 
 // A job whose newest checkpoint could not be written stays, without losing steps, until its saves work again.
-void Reconciler::HaveMove(LiveJob* live, const std::string& node, const v1::Cordon::Drain& drain) {
+void Reconciler::MoveJob(LiveJob* live, const std::string& node, const v1::Cordon::Drain& drain) {
   AttemptFacts* facts = FactsOf(live->job);
   if (facts == nullptr) return;
   const bool saves = WhyNotPaused(live->job, drain.grace_ms()).empty();
@@ -163,13 +163,13 @@ bool Reconciler::HasNothing(const std::string& node) const {
 // that left in order has no ranks.
 bool Reconciler::IsEmpty(const std::string& node) const {
   const auto it = views_.find(node);
-  return it != views_.end() && (IsHeard(it->second) || it->second.left) && HasNothing(node);
+  return it != views_.end() && (HasReported(it->second) || it->second.left) && HasNothing(node);
 }
 
 // The agent hosts ranks that were unknown when the node was reported empty, for example after a restore from
 // a backup. The report is withdrawn quietly, and becomes an event only if the ranks remain: after a
 // coordinator restart, agents also list ranks that have ended.
-void Reconciler::TakeBackEmpty(const std::string& node) {
+void Reconciler::RevertEmpty(const std::string& node) {
   std::optional<v1::Cordon> cordon = cordons_.Find(node);
   if (!cordon.has_value() || cordon->drain().empty_unix_nanos() == 0 || HasNothing(node)) return;
   cordon->mutable_drain()->clear_empty_unix_nanos();

@@ -54,7 +54,7 @@ void KeepShrunk(const Plan& plan, const std::string& why, v1::Job* job) {
   KeepPlan(plan, /*open=*/false, job);
 }
 
-std::string ShrunkWords(const v1::Job& job, const PlaceDecision& decision) {
+std::string ShrunkReason(const v1::Job& job, const PlaceDecision& decision) {
   std::string nodes;
   for (const v1::Job::Placement& placement : decision.placements) {
     absl::StrAppend(&nodes, nodes.empty() ? "" : ", ", placement.node());

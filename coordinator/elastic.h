@@ -35,6 +35,6 @@ bool IsIn(const World& world, const v1::Job& job);
 void KeepShrunk(const Plan& plan, const std::string& why, v1::Job* job);
 
 // "launching 2 of 4 ranks on a: WHY", for a launch with fewer ranks.
-std::string ShrunkWords(const v1::Job& job, const PlaceDecision& decision);
+std::string ShrunkReason(const v1::Job& job, const PlaceDecision& decision);
 
 }  // namespace fsdpd

@@ -103,21 +103,22 @@ class SpecDetails {
     violation.set_description(proto.reason());
     const size_t bytes = proto.ByteSizeLong() + violation.ByteSizeLong() + kFraming;
     // In order: the omitted violations are the end of the list, not its longest entries.
-    if (faults_.more() > 0 || bytes_ + bytes > kMaxDetailBytes) return faults_.set_more(faults_.more() + 1);
+    if (violations_.more() > 0 || bytes_ + bytes > kMaxDetailBytes)
+      return violations_.set_more(violations_.more() + 1);
     bytes_ += bytes;
-    *faults_.add_violations() = proto;
+    *violations_.add_violations() = proto;
     *bad_.add_field_violations() = violation;
   }
   void AttachTo(absl::Status* status) {
     google::rpc::ErrorInfo info = InfoOf("INVALID_SPEC");
     if (!rules_.empty()) (*info.mutable_metadata())["rules"] = absl::StrJoin(rules_, ",");
-    if (faults_.more() > 0) {
+    if (violations_.more() > 0) {
       bad_.add_field_violations()->set_description(
-          absl::StrCat("and ", faults_.more(), " more errors; ValidateJob returns all of them"));
+          absl::StrCat("and ", violations_.more(), " more errors; ValidateJob returns all of them"));
     }
     Attach(info, status);
     Attach(bad_, status);
-    Attach(faults_, status);
+    Attach(violations_, status);
   }
 
  private:
@@ -130,7 +131,7 @@ class SpecDetails {
   }
 
   google::rpc::BadRequest bad_;
-  v1::SpecViolations faults_;
+  v1::SpecViolations violations_;
   std::set<std::string> rules_;
   size_t rules_bytes_ = 0;
   size_t bytes_ = 0;
@@ -147,12 +148,12 @@ absl::Status Refusal(absl::StatusCode code, absl::string_view reason, absl::stri
   return status;
 }
 
-absl::Status BadSpec(const Violations& faults) {
+absl::Status BadSpec(const Violations& violations) {
   SpecDetails details;
   std::string first;
   int count = 0;
-  for (const Violation& fault : faults) {
-    if (fault.level != FaultLevel::kError) continue;
+  for (const Violation& fault : violations) {
+    if (fault.level != ViolationLevel::kError) continue;
     details.Add(fault);
     if (count++ == 0) first = Clipped(absl::StrCat(fault.field, ": ", fault.reason), kMaxMessageText);
   }

@@ -25,10 +25,10 @@ constexpr char kErrorDomain[] = "fsdpd";
 absl::Status Refusal(absl::StatusCode code, absl::string_view reason, absl::string_view message,
                      const std::map<std::string, std::string>& metadata = {});
 
-// INVALID_ARGUMENT with the errors in `faults`, as documented in coordinator.proto (without warnings and
+// INVALID_ARGUMENT with the errors in `violations`, as documented in coordinator.proto (without warnings and
 // adjustments). The size is bounded for any number of errors: the message has the first one, the details as
 // many as fit.
-absl::Status BadSpec(const Violations& faults);
+absl::Status BadSpec(const Violations& violations);
 
 // INVALID_ARGUMENT for one field of a request other than the spec.
 absl::Status BadField(absl::string_view field, absl::string_view reason);

@@ -31,7 +31,7 @@ std::string ReasonOf(const grpc::Status& status) {
   return info.reason();
 }
 
-Violation Fault(FaultLevel level, const std::string& field) {
+Violation Fault(ViolationLevel level, const std::string& field) {
   Violation v;
   v.level = level;
   v.field = field;
@@ -53,8 +53,8 @@ TEST(Errors, EveryCodeKeepsItsNumberAndHasAReason) {
 
 TEST(Errors, BadSpecListsOnlyErrors) {
   const grpc::Status status =
-      ToGrpc(BadSpec({Fault(FaultLevel::kError, "train.steps"), Fault(FaultLevel::kWarn, "telemetry"),
-                      Fault(FaultLevel::kError, "name")}));
+      ToGrpc(BadSpec({Fault(ViolationLevel::kError, "train.steps"), Fault(ViolationLevel::kWarn, "telemetry"),
+                      Fault(ViolationLevel::kError, "name")}));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   google::rpc::BadRequest bad;
   ASSERT_TRUE(Find(status, &bad));
@@ -65,32 +65,32 @@ TEST(Errors, BadSpecListsOnlyErrors) {
   EXPECT_EQ(ReasonOf(status), "INVALID_SPEC");
   EXPECT_EQ(status.error_message(),
             "the job spec has 2 errors; the first: train.steps: train.steps is wrong.");
-  v1::SpecViolations faults;
-  ASSERT_TRUE(Find(status, &faults));
-  EXPECT_EQ(faults.violations(1).fix(), "Write 1.");  // Separate from the reason.
-  EXPECT_EQ(faults.more(), 0);
+  v1::SpecViolations violations;
+  ASSERT_TRUE(Find(status, &violations));
+  EXPECT_EQ(violations.violations(1).fix(), "Write 1.");  // Separate from the reason.
+  EXPECT_EQ(violations.more(), 0);
 }
 
 TEST(Errors, ListsEachRuleOnce) {
-  Violations faults(3, Fault(FaultLevel::kError, "f"));
-  faults[0].rule = faults[2].rule = "steps_positive";
-  faults[1].rule = "name_is_label";
+  Violations violations(3, Fault(ViolationLevel::kError, "f"));
+  violations[0].rule = violations[2].rule = "steps_positive";
+  violations[1].rule = "name_is_label";
   google::rpc::ErrorInfo info;
-  ASSERT_TRUE(Find(ToGrpc(BadSpec(faults)), &info));
+  ASSERT_TRUE(Find(ToGrpc(BadSpec(violations)), &info));
   EXPECT_EQ(info.metadata().at("rules"), "name_is_label,steps_positive");
 }
 
 TEST(Errors, SixtyViolationsFitInMetadata) {
   for (const char* text : {"x", "\xc3\xa9"}) {
-    Violations faults;
+    Violations violations;
     for (int i = 0; i < 60; ++i) {
-      faults.push_back(Fault(FaultLevel::kError, "data.tokens[" + std::to_string(i) + "].path"));
-      faults.back().rule = "a_rule_of_a_name_that_is_rather_long_" + std::to_string(i);
-      faults.back().fix = "Write " + std::to_string(i);
+      violations.push_back(Fault(ViolationLevel::kError, "data.tokens[" + std::to_string(i) + "].path"));
+      violations.back().rule = "a_rule_of_a_name_that_is_rather_long_" + std::to_string(i);
+      violations.back().fix = "Write " + std::to_string(i);
     }
-    faults[0].reason.clear();
-    for (int i = 0; i < 100'000; ++i) faults[0].reason += text;  // It quotes a value.
-    const grpc::Status status = ToGrpc(BadSpec(faults));
+    violations[0].reason.clear();
+    for (int i = 0; i < 100'000; ++i) violations[0].reason += text;  // It quotes a value.
+    const grpc::Status status = ToGrpc(BadSpec(violations));
     EXPECT_LT(status.error_details().size(), 5000u);
     EXPECT_LT(status.error_message().size(), 350u);
     EXPECT_THAT(status.error_message(), HasSubstr("60 errors"));

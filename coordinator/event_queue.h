@@ -27,12 +27,12 @@ class EventQueue {
   bool Push(Event event);
   // As Push, but does not wake Take(): for frequent events that lose nothing if they are taken together with
   // the next event or at the timeout.
-  bool PushUnhurried(Event event);
+  bool PushLowPriority(Event event);
   // Runs `decide` on the consuming thread and blocks until it passes a result to `answer`. Returns `closed`
   // if the queue was closed first. `take`: called before the wait if the caller is the consuming thread.
   template <typename T>
-  T Ask(std::function<void(const std::function<void(T)>& answer)> decide, T closed,
-        const Event& take = nullptr) {
+  T Call(std::function<void(const std::function<void(T)>& answer)> decide, T closed,
+         const Event& take = nullptr) {
     auto promise = std::make_shared<std::promise<T>>();
     std::future<T> decided = promise->get_future();
     const bool pushed = Push([decide = std::move(decide), promise] {
@@ -60,7 +60,7 @@ class EventQueue {
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
-  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;  // An event of Push() is pending, or the queue is half full.
+  bool urgent_ ABSL_GUARDED_BY(mutex_) = false;  // An event of Push() is pending, or the queue is half full.
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

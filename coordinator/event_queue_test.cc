@@ -39,19 +39,19 @@ TEST(EventQueue, PushBlocksWhileFullAndLosesNothing) {
 TEST(EventQueue, TakesUnhurriedEventsWithOthers) {
   EventQueue queue(8);
   std::vector<int> ran;
-  ASSERT_TRUE(queue.PushUnhurried([&ran] { ran.push_back(0); }));
+  ASSERT_TRUE(queue.PushLowPriority([&ran] { ran.push_back(0); }));
   std::thread pusher([&] { EXPECT_TRUE(queue.Push([&ran] { ran.push_back(1); })); });
   const auto events = queue.Take(absl::Minutes(1));
   pusher.join();
   for (const auto& event : events) event();
   EXPECT_EQ(ran, (std::vector<int>{0, 1}));
-  ASSERT_TRUE(queue.PushUnhurried([] {}));
+  ASSERT_TRUE(queue.PushLowPriority([] {}));
   EXPECT_EQ(queue.Take(absl::ZeroDuration()).size(), 1u) << "at the timeout";
 }
 
 TEST(EventQueue, TakesUnhurriedEventsBeforeTheQueueIsFull) {
   EventQueue queue(8);
-  for (int i = 0; i < 5; ++i) ASSERT_TRUE(queue.PushUnhurried([] {}));
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(queue.PushLowPriority([] {}));
   EXPECT_EQ(queue.Take(absl::Minutes(1)).size(), 5u);
 }
 
@@ -81,7 +81,7 @@ TEST(EventQueue, CloseDropsPendingEventsAndNotifiesWaiters) {
 TEST(EventQueue, AskReturnsTheAnswerOrClosed) {
   auto queue = std::make_unique<EventQueue>(4);
   const auto ask = [&queue] {
-    return queue->Ask<int>([](const std::function<void(int)>& answer) { answer(7); }, -1);
+    return queue->Call<int>([](const std::function<void(int)>& answer) { answer(7); }, -1);
   };
   const auto next = [&queue] {
     std::deque<EventQueue::Event> events;

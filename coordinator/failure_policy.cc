@@ -89,7 +89,7 @@ bool HasTrained(const v1::Job& job) {
 int64_t StepOfNoProgress(const v1::Job& job, const v1::Job::Failure& failure) {
   const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
   const bool saves = !FilledSpec(job).checkpoint().dir().empty();
-  if (!saves || AttemptsInVain(job) < kMaxAttemptsWithoutProgress ||
+  if (!saves || AttemptsWithoutProgress(job) < kMaxAttemptsWithoutProgress ||
       before.size() + 1 < kMaxAttemptsWithoutProgress)
     return -1;
   if (!MayBeOfJob(failure.cause(), failure.node_at_fault())) return -1;
@@ -119,7 +119,7 @@ int FailuresInARow(const v1::Job& job) {
 
 }  // namespace
 
-const char* ByWhat(v1::FailureCause cause) {
+const char* CauseText(v1::FailureCause cause) {
   switch (cause) {
     case v1::FAILURE_CAUSE_CONFIGURATION:
       return " by its configuration";
@@ -159,7 +159,7 @@ void KeepFailedAttempt(v1::Job* job) {
   entry->set_step(std::max({entry->step(), job->restored().step(), job->last_step().step()}));
 }
 
-std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
+std::string WhyNoRetry(const v1::Job& job, v1::Job::Failure* failure) {
   if (failure->error_class().permanent()) return "another attempt would fail in the same way";
   if (failure->cause() == v1::FAILURE_CAUSE_DISK)
     return "another attempt would fail in the same way: free disk space for the checkpoint; "
@@ -171,7 +171,8 @@ std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
                           job.id(), "`");
     const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
     // Ignores attempts before a retry: the user may have fixed the cause.
-    const bool again = AttemptsInVain(job) > 1 && !before.empty() && before[0].cause() == failure->cause();
+    const bool again =
+        AttemptsWithoutProgress(job) > 1 && !before.empty() && before[0].cause() == failure->cause();
     return again ? "the previous attempt failed in the same way, and none completed a step" : "";
   }
   const int64_t step = StepOfNoProgress(job, *failure);

@@ -37,14 +37,14 @@ constexpr int kMaxAttemptsWithoutProgress = 3;
 void Classify(v1::Job::Failure* failure);
 
 // " by its node": the cause of a rank's failure other than the rank itself; "" otherwise.
-const char* ByWhat(v1::FailureCause cause);
+const char* CauseText(v1::FailureCause cause);
 
 // Appends job.failure() to the job's failed attempts; replaces the entry if a later report changed the cause.
 void KeepFailedAttempt(v1::Job* job);
 
 // Why no other attempt follows, regardless of restart.max_attempts; "" if one may. `failure`: of
 // job.attempt(). If the reason is missing progress, the cause becomes NO_PROGRESS.
-std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure);
+std::string WhyNoRetry(const v1::Job& job, v1::Job::Failure* failure);
 
 // The delay from a failure to the next attempt. An attempt that fails immediately would fail again, and jobs
 // that failed together would restart together. It doubles from one second up to a minute, minus up to half of

@@ -97,7 +97,7 @@ class NoOtherTest : public ::testing::Test {
     if (failure.cause() == v1::FAILURE_CAUSE_UNSPECIFIED) Classify(&failure);
     *job_.mutable_failure() = failure;
     KeepFailedAttempt(&job_);
-    return WhyNoOther(job_, job_.mutable_failure());
+    return WhyNoRetry(job_, job_.mutable_failure());
   }
   static v1::Job::Failure OfNode() {
     v1::Job::Failure failure = OfRank(-1, 0);
@@ -225,7 +225,7 @@ TEST_F(NoOtherTest, NoProgressRuleNeedsCheckpointsAndNoNewOne) {
 TEST_F(NoOtherTest, IgnoresFailuresOfOlderCoordinators) {
   v1::Job::Failure old = OfRank(0);
   job_.set_attempt(1);
-  EXPECT_EQ(WhyNoOther(job_, &old), "");
+  EXPECT_EQ(WhyNoRetry(job_, &old), "");
 }
 
 TEST_F(NoOtherTest, RetainsNewestAttemptsWithTheirLastCause) {

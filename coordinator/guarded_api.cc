@@ -37,7 +37,7 @@ grpc::Status GuardedApi::Guarded(const char* method, Context* context, const std
   if (audit_ == nullptr || (permitted.ok() && !PermissionOf(method).changes)) return status;
   AuditRecord record;
   record.time = clock_->Wall();
-  record.nobody = !caller.ok();
+  record.unauthenticated = !caller.ok();
   if (caller.ok() && !caller->name.empty()) {
     record.who = caller->name;
     record.role = NameOf(caller->role);

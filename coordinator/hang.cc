@@ -21,15 +21,15 @@ using Place = std::tuple<int64_t, bool, int64_t>;
 Place PlaceOf(const v1::LanePosition& lane) { return {lane.step(), lane.evaluation(), lane.instruction()}; }
 
 // The position of the lane with this name; the lowest if it has not started, or has ended.
-Place Reached(const StillRank& rank, const std::string& lane) {
+Place Reached(const StalledRank& rank, const std::string& lane) {
   for (const v1::LanePosition& each : rank.still.lanes()) {
     if (each.lane() == lane) return PlaceOf(each);
   }
   return {-1, false, -1};
 }
 
-bool IsStopped(const StillRank& rank) { return rank.still.process() == v1::PROCESS_STATE_STOPPED; }
-bool IsAbsent(const StillRank& rank) {
+bool IsStopped(const StalledRank& rank) { return rank.still.process() == v1::PROCESS_STATE_STOPPED; }
+bool IsAbsent(const StalledRank& rank) {
   return rank.ended || IsStopped(rank) || rank.still.process() == v1::PROCESS_STATE_BLOCKED ||
          rank.still.process() == v1::PROCESS_STATE_GONE;
 }
@@ -38,7 +38,7 @@ bool IsAbsent(const StillRank& rank) {
 bool Crosses(const v1::LanePosition& lane) { return lane.lane() == "send" || lane.lane() == "receive"; }
 
 // The communication that the rank is inside of while it trains and computes nothing; null otherwise.
-const v1::LanePosition* IdleIn(const StillRank& rank) {
+const v1::LanePosition* IdleIn(const StalledRank& rank) {
   if (rank.ended || rank.still.phase() != v1::RANK_PHASE_TRAINING) return nullptr;
   const v1::LanePosition* exchange = nullptr;
   for (const v1::LanePosition& lane : rank.still.lanes()) {
@@ -50,7 +50,7 @@ const v1::LanePosition* IdleIn(const StillRank& rank) {
 }
 
 // The communication in which `rank` waits for `other`; null if it does not.
-const v1::LanePosition* WaitOf(const StillRank& rank, const StillRank& other) {
+const v1::LanePosition* WaitOf(const StalledRank& rank, const StalledRank& other) {
   if (rank.ended || other.rank == rank.rank) return nullptr;
   // Stages run different programs, so positions are not comparable; only idle stages wait.
   if (rank.stage != other.stage) return IdleIn(other) == nullptr ? IdleIn(rank) : nullptr;
@@ -67,9 +67,9 @@ struct Lowest {
   std::map<std::pair<int, std::string>, Place> places;
   std::map<int, bool> busy;
 };
-Lowest LowestOf(const std::vector<StillRank>& ranks) {
+Lowest LowestOf(const std::vector<StalledRank>& ranks) {
   Lowest lowest;
-  for (const StillRank& rank : ranks) {
+  for (const StalledRank& rank : ranks) {
     lowest.busy[rank.stage] |= IdleIn(rank) == nullptr;
     for (const v1::LanePosition& lane : rank.still.lanes())
       lowest.places.emplace(std::pair(rank.stage, lane.lane()), PlaceOf(lane));
@@ -77,7 +77,7 @@ Lowest LowestOf(const std::vector<StillRank>& ranks) {
   // A minimum over all ranks of the stage and not only over those that report the lane: a missing lane has
   // the lowest position, and every rank inside a later collective waits for it.
   for (auto& [of, place] : lowest.places) {
-    for (const StillRank& rank : ranks) {
+    for (const StalledRank& rank : ranks) {
       if (rank.stage == of.first) place = std::min(place, Reached(rank, of.second));
     }
   }
@@ -85,7 +85,7 @@ Lowest LowestOf(const std::vector<StillRank>& ranks) {
 }
 
 // Whether the rank waits for any other rank.
-bool Waits(const StillRank& rank, const Lowest& lowest) {
+bool Waits(const StalledRank& rank, const Lowest& lowest) {
   const bool others_busy = std::any_of(lowest.busy.begin(), lowest.busy.end(), [&](const auto& stage) {
     return stage.first != rank.stage && stage.second;
   });
@@ -98,13 +98,13 @@ bool Waits(const StillRank& rank, const Lowest& lowest) {
 
 struct Waiting {
   int ranks = 0;
-  const StillRank* first = nullptr;
+  const StalledRank* first = nullptr;
   const v1::LanePosition* lane = nullptr;  // Lane of the first rank.
 };
 
-Waiting FindWaitersFor(const StillRank& cause, const std::vector<StillRank>& ranks) {
+Waiting FindWaitersFor(const StalledRank& cause, const std::vector<StalledRank>& ranks) {
   Waiting waiting;
-  for (const StillRank& rank : ranks) {
+  for (const StalledRank& rank : ranks) {
     const v1::LanePosition* lane = WaitOf(rank, cause);
     if (lane == nullptr) continue;
     if (waiting.ranks++ > 0) continue;
@@ -114,16 +114,16 @@ Waiting FindWaitersFor(const StillRank& cause, const std::vector<StillRank>& ran
   return waiting;
 }
 
-const StillRank* FirstOf(const std::vector<StillRank>& ranks, bool (*is)(const StillRank&)) {
+const StalledRank* FirstOf(const std::vector<StalledRank>& ranks, bool (*is)(const StalledRank&)) {
   const auto found = std::find_if(ranks.begin(), ranks.end(), is);
   return found == ranks.end() ? nullptr : &*found;
 }
 
 // The rank that most ranks wait for, among ranks that do not wait; null if no rank waits for any of them.
-const StillRank* FindBehind(const std::vector<StillRank>& ranks, const Lowest& lowest) {
-  const StillRank* behind = nullptr;
+const StalledRank* FindBehind(const std::vector<StalledRank>& ranks, const Lowest& lowest) {
+  const StalledRank* behind = nullptr;
   int max_waiting = 0;
-  for (const StillRank& rank : ranks) {
+  for (const StalledRank& rank : ranks) {
     if (Waits(rank, lowest)) continue;
     const int waiting = FindWaitersFor(rank, ranks).ranks;
     if (waiting <= max_waiting) continue;
@@ -133,21 +133,21 @@ const StillRank* FindBehind(const std::vector<StillRank>& ranks, const Lowest& l
   return behind;
 }
 
-const StillRank* FindCause(const std::vector<StillRank>& ranks) {
+const StalledRank* FindCause(const std::vector<StalledRank>& ranks) {
   // Order of precedence as in hang.h: stopped, behind, the last remaining rank, absent.
-  if (const StillRank* stopped = FirstOf(ranks, IsStopped)) return stopped;
+  if (const StalledRank* stopped = FirstOf(ranks, IsStopped)) return stopped;
   const Lowest lowest = LowestOf(ranks);
   const bool any_waits =
-      std::any_of(ranks.begin(), ranks.end(), [&](const StillRank& rank) { return Waits(rank, lowest); });
+      std::any_of(ranks.begin(), ranks.end(), [&](const StalledRank& rank) { return Waits(rank, lowest); });
   if (any_waits) {
-    if (const StillRank* behind = FindBehind(ranks, lowest)) return behind;
+    if (const StalledRank* behind = FindBehind(ranks, lowest)) return behind;
   }
   // The last rank of its job, such as rank 0 during the export.
-  const auto left = [](const StillRank& rank) { return !rank.ended; };
+  const auto left = [](const StalledRank& rank) { return !rank.ended; };
   if (std::count_if(ranks.begin(), ranks.end(), left) == 1) return FirstOf(ranks, left);
   // If all ranks are blocked in the kernel, a shared resource is the cause.
   if (std::all_of(ranks.begin(), ranks.end(), IsAbsent)) return nullptr;
-  return FirstOf(ranks, [](const StillRank& rank) { return !rank.ended && IsAbsent(rank); });
+  return FirstOf(ranks, [](const StalledRank& rank) { return !rank.ended && IsAbsent(rank); });
 }
 
 const char* DescribePhase(v1::RankPhase phase) {
@@ -167,13 +167,13 @@ const char* DescribePhase(v1::RankPhase phase) {
   }
 }
 
-std::string WhereOf(const StillRank& rank) {
+std::string WhereOf(const StalledRank& rank) {
   std::string words = DescribePhase(rank.still.phase());
   if (rank.still.position().empty()) return words;
   return absl::StrCat(words, words.empty() ? "" : ", ", "in ", rank.still.position());
 }
 
-const char* DescribeProcess(const StillRank& rank) {
+const char* DescribeProcess(const StalledRank& rank) {
   if (rank.ended) return "it has ended";
   switch (rank.still.process()) {
     case v1::PROCESS_STATE_STOPPED:
@@ -195,13 +195,13 @@ std::string DescribeWaits(const Waiting& waiting) {
                       lane.evaluation() ? " of the evaluation after step " : " of step ", lane.step());
 }
 
-std::string DescribeNoCause(const std::vector<StillRank>& ranks) {
-  const StillRank& first = *FirstOf(ranks, [](const StillRank& rank) { return !rank.ended; });
+std::string DescribeNoCause(const std::vector<StalledRank>& ranks) {
+  const StalledRank& first = *FirstOf(ranks, [](const StalledRank& rank) { return !rank.ended; });
   const Lowest lowest = LowestOf(ranks);
   const bool any_waits =
-      std::any_of(ranks.begin(), ranks.end(), [&](const StillRank& rank) { return Waits(rank, lowest); });
+      std::any_of(ranks.begin(), ranks.end(), [&](const StalledRank& rank) { return Waits(rank, lowest); });
   if (any_waits) return absl::StrCat("all ranks wait for each other, rank ", first.rank, " ", WhereOf(first));
-  const bool same = std::all_of(ranks.begin(), ranks.end(), [&](const StillRank& rank) {
+  const bool same = std::all_of(ranks.begin(), ranks.end(), [&](const StalledRank& rank) {
     return rank.ended ||
            (rank.still.position() == first.still.position() && rank.still.phase() == first.still.phase());
   });
@@ -211,19 +211,19 @@ std::string DescribeNoCause(const std::vector<StillRank>& ranks) {
 
 }  // namespace
 
-HangCause FindHang(const std::vector<StillRank>& ranks) {
+HangCause FindHang(const std::vector<StalledRank>& ranks) {
   HangCause cause;
   int64_t still_ms = 0;
   v1::Job places;
-  for (const StillRank& rank : ranks) {
+  for (const StalledRank& rank : ranks) {
     if (rank.ended) continue;
     still_ms = still_ms == 0 ? rank.still.no_progress_ms() : std::min(still_ms, rank.still.no_progress_ms());
     const std::string process = DescribeProcess(rank);
-    TakeStand(rank.rank, absl::StrCat(process, process.empty() ? "" : "; ", WhereOf(rank)), &places);
+    TakePosition(rank.rank, absl::StrCat(process, process.empty() ? "" : "; ", WhereOf(rank)), &places);
   }
   FSDPD_CHECK(still_ms > 0);
   *cause.hang.mutable_positions() = places.positions();
-  const StillRank* found = FindCause(ranks);
+  const StalledRank* found = FindCause(ranks);
   if (found == nullptr) {
     cause.hang.set_kind(v1::Job::Hang::KIND_NO_RANK);
     cause.hang.set_no_progress_ms(still_ms);
@@ -235,7 +235,7 @@ HangCause FindHang(const std::vector<StillRank>& ranks) {
   cause.hang.set_kind(IsAbsent(*found) ? v1::Job::Hang::KIND_UNRESPONSIVE : v1::Job::Hang::KIND_BEHIND);
   // A rank that a user stopped, or holds in a debugger, does not blame its node; nor does a disk that several
   // ranks wait for, because they may share it.
-  const auto blocked = [](const StillRank& rank) {
+  const auto blocked = [](const StalledRank& rank) {
     return !rank.ended && rank.still.process() == v1::PROCESS_STATE_BLOCKED;
   };
   cause.hang.set_caused_by_node(blocked(*found) && std::count_if(ranks.begin(), ranks.end(), blocked) == 1);

@@ -26,7 +26,7 @@
 
 namespace fsdpd {
 
-struct StillRank {
+struct StalledRank {
   int rank = 0;
   bool ended = false;        // It exited with success, and `still` is empty.
   v1::RankNoProgress still;  // Has no_progress_ms above 0.
@@ -40,6 +40,6 @@ struct HangCause {
 };
 
 // REQUIRES: at least one rank has not ended.
-HangCause FindHang(const std::vector<StillRank>& ranks);
+HangCause FindHang(const std::vector<StalledRank>& ranks);
 
 }  // namespace fsdpd

@@ -14,7 +14,7 @@ class HangTest : public testing::Test {
  protected:
   explicit HangTest(int ranks = 4) {
     for (int rank = 0; rank < ranks; ++rank) {
-      StillRank each;
+      StalledRank each;
       each.rank = rank;
       each.still.set_no_progress_ms(31000 + rank);
       each.still.set_phase(v1::RANK_PHASE_TRAINING);
@@ -46,7 +46,7 @@ class HangTest : public testing::Test {
     }
   }
 
-  std::vector<StillRank> ranks_;
+  std::vector<StalledRank> ranks_;
 };
 
 TEST_F(HangTest, RankInComputationBlocksCollective) {
@@ -126,7 +126,7 @@ TEST_F(HangTest, NoCauseIfAllAreInTheSameCollective) {
 }
 
 TEST_F(HangTest, NoCauseIfAllWaitForFileSystemOrStore) {
-  for (StillRank& rank : ranks_) {
+  for (StalledRank& rank : ranks_) {
     rank.still.set_phase(v1::RANK_PHASE_LOADING);
     rank.still.set_process(v1::PROCESS_STATE_BLOCKED);
   }
@@ -198,7 +198,7 @@ TEST_F(HangTest, LastRemainingRankIsItsOwnCause) {
 
 TEST_F(HangTest, ContextParallelRanksWaitWhereTheyCompute) {
   for (const int rank : {0, 1, 2, 3}) Put(rank, "compute", 22, rank == 1 ? 5 : 9, /*inside=*/true);
-  for (StillRank& rank : ranks_) {
+  for (StalledRank& rank : ranks_) {
     for (v1::LanePosition& lane : *rank.still.mutable_lanes()) lane.set_exchanges(true);
   }
   EXPECT_EQ(FindHang(ranks_).rank, 1);
@@ -216,7 +216,7 @@ TEST_F(HangTest, OnlyRankOfAJobIsTheCause) {
 class StagesHangTest : public HangTest {
  protected:
   StagesHangTest() {
-    for (StillRank& rank : ranks_) rank.stage = rank.rank / 2;
+    for (StalledRank& rank : ranks_) rank.stage = rank.rank / 2;
   }
 };
 

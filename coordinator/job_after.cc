@@ -57,19 +57,19 @@ bool WaitsForJob(const v1::Job& job, const std::string& id) {
   return std::find(open.begin(), open.end(), id) != open.end();
 }
 
-AfterNews LookAfter(const v1::Job& job, const StateOfJob& state_of) {
-  AfterNews news;
+DependencyChanges CheckDependencies(const v1::Job& job, const StateOfJob& state_of) {
+  DependencyChanges changes;
   for (const std::string& id : Open(job)) {
     const v1::JobState state = state_of(id);
-    if (state == v1::JOB_STATE_SUCCEEDED) news.succeeded.push_back(id);
-    if (state == v1::JOB_STATE_UNSPECIFIED && news.gone.empty()) news.gone = id;
+    if (state == v1::JOB_STATE_SUCCEEDED) changes.succeeded.push_back(id);
+    if (state == v1::JOB_STATE_UNSPECIFIED && changes.gone.empty()) changes.gone = id;
   }
-  return news;
+  return changes;
 }
 
-void RecordSucceeded(const AfterNews& news, v1::Job* job) {
+void RecordSucceeded(const DependencyChanges& changes, v1::Job* job) {
   for (v1::Job::After& after : *job->mutable_after()) {
-    const auto& ids = news.succeeded;
+    const auto& ids = changes.succeeded;
     if (std::find(ids.begin(), ids.end(), after.job()) != ids.end()) after.set_succeeded(true);
   }
 }

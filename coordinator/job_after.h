@@ -27,15 +27,15 @@ bool WaitsForJobs(const v1::Job& job);
 // Whether `job` waits for the job `id`.
 bool WaitsForJob(const v1::Job& job, const std::string& id);
 
-struct AfterNews {
+struct DependencyChanges {
   std::vector<std::string> succeeded;  // Since the last call.
   std::string gone;                    // A job that can never succeed; empty if none.
 };
 // REQUIRES: WaitsForJobs(job).
-AfterNews LookAfter(const v1::Job& job, const StateOfJob& state_of);
+DependencyChanges CheckDependencies(const v1::Job& job, const StateOfJob& state_of);
 
 // Records the dependencies that have succeeded.
-void RecordSucceeded(const AfterNews& news, v1::Job* job);
+void RecordSucceeded(const DependencyChanges& changes, v1::Job* job);
 
 // The reason for waiting, for users and for programs. REQUIRES: WaitsForJobs(job).
 std::string AfterReason(const v1::Job& job, const StateOfJob& state_of);

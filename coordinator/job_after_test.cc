@@ -17,7 +17,7 @@ class JobAfterTest : public ::testing::Test {
     job_.set_id("c");
     for (const char* id : {"a", "b"}) job_.add_after()->set_job(id);
   }
-  AfterNews Look() { return LookAfter(job_, state_of_); }
+  DependencyChanges Look() { return CheckDependencies(job_, state_of_); }
 
   v1::Job job_;
   std::map<std::string, v1::JobState> states_ = {{"a", v1::JOB_STATE_RUNNING}, {"b", v1::JOB_STATE_QUEUED}};

@@ -31,7 +31,7 @@ const v1::SavedCheckpoint* NewestOfAttempt(const v1::Job& job) {
 }
 
 // Steps increase within an attempt, so a step that is not newer is a repeated report.
-bool IsHeard(const v1::SavedCheckpoint& saved, const v1::Job& job) {
+bool HasReported(const v1::SavedCheckpoint& saved, const v1::Job& job) {
   const v1::SavedCheckpoint* newest = NewestOfAttempt(job);
   if (newest != nullptr && saved.step() <= newest->step()) return true;
   return !saved.error().empty() && job.has_failed_checkpoint() &&
@@ -141,7 +141,7 @@ bool CanHaveRestored(const v1::RestoredCheckpoint& restored, const v1::Job& job)
 
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job) {
   if (!saved.format().empty()) return TakeExported(saved, now, job);
-  if (IsHeard(saved, *job)) return false;
+  if (HasReported(saved, *job)) return false;
   if (saved.error().empty()) {
     TakeCommitted(saved, now, job);
   } else {
@@ -200,17 +200,17 @@ void NumberAfter(int attempt, v1::Job* job) {
   job->set_attempt(attempt);
 }
 
-int AttemptsInVain(const v1::Job& job) {
+int AttemptsWithoutProgress(const v1::Job& job) {
   const bool saver_counts = !job.checkpoints().empty() && !job.checkpoint_attempt_uncounted();
   return CountedAttempts(job) - (saver_counts ? 1 : 0);
 }
 
-void ExcuseAttempt(v1::Job* job) {
-  NoteExcused(job);
+void ExcludeAttempt(v1::Job* job) {
+  NoteExcluded(job);
   job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
 }
 
-void NoteExcused(v1::Job* job) {
+void NoteExcluded(v1::Job* job) {
   job->set_uncounted_attempt(job->attempt());
   if (NewestOfAttempt(*job) != nullptr) job->set_checkpoint_attempt_uncounted(true);
 }
@@ -226,7 +226,7 @@ std::string NextStart(const v1::Job& job) {
   return absl::StrCat(", from the checkpoint of step ", job.checkpoints().rbegin()->step());
 }
 
-std::string WhatIsSaved(const v1::Job& job) {
+std::string SavedStateText(const v1::Job& job) {
   if (FilledSpec(job).checkpoint().dir().empty() || !job.has_last_step()) return "";
   const int64_t last = job.last_step().step();
   if (job.checkpoints().empty()) return absl::StrCat("; none of ", last, " steps is saved");
@@ -237,7 +237,7 @@ std::string WhatIsSaved(const v1::Job& job) {
 
 std::string WhyGivenUp(const v1::Job& job, const std::string& why) {
   if (FilledSpec(job).checkpoint().dir().empty()) return why;
-  const int in_vain = AttemptsInVain(job);
+  const int in_vain = AttemptsWithoutProgress(job);
   if (in_vain < 2) return why;
   const std::string since = job.checkpoints().empty()
                                 ? std::string()

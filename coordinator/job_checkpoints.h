@@ -39,21 +39,21 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
 int CountedAttempts(const v1::Job& job);
 
 // The number of those that committed no checkpoint.
-int AttemptsInVain(const v1::Job& job);
+int AttemptsWithoutProgress(const v1::Job& job);
 
 // Excludes the current attempt because its node left in order or the job was paused: increments
 // drains_since_checkpoint.
-void ExcuseAttempt(v1::Job* job);
-// Excludes an attempt that was already counted: one that rewound (GoBack() of bad_steps.h), or all attempts
+void ExcludeAttempt(v1::Job* job);
+// Excludes an attempt that was already counted: one that rewound (Rewind() of bad_steps.h), or all attempts
 // before a RetryJob.
-void NoteExcused(v1::Job* job);
+void NoteExcluded(v1::Job* job);
 
 // Where the attempt after a failed one starts, as far as that is known. Starts with a comma, or is empty.
 std::string NextStart(const v1::Job& job);
 // `why` the last attempt failed, with the number of attempts before it that committed no checkpoint either.
 std::string WhyGivenUp(const v1::Job& job, const std::string& why);
 // How much of a cancelled job's training is saved. Starts with a semicolon, or is empty.
-std::string WhatIsSaved(const v1::Job& job);
+std::string SavedStateText(const v1::Job& job);
 
 // The number of the last attempt that the job may have, in its current state.
 int64_t AttemptsAllowed(const v1::Job& job);

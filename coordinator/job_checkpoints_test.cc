@@ -104,25 +104,25 @@ TEST_F(JobCheckpointsTest, RewindsBeforeAnUnreportedCommitCountOnce) {
 // Attempt 1 commits and is paused, and those after it commit nothing.
 TEST_F(JobCheckpointsTest, PausedAttemptWithACommitIsNotInVain) {
   Commit(100);
-  ExcuseAttempt(&job_);
+  ExcludeAttempt(&job_);
   for (int in_vain = 1; in_vain <= 3; ++in_vain) {
     Next();
     EXPECT_EQ(CountedAttempts(job_), in_vain);
-    EXPECT_EQ(AttemptsInVain(job_), in_vain);
+    EXPECT_EQ(AttemptsWithoutProgress(job_), in_vain);
   }
   Commit(200);
-  EXPECT_EQ(AttemptsInVain(job_), 0);
+  EXPECT_EQ(AttemptsWithoutProgress(job_), 0);
   Next();
-  EXPECT_EQ(AttemptsInVain(job_), 1) << "it counts itself";
+  EXPECT_EQ(AttemptsWithoutProgress(job_), 1) << "it counts itself";
 }
 
 // Attempt 1 is paused, and its last commit is found by attempt 2.
 TEST_F(JobCheckpointsTest, RemembersPauseBeforeAnUnreportedCommit) {
-  ExcuseAttempt(&job_);
+  ExcludeAttempt(&job_);
   Next();
   EXPECT_TRUE(ResumeAfter(100));
   EXPECT_EQ(CountedAttempts(job_), 1);
-  EXPECT_EQ(AttemptsInVain(job_), 1);
+  EXPECT_EQ(AttemptsWithoutProgress(job_), 1);
 }
 
 TEST_F(JobCheckpointsTest, FirstCommitIsAnEventAndEachIsAChange) {

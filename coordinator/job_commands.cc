@@ -11,13 +11,13 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/errors.h"
-#include "coordinator/heard_reason.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_directory.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
 #include "coordinator/reconciler.h"
+#include "coordinator/recorded_reason.h"
 
 namespace fsdpd {
 namespace {
@@ -49,24 +49,25 @@ absl::Status Refused(absl::string_view reason, const v1::Job& job, absl::string_
 
 absl::StatusOr<v1::Job> Reconciler::Pause(const std::string& id, const std::string& reason, int64_t grace_ms,
                                           const std::string& etag) {
-  return AskOf(id, etag, "paused", [=](const Answer& answer) { TakePause(id, reason, grace_ms, answer); });
+  return CallWithEtag(id, etag, "paused",
+                      [=](const Answer& answer) { TakePause(id, reason, grace_ms, answer); });
 }
 
 absl::StatusOr<v1::Job> Reconciler::Resume(const std::string& id, const std::string& reason,
                                            const std::string& etag) {
-  return AskOf(id, etag, "resumed", [=](const Answer& answer) { TakeResume(id, reason, answer); });
+  return CallWithEtag(id, etag, "resumed", [=](const Answer& answer) { TakeResume(id, reason, answer); });
 }
 
 absl::StatusOr<v1::Job> Reconciler::Retry(const std::string& id, const std::string& reason,
                                           const std::string& etag) {
-  return AskOf(id, etag, "retried", [=](const Answer& answer) { TakeRetry(id, reason, answer); });
+  return CallWithEtag(id, etag, "retried", [=](const Answer& answer) { TakeRetry(id, reason, answer); });
 }
 
 absl::StatusOr<v1::Job> Reconciler::Delete(const std::string& id, const std::string& etag,
                                            std::vector<std::string>* unconfirmed_nodes) {
   const auto nodes = std::make_shared<std::vector<std::string>>();  // Outlives a call that gives up.
   absl::StatusOr<v1::Job> job =
-      AskOf(id, etag, "deleted", [=](const Answer& answer) { answer(TakeDelete(id, nodes.get())); });
+      CallWithEtag(id, etag, "deleted", [=](const Answer& answer) { answer(TakeDelete(id, nodes.get())); });
   if (job.ok() && unconfirmed_nodes != nullptr) *unconfirmed_nodes = std::move(*nodes);
   return job;
 }
@@ -89,8 +90,9 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   ReadPresence();
   const v1::JobState before = live.job.state();
   // A new reason is recorded; a repeated call is not.
-  const bool heard = reason.empty() ||
-                     HasHeard(live.job, reason, {v1::JOB_STATE_PAUSING, v1::JOB_STATE_PAUSED}, kPauseWords);
+  const bool heard =
+      reason.empty() ||
+      HasRecordedReason(live.job, reason, {v1::JOB_STATE_PAUSING, v1::JOB_STATE_PAUSED}, kPauseWords);
   if (before == v1::JOB_STATE_PAUSED) {
     absl::Status held;
     if (live.job.pause().resumes_automatically() ||
@@ -116,7 +118,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   const std::string words =
       With(!HasAttempt(before)
                ? absl::StrCat("paused before ", live.job.attempt() == 0 ? "it" : "its next attempt",
-                              " was launched", MayBeLeftOf(live.job))
+                              " was launched", PossibleLeftovers(live.job))
            : as_it_is ? std::string("the ranks are leaving")
            : saves    ? std::string("the ranks save and leave")
                       : std::string("the ranks leave"),
@@ -145,7 +147,7 @@ void Reconciler::TakeResume(const std::string& id, const std::string& reason, co
   if (live.job.state() == v1::JOB_STATE_CANCELLING)
     return answer(Refused("JOB_NOT_RESUMABLE", live.job, "resumed", "it is being cancelled"));
   absl::Status stored;
-  if (live.job.state() == v1::JOB_STATE_PAUSED) stored = GoOn(&live, reason);
+  if (live.job.state() == v1::JOB_STATE_PAUSED) stored = Requeue(&live, reason);
   if (live.job.state() == v1::JOB_STATE_PAUSING && !live.job.pause().resumes_automatically()) {
     // Its ranks already exit, and might stop at different steps if some were called back.
     const bool lost = live.job.pause().unconfirmed_size() > 0;
@@ -158,7 +160,7 @@ void Reconciler::TakeResume(const std::string& id, const std::string& reason, co
 }
 
 // REQUIRES: PAUSED.
-absl::Status Reconciler::GoOn(LiveJob* live, const std::string& reason) {
+absl::Status Reconciler::Requeue(LiveJob* live, const std::string& reason) {
   const int64_t step = live->job.pause().step();
   const v1::Job::Pause& pause = live->job.pause();
   const bool by_itself = !pause.preempted_by().empty() || !pause.drained_from().empty();
@@ -211,8 +213,8 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
       saved > 0 ? absl::StrCat("retried, to resume after step ", saved) : std::string("retried"), reason);
   LiveJob& live = jobs_[id];
   live.job = *std::move(ended);
-  GoOnWithTime(ledger_date_.Now(), &live.job);
-  const absl::Status stored = Commit(&live, JobEvent::kAgain, words, [&](v1::Job* job) {
+  ResumeLedger(ledger_date_.Now(), &live.job);
+  const absl::Status stored = Commit(&live, JobEvent::kUserRetry, words, [&](v1::Job* job) {
     // Earlier attempts and rewinds do not count.
     job->set_drains_since_checkpoint(job->drains_since_checkpoint() + counted);
     job->set_uncounted_attempt(job->attempt());

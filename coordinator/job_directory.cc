@@ -39,15 +39,15 @@ std::string DirectoryOf(const v1::JobSpec& spec) {
 }
 
 Violation DirectoryIsTaken(const v1::Job& holder) {
-  Violation fault;
-  fault.rule = "checkpoint_dir_taken";
-  fault.field = "checkpoint.dir";
-  fault.reason = absl::StrCat(DirectoryOf(holder.spec()), " belongs to ", Is(holder),
-                              "; checkpoints of a second job would prevent it from resuming");
+  Violation violation;
+  violation.rule = "checkpoint_dir_taken";
+  violation.field = "checkpoint.dir";
+  violation.reason = absl::StrCat(DirectoryOf(holder.spec()), " belongs to ", Is(holder),
+                                  "; checkpoints of a second job would prevent it from resuming");
   const std::string ends = absl::StrCat("end that job first: fsdpctl cancel ", holder.id(), " --wait");
-  fault.fix = absl::StrCat("choose another directory, or ",
-                           holder.state() == v1::JOB_STATE_CANCELLING ? "wait until it has ended" : ends);
-  return fault;
+  violation.fix = absl::StrCat("choose another directory, or ",
+                               holder.state() == v1::JOB_STATE_CANCELLING ? "wait until it has ended" : ends);
+  return violation;
 }
 
 std::string WhyDirectoryIsLost(const v1::Job& ended, const std::vector<v1::Job>& sharing) {

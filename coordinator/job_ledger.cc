@@ -127,31 +127,31 @@ double SecondsOf(const Ledger& ledger) {
   return all;
 }
 
-void BeginTime(absl::Time now, Job* job) {
+void BeginLedger(absl::Time now, Job* job) {
   if (job->has_ledger()) return;
   job->mutable_ledger()->set_until_unix_nanos(absl::ToUnixNanos(now));
   job->mutable_ledger()->set_cause(CauseIn(job->state(), /*retried=*/false));
 }
 
-void GoOnWithTime(absl::Time now, Job* job) {
+void ResumeLedger(absl::Time now, Job* job) {
   // The date may have been set back between two coordinators: continue from now instead of waiting for the
   // old date.
   if (job->ledger().until_unix_nanos() > absl::ToUnixNanos(now))
     job->mutable_ledger()->set_until_unix_nanos(absl::ToUnixNanos(now));
 }
 
-void PassTime(absl::Time now, Job* job) {
+void AdvanceLedger(absl::Time now, Job* job) {
   if (!Ended(job->state())) Flow(now, job);
 }
 
-void PassTime(absl::Time now, v1::JobState next, bool retried, Job* job) {
+void AdvanceLedger(absl::Time now, v1::JobState next, bool retried, Job* job) {
   Ledger* ledger = Flow(now, job);
   // A job that waits for a retry gets a new reason; nothing else has changed.
   if (next == job->state() && ledger->cause() != Ledger::CAUSE_UNSPECIFIED) return;
   ledger->set_cause(CauseIn(next, retried));
 }
 
-void EndTime(absl::Time end, Job* job) {
+void EndLedger(absl::Time end, Job* job) {
   // The end of ranks may be reported late. Time after the end is removed, from the newest causes first.
   Ledger* ledger = job->mutable_ledger();
   const int64_t end_unix_nanos = absl::ToUnixNanos(end);

@@ -39,15 +39,15 @@ std::vector<LedgerShare> SharesOf(const v1::Job::Ledger& ledger);  // All causes
 double SecondsOf(const v1::Job::Ledger& ledger);                   // Sum of all causes.
 
 // Starts the ledger of a job that was just admitted.
-void BeginTime(absl::Time now, v1::Job* job);
+void BeginLedger(absl::Time now, v1::Job* job);
 // Continues the ledger after a coordinator restart; the earlier process may have had a later date.
-void GoOnWithTime(absl::Time now, v1::Job* job);
+void ResumeLedger(absl::Time now, v1::Job* job);
 // Adds the time until `now`. No effect on a job that has ended. Also called before the job is shown.
-void PassTime(absl::Time now, v1::Job* job);
+void AdvanceLedger(absl::Time now, v1::Job* job);
 // Called before the job's state becomes `next`. `retried`: since its attempt failed.
-void PassTime(absl::Time now, v1::JobState next, bool retried, v1::Job* job);
+void AdvanceLedger(absl::Time now, v1::JobState next, bool retried, v1::Job* job);
 // Closes the ledger at `end`: no time counts after it.
-void EndTime(absl::Time end, v1::Job* job);
+void EndLedger(absl::Time end, v1::Job* job);
 
 // Accounts for a step report. `before`: the previous report of this attempt; empty if this is the first.
 // Steps in between without a report are assumed to have taken as long as this one.

@@ -50,7 +50,7 @@ class JobLedgerTest : public ::testing::Test {
   }
   // Causes above zero, by name.
   std::map<std::string, double> Now() {
-    PassTime(now_, &job_);
+    AdvanceLedger(now_, &job_);
     std::map<std::string, double> some;
     for (const LedgerShare& share : SharesOf(job_.ledger())) {
       if (share.seconds > 1e-9) some[std::string(share.name)] = share.seconds;
@@ -75,7 +75,7 @@ TEST_F(JobLedgerTest, TimeGoesToTheCurrentState) {
   Wait(13);
   On(JobEvent::kPause);
   Wait(2);
-  On(JobEvent::kGone);
+  On(JobEvent::kRanksGone);
   Wait(100);
   EXPECT_THAT(Now(), ElementsAre(Is("other", 13), Is("pause", 100), Is("preflight", 7), Is("queue", 6),
                                  Is("start", 11), Is("stop", 2)));
@@ -172,7 +172,7 @@ TEST_F(JobLedgerTest, LateEndRemovesTheTimeAfterIt) {
   Wait(20);
   On(JobEvent::kFinish);
   job_.set_end_unix_nanos(absl::ToUnixNanos(now_ - absl::Seconds(18)));
-  EndTime(absl::FromUnixNanos(job_.end_unix_nanos()), &job_);
+  EndLedger(absl::FromUnixNanos(job_.end_unix_nanos()), &job_);
   Wait(1000);
   EXPECT_THAT(Now(), ElementsAre(Is("other", 2), Is("step", 5)));
 }
@@ -182,7 +182,7 @@ TEST_F(JobLedgerTest, EndBeforeAdmissionLeavesAnEmptyLedger) {
   Run();
   Wait(10);
   On(JobEvent::kNote);
-  EndTime(now_ - absl::Hours(4), &job_);
+  EndLedger(now_ - absl::Hours(4), &job_);
   EXPECT_NEAR(SecondsOf(job_.ledger()), 0, 1e-6);
   EXPECT_NEAR(static_cast<double>(job_.ledger().until_unix_nanos() - admitted) / 1e9, 0, 1e-3);
 }
@@ -192,9 +192,9 @@ TEST_F(JobLedgerTest, TimeBeforeARetryIsPause) {
   Wait(5);
   On(JobEvent::kFail);
   On(JobEvent::kGiveUp);
-  EndTime(absl::FromUnixNanos(job_.end_unix_nanos()), &job_);
+  EndLedger(absl::FromUnixNanos(job_.end_unix_nanos()), &job_);
   Wait(40);
-  On(JobEvent::kAgain);
+  On(JobEvent::kUserRetry);
   Wait(3);
   EXPECT_THAT(Now(), ElementsAre(Is("other", 5), Is("pause", 40), Is("queue", 3)));
 }
@@ -251,7 +251,7 @@ TEST_F(JobLedgerTest, CausesAddUpToTheTimeSinceAdmission) {
         if (IsEnded(next.state())) {
           const absl::Time ended = newest - absl::Seconds(draw(30));
           next.set_end_unix_nanos(std::max(job.create_unix_nanos(), absl::ToUnixNanos(ended)));
-          EndTime(absl::FromUnixNanos(next.end_unix_nanos()), &next);
+          EndLedger(absl::FromUnixNanos(next.end_unix_nanos()), &next);
           newest = absl::FromUnixNanos(next.end_unix_nanos());
         }
       } else if (IsEnded(job.state())) {

@@ -56,10 +56,10 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_STOPPING, JobEvent::kPause, v1::JOB_STATE_PAUSING},
     {v1::JOB_STATE_STOPPING, JobEvent::kNote, v1::JOB_STATE_STOPPING},
 
-    {v1::JOB_STATE_CANCELLING, JobEvent::kGone, v1::JOB_STATE_CANCELLED},
+    {v1::JOB_STATE_CANCELLING, JobEvent::kRanksGone, v1::JOB_STATE_CANCELLED},
     {v1::JOB_STATE_CANCELLING, JobEvent::kNote, v1::JOB_STATE_CANCELLING},
 
-    {v1::JOB_STATE_PAUSING, JobEvent::kGone, v1::JOB_STATE_PAUSED},
+    {v1::JOB_STATE_PAUSING, JobEvent::kRanksGone, v1::JOB_STATE_PAUSED},
     // It completed its last step before it could exit.
     {v1::JOB_STATE_PAUSING, JobEvent::kFinish, v1::JOB_STATE_SUCCEEDED},
     {v1::JOB_STATE_PAUSING, JobEvent::kCancel, v1::JOB_STATE_CANCELLING},
@@ -70,8 +70,8 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_PAUSED, JobEvent::kCancelRest, v1::JOB_STATE_CANCELLING},
     {v1::JOB_STATE_PAUSED, JobEvent::kNote, v1::JOB_STATE_PAUSED},
 
-    {v1::JOB_STATE_FAILED, JobEvent::kAgain, v1::JOB_STATE_QUEUED},
-    {v1::JOB_STATE_CANCELLED, JobEvent::kAgain, v1::JOB_STATE_QUEUED},
+    {v1::JOB_STATE_FAILED, JobEvent::kUserRetry, v1::JOB_STATE_QUEUED},
+    {v1::JOB_STATE_CANCELLED, JobEvent::kUserRetry, v1::JOB_STATE_QUEUED},
 };
 
 // Clears steps, rank speed and rank positions, which belong to an attempt. The first loss remains if the next
@@ -115,7 +115,7 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, abs
   if (event == JobEvent::kLaunch && job->attempt() >= kMaxAttempt)
     return absl::FailedPreconditionError(absl::StrCat("a job has at most ", kMaxAttempt, " attempts"));
   const int64_t unix_nanos = absl::ToUnixNanos(now);
-  PassTime(ledger_now, *next, event == JobEvent::kRetry, job);
+  AdvanceLedger(ledger_now, *next, event == JobEvent::kRetry, job);
   job->set_state(*next);
   job->set_reason(std::string(reason));
   job->set_revision(job->revision() + 1);
@@ -123,10 +123,10 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, abs
   if (event == JobEvent::kLaunch) StartAttempt(unix_nanos, job);
   if (event == JobEvent::kReady) job->clear_deleted_hosts();  // The attempt holds the lock of the directory.
   // After a pause or before a retry, the steps of the last attempt must not be shown as current.
-  if (event == JobEvent::kRetry || event == JobEvent::kAgain || *next == v1::JOB_STATE_PAUSED)
+  if (event == JobEvent::kRetry || event == JobEvent::kUserRetry || *next == v1::JOB_STATE_PAUSED)
     ForgetSteps(job);
   if (*next != v1::JOB_STATE_PAUSING && *next != v1::JOB_STATE_PAUSED) job->clear_pause();
-  if (event == JobEvent::kAgain) job->clear_end_unix_nanos();
+  if (event == JobEvent::kUserRetry) job->clear_end_unix_nanos();
   if (*next != v1::JOB_STATE_PREFLIGHT) job->clear_reserved_nodes();
   // The job no longer occupies backfilled slots.
   const bool has_slots = *next == v1::JOB_STATE_PREFLIGHT || HasAttempt(*next);
@@ -197,7 +197,7 @@ const char* NameOf(JobEvent event) {
       return "give up";
     case JobEvent::kCancel:
       return "cancel";
-    case JobEvent::kGone:
+    case JobEvent::kRanksGone:
       return "gone";
     case JobEvent::kNote:
       return "note";
@@ -205,7 +205,7 @@ const char* NameOf(JobEvent event) {
       return "pause";
     case JobEvent::kResume:
       return "resume";
-    case JobEvent::kAgain:
+    case JobEvent::kUserRetry:
       return "again";
     case JobEvent::kPreflight:
       return "preflight";
@@ -234,7 +234,7 @@ v1::EventKind KindOf(JobEvent event) {
     case JobEvent::kCancel:
     case JobEvent::kCancelRest:
       return v1::EVENT_KIND_CANCELLED;
-    case JobEvent::kGone:
+    case JobEvent::kRanksGone:
       return v1::EVENT_KIND_RANKS_EXITED;
     case JobEvent::kNote:
       return v1::EVENT_KIND_NOTE;
@@ -242,7 +242,7 @@ v1::EventKind KindOf(JobEvent event) {
       return v1::EVENT_KIND_PAUSED;
     case JobEvent::kResume:
       return v1::EVENT_KIND_RESUMED;
-    case JobEvent::kAgain:
+    case JobEvent::kUserRetry:
       return v1::EVENT_KIND_RETRIED_BY_USER;
     case JobEvent::kPreflight:
       return v1::EVENT_KIND_PREFLIGHT;

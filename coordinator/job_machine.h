@@ -41,11 +41,11 @@ enum class JobEvent {
   kRetry,       // The attempt is gone, and another one is allowed.
   kGiveUp,      // The attempt is gone and no other is allowed, or none is possible.
   kCancel,      // A user requested the end.
-  kGone,        // All ranks of a cancelled or paused job are gone.
+  kRanksGone,   // All ranks of a cancelled or paused job are gone.
   kNote,        // Same state, new reason.
   kPause,       // A user, drain or preemption takes the slots back for now.
   kResume,      // The paused job is queued again.
-  kAgain,       // A user retries a failed or cancelled job.
+  kUserRetry,   // A user retries a failed or cancelled job.
   kPreflight,   // Placed, on nodes that are measured first.
   kUnplace,     // Those nodes were rejected after all.
   kCancelRest,  // As kCancel, if a node with ranks of the ended attempt is back.

@@ -37,7 +37,7 @@ TEST(JobMachine, OnlyARetryLeavesAnEndedStateAndNothingLeavesSuccess) {
   for (const v1::JobState state : AllJobStates()) {
     if (!IsEnded(state)) continue;
     for (const JobEvent event : AllEvents()) {
-      if (event == JobEvent::kAgain && state != v1::JOB_STATE_SUCCEEDED) {
+      if (event == JobEvent::kUserRetry && state != v1::JOB_STATE_SUCCEEDED) {
         EXPECT_EQ(*NextState(state, event), v1::JOB_STATE_QUEUED);
         continue;
       }
@@ -167,7 +167,7 @@ TEST(JobMachine, LaunchedJobIsPausedOnceItsRanksAreGone) {
       EXPECT_EQ(*next, HasAttempt(state) ? v1::JOB_STATE_PAUSING : v1::JOB_STATE_PAUSED) << ShortName(state);
     }
   }
-  EXPECT_EQ(*NextState(v1::JOB_STATE_PAUSING, JobEvent::kGone), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(*NextState(v1::JOB_STATE_PAUSING, JobEvent::kRanksGone), v1::JOB_STATE_PAUSED);
 }
 
 TEST(JobMachine, PausedJobHidesStepsThatAreLost) {
@@ -177,7 +177,7 @@ TEST(JobMachine, PausedJobHidesStepsThatAreLost) {
   ASSERT_TRUE(TakeStep(Step(7, 5.5, 3, 100), &job));
   ASSERT_TRUE(Apply(JobEvent::kPause, "", At(2), &job).ok());
   EXPECT_TRUE(job.has_last_step());
-  ASSERT_TRUE(Apply(JobEvent::kGone, "", At(3), &job).ok());
+  ASSERT_TRUE(Apply(JobEvent::kRanksGone, "", At(3), &job).ok());
   EXPECT_FALSE(job.has_last_step());
   EXPECT_EQ(job.attempt(), 1);
 }
@@ -186,7 +186,7 @@ TEST(JobMachine, RetriedJobHasNoEnd) {
   v1::Job job = QueuedJob();
   ASSERT_TRUE(Apply(JobEvent::kCancel, "", At(1), &job).ok());
   EXPECT_NE(job.end_unix_nanos(), 0);
-  ASSERT_TRUE(Apply(JobEvent::kAgain, "", At(2), &job).ok());
+  ASSERT_TRUE(Apply(JobEvent::kUserRetry, "", At(2), &job).ok());
   EXPECT_EQ(job.end_unix_nanos(), 0);
 }
 

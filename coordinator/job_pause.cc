@@ -70,7 +70,7 @@ v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
   return pause;
 }
 
-std::string UnconfirmedWords(const std::vector<std::string>& nodes) {
+std::string UnconfirmedText(const std::vector<std::string>& nodes) {
   const std::string names = absl::StrJoin(nodes, ", ");
   const bool one = nodes.size() == 1;
   return absl::StrCat("node ", names, one ? " is" : " are",
@@ -80,7 +80,7 @@ std::string UnconfirmedWords(const std::vector<std::string>& nodes) {
                       one ? "node" : "nodes", ", `fsdpctl cancel` ends it");
 }
 
-std::string PausedWords(const v1::Job& job, const v1::Job::Pause& pause) {
+std::string PausedReason(const v1::Job& job, const v1::Job::Pause& pause) {
   if (pause.unconfirmed_size() > 0) {
     return absl::StrCat("continues without node ", absl::StrJoin(pause.unconfirmed(), ", "),
                         "; whether it saved after ",
@@ -113,13 +113,13 @@ void KeepPause(const v1::Job::Pause& pause, v1::Job* job) {
   *job->mutable_pause() = pause;
   const bool found = job->has_failure() && job->failure().attempt() == job->attempt();
   if (found && job->failure().refused()) return;  // It is already excluded from the count.
-  if (WantsToGoBack(*job) && WhyNotBack(*job).empty()) {
-    NoteExcused(job);
-    return GoBack(job);
+  if (WantsRewind(*job) && WhyNoRewind(*job).empty()) {
+    NoteExcluded(job);
+    return Rewind(job);
   }
   const int newer = found ? job->failure().newer_attempt() : 0;
   if (newer == 0 && HasFailed(*job)) return;
-  ExcuseAttempt(job);
+  ExcludeAttempt(job);
   NumberAfter(newer, job);
 }
 
@@ -140,7 +140,7 @@ void AddFreedMemory(const std::vector<NodePart>& parts, v1::Job::Pause* pause) {
   }
 }
 
-std::string WhatFollows(const v1::Job& job) {
+std::string NextStepText(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_STOPPING) return "";
   constexpr char kLeft[] = "once they have ended or the node is lost";
   if (job.state() == v1::JOB_STATE_CANCELLING) return absl::StrCat("; the job is cancelled ", kLeft);
@@ -148,7 +148,7 @@ std::string WhatFollows(const v1::Job& job) {
   return "; the job is paused once they have ended; if the node is lost, `fsdpctl resume` continues the job";
 }
 
-std::string IdleCancelWords(const v1::Job& job) {
+std::string IdleCancelReason(const v1::Job& job) {
   const bool paused = job.state() == v1::JOB_STATE_PAUSED;
   if (job.attempt() == 0)
     return paused ? "cancelled while it was paused" : "cancelled before it was launched";

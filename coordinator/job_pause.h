@@ -28,19 +28,19 @@ std::string WhyNotPaused(const v1::Job& job, int64_t grace_ms);
 // reports are known.
 v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
                        const std::vector<std::string>& unconfirmed = {});
-std::string PausedWords(const v1::Job& job, const v1::Job::Pause& pause);
+std::string PausedReason(const v1::Job& job, const v1::Job::Pause& pause);
 // The reason of a job that remains PAUSING because of these nodes.
-std::string UnconfirmedWords(const std::vector<std::string>& nodes);
+std::string UnconfirmedText(const std::vector<std::string>& nodes);
 
 // Adds the memory state of the GPUs of an attempt that is gone.
 void AddFreedMemory(const std::vector<NodePart>& parts, v1::Job::Pause* pause);
 
 // What happens to a job that waits for ranks to exit on nodes that do not report it; "" if it is STOPPING.
-std::string WhatFollows(const v1::Job& job);
+std::string NextStepText(const v1::Job& job);
 
 // For the cancellation of a job without ranks: where it could resume from, if it ever ran. REQUIRES: QUEUED
 // or PAUSED.
-std::string IdleCancelWords(const v1::Job& job);
+std::string IdleCancelReason(const v1::Job& job);
 
 // Edits of a transition to PAUSED: of a job whose ranks are gone, and of a job that had none.
 void KeepPause(const v1::Job::Pause& pause, v1::Job* job);

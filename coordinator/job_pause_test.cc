@@ -59,12 +59,12 @@ TEST(JobPause, ResumesFromTheSavedStep) {
   const v1::Job::Pause pause = PauseOf(job, "the disk was full");
   EXPECT_EQ(pause.step(), 12);
   EXPECT_EQ(pause.lost_steps(), 0);
-  EXPECT_EQ(PausedWords(Training(), pause), "paused after step 12, which is saved");
+  EXPECT_EQ(PausedReason(Training(), pause), "paused after step 12, which is saved");
 }
 
 TEST(JobPause, ReportsLostStepsWithTheReason) {
   const v1::Job::Pause pause = PauseOf(Training(), "rank 1 left");
-  EXPECT_EQ(PausedWords(Training(), pause),
+  EXPECT_EQ(PausedReason(Training(), pause),
             "paused after step 10, which is saved; 2 steps after it are lost: rank 1 left");
   v1::Job failed = Training();
   failed.mutable_failed_checkpoint()->set_step(12);
@@ -83,7 +83,7 @@ TEST(JobPause, ZeroGraceIsTheReasonForLostSteps) {
 TEST(JobPause, ClaimsNothingAboutLostNodes) {
   const v1::Job::Pause pause = PauseOf(Training(), "rank 1 left", {"a"});
   EXPECT_EQ(pause.lost_steps(), 0);
-  EXPECT_EQ(PausedWords(Training(), pause),
+  EXPECT_EQ(PausedReason(Training(), pause),
             "continues without node a; whether it saved after step 10 is unknown");
 }
 
@@ -92,7 +92,7 @@ TEST(JobPause, JobThatLoadedACheckpointLosesOnlyItsOwnSteps) {
   job.clear_checkpoints();
   job.mutable_restored()->set_step(11);
   const v1::Job::Pause pause = PauseOf(job, "somebody was in a hurry");
-  EXPECT_EQ(PausedWords(Training(), pause),
+  EXPECT_EQ(PausedReason(Training(), pause),
             "paused; it will start from scratch; 1 step is lost: somebody was in a hurry");
 }
 
@@ -103,11 +103,11 @@ TEST(JobPause, NamesStepsOfEarlierAttempt) {
   job.mutable_previous_last_step()->Swap(job.mutable_last_step());
   job.clear_last_step();
   EXPECT_EQ(
-      PausedWords(job, PauseOf(job, "")),
+      PausedReason(job, PauseOf(job, "")),
       "paused before attempt 2 completed a step; it will start from scratch: an earlier attempt reached "
       "step 12, and no checkpoint is saved");
   job.clear_previous_last_step();
-  EXPECT_EQ(PausedWords(job, PauseOf(job, "")), "paused; no step was completed");
+  EXPECT_EQ(PausedReason(job, PauseOf(job, "")), "paused; no step was completed");
 }
 
 TEST(JobPause, PausedAttemptDoesNotCountUnlessItHadFailed) {
@@ -123,13 +123,13 @@ TEST(JobPause, PausedAttemptDoesNotCountUnlessItHadFailed) {
 TEST(JobPause, CancelReportsWhereAJobCouldResume) {
   v1::Job job;
   job.set_state(v1::JOB_STATE_QUEUED);
-  EXPECT_EQ(IdleCancelWords(job), "cancelled before it was launched");
+  EXPECT_EQ(IdleCancelReason(job), "cancelled before it was launched");
   job.set_attempt(1);
-  EXPECT_EQ(IdleCancelWords(job), "cancelled while it waited; nothing is saved");
+  EXPECT_EQ(IdleCancelReason(job), "cancelled while it waited; nothing is saved");
   job.add_checkpoints()->set_step(13);
-  EXPECT_EQ(IdleCancelWords(job), "cancelled while it waited; saved after step 13");
+  EXPECT_EQ(IdleCancelReason(job), "cancelled while it waited; saved after step 13");
   job.set_state(v1::JOB_STATE_PAUSED);
-  EXPECT_EQ(IdleCancelWords(job), "cancelled while it was paused; saved after step 13");
+  EXPECT_EQ(IdleCancelReason(job), "cancelled while it was paused; saved after step 13");
 }
 
 }  // namespace

@@ -41,18 +41,19 @@ void KeepPlan(const Plan& plan, bool open, v1::Job* job) {
 }
 
 bool IsOnlyTooLarge(const Plan& refused) {
-  return std::all_of(refused.faults.begin(), refused.faults.end(), [](const Violation& fault) {
-    return fault.level != FaultLevel::kError || fault.rule == kMemoryOverBudget;
+  return std::all_of(refused.violations.begin(), refused.violations.end(), [](const Violation& violation) {
+    return violation.level != ViolationLevel::kError || violation.rule == kMemoryOverBudget;
   });
 }
 
 std::string WhyRefused(const Plan& refused) {
-  std::vector<std::string> faults;
-  for (const Violation& fault : refused.faults) {
-    if (fault.level == FaultLevel::kError) faults.push_back(absl::StrCat(fault.field, ": ", fault.reason));
+  std::vector<std::string> violations;
+  for (const Violation& violation : refused.violations) {
+    if (violation.level == ViolationLevel::kError)
+      violations.push_back(absl::StrCat(violation.field, ": ", violation.reason));
   }
-  if (faults.size() == 1) return faults.front();
-  return absl::StrCat(faults.size(), " errors:\n  ", absl::StrJoin(faults, "\n  "));
+  if (violations.size() == 1) return violations.front();
+  return absl::StrCat(violations.size(), " errors:\n  ", absl::StrJoin(violations, "\n  "));
 }
 
 }  // namespace fsdpd

@@ -96,7 +96,7 @@ Violations WarnIfNothingFits(const v1::Job& job, const std::vector<NodeView>& no
   if (idle.empty() || decision.placed()) return {};
   Violation warning;
   warning.rule = "no_node_could_take_it";
-  warning.level = FaultLevel::kWarn;
+  warning.level = ViolationLevel::kWarn;
   warning.field = "resources";
   warning.reason = absl::StrCat("do not fit on the connected nodes even if they are idle: ", decision.reason);
   warning.fix =
@@ -119,11 +119,12 @@ absl::Status JobService::Submit(const Caller& caller, const v1::SubmitJobRequest
   return status;
 }
 
-absl::Status JobService::Refuse(const Violations& faults) {
-  for (const Violation& fault : faults) {
-    if (fault.level == FaultLevel::kError && parts_.meters != nullptr) parts_.meters->Refused(fault.rule);
+absl::Status JobService::Refuse(const Violations& violations) {
+  for (const Violation& violation : violations) {
+    if (violation.level == ViolationLevel::kError && parts_.meters != nullptr)
+      parts_.meters->Refused(violation.rule);
   }
-  return BadSpec(faults);
+  return BadSpec(violations);
 }
 
 absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest& request, bool* repeated,
@@ -141,10 +142,10 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   }
   FSDPD_ASSIGN_OR_RETURN(const std::vector<v1::Job::After> after, AfterOf(request));
   const Examined examined = parts_.admission->Examine(request.spec());
-  Violations faults = examined.plan.faults;
+  Violations violations = examined.plan.violations;
   FSDPD_ASSIGN_OR_RETURN(const Violations taken, DirectoryViolations(request.spec(), request.request_id()));
-  faults.insert(faults.end(), taken.begin(), taken.end());
-  if (HasErrors(faults)) return Refuse(faults);
+  violations.insert(violations.end(), taken.begin(), taken.end());
+  if (HasErrors(violations)) return Refuse(violations);
   if (request.preemptible() && examined.plan.resolved.checkpoint().dir().empty()) {
     return BadField(
         "preemptible",
@@ -177,7 +178,8 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   parts_.reconciler->Submitted(inserted.job, admitted);
   *response->mutable_job() = std::move(inserted.job);
   AddEtag(response->mutable_job());
-  for (const Violation& fault : examined.plan.faults) *response->add_violations() = ToProto(fault);
+  for (const Violation& violation : examined.plan.violations)
+    *response->add_violations() = ToProto(violation);
   for (const Violation& warning :
        WarnIfNothingFits(response->job(), parts_.nodes->Snapshot(), parts_.reconciler->cordons())) {
     *response->add_violations() = ToProto(warning);
@@ -230,16 +232,16 @@ grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJob
   const absl::StatusOr<Violations> taken = DirectoryViolations(request->spec());
   if (!taken.ok()) return ToGrpc(taken.status());
   const Examined examined = parts_.admission->Examine(request->spec());
-  Violations faults = examined.plan.faults;
-  faults.insert(faults.end(), taken->begin(), taken->end());
-  if (!HasErrors(faults)) {
+  Violations violations = examined.plan.violations;
+  violations.insert(violations.end(), taken->begin(), taken->end());
+  if (!HasErrors(violations)) {
     v1::Job job;
     *job.mutable_spec() = request->spec();
     KeepPlan(examined.plan, examined.open, &job);
     const Violations waits = WarnIfNothingFits(job, parts_.nodes->Snapshot(), parts_.reconciler->cordons());
-    faults.insert(faults.end(), waits.begin(), waits.end());
+    violations.insert(violations.end(), waits.begin(), waits.end());
   }
-  for (const Violation& fault : faults) *response->add_violations() = ToProto(fault);
+  for (const Violation& violation : violations) *response->add_violations() = ToProto(violation);
   return grpc::Status::OK;
 }
 
@@ -273,9 +275,9 @@ std::optional<std::string> JobService::SubmitterOf(const std::string& id) {
   return job.ok() ? job->submitter() : "";
 }
 
-absl::Status JobService::ReadCourse(const std::string& id, v1::GetStepTimelineResponse* response) {
+absl::Status JobService::ReadTimeline(const std::string& id, v1::GetStepTimelineResponse* response) {
   FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(id));
-  std::optional<v1::GetStepTimelineResponse> found = parts_.courses->Find(id);
+  std::optional<v1::GetStepTimelineResponse> found = parts_.timelines->Find(id);
   if (!found.has_value()) {
     return Refusal(
         absl::StatusCode::kNotFound, "STEP_TIMELINE_NOT_FOUND",
@@ -289,7 +291,7 @@ absl::Status JobService::ReadCourse(const std::string& id, v1::GetStepTimelineRe
 
 grpc::Status JobService::GetStepTimeline(grpc::ServerContext*, const v1::GetStepTimelineRequest* request,
                                          v1::GetStepTimelineResponse* response) {
-  return ToGrpc(ReadCourse(request->id(), response));
+  return ToGrpc(ReadTimeline(request->id(), response));
 }
 
 grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
@@ -298,7 +300,7 @@ grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* r
   if (!job.ok()) return ToGrpc(job.status());
   *response->mutable_job() = *std::move(job);
   parts_.board->AddWaiting(response->mutable_job());
-  PassTime(parts_.reconciler->ledger_date().Now(), response->mutable_job());
+  AdvanceLedger(parts_.reconciler->ledger_date().Now(), response->mutable_job());
   AddEtag(response->mutable_job());
   return grpc::Status::OK;
 }

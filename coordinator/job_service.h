@@ -23,12 +23,12 @@
 #include "base/ids.h"
 #include "coordinator/admission.h"
 #include "coordinator/caller.h"
-#include "coordinator/course_board.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/log_relay.h"
 #include "coordinator/reader_streams.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/store/state_store.h"
+#include "coordinator/timeline_board.h"
 #include "coordinator/trace_relay.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
@@ -46,7 +46,7 @@ class JobService final : public v1::Coordinator::Service {
     NodeRegistry* nodes;
     LogRelay* logs;
     TraceRelay* traces;
-    CourseBoard* courses;
+    TimelineBoard* timelines;
     Clock* clock;
     Meters* meters = nullptr;  // Null: no metrics.
     std::function<std::string(absl::string_view job_name)> new_id = NewJobId;
@@ -110,7 +110,7 @@ class JobService final : public v1::Coordinator::Service {
   // Submit() without metrics. `repeated`: the response is an existing job.
   absl::Status Admit(const Caller& caller, const v1::SubmitJobRequest& request, bool* repeated,
                      v1::SubmitJobResponse* response);
-  absl::Status Refuse(const Violations& faults);
+  absl::Status Refuse(const Violations& violations);
   // The violation of a spec whose checkpoint directory belongs to a live job; empty if none has it, or if the
   // same request made that job in the meantime: the insert then finds it.
   absl::StatusOr<Violations> DirectoryViolations(const v1::JobSpec& spec, const std::string& request_id = "");
@@ -144,7 +144,7 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status ReadSteps(grpc::ServerContext* context, const v1::ListStepsRequest& request,
                          v1::ListStepsResponse* response);
 
-  absl::Status ReadCourse(const std::string& id, v1::GetStepTimelineResponse* response);
+  absl::Status ReadTimeline(const std::string& id, v1::GetStepTimelineResponse* response);
 
   absl::Status CheckStream(grpc::ServerContext* context) const;
 

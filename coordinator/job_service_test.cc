@@ -37,7 +37,7 @@ class JobServiceTest : public ReconcilerCase {
       return std::vector<NodeSlots>();
     });
     JobService service({&admission, store_.get(), board_.get(), reconciler_.get(), nodes_.get(),
-                        /*logs=*/nullptr, /*traces=*/nullptr, /*courses=*/nullptr, &clock_});
+                        /*logs=*/nullptr, /*traces=*/nullptr, /*timelines=*/nullptr, &clock_});
     v1::SubmitJobResponse response;
     const absl::Status status = service.Submit(Caller{}, request, &response);
     EXPECT_TRUE(met);
@@ -66,7 +66,7 @@ TEST_F(JobServiceTest, RejectsDirectoryTakenDuringAdmission) {
 TEST_F(JobServiceTest, NodeNameErrorContainsTheName) {
   const Admission admission([] { return std::vector<NodeSlots>(); });
   JobService service({&admission, store_.get(), board_.get(), reconciler_.get(), nodes_.get(),
-                      /*logs=*/nullptr, /*traces=*/nullptr, /*courses=*/nullptr, &clock_});
+                      /*logs=*/nullptr, /*traces=*/nullptr, /*timelines=*/nullptr, &clock_});
   v1::PreflightNodeRequest request;
   request.set_node("preflight");
   v1::PreflightNodeResponse response;

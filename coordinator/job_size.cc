@@ -45,12 +45,12 @@ std::string LargestField(const Message& message) {
 }  // namespace
 
 Violation TooLarge(const v1::JobSpec& spec, absl::string_view why) {
-  Violation fault;
-  fault.rule = "job_fits_store";
-  fault.field = LargestField(spec);
-  fault.reason = absl::StrCat("is the largest field of a job that is too large: ", why);
-  fault.fix = "make it smaller, for example with shorter paths, or fewer and larger files";
-  return fault;
+  Violation violation;
+  violation.rule = "job_fits_store";
+  violation.field = LargestField(spec);
+  violation.reason = absl::StrCat("is the largest field of a job that is too large: ", why);
+  violation.fix = "make it smaller, for example with shorter paths, or fewer and larger files";
+  return violation;
 }
 
 }  // namespace fsdpd

@@ -24,7 +24,7 @@ void LaunchWaits::Sent(const std::string& node, bool acknowledges, absl::Time no
   waits_[node] = {acknowledges, now, now};
 }
 
-void LaunchWaits::WaitAgain(absl::Time now) {
+void LaunchWaits::RestartWaits(absl::Time now) {
   for (auto& [node, wait] : waits_) wait.since = wait.sent_last = now;
 }
 

@@ -43,7 +43,7 @@ class LaunchWaits {
   void AllAnswered() { waits_.clear(); }
   // The coordinator did not run for a while, so answers may have arrived that it has not read: restarts all
   // waits.
-  void WaitAgain(absl::Time now);
+  void RestartWaits(absl::Time now);
 
   // Returns the nodes whose launch should be resent now, each once per kResendLaunchEvery.
   std::vector<std::string> TakeDue(absl::Time now);

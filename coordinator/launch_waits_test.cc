@@ -72,7 +72,7 @@ TEST_F(LaunchWaitsTest, ReportsOlderAgentAfterFourMinutesWithoutFailure) {
 
 TEST_F(LaunchWaitsTest, RestartsWaitAfterCoordinatorDidNotRun) {
   waits_.Sent("a", true, sent_);
-  waits_.WaitAgain(After(absl::Minutes(5)));
+  waits_.RestartWaits(After(absl::Minutes(5)));
   EXPECT_FALSE(waits_.Expired("a", After(absl::Minutes(5))));
   EXPECT_THAT(waits_.TakeDue(After(absl::Minutes(5))), IsEmpty());
   EXPECT_TRUE(waits_.Expired("a", After(absl::Minutes(6))));

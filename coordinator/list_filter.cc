@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "base/text.h"
 
 namespace fsdpd {
@@ -225,8 +225,8 @@ class FilterParser {
 
   absl::Status SetOperator(Node* term) {
     constexpr std::pair<const char*, Operator> kOperators[] = {
-        {"=", Operator::kIs},        {"!=", Operator::kIsNot}, {"<", Operator::kLess},
-        {"<=", Operator::kLessOrIs}, {">", Operator::kMore},   {">=", Operator::kMoreOrIs},
+        {"=", Operator::kIs},           {"!=", Operator::kIsNot},  {"<", Operator::kLess},
+        {"<=", Operator::kLessOrEqual}, {">", Operator::kGreater}, {">=", Operator::kGreaterOrEqual},
         {":", Operator::kHas}};
     for (const auto& [text, op] : kOperators) {
       if (token_.text == text) term->op = op;
@@ -249,7 +249,7 @@ class FilterParser {
                 absl::StrCat("invalid value of ", field.name, ": ", Shown(value), " is ", what));
     };
     if (term->op == Operator::kHas && value == "*") {
-      term->op = Operator::kIsThere;
+      term->op = Operator::kExists;
       return absl::OkStatus();
     }
     if (term->op == Operator::kHas && field.kind != ListField::Kind::kText)
@@ -261,7 +261,7 @@ class FilterParser {
         return absl::SimpleAtoi(value, &term->number)
                    ? absl::OkStatus()
                    : refuse(absl::StrCat("not a whole number", UnitHint(value)));
-      case ListField::Kind::kTruth:
+      case ListField::Kind::kBool:
         term->number = value == "true" ? 1 : 0;
         return value == "true" || value == "false" ? absl::OkStatus() : refuse("neither true nor false");
       case ListField::Kind::kTime: {
@@ -331,13 +331,13 @@ bool ListFilter::TermHolds(const Node& term, const ListValue& value) {
       return is_text ? !any : value.number != term.number;
     case Operator::kLess:
       return value.number < term.number;
-    case Operator::kLessOrIs:
+    case Operator::kLessOrEqual:
       return value.number <= term.number;
-    case Operator::kMore:
+    case Operator::kGreater:
       return value.number > term.number;
-    case Operator::kMoreOrIs:
+    case Operator::kGreaterOrEqual:
       return value.number >= term.number;
-    case Operator::kIsThere:
+    case Operator::kExists:
       if (!is_text) return value.number != 0;
       return std::any_of(value.texts.begin(), value.texts.end(), [&](absl::string_view text) {
         return !text.empty() || !term.key.empty();  // A map's key is present even if its value is empty.

@@ -37,7 +37,7 @@ constexpr int kMaxFilterDepth = 16;
 
 struct ListField {
   // Values of kName are enum values without their common prefix.
-  enum class Kind { kText, kNumber, kTruth, kTime, kName };
+  enum class Kind { kText, kNumber, kBool, kTime, kName };
   std::string name;  // "labels." for a map field; the key follows.
   Kind kind = Kind::kText;
   std::vector<std::string> names = {};  // For kName, by value; "" for values that cannot be written.
@@ -63,7 +63,7 @@ class ListFilter {
 
  private:
   friend class FilterParser;
-  enum class Operator { kIs, kIsNot, kLess, kLessOrIs, kMore, kMoreOrIs, kHas, kIsThere };
+  enum class Operator { kIs, kIsNot, kLess, kLessOrEqual, kGreater, kGreaterOrEqual, kHas, kExists };
   struct Node {
     enum class Kind { kTerm, kNot, kAnd, kOr } kind = Kind::kTerm;
     std::vector<size_t> below = {};  // Nodes before this one.

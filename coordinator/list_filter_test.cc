@@ -15,13 +15,13 @@ const ListFields& Fields() {
   static const auto& fields =
       *new ListFields{{"name", ListField::Kind::kText},
                       {"size", ListField::Kind::kNumber},
-                      {"open", ListField::Kind::kTruth},
+                      {"open", ListField::Kind::kBool},
                       {"time", ListField::Kind::kTime},
                       {"state", ListField::Kind::kName, {"", "GOOD", "", "BAD", "SO_SO"}},
                       {"never", ListField::Kind::kTime},
                       {"note", ListField::Kind::kText},
                       {"zero", ListField::Kind::kNumber},
-                      {"shut", ListField::Kind::kTruth},
+                      {"shut", ListField::Kind::kBool},
                       {"unsaid", ListField::Kind::kName, {"", "GOOD"}},
                       {"labels.", ListField::Kind::kText}};
   return fields;

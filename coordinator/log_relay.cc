@@ -117,7 +117,7 @@ std::shared_ptr<LogTail> LogRelay::Open(const LogRequest& request, const std::ve
   return tail;
 }
 
-void LogRelay::AskAgain(const LogRequest& request, const std::shared_ptr<LogTail>& tail, bool last) {
+void LogRelay::RequestAgain(const LogRequest& request, const std::shared_ptr<LogTail>& tail, bool last) {
   std::vector<std::string> nodes;
   {
     MutexLock lock(&tail->mutex_);

@@ -103,11 +103,11 @@ class LogRelay {
   explicit LogRelay(NodeRegistry* nodes, LogLimits limits = {}) : nodes_(nodes), limits_(limits) {}
 
   // `awaits_logs`: the reader follows an attempt that may still be launching. An agent without a log keeps
-  // its place in the tail, and AskAgain() queries it again.
+  // its place in the tail, and RequestAgain() queries it again.
   std::shared_ptr<LogTail> Open(const LogRequest& request, const std::vector<std::string>& nodes,
                                 bool awaits_logs = false);
   // `last`: the final query, because nothing of the attempt will start any more.
-  void AskAgain(const LogRequest& request, const std::shared_ptr<LogTail>& tail, bool last);
+  void RequestAgain(const LogRequest& request, const std::shared_ptr<LogTail>& tail, bool last);
   // Called when the reader is done; stops its agents.
   void Close(const std::shared_ptr<LogTail>& tail);
 

@@ -79,10 +79,10 @@ TEST_F(LogRelayTest, AsksNodeWithoutLogAgainUntilLastQuery) {
   };
   has_none();
   EXPECT_EQ(last, Got::kNothingYet);
-  relay_.AskAgain(request, tail, /*last=*/false);
+  relay_.RequestAgain(request, tail, /*last=*/false);
   has_none();
   EXPECT_EQ(last, Got::kNothingYet);
-  relay_.AskAgain(request, tail, /*last=*/true);
+  relay_.RequestAgain(request, tail, /*last=*/true);
   has_none();
   EXPECT_EQ(last, Got::kEnd);
   EXPECT_EQ(tail->status().code(), absl::StatusCode::kNotFound);

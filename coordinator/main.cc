@@ -80,9 +80,8 @@ void DeclareSecurityFlags(CLI::App* app, Flags* flags) {
   app->add_option("--audit-log", server.audit_log,
                   "Append a JSON line to this file for each call with side effects")
       ->type_name("FILE");
-  app->add_option(
-         "--audit-log-mib", flags->audit_log_mib,
-         absl::StrCat("Rotate the audit log to FILE.1 at this size; keep the last ", kKeptAuditFiles))
+  app->add_option("--audit-log-mib", flags->audit_log_mib,
+                  absl::StrCat("Rotate the audit log to FILE.1 at this size; keep the last ", kMaxAuditFiles))
       ->capture_default_str()
       ->check(InRange(1, 1 << 20));
 }

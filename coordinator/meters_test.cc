@@ -108,7 +108,7 @@ TEST_F(MetersTest, RetryAfterFailureIsNotRestart) {
   FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
   for (const JobEvent event : {JobEvent::kPause, JobEvent::kResume}) Advance(event, 1);
   Launch({{"n0", 2}});
-  for (const JobEvent event : {JobEvent::kFail, JobEvent::kGiveUp, JobEvent::kAgain}) Advance(event, 1);
+  for (const JobEvent event : {JobEvent::kFail, JobEvent::kGiveUp, JobEvent::kUserRetry}) Advance(event, 1);
   Launch({{"n0", 2}});
   ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"in_place\"} 0");
 }
@@ -117,7 +117,7 @@ TEST_F(MetersTest, LaunchAfterPauseIsNotRestart) {
   Launch({{"n0", 2}});
   FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
   Launch({{"n0", 2}});
-  for (const JobEvent event : {JobEvent::kPause, JobEvent::kGone, JobEvent::kResume}) Advance(event, 1);
+  for (const JobEvent event : {JobEvent::kPause, JobEvent::kRanksGone, JobEvent::kResume}) Advance(event, 1);
   Launch({{"n1", 2}});
   ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"in_place\"} 1");
   ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"moved\"} 0");
@@ -125,7 +125,7 @@ TEST_F(MetersTest, LaunchAfterPauseIsNotRestart) {
 
 TEST_F(MetersTest, PauseIsNotRecovery) {
   for (const JobEvent event : {JobEvent::kLaunch, JobEvent::kReady, JobEvent::kFail, JobEvent::kPause,
-                               JobEvent::kGone, JobEvent::kResume, JobEvent::kLaunch, JobEvent::kReady})
+                               JobEvent::kRanksGone, JobEvent::kResume, JobEvent::kLaunch, JobEvent::kReady})
     Advance(event, 1);
   for (const char* phase : kRecoveryPhases) ExpectRecoveries(phase, 0);
 }

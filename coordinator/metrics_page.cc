@@ -46,14 +46,15 @@ double BytesOf(const std::string& state_dir) {
   return static_cast<double>(bytes);
 }
 
-// Ledger of a job up to `now`. Copies only the fields that PassTime reads, since spec and history are large.
+// Ledger of a job up to `now`. Copies only the fields that AdvanceLedger reads, since spec and history are
+// large.
 v1::Job::Ledger LedgerAt(absl::Time now, const v1::Job& job) {
   v1::Job bare;
   bare.set_state(job.state());
   bare.set_attempt(job.attempt());
   bare.set_create_unix_nanos(job.create_unix_nanos());
   *bare.mutable_ledger() = job.ledger();
-  PassTime(now, &bare);
+  AdvanceLedger(now, &bare);
   return bare.ledger();
 }
 
@@ -261,7 +262,7 @@ std::vector<MetricsPage::FileState> TlsFileStates(const TlsFiles& flags, const T
                                                   absl::Time trusted_not_after) {
   std::vector<MetricsPage::FileState> states;
   const auto add = [&](const std::string& flag, const std::string& path, absl::Time expiry) {
-    if (!path.empty()) states.push_back({flag, IsFaultOf(path, error), expiry});
+    if (!path.empty()) states.push_back({flag, IsErrorOfFile(path, error), expiry});
   };
   add(flags.trusted, files.trusted, trusted_not_after);
   add(flags.certificate, files.certificate, not_after);

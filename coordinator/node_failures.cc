@@ -20,7 +20,7 @@ bool JobIsSuspect(const v1::Job& job) {
   for (const v1::Job::FailedAttempt& each : job.failed_attempts()) {
     if (each.attempt() < job.failure().attempt() && each.cause() != v1::FAILURE_CAUSE_DRAINED) before = &each;
   }
-  return before != nullptr && AttemptsInVain(job) > 1 && before->node_at_fault() &&
+  return before != nullptr && AttemptsWithoutProgress(job) > 1 && before->node_at_fault() &&
          before->node() != job.failure().node();
 }
 

@@ -39,7 +39,7 @@ class NodeFailures {
   int64_t CountedAt(const std::string& node) const;  // Date of the failure that counts; 0: none.
 
   // A job ended well on the node, or a user confirmed that the node is sound.
-  void Forgive(const std::string& node) { failures_.erase(node); }
+  void ClearFailures(const std::string& node) { failures_.erase(node); }
 
  private:
   struct Failure {

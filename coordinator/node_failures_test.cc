@@ -87,7 +87,7 @@ TEST_F(NodeFailuresTest, ForgivesAfterAnHourOrASuccessfulJob) {
   EXPECT_EQ(Failure(&x_, "a"), "");
   now_ += absl::Minutes(61);
   EXPECT_EQ(Failure(&x_, "a"), "");
-  failures_.Forgive("a");
+  failures_.ClearFailures("a");
   EXPECT_EQ(Failure(&x_, "a"), "");
   EXPECT_NE(Failure(&x_, "a"), "");
 }

@@ -136,7 +136,7 @@ std::vector<std::string> NodeRegistry::ForgetLost(const AgentLease& lease, HasEn
   std::vector<std::string> forgotten;
   for (const auto& [last_seen, name] : lost) {
     const bool crowded = lost.size() - forgotten.size() > kMaxLostNodes;
-    if (!crowded && lease.now() - last_seen <= kLostNodeKept) break;
+    if (!crowded && lease.now() - last_seen <= kLostNodeRetention) break;
     nodes_.erase(name);
     forgotten.push_back(name);
   }

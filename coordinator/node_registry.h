@@ -4,8 +4,9 @@
 // restarts of the coordinator, because the store's generation is their upper half. A message of an earlier
 // stream is therefore never attributed to the current one. A second agent with the name of a connected node
 // is rejected; if the same agent (same `instance`) reconnects, its new stream replaces the old one. An agent
-// whose lease expired (agent_lease.h) has no stream and is lost. A lost node is listed for kLostNodeKept,
-// also across restarts of the coordinator, and then forgotten, because the name may never return.
+// whose lease expired (agent_lease.h) has no stream and is lost. A lost node is listed for
+// kLostNodeRetention, also across restarts of the coordinator, and then forgotten, because the name may never
+// return.
 //
 // Thread-safe.
 #pragma once
@@ -39,7 +40,7 @@ constexpr size_t kMaxNodes = 4096;
 constexpr size_t kMaxRegisterText = 256;
 
 // A lost node with unconfirmed ranks of a job that has not ended is retained beyond both limits.
-constexpr absl::Duration kLostNodeKept = absl::Hours(24);
+constexpr absl::Duration kLostNodeRetention = absl::Hours(24);
 // The nodes that were lost first are dropped first. The limit matters for clusters in which node names are
 // always new.
 constexpr size_t kMaxLostNodes = 1024;

@@ -111,7 +111,7 @@ TEST_F(NodeRegistryTest, ReadIntoUpdatesToCurrentState) {
   registry_.Touch("a", views.at("a").epoch);
   registry_.Detach("c", (*again)->epoch(), /*left=*/true);
   expect_known();
-  for (absl::Duration passed; passed < kLostNodeKept + kLost; passed += absl::Hours(1)) {
+  for (absl::Duration passed; passed < kLostNodeRetention + kLost; passed += absl::Hours(1)) {
     clock_.Advance(absl::Hours(1));
     lease_.BeginTick(clock_.Now());
   }
@@ -130,13 +130,13 @@ TEST_F(NodeRegistryTest, DisconnectedNodeIsAwaitedUntilLostUnlessItLeft) {
     ADD_FAILURE() << name;
     return false;
   };
-  const auto away = Attach(Info("away", "i1")), leaves = Attach(Info("leaves", "i1"));
+  const auto disconnected = Attach(Info("away", "i1")), leaves = Attach(Info("leaves", "i1"));
   NodeView before;
   before.info = Info("before", "i1");
   before.last_seen = clock_.Now() - absl::Hours(1);
   registry_.Restore(before);
   EXPECT_FALSE(known("away"));
-  registry_.Detach("away", (*away)->epoch());
+  registry_.Detach("away", (*disconnected)->epoch());
   registry_.Detach("leaves", (*leaves)->epoch(), /*left=*/true);
   registry_.EndSilentStreams(lease_);
   EXPECT_TRUE(known("away"));
@@ -317,7 +317,7 @@ TEST_F(NodeRegistryTest, KeepsLostNodeWithUnconfirmedRanks) {
   clock_.Advance(kLost);
   lease_.BeginTick(clock_.Now());
   EXPECT_EQ(ForgetLost(), std::vector<std::string>{"with-ended"});
-  clock_.Advance(kLostNodeKept);
+  clock_.Advance(kLostNodeRetention);
   lease_.BeginTick(clock_.Now());
   EXPECT_EQ(ForgetLost().size(), kMaxLostNodes);
   ASSERT_EQ(registry_.Snapshot().size(), 1u);

@@ -66,11 +66,12 @@ class OldLogsTest : public ::testing::Test {
   // It was connected, and the coordinator saw it disconnect.
   void LeaveBehind(const std::string& node) {
     Agent(node).reset();
-    for (bool away = false; !away; std::this_thread::yield()) {
+    for (bool disconnected = false; !disconnected; std::this_thread::yield()) {
       grpc::ClientContext context;
       v1::ListNodesResponse nodes;
       ASSERT_TRUE(stub_->ListNodes(&context, {}, &nodes).ok());
-      for (const v1::Node& each : nodes.nodes()) away = away || (each.name() == node && !each.connected());
+      for (const v1::Node& each : nodes.nodes())
+        disconnected = disconnected || (each.name() == node && !each.connected());
     }
   }
   // Reads the log of an attempt. `agent`, if set, is asked and has none.
@@ -116,10 +117,10 @@ TEST_F(OldLogsTest, NamesOnlyDisconnectedHostOfAttempt) {
   LeaveBehind("node-1");
   LeaveBehind("node-2");
   const auto agent = Agent("node-0");
-  const grpc::Status away = Tail(1, agent.get());
-  EXPECT_EQ(away.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_THAT(away.error_message(), HasSubstr("node-1"));
-  EXPECT_THAT(away.error_message(), Not(HasSubstr("node-2")));
+  const grpc::Status disconnected = Tail(1, agent.get());
+  EXPECT_EQ(disconnected.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(disconnected.error_message(), HasSubstr("node-1"));
+  EXPECT_THAT(disconnected.error_message(), Not(HasSubstr("node-2")));
 }
 
 // Regression: the response was an empty log.
@@ -171,7 +172,7 @@ TEST_F(OldLogsTest, OlderAgentDoesNotHideEvidenceOfOthers) {
   EXPECT_EQ(unknown.error_code(), grpc::StatusCode::FAILED_PRECONDITION)
       << "node-0 may have been one of its nodes";
   EXPECT_THAT(unknown.error_message(), HasSubstr("the agent of node node-0 is of release"));
-  EXPECT_FALSE(older->Heard(v1::CoordinatorMessage::kReadLogs));
+  EXPECT_FALSE(older->HasReceived(v1::CoordinatorMessage::kReadLogs));
 }
 
 // Regression: the user was asked to wait for a node that had no evidence, and not told which attempt hung.

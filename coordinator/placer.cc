@@ -94,7 +94,7 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
                                    HumanBytes(request.host_bytes)));
     } else if (const std::string why = NotAllowed(request, *node); !why.empty()) {
       parts.push_back(absl::StrCat(node->name, " ", why));
-    } else if (node->away) {
+    } else if (node->disconnected) {
       parts.push_back(absl::StrCat(node->name, " is not ready"));
     } else {
       parts.push_back(absl::StrCat(node->name, " has ", node->free_devices.size(), " of ", node->slots,
@@ -247,7 +247,7 @@ PlaceRequest RequestOf(const v1::JobSpec& filled) {
   request.selector = ParseSelector(resources.node_selector()).value_or(Selector());
   request.together = NodesTogether(filled);
   for (const v1::Variable& variable : filled.env()) {
-    if (!WhyAskAgents(variable.name()).empty()) request.env.push_back(variable.name());
+    if (!WhyNeedsAllowEnv(variable.name()).empty()) request.env.push_back(variable.name());
   }
   return request;
 }
@@ -259,7 +259,7 @@ MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& n
   std::vector<int64_t> offers;
   MemoryOffer offer;
   for (const NodeSlots& node : nodes) {
-    if (node.away || !CouldTake(any_memory, node)) continue;
+    if (node.disconnected || !CouldTake(any_memory, node)) continue;
     offers.push_back(node.bytes_per_slot > 0 ? node.bytes_per_slot : kNotKnown);
     offer.host_bytes = std::max(offer.host_bytes, node.host_bytes);
   }

@@ -51,7 +51,7 @@ struct NodeSlots {
   std::vector<int> free_devices;  // Local device indices, ascending.
   int slots = 0;
   std::vector<std::string> jobs;  // Jobs that hold the slots that are not free.
-  bool away = false;              // Disconnected within its lease; none of its slots counts as free.
+  bool disconnected = false;      // Disconnected within its lease; none of its slots counts as free.
   int64_t bytes_per_slot = 0;     // Memory for one rank; 0: unknown, assumed to suffice.
   int64_t host_bytes = 0;         // Host memory for all ranks, without subtracting running jobs; 0: as above.
   std::set<std::string> env;      // Patterns of --allow-env (base/rank_env.h).

@@ -216,9 +216,9 @@ TEST(Placer, PossibleCountsIdleAndReconnectingNodes) {
   EXPECT_TRUE(Place(Request(1, 2), {Node("a", 2, {0})}).possible);
   EXPECT_FALSE(Place(Request(1, 3), {Node("a", 2, {0})}).possible);
   EXPECT_FALSE(Place(Request(2, 2), {Node("a", 2, {0, 1})}).possible);
-  NodeSlots away = Node("b", 2, {});
-  away.away = true;
-  const PlaceDecision d = Place(Request(2, 2), {Node("a", 2, {0, 1}), away});
+  NodeSlots disconnected = Node("b", 2, {});
+  disconnected.disconnected = true;
+  const PlaceDecision d = Place(Request(2, 2), {Node("a", 2, {0, 1}), disconnected});
   EXPECT_TRUE(d.possible);
   EXPECT_FALSE(d.placed());
   EXPECT_THAT(d.reason, HasSubstr("a has 2 of 2 free, b is not ready"));
@@ -334,12 +334,12 @@ TEST(OfferTo, IsMemoryThatEnoughNodesHave) {
 }
 
 TEST(OfferTo, UsesConnectedNodesOfTheKind) {
-  NodeSlots away = Sized("away", 1, 500);
-  away.away = true;
+  NodeSlots disconnected = Sized("away", 1, 500);
+  disconnected.disconnected = true;
   NodeSlots other = Sized("other", 1, 500);
   other.device = v1::DEVICE_CUDA;
-  EXPECT_EQ(OfferTo(Request(1, 1), {away, other, Sized("a", 1, 90)}).bytes_per_rank, 90);
-  EXPECT_FALSE(OfferTo(Request(1, 1), {away, other}).firm);
+  EXPECT_EQ(OfferTo(Request(1, 1), {disconnected, other, Sized("a", 1, 90)}).bytes_per_rank, 90);
+  EXPECT_FALSE(OfferTo(Request(1, 1), {disconnected, other}).firm);
   EXPECT_FALSE(OfferTo(Request(0, 1), {Sized("a", 1, 90)}).firm) << "the rules reject an invalid spec";
 }
 

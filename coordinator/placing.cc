@@ -68,7 +68,7 @@ struct Reconciler::Placing {
 void Reconciler::PlaceQueued() {
   if (queue_.empty()) return ShowWaiting({});
   std::vector<NodeSlots> slots = SlotsNow();
-  QueueLook look = LookNow(slots);
+  QueueSnapshot look = SnapshotQueue(slots);
   if (QueueIsAsBefore(look)) return;
   Placing placing = {Reservations(std::move(slots)), RemainingQuotas(look.quotas, index_.held_ranks())};
   std::vector<v1::Job> notes;
@@ -90,19 +90,19 @@ void Reconciler::PlaceQueued() {
     absl::StatusOr<v1::Job> next = After(live, JobEvent::kNote, reason);
     if (next.ok()) notes.push_back(*std::move(next));
   }
-  StoreTold(std::move(notes));
+  StoreReported(std::move(notes));
   ShowWaiting(std::move(placing.waits));
   look.undone |= placing.plans > 0 || !placing.stores;
   look.wake = placing.wake;
   look.changes = index_.changes();
-  queue_look_ = std::move(look);
+  last_queue_ = std::move(look);
 }
 
-Reconciler::QueueLook Reconciler::LookNow(const std::vector<NodeSlots>& slots) const {
-  QueueLook look;
+Reconciler::QueueSnapshot Reconciler::SnapshotQueue(const std::vector<NodeSlots>& slots) const {
+  QueueSnapshot look;
   for (const NodeSlots& node : slots) {
     const auto view = views_.find(node.name);
-    look.nodes.emplace_back(node.name, view == views_.end() ? 0 : view->second.epoch, node.away,
+    look.nodes.emplace_back(node.name, view == views_.end() ? 0 : view->second.epoch, node.disconnected,
                             node.measured, node.free_devices, node.cordon);
   }
   if (parts_.quotas) look.quotas = parts_.quotas();
@@ -116,8 +116,8 @@ Reconciler::QueueLook Reconciler::LookNow(const std::vector<NodeSlots>& slots) c
 // retry delay ended. Conditions that end by time or by a running job's checkpoint (ranks that an agent
 // reports, the delay before a job shrinks, whether a job can be preempted) take effect at the next visit, at
 // most kLongQueueEvery later.
-bool Reconciler::QueueIsAsBefore(const QueueLook& now) const {
-  const QueueLook& last = queue_look_;
+bool Reconciler::QueueIsAsBefore(const QueueSnapshot& now) const {
+  const QueueSnapshot& last = last_queue_;
   return queue_.size() > kShortQueue && !last.undone && now.time < last.wake &&
          now.time - last.time < kLongQueueEvery && now.settled == last.settled &&
          now.changes == last.changes && now.nodes == last.nodes && now.quotas == last.quotas;
@@ -148,7 +148,7 @@ std::string Reconciler::PlaceNext(LiveJob* live, Placing* placing) {
     return kAwaitsAgents;
   }
   // It holds no place while those ranks are stopping either.
-  if (reason = WhatIsLeftOf(id); !reason.empty()) {
+  if (reason = LeftoversOf(id); !reason.empty()) {
     placing->Wait(id, WaitingForRest());
     return reason;
   }
@@ -258,7 +258,7 @@ std::string Reconciler::HeldReason(LiveJob* live, const PlaceRequest& request, R
 
 // Ranks of earlier attempts may be alive if a lost agent reconnected with them: launching would run two
 // attempts.
-std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
+std::string Reconciler::LeftoversOf(const std::string& id) const {
   const NodePart* left = nullptr;
   int attempt = 0;
   for (auto it = attempts_.lower_bound({id, 0}); it != attempts_.end() && it->first.job == id; ++it) {
@@ -277,7 +277,7 @@ std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
                       " have ended");
 }
 
-std::string Reconciler::MayBeLeftOf(const v1::Job& job) const {
+std::string Reconciler::PossibleLeftovers(const v1::Job& job) const {
   std::vector<std::string> lost = LostWithRanksOf(job.id());
   const std::string& node = job.failure().node();
   const bool of_last = job.failure().attempt() == job.attempt() && !node.empty();
@@ -305,7 +305,7 @@ EarlierAttempts Reconciler::EarlierAttemptsOf(const v1::Job& job) const {
   const bool starts_again = job.state() == v1::JOB_STATE_STARTING && job.attempt() > 1;
   if (leaves || starts_again) earlier.lost = LostWithRanksOf(job.id());
   if (starts_again) earlier.deleted.assign(job.deleted_hosts().begin(), job.deleted_hosts().end());
-  earlier.ending = leaves && !WhatIsLeftOf(job.id()).empty();
+  earlier.ending = leaves && !LeftoversOf(job.id()).empty();
   return earlier;
 }
 
@@ -394,7 +394,7 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bo
 void Reconciler::ResendLaunches(AttemptFacts* facts) {
   for (const std::string& node : facts->launches.TakeDue(lease_.now())) {
     const auto view = views_.find(node);
-    if (view == views_.end() || !IsHeard(view->second)) continue;
+    if (view == views_.end() || !HasReported(view->second)) continue;
     LogWarning("launch was not acknowledged; resending node=%s job=%s attempt=%d", node, facts->ref.job,
                facts->ref.attempt);
     SendLaunch(jobs_.at(facts->ref.job).job, facts->PartOf(node), /*again=*/true);
@@ -448,14 +448,14 @@ std::set<std::string> Reconciler::FullNodes() const {
 
 std::vector<NodeSlots> Reconciler::SlotsNow() const {
   std::vector<const NodeView*> usable;
-  std::vector<NodeSlots> away;
+  std::vector<NodeSlots> disconnected;
   for (const auto& [name, view] : views_) {
-    if (IsHeard(view)) {
+    if (HasReported(view)) {
       usable.push_back(&view);
     } else if (PresenceAt(name) != Presence::kLost) {
-      away.push_back(IdleSlots(view));
-      away.back().away = true;
-      away.back().free_devices.clear();
+      disconnected.push_back(IdleSlots(view));
+      disconnected.back().disconnected = true;
+      disconnected.back().free_devices.clear();
     }
   }
   std::vector<NodeSlots> slots = CountSlots(usable, attempts_);
@@ -463,7 +463,7 @@ std::vector<NodeSlots> Reconciler::SlotsNow() const {
     if (full_nodes_.count(node.name) > 0) node.free_devices.clear();
   }
   HoldForPreflights(&slots);
-  slots.insert(slots.end(), away.begin(), away.end());
+  slots.insert(slots.end(), disconnected.begin(), disconnected.end());
   cordons_.MarkIn(&slots);
   return slots;
 }

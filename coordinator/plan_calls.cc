@@ -53,9 +53,10 @@ grpc::Status JobService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*
                                  v1::PlanJobResponse* response) {
   if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
   const DeviceProfile given = FromProto(request->profile());
-  if (const absl::Status faults = CheckGiven(*request, given); !faults.ok()) return ToGrpc(faults);
+  if (const absl::Status violations = CheckGiven(*request, given); !violations.ok())
+    return ToGrpc(violations);
   const Plan plan = parts_.admission->Examine(request->spec(), given.budget_bytes()).plan;
-  if (!plan.accepted()) return ToGrpc(BadSpec(plan.faults));
+  if (!plan.accepted()) return ToGrpc(BadSpec(plan.violations));
   *response->mutable_plan() = ToProto(plan);
   const absl::Status predicted = GuardChecks([&] {
     AddPrediction(plan, request->has_profile() ? given : DefaultProfile(plan.spec.device),
@@ -76,9 +77,9 @@ absl::Status JobService::Search(grpc::ServerContext* context, const v1::SearchPl
   SearchOptions options;
   options.held = {request.hold().begin(), request.hold().end()};
   if (const Violations violations = CheckHeld(options.held); !violations.empty()) return BadSpec(violations);
-  const Ground ground = parts_.admission->GroundOf(request.spec());
-  if (!ground.faults.empty()) return BadSpec(ground.faults);
-  options.budget_bytes_per_rank = request.has_profile() ? given.budget_bytes() : ground.bytes_per_rank;
+  const PlanInputs inputs = parts_.admission->PlanInputsOf(request.spec());
+  if (!inputs.violations.empty()) return BadSpec(inputs.violations);
+  options.budget_bytes_per_rank = request.has_profile() ? given.budget_bytes() : inputs.bytes_per_rank;
   const absl::Time begin = parts_.clock->Now();
   const absl::Duration time = TimeFor(*context);
   options.spent = [&] {
@@ -86,9 +87,9 @@ absl::Status JobService::Search(grpc::ServerContext* context, const v1::SearchPl
     return absl::FDivDuration(parts_.clock->Now() - begin, time);
   };
   Searched searched = fsdpd::SearchPlans(
-      request.spec(), request.has_profile() ? given : DefaultProfile(ground.device), options);
+      request.spec(), request.has_profile() ? given : DefaultProfile(inputs.device), options);
   if (closing_) return absl::UnavailableError("search: cancelled because the coordinator is stopping");
-  if (HasErrors(searched.faults)) return BadSpec(searched.faults);
+  if (HasErrors(searched.violations)) return BadSpec(searched.violations);
   *search = std::move(searched.search);
   const bool named = request.spec().resources().has_memory_budget_bytes();
   search->set_budget_from_profile(options.budget_bytes_per_rank == 0 && !named &&

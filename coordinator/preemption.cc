@@ -8,7 +8,7 @@ namespace {
 
 std::vector<NodeSlots> Without(std::vector<NodeSlots> nodes, const std::vector<const Occupant*>& gone) {
   for (NodeSlots& node : nodes) {
-    if (node.away) continue;  // None of its slots is free.
+    if (node.disconnected) continue;  // None of its slots is free.
     for (const Occupant* occupant : gone) {
       const auto held = occupant->devices.find(node.name);
       if (held == occupant->devices.end()) continue;

@@ -96,7 +96,7 @@ TEST_F(PreemptionTest, KeepsJobsOnOtherNodes) {
 
 TEST_F(PreemptionTest, CountsNoSlotsOfDisconnectedNode) {
   Node("a");
-  nodes_[0].away = true;
+  nodes_[0].disconnected = true;
   Holds("low", 0, "a", {0, 1});
   EXPECT_THAT(Leave(1, 1, 5), IsEmpty());
 }

@@ -74,12 +74,12 @@ class Judge {
   }
 
   std::vector<std::string> Faults() {
-    if (!result_.error().empty()) faults_.push_back(result_.error());
+    if (!result_.error().empty()) violations_.push_back(result_.error());
     for (const v1::PreflightDevice& device : result_.devices()) {
       Rates(device);
       Driver(device);
     }
-    return std::move(faults_);
+    return std::move(violations_);
   }
 
  private:
@@ -88,9 +88,9 @@ class Judge {
     const std::optional<double> floor = FloorOf(device.name(), measure, floors_);
     // Also true for NaN, which fails every floor.
     if (!floor.has_value() || *floor <= 0 || measured / measure.units >= *floor) return;
-    faults_.push_back(absl::StrCat("device ", device.device(), ": ", measure.label, " ",
-                                   Number(measured / measure.units), " ", measure.unit, more, ", floor ",
-                                   Number(*floor)));
+    violations_.push_back(absl::StrCat("device ", device.device(), ": ", measure.label, " ",
+                                       Number(measured / measure.units), " ", measure.unit, more, ", floor ",
+                                       Number(*floor)));
   }
 
   void Rates(const v1::PreflightDevice& device) {
@@ -117,23 +117,23 @@ class Judge {
   void Driver(const v1::PreflightDevice& device) {
     const std::string prefix = absl::StrCat("device ", device.device(), ": ");
     if (device.uncorrected_ecc_errors() > 0)
-      faults_.push_back(absl::StrCat(prefix, device.uncorrected_ecc_errors(),
-                                     " uncorrected memory errors since its driver was loaded (want 0)"));
+      violations_.push_back(absl::StrCat(prefix, device.uncorrected_ecc_errors(),
+                                         " uncorrected memory errors since its driver was loaded (want 0)"));
     const double used = static_cast<double>(device.used_bytes()),
                  all = static_cast<double>(device.memory_bytes());
     if (all > 0 && used > kOthersMemory * all)
-      faults_.push_back(
+      violations_.push_back(
           absl::StrFormat("%s%.1f GiB of its memory in use by other processes (want at most %.1f)", prefix,
                           used / (1 << 30), kOthersMemory * all / (1 << 30)));
     if (device.has_nvlinks_up() && device.nvlinks_up() < most_links_)
-      faults_.push_back(absl::StrCat(prefix, device.nvlinks_up(), " NVLinks are up (want ", most_links_,
-                                     ", as of another device)"));
+      violations_.push_back(absl::StrCat(prefix, device.nvlinks_up(), " NVLinks are up (want ", most_links_,
+                                         ", as of another device)"));
   }
 
   const v1::PreflightResult& result_;
   const std::vector<PreflightFloor>& floors_;
   int most_links_ = 0;
-  std::vector<std::string> faults_;
+  std::vector<std::string> violations_;
 };
 
 }  // namespace

@@ -42,7 +42,7 @@ constexpr int kMostFaults = 3;  // Named in a cordon's reason; further ones are 
 
 constexpr char kRestarted[] = "the coordinator restarted; its nodes are selected again";
 
-std::string FaultsText(const v1::NodePreflight& preflight) {
+std::string ViolationsText(const v1::NodePreflight& preflight) {
   const int shown = std::min(preflight.violations_size(), kMostFaults);
   std::string text =
       absl::StrJoin(preflight.violations().begin(), preflight.violations().begin() + shown, "; ");
@@ -137,7 +137,7 @@ absl::Status Reconciler::Preflight(const std::string& node) {
   });
 }
 
-void Reconciler::Told(const std::string& node, const v1::PreflightResult& result) {
+void Reconciler::OnReport(const std::string& node, const v1::PreflightResult& result) {
   events_.Push([this, node, result] { TakePreflight(node, result); });
 }
 
@@ -180,10 +180,10 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   if (preflight.violations().empty() || (before.has_value() && !before->for_failed_attempts())) return;
   v1::Cordon cordon;
   if (before.has_value() && before->has_drain()) *cordon.mutable_drain() = before->drain();
-  cordon.set_reason(absl::StrCat("preflight: ", FaultsText(preflight)));
+  cordon.set_reason(absl::StrCat("preflight: ", ViolationsText(preflight)));
   cordon.set_unix_nanos(preflight.unix_nanos());
   cordon.set_automatic(true);
-  cordons_.SetAnyway(node, cordon);
+  cordons_.SetUnstored(node, cordon);
   LogWarning("node cordoned node=%s reason=%s", node, cordon.reason());
 }
 
@@ -202,7 +202,7 @@ bool Reconciler::TakeMeasuring(const std::string& node, bool still) {
 }
 
 // An agent that does not end hanging work within its limit has a device that the kernel does not release.
-void Reconciler::TendMeasurements() {
+void Reconciler::AdvanceMeasurements() {
   std::vector<std::pair<std::string, v1::PreflightResult>> overdue;
   for (auto it = measurements_.begin(); it != measurements_.end();) {
     const auto& [node, measurement] = *it;
@@ -248,8 +248,8 @@ std::string Reconciler::UnplacedReason(LiveJob* live) {
   return "";
 }
 
-void Reconciler::TendPreflights() {
-  TendMeasurements();
+void Reconciler::AdvancePreflights() {
+  AdvanceMeasurements();
   for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
     LiveJob& live = jobs_.at(id);
     const bool known = live.measured_here;
@@ -261,7 +261,7 @@ void Reconciler::TendPreflights() {
     }
     if (!live.measured.empty()) continue;
     // Since the placement, a lost agent may have reconnected with ranks of the job's last attempt.
-    if (const std::string rest = WhatIsLeftOf(id); !rest.empty()) {
+    if (const std::string rest = LeftoversOf(id); !rest.empty()) {
       if (rest != live.job.reason()) Commit(&live, JobEvent::kNote, rest).IgnoreError();
       continue;
     }

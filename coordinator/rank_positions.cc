@@ -4,7 +4,7 @@
 
 namespace fsdpd {
 
-bool TakeStand(int rank, const std::string& where, v1::Job* job) {
+bool TakePosition(int rank, const std::string& where, v1::Job* job) {
   if (where.empty() || where.size() > kMaxStandBytes) return false;
   auto* stands = job->mutable_positions();
   bool left = false;  // The rank had a previous position.
@@ -18,7 +18,7 @@ bool TakeStand(int rank, const std::string& where, v1::Job* job) {
   auto stand = std::find_if(stands->begin(), stands->end(),
                             [&](const v1::Job::Position& each) { return each.position() == where; });
   if (stand == stands->end()) {
-    if (stands->size() >= kMaxStands) return left;
+    if (stands->size() >= kMaxPositions) return left;
     stands->Add()->set_position(where);
     stand = stands->end() - 1;
   }

@@ -8,11 +8,11 @@
 
 namespace fsdpd {
 
-constexpr int kMaxStands = 32;              // A hang has few places; more means that ranks are running.
+constexpr int kMaxPositions = 32;           // A hang has few places; more means that ranks are running.
 constexpr size_t kMaxStandBytes = 2 << 10;  // The limit of agent.proto.
 
 // Records a rank's position in `job` and removes its previous one, even if the limit leaves no space for the
 // new one. Returns false if nothing changed.
-bool TakeStand(int rank, const std::string& where, v1::Job* job);
+bool TakePosition(int rank, const std::string& where, v1::Job* job);
 
 }  // namespace fsdpd

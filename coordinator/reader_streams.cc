@@ -31,7 +31,7 @@ absl::Status ReaderStreams::Take(const std::string& principal, ReaderKind kind) 
   return absl::OkStatus();
 }
 
-void ReaderStreams::GiveBack(const std::string& principal, ReaderKind kind) {
+void ReaderStreams::Release(const std::string& principal, ReaderKind kind) {
   MutexLock lock(&mutex_);
   --streams_;
   const auto it = by_principal_.find(principal);

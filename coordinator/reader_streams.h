@@ -36,7 +36,7 @@ class ReaderStreams {
     Place(ReaderStreams* streams, const std::string& principal, ReaderKind kind)
         : streams_(streams), principal_(principal), kind_(kind), status_(streams->Take(principal, kind)) {}
     ~Place() {
-      if (status_.ok()) streams_->GiveBack(principal_, kind_);
+      if (status_.ok()) streams_->Release(principal_, kind_);
     }
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
@@ -55,7 +55,7 @@ class ReaderStreams {
     int log_readers = 0;  // Included in streams.
   };
   absl::Status Take(const std::string& principal, ReaderKind kind);
-  void GiveBack(const std::string& principal, ReaderKind kind);
+  void Release(const std::string& principal, ReaderKind kind);
 
   Mutex mutex_;
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,7 +1,7 @@
 // The path of a job through the reconciler: Submitted() queues it (agent_events.cc), PlaceQueued() finds
 // nodes (placing.cc), Launch() stores that it starts, and SendLaunch() queues the order on each agent's
-// stream. Told() takes agents' reports about ranks (agent_events.cc). Advance() asks the verdict for their
-// effect, and stops, retries or ends the job.
+// stream. OnReport() takes agents' reports about ranks (agent_events.cc). Advance() asks the verdict for
+// their effect, and stops, retries or ends the job.
 #include "coordinator/reconciler.h"
 
 #include <absl/strings/match.h>
@@ -113,7 +113,7 @@ absl::Status Reconciler::Load() {
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
   old_forgotten_ = lease_.now();  // Agents that should forget these jobs too must reconnect first.
   for (v1::Job& job : jobs) {
-    GoOnWithTime(ledger_date_.Now(), &job);
+    ResumeLedger(ledger_date_.Now(), &job);
     if (job.deleted_hosts().empty()) {
       const std::vector<std::string> named = DeletedHostsIn(job.reason());
       job.mutable_deleted_hosts()->Assign(named.begin(), named.end());
@@ -197,11 +197,11 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   ReadPresence();
   AdvanceJobs();
   if (!Leads()) return;
-  TendStops();
+  AdvanceStops();
   full_nodes_ = FullNodes();
-  const bool all_noted = TendAwaiting();
-  TendPreflights();
-  TendDrains();
+  const bool all_noted = AdvanceAwaiting();
+  AdvancePreflights();
+  AdvanceDrains();
   OpenHealthyNodes();
   PlaceQueued();
   SaveRest();
@@ -210,7 +210,7 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   SendForgets();
   std::vector<const NodeView*> heard;
   for (const auto& [name, view] : views_) {
-    if (IsHeard(view) && measurements_.count(name) == 0 && full_nodes_.count(name) == 0)
+    if (HasReported(view) && measurements_.count(name) == 0 && full_nodes_.count(name) == 0)
       heard.push_back(&view);
   }
   std::vector<HeldDevices> held;
@@ -231,7 +231,7 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
 void Reconciler::BeginTick() {
   const absl::Duration still = lease_.BeginTick(parts_.clock->Now());
   if (still == absl::ZeroDuration()) return;
-  for (auto& [ref, facts] : attempts_) facts.WaitAgain(lease_.now());
+  for (auto& [ref, facts] : attempts_) facts.RestartWaits(lease_.now());
   for (auto& [node, measurement] : measurements_) {
     measurement.until += still;
     measurement.lost_at += still;
@@ -260,7 +260,7 @@ void Reconciler::ForgetNode(const std::string& node) {
 
 void Reconciler::ReadPresence() { parts_.nodes->ReadInto(&views_); }
 
-bool Reconciler::IsHeard(const NodeView& view) const {
+bool Reconciler::HasReported(const NodeView& view) const {
   const auto it = attached_.find(view.info.node());
   return view.connected && it != attached_.end() && it->second == view.epoch;
 }
@@ -270,20 +270,20 @@ Presence Reconciler::PresenceAt(const std::string& node) const {
   if (it != views_.end() && it->second.connected) return Presence::kConnected;
   const absl::Time heard = it == views_.end() ? absl::InfinitePast() : it->second.last_seen;
   if (lease_.Expected(heard)) return Presence::kExpected;
-  return lease_.Expired(heard) ? Presence::kLost : Presence::kAway;
+  return lease_.Expired(heard) ? Presence::kLost : Presence::kDisconnected;
 }
 
 void Reconciler::AdvanceJobs() {
   // Changes that cannot be stored are retried in the next tick.
-  for (const std::string& id : index_.In(JobIndex::View::kResuming)) GoOn(&jobs_.at(id), "").IgnoreError();
+  for (const std::string& id : index_.In(JobIndex::View::kResuming)) Requeue(&jobs_.at(id), "").IgnoreError();
   std::vector<v1::Job> notes;
   for (const std::string& id : index_.In(JobIndex::View::kLaunched)) Advance(id, &notes);
-  StoreTold(std::move(notes));
+  StoreReported(std::move(notes));
 }
 
 // Stores changes that require no further action in one write, because thousands of jobs may change when nodes
 // disconnect or reconnect together. Jobs that cannot be stored are judged again in the next tick.
-void Reconciler::StoreTold(std::vector<v1::Job> notes) {
+void Reconciler::StoreReported(std::vector<v1::Job> notes) {
   if (notes.empty()) return;
   std::vector<const v1::Job*> jobs;
   for (const v1::Job& job : notes) jobs.push_back(&job);
@@ -320,9 +320,9 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* notes) {
     if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_positions();
     if (verdict.failure.has_value() && verdict.failure->has_hang()) MoveHang(verdict.failure->hang(), job);
     if (!verdict.node.empty()) job->mutable_events()->rbegin()->set_node(verdict.node);
-    if (verdict.rewinds) NoteExcused(job);
-    if (verdict.rewinds) GoBack(job);
-    if (verdict.drained) ExcuseAttempt(job);
+    if (verdict.rewinds) NoteExcluded(job);
+    if (verdict.rewinds) Rewind(job);
+    if (verdict.drained) ExcludeAttempt(job);
     if (verdict.pause.has_value()) KeepPause(*verdict.pause, job);
     if (verdict.unconfirmed.has_value())
       job->mutable_pause()->mutable_unconfirmed()->Assign(verdict.unconfirmed->begin(),
@@ -333,7 +333,7 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* notes) {
     if (!IsEnded(job->state())) return;
     job->set_end_unix_nanos(EndOf(*job, *facts));
     const absl::Time ended = ledger_date_.Of(std::min(facts->LastEnd(), parts_.clock->Now()));
-    EndTime(std::max(ended, absl::FromUnixNanos(job->start_unix_nanos())), job);
+    EndLedger(std::max(ended, absl::FromUnixNanos(job->start_unix_nanos())), job);
   };
   const bool is_note = *verdict.event == JobEvent::kNote;
   // Ranks have returned, and readers must see that while the store still fails.
@@ -349,7 +349,7 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* notes) {
   if (!stored.ok() && (*verdict.event == JobEvent::kFail || is_urgent))
     stored = CommitUnstored(&live, *verdict.event, verdict.reason, stored, edit);
   // Its ranks are gone: readers see that the job waits for nothing else.
-  if (!stored.ok() && *verdict.event == JobEvent::kGone) {
+  if (!stored.ok() && *verdict.event == JobEvent::kRanksGone) {
     const std::string words = absl::StrCat(kWaitsForStore, verdict.reason);
     if (words != live.job.reason()) CommitUnstored(&live, JobEvent::kNote, words, stored).IgnoreError();
   }
@@ -367,7 +367,7 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* notes) {
 void Reconciler::PublishPositions() {
   for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
     LiveJob& live = jobs_.at(id);
-    if (std::exchange(live.new_stands, false)) parts_.board->Replace(Shown(live));
+    if (std::exchange(live.new_positions, false)) parts_.board->Replace(Shown(live));
   }
 }
 
@@ -417,7 +417,7 @@ void Reconciler::ShortenUselessSave(LiveJob* live, AttemptFacts* facts) {
   if (stored.ok()) BeginStop(facts, std::min(facts->stop->grace_ms, kStopGraceMs), reason);
 }
 
-void Reconciler::TendStops() {
+void Reconciler::AdvanceStops() {
   const absl::Time now = lease_.now();
   const auto presence = [this](const std::string& node) { return PresenceAt(node); };
   for (auto it = attempts_.begin(); it != attempts_.end();) {

@@ -120,7 +120,7 @@ class Reconciler {
   // As above; the drain continues in the background (draining.cc). FAILED_PRECONDITION if a job there would
   // lose all its progress.
   absl::Status Drain(const std::string& node, const std::string& reason, int64_t grace_ms, bool force);
-  // As above (remembering.cc). FAILED_PRECONDITION if its agent may reconnect, it hosts ranks or, without
+  // As above (node_records.cc). FAILED_PRECONDITION if its agent may reconnect, it hosts ranks or, without
   // `force`, ranks on it may still run.
   absl::Status DeleteNode(const std::string& node, bool force);
   const Cordons& cordons() const { return cordons_; }
@@ -136,13 +136,13 @@ class Reconciler {
   // A stream of `node` is up. REQUIRES: called before any other event of this stream.
   void Attached(const v1::Register& info, int64_t epoch);
   // `sent_unix_nanos` is the agent's clock, compared only with itself; 0 if unknown.
-  void Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos);
-  void Told(const std::string& node, const v1::Stopped& stopped);
-  void Told(const std::string& node, const v1::ComputeTimes& times);
-  void Told(const std::string& node, const v1::PreflightResult& result);
+  void OnReport(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos);
+  void OnReport(const std::string& node, const v1::Stopped& stopped);
+  void OnReport(const std::string& node, const v1::ComputeTimes& times);
+  void OnReport(const std::string& node, const v1::PreflightResult& result);
   // The attempt cannot continue, for a reason other than a rank's exit, as reported by `node`, one of its
   // hosts.
-  void Fault(const std::string& node, const AttemptRef& ref, const std::string& what);
+  void AttemptFailed(const std::string& node, const AttemptRef& ref, const std::string& what);
 
   // --- Owner ----------------------------------------------------------------------------------------------
   absl::Status Load();
@@ -154,7 +154,7 @@ class Reconciler {
   struct LiveJob {
     v1::Job job;
     bool progressed = false;                       // Has steps that are not stored.
-    bool new_stands = false;                       // Not shown to readers yet.
+    bool new_positions = false;                    // Not shown to readers yet.
     absl::Time not_before = absl::InfinitePast();  // Earliest launch of the next attempt.
     // Loaded without an attempt: if the state was restored from a backup, an agent may still host one.
     bool awaits_agents = false;
@@ -191,10 +191,11 @@ class Reconciler {
   static constexpr int kMaxPlansPerTick = 1;
 
   // State of a node: name, stream, disconnected, being measured, free devices, reason of the cordon.
-  using NodeLook = std::tuple<std::string, int64_t, bool, bool, std::vector<int>, std::optional<std::string>>;
+  using NodeSnapshot =
+      std::tuple<std::string, int64_t, bool, bool, std::vector<int>, std::optional<std::string>>;
   // Inputs of the last pass over the whole queue (placing.cc).
-  struct QueueLook {
-    std::vector<NodeLook> nodes;
+  struct QueueSnapshot {
+    std::vector<NodeSnapshot> nodes;
     RanksByProject quotas;
     int64_t changes = 0;  // Changes of index_.
     bool settled = false;
@@ -208,10 +209,10 @@ class Reconciler {
 
   // Runs `take` on the reconciler's thread and waits for its answer. `done` names the action in the error of
   // a stop.
-  absl::StatusOr<v1::Job> Ask(const std::string& done, std::function<void(const Answer&)> take);
-  // As Ask(), if the job's etag is still `etag` or `etag` is empty.
-  absl::StatusOr<v1::Job> AskOf(const std::string& id, const std::string& etag, const std::string& done,
-                                std::function<void(const Answer&)> take);
+  absl::StatusOr<v1::Job> Call(const std::string& done, std::function<void(const Answer&)> take);
+  // As Call(), if the job's etag is still `etag` or `etag` is empty.
+  absl::StatusOr<v1::Job> CallWithEtag(const std::string& id, const std::string& etag,
+                                       const std::string& done, std::function<void(const Answer&)> take);
   EventQueue::Event OwnTick();  // For requests; null if the reconciler has its own thread.
 
   // Agent events (agent_events.cc).
@@ -221,13 +222,13 @@ class Reconciler {
                   absl::Duration age);
   void TakeStepReport(AttemptFacts* facts, const v1::StepReport& step);
   void KeepWarnings(const v1::StepReport& step, LiveJob* live);
-  void TellReady(const AttemptFacts& facts, const LiveJob& live);
+  void ApplyReady(const AttemptFacts& facts, const LiveJob& live);
   void TakeCheckpoint(const std::string& node, const v1::SavedCheckpoint& saved, AttemptFacts* facts);
   void TakeRankZeroReady(const std::string& node, const v1::RankReady& ready, AttemptFacts* facts);
   void RefuseCheckpoint(const std::string& node, int64_t step, AttemptFacts* facts);
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
   void TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times);
-  void TakeRankStand(const v1::RankUpdate& update, const AttemptFacts& facts);
+  void TakeRankPosition(const v1::RankUpdate& update, const AttemptFacts& facts);
   // Returns false if rejected. `leftovers`: attempts that the node has reported before, of this registration
   // or retained.
   bool TakeUnwanted(const v1::Register& info, const AttemptRef& ref, int leftovers);
@@ -244,14 +245,14 @@ class Reconciler {
   absl::StatusOr<v1::Job> TakeDelete(const std::string& id, std::vector<std::string>* unconfirmed_nodes);
   void ForgetOldJobs();
   void SendForgets();
-  absl::Status GoOn(LiveJob* live, const std::string& reason);
+  absl::Status Requeue(LiveJob* live, const std::string& reason);
   absl::Status CheckDirectory(const v1::Job& ended);
   absl::Status RefuseEnded(const std::string& id, const char* what, const char* hint);
 
   // Awaiting (awaiting.cc).
   StateOfJob StatesFor(LiveJob* live);
-  bool TendAwaiting();
-  absl::Status TakeNews(LiveJob* live, const AfterNews& news);
+  bool AdvanceAwaiting();
+  absl::Status TakeDependencyChanges(LiveJob* live, const DependencyChanges& changes);
   absl::Status ReleaseAwaiting(const v1::Job& deleted);
 
   // Preempting (preempting.cc).
@@ -270,18 +271,18 @@ class Reconciler {
   void BeginTick();
   void AdvanceJobs();
   void Advance(const std::string& id, std::vector<v1::Job>* notes);
-  void StoreTold(std::vector<v1::Job> notes);
+  void StoreReported(std::vector<v1::Job> notes);
   void ReportStall(LiveJob* live, AttemptFacts* facts);
   void ShortenUselessSave(LiveJob* live, AttemptFacts* facts);
   void PublishPositions();
   void ShowSlowRanks();
-  void TendStops();
+  void AdvanceStops();
   Attempts::iterator CloseAttempt(Attempts::iterator it);  // Returns the next one.
   void PlaceQueued();
   void SaveRest();
   void MarkUnsaved(LiveJob* live);
 
-  // Remembering (remembering.cc).
+  // Remembering (node_records.cc).
   // Stored state of a node: stream generation; connected; left; time of the preflight and whether it is
   // accepted; jobs with unconfirmed ranks; time of the failure that counts; healthy since; revoked
   // certificate; whether it is being measured.
@@ -319,12 +320,12 @@ class Reconciler {
   absl::Status ClosePlan(LiveJob* live, int64_t offer_bytes);
   absl::Status GiveUp(LiveJob* live, const std::string& why);
   void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
-  QueueLook LookNow(const std::vector<NodeSlots>& slots) const;
-  bool QueueIsAsBefore(const QueueLook& now) const;
+  QueueSnapshot SnapshotQueue(const std::vector<NodeSlots>& slots) const;
+  bool QueueIsAsBefore(const QueueSnapshot& now) const;
   // For an idle job whose last attempt failed on a node that is still silent: text that names the node, or
   // "".
-  std::string MayBeLeftOf(const v1::Job& job) const;
-  std::string WhatIsLeftOf(const std::string& id) const;
+  std::string PossibleLeftovers(const v1::Job& job) const;
+  std::string LeftoversOf(const std::string& id) const;
   std::vector<std::string> LostWithRanksOf(const std::string& id) const;
   EarlierAttempts EarlierAttemptsOf(const v1::Job& job) const;
   PlaceDecision Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans);
@@ -359,9 +360,9 @@ class Reconciler {
   void RefusePreflight(const std::string& node, const v1::PreflightResult& result);
   void LoadMeasurement(const v1::Node& node);
   bool TakeMeasuring(const std::string& node, bool still);
-  void TendMeasurements();
+  void AdvanceMeasurements();
   void ShowMeasurements();
-  void TendPreflights();
+  void AdvancePreflights();
   std::string UnplacedReason(LiveJob* live);
   void HoldForPreflights(std::vector<NodeSlots>* slots) const;
   // Resizing (resizing.cc).
@@ -381,17 +382,17 @@ class Reconciler {
   void MarkStanding(v1::Node* node) const;
   void LoadStanding(const v1::Node& node);
   void ResumeHealth(const std::string& node, const std::string& instance);
-  bool OthersFellSilentWith(const std::string& node) const;
+  bool OthersDisconnectedWith(const std::string& node) const;
 
   // Draining (draining.cc).
-  std::vector<std::string> LosingBy(const std::string& node) const;
-  void TendDrains();
-  void HaveMove(LiveJob* live, const std::string& node, const v1::Cordon::Drain& drain);
+  std::vector<std::string> JobsLosingProgress(const std::string& node) const;
+  void AdvanceDrains();
+  void MoveJob(LiveJob* live, const std::string& node, const v1::Cordon::Drain& drain);
   bool HasNothing(const std::string& node) const;
   bool IsEmpty(const std::string& node) const;
-  void SayEmpty(const std::string& node, v1::Cordon cordon);
-  void SayNotEmpty(const std::string& node, v1::Cordon cordon);
-  void TakeBackEmpty(const std::string& node);
+  void MarkEmpty(const std::string& node, v1::Cordon cordon);
+  void MarkNotEmpty(const std::string& node, v1::Cordon cordon);
+  void RevertEmpty(const std::string& node);
 
   AttemptFacts& OpenAttempt(const v1::Job& job, bool recovered);
   AttemptFacts* FactsOf(const AttemptRef& ref);
@@ -406,7 +407,7 @@ class Reconciler {
   void ReadPresence();
   Presence PresenceAt(const std::string& node) const;
   // Whether its hosted ranks are known too. Before that its slots may be in use.
-  bool IsHeard(const NodeView& view) const;
+  bool HasReported(const NodeView& view) const;
   bool HasRefusedRanks(const std::string& node) const;
   std::set<std::string> FullNodes() const;
   std::vector<NodeSlots> SlotsNow() const;
@@ -425,7 +426,7 @@ class Reconciler {
   JobIndex index_;                           // Index of jobs_.
   std::set<std::string> unsaved_;            // Their checkpoints, plan or cancel could not be stored.
   std::set<QueuePlace> queue_;               // QUEUED jobs.
-  QueueLook queue_look_;                     // The last one.
+  QueueSnapshot last_queue_;                 // The last one.
   Attempts attempts_;                        // Until no node has ranks of them.
   std::map<std::string, int64_t> attached_;  // Node -> generation of the stream that TakeAttached() saw.
   std::map<std::string, NodeView> views_;    // As of this tick.
@@ -433,7 +434,7 @@ class Reconciler {
   int64_t newest_measurement_ = 0;                   // Its number.
   // By node: until when ranks may still run there that were not placed and were ordered to stop.
   std::map<std::string, absl::Time> refused_until_;
-  std::set<std::string> full_nodes_;        // FullNodes(), from this tick's TendStops() on.
+  std::set<std::string> full_nodes_;        // FullNodes(), from this tick's AdvanceStops() on.
   std::set<std::string> unrequested_from_;  // Nodes whose refused preflight results were logged.
   std::set<std::string> bad_times_from_;    // Nodes whose refused compute times were logged.
   NodeFailures node_failures_;

@@ -149,7 +149,7 @@ TEST_F(ReconcilerBackfillTest, BackfilledJobLeavesEvenIfItCannotSave) {
   v1::RankUpdate failed = Update("lent", 0);
   failed.mutable_saved()->set_step(3);
   failed.mutable_saved()->set_error("disk full");
-  reconciler_->Told(Job("lent").placements(0).node(), failed, 0);
+  reconciler_->OnReport(Job("lent").placements(0).node(), failed, 0);
   reconciler_->RunOnce();
   Finish("one");
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_PAUSING);

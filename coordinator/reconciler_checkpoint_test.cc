@@ -21,20 +21,20 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
     update.mutable_saved()->set_step(step);
     update.mutable_saved()->set_path("/runs/7/iter_" + std::to_string(step));
     update.mutable_saved()->set_error(error);
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   void ReadyAfter(const std::string& node, int64_t step, int attempt) {
     v1::RankUpdate update = Update("j", 0, attempt);
     update.mutable_ready()->mutable_restored()->set_step(step);
     update.mutable_ready()->mutable_restored()->set_path("/runs/7/iter_" + std::to_string(step));
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   void Step(const std::string& node, int64_t step, int attempt) {
     v1::RankUpdate update = Update("j", 0, attempt);
     update.mutable_step()->set_step(step);
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   // A bad step of rank 0 that rewinds the job.
@@ -47,7 +47,7 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
     bad->set_first_sample(first_sample);
     bad->set_end_sample(first_sample + 12);
     bad->set_rewind(true);
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   // Fails the attempt, and launches the next one after its delay.
@@ -77,7 +77,7 @@ TEST_F(ReconcilerCheckpointTest, JobWithCheckpointsRunsBeforeFirstSave) {
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   v1::RankUpdate ready = Update("j", 0, 2);
   ready.mutable_ready();
-  reconciler_->Told("a", ready, 0);
+  reconciler_->OnReport("a", ready, 0);
   Saved("a", 12, 2);
   const v1::Job job = Job("j");
   EXPECT_EQ(job.state(), v1::JOB_STATE_RUNNING);
@@ -104,7 +104,7 @@ TEST_F(ReconcilerCheckpointTest, InventedCheckpointsDoNotFillLog) {
   skipped.mutable_step()->mutable_bad_step();
   for (int64_t step = 1; step <= 1000; ++step) {
     skipped.mutable_step()->set_step(step);
-    reconciler_->Told("a", skipped, 0);
+    reconciler_->OnReport("a", skipped, 0);
     reconciler_->RunOnce();
   }
   EXPECT_EQ(lines.size(), 3u);
@@ -119,7 +119,7 @@ TEST_F(ReconcilerCheckpointTest, AcceptsOneOfManyInventedExports) {
   exported.mutable_saved()->set_step(1000000);
   for (int64_t date = 1; date <= 100; ++date) {
     exported.mutable_saved()->set_unix_nanos(date);
-    reconciler_->Told("a", exported, 0);
+    reconciler_->OnReport("a", exported, 0);
     reconciler_->RunOnce();
   }
   EXPECT_EQ(Job("j").event_count(), events + 1);
@@ -193,7 +193,7 @@ TEST_F(ReconcilerCheckpointTest, LogsFailedSaveAndExportAfterASave) {
   exported.mutable_saved()->set_format("hf");
   exported.mutable_saved()->set_step(1000000);
   exported.mutable_saved()->set_seconds(7);
-  reconciler_->Told("a", exported, 0);
+  reconciler_->OnReport("a", exported, 0);
   reconciler_->RunOnce();
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_THAT(lines[1], HasSubstr("step=2 seconds=0.0 omitted=0 error=No space left on device"));
@@ -443,13 +443,13 @@ TEST_F(ReconcilerCheckpointTest, WatchersSeeEachSkippedStep) {
   v1::RankUpdate update = Update("j", 0);
   update.mutable_step()->set_step(4);
   update.mutable_step()->mutable_bad_step()->set_step(4);
-  reconciler_->Told("a", update, 0);
+  reconciler_->OnReport("a", update, 0);
   reconciler_->RunOnce();
   v1::WatchJobResponse seen;
   while (!seen.has_job()) ASSERT_EQ(watch->Next(absl::ZeroDuration(), &seen), JobWatch::Got::kUpdate);
   EXPECT_EQ(seen.job().skipped_steps(), 1);
   EXPECT_EQ(seen.job().bad_steps(0).step(), 4);
-  reconciler_->Told("a", update, 0);  // Repeated.
+  reconciler_->OnReport("a", update, 0);  // Repeated.
   reconciler_->RunOnce();
   EXPECT_EQ(Job("j").skipped_steps(), 1);
 }

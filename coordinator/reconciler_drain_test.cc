@@ -22,14 +22,14 @@ class ReconcilerDrainTest : public ReconcilerCase {
     Ready(node, id, 0);
     v1::RankUpdate update = Update(id, 0);
     update.mutable_step()->set_step(9);
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   void Saved(const std::string& node, const std::string& id, int64_t step) {
     v1::RankUpdate update = Update(id, 0);
     update.mutable_saved()->set_step(step);
     update.mutable_saved()->set_path("/runs/" + id);
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   void Left(const std::string& node, const std::string& id) {
@@ -171,7 +171,7 @@ TEST_F(ReconcilerDrainTest, FailedSaveIsRecordedBeforeNodeIsEmpty) {
   v1::RankUpdate failed = Update("j", 0);
   failed.mutable_saved()->set_step(9);
   failed.mutable_saved()->set_error("No space left on device");
-  reconciler_->Told("a", failed, 0);
+  reconciler_->OnReport("a", failed, 0);
   Left("a", "j");
   Advance(absl::Seconds(2));
   EventQuery of_a;

@@ -172,7 +172,8 @@ TEST_F(ReconcilerElasticTest, SkipsWorldSizeWithoutValidPlan) {
     Plan plan;
     plan.resolved = WithDefaults(spec, nullptr);
     if (spec.resources().nodes() == 2)
-      plan.faults.push_back({"memory_over_budget", FaultLevel::kError, "resources", "too large", "", "", ""});
+      plan.violations.push_back(
+          {"memory_over_budget", ViolationLevel::kError, "resources", "too large", "", "", ""});
     return plan;
   };
   for (const char* node : {"a", "b", "c", "d"}) Attach(node, 1);

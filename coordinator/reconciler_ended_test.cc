@@ -53,7 +53,7 @@ TEST_F(ReconcilerEndedTest, RetryContinuesFailedJobWithAllAttempts) {
   Submit("j", 1, 1, /*max_attempts=*/2);
   v1::RankUpdate saved = Update("j", 0);
   saved.mutable_saved()->set_step(5);
-  reconciler_->Told("a", saved, 0);
+  reconciler_->OnReport("a", saved, 0);
   Fail(1);
   Advance(absl::Seconds(5));
   Fail(2);
@@ -118,7 +118,7 @@ TEST_F(ReconcilerEndedTest, RetryWaitsForDirectoryTakenByAnotherJob) {
   EXPECT_THAT(live.message(), HasSubstr("/runs/7 belongs to job k, which is starting"));
   v1::RankUpdate saved = Update("k", 0);
   saved.mutable_saved()->set_step(5);
-  reconciler_->Told("a", saved, 0);
+  reconciler_->OnReport("a", saved, 0);
   Exit("a", "k", 0, 0);
   Stopped("a", "k");
   ASSERT_EQ(StateOf("k"), v1::JOB_STATE_SUCCEEDED);

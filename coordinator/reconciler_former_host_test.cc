@@ -151,7 +151,7 @@ TEST_F(ReconcilerFormerHostTest, InvalidComputeTimesAreCountedAndLoggedOnce) {
     times.mutable_ranks(rank)->set_seconds(-1);
   }
   testing::internal::CaptureStderr();
-  for (int message = 0; message < 3; ++message) reconciler_->Told("b", times);
+  for (int message = 0; message < 3; ++message) reconciler_->OnReport("b", times);
   reconciler_->RunOnce();
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("rejected invalid compute times node=b job=j"));

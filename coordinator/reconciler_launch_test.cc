@@ -17,7 +17,7 @@ class ReconcilerLaunchTest : public ReconcilerCase {
   void Acknowledge(const std::string& node, const std::string& id, int first_rank, int attempt = 1) {
     v1::RankUpdate update = Update(id, first_rank, attempt);
     update.mutable_launch_acknowledged();
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   std::string Reason() { return Job("j").reason(); }
@@ -199,7 +199,7 @@ TEST_F(ReconcilerLaunchTest, DoesNotResendBeforeRegistrationIsProcessed) {
 TEST_F(ReconcilerLaunchTest, WaitRestartsAfterCoordinatorDidNotRun) {
   StartOn({"a"});
   Advance(absl::Seconds(50));
-  StandStill(absl::Minutes(2));
+  StallRank(absl::Minutes(2));
   Advance(absl::Seconds(30));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   Advance(absl::Seconds(31));

@@ -117,7 +117,7 @@ TEST_F(ReconcilerLeadTest, OversizedLaunchAfterPreflightReleasesNodes) {
     if (message.has_preflight()) result.set_number(message.preflight().number());
   }
   result.add_devices()->set_matmul_flops(1e12);
-  reconciler_->Told("a", result);
+  reconciler_->OnReport("a", result);
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("large"), v1::JOB_STATE_QUEUED);
   EXPECT_THAT(Job("large").reason(), HasSubstr("its launch cannot be stored: request is too large"));
@@ -141,7 +141,7 @@ TEST_F(ReconcilerLeadTest, StoresStepsAtConfiguredIntervalAndCheckpointsWithinAS
   const auto step = [this](int64_t number) {
     v1::RankUpdate update = Update("j", 0);
     update.mutable_step()->set_step(number);
-    reconciler_->Told("a", update, 0);
+    reconciler_->OnReport("a", update, 0);
     Advance(absl::Seconds(1));
   };
   int64_t stored = 0, writes = 0;
@@ -156,7 +156,7 @@ TEST_F(ReconcilerLeadTest, StoresStepsAtConfiguredIntervalAndCheckpointsWithinAS
   v1::RankUpdate saved = Update("j", 0);
   saved.mutable_saved()->set_step(90);
   saved.mutable_saved()->set_path("/runs/j");
-  reconciler_->Told("a", saved, 0);
+  reconciler_->OnReport("a", saved, 0);
   Advance(absl::Seconds(1));
   EXPECT_EQ(store_->Get("j")->checkpoints_size(), 1);
   EXPECT_EQ(store_->Get("j")->last_step().step(), 90);
@@ -173,7 +173,7 @@ TEST_F(ReconcilerLeadTest, OversizedJobDoesNotBlockOthers) {
   kept_->too_large = "large";
   v1::RankUpdate ready = Update("large", 0);
   ready.mutable_ready();
-  reconciler_->Told(of_large, ready, 0);
+  reconciler_->OnReport(of_large, ready, 0);
   Ready(of_small, "small", 0);  // In the same tick.
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(StateOf("large"), v1::JOB_STATE_STARTING) << "retried in each tick";
@@ -181,7 +181,7 @@ TEST_F(ReconcilerLeadTest, OversizedJobDoesNotBlockOthers) {
     v1::RankUpdate saved = Update(id, 0);
     saved.mutable_saved()->set_step(10);
     saved.mutable_saved()->set_path("/runs/j");
-    reconciler_->Told(node, saved, 0);
+    reconciler_->OnReport(node, saved, 0);
   }
   Advance(absl::Seconds(2));
   EXPECT_EQ(store_->Get("small")->checkpoints_size(), 1);

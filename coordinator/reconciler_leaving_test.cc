@@ -25,7 +25,7 @@ class ReconcilerLeavingTest : public ReconcilerCase {
     v1::RankUpdate update = Update("j", 0, attempt);
     update.mutable_saved()->set_step(step);
     update.mutable_saved()->set_path("/runs/7/iter_" + std::to_string(step));
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   void ReadyAfter(const std::string& node, int64_t step, int attempt,
@@ -33,7 +33,7 @@ class ReconcilerLeavingTest : public ReconcilerCase {
     v1::RankUpdate update = Update("j", 0, attempt);
     update.mutable_ready()->mutable_restored()->set_step(step);
     update.mutable_ready()->mutable_restored()->set_path(directory + "/iter_" + std::to_string(step));
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   // The last reason before the job was queued again, because a waiting job has a reason of its own.
@@ -152,7 +152,7 @@ TEST_F(ReconcilerLeavingTest, LeavingDuringOutageCostsNoAttempt) {
       v1::RankUpdate update = Update(id, rank);
       *update.mutable_exit() = exit;
       update.mutable_exit()->set_unix_nanos(then);
-      reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
+      reconciler_->OnReport(node, update, absl::ToUnixNanos(clock_.Wall()));
       reconciler_->RunOnce();
     };
     const auto peer_is_back = [&] {

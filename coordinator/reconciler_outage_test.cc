@@ -201,7 +201,7 @@ TEST_F(ReconcilerOutageTest, BackwardClockChangeDoesNotHideDeadAgent) {
 
 TEST_F(ReconcilerOutageTest, PauseOfCoordinatorLosesNoJob) {
   RunOn({"a", "b"});
-  StandStill(absl::Seconds(60));
+  StallRank(absl::Seconds(60));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   EXPECT_TRUE(nodes_->Snapshot()[0].connected);
   // The agents closed their streams, which is noticed now, and reconnect.
@@ -219,7 +219,7 @@ TEST_F(ReconcilerOutageTest, PauseOfCoordinatorLosesNoJob) {
 
 TEST_F(ReconcilerOutageTest, AgentThatDiedDuringPauseIsLostAfterGrace) {
   RunOn({"a"});
-  StandStill(absl::Seconds(60));
+  StallRank(absl::Seconds(60));
   Detach("a");
   outboxes_.clear();
   Advance(absl::Seconds(17));
@@ -231,14 +231,14 @@ TEST_F(ReconcilerOutageTest, JudgesFailureBeforePauseWithLaterArrivals) {
   StartOn({"a", "b"});
   v1::RankUpdate of_peer = Update("j", 0);
   of_peer.mutable_exit()->set_exit_code(1);
-  reconciler_->Told("a", of_peer, 0);
+  reconciler_->OnReport("a", of_peer, 0);
   reconciler_->RunOnce();
-  StandStill(absl::Seconds(60));
+  StallRank(absl::Seconds(60));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   v1::RankUpdate of_cause = Update("j", 1);
   of_cause.mutable_exit()->set_exit_code(1);
   of_cause.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
-  reconciler_->Told("b", of_cause, absl::ToUnixNanos(clock_.Wall() + absl::Seconds(61)));
+  reconciler_->OnReport("b", of_cause, absl::ToUnixNanos(clock_.Wall() + absl::Seconds(61)));
   Advance(absl::Seconds(1));
   EXPECT_EQ(Job("j").failure().rank(), 1);
 }
@@ -247,8 +247,8 @@ TEST_F(ReconcilerOutageTest, JudgesFailureQueuedDuringPauseAfterSettling) {
   StartOn({"a", "b"});
   v1::RankUpdate of_peer = Update("j", 0);
   of_peer.mutable_exit()->set_exit_code(1);
-  reconciler_->Told("a", of_peer, 0);
-  StandStill(absl::Seconds(60));
+  reconciler_->OnReport("a", of_peer, 0);
+  StallRank(absl::Seconds(60));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   Advance(absl::Seconds(1));
   EXPECT_EQ(Job("j").failure().rank(), 0);
@@ -308,7 +308,7 @@ TEST_F(ReconcilerOutageTest, EndDuringOutageKeepsItsTime) {
   const absl::Time ended = clock_.Wall();
   Advance(absl::Seconds(5));
   Attach("a", 1, {{"j", 1}});
-  reconciler_->Told("a", exit, 1000 + 5'000'000'000);
+  reconciler_->OnReport("a", exit, 1000 + 5'000'000'000);
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(Job("j").end_unix_nanos(), absl::ToUnixNanos(ended));
@@ -319,7 +319,7 @@ TEST_F(ReconcilerOutageTest, RejectsEndBeforeStart) {
   Advance(absl::Seconds(1));
   v1::RankUpdate exit = Update("j", 0);
   exit.mutable_exit()->set_unix_nanos(1);
-  reconciler_->Told("a", exit, 3600'000'000'000);
+  reconciler_->OnReport("a", exit, 3600'000'000'000);
   reconciler_->RunOnce();
   EXPECT_EQ(Job("j").end_unix_nanos(), Job("j").start_unix_nanos());
 }
@@ -543,7 +543,7 @@ class ReconcilerUnsentTest : public ReconcilerCase {
  protected:
   // Launches "j" on "a" and restarts the coordinator before the launch is read.
   void Die(int max_attempts = 1) {
-    agents_say_had_ = true;
+    agents_report_had_ = true;
     Attach("a", 1);
     Submit("j", 1, 1, max_attempts);
     ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
@@ -594,7 +594,7 @@ TEST_F(ReconcilerUnsentTest, NewAgentProcessIsNotResent) {
 
 TEST_F(ReconcilerUnsentTest, OlderAgentIsNotResent) {
   Die(/*max_attempts=*/2);
-  agents_say_had_ = false;
+  agents_report_had_ = false;
   Attach("a", 1);
   EXPECT_TRUE(LaunchesSent("a").empty());
   Advance(absl::Seconds(3));
@@ -602,7 +602,7 @@ TEST_F(ReconcilerUnsentTest, OlderAgentIsNotResent) {
 }
 
 TEST_F(ReconcilerUnsentTest, LaunchLostWithStreamIsResent) {
-  agents_say_had_ = true;
+  agents_report_had_ = true;
   Attach("a", 1);
   Submit("j", 1, 1);
   Detach("a");
@@ -623,7 +623,7 @@ TEST_F(ReconcilerUnsentTest, StoppingAttemptIsNotResent) {
 
 // The ranks that were launched on one of its nodes continue, and wait for the others.
 TEST_F(ReconcilerUnsentTest, ResendsOnlyToNodeWithoutLaunch) {
-  agents_say_had_ = true;
+  agents_report_had_ = true;
   StartOn({"a", "b"});
   Restart();
   had_ = {{"j", 1}};

@@ -37,7 +37,7 @@ class ReconcilerPauseTest : public ReconcilerCase {
     Tell(node, update);
   }
   void Tell(const std::string& node, const v1::RankUpdate& update) {
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   // Exit of a rank that was asked to leave.
@@ -488,7 +488,7 @@ TEST_F(ReconcilerPauseLostTest, CancelEndsJob) {
 // Regression: the node was forgotten after a day.
 TEST_F(ReconcilerPauseLostTest, NamesNodeOfEarlierAttemptUntilDeleted) {
   MoveFromAToB();
-  StandStill(kLostNodeKept + absl::Hours(1));
+  StallRank(kLostNodeRetention + absl::Hours(1));
   Advance(absl::Seconds(20));
   Saved("b", 20, 2);
   Pause("j").IgnoreError();

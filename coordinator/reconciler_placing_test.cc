@@ -16,13 +16,13 @@ class ReconcilerPlacingTest : public ReconcilerCase {
       Plan plan;
       plan.resolved = WithDefaults(spec, nullptr);
       plan.memory.peak_bytes = offer == 0 ? 100 : std::clamp<int64_t>(offer, 40, 100);
-      if (offer > 0 && offer < 40) plan.faults = {TooLarge()};
+      if (offer > 0 && offer < 40) plan.violations = {TooLarge()};
       return plan;
     };
   }
   static Violation TooLarge() {
     return {"memory_over_budget",
-            FaultLevel::kError,
+            ViolationLevel::kError,
             "resources.memory_budget_bytes",
             "a step needs 40 B",
             "",

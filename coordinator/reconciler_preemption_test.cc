@@ -40,7 +40,7 @@ class ReconcilerPreemptionTest : public ReconcilerCase {
     v1::RankUpdate update = Update(id, 0, attempt);
     update.mutable_saved()->set_step(step);
     update.mutable_saved()->set_path("/runs/" + id);
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   }
   void Left(const std::string& node, const std::string& id, int attempt = 1) {
@@ -92,7 +92,7 @@ TEST_F(ReconcilerPreemptionTest, KeepsNonPreemptibleUnsavableAndEqualJobs) {
   v1::RankUpdate failed = Update("sick", 0);
   failed.mutable_saved()->set_step(3);
   failed.mutable_saved()->set_error("disk full");
-  reconciler_->Told("a", failed, 0);
+  reconciler_->OnReport("a", failed, 0);
   reconciler_->RunOnce();
   SubmitWith("high", {5});
   Advance(absl::Minutes(1));

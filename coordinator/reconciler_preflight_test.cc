@@ -46,7 +46,7 @@ class ReconcilerPreflightTest : public ReconcilerCase {
       result.add_devices()->set_name("cpu");
       result.mutable_devices(0)->set_matmul_flops(tflops * 1e12);
     }
-    reconciler_->Told(node, result);
+    reconciler_->OnReport(node, result);
     reconciler_->RunOnce();
   }
   void SendUnrequested(const std::string& node, int64_t number) {
@@ -54,7 +54,7 @@ class ReconcilerPreflightTest : public ReconcilerCase {
     result.set_number(number);
     result.add_devices()->set_name("cpu");
     result.mutable_devices(0)->set_matmul_flops(1e12);
-    reconciler_->Told(node, result);
+    reconciler_->OnReport(node, result);
     reconciler_->RunOnce();
   }
   // Ends everything that runs there.
@@ -128,7 +128,7 @@ TEST_F(ReconcilerPreflightTest, ResultIsValidForADayAcrossRestart) {
   Submit("k", 1, 1);
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
   End("a", "k", 0);
-  StandStill(absl::Hours(24));
+  StallRank(absl::Hours(24));
   Advance(absl::Seconds(1));
   Submit("l", 1, 1);
   EXPECT_EQ(StateOf("l"), v1::JOB_STATE_PREFLIGHT);
@@ -337,7 +337,7 @@ TEST_F(ReconcilerPreflightTest, RestartInPlaceAndSharedNodeSkipPreflight) {
   Attach("a", 2);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Answer("a", 1);
-  StandStill(absl::Hours(25));
+  StallRank(absl::Hours(25));
   Advance(absl::Seconds(1));
   Submit("k", 1, 1);
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "j runs there";

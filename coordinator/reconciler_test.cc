@@ -202,8 +202,8 @@ TEST_F(ReconcilerTest, ShowsRunningBeforeFirstStep) {
   v1::RankUpdate ready = Update("j", 0), step = Update("j", 0);
   ready.mutable_ready();
   step.mutable_step()->set_step(1);
-  reconciler_->Told("a", ready, 0);  // Both within one tick.
-  reconciler_->Told("a", step, 0);
+  reconciler_->OnReport("a", ready, 0);  // Both within one tick.
+  reconciler_->OnReport("a", step, 0);
   reconciler_->RunOnce();
   std::vector<std::string> seen;
   v1::WatchJobResponse update;
@@ -261,14 +261,14 @@ TEST_F(ReconcilerTest, StepsHaveNoRevisionAndAreStoredWithinASecond) {
     v1::RankUpdate update = Update("j", 0);
     update.mutable_step()->set_step(step);
     update.mutable_step()->set_loss(6.0 - step);
-    reconciler_->Told("a", update, 0);
+    reconciler_->OnReport("a", update, 0);
   }
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);  // A step of rank 0 shows that all ranks run.
   EXPECT_EQ(Job("j").revision(), before + 1);
   v1::RankUpdate update = Update("j", 0);
   update.mutable_step()->set_step(4);
-  reconciler_->Told("a", update, 0);
+  reconciler_->OnReport("a", update, 0);
   reconciler_->RunOnce();
   EXPECT_EQ(Job("j").last_step().step(), 4);
   EXPECT_EQ(Job("j").first_loss(), 5.0);
@@ -281,13 +281,13 @@ TEST_F(ReconcilerTest, HangEndsAttemptAndNamesRankToAgents) {
   RunOn({"a", "b"});
   v1::RankUpdate update = Update("j", 0);
   update.mutable_no_progress()->set_no_progress_ms(31000);
-  reconciler_->Told("a", update, 0);
+  reconciler_->OnReport("a", update, 0);
   update.set_rank(1);
-  reconciler_->Told("a", update, 0);  // It does not exist.
+  reconciler_->OnReport("a", update, 0);  // It does not exist.
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   update.mutable_no_progress()->set_process(v1::PROCESS_STATE_STOPPED);
-  reconciler_->Told("b", update, 0);
+  reconciler_->OnReport("b", update, 0);
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   EXPECT_EQ(Job("j").failure().rank(), 1);
@@ -306,7 +306,7 @@ TEST_F(ReconcilerTest, ReportsStallUntilNextStep) {
     update.mutable_step()->set_step(number);
     update.mutable_step()->set_step_seconds(0.2);
     update.mutable_step()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
-    reconciler_->Told("a", update, 0);
+    reconciler_->OnReport("a", update, 0);
     reconciler_->RunOnce();
   };
   for (int number = 1; number <= 3; ++number) step(number);
@@ -381,13 +381,13 @@ TEST_F(ReconcilerTest, LocatesRanksOncePerStall) {
     update.mutable_step()->set_step(number);
     update.mutable_step()->set_step_seconds(0.2);
     update.mutable_step()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
-    reconciler_->Told("a", update, 0);
+    reconciler_->OnReport("a", update, 0);
     reconciler_->RunOnce();
   };
   const auto stand = [&](const std::string& node, int rank, const std::string& where) {
     v1::RankUpdate update = Update("j", rank);
     update.mutable_position()->set_position(where);
-    reconciler_->Told(node, update, 0);
+    reconciler_->OnReport(node, update, 0);
     reconciler_->RunOnce();
   };
   const auto asked = [&](const std::string& node) {
@@ -436,7 +436,7 @@ TEST_F(ReconcilerTest, RejectsOutdatedEtag) {
   v1::RankUpdate step = Update("j", 0);
   const std::string now = EtagOf(Job("j"));
   step.mutable_step()->set_step(1);
-  reconciler_->Told("a", step, 0);
+  reconciler_->OnReport("a", step, 0);
   reconciler_->RunOnce();
   EXPECT_EQ(EtagOf(Job("j")), now) << "a step is no change";
   EXPECT_TRUE(reconciler_->Cancel("j", "", 1000, now).ok());
@@ -450,10 +450,10 @@ TEST_F(ReconcilerTest, RejectsOutdatedEtag) {
 
 TEST_F(ReconcilerTest, RendezvousErrorFailsAttempt) {
   StartOn({"a"});
-  reconciler_->Fault("nobody", {"j", 1}, "what a node tells that has no part of the job");
+  reconciler_->AttemptFailed("nobody", {"j", 1}, "what a node tells that has no part of the job");
   reconciler_->RunOnce();
   EXPECT_NE(StateOf("j"), v1::JOB_STATE_STOPPING);
-  reconciler_->Fault("a", {"j", 1}, "rendezvous key 'k' was set twice with different values");
+  reconciler_->AttemptFailed("a", {"j", 1}, "rendezvous key 'k' was set twice with different values");
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   EXPECT_THAT(Job("j").failure().error(), HasSubstr("set twice"));
@@ -462,7 +462,8 @@ TEST_F(ReconcilerTest, RendezvousErrorFailsAttempt) {
 TEST_F(ReconcilerTest, InternalPlanErrorFailsOnlyItsJob) {
   plan_ = [](const v1::JobSpec&, int64_t) {
     Plan plan;
-    plan.faults = {{"compiler_bug", FaultLevel::kError, "spec", "resolve.cc:7: bytes > 0", "", "", ""}};
+    plan.violations = {
+        {"compiler_bug", ViolationLevel::kError, "spec", "resolve.cc:7: bytes > 0", "", "", ""}};
     return plan;
   };
   StartOn({"a", "b"});
@@ -489,7 +490,7 @@ TEST_F(ReconcilerTest, LaunchRejectedByStoppingAgentDoesNotCount) {
   refused.mutable_exit()->set_exit_code(126);
   refused.mutable_exit()->set_error("launch rejected: the agent is stopping");
   refused.mutable_exit()->set_agent_stopping(true);
-  reconciler_->Told("a", refused, absl::ToUnixNanos(clock_.Wall()));
+  reconciler_->OnReport("a", refused, absl::ToUnixNanos(clock_.Wall()));
   reconciler_->RunOnce();
   Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);

@@ -70,7 +70,7 @@ TEST_F(RecoveryTest, PauseAndRetryAreNotRecovery) {
   EXPECT_EQ(RecoveryOf(job_), std::nullopt);
   Advance(JobEvent::kFail, 1);
   Advance(JobEvent::kGiveUp, 1);
-  Advance(JobEvent::kAgain, 1);
+  Advance(JobEvent::kUserRetry, 1);
   Advance(JobEvent::kLaunch, 1);
   Advance(JobEvent::kReady, 1);
   EXPECT_EQ(RecoveryOf(job_), std::nullopt);
@@ -130,7 +130,7 @@ TEST_F(RecoveryTest, InterruptedReplayEndsAtInterruption) {
 
 TEST_F(RecoveryTest, NoReplayAfterUserRequest) {
   for (const JobEvent event :
-       {JobEvent::kPause, JobEvent::kGone, JobEvent::kResume, JobEvent::kLaunch, JobEvent::kReady})
+       {JobEvent::kPause, JobEvent::kRanksGone, JobEvent::kResume, JobEvent::kLaunch, JobEvent::kReady})
     Advance(event, 1);
   Step(20);
   EXPECT_EQ(ReplayOf(job_, 0, 20, now_), std::nullopt);

@@ -18,7 +18,7 @@ void Take(gpr_log_func_args* said) {
   static auto* const repeats = new Repeats;
   const std::string why = HandshakeError(said->message);
   if (why.empty()) return;
-  const std::optional<int64_t> others = repeats->Tell(why, absl::Now());
+  const std::optional<int64_t> others = repeats->Report(why, absl::Now());
   if (!others.has_value()) return;
   LogWarning("TLS handshake failed error=%s%s", why,
              *others > 0 ? absl::StrCat(" (and ", *others, " more since the last report)") : "");

@@ -123,14 +123,14 @@ std::unique_ptr<Leadership> Replica::TryLead(std::atomic<bool>* lost) {
   const absl::StatusOr<std::string> leader = Leadership::Leader(etcd_.get(), options_.prefix);
   if (!leader.ok()) {
     // Once per outage: etcd members report the same cause with different messages.
-    if (!std::exchange(etcd_away_, true)) LogWarning("%s", leader.status().message());
+    if (!std::exchange(etcd_unreachable_, true)) LogWarning("%s", leader.status().message());
     // The previous leader has lost its lease by now, or is about to.
     if (Now() - etcd_read_ >= options_.lease)
       standby_->Tell({"", absl::StrCat("etcd does not answer: ", leader.status().message()), true});
     return nullptr;
   }
   etcd_read_ = Now();
-  if (std::exchange(etcd_away_, false)) LogInfo("etcd answers again");
+  if (std::exchange(etcd_unreachable_, false)) LogInfo("etcd answers again");
   if (!leader->empty()) why_none_.clear();
   standby_->Tell({*leader, why_none_, false});
   if (!leader->empty() || Now() < not_before_) return nullptr;
@@ -148,8 +148,8 @@ std::unique_ptr<Leadership> Replica::TryLead(std::atomic<bool>* lost) {
 void Replica::LogNoLead(const absl::Status& why) {
   why_none_ = std::string(why.message());
   const bool known = std::exchange(no_lead_, why.code()) == why.code();
-  if (known && Now() < no_lead_said_ + kSayEvery) return;
-  no_lead_said_ = Now();
+  if (known && Now() < no_lead_logged_at_ + kSayEvery) return;
+  no_lead_logged_at_ = Now();
   LogWarning("cannot take leadership; retrying error=%s", why_none_);
 }
 

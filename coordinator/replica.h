@@ -56,14 +56,14 @@ class Replica {
 
   ReplicaOptions options_;
   const ServerFiles files_;
-  std::shared_ptr<EtcdClient> etcd_;                  // Shared with the metrics endpoint.
-  std::unique_ptr<Standby> standby_;                  // Null while leading.
-  bool etcd_away_ = false;                            // As logged.
-  absl::Time etcd_read_;                              // When it last answered.
-  std::string why_none_;                              // The value of LeaderSeen.why_no_leader.
-  absl::StatusCode no_lead_ = absl::StatusCode::kOk;  // Why leadership could not be taken, as logged.
-  absl::Time no_lead_said_ = absl::InfinitePast();    // When no_lead_ was logged.
-  absl::Time not_before_ = absl::InfinitePast();      // Time of the next attempt to lead.
+  std::shared_ptr<EtcdClient> etcd_;                     // Shared with the metrics endpoint.
+  std::unique_ptr<Standby> standby_;                     // Null while leading.
+  bool etcd_unreachable_ = false;                        // As logged.
+  absl::Time etcd_read_;                                 // When it last answered.
+  std::string why_none_;                                 // The value of LeaderSeen.why_no_leader.
+  absl::StatusCode no_lead_ = absl::StatusCode::kOk;     // Why leadership could not be taken, as logged.
+  absl::Time no_lead_logged_at_ = absl::InfinitePast();  // When no_lead_ was logged.
+  absl::Time not_before_ = absl::InfinitePast();         // Time of the next attempt to lead.
 };
 
 }  // namespace fsdpd

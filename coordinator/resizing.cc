@@ -71,7 +71,7 @@ PlaceDecision Reconciler::Shrink(LiveJob* live, const std::vector<NodeSlots>& no
       live->refused_worlds.insert(tried);
       continue;
     }
-    decision.reason = ShrunkWords(smaller, decision);
+    decision.reason = ShrunkReason(smaller, decision);
     live->job = std::move(smaller);
     MarkUnsaved(live);
     return decision;

@@ -7,13 +7,13 @@
 #include "base/log.h"
 #include "coordinator/agent_service.h"
 #include "coordinator/authorizer.h"
-#include "coordinator/course_board.h"
 #include "coordinator/guarded_api.h"
 #include "coordinator/job_service.h"
 #include "coordinator/public_server.h"
 #include "coordinator/slot_count.h"
 #include "coordinator/store/measured_store.h"
 #include "coordinator/store/sqlite_store.h"
+#include "coordinator/timeline_board.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd {
@@ -30,13 +30,13 @@ struct Server::Parts {
                     [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); },
                     [file = files.quotas.get()] { return file == nullptr ? RanksByProject() : file->Read(); },
                     given.page->meters()}),
-        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &courses, options.clock,
+        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &timelines, options.clock,
               given.page->meters()}),
         authorizer(
             files.security.tokens.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); },
             files.security.revoked.get()),
         api(&jobs, &authorizer, files.security.audit.get(), options.clock, files.page->meters()),
-        agents({{&nodes, &reconciler, &rendezvous, &logs, &traces, &courses, given.page->meters()},
+        agents({{&nodes, &reconciler, &rendezvous, &logs, &traces, &timelines, given.page->meters()},
                 &authorizer,
                 files.security.audit.get(),
                 options.clock}) {}
@@ -48,7 +48,7 @@ struct Server::Parts {
   JobBoard board;
   LogRelay logs;
   TraceRelay traces;
-  CourseBoard courses{&board};
+  TimelineBoard timelines{&board};
   Admission admission;
   Reconciler reconciler;
   JobService jobs;
@@ -79,7 +79,7 @@ absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
                            quotas = files.quotas, revoked = files.security.revoked] {
     std::vector<MetricsPage::FileState> states;
     if (port != nullptr) {
-      const auto [newest, fault] = port->NewestAndFault();
+      const auto [newest, fault] = port->NewestAndError();
       const TlsIdentity used = newest.value_or(TlsIdentity());
       states = TlsFileStates({"--tls-client-ca", "--tls-cert", "--tls-key"}, tls, fault, used.not_after,
                              used.trusted_not_after);

@@ -21,21 +21,21 @@ TEST(SpecShape, ReportsUnnamedEnumNumbers) {
   spec.mutable_fsdp()->mutable_outer()->set_strategy(static_cast<v1::Strategy>(99));
   spec.mutable_data()->add_tokens();
   spec.mutable_data()->add_tokens()->set_type(static_cast<v1::TokenType>(7));
-  const Violations faults = CheckShape(spec);
-  ASSERT_EQ(faults.size(), 2u);
-  EXPECT_EQ(faults[0].field, "data.tokens[1].type");
-  EXPECT_EQ(faults[1].field, "fsdp.outer.strategy");
-  EXPECT_THAT(faults[1].fix, HasSubstr("STRATEGY_NO_SHARD"));
+  const Violations violations = CheckShape(spec);
+  ASSERT_EQ(violations.size(), 2u);
+  EXPECT_EQ(violations[0].field, "data.tokens[1].type");
+  EXPECT_EQ(violations[1].field, "fsdp.outer.strategy");
+  EXPECT_THAT(violations[1].fix, HasSubstr("STRATEGY_NO_SHARD"));
 }
 
 TEST(SpecShape, ReportsPathOfUnknownField) {
   v1::JobSpec spec;
   auto* train = spec.mutable_train();
   train->GetReflection()->MutableUnknownFields(train)->AddVarint(500, 1);
-  const Violations faults = CheckShape(spec);
-  ASSERT_EQ(faults.size(), 1u);
-  EXPECT_EQ(faults[0].field, "train");
-  EXPECT_THAT(faults[0].reason, HasSubstr("500"));
+  const Violations violations = CheckShape(spec);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_EQ(violations[0].field, "train");
+  EXPECT_THAT(violations[0].reason, HasSubstr("500"));
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ grpc::Status StandbyApi::Refused(const char* method, const Context& context,
   if (audit_ == nullptr) return status;
   AuditRecord record;
   record.time = clock_->Wall();
-  record.nobody = !caller.ok();
+  record.unauthenticated = !caller.ok();
   if (caller.ok() && !caller->name.empty()) {
     record.who = caller->name;
     record.role = NameOf(caller->role);
@@ -88,7 +88,7 @@ grpc::Status StandbyApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJ
     if (absl::IsNotFound(job.status())) return JobNotFound(q->id());
     FSDPD_RETURN_IF_ERROR(job.status());
     FSDPD_RETURN_IF_ERROR(events_.AddTo({&*job}));
-    PassTime(clock_->Wall(), &*job);
+    AdvanceLedger(clock_->Wall(), &*job);
     AddEtag(&*job);
     *a->mutable_job() = *std::move(job);
     AddRevision(revision, c);
@@ -206,7 +206,7 @@ grpc::Status StandbyApi::PreflightNode(Context* c, const v1::PreflightNodeReques
 
 grpc::Status StandbyAgents::Attach(grpc::ServerContext* context,
                                    grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>*) {
-  const absl::Status shown = authorizer_->AskForCertificate(*context);
+  const absl::Status shown = authorizer_->RequireCertificate(*context);
   return ToGrpc(shown.ok() ? NotLeader(leader_()) : shown);
 }
 

@@ -21,7 +21,7 @@ absl::Status StreamPlaces::Take(const std::string& owner, int limit) {
   return absl::OkStatus();
 }
 
-void StreamPlaces::GiveBack(const std::string& owner) {
+void StreamPlaces::Release(const std::string& owner) {
   MutexLock lock(&mutex_);
   --taken_;
   const auto it = by_owner_.find(owner);

@@ -1,5 +1,5 @@
 // Limits of open agent streams: in total, and per certificate, so that one node cannot use up the streams of
-// the others. Call order: GiveBack() once for each Take() that returned OK.
+// the others. Call order: Release() once for each Take() that returned OK.
 //
 // Thread-safe.
 #pragma once
@@ -24,7 +24,7 @@ class StreamPlaces {
   // Reserves one stream of `owner`. RESOURCE_EXHAUSTED if the owner has `limit` open streams, or all owners
   // together have kMaxAgentStreams.
   absl::Status Take(const std::string& owner, int limit);
-  void GiveBack(const std::string& owner);
+  void Release(const std::string& owner);
 
  private:
   Mutex mutex_;

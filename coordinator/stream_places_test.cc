@@ -16,7 +16,7 @@ TEST(StreamPlaces, LimitsStreamsPerCertificate) {
     ASSERT_THAT(refused.message(), HasSubstr("certificate of 's2'"));
   }
   EXPECT_TRUE(places.Take("node-0", kMaxStreamsPerNode).ok());
-  places.GiveBack("s2");
+  places.Release("s2");
   EXPECT_TRUE(places.Take("s2", kMaxStreamsPerNode).ok());
 }
 
@@ -24,7 +24,7 @@ TEST(StreamPlaces, LimitsTotal) {
   StreamPlaces places;
   for (int i = 0; i < kMaxAgentStreams; ++i) ASSERT_TRUE(places.Take("", kMaxAgentStreams + 1).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(places.Take("node-0", 1)));
-  places.GiveBack("");
+  places.Release("");
   EXPECT_TRUE(places.Take("node-0", 1).ok());
 }
 

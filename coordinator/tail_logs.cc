@@ -62,7 +62,7 @@ absl::Status RejectOldAgents(const v1::Job& job, int32_t attempt, int32_t rank,
   } else {
     std::vector<NodeView> unasked = all;
     for (NodeView& view : unasked) view.connected = view.connected && !IsTooOld(view);
-    nodes = NodesAwayOf(job, attempt, unasked);
+    nodes = DisconnectedNodesOf(job, attempt, unasked);
   }
   for (const NodeView& view : all) {
     const std::string& node = view.info.node();
@@ -88,12 +88,14 @@ absl::Status EvidenceNotFound(const v1::TailLogsRequest& request, const v1::Job&
 // No ready node has the attempt's log, but nodes that are not ready may have it.
 absl::Status NotFoundOrUnavailable(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all,
                                    bool evidence, const absl::Status& not_found) {
-  const std::vector<std::string> away = NodesAwayOf(job, attempt, all);
-  if (away.empty()) return not_found;
-  const std::vector<std::string> named(away.begin(), away.begin() + std::min(away.size(), kMaxNodesNamed));
-  return absl::UnavailableError(absl::StrCat(
-      "no ready node ", evidence ? "has evidence of" : "has the log of", " attempt ", attempt, " of job ",
-      job.id(), "; not connected: ", absl::StrJoin(named, ", "), away.size() > named.size() ? ", ..." : ""));
+  const std::vector<std::string> disconnected = DisconnectedNodesOf(job, attempt, all);
+  if (disconnected.empty()) return not_found;
+  const std::vector<std::string> named(disconnected.begin(),
+                                       disconnected.begin() + std::min(disconnected.size(), kMaxNodesNamed));
+  return absl::UnavailableError(
+      absl::StrCat("no ready node ", evidence ? "has evidence of" : "has the log of", " attempt ", attempt,
+                   " of job ", job.id(), "; not connected: ", absl::StrJoin(named, ", "),
+                   disconnected.size() > named.size() ? ", ..." : ""));
 }
 
 }  // namespace
@@ -138,7 +140,7 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
       const bool launched = fresh.attempt() != attempt || fresh.state() != v1::JOB_STATE_STARTING;
       if (awaits_logs && (now - asked >= kStreamPoll || launched)) {
         asked = now;
-        parts_.logs->AskAgain(read, tail, /*last=*/launched);
+        parts_.logs->RequestAgain(read, tail, /*last=*/launched);
       }
     } else if (!lines.empty()) {
       over = now;

@@ -57,9 +57,9 @@ std::optional<TlsIdentity> TlsPort::Another() {
   return std::exchange(given_, true) ? std::nullopt : used_;
 }
 
-std::optional<TlsIdentity> TlsPort::Newest() { return NewestAndFault().first; }
+std::optional<TlsIdentity> TlsPort::Newest() { return NewestAndError().first; }
 
-std::pair<std::optional<TlsIdentity>, std::string> TlsPort::NewestAndFault() {
+std::pair<std::optional<TlsIdentity>, std::string> TlsPort::NewestAndError() {
   Reread();
   MutexLock lock(&mutex_);
   return {used_, last_error_};

@@ -34,7 +34,7 @@ class TlsPort final : public grpc::ServerCredentials {
   // The set to use for listeners other than gRPC; empty if none has been usable yet.
   std::optional<TlsIdentity> Newest();
   // Newest(), and why the current files cannot be used, so that it is an older set; "" if they can.
-  std::pair<std::optional<TlsIdentity>, std::string> NewestAndFault();
+  std::pair<std::optional<TlsIdentity>, std::string> NewestAndError();
 
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 

@@ -11,8 +11,8 @@ TraceWait::TraceWait(const v1::Job& job, const v1::TraceJobResponse::Order& orde
 
 std::vector<v1::TraceJobResponse::Trace> TraceWait::Next(absl::Duration timeout) {
   MutexLock lock(&mutex_);
-  if (told_.empty()) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
-  return std::exchange(told_, {});
+  if (reported_.empty()) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
+  return std::exchange(reported_, {});
 }
 
 int64_t TraceWait::missing() const {
@@ -26,7 +26,7 @@ void TraceWait::Take(const std::string& node, const v1::TraceResult& traced) {
   if (!(attempt_ == AttemptRef{traced.job_id(), traced.attempt()}) || !of_order) return;
   MutexLock lock(&mutex_);
   if (!known_.insert({traced.rank(), step}).second) return;
-  v1::TraceJobResponse::Trace& told = told_.emplace_back();
+  v1::TraceJobResponse::Trace& told = reported_.emplace_back();
   told.set_node(node);
   told.set_rank(traced.rank());
   *told.mutable_trace() = traced.trace();

@@ -40,7 +40,7 @@ class TraceWait {
   int64_t ranks_ = 0;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<v1::TraceJobResponse::Trace> told_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::TraceJobResponse::Trace> reported_ ABSL_GUARDED_BY(mutex_);
   std::set<std::pair<int32_t, int64_t>> known_ ABSL_GUARDED_BY(mutex_);  // Rank and step.
 };
 

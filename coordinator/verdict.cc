@@ -35,7 +35,7 @@ constexpr char kDeletedNode[] = "deleted node ";
 constexpr char kLocks[] = " and lock checkpoint.dir; rank 0 waits up to 3 minutes for the lock";
 // A start that takes longer may be blocked by ranks of an earlier attempt, which hold the directory's lock.
 constexpr absl::Duration kPromptStart = absl::Seconds(5);
-constexpr absl::Duration kStillFor = absl::Milliseconds(kStillForgottenAfterMs);
+constexpr absl::Duration kNoProgressLimit = absl::Milliseconds(kNoProgressExpiryMs);
 // The others wait for a stopped rank within a step; report it once they have waited as long.
 constexpr absl::Duration kOthersStop = absl::Seconds(10);
 // An agent kills ranks when their grace is over, and confirms within seconds that nothing is left.
@@ -139,7 +139,7 @@ std::string ReasonOf(const v1::Job::Failure& failure) {
     return absl::StrCat("node ", failure.node(), " is leaving: rank ", failure.rank(),
                         " ended: ", failure.error());
   // The error already describes the agent's action.
-  const char* by_what = failure.stopped_by_agent() ? "" : ByWhat(failure.cause());
+  const char* by_what = failure.stopped_by_agent() ? "" : CauseText(failure.cause());
   return absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " failed", by_what, ": ",
                       failure.error());
 }
@@ -204,7 +204,7 @@ const v1::RankExit* FindAgentStop(const AttemptFacts& facts, const v1::RankExit&
   const RankFacts& failed = facts.ranks()[first.rank()];
   if (stopped->ended - failed.ended > kSameEvent) return nullptr;
   const bool one_node = facts.PartOfRank(first.rank()) == facts.PartOfRank(stopped->exit->rank());
-  const bool by_itself = one_node || (EndedFromOutside(first) && !Terminated(first));
+  const bool by_itself = one_node || (WasKilledExternally(first) && !Terminated(first));
   return by_itself && order(failed) < order(*stopped) ? nullptr : &*stopped->exit;
 }
 
@@ -217,7 +217,7 @@ const v1::RankExit* FindBadStep(const AttemptFacts& facts) {
   return nullptr;
 }
 
-bool IsSilent(Presence presence) { return presence == Presence::kAway || presence == Presence::kExpected; }
+bool IsSilent(Presence p) { return p == Presence::kDisconnected || p == Presence::kExpected; }
 
 // After the coordinator's start, no node is reported as silent before all had time to reconnect.
 bool ExpectsNodes(const AttemptFacts& facts, const PresenceOf& presence) {
@@ -242,7 +242,7 @@ std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const Prese
   const v1::RankExit* first = facts.FirstFailure();
   if (first != nullptr) {
     // Within the settling time the cause may still arrive, whatever else is wrong.
-    const bool of_another = IsConsequence(*first) && !EndedFromOutside(*first);
+    const bool of_another = IsConsequence(*first) && !WasKilledExternally(*first);
     const absl::Duration settle = of_another ? options.cause_settle : options.settle;
     if (!facts.AllExited() && now - facts.first_failure_seen() < settle) return std::nullopt;
     if (const v1::RankExit* bad = FindBadStep(facts)) return FailureOf(facts, *bad);
@@ -258,7 +258,7 @@ std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const Prese
 }
 
 bool IsStill(const RankFacts& rank, absl::Time now) {
-  return !rank.exit.has_value() && rank.still.has_value() && now - rank.still_heard < kStillFor;
+  return !rank.exit.has_value() && rank.still.has_value() && now - rank.no_progress_at < kNoProgressLimit;
 }
 
 // Long enough that the other ranks would have been reported too.
@@ -282,7 +282,7 @@ std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, int64_t stages
   for (const NodePart& part : facts.parts) {
     if (presence(part.node) != Presence::kConnected) return std::nullopt;
   }
-  std::vector<StillRank> ranks;
+  std::vector<StalledRank> ranks;
   for (size_t rank = 0; rank < facts.ranks().size(); ++rank) {
     const RankFacts& each = facts.ranks()[rank];
     const bool ended = each.exit.has_value();
@@ -359,10 +359,10 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     return {JobEvent::kReady, AllRun(facts), std::nullopt};
   }
   if (ExpectsNodes(facts, presence)) return verdict;
-  std::vector<std::string> away, revoked;
+  std::vector<std::string> disconnected, revoked;
   for (const NodePart& part : facts.parts) {
-    if (presence(part.node) != Presence::kAway) continue;
-    away.push_back(part.node);
+    if (presence(part.node) != Presence::kDisconnected) continue;
+    disconnected.push_back(part.node);
     if (part.revoked) revoked.push_back(part.node);
   }
   const bool waited = absl::StartsWith(job.reason(), kWaitsFor) ||
@@ -370,13 +370,13 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   const bool was_late = absl::StartsWith(job.reason(), kLaunchNotAcknowledged);
   const LateLaunches late = facts.launches.Late(now);
   const bool continues = job.state() == v1::JOB_STATE_RUNNING && facts.stepped_since_attached;
-  if (!away.empty()) {
+  if (!disconnected.empty()) {
     verdict.reason = absl::StrCat(
-        kWaitsFor, absl::StrJoin(away, ", "), " to reconnect; ",
+        kWaitsFor, absl::StrJoin(disconnected, ", "), " to reconnect; ",
         revoked.empty() ? absl::StrCat("the attempt ends after ",
                                        absl::ToDoubleSeconds(AgentLease::kLostAfter), " s without heartbeats")
                         : absl::StrCat("the certificate of ", absl::StrJoin(revoked, ", "), " is revoked"));
-    if (away.size() == 1) verdict.node = away.front();
+    if (disconnected.size() == 1) verdict.node = disconnected.front();
   } else if (!late.reason.empty() || was_late) {
     // With thousands of nodes, each acknowledgement would be an event.
     if (was_late && !late.reason.empty() && late.node.empty()) return verdict;
@@ -439,7 +439,7 @@ Verdict RetryAfterDrain(const v1::Job& job) {
 // Uses stored data only, so that a restarted coordinator decides alike.
 Verdict JudgeBadStep(const v1::Job& job, const std::string& why) {
   Verdict verdict;
-  const std::string no_rewind = WhyNotBack(job);
+  const std::string no_rewind = WhyNoRewind(job);
   if (!no_rewind.empty()) {
     verdict.event = JobEvent::kGiveUp;
     verdict.reason = absl::StrCat(why, "; ", no_rewind);
@@ -447,7 +447,7 @@ Verdict JudgeBadStep(const v1::Job& job, const std::string& why) {
   }
   verdict.event = JobEvent::kRetry;
   verdict.rewinds = true;
-  const v1::SampleRange range = RangeToPassOver(job);
+  const v1::SampleRange range = RangeToSkip(job);
   verdict.reason = absl::StrCat("attempt ", job.attempt(), " rewinds: ", why, "; the next one starts",
                                 NextStart(job).empty() ? "" : NextStart(job).substr(1), " and skips samples ",
                                 range.first(), " to ", range.end() - 1);
@@ -475,9 +475,9 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   v1::Job updated = job;
   // The rank that detected the bad step may report it after the attempt failed because of other ranks.
   const v1::RankExit* bad = FindBadStep(facts);
-  if (bad != nullptr && bad->bad_step().rewind() && !WantsToGoBack(job))
+  if (bad != nullptr && bad->bad_step().rewind() && !WantsRewind(job))
     *updated.mutable_failure() = FailureOf(facts, *bad);
-  if (WantsToGoBack(updated)) {
+  if (WantsRewind(updated)) {
     Verdict verdict =
         JudgeBadStep(updated, WithLost(ReasonOf(updated.failure()), LostNodes(facts, presence)));
     verdict.failure = updated.failure();
@@ -503,7 +503,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   }
   if (known && job.failure().drained()) return RetryAfterDrain(job);
   v1::Job::Failure failure = verdict.failure.value_or(job.failure());
-  const std::string no_retry = WhyNoOther(job, &failure);
+  const std::string no_retry = WhyNoRetry(job, &failure);
   const int64_t allowed = AttemptsAllowed(job);
   if (!no_retry.empty()) {
     verdict.event = JobEvent::kGiveUp;
@@ -522,7 +522,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
     verdict.reason = AppendConsequence(
         absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why),
         absl::StrCat("the next one starts ", start, NextStart(job)));
-  } else if (facts.recovered && !facts.AnySign() && job.attempt() < allowed + kMaxSwallowedLaunches) {
+  } else if (facts.recovered && !facts.HasAnySign() && job.attempt() < allowed + kMaxSwallowedLaunches) {
     // The coordinator ended between the decision and the launch: the job has lost nothing.
     verdict.event = JobEvent::kRetry;
     verdict.reason =
@@ -563,7 +563,7 @@ std::string CancelledReason(const v1::Job& job, const AttemptFacts& facts, const
   if (!unresponsive.empty())
     absl::StrAppend(&gone, "; the agent of ", absl::StrJoin(unresponsive, ", "),
                     " acknowledged neither the launch nor the stop");
-  return absl::StrCat(WithLost(gone, lost), WhatIsSaved(job));
+  return absl::StrCat(WithLost(gone, lost), SavedStateText(job));
 }
 
 // Connected nodes that should have confirmed by now that nothing of the attempt is left.
@@ -595,12 +595,12 @@ Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const Pre
   if (silent.size() + unconfirmed.size() == 1) verdict.node = silent.empty() ? unconfirmed[0] : silent[0];
   if (!silent.empty() && !named) {
     verdict.reason = absl::StrCat(kSilent, absl::StrJoin(silent, ", "),
-                                  ", not heard from; ranks may still run there", WhatFollows(job));
+                                  ", not heard from; ranks may still run there", NextStepText(job));
   } else if (!unconfirmed.empty()) {
     verdict.reason =
         absl::StrCat(kSilent, absl::StrJoin(unconfirmed, ", "), ", connected but has not confirmed the stop ",
                      absl::FormatDuration(kConfirmsWithin), " after its grace; ranks may still run there",
-                     WhatFollows(job));
+                     NextStepText(job));
   } else if (silent.empty() &&
              (absl::StartsWith(job.reason(), kSilent) || absl::StartsWith(job.reason(), kWaitsForStore))) {
     verdict.reason =
@@ -626,13 +626,13 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
     return verdict;
   }
   if (lost.empty() || job.pause().resumes_automatically()) {
-    verdict.event = JobEvent::kGone;
+    verdict.event = JobEvent::kRanksGone;
     verdict.pause = PauseOf(job, WhyNotSaved(facts, presence), lost);
     AddFreedMemory(facts.parts, &*verdict.pause);
-    verdict.reason = PausedWords(job, *verdict.pause);
+    verdict.reason = PausedReason(job, *verdict.pause);
   } else if (!std::equal(lost.begin(), lost.end(), before.begin(), before.end())) {
     verdict.event = JobEvent::kNote;
-    verdict.reason = UnconfirmedWords(lost);
+    verdict.reason = UnconfirmedText(lost);
     verdict.unconfirmed = lost;
   }
   return verdict;
@@ -688,7 +688,7 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
                                           : NameSilentNodes(job, facts, presence, now);
     case v1::JOB_STATE_CANCELLING:
       if (!IsOver(facts, presence, now) || earlier.ending) return NameSilentNodes(job, facts, presence, now);
-      return {JobEvent::kGone, CancelledReason(job, facts, presence, earlier), std::nullopt};
+      return {JobEvent::kRanksGone, CancelledReason(job, facts, presence, earlier), std::nullopt};
     case v1::JOB_STATE_PAUSING:
       return JudgePausing(job, facts, presence, earlier, now);
     default:

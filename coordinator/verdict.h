@@ -29,7 +29,7 @@
 //     second case the coordinator's state was restored from a backup, and the next attempt is numbered after
 //     the newer one.
 //   * A launch that its agent reports as not delivered fails nothing and is resent
-//     (AttemptFacts::TakeNeverCame).
+//     (AttemptFacts::TakeUndeliveredLaunch).
 //
 // Effect on the job:
 //   * Attempts count from the newest checkpoint, including the attempt that committed it: a job that makes
@@ -67,8 +67,8 @@ inline constexpr char kWaitsForStore[] = "waiting only for the store: ";
 
 enum class Presence {
   kConnected,
-  kExpected,  // No message since the coordinator's start, and still within its time to reconnect.
-  kAway,      // No stream, but not yet lost.
+  kExpected,      // No message since the coordinator's start, and still within its time to reconnect.
+  kDisconnected,  // No stream, but not yet lost.
   kLost,
 };
 using PresenceOf = std::function<Presence(const std::string& node)>;
@@ -89,9 +89,9 @@ struct Verdict {
   bool refused = false;                      // kFail: the attempt counts as one of refused_launches.
   std::string node = {};                     // kNote: the node that the reason names, if any.
   int number_after = 0;                      // kRetry: if not 0, the argument of NumberAfter().
-  bool rewinds = false;                      // kRetry: rewinds by GoBack() of bad_steps.h.
+  bool rewinds = false;                      // kRetry: rewinds by Rewind() of bad_steps.h.
   bool drained = false;                      // kRetry: counts as one of drains_since_checkpoint.
-  std::optional<v1::Job::Pause> pause = {};  // kGone of a paused job: the argument of KeepPause().
+  std::optional<v1::Job::Pause> pause = {};  // kRanksGone of a paused job: the argument of KeepPause().
   // kNote of a job that stays PAUSING: the value of Job.Pause.unconfirmed_nodes.
   std::optional<std::vector<std::string>> unconfirmed = {};
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: delay of the next attempt.

@@ -58,10 +58,10 @@ class VerdictTest : public ::testing::Test {
     lane->set_instruction(instruction);
     lane->set_running(instruction > 0);
     lane->set_name("Gather layer.1");
-    ASSERT_TRUE(facts_.TakeStill(rank < 2 ? "node-0" : "node-1", rank, still, now_));
+    ASSERT_TRUE(facts_.TakeNoProgress(rank < 2 ? "node-0" : "node-1", rank, still, now_));
   }
   // A job that may rewind to the checkpoint of `step`, and has no other attempt.
-  void GoesBackTo(int64_t step) {
+  void RewindsTo(int64_t step) {
     job_.mutable_spec()->mutable_restart()->set_max_attempts(1);
     job_.mutable_spec()->mutable_train()->set_global_batch(12);
     job_.mutable_spec()->mutable_train()->mutable_on_nonfinite()->set_action(v1::STEP_ACTION_REWIND);
@@ -132,7 +132,7 @@ TEST_F(VerdictTest, HangsWhenNoRankProgresses) {
 
 TEST_F(VerdictTest, ProgressOrOldReportIsNotAHang) {
   for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
-  facts_.TakeStill("node-1", 3, v1::RankNoProgress(), now_);
+  facts_.TakeNoProgress("node-1", 3, v1::RankNoProgress(), now_);
   EXPECT_FALSE(JudgeNow().event.has_value());
   Still(3, 1);
   now_ += absl::Seconds(15);
@@ -141,10 +141,10 @@ TEST_F(VerdictTest, ProgressOrOldReportIsNotAHang) {
 
 TEST_F(VerdictTest, NoHangWhileNodeIsDisconnectedOrCoordinatorPaused) {
   for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
-  presence_["node-0"] = Presence::kAway;
+  presence_["node-0"] = Presence::kDisconnected;
   EXPECT_THAT(JudgeNow().reason, HasSubstr("waits for the agent of node-0"));
   presence_.clear();
-  facts_.WaitAgain(now_);
+  facts_.RestartWaits(now_);
   EXPECT_FALSE(JudgeNow().event.has_value());
 }
 
@@ -162,17 +162,17 @@ TEST_F(VerdictTest, StoppedRankIsAHangAfterOthersWaited) {
   stopped.set_limit_ms(30000);
   stopped.set_process(v1::PROCESS_STATE_STOPPED);
   stopped.set_no_progress_ms(39000);
-  facts_.TakeStill("node-0", 1, stopped, now_);
+  facts_.TakeNoProgress("node-0", 1, stopped, now_);
   EXPECT_FALSE(JudgeNow().event.has_value());
   stopped.set_no_progress_ms(41000);
-  facts_.TakeStill("node-0", 1, stopped, now_);
+  facts_.TakeNoProgress("node-0", 1, stopped, now_);
   EXPECT_EQ(JudgeNow().failure->rank(), 1);
   EXPECT_EQ(JudgeNow().failure->hang().kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
 }
 
 // Rank 0 lost its peers' connections because of rank 3's end, and is heard first.
 TEST_F(VerdictTest, RewindIsTheCauseDespiteOtherFailures) {
-  GoesBackTo(6);
+  RewindsTo(6);
   Exit(0, 1, 1);
   ExitByBadStep();
   EXPECT_FALSE(JudgeNow().event.has_value()) << "another cause may still arrive";
@@ -202,7 +202,7 @@ TEST_F(VerdictTest, RewindIsTheCauseDespiteOtherFailures) {
 
 // The attempt had failed by what rank 0 reported, 300 ms before rank 3 could report the cause.
 TEST_F(VerdictTest, LateRewindReportIsStillTheCause) {
-  GoesBackTo(6);
+  RewindsTo(6);
   Exit(0, 1, 1);
   now_ += options_.settle;
   const Verdict failed = JudgeNow();
@@ -378,7 +378,7 @@ TEST_F(VerdictTest, LaunchRejectedByStoppingAgentDoesNotCount) {
 }
 
 TEST_F(VerdictTest, ReportsAllAgentsBackUntilNextStep) {
-  presence_["node-1"] = Presence::kAway;
+  presence_["node-1"] = Presence::kDisconnected;
   job_.set_reason(JudgeNow().reason);
   presence_["node-1"] = Presence::kConnected;
   facts_.stepped_since_attached = true;
@@ -480,7 +480,7 @@ TEST_F(VerdictTest, StopLongAfterFailureIsAConsequence) {
 
 TEST_F(VerdictTest, DyingNodeIsTheCauseThoughPeersFailedFirst) {
   Exit(1, 1, 1000);
-  presence_["node-1"] = Presence::kAway;
+  presence_["node-1"] = Presence::kDisconnected;
   now_ += 10 * options_.settle;
   EXPECT_NE(JudgeNow().event, JobEvent::kFail);
   presence_["node-1"] = Presence::kLost;
@@ -496,7 +496,7 @@ TEST_F(VerdictTest, DyingNodeIsTheCauseThoughPeersFailedFirst) {
 
 TEST_F(VerdictTest, JudgesFailureOnceDisconnectedNodeReturned) {
   Exit(1, 1, 1000);
-  presence_["node-1"] = Presence::kAway;
+  presence_["node-1"] = Presence::kDisconnected;
   now_ += options_.settle;
   EXPECT_NE(JudgeNow().event, JobEvent::kFail);
   presence_["node-1"] = Presence::kConnected;
@@ -521,7 +521,7 @@ TEST_F(VerdictTest, ReportsSignalOfRankWithoutError) {
 }
 
 TEST_F(VerdictTest, WaitsForDisconnectedNodeAndFailsForLostNode) {
-  presence_["node-1"] = Presence::kAway;
+  presence_["node-1"] = Presence::kDisconnected;
   Verdict verdict = JudgeNow();
   EXPECT_EQ(verdict.event, JobEvent::kNote);
   EXPECT_EQ(verdict.reason,
@@ -544,7 +544,7 @@ TEST_F(VerdictTest, BlamesNodeThatIsLostAloneWhileCoordinatorRan) {
     ASSERT_TRUE(JudgeNow().failure.has_value());
     EXPECT_EQ(JudgeNow().failure->cause(), v1::FAILURE_CAUSE_NODE);
     EXPECT_EQ(JudgeNow().failure->node_at_fault(), !recovered) << "it is unknown which node was disconnected";
-    presence_["node-0"] = Presence::kAway;
+    presence_["node-0"] = Presence::kDisconnected;
     EXPECT_FALSE(JudgeNow().failure->node_at_fault()) << "both are lost: a network failure";
   }
 }
@@ -688,11 +688,11 @@ TEST_F(VerdictTest, LaunchLostInRestartDoesNotCount) {
 TEST_F(VerdictTest, CancellingWaitsForEveryNodeAndNamesLostOnes) {
   job_.set_state(v1::JOB_STATE_CANCELLING);
   facts_.TakeStopped("node-0");
-  presence_["node-1"] = Presence::kAway;
+  presence_["node-1"] = Presence::kDisconnected;
   EXPECT_EQ(JudgeNow().event, JobEvent::kNote);
   presence_["node-1"] = Presence::kLost;
   const Verdict verdict = JudgeNow();
-  EXPECT_EQ(verdict.event, JobEvent::kGone);
+  EXPECT_EQ(verdict.event, JobEvent::kRanksGone);
   EXPECT_THAT(verdict.reason, HasSubstr("node-1 is lost"));
 }
 

@@ -21,7 +21,7 @@ Waiting Of(Waiting::Code code, const std::string& remedy) {
 }
 
 void MakeIdle(NodeSlots* node) {
-  node->away = false;
+  node->disconnected = false;
   node->free_devices.clear();
   for (int device = 0; device < node->slots; ++device) node->free_devices.push_back(device);
 }
@@ -33,7 +33,7 @@ std::vector<NodeSlots> AllIdle(std::vector<NodeSlots> nodes) {
 
 std::vector<NodeSlots> AllBack(std::vector<NodeSlots> nodes) {
   for (NodeSlots& node : nodes) {
-    if (node.away) MakeIdle(&node);
+    if (node.disconnected) MakeIdle(&node);
   }
   return nodes;
 }
@@ -77,11 +77,11 @@ Waiting ForRanks(const std::vector<NodeSlots>& nodes) {
 
 Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
   std::vector<NodeSlots> of_kind;
-  std::vector<std::string> away;
+  std::vector<std::string> disconnected;
   for (const NodeSlots& node : nodes) {
     if (node.device != request.device) continue;
     of_kind.push_back(node);
-    if (node.away) away.push_back(node.name);
+    if (node.disconnected) disconnected.push_back(node.name);
   }
   const char* kind = request.device == v1::DEVICE_CPU ? "cpu" : "cuda";
   if (of_kind.empty())
@@ -108,7 +108,7 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
     return Of(Waiting::CODE_MEMORY,
               "agents with more memory per rank; or submit it again to plan it for the present ones");
   if (Place(request, AllBack(of_kind)).placed())
-    return Of(Waiting::CODE_NODES_NOT_READY, absl::StrCat("the reconnect of ", Names(away)));
+    return Of(Waiting::CODE_NODES_NOT_READY, absl::StrCat("the reconnect of ", Names(disconnected)));
   return ForRanks(of_kind);
 }
 

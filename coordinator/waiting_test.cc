@@ -105,12 +105,12 @@ TEST(Waiting, ForPreflight) {
 }
 
 TEST(Waiting, ForDisconnectedNode) {
-  NodeSlots away = Node("b", 1, {});
-  away.away = true;
-  const Waiting waiting = WaitingToBePlaced(Request(2, 1), {Node("a", 1, {0}), away});
+  NodeSlots disconnected = Node("b", 1, {});
+  disconnected.disconnected = true;
+  const Waiting waiting = WaitingToBePlaced(Request(2, 1), {Node("a", 1, {0}), disconnected});
   EXPECT_EQ(waiting.code(), Waiting::CODE_NODES_NOT_READY);
   EXPECT_EQ(waiting.remedy(), "the reconnect of b");
-  EXPECT_EQ(WaitingToBePlaced(Request(2, 1), {Node("a", 1, {}), away}).code(), Waiting::CODE_SLOTS)
+  EXPECT_EQ(WaitingToBePlaced(Request(2, 1), {Node("a", 1, {}), disconnected}).code(), Waiting::CODE_SLOTS)
       << "its reconnect would not suffice";
 }
 

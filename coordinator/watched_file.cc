@@ -27,7 +27,7 @@ bool WatchedFile::Stamp::operator==(const Stamp& other) const {
          modified_ns == other.modified_ns && changed_ns == other.changed_ns;
 }
 
-absl::StatusOr<WatchedFile::Stamp> WatchedFile::Look() const {
+absl::StatusOr<WatchedFile::Stamp> WatchedFile::Poll() const {
   struct stat stat = {};
   if (::stat(path_.c_str(), &stat) != 0) return ErrnoStatus(path_);
   if (S_ISDIR(stat.st_mode)) return ErrnoStatus(path_, EISDIR);
@@ -64,7 +64,7 @@ bool WatchedFile::Refresh() {
 // Reads the stamp first: a later write has another stamp and is read again.
 absl::Status WatchedFile::RereadLocked() {
   const std::optional<Stamp> taken = std::exchange(stamp_, std::nullopt);
-  FSDPD_ASSIGN_OR_RETURN(const Stamp stamp, Look());
+  FSDPD_ASSIGN_OR_RETURN(const Stamp stamp, Poll());
   if (taken == stamp) {
     stamp_ = taken;
     return absl::OkStatus();

@@ -39,7 +39,7 @@ class WatchedFile {
     int64_t device = 0, inode = 0, bytes = 0, modified_ns = 0, changed_ns = 0;
     bool operator==(const Stamp& other) const;
   };
-  absl::StatusOr<Stamp> Look() const;
+  absl::StatusOr<Stamp> Poll() const;
   absl::Status RereadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string holds_, path_;

@@ -27,7 +27,7 @@ class Reader {
           return absl::OkStatus();
         }) {}
   // The contents that were applied last.
-  std::vector<std::string> Look() {
+  std::vector<std::string> Poll() {
     taken_.clear();
     EXPECT_EQ(file_.Reread(), absl::OkStatus());
     return taken_;
@@ -47,12 +47,12 @@ TEST(WatchedFile, RereadsOnlyAfterAWrite) {
   clock.StepWall(absl::Now() + absl::Hours(1) - clock.Wall());  // Long after it was written.
   std::ofstream(dir.File("f")) << "one";
   Reader reader(dir.File("f"), &clock);
-  EXPECT_EQ(reader.Look(), Texts{"one"});
-  EXPECT_EQ(reader.Look(), Texts{});
+  EXPECT_EQ(reader.Poll(), Texts{"one"});
+  EXPECT_EQ(reader.Poll(), Texts{});
   std::ofstream(dir.File("f")) << "two!";
-  EXPECT_EQ(reader.Look(), Texts{"two!"});
+  EXPECT_EQ(reader.Poll(), Texts{"two!"});
   std::ofstream(dir.File("f"), std::ofstream::trunc);
-  EXPECT_EQ(reader.Look(), Texts{""});
+  EXPECT_EQ(reader.Poll(), Texts{""});
 }
 
 TEST(WatchedFile, RereadsRecentlyWrittenFileOnce) {
@@ -61,8 +61,8 @@ TEST(WatchedFile, RereadsRecentlyWrittenFileOnce) {
   clock.StepWall(absl::Now() - clock.Wall());
   std::ofstream(dir.File("f")) << "one";
   Reader reader(dir.File("f"), &clock);
-  EXPECT_EQ(reader.Look(), Texts{"one"});
-  EXPECT_EQ(reader.Look(), Texts{"one"});
+  EXPECT_EQ(reader.Poll(), Texts{"one"});
+  EXPECT_EQ(reader.Poll(), Texts{"one"});
 }
 
 // Regression: a reader that was suspended between read and store restored a revoked token.

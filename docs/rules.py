@@ -24,13 +24,13 @@ has the rules of the file's text, whose errors are reported together with the ot
 `fsdpctl migrate` for Megatron runs.
 """
 STRINGS = r'(?:"(?:[^"\\]|\\.)*"\s*)+'
-ROW = re.compile(r'\{(?:"(?P<id>\w+)"|(?P<constant>k\w+)),\s*(?:FaultLevel::)?(?P<level>k(?:Error|Warn|Adjust)),\s*'
+ROW = re.compile(r'\{(?:"(?P<id>\w+)"|(?P<constant>k\w+)),\s*(?:ViolationLevel::)?(?P<level>k(?:Error|Warn|Adjust)),\s*'
                  rf'"(?P<field>[^"]*)",\s*(?P<text>{STRINGS}),')
 CONSTANT = re.compile(r'constexpr char (k\w+)\[\] = "(\w+)";')
 # A violation that is created outside of the table: member by member, or in one initializer.
 MADE = re.compile(r'(?P<it>\w+)\.rule = (?:"(?P<id>\w+)"|(?P<constant>k\w+));\n'
                   r'(?P<more>(?:\s+(?P=it)\.(?:level|field) = [^;]+;\n)*)')
-MADE_AT_ONCE = re.compile(r'\{"(?P<id>\w+)", (?:FaultLevel::)?(?P<level>k(?:Error|Warn|Adjust)),(?:\s*"(?P<field>[^"]*)",)?')
+MADE_AT_ONCE = re.compile(r'\{"(?P<id>\w+)", (?:ViolationLevel::)?(?P<level>k(?:Error|Warn|Adjust)),(?:\s*"(?P<field>[^"]*)",)?')
 KINDS = {"kError": "error", "kWarn": "warning", "kAdjust": "adjustment"}
 
 
@@ -58,7 +58,7 @@ def made_outside(constants):
             continue
         source = file.read_text()
         for found in MADE.finditer(source):
-            level = re.search(r"level = FaultLevel::(\w+);", found["more"])
+            level = re.search(r"level = ViolationLevel::(\w+);", found["more"])
             field = re.search(r'field = "([^"]*)";', found["more"])
             made.append((found["id"] or constants[found["constant"]], KINDS[level[1] if level else "kError"],
                          field and field[1]))
@@ -66,9 +66,9 @@ def made_outside(constants):
     return made
 
 
-BRACED = re.compile(r'\{\s*"(\w+)",\s*(?:FaultLevel::)?k(?:Error|Warn|Adjust)\b')
+BRACED = re.compile(r'\{\s*"(\w+)",\s*(?:ViolationLevel::)?k(?:Error|Warn|Adjust)\b')
 # A violation of migrate: its rule is the first word in quotes, or a constant.
-OF_MIGRATE = re.compile(r'\b(?:Fault|Error|Adjust|CheckChoice|ValueFault|ReportNames)\(\s*(?:\*\w+(?:\(\w+\))?,\s*)?(?:"(\w+)"|(k[A-Z]\w+)),')
+OF_MIGRATE = re.compile(r'\b(?:AddViolation|Error|Adjust|CheckChoice|ValueViolation|ReportNames)\(\s*(?:\*\w+(?:\(\w+\))?,\s*)?(?:"(\w+)"|(k[A-Z]\w+)),')
 
 
 def sources_of(directory, but=()):
@@ -94,7 +94,7 @@ def rows_of_migrate(of_text):
 
 
 # A violation of the text, in the code that reports it: its rule is the first word in quotes.
-OF_TEXT = re.compile(r'\b(?:\w*Fault|Refuse|Warn)\((?:[^"();]|\([^()]*\))*"(\w+)",')
+OF_TEXT = re.compile(r'\b(?:Add\w*Violation|MakeViolation|Refuse|Warn)\((?:[^"();]|\([^()]*\))*"(\w+)",')
 
 
 def rows_of_text():
@@ -124,7 +124,7 @@ def parts():
         source = file.read_text()
         rows = rows_of(source, constants)
         # Only a row has a level before a field.
-        levels = len(re.findall(r",\s*(?:FaultLevel::)?k(?:Error|Warn|Adjust),", source))
+        levels = len(re.findall(r",\s*(?:ViolationLevel::)?k(?:Error|Warn|Adjust),", source))
         assert len(rows) == levels > 0, f"{file}: {levels} rules, {len(rows)} of them match the pattern"
         said = re.match(r"// (?:Rules of )?(.*?)(?:\.\n|: )", source)
         made.append((said[1] if said else rows[0]["field"], rows))

@@ -56,7 +56,7 @@ at::Device DeviceOf(const Spec& spec, int device_index) {
 
 // Every rank adds its shards to zeros, which is exact.
 absl::StatusOr<Weights> Collect(const Plan& plan, const Trainer& trainer, at::Device device) {
-  Weights weights(plan.whole_layout().elements());
+  Weights weights(plan.full_layout().elements());
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
     trainer.params().CopyTo(&weights, FirstElements(plan, trainer.mesh().position().rank));
     const auto elements = static_cast<int64_t>(weights.size());
@@ -101,28 +101,28 @@ absl::StatusOr<Plan> PlanJson(const std::string& json, const UserModel& model) {
 
 std::string PlanText(const Plan& plan) {
   std::string text =
-      absl::StrFormat("%d parameters over %d ranks, peak %s per rank\n", plan.whole_layout().elements(),
+      absl::StrFormat("%d parameters over %d ranks, peak %s per rank\n", plan.full_layout().elements(),
                       plan.spec.mesh.world(), HumanBytes(plan.memory.peak_bytes));
   for (const Choice& choice : plan.choices) {
     absl::StrAppendFormat(&text, "%-30s %-20s %s\n", choice.field, choice.value, choice.reason);
   }
-  for (const Violation& fault : plan.faults) {  // In an accepted plan: warnings and adjustments.
-    absl::StrAppend(&text, fault.field, ": ", fault.reason, "; ", fault.fix, "\n");
+  for (const Violation& violation : plan.violations) {  // In an accepted plan: warnings and adjustments.
+    absl::StrAppend(&text, violation.field, ": ", violation.reason, "; ", violation.fix, "\n");
   }
   return text;
 }
 
 std::vector<std::pair<std::string, at::Tensor>> ByName(const Plan& plan, Weights* weights) {
-  FSDPD_CHECK(static_cast<int64_t>(weights->size()) == plan.whole_layout().elements());
+  FSDPD_CHECK(static_cast<int64_t>(weights->size()) == plan.full_layout().elements());
   std::vector<std::pair<std::string, at::Tensor>> named;
   float* next = weights->data();
-  const Layout& layout = plan.whole_layout();
+  const Layout& layout = plan.full_layout();
   for (const UnitLayout& unit : layout.units) {
     for (const ParamPlace& place : unit.params) {
       const ParamSlot& param = layout.buckets[place.bucket].params[place.slot];
       named.emplace_back(absl::StrCat(unit.name, ".", param.name),
-                         at::from_blob(next, WholeShape(param.shape, param.cut), at::kFloat));
-      next += param.whole_elements();
+                         at::from_blob(next, FullShape(param.shape, param.cut), at::kFloat));
+      next += param.full_elements();
     }
   }
   return named;

@@ -144,7 +144,7 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
        absl::StrFormat("%d of %d on %s", launch.rank(), launch.world_size(),
                        spec.device == DeviceKind::kCuda ? absl::StrCat("cuda:", launch.device()) : "cpu")},
       {"model",
-       absl::StrFormat("%s parameters: %s", HumanCount(static_cast<double>(plan.whole_layout().elements())),
+       absl::StrFormat("%s parameters: %s", HumanCount(static_cast<double>(plan.full_layout().elements())),
                        std::visit([](const auto& model) { return ModelText(model); }, spec.model))},
       {"data", DataText(spec)},
       {"documents", DocumentsText(spec.data)},

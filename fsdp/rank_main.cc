@@ -43,7 +43,7 @@
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/departure.h"
-#include "fsdp/engine/rank_fault.h"
+#include "fsdp/engine/error_cause.h"
 #include "fsdp/engine/rank_run.h"
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/plugin.h"
@@ -71,11 +71,11 @@ constexpr absl::Duration kLongestTraceWait = absl::Seconds(10);
 absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
   absl::StatusOr<Plan> plan = AcceptedPlan(launch.spec());
   if (!plan.ok()) {
-    const absl::string_view faults = plan.status().message();  // One per line.
+    const absl::string_view violations = plan.status().message();  // One per line.
     return absl::InvalidArgumentError(
-        absl::StrContains(faults, '\n')
-            ? absl::StrCat("spec was rejected:\n  ", absl::StrReplaceAll(faults, {{"\n", "\n  "}}))
-            : absl::StrCat("spec was rejected: ", faults));
+        absl::StrContains(violations, '\n')
+            ? absl::StrCat("spec was rejected:\n  ", absl::StrReplaceAll(violations, {{"\n", "\n  "}}))
+            : absl::StrCat("spec was rejected: ", violations));
   }
   const int64_t world = plan->spec.mesh.world();
   if (world == launch.world_size() && launch.rank() >= 0 && launch.rank() < world)
@@ -132,7 +132,7 @@ void SendFinished(const absl::Status& status, RankChannel* channel) {
   v1::RankFinished* const finished = message.mutable_finished();
   if (!status.ok()) finished->set_error(std::string(status.message()));
   if (const auto bad = BadStepOf(status)) *finished->mutable_bad_step() = *bad;
-  if (const auto fault = FaultOf(status)) *finished->mutable_error_class() = *fault;
+  if (const auto fault = CauseOf(status)) *finished->mutable_error_class() = *fault;
   channel->Close();
   channel->Send(message).IgnoreError();  // The agent may be gone; the exit code has the same information.
   std::fflush(nullptr);
@@ -144,7 +144,7 @@ constexpr auto kReasonWait = std::chrono::milliseconds(500);
 
 void AwaitReason(const StopSignal& stop, const Departure& departure) {
   const auto end = std::chrono::steady_clock::now() + kReasonWait;
-  while (!stop.requested() && !departure.told() && std::chrono::steady_clock::now() < end)
+  while (!stop.requested() && !departure.requested() && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
@@ -152,7 +152,7 @@ void AwaitReason(const StopSignal& stop, const Departure& departure) {
 [[noreturn]] void Leave(const absl::Status& status, RankChannel* channel, const StopSignal& stop,
                         const Departure& departure) {
   if (IsPeerLost(status)) AwaitReason(stop, departure);
-  const bool told = stop.requested() || departure.told();
+  const bool told = stop.requested() || departure.requested();
   if (status.ok()) {
     LogInfo("finished");
   } else if (told) {
@@ -236,7 +236,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
   StopSignal* const stop = &ending->stop;
   const absl::StatusOr<Plan> accepted = PlanLaunch(launch);
   // The coordinator has accepted the spec, so this node runs another version, possibly the only one.
-  FSDPD_RETURN_IF_ERROR(RefusedByNode(v1::ErrorClass::KIND_CONFIGURATION, accepted.status()));
+  FSDPD_RETURN_IF_ERROR(WithNodeCause(v1::ErrorClass::KIND_CONFIGURATION, accepted.status()));
   const Plan& plan = *accepted;
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
   RaiseOpenFiles();  // CPU ranks have two connections to each peer in each group.
@@ -246,13 +246,13 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
   run.rank = launch.rank();
   run.device_index = launch.device();
   run.store = channel;
-  run.store_may_be_away = launch.spec().resources().nodes() > 1;
+  run.store_may_be_unreachable = launch.spec().resources().nodes() > 1;
   run.timeout = kRendezvousTimeout;
   run.bind_address = launch.bind_address();
   run.stop = &stop->requested();
   run.departure = &ending->departure;
   run.traces = traces;
-  run.alone = true;
+  run.own_process = true;
   run.flight = flight;
   for (const v1::SampleRange& range : launch.skipped_samples())
     run.passed_over.push_back({range.first(), range.end()});
@@ -280,7 +280,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
     *message.mutable_step() = report;
     return channel->Send(message);
   };
-  run.on_course = [&](const v1::StepTimeline& course) { return SendCourse(course, channel); };
+  run.on_timeline = [&](const v1::StepTimeline& course) { return SendCourse(course, channel); };
   run.on_saved = [&](const v1::SavedCheckpoint& saved) {
     // Report the reason for leaving rather than the save that was aborted by it.
     if (!saved.error().empty() && channel->closed()) return;

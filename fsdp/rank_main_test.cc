@@ -271,7 +271,7 @@ TEST(RankMain, RejectsDescriptor3ThatIsNotASocket) {
 }
 
 TEST(RankMain, RanksReportEqualLosses) {
-  std::vector<double> alone;
+  std::vector<double> own_process;
   for (int world : {1, 2}) {
     Job job(world);
     job.Launch(TinyJob(world, 3));
@@ -290,8 +290,8 @@ TEST(RankMain, RanksReportEqualLosses) {
       for (int s = 0; s < 3; ++s) EXPECT_EQ(job.reports(rank)[s].loss(), job.reports(0)[s].loss());
     }
     for (int s = 0; s < 3; ++s) {
-      if (world == 1) alone.push_back(job.reports(0)[s].loss());
-      EXPECT_NEAR(job.reports(0)[s].loss(), alone[s], 1e-5 * alone[s]);
+      if (world == 1) own_process.push_back(job.reports(0)[s].loss());
+      EXPECT_NEAR(job.reports(0)[s].loss(), own_process[s], 1e-5 * own_process[s]);
     }
   }
 }

@@ -56,7 +56,7 @@ void ScriptedCoordinator::ForgetRendezvous() {
   gets_.clear();
 }
 
-void ScriptedCoordinator::Cut() {
+void ScriptedCoordinator::Disconnect() {
   MutexLock lock(&mutex_);
   refusal_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "away");
   if (context_ != nullptr) context_->TryCancel();

@@ -33,7 +33,7 @@ class ScriptedCoordinator : public v1::AgentLink::Service {
   void SetRendezvous(const std::string& key, const std::string& value);  // Like a rank of another node.
 
   // Ends the stream like a coordinator that crashes; Attach is rejected until Resume.
-  void Cut();
+  void Disconnect();
   void Resume();
 
   void Send(v1::CoordinatorMessage message);  // On the current stream, with its epoch.

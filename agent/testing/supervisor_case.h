@@ -36,7 +36,7 @@ class Recorder : public RankEvents {
   void LaunchAcknowledged(const RankId& first) override { Add(absl::StrCat("acknowledged ", first.rank)); }
   void RankReady(const RankId& id, const v1::RankStarted&) override { Add(absl::StrCat("ready ", id.rank)); }
   void RankStepped(const RankId&, int, const v1::StepReport&) override {}
-  void RankCourse(const RankId& id, const v1::StepTimeline& course) override {
+  void RankTimeline(const RankId& id, const v1::StepTimeline& course) override {
     Add(absl::StrCat("course ", id.rank, " step ", course.step()));
   }
   void CheckpointSaved(const RankId&, const v1::SavedCheckpoint&) override {}
@@ -46,10 +46,10 @@ class Recorder : public RankEvents {
   void RankMeasured(const RankId& id, const v1::PreflightDevice&) override {
     Add(absl::StrCat("measured ", id.rank));
   }
-  void RankStood(const RankId& id, const std::string& where) override {
+  void RankBlockedIn(const RankId& id, const std::string& where) override {
     Add(absl::StrCat("stood ", id.rank, ": ", where));
   }
-  void RankStill(const RankId& id, const v1::RankNoProgress& still) override {
+  void RankStalled(const RankId& id, const v1::RankNoProgress& still) override {
     Add(still.no_progress_ms() == 0
             ? absl::StrCat("moves ", id.rank)
             : absl::StrCat("still ", id.rank, ": ", v1::ProcessState_Name(still.process()), "; ",

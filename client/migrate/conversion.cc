@@ -12,25 +12,25 @@
 
 namespace fsdpd {
 
-void Conversion::Fault(const char* rule, FaultLevel level, const char* setting, const std::string& reason,
-                       const std::string& fix) {
+void Conversion::AddViolation(const char* rule, ViolationLevel level, const char* setting,
+                              const std::string& reason, const std::string& fix) {
   FSDPD_CHECK(IsConversionRule(rule, level));
   const Setting* found = *setting == '\0' ? nullptr : settings.Find(setting);
   if (found == nullptr && *setting != '\0' && settings.incomplete()) return;
   if (found != nullptr && found->value_is_open()) return;
-  SpecFault fault;
-  fault.place = found != nullptr ? found->place : Place{file_, 0, 0};
-  fault.violation = {rule, level, found != nullptr ? found->written : setting, reason, fix, "", ""};
-  faults.push_back(std::move(fault));
+  LocatedViolation located;
+  located.place = found != nullptr ? found->place : Place{file_, 0, 0};
+  located.violation = {rule, level, found != nullptr ? found->written : setting, reason, fix, "", ""};
+  violations.push_back(std::move(located));
 }
 
 void Conversion::Adjust(const char* rule, const char* setting, const std::string& reason,
                         const std::string& before, const std::string& after) {
-  const size_t reported = faults.size();
-  Fault(rule, FaultLevel::kAdjust, setting, reason, "");
-  if (faults.size() == reported) return;
-  faults.back().violation.before = before;
-  faults.back().violation.after = after;
+  const size_t reported = violations.size();
+  AddViolation(rule, ViolationLevel::kAdjust, setting, reason, "");
+  if (violations.size() == reported) return;
+  violations.back().violation.before = before;
+  violations.back().violation.after = after;
 }
 
 bool Conversion::CheckChoice(const char* rule, const char* setting, const std::set<std::string>& known) {

@@ -1,7 +1,7 @@
 // State of one conversion: the Megatron settings that it reads, the job spec that it writes, and the
 // violations that it reports.
 //
-// The converters (model_of_megatron.h, training_of_megatron.h, precision_of_megatron.h, job_of_megatron.cc)
+// The converters (megatron_model.h, megatron_training.h, megatron_precision.h, megatron_job.cc)
 // receive it in this order. A converter may read fields that an earlier one wrote into the job. Not
 // thread-safe.
 #pragma once
@@ -26,10 +26,10 @@ class Conversion {
   // Reports a violation at the setting's place, with the name as written there ("--lr", "optimizer.lr"). Does
   // nothing if the value contains an unexpanded shell variable, or if the setting is missing and the text is
   // incomplete (Settings::incomplete), because the setting may be correct then. `setting` may be empty.
-  void Fault(const char* rule, FaultLevel level, const char* setting, const std::string& reason,
-             const std::string& fix);
+  void AddViolation(const char* rule, ViolationLevel level, const char* setting, const std::string& reason,
+                    const std::string& fix);
   void Error(const char* rule, const char* setting, const std::string& reason, const std::string& fix) {
-    Fault(rule, FaultLevel::kError, setting, reason, fix);
+    AddViolation(rule, ViolationLevel::kError, setting, reason, fix);
   }
   // Reports a setting whose value changes in the job, with the values before and after.
   void Adjust(const char* rule, const char* setting, const std::string& reason, const std::string& before,
@@ -55,7 +55,7 @@ class Conversion {
 
   Settings& settings;
   v1::JobSpec& job;
-  SpecFaults faults;
+  LocatedViolations violations;
 
  private:
   const std::string file_;

@@ -5,13 +5,13 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 struct Row {
   const char* id;
-  FaultLevel level;
+  ViolationLevel level;
   const char* text;
 };
 constexpr Row kRows[] = {
@@ -113,7 +113,7 @@ const std::vector<MigrateRule>& ConversionRules() {
   return *rules;
 }
 
-bool IsConversionRule(const std::string& id, FaultLevel level) {
+bool IsConversionRule(const std::string& id, ViolationLevel level) {
   const std::vector<MigrateRule>& rules = ConversionRules();
   return std::any_of(rules.begin(), rules.end(),
                      [&](const MigrateRule& rule) { return rule.id == id && rule.level == level; });

@@ -1,6 +1,6 @@
 // Table of the rules that `fsdpctl migrate` checks in addition to Megatron's own (megatron_rules.h): id,
-// level and condition. Conversion::Fault() accepts only ids of this table. docs/rules.py compares the table
-// with every call in client/ that reports a violation, and `fsdpctl explain` prints it.
+// level and condition. Conversion::AddViolation() accepts only ids of this table. docs/rules.py compares the
+// table with every call in client/ that reports a violation, and `fsdpctl explain` prints it.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace fsdpd {
 
 struct MigrateRule {
   std::string id;
-  FaultLevel level = FaultLevel::kError;
+  ViolationLevel level = ViolationLevel::kError;
   std::string text;  // The condition that must hold, in one line.
 };
 
 const std::vector<MigrateRule>& ConversionRules();
 
-bool IsConversionRule(const std::string& id, FaultLevel level);
+bool IsConversionRule(const std::string& id, ViolationLevel level);
 
 }  // namespace fsdpd

@@ -173,21 +173,21 @@ const Setting* OriginOf(const std::string& field, Settings* settings) {
   return written([&](const char* origin) { return IsWithin(origin, field); });
 }
 
-SpecFault AtOrigin(const Violation& violation, const std::string& file, Settings* settings) {
-  SpecFault fault{{file, 0, 0}, violation};
+LocatedViolation AtOrigin(const Violation& violation, const std::string& file, Settings* settings) {
+  LocatedViolation located{{file, 0, 0}, violation};
   const Setting* setting = OriginOf(violation.field, settings);
-  if (setting == nullptr) return fault;
-  fault.place = setting->place;
-  fault.violation.field = setting->written;
-  fault.violation.reason = absl::StrCat("becomes ", violation.field, ": ", violation.reason);
-  return fault;
+  if (setting == nullptr) return located;
+  located.place = setting->place;
+  located.violation.field = setting->written;
+  located.violation.reason = absl::StrCat("becomes ", violation.field, ": ", violation.reason);
+  return located;
 }
 
-std::vector<std::string> UnreadFields(const SpecFaults& faults) {
+std::vector<std::string> UnreadFields(const LocatedViolations& violations) {
   std::vector<std::string> unread;
-  for (const SpecFault& fault : faults) {
-    if (!LeavesFieldUnset(fault.violation.rule)) continue;
-    std::string name = absl::StrReplaceAll(fault.violation.field, {{"--", ""}, {"-", "_"}});
+  for (const LocatedViolation& located : violations) {
+    if (!LeavesFieldUnset(located.violation.rule)) continue;
+    std::string name = absl::StrReplaceAll(located.violation.field, {{"--", ""}, {"-", "_"}});
     name = NameOfFlag(name.substr(name.rfind('.') + 1)).name;
     for (const FieldOrigin& origin : kOrigins) {
       if (ComesFrom(origin, name)) unread.push_back(origin.field);

@@ -16,11 +16,11 @@ const Setting* OriginOf(const std::string& field, Settings* settings);
 
 // Places a violation of the spec's rules at the setting that the field came from, under the setting's name
 // and with the field in the reason. Without such a setting the place is `file` and the name is the field.
-SpecFault AtOrigin(const Violation& violation, const std::string& file, Settings* settings);
+LocatedViolation AtOrigin(const Violation& violation, const std::string& file, Settings* settings);
 
-// Returns the fields of the spec that are unset because `faults` already report their settings. The spec's
-// rules would report each of them a second time.
-std::vector<std::string> UnreadFields(const SpecFaults& faults);
+// Returns the fields of the spec that are unset because `violations` already report their settings. The
+// spec's rules would report each of them a second time.
+std::vector<std::string> UnreadFields(const LocatedViolations& violations);
 
 // Returns the fields of the table. Used by the test that the table is complete.
 std::vector<std::string> FieldsWithOrigin();

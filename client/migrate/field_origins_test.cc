@@ -8,7 +8,7 @@
 #include <map>
 #include <regex>
 
-#include "client/migrate/job_of_megatron.h"
+#include "client/migrate/megatron_job.h"
 #include "client/migrate/megatron_rules.h"
 #include "fsdp/plan/rules/rules.h"
 
@@ -46,22 +46,22 @@ constexpr char kLlama[] =
 struct Result {
   Settings settings;
   v1::JobSpec job;
-  SpecFaults faults;  // Includes violations of the spec's rules.
+  LocatedViolations violations;  // Includes violations of the spec's rules.
 
   explicit Result(const std::string& text) {
     EXPECT_TRUE(ReadSettings(text, "in", &settings).empty());
-    faults = CheckMegatron(&settings);
-    const SpecFaults more = JobOfMegatron(&settings, {}, "in", &job);
-    faults.insert(faults.end(), more.begin(), more.end());
-    for (const Violation& violation : CheckJob(job, UnreadFields(faults))) {
-      faults.push_back(AtOrigin(violation, "in", &settings));
+    violations = CheckMegatron(&settings);
+    const LocatedViolations more = ConvertMegatronJob(&settings, {}, "in", &job);
+    violations.insert(violations.end(), more.begin(), more.end());
+    for (const Violation& violation : CheckJob(job, UnreadFields(violations))) {
+      violations.push_back(AtOrigin(violation, "in", &settings));
     }
   }
 
   std::string All() const {
     std::string all;
-    for (const SpecFault& fault : faults) {
-      if (fault.violation.level == FaultLevel::kError) absl::StrAppend(&all, Render(fault), "\n");
+    for (const LocatedViolation& located : violations) {
+      if (located.violation.level == ViolationLevel::kError) absl::StrAppend(&all, Render(located), "\n");
     }
     return all;
   }
@@ -182,12 +182,13 @@ TEST(FieldOrigins, DoesNotOverflowOnHugeNumbers) {
       for (const char* more :
            {"", " --eval-iters 9e15 --global-batch-size 9e15", " --nnodes 9223372036854775807",
             " --tensor-model-parallel-size 9e15 --lr-warmup-fraction 1e300"}) {
-        for (const SpecFault& fault : Result(absl::StrCat(base, more, " ", name, " ", value)).faults) {
+        for (const LocatedViolation& located :
+             Result(absl::StrCat(base, more, " ", name, " ", value)).violations) {
           ++reported;
-          EXPECT_FALSE(std::regex_search(fault.violation.fix, negative))
-              << name << " " << value << ": " << Render(fault);
-          EXPECT_FALSE(std::regex_search(fault.violation.reason, negative))
-              << name << " " << value << more << ": " << Render(fault);
+          EXPECT_FALSE(std::regex_search(located.violation.fix, negative))
+              << name << " " << value << ": " << Render(located);
+          EXPECT_FALSE(std::regex_search(located.violation.reason, negative))
+              << name << " " << value << more << ": " << Render(located);
         }
       }
     }

@@ -8,9 +8,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 struct Finding {
   const char* setting;  // Name of the setting or environment variable; its place is reported.
@@ -23,7 +23,7 @@ using Findings = std::vector<Finding>;
 
 struct Rule {
   const char* id;
-  FaultLevel level;
+  ViolationLevel level;
   const char* text;  // The condition that must hold.
   Findings (*check)(Settings* s);
 };
@@ -385,23 +385,24 @@ const Rule kRules[] = {
 
 }  // namespace
 
-SpecFaults CheckMegatron(Settings* settings) {
-  SpecFaults faults;
+LocatedViolations CheckMegatron(Settings* settings) {
+  LocatedViolations violations;
   for (const Rule& rule : kRules) {
     for (const Finding& finding : rule.check(settings)) {
       const Setting* setting = settings->Find(finding.setting);
       if (setting == nullptr) setting = settings->FindVariable(finding.setting);
       // The value of a shell variable is unknown, so it cannot be checked.
       if (setting == nullptr ? settings->incomplete() : setting->value_is_open()) continue;
-      SpecFault fault;
-      if (setting != nullptr) fault.place = setting->place;
-      fault.violation = {rule.id,        rule.level,  setting != nullptr ? setting->written : finding.setting,
-                         finding.reason, finding.fix, finding.before,
-                         finding.after};
-      faults.push_back(std::move(fault));
+      LocatedViolation located;
+      if (setting != nullptr) located.place = setting->place;
+      located.violation = {
+          rule.id,        rule.level,  setting != nullptr ? setting->written : finding.setting,
+          finding.reason, finding.fix, finding.before,
+          finding.after};
+      violations.push_back(std::move(located));
     }
   }
-  return faults;
+  return violations;
 }
 
 std::vector<MigrateRule> MegatronRules() {

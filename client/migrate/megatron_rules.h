@@ -15,7 +15,7 @@ namespace fsdpd {
 
 // Runs every rule in the order of the table. Adjustments change `*settings`, and later rules see the new
 // values.
-SpecFaults CheckMegatron(Settings* settings);
+LocatedViolations CheckMegatron(Settings* settings);
 
 // Id, level and condition of each rule, for `fsdpctl explain` and docs/rules.md.
 std::vector<MigrateRule> MegatronRules();

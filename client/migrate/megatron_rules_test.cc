@@ -69,7 +69,7 @@ const Case kCases[] = {
     {"per_token_loss", "--no-calculate-per-token-loss", "false", "true"},
 };
 
-SpecFaults Check(const std::string& text) {
+LocatedViolations Check(const std::string& text) {
   Settings settings;
   EXPECT_TRUE(ReadSettings(text, "in", &settings).empty()) << text;
   return CheckMegatron(&settings);
@@ -77,12 +77,13 @@ SpecFaults Check(const std::string& text) {
 
 TEST(MegatronRules, EachCaseViolatesOnlyItsRule) {
   for (const Case& each : kCases) {
-    const SpecFaults faults = Check(each.arguments);
-    ASSERT_EQ(faults.size(), 1u) << each.arguments << (faults.empty() ? "" : "\n" + Render(faults.back()));
-    EXPECT_EQ(faults[0].violation.rule, each.rule) << each.arguments;
-    EXPECT_EQ(faults[0].violation.before, each.before) << each.arguments;
-    EXPECT_EQ(faults[0].violation.after, each.after) << each.arguments;
-    EXPECT_GT(faults[0].violation.reason.size(), 15u) << each.arguments;
+    const LocatedViolations violations = Check(each.arguments);
+    ASSERT_EQ(violations.size(), 1u) << each.arguments
+                                     << (violations.empty() ? "" : "\n" + Render(violations.back()));
+    EXPECT_EQ(violations[0].violation.rule, each.rule) << each.arguments;
+    EXPECT_EQ(violations[0].violation.before, each.before) << each.arguments;
+    EXPECT_EQ(violations[0].violation.after, each.after) << each.arguments;
+    EXPECT_GT(violations[0].violation.reason.size(), 15u) << each.arguments;
   }
 }
 
@@ -93,31 +94,33 @@ TEST(MegatronRules, SettlesContradictoryBridgeSections) {
                    "true}\noptimizer: {overlap_param_gather: false}\n",
                    "run_config.yaml", &settings)
           .empty());
-  const SpecFaults faults = CheckMegatron(&settings);
-  ASSERT_EQ(faults.size(), 2u);
-  EXPECT_EQ(faults[0].violation.rule, "fsdp_flags_agree");
-  EXPECT_EQ(faults[1].violation.rule, "sections_agree");
+  const LocatedViolations violations = CheckMegatron(&settings);
+  ASSERT_EQ(violations.size(), 2u);
+  EXPECT_EQ(violations[0].violation.rule, "fsdp_flags_agree");
+  EXPECT_EQ(violations[1].violation.rule, "sections_agree");
   EXPECT_TRUE(settings.Flag("use_megatron_fsdp"));
 }
 
 TEST(MegatronRules, RejectsExpandableSegmentsWithNcclBuffers) {
-  const SpecFaults faults = Check("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True torchrun --use-nccl-ub");
-  ASSERT_EQ(faults.size(), 2u);
-  EXPECT_EQ(faults[1].violation.rule, "expandable_segments");
+  const LocatedViolations violations =
+      Check("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True torchrun --use-nccl-ub");
+  ASSERT_EQ(violations.size(), 2u);
+  EXPECT_EQ(violations[1].violation.rule, "expandable_segments");
 }
 
 TEST(MegatronRules, RejectsExpertsInTorchDistCheckpoints) {
   for (const char* model : {"--num-experts 8", "--multi-latent-attention"}) {
-    const SpecFaults faults = Check(std::string("--load /ckpt ") + model);
-    ASSERT_EQ(faults.size(), 2u) << model;
-    EXPECT_EQ(faults[1].violation.rule, "torch_dist_experts");
-    EXPECT_EQ(faults[1].violation.level, FaultLevel::kError);
+    const LocatedViolations violations = Check(std::string("--load /ckpt ") + model);
+    ASSERT_EQ(violations.size(), 2u) << model;
+    EXPECT_EQ(violations[1].violation.rule, "torch_dist_experts");
+    EXPECT_EQ(violations[1].violation.level, ViolationLevel::kError);
   }
 }
 
 // Tensor-parallel scripts set it. Megatron refuses it only with --use-torch-fsdp2 or --use-megatron-fsdp.
 TEST(MegatronRules, AcceptsOneCudaConnection) {
-  EXPECT_EQ(Check("CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --bf16")[0].violation.level, FaultLevel::kAdjust);
+  EXPECT_EQ(Check("CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --bf16")[0].violation.level,
+            ViolationLevel::kAdjust);
 }
 
 TEST(MegatronRules, IgnoresVirtualStagesWithoutPipeline) {

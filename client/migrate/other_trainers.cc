@@ -16,9 +16,9 @@ namespace {
 
 constexpr char kWriteSpec[] = "write a job spec; `fsdpctl explain` describes its fields";
 
-SpecFault FaultOf(const Place& place, const std::string& name, const char* fix = kWriteSpec) {
+LocatedViolation FaultOf(const Place& place, const std::string& name, const char* fix = kWriteSpec) {
   return {place,
-          {"not_of_megatron", FaultLevel::kError, "",
+          {"not_of_megatron", ViolationLevel::kError, "",
            absl::StrCat("not a Megatron configuration (got ", name, ")"), fix, "", ""}};
 }
 
@@ -91,7 +91,7 @@ const TextNode* FindByPath(const TextNode& root, absl::string_view path) {
 
 }  // namespace
 
-std::optional<SpecFault> FindToml(absl::string_view text, const std::string& file) {
+std::optional<LocatedViolation> FindToml(absl::string_view text, const std::string& file) {
   // Sections that distinguish torchtitan from other TOML files.
   static const auto* torchtitan =
       new std::set<absl::string_view>{"activation_checkpoint", "lr_scheduler", "parallelism", "training"};
@@ -114,7 +114,7 @@ std::optional<SpecFault> FindToml(absl::string_view text, const std::string& fil
   return FaultOf(first, titan ? "a torchtitan configuration (TOML)" : "a TOML file");
 }
 
-std::optional<SpecFault> FindOtherTrainer(const TextNode& root) {
+std::optional<LocatedViolation> FindOtherTrainer(const TextNode& root) {
   for (const Trainer& trainer : Trainers()) {
     for (const absl::string_view key : trainer.keys) {
       if (const TextNode* found = FindByPath(root, key); found != nullptr)

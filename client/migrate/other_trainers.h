@@ -8,15 +8,15 @@
 
 #include <optional>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "base/yaml_tree.h"
 
 namespace fsdpd {
 
 // Returns the error not_of_megatron if `text` is TOML, the only one of these formats that is not YAML.
-std::optional<SpecFault> FindToml(absl::string_view text, const std::string& file);
+std::optional<LocatedViolation> FindToml(absl::string_view text, const std::string& file);
 
 // Returns the same error if the keys of `root` are those of another trainer or of a job spec.
-std::optional<SpecFault> FindOtherTrainer(const TextNode& root);
+std::optional<LocatedViolation> FindOtherTrainer(const TextNode& root);
 
 }  // namespace fsdpd

@@ -64,13 +64,13 @@ const Case kCases[] = {
 TEST(OtherTrainers, ReportsOneErrorPerFile) {
   for (const Case& each : kCases) {
     Settings settings;
-    const SpecFaults faults = ReadSettings(each.text, "in", &settings);
-    ASSERT_EQ(faults.size(), 1u) << each.text;
-    EXPECT_EQ(faults[0].violation.rule, "not_of_megatron") << each.text;
-    EXPECT_EQ(faults[0].violation.level, FaultLevel::kError);
-    EXPECT_TRUE(absl::StartsWith(faults[0].violation.reason, absl::StrCat("this is ", each.name, ";")))
-        << faults[0].violation.reason;
-    EXPECT_EQ(faults[0].place.line, each.line) << each.text;
+    const LocatedViolations violations = ReadSettings(each.text, "in", &settings);
+    ASSERT_EQ(violations.size(), 1u) << each.text;
+    EXPECT_EQ(violations[0].violation.rule, "not_of_megatron") << each.text;
+    EXPECT_EQ(violations[0].violation.level, ViolationLevel::kError);
+    EXPECT_TRUE(absl::StartsWith(violations[0].violation.reason, absl::StrCat("this is ", each.name, ";")))
+        << violations[0].violation.reason;
+    EXPECT_EQ(violations[0].place.line, each.line) << each.text;
     EXPECT_TRUE(settings.all().empty()) << each.text;
   }
 }

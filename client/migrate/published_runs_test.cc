@@ -9,7 +9,7 @@
 
 #include <set>
 
-#include "client/migrate/job_of_megatron.h"
+#include "client/migrate/megatron_job.h"
 #include "client/migrate/megatron_option_lists.h"
 #include "client/migrate/megatron_option_names.h"
 #include "client/migrate/megatron_options.h"
@@ -21,23 +21,23 @@ namespace {
 
 struct Result {
   v1::JobSpec job;
-  SpecFaults faults;
+  LocatedViolations violations;
 };
 
 Result Convert(const std::string& text) {
   Settings settings;
   Result result;
-  result.faults = ReadSettings(text, "in", &settings);
-  EXPECT_TRUE(result.faults.empty()) << Render(result.faults.front());
-  result.faults = CheckMegatron(&settings);
-  const SpecFaults more = JobOfMegatron(&settings, {}, "in", &result.job);
-  result.faults.insert(result.faults.end(), more.begin(), more.end());
+  result.violations = ReadSettings(text, "in", &settings);
+  EXPECT_TRUE(result.violations.empty()) << Render(result.violations.front());
+  result.violations = CheckMegatron(&settings);
+  const LocatedViolations more = ConvertMegatronJob(&settings, {}, "in", &result.job);
+  result.violations.insert(result.violations.end(), more.begin(), more.end());
   return result;
 }
 
 // Returns the reason of the rule's warning, or an empty string.
-std::string Warning(const SpecFaults& faults, const std::string& rule) {
-  for (const SpecFault& fault : faults) {
+std::string Warning(const LocatedViolations& violations, const std::string& rule) {
+  for (const LocatedViolation& fault : violations) {
     if (fault.violation.rule == rule) return fault.violation.reason;
   }
   return "";
@@ -46,12 +46,12 @@ std::string Warning(const SpecFaults& faults, const std::string& rule) {
 TEST(PublishedOptions, EveryOptionIsHandledOnce) {
   for (const absl::string_view name : kMegatronOptions) {
     const std::string flag = absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}));
-    EXPECT_EQ(Warning(Convert("--bf16 " + flag + " 1").faults, "not_known"), "") << flag;
+    EXPECT_EQ(Warning(Convert("--bf16 " + flag + " 1").violations, "not_known"), "") << flag;
   }
   for (const absl::string_view name : kBridgeSettings) {
     const size_t dot = name.find('.');
     const std::string text = absl::StrCat(name.substr(0, dot), ":\n  ", name.substr(dot + 1), ": 7\n");
-    EXPECT_EQ(Warning(Convert(text).faults, "not_known"), "") << name;
+    EXPECT_EQ(Warning(Convert(text).violations, "not_known"), "") << name;
   }
 }
 
@@ -79,17 +79,17 @@ std::set<std::string> Messages(const Result& result) {
     for (const char* names : {"without_effect", "of_launcher", "environment"}) {
       if (violation.rule == names) return;
     }
-    const char* level = violation.level == FaultLevel::kError    ? "error "
-                        : violation.level == FaultLevel::kAdjust ? "adjust "
-                                                                 : "warn ";
+    const char* level = violation.level == ViolationLevel::kError    ? "error "
+                        : violation.level == ViolationLevel::kAdjust ? "adjust "
+                                                                     : "warn ";
     std::string line = absl::StrCat(level, violation.rule);
     if (!violation.field.empty()) absl::StrAppend(&line, " ", violation.field);
-    if (violation.level == FaultLevel::kAdjust) {
+    if (violation.level == ViolationLevel::kAdjust) {
       absl::StrAppend(&line, " ", violation.before, " -> ", violation.after);
     }
     messages.insert(std::move(line));
   };
-  for (const SpecFault& fault : result.faults) add(fault.violation);
+  for (const LocatedViolation& fault : result.violations) add(fault.violation);
   for (const Violation& violation : CheckJob(result.job)) add(violation);
   return messages;
 }
@@ -234,10 +234,10 @@ TEST(PublishedRuns, ConvertsDeepSeekV3WithoutMultiTokenPrediction) {
   const std::string text = absl::StrReplaceAll(
       kDeepSeek, {{"--mtp-num-layers 1 --mtp-loss-scaling-factor 0.1", "--vocab-size 129280"}});
   const Result result = Convert(text);
-  for (const SpecFault& fault : result.faults)
-    EXPECT_NE(fault.violation.level, FaultLevel::kError) << Render(fault);
+  for (const LocatedViolation& fault : result.violations)
+    EXPECT_NE(fault.violation.level, ViolationLevel::kError) << Render(fault);
   for (const Violation& fault : CheckJob(result.job, {}))
-    EXPECT_NE(fault.level, FaultLevel::kError) << fault.reason;
+    EXPECT_NE(fault.level, ViolationLevel::kError) << fault.reason;
   v1::Llama want;
   ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(R"({
       "vocabSize": 129280, "hiddenSize": 7168, "intermediateSize": 18432, "layers": 61, "heads": 128,

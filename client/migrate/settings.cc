@@ -137,18 +137,18 @@ bool IsAssignment(const std::string& word) {
 bool IsScript(const std::string& word) { return absl::EndsWith(word, ".py"); }
 
 // Sets the field of the errors about a word's shell variables to the setting that the word belongs to.
-void SetFieldOfVariables(const ShellWord& word, const std::string& setting, SpecFaults* faults) {
-  for (SpecFault& fault : *faults) {
+void SetFieldOfVariables(const ShellWord& word, const std::string& setting, LocatedViolations* violations) {
+  for (LocatedViolation& located : *violations) {
     for (const Place& place : word.variables) {
-      if (fault.place.line == place.line && fault.place.column == place.column)
-        fault.violation.field = setting;
+      if (located.place.line == place.line && located.place.column == place.column)
+        located.violation.field = setting;
     }
   }
 }
 
 // Adds the settings, environment variables and script of a command line. Words before the first flag are the
 // command; parentheses belong to shell arrays (ARGS=( ... )).
-void AddWords(const std::vector<ShellWord>& words, Settings* settings, SpecFaults* faults) {
+void AddWords(const std::vector<ShellWord>& words, Settings* settings, LocatedViolations* violations) {
   for (size_t i = 0; i < words.size();) {
     const std::string& text = words[i].text;
     const size_t equals = text.find('=');
@@ -170,7 +170,7 @@ void AddWords(const std::vector<ShellWord>& words, Settings* settings, SpecFault
     const auto look = [&](const ShellWord& word) {
       if (!word.open()) return;
       setting.open = true;
-      SetFieldOfVariables(word, setting.written, faults);
+      SetFieldOfVariables(word, setting.written, violations);
     };
     look(words[i++]);
     const bool complete = equals != std::string::npos || name.negated;
@@ -192,15 +192,16 @@ void AddWords(const std::vector<ShellWord>& words, Settings* settings, SpecFault
   }
 }
 
-bool AreShellVariables(const SpecFaults& faults) {
-  return std::all_of(faults.begin(), faults.end(),
-                     [](const SpecFault& fault) { return fault.violation.rule == kShellVariable; });
+bool AreShellVariables(const LocatedViolations& violations) {
+  return std::all_of(violations.begin(), violations.end(), [](const LocatedViolation& located) {
+    return located.violation.rule == kShellVariable;
+  });
 }
 
 // Splits words that contain several words: the command in `bash -c "..."`, whose words get the place of the
 // quoted string, and "--seed 7" in an array. Also strips brackets and commas of a printed Python list,
 // ['--lr', '1'].
-void Unwrap(std::vector<ShellWord>* words, SpecFaults* faults) {
+void Unwrap(std::vector<ShellWord>* words, LocatedViolations* violations) {
   std::vector<ShellWord> plain;
   const bool listed = !words->empty() && absl::StartsWith(words->front().text, "[--");
   for (size_t i = 0; i < words->size(); ++i) {
@@ -208,12 +209,12 @@ void Unwrap(std::vector<ShellWord>* words, SpecFaults* faults) {
     std::vector<ShellWord> inner;
     const bool quoted = i > 0 && absl::StartsWith((*words)[i - 1].text, "-") &&
                         absl::EndsWith((*words)[i - 1].text, "c") && absl::StrContains(word.text, " --");
-    if (const SpecFaults of_inner =
-            quoted ? SplitShellWords(word.text, word.place.file, &inner) : SpecFaults();
+    if (const LocatedViolations of_inner =
+            quoted ? SplitShellWords(word.text, word.place.file, &inner) : LocatedViolations();
         quoted && AreShellVariables(of_inner)) {
       // Variables in double quotes have been reported already, each at its own place.
-      for (const SpecFault& fault : of_inner) {
-        if (!word.open()) faults->push_back({word.place, fault.violation});
+      for (const LocatedViolation& located : of_inner) {
+        if (!word.open()) violations->push_back({word.place, located.violation});
       }
       for (ShellWord& each : inner) {
         each.place = word.place;
@@ -283,19 +284,20 @@ std::vector<const Setting*> Settings::FindAll(absl::string_view name) {
   return found;
 }
 
-void Settings::ValueFault(const Setting& setting, const char* rule, const std::string& reason,
-                          const char* fix) {
-  for (const SpecFault& fault : value_faults_) {  // Several readers may look up one setting.
-    if (fault.violation.field == setting.written && fault.violation.rule == rule) return;
+void Settings::ValueViolation(const Setting& setting, const char* rule, const std::string& reason,
+                              const char* fix) {
+  for (const LocatedViolation& located : value_violations_) {  // Several readers may look up one setting.
+    if (located.violation.field == setting.written && located.violation.rule == rule) return;
   }
-  value_faults_.push_back({setting.place, {rule, FaultLevel::kError, setting.written, reason, fix, "", ""}});
+  value_violations_.push_back(
+      {setting.place, {rule, ViolationLevel::kError, setting.written, reason, fix, "", ""}});
 }
 
 std::optional<std::string> Settings::Text(absl::string_view name) {
   const Setting* setting = Find(name);
   if (setting == nullptr || setting->open) return std::nullopt;
   if (!setting->values.empty()) return setting->values.front();
-  ValueFault(*setting, "no_value", "has no value", "write one after it, or leave it out");
+  ValueViolation(*setting, "no_value", "has no value", "write one after it, or leave it out");
   return std::nullopt;
 }
 
@@ -310,8 +312,8 @@ bool Settings::Flag(absl::string_view name, bool default_value) {
   if (setting->values.empty() || IsTrue(setting->values.front())) return true;
   if (IsFalse(setting->values.front())) return false;
   if (setting->below) return true;
-  ValueFault(*setting, "not_true_or_false",
-             absl::StrCat("'", setting->values.front(), "' is not true or false"), "write true or false");
+  ValueViolation(*setting, "not_true_or_false",
+                 absl::StrCat("'", setting->values.front(), "' is not true or false"), "write true or false");
   return false;
 }
 
@@ -330,7 +332,8 @@ std::optional<double> Settings::Real(absl::string_view name) {
   if (!text.has_value()) return std::nullopt;
   double value = 0;
   if (absl::SimpleAtod(*text, &value) && std::isfinite(value)) return value;
-  ValueFault(*Find(name), "not_a_number", absl::StrCat("'", *text, "' is not a number"), "write a number");
+  ValueViolation(*Find(name), "not_a_number", absl::StrCat("'", *text, "' is not a number"),
+                 "write a number");
   return std::nullopt;
 }
 
@@ -340,8 +343,8 @@ std::optional<int64_t> Settings::Integer(absl::string_view name) {
   constexpr double kExact = 9007199254740992.0;  // 2^53
   if (*value == std::floor(*value) && std::abs(*value) <= kExact) return static_cast<int64_t>(*value);
   const Setting* setting = Find(name);
-  ValueFault(*setting, "not_a_whole_number", absl::StrCat(setting->values.front(), " is not a whole number"),
-             "write a whole number");
+  ValueViolation(*setting, "not_a_whole_number",
+                 absl::StrCat(setting->values.front(), " is not a whole number"), "write a whole number");
   return std::nullopt;
 }
 
@@ -360,31 +363,31 @@ std::vector<const Setting*> Settings::unused() const {
   return unused;
 }
 
-SpecFaults ReadSettings(absl::string_view text, const std::string& file, Settings* settings) {
-  if (std::optional<SpecFault> toml = FindToml(text, file)) return {*std::move(toml)};
+LocatedViolations ReadSettings(absl::string_view text, const std::string& file, Settings* settings) {
+  if (std::optional<LocatedViolation> toml = FindToml(text, file)) return {*std::move(toml)};
   std::vector<ShellWord> words;
-  SpecFaults faults = SplitShellWords(text, file, &words);
-  ExpandAssigned(&words, &faults);
-  Unwrap(&words, &faults);
+  LocatedViolations violations = SplitShellWords(text, file, &words);
+  ExpandAssigned(&words, &violations);
+  Unwrap(&words, &violations);
   if (LooksLikeArguments(words)) {
-    if (!AreShellVariables(faults)) return faults;
-    AddWords(words, settings, &faults);
-    for (SpecFault& fault : faults) settings->AddValueFault(std::move(fault));
+    if (!AreShellVariables(violations)) return violations;
+    AddWords(words, settings, &violations);
+    for (LocatedViolation& located : violations) settings->AddValueViolation(std::move(located));
     return {};
   }
   TextNode root;
-  faults = ParseYaml(text, file, &root);
-  if (faults.empty() && root.kind == TextNode::Kind::kMap) {
-    if (std::optional<SpecFault> other = FindOtherTrainer(root)) return {*std::move(other)};
+  violations = ParseYaml(text, file, &root);
+  if (violations.empty() && root.kind == TextNode::Kind::kMap) {
+    if (std::optional<LocatedViolation> other = FindOtherTrainer(root)) return {*std::move(other)};
   }
-  if (faults.empty()) faults = KeysWrittenTwice(root);
-  if (!faults.empty()) return faults;
+  if (violations.empty()) violations = DuplicateKeys(root);
+  if (!violations.empty()) return violations;
   if (root.kind == TextNode::Kind::kMap) {
     AddSections(root, settings);
     return {};
   }
   return {{{file, 1, 1},
-           {"no_settings", FaultLevel::kError, "",
+           {"no_settings", ViolationLevel::kError, "",
             "the text is neither a run_config.yaml nor a list of arguments such as --num-layers 32",
             "pass the file that Megatron Bridge wrote, or the arguments of the pretraining script", "", ""}}};
 }

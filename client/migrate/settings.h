@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 
 namespace fsdpd {
 
@@ -41,8 +41,8 @@ class Settings {
   // Returns all settings of that name: Megatron Bridge has some of them in several sections.
   std::vector<const Setting*> FindAll(absl::string_view name);
 
-  // Typed lookups. A missing or invalid value adds an error to value_faults(), once per setting and rule. An
-  // open setting (Setting::open) counts as unset and adds no further error.
+  // Typed lookups. A missing or invalid value adds an error to value_violations(), once per setting and rule.
+  // An open setting (Setting::open) counts as unset and adds no further error.
   std::optional<std::string> Text(absl::string_view name);
   std::optional<std::string> Lower(absl::string_view name);  // In lower case, for enumerations.
   bool Flag(absl::string_view name, bool default_value = false);
@@ -76,24 +76,25 @@ class Settings {
   const std::vector<Setting>& all() const { return all_; }
   std::vector<const Setting*> unused() const;
   const std::set<std::string>& requested() const { return requested_; }  // All names that were looked up.
-  const SpecFaults& value_faults() const { return value_faults_; }
-  void AddValueFault(SpecFault fault) { value_faults_.push_back(std::move(fault)); }
+  const LocatedViolations& value_violations() const { return value_violations_; }
+  void AddValueViolation(LocatedViolation located) { value_violations_.push_back(std::move(located)); }
 
  private:
   Setting* Last(absl::string_view name);
-  void ValueFault(const Setting& setting, const char* rule, const std::string& reason, const char* fix);
+  void ValueViolation(const Setting& setting, const char* rule, const std::string& reason, const char* fix);
 
   std::vector<Setting> all_;
   std::map<std::string, Setting> variables_;
   std::optional<Setting> script_;
   std::optional<Place> branch_;
   std::set<std::string> requested_;
-  SpecFaults value_faults_;
+  LocatedViolations value_violations_;
   bool incomplete_ = false;
 };
 
 // Reads `text` as a command line if a flag comes before any word with a final colon, and as YAML otherwise.
-// Returns errors that leave `*settings` unusable. Shell variables are not among them, but in value_faults().
-SpecFaults ReadSettings(absl::string_view text, const std::string& file, Settings* settings);
+// Returns errors that leave `*settings` unusable. Shell variables are not among them, but in
+// value_violations().
+LocatedViolations ReadSettings(absl::string_view text, const std::string& file, Settings* settings);
 
 }  // namespace fsdpd

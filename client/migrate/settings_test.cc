@@ -7,8 +7,8 @@ namespace {
 
 Settings Read(const std::string& text) {
   Settings settings;
-  const SpecFaults faults = ReadSettings(text, "in", &settings);
-  EXPECT_TRUE(faults.empty()) << Render(faults.front());
+  const LocatedViolations violations = ReadSettings(text, "in", &settings);
+  EXPECT_TRUE(violations.empty()) << Render(violations.front());
   return settings;
 }
 
@@ -36,11 +36,12 @@ dataset: {data_path: [0.5, a, 0.5, b], split: null}
 // Regression: the last value silently won.
 TEST(Settings, RejectsDuplicateKey) {
   Settings settings;
-  const SpecFaults faults = ReadSettings(
+  const LocatedViolations violations = ReadSettings(
       "model: {num_layers: 2}\noptimizer:\n  lr: 1e-3\n  lr: 3e-4\nmodel: {}\n", "in", &settings);
-  ASSERT_EQ(faults.size(), 2u);
-  EXPECT_EQ(Render(faults[0]), "in:4:3: error: optimizer.lr is written twice; keep one [duplicate_field]");
-  EXPECT_EQ(Render(faults[1]), "in:5:1: error: model is written twice; keep one [duplicate_field]");
+  ASSERT_EQ(violations.size(), 2u);
+  EXPECT_EQ(Render(violations[0]),
+            "in:4:3: error: optimizer.lr is written twice; keep one [duplicate_field]");
+  EXPECT_EQ(Render(violations[1]), "in:5:1: error: model is written twice; keep one [duplicate_field]");
 }
 
 TEST(Settings, ReadsNegatedFlags) {
@@ -76,10 +77,10 @@ TEST(Settings, PlacesInvalidNumbers) {
   Settings settings = Read("--bf16\n--seed many --train-iters 1.5");
   EXPECT_FALSE(settings.Integer("seed").has_value());
   EXPECT_FALSE(settings.Integer("train_iters").has_value());
-  ASSERT_EQ(settings.value_faults().size(), 2u);
-  EXPECT_EQ(settings.value_faults()[0].violation.rule, "not_a_number");
-  EXPECT_EQ(settings.value_faults()[0].place.line, 2);
-  EXPECT_EQ(settings.value_faults()[1].violation.rule, "not_a_whole_number");
+  ASSERT_EQ(settings.value_violations().size(), 2u);
+  EXPECT_EQ(settings.value_violations()[0].violation.rule, "not_a_number");
+  EXPECT_EQ(settings.value_violations()[0].place.line, 2);
+  EXPECT_EQ(settings.value_violations()[1].violation.rule, "not_a_whole_number");
 }
 
 // Regression: a quoted command was one word, and none of its settings was read.
@@ -100,9 +101,9 @@ TEST(Settings, ReportsMissingValue) {
   Settings settings = Read("--lr --min-lr 1e-5");
   EXPECT_FALSE(settings.Real("lr").has_value());
   EXPECT_FALSE(settings.Real("lr").has_value());
-  ASSERT_EQ(settings.value_faults().size(), 1u) << "once, however often it is read";
-  EXPECT_EQ(settings.value_faults()[0].violation.rule, "no_value");
-  EXPECT_EQ(settings.value_faults()[0].violation.field, "--lr");
+  ASSERT_EQ(settings.value_violations().size(), 1u) << "once, however often it is read";
+  EXPECT_EQ(settings.value_violations()[0].violation.rule, "no_value");
+  EXPECT_EQ(settings.value_violations()[0].violation.field, "--lr");
 }
 
 // Regression: the script was read as a value of the flag before it.
@@ -155,11 +156,11 @@ TEST(Settings, RejectsInvalidBoolean) {
   Settings settings = Read("model: {qk_layernorm: flase, add_bias_linear: False, swiglu: 1}\n");
   EXPECT_FALSE(settings.Flag("add_bias_linear", true));
   EXPECT_TRUE(settings.Flag("swiglu"));
-  EXPECT_TRUE(settings.value_faults().empty());
+  EXPECT_TRUE(settings.value_violations().empty());
   const std::string name = settings.Find("qk_layernorm") != nullptr ? "qk_layernorm" : "qk_norm";
   EXPECT_FALSE(settings.Flag(name));
-  ASSERT_EQ(settings.value_faults().size(), 1u);
-  EXPECT_EQ(settings.value_faults()[0].violation.rule, "not_true_or_false");
+  ASSERT_EQ(settings.value_violations().size(), 1u);
+  EXPECT_EQ(settings.value_violations()[0].violation.rule, "not_true_or_false");
 }
 
 TEST(Settings, MixedPrecisionOverridesOtherSections) {
@@ -180,14 +181,14 @@ TEST(Settings, RejectsUnknownFormat) {
 
 TEST(Settings, ReadsOtherSettingsNextToShellVariable) {
   Settings settings = Read("--lr $LR --bf16 $MORE --seed 7 x${A[@]} --swiglu ${B[@]}");
-  EXPECT_EQ(settings.value_faults().size(), 4u);
-  EXPECT_EQ(settings.value_faults()[0].violation.field, "--lr");
+  EXPECT_EQ(settings.value_violations().size(), 4u);
+  EXPECT_EQ(settings.value_violations()[0].violation.field, "--lr");
   EXPECT_NE(settings.Find("lr"), nullptr);
   EXPECT_EQ(settings.Real("lr"), std::nullopt);
   EXPECT_EQ(settings.Integer("seed"), 7);
   EXPECT_TRUE(settings.Flag("swiglu")) << "the next word is not its value";
   EXPECT_TRUE(settings.incomplete());
-  EXPECT_EQ(settings.value_faults().size(), 4u) << "each is reported once";
+  EXPECT_EQ(settings.value_violations().size(), 4u) << "each is reported once";
   EXPECT_FALSE(Read("--lr $LR").incomplete());
   EXPECT_TRUE(Read("$ARGS --lr 1").incomplete());
 }
@@ -196,7 +197,7 @@ TEST(Settings, ReadsOtherSettingsNextToShellVariable) {
 TEST(Settings, ReportsVariableInQuotedCommandOnce) {
   for (const char* quote : {"\"", "'"}) {
     Settings settings = Read(std::string("srun bash -c ") + quote + "x.py --lr $LR --seed 7" + quote);
-    EXPECT_EQ(settings.value_faults().size(), 1u) << quote;
+    EXPECT_EQ(settings.value_violations().size(), 1u) << quote;
     EXPECT_EQ(settings.Integer("seed"), 7) << quote;
     EXPECT_EQ(settings.Real("lr"), std::nullopt) << quote;
   }

@@ -18,7 +18,7 @@ class Splitter {
  public:
   Splitter(absl::string_view text, const std::string& file) : text_(text), file_(file) {}
 
-  SpecFaults Run(std::vector<ShellWord>* words) {
+  LocatedViolations Run(std::vector<ShellWord>* words) {
     while (SkipBlank()) {
       ShellWord word;
       word.place = {file_, line_, column_};
@@ -29,7 +29,7 @@ class Splitter {
       if (word.text == ")") depth_ = std::max(0, depth_ - 1);
       words->push_back(std::move(word));
     }
-    return std::move(faults_);
+    return std::move(violations_);
   }
 
  private:
@@ -105,7 +105,7 @@ class Splitter {
       if (quote == '"' && c == '$') ReadVariable(place, word);
       word->text += quote == '"' && c == '\\' && !AtEnd() ? Take() : c;
     }
-    Fault("open_quote", opened, "the quote that starts here is not closed", "close it");
+    AddViolation("open_quote", opened, "the quote that starts here is not closed", "close it");
   }
 
   void ReadVariable(const Place& place, ShellWord* word) {
@@ -117,14 +117,14 @@ class Splitter {
     word->variables.push_back(place);
     word->spreads |= absl::StartsWith(rest, "[@]") || absl::StartsWith(rest, "[*]");
     word->spreads |= name.empty() && (absl::StartsWith(rest, "@") || absl::StartsWith(rest, "*"));
-    Fault(kShellVariable, place,
-          name.empty() ? "the shell expands this to a value that is not in this text"
-                       : absl::StrCat("the value of $", name, " is not in this text"),
-          "write the value here, or paste the arguments as printed by `echo`");
+    AddViolation(kShellVariable, place,
+                 name.empty() ? "the shell expands this to a value that is not in this text"
+                              : absl::StrCat("the value of $", name, " is not in this text"),
+                 "write the value here, or paste the arguments as printed by `echo`");
   }
 
-  void Fault(const char* rule, const Place& place, const std::string& reason, const char* fix) {
-    faults_.push_back({place, {rule, FaultLevel::kError, "", reason, fix, "", ""}});
+  void AddViolation(const char* rule, const Place& place, const std::string& reason, const char* fix) {
+    violations_.push_back({place, {rule, ViolationLevel::kError, "", reason, fix, "", ""}});
   }
 
   const absl::string_view text_;
@@ -134,7 +134,7 @@ class Splitter {
   int column_ = 1;
   bool new_line_ = false;  // A line ended after the last word.
   int depth_ = 0;          // Nesting depth of parentheses.
-  SpecFaults faults_;
+  LocatedViolations violations_;
 };
 
 bool IsNameChar(char c) { return absl::ascii_isalnum(c) || c == '_'; }
@@ -209,29 +209,29 @@ class Assignments {
   std::set<std::string> arrays_;
 };
 
-void RemoveFaultsAt(const std::vector<Place>& places, SpecFaults* faults) {
-  const auto is_of = [&](const SpecFault& fault) {
+void RemoveViolationsAt(const std::vector<Place>& places, LocatedViolations* violations) {
+  const auto is_of = [&](const LocatedViolation& located) {
     return std::any_of(places.begin(), places.end(), [&](const Place& place) {
-      return place.line == fault.place.line && place.column == fault.place.column;
+      return place.line == located.place.line && place.column == located.place.column;
     });
   };
-  faults->erase(std::remove_if(faults->begin(), faults->end(), is_of), faults->end());
+  violations->erase(std::remove_if(violations->begin(), violations->end(), is_of), violations->end());
 }
 
 }  // namespace
 
-void ExpandAssigned(std::vector<ShellWord>* words, SpecFaults* faults) {
+void ExpandAssigned(std::vector<ShellWord>* words, LocatedViolations* violations) {
   Assignments assigned;
   std::vector<ShellWord> expanded;
   for (size_t i = 0; i < words->size(); ++i) {
     ShellWord word = (*words)[i];
     const bool is_variable = absl::StartsWith(word.text, "$");
     if (word.open() && assigned.HasArray(word)) {
-      RemoveFaultsAt(word.variables, faults);
+      RemoveViolationsAt(word.variables, violations);
       continue;
     }
     if (const auto text = word.open() ? assigned.Expand(word) : std::nullopt; text.has_value()) {
-      RemoveFaultsAt(word.variables, faults);
+      RemoveViolationsAt(word.variables, violations);
       word.variables.clear();
       word.text = *text;
     }
@@ -248,7 +248,8 @@ void ExpandAssigned(std::vector<ShellWord>* words, SpecFaults* faults) {
   *words = std::move(expanded);
 }
 
-SpecFaults SplitShellWords(absl::string_view text, const std::string& file, std::vector<ShellWord>* words) {
+LocatedViolations SplitShellWords(absl::string_view text, const std::string& file,
+                                  std::vector<ShellWord>* words) {
   return Splitter(text, file).Run(words);
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 
 namespace fsdpd {
 
@@ -27,9 +27,10 @@ struct ShellWord {
 
 // Expands variables that the text assigns earlier: `TP=8`, `ARGS="--lr 1"`. Drops `${ARGS[@]}` of an array
 // whose words are in the text. Removes the errors about these variables from `*faults`.
-void ExpandAssigned(std::vector<ShellWord>* words, SpecFaults* faults);
+void ExpandAssigned(std::vector<ShellWord>* words, LocatedViolations* violations);
 
 // Appends the words of `text`. Returns errors: unclosed quotes, and one for each variable (kShellVariable).
-SpecFaults SplitShellWords(absl::string_view text, const std::string& file, std::vector<ShellWord>* words);
+LocatedViolations SplitShellWords(absl::string_view text, const std::string& file,
+                                  std::vector<ShellWord>* words);
 
 }  // namespace fsdpd

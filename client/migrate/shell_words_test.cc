@@ -47,13 +47,13 @@ TEST(ShellWords, FindsShellOperators) {
 
 TEST(ShellWords, RejectsUnknownVariables) {
   std::vector<ShellWord> words;
-  const SpecFaults variable = SplitShellWords("--seed 1\n--lr \"$LR\"", "args.sh", &words);
+  const LocatedViolations variable = SplitShellWords("--seed 1\n--lr \"$LR\"", "args.sh", &words);
   ASSERT_EQ(variable.size(), 1u);
   EXPECT_EQ(variable[0].violation.rule, "shell_variable");
   EXPECT_EQ(variable[0].violation.reason, "the value of $LR is not in this text");
   EXPECT_EQ(variable[0].place.line, 2);
   EXPECT_EQ(variable[0].place.column, 7);
-  const SpecFaults quote = SplitShellWords("--name 'open\n", "args.sh", &words);
+  const LocatedViolations quote = SplitShellWords("--name 'open\n", "args.sh", &words);
   ASSERT_EQ(quote.size(), 1u);
   EXPECT_EQ(quote[0].violation.rule, "open_quote");
   EXPECT_EQ(quote[0].place.column, 8);
@@ -63,9 +63,9 @@ TEST(ShellWords, RejectsUnknownVariables) {
 TEST(ShellWords, ExpandsAssignedVariables) {
   const auto expanded = [](const std::string& text, size_t left) {
     std::vector<ShellWord> words;
-    SpecFaults faults = SplitShellWords(text, "args.sh", &words);
-    ExpandAssigned(&words, &faults);
-    EXPECT_EQ(faults.size(), left) << text;
+    LocatedViolations violations = SplitShellWords(text, "args.sh", &words);
+    ExpandAssigned(&words, &violations);
+    EXPECT_EQ(violations.size(), left) << text;
     Texts texts;
     for (const ShellWord& word : words) texts.push_back(word.text);
     return texts;
@@ -88,12 +88,12 @@ TEST(ShellWords, BoundsExpansionOfDoublingVariables) {
   std::string text = "A=0123456789";
   for (int line = 0; line < 40; ++line) text += "\nA=$A$A";
   std::vector<ShellWord> words;
-  SpecFaults faults = SplitShellWords(text, "args.sh", &words);
-  ExpandAssigned(&words, &faults);
+  LocatedViolations violations = SplitShellWords(text, "args.sh", &words);
+  ExpandAssigned(&words, &violations);
   size_t bytes = 0;
   for (const ShellWord& word : words) bytes += word.text.size();
   EXPECT_LT(bytes, 4u << 20);
-  EXPECT_FALSE(faults.empty()) << "unexpanded variables are reported";
+  EXPECT_FALSE(violations.empty()) << "unexpanded variables are reported";
 }
 
 }  // namespace

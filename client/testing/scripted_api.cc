@@ -125,7 +125,7 @@ grpc::Status ScriptedApi::ListSteps(Context*, const v1::ListStepsRequest* q, v1:
 }
 grpc::Status ScriptedApi::GetStepTimeline(Context*, const v1::GetStepTimelineRequest* q,
                                           v1::GetStepTimelineResponse* a) {
-  return on_course(*q, a);
+  return on_timeline(*q, a);
 }
 grpc::Status ScriptedApi::WatchEvents(Context* c, const v1::WatchEventsRequest* q,
                                       grpc::ServerWriter<v1::WatchEventsResponse>* w) {

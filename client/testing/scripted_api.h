@@ -85,7 +85,7 @@ class ScriptedApi : public v1::Coordinator::Service {
   Hook<v1::DeleteNodeRequest, v1::DeleteNodeResponse> on_delete_node;
   Hook<v1::ListEventsRequest, v1::ListEventsResponse> on_events;
   Hook<v1::ListStepsRequest, v1::ListStepsResponse> on_steps;
-  Hook<v1::GetStepTimelineRequest, v1::GetStepTimelineResponse> on_course;
+  Hook<v1::GetStepTimelineRequest, v1::GetStepTimelineResponse> on_timeline;
   StreamHook<v1::WatchEventsRequest, v1::WatchEventsResponse> on_watch_events;
   Hook<v1::GetVersionRequest, v1::GetVersionResponse> on_version;
   StreamHook<v1::WatchJobRequest, v1::WatchJobResponse> on_watch;

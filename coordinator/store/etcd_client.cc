@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/connect_fault.h"
+#include "base/connect_error.h"
 #include "base/log.h"
 
 namespace fsdpd {

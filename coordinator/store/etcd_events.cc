@@ -13,7 +13,7 @@ constexpr size_t kReadAnewAfter = 2 * kMaxEvents;
 }  // namespace
 
 absl::Status EtcdEvents::AddTo(const std::vector<v1::Job*>& jobs) {
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   FSDPD_RETURN_IF_ERROR(ReadNew());
   for (v1::Job* job : jobs) {
     log_->AddTo(job);
@@ -24,7 +24,7 @@ absl::Status EtcdEvents::AddTo(const std::vector<v1::Job*>& jobs) {
 }
 
 absl::Status EtcdEvents::Look(absl::FunctionRef<void(const EventLog& log)> look) {
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   FSDPD_RETURN_IF_ERROR(ReadNew());
   look(*log_);
   return absl::OkStatus();

@@ -11,7 +11,7 @@
 
 #include "coordinator/store/etcd_jobs.h"
 #include "coordinator/store/event_log.h"
-#include "coordinator/store/turns.h"
+#include "coordinator/store/writer_lock.h"
 
 namespace fsdpd {
 
@@ -28,7 +28,7 @@ class EtcdEvents {
   absl::Status ReadNew();
 
   EtcdJobs* const jobs_;
-  Turns turns_;
+  WriterLock writer_lock_;
   // Accessed only while holding a turn.
   std::unique_ptr<EventLog> log_;
   size_t read_ = 0;  // Events read into log_.

@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdClient* etcd, con
 }
 
 absl::Status EtcdStore::Prepare() {
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   FSDPD_ASSIGN_OR_RETURN(const int64_t schema, jobs_.ReadSchema());
   etcd::RangeRequest request;
   request.set_key(jobs_.Key("written"));
@@ -249,7 +249,7 @@ absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
         absl::StrCat("job record: too large (got ", bytes, " bytes, want at most ", kMaxJobBytes,
                      "; the rest of etcd's 1.5 MiB is headroom for the job's history)"));
   }
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   bool asked_before = false;
   {
     MutexLock lock(&mutex_);
@@ -272,7 +272,7 @@ absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
 }
 
 absl::Status EtcdStore::Update(const v1::Job& job) {
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   return UpdateOne(job);
 }
 
@@ -312,7 +312,7 @@ absl::Status EtcdStore::UpdateRecord(const v1::Job& job) {
 }
 
 std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   std::vector<absl::Status> results(jobs.size());
   Batch batch(&jobs_);
   std::vector<const v1::Job*> in_batch;
@@ -364,7 +364,7 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
 }
 
 absl::Status EtcdStore::Delete(const std::string& id, const Events& news) {
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   {
     MutexLock lock(&mutex_);
     if (index_.Find(id) == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
@@ -377,7 +377,7 @@ absl::Status EtcdStore::Delete(const std::string& id, const Events& news) {
 
 absl::StatusOr<std::vector<std::string>> EtcdStore::ForgetEnded(const Retention& retention, absl::Time now,
                                                                 int limit) {
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   std::vector<std::string> ids;
   {
     MutexLock lock(&mutex_);
@@ -431,7 +431,7 @@ absl::StatusOr<std::vector<v1::Job>> EtcdStore::LiveJobs() {
 }
 
 absl::Status EtcdStore::SetCordon(const std::string& node, const v1::Cordon& cordon, const Events& news) {
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   Batch batch(&jobs_);
   batch.Put(jobs_.Key("cordon/" + node), cordon.SerializeAsString());
   AddEvents({}, news, &batch);
@@ -439,7 +439,7 @@ absl::Status EtcdStore::SetCordon(const std::string& node, const v1::Cordon& cor
 }
 
 absl::Status EtcdStore::RemoveCordon(const std::string& node, const Events& news) {
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   Batch batch(&jobs_);
   batch.Delete(jobs_.Key("cordon/" + node));
   AddEvents({}, news, &batch);
@@ -453,7 +453,7 @@ absl::Status EtcdStore::UpdateNodes(const v1::ListNodesResponse& changed,
                                     const std::vector<std::string>& gone, const Events& news) {
   std::map<std::string, Events> of_node;
   for (const v1::Event& event : news) of_node[event.node()].push_back(event);
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   Batch batch(&jobs_);
   Events batch_events;
   const auto write = [&] {

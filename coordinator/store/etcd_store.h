@@ -12,7 +12,7 @@
 // as a smaller one (small_record.h). A record that etcd refused is resent once it is smaller, or after
 // kTooLargePause; OUT_OF_RANGE if etcd refuses the smallest one.
 //
-// Thread-safe: writes are serialized (turns.h), and no lock is held during a call to etcd.
+// Thread-safe: writes are serialized (writer_lock.h), and no lock is held during a call to etcd.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@
 #include "coordinator/store/etcd_jobs.h"
 #include "coordinator/store/leadership.h"
 #include "coordinator/store/state_store.h"
-#include "coordinator/store/turns.h"
+#include "coordinator/store/writer_lock.h"
 
 namespace fsdpd {
 
@@ -76,11 +76,11 @@ class EtcdStore : public StateStore {
   EtcdJobs jobs_;
   Leadership* const leadership_;
 
-  Turns turns_;
+  WriterLock writer_lock_;
   EventLog log_;
   Mutex mutex_;
   EtcdIndex index_ ABSL_GUARDED_BY(mutex_);
-  // Guarded by turns_.
+  // Guarded by writer_lock_.
   struct TooLarge {
     size_t bytes;
     absl::Time until;

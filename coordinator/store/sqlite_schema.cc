@@ -235,7 +235,7 @@ bool HasValue(const LabelRule& rule) {
 }
 
 std::string Condition(const LabelRule& rule) {
-  const bool negated = rule.kind == LabelRule::Kind::kIsNot || rule.kind == LabelRule::Kind::kNotThere;
+  const bool negated = rule.kind == LabelRule::Kind::kIsNot || rule.kind == LabelRule::Kind::kNotExists;
   return absl::StrCat(negated ? "NOT " : "",
                       "EXISTS (SELECT 1 FROM job_labels WHERE job_labels.id = jobs.id AND key = ?",
                       HasValue(rule) ? " AND value = ?" : "", ")");

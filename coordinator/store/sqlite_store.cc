@@ -192,7 +192,7 @@ absl::Status SqliteStore::RollBackOpenTransaction(const std::string& doing) {
 // the commit.
 absl::Status SqliteStore::Write(const std::vector<const v1::Job*>& jobs, const Events& news,
                                 const std::string& doing, const std::function<absl::Status()>& write) {
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   FSDPD_RETURN_IF_ERROR(RollBackOpenTransaction(doing));
   FSDPD_RETURN_IF_ERROR(StoreGeneration());
   Events events = log_.Number(jobs, news);
@@ -267,7 +267,7 @@ void SqliteStore::ThinEvents() {
 absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::string& request_id,
                                                                 const v1::JobSpec& spec) {
   const std::string doing = absl::StrCat("read request ", request_id);
-  const Turns::Turn turn(&turns_);
+  const WriterLock::Hold hold(&writer_lock_);
   FSDPD_RETURN_IF_ERROR(RollBackOpenTransaction(doing));
   Statement select(handle_->db, "SELECT job FROM jobs WHERE request_id = ?");
   select.BindText(request_id);

@@ -17,9 +17,9 @@
 // That is safe: such a run stored nothing, and its streams ended with its process. A new state needs disk
 // space, and so does a migration.
 //
-// Thread-safe: SQLite serializes statements (FULLMUTEX). Writes are serialized by turns.h, because a write
-// with events is several statements in one transaction. FindRequest() takes a turn too, so that it reads only
-// committed jobs.
+// Thread-safe: SQLite serializes statements (FULLMUTEX). Writes are serialized by writer_lock.h, because a
+// write with events is several statements in one transaction. FindRequest() takes a turn too, so that it
+// reads only committed jobs.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@
 #include <memory>
 
 #include "coordinator/store/state_store.h"
-#include "coordinator/store/turns.h"
+#include "coordinator/store/writer_lock.h"
 
 namespace fsdpd {
 
@@ -80,7 +80,7 @@ class SqliteStore : public StateStore {
                                    absl::string_view doing) const;
 
   std::unique_ptr<Handle> handle_;
-  Turns turns_;
+  WriterLock writer_lock_;
   EventLog log_;
   int64_t generation_ = 0;
   // Two threads may store it concurrently, which is harmless: both write the same number.

@@ -75,7 +75,7 @@ class ReconcilerCase : public ::testing::Test {
     info.set_slots(slots);
     info.set_memory_bytes_per_slot(memory_bytes_per_slot);
     info.set_preflights(agents_measure_);
-    info.set_reports_past_attempts(agents_say_had_);
+    info.set_reports_past_attempts(agents_report_had_);
     info.set_acknowledges_launches(agents_acknowledge_);
     for (const AttemptRef& ref : had_) {
       info.add_past_attempts()->set_job_id(ref.job);
@@ -145,7 +145,7 @@ class ReconcilerCase : public ::testing::Test {
   void Ready(const std::string& node, const std::string& id, int rank, int attempt = 1) {
     v1::RankUpdate update = Update(id, rank, attempt);
     update.mutable_ready();
-    reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
+    reconciler_->OnReport(node, update, absl::ToUnixNanos(clock_.Wall()));
     reconciler_->RunOnce();
   }
   void Exit(const std::string& node, const std::string& id, int rank, int code, int attempt = 1) {
@@ -158,7 +158,7 @@ class ReconcilerCase : public ::testing::Test {
     v1::RankUpdate update = Update(id, rank, attempt);
     *update.mutable_exit() = exit;
     update.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
-    reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
+    reconciler_->OnReport(node, update, absl::ToUnixNanos(clock_.Wall()));
     reconciler_->RunOnce();
   }
   // Exit of a rank whose agent drains.
@@ -175,7 +175,7 @@ class ReconcilerCase : public ::testing::Test {
     if (memory.ByteSizeLong() > 0) *stopped.mutable_memory() = memory;
     stopped.set_job_id(id);
     stopped.set_attempt(attempt);
-    reconciler_->Told(node, stopped);
+    reconciler_->OnReport(node, stopped);
     reconciler_->RunOnce();
   }
   // Advances the clock in steps with ticks, while agents send heartbeats.
@@ -189,7 +189,7 @@ class ReconcilerCase : public ::testing::Test {
     }
   }
   // As after SIGSTOP and SIGCONT: the first tick runs before the messages that arrived meanwhile are read.
-  void StandStill(absl::Duration by) {
+  void StallRank(absl::Duration by) {
     clock_.Advance(by);
     reconciler_->RunOnce();
   }
@@ -242,7 +242,7 @@ class ReconcilerCase : public ::testing::Test {
   };
   RanksByProject quotas_;
   bool agents_measure_ = true;
-  bool agents_say_had_ = false;  // Agents that attach report the attempts in had_.
+  bool agents_report_had_ = false;  // Agents that attach report the attempts in had_.
   std::vector<AttemptRef> had_;
   bool agents_acknowledge_ = false;
   int instance_ = 1;  // Instance number of agents that attach.

@@ -89,7 +89,7 @@ grpc::Status ScriptedAgent::AwaitEnd() {
   return end_;
 }
 
-bool ScriptedAgent::Heard(v1::CoordinatorMessage::BodyCase kind) {
+bool ScriptedAgent::HasReceived(v1::CoordinatorMessage::BodyCase kind) {
   MutexLock lock(&mutex_);
   return std::any_of(inbox_.begin(), inbox_.end(),
                      [&](const v1::CoordinatorMessage& message) { return message.body_case() == kind; });

@@ -38,8 +38,8 @@ class ScriptedAgent {
   bool AwaitWelcome();
   // The next message of that kind; drops others before it. nullopt if the stream ended or the time is up.
   std::optional<v1::CoordinatorMessage> Await(v1::CoordinatorMessage::BodyCase kind);
-  grpc::Status AwaitEnd();                            // Status with which the coordinator ended the stream.
-  bool Heard(v1::CoordinatorMessage::BodyCase kind);  // Whether the inbox has such a message.
+  grpc::Status AwaitEnd();  // Status with which the coordinator ended the stream.
+  bool HasReceived(v1::CoordinatorMessage::BodyCase kind);  // Whether the inbox has such a message.
 
   void Send(v1::AgentMessage message);  // Sets the stream's generation unless the message has one.
   void Ready(const AttemptRef& ref, int rank);

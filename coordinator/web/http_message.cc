@@ -134,7 +134,7 @@ absl::StatusOr<HttpRequest> ParseHttpRequest(absl::string_view head) {
   return request;
 }
 
-std::string RenderHttp(const HttpRequest& request, const HttpAnswer& answer) {
+std::string RenderHttp(const HttpRequest& request, const HttpResponse& answer) {
   std::optional<std::string> packed;
   if (request.takes_gzip && answer.body.size() > kGzipFrom) packed = Gzipped(answer.body);
   const std::string& body = packed.has_value() ? *packed : answer.body;

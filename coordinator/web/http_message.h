@@ -22,7 +22,7 @@ struct HttpRequest {
   bool takes_gzip = false;    // From Accept-Encoding.
 };
 
-struct HttpAnswer {
+struct HttpResponse {
   int status = 200;
   std::string type = "text/plain; charset=utf-8";
   std::string body = {};
@@ -34,6 +34,6 @@ absl::StatusOr<HttpRequest> ParseHttpRequest(absl::string_view head);
 
 // Adds headers that restrict the browser to this server's files and forbid embedding in frames. A body larger
 // than one packet is compressed if the client accepts gzip.
-std::string RenderHttp(const HttpRequest& request, const HttpAnswer& answer);
+std::string RenderHttp(const HttpRequest& request, const HttpResponse& answer);
 
 }  // namespace fsdpd

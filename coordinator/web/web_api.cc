@@ -119,15 +119,15 @@ std::string ReasonOf(const grpc::Status& status, const std::string& code) {
   return code;
 }
 
-HttpAnswer ErrorAnswer(const grpc::Status& status, int http_status) {
+HttpResponse ErrorResponse(const grpc::Status& status, int http_status) {
   const std::string code = absl::StatusCodeToString(static_cast<absl::StatusCode>(status.error_code()));
   return {http_status, kJson,
           absl::StrCat("{\"code\":", JsonQuoted(code), ",\"reason\":", JsonQuoted(ReasonOf(status, code)),
                        ",\"message\":", JsonQuoted(status.error_message()), "}\n")};
 }
 
-HttpAnswer ErrorAnswer(const absl::Status& status, int http_status) {
-  return ErrorAnswer(ToGrpc(status), http_status);
+HttpResponse ErrorResponse(const absl::Status& status, int http_status) {
+  return ErrorResponse(ToGrpc(status), http_status);
 }
 
 }  // namespace
@@ -138,18 +138,19 @@ std::vector<std::string> WebApi::Methods() {
   return names;
 }
 
-HttpAnswer WebApi::Answer(absl::string_view name, const HttpRequest& request, const std::string& from) const {
+HttpResponse WebApi::Answer(absl::string_view name, const HttpRequest& request,
+                            const std::string& from) const {
   const Method* method = nullptr;
   for (const Method& each : kMethods) {
     if (each.name == name) method = &each;
   }
   if (method == nullptr)
-    return ErrorAnswer(absl::UnimplementedError("method: not served over HTTP; use the gRPC API"), 404);
+    return ErrorResponse(absl::UnimplementedError("method: not served over HTTP; use the gRPC API"), 404);
   if (request.query.size() > kMaxWebQueryBytes)
-    return ErrorAnswer(BadField("q", "is longer than 8 KiB"), 400);
+    return ErrorResponse(BadField("q", "is longer than 8 KiB"), 400);
   // gRPC aborts the process for other characters.
   if (!std::all_of(request.authorization.begin(), request.authorization.end(), absl::ascii_isprint))
-    return ErrorAnswer(BadField("authorization", "must be printable ASCII"), 400);
+    return ErrorResponse(BadField("authorization", "must be printable ASCII"), 400);
   const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kWebCallLimit);
   const auto context = [&] {
     auto made = std::make_unique<Context>();
@@ -160,7 +161,7 @@ HttpAnswer WebApi::Answer(absl::string_view name, const HttpRequest& request, co
   };
   std::string json;
   const grpc::Status status = method->call(stub_.get(), context, request.query, &json);
-  if (!status.ok()) return ErrorAnswer(status, HttpStatusOf(status.error_code()));
+  if (!status.ok()) return ErrorResponse(status, HttpStatusOf(status.error_code()));
   return {200, kJson, std::move(json)};
 }
 

@@ -28,7 +28,7 @@ class WebApi {
 
   // Returns the response as JSON, or {code, reason, message} with gRPC's names and the corresponding HTTP
   // status. `from`: the browser's address, for the audit log.
-  HttpAnswer Answer(absl::string_view method, const HttpRequest& request, const std::string& from) const;
+  HttpResponse Answer(absl::string_view method, const HttpRequest& request, const std::string& from) const;
 
   static std::vector<std::string> Methods();
 

@@ -42,7 +42,7 @@ const WebFile* FindWebFile(absl::string_view path) {
   return nullptr;
 }
 
-HttpAnswer WebRoutes::Answer(const HttpRequest& request, const std::string& from) const {
+HttpResponse WebRoutes::Answer(const HttpRequest& request, const std::string& from) const {
   if (open_ && !NamesThisMachine(request.host))
     return {421, "text/plain", "host: without TLS only localhost and loopback addresses are served\n"};
   absl::string_view path = request.path;

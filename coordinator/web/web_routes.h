@@ -30,7 +30,7 @@ class WebRoutes {
   // browser (DNS rebinding).
   WebRoutes(const std::shared_ptr<grpc::Channel>& channel, bool open) : api_(channel), open_(open) {}
 
-  HttpAnswer Answer(const HttpRequest& request, const std::string& from) const;
+  HttpResponse Answer(const HttpRequest& request, const std::string& from) const;
 
  private:
   const WebApi api_;

@@ -179,14 +179,14 @@ void WebServer::Serve(Exchange* exchange) const {
   }
   exchange->answering = true;
   const std::string answer = exchange->rejected ? RenderHttp({}, {503, "application/json", kBusyBody})
-                                                : AnswerTo(head, exchange->from);
+                                                : RespondTo(head, exchange->from);
   connection.ExtendTo(begin + options_.exchange_time);
   const bool written = connection.Write(answer);
   exchange->answering = false;
   if (written) connection.Close();
 }
 
-std::string WebServer::AnswerTo(const std::string& head, const std::string& from) const {
+std::string WebServer::RespondTo(const std::string& head, const std::string& from) const {
   if (head.size() > kMaxHeadBytes)
     return RenderHttp({}, {431, "text/plain", "request head: exceeds 16 KiB\n"});
   const absl::StatusOr<HttpRequest> request = ParseHttpRequest(head);

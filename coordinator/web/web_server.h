@@ -35,7 +35,7 @@ struct WebOptions {
 
 class WebServer {
  public:
-  using Answer = std::function<HttpAnswer(const HttpRequest& request, const std::string& from)>;
+  using Answer = std::function<HttpResponse(const HttpRequest& request, const std::string& from)>;
 
   // INVALID_ARGUMENT for plaintext on an address that is not loopback, UNAVAILABLE if the address cannot be
   // bound.
@@ -66,7 +66,7 @@ class WebServer {
   void Serve(Exchange* exchange) const;
   void Reap();
   void End(std::list<Exchange>::iterator exchange);
-  std::string AnswerTo(const std::string& head, const std::string& from) const;
+  std::string RespondTo(const std::string& head, const std::string& from) const;
 
   const WebOptions options_;
   const Listener listener_;

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // Answers with path and query.
-HttpAnswer Echo(const HttpRequest& request, const std::string&) {
+HttpResponse Echo(const HttpRequest& request, const std::string&) {
   return {200, "text/plain", absl::StrCat(request.path, " ", request.query)};
 }
 
@@ -85,7 +85,7 @@ TEST(WebServer, TruncatesResponseAfterExchangeTime) {
   options.exchange_time = absl::Nanoseconds(1);
   const std::string large(16 << 20, 'x');
   const auto server = Started(options, [&](const HttpRequest&, const std::string&) {
-    return HttpAnswer{200, "text/plain", large};
+    return HttpResponse{200, "text/plain", large};
   });
   const std::string answer = HttpClient::Get(server->port(), "/");
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));

@@ -111,9 +111,9 @@ absl::StatusOr<Sources> SourcesOf(const StoreToCompare& a, const StoreToCompare&
   FSDPD_ASSIGN_OR_RETURN(sources.second, ParamSource::Of(b.reader, model));
   for (const auto& [path, source] : {std::make_pair(&a.directory, sources.first.get()),
                                      std::make_pair(&b.directory, sources.second.get())}) {
-    if (source->faults().empty()) continue;
-    const DcpFault& fault = source->faults()[0];
-    *why = absl::StrCat(*path, ": ", fault.where, ": ", fault.what);
+    if (source->violations().empty()) continue;
+    const DcpViolation& violation = source->violations()[0];
+    *why = absl::StrCat(*path, ": ", violation.where, ": ", violation.what);
     return Sources();
   }
   return sources;

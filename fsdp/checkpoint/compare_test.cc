@@ -132,9 +132,9 @@ class CompareModelTest : public CompareTest {
       for (const int64_t size : param.shape) count *= size;
       std::vector<float> ours(count);
       std::iota(ours.begin(), ours.end(), 0.f);
-      if (param.turn != Turn::kNone) {
-        TurnToTheirs(param.turn, param.shape[0], param.shape[1], HeadRows(model), 4,
-                     reinterpret_cast<const char*>(ours.data()), tensor.numbers.data());
+      if (param.rearrangement != Rearrangement::kNone) {
+        ToTheirLayout(param.rearrangement, param.shape[0], param.shape[1], HeadRows(model), 4,
+                      reinterpret_cast<const char*>(ours.data()), tensor.numbers.data());
       } else if (param.runs.empty()) {
         std::copy(ours.begin(), ours.end(), numbers);
       }

@@ -46,10 +46,10 @@ class TensorConverter {
           source_.ReadRun(tensor, run.theirs, run.numbers, numbers_.get() + run.ours * stored.type->bytes));
     }
     overflowed_ += CastNumbers(*stored.type, type_, numbers, numbers_.get());
-    if (from.turn != to.turn) {
+    if (from.rearrangement != to.rearrangement) {
       const int64_t rows = from.shape[0], columns = numbers / rows;
-      Turned(numbers, from.turn, TurnToOurs, rows, columns);
-      Turned(numbers, to.turn, TurnToTheirs, rows, columns);
+      Turned(numbers, from.rearrangement, ToOurLayout, rows, columns);
+      Turned(numbers, to.rearrangement, ToTheirLayout, rows, columns);
     }
     return numbers_.get();
   }
@@ -58,10 +58,11 @@ class TensorConverter {
 
  private:
   template <typename Function>
-  void Turned(int64_t numbers, Turn turn, Function function, int64_t rows, int64_t columns) {
-    if (turn == Turn::kNone) return;
+  void Turned(int64_t numbers, Rearrangement rearrangement, Function function, int64_t rows,
+              int64_t columns) {
+    if (rearrangement == Rearrangement::kNone) return;
     std::unique_ptr<char[]> out(new char[numbers * type_.bytes]);
-    function(turn, rows, columns, head_rows_, type_.bytes, numbers_.get(), out.get());
+    function(rearrangement, rows, columns, head_rows_, type_.bytes, numbers_.get(), out.get());
     numbers_ = std::move(out);
   }
 
@@ -75,7 +76,7 @@ class TensorConverter {
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const Conversion& conversion,
                                                          const ConvertPlan& plan,
                                                          const std::string& directory,
-                                                         const std::vector<WholeFile>& whole) {
+                                                         const std::vector<CompleteFile>& whole) {
   if (conversion.to == StoreFormat::kHf) {
     std::vector<StoredTensor> tensors;
     for (const ConvertTarget& target : plan.targets) {
@@ -90,8 +91,8 @@ absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const Conversion& conve
 
 absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TensorConverter* dispatch,
                    TensorWriter* writer, size_t number) {
-  if (target.ways.empty()) return writer->Write(number, &target.number);
-  const ConvertWay& first = target.ways[0];
+  if (target.sources.empty()) return writer->Write(number, &target.number);
+  const ConvertSource& first = target.sources[0];
   if (plan.to[first.param].runs.empty()) {
     FSDPD_ASSIGN_OR_RETURN(const char* numbers,
                            dispatch->Bring(first.tensor, plan.from[first.param], plan.to[first.param]));
@@ -99,7 +100,7 @@ absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TensorC
   }
   std::unique_ptr<char[]> all(new char[target.bytes()]);
   const int64_t width = target.piece.type->bytes;
-  for (const ConvertWay& way : target.ways) {
+  for (const ConvertSource& way : target.sources) {
     FSDPD_ASSIGN_OR_RETURN(const char* numbers,
                            dispatch->Bring(way.tensor, plan.from[way.param], plan.to[way.param]));
     for (const SharedRun& run : plan.to[way.param].runs) {
@@ -120,9 +121,10 @@ std::string WrittenText(const Conversion& conversion, const ConvertPlan& plan) {
     add(target.piece.name);
     add(absl::StrCat(target.piece.type->name, " ", ShapeText(target.piece.shape), " ",
                      ShapeText(target.piece.at.offsets)));
-    for (const ConvertWay& way : target.ways) {
+    for (const ConvertSource& way : target.sources) {
       const NamedParam& from = plan.from[way.param];
-      add(absl::StrCat(from.theirs, " ", from.ours, " ", static_cast<int>(from.turn), " ", way.tensor));
+      add(absl::StrCat(from.theirs, " ", from.ours, " ", static_cast<int>(from.rearrangement), " ",
+                       way.tensor));
       for (const SharedRun& run : from.runs) add(absl::StrCat(run.ours, " ", run.theirs, " ", run.numbers));
     }
   }
@@ -179,7 +181,7 @@ class Files {
     File& file = files_[number];
     file.overflowed += overflowed;
     if (--file.missing > 0) return absl::OkStatus();
-    FSDPD_ASSIGN_OR_RETURN(const WholeFile whole, writer_.FinishFile(number));
+    FSDPD_ASSIGN_OR_RETURN(const CompleteFile whole, writer_.FinishFile(number));
     return journal_ == nullptr ? absl::OkStatus() : journal_->Add({whole, file.overflowed});
   }
 
@@ -204,7 +206,7 @@ std::vector<size_t> MissingTargets(const ConvertPlan& plan, const TensorWriter& 
                                    ConversionProgress* progress) {
   std::vector<size_t> missing;
   for (size_t i = 0; i < plan.targets.size(); ++i) {
-    if (!writer.IsWhole(writer.FileOf(i))) {
+    if (!writer.IsComplete(writer.FileOf(i))) {
       missing.push_back(i);
       continue;
     }
@@ -242,8 +244,8 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> source, OpenStore(conversion.source));
   FSDPD_ASSIGN_OR_RETURN(ConvertPlan plan, PlanConversion(*source, conversion));
   ConversionResult result;
-  result.faults = std::move(plan.faults);
-  if (!result.faults.empty()) return result;
+  result.violations = std::move(plan.violations);
+  if (!result.violations.empty()) return result;
   result.left_out = std::move(plan.left_out);
   result.bytes = plan.bytes();
   result.tensors = plan.tensors();
@@ -253,7 +255,7 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartDirectory> directory,
                          PartDirectory::Create(conversion.target, conversion.mark_name, conversion.attempt));
   std::unique_ptr<ConversionJournal> journal;
-  std::vector<WholeFile> whole;
+  std::vector<CompleteFile> whole;
   if (conversion.resumes) {
     FSDPD_ASSIGN_OR_RETURN(ConversionArguments arguments, ArgumentsOf(conversion, plan));
     FSDPD_ASSIGN_OR_RETURN(journal, ConversionJournal::Open(directory.get(), std::move(arguments),

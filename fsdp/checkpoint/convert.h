@@ -36,7 +36,7 @@ struct ConversionProgress {
 };
 
 struct ConversionResult {
-  DcpFaults faults;  // If not empty, nothing was written.
+  DcpViolations violations;  // If not empty, nothing was written.
   int64_t tensors = 0;
   int64_t bytes = 0;  // Size of the tensors' data.
   int64_t files = 0;

@@ -111,7 +111,7 @@ absl::Status CheckSame(const std::string& directory, const ConversionArguments& 
       "; rerun it with the same arguments, use another TARGET, or start over with --overwrite"));
 }
 
-absl::StatusOr<bool> IsWhole(const std::string& directory, const WholeFile& whole) {
+absl::StatusOr<bool> IsComplete(const std::string& directory, const CompleteFile& whole) {
   const absl::StatusOr<std::unique_ptr<InputFile>> file =
       InputFile::Open(absl::StrCat(directory, "/", whole.name));
   if (absl::IsNotFound(file.status())) return false;
@@ -140,7 +140,7 @@ absl::StatusOr<std::unique_ptr<ConversionJournal>> ConversionJournal::Open(
     // char rather than vector<bool>, whose bits cannot be written by different threads.
     std::vector<char> whole(left->files.size());
     FSDPD_RETURN_IF_ERROR(ParallelFor(whole.size(), threads, stopped, [&](size_t i) -> absl::Status {
-      FSDPD_ASSIGN_OR_RETURN(whole[i], IsWhole(directory->path(), left->files[i].file));
+      FSDPD_ASSIGN_OR_RETURN(whole[i], IsComplete(directory->path(), left->files[i].file));
       return absl::OkStatus();
     }));
     for (size_t i = 0; i < whole.size(); ++i) {

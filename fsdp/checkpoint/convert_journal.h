@@ -34,7 +34,7 @@ inline constexpr char kJournalName[] = ".fsdpd_conversion";
 using ConversionArguments = std::vector<std::pair<std::string, std::string>>;
 
 struct JournaledFile {
-  WholeFile file;
+  CompleteFile file;
   int64_t overflowed = 0;  // Elements that overflowed in the new type.
 };
 

@@ -16,10 +16,10 @@
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_store.h"
 #include "fsdp/checkpoint/job_keys.h"
-#include "fsdp/checkpoint/kept_values.h"
 #include "fsdp/checkpoint/megatron_files.h"
 #include "fsdp/checkpoint/param_match.h"
 #include "fsdp/checkpoint/pickle_writer.h"
+#include "fsdp/checkpoint/portable_values.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
 #include "fsdp/checkpoint/torch_save.h"
@@ -38,9 +38,9 @@ TestTensor Scalar(const std::string& name, float number) {
   return {name, FindTensorType("float32"), {}, std::string(reinterpret_cast<const char*>(&number), 4)};
 }
 
-DcpSmall Value(const std::string& name, const KeptValue& value) {
+DcpSmall Value(const std::string& name, const PortableValue& value) {
   PickleWriter writer;
-  WriteKept(value, &writer);
+  WritePortable(value, &writer);
   return {name, TorchSaved(writer.Take())};
 }
 
@@ -58,7 +58,7 @@ std::map<std::string, std::string> ContentsOf(const std::string& directory) {
   }
   for (const DcpValue& value : (*reader)->dcp().index().values) {
     const auto pickle = (*reader)->dcp().ReadValue(value);
-    const std::optional<KeptValue> kept = pickle.ok() ? KeptOf(pickle->root()) : std::nullopt;
+    const std::optional<PortableValue> kept = pickle.ok() ? ToPortable(pickle->root()) : std::nullopt;
     contents[value.name] = kept.has_value() ? Value("", *kept).record : "another";
   }
   return contents;
@@ -94,16 +94,17 @@ class ConvertOptimizerTest : public ::testing::Test {
                {"fsdpd.samples", {int64_t{336}}},
                {"fsdpd.steps_taken", {int64_t{40}}},
                {"fsdpd.loss_scale", {1.0}},
-               {"fsdpd.grad_norms", {std::vector<KeptValue>{{0.5}, {std::monostate()}}}},
+               {"fsdpd.grad_norms", {std::vector<PortableValue>{{0.5}, {std::monostate()}}}},
                {"optimizer.param_to_group_meta.module.module.module.head.norm.weight_decay", {0.0}}};
   }
 
-  void Write(const std::string& directory, const std::vector<TestTensor>& tensors, const KeptValues& values) {
+  void Write(const std::string& directory, const std::vector<TestTensor>& tensors,
+             const PortableValues& values) {
     fs::create_directory(directory);
     std::vector<DcpPiece> pieces;
     for (const TestTensor& tensor : tensors)
       pieces.push_back(
-          WholePiece({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())}));
+          FullPiece({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())}));
     std::vector<DcpSmall> small;
     for (const auto& [name, value] : values) small.push_back(Value(name, value));
     const auto writer = MakeDcpWriter(directory, pieces, 1 << 20, small);
@@ -126,11 +127,12 @@ class ConvertOptimizerTest : public ::testing::Test {
   }
 
   // "WHERE WHAT" for each violation; fails if there are none.
-  std::vector<std::string> FaultsOf(const std::string& source, StoreFormat to) {
+  std::vector<std::string> ViolationsOf(const std::string& source, StoreFormat to) {
     const auto done = Run(source, "refused", to);
     EXPECT_TRUE(done.ok()) << done.status();
     std::vector<std::string> told;
-    for (const DcpFault& fault : done->faults) told.push_back(absl::StrCat(fault.where, ": ", fault.what));
+    for (const DcpViolation& violation : done->violations)
+      told.push_back(absl::StrCat(violation.where, ": ", violation.what));
     EXPECT_FALSE(fs::exists(dir_.File("refused")));
     return told;
   }
@@ -174,7 +176,7 @@ class ConvertOptimizerTest : public ::testing::Test {
   const char* const moment_type_ = "float32";
   TempDir dir_;
   std::vector<TestTensor> tensors_;
-  KeptValues values_;
+  PortableValues values_;
   Conversion conversion_ = [] {
     Conversion conversion;
     conversion.type = FindTensorType("float32");
@@ -187,7 +189,7 @@ TEST_F(ConvertOptimizerTest, RoundTripPreservesAllBits) {
   Write(dir_.File("native"), tensors_, values_);
   const auto there = Run("native", "megatrons", StoreFormat::kTorchDist);
   ASSERT_TRUE(there.ok()) << there.status();
-  ASSERT_THAT(there->faults, IsEmpty());
+  ASSERT_THAT(there->violations, IsEmpty());
   EXPECT_THAT(there->left_out, IsEmpty());
   EXPECT_TRUE(ReadBack(dir_.File("megatrons"), MegatronsOf("param")).ok());
   const auto back = Run("megatrons", "back", StoreFormat::kDcp);
@@ -223,7 +225,7 @@ TEST_F(ConvertOptimizerTest, ReadsStateOfMegatronOptimizers) {
     conversion_.spec = "{\"model\": {}}";
     const auto done = Run(directory, out, StoreFormat::kDcp);
     ASSERT_TRUE(done.ok()) << done.status();
-    ASSERT_THAT(done->faults, IsEmpty());
+    ASSERT_THAT(done->violations, IsEmpty());
     auto contents = ContentsOf(dir_.File(out));
     for (const TestTensor& tensor : tensors_) {
       if (absl::EndsWith(tensor.name, ".step")) continue;
@@ -256,14 +258,14 @@ TEST_F(ConvertOptimizerTest, RejectsBucketedState) {
   Write(dir_.File("buckets"), tensors, {});
   ASSERT_TRUE(WriteMegatronFiles(dir_.File("buckets"), {}, std::nullopt).ok());
   EXPECT_THAT(
-      FaultsOf("buckets", StoreFormat::kDcp),
+      ViolationsOf("buckets", StoreFormat::kDcp),
       ElementsAre(::testing::AllOf(HasSubstr(bucket), HasSubstr("--dist-ckpt-optim-fully-reshardable"),
                                    HasSubstr("--no-optimizer"))));
   // The older form has no tensor for it.
   Write(dir_.File("gathered"), model,
         {{"optimizer.distributed.dp_group_idx_0.param_state/shard_0_1", {int64_t{1}}}});
   ASSERT_TRUE(WriteMegatronFiles(dir_.File("gathered"), {}, std::nullopt).ok());
-  EXPECT_THAT(FaultsOf("gathered", StoreFormat::kDcp),
+  EXPECT_THAT(ViolationsOf("gathered", StoreFormat::kDcp),
               ElementsAre(HasSubstr("param_state/shard_0_1 is the")));
   conversion_.optimizer = false;
   const auto alone = Run("buckets", "alone", StoreFormat::kDcp);
@@ -282,11 +284,11 @@ TEST_F(ConvertOptimizerTest, RejectsPartialState) {
   tensors.erase(find(OptimizerKey("head.norm", "exp_avg_sq")));
   find(OptimizerKey("head.output", "exp_avg"))->shape = {8, 32};
   *find(OptimizerKey("embedding.weight", "step")) = Scalar(OptimizerKey("embedding.weight", "step"), 39);
-  KeptValues values = values_;
+  PortableValues values = values_;
   values.erase("iteration");
   Write(dir_.File("native"), tensors, values);
   EXPECT_THAT(
-      FaultsOf("native", StoreFormat::kDcp),
+      ViolationsOf("native", StoreFormat::kDcp),
       ElementsAre(HasSubstr("head.output.exp_avg: is float32 [8, 32], but its parameter has shape [32, 8]"),
                   HasSubstr("head.norm.exp_avg_sq: is missing, but exp_avg exists"),
                   HasSubstr("step: is 40, but another parameter's is 39")));
@@ -295,7 +297,7 @@ TEST_F(ConvertOptimizerTest, RejectsPartialState) {
 TEST_F(ConvertOptimizerTest, RejectsStateThatMegatronCannotResume) {
   Write(dir_.File("native"), tensors_, values_);
   conversion_.adam.reset();
-  EXPECT_THAT(FaultsOf("native", StoreFormat::kTorchDist), ElementsAre(HasSubstr("add --spec JOB.YAML")));
+  EXPECT_THAT(ViolationsOf("native", StoreFormat::kTorchDist), ElementsAre(HasSubstr("add --spec JOB.YAML")));
   conversion_.adam = Adam();
   std::vector<TestTensor> sgd, frozen;
   for (const TestTensor& tensor : tensors_) {
@@ -304,12 +306,12 @@ TEST_F(ConvertOptimizerTest, RejectsStateThatMegatronCannotResume) {
     if (!absl::StrContains(tensor.name, "module.module.module.layer.1.")) frozen.push_back(tensor);
   }
   Write(dir_.File("sgd"), sgd, values_);
-  EXPECT_THAT(FaultsOf("sgd", StoreFormat::kTorchDist), ElementsAre(HasSubstr("not supported with SGD")));
+  EXPECT_THAT(ViolationsOf("sgd", StoreFormat::kTorchDist), ElementsAre(HasSubstr("not supported with SGD")));
   ASSERT_TRUE(Run("sgd", "sgd.out", StoreFormat::kDcp).ok());
   EXPECT_THAT(NamesThatDiffer(ContentsOf(dir_.File("sgd")), ContentsOf(dir_.File("sgd.out"))), IsEmpty());
   // A stacked tensor of all layers cannot have moments for only some.
   Write(dir_.File("frozen"), frozen, values_);
-  EXPECT_THAT(FaultsOf("frozen", StoreFormat::kTorchDist),
+  EXPECT_THAT(ViolationsOf("frozen", StoreFormat::kTorchDist),
               Contains(HasSubstr(
                   "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc1.weight: would include 2 frozen")));
   ASSERT_TRUE(Run("frozen", "frozen.out", StoreFormat::kDcp).ok());

@@ -47,17 +47,17 @@ class Planner {
   absl::StatusOr<ConvertPlan> Plan() {
     const bool only_model = FormatOf(conversion_.source) == StoreFormat::kHf;
     match_ = MatchParams(source_, conversion_.model, only_model);
-    if (match_.faults.empty()) FSDPD_RETURN_IF_ERROR(CheckTiedCopy(source_, &match_));
-    if (!match_.faults.empty()) {
-      plan_.faults = std::move(match_.faults);
+    if (match_.violations.empty()) FSDPD_RETURN_IF_ERROR(CheckTiedCopy(source_, &match_));
+    if (!match_.violations.empty()) {
+      plan_.violations = std::move(match_.violations);
       return std::move(plan_);
     }
     FSDPD_RETURN_IF_ERROR(FindState());
-    if (!plan_.faults.empty()) return std::move(plan_);
+    if (!plan_.violations.empty()) return std::move(plan_);
     plan_.from = match_.params;
     plan_.to = ParamsOf(conversion_.model, NamingIn(conversion_.to));
     if (plan_.to.empty()) {
-      plan_.faults.Add("model", "torch_dist is not supported with mixture-of-experts layers");
+      plan_.violations.Add("model", "torch_dist is not supported with mixture-of-experts layers");
       return std::move(plan_);
     }
     AddTargets("", [this](size_t param) { return MainOf(param); });
@@ -79,7 +79,7 @@ class Planner {
     if (dcp_ == nullptr || (!megatrons && *naming != Naming::kOurs)) return absl::OkStatus();
     const bool wanted = conversion_.optimizer && conversion_.to != StoreFormat::kHf;
     FSDPD_ASSIGN_OR_RETURN(state_, MatchState(*dcp_, *naming, match_, wanted));
-    plan_.faults.Add(state_.faults);
+    plan_.violations.Add(state_.violations);
     FSDPD_ASSIGN_OR_RETURN(plan_.common, ReadMegatronCommon(conversion_.source));
     if (megatrons) state_.steps = plan_.common.steps;
     const bool counted =
@@ -93,15 +93,16 @@ class Planner {
   void CheckState() {
     constexpr char kWhere[] = "optimizer state";
     if (!state_.steps.has_value()) {
-      plan_.faults.Add(kWhere, "has no step count; use --no-optimizer to omit it");
+      plan_.violations.Add(kWhere, "has no step count; use --no-optimizer to omit it");
     }
     if (native_) return;
     if (state_.moments[0] == "momentum_buffer") {
-      plan_.faults.Add(kWhere, "torch_dist is not supported with SGD; use --no-optimizer to omit it");
+      plan_.violations.Add(kWhere, "torch_dist is not supported with SGD; use --no-optimizer to omit it");
     } else if (!conversion_.adam.has_value()) {
-      plan_.faults.Add(kWhere,
-                       "betas and epsilon are unknown; add --spec JOB.YAML of the job that wrote it, or use "
-                       "--no-optimizer to omit it");
+      plan_.violations.Add(
+          kWhere,
+          "betas and epsilon are unknown; add --spec JOB.YAML of the job that wrote it, or use "
+          "--no-optimizer to omit it");
     }
     plan_.adam = conversion_.adam;
   }
@@ -151,12 +152,12 @@ class Planner {
       const auto [found, is_new] =
           numbers.emplace(std::make_pair(NameOf(param, what), param.layer), plan_.targets.size());
       if (is_new) plan_.targets.push_back(TargetOf(param, what, own));
-      plan_.targets[found->second].ways.push_back({i, at});
+      plan_.targets[found->second].sources.push_back({i, at});
     }
     for (const auto& [key, number] : numbers) plan_.targets[number].piece.type = types[key.first];
     for (const auto& [name, count] : frozen) {
       if (types.count(name) == 0) continue;
-      plan_.faults.Add(
+      plan_.violations.Add(
           name, absl::StrCat("would include ", count,
                              " frozen parameters, which have no optimizer state (torch_dist has one tensor "
                              "for all layers); use --no-optimizer to omit the optimizer state"));
@@ -187,7 +188,7 @@ class Planner {
       // Values that are not supported (a class, archives with many entries) are skipped; corrupt ones are an
       // error.
       if (!pickle.ok() && !absl::IsUnimplemented(pickle.status())) return pickle.status();
-      std::optional<KeptValue> kept = pickle.ok() ? KeptOf(pickle->root()) : std::nullopt;
+      std::optional<PortableValue> kept = pickle.ok() ? ToPortable(pickle->root()) : std::nullopt;
       if (kept.has_value() && !absl::StrContains(value.name, "/shard_")) {
         common.kept[value.name] = *std::move(kept);
       } else if (carries_) {
@@ -195,44 +196,45 @@ class Planner {
       }
     }
     const auto take = [&common](const char* name, std::optional<int64_t>* into) {
-      if (const std::optional<int64_t> count = KeptCount(common.kept, name)) *into = count;
+      if (const std::optional<int64_t> count = PortableCount(common.kept, name)) *into = count;
       common.kept.erase(name);
     };
     take(kIterationKey, &common.iteration);
     take(kSchedulerSamplesKey, &common.samples);
-    if (!common.samples.has_value()) common.samples = KeptCount(common.kept, kSamplesKey);
+    if (!common.samples.has_value()) common.samples = PortableCount(common.kept, kSamplesKey);
     common.kept.erase(kVersionKey);
     if (carries_) {
       common.steps = state_.steps;
       if (!common.iteration.has_value())
-        plan_.faults.Add(kIterationKey,
-                         "is missing, but the optimizer state needs its step; use --no-optimizer to omit it");
+        plan_.violations.Add(
+            kIterationKey,
+            "is missing, but the optimizer state needs its step; use --no-optimizer to omit it");
     }
-    if (KeptText(common.kept, kSpecKey).value_or("").empty() && !conversion_.spec.empty())
-      common.kept[kSpecKey] = KeptValue{conversion_.spec};
+    if (PortableText(common.kept, kSpecKey).value_or("").empty() && !conversion_.spec.empty())
+      common.kept[kSpecKey] = PortableValue{conversion_.spec};
     if (carries_) return absl::OkStatus();
     // The model is also known for sources that have only parameters.
-    KeptValues spec;
+    PortableValues spec;
     if (const auto found = common.kept.find(kSpecKey); found != common.kept.end()) spec.insert(*found);
     common.kept = std::move(spec);
     return absl::OkStatus();
   }
 
   void WriteValues() {
-    const auto add = [this](const std::string& name, const KeptValue& value) {
+    const auto add = [this](const std::string& name, const PortableValue& value) {
       PickleWriter writer;
-      WriteKept(value, &writer);
+      WritePortable(value, &writer);
       plan_.values.push_back({name, TorchSaved(writer.Take())});
     };
     if (carries_ && plan_.common.iteration.has_value()) {
       add(kIterationKey, {*plan_.common.iteration});
       add(kVersionKey, {kMegatronVersion});
-      KeptValues& kept = plan_.common.kept;
+      PortableValues& kept = plan_.common.kept;
       if (plan_.common.samples.has_value()) {
         add(kSchedulerSamplesKey, {*plan_.common.samples});
-        kept.emplace(kSamplesKey, KeptValue{*plan_.common.samples});
+        kept.emplace(kSamplesKey, PortableValue{*plan_.common.samples});
       }
-      kept.emplace(kStepsTakenKey, KeptValue{*state_.steps});
+      kept.emplace(kStepsTakenKey, PortableValue{*state_.steps});
     }
     for (const auto& [name, value] : plan_.common.kept) add(name, value);
   }

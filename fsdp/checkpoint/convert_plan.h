@@ -46,7 +46,7 @@ struct Conversion {
 };
 
 // Source of a parameter, or of one of its moments: the index of a tensor.
-struct ConvertWay {
+struct ConvertSource {
   size_t param = 0;
   size_t tensor = 0;
 };
@@ -55,8 +55,8 @@ struct ConvertWay {
 // it.
 struct ConvertTarget {
   DcpPiece piece;
-  std::vector<ConvertWay> ways;  // If empty, `number` fills the piece.
-  int64_t begin = 0;             // First element of the piece in the flattened tensor.
+  std::vector<ConvertSource> sources;  // If empty, `number` fills the piece.
+  int64_t begin = 0;                   // First element of the piece in the flattened tensor.
   float number = 0;
 
   int64_t bytes() const { return piece.at.elements() * piece.type->bytes; }
@@ -68,7 +68,7 @@ struct ConvertPlan {
   std::vector<DcpSmall> values;       // Native: values that are not tensors.
   MegatronCommon common;              // torch_dist: the same.
   std::optional<AdamSettings> adam;   // torch_dist: set if optimizer state is converted.
-  DcpFaults faults;                   // If not empty, the other fields are unspecified.
+  DcpViolations violations;           // If not empty, the other fields are unspecified.
   std::vector<std::string> left_out;  // See ConversionResult.
 
   int64_t bytes() const;    // Data size of all targets.

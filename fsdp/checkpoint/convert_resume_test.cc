@@ -107,7 +107,7 @@ TEST_F(ConvertResumeTest, ResumesWithSameBytesAfterKill) {
     const std::string whole = dir_.File(absl::StrCat("whole", static_cast<int>(to)));
     const auto uninterrupted = Run(ConversionOf(native_, whole, to));
     ASSERT_TRUE(uninterrupted.ok()) << uninterrupted.status();
-    ASSERT_TRUE(uninterrupted->faults.empty()) << uninterrupted->faults[0].what;
+    ASSERT_TRUE(uninterrupted->violations.empty()) << uninterrupted->violations[0].what;
     ASSERT_GT(uninterrupted->files, 2);
     const Conversion conversion = ConversionOf(native_, out_, to);
     int64_t most_found = 0;

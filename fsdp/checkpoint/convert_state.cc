@@ -45,8 +45,8 @@ class Matcher {
 
   void RefuseBuckets() {
     const auto refuse = [this](const std::string& name) {
-      if (!found_.faults.empty() || !absl::StrContains(name, kInBuckets)) return;
-      found_.faults.Add(
+      if (!found_.violations.empty() || !absl::StrContains(name, kInBuckets)) return;
+      found_.violations.Add(
           name,
           "optimizer state in the buckets of its run (dp_reshardable or dp_zero_gather_scatter), which only "
           "Megatron-Core can read; save it there with --dist-ckpt-optim-fully-reshardable, or use "
@@ -65,8 +65,8 @@ class Matcher {
     const StoredTensor& tensor = source_.tensors()[at];
     const std::vector<int64_t> shape = match_.params[param].TheirShape();
     if (is_new && (tensor.shape != shape || !CanCast(*tensor.type))) {
-      found_.faults.Add(name, absl::StrCat("is ", tensor.type->name, " ", ShapeText(tensor.shape),
-                                           ", but its parameter has shape ", ShapeText(shape)));
+      found_.violations.Add(name, absl::StrCat("is ", tensor.type->name, " ", ShapeText(tensor.shape),
+                                               ", but its parameter has shape ", ShapeText(shape)));
     }
     return at;
   }
@@ -87,8 +87,8 @@ class Matcher {
   void CheckWhole() {
     const std::string moments = absl::StrJoin(found_.moments, ", ");
     if (!moments.empty() && moments != "exp_avg, exp_avg_sq" && moments != "momentum_buffer") {
-      found_.faults.Add("optimizer state",
-                        absl::StrCat("has unknown moments ", moments, "; use --no-optimizer to omit it"));
+      found_.violations.Add("optimizer state",
+                            absl::StrCat("has unknown moments ", moments, "; use --no-optimizer to omit it"));
       return;
     }
     std::set<std::string> told;
@@ -98,7 +98,7 @@ class Matcher {
         if (found_.tensors[m][param] >= 0 || found_.tensors[other][param] < 0) continue;
         const std::string name = KeyOf(param, found_.moments[m].c_str());
         if (told.insert(name).second)
-          found_.faults.Add(name, absl::StrCat("is missing, but ", found_.moments[other], " exists"));
+          found_.violations.Add(name, absl::StrCat("is missing, but ", found_.moments[other], " exists"));
       }
     }
   }
@@ -123,7 +123,7 @@ class Matcher {
       const StoredTensor& tensor = source_.tensors()[at];
       found_.names.insert(name);
       if (tensor.numbers() != 1 || !CanCompare(*tensor.type)) {
-        found_.faults.Add(name, "is not a step count");
+        found_.violations.Add(name, "is not a step count");
         continue;
       }
       char number[8];  // Large enough for the widest type.
@@ -131,13 +131,13 @@ class Matcher {
       const double steps = NumberAt(*tensor.type, number, 0);
       found_.counted[param] = true;
       if (!(steps >= 0) || steps != std::floor(steps) || steps > kMostSteps) {
-        found_.faults.Add(name, "is not a step count");
+        found_.violations.Add(name, "is not a step count");
       } else if (found_.steps.value_or(static_cast<int64_t>(steps)) == static_cast<int64_t>(steps)) {
         found_.steps = static_cast<int64_t>(steps);
       } else if (!steps_differ) {
         steps_differ = true;
-        found_.faults.Add(name, absl::StrCat("is ", steps, ", but another parameter's is ", *found_.steps,
-                                             "; a conversion needs one step count for all parameters"));
+        found_.violations.Add(name, absl::StrCat("is ", steps, ", but another parameter's is ", *found_.steps,
+                                                 "; a conversion needs one step count for all parameters"));
       }
     }
     return absl::OkStatus();

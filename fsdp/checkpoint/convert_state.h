@@ -29,7 +29,7 @@ struct StateMatch {
   std::vector<bool> counted;                  // By parameter: whether it has a step count.
   std::optional<int64_t> steps;               // Common step count of all parameters, if each has one.
   std::set<std::string> names;                // Names of all tensors that were found.
-  DcpFaults faults;
+  DcpViolations violations;
 
   bool IsTrained(size_t param) const;  // It has moments, or a step count if no parameter has moments.
 };

@@ -99,7 +99,7 @@ TEST_F(ConvertTest, RoundTripIsIdentical) {
   for (const char* type : {"float32", "bfloat16", "float16"}) {
     const auto there = Run(native_, std::string("hf.") + type, StoreFormat::kHf, type);
     ASSERT_TRUE(there.ok()) << there.status();
-    EXPECT_TRUE(there->faults.empty());
+    EXPECT_TRUE(there->violations.empty());
     EXPECT_EQ(there->tensors, static_cast<int64_t>(tensors_.size()));
     EXPECT_GT(there->files, 1);
     EXPECT_EQ(there->overflowed, 0);
@@ -139,15 +139,15 @@ TEST_F(ConvertTest, SplitsAndMergesExperts) {
     const std::string name = absl::StrCat("experts", ++number), back = absl::StrCat("back", number);
     const auto there = Run(native_, name, StoreFormat::kHf);
     ASSERT_TRUE(there.ok()) << there.status();
-    EXPECT_TRUE(there->faults.empty());
+    EXPECT_TRUE(there->violations.empty());
     const int64_t matrices = model.expert_layers() * 3;
     EXPECT_EQ(there->tensors, static_cast<int64_t>(tensors_.size()) + matrices * (model.experts.count - 1));
     ASSERT_TRUE(Run(dir_.File(name), back, StoreFormat::kDcp).ok());
     EXPECT_TRUE(ReadBack(dir_.File(back), tensors_).ok());
     const auto refused = Run(native_, absl::StrCat("megatron", number), StoreFormat::kTorchDist);
     ASSERT_TRUE(refused.ok()) << refused.status();
-    ASSERT_EQ(refused->faults.size(), 1);
-    EXPECT_THAT(refused->faults[0].what, HasSubstr("torch_dist"));
+    ASSERT_EQ(refused->violations.size(), 1);
+    EXPECT_THAT(refused->violations[0].what, HasSubstr("torch_dist"));
   }
 }
 
@@ -199,7 +199,8 @@ TEST_F(ConvertTest, ReportsMissingMegatronTensorOnce) {
   const auto done = Run(dir_.File("layers"), "out", StoreFormat::kDcp);
   ASSERT_TRUE(done.ok()) << done.status();
   std::vector<std::string> told;
-  for (const DcpFault& fault : done->faults) told.push_back(fault.where + ": " + fault.what);
+  for (const DcpViolation& violation : done->violations)
+    told.push_back(violation.where + ": " + violation.what);
   EXPECT_THAT(told, ElementsAre("embedding.word_embeddings.weight: wrong shape (got [128, 8], want [32, 8])",
                                 "decoder.layers.mlp.linear_fc2.bias: is missing",
                                 "decoder.layers.mlp.linear_fc3.bias: is not in the model"));
@@ -222,7 +223,8 @@ TEST_F(ConvertTest, ReportsAllViolationsWithoutWriting) {
   const auto done = Run(native_, "hf", StoreFormat::kHf);
   ASSERT_TRUE(done.ok()) << done.status();
   std::vector<std::string> told;
-  for (const DcpFault& fault : done->faults) told.push_back(fault.where + ": " + fault.what);
+  for (const DcpViolation& violation : done->violations)
+    told.push_back(violation.where + ": " + violation.what);
   EXPECT_THAT(told, ElementsAre("model.module.embedding.weight: wrong shape (got [32, 9], want [32, 8])",
                                 "model.module.embedding.positions: is missing",
                                 "model.module.embedding.locations: is not in the model"));
@@ -237,8 +239,8 @@ TEST_F(ConvertTest, RejectsSeparateHeadForTiedModel) {
   WriteNative(untied);
   const auto done = Run(native_, "hf", StoreFormat::kHf);
   ASSERT_TRUE(done.ok()) << done.status();
-  ASSERT_EQ(done->faults.size(), 1u);
-  EXPECT_EQ(done->faults[0].where, "model.module.head.output");
+  ASSERT_EQ(done->violations.size(), 1u);
+  EXPECT_EQ(done->violations[0].where, "model.module.head.output");
 }
 
 // A checkpoint may have both names; a copy of the embedding may be dropped, another matrix may not.
@@ -253,11 +255,11 @@ TEST_F(ConvertTest, RejectsTiedHeadThatDiffersFromEmbedding) {
     EXPECT_TRUE(CommitTestFiles(dir_.File(directory), WriteTestFiles(dir_.File(directory), theirs, 2)).ok());
     const auto done = Run(dir_.File(directory), directory + "-hf", StoreFormat::kHf);
     EXPECT_TRUE(done.ok()) << done.status();
-    return done->faults;
+    return done->violations;
   };
   EXPECT_TRUE(faults_of("same").empty());
   theirs.back().numbers[0] ^= 1;
-  const DcpFaults other = faults_of("other");
+  const DcpViolations other = faults_of("other");
   ASSERT_EQ(other.size(), 1u);
   EXPECT_EQ(other[0].where, "lm_head.weight");
 }
@@ -268,7 +270,7 @@ TEST_F(ConvertTest, ReportsOtherFamily) {
       CommitTestFiles(dir_.File("other"), WriteTestFiles(dir_.File("other"), SmallTensors(), 1)).ok());
   const auto done = Run(dir_.File("other"), "hf", StoreFormat::kHf);
   ASSERT_TRUE(done.ok()) << done.status();
-  EXPECT_EQ(done->faults.size(), 1u);
+  EXPECT_EQ(done->violations.size(), 1u);
   EXPECT_TRUE(absl::IsNotFound(Run(dir_.path(), "hf", StoreFormat::kHf).status()));
 }
 

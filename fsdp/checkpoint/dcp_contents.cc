@@ -31,12 +31,12 @@ absl::Status LoadSums(const std::string& directory, DcpContents* contents) {
   const absl::StatusOr<std::string> text =
       ReadWhole(absl::StrCat(directory, "/", kDcpSumsName), kMaxSumsBytes);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();  // Not written by fsdpd.
-  if (!text.ok() && !IsFaultOfFile(text.status())) return text.status();
+  if (!text.ok() && !IsDefectOfCheckpoint(text.status())) return text.status();
   const absl::StatusOr<DcpSums> sums = text.ok() ? ParseSums(*text) : text.status();
   if (sums.ok()) {
     contents->sums = *sums;
   } else {
-    contents->faults.Add(kDcpSumsName, std::string(sums.status().message()));
+    contents->violations.Add(kDcpSumsName, std::string(sums.status().message()));
   }
   return absl::OkStatus();
 }
@@ -47,18 +47,18 @@ absl::Status CheckFile(const std::string& directory, size_t number, DcpContents*
   const std::string path = absl::StrCat(directory, "/", name);
   const absl::StatusOr<std::unique_ptr<InputFile>> file = InputFile::Open(path);
   if (!file.ok()) {
-    if (!IsFaultOfFile(file.status())) return file.status();
-    contents->faults.Add(name, WithoutPath(file.status(), path));
+    if (!IsDefectOfCheckpoint(file.status())) return file.status();
+    contents->violations.Add(name, WithoutPath(file.status(), path));
     return absl::OkStatus();
   }
   contents->file_bytes[number] = (*file)->size();
   if (!contents->sums.has_value()) return absl::OkStatus();
   const auto sum = contents->sums->find(name);
   if (sum == contents->sums->end()) {
-    contents->faults.Add(name, "has no checksum, but other files have one");
+    contents->violations.Add(name, "has no checksum, but other files have one");
   } else if (sum->second.bytes != (*file)->size()) {
-    contents->faults.Add(name, absl::StrCat("wrong file size (got ", (*file)->size(), " bytes, want ",
-                                            sum->second.bytes, " as committed)"));
+    contents->violations.Add(name, absl::StrCat("wrong file size (got ", (*file)->size(), " bytes, want ",
+                                                sum->second.bytes, " as committed)"));
   }
   return absl::OkStatus();
 }
@@ -67,7 +67,7 @@ void CheckEnd(const std::string& name, const DcpPlace& place, DcpContents* conte
   if (place.file < 0 || place.begin < 0 || place.bytes <= 0) return;  // CheckIndex() reports it.
   const int64_t there = contents->file_bytes[place.file];
   if (there < 0 || (place.begin <= there && place.bytes <= there - place.begin)) return;
-  contents->faults.Add(
+  contents->violations.Add(
       name, absl::StrCat("record of ", place.bytes, " bytes at byte ", place.begin, " of ",
                          contents->index.files[place.file], " is truncated: the file has ", there, " bytes"));
 }
@@ -78,7 +78,7 @@ std::string WithoutPath(const absl::Status& status, const std::string& path) {
   return std::string(absl::StripPrefix(status.message(), absl::StrCat(path, ": ")));
 }
 
-bool IsFaultOfFile(const absl::Status& status) {
+bool IsDefectOfCheckpoint(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
          absl::IsUnimplemented(status);
 }
@@ -93,7 +93,7 @@ absl::StatusOr<DcpContents> LoadContents(const std::string& directory) {
     const auto sum = contents.sums->find(kDcpMetadataName);
     if (sum == contents.sums->end() || sum->second.bytes != bytes ||
         sum->second.crc32 != Crc32(metadata.data(), bytes)) {
-      contents.faults.Add(kDcpMetadataName, "checksum does not match the committed one");
+      contents.violations.Add(kDcpMetadataName, "checksum does not match the committed one");
     }
   }
   absl::StatusOr<DcpIndex> index = ReadMetadata(std::move(metadata));
@@ -112,7 +112,7 @@ absl::StatusOr<DcpContents> LoadContents(const std::string& directory) {
     }
   }
   for (const DcpValue& value : contents.index.values) CheckEnd(value.name, value.place, &contents);
-  contents.faults.Add(CheckIndex(contents.index));
+  contents.violations.Add(CheckIndex(contents.index));
   return contents;
 }
 

@@ -18,12 +18,12 @@ struct DcpContents {
   DcpIndex index;
   std::vector<int64_t> file_bytes;  // By index.files; -1: the file does not exist.
   std::optional<DcpSums> sums;      // If fsdpd wrote the checkpoint, and the checksum file is intact.
-  DcpFaults faults;
+  DcpViolations violations;
 };
 
 // Whether the status describes a defect of the checkpoint, rather than a machine or permission problem that
 // prevented reading it.
-bool IsFaultOfFile(const absl::Status& status);
+bool IsDefectOfCheckpoint(const absl::Status& status);
 
 // The message of an InputFile error without the path, for a violation that names the file itself.
 std::string WithoutPath(const absl::Status& status, const std::string& path);

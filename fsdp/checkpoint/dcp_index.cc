@@ -15,7 +15,7 @@ namespace {
 // Limit on compared pairs of chunks over all tensors: takes seconds. Chunks that are not contiguous runs come
 // from tensor parallelism.
 constexpr int64_t kMaxPairs = 400'000'000;
-constexpr size_t kMaxTold = 1000;
+constexpr size_t kMaxViolations = 1000;
 
 bool Within(const Rectangle& chunk, const std::vector<int64_t>& shape) {
   if (chunk.offsets.size() != shape.size() || chunk.sizes.size() != shape.size()) return false;
@@ -104,59 +104,60 @@ class Checker {
  public:
   explicit Checker(const DcpIndex& index) : index_(index) {}
 
-  DcpFaults Run() {
+  DcpViolations Run() {
     for (const std::string& file : index_.files) {
-      if (!IsPlainFileName(file)) Fault(file, "is not a plain file name");
+      if (!IsPlainFileName(file)) AddViolation(file, "is not a plain file name");
     }
     for (const DcpTensor& tensor : index_.tensors) CheckTensor(tensor);
     for (const DcpValue& value : index_.values) CheckPlace(value.name, value.place);
     CheckApart();
-    return std::move(faults_);
+    return std::move(violations_);
   }
 
  private:
-  void Fault(const std::string& where, std::string what) { faults_.Add(where, std::move(what)); }
+  void AddViolation(const std::string& where, std::string what) { violations_.Add(where, std::move(what)); }
 
   void CheckTensor(const DcpTensor& tensor) {
     if (tensor.type == nullptr) {
-      return Fault(tensor.name, absl::StrCat("unsupported dtype ", tensor.type_name));
+      return AddViolation(tensor.name, absl::StrCat("unsupported dtype ", tensor.type_name));
     }
     const absl::StatusOr<int64_t> bytes = BytesOf(*tensor.type, tensor.shape);
-    if (!bytes.ok()) return Fault(tensor.name, absl::StrCat("invalid shape ", ShapeText(tensor.shape)));
+    if (!bytes.ok())
+      return AddViolation(tensor.name, absl::StrCat("invalid shape ", ShapeText(tensor.shape)));
     std::vector<const Rectangle*> filled;
     int64_t stored = 0;
     bool all_within = true;
     for (const DcpChunk& chunk : tensor.chunks) {
       if (!Within(chunk.at, tensor.shape)) {
         all_within = false;
-        Fault(tensor.name, absl::StrCat("chunk ", RectangleText(chunk.at), " is outside the tensor's shape ",
-                                        ShapeText(tensor.shape)));
+        AddViolation(tensor.name, absl::StrCat("chunk ", RectangleText(chunk.at),
+                                               " is outside the tensor's shape ", ShapeText(tensor.shape)));
       } else if (!IsEmpty(chunk.at)) {
         CheckPlace(tensor.name, chunk.place);
         filled.push_back(&chunk.at);
         // Overlapping chunks could have more elements in total than 63 bits can count.
         if (__builtin_add_overflow(stored, chunk.at.elements(), &stored))
-          return Fault(tensor.name, "has too many chunks");
+          return AddViolation(tensor.name, "has too many chunks");
       }
     }
     if (!all_within) return;
     const std::string overlap = OverlapIn(tensor.shape, std::move(filled), &pairs_left_);
-    if (!overlap.empty()) return Fault(tensor.name, overlap);
+    if (!overlap.empty()) return AddViolation(tensor.name, overlap);
     const int64_t numbers = *bytes / tensor.type->bytes;
     if (stored != numbers) {
-      Fault(tensor.name,
-            absl::StrCat("is incomplete: ", numbers - stored, " of ", numbers, " elements are in no chunk"));
+      AddViolation(tensor.name, absl::StrCat("is incomplete: ", numbers - stored, " of ", numbers,
+                                             " elements are in no chunk"));
     }
   }
 
   void CheckPlace(const std::string& name, const DcpPlace& place) {
-    if (place.file < 0) return Fault(name, "has a chunk without a file");
+    if (place.file < 0) return AddViolation(name, "has a chunk without a file");
     if (!place.transform.empty()) {
-      return Fault(name, absl::StrCat("unsupported transform '", place.transform, "'"));
+      return AddViolation(name, absl::StrCat("unsupported transform '", place.transform, "'"));
     }
     if (place.begin < 0 || place.bytes <= 0 || place.bytes > INT64_MAX - place.begin) {
-      return Fault(name,
-                   absl::StrCat("invalid position (", place.bytes, " bytes at byte ", place.begin, ")"));
+      return AddViolation(
+          name, absl::StrCat("invalid position (", place.bytes, " bytes at byte ", place.begin, ")"));
     }
     places_.push_back({&place, &name});
   }
@@ -173,8 +174,9 @@ class Checker {
         continue;
       }
       if (place.begin < last->place->begin + last->place->bytes) {
-        Fault(*placed.name, absl::StrCat("record at byte ", place.begin, " of ", index_.files[place.file],
-                                         " overlaps a record of ", *last->name));
+        AddViolation(*placed.name,
+                     absl::StrCat("record at byte ", place.begin, " of ", index_.files[place.file],
+                                  " overlaps a record of ", *last->name));
       }
       if (place.begin + place.bytes > last->place->begin + last->place->bytes) last = &placed;
     }
@@ -188,7 +190,7 @@ class Checker {
   const DcpIndex& index_;
   int64_t pairs_left_ = kMaxPairs;
   std::vector<Placed> places_;
-  DcpFaults faults_;
+  DcpViolations violations_;
 };
 
 }  // namespace
@@ -198,26 +200,27 @@ bool DcpPlace::operator==(const DcpPlace& other) const {
          std::tie(other.file, other.begin, other.bytes, other.transform);
 }
 
-void DcpFaults::Add(const std::string& where, std::string what) {
-  if (told_.size() < kMaxTold) {
-    told_.push_back({where, std::move(what)});
+void DcpViolations::Add(const std::string& where, std::string what) {
+  if (violations_.size() < kMaxViolations) {
+    violations_.push_back({where, std::move(what)});
   } else {
     ++left_out_;
   }
 }
 
-void DcpFaults::Add(const DcpFaults& others) {
-  const auto before = static_cast<std::ptrdiff_t>(told_.size());
-  for (const DcpFault& fault : others) {
-    const auto is_it = [&](const DcpFault& told) {
-      return told.where == fault.where && told.what == fault.what;
+void DcpViolations::Add(const DcpViolations& others) {
+  const auto before = static_cast<std::ptrdiff_t>(violations_.size());
+  for (const DcpViolation& violation : others) {
+    const auto is_it = [&](const DcpViolation& told) {
+      return told.where == violation.where && told.what == violation.what;
     };
-    if (std::none_of(told_.begin(), told_.begin() + before, is_it)) Add(fault.where, fault.what);
+    if (std::none_of(violations_.begin(), violations_.begin() + before, is_it))
+      Add(violation.where, violation.what);
   }
   left_out_ += others.left_out_;
 }
 
-DcpFaults CheckIndex(const DcpIndex& index) { return Checker(index).Run(); }
+DcpViolations CheckIndex(const DcpIndex& index) { return Checker(index).Run(); }
 
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&

@@ -51,35 +51,35 @@ struct DcpIndex {
 };
 
 // A violation in a checkpoint, as shown to users.
-struct DcpFault {
+struct DcpViolation {
   std::string where;  // A tensor, a value or a file.
   std::string what;
 };
 
 // The first thousand violations, and the number of all others. Bounded, because a corrupt index can have one
 // for every few bytes.
-class DcpFaults {
+class DcpViolations {
  public:
   void Add(const std::string& where, std::string what);
-  void Add(const DcpFaults& others);  // Skips those that are already present.
+  void Add(const DcpViolations& others);  // Skips those that are already present.
 
-  bool empty() const { return told_.empty(); }
-  size_t size() const { return told_.size(); }
-  const DcpFault& operator[](size_t i) const { return told_[i]; }
-  std::vector<DcpFault>::const_iterator begin() const { return told_.begin(); }
-  std::vector<DcpFault>::const_iterator end() const { return told_.end(); }
+  bool empty() const { return violations_.empty(); }
+  size_t size() const { return violations_.size(); }
+  const DcpViolation& operator[](size_t i) const { return violations_[i]; }
+  std::vector<DcpViolation>::const_iterator begin() const { return violations_.begin(); }
+  std::vector<DcpViolation>::const_iterator end() const { return violations_.end(); }
   int64_t left_out() const { return left_out_; }  // 0 up to a thousand.
-  int64_t count() const { return static_cast<int64_t>(told_.size()) + left_out_; }
+  int64_t count() const { return static_cast<int64_t>(violations_.size()) + left_out_; }
 
  private:
-  std::vector<DcpFault> told_;
+  std::vector<DcpViolation> violations_;
   int64_t left_out_ = 0;
 };
 
 // All violations; empty if every tensor can be read as far as the index shows. Takes O(n log n) for chunks
 // that are contiguous runs, such as ours; other chunks that are too many for pairwise comparison are a
 // violation too.
-DcpFaults CheckIndex(const DcpIndex& index);
+DcpViolations CheckIndex(const DcpIndex& index);
 
 // Whether the name is a single path component that stays within the directory.
 bool IsPlainFileName(const std::string& name);

@@ -26,10 +26,10 @@ DcpIndex IndexWith(Sizes shape, const std::vector<Rectangle>& chunks) {
 
 // The single violation of an index; empty: none.
 std::string FaultOf(const DcpIndex& index) {
-  const DcpFaults faults = CheckIndex(index);
-  if (faults.empty()) return "";
-  EXPECT_EQ(faults.size(), 1u) << faults[0].what << "; " << faults[faults.size() - 1].what;
-  return faults[0].where + ": " + faults[0].what;
+  const DcpViolations violations = CheckIndex(index);
+  if (violations.empty()) return "";
+  EXPECT_EQ(violations.size(), 1u) << violations[0].what << "; " << violations[violations.size() - 1].what;
+  return violations[0].where + ": " + violations[0].what;
 }
 
 std::string FaultOf(const Sizes& shape, const std::vector<Rectangle>& chunks) {
@@ -105,12 +105,12 @@ TEST(DcpIndex, RejectsFilesOutsideDirectory) {
 }
 
 TEST(DcpIndex, ReportsAThousandViolationsAndCountsTheRest) {
-  const DcpFaults faults = CheckIndex(IndexWith({4}, std::vector<Rectangle>(5000, {{9}, {9}})));
-  EXPECT_EQ(faults.size(), 1000u);
-  EXPECT_EQ(faults.left_out(), 4000);
-  DcpFaults twice;
-  twice.Add(faults);
-  twice.Add(faults);
+  const DcpViolations violations = CheckIndex(IndexWith({4}, std::vector<Rectangle>(5000, {{9}, {9}})));
+  EXPECT_EQ(violations.size(), 1000u);
+  EXPECT_EQ(violations.left_out(), 4000);
+  DcpViolations twice;
+  twice.Add(violations);
+  twice.Add(violations);
   EXPECT_EQ(twice.size(), 1000u);
   EXPECT_EQ(twice.count(), 9000) << "those that were told are known";
 }

@@ -33,9 +33,9 @@ bool Meet(const Rectangle& a, const Rectangle& b) {
 
 absl::StatusOr<std::unique_ptr<DcpReader>> DcpReader::Open(const std::string& directory) {
   FSDPD_ASSIGN_OR_RETURN(DcpContents contents, LoadContents(directory));
-  if (!contents.faults.empty()) {
-    const DcpFault& first = contents.faults[0];
-    const int64_t more = contents.faults.count() - 1;
+  if (!contents.violations.empty()) {
+    const DcpViolation& first = contents.violations[0];
+    const int64_t more = contents.violations.count() - 1;
     return absl::DataLossError(absl::StrCat(
         directory, ": ", first.where, ": ", first.what,
         more > 0 ? absl::StrCat("; and ", more, more == 1 ? " more error" : " more errors") : ""));

@@ -16,7 +16,7 @@ class DcpTensorWriter : public TensorWriter {
       : directory_(std::move(directory)), begins_(std::move(begins)) {}
 
   absl::Status Create(const std::vector<DcpPiece>& pieces, const std::vector<DcpSmall>& values,
-                      const std::vector<WholeFile>& whole) {
+                      const std::vector<CompleteFile>& whole) {
     // A checkpoint with only values still needs a file.
     if (begins_.empty() && !values.empty()) begins_.push_back(0);
     sums_.resize(begins_.size());
@@ -26,7 +26,7 @@ class DcpTensorWriter : public TensorWriter {
       layouts_.push_back(
           std::make_unique<DcpFile>(LayOut(DcpFileName(0, static_cast<int>(file)), {begin, end},
                                            file == 0 ? values : std::vector<DcpSmall>())));
-      const auto found = std::find_if(whole.begin(), whole.end(), [&](const WholeFile& one) {
+      const auto found = std::find_if(whole.begin(), whole.end(), [&](const CompleteFile& one) {
         return one.name == layouts_.back()->name && one.bytes == layouts_.back()->bytes;
       });
       writers_.emplace_back();
@@ -49,12 +49,12 @@ class DcpTensorWriter : public TensorWriter {
     return std::upper_bound(begins_.begin(), begins_.end(), tensor) - begins_.begin() - 1;
   }
 
-  bool IsWhole(size_t file) const override { return writers_[file] == nullptr; }
+  bool IsComplete(size_t file) const override { return writers_[file] == nullptr; }
 
-  absl::StatusOr<WholeFile> FinishFile(size_t file) override {
+  absl::StatusOr<CompleteFile> FinishFile(size_t file) override {
     FSDPD_ASSIGN_OR_RETURN(sums_[file], writers_[file]->Finish());
     writers_[file].reset();
-    return WholeFile{layouts_[file]->name, sums_[file].bytes, sums_[file].crc32};
+    return CompleteFile{layouts_[file]->name, sums_[file].bytes, sums_[file].crc32};
   }
 
   absl::Status Finish() override {
@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& d
                                                             const std::vector<DcpPiece>& pieces,
                                                             int64_t file_bytes,
                                                             const std::vector<DcpSmall>& values,
-                                                            const std::vector<WholeFile>& whole) {
+                                                            const std::vector<CompleteFile>& whole) {
   std::vector<int64_t> bytes;
   for (const DcpPiece& piece : pieces) bytes.push_back(piece.at.elements() * piece.type->bytes);
   auto writer = std::make_unique<DcpTensorWriter>(directory, FileBegins(bytes, file_bytes));
@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& d
   return writer;
 }
 
-DcpPiece WholePiece(const StoredTensor& tensor) {
+DcpPiece FullPiece(const StoredTensor& tensor) {
   return {tensor.name, tensor.type, tensor.shape, {std::vector<int64_t>(tensor.shape.size()), tensor.shape}};
 }
 

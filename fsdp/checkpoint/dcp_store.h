@@ -37,9 +37,9 @@ absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& d
                                                             const std::vector<DcpPiece>& pieces,
                                                             int64_t file_bytes,
                                                             const std::vector<DcpSmall>& values = {},
-                                                            const std::vector<WholeFile>& whole = {});
+                                                            const std::vector<CompleteFile>& whole = {});
 
 // A whole tensor as one piece.
-DcpPiece WholePiece(const StoredTensor& tensor);
+DcpPiece FullPiece(const StoredTensor& tensor);
 
 }  // namespace fsdpd

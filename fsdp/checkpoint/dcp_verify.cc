@@ -47,7 +47,7 @@ class FileCheck {
   }
 
   std::vector<Stored> records;
-  DcpFaults faults;
+  DcpViolations violations;
   int64_t unsummed_records = 0;
 
   size_t stretches() const { return sums_.size(); }
@@ -56,7 +56,7 @@ class FileCheck {
   absl::Status SumStretch(size_t stretch) {
     absl::StatusOr<uint32_t>& sum = sums_[stretch];
     sum = Crc32Of(static_cast<int64_t>(stretch) * kStretch);
-    return sum.ok() || IsFaultOfFile(sum.status()) ? absl::OkStatus() : sum.status();
+    return sum.ok() || IsDefectOfCheckpoint(sum.status()) ? absl::OkStatus() : sum.status();
   }
 
   absl::Status Run() {
@@ -84,8 +84,8 @@ class FileCheck {
  private:
   // Records a defect of the file; returns any other error.
   absl::Status Tell(const std::string& where, const absl::Status& status) {
-    if (status.ok() || !IsFaultOfFile(status)) return status;
-    faults.Add(where, std::string(status.message()));
+    if (status.ok() || !IsDefectOfCheckpoint(status)) return status;
+    violations.Add(where, std::string(status.message()));
     return absl::OkStatus();
   }
 
@@ -116,7 +116,7 @@ class FileCheck {
       const int64_t begin = static_cast<int64_t>(i) * kStretch;
       crc32 = Crc32Joined(crc32, *sums_[i], std::min(kStretch, bytes_ - begin));
     }
-    if (crc32 != *crc32_) faults.Add(name_, "checksum does not match the committed one");
+    if (crc32 != *crc32_) violations.Add(name_, "checksum does not match the committed one");
     return crc32 == *crc32_;
   }
 
@@ -155,7 +155,7 @@ absl::StatusOr<DcpVerdict> VerifyDcp(const std::string& directory, int threads,
                                      const std::function<bool()>& stopped, DcpShare share) {
   DcpVerdict verdict;
   FSDPD_ASSIGN_OR_RETURN(verdict.contents, LoadContents(directory));
-  verdict.faults = verdict.contents.faults;
+  verdict.violations = verdict.contents.violations;
   std::vector<std::unique_ptr<FileCheck>> checks;
   for (size_t i = 0; i < verdict.contents.index.files.size(); ++i) {
     checks.push_back(std::make_unique<FileCheck>(directory, verdict.contents, i, stopped));
@@ -175,7 +175,7 @@ absl::StatusOr<DcpVerdict> VerifyDcp(const std::string& directory, int threads,
   FSDPD_RETURN_IF_ERROR(ParallelFor(mine.size(), threads, stopped, [&](size_t i) { return mine[i]->Run(); }));
   if (stopped()) return absl::CancelledError("interrupted");
   for (const FileCheck* check : mine) {
-    verdict.faults.Add(check->faults);
+    verdict.violations.Add(check->violations);
     verdict.unsummed_records += check->unsummed_records;
   }
   return verdict;

@@ -20,7 +20,7 @@ namespace fsdpd {
 
 struct DcpVerdict {
   DcpContents contents;
-  DcpFaults faults;  // Those of the contents first.
+  DcpViolations violations;  // Those of the contents first.
   // Records that no checksum covers: neither a file checksum nor one of their own.
   int64_t unsummed_records = 0;
 };

@@ -33,7 +33,7 @@ class DcpVerifyTest : public ::testing::Test {
     const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 1);
     ReadBack(dir_.path(), SmallTensors()).IgnoreError();  // Wrong data fails an expectation.
     WriteFileOf(path, good);
-    return !verdict.ok() || !verdict->faults.empty();
+    return !verdict.ok() || !verdict->violations.empty();
   }
 
   TempDir dir_;
@@ -43,7 +43,7 @@ class DcpVerifyTest : public ::testing::Test {
 TEST_F(DcpVerifyTest, AcceptsIntactCheckpoint) {
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 3);
   ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_TRUE(verdict->faults.empty()) << verdict->faults[0].where << verdict->faults[0].what;
+  EXPECT_TRUE(verdict->violations.empty()) << verdict->violations[0].where << verdict->violations[0].what;
   EXPECT_EQ(verdict->unsummed_records, 0);
 }
 
@@ -82,7 +82,7 @@ TEST(DcpVerify, ComparesFilesLongerThanAStretch) {
       .IgnoreError();
   const absl::StatusOr<DcpVerdict> whole = VerifyDcp(dir.path(), 4);
   ASSERT_TRUE(whole.ok()) << whole.status();
-  EXPECT_TRUE(whole->faults.empty());
+  EXPECT_TRUE(whole->violations.empty());
   const std::string path = dir.File("__0_0.distcp");
   for (const int64_t at : {int64_t{1} << 20, (int64_t{64} << 20) - 1, int64_t{64} << 20, int64_t{69} << 20}) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -90,17 +90,17 @@ TEST(DcpVerify, ComparesFilesLongerThanAStretch) {
     file.seekp(at).put(static_cast<char>(byte ^ 1)).flush();
     const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir.path(), 4);
     ASSERT_TRUE(verdict.ok()) << verdict.status();
-    ASSERT_FALSE(verdict->faults.empty()) << at;
-    EXPECT_EQ(verdict->faults[0].where, "__0_0.distcp") << at;
+    ASSERT_FALSE(verdict->violations.empty()) << at;
+    EXPECT_EQ(verdict->violations[0].where, "__0_0.distcp") << at;
     file.seekp(at).put(byte).flush();
   }
-  EXPECT_TRUE(VerifyDcp(dir.path(), 3)->faults.empty());
+  EXPECT_TRUE(VerifyDcp(dir.path(), 3)->violations.empty());
 }
 
 // Like a checkpoint written by torch, without our checksums.
 TEST_F(DcpVerifyTest, RecordChecksumsNameDamagedTensor) {
   std::filesystem::remove(dir_.File(kDcpSumsName));
-  EXPECT_TRUE(VerifyDcp(dir_.path(), 1)->faults.empty());
+  EXPECT_TRUE(VerifyDcp(dir_.path(), 1)->violations.empty());
   const absl::StatusOr<DcpContents> contents = LoadContents(dir_.path());
   for (const DcpTensor& tensor : contents->index.tensors) {
     for (const DcpChunk& chunk : tensor.chunks) {
@@ -116,9 +116,9 @@ TEST_F(DcpVerifyTest, RecordChecksumsNameDamagedTensor) {
       bad[number] = static_cast<char>(bad[number] ^ 1);
       WriteFileOf(path, bad);
       const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 1);
-      ASSERT_EQ(verdict->faults.size(), 1u);
-      EXPECT_EQ(verdict->faults[0].where, tensor.name);
-      EXPECT_THAT(verdict->faults[0].what, HasSubstr("archive/data/0 does not match its checksum"));
+      ASSERT_EQ(verdict->violations.size(), 1u);
+      EXPECT_EQ(verdict->violations[0].where, tensor.name);
+      EXPECT_THAT(verdict->violations[0].what, HasSubstr("archive/data/0 does not match its checksum"));
       EXPECT_TRUE(absl::IsDataLoss(ReadBack(dir_.path(), SmallTensors())));
       WriteFileOf(path, good);
     }
@@ -144,7 +144,7 @@ TEST_F(DcpVerifyTest, ReportsAllViolations) {
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 2);
   ASSERT_TRUE(verdict.ok()) << verdict.status();
   std::vector<std::string> where;
-  for (const DcpFault& fault : verdict->faults) where.push_back(fault.where);
+  for (const DcpViolation& violation : verdict->violations) where.push_back(violation.where);
   EXPECT_THAT(where, ::testing::IsSupersetOf({"__0_0.distcp", "__1_0.distcp", "model.w", "model.c"}));
 }
 
@@ -164,7 +164,7 @@ TEST_F(DcpVerifyTest, ReadsSharedRecordOnce) {
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 1);
   ASSERT_TRUE(verdict.ok()) << verdict.status();
   std::vector<std::string> what;
-  for (const DcpFault& fault : verdict->faults) what.push_back(fault.what);
+  for (const DcpViolation& violation : verdict->violations) what.push_back(violation.what);
   EXPECT_THAT(what, ::testing::UnorderedElementsAre(HasSubstr("overlaps"), HasSubstr("overlaps"),
                                                     HasSubstr("does not match its checksum")));
 }
@@ -183,7 +183,7 @@ TEST_F(DcpVerifyTest, CountsRecordsWithoutChecksums) {
   }
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 2);
   ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_TRUE(verdict->faults.empty()) << verdict->faults[0].where << verdict->faults[0].what;
+  EXPECT_TRUE(verdict->violations.empty()) << verdict->violations[0].where << verdict->violations[0].what;
   int64_t records = 1;  // Including the value.
   for (const DcpTensor& tensor : verdict->contents.index.tensors) {
     for (const DcpChunk& chunk : tensor.chunks) records += IsEmpty(chunk.at) ? 0 : 1;

@@ -173,13 +173,13 @@ absl::Status CommitDcp(const std::string& directory, const std::vector<const Dcp
   FSDPD_CHECK(files.size() == sums.size());
   FSDPD_RETURN_IF_ERROR(CheckOpen(directory));
   FSDPD_ASSIGN_OR_RETURN(const DcpIndex index, IndexOf(files));
-  if (const DcpFaults faults = CheckIndex(index); !faults.empty()) {
+  if (const DcpViolations violations = CheckIndex(index); !violations.empty()) {
     std::vector<std::string> told;
-    for (size_t i = 0; i < std::min(faults.size(), kMaxFaultsTold); ++i) {
-      told.push_back(absl::StrCat(faults[i].where, ": ", faults[i].what));
+    for (size_t i = 0; i < std::min(violations.size(), kMaxFaultsTold); ++i) {
+      told.push_back(absl::StrCat(violations[i].where, ": ", violations[i].what));
     }
     return absl::FailedPreconditionError(
-        absl::StrCat("incomplete checkpoint: ", faults.count(), " errors: ", absl::StrJoin(told, "; ")));
+        absl::StrCat("incomplete checkpoint: ", violations.count(), " errors: ", absl::StrJoin(told, "; ")));
   }
   DcpSums named;
   for (size_t i = 0; i < files.size(); ++i) {

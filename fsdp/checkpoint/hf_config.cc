@@ -44,12 +44,12 @@ bool Is(const LlamaFamily& family, const LlamaFamily& other) { return family.mod
 bool IsDeepSeek(const LlamaFamily& family) { return Is(family, kDeepSeekV2) || Is(family, kDeepSeekV3); }
 
 void ReadLlama3Scaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling* scaling) {
-  const size_t before = in->faults();
+  const size_t before = in->violations();
   scaling->set_factor(in->Number(rope, "factor"));
   scaling->set_low_freq_factor(in->Number(rope, "low_freq_factor"));
   scaling->set_high_freq_factor(in->Number(rope, "high_freq_factor"));
   scaling->set_original_positions(in->Integer(rope, "original_max_position_embeddings"));
-  if (in->faults() != before) return;
+  if (in->violations() != before) return;
   if (scaling->factor() < 1) in->WrongType(rope, *rope.Find("factor"), "is less than 1");
   if (scaling->high_freq_factor() <= scaling->low_freq_factor()) {
     in->WrongType(rope, *rope.Find("high_freq_factor"), "is not above low_freq_factor");
@@ -70,7 +70,7 @@ void ReadMscale(HfReader* in, const TextNode& rope, v1::Llama::Yarn* yarn) {
 }
 
 void ReadYarnScaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling* scaling) {
-  const size_t before = in->faults();
+  const size_t before = in->violations();
   scaling->set_factor(in->Number(rope, "factor"));
   scaling->set_low_freq_factor(in->Number(rope, "beta_slow", 1));
   scaling->set_high_freq_factor(in->Number(rope, "beta_fast", 32));
@@ -81,7 +81,7 @@ void ReadYarnScaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling*
   if (const TextNode* truncate = in->Present(rope, "truncate");
       truncate != nullptr && truncate->text != "true")
     in->NotSupported(*truncate, "truncate other than true");
-  if (in->faults() != before) return;
+  if (in->violations() != before) return;
   if (scaling->factor() < 1) in->WrongType(rope, *rope.Find("factor"), "is less than 1");
   if (scaling->high_freq_factor() <= scaling->low_freq_factor()) {
     const TextNode* fast = rope.Find("beta_fast");
@@ -104,10 +104,10 @@ void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
       const double before = llama->rope_theta();
       llama->set_rope_theta(in->Number(*rope, "rope_theta", before));
       if (has_theta && llama->rope_theta() != before) {
-        in->Fault(theta->key_place, "hf_two_values",
-                  absl::StrCat(group, ".rope_theta is ", theta->text.substr(0, HfReader::kShown),
-                               ", but another rope_theta of the file is ", before),
-                  "remove the wrong one");
+        in->AddViolation(theta->key_place, "hf_two_values",
+                         absl::StrCat(group, ".rope_theta is ", theta->text.substr(0, HfReader::kShown),
+                                      ", but another rope_theta of the file is ", before),
+                         "remove the wrong one");
       }
       has_theta = true;
     }
@@ -327,7 +327,7 @@ void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
     experts->set_count(in->Integer("num_local_experts", 8));
     experts->set_per_token(in->Integer("num_experts_per_tok", 2));
     experts->set_normalized(true);
-    in->TellNoise("router_jitter_noise", "noise on router inputs");
+    in->WarnOfNoise("router_jitter_noise", "noise on router inputs");
   } else {
     experts->set_count(in->Integer("num_experts", 128));
     experts->set_per_token(in->Integer("num_experts_per_tok", 8));
@@ -357,7 +357,7 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   if (in->Present("max_position_embeddings") != nullptr) {
     llama->set_positions(in->Integer("max_position_embeddings"));
   }
-  in->TellDropout({"attention_dropout"}, 0);
+  in->WarnOfDropout({"attention_dropout"}, 0);
   llama->set_tied_embeddings(in->Flag("tie_word_embeddings"));
   llama->set_qk_norm(family.qk_norm);
   llama->set_attention_bias(family.qkv_bias);
@@ -400,7 +400,7 @@ void ReadGpt2(HfReader* in, v1::Gpt2* gpt2) {
                      absl::StrCat("activation_function '", activation.substr(0, HfReader::kShown), "'"),
                      "only gelu_new is supported");
   }
-  in->TellDropout({"attn_pdrop", "embd_pdrop", "resid_pdrop"}, 0.1);
+  in->WarnOfDropout({"attn_pdrop", "embd_pdrop", "resid_pdrop"}, 0.1);
   in->Only("scale_attn_weights", true, "disabled scaling of attention scores");
   in->Only("scale_attn_by_inverse_layer_idx", false, "scaling of attention scores by layer number");
   in->Only("add_cross_attention", false, "cross-attention");
@@ -434,12 +434,12 @@ std::string KnownTypes() {
 const Architecture* FindArchitecture(HfReader* in) {
   const char* fix = "use the config.json next to the weights";
   if (in->root().kind != TextNode::Kind::kMap) {
-    in->Fault(in->root().place, "hf_no_config", "is not a config.json", fix);
+    in->AddViolation(in->root().place, "hf_no_config", "is not a config.json", fix);
     return nullptr;
   }
   const TextNode* type = in->Present("model_type");
   if (type == nullptr) {
-    in->Fault(in->root().place, "hf_no_config", "has no model_type", fix);
+    in->AddViolation(in->root().place, "hf_no_config", "has no model_type", fix);
     return nullptr;
   }
   const Architecture* found = nullptr;
@@ -543,15 +543,15 @@ void AddPlaces(const TextNode& root, const std::string& file, bool gpt2, FieldPl
 
 }  // namespace
 
-SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model,
-                        FieldPlaces* places, double* initializer_range) {
+LocatedViolations ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model,
+                               FieldPlaces* places, double* initializer_range) {
   TextNode root;
-  SpecFaults faults = ParseYaml(text, file, &root);
-  for (SpecFault& fault : faults) fault.violation.field = "model.hf_config";
-  if (!faults.empty()) return faults;
+  LocatedViolations violations = ParseYaml(text, file, &root);
+  for (LocatedViolation& located : violations) located.violation.field = "model.hf_config";
+  if (!violations.empty()) return violations;
   HfReader reader(root);
   const Architecture* architecture = FindArchitecture(&reader);
-  if (architecture == nullptr) return reader.TakeFaults();
+  if (architecture == nullptr) return reader.TakeViolations();
   if (architecture->llama == nullptr) {
     ReadGpt2(&reader, model->mutable_gpt2());
   } else {
@@ -560,9 +560,9 @@ SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Mod
   TellQuantized(&reader);
   const double deviation = reader.Number(root, "initializer_range", kInitializerRange);
   if (initializer_range != nullptr) *initializer_range = deviation;
-  TellUnread(&reader);
+  WarnOfUnread(&reader);
   if (places != nullptr) AddPlaces(root, file, architecture->llama == nullptr, places);
-  return reader.TakeFaults();
+  return reader.TakeViolations();
 }
 
 }  // namespace fsdpd

@@ -16,7 +16,7 @@
 
 #include <string>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {
@@ -26,8 +26,8 @@ namespace fsdpd {
 // violation is an error, `*model` has a complete `llama` or `gpt2`; `*places` receives the position of each
 // field in the file, and of the model as a whole (the start of the file); `*initializer_range` receives the
 // standard deviation of initial weights. The last two may be null.
-SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model,
-                        FieldPlaces* places = nullptr, double* initializer_range = nullptr);
+LocatedViolations ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model,
+                               FieldPlaces* places = nullptr, double* initializer_range = nullptr);
 
 constexpr double kInitializerRange = 0.02;  // Default of all families.
 

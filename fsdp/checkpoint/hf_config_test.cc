@@ -115,22 +115,23 @@ std::string With(const char* good, const std::string& piece, const std::string& 
 
 v1::Model Read(const std::string& text) {
   v1::Model model;
-  for (const SpecFault& fault : ReadHfConfig(text, "c.json", &model)) {
-    if (fault.violation.level == FaultLevel::kError) ADD_FAILURE() << Render(fault);
+  for (const LocatedViolation& fault : ReadHfConfig(text, "c.json", &model)) {
+    if (fault.violation.level == ViolationLevel::kError) ADD_FAILURE() << Render(fault);
   }
   return model;
 }
 
-std::string FaultsOf(const std::string& text) {
+std::string ViolationsOf(const std::string& text) {
   v1::Model model;
-  std::string faults;
-  for (const SpecFault& fault : ReadHfConfig(text, "c.json", &model)) faults += Render(fault) + "\n";
-  return faults;
+  std::string violations;
+  for (const LocatedViolation& fault : ReadHfConfig(text, "c.json", &model))
+    violations += Render(fault) + "\n";
+  return violations;
 }
 
 // Violations of the valid file with one piece of text replaced.
-std::string FaultsWith(const std::string& piece, const std::string& instead) {
-  return FaultsOf(With(kLlama, piece, instead));
+std::string ViolationsWith(const std::string& piece, const std::string& instead) {
+  return ViolationsOf(With(kLlama, piece, instead));
 }
 
 TEST(HfConfig, ReadsLlama3) {
@@ -162,10 +163,10 @@ TEST(HfConfig, ReadsLlama31Scaling) {
 TEST(HfConfig, RejectsDuplicateRopeTheta) {
   const std::string piece = "\"rope_theta\": 500000.0";
   EXPECT_TRUE(absl::StrContains(
-      FaultsWith(piece, R"("rope_theta": 10000.0, "rope_parameters": {"rope_theta": 500000.0})"),
+      ViolationsWith(piece, R"("rope_theta": 10000.0, "rope_parameters": {"rope_theta": 500000.0})"),
       "rope_parameters.rope_theta is 500000.0, but another rope_theta of the file is 10000; "
       "remove the wrong one [hf_two_values]"));
-  EXPECT_EQ(FaultsWith(piece, R"("rope_theta": 5e5, "rope_parameters": {"rope_theta": 500000.0})"), "");
+  EXPECT_EQ(ViolationsWith(piece, R"("rope_theta": 5e5, "rope_parameters": {"rope_theta": 500000.0})"), "");
 }
 
 TEST(HfConfig, ReadsRopeParametersOfNewerFiles) {
@@ -224,14 +225,14 @@ TEST(HfConfig, SupportsLeadingDenseLayersOnly) {
   };
   EXPECT_EQ(Read(with("[1, 0]")).llama().experts().dense_layers(), 2);
   EXPECT_TRUE(
-      absl::StrContains(FaultsOf(with("[3]")), "a list of mlp_only_layers other than the first layers"));
+      absl::StrContains(ViolationsOf(with("[3]")), "a list of mlp_only_layers other than the first layers"));
   const std::string step = With(kQwen3Moe, R"("decoder_sparse_step": 1)", R"("decoder_sparse_step": 2)");
-  EXPECT_TRUE(absl::StrContains(FaultsOf(step), "decoder_sparse_step above 1"));
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(step), "decoder_sparse_step above 1"));
   EXPECT_EQ(Read(with("[0, 48]")).llama().experts().dense_layers(), 1) << "there is no layer 48";
-  EXPECT_TRUE(absl::StrContains(FaultsOf(with("\"x\"")), "mlp_only_layers 'x' is not a list"));
-  EXPECT_TRUE(absl::StrContains(FaultsOf(with("[\"x\"]")), "is not a list of layer numbers"));
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(with("\"x\"")), "mlp_only_layers 'x' is not a list"));
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(with("[\"x\"]")), "is not a list of layer numbers"));
   const std::string none = With(kQwen3Moe, R"("decoder_sparse_step": 1)", R"("decoder_sparse_step": 0)");
-  EXPECT_EQ(FaultsOf(none),
+  EXPECT_EQ(ViolationsOf(none),
             "c.json:3:26: error: model.hf_config: decoder_sparse_step '0' is not a positive integer "
             "[wrong_type]\n");
 }
@@ -241,11 +242,11 @@ TEST(HfConfig, ReportsPositionOfEachField) {
   v1::Model model;
   FieldPlaces places;
   EXPECT_TRUE(ReadHfConfig(kMixtral, "c.json", &model, &places).empty());
-  const Violation of_experts{"r", FaultLevel::kError, "model.llama.experts.per_token", "is wrong", "", "",
+  const Violation of_experts{"r", ViolationLevel::kError, "model.llama.experts.per_token", "is wrong", "", "",
                              ""};
   EXPECT_EQ(Render(Locate(of_experts, places)),
             "c.json:3:58: error: num_experts_per_tok, here model.llama.experts.per_token: is wrong [r]");
-  const Violation absent{"r", FaultLevel::kError, "model.llama.experts.groups", "is wrong", "", "", ""};
+  const Violation absent{"r", ViolationLevel::kError, "model.llama.experts.groups", "is wrong", "", "", ""};
   EXPECT_EQ(Render(Locate(absent, places)), "c.json:1:1: error: model.llama.experts.groups: is wrong [r]");
 }
 
@@ -253,24 +254,24 @@ TEST(HfConfig, KeepsRouterLossAndDropsNoise) {
   const std::string with =
       With(kMixtral, R"("output_router_logits": false)", R"("output_router_logits": true)");
   EXPECT_DOUBLE_EQ(Read(with).llama().experts().balance_loss(), 0.02 * 2 / 32);
-  EXPECT_TRUE(absl::StrContains(FaultsOf(with), "hf_router_loss"));
-  EXPECT_EQ(FaultsOf(kMixtral), "");
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(with), "hf_router_loss"));
+  EXPECT_EQ(ViolationsOf(kMixtral), "");
   const std::string off = With(with.c_str(), "\"router_aux_loss_coef\": 0.02", "\"router_aux_loss_coef\": 0");
-  EXPECT_EQ(FaultsOf(off), "");
+  EXPECT_EQ(ViolationsOf(off), "");
   EXPECT_EQ(Read(off).llama().experts().balance_loss(), 0);
   const std::string wrong =
       With(with.c_str(), "\"router_aux_loss_coef\": 0.02", "\"router_aux_loss_coef\": -1");
-  EXPECT_EQ(FaultsOf(wrong),
+  EXPECT_EQ(ViolationsOf(wrong),
             "c.json:4:107: error: model.hf_config: router_aux_loss_coef '-1' is not a number of at least 0 "
             "[wrong_type]\n");
   const std::string noise =
       With(kMixtral, R"("vocab_size": 32000)", R"("vocab_size": 32000, "router_jitter_noise": 0.1)");
-  EXPECT_TRUE(absl::StrContains(FaultsOf(noise), "router_jitter_noise"));
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(noise), "router_jitter_noise"));
 }
 
 // transformers' Mixtral class has no such field, but files may contain it.
 TEST(HfConfig, IgnoresMixtralBiases) {
-  EXPECT_EQ(FaultsOf(With(kMixtral, "\"vocab_size\"", "\"attention_bias\": true, \"vocab_size\"")), "");
+  EXPECT_EQ(ViolationsOf(With(kMixtral, "\"vocab_size\"", "\"attention_bias\": true, \"vocab_size\"")), "");
 }
 
 // The published file of DeepSeek-V3, except for tokens and types.
@@ -311,13 +312,13 @@ TEST(HfConfig, ReadsDeepSeekV3) {
 }
 
 TEST(HfConfig, ReportsUnsupportedFieldsOfDeepSeek) {
-  EXPECT_EQ(FaultsOf(kDeepSeekV3), "");
+  EXPECT_EQ(ViolationsOf(kDeepSeekV3), "");
   const std::string quantized =
-      FaultsOf(With(kDeepSeekV3, R"("moe_layer_freq": 1)",
-                    R"("moe_layer_freq": 1, "quantization_config": {"fmt": "e4m3"})"));
+      ViolationsOf(With(kDeepSeekV3, R"("moe_layer_freq": 1)",
+                        R"("moe_layer_freq": 1, "quantization_config": {"fmt": "e4m3"})"));
   EXPECT_TRUE(absl::StrContains(quantized, "warning: model.hf_config: the weights next to it are quantized"));
   const std::string more =
-      FaultsOf(With(kDeepSeekV3, R"("num_nextn_predict_layers": 0)", R"("num_nextn_predict_layers": 1)"));
+      ViolationsOf(With(kDeepSeekV3, R"("num_nextn_predict_layers": 0)", R"("num_nextn_predict_layers": 1)"));
   EXPECT_TRUE(absl::StrContains(more, "warning: model.hf_config: multi-token prediction layers"));
   EXPECT_TRUE(absl::StrContains(more, "[hf_more_tokens]"));
   for (const auto& [piece, instead, said] : std::vector<std::tuple<const char*, const char*, const char*>>{
@@ -329,22 +330,22 @@ TEST(HfConfig, ReportsUnsupportedFieldsOfDeepSeek) {
            {R"("mscale": 1.0)", R"("attention_factor": 2, "mscale": 1.0)",
             "attention_factor is not supported"},
            {R"("beta_fast": 32)", R"("beta_fast": 1)", "beta_fast '1' is not above beta_slow"}}) {
-    EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeekV3, piece, instead)), said)) << instead;
+    EXPECT_TRUE(absl::StrContains(ViolationsOf(With(kDeepSeekV3, piece, instead)), said)) << instead;
   }
 }
 
 // The published file of DeepSeek-V2, except for tokens and types; and its method without groups.
 TEST(HfConfig, ReadsDeepSeekV2) {
-  EXPECT_TRUE(absl::StrContains(FaultsOf(kDeepSeekV2), "[hf_score_scale]"));
-  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeekV2, "\"rope_scaling\"", "\"rope_parameters\"")),
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(kDeepSeekV2), "[hf_score_scale]"));
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(With(kDeepSeekV2, "\"rope_scaling\"", "\"rope_parameters\"")),
                                 "[hf_score_scale]"));
-  EXPECT_TRUE(absl::StrContains(FaultsOf(kDeepSeekV2), "experts: {balance_loss: 0.001}"));
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(kDeepSeekV2), "experts: {balance_loss: 0.001}"));
   EXPECT_FALSE(Read(With(kDeepSeekV2, R"("n_routed_experts": 160)", R"("n_routed_experts": null)"))
                    .llama()
                    .has_experts());
   const std::string plain =
       With(kDeepSeekV2, R"("mscale": 0.707, "mscale_all_dim": 0.707)", R"("mscale": 1)");
-  EXPECT_EQ(FaultsOf(With(plain.c_str(), R"("aux_loss_alpha": 0.001)", R"("aux_loss_alpha": 0)")), "");
+  EXPECT_EQ(ViolationsOf(With(plain.c_str(), R"("aux_loss_alpha": 0.001)", R"("aux_loss_alpha": 0)")), "");
   const v1::Llama llama = Read(kDeepSeekV2).llama();
   EXPECT_EQ(llama.latent_attention().query_rank(), 1536);
   EXPECT_TRUE(llama.latent_attention().interleaved());
@@ -366,7 +367,7 @@ TEST(HfConfig, ReadsDeepSeekV2) {
            {"\"softmax\"", "\"sigmoid\"", "scoring_func 'sigmoid' is not supported; only softmax is"},
            {"group_limited_greedy", "noaux_tc", "topk_method 'noaux_tc' is not supported"},
            {R"("norm_topk_prob": false)", R"("norm_topk_prob": true)", "normalization of routing weights"}}) {
-    EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeekV2, piece, instead)), said)) << instead;
+    EXPECT_TRUE(absl::StrContains(ViolationsOf(With(kDeepSeekV2, piece, instead)), said)) << instead;
   }
 }
 
@@ -408,31 +409,31 @@ TEST(HfConfig, AppliesDefaultsOfFamily) {
 }
 
 TEST(HfConfig, NamesSupportedArchitectures) {
-  EXPECT_EQ(FaultsWith("\"model_type\": \"llama\"", "\"model_type\": \"qwen3_next\""),
+  EXPECT_EQ(ViolationsWith("\"model_type\": \"llama\"", "\"model_type\": \"qwen3_next\""),
             "c.json:9:3: error: model.hf_config: model_type 'qwen3_next' is not supported; supported: llama, "
             "mistral, "
             "qwen2, qwen3, mixtral, qwen3_moe, dots1, deepseek_v2, deepseek_v3, gpt2 [hf_not_supported]\n");
-  EXPECT_EQ(FaultsWith("LlamaForCausalLM", "LlamaForSequenceClassification"),
+  EXPECT_EQ(ViolationsWith("LlamaForCausalLM", "LlamaForSequenceClassification"),
             "c.json:2:3: error: model.hf_config: architectures without LlamaForCausalLM is not supported "
             "[hf_not_supported]\n");
   EXPECT_EQ(
-      FaultsWith("[\"LlamaForCausalLM\"]", "\"LlamaForCausalLM\""),
+      ViolationsWith("[\"LlamaForCausalLM\"]", "\"LlamaForCausalLM\""),
       "c.json:2:20: error: model.hf_config: architectures 'LlamaForCausalLM' is not a list [wrong_type]\n");
 }
 
 TEST(HfConfig, RejectsUnsupportedFields) {
-  EXPECT_EQ(FaultsWith("\"attention_bias\": false", "\"attention_bias\": true"),
+  EXPECT_EQ(ViolationsWith("\"attention_bias\": false", "\"attention_bias\": true"),
             "c.json:3:3: error: model.hf_config: attention_bias true: bias of the attention output "
             "projection is not supported [hf_not_supported]\n");
   EXPECT_EQ(
-      FaultsWith("\"attention_bias\": false", "\"mlp_bias\": true"),
+      ViolationsWith("\"attention_bias\": false", "\"mlp_bias\": true"),
       "c.json:3:3: error: model.hf_config: mlp_bias true: bias of the feed-forward layer is not supported "
       "[hf_not_supported]\n");
-  EXPECT_EQ(FaultsWith("\"silu\"", "\"gelu\""),
+  EXPECT_EQ(ViolationsWith("\"silu\"", "\"gelu\""),
             "c.json:6:3: error: model.hf_config: hidden_act 'gelu' is not supported; only silu is supported "
             "[hf_not_supported]\n");
   EXPECT_EQ(
-      FaultsWith("\"rope_scaling\": null", R"("rope_scaling": {"type": "linear", "factor": 4})"),
+      ViolationsWith("\"rope_scaling\": null", R"("rope_scaling": {"type": "linear", "factor": 4})"),
       "c.json:14:3: error: model.hf_config: rope_scaling of type 'linear' is not supported; only default, "
       "llama3 and yarn are supported [hf_not_supported]\n");
   for (const auto& [piece, instead] : std::vector<std::pair<std::string, std::string>>{
@@ -440,80 +441,83 @@ TEST(HfConfig, RejectsUnsupportedFields) {
            {"\"scale_attn_weights\": true", "\"scale_attn_weights\": false"},
            {"\"n_ctx\": 1024", "\"scale_attn_by_inverse_layer_idx\": true"},
            {"\"n_ctx\": 1024", "\"add_cross_attention\": true"}}) {
-    EXPECT_TRUE(absl::StrContains(FaultsOf(With(kGpt2, piece, instead)), "[hf_not_supported]")) << instead;
+    EXPECT_TRUE(absl::StrContains(ViolationsOf(With(kGpt2, piece, instead)), "[hf_not_supported]"))
+        << instead;
   }
 }
 
 TEST(HfConfig, RejectsShortSlidingWindow) {
-  const std::string fault = FaultsOf(With(kMistral, "\"sliding_window\": null", "\"sliding_window\": 4096"));
+  const std::string fault =
+      ViolationsOf(With(kMistral, "\"sliding_window\": null", "\"sliding_window\": 4096"));
   EXPECT_EQ(
       fault,
       "c.json:5:28: error: model.hf_config: sliding_window 4096, less than max_position_embeddings 131072 "
       "(sliding-window attention) is not supported; write null if no sequence is longer than the window "
       "[hf_not_supported]\n");
   // mistral's class defaults to 4096.
-  EXPECT_TRUE(absl::StartsWith(FaultsOf(With(kMistral, "\"sliding_window\": null,", "")),
+  EXPECT_TRUE(absl::StartsWith(ViolationsOf(With(kMistral, "\"sliding_window\": null,", "")),
                                "c.json:1:1: error: model.hf_config: sliding_window 4096, less than"));
-  EXPECT_EQ(FaultsOf(With(kMistral, "\"sliding_window\": null", "\"sliding_window\": 131072")), "");
+  EXPECT_EQ(ViolationsOf(With(kMistral, "\"sliding_window\": null", "\"sliding_window\": 131072")), "");
   const char* off = "\"use_sliding_window\": false";
   const char* on = "\"use_sliding_window\": true";
-  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen2, off, on)), "sliding_window 4096, less than"));
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(With(kQwen2, off, on)), "sliding_window 4096, less than"));
   const std::string layers = With(kQwen2, "\"max_window_layers\": 21", "\"max_window_layers\": 24");
-  EXPECT_EQ(FaultsOf(With(layers.c_str(), off, on)), "");  // Layers 24 and up, of 24.
+  EXPECT_EQ(ViolationsOf(With(layers.c_str(), off, on)), "");  // Layers 24 and up, of 24.
   const std::string none = With(kQwen2, "\"max_window_layers\": 21", "\"max_window_layers\": 0");
-  EXPECT_TRUE(absl::StrContains(FaultsOf(With(none.c_str(), off, on)), "sliding_window 4096, less than"));
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(With(none.c_str(), off, on)), "sliding_window 4096, less than"));
   const char* types = R"("layer_types": ["full_attention", "sliding_attention"])";
-  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen3, off, types)), "layer_types with 'sliding_attention'"));
-  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen3, off, types)), "has 2 entries for 36 layers"));
+  EXPECT_TRUE(
+      absl::StrContains(ViolationsOf(With(kQwen3, off, types)), "layer_types with 'sliding_attention'"));
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(With(kQwen3, off, types)), "has 2 entries for 36 layers"));
 }
 
 TEST(HfConfig, ReportsAllViolations) {
   EXPECT_EQ(
-      FaultsWith("\"hidden_size\": 4096", "\"hidden_size\": \"wide\", \"rms_norm_eps\": 1"),
+      ViolationsWith("\"hidden_size\": 4096", "\"hidden_size\": \"wide\", \"rms_norm_eps\": 1"),
       "c.json:13:3: error: model.hf_config: rms_norm_eps is written twice; keep one [duplicate_field]\n"
       "c.json:7:18: error: model.hf_config: hidden_size 'wide' is not a positive integer [wrong_type]\n");
-  EXPECT_EQ(FaultsWith("\"vocab_size\"", "\"vocab\""),
+  EXPECT_EQ(ViolationsWith("\"vocab_size\"", "\"vocab\""),
             "c.json:1:1: error: model.hf_config: has no vocab_size [hf_no_config]\n");
   EXPECT_EQ(
-      FaultsWith("\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "llama3", "factor": 0.5,
+      ViolationsWith("\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "llama3", "factor": 0.5,
 "low_freq_factor": 4, "high_freq_factor": [1], "original_max_position_embeddings": "8192"})"),
       "c.json:15:43: error: model.hf_config: rope_scaling.high_freq_factor (a list) is not a positive number "
       "[wrong_type]\n"
       "c.json:15:84: error: model.hf_config: rope_scaling.original_max_position_embeddings '8192' is not a "
       "size "
       "[wrong_type]\n");
-  EXPECT_EQ(FaultsWith("\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "llama3", "factor": 0.5,
+  EXPECT_EQ(ViolationsWith("\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "llama3", "factor": 0.5,
 "low_freq_factor": 4, "high_freq_factor": 4, "original_max_position_embeddings": 8192})"),
             "c.json:14:53: error: model.hf_config: rope_scaling.factor '0.5' is less than 1 [wrong_type]\n"
             "c.json:15:43: error: model.hf_config: rope_scaling.high_freq_factor '4' is not above "
             "low_freq_factor [wrong_type]\n");
-  EXPECT_EQ(FaultsWith("\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "llama3", "factor": 8,
+  EXPECT_EQ(ViolationsWith("\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "llama3", "factor": 8,
 "low_freq_factor": 1, "high_freq_factor": 4})"),
             "c.json:14:19: error: model.hf_config: has no rope_scaling.original_max_position_embeddings "
             "[hf_no_config]\n");
   EXPECT_EQ(
-      FaultsWith("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0"),
+      ViolationsWith("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0"),
       "c.json:16:26: error: model.hf_config: tie_word_embeddings '0' is not true or false [wrong_type]\n");
 }
 
 TEST(HfConfig, RejectsInvalidFile) {
-  EXPECT_EQ(FaultsWith("{\n", "[").substr(0, 7), "c.json:");
+  EXPECT_EQ(ViolationsWith("{\n", "[").substr(0, 7), "c.json:");
   EXPECT_EQ(
-      FaultsOf("[]"),
+      ViolationsOf("[]"),
       "c.json:1:1: error: model.hf_config: is not a config.json; use the config.json next to the weights "
       "[hf_no_config]\n");
-  EXPECT_EQ(FaultsOf("{}"),
+  EXPECT_EQ(ViolationsOf("{}"),
             "c.json:1:1: error: model.hf_config: has no model_type; use the config.json next to the weights "
             "[hf_no_config]\n");
 }
 
 // Regression test: dropout was ignored silently.
 TEST(HfConfig, WarnsOfDropout) {
-  EXPECT_EQ(FaultsOf(kLlama), "");
-  EXPECT_EQ(FaultsWith("\"attention_dropout\": 0.0", "\"attention_dropout\": 0.2"),
+  EXPECT_EQ(ViolationsOf(kLlama), "");
+  EXPECT_EQ(ViolationsWith("\"attention_dropout\": 0.0", "\"attention_dropout\": 0.2"),
             "c.json:4:3: warning: model.hf_config: dropout is not supported and is ignored: "
             "attention_dropout 0.2; write 0.0 in the file to confirm [hf_dropout]\n");
-  EXPECT_EQ(FaultsOf(With(kGpt2, "\"n_ctx\": 1024", "\"embd_pdrop\": 0.0")),
+  EXPECT_EQ(ViolationsOf(With(kGpt2, "\"n_ctx\": 1024", "\"embd_pdrop\": 0.0")),
             "c.json:2:76: warning: model.hf_config: dropout is not supported and is ignored: "
             "attn_pdrop 0.1, resid_pdrop 0.1; write 0.0 in the file to confirm [hf_dropout]\n")
       << "the family's own where the file says nothing";
@@ -528,10 +532,10 @@ TEST(HfConfig, ReadsMaximumSequenceLength) {
 TEST(HfConfig, ReportsTruncatedFile) {
   const std::string whole(kLlama);
   for (size_t size = 1; size + 1 < whole.size(); ++size) {
-    EXPECT_TRUE(absl::StrContains(FaultsOf(whole.substr(0, size)),
+    EXPECT_TRUE(absl::StrContains(ViolationsOf(whole.substr(0, size)),
                                   "unexpected end of file: 1 bracket is still open") ||
-                absl::StrContains(FaultsOf(whole.substr(0, size)), "2 brackets are still open"))
-        << size << ": " << FaultsOf(whole.substr(0, size));
+                absl::StrContains(ViolationsOf(whole.substr(0, size)), "2 brackets are still open"))
+        << size << ": " << ViolationsOf(whole.substr(0, size));
   }
 }
 

@@ -11,8 +11,8 @@ namespace {
 
 v1::Model Read(const std::string& text) {
   v1::Model model;
-  const SpecFaults faults = ReadHfConfig(text, "config.json", &model);
-  EXPECT_TRUE(faults.empty()) << Render(faults[0]);
+  const LocatedViolations violations = ReadHfConfig(text, "config.json", &model);
+  EXPECT_TRUE(violations.empty()) << Render(violations[0]);
   return model;
 }
 
@@ -26,7 +26,7 @@ LlamaConfig SomeLlama() {
   return llama;
 }
 
-void ExpectComesBack(const LlamaConfig& llama) {
+void ExpectReturns(const LlamaConfig& llama) {
   const auto text = MakeHfConfig(llama, "bfloat16", 0.02);
   ASSERT_TRUE(text.ok()) << text.status();
   const ModelConfig back = ToModelConfig(Read(*text));
@@ -73,15 +73,15 @@ void ExpectComesBack(const LlamaConfig& llama) {
 
 TEST(HfConfigText, RoundTripsLlamaFamilies) {
   LlamaConfig llama = SomeLlama();
-  ExpectComesBack(llama);
+  ExpectReturns(llama);
   llama.rope_scaling.factor = 8;
   llama.rope_scaling.original_positions = 512;
-  ExpectComesBack(llama);
+  ExpectReturns(llama);
   llama.attention_bias = true;
-  ExpectComesBack(llama);
+  ExpectReturns(llama);
   llama.attention_bias = false;
   llama.qk_norm = llama.tied_embeddings = true;
-  ExpectComesBack(llama);
+  ExpectReturns(llama);
   llama.attention_bias = true;
   EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "no family has both";
 }
@@ -89,9 +89,9 @@ TEST(HfConfigText, RoundTripsLlamaFamilies) {
 TEST(HfConfigText, RoundTripsExperts) {
   for (LlamaConfig llama : {SmallMixtral(), SmallQwen3Moe(), SmallDots1()}) {
     llama.head_size = 6;
-    ExpectComesBack(llama);
+    ExpectReturns(llama);
     llama.experts.per_token = 1;
-    ExpectComesBack(llama);
+    ExpectReturns(llama);
   }
   LlamaConfig llama = SmallMixtral();
   llama.experts.normalized = false;
@@ -100,27 +100,27 @@ TEST(HfConfigText, RoundTripsExperts) {
 
 TEST(HfConfigText, RoundTripsLatentAttention) {
   LlamaConfig llama = SmallDeepSeek();
-  ExpectComesBack(llama);
+  ExpectReturns(llama);
   llama.rope_scaling = {40, 1, 32, 4096, /*yarn=*/true, /*mscale=*/0.7, /*mscale_all_dim=*/1.2};
-  ExpectComesBack(llama);
+  ExpectReturns(llama);
   llama.rope_scaling.mscale = 1;
   llama.rope_scaling.mscale_all_dim = 0;
   llama.latent.query_rank = 0;
   llama.latent.interleaved = false;
-  ExpectComesBack(llama);
+  ExpectReturns(llama);
   llama.experts.sigmoid = false;
   EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "DeepSeek-V3's are";
   llama.experts.selection_bias = llama.experts.normalized = false;
   llama.experts.groups_by_best = true;
   EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "DeepSeek-V2's rotation is of neighbours";
   llama.latent.interleaved = true;
-  ExpectComesBack(llama);
+  ExpectReturns(llama);
   llama.experts.groups_by_best = false;
   EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "DeepSeek-V2's groups are";
   llama.experts.groups = llama.experts.groups_per_token = 1;
-  ExpectComesBack(llama);
+  ExpectReturns(llama);
   llama.experts = {};
-  ExpectComesBack(llama);
+  ExpectReturns(llama);
 }
 
 TEST(HfConfigText, RoundTripsGpt2) {

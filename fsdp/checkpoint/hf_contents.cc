@@ -48,16 +48,16 @@ class Look {
   std::string PathOf(const std::string& name) const { return absl::StrCat(directory_, "/", name); }
 
   // `file`: in the directory; `where`: within the file, or empty.
-  void Fault(const std::string& file, const std::string& where, const std::string& what,
-             absl::StatusCode code = absl::StatusCode::kDataLoss) {
+  void AddViolation(const std::string& file, const std::string& where, const std::string& what,
+                    absl::StatusCode code = absl::StatusCode::kDataLoss) {
     const std::string in_file = where.empty() ? what : absl::StrCat(where, ": ", what);
     contents_.first.Update(absl::Status(code, absl::StrCat(PathOf(file), ": ", in_file)));
-    contents_.faults.Add(file, in_file);
+    contents_.violations.Add(file, in_file);
   }
 
   absl::Status ReadIndex(const InputFile& file, Named* named) {
     if (file.size() > kMaxIndexBytes) {
-      Fault(kHfIndexName, "", "is too large for an index");
+      AddViolation(kHfIndexName, "", "is too large for an index");
       return absl::OkStatus();
     }
     std::string text(file.size(), '\0');
@@ -65,16 +65,16 @@ class Look {
     const absl::StatusOr<JsonValue> index = ParseJson(text);
     const JsonValue* map = index.ok() ? index->Find("weight_map") : nullptr;
     if (!index.ok()) {
-      Fault(kHfIndexName, "", std::string(index.status().message()));
+      AddViolation(kHfIndexName, "", std::string(index.status().message()));
     } else if (map == nullptr || map->kind != JsonValue::Kind::kObject) {
-      Fault(kHfIndexName, "", "has no weight_map");
+      AddViolation(kHfIndexName, "", "has no weight_map");
     }
     for (size_t i = 0; map != nullptr && i < map->keys.size(); ++i) {
       const JsonValue& of = map->items[i];
       if (of.kind == JsonValue::Kind::kText && IsPlainFileName(of.text)) {
         (*named)[of.text].insert(map->keys[i]);
       } else {
-        Fault(kHfIndexName, "", absl::StrCat(map->keys[i], " has an invalid file name"));
+        AddViolation(kHfIndexName, "", absl::StrCat(map->keys[i], " has an invalid file name"));
       }
     }
     return absl::OkStatus();
@@ -85,8 +85,8 @@ class Look {
     contents_.files.push_back({name, nullptr, 0});
     absl::StatusOr<std::unique_ptr<InputFile>> opened = InputFile::Open(PathOf(name));
     if (!opened.ok()) {
-      if (!IsFaultOfFile(opened.status())) return opened.status();
-      contents_.faults.Add(name, WithoutPath(opened.status(), PathOf(name)));
+      if (!IsDefectOfCheckpoint(opened.status())) return opened.status();
+      contents_.violations.Add(name, WithoutPath(opened.status(), PathOf(name)));
       contents_.first.Update(opened.status());
       return absl::OkStatus();
     }
@@ -94,26 +94,26 @@ class Look {
     const auto read = [&file](int64_t begin, int64_t size, void* out) {
       return file->Read(begin, size, out);
     };
-    FSDPD_ASSIGN_OR_RETURN(SafetensorsContents head, LookIntoSafetensors(file->size(), read));
+    FSDPD_ASSIGN_OR_RETURN(SafetensorsContents head, InspectSafetensors(file->size(), read));
     contents_.files.back().input = file;
     contents_.files.back().head_bytes = head.head_bytes;
     if (!head.first.ok()) {
       contents_.first.Update(
           absl::Status(head.first.code(), absl::StrCat(PathOf(name), ": ", head.first.message())));
     }
-    for (const DcpFault& fault : head.faults) Fault(name, fault.where, fault.what);
+    for (const DcpViolation& violation : head.violations) AddViolation(name, violation.where, violation.what);
     std::set<std::string> found;
     for (SafetensorsEntry& entry : head.entries) {
       found.insert(entry.name);
       const auto [first, is_new] = file_of_.emplace(entry.name, name);
-      if (!is_new) Fault(name, entry.name, absl::StrCat("is also in ", first->second));
+      if (!is_new) AddViolation(name, entry.name, absl::StrCat("is also in ", first->second));
       contents_.tensors.push_back({std::move(entry), contents_.files.size() - 1});
     }
     // Do not report missing tensors if the header is incomplete.
     if (named == nullptr || !head.first.ok()) return absl::OkStatus();
     for (const std::string& tensor : *named) {
       if (found.count(tensor) == 0)
-        Fault(name, "", absl::StrCat("lacks ", tensor, ", which the index lists"));
+        AddViolation(name, "", absl::StrCat("lacks ", tensor, ", which the index lists"));
     }
     return absl::OkStatus();
   }
@@ -143,12 +143,12 @@ absl::Status ReadAllOf(HfContents* contents, int threads, const std::function<bo
   std::vector<absl::Status> read(files.size());
   FSDPD_RETURN_IF_ERROR(ParallelFor(files.size(), threads, stopped, [&](size_t i) {
     if (files[i].input != nullptr) read[i] = ReadAll(files[i], stopped);
-    return read[i].ok() || IsFaultOfFile(read[i]) ? absl::OkStatus() : read[i];
+    return read[i].ok() || IsDefectOfCheckpoint(read[i]) ? absl::OkStatus() : read[i];
   }));
   for (size_t i = 0; i < files.size(); ++i) {
     if (read[i].ok()) continue;
     contents->first.Update(read[i]);
-    contents->faults.Add(files[i].name, WithoutPath(read[i], files[i].input->path()));
+    contents->violations.Add(files[i].name, WithoutPath(read[i], files[i].input->path()));
   }
   return absl::OkStatus();
 }

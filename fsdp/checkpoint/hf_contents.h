@@ -39,7 +39,7 @@ struct HfTensor {
 struct HfContents {
   std::vector<HfFile> files;      // By name.
   std::vector<HfTensor> tensors;  // By name; may contain duplicates.
-  DcpFaults faults;
+  DcpViolations violations;
   absl::Status first;  // The first violation as an error, with the path; OK if there are none.
 };
 

@@ -46,13 +46,13 @@ class HfContentsTest : public ::testing::Test {
   }
 
   std::vector<std::string> Faults() {
-    std::vector<std::string> faults;
+    std::vector<std::string> violations;
     const HfContents contents = Load();
-    for (const DcpFault& fault : contents.faults)
-      faults.push_back(absl::StrCat(fault.where, ": ", fault.what));
-    EXPECT_EQ(contents.first.ok(), faults.empty());
-    EXPECT_EQ(OpenHfDirectory(dir_.path()).ok(), faults.empty()) << "a reader wants it whole";
-    return faults;
+    for (const DcpViolation& violation : contents.violations)
+      violations.push_back(absl::StrCat(violation.where, ": ", violation.what));
+    EXPECT_EQ(contents.first.ok(), violations.empty());
+    EXPECT_EQ(OpenHfDirectory(dir_.path()).ok(), violations.empty()) << "a reader wants it whole";
+    return violations;
   }
 
   void Replace(const std::string& name, const std::string& from, const std::string& to) {
@@ -113,12 +113,12 @@ TEST_F(HfContentsTest, RejectsInvalidIndex) {
 TEST_F(HfContentsTest, ReadingAllReportsTruncatedFile) {
   HfContents contents = Load();
   ASSERT_TRUE(ReadAllOf(&contents, 2, [] { return false; }).ok());
-  EXPECT_THAT(contents.faults, IsEmpty());
+  EXPECT_THAT(contents.violations, IsEmpty());
   std::filesystem::resize_file(dir_.File(Part(2)), 100);
   ASSERT_TRUE(ReadAllOf(&contents, 2, [] { return false; }).ok());
-  ASSERT_THAT(contents.faults, SizeIs(1));
-  EXPECT_EQ(contents.faults[0].where, Part(2));
-  EXPECT_THAT(contents.faults[0].what,
+  ASSERT_THAT(contents.violations, SizeIs(1));
+  EXPECT_EQ(contents.violations[0].where, Part(2));
+  EXPECT_THAT(contents.violations[0].what,
               StartsWith("file was truncated while it was read (ends at byte 100, "));
   EXPECT_TRUE(absl::IsDataLoss(contents.first));
   EXPECT_TRUE(absl::IsCancelled(ReadAllOf(&contents, 2, [] { return true; })));

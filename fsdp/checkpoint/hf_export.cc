@@ -90,8 +90,8 @@ absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what) {
   ConversionProgress progress;
   FSDPD_ASSIGN_OR_RETURN(const ConversionResult result,
                          Convert(conversion, threads, what.stopped, &progress));
-  if (result.faults.empty()) return result.bytes;
-  const DcpFault& first = result.faults[0];
+  if (result.violations.empty()) return result.bytes;
+  const DcpViolation& first = result.violations[0];
   return absl::DataLossError(absl::StrCat(what.checkpoint, ": ", first.where, ": ", first.what));
 }
 

@@ -107,7 +107,7 @@ std::string ValueOf(const TextNode& node) {
   return node.kind == TextNode::Kind::kScalar ? absl::StrCat(" ", node.text.substr(0, HfReader::kShown)) : "";
 }
 
-void TellUnreadOf(const TextNode& parent, HfReader* in, std::vector<const TextNode*>* unknown) {
+void WarnOfUnreadOf(const TextNode& parent, HfReader* in, std::vector<const TextNode*>* unknown) {
   for (const TextNode& node : parent.children) {
     if (in->HasRead(parent, node.key) || IsWithoutEffect(node.key)) continue;
     const auto* computed = std::find_if(std::begin(kComputed), std::end(kComputed),
@@ -122,15 +122,15 @@ void TellUnreadOf(const TextNode& parent, HfReader* in, std::vector<const TextNo
 
 }  // namespace
 
-void TellUnread(HfReader* in) {
+void WarnOfUnread(HfReader* in) {
   // Removed attention heads; an empty map removes none.
   const TextNode* pruned = in->Present("pruned_heads");
   if (pruned != nullptr && !pruned->children.empty()) in->NotSupported(*pruned, "pruned_heads");
   std::vector<const TextNode*> unknown;
-  TellUnreadOf(in->root(), in, &unknown);
+  WarnOfUnreadOf(in->root(), in, &unknown);
   for (const char* group : {"rope_scaling", "rope_parameters"}) {
     const TextNode* rope = in->Present(group);
-    if (rope != nullptr && rope->kind == TextNode::Kind::kMap) TellUnreadOf(*rope, in, &unknown);
+    if (rope != nullptr && rope->kind == TextNode::Kind::kMap) WarnOfUnreadOf(*rope, in, &unknown);
   }
   if (unknown.empty() || in->has_errors()) return;  // For a rejected file, errors suffice.
   const std::string names = absl::StrJoin(unknown, ", ", [](std::string* out, const TextNode* node) {

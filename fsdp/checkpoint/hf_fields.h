@@ -9,6 +9,6 @@ namespace fsdpd {
 // Call it after all fields were read. A field that changes the computation is an error (hf_not_supported),
 // unless its value has no effect (embedding_multiplier 1). Fields on neither list are named in one warning
 // (hf_not_known). Fields of rope_scaling and rope_parameters are judged the same way.
-void TellUnread(HfReader* in);
+void WarnOfUnread(HfReader* in);
 
 }  // namespace fsdpd

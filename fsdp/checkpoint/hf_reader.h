@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "base/spec_fault.h"
+#include "base/located_violation.h"
 #include "base/yaml_tree.h"
 
 namespace fsdpd {
@@ -23,23 +23,23 @@ class HfReader {
   static constexpr size_t kShown = 80;  // Maximum length of an invalid value in a message.
 
   explicit HfReader(const TextNode& root) : root_(root) {
-    for (const SpecFault& twice : KeysWrittenTwice(root))
-      Fault(twice.place, twice.violation.rule.c_str(), twice.violation.reason, twice.violation.fix);
+    for (const LocatedViolation& twice : DuplicateKeys(root))
+      AddViolation(twice.place, twice.violation.rule.c_str(), twice.violation.reason, twice.violation.fix);
   }
 
   const TextNode& root() const { return root_; }
-  size_t faults() const { return faults_.size(); }
-  bool has_errors() const { return HasErrors(faults_); }
-  SpecFaults TakeFaults() { return std::move(faults_); }
+  size_t violations() const { return violations_.size(); }
+  bool has_errors() const { return HasErrors(violations_); }
+  LocatedViolations TakeViolations() { return std::move(violations_); }
 
-  void Fault(const Place& place, std::string rule, std::string reason, std::string fix = "") {
-    faults_.push_back({place,
-                       {std::move(rule), FaultLevel::kError, "model.hf_config", std::move(reason),
-                        std::move(fix), "", ""}});
+  void AddViolation(const Place& place, std::string rule, std::string reason, std::string fix = "") {
+    violations_.push_back({place,
+                           {std::move(rule), ViolationLevel::kError, "model.hf_config", std::move(reason),
+                            std::move(fix), "", ""}});
   }
   // Warns of nonzero dropout rates, which are not supported, in one warning. `otherwise` is the family's
   // default.
-  void TellDropout(std::initializer_list<const char*> keys, double otherwise) {
+  void WarnOfDropout(std::initializer_list<const char*> keys, double otherwise) {
     std::string rates;
     const TextNode* first = nullptr;
     for (const char* key : keys) {
@@ -54,25 +54,25 @@ class HfReader {
       if (first == nullptr) first = node;
     }
     if (rates.empty()) return;
-    Fault(first == nullptr ? root_.place : first->key_place, "hf_dropout",
-          absl::StrCat("dropout is not supported and is ignored: ", rates),
-          "write 0.0 in the file to confirm");
-    faults_.back().violation.level = FaultLevel::kWarn;
+    AddViolation(first == nullptr ? root_.place : first->key_place, "hf_dropout",
+                 absl::StrCat("dropout is not supported and is ignored: ", rates),
+                 "write 0.0 in the file to confirm");
+    violations_.back().violation.level = ViolationLevel::kWarn;
   }
   void Warn(const TextNode& node, std::string rule, std::string reason, std::string fix) {
-    Fault(node.key_place, std::move(rule), std::move(reason), std::move(fix));
-    faults_.back().violation.level = FaultLevel::kWarn;
+    AddViolation(node.key_place, std::move(rule), std::move(reason), std::move(fix));
+    violations_.back().violation.level = ViolationLevel::kWarn;
   }
   // A rate that must be 0 (the default).
-  void TellNoise(absl::string_view key, absl::string_view what) {
+  void WarnOfNoise(absl::string_view key, absl::string_view what) {
     const TextNode* node = Present(key);
     double rate = 0;
     if (node == nullptr || (absl::SimpleAtod(node->text, &rate) && rate == 0)) return;
     NotSupported(*node, absl::StrCat(key, ": ", what), "write 0.0 to disable it");
   }
   void NotSupported(const TextNode& node, absl::string_view what, std::string fix = "") {
-    Fault(&node == &root_ ? node.place : node.key_place, "hf_not_supported",
-          absl::StrCat(what, " is not supported"), std::move(fix));
+    AddViolation(&node == &root_ ? node.place : node.key_place, "hf_not_supported",
+                 absl::StrCat(what, " is not supported"), std::move(fix));
   }
 
   // Null if absent.
@@ -161,7 +161,7 @@ class HfReader {
     const std::string value = node.kind == TextNode::Kind::kScalar
                                   ? absl::StrCat("'", node.text.substr(0, kShown), "'")
                                   : absl::StrCat("(", NameOf(node.kind), ")");
-    Fault(node.place, "wrong_type", absl::StrCat(PathOf(parent, node.key), " ", value, " ", what));
+    AddViolation(node.place, "wrong_type", absl::StrCat(PathOf(parent, node.key), " ", value, " ", what));
   }
 
  private:
@@ -173,12 +173,12 @@ class HfReader {
   }
 
   void Missing(const TextNode& parent, absl::string_view key) {
-    Fault(parent.place, "hf_no_config", absl::StrCat("has no ", PathOf(parent, key)));
+    AddViolation(parent.place, "hf_no_config", absl::StrCat("has no ", PathOf(parent, key)));
   }
 
   const TextNode& root_;
   std::set<std::string> read_;  // Paths of keys: "rope_scaling.factor".
-  SpecFaults faults_;
+  LocatedViolations violations_;
 };
 
 }  // namespace fsdpd

@@ -142,7 +142,7 @@ class HfTensorWriter : public TensorWriter {
     }
   }
 
-  absl::Status Create(const std::vector<StoredTensor>& tensors, const std::vector<WholeFile>& whole) {
+  absl::Status Create(const std::vector<StoredTensor>& tensors, const std::vector<CompleteFile>& whole) {
     for (const StoredTensor& tensor : tensors) {
       entries_.push_back({tensor.name, tensor.type, tensor.shape, 0, tensor.bytes});
       bytes_ += tensor.bytes;
@@ -158,7 +158,7 @@ class HfTensorWriter : public TensorWriter {
           here.empty() ? static_cast<int64_t>(head.size()) : here.back().begin + here.back().bytes;
       const std::string name = NameOf(number);
       files_.push_back({name, absl::StrCat(directory_, "/", name, ".part"), std::move(head), bytes});
-      const bool is_whole = std::any_of(whole.begin(), whole.end(), [&](const WholeFile& one) {
+      const bool is_whole = std::any_of(whole.begin(), whole.end(), [&](const CompleteFile& one) {
         return one.name == name && one.bytes == bytes;
       });
       if (!is_whole) FSDPD_RETURN_IF_ERROR(Begin(&files_.back()));
@@ -179,9 +179,9 @@ class HfTensorWriter : public TensorWriter {
     return std::upper_bound(begins_.begin(), begins_.end(), tensor) - begins_.begin() - 1;
   }
 
-  bool IsWhole(size_t file) const override { return files_[file].fd < 0; }
+  bool IsComplete(size_t file) const override { return files_[file].fd < 0; }
 
-  absl::StatusOr<WholeFile> FinishFile(size_t number) override {
+  absl::StatusOr<CompleteFile> FinishFile(size_t number) override {
     File& file = files_[number];
     if (fsync(file.fd) != 0) return ErrnoStatus(absl::StrCat("fsync ", file.part_path));
     const std::string path = absl::StrCat(directory_, "/", file.name);
@@ -193,7 +193,7 @@ class HfTensorWriter : public TensorWriter {
     uint32_t crc32 = Crc32(file.head.data(), static_cast<int64_t>(file.head.size()));
     for (size_t tensor = begins_[number]; tensor < EndOf(number); ++tensor)
       crc32 = Crc32Joined(crc32, crc32_[tensor], entries_[tensor].bytes);
-    return WholeFile{file.name, file.bytes, crc32};
+    return CompleteFile{file.name, file.bytes, crc32};
   }
 
   absl::Status Finish() override {
@@ -289,7 +289,7 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfDirectory(const std::string&
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& directory,
                                                            const std::vector<StoredTensor>& tensors,
                                                            int64_t file_bytes, const std::string& config,
-                                                           const std::vector<WholeFile>& whole) {
+                                                           const std::vector<CompleteFile>& whole) {
   std::vector<int64_t> bytes;
   for (const StoredTensor& tensor : tensors) bytes.push_back(tensor.bytes);
   auto writer = std::make_unique<HfTensorWriter>(directory, FileBegins(bytes, file_bytes), config);

@@ -31,6 +31,6 @@ bool HasHfWeights(const std::string& directory);
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& directory,
                                                            const std::vector<StoredTensor>& tensors,
                                                            int64_t file_bytes, const std::string& config,
-                                                           const std::vector<WholeFile>& whole = {});
+                                                           const std::vector<CompleteFile>& whole = {});
 
 }  // namespace fsdpd

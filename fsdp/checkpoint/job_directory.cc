@@ -18,7 +18,7 @@
 #include "base/errno_status.h"
 #include "fsdp/checkpoint/dcp_metadata.h"
 #include "fsdp/checkpoint/dcp_sums.h"
-#include "fsdp/checkpoint/directory_fault.h"
+#include "fsdp/checkpoint/directory_error.h"
 #include "fsdp/checkpoint/durable_file.h"
 
 namespace fsdpd {
@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
     names.push_back(entry->path().filename().string());
   }
   if (error == std::errc::no_such_file_or_directory) return names;
-  if (error) return DirectoryFault(absl::StrCat("list ", directory), error.value());
+  if (error) return DirectoryError(absl::StrCat("list ", directory), error.value());
   return names;
 }
 
@@ -163,11 +163,11 @@ absl::StatusOr<int64_t> RemoveUnfinished(const std::string& dir) {
 }
 
 absl::Status SetAside(const std::string& path) {
-  const std::string aside = absl::StrCat(path, ".damaged");
+  const std::string side_stream = absl::StrCat(path, ".damaged");
   std::error_code error;
-  std::filesystem::remove_all(aside, error);
-  if (rename(path.c_str(), aside.c_str()) == 0) return absl::OkStatus();
-  return ErrnoStatus(absl::StrCat("rename ", path, " to ", aside));
+  std::filesystem::remove_all(side_stream, error);
+  if (rename(path.c_str(), side_stream.c_str()) == 0) return absl::OkStatus();
+  return ErrnoStatus(absl::StrCat("rename ", path, " to ", side_stream));
 }
 
 }  // namespace fsdpd

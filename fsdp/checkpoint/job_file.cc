@@ -133,8 +133,8 @@ void AddOwned(const Spec& spec, const Layout& layout, const MeshPosition& positi
       std::vector<DcpPiece> of_run =
           PiecesOfRun(key, TypeOf(type), slot.shape, piece.param_begin, piece.elements);
       for (DcpPiece& each : of_run) {
-        each.at.offsets = WholeOffsets(std::move(each.at.offsets), slot.shape, slot.cut, slice);
-        each.shape = WholeShape(slot.shape, slot.cut);
+        each.at.offsets = FullOffsets(std::move(each.at.offsets), slot.shape, slot.partition, slice);
+        each.shape = FullShape(slot.shape, slot.partition);
       }
       pieces->Add(std::move(of_run), {what, moment, number, piece.range_begin});
     };
@@ -166,7 +166,7 @@ std::vector<WantedTensor> WantedOf(const Spec& spec, const Layout& layout, bool 
   for (const Bucket& bucket : layout.buckets) {
     for (size_t slot = 0; slot < bucket.params.size(); ++slot) {
       const std::string param = ParamName(layout, bucket, static_cast<int>(slot));
-      const std::vector<int64_t> shape = WholeShape(bucket.params[slot].shape, bucket.params[slot].cut);
+      const std::vector<int64_t> shape = FullShape(bucket.params[slot].shape, bucket.params[slot].partition);
       wanted.push_back({MainKey(param), shape});
       if (!optimizer || !bucket.trainable) continue;
       for (const std::string& moment : MomentNames(spec.optimizer)) {

@@ -43,7 +43,7 @@ const TrainingState kState = {3, 36, 2, 512.0, 1};
 std::vector<JobFile> FilesOf(const Plan& plan) {
   std::vector<JobFile> files;
   for (int64_t rank = 0; rank < plan.spec.mesh.world(); ++rank) {
-    files.push_back(JobFileOf(plan.spec, plan.StageOf(rank).layout, plan.whole_layout(),
+    files.push_back(JobFileOf(plan.spec, plan.StageOf(rank).layout, plan.full_layout(),
                               {plan.spec.mesh, rank}, kState, {"test-1", "{}"}));
   }
   return files;

@@ -120,7 +120,7 @@ std::string CommonOf(const MegatronCommon& common, const std::optional<AdamSetti
     }
     if (!common.kept.empty()) {
       Dict kept(root.Key(kKept));
-      for (const auto& [name, value] : common.kept) WriteKept(value, kept.Key(name));
+      for (const auto& [name, value] : common.kept) WritePortable(value, kept.Key(name));
     }
   }
   return TorchSaved(writer.Take());
@@ -226,7 +226,7 @@ absl::StatusOr<MegatronCommon> ReadMegatronCommon(const std::string& directory) 
   for (size_t i = 0; kept != nullptr && kept->kind == PickleKind::kDict && i + 1 < kept->items.size();
        i += 2) {
     const PickleValue& name = *kept->items[i];
-    std::optional<KeptValue> value = KeptOf(*kept->items[i + 1]);
+    std::optional<PortableValue> value = ToPortable(*kept->items[i + 1]);
     if (name.kind == PickleKind::kString && IsUtf8(name.text) && value.has_value())
       common.kept[std::string(name.text)] = *std::move(value);
   }

@@ -15,7 +15,7 @@
 #include <optional>
 #include <string>
 
-#include "fsdp/checkpoint/kept_values.h"
+#include "fsdp/checkpoint/portable_values.h"
 
 namespace fsdpd {
 
@@ -39,7 +39,7 @@ struct MegatronCommon {
   std::optional<int64_t> iteration;
   std::optional<int64_t> samples;  // Consumed, as the scheduler counts; nullopt: no scheduler is written.
   std::optional<int64_t> steps;    // Optimizer updates.
-  KeptValues kept;                 // State of our jobs.
+  PortableValues kept;             // State of our jobs.
 };
 
 // A directory without common.pt yields empty fields.

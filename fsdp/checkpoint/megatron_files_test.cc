@@ -45,8 +45,8 @@ TEST(MegatronFiles, RoundTrip) {
   EXPECT_EQ(read->iteration, 42);
   EXPECT_EQ(read->samples, 336);
   EXPECT_EQ(read->steps, 40);
-  EXPECT_EQ(KeptText(read->kept, "fsdpd.job"), "7");
-  EXPECT_EQ(KeptCount(read->kept, "fsdpd.seed"), 3);
+  EXPECT_EQ(PortableText(read->kept, "fsdpd.job"), "7");
+  EXPECT_EQ(PortableCount(read->kept, "fsdpd.seed"), 3);
 }
 
 TEST(MegatronFiles, MissingIsEmptyAndDamagedIsAnError) {

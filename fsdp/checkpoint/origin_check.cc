@@ -16,9 +16,9 @@
 #include "fsdp/checkpoint/hf_config.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_file.h"
-#include "fsdp/checkpoint/kept_values.h"
 #include "fsdp/checkpoint/megatron_files.h"
 #include "fsdp/checkpoint/open_store.h"
+#include "fsdp/checkpoint/portable_values.h"
 #include "fsdp/data/input_file.h"
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/spec/defaults.h"
@@ -35,7 +35,7 @@ bool IsSound(const v1::Model& model) {
   *job.mutable_model() = model;
   job.mutable_resources()->set_device(v1::DEVICE_CPU);  // Avoids violations about missing GPUs.
   for (const Violation& violation : CheckJob(job)) {
-    if (violation.level == FaultLevel::kError && IsWithin(violation.field, "model")) return false;
+    if (violation.level == ViolationLevel::kError && IsWithin(violation.field, "model")) return false;
   }
   return true;
 }
@@ -73,14 +73,15 @@ absl::StatusOr<std::string> ReadConfig(const std::string& directory) {
 }
 
 // What is not supported in the file; empty if `model` is one of ours.
-std::vector<std::string> ConfigFaults(const std::string& text, v1::Model* model) {
-  std::vector<std::string> faults;
-  for (const SpecFault& fault : ReadHfConfig(text, kHfConfigName, model)) {
+std::vector<std::string> ConfigViolations(const std::string& text, v1::Model* model) {
+  std::vector<std::string> violations;
+  for (const LocatedViolation& located : ReadHfConfig(text, kHfConfigName, model)) {
     // Warnings concern how it was trained elsewhere.
-    if (fault.violation.level == FaultLevel::kError) faults.push_back(Render(fault));
+    if (located.violation.level == ViolationLevel::kError) violations.push_back(Render(located));
   }
-  if (faults.empty() && !IsSound(*model)) faults.push_back("the sizes are not those of a valid model");
-  return faults;
+  if (violations.empty() && !IsSound(*model))
+    violations.push_back("the sizes are not those of a valid model");
+  return violations;
 }
 
 bool ParseSpec(const std::string& json, v1::JobSpec* spec) {
@@ -137,7 +138,7 @@ absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const st
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (!text.ok()) return text.status();
   v1::Model model;
-  std::vector<std::string> differences = ConfigFaults(*text, &model);
+  std::vector<std::string> differences = ConfigViolations(*text, &model);
   if (differences.empty()) differences = ModelDifferences(job, ToModelConfig(model));
   return differences;
 }
@@ -147,7 +148,7 @@ absl::StatusOr<std::string> SpecInside(const std::string& directory, const Tenso
   if (dcp == nullptr) return std::string();
   if (FormatOf(directory) != StoreFormat::kTorchDist) return ReadJobSpec(dcp->dcp());
   FSDPD_ASSIGN_OR_RETURN(const MegatronCommon common, ReadMegatronCommon(directory));
-  return KeptText(common.kept, kSpecKey).value_or("");
+  return PortableText(common.kept, kSpecKey).value_or("");
 }
 
 absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& directory,
@@ -162,7 +163,7 @@ absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& direct
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (!text.ok()) return text.status();
   v1::Model model;
-  if (!ConfigFaults(*text, &model).empty()) return std::nullopt;
+  if (!ConfigViolations(*text, &model).empty()) return std::nullopt;
   return ToModelConfig(model);
 }
 

@@ -121,15 +121,15 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
     match->tensors.push_back(std::max<int64_t>(at, 0));
     if (!is_new) continue;  // Parameters of one tensor report its problems once.
     if (at < 0) {
-      match->faults.Add(name, "is missing");
+      match->violations.Add(name, "is missing");
       continue;
     }
     const StoredTensor& tensor = source.tensors()[at];
     if (tensor.shape != param.TheirShape()) {
-      match->faults.Add(name, absl::StrCat("wrong shape (got ", ShapeText(tensor.shape), ", want ",
-                                           ShapeText(param.TheirShape()), ")"));
+      match->violations.Add(name, absl::StrCat("wrong shape (got ", ShapeText(tensor.shape), ", want ",
+                                               ShapeText(param.TheirShape()), ")"));
     } else if (!CanCast(*tensor.type)) {
-      match->faults.Add(
+      match->violations.Add(
           name, absl::StrCat("wrong dtype (got ", tensor.type->name, ", want a floating-point type)"));
     }
   }
@@ -146,7 +146,7 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
     if (inside && inner == tied) match->tied_copy = source.Find(tensor.name);
     const bool left_out = IsComputed(inner) || IsOfMoreTokens(model, inner) || inner == tied;
     if (in_model && !left_out) {
-      match->faults.Add(tensor.name, "is not in the model");
+      match->violations.Add(tensor.name, "is not in the model");
     } else {
       match->left_out.push_back(tensor.name);
     }
@@ -165,12 +165,12 @@ ParamMatch MatchParams(const TensorReader& source, const ModelConfig& model, boo
   ParamMatch match;
   std::optional<Found> found = FindNaming(source, model);
   if (!found.has_value()) {
-    match.faults.Add("embedding", "not found: no tensor has a name of this model's family");
+    match.violations.Add("embedding", "not found: no tensor has a name of this model's family");
     return match;
   }
   if (!found->rival.empty()) {
-    match.faults.Add(absl::StrCat("'", found->prefix.before, "' and '", found->rival, "'"),
-                     "ambiguous: each prefix has a whole model; save only the intended one");
+    match.violations.Add(absl::StrCat("'", found->prefix.before, "' and '", found->rival, "'"),
+                         "ambiguous: each prefix has a whole model; save only the intended one");
     return match;
   }
   MatchFound(source, *found, model, only_model, &match);

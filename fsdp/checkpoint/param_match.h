@@ -26,7 +26,7 @@ std::optional<Naming> NamingOf(const TensorReader& source, const ModelConfig& mo
 struct ParamMatch {
   std::vector<NamedParam> params;  // Every parameter of the model, in our order.
   std::vector<size_t> tensors;     // By parameter, if there are no violations: its index in the source.
-  DcpFaults faults;
+  DcpViolations violations;
   std::vector<std::string>
       left_out;  // Tensors of the source that are not used: optimizer state and computed buffers.
   // The head's own tensor, if the model ties it to the embedding (params[0]); -1: none.

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Of(std::shared_ptr<con
                                                              const ModelConfig& model) {
   const bool is_hf = dynamic_cast<const DcpTensorReader*>(reader.get()) == nullptr;
   ParamMatch match = MatchParams(*reader, model, is_hf);
-  if (match.faults.empty()) FSDPD_RETURN_IF_ERROR(CheckTiedCopy(*reader, &match));
+  if (match.violations.empty()) FSDPD_RETURN_IF_ERROR(CheckTiedCopy(*reader, &match));
   std::unique_ptr<ParamSource> source(new ParamSource(std::move(reader), std::move(match), HeadRows(model)));
   FSDPD_RETURN_IF_ERROR(source->TakeMain(model));
   return source;
@@ -46,12 +46,12 @@ absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Of(std::shared_ptr<con
 
 absl::Status ParamSource::TakeMain(const ModelConfig& model) {
   const auto* dcp = dynamic_cast<const DcpTensorReader*>(reader_.get());
-  if (dcp == nullptr || !faults().empty()) return absl::OkStatus();
+  if (dcp == nullptr || !violations().empty()) return absl::OkStatus();
   const Naming naming = *NamingOf(*reader_, model);
   if (naming != Naming::kMegatron && naming != Naming::kMegatronLayers) return absl::OkStatus();
   FSDPD_ASSIGN_OR_RETURN(const StateMatch state, MatchState(*dcp, naming, match_, /*optimizer=*/false));
-  if (!state.faults.empty()) {
-    no_main_ = absl::StrCat(state.faults[0].where, ": ", state.faults[0].what);
+  if (!state.violations.empty()) {
+    no_main_ = absl::StrCat(state.violations[0].where, ": ", state.violations[0].what);
     return absl::OkStatus();
   }
   for (size_t i = 0; i < state.main.size(); ++i) {
@@ -66,14 +66,14 @@ absl::Status ParamSource::TakeMain(const ModelConfig& model) {
 
 const TensorType& ParamSource::TypeOf(const std::string& ours) const {
   const auto found = numbers_.find(ours);
-  FSDPD_CHECK(faults().empty() && found != numbers_.end());
+  FSDPD_CHECK(violations().empty() && found != numbers_.end());
   return *reader_->tensors()[match_.tensors[found->second]].type;
 }
 
 absl::Status ParamSource::ReadRun(const std::string& ours, int64_t begin, int64_t elements,
                                   float* out) const {
   const auto found = numbers_.find(ours);
-  FSDPD_CHECK(faults().empty() && found != numbers_.end());
+  FSDPD_CHECK(violations().empty() && found != numbers_.end());
   // Experts are consecutive.
   const auto& params = match_.params;
   for (size_t param = found->second; param < params.size() && params[param].ours == ours; ++param) {
@@ -116,17 +116,18 @@ absl::Status ParamSource::ReadNumbers(size_t param, int64_t begin, int64_t eleme
 absl::Status ParamSource::ReadPart(size_t param, const Rectangle& part, char* out) const {
   const size_t tensor = match_.tensors[param];
   const int64_t width = reader_->tensors()[tensor].type->bytes;
-  switch (match_.params[param].turn) {
-    case Turn::kNone:
+  switch (match_.params[param].rearrangement) {
+    case Rearrangement::kNone:
       return reader_->ReadPart(tensor, part, out);
-    case Turn::kTransposed: {
+    case Rearrangement::kTransposed: {
       const Rectangle theirs = {{part.offsets[1], part.offsets[0]}, {part.sizes[1], part.sizes[0]}};
       std::vector<char> numbers(part.elements() * width);
       FSDPD_RETURN_IF_ERROR(reader_->ReadPart(tensor, theirs, numbers.data()));
-      TurnToOurs(Turn::kTransposed, part.sizes[0], part.sizes[1], head_rows_, width, numbers.data(), out);
+      ToOurLayout(Rearrangement::kTransposed, part.sizes[0], part.sizes[1], head_rows_, width, numbers.data(),
+                  out);
       return absl::OkStatus();
     }
-    case Turn::kPairs:
+    case Rearrangement::kPairs:
       for (int64_t row = part.offsets[0]; row < part.offsets[0] + part.sizes[0]; ++row) {
         const Rectangle theirs = {{RowInPairs(row, head_rows_), part.offsets[1]}, {1, part.sizes[1]}};
         FSDPD_RETURN_IF_ERROR(reader_->ReadPart(tensor, theirs, out));

@@ -34,7 +34,7 @@ class ParamSource {
                                                          const ModelConfig& model);
 
   // Parameters that are missing, have another shape, or are unexpected.
-  const DcpFaults& faults() const { return match_.faults; }
+  const DcpViolations& violations() const { return match_.violations; }
   const std::vector<std::string>& left_out() const { return match_.left_out; }
   // Why existing main parameters of the optimizer are not used; empty: they are used, or do not exist.
   const std::string& no_main() const { return no_main_; }

@@ -35,11 +35,11 @@ TestTensor MakeTheirs(const ModelConfig& model, const NamedParam& param, const c
   std::vector<float> ours(count);
   std::iota(ours.begin(), ours.end(), 0.f);
   const char* bytes = reinterpret_cast<const char*>(ours.data());
-  if (param.turn == Turn::kNone) {
+  if (param.rearrangement == Rearrangement::kNone) {
     std::memcpy(tensor.numbers.data(), bytes, tensor.numbers.size());
   } else {
-    TurnToTheirs(param.turn, param.shape[0], param.shape[1], HeadRows(model), 4, bytes,
-                 tensor.numbers.data());
+    ToTheirLayout(param.rearrangement, param.shape[0], param.shape[1], HeadRows(model), 4, bytes,
+                  tensor.numbers.data());
   }
   if (std::string(type) == "float64") {
     std::vector<double> wide(count);
@@ -108,7 +108,7 @@ class ParamSourceTest : public ::testing::Test {
   void ExpectRuns(const ModelConfig& model) {
     const auto source = ParamSource::Open(dir_.path(), model);
     ASSERT_TRUE(source.ok()) << source.status();
-    ASSERT_THAT((*source)->faults(), IsEmpty());
+    ASSERT_THAT((*source)->violations(), IsEmpty());
     for (const NamedParam& param : ParamsOf(model, Naming::kOurs)) {
       const std::vector<int64_t> shape = param.TheirShape();
       const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
@@ -235,11 +235,13 @@ TEST_F(ParamSourceTest, ReportsAllMismatches) {
   WriteHf(theirs);
   const auto source = ParamSource::Open(dir_.path(), OddLlama());
   ASSERT_TRUE(source.ok()) << source.status();
-  std::vector<std::string> faults;
-  for (const DcpFault& fault : (*source)->faults()) faults.push_back(fault.where + ": " + fault.what);
-  EXPECT_THAT(faults, ElementsAre("model.layers.0.input_layernorm.weight: wrong shape (got [4], want [5])",
-                                  "model.layers.0.self_attn.q_proj.weight: is missing",
-                                  "model.layers.0.other.weight: is not in the model"));
+  std::vector<std::string> violations;
+  for (const DcpViolation& violation : (*source)->violations())
+    violations.push_back(violation.where + ": " + violation.what);
+  EXPECT_THAT(violations,
+              ElementsAre("model.layers.0.input_layernorm.weight: wrong shape (got [4], want [5])",
+                          "model.layers.0.self_attn.q_proj.weight: is missing",
+                          "model.layers.0.other.weight: is not in the model"));
 }
 
 // Regression test: the head was dropped silently.
@@ -255,8 +257,8 @@ TEST_F(ParamSourceTest, RejectsTiedHeadThatDiffersFromEmbedding) {
     std::filesystem::create_directory(dir_.path());
     WriteHf(theirs);
     const auto source = ParamSource::Open(dir_.path(), OddGpt2());
-    if (!source.ok() || (*source)->faults().size() != 1) return "";
-    return (*source)->faults()[0].where + ": " + (*source)->faults()[0].what;
+    if (!source.ok() || (*source)->violations().size() != 1) return "";
+    return (*source)->violations()[0].where + ": " + (*source)->violations()[0].what;
   };
   theirs.back().numbers.back() ^= 1;
   EXPECT_THAT(fault_of(), StartsWith("lm_head.weight: differs from transformer.wte.weight"));
@@ -268,7 +270,7 @@ TEST_F(ParamSourceTest, OtherFamilyHasNoParameters) {
   WriteHf(Theirs(OddGpt2(), Naming::kTransformers));
   const auto source = ParamSource::Open(dir_.path(), OddLlama());
   ASSERT_TRUE(source.ok()) << source.status();
-  EXPECT_THAT((*source)->faults(), SizeIs(1));
+  EXPECT_THAT((*source)->violations(), SizeIs(1));
 }
 
 TEST_F(ParamSourceTest, IdentifiesNaming) {
@@ -304,7 +306,8 @@ class SeveralModelsTest : public ParamSourceTest {
   std::string Taken() {
     const auto source = ParamSource::Open(dir_.path(), OddLlama());
     EXPECT_TRUE(source.ok()) << source.status();
-    for (const DcpFault& fault : (*source)->faults()) return fault.where + ": " + fault.what;
+    for (const DcpViolation& violation : (*source)->violations())
+      return violation.where + ": " + violation.what;
     float number = -1;
     EXPECT_TRUE((*source)->ReadRun("embedding.weight", 0, 1, &number).ok());
     EXPECT_TRUE((*source)->ReadRun("layer.1.ffn.w1", 0, 1, &number).ok());

@@ -213,8 +213,8 @@ std::string ConfigOf(const ModelConfig& model) {
 TEST(PublishedConfigs, PresetsEqualPublishedModels) {
   for (const Published& published : kPublished) {
     v1::Model model;
-    for (const SpecFault& fault : ReadHfConfig(published.config, published.preset, &model))
-      ADD_FAILURE() << Render(fault);
+    for (const LocatedViolation& located : ReadHfConfig(published.config, published.preset, &model))
+      ADD_FAILURE() << Render(located);
     const ModelConfig* preset = FindPreset(published.preset);
     ASSERT_NE(preset, nullptr) << published.preset;
     EXPECT_EQ(ConfigOf(*preset), ConfigOf(ToModelConfig(model))) << published.preset;

@@ -42,16 +42,16 @@ class Head {
   }
 
  private:
-  void Fault(const std::string& where, const std::string& what,
-             absl::StatusCode code = absl::StatusCode::kDataLoss) {
+  void AddViolation(const std::string& where, const std::string& what,
+                    absl::StatusCode code = absl::StatusCode::kDataLoss) {
     contents_.first.Update(absl::Status(code, where.empty() ? what : absl::StrCat(where, ": ", what)));
-    contents_.faults.Add(where, what);
+    contents_.violations.Add(where, what);
   }
 
   // Leaves `object_` null if it is invalid.
   absl::Status ReadObject(const ReadAt& read) {
     const auto wrong = [this](const std::string& what) {
-      Fault("", what);
+      AddViolation("", what);
       return absl::OkStatus();
     };
     if (size_ < kLengthBytes) return wrong("file is too short for a safetensors header");
@@ -82,14 +82,14 @@ class Head {
                                                    const std::string& key, size_t most) {
     const JsonValue* list = entry.Find(key);
     if (list == nullptr || list->kind != JsonValue::Kind::kList || list->items.size() > most) {
-      Fault(name, absl::StrCat("invalid or missing ", key, " (want a list)"));
+      AddViolation(name, absl::StrCat("invalid or missing ", key, " (want a list)"));
       return std::nullopt;
     }
     std::vector<int64_t> numbers;
     for (const JsonValue& item : list->items) {
       int64_t number = 0;
       if (item.kind != JsonValue::Kind::kNumber || !absl::SimpleAtoi(item.text, &number) || number < 0) {
-        Fault(name, "sizes and offsets must be integers of at least 0");
+        AddViolation(name, "sizes and offsets must be integers of at least 0");
         return std::nullopt;
       }
       numbers.push_back(number);
@@ -99,24 +99,24 @@ class Head {
 
   // The entry's position is within the data; CheckPlaces() does the rest.
   void AddEntry(const std::string& name, const JsonValue& object) {
-    if (object.kind != JsonValue::Kind::kObject) return Fault(name, "is not an object");
+    if (object.kind != JsonValue::Kind::kObject) return AddViolation(name, "is not an object");
     const JsonValue* type = object.Find("dtype");
-    if (type == nullptr || type->kind != JsonValue::Kind::kText) return Fault(name, "has no dtype");
+    if (type == nullptr || type->kind != JsonValue::Kind::kText) return AddViolation(name, "has no dtype");
     const auto shape = WholeNumbers(name, object, "shape", kMaxDimensions);
     const auto offsets = shape.has_value() ? WholeNumbers(name, object, "data_offsets", 2) : std::nullopt;
     if (!offsets.has_value()) return;
     if (offsets->size() != 2 || (*offsets)[1] < (*offsets)[0]) {
-      return Fault(name, "invalid data_offsets");
+      return AddViolation(name, "invalid data_offsets");
     }
     SafetensorsEntry entry = {name,          FindTensorTypeOfSafetensors(type->text), *shape,
                               (*offsets)[0], (*offsets)[1] - (*offsets)[0],           type->text};
     const absl::StatusOr<int64_t> bytes =
         entry.type == nullptr ? entry.bytes : BytesOf(*entry.type, entry.shape);
     if (entry.type == nullptr) {
-      Fault(name, absl::StrCat("unsupported dtype ", type->text), absl::StatusCode::kUnimplemented);
+      AddViolation(name, absl::StrCat("unsupported dtype ", type->text), absl::StatusCode::kUnimplemented);
     } else if (!bytes.ok() || *bytes != entry.bytes) {
-      Fault(name, absl::StrCat("has ", entry.bytes, " bytes, which do not match ", ShapeText(entry.shape),
-                               " of type ", entry.type->name));
+      AddViolation(name, absl::StrCat("has ", entry.bytes, " bytes, which do not match ",
+                                      ShapeText(entry.shape), " of type ", entry.type->name));
     }
     contents_.entries.push_back(std::move(entry));
   }
@@ -133,26 +133,27 @@ class Head {
     std::string before;
     for (SafetensorsEntry& entry : entries) {
       if (entry.begin > end) {
-        Fault(entry.name, absl::StrCat("unused bytes before its data: ", BytesText(entry.begin - end)));
+        AddViolation(entry.name,
+                     absl::StrCat("unused bytes before its data: ", BytesText(entry.begin - end)));
       } else if (entry.begin < end && entry.bytes == 0) {
-        Fault(entry.name, absl::StrCat("is inside the data of ", before));
+        AddViolation(entry.name, absl::StrCat("is inside the data of ", before));
       } else if (entry.begin < end) {
-        Fault(entry.name, absl::StrCat(BytesText(std::min(end - entry.begin, entry.bytes)),
-                                       " of its data overlap ", before));
+        AddViolation(entry.name, absl::StrCat(BytesText(std::min(end - entry.begin, entry.bytes)),
+                                              " of its data overlap ", before));
       }
       if (entry.begin + entry.bytes > end) before = entry.name;
       end = std::max(end, entry.begin + entry.bytes);  // Was an offset, so it does not overflow.
       if (entry.begin + entry.bytes > numbers) {
-        Fault(entry.name, absl::StrCat("data ends at byte ", entry.begin + entry.bytes,
-                                       " after the header, but the file ends at ", numbers));
+        AddViolation(entry.name, absl::StrCat("data ends at byte ", entry.begin + entry.bytes,
+                                              " after the header, but the file ends at ", numbers));
         continue;
       }
       entry.begin += contents_.head_bytes;
       contents_.entries.push_back(std::move(entry));
     }
     if (end < numbers) {
-      Fault("", absl::StrCat("tensors have ", end,
-                             " bytes, but the file has this many after the header: ", numbers));
+      AddViolation("", absl::StrCat("tensors have ", end,
+                                    " bytes, but the file has this many after the header: ", numbers));
     }
   }
 
@@ -163,12 +164,12 @@ class Head {
 
 }  // namespace
 
-absl::StatusOr<SafetensorsContents> LookIntoSafetensors(int64_t size, const ReadAt& read) {
+absl::StatusOr<SafetensorsContents> InspectSafetensors(int64_t size, const ReadAt& read) {
   return Head(size).Look(read);
 }
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ReadSafetensors(int64_t size, const ReadAt& read) {
-  FSDPD_ASSIGN_OR_RETURN(SafetensorsContents contents, LookIntoSafetensors(size, read));
+  FSDPD_ASSIGN_OR_RETURN(SafetensorsContents contents, InspectSafetensors(size, read));
   FSDPD_RETURN_IF_ERROR(contents.first);
   return std::move(contents.entries);
 }

@@ -5,7 +5,7 @@
 // consecutively up to the last byte of the file.
 //
 // Pure functions. Errors: DATA_LOSS for an invalid file, UNIMPLEMENTED for an unsupported type, with what was
-// found; or the error of `read`. LookIntoSafetensors() returns all of them as violations instead.
+// found; or the error of `read`. InspectSafetensors() returns all of them as violations instead.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -25,7 +25,7 @@ inline constexpr int64_t kMaxSafetensorsHeadBytes = 16 << 20;
 
 struct SafetensorsEntry {
   std::string name;
-  const TensorType* type = nullptr;  // Null in LookIntoSafetensors(): not supported.
+  const TensorType* type = nullptr;  // Null in InspectSafetensors(): not supported.
   std::vector<int64_t> shape;
   int64_t begin = 0;  // Position in the file.
   int64_t bytes = 0;
@@ -35,12 +35,12 @@ struct SafetensorsEntry {
 struct SafetensorsContents {
   std::vector<SafetensorsEntry> entries;  // With a valid shape and position; in file order.
   int64_t head_bytes = 0;                 // Position of the data.
-  DcpFaults faults;                       // Violations by tensor name; those of the file have an empty name.
+  DcpViolations violations;               // Violations by tensor name; those of the file have an empty name.
   absl::Status first;                     // The first violation as an error; OK: none.
 };
 
 // All violations of the header of a file of `size` bytes. Errors: those of `read`.
-absl::StatusOr<SafetensorsContents> LookIntoSafetensors(int64_t size, const ReadAt& read);
+absl::StatusOr<SafetensorsContents> InspectSafetensors(int64_t size, const ReadAt& read);
 
 // The tensors in file order, for a file of `size` bytes.
 absl::StatusOr<std::vector<SafetensorsEntry>> ReadSafetensors(int64_t size, const ReadAt& read);

@@ -107,11 +107,12 @@ TEST(Safetensors, LookIntoReportsAllViolations) {
       R"("c":{"dtype":"U8","shape":[7],"data_offsets":[4,6]},"d":{"dtype":"U8","shape":[9],"data_offsets":[6,15]},)"
       R"("e":7})";
   const std::string file = FileOf(head, "123456");
-  const auto found = LookIntoSafetensors(static_cast<int64_t>(file.size()), ReadAtOf(file));
+  const auto found = InspectSafetensors(static_cast<int64_t>(file.size()), ReadAtOf(file));
   ASSERT_TRUE(found.ok()) << found.status();
-  std::vector<std::string> faults;
-  for (const DcpFault& fault : found->faults) faults.push_back(fault.where + ": " + fault.what);
-  EXPECT_THAT(faults,
+  std::vector<std::string> violations;
+  for (const DcpViolation& violation : found->violations)
+    violations.push_back(violation.where + ": " + violation.what);
+  EXPECT_THAT(violations,
               ElementsAre("b: unsupported dtype F4", "c: has 2 bytes, which do not match [7] of type uint8",
                           "e: is not an object", "b: unused bytes before its data: 1 byte",
                           "c: 1 byte of its data overlap b",

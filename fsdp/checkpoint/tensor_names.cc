@@ -27,8 +27,8 @@ struct Row {
   const char* transformers;
   const char* torchtitan;
   const char* megatron;
-  Turn turn_transformers = Turn::kNone;
-  Turn turn_torchtitan = Turn::kNone;
+  Rearrangement turn_transformers = Rearrangement::kNone;
+  Rearrangement turn_torchtitan = Rearrangement::kNone;
   Part part_megatron = Part::kWhole;
   bool in_fp32 = false;
 };
@@ -39,17 +39,23 @@ constexpr Row kLlama[] = {
     {"layer.#.attention_norm", "model.layers.#.input_layernorm.weight", "layers.#.attention_norm.weight",
      "decoder.layers.#.self_attention.linear_qkv.layer_norm_weight"},
     {"layer.#.attention.wq", "model.layers.#.self_attn.q_proj.weight", "layers.#.attention.wq.weight",
-     "decoder.layers.#.self_attention.linear_qkv.weight", Turn::kNone, Turn::kPairs, Part::kQueries},
+     "decoder.layers.#.self_attention.linear_qkv.weight", Rearrangement::kNone, Rearrangement::kPairs,
+     Part::kQueries},
     {"layer.#.attention.bq", "model.layers.#.self_attn.q_proj.bias", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.bias", Turn::kNone, Turn::kNone, Part::kQueries},
+     "decoder.layers.#.self_attention.linear_qkv.bias", Rearrangement::kNone, Rearrangement::kNone,
+     Part::kQueries},
     {"layer.#.attention.wk", "model.layers.#.self_attn.k_proj.weight", "layers.#.attention.wk.weight",
-     "decoder.layers.#.self_attention.linear_qkv.weight", Turn::kNone, Turn::kPairs, Part::kKeys},
+     "decoder.layers.#.self_attention.linear_qkv.weight", Rearrangement::kNone, Rearrangement::kPairs,
+     Part::kKeys},
     {"layer.#.attention.bk", "model.layers.#.self_attn.k_proj.bias", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.bias", Turn::kNone, Turn::kNone, Part::kKeys},
+     "decoder.layers.#.self_attention.linear_qkv.bias", Rearrangement::kNone, Rearrangement::kNone,
+     Part::kKeys},
     {"layer.#.attention.wv", "model.layers.#.self_attn.v_proj.weight", "layers.#.attention.wv.weight",
-     "decoder.layers.#.self_attention.linear_qkv.weight", Turn::kNone, Turn::kNone, Part::kValues},
+     "decoder.layers.#.self_attention.linear_qkv.weight", Rearrangement::kNone, Rearrangement::kNone,
+     Part::kValues},
     {"layer.#.attention.bv", "model.layers.#.self_attn.v_proj.bias", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.bias", Turn::kNone, Turn::kNone, Part::kValues},
+     "decoder.layers.#.self_attention.linear_qkv.bias", Rearrangement::kNone, Rearrangement::kNone,
+     Part::kValues},
     {"layer.#.attention.q_norm", "model.layers.#.self_attn.q_norm.weight", nullptr,
      "decoder.layers.#.self_attention.q_layernorm.weight"},
     {"layer.#.attention.k_norm", "model.layers.#.self_attn.k_norm.weight", nullptr,
@@ -59,9 +65,9 @@ constexpr Row kLlama[] = {
     {"layer.#.ffn_norm", "model.layers.#.post_attention_layernorm.weight", "layers.#.ffn_norm.weight",
      "decoder.layers.#.mlp.linear_fc1.layer_norm_weight"},
     {"layer.#.ffn.w1", "model.layers.#.mlp.gate_proj.weight", "layers.#.feed_forward.w1.weight",
-     "decoder.layers.#.mlp.linear_fc1.weight", Turn::kNone, Turn::kNone, Part::kGates},
+     "decoder.layers.#.mlp.linear_fc1.weight", Rearrangement::kNone, Rearrangement::kNone, Part::kGates},
     {"layer.#.ffn.w3", "model.layers.#.mlp.up_proj.weight", "layers.#.feed_forward.w3.weight",
-     "decoder.layers.#.mlp.linear_fc1.weight", Turn::kNone, Turn::kNone, Part::kUps},
+     "decoder.layers.#.mlp.linear_fc1.weight", Rearrangement::kNone, Rearrangement::kNone, Part::kUps},
     {"layer.#.ffn.w2", "model.layers.#.mlp.down_proj.weight", "layers.#.feed_forward.w2.weight",
      "decoder.layers.#.mlp.linear_fc2.weight"},
     {"head.norm", "model.norm.weight", "norm.weight", "decoder.final_layernorm.weight"},
@@ -82,7 +88,7 @@ constexpr Row kLatent[] = {
 constexpr Row kExperts[] = {
     {"layer.#.ffn.router", "model.layers.#.mlp.gate.weight", nullptr, nullptr},
     {"layer.#.ffn.router_bias", "model.layers.#.mlp.gate.e_score_correction_bias", nullptr, nullptr,
-     Turn::kNone, Turn::kNone, Part::kWhole, /*in_fp32=*/true},
+     Rearrangement::kNone, Rearrangement::kNone, Part::kWhole, /*in_fp32=*/true},
     {"layer.#.ffn.shared.w1", "model.layers.#.mlp.shared_experts.gate_proj.weight", nullptr, nullptr},
     {"layer.#.ffn.shared.w3", "model.layers.#.mlp.shared_experts.up_proj.weight", nullptr, nullptr},
     {"layer.#.ffn.shared.w2", "model.layers.#.mlp.shared_experts.down_proj.weight", nullptr, nullptr},
@@ -105,12 +111,13 @@ constexpr Row kGpt2[] = {
     {"layer.#.attention_norm.bias", "transformer.h.#.ln_1.bias", nullptr,
      "decoder.layers.#.self_attention.linear_qkv.layer_norm_bias"},
     {"layer.#.attention.wqkv", "transformer.h.#.attn.c_attn.weight", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.weight", Turn::kTransposed, Turn::kNone,
+     "decoder.layers.#.self_attention.linear_qkv.weight", Rearrangement::kTransposed, Rearrangement::kNone,
      Part::kQueriesKeysValues},
     {"layer.#.attention.bqkv", "transformer.h.#.attn.c_attn.bias", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.bias", Turn::kNone, Turn::kNone, Part::kQueriesKeysValues},
+     "decoder.layers.#.self_attention.linear_qkv.bias", Rearrangement::kNone, Rearrangement::kNone,
+     Part::kQueriesKeysValues},
     {"layer.#.attention.wo", "transformer.h.#.attn.c_proj.weight", nullptr,
-     "decoder.layers.#.self_attention.linear_proj.weight", Turn::kTransposed},
+     "decoder.layers.#.self_attention.linear_proj.weight", Rearrangement::kTransposed},
     {"layer.#.attention.bo", "transformer.h.#.attn.c_proj.bias", nullptr,
      "decoder.layers.#.self_attention.linear_proj.bias"},
     {"layer.#.ffn_norm.weight", "transformer.h.#.ln_2.weight", nullptr,
@@ -118,10 +125,10 @@ constexpr Row kGpt2[] = {
     {"layer.#.ffn_norm.bias", "transformer.h.#.ln_2.bias", nullptr,
      "decoder.layers.#.mlp.linear_fc1.layer_norm_bias"},
     {"layer.#.ffn.w1", "transformer.h.#.mlp.c_fc.weight", nullptr, "decoder.layers.#.mlp.linear_fc1.weight",
-     Turn::kTransposed},
+     Rearrangement::kTransposed},
     {"layer.#.ffn.b1", "transformer.h.#.mlp.c_fc.bias", nullptr, "decoder.layers.#.mlp.linear_fc1.bias"},
     {"layer.#.ffn.w2", "transformer.h.#.mlp.c_proj.weight", nullptr, "decoder.layers.#.mlp.linear_fc2.weight",
-     Turn::kTransposed},
+     Rearrangement::kTransposed},
     {"layer.#.ffn.b2", "transformer.h.#.mlp.c_proj.bias", nullptr, "decoder.layers.#.mlp.linear_fc2.bias"},
     {"head.norm.weight", "transformer.ln_f.weight", nullptr, "decoder.final_layernorm.weight"},
     {"head.norm.bias", "transformer.ln_f.bias", nullptr, "decoder.final_layernorm.bias"},
@@ -159,10 +166,10 @@ const char* NameIn(const Row& row, Naming naming) {
   return nullptr;
 }
 
-Turn TurnIn(const Row& row, Naming naming) {
+Rearrangement TurnIn(const Row& row, Naming naming) {
   return naming == Naming::kTransformers ? row.turn_transformers
          : naming == Naming::kTorchtitan ? row.turn_torchtitan
-                                         : Turn::kNone;
+                                         : Rearrangement::kNone;
 }
 
 const Row* FindRow(const Table& table, const std::string& ours) {
@@ -296,7 +303,8 @@ void Transpose(int64_t rows, int64_t columns, int64_t bytes, const char* in, cha
 
 std::vector<int64_t> NamedParam::TheirShape() const {
   if (!runs.empty()) return of_shape;
-  return turn == Turn::kTransposed ? std::vector<int64_t>(shape.rbegin(), shape.rend()) : shape;
+  return rearrangement == Rearrangement::kTransposed ? std::vector<int64_t>(shape.rbegin(), shape.rend())
+                                                     : shape;
 }
 
 std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
@@ -355,20 +363,20 @@ bool IsComputed(absl::string_view theirs) {
                      [theirs](absl::string_view end) { return absl::EndsWith(theirs, end); });
 }
 
-void TurnToOurs(Turn turn, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes, const char* in,
-                char* out) {
-  FSDPD_CHECK(turn != Turn::kNone);
-  if (turn == Turn::kTransposed) return Transpose(columns, rows, bytes, in, out);
+void ToOurLayout(Rearrangement rearrangement, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes,
+                 const char* in, char* out) {
+  FSDPD_CHECK(rearrangement != Rearrangement::kNone);
+  if (rearrangement == Rearrangement::kTransposed) return Transpose(columns, rows, bytes, in, out);
   const int64_t row_bytes = columns * bytes;
   for (int64_t row = 0; row < rows; ++row) {
     std::memcpy(out + row * row_bytes, in + RowInPairs(row, head_rows) * row_bytes, row_bytes);
   }
 }
 
-void TurnToTheirs(Turn turn, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes, const char* in,
-                  char* out) {
-  FSDPD_CHECK(turn != Turn::kNone);
-  if (turn == Turn::kTransposed) return Transpose(rows, columns, bytes, in, out);
+void ToTheirLayout(Rearrangement rearrangement, int64_t rows, int64_t columns, int64_t head_rows,
+                   int64_t bytes, const char* in, char* out) {
+  FSDPD_CHECK(rearrangement != Rearrangement::kNone);
+  if (rearrangement == Rearrangement::kTransposed) return Transpose(rows, columns, bytes, in, out);
   const int64_t row_bytes = columns * bytes;
   for (int64_t row = 0; row < rows; ++row) {
     std::memcpy(out + RowInPairs(row, head_rows) * row_bytes, in + row * row_bytes, row_bytes);

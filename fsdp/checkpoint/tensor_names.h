@@ -32,7 +32,7 @@ enum class Naming {
   kMegatronLayers,  // One tensor per layer.
 };
 
-enum class Turn {
+enum class Rearrangement {
   kNone,
   kTransposed,  // Stored as the transpose.
   kPairs,       // Within each head, stored row 2j is our row j, and 2j + 1 is our row j + half.
@@ -49,7 +49,7 @@ struct NamedParam {
   std::string ours;  // "layer.0.attention.wq"
   std::string theirs;
   std::vector<int64_t> shape;  // Our shape; for an expert, that of its matrix.
-  Turn turn = Turn::kNone;
+  Rearrangement rearrangement = Rearrangement::kNone;
   // If the tensor contains more than this parameter: its shape, and which part is this parameter:
   std::vector<int64_t> of_shape = {};
   std::vector<SharedRun> runs = {};  // Empty: the tensor is the parameter.
@@ -79,13 +79,13 @@ bool IsOfMoreTokens(const ModelConfig& model, absl::string_view theirs);
 bool IsComputed(absl::string_view theirs);
 
 // Converts a matrix of ours, `rows` x `columns`, from and to its stored layout; `bytes` per number,
-// `head_rows` rows per head. REQUIRES: `turn` is not kNone, and `out` does not overlap `in`.
-void TurnToOurs(Turn turn, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes, const char* in,
-                char* out);
-void TurnToTheirs(Turn turn, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes, const char* in,
-                  char* out);
+// `head_rows` rows per head. REQUIRES: `rearrangement` is not kNone, and `out` does not overlap `in`.
+void ToOurLayout(Rearrangement rearrangement, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes,
+                 const char* in, char* out);
+void ToTheirLayout(Rearrangement rearrangement, int64_t rows, int64_t columns, int64_t head_rows,
+                   int64_t bytes, const char* in, char* out);
 
-// Turn::kPairs: the stored row of our row `row`.
+// Rearrangement::kPairs: the stored row of our row `row`.
 int64_t RowInPairs(int64_t row, int64_t head_rows);
 
 // Rows of one head of queries or keys.

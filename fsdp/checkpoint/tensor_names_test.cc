@@ -179,22 +179,23 @@ TEST(TensorNames, MegatronGroupsHeadsAndStacksLayers) {
   EXPECT_TRUE(Find(params, "layer.1.attention_norm").runs.empty());
 }
 
-std::string Turned(bool to_ours, Turn turn, const std::string& in, int64_t rows, int64_t columns) {
+std::string Turned(bool to_ours, Rearrangement rearrangement, const std::string& in, int64_t rows,
+                   int64_t columns) {
   std::string out(in.size(), '?');
-  (to_ours ? TurnToOurs : TurnToTheirs)(turn, rows, columns, 4, 1, in.data(), out.data());
+  (to_ours ? ToOurLayout : ToTheirLayout)(rearrangement, rows, columns, 4, 1, in.data(), out.data());
   return out;
 }
 
 TEST(TensorNames, TransposesMatrices) {
-  EXPECT_EQ(Turned(false, Turn::kTransposed, "abcdef", 2, 3), "adbecf");
-  EXPECT_EQ(Turned(true, Turn::kTransposed, "adbecf", 2, 3), "abcdef");
+  EXPECT_EQ(Turned(false, Rearrangement::kTransposed, "abcdef", 2, 3), "adbecf");
+  EXPECT_EQ(Turned(true, Rearrangement::kTransposed, "adbecf", 2, 3), "abcdef");
 }
 
 // Two heads of four rows: halves in ours, pairs when stored.
 TEST(TensorNames, ConvertsHalvesToPairsPerHead) {
-  EXPECT_EQ(Turned(false, Turn::kPairs, "ABabCDcd", 8, 1), "AaBbCcDd");
-  EXPECT_EQ(Turned(true, Turn::kPairs, "AaBbCcDd", 8, 1), "ABabCDcd");
-  EXPECT_EQ(Turned(false, Turn::kPairs, "A1B2a3b4", 4, 2), "A1a3B2b4") << "rows stay whole";
+  EXPECT_EQ(Turned(false, Rearrangement::kPairs, "ABabCDcd", 8, 1), "AaBbCcDd");
+  EXPECT_EQ(Turned(true, Rearrangement::kPairs, "AaBbCcDd", 8, 1), "ABabCDcd");
+  EXPECT_EQ(Turned(false, Rearrangement::kPairs, "A1B2a3b4", 4, 2), "A1a3B2b4") << "rows stay whole";
 }
 
 TEST(TensorNames, ConversionsRoundTripForAnySize) {
@@ -202,8 +203,10 @@ TEST(TensorNames, ConversionsRoundTripForAnySize) {
     for (const int64_t columns : {1, 31, 33, 70}) {
       std::string numbers(rows * columns, '\0');
       std::iota(numbers.begin(), numbers.end(), 0);
-      for (const Turn turn : {Turn::kTransposed, Turn::kPairs}) {
-        EXPECT_EQ(Turned(true, turn, Turned(false, turn, numbers, rows, columns), rows, columns), numbers);
+      for (const Rearrangement rearrangement : {Rearrangement::kTransposed, Rearrangement::kPairs}) {
+        EXPECT_EQ(
+            Turned(true, rearrangement, Turned(false, rearrangement, numbers, rows, columns), rows, columns),
+            numbers);
       }
     }
   }

@@ -72,7 +72,7 @@ class TensorReader {
 };
 
 // A file of the directory that is complete and on disk.
-struct WholeFile {
+struct CompleteFile {
   std::string name;
   int64_t bytes = 0;
   uint32_t crc32 = 0;  // Checksum of all its bytes.
@@ -93,10 +93,10 @@ class TensorWriter {
   // Index of the file that contains the tensor, from 0.
   virtual size_t FileOf(size_t tensor) const = 0;
 
-  virtual bool IsWhole(size_t file) const = 0;
+  virtual bool IsComplete(size_t file) const = 0;
 
   // REQUIRES: each of its tensors was written, and it was not complete before. Any thread, once per file.
-  virtual absl::StatusOr<WholeFile> FinishFile(size_t file) = 0;
+  virtual absl::StatusOr<CompleteFile> FinishFile(size_t file) = 0;
 
   // REQUIRES: every tensor was written. Completes remaining files; on return everything is on disk and
   // readable.

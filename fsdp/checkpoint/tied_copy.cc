@@ -26,9 +26,9 @@ absl::Status CheckTiedCopy(const TensorReader& source, ParamMatch* match) {
     equal = left == right;
   }
   if (equal) return absl::OkStatus();
-  match->faults.Add(head.name, absl::StrCat("differs from ", embedding.name,
-                                            ", but the model ties them; set tie_word_embeddings "
-                                            "(tied_embeddings in a spec) to false to load both"));
+  match->violations.Add(head.name, absl::StrCat("differs from ", embedding.name,
+                                                ", but the model ties them; set tie_word_embeddings "
+                                                "(tied_embeddings in a spec) to false to load both"));
   return absl::OkStatus();
 }
 

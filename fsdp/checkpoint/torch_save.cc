@@ -200,9 +200,9 @@ absl::Status CheckWithin(const SavedTensor& tensor) {
   if (std::count(tensor.shape.begin(), tensor.shape.end(), 0) > 0) return absl::OkStatus();
   int64_t last = tensor.first;
   for (size_t d = 0; d < tensor.shape.size() && last < room; ++d) {
-    int64_t way = 0;
-    if (__builtin_mul_overflow(tensor.shape[d] - 1, tensor.strides[d], &way) ||
-        __builtin_add_overflow(last, way, &last)) {
+    int64_t source = 0;
+    if (__builtin_mul_overflow(tensor.shape[d] - 1, tensor.strides[d], &source) ||
+        __builtin_add_overflow(last, source, &last)) {
       last = room;
     }
   }

@@ -33,7 +33,7 @@ class SumParts : public ::testing::TestWithParam<Case> {
   }
 
   // The CPU's result for `parts`, [ranks, count], and the previous content of the output.
-  at::Tensor Twin(const at::Tensor& parts, const at::Tensor& before) const {
+  at::Tensor TiedReplica(const at::Tensor& parts, const at::Tensor& before) const {
     const int64_t count = before.numel();
     std::vector<const void*> of_ranks;
     for (int64_t r = 0; r < parts.size(0); ++r) of_ranks.push_back(parts.select(0, r).const_data_ptr());
@@ -49,7 +49,7 @@ class SumParts : public ::testing::TestWithParam<Case> {
   void ExpectEqualsItsTwin(int ranks, int64_t count, int64_t off, bool squares) const {
     const at::Tensor parts = at::randn({ranks, count}).to(ScalarTypeOf(GetParam().part));
     const at::Tensor before = at::randn({count}).to(ScalarTypeOf(GetParam().sum));
-    const at::Tensor want = Twin(parts, before);
+    const at::Tensor want = TiedReplica(parts, before);
     const at::Tensor sent = Shifted(parts.flatten(), off), sum = Shifted(before, off);
     const int64_t own = kernels::SquaresOf(count);
     const at::Tensor taken = at::full({own + 1}, -1.0f).cuda();
@@ -67,8 +67,8 @@ class SumParts : public ::testing::TestWithParam<Case> {
     const at::Tensor host = taken.cpu();
     EXPECT_TRUE(host.narrow(0, squares ? own : 0, squares ? 1 : own + 1).eq(-1).all().item<bool>());
     for (int64_t s = 0; squares && s < own; ++s) {
-      const int64_t begin = s * kernels::kSquaredTogether;
-      const at::Tensor of = want.narrow(0, begin, std::min(kernels::kSquaredTogether, count - begin));
+      const int64_t begin = s * kernels::kSquaresPerPart;
+      const at::Tensor of = want.narrow(0, begin, std::min(kernels::kSquaresPerPart, count - begin));
       const double exact = of.to(at::kDouble).square().sum().item<double>();
       EXPECT_NEAR(host[s].item<double>() / exact, 1, 1e-6) << s << " of " << count;
     }

@@ -60,7 +60,7 @@ std::vector<std::vector<Batch>> PlacesIn(const HostArena& arena, const BatchRead
       batch.targets = part(shape, at::kLong);
       if (!options.documents) continue;
       batch.positions = part(shape, at::kLong);
-      batch.documents.bounds = part({BoundsRoom(options.rows, options.sequence)}, at::kInt);
+      batch.documents.bounds = part({MaxBounds(options.rows, options.sequence)}, at::kInt);
     }
   }
   return places;

@@ -91,11 +91,11 @@ class SampleText {
 };
 
 // Copies this rank's part of a sample: inputs, and as targets the next tokens.
-void SetRow(const SequencePartition& cut, const SampleText& sample, int64_t row, Batch* batch) {
-  int64_t* tokens = batch->tokens.mutable_data_ptr<int64_t>() + row * cut.tokens();
-  int64_t* targets = batch->targets.mutable_data_ptr<int64_t>() + row * cut.tokens();
-  for (int64_t t = 0; t < cut.tokens(); ++t) {
-    const int64_t position = cut.PositionOf(t);
+void SetRow(const SequencePartition& partition, const SampleText& sample, int64_t row, Batch* batch) {
+  int64_t* tokens = batch->tokens.mutable_data_ptr<int64_t>() + row * partition.tokens();
+  int64_t* targets = batch->targets.mutable_data_ptr<int64_t>() + row * partition.tokens();
+  for (int64_t t = 0; t < partition.tokens(); ++t) {
+    const int64_t position = partition.PositionOf(t);
     if (position >= sample.tokens()) continue;
     tokens[t] = sample.id(position);
     batch->document_ends += sample.EndsDocument(position);
@@ -104,9 +104,9 @@ void SetRow(const SequencePartition& cut, const SampleText& sample, int64_t row,
     ++batch->counted;
   }
   if (!batch->positions.defined()) return;
-  FSDPD_CHECK(cut.ranks == 1);
-  int64_t* const positions = batch->positions.mutable_data_ptr<int64_t>() + row * cut.tokens();
-  for (int64_t t = 1; t < cut.tokens(); ++t)
+  FSDPD_CHECK(partition.ranks == 1);
+  int64_t* const positions = batch->positions.mutable_data_ptr<int64_t>() + row * partition.tokens();
+  for (int64_t t = 1; t < partition.tokens(); ++t)
     positions[t] = t < sample.tokens() && sample.Begins(t) ? 0 : positions[t - 1] + 1;
 }
 
@@ -126,14 +126,14 @@ void SetDocuments(Batch* batch) {
 
 }  // namespace
 
-int64_t BoundsRoom(int64_t rows, int64_t sequence) { return rows * sequence + 1; }
+int64_t MaxBounds(int64_t rows, int64_t sequence) { return rows * sequence + 1; }
 
 Batch MakeBatch(const Spec& spec) {
   const std::vector<int64_t> shape = {spec.micro_batch, spec.SequenceOf(/*rank=*/0).tokens()};
   Batch batch = {at::empty(shape, at::kLong), at::empty(shape, at::kLong)};
   if (!spec.data.document_end_token.has_value()) return batch;
   batch.positions = at::empty(shape, at::kLong);
-  batch.documents.bounds = at::empty({BoundsRoom(shape[0], shape[1])}, at::kInt);
+  batch.documents.bounds = at::empty({MaxBounds(shape[0], shape[1])}, at::kInt);
   return batch;
 }
 
@@ -162,7 +162,7 @@ std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t blo
 Batches::Batches(const Spec& spec, int rank, DataOrigin origin)
     : spec_(spec),
       data_rank_(spec.mesh.DataRank(rank)),
-      cut_(spec.SequenceOf(rank)),
+      partition_(spec.SequenceOf(rank)),
       origin_(std::move(origin)) {}
 
 absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank, DataOrigin origin) {
@@ -214,7 +214,7 @@ absl::Status Batches::ReadSample(int64_t number, TokenWindow* out) const {
 // `sample`: index within the step, over all ranks.
 int64_t Batches::NumberOf(int64_t step, int64_t sample) const {
   FSDPD_CHECK(step > origin_.step);
-  return SampleNumber(origin_.passed_over, origin_.samples,
+  return SampleNumber(origin_.skipped_samples, origin_.samples,
                       (step - 1 - origin_.step) * spec_.global_batch + sample);
 }
 
@@ -230,7 +230,7 @@ absl::Status Batches::Read(int64_t step, int64_t micro_batch, Batch* to) const {
   TokenWindow window;
   for (int64_t row = 0; row < spec_.micro_batch; ++row) {
     FSDPD_RETURN_IF_ERROR(ReadSample(NumberOf(step, first + row), &window));
-    SetRow(cut_, {spec_.data, window}, row, to);
+    SetRow(partition_, {spec_.data, window}, row, to);
   }
   SetDocuments(to);
   return absl::OkStatus();
@@ -246,7 +246,7 @@ absl::StatusOr<std::vector<std::string>> Batches::Traits() const {
 }
 
 EvaluationBatches::EvaluationBatches(const Spec& spec, int rank)
-    : spec_(spec), data_rank_(spec.mesh.DataRank(rank)), cut_(spec.SequenceOf(rank)) {}
+    : spec_(spec), data_rank_(spec.mesh.DataRank(rank)), partition_(spec.SequenceOf(rank)) {}
 
 absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int rank) {
   FSDPD_CHECK(rank >= 0 && rank < spec.mesh.world() && spec.micro_batch > 0);
@@ -291,7 +291,7 @@ absl::Status EvaluationBatches::ReadSample(int64_t sample, int64_t row, Batch* b
     TokenWindow window{std::vector<int64_t>(count), std::vector<uint8_t>(count)};
     FSDPD_RETURN_IF_ERROR(file.file->Read(begin, count, window.ids.data()));
     FSDPD_RETURN_IF_ERROR(file.file->ReadMask(begin, count, window.counts.data()));
-    SetRow(cut_, {spec_.data, window}, row, batch);
+    SetRow(partition_, {spec_.data, window}, row, batch);
     return absl::OkStatus();
   }
   FSDPD_CHECK(false);  // The files' samples sum to at least samples_.

@@ -43,15 +43,15 @@ struct Batch {
 };
 
 // Capacity of Batch::documents.bounds.
-int64_t BoundsRoom(int64_t rows, int64_t sequence);
+int64_t MaxBounds(int64_t rows, int64_t sequence);
 
 Batch MakeBatch(const Spec& spec);
 
 // State of a previous run: `samples` samples were consumed up to `step`, possibly with another batch size.
 struct DataOrigin {
   int64_t step = 0;
-  int64_t samples = 0;                        // Including those that were skipped.
-  std::vector<SampleRange> passed_over = {};  // Skipped samples, as returned by Merged().
+  int64_t samples = 0;                            // Including those that were skipped.
+  std::vector<SampleRange> skipped_samples = {};  // Skipped samples, as returned by Merged().
 };
 
 class Batches {
@@ -88,7 +88,7 @@ class Batches {
 
   Spec spec_;
   int64_t data_rank_;
-  SequencePartition cut_;
+  SequencePartition partition_;
   DataOrigin origin_;
   std::vector<Source> sources_;
   std::vector<Place> block_;
@@ -123,7 +123,7 @@ class EvaluationBatches {
 
   Spec spec_;
   int64_t data_rank_;
-  SequencePartition cut_;
+  SequencePartition partition_;
   std::vector<File> files_;
   int64_t samples_ = 0;
   int64_t rounds_ = 0;

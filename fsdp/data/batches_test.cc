@@ -114,7 +114,7 @@ TEST(Batches, SkipSamplesInOrder) {
   Rows left(whole.begin(), whole.begin() + 10);
   left.insert(left.end(), whole.begin() + 21, whole.end());
   DataOrigin origin;
-  origin.passed_over = {{10, 21}};
+  origin.skipped_samples = {{10, 21}};
   for (const int64_t world : {1, 2, 4}) {
     for (int64_t step = 1; step <= 4; ++step) {
       const Rows expected(left.begin() + (step - 1) * 8, left.begin() + step * 8);

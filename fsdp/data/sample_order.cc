@@ -22,10 +22,10 @@ std::vector<SampleRange> Merged(std::vector<SampleRange> ranges) {
   return merged;
 }
 
-int64_t SampleNumber(const std::vector<SampleRange>& passed_over, int64_t origin, int64_t ordinal) {
+int64_t SampleNumber(const std::vector<SampleRange>& skipped_samples, int64_t origin, int64_t ordinal) {
   FSDPD_CHECK(origin >= 0 && ordinal >= 0);
   int64_t number = origin + ordinal;
-  for (const SampleRange& range : passed_over) {
+  for (const SampleRange& range : skipped_samples) {
     if (range.end <= origin) continue;
     const int64_t first = std::max(range.first, origin);
     if (number < first) break;

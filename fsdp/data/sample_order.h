@@ -25,7 +25,7 @@ struct SampleRange {
 std::vector<SampleRange> Merged(std::vector<SampleRange> ranges);
 
 // The number of the sample with 0-based index `ordinal` among the samples from `origin` on that are not
-// skipped. REQUIRES: `passed_over` is from Merged(); origin and ordinal are not negative.
-int64_t SampleNumber(const std::vector<SampleRange>& passed_over, int64_t origin, int64_t ordinal);
+// skipped. REQUIRES: `skipped_samples` is from Merged(); origin and ordinal are not negative.
+int64_t SampleNumber(const std::vector<SampleRange>& skipped_samples, int64_t origin, int64_t ordinal);
 
 }  // namespace fsdpd

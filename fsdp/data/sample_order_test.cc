@@ -11,9 +11,9 @@ using ::testing::IsEmpty;
 
 using Ranges = std::vector<SampleRange>;
 
-std::vector<int64_t> Order(const Ranges& passed_over, int64_t origin, int64_t count) {
+std::vector<int64_t> Order(const Ranges& skipped_samples, int64_t origin, int64_t count) {
   std::vector<int64_t> numbers;
-  for (int64_t i = 0; i < count; ++i) numbers.push_back(SampleNumber(passed_over, origin, i));
+  for (int64_t i = 0; i < count; ++i) numbers.push_back(SampleNumber(skipped_samples, origin, i));
   return numbers;
 }
 

@@ -153,7 +153,7 @@ absl::Status AgreeOnProgram(Store* store, int rank, int world, const Lines& fing
   // The cause may be a node with another build of fsdpd-rank, which an attempt on other nodes avoids.
   const Subject subject = {"program", "ranks compiled different programs from the job's spec"};
   const absl::Status agreed = Agree(store, subject, rank, world, own, fingerprint, timeout);
-  return absl::IsFailedPrecondition(agreed) ? RefusedByNode(v1::ErrorClass::KIND_CONFIGURATION, agreed)
+  return absl::IsFailedPrecondition(agreed) ? WithNodeCause(v1::ErrorClass::KIND_CONFIGURATION, agreed)
                                             : agreed;
 }
 
@@ -166,8 +166,8 @@ absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& 
   const Subject subject = {opened.key, absl::StrCat("ranks opened different ", opened.what)};
   const std::string hash = absl::StrCat(HashText(HashOf(lines)), own.ok() ? "" : kFailed);
   const absl::Status agreed = Agree(store, subject, rank, world, hash, lines, timeout);
-  if (own.ok()) return BlamedOnNodesFile(opened.kind, agreed);
-  return agreed.ok() ? BlamedOnFile(opened.kind, /*by_all=*/true, own) : BlamedOnNodesFile(opened.kind, own);
+  if (own.ok()) return WithNodeFileCause(opened.kind, agreed);
+  return agreed.ok() ? WithFileCause(opened.kind, /*by_all=*/true, own) : WithNodeFileCause(opened.kind, own);
 }
 
 }  // namespace fsdpd

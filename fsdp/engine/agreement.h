@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "fsdp/comm/store.h"
-#include "fsdp/engine/rank_fault.h"
+#include "fsdp/engine/error_cause.h"
 
 namespace fsdpd {
 
@@ -39,7 +39,7 @@ struct OpenedFiles {
   // Properties that identify the files: lines of "NAME = VALUE". Or the error of opening them: then all ranks
   // fail, and no rank waits for this one.
   absl::StatusOr<std::vector<std::string>> traits;
-  v1::ErrorClass::Kind kind = v1::ErrorClass::KIND_UNSPECIFIED;  // Kind of error for BlamedOnFile().
+  v1::ErrorClass::Kind kind = v1::ErrorClass::KIND_UNSPECIFIED;  // Kind of error for WithFileCause().
 };
 
 // A rank that could not open the files returns its own error. The other ranks return it marked as a peer's

@@ -118,9 +118,9 @@ TEST(Agreement, OpenErrorFailsAllRanks) {
   EXPECT_EQ(results[1].ToString(absl::StatusToStringMode::kWithNoExtraData),
             "NOT_FOUND: data.tokens[0].path: a: open: No such file");
   for (const absl::Status& status : results) {
-    ASSERT_TRUE(FaultOf(status).has_value());
-    EXPECT_EQ(FaultOf(status)->kind(), v1::ErrorClass::KIND_DATA);
-    EXPECT_FALSE(FaultOf(status)->permanent()) << "on another node it may be there";
+    ASSERT_TRUE(CauseOf(status).has_value());
+    EXPECT_EQ(CauseOf(status)->kind(), v1::ErrorClass::KIND_DATA);
+    EXPECT_FALSE(CauseOf(status)->permanent()) << "on another node it may be there";
   }
   EXPECT_FALSE(IsPeerLost(results[1])) << "its node is to be named";
   for (const int rank : {0, 2}) {
@@ -146,8 +146,8 @@ TEST(Agreement, SameErrorOnAllRanksIsPermanent) {
       });
     }
     for (std::thread& rank : ranks) rank.join();
-    ASSERT_TRUE(FaultOf(results[0]).has_value());
-    EXPECT_EQ(FaultOf(results[0])->permanent(), by_all);
+    ASSERT_TRUE(CauseOf(results[0]).has_value());
+    EXPECT_EQ(CauseOf(results[0])->permanent(), by_all);
     EXPECT_FALSE(IsPeerLost(results[0]));
     EXPECT_EQ(IsPeerLost(results[1]), !by_all);
   }

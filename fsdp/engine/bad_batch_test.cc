@@ -97,7 +97,7 @@ void SkipSpikes(v1::JobSpec* job, int64_t max = 10) {
 // Runs the same updates on the same batches, without ever reading the samples of those steps.
 LocalJobResult Without(const std::vector<v1::BadStep>& steps, v1::JobSpec job, LocalJobOptions options) {
   for (const v1::BadStep& step : steps)
-    options.passed_over.push_back({step.first_sample(), step.end_sample()});
+    options.skipped_samples.push_back({step.first_sample(), step.end_sample()});
   job.mutable_train()->set_steps(job.train().steps() - static_cast<int64_t>(steps.size()));
   return Train(job, options);
 }
@@ -250,7 +250,7 @@ TEST_F(BadBatch, RewindSkipsItsSamples) {
       EXPECT_TRUE(bad.rewind());
       const int64_t back_to = (bad.step() - 1) / 2 * 2;
       ASSERT_GT(back_to, 0);
-      options.passed_over = {{12 * back_to, bad.end_sample()}};
+      options.skipped_samples = {{12 * back_to, bad.end_sample()}};
       const LocalJobResult again = Train(saving, options);
       ASSERT_TRUE(again.restored.has_value());
       EXPECT_EQ(again.restored->step(), back_to);

@@ -79,7 +79,7 @@ absl::StatusOr<Owner> OwnerOf(const std::string& path, const std::string& job) {
   const absl::StatusOr<std::unique_ptr<DcpReader>> reader = DcpReader::Open(path);
   const absl::StatusOr<std::string> id = reader.ok() ? ReadJobId(**reader) : reader.status();
   if (id.ok()) return *id == job ? Owner::kJob : Owner::kOther;
-  if (IsFaultOfFile(id.status())) return Owner::kUnreadable;
+  if (IsDefectOfCheckpoint(id.status())) return Owner::kUnreadable;
   return absl::Status(id.status().code(), absl::StrCat("checkpoint.dir: ", id.status().message()));
 }
 
@@ -189,7 +189,7 @@ absl::StatusOr<int64_t> StepOf(const Spec& spec, const ChosenCheckpoint& chosen)
 }
 
 // Candidates that were skipped.
-struct PassedOver {
+struct SkippedCheckpoints {
   std::vector<std::string> damaged;  // Paths.
   std::vector<std::string> unread;
 };
@@ -221,15 +221,15 @@ absl::Status ForeignCheckpointError(const CheckpointConfig& checkpoint, const st
 // Checks that every checkpoint in checkpoint.dir later than the start was skipped, and lists the damaged ones
 // in `chosen->set_aside`. `chosen`: null if the job starts fresh.
 absl::Status CheckLater(const Spec& spec, const std::string& job, const Candidates& candidates,
-                        const PassedOver& passed_over, ChosenCheckpoint* chosen) {
+                        const SkippedCheckpoints& skipped_checkpoints, ChosenCheckpoint* chosen) {
   int64_t step = 0;
   if (chosen != nullptr) {
     FSDPD_ASSIGN_OR_RETURN(step, StepOf(spec, *chosen));
   }
   for (const FoundCheckpoint& later : candidates.in_dir) {
     if (later.step <= step) break;
-    if (Holds(passed_over.unread, later.path)) continue;
-    if (chosen == nullptr || !Holds(passed_over.damaged, later.path))
+    if (Holds(skipped_checkpoints.unread, later.path)) continue;
+    if (chosen == nullptr || !Holds(skipped_checkpoints.damaged, later.path))
       return ForeignCheckpointError(spec.checkpoint, job, candidates, later.path, step,
                                     chosen != nullptr && chosen->own);
     chosen->set_aside.push_back(later.path);
@@ -241,7 +241,7 @@ absl::Status CheckLater(const Spec& spec, const std::string& job, const Candidat
 void PassOverLost(const std::string& lost, ChosenCheckpoint* chosen) {
   if (lost.empty()) return;
   const bool there = Exists(lost);
-  chosen->passed_over.push_back(
+  chosen->skipped_checkpoints.push_back(
       absl::StrCat(DirectoryName(lost), ": ", there ? "no longer has .metadata" : "no longer exists"));
   if (there) chosen->set_aside.push_back(lost);
 }
@@ -251,7 +251,7 @@ std::string Unreadable(const absl::Status& status, int rank) {
   const std::string what = absl::StrCat("rank ", rank, ": ", status.message());
   // Rank 0 sees the file: another directory is mounted here, or the file server returned a stale listing.
   if (absl::IsNotFound(status)) return EncodeError(absl::UnavailableError(what));
-  if (IsFaultOfFile(status)) return absl::StrCat(kDamaged, Bounded(status.message()));
+  if (IsDefectOfCheckpoint(status)) return absl::StrCat(kDamaged, Bounded(status.message()));
   if (absl::IsInternal(status)) return absl::StrCat(kUnread, Bounded(what));
   return EncodeError(absl::Status(status.code(), what));
 }
@@ -272,8 +272,8 @@ std::string VerifyOwnFiles(const std::string& path, int rank, int world) {
   if (!IsCheckpoint(path) && HasHfWeights(path)) return CheckHf(path, rank);
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(path, kThreads, [] { return false; }, {rank, world});
   if (!verdict.ok()) return Unreadable(verdict.status(), rank);
-  if (verdict->faults.empty()) return kIntact;
-  const DcpFault& first = verdict->faults[0];
+  if (verdict->violations.empty()) return kIntact;
+  const DcpViolation& first = verdict->violations[0];
   return absl::StrCat(kDamaged, Bounded(absl::StrCat(first.where, ": ", first.what)));
 }
 
@@ -290,12 +290,12 @@ absl::StatusOr<std::string> VerdictOf(Store* store, size_t round, int world) {
 
 // What rank 0 proposes in this round.
 std::string ProposalOfRound(const absl::StatusOr<Candidates>& candidates, size_t round,
-                            const std::vector<std::string>& passed_over) {
+                            const std::vector<std::string>& skipped_checkpoints) {
   if (!candidates.ok()) return EncodeError(candidates.status());
   if (candidates->in_order.empty()) return kFresh;
   if (round == candidates->in_order.size()) {
-    return EncodeError(
-        absl::DataLossError(absl::StrCat("no intact checkpoint: ", absl::StrJoin(passed_over, "; "))));
+    return EncodeError(absl::DataLossError(
+        absl::StrCat("no intact checkpoint: ", absl::StrJoin(skipped_checkpoints, "; "))));
   }
   const ChosenCheckpoint& named = candidates->in_order[round];
   return absl::StrCat(named.own ? kOwn : kLoaded, named.path);
@@ -310,12 +310,13 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
   if (rank == 0) candidates = Find(spec.checkpoint, job, known_step);
   ChosenCheckpoint chosen;
   if (candidates.ok()) PassOverLost(candidates->lost, &chosen);
-  PassedOver passed_over;
+  SkippedCheckpoints skipped_checkpoints;
   for (size_t round = 0;; ++round) {
     if (rank == 0) {
-      std::string name = ProposalOfRound(candidates, round, chosen.passed_over);
+      std::string name = ProposalOfRound(candidates, round, chosen.skipped_checkpoints);
       if (name == kFresh) {
-        if (const absl::Status later = CheckLater(spec, job, *candidates, passed_over, nullptr); !later.ok())
+        if (const absl::Status later = CheckLater(spec, job, *candidates, skipped_checkpoints, nullptr);
+            !later.ok())
           name = EncodeError(later);
       }
       FSDPD_RETURN_IF_ERROR(store->Set(ProposalKey(round), name));
@@ -332,7 +333,8 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     if (rank == 0) {
       FSDPD_ASSIGN_OR_RETURN(std::string verdict, VerdictOf(store, round, world));
       if (verdict == kIntact) {
-        if (const absl::Status later = CheckLater(spec, job, *candidates, passed_over, &chosen); !later.ok())
+        if (const absl::Status later = CheckLater(spec, job, *candidates, skipped_checkpoints, &chosen);
+            !later.ok())
           verdict = answer = EncodeError(later);
       }
       FSDPD_RETURN_IF_ERROR(store->Set(VerdictKey(round), verdict));
@@ -343,9 +345,9 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     const bool unread = absl::ConsumePrefix(&why, kUnread);
     if (!unread && !absl::ConsumePrefix(&why, kDamaged))
       return verdict == answer ? DecodeError(verdict) : OfPeer(DecodeError(verdict));
-    (unread ? passed_over.unread : passed_over.damaged).push_back(chosen.path);
-    if (chosen.passed_over.size() < kMaxStartNotes)
-      chosen.passed_over.push_back(absl::StrCat(DirectoryName(chosen.path), ": ", why));
+    (unread ? skipped_checkpoints.unread : skipped_checkpoints.damaged).push_back(chosen.path);
+    if (chosen.skipped_checkpoints.size() < kMaxStartNotes)
+      chosen.skipped_checkpoints.push_back(absl::StrCat(DirectoryName(chosen.path), ": ", why));
   }
 }
 

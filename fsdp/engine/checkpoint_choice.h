@@ -14,7 +14,7 @@
 //
 // A job that is known to have committed a checkpoint does not start fresh: a directory without any of its
 // checkpoints was deleted or is not mounted. If only an older checkpoint remains, it is used, and the missing
-// one is reported in `passed_over`.
+// one is reported in `skipped_checkpoints`.
 //
 // Errors are the same on all ranks, and marked as a peer's on ranks that did not detect them (peer_lost.h).
 // NOT_FOUND: checkpoint.load has no checkpoint, or checkpoint.dir none of a job that committed some.
@@ -39,8 +39,8 @@ struct ChosenCheckpoint {
   std::string path;
   bool own = false;  // Written by this job.
   // Set on rank 0, newest first:
-  std::vector<std::string> passed_over = {};  // "iter_0000200: why".
-  std::vector<std::string> set_aside = {};    // Damaged paths in checkpoint.dir, later than `path`.
+  std::vector<std::string> skipped_checkpoints = {};  // "iter_0000200: why".
+  std::vector<std::string> set_aside = {};            // Damaged paths in checkpoint.dir, later than `path`.
 };
 
 // Returns nullopt if the job starts fresh. `job`: its id; if empty, no checkpoint counts as the job's own.

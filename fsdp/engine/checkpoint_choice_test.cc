@@ -107,7 +107,7 @@ TEST(CheckpointChoice, FallsBackToTheStartInTheSameDirectory) {
   ASSERT_TRUE(chosen.ok()) << chosen.status();
   EXPECT_EQ((*chosen)->path, begun);
   EXPECT_FALSE((*chosen)->own);
-  EXPECT_THAT((*chosen)->passed_over, ElementsAre(HasSubstr("iter_0000003: ")));
+  EXPECT_THAT((*chosen)->skipped_checkpoints, ElementsAre(HasSubstr("iter_0000003: ")));
 }
 
 // Another run may hold the directory lock and be reading it.
@@ -170,16 +170,16 @@ TEST(CheckpointChoice, ReportsALostNewest) {
   const auto chosen = ChooseAlone(SpecOf(dir.path()), 2);
   ASSERT_TRUE(chosen.ok()) << chosen.status();
   EXPECT_EQ((*chosen)->path, older);
-  EXPECT_THAT((*chosen)->passed_over, ElementsAre("iter_0000002: no longer has .metadata"));
+  EXPECT_THAT((*chosen)->skipped_checkpoints, ElementsAre("iter_0000002: no longer has .metadata"));
   EXPECT_THAT((*chosen)->set_aside, ElementsAre(newest));
   fs::remove_all(newest);
   const auto without = ChooseAlone(SpecOf(dir.path()), 2);
   ASSERT_TRUE(without.ok()) << without.status();
-  EXPECT_THAT((*without)->passed_over, ElementsAre("iter_0000002: no longer exists"));
+  EXPECT_THAT((*without)->skipped_checkpoints, ElementsAre("iter_0000002: no longer exists"));
   EXPECT_THAT((*without)->set_aside, IsEmpty());
   // A newer step than the known one, whose commit was not reported.
   Save(dir.path(), 3, "job-1");
-  EXPECT_THAT((*ChooseAlone(SpecOf(dir.path()), 2))->passed_over, IsEmpty());
+  EXPECT_THAT((*ChooseAlone(SpecOf(dir.path()), 2))->skipped_checkpoints, IsEmpty());
 }
 
 // The job has committed here, so the directory cannot be another run's.

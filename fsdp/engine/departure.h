@@ -21,7 +21,7 @@ class Departure {
 
   void LeaveWithin(absl::Duration time);
 
-  bool told() const { return left() < absl::InfiniteDuration(); }
+  bool requested() const { return left() < absl::InfiniteDuration(); }
   // Negative after the deadline; infinite if LeaveWithin was never called.
   absl::Duration left() const;
 

@@ -7,7 +7,7 @@ namespace {
 
 TEST(Departure, IsNotRequestedAtFirst) {
   const Departure departure;
-  EXPECT_FALSE(departure.told());
+  EXPECT_FALSE(departure.requested());
   EXPECT_EQ(departure.left(), absl::InfiniteDuration());
 }
 
@@ -15,7 +15,7 @@ TEST(Departure, EarliestDeadlineWins) {
   FakeClock clock;
   Departure departure(&clock);
   departure.LeaveWithin(absl::Seconds(10));
-  EXPECT_TRUE(departure.told());
+  EXPECT_TRUE(departure.requested());
   clock.Advance(absl::Seconds(4));
   EXPECT_EQ(departure.left(), absl::Seconds(6));
   departure.LeaveWithin(absl::Seconds(7));
@@ -24,7 +24,7 @@ TEST(Departure, EarliestDeadlineWins) {
   EXPECT_EQ(departure.left(), absl::Seconds(1));
   clock.Advance(absl::Seconds(2));
   EXPECT_EQ(departure.left(), absl::Seconds(-1));
-  EXPECT_TRUE(departure.told());
+  EXPECT_TRUE(departure.requested());
 }
 
 TEST(Departure, IgnoresWallClockChanges) {

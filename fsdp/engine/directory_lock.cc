@@ -22,12 +22,12 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "fsdp/checkpoint/directory_fault.h"
+#include "fsdp/checkpoint/directory_error.h"
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/comm/peer_lost.h"
 #include "fsdp/engine/bad_step.h"
-#include "fsdp/engine/rank_fault.h"
+#include "fsdp/engine/error_cause.h"
 
 namespace fsdpd {
 namespace {
@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<DirectoryLock>> DirectoryLock::Take(Options optio
   const std::string why = CutText(status.message(), kMaxErrorBytes);
   if (is_first) lock->options_.store->Set(kDirectoryKey, kNoDirectory + why).IgnoreError();
   const absl::Status error = Annotated(status, "checkpoint.dir: ");
-  return of_path ? BlamedOn(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/false, error) : error;
+  return of_path ? WithCause(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/false, error) : error;
 }
 
 DirectoryLock::~DirectoryLock() {
@@ -104,7 +104,7 @@ absl::Status DirectoryLock::Make() {
   if (options_.has_checkpoints && access(dir.c_str(), F_OK) != 0 && errno == ENOENT) return absl::OkStatus();
   FSDPD_RETURN_IF_ERROR(MakeDirectory(dir));
   return access(dir.c_str(), W_OK | X_OK) == 0 ? absl::OkStatus()
-                                               : DirectoryFault(absl::StrCat("write to ", dir), errno);
+                                               : DirectoryError(absl::StrCat("write to ", dir), errno);
 }
 
 absl::Status DirectoryLock::TakeAsFirst() {
@@ -177,10 +177,10 @@ absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
           absl::StrCat(path, " is locked by ", who,
                        "; end its rank 0 (its node was lost, or the process is stopped or hangs)"));
     }
-    return BlamedOn(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/false,
-                    absl::FailedPreconditionError(absl::StrCat(
-                        path, " is locked by ", who, ", which writes there; give each job its own directory",
-                        alive ? "" : ", or end that process if its job has ended")));
+    return WithCause(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/false,
+                     absl::FailedPreconditionError(absl::StrCat(
+                         path, " is locked by ", who, ", which writes there; give each job its own directory",
+                         alive ? "" : ", or end that process if its job has ended")));
   }
   if (locked_ && !logged.empty())
     LogInfo("took the lock of checkpoint.dir path=%s waited_seconds=%d", path,
@@ -204,7 +204,7 @@ absl::Status DirectoryLock::Sign() {
 
 // Rank 0, before it writes: the directory may have been removed together with the lock file, and another run
 // may have locked its replacement.
-absl::Status DirectoryLock::Keep() {
+absl::Status DirectoryLock::ActivationSaving() {
   const std::string& dir = options_.dir;
   const std::string path = this->path();
   if (!locked_) return absl::OkStatus();

@@ -55,7 +55,7 @@ class DirectoryLock {
 
   // If the directory was removed, its lock went with it: locks the new directory, or fails if another run was
   // faster. Also returns the error of CheckHeld(). OK on other ranks.
-  absl::Status Keep();
+  absl::Status ActivationSaving();
 
   // FAILED_PRECONDITION if another rank 0 has signed the lock file since, because a file server dropped this
   // lock as that of a lost node. OK if unknown.

@@ -20,7 +20,7 @@
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/comm/peer_lost.h"
-#include "fsdp/engine/rank_fault.h"
+#include "fsdp/engine/error_cause.h"
 
 namespace fsdpd {
 namespace {
@@ -69,8 +69,8 @@ TEST(DirectoryLock, IsExclusive) {
   const absl::Status refused = Take(Of(dir.path(), &other, 0, "second"));
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
   EXPECT_THAT(refused.message(), MatchesRegex("checkpoint.dir: .* is locked by first on host .+, which .*"));
-  ASSERT_TRUE(FaultOf(refused).has_value());
-  EXPECT_EQ(FaultOf(refused)->kind(), v1::ErrorClass::KIND_CONFIGURATION);
+  ASSERT_TRUE(CauseOf(refused).has_value());
+  EXPECT_EQ(CauseOf(refused)->kind(), v1::ErrorClass::KIND_CONFIGURATION);
   EXPECT_FALSE(IsPeerLost(refused));
   // The other rank of the second job does not wait forever, and is not blamed.
   const absl::Status told = Take(Of(dir.path(), &other, 1, "second"));
@@ -170,9 +170,9 @@ TEST(DirectoryLock, KeepFailsAfterLosingTheLock) {
   LocalStore store;
   auto lock = DirectoryLock::Take(Of(dir.path(), &store, 0, "job"));
   ASSERT_TRUE(lock.ok()) << lock.status();
-  EXPECT_TRUE((*lock)->Keep().ok());
+  EXPECT_TRUE((*lock)->ActivationSaving().ok());
   std::ofstream(dir.File(".fsdpd_lock")) << "job another-token there\n";
-  for (const absl::Status& status : {(*lock)->Keep(), (*lock)->CheckHeld()}) {
+  for (const absl::Status& status : {(*lock)->ActivationSaving(), (*lock)->CheckHeld()}) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_THAT(status.message(), HasSubstr("was taken by a later attempt on host there"));
   }

@@ -295,11 +295,11 @@ TEST(Experts, InitialValuesMatchOneRank) {
 
 // ---- Planted errors: a wrong plan must not be within rounding.
 
-template <typename Spoil>
-Plan Spoilt(const Plan& plan, Spoil spoil) {
+template <typename Corrupt>
+Plan Corrupted(const Plan& plan, Corrupt spoil) {
   Plan bad = plan;
   for (Bucket& bucket : bad.layout.buckets) {
-    if (bucket.params[0].cut.over() == Group::kExpert) spoil(&bucket);
+    if (bucket.params[0].partition.shard_group() == Group::kExpert) spoil(&bucket);
   }
   bad.program = CompileProgram(bad.spec, bad.model, bad.layout);
   return bad;
@@ -322,8 +322,8 @@ v1::JobSpec ExpertsAlone() {
 TEST(Experts, DetectsWrongGradientGroup) {
   const Plan good = *AcceptedPlan(ExpertsAlone());
   const double norm = FirstGradNorm(good);
-  const Plan everyone = Spoilt(good, [](Bucket* bucket) { bucket->groups.reduce = Group::kShard; });
-  const Plan nobody = Spoilt(good, [](Bucket* bucket) { bucket->groups.reduce = Group::kSelf; });
+  const Plan everyone = Corrupted(good, [](Bucket* bucket) { bucket->groups.reduce = Group::kShard; });
+  const Plan nobody = Corrupted(good, [](Bucket* bucket) { bucket->groups.reduce = Group::kSelf; });
   EXPECT_TRUE(Verify(good.program, good.layout, good.spec).ok());
   for (const Plan& bad : {everyone, nobody}) {
     EXPECT_FALSE(Verify(bad.program, bad.layout, bad.spec).ok());
@@ -333,7 +333,7 @@ TEST(Experts, DetectsWrongGradientGroup) {
 
 TEST(Experts, DetectsReplicasCountedTwiceInNorm) {
   const Plan good = *AcceptedPlan(ExpertsAlone());
-  const Plan bad = Spoilt(good, [](Bucket* bucket) { bucket->slices = 4; });
+  const Plan bad = Corrupted(good, [](Bucket* bucket) { bucket->slices = 4; });
   const double norm = FirstGradNorm(good);
   EXPECT_GT(FirstGradNorm(bad), 1.4 * norm);  // The square root of two.
 }

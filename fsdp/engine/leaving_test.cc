@@ -76,7 +76,7 @@ class Told {
 };
 
 // The steps after `saved` are those of an uninterrupted run.
-void ExpectGoesOn(const LocalJobResult& whole, v1::JobSpec job, const std::string& path, int64_t saved) {
+void ExpectContinues(const LocalJobResult& whole, v1::JobSpec job, const std::string& path, int64_t saved) {
   job.clear_checkpoint();
   job.mutable_checkpoint()->set_load(path);
   const LocalJobResult resumed = Train(job);
@@ -103,7 +103,7 @@ TEST(Leaving, OneRequestSavesOnAllRanks) {
         EXPECT_EQ(Told(after, kLong).Run(job, ahead),
                   absl::CancelledError(absl::StrCat("left after step ", saved, ", which is saved")));
         ASSERT_THAT(StepsIn(dir.path()), ElementsAre(saved));
-        ExpectGoesOn(whole, job, CheckpointPath(dir.path(), saved), saved);
+        ExpectContinues(whole, job, CheckpointPath(dir.path(), saved), saved);
       }
     }
   }

@@ -35,13 +35,13 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   run.initial = FromWeights(plan, rank, options.weights);
   run.model = options.model;
   run.run_ahead_on_cpu = options.run_ahead_on_cpu;
-  run.passed_over = options.passed_over;
+  run.skipped_samples = options.skipped_samples;
   run.on_step = [&options, rank, result](const v1::StepReport& report) {
     result->reports[rank].push_back(report);
     if (options.on_rank_step) options.on_rank_step(rank, report);
     return rank == 0 && options.on_step ? options.on_step(report) : absl::OkStatus();
   };
-  run.on_course = options.on_course;
+  run.on_timeline = options.on_timeline;
   run.label = options.label;
   run.on_saved = [&options, result](const v1::SavedCheckpoint& saved) {
     result->saved.push_back(saved);
@@ -75,7 +75,7 @@ absl::StatusOr<Plan> PlanOfJson(const std::string& json) {
 
 absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptions& options) {
   const auto world = static_cast<int>(plan.spec.mesh.world());
-  const int64_t elements = plan.whole_layout().elements();
+  const int64_t elements = plan.full_layout().elements();
   if (!options.weights.empty() && static_cast<int64_t>(options.weights.size()) != elements) {
     return absl::InvalidArgumentError(absl::StrCat("weights: wrong number of values (got ",
                                                    options.weights.size(), ", want ", elements, ")"));
@@ -89,7 +89,7 @@ absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptio
   LocalStore store;
   const bool in_memory = plan.spec.device == DeviceKind::kCpu;
   std::vector<ConnectedMesh> mesh;
-  if (in_memory) mesh = MakeLocalMesh(plan.spec.mesh, plan.whole_layout().exchanged_groups());
+  if (in_memory) mesh = MakeLocalMesh(plan.spec.mesh, plan.full_layout().exchanged_groups());
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < world; ++rank) {
     ranks.emplace_back([&, rank] {

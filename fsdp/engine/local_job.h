@@ -34,13 +34,13 @@ struct LocalJobOptions {
   std::vector<StepTraces*> traces = {};           // By rank; empty: no traces.
   Clock* clock = Clock::Real();                   // This and the next two as in TrainerOptions.
   bool run_ahead_on_cpu = false;
-  std::vector<SampleRange> passed_over = {};
+  std::vector<SampleRange> skipped_samples = {};
   JobLabel label = {};  // This and the next as in RankRun.
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   // After each step, on rank 0's thread; an error ends the job. May be empty.
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
   // As in TrainerOptions; on rank 0's thread.
-  std::function<absl::Status(const v1::StepTimeline&)> on_course = {};
+  std::function<absl::Status(const v1::StepTimeline&)> on_timeline = {};
   // After each step of each rank, on the rank's thread. May be empty.
   std::function<void(int rank, const v1::StepReport&)> on_rank_step = {};
 };

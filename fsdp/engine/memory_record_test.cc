@@ -150,7 +150,7 @@ TEST_F(MemoryRecord, TimelinePeakMatchesTheReport) {
     clock.Advance(kTimelineInterval);
     return absl::OkStatus();
   };
-  options_.on_course = [&](const v1::StepTimeline& course) {
+  options_.on_timeline = [&](const v1::StepTimeline& course) {
     courses.push_back(course);
     return absl::OkStatus();
   };
@@ -181,7 +181,7 @@ TEST_F(MemoryRecord, LimitsTimelinesToOnePerSecond) {
     clock.Advance(kTimelineInterval / 2);
     return absl::OkStatus();
   };
-  options_.on_course = [&](const v1::StepTimeline& course) {
+  options_.on_timeline = [&](const v1::StepTimeline& course) {
     steps.push_back(course.step());
     return absl::OkStatus();
   };

@@ -44,13 +44,13 @@ void MeshContext::Send(Exchange what, Group group, const at::Tensor& sent, const
 
 void MeshContext::Start(std::function<void()> exchanges) {
   if (!status_.ok()) return;
-  status_.Update(aside_->Start([this, exchanges = std::move(exchanges)] {
+  status_.Update(side_stream_->Start([this, exchanges = std::move(exchanges)] {
     exchanges();
     return status_;
   }));
 }
 
-void MeshContext::Await() { status_.Update(aside_->Await()); }
+void MeshContext::Await() { status_.Update(side_stream_->Await()); }
 
 absl::Status MeshContext::Check(Exchange what, Group group, const at::Tensor& tensor) const {
   const auto refuse = [&](const std::string& why) {

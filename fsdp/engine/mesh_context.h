@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "fsdp/comm/mesh.h"
-#include "fsdp/lane/aside.h"
+#include "fsdp/lane/side_stream.h"
 #include "fsdp/model/unit/unit_context.h"
 #include "fsdp/plan/layout/layout.h"
 
@@ -26,13 +26,13 @@ class MeshContext : public UnitContext {
     const double* expert_capacity = nullptr;
   };
 
-  // `mesh`, `unit`, `aside` and the pointer in `routing` must outlive the context. `grad_loss` is returned by
-  // GradLoss().
-  MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit, Aside* aside, at::Tensor grad_loss,
-              RoutingBuffers routing)
+  // `mesh`, `unit`, `side_stream` and the pointer in `routing` must outlive the context. `grad_loss` is
+  // returned by GradLoss().
+  MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit, SideStream* side_stream,
+              at::Tensor grad_loss, RoutingBuffers routing)
       : mesh_(mesh),
         unit_(unit),
-        aside_(aside),
+        side_stream_(side_stream),
         grad_loss_(std::move(grad_loss)),
         routing_(std::move(routing)) {}
 
@@ -64,7 +64,7 @@ class MeshContext : public UnitContext {
 
   const ConnectedMesh* const mesh_;
   const UnitLayout* const unit_;
-  Aside* const aside_;
+  SideStream* const side_stream_;
   const at::Tensor grad_loss_;
   const RoutingBuffers routing_;
   absl::Status status_;

@@ -19,7 +19,9 @@ class Keeper : public Unit {
   std::vector<at::Tensor> saved;
 
   void Bind(const std::vector<BoundParam>& /*params*/, UnitContext* /*context*/) override {}
-  UnitOutput Forward(int /*slot*/, const UnitInput& /*input*/, Keep /*keep*/) override { return {}; }
+  UnitOutput Forward(int /*slot*/, const UnitInput& /*input*/, ActivationSaving /*keep*/) override {
+    return {};
+  }
   at::Tensor Backward(int /*slot*/, const at::Tensor& /*grad_out*/, const ParamGrads& /*grads*/,
                       WeightGrads /*when*/) override {
     return {};

@@ -26,16 +26,16 @@ namespace {
 
 constexpr bool kNonBlocking = true;  // For copies: the host does not wait.
 
-Keep KeepOf(Recompute recompute) {
+ActivationSaving KeepOf(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNone:
-      return Keep::kAll;
+      return ActivationSaving::kAll;
     case Recompute::kSelective:
-      return Keep::kSelective;
+      return ActivationSaving::kSelective;
     case Recompute::kFull:
-      return Keep::kInput;
+      return ActivationSaving::kInput;
   }
-  return Keep::kAll;
+  return ActivationSaving::kAll;
 }
 
 std::vector<at::Tensor> PaddingOf(const Bucket& bucket, const at::Tensor& flat) {
@@ -69,7 +69,8 @@ Operations::Operations(const OperationParts& parts)
     : parts_(parts),
       optimizer_(MakeOptimizer(spec(), layout(), position(), parts.device)),
       buffers_(layout().buckets.size()),
-      aside_(MakeAside(parts.device.is_cuda() ? std::optional<int>(parts.device.index()) : std::nullopt)),
+      side_stream_(
+          MakeSideStream(parts.device.is_cuda() ? std::optional<int>(parts.device.index()) : std::nullopt)),
       param_grads_(layout().units.size()),
       may_overflow_(spec().mesh.size(Axis::kExpert) > 1),
       micro_batches_(spec().micro_batches_per_step()),
@@ -95,7 +96,7 @@ void Operations::MakeSquares() {
   for (size_t b = 0; b < buffers_.size(); ++b) {
     const Bucket& bucket = layout().buckets[b];
     if (!bucket.trainable) continue;
-    const int64_t stages = bucket.twin == Twin::kNone ? 1 : 2;
+    const int64_t stages = bucket.tied_replica == TiedReplica::kNone ? 1 : 2;
     const int64_t copies = stages * spec().mesh.world() / spec().mesh.size(Axis::kPipeline) / bucket.owners();
     if (SquaresComeWithSums(spec(), bucket)) {
       const int64_t parts = kernels::SquaresOf(bucket.shard_elements);
@@ -145,7 +146,7 @@ void Operations::MakeInputs() {
       each.input.positions = at::zeros_like(each.input.tokens);
       if (parts_.device.is_cuda())
         each.bounds_buffer =
-            at::zeros({BoundsRoom(spec().micro_batch, sequence.tokens())}, tokens.dtype(at::kInt));
+            at::zeros({MaxBounds(spec().micro_batch, sequence.tokens())}, tokens.dtype(at::kInt));
     }
     if (sequence.ranks == 1) continue;
     each.input.positions =
@@ -167,7 +168,7 @@ void Operations::MakeBuffers() {
         break;
       }
       case BufferKind::kReplica:
-        of.replica = parts_.arena->View(buffer, ScalarTypeOf(types.published()));
+        of.replica = parts_.arena->View(buffer, ScalarTypeOf(types.replica()));
         break;
       case BufferKind::kReduce:
         of.reduce = parts_.arena->View(buffer, gradient);
@@ -212,7 +213,7 @@ void Operations::BindUnit(int unit) {
     }
   }
   contexts_.push_back(std::make_unique<MeshContext>(
-      parts_.mesh, &layout().units[unit], aside_.get(), grad_loss_,
+      parts_.mesh, &layout().units[unit], side_stream_.get(), grad_loss_,
       MeshContext::RoutingBuffers{sums_.narrow(0, kRouting, kRoutingSums), std::move(choices),
                                   sums_.select(0, kExpertOverflow), &expert_capacity_}));
   (*parts_.units)[unit]->Bind(params, contexts_.back().get());
@@ -275,7 +276,7 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
   const at::NoGradGuard no_grad;  // Units enable gradients themselves.
   const Fp8Watch::Scope watch(fp8_watch_.get());
   switch (instruction.op) {
-    case Op::kPublish:
+    case Op::kGatherReplica:
       return GatherReplica(instruction);
     case Op::kGather:
       return Gather(instruction);
@@ -314,8 +315,8 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
     case Op::kSendGrad:
     case Op::kReceiveGrad:
       return TransferHidden(instruction);
-    case Op::kSendTwin:
-    case Op::kReceiveTwin:
+    case Op::kSendTiedGrad:
+    case Op::kReceiveTiedGrad:
       return ExchangeTiedGrad(instruction);
     case Op::kSnapshot:
       if (parts_.snapshot != nullptr && saves)
@@ -336,7 +337,7 @@ absl::Status Operations::GatherReplica(const Instruction& instruction) {
   const at::Tensor& replica = buffers_[instruction.bucket].replica;
   const int64_t elements = bucket.main_elements, own = position().IndexIn(bucket.groups.pieces);
   replica.narrow(0, own * elements, elements).copy_(parts_.params->bucket(instruction.bucket).stored());
-  return GroupOf(instruction)->AllGather(replica.mutable_data_ptr(), elements, bucket.types.published());
+  return GroupOf(instruction)->AllGather(replica.mutable_data_ptr(), elements, bucket.types.replica());
 }
 
 absl::Status Operations::Gather(const Instruction& instruction) {
@@ -354,7 +355,7 @@ absl::Status Operations::Gather(const Instruction& instruction) {
 // last stage is followed by the next run of the first stage.
 absl::Status Operations::TransferHidden(const Instruction& instruction) {
   Communicator* const stages = GroupOf(instruction);
-  const int other = (stages->rank() + CrossesTo(instruction.op) + stages->size()) % stages->size();
+  const int other = (stages->rank() + TransferDirection(instruction.op) + stages->size()) % stages->size();
   const int64_t count = layout().stage.hidden_elements;
   const DType type = layout().stage.hidden_type;
   const StageBuffers::Buffers& buffers = stage_buffers_.Of(instruction);
@@ -422,7 +423,7 @@ absl::Status Operations::Forward(const Instruction& instruction) {
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   UnitOutput output = UnitOf(instruction)
                           ->Forward(instruction.micro_batch, current.input,
-                                    evaluating_ ? Keep::kNothing : KeepOf(instruction.recompute));
+                                    evaluating_ ? ActivationSaving::kNothing : KeepOf(instruction.recompute));
   current.input.hidden = std::move(output.hidden);
   if (output.loss.defined()) sums_.select(0, kLossSum).add_(output.loss);
   if (IsOffloaded(instruction.unit) && !evaluating_)
@@ -450,7 +451,7 @@ absl::Status Operations::Backward(const Instruction& instruction) {
   current.grad_hidden = UnitOf(instruction)
                             ->Backward(instruction.micro_batch, grad_out,
                                        {param_grads_[instruction.unit], instruction.accumulate},
-                                       instruction.puts_off ? WeightGrads::kLater : WeightGrads::kNow);
+                                       instruction.defers_grads ? WeightGrads::kLater : WeightGrads::kNow);
   return FinishPass(instruction);
 }
 

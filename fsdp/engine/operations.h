@@ -95,7 +95,7 @@ struct StepResult {
   bool save_requested = false;                    // Some rank requested a checkpoint.
   bool expert_overflow = false;                   // On some rank: the other fields are meaningless.
   std::array<double, kRoutingSums> routing = {};  // Over all tokens and MoE layers.
-  std::array<double, kFp8Told> fp8 = {};          // Fp8Watch::Told() of this rank.
+  std::array<double, kFp8Statistics> fp8 = {};    // Fp8Watch::Read() of this rank.
 
   bool skipped() const { return not_finite || spike; }
   double loss() const { return loss_sum / static_cast<double>(counted > 0 ? counted : 1); }
@@ -207,8 +207,8 @@ class Operations {
 
   const OperationParts parts_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::vector<BucketBuffers> buffers_;  // By bucket.
-  std::unique_ptr<Aside> aside_;        // For communication of units that overlaps with their compute.
+  std::vector<BucketBuffers> buffers_;       // By bucket.
+  std::unique_ptr<SideStream> side_stream_;  // For communication of units that overlaps with their compute.
   std::vector<std::unique_ptr<MeshContext>> contexts_;  // By unit.
   std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as in ParamGrads.
   GradSquares squares_;                                 // Partial sums of squares for the norm.

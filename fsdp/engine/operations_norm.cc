@@ -141,7 +141,7 @@ void Operations::WriteResult(const at::Tensor& norm, const at::Tensor& loss_scal
   into.narrow(0, kFirstRouting, kRoutingSums)
       .copy_(sums_.narrow(0, kRouting, kRoutingSums), /*non_blocking=*/true);
   if (fp8_watch_ == nullptr) return;
-  into.narrow(0, kFirstFp8, kFp8Told).copy_(fp8_watch_->Told(), /*non_blocking=*/true);
+  into.narrow(0, kFirstFp8, kFp8Statistics).copy_(fp8_watch_->Read(), /*non_blocking=*/true);
   fp8_watch_->Reset();  // Gathers for the next step, which count again, come after this step's updates.
 }
 
@@ -160,7 +160,7 @@ StepResult Operations::Result(int result_slot) const {
   result.save_requested = values[9] > 0;
   result.expert_overflow = values[10] > 0;
   std::copy_n(values + kFirstRouting, kRoutingSums, result.routing.begin());
-  std::copy_n(values + kFirstFp8, kFp8Told, result.fp8.begin());
+  std::copy_n(values + kFirstFp8, kFp8Statistics, result.fp8.begin());
   return result;
 }
 

@@ -126,7 +126,7 @@ std::string NameOfCase(const ::testing::TestParamInfo<Case>& info) {
 INSTANTIATE_TEST_SUITE_P(Meshes, Pipeline, ::testing::ValuesIn(Cases()), NameOfCase);
 
 const Case kTwo{kParams, 4, 2, 3}, kFour{kOptim, 4, 4, 6}, kTurns{kParams, 4, 2, 6, 1, 1, {}, 3},
-    kPutOff{kOptim, 4, 4, 6, 1, 1, {}, 1, true};
+    kDeferred{kOptim, 4, 4, 6, 1, 1, {}, 1, true};
 
 // Without a sharded norm, and with equal micro-batches, sums have the same order.
 TEST(Pipeline, IsBitIdenticalWithTheSameOrder) {
@@ -161,7 +161,7 @@ TEST(Pipeline, InitialValuesMatchOneRank) {
 }
 
 TEST(Pipeline, RecomputeIsBitIdentical) {
-  for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) {
+  for (const Case& c : {kTwo, kFour, kTurns, kDeferred}) {
     const LocalJobResult kept = Train(Staged(StagedJob(), c));
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
       for (const int layers : {2, 4}) {
@@ -175,7 +175,7 @@ TEST(Pipeline, RecomputeIsBitIdentical) {
 }
 
 TEST(Pipeline, RunAheadIsBitIdentical) {
-  for (const Case& c : {kTwo, kFour, kTurns, kPutOff, Case{kNoShard, 2, 2, 1}}) {
+  for (const Case& c : {kTwo, kFour, kTurns, kDeferred, Case{kNoShard, 2, 2, 1}}) {
     const v1::JobSpec job = Staged(StagedJob(), c);
     LocalJobOptions ahead;
     ahead.run_ahead_on_cpu = true;
@@ -202,7 +202,7 @@ TEST(Pipeline, TiedEmbeddingsMatchOneRank) {
     for (const Case& c : {Case{mesh, 4, 2, 3}, Case{mesh, 3, 3, 4}, Case{mesh, 4, 2, 2, 1, 1, {}, 2}})
       ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
   }
-  ExpectSame(alone, Train(Staged(job, kPutOff)), kRoundOff);
+  ExpectSame(alone, Train(Staged(job, kDeferred)), kRoundOff);
   for (const Case& c : {Case{kHsdp, 8, 2, 3}, Case{kHfsdp, 8, 2, 3}, Case{kParams, 4, 2, 3, 2, 1}})
     ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
 }
@@ -246,7 +246,7 @@ TEST(Pipeline, HalfPrecisionIsClose) {
   v1::JobSpec job = StagedJob();
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   const LocalJobResult alone = Train(job);
-  for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) ExpectSame(alone, Train(Staged(job, c)), 0.02);
+  for (const Case& c : {kTwo, kFour, kTurns, kDeferred}) ExpectSame(alone, Train(Staged(job, c)), 0.02);
 }
 
 TEST(Pipeline, LossScaleSkipsOnAllStages) {
@@ -255,7 +255,7 @@ TEST(Pipeline, LossScaleSkipsOnAllStages) {
   job.mutable_precision()->mutable_loss_scale()->set_initial(1 << 30);
   const LocalJobResult alone = Train(job);
   EXPECT_TRUE(alone.reports[0][0].skipped());
-  for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) {
+  for (const Case& c : {kTwo, kFour, kTurns, kDeferred}) {
     const LocalJobResult staged = Train(Staged(job, c));
     for (const auto& reports : staged.reports) {
       for (size_t s = 0; s < reports.size(); ++s) {
@@ -318,7 +318,7 @@ TEST(Pipeline, RoutingStatisticsMatchOneRank) {
   const LocalJobResult alone = Train(job);
   v1::JobSpec among = Staged(job, {kParams, 4, 2, 3});
   among.mutable_parallel()->set_expert(2);
-  for (const v1::JobSpec& staged : {Staged(job, kTwo), Staged(job, kTurns), Staged(job, kPutOff), among}) {
+  for (const v1::JobSpec& staged : {Staged(job, kTwo), Staged(job, kTurns), Staged(job, kDeferred), among}) {
     const LocalJobResult result = Train(staged);
     ExpectSame(alone, result, kRoundOff);
     for (size_t s = 0; s < alone.reports[0].size(); ++s) {
@@ -335,7 +335,7 @@ TEST(Pipeline, SupportsDocuments) {
   v1::JobSpec job = StagedJob();
   job.mutable_data()->set_document_end_token(3);
   const LocalJobResult alone = Train(job);
-  for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
+  for (const Case& c : {kTwo, kFour, kTurns, kDeferred}) ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
 }
 
 TEST(Pipeline, FailedRankEndsAllStages) {

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/engine/agreement.h"
-#include "fsdp/engine/rank_fault.h"
+#include "fsdp/engine/error_cause.h"
 
 namespace fsdpd {
 namespace {
@@ -46,14 +46,14 @@ absl::Status AgreeOnData(const RankDataOptions& options, const absl::StatusOr<Fi
   const bool has_files = !spec.data.tokens.empty() || spec.evaluation.every_steps > 0;
   const auto world = static_cast<int>(spec.mesh.world());
   if (options.store == nullptr || world == 1 || !has_files)
-    return BlamedOnFile(v1::ErrorClass::KIND_DATA, /*by_all=*/true, files.status());
+    return WithFileCause(v1::ErrorClass::KIND_DATA, /*by_all=*/true, files.status());
   const OpenedFiles opened = {"data/files", "token files", TraitsOf(files), v1::ErrorClass::KIND_DATA};
   return AgreeOnFiles(options.store, options.rank, world, opened, kLongestFileWait);
 }
 
 // All ranks have the same files, so a content error is the same for all.
 absl::Status Read(const absl::Status& status) {
-  return BlamedOnFile(v1::ErrorClass::KIND_DATA, /*by_all=*/true, status);
+  return WithFileCause(v1::ErrorClass::KIND_DATA, /*by_all=*/true, status);
 }
 
 BatchReaderOptions ReaderOf(const RankDataOptions& options) {

@@ -14,7 +14,7 @@
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/checkpoint_choice.h"
 #include "fsdp/engine/directory_lock.h"
-#include "fsdp/engine/rank_fault.h"
+#include "fsdp/engine/error_cause.h"
 #include "fsdp/engine/restore.h"
 #include "fsdp/engine/snapshot.h"
 #include "fsdp/torch/cuda_device.h"
@@ -43,7 +43,7 @@ absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
   options.device_index = run.device_index;
   options.rendezvous_timeout = run.timeout;
   if (!run.bind_address.empty()) options.bind_address = run.bind_address;
-  return ConnectMesh(options, spec.mesh, run.plan->whole_layout().exchanged_groups(), run.store);
+  return ConnectMesh(options, spec.mesh, run.plan->full_layout().exchanged_groups(), run.store);
 }
 
 DirectoryLock::Options DirectoryOf(const RankRun& run) {
@@ -88,12 +88,12 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   // Rank 0's view of the directories. FAILED_PRECONDITION is permanent: another run's checkpoints stay until
   // the user moves them.
   if (!named.ok())
-    return BlamedOnFile(kKind, /*by_all=*/absl::IsFailedPrecondition(named.status()), named.status());
+    return WithFileCause(kKind, /*by_all=*/absl::IsFailedPrecondition(named.status()), named.status());
   const std::optional<ChosenCheckpoint>& chosen = *named;
   if (!chosen.has_value()) return start;
   absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(*run.plan, chosen->path, chosen->own);
   // The job's own checkpoints were verified with checksums, so all ranks read the same.
-  FSDPD_RETURN_IF_ERROR(chosen->own ? BlamedOnFile(kKind, /*by_all=*/true, restore.status())
+  FSDPD_RETURN_IF_ERROR(chosen->own ? WithFileCause(kKind, /*by_all=*/true, restore.status())
                                     : AgreeOnStart(run, chosen->path, restore));
   start.restore = *std::move(restore);
   start.restored.set_step(start.restore->state().step);
@@ -131,9 +131,9 @@ void Export(const RankRun& run, const DirectoryLock& directory) {
 
 // A GPU without FP8 is blamed on the configuration, but another node may have one with it.
 absl::Status TakeDevice(const Spec& spec, int index) {
-  FSDPD_RETURN_IF_ERROR(BlamedOn(v1::ErrorClass::KIND_NODE, /*permanent=*/false, SetCudaDevice(index)));
+  FSDPD_RETURN_IF_ERROR(WithCause(v1::ErrorClass::KIND_NODE, /*permanent=*/false, SetCudaDevice(index)));
   if (!spec.precision.fp8) return absl::OkStatus();
-  return RefusedByNode(v1::ErrorClass::KIND_CONFIGURATION, CheckMultipliesFp8(index));
+  return WithNodeCause(v1::ErrorClass::KIND_CONFIGURATION, CheckMultipliesFp8(index));
 }
 
 absl::Status Train(const RankRun& run, Trainer* trainer, const DirectoryLock* directory,
@@ -194,17 +194,17 @@ absl::Status RunRank(RankRun run) {
   options.traces = run.traces;
   options.flight = run.flight;
   options.run_ahead_on_cpu = run.run_ahead_on_cpu;
-  options.alone = run.alone;
+  options.own_process = run.own_process;
   options.passed_over = std::move(run.passed_over);
   options.restore = start.restore.get();
   options.store = run.store;
-  options.store_may_be_away = run.store_may_be_away;
+  options.store_may_be_unreachable = run.store_may_be_unreachable;
   options.label = run.label;
   options.directory = directory.get();
   options.snapshot_memory = std::move(snapshot_memory);
   options.on_saved = run.on_saved;
   options.on_failed = run.on_failed;
-  if (run.rank == 0) options.on_course = run.on_course;
+  if (run.rank == 0) options.on_timeline = run.on_timeline;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
   start.restored.set_seconds(absl::ToDoubleSeconds(run.clock->Now() - begin));
   const bool resumes = start.restore != nullptr;

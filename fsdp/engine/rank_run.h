@@ -27,7 +27,7 @@ struct RankRun {
   int rank = 0;
   int device_index = 0;  // CUDA: the GPU; it becomes the current device.
   Store* store = nullptr;
-  bool store_may_be_away = false;             // As in Saver::Options.
+  bool store_may_be_unreachable = false;      // As in Saver::Options.
   absl::Duration timeout = absl::Minutes(5);  // For other ranks to arrive.
   std::string bind_address = {};              // CPU: local address; empty: the communicator's default.
   // For ranks as threads that communicate in memory: the connected mesh, which is moved from. Null: the mesh
@@ -41,8 +41,8 @@ struct RankRun {
   StepTraces* traces = nullptr;
   FlightRecorder* flight = nullptr;
   bool run_ahead_on_cpu = false;
-  bool alone = false;
-  std::vector<SampleRange> passed_over = {};
+  bool own_process = false;
+  std::vector<SampleRange> skipped_samples = {};
   // Identifies the job's own checkpoints (checkpoint_choice.h), and is written into new ones.
   JobLabel label = {};
   int64_t known_step = 0;  // As in ChooseCheckpoint().
@@ -54,7 +54,7 @@ struct RankRun {
   // thread: the result of checkpoint.export (SavedCheckpoint.format).
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
-  std::function<absl::Status(const v1::StepTimeline&)> on_course = {};  // Rank 0; as in TrainerOptions.
+  std::function<absl::Status(const v1::StepTimeline&)> on_timeline = {};  // Rank 0; as in TrainerOptions.
   // All steps are done; other ranks may still be in their last step.
   std::function<absl::Status(Trainer*)> on_trained = {};
   // After the mesh was connected: making the trainer failed, or a later phase did. Called before teardown, so

@@ -95,9 +95,9 @@ TEST(RankRun, FailedHookEndsTheOtherRank) {
 }
 
 // No answer arrives for this rank.
-class DeafStore : public Store {
+class UnresponsiveStore : public Store {
  public:
-  explicit DeafStore(Store* store) : store_(store) {}
+  explicit UnresponsiveStore(Store* store) : store_(store) {}
   absl::Status Set(const std::string& key, const std::string& value) override {
     return store_->Set(key, value);
   }
@@ -112,10 +112,10 @@ class DeafStore : public Store {
 // The other rank has agreed and is in its first collective, or reaches it.
 TEST(RankRun, FailedAgreementDisconnects) {
   const Plan plan = TwoRankPlan();
-  std::unique_ptr<DeafStore> deaf;
+  std::unique_ptr<UnresponsiveStore> deaf;
   const auto statuses = RunTwo(plan, [&](int rank, RankRun* run) {
     if (rank != 1) return;
-    deaf = std::make_unique<DeafStore>(run->store);
+    deaf = std::make_unique<UnresponsiveStore>(run->store);
     run->store = deaf.get();
   });
   EXPECT_EQ(statuses[0].code(), absl::StatusCode::kUnavailable) << statuses[0];

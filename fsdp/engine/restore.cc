@@ -21,7 +21,7 @@
 #include "fsdp/checkpoint/job_file.h"
 #include "fsdp/checkpoint/origin_check.h"
 #include "fsdp/checkpoint/start_kind.h"
-#include "fsdp/engine/rank_fault.h"
+#include "fsdp/engine/error_cause.h"
 #include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/torch/scalar_type.h"
 #include "fsdp/torch/serial_copy.h"
@@ -62,7 +62,7 @@ std::vector<Chunk> MomentChunks(const Plan& plan, const MeshPosition& position) 
       const ParamSlot& slot = bucket.params[piece.slot];
       int64_t main_begin = piece.range_begin;
       for (const ElementRun& run :
-           WholeRuns(slot.shape, slot.cut, slice, piece.param_begin, piece.elements)) {
+           FullRuns(slot.shape, slot.partition, slice, piece.param_begin, piece.elements)) {
         for (int64_t done = 0; done < run.elements; done += kChunkElements) {
           const ElementRun part = {run.begin + done, std::min(kChunkElements, run.elements - done)};
           for (int moment = 0; moment < moments; ++moment)
@@ -119,7 +119,7 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
     AddNote("it does not record its model: heads, positions and norms could not be compared with this job's");
   std::vector<std::string> differences = std::move(origin.model);
   for (std::string& each :
-       DifferencesOf(plan_.spec, plan_.whole_layout(), native_->index(), !parameters_only_))
+       DifferencesOf(plan_.spec, plan_.full_layout(), native_->index(), !parameters_only_))
     differences.push_back(std::move(each));
   if (!differences.empty()) {
     return DifferentJobError(path, parameters_only_ ? "model" : "model and optimizer",
@@ -162,8 +162,8 @@ absl::Status Restore::OpenForeign(const std::string& path) {
   FSDPD_ASSIGN_OR_RETURN(const std::string spec, SpecInside(path, foreign_->reader()));
   OriginDifferences origin = CompareSpec(spec, plan_.spec);
   for (std::string& each : origin.model) differences.push_back(std::move(each));
-  for (const DcpFault& fault : foreign_->faults())
-    differences.push_back(absl::StrCat(fault.where, ": ", fault.what));
+  for (const DcpViolation& violation : foreign_->violations())
+    differences.push_back(absl::StrCat(violation.where, ": ", violation.what));
   if (!differences.empty()) return DifferentJobError(path, "model", std::move(differences));
   if (!config.has_value() && spec.empty()) {
     AddNote(absl::StrCat("it has no ", kHfConfigName,
@@ -229,7 +229,7 @@ at::Tensor Restore::QuantizeMoments(const at::Tensor& numbers, int moment, const
   const absl::Status beyond = absl::FailedPreconditionError(
       absl::StrCat(why, "; set precision.moments: bf16, or checkpoint.load_optimizer: false"));
   // Permanent: another attempt would read the same file.
-  const absl::Status blamed = BlamedOn(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/true, beyond);
+  const absl::Status blamed = WithCause(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/true, beyond);
   return NearestMoments(Failed(blamed, numbers.numel()), moment);
 }
 

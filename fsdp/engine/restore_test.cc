@@ -18,7 +18,7 @@
 #include "fsdp/checkpoint/job_file.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
-#include "fsdp/engine/rank_fault.h"
+#include "fsdp/engine/error_cause.h"
 #include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {
@@ -323,9 +323,9 @@ TEST(Restore, RefusesMomentsBeyondFp8) {
     if (status.ok()) continue;
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr(number == 7.5f ? "exp_avg has values beyond 7, the maximum" : "contains NaN"));
-    ASSERT_TRUE(FaultOf(status).has_value());
-    EXPECT_EQ(FaultOf(status)->kind(), v1::ErrorClass::KIND_CONFIGURATION);
-    EXPECT_TRUE(FaultOf(status)->permanent());
+    ASSERT_TRUE(CauseOf(status).has_value());
+    EXPECT_EQ(CauseOf(status)->kind(), v1::ErrorClass::KIND_CONFIGURATION);
+    EXPECT_TRUE(CauseOf(status)->permanent());
   }
 }
 

@@ -55,7 +55,7 @@ std::vector<int64_t> StepsIn(const std::string& dir) {
 }
 
 // Expects steps 4 to 6 of `resumed`, and the final weights, to match `whole`. 0: bit-identical.
-void ExpectGoesOn(const LocalJobResult& whole, const LocalJobResult& resumed, double relative) {
+void ExpectContinues(const LocalJobResult& whole, const LocalJobResult& resumed, double relative) {
   LocalJobResult rest = whole;
   for (auto& reports : rest.reports) reports.erase(reports.begin(), reports.begin() + 3);
   ASSERT_THAT(resumed.reports[0], SizeIs(3));
@@ -143,12 +143,12 @@ TEST(Resume, OverAnyWorldAndStrategy) {
       ASSERT_TRUE(resumed.restored.has_value());
       EXPECT_EQ(resumed.restored->step(), 3);
       EXPECT_EQ(resumed.restored->path(), path);
-      ExpectGoesOn(whole, resumed, world == 4 && mesh.strategy == kParams.strategy ? 0 : 1e-5);
+      ExpectContinues(whole, resumed, world == 4 && mesh.strategy == kParams.strategy ? 0 : 1e-5);
     }
   }
   for (const TestMesh& mesh : {kHsdp, kHfsdp}) {
     SCOPED_TRACE(mesh.name);
-    ExpectGoesOn(whole, Train(Loading(Over(job, mesh, 4, 3), path)), 1e-5);
+    ExpectContinues(whole, Train(Loading(Over(job, mesh, 4, 3), path)), 1e-5);
   }
 }
 
@@ -159,8 +159,8 @@ TEST(Resume, FromEveryStrategy) {
     const v1::JobSpec job = Over(TestJob(), mesh, 4, 3);
     const LocalJobResult whole = Train(Saving(job, dir.path()));
     const std::string path = CheckpointPath(dir.path(), 3);
-    ExpectGoesOn(whole, Train(Loading(job, path)), 0);
-    ExpectGoesOn(whole, Train(Loading(Over(TestJob(), kNoShard, 1), path)), 1e-5);
+    ExpectContinues(whole, Train(Loading(job, path)), 0);
+    ExpectContinues(whole, Train(Loading(Over(TestJob(), kNoShard, 1), path)), 1e-5);
   }
 }
 
@@ -191,7 +191,7 @@ TEST(Resume, OfEveryOptimizerAndType) {
       EXPECT_TRUE(std::any_of(begin, middle, skipped));
       EXPECT_TRUE(std::any_of(middle, end, skipped));
     }
-    ExpectGoesOn(whole, Train(Loading(job, CheckpointPath(dir.path(), 3))), 0);
+    ExpectContinues(whole, Train(Loading(job, CheckpointPath(dir.path(), 3))), 0);
   }
 }
 
@@ -294,7 +294,7 @@ TEST(Resume, FromOwnDirectory) {
   const LocalJobResult whole = Train(job);
   EXPECT_THAT(Outcome(Saving(job, dir.path()), "job-1", 5).message(), HasSubstr("as a killed rank"));
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3));
-  ExpectGoesOn(whole, RunAs(Saving(job, dir.path()), "job-1"), 0);
+  ExpectContinues(whole, RunAs(Saving(job, dir.path()), "job-1"), 0);
 }
 
 // As with lost nodes (Restart.elastic): the global batch stays the same, in more micro-batches.
@@ -311,9 +311,9 @@ TEST(Resume, ElasticWorldSize) {
     smaller.mutable_checkpoint()->set_every_steps(0);  // The next world resumes from the same one.
     smaller.mutable_checkpoint()->set_every_minutes(1000);
     smaller.mutable_checkpoint()->set_on_end(false);
-    ExpectGoesOn(whole, RunAs(smaller, "job-1"), 1e-5);
+    ExpectContinues(whole, RunAs(smaller, "job-1"), 1e-5);
   }
-  ExpectGoesOn(whole, RunAs(job, "job-1"), 0);
+  ExpectContinues(whole, RunAs(job, "job-1"), 0);
 }
 
 // For training or for evaluation.
@@ -372,7 +372,7 @@ TEST(Resume, SkipsDamagedCheckpoints) {
     const std::string newest = CheckpointPath(dir.path(), 6);
     FlipByte(newest + "/" + file, static_cast<std::streamoff>(fs::file_size(newest + "/" + file) / 2));
     const LocalJobResult resumed = RunAs(Saving(job, dir.path()), "job-1");
-    ExpectGoesOn(whole, resumed, 0);
+    ExpectContinues(whole, resumed, 0);
     EXPECT_THAT(resumed.restored->skipped_checkpoints(), ElementsAre(HasSubstr("iter_0000006: ")));
     EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 3));  // Written again,
     EXPECT_TRUE(fs::exists(newest + ".damaged"));         // and nothing is lost.
@@ -478,7 +478,7 @@ TEST(Resume, ReplacesIncompleteFiles) {
   const v1::JobSpec job = Over(TestJob(), kParams, 2);
   const LocalJobResult whole = Train(Saving(job, dir.path()));
   EXPECT_FALSE(fs::exists(half + "/__1_0.distcp.abc.part"));
-  ExpectGoesOn(whole, Train(Loading(job, half)), 0);
+  ExpectContinues(whole, Train(Loading(job, half)), 0);
 }
 
 // Regression: it chose before it had locked the directory, and then could not write the step that existed.

@@ -22,12 +22,12 @@
 #include "base/text.h"
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_writer.h"
-#include "fsdp/checkpoint/directory_fault.h"
+#include "fsdp/checkpoint/directory_error.h"
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/comm/peer_lost.h"
 #include "fsdp/engine/bad_step.h"
-#include "fsdp/engine/rank_fault.h"
+#include "fsdp/engine/error_cause.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
@@ -52,7 +52,7 @@ std::string OutcomeKey(int64_t save) { return absl::StrCat("save/", save); }
 std::string ErrorText(const absl::Status& status) { return CutText(status.message(), kMaxErrorBytes); }
 
 bool IsOfDisk(const absl::Status& status) {
-  const std::optional<v1::ErrorClass> fault = FaultOf(status);
+  const std::optional<v1::ErrorClass> fault = CauseOf(status);
   return IsDiskFull(status) || (fault.has_value() && fault->kind() == v1::ErrorClass::KIND_DISK);
 }
 
@@ -64,7 +64,7 @@ absl::Status DecodeError(absl::string_view who, absl::string_view text) {
   const bool full = absl::ConsumePrefix(&text, kDiskFull);
   const absl::Status error = absl::UnavailableError(absl::StrCat(who, text));
   // Not permanent: attempts fail until space is freed, and the coordinator's policy decides what follows.
-  return full ? BlamedOn(v1::ErrorClass::KIND_DISK, /*permanent=*/false, error) : error;
+  return full ? WithCause(v1::ErrorClass::KIND_DISK, /*permanent=*/false, error) : error;
 }
 
 // "written CRC32 BYTES", or the encoded error.
@@ -125,18 +125,18 @@ FileStore* Saver::FallbackStore() {
 // necessary, `fallback` comes first: waiting out the timeout for each rank in turn would take minutes.
 absl::StatusOr<std::string> Saver::AwaitValue(int64_t rank, const std::string& key,
                                               const std::function<std::optional<std::string>()>& fallback) {
-  if (!options_.store_may_be_away) return GetFrom(options_.store, rank, key, kLongestFileWait);
+  if (!options_.store_may_be_unreachable) return GetFrom(options_.store, rank, key, kLongestFileWait);
   const auto begin = std::chrono::steady_clock::now();
-  for (absl::Duration timeout = store_is_away_ ? kFallbackInterval : kStoreTimeout;;
+  for (absl::Duration timeout = store_is_unreachable_ ? kFallbackInterval : kStoreTimeout;;
        timeout = kFallbackInterval) {
-    if (store_is_away_) {
+    if (store_is_unreachable_) {
       if (std::optional<std::string> value = fallback(); value.has_value()) return *std::move(value);
     }
     absl::StatusOr<std::string> answer = GetFrom(options_.store, rank, key, timeout);
     const bool over = absl::Seconds(SecondsSince(begin)) > kLongestFileWait;
-    if (!absl::IsDeadlineExceeded(answer.status())) store_is_away_ = false;
+    if (!absl::IsDeadlineExceeded(answer.status())) store_is_unreachable_ = false;
     if (!absl::IsDeadlineExceeded(answer.status()) || over) return answer;
-    store_is_away_ = true;
+    store_is_unreachable_ = true;
   }
 }
 
@@ -200,7 +200,7 @@ absl::Status Saver::Finish() {
   const Spec& spec = options_.plan->spec;
   if (busy_ || last_.ok() || !spec.checkpoint.on_end || last_step_ != spec.steps) return absl::OkStatus();
   const absl::Status lost = Annotated(last_, "the checkpoint of the last step was not written: ");
-  return IsOfDisk(last_) ? BlamedOn(v1::ErrorClass::KIND_DISK, /*permanent=*/false, lost) : lost;
+  return IsOfDisk(last_) ? WithCause(v1::ErrorClass::KIND_DISK, /*permanent=*/false, lost) : lost;
 }
 
 void Saver::Run() {
@@ -225,8 +225,8 @@ void Saver::ExecuteSave(const Save& save) {
   // A save that runs out of memory or threads fails, and training continues.
   const absl::Status written = CatchTorch([&]() -> absl::Status {
     file =
-        JobFileOf(plan.spec, plan.layout, plan.whole_layout(), options_.position, save.state, options_.label);
-    FSDPD_RETURN_IF_ERROR(options_.directory->Keep());
+        JobFileOf(plan.spec, plan.layout, plan.full_layout(), options_.position, save.state, options_.label);
+    FSDPD_RETURN_IF_ERROR(options_.directory->ActivationSaving());
     if (!file.empty()) {
       FSDPD_ASSIGN_OR_RETURN(sum, WriteFile(save, directory, file));
     }
@@ -338,7 +338,7 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& direc
     const absl::StatusOr<DcpSum> sum = ParseSum(rank, answer);
     failed.Update(sum.status());
     if (!sum.ok()) continue;
-    files.push_back(JobFileOf(plan.spec, plan.StageOf(rank).layout, plan.whole_layout(),
+    files.push_back(JobFileOf(plan.spec, plan.StageOf(rank).layout, plan.full_layout(),
                               {plan.spec.mesh, rank}, save.state, options_.label));
     sums.push_back(*sum);
     bytes += sum->bytes;

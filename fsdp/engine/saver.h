@@ -18,7 +18,7 @@
 // waits forever.
 //
 // The store may be unavailable, since ranks on several nodes reach it through the coordinator. With
-// Options::store_may_be_away, a rank that has waited for some seconds also writes its checksum into a
+// Options::store_may_be_unreachable, a rank that has waited for some seconds also writes its checksum into a
 // directory next to the checkpoints, where rank 0 looks, and treats an existing checkpoint as committed,
 // since all nodes share the directory. So saves succeed without a coordinator, even for ranks that were asked
 // to leave.
@@ -58,7 +58,7 @@ class Saver {
     MeshPosition position;
     Store* store = nullptr;
     JobLabel label;
-    bool store_may_be_away = false;
+    bool store_may_be_unreachable = false;
     const std::atomic<bool>* stop = nullptr;  // Ends the wait of AwaitFree().
     DirectoryLock* directory = nullptr;
     // Rank 0: called for each checkpoint, including failed ones. May be empty.
@@ -107,7 +107,7 @@ class Saver {
   const Snapshot* const snapshot_;
   std::unique_ptr<FileStore> fallback_;  // Used by the worker thread; null: not needed yet.
   bool warned_of_threads_ = false;       // Warned that threads could not be started. Worker thread.
-  bool store_is_away_ = false;           // When it was last queried. Worker thread.
+  bool store_is_unreachable_ = false;    // When it was last queried. Worker thread.
   std::map<std::string, bool> own_;      // Cache: whether a checkpoint is the job's own. Worker thread.
 
   mutable Mutex mutex_;

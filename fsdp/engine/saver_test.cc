@@ -216,7 +216,7 @@ TEST(Saver, CommitsWithoutTheStore) {
     options.plan = &plan;
     options.position = position;
     options.store = &store;
-    options.store_may_be_away = true;
+    options.store_may_be_unreachable = true;
     options.stop = &stop;
     const std::unique_ptr<DirectoryLock> directory = DirectoryOf(options);
     options.directory = directory.get();
@@ -233,7 +233,7 @@ TEST(Saver, CommitsWithoutTheStore) {
   for (const int64_t step : {3, 6}) {
     const auto verdict = VerifyDcp(CheckpointPath(dir.path(), step), /*threads=*/1);
     ASSERT_TRUE(verdict.ok()) << verdict.status();
-    EXPECT_TRUE(verdict->faults.empty());
+    EXPECT_TRUE(verdict->violations.empty());
   }
 }
 

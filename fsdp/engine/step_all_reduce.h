@@ -17,7 +17,7 @@ constexpr int kRouting = 5;         // First of kRoutingSums.
 
 constexpr int kFirstRouting = 11;
 constexpr int kFirstFp8 = kFirstRouting + kRoutingSums;
-constexpr int kResults = kFirstFp8 + kFp8Told;
+constexpr int kResults = kFirstFp8 + kFp8Statistics;
 
 // Placeholder for the norm of a step that was skipped or is unknown.
 constexpr float kNoNorm = std::numeric_limits<float>::quiet_NaN();

@@ -205,10 +205,10 @@ TEST(Tensor, TrainsOnlyNorms) {
 Plan PlanOf(const v1::JobSpec& job) { return *AcceptedPlan(job); }
 
 // Parameters that tensor parallelism replicates.
-template <typename Spoil>
-void SpoilWholeOnes(Plan* plan, Spoil spoil) {
+template <typename Corrupt>
+void CorruptComplete(Plan* plan, Corrupt spoil) {
   for (Bucket& bucket : plan->layout.buckets) {
-    if (!bucket.params[0].cut.cuts()) spoil(&bucket);
+    if (!bucket.params[0].partition.is_partitioned()) spoil(&bucket);
   }
   plan->program = CompileProgram(plan->spec, plan->model, plan->layout);
 }
@@ -223,7 +223,7 @@ TEST(Tensor, DetectsUnsummedNormGradients) {
   const v1::JobSpec job = Cut(NormsAlone(), Case{kNoShard, 2, 2, 1, 1});
   const Plan good = PlanOf(job);
   Plan bad = good;
-  SpoilWholeOnes(&bad, [](Bucket* bucket) { bucket->groups.reduce = Group::kShard; });
+  CorruptComplete(&bad, [](Bucket* bucket) { bucket->groups.reduce = Group::kShard; });
   EXPECT_TRUE(Verify(good.program, good.layout, good.spec).ok());
   EXPECT_FALSE(Verify(bad.program, bad.layout, bad.spec).ok());
   const double norm = FirstGradNorm(good);
@@ -234,7 +234,7 @@ TEST(Tensor, DetectsReplicasCountedTwiceInNorm) {
   const v1::JobSpec job = Cut(NormsAlone(), Case{kNoShard, 2, 2, 1, 1});
   const Plan good = PlanOf(job);
   Plan bad = good;
-  SpoilWholeOnes(&bad, [](Bucket* bucket) { bucket->slices = 2; });
+  CorruptComplete(&bad, [](Bucket* bucket) { bucket->slices = 2; });
   const double norm = FirstGradNorm(good);
   EXPECT_GT(FirstGradNorm(bad), 1.4 * norm);  // The square root of two.
 }

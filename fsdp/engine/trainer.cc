@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "fsdp/comm/window.h"
 #include "fsdp/engine/bad_step.h"
-#include "fsdp/engine/rank_fault.h"
+#include "fsdp/engine/error_cause.h"
 #include "fsdp/memory/counters.h"
 #include "fsdp/memory/recorder.h"
 #include "fsdp/model/model.h"
@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<std::string>> TokenFilesOf(const TrainerOptions& opti
   const bool needed = options.restore != nullptr || options.plan->spec.checkpoint.saves();
   if (!needed || options.mesh.position().rank != 0) return std::vector<std::string>();
   absl::StatusOr<std::vector<std::string>> files = data.Traits();
-  if (!files.ok()) return BlamedOnFile(v1::ErrorClass::KIND_DATA, /*by_all=*/true, files.status());
+  if (!files.ok()) return WithFileCause(v1::ErrorClass::KIND_DATA, /*by_all=*/true, files.status());
   return files;
 }
 
@@ -52,7 +52,7 @@ absl::StatusOr<RankData> OpenData(const TrainerOptions& options, const TrainingS
   RankDataOptions data;
   data.spec = &options.plan->spec;
   data.rank = static_cast<int>(options.mesh.position().rank);
-  data.origin = {start.step, start.samples, options.passed_over};
+  data.origin = {start.step, start.samples, options.skipped_samples};
   data.store = options.store;
   data.held = Executor::kMaxInFlight;
   data.clock = options.clock;
@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions&
   auto units = MakeModel(plan.spec, plan.model, device);
   // A plug-in is a file on the node.
   if (units.ok() || !std::holds_alternative<PluginConfig>(plan.spec.model)) return units;
-  return BlamedOnFile(v1::ErrorClass::KIND_CONFIGURATION, /*by_all=*/false, units.status());
+  return WithFileCause(v1::ErrorClass::KIND_CONFIGURATION, /*by_all=*/false, units.status());
 }
 
 // Memory for the buffers of collectives. On GPUs with peers it is registered with all their communicators, so
@@ -89,7 +89,7 @@ absl::StatusOr<Arena> MakeArena(const TrainerOptions& options, at::Device device
 
 // 0 if other ranks allocate in the same process, so that the total cannot be compared with the plan.
 int64_t PlannedPeak(const TrainerOptions& options) {
-  const bool own = options.plan->spec.device == DeviceKind::kCuda || options.alone;
+  const bool own = options.plan->spec.device == DeviceKind::kCuda || options.own_process;
   return own ? options.plan->memory.peak_bytes : 0;
 }
 
@@ -99,8 +99,8 @@ Lanes LanesOf(const TrainerOptions& options) {
   return MakeLanes(options.plan->spec.device, options.device_index, program);
 }
 
-StandingBytes StandingBytesOf(const ShardedParams& params, const Arena& arena) {
-  StandingBytes bytes;
+PersistentBytes StandingBytesOf(const ShardedParams& params, const Arena& arena) {
+  PersistentBytes bytes;
   const auto add = [](const at::Tensor& tensor, int64_t* sum) {
     if (tensor.defined()) *sum += static_cast<int64_t>(tensor.nbytes());
   };
@@ -153,7 +153,7 @@ v1::StepReport::Routing RoutingOf(const StepResult& result, int64_t tokens, int6
 void AddFp8(const StepResult& result, v1::StepReport* report) {
   static_assert(v1::Fp8Class_MAX == kFp8Classes);
   for (int c = 0; c < kFp8Classes; ++c) {
-    const double* const values = result.fp8.data() + static_cast<ptrdiff_t>(c) * kFp8Told / kFp8Classes;
+    const double* const values = result.fp8.data() + static_cast<ptrdiff_t>(c) * kFp8Statistics / kFp8Classes;
     if (values[0] == 0) continue;
     v1::StepReport::Fp8Stats* const numbers = report->add_fp8();
     numbers->set_kind(static_cast<v1::Fp8Class>(c + 1));
@@ -214,9 +214,9 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
   Trainer* const trainer = made->get();
   trainer->units_ = std::move(units);
   // Before the executor binds gradients to the arena: those count as part of it.
-  if (trainer->options_.on_course)
+  if (trainer->options_.on_timeline)
     trainer->timelines_.emplace(plan.program, plan.layout, StandingBytesOf(trainer->params_, trainer->arena_),
-                                /*whole_gradients=*/!plan.spec.shards_grads());
+                                /*full_gradients=*/!plan.spec.shards_grads());
   trainer->state_ = start;
   FSDPD_RETURN_IF_ERROR(trainer->MakeSaver(std::move(snapshot_memory)));
   if (plan.spec.offloaded_layers > 0) {
@@ -249,7 +249,7 @@ Trainer::Trainer(TrainerOptions options, RankData data, Arena arena, ShardedPara
       params_(std::move(params)),
       peak_([this] { return ReadMemoryCounters(spec().device, options_.device_index); },
             [this] { ResetPeakMemory(spec().device, options_.device_index); },
-            /*by_instruction=*/static_cast<bool>(options_.on_course)),
+            /*by_instruction=*/static_cast<bool>(options_.on_timeline)),
       spikes_(PlannedPeak(options_)) {}
 
 absl::Status Trainer::MakeSaver(std::unique_ptr<HostArenaFuture> memory) {
@@ -261,7 +261,7 @@ absl::Status Trainer::MakeSaver(std::unique_ptr<HostArenaFuture> memory) {
   saver.plan = options_.plan;
   saver.position = position;
   saver.store = options_.store;
-  saver.store_may_be_away = options_.store_may_be_away;
+  saver.store_may_be_unreachable = options_.store_may_be_unreachable;
   saver.label = options_.label;
   saver.directory = options_.directory;
   saver.stop = options_.stop;
@@ -374,7 +374,7 @@ absl::Status Trainer::ReportTimeline(const OpenStep& step, const v1::StepReport&
   v1::StepTimeline course = timelines_->Of(step.order.step, executor_->spans(), step.held);
   course.set_unix_nanos(report.unix_nanos());
   course.set_step_seconds(report.step_seconds());
-  return options_.on_course(course);
+  return options_.on_timeline(course);
 }
 
 absl::Status Trainer::Run(const OnStep& on_step) {
@@ -387,7 +387,7 @@ absl::Status Trainer::Run(const OnStep& on_step) {
   const std::string where = open_.empty() ? absl::StrFormat("after step %d", state_.step)
                                           : absl::StrFormat("at step %d", open_.front().order.step);
   if (options_.stop->load()) return absl::CancelledError(absl::StrCat("stopped ", where));
-  if (!asked_to_leave() || absl::IsCancelled(status)) return status;
+  if (!leave_requested() || absl::IsCancelled(status)) return status;
   return absl::CancelledError(absl::StrFormat("left %s: %s", where, status.message()));
 }
 
@@ -414,7 +414,7 @@ absl::Status Trainer::RunSteps(const OnStep& on_step) {
 // Leaves once the newest checkpoint includes the last step, or if there is no time for a newer one. A step
 // that only some ranks have submitted fails when the others leave.
 absl::Status Trainer::LeaveIfDue(int64_t next_step, const OnStep& on_step) {
-  if (!asked_to_leave()) return absl::OkStatus();
+  if (!leave_requested()) return absl::OkStatus();
   const int64_t done = next_step - 1;
   if (schedule_->newest() < done) return LeaveUnlessItFits(next_step);
   while (!open_.empty()) FSDPD_RETURN_IF_ERROR(Finish(on_step));
@@ -462,7 +462,7 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   order.step = step;
   order.learning_rate = LearningRate(spec().schedule, spec().optimizer.lr, spec().steps, step);
   order.saves = saves;
-  order.requests_save = saver_ != nullptr && (asked_to_leave() || schedule_->RequestsSave(now));
+  order.requests_save = saver_ != nullptr && (leave_requested() || schedule_->RequestsSave(now));
   schedule_->Submitted(step, saves, order.requests_save, now);
   open_.emplace_back().order = order;
   absl::StatusOr<StepBatches> batches = NextBatches(data_.training.get(), step);

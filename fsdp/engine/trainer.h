@@ -50,9 +50,9 @@
 #include "fsdp/memory/step_peak.h"
 #include "fsdp/model/user_model.h"
 #include "fsdp/telemetry/device_recorder.h"
-#include "fsdp/telemetry/step_course.h"
 #include "fsdp/telemetry/step_timeline.h"
 #include "fsdp/telemetry/step_traces.h"
+#include "fsdp/telemetry/timeline_report.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
@@ -72,7 +72,7 @@ struct TrainerOptions {
   const Restore* restore = nullptr;         // Used by Make only; null: fresh start.
   // For comparing files between ranks (rank_data.h) and for the protocol of saves (saver.h).
   Store* store = nullptr;
-  bool store_may_be_away = false;
+  bool store_may_be_unreachable = false;
   // If the spec saves: owner, directory and observer of checkpoints (Saver::Options).
   JobLabel label = {};
   DirectoryLock* directory = nullptr;
@@ -83,13 +83,13 @@ struct TrainerOptions {
   std::function<void(const absl::Status&)> on_failed = {};
   // Receives the timeline of the newest step, at most once per kTimelineInterval. If empty, the allocator's
   // peak statistics are not reset per instruction.
-  std::function<absl::Status(const v1::StepTimeline&)> on_course = {};
+  std::function<absl::Status(const v1::StepTimeline&)> on_timeline = {};
   Clock* clock = Clock::Real();  // For checkpoint.every_minutes, and data wait times.
   // For tests: CPU ranks submit a step before they read the previous result, as CUDA ranks do.
   bool run_ahead_on_cpu = false;
-  std::vector<SampleRange> passed_over = {};  // Samples to skip, as Merged() returns them.
+  std::vector<SampleRange> skipped_samples = {};  // Samples to skip, as Merged() returns them.
   // This rank is the only one in its process, so CPU memory can be compared with the plan.
-  bool alone = false;
+  bool own_process = false;
   // For tests: as in RankDataOptions.
   std::function<void(int64_t step)> before_read = {};
 };
@@ -144,7 +144,7 @@ class Trainer {
   absl::Status ReplayOpenSteps();
   std::string GrowExpertCapacity();  // Returns a warning.
   absl::Status Finish(const OnStep& on_step);
-  bool asked_to_leave() const { return options_.departure != nullptr && options_.departure->told(); }
+  bool leave_requested() const { return options_.departure != nullptr && options_.departure->requested(); }
   bool RunsAhead() const;
   bool EvaluatesAfter(int64_t step) const;
   absl::StatusOr<StepBatches> NextBatches(BatchReader* reader, int64_t number);
@@ -186,7 +186,7 @@ class Trainer {
   TrainingState state_;          // After the step reported last.
   std::optional<DataWarnings> warnings_;  // Set by Run.
   SpikeDetector spikes_;
-  std::optional<StepCourses> timelines_;                  // Set if on_course is.
+  std::optional<TimelineReport> timelines_;               // Set if on_timeline is.
   absl::Time timeline_submitted_ = absl::InfinitePast();  // When the last reported step was submitted.
   bool records_memory_ = false;
   std::shared_ptr<const std::vector<std::string>> names_;  // Instructions; set with the first snapshot.

@@ -227,7 +227,7 @@ TEST(Evaluation, MatchesTrainingLossOnTheSameTokens) {
 struct Flight {
   Flight() : fd(*MakeFlightRecorder()), page(*FlightRecorder::Map(fd)) {}
   ~Flight() { close(fd); }
-  std::string Where() const { return *WhereLanesStand(fd); }
+  std::string Where() const { return *DescribeLanePositions(fd); }
 
   const int fd;
   const std::unique_ptr<FlightRecorder> page;

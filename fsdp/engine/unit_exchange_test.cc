@@ -29,7 +29,7 @@ class Centre : public Unit {
     context_ = context;
   }
 
-  UnitOutput Forward(int slot, const UnitInput& input, Keep /*keep*/) override {
+  UnitOutput Forward(int slot, const UnitInput& input, ActivationSaving /*keep*/) override {
     x_[slot] = input.hidden;
     return {Centred(input.hidden * w_), at::Tensor()};
   }

@@ -46,7 +46,7 @@ __global__ void Offsets(PlaceRowsArgs args, int64_t blocks) {
     }
     if (args.step > 1) rows = max(args.step, (rows + args.step - 1) / args.step * args.step);
     if (args.each > 0) {
-      if (rows > args.each) atomicAdd(args.lacking, static_cast<float>(rows - args.each));
+      if (rows > args.each) atomicAdd(args.overflow, static_cast<float>(rows - args.each));
       rows = static_cast<int32_t>(args.each);
     }
   }
@@ -58,9 +58,9 @@ __global__ void Offsets(PlaceRowsArgs args, int64_t blocks) {
     sums[e] += before;
     __syncthreads();
   }
-  const auto room = static_cast<int32_t>(args.rows);
-  if (e < args.experts) args.ends[e] = min(sums[e], room);
-  if (e == args.experts - 1 && sums[e] > room) *args.lacking += static_cast<float>(sums[e] - room);
+  const auto capacity = static_cast<int32_t>(args.rows);
+  if (e < args.experts) args.ends[e] = min(sums[e], capacity);
+  if (e == args.experts - 1 && sums[e] > capacity) *args.overflow += static_cast<float>(sums[e] - capacity);
 }
 
 // One warp per block, 32 choices at a time, in order: a choice's row follows those of lower lanes with the
@@ -79,8 +79,8 @@ __global__ void Place(PlaceRowsArgs args) {
     const unsigned same = __match_any_sync(kAllLanes, expert);
     const int before = __popc(same & ((1u << threadIdx.x) - 1));
     const int32_t row = expert >= 0 ? next[expert] + before : -1;
-    const int64_t room = args.each > 0 ? (expert + 1) * args.each : args.rows;
-    const bool has_room = row >= 0 && row < room;
+    const int64_t capacity = args.each > 0 ? (expert + 1) * args.each : args.rows;
+    const bool has_room = row >= 0 && row < capacity;
     __syncwarp();
     if (i < end) args.of_choice[i] = has_room ? row : -1;
     if (has_room) args.order[row] = static_cast<int32_t>(i);

@@ -33,7 +33,7 @@ struct PlaceRowsArgs {
   int32_t* of_choice;     // [choices]: the row of each choice; -1: no row here.
   int32_t* ends;          // [experts]: where the rows of each expert end, padding included.
   int32_t* counts;        // [PlaceRowsBlocks(choices) x experts]: scratch.
-  float* lacking;         // Incremented by the number of rows over capacity. Null: capacity suffices.
+  float* overflow;        // Incremented by the number of rows over capacity. Null: capacity suffices.
   int64_t choices;
   int64_t rows;  // Full capacity is `choices`, plus experts x step if step is above 1.
   int first;     // Only experts [first, first + experts) have rows here.

@@ -18,7 +18,7 @@ __global__ void Fill(FillNormalsArgs args) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.elements;
        i += stride) {
-    const int64_t element = WholeElement(args.slice, args.begin + i);
+    const int64_t element = FullElement(args.slice, args.begin + i);
     const float value = NumberAt(args.numbers, static_cast<uint64_t>(element));
     if constexpr (kSplitFp32) {
       const HalfBits halves = SplitBits(__float_as_uint(value));

@@ -16,14 +16,14 @@ namespace fsdpd::kernels {
 // A tensor-parallel shard of a parameter. The whole parameter is a sequence of groups of `parts` consecutive
 // stretches; the shard is stretch number `part` of each group. Example: columns 4 to 7 of a matrix with 12
 // columns are stretch 4, parts 3, part 1.
-struct ParamSlice {
+struct TensorShard {
   int64_t stretch;
   int64_t parts;  // 1: not sharded.
   int64_t part;
 };
 
 // Maps element i of the shard to its index in the whole parameter.
-FSDPD_HOST_DEVICE inline int64_t WholeElement(const ParamSlice& slice, int64_t i) {
+FSDPD_HOST_DEVICE inline int64_t FullElement(const TensorShard& slice, int64_t i) {
   if (slice.parts == 1) return i;
   const int64_t row = i / slice.stretch;
   return (row * slice.parts + slice.part) * slice.stretch + (i - row * slice.stretch);
@@ -31,7 +31,7 @@ FSDPD_HOST_DEVICE inline int64_t WholeElement(const ParamSlice& slice, int64_t i
 
 struct FillNormalsArgs {
   NormalNumbers numbers;
-  ParamSlice slice;
+  TensorShard slice;
   int64_t begin;  // First element, counted in the shard.
   int64_t elements;
   float* values;   // [elements]; null for split fp32.

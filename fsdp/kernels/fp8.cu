@@ -148,14 +148,14 @@ __global__ void ColumnMax(Fp8ColumnsArgs args) {
 constexpr int kTileRows = 128;
 constexpr int kTileColumns = 64;
 constexpr int kTileWords = kTileRows / 4;
-constexpr int kTurnWarps = 8;
+constexpr int kTransposeWarps = 8;
 
 // Groups of kFp8Step rows in a tile; each group has the scales of one expert.
 constexpr int kTileSteps = kTileRows / kFp8Step;
-static_assert(kTileSteps == kTurnWarps);
+static_assert(kTileSteps == kTransposeWarps);
 
 template <int N, bool kExperts, bool kPlaced>
-__global__ void __launch_bounds__(kTurnWarps * 32) Turn(Fp8ColumnsArgs args) {
+__global__ void __launch_bounds__(kTransposeWarps * 32) Transpose(Fp8ColumnsArgs args) {
   __shared__ unsigned words[kTileColumns][kTileWords + 1];
   __shared__ float factors[kExperts ? kTileSteps : 1][kTileColumns];
   __shared__ int places[kPlaced ? kTileRows : 1];
@@ -226,8 +226,8 @@ __global__ void __launch_bounds__(kTurnWarps * 32) Turn(Fp8ColumnsArgs args) {
 constexpr int kSide = 128;
 constexpr int kSideWords = kSide / 4;
 constexpr int kSideTwos = kSideWords / 2;
-constexpr int kTurnThreads = 256;
-constexpr int kTurnBlocks = 6;  // Per multiprocessor.
+constexpr int kTransposeThreads = 256;
+constexpr int kTransposeBlocks = 6;  // Per multiprocessor.
 
 // 8 FP8 elements.
 struct alignas(8) TwoWords {
@@ -250,18 +250,18 @@ __device__ Words TurnedWords(const Words& rows) {
 
 __device__ inline int PlaceOfWord(int word, int column) { return word ^ (column / 8 * 2); }
 
-__global__ void __launch_bounds__(kTurnThreads, kTurnBlocks) TurnBytes(Fp8TurnArgs args) {
+__global__ void __launch_bounds__(kTransposeThreads, kTransposeBlocks) TransposeBytes(Fp8TransposeArgs args) {
   __shared__ alignas(8) unsigned words[kSide][kSideWords];
   const int64_t first_row = blockIdx.x * static_cast<int64_t>(kSide);
   const int64_t first_column = blockIdx.y * static_cast<int64_t>(kSide);
   const int64_t matrix = blockIdx.z, row_twos = args.width / 8, to_twos = args.stride / 8;
   const auto* const from = static_cast<const TwoWords*>(args.from) + matrix * args.rows * row_twos;
   auto* const to = static_cast<TwoWords*>(args.to) + matrix * args.width * to_twos;
-  constexpr int kReads = kSideTwos * kSideWords / kTurnThreads;
+  constexpr int kReads = kSideTwos * kSideWords / kTransposeThreads;
   TwoWords read[kReads][4];
 #pragma unroll
   for (int i = 0; i < kReads; ++i) {
-    const int item = threadIdx.x + i * kTurnThreads, two = item % kSideTwos, word = item / kSideTwos;
+    const int item = threadIdx.x + i * kTransposeThreads, two = item % kSideTwos, word = item / kSideTwos;
     if (first_column + two * 8 >= args.width || first_row + word * 4 >= args.rows) continue;
 #pragma unroll
     for (int r = 0; r < 4; ++r)
@@ -269,26 +269,26 @@ __global__ void __launch_bounds__(kTurnThreads, kTurnBlocks) TurnBytes(Fp8TurnAr
   }
 #pragma unroll
   for (int i = 0; i < kReads; ++i) {
-    const int item = threadIdx.x + i * kTurnThreads, two = item % kSideTwos, word = item / kSideTwos;
+    const int item = threadIdx.x + i * kTransposeThreads, two = item % kSideTwos, word = item / kSideTwos;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const Words turned =
+      const Words transposed =
           TurnedWords({{read[i][0].at[half], read[i][1].at[half], read[i][2].at[half], read[i][3].at[half]}});
       const int column = two * 8 + half * 4;
 #pragma unroll
-      for (int k = 0; k < 4; ++k) words[column + k][PlaceOfWord(word, column)] = turned.at[k];
+      for (int k = 0; k < 4; ++k) words[column + k][PlaceOfWord(word, column)] = transposed.at[k];
     }
   }
   __syncthreads();
 #pragma unroll
-  for (int item = threadIdx.x; item < kSide * kSideTwos; item += kTurnThreads) {
+  for (int item = threadIdx.x; item < kSide * kSideTwos; item += kTransposeThreads) {
     const int two = item % kSideTwos, column = item / kSideTwos;
     if (first_column + column >= args.width || first_row + two * 8 >= args.rows) continue;
     to[(first_column + column) * to_twos + first_row / 8 + two] =
         *reinterpret_cast<const TwoWords*>(&words[column][PlaceOfWord(two * 2, column)]);
   }
   if (blockIdx.x > 0) return;
-  for (int c = threadIdx.x; c < kSide && first_column + c < args.width; c += kTurnThreads)
+  for (int c = threadIdx.x; c < kSide && first_column + c < args.width; c += kTransposeThreads)
     args.ones[matrix * args.width + first_column + c] = 1;
 }
 
@@ -303,11 +303,11 @@ void LaunchColumns(const Fp8ColumnsArgs& args, Stream stream) {
   const dim3 tiles(BlocksOf(args.padded, kTileRows), BlocksOf(args.width, kTileColumns));
   const bool experts = args.ends != nullptr, placed = args.places != nullptr;
   const auto of_experts = placed ? ExpertColumnMax<N, true> : ExpertColumnMax<N, false>;
-  const auto turn_experts = placed ? Turn<N, true, true> : Turn<N, true, false>;
+  const auto turn_experts = placed ? Transpose<N, true, true> : Transpose<N, true, false>;
   const auto largest = experts ? of_experts : ColumnMax<N>;
-  const auto turn = experts ? turn_experts : Turn<N, false, false>;
+  const auto transpose = experts ? turn_experts : Transpose<N, false, false>;
   if (!args.found) largest<<<blocks, kWarps * 32, 0, stream>>>(args);
-  turn<<<tiles, kTurnWarps * 32, 0, stream>>>(args);
+  transpose<<<tiles, kTransposeWarps * 32, 0, stream>>>(args);
 }
 
 }  // namespace
@@ -339,11 +339,11 @@ void Fp8Weights(const Fp8WeightsArgs& args, Stream stream) {
   CheckLaunch("fp8 weights");
 }
 
-void Fp8Turn(const Fp8TurnArgs& args, Stream stream) {
+void Fp8Transpose(const Fp8TransposeArgs& args, Stream stream) {
   if (args.rows == 0 || args.width == 0 || args.matrices == 0) return;
   const dim3 tiles(BlocksOf(args.rows, kSide), BlocksOf(args.width, kSide),
                    static_cast<unsigned>(args.matrices));
-  TurnBytes<<<tiles, kTurnThreads, 0, stream>>>(args);
+  TransposeBytes<<<tiles, kTransposeThreads, 0, stream>>>(args);
   CheckLaunch("fp8 turn");
 }
 

@@ -148,9 +148,9 @@ __device__ inline unsigned BlockMax(unsigned x) {
 
 // FP8 statistics of a thread's part of a row. Values up to half of the least nonzero FP8 number are flushed
 // to zero (ties go to even).
-class SeenRow {
+class RowStatistics {
  public:
-  explicit __device__ SeenRow(float factor) : factor_(factor) {}
+  explicit __device__ RowStatistics(float factor) : factor_(factor) {}
 
   __device__ void Add(const Pairs& pairs) {
     for (int k = 0; k < 2 * kPairs; ++k) AddNumber(At(pairs, k));
@@ -158,7 +158,7 @@ class SeenRow {
   __device__ void Add(const One& one) { AddNumber(At(one, 0)); }
 
   // Called by whole warps.
-  __device__ void AddTo(Fp8Seen* seen) const {
+  __device__ void AddTo(Fp8Statistics* seen) const {
     const unsigned numbers = __reduce_add_sync(0xffffffffu, numbers_),
                    flushed = __reduce_add_sync(0xffffffffu, flushed_);
     if (threadIdx.x % 32 == 0) {
@@ -181,7 +181,7 @@ class SeenRow {
 // Merges a row's scale into the range of all scales. Most rows change neither bound, so they need no atomic.
 // Called by one thread, and last: reading the bounds before the row costs registers, and 20% of SwiGLU's
 // time.
-__device__ inline void AddScale(Fp8Seen* seen, unsigned largest_number, float scale) {
+__device__ inline void AddScale(Fp8Statistics* seen, unsigned largest_number, float scale) {
   if (largest_number == 0) return;  // A zero row has no scale.
   const unsigned long long bits = __float_as_uint(scale);
   if (bits < __ldcg(&seen->least_scale)) atomicMin(&seen->least_scale, bits);
@@ -194,7 +194,7 @@ constexpr int kFp8Saved = 4;
 // Quantizes a block's row, whose packs source(i) loads or computes: Pairs, or one number each.
 template <typename Scaling = FullScale, typename Source>
 __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to, float* scale,
-                         Fp8Seen* seen) {
+                         Fp8Statistics* seen) {
   decltype(source(0)) saved[kFp8Saved];
   unsigned largest = 0;
 #pragma unroll
@@ -220,7 +220,7 @@ __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to,
   if (threadIdx.x == 0) AddScale(seen, largest, Scaling::Scale(largest));
   if (blockIdx.x % kFp8Watched != 0) return;
   // Reads the row again, so that statistics cost no registers.
-  SeenRow row(factor);
+  RowStatistics row(factor);
   for (int64_t i = threadIdx.x; i < packs; i += blockDim.x) row.Add(source(i));
   row.AddTo(seen);
 }

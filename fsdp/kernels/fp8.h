@@ -11,7 +11,7 @@
 // Weights are quantized once for all products that read them, with power-of-two scales: the smallest one with
 // which no element of the row exceeds 448. Multiplying a gradient by a power of two is exact, so the backward
 // product folds the scales of the weight's rows, which it sums over, into its other operand (`by_column`),
-// and the quantized weight only needs to be transposed (Fp8Turn).
+// and the quantized weight only needs to be transposed (Fp8Transpose).
 //
 // Rows of experts (expert_rows.h) are quantized by one launch; only the device knows how many rows each
 // expert has (`ends`). Columns are then columns of one expert's rows, each with its own scale. Rows that are
@@ -33,7 +33,7 @@ namespace fsdpd::kernels {
 // FP8 statistics, accumulated by kernels that get a pointer to them. Scales are fp32 bit patterns, which sort
 // like the positive numbers they encode, and cover all rows. The element counts (nonzero elements, and those
 // that are flushed to zero) sample one row in kFp8Watched.
-struct Fp8Seen {
+struct Fp8Statistics {
   unsigned long long numbers;
   unsigned long long flushed;
   unsigned long long least_scale;
@@ -55,7 +55,7 @@ struct Fp8RowsArgs {
   int experts = 0;
   const int32_t* places = nullptr;  // [rows]; only with ends and by_column.
   int divisor = 1;
-  Fp8Seen* seen = nullptr;
+  Fp8Statistics* seen = nullptr;
 };
 void Fp8Rows(const Fp8RowsArgs& args, Stream stream);
 
@@ -67,11 +67,11 @@ struct Fp8WeightsArgs {
   int64_t width;
   void* to;       // [rows x width]
   float* scales;  // [rows]
-  Fp8Seen* seen = nullptr;
+  Fp8Statistics* seen = nullptr;
 };
 void Fp8Weights(const Fp8WeightsArgs& args, Stream stream);
 
-struct Fp8TurnArgs {
+struct Fp8TransposeArgs {
   const void*
       from;  // [matrices x rows x width] FP8, contiguous; sizes, strides and addresses are multiples of 8.
   int64_t rows;
@@ -81,7 +81,7 @@ struct Fp8TurnArgs {
   int64_t stride;
   int64_t matrices = 1;
 };
-void Fp8Turn(const Fp8TurnArgs& args, Stream stream);
+void Fp8Transpose(const Fp8TransposeArgs& args, Stream stream);
 
 struct Fp8ColumnsArgs {
   const void* from;  // Like Fp8RowsArgs::from.

@@ -29,7 +29,7 @@ namespace fsdpd::kernels {
 struct MomentFormat {
   int32_t least_exponent;  // Normal numbers; below it, numbers are spaced as at this exponent (subnormals).
   uint32_t most;           // Code of the largest magnitude.
-  bool keeps_from_zero;
+  bool never_zero;
 };
 
 FSDPD_HOST_DEVICE constexpr MomentFormat MomentFormatOf(int moment) {
@@ -91,7 +91,7 @@ FSDPD_HOST_DEVICE inline float MomentUnit(MomentFormat format) {
 FSDPD_HOST_DEVICE inline float MomentInUnits(uint32_t word, MomentFormat format) {
   constexpr int kShift = 24 - kMomentDrops;
   const uint32_t magnitude = format.most << kMomentDrops;
-  if (format.keeps_from_zero) return FloatOf(word >> kShift & magnitude);
+  if (format.never_zero) return FloatOf(word >> kShift & magnitude);
   return FloatOf(static_cast<uint32_t>(static_cast<int32_t>(word) >> kShift) & (magnitude | 1u << 31));
 }
 
@@ -105,7 +105,7 @@ FSDPD_HOST_DEVICE inline uint8_t NarrowMoment(float x, uint32_t dither, MomentFo
   const float scaled = fabsf(x) * PowerOfTwo(kLeastFp32Exponent - format.least_exponent);
   uint32_t code = (FloatBits(scaled) + dither) >> kMomentDrops;
   code = code < format.most ? code : format.most;
-  if (!format.keeps_from_zero) return static_cast<uint8_t>(code | (FloatBits(x) >> 24 & kMomentSign));
+  if (!format.never_zero) return static_cast<uint8_t>(code | (FloatBits(x) >> 24 & kMomentSign));
   const uint32_t least = (FloatBits(x) << 1) != 0 ? 1 : 0;
   return static_cast<uint8_t>(code > least ? code : least);
 }

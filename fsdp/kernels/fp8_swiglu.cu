@@ -137,7 +137,7 @@ __device__ void LoadFactors(const Fp8SwigluBackwardArgs& args, int64_t first_row
     const unsigned of_column = largest.of_columns[part * args.width + column];
     tile->of_columns[part][c] = FactorOf(of_column);
     float* const scales =
-        part == 2 ? args.turned_product_scales : args.turned_grad_scales + part * args.width;
+        part == 2 ? args.transposed_product_scales : args.transposed_grad_scales + part * args.width;
     if (first_row == 0) scales[column] = ScaleOf(of_column);
   }
   for (int r = threadIdx.x; r < kTileRows && first_row + r < args.rows; r += blockDim.x) {
@@ -159,8 +159,8 @@ __device__ void PutWords(const Pairs& first, const Pairs& second, const Pairs& t
   }
 }
 
-__device__ void StoreTurned(const Tile& tile, int part, int64_t first_row, int64_t first_column,
-                            const Fp8SwigluBackwardArgs& args, void* to) {
+__device__ void StoreTransposed(const Tile& tile, int part, int64_t first_row, int64_t first_column,
+                                const Fp8SwigluBackwardArgs& args, void* to) {
   const int64_t row_words = args.padded / 4, first_word = first_row / 4;
   for (int item = threadIdx.x; item < kTileColumns * kTileWords; item += blockDim.x) {
     const int column = item / kTileWords, word = item % kTileWords;
@@ -202,10 +202,10 @@ __global__ void __launch_bounds__(kTileThreads, 3) Round(Fp8SwigluBackwardArgs a
     PutWords(made[0].product, made[1].product, made[2].product, made[3].product, 2, &tile);
   }
   __syncthreads();
-  char* const turned_grads = static_cast<char*>(args.turned_grads);
-  StoreTurned(tile, 0, first_row, first_column, args, turned_grads);
-  StoreTurned(tile, 1, first_row, first_column, args, turned_grads + args.width * args.padded);
-  StoreTurned(tile, 2, first_row, first_column, args, args.turned_product);
+  char* const transposed_grads = static_cast<char*>(args.transposed_grads);
+  StoreTransposed(tile, 0, first_row, first_column, args, transposed_grads);
+  StoreTransposed(tile, 1, first_row, first_column, args, transposed_grads + args.width * args.padded);
+  StoreTransposed(tile, 2, first_row, first_column, args, args.transposed_product);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct Fp8SwigluArgs {
   int64_t width;
   void* product;  // [rows x width]
   float* scales;  // [rows]
-  Fp8Seen* seen = nullptr;
+  Fp8Statistics* seen = nullptr;
 };
 void Fp8SwigluForward(const Fp8SwigluArgs& args, Stream stream);
 
@@ -33,13 +33,13 @@ struct Fp8SwigluBackwardArgs {
   int64_t width;
   int64_t padded;  // Columns of the transposed outputs, a multiple of 4; padding as in Fp8Columns.
   // The gradients of gate and up, by row and transposed; and the recomputed product, transposed.
-  void* grads;                   // [rows x 2 width]
-  float* grad_scales;            // [rows]
-  void* turned_grads;            // [2 width x padded]
-  float* turned_grad_scales;     // [2 width]
-  void* turned_product;          // [width x padded]
-  float* turned_product_scales;  // [width]
-  uint32_t* largest;             // [rows + 3 width]: scratch for maxima.
+  void* grads;                       // [rows x 2 width]
+  float* grad_scales;                // [rows]
+  void* transposed_grads;            // [2 width x padded]
+  float* transposed_grad_scales;     // [2 width]
+  void* transposed_product;          // [width x padded]
+  float* transposed_product_scales;  // [width]
+  uint32_t* largest;                 // [rows + 3 width]: scratch for maxima.
 };
 void Fp8SwigluBackward(const Fp8SwigluBackwardArgs& args, Stream stream);
 

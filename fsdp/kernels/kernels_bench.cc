@@ -198,16 +198,16 @@ void BenchNormedHeads(Bench* bench) {
   const HeadAngles angles = {cos.data_ptr<float>(), sin.data_ptr<float>(), nullptr, kTokens, kTokens, kHalf,
                              DType::kBf16};
   const at::Tensor q = qkv.narrow(1, 0, kHeads), k = qkv.narrow(1, kHeads, kKvHeads);
-  const at::Tensor turned_q = at::empty({kTokens, kHeads, kHead}, kBf16),
-                   turned_k = at::empty({kTokens, kKvHeads, kHead}, kBf16);
+  const at::Tensor transposed_q = at::empty({kTokens, kHeads, kHead}, kBf16),
+                   transposed_k = at::empty({kTokens, kKvHeads, kHead}, kBf16);
   const at::Tensor q_rstd = at::zeros({kTokens, kHeads, 1}, kFp32),
                    k_rstd = at::zeros({kTokens, kKvHeads, 1}, kFp32);
   const auto rows = [](const at::Tensor& from, const at::Tensor& to) {
     return HeadRows{from.data_ptr(), from.stride(0), to.data_ptr(), to.stride(0),
                     static_cast<int>(to.size(1))};
   };
-  const NormedHeadsArgs args = {{rows(q, turned_q), weight.data_ptr(), q_rstd.data_ptr<float>()},
-                                {rows(k, turned_k), weight.data_ptr(), k_rstd.data_ptr<float>()},
+  const NormedHeadsArgs args = {{rows(q, transposed_q), weight.data_ptr(), q_rstd.data_ptr<float>()},
+                                {rows(k, transposed_k), weight.data_ptr(), k_rstd.data_ptr<float>()},
                                 angles,
                                 1e-5};
   const auto forward = [&] { NormedHeadsForward(args, CurrentStream()); };
@@ -215,8 +215,9 @@ void BenchNormedHeads(Bench* bench) {
   const at::Tensor rstd = Wide(q).square().mean(-1, true).add(1e-5).rsqrt(), unit = Wide(q) * rstd;
   const at::Tensor normed = unit * Wide(weight);
   const at::Tensor want = normed.narrow(2, 0, kHalf) * cos - normed.narrow(2, kHalf, kHalf) * sin;
-  const auto bytes = static_cast<double>(turned_q.nbytes() + turned_k.nbytes());
-  bench->Measure("normed heads forward", 2 * bytes, Difference(turned_q.narrow(2, 0, kHalf), want), forward);
+  const auto bytes = static_cast<double>(transposed_q.nbytes() + transposed_k.nbytes());
+  bench->Measure("normed heads forward", 2 * bytes, Difference(transposed_q.narrow(2, 0, kHalf), want),
+                 forward);
 
   const at::Tensor into_q = into.narrow(1, 0, kHeads), into_k = into.narrow(1, kHeads, kKvHeads);
   const at::Tensor of_q = at::zeros({kHead}, kFp32), of_k = at::zeros({kHead}, kFp32),
@@ -230,12 +231,12 @@ void BenchNormedHeads(Bench* bench) {
                            parts[number].data_ptr<float>(),
                            weight_grad.data_ptr()};
   };
-  const NormedHeadsBackwardArgs back = {grad(turned_q, into_q, q, q_rstd, 0, of_q),
-                                        grad(turned_k, into_k, k, k_rstd, 1, of_k), angles, DType::kFp32,
+  const NormedHeadsBackwardArgs back = {grad(transposed_q, into_q, q, q_rstd, 0, of_q),
+                                        grad(transposed_k, into_k, k, k_rstd, 1, of_k), angles, DType::kFp32,
                                         /*accumulate=*/false};
   const auto backward = [&] { NormedHeadsBackward(back, CurrentStream()); };
   backward();
-  const at::Tensor f = Wide(turned_q).narrow(2, 0, kHalf), s = Wide(turned_q).narrow(2, kHalf, kHalf);
+  const at::Tensor f = Wide(transposed_q).narrow(2, 0, kHalf), s = Wide(transposed_q).narrow(2, kHalf, kHalf);
   const at::Tensor of_normed = at::cat({f * cos + s * sin, s * cos - f * sin}, 2),
                    of = of_normed * Wide(weight);
   const at::Tensor want_q = (of - unit * (of * unit).mean(-1, true)) * rstd;
@@ -493,7 +494,7 @@ Fp8Matrix BenchFp8Rows(Bench* bench, const std::string& name, const at::Tensor& 
   bench->Measure("fp8 rows of " + name, bytes, Difference(to.Exact(), RoundedAsExact(x)), run);
   const at::Tensor seen = at::tensor({int64_t{0}, int64_t{0}, int64_t{0x7f800000}, int64_t{0}}).cuda();
   Fp8RowsArgs watched = args;
-  watched.seen = static_cast<Fp8Seen*>(seen.data_ptr());
+  watched.seen = static_cast<Fp8Statistics*>(seen.data_ptr());
   const auto run_watched = [&] { Fp8Rows(watched, CurrentStream()); };
   run_watched();
   bench->Measure("fp8 rows of " + name + ", with telemetry", bytes, Difference(to.Exact(), RoundedAsExact(x)),
@@ -524,13 +525,18 @@ void BenchFp8Columns(Bench* bench, const std::string& name, const at::Tensor& x)
 Fp8Matrix BenchFp8Weights(Bench* bench, const at::Tensor& x) {
   const int64_t rows = x.size(0), width = x.size(1);
   Fp8Matrix to = {at::empty({rows, width}, kFp32.dtype(at::kFloat8_e4m3fn)), at::empty({rows}, kFp32)},
-            turned = {at::empty({width, rows}, kFp32.dtype(at::kFloat8_e4m3fn)), at::empty({width}, kFp32)};
+            transposed = {at::empty({width, rows}, kFp32.dtype(at::kFloat8_e4m3fn)),
+                          at::empty({width}, kFp32)};
   const Fp8WeightsArgs args = {x.data_ptr(), DType::kBf16,         rows,
                                width,        to.values.data_ptr(), to.scales.data_ptr<float>()};
-  const Fp8TurnArgs turn = {
-      to.values.data_ptr(), rows, width, turned.values.data_ptr(), turned.scales.data_ptr<float>(), rows};
+  const Fp8TransposeArgs turn = {to.values.data_ptr(),
+                                 rows,
+                                 width,
+                                 transposed.values.data_ptr(),
+                                 transposed.scales.data_ptr<float>(),
+                                 rows};
   const auto run = [&] { Fp8Weights(args, CurrentStream()); };
-  const auto run_turn = [&] { Fp8Turn(turn, CurrentStream()); };
+  const auto run_turn = [&] { Fp8Transpose(turn, CurrentStream()); };
   run();
   run_turn();
   const at::Tensor scales = (Wide(x).abs().amax({1}, /*keepdim=*/true) / 448).log2().ceil().exp2();
@@ -538,7 +544,7 @@ Fp8Matrix BenchFp8Weights(Bench* bench, const at::Tensor& x) {
   const auto bytes = static_cast<double>(x.nbytes() + to.values.nbytes());
   bench->Measure("fp8 weights", bytes, Difference(to.Exact(), want), run);
   bench->Measure("fp8 weights turned", 2 * static_cast<double>(to.values.nbytes()),
-                 Difference(turned.Exact(), Wide(to.values).t()), run_turn);
+                 Difference(transposed.Exact(), Wide(to.values).t()), run_turn);
   return to;
 }
 
@@ -579,8 +585,8 @@ void BenchFp8Swiglu(Bench* bench) {
     return Fp8Matrix{at::empty({of, wide}, kFp32.dtype(at::kFloat8_e4m3fn)), at::empty({of}, kFp32)};
   };
   const at::Tensor gate_up = at::randn({rows, 2 * width}, kBf16), grad = at::randn({rows, width}, kBf16);
-  const Fp8Matrix product = fp8(rows, width), grads = fp8(rows, 2 * width), turned = fp8(2 * width, rows),
-                  turned_product = fp8(width, rows);
+  const Fp8Matrix product = fp8(rows, width), grads = fp8(rows, 2 * width), transposed = fp8(2 * width, rows),
+                  transposed_product = fp8(width, rows);
   const at::Tensor largest = at::empty({rows + 3 * width}, kFp32.dtype(at::kInt));
   const Fp8SwigluArgs args = {gate_up.data_ptr(), rows, width, product.values.data_ptr(),
                               product.scales.data_ptr<float>()};
@@ -593,10 +599,10 @@ void BenchFp8Swiglu(Bench* bench) {
                                       rows,
                                       grads.values.data_ptr(),
                                       grads.scales.data_ptr<float>(),
-                                      turned.values.data_ptr(),
-                                      turned.scales.data_ptr<float>(),
-                                      turned_product.values.data_ptr(),
-                                      turned_product.scales.data_ptr<float>(),
+                                      transposed.values.data_ptr(),
+                                      transposed.scales.data_ptr<float>(),
+                                      transposed_product.values.data_ptr(),
+                                      transposed_product.scales.data_ptr<float>(),
                                       reinterpret_cast<uint32_t*>(largest.data_ptr<int32_t>())};
   const auto forward = [&] { Fp8SwigluForward(args, CurrentStream()); };
   const auto backward = [&] { Fp8SwigluBackward(back, CurrentStream()); };
@@ -607,9 +613,10 @@ void BenchFp8Swiglu(Bench* bench) {
   const double off = Difference(product.Exact(), RoundedAsExact(plain_product));
   plain_product.copy_(grad);
   SwigluBackward(plain_product.data_ptr(), plain.data_ptr(), rows, width, DType::kBf16, CurrentStream());
-  const double off_back = std::max({Difference(grads.Exact() * 4, RoundedAsExact(plain)),
-                                    Difference(turned.Exact(), RoundedAsExact(plain.t())),
-                                    Difference(turned_product.Exact(), RoundedAsExact(plain_product.t()))});
+  const double off_back =
+      std::max({Difference(grads.Exact() * 4, RoundedAsExact(plain)),
+                Difference(transposed.Exact(), RoundedAsExact(plain.t())),
+                Difference(transposed_product.Exact(), RoundedAsExact(plain_product.t()))});
   const double numbers = static_cast<double>(rows) * static_cast<double>(width);
   bench->Measure("fp8 swiglu forward", 5 * numbers, off, forward);
   bench->Measure("fp8 swiglu backward", 17 * numbers, off_back, backward);

@@ -40,7 +40,7 @@ void AdamWUpdate(const AdamWArgs&, Stream) { FSDPD_CHECK(false); }
 bool AddProduct(const AddProductArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8Rows(const Fp8RowsArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8Weights(const Fp8WeightsArgs&, Stream) { FSDPD_CHECK(false); }
-void Fp8Turn(const Fp8TurnArgs&, Stream) { FSDPD_CHECK(false); }
+void Fp8Transpose(const Fp8TransposeArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8Columns(const Fp8ColumnsArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8SwigluForward(const Fp8SwigluArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8SwigluBackward(const Fp8SwigluBackwardArgs&, Stream) { FSDPD_CHECK(false); }

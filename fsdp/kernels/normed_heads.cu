@@ -37,7 +37,7 @@ struct Turn {
 };
 
 template <int N>
-__device__ Turn<N> LoadTurn(const HeadAngles& angles, int64_t token, int pack) {
+__device__ Turn<N> LoadTransposed(const HeadAngles& angles, int64_t token, int pack) {
   const int64_t position = angles.positions != nullptr ? angles.positions[token] : token % angles.sequence;
   Turn<N> turn;
   for (int n = 0; n < N; n += 4) {
@@ -59,7 +59,7 @@ __global__ void Forward(NormedHeadsArgs args) {
   const int heads = args.q.rows.heads + args.k.rows.heads, stride = static_cast<int>(blockDim.x) / kLanes;
   const int64_t token = blockIdx.x;
   Turn<N> turn;
-  if (pack < packs) turn = LoadTurn<N>(args.angles, token, pack);
+  if (pack < packs) turn = LoadTransposed<N>(args.angles, token, pack);
   const int first = static_cast<int>(threadIdx.x) / 32 * 32 /
                     kLanes;  // Per warp, so that all of its lanes loop equally often.
   for (int begin = first; begin < heads; begin += stride) {
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) Backward(NormedHeadsBackw
     if (item + stride < items && pack < packs) next = LoadPart<T>(of, half, item + stride, pack, packs);
     float a[N], b[N], radial = 0;  // The gradient of the norm's output.
     if (has) {
-      const Turn<N> turn = LoadTurn<N>(args.angles, item / of.grad.heads, pack);
+      const Turn<N> turn = LoadTransposed<N>(args.angles, item / of.grad.heads, pack);
       for (int n = 0; n < N; ++n) {
         const float f = Wide(part.grad.first.at[n]), s = Wide(part.grad.second.at[n]);
         const float unit_f = Wide(part.x.first.at[n]) * part.rstd,

@@ -89,7 +89,7 @@ __global__ void Fp8Forward(RmsNormArgs args) {
   if (args.seen == nullptr) return;
   if (threadIdx.x == 0) AddScale(args.seen, largest, ScaleOf(largest));
   if (blockIdx.x % kFp8Watched != 0) return;
-  SeenRow row(factor);
+  RowStatistics row(factor);
   for (int k = 0; k < K && threadIdx.x + k * kForwardThreads < packs; ++k) row.Add(PairsOf(y[k]));
   row.AddTo(args.seen);
 }

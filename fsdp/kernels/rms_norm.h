@@ -41,8 +41,8 @@ struct RmsNormArgs {
   int64_t width;
   double epsilon;
   DType type;
-  float* scales = nullptr;  // [rows]. If set: y is then quantized to FP8 with a scale per row.
-  Fp8Seen* seen = nullptr;  // FP8 statistics, see fp8.h; only with scales.
+  float* scales = nullptr;        // [rows]. If set: y is then quantized to FP8 with a scale per row.
+  Fp8Statistics* seen = nullptr;  // FP8 statistics, see fp8.h; only with scales.
 };
 
 // REQUIRES: TakesRmsNorm(), for the backward too. With scales: TakesFp8RmsNorm() and bf16.

@@ -19,10 +19,10 @@ __device__ void StoreBlockSum(float x, float* to) {
   *to = x;
 }
 
-// Each block sums kSquaredTogether elements.
+// Each block sums kSquaresPerPart elements.
 template <typename T, typename S, int N>
 __global__ void Sum(SumPartsArgs args) {
-  constexpr int64_t kPacks = kSquaredTogether / N;
+  constexpr int64_t kPacks = kSquaresPerPart / N;
   const T* const parts = static_cast<const T*>(args.parts);
   const T* const own = static_cast<const T*>(args.own);
   const S* const addend = static_cast<const S*>(args.addend);

@@ -13,9 +13,9 @@
 namespace fsdpd::kernels {
 
 // Number of sums whose squares make one partial sum.
-constexpr int64_t kSquaredTogether = 4096;
+constexpr int64_t kSquaresPerPart = 4096;
 
-constexpr int64_t SquaresOf(int64_t count) { return (count + kSquaredTogether - 1) / kSquaredTogether; }
+constexpr int64_t SquaresOf(int64_t count) { return (count + kSquaresPerPart - 1) / kSquaresPerPart; }
 
 struct SumPartsArgs {
   const void* parts;   // [ranks x count], contiguous.

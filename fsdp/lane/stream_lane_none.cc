@@ -1,8 +1,8 @@
-// MakeStreamLane, MakeStreamAside and RecordGraph in a binary built without --config=cuda.
+// MakeStreamLane, MakeCudaSideStream and RecordGraph in a binary built without --config=cuda.
 #include "base/check.h"
-#include "fsdp/lane/aside.h"
 #include "fsdp/lane/lane.h"
 #include "fsdp/lane/lane_graph.h"
+#include "fsdp/lane/side_stream.h"
 #include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
@@ -12,7 +12,7 @@ std::unique_ptr<Lane> MakeStreamLane(int device_index, bool high_priority) {
   return nullptr;
 }
 
-std::unique_ptr<Aside> MakeStreamAside(int device_index) {
+std::unique_ptr<SideStream> MakeCudaSideStream(int device_index) {
   FSDPD_CHECK(CudaAvailable());
   return nullptr;
 }

@@ -94,7 +94,8 @@ class ModelTest : public ::testing::TestWithParam<Case> {
     if (last) {
       units_[u]->ForwardBackward(0, input, at::full({}, 1.0), {bound.grads});
     } else {
-      units_[u]->Forward(0, input, Keep::kAll);  // The output is freed at the end of the statement.
+      units_[u]->Forward(0, input,
+                         ActivationSaving::kAll);  // The output is freed at the end of the statement.
       measured.kept = counter.Read().allocated_bytes - before;
       const at::Tensor grad = at::randn(sizes, type());
       input = {};
@@ -114,7 +115,7 @@ class ModelTest : public ::testing::TestWithParam<Case> {
 TEST_P(ModelTest, BoundShapesAndInitialValuesMatchFacts) {
   ASSERT_EQ(units_.size(), facts_.units.size());
   for (size_t u = 0; u < units_.size(); ++u) {
-    BindAlone(units_[u].get(), Bound(facts_, u, type()).params);  // Checks every shape.
+    BindSingleRank(units_[u].get(), Bound(facts_, u, type()).params);  // Checks every shape.
     for (size_t p = 0; p < facts_.units[u].params.size(); ++p) {
       const ParamFacts& param = facts_.units[u].params[p];
       const at::Tensor value = units_[u]->InitialValue(static_cast<int>(p), 1, 0, param.elements());
@@ -130,7 +131,7 @@ TEST_P(ModelTest, UnitMemoryMatchesFacts) {
   InstallHostCachingAllocator();
   for (size_t u = 0; u < units_.size(); ++u) {
     const Bound bound(facts_, u, type());
-    BindAlone(units_[u].get(), bound.params);
+    BindSingleRank(units_[u].get(), bound.params);
     Measure(u, bound);  // Warm-up: libraries allocate their workspaces.
     const Measured measured = Measure(u, bound);
     const UnitFacts& unit = facts_.units[u];

@@ -49,7 +49,7 @@ TEST(Plugin, UnitsComputeGradients) {
   const auto units = MakePluginUnits(config, DescribeModel(config, 1, 3, DType::kFp32), at::kCPU);
   ASSERT_TRUE(units.ok()) << units.status();
   Unit* head = (*units)[1].get();
-  BindAlone(head, {at::zeros({8, 4})});
+  BindSingleRank(head, {at::zeros({8, 4})});
   UnitInput input;
   input.hidden = at::ones({1, 3, 4});
   input.targets = at::ones({1, 3}, at::kLong);

@@ -59,8 +59,8 @@ void AdamW::Update(int bucket, const BucketShard& shard, const StepScalars& scal
     StoreTails(group, second, exp_avg_sq);
   }
   if (!HasFp8Moments(shard)) {
-    StoreBack(exp_avg, shard.moments[0]);
-    StoreBack(exp_avg_sq, shard.moments[1]);
+    WriteBack(exp_avg, shard.moments[0]);
+    WriteBack(exp_avg_sq, shard.moments[1]);
     return;
   }
   const auto steps_taken = static_cast<int64_t>(steps_taken_.item<float>());

@@ -37,7 +37,7 @@ void Sgd::Update(int bucket, const BucketShard& shard, const StepScalars& scalar
     StoreTails(group, main, shard.main);
     if (has_momentum) StoreTails(group, momenta, momentum);
   }
-  if (has_momentum) StoreBack(momentum, shard.moments[0]);
+  if (has_momentum) WriteBack(momentum, shard.moments[0]);
 }
 
 }  // namespace fsdpd

@@ -35,9 +35,9 @@ int64_t SliceOf(const Bucket& bucket, const MeshPosition& position) {
 }
 
 // A tensor-parallel shard consists of runs of equal length, so the first one describes all.
-kernels::ParamSlice KernelSlice(const ParamSlot& slot, int64_t slice) {
-  const std::vector<ElementRun> runs = WholeRuns(slot.shape, slot.cut, slice, 0, slot.elements);
-  return {runs.empty() ? 1 : runs.front().elements, slot.cut.parts, slice};
+kernels::TensorShard KernelSlice(const ParamSlot& slot, int64_t slice) {
+  const std::vector<ElementRun> runs = FullRuns(slot.shape, slot.partition, slice, 0, slot.elements);
+  return {runs.empty() ? 1 : runs.front().elements, slot.partition.parts, slice};
 }
 
 // Draws the piece in place with a kernel. Returns false if it must be drawn on the CPU.
@@ -71,8 +71,8 @@ void AddChunks(const Layout& layout, int bucket, int64_t slice, const BucketPiec
   const ParamSlot& slot = layout.buckets[bucket].params[piece.slot];
   for (int64_t done = 0; done < piece.elements; done += kChunkElements) {
     chunks->push_back({bucket, slot.param,
-                       WholeRuns(slot.shape, slot.cut, slice, piece.param_begin + done,
-                                 std::min(kChunkElements, piece.elements - done)),
+                       FullRuns(slot.shape, slot.partition, slice, piece.param_begin + done,
+                                std::min(kChunkElements, piece.elements - done)),
                        piece.range_begin + done});
   }
 }
@@ -158,7 +158,7 @@ BucketShard ShardedParams::MakeShard(const Spec& spec, int bucket, at::Device de
     return at::zeros({of.main_elements}, at::TensorOptions().dtype(type).device(device));
   };
   BucketShard shard;
-  if (of.types.halves) {
+  if (of.types.split_fp32) {
     shard.split.high = zeros(at::kBFloat16);
   } else {
     shard.main = zeros(ScalarTypeOf(of.types.main));
@@ -168,7 +168,7 @@ BucketShard ShardedParams::MakeShard(const Spec& spec, int bucket, at::Device de
     BindState(of, host_copies_[bucket], &shard);
     return shard;
   }
-  if (of.types.halves) shard.split.low = zeros(at::kShort);
+  if (of.types.split_fp32) shard.split.low = zeros(at::kShort);
   for (at::Tensor& moment : shard.moments) moment = zeros(MomentTypeOf(of.types.moment));
   return shard;
 }
@@ -206,8 +206,8 @@ void ShardedParams::CopyTo(std::vector<float>* model,
     for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position_))) {
       const ParamSlot& slot = bucket.params[piece.slot];
       const float* from = main.const_data_ptr<float>() + piece.range_begin;
-      for (const ElementRun& run :
-           WholeRuns(slot.shape, slot.cut, SliceOf(bucket, position_), piece.param_begin, piece.elements)) {
+      for (const ElementRun& run : FullRuns(slot.shape, slot.partition, SliceOf(bucket, position_),
+                                            piece.param_begin, piece.elements)) {
         std::copy_n(from, run.elements, model->data() + offsets[b][piece.slot] + run.begin);
         from += run.elements;
       }
@@ -227,7 +227,7 @@ std::vector<std::vector<int64_t>> SlotOffsets(const Layout& layout,
       const Bucket& bucket = layout.buckets[place.bucket];
       offsets[place.bucket].resize(bucket.params.size());
       offsets[place.bucket][place.slot] = next;
-      next += bucket.params[place.slot].whole_elements();
+      next += bucket.params[place.slot].full_elements();
     }
   }
   return offsets;

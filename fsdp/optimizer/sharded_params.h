@@ -35,7 +35,7 @@ struct BucketShard {
   std::vector<at::Tensor> moments;  // Each [main_elements] of MomentTypeOf(BucketTypes::moment).
   // [main_elements]: view of the gradient shard. Undefined in frozen buckets, and until bound.
   at::Tensor grad;
-  // Main parameters if BucketTypes::halves: AdamW on CUDA reads and writes them.
+  // Main parameters if BucketTypes::split_fp32: AdamW on CUDA reads and writes them.
   SplitFp32 split = {};
 
   // Source of a gather, converted to BucketTypes::gathered by a cast, by quantization, or by a plain copy.

@@ -22,8 +22,8 @@ ModelFacts OddModel(int64_t tensor) {
   unit.params.push_back({"attention.bq", {5}});
   unit.params.push_back({"frozen", {3, 11}});
   unit.params.push_back({"large", {1033, 2051}});
-  unit.params[0].cut = {0, tensor};
-  unit.params[2].cut = {1, tensor};
+  unit.params[0].partition = {0, tensor};
+  unit.params[2].partition = {1, tensor};
   unit.params[4].trainable = false;
   return {{unit}};
 }

@@ -82,7 +82,7 @@ TEST(ShardedParams, SplitFp32HoldsTheSameModel) {
     return Counting(unit, param, begin, elements).add_(kLastBits);
   };
   Layout layout = LayoutOver(3, 2);
-  for (Bucket& bucket : layout.buckets) bucket.types.halves = true;
+  for (Bucket& bucket : layout.buckets) bucket.types.split_fp32 = true;
   std::vector<float> model(layout.elements());
   for (int rank = 0; rank < 6; ++rank) {
     const auto params = ShardedParams::Make(SpecOf(Strategy::kOptimGradsParams), layout,
@@ -165,13 +165,13 @@ TEST(ShardedParams, KernelSliceMatchesWholeRuns) {
   for (const int dim : {0, 1, 2}) {
     for (const int64_t parts : {1, 2, 3}) {
       for (int64_t part = 0; part < parts; ++part) {
-        const TensorPartition cut{dim, parts};
-        const auto runs = WholeRuns(shape, cut, part, 0, 105);
-        const kernels::ParamSlice slice{runs.front().elements, parts, part};
+        const TensorPartition partition{dim, parts};
+        const auto runs = FullRuns(shape, partition, part, 0, 105);
+        const kernels::TensorShard slice{runs.front().elements, parts, part};
         int64_t i = 0;
         for (const ElementRun& run : runs) {
           for (int64_t k = 0; k < run.elements; ++k)
-            EXPECT_EQ(kernels::WholeElement(slice, i++), run.begin + k) << dim << " " << part << "/" << parts;
+            EXPECT_EQ(kernels::FullElement(slice, i++), run.begin + k) << dim << " " << part << "/" << parts;
         }
         EXPECT_EQ(i, 105);
       }

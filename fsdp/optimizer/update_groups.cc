@@ -73,7 +73,7 @@ void StoreTails(const UpdateGroup& group, const std::vector<at::Tensor>& runs, c
 
 at::Tensor InFp32(const at::Tensor& stored) { return stored.to(at::kFloat); }
 
-void StoreBack(const at::Tensor& fp32, const at::Tensor& stored) {
+void WriteBack(const at::Tensor& fp32, const at::Tensor& stored) {
   if (!fp32.is_same(stored)) stored.copy_(fp32);
 }
 

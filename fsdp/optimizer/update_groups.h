@@ -40,6 +40,6 @@ void StoreTails(const UpdateGroup& group, const std::vector<at::Tensor>& runs, c
 at::Tensor InFp32(const at::Tensor& stored);
 
 // Rounds the result of InFp32() back to `stored`; does nothing if it is the same tensor.
-void StoreBack(const at::Tensor& fp32, const at::Tensor& stored);
+void WriteBack(const at::Tensor& fp32, const at::Tensor& stored);
 
 }  // namespace fsdpd

@@ -107,9 +107,9 @@ TEST(UpdateGroups, InFp32AndStoreBackRoundTrip) {
   const at::Tensor narrow = at::full({3}, 1.5f, at::kBFloat16);
   const at::Tensor widened = InFp32(narrow);
   EXPECT_EQ(widened.scalar_type(), at::kFloat);
-  StoreBack(widened + 1.0f / 1024, narrow);  // Less than half of bf16's step at 1.5, 1/128.
+  WriteBack(widened + 1.0f / 1024, narrow);  // Less than half of bf16's step at 1.5, 1/128.
   EXPECT_EQ(narrow[0].item<float>(), 1.5f);
-  StoreBack(widened + 1.0f / 128, narrow);
+  WriteBack(widened + 1.0f / 128, narrow);
   EXPECT_EQ(narrow[0].item<float>(), 1.5f + 1.0f / 128);
 }
 

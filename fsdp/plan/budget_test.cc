@@ -62,9 +62,9 @@ v1::JobSpec WithFullRecompute(v1::JobSpec job) {
 // The fix for `job` if a device has just the memory that `fitting` needs.
 std::string AdviceToFit(v1::JobSpec job, const v1::JobSpec& fitting) {
   job.mutable_resources()->set_memory_budget_bytes(PeakOf(fitting));
-  const Violations faults = Check(job);
-  EXPECT_EQ(faults.size(), 1u);
-  return faults.empty() ? "" : faults[0].fix;
+  const Violations violations = Check(job);
+  EXPECT_EQ(violations.size(), 1u);
+  return violations.empty() ? "" : violations[0].fix;
 }
 
 // The alternatives of a fix.
@@ -122,9 +122,9 @@ v1::JobSpec Applied(v1::JobSpec job, const std::string& advice) {
 // Applies the fix and checks that the job fits, with the stated peak, on the same global batch or the stated
 // one.
 void ExpectAdviceHolds(const v1::JobSpec& job) {
-  const Violations faults = Check(job);
-  if (faults.empty() || faults[0].fix.rfind("no change", 0) == 0) return;
-  for (const std::string& advice : WaysOf(faults[0].fix)) {
+  const Violations violations = Check(job);
+  if (violations.empty() || violations[0].fix.rfind("no change", 0) == 0) return;
+  for (const std::string& advice : WaysOf(violations[0].fix)) {
     const v1::JobSpec changed = Applied(job, advice);
     const std::string said = advice + "\nfor\n" + job.DebugString();
     ASSERT_FALSE(HasErrors(CheckJob(changed))) << said;
@@ -150,12 +150,14 @@ TEST(Budget, AcceptsFittingJobAndJobWithoutBudget) {
 TEST(Budget, NamesOverflowingAndLargestComponent) {
   v1::JobSpec job = Llama8b();
   job.mutable_resources()->set_memory_budget_bytes(kGiB);
-  const Violations faults = Check(job);
-  ASSERT_EQ(faults.size(), 1u);
-  EXPECT_EQ(faults[0].rule, "memory_over_budget");
-  EXPECT_EQ(faults[0].field, "resources.memory_budget_bytes");
-  EXPECT_NE(faults[0].reason.find("in table order, main_params"), std::string::npos) << faults[0].reason;
-  EXPECT_NE(faults[0].reason.find("the largest is activations"), std::string::npos) << faults[0].reason;
+  const Violations violations = Check(job);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_EQ(violations[0].rule, "memory_over_budget");
+  EXPECT_EQ(violations[0].field, "resources.memory_budget_bytes");
+  EXPECT_NE(violations[0].reason.find("in table order, main_params"), std::string::npos)
+      << violations[0].reason;
+  EXPECT_NE(violations[0].reason.find("the largest is activations"), std::string::npos)
+      << violations[0].reason;
 }
 
 TEST(Budget, SuggestsSmallerMicroBatchFirst) {
@@ -338,10 +340,10 @@ TEST(Budget, SuggestsAlternativesToVeryManyRanks) {
   job.mutable_fsdp()->clear_recompute();
   job.mutable_train()->clear_global_batch();
   job.mutable_resources()->set_memory_budget_bytes(24 * kGiB);
-  const Violations faults = Check(job);
-  ASSERT_EQ(faults.size(), 1u);
-  const std::vector<std::string> ways = WaysOf(faults[0].fix);
-  ASSERT_EQ(ways.size(), 2u) << faults[0].fix;
+  const Violations violations = Check(job);
+  ASSERT_EQ(violations.size(), 1u);
+  const std::vector<std::string> ways = WaysOf(violations[0].fix);
+  ASSERT_EQ(ways.size(), 2u) << violations[0].fix;
   EXPECT_NE(ways[0].find("fsdp.offload.optimizer: true and resources.nodes: "), std::string::npos) << ways[0];
   EXPECT_EQ(ways[1].find("resources.nodes: "), 0u) << ways[1];
   ExpectAdviceHolds(job);
@@ -364,18 +366,18 @@ TEST(Budget, SuggestsFastestFirstAndFittingMesh) {
   job.mutable_train()->set_global_batch(128);
   const v1::JobSpec full = WithFullRecompute(job);
   job.mutable_resources()->set_memory_budget_bytes(PeakOf(full) - kGiB);
-  const Violations faults = Check(job);
-  ASSERT_EQ(faults.size(), 1u);
-  EXPECT_THAT(faults[0].fix, OffersWay("parallel.tensor: 2: "));
+  const Violations violations = Check(job);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_THAT(violations[0].fix, OffersWay("parallel.tensor: 2: "));
   double last = 0;
   static const std::regex step(", a step about ([0-9.]+) s");
-  const std::vector<std::string> ways = WaysOf(faults[0].fix);
-  ASSERT_GE(ways.size(), 2u) << faults[0].fix;
+  const std::vector<std::string> ways = WaysOf(violations[0].fix);
+  ASSERT_GE(ways.size(), 2u) << violations[0].fix;
   for (const std::string& way : ways) {
     std::smatch match;
     ASSERT_TRUE(std::regex_search(way, match, step)) << way;
     if (way.rfind("precision.", 0) == 0) continue;
-    EXPECT_GE(std::stod(match[1]), last) << faults[0].fix;
+    EXPECT_GE(std::stod(match[1]), last) << violations[0].fix;
     last = std::stod(match[1]);
   }
   ExpectAdviceHolds(job);
@@ -384,9 +386,9 @@ TEST(Budget, SuggestsFastestFirstAndFittingMesh) {
 TEST(Budget, ReportsThatNothingHelps) {
   v1::JobSpec job = Llama8b();
   job.mutable_resources()->set_memory_budget_bytes(kGiB);
-  const Violations faults = Check(job);
-  ASSERT_EQ(faults.size(), 1u);
-  EXPECT_NE(faults[0].fix.find("no change"), std::string::npos) << faults[0].fix;
+  const Violations violations = Check(job);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_NE(violations[0].fix.find("no change"), std::string::npos) << violations[0].fix;
 }
 
 // Regression test: a peak of 122.1 GiB was stated but 136.9 planned, because `auto` recompute used what the

@@ -26,13 +26,13 @@
 namespace fsdpd {
 namespace {
 
-v1::Severity ToProto(FaultLevel level) {
+v1::Severity ToProto(ViolationLevel level) {
   switch (level) {
-    case FaultLevel::kError:
+    case ViolationLevel::kError:
       return v1::SEVERITY_ERROR;
-    case FaultLevel::kAdjust:
+    case ViolationLevel::kAdjust:
       return v1::SEVERITY_ADJUST;
-    case FaultLevel::kWarn:
+    case ViolationLevel::kWarn:
       return v1::SEVERITY_WARN;
   }
   return v1::SEVERITY_UNSPECIFIED;
@@ -40,7 +40,7 @@ v1::Severity ToProto(FaultLevel level) {
 
 // Tied-embedding replicas are counted only in the stage that saves them.
 int64_t ParametersOf(const Bucket& bucket) {
-  return bucket.twin == Twin::kCopy ? 0 : bucket.elements * bucket.slices;
+  return bucket.tied_replica == TiedReplica::kCopy ? 0 : bucket.elements * bucket.slices;
 }
 
 void AddUnits(const Plan& plan, const StagePlan& from, int begin, int end, v1::Plan* proto) {
@@ -116,11 +116,11 @@ void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, bool evaluat
 absl::Status VerifyAll(const Plan& plan, bool evaluation);
 
 // A warning, not an error: the job is placed on any node where its plan fits, whatever its budget.
-void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations* faults) {
+void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations* violations) {
   const int64_t budget = job.resources().memory_budget_bytes();
   if (offered_bytes <= 0 || budget <= offered_bytes) return;
-  faults->push_back(
-      {"budget_above_offer", FaultLevel::kWarn, "resources.memory_budget_bytes",
+  violations->push_back(
+      {"budget_above_offer", ViolationLevel::kWarn, "resources.memory_budget_bytes",
        absl::StrCat("the budget is ", HumanBytes(budget), " and nodes offer ", HumanBytes(offered_bytes),
                     " per rank; a step that needs more cannot run on these nodes"),
        "leave it out to use the memory that nodes offer", "", ""});
@@ -130,31 +130,32 @@ void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations
 Violations MemoryFaultsBeside(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const Violations& found,
                               std::vector<std::string> faulty_fields) {
   for (const Violation& fault : found) {
-    if (fault.level == FaultLevel::kError) faulty_fields.push_back(fault.field);
+    if (fault.level == ViolationLevel::kError) faulty_fields.push_back(fault.field);
   }
   const std::optional<v1::JobSpec> sized = SizedJob(job, faulty_fields);
   if (!sized.has_value() || HasErrors(CheckJob(*sized))) return {};
-  Violations of_memory = MakeUnguarded(*sized, budget_bytes_per_rank, {}).faults;
-  of_memory.erase(std::remove_if(of_memory.begin(), of_memory.end(),
-                                 [](const Violation& fault) { return fault.level != FaultLevel::kError; }),
-                  of_memory.end());
+  Violations of_memory = MakeUnguarded(*sized, budget_bytes_per_rank, {}).violations;
+  of_memory.erase(
+      std::remove_if(of_memory.begin(), of_memory.end(),
+                     [](const Violation& fault) { return fault.level != ViolationLevel::kError; }),
+      of_memory.end());
   return of_memory;
 }
 
 Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
                    const std::vector<std::string>& unread) {
   Plan plan;
-  plan.faults = CheckJob(job, unread);
-  if (HasErrors(plan.faults) || !unread.empty()) {
-    for (Violation& fault : MemoryFaultsBeside(job, budget_bytes_per_rank, plan.faults, unread)) {
-      plan.faults.push_back(std::move(fault));
+  plan.violations = CheckJob(job, unread);
+  if (HasErrors(plan.violations) || !unread.empty()) {
+    for (Violation& fault : MemoryFaultsBeside(job, budget_bytes_per_rank, plan.violations, unread)) {
+      plan.violations.push_back(std::move(fault));
     }
     return plan;
   }
   Compile(job, budget_bytes_per_rank, /*evaluation=*/true, &plan);
   const Spec& spec = plan.spec;
-  WarnOfLargeBudget(job, budget_bytes_per_rank, &plan.faults);
-  for (Violation& fault : CheckBudget(job, spec, plan.memory)) plan.faults.push_back(std::move(fault));
+  WarnOfLargeBudget(job, budget_bytes_per_rank, &plan.violations);
+  for (Violation& fault : CheckBudget(job, spec, plan.memory)) plan.violations.push_back(std::move(fault));
   // An over-budget plan is not verified: its program is shown but never run, and rule 7 of the verifier would
   // report it as a compiler bug.
   if (!plan.accepted()) return plan;
@@ -212,11 +213,11 @@ absl::Status VerifyAll(const Plan& plan, bool evaluation) {
 
 Plan WithoutAdvice(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
   Plan plan;
-  plan.faults = CheckJob(job);
-  if (HasErrors(plan.faults)) return plan;
+  plan.violations = CheckJob(job);
+  if (HasErrors(plan.violations)) return plan;
   Compile(job, budget_bytes_per_rank, /*evaluation=*/false, &plan);
   if (std::optional<Violation> fault = OverBudget(plan.spec, plan.memory); fault.has_value()) {
-    plan.faults.push_back(*std::move(fault));
+    plan.violations.push_back(*std::move(fault));
   } else {
     FSDPD_CHECK_OK(VerifyAll(plan, /*evaluation=*/false));
   }
@@ -240,7 +241,7 @@ Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why) {
 Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const std::vector<std::string>& unread) {
   Plan plan;
   const absl::Status guarded = GuardChecks([&] { plan = MakeUnguarded(job, budget_bytes_per_rank, unread); });
-  if (!guarded.ok()) plan.faults = {CompilerBug(job, guarded)};
+  if (!guarded.ok()) plan.violations = {CompilerBug(job, guarded)};
   return plan;
 }
 
@@ -249,18 +250,19 @@ Plan PlanWithoutAdvice(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
   const absl::Status guarded = GuardChecks([&] { plan = WithoutAdvice(job, budget_bytes_per_rank); });
   if (guarded.ok()) return plan;
   plan = {};
-  plan.faults = {CompilerBug(job, guarded)};
+  plan.violations = {CompilerBug(job, guarded)};
   return plan;
 }
 
 absl::StatusOr<Plan> AcceptedPlan(const v1::JobSpec& job) {
   Plan plan = MakePlan(job, /*budget_bytes_per_rank=*/0);
   if (plan.accepted()) return plan;
-  std::vector<std::string> faults;
-  for (const Violation& fault : plan.faults) {
-    if (fault.level == FaultLevel::kError) faults.push_back(absl::StrCat(fault.field, ": ", fault.reason));
+  std::vector<std::string> violations;
+  for (const Violation& fault : plan.violations) {
+    if (fault.level == ViolationLevel::kError)
+      violations.push_back(absl::StrCat(fault.field, ": ", fault.reason));
   }
-  return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
+  return absl::InvalidArgumentError(absl::StrJoin(violations, "\n"));
 }
 
 v1::Plan ToProto(const Plan& plan) {
@@ -272,11 +274,11 @@ v1::Plan ToProto(const Plan& plan) {
     to->set_value(choice.value);
     to->set_reason(choice.reason);
   }
-  for (const Violation& fault : plan.faults) *proto.add_violations() = ToProto(fault);
+  for (const Violation& fault : plan.violations) *proto.add_violations() = ToProto(fault);
   if (plan.layout.units.empty()) return proto;
   proto.set_world_size(plan.spec.mesh.world());
-  proto.set_parameters(plan.whole_layout().elements());
-  proto.set_padding_ratio(plan.whole_layout().padding_ratio());
+  proto.set_parameters(plan.full_layout().elements());
+  proto.set_padding_ratio(plan.full_layout().padding_ratio());
   *proto.mutable_memory() = ToProto(plan.memory);
   if (plan.stages == nullptr) AddUnits(plan, plan, 0, static_cast<int>(plan.layout.units.size()), &proto);
   if (plan.stages != nullptr) AddUnitsOfStages(plan, &proto);
@@ -317,14 +319,14 @@ Plan PlanOfRank(const Plan& plan, int64_t rank) {
 }
 
 std::vector<std::vector<int64_t>> FirstElements(const Plan& plan, int64_t rank) {
-  const Layout &whole = plan.whole_layout(), &own = plan.StageOf(rank).layout;
+  const Layout &whole = plan.full_layout(), &own = plan.StageOf(rank).layout;
   std::map<std::pair<std::string, std::string>, int64_t> begins;  // Key: unit and parameter name.
   int64_t next = 0;
   for (const UnitLayout& unit : whole.units) {
     for (const ParamPlace& place : unit.params) {
       const ParamSlot& slot = whole.buckets[place.bucket].params[place.slot];
       begins[{unit.name, slot.name}] = next;
-      next += slot.whole_elements();
+      next += slot.full_elements();
     }
   }
   std::vector<std::vector<int64_t>> first(own.units.size());

@@ -2,7 +2,7 @@
 // coordinator and fsdpctl run it at submit; every rank runs it again before it starts and compares
 // fingerprints.
 //
-// Pure functions; thread-safe. Errors in a spec are reported in Plan::faults, not as a Status (except by
+// Pure functions; thread-safe. Errors in a spec are reported in Plan::violations, not as a Status (except by
 // AcceptedPlan).
 #pragma once
 
@@ -38,15 +38,15 @@ struct Plan : StagePlan {
   // All violations, including the memory check if the other errors do not affect memory. If CheckJob() found
   // an error or a field could not be parsed, no other field is set. If the plan only exceeds the memory
   // budget, every field is set, so that the memory table can be printed next to the error.
-  Violations faults;
+  Violations violations;
   Spec spec;
   // Null with one stage.
   std::shared_ptr<const std::vector<StagePlan>> stages;
   std::shared_ptr<const Layout> all_units;
 
-  bool accepted() const { return !HasErrors(faults); }
+  bool accepted() const { return !HasErrors(violations); }
   // The layout of the whole model, over all stages.
-  const Layout& whole_layout() const { return all_units != nullptr ? *all_units : layout; }
+  const Layout& full_layout() const { return all_units != nullptr ? *all_units : layout; }
   const StagePlan& StageOf(int64_t rank) const;
 };
 
@@ -54,9 +54,9 @@ struct Plan : StagePlan {
 // rank offloads; only ranks that hold the first copy of a bucket take snapshots. REQUIRES: accepted().
 int64_t HostBytesOfNode(const Plan& plan);
 
-// Plans a job. Never fails: violations of rules are in Plan::faults. An internal error (a program that fails
-// verification, a failed check) is reported as the single violation `compiler_bug` and logged with the spec.
-// `budget_bytes_per_rank`: memory that nodes offer; 0 if unknown. `unread`: see CheckJob().
+// Plans a job. Never fails: violations of rules are in Plan::violations. An internal error (a program that
+// fails verification, a failed check) is reported as the single violation `compiler_bug` and logged with the
+// spec. `budget_bytes_per_rank`: memory that nodes offer; 0 if unknown. `unread`: see CheckJob().
 Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
               const std::vector<std::string>& unread = {});
 

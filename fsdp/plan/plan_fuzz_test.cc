@@ -164,9 +164,9 @@ TEST(PlanFuzz, EverySpecIsPlannedOrRejected) {
     const v1::JobSpec job = RandomJob(&dice);
     const Plan plan = MakePlan(job, dice.OneIn(2) ? 0 : dice.Of<int64_t>({1 << 10, 1 << 20, 1 << 28}));
     accepted += plan.accepted() ? 1 : 0;
-    for (const Violation& fault : plan.faults) {
-      EXPECT_NE(fault.rule, "compiler_bug") << "seed " << seed << ": " << fault.reason << "\n"
-                                            << job.DebugString();
+    for (const Violation& violation : plan.violations) {
+      EXPECT_NE(violation.rule, "compiler_bug") << "seed " << seed << ": " << violation.reason << "\n"
+                                                << job.DebugString();
     }
   }
   EXPECT_GT(accepted, kSeeds / 20);  // Otherwise the generator produces only invalid specs.

@@ -46,9 +46,10 @@ v1::JobSpec Llama8b(int64_t nodes) {
   return job;
 }
 
-std::string Text(const Violations& faults) {
+std::string Text(const Violations& violations) {
   std::string text;
-  for (const Violation& fault : faults) text += fault.field + ": " + fault.reason + " -> " + fault.fix + "\n";
+  for (const Violation& violation : violations)
+    text += violation.field + ": " + violation.reason + " -> " + violation.fix + "\n";
   return text;
 }
 
@@ -69,7 +70,7 @@ TEST(Plan, CompilerBugRejectsJob) {
   const absl::Status failed =
       GuardChecks([] { FSDPD_CHECK_OK(absl::InternalError("rule 3: read before it came")); });
   const Violation bug = CompilerBug(TinyJob(), failed);
-  EXPECT_EQ(bug.level, FaultLevel::kError);
+  EXPECT_EQ(bug.level, ViolationLevel::kError);
   EXPECT_EQ(bug.rule, "compiler_bug");
   EXPECT_NE(bug.reason.find("rule 3: read before it came"), std::string::npos) << bug.reason;
   EXPECT_NE(bug.reason.find("internal error of fsdpd"), std::string::npos) << bug.reason;
@@ -77,8 +78,8 @@ TEST(Plan, CompilerBugRejectsJob) {
 
 TEST(Plan, AcceptsExampleAndReportsChoices) {
   const Plan plan = MakePlan(TinyJob(), 0);
-  ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
-  EXPECT_TRUE(plan.faults.empty()) << Text(plan.faults);
+  ASSERT_TRUE(plan.accepted()) << Text(plan.violations);
+  EXPECT_TRUE(plan.violations.empty()) << Text(plan.violations);
   EXPECT_EQ(plan.spec.mesh.world(), 4);
   EXPECT_EQ(plan.spec.micro_batches_per_step(), 1);
   EXPECT_EQ(plan.spec.precision.compute, DType::kFp32);
@@ -102,7 +103,7 @@ TEST(Plan, RejectsWithAllViolations) {
   job.mutable_model()->set_preset("tyni");
   const Plan plan = MakePlan(job, 0);
   EXPECT_FALSE(plan.accepted());
-  EXPECT_EQ(plan.faults.size(), 3u) << Text(plan.faults);
+  EXPECT_EQ(plan.violations.size(), 3u) << Text(plan.violations);
   EXPECT_TRUE(plan.program.instructions.empty());
   EXPECT_EQ(ToProto(plan).violations_size(), 3);
   EXPECT_EQ(ToProto(plan).instructions_size(), 0);
@@ -117,11 +118,11 @@ v1::JobSpec Staged(int64_t stages) {
 
 TEST(Plan, ShowsStageWithHighestPeak) {
   const Plan plan = MakePlan(Staged(2), 0);
-  ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+  ASSERT_TRUE(plan.accepted()) << Text(plan.violations);
   ASSERT_NE(plan.stages, nullptr);
   ASSERT_EQ(plan.stages->size(), 2u);
   const Plan whole = MakePlan(TinyJob(), 0);
-  EXPECT_EQ(plan.whole_layout().elements(), whole.layout.elements());
+  EXPECT_EQ(plan.full_layout().elements(), whole.layout.elements());
   int64_t elements = 0;
   for (const StagePlan& stage : *plan.stages) {
     EXPECT_LE(stage.memory.peak_bytes, plan.memory.peak_bytes);
@@ -154,7 +155,7 @@ TEST(Plan, CountsTiedEmbeddingsOnceOverStages) {
   llama->set_heads(2);
   llama->set_tied_embeddings(true);
   const Plan plan = MakePlan(job, 0);
-  ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+  ASSERT_TRUE(plan.accepted()) << Text(plan.violations);
   const v1::Plan proto = ToProto(plan);
   int64_t of_stages = 0, of_units = 0;
   for (const v1::Plan::Stage& stage : proto.stages()) of_stages += stage.parameters();
@@ -171,14 +172,14 @@ TEST(Plan, CountsMemoryOfDeferredGradients) {
   const Plan plain = MakePlan(job, 0);
   job.mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
   const Plan plan = MakePlan(job, 0);
-  ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
-  ASSERT_TRUE(plain.accepted()) << Text(plain.faults);
+  ASSERT_TRUE(plan.accepted()) << Text(plan.violations);
+  ASSERT_TRUE(plain.accepted()) << Text(plain.violations);
   EXPECT_NE(HashText(plan), HashText(plain));
   const ModelFacts& last = (*plan.stages)[1].model;
-  int64_t put_off = 0;
-  for (const UnitFacts& unit : last.units) put_off += unit.put_off_bytes;
+  int64_t deferred = 0;
+  for (const UnitFacts& unit : last.units) deferred += unit.deferred_bytes;
   EXPECT_GE((*plan.stages)[1].memory.Of("activations"),
-            (*plain.stages)[1].memory.Of("activations") + put_off);
+            (*plain.stages)[1].memory.Of("activations") + deferred);
   EXPECT_EQ((*plan.stages)[0].memory.Of("optimizer"), (*plain.stages)[0].memory.Of("optimizer"));
 }
 
@@ -189,7 +190,7 @@ TEST(Plan, InterleavedStagesListUnitsInModelOrder) {
   const Plan plain = MakePlan(job, 0);
   job.mutable_parallel()->set_pipeline_chunks(2);
   const Plan plan = MakePlan(job, 0);
-  ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+  ASSERT_TRUE(plan.accepted()) << Text(plan.violations);
   const v1::Plan proto = ToProto(plan), whole = ToProto(MakePlan(TinyJob(), 0));
   ASSERT_EQ(proto.units_size(), whole.units_size());
   for (int u = 0; u < proto.units_size(); ++u) EXPECT_EQ(proto.units(u).name(), whole.units(u).name());
@@ -218,10 +219,10 @@ TEST(Plan, StagesRecomputeAllOrNone) {
   v1::JobSpec job = Staged(2);
   job.mutable_train()->set_global_batch(4 * job.train().global_batch());
   const Plan roomy = MakePlan(job, int64_t{16} << 30);
-  ASSERT_TRUE(roomy.accepted()) << Text(roomy.faults);
+  ASSERT_TRUE(roomy.accepted()) << Text(roomy.violations);
   EXPECT_EQ(roomy.spec.recompute, Recompute::kNone);
   const Plan tight = MakePlan(job, roomy.memory.peak_bytes * 9 / 10);
-  ASSERT_TRUE(tight.accepted()) << Text(tight.faults);
+  ASSERT_TRUE(tight.accepted()) << Text(tight.violations);
   EXPECT_NE(tight.spec.recompute, Recompute::kNone);
   EXPECT_LT(tight.memory.peak_bytes, roomy.memory.peak_bytes);
 }
@@ -240,7 +241,7 @@ TEST(Plan, IsEqualForResolvedSpec) {
 TEST(Plan, CountsLlama8bAt8And64Ranks) {
   for (const int64_t nodes : {1, 8}) {
     const Plan plan = MakePlan(Llama8b(nodes), 0);
-    ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+    ASSERT_TRUE(plan.accepted()) << Text(plan.violations);
     const v1::Plan proto = ToProto(plan);
     EXPECT_EQ(proto.parameters(), 8030261248);
     int64_t parameters = 0, shard_bytes = 0;
@@ -273,13 +274,13 @@ int64_t FreeFor(int64_t bytes) { return bytes + (int64_t{2} << 30); }
 
 TEST(Plan, RecomputesOnlyAsNeeded) {
   const Plan roomy = MakePlan(Llama8b(8), int64_t{130} << 30);
-  ASSERT_TRUE(roomy.accepted()) << Text(roomy.faults);
+  ASSERT_TRUE(roomy.accepted()) << Text(roomy.violations);
   EXPECT_EQ(roomy.spec.recompute, Recompute::kNone);
   int64_t last = roomy.memory.peak_bytes;
   int64_t last_layers = 0;
   for (const int64_t less : {1, 3, 6}) {
     const Plan tight = MakePlan(Llama8b(8), FreeFor(roomy.memory.peak_bytes - (less << 30)));
-    ASSERT_TRUE(tight.accepted()) << Text(tight.faults);
+    ASSERT_TRUE(tight.accepted()) << Text(tight.violations);
     EXPECT_EQ(tight.spec.recompute, Recompute::kSelective);
     EXPECT_GT(tight.spec.recompute_layers, last_layers);
     EXPECT_LT(tight.memory.peak_bytes, last);
@@ -294,8 +295,8 @@ TEST(Plan, OverBudgetPlanHasMemoryTable) {
   v1::JobSpec job = Llama8b(1);
   const Plan plan = MakePlan(job, int64_t{8} << 30);
   ASSERT_FALSE(plan.accepted());
-  ASSERT_EQ(plan.faults.size(), 1u);
-  EXPECT_EQ(plan.faults[0].rule, "memory_over_budget");
+  ASSERT_EQ(plan.violations.size(), 1u);
+  EXPECT_EQ(plan.violations[0].rule, "memory_over_budget");
   EXPECT_EQ(ToProto(plan).memory().components_size(), 10);
 }
 
@@ -305,30 +306,30 @@ TEST(Plan, ReportsMemoryWithUnrelatedViolations) {
   job.set_name("Llama");
   job.mutable_optimizer()->mutable_adamw()->set_lr(-1);
   const Plan plan = MakePlan(job, int64_t{8} << 30);
-  ASSERT_EQ(plan.faults.size(), 3u) << Text(plan.faults);
-  EXPECT_EQ(plan.faults[2].rule, "memory_over_budget");
+  ASSERT_EQ(plan.violations.size(), 3u) << Text(plan.violations);
+  EXPECT_EQ(plan.violations[2].rule, "memory_over_budget");
   EXPECT_TRUE(plan.program.instructions.empty()) << "a faulty spec has no plan";
   job.mutable_train()->set_micro_batch(-1);
-  EXPECT_EQ(MakePlan(job, int64_t{8} << 30).faults.size(), 3u) << "memory cannot be judged";
+  EXPECT_EQ(MakePlan(job, int64_t{8} << 30).violations.size(), 3u) << "memory cannot be judged";
 }
 
 TEST(Plan, WarnsOfBudgetAboveAllDevices) {
   v1::JobSpec job = TinyJob();
   job.mutable_resources()->set_memory_budget_bytes(int64_t{2} << 30);
-  EXPECT_TRUE(MakePlan(job, int64_t{2} << 30).faults.empty());
+  EXPECT_TRUE(MakePlan(job, int64_t{2} << 30).violations.empty());
   const Plan plan = MakePlan(job, int64_t{1} << 30);
   EXPECT_TRUE(plan.accepted());
-  ASSERT_EQ(plan.faults.size(), 1u) << Text(plan.faults);
-  EXPECT_EQ(plan.faults[0].rule, "budget_above_offer");
+  ASSERT_EQ(plan.violations.size(), 1u) << Text(plan.violations);
+  EXPECT_EQ(plan.violations[0].rule, "budget_above_offer");
 }
 
 TEST(Plan, ChecksReadableRestOfSpec) {
   v1::JobSpec job = Llama8b(1);
   job.mutable_train()->clear_steps();
   const Plan plan = MakePlan(job, int64_t{8} << 30, {"train.steps"});
-  ASSERT_EQ(plan.faults.size(), 1u) << Text(plan.faults);
-  EXPECT_EQ(plan.faults[0].rule, "memory_over_budget");
-  EXPECT_TRUE(MakePlan(job, int64_t{8} << 30, {"train.steps", "fsdp.strategy"}).faults.empty());
+  ASSERT_EQ(plan.violations.size(), 1u) << Text(plan.violations);
+  EXPECT_EQ(plan.violations[0].rule, "memory_over_budget");
+  EXPECT_TRUE(MakePlan(job, int64_t{8} << 30, {"train.steps", "fsdp.strategy"}).violations.empty());
 }
 
 TEST(Plan, EvaluationSharesArena) {
@@ -341,7 +342,7 @@ TEST(Plan, EvaluationSharesArena) {
       job.mutable_train()->mutable_evaluation()->set_every_steps(10);
     }
     const Plan plan = MakePlan(job, 0);
-    ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+    ASSERT_TRUE(plan.accepted()) << Text(plan.violations);
     EXPECT_EQ(plan.evaluation.kind, ProgramKind::kEvaluation);
     EXPECT_FALSE(plan.evaluation.instructions.empty());
     EXPECT_LE(plan.evaluation.arena_bytes, plan.program.arena_bytes);
@@ -354,14 +355,14 @@ TEST(Plan, AcceptsEveryStrategyAndMesh) {
     v1::JobSpec job = TinyJob();
     job.mutable_fsdp()->set_strategy(strategy);
     const Plan plan = MakePlan(job, 0);
-    EXPECT_TRUE(plan.accepted()) << Text(plan.faults);
+    EXPECT_TRUE(plan.accepted()) << Text(plan.violations);
     EXPECT_GT(plan.memory.peak_bytes, 0);
   }
   for (const v1::Strategy outer : {v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM}) {
     v1::JobSpec job = TinyJob();
     job.mutable_fsdp()->mutable_outer()->set_size(2);
     job.mutable_fsdp()->mutable_outer()->set_strategy(outer);
-    EXPECT_TRUE(MakePlan(job, 0).accepted()) << Text(MakePlan(job, 0).faults);
+    EXPECT_TRUE(MakePlan(job, 0).accepted()) << Text(MakePlan(job, 0).violations);
   }
 }
 
@@ -370,9 +371,9 @@ TEST(Plan, ReportsAdjustedPrefetch) {
   job.mutable_fsdp()->set_prefetch_bytes(int64_t{1} << 40);
   const Plan plan = MakePlan(job, 0);
   ASSERT_TRUE(plan.accepted());
-  ASSERT_EQ(plan.faults.size(), 1u);
-  EXPECT_EQ(plan.faults[0].level, FaultLevel::kAdjust);
-  EXPECT_EQ(std::to_string(plan.spec.prefetch_bytes), plan.faults[0].after);
+  ASSERT_EQ(plan.violations.size(), 1u);
+  EXPECT_EQ(plan.violations[0].level, ViolationLevel::kAdjust);
+  EXPECT_EQ(std::to_string(plan.spec.prefetch_bytes), plan.violations[0].after);
 }
 
 TEST(Plan, MessageHasEveryInstruction) {

@@ -113,10 +113,10 @@ absl::StatusOr<Slowdowns> MeasureSlowdowns(RankBench* rank, const ComputeSizes& 
   FSDPD_ASSIGN_OR_RETURN(
       const TimedWork gather,
       timed(rank->communication.get(), MakeGather(rank, Gathers(*rank), links.large_elements, dtype)));
-  FSDPD_ASSIGN_OR_RETURN(const double product_beside, SecondsBeside(rank, product, gather));
-  FSDPD_ASSIGN_OR_RETURN(const double gather_beside, SecondsBeside(rank, gather, product));
-  return Slowdowns{std::max(1.0, product_beside / product.seconds_alone),
-                   std::max(1.0, gather_beside / gather.seconds_alone)};
+  FSDPD_ASSIGN_OR_RETURN(const double product_beside, SecondsWithConcurrent(rank, product, gather));
+  FSDPD_ASSIGN_OR_RETURN(const double gather_beside, SecondsWithConcurrent(rank, gather, product));
+  return Slowdowns{std::max(1.0, product_beside / product.isolated_seconds),
+                   std::max(1.0, gather_beside / gather.isolated_seconds)};
 }
 
 }  // namespace fsdpd

@@ -20,7 +20,8 @@ TEST(ProfileDevice, TwoRanksYieldUsableProfile) {
   const auto measured = ProfileDevice(Small(2));
   ASSERT_TRUE(measured.ok()) << measured.status();
   const DeviceProfile& profile = measured->profile;
-  for (const Violation& fault : CheckProfile(profile)) ADD_FAILURE() << fault.field << " " << fault.reason;
+  for (const Violation& violation : CheckProfile(profile))
+    ADD_FAILURE() << violation.field << " " << violation.reason;
   EXPECT_EQ(profile.name, "measured cpu x2");
   EXPECT_GT(profile.memory_bytes, 1e6);
   const DeviceProfile& shipped = *FindProfile("cpu");

@@ -59,11 +59,11 @@ absl::StatusOr<double> MedianSeconds(RankBench* rank, Lane* lane, const Work& wo
   return MeanOverRanks(rank, Median(std::move(seconds)));
 }
 
-absl::StatusOr<double> SecondsBeside(RankBench* rank, const TimedWork& work, const TimedWork& other) {
-  FSDPD_CHECK(work.lane != other.lane && work.seconds_alone > 0 && other.seconds_alone > 0);
-  const double longest = kLongest * rank->runs * work.seconds_alone;
+absl::StatusOr<double> SecondsWithConcurrent(RankBench* rank, const TimedWork& work, const TimedWork& other) {
+  FSDPD_CHECK(work.lane != other.lane && work.isolated_seconds > 0 && other.isolated_seconds > 0);
+  const double longest = kLongest * rank->runs * work.isolated_seconds;
   const int fillers =
-      static_cast<int>(std::min(std::ceil(longest / other.seconds_alone), 1.0 * kMostFillers));
+      static_cast<int>(std::min(std::ceil(longest / other.isolated_seconds), 1.0 * kMostFillers));
   FSDPD_RETURN_IF_ERROR(AwaitRanks(rank));
   for (int i = 0; i < fillers; ++i) other.lane->Submit(other.work);
   const LaneEventPtr start = work.lane->Record();

@@ -44,10 +44,10 @@ absl::StatusOr<double> MedianSeconds(RankBench* rank, Lane* lane, const Work& wo
 struct TimedWork {
   Lane* lane = nullptr;
   Work work;
-  double seconds_alone = 0;  // From MedianSeconds().
+  double isolated_seconds = 0;  // From MedianSeconds().
 };
 
 // Seconds of one `work` while `other` repeats on its own lane, for at least as long. Collective.
-absl::StatusOr<double> SecondsBeside(RankBench* rank, const TimedWork& work, const TimedWork& other);
+absl::StatusOr<double> SecondsWithConcurrent(RankBench* rank, const TimedWork& work, const TimedWork& other);
 
 }  // namespace fsdpd

@@ -37,7 +37,7 @@ TEST(RankBench, OtherWorkOutlastsMeasuredWork) {
   OnLocalBenches(1, [&](RankBench* bench) {
     const TimedWork work{bench->compute.get(), Counting(&measured), 1.0};
     const TimedWork other{bench->communication.get(), Counting(&beside), 0.5};
-    ASSERT_TRUE(SecondsBeside(bench, work, other).ok());
+    ASSERT_TRUE(SecondsWithConcurrent(bench, work, other).ok());
   });
   EXPECT_EQ(measured.load(), 3);
   EXPECT_GE(beside.load(), 2 * 3) << "half as long, so twice as many at least";

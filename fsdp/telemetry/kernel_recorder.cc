@@ -218,7 +218,7 @@ std::vector<DeviceActivity> KernelRecorder::Take(int device, int64_t begin_unix_
     const auto is_old = [&](const Record& record) { return record.begin_unix_nanos < begin_unix_nanos; };
     of.kept.erase(std::remove_if(of.kept.begin(), of.kept.end(), is_old), of.kept.end());
     if (of.forgotten_until_unix_nanos >= begin_unix_nanos)
-      tells_of_lost = !std::exchange(told_of_lost_, true);
+      tells_of_lost = !std::exchange(lost_reported_, true);
   }
   if (tells_of_lost) LogWarning("dropped the first kernels of a step limit=%d", kMostRecords);
   std::sort(taken.begin(), taken.end(), [](const DeviceActivity& a, const DeviceActivity& b) {

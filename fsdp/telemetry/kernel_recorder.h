@@ -77,7 +77,7 @@ class KernelRecorder {
   CondVar changed_;
   std::set<std::string> names_ ABSL_GUARDED_BY(mutex_);
   std::map<int, Records> records_ ABSL_GUARDED_BY(mutex_);  // By device.
-  bool told_of_lost_ ABSL_GUARDED_BY(mutex_) = false;
+  bool lost_reported_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace fsdpd

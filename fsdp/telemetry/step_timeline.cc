@@ -106,13 +106,13 @@ Timeline StepTimeline(const Program& program, const Layout& layout, const std::v
   for (size_t i = 0; i < spans.size(); ++i) {
     const Op op = program.instructions[i].op;
     const Span& span = spans[i];
-    if (IsPlace(op) || !span.measured) continue;
+    if (IsPlaceholder(op) || !span.measured) continue;
     slices[i] = static_cast<int>(timeline.slices.size());
     timeline.slices.push_back({tracks[static_cast<size_t>(span.lane)], NameOf(op),
                                NameOfInstruction(program, layout, static_cast<int>(i)), span.start_seconds,
                                span.end_seconds - span.start_seconds,
                                ArgumentsOf(program, layout, span, static_cast<int>(i), step)});
-    if (!RunsBesideSteps(span.lane)) timeline.seconds = std::max(timeline.seconds, span.end_seconds);
+    if (!IsBackgroundLane(span.lane)) timeline.seconds = std::max(timeline.seconds, span.end_seconds);
   }
   for (size_t i = 0; i < spans.size(); ++i) AddFlows(program, spans, slices, static_cast<int>(i), &timeline);
   return timeline;

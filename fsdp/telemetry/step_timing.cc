@@ -53,7 +53,7 @@ StepTiming SummariseStep(const std::vector<Span>& spans) {
   double first = std::numeric_limits<double>::infinity();
   double last = 0;
   for (const Span& span : spans) {
-    if (RunsBesideSteps(span.lane)) continue;
+    if (IsBackgroundLane(span.lane)) continue;
     const Interval interval = Within(span);
     first = std::min(first, interval.first);
     last = std::max(last, interval.second);

@@ -5,7 +5,7 @@
 // for a late peer counts as communication. Collectives of two lanes may be exposed simultaneously; the step's
 // exposed time counts such a moment once.
 //
-// Lanes that run concurrently with steps (RunsBesideSteps) are not counted.
+// Lanes that run concurrently with steps (IsBackgroundLane) are not counted.
 #pragma once
 
 #include <cstdint>

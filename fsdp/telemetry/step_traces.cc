@@ -86,7 +86,7 @@ bool StepTraces::Takes(int64_t step) {
     written.step = over;
     written.asked = true;
     written.error = "the request arrived after the step had ended";
-    Tell(written);
+    Report(written);
   }
   return takes;
 }
@@ -130,7 +130,7 @@ void StepTraces::Queue(Record record) {
   const std::string error = absl::StrCat("the disk is too slow: ", kMostWaiting, " traces are queued");
   if (has_timeline) refused.error = error;
   if (has_memory) refused.memory.emplace().error = error;
-  Tell(refused);
+  Report(refused);
 }
 
 bool StepTraces::AwaitWritten(absl::Duration longest) {
@@ -161,7 +161,7 @@ void StepTraces::Serve() {
     written.step = record.step;
     written.asked = record.asked;
     WriteFiles(&record, &written);
-    Tell(written);
+    Report(written);
     MutexLock lock(&mutex_);
     writing_ = false;
     changed_.SignalAll();
@@ -218,7 +218,7 @@ absl::Status StepTraces::WriteFile(const std::string& name, const std::string& t
   return absl::OkStatus();
 }
 
-void StepTraces::Tell(const WrittenTrace& written) const {
+void StepTraces::Report(const WrittenTrace& written) const {
   if (options_.on_written) options_.on_written(written);
 }
 

@@ -99,7 +99,7 @@ class StepTraces {
   std::string TextOf(Record* record) const;
   void WriteFiles(Record* record, WrittenTrace* written);
   absl::Status WriteFile(const std::string& name, const std::string& text, WrittenFile* written);
-  void Tell(const WrittenTrace& written) const;
+  void Report(const WrittenTrace& written) const;
 
   const Options options_;
   int files_ = 0;  // Accessed by the writer thread.

@@ -121,7 +121,7 @@ class CoordinatorCase {
     if (!job.has_value()) return;
     FSDPD_CHECK(job->attempt() >= 0 && job->last_step().step() >= 0 && job->skipped_through() >= 0);
     v1::Job until_now = *job;
-    PassTime(clock_.Wall(), &until_now);
+    AdvanceLedger(clock_.Wall(), &until_now);
     const double lived = absl::ToDoubleSeconds(clock_.Wall() - absl::FromUnixNanos(job->create_unix_nanos()));
     FSDPD_CHECK(std::abs(SecondsOf(until_now.ledger()) - lived) < 1e-3);
   }
@@ -163,7 +163,7 @@ class CoordinatorCase {
   JobBoard board_;
   LogRelay logs_;
   TraceRelay traces_;
-  CourseBoard courses_{&board_};
+  TimelineBoard courses_{&board_};
   Reconciler reconciler_;
   Session session_, other_;
   std::shared_ptr<LogTail> tail_;

@@ -16,9 +16,9 @@ std::string Written(const fsdpd::LabelRule& rule) {
       return rule.key + "=" + rule.value;
     case Kind::kIsNot:
       return rule.key + "!=" + rule.value;
-    case Kind::kThere:
+    case Kind::kExists:
       return rule.key;
-    case Kind::kNotThere:
+    case Kind::kNotExists:
       return "!" + rule.key;
   }
   return {};
@@ -33,8 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string text;
   for (const fsdpd::LabelRule& rule : *selector) {
     FSDPD_CHECK(fsdpd::CheckLabelKey(rule.key).ok() && fsdpd::CheckLabelValue(rule.value).ok());
-    FSDPD_CHECK(Holds(rule, &rule.value) == (rule.kind == Kind::kIs || rule.kind == Kind::kThere));
-    FSDPD_CHECK(Holds(rule, nullptr) == (rule.kind == Kind::kIsNot || rule.kind == Kind::kNotThere));
+    FSDPD_CHECK(Holds(rule, &rule.value) == (rule.kind == Kind::kIs || rule.kind == Kind::kExists));
+    FSDPD_CHECK(Holds(rule, nullptr) == (rule.kind == Kind::kIsNot || rule.kind == Kind::kNotExists));
     text += (text.empty() ? "" : ",") + Written(rule);
   }
   const auto again = fsdpd::ParseSelector(text);

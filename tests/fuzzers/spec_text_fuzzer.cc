@@ -14,7 +14,7 @@ constexpr size_t kMaxErrors = 100;
 
 void CheckReadsBack(const fsdpd::v1::JobSpec& spec, const std::string& text) {
   const fsdpd::SpecText again = fsdpd::ParseSpec(text, "again");
-  FSDPD_CHECK(again.faults.empty());
+  FSDPD_CHECK(again.violations.empty());
   FSDPD_CHECK(again.spec.SerializeAsString() == spec.SerializeAsString());
 }
 
@@ -23,8 +23,8 @@ void CheckReadsBack(const fsdpd::v1::JobSpec& spec, const std::string& text) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const fsdpd::SpecText read =
       fsdpd::ParseSpec(absl::string_view(reinterpret_cast<const char*>(data), size), "case");
-  FSDPD_CHECK(read.faults.size() <= kMaxErrors);
-  if (!read.is_tree || !read.faults.empty()) return 0;
+  FSDPD_CHECK(read.violations.size() <= kMaxErrors);
+  if (!read.is_tree || !read.violations.empty()) return 0;
   CheckReadsBack(read.spec, fsdpd::ToYaml(read.spec));
   CheckReadsBack(read.spec, fsdpd::ToJson(read.spec));
   return 0;

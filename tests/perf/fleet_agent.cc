@@ -71,11 +71,11 @@ class FleetAgent::Call final : public grpc::ClientBidiReactor<v1::AgentMessage, 
     context_.set_wait_for_ready(true);
     agent_->stub_->async()->Attach(&context_, this);
     AddHold();  // For writes that start outside gRPC's callbacks.
-    Say(std::move(registration));
+    Send(std::move(registration));
     StartRead(&incoming_);
     StartCall();
   }
-  void Say(v1::AgentMessage message) {
+  void Send(v1::AgentMessage message) {
     MutexLock lock(&mutex_);
     if (over_) return;
     waiting_.push_back(std::move(message));
@@ -159,7 +159,7 @@ void FleetAgent::Tick(absl::Time now) {
   if (!counts_.attached || now < heartbeat_due_) return;
   v1::AgentMessage message;
   message.mutable_heartbeat();
-  Say(std::move(message));
+  Send(std::move(message));
 }
 
 void FleetAgent::Drop() {
@@ -217,8 +217,8 @@ void FleetAgent::Received(const v1::CoordinatorMessage& message) {
   if (message.has_welcome()) {
     epoch_ = message.stream_generation();
     counts_.attached = true;
-    for (const auto& [ref, hosted] : hosted_) TellReady(ref, hosted);
-    for (const Past& past : past_) Say(past.message);
+    for (const auto& [ref, hosted] : hosted_) ApplyReady(ref, hosted);
+    for (const Past& past : past_) Send(past.message);
   } else if (message.has_launch()) {
     Launched(message.launch());
   } else if (message.has_stop()) {
@@ -235,14 +235,14 @@ void FleetAgent::Launched(const v1::Launch& launch) {
   hosted.world = launch.world_size();
   // Spread over the second, like the reports of independent jobs.
   hosted.due = absl::Now() + options_.step * (1.0 + (options_.seed % 1000) / 1000.0);
-  TellReady(ref, hosted);
+  ApplyReady(ref, hosted);
 }
 
-void FleetAgent::TellReady(const Ref& ref, const Hosted& hosted) {
+void FleetAgent::ApplyReady(const Ref& ref, const Hosted& hosted) {
   for (int i = 0; i < hosted.ranks; ++i) {
     v1::AgentMessage message = OfRank(ref, hosted.first_rank + i);
     message.mutable_rank()->mutable_ready();
-    Say(std::move(message));
+    Send(std::move(message));
   }
 }
 
@@ -255,7 +255,7 @@ void FleetAgent::TellComputeTimes(const Ref& ref, const Hosted& hosted, const v1
     if (!times.has_value()) continue;
     v1::AgentMessage message;
     *message.mutable_heartbeat()->add_compute_times() = *std::move(times);
-    Say(std::move(message));
+    Send(std::move(message));
   }
 }
 
@@ -269,7 +269,7 @@ void FleetAgent::Report(const Ref& ref, Hosted* hosted, absl::Time now) {
   v1::AgentMessage message = OfRank(ref, 0);
   *message.mutable_rank()->mutable_step() = std::move(report);
   ++counts_.reports;
-  Say(std::move(message));
+  Send(std::move(message));
 }
 
 void FleetAgent::Ended(const Ref& ref, int code, absl::Time now) {
@@ -292,15 +292,15 @@ void FleetAgent::Ended(const Ref& ref, int code, absl::Time now) {
   compute_times_.Forget({ref.first, ref.second});
   for (v1::AgentMessage& message : told) {
     past_.push_back({now, ref, message});
-    if (counts_.attached) Say(std::move(message));
+    if (counts_.attached) Send(std::move(message));
   }
 }
 
-void FleetAgent::Say(v1::AgentMessage message) {
+void FleetAgent::Send(v1::AgentMessage message) {
   if (epoch_ == 0 || call_ == nullptr) return;
   message.set_stream_generation(epoch_);
   message.set_sent_unix_nanos(absl::ToUnixNanos(absl::Now()));
-  call_->Say(std::move(message));
+  call_->Send(std::move(message));
   heartbeat_due_ = absl::Now() + absl::Milliseconds(kHeartbeatIntervalMs);  // As in attachment.h.
 }
 

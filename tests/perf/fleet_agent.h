@@ -69,11 +69,11 @@ class FleetAgent {
   void Received(const v1::CoordinatorMessage& message);
   void Launched(const v1::Launch& launch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Ended(const Ref& ref, int code, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TellReady(const Ref& ref, const Hosted& hosted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ApplyReady(const Ref& ref, const Hosted& hosted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellComputeTimes(const Ref& ref, const Hosted& hosted, const v1::StepReport& report, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report(const Ref& ref, Hosted* hosted, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Say(v1::AgentMessage message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Send(v1::AgentMessage message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   std::shared_ptr<grpc::Channel> channel_;

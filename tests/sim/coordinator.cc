@@ -61,7 +61,7 @@ struct CoordinatorLife {
   JobBoard board;
   LogRelay logs;
   TraceRelay traces;
-  CourseBoard courses{&board};
+  TimelineBoard courses{&board};
   Admission admission;
   Reconciler reconciler;
   JobService jobs;

@@ -137,10 +137,10 @@ AgentLife::AgentLife(Node* owner, int number)
 
 void AgentLife::Connect() {
   if (stream != nullptr || leaves) return;
-  if (node->cut() || !node->coordinator_->listens()) return ConnectLater();
+  if (node->disconnected() || !node->coordinator_->listens()) return ConnectLater();
   StreamEnds ends;
-  ends.up_blocked = [n = node] { return n->cut() || n->coordinator_->suspended(); };
-  ends.down_blocked = [n = node] { return n->cut() || n->suspended(); };
+  ends.up_blocked = [n = node] { return n->disconnected() || n->coordinator_->suspended(); };
+  ends.down_blocked = [n = node] { return n->disconnected() || n->suspended(); };
   const std::weak_ptr<AgentLife> weak = weak_from_this();
   ends.take = [weak](const v1::CoordinatorMessage& message) {
     if (const auto life = weak.lock()) life->Take(message);
@@ -373,22 +373,22 @@ void Node::Suspend(absl::Duration time) {
   world_->After(time, [this] { Kick(); });
 }
 
-void Node::Cut(absl::Duration time) {
+void Node::Disconnect(absl::Duration time) {
   world_->Log("network cut node=", name_, " duration=", absl::FormatDuration(time));
-  cut_until_ = std::max(cut_until_, world_->now() + time);
+  disconnected_until_ = std::max(disconnected_until_, world_->now() + time);
   world_->After(time, [this] { Kick(); });
   // Keepalives fail at either end, or the stream survives a short cut.
   if (life_ == nullptr || life_->stream == nullptr) return;
   const std::shared_ptr<Stream> stream = life_->stream;
   world_->After(world_->dice.Between(absl::Seconds(5), absl::Seconds(25)), life_,
                 std::function<void(AgentLife*)>([stream](AgentLife* life) {
-                  if (life->stream != stream || !life->node->cut()) return;
+                  if (life->stream != stream || !life->node->disconnected()) return;
                   stream->CloseByAgent();
                   life->Ended(absl::UnavailableError("keepalive"));
                 }));
   world_->After(world_->dice.Between(absl::Seconds(5), absl::Seconds(25)), stream,
                 std::function<void(Stream*)>([this](Stream* each) {
-                  if (cut()) each->CloseByCoordinator(absl::UnavailableError("keepalive"));
+                  if (disconnected()) each->CloseByCoordinator(absl::UnavailableError("keepalive"));
                 }));
 }
 
@@ -399,7 +399,7 @@ void Node::BreakStream() {
 }
 
 void Node::Heal() {
-  cut_until_ = suspended_until_ = world_->now();
+  disconnected_until_ = suspended_until_ = world_->now();
   Kick();
   Start();
 }

@@ -22,10 +22,10 @@ class Node {
   ~Node();
 
   void Start();
-  void Kill();                        // kill -9, or a power loss.
-  void Drain();                       // SIGTERM: ranks save and exit, and undelivered messages are stored.
-  void Suspend(absl::Duration time);  // SIGSTOP, SIGCONT.
-  void Cut(absl::Duration time);      // No traffic; each end times out independently.
+  void Kill();                           // kill -9, or a power loss.
+  void Drain();                          // SIGTERM: ranks save and exit, and undelivered messages are stored.
+  void Suspend(absl::Duration time);     // SIGSTOP, SIGCONT.
+  void Disconnect(absl::Duration time);  // No traffic; each end times out independently.
   void BreakStream();
   void Heal();
   void TearUndelivered();  // Truncates the file of undelivered messages.
@@ -33,7 +33,7 @@ class Node {
   const std::string& name() const { return name_; }
   int slots() const { return slots_; }
   bool up() const { return life_ != nullptr; }
-  bool cut() const { return world_->now() < cut_until_; }
+  bool disconnected() const { return world_->now() < disconnected_until_; }
   bool suspended() const { return world_->now() < suspended_until_; }
   bool idle() const;
   MachineClock* clock() { return &clock_; }
@@ -51,7 +51,7 @@ class Node {
   const int slots_;
   const std::string work_dir_;
   MachineClock clock_;
-  absl::Time cut_until_ = absl::InfinitePast();
+  absl::Time disconnected_until_ = absl::InfinitePast();
   absl::Time suspended_until_ = absl::InfinitePast();
   int lives_ = 0;
   std::shared_ptr<AgentLife> life_;

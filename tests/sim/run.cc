@@ -144,7 +144,7 @@ void Cluster::InjectIntoAgent(Fault fault, Node* node) {
     case Fault::kStopAgent:
       return node->Suspend(Some(1, 25));
     case Fault::kCut:
-      return node->Cut(Some(0.5, 45));
+      return node->Disconnect(Some(0.5, 45));
     case Fault::kBreakStream:
       return node->BreakStream();
     case Fault::kTearUndelivered:
@@ -153,7 +153,7 @@ void Cluster::InjectIntoAgent(Fault fault, Node* node) {
       return SendStaleMessage(node);
     default: {
       const absl::Duration time = Some(0.5, 30);
-      for (const auto& each : nodes_) each->Cut(time);
+      for (const auto& each : nodes_) each->Disconnect(time);
     }
   }
 }

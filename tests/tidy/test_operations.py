@@ -36,7 +36,7 @@ ONE_OF_THEM = {
     "fsdp/plan/predict/simulate.h": {"kForward"},
     "fsdp/plan/program/program.h": {"kForward"},
     "fsdp/plan/program/schedule.h": {"kForward"},
-    "fsdp/plan/verify/verify_stages.cc": {"kSend", "kReceive", "kSendGrad", "kReceiveGrad", "kSendTwin", "kReceiveTwin"},
+    "fsdp/plan/verify/verify_stages.cc": {"kSend", "kReceive", "kSendGrad", "kReceiveGrad", "kSendTiedGrad", "kReceiveTiedGrad"},
 }
 
 

@@ -128,18 +128,18 @@ UnitOutput AutogradUnit::RunWithGraph(Saved* saved) const {
   return {detached(output.hidden), detached(output.loss)};
 }
 
-UnitOutput AutogradUnit::Forward(int slot, const UnitInput& input, Keep keep) {
+UnitOutput AutogradUnit::Forward(int slot, const UnitInput& input, ActivationSaving saving) {
   FSDPD_CHECK(leaves_ != nullptr && saved_.count(slot) == 0);
   auto saved = std::make_unique<Saved>();
   saved->input = input;
   UnitOutput output;
-  if (keep == Keep::kAll || keep == Keep::kSelective) {
+  if (saving == ActivationSaving::kAll || saving == ActivationSaving::kSelective) {
     output = RunWithGraph(saved.get());
   } else {
     at::NoGradGuard no_grad;
     output = forward_(input, leaves_->params);
   }
-  if (keep != Keep::kNothing) saved_[slot] = std::move(saved);
+  if (saving != ActivationSaving::kNothing) saved_[slot] = std::move(saved);
   return output;
 }
 

@@ -10,8 +10,8 @@
 //     there is no second copy of a unit's gradients, and the cast needs no pass of its own.
 //   - The saved activations are the graph and what its operators saved; the output is not saved.
 //   - A frozen parameter requires no gradient, so autograd neither computes one nor saves anything for it.
-//   - Autograd saves what its operators save: Keep::kSelective equals Keep::kAll. With kInput only the input
-//     is saved, and Backward reruns the forward (activation checkpointing).
+//   - Autograd saves what its operators save: ActivationSaving::kSelective equals ActivationSaving::kAll.
+//     With kInput only the input is saved, and Backward reruns the forward (activation checkpointing).
 //
 // On CUDA, Bind, Forward and Backward must be called with the same current stream: autograd runs the backward
 // of a node on the stream of its forward.
@@ -39,7 +39,7 @@ class AutogradUnit : public Unit {
   ~AutogradUnit() override;
 
   void Bind(const std::vector<BoundParam>& params, UnitContext* context) override;
-  UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
+  UnitOutput Forward(int slot, const UnitInput& input, ActivationSaving saving) override;
   // Autograd computes all gradients together; `when` has no effect, and nothing is deferred.
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;

@@ -47,7 +47,7 @@ class AutogradUnitTest : public ::testing::Test {
  protected:
   AutogradUnitTest() : values_(at::randn({kWidth * kWidth + kWidth + 3})) {
     params_.flat.copy_(values_);
-    BindAlone(&unit_, params_.Views());
+    BindSingleRank(&unit_, params_.Views());
     grads_.flat.fill_(std::numeric_limits<float>::quiet_NaN());  // Backward must set every element.
   }
 
@@ -74,53 +74,55 @@ class AutogradUnitTest : public ::testing::Test {
 };
 
 TEST_F(AutogradUnitTest, GradientsEqualPlainAutogradAfterBucketReuse) {
-  for (Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
-    unit_.Forward(0, Input(), keep);
+  for (ActivationSaving saving :
+       {ActivationSaving::kAll, ActivationSaving::kSelective, ActivationSaving::kInput}) {
+    unit_.Forward(0, Input(), saving);
     Poison();
     Gather();
     const at::Tensor dx = unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
     const std::vector<at::Tensor> expected = Expected();
-    EXPECT_TRUE(grads_.Views()[0].equal(expected[0])) << "keep=" << static_cast<int>(keep);
-    EXPECT_TRUE(grads_.Views()[1].equal(expected[1])) << "keep=" << static_cast<int>(keep);
-    EXPECT_TRUE(dx.equal(expected[2])) << "keep=" << static_cast<int>(keep);
+    EXPECT_TRUE(grads_.Views()[0].equal(expected[0])) << "keep=" << static_cast<int>(saving);
+    EXPECT_TRUE(grads_.Views()[1].equal(expected[1])) << "keep=" << static_cast<int>(saving);
+    EXPECT_TRUE(dx.equal(expected[2])) << "keep=" << static_cast<int>(saving);
   }
 }
 
 TEST_F(AutogradUnitTest, BackwardReadsParametersInPlace) {
-  unit_.Forward(0, Input(), Keep::kAll);
+  unit_.Forward(0, Input(), ActivationSaving::kAll);
   Poison();
   const at::Tensor dx = unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(dx.isnan().any().item<bool>());  // No hidden copy exists.
 }
 
 TEST_F(AutogradUnitTest, AccumulatesOverSlotsInFlight) {
-  unit_.Forward(0, Input(), Keep::kAll);
-  unit_.Forward(1, Input(), Keep::kInput);
+  unit_.Forward(0, Input(), ActivationSaving::kAll);
+  unit_.Forward(1, Input(), ActivationSaving::kInput);
   unit_.Backward(1, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
   unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/true}, WeightGrads::kNow);
   EXPECT_TRUE(grads_.Views()[0].equal(Expected()[0] * 2));
 }
 
 TEST_F(AutogradUnitTest, UnusedParameterHasZeroGradient) {
-  unit_.Forward(0, Input(), Keep::kAll);
+  unit_.Forward(0, Input(), ActivationSaving::kAll);
   unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(grads_.Views()[2].equal(at::zeros({3})));
   grads_.Views()[2].fill_(5);
-  unit_.Forward(0, Input(), Keep::kAll);
+  unit_.Forward(0, Input(), ActivationSaving::kAll);
   unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/true}, WeightGrads::kNow);
   EXPECT_TRUE(grads_.Views()[2].equal(at::full({3}, 5.0)));
 }
 
 TEST_F(AutogradUnitTest, OutputsAreDetached) {
-  EXPECT_FALSE(unit_.Forward(0, Input(), Keep::kAll).hidden.requires_grad());
-  EXPECT_FALSE(unit_.Forward(1, Input(), Keep::kInput).hidden.requires_grad());
+  EXPECT_FALSE(unit_.Forward(0, Input(), ActivationSaving::kAll).hidden.requires_grad());
+  EXPECT_FALSE(unit_.Forward(1, Input(), ActivationSaving::kInput).hidden.requires_grad());
 }
 
 TEST_F(AutogradUnitTest, KeepNothingSavesNothing) {
-  const at::Tensor kept = unit_.Forward(0, Input(), Keep::kAll).hidden;
+  const at::Tensor kept = unit_.Forward(0, Input(), ActivationSaving::kAll).hidden;
   unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
-  EXPECT_TRUE(unit_.Forward(0, Input(), Keep::kNothing).hidden.equal(kept));
-  EXPECT_TRUE(unit_.Forward(0, Input(), Keep::kNothing).hidden.equal(kept));  // The slot is still free.
+  EXPECT_TRUE(unit_.Forward(0, Input(), ActivationSaving::kNothing).hidden.equal(kept));
+  EXPECT_TRUE(
+      unit_.Forward(0, Input(), ActivationSaving::kNothing).hidden.equal(kept));  // The slot is still free.
 }
 
 TEST_F(AutogradUnitTest, CastsGradientsToBucketType) {
@@ -128,7 +130,7 @@ TEST_F(AutogradUnitTest, CastsGradientsToBucketType) {
     Bucket grads;
     grads.flat = grads.flat.to(type);
     for (const bool accumulate : {false, true}) {
-      unit_.Forward(0, Input(), Keep::kAll);
+      unit_.Forward(0, Input(), ActivationSaving::kAll);
       unit_.Backward(0, dy_, {grads.Views(), accumulate}, WeightGrads::kNow);
       const at::Tensor once = Expected()[0].to(type);
       EXPECT_TRUE(grads.Views()[0].equal(accumulate ? once * 2 : once));
@@ -140,8 +142,8 @@ TEST_F(AutogradUnitTest, FrozenParameterHasNoGradient) {
   UnitFacts facts = TestFacts();
   facts.params[0].trainable = false;
   AutogradUnit unit(facts, {{}, {}, {}}, TestForward);
-  BindAlone(&unit, params_.Views());
-  unit.Forward(0, Input(), Keep::kAll);
+  BindSingleRank(&unit, params_.Views());
+  unit.Forward(0, Input(), ActivationSaving::kAll);
   std::vector<at::Tensor> grads = grads_.Views();
   grads[0] = at::Tensor();
   const at::Tensor dx = unit.Backward(0, dy_, {grads, /*accumulate=*/false}, WeightGrads::kNow);
@@ -156,9 +158,9 @@ TEST_F(AutogradUnitTest, FullyFrozenFirstUnitSkipsBackward) {
   AutogradUnit unit(facts, {{}, {}, {}}, [](const UnitInput& input, const std::vector<at::Tensor>& params) {
     return UnitOutput{params[0].index_select(0, input.tokens), at::Tensor()};
   });
-  BindAlone(&unit, params_.Views());
+  BindSingleRank(&unit, params_.Views());
   const UnitInput input{at::zeros({2}, at::kLong), at::Tensor(), at::Tensor()};
-  unit.Forward(0, input, Keep::kAll);
+  unit.Forward(0, input, ActivationSaving::kAll);
   EXPECT_FALSE(
       unit.Backward(0, dy_, {std::vector<at::Tensor>(3), /*accumulate=*/false}, WeightGrads::kNow).defined());
 }
@@ -171,8 +173,8 @@ TEST_F(AutogradUnitTest, BindsBorrowedParametersAfterOwn) {
     return TestForward(input, {params[1], params[0]});
   });
   const std::vector<at::Tensor> views = params_.Views();
-  BindAlone(&unit, {views[1], views[0], views[2]});
-  unit.Forward(0, Input(), Keep::kInput);
+  BindSingleRank(&unit, {views[1], views[0], views[2]});
+  unit.Forward(0, Input(), ActivationSaving::kInput);
   const std::vector<at::Tensor> grads = grads_.Views();
   unit.Backward(0, dy_, {{grads[1], grads[0], grads[2]}, /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(grads[0].equal(Expected()[0]));
@@ -185,11 +187,11 @@ TEST_F(AutogradUnitTest, ScalesLossByTensor) {
                     [this](const UnitInput& input, const std::vector<at::Tensor>& params) {
                       return UnitOutput{at::Tensor(), (TestForward(input, params).hidden * dy_).sum()};
                     });
-  BindAlone(&unit, params_.Views());
+  BindSingleRank(&unit, params_.Views());
   const std::vector<at::Tensor> grads = grads_.Views();
   const Unit::LossAndGrad result = unit.ForwardBackward(0, Input(), at::full({}, 4.0), {grads});
   EXPECT_EQ(result.loss.dim(), 0);
-  EXPECT_TRUE(result.loss.equal(unit.Forward(0, Input(), Keep::kNothing).loss));
+  EXPECT_TRUE(result.loss.equal(unit.Forward(0, Input(), ActivationSaving::kNothing).loss));
   EXPECT_TRUE(grads_.Views()[0].equal(Expected()[0] * 4));
 }
 

@@ -93,8 +93,9 @@ class Gpt2Test : public ::testing::TestWithParam<bool> {  // Whether embeddings 
 };
 
 TEST_P(Gpt2Test, LossAndGradientsEqualReference) {
-  for (Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
-    const at::Tensor loss = chain_.LossAndGradients({tokens_, targets_}, keep);
+  for (ActivationSaving saving :
+       {ActivationSaving::kAll, ActivationSaving::kSelective, ActivationSaving::kInput}) {
+    const at::Tensor loss = chain_.LossAndGradients({tokens_, targets_}, saving);
     const TensorsByUnit leaves = DoubleLeaves(chain_.params());
     const at::Tensor expected = Reference(config_).Loss(leaves, tokens_, targets_);
     expected.backward();
@@ -104,7 +105,7 @@ TEST_P(Gpt2Test, LossAndGradientsEqualReference) {
 }
 
 TEST_P(Gpt2Test, PositionsBeyondSequenceHaveZeroGradient) {
-  chain_.LossAndGradients({tokens_, targets_}, Keep::kAll);
+  chain_.LossAndGradients({tokens_, targets_}, ActivationSaving::kAll);
   const at::Tensor& positions = chain_.grads()[0][1];
   EXPECT_GT(positions.narrow(0, 0, kSequence).abs().min().item<float>(), 0);
   EXPECT_EQ(positions.narrow(0, kSequence, 9 - kSequence).abs().max().item<float>(), 0);

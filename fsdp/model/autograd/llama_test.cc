@@ -159,8 +159,8 @@ class LlamaTest : public ::testing::TestWithParam<Case> {
 
 TEST_P(LlamaTest, LossAndGradientsEqualReference) {
   targets_.narrow(1, 2, 2).fill_(kIgnoredTarget);
-  for (Keep keep : {Keep::kAll, Keep::kInput}) {
-    const at::Tensor loss = chain_.LossAndGradients({tokens_, targets_}, keep, /*grad_loss=*/2);
+  for (ActivationSaving saving : {ActivationSaving::kAll, ActivationSaving::kInput}) {
+    const at::Tensor loss = chain_.LossAndGradients({tokens_, targets_}, saving, /*grad_loss=*/2);
     const TensorsByUnit leaves = DoubleLeaves(chain_.params());
     const at::Tensor expected = Reference(config_, chain_.facts()).Loss(leaves, tokens_, targets_);
     (expected * 2).backward();
@@ -171,13 +171,13 @@ TEST_P(LlamaTest, LossAndGradientsEqualReference) {
 }
 
 TEST_P(LlamaTest, RecomputationIsBitwiseEqual) {
-  const at::Tensor loss = chain_.LossAndGradients({tokens_, targets_}, Keep::kAll);
+  const at::Tensor loss = chain_.LossAndGradients({tokens_, targets_}, ActivationSaving::kAll);
   TensorsByUnit kept;
   for (const auto& unit : chain_.grads()) {
     kept.emplace_back();
     for (const at::Tensor& grad : unit) kept.back().push_back(grad.clone());
   }
-  EXPECT_TRUE(loss.equal(chain_.LossAndGradients({tokens_, targets_}, Keep::kInput)));
+  EXPECT_TRUE(loss.equal(chain_.LossAndGradients({tokens_, targets_}, ActivationSaving::kInput)));
   EXPECT_TRUE(loss.equal(chain_.Loss({tokens_, targets_})));
   for (size_t u = 0; u < kept.size(); ++u) {
     for (size_t p = 0; p < kept[u].size(); ++p) EXPECT_TRUE(chain_.grads()[u][p].equal(kept[u][p]));
@@ -201,7 +201,7 @@ TEST(Llama, GradientsEqualFiniteDifferences) {
   const LlamaConfig config = With(SmallConfig(), true, true, true, 4);
   UnitChain chain = MakeChain(config);
   const at::Tensor tokens = SomeTokens(), targets = SomeTokens();
-  chain.LossAndGradients({tokens, targets}, Keep::kAll);
+  chain.LossAndGradients({tokens, targets}, ActivationSaving::kAll);
   const Reference reference(config, chain.facts());
   for (size_t u = 0; u < chain.params().size(); ++u) {
     for (size_t p = 0; p < chain.params()[u].size(); ++p) {
@@ -231,8 +231,8 @@ TEST(Llama, FreezingLeavesOtherGradientsUnchanged) {
   facts.units[1].params[1].trainable = false;
   UnitChain chain(facts, MakeLlama(config, facts, kSequence, at::kCPU), all.params());
   const at::Tensor tokens = SomeTokens(), targets = SomeTokens();
-  all.LossAndGradients({tokens, targets}, Keep::kAll);
-  chain.LossAndGradients({tokens, targets}, Keep::kAll);
+  all.LossAndGradients({tokens, targets}, ActivationSaving::kAll);
+  chain.LossAndGradients({tokens, targets}, ActivationSaving::kAll);
   EXPECT_TRUE(chain.grads()[0][0].isnan().all().item<bool>());
   EXPECT_TRUE(chain.grads()[1][1].isnan().all().item<bool>());
   EXPECT_TRUE(chain.grads()[1][2].equal(all.grads()[1][2]));
@@ -247,8 +247,8 @@ TEST(Llama, Bf16UnitsGiveFp32GradientsNearFp32) {
   }
   UnitChain chain(exact.facts(), MakeLlama(config, exact.facts(), kSequence, at::kCPU), params);
   const at::Tensor tokens = SomeTokens();
-  exact.LossAndGradients({tokens, tokens}, Keep::kAll);
-  EXPECT_EQ(chain.LossAndGradients({tokens, tokens}, Keep::kAll).scalar_type(), at::kFloat);
+  exact.LossAndGradients({tokens, tokens}, ActivationSaving::kAll);
+  EXPECT_EQ(chain.LossAndGradients({tokens, tokens}, ActivationSaving::kAll).scalar_type(), at::kFloat);
   const at::Tensor &output = chain.grads().back()[1], &expected = exact.grads().back()[1];
   const double error = (output - expected).norm().item<double>() / expected.norm().item<double>();
   EXPECT_LT(error, 0.05);

@@ -83,9 +83,9 @@ TEST_F(ModuleUnitTest, ForwardAndGradientsEqualModule) {
   for (const at::Tensor& param : block_->parameters()) expected.push_back(param.grad().clone());
 
   const std::unique_ptr<Unit> unit = Make();
-  BindAlone(unit.get(), params_);
-  for (const Keep keep : {Keep::kAll, Keep::kInput}) {
-    const at::Tensor out = unit->Forward(0, {at::Tensor(), at::Tensor(), x_}, keep).hidden;
+  BindSingleRank(unit.get(), params_);
+  for (const ActivationSaving saving : {ActivationSaving::kAll, ActivationSaving::kInput}) {
+    const at::Tensor out = unit->Forward(0, {at::Tensor(), at::Tensor(), x_}, saving).hidden;
     EXPECT_TRUE(out.equal(y));
     EXPECT_FALSE(out.requires_grad());
     const at::Tensor dx = unit->Backward(0, dy_, {grads_, /*accumulate=*/false}, WeightGrads::kNow);
@@ -97,11 +97,11 @@ TEST_F(ModuleUnitTest, ForwardAndGradientsEqualModule) {
 
 TEST_F(ModuleUnitTest, ReadsGatheredParameters) {
   const std::unique_ptr<Unit> unit = Make();
-  BindAlone(unit.get(), params_);
+  BindSingleRank(unit.get(), params_);
   const UnitInput input{at::Tensor(), at::Tensor(), x_};
-  const at::Tensor before = unit->Forward(0, input, Keep::kAll).hidden;
+  const at::Tensor before = unit->Forward(0, input, ActivationSaving::kAll).hidden;
   params_[5].add_(1);  // down.bias
-  EXPECT_TRUE(unit->Forward(1, input, Keep::kNothing).hidden.allclose(before + 1));
+  EXPECT_TRUE(unit->Forward(1, input, ActivationSaving::kNothing).hidden.allclose(before + 1));
   params_[5].sub_(1);
   unit->Backward(0, dy_, {grads_, /*accumulate=*/false},
                  WeightGrads::kNow);  // Autograd detected no in-place change.
@@ -110,9 +110,9 @@ TEST_F(ModuleUnitTest, ReadsGatheredParameters) {
 TEST_F(ModuleUnitTest, BindsParametersOfAnotherType) {
   const std::unique_ptr<Unit> unit = Make();
   for (at::Tensor& param : params_) param = param.to(at::kBFloat16);
-  BindAlone(unit.get(), params_);
+  BindSingleRank(unit.get(), params_);
   const at::Tensor x = x_.to(at::kBFloat16);
-  const at::Tensor y = unit->Forward(0, {at::Tensor(), at::Tensor(), x}, Keep::kAll).hidden;
+  const at::Tensor y = unit->Forward(0, {at::Tensor(), at::Tensor(), x}, ActivationSaving::kAll).hidden;
   unit->Backward(0, dy_.to(y.scalar_type()), {grads_, /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_EQ(grads_[2].scalar_type(), at::kFloat);
   EXPECT_FALSE(grads_[2].isnan().any().item<bool>());
@@ -132,8 +132,8 @@ TEST_F(ModuleUnitTest, FreezesParametersWithoutGradient) {
   facts_ = *DescribeModule("layer.0", UnitKind::kBlock, *block_);
   EXPECT_FALSE(facts_.params[2].trainable);
   const std::unique_ptr<Unit> unit = Make();
-  BindAlone(unit.get(), params_);
-  unit->Forward(0, {at::Tensor(), at::Tensor(), x_}, Keep::kAll);
+  BindSingleRank(unit.get(), params_);
+  unit->Forward(0, {at::Tensor(), at::Tensor(), x_}, ActivationSaving::kAll);
   std::vector<at::Tensor> grads = grads_;
   grads[2] = at::Tensor();
   unit->Backward(0, dy_, {grads, /*accumulate=*/false}, WeightGrads::kNow);

@@ -20,7 +20,7 @@ at::Tensor NoneSeen(at::Device device) {
 }  // namespace
 
 Fp8Watch::Fp8Watch(at::Device device) : seen_(NoneSeen(device)), none_(NoneSeen(device)) {
-  static_assert(sizeof(kernels::Fp8Seen) == 4 * sizeof(int64_t));
+  static_assert(sizeof(kernels::Fp8Statistics) == 4 * sizeof(int64_t));
 }
 
 void Fp8Watch::Reset() {
@@ -28,7 +28,7 @@ void Fp8Watch::Reset() {
   seen_.copy_(none_);
 }
 
-at::Tensor Fp8Watch::Told() {
+at::Tensor Fp8Watch::Read() {
   MutexLock lock(&mutex_);
   const at::Tensor counts = seen_.narrow(1, 0, 2).to(at::kFloat);
   const at::Tensor scales = seen_.narrow(1, 2, 2).to(at::kInt).view(at::kFloat);
@@ -38,9 +38,9 @@ at::Tensor Fp8Watch::Told() {
 Fp8Watch::Scope::Scope(Fp8Watch* watch) : before_(current) { current = watch; }
 Fp8Watch::Scope::~Scope() { current = before_; }
 
-kernels::Fp8Seen* Fp8Watch::PlaceOf(Fp8Class kind) {
+kernels::Fp8Statistics* Fp8Watch::PlaceOf(Fp8Class kind) {
   if (current == nullptr) return nullptr;
-  return static_cast<kernels::Fp8Seen*>(current->seen_.data_ptr()) + static_cast<int>(kind);
+  return static_cast<kernels::Fp8Statistics*>(current->seen_.data_ptr()) + static_cast<int>(kind);
 }
 
 void Fp8Watch::Add(Fp8Class kind, const at::Tensor& x, const at::Tensor& values, const at::Tensor& scales) {

@@ -16,7 +16,7 @@ namespace fsdpd {
 
 enum class Fp8Class { kWeights, kInputs, kGradients };
 constexpr int kFp8Classes = 3;
-constexpr int kFp8Told = 4 * kFp8Classes;
+constexpr int kFp8Statistics = 4 * kFp8Classes;
 
 class Fp8Watch {
  public:
@@ -24,9 +24,9 @@ class Fp8Watch {
 
   void Reset();
 
-  // [kFp8Told] fp32, on the device. Per class: elements, flushed elements, smallest scale, largest scale;
-  // infinity and 0 if nothing was recorded.
-  at::Tensor Told();
+  // [kFp8Statistics] fp32, on the device. Per class: elements, flushed elements, smallest scale, largest
+  // scale; infinity and 0 if nothing was recorded.
+  at::Tensor Read();
 
   // While it exists, `watch` records what this thread quantizes; null: nothing is recorded.
   class Scope {
@@ -41,14 +41,14 @@ class Fp8Watch {
   };
 
   // Where kernels accumulate their statistics; null: recording is off.
-  static kernels::Fp8Seen* PlaceOf(Fp8Class kind);
+  static kernels::Fp8Statistics* PlaceOf(Fp8Class kind);
 
   // For the CPU: records that `x` (fp32) was quantized to `values` by factors 1 / `scales`.
   static void Add(Fp8Class kind, const at::Tensor& x, const at::Tensor& values, const at::Tensor& scales);
 
  private:
   Mutex mutex_;
-  at::Tensor seen_;        // [kFp8Classes x 4] int64, in the layout of kernels::Fp8Seen.
+  at::Tensor seen_;        // [kFp8Classes x 4] int64, in the layout of kernels::Fp8Statistics.
   const at::Tensor none_;  // The initial value of seen_.
 };
 

@@ -39,7 +39,7 @@ TEST(Fp8Watch, CountsFlushedInSampledRowsAndScalesOfAll) {
     Fp8Weights(Rows());
   }
   Fp8Rows(Rows() * 1e9);
-  const at::Tensor told = watch.Told();
+  const at::Tensor told = watch.Read();
   EXPECT_EQ(Of(told, Fp8Class::kInputs), (std::vector<float>{63, 16, 1.0f / 448, 16}));
   EXPECT_EQ(Of(told, Fp8Class::kGradients), (std::vector<float>{63, 16, 2.0f / 448, 32}));
   EXPECT_EQ(Of(told, Fp8Class::kWeights), (std::vector<float>{63, 16, 0x1p-8f, 16}));
@@ -49,27 +49,27 @@ TEST(Fp8Watch, ZeroRowHasNoScaleAndNonFiniteRowShows) {
   Fp8Watch watch(at::kCPU);
   const Fp8Watch::Scope scope(&watch);
   Fp8Rows(at::zeros({70, 32}).to(at::kBFloat16));
-  EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs)[3], 0);
+  EXPECT_EQ(Of(watch.Read(), Fp8Class::kInputs)[3], 0);
   at::Tensor x = Rows();
   x[64][1] = std::numeric_limits<float>::infinity();
   Fp8Rows(x);
-  EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs)[2], 1.0f / 448);
-  EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs)[3], std::numeric_limits<float>::infinity());
+  EXPECT_EQ(Of(watch.Read(), Fp8Class::kInputs)[2], 1.0f / 448);
+  EXPECT_EQ(Of(watch.Read(), Fp8Class::kInputs)[3], std::numeric_limits<float>::infinity());
 }
 
 TEST(Fp8Watch, ResetReportsNothingSeen) {
   Fp8Watch watch(at::kCPU);
   const std::vector<float> nothing = {0, 0, std::numeric_limits<float>::infinity(), 0};
-  EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs), nothing);
+  EXPECT_EQ(Of(watch.Read(), Fp8Class::kInputs), nothing);
   {
     const Fp8Watch::Scope scope(&watch);
     Fp8Rows(Rows());
     const Fp8Watch::Scope nobody(nullptr);
     Fp8Weights(Rows());
   }
-  EXPECT_EQ(Of(watch.Told(), Fp8Class::kWeights), nothing);
+  EXPECT_EQ(Of(watch.Read(), Fp8Class::kWeights), nothing);
   watch.Reset();
-  EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs), nothing);
+  EXPECT_EQ(Of(watch.Read(), Fp8Class::kInputs), nothing);
 }
 
 // All-gathers quantize weights on a lane of their own.
@@ -80,11 +80,11 @@ TEST(Fp8Watch, IsThreadSafe) {
     for (int i = 0; i < 50; ++i) kind == Fp8Class::kWeights ? Fp8Weights(Rows()) : Fp8Rows(Rows());
   };
   std::thread weights(round, Fp8Class::kWeights), inputs(round, Fp8Class::kInputs);
-  for (int i = 0; i < 50; ++i) watch.Told();
+  for (int i = 0; i < 50; ++i) watch.Read();
   weights.join();
   inputs.join();
-  EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs)[0], 50 * 63);
-  EXPECT_EQ(Of(watch.Told(), Fp8Class::kWeights)[1], 50 * 16);
+  EXPECT_EQ(Of(watch.Read(), Fp8Class::kInputs)[0], 50 * 63);
+  EXPECT_EQ(Of(watch.Read(), Fp8Class::kWeights)[1], 50 * 16);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ struct AttentionOutput {
   at::Tensor log_sum_exp;  // fp32, one per row and head, in the kernel's own shape.
   at::Tensor seed;         // Random state that CUDA's kernels pass to their backward; a few bytes.
   at::Tensor offset;
-  // One part per document, or two per chunk of a context-parallel sample (cut_attention.h: its own keys,
+  // One part per document, or two per chunk of a context-parallel sample (context_attention.h: its own keys,
   // earlier keys). Parts replace all fields except `out`, and have no `out` themselves. Rows of documents are
   // in one tensor if possible.
   std::vector<AttentionOutput> parts;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "fsdp/model/native/cut_attention.h"
+#include "fsdp/model/native/context_attention.h"
 
 namespace fsdpd {
 namespace {
@@ -24,9 +24,10 @@ Fp8 MovedRows(const Fp8& from, Move move) {
 // The model's configuration with the heads of this rank's shard of the query matrix.
 LlamaConfig WithOwnHeads(LlamaConfig config, const UnitFacts& facts) {
   for (const ParamFacts& param : facts.params) {
-    if ((param.name != "attention.wq" && param.name != "attention.wq_b") || !param.cut.cuts()) continue;
-    config.heads /= param.cut.parts;
-    config.kv_heads = std::max<int64_t>(1, config.kv_heads / param.cut.parts);
+    if ((param.name != "attention.wq" && param.name != "attention.wq_b") || !param.partition.is_partitioned())
+      continue;
+    config.heads /= param.partition.parts;
+    config.kv_heads = std::max<int64_t>(1, config.kv_heads / param.partition.parts);
   }
   return config;
 }
@@ -84,14 +85,14 @@ NativeBlock::NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaCon
   for (const int index : Qkv()) FSDPD_CHECK(index >= 0);
 }
 
-bool NativeBlock::HasOthersRows(int index) const {
+bool NativeBlock::HasRemoteRows(int index) const {
   const bool of_keys = index >= 0 && (index == p_.wk || index == p_.bk || index == p_.wv || index == p_.bv);
   return of_keys && param(index).size(0) > config_.kv_heads * config_.head_size;
 }
 
 // Adjacent ranks have the query heads that read the same key head.
-at::Tensor NativeBlock::OwnRows(int index, const at::Tensor& of) const {
-  if (!HasOthersRows(index) || !of.defined()) return of;
+at::Tensor NativeBlock::LocalRows(int index, const at::Tensor& of) const {
+  if (!HasRemoteRows(index) || !of.defined()) return of;
   const int64_t rows = config_.head_size, heads = of.size(0) / rows;
   const int64_t head = context().IndexIn(Group::kTensor) * heads / context().SizeOf(Group::kTensor);
   return of.narrow(0, head * rows, rows);
@@ -99,7 +100,7 @@ at::Tensor NativeBlock::OwnRows(int index, const at::Tensor& of) const {
 
 std::vector<at::Tensor> NativeBlock::ParamsOf(const std::vector<int>& indices) const {
   std::vector<at::Tensor> params;
-  for (const int index : indices) params.push_back(OwnRows(index, param(index)));
+  for (const int index : indices) params.push_back(LocalRows(index, param(index)));
   return params;
 }
 
@@ -111,13 +112,13 @@ Weights NativeBlock::WeightsOf(const std::vector<int>& matrices) const {
 std::vector<Fp8> NativeBlock::Fp8Of(const std::vector<int>& matrices) const {
   std::vector<Fp8> found;
   for (const int matrix : matrices)
-    found.push_back({OwnRows(matrix, param(matrix)), OwnRows(matrix, scales(matrix))});
+    found.push_back({LocalRows(matrix, param(matrix)), LocalRows(matrix, scales(matrix))});
   return found;
 }
 
 at::Tensor NativeBlock::ScalesOf(const std::vector<int>& matrices) const {
   std::vector<at::Tensor> of;
-  for (const int matrix : matrices) of.push_back(OwnRows(matrix, scales(matrix)));
+  for (const int matrix : matrices) of.push_back(LocalRows(matrix, scales(matrix)));
   return JoinedScales(of);
 }
 
@@ -141,18 +142,18 @@ at::Tensor NativeBlock::NormedProduct(const at::Tensor& x, int norm, at::Tensor*
                                       const std::vector<int>& biases) const {
   const Weights weights = WeightsOf(matrices);
   const Matrices with = ParamsOf(biases);
-  const auto room = [&](int64_t rows) { return at::empty({rows, weights.all_outputs()}, x.options()); };
+  const auto capacity = [&](int64_t rows) { return at::empty({rows, weights.all_outputs()}, x.options()); };
   if (ReadsRounded(matrices)) {
     Fp8Normed normed = Fp8RmsNormForward(x, param(norm), config_.norm_epsilon);
     *rstd = std::move(normed.rstd);
-    at::Tensor outputs = room(x.size(0));
+    at::Tensor outputs = capacity(x.size(0));
     LinearForwardInto(normed.y, weights, with, outputs);
     return outputs;
   }
   const TokenParts parts(&context());
-  const at::Tensor all = parts.RoomFor(x);
+  const at::Tensor all = parts.EmptyParts(x);
   *rstd = RmsNormForward(x, param(norm), config_.norm_epsilon, parts.Own(all)).rstd;
-  at::Tensor outputs = room(all.size(0));
+  at::Tensor outputs = capacity(all.size(0));
   parts.Gather(all, [&](int64_t begin, int64_t rows) {
     LinearForwardInto(all.narrow(0, begin, rows), weights, with, outputs.narrow(0, begin, rows));
   });
@@ -160,7 +161,7 @@ at::Tensor NativeBlock::NormedProduct(const at::Tensor& x, int norm, at::Tensor*
 }
 
 at::Tensor NativeBlock::ProductBackward(const at::Tensor& grad_sum, int matrix) const {
-  const Weights weights = Turned(WeightsOf({matrix}));
+  const Weights weights = Transposed(WeightsOf({matrix}));
   at::Tensor grad = at::empty({grad_sum.size(0), weights.inputs()}, grad_sum.options());
   TokenParts(&context()).Gather(grad_sum, [&](int64_t begin, int64_t rows) {
     LinearBackwardInto(grad_sum.narrow(0, begin, rows), weights, grad.narrow(0, begin, rows));
@@ -187,7 +188,7 @@ AttentionInput NativeBlock::AttentionInputOf(const SavedActivations& saved) cons
 
 void NativeBlock::FillLatentHeads(SavedActivations* saved) const {
   LatentHeads heads = LatentHeadsOf(*saved);
-  if (SharesSamples() && !saved->samples.defined())
+  if (IsContextParallel() && !saved->samples.defined())
     saved->samples = latent_.SamplesOf(LatentRowsOf(*saved), &context());
   if (!heads.kv.defined()) latent_.MakeKeys(LatentRowsOf(*saved), LatentParamsOf(), &heads);
   if (!heads.q.defined()) latent_.MakeQueries(LatentRowsOf(*saved), LatentParamsOf(), &heads);
@@ -202,8 +203,8 @@ void NativeBlock::FillQk(SavedActivations* saved) const {
   if (!config_.qk_norm || saved->q.defined()) return;
   const AttentionInput raw = Heads(saved->qkv, saved->micro_batch);
   NormedHeads normed = NormAndRotate(rotary_, saved->positions, {raw.q, raw.k}, HeadNormsOf());
-  saved->q = std::move(normed.turned.q);
-  saved->k = std::move(normed.turned.k);
+  saved->q = std::move(normed.transposed.q);
+  saved->k = std::move(normed.transposed.k);
   saved->q_rstd = std::move(normed.q_rstd);
   saved->k_rstd = std::move(normed.k_rstd);
 }
@@ -212,9 +213,9 @@ AttentionOutput NativeBlock::Attend(const SavedActivations& saved) const {
   if (HasLatents())
     return latent_.Attend(LatentRowsOf(saved), LatentHeadsOf(saved), saved.documents, context());
   const AttentionInput input = AttentionInputOf(saved);
-  if (!SharesSamples()) return AttentionForward(input, saved.documents);
+  if (!IsContextParallel()) return AttentionForward(input, saved.documents);
   FSDPD_CHECK(saved.documents.empty() && saved.positions.defined());
-  return CutAttentionForward(input, &context());
+  return ContextAttentionForward(input, &context());
 }
 
 AttentionInput NativeBlock::AttendBackward(at::Tensor grad, const SavedActivations& saved) const {
@@ -223,8 +224,8 @@ AttentionInput NativeBlock::AttendBackward(at::Tensor grad, const SavedActivatio
                                   saved.documents, context());
   }
   const AttentionInput input = AttentionInputOf(saved);
-  if (!SharesSamples()) return AttentionBackward(grad, input, saved.attended, saved.documents);
-  return CutAttentionBackward(grad, input, saved.attended, &context());
+  if (!IsContextParallel()) return AttentionBackward(grad, input, saved.attended, saved.documents);
+  return ContextAttentionBackward(grad, input, saved.attended, &context());
 }
 
 void NativeBlock::FillMiddle(SavedActivations* saved) const {
@@ -238,7 +239,7 @@ void NativeBlock::FillMiddle(SavedActivations* saved) const {
     RotateForward(rotary_, saved->positions, {heads.q, heads.k});
   }
   saved->attended = Attend(*saved);
-  if (HasLatents() && SharesSamples()) saved->samples = saved->k = saved->k_rstd = at::Tensor();
+  if (HasLatents() && IsContextParallel()) saved->samples = saved->k = saved->k_rstd = at::Tensor();
   saved->middle = AddProduct(saved->x.flatten(0, 1), FlatTokens(saved->attended.out), p_.wo);
 }
 
@@ -264,7 +265,7 @@ void NativeBlock::FillGateUp(SavedActivations* saved) const {
 // Rows are copies of tokens, so quantizing before the copy halves its memory traffic.
 at::Tensor NativeBlock::ExpertsOfTokens(const at::Tensor& tokens, const SavedActivations& saved,
                                         const std::vector<int>& matrices) const {
-  const at::Tensor& ends = EndsHere(saved.routing, saved.dispatch);
+  const at::Tensor& ends = LocalEnds(saved.routing, saved.dispatch);
   const auto move = [&](const at::Tensor& of) {
     return ToRows(of, saved.routing, saved.dispatch, &context());
   };
@@ -280,7 +281,7 @@ at::Tensor NativeBlock::ExpertsOfRows(const at::Tensor& rows, const at::Tensor& 
 // Rows that are quantized where they are read need no copy, unless they are sent to other ranks.
 ExpertRows NativeBlock::RowsFor(const at::Tensor& tokens, const Routing& routing,
                                 const TokenDispatch& dispatch, const std::vector<int>& matrices) const {
-  const at::Tensor order = OrderHere(routing, dispatch);
+  const at::Tensor order = LocalOrder(routing, dispatch);
   if (InFp8(matrices) && order.defined()) return {tokens, order, config_.experts.per_token};
   return ToRows(tokens, routing, dispatch, &context());
 }
@@ -306,7 +307,7 @@ at::Tensor NativeBlock::FfnOutput(const SavedActivations& saved) const {
   if (!HasExperts() && ReadsRounded({p_.w2}))
     return AddLinear(saved.middle, Fp8SwigluForward(saved.gate_up), WeightsOf({p_.w2}));
   if (!HasExperts()) return AddProduct(saved.middle, SwigluForward(saved.gate_up), p_.w2);
-  const at::Tensor& ends = EndsHere(saved.routing, saved.dispatch);
+  const at::Tensor& ends = LocalEnds(saved.routing, saved.dispatch);
   at::Tensor rows = WeighedSwigluForward(saved.gate_up, saved.dispatch.weights, ends);
   rows = ExpertsOfRows(rows, ends, p_.w2);
   const TokenParts parts(&context());
@@ -318,24 +319,24 @@ at::Tensor NativeBlock::FfnOutput(const SavedActivations& saved) const {
   return parted ? parts.Sum(sum, saved.middle) : sum;
 }
 
-void NativeBlock::DropAttention(Keep keep, SavedActivations* saved) const {
-  if (keep == Keep::kAll) return;
+void NativeBlock::DropAttention(ActivationSaving saving, SavedActivations* saved) const {
+  if (saving == ActivationSaving::kAll) return;
   saved->q = saved->k = saved->q_rstd = saved->k_rstd = at::Tensor();
-  if (keep == Keep::kSelective) return;
+  if (saving == ActivationSaving::kSelective) return;
   saved->qkv = saved->attention_rstd = at::Tensor();
   saved->attended = {};
 }
 
-void NativeBlock::DropFfn(Keep keep, SavedActivations* saved) const {
-  if (keep == Keep::kAll) return;
+void NativeBlock::DropFfn(ActivationSaving saving, SavedActivations* saved) const {
+  if (saving == ActivationSaving::kAll) return;
   saved->gate_up = saved->ffn_rstd = at::Tensor();
   saved->routing = {};
   saved->dispatch = {};
   saved->shared_gate_up = at::Tensor();
-  if (keep == Keep::kInput) saved->middle = at::Tensor();
+  if (saving == ActivationSaving::kInput) saved->middle = at::Tensor();
 }
 
-UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
+UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, ActivationSaving saving) {
   const at::NoGradGuard no_grad;
   SavedActivations saved;
   saved.x = input.hidden;
@@ -346,13 +347,13 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   saved.documents = input.documents;
   saved.targets = input.targets;
   FillMiddle(&saved);
-  DropAttention(keep, &saved);
+  DropAttention(saving, &saved);
   FillGateUp(&saved);
   if (HasExperts() && context().IndexIn(Group::kTensor) == 0)
     context().AddRouting(RoutingSums(saved.routing, config_.experts), saved.routing.counts);
   const at::Tensor out = FfnOutput(saved);
-  if (keep != Keep::kNothing) {
-    DropFfn(keep, &saved);
+  if (saving != ActivationSaving::kNothing) {
+    DropFfn(saving, &saved);
     saved_.Put(slot, std::move(saved));
   }
   return {out.view_as(input.hidden), at::Tensor()};
@@ -386,11 +387,11 @@ void NativeBlock::Compute(const MatrixGrads& product, const ParamGrads& grads) c
   const auto own = [&](int index) {
     if (index < 0) return at::Tensor();
     const at::Tensor& all = grads.into[index];
-    if (all.defined() && !grads.accumulate && HasOthersRows(index)) all.zero_();
-    return OwnRows(index, all);
+    if (all.defined() && !grads.accumulate && HasRemoteRows(index)) all.zero_();
+    return LocalRows(index, all);
   };
   for (const int matrix : product.matrices) {
-    outputs.push_back(OwnRows(matrix, param(matrix)).size(0));
+    outputs.push_back(LocalRows(matrix, param(matrix)).size(0));
     into.push_back(own(matrix));
   }
   for (const int bias : product.biases) biases_into.push_back(own(bias));
@@ -405,7 +406,7 @@ void NativeBlock::Compute(const MatrixGrads& product, const ParamGrads& grads) c
                            grads.accumulate, into);
   }
   LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into,
-                  InFp8(product.matrices) ? Operands::kFp8 : Operands::kAsTheyAre, product.x_largest);
+                  InFp8(product.matrices) ? Operands::kFp8 : Operands::kUnchanged, product.x_largest);
 }
 
 void NativeBlock::Add(MatrixGrads product, BackwardCall* call) const {
@@ -453,7 +454,7 @@ at::Tensor NativeBlock::SharedOutput(const at::Tensor& gate_up) const {
 at::Tensor NativeBlock::SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call,
                                        SavedActivations* saved) const {
   // Its gradient, until SwigluBackward.
-  at::Tensor product = LinearBackward(grad_sum, Turned(WeightsOf({p_.shared_w2})));
+  at::Tensor product = LinearBackward(grad_sum, Transposed(WeightsOf({p_.shared_w2})));
   at::Tensor gate_up = std::move(saved->shared_gate_up);
   SwigluBackward(product, gate_up);
   Compute({grad_sum, std::move(product), {p_.shared_w2}, {}}, call.grads);
@@ -467,7 +468,7 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
   const TokenParts parts(&context());
   const Routing routing = std::move(saved->routing);
   const TokenDispatch dispatch = std::move(saved->dispatch);
-  const at::Tensor& ends = EndsHere(routing, dispatch);
+  const at::Tensor& ends = LocalEnds(routing, dispatch);
   const bool accumulate = call->grads.accumulate;
   const auto for_experts = [&](const at::Tensor& of, const std::function<void()>& work) {
     return ForExperts(of, config_.experts.per_token, &context(), work);
@@ -490,7 +491,8 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
       AtTokens(ExpertsInputGrads(gate_up, ends, GateUp()), routing, dispatch, &context(),
                [&](at::Tensor* of) {
                  AddRouterInputGrad(grad_logits, param(p_.router), of);
-                 if (HasShared()) of->add_(LinearBackward(shared_gate_up, Turned(WeightsOf(SharedGateUp()))));
+                 if (HasShared())
+                   of->add_(LinearBackward(shared_gate_up, Transposed(WeightsOf(SharedGateUp()))));
                },
                /*addend=*/{});
   at::Tensor normed = parts.Sum(sum);  // The gradient of the normed tokens.
@@ -526,7 +528,7 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call,
                                     SavedActivations* saved) const {
   if (HasExperts()) return ExpertsFfnBackward(grad, call, saved);
   if (ReadsRounded({p_.w2}) && ReadsRounded(GateUp())) return Fp8FfnBackward(grad, call, saved);
-  at::Tensor grad_sum = TokenParts(&context()).RoomWith(grad);
+  at::Tensor grad_sum = TokenParts(&context()).PartsWithOwn(grad);
   at::Tensor product = ProductBackward(grad_sum, p_.w2);  // Its gradient, until SwigluBackward.
   at::Tensor gate_up = std::move(saved->gate_up);         // Gradients after it.
   SwigluBackward(product, gate_up);
@@ -539,7 +541,7 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call,
 
 at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call,
                                               SavedActivations* saved) const {
-  at::Tensor grad_sum = TokenParts(&context()).RoomWith(grad);
+  at::Tensor grad_sum = TokenParts(&context()).PartsWithOwn(grad);
   at::Tensor grad_out = ProductBackward(grad_sum, p_.wo).view(saved->attended.out.sizes());
   AddOverlapped({std::move(grad_sum), FlatTokens(saved->attended.out), {p_.wo}, {}}, call);
   FillQk(saved);
@@ -556,7 +558,7 @@ at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, OutputGrads grad_
                                        const at::Tensor& rstd, const NormedParams& params,
                                        BackwardCall* call) const {
   const TokenParts parts(&context());
-  Weights weights = Turned(WeightsOf(params.matrices));
+  Weights weights = Transposed(WeightsOf(params.matrices));
   const bool rounded = grad_outputs.rows.defined();
   const int64_t tokens = (rounded ? grad_outputs.rows.values : grad_outputs.plain).size(0);
   at::Tensor all = at::empty({tokens, x.size(1)}, x.options());
@@ -565,7 +567,7 @@ at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, OutputGrads grad_
     if (rounded) return LinearBackwardInto(grad_outputs.rows.Part(begin, rows), weights, into);
     LinearBackwardInto(grad_outputs.plain.narrow(0, begin, rows), weights, into);
   });
-  grad_outputs.rows = weights.turned = {};
+  grad_outputs.rows = weights.transposed = {};
   at::Tensor largest;
   at::Tensor grad_x = RmsNormBackward(grad_normed, x, rstd, param(params.norm), /*residual=*/grad,
                                       call->grads.accumulate, call->Into(params.norm), parts.Own(all),
@@ -595,7 +597,7 @@ at::Tensor NativeBlock::LatentBackward(AttentionInput grad, BackwardCall* call,
   add(latent_.KeysBackward(grad.k, grad.v, LatentRowsOf(*saved), LatentHeadsOf(*saved), LatentParamsOf(),
                            accumulate, call->Into(p_.kv_a_norm)),
       p_.wkv_b);
-  if (SharesSamples()) latent_.SamplesBackward(LatentRowsOf(*saved), &context());
+  if (IsContextParallel()) latent_.SamplesBackward(LatentRowsOf(*saved), &context());
   saved->samples = at::Tensor();
   grad.k = grad.v = saved->k = saved->k_rstd = at::Tensor();
   LatentProduct queries = latent_.QueriesBackward(grad.q, LatentRowsOf(*saved), LatentHeadsOf(*saved),

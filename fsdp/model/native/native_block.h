@@ -60,7 +60,7 @@ class NativeBlock : public NativeUnit {
  public:
   NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaConfig& config, Rotary rotary);
 
-  UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
+  UnitOutput Forward(int slot, const UnitInput& input, ActivationSaving saving) override;
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;
   // Defers all products for matrix gradients except those of experts and their router. The gradients of norms
@@ -133,8 +133,8 @@ class NativeBlock : public NativeUnit {
   std::vector<int> SharedGateUp() const { return {p_.shared_w1, p_.shared_w3}; }
   // The rows of a parameter that this rank reads, or of its gradient that it writes: the rows of its own head
   // for K and V matrices that are replicated across the tensor-parallel group; otherwise all rows.
-  at::Tensor OwnRows(int index, const at::Tensor& of) const;
-  bool HasOthersRows(int index) const;
+  at::Tensor LocalRows(int index, const at::Tensor& of) const;
+  bool HasRemoteRows(int index) const;
   std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
 
   // Operands for a product with these matrices, of which either all or none are FP8.
@@ -171,7 +171,7 @@ class NativeBlock : public NativeUnit {
 
   // Attention of this rank's tokens to whole samples.
   AttentionOutput Attend(const SavedActivations& saved) const;
-  bool SharesSamples() const { return context().SizeOf(Group::kContext) > 1; }
+  bool IsContextParallel() const { return context().SizeOf(Group::kContext) > 1; }
   AttentionInput AttendBackward(at::Tensor grad, const SavedActivations& saved) const;
 
   // The token rows for products with the gradients of these matrices.
@@ -193,9 +193,9 @@ class NativeBlock : public NativeUnit {
   void FillGateUp(SavedActivations* saved) const;
   at::Tensor FfnOutput(const SavedActivations& saved) const;  // Including the residual.
 
-  // Drop the fields that `keep` recomputes.
-  void DropAttention(Keep keep, SavedActivations* saved) const;
-  void DropFfn(Keep keep, SavedActivations* saved) const;
+  // Drop the fields that `saving` recomputes.
+  void DropAttention(ActivationSaving saving, SavedActivations* saved) const;
+  void DropFfn(ActivationSaving saving, SavedActivations* saved) const;
 
   // Backward of the FFN half (output to `middle`) and of the attention half (`middle` to x). They free the
   // fields of `saved` after the last use.

@@ -170,13 +170,13 @@ class NativeCudaTest : public ::testing::TestWithParam<Case> {
     targets_.select(1, 3).fill_(kIgnoredTarget);
   }
 
-  double Run(UnitChain* chain, at::Device device, Keep keep) const {
+  double Run(UnitChain* chain, at::Device device, ActivationSaving saving) const {
     UnitInput input = {tokens_.to(device), targets_.to(device)};
     if (!starts_.empty()) {
       input.positions = PositionsOf(starts_).to(device);
       input.documents = DocumentsOf(starts_, device);
     }
-    return chain->LossAndGradients(input, keep).item<double>();
+    return chain->LossAndGradients(input, saving).item<double>();
   }
 
   // Averages over random draws: with nearly uniform attention, gradients of queries and keys are so small
@@ -186,21 +186,22 @@ class NativeCudaTest : public ::testing::TestWithParam<Case> {
     const int draws = rounds ? 12 : 1;
     const double tolerance = rounds ? 1e-2 : 1e-5;
     double of_cpu = 0;
-    std::map<Keep, double> of_cuda;
+    std::map<ActivationSaving, double> of_cuda;
     for (int draw = 0; draw < draws; ++draw, Draw()) {
       UnitChain exact = MakeChain(GetParam(), at::kCPU, DType::kFp32),
                 cpu = MakeChain(GetParam(), at::kCPU, GetParam().compute),
                 cuda = MakeChain(GetParam(), at::kCUDA, GetParam().compute);
-      const double expected = Run(&exact, at::kCPU, Keep::kAll);
-      Run(&cpu, at::kCPU, Keep::kAll);
+      const double expected = Run(&exact, at::kCPU, ActivationSaving::kAll);
+      Run(&cpu, at::kCPU, ActivationSaving::kAll);
       of_cpu += Error(cpu, exact) / draws;
-      for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
-        EXPECT_NEAR(Run(&cuda, at::kCUDA, keep), expected, tolerance * expected);
-        of_cuda[keep] += Error(cuda, exact) / draws;
+      for (const ActivationSaving saving :
+           {ActivationSaving::kAll, ActivationSaving::kSelective, ActivationSaving::kInput}) {
+        EXPECT_NEAR(Run(&cuda, at::kCUDA, saving), expected, tolerance * expected);
+        of_cuda[saving] += Error(cuda, exact) / draws;
       }
     }
-    for (const auto& [keep, error] : of_cuda)
-      EXPECT_LT(error, 1.5 * of_cpu + 1e-4) << "keep " << static_cast<int>(keep);
+    for (const auto& [saving, error] : of_cuda)
+      EXPECT_LT(error, 1.5 * of_cpu + 1e-4) << "keep " << static_cast<int>(saving);
   }
 
   at::Tensor tokens_;
@@ -212,9 +213,9 @@ TEST_P(NativeCudaTest, LossAndGradientsAreAsExactAsOnCpu) { ExpectAsExactAsOnThe
 
 TEST_P(NativeCudaTest, PackedDocumentsAreAsExactAsOnCpu) {
   UnitChain exact = MakeChain(GetParam(), at::kCPU, DType::kFp32);
-  const double whole = Run(&exact, at::kCPU, Keep::kAll);
+  const double whole = Run(&exact, at::kCPU, ActivationSaving::kAll);
   starts_ = kDocumentStarts;
-  EXPECT_NE(Run(&exact, at::kCPU, Keep::kAll), whole);
+  EXPECT_NE(Run(&exact, at::kCPU, ActivationSaving::kAll), whole);
   ExpectAsExactAsOnTheCpu();
 }
 

@@ -32,10 +32,11 @@ TokenDispatch DispatchOfTokens(const Routing& routing, const at::Tensor& weights
   told[rank][0].copy_(routing.experts.flatten());
   told[rank][1].copy_(weights.flatten());
   context->AllGather(Group::kExpert, told);
-  const int64_t room = RowsOfRoom(context->ExpertCapacity(), choices, PerToken(routing), ranks, experts);
+  const int64_t capacity =
+      RowsOfCapacity(context->ExpertCapacity(), choices, PerToken(routing), ranks, experts);
   TokenDispatch dispatch;
   dispatch.here = PlaceRows(told.select(1, 0).to(at::kLong).contiguous(),
-                            {rank * experts, experts, StepOf(weights), room, context->ExpertOverflow()});
+                            {rank * experts, experts, StepOf(weights), capacity, context->ExpertOverflow()});
   dispatch.weights = GatherRows(told.select(1, 1).contiguous().view({-1, 1}), dispatch.here.order);
   return dispatch;
 }
@@ -52,13 +53,14 @@ at::Tensor Exchanged(const at::Tensor& parts, UnitContext* context) {
 TokenDispatch DispatchOfRows(const Routing& routing, const at::Tensor& weights, UnitContext* context) {
   const int64_t ranks = context->SizeOf(Group::kExpert), rank = context->IndexIn(Group::kExpert),
                 choices = routing.experts.numel(), experts = routing.counts.size(0) / ranks;
-  const int64_t room = RowsOfPart(context->ExpertCapacity(), choices, PerToken(routing), ranks, experts);
+  const int64_t capacity = RowsOfPart(context->ExpertCapacity(), choices, PerToken(routing), ranks, experts);
   TokenDispatch dispatch;
-  dispatch.sent = PlaceInParts(routing.experts.floor_divide(experts), ranks, room, context->ExpertOverflow());
+  dispatch.sent =
+      PlaceInParts(routing.experts.floor_divide(experts), ranks, capacity, context->ExpertOverflow());
   const at::Tensor numbers = routing.experts.flatten().unsqueeze(-1).to(at::kFloat).add_(1);
   const at::Tensor told = Exchanged(GatherRows(at::cat({numbers, weights}, 1), dispatch.sent.order), context);
   dispatch.here = PlaceRows(told.select(1, 0).to(at::kLong).sub_(1).contiguous(),
-                            {rank * experts, experts, StepOf(weights), told.size(0), /*lacking=*/{}});
+                            {rank * experts, experts, StepOf(weights), told.size(0), /*overflow=*/{}});
   dispatch.weights = GatherRows(told.select(1, 1).contiguous().view({-1, 1}), dispatch.here.order);
   return dispatch;
 }
@@ -91,11 +93,11 @@ at::Tensor SumOverRanks(const std::vector<at::Tensor>& parts, const Routing& rou
 at::Tensor ForExperts(const at::Tensor& tokens, int64_t per_token, UnitContext* context,
                       const std::function<void()>& work) {
   const TokenParts among(context, Group::kExpert);
-  if (!TokensTravel(among.ranks(), per_token)) {
+  if (!GathersTokens(among.ranks(), per_token)) {
     work();
     return tokens;
   }
-  at::Tensor all = among.RoomWith(tokens);
+  at::Tensor all = among.PartsWithOwn(tokens);
   among.GatherWhile(all, work);
   return all;
 }
@@ -104,24 +106,24 @@ TokenDispatch MakeTokenDispatch(const Routing& routing, const at::Tensor& weight
   const int64_t ranks = context->SizeOf(Group::kExpert);
   FSDPD_CHECK(routing.counts.size(0) % ranks == 0);
   if (ranks == 1) return {GatherRows(weights, routing.rows.order), {}, {}};
-  return TokensTravel(ranks, PerToken(routing)) ? DispatchOfTokens(routing, weights, context)
-                                                : DispatchOfRows(routing, weights, context);
+  return GathersTokens(ranks, PerToken(routing)) ? DispatchOfTokens(routing, weights, context)
+                                                 : DispatchOfRows(routing, weights, context);
 }
 
-at::Tensor OrderHere(const Routing& routing, const TokenDispatch& dispatch) {
+at::Tensor LocalOrder(const Routing& routing, const TokenDispatch& dispatch) {
   if (DispatchesRows(dispatch)) return {};
   return DispatchesTokens(dispatch) ? dispatch.here.order : routing.rows.order;
 }
 
-const at::Tensor& EndsHere(const Routing& routing, const TokenDispatch& dispatch) {
+const at::Tensor& LocalEnds(const Routing& routing, const TokenDispatch& dispatch) {
   return dispatch.here.ends.defined() ? dispatch.here.ends : routing.rows.ends;
 }
 
 at::Tensor ToRows(const at::Tensor& tokens, const Routing& routing, const TokenDispatch& dispatch,
                   UnitContext* context) {
-  const at::Tensor& ends = EndsHere(routing, dispatch);
+  const at::Tensor& ends = LocalEnds(routing, dispatch);
   const int64_t per_token = PerToken(routing);
-  if (!DispatchesRows(dispatch)) return GatherRows(tokens, OrderHere(routing, dispatch), per_token, ends);
+  if (!DispatchesRows(dispatch)) return GatherRows(tokens, LocalOrder(routing, dispatch), per_token, ends);
   const at::Tensor received = Exchanged(GatherRows(tokens, dispatch.sent.order, per_token), context);
   return GatherRows(received, dispatch.here.order, /*divisor=*/1, ends);
 }

@@ -2,7 +2,7 @@
 // Group::kExpert, rank r holds the r-th of equal parts of a layer's experts and computes their rows
 // (native_rows.h) for tokens of all ranks.
 //
-// With few ranks relative to the experts per token (TokensTravel), dispatch is an all-gather of all tokens
+// With few ranks relative to the experts per token (GathersTokens), dispatch is an all-gather of all tokens
 // and their routing; results are summed over ranks, sent in the compute type and added in fp32. Otherwise it
 // is an all-to-all of rows, one per choice, with a fixed part for each rank.
 //
@@ -44,9 +44,9 @@ TokenDispatch MakeTokenDispatch(const Routing& routing, const at::Tensor& weight
 
 // For each row here, its index in the choices of ForExperts' tokens (token * per_token + k); undefined if
 // rows are copied before they are sent (all-to-all).
-at::Tensor OrderHere(const Routing& routing, const TokenDispatch& dispatch);
+at::Tensor LocalOrder(const Routing& routing, const TokenDispatch& dispatch);
 // The ends of the rows of this rank's experts.
-const at::Tensor& EndsHere(const Routing& routing, const TokenDispatch& dispatch);
+const at::Tensor& LocalEnds(const Routing& routing, const TokenDispatch& dispatch);
 
 // The output of ForExperts expanded to rows: [rows here x width].
 at::Tensor ToRows(const at::Tensor& tokens, const Routing& routing, const TokenDispatch& dispatch,

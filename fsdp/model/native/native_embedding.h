@@ -12,7 +12,7 @@ class NativeEmbedding : public NativeUnit {
  public:
   NativeEmbedding(UnitFacts facts, at::ScalarType compute);
 
-  UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
+  UnitOutput Forward(int slot, const UnitInput& input, ActivationSaving saving) override;
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;
   void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) override {}

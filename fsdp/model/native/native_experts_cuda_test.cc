@@ -82,14 +82,14 @@ TEST_P(NativeExpertsCuda, PlacesOfExpertSubsetEqualCpu) {
     for (const int64_t experts : {int64_t{1}, chosen.experts / 2 + 1}) {
       RowsHere here = {chosen.experts - experts, experts, kExpertRowStep, chosen.choices.numel(),
                        at::zeros({}, at::kFloat)};
-      here.room = chosen.choices.ge(here.first).sum().item<int64_t>();  // Exactly enough.
+      here.capacity = chosen.choices.ge(here.first).sum().item<int64_t>();  // Exactly enough.
       const RowPlaces cpu = PlaceRows(chosen.choices, here);
-      const at::Tensor lacking = here.lacking = here.lacking.cuda();
+      const at::Tensor overflow = here.overflow = here.overflow.cuda();
       const RowPlaces cuda = PlaceRows(chosen.choices.cuda(), here);
       EXPECT_TRUE(cuda.order.cpu().equal(cpu.order));
       EXPECT_TRUE(cuda.of_choice.cpu().equal(cpu.of_choice));
       EXPECT_TRUE(cuda.ends.cpu().equal(cpu.ends));
-      EXPECT_EQ(lacking.item<float>(), 0);
+      EXPECT_EQ(overflow.item<float>(), 0);
       const at::Tensor tokens = Random({chosen.choices.size(0), 40}), rows = Random({cpu.order.size(0), 40});
       const int64_t per_token = chosen.choices.size(1);
       EXPECT_TRUE(GatherRows(tokens.cuda(), cuda.order, per_token)
@@ -100,12 +100,12 @@ TEST_P(NativeExpertsCuda, PlacesOfExpertSubsetEqualCpu) {
       ExpectNear(into, SumOfRows({Exact(rows)}, cpu.of_choice, per_token));
       ExpectNear(GatherRows(rows.cuda(), cuda.of_choice), Exact(GatherRows(rows, cpu.of_choice)));
 
-      here.room = 0;
+      here.capacity = 0;
       const RowPlaces less = PlaceRows(chosen.choices.cuda(), here);
-      const auto room = less.order.size(0), wanted = cpu.ends[-1].item<int64_t>();
-      EXPECT_EQ(lacking.item<float>(), std::max<int64_t>(0, wanted - room));
-      EXPECT_LE(less.ends.max().item<int64_t>(), room);
-      EXPECT_LT(less.of_choice.max().item<int64_t>(), room);
+      const auto capacity = less.order.size(0), wanted = cpu.ends[-1].item<int64_t>();
+      EXPECT_EQ(overflow.item<float>(), std::max<int64_t>(0, wanted - capacity));
+      EXPECT_LE(less.ends.max().item<int64_t>(), capacity);
+      EXPECT_LT(less.of_choice.max().item<int64_t>(), capacity);
     }
   }
 }
@@ -114,15 +114,15 @@ TEST_P(NativeExpertsCuda, PlacesOfExpertSubsetEqualCpu) {
 TEST_P(NativeExpertsCuda, PlacesInPartsEqualCpu) {
   for (const Chosen& chosen : Choices()) {
     const int64_t all = chosen.choices.numel();
-    for (const int64_t room : {all + 1, std::max<int64_t>(1, all / chosen.experts), int64_t{1}}) {
-      const at::Tensor lacking = at::zeros({}, at::kFloat), on_cuda = lacking.cuda();
-      const RowPlaces cpu = PlaceInParts(chosen.choices, chosen.experts, room, lacking);
-      const RowPlaces cuda = PlaceInParts(chosen.choices.cuda(), chosen.experts, room, on_cuda);
+    for (const int64_t capacity : {all + 1, std::max<int64_t>(1, all / chosen.experts), int64_t{1}}) {
+      const at::Tensor overflow = at::zeros({}, at::kFloat), on_cuda = overflow.cuda();
+      const RowPlaces cpu = PlaceInParts(chosen.choices, chosen.experts, capacity, overflow);
+      const RowPlaces cuda = PlaceInParts(chosen.choices.cuda(), chosen.experts, capacity, on_cuda);
       EXPECT_TRUE(cuda.order.cpu().equal(cpu.order));
       EXPECT_TRUE(cuda.of_choice.cpu().equal(cpu.of_choice));
       EXPECT_TRUE(cuda.ends.cpu().equal(cpu.ends));
-      EXPECT_EQ(on_cuda.item<float>(), lacking.item<float>());
-      EXPECT_EQ(cpu.of_choice.lt(0).sum().item<float>(), lacking.item<float>());
+      EXPECT_EQ(on_cuda.item<float>(), overflow.item<float>());
+      EXPECT_EQ(cpu.of_choice.lt(0).sum().item<float>(), overflow.item<float>());
     }
   }
 }
@@ -210,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(Types, NativeExpertsCuda, ::testing::Values(at::kFloat,
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 // Context with router losses.
-class LossContext : public LoneContext {
+class LossContext : public SingleRankContext {
  public:
   explicit LossContext(at::Device device) : grad_loss_(at::full({}, 0.25, at::TensorOptions(device))) {}
   at::Tensor GradLoss() const override { return grad_loss_; }

@@ -125,16 +125,16 @@ Fp8 Fp8Weights(const at::Tensor& from) {
   return into;
 }
 
-Fp8 Fp8Turned(const Fp8& weights) {
+Fp8 Fp8Transposed(const Fp8& weights) {
   const int64_t rows = weights.values.size(0), width = weights.values.size(1);
   FSDPD_CHECK(weights.values.is_contiguous() && rows % kFp8Step == 0 && width % kFp8Step == 0);
   if (!weights.values.is_cuda())
     return {weights.values.t().contiguous(), at::ones({width}, weights.scales.options())};
-  Fp8 turned = EmptyFp8(width, rows, weights.values);
-  kernels::Fp8Turn({weights.values.const_data_ptr(), rows, width, turned.values.data_ptr(),
-                    turned.scales.data_ptr<float>(), rows},
-                   kernels::CurrentStream(weights.values.get_device()));
-  return turned;
+  Fp8 transposed = EmptyFp8(width, rows, weights.values);
+  kernels::Fp8Transpose({weights.values.const_data_ptr(), rows, width, transposed.values.data_ptr(),
+                         transposed.scales.data_ptr<float>(), rows},
+                        kernels::CurrentStream(weights.values.get_device()));
+  return transposed;
 }
 
 Fp8 Fp8Columns(const at::Tensor& x, const at::Tensor& largest) {
@@ -142,7 +142,8 @@ Fp8 Fp8Columns(const at::Tensor& x, const at::Tensor& largest) {
   const int64_t padded = PaddedRows(x.size(0));
   if (!x.is_cuda()) return RowsOnHost(x.t().to(at::kFloat), padded);
   Fp8 columns = EmptyFp8(x.size(1), padded, x);
-  const at::Tensor room = largest.defined() ? largest : at::empty({x.size(1)}, x.options().dtype(at::kInt));
+  const at::Tensor capacity =
+      largest.defined() ? largest : at::empty({x.size(1)}, x.options().dtype(at::kInt));
   kernels::Fp8ColumnsArgs args = {x.const_data_ptr(),
                                   x.size(0),
                                   x.size(1),
@@ -150,7 +151,7 @@ Fp8 Fp8Columns(const at::Tensor& x, const at::Tensor& largest) {
                                   columns.values.data_ptr(),
                                   padded,
                                   columns.scales.data_ptr<float>(),
-                                  reinterpret_cast<uint32_t*>(room.data_ptr<int32_t>())};
+                                  reinterpret_cast<uint32_t*>(capacity.data_ptr<int32_t>())};
   args.found = largest.defined();
   kernels::Fp8Columns(args, kernels::CurrentStream(x.get_device()));
   return columns;

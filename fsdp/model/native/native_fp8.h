@@ -34,7 +34,7 @@ Fp8 Fp8Weights(const at::Tensor& from);
 
 // Transposed weights, [width x rows], for sizes that are multiples of 16. The scales of the result are 1; the
 // other operand of the product must contain the weights' scales (Fp8Rows' by_column).
-Fp8 Fp8Turned(const Fp8& weights);
+Fp8 Fp8Transposed(const Fp8& weights);
 
 // Quantizes x transposed: [width x PaddedRows()], zero past x's rows; PaddedRows() rounds up to a multiple of
 // 16. `largest`: column maxima from RmsNormBackward; undefined: computed here.

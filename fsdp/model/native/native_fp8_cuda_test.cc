@@ -101,7 +101,7 @@ TEST_F(NativeFp8Cuda, WeightsAndTransposeEqualCpuBits) {
     x[3].mul_(1e-36);
     const Fp8 host = Fp8Weights(x), cuda = Fp8Weights(x.cuda());
     ExpectSameBits(cuda, host);
-    ExpectSameBits(Fp8Turned(cuda), Fp8Turned(host));
+    ExpectSameBits(Fp8Transposed(cuda), Fp8Transposed(host));
   }
 }
 
@@ -207,7 +207,7 @@ TEST_F(NativeFp8Cuda, StatisticsEqualCpu) {
         Fp8Rows(RmsNormForward(x.cuda(), weight.cuda(), 1e-5).y.cpu());
         Fp8Rows(SwigluForward(gate_up.cuda()).cpu());
       }
-      return watch.Told().cpu();
+      return watch.Read().cpu();
     };
     const at::Tensor host = told(at::kCPU), cuda = told(at::kCUDA);
     EXPECT_TRUE(cuda.equal(host)) << cuda << host;
@@ -262,7 +262,7 @@ TEST_F(NativeFp8CudaProduct, LinearLayerIsNearCpuInAllDirections) {
       const auto weights = [&](const Matrices& of) {
         std::vector<Fp8> found;
         for (const at::Tensor& matrix : of) found.push_back(Fp8Weights(matrix));
-        return Turned(found);
+        return Transposed(found);
       };
       const Weights host = weights(matrices(flat)), cuda = weights(matrices(cuda_flat));
       at::Tensor y = at::empty({tokens, 128}, at::kBFloat16), cuda_y = y.cuda();
@@ -297,11 +297,11 @@ TEST_F(NativeFp8CudaProduct, ExpertProductsAreNearCpu) {
   for (const std::vector<int64_t>& of : counts) {
     const at::Tensor ends = at::tensor(of).cumsum(0).to(at::kInt), cuda_ends = ends.cuda();
     const auto experts = static_cast<int64_t>(of.size());
-    const int64_t end = ends[experts - 1].item<int64_t>(), room = end + 16 * experts;
+    const int64_t end = ends[experts - 1].item<int64_t>(), capacity = end + 16 * experts;
     for (const auto& [inputs, outputs] : {std::pair(16, 16), std::pair(48, 80), std::pair(528, 272)}) {
       const auto rows_of = [&](int64_t width) {
-        at::Tensor rows = Random(room, width);
-        rows.narrow(0, end, room - end).fill_(std::numeric_limits<float>::quiet_NaN());
+        at::Tensor rows = Random(capacity, width);
+        rows.narrow(0, end, capacity - end).fill_(std::numeric_limits<float>::quiet_NaN());
         rows.narrow(0, end - 5, 5).zero_();  // Padding.
         return rows;
       };
@@ -340,10 +340,10 @@ TEST_F(NativeFp8CudaProduct, ExpertProductsAreNearCpu) {
 TEST_F(NativeFp8CudaProduct, ExpertRowsByIndexEqualCopiedRows) {
   const std::vector<int64_t> counts = {16, 48, 1024, 16, 160};
   const at::Tensor ends = at::tensor(counts).cumsum(0).to(at::kInt).cuda();
-  const int64_t end = ends[4].item<int>(), room = end + 48, tokens = 333, per_token = 4;
+  const int64_t end = ends[4].item<int>(), capacity = end + 48, tokens = 333, per_token = 4;
   for (const auto& [inputs, outputs] : {std::pair(48, 80), std::pair(528, 272)}) {
     const at::Tensor x = Random(tokens, inputs).cuda(), grad = Random(tokens, outputs).cuda();
-    at::Tensor places = at::randint(-300, tokens * per_token, {room}, at::kInt).clamp_min(-1).cuda();
+    at::Tensor places = at::randint(-300, tokens * per_token, {capacity}, at::kInt).clamp_min(-1).cuda();
     places.narrow(0, 60, 20).fill_(-1);  // Including a sampled row, which is an expert's first.
     const Fp8 weights = Fp8Weights(Random(5 * outputs, inputs).cuda());
     const std::vector<Fp8> matrices = {
@@ -357,7 +357,7 @@ TEST_F(NativeFp8CudaProduct, ExpertRowsByIndexEqualCopiedRows) {
       return used(Fp8ExpertsBackward(grads, ends, matrices));
     };
     EXPECT_TRUE(backward(grad_rows, &of_rows).equal(backward(copied(grad), &of_copies)));
-    EXPECT_TRUE(of_rows.Told().equal(of_copies.Told())) << of_rows.Told() << of_copies.Told();
+    EXPECT_TRUE(of_rows.Read().equal(of_copies.Read())) << of_rows.Read() << of_copies.Read();
     const at::Tensor got = at::empty({5, outputs, inputs}, x.options()), want = at::empty_like(got);
     Fp8ExpertsGradsInto(grad_rows, x_rows, ends, outputs, /*accumulate=*/false, {got});
     Fp8ExpertsGradsInto(copied(grad), copied(x), ends, outputs, /*accumulate=*/false, {want});

@@ -89,16 +89,16 @@ Fp8 AllTurned(const std::vector<Fp8>& matrices) {
   const at::Tensor& first = matrices[0].values;
   const int64_t experts = first.size(0), outputs = first.size(1), inputs = first.size(2),
                 all = OutputsOf(matrices);
-  const Fp8 turned = {at::empty({experts, inputs, all}, first.options()),
-                      at::empty({experts, inputs}, matrices[0].scales.options())};
+  const Fp8 transposed = {at::empty({experts, inputs, all}, first.options()),
+                          at::empty({experts, inputs}, matrices[0].scales.options())};
   for (size_t m = 0; m < matrices.size(); ++m) {
     FSDPD_CHECK(matrices[m].values.is_contiguous() && matrices[m].values.sizes() == first.sizes());
-    const at::Tensor to = turned.values.narrow(2, static_cast<int64_t>(m) * outputs, outputs);
-    kernels::Fp8Turn({matrices[m].values.const_data_ptr(), outputs, inputs, to.data_ptr(),
-                      turned.scales.data_ptr<float>(), all, experts},
-                     StreamOf(first));
+    const at::Tensor to = transposed.values.narrow(2, static_cast<int64_t>(m) * outputs, outputs);
+    kernels::Fp8Transpose({matrices[m].values.const_data_ptr(), outputs, inputs, to.data_ptr(),
+                           transposed.scales.data_ptr<float>(), all, experts},
+                          StreamOf(first));
   }
-  return turned;
+  return transposed;
 }
 
 // Quantizes transposed, with scales [experts x width].
@@ -187,7 +187,7 @@ at::Tensor Fp8ExpertsBackward(const ExpertRows& grad_out, const at::Tensor& ends
   const at::Tensor rows = Copied(grad_out);
   ForEachExpert(ends, [&](int64_t expert, int64_t begin, int64_t count) {
     if (count == 0) return;
-    LinearBackwardInto(rows.narrow(0, begin, count), Turned(WeightsOf(expert, matrices)),
+    LinearBackwardInto(rows.narrow(0, begin, count), Transposed(WeightsOf(expert, matrices)),
                        grad.narrow(0, begin, count));
   });
   return grad;

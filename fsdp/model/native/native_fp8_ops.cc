@@ -69,10 +69,10 @@ Fp8SwigluGrads Fp8SwigluBackward(const at::Tensor& grad_product, const at::Tenso
   args.padded = padded;
   args.grads = grads.gate_up.values.data_ptr();
   args.grad_scales = grads.gate_up.scales.data_ptr<float>();
-  args.turned_grads = grads.gate_up_columns.values.data_ptr();
-  args.turned_grad_scales = grads.gate_up_columns.scales.data_ptr<float>();
-  args.turned_product = grads.product_columns.values.data_ptr();
-  args.turned_product_scales = grads.product_columns.scales.data_ptr<float>();
+  args.transposed_grads = grads.gate_up_columns.values.data_ptr();
+  args.transposed_grad_scales = grads.gate_up_columns.scales.data_ptr<float>();
+  args.transposed_product = grads.product_columns.values.data_ptr();
+  args.transposed_product_scales = grads.product_columns.scales.data_ptr<float>();
   args.largest = reinterpret_cast<uint32_t*>(largest.data_ptr<int32_t>());
   kernels::Fp8SwigluBackward(args, StreamOf(gate_up));
   return grads;

@@ -113,10 +113,10 @@ TEST(NativeFp8, MultiplyingByWeightScalesIsExact) {
 }
 
 TEST(NativeFp8, TransposeKeepsWeightValues) {
-  const Fp8 weights = Fp8Weights(Random(48, 32)), turned = Fp8Turned(weights);
-  EXPECT_TRUE(turned.values.is_contiguous());
-  EXPECT_TRUE(turned.values.to(at::kFloat).equal(weights.values.to(at::kFloat).t()));
-  EXPECT_TRUE(turned.scales.equal(at::ones({32})));
+  const Fp8 weights = Fp8Weights(Random(48, 32)), transposed = Fp8Transposed(weights);
+  EXPECT_TRUE(transposed.values.is_contiguous());
+  EXPECT_TRUE(transposed.values.to(at::kFloat).equal(weights.values.to(at::kFloat).t()));
+  EXPECT_TRUE(transposed.scales.equal(at::ones({32})));
 }
 
 TEST(NativeFp8, ZeroAndTinyRowsStayFinite) {

@@ -41,7 +41,7 @@ NativeHead::Loss NativeHead::LossOf(const at::Tensor& logits, const at::Tensor& 
     ChunkLoss all = CrossEntropyForward(logits, targets);
     return {std::move(all.loss), std::move(all.log_sum_exp), targets};
   }
-  OwnWords own = OwnWordsOf(targets, logits.size(1), parts.rank());
+  LocalVocab own = LocalVocabOf(targets, logits.size(1), parts.rank());
   own.words.masked_fill_(own.elsewhere, kTargetElsewhere)
       .masked_fill_(targets == kIgnoredTarget, kIgnoredTarget);
   const ChunkLoss here = CrossEntropyForward(logits, own.words);
@@ -54,8 +54,8 @@ NativeHead::Loss NativeHead::LossOf(const at::Tensor& logits, const at::Tensor& 
   return {here.loss + added, std::move(all), std::move(own.words)};
 }
 
-UnitOutput NativeHead::Forward(int /*slot*/, const UnitInput& input, Keep keep) {
-  FSDPD_CHECK(keep == Keep::kNothing);
+UnitOutput NativeHead::Forward(int /*slot*/, const UnitInput& input, ActivationSaving saving) {
+  FSDPD_CHECK(saving == ActivationSaving::kNothing);
   const at::NoGradGuard no_grad;
   const at::Tensor normed =
       TokenParts(&context())

@@ -25,8 +25,8 @@ class NativeHead : public NativeUnit {
  public:
   NativeHead(UnitFacts facts, at::ScalarType compute, double norm_epsilon);
 
-  // REQUIRES: Keep::kNothing.
-  UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
+  // REQUIRES: ActivationSaving::kNothing.
+  UnitOutput Forward(int slot, const UnitInput& input, ActivationSaving saving) override;
   LossAndGrad ForwardBackward(int slot, const UnitInput& input, const at::Tensor& grad_loss,
                               const ParamGrads& grads) override;
   // Not supported: the last unit's backward runs in ForwardBackward.

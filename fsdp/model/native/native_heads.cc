@@ -138,8 +138,8 @@ std::optional<NormedHeads> NormAndRotateByKernel(const Rotary& rotary, const at:
                      const at::Tensor& rstd) {
     return kernels::NormedHeads{HeadRowsOf(from, to), weight.const_data_ptr(), rstd.data_ptr<float>()};
   };
-  const kernels::NormedHeadsArgs args = {of(heads.q, normed.turned.q, norms.q, normed.q_rstd),
-                                         of(heads.k, normed.turned.k, norms.k, normed.k_rstd),
+  const kernels::NormedHeadsArgs args = {of(heads.q, normed.transposed.q, norms.q, normed.q_rstd),
+                                         of(heads.k, normed.transposed.k, norms.k, normed.k_rstd),
                                          AnglesOf(rotary, positions, heads.q), norms.epsilon};
   if (!kernels::TakesNormedHeads(args)) return std::nullopt;
   kernels::NormedHeadsForward(args, StreamOf(heads.q));
@@ -201,9 +201,9 @@ void RotatePart(const Rotary& rotary, const at::Tensor& positions, double direct
   const at::Tensor pairs =
       interleaved ? part.unflatten(-1, {-1, 2}).transpose(-1, -2) : part.unflatten(-1, {2, -1});
   const at::Tensor first = pairs.select(-2, 0), second = pairs.select(-2, 1);
-  const at::Tensor turned = at::mul(first, angles.cos).sub_(at::mul(second, angles.sin), direction);
+  const at::Tensor transposed = at::mul(first, angles.cos).sub_(at::mul(second, angles.sin), direction);
   second.copy_(at::mul(second, angles.cos).add_(at::mul(first, angles.sin), direction));
-  first.copy_(turned);
+  first.copy_(transposed);
 }
 
 NormedHeads NormAndRotate(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& heads,
@@ -217,7 +217,7 @@ NormedHeads NormAndRotate(const Rotary& rotary, const at::Tensor& positions, con
   };
   const Normed q = norm(heads.q, norms.q), k = norm(heads.k, norms.k);
   NormedHeads normed = {{q.y.view(heads.q.sizes()), k.y.view(heads.k.sizes())}, q.rstd, k.rstd};
-  RotateForward(rotary, positions, normed.turned);
+  RotateForward(rotary, positions, normed.transposed);
   return normed;
 }
 

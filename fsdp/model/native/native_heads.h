@@ -49,8 +49,8 @@ struct HeadNorms {
 };
 
 struct NormedHeads {
-  QueriesAndKeys turned;  // Contiguous.
-  at::Tensor q_rstd;      // [tokens * heads x 1] fp32: 1 / rms of each.
+  QueriesAndKeys transposed;  // Contiguous.
+  at::Tensor q_rstd;          // [tokens * heads x 1] fp32: 1 / rms of each.
   at::Tensor k_rstd;
 };
 

@@ -22,7 +22,7 @@ void ExpectNear(const at::Tensor& actual, const at::Tensor& expected, double bou
   EXPECT_LE((actual - expected).abs().max().item<double>(), bound);
 }
 
-at::Tensor Turned(const at::Tensor& x, const Rotary& rotary) {
+at::Tensor Transposed(const at::Tensor& x, const Rotary& rotary) {
   at::Tensor q = x.clone(), k = x.clone();
   RotateForward(rotary, /*positions=*/{}, {q, k});
   EXPECT_TRUE(q.equal(k));
@@ -39,7 +39,7 @@ LlamaConfig RotaryConfig(double factor) {
 
 TEST(Rotate, RotatesPairsByPositionTimesFrequency) {
   const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
-  const at::Tensor x = at::randn({1, 5, 1, 8}), y = Turned(x, rotary);
+  const at::Tensor x = at::randn({1, 5, 1, 8}), y = Transposed(x, rotary);
   for (int64_t position = 0; position < 5; ++position) {
     for (int64_t i = 0; i < 4; ++i) {
       const double angle = position * std::pow(100, -2.0 * i / 8);
@@ -63,7 +63,7 @@ TEST(Rotate, ScalesOnlyLongWavelengths) {
 TEST(Rotate, BackwardIsInverse) {
   const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
   const at::Tensor x = at::randn({2, 5, 3, 8});
-  const at::Tensor q = Turned(x, rotary), k = Turned(x, rotary);
+  const at::Tensor q = Transposed(x, rotary), k = Transposed(x, rotary);
   const at::Tensor row = at::zeros({2, 5, 6, 8}), q_into = row.narrow(2, 0, 3), k_into = row.narrow(2, 3, 3);
   RotateBackward(rotary, /*positions=*/{}, {q, k}, {q_into, k_into});
   ExpectNear(q_into, x.to(at::kDouble), 1e-6);
@@ -76,13 +76,13 @@ TEST(Rotate, ReadsPositionOfEachToken) {
   const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
   const at::Tensor x = at::randn({2, 5, 3, 8});
   const at::Tensor positions = at::tensor({0, 1, 2, 3, 4, 0, 1, 0, 1, 2}, at::kLong).view({2, 5});
-  const at::Tensor in_rows = Turned(x, rotary);
+  const at::Tensor in_rows = Transposed(x, rotary);
   at::Tensor q = x.clone(), k = x.clone();
   RotateForward(rotary, positions, {q, k});
   EXPECT_TRUE(q[0].equal(in_rows[0]) && q[1].narrow(0, 0, 2).equal(in_rows[1].narrow(0, 0, 2)));
   at::Tensor second = at::zeros_like(x);
   second.narrow(1, 0, 3).copy_(x.narrow(1, 2, 3));
-  EXPECT_TRUE(q[1].narrow(0, 2, 3).equal(Turned(second, rotary)[1].narrow(0, 0, 3)));
+  EXPECT_TRUE(q[1].narrow(0, 2, 3).equal(Transposed(second, rotary)[1].narrow(0, 0, 3)));
   RotateBackward(rotary, positions, {q, k}, {q, k});
   ExpectNear(q, x.to(at::kDouble), 1e-6);
 }
@@ -90,7 +90,7 @@ TEST(Rotate, ReadsPositionOfEachToken) {
 TEST(Rotate, RoundsBf16Once) {
   const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
   const at::Tensor x = at::randn({2, 5, 3, 8}).to(at::kBFloat16);
-  EXPECT_TRUE(Turned(x, rotary).equal(Turned(x.to(at::kFloat), rotary).to(at::kBFloat16)));
+  EXPECT_TRUE(Transposed(x, rotary).equal(Transposed(x.to(at::kFloat), rotary).to(at::kBFloat16)));
 }
 
 // Compared with LibTorch's norm and autograd, and the rotation formula: reads heads from wider packed rows,
@@ -105,17 +105,17 @@ TEST(NormedHeads, EqualNormAndRotation) {
 
   const at::Tensor leaf = row.to(at::kDouble).requires_grad_(),
                    weight_leaf = weight.to(at::kDouble).requires_grad_();
-  const auto turned = [&](const at::Tensor& x, const at::Tensor& by) {
+  const auto transposed = [&](const at::Tensor& x, const at::Tensor& by) {
     const at::Tensor normed = at::rms_norm(x, {8}, by, 1e-3);
     const at::Tensor a = normed.narrow(-1, 0, 4), b = normed.narrow(-1, 4, 4);
     return at::cat({a * rotary.cos - b * rotary.sin, b * rotary.cos + a * rotary.sin}, -1);
   };
-  const at::Tensor want_q = turned(q(leaf), weight_leaf), want_k = turned(k(leaf), weight_leaf * 2);
+  const at::Tensor want_q = transposed(q(leaf), weight_leaf), want_k = transposed(k(leaf), weight_leaf * 2);
   at::cat({want_q, want_k}, 2).backward(at::cat({grad, k(grad.repeat({1, 1, 2, 1}))}, 2).to(at::kDouble));
 
   const NormedHeads normed = NormAndRotate(rotary, /*positions=*/{}, {q(row), k(row)}, norms);
-  ExpectNear(normed.turned.q, want_q);
-  ExpectNear(normed.turned.k, want_k);
+  ExpectNear(normed.transposed.q, want_q);
+  ExpectNear(normed.transposed.k, want_k);
   const at::Tensor values = row.narrow(2, 6, 1).clone(), of_q = at::full({8}, 1.0), of_k = at::zeros({8});
   const at::Tensor grad_q = grad.clone(), grad_k = k(grad.repeat({1, 1, 2, 1})).contiguous();
   NormAndRotateBackward(rotary, /*positions=*/{}, {grad_q, grad_k}, normed, norms,

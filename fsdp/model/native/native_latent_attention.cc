@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "fsdp/model/native/cut_attention.h"
+#include "fsdp/model/native/context_attention.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/sample_parts.h"
@@ -125,7 +125,7 @@ AttentionOutput LatentAttention::Attend(const LatentRows& of, const LatentHeads&
                                         const Documents& documents, const UnitContext& context) const {
   const AttentionInput input = Input(of, heads);
   AttentionOutput output = of.samples.defined()
-                               ? AttendToSamples(input, CutOf(input.q.size(1), context), ChooseKernel)
+                               ? AttendToSamples(input, PartitionOf(input.q.size(1), context), ChooseKernel)
                            : documents.empty() ? AttentionForward(input, ChooseKernel(input))
                                                : AttentionForward(input, documents);
   output.out = Narrowed(output.out, latent_.value_head_size);
@@ -140,7 +140,7 @@ AttentionInput LatentAttention::AttendBackward(at::Tensor grad, const LatentRows
   output.out = Widened(attended.out, kernel_size_);
   const AttentionInput input = Input(of, heads);
   if (of.samples.defined())
-    return AttendToSamplesBackward(grad, input, output, CutOf(input.q.size(1), context));
+    return AttendToSamplesBackward(grad, input, output, PartitionOf(input.q.size(1), context));
   return AttentionBackward(grad, input, output, documents);
 }
 

@@ -97,8 +97,8 @@ Weights::Weights(const std::vector<Fp8>& matrices) {
 
 int64_t Weights::all_outputs() const { return std::accumulate(outputs.begin(), outputs.end(), int64_t{0}); }
 
-Weights Turned(Weights weights) {
-  if (weights.in_fp8()) weights.turned = Fp8Turned(weights.fp8);
+Weights Transposed(Weights weights) {
+  if (weights.in_fp8()) weights.transposed = Fp8Transposed(weights.fp8);
   return weights;
 }
 
@@ -172,8 +172,8 @@ void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::
 }
 
 void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor into) {
-  FSDPD_CHECK(weights.turned.defined());
-  Fp8ProductInto(grad_out, weights.turned, /*addend=*/{}, into);
+  FSDPD_CHECK(weights.transposed.defined());
+  Fp8ProductInto(grad_out, weights.transposed, /*addend=*/{}, into);
 }
 
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights) {

@@ -28,7 +28,7 @@ struct Weights {
 
   Matrices plain;
   Fp8 fp8;
-  Fp8 turned;                    // Transpose of fp8, which LinearBackwardInto reads.
+  Fp8 transposed;                // Transpose of fp8, which LinearBackwardInto reads.
   std::vector<int64_t> outputs;  // Per matrix.
 
   bool in_fp8() const { return fp8.defined(); }
@@ -39,10 +39,10 @@ struct Weights {
 // Concatenates the row scales of several matrices.
 at::Tensor JoinedScales(const std::vector<at::Tensor>& scales);
 
-// Fills in `turned` if the weights are FP8.
-Weights Turned(Weights weights);
+// Fills in `transposed` if the weights are FP8.
+Weights Transposed(Weights weights);
 
-enum class Operands { kAsTheyAre, kFp8 };
+enum class Operands { kUnchanged, kFp8 };
 
 // A view of adjacent matrices as one matrix; undefined if they are not adjacent.
 at::Tensor AsOne(const Matrices& matrices);
@@ -72,7 +72,7 @@ at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights);
 // Fp8Columns.
 void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
                      bool accumulate, const Matrices& into, const Matrices& biases_into = {},
-                     Operands operands = Operands::kAsTheyAre, const at::Tensor& x_largest = {});
+                     Operands operands = Operands::kUnchanged, const at::Tensor& x_largest = {});
 // Gradients of the matrices, from the Fp8Columns of both operands.
 void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,
                      const Matrices& into);

@@ -158,7 +158,7 @@ TEST(NativeLinear, Fp8OperandsAreQuantizedAlongSummedDimension) {
     std::vector<Fp8> fp8;
     for (const at::Tensor& matrix : matrices) fp8.push_back(Fp8Weights(matrix));
     if (padding == 0) fp8 = NeighboursOf(fp8);
-    const Weights weights = Turned(fp8);
+    const Weights weights = Transposed(fp8);
     const at::Tensor whole = at::cat(matrices), wide_residual = residual.to(at::kDouble);
     at::Tensor y = at::empty({21, 64}, at::kBFloat16), dx = at::empty({21, 48}, at::kBFloat16);
     EXPECT_EQ(weights.fp8.values.data_ptr() == fp8[0].values.data_ptr(), padding == 0);

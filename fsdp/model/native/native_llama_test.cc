@@ -254,8 +254,8 @@ class NativeLlamaTest : public ::testing::TestWithParam<Case> {
  protected:
   NativeLlamaTest() : batch_(RandomBatch(GetParam().config, GetParam().micro_batch, GetParam().sequence)) {}
 
-  at::Tensor Run(UnitChain* chain, Keep keep, double grad_loss = 1) const {
-    return chain->LossAndGradients({batch_.tokens, batch_.targets}, keep, grad_loss);
+  at::Tensor Run(UnitChain* chain, ActivationSaving saving, double grad_loss = 1) const {
+    return chain->LossAndGradients({batch_.tokens, batch_.targets}, saving, grad_loss);
   }
 
   const Batch batch_;
@@ -263,19 +263,20 @@ class NativeLlamaTest : public ::testing::TestWithParam<Case> {
 
 TEST_P(NativeLlamaTest, LossAndGradientsEqualAutogradUnits) {
   UnitChain native = MakeChain(Kind::kNative, GetParam()), oracle = MakeChain(Kind::kAutograd, GetParam());
-  const double loss = Run(&native, Keep::kAll, 3).item<double>();
-  EXPECT_NEAR(loss, Run(&oracle, Keep::kAll, 3).item<double>(), 1e-5 * loss);
+  const double loss = Run(&native, ActivationSaving::kAll, 3).item<double>();
+  EXPECT_NEAR(loss, Run(&oracle, ActivationSaving::kAll, 3).item<double>(), 1e-5 * loss);
   ExpectNear(native, oracle.grads());
-  native.LossAndGradients({batch_.tokens, batch_.targets}, Keep::kSelective, 3, WeightGrads::kLater);
+  native.LossAndGradients({batch_.tokens, batch_.targets}, ActivationSaving::kSelective, 3,
+                          WeightGrads::kLater);
   ExpectNear(native, oracle.grads());
 }
 
 TEST_P(NativeLlamaTest, RecomputationIsBitwiseEqual) {
   UnitChain chain = MakeChain(Kind::kNative, GetParam());
-  const at::Tensor loss = Run(&chain, Keep::kAll);
+  const at::Tensor loss = Run(&chain, ActivationSaving::kAll);
   const TensorsByUnit all = Copies(chain.grads());
-  for (const Keep keep : {Keep::kSelective, Keep::kInput}) {
-    EXPECT_TRUE(Run(&chain, keep).equal(loss));
+  for (const ActivationSaving saving : {ActivationSaving::kSelective, ActivationSaving::kInput}) {
+    EXPECT_TRUE(Run(&chain, saving).equal(loss));
     ExpectSameBits(chain.grads(), all);
   }
   EXPECT_TRUE(chain.Loss({batch_.tokens, batch_.targets}).equal(loss));
@@ -286,11 +287,11 @@ TEST_P(NativeLlamaTest, Bf16GradientsAreAsExactAsAutogradUnits) {
   const ExpertsConfig& experts = GetParam().config.experts;
   if (experts.per_token < experts.count) GTEST_SKIP() << "tokens go to some of many experts";
   UnitChain exact = MakeChain(Kind::kNative, GetParam());
-  Run(&exact, Keep::kAll);
+  Run(&exact, ActivationSaving::kAll);
   UnitChain native = MakeChain(Kind::kNative, GetParam(), DType::kBf16),
             oracle = MakeChain(Kind::kAutograd, GetParam(), DType::kBf16);
-  Run(&native, Keep::kSelective);
-  Run(&oracle, Keep::kAll);
+  Run(&native, ActivationSaving::kSelective);
+  Run(&oracle, ActivationSaving::kAll);
   // The mean, since the relative error of a single parameter is dominated by chance.
   const auto error = [&](const UnitChain& chain) {
     double sum = 0, count = 0;
@@ -328,8 +329,8 @@ TEST(NativeLlama, SixteenBitBuffersHoldRoundedGradients) {
   const Batch batch = RandomBatch(Biggest().config, 2, 16);
   UnitChain wide = MakeChain(Kind::kNative, Biggest()),
             narrow = MakeChain(Kind::kNative, Biggest(), DType::kFp32, at::kBFloat16);
-  wide.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll);
-  narrow.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll);
+  wide.LossAndGradients({batch.tokens, batch.targets}, ActivationSaving::kAll);
+  narrow.LossAndGradients({batch.tokens, batch.targets}, ActivationSaving::kAll);
   ExpectSameBits(narrow.grads(), Copies(wide.grads(), at::kBFloat16));
 }
 
@@ -337,8 +338,8 @@ TEST(NativeLlama, AppliesLossScaleBeforeRoundingToFp16) {
   const Batch batch = RandomBatch(Biggest().config, 2, 16);
   UnitChain exact = MakeChain(Kind::kNative, Biggest()),
             half = MakeChain(Kind::kNative, Biggest(), DType::kFp16);
-  exact.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll, 1e-6);
-  half.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll, 1);
+  exact.LossAndGradients({batch.tokens, batch.targets}, ActivationSaving::kAll, 1e-6);
+  half.LossAndGradients({batch.tokens, batch.targets}, ActivationSaving::kAll, 1);
   TensorsByUnit expected = Copies(exact.grads());
   for (auto& unit : expected) {
     for (at::Tensor& grad : unit) grad.mul_(1e6);
@@ -351,9 +352,9 @@ TEST(NativeLlama, IsDeterministicWithSeveralThreads) {
   at::set_num_threads(4);
   const Batch batch = RandomBatch(Biggest().config, 2, 16);
   UnitChain chain = MakeChain(Kind::kNative, Biggest(), DType::kBf16);
-  chain.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll);
+  chain.LossAndGradients({batch.tokens, batch.targets}, ActivationSaving::kAll);
   const TensorsByUnit first = Copies(chain.grads());
-  chain.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll);
+  chain.LossAndGradients({batch.tokens, batch.targets}, ActivationSaving::kAll);
   ExpectSameBits(chain.grads(), first);
   at::set_num_threads(threads);
 }
@@ -387,7 +388,7 @@ struct OneBlock {
     params = TestParams(facts, units, kScale)[1];
     for (const at::Tensor& param : params) grads.push_back(at::full_like(param, 5));
     unit = std::move(units[1]);
-    BindAlone(unit.get(), params);
+    BindSingleRank(unit.get(), params);
     at::manual_seed(1);
     input.hidden = at::randn({micro_batch, sequence, config.hidden_size});
     grad = at::randn({micro_batch, sequence, config.hidden_size});
@@ -406,9 +407,9 @@ TEST_P(NativeBlock, AccumulateAddsToBuffers) {
   OneBlock block(GetParam(), 2, 16);
   std::vector<at::Tensor> once = block.grads;
   for (at::Tensor& grad : once) grad = at::full_like(grad, 0);
-  block.unit->Forward(0, block.input, Keep::kAll);
+  block.unit->Forward(0, block.input, ActivationSaving::kAll);
   block.Backward(0, /*accumulate=*/false, once);
-  block.unit->Forward(0, block.input, Keep::kAll);
+  block.unit->Forward(0, block.input, ActivationSaving::kAll);
   block.Backward(0, /*accumulate=*/true, block.grads);
   for (size_t p = 0; p < once.size(); ++p) {
     const double scale = once[p].abs().max().item<double>() + 5;
@@ -418,13 +419,13 @@ TEST_P(NativeBlock, AccumulateAddsToBuffers) {
 
 TEST_P(NativeBlock, FreezingLeavesOtherGradientsUnchanged) {
   OneBlock block(GetParam(), 2, 16);
-  block.unit->Forward(0, block.input, Keep::kAll);
+  block.unit->Forward(0, block.input, ActivationSaving::kAll);
   const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
   for (size_t frozen = 0; frozen < block.grads.size(); ++frozen) {
     std::vector<at::Tensor> into;
     for (const at::Tensor& grad : block.grads) into.push_back(at::full_like(grad, 0));
     into[frozen] = at::Tensor();
-    block.unit->Forward(0, block.input, Keep::kAll);
+    block.unit->Forward(0, block.input, ActivationSaving::kAll);
     EXPECT_TRUE(block.Backward(0, /*accumulate=*/false, into).equal(grad_x));
     for (size_t p = 0; p < into.size(); ++p) {
       if (p != frozen) {
@@ -437,26 +438,27 @@ TEST_P(NativeBlock, FreezingLeavesOtherGradientsUnchanged) {
 TEST_P(NativeBlock, KeepsSlotsSeparate) {
   OneBlock block(GetParam(), 2, 16);
   const UnitInput other{{}, {}, at::randn_like(block.input.hidden)};
-  block.unit->Forward(0, block.input, Keep::kAll);
+  block.unit->Forward(0, block.input, ActivationSaving::kAll);
   const at::Tensor alone = block.Backward(0, /*accumulate=*/false, block.grads);
-  block.unit->Forward(1, other, Keep::kSelective);
-  block.unit->Forward(0, block.input, Keep::kSelective);
+  block.unit->Forward(1, other, ActivationSaving::kSelective);
+  block.unit->Forward(0, block.input, ActivationSaving::kSelective);
   EXPECT_FALSE(block.Backward(1, /*accumulate=*/false, block.grads).equal(alone));
   EXPECT_TRUE(block.Backward(0, /*accumulate=*/false, block.grads).equal(alone));
 }
 
 TEST_P(NativeBlock, DeferredWeightGradientsAreBitwiseEqual) {
-  for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
+  for (const ActivationSaving saving :
+       {ActivationSaving::kAll, ActivationSaving::kSelective, ActivationSaving::kInput}) {
     OneBlock block(GetParam(), 2, 16);
-    block.unit->Forward(0, block.input, keep);
+    block.unit->Forward(0, block.input, saving);
     const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
     std::vector<at::Tensor> later;
     for (const at::Tensor& grad : block.grads) later.push_back(at::full_like(grad, 5));
-    block.unit->Forward(0, block.input, keep);
+    block.unit->Forward(0, block.input, saving);
     EXPECT_TRUE(block.unit->Backward(0, block.grad, {later}, WeightGrads::kLater).equal(grad_x));
     EXPECT_FALSE(later.back().equal(block.grads.back()));
     // Another micro-batch between the two calls.
-    block.unit->Forward(1, block.input, keep);
+    block.unit->Forward(1, block.input, saving);
     block.unit->Backward(1, block.grad, {block.grads}, WeightGrads::kNow);
     block.unit->BackwardWeights(0, {later});
     for (size_t p = 0; p < later.size(); ++p) EXPECT_TRUE(later[p].equal(block.grads[p])) << p;
@@ -464,14 +466,15 @@ TEST_P(NativeBlock, DeferredWeightGradientsAreBitwiseEqual) {
 }
 
 TEST_P(NativeBlock, SavedActivationsCanBeReplaced) {
-  for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
+  for (const ActivationSaving saving :
+       {ActivationSaving::kAll, ActivationSaving::kSelective, ActivationSaving::kInput}) {
     OneBlock block(GetParam(), 2, 16);
-    block.unit->Forward(0, block.input, keep);
+    block.unit->Forward(0, block.input, saving);
     const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
     const std::vector<at::Tensor> grads = block.grads;
     for (at::Tensor& grad : block.grads) grad = at::full_like(grad, 5);
     const UnitInput input{{}, {}, block.input.hidden.clone()};
-    block.unit->Forward(0, input, keep);
+    block.unit->Forward(0, input, saving);
     int visited = 0;
     block.unit->VisitSavedActivations(0, [&](at::Tensor* saved) {
       const at::Tensor copy = saved->clone();
@@ -479,7 +482,9 @@ TEST_P(NativeBlock, SavedActivationsCanBeReplaced) {
       *saved = copy;
       ++visited;
     });
-    EXPECT_EQ(visited, keep == Keep::kInput ? 1 : keep == Keep::kSelective ? 6 : 12);
+    EXPECT_EQ(visited, saving == ActivationSaving::kInput       ? 1
+                       : saving == ActivationSaving::kSelective ? 6
+                                                                : 12);
     EXPECT_TRUE(block.Backward(0, /*accumulate=*/false, block.grads).equal(grad_x));
     for (size_t p = 0; p < grads.size(); ++p) EXPECT_TRUE(block.grads[p].equal(grads[p])) << p;
   }
@@ -493,8 +498,9 @@ TEST_P(NativeBlock, DocumentsInOneRowAreIndependent) {
   packed.positions = at::arange(kSequence).repeat({2, 1});
   packed.positions[0].narrow(0, kFirst, kSequence - kFirst).sub_(kFirst);
   packed.documents.starts = {0, kFirst, kSequence};
-  for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
-    const at::Tensor out = block.unit->Forward(0, packed, keep).hidden;
+  for (const ActivationSaving saving :
+       {ActivationSaving::kAll, ActivationSaving::kSelective, ActivationSaving::kInput}) {
+    const at::Tensor out = block.unit->Forward(0, packed, saving).hidden;
     const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
     // The second document by itself, at the start of the row. The tokens after it do not affect it.
     const at::Tensor own = at::zeros({1, kSequence, block.input.hidden.size(2)}),
@@ -502,7 +508,7 @@ TEST_P(NativeBlock, DocumentsInOneRowAreIndependent) {
     const int64_t count = kSequence - kFirst;
     own.narrow(1, 0, count).copy_(block.input.hidden.narrow(0, 0, 1).narrow(1, kFirst, count));
     own_grad.narrow(1, 0, count).copy_(block.grad.narrow(0, 0, 1).narrow(1, kFirst, count));
-    const at::Tensor expected = alone.unit->Forward(0, {{}, {}, own}, keep).hidden.narrow(1, 0, count);
+    const at::Tensor expected = alone.unit->Forward(0, {{}, {}, own}, saving).hidden.narrow(1, 0, count);
     const at::Tensor expected_grad =
         alone.unit->Backward(0, own_grad, {alone.grads}, WeightGrads::kNow).narrow(1, 0, count);
     const at::Tensor got = out.narrow(0, 0, 1).narrow(1, kFirst, count);
@@ -511,8 +517,8 @@ TEST_P(NativeBlock, DocumentsInOneRowAreIndependent) {
     EXPECT_LT((got_grad - expected_grad).abs().max().item<double>(),
               1e-5 * expected_grad.abs().max().item<double>());
   }
-  const at::Tensor whole = block.unit->Forward(0, block.input, Keep::kNothing).hidden;
-  EXPECT_FALSE(whole[0].equal(block.unit->Forward(0, packed, Keep::kNothing).hidden[0]));
+  const at::Tensor whole = block.unit->Forward(0, block.input, ActivationSaving::kNothing).hidden;
+  EXPECT_FALSE(whole[0].equal(block.unit->Forward(0, packed, ActivationSaving::kNothing).hidden[0]));
 }
 
 // ---- Memory.
@@ -545,21 +551,22 @@ TEST(NativeLlamaMemory, SavedActivationsMatchPlanAndAreFreed) {
     const Batch batch = RandomBatch(config, kBatch, kSequence);
     const at::Tensor hidden = at::randn({kBatch, kSequence, config.hidden_size});
     for (size_t u = 0; u + 1 < units.size(); ++u) {  // The last unit saves nothing between calls.
-      BindAlone(units[u].get(), chain.params()[u]);
+      BindSingleRank(units[u].get(), chain.params()[u]);
       const int64_t input_bytes = u == 0 ? batch.tokens.nbytes() : hidden.nbytes();
-      const std::pair<Keep, int64_t> modes[] = {{Keep::kAll, facts.units[u].saved_bytes.none},
-                                                {Keep::kSelective, facts.units[u].saved_bytes.selective},
-                                                {Keep::kInput, facts.units[u].saved_bytes.full},
-                                                {Keep::kNothing, 0}};
-      for (const auto& [keep, expected] : modes) {
-        if (u != 1 && keep != Keep::kAll) continue;  // Only blocks recompute.
+      const std::pair<ActivationSaving, int64_t> modes[] = {
+          {ActivationSaving::kAll, facts.units[u].saved_bytes.none},
+          {ActivationSaving::kSelective, facts.units[u].saved_bytes.selective},
+          {ActivationSaving::kInput, facts.units[u].saved_bytes.full},
+          {ActivationSaving::kNothing, 0}};
+      for (const auto& [saving, expected] : modes) {
+        if (u != 1 && saving != ActivationSaving::kAll) continue;  // Only blocks recompute.
         const int64_t before = Allocated();
-        units[u]->Forward(0, {batch.tokens, batch.targets, hidden}, keep);
-        const int64_t inputs = keep == Keep::kNothing ? 0 : input_bytes;
+        units[u]->Forward(0, {batch.tokens, batch.targets, hidden}, saving);
+        const int64_t inputs = saving == ActivationSaving::kNothing ? 0 : input_bytes;
         EXPECT_EQ(Allocated() - before + inputs, expected)
-            << facts.units[u].name << " keep " << static_cast<int>(keep) << " heads "
+            << facts.units[u].name << " keep " << static_cast<int>(saving) << " heads "
             << static_cast<int>(heads);
-        if (keep == Keep::kNothing) continue;
+        if (saving == ActivationSaving::kNothing) continue;
         int64_t handed_out = 0;
         units[u]->VisitSavedActivations(
             0, [&](at::Tensor* saved) { handed_out += static_cast<int64_t>(saved->nbytes()); });
@@ -581,7 +588,7 @@ TEST(NativeLlamaMemory, HeadHoldsOneChunkOfLogits) {
   const auto units = MakeNativeLlama(config, facts, kSequence, at::kCPU, DType::kFp32);
   const std::vector<at::Tensor> params = TestParams(facts, units, kScale).back();
   std::vector<at::Tensor> grads = {at::full_like(params[0], 0), at::full_like(params[1], 0)};
-  BindAlone(units.back().get(), params);
+  BindSingleRank(units.back().get(), params);
   const Batch batch = RandomBatch(config, 1, kSequence);
   const at::Tensor hidden = at::randn({1, kSequence, config.hidden_size});
   const int64_t before = Allocated();
@@ -600,8 +607,10 @@ TEST(NativeHead, ChunksEqualOneProduct) {
   UnitChain native = MakeChain(Kind::kNative, c), oracle = MakeChain(Kind::kAutograd, c);
   Batch batch = RandomBatch(config, 1, sequence);
   batch.targets.narrow(1, kLossChunkTokens, kLossChunkTokens).fill_(kIgnoredTarget);  // A whole chunk.
-  const double loss = native.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll).item<double>();
-  const double expected = oracle.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll).item<double>();
+  const double loss =
+      native.LossAndGradients({batch.tokens, batch.targets}, ActivationSaving::kAll).item<double>();
+  const double expected =
+      oracle.LossAndGradients({batch.tokens, batch.targets}, ActivationSaving::kAll).item<double>();
   EXPECT_NEAR(loss, expected, 1e-5 * expected);
   native.ExpectGradients(Copies(oracle.grads()), 1e-5);
 }

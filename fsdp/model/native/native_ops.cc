@@ -241,7 +241,7 @@ at::Tensor SumOfParts(const at::Tensor& sent, const at::Tensor& received, int64_
   return sum.to(sent.scalar_type());
 }
 
-OwnWords OwnWordsOf(const at::Tensor& tokens, int64_t words, int64_t rank) {
+LocalVocab LocalVocabOf(const at::Tensor& tokens, int64_t words, int64_t rank) {
   return {tokens.remainder(words), tokens.floor_divide(words).ne(rank)};
 }
 

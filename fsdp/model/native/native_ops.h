@@ -69,12 +69,12 @@ at::Tensor SumOfParts(const at::Tensor& sent, const at::Tensor& received, int64_
 // `words` tokens per part. All others are replaced by tokens spread evenly over the part, and flagged in
 // `elsewhere`.
 
-struct OwnWords {
+struct LocalVocab {
   at::Tensor words;      // Index within the part.
   at::Tensor elsewhere;  // In another part, or in none (kIgnoredTarget).
 };
 
-OwnWords OwnWordsOf(const at::Tensor& tokens, int64_t words, int64_t rank);
+LocalVocab LocalVocabOf(const at::Tensor& tokens, int64_t words, int64_t rank);
 
 // ---- Cross-entropy of a chunk of rows. A row with target kIgnoredTarget contributes neither loss nor
 // gradient. A row with target kTargetElsewhere, a token in another rank's part of the vocabulary, contributes

@@ -148,8 +148,8 @@ TEST_P(NativeOpsCuda, NormedHeadsEqualCpu) {
                          at_cuda = accumulate ? positions.cuda() : at::Tensor();
         const NormedHeads got = NormAndRotate(cuda, at_cuda, heads(row), norms);
         const NormedHeads want = NormAndRotate(cpu, at_cpu, heads(exact), exact_norms);
-        ExpectNear(got.turned.q, want.turned.q);
-        ExpectNear(got.turned.k, want.turned.k);
+        ExpectNear(got.transposed.q, want.transposed.q);
+        ExpectNear(got.transposed.k, want.transposed.k);
         const at::Tensor of_q = at::full({head_size}, 1.0, at::kCUDA), of_k = of_q.clone();
         const at::Tensor want_q = at::full({head_size}, 1.0, at::kDouble), want_k = want_q.clone();
         NormAndRotateBackward(cuda, at_cuda, {grad_q.cuda(), grad_k.cuda()}, got, norms,
@@ -294,9 +294,9 @@ TEST_P(NativeOpsCuda, JoinAttentionEqualsCpu) {
     const auto join = [&](at::Device device, AttentionOutput* a, AttentionOutput* b) {
       *a = on(device, first);
       *b = on(device, second);
-      const at::Tensor room = at::full({samples, 2 * tokens, heads, head_size}, -1, a->out.options());
-      JoinAttention(a, b, room.narrow(1, tokens, tokens));
-      return room;
+      const at::Tensor capacity = at::full({samples, 2 * tokens, heads, head_size}, -1, a->out.options());
+      JoinAttention(a, b, capacity.narrow(1, tokens, tokens));
+      return capacity;
     };
     AttentionOutput a, b, twin_a, twin_b;
     const at::Tensor got = join(at::kCUDA, &a, &b), want = join(at::kCPU, &twin_a, &twin_b);

@@ -137,13 +137,13 @@ TEST(CrossEntropy, EqualsLibTorch) {
   EXPECT_TRUE(logits[2].eq(0).all().item<bool>());
 }
 
-TEST(OwnWords, ExcludesOtherPartsAndIgnoredTargets) {
+TEST(LocalVocab, ExcludesOtherPartsAndIgnoredTargets) {
   const at::Tensor tokens = at::arange(12, at::kLong);
   for (int64_t rank = 0; rank < 3; ++rank) {
-    const OwnWords own = OwnWordsOf(tokens, 4, rank);
+    const LocalVocab own = LocalVocabOf(tokens, 4, rank);
     EXPECT_TRUE(own.words.equal(tokens % 4));
     EXPECT_TRUE(own.elsewhere.logical_not().equal((tokens >= 4 * rank).logical_and(tokens < 4 * rank + 4)));
-    EXPECT_TRUE(OwnWordsOf(at::full({1}, kIgnoredTarget, at::kLong), 4, rank).elsewhere.all().item<bool>());
+    EXPECT_TRUE(LocalVocabOf(at::full({1}, kIgnoredTarget, at::kLong), 4, rank).elsewhere.all().item<bool>());
   }
 }
 
@@ -159,7 +159,7 @@ TEST(CrossEntropy, ShardedVocabularyEqualsFull) {
   double loss = 0;
   for (int64_t rank = 0; rank < 3; ++rank) {
     at::Tensor part = logits.narrow(1, 3 * rank, 3).contiguous();
-    const OwnWords own = OwnWordsOf(targets, 3, rank);
+    const LocalVocab own = LocalVocabOf(targets, 3, rank);
     at::Tensor own_targets = own.words.masked_fill(own.elsewhere, kTargetElsewhere);
     own_targets.masked_fill_(targets == kIgnoredTarget, kIgnoredTarget);
     const ChunkLoss here = CrossEntropyForward(part, own_targets);

@@ -28,7 +28,7 @@ constexpr int64_t kSamples = 3, kTokens = 12, kHidden = 5;
 constexpr double kGradLoss = 0.25;
 
 // Context with a loss gradient; `tensor_rank`: index in the tensor-parallel group.
-class LossContext : public LoneContext {
+class LossContext : public SingleRankContext {
  public:
   explicit LossContext(int64_t tensor_rank = 0) : tensor_rank_(tensor_rank) {}
   int64_t IndexIn(Group group) const override { return group == Group::kTensor ? tensor_rank_ : 0; }

@@ -42,18 +42,18 @@ RowPlaces PlaceRowsOnCpu(const at::Tensor& chosen, const RowsHere& here, int64_t
     ++next[own(i) + 1];
     ++all;
   }
-  if (each == 0 && all > here.room) here.lacking.add_(static_cast<double>(all - here.room));
+  if (each == 0 && all > here.capacity) here.overflow.add_(static_cast<double>(all - here.capacity));
   RowPlaces places;
   places.ends = at::empty({here.experts}, chosen.options().dtype(at::kInt));
   int32_t* const ends = places.ends.mutable_data_ptr<int32_t>();
   for (int64_t e = 0; e < here.experts; ++e) {
-    if (each > 0 && next[e + 1] > each) here.lacking.add_(static_cast<double>(next[e + 1] - each));
+    if (each > 0 && next[e + 1] > each) here.overflow.add_(static_cast<double>(next[e + 1] - each));
     next[e + 1] = next[e] + (each > 0 ? each : RowsOfExpert(next[e + 1], here.step));
     ends[e] = static_cast<int32_t>(next[e + 1]);
   }
   const int64_t rows = each > 0         ? here.experts * each
                        : here.step == 1 ? all
-                                        : MostRows(std::max(all, here.room), here.experts, here.step);
+                                        : MostRows(std::max(all, here.capacity), here.experts, here.step);
   places.order = at::full({rows}, -1, places.ends.options());
   places.of_choice = at::full({choices}, -1, places.ends.options());
   int32_t *order = places.order.mutable_data_ptr<int32_t>(),
@@ -69,7 +69,7 @@ RowPlaces PlaceRowsOnCpu(const at::Tensor& chosen, const RowsHere& here, int64_t
 RowPlaces PlaceRowsOnCuda(const at::Tensor& chosen, const RowsHere& here, int64_t each) {
   FSDPD_CHECK(here.experts <= kernels::kMostExperts);
   const auto options = chosen.options().dtype(at::kInt);
-  const int64_t rows = each > 0 ? here.experts * each : MostRows(here.room, here.experts, here.step);
+  const int64_t rows = each > 0 ? here.experts * each : MostRows(here.capacity, here.experts, here.step);
   RowPlaces places = {at::empty({rows}, options), at::empty({chosen.numel()}, options),
                       at::empty({here.experts}, options)};
   const at::Tensor counts = at::empty({kernels::PlaceRowsBlocks(chosen.numel()), here.experts}, options);
@@ -79,7 +79,7 @@ RowPlaces PlaceRowsOnCuda(const at::Tensor& chosen, const RowsHere& here, int64_
   args.of_choice = places.of_choice.mutable_data_ptr<int32_t>();
   args.ends = places.ends.mutable_data_ptr<int32_t>();
   args.counts = counts.mutable_data_ptr<int32_t>();
-  args.lacking = here.lacking.defined() ? here.lacking.mutable_data_ptr<float>() : nullptr;
+  args.overflow = here.overflow.defined() ? here.overflow.mutable_data_ptr<float>() : nullptr;
   args.choices = chosen.numel();
   args.rows = places.order.numel();
   args.first = static_cast<int>(here.first);
@@ -131,15 +131,16 @@ void SumInto(const std::vector<at::Tensor>& parts, const at::Tensor& of_choice, 
 }  // namespace
 
 RowPlaces PlaceRows(const at::Tensor& chosen, int64_t experts, int64_t step) {
-  return PlaceRows(chosen, {/*first=*/0, experts, step, /*room=*/chosen.numel(), /*lacking=*/{}});
+  return PlaceRows(chosen, {/*first=*/0, experts, step, /*capacity=*/chosen.numel(), /*overflow=*/{}});
 }
 
 RowPlaces PlaceRows(const at::Tensor& chosen, const RowsHere& here) {
   return Place(chosen, here, /*each=*/0);
 }
 
-RowPlaces PlaceInParts(const at::Tensor& chosen, int64_t parts, int64_t room, const at::Tensor& lacking) {
-  return Place(chosen, {/*first=*/0, parts, /*step=*/1, parts * room, lacking}, room);
+RowPlaces PlaceInParts(const at::Tensor& chosen, int64_t parts, int64_t capacity,
+                       const at::Tensor& overflow) {
+  return Place(chosen, {/*first=*/0, parts, /*step=*/1, parts * capacity, overflow}, capacity);
 }
 
 const int32_t* UsedRows(const at::Tensor& ends) {

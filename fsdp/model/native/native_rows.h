@@ -29,14 +29,14 @@ struct RowsHere {
   int64_t first;  // Experts [first, first + experts); `ends` covers only these.
   int64_t experts;
   int64_t step;
-  int64_t room;        // Capacity in rows, without padding rows on CUDA.
-  at::Tensor lacking;  // fp32 scalar, incremented by the overflow; results are unusable then.
+  int64_t capacity;     // Capacity in rows, without padding rows on CUDA.
+  at::Tensor overflow;  // fp32 scalar, incremented by the overflow; results are unusable then.
 };
 RowPlaces PlaceRows(const at::Tensor& chosen, const RowsHere& here);
 
-// Places rows by destination part (`chosen` is a part's index). Each part has a fixed capacity of `room`
-// rows, at a fixed offset; the number of rows beyond it is added to `lacking`.
-RowPlaces PlaceInParts(const at::Tensor& chosen, int64_t parts, int64_t room, const at::Tensor& lacking);
+// Places rows by destination part (`chosen` is a part's index). Each part has a fixed capacity of `capacity`
+// rows, at a fixed offset; the number of rows beyond it is added to `overflow`.
+RowPlaces PlaceInParts(const at::Tensor& chosen, int64_t parts, int64_t capacity, const at::Tensor& overflow);
 
 // Row r of the result, [rows x width], is from[places[r] / divisor], or zero if places[r] is negative. With
 // `ends`, rows past the last end are undefined.

@@ -13,10 +13,10 @@
 namespace fsdpd {
 
 // The partition of samples of which this rank has `tokens` tokens each.
-SequencePartition CutOf(int64_t tokens, const UnitContext& context);
+SequencePartition PartitionOf(int64_t tokens, const UnitContext& context);
 
 // Reorders parts by rank into whole samples.
-at::Tensor InOrder(const at::Tensor& parts, const SequencePartition& cut);
+at::Tensor InOrder(const at::Tensor& parts, const SequencePartition& partition);
 
 // Gathers whole samples; `own` are this rank's tokens.
 at::Tensor GatherSamples(const at::Tensor& own, UnitContext* context);

@@ -11,13 +11,13 @@ namespace fsdpd {
 TokenParts::TokenParts(UnitContext* context, Group group)
     : context_(context), group_(group), ranks_(context->SizeOf(group)), rank_(context->IndexIn(group)) {}
 
-at::Tensor TokenParts::RoomFor(const at::Tensor& own) const {
+at::Tensor TokenParts::EmptyParts(const at::Tensor& own) const {
   return at::empty({ranks_ * own.size(0), own.size(1)}, own.options());
 }
 
-at::Tensor TokenParts::RoomWith(const at::Tensor& own) const {
+at::Tensor TokenParts::PartsWithOwn(const at::Tensor& own) const {
   if (ranks_ == 1) return own;
-  at::Tensor all = RoomFor(own);
+  at::Tensor all = EmptyParts(own);
   Own(all).copy_(own);
   return all;
 }
@@ -51,7 +51,7 @@ void TokenParts::GatherWhile(const at::Tensor& all, const std::function<void()>&
 }
 
 at::Tensor TokenParts::Gather(const at::Tensor& own) const {
-  at::Tensor all = RoomWith(own);
+  at::Tensor all = PartsWithOwn(own);
   GatherWhile(all, [] {});
   return all;
 }

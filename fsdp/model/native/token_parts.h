@@ -32,9 +32,9 @@ class TokenParts {
   int64_t rank() const { return rank_; }
 
   // An uninitialized tensor for all tokens' rows, given this rank's rows `own`.
-  at::Tensor RoomFor(const at::Tensor& own) const;
+  at::Tensor EmptyParts(const at::Tensor& own) const;
   // The same, with `own` copied into place. With one rank: `own` itself.
-  at::Tensor RoomWith(const at::Tensor& own) const;
+  at::Tensor PartsWithOwn(const at::Tensor& own) const;
   // View of this rank's rows.
   at::Tensor Own(const at::Tensor& all) const;
 

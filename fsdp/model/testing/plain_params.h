@@ -7,8 +7,8 @@
 
 namespace fsdpd {
 
-inline void BindAlone(Unit* unit, const std::vector<at::Tensor>& params) {
-  static LoneContext alone;
+inline void BindSingleRank(Unit* unit, const std::vector<at::Tensor>& params) {
+  static SingleRankContext alone;
   unit->Bind({params.begin(), params.end()}, &alone);
 }
 

@@ -52,7 +52,7 @@ UnitChain::UnitChain(ModelFacts facts, std::vector<std::unique_ptr<Unit>> units,
     params_.push_back(InARow(unit, unit[0].scalar_type()));
     grads_.push_back(InARow(unit, grads));
   }
-  for (size_t u = 0; u < units_.size(); ++u) BindAlone(units_[u].get(), WithBorrowed(params_, u));
+  for (size_t u = 0; u < units_.size(); ++u) BindSingleRank(units_[u].get(), WithBorrowed(params_, u));
 }
 
 std::vector<at::Tensor> UnitChain::WithBorrowed(const TensorsByUnit& own, size_t unit) const {
@@ -73,20 +73,20 @@ at::Tensor UnitChain::Loss(const UnitInput& batch) {
   UnitInput input = batch;
   at::Tensor loss;
   for (const auto& unit : units_) {
-    const UnitOutput output = unit->Forward(/*slot=*/0, input, Keep::kNothing);
+    const UnitOutput output = unit->Forward(/*slot=*/0, input, ActivationSaving::kNothing);
     input.hidden = output.hidden;
     loss = output.loss;
   }
   return loss;
 }
 
-at::Tensor UnitChain::LossAndGradients(const UnitInput& batch, Keep keep, double grad_loss,
+at::Tensor UnitChain::LossAndGradients(const UnitInput& batch, ActivationSaving saving, double grad_loss,
                                        WeightGrads when) {
   for (auto& unit : grads_) {  // Backward must set every element.
     for (at::Tensor& grad : unit) grad.fill_(std::numeric_limits<float>::quiet_NaN());
   }
   UnitInput input = batch;
-  for (size_t u = 0; u + 1 < units_.size(); ++u) input.hidden = units_[u]->Forward(0, input, keep).hidden;
+  for (size_t u = 0; u + 1 < units_.size(); ++u) input.hidden = units_[u]->Forward(0, input, saving).hidden;
   TensorsByUnit into = grads_;
   for (size_t u = 0; u < into.size(); ++u) {
     for (size_t p = 0; p < into[u].size(); ++p) {

@@ -29,7 +29,7 @@ class UnitChain {
 
   // Runs forward and backward; grads() are then the gradients of grad_loss times the loss. Those of frozen
   // parameters stay NaN.
-  at::Tensor LossAndGradients(const UnitInput& batch, Keep keep, double grad_loss = 1,
+  at::Tensor LossAndGradients(const UnitInput& batch, ActivationSaving saving, double grad_loss = 1,
                               WeightGrads when = WeightGrads::kNow);
 
   const ModelFacts& facts() const { return facts_; }

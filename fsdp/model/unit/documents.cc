@@ -13,9 +13,9 @@ std::vector<DocumentGroup> GroupsOf(const std::vector<int64_t>& starts, int64_t 
     const int64_t count = (d + 1 < starts.size() ? starts[d + 1] : tokens) - starts[d];
     FSDPD_CHECK(count > 0);
     const auto rows = [](const DocumentGroup& group) {
-      return group.tokens + group.documents * kRowsBesideDocument;
+      return group.tokens + group.documents * kDocumentPaddingRows;
     };
-    if (groups.empty() || rows(groups.back()) + count + kRowsBesideDocument > MostDocumentRows(tokens)) {
+    if (groups.empty() || rows(groups.back()) + count + kDocumentPaddingRows > MaxDocumentRows(tokens)) {
       DocumentGroup group;
       group.first = d;
       group.begin = starts[d];

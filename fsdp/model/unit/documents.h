@@ -31,7 +31,7 @@ struct DocumentGroup {
 };
 
 // Divides a micro-batch of `tokens` tokens into groups, in order, each as large as the plan allows
-// (MostDocumentRows).
+// (MaxDocumentRows).
 std::vector<DocumentGroup> GroupsOf(const std::vector<int64_t>& starts, int64_t tokens);
 
 }  // namespace fsdpd

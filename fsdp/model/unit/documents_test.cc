@@ -16,7 +16,7 @@ void ExpectAllWithinBound(const std::vector<int64_t>& starts, int64_t tokens) {
     EXPECT_EQ(group.first, documents);
     EXPECT_EQ(group.begin, end);
     EXPECT_EQ(group.begin, starts[group.first]);
-    EXPECT_LE(group.tokens + group.documents * kRowsBesideDocument, MostDocumentRows(tokens));
+    EXPECT_LE(group.tokens + group.documents * kDocumentPaddingRows, MaxDocumentRows(tokens));
     documents += group.documents;
     end += group.tokens;
   }

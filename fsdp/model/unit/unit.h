@@ -59,7 +59,7 @@ struct UnitOutput {
 };
 
 // Activation checkpointing mode: what a forward saves for its backward.
-enum class Keep {
+enum class ActivationSaving {
   kAll,        // Everything that backward needs.
   kSelective,  // Without the results of cheap element-wise operations, which are recomputed.
   kInput,      // Only the input: backward reruns the forward.
@@ -90,7 +90,7 @@ class Unit {
   virtual void Bind(const std::vector<BoundParam>& params, UnitContext* context) = 0;
 
   // `slot` identifies the micro-batch among those in flight.
-  virtual UnitOutput Forward(int slot, const UnitInput& input, Keep keep) = 0;
+  virtual UnitOutput Forward(int slot, const UnitInput& input, ActivationSaving saving) = 0;
 
   // `grad_out` is the gradient of UnitOutput::hidden, or of UnitOutput::loss for the last unit. Returns the
   // gradient of the input's hidden states (undefined for the first unit). Frees what Forward saved for the

@@ -62,7 +62,7 @@ class UnitContext {
 };
 
 // Context of a rank that shares its model with no other rank.
-class LoneContext : public UnitContext {
+class SingleRankContext : public UnitContext {
  public:
   int64_t SizeOf(Group /*group*/) const override { return 1; }
   int64_t IndexIn(Group /*group*/) const override { return 0; }

@@ -31,7 +31,7 @@ std::vector<StatePart> OffloadedOf(const Bucket& bucket, int moments) {
     if (bytes > 0) parts.push_back({moment, end, bytes});
     end += RoundUp(bytes, kStateAlignBytes);
   };
-  if (bucket.types.halves) add(/*moment=*/-1, BytesOf(bucket.types.main) / 2);
+  if (bucket.types.split_fp32) add(/*moment=*/-1, BytesOf(bucket.types.main) / 2);
   for (int m = 0; m < moments; ++m) add(m, BytesOf(bucket.types.moment));
   return parts;
 }
@@ -65,7 +65,7 @@ int64_t QuantumOf(const ParamFacts& param, const LayoutOptions& options) {
 Cuttable CuttableOf(const UnitFacts& facts, size_t index, const LayoutOptions& options) {
   const ParamFacts& param = facts.params[index];
   return {{static_cast<int>(index), param.name, param.shape, param.weight_decay, param.lr_scale, 0,
-           param.elements(), param.cut, param.owner},
+           param.elements(), param.partition, param.owner},
           QuantumOf(param, options)};
 }
 
@@ -217,18 +217,20 @@ void AddFp8Buckets(const std::vector<Cuttable>& params, int unit, bool trainable
   }
 }
 
-// Adds buckets for the matching parameters; `over`: TensorPartition::over(). Selection biases are added by
-// AddBalancing.
-void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Twin twin,
+// Adds buckets for the matching parameters; `over`: TensorPartition::shard_group(). Selection biases are
+// added by AddBalancing.
+void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, TiedReplica tied_replica,
                 const LayoutOptions& options, std::vector<Bucket>* buckets) {
   std::vector<Cuttable> params, in_fp8;
   int64_t elements = 0;
   for (size_t i = 0; i < facts.params.size(); ++i) {
     const ParamFacts& param = facts.params[i];
-    if (param.trainable != trainable || param.cut.over() != over || param.twin != twin) continue;
+    if (param.trainable != trainable || param.partition.shard_group() != over ||
+        param.tied_replica != tied_replica)
+      continue;
     if (param.balances()) continue;
     if (param.fp8) {
-      FSDPD_CHECK(twin == Twin::kNone);
+      FSDPD_CHECK(tied_replica == TiedReplica::kNone);
       in_fp8.push_back(CuttableOf(facts, i, options.GatheredInFp8()));
       continue;
     }
@@ -242,7 +244,7 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Tw
   for (Packing& packing : packings) {
     FSDPD_CHECK(packing.possible());
     buckets->push_back(packing.Take(unit, trainable, options));
-    buckets->back().twin = twin;
+    buckets->back().tied_replica = tied_replica;
   }
 }
 
@@ -260,8 +262,8 @@ UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions&
                           std::vector<Bucket>* buckets) {
   int64_t expert_parts = 1;
   for (const ParamFacts& param : facts.params) {
-    if (param.cut.over() == Group::kTensor) FSDPD_CHECK(param.cut.parts == options.slices);
-    if (param.cut.over() == Group::kExpert) expert_parts = param.cut.parts;
+    if (param.partition.shard_group() == Group::kTensor) FSDPD_CHECK(param.partition.parts == options.slices);
+    if (param.partition.shard_group() == Group::kExpert) expert_parts = param.partition.parts;
   }
   UnitLayout layout;
   layout.name = facts.name;
@@ -271,14 +273,17 @@ UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions&
   layout.params.resize(facts.params.size());
   const size_t first = buckets->size();
   for (const bool trainable : {true, false}) {
-    for (const Twin twin : {Twin::kNone, Twin::kOriginal, Twin::kCopy}) {
-      if (options.slices > 1) AddBuckets(facts, unit, trainable, Group::kTensor, twin, options, buckets);
-      AddBuckets(facts, unit, trainable, Group::kSelf, twin, options.WithoutSlices(), buckets);
+    for (const TiedReplica tied_replica : {TiedReplica::kNone, TiedReplica::kOriginal, TiedReplica::kCopy}) {
+      if (options.slices > 1)
+        AddBuckets(facts, unit, trainable, Group::kTensor, tied_replica, options, buckets);
+      AddBuckets(facts, unit, trainable, Group::kSelf, tied_replica, options.WithoutTensorParallel(),
+                 buckets);
       if (expert_parts > 1)
-        AddBuckets(facts, unit, trainable, Group::kExpert, twin, options.WithExperts(expert_parts), buckets);
+        AddBuckets(facts, unit, trainable, Group::kExpert, tied_replica, options.WithExperts(expert_parts),
+                   buckets);
     }
   }
-  AddBalancing(facts, unit, options.WithoutSlices().GatheredInFp32(), buckets);
+  AddBalancing(facts, unit, options.WithoutTensorParallel().GatheredInFp32(), buckets);
   for (size_t b = first; b < buckets->size(); ++b) {
     const int bucket = static_cast<int>(b);
     layout.buckets.push_back(bucket);
@@ -340,13 +345,13 @@ BucketRange MainRange(const Bucket& bucket, const MeshPosition& position) {
 }
 
 bool HasFirstCopy(const Bucket& bucket, const MeshPosition& position) {
-  if (bucket.twin == Twin::kCopy) return false;
+  if (bucket.tied_replica == TiedReplica::kCopy) return false;
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
     const BucketGroups& groups = bucket.groups;
-    const bool cut = Has(groups.shard, axis) || Has(groups.pieces, axis) || Has(groups.slices, axis);
+    const bool partition = Has(groups.shard, axis) || Has(groups.pieces, axis) || Has(groups.slices, axis);
     if (axis == Axis::kPipeline) continue;  // Other stages hold other buckets.
-    if (!cut && position.mesh.IndexAlong(axis, position.rank) > 0) return false;
+    if (!partition && position.mesh.IndexAlong(axis, position.rank) > 0) return false;
   }
   return true;
 }
@@ -365,7 +370,7 @@ std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range) {
 }
 
 // Tensor-parallel ranks hold the same parameters here, so they become part of the shard group.
-LayoutOptions LayoutOptions::WithoutSlices() const {
+LayoutOptions LayoutOptions::WithoutTensorParallel() const {
   LayoutOptions whole = *this;
   if (slices == 1) return whole;
   whole.groups.slices = Group::kSelf;
@@ -400,7 +405,7 @@ LayoutOptions LayoutOptions::GatheredInFp8() const {
 LayoutOptions LayoutOptions::GatheredInFp32() const {
   LayoutOptions wide = *this;
   wide.types.gathered = DType::kFp32;
-  wide.types.halves = false;
+  wide.types.split_fp32 = false;
   return wide;
 }
 
@@ -422,7 +427,7 @@ bool SumsInOneKernel(const Spec& spec, const Bucket& bucket) {
 
 bool SquaresComeWithSums(const Spec& spec, const Bucket& bucket) {
   return SumsInOneKernel(spec, bucket) && bucket.groups.replicate == Group::kSelf &&
-         bucket.twin == Twin::kNone;
+         bucket.tied_replica == TiedReplica::kNone;
 }
 
 LayoutOptions LayoutOptionsOf(const Spec& spec) {
@@ -440,8 +445,9 @@ LayoutOptions LayoutOptionsOf(const Spec& spec) {
   options.types.wire = spec.shards_grads() ? spec.precision.grad_comm : DType::kFp32;
   options.types.gathered = spec.precision.compute;
   // The CUDA optimizer kernel supports split fp32; on CPU, and for SGD, LibTorch needs plain fp32.
-  options.types.halves = spec.device == DeviceKind::kCuda && spec.optimizer.kind == OptimizerKind::kAdamW &&
-                         options.types.gathered == DType::kBf16;
+  options.types.split_fp32 = spec.device == DeviceKind::kCuda &&
+                             spec.optimizer.kind == OptimizerKind::kAdamW &&
+                             options.types.gathered == DType::kBf16;
   options.types.gradient = spec.precision.main_grads;
   options.types.moment = spec.precision.moments;
   if (spec.offload_optimizer) options.offloaded_moments = spec.optimizer.moments();

@@ -51,10 +51,10 @@ struct ParamSlot {
   int64_t offset = 0;  // Elements from the bucket's start.
   int64_t elements = 0;
   // Shape and elements are those of the tensor-parallel (or expert-parallel) shard.
-  TensorPartition cut = {};
+  TensorPartition partition = {};
   std::string owner = {};  // ParamFacts::owner.
 
-  int64_t whole_elements() const { return elements * cut.parts; }
+  int64_t full_elements() const { return elements * partition.parts; }
 };
 
 struct BucketGroups {
@@ -70,7 +70,7 @@ struct BucketGroups {
 struct BucketTypes {
   DType main = DType::kFp32;  // Main parameters, as the optimizer stores them.
   // Split fp32: main parameters are stored as bf16 (which gathers send, or round) plus the low 16 bits.
-  bool halves = false;
+  bool split_fp32 = false;
   DType moment = DType::kFp32;    // Optimizer moments.
   DType gathered = DType::kFp32;  // Parameters as they are gathered and as units read them.
   DType wire = DType::kFp32;      // Gradients as units write them and as they are communicated.
@@ -78,7 +78,7 @@ struct BucketTypes {
 
   // Type of the replica all-gather (HFSDP): replicas assemble a shard from their pieces before the shard is
   // gathered.
-  DType published() const { return gathered == DType::kFp8 ? DType::kBf16 : gathered; }
+  DType replica() const { return gathered == DType::kFp8 ? DType::kBf16 : gathered; }
 
   // Type of moments in a checkpoint. bf16 represents every fp8 moment exactly, and other tools can read it.
   DType saved_moment() const { return moment == DType::kFp8 ? DType::kBf16 : moment; }
@@ -99,7 +99,7 @@ struct Bucket {
   bool trainable = true;
   int64_t choices_begin = -1;  // ParamFacts::choices_begin, if the bucket is a selection bias; else -1.
   // For all of its parameters: another stage holds a replica of the bucket (tied embeddings).
-  Twin twin = Twin::kNone;
+  TiedReplica tied_replica = TiedReplica::kNone;
   std::vector<ParamSlot> params;
   BucketGroups groups;
   BucketTypes types;
@@ -120,7 +120,7 @@ struct Bucket {
   int64_t owners() const { return shards * pieces * slices; }
   // Every rank stores all of it in the type that units read. Units read it in place, and Gather does nothing.
   bool read_in_place() const {
-    return shards == 1 && pieces == 1 && !in_fp8() && (types.halves || types.gathered == types.main);
+    return shards == 1 && pieces == 1 && !in_fp8() && (types.split_fp32 || types.gathered == types.main);
   }
   bool in_fp8() const { return types.gathered == DType::kFp8; }
   int64_t scales() const { return in_fp8() ? bucket_elements / row : 0; }
@@ -134,7 +134,7 @@ struct Bucket {
   }
   int64_t gather_buffer_bytes() const { return read_in_place() ? 0 : gathered_bytes(); }
   int64_t wire_bytes() const { return bucket_elements * BytesOf(types.wire); }
-  int64_t published_bytes() const { return shard_elements * BytesOf(types.published()); }
+  int64_t replica_bytes() const { return shard_elements * BytesOf(types.replica()); }
   // Including alignment between parts; a multiple of 256.
   int64_t offloaded_bytes() const;
 };
@@ -194,8 +194,9 @@ struct BucketPiece {
 // In order; empty if the range holds only padding.
 std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range);
 
-// Options for buckets; the fields are those of Bucket. WithoutSlices() gives the options for parameters that
-// tensor parallelism does not shard, WithExperts() those for experts under expert parallelism.
+// Options for buckets; the fields are those of Bucket. WithoutTensorParallel() gives the options for
+// parameters that tensor parallelism does not shard, WithExperts() those for experts under expert
+// parallelism.
 struct LayoutOptions {
   BucketGroups groups;
   BucketTypes types;
@@ -205,7 +206,7 @@ struct LayoutOptions {
   Quantum quantum = Quantum::kElement;
   int offloaded_moments = -1;  // Offloaded moments of trainable buckets; -1: state stays on the device.
 
-  LayoutOptions WithoutSlices() const;
+  LayoutOptions WithoutTensorParallel() const;
   // REQUIRES: slices is 1, and `parts` (the expert-parallel degree) divides shards.
   LayoutOptions WithExperts(int64_t parts) const;
   // Splits at rows, regardless of the quantum of other buckets.

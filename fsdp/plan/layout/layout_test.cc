@@ -189,7 +189,7 @@ TEST(Layout, SelectionBiasHasOwnFp32Bucket) {
   model.units[0].params[1].choices_begin = 12;
   model.choices = 18;
   LayoutOptions options = Options(2, DType::kBf16);
-  options.types.halves = true;
+  options.types.split_fp32 = true;
   const Layout layout = MakeLayout(model, options);
   EXPECT_EQ(layout.choices, 18);
   ASSERT_EQ(layout.buckets.size(), 3u);
@@ -200,7 +200,7 @@ TEST(Layout, SelectionBiasHasOwnFp32Bucket) {
   EXPECT_EQ(balances.params[0].name, "p1");
   EXPECT_EQ(balances.choices_begin, 12);
   EXPECT_EQ(balances.types.gathered, DType::kFp32);
-  EXPECT_FALSE(balances.types.halves);
+  EXPECT_FALSE(balances.types.split_fp32);
   EXPECT_EQ(balances.main_elements, 4);  // Six, as two times 16 bytes.
   EXPECT_EQ(layout.units[0].params[1].bucket, 2);
 }
@@ -210,7 +210,7 @@ TEST(Layout, Fp8BucketsAreByRowLength) {
   ModelFacts model = OneUnit({{48, 32}, {32}, {16, 32}, {32, 48}, {16, 32}});
   for (const int fp8 : {0, 2, 3}) model.units[0].params[fp8].fp8 = true;
   LayoutOptions options = Options(3, DType::kBf16, Quantum::kElement, 2);
-  options.types.halves = true;
+  options.types.split_fp32 = true;
   const Layout layout = MakeLayout(model, options);
   ExpectEachParamOnce(layout, model);
   ASSERT_EQ(layout.buckets.size(), 3u);
@@ -220,9 +220,9 @@ TEST(Layout, Fp8BucketsAreByRowLength) {
   EXPECT_EQ(rest.params.size(), 2u);
   EXPECT_FALSE(rest.in_fp8());
   for (const Bucket* bucket : {&narrow, &wide}) {
-    EXPECT_TRUE(bucket->in_fp8() && bucket->types.halves);
-    EXPECT_EQ(bucket->types.published(), DType::kBf16);
-    EXPECT_EQ(bucket->published_bytes(), 2 * bucket->shard_elements);
+    EXPECT_TRUE(bucket->in_fp8() && bucket->types.split_fp32);
+    EXPECT_EQ(bucket->types.replica(), DType::kBf16);
+    EXPECT_EQ(bucket->replica_bytes(), 2 * bucket->shard_elements);
     EXPECT_EQ(bucket->main_elements % bucket->row, 0);
     EXPECT_EQ(bucket->main_elements % 16, 0);
     EXPECT_EQ(bucket->scales() * bucket->row, bucket->bucket_elements);
@@ -247,7 +247,7 @@ TEST(Layout, Fp8IsNotReadInPlaceOnOneRank) {
   ModelFacts model = OneUnit({{48, 32}, {16, 16}});
   model.units[0].params[0].fp8 = true;
   LayoutOptions options = Options(1, DType::kBf16);
-  options.types.halves = true;
+  options.types.split_fp32 = true;
   const Layout layout = MakeLayout(model, options);
   EXPECT_FALSE(layout.buckets[0].read_in_place());
   EXPECT_EQ(layout.buckets[0].gather_buffer_bytes(), 48 * 32 + 48 * 4);
@@ -304,16 +304,16 @@ TEST(Layout, UsesMeshOfSpec) {
 TEST(Layout, UsesSplitFp32ForBf16GatherOnCuda) {
   Spec spec;
   spec.precision.compute = DType::kBf16;
-  EXPECT_FALSE(LayoutOptionsOf(spec).types.halves);
+  EXPECT_FALSE(LayoutOptionsOf(spec).types.split_fp32);
   spec.device = DeviceKind::kCuda;
-  EXPECT_TRUE(LayoutOptionsOf(spec).types.halves);
+  EXPECT_TRUE(LayoutOptionsOf(spec).types.split_fp32);
   for (const DType other : {DType::kFp32, DType::kFp16}) {
     spec.precision.compute = other;
-    EXPECT_FALSE(LayoutOptionsOf(spec).types.halves);
+    EXPECT_FALSE(LayoutOptionsOf(spec).types.split_fp32);
   }
   spec.precision.compute = DType::kBf16;
   spec.optimizer.kind = OptimizerKind::kSgd;
-  EXPECT_FALSE(LayoutOptionsOf(spec).types.halves);
+  EXPECT_FALSE(LayoutOptionsOf(spec).types.split_fp32);
 }
 
 TEST(Layout, FusesSquaresWithFinalNarrowSums) {
@@ -427,8 +427,8 @@ ModelFacts ModelOfSlices() {
   unit.params.push_back({"rows", {4, 8}});
   unit.params.push_back({"norm", {8}});
   unit.params.push_back({"columns", {8, 4}});
-  unit.params[0].cut = {0, 2};
-  unit.params[2].cut = {1, 2};
+  unit.params[0].partition = {0, 2};
+  unit.params[2].partition = {1, 2};
   return {{unit}};
 }
 

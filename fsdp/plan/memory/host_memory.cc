@@ -22,7 +22,7 @@ std::vector<SnapshotPlace> SnapshotPlaces(const Spec& spec, const Layout& layout
       places.push_back({static_cast<int>(b), what, moment, end, bytes});
       end += RoundUp(bytes);
     };
-    if (bucket.types.halves) {
+    if (bucket.types.split_fp32) {
       add(SnapshotPart::kHigh, 0, BytesOf(bucket.types.main) / 2);
       add(SnapshotPart::kLow, 0, BytesOf(bucket.types.main) / 2);
     } else {

@@ -2,8 +2,8 @@
 // table, so planned and actual bytes are equal.
 //
 // Each bucket is copied once, by the rank with its first copy (HasFirstCopy). Per bucket, in layout order:
-// the main parameters (or their high and then low 16 bits if BucketTypes::halves), then each moment if the
-// bucket is trainable. Padding is included, so that each part is one copy.
+// the main parameters (or their high and then low 16 bits if BucketTypes::split_fp32), then each moment if
+// the bucket is trainable. Padding is included, so that each part is one copy.
 //
 // Pure. Empty if the job writes no checkpoints.
 #pragma once

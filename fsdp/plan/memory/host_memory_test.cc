@@ -112,7 +112,7 @@ TEST(HostMemory, CopiesSplitFp32Parts) {
   spec.device = DeviceKind::kCuda;
   spec.precision.compute = DType::kBf16;
   const LaidOut made(spec);
-  ASSERT_TRUE(made.layout.buckets[0].types.halves);
+  ASSERT_TRUE(made.layout.buckets[0].types.split_fp32);
   const std::vector<SnapshotPlace> places = made.Places(0);
   EXPECT_EQ(PartsOf(places, 0), "high low moment0 moment1 ");
   EXPECT_EQ(places[0].bytes, made.layout.buckets[0].main_elements * 2);

@@ -131,9 +131,9 @@ ArenaShares EstimateShares(const Spec& spec, const Layout& layout) {
     reduced += unit.reduced;
   }
   for (const Bucket& bucket : layout.buckets) {
-    if (bucket.pieces > 1) shares.replica += bucket.published_bytes();
+    if (bucket.pieces > 1) shares.replica += bucket.replica_bytes();
   }
-  shares.state = StagedRoom(layout);
+  shares.state = StagingCapacity(layout);
   for (const UnitLayout& unit : layout.units) lender = std::max(lender, unit.borrows);
   if (!spec.shards_grads()) {
     shares.gather = gathered;
@@ -197,9 +197,9 @@ int64_t StagedBeside(const Spec& spec, const ModelFacts& model, int unit) {
   return bytes;
 }
 
-int64_t PutOffBy(const ModelFacts& model, int begin, int end) {
+int64_t DeferredBy(const ModelFacts& model, int begin, int end) {
   int64_t bytes = 0;
-  for (int u = begin; model.stage.puts_off && u < end; ++u) bytes += model.units[u].put_off_bytes;
+  for (int u = begin; model.stage.defers_grads && u < end; ++u) bytes += model.units[u].deferred_bytes;
   return bytes;
 }
 
@@ -211,13 +211,13 @@ std::vector<int64_t> KeptBeside(const Spec& spec, const ModelFacts& model) {
   std::vector<int64_t> by_run, beside(stage.runs.size(), 0);
   for (const UnitRun& run : stage.runs) by_run.push_back(KeptBy(spec, model, run.begin, run.end));
   int64_t kept = kStageTransferHidden * stage.hidden_elements * BytesOf(stage.hidden_type);
-  const int64_t put_off = PutOffBy(model, stage.runs[0].begin, stage.runs[0].end);
+  const int64_t deferred = DeferredBy(model, stage.runs[0].begin, stage.runs[0].end);
   for (const Turn& turn : TrainingTurns(static_cast<int>(spec.micro_batches_per_step()), stage)) {
     if (turn.leg == Leg::kBackward) kept -= by_run[turn.run];
-    if (turn.leg == Leg::kWeights) kept -= put_off;
+    if (turn.leg == Leg::kWeights) kept -= deferred;
     if (turn.leg != Leg::kWeights) beside[turn.run] = std::max(beside[turn.run], kept);
     if (turn.leg == Leg::kForward) kept += by_run[turn.run];
-    if (turn.leg == Leg::kBackward) kept += put_off;
+    if (turn.leg == Leg::kBackward) kept += deferred;
   }
   return beside;
 }
@@ -230,14 +230,14 @@ ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
   for (size_t r = 0; r < beside.size(); ++r) {
     const auto end = r + 1 < beside.size() ? model.stage.runs[r].end : static_cast<int>(model.units.size());
     // Includes earlier units, and gradients deferred by this unit and later ones.
-    int64_t kept = beside[r] + PutOffBy(model, model.stage.runs[r].begin, end);
+    int64_t kept = beside[r] + DeferredBy(model, model.stage.runs[r].begin, end);
     for (int u = model.stage.runs[r].begin; u < end; ++u) {
       const UnitFacts& unit = model.units[u];
       UnitPeak own = BackwardPeak(unit);
       own.activations += kept + StagedBeside(spec, model, u);
       if (own.activations + own.workspace > peak.activations + peak.workspace)
         peak = {own.activations, own.workspace, unit.name};
-      kept += KeptBy(spec, model, u, u + 1) - PutOffBy(model, u, u + 1);
+      kept += KeptBy(spec, model, u, u + 1) - DeferredBy(model, u, u + 1);
     }
   }
   return peak;
@@ -263,7 +263,7 @@ OwnedBytes OwnedBy(const Spec& spec, const Layout& layout) {
     for (const StatePart& part : bucket.offloaded)
       (part.moment < 0 ? owned.main : owned.moments) -= part.bytes;
     owned.gradient_shard += bucket.shard_elements * BytesOf(bucket.types.gradient);
-    if (bucket.twin == Twin::kOriginal)
+    if (bucket.tied_replica == TiedReplica::kOriginal)
       owned.received += bucket.main_elements * BytesOf(bucket.types.gradient);
   }
   return owned;
@@ -278,10 +278,10 @@ std::string OptimizerNote(const Spec& spec, int64_t offloaded_bytes) {
   return absl::StrCat(what, " in ", NameOf(spec.precision.moments), ", trainable parameters only");
 }
 
-std::string MainNote(const OwnedBytes& owned, bool halves) {
+std::string MainNote(const OwnedBytes& owned, bool split_fp32) {
   const std::string part = owned.parts == 1 ? "the model" : absl::StrCat("1/", owned.parts, " of the model");
   return absl::StrCat(
-      part, halves ? " in bf16; the low 16 bits of trainable parameters are in host memory" : " in fp32");
+      part, split_fp32 ? " in bf16; the low 16 bits of trainable parameters are in host memory" : " in fp32");
 }
 
 // no_shard updates from the whole gradients; `optim` reduces them into a separate shard.
@@ -321,7 +321,8 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
   gradients.bytes += owned.received;
   StepMemory memory;
   memory.components = {
-      {"main_params", owned.main, MainNote(owned, owned.offloaded > 0 && LayoutOptionsOf(spec).types.halves)},
+      {"main_params", owned.main,
+       MainNote(owned, owned.offloaded > 0 && LayoutOptionsOf(spec).types.split_fp32)},
       {"optimizer", owned.moments + arena.state, OptimizerNote(spec, owned.offloaded)},
       gradients,
       {"replica", arena.replica, "arena: shards in compute precision, gathered between replicas"},

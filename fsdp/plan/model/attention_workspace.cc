@@ -23,8 +23,8 @@ int64_t QuerySumBytes(const Shape& s, int64_t sequences, int64_t rows) {
 }
 
 int64_t DocumentsAttentionBytes(const Shape& s) {
-  const int64_t of_one = QuerySumBytes(s, /*sequences=*/1, s.tokens + kRowsBesideDocument);
-  const int64_t of_more = QuerySumBytes(s, /*sequences=*/2, MostDocumentRows(s.tokens));
+  const int64_t of_one = QuerySumBytes(s, /*sequences=*/1, s.tokens + kDocumentPaddingRows);
+  const int64_t of_more = QuerySumBytes(s, /*sequences=*/2, MaxDocumentRows(s.tokens));
   return std::max(of_one, of_more) + s.tokens * s.heads * kFp32Bytes +
          s.Bytes(s.query + RepeatedKeys(s) + 2 * (s.query + 2 * s.key));
 }

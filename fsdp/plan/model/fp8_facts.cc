@@ -75,7 +75,7 @@ int64_t JoinedBytes(const std::vector<ParamFacts*>& matrices, const Product& p) 
   if (matrices.size() == 1) return 0;
   const ParamFacts& first = *matrices.front();
   const bool alike = std::all_of(matrices.begin(), matrices.end(), [&](const ParamFacts* each) {
-    return each->trainable == first.trainable && each->cut.parts == first.cut.parts;
+    return each->trainable == first.trainable && each->partition.parts == first.partition.parts;
   });
   return alike ? 0 : Room(p.outputs, p.inputs);
 }
@@ -187,18 +187,19 @@ void DescribeFp8(const Spec& spec, ModelFacts* facts) {
       if (matrices.front()->shape.size() > 2) {
         product.tokens *= per_token;
         const int64_t ranks = spec.mesh.size(Axis::kExpert);
-        const bool tokens_travel = TokensTravel(ranks, per_token);
+        const bool gathers_tokens = GathersTokens(ranks, per_token);
         product.experts = matrices.front()->shape.front();
         product.filling = host ? 0 : product.experts * kExpertRowStep;
-        if (ranks > 1 && !tokens_travel)
+        if (ranks > 1 && !gathers_tokens)
           product.travelling =
               ranks * RowsOfPart(kExpertCapacity, product.tokens, per_token, ranks, product.experts);
         if (ranks > 1 && !host) {
-          const int64_t room = RowsOfRoom(kExpertCapacity, product.tokens, per_token, ranks, product.experts);
-          product.filling += (tokens_travel ? room : product.travelling) - product.tokens;
+          const int64_t room =
+              RowsOfCapacity(kExpertCapacity, product.tokens, per_token, ranks, product.experts);
+          product.filling += (gathers_tokens ? room : product.travelling) - product.tokens;
         }
-        AddExpertsProduct(product, names.front() == "ffn.experts.w1", tokens_travel ? ranks * tokens : tokens,
-                          host, &unit, &workspace);
+        AddExpertsProduct(product, names.front() == "ffn.experts.w1",
+                          gathers_tokens ? ranks * tokens : tokens, host, &unit, &workspace);
         continue;
       }
       AddProduct(matrices, product, host, &unit, &workspace);

@@ -45,7 +45,7 @@ double LatentSelectiveFlops(const Shape& s) {
   return 2.0 * static_cast<double>(s.tokens) * static_cast<double>(matrices);
 }
 
-int64_t LatentPutOff(const Shape& s) {
+int64_t LatentDeferredElements(const Shape& s) {
   const LatentWidths widths = WidthsOf(s);
   const int64_t queries = s.latent.query_rank > 0 ? s.latent.query_rank + widths.queries : 0;
   return 2 * s.hidden + widths.made_of_token + queries + widths.values +

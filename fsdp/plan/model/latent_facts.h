@@ -36,8 +36,8 @@ struct AttentionSaved {
 AttentionSaved LatentSaved(const Shape& s);
 double LatentSelectiveFlops(const Shape& s);
 
-// Elements per token that deferred weight gradients read (LlamaBlockPutOff).
-int64_t LatentPutOff(const Shape& s);
+// Elements per token that deferred weight gradients read (LlamaBlockDeferredElements).
+int64_t LatentDeferredElements(const Shape& s);
 
 // With context parallelism: elements of whole samples from which keys and values are projected, and forward
 // FLOPs to project those of other ranks' tokens.

@@ -39,7 +39,7 @@ void AddRowExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* e
   const auto send = [&](int64_t forward, int64_t backward, DType type, int64_t selective = 0) {
     exchanges->push_back({Group::kExpert, forward, backward, Exchange::kSend, type, selective});
   };
-  const int64_t rows = s.travelling_rows(), all = rows * s.hidden;
+  const int64_t rows = s.dispatched_rows(), all = rows * s.hidden;
   send(2 * rows, rows, DType::kFp32, 2 * rows);
   send(all, all, compute, all);
   send(all, all, compute);
@@ -60,7 +60,7 @@ std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
     }
   }
   AddStreamExchanges(s, compute, &exchanges);
-  if (s.tokens_travel()) {
+  if (s.gathers_tokens()) {
     AddTokenExchanges(s, compute, &exchanges);
   } else if (s.expert > 1) {
     AddRowExchanges(s, compute, &exchanges);

@@ -7,10 +7,10 @@
 
 namespace fsdpd {
 
-void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorPartition cut) {
+void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorPartition partition) {
   const bool decay = shape.size() > 1;
   params->push_back({std::move(name), std::move(shape), decay});
-  params->back().cut = cut;
+  params->back().partition = partition;
 }
 
 int64_t SliceOf(int64_t whole, int64_t ranks) {
@@ -18,10 +18,10 @@ int64_t SliceOf(int64_t whole, int64_t ranks) {
   return whole / ranks;
 }
 
-bool CutsKeys(const LlamaConfig& model, int64_t tensor) { return model.kv_heads % tensor == 0; }
+bool ShardsKeys(const LlamaConfig& model, int64_t tensor) { return model.kv_heads % tensor == 0; }
 
 int64_t KeyHeads(const LlamaConfig& model, int64_t tensor) {
-  if (CutsKeys(model, tensor)) return model.kv_heads / tensor;
+  if (ShardsKeys(model, tensor)) return model.kv_heads / tensor;
   FSDPD_CHECK(tensor % model.kv_heads == 0);
   return 1;
 }
@@ -34,7 +34,7 @@ constexpr size_t kUsualParams = 20;  // Parameters per layer, for reserve().
 // with expert parallelism, else a matrix dimension.
 void AddExperts(const Shape& s, Params* params) {
   FSDPD_CHECK(s.tensor == 1 || s.expert == 1);
-  const auto cut = [&s](int dim) {
+  const auto partition = [&s](int dim) {
     return s.expert > 1 ? TensorPartition{0, s.expert, Group::kExpert} : TensorPartition{dim, s.tensor};
   };
   const int64_t own = SliceOf(s.experts, s.expert);
@@ -44,9 +44,9 @@ void AddExperts(const Shape& s, Params* params) {
     params->back().fixed = true;
     params->back().trainable = false;
   }
-  Add(params, "ffn.experts.w1", {own, s.intermediate, s.hidden}, cut(1));
-  Add(params, "ffn.experts.w3", {own, s.intermediate, s.hidden}, cut(1));
-  Add(params, "ffn.experts.w2", {own, s.hidden, s.intermediate}, cut(2));
+  Add(params, "ffn.experts.w1", {own, s.intermediate, s.hidden}, partition(1));
+  Add(params, "ffn.experts.w3", {own, s.intermediate, s.hidden}, partition(1));
+  Add(params, "ffn.experts.w2", {own, s.hidden, s.intermediate}, partition(2));
   if (s.shared == 0) return;
   Add(params, "ffn.shared.w1", {s.shared, s.hidden}, s.Rows());
   Add(params, "ffn.shared.w3", {s.shared, s.hidden}, s.Rows());
@@ -55,11 +55,11 @@ void AddExperts(const Shape& s, Params* params) {
 
 // Query, key and value projections.
 void AddHeads(const LlamaConfig& model, const Shape& s, Params* params) {
-  const auto projection = [&](const std::string& letter, int64_t width, TensorPartition cut) {
-    Add(params, "attention.w" + letter, {width, s.hidden}, cut);
-    if (model.attention_bias) Add(params, "attention.b" + letter, {width}, cut);
+  const auto projection = [&](const std::string& letter, int64_t width, TensorPartition partition) {
+    Add(params, "attention.w" + letter, {width, s.hidden}, partition);
+    if (model.attention_bias) Add(params, "attention.b" + letter, {width}, partition);
   };
-  const bool cuts = CutsKeys(model, s.tensor);
+  const bool cuts = ShardsKeys(model, s.tensor);
   const int64_t keys = cuts ? s.key : model.kv_heads * model.head_size;
   projection("q", s.query, s.Rows());
   projection("k", keys, cuts ? s.Rows() : TensorPartition());

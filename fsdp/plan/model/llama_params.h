@@ -12,14 +12,14 @@ namespace fsdpd {
 using Params = std::vector<ParamFacts>;
 
 // Appends a parameter. Weight decay applies to matrices, not to norms and biases.
-void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorPartition cut = {});
+void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorPartition partition = {});
 
 // One rank's part of a partitioned dimension (heads or vocabulary).
 int64_t SliceOf(int64_t whole, int64_t ranks);
 
 // Whether key/value projections are partitioned. With fewer key heads than tensor-parallel ranks, each rank
 // uses one key head, possibly the same as its neighbor, and holds the whole matrices.
-bool CutsKeys(const LlamaConfig& model, int64_t tensor);
+bool ShardsKeys(const LlamaConfig& model, int64_t tensor);
 int64_t KeyHeads(const LlamaConfig& model, int64_t tensor);
 
 Params LlamaBlockParams(const LlamaConfig& model, const Shape& s);

@@ -56,9 +56,9 @@ int64_t RoutingSaved(const Shape& s) {
   if (s.experts == 0) return 0;
   // All-gather dispatch saves the rows of all ranks' choices; all-to-all saves the positions of sent and
   // received rows.
-  const int64_t choices = s.tokens_travel() ? s.expert * s.rows() : s.rows() + 2 * s.travelling_rows();
+  const int64_t choices = s.gathers_tokens() ? s.expert * s.rows() : s.rows() + 2 * s.dispatched_rows();
   return s.tokens * s.experts * kFp32Bytes + s.rows() * kIndexBytes + choices * kPlaceBytes +
-         s.room_rows() * (kPlaceBytes + kFp32Bytes);
+         s.capacity_rows() * (kPlaceBytes + kFp32Bytes);
 }
 
 // Attention with key/value heads (not MLA).
@@ -93,8 +93,8 @@ SavedBytes LlamaBlockSaved(const Shape& s, bool qk_norm) {
 
 // Elements that deferred weight gradients read: output gradients and inputs; outputs of norms are recomputed.
 // Gradients of experts are not deferred.
-int64_t LlamaBlockPutOff(const Shape& s) {
-  const int64_t attention = s.latent ? LatentPutOff(s) : 2 * s.hidden + 2 * s.query + 2 * s.key;
+int64_t LlamaBlockDeferredElements(const Shape& s) {
+  const int64_t attention = s.latent ? LatentDeferredElements(s) : 2 * s.hidden + 2 * s.query + 2 * s.key;
   return s.Bytes(s.experts > 0 ? attention : attention + 2 * s.hidden + 3 * s.intermediate);
 }
 
@@ -108,16 +108,16 @@ int64_t ExpertsMatrixBytes(const Shape& s) {
 // and with all-gather dispatch all ranks' gradients. (2) The two parts of the input gradient and their sum;
 // with all-gather dispatch also the send and receive buffers of the sum.
 int64_t ExpertsWorkspace(const Shape& s, int64_t cast) {
-  const int64_t received = s.expert > 1 && !s.tokens_travel() ? s.hidden : 0;
+  const int64_t received = s.expert > 1 && !s.gathers_tokens() ? s.hidden : 0;
   // CPU: also two intermediate results of SwiGLU, and the gradient before it is weighted.
   if (s.host) {
     return s.RowBytes(4 * s.intermediate + s.hidden + received) + std::max(s.HiddenBytes(), cast) +
-           s.TravellingBytes();
+           s.GatheredTokenBytes();
   }
   const int64_t matrix = s.computed_grads ? 0 : ExpertsMatrixBytes(s);
-  return std::max(s.RowBytes(s.intermediate + s.hidden + received) + matrix + s.TravellingBytes(),
+  return std::max(s.RowBytes(s.intermediate + s.hidden + received) + matrix + s.GatheredTokenBytes(),
                   s.RowBytes(2 * s.hidden + received) + s.tokens * s.hidden * kFp32Bytes +
-                      2 * s.TravellingBytes()) +
+                      2 * s.GatheredTokenBytes()) +
          s.HiddenBytes();
 }
 
@@ -143,9 +143,9 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   if (s.latent) return beside_ffn(LatentWorkspace(s));
   if (s.documents && !s.host) return beside_ffn(DocumentsAttentionBytes(s));
   if (s.context == 1) return s.ordered_attention ? beside_ffn(OrderedAttentionBytes(s)) : ffn;
-  // Context-parallel attention (cut_attention.h): all keys and values; the gradients of those that one chunk
-  // of queries attends to, their send buffer, and the rank's own; and the gradients of attention's output and
-  // of the queries.
+  // Context-parallel attention (context_attention.h): all keys and values; the gradients of those that one
+  // chunk of queries attends to, their send buffer, and the rank's own; and the gradients of attention's
+  // output and of the queries.
   const int64_t samples = s.tokens * s.context / s.sequence;
   const int64_t sums =
       s.ordered_attention ? QuerySumBytes(s, samples, s.tokens / SequencePartition::kChunksPerRank) : 0;
@@ -200,9 +200,9 @@ int64_t LlamaHeadWorkspace(const Shape& s) {
 // gradient is as autograd returns it; with several chunks, the fp32 sum of earlier chunks is added.
 int64_t Gpt2HeadWorkspace(const Shape& s) {
   const int64_t logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
-  const int64_t twin = s.compute_bytes < 4 ? s.compute_bytes + (s.HostCasts() ? 4 : 0) : 0;
+  const int64_t tied_replica = s.compute_bytes < 4 ? s.compute_bytes + (s.HostCasts() ? 4 : 0) : 0;
   const int64_t sum = s.tokens > kLossChunkTokens ? 4 : 0;
-  return logits * (4 + twin) + s.HiddenBytes() + s.vocab * s.hidden * (s.compute_bytes + sum);
+  return logits * (4 + tied_replica) + s.HiddenBytes() + s.vocab * s.hidden * (s.compute_bytes + sum);
 }
 
 // Embedding backward: the incoming gradient, which the native unit scatters row by row; on CPU with 16-bit
@@ -335,14 +335,14 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
   UnitFacts unit = Block(layer, s, params);
   const auto rows = static_cast<double>(s.rows()), hidden = static_cast<double>(s.hidden);
   if (s.experts > 0) unit.forward_flops += 2 * rows * hidden * static_cast<double>(3 * s.intermediate);
-  if (!CutsKeys(model, s.tensor)) {  // Replicated projections: computes one head.
+  if (!ShardsKeys(model, s.tensor)) {  // Replicated projections: computes one head.
     const int64_t others = 2 * (model.kv_heads - 1) * model.head_size;
     unit.forward_flops -= 2 * static_cast<double>(s.tokens) * static_cast<double>(others * s.hidden);
   }
   unit.saved_bytes = LlamaBlockSaved(s, model.qk_norm);
   unit.workspace_bytes = LlamaBlockWorkspace(s, params);
-  unit.put_off_bytes = LlamaBlockPutOff(s);
-  unit.put_off_flops =
+  unit.deferred_bytes = LlamaBlockDeferredElements(s);
+  unit.deferred_flops =
       s.experts > 0 ? AttentionProducts(s, params) : unit.forward_flops - unit.attention_flops;
   // Gate and up.
   unit.selective_flops =
@@ -352,7 +352,7 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
   CountLlamaBlockKernels(s, &unit);
   if (s.latent) {
     unit.forward_flops += LatentSampleFlops(s);
-    unit.put_off_flops += LatentSampleFlops(s);
+    unit.deferred_flops += LatentSampleFlops(s);
     unit.repeated_flops = LatentRepeatedFlops(s);
     unit.selective_flops += LatentSelectiveFlops(s);
     CountLatent(s, &unit);

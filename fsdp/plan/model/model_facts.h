@@ -18,10 +18,10 @@ namespace fsdpd {
 constexpr int64_t kLossChunkTokens = 2048;
 
 // In backward, CUDA's document-masked attention pads the fp32 query gradient of each document by this many
-// rows. Documents are processed in groups of at most MostDocumentRows() padded rows, at least one document
+// rows. Documents are processed in groups of at most MaxDocumentRows() padded rows, at least one document
 // per group.
-constexpr int64_t kRowsBesideDocument = 128;
-constexpr int64_t MostDocumentRows(int64_t tokens) { return 2 * tokens + kRowsBesideDocument; }
+constexpr int64_t kDocumentPaddingRows = 128;
+constexpr int64_t MaxDocumentRows(int64_t tokens) { return 2 * tokens + kDocumentPaddingRows; }
 
 // On CUDA, each expert's rows start at a multiple of this number and are padded with zeros to at least this
 // number (bf16 products need half of it).
@@ -35,7 +35,7 @@ enum class UnitKind { kEmbedding, kBlock, kHead };
 
 // For tied embeddings that two stages use: the lender's stage has the original, which is saved in
 // checkpoints; the borrower's stage has the tied-embedding replica.
-enum class Twin { kNone, kOriginal, kCopy };
+enum class TiedReplica { kNone, kOriginal, kCopy };
 
 // The unit name under which checkpoints know a parameter: `owner` for a tied-embedding replica, else its own
 // unit.
@@ -54,10 +54,10 @@ struct ParamFacts {
   bool trainable = true;
   double weight_decay = 0;
   double lr_scale = 1;
-  TensorPartition cut = {};
+  TensorPartition partition = {};
   bool fixed = false;  // Never trained.
   bool fp8 = false;    // Gathered and multiplied in FP8.
-  Twin twin = Twin::kNone;
+  TiedReplica tied_replica = TiedReplica::kNone;
   std::string owner = {};  // For a tied-embedding replica: the unit that owns it (OwnerOf).
   // For a selection bias, which each step adjusts by how often each expert was chosen: first index in the
   // step's choice counts (ModelFacts::choices). Else -1.
@@ -70,7 +70,7 @@ struct ParamFacts {
     for (const int64_t size : shape) product *= size;
     return product;
   }
-  int64_t whole_elements() const { return elements() * cut.parts; }
+  int64_t full_elements() const { return elements() * partition.parts; }
 };
 
 // Saved activations of one micro-batch on one rank in bytes, by recompute kind; the input is included.
@@ -127,8 +127,8 @@ struct UnitFacts {
   double selective_flops = 0;  // Products that selective recompute runs again in backward.
   // Deferred weight gradients (Unit::BackwardWeights): bytes saved from Backward on, and the part of
   // forward_flops whose weight gradients they compute.
-  int64_t put_off_bytes = 0;
-  double put_off_flops = 0;
+  int64_t deferred_bytes = 0;
+  double deferred_flops = 0;
   // Memory traffic of all other kernels.
   int64_t forward_bytes = 0;
   int64_t backward_bytes = 0;
@@ -158,7 +158,7 @@ struct StagePlace {
   std::vector<UnitRun> runs = {{}};  // With one stage: a single unbounded run.
   int64_t hidden_elements = 0;       // Elements per micro-batch that a rank sends to the next stage.
   DType hidden_type = DType::kFp32;
-  bool puts_off = false;  // Defers weight gradients into the bubble (zero-bubble). Single run only.
+  bool defers_grads = false;  // Defers weight gradients into the bubble (zero-bubble). Single run only.
 
   bool first() const { return number == 0; }
   bool last() const { return number + 1 == count; }
@@ -191,7 +191,7 @@ struct StagePlace {
     return std::min(micro_batches * (others + 1), ahead + 1);
   }
   // Maximum number of micro-batches with deferred weight gradients while backwards continue.
-  int PutOff() const { return puts_off ? number : 0; }
+  int DeferredPasses() const { return defers_grads ? number : 0; }
 };
 
 struct ModelFacts {

@@ -39,25 +39,25 @@ struct Shape {
   // Experts on this rank. On CUDA, each may add padding rows.
   int64_t own_experts() const { return experts / expert; }
   int64_t filling_rows() const { return host ? 0 : own_experts() * kExpertRowStep; }
-  bool tokens_travel() const { return TokensTravel(expert, per_token); }
+  bool gathers_tokens() const { return GathersTokens(expert, per_token); }
   // Rows in the all-to-all buffers, over all ranks; 0 if dispatch all-gathers tokens.
-  int64_t travelling_rows() const {
-    if (expert == 1 || tokens_travel()) return 0;
+  int64_t dispatched_rows() const {
+    if (expert == 1 || gathers_tokens()) return 0;
     return expert * RowsOfPart(kExpertCapacity, rows(), per_token, expert, own_experts());
   }
   // Allocated rows. On CPU exactly the rows that occur.
-  int64_t room_rows() const {
+  int64_t capacity_rows() const {
     if (host || expert == 1) return rows() + filling_rows();
-    const int64_t room = tokens_travel()
-                             ? RowsOfRoom(kExpertCapacity, rows(), per_token, expert, own_experts())
-                             : travelling_rows();
-    return room + filling_rows();
+    const int64_t capacity = gathers_tokens()
+                                 ? RowsOfCapacity(kExpertCapacity, rows(), per_token, expert, own_experts())
+                                 : dispatched_rows();
+    return capacity + filling_rows();
   }
-  int64_t RowBytes(int64_t width) const { return room_rows() * width * compute_bytes; }
+  int64_t RowBytes(int64_t width) const { return capacity_rows() * width * compute_bytes; }
   // Memory traffic with perfectly balanced experts: unused capacity is not touched.
   int64_t MovedRowBytes(int64_t width) const { return (rows() + filling_rows()) * width * compute_bytes; }
   // Bytes of all ranks' tokens, if dispatch all-gathers them.
-  int64_t TravellingBytes() const { return tokens_travel() ? expert * Bytes(hidden) : 0; }
+  int64_t GatheredTokenBytes() const { return gathers_tokens() ? expert * Bytes(hidden) : 0; }
   // Width of attention's output, and of one query plus one value: the cost of a query/key pair.
   int64_t attended() const { return latent ? heads * latent.value_head_size : query; }
   int64_t pair_width() const {

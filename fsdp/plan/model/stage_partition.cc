@@ -27,7 +27,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Whether units can be partitioned greedily into runs with at most `most` work. `before`: prefix sums of
 // work.
-bool CanBeCut(const std::vector<double>& before, int64_t runs, double most) {
+bool CanBePartitioned(const std::vector<double>& before, int64_t runs, double most) {
   size_t begin = 0;
   for (int64_t r = 0; r < runs && begin + 1 < before.size(); ++r) {
     const auto end = std::upper_bound(before.begin(), before.end(), before[begin] + most) - 1;
@@ -40,10 +40,10 @@ bool CanBeCut(const std::vector<double>& before, int64_t runs, double most) {
 double LeastOfMost(const std::vector<double>& before, int64_t runs) {
   double too_little = 0, enough = before.back();
   for (size_t u = 1; u < before.size(); ++u) too_little = std::max(too_little, before[u] - before[u - 1]);
-  if (CanBeCut(before, runs, too_little)) return too_little;
+  if (CanBePartitioned(before, runs, too_little)) return too_little;
   while (enough - too_little > kSame * before.back()) {
     const double middle = too_little + (enough - too_little) / 2;
-    (CanBeCut(before, runs, middle) ? enough : too_little) = middle;
+    (CanBePartitioned(before, runs, middle) ? enough : too_little) = middle;
   }
   return enough;
 }
@@ -52,9 +52,9 @@ double LeastOfMost(const std::vector<double>& before, int64_t runs) {
 void HaveCopies(UnitFacts* lender, UnitFacts* unit) {
   unit->borrows = -1;
   for (ParamFacts& param : lender->params) {
-    param.twin = Twin::kOriginal;
+    param.tied_replica = TiedReplica::kOriginal;
     ParamFacts& copy = unit->params.emplace_back(param);
-    copy.twin = Twin::kCopy;
+    copy.tied_replica = TiedReplica::kCopy;
     copy.owner = lender->name;
   }
 }
@@ -105,16 +105,16 @@ std::vector<int64_t> BalancedRuns(const ModelFacts& model, int64_t runs) {
   return EvenRuns(before, runs, LeastOfMost(before, runs) + kSame * before.back());
 }
 
-std::vector<ModelFacts> CutIntoStages(const ModelFacts& model, const std::vector<int64_t>& run_units,
-                                      int64_t stages, DType hidden_type) {
+std::vector<ModelFacts> PartitionIntoStages(const ModelFacts& model, const std::vector<int64_t>& run_units,
+                                            int64_t stages, DType hidden_type) {
   FSDPD_CHECK(stages > 0 && !run_units.empty() && static_cast<int64_t>(run_units.size()) % stages == 0);
-  std::vector<ModelFacts> cut(stages);
+  std::vector<ModelFacts> partition(stages);
   std::vector<std::pair<size_t, int>> place;  // Per unit of the model: its stage, and its index there.
   int first_block = 0;
   for (size_t r = 0; r < run_units.size(); ++r) {
     const auto first_unit = static_cast<int>(place.size());
-    ModelFacts& stage = cut[r % stages];
-    if (r < cut.size()) stage.stage.runs.clear();
+    ModelFacts& stage = partition[r % stages];
+    if (r < partition.size()) stage.stage.runs.clear();
     const auto begin = static_cast<int>(stage.units.size()), count = static_cast<int>(run_units[r]);
     FSDPD_CHECK(count > 0 && first_unit + count <= static_cast<int>(model.units.size()));
     stage.stage.runs.push_back({begin, begin + count, first_unit, first_block});
@@ -127,30 +127,31 @@ std::vector<ModelFacts> CutIntoStages(const ModelFacts& model, const std::vector
       if (lender_stage == place.back().first) {
         unit.borrows = lender;
       } else {
-        FSDPD_CHECK(lender_stage == 0 && place.back().first == cut.size() - 1);
-        HaveCopies(&cut[lender_stage].units[lender], &unit);
+        FSDPD_CHECK(lender_stage == 0 && place.back().first == partition.size() - 1);
+        HaveCopies(&partition[lender_stage].units[lender], &unit);
       }
     }
   }
   FSDPD_CHECK(place.size() == model.units.size());
-  for (size_t s = 0; s < cut.size(); ++s) {
-    StagePlace& stage = cut[s].stage;
+  for (size_t s = 0; s < partition.size(); ++s) {
+    StagePlace& stage = partition[s].stage;
     stage.number = static_cast<int>(s);
     stage.count = static_cast<int>(stages);
-    cut[s].choices = model.choices;
+    partition[s].choices = model.choices;
     stage.hidden_elements = model.units.front().output_bytes / BytesOf(hidden_type);
     stage.hidden_type = hidden_type;
   }
-  return cut;
+  return partition;
 }
 
 std::vector<ModelFacts> StagesOf(const Spec& spec) {
   ModelFacts model = DescribeSpec(spec);
   const int64_t stages = spec.mesh.size(Axis::kPipeline);
   if (stages == 1) return {std::move(model)};
-  std::vector<ModelFacts> cut = CutIntoStages(model, spec.stage_units, stages, spec.precision.compute);
-  for (ModelFacts& stage : cut) stage.stage.puts_off = spec.zero_bubble;
-  return cut;
+  std::vector<ModelFacts> partition =
+      PartitionIntoStages(model, spec.stage_units, stages, spec.precision.compute);
+  for (ModelFacts& stage : partition) stage.stage.defers_grads = spec.zero_bubble;
+  return partition;
 }
 
 }  // namespace fsdpd

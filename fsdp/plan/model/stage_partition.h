@@ -22,8 +22,8 @@ std::vector<int64_t> BalancedRuns(const ModelFacts& model, int64_t runs);
 
 // `run_units`: units per run, in chain order. REQUIRES: each number is positive, they sum to all units, every
 // stage has the same number of runs, and only units of the last stage borrow from another stage: the first.
-std::vector<ModelFacts> CutIntoStages(const ModelFacts& model, const std::vector<int64_t>& run_units,
-                                      int64_t stages, DType hidden_type);
+std::vector<ModelFacts> PartitionIntoStages(const ModelFacts& model, const std::vector<int64_t>& run_units,
+                                            int64_t stages, DType hidden_type);
 
 // The facts of the spec's model by stage, as partitioned by its stage_units. One entry without a pipeline.
 std::vector<ModelFacts> StagesOf(const Spec& spec);

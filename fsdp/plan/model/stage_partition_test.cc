@@ -69,7 +69,8 @@ TEST(StagePartition, PartitionsThousandLayersQuickly) {
 }
 
 TEST(StagePartition, SetsStagePlaceAndOutputSize) {
-  const std::vector<ModelFacts> stages = CutIntoStages(Chain({0, 1, 1, 1, 2}), {2, 2, 1}, 3, DType::kBf16);
+  const std::vector<ModelFacts> stages =
+      PartitionIntoStages(Chain({0, 1, 1, 1, 2}), {2, 2, 1}, 3, DType::kBf16);
   ASSERT_EQ(stages.size(), 3u);
   EXPECT_TRUE(stages[0].stage.first() && !stages[0].stage.last());
   EXPECT_TRUE(stages[2].stage.last() && !stages[2].stage.first());
@@ -85,12 +86,13 @@ TEST(StagePartition, SetsStagePlaceAndOutputSize) {
 TEST(StagePartition, CountsExpertChoicesOfAllStages) {
   ModelFacts model = Chain({0, 1, 1, 2});
   model.choices = 16;
-  for (const ModelFacts& stage : CutIntoStages(model, {2, 2}, 2, DType::kBf16)) EXPECT_EQ(stage.choices, 16);
+  for (const ModelFacts& stage : PartitionIntoStages(model, {2, 2}, 2, DType::kBf16))
+    EXPECT_EQ(stage.choices, 16);
 }
 
 TEST(StagePartition, AssignsRunsRoundRobin) {
   const std::vector<ModelFacts> stages =
-      CutIntoStages(Chain({1, 2, 3, 4, 5, 6, 7}), {2, 1, 1, 3}, 2, DType::kFp32);
+      PartitionIntoStages(Chain({1, 2, 3, 4, 5, 6, 7}), {2, 1, 1, 3}, 2, DType::kFp32);
   ASSERT_EQ(stages.size(), 2u);
   const StagePlace& first = stages[0].stage;
   ASSERT_EQ(stages[0].units.size(), 3u);

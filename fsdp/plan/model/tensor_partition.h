@@ -18,9 +18,9 @@ struct TensorPartition {
   int64_t parts = 1;             // Number of shards. 1: not partitioned; all ranks have the same values.
   Group group = Group::kTensor;  // The group that is partitioned.
 
-  bool cuts() const { return parts > 1; }
+  bool is_partitioned() const { return parts > 1; }
   // kSelf if not partitioned.
-  Group over() const { return cuts() ? group : Group::kSelf; }
+  Group shard_group() const { return is_partitioned() ? group : Group::kSelf; }
 };
 
 // A contiguous range of the flattened parameter: elements [begin, begin + elements).
@@ -32,14 +32,14 @@ struct ElementRun {
 // In the functions below, `shape` is that of a shard, and `part` the shard's index. REQUIRES: 0 <= part <
 // cut.parts.
 
-std::vector<int64_t> WholeShape(std::vector<int64_t> shape, const TensorPartition& cut);
+std::vector<int64_t> FullShape(std::vector<int64_t> shape, const TensorPartition& partition);
 
 // Ranges of the whole parameter that hold a shard's elements [begin, begin + elements), in the shard's order.
-std::vector<ElementRun> WholeRuns(const std::vector<int64_t>& shape, const TensorPartition& cut, int64_t part,
-                                  int64_t begin, int64_t elements);
+std::vector<ElementRun> FullRuns(const std::vector<int64_t>& shape, const TensorPartition& partition,
+                                 int64_t part, int64_t begin, int64_t elements);
 
 // Maps offsets in the shard to offsets in the whole parameter.
-std::vector<int64_t> WholeOffsets(std::vector<int64_t> offsets, const std::vector<int64_t>& shape,
-                                  const TensorPartition& cut, int64_t part);
+std::vector<int64_t> FullOffsets(std::vector<int64_t> offsets, const std::vector<int64_t>& shape,
+                                 const TensorPartition& partition, int64_t part);
 
 }  // namespace fsdpd

@@ -42,8 +42,8 @@ class Costs {
 
   double Of(const Instruction& i) const {
     switch (i.op) {
-      case Op::kPublish:
-        return Cast(BucketOf(i), BucketOf(i).main_elements, BucketOf(i).types.published()) +
+      case Op::kGatherReplica:
+        return Cast(BucketOf(i), BucketOf(i).main_elements, BucketOf(i).types.replica()) +
                Transfer(i, profile_.outer_gather_bytes_per_second);
       case Op::kGather:
         return Gather(i);
@@ -54,7 +54,7 @@ class Costs {
       case Op::kBackward:
         return Backward(i);
       case Op::kBackwardWeights:
-        return PutOff(i.unit);
+        return DeferredPasses(i.unit);
       case Op::kForwardBackward:
         return ForwardAndExchange(i) + Backward(i);
       case Op::kReduce:
@@ -81,8 +81,8 @@ class Costs {
       case Op::kSendGrad:
       case Op::kReceive:
       case Op::kReceiveGrad:
-      case Op::kSendTwin:
-      case Op::kReceiveTwin:
+      case Op::kSendTiedGrad:
+      case Op::kReceiveTiedGrad:
         return StageTransfer(i);
     }
     return 0;
@@ -118,7 +118,7 @@ class Costs {
     };
     seconds.forward = of(Op::kForward);
     seconds.backward = of(Op::kBackward);
-    seconds.put_off = PutOff(unit);
+    seconds.deferred = DeferredPasses(unit);
     if (OffloadsActivations(spec_, model_, unit)) seconds.kept_copy = KeptCopy(unit);
     for (const int bucket : layout_.units[unit].buckets) AddBucket(bucket, &seconds);
     return seconds;
@@ -156,7 +156,7 @@ class Costs {
       return Of(i);
     };
     (at.groups.shard == Group::kSelf ? seconds->cast : seconds->gather) += of(Op::kGather);
-    if (at.pieces > 1) seconds->publish += of(Op::kPublish);
+    if (at.pieces > 1) seconds->gather_replica += of(Op::kGatherReplica);
     if (at.changes()) seconds->update += of(Op::kUpdate);
     seconds->fetch += of(Op::kFetch);
     if (!at.trainable) return;
@@ -182,17 +182,17 @@ class Costs {
   // Cast from storage to the gathered (or replica) type; with split fp32 the bf16 part is read.
   double Cast(const Bucket& bucket, int64_t elements, DType to) const {
     const BucketTypes& types = bucket.types;
-    return Memory(elements * (BytesOf(types.halves ? types.published() : types.main) + BytesOf(to)));
+    return Memory(elements * (BytesOf(types.split_fp32 ? types.replica() : types.main) + BytesOf(to)));
   }
 
   // A replica already has the gathered type and is only copied, unless the gather quantizes it.
   double FromReplica(const Bucket& bucket) const {
-    return Memory(bucket.published_bytes() + bucket.shard_elements * BytesOf(bucket.types.gathered));
+    return Memory(bucket.replica_bytes() + bucket.shard_elements * BytesOf(bucket.types.gathered));
   }
 
   double Transfer(const Instruction& i, double bytes_per_second, int collectives = 1) const {
     const Traffic traffic = TrafficOf(spec_.mesh, layout_, i);
-    if (!traffic.travels()) return 0;
+    if (!traffic.communicates()) return 0;
     return collectives * profile_.collective_latency_seconds + D(traffic.received_bytes) / bytes_per_second;
   }
 
@@ -204,7 +204,7 @@ class Costs {
   }
 
   double SmallCollective(const Instruction& i) const {
-    return TrafficOf(spec_.mesh, layout_, i).travels() ? profile_.collective_latency_seconds : 0;
+    return TrafficOf(spec_.mesh, layout_, i).communicates() ? profile_.collective_latency_seconds : 0;
   }
 
   double Gather(const Instruction& i) const {
@@ -274,7 +274,7 @@ class Costs {
             AttentionWork(unit, profile_.deterministic_backward_slowdown, kFlashBackwardSlowdown) /
             profile_.attention_backward_flops +
         Memory(unit.backward_bytes);
-    double seconds = AtLeast(unit.backward_kernels, work) - (i.puts_off ? PutOff(i.unit) : 0);
+    double seconds = AtLeast(unit.backward_kernels, work) - (i.defers_grads ? DeferredPasses(i.unit) : 0);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
     if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);
     if (Selects(i)) {
@@ -290,8 +290,8 @@ class Costs {
     return i.recompute == Recompute::kSelective && kept.selective < kept.none;
   }
 
-  double PutOff(int unit) const {
-    return TrainableShare(unit) * Products(model_.units[unit], model_.units[unit].put_off_flops);
+  double DeferredPasses(int unit) const {
+    return TrainableShare(unit) * Products(model_.units[unit], model_.units[unit].deferred_flops);
   }
 
   double TrainableShare(int unit) const {

@@ -289,7 +289,7 @@ TEST(Cost, OuterAxisUsesOwnLinkRate) {
   EXPECT_EQ(c.SecondsOf(Op::kReduceOuter), kLatency + 2 * 32 * 4 / 1024.);
   c.spec.outer_strategy = Strategy::kOptim;
   EXPECT_EQ(c.SecondsOf(Op::kReduceOuter), kLatency + 32 * 4 / 1024.);
-  EXPECT_EQ(c.SecondsOf(Op::kPublish), 32 * 8 / 16. + kLatency + 32 * 4 / 512.);
+  EXPECT_EQ(c.SecondsOf(Op::kGatherReplica), 32 * 8 / 16. + kLatency + 32 * 4 / 512.);
 }
 
 TEST(Cost, UpdateReadsAndWritesStateOnce) {

@@ -155,17 +155,17 @@ const std::vector<ProfileField>& ProfileFields() {
 }
 
 Violations CheckProfile(const DeviceProfile& profile) {
-  Violations faults;
+  Violations violations;
   for (const ProfileField& field : ProfileFields()) {
     const double value = profile.*field.value;
     const bool high_enough = field.least_is_legal ? value >= field.least : value > field.least;
     if (std::isfinite(value) && high_enough) continue;
     const char* bound = field.least_is_legal ? "at least " : "more than ";
-    faults.push_back({"profile_value", FaultLevel::kError, field.key,
-                      absl::StrCat("is ", value, " and must be ", bound, field.least),
-                      absl::StrCat("write a number of ", bound, field.least), "", ""});
+    violations.push_back({"profile_value", ViolationLevel::kError, field.key,
+                          absl::StrCat("is ", value, " and must be ", bound, field.least),
+                          absl::StrCat("write a number of ", bound, field.least), "", ""});
   }
-  return faults;
+  return violations;
 }
 
 std::string ToJson(const DeviceProfile& profile) {

@@ -27,12 +27,12 @@ TEST(DeviceProfile, ReportsInvalidValuesByKey) {
   profile.compute_slowdown = 0.5;
   profile.fp32_matmul_flops = std::numeric_limits<double>::infinity();
   profile.collective_latency_seconds = 0;  // Legal.
-  const Violations faults = CheckProfile(profile);
-  ASSERT_EQ(faults.size(), 3u);
-  EXPECT_EQ(faults[0].field, "fp32_matmul_flops");
-  EXPECT_EQ(faults[1].field, "memory_bytes_per_second");
-  EXPECT_EQ(faults[2].field, "compute_slowdown");
-  EXPECT_EQ(faults[2].reason, "is 0.5 and must be at least 1");
+  const Violations violations = CheckProfile(profile);
+  ASSERT_EQ(violations.size(), 3u);
+  EXPECT_EQ(violations[0].field, "fp32_matmul_flops");
+  EXPECT_EQ(violations[1].field, "memory_bytes_per_second");
+  EXPECT_EQ(violations[2].field, "compute_slowdown");
+  EXPECT_EQ(violations[2].reason, "is 0.5 and must be at least 1");
 }
 
 }  // namespace

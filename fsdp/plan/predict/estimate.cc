@@ -43,9 +43,9 @@ class Estimate {
   // gradients, which instead fill the same amount of waiting.
   double MicroBatch() const {
     const bool first = micro_batches_ == 1;
-    double put_off = 0;
-    for (const UnitSeconds& unit : seconds_.units) put_off += spec_.zero_bubble ? unit.put_off : 0;
-    return std::max(0.0, Seconds(Forward(first)) + Seconds(BackwardBetween(first)) - 2 * put_off);
+    double deferred = 0;
+    for (const UnitSeconds& unit : seconds_.units) deferred += spec_.zero_bubble ? unit.deferred : 0;
+    return std::max(0.0, Seconds(Forward(first)) + Seconds(BackwardBetween(first)) - 2 * deferred);
   }
 
  private:
@@ -85,7 +85,7 @@ class Estimate {
     part.gather -= std::min(part.gather, FirstGather());  // Counted with the updates, in Tail().
     for (const UnitSeconds& unit : seconds_.units) {
       part.compute += unit.cast;
-      part.outer += unit.publish;
+      part.outer += unit.gather_replica;
     }
     return part;
   }
@@ -134,7 +134,7 @@ class Estimate {
       updates += each.update;
       fetches += each.fetch;
     }
-    const double next = unit.publish + FirstGather();
+    const double next = unit.gather_replica + FirstGather();
     const double norm = LastReduce(micro_batches_ == 1) + unit.reduce_outer + seconds_.norm;
     if (fetches > 0) return norm + Staged() + next;
     return norm + unit.update + Beside(updates - unit.update, next);

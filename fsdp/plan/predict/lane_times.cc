@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kCompute = static_cast<size_t>(LaneId::kCompute);
 
-bool IsBeside(size_t lane) { return RunsBesideSteps(static_cast<LaneId>(lane)); }
+bool IsBeside(size_t lane) { return IsBackgroundLane(static_cast<LaneId>(lane)); }
 
 class Lanes {
  public:

@@ -42,7 +42,7 @@ class Report {
     std::map<Group, SimulatedGroup> groups;
     for (const LaneTimes::Piece& piece : times_.pieces) Add(piece, simulation, &ops, &groups);
     for (size_t i = 0; i < traffic_.size(); ++i) {
-      if (traffic_[i].travels()) {
+      if (traffic_[i].communicates()) {
         SimulatedGroup& group = groups[program_.instructions[i].group];
         group.bytes += traffic_[i].received_bytes;
         ++group.count;
@@ -135,14 +135,14 @@ class Report {
     const bool computes = piece.running[static_cast<size_t>(LaneId::kCompute)] >= 0;
     if (computes) simulation->compute_seconds += seconds;
     const auto communicating = std::count_if(piece.running.begin(), piece.running.end(), [&](int running) {
-      return running >= 0 && traffic_[running].travels();
+      return running >= 0 && traffic_[running].communicates();
     });
     for (const int running : piece.running) {
       if (running < 0) continue;
       const Instruction& i = program_.instructions[running];
       SimulatedOp& op = (*ops)[i.op];
       op.seconds += seconds;
-      if (!traffic_[running].travels()) continue;
+      if (!traffic_[running].communicates()) continue;
       SimulatedGroup& group = (*groups)[i.group];
       group.seconds += seconds;
       if (computes) continue;
@@ -202,9 +202,9 @@ void AddActivations(const Spec& spec, const ModelFacts& model, const Program& pr
                         at);
     if (i.op == Op::kFetchActivations) forward[{i.unit, i.micro_batch}] = at;
     if (i.op == Op::kBackwardWeights)
-      report->AddMemory(kActivations, model.units[i.unit].put_off_bytes, back.at({i.unit, i.micro_batch}),
+      report->AddMemory(kActivations, model.units[i.unit].deferred_bytes, back.at({i.unit, i.micro_batch}),
                         at);
-    if (i.puts_off) back[{i.unit, i.micro_batch}] = at;
+    if (i.defers_grads) back[{i.unit, i.micro_batch}] = at;
     if (!both && i.op != Op::kBackward) continue;
     const UnitFacts& unit = model.units[i.unit];
     const int64_t kept = SavedBytesOf(spec, model, i.unit);
@@ -227,7 +227,7 @@ void AddOffload(const Program& program, std::vector<double> seconds, Slowdown sl
   const double with = ReportedStep(program, seconds, slowdown);
   for (size_t i = 0; i < seconds.size(); ++i) {
     const Staging staging = StagingOf(program.instructions[i].op);
-    if (staging == Staging::kBrings) simulation->offload_seconds += seconds[i];
+    if (staging == Staging::kFetches) simulation->offload_seconds += seconds[i];
     if (staging != Staging::kNone) seconds[i] = 0;
   }
   if (simulation->offload_seconds == 0) return;

@@ -85,7 +85,7 @@ class Stages {
       return {at, {other, at.step, Nth(other, CounterpartOf(own.op), NumberOf(at))}};
     }
     if (StageTransferOf(own.op) != StageTransfer::kNone) {
-      const int run = stages_[at.stage].stage.ChainRun(own.unit) + CrossesTo(own.op);
+      const int run = stages_[at.stage].stage.ChainRun(own.unit) + TransferDirection(own.op);
       const auto other = stage_transfers_.find({CounterpartOf(own.op), run, own.micro_batch});
       FSDPD_CHECK(other != stage_transfers_.end());
       return {at, other->second};

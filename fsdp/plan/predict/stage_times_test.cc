@@ -35,7 +35,7 @@ Timed Equal(int stages, int micro_batches, int runs = 1, bool zero_bubble = fals
     for (const Instruction& i : stage.program->instructions) {
       const bool both = i.op == Op::kForwardBackward;
       const double back = both || i.op == Op::kBackward ? 1 : i.op == Op::kBackwardWeights ? 0.5 : 0;
-      stage.seconds.push_back(((both || i.op == Op::kForward ? 0.5 : 0) + back - (i.puts_off ? 0.5 : 0)) /
+      stage.seconds.push_back(((both || i.op == Op::kForward ? 0.5 : 0) + back - (i.defers_grads ? 0.5 : 0)) /
                               runs);
     }
   }

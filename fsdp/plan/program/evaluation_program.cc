@@ -18,10 +18,10 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
   GatheredParams params(spec, layout, EvaluationSchedule(static_cast<int>(layout.units.size())),
                         /*releases=*/true, &writer);
   StageTransfers stage_transfers(layout, params.passes(), &writer);
-  params.Publish();
+  params.GatherReplica();
   for (size_t i = 0; i < params.passes().size(); ++i) {
     const int unit = params.passes()[i].unit;
-    params.GatherWhatMayStart(static_cast<int>(i));
+    params.GatherReady(static_cast<int>(i));
     stage_transfers.ReceiveFor(static_cast<int>(i));
     Instruction forward;
     forward.op = Op::kForward;

@@ -302,8 +302,8 @@ std::string TypesOf(const Bucket& bucket) {
   const BucketTypes& types = bucket.types;
   return absl::StrCat("  main ", NameOf(types.main), ", moments ", NameOf(types.moment), ", gathered ",
                       NameOf(types.gathered), bucket.in_fp8() ? absl::StrCat(" by rows of ", bucket.row) : "",
-                      types.halves ? " as halves of main" : "", ", wire ", NameOf(types.wire), ", gradients ",
-                      NameOf(types.gradient));
+                      types.split_fp32 ? " as halves of main" : "", ", wire ", NameOf(types.wire),
+                      ", gradients ", NameOf(types.gradient));
 }
 
 void Add(const Layout& layout, Lines* lines) {
@@ -327,22 +327,24 @@ void Add(const Layout& layout, Lines* lines) {
   }
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const Bucket& bucket = layout.buckets[b];
-    lines->push_back(
-        absl::StrCat("bucket ", b, " ", layout.units[bucket.unit].name,
-                     bucket.trainable    ? " trainable"
-                     : bucket.balances() ? absl::StrCat(" balances by choices from ", bucket.choices_begin)
-                                         : " frozen",
-                     bucket.twin == Twin::kNone ? ": " : ", of two stages: ", bucket.bucket_elements,
-                     " elements, shard ", bucket.shard_elements, ", main ", bucket.main_elements));
+    lines->push_back(absl::StrCat(
+        "bucket ", b, " ", layout.units[bucket.unit].name,
+        bucket.trainable    ? " trainable"
+        : bucket.balances() ? absl::StrCat(" balances by choices from ", bucket.choices_begin)
+                            : " frozen",
+        bucket.tied_replica == TiedReplica::kNone ? ": " : ", of two stages: ", bucket.bucket_elements,
+        " elements, shard ", bucket.shard_elements, ", main ", bucket.main_elements));
     lines->push_back(GroupsOf(bucket));
     lines->push_back(TypesOf(bucket));
     for (const ParamSlot& param : bucket.params) {
-      const std::string cut =
-          param.cut.cuts() ? absl::StrCat(" of ", param.cut.parts, " along ", param.cut.dim) : "";
+      const std::string partition =
+          param.partition.is_partitioned()
+              ? absl::StrCat(" of ", param.partition.parts, " along ", param.partition.dim)
+              : "";
       const std::string owner = param.owner.empty() ? "" : absl::StrCat(param.owner, ".");
-      lines->push_back(absl::StrCat("  ", owner, param.name, " [", absl::StrJoin(param.shape, ", "), "]", cut,
-                                    " at ", param.offset, ", weight_decay ", Exact(param.weight_decay),
-                                    ", lr_scale ", Exact(param.lr_scale)));
+      lines->push_back(absl::StrCat("  ", owner, param.name, " [", absl::StrJoin(param.shape, ", "), "]",
+                                    partition, " at ", param.offset, ", weight_decay ",
+                                    Exact(param.weight_decay), ", lr_scale ", Exact(param.lr_scale)));
     }
   }
 }
@@ -357,7 +359,7 @@ std::string LineOf(const Program& program, const Layout& layout, int index) {
   absl::StrAppend(&line, " on ", NameOf(at.lane));
   if (at.group != Group::kSelf) absl::StrAppend(&line, ", ", NameOf(at.role), " over ", NameOf(at.group));
   if (at.accumulate) line += ", adds";
-  if (at.puts_off) line += ", puts off";
+  if (at.defers_grads) line += ", puts off";
   if (at.recompute != Recompute::kNone) absl::StrAppend(&line, ", recomputes ", NameOf(at.recompute));
   if (!at.after.empty()) absl::StrAppend(&line, ", after #", absl::StrJoin(at.after, " #"));
   if (!at.after_previous.empty()) {

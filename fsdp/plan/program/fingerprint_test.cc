@@ -181,7 +181,7 @@ Changes PlanChanges() {
         j->layout.buckets[0].slices = 2;
       },
       [](Job* j) {
-        j->layout.buckets[0].params[0].cut = {1, 2};
+        j->layout.buckets[0].params[0].partition = {1, 2};
       },
       [](Job* j) { j->spec.mesh = Mesh::DataParallel(1, 2).WithTensor(2); },
       [](Job* j) { j->layout.buckets[0].types.main = DType::kBf16; },
@@ -197,7 +197,7 @@ Changes PlanChanges() {
       },
       [](Job* j) { j->layout.buckets[0].types.wire = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.gradient = DType::kBf16; },
-      [](Job* j) { j->layout.buckets[0].types.halves = true; },
+      [](Job* j) { j->layout.buckets[0].types.split_fp32 = true; },
       [](Job* j) { j->layout.units[1].tied_to = -1; },
       [](Job* j) { j->layout.buckets[0].trainable = false; },
       [](Job* j) {
@@ -229,7 +229,7 @@ Changes PlanChanges() {
       [](Job* j) { j->program.instructions[0].group = Group::kWorld; },
       [](Job* j) { j->program.instructions[0].role = Role::kReduce; },
       [](Job* j) { j->program.instructions[1].accumulate = true; },
-      [](Job* j) { j->program.instructions[1].puts_off = true; },
+      [](Job* j) { j->program.instructions[1].defers_grads = true; },
       [](Job* j) { j->program.instructions[1].recompute = Recompute::kSelective; },
       [](Job* j) { j->program.instructions[1].after.clear(); },
       [](Job* j) { j->program.instructions[0].after_previous.clear(); },

@@ -29,20 +29,20 @@ GatheredParams::GatheredParams(const Spec& spec, const Layout& layout, Schedule 
   gathers_ = PlanGathers(layout, residencies_, bytes, bound);
 }
 
-void GatheredParams::Publish() {
+void GatheredParams::GatherReplica() {
   for (size_t i = 0; i < layout_.buckets.size(); ++i) {
     if (layout_.buckets[i].pieces == 1) continue;
     const int b = static_cast<int>(i);
-    Instruction publish;
-    publish.op = Op::kPublish;
-    publish.unit = layout_.buckets[i].unit;
-    publish.bucket = b;
-    publish.uses = {{writer_->Find(BufferKind::kReplica, b), Access::kWrite}};
-    publish_[i] = first_reader_[i] = writer_->Append(std::move(publish), {});
+    Instruction gather_replica;
+    gather_replica.op = Op::kGatherReplica;
+    gather_replica.unit = layout_.buckets[i].unit;
+    gather_replica.bucket = b;
+    gather_replica.uses = {{writer_->Find(BufferKind::kReplica, b), Access::kWrite}};
+    publish_[i] = first_reader_[i] = writer_->Append(std::move(gather_replica), {});
   }
 }
 
-void GatheredParams::GatherWhatMayStart(int pass) {
+void GatheredParams::GatherReady(int pass) {
   for (; next_gather_ < gathers_.size() && gathers_[next_gather_].from_pass <= pass; ++next_gather_) {
     Gather(gathers_[next_gather_]);
   }

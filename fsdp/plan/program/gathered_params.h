@@ -1,6 +1,6 @@
 // Parameter side of a program: emits Publish, Gather and Release as compute moves from pass to pass.
 //
-// Call order: Publish once; per pass GatherWhatMayStart, the pass itself (which uses Reads() and waits for
+// Call order: Publish once; per pass GatherReady, the pass itself (which uses Reads() and waits for
 // Gathers()), then ReleaseAfter; Finish once.
 #pragma once
 
@@ -19,10 +19,10 @@ class GatheredParams {
                  ProgramWriter* writer);
 
   // Emits the replica all-gather (HFSDP); does nothing otherwise.
-  void Publish();
+  void GatherReplica();
   // Gathers are listed as early as they may start, so that an executor that submits in list order never
   // delays one.
-  void GatherWhatMayStart(int pass);
+  void GatherReady(int pass);
   // The buckets that a pass reads, and the gathers that it waits for.
   std::vector<BufferUse> Reads(int pass) const;
   std::vector<int> Gathers(int pass) const;

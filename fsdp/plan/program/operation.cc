@@ -9,44 +9,44 @@ namespace fsdpd {
 namespace {
 
 constexpr LaneId kOnCompute = LaneId::kCompute;
-constexpr Group kNobody = Group::kSelf;
+constexpr Group kNoGroup = Group::kSelf;
 
 constexpr Operation kOperations[] = {
-    {Op::kPublish, "Publish", ActsOn::kBucket, false, LaneId::kOuter, Role::kOuter, &BucketGroups::pieces,
-     kNobody},
+    {Op::kGatherReplica, "Publish", ActsOn::kBucket, false, LaneId::kOuter, Role::kOuter,
+     &BucketGroups::pieces, kNoGroup},
     {Op::kGather, "Gather", ActsOn::kBucket, false, LaneId::kGather, Role::kGather, &BucketGroups::shard,
-     kNobody},
-    {Op::kForward, "Forward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNobody},
-    {Op::kRelease, "Release", ActsOn::kUnit, false, kOnCompute, Role::kGather, nullptr, kNobody},
-    {Op::kBackward, "Backward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNobody},
+     kNoGroup},
+    {Op::kForward, "Forward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNoGroup},
+    {Op::kRelease, "Release", ActsOn::kUnit, false, kOnCompute, Role::kGather, nullptr, kNoGroup},
+    {Op::kBackward, "Backward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNoGroup},
     {Op::kForwardBackward, "ForwardBackward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr,
-     kNobody},
+     kNoGroup},
     {Op::kReduce, "Reduce", ActsOn::kBucket, true, LaneId::kReduce, Role::kReduce, &BucketGroups::reduce,
-     kNobody},
+     kNoGroup},
     {Op::kReduceOuter, "ReduceOuter", ActsOn::kBucket, false, LaneId::kOuter, Role::kOuter,
-     &BucketGroups::replicate, kNobody},
+     &BucketGroups::replicate, kNoGroup},
     {Op::kNorm, "Norm", ActsOn::kStep, false, LaneId::kReduce, Role::kReduce, nullptr, Group::kWorld},
-    {Op::kUpdate, "Update", ActsOn::kBucket, false, kOnCompute, Role::kGather, nullptr, kNobody},
-    {Op::kSnapshot, "Snapshot", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNobody},
+    {Op::kUpdate, "Update", ActsOn::kBucket, false, kOnCompute, Role::kGather, nullptr, kNoGroup},
+    {Op::kSnapshot, "Snapshot", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNoGroup},
     {Op::kLoss, "Loss", ActsOn::kStep, false, LaneId::kReduce, Role::kReduce, nullptr, Group::kWorld},
     {Op::kSend, "Send", ActsOn::kUnit, true, LaneId::kSend, Role::kStage, nullptr, Group::kPipeline},
     {Op::kReceive, "Receive", ActsOn::kUnit, true, LaneId::kReceive, Role::kStage, nullptr, Group::kPipeline},
     {Op::kSendGrad, "SendGrad", ActsOn::kUnit, true, LaneId::kSend, Role::kStage, nullptr, Group::kPipeline},
     {Op::kReceiveGrad, "ReceiveGrad", ActsOn::kUnit, true, LaneId::kReceive, Role::kStage, nullptr,
      Group::kPipeline},
-    {Op::kSendTwin, "SendTwin", ActsOn::kBucket, false, LaneId::kSend, Role::kStage, nullptr,
+    {Op::kSendTiedGrad, "SendTwin", ActsOn::kBucket, false, LaneId::kSend, Role::kStage, nullptr,
      Group::kPipeline},
-    {Op::kReceiveTwin, "ReceiveTwin", ActsOn::kBucket, false, LaneId::kReceive, Role::kStage, nullptr,
+    {Op::kReceiveTiedGrad, "ReceiveTwin", ActsOn::kBucket, false, LaneId::kReceive, Role::kStage, nullptr,
      Group::kPipeline},
     {Op::kBackwardWeights, "BackwardWeights", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr,
-     kNobody},
-    {Op::kFetch, "Fetch", ActsOn::kBucket, false, LaneId::kFetch, Role::kGather, nullptr, kNobody},
-    {Op::kOffload, "Offload", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNobody},
+     kNoGroup},
+    {Op::kFetch, "Fetch", ActsOn::kBucket, false, LaneId::kFetch, Role::kGather, nullptr, kNoGroup},
+    {Op::kOffload, "Offload", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNoGroup},
     {Op::kOffloadActivations, "OffloadKept", ActsOn::kUnit, true, LaneId::kCopy, Role::kGather, nullptr,
-     kNobody},
-    {Op::kDropActivations, "DropKept", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNobody},
+     kNoGroup},
+    {Op::kDropActivations, "DropKept", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNoGroup},
     {Op::kFetchActivations, "FetchKept", ActsOn::kUnit, true, LaneId::kFetch, Role::kGather, nullptr,
-     kNobody},
+     kNoGroup},
 };
 
 // Indexed by Op.
@@ -82,12 +82,12 @@ bool IsBackwardOnly(Op op) { return op == Op::kBackward || op == Op::kBackwardWe
 bool GivesInputGrad(Op op) { return op == Op::kBackward || op == Op::kForwardBackward; }
 
 StageTransfer StageTransferOf(Op op) {
-  if (op == Op::kSend || op == Op::kSendGrad || op == Op::kSendTwin) return StageTransfer::kSends;
-  const bool receives = op == Op::kReceive || op == Op::kReceiveGrad || op == Op::kReceiveTwin;
+  if (op == Op::kSend || op == Op::kSendGrad || op == Op::kSendTiedGrad) return StageTransfer::kSends;
+  const bool receives = op == Op::kReceive || op == Op::kReceiveGrad || op == Op::kReceiveTiedGrad;
   return receives ? StageTransfer::kReceives : StageTransfer::kNone;
 }
 
-int CrossesTo(Op op) {
+int TransferDirection(Op op) {
   FSDPD_CHECK(StageTransferOf(op) != StageTransfer::kNone && OperationOf(op).of_micro_batch);
   return op == Op::kSend || op == Op::kReceiveGrad ? 1 : -1;
 }
@@ -96,17 +96,17 @@ Op CounterpartOf(Op op) {
   FSDPD_CHECK(StageTransferOf(op) != StageTransfer::kNone);
   if (op == Op::kSend) return Op::kReceive;
   if (op == Op::kReceive) return Op::kSend;
-  if (op == Op::kSendTwin) return Op::kReceiveTwin;
-  if (op == Op::kReceiveTwin) return Op::kSendTwin;
+  if (op == Op::kSendTiedGrad) return Op::kReceiveTiedGrad;
+  if (op == Op::kReceiveTiedGrad) return Op::kSendTiedGrad;
   return op == Op::kSendGrad ? Op::kReceiveGrad : Op::kSendGrad;
 }
 
 Staging StagingOf(Op op) {
-  if (op == Op::kFetch || op == Op::kFetchActivations) return Staging::kBrings;
-  return op == Op::kOffload || op == Op::kOffloadActivations ? Staging::kPutsBack : Staging::kNone;
+  if (op == Op::kFetch || op == Op::kFetchActivations) return Staging::kFetches;
+  return op == Op::kOffload || op == Op::kOffloadActivations ? Staging::kWritesBack : Staging::kNone;
 }
 
-bool IsPlace(Op op) { return op == Op::kRelease || op == Op::kDropActivations; }
+bool IsPlaceholder(Op op) { return op == Op::kRelease || op == Op::kDropActivations; }
 
 Group GroupOf(Op op, const Bucket* bucket) {
   const Operation& operation = OperationOf(op);
@@ -119,12 +119,12 @@ const char* NameOf(Op op) { return OperationOf(op).name; }
 
 bool RunsExchanges(LaneId lane) {
   return std::any_of(std::begin(kOperations), std::end(kOperations), [lane](const Operation& operation) {
-    const bool exchanges = operation.bucket_group != nullptr || operation.group != kNobody;
+    const bool exchanges = operation.bucket_group != nullptr || operation.group != kNoGroup;
     return operation.lane == lane && exchanges;
   });
 }
 
-bool RunsBesideSteps(LaneId lane) {
+bool IsBackgroundLane(LaneId lane) {
   return lane == LaneId::kCopy || lane == LaneId::kFetch || lane == LaneId::kUpdate;
 }
 

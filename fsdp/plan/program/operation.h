@@ -8,7 +8,7 @@
 namespace fsdpd {
 
 enum class Op {
-  kPublish,
+  kGatherReplica,
   kGather,
   kForward,
   kRelease,
@@ -24,8 +24,8 @@ enum class Op {
   kReceive,
   kSendGrad,
   kReceiveGrad,
-  kSendTwin,
-  kReceiveTwin,
+  kSendTiedGrad,
+  kReceiveTiedGrad,
   kBackwardWeights,
   kFetch,
   kOffload,
@@ -84,22 +84,22 @@ enum class StageTransfer { kNone, kSends, kReceives };
 StageTransfer StageTransferOf(Op op);
 // Direction of a stage send/receive: the peer is the next stage (1) or the previous one (-1). Not for
 // tied-embedding replicas, whose stages are the first and the last.
-int CrossesTo(Op op);
+int TransferDirection(Op op);
 // The operation that the peer runs.
 Op CounterpartOf(Op op);
 
 // For offloaded data: whether the operation fetches it to the device or writes it back.
-enum class Staging { kNone, kBrings, kPutsBack };
+enum class Staging { kNone, kFetches, kWritesBack };
 Staging StagingOf(Op op);
 
 // Whether the operation only holds a position in its lane and does no work.
-bool IsPlace(Op op);
+bool IsPlaceholder(Op op);
 
 // Whether the lane runs operations that wait for other ranks.
 bool RunsExchanges(LaneId lane);
 
 // Whether the lane only copies to or from host memory. Such copies count neither as compute nor as
 // communication, nor toward step time: their cost shows in the operations that wait for them.
-bool RunsBesideSteps(LaneId lane);
+bool IsBackgroundLane(LaneId lane);
 
 }  // namespace fsdpd

@@ -31,7 +31,7 @@ int64_t SumBytes(const Spec& spec, const Bucket& bucket) {
          kBufferAlignBytes;
 }
 
-int64_t StagedRoom(const Layout& layout) {
+int64_t StagingCapacity(const Layout& layout) {
   int64_t most = 0, before = 0;
   for (const Bucket& bucket : layout.buckets) {
     if (bucket.offloaded.empty()) continue;

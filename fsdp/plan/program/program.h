@@ -68,9 +68,9 @@
 // program, and do nothing in steps that do not save.
 //
 // Optimizer offload. Fetch, Update and Offload of each bucket run in forward order, with as many buckets in
-// flight as fit into StagedRoom. They overlap the next step, whose gathers wait only for the Updates of their
-// own buckets; a step's first Fetch waits for the last Offload of the previous step. A Snapshot also reads
-// the device copy, before its bytes are reused.
+// flight as fit into StagingCapacity. They overlap the next step, whose gathers wait only for the Updates of
+// their own buckets; a step's first Fetch waits for the last Offload of the previous step. A Snapshot also
+// reads the device copy, before its bytes are reused.
 //
 // Activation offload (OffloadsActivations). An OffloadKept follows each such Forward. Once kStagedLayers are
 // in flight, the next one waits for the oldest, whose DropKept runs first. Layers still in flight when the
@@ -128,7 +128,7 @@ struct Instruction {
   Role role = Role::kGather;
   bool accumulate = false;                 // Backward(s), Reduce: add to the buffer instead of setting it.
   Recompute recompute = Recompute::kNone;  // Forward, Backward: activation checkpointing.
-  bool puts_off = false;                   // Backward: defers weight gradients to BackwardWeights.
+  bool defers_grads = false;               // Backward: defers weight gradients to BackwardWeights.
   std::vector<int> after;           // Earlier instructions on other lanes; a lane itself runs in order.
   std::vector<int> after_previous;  // Instructions of the previous step on other lanes.
   std::vector<BufferUse> uses;
@@ -166,7 +166,7 @@ constexpr int kStageTransferSlots = 2;
 
 // Device bytes for offloaded optimizer state in flight: the largest sum of two consecutive buckets, so that
 // one can be fetched while the previous one is written back.
-int64_t StagedRoom(const Layout& layout);
+int64_t StagingCapacity(const Layout& layout);
 
 // Maximum number of layers whose activations are being offloaded, or are fetched and not yet consumed.
 constexpr size_t kStagedLayers = 2;

@@ -138,7 +138,7 @@ TEST(Schedule, ReducesAndUpdatesEveryGradientOnce) {
       ASSERT_EQ((count[{Op::kReduce, b}]), made.spec.shards_grads() ? once * micro_batches : once);
       ASSERT_EQ((count[{Op::kReduceOuter, b}]), made.spec.mesh.size(Axis::kReplicate) > 1 ? once : 0);
       ASSERT_EQ((count[{Op::kUpdate, b}]), once);
-      ASSERT_EQ((count[{Op::kPublish, b}]), made.spec.shards_over_outer() ? 1 : 0);
+      ASSERT_EQ((count[{Op::kGatherReplica, b}]), made.spec.shards_over_outer() ? 1 : 0);
       if (!made.spec.keeps_gathered()) continue;
       ASSERT_EQ((count[{Op::kGather, b}]), 1);
     }
@@ -193,7 +193,7 @@ TEST(Schedule, WaitsForBuffersOfPreviousStep) {
     for (size_t s = 0; s < program.instructions.size(); ++s) {
       const Instruction& second = program.instructions[s];
       const bool reads_main =
-          second.op == Op::kPublish || (second.op == Op::kGather && !made.spec.shards_over_outer());
+          second.op == Op::kGatherReplica || (second.op == Op::kGather && !made.spec.shards_over_outer());
       if (reads_main && update[second.bucket] >= 0) {
         ASSERT_TRUE(order.Before(update[second.bucket], static_cast<int>(s)))
             << Describe(program, made.layout, static_cast<int>(s));
@@ -243,7 +243,7 @@ TEST(Schedule, FetchesStateWhenBytesAreFree) {
     spec.offload_optimizer = true;
     spec.precision.fp8 = fp8;
     const ProgramCase made = Compiled(spec);
-    const int64_t room = StagedRoom(made.layout);
+    const int64_t room = StagingCapacity(made.layout);
     int64_t there = 0;
     int offloads = 0, fetches = 0, last_offload = -1, waited = -1, large_together = 0;
     std::map<int, bool> large;  // Buckets on the device.

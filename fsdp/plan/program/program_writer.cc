@@ -24,7 +24,7 @@ ProgramWriter::ProgramWriter(const Spec& spec, const Layout& layout, ProgramKind
       AddBuffer(BufferKind::kReduce, b, bytes);
       if (bucket.types.wire != DType::kFp32) AddBuffer(BufferKind::kWire, b, bytes + SumBytes(spec, bucket));
     }
-    if (bucket.pieces > 1) AddBuffer(BufferKind::kReplica, b, bucket.published_bytes());
+    if (bucket.pieces > 1) AddBuffer(BufferKind::kReplica, b, bucket.replica_bytes());
     if (!bucket.offloaded.empty()) AddBuffer(BufferKind::kState, b, bucket.offloaded_bytes());
   }
 }

@@ -54,19 +54,19 @@ std::vector<int> ReducedGrads::WrittenBy(int unit) const {
 
 void ReducedGrads::Backward(Instruction backward, std::vector<int> after) {
   const std::vector<int> buckets = WrittenBy(backward.unit);
-  const bool puts_off = !GivesInputGrad(backward.op);
+  const bool defers_grads = !GivesInputGrad(backward.op);
   backward.accumulate = lends_[backward.unit] || (whole_ && backward.micro_batch > 0);
   for (const int b : buckets) {
     const int buffer = writer_->Find(BufferKind::kReduce, b);
     // Deferred weight gradients write other parameters of buffers that are already set.
-    if (backward.accumulate || puts_off) backward.uses.push_back({buffer, Access::kRead});
+    if (backward.accumulate || defers_grads) backward.uses.push_back({buffer, Access::kRead});
     backward.uses.push_back({buffer, Access::kWrite});
     after.push_back(reduced_[b]);
   }
   if (!whole_ && !buckets.empty() && groups_.size() >= kReducesInFlight) {
     after.push_back(groups_[groups_.size() - kReducesInFlight].last_reduce);
   }
-  const bool sets = !backward.accumulate && !puts_off;
+  const bool sets = !backward.accumulate && !defers_grads;
   last_backward_ = writer_->Append(std::move(backward), std::move(after));
   if (!sets) return;
   for (const int b : buckets) set_by_[b] = last_backward_;
@@ -118,12 +118,12 @@ void ReducedGrads::ReduceOuter(int bucket, int reduce) {
 }
 
 // Listed after all other Reduces: in both stages this is one of the last gradients of a step.
-void ReducedGrads::SumTwin(int bucket) {
-  const bool lends = layout_.buckets[bucket].twin == Twin::kOriginal;
+void ReducedGrads::SumTiedReplica(int bucket) {
+  const bool lends = layout_.buckets[bucket].tied_replica == TiedReplica::kOriginal;
   const int buffer = writer_->Find(BufferKind::kReduce, bucket);
   for (const bool sends : {!lends, lends}) {
     Instruction stage_transfer;
-    stage_transfer.op = sends ? Op::kSendTwin : Op::kReceiveTwin;
+    stage_transfer.op = sends ? Op::kSendTiedGrad : Op::kReceiveTiedGrad;
     stage_transfer.unit = layout_.buckets[bucket].unit;
     stage_transfer.bucket = bucket;
     stage_transfer.accumulate = !sends && lends;
@@ -140,7 +140,8 @@ void ReducedGrads::SumTwin(int bucket) {
 
 int ReducedGrads::Norm() {
   for (size_t b = 0; b < layout_.buckets.size(); ++b) {
-    if (layout_.buckets[b].trainable && layout_.buckets[b].twin != Twin::kNone) SumTwin(static_cast<int>(b));
+    if (layout_.buckets[b].trainable && layout_.buckets[b].tied_replica != TiedReplica::kNone)
+      SumTiedReplica(static_cast<int>(b));
   }
   Instruction norm;
   norm.op = Op::kNorm;

@@ -45,7 +45,7 @@ class ReducedGrads {
   std::vector<int> WrittenBy(int unit) const;
   int ReduceBucket(int bucket, int micro_batch, int backward);
   void ReduceOuter(int bucket, int reduce);
-  void SumTwin(int bucket);
+  void SumTiedReplica(int bucket);
 
   const Layout& layout_;
   ProgramWriter* const writer_;

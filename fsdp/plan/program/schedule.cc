@@ -21,18 +21,20 @@ Turn TurnAt(int n, bool back, const StagePlace& stage) {
 
 std::vector<Turn> TrainingTurns(int micro_batches, const StagePlace& stage) {
   const int count = micro_batches * static_cast<int>(stage.runs.size());
-  FSDPD_CHECK(stage.runs.size() == 1 || (micro_batches % stage.count == 0 && !stage.puts_off));
+  FSDPD_CHECK(stage.runs.size() == 1 || (micro_batches % stage.count == 0 && !stage.defers_grads));
   // 1F1B: `ahead` warmup forwards, then alternating forward and backward, then the remaining backwards. With
-  // zero-bubble, weight gradients lag PutOff() micro-batches behind their backward.
+  // zero-bubble, weight gradients lag DeferredPasses() micro-batches behind their backward.
   const int ahead = stage.InFlight(micro_batches) - 1;
   std::vector<Turn> turns;
   for (int n = 0; n < ahead; ++n) turns.push_back(TurnAt(n, false, stage));
   for (int n = 0; n < count; ++n) {
     if (n + ahead < count) turns.push_back(TurnAt(n + ahead, false, stage));
     turns.push_back(TurnAt(n, true, stage));
-    if (stage.puts_off && n >= stage.PutOff()) turns.push_back({0, n - stage.PutOff(), Leg::kWeights});
+    if (stage.defers_grads && n >= stage.DeferredPasses())
+      turns.push_back({0, n - stage.DeferredPasses(), Leg::kWeights});
   }
-  for (int n = std::max(0, count - stage.PutOff()); n < count; ++n) turns.push_back({0, n, Leg::kWeights});
+  for (int n = std::max(0, count - stage.DeferredPasses()); n < count; ++n)
+    turns.push_back({0, n, Leg::kWeights});
   return turns;
 }
 

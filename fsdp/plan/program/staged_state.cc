@@ -6,16 +6,19 @@
 namespace fsdpd {
 
 StagedState::StagedState(const Layout& layout, ProgramWriter* writer)
-    : layout_(layout), writer_(writer), free_bytes_(StagedRoom(layout)), fetch_(layout.buckets.size(), -1) {
+    : layout_(layout),
+      writer_(writer),
+      free_bytes_(StagingCapacity(layout)),
+      fetch_(layout.buckets.size(), -1) {
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     if (!layout.buckets[b].offloaded.empty()) buckets_.push_back(static_cast<int>(b));
   }
 }
 
-void StagedState::Begin() { FetchWhatFits(); }
+void StagedState::Begin() { FetchFitting(); }
 
 // All bytes are free after the last Offload.
-void StagedState::FetchWhatFits() {
+void StagedState::FetchFitting() {
   for (; next_ < buckets_.size(); ++next_) {
     const int64_t bytes = layout_.buckets[buckets_[next_]].offloaded_bytes();
     if (bytes > free_bytes_) return;
@@ -46,7 +49,7 @@ void StagedState::Updated(int bucket, int update, int snapshot) {
   writer_->Live(state, fetch_[bucket], last_use_);
   ++written_back_;
   free_bytes_ += layout_.buckets[bucket].offloaded_bytes();
-  FetchWhatFits();
+  FetchFitting();
 }
 
 // A bucket's bytes are occupied until the Fetch that waited for its Offload.

@@ -1,5 +1,5 @@
 // Optimizer offload in a training program: fetches state to the device for an Update and writes it back
-// afterwards, with as many buckets in flight as fit into StagedRoom. The limit is in bytes, not buckets,
+// afterwards, with as many buckets in flight as fit into StagingCapacity. The limit is in bytes, not buckets,
 // because bucket sizes differ: otherwise a large bucket would wait for another even if only a small one is
 // between them.
 //
@@ -32,7 +32,7 @@ class StagedState {
   int last_use() const { return last_use_; }
 
  private:
-  void FetchWhatFits();
+  void FetchFitting();
   void Fetch(int bucket);
 
   const Layout& layout_;
@@ -40,7 +40,7 @@ class StagedState {
   std::vector<int> buckets_;  // Buckets with offloaded state.
   size_t next_ = 0;           // Index in buckets_ of the next Fetch.
   size_t written_back_ = 0;   // Number of buckets_ written back.
-  int64_t free_bytes_;        // Free bytes of StagedRoom.
+  int64_t free_bytes_;        // Free bytes of StagingCapacity.
   std::vector<int> freed_;    // By index in buckets_: the Fetch that may overwrite its bytes.
   std::vector<int> fetch_;    // By bucket; -1: none yet.
   int last_use_ = -1;

@@ -49,8 +49,8 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
   const Bucket none;
   const Bucket& bucket = instruction.bucket < 0 ? none : layout.buckets[instruction.bucket];
   switch (instruction.op) {
-    case Op::kPublish:
-      set(Pattern::kAllGather, bucket.published_bytes(), v1::COMM_OP_OUTER_GATHER);
+    case Op::kGatherReplica:
+      set(Pattern::kAllGather, bucket.replica_bytes(), v1::COMM_OP_OUTER_GATHER);
       break;
     case Op::kGather:
       set(Pattern::kAllGather, bucket.gathered_bytes(), v1::COMM_OP_ALL_GATHER);
@@ -77,10 +77,10 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kReceiveGrad:
       set(Pattern::kReceive, HiddenBytes(layout), Named(Pattern::kReceive));
       break;
-    case Op::kSendTwin:
+    case Op::kSendTiedGrad:
       set(Pattern::kSend, bucket.main_elements * BytesOf(bucket.types.gradient), Named(Pattern::kSend));
       break;
-    case Op::kReceiveTwin:
+    case Op::kReceiveTiedGrad:
       set(Pattern::kReceive, bucket.main_elements * BytesOf(bucket.types.gradient), Named(Pattern::kReceive));
       break;
     case Op::kForward:
@@ -106,7 +106,7 @@ Traffic TrafficOf(const Mesh& mesh, const Layout& layout, const Instruction& ins
   const int64_t ranks = mesh.SizeOf(instruction.group);
   if (ranks == 1) return {};
   Traffic traffic = Of(layout, instruction);
-  if (!traffic.travels()) return {};
+  if (!traffic.communicates()) return {};
   traffic.received_bytes = Received(traffic.pattern, traffic.buffer_bytes, ranks);
   return traffic;
 }

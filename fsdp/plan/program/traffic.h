@@ -17,7 +17,7 @@ struct Traffic {
   int64_t received_bytes = 0;  // Received by one rank with ring algorithms: an all-reduce counts twice.
   v1::CommOp counted_as = v1::COMM_OP_UNSPECIFIED;
 
-  bool travels() const { return pattern != Pattern::kNone; }
+  bool communicates() const { return pattern != Pattern::kNone; }
 };
 
 Traffic TrafficOf(const Mesh& mesh, const Layout& layout, const Instruction& instruction);

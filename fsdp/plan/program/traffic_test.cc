@@ -38,7 +38,7 @@ TEST(Traffic, ShardedBucketUsesAllGatherAndReduceScatter) {
   EXPECT_EQ(traffic.at(Op::kNorm).counted_as, v1::COMM_OP_ALL_REDUCE);
   for (const Op op :
        {Op::kForward, Op::kBackward, Op::kForwardBackward, Op::kRelease, Op::kUpdate, Op::kSnapshot}) {
-    EXPECT_FALSE(traffic.at(op).travels()) << NameOf(op);
+    EXPECT_FALSE(traffic.at(op).communicates()) << NameOf(op);
   }
 }
 
@@ -47,7 +47,7 @@ TEST(Traffic, WholeGradientsUseAllReduce) {
   const Traffic& reduce = traffic.at(Op::kReduce);
   EXPECT_EQ(reduce.pattern, Pattern::kAllReduce);
   EXPECT_EQ(reduce.received_bytes, 2 * (reduce.buffer_bytes / 2));  // Two ranks.
-  EXPECT_FALSE(traffic.at(Op::kGather).travels());                  // Every rank has all parameters.
+  EXPECT_FALSE(traffic.at(Op::kGather).communicates());             // Every rank has all parameters.
 }
 
 TEST(Traffic, ReplicasAllReduceOrReduceScatterShards) {
@@ -63,9 +63,9 @@ TEST(Traffic, ReplicasAllReduceOrReduceScatterShards) {
     EXPECT_EQ(sum.pattern, pieces ? Pattern::kReduceScatter : Pattern::kAllReduce);
     EXPECT_EQ(sum.counted_as, v1::COMM_OP_OUTER_REDUCE);
     EXPECT_EQ(sum.buffer_bytes, 4 * Middle(made).shard_elements);
-    EXPECT_EQ(traffic.count(Op::kPublish), pieces ? 1u : 0u);
+    EXPECT_EQ(traffic.count(Op::kGatherReplica), pieces ? 1u : 0u);
     if (!pieces) continue;
-    EXPECT_EQ(traffic.at(Op::kPublish).counted_as, v1::COMM_OP_OUTER_GATHER);
+    EXPECT_EQ(traffic.at(Op::kGatherReplica).counted_as, v1::COMM_OP_OUTER_GATHER);
   }
 }
 
@@ -79,7 +79,7 @@ TEST(Traffic, NormAlsoSumsExpertChoices) {
 TEST(Traffic, SingleRankHasNoTraffic) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptimGradsParams}) {
     const ProgramCase made = ThreeUnits(strategy, [](Spec* spec) { spec->mesh = Mesh::DataParallel(1, 1); });
-    for (const auto& [op, traffic] : TrafficByOp(made)) EXPECT_FALSE(traffic.travels()) << NameOf(op);
+    for (const auto& [op, traffic] : TrafficByOp(made)) EXPECT_FALSE(traffic.communicates()) << NameOf(op);
   }
 }
 

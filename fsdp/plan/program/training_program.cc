@@ -20,13 +20,13 @@ Instruction RunPass(const Pass& pass, const Spec& spec, const ModelFacts& model)
   run.op = pass.op;
   run.unit = pass.unit;
   run.micro_batch = pass.micro_batch;
-  run.puts_off = pass.op == Op::kBackward && model.stage.puts_off;
+  run.defers_grads = pass.op == Op::kBackward && model.stage.defers_grads;
   if (pass.op != Op::kBackwardWeights) run.recompute = RecomputeOf(spec, model, pass.unit);
   return run;
 }
 
 // The last instruction that adds to the unit's gradient of the micro-batch.
-bool EndsGradient(const Instruction& run) { return run.op != Op::kForward && !run.puts_off; }
+bool EndsGradient(const Instruction& run) { return run.op != Op::kForward && !run.defers_grads; }
 
 int AppendSnapshot(const Layout& layout, int bucket, int update, ProgramWriter* writer) {
   Instruction snapshot;
@@ -108,11 +108,11 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
   StageTransfers stage_transfers(layout, params.passes(), &writer);
   ReducedGrads grads(spec, layout, &writer);
   StagedActivations kept(spec, model, &writer);
-  params.Publish();
+  params.GatherReplica();
   for (size_t i = 0; i < params.passes().size(); ++i) {
     const Pass& pass = params.passes()[i];
     const int at = static_cast<int>(i);
-    params.GatherWhatMayStart(at);
+    params.GatherReady(at);
     stage_transfers.ReceiveFor(at);
     std::vector<int> after = params.Gathers(at);
     for (const int other : stage_transfers.WaitsFor(at)) after.push_back(other);

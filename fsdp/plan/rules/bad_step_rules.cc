@@ -8,8 +8,8 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
 
 // Limit of the lists that record skipped samples (fsdp/checkpoint/training_state.h, Job.skipped_samples).
 constexpr int64_t kMost = 1000;

@@ -12,9 +12,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 // PATH_MAX is 4096 with the terminator; leaves space for the checkpoint's directory and file names.
 constexpr size_t kMaxPathBytes = 3840;

@@ -121,7 +121,7 @@ TEST(CheckpointRules, EachCaseViolatesOnlyItsRule) {
     EXPECT_EQ(found[0].field, std::string("checkpoint.") + bad.field) << bad.rule;
     EXPECT_GT(found[0].reason.size(), 15u) << bad.rule;
     EXPECT_GT(found[0].fix.size(), 10u) << bad.rule;
-    EXPECT_EQ(found[0].level == FaultLevel::kAdjust, !found[0].after.empty()) << bad.rule;
+    EXPECT_EQ(found[0].level == ViolationLevel::kAdjust, !found[0].after.empty()) << bad.rule;
     broken.insert(bad.rule);
   }
   for (const RuleText& rule : AllRules()) {

@@ -13,8 +13,8 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 constexpr int64_t kMaxSequence = 1 << 20;
 

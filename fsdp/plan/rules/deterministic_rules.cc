@@ -4,7 +4,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 bool IsDeterministic(const Facts& f) { return f.job.train().deterministic(); }
 

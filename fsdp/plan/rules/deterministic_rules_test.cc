@@ -23,7 +23,7 @@ v1::JobSpec DeterministicJob(v1::Device device) {
 std::string IdsOf(const v1::JobSpec& job) {
   std::string ids;
   for (const Violation& found : CheckJob(job)) {
-    EXPECT_EQ(found.level, FaultLevel::kWarn) << found.rule;
+    EXPECT_EQ(found.level, ViolationLevel::kWarn) << found.rule;
     EXPECT_EQ(found.field, "train.deterministic") << found.rule;
     EXPECT_GT(found.reason.size(), 15u) << found.rule;
     EXPECT_GT(found.fix.size(), 10u) << found.rule;

@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
+constexpr ViolationLevel kError = ViolationLevel::kError;
 constexpr int64_t kLongestWaitSeconds = 86400;
 
 const v1::Elastic& ElasticOf(const Facts& f) { return f.job.restart().elastic(); }

@@ -30,8 +30,8 @@ v1::JobSpec Job(int64_t min_ranks) {
 }
 
 std::string Broken(const v1::JobSpec& job) {
-  for (const Violation& fault : CheckJob(job)) {
-    if (fault.level == FaultLevel::kError) return fault.rule;
+  for (const Violation& violation : CheckJob(job)) {
+    if (violation.level == ViolationLevel::kError) return violation.rule;
   }
   return "";
 }
@@ -46,8 +46,8 @@ TEST(ElasticRules, AcceptsDivisibleSmallerWorlds) {
 }
 
 std::string FixOf(const v1::JobSpec& job) {
-  for (const Violation& fault : CheckJob(job)) {
-    if (fault.level == FaultLevel::kError) return fault.fix;
+  for (const Violation& violation : CheckJob(job)) {
+    if (violation.level == ViolationLevel::kError) return violation.fix;
   }
   return "";
 }

@@ -48,7 +48,7 @@ Finding ValueIsOne(const v1::Variable& variable) {
 }
 
 Finding NotTheDaemons(const v1::Variable& variable) {
-  const std::string why = WhyTheDaemons(variable.name(), variable.value());
+  const std::string why = WhyReservedEnv(variable.name(), variable.value());
   if (why.empty()) return {};
   return {absl::StrCat(variable.name(), " is reserved: ", why), "leave it out"};
 }
@@ -65,9 +65,9 @@ Finding NcclKnowsIt(const v1::Variable& variable) {
 }
 
 Finding Allowed(const v1::Variable& variable) {
-  if (!IsName(variable) || !WhyTheDaemons(variable.name(), variable.value()).empty()) return {};
+  if (!IsName(variable) || !WhyReservedEnv(variable.name(), variable.value()).empty()) return {};
   if (!NcclKnowsIt(variable).reason.empty()) return {};
-  const std::string why = WhyAskAgents(variable.name());
+  const std::string why = WhyNeedsAllowEnv(variable.name());
   if (why.empty()) return {};
   return {absl::StrCat(variable.name(), " ", why, ": only agents that allow it start a rank with it"),
           absl::StrCat("start the agents with --allow-env ", variable.name(), ", or leave it out")};
@@ -92,18 +92,19 @@ Findings NotTooMany(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"env_variables", FaultLevel::kError, "env", "env has at most 256 variables", NotTooMany},
-    {"env_name", FaultLevel::kError, "env", "names in env must be valid variable names",
+    {"env_variables", ViolationLevel::kError, "env", "env has at most 256 variables", NotTooMany},
+    {"env_name", ViolationLevel::kError, "env", "names in env must be valid variable names",
      [](const Facts& f) { return Each(f, "name", NameIsOne); }},
-    {"env_name_once", FaultLevel::kError, "env", "a name can be set only once", Once},
-    {"env_value", FaultLevel::kError, "env", "values in env must not contain NUL and have at most 4096 bytes",
+    {"env_name_once", ViolationLevel::kError, "env", "a name can be set only once", Once},
+    {"env_value", ViolationLevel::kError, "env",
+     "values in env must not contain NUL and have at most 4096 bytes",
      [](const Facts& f) { return Each(f, "value", ValueIsOne); }},
-    {"env_of_the_daemon", FaultLevel::kError, "env", "env cannot set variables that fsdpd sets",
+    {"env_of_the_daemon", ViolationLevel::kError, "env", "env cannot set variables that fsdpd sets",
      [](const Facts& f) { return Each(f, "name", NotTheDaemons); }},
-    {"env_nccl_unknown", FaultLevel::kError, "env",
+    {"env_nccl_unknown", ViolationLevel::kError, "env",
      "names in env that start with NCCL_ must be NCCL variables",
      [](const Facts& f) { return Each(f, "name", NcclKnowsIt); }},
-    {kEnvNeedsPermission, FaultLevel::kWarn, "env",
+    {kEnvNeedsPermission, ViolationLevel::kWarn, "env",
      "variables that load a library, write a file or are not known to be harmless need an agent that allows "
      "them",
      [](const Facts& f) { return Each(f, "name", Allowed); }},

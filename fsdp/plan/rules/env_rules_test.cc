@@ -42,30 +42,30 @@ TEST(EnvRules, AcceptsNcclCudaAndLibTorchVariables) {
 }
 
 TEST(EnvRules, SuggestsSimilarNcclVariable) {
-  const Violation fault = FaultOf("NCCL_SOCKET_IFNAM");
-  EXPECT_EQ(fault.rule, "env_nccl_unknown");
-  EXPECT_EQ(fault.field, "env[1].name");
-  EXPECT_EQ(fault.level, FaultLevel::kError);
-  EXPECT_EQ(fault.fix, "write NCCL_SOCKET_IFNAME");
+  const Violation violation = FaultOf("NCCL_SOCKET_IFNAM");
+  EXPECT_EQ(violation.rule, "env_nccl_unknown");
+  EXPECT_EQ(violation.field, "env[1].name");
+  EXPECT_EQ(violation.level, ViolationLevel::kError);
+  EXPECT_EQ(violation.fix, "write NCCL_SOCKET_IFNAME");
   EXPECT_THAT(FaultOf("NCCL_OF_NOBODY_KNOWS_WHERE").fix, HasSubstr("leave it out"));
 }
 
 TEST(EnvRules, WarnsOfUnknownNames) {
-  const Violation fault = FaultOf("LD_PRELOAD", "/tmp/x.so");
-  EXPECT_EQ(fault.rule, kEnvNeedsPermission);
-  EXPECT_EQ(fault.level, FaultLevel::kWarn);
-  EXPECT_EQ(fault.field, "env[1].name");
-  EXPECT_THAT(fault.fix, HasSubstr("--allow-env LD_PRELOAD"));
+  const Violation violation = FaultOf("LD_PRELOAD", "/tmp/x.so");
+  EXPECT_EQ(violation.rule, kEnvNeedsPermission);
+  EXPECT_EQ(violation.level, ViolationLevel::kWarn);
+  EXPECT_EQ(violation.field, "env[1].name");
+  EXPECT_THAT(violation.fix, HasSubstr("--allow-env LD_PRELOAD"));
 }
 
 TEST(EnvRules, WarnsOfLibraryNames) {
   for (const char* name : {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN",
                            "CUDA_INJECTION64_PATH", "CUDA_INJECTION32_PATH", "NVTX_INJECTION64_PATH"}) {
-    const Violation fault = FaultOf(name, "/tmp/x.so");
-    EXPECT_EQ(fault.rule, kEnvNeedsPermission);
-    EXPECT_EQ(fault.field, "env[1].name");
-    EXPECT_THAT(fault.reason, HasSubstr("load a library that the job names")) << name;
-    EXPECT_THAT(fault.fix, HasSubstr("--allow-env " + std::string(name)));
+    const Violation violation = FaultOf(name, "/tmp/x.so");
+    EXPECT_EQ(violation.rule, kEnvNeedsPermission);
+    EXPECT_EQ(violation.field, "env[1].name");
+    EXPECT_THAT(violation.reason, HasSubstr("load a library that the job names")) << name;
+    EXPECT_THAT(violation.fix, HasSubstr("--allow-env " + std::string(name)));
   }
 }
 

@@ -8,8 +8,8 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 // Limits above any real model: within them and those in model_rules.cc, no product of sizes overflows 63
 // bits.

@@ -11,8 +11,8 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 bool IsFp8(const Facts& f) { return f.job.precision().compute() == v1::DTYPE_FP8; }
 

@@ -6,7 +6,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
+constexpr ViolationLevel kError = ViolationLevel::kError;
 
 constexpr int64_t kMaxRank = 1 << 17;
 constexpr int64_t kMaxHeadSize = 1024;  // As in model_rules.cc.

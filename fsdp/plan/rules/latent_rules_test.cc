@@ -73,8 +73,8 @@ TEST(LatentRules, EachCaseViolatesOnlyItsRule) {
     v1::Llama* llama = job.mutable_model()->mutable_llama();
     bad.spoil(&job, llama, llama->mutable_latent_attention());
     std::vector<Violation> errors;
-    for (const Violation& fault : CheckJob(job)) {
-      if (fault.level == FaultLevel::kError) errors.push_back(fault);
+    for (const Violation& violation : CheckJob(job)) {
+      if (violation.level == ViolationLevel::kError) errors.push_back(violation);
     }
     ASSERT_EQ(errors.size(), 1u) << bad.rule << ": " << job.DebugString();
     EXPECT_EQ(errors[0].rule, bad.rule);

@@ -14,7 +14,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
+constexpr ViolationLevel kError = ViolationLevel::kError;
 
 // Limits far above any real model; within them no product of sizes overflows 63 bits.
 constexpr int64_t kMaxVocab = 1 << 24;

@@ -8,9 +8,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 int64_t LayersOf(const Facts& f) { return f.job.fsdp().offload().activation_layers(); }
 

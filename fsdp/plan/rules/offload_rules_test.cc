@@ -26,9 +26,9 @@ std::string FoundIn(const v1::JobSpec& job) {
     EXPECT_EQ(each.field.rfind("fsdp.", 0), 0u) << each.rule;
     EXPECT_GT(each.reason.size(), 15u) << each.rule;
     EXPECT_GT(each.fix.size(), 10u) << each.rule;
-    found += each.rule + (each.level == FaultLevel::kWarn     ? " warns "
-                          : each.level == FaultLevel::kAdjust ? " adjusts "
-                                                              : " refuses ");
+    found += each.rule + (each.level == ViolationLevel::kWarn     ? " warns "
+                          : each.level == ViolationLevel::kAdjust ? " adjusts "
+                                                                  : " refuses ");
   }
   return found;
 }

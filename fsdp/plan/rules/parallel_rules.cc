@@ -16,7 +16,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
+constexpr ViolationLevel kError = ViolationLevel::kError;
 
 std::string Ranks(int64_t count, const char* of_what) {
   return absl::StrCat(count, count == 1 ? " rank" : " ranks", of_what);

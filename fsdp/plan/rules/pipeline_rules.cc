@@ -15,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
+constexpr ViolationLevel kError = ViolationLevel::kError;
 
 bool HasStages(const Facts& f) { return f.IsValid({"parallel.pipeline"}) && f.job.parallel().pipeline() > 1; }
 

@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
+constexpr ViolationLevel kError = ViolationLevel::kError;
 
 // Within these limits no product of sizes overflows 63 bits: 2^40 elements, 2^24 values for each of 2^34
 // tokens.

@@ -9,8 +9,8 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 Findings KnownDType(v1::DType dtype, const char* name) {
   if (v1::DType_IsValid(dtype)) return {};

@@ -67,7 +67,7 @@ using Findings = std::vector<Finding>;
 
 struct Rule {
   const char* id;
-  FaultLevel level;
+  ViolationLevel level;
   const char* field;
   const char* text;  // What must hold, in one line; docs/rules.md lists it.
   Findings (*check)(const Facts&);

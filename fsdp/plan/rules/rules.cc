@@ -30,8 +30,8 @@ std::vector<Rule> Table() {
   return table;
 }
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 // Violations that are detected outside the table, by the planner or by a coordinator that knows its nodes,
 // other jobs and its store. They are printed in brackets and explained like rules. docs/rules.py checks these
@@ -103,7 +103,7 @@ bool Facts::IsValid(const std::vector<std::string>& fields) const {
     const auto is_within = [&](const std::string& fault) { return IsWithin(fault, field); };
     if (Unread(field) || std::any_of(unread_.begin(), unread_.end(), is_within)) return false;
     for (const Violation& violation : found_) {
-      if (violation.level == FaultLevel::kError && is_within(violation.field)) return false;
+      if (violation.level == ViolationLevel::kError && is_within(violation.field)) return false;
     }
   }
   return true;
@@ -111,7 +111,7 @@ bool Facts::IsValid(const std::vector<std::string>& fields) const {
 
 bool Facts::AllValid() const {
   return unread_.empty() && std::none_of(found_.begin(), found_.end(), [](const Violation& violation) {
-           return violation.level == FaultLevel::kError;
+           return violation.level == ViolationLevel::kError;
          });
 }
 

@@ -33,7 +33,7 @@ bool MomentsMayBeFp8(const v1::Optimizer& optimizer);
 struct RuleText {
   std::string id;
   std::string text;  // What must hold, in one line.
-  FaultLevel level = FaultLevel::kError;
+  ViolationLevel level = ViolationLevel::kError;
   std::string field;
 };
 std::vector<RuleText> AllRules();

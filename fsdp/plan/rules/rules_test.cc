@@ -9,12 +9,12 @@
 
 namespace fsdpd {
 namespace {
-using Spoil = std::function<void(v1::JobSpec*)>;
+using Corrupt = std::function<void(v1::JobSpec*)>;
 
 struct BadCase {
   const char* rule;
   const char* field;
-  Spoil spoil;
+  Corrupt spoil;
 };
 
 v1::JobSpec GoodJob() {
@@ -625,7 +625,7 @@ TEST(Rules, EachCaseViolatesOnlyItsRule) {
     EXPECT_EQ(found[0].field, bad.field) << bad.rule;
     EXPECT_GT(found[0].reason.size(), 15u) << bad.rule;
     EXPECT_GT(found[0].fix.size(), 10u) << bad.rule;
-    EXPECT_EQ(found[0].level == FaultLevel::kAdjust, !found[0].after.empty()) << bad.rule;
+    EXPECT_EQ(found[0].level == ViolationLevel::kAdjust, !found[0].after.empty()) << bad.rule;
   }
 }
 

@@ -11,9 +11,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
+constexpr ViolationLevel kError = ViolationLevel::kError;
+constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
+constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 constexpr int64_t kMaxAttempts = 100;
 constexpr int64_t kMaxPriority = 1000;
@@ -50,7 +50,7 @@ bool GathersEachPass(const Facts& f) {
   return f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS && !f.job.fsdp().keep_gathered();
 }
 
-bool IsWhole(const Facts& f) { return f.strategy() == v1::STRATEGY_NO_SHARD; }
+bool IsComplete(const Facts& f) { return f.strategy() == v1::STRATEGY_NO_SHARD; }
 
 const Rule kRules[] = {
     {"nodes_range", kError, "resources.nodes", "nodes is positive and at most 16384",
@@ -170,7 +170,7 @@ const Rule kRules[] = {
      }},
     {"outer_without_shards", kError, "fsdp.outer.size", "fsdp.outer is not supported with strategy: no_shard",
      [](const Facts& f) -> Findings {
-       if (f.outer_size() == 1 || !IsWhole(f)) return {};
+       if (f.outer_size() == 1 || !IsComplete(f)) return {};
        return {{"with no_shard every rank already holds a full replica",
                 "leave fsdp.outer out, or use a strategy that shards"}};
      }},
@@ -271,7 +271,7 @@ const Rule kRules[] = {
     {"few_parameters_per_rank", kWarn, "resources",
      "fewer than 16384 parameters per rank make collectives latency-bound",
      [](const Facts& f) -> Findings {
-       if (IsWhole(f) || !ShardingIsKnown(f) || f.world() == 1) return {};
+       if (IsComplete(f) || !ShardingIsKnown(f) || f.world() == 1) return {};
        const int64_t parameters = DescribeModel(f.model(), 1, 1, DType::kFp32).elements();
        if (parameters / f.world() >= kFewParametersPerRank) return {};
        return {{absl::StrCat(parameters, " parameters over ", f.world(), " ranks are ",

@@ -27,7 +27,7 @@ TEST(SizedJob, DropsViolationsUnrelatedToMemory) {
   job.mutable_schedule()->mutable_wsd();
   job.mutable_restart()->set_max_attempts(1000);
   std::vector<std::string> fields;
-  for (const Violation& fault : CheckJob(job)) fields.push_back(fault.field);
+  for (const Violation& violation : CheckJob(job)) fields.push_back(violation.field);
   EXPECT_GE(fields.size(), 6u);
   const auto sized = SizedJob(job, fields);
   ASSERT_TRUE(sized.has_value());

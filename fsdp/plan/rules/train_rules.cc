@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr FaultLevel kError = FaultLevel::kError;
+constexpr ViolationLevel kError = ViolationLevel::kError;
 
 constexpr int64_t kMaxSteps = 1000000000;
 constexpr int64_t kMaxMicroBatch = 1 << 20;

@@ -73,24 +73,24 @@ v1::JobSpec InStages(v1::JobSpec job, int64_t stages, int64_t chunks) {
 }
 
 // The error of the rules for this field, if any.
-const Violation* RefusalOf(const Violations& faults, const char* field) {
-  const auto refuses = [&](const Violation& fault) {
-    return fault.level == FaultLevel::kError && fault.field == field;
+const Violation* RefusalOf(const Violations& violations, const char* field) {
+  const auto refuses = [&](const Violation& violation) {
+    return violation.level == ViolationLevel::kError && violation.field == field;
   };
-  const auto found = std::find_if(faults.begin(), faults.end(), refuses);
-  return found == faults.end() ? nullptr : &*found;
+  const auto found = std::find_if(violations.begin(), violations.end(), refuses);
+  return found == violations.end() ? nullptr : &*found;
 }
 
-Violations FaultsOfStages(const v1::JobSpec& job, int64_t stages) {
+Violations ViolationsOfStages(const v1::JobSpec& job, int64_t stages) {
   v1::JobSpec bare = InStages(job, stages, 1);
   bare.mutable_fsdp()->clear_outer();
-  Violations faults = CheckJob(bare);
+  Violations violations = CheckJob(bare);
   if (WithDefaults(job, nullptr).resources().device() == v1::DEVICE_CUDA) {
-    faults.push_back({"parallel_pipeline_not_timed", FaultLevel::kError, kPipeline,
-                      "step-time prediction is not validated for pipeline stages on GPUs",
-                      "to use stages, set parallel.pipeline and plan without --search", "", ""});
+    violations.push_back({"parallel_pipeline_not_timed", ViolationLevel::kError, kPipeline,
+                          "step-time prediction is not validated for pipeline stages on GPUs",
+                          "to use stages, set parallel.pipeline and plan without --search", "", ""});
   }
-  return faults;
+  return violations;
 }
 
 Jobs Pipelines(const Fixed& fixed, const v1::JobSpec& job) {
@@ -98,7 +98,8 @@ Jobs Pipelines(const Fixed& fixed, const v1::JobSpec& job) {
   const int64_t chunks = std::max<int64_t>(job.parallel().pipeline_chunks(), 1);
   for (const int64_t stages : DivisorsOf(fixed.world)) {
     if (stages == 1 || !FitsNodes(fixed, fixed.world / stages)) continue;
-    if (RefusalOf(FaultsOfStages(job, stages), kPipeline) != nullptr) break;  // More stages are rejected too.
+    if (RefusalOf(ViolationsOfStages(job, stages), kPipeline) != nullptr)
+      break;  // More stages are rejected too.
     jobs.push_back(InStages(job, stages, chunks));
   }
   return jobs;
@@ -266,20 +267,21 @@ std::vector<std::string> SearchedFields() {
 
 Violations CheckHeld(const std::vector<std::string>& held) {
   if (held.size() > kMaxHeld) {
-    return {{"hold_many", FaultLevel::kError, "hold",
+    return {{"hold_many", ViolationLevel::kError, "hold",
              absl::StrCat("has ", held.size(), " entries; ", kMaxHeld, " is the maximum"),
              "list each field once, or a parent of several", "", ""}};
   }
-  Violations faults;
+  Violations violations;
   const std::vector<std::string> fields = SearchedFields();
   for (const std::string& field : held) {
     const auto holds = [&](const std::string& searched) { return IsWithin(searched, field); };
     if (std::any_of(fields.begin(), fields.end(), holds)) continue;
-    faults.push_back({"hold_unknown", FaultLevel::kError, "hold",
-                      absl::StrCat("'", field, "' is not a searched field"),
-                      absl::StrCat("hold ", absl::StrJoin(fields, ", "), ", or a parent of these"), "", ""});
+    violations.push_back({"hold_unknown", ViolationLevel::kError, "hold",
+                          absl::StrCat("'", field, "' is not a searched field"),
+                          absl::StrCat("hold ", absl::StrJoin(fields, ", "), ", or a parent of these"), "",
+                          ""});
   }
-  return faults;
+  return violations;
 }
 
 bool IsHeld(const std::string& field, const std::vector<std::string>& held) {
@@ -293,8 +295,8 @@ std::optional<Violation> WhyNoStages(const v1::JobSpec& job) {
   const Fixed fixed{world, resources.ranks_per_node(), 1};
   for (const int64_t stages : DivisorsOf(world)) {
     if (stages == 1 || !FitsNodes(fixed, world / stages)) continue;
-    const Violations faults = FaultsOfStages(job, stages);
-    const Violation* refusal = RefusalOf(faults, kPipeline);
+    const Violations violations = ViolationsOfStages(job, stages);
+    const Violation* refusal = RefusalOf(violations, kPipeline);
     return refusal == nullptr ? std::nullopt : std::optional<Violation>(*refusal);
   }
   return std::nullopt;

@@ -80,10 +80,10 @@ TEST(Candidates, VariesStagesAndChunksIfAllowed) {
     EXPECT_TRUE(seen.insert(way.SerializeAsString()).second) << way.ShortDebugString();
     const v1::Parallel& parallel = way.parallel();
     stages.emplace(parallel.pipeline(), parallel.pipeline_chunks());
-    for (const Violation& fault : CheckJob(way)) {
-      EXPECT_NE(fault.field, "parallel.pipeline") << fault.reason;
-      EXPECT_NE(fault.field, "parallel.pipeline_chunks") << fault.reason;
-      EXPECT_NE(fault.rule, "parallel_pipeline_chunks_micro_batches") << fault.reason;
+    for (const Violation& violation : CheckJob(way)) {
+      EXPECT_NE(violation.field, "parallel.pipeline") << violation.reason;
+      EXPECT_NE(violation.field, "parallel.pipeline_chunks") << violation.reason;
+      EXPECT_NE(violation.rule, "parallel_pipeline_chunks_micro_batches") << violation.reason;
     }
   }
   // 34 units; 0: unset.
@@ -107,19 +107,19 @@ TEST(Candidates, VariesZeroBubbleIfAllowed) {
   job.mutable_resources()->set_device(v1::DEVICE_CPU);
   job.mutable_parallel()->set_pipeline(4);
   job.mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
-  std::set<v1::Strategy> putting_off;
+  std::set<v1::Strategy> deferring;
   int in_turns = 0;
   for (const v1::JobSpec& way : All(job)) {
-    const bool puts_off = way.parallel().pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE;
-    in_turns += !puts_off && way.parallel().pipeline() == 4;
-    for (const Violation& fault : CheckJob(way))
-      EXPECT_NE(fault.field, "parallel.pipeline_schedule") << fault.reason;
-    if (!puts_off) continue;
+    const bool defers_grads = way.parallel().pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE;
+    in_turns += !defers_grads && way.parallel().pipeline() == 4;
+    for (const Violation& violation : CheckJob(way))
+      EXPECT_NE(violation.field, "parallel.pipeline_schedule") << violation.reason;
+    if (!defers_grads) continue;
     EXPECT_GT(way.parallel().pipeline(), 1);
     EXPECT_LE(way.parallel().pipeline_chunks(), 1);
-    putting_off.insert(way.fsdp().strategy());
+    deferring.insert(way.fsdp().strategy());
   }
-  EXPECT_EQ(putting_off, (std::set<v1::Strategy>{v1::STRATEGY_OPTIM, v1::STRATEGY_NO_SHARD}));
+  EXPECT_EQ(deferring, (std::set<v1::Strategy>{v1::STRATEGY_OPTIM, v1::STRATEGY_NO_SHARD}));
   EXPECT_GT(in_turns, 0);
   for (const v1::JobSpec& way : All(job, {"parallel.pipeline_schedule"})) {
     if (way.parallel().pipeline() <= 1) continue;
@@ -169,8 +169,8 @@ TEST(Candidates, SkipsLargerMicroBatchesOnRequest) {
 TEST(Candidates, MicroBatchesDivideGlobalBatch) {
   for (const v1::JobSpec& way : All(Job(2, 8, 48))) {
     EXPECT_EQ(way.train().global_batch(), 48);
-    for (const Violation& fault : CheckJob(way))
-      EXPECT_NE(fault.rule, "global_batch_divisible") << fault.reason;
+    for (const Violation& violation : CheckJob(way))
+      EXPECT_NE(violation.rule, "global_batch_divisible") << violation.reason;
   }
 }
 

@@ -68,11 +68,12 @@ class Search {
       Visit();
     }
     if (searched_.search.allowed() == 0) {
-      searched_.faults = HasErrors(written) ? std::move(written) : Violations{WhyNone()};
+      searched_.violations = HasErrors(written) ? std::move(written) : Violations{WhyNone()};
       return std::move(searched_);
     }
-    for (const Violation& fault : written) {
-      if (fault.level == FaultLevel::kError) *searched_.search.add_as_written_violations() = ToProto(fault);
+    for (const Violation& violation : written) {
+      if (violation.level == ViolationLevel::kError)
+        *searched_.search.add_as_written_violations() = ToProto(violation);
     }
     // First, because others are compared with it.
     if (!HasErrors(written) && Spent() <= 1) PlanAsWritten();
@@ -109,7 +110,7 @@ class Search {
     v1::PlanSearch& search = searched_.search;
     search.set_complete(true);
     const auto is_over = [&] {
-      if (Spent() <= kRankingShare) return false;
+      if (Spent() <= kRankingFraction) return false;
       search.set_complete(false);
       return true;
     };
@@ -294,7 +295,7 @@ class Search {
       NoteBug(job, predicted);
       return std::nullopt;
     }
-    searched_.search.set_parameters(plan.whole_layout().elements());
+    searched_.search.set_parameters(plan.full_layout().elements());
     // Configurations with communication inside units have a smaller budget.
     searched_.search.set_budget_bytes(
         std::max<int64_t>(searched_.search.budget_bytes(), plan.spec.memory_budget_bytes));

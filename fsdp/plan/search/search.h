@@ -15,7 +15,7 @@
 
 namespace fsdpd {
 
-constexpr double kRankingShare = 0.7;
+constexpr double kRankingFraction = 0.7;
 constexpr double kCancelled = 1e9;  // Returned by `spent` if the request was cancelled.
 
 struct SearchOptions {
@@ -25,8 +25,9 @@ struct SearchOptions {
   int simulated =
       20;  // Configurations to simulate, of those estimated to fit; more if fewer than `shown` really fit.
   int64_t tried = 20000;
-  // Fraction of the time limit spent so far; polled before each configuration. Above kRankingShare, ranking
-  // stops. Above 1, simulation stops, except for the minimum needed to return one result. Null: no limit.
+  // Fraction of the time limit spent so far; polled before each configuration. Above kRankingFraction,
+  // ranking stops. Above 1, simulation stops, except for the minimum needed to return one result. Null: no
+  // limit.
   std::function<double()> spent;
   // The fix for a search whose time was too short to find a way that the rules allow.
   std::string fix_of_no_time = "allow more time (--timeout), hold fields, or search with fsdpctl --offline";
@@ -36,7 +37,7 @@ struct Searched {
   v1::PlanSearch search;  // `seconds` is unset.
   // Set if no configuration was found: why the rules reject the job as written, that time ran out, or an
   // internal error.
-  Violations faults;
+  Violations violations;
 };
 
 // REQUIRES: CheckProfile() found no violation. A configuration that fails an internal check is skipped; if

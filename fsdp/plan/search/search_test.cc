@@ -220,12 +220,12 @@ TEST(Search, ReportsViolationsIfEveryConfigurationIsRejected) {
   v1::JobSpec job = Preset("llama3-8b", 1, 32);
   job.mutable_model()->set_preset("llama3-9b");
   const Searched searched = SearchedOf(job);
-  EXPECT_TRUE(HasErrors(searched.faults));
+  EXPECT_TRUE(HasErrors(searched.violations));
   EXPECT_EQ(searched.search.found_size(), 0);
   for (const int64_t wrong : {-1, 0}) {
     v1::JobSpec none = Preset("llama3-8b", 1, 32);
     none.mutable_resources()->set_ranks_per_node(wrong);
-    EXPECT_TRUE(HasErrors(SearchedOf(none).faults));
+    EXPECT_TRUE(HasErrors(SearchedOf(none).violations));
   }
 }
 
@@ -279,15 +279,15 @@ TEST(Search, PollsTimeLimitWithoutCandidates) {
   const Searched searched = SearchedOf(Preset("llama3-8b", 1890, 7919), options);
   EXPECT_EQ(asked, 31);
   EXPECT_FALSE(searched.search.complete());
-  EXPECT_TRUE(HasErrors(searched.faults));
+  EXPECT_TRUE(HasErrors(searched.violations));
 }
 
 TEST(Search, ReportsTimeLimitWithoutResult) {
   SearchOptions options;
   options.spent = [] { return 0.8; };
   const Searched searched = SearchedOf(Preset("llama3-8b", 1, 32), options);
-  ASSERT_EQ(searched.faults.size(), 1);
-  EXPECT_EQ(searched.faults[0].reason, "the time limit ended before any configuration was tried");
+  ASSERT_EQ(searched.violations.size(), 1);
+  EXPECT_EQ(searched.violations[0].reason, "the time limit ended before any configuration was tried");
   EXPECT_EQ(searched.search.world_size(), 8);
 }
 
@@ -298,14 +298,14 @@ TEST(Search, RejectsTooManyRanks) {
     ADD_FAILURE() << "there is no way to ask before";
     return 0;
   };
-  EXPECT_TRUE(HasErrors(SearchedOf(job, options).faults));
+  EXPECT_TRUE(HasErrors(SearchedOf(job, options).violations));
 }
 
 TEST(Search, RejectsHoldingUnsearchedField) {
   EXPECT_TRUE(CheckHeld({"parallel", "fsdp.outer", "train.micro_batch", "fsdp"}).empty());
-  const Violations faults = CheckHeld({"fsdp.outr", "train.steps", ""});
-  ASSERT_EQ(faults.size(), 3);
-  EXPECT_NE(faults[0].fix.find("fsdp.outer"), std::string::npos);
+  const Violations violations = CheckHeld({"fsdp.outr", "train.steps", ""});
+  ASSERT_EQ(violations.size(), 3);
+  EXPECT_NE(violations[0].fix.find("fsdp.outer"), std::string::npos);
   const std::vector<std::string> many(kMaxHeld + 1, "fsdp");
   ASSERT_EQ(CheckHeld(many).size(), 1);
   EXPECT_EQ(CheckHeld(many)[0].field, "hold");

@@ -15,7 +15,7 @@ int VerifyCase::RunOf(int unit) const {
 int64_t VerifyCase::OffloadedBytes(int bucket) const {
   const Bucket& of = layout.buckets[bucket];
   if (!spec.offload_optimizer || !of.trainable) return 0;
-  const int64_t low_bytes = of.types.halves ? 2 : 0;
+  const int64_t low_bytes = of.types.split_fp32 ? 2 : 0;
   return of.main_elements * (low_bytes + spec.optimizer.moments() * BytesOf(spec.precision.moments));
 }
 

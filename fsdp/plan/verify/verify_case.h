@@ -23,11 +23,11 @@ struct VerifyCase {
   bool training() const { return program.kind == ProgramKind::kTraining; }
   int micro_batches() const { return training() ? static_cast<int>(spec.micro_batches_per_step()) : 1; }
   // One Reduce per step, of the accumulated gradient, instead of one per micro-batch.
-  bool whole_grads() const { return !spec.shards_grads(); }
+  bool full_grads() const { return !spec.shards_grads(); }
   // Type in which units write gradients.
-  DType grad_type() const { return whole_grads() ? DType::kFp32 : spec.precision.grad_comm; }
+  DType grad_type() const { return full_grads() ? DType::kFp32 : spec.precision.grad_comm; }
   // Weight gradients are separate instructions (zero-bubble).
-  bool puts_off() const { return training() && spec.zero_bubble; }
+  bool defers_grads() const { return training() && spec.zero_bubble; }
   bool has_replicas() const { return spec.mesh.size(Axis::kReplicate) > 1; }
   // Replicas hold main pieces and all-gather them with Publish (HFSDP).
   bool publishes() const { return has_replicas() && spec.outer_strategy == Strategy::kOptim; }

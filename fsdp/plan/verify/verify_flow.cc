@@ -29,8 +29,8 @@ struct BucketState {
   std::vector<Part> summed;    // Contributions in the reduce buffer.
   std::vector<Part> reduced;   // Contributions reduced over the shard group.
   bool outer = false;          // Also reduced over replicas.
-  bool twin_sent = false;      // Sent to the other stage with a replica,
-  bool twin_received = false;  // and the gradient received from it is added.
+  bool tied_sent = false;      // Sent to the other stage with a replica,
+  bool tied_received = false;  // and the gradient received from it is added.
   bool updated = false;
   bool copied = false;     // Snapshot taken.
   bool fetched = false;    // Offloaded state fetched,
@@ -44,7 +44,7 @@ struct BucketState {
 };
 
 // Stage transfers of a micro-batch.
-struct Crossed {
+struct Transferred {
   bool hidden_in = false;
   bool hidden_out = false;
   bool grad_in = false;
@@ -54,12 +54,12 @@ struct Crossed {
 // State of one run of the stage.
 struct RunState {
   explicit RunState(int micro_batches)
-      : passed(micro_batches, 0), weights_done(micro_batches, 0), crossed(micro_batches) {}
+      : passed(micro_batches, 0), weights_done(micro_batches, 0), transferred(micro_batches) {}
 
-  std::vector<int> passed;        // By micro-batch: number of passes executed.
-  std::vector<int> weights_done;  // By micro-batch: units whose deferred gradients are done.
-  std::vector<Crossed> crossed;   // By micro-batch.
-  int begun = 0;                  // Number of micro-batches, like the next two.
+  std::vector<int> passed;               // By micro-batch: number of passes executed.
+  std::vector<int> weights_done;         // By micro-batch: units whose deferred gradients are done.
+  std::vector<Transferred> transferred;  // By micro-batch.
+  int begun = 0;                         // Number of micro-batches, like the next two.
   int done = 0;
   int whole = 0;  // Number of micro-batches with no deferred gradients left.
 };
@@ -92,7 +92,7 @@ class Flow {
  private:
   absl::Status Apply(int i) {
     switch (case_.At(i).op) {
-      case Op::kPublish:
+      case Op::kGatherReplica:
         return Publish(i);
       case Op::kGather:
         return Gather(i);
@@ -129,15 +129,15 @@ class Flow {
       case Op::kLoss:
         return Loss(i);
       case Op::kSend:
-        return Send(i, case_.SendsOutput(RunOf(i)), CrossedOf(i).hidden_out, ForwardPasses(RunOf(i)));
+        return Send(i, case_.SendsOutput(RunOf(i)), TransferredOf(i).hidden_out, ForwardPasses(RunOf(i)));
       case Op::kSendGrad:
-        return Send(i, case_.ReceivesInput(RunOf(i)), CrossedOf(i).grad_out, Passes(RunOf(i)));
+        return Send(i, case_.ReceivesInput(RunOf(i)), TransferredOf(i).grad_out, Passes(RunOf(i)));
       case Op::kReceive:
-        return Receive(i, case_.ReceivesInput(RunOf(i)), CrossedOf(i).hidden_in);
+        return Receive(i, case_.ReceivesInput(RunOf(i)), TransferredOf(i).hidden_in);
       case Op::kReceiveGrad:
-        return Receive(i, case_.SendsOutput(RunOf(i)), CrossedOf(i).grad_in);
-      case Op::kSendTwin:
-      case Op::kReceiveTwin:
+        return Receive(i, case_.SendsOutput(RunOf(i)), TransferredOf(i).grad_in);
+      case Op::kSendTiedGrad:
+      case Op::kReceiveTiedGrad:
         return CrossTwin(i);
     }
     return absl::OkStatus();
@@ -181,7 +181,7 @@ class Flow {
   }
 
   int RunOf(int i) const { return case_.RunOf(case_.At(i).unit); }
-  Crossed& CrossedOf(int i) { return runs_[RunOf(i)].crossed[case_.At(i).micro_batch]; }
+  Transferred& TransferredOf(int i) { return runs_[RunOf(i)].transferred[case_.At(i).micro_batch]; }
   int Units(int run) const { return case_.RunEnd(run) - case_.RunBegin(run); }
 
   // Passes of one micro-batch through a run: each unit forward and, in training, backward; the model's last
@@ -197,11 +197,11 @@ class Flow {
   // All contributions of a micro-batch to the gradients that the unit uses.
   std::vector<Part> PartsOf(int unit, int m) const {
     std::vector<Part> parts = {{m, unit, GivesGradient(unit)}};
-    if (case_.puts_off() && !Fuses(unit)) parts.push_back({m, unit, Op::kBackwardWeights});
+    if (case_.defers_grads() && !Fuses(unit)) parts.push_back({m, unit, Op::kBackwardWeights});
     return parts;
   }
   // Units of a run that defer weight gradients.
-  int PuttingOff(int run) const { return case_.puts_off() ? ForwardPasses(run) : 0; }
+  int Deferring(int run) const { return case_.defers_grads() ? ForwardPasses(run) : 0; }
 
   // Maximum number of micro-batches in flight in a run, which bounds saved activations: as many as can enter
   // before the first one has reached the last stage's last run and come back.
@@ -264,7 +264,7 @@ class Flow {
   bool ChainDone() const {
     for (int run = 0; run < case_.runs(); ++run) {
       if (runs_[run].done < case_.micro_batches()) return false;
-      if (PuttingOff(run) > 0 && runs_[run].whole < case_.micro_batches()) return false;
+      if (Deferring(run) > 0 && runs_[run].whole < case_.micro_batches()) return false;
     }
     return true;
   }
@@ -274,10 +274,10 @@ class Flow {
   absl::Status CheckPutOff(int i, int place) const {
     const Instruction& at = case_.At(i);
     const RunState& state = runs_[RunOf(i)];
-    if (at.puts_off != (case_.puts_off() && at.op == Op::kBackward))
-      return RuleError(
-          4, absl::StrCat(case_.Name(i), at.puts_off ? " defers" : " does not defer", " weight gradients"));
-    if (PuttingOff(RunOf(i)) == 0 || place != ForwardPasses(RunOf(i)) ||
+    if (at.defers_grads != (case_.defers_grads() && at.op == Op::kBackward))
+      return RuleError(4, absl::StrCat(case_.Name(i), at.defers_grads ? " defers" : " does not defer",
+                                       " weight gradients"));
+    if (Deferring(RunOf(i)) == 0 || place != ForwardPasses(RunOf(i)) ||
         state.done - state.whole <= case_.layout.stage.number)
       return absl::OkStatus();
     return RuleError(
@@ -289,20 +289,20 @@ class Flow {
     const Instruction& at = case_.At(i);
     const int run = RunOf(i);
     RunState& state = runs_[run];
-    const int due = case_.RunBegin(run) + PuttingOff(run) - 1 - state.weights_done[at.micro_batch];
+    const int due = case_.RunBegin(run) + Deferring(run) - 1 - state.weights_done[at.micro_batch];
     if (at.micro_batch != state.whole || at.micro_batch >= state.done || at.unit != due)
       return RuleError(4, absl::StrCat(case_.Name(i), " has no deferred weight gradients"));
-    state.whole += ++state.weights_done[at.micro_batch] == PuttingOff(run) ? 1 : 0;
+    state.whole += ++state.weights_done[at.micro_batch] == Deferring(run) ? 1 : 0;
     return AddToGradients(i);
   }
 
   // Rule 10: the input of a pass was received, and outputs are sent only after they were produced.
   absl::Status CheckReceived(int i, int place) const {
     const int run = RunOf(i);
-    const Crossed& crossed = runs_[run].crossed[case_.At(i).micro_batch];
-    if (place == 0 && case_.ReceivesInput(run) && !crossed.hidden_in)
+    const Transferred& transferred = runs_[run].transferred[case_.At(i).micro_batch];
+    if (place == 0 && case_.ReceivesInput(run) && !transferred.hidden_in)
       return RuleError(10, absl::StrCat(case_.Name(i), " precedes its Receive"));
-    if (place == ForwardPasses(run) && case_.SendsOutput(run) && !crossed.grad_in)
+    if (place == ForwardPasses(run) && case_.SendsOutput(run) && !transferred.grad_in)
       return RuleError(10, absl::StrCat(case_.Name(i), " precedes its ReceiveGrad"));
     return absl::OkStatus();
   }
@@ -335,11 +335,11 @@ class Flow {
   absl::Status CheckSent(int i) const {
     for (int run = 0; run < case_.runs(); ++run) {
       for (int m = 0; m < case_.micro_batches(); ++m) {
-        const Crossed& crossed = runs_[run].crossed[m];
-        if (case_.SendsOutput(run) && !crossed.hidden_out)
+        const Transferred& transferred = runs_[run].transferred[m];
+        if (case_.SendsOutput(run) && !transferred.hidden_out)
           return RuleError(
               10, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, Op::kSend, case_.RunEnd(run) - 1, m)));
-        if (case_.training() && case_.ReceivesInput(run) && !crossed.grad_out)
+        if (case_.training() && case_.ReceivesInput(run) && !transferred.grad_out)
           return RuleError(10, absl::StrCat(case_.Name(i), " lacks ",
                                             NameOf(case_, Op::kSendGrad, case_.RunBegin(run), m)));
       }
@@ -390,8 +390,10 @@ class Flow {
       if (!Trainable(b)) continue;
       BucketState& state = buckets_[b];
       // Weight gradients of other parameters than Backward's.
-      const bool put_off = at.op == Op::kBackwardWeights;
-      const auto alike = [put_off](const Part& part) { return (part.op == Op::kBackwardWeights) == put_off; };
+      const bool deferred = at.op == Op::kBackwardWeights;
+      const auto alike = [deferred](const Part& part) {
+        return (part.op == Op::kBackwardWeights) == deferred;
+      };
       if (at.accumulate != std::any_of(state.summed.begin(), state.summed.end(), alike))
         return WrongAccumulate(i, case_.BucketName(b));
       state.summed.push_back({at.micro_batch, at.unit, at.op});
@@ -411,11 +413,11 @@ class Flow {
     const Instruction& at = case_.At(i);
     BucketState& state = StateOf(i);
     if (!Trainable(at.bucket)) return RuleError(5, absl::StrCat(case_.Name(i), " reduces a frozen bucket"));
-    if (case_.whole_grads() && at.micro_batch != case_.micro_batches() - 1) {
+    if (case_.full_grads() && at.micro_batch != case_.micro_batches() - 1) {
       return RuleError(5, absl::StrCat(case_.Name(i), " precedes the last micro-batch"));
     }
     size_t due = 0;
-    for (int m = case_.whole_grads() ? 0 : at.micro_batch; m <= at.micro_batch; ++m) {
+    for (int m = case_.full_grads() ? 0 : at.micro_batch; m <= at.micro_batch; ++m) {
       for (const int unit : users_[at.bucket]) {
         for (const Part& part : PartsOf(unit, m)) {
           ++due;
@@ -442,7 +444,7 @@ class Flow {
               return std::count(state.reduced.begin(), state.reduced.end(), part) == 1;
             }))
           continue;
-        const int at = case_.whole_grads() ? case_.micro_batches() - 1 : m;
+        const int at = case_.full_grads() ? case_.micro_batches() - 1 : m;
         return RuleError(5, absl::StrCat(case_.Name(i), " lacks ",
                                          NameOf(case_, Op::kReduce, case_.layout.buckets[bucket].unit, at)));
       }
@@ -465,21 +467,21 @@ class Flow {
   // own and receives the sum.
   absl::Status CrossTwin(int i) {
     BucketState& state = StateOf(i);
-    const Twin twin = case_.layout.buckets[case_.At(i).bucket].twin;
-    const bool sends = case_.At(i).op == Op::kSendTwin, lends = twin == Twin::kOriginal;
-    if (twin == Twin::kNone || !Trainable(case_.At(i).bucket))
+    const TiedReplica tied_replica = case_.layout.buckets[case_.At(i).bucket].tied_replica;
+    const bool sends = case_.At(i).op == Op::kSendTiedGrad, lends = tied_replica == TiedReplica::kOriginal;
+    if (tied_replica == TiedReplica::kNone || !Trainable(case_.At(i).bucket))
       return RuleError(5, absl::StrCat(case_.Name(i), " is for a bucket that no other stage trains"));
     FSDPD_RETURN_IF_ERROR(CheckReduced(i, case_.At(i).bucket));
     if (case_.has_replicas() && !state.outer)
       return RuleError(5, absl::StrCat(case_.Name(i), " precedes its ReduceOuter"));
-    if (sends ? state.twin_sent : state.twin_received)
+    if (sends ? state.tied_sent : state.tied_received)
       return RuleError(5, absl::StrCat(case_.Name(i), " is a duplicate"));
     // The second operation of each.
-    if (sends == lends && !(sends ? state.twin_received : state.twin_sent))
+    if (sends == lends && !(sends ? state.tied_received : state.tied_sent))
       return RuleError(5, absl::StrCat(case_.Name(i), " precedes its counterpart"));
     if (!sends && case_.At(i).accumulate != lends)
       return WrongAccumulate(i, case_.BucketName(case_.At(i).bucket));
-    (sends ? state.twin_sent : state.twin_received) = true;
+    (sends ? state.tied_sent : state.tied_received) = true;
     return absl::OkStatus();
   }
 
@@ -491,8 +493,8 @@ class Flow {
     for (int b = 0; b < case_.buckets(); ++b) {
       if (!Trainable(b)) continue;
       FSDPD_RETURN_IF_ERROR(CheckReduced(i, b));
-      if (case_.layout.buckets[b].twin != Twin::kNone &&
-          !(buckets_[b].twin_sent && buckets_[b].twin_received))
+      if (case_.layout.buckets[b].tied_replica != TiedReplica::kNone &&
+          !(buckets_[b].tied_sent && buckets_[b].tied_received))
         return RuleError(5, absl::StrCat(case_.Name(i), " runs before the gradients of ", case_.BucketName(b),
                                          " are summed over its stages"));
       if (!case_.has_replicas() || buckets_[b].outer) continue;

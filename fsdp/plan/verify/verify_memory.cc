@@ -241,7 +241,7 @@ class MemoryCheck {
   void AddNatural(int i) {
     const Instruction& at = case_.At(i);
     switch (at.op) {
-      case Op::kPublish:
+      case Op::kGatherReplica:
         Reads(i, Main(at.bucket));
         if (case_.publishes()) Writes(i, BufferOf(BufferKind::kReplica, at.bucket));
         return;
@@ -299,9 +299,9 @@ class MemoryCheck {
         return Reads(i, Place(kHiddenOut, NumberOf(at.op, at)));
       case Op::kSendGrad:
         return Reads(i, Place(kGradOut, NumberOf(at.op, at)));
-      case Op::kSendTwin:
+      case Op::kSendTiedGrad:
         return Reads(i, ReducedGrad(at.bucket));
-      case Op::kReceiveTwin:
+      case Op::kReceiveTiedGrad:
         return Add(i, ReducedGrad(at.bucket), at.accumulate, true);
       case Op::kReceive:
       case Op::kReceiveGrad:
@@ -322,7 +322,7 @@ class MemoryCheck {
     const Instruction& at = case_.At(i);
     if (!case_.OffloadsState(at.bucket)) return;
     const int home = Home(at.bucket), state = BufferOf(BufferKind::kState, at.bucket);
-    const bool brings = StagingOf(at.op) == Staging::kBrings;
+    const bool brings = StagingOf(at.op) == Staging::kFetches;
     Reads(i, brings ? home : state);
     Writes(i, brings ? state : home);
   }

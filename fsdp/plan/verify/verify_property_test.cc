@@ -130,7 +130,8 @@ void CutSome(const Spec& spec, Dice* dice, ModelFacts* model) {
   for (UnitFacts& unit : model->units) {
     for (ParamFacts& param : unit.params) {
       const auto dims = static_cast<int64_t>(param.shape.size());
-      if (dims > 0 && dice->OneIn(2)) param.cut = {static_cast<int>(dice->Pick(0, dims - 1)), parts, over};
+      if (dims > 0 && dice->OneIn(2))
+        param.partition = {static_cast<int>(dice->Pick(0, dims - 1)), parts, over};
     }
   }
 }
@@ -140,7 +141,8 @@ void RoundSome(const Spec& spec, Dice* dice, ModelFacts* model) {
   if (spec.precision.compute != DType::kBf16) return;
   for (UnitFacts& unit : model->units) {
     for (ParamFacts& param : unit.params) {
-      const bool whole = param.shape.size() == 2 && param.elements() > 0 && param.twin == Twin::kNone;
+      const bool whole =
+          param.shape.size() == 2 && param.elements() > 0 && param.tied_replica == TiedReplica::kNone;
       if (whole && dice->OneIn(3)) param.fp8 = true;
     }
   }
@@ -357,7 +359,7 @@ bool RenumberMicroBatch(Case* random, Dice* dice) {
 }
 
 std::vector<Fault> Faults() {
-  std::vector<Fault> faults = {
+  std::vector<Fault> violations = {
       {"lose an edge", false, [](Case* c, Dice* d) { return LoseAnEdge(&Instruction::after, c, d); }},
       {"lose an edge to the last step", false,
        [](Case* c, Dice* d) { return LoseAnEdge(&Instruction::after_previous, c, d); }},
@@ -381,7 +383,7 @@ std::vector<Fault> Faults() {
       {"lose a copy's wait for its Update", true,
        [](Case* c, Dice* d) { return LoseTheOrderOfACopy(false, c, d); }},
   };
-  const std::pair<Op, const char*> dropped[] = {{Op::kPublish, "drop a Publish"},
+  const std::pair<Op, const char*> dropped[] = {{Op::kGatherReplica, "drop a Publish"},
                                                 {Op::kGather, "drop a Gather"},
                                                 {Op::kForward, "drop a Forward"},
                                                 {Op::kBackward, "drop a Backward"},
@@ -397,9 +399,9 @@ std::vector<Fault> Faults() {
                                                 {Op::kDropActivations, "drop a DropKept"},
                                                 {Op::kFetchActivations, "drop a FetchKept"}};
   for (const auto& [op, name] : dropped) {
-    faults.push_back({name, true, [op = op](Case* c, Dice* d) { return DropOne(op, c, d); }});
+    violations.push_back({name, true, [op = op](Case* c, Dice* d) { return DropOne(op, c, d); }});
   }
-  return faults;
+  return violations;
 }
 
 // Whether some interleaving of lanes gives a wrong result.

@@ -17,7 +17,7 @@ LaneId LaneFor(const VerifyCase& verified, const Instruction& at) {
     case Op::kNorm:
     case Op::kLoss:
       return LaneId::kReduce;
-    case Op::kPublish:
+    case Op::kGatherReplica:
     case Op::kReduceOuter:
       return LaneId::kOuter;
     case Op::kSnapshot:
@@ -31,11 +31,11 @@ LaneId LaneFor(const VerifyCase& verified, const Instruction& at) {
       return verified.OffloadsState(at.bucket) ? LaneId::kUpdate : LaneId::kCompute;
     case Op::kSend:
     case Op::kSendGrad:
-    case Op::kSendTwin:
+    case Op::kSendTiedGrad:
       return LaneId::kSend;
     case Op::kReceive:
     case Op::kReceiveGrad:
-    case Op::kReceiveTwin:
+    case Op::kReceiveTiedGrad:
       return LaneId::kReceive;
     default:
       return LaneId::kCompute;
@@ -50,7 +50,7 @@ Group SummersOf(const VerifyCase& verified, int bucket) {
   const std::vector<ParamSlot>& params = verified.layout.buckets[bucket].params;
   const auto cut_over = [&params](Group group) {
     return std::any_of(params.begin(), params.end(),
-                       [group](const ParamSlot& p) { return p.cut.over() == group; });
+                       [group](const ParamSlot& p) { return p.partition.shard_group() == group; });
   };
   if (cut_over(Group::kExpert)) return Group::kExpertShard;
   const bool shares = verified.spec.mesh.size(Axis::kTensor) > 1;
@@ -64,7 +64,7 @@ Group GroupFor(const VerifyCase& verified, const Instruction& at) {
       return verified.spec.shards_optimizer() ? SummersOf(verified, at.bucket) : Group::kSelf;
     case Op::kReduce:
       return SummersOf(verified, at.bucket);
-    case Op::kPublish:
+    case Op::kGatherReplica:
     case Op::kReduceOuter:
       return Group::kReplicate;
     case Op::kNorm:
@@ -74,8 +74,8 @@ Group GroupFor(const VerifyCase& verified, const Instruction& at) {
     case Op::kSendGrad:
     case Op::kReceive:
     case Op::kReceiveGrad:
-    case Op::kSendTwin:
-    case Op::kReceiveTwin:
+    case Op::kSendTiedGrad:
+    case Op::kReceiveTiedGrad:
       return Group::kPipeline;
     default:
       return Group::kSelf;
@@ -90,8 +90,8 @@ Role RoleFor(LaneId lane) {
 }
 
 bool OfBucket(Op op) {
-  return op == Op::kPublish || op == Op::kGather || op == Op::kReduce || op == Op::kReduceOuter ||
-         op == Op::kUpdate || op == Op::kSnapshot || op == Op::kSendTwin || op == Op::kReceiveTwin ||
+  return op == Op::kGatherReplica || op == Op::kGather || op == Op::kReduce || op == Op::kReduceOuter ||
+         op == Op::kUpdate || op == Op::kSnapshot || op == Op::kSendTiedGrad || op == Op::kReceiveTiedGrad ||
          op == Op::kFetch || op == Op::kOffload;
 }
 
@@ -107,7 +107,7 @@ bool OfMicroBatch(Op op) {
 
 bool Belongs(const VerifyCase& verified, Op op) {
   if (verified.training()) return op != Op::kLoss;
-  return op == Op::kPublish || op == Op::kGather || op == Op::kForward || op == Op::kRelease ||
+  return op == Op::kGatherReplica || op == Op::kGather || op == Op::kForward || op == Op::kRelease ||
          op == Op::kLoss || op == Op::kSend || op == Op::kReceive;
 }
 
@@ -141,7 +141,9 @@ absl::Status CheckRuns(const VerifyCase& verified) {
 absl::Status CheckSlices(const VerifyCase& verified) {
   for (int b = 0; b < verified.buckets(); ++b) {
     const std::vector<ParamSlot>& params = verified.layout.buckets[b].params;
-    const auto alike = [&params](const ParamSlot& p) { return p.cut.over() == params[0].cut.over(); };
+    const auto alike = [&params](const ParamSlot& p) {
+      return p.partition.shard_group() == params[0].partition.shard_group();
+    };
     if (!std::all_of(params.begin(), params.end(), alike))
       return RuleError(4, absl::StrCat("bucket ", b, " mixes partitioned and replicated parameters"));
   }

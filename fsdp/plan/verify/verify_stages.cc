@@ -80,19 +80,21 @@ class StagesCheck {
     return RunOf(node) + (forward ? 1 : -1);
   }
 
-  bool IsTwin(int node) const { return At(node).op == Op::kSendTwin || At(node).op == Op::kReceiveTwin; }
+  bool IsTiedReplica(int node) const {
+    return At(node).op == Op::kSendTiedGrad || At(node).op == Op::kReceiveTiedGrad;
+  }
   // The peer stage. Tied-embedding replicas are exchanged between the first and the last stage.
   int OtherStageOf(int node) const {
     const auto count = static_cast<int>(stages_.size());
-    if (IsTwin(node)) return stage_of_[node] == 0 ? count - 1 : 0;
+    if (IsTiedReplica(node)) return stage_of_[node] == 0 ? count - 1 : 0;
     return (OtherRunOf(node) + count) % count;
   }
-  int64_t TwinElements(int node) const {
+  int64_t TiedElements(int node) const {
     return stages_[stage_of_[node]].layout->buckets[At(node).bucket].main_elements;
   }
   bool Meet(int sent, int received) const {
-    if (IsTwin(sent) || IsTwin(received))
-      return IsTwin(sent) && IsTwin(received) && TwinElements(sent) == TwinElements(received);
+    if (IsTiedReplica(sent) || IsTiedReplica(received))
+      return IsTiedReplica(sent) && IsTiedReplica(received) && TiedElements(sent) == TiedElements(received);
     return (At(sent).op == Op::kSend) == (At(received).op == Op::kReceive) &&
            OtherRunOf(sent) == RunOf(received) && At(sent).micro_batch == At(received).micro_batch;
   }
@@ -100,8 +102,8 @@ class StagesCheck {
   // The sends of a stage to another, or its receives from it.
   std::vector<int> StageTransfers(int stage, bool sends, int other) const {
     std::vector<int> found = Find(stage, [sends](const Instruction& i) {
-      return sends ? i.op == Op::kSend || i.op == Op::kSendGrad || i.op == Op::kSendTwin
-                   : i.op == Op::kReceive || i.op == Op::kReceiveGrad || i.op == Op::kReceiveTwin;
+      return sends ? i.op == Op::kSend || i.op == Op::kSendGrad || i.op == Op::kSendTiedGrad
+                   : i.op == Op::kReceive || i.op == Op::kReceiveGrad || i.op == Op::kReceiveTiedGrad;
     });
     found.erase(
         std::remove_if(found.begin(), found.end(), [&](int node) { return OtherStageOf(node) != other; }),

@@ -112,7 +112,7 @@ TEST(VerifyStages, AcceptsInterleavedStages) {
   }
 }
 
-void PutOff(Spec* spec) { spec->zero_bubble = true; }
+void DeferredPasses(Spec* spec) { spec->zero_bubble = true; }
 
 constexpr Strategy kWholeGrads[] = {Strategy::kNoShard, Strategy::kOptim};
 
@@ -120,7 +120,7 @@ TEST(VerifyStages, AcceptsZeroBubbleStages) {
   for (const Strategy strategy : kWholeGrads) {
     for (const int stages : {2, 3, 4, 6}) {
       for (const int micro_batches : {1, 2, 3, 4, 7}) {
-        const Staged staged = Compile(strategy, stages, micro_batches, PutOff);
+        const Staged staged = Compile(strategy, stages, micro_batches, DeferredPasses);
         for (int s = 0; s < stages; ++s) {
           EXPECT_EQ(Verify(staged.programs[s], staged.layouts[s], staged.spec), absl::OkStatus());
           EXPECT_EQ(Verify(staged.evaluations[s], staged.layouts[s], staged.spec), absl::OkStatus());
@@ -135,7 +135,7 @@ TEST(VerifyStages, AcceptsZeroBubbleStages) {
 
 // The first stage computes them immediately, each later stage one micro-batch later than the previous one.
 TEST(VerifyStages, DefersOneMicroBatchPerEarlierStage) {
-  const Staged staged = Compile(Strategy::kOptim, 4, 8, PutOff);
+  const Staged staged = Compile(Strategy::kOptim, 4, 8, DeferredPasses);
   for (int s = 0; s < 3; ++s) {
     int back = 0, whole = 0, most = 0;
     for (const Instruction& i : staged.programs[s].instructions) {
@@ -231,7 +231,7 @@ TEST(VerifyStages, RejectsCollectiveWithoutAllStages) {
 }
 
 TEST(VerifyStages, RejectsDeferredGradientsNeverComputed) {
-  Staged staged = Compile(Strategy::kOptim, 3, 3, PutOff);
+  Staged staged = Compile(Strategy::kOptim, 3, 3, DeferredPasses);
   for (const int micro_batch : {0, 2}) {
     Staged broken = staged;
     RemoveInstruction(&broken.programs[1], broken.Find(1, Op::kBackwardWeights, micro_batch));
@@ -244,13 +244,13 @@ TEST(VerifyStages, RejectsDeferredGradientsNeverComputed) {
   sets.At(1, Op::kBackwardWeights, 1).accumulate = false;
   ExpectBroken(Verify(sets.programs[1], sets.layouts[1], sets.spec), "5", "overwrites instead of adding to");
   Staged now = staged;
-  now.At(1, Op::kBackward, 1).puts_off = false;
+  now.At(1, Op::kBackward, 1).defers_grads = false;
   ExpectBroken(Verify(now.programs[1], now.layouts[1], now.spec), "4", "does not defer");
 }
 
 // Each deferred micro-batch holds memory.
 TEST(VerifyStages, RejectsTooManyDeferredGradients) {
-  const Staged staged = Compile(Strategy::kOptim, 4, 6, PutOff);
+  const Staged staged = Compile(Strategy::kOptim, 4, 6, DeferredPasses);
   Layout layout = staged.layouts[2];
   layout.stage.number = 1;
   ExpectBroken(Verify(staged.programs[2], layout, staged.spec), "4", "begins with 2 micro-batches deferred");
@@ -315,21 +315,21 @@ TEST(VerifyStages, RejectsTooManyMicroBatchesInFlight) {
 
 TEST(VerifyStages, RejectsUnsummedTiedGradients) {
   Staged staged = Compile(Strategy::kOptim, 2, 2, Tie);
-  RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kSendTwin, -1));
+  RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kSendTiedGrad, -1));
   ExpectBroken(staged.Verify(), "13", "there is no send for stage 0's");
   EXPECT_FALSE(Verify(staged.programs[1], staged.layouts[1], staged.spec).ok());
   staged = Compile(Strategy::kOptim, 2, 2, Tie);
-  RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kReceiveTwin, -1));
-  staged.At(1, Op::kNorm, -1).after.push_back(staged.Find(1, Op::kSendTwin, -1));
+  RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kReceiveTiedGrad, -1));
+  staged.At(1, Op::kNorm, -1).after.push_back(staged.Find(1, Op::kSendTiedGrad, -1));
   ExpectBroken(Verify(staged.programs[1], staged.layouts[1], staged.spec), "5", "summed over its stages");
   staged = Compile(Strategy::kOptim, 2, 2, Tie);
-  staged.At(0, Op::kReceiveTwin, -1).accumulate = false;
+  staged.At(0, Op::kReceiveTiedGrad, -1).accumulate = false;
   EXPECT_FALSE(Verify(staged.programs[0], staged.layouts[0], staged.spec).ok());
 }
 
 TEST(VerifyStages, RejectsTiedGradientSentBeforeSum) {
   Staged staged = Compile(Strategy::kOptim, 2, 2, Tie);
-  Instruction& sum = staged.At(0, Op::kSendTwin, -1);
+  Instruction& sum = staged.At(0, Op::kSendTiedGrad, -1);
   ASSERT_FALSE(sum.after.empty());
   sum.after.clear();
   ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "5", "the gradient shard of");

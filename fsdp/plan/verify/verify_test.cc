@@ -535,7 +535,7 @@ TEST(Verify, Rule6RejectsGatherDuringPreviousUpdate) {
 TEST(Verify, Rule6RejectsPublishDuringPreviousUpdate) {
   ExpectCaught(kSharded, Hfsdp, "6", "Publish", [](Compiled* c) {
     for (Instruction& at : c->program.instructions) {
-      if (at.op == Op::kPublish) at.after_previous.clear();
+      if (at.op == Op::kGatherReplica) at.after_previous.clear();
     }
   });
 }
@@ -676,7 +676,7 @@ TEST(Verify, Rule6RejectsSnapshotDuringUpdate) {
 TEST(Verify, Rule4RejectsReplicatedNextToPartitionedParameters) {
   ExpectCaught("4", "bucket 1 mixes partitioned and replicated parameters", [](Compiled* c) {
     ASSERT_GT(c->layout.buckets[1].params.size(), 1u);
-    c->layout.buckets[1].params[0].cut = {0, 2};
+    c->layout.buckets[1].params[0].partition = {0, 2};
   });
 }
 
@@ -691,7 +691,7 @@ TEST(Verify, Rule4RejectsSnapshotOnOtherLane) {
 
 TEST(Verify, Rule8RejectsStaleReplicasInEvaluation) {
   ExpectCaughtInEvaluation(Hfsdp, "2", "Gather layer.1", [](Compiled* c) {
-    RemoveInstruction(&c->program, Find(c->program, Op::kPublish, 2));
+    RemoveInstruction(&c->program, Find(c->program, Op::kGatherReplica, 2));
   });
 }
 

@@ -53,7 +53,7 @@ Value HiddenGrad(int unit, Value output_grad, Value hidden, Value params) {
 }
 Value Part(int bucket, Value hidden_grad) { return Mix({kPartTag, Value(bucket), hidden_grad}); }
 // Deferred weight gradient of a backward with this incoming gradient.
-Value PutOff(Value hidden_grad) { return Mix({kPutOffTag, hidden_grad}); }
+Value DeferredPasses(Value hidden_grad) { return Mix({kPutOffTag, hidden_grad}); }
 Value Updated(Value main, Value grad, Value norm) { return Mix({kUpdateTag, main, grad, norm}); }
 // Saved activations of a forward with this input.
 Value Kept(Value hidden) { return Mix({kKeptTag, hidden}); }
@@ -129,7 +129,7 @@ Value FromBehind(const Layout& layout, int unit, int micro_batch) {
 }
 
 // Gradient from the other stage for a tied-embedding replica.
-Value TwinOf(int bucket) { return Mix({kTwinTag, static_cast<Value>(bucket)}); }
+Value TiedReplicaOf(int bucket) { return Mix({kTwinTag, static_cast<Value>(bucket)}); }
 
 // Stage transfer slots, used in rotation.
 class Places {
@@ -252,7 +252,7 @@ class Run {
     *running = {true, {}, {}, 0};
     const Instruction& at = At(now);
     switch (at.op) {
-      case Op::kPublish:
+      case Op::kGatherReplica:
         return Touch(BufferKind::kReplica, at.bucket, false, true, running);
       case Op::kGather:
         if (layout_.buckets[at.bucket].pieces > 1)
@@ -303,11 +303,11 @@ class Run {
       case Op::kReceiveGrad:
         places_.At(at.op, at) = Mix({random_()});
         return;
-      case Op::kSendTwin:
-      case Op::kReceiveTwin:
+      case Op::kSendTiedGrad:
+      case Op::kReceiveTiedGrad:
         if (spec_.shards_optimizer()) return;
-        return Touch(BufferKind::kReduce, at.bucket, at.op == Op::kSendTwin || at.accumulate,
-                     at.op == Op::kReceiveTwin, running);
+        return Touch(BufferKind::kReduce, at.bucket, at.op == Op::kSendTiedGrad || at.accumulate,
+                     at.op == Op::kReceiveTiedGrad, running);
       case Op::kLoss:
       case Op::kSend:
       case Op::kSendGrad:
@@ -374,7 +374,7 @@ class Run {
     running->active = false;
     const Instruction& at = At(now);
     switch (at.op) {
-      case Op::kPublish:
+      case Op::kGatherReplica:
         return Output(*running, BufferKind::kReplica, at.bucket, Mix({kReplicaTag, main_[at.bucket]}));
       case Op::kGather: {
         const Value source = layout_.buckets[at.bucket].pieces > 1
@@ -387,7 +387,7 @@ class Run {
       case Op::kBackward:
         return EndBackward(at, *running);
       case Op::kBackwardWeights:
-        return AddToGrads(at, *running, PutOff(hidden_grad_[{at.unit, at.micro_batch}]), true);
+        return AddToGrads(at, *running, DeferredPasses(hidden_grad_[{at.unit, at.micro_batch}]), true);
       case Op::kForwardBackward:
         EndForward(at, *running);
         return EndBackward(at, *running);
@@ -430,10 +430,10 @@ class Run {
       case Op::kSendGrad:
         loss_ += std::exchange(places_.At(at.op, at), Mix({random_()}));
         return;
-      case Op::kSendTwin:
+      case Op::kSendTiedGrad:
         loss_ += Grad(*running, at.bucket);
         return;
-      case Op::kReceiveTwin:
+      case Op::kReceiveTiedGrad:
         return EndReceiveTwin(at, *running);
       case Op::kRelease:
       case Op::kDropActivations:
@@ -452,7 +452,7 @@ class Run {
   }
 
   void EndReceiveTwin(const Instruction& at, const Running& running) {
-    const Value sum = (at.accumulate ? Grad(running, at.bucket) : 0) + TwinOf(at.bucket);
+    const Value sum = (at.accumulate ? Grad(running, at.bucket) : 0) + TiedReplicaOf(at.bucket);
     grad_[at.bucket] = sum;
     Output(running, BufferKind::kReduce, at.bucket, sum);
   }
@@ -579,10 +579,10 @@ Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro
     const bool fused = layout.stage.last() && u + 1 == units;
     output_grad =
         HiddenGrad(u, output_grad, hidden[u], params(u, fused ? Op::kForwardBackward : Op::kBackward));
-    const bool puts_off = layout.stage.puts_off && !fused;
+    const bool defers_grads = layout.stage.defers_grads && !fused;
     for (const int b : BucketsOf(layout, u)) {
       (*grad)[b] += kInnerFactor * Part(b, output_grad);
-      if (puts_off) (*grad)[b] += kInnerFactor * Part(b, PutOff(output_grad));
+      if (defers_grads) (*grad)[b] += kInnerFactor * Part(b, DeferredPasses(output_grad));
     }
     if (layout.stage.Enters(u)) counted += output_grad;
   }
@@ -608,10 +608,10 @@ Outcome RunReference(const Layout& layout, const Spec& spec, ProgramKind kind, i
       if (!layout.buckets[b].trainable) continue;
       if (spec.mesh.size(Axis::kReplicate) > 1) grad[b] *= kOuterFactor;
       // The lender adds and sends the sum; the borrower sends and receives the sum.
-      const Twin twin = layout.buckets[b].twin;
-      if (twin == Twin::kOriginal) grad[b] += TwinOf(static_cast<int>(b));
-      if (twin != Twin::kNone) loss += grad[b];
-      if (twin == Twin::kCopy) grad[b] = TwinOf(static_cast<int>(b));
+      const TiedReplica tied_replica = layout.buckets[b].tied_replica;
+      if (tied_replica == TiedReplica::kOriginal) grad[b] += TiedReplicaOf(static_cast<int>(b));
+      if (tied_replica != TiedReplica::kNone) loss += grad[b];
+      if (tied_replica == TiedReplica::kCopy) grad[b] = TiedReplicaOf(static_cast<int>(b));
     }
     Value norm = Mix({kNormTag, loss});
     for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {

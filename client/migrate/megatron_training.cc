@@ -1,0 +1,288 @@
+#include "client/migrate/megatron_training.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/limits.h"
+
+namespace fsdpd {
+namespace {
+
+class TrainingConverter {
+ public:
+  explicit TrainingConverter(Conversion* conversion)
+      : c_(*conversion), s_(conversion->settings), job_(conversion->job) {}
+
+  void Run() {
+    ConvertData();
+    ConvertTrain();
+    ConvertEvaluation();
+    ConvertOptimizer();
+    ConvertSchedule();
+  }
+
+ private:
+  void AddFiles(const char* setting, google::protobuf::RepeatedPtrField<v1::TokenFile>* files) {
+    const Setting* paths = s_.Find(setting);
+    if (paths == nullptr || paths->open) return;
+    double weight = 0;
+    for (const std::string& value : paths->values) {
+      double number = 0;
+      if (absl::SimpleAtod(value, &number)) {
+        weight = number;
+        continue;
+      }
+      if (value.empty()) continue;
+      v1::TokenFile* file = files->Add();
+      file->set_path(value);
+      file->set_type(v1::TOKEN_TYPE_MEGATRON);
+      if (weight > 0) file->set_weight(weight);
+      weight = 0;
+    }
+  }
+
+  void ConvertData() {
+    v1::Data* data = job_.mutable_data();
+    data->set_sequence_length(c_.Required("seq_length"));
+    AddFiles(s_.Find("train_data_path") != nullptr ? "train_data_path" : "data_path", data->mutable_tokens());
+    AddFiles("valid_data_path", data->mutable_validation());
+    const bool mock = s_.Flag("mock_data");
+    if (data->tokens().empty()) data->mutable_synthetic();
+    if (data->tokens().empty() && !mock) {
+      c_.AddViolation("no_data", ViolationLevel::kWarn, "data_path", "is not set: random tokens are used",
+                      "set data.tokens in the spec");
+    }
+    if (data->tokens_size() > 1) ReportDataWeights();
+    ConvertDocuments();
+    if (s_.Lower("dataloader_type").value_or("single") != "single") {
+      c_.Error("data_order", "dataloader_type", "only `single` is supported: each sample once per epoch",
+               "write single");
+    }
+    // Mock data is random, so a split of it has no effect.
+    if (const auto split = s_.Text("split"); split.has_value() && !data->tokens().empty()) {
+      c_.Adjust("split", "split",
+                "complete files are training data; split off validation files and set data.validation",
+                *split, "all");
+    }
+  }
+
+  // A spec resets positions, attention and loss at document ends together (document_end_token). Without
+  // eod_mask_loss, Megatron also trains the prediction of a document's first token from the previous
+  // document.
+  void ConvertDocuments() {
+    const bool positions = s_.Flag("reset_position_ids"), attention = s_.Flag("reset_attention_mask");
+    const bool loss = s_.Flag("eod_mask_loss");
+    const std::optional<int64_t> end = s_.Integer("null_tokenizer_eod_id");
+    if (!positions && !attention && !loss) return;
+    if (!positions || !attention) {
+      const char* const only_one = attention   ? "reset_attention_mask"
+                                   : positions ? "reset_position_ids"
+                                               : "eod_mask_loss";
+      return c_.Error("documents_apart", only_one,
+                      "positions, attention and loss are reset at document ends together or not at all",
+                      "set reset_position_ids, reset_attention_mask and eod_mask_loss, or none of them");
+    }
+    if (!loss) {
+      c_.Adjust("documents_first_token", "reset_attention_mask",
+                "the first token of a document is not a target", "eod_mask_loss: false", "true");
+    }
+    if (end.has_value()) {
+      job_.mutable_data()->set_document_end_token(*end);
+    } else if (s_.Find("null_tokenizer_eod_id") == nullptr) {
+      c_.Error(
+          "document_end", "reset_attention_mask",
+          "the end-of-document token is not set: Megatron takes it from the tokenizer, which migrate does "
+          "not read",
+          "add --null-tokenizer-eod-id N");
+    }
+  }
+
+  // Without explicit weights Megatron weights files by length, and a spec weights them equally.
+  void ReportDataWeights() {
+    for (const v1::TokenFile& file : job_.data().tokens()) {
+      if (file.has_weight()) return;
+    }
+    c_.Adjust("data_weights", s_.Find("train_data_path") != nullptr ? "train_data_path" : "data_path",
+              "files without weights have equal weights; Megatron weights them by length", "by length",
+              "equal");
+  }
+
+  void ConvertTrain() {
+    v1::Train* train = job_.mutable_train();
+    const int64_t world = Conversion::Times(job_.resources().nodes(), job_.resources().ranks_per_node());
+    const auto ranks = [this](const char* axis) {
+      return std::clamp<int64_t>(s_.Integer(axis).value_or(1), 1, kMaxWorld);
+    };
+    const int64_t sharing = ranks("context_parallel_size") * ranks("tensor_model_parallel_size") *
+                            ranks("pipeline_model_parallel_size");
+    train->set_micro_batch(s_.Integer("micro_batch_size").value_or(1));
+    train->set_global_batch(
+        s_.Integer("global_batch_size").value_or(Conversion::Times(train->micro_batch(), world / sharing)));
+    const std::optional<int64_t> steps = c_.Steps("train_iters", "train_samples");
+    train->set_steps(steps.has_value() ? *steps : c_.Required("train_iters"));
+    train->set_seed(s_.Integer("seed").value_or(1234));
+    if (s_.Flag("deterministic_mode")) train->set_deterministic(true);
+  }
+
+  void ConvertEvaluation() {
+    const int64_t every = s_.Integer("eval_interval").value_or(0);
+    const std::optional<int64_t> rounds = s_.Integer("eval_iters");
+    const bool all = s_.Flag("full_validation");
+    if (every <= 0 || (rounds.has_value() && *rounds == 0)) return;
+    if (job_.data().validation().empty()) {
+      return c_.Adjust("no_evaluation", "eval_interval", "no validation files are set",
+                       absl::StrCat("every ", every, " steps"), "never");
+    }
+    v1::Evaluation* evaluation = job_.mutable_train()->mutable_evaluation();
+    evaluation->set_every_steps(every);
+    if (rounds.has_value() && !all)
+      evaluation->set_samples(Conversion::Times(*rounds, job_.train().global_batch()));
+  }
+
+  void ConvertOptimizer() {
+    v1::Optimizer* optimizer = job_.mutable_optimizer();
+    optimizer->set_clip_norm(s_.Real("clip_grad").value_or(1));
+    if (s_.Find("lr") == nullptr) c_.Error("required", "lr", "is not set", "add --lr");
+    const double lr = s_.Real("lr").value_or(1);  // Real() reports an invalid number.
+    if (lr <= 0)
+      c_.Error("lr_positive", "lr", absl::StrCat("the learning rate is ", lr), "write a number above 0");
+    const double decay = ChooseWeightDecay();
+    if (s_.Lower("optimizer").value_or("adam") == "sgd") {
+      v1::Sgd* sgd = optimizer->mutable_sgd();
+      sgd->set_lr(lr);
+      sgd->set_momentum(s_.Real("sgd_momentum").value_or(0.9));
+      sgd->set_weight_decay(decay);
+    } else {
+      v1::AdamW* adamw = optimizer->mutable_adamw();
+      adamw->set_lr(lr);
+      adamw->add_betas(s_.Real("adam_beta1").value_or(0.9));
+      adamw->add_betas(s_.Real("adam_beta2").value_or(0.999));
+      adamw->set_eps(s_.Real("adam_eps").value_or(1e-8));
+      adamw->set_weight_decay(decay);
+    }
+    ConvertEmbeddingGroups(lr);
+  }
+
+  // Megatron's schedule has its own weight decay (start and end), which overrides weight_decay.
+  double ChooseWeightDecay() {
+    const double decay = s_.Real("weight_decay").value_or(0.01);
+    const std::optional<double> start = s_.Real("start_weight_decay");
+    const double end = s_.Real("end_weight_decay").value_or(decay);
+    if (s_.Lower("weight_decay_incr_style").value_or("constant") == "constant") return end;
+    if (start.value_or(decay) != end) {
+      c_.Error("weight_decay_grows", "weight_decay_incr_style", "variable weight decay is not supported",
+               "write constant");
+    }
+    return end;
+  }
+
+  // Parameter groups of the word embedding and the output projection. decoupled_lr is the learning rate of
+  // both. If embedding_init_method_std is set, even to its default, embeddings have no weight decay in
+  // Megatron. The first group that matches a parameter applies.
+  void ConvertEmbeddingGroups(double lr) {
+    const double asked = s_.Real("decoupled_lr").value_or(0), own = lr > 0 ? asked : 0;
+    const double least = s_.Real("min_lr").value_or(0);
+    const double there = s_.Real("decoupled_min_lr").value_or(least), here = lr > 0 ? least * own / lr : 0;
+    if (job_.train().initial().has_embedding_std()) {
+      v1::ParamGroup* embedding = job_.mutable_optimizer()->add_groups();
+      embedding->add_params("embedding.*");
+      embedding->set_weight_decay(0);
+      if (own > 0) embedding->set_lr_scale(own / lr);
+      c_.Adjust("embedding_decay", "embedding_init_method_std",
+                "embeddings become a parameter group without weight decay, as in Megatron", "no decay",
+                "weight_decay 0");
+    }
+    if (own <= 0) return;
+    v1::ParamGroup* ends = job_.mutable_optimizer()->add_groups();
+    ends->add_params("embedding.weight");
+    const v1::Model& model = job_.model();
+    const bool tied = model.has_llama() ? model.llama().tied_embeddings() : !model.gpt2().untied_embeddings();
+    if (!tied) ends->add_params("head.output");
+    ends->set_lr_scale(own / lr);
+    c_.Adjust("own_rate", "decoupled_lr", "becomes a parameter group with a multiple of the learning rate",
+              absl::StrCat(own), absl::StrCat("lr_scale ", own / lr));
+    if (std::abs(there - here) <= 1e-9 * there) return;
+    c_.Adjust("own_least_rate", s_.Find("decoupled_min_lr") != nullptr ? "decoupled_min_lr" : "decoupled_lr",
+              "the learning rate of all groups decays to the same fraction of its peak", absl::StrCat(there),
+              absl::StrCat(here));
+  }
+
+  // Clamps to the range of exact integers, because lr_warmup_fraction has no bound in Megatron.
+  static int64_t ClampToInteger(double steps) {
+    constexpr double kExact = 9007199254740992.0;  // 2^53
+    return static_cast<int64_t>(std::max(-kExact, std::min(kExact, steps)));
+  }
+
+  // lr_warmup_fraction is a fraction of the decay steps, not of the run's steps.
+  int64_t ConvertWarmup(int64_t decay_steps) {
+    const double from = s_.Real("lr_warmup_init").value_or(0);
+    const int64_t warmup = c_.Steps("lr_warmup_iters", "lr_warmup_samples").value_or(0);
+    const std::optional<double> fraction = s_.Real("lr_warmup_fraction");
+    const int64_t steps =
+        fraction.has_value() ? ClampToInteger(*fraction * static_cast<double>(decay_steps)) : warmup;
+    if (from != 0 && steps > 0) {
+      c_.Adjust("warmup_from", "lr_warmup_init", "a warm-up starts from 0", absl::StrCat(from), "0");
+    }
+    return steps;
+  }
+
+  void ConvertWsd(int64_t warmup, double ratio) {
+    v1::Schedule::Wsd* wsd = job_.mutable_schedule()->mutable_wsd();
+    wsd->set_warmup_steps(warmup);
+    wsd->set_decay_steps(c_.Steps("wsd_decay_iters", "lr_wsd_decay_samples").value_or(0));
+    if (ratio != 0) wsd->set_min_lr_ratio(ratio);
+    const std::string style = s_.Lower("lr_wsd_decay_style").value_or("exponential");  // Megatron's default.
+    if (style == "linear") return;
+    const bool written = s_.Find("lr_wsd_decay_style") != nullptr;
+    c_.Adjust("wsd_decay_style", written ? "lr_wsd_decay_style" : "lr_decay_style",
+              "the learning rate decays linearly over the last steps", style, "linear");
+  }
+
+  void ConvertSchedule() {
+    const std::string style = s_.Lower("lr_decay_style").value_or("linear");
+    const int64_t steps = job_.train().steps();
+    const std::optional<int64_t> decay = c_.Steps("lr_decay_iters", "lr_decay_samples");
+    const int64_t warmup = ConvertWarmup(decay.value_or(steps));
+    if (style != "constant" || warmup > 0) {
+      c_.AddViolation(
+          "one_step_on", ViolationLevel::kWarn, "",
+          "a step has the learning rate of Megatron's next step: Megatron counts steps from 0, fsdpd from 1",
+          "");
+    }
+    const double lr = std::max(job_.optimizer().adamw().lr(), job_.optimizer().sgd().lr());
+    const double ratio = lr > 0 ? s_.Real("min_lr").value_or(0) / lr : 0;
+    v1::Schedule* schedule = job_.mutable_schedule();
+    if (style == "constant") {
+      schedule->mutable_constant()->set_warmup_steps(warmup);
+    } else if (style == "linear") {
+      schedule->mutable_linear()->set_warmup_steps(warmup);
+      if (ratio != 0) schedule->mutable_linear()->set_min_lr_ratio(ratio);
+    } else if (style == "cosine") {
+      schedule->mutable_cosine()->set_warmup_steps(warmup);
+      if (ratio != 0) schedule->mutable_cosine()->set_min_lr_ratio(ratio);
+    } else if (style == "wsd") {
+      ConvertWsd(warmup, ratio);
+    } else {
+      c_.Error("schedule", "lr_decay_style", absl::StrCat("'", style, "' is not supported"),
+               "use constant, linear, cosine or WSD");
+    }
+    if (decay.has_value() && *decay != steps && style != "constant") {
+      const char* setting = s_.Find("lr_decay_iters") != nullptr ? "lr_decay_iters" : "lr_decay_samples";
+      c_.Adjust("decay_length", setting, "the learning rate decays over all steps of the job",
+                absl::StrCat(*decay, " steps"), absl::StrCat(steps, " steps"));
+    }
+  }
+
+  Conversion& c_;
+  Settings& s_;
+  v1::JobSpec& job_;
+};
+
+}  // namespace
+
+void ConvertTraining(Conversion* conversion) { TrainingConverter(conversion).Run(); }
+
+}  // namespace fsdpd
