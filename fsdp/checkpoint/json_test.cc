@@ -73,7 +73,7 @@ TEST(Json, EnforcesLimits) {
   EXPECT_FALSE(ParseJson("[1,2]   ", limits).ok()) << "bytes";
   EXPECT_FALSE(ParseJson("[1,2,3]", limits).ok()) << "values";
   EXPECT_FALSE(ParseJson("[[1]]", limits).ok()) << "depth";
-  EXPECT_THAT(ErrorOf(std::string(1'000'000, '[')), HasSubstr("too deep"));
+  EXPECT_THAT(ErrorOf(std::string(1'000'000, '[')), HasSubstr("nested too deeply"));
 }
 
 }  // namespace

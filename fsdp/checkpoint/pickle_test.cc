@@ -176,7 +176,8 @@ TEST(Pickle, EnforcesLimits) {
   limits.values = 1000;
   limits.depth = 10;
   EXPECT_TRUE(Pickle::Parse("\x80\x02N" + std::string(9, '\x85') + ".", limits).ok());
-  EXPECT_THAT(ErrorOf("\x80\x02N" + std::string(10, '\x85') + ".", limits), HasSubstr("more than 10 deep"));
+  EXPECT_THAT(ErrorOf("\x80\x02N" + std::string(10, '\x85') + ".", limits),
+              HasSubstr("more than 10 levels deep"));
 }
 
 TEST(Pickle, ShowsNanWithoutSign) {

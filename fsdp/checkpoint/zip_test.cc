@@ -85,10 +85,10 @@ TEST(Zip, RejectsUnsupportedFeatures) {
   };
   EXPECT_THAT(ErrorOf(changed(entry + 10, 8)), HasSubstr("compressed"));
   EXPECT_THAT(ErrorOf(changed(entry + 8, 1)), HasSubstr("encrypted"));
-  EXPECT_THAT(ErrorOf(changed(entry + 24, 2)), HasSubstr("two sizes"));
+  EXPECT_THAT(ErrorOf(changed(entry + 24, 2)), HasSubstr("size of a stored member differ"));
   EXPECT_THAT(ErrorOf(changed(entry + 46, 'b')), HasSubstr("local header is not of b/one"));
   EXPECT_THAT(ErrorOf(changed(0, 'Q')), HasSubstr("no local header of a/one"));
-  EXPECT_THAT(ErrorOf(changed(good.size() - 2, 1)), HasSubstr("a comment"));
+  EXPECT_THAT(ErrorOf(changed(good.size() - 2, 1)), HasSubstr("comments are not supported"));
   EXPECT_THAT(ErrorOf(good + "x"), HasSubstr("end of central directory not found"));
 }
 
@@ -106,7 +106,7 @@ TEST(Zip, RejectsMemberLargerThanLimit) {
   const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
   ASSERT_TRUE(members.ok());
   EXPECT_THAT(std::string(ReadZipMember((*members)[2], ReadAtOf(bytes), 999).status().message()),
-              HasSubstr("a/numbers has 1000 bytes; at most 999 are read"));
+              HasSubstr("a/numbers is too large (got 1000 bytes, want at most 999)"));
 }
 
 // Like torch with set_crc32_options(False), except for the checksum of the last member.
