@@ -255,8 +255,8 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
   run.own_process = true;
   run.flight = flight;
   for (const v1::SampleRange& range : launch.skipped_samples())
-    run.passed_over.push_back({range.first(), range.end()});
-  run.passed_over = Merged(std::move(run.passed_over));
+    run.skipped_samples.push_back({range.first(), range.end()});
+  run.skipped_samples = Merged(std::move(run.skipped_samples));
   run.known_step = launch.checkpoint_step();
   run.label.job = launch.job_id();
   run.label.attempt = launch.attempt();

@@ -29,7 +29,7 @@ constexpr size_t kMaxErrorBytes = 4096;
 // together.
 std::vector<std::string> FingerprintOf(const RankRun& run) {
   std::vector<std::string> lines = FingerprintOf(*run.plan);
-  for (const SampleRange& range : run.passed_over)
+  for (const SampleRange& range : run.skipped_samples)
     lines.push_back(absl::StrCat("samples ", range.first, " to ", range.end - 1, " are passed over"));
   return lines;
 }
@@ -99,8 +99,8 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   start.restored.set_step(start.restore->state().step);
   start.restored.set_path(chosen->path);
   start.set_aside = chosen->set_aside;
-  start.restored.mutable_skipped_checkpoints()->Assign(chosen->passed_over.begin(),
-                                                       chosen->passed_over.end());
+  start.restored.mutable_skipped_checkpoints()->Assign(chosen->skipped_checkpoints.begin(),
+                                                       chosen->skipped_checkpoints.end());
   return start;
 }
 
@@ -195,7 +195,7 @@ absl::Status RunRank(RankRun run) {
   options.flight = run.flight;
   options.run_ahead_on_cpu = run.run_ahead_on_cpu;
   options.own_process = run.own_process;
-  options.passed_over = std::move(run.passed_over);
+  options.skipped_samples = std::move(run.skipped_samples);
   options.restore = start.restore.get();
   options.store = run.store;
   options.store_may_be_unreachable = run.store_may_be_unreachable;
