@@ -113,7 +113,7 @@ TEST(OriginCheck, NamesDifferingFieldsOfConfig) {
   EXPECT_THAT(of("\"vocab_size\": 16", "\"hidden_act\": \"relu\", \"vocab_size\": 16"),
               ElementsAre(HasSubstr("hidden_act 'relu'")));
   EXPECT_THAT(of("\"num_attention_heads\": 2", "\"num_attention_heads\": 3"),
-              ElementsAre(HasSubstr("no model's")));
+              ElementsAre(HasSubstr("not those of a valid model")));
 }
 
 }  // namespace
