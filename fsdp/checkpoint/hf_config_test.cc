@@ -468,7 +468,7 @@ TEST(HfConfig, RejectsShortSlidingWindow) {
   const char* types = R"("layer_types": ["full_attention", "sliding_attention"])";
 <<<<<<< HEAD
   EXPECT_TRUE(
-      absl::StrContains(ViolationsOf(With(kQwen3, off, types)), "layer_types with 'sliding_attention'"));
+      absl::StrContains(ViolationsOf(With(kQwen3, off, types)), "layer type 'sliding_attention'"));
   EXPECT_TRUE(absl::StrContains(ViolationsOf(With(kQwen3, off, types)), "has 2 entries for 36 layers"));
 =======
   EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen3, off, types)), "layer type 'sliding_attention'"));

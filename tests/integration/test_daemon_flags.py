@@ -38,7 +38,7 @@ def test_rejects_ha_flags_with_state_dir(tmp_path, flag, value):
 
 
 @pytest.mark.parametrize("address, why", [("0.0.0.0:7777", "is a wildcard address"), ("[::]:7777", "is a wildcard address"),
-                                          ("c1:0", "no port")])
+                                          ("c1:0", "port 0")])
 def test_rejects_unreachable_advertised_address(address, why):
     output = run("coordinator/fsdpd-coordinator", "--insecure", "--store", "etcd://127.0.0.1:1", "--advertise", address,
                code=2)
