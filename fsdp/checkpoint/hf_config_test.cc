@@ -466,14 +466,8 @@ TEST(HfConfig, RejectsShortSlidingWindow) {
   const std::string none = With(kQwen2, "\"max_window_layers\": 21", "\"max_window_layers\": 0");
   EXPECT_TRUE(absl::StrContains(ViolationsOf(With(none.c_str(), off, on)), "sliding_window 4096, less than"));
   const char* types = R"("layer_types": ["full_attention", "sliding_attention"])";
-<<<<<<< HEAD
-  EXPECT_TRUE(
-      absl::StrContains(ViolationsOf(With(kQwen3, off, types)), "layer type 'sliding_attention'"));
+  EXPECT_TRUE(absl::StrContains(ViolationsOf(With(kQwen3, off, types)), "layer type 'sliding_attention'"));
   EXPECT_TRUE(absl::StrContains(ViolationsOf(With(kQwen3, off, types)), "has 2 entries for 36 layers"));
-=======
-  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen3, off, types)), "layer type 'sliding_attention'"));
-  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen3, off, types)), "has 2 entries for 36 layers"));
->>>>>>> fsdp/checkpoint: two quotes in tests
 }
 
 TEST(HfConfig, ReportsAllViolations) {
