@@ -349,9 +349,9 @@ bool HasFirstCopy(const Bucket& bucket, const MeshPosition& position) {
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
     const BucketGroups& groups = bucket.groups;
-    const bool partition = Has(groups.shard, axis) || Has(groups.pieces, axis) || Has(groups.slices, axis);
+    const bool partitioned = Has(groups.shard, axis) || Has(groups.pieces, axis) || Has(groups.slices, axis);
     if (axis == Axis::kPipeline) continue;  // Other stages hold other buckets.
-    if (!partition && position.mesh.IndexAlong(axis, position.rank) > 0) return false;
+    if (!partitioned && position.mesh.IndexAlong(axis, position.rank) > 0) return false;
   }
   return true;
 }
