@@ -251,7 +251,7 @@ void AgentFlow::Received(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kLogGrant:
       if (parts_.logs != nullptr) parts_.logs->Grant(message.log_grant());
       return;
-    case v1::CoordinatorMessage::kForget:
+    case v1::CoordinatorMessage::kDeleteJobFiles:
       if (parts_.directories != nullptr) parts_.directories->Forget(message.delete_job_files().job_id());
       return;
     case v1::CoordinatorMessage::kPreflight:

@@ -595,13 +595,13 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       rank->Take(message.step());
       events_->RankStepped(rank->id, attempt->world, message.step());
       break;
-    case v1::RankToAgent::kCourse:
+    case v1::RankToAgent::kTimeline:
       events_->RankTimeline(rank->id, message.timeline());
       break;
     case v1::RankToAgent::kSaved:
       events_->CheckpointSaved(rank->id, message.saved());
       break;
-    case v1::RankToAgent::kTraced:
+    case v1::RankToAgent::kTraceResult:
       events_->RankTraced(rank->id, message.trace_result());
       break;
     case v1::RankToAgent::kMeasured:

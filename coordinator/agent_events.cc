@@ -356,14 +356,14 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
     case v1::RankUpdate::kSaved:
       if (update.rank() == 0) TakeCheckpoint(node, update.saved(), facts);
       break;
-    case v1::RankUpdate::kStand:
+    case v1::RankUpdate::kPosition:
       TakeRankPosition(update, *facts);
       break;
-    case v1::RankUpdate::kStill:
+    case v1::RankUpdate::kNoProgress:
       facts->TakeNoProgress(node, update.rank(), update.no_progress(), lease_.now());
       break;
     case v1::RankUpdate::kLaunchAcknowledged:
-    case v1::RankUpdate::kCourse:  // The course board takes it (agent_session.cc).
+    case v1::RankUpdate::kTimeline:  // The course board takes it (agent_session.cc).
     case v1::RankUpdate::EVENT_NOT_SET:
       break;
   }

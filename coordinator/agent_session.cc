@@ -191,7 +191,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
     case v1::AgentMessage::kLogs:
       if (parts_.logs->Take(node_, message->logs()) > 0) LogRejected(*message);
       break;
-    case v1::AgentMessage::kTraced:
+    case v1::AgentMessage::kTraceResult:
       parts_.traces->Take(node_, message->trace_result());
       break;
     case v1::AgentMessage::kRendezvousSet:

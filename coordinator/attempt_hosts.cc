@@ -90,7 +90,7 @@ AttemptHosts::FilterResult AttemptHosts::Filter(const std::string& node, v1::Age
   switch (message->body_case()) {
     case v1::AgentMessage::kRank:
       return of_rank(message->rank(), message->rank().rank());
-    case v1::AgentMessage::kTraced:
+    case v1::AgentMessage::kTraceResult:
       return of_rank(message->trace_result(), message->trace_result().rank());
     case v1::AgentMessage::kStopped:
       return of_attempt(message->stopped(), [](const Host&) { return true; });
@@ -129,7 +129,7 @@ const char* RefusedKindOf(const v1::AgentMessage& message) {
       return "preflight";
     case v1::AgentMessage::kStopped:
       return "stopped";
-    case v1::AgentMessage::kTraced:
+    case v1::AgentMessage::kTraceResult:
       return "trace";
     case v1::AgentMessage::kRendezvousSet:
     case v1::AgentMessage::kRendezvousGet:
