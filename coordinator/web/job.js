@@ -1,6 +1,6 @@
 // #/jobs/ID: one job. Its charts show the step records of the agents, and then the newest report at each refresh.
 import { bar, chart, swatch } from "./chart.js";
-import { measureCourse, planCourse, stepCourse } from "./course.js";
+import { measureTimeline, planTimeline, stepTimelines } from "./step_timelines.js";
 import { el, section, table } from "./dom.js";
 import { badge, rate, stateOf, stepsOf, whyOf } from "./jobs.js";
 import { between, bytes, count, date, large, loss, number, seconds, short } from "./numbers.js";
@@ -46,8 +46,8 @@ function remember(job) {
 
 export async function load(ask, _, id) {
   const { job } = await ask("GetJob", { id });
-  await Promise.all([recorded(ask, job), measureCourse(ask, job)]);
-  planCourse(ask, job);  // Not awaited: a large plan takes seconds.
+  await Promise.all([recorded(ask, job), measureTimeline(ask, job)]);
+  planTimeline(ask, job);  // Not awaited: a large plan takes seconds.
   return { job, points: remember(job), missing: histories.get(job.id).missing };
 }
 
@@ -183,6 +183,6 @@ export function draw({ job, points, missing }) {
     tiles(job), charts(job, points),
     missing > 0 && el("p", { class: "note" },
       `${count(missing)} steps are missing on all reachable nodes; see \`fsdpctl get ${job.id} --steps\`.`),
-    stepCourse(job, colorsOf(job), number(job.memory_plan?.peak_bytes)), lanes(job), memory(job), failure(job),
+    stepTimelines(job, colorsOf(job), number(job.memory_plan?.peak_bytes)), lanes(job), memory(job), failure(job),
     checkpoints(job), places(job), events(job)];
 }

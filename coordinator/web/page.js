@@ -1,5 +1,5 @@
 // Entry point of the web UI: routes, periodic refresh, and sign-in.
-import { forgetCourses } from "./course.js";
+import { forgetTimelines } from "./step_timelines.js";
 import { el, patch } from "./dom.js";
 import * as job from "./job.js";
 import * as jobs from "./jobs.js";
@@ -140,7 +140,7 @@ document.addEventListener("submit", event => {
   if (event.target.id !== "sign-in") return;
   const field = document.getElementById("token");
   sessionStorage.setItem(TOKEN, field.value.trim());
-  forgetCourses();
+  forgetTimelines();
   field.value = "";
   refresh();
 });

@@ -2,7 +2,7 @@
 // while a row has the focus. Several timelines of the step, planned and measured, share one time axis, and each lane has a
 // row per timeline.
 //
-// A timeline ("course"): {name, seconds, runs: [{lane, name, start, seconds}], components, memory: [{start, bytes}]}. Times
+// A timeline: {name, seconds, runs: [{lane, name, start, seconds}], components, memory: [{start, bytes}]}. Times
 // are in seconds from the begin of the step. A sample has bytes by component and is valid until the next one.
 import { key, swatch, ticks } from "./chart.js";
 import { el, svg } from "./dom.js";
@@ -21,9 +21,9 @@ const sum = values => values.reduce((all, value) => all + value, 0);
 const kindOf = run => run.name.split(" ")[0];
 const duration = value => value === 0 ? "0" : value < 0 ? `−${seconds(-value)}` : seconds(value);
 
-function axisOf(courses) {
-  const ends = courses.map(course => Math.max(course.seconds, ...course.runs.map(run => run.start + run.seconds)));
-  const from = Math.min(0, ...courses.flatMap(course => [...course.runs, ...course.memory].map(each => each.start)));
+function axisOf(timelines) {
+  const ends = timelines.map(timeline => Math.max(timeline.seconds, ...timeline.runs.map(run => run.start + run.seconds)));
+  const from = Math.min(0, ...timelines.flatMap(timeline => [...timeline.runs, ...timeline.memory].map(each => each.start)));
   const end = Math.max(...ends), to = Math.min(end, CLIPPED * Math.min(...ends)) || end;
   const x = at => LEFT + (Math.min(at, to) - from) * (WIDTH - LEFT - RIGHT) / (to - from || 1);
   return { from, to, end, x, attributes: { "data-from": from, "data-to": to, "data-left": LEFT, "data-right": WIDTH - RIGHT } };
@@ -49,7 +49,7 @@ function reading(mine) {
 // --- memory
 
 // Path of the sum of the first `components` components.
-function edge(course, components, x, y) {
+function edge(timeline, components, x, y) {
   let path = "", last;
   for (const { start, bytes: held } of course.memory) {
     const at = y(sum(held.slice(0, components))).toFixed(1);
@@ -57,43 +57,43 @@ function edge(course, components, x, y) {
     path += last === undefined ? `M${x(start).toFixed(1)} ${at}` : `H${x(start).toFixed(1)}V${at}`;
     last = at;
   }
-  return `${path}H${x(course.seconds).toFixed(1)}`;
+  return `${path}H${x(timeline.seconds).toFixed(1)}`;
 }
 
 // Each area extends to the baseline; the highest is drawn first, and lower ones cover it.
-function areas(course, colorOf, x, y) {
-  return course.components.map((name, at) => {
-    if (!course.memory.some(sample => sample.bytes[at] > 0)) return null;
-    const path = `${edge(course, at + 1, x, y)}V${y(0)}H${x(course.memory[0].start).toFixed(1)}Z`;
+function areas(timeline, colorOf, x, y) {
+  return timeline.components.map((name, at) => {
+    if (!timeline.memory.some(sample => sample.bytes[at] > 0)) return null;
+    const path = `${edge(timeline, at + 1, x, y)}V${y(0)}H${x(timeline.memory[0].start).toFixed(1)}Z`;
     return svg("path", { class: `area fill ${colorOf(name)}`, d: path, "data-component": name });
   }).reverse();
 }
 
-function describeSample(course, start, held) {
-  const parts = course.components.map((name, at) => held[at] > 0 && `${name} ${bytes(held[at])}`).filter(Boolean);
-  return `${course.name} at ${duration(start)}: ${bytes(sum(held))} (${parts.join(", ")})`;
+function describeSample(timeline, start, held) {
+  const parts = timeline.components.map((name, at) => held[at] > 0 && `${name} ${bytes(held[at])}`).filter(Boolean);
+  return `${timeline.name} at ${duration(start)}: ${bytes(sum(held))} (${parts.join(", ")})`;
 }
 
-const heldAt = (course, start) => (course.memory.findLast(sample => sample.start <= start) || course.memory[0]).bytes;
+const heldAt = (timeline, start) => (timeline.memory.findLast(sample => sample.start <= start) || timeline.memory[0]).bytes;
 
 // The sample times of all timelines. A timeline is not read beyond its end.
 function memoryRow(withMemory) {
-  const starts = [...new Set(withMemory.flatMap(course => course.memory.map(sample => sample.start)))].sort((a, b) => a - b);
-  const end = Math.max(...withMemory.map(course => course.seconds));
+  const starts = [...new Set(withMemory.flatMap(timeline => timeline.memory.map(sample => sample.start)))].sort((a, b) => a - b);
+  const end = Math.max(...withMemory.map(timeline => timeline.seconds));
   return starts.map((start, at) => ({
     start, seconds: (starts[at + 1] ?? Math.max(start, end)) - start,
-    describe: () => withMemory.filter(course => start <= course.seconds)
-      .map(course => describeSample(course, start, heldAt(course, start))).join(". "),
+    describe: () => withMemory.filter(timeline => start <= timeline.seconds)
+      .map(timeline => describeSample(timeline, start, heldAt(timeline, start))).join(". "),
   }));
 }
 
 function memory(withMemory, axis, colorOf, planned) {
   const height = TOP + MEMORY + BOTTOM, [main, ...others] = withMemory;
-  const most = Math.max(planned, ...withMemory.flatMap(course => course.memory.map(sample => sum(sample.bytes))));
+  const most = Math.max(planned, ...withMemory.flatMap(timeline => timeline.memory.map(sample => sum(sample.bytes))));
   const values = ticks(0, most, 2), y = value => TOP + MEMORY * (1 - value / values.at(-1)), { x } = axis;
   const shown = main.components.filter((_, at) => main.memory.some(sample => sample.bytes[at] > 0));
   return el("figure", { class: "step" },
-    el("figcaption", null, `Memory in a step: ${withMemory.map(course => course.name).join(" and ")}`, el("span", { class: "legend" },
+    el("figcaption", null, `Memory in a step: ${withMemory.map(timeline => timeline.name).join(" and ")}`, el("span", { class: "legend" },
       shown.map(name => el("span", { class: "key" }, swatch(colorOf(name)), name)),
       others.map(other => key(other.name, "ink")), planned > 0 && key("planned peak", "c4", true))),
     reading(row => row === "memory"),
@@ -106,7 +106,7 @@ function memory(withMemory, axis, colorOf, planned) {
         svg("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, bytes(value))]),
       timeAxis(axis, height), areas(main, colorOf, x, y),
       others.map(other => ["halo", "line ink"].map(kind =>
-        svg("path", { class: kind, d: edge(other, other.components.length, x, y), "data-course": other.name }))),
+        svg("path", { class: kind, d: edge(other, other.components.length, x, y), "data-timeline": other.name }))),
       planned > 0 && svg("line", { class: "line c4 dashed", x1: LEFT, x2: WIDTH - RIGHT, y1: y(planned), y2: y(planned) }),
       cross(axis, height)));
 }
@@ -125,20 +125,20 @@ function boxes(runs, top, { x, to }, colorOf) {
   return [...paths].map(([kind, path]) => svg("path", { class: `box fill ${colorOf(kind)}`, d: path, "data-kind": kind }));
 }
 
-const runsOf = (course, lane) => course.runs.filter(run => run.lane === lane).sort((a, b) => a.start - b.start);
-const nameOf = (course, lane) => `${lane} ${course.name}`;
+const runsOf = (timeline, lane) => timeline.runs.filter(run => run.lane === lane).sort((a, b) => a.start - b.start);
+const nameOf = (timeline, lane) => `${lane} ${timeline.name}`;
 
 // Removes what plans do not distinguish: the bucket within a unit, and whether gradients are accumulated.
 const planned = name => name.replace(/ adding$/, "").replace(/\/\d+/, "");
 // Runs of the same instruction: a parameter may be gathered several times in a step.
-const sameInstruction = (course, run) =>
-  course.runs.filter(each => each.lane === run.lane && planned(each.name) === planned(run.name));
+const sameInstruction = (timeline, run) =>
+  timeline.runs.filter(each => each.lane === run.lane && planned(each.name) === planned(run.name));
 
-function describeRun(run, course, others) {
-  const which = sameInstruction(course, run).indexOf(run);
+function describeRun(run, timeline, others) {
+  const which = sameInstruction(timeline, run).indexOf(run);
   const comparison = others.map(other => [other.name, sameInstruction(other, run)[which]])
     .filter(([, match]) => match).map(([name, match]) => `; ${name} ${duration(match.seconds)}`).join("");
-  return `${run.lane}, ${course.name}: ${run.name} takes ${duration(run.seconds)}, from ${duration(run.start)} to ` +
+  return `${run.lane}, ${timeline.name}: ${run.name} takes ${duration(run.seconds)}, from ${duration(run.start)} to ` +
     `${duration(run.start + run.seconds)}${comparison}`;
 }
 
@@ -148,12 +148,12 @@ function picked(name, top, x) {
     width: Math.max(1, x(part.start + part.seconds) - x(part.start)) + 2 });
 }
 
-function drawRow(course, lane, top, axis, colorOf) {
-  const runs = runsOf(course, lane), name = nameOf(course, lane);
-  const label = `${lane}, ${course.name}: ${runs.length} instructions, busy for ` +
+function drawRow(timeline, lane, top, axis, colorOf) {
+  const runs = runsOf(timeline, lane), name = nameOf(timeline, lane);
+  const label = `${lane}, ${timeline.name}: ${runs.length} instructions, busy for ` +
     `${seconds(sum(runs.map(run => run.seconds)))}; use the arrow keys to read them`;
   return [
-    svg("text", { class: "tick", x: LEFT - 6, y: top + BOX - 3, "text-anchor": "end" }, course.name),
+    svg("text", { class: "tick", x: LEFT - 6, y: top + BOX - 3, "text-anchor": "end" }, timeline.name),
     svg("g", { tabindex: runs.length ? 0 : null, role: "img", "aria-label": label, "data-row": name, "data-runs": runs.length },
       svg("rect", { class: "track", x: LEFT, y: top, width: WIDTH - LEFT - RIGHT, height: BOX }),
       boxes(runs, top, axis, colorOf), picked(name, top, axis.x)),
@@ -161,34 +161,34 @@ function drawRow(course, lane, top, axis, colorOf) {
       svg("path", { class: "fill c0", d: `M${WIDTH - RIGHT + 3} ${top + 2}l8 ${BOX / 2 - 2}l-8 ${BOX / 2 - 2}z`, "data-clipped": name })];
 }
 
-function lanesOf(courses) {
-  const used = new Set(courses.flatMap(course => course.runs.map(run => run.lane)));
+function lanesOf(timelines) {
+  const used = new Set(timelines.flatMap(timeline => timeline.runs.map(run => run.lane)));
   return [...new Set([...LANES, ...used])].filter(lane => used.has(lane));
 }
 
-function lanes(courses, axis) {
-  const kinds = [...new Set(courses.flatMap(course => course.runs.map(kindOf)))], order = lanesOf(courses);
+function lanes(timelines, axis) {
+  const kinds = [...new Set(timelines.flatMap(timeline => timeline.runs.map(kindOf)))], order = lanesOf(timelines);
   const colorOf = kind => COLORS[kinds.indexOf(kind) % COLORS.length];
-  const each = courses.length * (BOX + GAP) + LANE_GAP, height = TOP + order.length * each + BOTTOM;
+  const each = timelines.length * (BOX + GAP) + LANE_GAP, height = TOP + order.length * each + BOTTOM;
   return el("figure", { class: "step" },
-    el("figcaption", null, `Lanes in a step: ${courses.map(course => course.name).join(" and ")}`, el("span", { class: "legend" },
+    el("figcaption", null, `Lanes in a step: ${timelines.map(timeline => timeline.name).join(" and ")}`, el("span", { class: "legend" },
       kinds.map(kind => el("span", { class: "key" }, swatch(colorOf(kind)), kind)))),
     reading(row => row !== "memory"),
     svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, "data-lanes": order.length, ...axis.attributes },
       timeAxis(axis, height),
       order.map((lane, at) => [
         svg("text", { class: "lane", x: 0, y: TOP + at * each + BOX - 3 }, lane),
-        courses.map((course, row) => drawRow(course, lane, TOP + at * each + row * (BOX + GAP), axis, colorOf))]),
+        timelines.map((timeline, row) => drawRow(timeline, lane, TOP + at * each + row * (BOX + GAP), axis, colorOf))]),
       cross(axis, height)));
 }
 
-function readable(courses, withMemory) {
+function readable(timelines, withMemory) {
   const found = new Map(withMemory.length ? [["memory", memoryRow(withMemory)]] : []);
-  for (const course of courses) {
-    const others = courses.filter(other => other !== course);
-    for (const lane of lanesOf([course])) {
-      found.set(nameOf(course, lane), runsOf(course, lane).map(run =>
-        ({ start: run.start, seconds: run.seconds, describe: () => describeRun(run, course, others) })));
+  for (const timeline of timelines) {
+    const others = timelines.filter(other => other !== timeline);
+    for (const lane of lanesOf([timeline])) {
+      found.set(nameOf(timeline, lane), runsOf(timeline, lane).map(run =>
+        ({ start: run.start, seconds: run.seconds, describe: () => describeRun(run, timeline, others) })));
     }
   }
   return found;
@@ -196,12 +196,12 @@ function readable(courses, withMemory) {
 
 // `colorOf`: color of a component. `planned`: planned peak in bytes; 0: none. The memory of the first timeline is drawn as
 // areas, that of others as a line.
-export function timeline(courses, colorOf, planned) {
-  const axis = axisOf(courses), withMemory = courses.filter(course => course.memory.length);
-  rows = readable(courses, withMemory);
+export function drawTimelines(timelines, colorOf, planned) {
+  const axis = axisOf(timelines), withMemory = timelines.filter(timeline => timeline.memory.length);
+  rows = readable(timelines, withMemory);
   const note = axis.end > axis.to && el("p", { class: "note" },
     `The axis ends at ${seconds(axis.to)}, ${CLIPPED} times the shorter step; the longer one continues to ${seconds(axis.end)} (▸).`);
-  return [note, withMemory.length > 0 && memory(withMemory, axis, colorOf, planned), lanes(courses, axis)];
+  return [note, withMemory.length > 0 && memory(withMemory, axis, colorOf, planned), lanes(timelines, axis)];
 }
 
 // --- reading

@@ -21,7 +21,7 @@ SEEN = """(() => {
     boxes: [...document.querySelectorAll("g[data-row]")].map(row => [row.dataset.row,
       [...row.querySelectorAll("path")].map(path => [path.dataset.kind, path.getAttribute("d")])]),
     areas: [...document.querySelectorAll("path[data-component]")].map(path => [path.dataset.component, path.getAttribute("d")]),
-    lines: [...document.querySelectorAll("path.line[data-course]")].map(path => [path.dataset.course, path.getAttribute("d")]),
+    lines: [...document.querySelectorAll("path.line[data-timeline]")].map(path => [path.dataset.timeline, path.getAttribute("d")]),
   };
 })()"""
 # Colors with too little contrast to their background.
@@ -186,12 +186,12 @@ def test_shows_measured_last_step_of_ended_job(watched, browser):
 def test_slow_measured_step_keeps_plan_visible(watched, browser):
     opened(watched, browser, watched.waiting)
     drawn = browser.ask("""(async () => {
-      const { timeline } = await import("./timeline.js");
-      const course = (name, seconds) => ({ name, seconds, components: [], memory: [],
+      const { drawTimelines } = await import("./timeline.js");
+      const timeline = (name, seconds) => ({ name, seconds, components: [], memory: [],
         runs: [{ lane: "compute", name: "Forward a", start: 0, seconds: seconds / 2 },
                { lane: "compute", name: "Backward a", start: seconds / 2, seconds: seconds / 2 }] });
       const element = document.createElement("div");
-      element.append(...timeline([course("planned", 1), course("measured", 100)], () => "c1", 0).filter(Boolean));
+      element.append(...drawTimelines([timeline("planned", 1), timeline("measured", 100)], () => "c1", 0).filter(Boolean));
       const axis = element.querySelector("svg[data-lanes]").dataset;
       const widths = [...element.querySelectorAll("g[data-row='compute planned'] path")].map(path => path.getAttribute("d"));
       return { to: Number(axis.to), widths, clipped: [...element.querySelectorAll("[data-clipped]")].map(each => each.dataset.clipped),
@@ -270,14 +270,14 @@ def test_slow_plan_requests_back_off(watched, browser):
     was not launched has no plan."""
     opened(watched, browser, watched.ended)
     requested = browser.ask("""(async () => {
-      const { planCourse } = await import("./course.js");
+      const { planTimeline } = await import("./step_timelines.js");
       const clock = Date.now, asked = [[], []];
       let now = clock();
       Date.now = () => now;
       const tooLong = async () => { throw new Error("signal timed out"); };
       for (const [at, attempt] of [undefined, 1].entries())
         for (const begin = now; now < begin + 1500e3; now += 1000)
-          await planCourse(() => { asked[at].push((now - begin) / 1000); return tooLong(); }, { id: "long", attempt });
+          await planTimeline(() => { asked[at].push((now - begin) / 1000); return tooLong(); }, { id: "long", attempt });
       Date.now = clock;
       return asked;
     })()""")
