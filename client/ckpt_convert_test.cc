@@ -320,11 +320,9 @@ TEST_F(CkptConvertTest, PrintsDefectsAndExitsWith9) {
   });
   EXPECT_EQ(Run({"convert", dir_.File("wrong"), native_, "--to", "fsdp_dtensor", "-o", "json"}),
             kExitDamaged);
-  EXPECT_EQ(
-      err_,
-      absl::StrCat(
-          dir_.File("wrong"),
-          ": error: model.norm.weight: wrong shape (got [9], want [8]) [CHECKPOINT_CORRUPT]\n"));
+  EXPECT_EQ(err_, absl::StrCat(
+                      dir_.File("wrong"),
+                      ": error: model.norm.weight: wrong shape (got [9], want [8]) [CHECKPOINT_CORRUPT]\n"));
   EXPECT_THAT(out_, HasSubstr(R"("what": "wrong shape (got [9], want [8])")"));
 }
 
