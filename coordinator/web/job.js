@@ -1,6 +1,6 @@
 // #/jobs/ID: one job. Its charts show the step records of the agents, and then the newest report at each refresh.
 import { bar, chart, swatch } from "./chart.js";
-import { measureTimeline, planTimeline, stepTimelines } from "./step_timelines.js";
+import { measureTimeline, planTimeline, stepTimelines } from "./steps.js";
 import { el, section, table } from "./dom.js";
 import { badge, rate, stateOf, stepsOf, whyOf } from "./jobs.js";
 import { between, bytes, count, date, large, loss, number, seconds, short } from "./numbers.js";

@@ -1,5 +1,5 @@
 // Entry point of the web UI: routes, periodic refresh, and sign-in.
-import { forgetTimelines } from "./step_timelines.js";
+import { forgetTimelines } from "./steps.js";
 import { el, patch } from "./dom.js";
 import * as job from "./job.js";
 import * as jobs from "./jobs.js";

@@ -141,7 +141,7 @@ TEST(Page, ServesOnlyReadMethods) {
 TEST(Page, ServesSelfContainedFiles) {
   Page page;
   for (const char* path :
-       {"/", "/page.js", "/page.css", "/icon.svg", "/dom.js", "/chart.js", "/step_timelines.js", "/job.js",
+       {"/", "/page.js", "/page.css", "/icon.svg", "/dom.js", "/chart.js", "/steps.js", "/job.js",
         "/jobs.js", "/nodes.js", "/numbers.js", "/timeline.js"}) {
     const std::string answer = page.Get(path);
     EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 200 OK"), HasSubstr("Content-Security-Policy"))) << path;

@@ -28,7 +28,7 @@ const WebFile* FindWebFile(absl::string_view path) {
       {"/icon.svg", "image/svg+xml", kIconSvg},
       {"/page.js", kScript, kPageJs},
       {"/chart.js", kScript, kChartJs},
-      {"/step_timelines.js", kScript, kStepTimelinesJs},
+      {"/steps.js", kScript, kStepsJs},
       {"/dom.js", kScript, kDomJs},
       {"/job.js", kScript, kJobJs},
       {"/jobs.js", kScript, kJobsJs},

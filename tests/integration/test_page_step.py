@@ -270,7 +270,7 @@ def test_slow_plan_requests_back_off(watched, browser):
     was not launched has no plan."""
     opened(watched, browser, watched.ended)
     requested = browser.ask("""(async () => {
-      const { planTimeline } = await import("./step_timelines.js");
+      const { planTimeline } = await import("./steps.js");
       const clock = Date.now, asked = [[], []];
       let now = clock();
       Date.now = () => now;

@@ -271,10 +271,10 @@ TEST(Layout, SingleRankPadsOnlyBetweenParameters) {
 TEST(Layout, UnitsKeepBorrowedParameters) {
   ModelFacts model;
   model.units.resize(2);
-  model.units[1].tied_to = 0;
+  model.units[1].borrows = 0;
   const Layout layout = MakeLayout(model, Options(2));
   EXPECT_EQ(layout.units[0].borrows, -1);
-  EXPECT_EQ(layout.units[1].tied_to, 0);
+  EXPECT_EQ(layout.units[1].borrows, 0);
   EXPECT_TRUE(layout.buckets.empty());  // No own parameters, no bucket.
 }
 

@@ -304,7 +304,7 @@ TEST(ModelFacts, UsesPluginNumbersPerToken) {
   EXPECT_EQ(facts.units[0].kind, UnitKind::kEmbedding);
   EXPECT_EQ(facts.units[0].saved_bytes.none, 16 * 8);  // Token ids.
   EXPECT_EQ(facts.units[2].kind, UnitKind::kHead);
-  EXPECT_EQ(facts.units[2].tied_to, 0);
+  EXPECT_EQ(facts.units[2].borrows, 0);
   EXPECT_EQ(facts.units[2].saved_bytes.none, 16 * 4 * 2);  // At least the input.
 }
 

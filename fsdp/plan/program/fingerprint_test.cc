@@ -198,7 +198,7 @@ Changes PlanChanges() {
       [](Job* j) { j->layout.buckets[0].types.wire = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.gradient = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.split_fp32 = true; },
-      [](Job* j) { j->layout.units[1].tied_to = -1; },
+      [](Job* j) { j->layout.units[1].borrows = -1; },
       [](Job* j) { j->layout.buckets[0].trainable = false; },
       [](Job* j) {
         j->layout.buckets[0].trainable = false;

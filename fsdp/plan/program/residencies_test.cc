@@ -57,13 +57,13 @@ TEST(Residencies, OmitsBackwardThatDoesNotReadParameters) {
   EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 2), false)),
             " 0:0-0 1:1-1 2:2-2 1:3-3 0:5-5 1:6-6 2:7-7 1:8-8");
   EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 2), true)), " 0:0-5 1:1-8 2:2-7");
-  layout.units[2].tied_to = 0;
+  layout.units[2].borrows = 0;
   EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 1), false)), " 0:0-0 1:1-1 0:2-2 2:2-2 1:3-3");
 }
 
 TEST(Residencies, GathersLenderForBorrower) {
   Layout layout = Units({1, 1, 1});
-  layout.units[2].tied_to = 0;
+  layout.units[2].borrows = 0;
   EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 1), false)),
             " 0:0-0 1:1-1 0:2-2 2:2-2 1:3-3 0:4-4");
   EXPECT_EQ(Text(ListResidencies(layout, EvaluationSchedule(3), true)), " 0:0-2 1:1-1 2:2-2");
@@ -71,7 +71,7 @@ TEST(Residencies, GathersLenderForBorrower) {
 
 TEST(Residencies, MergesAdjacentLenderAndBorrower) {
   Layout layout = Units({1, 1});
-  layout.units[1].tied_to = 0;
+  layout.units[1].borrows = 0;
   EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(2, 1), false)), " 0:0-2 1:1-1");
 }
 
