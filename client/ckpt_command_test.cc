@@ -166,7 +166,7 @@ TEST_F(CkptCommandTest, EscapesInvalidUtf8InJson) {
   std::filesystem::remove(directory + "/__0_0.distcp");
   EXPECT_EQ(Run({"ckpt", "verify", directory, "-o", "json"}), kExitDamaged);
   EXPECT_THAT(out_, HasSubstr(R"(/\\xff")"));
-  EXPECT_THAT(out_, HasSubstr(R"("what": "open: No such file or directory")"));
+  EXPECT_THAT(out_, HasSubstr(R"("error": "open: No such file or directory")"));
 }
 
 TEST_F(CkptCommandTest, InterruptCancelsVerify) {

@@ -323,7 +323,7 @@ TEST_F(CkptConvertTest, PrintsDefectsAndExitsWith9) {
   EXPECT_EQ(err_, absl::StrCat(
                       dir_.File("wrong"),
                       ": error: model.norm.weight: wrong shape (got [9], want [8]) [CHECKPOINT_CORRUPT]\n"));
-  EXPECT_THAT(out_, HasSubstr(R"json("what": "wrong shape (got [9], want [8])")json"));
+  EXPECT_THAT(out_, HasSubstr(R"json("error": "wrong shape (got [9], want [8])")json"));
 }
 
 TEST_F(CkptConvertTest, WarnsOfOverflow) {

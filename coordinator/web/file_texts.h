@@ -4,7 +4,7 @@
 namespace fsdpd {
 
 extern const char kChartJs[];
-extern const char kCourseJs[];
+extern const char kStepsJs[];
 extern const char kDomJs[];
 extern const char kIconSvg[];
 extern const char kJobJs[];
