@@ -59,7 +59,7 @@ TEST_F(CkptCommandTest, JsonHasAllFields) {
   EXPECT_THAT(out_, HasSubstr(R"("verified": false)"));
   EXPECT_EQ(Run({"ckpt", "verify", dir_.path(), "-o", "yaml"}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("verified: true"));
-  EXPECT_THAT(out_, HasSubstr("faults: []"));
+  EXPECT_THAT(out_, HasSubstr("errors: []"));
 }
 
 TEST_F(CkptCommandTest, VerifyAcceptsIntactCheckpoint) {

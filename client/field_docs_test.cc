@@ -64,7 +64,7 @@ TEST(FieldDocs, ListsValidEnumValues) {
 
 TEST(FieldDocs, ExplainsOutputFields) {
   EXPECT_TRUE(Has(ExplainField("job")->fields, "last_step"));
-  EXPECT_TRUE(Has(ExplainField("job.waiting.code")->values, "behind"));
+  EXPECT_TRUE(Has(ExplainField("job.waiting.code")->values, "queue_order"));
   EXPECT_TRUE(ExplainField("node.cordon.reason").ok());
 }
 

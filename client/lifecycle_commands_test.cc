@@ -240,7 +240,7 @@ TEST_F(LifeCommandsTest, TimeoutEndsWaitOfCancelAndPause) {
   EXPECT_EQ(
       err_,
       "fsdpctl: j did not pause within --timeout; it is pausing: waiting only for the store: paused after "
-      "step 5\n");
+      "step 5 [TIMEOUT]\n");
   leaving.set_state(v1::JOB_STATE_CANCELLING);
   leaving.set_reason("waiting only for the store: cancelled, all ranks are gone");
   Becomes(leaving);

@@ -370,7 +370,7 @@ TEST_F(LookCommandsTest, ExplainNeedsNoCoordinator) {
   EXPECT_NE(out_.find("\nlr_positive  <rule>\n"), std::string::npos)
       << "specs and migrate both have this rule: " << out_;
   EXPECT_EQ(Run({"explain", "preset_unknow"}), kExitUsage);
-  EXPECT_NE(err_.find("did you mean the rule or error reason preset_unknown?"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("did you mean preset_unknown?"), std::string::npos) << err_;
   EXPECT_EQ(Run({"explain", "trian"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean train?"), std::string::npos) << err_;
   EXPECT_EQ(Run({"explain", "hf_not_know"}), kExitUsage);
@@ -420,7 +420,7 @@ TEST_F(LookCommandsTest, ExplainsErrorIds) {
   EXPECT_EQ(Run({"explain", "data"}), kExitOk) << err_;
   EXPECT_EQ(out_.find("failure cause"), std::string::npos) << "data is a field: " << out_;
   EXPECT_EQ(Run({"explain", "NODE_NOT_IDEL"}), kExitUsage);
-  EXPECT_NE(err_.find("did you mean the rule or error reason NODE_NOT_IDLE?"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("did you mean NODE_NOT_IDLE?"), std::string::npos) << err_;
 }
 
 TEST_F(LookCommandsTest, ExplainIgnoresCaseAndPrefix) {
@@ -432,7 +432,7 @@ TEST_F(LookCommandsTest, ExplainIgnoresCaseAndPrefix) {
   EXPECT_EQ(Run({"explain", "Job.waiting"}), kExitOk) << err_;
   EXPECT_EQ(out_.find("job.waiting  <"), 0u) << out_;
   EXPECT_EQ(Run({"explain", "LR_POSITIV"}), kExitUsage);
-  EXPECT_NE(err_.find("did you mean the rule or error reason lr_positive?"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("did you mean lr_positive?"), std::string::npos) << err_;
 }
 
 // --- context and completion --------------------------------------------------------------------------------

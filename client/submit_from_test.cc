@@ -258,7 +258,7 @@ TEST_F(SubmitFromTest, MissingCheckpointSubmitsNothing) {
       err_,
       "fsdpctl: --from: bare-1 does not write checkpoints: its spec has no checkpoint.dir [NOT_FOUND]\n");
   EXPECT_EQ(Submit("gone-1"), kExitNotFound);
-  EXPECT_EQ(err_, "fsdpctl: there is no job gone-1; `fsdpctl get` lists the jobs\n");
+  EXPECT_EQ(err_, "fsdpctl: there is no job gone-1; `fsdpctl get` lists the jobs [NOT_FOUND]\n");
   EXPECT_EQ(Submitted(), Loads{});
 }
 

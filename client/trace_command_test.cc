@@ -184,7 +184,7 @@ TEST_F(TraceCommandTest, RejectsTruncatedStream) {
                               "UNAVAILABLE");
   };
   EXPECT_EQ(Run({}), kExitUnavailable);
-  EXPECT_EQ(err_, "fsdpctl: the agent of node b is not connected\n");
+  EXPECT_EQ(err_, "fsdpctl: the agent of node b is not connected [UNAVAILABLE]\n");
   EXPECT_FALSE(std::filesystem::exists(out_file_));
 }
 

@@ -92,7 +92,7 @@ TEST(AgentNumbers, AppliesBoundsByKindOfNumber) {
   EXPECT_THAT(refused([](auto* m) { m->mutable_logs()->add_lines()->set_step(-1); }),
               HasSubstr("logs.lines[0].step: out of range (got -1"));
   EXPECT_THAT(refused([](auto* m) { m->mutable_trace_result()->mutable_trace()->set_step(INT64_MIN); }),
-              HasSubstr("traced.trace.step"));
+              HasSubstr("trace_result.trace.step"));
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST_F(AgentSessionTest, StoresValidTimelineAndDropsInvalidOne) {
   EXPECT_TRUE(Say(update).ok());
   EXPECT_EQ(timelines_->Find("j")->timeline().step(), 3);
   ASSERT_THAT(warnings_, SizeIs(1));
-  EXPECT_THAT(warnings_[0], HasSubstr("rank.course.runs[0].seconds: out of range (got -2"));
+  EXPECT_THAT(warnings_[0], HasSubstr("rank.timeline.runs[0].seconds: out of range (got -2"));
 }
 
 TEST_F(AgentSessionTest, InvalidExitFailsTheAttempt) {
@@ -225,7 +225,7 @@ TEST_F(AgentSessionTest, DropsInvalidAttemptButAcceptsAgent) {
   hosted->add_ranks(1 << 20);
   EXPECT_TRUE(Attached(message).ok());
   ASSERT_THAT(warnings_, SizeIs(1));
-  EXPECT_THAT(warnings_[0], HasSubstr("node=n count=2 first: job=j attempt=1"));
+  EXPECT_THAT(warnings_[0], HasSubstr("node=n count=2 first_error=job=j attempt=1"));
   EXPECT_TRUE(nodes_->Snapshot()[0].info.hosted().empty());
   EXPECT_TRUE(nodes_->Snapshot()[0].info.past_attempts().empty());
 }
@@ -239,7 +239,8 @@ TEST_F(AgentSessionTest, RejectsRegistrationWithTooManyAttempts) {
     had.mutable_register_()->add_past_attempts()->set_attempt(-1);
   }
   EXPECT_THAT(Attached(hosted).status().message(), HasSubstr("register.hosted: too many attempts (got 4097"));
-  EXPECT_THAT(Attached(had).status().message(), HasSubstr("register.had: too many attempts (got 4097"));
+  EXPECT_THAT(Attached(had).status().message(),
+              HasSubstr("register.past_attempts: too many attempts (got 4097"));
   EXPECT_TRUE(warnings_.empty());
 }
 

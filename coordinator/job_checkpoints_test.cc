@@ -186,6 +186,7 @@ TEST_F(JobCheckpointsTest, ExportIsNotACheckpoint) {
   EXPECT_EQ(job_.revision(), revision + 1);
   EXPECT_THAT(Steps(), ElementsAre(1000));
   EXPECT_EQ(job_.exported().path(), "/runs/7/hf");
+  job_.mutable_resolved()->mutable_precision()->set_compute(v1::DTYPE_FP32);
   exported.set_error("the disk is full");
   exported.set_unix_nanos(6);
   EXPECT_TRUE(TakeSaved(exported, now_, &job_));

@@ -66,7 +66,7 @@ TEST(ListFields, ReadsEachNodeField) {
   node.add_labels()->set_key("gpu");
   node.mutable_labels(0)->set_value("h200");
   for (const char* filter :
-       {"name = n", "connected = true", "awaited = false", "left = false", "cordoned = true",
+       {"name = n", "connected = true", "not_ready = false", "left = false", "cordoned = true",
         "draining = false", "reason = fan", "device = CUDA", "slots = 8", "free_slots = 3",
         "memory_bytes_per_slot = 100", "host_memory_bytes = 200", "version : 1.",
         "last_seen_time < 1970-01-02", "nvlink_domain = rack-7", "labels.gpu = h200"}) {

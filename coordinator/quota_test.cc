@@ -72,12 +72,12 @@ TEST(Quota, KeepsOrderWithinProjectExceptForImpossibleJob) {
   room.Take("a", 3);
   v1::Job::Waiting waiting;
   EXPECT_EQ(room.WhyNot(JobOf("a", "huge"), 5, &waiting),
-            "needs 5 ranks and project a may have 4 at once: it cannot start under this quota");
+            "needs 5 ranks and project a may have 4 at a time: it cannot start under this quota");
   EXPECT_EQ(room.WhyNot(JobOf("a", "small"), 1, &waiting), "");
   EXPECT_NE(room.WhyNot(JobOf("a", "large"), 4, &waiting), "");
   waiting.Clear();
   EXPECT_EQ(room.WhyNot(JobOf("a", "small"), 1, &waiting),
-            "needs 1 rank and project a may have 4 at once; waits behind job large of the same "
+            "needs 1 rank and project a may have 4 at a time; waits behind job large of the same "
             "project");
   EXPECT_THAT(waiting.jobs(), ElementsAre("large"));
 }

@@ -91,17 +91,6 @@ TEST_F(ReconcilerLockedTest, RetriedJobNamesNodeDeletedAfterItsEnd) {
   ExpectNamed("deleted node a");
 }
 
-TEST_F(ReconcilerLockedTest, RetriedJobNamesNodeWhoseCordonWasDeletedLater) {
-  LoseAttempt1();
-  ASSERT_TRUE(Cancel("j").ok());
-  DeleteA();
-  ASSERT_TRUE(reconciler_->Cordon("a", "").ok());
-  DeleteA();
-  ASSERT_TRUE(reconciler_->Retry("j", "").ok());
-  LaunchAttempt2();
-  ExpectNamed("deleted node a");
-}
-
 // Regression: the node was named, although its agent had reported in between that no rank was left.
 TEST_F(ReconcilerLockedTest, RetriedJobDoesNotNameNodeThatRegisteredAndWasDeletedAgain) {
   LoseAttempt1();

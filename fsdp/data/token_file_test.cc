@@ -179,7 +179,7 @@ TEST_F(TokenFileTest, MaskLengthMatchesMegatronIndex) {
   WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {2, 0}, {1, 2, 3, 4, 5});
   const auto file = TokenFile::Open(Megatron(), 100);
   WriteBytes(dir_.File("mask"), std::string(5, '\1'));
-  EXPECT_THAT((*file)->OpenMask(dir_.File("mask")).ToString(), HasSubstr("of which"));
+  EXPECT_THAT((*file)->OpenMask(dir_.File("mask")).ToString(), HasSubstr("wrong mask size (got 5 bytes"));
   WriteBytes(dir_.File("mask"), std::string(2, '\1'));
   EXPECT_TRUE((*file)->OpenMask(dir_.File("mask")).ok());
 }
