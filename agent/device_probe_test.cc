@@ -44,7 +44,8 @@ TEST(DecideOffer, AutoUsesGpusAndTheSmallestMemory) {
 TEST(DecideOffer, RejectsWhatTheMachineLacks) {
   MachineFacts no_driver = Machine({});
   no_driver.gpus = absl::UnavailableError("no NVIDIA driver: libnvidia-ml.so.1");
-  EXPECT_EQ(DecideOffer("cuda", 0, no_driver).status().message(), "no NVIDIA driver: libnvidia-ml.so.1");
+  EXPECT_EQ(DecideOffer("cuda", 0, no_driver).status().message(),
+            "no NVIDIA driver: libnvidia-ml.so.1 [GPUS_MISSING]");
   EXPECT_EQ(DecideOffer("cuda", 0, Machine({})).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(DecideOffer("cuda", 2, Machine({{100, 90}})).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DecideOffer("gpu", 0, Machine({})).status().code(), absl::StatusCode::kInvalidArgument);

@@ -31,7 +31,7 @@ TEST(StopSignal, SigtermEndsBlockedRank) {
     kill(getpid(), SIGTERM);
     Hang();
   };
-  EXPECT_EXIT(leave(), testing::ExitedWithCode(kStoppedExitCode), "SIGTERM: leaving");
+  EXPECT_EXIT(leave(), testing::ExitedWithCode(kStoppedExitCode), "reason=SIGTERM");
 }
 
 TEST(StopSignal, RankUnblockedByAbortExitsNormally) {

@@ -413,9 +413,10 @@ TEST(HfConfig, NamesSupportedArchitectures) {
             "c.json:9:3: error: model.hf_config: model_type 'qwen3_next' is not supported; supported: llama, "
             "mistral, "
             "qwen2, qwen3, mixtral, qwen3_moe, dots1, deepseek_v2, deepseek_v3, gpt2 [hf_not_supported]\n");
-  EXPECT_EQ(ViolationsWith("LlamaForCausalLM", "LlamaForSequenceClassification"),
-            "c.json:2:3: error: model.hf_config: architectures without LlamaForCausalLM is not supported "
-            "[hf_not_supported]\n");
+  EXPECT_EQ(
+      ViolationsWith("LlamaForCausalLM", "LlamaForSequenceClassification"),
+      "c.json:2:3: error: model.hf_config: a list of architectures without LlamaForCausalLM is not supported "
+      "[hf_not_supported]\n");
   EXPECT_EQ(
       ViolationsWith("[\"LlamaForCausalLM\"]", "\"LlamaForCausalLM\""),
       "c.json:2:20: error: model.hf_config: architectures 'LlamaForCausalLM' is not a list [wrong_type]\n");
@@ -483,8 +484,7 @@ TEST(HfConfig, ReportsAllViolations) {
       "c.json:15:43: error: model.hf_config: rope_scaling.high_freq_factor (a list) is not a positive number "
       "[wrong_type]\n"
       "c.json:15:84: error: model.hf_config: rope_scaling.original_max_position_embeddings '8192' is not a "
-      "size "
-      "[wrong_type]\n");
+      "positive integer [wrong_type]\n");
   EXPECT_EQ(ViolationsWith("\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "llama3", "factor": 0.5,
 "low_freq_factor": 4, "high_freq_factor": 4, "original_max_position_embeddings": 8192})"),
             "c.json:14:53: error: model.hf_config: rope_scaling.factor '0.5' is less than 1 [wrong_type]\n"
