@@ -256,7 +256,7 @@ TEST_F(CkptConvertTest, ResumesInterruptedConversionOfSameSource) {
   std::vector<std::string> other = convert;
   other.insert(other.end(), {"--dtype", "float32"});
   EXPECT_EQ(Run(other), kExitUsage);
-  EXPECT_THAT(err_, HasSubstr("--dtype was bfloat16 and is float32"));
+  EXPECT_THAT(err_, HasSubstr("--dtype was bfloat16, now is float32"));
   EXPECT_THAT(err_, HasSubstr("start over with --overwrite"));
   EXPECT_EQ(Run(convert), kExitDamaged);
   EXPECT_THAT(err_, HasSubstr("out.part; run the same command to resume"));
@@ -264,7 +264,7 @@ TEST_F(CkptConvertTest, ResumesInterruptedConversionOfSameSource) {
   fs::last_write_time(file, time + std::chrono::seconds(1));
   EXPECT_EQ(Run(convert), kExitUsage);
   EXPECT_THAT(err_,
-              HasSubstr("out.part: has an unfinished conversion with other arguments: what is in it was"));
+              HasSubstr("out.part: has an unfinished conversion with other arguments: files of SOURCE was"));
   std::vector<std::string> anew = convert;
   anew.push_back("--overwrite");
   ASSERT_EQ(Run(anew), kExitOk) << err_;
@@ -279,7 +279,7 @@ TEST_F(CkptConvertTest, OverwriteRestartsButKeepsExistingTarget) {
   WriteFileOf(out_directory_ + ".part/.fsdpd_conversion",
               R"({"version": 1, "begun": {"SOURCE": "/another"}, "files": []})");
   EXPECT_EQ(Run({"convert", hf_, out_directory_, "--to", "fsdp_dtensor"}), kExitUsage);
-  EXPECT_THAT(err_, HasSubstr("SOURCE was /another and is "));
+  EXPECT_THAT(err_, HasSubstr("SOURCE was /another, now is "));
   EXPECT_EQ(Run({"convert", hf_, out_directory_, "--to", "fsdp_dtensor", "--overwrite"}), kExitOk) << err_;
   EXPECT_EQ(Run({"convert", hf_, out_directory_, "--to", "fsdp_dtensor", "--overwrite"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("out: already exists"));

@@ -158,12 +158,12 @@ absl::StatusOr<ConversionArguments> ArgumentsOf(const Conversion& conversion, co
   FSDPD_ASSIGN_OR_RETURN(const std::string files, FilesText(conversion.source));
   const char* formats[] = {"fsdp_dtensor", "hf", "torch_dist"};
   return ConversionArguments{{"SOURCE", error ? conversion.source : source.string()},
-                             {"what is in it", files},
+                             {"files of SOURCE", files},
                              {"--to", formats[static_cast<int>(conversion.to)]},
                              {"--dtype", std::string(conversion.type->name)},
                              {"--shard-bytes", absl::StrCat(conversion.file_bytes)},
                              {"--no-optimizer", conversion.optimizer ? "not given" : "given"},
-                             {"what is made of it", WrittenText(conversion, plan)}};
+                             {"output", WrittenText(conversion, plan)}};
 }
 
 // The files of one conversion, filled by several threads.

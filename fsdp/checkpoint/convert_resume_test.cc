@@ -220,14 +220,14 @@ TEST_F(ConvertResumeTest, OtherConversionDoesNotResume) {
   other.optimizer = false;
   refused("--no-optimizer was not given and is given");
   other.spec = "{\"name\": \"y\"}";
-  refused("what is made of it was ");
+  refused("output was ");
   fs::copy(native_, dir_.File("copy"));
   other.source = dir_.File("copy");
   refused("SOURCE was ");
   const std::string file = native_ + "/__0_0.distcp";
   const fs::file_time_type time = fs::last_write_time(file);
   fs::last_write_time(file, time + std::chrono::seconds(1));
-  refused("what is in it was ");
+  refused("files of SOURCE was ");
   other.anew = true;
   const auto done = Run(other);
   ASSERT_TRUE(done.ok()) << done.status();

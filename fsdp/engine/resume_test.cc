@@ -400,7 +400,7 @@ TEST(Resume, RefusesAnotherModel) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(status.message(),
               HasSubstr("model.module.embedding.weight: wrong shape (got [37, 20], want [38, 20])"));
-  EXPECT_THAT(status.message(), HasSubstr("model.module.layer.2.attention.wq is missing"));
+  EXPECT_THAT(status.message(), HasSubstr("model.module.layer.2.attention.wq: is missing"));
   v1::JobSpec shorter = Over(TestJob(), kParams, 2);
   shorter.mutable_train()->set_steps(5);
   EXPECT_THAT(Outcome(Loading(shorter, dir.path()), "job-2").message(),
