@@ -103,7 +103,7 @@ TEST_F(MigrateCommandTest, RejectedMigrationPrintsJson) {
   EXPECT_NE(err_.find("<stdin>:2:27: error: --lr: the value of $LR is not in this text"), std::string::npos)
       << err_;
   EXPECT_EQ(RunCommand({"migrate", "-f", "-", "-o", "yaml"}, refused), kExitSpecRefused);
-  EXPECT_EQ(out_.find("faults:\n"), 0u) << out_;
+  EXPECT_EQ(out_.find("violations:\n"), 0u) << out_;
   EXPECT_EQ(RunCommand({"migrate", "-f", "-", "--name", "A", "--nodes", "99999"}, kMegatron),
             kExitSpecRefused);
   EXPECT_NE(err_.find("--name A: error: name: 'A' may hold only"), std::string::npos) << err_;

@@ -92,10 +92,10 @@ TEST(DcpMetadata, MatchesEntriesAndPlacesByName) {
 }
 
 TEST(DcpMetadata, RejectsOtherPickles) {
-  EXPECT_THAT(ErrorOf("\x80\x02}."), HasSubstr("it is a dict"));
+  EXPECT_THAT(ErrorOf("\x80\x02}."), HasSubstr("got a dict"));
   EXPECT_THAT(ErrorOf("\x80\x02"
                       "cos\nsystem\n)R."),
-              HasSubstr("it is os.system"));
+              HasSubstr("got os.system"));
   EXPECT_THAT(ErrorOf(absl::StrCat("\x80\x02"
                                    "c",
                                    kModule, "\nMetadata\n)\x81.")),
@@ -177,7 +177,7 @@ TEST(DcpMetadata, LimitsSharedChunks) {
 TEST(DcpMetadata, RejectsLongTypeName) {
   std::string bytes = SharedChunks(1);
   bytes.replace(bytes.find("float32"), 7, std::string(5000, 'f'));
-  EXPECT_THAT(ErrorOf(bytes), HasSubstr("the type of 0"));
+  EXPECT_THAT(ErrorOf(bytes), HasSubstr("invalid dtype of 0"));
 }
 
 // Searching it for many objects would take very long.
