@@ -116,8 +116,8 @@ TEST_F(TlsFilesTest, TrustOnlyNeedsNoCertificate) {
 TEST_F(TlsFilesTest, RejectsAMismatchedKey) {
   Make("ca", "/CN=authority");
   Make("own", "/CN=own");
-  EXPECT_EQ(WhyNot("own", "ca"),
-            dir_.File("ca.key") + ": is not the key of the certificate in " + dir_.File("own.crt"));
+  EXPECT_EQ(WhyNot("own", "ca"), dir_.File("ca.key") + ": is not the key of the certificate in " +
+                                     dir_.File("own.crt") + " [INVALID_CERTIFICATE]");
 }
 
 TEST_F(TlsFilesTest, RejectsExpiredAndFutureCertificates) {
@@ -189,7 +189,8 @@ TEST_F(TlsFilesTest, RejectsInvalidPem) {
   Make("ca", "/CN=authority");
   Write("half.crt", "-----BEGIN CERTIFICATE-----\nMIIB");
   Write("half.key", "");
-  EXPECT_EQ(WhyNot("half", "ca"), dir_.File("half.crt") + ": contains no PEM certificate");
+  EXPECT_EQ(WhyNot("half", "ca"),
+            dir_.File("half.crt") + ": contains no PEM certificate [INVALID_CERTIFICATE]");
   EXPECT_THAT(WhyNot("ca", "half"), HasSubstr("half.key: contains no PEM private key"));
   EXPECT_THAT(WhyNot("missing", "ca"), HasSubstr("missing.crt: No such file"));
 }

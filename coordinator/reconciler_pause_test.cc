@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "coordinator/testing/full_disk.h"
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -661,6 +662,20 @@ TEST_F(ReconcilerPauseTest, HoldsFailedJobInsteadOfRelaunch) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
   EXPECT_EQ(Job("j").pause().step(), 5);
   EXPECT_EQ(Job("j").drains_since_checkpoint(), 0) << "it counts";
+}
+
+TEST_F(ReconcilerPauseTest, PausedJobWithoutRanksWaitsOnlyForStore) {
+  RunOn({"a"});
+  ASSERT_TRUE(Pause("j").ok());
+  std::optional<FullDisk> full(std::in_place);
+  Stopped("a", "j");
+  Advance(absl::Seconds(2));
+  const v1::Job meanwhile = Job("j");
+  full.reset();
+  EXPECT_EQ(meanwhile.state(), v1::JOB_STATE_PAUSING);
+  EXPECT_THAT(meanwhile.reason(), StartsWith("waiting only for the store: "));
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_PAUSED);
 }
 
 }  // namespace

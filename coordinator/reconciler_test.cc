@@ -543,20 +543,6 @@ TEST_F(ReconcilerTest, CancelledJobWithoutRanksWaitsOnlyForStore) {
   EXPECT_EQ(notes, 1);
 }
 
-TEST_F(ReconcilerTest, PausedJobWithoutRanksWaitsOnlyForStore) {
-  RunOn({"a"});
-  ASSERT_TRUE(Pause("j").ok());
-  std::optional<FullDisk> full(std::in_place);
-  Stopped("a", "j");
-  Advance(absl::Seconds(2));
-  const v1::Job meanwhile = Job("j");
-  full.reset();
-  EXPECT_EQ(meanwhile.state(), v1::JOB_STATE_PAUSING);
-  EXPECT_THAT(meanwhile.reason(), StartsWith("waiting only for the store: "));
-  Advance(absl::Seconds(2));
-  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_PAUSED);
-}
-
 // Regression: the job waited only for the store, although ranks were back.
 TEST_F(ReconcilerTest, ReturnedRanksReplaceWaitForStore) {
   RunOn({"a", "b"});

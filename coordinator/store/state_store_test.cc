@@ -224,7 +224,7 @@ TEST_P(StateStoreTest, StoresGapOfNoisyJob) {
   EXPECT_EQ(store->Get("noisy")->events(0).number(), 1);
   const auto gap = std::count_if(seen.begin(), seen.end(), [](const std::string& event) {
     return event.find("EVENT_KIND_EVENTS_DELETED") != std::string::npos &&
-           event.find("forgotten: 353") != std::string::npos;
+           event.find("deleted_events: 353") != std::string::npos;
   });
   EXPECT_EQ(gap, 1) << "49 of 402 events are retained, and a gap for the others";
 }

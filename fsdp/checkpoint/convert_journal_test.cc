@@ -98,7 +98,7 @@ TEST_F(ConversionJournalTest, RejectsOtherConversionWithoutRemovingFiles) {
   {
     const Opened other = Open({{"SOURCE", "/b"}, {"--to", "hf"}, {"--dtype", "float32"}});
     EXPECT_TRUE(absl::IsFailedPrecondition(other.status)) << other.status;
-    EXPECT_THAT(other.status.message(), HasSubstr("SOURCE was /a and is /b; --dtype was  and is float32"));
+    EXPECT_THAT(other.status.message(), HasSubstr("SOURCE was /a, now is /b; --dtype was , now is float32"));
     EXPECT_THAT(other.status.message(), HasSubstr("--overwrite"));
   }
   EXPECT_EQ(NamesOf(Open(kArguments)).size(), 3u);

@@ -266,7 +266,7 @@ TEST_F(ConvertOptimizerTest, RejectsBucketedState) {
         {{"optimizer.distributed.dp_group_idx_0.param_state/shard_0_1", {int64_t{1}}}});
   ASSERT_TRUE(WriteMegatronFiles(dir_.File("gathered"), {}, std::nullopt).ok());
   EXPECT_THAT(ViolationsOf("gathered", StoreFormat::kDcp),
-              ElementsAre(HasSubstr("param_state/shard_0_1 is the")));
+              ElementsAre(HasSubstr("param_state/shard_0_1: optimizer state in the buckets")));
   conversion_.optimizer = false;
   const auto alone = Run("buckets", "alone", StoreFormat::kDcp);
   ASSERT_TRUE(alone.ok()) << alone.status();

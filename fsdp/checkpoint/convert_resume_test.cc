@@ -214,11 +214,11 @@ TEST_F(ConvertResumeTest, OtherConversionDoesNotResume) {
     other = begun;
   };
   other.to = StoreFormat::kTorchDist;
-  refused("--to was fsdp_dtensor and is torch_dist");
+  refused("--to was fsdp_dtensor, now is torch_dist");
   other.file_bytes = 4000;
-  refused("--shard-bytes was 3000 and is 4000");
+  refused("--shard-bytes was 3000, now is 4000");
   other.optimizer = false;
-  refused("--no-optimizer was not given and is given");
+  refused("--no-optimizer was not given, now is given");
   other.spec = "{\"name\": \"y\"}";
   refused("output was ");
   fs::copy(native_, dir_.File("copy"));

@@ -112,7 +112,7 @@ TEST(JobFile, FrozenParametersHaveNoOptimizerState) {
   // A parameter that was frozen lacks state that is needed now; one that is frozen now may have state.
   EXPECT_THAT(
       DifferencesOf(plan.spec, plan.layout, IndexOfFiles(FilesOf(*other)), true),
-      Contains("optimizer.state.module.module.module.layer.0.attention.wq.momentum_buffer is missing"));
+      Contains("optimizer.state.module.module.module.layer.0.attention.wq.momentum_buffer: is missing"));
   EXPECT_THAT(DifferencesOf(other->spec, other->layout, IndexOfFiles(FilesOf(plan)), true), IsEmpty());
 }
 

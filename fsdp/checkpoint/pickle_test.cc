@@ -120,9 +120,9 @@ TEST(Pickle, ReportsByteOfError) {
             "pickle, byte 6: the stack does not hold exactly one value at STOP");
   EXPECT_EQ(ErrorOf("\x80\x02K"), "pickle, byte 2: truncated opcode");
   EXPECT_EQ(ErrorOf("\x80\x09N."), "pickle, byte 0: protocol 9");
-  EXPECT_EQ(ErrorOf("\x80\x02i."), "pickle, byte 2: opcode 0x69 is not read");
-  EXPECT_EQ(ErrorOf("\x80\x02S'x'\n."), "pickle, byte 2: opcode 0x53 is not read");
-  EXPECT_EQ(ErrorOf("\x80\x02\x82\x01."), "pickle, byte 2: opcode 0x82 is not read");
+  EXPECT_EQ(ErrorOf("\x80\x02i."), "pickle, byte 2: opcode 0x69 is not supported");
+  EXPECT_EQ(ErrorOf("\x80\x02S'x'\n."), "pickle, byte 2: opcode 0x53 is not supported");
+  EXPECT_EQ(ErrorOf("\x80\x02\x82\x01."), "pickle, byte 2: opcode 0x82 is not supported");
   EXPECT_EQ(ErrorOf("\x80\x02h\x03."), "pickle, byte 2: unknown memo 3");
   EXPECT_EQ(ErrorOf("\x80\x02Nr\xff\xff\xff\x7f."), "pickle, byte 3: memo 2147483647 is out of order");
   EXPECT_EQ(ErrorOf("\x80\x02K\x01)R."), "pickle, byte 5: the class of an object is not a name");

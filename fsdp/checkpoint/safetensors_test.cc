@@ -77,7 +77,7 @@ TEST(Safetensors, RequiresEveryByteInOneTensor) {
   EXPECT_EQ(ErrorOf(both(entry(0, 2), entry(3, 5)), "12345"), "b: unused bytes before its data: 1 byte");
   EXPECT_EQ(ErrorOf(both(entry(0, 3), entry(2, 5)), "12345"), "b: 1 byte of its data overlap a");
   EXPECT_EQ(ErrorOf(both(entry(0, 5), entry(2, 4)), "12345"), "b: 2 bytes of its data overlap a");
-  EXPECT_THAT(ErrorOf(both(entry(0, 2), entry(2, 5)), "123456"), HasSubstr("there are 6"));
+  EXPECT_THAT(ErrorOf(both(entry(0, 2), entry(2, 5)), "123456"), HasSubstr("after the header: 6"));
   EXPECT_EQ(ErrorOf(both(entry(0, 2), entry(2, 5)), "1234"),
             "b: data ends at byte 5 after the header, but the file ends at 4");
 }

@@ -378,7 +378,7 @@ TEST_F(FileBatches, NameMissingOrShortMask) {
               HasSubstr("data.tokens[1].mask: /nonexistent/b.mask: open: No such file"));
   spec.data.tokens[1].mask = Write("mask", 49).path;
   EXPECT_THAT(Batches::Open(spec, 0).status().ToString(),
-              AllOf(HasSubstr("data.tokens[1].mask: "), HasSubstr("mask: has 49 bytes")));
+              AllOf(HasSubstr("data.tokens[1].mask: "), HasSubstr("wrong mask size (got 49 bytes")));
 }
 
 TEST_F(FileBatches, NameMissingFile) {

@@ -28,7 +28,7 @@ def test_token_outside_vocabulary_fails_job_without_retry(cluster, tmp_path):
     job_id = cluster.submit(spec(model=small, data=tokens(corpus(tmp_path / "corpus.txt")),
                                  restart={"max_attempts": 5}))
     job = cluster.wait_state(job_id, "FAILED")
-    assert (job.attempt, cause_of(job), job.failure.fault.permanent) == (1, "DATA", True), job
+    assert (job.attempt, cause_of(job), job.failure.error_class.permanent) == (1, "DATA", True), job
     assert re.search("failed by its data: .*corpus.txt.*; another attempt would fail in the same way", job.reason), job.reason
     assert "failure of attempt 1 (data):" in cluster.ctl("describe", job_id).expect(0).out
     assert re.search(r'^fsdpd_rank_failures_total{cause="data"} [1-9]', cluster.scrape(job.failure.node), re.M)
