@@ -1,6 +1,7 @@
 // Jobs that are paused and resumed: the orders to their ranks, the meaning of PAUSED, and what a restarted
 // coordinator still knows of it.
 #include <algorithm>
+#include <optional>
 
 #include "base/limits.h"
 #include "coordinator/testing/full_disk.h"
@@ -13,6 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 class ReconcilerPauseTest : public ReconcilerCase {
  protected:

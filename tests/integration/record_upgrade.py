@@ -31,7 +31,7 @@ def record(directory, archive):
                                      checkpoint={"dir": str(out / "run"), "every_steps": 2}))
         cluster.wait_state(ended, "SUCCEEDED")
         running = cluster.submit(sized(2, name="running", steps=ENDLESS))
-        queued = cluster.submit(sized(3, name="queued", steps=2))
+        queued = cluster.submit(sized(3, name="queued", steps=2, train={"global_batch": 6}))
         cluster.wait_step(running, 2)
         cluster.wait_state(queued, "QUEUED")
         (out / "job.yaml").write_text(cluster.ctl("get", ended, "-o", "spec").expect(0).out)
