@@ -81,7 +81,7 @@ std::string ExportText(const v1::SavedCheckpoint& exported) {
 // resumed from it.
 bool HasDetails(const v1::SavedCheckpoint& saved) { return saved.bytes() > 0; }
 
-// "#2 (behind) ": the position in the queue, and the short name of the code.
+// "#2 (queue_order) ": the position in the queue, and the short name of the code.
 std::string WaitingText(const v1::Job& job) {
   const v1::Job::Waiting& waiting = job.waiting();
   if (job.state() != v1::JOB_STATE_QUEUED || waiting.code() == v1::Job::Waiting::CODE_UNSPECIFIED) return "";

@@ -146,7 +146,7 @@ void EtcdClient::RereadTls(absl::Duration at_most_every) {
   MutexLock lock(&mutex_);
   const std::string fault(read.status().message());
   if (std::exchange(tls_error_, fault) != fault && !fault.empty())
-    LogError("TLS files for etcd were rejected; previous ones stay in use error=%s", fault);
+    LogError("rejected TLS files for etcd; the previous ones stay in use error=%s", fault);
   if (!read.ok()) return;
   LogTlsWarning(*read, &tls_warning_);
   if (!used_.SameAs(*read)) Use(*read);
