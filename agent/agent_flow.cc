@@ -45,8 +45,9 @@ void AgentFlow::Store(const std::vector<v1::AgentMessage>& undelivered) {
   if (!stored.ok()) {
     LogWarning("undelivered messages are lost error=%s", stored.message());
   } else if (stored_) {
-    LogWarning("coordinator is away; stored undelivered messages for the next agent work_dir=%s messages=%d",
-               options_.work_dir, undelivered.size());
+    LogWarning(
+        "coordinator is unreachable; stored undelivered messages for the next agent work_dir=%s messages=%d",
+        options_.work_dir, undelivered.size());
   }
 }
 

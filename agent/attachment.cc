@@ -45,14 +45,14 @@ absl::Status Attachment::Check(const v1::CoordinatorMessage& message) const {
   if (!welcomed_) {
     if (fenced_ && message.stream_generation() != 0 && message.stream_generation() < newest_epoch_) {
       return absl::FailedPreconditionError(
-          absl::StrCat("coordinator is not the leader any more: stale epoch (got ",
+          absl::StrCat("coordinator is no longer the leader: stale stream generation (got ",
                        message.stream_generation(), ", want at least ", newest_epoch_, ")"));
     }
     if (message.has_welcome() && message.stream_generation() != 0) return absl::OkStatus();
-    return absl::InvalidArgumentError("coordinator: first message is not a Welcome with an epoch");
+    return absl::InvalidArgumentError("coordinator: first message is not a Welcome with a stream generation");
   }
   if (message.stream_generation() == epoch_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("coordinator: message has the wrong epoch (got ",
+  return absl::InvalidArgumentError(absl::StrCat("coordinator: message has the wrong stream generation (got ",
                                                  message.stream_generation(), ", want ", epoch_, ")"));
 }
 

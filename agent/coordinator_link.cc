@@ -172,7 +172,7 @@ void CoordinatorLink::Run() {
   handler_->Connected(false);
 }
 
-// Logs each reason once: a coordinator that is away for an hour costs one line.
+// Logs each reason once: a coordinator that is unreachable for an hour costs one line.
 void CoordinatorLink::LogReason(const absl::Status& status, bool attached) {
   std::string words = status.ToString();
   // A likely cause is added to a failed connection, but not to a stream that broke.
@@ -186,7 +186,8 @@ void CoordinatorLink::LogReason(const absl::Status& status, bool attached) {
   if (std::exchange(coordinator.last_reason, words) == words) return;
   // A server that answers but does not match (TLS, protocol) needs a change by the user.
   if (attached || NothingListens(words) || !absl::IsUnavailable(status)) {
-    LogWarning("coordinator is away, will retry coordinator=%s reason=%s", coordinator.address, words);
+    LogWarning("not connected to coordinator, will retry coordinator=%s reason=%s", coordinator.address,
+               words);
   } else {
     LogWarning("cannot connect to coordinator, will retry coordinator=%s reason=%s", coordinator.address,
                words);
@@ -284,7 +285,7 @@ bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& messa
     return false;
   }
   if (first) {
-    LogInfo("attached coordinator=%s epoch=%d", session->address, message.stream_generation());
+    LogInfo("attached coordinator=%s generation=%d", session->address, message.stream_generation());
     handler_->Connected(true);
     MutexLock lock(&mutex_);
     attachment_.Welcome(message);

@@ -57,7 +57,7 @@ constexpr Metric kTable[] = {
      "Values of fsdpd_fp8_values_total that became zero because they were too small relative to "
      "the largest of their row."},
     {"fsdpd_fp8_scale", kGauge, "", "fsdpd_job, rank, class, bound",
-     "Smallest and largest scale of all rows in the last step: the factor that converts FP8 values "
+     "Minimum and maximum scale of all rows in the last step: the factor that converts FP8 values "
      "back."},
     {"fsdpd_expert_imbalance", kGauge, "", "fsdpd_job, rank",
      "Tokens of a layer's busiest expert over the mean, in the last step; mean over layers."},
@@ -94,7 +94,7 @@ constexpr Metric kTable[] = {
     {"fsdpd_checkpoint_bytes", kGauge, "bytes", "fsdpd_job, rank",
      "Size of the newest committed checkpoint's files."},
     {"fsdpd_rank_failed", kGauge, "", "fsdpd_job, rank",
-     "1 once the rank's process ended with an error or a signal without having been stopped."},
+     "1 after the rank's process exited with an error or a signal, unless its agent stopped it."},
     {"fsdpd_bad_steps_total", kCounter, "", "fsdpd_job, rank, kind",
      "Steps that train.on_nonfinite or train.on_spike skipped, or at which the attempt ended, by "
      "kind."},

@@ -330,7 +330,7 @@ void RankSupervisor::CheckProgress(absl::Time now) {
 // Advances the escalation of a stop by one step.
 void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
   if (attempt->failed_rank.has_value() && !attempt->stopping && now - connected_until_ > kDisconnectLimit) {
-    BeginStop(attempt, options_.grace, /*may_save=*/false, "a rank failed and the coordinator is away");
+    BeginStop(attempt, options_.grace, /*may_save=*/false, "a rank failed while the agent was disconnected");
   }
   for (Rank& rank : attempt->ranks) {
     rank.memory.Poll(options_.used_bytes, now);

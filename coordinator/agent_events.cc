@@ -197,7 +197,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   }
   if (refused > 0)
     LogWarning(
-        "rejected hosted attempts that the coordinator did not order node=%s count=%d job=%s attempt=%d",
+        "rejected hosted attempts that the coordinator did not launch node=%s count=%d job=%s attempt=%d",
         node, refused, absl::CHexEscape(first_refused->job), first_refused->attempt);
   // An agent lists attempts for a while after their end, without ranks.
   const bool has_ranks =
@@ -220,7 +220,7 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, i
     SendStop(refused, part);
     return false;
   };
-  if (ref.job == kMeasuring) return refuse("the coordinator did not order this measurement");
+  if (ref.job == kMeasuring) return refuse("the coordinator did not request this preflight");
   if (!CheckJobId(ref.job).ok()) return refuse("invalid job id");
   if (leftovers >= std::max(kMaxLeftovers, info.slots()))
     return refuse("the agent reports more attempts than it can host");

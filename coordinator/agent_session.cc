@@ -154,8 +154,9 @@ void AgentSession::Left() {
 
 absl::Status AgentSession::Take(v1::AgentMessage* message) {
   if (message->stream_generation() != outbox_->epoch()) {
-    return absl::AbortedError(absl::StrCat("message of epoch ", message->stream_generation(),
-                                           " on a stream of epoch ", outbox_->epoch(), "; register again"));
+    return absl::AbortedError(absl::StrCat("message of stream generation ", message->stream_generation(),
+                                           " on a stream of generation ", outbox_->epoch(),
+                                           "; register again"));
   }
   parts_.nodes->Touch(node_, outbox_->epoch());
   const AttemptHosts::FilterResult word = parts_.reconciler->hosts().Filter(node_, message);

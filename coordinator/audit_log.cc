@@ -158,7 +158,7 @@ bool AuditLog::File::Close() {
     if (ended_) return true;
     pending = writing_ + waiting_.size();
   }
-  LogError("audit log did not respond at the stop path=%s pending_lines=%d", path_, pending);
+  LogError("audit log did not respond during shutdown path=%s pending_lines=%d", path_, pending);
   return false;
 }
 

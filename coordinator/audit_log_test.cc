@@ -190,7 +190,7 @@ TEST(AuditLog, HangingDiskDoesNotBlockShutdown) {
   ::testing::internal::CaptureStderr();
   log.reset();
   const std::string captured = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(captured, HasSubstr("audit log did not respond at the stop"));
+  EXPECT_THAT(captured, HasSubstr("audit log did not respond during shutdown"));
   EXPECT_THAT(captured, HasSubstr("pending_lines=2"));
   disk_hangs = false;
   while (TextOf(dir.File("audit")) != ToJsonLine(Record("a")) + ToJsonLine(Record("b")))

@@ -93,7 +93,7 @@ v1::Job::Waiting WaitingForJobs(const v1::Job& job, const StateOfJob& state_of) 
   v1::Job::Waiting waiting;
   waiting.set_code(ended.empty() ? v1::Job::Waiting::CODE_AFTER : v1::Job::Waiting::CODE_AFTER_FAILED);
   waiting.set_remedy(ended.empty() ? Success(job, state_of)
-                                   : absl::StrCat("fsdpctl retry of ", JobNames(ended)));
+                                   : absl::StrCat(JobNames(ended), " to be retried (fsdpctl retry)"));
   for (const std::string& id : ended.empty() ? open : ended) waiting.add_jobs(id);
   return waiting;
 }

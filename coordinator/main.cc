@@ -123,7 +123,7 @@ void DeclarePreflightFlags(CLI::App* app, Flags* flags) {
       ->capture_default_str()
       ->check(InRange(1, 3600));
   app->add_option("--preflight-floor", flags->preflight_floors,
-                  "Cordon nodes with a device below this number; repeatable, 0: not judged")
+                  "Cordon nodes with a device below this number; repeatable, 0: no floor")
       ->type_name("DEVICE:MEASURE=NUMBER")
       ->check(CheckFloor);
 }
@@ -137,7 +137,7 @@ void DeclareStoreFlags(CLI::App* app, Flags* flags) {
       ->check(CheckListen)
       ->needs(store);
   app->add_option("--leader-lease-seconds", flags->lease_s,
-                  "Lead for this long without an answer from etcd; then another takes over")
+                  "Duration of the leader lease: another coordinator leads if it is not renewed")
       ->capture_default_str()
       ->check(InRange(2, 60))
       ->needs(store);

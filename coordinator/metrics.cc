@@ -69,7 +69,7 @@ constexpr Metric kTable[] = {
      "Launched jobs without their own series, because there are too many."},
     {"fsdpd_job_slowest_rank_score", kGauge, "", "fsdpd_job, rank, fsdpd_node",
      "Straggler of a running job: compute time per step of its slowest rank over the median of the other "
-     "ranks of its pipeline stage, over about half a minute. Only exported if the rank is slower."},
+     "ranks of its pipeline stage, over about half a minute. Only while it is slower than the median."},
     {"fsdpd_job_predicted_step_seconds", kGauge, "seconds", "fsdpd_job, part",
      "Predicted step time of a launched job with the profile cpu or h200, by part: compute, exposed "
      "communication and the rest add up to the step time."},
@@ -83,11 +83,11 @@ constexpr Metric kTable[] = {
     {"fsdpd_all_jobs_seconds", kGauge, "seconds", "cause",
      "Sum of fsdpd_job_seconds over all jobs that have not ended, launched or not."},
     {"fsdpd_agents", kGauge, "", "state",
-     "Known agents by state: ready, not-ready (may reconnect), lost, or left (exited in order)."},
+     "Known agents by state: ready, not-ready (may reconnect), lost, or left (shut down gracefully)."},
     {"fsdpd_agents_cordoned", kGauge, "", "", "Cordoned nodes, connected or not."},
     {"fsdpd_cordoned_node_waiting_jobs", kGauge, "", "fsdpd_node",
-     "Queued jobs that would fit if cordoned nodes with this node's kind of device were open, by cordoned "
-     "node."},
+     "Queued jobs that could be placed if all cordoned nodes with the device type of this node were "
+     "uncordoned, by cordoned node."},
     {"fsdpd_agent_heartbeat_age_seconds", kGauge, "seconds", "",
      "Time since the last message of the connected agent that has been silent the longest."},
     {"fsdpd_slots", kGauge, "", "state", "Slots of connected agents: free or held."},

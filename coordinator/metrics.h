@@ -21,8 +21,8 @@ constexpr double kTickBounds[] = {0.001, 0.01, 0.05, 0.1, 0.25, 1, 2.5, 10};
 // From a launch on an idle cluster to a week in the queue.
 constexpr double kQueueBounds[] = {1, 10, 60, 300, 900, 3600, 14400, 43200, 86400, 604800};
 // Ranks exit within half a second and start within a few seconds. The backoff is one second at first and up
-// to a minute later. Loading a large model takes minutes. An hour is a wait for slots, or a replay of as many
-// unsaved steps.
+// to a minute later. Loading a large model takes minutes. The last bound is for long waits for slots, or for
+// the replay of an hour of unsaved steps.
 constexpr double kRecoveryBounds[] = {0.3, 1, 3, 10, 30, 60, 120, 300, 900, 3600};
 
 }  // namespace fsdpd

@@ -145,7 +145,7 @@ absl::Status Reconciler::CheckDeletable(const std::string& node, bool force) con
   };
   if (view.connected) return not_idle("is ready: stop its agent before you delete the node");
   if (!view.left && PresenceAt(node) != Presence::kLost)
-    return not_idle("is not ready, but not lost yet: its agent may reconnect; retry in some seconds");
+    return not_idle("is not ready, but not lost yet: its agent may reconnect; retry in a few seconds");
   // A pausing job would wait for the deleted node forever.
   const auto pausing_of = [&](const std::vector<std::string>& jobs) {
     std::vector<std::string> pausing;

@@ -87,7 +87,7 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
       parts.push_back(absl::StrCat(node->name, " is cordoned",
                                    node->cordon->empty() ? "" : absl::StrCat(" (", *node->cordon, ")")));
     } else if (!HasMemory(request, *node)) {
-      parts.push_back(absl::StrCat(node->name, " offers ", HumanBytes(node->bytes_per_slot), " a slot"));
+      parts.push_back(absl::StrCat(node->name, " offers ", HumanBytes(node->bytes_per_slot), " per slot"));
     } else if (!HasHostMemory(request, *node)) {
       parts.push_back(absl::StrCat(node->name, " has ", HumanBytes(node->host_bytes),
                                    " of host memory, but the job's ranks there need ",
@@ -110,8 +110,8 @@ std::string TooLargeHint(const PlaceRequest& request, int64_t able, bool scarce,
       "; even when idle, ", able == 0 ? "no ready node" : absl::StrCat("only ", Count(able, "ready node")),
       " could take ", Count(request.ranks_per_node, "rank"),
       scarce ? absl::StrCat(" of ", HumanBytes(request.bytes_per_rank), " each") : "",
-      cordoned ? ": uncordon a node, or start" : ": start", " more or larger agents",
-      request.selector.empty() ? "" : " with these labels");
+      cordoned ? ": uncordon a node, or add nodes" : ": add nodes", ", or nodes with more slots or memory",
+      request.selector.empty() ? "" : ", with these labels");
   if (scarce) hint += ", or submit the job again to plan it for the ready nodes";
   return hint;
 }

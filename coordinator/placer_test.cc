@@ -74,8 +74,8 @@ TEST(Placer, UsesOnlyNodesWithSelectedLabels) {
   EXPECT_EQ(
       waits.reason,
       "needs 1 node of gpu=h200,!shared with 1 free cpu slot; a is not gpu=h200, b has the label shared; "
-      "even "
-      "when idle, no ready node could take 1 rank: start more or larger agents with these labels");
+      "even when idle, no ready node could take 1 rank: add nodes, or nodes with more slots or memory, with "
+      "these labels");
   EXPECT_EQ(CountNodes(request, {plain, shared, fits}).idle, 1);
 }
 
@@ -191,8 +191,8 @@ TEST(Placer, SkipsCordonedNodeAndNamesIt) {
   EXPECT_FALSE(d.possible) << "no freed slot helps, so others go first";
   EXPECT_EQ(d.reason,
             "needs 2 nodes with 2 free cpu slots each; a has 2 of 2 free, b is cordoned (a fan is broken); "
-            "even when idle, only 1 ready node could take 2 ranks: uncordon a node, or start more or "
-            "larger agents");
+            "even when idle, only 1 ready node could take 2 ranks: uncordon a node, or add "
+            "nodes, or nodes with more slots or memory");
   cordoned.cordon = "";
   EXPECT_THAT(Place(Request(1, 2), {cordoned}).reason, HasSubstr("; b is cordoned; even when idle"));
   EXPECT_FALSE(OfferTo(Request(1, 2), {cordoned}).firm);
@@ -310,10 +310,11 @@ TEST(Placer, ChecksAllowedEnv) {
 
 TEST(Placer, ReasonNamesMissingMemory) {
   const PlaceDecision d = Place(Request(2, 1, 60), {Sized("a", 1, 50), Sized("b", 1, 70)});
-  EXPECT_EQ(d.reason,
-            "needs 2 nodes with 1 free cpu slot of 60 B each; a offers 50 B a slot, b has 1 of 1 free; even "
-            "when idle, only 1 ready node could take 1 rank of 60 B each: start more or larger agents, or "
-            "submit the job again to plan it for the ready nodes");
+  EXPECT_EQ(
+      d.reason,
+      "needs 2 nodes with 1 free cpu slot of 60 B each; a offers 50 B per slot, b has 1 of 1 free; even "
+      "when idle, only 1 ready node could take 1 rank of 60 B each: add nodes, or nodes with more "
+      "slots or memory, or submit the job again to plan it for the ready nodes");
   EXPECT_THAT(Place(Request(2, 1, 60), {Sized("b", 1, 70)}).reason, Not(HasSubstr("60 B")));
 }
 

@@ -104,7 +104,7 @@ grpc::Status JobService::SearchPlans(grpc::ServerContext* context, const v1::Sea
   const Turn turn(&searching_);
   if (turn.mine()) return ToGrpc(Search(context, *request, response->mutable_search()));
   return ToGrpc(
-      absl::ResourceExhaustedError("coordinator: another search is running; retry in some seconds, or use "
+      absl::ResourceExhaustedError("coordinator: another search is running; retry in a few seconds, or use "
                                    "`fsdpctl plan --search --offline`"));
 }
 

@@ -126,7 +126,7 @@ absl::Status Reconciler::Preflight(const std::string& node) {
       return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
                         absl::StrCat("node ", node, ": its agent does not support preflight (release ",
                                      it->second.info.version(), "); upgrade the agent"));
-    if (HasRefusedRanks(node)) return not_idle("has ranks that are leaving; retry in some seconds");
+    if (HasRefusedRanks(node)) return not_idle("has ranks that are leaving; retry in a few seconds");
     for (const NodeSlots& slots : SlotsNow()) {
       if (slots.name == node && !slots.jobs.empty())
         return not_idle(absl::StrCat("is in use by ", absl::StrJoin(slots.jobs, ", "),
@@ -239,7 +239,7 @@ std::string Reconciler::UnplacedReason(LiveJob* live) {
       return absl::StrCat(node, " is cordoned", cordon->reason().empty() ? "" : ": ", ShownReason(*cordon));
     const auto view = views_.find(node);
     if (view == views_.end() || view->second.left || PresenceAt(node) == Presence::kLost)
-      return absl::StrCat(node, " was not ready before the job was launched");
+      return absl::StrCat(node, " became not ready before the job was launched");
     if (live->measured.count(node) == 0 || measurements_.count(node) != 0) continue;
     if (!Passes(preflights_.Find(node), view->second.info, parts_.clock->Wall()))
       return absl::StrCat(node, " could not be measured");

@@ -96,7 +96,7 @@ std::string RemainingQuotas::WhyNot(const v1::Job& job, int64_t ranks, v1::Job::
     return absl::StrCat(needs, "; waits behind job ", first->second, " of the same project");
   }
   first_[project] = job.id();
-  waiting->set_remedy(absl::StrCat("the end or a pause of jobs of project ", project, ", or a larger quota"));
+  waiting->set_remedy(absl::StrCat("jobs of project ", project, " to end or be paused, or a larger quota"));
   return absl::StrCat(needs, "; ", held, held == 1 ? " is" : " are", " in use");
 }
 

@@ -68,7 +68,7 @@ TEST_F(ReconcilerAfterTest, ReportsFailedDependencyAndContinuesAfterItsRetry) {
   EXPECT_EQ(StateOf("second"), v1::JOB_STATE_QUEUED);
   EXPECT_THAT(Job("second").reason(), HasSubstr("job first has failed, and this job waits for its success"));
   EXPECT_EQ(WaitingOf("second").code(), Waiting::CODE_AFTER_FAILED);
-  EXPECT_EQ(WaitingOf("second").remedy(), "fsdpctl retry of first");
+  EXPECT_EQ(WaitingOf("second").remedy(), "first to be retried (fsdpctl retry)");
   const auto deleted = Delete("first");
   EXPECT_EQ(deleted.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(deleted.status().message(), HasSubstr("job second waits for its success; cancel it first"));

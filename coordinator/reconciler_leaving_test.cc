@@ -88,11 +88,10 @@ TEST_F(ReconcilerLeavingTest, OnlyAttemptOnLeavingNodeContinuesElsewhere) {
             "attempt");
   Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  EXPECT_EQ(
-      Retried(),
-      "attempt 1 does not count, as node a left in order: its agent was asked to stop; the next one starts "
-      "after " +
-          Wait("j") + ", from the checkpoint of step 4");
+  EXPECT_EQ(Retried(),
+            "attempt 1 does not count against restart.max_attempts, because node a shut down: its agent was "
+            "asked to stop; the next one starts after " +
+                Wait("j") + ", from the checkpoint of step 4");
   Detach("a");
   outboxes_.clear();
   Attach("b", 1);
@@ -333,10 +332,9 @@ TEST_F(ReconcilerLeavingTest, CancelledJobNamesNodeThatDoesNotConfirmStop) {
   EXPECT_THAT(Job("j").reason(), ::testing::Not(HasSubstr("waiting for b")));
   Advance(absl::Seconds(6));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLING);
-  EXPECT_EQ(
-      Job("j").reason(),
-      "waiting for b, connected but has not confirmed the stop 30s after its grace; ranks may still run "
-      "there; the job is cancelled once they have ended or the node is lost");
+  EXPECT_EQ(Job("j").reason(),
+            "waiting for b, connected but has not confirmed the stop 30s after the grace period; ranks may "
+            "still run there; the job is cancelled once they have ended or the node is lost");
   EXPECT_EQ(Job("j").events().rbegin()->node(), "b");
   const int64_t revision = Job("j").revision();
   Advance(absl::Seconds(6));
@@ -354,10 +352,9 @@ TEST_F(ReconcilerLeavingTest, FailedAttemptNamesNodeThatDoesNotConfirmStop) {
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   EXPECT_EQ(Job("j").reason(), "rank 0 on a failed: exited with code 9; stopping the attempt");
   Advance(absl::Seconds(40));
-  EXPECT_EQ(
-      Job("j").reason(),
-      "waiting for b, connected but has not confirmed the stop 30s after its grace; ranks may still run "
-      "there");
+  EXPECT_EQ(Job("j").reason(),
+            "waiting for b, connected but has not confirmed the stop 30s after the grace period; ranks may "
+            "still run there");
   EXPECT_EQ(Job("j").events().rbegin()->node(), "b");
   Stopped("b", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);

@@ -414,8 +414,8 @@ TEST_F(ReconcilerOutageTest, BackupStateLetsNewerAttemptSaveAndRenumbers) {
       << "its ranks exchange which files they saved";
   for (const char* node : {"a", "b"}) Stopped(node, "j", 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("j").reason(),
-              HasSubstr("attempt 1 does not count, as node a hosts attempt 5 of the job: "))
+  EXPECT_THAT(Job("j").reason(), HasSubstr("attempt 1 does not count against restart.max_attempts, because "
+                                           "node a hosts attempt 5 of the job: "))
       << "no node has refused it";
   EXPECT_THAT(Job("j").reason(), HasSubstr("the next one, 6,"));
   Advance(absl::Seconds(5));

@@ -107,7 +107,7 @@ TEST_F(ReconcilerPlacingTest, DoesNotLaunchStoredPlanThatNoLongerFits) {
   AttachWith("b", 60);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   EXPECT_THAT(Job("j").reason(), HasSubstr("needs 1 node with 1 free cpu slot of 90 B; "));
-  EXPECT_THAT(Job("j").reason(), HasSubstr("b offers 60 B a slot"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("b offers 60 B per slot"));
   EXPECT_THAT(Job("j").reason(), HasSubstr("submit the job again"));
   AttachWith("c", 90);
   EXPECT_EQ(Job("j").placements(0).node(), "c");

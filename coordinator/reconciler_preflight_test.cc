@@ -524,7 +524,7 @@ TEST_F(ReconcilerPreflightTest, StopsUnorderedPreflightAndRejectsResult) {
     const std::vector<v1::Stop> stops = StopsSent("a");
     ASSERT_EQ(stops.size(), 2u);
     EXPECT_EQ(stops[0].job_id(), "preflight");
-    EXPECT_EQ(stops[0].reason(), "the coordinator did not order this measurement");
+    EXPECT_EQ(stops[0].reason(), "the coordinator did not request this preflight");
     SendUnrequested("a", 1);
     EXPECT_FALSE(reconciler_->preflights().Find("a").has_value());
     v1::Node shown;

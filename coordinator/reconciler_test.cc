@@ -495,7 +495,8 @@ TEST_F(ReconcilerTest, LaunchRejectedByStoppingAgentDoesNotCount) {
   Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(Job("j").refused_launches(), 1);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("attempt 1 does not count, as a rejected it"));
+  EXPECT_THAT(Job("j").reason(),
+              HasSubstr("attempt 1 does not count against restart.max_attempts, because a rejected it"));
   Advance(absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   Exit("a", "j", 0, 1, /*attempt=*/2);

@@ -48,7 +48,7 @@ class Replica::Standby {
   void Tell(LeaderSeen leader) {
     MutexLock lock(&mutex_);
     if (leader.address != leader_.address)
-      LogInfo("standing by leader=%s", leader.address.empty() ? "nobody" : leader.address);
+      LogInfo("standby leader=%s", leader.address.empty() ? "none" : leader.address);
     leader_ = std::move(leader);
   }
 

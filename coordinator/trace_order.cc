@@ -29,7 +29,7 @@ absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64
   const std::string subject = absl::StrCat("jobs/", job.id());
   if (job.state() != v1::JOB_STATE_RUNNING) {
     return WrongState("JOB_NOT_RUNNING", subject,
-                      absl::StrCat("job ", job.id(), " is not making steps: ", job.reason()));
+                      absl::StrCat("job ", job.id(), " is not training: ", job.reason()));
   }
   const v1::StepReport& last = job.last_step();
   if (last.step() == 0) {

@@ -412,14 +412,14 @@ Verdict RetryRejected(const v1::Job& job) {
   const std::string why = job.failure().refused()
                               ? absl::StrCat(job.failure().node(), " rejected it: ", job.failure().error())
                               : job.failure().error();
-  verdict.reason =
-      absl::StrCat("attempt ", job.attempt(), " does not count, as ", why, "; the next one",
-                   verdict.number_after > 0 ? absl::StrCat(", ", verdict.number_after + 1, ",") : "",
-                   " starts after ", absl::FormatDuration(verdict.retry_after));
+  verdict.reason = absl::StrCat(
+      "attempt ", job.attempt(), " does not count against restart.max_attempts, because ", why,
+      "; the next one", verdict.number_after > 0 ? absl::StrCat(", ", verdict.number_after + 1, ",") : "",
+      " starts after ", absl::FormatDuration(verdict.retry_after));
   return verdict;
 }
 
-// The node left in order, or a coordinator ordered the stop: not a failure of the job.
+// The node shut down gracefully, or a coordinator ordered the stop: not a failure of the job.
 Verdict RetryAfterDrain(const v1::Job& job) {
   Verdict verdict;
   verdict.event = JobEvent::kRetry;
@@ -429,10 +429,10 @@ Verdict RetryAfterDrain(const v1::Job& job) {
   const std::string why = WasOrdered(job.failure())
                               ? absl::StrCat("a coordinator ordered the agent of ", node,
                                              " to stop it, for a reason that is not stored")
-                              : absl::StrCat("node ", node, " left in order: its agent was asked to stop");
+                              : absl::StrCat("node ", node, " shut down: its agent was asked to stop");
   verdict.reason =
-      absl::StrCat("attempt ", job.attempt(), " does not count, as ", why, "; the next one starts after ",
-                   absl::FormatDuration(verdict.retry_after), NextStart(job));
+      absl::StrCat("attempt ", job.attempt(), " does not count against restart.max_attempts, because ", why,
+                   "; the next one starts after ", absl::FormatDuration(verdict.retry_after), NextStart(job));
   return verdict;
 }
 
@@ -599,8 +599,8 @@ Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const Pre
   } else if (!unconfirmed.empty()) {
     verdict.reason =
         absl::StrCat(kSilent, absl::StrJoin(unconfirmed, ", "), ", connected but has not confirmed the stop ",
-                     absl::FormatDuration(kConfirmsWithin), " after its grace; ranks may still run there",
-                     NextStepText(job));
+                     absl::FormatDuration(kConfirmsWithin),
+                     " after the grace period; ranks may still run there", NextStepText(job));
   } else if (silent.empty() &&
              (absl::StartsWith(job.reason(), kSilent) || absl::StartsWith(job.reason(), kWaitsForStore))) {
     verdict.reason =

@@ -350,11 +350,10 @@ TEST_F(VerdictTest, LaunchRejectedByStoppingAgentDoesNotCount) {
   facts_.TakeStopped("node-0");
   facts_.TakeStopped("node-1");
   EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
-  EXPECT_EQ(
-      JudgeNow().reason,
-      "attempt 1 does not count, as node-1 rejected it: launch rejected: the agent is stopping; the next "
-      "one starts after " +
-          Wait());
+  EXPECT_EQ(JudgeNow().reason,
+            "attempt 1 does not count against restart.max_attempts, because node-1 rejected it: launch "
+            "rejected: the agent is stopping; the next one starts after " +
+                Wait());
   // A restarted coordinator still knows it.
   const std::string told = JudgeNow().reason;
   Reset(/*recovered=*/true);
@@ -430,11 +429,10 @@ TEST_F(VerdictTest, AttemptOnLeavingNodeDoesNotCount) {
     EXPECT_EQ(again.event, JobEvent::kRetry);
     EXPECT_TRUE(again.drained);
     EXPECT_FALSE(again.failure.has_value());
-    EXPECT_EQ(
-        again.reason,
-        "attempt 1 does not count, as node node-1 left in order: its agent was asked to stop; the next one "
-        "starts after " +
-            Wait());
+    EXPECT_EQ(again.reason,
+              "attempt 1 does not count against restart.max_attempts, because node node-1 shut down: its "
+              "agent was asked to stop; the next one starts after " +
+                  Wait());
   }
 }
 

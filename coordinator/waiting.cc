@@ -65,8 +65,8 @@ Waiting ForRanks(const std::vector<NodeSlots>& nodes) {
     if (node.measured) measured.push_back(node.name);
   }
   const std::vector<std::string> jobs(holders.begin(), holders.end());
-  if (!jobs.empty()) ends.push_back(absl::StrCat("the end or a pause of ", Names(jobs)));
-  if (!measured.empty()) ends.push_back(absl::StrCat("the end of the preflight of ", Names(measured)));
+  if (!jobs.empty()) ends.push_back(absl::StrCat(Names(jobs), " to end or be paused"));
+  if (!measured.empty()) ends.push_back(absl::StrCat("the preflight of ", Names(measured), " to end"));
   Waiting waiting =
       Of(Waiting::CODE_SLOTS, ends.empty() ? std::string("free slots") : absl::StrJoin(ends, ", or "));
   for (size_t i = 0; i < jobs.size() && i < kMaxJobs; ++i) waiting.add_jobs(jobs[i]);
@@ -89,7 +89,8 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
   if (std::vector<std::string> cordoned = Cordoned(of_kind);
       !cordoned.empty() && !Place(request, AllIdle(of_kind)).placed() &&
       Place(request, AllIdle(AllOpen(of_kind))).placed())
-    return Of(Waiting::CODE_CORDONED, absl::StrCat("fsdpctl uncordon of ", Names(std::move(cordoned))));
+    return Of(Waiting::CODE_CORDONED,
+              absl::StrCat(Names(std::move(cordoned)), " to be uncordoned (fsdpctl uncordon)"));
   PlaceRequest any_labels = request;
   any_labels.selector.clear();
   if (!request.selector.empty() && !Place(request, AllIdle(of_kind)).placed() &&
@@ -98,7 +99,8 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
   PlaceRequest any_memory = request;
   any_memory.bytes_per_rank = any_memory.host_bytes = 0;
   if (!Place(any_memory, AllIdle(of_kind)).placed())
-    return Of(Waiting::CODE_NODES, "more or larger agents, or agents that allow its request");
+    return Of(Waiting::CODE_NODES,
+              "more nodes, nodes with more slots, or agents that admit the job (--allow-env, --plugin-dir)");
   PlaceRequest any_host = request;
   any_host.host_bytes = 0;
   if (!Place(request, AllIdle(of_kind)).placed() && Place(any_host, AllIdle(of_kind)).placed())
@@ -108,7 +110,7 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
     return Of(Waiting::CODE_MEMORY,
               "agents with more memory per rank; or submit it again to plan it for the present ones");
   if (Place(request, AllBack(of_kind)).placed())
-    return Of(Waiting::CODE_NODES_NOT_READY, absl::StrCat("the reconnect of ", Names(disconnected)));
+    return Of(Waiting::CODE_NODES_NOT_READY, absl::StrCat(Names(disconnected), " to reconnect"));
   return ForRanks(of_kind);
 }
 
@@ -122,7 +124,7 @@ Waiting WaitingBehind(const std::string& ahead) {
 }
 
 Waiting WaitingForTime(absl::Time until) {
-  Waiting waiting = Of(Waiting::CODE_BACKOFF, "time");
+  Waiting waiting = Of(Waiting::CODE_BACKOFF, "the restart delay to pass");
   waiting.set_not_before_unix_nanos(absl::ToUnixNanos(until));
   return waiting;
 }
@@ -130,11 +132,11 @@ Waiting WaitingForTime(absl::Time until) {
 Waiting WaitingForPlan() { return Of(Waiting::CODE_PLAN, "its plan, which is being compiled"); }
 
 Waiting WaitingForRest() {
-  return Of(Waiting::CODE_SLOTS, "the end of the remaining ranks of its last attempt");
+  return Of(Waiting::CODE_SLOTS, "the remaining ranks of its last attempt to exit");
 }
 
 Waiting WaitingForAgents() {
-  return Of(Waiting::CODE_NODES_NOT_READY, "agents to reconnect, or some seconds");
+  return Of(Waiting::CODE_NODES_NOT_READY, "agents to reconnect, at most a few seconds");
 }
 
 Waiting WaitingForDisk() { return Of(Waiting::CODE_DISK, "space on the coordinator's disk"); }

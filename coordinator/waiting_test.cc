@@ -88,7 +88,7 @@ TEST(Waiting, ForRanksHeldByOtherJobs) {
   const Waiting waiting = WaitingToBePlaced(Request(1, 2), {busy});
   EXPECT_EQ(waiting.code(), Waiting::CODE_SLOTS);
   EXPECT_THAT(waiting.jobs(), ElementsAre("other-1"));
-  EXPECT_EQ(waiting.remedy(), "the end or a pause of other-1");
+  EXPECT_EQ(waiting.remedy(), "other-1 to end or be paused");
 }
 
 TEST(Waiting, ForPreflight) {
@@ -97,11 +97,11 @@ TEST(Waiting, ForPreflight) {
   Waiting waiting = WaitingToBePlaced(Request(1, 2), {measured});
   EXPECT_EQ(waiting.code(), Waiting::CODE_SLOTS);
   EXPECT_EQ(waiting.jobs_size(), 0);
-  EXPECT_EQ(waiting.remedy(), "the end of the preflight of a");
+  EXPECT_EQ(waiting.remedy(), "the preflight of a to end");
   measured.jobs = {"other-1"};
   waiting = WaitingToBePlaced(Request(1, 2), {measured});
   EXPECT_THAT(waiting.jobs(), ElementsAre("other-1"));
-  EXPECT_EQ(waiting.remedy(), "the end or a pause of other-1, or the end of the preflight of a");
+  EXPECT_EQ(waiting.remedy(), "other-1 to end or be paused, or the preflight of a to end");
 }
 
 TEST(Waiting, ForDisconnectedNode) {
@@ -109,7 +109,7 @@ TEST(Waiting, ForDisconnectedNode) {
   disconnected.disconnected = true;
   const Waiting waiting = WaitingToBePlaced(Request(2, 1), {Node("a", 1, {0}), disconnected});
   EXPECT_EQ(waiting.code(), Waiting::CODE_NODES_NOT_READY);
-  EXPECT_EQ(waiting.remedy(), "the reconnect of b");
+  EXPECT_EQ(waiting.remedy(), "b to reconnect");
   EXPECT_EQ(WaitingToBePlaced(Request(2, 1), {Node("a", 1, {}), disconnected}).code(), Waiting::CODE_SLOTS)
       << "its reconnect would not suffice";
 }

@@ -174,7 +174,8 @@ grpc::Status ScriptedCoordinator::Attach(grpc::ServerContext* context, Stream* s
     if (!refusal_.ok()) return refusal_;
   }
   if (!stream->Read(&message) || !message.has_register_() || message.stream_generation() != 0) {
-    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the first message is no Register with epoch 0");
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                        "the first message is not a Register with stream generation 0");
   }
   int64_t epoch = 0;
   {

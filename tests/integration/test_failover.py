@@ -239,7 +239,7 @@ def test_bad_files_and_health_watch_do_not_block_leadership(tmp_path):
         wait_until("the first leads", lambda: "leading generation" in first.text())
         audit = tmp_path / "audit.jsonl"
         second = secure("second", ports[1], "--audit-log", audit)
-        wait_until("the second stands by", lambda: "standing by leader" in second.text())
+        wait_until("the second stands by", lambda: "standby leader=" in second.text())
         with security.channel(f"127.0.0.1:{ports[1]}") as channel:
             with pytest.raises(grpc.RpcError) as answer:
                 stubs.coordinator_grpc.CoordinatorStub(channel).ListJobs(stubs.coordinator.ListJobsRequest(), timeout=60)
@@ -303,7 +303,7 @@ def test_rotated_etcd_certificates_apply_at_next_connect(tmp_path):
         etcd.members[0].kill()
         etcd.pki = tmp_path / "second"
         etcd.start(0)
-        wait_until("it has lost etcd", lambda: "lost leadership" in coordinator.text() or "standing by" in coordinator.text())
+        wait_until("it has lost etcd", lambda: "lost leadership" in coordinator.text() or "standby leader=" in coordinator.text())
         use("second")
         wait_until("it leads again", lambda: coordinator.text().count("leading generation") == 2)
         assert 59 < days_left("--etcd-cert") < 61

@@ -417,7 +417,7 @@ def test_rejected_agent_is_logged_by_both(own, tmp_path):
                           tls_key=tmp_path / "pki/nodes/node-9.key")
         why = "--tls-cert may have expired, or may not be signed by a CA in the server's --tls-client-ca"
         wait_until("the agent says why", lambda: why in daemon.text())
-        assert "is away" not in daemon.text() and daemon.stop() == 0
+        assert "not connected to coordinator" not in daemon.text() and daemon.stop() == 0
         output = "client certificate is not signed by a CA in --tls-client-ca, or is not valid now"
         wait_until("the coordinator says so too", lambda: output in cluster.coordinator.text())
         assert cluster.coordinator.text().count(output) == 1, "however often the agent tries"

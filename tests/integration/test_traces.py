@@ -180,7 +180,7 @@ def test_rejects_untraceable_job_with_reason(cluster, tmp_path):
     assert "was not launched" in cluster.ctl("trace", waiting).expect(7).err
     short = cluster.submit(two_ranks(steps=3))
     cluster.wait_state(short, "SUCCEEDED")
-    assert "is not making steps" in cluster.ctl("trace", short).expect(7).err
+    assert "is not training" in cluster.ctl("trace", short).expect(7).err
     assert "no trace of attempt 1 of job" in cluster.ctl("trace", short, "--written").expect(4).err
     assert "attempts 1..1" in cluster.ctl("trace", short, "--written", "--attempt", 2).expect(2).err
     assert "ranks 0..1" in cluster.ctl("trace", short, "--written", "--rank", 2).expect(2).err
