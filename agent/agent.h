@@ -8,7 +8,7 @@
 //
 //   Start -> (Refused?) -> Shutdown -> destroy
 //
-// Thread safety: public methods from one thread; `refused` is called on another.
+// Thread safety: public methods from one thread; `refused` is called on a thread of the agent.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -1,11 +1,12 @@
 // Queue of messages from the agent to the coordinator, in order, across streams. It owns which messages are
-// retained while the coordinator is away and which of them a new stream carries again:
+// retained while the coordinator is unreachable and which of them a new stream carries again:
 //
 //   lifecycle   ready, exit, stopped  Never dropped. Resent on every new stream until settled: 30 s after it
 //                                     was sent on a stream that stayed up while this process was running. A
 //                                     coordinator that reads an exit and crashes before storing it gets it
-//                                     again, so receivers must handle duplicates. Bounded by has_room(): if
-//                                     it is false, the owner accepts no new orders, their source.
+//                                     again, so receivers must handle duplicates. Bounded by has_room():
+//                                     while it is false, the owner accepts no new commands, which
+//                                     cause these messages.
 //   saved       checkpoints           Resent like lifecycle: the coordinator counts attempts from the newest
 //                                     committed checkpoint that it knows of. Per attempt, the newest
 //                                     kMaxKnownCheckpoints of each kind (committed, failed) are retained, so

@@ -4,9 +4,9 @@
 //
 //   Begin -> the supervisor launches the attempt -> Measured ..., Exited ... -> Gone -> `send`, once
 //
-// The supervisor ends ranks that exceed the time limit, and their preflight has failed. An attempt that is
-// stopped, for example because the agent exits, has no result. A second order while one is running takes over
-// the running attempt.
+// The supervisor ends ranks that exceed the time limit, and the preflight fails. An attempt that is stopped,
+// for example because the agent exits, has no result. A second request while one is running takes over the
+// running attempt.
 //
 // Thread safety: all methods.
 #pragma once

@@ -1,6 +1,6 @@
-// Messages that an agent could not deliver before it exited because the coordinator was away: exits of its
-// ranks and saved checkpoints. The next agent with this work directory sends them. Otherwise a node that shut
-// down in order would look like a crash, and its jobs would lose an attempt.
+// Messages that an agent could not deliver before it exited because the coordinator was unreachable: exits of
+// its ranks and saved checkpoints. The next agent with this work directory sends them. Otherwise a node that
+// shut down gracefully would look like a crash, and its jobs would lose an attempt.
 //
 // One file, WORK_DIR/undelivered: the node name, then each message as a frame. It is on disk when
 // StoreUndelivered returns. The messages are those that a new stream would carry again (outbox.h); the

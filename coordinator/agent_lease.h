@@ -4,7 +4,8 @@
 // pause agents have the same grace to reconnect as after a start. A later pause does not renew that grace, so
 // a coordinator that stalls repeatedly still detects lost agents.
 //
-// This class is the only judge: code that keeps streams, places jobs or judges attempts asks it.
+// Only this class decides whether an agent is lost: code that keeps streams, places jobs or judges attempts
+// asks it.
 //
 // All decisions of one tick use the time at the start of the tick. A coordinator that is suspended within a
 // tick detects it at the next BeginTick, before it decides by a newer time.

@@ -57,7 +57,7 @@ class AgentSession {
   absl::Status Take(v1::AgentMessage* message);
   // No message is taken after this call, and the outbox is no longer emptied.
   void Close();
-  // The agent ended the stream in order; known once the agent has received the end of the stream.
+  // The agent ended the stream cleanly; known once the agent has received the end of the stream.
   void Left();
 
   const std::string& node() const { return node_; }

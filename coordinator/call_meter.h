@@ -1,4 +1,4 @@
-// Metrics of one call of the public API: its duration, or for a stream that it is open.
+// Metrics of one call of the public API: the duration of a unary call, or one open stream.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -134,7 +134,7 @@ const StalledRank* FindBehind(const std::vector<StalledRank>& ranks, const Lowes
 }
 
 const StalledRank* FindCause(const std::vector<StalledRank>& ranks) {
-  // Order of precedence as in hang.h: stopped, behind, the last remaining rank, absent.
+  // Order of precedence as in hang.h: stopped, behind, the last remaining rank, unresponsive.
   if (const StalledRank* stopped = FirstOf(ranks, IsStopped)) return stopped;
   const Lowest lowest = LowestOf(ranks);
   const bool any_waits =

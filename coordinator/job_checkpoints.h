@@ -2,8 +2,8 @@
 // how many attempts count since the newest checkpoint. The verdict (verdict.h) decides by it.
 //
 // A commit is an event only if it is the first, or the first after a failed save; a failed save only if it is
-// the first in a row. A job that saves for a month therefore keeps the events of its attempts. These events
-// do not change the job's reason, which explains its state.
+// the first in a row. The number of events of a job is bounded, so a month of saves does not displace the
+// events of its attempts. These events do not change the job's reason, which explains its state.
 //
 // Pure. Agents sometimes repeat reports: a Take function returns false, and changes nothing, for a known
 // report. Otherwise the revision increases, so that watchers see the change.
@@ -34,14 +34,14 @@ bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job);
 bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* job);
 
 // Attempts that count against restart.max_attempts so far: since the newest checkpoint, including the attempt
-// that committed it. Excluded are attempts that a stopping agent refused, whose node left in order, or that
-// rewound to skip samples (bad_steps.h).
+// that committed it. Excluded are attempts that a stopping agent refused, whose node shut down gracefully, or
+// that rewound to skip samples (bad_steps.h).
 int CountedAttempts(const v1::Job& job);
 
 // The number of those that committed no checkpoint.
 int AttemptsWithoutProgress(const v1::Job& job);
 
-// Excludes the current attempt because its node left in order or the job was paused: increments
+// Excludes the current attempt because its node shut down gracefully or the job was paused: increments
 // drains_since_checkpoint.
 void ExcludeAttempt(v1::Job* job);
 // Excludes an attempt that was already counted: one that rewound (Rewind() of bad_steps.h), or all attempts

@@ -3,8 +3,8 @@
 // moves the step's time out of a provisional cause. Late, repeated or missing reports therefore never count
 // time twice.
 //
-// Pure: times are LedgerDate's, and a time before the last one adds nothing. The ledger is part of the job's
-// record and stored with it.
+// Pure: callers pass times of LedgerDate; a time before the last one adds nothing. The ledger is part of the
+// job's record and stored with it.
 #pragma once
 
 #include <absl/strings/string_view.h>

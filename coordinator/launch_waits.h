@@ -6,8 +6,8 @@
 // registration, also count as an answer. Agents of an older release do not acknowledge, and there a long
 // restore looks like a lost launch. Their launches are reported as late but neither resent nor failed.
 //
-//   Sent -> Answered
-//   Sent -> TakeDue, every kResendLaunchEvery -> Expired, kLaunchAnsweredWithin after Sent
+//   Sent -> TakeDue, which returns the node every kResendLaunchEvery
+//        -> Answered, or Expired kLaunchAnsweredWithin after Sent
 //
 // Times are the coordinator's monotonic clock. Not thread-safe.
 #pragma once

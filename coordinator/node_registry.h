@@ -52,7 +52,7 @@ struct NodeView {
   int64_t epoch = 0;
   absl::Time last_seen;  // By Clock::Now().
   int free_slots = 0;
-  bool left = false;                          // The agent closed its stream in order and has not reconnected.
+  bool left = false;                          // The agent closed its stream cleanly and has not reconnected.
   bool awaited = false;                       // No stream, did not leave, and is not lost yet.
   std::vector<std::string> unconfirmed_jobs;  // Node.unconfirmed_jobs.
   std::string revoked_serial;                 // Node.revoked_serial.
@@ -70,7 +70,7 @@ class NodeRegistry {
   // registration, RESOURCE_EXHAUSTED over kMaxNodes.
   absl::StatusOr<std::shared_ptr<StreamOutbox>> Attach(const v1::Register& info, const std::string& address,
                                                        std::function<void()> end_stream);
-  // The stream ended. `left`: the agent closed it in order, which may be reported later. Returns false,
+  // The stream ended. `left`: the agent closed it cleanly, which may be reported later. Returns false,
   // without effect, if another stream has replaced it.
   bool Detach(const std::string& node, int64_t epoch, bool left = false);
   // Restores a node from the store. Has no effect if it has registered since.

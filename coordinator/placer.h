@@ -15,7 +15,8 @@
 // A cordoned node is treated as absent, so slots that become free there help no job. Rank numbers follow
 // domains and node names, so neighbors in rank order are close. The caller orders jobs by priority, then by
 // submission. reservations.h defines which jobs a waiting job holds up; BehindReason() formats that reason.
-// Jobs that no freed slot could help (PlaceDecision::possible) reserve nothing until enough nodes exist.
+// Jobs that do not fit even on idle nodes (PlaceDecision::possible is false) reserve nothing until enough
+// nodes exist.
 #pragma once
 
 #include <optional>

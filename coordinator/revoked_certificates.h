@@ -1,7 +1,8 @@
 // Serial numbers of node certificates that the coordinator no longer accepts (--revoked-certs): a text
 // file with a hexadecimal serial on each line, as `openssl x509 -noout -serial` prints it, and '#'
-// comments. An operator edits it while the coordinator runs. AgentService checks it once a second with an
-// agent's messages, so an open stream of a revoked certificate ends with the node's next heartbeat.
+// comments. An operator edits it while the coordinator runs. AgentService checks it when an agent sends
+// a message, at most once per second, so an open stream of a revoked certificate ends at the node's next
+// heartbeat.
 //
 // A file with an error leaves the last valid list in use (watched_file.h). An empty file is an error, at
 // start too, since it may be half written or emptied by mistake: keep a comment in it.

@@ -3,7 +3,7 @@
 //
 // Cause of a failure:
 //   * The first failure is the cause. Ranks that lose a peer also fail, and their exits may arrive earlier,
-//     so a failure is judged `settle` after the first one was seen.
+//     so the cause is decided `settle` (a delay) after the first one was seen.
 //   * A node that is lost, or reconnects without its ranks, fails the attempt; no rank is to blame. The peers
 //     of its ranks notice first, by broken connections. Their failures are not judged while a node is
 //     disconnected or until it has reported what it buffered meanwhile.

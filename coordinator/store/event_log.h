@@ -8,8 +8,8 @@
 // new ones by their numbers, so a repeated write adds no duplicates.
 //
 // Bounds: kMaxEvents and kMaxEventAge.
-// - Age: for each added event, up to two that are too old are dropped. Age is relative to the newest stored
-//   date if that is earlier than the current one, so a clock that is ahead drops nothing.
+// - Age: for each added event, up to two that are too old are dropped. Age is relative to the earlier of
+//   the newest stored event's time and the current time, so a clock that is ahead drops nothing.
 // - Number: events are dropped from the job or node with the most events beyond its allowance, so that a
 //   flapping node does not displace the history of others. Events that changed no state are dropped first,
 //   then the others, the oldest first. A live job retains its first and its newest events, up to the bound of
