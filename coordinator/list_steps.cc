@@ -16,7 +16,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kDefaultPage = 1000, kMaxPage = 10000;  // A step has some 150 bytes.
+constexpr int kDefaultPage = 1000, kMaxPage = 10000;  // A step has about 150 bytes.
 // Half of a call's deadline: a response without a slow node is still useful.
 constexpr absl::Duration kStepsPatience = absl::Seconds(5);
 

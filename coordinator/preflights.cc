@@ -8,7 +8,7 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kMaxWordsBytes = 4096;
-// A node of 8 devices needs some 2,000 bytes; one of 128, with all pairs, some 220,000.
+// A node of 8 devices needs about 2,000 bytes; one of 128, with all pairs, about 220,000.
 constexpr size_t kMaxResultBytes = 256 << 10;
 
 }  // namespace
