@@ -160,7 +160,7 @@ bool Reconciler::HasNothing(const std::string& node) const {
 }
 
 // The state of a lost node is unknown: its jobs resume elsewhere, but their ranks may still run on it. A node
-// that left in order has no ranks.
+// that shut down gracefully has no ranks.
 bool Reconciler::IsEmpty(const std::string& node) const {
   const auto it = views_.find(node);
   return it != views_.end() && (HasReported(it->second) || it->second.left) && HasNothing(node);

@@ -51,7 +51,7 @@ bool IsOfFiles(v1::FailureCause cause) {
   return cause == v1::FAILURE_CAUSE_CONFIGURATION || cause == v1::FAILURE_CAUSE_DATA;
 }
 
-// Newest first, without attempts whose node left in order, which are not failures.
+// Newest first, without attempts whose node shut down gracefully, which are not failures.
 std::vector<v1::Job::FailedAttempt> FailedBefore(const v1::Job& job) {
   std::vector<v1::Job::FailedAttempt> failed;
   for (const v1::Job::FailedAttempt& each : job.failed_attempts()) {

@@ -10,7 +10,7 @@
 
 namespace fsdpd {
 
-// FAILED_PRECONDITION: the job is not making steps, has made none yet, or ends before. INVALID_ARGUMENT:
+// FAILED_PRECONDITION: the job is not training, has made no step yet, or ends too soon. INVALID_ARGUMENT:
 // `steps` is not in 1..kMaxTracedSteps.
 absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64_t steps);
 
