@@ -303,7 +303,7 @@ def test_rotated_etcd_certificates_apply_at_next_connect(tmp_path):
         etcd.members[0].kill()
         etcd.pki = tmp_path / "second"
         etcd.start(0)
-        wait_until("it has lost etcd", lambda: "lost leadership" in coordinator.text() or "standby" in coordinator.text())
+        wait_until("it has lost etcd", lambda: "lost leadership" in coordinator.text() or "standby leader" in coordinator.text())
         use("second")
         wait_until("it leads again", lambda: coordinator.text().count("leading generation") == 2)
         assert 59 < days_left("--etcd-cert") < 61
