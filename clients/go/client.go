@@ -266,7 +266,7 @@ func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) ite
 
 // isEventOf reports whether the event proves that the job existed. An EVENTS_DELETED event proves it only if it names the job.
 func isEventOf(event *api.Event, job string) bool {
-	return event.GetKind() != api.EventKind_EVENT_KIND_FORGOTTEN || job != "" && event.GetJob() == job
+	return event.GetKind() != api.EventKind_EVENT_KIND_EVENTS_DELETED || job != "" && event.GetJob() == job
 }
 
 func (c *Client) pagesOfEvents(ctx context.Context, request *api.ListEventsRequest) iter.Seq2[*api.Event, error] {

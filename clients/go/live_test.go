@@ -265,11 +265,11 @@ func TestTraceAndDrain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kinds = append(kinds, event.GetKind()); event.GetKind() == api.EventKind_EVENT_KIND_EMPTY {
+		if kinds = append(kinds, event.GetKind()); event.GetKind() == api.EventKind_EVENT_KIND_NODE_DRAINED {
 			break
 		}
 	}
-	if kinds[0] != api.EventKind_EVENT_KIND_DRAINING || !slices.Contains(kinds, api.EventKind_EVENT_KIND_LEFT) {
+	if kinds[0] != api.EventKind_EVENT_KIND_DRAINING || !slices.Contains(kinds, api.EventKind_EVENT_KIND_RANKS_EXITED) {
 		t.Errorf("events %v", kinds)
 	}
 	must[*api.Node](t)(client.Uncordon(ctx, "node-0"))

@@ -173,7 +173,7 @@ def test_reads_fsdp2_checkpoint(fsdp2, tmp_path):
     assert tensors.keys() == expected.keys() and len(tensors) > 20
     for name, tensor in tensors.items():
         same(tensor, expected[name])
-    assert values == {"step": "11", "note.who": "a text"}
+    assert values == {"step": "11", "note.who": "a string"}
 
 
 def test_fsdp2_reads_fsdpd_checkpoint(fsdp2, tmp_path):
@@ -199,7 +199,7 @@ def test_reads_torch_checkpoint_of_plain_state(tmp_path):
     for name, tensor in tensors.items():
         same(tensor, expected[name])
     # As pickles of protocol 2 have bytes and sets.
-    assert values == {"number": "-7", "large": "an integer of more than 64 bits", "text": "a text", "bytes": "_codecs.encode",
+    assert values == {"number": "-7", "large": "an integer of more than 64 bits", "text": "a string", "bytes": "_codecs.encode",
                       "set": "__builtin__.set", "ordered.a": "1", "nested.list.1": "1.5", "nested.list.2": "None"}
     # A rectangle of a chunk that is not in row-major order.
     part = ours("part", tmp_path / "theirs", "transposed", "1,2", "3,3")
@@ -269,7 +269,7 @@ def test_fsdpctl_shows_and_verifies_fsdp2_checkpoint(fsdp2):
     assert code == 0 and not shown["errors"] and not shown["has_checksums"]
     assert {tensor["name"]: (tensor["type"], tensor["shape"]) for tensor in shown["tensors"]} == {
         name: (name_of(tensor.dtype), list(tensor.shape)) for name, tensor in expected.items()}
-    assert {value["name"]: value["content"] for value in shown["values"]} == {"step": "11", "note.who": "a text"}
+    assert {value["name"]: value["content"] for value in shown["values"]} == {"step": "11", "note.who": "a string"}
     weight = next(tensor for tensor in shown["tensors"] if tensor["name"] == "model.0.weight")
     assert [(chunk["offsets"], chunk["sizes"]) for chunk in weight["chunks"]] == [([0, 0], [4, 5]), ([4, 0], [3, 5])]
     code, verified = ckpt("verify", directory)

@@ -98,7 +98,7 @@ def test_native_tensors_match_engine(saved, tmp_path):
     tensors, values = read_ours(native, tmp_path / "read")
     expected = {f"model.module.{name}": parameter.detach()
                 for name, parameter in zip(our_names(model), parameters(model), strict=True)}
-    assert tensors.keys() == expected.keys() and values == {"fsdpd.spec": "a text"}
+    assert tensors.keys() == expected.keys() and values == {"fsdpd.spec": "a string"}
     for name, tensor in tensors.items():
         same(tensor, expected[name])
     assert len(list(native.glob("*.distcp"))) > 1 and ctl("verify", native).returncode == 0
