@@ -397,7 +397,7 @@ TEST_F(LookCommandsTest, ExplainIncludesMigrateRules) {
   }
   EXPECT_EQ(Run({"explain", "dropout"}), kExitOk);
   EXPECT_EQ(out_,
-            "dropout  <rule>\n  Rule: dropout is 0: dropout is not supported\n"
+            "dropout  <rule>\n  Rule: dropout becomes 0: it is not supported\n"
             "  Reported by: fsdpctl migrate\n  If violated: a warning\n");
 }
 

@@ -148,7 +148,7 @@ class ExpertsConverter {
       c_.Error("expert_groups", "moe_router_group_topk",
                absl::StrCat(experts_.per_token(), " experts per token are not a multiple of ", chosen,
                             " groups per token"),
-               "write a divisor of --moe-router-topk");
+               "set --moe-router-group-topk to a divisor of --moe-router-topk");
       return;
     }
     experts_.set_groups(groups);
@@ -160,7 +160,7 @@ class ExpertsConverter {
       c_.Error("expert_groups", "moe_router_group_topk",
                absl::StrCat("selecting groups by their ", counted,
                             " highest scores is not supported, only by 1 or 2"),
-               "write half of --moe-router-topk, or all of it");
+               "set --moe-router-group-topk to --moe-router-topk, or to half of it");
     }
     if (experts_.scores() != v1::Llama::Experts::SCORES_SIGMOID && experts_.normalized()) {
       c_.Error("expert_groups", "moe_router_num_groups",

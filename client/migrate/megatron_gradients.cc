@@ -136,7 +136,7 @@ class GradientConverter {
       if (s_.Find(name) != nullptr) setting = name;
     }
     c_.AddViolation("gradient_types", ViolationLevel::kWarn, setting,
-                    absl::StrCat("gradients become accumulated in ", NameOf(chosen.main), ", reduced in ",
+                    absl::StrCat("gradients will be accumulated in ", NameOf(chosen.main), " and reduced in ",
                                  NameOf(chosen.comm), "; ", absl::StrJoin(texts, "; ")),
                     "set precision.main_grads and precision.grad_comm if others are intended");
   }

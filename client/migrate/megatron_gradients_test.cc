@@ -161,7 +161,7 @@ TEST(GradientsOfMegatron, WarningNamesDtypesOfSpec) {
   const Result result = Convert("--fp16 --grad-reduce-in-bf16 --use-megatron-fsdp");
   EXPECT_EQ(result.precision.main_grads(), v1::DTYPE_FP32);
   EXPECT_EQ(result.precision.grad_comm(), v1::DTYPE_FP32);
-  EXPECT_TRUE(absl::StartsWith(result.warning, "gradients become accumulated in fp32, reduced in fp32; "))
+  EXPECT_TRUE(absl::StartsWith(result.warning, "gradients will be accumulated in fp32 and reduced in fp32; "))
       << result.warning;
 }
 

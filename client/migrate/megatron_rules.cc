@@ -85,15 +85,15 @@ const Rule kRules[] = {
        return {
            {"use_torch_fsdp2", "Megatron-FSDP and PyTorch's FSDP2 are mutually exclusive", "leave one out"}};
      }},
-    {"fsdp_flags_agree", kAdjust, "use_megatron_fsdp is the same in dist and ddp",
+    {"fsdp_flags_agree", kAdjust, "use_megatron_fsdp becomes the same in dist and ddp",
      [](Settings* s) { return SettleSections(s, "use_megatron_fsdp"); }},
-    {"fsdp_version_known", kError, "megatron_fsdp_version is 1 or 2",
+    {"fsdp_version_known", kError, "megatron_fsdp_version must be 1 or 2",
      [](Settings* s) -> Findings {
        const std::optional<int64_t> version = s->Integer("megatron_fsdp_version");
        if (!version.has_value() || *version == 1 || *version == 2) return {};
        return {{"megatron_fsdp_version", absl::StrCat("unknown version ", *version), "write 1"}};
      }},
-    {"strategy_known", kError, "the sharding strategies are known ones",
+    {"strategy_known", kError, "the sharding strategies must be known",
      [](Settings* s) -> Findings {
        Findings findings;
        if (!IsOneOf(Strategy(s), {"no_shard", "optim", "optim_grads", "optim_grads_params"})) {
@@ -109,7 +109,7 @@ const Rule kRules[] = {
        }
        return findings;
      }},
-    {"outer_optim_needs_params", kError, "an outer axis shards only with optim_grads_params",
+    {"outer_optim_needs_params", kError, "an outer axis can shard only with optim_grads_params",
      [](Settings* s) -> Findings {
        if (s->Lower("outer_dp_sharding_strategy").value_or("no_shard") != "optim" || IsFullySharded(s))
          return {};
@@ -117,31 +117,31 @@ const Rule kRules[] = {
                 "an outer axis that shards is not supported with partial sharding",
                 "write data_parallel_sharding_strategy: optim_grads_params"}};
      }},
-    {"distributed_optimizer_on", kAdjust, "use_distributed_optimizer is on",
+    {"distributed_optimizer_on", kAdjust, "use_distributed_optimizer is turned on",
      [](Settings* s) {
        const bool given = s->Find("use_distributed_optimizer") != nullptr;
        if (!given) return Findings{};
        return ForceFlag(s, "use_distributed_optimizer", true,
                         "the sharding strategy determines the sharding of the optimizer");
      }},
-    {"sections_agree", kAdjust, "ddp and optimizer hold the same overlap_param_gather",
+    {"sections_agree", kAdjust, "overlap_param_gather becomes the same in ddp and optimizer",
      [](Settings* s) { return SettleSections(s, "overlap_param_gather"); }},
-    {"average_in_collective_off", kAdjust, "average_in_collective is off",
+    {"average_in_collective_off", kAdjust, "average_in_collective is turned off",
      [](Settings* s) {
        return ForceFlag(s, "average_in_collective", false,
                         "gradients are summed, and scaled once by the number of tokens that count");
      }},
-    {"reuse_grad_buf_off", kAdjust, "reuse_grad_buf_for_mxfp8_param_ag is off",
+    {"reuse_grad_buf_off", kAdjust, "reuse_grad_buf_for_mxfp8_param_ag is turned off",
      [](Settings* s) {
        return ForceFlag(s, "reuse_grad_buf_for_mxfp8_param_ag", false,
                         "the optimization is only for unsharded data parallelism");
      }},
-    {"gradient_accumulation_fusion_off", kAdjust, "gradient_accumulation_fusion is off",
+    {"gradient_accumulation_fusion_off", kAdjust, "gradient_accumulation_fusion is turned off",
      [](Settings* s) {
        return ForceFlag(s, "gradient_accumulation_fusion", false,
                         "weight gradients are written directly into the buckets without it");
      }},
-    {"overlap_on", kAdjust, "communication of sharded gradients and parameters is overlapped",
+    {"overlap_on", kAdjust, "communication of sharded gradients and parameters is always overlapped",
      [](Settings* s) -> Findings {
        Findings findings;
        const auto turn_on = [&](const char* name) {
@@ -169,7 +169,7 @@ const Rule kRules[] = {
                 "", "true", "precision.{main_grads,moments}"}};
      }},
     {"types_need_precision_aware", kError,
-     "without use_precision_aware_optimizer, gradients, parameters and moments of the optimizer are fp32",
+     "without use_precision_aware_optimizer, gradients, parameters and moments of the optimizer must be fp32",
      [](Settings* s) -> Findings {
        Findings findings;
        for (const char* name :
@@ -197,7 +197,8 @@ const Rule kRules[] = {
        if (!s->Flag("manual_registration") || s->Flag("nccl_ub")) return {};
        return {{"manual_registration", "requires nccl_ub", "set nccl_ub, or leave it out"}};
      }},
-    {"one_bucket_knob", kError, "at most one of bucket_size and num_buckets is set, and it is positive",
+    {"one_bucket_knob", kError,
+     "at most one of bucket_size and num_buckets can be set, and it must be positive",
      [](Settings* s) -> Findings {
        const std::optional<int64_t> buckets = s->Integer("num_buckets");
        if (buckets.has_value() && s->Find("bucket_size") == nullptr) {
@@ -208,7 +209,7 @@ const Rule kRules[] = {
        return {{"num_buckets", "bucket_size and num_buckets are mutually exclusive",
                 "leave both out: units are buckets"}};
      }},
-    {"rank_order", kError, "use_tp_pp_dp_mapping is off",
+    {"rank_order", kError, "use_tp_pp_dp_mapping is not supported",
      [](Settings* s) -> Findings {
        if (!s->Flag("use_tp_pp_dp_mapping")) return {};
        return {{"use_tp_pp_dp_mapping",
@@ -222,7 +223,7 @@ const Rule kRules[] = {
                 "with optim_grads_params no rank has complete weights to hash", "leave it out"}};
      }},
     {"fsdp_dtensor_only", kError,
-     "checkpoints are saved as fsdp_dtensor, and loaded as fsdp_dtensor or torch_dist",
+     "checkpoints must be saved as fsdp_dtensor, and loaded as fsdp_dtensor or torch_dist",
      [](Settings* s) -> Findings {
        const std::string format = CheckpointFormat(s);
        if (format == "fsdp_dtensor" || !UsesMegatronFsdp(s)) return {};
@@ -254,7 +255,8 @@ const Rule kRules[] = {
                 "checkpoint's iteration",
                 "", "parameters, iteration", "parameters"}};
      }},
-    {"torch_dist_experts", kError, "a torch_dist checkpoint has neither experts nor latent attention",
+    {"torch_dist_experts", kError,
+     "loading a torch_dist checkpoint is not supported with experts or latent attention",
      [](Settings* s) -> Findings {
        if (!LoadsCheckpoint(s) || CheckpointFormat(s) != "torch_dist") return {};
        const bool experts = s->Integer("num_experts").value_or(0) > 0;
@@ -267,7 +269,8 @@ const Rule kRules[] = {
     {"fsdp_dtensor_needs_fsdp", kError, "fsdp_dtensor requires Megatron-FSDP",
      [](Settings* s) -> Findings {
        if (s->Lower("ckpt_format").value_or("") != "fsdp_dtensor" || UsesMegatronFsdp(s)) return {};
-       return {{"ckpt_format", "only Megatron-FSDP writes fsdp_dtensor", "set use_megatron_fsdp"}};
+       return {
+           {"ckpt_format", "in Megatron, only Megatron-FSDP writes fsdp_dtensor", "set use_megatron_fsdp"}};
      }},
     {"async_save_format", kError, "async_save requires torch_dist or fsdp_dtensor",
      [](Settings* s) -> Findings {
@@ -287,7 +290,7 @@ const Rule kRules[] = {
        return {{"init_model_with_meta_device",
                 "is not supported with no_shard, which has the whole model on every rank", "leave it out"}};
      }},
-    {"cpu_offload", kError, "activations are offloaded by whole layers, and only without pipeline stages",
+    {"cpu_offload", kError, "activations must be offloaded by whole layers, and only without pipeline stages",
      [](Settings* s) -> Findings {
        if (s->Flag("fine_grained_activation_offloading"))
          return {{"fine_grained_activation_offloading", "offloading of single modules is not supported",
@@ -295,19 +298,19 @@ const Rule kRules[] = {
        if (!s->Flag("cpu_offloading") || Size(s, "pipeline_model_parallel_size") == 1) return {};
        return {{"cpu_offloading", "is not supported with pipeline stages", "leave one of the two out"}};
      }},
-    {"hybrid_context_parallel", kError, "hybrid_context_parallel is off",
+    {"hybrid_context_parallel", kError, "hybrid_context_parallel is not supported",
      [](Settings* s) -> Findings {
        if (!s->Flag("hybrid_context_parallel")) return {};
        return {{"hybrid_context_parallel", "is not supported with FSDP", "leave it out"}};
      }},
-    {"optimizer_known", kError, "the optimizer is adam or sgd",
+    {"optimizer_known", kError, "the optimizer must be adam or sgd",
      [](Settings* s) -> Findings {
        const std::string optimizer = s->Lower("optimizer").value_or("adam");
        if (IsOneOf(optimizer, {"adam", "adamw", "sgd"})) return {};
        return {
            {"optimizer", absl::StrCat("'", optimizer, "' is not supported with FSDP"), "use adam or sgd"}};
      }},
-    {"mixed_precision_wins", kAdjust, "bf16 and fp16 are those of the recipe that mixed_precision names",
+    {"mixed_precision_wins", kAdjust, "bf16 and fp16 become those of the recipe that mixed_precision names",
      [](Settings* s) -> Findings {
        const std::string recipe = s->Lower("mixed_precision").value_or("");
        const bool bf16 = absl::StrContains(recipe, "bf16");
@@ -317,7 +320,7 @@ const Rule kRules[] = {
        return ForceFlag(s, other, false,
                         absl::StrCat("mixed_precision: ", recipe, " overrides it, as in Megatron Bridge"));
      }},
-    {"one_half_precision", kError, "at most one of bf16 and fp16 is set",
+    {"one_half_precision", kError, "at most one of bf16 and fp16 can be set",
      [](Settings* s) -> Findings {
        if (!s->AnyFlag("bf16") || !s->AnyFlag("fp16")) return {};
        return {{"fp16", "bf16 and fp16 are mutually exclusive", "leave one out"}};
@@ -333,7 +336,7 @@ const Rule kRules[] = {
          findings.push_back({"mixed_precision", "FP4 is not supported", fix});
        return findings;
      }},
-    {"virtual_stages", kWarn, "stages have one chunk of layers",
+    {"virtual_stages", kWarn, "on GPUs, interleaved stages become one chunk of layers per stage",
      [](Settings* s) -> Findings {
        for (const char* name :
             {"virtual_pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage",
@@ -369,7 +372,7 @@ const Rule kRules[] = {
        return {{s->Find("cuda_graph_scope") != nullptr ? "cuda_graph_scope" : "cuda_graph_impl",
                 "a captured iteration cannot stop at a NaN", "turn check_for_nan_in_loss off"}};
      }},
-    {"per_token_loss", kAdjust, "the loss is the mean over all target tokens",
+    {"per_token_loss", kAdjust, "the loss becomes the mean over all target tokens",
      [](Settings* s) {
        if (s->Find("calculate_per_token_loss") == nullptr) return Findings{};
        return ForceFlag(

@@ -206,9 +206,9 @@ class Planner {
     if (carries_) {
       common.steps = state_.steps;
       if (!common.iteration.has_value())
-        plan_.violations.Add(
-            kIterationKey,
-            "is missing, but the optimizer state needs its step; use --no-optimizer to omit it");
+        plan_.violations.Add(kIterationKey,
+                             "is missing, but optimizer state requires a step number; use --no-optimizer to "
+                             "convert parameters only");
     }
     if (PortableText(common.kept, kSpecKey).value_or("").empty() && !conversion_.spec.empty())
       common.kept[kSpecKey] = PortableValue{conversion_.spec};

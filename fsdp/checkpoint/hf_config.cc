@@ -299,7 +299,7 @@ void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   in->Warn(*more, "hf_more_tokens",
            "multi-token prediction layers are ignored: fsdpd does not train them, and other layers do not "
            "depend on them",
-           "write 0 in the file to confirm");
+           "set num_nextn_predict_layers: 0 in config.json to remove this warning");
 }
 
 // transformers computes no router loss for these families.

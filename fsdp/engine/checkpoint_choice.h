@@ -20,7 +20,6 @@
 // NOT_FOUND: checkpoint.load has no checkpoint, or checkpoint.dir none of a job that committed some.
 // DATA_LOSS: no candidate is intact; the job does not silently start fresh. FAILED_PRECONDITION: the
 // directory belongs to another run. Errors of the store pass through.
-// store's.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -293,7 +293,7 @@ def test_rejects_template_that_rewrites_answers(run, model, tmp_path):
     (tmp_path / "t.jinja").write_text(
         "{% for m in messages %}{{ m.role }}: {{ m.content if loop.last else m.content | upper }}\n{% endfor %}")
     code, _, err = run("tokenize", "a.jsonl", "--as", "chat", "--tokenizer", model, "--chat-template", "t.jinja", "--out", "o")
-    assert code == 2 and "a.jsonl:1: message 1 cannot be found in the conversation" in err and "generation" in err
+    assert code == 2 and "a.jsonl:1: the tokens of message 1 cannot be located" in err and "generation" in err
 
 
 def test_interrupt_removes_output_and_concurrent_run_is_rejected(site, model, tmp_path):

@@ -26,7 +26,7 @@ bool IsBounded(v1::StepAction action) {
 template <typename OnBadStep>
 Findings ChecksMax(const OnBadStep& on) {
   if (!on.has_max()) return {};
-  return Between(on.max(), kMost, "max", "write a number from 1 to 1000, or leave it out for 10");
+  return Between(on.max(), kMost, "max", "write a number from 1 to 1000, or omit it (default: 10)");
 }
 
 template <typename OnBadStep>
@@ -63,8 +63,8 @@ const Rule kRules[] = {
        if (Nonfinite(f).action() != v1::STEP_ACTION_SKIP || !f.IsValid({"precision"})) return {};
        if (f.compute() != DType::kFp16) return {};
        return {
-           {"loss scaling already skips such steps and lowers the scale; a step that is not finite at a "
-            "scale below 1 never will be",
+           {"loss scaling already skips such steps and lowers the scale; below a scale of 1, a lower scale "
+            "cannot make a step finite",
             "write action: rewind or action: stop, or leave on_nonfinite out"}};
      }},
     {"bad_step_nonfinite_rewind", kError, "train.on_nonfinite.action",
@@ -89,7 +89,7 @@ const Rule kRules[] = {
        if (!f.job.train().has_on_spike() || (factor > 1 && std::isfinite(factor))) return {};
        return {{absl::StrCat("grad_norm_factor is ", factor,
                              " and must be above 1 (half of all steps exceed the median)"),
-                "write a number above 1, or leave it out for 10"}};
+                "write a number above 1, or omit it (default: 10)"}};
      }},
     {"bad_step_spike_window", kError, "train.on_spike.window", "window must be between 2 and 1024",
      [](const Facts& f) -> Findings {

@@ -73,21 +73,21 @@ std::string NearestFamily(const LlamaConfig& llama) {
     unless(!leaves_out || experts.groups_by_best != experts.sigmoid,
            experts.sigmoid ? "groups by their two best scores" : "groups by their best score");
     unless(shared > 0 && shared % experts.intermediate_size == 0,
-           "a shared_intermediate_size that intermediate_size divides");
-    const char* family = !experts.sigmoid ? "DeepSeek-V2, which has latent attention and softmax scores,"
-                         : llama.latent   ? "DeepSeek-V3, which has latent attention,"
-                                          : "dots1, which has sigmoid scores,";
-    return absl::StrCat(family, " is nearest, but has ", absl::StrJoin(others, ", "));
+           "a shared_intermediate_size that is a multiple of intermediate_size");
+    const char* family = !experts.sigmoid ? "DeepSeek-V2 (latent attention and softmax scores),"
+                         : llama.latent   ? "DeepSeek-V3 (latent attention),"
+                                          : "dots1 (sigmoid scores),";
+    return absl::StrCat("the nearest family, ", family, " requires ", absl::StrJoin(others, ", "));
   }
   unless(!experts.selection_bias, "no selection_bias");
   unless(experts.groups == 1, "no groups");
   unless(experts.weight_scale == 1, "no weight_scale");
   unless(shared == 0, "no shared_intermediate_size");
   if (llama.qk_norm)
-    return absl::StrCat("Qwen3-MoE, which has qk_norm, is nearest, but has ", absl::StrJoin(others, ", "));
-  unless(experts.normalized, "normalized weights (Qwen3-MoE, with qk_norm, may do without)");
-  unless(experts.dense_layers == 0, "no dense_layers (Qwen3-MoE, with qk_norm, may)");
-  return absl::StrCat("Mixtral is nearest, but has ", absl::StrJoin(others, ", "));
+    return absl::StrCat("the nearest family, Qwen3-MoE (qk_norm), requires ", absl::StrJoin(others, ", "));
+  unless(experts.normalized, "normalized: true (Qwen3-MoE, which has qk_norm, does not require it)");
+  unless(experts.dense_layers == 0, "no dense_layers (Qwen3-MoE, which has qk_norm, allows them)");
+  return absl::StrCat("the nearest family, Mixtral, requires ", absl::StrJoin(others, ", "));
 }
 
 Findings ChecksExportedModel(const Facts& f) {
@@ -125,7 +125,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        if (f.job.checkpoint().every_steps() >= 0) return {};
        return {{absl::StrCat("every_steps is ", f.job.checkpoint().every_steps(), " and cannot be negative"),
-                "write for example every_steps: 1000, or leave it out for none before the end"}};
+                "write for example every_steps: 1000, or omit it to save only at the end"}};
      }},
     {"checkpoint_every_without_dir", kError, "checkpoint.every_steps", "every_steps requires checkpoint.dir",
      [](const Facts& f) -> Findings {
@@ -184,14 +184,14 @@ const Rule kRules[] = {
        if (checkpoint.every_steps() <= f.job.train().steps() || checkpoint.dir().empty()) return {};
        return {{absl::StrCat("the job has ", f.job.train().steps(), " steps and every_steps is ",
                              checkpoint.every_steps(), ": only the final checkpoint is written"),
-                "write a smaller every_steps, or leave it out for only the final checkpoint"}};
+                "write a smaller every_steps, or omit it to save only at the end"}};
      }},
     {"checkpoint_keep_last_positive", kError, "checkpoint.keep_last", "keep_last must be positive",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.has_keep_last() || checkpoint.keep_last() >= 1) return {};
        return {{absl::StrCat("keep_last is ", checkpoint.keep_last(), " and at least one must be kept"),
-                "write 1 or more, or leave it out for 3"}};
+                "write 1 or more, or omit it (default: 3)"}};
      }},
     {"checkpoint_keep_last_without_dir", kAdjust, "checkpoint.keep_last",
      "keep_last has no effect without checkpoint.dir",

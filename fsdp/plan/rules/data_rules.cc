@@ -89,14 +89,15 @@ const Rule kRules[] = {
                                      : "neither tokens nor synthetic is set, so there is nothing to train on",
                 "write data: {tokens: [{path: FILE}], ...} or data: {synthetic: {}, ...}"}};
      }},
-    {"sequence_length_range", kError, "data.sequence_length", "sequence_length is positive and at most 2^20",
+    {"sequence_length_range", kError, "data.sequence_length",
+     "sequence_length must be positive and at most 2^20",
      [](const Facts& f) -> Findings {
        const char* fix = "write for example sequence_length: 2048";
        if (!f.job.data().has_sequence_length()) return Missing("sequence_length", fix);
        return Between(f.job.data().sequence_length(), kMaxSequence, "sequence_length", fix);
      }},
-    {"token_files_few", kError, "data.tokens", "a list of token files has at most 1024 files, masks included",
-     FewFiles},
+    {"token_files_few", kError, "data.tokens",
+     "a list of token files must have at most 1024 files, masks included", FewFiles},
     {"token_path_required", kError, "data.tokens", "each token file needs a path",
      [](const Facts& f) {
        return EachFile(f, "path", [](const v1::TokenFile& file) -> Findings {
@@ -113,7 +114,7 @@ const Rule kRules[] = {
      [](const Facts& f) {
        return EachFile(f, "weight", [](const v1::TokenFile& file) -> Findings {
          return Positive(file.weight(), "the weight, a share of the samples,",
-                         "write a positive number, leave it out for 1, or leave the file out");
+                         "write a positive number, omit it (default: 1), or leave the file out");
        });
      }},
     {"token_type_known", kError, "data.tokens", "token file types must be u8, u16, u32 or megatron",
@@ -153,7 +154,7 @@ const Rule kRules[] = {
        const int64_t vocab = f.job.data().synthetic().vocab();
        if (vocab < 1) {
          return {{absl::StrCat("vocab is ", vocab, " and must be at least 1"),
-                  "leave it out for the model's vocab_size"}};
+                  "omit it (default: the model's vocab_size)"}};
        }
        if (!f.ModelIsKnown()) return {};
        if (vocab <= VocabSize(f.model())) return {};
@@ -211,7 +212,7 @@ const Rule kRules[] = {
      }},
     {"document_end_token_occurs", kWarn, "data.document_end_token",
      "document_end_token must be an id that the data can contain", DocumentsEnd},
-    {"document_end_is_learnt", kWarn, "data.document_end_token",
+    {"document_end_token_ignored", kWarn, "data.document_end_token",
      "document_end_token should not be ignore_index",
      [](const Facts& f) -> Findings {
        const v1::Data& data = f.job.data();

@@ -96,7 +96,7 @@ std::vector<BadCase> BadCases() {
          data->mutable_tokens(0)->set_type(v1::TOKEN_TYPE_U8);
          data->set_document_end_token(1 << 16);
        }},
-      {"document_end_is_learnt", "data.document_end_token",
+      {"document_end_token_ignored", "data.document_end_token",
        [](J* j) { j->mutable_data()->set_ignore_index(j->data().document_end_token()); }},
       {"documents_need_llama", "data.document_end_token", MakeGpt2},
       {"documents_need_llama", "data.document_end_token", MakePlugin},

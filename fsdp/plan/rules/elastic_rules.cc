@@ -64,7 +64,7 @@ const Rule kRules[] = {
        if (seconds >= 0 && seconds <= kLongestWaitSeconds) return {};
        return {
            {absl::StrCat("wait_seconds is ", seconds),
-            absl::StrCat("write 0 for no wait, up to ", kLongestWaitSeconds, ", or leave it out for 60")}};
+            absl::StrCat("write 0 for no wait, up to ", kLongestWaitSeconds, ", or omit it (default: 60)")}};
      }},
     {"elastic_without_checkpoint", kError, "restart.elastic", "restart.elastic requires periodic checkpoints",
      [](const Facts& f) -> Findings {
@@ -72,7 +72,7 @@ const Rule kRules[] = {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.dir().empty() && (checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0))
          return {};
-       return {{"an elastic restart resumes from a checkpoint, and the job writes none",
+       return {{"the job writes no checkpoint between steps from which an elastic restart could resume",
                 "write checkpoint: {dir: DIR, every_steps: N}, or leave elastic out"}};
      }},
     {"elastic_nothing_smaller", kError, "restart.elastic.min_ranks",

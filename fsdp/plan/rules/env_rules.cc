@@ -69,7 +69,8 @@ Finding Allowed(const v1::Variable& variable) {
   if (!NcclKnowsIt(variable).reason.empty()) return {};
   const std::string why = WhyNeedsAllowEnv(variable.name());
   if (why.empty()) return {};
-  return {absl::StrCat(variable.name(), " ", why, ": only agents that allow it start a rank with it"),
+  return {absl::StrCat(variable.name(), " ", why,
+                       ": ranks with this variable run only on agents with --allow-env ", variable.name()),
           absl::StrCat("start the agents with --allow-env ", variable.name(), ", or leave it out")};
 }
 
@@ -92,7 +93,7 @@ Findings NotTooMany(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"env_variables", ViolationLevel::kError, "env", "env has at most 256 variables", NotTooMany},
+    {"env_variables", ViolationLevel::kError, "env", "env must have at most 256 variables", NotTooMany},
     {"env_name", ViolationLevel::kError, "env", "names in env must be valid variable names",
      [](const Facts& f) { return Each(f, "name", NameIsOne); }},
     {"env_name_once", ViolationLevel::kError, "env", "a name can be set only once", Once},

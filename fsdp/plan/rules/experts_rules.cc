@@ -21,7 +21,7 @@ constexpr int64_t kMaxShared = 1 << 20;
 constexpr double kMaxFactor = 1e6;
 
 Findings BoundedLoss(double value, const char* name) {
-  const char* fix = "leave it out for none";
+  const char* fix = "omit it (default: none)";
   if (!(value <= kMaxFactor) && value > 0)
     return {{absl::StrCat(name, " is ", value, " and must be at most ", kMaxFactor), fix}};
   return NotNegative(value, name, fix);
@@ -41,7 +41,7 @@ Findings ChecksBiasUpdateRate(const Facts& f) {
   if (!HasExperts(f)) return {};
   const double rate = Experts(f).bias_update_rate();
   if (rate == 0) return {};
-  const char* fix = "write for example 0.001, or leave it out for a fixed bias";
+  const char* fix = "write for example 0.001, or omit it for a fixed bias";
   if (!(rate <= kMaxRate) && rate > 0)
     return {{absl::StrCat("bias_update_rate is ", rate, " and must be at most ", kMaxRate), fix}};
   if (Findings negative = NotNegative(rate, "bias_update_rate", fix); !negative.empty()) return negative;
@@ -53,15 +53,15 @@ Findings ChecksBiasUpdateRate(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"experts_count_range", kError, "model.llama.experts.count", "count is positive and at most 1024",
+    {"experts_count_range", kError, "model.llama.experts.count", "count must be positive and at most 1024",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f)) return {};
-       const char* fix = "write for example count: 8, or leave experts out for one feed-forward layer";
+       const char* fix = "write for example count: 8, or omit experts for one feed-forward network per layer";
        return Experts(f).has_count() ? Between(Experts(f).count(), kMaxExperts, "count", fix)
                                      : Missing("count", fix);
      }},
     {"experts_per_token_range", kError, "model.llama.experts.per_token",
-     "per_token is positive and at most count",
+     "per_token must be positive and at most count",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !f.IsValid({"model.llama.experts.count"})) return {};
        const char* fix = "write for example per_token: 2, at most the number of experts";
@@ -82,11 +82,11 @@ const Rule kRules[] = {
             "write normalized: false"}};
      }},
     {"experts_intermediate_size_range", kError, "model.llama.experts.intermediate_size",
-     "intermediate_size of experts is positive and at most 2^17",
+     "intermediate_size of experts must be positive and at most 2^17",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !Experts(f).has_intermediate_size()) return {};
        return Between(Experts(f).intermediate_size(), kMaxIntermediate, "intermediate_size",
-                      "leave it out for the model's intermediate_size");
+                      "omit it (default: the model's intermediate_size)");
      }},
     {"experts_dense_layers_range", kError, "model.llama.experts.dense_layers",
      "dense_layers must be at least 0 and below the number of layers",
@@ -96,10 +96,10 @@ const Rule kRules[] = {
        if (dense >= 0 && dense < layers) return {};
        return {{absl::StrCat("dense_layers is ", dense, " and must be at least 0 and below the ", layers,
                              " layers"),
-                "leave it out for 0, or leave experts out"}};
+                "omit it (default: 0), or leave experts out"}};
      }},
     {"experts_losses_not_negative", kError, "model.llama.experts.balance_loss",
-     "balance_loss and z_loss are 0 or positive, and at most 1e6",
+     "balance_loss and z_loss must be 0 or positive, and at most 1e6",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f)) return {};
        Findings findings = BoundedLoss(Experts(f).balance_loss(), "balance_loss");
@@ -120,17 +120,19 @@ const Rule kRules[] = {
        const bool by_best = Experts(f).group_scores() == v1::Llama::Experts::GROUP_SCORES_BEST;
        if (groups < 1 || count % groups != 0 || (groups > 1 && !by_best && count / groups < 2)) {
          const bool of_one = groups == count && !by_best;
-         return {{absl::StrCat(count, " experts do not split into ", groups, "equal groups",
+         return {{absl::StrCat(count, " experts do not split into ", groups, " equal groups",
                                by_best ? "" : " of at least 2 (group_scores: two_best)"),
-                  absl::StrCat("choose a divisor of count", by_best ? "" : ", at most its half",
+                  absl::StrCat("choose a divisor of count", by_best ? "" : ", at most half of it",
                                of_one ? ", or write group_scores: best" : "", ", or leave groups out")}};
        }
        const int64_t of_token = Experts(f).has_groups_per_token() ? Experts(f).groups_per_token() : groups;
        if (of_token >= 1 && of_token <= groups && Experts(f).per_token() <= of_token * (count / groups))
          return {};
-       return {{absl::StrCat("a token is routed to ", Experts(f).per_token(), " experts from ", of_token,
-                             " of ", groups, " groups of ", count / groups),
-                "choose a groups_per_token of at most groups with enough experts",
+       return {{of_token < 1 || of_token > groups
+                    ? absl::StrCat("groups_per_token is ", of_token, ", and there are ", groups, " groups")
+                    : absl::StrCat("groups_per_token: ", of_token, " selects ", of_token * (count / groups),
+                                   " experts, and per_token is ", Experts(f).per_token()),
+                "write a groups_per_token of at most groups that selects at least per_token experts",
                 "model.llama.experts.groups_per_token"}};
      }},
     {"experts_group_scores_of_groups", kWarn, "model.llama.experts.group_scores",
@@ -142,21 +144,21 @@ const Rule kRules[] = {
        return {{"the model has no expert groups", "set groups and groups_per_token, or leave it out"}};
      }},
     {"experts_weight_scale_positive", kError, "model.llama.experts.weight_scale",
-     "weight_scale is positive, from 1e-6 to 1e6",
+     "weight_scale must be positive, from 1e-6 to 1e6",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !Experts(f).has_weight_scale()) return {};
        const double scale = Experts(f).weight_scale();
        if (1 / kMaxFactor <= scale && scale <= kMaxFactor) return {};
        return {{absl::StrCat("weight_scale is ", scale, " and must be between ", 1 / kMaxFactor, " and ",
                              kMaxFactor),
-                "leave it out for 1"}};
+                "omit it (default: 1)"}};
      }},
     {"experts_shared_intermediate_size_range", kError, "model.llama.experts.shared_intermediate_size",
-     "shared_intermediate_size is positive and at most 2^20",
+     "shared_intermediate_size must be positive and at most 2^20",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !Experts(f).has_shared_intermediate_size()) return {};
        return Between(Experts(f).shared_intermediate_size(), kMaxShared, "shared_intermediate_size",
-                      "leave it out for no shared expert");
+                      "omit it for no shared expert");
      }},
     {"experts_bias_update_rate", kError, "model.llama.experts.bias_update_rate",
      "bias_update_rate must be between 0 and 1, and requires sigmoid scores and selection_bias",

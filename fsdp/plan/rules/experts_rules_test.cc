@@ -223,25 +223,24 @@ TEST(ExpertsRules, ExportsOnlyTransformersFamilies) {
   EXPECT_FALSE(refused([](v1::Llama*) {}));  // Mixtral.
   EXPECT_THAT(
       reason([](v1::Llama* l) { l->mutable_experts()->set_scores(v1::Llama::Experts::SCORES_SIGMOID); }),
-      HasSubstr("dots1, which has sigmoid scores, is nearest, but has qk_norm, selection_bias, "
+      HasSubstr("the nearest family, dots1 (sigmoid scores), requires qk_norm, selection_bias, "
                 "a shared_intermediate_size"));
   EXPECT_THAT(reason([](v1::Llama* l) {
                 l->set_qk_norm(true);
                 l->mutable_experts()->set_weight_scale(2);
               }),
-              HasSubstr("Qwen3-MoE, which has qk_norm, is nearest, but has no weight_scale"));
-  EXPECT_THAT(
-      reason([](v1::Llama* l) {
-        v1::Llama::LatentAttention* latent = l->mutable_latent_attention();
-        latent->set_rank(16);
-        latent->set_plain_head_size(8);
-        latent->set_rotary_head_size(8);
-        latent->set_value_head_size(8);
-        latent->set_interleaved(false);
-        l->clear_kv_heads();
-        l->clear_head_size();
-      }),
-      HasSubstr("is nearest, but has normalized: false, interleaved: true, a shared_intermediate_size"));
+              HasSubstr("the nearest family, Qwen3-MoE (qk_norm), requires no weight_scale"));
+  EXPECT_THAT(reason([](v1::Llama* l) {
+                v1::Llama::LatentAttention* latent = l->mutable_latent_attention();
+                latent->set_rank(16);
+                latent->set_plain_head_size(8);
+                latent->set_rotary_head_size(8);
+                latent->set_value_head_size(8);
+                latent->set_interleaved(false);
+                l->clear_kv_heads();
+                l->clear_head_size();
+              }),
+              HasSubstr("requires normalized: false, interleaved: true, a shared_intermediate_size"));
   EXPECT_TRUE(refused([](v1::Llama* l) { l->mutable_experts()->set_dense_layers(1); }));
   EXPECT_TRUE(refused([](v1::Llama* l) { l->mutable_experts()->set_normalized(false); }));
   EXPECT_TRUE(refused([](v1::Llama* l) { l->set_attention_bias(true); }));

@@ -120,7 +120,7 @@ Findings ChecksSizes(const Facts& f) {
     const int64_t below = size.of_rank / kFp8Step * kFp8Step;
     const std::string smaller = below > 0 ? absl::StrCat(below * size.ranks, " or ") : "";
     findings.push_back({absl::StrCat(size.what, " is ", size.of_rank, tensor > 1 ? " on a rank" : "",
-                                     ", and sizes of FP8 products must be multiples of ", kFp8Step),
+                                     ", and sizes of FP8 matmuls must be multiples of ", kFp8Step),
                         absl::StrCat("write ", size.made_of, " ", smaller, (below + kFp8Step) * size.ranks,
                                      ", or precision.compute: bf16")});
   }
@@ -132,8 +132,8 @@ Findings ChecksProducts(const Facts& f) {
   if (!IsFp8(f) || f.job.precision().fp8().keep_bf16().empty() || !LlamaOf(f).has_value()) return {};
   if (!f.IsValid({"precision.fp8.keep_bf16"}) || !ProductsInFp8(f).empty()) return {};
   return {
-      {"every product has a matrix that stays in bf16, and products are fused (queries, keys and values; "
-       "gate and up), so nothing runs in FP8",
+      {"every matmul has a matrix that stays in bf16, and matmuls are fused (queries, keys and values; gate "
+       "and up), so nothing runs in FP8",
        "write precision.compute: bf16, or keep fewer"}};
 }
 
@@ -149,8 +149,8 @@ Findings ChecksExperts(const Facts& f) {
   const int64_t width = llama->experts.intermediate_size / std::max<int64_t>(1, f.job.parallel().tensor());
   if (width >= kNarrowExperts) return {};
   return {{absl::StrCat("experts are ", width, " wide; below ", kNarrowExperts,
-                        ", quantization takes as long as FP8 saves"),
-           "write precision.fp8.keep_bf16: [\"*.experts.*\"], or keep it to save energy"}};
+                        ", quantization takes the time that FP8 saves"),
+           "write precision.fp8.keep_bf16: [\"*.experts.*\"], or keep FP8 to save energy"}};
 }
 
 // Limit of one grouped FP8 product on a GPU.
@@ -175,11 +175,11 @@ const Rule kRules[] = {
        if (!IsFp8(f) || !f.ModelIsKnown() || std::holds_alternative<LlamaConfig>(f.model())) return {};
        return {{"FP8 does not support this model", "write bf16"}};
      }},
-    {"fp8_sizes", kError, "precision.compute", "sizes of FP8 products must be multiples of 16", ChecksSizes},
+    {"fp8_sizes", kError, "precision.compute", "sizes of FP8 matmuls must be multiples of 16", ChecksSizes},
     {"fp8_keep_matches", kError, "precision.fp8.keep_bf16",
      "each keep_bf16 pattern must match a matrix, and some matrix must run in FP8", ChecksKept},
     {"fp8_keep_leaves_some", kWarn, "precision.fp8.keep_bf16",
-     "keep_bf16 should leave some product completely in FP8", ChecksProducts},
+     "keep_bf16 should leave some fused matmul completely in FP8", ChecksProducts},
     {"fp8_most_experts", kError, "model.llama.experts.count",
      "FP8 supports at most 1023 experts of a layer per rank", ChecksExpertCount},
     {"fp8_narrow_experts", kWarn, "precision.fp8.keep_bf16",

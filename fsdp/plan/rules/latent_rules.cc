@@ -18,7 +18,7 @@ const v1::Llama::LatentAttention& Latent(const Facts& f) { return f.job.model().
 
 Findings ChecksRank(const Facts& f) {
   if (!HasLatent(f)) return {};
-  const char* fix = "write for example rank: 512, or leave latent_attention out for key and value heads";
+  const char* fix = "write for example rank: 512, or omit latent_attention to use key and value heads";
   return Latent(f).has_rank() ? Between(Latent(f).rank(), kMaxRank, "rank", fix) : Missing("rank", fix);
 }
 
@@ -96,10 +96,10 @@ Findings ChecksNorms(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"latent_rank_range", kError, "model.llama.latent_attention.rank", "rank is positive and at most 2^17",
-     ChecksRank},
+    {"latent_rank_range", kError, "model.llama.latent_attention.rank",
+     "rank must be positive and at most 2^17", ChecksRank},
     {"latent_query_rank_range", kError, "model.llama.latent_attention.query_rank",
-     "query_rank is positive and at most 2^17", ChecksQueryRank},
+     "query_rank must be positive and at most 2^17", ChecksQueryRank},
     {"latent_head_sizes", kError, "model.llama.latent_attention",
      "head sizes must be positive, rotary_head_size even, and plain + rotary at most 1024", ChecksHeadSizes},
     {"latent_has_its_heads", kError, "model.llama.latent_attention",

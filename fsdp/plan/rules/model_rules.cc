@@ -78,13 +78,14 @@ Findings ChecksRopeScaling(const Facts& f) {
   }
   const double low = scaling.low_freq_factor(), high = scaling.high_freq_factor();
   if (!std::isfinite(low) || !std::isfinite(high) || low <= 0 || high <= low) {
-    findings.push_back({absl::StrCat("low_freq_factor is ", low, " and high_freq_factor is ", high,
-                                     " (want 0 < low_freq_factor < high_freq_factor)"),
-                        scaling.has_yarn() ? "leave both out for 1 and 32" : "leave both out for 1 and 4",
-                        field("high_freq_factor")});
+    findings.push_back(
+        {absl::StrCat("low_freq_factor is ", low, " and high_freq_factor is ", high,
+                      " (want 0 < low_freq_factor < high_freq_factor)"),
+         scaling.has_yarn() ? "omit both (defaults: 1 and 32)" : "omit both (defaults: 1 and 4)",
+         field("high_freq_factor")});
   }
-  for (Finding& finding :
-       Between(scaling.original_positions(), kMaxPositions, "original_positions", "leave it out for 8192")) {
+  for (Finding& finding : Between(scaling.original_positions(), kMaxPositions, "original_positions",
+                                  "omit it (default: 8192)")) {
     finding.field = field("original_positions");
     findings.push_back(std::move(finding));
   }
@@ -167,53 +168,53 @@ const Rule kRules[] = {
                              "' is a path on the submitter's machine, which only the client can read"),
                 "submit with fsdpctl, which sends the file's sizes, or write them in model.llama"}};
      }},
-    {"vocab_size_range", kError, "model.llama.vocab_size", "vocab_size is positive and at most 2^24",
+    {"vocab_size_range", kError, "model.llama.vocab_size", "vocab_size must be positive and at most 2^24",
      [](const Facts& f) {
        return LlamaSize(f, "vocab_size",
                         {f.job.model().llama().has_vocab_size(), f.job.model().llama().vocab_size()},
                         kMaxVocab, "32000");
      }},
-    {"hidden_size_range", kError, "model.llama.hidden_size", "hidden_size is positive and at most 2^17",
+    {"hidden_size_range", kError, "model.llama.hidden_size", "hidden_size must be positive and at most 2^17",
      [](const Facts& f) {
        return LlamaSize(f, "hidden_size",
                         {f.job.model().llama().has_hidden_size(), f.job.model().llama().hidden_size()},
                         kMaxHidden, "4096");
      }},
     {"intermediate_size_range", kError, "model.llama.intermediate_size",
-     "intermediate_size is positive and at most 2^20",
+     "intermediate_size must be positive and at most 2^20",
      [](const Facts& f) {
        return LlamaSize(
            f, "intermediate_size",
            {f.job.model().llama().has_intermediate_size(), f.job.model().llama().intermediate_size()},
            kMaxIntermediate, "14336");
      }},
-    {"layers_range", kError, "model.llama.layers", "layers is positive and at most 1024",
+    {"layers_range", kError, "model.llama.layers", "layers must be positive and at most 1024",
      [](const Facts& f) {
        return LlamaSize(f, "layers", {f.job.model().llama().has_layers(), f.job.model().llama().layers()},
                         kMaxLayers, "32");
      }},
-    {"heads_range", kError, "model.llama.heads", "heads is positive and at most 1024",
+    {"heads_range", kError, "model.llama.heads", "heads must be positive and at most 1024",
      [](const Facts& f) {
        return LlamaSize(f, "heads", {f.job.model().llama().has_heads(), f.job.model().llama().heads()},
                         kMaxHeads, "32");
      }},
-    {"kv_heads_positive", kError, "model.llama.kv_heads", "kv_heads is positive and at most 1024",
+    {"kv_heads_positive", kError, "model.llama.kv_heads", "kv_heads must be positive and at most 1024",
      [](const Facts& f) -> Findings {
        if (!f.job.model().llama().has_kv_heads()) return {};
        return Between(f.job.model().llama().kv_heads(), kMaxHeads, "kv_heads",
-                      "leave it out for as many as heads");
+                      "omit it (default: as many as heads)");
      }},
-    {"head_size_range", kError, "model.llama.head_size", "head_size is positive and at most 1024",
+    {"head_size_range", kError, "model.llama.head_size", "head_size must be positive and at most 1024",
      [](const Facts& f) -> Findings {
        if (!f.job.model().llama().has_head_size()) return {};
        return Between(f.job.model().llama().head_size(), kMaxHeadSize, "head_size",
-                      "leave it out for hidden_size / heads");
+                      "omit it (default: hidden_size / heads)");
      }},
-    {"positions_range", kError, "model.llama.positions", "positions is positive and at most 2^20",
+    {"positions_range", kError, "model.llama.positions", "positions must be positive and at most 2^20",
      [](const Facts& f) -> Findings {
        if (!f.job.model().llama().has_positions()) return {};
        return Between(f.job.model().llama().positions(), kMaxPositions, "positions",
-                      "leave it out for any length");
+                      "omit it to allow any length");
      }},
     {"heads_divide_hidden", kError, "model.llama.heads",
      "hidden_size must be a multiple of heads unless head_size is set",
@@ -244,52 +245,53 @@ const Rule kRules[] = {
                              llama.heads(), " query heads"),
                 "choose kv_heads among the divisors of heads, or leave it out"}};
      }},
-    {"rope_theta_positive", kError, "model.llama.rope_theta", "rope_theta is positive and finite",
+    {"rope_theta_positive", kError, "model.llama.rope_theta", "rope_theta must be positive and finite",
      [](const Facts& f) -> Findings {
        if (!HasLlama(f)) return {};
-       return Positive(f.job.model().llama().rope_theta(), "rope_theta", "leave it out for 10000");
+       return Positive(f.job.model().llama().rope_theta(), "rope_theta", "omit it (default: 10000)");
      }},
-    {"norm_epsilon_positive", kError, "model.llama.norm_epsilon", "norm_epsilon is positive and finite",
+    {"norm_epsilon_positive", kError, "model.llama.norm_epsilon", "norm_epsilon must be positive and finite",
      [](const Facts& f) -> Findings {
        if (!HasLlama(f)) return {};
-       return Positive(f.job.model().llama().norm_epsilon(), "norm_epsilon", "leave it out for 1e-5");
+       return Positive(f.job.model().llama().norm_epsilon(), "norm_epsilon", "omit it (default: 1e-5)");
      }},
     {"rope_scaling_range", kError, "model.llama.rope_scaling",
      "rope_scaling needs factor of at least 1 and 0 < low_freq_factor < high_freq_factor", ChecksRopeScaling},
-    {"gpt2_vocab_size_range", kError, "model.gpt2.vocab_size", "vocab_size is positive and at most 2^24",
+    {"gpt2_vocab_size_range", kError, "model.gpt2.vocab_size", "vocab_size must be positive and at most 2^24",
      [](const Facts& f) {
        return Gpt2Size(f, "vocab_size",
                        {f.job.model().gpt2().has_vocab_size(), f.job.model().gpt2().vocab_size()}, kMaxVocab,
                        "50257");
      }},
-    {"gpt2_hidden_size_range", kError, "model.gpt2.hidden_size", "hidden_size is positive and at most 2^17",
+    {"gpt2_hidden_size_range", kError, "model.gpt2.hidden_size",
+     "hidden_size must be positive and at most 2^17",
      [](const Facts& f) {
        return Gpt2Size(f, "hidden_size",
                        {f.job.model().gpt2().has_hidden_size(), f.job.model().gpt2().hidden_size()},
                        kMaxHidden, "768");
      }},
-    {"gpt2_layers_range", kError, "model.gpt2.layers", "layers is positive and at most 1024",
+    {"gpt2_layers_range", kError, "model.gpt2.layers", "layers must be positive and at most 1024",
      [](const Facts& f) {
        return Gpt2Size(f, "layers", {f.job.model().gpt2().has_layers(), f.job.model().gpt2().layers()},
                        kMaxLayers, "12");
      }},
-    {"gpt2_heads_range", kError, "model.gpt2.heads", "heads is positive and at most 1024",
+    {"gpt2_heads_range", kError, "model.gpt2.heads", "heads must be positive and at most 1024",
      [](const Facts& f) {
        return Gpt2Size(f, "heads", {f.job.model().gpt2().has_heads(), f.job.model().gpt2().heads()},
                        kMaxHeads, "12");
      }},
-    {"gpt2_positions_range", kError, "model.gpt2.positions", "positions is positive and at most 2^20",
+    {"gpt2_positions_range", kError, "model.gpt2.positions", "positions must be positive and at most 2^20",
      [](const Facts& f) {
        return Gpt2Size(f, "positions",
                        {f.job.model().gpt2().has_positions(), f.job.model().gpt2().positions()},
                        kMaxPositions, "1024");
      }},
     {"gpt2_intermediate_size_range", kError, "model.gpt2.intermediate_size",
-     "intermediate_size is positive and at most 2^20",
+     "intermediate_size must be positive and at most 2^20",
      [](const Facts& f) -> Findings {
        if (!f.job.model().gpt2().has_intermediate_size()) return {};
        return Between(f.job.model().gpt2().intermediate_size(), kMaxIntermediate, "intermediate_size",
-                      "leave it out for 4 x hidden_size");
+                      "omit it (default: 4 x hidden_size)");
      }},
     {"gpt2_heads_divide_hidden", kError, "model.gpt2.heads", "hidden_size must be a multiple of heads",
      [](const Facts& f) -> Findings {
@@ -297,10 +299,11 @@ const Rule kRules[] = {
        if (!HasGpt2(f) || !f.IsValid({"model.gpt2.hidden_size", "model.gpt2.heads"})) return {};
        return HeadsDivide(gpt2.hidden_size(), gpt2.heads());
      }},
-    {"gpt2_norm_epsilon_positive", kError, "model.gpt2.norm_epsilon", "norm_epsilon is positive and finite",
+    {"gpt2_norm_epsilon_positive", kError, "model.gpt2.norm_epsilon",
+     "norm_epsilon must be positive and finite",
      [](const Facts& f) -> Findings {
        if (!HasGpt2(f)) return {};
-       return Positive(f.job.model().gpt2().norm_epsilon(), "norm_epsilon", "leave it out for 1e-5");
+       return Positive(f.job.model().gpt2().norm_epsilon(), "norm_epsilon", "omit it (default: 1e-5)");
      }},
 };
 

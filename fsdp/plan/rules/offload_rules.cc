@@ -50,8 +50,9 @@ const Rule kRules[] = {
      "activation_layers above the number of layers has no effect",
      [](const Facts& f) -> Findings {
        if (!f.ModelIsKnown() || LayersOf(f) <= f.layers()) return {};
-       return {{absl::StrCat("the model has ", f.layers(), " layers"), "write as many or fewer", "",
-                absl::StrCat(LayersOf(f)), absl::StrCat(f.layers())}};
+       return {{absl::StrCat("the model has ", f.layers(), " layers"),
+                absl::StrCat("write ", f.layers(), " or less"), "", absl::StrCat(LayersOf(f)),
+                absl::StrCat(f.layers())}};
      }},
     {"offload_layers_of_llama", kError, "fsdp.offload.activation_layers",
      "activation offload supports only dense models of the Llama family",

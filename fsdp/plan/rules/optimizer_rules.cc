@@ -38,7 +38,7 @@ Findings ChecksGroups(const Facts& f) {
     }
     for (const auto& [name, value] :
          {std::pair("weight_decay", group.weight_decay()), std::pair("lr_scale", group.lr_scale())}) {
-      for (Finding& finding : NotNegative(value, name, "leave it out for the optimizer's own")) {
+      for (Finding& finding : NotNegative(value, name, "omit it (default: the optimizer's own)")) {
         finding.field = absl::StrCat(field, ".", name);
         findings.push_back(std::move(finding));
       }
@@ -53,10 +53,10 @@ const Rule kRules[] = {
        if (!f.job.optimizer().has_adamw() || !f.job.optimizer().has_sgd()) return {};
        return {{"both adamw and sgd are set", "leave one out"}};
      }},
-    {"lr_positive", kError, "optimizer.adamw.lr", "the learning rate is positive and finite",
+    {"lr_positive", kError, "optimizer.adamw.lr", "the learning rate must be positive and finite",
      [](const Facts& f) -> Findings {
        if (!f.job.optimizer().adamw().has_lr()) return {};
-       return Positive(f.job.optimizer().adamw().lr(), "lr", "leave it out for 3e-4");
+       return Positive(f.job.optimizer().adamw().lr(), "lr", "omit it (default: 3e-4)");
      }},
     {"betas_are_two", kError, "optimizer.adamw.betas", "betas must have exactly two entries",
      [](const Facts& f) -> Findings {
@@ -79,23 +79,23 @@ const Rule kRules[] = {
        }
        return findings;
      }},
-    {"eps_positive", kError, "optimizer.adamw.eps", "eps is positive and finite",
+    {"eps_positive", kError, "optimizer.adamw.eps", "eps must be positive and finite",
      [](const Facts& f) -> Findings {
        if (!f.job.optimizer().adamw().has_eps()) return {};
        // With 0, a parameter whose gradient was always zero divides zero by zero.
-       return Positive(f.job.optimizer().adamw().eps(), "eps", "leave it out for 1e-8");
+       return Positive(f.job.optimizer().adamw().eps(), "eps", "omit it (default: 1e-8)");
      }},
-    {"weight_decay_not_negative", kError, "optimizer.adamw.weight_decay", "weight_decay is not negative",
+    {"weight_decay_not_negative", kError, "optimizer.adamw.weight_decay", "weight_decay must not be negative",
      [](const Facts& f) {
        return NotNegative(f.job.optimizer().adamw().weight_decay(), "weight_decay",
-                          "write 0 for no decay, or leave it out for 0.1");
+                          "write 0 for no decay, or omit it (default: 0.1)");
      }},
-    {"clip_norm_not_negative", kError, "optimizer.clip_norm", "clip_norm is not negative",
+    {"clip_norm_not_negative", kError, "optimizer.clip_norm", "clip_norm must not be negative",
      [](const Facts& f) {
        return NotNegative(f.job.optimizer().clip_norm(), "clip_norm",
                           "write 1.0, or leave it out to not clip");
      }},
-    {"sgd_lr_positive", kError, "optimizer.sgd.lr", "the learning rate is positive and finite",
+    {"sgd_lr_positive", kError, "optimizer.sgd.lr", "the learning rate must be positive and finite",
      [](const Facts& f) -> Findings {
        const double lr = f.job.optimizer().sgd().lr();
        if (!f.job.optimizer().has_sgd() || (std::isfinite(lr) && lr > 0)) return {};
@@ -108,7 +108,7 @@ const Rule kRules[] = {
        const double momentum = f.job.optimizer().sgd().momentum();
        if (momentum >= 0 && momentum < 1) return {};
        return {{absl::StrCat("momentum is ", momentum, " and must be at least 0 and below 1"),
-                "write for example 0.9, or leave it out for none"}};
+                "write for example 0.9, or omit it (default: none)"}};
      }},
     {"nesterov_needs_momentum", kError, "optimizer.sgd.nesterov", "nesterov requires momentum",
      [](const Facts& f) -> Findings {
@@ -116,10 +116,11 @@ const Rule kRules[] = {
        if (!sgd.nesterov() || sgd.momentum() != 0 || !f.IsValid({"optimizer.sgd.momentum"})) return {};
        return {{"Nesterov momentum needs momentum above 0", "write momentum: 0.9"}};
      }},
-    {"sgd_weight_decay_not_negative", kError, "optimizer.sgd.weight_decay", "weight_decay is not negative",
+    {"sgd_weight_decay_not_negative", kError, "optimizer.sgd.weight_decay",
+     "weight_decay must not be negative",
      [](const Facts& f) {
        return NotNegative(f.job.optimizer().sgd().weight_decay(), "weight_decay",
-                          "leave it out for no decay");
+                          "omit it (default: no decay)");
      }},
     {"groups_sound", kError, "optimizer.groups", "each group must match parameters and have valid values",
      ChecksGroups},

@@ -143,9 +143,9 @@ bool WantsToCutSamples(const Facts& f) {
 bool CutsSamples(const Facts& f) { return f.IsValid({"parallel.context"}) && WantsToCutSamples(f); }
 
 const Rule kRules[] = {
-    {"parallel_tensor_range", kError, "parallel.tensor", "parallel.tensor is positive and at most 16384",
+    {"parallel_tensor_range", kError, "parallel.tensor", "parallel.tensor must be positive and at most 16384",
      [](const Facts& f) {
-       return Between(f.job.parallel().tensor(), kMaxWorld, "tensor", "leave it out for 1");
+       return Between(f.job.parallel().tensor(), kMaxWorld, "tensor", "omit it (default: 1)");
      }},
     {"parallel_tensor_within_node", kError, "parallel.tensor",
      "ranks_per_node, and the ranks of a replica, must be multiples of parallel.tensor",
@@ -174,9 +174,10 @@ const Rule kRules[] = {
      "heads, FFN sizes and vocab_size must be multiples of parallel.tensor; kv_heads must divide it or be a "
      "multiple",
      CutsModel},
-    {"parallel_context_range", kError, "parallel.context", "parallel.context is positive and at most 16384",
+    {"parallel_context_range", kError, "parallel.context",
+     "parallel.context must be positive and at most 16384",
      [](const Facts& f) {
-       return Between(f.job.parallel().context(), kMaxWorld, "context", "leave it out for 1");
+       return Between(f.job.parallel().context(), kMaxWorld, "context", "omit it (default: 1)");
      }},
     {"parallel_context_divides_ranks", kError, "parallel.context",
      "the ranks of a replica must be a multiple of parallel.context x parallel.tensor",
@@ -223,9 +224,9 @@ const Rule kRules[] = {
      }},
     {"parallel_tensor_cuts_tokens", kError, "data.sequence_length",
      "micro_batch x sequence_length / parallel.context must be a multiple of parallel.tensor", CutsTokens},
-    {"parallel_expert_range", kError, "parallel.expert", "parallel.expert is positive and at most 16384",
+    {"parallel_expert_range", kError, "parallel.expert", "parallel.expert must be positive and at most 16384",
      [](const Facts& f) {
-       return Between(f.job.parallel().expert(), kMaxWorld, "expert", "leave it out for 1");
+       return Between(f.job.parallel().expert(), kMaxWorld, "expert", "omit it (default: 1)");
      }},
     {"parallel_expert_divides_experts", kError, "parallel.expert",
      "model.llama.experts.count must be a multiple of parallel.expert",

@@ -68,14 +68,14 @@ Findings SumsUp(const Facts& f) {
              "write one number for each stage, or leave it out"}};
   }
   if (!std::all_of(given.begin(), given.end(), [](int64_t units) { return units > 0 && units <= kMaxWorld; }))
-    return {{absl::StrCat("each entry must be between 1 and ", kMaxWorld),
-             "leave it out for a balanced partition"}};
+    return {
+        {absl::StrCat("each entry must be between 1 and ", kMaxWorld), "omit it for a balanced partition"}};
   if (!f.ModelIsKnown()) return {};
   const int64_t sum = std::accumulate(given.begin(), given.end(), int64_t{0});
   if (sum == UnitsOf(f)) return {};
   return {{absl::StrCat("it sums to ", sum, ", and the model has ", UnitsOf(f),
                         " units: embedding, layers and head"),
-           "leave it out for a balanced partition"}};
+           "omit it for a balanced partition"}};
 }
 
 // By unit: whether it has trainable parameters.
@@ -150,9 +150,9 @@ Findings WholeGradients(const Facts& f) {
 
 const Rule kRules[] = {
     {"parallel_pipeline_range", kError, "parallel.pipeline",
-     "parallel.pipeline is positive and at most 16384",
+     "parallel.pipeline must be positive and at most 16384",
      [](const Facts& f) {
-       return Between(f.job.parallel().pipeline(), kMaxWorld, "pipeline", "leave it out for 1");
+       return Between(f.job.parallel().pipeline(), kMaxWorld, "pipeline", "omit it (default: 1)");
      }},
     {"parallel_pipeline_divides_ranks", kError, "parallel.pipeline",
      "the number of ranks must be a multiple of parallel.pipeline x fsdp.outer.size", DividesRanks},
@@ -171,13 +171,13 @@ const Rule kRules[] = {
            {absl::StrCat("the model has ", UnitsOf(f), " units: embedding, layers and head"), MostStages(f)}};
      }},
     {"parallel_pipeline_chunks_range", kError, "parallel.pipeline_chunks",
-     "parallel.pipeline_chunks is positive and at most 16384, and 1 without stages",
+     "parallel.pipeline_chunks must be positive and at most 16384, and 1 without stages",
      [](const Facts& f) -> Findings {
        const int64_t chunks = Chunks(f);
        if (chunks == 1 || !f.IsValid({"parallel.pipeline"})) return {};
        if (chunks > 1 && f.job.parallel().pipeline() == 1)
          return {{"pipeline_chunks needs parallel.pipeline above 1", "leave it out, or write pipeline"}};
-       return Between(chunks, kMaxWorld, "pipeline_chunks", "leave it out for 1");
+       return Between(chunks, kMaxWorld, "pipeline_chunks", "omit it (default: 1)");
      }},
     {"parallel_pipeline_chunks_on_cpu", kError, "parallel.pipeline_chunks",
      "parallel.pipeline_chunks is supported only on CPU ranks",

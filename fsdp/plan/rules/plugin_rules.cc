@@ -70,7 +70,8 @@ Findings ChecksUnits(const Facts& f) {
   if (units >= 2 && units <= kMaxUnits) return {};
   return {{absl::StrCat("the model has ", units, " units and must have 2 to ", kMaxUnits,
                         ": one reads the tokens, and another computes the loss"),
-           "write description: FILE, with the output of fsdpd-rank --describe-plugin PATH"}};
+           "set description to a file with the output of `fsdpd-rank --describe-plugin PATH`, which lists "
+           "the units"}};
 }
 
 Findings ChecksNames(const Facts& f) {
@@ -188,7 +189,8 @@ const Rule kRules[] = {
                              "' is a path on the submitter's machine, which only the client can read"),
                 "submit with fsdpctl, which sends the content of the file, or write it in model.plugin"}};
      }},
-    {"plugin_vocab_size_range", kError, "model.plugin.vocab_size", "vocab_size is positive and at most 2^24",
+    {"plugin_vocab_size_range", kError, "model.plugin.vocab_size",
+     "vocab_size must be positive and at most 2^24",
      [](const Facts& f) -> Findings {
        const int64_t vocab = PluginOf(f).vocab_size();
        if (!f.job.model().has_plugin() || !PluginOf(f).description().empty()) return {};
@@ -196,7 +198,7 @@ const Rule kRules[] = {
        return Between(vocab, kMaxVocab, "vocab_size", kDescribeAgain);
      }},
     {"plugin_sequence_range", kError, "model.plugin.max_sequence_length",
-     "max_sequence_length is not negative (0: any)",
+     "max_sequence_length must not be negative (0: any)",
      [](const Facts& f) -> Findings {
        if (PluginOf(f).max_sequence_length() >= 0) return {};
        return {{absl::StrCat("max_sequence_length is ", PluginOf(f).max_sequence_length()), kDescribeAgain}};

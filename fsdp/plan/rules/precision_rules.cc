@@ -121,11 +121,11 @@ const Rule kRules[] = {
        Findings findings;
        if (scale.has_initial() && (!std::isfinite(scale.initial()) || scale.initial() <= 0)) {
          findings.push_back({absl::StrCat("initial is ", scale.initial(), " and must be positive"),
-                             "leave it out for 65536", "precision.loss_scale.initial"});
+                             "omit it (default: 65536)", "precision.loss_scale.initial"});
        }
        if (scale.has_growth_interval() && scale.growth_interval() < 1) {
          findings.push_back({absl::StrCat("growth_interval is ", scale.growth_interval(), " steps"),
-                             "leave it out for 2000", "precision.loss_scale.growth_interval"});
+                             "omit it (default: 2000)", "precision.loss_scale.growth_interval"});
        }
        return findings;
      }},

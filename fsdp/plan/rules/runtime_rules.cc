@@ -25,7 +25,7 @@ constexpr int64_t kMaxHangSeconds = 86400;
 constexpr int64_t kFewParametersPerRank = 16384;
 
 Findings Count(int64_t value, const char* name) {
-  return Between(value, kMaxWorld, name, "leave it out for 1");
+  return Between(value, kMaxWorld, name, "omit it (default: 1)");
 }
 
 // Upper bound of the whole model's gathered bytes (FP8 matrices take half of it). REQUIRES: model, resources
@@ -53,10 +53,10 @@ bool GathersEachPass(const Facts& f) {
 bool IsComplete(const Facts& f) { return f.strategy() == v1::STRATEGY_NO_SHARD; }
 
 const Rule kRules[] = {
-    {"nodes_range", kError, "resources.nodes", "nodes is positive and at most 16384",
+    {"nodes_range", kError, "resources.nodes", "nodes must be positive and at most 16384",
      [](const Facts& f) { return Count(f.job.resources().nodes(), "nodes"); }},
     {"ranks_per_node_range", kError, "resources.ranks_per_node",
-     "ranks_per_node is positive and at most 16384",
+     "ranks_per_node must be positive and at most 16384",
      [](const Facts& f) { return Count(f.job.resources().ranks_per_node(), "ranks_per_node"); }},
     {"world_bounded", kError, "resources", "nodes x ranks_per_node must be at most 16384",
      [](const Facts& f) -> Findings {
@@ -99,8 +99,9 @@ const Rule kRules[] = {
     {"prefetch_not_negative", kError, "fsdp.prefetch_bytes", "prefetch_bytes must not be negative",
      [](const Facts& f) -> Findings {
        if (f.job.fsdp().prefetch_bytes() >= 0) return {};
-       return {{absl::StrCat("prefetch_bytes is ", f.job.fsdp().prefetch_bytes(), " and cannot be negative"),
-                "write 0 to gather each unit only when it is needed, or leave it out for the largest unit"}};
+       return {
+           {absl::StrCat("prefetch_bytes is ", f.job.fsdp().prefetch_bytes(), " and cannot be negative"),
+            "write 0 to gather each unit only when it is needed, or omit it (default: the largest unit)"}};
      }},
     {"prefetch_without_gathers", kAdjust, "fsdp.prefetch_bytes",
      "prefetch_bytes has no effect unless parameters are gathered per pass",
@@ -119,7 +120,7 @@ const Rule kRules[] = {
        const bool rounded = f.job.precision().compute() == v1::DTYPE_FP8;
        return {{absl::StrCat("the whole model is ", rounded ? "at most " : "", HumanBytes(all),
                              " when gathered; more can never be prefetched"),
-                "leave it out for the largest unit", "", absl::StrCat(f.job.fsdp().prefetch_bytes()),
+                "omit it (default: the largest unit)", "", absl::StrCat(f.job.fsdp().prefetch_bytes()),
                 absl::StrCat(all)}};
      }},
     {"recompute_known", kError, "fsdp.recompute", "recompute must be auto, none, selective or full",
@@ -134,14 +135,14 @@ const Rule kRules[] = {
        if (f.job.fsdp().recompute_layers() >= 0) return {};
        return {
            {absl::StrCat("recompute_layers is ", f.job.fsdp().recompute_layers(), " and cannot be negative"),
-            "leave it out for all layers"}};
+            "omit it (default: all layers)"}};
      }},
     {"recompute_layers_above_model", kAdjust, "fsdp.recompute_layers",
      "recompute_layers above the number of layers has no effect",
      [](const Facts& f) -> Findings {
        const int64_t layers = f.job.fsdp().recompute_layers();
        if (!f.ModelIsKnown() || layers <= f.layers()) return {};
-       return {{absl::StrCat("the model has ", f.layers(), " layers"), "leave it out for all layers", "",
+       return {{absl::StrCat("the model has ", f.layers(), " layers"), "omit it (default: all layers)", "",
                 absl::StrCat(layers), absl::StrCat(f.layers())}};
      }},
     {"recompute_layers_of_none", kWarn, "fsdp.recompute_layers",
@@ -163,9 +164,9 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const int64_t size = f.job.fsdp().outer().size();
        if (size < 1)
-         return {{absl::StrCat("size is ", size, " and must be 1 or more"), "leave it out for 1"}};
+         return {{absl::StrCat("size is ", size, " and must be 1 or more"), "omit it (default: 1)"}};
        if (size == 1 || !f.WorldIsKnown() || f.world() % size == 0) return {};
-       return {{absl::StrCat(f.world(), " ranks do not split into ", size, "equal groups"),
+       return {{absl::StrCat(f.world(), " ranks do not split into ", size, " equal groups"),
                 "choose a divisor of the number of ranks, usually the number of nodes"}};
      }},
     {"outer_without_shards", kError, "fsdp.outer.size", "fsdp.outer is not supported with strategy: no_shard",
@@ -204,7 +205,7 @@ const Rule kRules[] = {
     {"max_attempts_range", kError, "restart.max_attempts", "max_attempts must be between 1 and 100",
      [](const Facts& f) {
        return Between(f.job.restart().max_attempts(), kMaxAttempts, "max_attempts",
-                      "leave it out for 1, or for 3 if the job writes periodic checkpoints");
+                      "omit it (default: 1, or 3 if the job writes periodic checkpoints)");
      }},
     {"hang_seconds_range", kError, "restart.hang_seconds",
      "hang_seconds must be 0 (off) or between 5 and 86400",
@@ -215,7 +216,7 @@ const Rule kRules[] = {
            {absl::StrCat("hang_seconds is ", seconds, " (agents check once per second, and a loaded machine ",
                          "can pause for seconds)"),
             absl::StrCat("write between ", kMinHangSeconds, " and ", kMaxHangSeconds,
-                         ", 0 to disable hang detection, or leave it out for 30")}};
+                         ", 0 to disable hang detection, or omit it (default: 30)")}};
      }},
     {"priority_range", kError, "priority", "priority must be between -1000 and 1000",
      [](const Facts& f) -> Findings {
@@ -236,7 +237,7 @@ const Rule kRules[] = {
        return {{"without periodic checkpoints each attempt restarts from step 1",
                 "write checkpoint: {dir: DIR, every_steps: N}; ignore this for short jobs"}};
      }},
-    {"trace_steps_count", kError, "telemetry.trace_steps", "trace_steps has at most 16 entries",
+    {"trace_steps_count", kError, "telemetry.trace_steps", "trace_steps must have at most 16 entries",
      [](const Facts& f) -> Findings {
        const int steps = f.job.telemetry().trace_steps_size();
        if (steps <= kMaxTracedSteps) return {};

@@ -69,18 +69,18 @@ Findings ChecksFrozen(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"steps_range", kError, "train.steps", "steps is positive and at most 10^9",
+    {"steps_range", kError, "train.steps", "steps must be positive and at most 10^9",
      [](const Facts& f) -> Findings {
        const char* fix = "write how many optimizer steps to take, for example steps: 1000";
        if (!f.job.train().has_steps()) return Missing("steps", fix);
        return Between(f.job.train().steps(), kMaxSteps, "steps", fix);
      }},
-    {"micro_batch_range", kError, "train.micro_batch", "micro_batch is positive and at most 2^20",
+    {"micro_batch_range", kError, "train.micro_batch", "micro_batch must be positive and at most 2^20",
      [](const Facts& f) {
-       return Between(f.job.train().micro_batch(), kMaxMicroBatch, "micro_batch", "leave it out for 1");
+       return Between(f.job.train().micro_batch(), kMaxMicroBatch, "micro_batch", "omit it (default: 1)");
      }},
     {"micro_batch_tokens", kError, "train.micro_batch",
-     "micro_batch x sequence_length is at most 2^24 tokens",
+     "micro_batch x sequence_length must be at most 2^24 tokens",
      [](const Facts& f) -> Findings {
        if (!f.IsValid({"train.micro_batch", "data.sequence_length", "parallel"})) return {};
        const int64_t context = f.job.parallel().context();
@@ -92,14 +92,14 @@ const Rule kRules[] = {
                 absl::StrCat("write micro_batch: ", std::max<int64_t>(1, kMaxMicroBatchTokens / each),
                              " or less; gradient accumulation keeps global_batch")}};
      }},
-    {"global_batch_range", kError, "train.global_batch", "global_batch is positive and at most 2^31",
+    {"global_batch_range", kError, "train.global_batch", "global_batch must be positive and at most 2^31",
      [](const Facts& f) -> Findings {
        if (!f.job.train().has_global_batch()) return {};
        return Between(f.job.train().global_batch(), kMaxGlobalBatch, "global_batch",
-                      "leave it out for micro_batch x ranks");
+                      "omit it (default: micro_batch x ranks)");
      }},
     {"global_batch_divisible", kError, "train.global_batch",
-     "global_batch is a multiple of micro_batch x ranks",
+     "global_batch must be a multiple of micro_batch x ranks",
      [](const Facts& f) -> Findings {
        if (!f.WorldIsKnown() || !f.IsValid({"train.micro_batch", "train.global_batch", "parallel"}))
          return {};
@@ -115,7 +115,8 @@ const Rule kRules[] = {
                 below == 0 ? absl::StrCat("write global_batch: ", unit, ", or use fewer ranks")
                            : absl::StrCat("write global_batch: ", below, " or ", below + unit)}};
      }},
-    {"accumulation_bounded", kError, "train.global_batch", "micro-batches per step x units is at most 32768",
+    {"accumulation_bounded", kError, "train.global_batch",
+     "micro-batches per step x units must be at most 32768",
      [](const Facts& f) -> Findings {
        if (!f.WorldIsKnown() || !f.IsValid({"train", "parallel"}) || !f.ModelIsKnown()) return {};
        const int64_t count = f.global_batch() / (f.job.train().micro_batch() * f.data_ranks());
@@ -130,7 +131,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        if (f.job.train().seed() >= 0) return {};
        return {{absl::StrCat("the seed is ", f.job.train().seed(), " and cannot be negative"),
-                "write a positive number, or leave it out for 1"}};
+                "write 0 or a positive number, or omit it (default: 1)"}};
      }},
     {"initial_std_positive", kError, "train.initial", "initial deviations must be above 0",
      [](const Facts& f) -> Findings {
@@ -139,7 +140,7 @@ const Rule kRules[] = {
        const auto check = [&](bool written, double value, const char* field) {
          if (!written || (value > 0 && std::isfinite(value))) return;
          findings.push_back({absl::StrCat(field, " is ", value, ": matrices initialized to 0 do not train"),
-                             "write a number above 0, or leave it out for 0.02",
+                             "write a number above 0, or omit it (default: 0.02)",
                              absl::StrCat("train.initial.", field)});
        };
        check(initial.has_std(), initial.std(), "std");
@@ -152,7 +153,7 @@ const Rule kRules[] = {
        return {{"plug-in models initialize their own parameters",
                 "leave it out, or pass it in model.plugin.args"}};
      }},
-    {"evaluation_interval_positive", kError, "train.evaluation.every_steps", "every_steps is positive",
+    {"evaluation_interval_positive", kError, "train.evaluation.every_steps", "every_steps must be positive",
      [](const Facts& f) -> Findings {
        const int64_t every = f.job.train().evaluation().every_steps();
        if (!f.job.train().has_evaluation() || every >= 1) return {};
@@ -160,12 +161,12 @@ const Rule kRules[] = {
        if (!f.job.train().evaluation().has_every_steps()) return Missing("every_steps", fix);
        return {{absl::StrCat("every_steps is ", every, " and must be at least 1"), fix}};
      }},
-    {"evaluation_samples_positive", kError, "train.evaluation.samples", "samples is positive",
+    {"evaluation_samples_positive", kError, "train.evaluation.samples", "samples must be positive",
      [](const Facts& f) -> Findings {
        const v1::Evaluation& evaluation = f.job.train().evaluation();
        if (!evaluation.has_samples() || evaluation.samples() >= 1) return {};
        return {{absl::StrCat("samples is ", evaluation.samples(), " and must be at least 1"),
-                "leave it out for all of the validation data"}};
+                "omit it to use all of the validation data"}};
      }},
     {"evaluation_without_data", kError, "train.evaluation", "train.evaluation requires data.validation",
      [](const Facts& f) -> Findings {
@@ -175,12 +176,12 @@ const Rule kRules[] = {
      }},
     {"frozen_matches", kError, "train.frozen",
      "each pattern must match a parameter, and some parameter must be trainable", ChecksFrozen},
-    {"warmup_not_negative", kError, "schedule", "warmup_steps is not negative",
+    {"warmup_not_negative", kError, "schedule", "warmup_steps must not be negative",
      [](const Facts& f) -> Findings {
        const Shape shape = ShapeOf(f.job.schedule());
        if (shape.warmup_steps >= 0) return {};
        return {{absl::StrCat("warmup_steps is ", shape.warmup_steps, " and cannot be negative"),
-                "leave it out for no warm-up", shape.Field("warmup_steps")}};
+                "omit it for no warm-up", shape.Field("warmup_steps")}};
      }},
     {"warmup_below_steps", kError, "schedule", "warmup_steps must be below train.steps",
      [](const Facts& f) -> Findings {
@@ -205,7 +206,7 @@ const Rule kRules[] = {
                              ", the steps after the warm-up"),
                 fix}};
      }},
-    {"min_lr_ratio_range", kError, "schedule", "min_lr_ratio is between 0 and 1",
+    {"min_lr_ratio_range", kError, "schedule", "min_lr_ratio must be between 0 and 1",
      [](const Facts& f) -> Findings {
        const Shape shape = ShapeOf(f.job.schedule());
        if (shape.min_lr_ratio >= 0 && shape.min_lr_ratio <= 1) return {};

@@ -103,9 +103,9 @@ class ChatTemplate:
             before = plain(self._render(messages[:number], tools, True, place)) if number else ""
             until = plain(self._render(messages[:number + 1], tools, False, place))
             if not (whole.startswith(until) and until.startswith(before)):
-                raise Fault(f"{place}: message {number} cannot be found in the conversation: the chat template of "
-                            f"{self._origin} changes it when more messages follow; set --chat-template to a template that "
-                            "marks answers with {% generation %}")
+                raise Fault(f"{place}: the tokens of message {number} cannot be located, because the chat template of "
+                            f"{self._origin} renders it differently when more messages follow; set --chat-template to a "
+                            "template that marks answers with {% generation %}")
             counted.append((len(before), len(until)))
         return Document(whole, place, counted, templated=True)
 

@@ -47,7 +47,7 @@ def fraction(text: str) -> float:
     except ValueError:
         value = -1
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to less than 1, such as 0.01")
+        raise argparse.ArgumentTypeError(f"must be at least 0 and less than 1, for example 0.01 (got {text!r})")
     return value
 
 
