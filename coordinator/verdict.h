@@ -16,7 +16,7 @@
 //     node as its cause (launch_waits.h).
 //   * A cause that was found while the attempt was up is final, unless a rank is reported to have failed
 //     before it: it is stored with the job, and compared only with the facts that are still known.
-//   * A step that makes the job rewind (action `rewind`) is the cause whatever else failed:
+//   * A step that makes the job rewind (train.on_nonfinite or on_spike) is the cause whatever else failed:
 //     every rank detects it, but a rank's report may come late. It does not count as an attempt; bad_steps.h
 //     bounds it.
 //

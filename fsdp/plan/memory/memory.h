@@ -1,8 +1,9 @@
 // Memory estimate: bytes per rank by component, at the peak of a step.
 //  main_params, optimizer, gradients         exact, from the layout
 //  replica, gather_buffers, reduce_buffers   exact, from the program's arena
-//  activations, workspace                    from the model's facts, at the unit where their sum peaks:
-//                                            exact for native units, estimates for others
+//  activations                               from the model's facts, at the unit where their sum with the
+//                                            workspace peaks: exact for native units, estimates for others
+//  workspace                                 temporaries of that unit: an estimate
 //  library                                   CPU: receive buffers, an upper bound; CUDA: an estimate
 //  fragmentation                             overhead of CUDA's caching allocator: an estimate
 // In addition, pinned host memory of the rank with the most: snapshots (host_memory.h), offloaded optimizer

@@ -84,7 +84,7 @@ class Inspection:
     def _compare_with_description(self) -> None:
         if self._outside > MAX_REPORTED:
             self.faults.append(f"{self._file.path}: {of_count(self._outside)} such tokens in total; check the type "
-                               f"({self._file.type}, by {self._file.known_by})")
+                               f"({self._file.type}, from {self._file.known_by})")
         described = self._file.description
         if not described:
             return
@@ -165,7 +165,7 @@ def runs(mask: Any) -> list[tuple[int, int]]:
 def text_of(report: dict[str, Any], vocabulary: Vocabulary | None) -> str:
     """Formats the report for the terminal."""
     end, ids, documents, mask = report["document_end_token"], report["ids"], report["documents"], report["mask"]
-    lines = [f"{report['path']}: {of_count(report['tokens'])} tokens of type {report['type']} (by {report['type_by']})"]
+    lines = [f"{report['path']}: {of_count(report['tokens'])} tokens of type {report['type']} (from {report['type_by']})"]
     of = f" of {of_count(vocabulary.size)}" if vocabulary else ""
     lines.append(f"  ids             {ids['lowest']} to {ids['highest']}, {of_count(ids['different'])}{of} occur")
     if documents:
@@ -176,7 +176,7 @@ def text_of(report: dict[str, Any], vocabulary: Vocabulary | None) -> str:
         lines.append(f"  their tokens    {of_count(documents['shortest'])} to {of_count(documents['longest'])}, mean "
                      f"{documents['mean']:,.1f}; {percent}")
         if cut := documents.get("cut"):
-            lines.append(f"  cut by samples  {cut['share_an_epoch']:.1%} of documents an epoch at sequence_length "
+            lines.append(f"  split           {cut['share_an_epoch']:.1%} of documents per epoch, at sequence_length "
                          f"{cut['sequence_length']}; {of_count(cut['longer_than_a_sample'])} are longer than a sample")
     else:
         lines.append("  documents       unknown; set --end-of-document TOKEN")
